@@ -1,0 +1,59 @@
+package backend
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Debug holds what KERAS_DEBUG switches on: a comma-separated list, each entry
+// described in docs/debugging.md.
+type Debug struct {
+	Plan   bool // "plan": print each compiled plan with slots and bytes, and nanoseconds per value when it is dropped or the program asks
+	Passes bool // "passes": print how many values each pass leaves
+	Graph  bool // "graph": print each graph as recorded
+	Eager  bool // "eager": compile and run each recorded operation at once
+	NaN    bool // "nan": stop at the first value that is NaN or infinite
+	Check  bool // "check": verify the graph between passes, in shuffled order
+}
+
+// DebugSettings lists the words KERAS_DEBUG understands.
+var DebugSettings = []string{"plan", "passes", "graph", "eager", "nan", "check"}
+
+// ParseDebug reads a value of KERAS_DEBUG.
+func ParseDebug(list string) (Debug, error) {
+	var d Debug
+	field := map[string]*bool{"plan": &d.Plan, "passes": &d.Passes, "graph": &d.Graph, "eager": &d.Eager, "nan": &d.NaN, "check": &d.Check}
+	for word := range strings.SplitSeq(list, ",") {
+		word = strings.TrimSpace(word)
+		if word == "" {
+			continue
+		}
+		f, ok := field[word]
+		if !ok {
+			return Debug{}, fmt.Errorf("KERAS_DEBUG: unknown word %q; want a comma-separated list of %s", word, strings.Join(DebugSettings, ", "))
+		}
+		*f = true
+	}
+	return d, nil
+}
+
+// DebugFromEnv is KERAS_DEBUG, read once. An unknown word is reported on
+// standard error and the rest holds: a debugging aid must not stop a program.
+var DebugFromEnv = sync.OnceValue(func() Debug {
+	words := strings.Split(os.Getenv("KERAS_DEBUG"), ",")
+	good := slices.DeleteFunc(slices.Clone(words), func(w string) bool {
+		_, err := ParseDebug(w)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return err != nil
+	})
+	d, _ := ParseDebug(strings.Join(good, ","))
+	return d
+})
+
+// deviceSetting is KERAS_DEVICE, read once: the device to use by name.
+var deviceSetting = sync.OnceValue(func() string { return os.Getenv("KERAS_DEVICE") })

@@ -1,0 +1,104 @@
+// Package driver is what a provider of kernels implements: a [Device] that
+// compiles a graph to a [Program] and keeps data in [Buffer]s. It is the whole
+// contract between Mezzo and a machine; everything else about kernels is
+// private to the device.
+//
+// Devices may offer more through the optional interfaces below, found by type
+// assertion as in database/sql/driver.
+package driver
+
+import (
+	"context"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Device runs programs. Its methods may be called from several goroutines.
+type Device interface {
+	// Name is the name it is registered by: "cpu", "cuda", "null".
+	Name() string
+
+	// Supports reports whether the device has a kernel for an operation on an
+	// element type (that of its first argument; of the result for leaves).
+	// Where it has none the operation's expansion is compiled instead, or
+	// compiling fails with a *backend.UnsupportedError.
+	Supports(op.Code, dtype.DType) bool
+
+	// Alloc makes a buffer, filled with zeros. bytes may be 0.
+	Alloc(bytes int) (Buffer, error)
+
+	// Compile makes a program from a plan: a graph that ir.Optimize has been
+	// over. The device keeps the graph; nobody changes it afterwards.
+	Compile(*ir.Graph) (Program, error)
+
+	// Close releases the device. Its buffers and programs must not be used
+	// afterwards.
+	Close() error
+}
+
+// Buffer is memory of a device.
+type Buffer interface {
+	// Bytes is the size.
+	Bytes() int
+	// CopyIn overwrites the buffer's first len(src) bytes; CopyOut reads them.
+	// They wait for programs that use the buffer.
+	CopyIn(src []byte) error
+	CopyOut(dst []byte) error
+	// Free returns the memory. Using the buffer afterwards is a bug.
+	Free()
+}
+
+// Program is a compiled plan. Run may be called from several goroutines with
+// different buffers.
+type Program interface {
+	// Run computes out from in, in the order of the graph's inputs and
+	// outputs. An output that the plan donated ([ir.Graph.Donated]) gets the
+	// buffer of its input; all other outputs get buffers of their own, of at
+	// least the value's size. An input that the graph does not use may be nil.
+	//
+	// When Run fails, or the context ends first, no input has changed: inputs
+	// are overwritten only after everything that can fail.
+	Run(ctx context.Context, in, out []Buffer) error
+
+	// Close releases what the program holds.
+	Close() error
+}
+
+// Host is a Buffer whose memory the processor can address; Data is that
+// memory, aligned to at least 8 bytes.
+type Host interface {
+	Data() []byte
+}
+
+// Watcher is a Program that can show every value: RunWatched is Run, and
+// calls see after each value is computed with its elements on the host, valid
+// during the call. The graph must have been optimized with Options.Watch.
+type Watcher interface {
+	RunWatched(ctx context.Context, in, out []Buffer, see func(v *ir.Value, data []byte) error) error
+}
+
+// Timer is a Program that measures itself: after SetTiming(true), Times gives
+// the nanoseconds of each value of the last run, 0 for views.
+type Timer interface {
+	SetTiming(on bool)
+	Times() []int64
+}
+
+// Describer is a Device that can say what it runs on: instruction set,
+// threads, and per element type whether arithmetic or only storage is native.
+type Describer interface {
+	Describe() Description
+}
+
+// Description says what really runs.
+type Description struct {
+	Device   string // "cpu"
+	Hardware string // processor or GPU model, as the system names it
+	ISA      string // instruction set of the kernels in use: "portable Go", "AVX-512", "sm_90"
+	Threads  int    // workers a program may use
+	// Arithmetic says for each float type how contractions are computed, e.g.
+	// "float32" for native, "float32 (16-bit storage)" for a storage format.
+	Arithmetic map[dtype.DType]string
+}

@@ -1,0 +1,32 @@
+package driver
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// IndexError is the error of a run in which an index of Gather, ScatterAdd,
+// TakeAlong or PutAlong is outside the axis that it points into: a label that
+// the model has no output for, a word that is not in the vocabulary.
+type IndexError struct {
+	Path     string  // who recorded the operation
+	Op       op.Code // the operation
+	Got      int64   // the index
+	Position int     // where it stands among the indices, counted in row-major order
+	Size     int     // size of the axis; indices from 0 to Size-1 are in range
+}
+
+// Error prints
+// "layer loss: TakeAlong: index 12 at position 3 is out of range, want 0 to 9".
+func (e *IndexError) Error() string {
+	where := ""
+	if e.Path != "" {
+		where = "layer " + e.Path + ": "
+	}
+	want := fmt.Sprintf("want 0 to %d", e.Size-1)
+	if e.Size == 0 {
+		want = "the axis is empty"
+	}
+	return fmt.Sprintf("%s%v: index %d at position %d is out of range, %s", where, e.Op, e.Got, e.Position, want)
+}

@@ -1,0 +1,163 @@
+package op
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// Attr is what an operation needs besides its arguments. Each operation reads
+// only the fields that its row in the table names; the rest stay zero. It is
+// one flat struct rather than a type per operation so that keys, printing and
+// the checks between passes are written once.
+type Attr struct {
+	Axes     []int       // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
+	KeepDims bool        // reductions: reduced axes stay, with size 1
+	Dims     Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform: shape of the result
+	Perm     []int       // Transpose: axis i of the result is axis Perm[i] of the argument
+	Start    []int       // Slice: first index per axis
+	Limit    []int       // Slice: index after the last, per axis
+	Stride   []int       // Slice: step per axis, at least 1
+	Low      []int       // Pad: elements before, per axis
+	High     []int       // Pad: elements after, per axis
+	TransA   bool        // MatMul: the last two axes of the first argument are swapped
+	TransB   bool        // MatMul: the last two axes of the second argument are swapped
+	DType    dtype.DType // Param, Const, Iota, Cast: result; Sum, Mean, SumSquares, MatMul, Softmax, LogSoftmax: result, Invalid = that of the argument
+	Value    float64     // Const: every element, when Data is nil; Pad: the fill
+	Data     []byte      // Const: elements, little-endian; must not change
+	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result
+	Index    int         // Param: which input of the program
+	Stream   uint64      // RandomUniform: which of the independent streams of a state
+	Body     *Body       // Fused: what it computes
+}
+
+// Body is a fused chain of element-wise operations: a small program that a
+// device runs over the elements of its operands in one pass over memory.
+// Every instruction rounds to its own element type, so that a fused chain
+// gives the bits that its parts would.
+type Body struct {
+	Inputs []dtype.DType // element types of the operands
+	Code   []Instr       // in order; the last one is the result
+}
+
+// Instr is one instruction of a [Body].
+type Instr struct {
+	Op    Code        // class Elementwise
+	DType dtype.DType // of its result
+	Args  [3]int32    // 0 … len(Inputs)-1: an operand; above: result of instruction i-len(Inputs)
+}
+
+// String prints the body as "Add(%0 %1):float16; Relu(%2):float16".
+func (b *Body) String() string {
+	var s strings.Builder
+	for i, in := range b.Code {
+		if i > 0 {
+			s.WriteString("; ")
+		}
+		s.WriteString(in.Op.String())
+		for j := range in.Op.Info().Args {
+			s.WriteByte("( "[min(j, 1)])
+			fmt.Fprintf(&s, "%%%d", in.Args[j])
+		}
+		fmt.Fprintf(&s, "):%v", in.DType)
+	}
+	return s.String()
+}
+
+// String prints the fields that are set, in the syntax of golden files.
+func (a Attr) String() string {
+	var s strings.Builder
+	put := func(format string, v ...any) {
+		if s.Len() > 0 {
+			s.WriteByte(' ')
+		}
+		fmt.Fprintf(&s, format, v...)
+	}
+	if a.Index != 0 {
+		put("index=%d", a.Index)
+	}
+	if a.Axes != nil {
+		put("axes=%v", a.Axes)
+	}
+	if a.KeepDims {
+		put("keepdims")
+	}
+	if a.Perm != nil {
+		put("perm=%v", a.Perm)
+	}
+	if a.Start != nil {
+		put("start=%v limit=%v stride=%v", a.Start, a.Limit, a.Stride)
+	}
+	if a.Low != nil {
+		put("low=%v high=%v", a.Low, a.High)
+	}
+	if a.TransA {
+		put("transA")
+	}
+	if a.TransB {
+		put("transB")
+	}
+	if a.Value != 0 {
+		put("value=%v", a.Value)
+	}
+	if a.Data != nil {
+		put("data=%x", sha256.Sum256(a.Data))
+	}
+	if a.N != 0 {
+		put("n=%d", a.N)
+	}
+	if a.Stream != 0 {
+		put("stream=%d", a.Stream)
+	}
+	if a.Body != nil {
+		put("{%v}", a.Body)
+	}
+	return s.String()
+}
+
+// AppendKey appends an unambiguous encoding of a, for keys of caches and of
+// common-subexpression elimination.
+func (a Attr) AppendKey(k []byte) []byte {
+	ints := func(v []int) {
+		k = binary.AppendUvarint(k, uint64(len(v)))
+		for _, x := range v {
+			k = binary.AppendVarint(k, int64(x))
+		}
+	}
+	ints(a.Axes)
+	ints(a.Dims)
+	ints(a.Perm)
+	ints(a.Start)
+	ints(a.Limit)
+	ints(a.Stride)
+	ints(a.Low)
+	ints(a.High)
+	flags := byte(0)
+	for i, f := range [...]bool{a.KeepDims, a.TransA, a.TransB, a.Data != nil, a.Body != nil} {
+		if f {
+			flags |= 1 << i
+		}
+	}
+	k = append(k, flags, byte(a.DType))
+	k = binary.LittleEndian.AppendUint64(k, math.Float64bits(a.Value))
+	k = binary.AppendVarint(k, int64(a.N))
+	k = binary.AppendVarint(k, int64(a.Index))
+	k = binary.AppendUvarint(k, a.Stream)
+	if a.Data != nil {
+		sum := sha256.Sum256(a.Data)
+		k = append(k, sum[:]...)
+	}
+	if a.Body != nil {
+		s := a.Body.String()
+		k = binary.AppendUvarint(k, uint64(len(s)))
+		k = append(k, s...)
+		for _, d := range a.Body.Inputs {
+			k = append(k, byte(d))
+		}
+	}
+	return k
+}

@@ -1,0 +1,36 @@
+package op
+
+import "github.com/mezzo-ml/mezzo/backend/dtype"
+
+// This file says what fused operations mean in simpler ones. An expansion is
+// the fallback of devices without a kernel of their own, and the reference
+// that such a kernel is tested against.
+
+// expandSoftmax is exp(x-max)/Σexp(x-max), computed in the accumulator type.
+func expandSoftmax(r Recorder, a Attr, args []Ref) Ref {
+	e, out := shifted(r, a, args[0])
+	e = r.Record(Exp, Attr{}, e)
+	sum := r.Record(Sum, Attr{Axes: a.Axes, KeepDims: true}, e)
+	return r.Record(Cast, Attr{DType: out}, r.Record(Div, Attr{}, e, sum))
+}
+
+// expandLogSoftmax is (x-max) - ln Σexp(x-max), computed in the accumulator
+// type.
+func expandLogSoftmax(r Recorder, a Attr, args []Ref) Ref {
+	d, out := shifted(r, a, args[0])
+	sum := r.Record(Sum, Attr{Axes: a.Axes, KeepDims: true}, r.Record(Exp, Attr{}, d))
+	return r.Record(Cast, Attr{DType: out}, r.Record(Sub, Attr{}, d, r.Record(Log, Attr{}, sum)))
+}
+
+// shifted returns x minus its maximum in the accumulator type, and the type
+// that the result is to have.
+func shifted(r Recorder, a Attr, x Ref) (Ref, dtype.DType) {
+	t := r.TypeOf(x)
+	out := t.DType
+	if a.DType != dtype.Invalid {
+		out = a.DType
+	}
+	x = r.Record(Cast, Attr{DType: t.DType.Accumulator()}, x)
+	top := r.Record(Max, Attr{Axes: a.Axes, KeepDims: true}, x)
+	return r.Record(Sub, Attr{}, x, top), out
+}

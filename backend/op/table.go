@@ -1,0 +1,264 @@
+package op
+
+import "fmt"
+
+// Code names an operation. Its properties are in its row, [Code.Info].
+type Code uint16
+
+// The operations. The comment says what the result is; x, y, z are the
+// arguments in order. Element-wise operations broadcast their arguments.
+const (
+	Invalid Code = iota
+
+	Param         // input number Attr.Index of the program
+	Const         // a constant: Attr.Data, or Attr.Value everywhere
+	Iota          // 0, 1, 2 … along the last axis
+	RandomUniform // numbers in [0, 1) from Philox4x32-10; x is int64[2]: seed and counter
+
+	Identity   // x
+	Cast       // x as another element type, rounded to nearest even
+	Neg        // -x
+	Abs        // |x|
+	Sign       // -1, 0 or 1
+	Exp        // eˣ
+	Expm1      // eˣ-1, exact near 0
+	Log        // ln x
+	Log1p      // ln(1+x), exact near 0
+	Sqrt       // √x
+	Rsqrt      // 1/√x
+	Reciprocal // 1/x
+	Square     // x²
+	Sin        // sin x
+	Cos        // cos x
+	Tanh       // tanh x
+	Sigmoid    // 1/(1+e⁻ˣ)
+	Relu       // max(x, 0); NaN stays
+	Erf        // the error function
+	Floor      // largest integer ≤ x
+	Ceil       // smallest integer ≥ x
+	Round      // nearest integer, ties to even
+	Not        // !x
+	IsFinite   // neither NaN nor infinite
+
+	Add          // x+y
+	Sub          // x-y
+	Mul          // x·y; for bool: and
+	Div          // x/y; integers truncate, division by 0 gives 0
+	Mod          // x - y·floor(x/y); integers: 0 when y is 0
+	Pow          // xʸ
+	Maximum      // max(x, y); NaN wins
+	Minimum      // min(x, y); NaN wins
+	Equal        // x == y
+	NotEqual     // x != y
+	Less         // x < y
+	LessEqual    // x <= y
+	Greater      // x > y
+	GreaterEqual // x >= y
+	And          // x && y
+	Or           // x || y
+	Where        // y where x, else z
+
+	Sum        // Σ over Axes
+	Mean       // Σ/n over Axes; 16-bit types accumulate in float32, so it cannot overflow before the division
+	Prod       // ∏ over Axes
+	Max        // maximum over Axes; NaN wins
+	Min        // minimum over Axes; NaN wins
+	ArgMax     // index of the first maximum over one axis, as int32; NaN wins
+	ArgMin     // index of the first minimum over one axis, as int32; NaN wins
+	SumSquares // Σx² of all elements, as a scalar
+	AllFinite  // whether no element is NaN or infinite, as a scalar
+
+	MatMul // batched matrix product over the last two axes; leading axes broadcast
+
+	Softmax    // eˣ/Σeˣ over one axis, in float32 or better whatever the type
+	LogSoftmax // x - ln Σeˣ over one axis, in float32 or better whatever the type
+
+	Reshape     // the same elements in another shape
+	Transpose   // axes permuted
+	BroadcastTo // repeated to a larger shape (NumPy's rule)
+	Concat      // arguments one after the other along one axis
+	Slice       // every Stride-th element between Start and Limit
+	Pad         // Value around x
+	Gather      // rows of x at the indices y: [y… x[1:]…]; an index out of range is an error of the run
+	ScatterAdd  // zeros[N …], with row i of x added at index y[i]; in index order, so always the same bits
+	TakeAlong   // x[… y[…]]: one element of the last axis for each index; out of range is an error of the run
+	PutAlong    // zeros[… N] with x[…] at y[…] of the last axis
+
+	Fused // a chain of element-wise operations in one pass: Attr.Body
+
+	numCodes
+)
+
+// Class says how a compiler may treat an operation.
+type Class uint8
+
+// The classes.
+const (
+	Leaf        Class = iota // no arguments that it computes on, or random
+	Elementwise              // element i of the result depends on element i of the arguments
+	Reduction                // folds axes
+	Contraction              // sums of products: 16-bit operands, float32 accumulation
+	Movement                 // copies elements
+)
+
+// Precision is the list an operation is on in the sense of TensorFlow's
+// auto_mixed_precision: what an automatic cast may do with it.
+type Precision uint8
+
+// The lists.
+const (
+	Clear    Precision = iota // safe in 16 bits, without gain: follows its neighbours
+	Allow                     // faster in 16 bits and safe
+	Inferred                  // safe in 16 bits when its neighbours are
+	Deny                      // wants float32
+)
+
+// Info is the row of an operation.
+type Info struct {
+	Name      string
+	Args      int       // number of arguments; -1: one or more
+	Class     Class     // how it may be fused and scheduled
+	Precision Precision // what an automatic cast may do
+	Grad      bool      // a gradient flows through it (to its float arguments)
+	Infer     func(Attr, []Type) (Type, error)
+
+	// Expand says what a fused operation means in simpler ones. Devices
+	// without a kernel of their own run this; nil for the rest.
+	Expand func(r Recorder, a Attr, args []Ref) Ref
+}
+
+// Ref is a value of whoever records: *tensor.Tensor or *ir.Value.
+type Ref any
+
+// Recorder records operations; it is how [Info.Expand] is written once for
+// tensors and for compiled graphs.
+type Recorder interface {
+	Record(c Code, a Attr, args ...Ref) Ref
+	TypeOf(Ref) Type
+}
+
+// Info returns the row of c.
+func (c Code) Info() *Info {
+	if c >= numCodes || table[c].Name == "" {
+		return &Info{Name: fmt.Sprintf("Code(%d)", c)}
+	}
+	return &table[c]
+}
+
+// String is the name of c.
+func (c Code) String() string { return c.Info().Name }
+
+// Codes lists all operations in order.
+func Codes() []Code {
+	var all []Code
+	for c := Code(1); c < numCodes; c++ {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Infer gives the type of operation c on arguments of the given types, or an
+// error that says what does not fit.
+func Infer(c Code, a Attr, args ...Type) (Type, error) {
+	info := c.Info()
+	if info.Infer == nil {
+		return Type{}, fmt.Errorf("unknown operation %v", c)
+	}
+	if info.Args >= 0 && len(args) != info.Args || info.Args < 0 && len(args) == 0 {
+		return Type{}, fmt.Errorf("%v takes %d arguments, got %d", c, info.Args, len(args))
+	}
+	return info.Infer(a, args)
+}
+
+func row1(name string, p Precision, f func(Attr, []Type) (Type, error)) Info {
+	return Info{Name: name, Args: 1, Class: Elementwise, Precision: p, Grad: true, Infer: f}
+}
+
+func row2(name string, p Precision, grad bool, f func(Attr, []Type) (Type, error)) Info {
+	return Info{Name: name, Args: 2, Class: Elementwise, Precision: p, Grad: grad, Infer: f}
+}
+
+func without(i Info) Info { i.Grad = false; return i }
+
+var table [numCodes]Info
+
+// The table is filled in init because Expand functions refer back to it.
+func init() {
+	table = [numCodes]Info{
+		Param:         {Name: "Param", Class: Leaf, Infer: inferLeaf},
+		Const:         {Name: "Const", Class: Leaf, Infer: inferConst},
+		Iota:          {Name: "Iota", Class: Leaf, Infer: inferIota},
+		RandomUniform: {Name: "RandomUniform", Args: 1, Class: Leaf, Infer: inferRandom},
+
+		Identity:   row1("Identity", Clear, inferSame),
+		Cast:       row1("Cast", Clear, inferCast),
+		Neg:        row1("Neg", Clear, inferNumber),
+		Abs:        row1("Abs", Clear, inferNumber),
+		Sign:       without(row1("Sign", Clear, inferNumber)),
+		Exp:        row1("Exp", Deny, inferFloat),
+		Expm1:      row1("Expm1", Deny, inferFloat),
+		Log:        row1("Log", Deny, inferFloat),
+		Log1p:      row1("Log1p", Deny, inferFloat),
+		Sqrt:       row1("Sqrt", Inferred, inferFloat),
+		Rsqrt:      row1("Rsqrt", Inferred, inferFloat),
+		Reciprocal: row1("Reciprocal", Inferred, inferFloat),
+		Square:     row1("Square", Inferred, inferNumber),
+		Sin:        row1("Sin", Inferred, inferFloat),
+		Cos:        row1("Cos", Inferred, inferFloat),
+		Tanh:       row1("Tanh", Inferred, inferFloat),
+		Sigmoid:    row1("Sigmoid", Inferred, inferFloat),
+		Relu:       row1("Relu", Clear, inferNumber),
+		Erf:        row1("Erf", Inferred, inferFloat),
+		Floor:      without(row1("Floor", Clear, inferFloat)),
+		Ceil:       without(row1("Ceil", Clear, inferFloat)),
+		Round:      without(row1("Round", Clear, inferFloat)),
+		Not:        without(row1("Not", Clear, inferBool)),
+		IsFinite:   without(row1("IsFinite", Clear, inferTest)),
+
+		Add:          row2("Add", Inferred, true, inferArith),
+		Sub:          row2("Sub", Inferred, true, inferArith),
+		Mul:          row2("Mul", Inferred, true, inferArith),
+		Div:          row2("Div", Inferred, true, inferNumbers),
+		Mod:          row2("Mod", Inferred, false, inferNumbers),
+		Pow:          row2("Pow", Deny, true, inferFloats),
+		Maximum:      row2("Maximum", Clear, true, inferArith),
+		Minimum:      row2("Minimum", Clear, true, inferArith),
+		Equal:        row2("Equal", Clear, false, inferCompare),
+		NotEqual:     row2("NotEqual", Clear, false, inferCompare),
+		Less:         row2("Less", Clear, false, inferCompare),
+		LessEqual:    row2("LessEqual", Clear, false, inferCompare),
+		Greater:      row2("Greater", Clear, false, inferCompare),
+		GreaterEqual: row2("GreaterEqual", Clear, false, inferCompare),
+		And:          row2("And", Clear, false, inferLogic),
+		Or:           row2("Or", Clear, false, inferLogic),
+		Where:        {Name: "Where", Args: 3, Class: Elementwise, Precision: Clear, Grad: true, Infer: inferWhere},
+
+		Sum:        {Name: "Sum", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferReduceOut},
+		Mean:       {Name: "Mean", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMean},
+		Prod:       {Name: "Prod", Args: 1, Class: Reduction, Precision: Deny, Infer: inferReduceOut},
+		Max:        {Name: "Max", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferReduce},
+		Min:        {Name: "Min", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferReduce},
+		ArgMax:     {Name: "ArgMax", Args: 1, Class: Reduction, Precision: Clear, Infer: inferArg},
+		ArgMin:     {Name: "ArgMin", Args: 1, Class: Reduction, Precision: Clear, Infer: inferArg},
+		SumSquares: {Name: "SumSquares", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSumSquares},
+		AllFinite:  {Name: "AllFinite", Args: 1, Class: Reduction, Precision: Clear, Infer: inferAllFinite},
+
+		MatMul: {Name: "MatMul", Args: 2, Class: Contraction, Precision: Allow, Grad: true, Infer: inferMatMul},
+
+		Softmax:    {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
+		LogSoftmax: {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
+
+		Reshape:     {Name: "Reshape", Args: 1, Class: Movement, Grad: true, Infer: inferReshape},
+		Transpose:   {Name: "Transpose", Args: 1, Class: Movement, Grad: true, Infer: inferTranspose},
+		BroadcastTo: {Name: "BroadcastTo", Args: 1, Class: Movement, Grad: true, Infer: inferBroadcast},
+		Concat:      {Name: "Concat", Args: -1, Class: Movement, Grad: true, Infer: inferConcat},
+		Slice:       {Name: "Slice", Args: 1, Class: Movement, Grad: true, Infer: inferSlice},
+		Pad:         {Name: "Pad", Args: 1, Class: Movement, Grad: true, Infer: inferPad},
+		Gather:      {Name: "Gather", Args: 2, Class: Movement, Grad: true, Infer: inferGather},
+		ScatterAdd:  {Name: "ScatterAdd", Args: 2, Class: Movement, Grad: true, Infer: inferScatterAdd},
+		TakeAlong:   {Name: "TakeAlong", Args: 2, Class: Movement, Grad: true, Infer: inferTakeAlong},
+		PutAlong:    {Name: "PutAlong", Args: 2, Class: Movement, Grad: true, Infer: inferPutAlong},
+
+		Fused: {Name: "Fused", Args: -1, Class: Elementwise, Infer: inferFused},
+	}
+}

@@ -1,0 +1,115 @@
+// Package op is the table of operations: what each one is called, which
+// shapes and element types it takes and gives, and how the compiler may treat
+// it. It knows nothing of tensors, gradients or devices; it is the vocabulary
+// that backend/tensor records, backend/ir compiles and devices run.
+//
+// Main types: [Code] names an operation, [Info] is its row in the table,
+// [Type] is an element type with a shape, [Attr] holds what an operation needs
+// besides its arguments.
+//
+// Rules: properties are columns of the table, never lists of codes in other
+// packages; shapes and types are settled by Infer once, so kernels trust them.
+package op
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// Unknown is the size of an axis that is not known yet: the batch axis of a
+// model under construction. It prints as "?". No compiled graph contains it.
+const Unknown = -1
+
+// Shape lists the sizes of the axes, outermost first. A scalar has none.
+type Shape []int
+
+// Size is the number of elements, or Unknown when an axis is.
+func (s Shape) Size() int {
+	n := 1
+	for _, d := range s {
+		if d == Unknown {
+			return Unknown
+		}
+		n *= d
+	}
+	return n
+}
+
+// Known reports whether every axis has a size.
+func (s Shape) Known() bool { return !slices.Contains(s, Unknown) }
+
+// Equal reports whether both shapes have the same axes.
+func (s Shape) Equal(t Shape) bool { return slices.Equal(s, t) }
+
+// Clone returns a copy that shares nothing with s.
+func (s Shape) Clone() Shape { return slices.Clone(s) }
+
+// Axis resolves a possibly negative axis to 0 … len(s)-1.
+func (s Shape) Axis(axis int) (int, error) {
+	a := axis
+	if a < 0 {
+		a += len(s)
+	}
+	if a < 0 || a >= len(s) {
+		return 0, fmt.Errorf("axis %d does not exist in shape %v", axis, s)
+	}
+	return a, nil
+}
+
+// String prints "[? 784]"; a scalar is "[]".
+func (s Shape) String() string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, d := range s {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if d == Unknown {
+			b.WriteByte('?')
+		} else {
+			b.WriteString(strconv.Itoa(d))
+		}
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// Type is what a value is: its element type and its shape.
+type Type struct {
+	DType dtype.DType
+	Shape Shape
+}
+
+// String prints "float16[? 784]".
+func (t Type) String() string { return t.DType.String() + t.Shape.String() }
+
+// Equal reports whether element type and shape agree.
+func (t Type) Equal(u Type) bool { return t.DType == u.DType && t.Shape.Equal(u.Shape) }
+
+// Bytes is the size of a value of this type. Shape must be known.
+func (t Type) Bytes() int { return t.DType.Size() * t.Shape.Size() }
+
+// Broadcast gives the shape of an element-wise operation on shapes a and b
+// after NumPy's rule: axes align at the end, and an axis of size 1, or a
+// missing one, repeats.
+func Broadcast(a, b Shape) (Shape, error) {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	out := a.Clone()
+	off := len(a) - len(b)
+	for i, d := range b {
+		switch c := a[off+i]; {
+		case c == d, d == 1:
+		case c == 1:
+			out[off+i] = d
+		default:
+			return nil, fmt.Errorf("shapes %v and %v do not broadcast", a, b)
+		}
+	}
+	return out, nil
+}
