@@ -1,0 +1,89 @@
+"""losses.json: losses under every reduction, with and without sample weights, and gradients with respect to the predictions.
+
+Made with Keras 3.15.1, TensorFlow 2.21.0 (CPU), numpy 2.4.6, Python 3.11.
+Re-run: python make_losses.py (see README.md).
+"""
+
+from common import case, keras, np, rand, tf, uniform, write
+
+REDUCTIONS = ("sum_over_batch_size", "sum", "none", "mean_with_sample_weight")
+cases = []
+
+
+def probabilities(seed, *shape):
+    """Rows that do NOT sum to one, so that the renormalisation of the categorical losses is tested."""
+    return uniform(seed, *shape, low=0.02, high=0.98)
+
+
+def add(name, cls, args, y_true, y_pred, weights=(None,), reductions=REDUCTIONS):
+    for reduction in reductions:
+        loss = getattr(keras.losses, cls)(reduction=reduction, **args)
+        for label, sw in weights:
+            p = tf.constant(y_pred)
+            with tf.GradientTape() as tape:
+                tape.watch(p)
+                v = loss(y_true, p, sample_weight=sw)
+            out = {"loss": v}
+            if reduction == "sum_over_batch_size":
+                out["grad/y_pred"] = tape.gradient(v, p)
+            ins = {"y_true": y_true, "y_pred": y_pred}
+            if sw is not None:
+                ins["sample_weight"] = sw
+            cases.append(case("%s/%s/%s" % (name, reduction, label), {"class_name": cls, **args, "reduction": reduction}, out, ins))
+
+
+N, C = 6, 4
+SW = np.array([1, 0, 0.5, 2, 3, 0.25], np.float32)
+COLUMN = [("no_weights", None), ("weights", SW), ("weights_column", SW[:, None])]
+LABELS = np.array([0, 3, 1, 2, 2, 1], np.int32)
+ONEHOT = np.eye(C, dtype=np.float32)[LABELS]
+SOFT = np.round(ONEHOT * 0.7 + 0.075, 3).astype(np.float32)
+LOGITS, PROBS = rand(1, N, C, scale=2), probabilities(2, N, C)
+
+for logits in (False, True):
+    p, tag = (LOGITS, "logits") if logits else (PROBS, "probs")
+    a = {"from_logits": True} if logits else {}
+    add("scce_" + tag, "SparseCategoricalCrossentropy", a, LABELS, p, COLUMN)
+    add("scce_column_labels_" + tag, "SparseCategoricalCrossentropy", a, LABELS[:, None], p, COLUMN[:1], REDUCTIONS[:1])
+    add("scce_ignore_class_" + tag, "SparseCategoricalCrossentropy", {**a, "ignore_class": 2}, LABELS, p, COLUMN[:2])
+    add("scce_ignore_minus1_" + tag, "SparseCategoricalCrossentropy", {**a, "ignore_class": -1},
+        np.array([0, -1, 1, 2, -1, 1], np.int32), p, COLUMN[:2])
+    add("cce_" + tag, "CategoricalCrossentropy", a, ONEHOT, p, COLUMN)
+    add("cce_soft_" + tag, "CategoricalCrossentropy", a, SOFT, p, COLUMN[:1], REDUCTIONS[:1])
+    add("cce_smoothing_" + tag, "CategoricalCrossentropy", {**a, "label_smoothing": 0.1}, ONEHOT, p, COLUMN[:2], REDUCTIONS[:3])
+
+LABELS3 = np.array([[0, 1, 2], [3, 3, 0]], np.int32)
+SW3 = np.array([[1, 0, 2], [0.5, 1, 3]], np.float32)
+STEPS = [("no_weights", None), ("weights_steps", SW3), ("weights_rows", np.array([2, 0.5], np.float32)[:, None])]
+add("scce_3d_logits", "SparseCategoricalCrossentropy", {"from_logits": True}, LABELS3, rand(3, 2, 3, 4), STEPS)
+add("scce_3d_probs", "SparseCategoricalCrossentropy", {}, LABELS3, probabilities(4, 2, 3, 4), STEPS[:2])
+add("scce_probs_extreme", "SparseCategoricalCrossentropy", {}, np.array([0, 1, 2], np.int32), np.eye(3, dtype=np.float32)[[1, 1, 2]],
+    COLUMN[:1], ("none", "sum_over_batch_size"))
+add("scce_logits_extreme", "SparseCategoricalCrossentropy", {"from_logits": True}, np.array([0, 1, 2], np.int32),
+    np.array([[100, -100, 0], [1000, 0, -1000], [-88, -89, 60000]], np.float32), COLUMN[:1], ("none", "sum_over_batch_size"))
+
+BITS = (rand(5, N, 3) > 0).astype(np.float32)
+BL, BP = rand(6, N, 3, scale=2), probabilities(7, N, 3)
+for logits in (False, True):
+    p, tag = (BL, "logits") if logits else (BP, "probs")
+    a = {"from_logits": True} if logits else {}
+    add("bce_" + tag, "BinaryCrossentropy", a, BITS, p, COLUMN)
+    add("bce_smoothing_" + tag, "BinaryCrossentropy", {**a, "label_smoothing": 0.2}, BITS, p, COLUMN[:2], REDUCTIONS[:3])
+    add("bce_one_column_" + tag, "BinaryCrossentropy", a, BITS[:, :1], p[:, :1], COLUMN[:2], REDUCTIONS[:1])
+    add("bce_rank1_labels_" + tag, "BinaryCrossentropy", a, BITS[:, 0], p[:, :1], COLUMN[:2], REDUCTIONS[:1])
+    add("bce_int_labels_" + tag, "BinaryCrossentropy", a, BITS.astype(np.int32), p, COLUMN[:1], REDUCTIONS[:1])
+add("bce_probs_extreme", "BinaryCrossentropy", {}, np.array([[1, 0], [1, 0]], np.float32), np.array([[1, 1], [1, 0]], np.float32),
+    COLUMN[:1], ("none", "sum_over_batch_size"))
+add("bce_logits_extreme", "BinaryCrossentropy", {"from_logits": True}, np.array([[1, 0], [1, 0]], np.float32),
+    np.array([[-1000, 1000], [1000, -80]], np.float32), COLUMN[:1], ("none", "sum_over_batch_size"))
+
+T, P = rand(8, N, 3, scale=2), rand(9, N, 3, scale=2)
+SW_ELEMENT = uniform(10, N, 3, low=0, high=2)
+for name, cls, args in (("mse", "MeanSquaredError", {}), ("mae", "MeanAbsoluteError", {}), ("huber", "Huber", {}),
+                        ("huber_delta", "Huber", {"delta": 0.5})):
+    add(name, cls, args, T, P, COLUMN)
+    add(name + "_3d", cls, args, rand(11, 2, 3, 2), rand(12, 2, 3, 2), STEPS, REDUCTIONS[:3])
+    add(name + "_rank1", cls, args, T[:, 0], P[:, 0], COLUMN[:2], REDUCTIONS[:3])
+    add(name + "_column", cls, args, T[:, 0], P[:, :1], COLUMN[:2], REDUCTIONS[:1])
+
+write("losses.json", cases)
