@@ -21,7 +21,7 @@ type Device interface {
 	Name() string
 
 	// Supports reports whether the device has a kernel for an operation on an
-	// element type (that of its first argument; of the result for leaves).
+	// element type (that of its first argument; of the result for operations without any).
 	// Where it has none the operation's expansion is compiled instead, or
 	// compiling fails with a *backend.UnsupportedError.
 	Supports(op.Code, dtype.DType) bool

@@ -26,7 +26,7 @@ type Attr struct {
 	High     []int       // Pad: elements after, per axis
 	TransA   bool        // MatMul: the last two axes of the first argument are swapped
 	TransB   bool        // MatMul: the last two axes of the second argument are swapped
-	DType    dtype.DType // Param, Const, Iota, Cast: result; Sum, Mean, SumSquares, MatMul, Softmax, LogSoftmax: result, Invalid = that of the argument
+	DType    dtype.DType // Param, Const, Iota, Cast: result; Sum, Mean, Prod, SumSquares, MatMul, Softmax, LogSoftmax: result, Invalid = that of the argument
 	Value    float64     // Const: every element, when Data is nil; Pad: the fill
 	Data     []byte      // Const: elements, little-endian; must not change
 	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result

@@ -147,8 +147,11 @@ func inferReduceOut(a Attr, t []Type) (Type, error) {
 	if a.DType != dtype.Invalid {
 		r.DType = a.DType
 	}
-	if r.DType == dtype.Bool {
+	switch {
+	case r.DType == dtype.Bool:
 		return r, fmt.Errorf("the result would be bool; set the element type to count in")
+	case t[0].DType.IsFloat() && !r.DType.IsFloat():
+		return r, fmt.Errorf("the result of %v would be %v, want a float type", t[0], r.DType)
 	}
 	return r, err
 }
@@ -203,11 +206,8 @@ func inferMatMul(a Attr, t []Type) (Type, error) {
 	if err != nil {
 		return Type{}, fmt.Errorf("batch axes of %v and %v do not broadcast", x, y)
 	}
-	out := x.DType
-	if a.DType != dtype.Invalid {
-		out = a.DType
-	}
-	return Type{out, append(batch, m, n)}, nil
+	out, err := floatResult(a, x)
+	return Type{out, append(batch, m, n)}, err
 }
 
 func last2(s Shape, trans bool) (rows, cols int) {
@@ -230,10 +230,23 @@ func inferSoftmax(a Attr, t []Type) (Type, error) {
 		return Type{}, fmt.Errorf("wants one axis of %v, got %v", t[0], a.Axes)
 	}
 	r, err := inferFloat(a, t)
-	if a.DType != dtype.Invalid {
-		r.DType = a.DType
+	if err != nil {
+		return r, err
 	}
+	r.DType, err = floatResult(a, t[0])
 	return r, err
+}
+
+// floatResult is the element type of a result that may be stored wider or
+// narrower than the argument.
+func floatResult(a Attr, t Type) (dtype.DType, error) {
+	switch {
+	case a.DType == dtype.Invalid:
+		return t.DType, nil
+	case !a.DType.IsFloat():
+		return a.DType, fmt.Errorf("the result would be %v, want a float type", a.DType)
+	}
+	return a.DType, nil
 }
 
 func inferReshape(a Attr, t []Type) (Type, error) {
@@ -352,6 +365,9 @@ func inferScatterAdd(a Attr, t []Type) (Type, error) {
 	if t[0].DType == dtype.Bool {
 		return Type{}, fmt.Errorf("wants numbers, got %v", t[0])
 	}
+	if a.N < 0 {
+		return Type{}, fmt.Errorf("the result would have %d rows", a.N)
+	}
 	return Type{t[0].DType, append(Shape{a.N}, x[len(idx):]...)}, wantIndices(t[1])
 }
 
@@ -366,6 +382,9 @@ func inferTakeAlong(_ Attr, t []Type) (Type, error) {
 func inferPutAlong(a Attr, t []Type) (Type, error) {
 	if !t[0].Shape.Equal(t[1].Shape) {
 		return Type{}, fmt.Errorf("values %v and indices %v differ in shape", t[0], t[1])
+	}
+	if a.N < 0 {
+		return Type{}, fmt.Errorf("the last axis of the result would have size %d", a.N)
 	}
 	return Type{t[0].DType, append(t[0].Shape.Clone(), a.N)}, wantIndices(t[1])
 }

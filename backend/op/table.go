@@ -7,6 +7,10 @@ type Code uint16
 
 // The operations. The comment says what the result is; x, y, z are the
 // arguments in order. Element-wise operations broadcast their arguments.
+//
+// Integer arithmetic wraps. For bool, Add is or, Sub is exclusive or, Mul is
+// and. Max of nothing is -∞ or the smallest integer, Min of nothing the
+// opposite, Mean of nothing NaN. Sign(NaN) is NaN.
 const (
 	Invalid Code = iota
 
@@ -80,7 +84,7 @@ const (
 	Slice       // every Stride-th element between Start and Limit
 	Pad         // Value around x
 	Gather      // rows of x at the indices y: [y… x[1:]…]; an index out of range is an error of the run
-	ScatterAdd  // zeros[N …], with row i of x added at index y[i]; in index order, so always the same bits
+	ScatterAdd  // zeros[N …], with row i of x added at index y[i]; in index order, accumulated wide and rounded once, so always the same bits
 	TakeAlong   // x[… y[…]]: one element of the last axis for each index; out of range is an error of the run
 	PutAlong    // zeros[… N] with x[…] at y[…] of the last axis
 

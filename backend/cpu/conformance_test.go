@@ -1,0 +1,32 @@
+package cpu_test
+
+import (
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/backendtest"
+	_ "github.com/mezzo-ml/mezzo/backend/cpu"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+)
+
+func open(tb testing.TB) driver.Device {
+	d, err := backend.Open("cpu")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+func TestConformance(t *testing.T) { backendtest.Run(t, open(t)) }
+
+// TestSupportsAll: the processor is the device that every program falls back
+// on, so it has a kernel for each operation and type of the suite.
+func TestSupportsAll(t *testing.T) {
+	for c := range backendtest.Cases() {
+		if d := open(t); !c.SupportedBy(d) {
+			t.Errorf("no kernel for %s", c.Name())
+		}
+	}
+}
+
+func BenchmarkConformance(b *testing.B) { backendtest.Bench(b, open(b)) }

@@ -1,0 +1,227 @@
+package cpu
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// array is a value on the host.
+type array struct {
+	op.Type
+	data []byte
+}
+
+// random returns an array of numbers in [-2, 2), already rounded to the type;
+// integers are in [-20, 20), or [0, 40) for uint8.
+func randomArray(rng *rand.Rand, d dtype.DType, shape ...int) array {
+	return arrayOf(d, shape, func(int) float64 {
+		switch {
+		case d == dtype.Bool:
+			return float64(rng.IntN(2))
+		case d == dtype.Uint8:
+			return float64(rng.IntN(40))
+		case d.IsInt():
+			return float64(rng.IntN(40) - 20)
+		}
+		return 4*rng.Float64() - 2
+	})
+}
+
+func arrayOf(d dtype.DType, shape op.Shape, f func(i int) float64) array {
+	a := array{Type: op.Type{DType: d, Shape: shape}}
+	x := make([]float64, shape.Size())
+	for i := range x {
+		x[i] = f(i)
+	}
+	a.data = aligned(a.Bytes())
+	dtype.FromF64(a.data, x, d)
+	return a
+}
+
+// values is the elements as float64.
+func (a array) values() []float64 {
+	x := make([]float64, a.Shape.Size())
+	dtype.ToF64(x, a.data, a.DType)
+	return x
+}
+
+const guard = 64 // bytes on either side of an output that must not change
+
+// guarded returns a buffer in the middle of memory filled with a pattern.
+func guarded(bytes int) (*Buffer, func(t *testing.T)) {
+	all := aligned(bytes + 2*guard)
+	for i := range all {
+		all[i] = 0xa5
+	}
+	return &Buffer{all[guard : guard+bytes]}, func(t *testing.T) {
+		t.Helper()
+		for i, b := range all {
+			if (i < guard || i >= guard+bytes) && b != 0xa5 {
+				t.Fatalf("byte %d around an output of %d bytes was overwritten", i-guard, bytes)
+			}
+		}
+	}
+}
+
+// plan optimizes a graph and compiles it.
+func plan(t testing.TB, g *ir.Graph) *Program {
+	t.Helper()
+	if err := ir.Optimize(g, ir.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := New().Compile(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.(*Program)
+}
+
+// record appends an operation to a graph.
+func record(t testing.TB, g *ir.Graph, c op.Code, a op.Attr, args ...*ir.Value) *ir.Value {
+	t.Helper()
+	types := make([]op.Type, len(args))
+	for i, v := range args {
+		types[i] = v.Type
+	}
+	typ, err := op.Infer(c, a, types...)
+	if err != nil {
+		t.Fatalf("%v: %v", c, err)
+	}
+	return g.Add(c, a, typ, "test", args...)
+}
+
+func param(t testing.TB, g *ir.Graph, i int, typ op.Type) *ir.Value {
+	return record(t, g, op.Param, op.Attr{DType: typ.DType, Dims: typ.Shape, Index: i})
+}
+
+// eval runs one operation.
+func eval(t testing.TB, c op.Code, a op.Attr, args ...array) array {
+	t.Helper()
+	out, err := tryEval(t, c, a, args...)
+	if err != nil {
+		t.Fatalf("%v: %v", c, err)
+	}
+	return out
+}
+
+func tryEval(t testing.TB, c op.Code, a op.Attr, args ...array) (array, error) {
+	t.Helper()
+	g := ir.New(len(args))
+	in := make([]driver.Buffer, len(args))
+	vals := make([]*ir.Value, len(args))
+	for i, x := range args {
+		vals[i] = param(t, g, i, x.Type)
+		in[i] = &Buffer{x.data}
+	}
+	v := record(t, g, c, a, vals...)
+	g.Output(v, -1)
+	out := array{Type: v.Type}
+	buf, intact := guarded(v.Type.Bytes())
+	err := plan(t, g).Run(context.Background(), in, []driver.Buffer{buf})
+	if tt, ok := t.(*testing.T); ok {
+		intact(tt)
+	}
+	out.data = buf.data
+	return out, err
+}
+
+// near checks got against a reference, within the tolerance of got's type for
+// operands of magnitude scale.
+func near(t *testing.T, what string, got array, want []float64, scale float64) {
+	t.Helper()
+	rel, abs := got.DType.Tolerance()
+	x := got.values()
+	if len(x) != len(want) {
+		t.Fatalf("%s: got %d elements, want %d", what, len(x), len(want))
+	}
+	for i, w := range want {
+		if math.IsNaN(w) != math.IsNaN(x[i]) || math.IsInf(w, 0) && x[i] != w ||
+			!math.IsInf(w, 0) && math.Abs(x[i]-w) > abs*scale+rel*math.Abs(w) {
+			t.Fatalf("%s: element %d is %v, want %v", what, i, x[i], w)
+		}
+	}
+}
+
+// TestTrainingStep runs a step of a small classifier, forward, backward and
+// update, with donated weights, and looks whether the loss falls.
+func TestTrainingStep(t *testing.T) {
+	for _, d := range dtype.Floats() {
+		t.Run(d.String(), func(t *testing.T) {
+			const batch, in, hidden, classes = 32, 20, 24, 10
+			g := ir.New(4)
+			rec := func(c op.Code, a op.Attr, args ...*ir.Value) *ir.Value { return record(t, g, c, a, args...) }
+			x := param(t, g, 0, op.Type{DType: dtype.Float32, Shape: op.Shape{batch, in}})
+			y := param(t, g, 1, op.Type{DType: dtype.Int32, Shape: op.Shape{batch}})
+			w1 := param(t, g, 2, op.Type{DType: dtype.Float32, Shape: op.Shape{in, hidden}})
+			w2 := param(t, g, 3, op.Type{DType: dtype.Float32, Shape: op.Shape{hidden, classes}})
+			cast := func(v *ir.Value, d dtype.DType) *ir.Value { return rec(op.Cast, op.Attr{DType: d}, v) }
+			xd, w1d, w2d := cast(x, d), cast(w1, d), cast(w2, d)
+			h := rec(op.Relu, op.Attr{}, rec(op.MatMul, op.Attr{}, xd, w1d))
+			logits := cast(rec(op.MatMul, op.Attr{}, h, w2d), dtype.Float32)
+			logp := rec(op.LogSoftmax, op.Attr{Axes: []int{1}}, logits)
+			loss := rec(op.Neg, op.Attr{}, rec(op.Mean, op.Attr{Axes: []int{0}}, rec(op.TakeAlong, op.Attr{}, logp, y)))
+			ones := rec(op.Const, op.Attr{DType: dtype.Float32, Dims: op.Shape{batch}, Value: 1})
+			hot := rec(op.PutAlong, op.Attr{N: classes}, ones, y)
+			dl := cast(rec(op.Sub, op.Attr{}, rec(op.Exp, op.Attr{}, logp), hot), d)
+			dw2 := rec(op.MatMul, op.Attr{TransA: true, DType: dtype.Float32}, h, dl)
+			dh := rec(op.MatMul, op.Attr{TransB: true}, dl, w2d)
+			zero := rec(op.Const, op.Attr{DType: d})
+			dh = rec(op.Where, op.Attr{}, rec(op.Greater, op.Attr{}, h, zero), dh, zero)
+			dw1 := rec(op.MatMul, op.Attr{TransA: true, DType: dtype.Float32}, xd, dh)
+			rate := rec(op.Const, op.Attr{DType: dtype.Float32, Value: 0.3 / batch})
+			update := func(w, dw *ir.Value) *ir.Value {
+				return rec(op.Sub, op.Attr{}, w, rec(op.Mul, op.Attr{}, cast(dw, dtype.Float32), rate))
+			}
+			g.Output(loss, -1)
+			g.Output(update(w1, dw1), 2)
+			g.Output(update(w2, dw2), 3)
+			p := plan(t, g)
+
+			rng := rand.New(rand.NewPCG(1, 2))
+			in1 := randomArray(rng, dtype.Float32, batch, in)
+			labels := arrayOf(dtype.Int32, op.Shape{batch}, func(i int) float64 { return float64(i % classes) })
+			bufs := []driver.Buffer{&Buffer{in1.data}, &Buffer{labels.data},
+				&Buffer{randomArray(rng, dtype.Float32, in, hidden).data}, &Buffer{randomArray(rng, dtype.Float32, hidden, classes).data}}
+			lossBuf := &Buffer{aligned(4)}
+			out := []driver.Buffer{lossBuf, bufs[2], bufs[3]}
+			for i, donated := range g.Donated {
+				if i > 0 && donated < 0 {
+					out[i] = &Buffer{aligned(out[i].Bytes())}
+				}
+			}
+			var first, last float32
+			for i := range 50 {
+				if err := p.Run(context.Background(), bufs, out); err != nil {
+					t.Fatal(err)
+				}
+				for j := 1; j < 3; j++ { // rebind, as the recorder does
+					if g.Donated[j] < 0 {
+						bufs[j+1], out[j] = out[j], bufs[j+1]
+					}
+				}
+				last = dtype.View[float32](lossBuf.data)[0]
+				if i == 0 {
+					first = last
+				}
+			}
+			if !(last < first/4) {
+				t.Errorf("the loss went from %v to %v in 50 steps", first, last)
+			}
+			run := func() {
+				if err := p.Run(context.Background(), bufs, out); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := testing.AllocsPerRun(10, run); n != 0 {
+				t.Errorf("a run allocates %v times, want 0", n)
+			}
+		})
+	}
+}

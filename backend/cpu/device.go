@@ -1,0 +1,154 @@
+// Package cpu is the device "cpu": kernels for every operation in portable
+// Go, parallel over the processor's cores.
+//
+// Main types: [Device] opens and compiles, [Buffer] is memory in Go slices,
+// [Program] is a compiled plan. Importing the package registers the device.
+//
+// Rules:
+//
+//   - A plan becomes a list of steps; each is a kernel whose geometry was
+//     settled when it was compiled. Run only binds buffers and calls them; in
+//     the steady state it allocates nothing.
+//   - Work is split by shape, never by the number of workers, and reductions
+//     have a fixed tree: results have the same bits for every GOMAXPROCS.
+//   - 16-bit floats are storage. They are converted to float32 on the way in,
+//     computed on in float32 (sums in float64) and rounded once on the way
+//     out; each instruction of a fused chain rounds to its own type.
+//   - Kernels trust the plan. Only indices, which are data, are checked.
+//
+// Where to look: elementwise.go and body.go run element-wise chains on the
+// loops of loops.go and math.go; matmul.go, reduce.go, softmax.go, movement.go,
+// index.go and random.go hold the other kernels; pool.go shares work out.
+package cpu
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+func init() {
+	backend.Register("cpu", func() (driver.Device, error) { return New(), nil })
+}
+
+// Device is the processor that the program runs on. It has no state.
+type Device struct{}
+
+// New returns the device. Most users get it from backend.Open("cpu").
+func New() *Device { return &Device{} }
+
+// Name is "cpu".
+func (*Device) Name() string { return "cpu" }
+
+// Supports reports whether there is a kernel for an operation on a type.
+func (*Device) Supports(c op.Code, d dtype.DType) bool {
+	if d.Size() == 0 {
+		return false
+	}
+	switch info := c.Info(); info.Class {
+	case op.Elementwise:
+		return c == op.Fused || hasLoop(c, d)
+	case op.Contraction:
+		return c == op.MatMul && d.IsFloat()
+	case op.Leaf, op.Reduction, op.Movement:
+		switch c {
+		case op.Softmax, op.LogSoftmax:
+			return d.IsFloat()
+		case op.ScatterAdd:
+			return d != dtype.Bool
+		case op.RandomUniform:
+			return d == dtype.Int64
+		}
+		return c == op.Param || c == op.Const || kernels[c] != nil
+	}
+	return false
+}
+
+// Alloc makes a buffer, filled with zeros.
+func (*Device) Alloc(bytes int) (driver.Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("cpu: Alloc: got %d bytes, want 0 or more", bytes)
+	}
+	return &Buffer{aligned(bytes)}, nil
+}
+
+// Compile makes a program from a plan.
+func (d *Device) Compile(g *ir.Graph) (driver.Program, error) { return compile(d, g) }
+
+// Close does nothing: memory belongs to Go.
+func (*Device) Close() error { return nil }
+
+// Describe says that kernels are portable Go and 16-bit floats storage.
+func (*Device) Describe() driver.Description {
+	const storage = "float32 (16-bit storage)"
+	return driver.Description{
+		Device:   "cpu",
+		Hardware: model(),
+		ISA:      "portable Go",
+		Threads:  runtime.GOMAXPROCS(0),
+		Arithmetic: map[dtype.DType]string{
+			dtype.Float16: storage, dtype.BFloat16: storage,
+			dtype.Float32: "float32", dtype.Float64: "float64",
+		},
+	}
+}
+
+// model is the processor's name where the system tells it, else its
+// architecture.
+func model() string {
+	text, _ := os.ReadFile("/proc/cpuinfo") // Linux only
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, ":")
+		if strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// Buffer is memory of the device: a Go slice. Run works synchronously, so no
+// program is using a buffer once it has returned, and copies need not wait.
+type Buffer struct{ data []byte }
+
+// Bytes is the size.
+func (b *Buffer) Bytes() int { return len(b.data) }
+
+// Data is the memory itself, aligned to 64 bytes.
+func (b *Buffer) Data() []byte { return b.data }
+
+// CopyIn overwrites the first len(src) bytes.
+func (b *Buffer) CopyIn(src []byte) error {
+	if len(src) > len(b.data) {
+		return fmt.Errorf("cpu: CopyIn: got %d bytes, want at most the buffer's %d", len(src), len(b.data))
+	}
+	copy(b.data, src)
+	return nil
+}
+
+// CopyOut reads the first len(dst) bytes.
+func (b *Buffer) CopyOut(dst []byte) error {
+	if len(dst) > len(b.data) {
+		return fmt.Errorf("cpu: CopyOut: wants %d bytes, the buffer has %d", len(dst), len(b.data))
+	}
+	copy(dst, b.data)
+	return nil
+}
+
+// Free forgets the memory, so that using the buffer afterwards fails.
+func (b *Buffer) Free() { b.data = nil }
+
+// aligned returns n zero bytes that start at a multiple of ir.Align. Go
+// promises only the alignment of the element type.
+func aligned(n int) []byte {
+	b := make([]byte, n+ir.Align-1)
+	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (ir.Align - 1))
+	return b[off : off+n : off+n]
+}

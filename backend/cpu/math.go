@@ -1,0 +1,110 @@
+package cpu
+
+import "math"
+
+// This file holds the functions that dominate the time of chains: exp and what
+// is made of it. For float32 they work in float64 with polynomials that are
+// short enough to run in step with the memory and precise enough that only the
+// rounding at the end shows. For float64 they are the standard library's.
+
+// by64 makes a loop of a function of float64.
+func by64[T real](f func(float64) float64) func(dst, a []T) {
+	return func(dst, a []T) {
+		a = a[:len(dst)]
+		for i := range dst {
+			dst[i] = T(f(float64(a[i])))
+		}
+	}
+}
+
+// by64x2 is by64 for functions of two arguments.
+func by64x2[T real](f func(x, y float64) float64) func(dst, a, b []T) {
+	return func(dst, a, b []T) {
+		a, b = a[:len(dst)], b[:len(dst)]
+		for i := range dst {
+			dst[i] = T(f(float64(a[i]), float64(b[i])))
+		}
+	}
+}
+
+const (
+	log2e = math.Log2E
+	// ln 2 in two parts: n·ln2High is exact for |n| < 2^20.
+	ln2High = 6.93147180369123816490e-01
+	ln2Low  = 1.90821492927058770002e-10
+	shift   = 3 << 51 // adding it rounds to an integer, which stands in the low bits
+)
+
+// exp32 is eˣ for |x| < 700, with a relative error below 1e-12; NaN stays.
+func exp32(x float64) float64 {
+	t := x*log2e + shift
+	n := t - shift
+	r := x - n*ln2High - n*ln2Low
+	// Taylor to r¹⁰: |r| ≤ ln(2)/2, so the rest is below 0.347¹¹/11! = 2.2e-13.
+	p := 1.0 / 3628800
+	p = p*r + 1.0/362880
+	p = p*r + 1.0/40320
+	p = p*r + 1.0/5040
+	p = p*r + 1.0/720
+	p = p*r + 1.0/120
+	p = p*r + 1.0/24
+	p = p*r + 1.0/6
+	p = p*r + 0.5
+	p = p*r + 1
+	p = p*r + 1
+	return p * math.Float64frombits((math.Float64bits(t)+1023)<<52)
+}
+
+// within keeps x between ±limit; NaN stays.
+func within(x float32, limit float64) float64 {
+	return min(max(float64(x), -limit), limit)
+}
+
+func expAll[T real](dst, a []T) {
+	if d, ok := any(dst).([]float32); ok {
+		for i, x := range any(a).([]float32)[:len(d)] {
+			d[i] = float32(exp32(within(x, 120))) // beyond ±104 it is 0 or +Inf
+		}
+		return
+	}
+	by64[T](math.Exp)(dst, a)
+}
+
+func sigmoidAll[T real](dst, a []T) {
+	if d, ok := any(dst).([]float32); ok {
+		for i, x := range any(a).([]float32)[:len(d)] {
+			d[i] = float32(1 / (1 + exp32(-within(x, 120))))
+		}
+		return
+	}
+	by64[T](sigmoid)(dst, a)
+}
+
+// sigmoid is 1/(1+e⁻ˣ) without overflow.
+func sigmoid(x float64) float64 {
+	if x < 0 {
+		e := math.Exp(x)
+		return e / (1 + e)
+	}
+	return 1 / (1 + math.Exp(-x))
+}
+
+func tanhAll[T real](dst, a []T) {
+	if d, ok := any(dst).([]float32); ok {
+		for i, x := range any(a).([]float32)[:len(d)] {
+			d[i] = float32(tanh32(within(x, 20)))
+		}
+		return
+	}
+	by64[T](math.Tanh)(dst, a)
+}
+
+// tanh32 is tanh x for |x| ≤ 20, with a relative error below 1e-10.
+func tanh32(x float64) float64 {
+	if x > -0.02 && x < 0.02 {
+		// Where 1 - 2/(e²ˣ+1) cancels; the next term is 17x⁷/315.
+		s := x * x
+		return x * (1 + s*(-1.0/3+s*(2.0/15)))
+	}
+	return 1 - 2/(exp32(2*x)+1)
+}

@@ -1,0 +1,269 @@
+package cpu
+
+import (
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// matmul is a blocked matrix product after Goto and van de Geijn, "Anatomy of
+// high-performance matrix multiplication" (2008). The result is cut into
+// tiles; a worker takes a tile, goes through the inner dimension in steps, and
+// for each packs a block of either operand into panels as the micro-kernel
+// reads them: converted to float32, transposed if need be, padded with zeros.
+//
+// Sums of a step are formed in registers and added to a tile of accumulators,
+// which is rounded to the result's type once, at the end. The length of a step
+// depends on the inner dimension alone, so each element has its own fixed
+// order of additions.
+type matmul[T real] struct {
+	m, n, k int
+	batches int
+	step    int // of the inner dimension
+	tileM   int
+	tileN   int
+	tiles   [2]int // tiles down, across
+	kernel  *microKernel[T]
+
+	a, b matrix
+	out  int
+	to   dtype.DType
+}
+
+// matrix is an operand of a product.
+type matrix struct {
+	pos    int
+	dtype  dtype.DType
+	trans  bool
+	stride int   // elements from a row of the stored matrix to the next
+	starts []int // first element, by batch
+}
+
+// microKernel computes c += Σ a·b over k panels: a has rows elements for each
+// of k, b has cols, and c is a tile whose rows are ld apart. Kernels for a
+// processor's vectors take the place of the portable one.
+type microKernel[T real] struct {
+	rows, cols int
+	run        func(k int, a, b, c []T, ld int)
+}
+
+var (
+	kernelF32 = &microKernel[float32]{4, 4, kernel4x4[float32]}
+	kernelF64 = &microKernel[float64]{4, 4, kernel4x4[float64]}
+)
+
+const (
+	maxStep = 256 // a panel of the second operand stays in the innermost cache
+	maxTile = 256
+)
+
+func newMatMul(b *builder, v *ir.Value) kernel {
+	if v.Args[0].Type.DType == dtype.Float64 {
+		return makeMatMul(b, v, kernelF64)
+	}
+	return makeMatMul(b, v, kernelF32)
+}
+
+func makeMatMul[T real](b *builder, v *ir.Value, mk *microKernel[T]) kernel {
+	x, y := v.Args[0].Type.Shape, v.Args[1].Type.Shape
+	s := v.Type.Shape
+	lead := s[:len(s)-2]
+	k := &matmul[T]{
+		m: s[len(s)-2], n: s[len(s)-1], k: x[len(x)-1], batches: lead.Size(),
+		kernel: mk, out: b.at(v), to: v.Type.DType,
+		a: newMatrix(b, v.Args[0], v.Attr.TransA, lead),
+		b: newMatrix(b, v.Args[1], v.Attr.TransB, lead),
+	}
+	if v.Attr.TransA {
+		k.k = x[len(x)-2]
+	}
+	if y[:len(y)-2].Size() == 1 && !v.Attr.TransA && x[:len(x)-2].Size() == k.batches {
+		// One matrix for all batches: a single product of more rows.
+		k.m *= k.batches
+		k.batches = min(k.batches, 1)
+	}
+	steps := max(1, (k.k+maxStep-1)/maxStep)
+	k.step = max(1, (k.k+steps-1)/steps)
+	k.tile()
+	b.wantScratch(sizeOf[T]() * (k.tileM*k.step + k.step*k.tileN + k.tileM*k.tileN + max(k.step, k.tileM, k.tileN)))
+	return k
+}
+
+// tile chooses the tiles: large enough to pay for packing, small enough that
+// there are several for each worker of a big machine when there is work.
+func (k *matmul[T]) tile() {
+	up := func(n, to int) int { return (n + to - 1) / to * to }
+	mr, nr := k.kernel.rows, k.kernel.cols
+	k.tileM, k.tileN = min(maxTile, up(max(k.m, 1), mr)), min(maxTile, up(max(k.n, 1), nr))
+	const least = 1 << 17 // multiplications that make a tile worth while
+	count := func() int { return (k.m + k.tileM - 1) / k.tileM * ((k.n + k.tileN - 1) / k.tileN) }
+	for count()*k.batches < 16 && k.tileM*k.tileN*k.k >= 2*least {
+		if k.tileM > k.tileN {
+			k.tileM = up(k.tileM/2, mr)
+		} else {
+			k.tileN = up(k.tileN/2, nr)
+		}
+		if k.tileM <= 4*mr && k.tileN <= 4*nr {
+			break
+		}
+	}
+	k.tiles = [2]int{(k.m + k.tileM - 1) / k.tileM, (k.n + k.tileN - 1) / k.tileN}
+}
+
+// newMatrix finds where the matrices of an operand begin when its leading axes
+// are broadcast to lead.
+func newMatrix(b *builder, v *ir.Value, trans bool, lead op.Shape) matrix {
+	s := v.Type.Shape
+	own := s[:len(s)-2]
+	m := matrix{pos: b.at(v), dtype: v.Type.DType, trans: trans, stride: s[len(s)-1], starts: make([]int, lead.Size())}
+	strides := make([]int, len(lead))
+	size := s[len(s)-2] * s[len(s)-1]
+	for i := len(own) - 1; i >= 0; i-- {
+		if own[i] != 1 {
+			strides[len(lead)-len(own)+i] = size
+		}
+		size *= own[i]
+	}
+	for i := range m.starts {
+		m.starts[i] = offsetAt(i, lead, strides)
+	}
+	return m
+}
+
+// offsetAt is the offset of element i, in row-major order, of axes of the
+// given sizes and strides, outermost first.
+func offsetAt(i int, dims, strides []int) int {
+	at := 0
+	for j, d := range slices.Backward(dims) {
+		at += i % d * strides[j]
+		i /= d
+	}
+	return at
+}
+
+func (k *matmul[T]) run(r *run) {
+	n := k.batches * k.tiles[0] * k.tiles[1]
+	r.parallel(k, n, k.batches*k.m*k.n*max(k.k, 1))
+}
+
+func (k *matmul[T]) chunk(r *run, w *worker, i int) {
+	across := i % k.tiles[1]
+	down := i / k.tiles[1] % k.tiles[0]
+	batch := i / (k.tiles[1] * k.tiles[0])
+	row, col := down*k.tileM, across*k.tileN
+	rows, cols := min(k.tileM, k.m-row), min(k.tileN, k.n-col)
+
+	scratch := w.scratch
+	take := func(n int) []T {
+		s := viewOf[T](scratch, n)
+		scratch = scratch[n*sizeOf[T]():]
+		return s
+	}
+	c := take(k.tileM * k.tileN)
+	pa, pb := take(k.tileM*k.step), take(k.step*k.tileN)
+	conv := take(max(k.step, k.tileM, k.tileN))
+	clear(c)
+
+	a, b := r.values[k.a.pos], r.values[k.b.pos]
+	mr, nr := k.kernel.rows, k.kernel.cols
+	for p := 0; p < k.k; p += k.step {
+		depth := min(k.step, k.k-p)
+		// Rows of the first operand and columns of the second are the lanes.
+		pack(pa, a, &k.a, k.a.starts[batch], row, rows, p, depth, mr, k.a.trans, conv)
+		pack(pb, b, &k.b, k.b.starts[batch], col, cols, p, depth, nr, !k.b.trans, conv)
+		for j := 0; j < cols; j += nr {
+			panel := pb[j*depth : (j+nr)*depth]
+			for i := 0; i < rows; i += mr {
+				k.kernel.run(depth, pa[i*depth:(i+mr)*depth], panel, c[i*k.tileN+j:], k.tileN)
+			}
+		}
+	}
+	size := k.to.Size()
+	out := r.values[k.out][(batch*k.m*k.n+row*k.n+col)*size:]
+	for i := range rows {
+		storeReal(out[i*k.n*size:][:cols*size], c[i*k.tileN:][:cols], k.to)
+	}
+}
+
+// pack lays out lanes first to first+lanes-1 of a matrix, for depth values of
+// the inner index from p on, in panels of width lanes: panel, inner index,
+// lane. In the stored matrix the lanes are columns if across is set, else
+// rows. Lanes that fill up the last panel are zero.
+func pack[T real](dst []T, data []byte, m *matrix, start, first, lanes, p, depth, width int, across bool, conv []T) {
+	panels := (lanes + width - 1) / width
+	if lanes%width != 0 {
+		clear(dst[(panels-1)*width*depth : panels*width*depth])
+	}
+	size := m.dtype.Size()
+	if across {
+		for i := range depth {
+			at := (start + (p+i)*m.stride + first) * size
+			src := realView(data[at:at+lanes*size], m.dtype, conv)
+			to := dst[i*width:]
+			for len(src) > width {
+				copy(to[:width], src)
+				src, to = src[width:], to[width*depth:]
+			}
+			copy(to, src)
+		}
+		return
+	}
+	for lane := range lanes {
+		at := (start + (first+lane)*m.stride + p) * size
+		src := realView(data[at:at+depth*size], m.dtype, conv)
+		to := dst[lane/width*width*depth+lane%width:]
+		to = to[:(len(src)-1)*width+1]
+		for i, x := range src {
+			to[i*width] = x
+		}
+	}
+}
+
+// kernel4x4 is the portable micro-kernel.
+func kernel4x4[T real](k int, a, b, c []T, ld int) {
+	var (
+		c00, c01, c02, c03 T
+		c10, c11, c12, c13 T
+		c20, c21, c22, c23 T
+		c30, c31, c32, c33 T
+	)
+	a, b = a[:4*k], b[:4*k]
+	for len(a) >= 4 && len(b) >= 4 {
+		b0, b1, b2, b3 := b[0], b[1], b[2], b[3]
+		x := a[0]
+		c00 += x * b0
+		c01 += x * b1
+		c02 += x * b2
+		c03 += x * b3
+		x = a[1]
+		c10 += x * b0
+		c11 += x * b1
+		c12 += x * b2
+		c13 += x * b3
+		x = a[2]
+		c20 += x * b0
+		c21 += x * b1
+		c22 += x * b2
+		c23 += x * b3
+		x = a[3]
+		c30 += x * b0
+		c31 += x * b1
+		c32 += x * b2
+		c33 += x * b3
+		a, b = a[4:], b[4:]
+	}
+	add4(c, c00, c01, c02, c03)
+	add4(c[ld:], c10, c11, c12, c13)
+	add4(c[2*ld:], c20, c21, c22, c23)
+	add4(c[3*ld:], c30, c31, c32, c33)
+}
+
+func add4[T real](c []T, x0, x1, x2, x3 T) {
+	c = c[:4]
+	c[0] += x0
+	c[1] += x1
+	c[2] += x2
+	c[3] += x3
+}

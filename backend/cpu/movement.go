@@ -1,0 +1,220 @@
+package cpu
+
+import (
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// mover copies elements between two layouts of the same axes: it is all of
+// Reshape, Transpose, BroadcastTo and Slice, and most of Concat and Pad. Axes
+// are collapsed as far as both layouts allow.
+type mover struct {
+	src, dst           int
+	size               int   // bytes of an element
+	dims               []int // outermost first; at least one
+	from, to           []int // strides in elements
+	fromStart, toStart int
+
+	rows  int // product of all axes but the last
+	group int // rows of a chunk
+	part  int // elements of the last axis of a chunk
+	parts int // of a row
+	n     int
+}
+
+// moveGrain is how many elements a chunk has, roughly.
+const moveGrain = 1 << 14
+
+func newMover(src, dst, size int, dims, from, to []int, fromStart, toStart int) *mover {
+	m := &mover{src: src, dst: dst, size: size, fromStart: fromStart, toStart: toStart, n: 1}
+	for i, d := range dims {
+		m.n *= d
+		last := len(m.dims) - 1
+		switch {
+		case d == 1:
+		case last >= 0 && m.from[last] == from[i]*d && m.to[last] == to[i]*d:
+			m.dims[last] *= d
+			m.from[last], m.to[last] = from[i], to[i]
+		default:
+			m.dims, m.from, m.to = append(m.dims, d), append(m.from, from[i]), append(m.to, to[i])
+		}
+	}
+	if len(m.dims) == 0 {
+		m.dims, m.from, m.to = []int{1}, []int{1}, []int{1}
+	}
+	inner := m.dims[len(m.dims)-1]
+	if m.n > 0 {
+		m.rows = m.n / inner
+	}
+	m.group = max(1, moveGrain/max(1, inner))
+	m.part = min(max(1, inner), moveGrain)
+	m.parts = (inner + m.part - 1) / m.part
+	return m
+}
+
+// rowMajor is the strides of a contiguous layout.
+func rowMajor(s op.Shape) []int {
+	strides := make([]int, len(s))
+	n := 1
+	for i, d := range slices.Backward(s) {
+		strides[i] = n
+		n *= d
+	}
+	return strides
+}
+
+// newCopy makes the movements that read one operand and write all of the
+// result in order.
+func newCopy(b *builder, v *ir.Value) kernel {
+	x, out := v.Args[0].Type.Shape, v.Type.Shape
+	strides := rowMajor(x)
+	from, start := make([]int, len(out)), 0
+	switch v.Op {
+	case op.Reshape:
+		from = rowMajor(out)
+	case op.Transpose:
+		for i, p := range v.Attr.Perm {
+			from[i] = strides[p]
+		}
+	case op.BroadcastTo:
+		for i, d := range x {
+			if d != 1 {
+				from[len(out)-len(x)+i] = strides[i]
+			}
+		}
+	case op.Slice:
+		for i, s := range strides {
+			from[i] = s * v.Attr.Stride[i]
+			start += s * v.Attr.Start[i]
+		}
+	}
+	return newMover(b.at(v.Args[0]), b.at(v), v.Type.DType.Size(), out, from, rowMajor(out), start, 0)
+}
+
+func (m *mover) run(r *run) {
+	groups := (m.rows + m.group - 1) / m.group
+	r.parallel(m, groups*m.parts, m.n)
+}
+
+func (m *mover) chunk(r *run, _ *worker, i int) {
+	src, dst := r.values[m.src], r.values[m.dst]
+	lo := i / m.parts * m.group
+	hi := min(m.rows, lo+m.group)
+	col := i % m.parts * m.part
+	last := len(m.dims) - 1
+	cols := min(m.part, m.dims[last]-col)
+	outer := m.dims[:last]
+	for lo < hi {
+		// Rows that differ in one axis only go together.
+		f := m.fromStart + offsetAt(lo, outer, m.from) + col*m.from[last]
+		t := m.toStart + offsetAt(lo, outer, m.to) + col*m.to[last]
+		rows, fs, ts := 1, 0, 0
+		if last > 0 {
+			rows = min(hi-lo, m.dims[last-1]-lo%m.dims[last-1])
+			fs, ts = m.from[last-1], m.to[last-1]
+		}
+		m.rectangle(src, dst, f, t, rows, cols, fs, ts)
+		lo += rows
+	}
+}
+
+// rectangle copies rows × cols elements from element f of src to element t of
+// dst, where rows are fs and ts elements apart.
+func (m *mover) rectangle(src, dst []byte, f, t, rows, cols, fs, ts int) {
+	last := len(m.dims) - 1
+	fc, tc := m.from[last], m.to[last]
+	if fc == 1 && tc == 1 {
+		s := m.size
+		for range rows {
+			copy(dst[t*s:(t+cols)*s], src[f*s:(f+cols)*s])
+			f += fs
+			t += ts
+		}
+		return
+	}
+	scatter(dst, src, m.size, f, t, rows, cols, fs, ts, fc, tc)
+}
+
+// scatter is rectangle for elements that are not side by side, cut up by the
+// size of the elements.
+func scatter(dst, src []byte, size, f, t, rows, cols, fs, ts, fc, tc int) {
+	switch size {
+	case 1:
+		scatterOf(dst, src, f, t, rows, cols, fs, ts, fc, tc)
+	case 2:
+		scatterOf(dtype.View[uint16](dst), dtype.View[uint16](src), f, t, rows, cols, fs, ts, fc, tc)
+	case 4:
+		scatterOf(dtype.View[uint32](dst), dtype.View[uint32](src), f, t, rows, cols, fs, ts, fc, tc)
+	case 8:
+		scatterOf(dtype.View[uint64](dst), dtype.View[uint64](src), f, t, rows, cols, fs, ts, fc, tc)
+	}
+}
+
+// scatterOf goes in square tiles, so that a cache line that holds neighbours
+// of several rows is used up while it is near.
+func scatterOf[T any](dst, src []T, f, t, rows, cols, fs, ts, fc, tc int) {
+	const tile = 16
+	for r0 := 0; r0 < rows; r0 += tile {
+		for c0 := 0; c0 < cols; c0 += tile {
+			for r := r0; r < min(r0+tile, rows); r++ {
+				i, j := f+r*fs+c0*fc, t+r*ts+c0*tc
+				for range min(tile, cols-c0) {
+					dst[j] = src[i]
+					i += fc
+					j += tc
+				}
+			}
+		}
+	}
+}
+
+// several runs kernels one after the other.
+type several []kernel
+
+func (k several) run(r *run) {
+	for _, one := range k {
+		one.run(r)
+	}
+}
+
+func newConcat(b *builder, v *ir.Value) kernel {
+	axis := v.Attr.Axes[0]
+	to := rowMajor(v.Type.Shape)
+	var k several
+	at := 0
+	for _, a := range v.Args {
+		s := a.Type.Shape
+		k = append(k, newMover(b.at(a), b.at(v), v.Type.DType.Size(), s, rowMajor(s), to, 0, at*to[axis]))
+		at += s[axis]
+	}
+	return k
+}
+
+// filler sets a value to one element, repeated.
+type filler struct {
+	dst     int
+	element []byte
+}
+
+func (k *filler) run(r *run) {
+	dst := r.values[k.dst]
+	repeat(dst, copy(dst, k.element))
+}
+
+func newPad(b *builder, v *ir.Value) kernel {
+	x := v.Args[0].Type.Shape
+	to := rowMajor(v.Type.Shape)
+	start := 0
+	for i, low := range v.Attr.Low {
+		start += low * to[i]
+	}
+	element := make([]byte, v.Type.DType.Size())
+	fill(element, v.Type.DType, v.Attr.Value)
+	return several{
+		&filler{b.at(v), element},
+		newMover(b.at(v.Args[0]), b.at(v), len(element), x, rowMajor(x), to, 0, start),
+	}
+}

@@ -1,0 +1,343 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// kernel computes one value. It knows the positions of its operands among the
+// program's values; everything else was settled when it was made.
+type kernel interface {
+	run(r *run)
+}
+
+// builder is what making a kernel needs to know and what the kernel needs
+// from its program.
+type builder struct {
+	p   *Program
+	pos map[*ir.Value]int
+}
+
+// at is the position of v among the program's values.
+func (b *builder) at(v *ir.Value) int { return b.pos[v] }
+
+// wantScratch asks for memory of each worker; kernels start to use it at its
+// beginning.
+func (b *builder) wantScratch(bytes int) { b.p.scratch = max(b.p.scratch, bytes) }
+
+// wantShared asks for memory that the workers of a step share.
+func (b *builder) wantShared(bytes int) { b.p.shared = max(b.p.shared, bytes) }
+
+// wantRegs asks for registers of each worker.
+func (b *builder) wantRegs(n int) { b.p.regs = max(b.p.regs, n) }
+
+// step is a value to be computed. Views have no kernel.
+type step struct {
+	pos    int
+	kernel kernel
+}
+
+// bind says that a value lies in a buffer of the caller.
+type bind struct {
+	pos, buffer, bytes int
+	out                bool
+}
+
+// Program is a compiled plan.
+type Program struct {
+	device  *Device
+	graph   *ir.Graph
+	steps   []step
+	binds   []bind
+	static  [][]byte // data of constants, by position
+	scratch int
+	shared  int
+	regs    int
+
+	mu     sync.Mutex
+	free   []*run
+	times  []int64
+	timing atomic.Bool
+}
+
+// run is the memory of one run of a program; it goes back on the program's
+// list afterwards.
+type run struct {
+	program *Program
+	procs   int
+	arena   []byte
+	values  [][]byte // where each value lies
+	shared  []byte
+	worker  worker // the caller's own
+	job     job
+	times   []int64
+
+	// badIndex is one more than the first position of an index out of range,
+	// or 0.
+	one      [1]int64 // an element on its way to another type
+	badIndex atomic.Int64
+	failed   error
+}
+
+func compile(d *Device, g *ir.Graph) (*Program, error) {
+	p := &Program{device: d, graph: g, static: make([][]byte, len(g.Values))}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values))}
+	for i, v := range g.Values {
+		b.pos[v] = i
+		bytes := v.Type.Bytes()
+		switch v.Slot.Place {
+		case ir.Nowhere:
+			return nil, fmt.Errorf("cpu: Compile: value %d (%v) has no place; the graph was not optimized", i, v.Op)
+		case ir.Input:
+			p.binds = append(p.binds, bind{i, v.Slot.Index, bytes, false})
+		case ir.Output:
+			p.binds = append(p.binds, bind{i, v.Slot.Index, bytes, true})
+		}
+		switch {
+		case v.Op == op.Param:
+		case v.Op == op.Const:
+			p.static[i] = constant(v)
+		case v.View():
+			p.static[i] = p.static[b.pos[v.Args[0]]]
+			p.steps = append(p.steps, step{pos: i})
+		default:
+			k, err := b.kernel(v)
+			if err != nil {
+				return nil, err
+			}
+			if v.Slot.Place == ir.Static {
+				return nil, fmt.Errorf("cpu: Compile: value %d (%v) lies among the constants", i, v.Op)
+			}
+			p.steps = append(p.steps, step{i, k})
+		}
+	}
+	return p, nil
+}
+
+// kernel makes the kernel of v.
+func (b *builder) kernel(v *ir.Value) (kernel, error) {
+	d := v.Type.DType
+	if len(v.Args) > 0 {
+		d = v.Args[0].Type.DType
+	}
+	if !b.p.device.Supports(v.Op, d) {
+		return nil, &backend.UnsupportedError{Device: "cpu", Op: v.Op, DType: d, Path: v.Path}
+	}
+	if v.Op.Info().Class == op.Elementwise {
+		return newElementwise(b, v), nil
+	}
+	return kernels[v.Op](b, v), nil
+}
+
+// kernels makes those that are not element-wise.
+var kernels map[op.Code]func(*builder, *ir.Value) kernel
+
+func init() {
+	kernels = map[op.Code]func(*builder, *ir.Value) kernel{
+		op.Iota:          newIota,
+		op.RandomUniform: newRandom,
+		op.Sum:           newReduce,
+		op.Mean:          newReduce,
+		op.Prod:          newReduce,
+		op.Max:           newReduce,
+		op.Min:           newReduce,
+		op.SumSquares:    newReduce,
+		op.AllFinite:     newReduce,
+		op.ArgMax:        newArg,
+		op.ArgMin:        newArg,
+		op.MatMul:        newMatMul,
+		op.Softmax:       newSoftmax,
+		op.LogSoftmax:    newSoftmax,
+		op.Reshape:       newCopy,
+		op.Transpose:     newCopy,
+		op.BroadcastTo:   newCopy,
+		op.Slice:         newCopy,
+		op.Concat:        newConcat,
+		op.Pad:           newPad,
+		op.Gather:        newGather,
+		op.TakeAlong:     newTakeAlong,
+		op.PutAlong:      newPutAlong,
+		op.ScatterAdd:    newScatterAdd,
+	}
+}
+
+// constant returns the elements of a Const.
+func constant(v *ir.Value) []byte {
+	data := aligned(v.Type.Bytes())
+	if v.Attr.Data != nil {
+		copy(data, v.Attr.Data)
+		return data
+	}
+	fill(data, v.Type.DType, v.Attr.Value)
+	return data
+}
+
+// fill sets all elements of data to x.
+func fill(data []byte, d dtype.DType, x float64) {
+	if len(data) == 0 {
+		return
+	}
+	dtype.FromF64(data[:d.Size()], []float64{x}, d)
+	repeat(data, d.Size())
+}
+
+// repeat copies the first n bytes of b over the rest.
+func repeat(b []byte, n int) {
+	for ; n > 0 && n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}
+
+// Run computes out from in.
+func (p *Program) Run(ctx context.Context, in, out []driver.Buffer) error {
+	return p.RunWatched(ctx, in, out, nil)
+}
+
+// RunWatched is Run, and calls see after each value.
+func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see func(v *ir.Value, data []byte) error) error {
+	r := p.get()
+	err := p.bind(r, in, out)
+	if err == nil {
+		err = p.do(ctx, r, see)
+	}
+	p.put(r)
+	return err
+}
+
+// get takes a run from the list, or makes one.
+func (p *Program) get() *run {
+	p.mu.Lock()
+	if n := len(p.free); n > 0 {
+		r := p.free[n-1]
+		p.free = p.free[:n-1]
+		p.mu.Unlock()
+		return r
+	}
+	p.mu.Unlock()
+	r := &run{
+		program: p,
+		arena:   aligned(p.graph.ArenaBytes),
+		values:  make([][]byte, len(p.graph.Values)),
+		shared:  aligned(p.shared),
+		times:   make([]int64, len(p.graph.Values)),
+	}
+	r.worker.fit(p)
+	r.job.done = make(chan struct{}, 1)
+	for i, v := range p.graph.Values {
+		switch v.Slot.Place {
+		case ir.Arena:
+			end := v.Slot.Offset + v.Type.Bytes()
+			r.values[i] = r.arena[v.Slot.Offset:end:end]
+		case ir.Static:
+			r.values[i] = p.static[i]
+		}
+	}
+	return r
+}
+
+// put returns a run to the list, without the caller's buffers.
+func (p *Program) put(r *run) {
+	for _, b := range p.binds {
+		r.values[b.pos] = nil
+	}
+	r.failed = nil
+	p.mu.Lock()
+	if p.timing.Load() {
+		p.times = append(p.times[:0], r.times...)
+	}
+	p.free = append(p.free, r)
+	p.mu.Unlock()
+}
+
+// bind gives the values in the caller's buffers their memory.
+func (p *Program) bind(r *run, in, out []driver.Buffer) error {
+	if len(in) != len(p.graph.Params) || len(out) != len(p.graph.Outputs) {
+		return fmt.Errorf("cpu: Run: got %d inputs and %d outputs, want %d and %d", len(in), len(out), len(p.graph.Params), len(p.graph.Outputs))
+	}
+	for _, b := range p.binds {
+		list, kind := in, "input"
+		if b.out {
+			list, kind = out, "output"
+		}
+		host, ok := list[b.buffer].(*Buffer)
+		if !ok {
+			return fmt.Errorf("cpu: Run: %s %d is a %T, want a buffer of device cpu", kind, b.buffer, list[b.buffer])
+		}
+		if len(host.data) < b.bytes {
+			return fmt.Errorf("cpu: Run: %s %d has %d bytes, want %d", kind, b.buffer, len(host.data), b.bytes)
+		}
+		r.values[b.pos] = host.data[:b.bytes:b.bytes]
+	}
+	return nil
+}
+
+// do runs the steps.
+func (p *Program) do(ctx context.Context, r *run, see func(v *ir.Value, data []byte) error) error {
+	r.procs = runtime.GOMAXPROCS(0)
+	timing := p.timing.Load()
+	for i := range p.steps {
+		s := &p.steps[i]
+		if s.pos < p.graph.Commit {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		if s.kernel != nil {
+			var start time.Time
+			if timing {
+				start = time.Now()
+			}
+			s.kernel.run(r)
+			if timing {
+				r.times[s.pos] = int64(time.Since(start))
+			}
+			if r.failed != nil {
+				return r.failed
+			}
+		}
+		if see != nil {
+			if err := see(p.graph.Values[s.pos], r.values[s.pos]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// SetTiming switches the measuring of steps on or off.
+func (p *Program) SetTiming(on bool) { p.timing.Store(on) }
+
+// Times returns the nanoseconds of each value in the last run that was timed,
+// 0 for views and leaves. It is nil when none was.
+func (p *Program) Times() []int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]int64(nil), p.times...)
+}
+
+// Close releases the memory of finished runs.
+func (p *Program) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = nil
+	return nil
+}
+
+var (
+	_ driver.Program   = (*Program)(nil)
+	_ driver.Watcher   = (*Program)(nil)
+	_ driver.Timer     = (*Program)(nil)
+	_ driver.Device    = (*Device)(nil)
+	_ driver.Describer = (*Device)(nil)
+	_ driver.Host      = (*Buffer)(nil)
+)

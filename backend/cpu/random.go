@@ -1,0 +1,50 @@
+package cpu
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/philox"
+)
+
+// random is RandomUniform.
+type random struct {
+	state, out, n int
+	stream        uint64
+}
+
+const randomGrain = 4096 // numbers of a chunk, a multiple of philox's block
+
+func newRandom(b *builder, v *ir.Value) kernel {
+	return &random{b.at(v.Args[0]), b.at(v), v.Type.Shape.Size(), v.Attr.Stream}
+}
+
+func (k *random) run(r *run) { r.parallel(k, (k.n+randomGrain-1)/randomGrain, 8*k.n) }
+
+func (k *random) chunk(r *run, _ *worker, i int) {
+	state := dtype.View[int64](r.values[k.state])
+	lo, hi := i*randomGrain, min(k.n, (i+1)*randomGrain)
+	philox.UniformAt(uint64(state[0]), uint64(state[1]), k.stream, uint64(lo), dtype.View[float32](r.values[k.out])[lo:hi])
+}
+
+// counting is Iota: a row of ascending numbers, repeated.
+type counting struct {
+	out, row int
+	dtype    dtype.DType
+}
+
+func newIota(b *builder, v *ir.Value) kernel {
+	s := v.Type.Shape
+	return &counting{b.at(v), s[len(s)-1], v.Type.DType}
+}
+
+func (k *counting) run(r *run) {
+	out, size := r.values[k.out], k.dtype.Size()
+	if len(out) == 0 {
+		return
+	}
+	for i := range k.row {
+		r.one[0] = int64(i)
+		dtype.FromI64(out[i*size:(i+1)*size], r.one[:], k.dtype)
+	}
+	repeat(out, k.row*size)
+}

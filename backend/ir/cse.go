@@ -1,0 +1,56 @@
+package ir
+
+import (
+	"encoding/binary"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// cse, common-subexpression elimination, merges values of the same operation,
+// attributes and arguments into the one recorded first. Random numbers merge
+// too: they are a function of their state and stream. Where both are outputs
+// the second becomes an Identity, as no value may be an output twice.
+func cse(g *Graph) {
+	g.sort()
+	outputs := g.outputs()
+	first := make(map[string]*Value, len(g.Values))
+	instead := map[*Value]*Value{}
+	for _, v := range g.Values {
+		for i, a := range v.Args {
+			if b, ok := instead[a]; ok {
+				v.Args[i] = b
+			}
+		}
+		if v.Op == op.Param {
+			continue
+		}
+		key := v.key(v.Type.DType)
+		f, ok := first[key]
+		switch {
+		case !ok:
+			first[key] = v
+		case !outputs[v]:
+			instead[v] = f
+		case outputs[f]:
+			v.Op, v.Attr, v.Args = op.Identity, op.Attr{}, []*Value{f}
+		default:
+			delete(outputs, v)
+			outputs[f] = true
+			instead[v] = f
+		}
+	}
+	g.replace(instead)
+}
+
+// key encodes what v computes; d takes the place of the attributes' element
+// type, which may be spelled out or left to the default.
+func (v *Value) key(d dtype.DType) string {
+	a := v.Attr
+	a.DType = d
+	k := a.AppendKey(binary.AppendUvarint(nil, uint64(v.Op)))
+	for _, x := range v.Args {
+		k = binary.AppendUvarint(k, uint64(x.ID))
+	}
+	return string(k)
+}

@@ -1,0 +1,17 @@
+package ir
+
+import "slices"
+
+// dead drops what no output needs. A Param among it becomes nil in g.Params.
+func dead(g *Graph) {
+	w := walk{seen: make(map[*Value]bool, len(g.Values))}
+	for _, o := range g.Outputs {
+		w.visit(o)
+	}
+	g.Values = slices.DeleteFunc(g.Values, func(v *Value) bool { return !w.seen[v] })
+	for i, p := range g.Params {
+		if p != nil && !w.seen[p] {
+			g.Params[i] = nil
+		}
+	}
+}

@@ -1,0 +1,199 @@
+// Package ir is the graph that a device compiles: values in the order they
+// are computed, the passes that improve it, and the plan of where each value
+// lies in memory.
+//
+// Main types: [Graph] and [Value]. A graph is built by backend/tensor, put
+// through [Optimize], and given to a driver.Device; after Optimize it is
+// called a plan: a list of kernel calls on fixed slots of memory.
+//
+// Rules: a graph is in topological order at all times; a pass changes no bit
+// of any result; devices trust a plan and check nothing.
+package ir
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Value is the result of one operation.
+type Value struct {
+	ID   int // position in Graph.Values after Optimize; unique before
+	Op   op.Code
+	Type op.Type
+	Attr op.Attr
+	Args []*Value
+	Path string // who recorded it: "dense_1", "dense_1/grad", "rmsprop/dense_1/kernel"
+	Slot Slot   // where it lies: set by the memory plan
+}
+
+// Place says which memory a slot is part of.
+type Place uint8
+
+// The places.
+const (
+	Nowhere Place = iota // not planned yet
+	Arena                // the working memory of a run, from Offset
+	Input                // the buffer of input Index
+	Output               // the buffer of output Index
+	Static               // a constant: belongs to the program
+)
+
+// Slot is where a value lies during a run.
+//
+// Slots of values that are needed at the same time never overlap, with one
+// exception: an element-wise value may have the very slot of one or more of
+// its arguments of the same shape and element size. A kernel must read element
+// i of its operands before it writes element i, and nothing more.
+type Slot struct {
+	Place  Place
+	Index  int // Input, Output: which one
+	Offset int // Arena: in bytes, a multiple of Align
+}
+
+// Align is the alignment of values in an arena, in bytes: a cache line, and
+// the widest vector register.
+const Align = 64
+
+// Graph is a program: what it computes from its inputs.
+//
+// Values are in topological order. Params[i] is the Param of input i, or nil
+// where an input is not used. Outputs may name any value except a Param or a Const, and
+// none twice (the recorder puts an Identity between).
+type Graph struct {
+	Values  []*Value
+	Params  []*Value
+	Outputs []*Value
+
+	// Donate names, for each output, the input whose buffer the caller would
+	// like it to overwrite, or -1: an updated variable over the old one. It is
+	// a wish; Donated says what came of it. It is not granted where no value
+	// reads the input, the sizes differ, or the input was given away before.
+	Donate []int
+
+	// Set by Optimize.
+
+	// Donated names, for each output, the input whose buffer it overwrites, or
+	// -1. The caller passes that same buffer as input and output.
+	Donated []int
+
+	// Commit is the index in Values of the first one that overwrites an
+	// input. A run may be abandoned before it and leaves no trace; from it on
+	// only element-wise operations remain and the run goes to its end. It is
+	// len(Values) when nothing is overwritten.
+	Commit int
+
+	// ArenaBytes is the working memory of a run.
+	ArenaBytes int
+}
+
+// New returns an empty graph with n inputs.
+func New(n int) *Graph { return &Graph{Params: make([]*Value, n)} }
+
+// Add appends a value. The type is trusted: it came from op.Infer.
+func (g *Graph) Add(c op.Code, a op.Attr, t op.Type, path string, args ...*Value) *Value {
+	v := &Value{ID: len(g.Values), Op: c, Type: t, Attr: a, Args: args, Path: path}
+	g.Values = append(g.Values, v)
+	if c == op.Param {
+		g.Params[a.Index] = v
+	}
+	return v
+}
+
+// Output appends an output; donate is the input it should overwrite, or -1.
+func (g *Graph) Output(v *Value, donate int) {
+	g.Outputs = append(g.Outputs, v)
+	g.Donate = append(g.Donate, donate)
+}
+
+// String prints the graph in the format of golden files: a line for each
+// value, then the outputs.
+//
+//	%3 = MatMul(%0 %1) float16[128 64] transB  # dense_1  @arena+4096
+func (g *Graph) String() string {
+	var s strings.Builder
+	for _, v := range g.Values {
+		fmt.Fprintf(&s, "%%%d = %v(", v.ID, v.Op)
+		for i, a := range v.Args {
+			if i > 0 {
+				s.WriteByte(' ')
+			}
+			fmt.Fprintf(&s, "%%%d", a.ID)
+		}
+		fmt.Fprintf(&s, ") %v", v.Type)
+		if a := v.Attr.String(); a != "" {
+			fmt.Fprintf(&s, " %s", a)
+		}
+		if v.Path != "" {
+			fmt.Fprintf(&s, "  # %s", v.Path)
+		}
+		if v.Slot.Place != Nowhere {
+			fmt.Fprintf(&s, "  @%v", v.Slot)
+		}
+		s.WriteByte('\n')
+	}
+	for i, v := range g.Outputs {
+		fmt.Fprintf(&s, "out %d = %%%d", i, v.ID)
+		switch {
+		case i < len(g.Donated) && g.Donated[i] >= 0:
+			fmt.Fprintf(&s, " over input %d", g.Donated[i])
+		case i < len(g.Donated):
+		case g.Donate[i] >= 0:
+			fmt.Fprintf(&s, " may overwrite input %d", g.Donate[i])
+		}
+		s.WriteByte('\n')
+	}
+	return s.String()
+}
+
+// String prints "arena+4096", "in 2", "out 0" or "static".
+func (s Slot) String() string {
+	switch s.Place {
+	case Arena:
+		return fmt.Sprintf("arena+%d", s.Offset)
+	case Input:
+		return fmt.Sprintf("in %d", s.Index)
+	case Output:
+		return fmt.Sprintf("out %d", s.Index)
+	case Static:
+		return "static"
+	}
+	return "nowhere"
+}
+
+// View reports whether v needs no computation in the plan because it lies
+// where its argument does: a Reshape, or an Identity that the plan merged.
+func (v *Value) View() bool {
+	return (v.Op == op.Reshape || v.Op == op.Identity) && len(v.Args) == 1 && v.Slot == v.Args[0].Slot && v.Slot.Place != Nowhere
+}
+
+// AppendKey appends an unambiguous encoding of the graph's structure, without
+// paths, for the cache of compiled programs.
+func (g *Graph) AppendKey(k []byte) []byte {
+	put := func(n int) { k = append(k, byte(n), byte(n>>8), byte(n>>16), byte(n>>24)) }
+	ids := make(map[*Value]int, len(g.Values))
+	put(len(g.Values))
+	put(len(g.Params))
+	for i, v := range g.Values {
+		ids[v] = i
+		put(int(v.Op))
+		k = append(k, byte(v.Type.DType))
+		put(len(v.Type.Shape))
+		for _, d := range v.Type.Shape {
+			put(d)
+			put(d >> 32)
+		}
+		k = v.Attr.AppendKey(k)
+		put(len(v.Args))
+		for _, a := range v.Args {
+			put(ids[a])
+		}
+	}
+	put(len(g.Outputs))
+	for i, v := range g.Outputs {
+		put(ids[v])
+		put(g.Donate[i])
+	}
+	return k
+}

@@ -1,0 +1,140 @@
+package ir
+
+import "github.com/mezzo-ml/mezzo/backend/op"
+
+// memory gives every value its slot. Constants are static, params lie in the
+// inputs and outputs in their own buffers, or over the input that was donated
+// to them. The rest lies in the arena side by side; reuse packs it.
+//
+// A Reshape lies where its argument does, and so does an Identity, unless it
+// keeps the old value of an input that is going to be overwritten. An output
+// has its own buffer; where it is a view of a value that nothing else places,
+// that value is computed there.
+func memory(g *Graph) {
+	g.ArenaBytes = 0
+	overwritten := map[Slot]bool{}
+	for _, v := range g.Values {
+		v.Slot = Slot{}
+	}
+	for o, v := range g.Outputs {
+		v.Slot = Slot{Place: Output, Index: o}
+		if p := g.Donated[o]; p >= 0 {
+			v.Slot = Slot{Place: Input, Index: p}
+			overwritten[v.Slot] = true
+		}
+	}
+	for _, v := range g.Outputs {
+		if v.Slot.Place != Output {
+			continue // its argument would be written before the commit phase
+		}
+		for viewable(v) {
+			a := v.Args[0]
+			if a.Slot.Place != Nowhere || a.Op == op.Param || a.Op == op.Const {
+				break
+			}
+			a.Slot = v.Slot
+			v = a
+		}
+	}
+	for _, v := range g.Values {
+		switch {
+		case v.Slot.Place != Nowhere:
+		case v.Op == op.Param:
+			v.Slot = Slot{Place: Input, Index: v.Attr.Index}
+		case v.Op == op.Const:
+			v.Slot = Slot{Place: Static}
+		case v.Op == op.Reshape || v.Op == op.Identity && !overwritten[v.Args[0].Slot]:
+			v.Slot = v.Args[0].Slot
+		default:
+			v.Slot = Slot{Place: Arena, Offset: g.ArenaBytes}
+			g.ArenaBytes += aligned(v.Type.Bytes())
+		}
+	}
+}
+
+func viewable(v *Value) bool { return v.Op == op.Reshape || v.Op == op.Identity }
+
+func aligned(bytes int) int { return (bytes + Align - 1) / Align * Align }
+
+// Memory is the memory that a plan works with, in bytes.
+type Memory struct {
+	Arena   int // working memory of a run
+	Peak    int // most of the arena that is in use at one time
+	Inputs  int // inputs that are used, overwritten ones included
+	Outputs int // outputs in buffers of their own
+	Static  int // constants
+}
+
+// Memory adds up the memory of a plan.
+func (g *Graph) Memory() Memory {
+	m := Memory{Arena: g.ArenaBytes}
+	for _, v := range g.Values {
+		switch v.Op {
+		case op.Param:
+			m.Inputs += v.Type.Bytes()
+		case op.Const:
+			m.Static += v.Type.Bytes()
+		}
+	}
+	for o, v := range g.Outputs {
+		if g.Donated[o] < 0 {
+			m.Outputs += v.Type.Bytes()
+		}
+	}
+	// A value that took over the place of another overlaps it for one step,
+	// at the same offset; count the place once.
+	change := make([]map[int]int, len(g.Values)+1) // offset -> bytes live at that step
+	for _, b := range g.blocks() {
+		for i := b.first; i <= b.last; i++ {
+			if change[i] == nil {
+				change[i] = map[int]int{}
+			}
+			change[i][b.offset] = max(change[i][b.offset], aligned(b.bytes))
+		}
+	}
+	for _, live := range change {
+		sum := 0
+		for _, bytes := range live {
+			sum += bytes
+		}
+		m.Peak = max(m.Peak, sum)
+	}
+	return m
+}
+
+// block is memory in the arena for the time that it is needed: from the
+// position that writes it to the last one that reads it.
+type block struct {
+	first, last int
+	bytes       int
+	offset      int
+	values      []*Value // that lie in it
+}
+
+// blocks lists the blocks of the arena in the order they are written; views
+// belong to the block of their argument.
+func (g *Graph) blocks() []*block {
+	var list []*block
+	of := map[*Value]*block{}
+	for i, v := range g.Values {
+		for _, a := range v.Args {
+			if b := of[a]; b != nil {
+				b.last = i
+			}
+		}
+		if v.Slot.Place != Arena {
+			continue
+		}
+		b := (*block)(nil)
+		if v.View() {
+			b = of[v.Args[0]]
+		} else {
+			b = &block{first: i, bytes: v.Type.Bytes(), offset: v.Slot.Offset}
+			list = append(list, b)
+		}
+		b.last = i
+		b.values = append(b.values, v)
+		of[v] = b
+	}
+	return list
+}

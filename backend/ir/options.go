@@ -1,0 +1,35 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Options choose what Optimize does. The zero value is the default.
+type Options struct {
+	// Skip names optional passes to leave out ([OptionalPasses] lists them).
+	// No result changes by a bit.
+	Skip []string
+
+	// Check verifies the graph after each pass and shuffles it before each,
+	// as far as its order is free, so that no pass leans on order.
+	Check bool
+
+	// Watch keeps every value apart and alive, so that a run can show each
+	// one: no fusion, no reuse of memory, no overwriting of inputs.
+	Watch bool
+
+	// Trace, when not nil, is called with the graph before the first pass
+	// (name "") and after each one.
+	Trace func(pass string, g *Graph)
+}
+
+// Key tells options apart in the cache of compiled programs.
+func (o Options) Key() string {
+	skip := slices.Clone(o.Skip)
+	slices.Sort(skip)
+	return fmt.Sprintf("skip=%s check=%v watch=%v", strings.Join(slices.Compact(skip), ","), o.Check, o.Watch)
+}
+
+func (o Options) skips(name string) bool { return slices.Contains(o.Skip, name) }

@@ -1,0 +1,163 @@
+package tensor
+
+import (
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// trace is the recording of one call of a Function.
+type trace struct {
+	eager    bool        // operations run at once; tensors have data
+	done     bool        // the Function has returned: its tensors are dead
+	assigned []*Variable // in order of their first Assign
+	gate     *Tensor     // see Gated
+}
+
+// assign rebinds v in the recording.
+func (tr *trace) assign(v *Variable, t *Tensor) {
+	if v.leaf == nil { // made, or first met, in this recording
+		v.leaf = v.Value()
+		v.bound = v.leaf
+	}
+	if tr.gate != nil {
+		t = Where(tr.gate, t, v.bound)
+	}
+	if !slices.Contains(tr.assigned, v) {
+		tr.assigned = append(tr.assigned, v)
+	}
+	v.bound = t
+}
+
+// Gated runs f; while it runs, every Assign keeps the old value where cond, a
+// bool scalar of the same recording, is false. Optimizers use it to skip a
+// step inside the program, without asking the host.
+func Gated(cond *Tensor, f func()) {
+	tr := cond.trace
+	if tr == nil {
+		Fail("Gated", "the condition was not recorded in a Function")
+	}
+	outer := tr.gate
+	tr.gate = cond
+	if outer != nil {
+		tr.gate = outer.And(cond)
+	}
+	defer func() { tr.gate = outer }()
+	f()
+}
+
+// GateStatistics keeps the old value, where cond is false, of every
+// Statistic variable that the recording has assigned so far: the moving
+// averages of a forward pass whose step is skipped.
+func GateStatistics(cond *Tensor) {
+	tr := cond.trace
+	if tr == nil {
+		Fail("GateStatistics", "the condition was not recorded in a Function")
+	}
+	for _, v := range tr.assigned {
+		if v.statistic {
+			v.bound = Where(cond, v.bound, v.leaf)
+		}
+	}
+}
+
+// source says where an input of a captured graph comes from.
+type source struct {
+	argument int       // ≥ 0: this argument of the Function
+	variable *Variable // the variable's value when the program runs
+	data     *storage  // else: these elements
+}
+
+// capture turns recorded tensors into a graph.
+type capture struct {
+	graph   *ir.Graph
+	trace   *trace
+	sources []source
+	values  map[*Tensor]*ir.Value
+	taken   map[*ir.Value]bool // values that are outputs already
+}
+
+func newCapture(tr *trace) *capture {
+	return &capture{graph: ir.New(0), trace: tr, values: map[*Tensor]*ir.Value{}, taken: map[*ir.Value]bool{}}
+}
+
+// roots adds everything that ts depend on, in the order it was recorded.
+func (c *capture) roots(ts ...*Tensor) {
+	var all []*Tensor
+	seen := map[*Tensor]bool{}
+	stack := slices.Clone(ts)
+	for len(stack) > 0 {
+		t := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if seen[t] || c.values[t] != nil {
+			continue
+		}
+		seen[t] = true
+		all = append(all, t)
+		if t.data == nil { // what is computed is an input, whatever made it
+			stack = append(stack, t.args...)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Tensor) int {
+		if a.seq < b.seq {
+			return -1
+		}
+		return 1
+	})
+	for _, t := range all {
+		c.add(t)
+	}
+}
+
+func (c *capture) add(t *Tensor) {
+	switch {
+	case t.argument >= 0 && t.trace == c.trace && c.trace != nil:
+		c.input(t, source{argument: t.argument})
+	case t.variable != nil && (c.trace != nil || t.data == nil):
+		c.input(t, source{argument: -1, variable: t.variable})
+	case t.data != nil:
+		c.input(t, source{argument: -1, data: t.data})
+	case t.op == op.Param:
+		Fail("capture", "%v has no data", t.typ) // a placeholder or a dead argument
+	default:
+		args := make([]*ir.Value, len(t.args))
+		for i, a := range t.args {
+			args[i] = c.values[a]
+		}
+		c.values[t] = c.graph.Add(t.op, t.attr, t.typ, t.path, args...)
+	}
+}
+
+// input adds a Param, one for each distinct source.
+func (c *capture) input(t *Tensor, s source) {
+	if i := slices.Index(c.sources, s); i >= 0 {
+		c.values[t] = c.graph.Params[i]
+		return
+	}
+	i := len(c.sources)
+	c.sources = append(c.sources, s)
+	c.graph.Params = append(c.graph.Params, nil)
+	path := t.path
+	if s.variable != nil {
+		path = s.variable.name
+	}
+	c.values[t] = c.graph.Add(op.Param, op.Attr{Index: i, DType: t.typ.DType, Dims: t.typ.Shape}, t.typ, path)
+}
+
+// output adds t as an output. A value can be an output once, and an input or
+// constant cannot be one: a copy stands in.
+func (c *capture) output(t *Tensor, donate int) {
+	c.roots(t)
+	v := c.values[t]
+	if v.Op == op.Param || v.Op == op.Const || c.taken[v] {
+		v = c.graph.Add(op.Identity, op.Attr{}, v.Type, v.Path, v)
+	}
+	c.taken[v] = true
+	c.graph.Output(v, donate)
+}
+
+// variableInput is the input that v is read from, or -1.
+func (c *capture) variableInput(v *Variable) int {
+	return slices.Index(c.sources, source{argument: -1, variable: v})
+}

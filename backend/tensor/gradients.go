@@ -1,0 +1,392 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Gradients returns the derivative of loss, a scalar, by each variable: a
+// tensor of the variable's type, or nil where loss does not depend on it. The
+// graph that was recorded is the tape; nothing needs to be watched.
+//
+// A variable assigned earlier in the same step is differentiated at the value
+// it had when the step began. 16-bit gradients of float32 variables are stored
+// in float32 directly (see Tensor.Widen).
+func Gradients(loss *Tensor, vars []*Variable) []*Tensor {
+	leaves := map[*Variable][]*Tensor{}
+	visit(loss, func(t *Tensor) {
+		if t.variable != nil {
+			leaves[t.variable] = append(leaves[t.variable], t)
+		}
+	})
+	var at []*Tensor
+	for _, v := range vars {
+		at = append(at, leaves[v]...)
+	}
+	grads := GradientsAt(loss, at...)
+	out := make([]*Tensor, len(vars))
+	for i, v := range vars {
+		for range leaves[v] {
+			if g := grads[0]; g != nil {
+				if out[i] != nil {
+					g = out[i].Add(g)
+				}
+				out[i] = g
+			}
+			grads = grads[1:]
+		}
+	}
+	return out
+}
+
+// visit calls f for every tensor that t depends on, itself included.
+func visit(t *Tensor, f func(*Tensor)) {
+	seen := map[*Tensor]bool{}
+	stack := []*Tensor{t}
+	for len(stack) > 0 {
+		t := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if seen[t] {
+			continue
+		}
+		seen[t] = true
+		f(t)
+		stack = append(stack, t.args...)
+	}
+}
+
+// GradientsAt returns the derivative of loss, a float scalar, by each of the
+// tensors at: of their types, or nil where loss does not depend on one.
+func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
+	switch {
+	case loss.err != nil:
+		panic(&Error{Op: "Gradients", Err: loss.err})
+	case loss.parts != nil || !loss.typ.DType.IsFloat() || len(loss.typ.Shape) != 0:
+		Fail("Gradients", "the loss is %v, want a float scalar", loss)
+	}
+	wanted := map[*Tensor]bool{}
+	for _, t := range at {
+		wanted[t] = true
+	}
+	// Everything between the loss and what is wanted, in recording order.
+	var all []*Tensor
+	visit(loss, func(t *Tensor) { all = append(all, t) })
+	slices.SortFunc(all, func(a, b *Tensor) int {
+		if a.seq < b.seq {
+			return -1
+		}
+		return 1
+	})
+	needs := map[*Tensor]bool{}
+	for _, t := range all {
+		n := wanted[t]
+		if !t.stop && t.op.Info().Grad {
+			for _, a := range t.args {
+				n = n || needs[a]
+			}
+		}
+		needs[t] = n && t.typ.DType.IsFloat()
+	}
+	grad := map[*Tensor]*Tensor{}
+	if needs[loss] {
+		one := Scalar(loss.typ.DType, 1)
+		one.scaled, one.trace = loss.scaled, loss.trace
+		grad[loss] = one
+	}
+	for _, t := range slices.Backward(all) {
+		g := grad[t]
+		if g == nil || !needs[t] || t.stop || len(t.args) == 0 {
+			continue
+		}
+		relevant := false
+		for _, a := range t.args {
+			relevant = relevant || needs[a]
+		}
+		if !relevant {
+			continue
+		}
+		rule := gradients[t.op]
+		if rule == nil {
+			panic(&Error{Path: t.path, Op: "Gradients", Err: fmt.Errorf("%v has no gradient", t.op)})
+		}
+		since := Mark()
+		parts := rule(t, g)
+		for i, a := range t.args {
+			if i >= len(parts) || parts[i] == nil || !needs[a] {
+				continue
+			}
+			p := parts[i]
+			if !p.typ.Equal(a.typ) {
+				Fail("Gradients", "the gradient of argument %d of %v is %v, want %v", i, t.op, p.typ, a.typ) // a mistake in the table
+			}
+			if old := grad[a]; old != nil {
+				p = old.Add(p)
+			}
+			grad[a] = p
+			if t.path != "" {
+				Label(t.path+"/grad", since, p)
+			}
+		}
+	}
+	out := make([]*Tensor, len(at))
+	for i, t := range at {
+		out[i] = grad[t]
+	}
+	return out
+}
+
+// sumTo undoes broadcasting: it sums g over the axes along which shape was
+// repeated.
+func sumTo(g *Tensor, shape Shape) *Tensor {
+	if g.typ.Shape.Equal(shape) {
+		return g
+	}
+	off := len(g.typ.Shape) - len(shape)
+	var axes []int
+	for i, d := range g.typ.Shape {
+		if i < off || shape[i-off] == 1 && d != 1 {
+			axes = append(axes, i)
+		}
+	}
+	if len(axes) > 0 {
+		g = g.SumKeep(axes...)
+	}
+	return g.Reshape(shape...)
+}
+
+// gradients holds, for each operation with a gradient, the rule that turns the
+// gradient g of the result t into those of the arguments. Rules are written in
+// terms of the result where that is possible, so that arguments need not be
+// kept (relu, exp, tanh …). nil stands for no gradient.
+var gradients map[op.Code]func(t, g *Tensor) []*Tensor
+
+func one(g *Tensor) []*Tensor { return []*Tensor{g} }
+
+// both undoes broadcasting for a binary operation.
+func both(t, a, b *Tensor) []*Tensor {
+	if a != nil {
+		a = sumTo(a, t.args[0].typ.Shape)
+	}
+	if b != nil {
+		b = sumTo(b, t.args[1].typ.Shape)
+	}
+	return []*Tensor{a, b}
+}
+
+func init() {
+	// In init because the rules record operations whose rules are in it.
+	gradients = map[op.Code]func(t, g *Tensor) []*Tensor{
+		op.Identity: func(t, g *Tensor) []*Tensor { return one(g) },
+		op.Cast: func(t, g *Tensor) []*Tensor {
+			to := t.args[0].typ.DType
+			if to == dtype.Float32 || to == dtype.Float64 {
+				g = g.Widen()
+			}
+			return one(g.Cast(to))
+		},
+		op.Neg:        func(t, g *Tensor) []*Tensor { return one(g.Neg()) },
+		op.Abs:        func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].Sign())) },
+		op.Exp:        func(t, g *Tensor) []*Tensor { return one(g.Mul(t)) },
+		op.Expm1:      func(t, g *Tensor) []*Tensor { return one(g.Mul(t.AddScalar(1))) },
+		op.Log:        func(t, g *Tensor) []*Tensor { return one(g.Div(t.args[0])) },
+		op.Log1p:      func(t, g *Tensor) []*Tensor { return one(g.Div(t.args[0].AddScalar(1))) },
+		op.Sqrt:       func(t, g *Tensor) []*Tensor { return one(g.MulScalar(0.5).Div(t)) },
+		op.Rsqrt:      func(t, g *Tensor) []*Tensor { return one(g.MulScalar(-0.5).Mul(t).Div(t.args[0])) },
+		op.Reciprocal: func(t, g *Tensor) []*Tensor { return one(g.Neg().Mul(t.Square())) },
+		op.Square:     func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].MulScalar(2))) },
+		op.Sin:        func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].Cos())) },
+		op.Cos:        func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].Sin()).Neg()) },
+		op.Tanh:       func(t, g *Tensor) []*Tensor { return one(g.Mul(t.Square().Neg().AddScalar(1))) },
+		op.Sigmoid:    func(t, g *Tensor) []*Tensor { return one(g.Mul(t).Mul(t.Neg().AddScalar(1))) },
+		op.Relu: func(t, g *Tensor) []*Tensor {
+			return one(Where(t.GreaterScalar(0), g, g.like(0)))
+		},
+		op.Erf: func(t, g *Tensor) []*Tensor {
+			return one(g.Mul(t.args[0].Square().Neg().Exp()).MulScalar(2 / math.Sqrt(math.Pi)))
+		},
+		op.Add: func(t, g *Tensor) []*Tensor { return both(t, g, g) },
+		op.Sub: func(t, g *Tensor) []*Tensor { return both(t, g, g.Neg()) },
+		op.Mul: func(t, g *Tensor) []*Tensor { return both(t, g.Mul(t.args[1]), g.Mul(t.args[0])) },
+		op.Div: func(t, g *Tensor) []*Tensor {
+			d := g.Div(t.args[1])
+			return both(t, d, d.Mul(t).Neg())
+		},
+		op.Pow: func(t, g *Tensor) []*Tensor {
+			x, y := t.args[0], t.args[1]
+			// 0 where the derivative by the exponent has no meaning (x ≤ 0), as
+			// in Keras and PyTorch.
+			safe := Where(x.GreaterScalar(0), x, x.like(1))
+			return both(t, g.Mul(y).Mul(x.Pow(y.AddScalar(-1))), g.Mul(t).Mul(safe.Log()))
+		},
+		op.Maximum: func(t, g *Tensor) []*Tensor { return chosen(t, g, t.args[0].Greater(t.args[1])) },
+		op.Minimum: func(t, g *Tensor) []*Tensor { return chosen(t, g, t.args[0].Less(t.args[1])) },
+		op.Where: func(t, g *Tensor) []*Tensor {
+			zero := g.like(0)
+			c := t.args[0]
+			return []*Tensor{nil,
+				sumTo(Where(c, g, zero), t.args[1].typ.Shape),
+				sumTo(Where(c, zero, g), t.args[2].typ.Shape)}
+		},
+		op.Sum: func(t, g *Tensor) []*Tensor {
+			x := t.args[0].typ
+			return one(spread(t, g).Cast(x.DType).BroadcastTo(x.Shape...))
+		},
+		op.Mean: func(t, g *Tensor) []*Tensor {
+			x := t.args[0].typ
+			n := 1
+			for _, a := range t.attr.Axes {
+				n *= x.Shape[a]
+			}
+			return one(spread(t, g).DivScalar(float64(n)).Cast(x.DType).BroadcastTo(x.Shape...))
+		},
+		op.Max: extreme,
+		op.Min: extreme,
+		op.SumSquares: func(t, g *Tensor) []*Tensor {
+			x := t.args[0]
+			return one(x.Cast(g.typ.DType).Mul(g.MulScalar(2)).Cast(x.typ.DType))
+		},
+		op.MatMul: matmulGradient,
+		op.Softmax: func(t, g *Tensor) []*Tensor {
+			x, axis := t.args[0].typ.DType, t.attr.Axes[0]
+			// In float32: the sum over the axis cancels.
+			y, d := t.accumulator(), g.accumulator()
+			p := d.Mul(y)
+			return one(p.Sub(y.Mul(p.SumKeep(axis))).Cast(x))
+		},
+		op.LogSoftmax: func(t, g *Tensor) []*Tensor {
+			x, axis := t.args[0].typ.DType, t.attr.Axes[0]
+			y, d := t.accumulator(), g.accumulator()
+			return one(d.Sub(y.Exp().Mul(d.SumKeep(axis))).Cast(x))
+		},
+		op.Reshape: func(t, g *Tensor) []*Tensor { return one(g.Reshape(t.args[0].typ.Shape...)) },
+		op.Transpose: func(t, g *Tensor) []*Tensor {
+			inverse := make([]int, len(t.attr.Perm))
+			for i, p := range t.attr.Perm {
+				inverse[p] = i
+			}
+			return one(g.Transpose(inverse...))
+		},
+		op.BroadcastTo: func(t, g *Tensor) []*Tensor { return one(sumTo(g, t.args[0].typ.Shape)) },
+		op.Concat: func(t, g *Tensor) []*Tensor {
+			axis, at := t.attr.Axes[0], 0
+			out := make([]*Tensor, len(t.args))
+			for i, a := range t.args {
+				n := a.typ.Shape[axis]
+				out[i] = g.Slice(axis, at, at+n)
+				at += n
+			}
+			return out
+		},
+		op.Slice: func(t, g *Tensor) []*Tensor { return one(unslice(t, g)) },
+		op.Pad: func(t, g *Tensor) []*Tensor {
+			x := t.args[0].typ.Shape
+			limit, stride := make([]int, len(x)), make([]int, len(x))
+			for i := range x {
+				limit[i], stride[i] = t.attr.Low[i]+x[i], 1
+			}
+			return one(g.SliceAll(t.attr.Low, limit, stride))
+		},
+		op.Gather: func(t, g *Tensor) []*Tensor {
+			return []*Tensor{g.ScatterAdd(t.args[1], t.args[0].typ.Shape[0]), nil}
+		},
+		op.ScatterAdd: func(t, g *Tensor) []*Tensor { return []*Tensor{g.Gather(t.args[1]), nil} },
+		op.TakeAlong: func(t, g *Tensor) []*Tensor {
+			return []*Tensor{g.PutAlong(t.args[1], t.args[0].Dim(-1)), nil}
+		},
+		op.PutAlong: func(t, g *Tensor) []*Tensor { return []*Tensor{g.TakeAlong(t.args[1]), nil} },
+	}
+}
+
+// accumulator returns t in the type its sums are computed in.
+func (t *Tensor) accumulator() *Tensor { return t.Cast(t.typ.DType.Accumulator()) }
+
+// spread gives g, the gradient of a reduction t, the reduced axes back with
+// size 1.
+func spread(t, g *Tensor) *Tensor {
+	if t.attr.KeepDims {
+		return g
+	}
+	s := t.args[0].typ.Shape.Clone()
+	for _, a := range t.attr.Axes {
+		s[a] = 1
+	}
+	return g.Reshape(s...)
+}
+
+// chosen is the gradient of Maximum and Minimum: it goes to the argument that
+// won, and half to each where they are equal.
+func chosen(t, g, first *Tensor) []*Tensor {
+	equal := t.args[0].Equal(t.args[1])
+	half, zero := g.MulScalar(0.5), g.like(0)
+	a := Where(equal, half, Where(first, g, zero))
+	b := Where(equal, half, Where(first, zero, g))
+	return both(t, a, b)
+}
+
+// extreme is the gradient of Max and Min: it is shared by the elements that
+// are equal to the result.
+func extreme(t, g *Tensor) []*Tensor {
+	x := t.args[0]
+	hit := x.Equal(spread(t, t)).Cast(g.typ.DType.Accumulator())
+	n := hit.reduce(op.Sum, true, dtype.Invalid, t.attr.Axes)
+	return one(hit.Mul(spread(t, g).accumulator().Div(n)).Cast(x.typ.DType))
+}
+
+// matmulGradient gives dX = dY·Yᵀ and dY = Xᵀ·dY with the transposes folded
+// into the product. Operands stay 16-bit when the forward ones were, whatever
+// type the product was stored in.
+func matmulGradient(t, g *Tensor) []*Tensor {
+	x, y := t.args[0], t.args[1]
+	g = g.Cast(x.typ.DType)
+	ta, tb := t.attr.TransA, t.attr.TransB
+	var dx, dy *Tensor
+	switch {
+	case !ta && !tb:
+		dx, dy = g.MatMulT(y, false, true), x.MatMulT(g, true, false)
+	case !ta && tb:
+		dx, dy = g.MatMulT(y, false, false), g.MatMulT(x, true, false)
+	case ta && !tb:
+		dx, dy = y.MatMulT(g, false, true), x.MatMulT(g, false, false)
+	default:
+		dx, dy = y.MatMulT(g, true, true), g.MatMulT(x, true, true)
+	}
+	return both(t, dx, dy)
+}
+
+// unslice puts g back where Slice took it from, zeros elsewhere.
+func unslice(t, g *Tensor) *Tensor {
+	x := t.args[0].typ.Shape
+	for _, s := range t.attr.Stride {
+		if s != 1 {
+			g = spreadStride(t, g)
+			break
+		}
+	}
+	low, high := t.attr.Start, make([]int, len(x))
+	for i := range x {
+		high[i] = x[i] - low[i] - g.typ.Shape[i]
+	}
+	return g.Pad(low, high, 0)
+}
+
+// spreadStride puts Stride-1 zeros after each element but the last: an extra
+// axis after each, padded, and folded in.
+func spreadStride(t, g *Tensor) *Tensor {
+	for axis, s := range t.attr.Stride {
+		n := g.typ.Shape[axis]
+		if s == 1 || n == 0 {
+			continue
+		}
+		rank := len(g.typ.Shape)
+		high := make([]int, rank+1)
+		high[axis+1] = s - 1
+		shape := g.typ.Shape.Clone()
+		shape[axis] = n * s
+		g = g.ExpandDims(axis+1).Pad(make([]int, rank+1), high, 0).Reshape(shape...).Slice(axis, 0, (n-1)*s+1)
+	}
+	return g
+}

@@ -1,0 +1,302 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// plan is a compiled recording with what its inputs and outputs are bound to.
+type plan struct {
+	types    []op.Type // of the arguments it was recorded for
+	shape    []int     // how many tensors each part of the result has, for layout.restore
+	program  driver.Program
+	graph    *ir.Graph
+	sources  []source
+	assigned []*Variable // outputs 0 … are their new values; results follow
+
+	inBufs, outBufs []driver.Buffer
+	spare           []*storage  // per assigned variable: memory to swap with, when it is not overwritten in place
+	results         []*Tensor   // of the last run
+	free            []*freeList // per result: released tensors
+
+	stopAtNaN bool
+	runs      int // how often it ran, for KERAS_DEBUG=plan
+}
+
+// freeList holds released result tensors of one plan for its next runs.
+type freeList struct{ tensors []*Tensor }
+
+// Release hands the memory of a Function's result back for the next call. Use
+// it on results that are no longer needed where steady calls should allocate
+// nothing; t must not be used afterwards. On other tensors it does nothing.
+func (t *Tensor) Release() {
+	if t != nil && t.home != nil {
+		t.home.tensors = append(t.home.tensors, t)
+	}
+}
+
+func (p *plan) fits(args []*Tensor) bool {
+	if len(args) != len(p.types) {
+		return false
+	}
+	for i, a := range args {
+		if !a.typ.Equal(p.types[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *plan) finish(sources []source) {
+	p.sources = sources
+	p.inBufs = make([]driver.Buffer, len(sources))
+	p.outBufs = make([]driver.Buffer, len(p.graph.Outputs))
+	p.spare = make([]*storage, len(p.assigned))
+	n := len(p.graph.Outputs) - len(p.assigned)
+	p.results = make([]*Tensor, n)
+	p.free = make([]*freeList, n)
+	for i := range p.free {
+		p.free[i] = &freeList{}
+	}
+}
+
+// bind finds the buffers of the inputs.
+func (p *plan) bind(args []*Tensor) error {
+	for i, s := range p.sources {
+		st := s.data
+		switch {
+		case s.argument >= 0:
+			a := args[s.argument]
+			if a.data == nil {
+				if err := Eval(context.Background(), a); err != nil {
+					return err
+				}
+			}
+			st = a.data
+		case s.variable != nil:
+			var err error
+			if st, err = s.variable.ensure(); err != nil {
+				return err
+			}
+		}
+		p.inBufs[i] = st.buf
+	}
+	return nil
+}
+
+// run executes the program once and rebinds the variables it assigns.
+func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, v := range p.assigned {
+		if err := v.own(); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.bind(args); err != nil {
+		return nil, err
+	}
+	k := len(p.assigned)
+	for i := range p.assigned {
+		if in := p.graph.Donated[i]; in >= 0 {
+			p.outBufs[i] = p.inBufs[in]
+			continue
+		}
+		if p.spare[i] == nil {
+			s, err := allocate(p.graph.Outputs[i].Type.Bytes())
+			if err != nil {
+				return nil, err
+			}
+			p.spare[i] = s
+		}
+		p.outBufs[i] = p.spare[i].buf
+	}
+	for i := range p.results {
+		r, err := p.result(i)
+		if err != nil {
+			return nil, err
+		}
+		p.results[i] = r
+		p.outBufs[k+i] = r.data.buf
+	}
+	if err := p.execute(ctx); err != nil {
+		for _, r := range p.results {
+			r.Release()
+		}
+		return nil, err
+	}
+	for i, v := range p.assigned {
+		if p.graph.Donated[i] < 0 {
+			v.store, p.spare[i] = p.spare[i], v.store
+		}
+	}
+	return p.results, nil
+}
+
+func (p *plan) result(i int) (*Tensor, error) {
+	if f := p.free[i]; len(f.tensors) > 0 {
+		r := f.tensors[len(f.tensors)-1]
+		f.tensors = f.tensors[:len(f.tensors)-1]
+		return r, nil
+	}
+	t := p.graph.Outputs[len(p.assigned)+i].Type
+	s, err := allocate(t.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	r := fromStorage(t, s)
+	r.home = p.free[i]
+	return r, nil
+}
+
+func (p *plan) execute(ctx context.Context) error {
+	if p.stopAtNaN {
+		if w, ok := p.program.(driver.Watcher); ok {
+			return w.RunWatched(ctx, p.inBufs, p.outBufs, stopAtNaN)
+		}
+	}
+	if !backend.DebugFromEnv().Plan {
+		return p.program.Run(ctx, p.inBufs, p.outBufs)
+	}
+	t, ok := p.program.(driver.Timer)
+	if ok {
+		t.SetTiming(true)
+	}
+	err := p.program.Run(ctx, p.inBufs, p.outBufs)
+	// The third run is the first with warm caches and all memory touched.
+	if p.runs++; ok && err == nil && p.runs == 3 {
+		printTimes(p.graph, t.Times())
+	}
+	return err
+}
+
+func printTimes(g *ir.Graph, ns []int64) {
+	fmt.Fprintf(os.Stderr, "plan: third run, nanoseconds per step\n")
+	for i, v := range g.Values {
+		if i < len(ns) && ns[i] > 0 {
+			fmt.Fprintf(os.Stderr, "%10d ns  %%%d = %v %v  # %s\n", ns[i], v.ID, v.Op, v.Type, v.Path)
+		}
+	}
+}
+
+// NonFinite is the first value of a step that was NaN or infinite.
+type NonFinite struct {
+	Path  string  // who computed it, or the name of the variable or argument
+	Op    op.Code // what computed it; Param for an input that came with it
+	Type  op.Type
+	NaN   bool // a NaN is among the values, not only infinities
+	Given bool // it was there before: an input or a variable had it
+}
+
+func (e *NonFinite) Error() string {
+	kind := "an infinity"
+	if e.NaN {
+		kind = "a NaN"
+	}
+	who := e.Path
+	if who == "" {
+		who = "(no layer)"
+	}
+	if e.Given {
+		return fmt.Sprintf("%s: %s was there before the step, in %v", who, kind, e.Type)
+	}
+	cause := "overflow"
+	if e.NaN {
+		cause = "invalid operation"
+	}
+	return fmt.Sprintf("layer %s: %v made %s in %v (%s; its inputs were finite)", who, e.Op, kind, e.Type, cause)
+}
+
+// stopAtNaN looks at values in the order they are computed, so the first one
+// that is not finite was made from finite arguments, or was given.
+func stopAtNaN(v *ir.Value, data []byte) error {
+	if !v.Type.DType.IsFloat() || v.Op == op.Const {
+		return nil
+	}
+	bad, nan := scan(data, v.Type.DType)
+	if !bad {
+		return nil
+	}
+	return &NonFinite{Path: v.Path, Op: v.Op, Type: v.Type, NaN: nan, Given: v.Op == op.Param}
+}
+
+// scan looks for values that are not finite.
+func scan(data []byte, d dtype.DType) (bad, nan bool) {
+	var chunk [1024]float64
+	size := d.Size()
+	for len(data) > 0 {
+		n := min(len(data)/size, len(chunk))
+		dtype.ToF64(chunk[:n], data[:n*size], d)
+		for _, x := range chunk[:n] {
+			if x-x != 0 {
+				bad = true
+				nan = nan || x != x
+			}
+		}
+		data = data[n*size:]
+	}
+	return bad, nan
+}
+
+// FirstNonFinite runs the function on in, changes nothing, and returns the
+// first value that was NaN or infinite, or nil when all were finite.
+func (fn *Func[In, Out]) FirstNonFinite(ctx context.Context, in In) (*NonFinite, error) {
+	err := fn.Watch(ctx, in, stopAtNaN)
+	if n, ok := err.(*NonFinite); ok {
+		return n, nil
+	}
+	return nil, err
+}
+
+// Programs is how many programs the function has compiled.
+func (fn *Func[In, Out]) Programs() int {
+	fn.core.mu.Lock()
+	defer fn.core.mu.Unlock()
+	return len(fn.core.plans)
+}
+
+// Memory is what one run of a plan needs, in bytes.
+type Memory struct {
+	Arena, Variables, Arguments, Results int
+}
+
+// MemoryOf plans the function for arguments like in and returns what it needs.
+func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
+	defer Catch(&err)
+	fn.core.mu.Lock()
+	defer fn.core.mu.Unlock()
+	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(&in))
+	p, err := fn.plan(in)
+	if err != nil {
+		return m, err
+	}
+	m.Arena = p.graph.ArenaBytes
+	for i, s := range p.sources {
+		v := p.graph.Params[i]
+		switch {
+		case v == nil:
+		case s.argument >= 0:
+			m.Arguments += v.Type.Bytes()
+		default:
+			m.Variables += v.Type.Bytes()
+		}
+	}
+	for i, o := range p.graph.Outputs {
+		switch {
+		case i >= len(p.assigned):
+			m.Results += o.Type.Bytes()
+		case p.graph.Donated[i] < 0 || !slices.Contains(p.assigned, p.sources[p.graph.Donated[i]].variable):
+			m.Variables += o.Type.Bytes()
+		}
+	}
+	return m, nil
+}

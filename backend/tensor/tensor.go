@@ -1,0 +1,327 @@
+// Package tensor records computations and runs them: [Tensor] is the result
+// of an operation that was written down, [Variable] a name bound to a tensor,
+// [Gradients] differentiates what was written down, and [Function] compiles a
+// Go function into a program that runs as one step.
+//
+// Rules:
+//   - Recording is ordinary Go. Shapes and element types are checked at the
+//     line that records; what does not fit panics with *[Error], and the
+//     borders (Function.Call, Values, Eval) return it.
+//   - Outside a Function a tensor is computed when it is read.
+//   - Inside a Function, Variable.Assign rebinds the variable and makes it a
+//     result of the program; outside, only Variable.Set changes it.
+//   - A step is a transaction: when it fails or its context ends, every
+//     variable keeps its value.
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Shape lists the sizes of the axes; see op.Shape.
+type Shape = op.Shape
+
+// Unknown is the size of a batch axis that is not known yet.
+const Unknown = op.Unknown
+
+// Tensor is an array of one element type: data, or the recipe to compute it.
+// It does not change once made. A Tensor is used by one goroutine at a time
+// until it is computed.
+type Tensor struct {
+	op   op.Code
+	attr op.Attr
+	args []*Tensor
+	typ  op.Type
+	seq  uint64 // recording order: arguments come before results
+	path string // who recorded it
+
+	data     *storage  // elements, once computed
+	variable *Variable // the variable this is the value of, for leaves
+	argument int       // position among a Function's arguments, -1 for others
+
+	trace    *trace // the recording it belongs to, nil outside a Function
+	symbolic bool   // depends on an Input: has no data, ever
+	stop     bool   // gradients end here
+	scaled   any    // the scaler whose loss scale is in it; see MarkScaled
+
+	parts  []*Tensor // a tuple's tensors; the other fields are unused then
+	err    error     // a broken tensor: the error that made it
+	origin any       // see SetOrigin
+	home   *freeList // where Release returns it to
+}
+
+// storage is memory of a device that a tensor or variable holds.
+type storage struct {
+	buf    driver.Buffer
+	device driver.Device
+}
+
+var sequence atomic.Uint64
+
+// Error is what recording panics with: an operation that does not fit.
+type Error struct {
+	Path string // the layer, or "" outside layers
+	Op   string // the operation or method
+	Err  error
+}
+
+func (e *Error) Error() string {
+	var s strings.Builder
+	if e.Path != "" {
+		fmt.Fprintf(&s, "layer %s: ", e.Path)
+	}
+	if e.Op != "" {
+		fmt.Fprintf(&s, "%s: ", e.Op)
+	}
+	s.WriteString(e.Err.Error())
+	return s.String()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Fail panics with an *Error: how code that records reports what does not fit.
+func Fail(where, format string, args ...any) {
+	panic(&Error{Op: where, Err: fmt.Errorf(format, args...)})
+}
+
+// Catch turns a panic with *Error into an error; other panics pass through.
+// Use it deferred at a border between recording and the rest of a program.
+func Catch(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case *Error:
+		*err = r
+	default:
+		panic(r)
+	}
+}
+
+// Broken returns a tensor that stands for a failed construction. Operations
+// on it are broken likewise and panic nowhere; Err tells what happened.
+func Broken(err error) *Tensor { return &Tensor{err: err, argument: -1} }
+
+// Err is the error that broke t, or nil.
+func (t *Tensor) Err() error { return t.err }
+
+// Tuple groups tensors into one value, for layers and models with several
+// inputs or outputs. Tuples do not nest, and no operation takes them.
+func Tuple(ts ...*Tensor) *Tensor {
+	t := &Tensor{parts: ts, argument: -1}
+	for _, p := range ts {
+		switch {
+		case p == nil:
+			Fail("Tuple", "a tensor is nil")
+		case p.err != nil:
+			return p
+		case p.parts != nil:
+			Fail("Tuple", "tuples do not nest")
+		}
+	}
+	return t
+}
+
+// Parts lists the tensors of a tuple, or t alone.
+func (t *Tensor) Parts() []*Tensor {
+	if t.parts != nil {
+		return t.parts
+	}
+	return []*Tensor{t}
+}
+
+// IsTuple reports whether t groups several tensors.
+func (t *Tensor) IsTuple() bool { return t.parts != nil }
+
+// Len is the number of parts of a tuple, 1 for others.
+func (t *Tensor) Len() int {
+	if t.parts != nil {
+		return len(t.parts)
+	}
+	return 1
+}
+
+// Placeholder returns a symbolic tensor: it has a type but never data. Models
+// are built on it. Axes may be Unknown.
+func Placeholder(dt dtype.DType, shape ...int) *Tensor {
+	return &Tensor{op: op.Param, typ: op.Type{DType: dt, Shape: Shape(shape).Clone()}, seq: sequence.Add(1), symbolic: true, argument: -1}
+}
+
+// Symbolic reports whether t depends on a Placeholder.
+func (t *Tensor) Symbolic() bool {
+	if t.parts != nil {
+		for _, p := range t.parts {
+			if p.Symbolic() {
+				return true
+			}
+		}
+	}
+	return t.symbolic
+}
+
+// Recorded reports whether t is part of the recording of a Function.
+func (t *Tensor) Recorded() bool { return t.trace != nil }
+
+// SetOrigin attaches what made a symbolic tensor, for whoever builds models;
+// Origin returns it.
+func (t *Tensor) SetOrigin(o any) { t.origin = o }
+
+// Origin is what SetOrigin attached, or nil.
+func (t *Tensor) Origin() any { return t.origin }
+
+// Type is the element type and shape.
+func (t *Tensor) Type() op.Type { return t.typ }
+
+// DType is the element type; Invalid for broken tensors and tuples.
+func (t *Tensor) DType() dtype.DType { return t.typ.DType }
+
+// Shape lists the sizes of the axes. It must not be changed.
+func (t *Tensor) Shape() Shape { return t.typ.Shape }
+
+// Rank is the number of axes.
+func (t *Tensor) Rank() int { return len(t.typ.Shape) }
+
+// Dim is the size of an axis; negative ones count from the end.
+func (t *Tensor) Dim(axis int) int {
+	a, err := t.typ.Shape.Axis(axis)
+	if err != nil {
+		Fail("Dim", "%v", err)
+	}
+	return t.typ.Shape[a]
+}
+
+// Path tells which layer recorded t: "dense_1", "dense_1/grad"; "" for none.
+func (t *Tensor) Path() string { return t.path }
+
+// Op is the operation that t is the result of.
+func (t *Tensor) Op() op.Code { return t.op }
+
+// MarkScaled returns t carrying the mark of a loss scale. The mark spreads to
+// everything computed from it, gradients included, until Unmark; optimizers
+// refuse tensors that carry one. by identifies who scaled.
+func (t *Tensor) MarkScaled(by any) *Tensor {
+	u := t.record(op.Identity, op.Attr{}, t)
+	u.scaled = by
+	return u
+}
+
+// Scaled is who put the mark of a loss scale on t, or nil.
+func (t *Tensor) Scaled() any { return t.scaled }
+
+// Unmark returns t without the mark of a loss scale.
+func (t *Tensor) Unmark() *Tensor {
+	u := t.record(op.Identity, op.Attr{}, t)
+	u.scaled = nil
+	return u
+}
+
+// Label names the recorder of everything that leads to ts, was recorded after
+// the mark since (see Mark), and has no name yet.
+func Label(path string, since uint64, ts ...*Tensor) {
+	var walk func(t *Tensor)
+	walk = func(t *Tensor) {
+		if t == nil || t.seq <= since || t.path != "" {
+			return
+		}
+		if t.op != op.Param {
+			t.path = path
+		}
+		for _, a := range t.args {
+			walk(a)
+		}
+	}
+	for _, t := range ts {
+		if t == nil {
+			continue
+		}
+		for _, p := range t.Parts() {
+			walk(p)
+			if p.trace != nil {
+				for _, v := range p.trace.assigned {
+					walk(v.bound)
+				}
+			}
+		}
+	}
+}
+
+// Mark is the current position in the order of recording, for Label.
+func Mark() uint64 { return sequence.Load() }
+
+// String describes t: its type, and its elements when there are few.
+func (t *Tensor) String() string {
+	switch {
+	case t.err != nil:
+		return "broken tensor: " + t.err.Error()
+	case t.parts != nil:
+		s := make([]string, len(t.parts))
+		for i, p := range t.parts {
+			s[i] = p.String()
+		}
+		return "(" + strings.Join(s, ", ") + ")"
+	case t.data == nil || t.typ.Shape.Size() > 64:
+		return t.typ.String()
+	}
+	vals, err := t.Float64s()
+	if err != nil {
+		return t.typ.String() + " " + err.Error()
+	}
+	return fmt.Sprintf("%v %v", t.typ, vals)
+}
+
+// record writes an operation down.
+func (t *Tensor) record(c op.Code, a op.Attr, args ...*Tensor) *Tensor {
+	return Record(c, a, args...)
+}
+
+// Record writes down operation c on args, and computes it at once in eager
+// mode. It panics with *Error when the arguments do not fit.
+func Record(c op.Code, a op.Attr, args ...*Tensor) *Tensor {
+	r := &Tensor{op: c, attr: a, args: args, argument: -1}
+	var buf [4]op.Type
+	types := buf[:0]
+	for _, x := range args {
+		switch {
+		case x == nil:
+			Fail(c.String(), "an argument is nil")
+		case x.err != nil:
+			return x
+		case x.parts != nil:
+			Fail(c.String(), "an argument is a tuple of %d tensors; use Parts", len(x.parts))
+		}
+		types = append(types, x.typ)
+		r.symbolic = r.symbolic || x.symbolic
+		if x.scaled != nil {
+			r.scaled = x.scaled
+		}
+		if x.trace != nil {
+			switch {
+			case x.trace.done:
+				Fail(c.String(), "an argument was recorded by a Function that has returned; return it from the Function instead")
+			case r.trace != nil && r.trace != x.trace:
+				Fail(c.String(), "the arguments belong to two Functions")
+			}
+			r.trace = x.trace
+		}
+	}
+	var err error
+	if r.typ, err = op.Infer(c, a, types...); err != nil {
+		panic(&Error{Op: c.String(), Err: err})
+	}
+	r.seq = sequence.Add(1)
+	if eager() && !r.symbolic && len(args) > 0 {
+		if err := Eval(context.Background(), r); err != nil {
+			panic(&Error{Op: c.String(), Err: err})
+		}
+	}
+	return r
+}
+
+// eager reports whether KERAS_DEBUG asks for each operation to run at once.
+func eager() bool { return backend.DebugFromEnv().Eager }

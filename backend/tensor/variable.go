@@ -1,0 +1,252 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Variable is a name bound to a tensor: a weight, a moving average, an
+// optimizer's slot, a metric's total. Its type never changes.
+//
+// Recording on one variable is for one goroutine at a time.
+type Variable struct {
+	name      string
+	typ       op.Type
+	trainable bool
+	statistic bool
+	init      func(dst []float64) error
+	constrain func(*Tensor) *Tensor
+
+	value *Tensor  // outside a Function: the current value, handed out as a snapshot
+	store *storage // its elements; nil until first needed
+
+	// While a Function is recorded:
+	leaf  *Tensor // the value at the start of the step
+	bound *Tensor // the value now
+}
+
+// NewVariable makes a variable. init fills in the first value when it is
+// first needed; nil means zeros.
+func NewVariable(name string, dt dtype.DType, shape Shape, init func(dst []float64) error) *Variable {
+	return &Variable{name: name, typ: op.Type{DType: dt, Shape: shape.Clone()}, init: init, trainable: true}
+}
+
+// NewState makes a variable that no gradient updates.
+func NewState(name string, dt dtype.DType, shape Shape, init func(dst []float64) error) *Variable {
+	v := NewVariable(name, dt, shape, init)
+	v.trainable = false
+	return v
+}
+
+// Name is the path: "dense_1/kernel".
+func (v *Variable) Name() string { return v.name }
+
+// SetName renames v; for whoever owns it.
+func (v *Variable) SetName(name string) { v.name = name }
+
+// Type is the element type and shape.
+func (v *Variable) Type() op.Type { return v.typ }
+
+// DType is the element type it is stored in.
+func (v *Variable) DType() dtype.DType { return v.typ.DType }
+
+// Shape lists the sizes of the axes. It must not be changed.
+func (v *Variable) Shape() Shape { return v.typ.Shape }
+
+// Trainable reports whether optimizers should update v.
+func (v *Variable) Trainable() bool { return v.trainable }
+
+// SetTrainable says whether optimizers should update v.
+func (v *Variable) SetTrainable(on bool) { v.trainable = on }
+
+// Statistic reports whether v is a statistic that the forward pass updates,
+// such as the moving mean of batch normalization. A step that an optimizer
+// skips leaves statistics as they were.
+func (v *Variable) Statistic() bool { return v.statistic }
+
+// SetStatistic declares v a statistic of the forward pass.
+func (v *Variable) SetStatistic(on bool) { v.statistic = on }
+
+// Constraint is what optimizers put v through after each update, or nil.
+func (v *Variable) Constraint() func(*Tensor) *Tensor { return v.constrain }
+
+// SetConstraint sets what optimizers put v through after each update.
+func (v *Variable) SetConstraint(f func(*Tensor) *Tensor) { v.constrain = f }
+
+// SetInitializer replaces what makes the first value. It has no effect once
+// the value exists; see Reset.
+func (v *Variable) SetInitializer(init func(dst []float64) error) { v.init = init }
+
+// Value is the tensor that v is bound to now.
+func (v *Variable) Value() *Tensor {
+	if v.bound != nil {
+		return v.bound
+	}
+	if v.value == nil {
+		v.value = &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), argument: -1}
+	}
+	return v.value
+}
+
+// Assign rebinds v to t inside a Function: when the step succeeds, v has the
+// value of t. It panics with *Error outside, and when the types differ.
+func (v *Variable) Assign(t *Tensor) {
+	if t.err != nil {
+		panic(&Error{Op: "Assign", Err: fmt.Errorf("variable %s: %w", v.name, t.err)})
+	}
+	if !t.typ.Equal(v.typ) {
+		Fail("Assign", "variable %s is %v, got %v", v.name, v.typ, t.typ)
+	}
+	tr := t.trace
+	if v.leaf != nil {
+		tr = v.leaf.trace
+	}
+	if tr == nil || tr.done {
+		Fail("Assign", "variable %s is assigned outside a Function, or its owner is not in the Function's list; outside, use Set", v.name)
+	}
+	tr.assign(v, t)
+}
+
+// Set writes elements at once, outside Functions; v keeps its type and the
+// data are rounded to it.
+func (v *Variable) Set(data []float64) error {
+	if n := v.typ.Shape.Size(); n != len(data) {
+		return fmt.Errorf("variable %s: %d elements given, %v takes %d", v.name, len(data), v.typ, n)
+	}
+	b := make([]byte, v.typ.Bytes())
+	dtype.FromF64(b, data, v.typ.DType)
+	return v.SetBytes(b)
+}
+
+// SetBytes writes elements given in the variable's own type, little-endian.
+func (v *Variable) SetBytes(b []byte) error {
+	if len(b) != v.typ.Bytes() {
+		return fmt.Errorf("variable %s: %d bytes given, %v takes %d", v.name, len(b), v.typ, v.typ.Bytes())
+	}
+	if v.leaf != nil {
+		return fmt.Errorf("variable %s: Set inside a Function; use Assign", v.name)
+	}
+	if err := v.own(); err != nil {
+		return err
+	}
+	return v.store.buf.CopyIn(b)
+}
+
+// Reset gives v its first value again, drawn anew by its initializer.
+func (v *Variable) Reset() error {
+	if v.leaf != nil {
+		return fmt.Errorf("variable %s: Reset inside a Function; use Assign", v.name)
+	}
+	if v.store == nil {
+		return nil
+	}
+	b, err := v.first()
+	if err != nil {
+		return err
+	}
+	return v.SetBytes(b)
+}
+
+// Bytes returns a copy of the elements, little-endian.
+func (v *Variable) Bytes() ([]byte, error) {
+	s, err := v.ensure()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, v.typ.Bytes())
+	return b, s.buf.CopyOut(b)
+}
+
+// Float64s returns a copy of the elements.
+func (v *Variable) Float64s() ([]float64, error) {
+	b, err := v.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float64, v.typ.Shape.Size())
+	dtype.ToF64(out, b, v.typ.DType)
+	return out, nil
+}
+
+// Values returns a copy of the elements as float32.
+func (v *Variable) Values() ([]float32, error) {
+	b, err := v.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float32, v.typ.Shape.Size())
+	dtype.ToF32(out, b, v.typ.DType)
+	return out, nil
+}
+
+// Item returns the only element without allocating.
+func (v *Variable) Item() (float64, error) {
+	if v.typ.Shape.Size() != 1 {
+		return 0, fmt.Errorf("variable %s: %v has not one element", v.name, v.typ)
+	}
+	s, err := v.ensure()
+	if err != nil {
+		return 0, err
+	}
+	b, err := s.host(v.typ.Bytes())
+	if err != nil {
+		return 0, err
+	}
+	var x [1]float64
+	dtype.ToF64(x[:], b, v.typ.DType)
+	return x[0], nil
+}
+
+func (v *Variable) first() ([]byte, error) {
+	b := make([]byte, v.typ.Bytes())
+	if v.init == nil {
+		return b, nil
+	}
+	data := make([]float64, v.typ.Shape.Size())
+	if err := v.init(data); err != nil {
+		return nil, fmt.Errorf("variable %s: %w", v.name, err)
+	}
+	dtype.FromF64(b, data, v.typ.DType)
+	return b, nil
+}
+
+// ensure makes the first value if there is none yet.
+func (v *Variable) ensure() (*storage, error) {
+	if v.store == nil {
+		b, err := v.first()
+		if err != nil {
+			return nil, err
+		}
+		s, err := allocate(len(b))
+		if err != nil {
+			return nil, fmt.Errorf("variable %s: %w", v.name, err)
+		}
+		if err := s.buf.CopyIn(b); err != nil {
+			return nil, fmt.Errorf("variable %s: %w", v.name, err)
+		}
+		v.store = s
+	}
+	return v.store, nil
+}
+
+// own makes sure that the memory of v is its alone, so that it may be
+// overwritten: a tensor that was handed out as the value keeps the old one.
+func (v *Variable) own() error {
+	s, err := v.ensure()
+	if err != nil || v.value == nil {
+		return err
+	}
+	v.value.data, v.value.variable, v.value = s, nil, nil
+	fresh, err := allocate(v.typ.Bytes())
+	if err != nil {
+		return fmt.Errorf("variable %s: %w", v.name, err)
+	}
+	b, err := s.host(v.typ.Bytes())
+	if err == nil {
+		err = fresh.buf.CopyIn(b)
+	}
+	v.store = fresh
+	return err
+}
