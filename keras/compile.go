@@ -1,0 +1,397 @@
+package keras
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+)
+
+// CompileConfig says what a model is trained with (Keras: Model.compile).
+type CompileConfig struct {
+	Optimizer optimizers.Optimizer // default: RMSprop
+	Loss      losses.Loss          // of a model with one output, or of each output alike; required unless Losses is given
+	Metrics   []metrics.Metric     // of a model with one output
+
+	// Models with several outputs: one entry for each, in order. A nil loss
+	// leaves its output out.
+	Losses        []losses.Loss
+	LossWeights   []float64
+	OutputMetrics [][]metrics.Metric
+
+	// AutoScaleLoss wraps the optimizer in a LossScaleOptimizer when any layer
+	// computes in float16. Default: true.
+	AutoScaleLoss *bool
+}
+
+// training is what Compile adds to a model.
+type training struct {
+	config    CompileConfig
+	optimizer optimizers.Optimizer
+	scaler    *optimizers.LossScaleOptimizer // nil when losses are not scaled
+	outputs   []output                       // nil until prepared
+	total     *metrics.Mean                  // the loss over an epoch
+	train     *tensor.Func[Batch, none]
+	test      *tensor.Func[Batch, none]
+}
+
+// output is how one output of the model is judged.
+type output struct {
+	name    string
+	loss    losses.Loss
+	weight  float64
+	mean    *metrics.Mean // its loss over an epoch, for models with several outputs
+	metrics []metrics.Metric
+}
+
+// none is the result of a step that is run for its effects.
+type none struct{}
+
+// Compile sets what the model is trained with. Compiling again starts with a
+// fresh optimizer state only if the optimizer is a new one.
+func (m *Model) Compile(c CompileConfig) error {
+	t := &training{config: c, optimizer: c.Optimizer, total: &metrics.Mean{Name: "loss"}}
+	if c.Loss == nil && len(c.Losses) == 0 {
+		return m.errorf("Compile: no Loss given")
+	}
+	if t.optimizer == nil {
+		t.optimizer = &optimizers.RMSprop{}
+	}
+	if s, ok := t.optimizer.(*optimizers.LossScaleOptimizer); ok {
+		if _, twice := s.Inner.(*optimizers.LossScaleOptimizer); twice {
+			return m.errorf("Compile: the optimizer is a LossScaleOptimizer around a LossScaleOptimizer; wrap once")
+		}
+		if s.Inner == nil {
+			return m.errorf("Compile: the LossScaleOptimizer has no Inner optimizer")
+		}
+		t.scaler = s
+	}
+	m.training = t
+	if m.built {
+		if err := m.prepare(); err != nil {
+			m.training = nil
+			return err
+		}
+	}
+	return nil
+}
+
+// Optimizer is the optimizer that training uses: the one given to Compile, in
+// a LossScaleOptimizer where losses are scaled. nil before Compile.
+func (m *Model) Optimizer() optimizers.Optimizer {
+	if m.training == nil {
+		return nil
+	}
+	return m.training.optimizer
+}
+
+// compiled makes sure that the model can be trained on data like x.
+func (m *Model) compiled(x *Tensor) error {
+	if m.training == nil {
+		return m.errorf("it is not compiled; call Compile before Fit, Evaluate or TrainOnBatch")
+	}
+	if err := m.buildFor(x); err != nil {
+		return err
+	}
+	return m.prepare()
+}
+
+// prepare settles what depends on the built layers: whether to scale, and
+// which loss and metrics judge which output.
+func (m *Model) prepare() error {
+	t := m.training
+	if t.outputs != nil {
+		return nil
+	}
+	names := m.outputNames()
+	ls := t.config.Losses
+	if len(ls) == 0 {
+		ls = slices.Repeat([]losses.Loss{t.config.Loss}, len(names))
+	}
+	lists := t.config.OutputMetrics
+	if lists == nil {
+		lists = make([][]metrics.Metric, len(names))
+		if len(t.config.Metrics) > 0 {
+			if len(names) > 1 {
+				return m.errorf("Compile: it has %d outputs; give OutputMetrics, a list for each", len(names))
+			}
+			lists[0] = t.config.Metrics
+		}
+	}
+	weights := t.config.LossWeights
+	if weights == nil {
+		weights = slices.Repeat([]float64{1}, len(names))
+	}
+	for what, n := range map[string]int{"Losses": len(ls), "LossWeights": len(weights), "OutputMetrics": len(lists)} {
+		if n != len(names) {
+			return m.errorf("Compile: %d %s given, it has %d outputs %q", n, what, len(names), names)
+		}
+	}
+	outs := make([]output, len(names))
+	for i, name := range names {
+		outs[i] = output{name: name, loss: ls[i], weight: weights[i], metrics: lists[i]}
+		if len(names) > 1 {
+			outs[i].mean = &metrics.Mean{Name: name + "_loss"}
+		}
+	}
+	if t.scaler == nil && m.computesIn(dtype.Float16) && (t.config.AutoScaleLoss == nil || *t.config.AutoScaleLoss) {
+		t.scaler = &optimizers.LossScaleOptimizer{Inner: t.optimizer}
+		t.optimizer = t.scaler
+	}
+	t.outputs = outs
+	t.train = Function(m.trainStep, m, t.optimizer, t)
+	t.test = Function(m.testStep, m, t)
+	return nil
+}
+
+// Variables lists the totals of the loss and the metrics.
+func (t *training) Variables() []*Variable {
+	all := slices.Clone(t.total.Variables())
+	t.eachMetric(func(_ string, m metrics.Accumulator) { all = append(all, m.Variables()...) })
+	return all
+}
+
+// eachMetric calls f for every metric but the total loss, with its log name.
+func (t *training) eachMetric(f func(name string, m metrics.Accumulator)) {
+	for _, o := range t.outputs {
+		prefix := ""
+		if o.mean != nil {
+			prefix = o.name + "_"
+			if o.loss != nil {
+				f(o.mean.MetricName(), o.mean)
+			}
+		}
+		for _, m := range o.metrics {
+			f(prefix+m.MetricName(), m)
+		}
+	}
+}
+
+// trainStep is one step of training: what a custom loop would write.
+func (m *Model) trainStep(b Batch) none {
+	t := m.training
+	var added []*Tensor
+	predictions := m.call(layers.Pass{Training: true}.Collect(&added), b.X, true)
+	loss := t.loss(b, predictions)
+	for _, w := range m.Weights() {
+		if p := w.Regularization(); p != nil && w.Trainable() {
+			added = append(added, p)
+		}
+	}
+	for _, l := range added {
+		loss = loss.Add(l.Cast(loss.DType()))
+	}
+	scaled := loss
+	if t.scaler != nil {
+		scaled = t.scaler.GetScaledLoss(loss)
+	}
+	vars := m.TrainableVariables()
+	gradients := Gradients(scaled, vars)
+	if t.scaler != nil {
+		gradients = t.scaler.GetUnscaledGradients(gradients)
+	}
+	t.optimizer.ApplyGradients(gradients, vars)
+	t.track(b, predictions, loss)
+	return none{}
+}
+
+// testStep judges one batch and changes nothing but the totals.
+func (m *Model) testStep(b Batch) none {
+	t := m.training
+	predictions := m.call(layers.Pass{}, b.X, true)
+	loss := t.loss(b, predictions)
+	for _, w := range m.Weights() {
+		if p := w.Regularization(); p != nil && w.Trainable() {
+			loss = loss.Add(p.Cast(loss.DType()))
+		}
+	}
+	t.track(b, predictions, loss)
+	return none{}
+}
+
+// loss is the weighted sum of the outputs' losses.
+func (t *training) loss(b Batch, predictions *Tensor) *Tensor {
+	ys, ps, ws := t.judged(b, predictions)
+	var sum *Tensor
+	for i := range t.outputs {
+		o := &t.outputs[i]
+		if o.loss == nil {
+			continue
+		}
+		l := callLoss(o.loss, ys[i], ps[i], ws[i])
+		if o.mean != nil {
+			o.mean.AddWeighted(l, tensor.Scalar(l.DType(), float64(ps[i].Dim(0))))
+		}
+		if o.weight != 1 {
+			l = l.MulScalar(o.weight)
+		}
+		if sum == nil {
+			sum = l
+		} else {
+			sum = sum.Add(l.Cast(sum.DType()))
+		}
+	}
+	if sum == nil {
+		tensor.Fail("loss", "every output has a nil loss")
+	}
+	return sum
+}
+
+func callLoss(l losses.Loss, y, p, w *Tensor) *Tensor {
+	if w == nil {
+		return l.Call(y, p)
+	}
+	lw, ok := l.(losses.Weighted)
+	if !ok {
+		tensor.Fail("loss", "%T takes no sample weights; implement losses.Weighted", l)
+	}
+	return lw.CallWeighted(y, p, w)
+}
+
+// track adds the batch to the totals. The loss of an epoch is the mean over
+// its samples, so a batch counts with its size.
+func (t *training) track(b Batch, predictions, loss *Tensor) {
+	ys, ps, _ := t.judged(b, predictions)
+	t.total.AddWeighted(loss, tensor.Scalar(loss.DType(), float64(ps[0].Dim(0))))
+	for i := range t.outputs {
+		for _, m := range t.outputs[i].metrics {
+			m.Update(ys[i], ps[i])
+		}
+	}
+}
+
+// judged pairs targets, predictions and sample weights by output.
+func (t *training) judged(b Batch, predictions *Tensor) (ys, ps, ws []*Tensor) {
+	n := len(t.outputs)
+	ps = predictions.Parts()
+	if b.Y == nil {
+		tensor.Fail("Fit", "the batch has no Y")
+	}
+	if b.Y.Len() != n {
+		tensor.Fail("Fit", "the batch has %d targets, the model %d outputs", b.Y.Len(), n)
+	}
+	ws = make([]*Tensor, n)
+	if b.Weight != nil {
+		for i := range ws {
+			switch b.Weight.Len() {
+			case 1:
+				ws[i] = b.Weight.Parts()[0]
+			case n:
+				ws[i] = b.Weight.Parts()[i]
+			default:
+				tensor.Fail("Fit", "the batch has %d sample weights, the model %d outputs", b.Weight.Len(), n)
+			}
+		}
+	}
+	return b.Y.Parts(), ps, ws
+}
+
+// reset starts the totals again.
+func (t *training) reset() error {
+	if err := t.total.Reset(); err != nil {
+		return err
+	}
+	var first error
+	t.eachMetric(func(_ string, m metrics.Accumulator) { first = cmp.Or(first, m.Reset()) })
+	return first
+}
+
+// read appends the totals so far, sorted by name as Keras prints them.
+func (t *training) read(dst Logs) (Logs, error) {
+	from := len(dst)
+	loss, err := t.total.Result()
+	dst = append(dst, Log{"loss", loss})
+	t.eachMetric(func(name string, m metrics.Accumulator) {
+		v, e := m.Result()
+		err = cmp.Or(err, e)
+		dst = append(dst, Log{name, v})
+	})
+	slices.SortStableFunc(dst[from:], func(a, b Log) int { return strings.Compare(a.Name, b.Name) })
+	return dst, err
+}
+
+// TrainOnBatch runs one training step and returns its logs (Keras:
+// train_on_batch).
+func (m *Model) TrainOnBatch(ctx context.Context, b Batch) (Logs, error) {
+	return m.onBatch(ctx, b, true)
+}
+
+// TestOnBatch judges one batch and returns its logs (Keras: test_on_batch).
+func (m *Model) TestOnBatch(ctx context.Context, b Batch) (Logs, error) {
+	return m.onBatch(ctx, b, false)
+}
+
+func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) {
+	if b.X == nil {
+		return nil, m.errorf("the batch has no X")
+	}
+	if err := m.compiled(b.X); err != nil {
+		return nil, err
+	}
+	t := m.training
+	if err := t.reset(); err != nil {
+		return nil, err
+	}
+	step := t.test
+	if train {
+		step = t.train
+	}
+	if err := step.Run(ctx, b); err != nil {
+		return nil, err
+	}
+	return t.read(nil)
+}
+
+// StepResult tells how the last training step went: applied or skipped, the
+// loss scale, the norm of the gradients.
+func (m *Model) StepResult() (optimizers.StepResult, error) {
+	if m.training == nil {
+		return optimizers.StepResult{}, m.errorf("it is not compiled")
+	}
+	return m.training.optimizer.Result()
+}
+
+// MemoryPlan is what a training step needs, in bytes, known before the first
+// one runs.
+type MemoryPlan struct {
+	Weights    int // of the model
+	Slots      int // of the optimizer and its loss scale
+	Activation int // working memory: activations, gradients, workspace
+	Batch      int // the batch itself
+	Peak       int // all together
+}
+
+// String prints the plan in mebibytes.
+func (p MemoryPlan) String() string {
+	mib := func(n int) string { return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20)) }
+	return fmt.Sprintf("weights %s, slots %s, activations and gradients %s, batch %s, peak %s",
+		mib(p.Weights), mib(p.Slots), mib(p.Activation), mib(p.Batch), mib(p.Peak))
+}
+
+// PlanMemory plans a training step on batches like b and returns what it will
+// need. Nothing is run; the model must be compiled.
+func (m *Model) PlanMemory(b Batch) (MemoryPlan, error) {
+	var p MemoryPlan
+	if err := m.compiled(b.X); err != nil {
+		return p, err
+	}
+	need, err := m.training.train.MemoryOf(b)
+	if err != nil {
+		return p, err
+	}
+	for _, v := range m.Variables() {
+		p.Weights += v.Type().Bytes()
+	}
+	p.Activation, p.Batch = need.Arena, need.Arguments
+	p.Slots = max(need.Variables-p.Weights, 0)
+	p.Peak = need.Arena + need.Variables + need.Arguments + need.Results
+	return p, nil
+}

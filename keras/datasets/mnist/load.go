@@ -1,0 +1,18 @@
+package mnist
+
+import "github.com/mezzo-ml/mezzo/keras"
+
+// Load returns MNIST as the guide uses it: 60,000 training and 10,000 test
+// samples, X float32 with 784 pixels from 0 to 1, already flattened and
+// divided by 255, Y int32 with the digit.
+//
+// dir holds the four IDX files, gzipped or not; any data of those shapes will
+// do (Fashion-MNIST, for one). With dir "" the files are downloaded once into
+// the user's cache directory and verified by SHA-256.
+func Load(dir string) (train, test *keras.Pipeline, err error) {
+	trainImages, trainLabels, testImages, testLabels, err := raw(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	return keras.FromImages(trainImages, trainLabels, 784), keras.FromImages(testImages, testLabels, 784), nil
+}

@@ -1,0 +1,508 @@
+package keras
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// Verbosity says what Fit and Evaluate print.
+type Verbosity int
+
+// What to print. Auto draws a progress bar on a terminal and a line per epoch
+// elsewhere.
+const (
+	Auto   Verbosity = iota
+	Silent           // nothing
+	Bar              // a progress bar on a terminal
+	Lines            // a line per epoch
+)
+
+// FitConfig says how Fit trains (Keras: Model.fit).
+type FitConfig struct {
+	BatchSize       int     // default: 32; for datasets that are not batched yet
+	Epochs          int     // number of the last epoch; default: 1
+	InitialEpoch    int     // epochs done before, when training goes on
+	StepsPerEpoch   int     // default: all of the dataset. With it, an epoch goes on where the last one ended
+	ValidationSplit float64 // share of samples in memory to validate on, from their end
+	ValidationData  Dataset
+	ValidationSteps int   // default: all of the validation data
+	ValidationFreq  int   // validate every so many epochs; default: 1
+	Shuffle         *bool // mix samples in memory anew each epoch; default: true
+	Seed            uint64
+
+	// ClassWeight weights samples by class: integer targets, or the largest
+	// of one-hot targets. Classes that are missing count 1.
+	ClassWeight map[int]float64
+
+	Callbacks []Callback
+	Output    io.Writer // progress; default: standard output
+	Verbose   Verbosity
+
+	// MaxSkipsAtFloor is how many steps in a row may be skipped with the loss
+	// scale at its minimum before Fit gives up with an error that names the
+	// layer. Default: 10; negative: never.
+	MaxSkipsAtFloor int
+}
+
+func (c FitConfig) withDefaults() FitConfig {
+	c.BatchSize = cmp.Or(c.BatchSize, 32)
+	c.Epochs = cmp.Or(c.Epochs, 1)
+	c.ValidationFreq = cmp.Or(c.ValidationFreq, 1)
+	c.MaxSkipsAtFloor = cmp.Or(c.MaxSkipsAtFloor, 10)
+	if c.Output == nil {
+		c.Output = os.Stdout
+	}
+	return c
+}
+
+func (c FitConfig) check() error {
+	for _, f := range []struct {
+		name string
+		bad  bool
+		got  any
+		want string
+	}{
+		{"BatchSize", c.BatchSize < 1, c.BatchSize, "a positive number"},
+		{"Epochs", c.Epochs < 0, c.Epochs, "a positive number"},
+		{"InitialEpoch", c.InitialEpoch < 0, c.InitialEpoch, "0 or more"},
+		{"StepsPerEpoch", c.StepsPerEpoch < 0, c.StepsPerEpoch, "a positive number, or 0 for the whole dataset"},
+		{"ValidationSteps", c.ValidationSteps < 0, c.ValidationSteps, "a positive number, or 0 for all"},
+		{"ValidationFreq", c.ValidationFreq < 1, c.ValidationFreq, "a positive number"},
+		{"ValidationSplit", !(c.ValidationSplit >= 0 && c.ValidationSplit < 1), c.ValidationSplit, "a share from 0 to below 1"},
+	} {
+		if f.bad {
+			return fmt.Errorf("Fit: %s is %v, want %s", f.name, f.got, f.want)
+		}
+	}
+	if c.ValidationSplit > 0 && c.ValidationData != nil {
+		return fmt.Errorf("Fit: both ValidationSplit and ValidationData are given; use one")
+	}
+	return nil
+}
+
+// source opens the epochs of a dataset for training.
+type epochs struct {
+	open  func(epoch int) iter.Seq2[Batch, error]
+	steps int // of an epoch, -1: unknown
+}
+
+// batchedSource makes batches of a dataset where it has none, with the
+// shuffling that Fit's arguments ask for.
+func batchedSource(d Dataset, c FitConfig, shuffle bool) (epochs, error) {
+	p, ok := d.(*Pipeline)
+	if !ok {
+		return epochs{open: func(int) iter.Seq2[Batch, error] { return d.Batches() }, steps: -1}, nil
+	}
+	if p.n == 0 {
+		return epochs{}, fmt.Errorf("the dataset is empty")
+	}
+	if !p.batched {
+		if shuffle && p.arrays != nil && p.shuffle == nil {
+			p = p.Shuffle(p.n, c.Seed)
+		}
+		p = p.Batch(c.BatchSize)
+		if p.n != 1 {
+			p = p.Prefetch(1)
+		}
+	}
+	return epochs{open: p.at, steps: p.n}, nil
+}
+
+// Fit trains the model (Keras: Model.fit). Samples in memory are batched and
+// shuffled; datasets that are batched already are taken as they come. It
+// returns the logs of the epochs that finished, also together with an error.
+// When ctx ends Fit stops within a step; the model has the weights of the last
+// finished one.
+func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, err error) {
+	h = &History{}
+	defer tensor.Catch(&err)
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return h, err
+	}
+	if m.training == nil {
+		return h, m.errorf("it is not compiled; call Compile before Fit")
+	}
+	if d == nil {
+		return h, fmt.Errorf("Fit: no dataset given")
+	}
+	validation := c.ValidationData
+	if c.ValidationSplit > 0 {
+		p, ok := d.(*Pipeline)
+		if !ok {
+			return h, fmt.Errorf("Fit: ValidationSplit works on samples in memory; give ValidationData instead")
+		}
+		train, held, err := p.split(c.ValidationSplit)
+		if err != nil {
+			return h, fmt.Errorf("Fit: %w", err)
+		}
+		d, validation = train, held
+	}
+	if c.ClassWeight != nil {
+		if d, err = weighted(d, c.ClassWeight); err != nil {
+			return h, fmt.Errorf("Fit: %w", err)
+		}
+	}
+	source, err := batchedSource(d, c, c.Shuffle == nil || *c.Shuffle)
+	if err != nil {
+		return h, fmt.Errorf("Fit: %w", err)
+	}
+	f := &fitting{m: m, h: h, c: c, source: source, run: &Run{Model: m, Config: c, Steps: source.steps}}
+	if validation != nil {
+		v, err := batchedSource(validation, c, false)
+		if err != nil {
+			return h, fmt.Errorf("Fit: validation: %w", err)
+		}
+		f.validation = &v
+	}
+	return h, f.fit(ctx)
+}
+
+// fitting is one call of Fit.
+type fitting struct {
+	m          *Model
+	h          *History
+	c          FitConfig
+	source     epochs
+	validation *epochs
+	run        *Run
+	progress   *progress
+	logs       Logs
+	items      []logItem
+	announced  bool
+}
+
+func (f *fitting) fit(ctx context.Context) error {
+	steps := f.source.steps
+	if f.c.StepsPerEpoch > 0 {
+		steps = f.c.StepsPerEpoch
+	}
+	f.run.Steps = steps
+	f.progress = newProgress(f.c.Output, f.c.Verbose.mode(), steps)
+	defer f.progress.interrupt()
+	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainBegin }); err != nil {
+		return err
+	}
+	// With StepsPerEpoch the reader keeps its place from epoch to epoch.
+	stream := newStream(f.source, f.c.InitialEpoch)
+	defer stream.close()
+	for epoch := f.c.InitialEpoch; epoch < f.c.Epochs && !f.run.Stop; epoch++ {
+		if err := f.epoch(ctx, epoch, stream); err != nil {
+			return err
+		}
+	}
+	if err := f.m.training.optimizer.FinalizeVariables(); err != nil {
+		return err
+	}
+	return f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainEnd })
+}
+
+// announce says on the first line of Fit what really runs.
+func (f *fitting) announce() {
+	if f.announced || f.c.Verbose == Silent {
+		return
+	}
+	f.announced = true
+	fmt.Fprintln(f.c.Output, policy.EffectiveText())
+}
+
+func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
+	r, t := f.run, f.m.training
+	r.Epoch, r.Step, r.Logs = epoch, 0, nil
+	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.EpochBegin }); err != nil {
+		return err
+	}
+	if f.c.StepsPerEpoch == 0 {
+		stream.restart(epoch)
+	}
+	for !r.Stop && (f.c.StepsPerEpoch == 0 || r.Step < f.c.StepsPerEpoch) {
+		b, ok, err := stream.next(f.c.StepsPerEpoch > 0)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if b.X == nil {
+			return f.m.errorf("Fit: batch %d has no X", r.Step)
+		}
+		if r.Step == 0 {
+			if err := f.m.compiled(b.X); err != nil {
+				return err
+			}
+			f.announce()
+			f.progress.epoch(epoch+1, f.c.Epochs)
+			if err := t.reset(); err != nil {
+				return err
+			}
+		}
+		if err := f.step(ctx, b); err != nil {
+			return err
+		}
+	}
+	if r.Step == 0 {
+		return fmt.Errorf("Fit: the dataset is empty in epoch %d", epoch+1)
+	}
+	return f.finish(ctx, epoch)
+}
+
+// step trains on one batch.
+func (f *fitting) step(ctx context.Context, b Batch) error {
+	r, t := f.run, f.m.training
+	if err := t.train.Run(ctx, b); err != nil {
+		return err
+	}
+	r.Step++
+	if t.scaler != nil && f.c.MaxSkipsAtFloor > 0 {
+		res, err := t.scaler.Result()
+		if err != nil {
+			return err
+		}
+		if res.SkipsAtFloor >= int64(f.c.MaxSkipsAtFloor) {
+			return f.giveUp(ctx, b, res.SkipsAtFloor, res.LossScale)
+		}
+	}
+	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.BatchEnd }); err != nil {
+		return err
+	}
+	if f.progress.due(r.Step) {
+		logs, err := t.read(f.logs[:0])
+		if err != nil {
+			return err
+		}
+		f.logs = logs
+		f.progress.step(r.Step, f.show(logs, nil))
+	}
+	return nil
+}
+
+// giveUp explains why steps are skipped although the scale cannot fall.
+func (f *fitting) giveUp(ctx context.Context, b Batch, skips int64, scale float64) error {
+	first, err := f.m.training.train.FirstNonFinite(ctx, b)
+	switch {
+	case err != nil:
+		return err
+	case first == nil:
+		return fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v", skips, scale)
+	}
+	return fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v: %w", skips, scale, first)
+}
+
+func (f *fitting) finish(ctx context.Context, epoch int) error {
+	r, t := f.run, f.m.training
+	logs, err := t.read(nil)
+	if err != nil {
+		return err
+	}
+	var validated Logs
+	if f.validation != nil && (epoch+1)%f.c.ValidationFreq == 0 {
+		if validated, err = f.m.evaluate(ctx, *f.validation, f.c.ValidationSteps, nil); err != nil {
+			return err
+		}
+		for i := range validated {
+			validated[i].Name = "val_" + validated[i].Name
+		}
+	}
+	f.progress.finish(f.show(logs, validated))
+	r.Logs = append(logs, validated...)
+	if t.scaler != nil {
+		res, err := t.scaler.Result()
+		if err != nil {
+			return err
+		}
+		r.Logs = append(r.Logs, Log{"loss_scale", res.LossScale}, Log{"skipped_steps", float64(res.SkippedSteps)})
+	}
+	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.EpochEnd }); err != nil {
+		return err
+	}
+	f.h.Epochs = append(f.h.Epochs, epoch)
+	f.h.Logs = append(f.h.Logs, r.Logs)
+	return nil
+}
+
+// show turns logs into what the progress line prints: with the loss scale and
+// the skipped steps where float16 is scaled.
+func (f *fitting) show(logs, validated Logs) []logItem {
+	f.items = f.items[:0]
+	for _, l := range logs {
+		f.items = append(f.items, logItem{Name: l.Name, Value: l.Value})
+	}
+	if s := f.m.training.scaler; s != nil {
+		if res, err := s.Result(); err == nil {
+			f.items = append(f.items,
+				logItem{Name: "loss_scale", Text: "loss_scale: " + strconv.FormatFloat(res.LossScale, 'g', -1, 64)},
+				logItem{Name: "skipped", Text: "skipped: " + strconv.FormatInt(res.SkippedSteps, 10)})
+		}
+	}
+	for _, l := range validated {
+		f.items = append(f.items, logItem{Name: l.Name, Value: l.Value})
+	}
+	return f.items
+}
+
+func (v Verbosity) mode() int {
+	return [...]int{Auto: progressAuto, Silent: progressSilent, Bar: progressBar, Lines: progressLine}[v]
+}
+
+// stream reads batches from one epoch after the other.
+type stream struct {
+	source epochs
+	epoch  int
+	pull   func() (Batch, error, bool)
+	stop   func()
+}
+
+func newStream(s epochs, epoch int) *stream { return &stream{source: s, epoch: epoch} }
+
+func (s *stream) close() {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.pull, s.stop = nil, nil
+}
+
+// restart opens an epoch from its beginning.
+func (s *stream) restart(epoch int) {
+	s.close()
+	s.epoch = epoch
+	s.pull, s.stop = iter.Pull2(s.source.open(epoch))
+}
+
+// next returns the next batch; with wrap, that of the next epoch after the
+// last one.
+func (s *stream) next(wrap bool) (b Batch, ok bool, err error) {
+	for attempt := range 2 {
+		if s.pull == nil {
+			s.restart(s.epoch)
+		}
+		if b, err, ok = s.pull(); ok || !wrap || attempt == 1 {
+			return b, ok, err
+		}
+		s.restart(s.epoch + 1)
+	}
+	return b, false, nil
+}
+
+// Evaluate judges the model on a dataset (Keras: Model.evaluate) and returns
+// the loss and the metrics. Samples in memory are taken 1024 at a time.
+func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) {
+	defer tensor.Catch(&err)
+	if m.training == nil {
+		return nil, m.errorf("it is not compiled; call Compile before Evaluate")
+	}
+	if d == nil {
+		return nil, fmt.Errorf("Evaluate: no dataset given")
+	}
+	source, err := batchedSource(d, FitConfig{BatchSize: 1024}, false)
+	if err != nil {
+		return nil, fmt.Errorf("Evaluate: %w", err)
+	}
+	return m.evaluate(ctx, source, 0, nil)
+}
+
+func (m *Model) evaluate(ctx context.Context, source epochs, steps int, each func(done int)) (Logs, error) {
+	n := 0
+	for b, err := range source.open(0) {
+		if err != nil {
+			return nil, err
+		}
+		if b.X == nil {
+			return nil, m.errorf("Evaluate: batch %d has no X", n)
+		}
+		if n == 0 {
+			if err := m.compiled(b.X); err != nil {
+				return nil, err
+			}
+			if err := m.training.reset(); err != nil {
+				return nil, err
+			}
+		}
+		if err := m.training.test.Run(ctx, b); err != nil {
+			return nil, err
+		}
+		if n++; each != nil {
+			each(n)
+		}
+		if n == steps {
+			break
+		}
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("Evaluate: the dataset is empty")
+	}
+	return m.training.read(nil)
+}
+
+// predictRows is how many samples Predict takes at a time.
+const predictRows = 1024
+
+// Predict computes the model on x, for inference (Keras: Model.predict). More
+// than 1024 samples are taken in parts. Where steady calls should allocate
+// nothing, hand the result back with Tensor.Release.
+func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
+	defer tensor.Catch(&err)
+	if x == nil {
+		return nil, m.errorf("Predict: no input given")
+	}
+	if err := x.Err(); err != nil {
+		return nil, err
+	}
+	if err := m.buildFor(x); err != nil {
+		return nil, err
+	}
+	if m.prediction == nil {
+		m.prediction = Function(func(x *Tensor) *Tensor { return m.call(layers.Pass{}, x, true) }, m)
+	}
+	n := -1
+	for _, t := range x.Parts() {
+		if t.Rank() == 0 {
+			return nil, m.errorf("Predict: the input is the scalar %v; axis 0 counts samples", t.Type())
+		}
+		n = max(n, t.Dim(0))
+	}
+	if n <= predictRows {
+		return m.prediction.Call(ctx, x)
+	}
+	return m.predictParts(ctx, x)
+}
+
+func (m *Model) predictParts(ctx context.Context, x *Tensor) (*Tensor, error) {
+	var parts [][]*Tensor
+	tuple := false
+	for b, err := range FromTensors(x, nil, nil).Batch(predictRows).Batches() {
+		if err != nil {
+			return nil, err
+		}
+		y, err := m.prediction.Call(ctx, b.X)
+		if err != nil {
+			return nil, err
+		}
+		tuple = y.IsTuple()
+		parts = append(parts, y.Parts())
+	}
+	out := make([]*Tensor, len(parts[0]))
+	for i := range out {
+		var column []*Tensor
+		for _, p := range parts {
+			column = append(column, p[i])
+		}
+		out[i] = tensor.Concat(0, column...)
+	}
+	if err := tensor.Eval(ctx, out...); err != nil {
+		return nil, err
+	}
+	if !tuple {
+		return out[0], nil
+	}
+	return tensor.Tuple(slices.Clone(out)...), nil
+}

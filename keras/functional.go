@@ -1,0 +1,250 @@
+package keras
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// Input starts a functional model: a symbolic float32 tensor of the given
+// sample shape, without the batch axis (Keras: Input(shape=...)).
+func Input(shape ...int) *Tensor { return InputOf(Float32, shape...) }
+
+// InputOf is Input with another element type, such as Int32 for indices.
+func InputOf(dt DType, shape ...int) *Tensor {
+	for _, d := range shape {
+		if d < 1 && d != tensor.Unknown {
+			return tensor.Broken(fmt.Errorf("Input: shape %v has an axis of size %d, want positive sizes", Shape(shape), d))
+		}
+	}
+	t := tensor.Placeholder(dt, append([]int{tensor.Unknown}, shape...)...)
+	t.SetOrigin(&origin{names: &names{}})
+	return t
+}
+
+// origin is where a symbolic tensor of a model comes from.
+type origin struct {
+	node  *node // nil for an Input
+	part  int   // which of the node's results
+	names *names
+}
+
+// node is one call of a layer in a model.
+type node struct {
+	layer layers.Layer
+	in    *Tensor   // symbolic, or a tuple of such
+	out   []*Tensor // symbolic
+	tuple bool      // the layer returns a tuple
+}
+
+// names numbers the layers of the models that share inputs, as Keras does:
+// dense, dense_1, …. Inputs that meet in one layer share their names from then
+// on.
+type names struct {
+	joined *names // set when this was merged into another
+	used   map[string]bool
+	counts map[string]int
+}
+
+func (n *names) root() *names {
+	for n.joined != nil {
+		n = n.joined
+	}
+	return n
+}
+
+// join makes a and b one.
+func (n *names) join(m *names) *names {
+	a, b := n.root(), m.root()
+	if a == b {
+		return a
+	}
+	for name := range b.used {
+		a.use(name)
+	}
+	for class, c := range b.counts {
+		a.count(class, c)
+	}
+	b.joined = a
+	return a
+}
+
+func (n *names) use(name string) {
+	if n.used == nil {
+		n.used = map[string]bool{}
+	}
+	n.used[name] = true
+}
+
+func (n *names) count(class string, at int) {
+	if n.counts == nil {
+		n.counts = map[string]int{}
+	}
+	n.counts[class] = max(n.counts[class], at)
+}
+
+// give names a layer that has no name yet.
+func (n *names) give(prefix string, l layers.Layer) {
+	b := layers.BaseOf(l)
+	if b.LayerName() != "" {
+		n.use(b.LayerName())
+		return
+	}
+	name := l.Config().Name
+	if name == "" {
+		class := layers.SnakeClass(l)
+		for {
+			name = class
+			if k := n.counts[class]; k > 0 {
+				name += "_" + strconv.Itoa(k)
+			}
+			n.count(class, n.counts[class]+1)
+			if !n.used[name] {
+				break
+			}
+		}
+	}
+	n.use(name)
+	layers.SetName(l, prefix, name)
+}
+
+// Apply calls layer l on x (Keras: l(x)); several tensors are grouped into a
+// tuple. On Inputs and what was made of them it never panics: a call that does
+// not fit returns a broken tensor, and NewModel reports what broke it. On
+// tensors with data, or in a Function, it is layers.Apply.
+func Apply(l layers.Layer, x ...*Tensor) *Tensor {
+	in, err := group1(x)
+	if err != nil {
+		return tensor.Broken(err)
+	}
+	if in.Err() != nil {
+		return in
+	}
+	if !in.Symbolic() {
+		return layers.Apply(l, layers.Pass{}, in)
+	}
+	return call(l, "", in)
+}
+
+func group1(x []*Tensor) (t *Tensor, err error) {
+	defer tensor.Catch(&err)
+	if len(x) == 1 && x[0] != nil {
+		return x[0], nil
+	}
+	if len(x) == 0 {
+		return nil, fmt.Errorf("Apply: no input given")
+	}
+	return tensor.Tuple(x...), nil
+}
+
+// call applies a layer to symbolic tensors and cuts the result off from how it
+// was computed: a model keeps layers, not recordings.
+func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
+	var shared *names
+	for _, t := range in.Parts() {
+		if o, ok := t.Origin().(*origin); ok {
+			if shared == nil {
+				shared = o.names.root()
+			} else {
+				shared = shared.join(o.names)
+			}
+		}
+	}
+	if shared == nil {
+		shared = &names{}
+	}
+	shared.give(prefix, l)
+	var out *Tensor
+	err := func() (err error) {
+		defer tensor.Catch(&err)
+		out = layers.Apply(l, layers.Pass{}, in)
+		return nil
+	}()
+	if err != nil {
+		return tensor.Broken(err)
+	}
+	n := &node{layer: l, in: in, tuple: out.IsTuple()}
+	for i, p := range out.Parts() {
+		s := tensor.Placeholder(p.DType(), p.Shape()...)
+		s.SetOrigin(&origin{node: n, part: i, names: shared})
+		n.out = append(n.out, s)
+	}
+	if !n.tuple {
+		return n.out[0]
+	}
+	return tensor.Tuple(n.out...)
+}
+
+// NewModel makes the model that computes out from in (Keras: Model(inputs,
+// outputs)). Either may be a tuple. It returns the first error that any of the
+// calls between them met.
+func NewModel(in, out *Tensor) (*Model, error) {
+	for _, t := range []*Tensor{out, in} {
+		if t == nil {
+			return nil, fmt.Errorf("NewModel: an input or output is nil")
+		}
+		if err := t.Err(); err != nil {
+			return nil, err
+		}
+	}
+	m := &Model{name: "functional"}
+	if err := m.wire(in, out); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// wire finds the calls between in and out, in an order in which they can run.
+func (m *Model) wire(in, out *Tensor) error {
+	m.in, m.out = in, out
+	known := map[*Tensor]bool{}
+	for i, t := range in.Parts() {
+		if o, ok := t.Origin().(*origin); !ok || o.node != nil {
+			return fmt.Errorf("NewModel: input %d is not an Input", i)
+		}
+		known[t] = true
+	}
+	done := map[*node]bool{}
+	var visit func(t *Tensor) error
+	visit = func(t *Tensor) error {
+		if known[t] || !t.Symbolic() {
+			return nil
+		}
+		o, ok := t.Origin().(*origin)
+		if !ok || o.node == nil {
+			return fmt.Errorf("NewModel: an output depends on an Input of type %v that is not among the model's inputs", t.Type())
+		}
+		if done[o.node] {
+			return nil
+		}
+		done[o.node] = true
+		for _, a := range o.node.in.Parts() {
+			if err := visit(a); err != nil {
+				return err
+			}
+		}
+		m.nodes = append(m.nodes, o.node)
+		return nil
+	}
+	for _, t := range out.Parts() {
+		if err := visit(t); err != nil {
+			return err
+		}
+	}
+	byName := map[string]layers.Layer{}
+	for _, n := range m.nodes {
+		name := layers.BaseOf(n.layer).LayerName()
+		switch other, taken := byName[name]; {
+		case taken && other == n.layer:
+		case taken:
+			return fmt.Errorf("NewModel: two layers are named %q; names in a model are unique", name)
+		default:
+			byName[name] = n.layer
+			m.layers = append(m.layers, n.layer)
+		}
+	}
+	m.built = true
+	return nil
+}

@@ -1,0 +1,78 @@
+// Package keras builds, trains and runs models the way Keras does, in mixed
+// precision when the policy says so:
+//
+//	policy.SetGlobal("mixed_float16")
+//	model := keras.Sequential(
+//		&layers.Dense{Units: 64, Activation: "relu"},
+//		&layers.Dense{Units: 10, Activation: "softmax"},
+//	)
+//	err := model.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}})
+//	history, err := model.Fit(ctx, train, keras.FitConfig{Epochs: 5})
+//
+// Main types: [Model], made by [NewModel] or [Sequential]; [Dataset], an
+// iterator over [Batch]es that opens again for each epoch; [Callback]. Custom
+// training loops use [Function] and [Gradients].
+//
+// Rules:
+//   - Building keeps errors: a layer that does not fit breaks the tensor it
+//     returns, and NewModel reports what broke it.
+//   - A training step is a transaction. When it fails, or its context ends,
+//     every variable keeps the value of the last finished step.
+//   - Model outputs are float32 under mixed policies (see
+//     [Model.KeepOutputDType]); losses and metrics work in float32 or better.
+package keras
+
+import (
+	"github.com/mezzo-ml/mezzo/backend"
+	_ "github.com/mezzo-ml/mezzo/backend/cpu" // every program can run on the processor
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// Names that scripts need from the packages below, so that they import keras,
+// layers, policy and little else.
+type (
+	// Tensor is an array of one element type.
+	Tensor = tensor.Tensor
+	// Variable is a name bound to a tensor: a weight, a slot, a total.
+	Variable = tensor.Variable
+	// Shape lists the sizes of the axes of a tensor.
+	Shape = tensor.Shape
+	// DType is an element type.
+	DType = dtype.DType
+	// Stateful owns variables: what a Function may change.
+	Stateful = tensor.Stateful
+)
+
+// The element types.
+const (
+	Bool     = dtype.Bool
+	Uint8    = dtype.Uint8
+	Int32    = dtype.Int32
+	Int64    = dtype.Int64
+	Float16  = dtype.Float16
+	BFloat16 = dtype.BFloat16
+	Float32  = dtype.Float32
+	Float64  = dtype.Float64
+)
+
+// Devices lists the devices that work on this machine: "cpu", and "cuda" in
+// programs built with the tag cuda where there is a GPU.
+func Devices() []string { return backend.Devices() }
+
+// Function compiles f (TensorFlow: tf.function); see tensor.Function. changes
+// lists the owners of everything f changes: the model, the optimizer, metrics.
+func Function[In, Out any](f func(In) Out, changes ...Stateful) *tensor.Func[In, Out] {
+	return tensor.Function(f, changes...)
+}
+
+// Gradients returns the derivative of a scalar loss by each variable
+// (TensorFlow: GradientTape.gradient); see tensor.Gradients.
+func Gradients(loss *Tensor, vars []*Variable) []*Tensor { return tensor.Gradients(loss, vars) }
+
+// NewTensor returns a tensor of a copy of data, in row-major order. It panics
+// with *tensor.Error when the number of elements is not that of the shape.
+func NewTensor[T tensor.Element](data []T, shape ...int) *Tensor { return tensor.New(data, shape...) }
+
+// Tuple groups tensors: the inputs or outputs of a model that has several.
+func Tuple(ts ...*Tensor) *Tensor { return tensor.Tuple(ts...) }

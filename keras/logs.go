@@ -1,0 +1,74 @@
+package keras
+
+import (
+	"math"
+	"strings"
+)
+
+// Log is one number of a report: the loss, a metric, the loss scale.
+type Log struct {
+	Name  string
+	Value float64
+}
+
+// Logs are the numbers of a report in the order they are printed: metrics by
+// name, then those of the validation.
+type Logs []Log
+
+// Get returns the number of that name, NaN when there is none. "accuracy", and
+// "val_accuracy", also find the one accuracy of another kind there is, such as
+// sparse_categorical_accuracy.
+func (l Logs) Get(name string) float64 {
+	found, value := 0, math.NaN()
+	prefix, isAccuracy := strings.CutSuffix(name, "accuracy")
+	for _, x := range l {
+		if x.Name == name {
+			return x.Value
+		}
+		if isAccuracy && strings.HasPrefix(x.Name, prefix) && strings.HasSuffix(x.Name, "_accuracy") &&
+			strings.HasPrefix(x.Name, "val_") == (prefix == "val_") {
+			found, value = found+1, x.Value
+		}
+	}
+	if found != 1 {
+		return math.NaN()
+	}
+	return value
+}
+
+// Has reports whether there is a number of exactly that name.
+func (l Logs) Has(name string) bool {
+	for _, x := range l {
+		if x.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// History is what Fit reports: the logs of each epoch.
+type History struct {
+	Epochs []int  // 0-based numbers of the epochs that finished
+	Logs   []Logs // of those epochs
+}
+
+// Get returns a number over the epochs (Keras: History.history[name]).
+func (h *History) Get(name string) []float64 {
+	out := make([]float64, len(h.Logs))
+	for i, l := range h.Logs {
+		out[i] = l.Get(name)
+	}
+	return out
+}
+
+// Names lists the numbers of the last epoch.
+func (h *History) Names() []string {
+	if len(h.Logs) == 0 {
+		return nil
+	}
+	var out []string
+	for _, l := range h.Logs[len(h.Logs)-1] {
+		out = append(out, l.Name)
+	}
+	return out
+}

@@ -1,0 +1,414 @@
+package keras
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// Model is a graph of layers with inputs and outputs. Make it with NewModel or
+// Sequential. Its methods are for one goroutine at a time.
+type Model struct {
+	name    string
+	in, out *Tensor // symbolic
+	nodes   []*node // in an order in which they can run
+	layers  []layers.Layer
+	built   bool
+	prefix  string // path of the model around it
+
+	stack      []layers.Layer // of Sequential
+	keepDType  bool
+	seed       *uint64
+	frozen     bool
+	asLayer    *modelLayer
+	training   *training // after Compile
+	prediction *tensor.Func[*Tensor, *Tensor]
+}
+
+// Sequential makes a model of layers one after the other (Keras: Sequential).
+// It is built when it first sees data, or at once by Build.
+func Sequential(ls ...layers.Layer) *Model {
+	return &Model{name: "sequential", stack: slices.Clone(ls)}
+}
+
+// Add appends a layer to a Sequential model that is not built yet.
+func (m *Model) Add(l layers.Layer) error {
+	if m.built {
+		return m.errorf("Add: the model is built; add layers before it sees data")
+	}
+	m.stack = append(m.stack, l)
+	return nil
+}
+
+// Named gives the model a name, for Summary and as part of the paths of its
+// layers when it is nested. It returns m.
+func (m *Model) Named(name string) *Model {
+	m.name = name
+	return m
+}
+
+// Name is the model's name: "functional", "sequential", or what Named gave.
+func (m *Model) Name() string { return m.name }
+
+// KeepOutputDType leaves the outputs in the compute type of the layers that
+// made them. Without it they are float32 under mixed policies, because a loss
+// or a user's arithmetic on 16-bit outputs is where precision is lost for
+// nothing. It returns m.
+func (m *Model) KeepOutputDType() *Model {
+	m.keepDType = true
+	return m
+}
+
+func (m *Model) errorf(format string, args ...any) error {
+	return fmt.Errorf("model "+m.name+": "+format, args...)
+}
+
+// Build builds a Sequential model for samples of the given shape, without the
+// batch axis.
+func (m *Model) Build(shape ...int) error { return m.build(Input(shape...)) }
+
+func (m *Model) build(in *Tensor) error {
+	if m.built {
+		return nil
+	}
+	if in.Err() != nil {
+		return in.Err()
+	}
+	if len(m.stack) == 0 {
+		return m.errorf("it has no layers")
+	}
+	x := in
+	for i, l := range m.stack {
+		if l == nil {
+			return m.errorf("layer %d is nil", i)
+		}
+		if x = call(l, m.prefix, x); x.Err() != nil {
+			return x.Err()
+		}
+	}
+	if err := m.wire(in, x); err != nil {
+		return err
+	}
+	return m.settle()
+}
+
+// settle passes on what was said about the model before it had layers.
+func (m *Model) settle() error {
+	if m.frozen {
+		m.SetTrainable(false)
+	}
+	if m.seed != nil {
+		return m.SetSeed(*m.seed)
+	}
+	return nil
+}
+
+// buildFor builds the model for inputs like x, of any batch size.
+func (m *Model) buildFor(x *Tensor) error {
+	if m.built {
+		return nil
+	}
+	ins := make([]*Tensor, x.Len())
+	for i, t := range x.Parts() {
+		if t.Rank() == 0 {
+			return m.errorf("the input is the scalar %v; axis 0 counts samples", t.Type())
+		}
+		dt := t.DType()
+		if dt.IsFloat() {
+			dt = dtype.Float32
+		}
+		ins[i] = InputOf(dt, t.Shape()[1:]...)
+	}
+	if len(ins) == 1 {
+		return m.build(ins[0])
+	}
+	return m.build(tensor.Tuple(ins...))
+}
+
+// CallOption changes how a model is called.
+type CallOption func(*layers.Pass)
+
+// Training calls a model for training: dropout drops, and batch normalization
+// uses and updates the statistics of the batch.
+func Training(p *layers.Pass) { p.Training = true }
+
+// Call computes the model on x: in a Function as part of it, outside at once
+// when the result is read. It panics with *tensor.Error when x does not fit.
+func (m *Model) Call(x *Tensor, opts ...CallOption) *Tensor {
+	var p layers.Pass
+	for _, o := range opts {
+		o(&p)
+	}
+	return m.call(p, x, true)
+}
+
+// call runs the layers; outer is false for a model within a model, whose
+// outputs are left as they are.
+func (m *Model) call(p layers.Pass, x *Tensor, outer bool) *Tensor {
+	if x.Err() != nil {
+		return x
+	}
+	if err := m.buildFor(x); err != nil {
+		var e *tensor.Error
+		if errors.As(err, &e) {
+			panic(e)
+		}
+		panic(&tensor.Error{Err: err})
+	}
+	ins := m.in.Parts()
+	if x.Len() != len(ins) {
+		panic(&tensor.Error{Err: m.errorf("it has %d inputs, got %d", len(ins), x.Len())})
+	}
+	at := map[*Tensor]*Tensor{}
+	for i, t := range x.Parts() {
+		at[ins[i]] = m.accept(i, t, ins[i].Type())
+	}
+	for _, n := range m.nodes {
+		y := layers.Apply(n.layer, p, replace(n.in, at))
+		for i, part := range y.Parts() {
+			at[n.out[i]] = part
+		}
+	}
+	out := replace(m.out, at)
+	if !outer || m.keepDType {
+		return out
+	}
+	return eachPart(out, func(t *Tensor) *Tensor {
+		since := tensor.Mark()
+		w := t.Widen()
+		tensor.Label(t.Path(), since, w)
+		return w
+	})
+}
+
+// accept checks input i against what the model was built for, and casts it to
+// the Input's type.
+func (m *Model) accept(i int, t *Tensor, want op.Type) *Tensor {
+	fits := t.Rank() == len(want.Shape)
+	for k := 0; fits && k < t.Rank(); k++ {
+		fits = want.Shape[k] == tensor.Unknown || t.Shape()[k] == want.Shape[k] || t.Shape()[k] == tensor.Unknown
+	}
+	if !fits {
+		panic(&tensor.Error{Err: m.errorf("input %d is %v, want %v", i, t.Type(), want)})
+	}
+	return t.Cast(want.DType)
+}
+
+func replace(t *Tensor, at map[*Tensor]*Tensor) *Tensor {
+	return eachPart(t, func(p *Tensor) *Tensor {
+		if r := at[p]; r != nil {
+			return r
+		}
+		return p
+	})
+}
+
+func eachPart(t *Tensor, f func(*Tensor) *Tensor) *Tensor {
+	if !t.IsTuple() {
+		return f(t)
+	}
+	parts := slices.Clone(t.Parts())
+	for i, p := range parts {
+		parts[i] = f(p)
+	}
+	return tensor.Tuple(parts...)
+}
+
+// Layers lists the model's layers in the order they run.
+func (m *Model) Layers() []layers.Layer {
+	if !m.built {
+		return slices.Clone(m.stack)
+	}
+	return slices.Clone(m.layers)
+}
+
+// GetLayer returns the layer of a name, or an error that lists the names.
+func (m *Model) GetLayer(name string) (layers.Layer, error) {
+	var have []string
+	for _, l := range m.Layers() {
+		n := layers.BaseOf(l).LayerName()
+		if n == name {
+			return l, nil
+		}
+		have = append(have, n)
+	}
+	return nil, m.errorf("GetLayer: no layer %q; have %q", name, have)
+}
+
+func collect[T any](m *Model, f func(*layers.Base) []T) []T {
+	var all []T
+	for _, l := range m.Layers() {
+		all = append(all, f(layers.BaseOf(l))...)
+	}
+	return all
+}
+
+// Weights lists the weights of all layers, trainable ones first (Keras's
+// order).
+func (m *Model) Weights() []*layers.Weight {
+	return append(collect(m, (*layers.Base).TrainableWeights), collect(m, (*layers.Base).NonTrainableWeights)...)
+}
+
+// Variables lists everything that training changes in the model: weights and
+// the states of random numbers. It makes a Model a Stateful.
+func (m *Model) Variables() []*Variable { return collect(m, (*layers.Base).Variables) }
+
+// TrainableVariables lists the weights that optimizers update.
+func (m *Model) TrainableVariables() []*Variable {
+	return variablesOf(collect(m, (*layers.Base).TrainableWeights))
+}
+
+// NonTrainableVariables lists the weights that optimizers leave alone.
+func (m *Model) NonTrainableVariables() []*Variable {
+	return variablesOf(collect(m, (*layers.Base).NonTrainableWeights))
+}
+
+func variablesOf(ws []*layers.Weight) []*Variable {
+	vs := make([]*Variable, len(ws))
+	for i, w := range ws {
+		vs[i] = w.Variable
+	}
+	return vs
+}
+
+// CountParams is the number of elements of all weights. The model must be
+// built.
+func (m *Model) CountParams() int {
+	n := 0
+	for _, w := range m.Weights() {
+		n += w.Shape().Size()
+	}
+	return n
+}
+
+// GetWeights returns the values of all weights in the order of Weights, in
+// their variable types. They do not change when training goes on.
+func (m *Model) GetWeights() ([]*Tensor, error) {
+	if !m.built {
+		return nil, m.errorf("GetWeights: it is not built; call it on data or Build it first")
+	}
+	var out []*Tensor
+	for _, w := range m.Weights() {
+		b, err := w.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, tensor.FromBytes(w.Type(), b))
+	}
+	return out, nil
+}
+
+// SetWeights sets all weights, in the order of Weights. Shapes must agree;
+// element types are converted. When anything does not fit no weight changes.
+func (m *Model) SetWeights(values []*Tensor) error {
+	if !m.built {
+		return m.errorf("SetWeights: it is not built; call it on data or Build it first")
+	}
+	ws := m.Weights()
+	if len(values) != len(ws) {
+		return m.errorf("SetWeights: %d tensors given, it has %d weights", len(values), len(ws))
+	}
+	data := make([][]byte, len(ws))
+	for i, w := range ws {
+		v := values[i]
+		if v == nil || !v.Shape().Equal(w.Shape()) {
+			return m.errorf("SetWeights: weight %s is %v, got %v", w.Name(), w.Type(), v)
+		}
+		var err error
+		if data[i], err = v.Cast(w.DType()).Bytes(); err != nil {
+			return err
+		}
+	}
+	for i, w := range ws {
+		if err := w.SetBytes(data[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Trainable is Keras's attribute: true unless SetTrainable(false).
+func (m *Model) Trainable() bool { return !m.frozen }
+
+// SetTrainable freezes or unfreezes every layer. Compile the model again
+// afterwards.
+func (m *Model) SetTrainable(on bool) {
+	m.frozen = !on
+	for _, l := range m.Layers() {
+		layers.BaseOf(l).SetTrainable(on)
+	}
+}
+
+// SetSeed makes the first values of all weights, and the random numbers of
+// layers such as Dropout, functions of seed and the layers' paths. Weights
+// that exist are drawn again. Without it the seed is 0: the same program
+// gives the same numbers.
+func (m *Model) SetSeed(seed uint64) error {
+	m.seed = &seed
+	if !m.built {
+		return nil
+	}
+	for _, l := range m.layers {
+		if err := layers.SetSeed(l, seed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// InputTypes lists the types of the inputs, their batch axis unknown; nil
+// before the model is built.
+func (m *Model) InputTypes() []op.Type { return typesOf(m.in) }
+
+// OutputTypes lists the types of the outputs, their batch axis unknown; nil
+// before the model is built.
+func (m *Model) OutputTypes() []op.Type {
+	ts := typesOf(m.out)
+	for i := range ts {
+		if !m.keepDType && ts[i].DType.Is16() {
+			ts[i].DType = dtype.Float32
+		}
+	}
+	return ts
+}
+
+func typesOf(t *Tensor) []op.Type {
+	if t == nil {
+		return nil
+	}
+	var out []op.Type
+	for _, p := range t.Parts() {
+		out = append(out, p.Type())
+	}
+	return out
+}
+
+// outputNames lists the names of the layers that made the outputs.
+func (m *Model) outputNames() []string {
+	var out []string
+	for _, t := range m.out.Parts() {
+		name := "input"
+		if o := t.Origin().(*origin); o.node != nil {
+			name = layers.BaseOf(o.node.layer).LayerName()
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// computesIn reports whether any layer computes in d.
+func (m *Model) computesIn(d dtype.DType) bool {
+	var any func(ls []layers.Layer) bool
+	any = func(ls []layers.Layer) bool {
+		return slices.ContainsFunc(ls, func(l layers.Layer) bool {
+			b := layers.BaseOf(l)
+			return b.ComputeDType() == d && !isModel(l) || any(b.Sublayers())
+		})
+	}
+	return any(m.layers)
+}

@@ -1,0 +1,62 @@
+package keras
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// modelLayer makes a model a layer of another one.
+type modelLayer struct {
+	layers.Base
+	model *Model
+}
+
+// Layer returns the model as a layer, to nest it in another model: in
+// Sequential, or with Apply. It is the same layer at every call, so that a
+// model applied twice shares its weights.
+func (m *Model) Layer() layers.Layer {
+	if m.asLayer == nil {
+		m.asLayer = &modelLayer{model: m}
+	}
+	return m.asLayer
+}
+
+func isModel(l layers.Layer) bool {
+	_, ok := l.(*modelLayer)
+	return ok
+}
+
+// Config implements layers.Layer.
+func (l *modelLayer) Config() layers.Config { return layers.Config{Name: l.model.name} }
+
+// Build implements layers.Layer: it builds the model and takes its layers in,
+// so that their paths start with the model's name.
+func (l *modelLayer) Build(in ...layers.Shape) error {
+	m := l.model
+	l.SetAutocast(false) // the layers inside cast for themselves
+	m.prefix = l.Path() + "/"
+	if !m.built {
+		ins := make([]*Tensor, len(in))
+		for i, s := range in {
+			ins[i] = InputOf(dtype.Float32, s[1:]...)
+		}
+		x := ins[0]
+		if len(ins) > 1 {
+			x = tensor.Tuple(ins...)
+		}
+		if err := m.build(x); err != nil {
+			return err
+		}
+	}
+	for _, inner := range m.layers {
+		l.AddLayer(layers.BaseOf(inner).LayerName(), inner)
+	}
+	return nil
+}
+
+// CheckInput implements layers.InputChecker: the model checks for itself.
+func (l *modelLayer) CheckInput(...layers.Shape) error { return nil }
+
+// Call implements layers.Layer.
+func (l *modelLayer) Call(p layers.Pass, x *Tensor) *Tensor { return l.model.call(p, x, false) }

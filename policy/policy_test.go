@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"testing"
+
+	_ "github.com/mezzo-ml/mezzo/backend/cpu"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		compute, variable dtype.DType
+		mixed             bool
+	}{
+		{"float32", dtype.Float32, dtype.Float32, false},
+		{"float64", dtype.Float64, dtype.Float64, false},
+		{"float16", dtype.Float16, dtype.Float16, false},
+		{"bfloat16", dtype.BFloat16, dtype.BFloat16, false},
+		{"mixed_float16", dtype.Float16, dtype.Float32, true},
+		{"mixed_bfloat16", dtype.BFloat16, dtype.Float32, true},
+	} {
+		p, err := Parse(c.name)
+		if want := (Policy{c.name, c.compute, c.variable}); err != nil || p != want {
+			t.Errorf("Parse(%q): got %v, %v, want %v", c.name, p, err, want)
+		}
+		if p.Mixed() != c.mixed {
+			t.Errorf("%v.Mixed(): got %v, want %v", p, p.Mixed(), c.mixed)
+		}
+	}
+	for _, name := range []string{"", "float8", "int32", "bool", "mixed_float32", "Mixed_Float16"} {
+		if p, err := Parse(name); err == nil {
+			t.Errorf("Parse(%q): got %v, want an error", name, p)
+		}
+	}
+	_, err := Parse("float8")
+	want := `policy: unknown policy "float8"; want mixed_float16, mixed_bfloat16 or a float type such as float32`
+	if err == nil || err.Error() != want {
+		t.Errorf("Parse(float8): got error %v, want %s", err, want)
+	}
+}
+
+func TestString(t *testing.T) {
+	p, _ := Parse("mixed_float16")
+	if got, want := p.String(), `<DTypePolicy "mixed_float16">`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestGlobal(t *testing.T) {
+	if got := Global().Name; got != "float32" {
+		t.Fatalf("Global: got %s, want float32", got)
+	}
+	previous := SetGlobal("mixed_bfloat16")
+	if got := Global().Name; previous != "float32" || got != "mixed_bfloat16" {
+		t.Errorf("SetGlobal: got %s after %s, want mixed_bfloat16 after float32", got, previous)
+	}
+	SetGlobal(previous)
+	defer func() {
+		if recover() == nil {
+			t.Error("SetGlobal of an unknown name: got no panic, want one")
+		}
+		if got := Global().Name; got != "float32" {
+			t.Errorf("after a refused SetGlobal: got %s, want float32", got)
+		}
+	}()
+	SetGlobal("float8")
+}
+
+func TestGlobalMap(t *testing.T) {
+	defer SetGlobal(SetGlobal("mixed_float16"))
+	previous := SetGlobalMap(map[string]string{
+		"encoder":        "float32",
+		"encoder/dense":  "mixed_bfloat16",
+		"head/":          "float64", // slashes at the ends are not part of a path
+		"encoder/dense2": "float16",
+	})
+	defer SetGlobalMap(previous)
+	if previous != nil {
+		t.Errorf("SetGlobalMap: got the map %v before, want none", previous)
+	}
+	for _, c := range []struct{ path, name, want string }{
+		{"encoder", "", "float32"},
+		{"encoder/attention/query", "", "float32"},
+		{"encoder/dense", "", "mixed_bfloat16"},
+		{"encoder/dense/inner", "", "mixed_bfloat16"},
+		{"encoder/dense_1", "", "float32"}, // a key matches whole names
+		{"encoder2", "", "mixed_float16"},
+		{"head", "", "float64"},
+		{"dense", "", "mixed_float16"},
+		{"", "", "mixed_float16"},
+		{"encoder/dense", "bfloat16", "bfloat16"}, // the layer's own name wins
+	} {
+		p, err := For(c.path, c.name)
+		if err != nil || p.Name != c.want {
+			t.Errorf("For(%q, %q): got %v, %v, want %s", c.path, c.name, p, err, c.want)
+		}
+	}
+	if _, err := For("dense", "float8"); err == nil {
+		t.Error("For with an unknown name: got no error, want one")
+	}
+	if got := SetGlobalMap(nil); len(got) != 4 || got["encoder/dense"] != "mixed_bfloat16" {
+		t.Errorf("SetGlobalMap(nil): got the map %v before, want the one that was set", got)
+	}
+	if p, _ := For("encoder", ""); p.Name != "mixed_float16" {
+		t.Errorf("without a map: got %v, want mixed_float16", p)
+	}
+}
+
+func TestGlobalMapPanics(t *testing.T) {
+	defer func() {
+		err, _ := recover().(error)
+		want := `policy: unknown policy "float8"; want mixed_float16, mixed_bfloat16 or a float type such as float32, for the layers at "head"`
+		if err == nil || err.Error() != want {
+			t.Errorf("got panic %v, want %s", err, want)
+		}
+	}()
+	SetGlobalMap(map[string]string{"head": "float8"})
+}
+
+func TestEffective(t *testing.T) {
+	d, err := Effective()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Device == "" || d.Hardware == "" || d.ISA == "" || d.Threads < 1 {
+		t.Errorf("got %+v, want a device, hardware, instruction set and threads", d)
+	}
+	for _, dt := range dtype.Floats() {
+		if d.Arithmetic[dt] == "" {
+			t.Errorf("got nothing about %v, want how it is computed", dt)
+		}
+	}
+	if got := EffectiveText(); got != text(d) {
+		t.Errorf("EffectiveText: got %s, want %s", got, text(d))
+	}
+}
+
+func TestText(t *testing.T) {
+	got := text(driver.Description{Device: "cpu", Hardware: "Xeon", ISA: "AVX-512", Threads: 1,
+		Arithmetic: map[dtype.DType]string{dtype.Float32: "float32", dtype.Float16: "float32 (16-bit storage)"}})
+	want := "cpu: Xeon, AVX-512, 1 thread; float16: float32 (16-bit storage); float32: float32"
+	if got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
