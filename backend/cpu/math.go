@@ -57,7 +57,14 @@ func exp32(x float64) float64 {
 
 // within keeps x between ±limit; NaN stays.
 func within(x float32, limit float64) float64 {
-	return min(max(float64(x), -limit), limit)
+	v := float64(x)
+	if v > limit { // branches that are never taken cost less than min and max
+		return limit
+	}
+	if v < -limit {
+		return -limit
+	}
+	return v
 }
 
 func expAll[T real](dst, a []T) {

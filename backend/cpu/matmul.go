@@ -50,8 +50,8 @@ type microKernel[T real] struct {
 }
 
 var (
-	kernelF32 = &microKernel[float32]{4, 4, kernel4x4[float32]}
-	kernelF64 = &microKernel[float64]{4, 4, kernel4x4[float64]}
+	kernelF32 = &microKernel[float32]{2, 4, kernel2x4[float32]}
+	kernelF64 = &microKernel[float64]{2, 4, kernel2x4[float64]}
 )
 
 const (
@@ -172,6 +172,10 @@ func (k *matmul[T]) chunk(r *run, w *worker, i int) {
 		depth := min(k.step, k.k-p)
 		// Rows of the first operand and columns of the second are the lanes.
 		pack(pa, a, &k.a, k.a.starts[batch], row, rows, p, depth, mr, k.a.trans, conv)
+		if k.m <= min(2, mr) {
+			k.thin(c, pa, b, k.b.starts[batch], col, cols, p, depth, conv)
+			continue
+		}
 		pack(pb, b, &k.b, k.b.starts[batch], col, cols, p, depth, nr, !k.b.trans, conv)
 		for j := 0; j < cols; j += nr {
 			panel := pb[j*depth : (j+nr)*depth]
@@ -221,43 +225,55 @@ func pack[T real](dst []T, data []byte, m *matrix, start, first, lanes, p, depth
 	}
 }
 
-// kernel4x4 is the portable micro-kernel.
-func kernel4x4[T real](k int, a, b, c []T, ld int) {
-	var (
-		c00, c01, c02, c03 T
-		c10, c11, c12, c13 T
-		c20, c21, c22, c23 T
-		c30, c31, c32, c33 T
-	)
-	a, b = a[:4*k], b[:4*k]
-	for len(a) >= 4 && len(b) >= 4 {
-		b0, b1, b2, b3 := b[0], b[1], b[2], b[3]
-		x := a[0]
-		c00 += x * b0
-		c01 += x * b1
-		c02 += x * b2
-		c03 += x * b3
-		x = a[1]
-		c10 += x * b0
-		c11 += x * b1
-		c12 += x * b2
-		c13 += x * b3
-		x = a[2]
-		c20 += x * b0
-		c21 += x * b1
-		c22 += x * b2
-		c23 += x * b3
-		x = a[3]
-		c30 += x * b0
-		c31 += x * b1
-		c32 += x * b2
-		c33 += x * b3
-		a, b = a[4:], b[4:]
+// kernel2x4 is the portable micro-kernel: eight accumulators leave registers
+// for the operands on every processor, and two steps at a time halve the cost
+// of the loop.
+func kernel2x4[T real](k int, a, b, c []T, ld int) {
+	var c00, c01, c02, c03, c10, c11, c12, c13 T
+	a, b = a[:2*k], b[:4*k]
+	for len(a) >= 4 && len(b) >= 8 {
+		p, q := (*[4]T)(a), (*[8]T)(b)
+		x, y := p[0], p[1]
+		z := q[0]
+		c00 += x * z
+		c10 += y * z
+		z = q[1]
+		c01 += x * z
+		c11 += y * z
+		z = q[2]
+		c02 += x * z
+		c12 += y * z
+		z = q[3]
+		c03 += x * z
+		c13 += y * z
+		x, y = p[2], p[3]
+		z = q[4]
+		c00 += x * z
+		c10 += y * z
+		z = q[5]
+		c01 += x * z
+		c11 += y * z
+		z = q[6]
+		c02 += x * z
+		c12 += y * z
+		z = q[7]
+		c03 += x * z
+		c13 += y * z
+		a, b = a[4:], b[8:]
+	}
+	if len(a) >= 2 && len(b) >= 4 {
+		x, y := a[0], a[1]
+		c00 += x * b[0]
+		c10 += y * b[0]
+		c01 += x * b[1]
+		c11 += y * b[1]
+		c02 += x * b[2]
+		c12 += y * b[2]
+		c03 += x * b[3]
+		c13 += y * b[3]
 	}
 	add4(c, c00, c01, c02, c03)
 	add4(c[ld:], c10, c11, c12, c13)
-	add4(c[2*ld:], c20, c21, c22, c23)
-	add4(c[3*ld:], c30, c31, c32, c33)
 }
 
 func add4[T real](c []T, x0, x1, x2, x3 T) {
@@ -266,4 +282,39 @@ func add4[T real](c []T, x0, x1, x2, x3 T) {
 	c[1] += x1
 	c[2] += x2
 	c[3] += x3
+}
+
+// thin adds to c the product of one or two packed rows with a block of the
+// second operand as it lies in memory: packing it would cost more than the
+// product.
+func (k *matmul[T]) thin(c, pa []T, data []byte, start, col, cols, p, depth int, conv []T) {
+	size, width := k.b.dtype.Size(), k.kernel.rows
+	for row := range k.m {
+		c := c[row*k.tileN:][:cols]
+		if !k.b.trans {
+			for i := range depth {
+				at := (start + (p+i)*k.b.stride + col) * size
+				x := pa[i*width+row]
+				for j, y := range realView(data[at:at+cols*size], k.b.dtype, conv) {
+					c[j] += x * y
+				}
+			}
+			continue
+		}
+		for j := range c {
+			at := (start + (col+j)*k.b.stride + p) * size
+			b := realView(data[at:at+depth*size], k.b.dtype, conv)
+			var s0, s1 T
+			a := pa[row:]
+			for ; len(b) >= 2 && len(a) > width; b = b[2:] {
+				s0 += a[0] * b[0]
+				s1 += a[width] * b[1]
+				a = a[min(2*width, len(a)):]
+			}
+			if len(b) > 0 {
+				s0 += a[0] * b[0]
+			}
+			c[j] += s0 + s1
+		}
+	}
 }

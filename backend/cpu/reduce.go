@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -283,9 +284,9 @@ func floatFolds[T real](c op.Code) folds[T, float64] {
 func intFolds(c op.Code) folds[int64, int64] {
 	switch c {
 	case op.Max:
-		return folds[int64, int64]{math.MinInt64, maxRunInt, maxEach[int64, int64], func(a, b int64) int64 { return max(a, b) }}
+		return folds[int64, int64]{math.MinInt64, slices.Max[[]int64], maxEach[int64, int64], func(a, b int64) int64 { return max(a, b) }}
 	case op.Min:
-		return folds[int64, int64]{math.MaxInt64, minRunInt, minEach[int64, int64], func(a, b int64) int64 { return min(a, b) }}
+		return folds[int64, int64]{math.MaxInt64, slices.Min[[]int64], minEach[int64, int64], func(a, b int64) int64 { return min(a, b) }}
 	case op.AllFinite:
 		one := func([]int64) int64 { return 1 }
 		return folds[int64, int64]{1, one, nil, func(a, b int64) int64 { return min(a, b) }}
@@ -343,7 +344,9 @@ func prodRun[T number, A accumulator](x []T) A {
 func maxRun[T real](x []T) float64 {
 	m := x[0]
 	for _, v := range x {
-		m = max(m, v)
+		if v > m || v != v { // faster than the built-in; a NaN stays
+			m = v
+		}
 	}
 	return float64(m)
 }
@@ -351,25 +354,11 @@ func maxRun[T real](x []T) float64 {
 func minRun[T real](x []T) float64 {
 	m := x[0]
 	for _, v := range x {
-		m = min(m, v)
+		if v < m || v != v { // faster than the built-in; a NaN stays
+			m = v
+		}
 	}
 	return float64(m)
-}
-
-func maxRunInt(x []int64) int64 {
-	m := x[0]
-	for _, v := range x {
-		m = max(m, v)
-	}
-	return m
-}
-
-func minRunInt(x []int64) int64 {
-	m := x[0]
-	for _, v := range x {
-		m = min(m, v)
-	}
-	return m
 }
 
 // finiteRun is 1 if all elements are finite, else 0: x-x is NaN for the others
@@ -406,13 +395,17 @@ func prodEach[T number, A accumulator](acc []A, x []T) {
 func maxEach[T number, A accumulator](acc []A, x []T) {
 	x = x[:len(acc)]
 	for i := range acc {
-		acc[i] = max(acc[i], A(x[i]))
+		if v := A(x[i]); v > acc[i] || v != v {
+			acc[i] = v
+		}
 	}
 }
 
 func minEach[T number, A accumulator](acc []A, x []T) {
 	x = x[:len(acc)]
 	for i := range acc {
-		acc[i] = min(acc[i], A(x[i]))
+		if v := A(x[i]); v < acc[i] || v != v {
+			acc[i] = v
+		}
 	}
 }

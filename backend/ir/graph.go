@@ -168,8 +168,9 @@ func (v *Value) View() bool {
 	return (v.Op == op.Reshape || v.Op == op.Identity) && len(v.Args) == 1 && v.Slot == v.Args[0].Slot && v.Slot.Place != Nowhere
 }
 
-// AppendKey appends an unambiguous encoding of the graph's structure, without
-// paths, for the cache of compiled programs.
+// AppendKey appends an unambiguous encoding of the graph for the cache of
+// compiled programs. Paths are part of it: a program names layers in its
+// errors.
 func (g *Graph) AppendKey(k []byte) []byte {
 	put := func(n int) { k = append(k, byte(n), byte(n>>8), byte(n>>16), byte(n>>24)) }
 	ids := make(map[*Value]int, len(g.Values))
@@ -185,6 +186,8 @@ func (g *Graph) AppendKey(k []byte) []byte {
 			put(d >> 32)
 		}
 		k = v.Attr.AppendKey(k)
+		put(len(v.Path))
+		k = append(k, v.Path...)
 		put(len(v.Args))
 		for _, a := range v.Args {
 			put(ids[a])

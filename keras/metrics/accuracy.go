@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -20,7 +21,7 @@ type Accuracy struct {
 }
 
 // MetricName implements Accumulator.
-func (m *Accuracy) MetricName() string { return orDefault(m.Name, "accuracy") }
+func (m *Accuracy) MetricName() string { return cmp.Or(m.Name, "accuracy") }
 
 // Variables implements Accumulator.
 func (m *Accuracy) Variables() []*tensor.Variable { return m.variables(m) }
@@ -48,7 +49,7 @@ type BinaryAccuracy struct {
 }
 
 // MetricName implements Accumulator.
-func (m *BinaryAccuracy) MetricName() string { return orDefault(m.Name, "binary_accuracy") }
+func (m *BinaryAccuracy) MetricName() string { return cmp.Or(m.Name, "binary_accuracy") }
 
 // Variables implements Accumulator.
 func (m *BinaryAccuracy) Variables() []*tensor.Variable { return m.variables(m) }
@@ -80,7 +81,7 @@ type CategoricalAccuracy struct {
 }
 
 // MetricName implements Accumulator.
-func (m *CategoricalAccuracy) MetricName() string { return orDefault(m.Name, "categorical_accuracy") }
+func (m *CategoricalAccuracy) MetricName() string { return cmp.Or(m.Name, "categorical_accuracy") }
 
 // Variables implements Accumulator.
 func (m *CategoricalAccuracy) Variables() []*tensor.Variable { return m.variables(m) }
@@ -113,7 +114,7 @@ type SparseCategoricalAccuracy struct {
 
 // MetricName implements Accumulator.
 func (m *SparseCategoricalAccuracy) MetricName() string {
-	return orDefault(m.Name, "sparse_categorical_accuracy")
+	return cmp.Or(m.Name, "sparse_categorical_accuracy")
 }
 
 // Variables implements Accumulator.
@@ -147,7 +148,7 @@ type TopKCategoricalAccuracy struct {
 
 // MetricName implements Accumulator.
 func (m *TopKCategoricalAccuracy) MetricName() string {
-	return orDefault(m.Name, "top_k_categorical_accuracy")
+	return cmp.Or(m.Name, "top_k_categorical_accuracy")
 }
 
 // Variables implements Accumulator.
@@ -181,7 +182,7 @@ type SparseTopKCategoricalAccuracy struct {
 
 // MetricName implements Accumulator.
 func (m *SparseTopKCategoricalAccuracy) MetricName() string {
-	return orDefault(m.Name, "sparse_top_k_categorical_accuracy")
+	return cmp.Or(m.Name, "sparse_top_k_categorical_accuracy")
 }
 
 // Variables implements Accumulator.

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"cmp"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
@@ -14,7 +16,7 @@ type Mean struct {
 }
 
 // MetricName implements Accumulator.
-func (m *Mean) MetricName() string { return orDefault(m.Name, "mean") }
+func (m *Mean) MetricName() string { return cmp.Or(m.Name, "mean") }
 
 // Variables implements Accumulator.
 func (m *Mean) Variables() []*tensor.Variable { return m.variables(m) }
@@ -39,7 +41,7 @@ type Sum struct {
 }
 
 // MetricName implements Accumulator.
-func (m *Sum) MetricName() string { return orDefault(m.Name, "sum") }
+func (m *Sum) MetricName() string { return cmp.Or(m.Name, "sum") }
 
 // Variables implements Accumulator.
 func (m *Sum) Variables() []*tensor.Variable {

@@ -218,11 +218,3 @@ func weigh(class string, x, weight *tensor.Tensor) (sum, samples *tensor.Tensor,
 	w := weight.Cast(f64).BroadcastTo(s...)
 	return perWeight.Mul(w).Sum(), w.Sum().DivScalar(float64(s.Size() / rows)), size / rows
 }
-
-// orDefault returns name, or the default where it is empty.
-func orDefault(name, def string) string {
-	if name == "" {
-		return def
-	}
-	return name
-}

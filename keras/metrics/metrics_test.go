@@ -63,7 +63,7 @@ func result(t *testing.T, m Accumulator) float64 {
 	return v
 }
 
-func make1(class string) (Accumulator, error) {
+func newOf(class string) (Accumulator, error) {
 	switch class {
 	case "Mean":
 		return &Mean{}, nil
@@ -79,7 +79,7 @@ func TestGolden(t *testing.T) {
 		if strings.HasSuffix(c.Class(), "Crossentropy") {
 			continue // there are losses of these names, not metrics
 		}
-		m, err := make1(c.Class())
+		m, err := newOf(c.Class())
 		if err != nil {
 			t.Fatal(err)
 		}

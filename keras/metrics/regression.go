@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -19,7 +20,7 @@ type MeanSquaredError struct {
 }
 
 // MetricName implements Accumulator.
-func (m *MeanSquaredError) MetricName() string { return orDefault(m.Name, "mean_squared_error") }
+func (m *MeanSquaredError) MetricName() string { return cmp.Or(m.Name, "mean_squared_error") }
 
 // Variables implements Accumulator.
 func (m *MeanSquaredError) Variables() []*tensor.Variable { return m.variables(m) }
@@ -46,7 +47,7 @@ type MeanAbsoluteError struct {
 }
 
 // MetricName implements Accumulator.
-func (m *MeanAbsoluteError) MetricName() string { return orDefault(m.Name, "mean_absolute_error") }
+func (m *MeanAbsoluteError) MetricName() string { return cmp.Or(m.Name, "mean_absolute_error") }
 
 // Variables implements Accumulator.
 func (m *MeanAbsoluteError) Variables() []*tensor.Variable { return m.variables(m) }
@@ -74,7 +75,7 @@ type RootMeanSquaredError struct {
 
 // MetricName implements Accumulator.
 func (m *RootMeanSquaredError) MetricName() string {
-	return orDefault(m.Name, "root_mean_squared_error")
+	return cmp.Or(m.Name, "root_mean_squared_error")
 }
 
 // Variables implements Accumulator.

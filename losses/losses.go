@@ -1,0 +1,174 @@
+// Package losses holds the distances between targets and predictions that
+// models are trained on.
+//
+// A [Loss] is a struct whose exported fields are Keras's constructor
+// arguments; the zero value of a field is Keras's default, a nil pointer where
+// that is not Go's zero. Names from files become losses with [Get].
+//
+// Rules:
+//   - A loss is computed and returned in float32 whatever the policy (float64
+//     for float64 predictions): 16-bit predictions are widened, not rounded
+//     first.
+//   - A cross-entropy on the output of a softmax or sigmoid is computed from
+//     the logits that went in, because that is exact where probabilities have
+//     already become 0 or 1. FromLogits then makes no difference.
+//   - Shapes do not broadcast but for sample weights. What does not fit panics
+//     with *tensor.Error; a label out of range is an error of the run.
+package losses
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+)
+
+// Loss measures how far predictions are from targets.
+type Loss interface {
+	// Call returns the loss of a batch, reduced to a scalar unless the loss
+	// has a field that says otherwise.
+	Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor
+}
+
+// Weighted is a Loss that weighs samples. All losses of this package are.
+type Weighted interface {
+	Loss
+	// CallWeighted is Call with the loss of each sample multiplied by its
+	// weight; nil weighs all alike. Weights have the shape of the per-sample
+	// losses, or broadcast to it; a last axis of 1 may be added or missing.
+	CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor
+	// LossName is the Name field, or Keras's default for the class.
+	LossName() string
+}
+
+// Reductions are what the field Reduction may be; "" is the first.
+//
+//   - sum_over_batch_size, or mean: Σ(loss·weight)/n over the n samples (for a
+//     sequence: over its steps too), whatever the weights add up to.
+//   - sum: Σ(loss·weight).
+//   - none: the loss of each sample.
+//   - mean_with_sample_weight: Σ(loss·weight)/Σweight.
+var Reductions = []string{"sum_over_batch_size", "mean", "sum", "none", "mean_with_sample_weight"}
+
+var byName = map[string]func() Weighted{}
+
+func init() {
+	for _, e := range []struct {
+		make  func() Weighted
+		names string
+	}{
+		{func() Weighted { return &MeanSquaredError{} }, "MeanSquaredError mean_squared_error mse MSE"},
+		{func() Weighted { return &MeanAbsoluteError{} }, "MeanAbsoluteError mean_absolute_error mae MAE"},
+		{func() Weighted { return &Huber{} }, "Huber huber huber_loss"},
+		{func() Weighted { return &BinaryCrossentropy{} }, "BinaryCrossentropy binary_crossentropy bce BCE"},
+		{func() Weighted { return &CategoricalCrossentropy{} }, "CategoricalCrossentropy categorical_crossentropy"},
+		{func() Weighted { return &SparseCategoricalCrossentropy{} }, "SparseCategoricalCrossentropy sparse_categorical_crossentropy"},
+	} {
+		for _, n := range strings.Fields(e.names) {
+			byName[n] = e.make
+		}
+	}
+}
+
+// Names lists what Get knows: class names, snake_case names and Keras's
+// aliases.
+func Names() []string {
+	var all []string
+	for n := range byName {
+		all = append(all, n)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Get returns a loss with its defaults by one of Names.
+func Get(name string) (Loss, error) {
+	if f := byName[name]; f != nil {
+		return f(), nil
+	}
+	return nil, fmt.Errorf("losses: got %q, want one of %s", name, strings.Join(Names(), ", "))
+}
+
+// common is what is the same for all losses: the class for messages, the
+// fields Name and Reduction, and the formula.
+type common struct {
+	class, name, reduction string
+
+	// values computes the loss of each sample. mask, if not nil, is of the
+	// same shape and false for samples that are to be left out.
+	values func(yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor)
+}
+
+func (c common) call(yTrue, yPred, weight *tensor.Tensor) *tensor.Tensor {
+	if c.reduction == "" {
+		c.reduction = Reductions[0]
+	}
+	if !slices.Contains(Reductions, c.reduction) {
+		tensor.Fail(c.class, "got reduction %q, want one of %s", c.reduction, strings.Join(Reductions, ", "))
+	}
+	if broken := align.Check(c.class, yTrue, yPred); broken != nil {
+		return broken
+	}
+	since := tensor.Mark()
+	values, mask := c.values(yTrue, yPred)
+	loss := c.reduce(values, mask, weight)
+	tensor.Label("loss/"+c.name, since, loss)
+	return loss
+}
+
+func (c common) reduce(values, mask, weight *tensor.Tensor) *tensor.Tensor {
+	if weight != nil {
+		weight = weight.Cast(values.DType())
+		c.checkWeight(values, weight)
+	}
+	if mask != nil {
+		m := mask.Cast(values.DType())
+		if c.isMean() {
+			// The mean is one over the samples that are left.
+			m = m.Mul(divideNoNaN(tensor.Scalar(m.DType(), float64(m.Shape().Size())), m.Sum()))
+		}
+		if weight == nil {
+			weight = m
+		} else {
+			m, weight = align.SameRank(m, weight)
+			weight = weight.Mul(m)
+		}
+	}
+	if weight != nil {
+		values, weight = align.SameRank(values, weight)
+		values = values.Mul(weight)
+	}
+	switch {
+	case c.reduction == "none" || values.Rank() == 0:
+		return values
+	case c.reduction == "mean_with_sample_weight" && weight != nil:
+		return divideNoNaN(values.Sum(), weight.Sum())
+	case c.reduction == "sum" || values.Shape().Size() == 0: // of no samples: 0
+		return values.Sum()
+	}
+	return values.Mean()
+}
+
+func (c common) isMean() bool {
+	return c.reduction == "sum_over_batch_size" || c.reduction == "mean"
+}
+
+// checkWeight panics unless weights broadcast to the losses. The loss of
+// vectors is a scalar already; in Keras it is repeated for each weight.
+func (c common) checkWeight(values, weight *tensor.Tensor) {
+	v, w := align.SameRank(values, weight)
+	s, err := op.Broadcast(v.Shape(), w.Shape())
+	if err != nil || v.Rank() > 0 && !s.Equal(v.Shape()) {
+		tensor.Fail(c.class, "got sample weights %v for losses of shape %v, want that shape or one that broadcasts to it", weight.Type(), values.Shape())
+	}
+}
+
+// divideNoNaN returns a/b, 0 where b is 0.
+func divideNoNaN(a, b *tensor.Tensor) *tensor.Tensor {
+	zero := tensor.Scalar(b.DType(), 0)
+	none := b.Equal(zero)
+	return tensor.Where(none, zero, a.Div(tensor.Where(none, tensor.Scalar(b.DType(), 1), b)))
+}
