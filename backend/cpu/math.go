@@ -55,6 +55,17 @@ func exp32(x float64) float64 {
 	return p * math.Float64frombits((math.Float64bits(t)+1023)<<52)
 }
 
+// short32 is exp32 with a relative error below 6e-9, a tenth of the rounding to
+// float32, in few enough operations to be inlined.
+func short32(x float64) float64 {
+	t := x*log2e + shift
+	r := x - (t-shift)*math.Ln2
+	s := r * r
+	// Taylor to r⁷: the rest is below 0.347⁸/8! = 5.2e-9.
+	p := 1 + r + s*(0.5+r*(1.0/6)+s*(1.0/24+r*(1.0/120)+s*(1.0/720+r*(1.0/5040))))
+	return p * math.Float64frombits((math.Float64bits(t)+1023)<<52)
+}
+
 // within keeps x between ±limit; NaN stays.
 func within(x float32, limit float64) float64 {
 	v := float64(x)
@@ -70,7 +81,7 @@ func within(x float32, limit float64) float64 {
 func expAll[T real](dst, a []T) {
 	if d, ok := any(dst).([]float32); ok {
 		for i, x := range any(a).([]float32)[:len(d)] {
-			d[i] = float32(exp32(within(x, 120))) // beyond ±104 it is 0 or +Inf
+			d[i] = float32(short32(within(x, 120))) // beyond ±104 it is 0 or +Inf
 		}
 		return
 	}
@@ -80,7 +91,7 @@ func expAll[T real](dst, a []T) {
 func sigmoidAll[T real](dst, a []T) {
 	if d, ok := any(dst).([]float32); ok {
 		for i, x := range any(a).([]float32)[:len(d)] {
-			d[i] = float32(1 / (1 + exp32(-within(x, 120))))
+			d[i] = float32(1 / (1 + short32(-within(x, 120))))
 		}
 		return
 	}

@@ -70,10 +70,7 @@ func (k *softmax[T]) chunk(r *run, w *worker, c int) {
 
 // row computes e from x, which it overwrites.
 func (k *softmax[T]) row(x, e []T) {
-	top := x[0]
-	for _, v := range x {
-		top = max(top, v)
-	}
+	top := T(maxRun(x))
 	for i, v := range x {
 		x[i] = v - top
 	}
@@ -91,7 +88,8 @@ func (k *softmax[T]) row(x, e []T) {
 		}
 		return
 	}
+	scale := 1 / sum
 	for i, v := range e {
-		e[i] = T(float64(v) / sum)
+		e[i] = T(float64(v) * scale)
 	}
 }

@@ -26,7 +26,7 @@ def add(name, cls, **args):
         opt.apply([keras.ops.convert_to_tensor(GRADS[v.name][step - 1]) for v in variables], variables)
         if step in AT:
             for v in variables:
-                out["%s/step%d" % (v.name, step)] = v
+                out["%s/step%d" % (v.name, step)] = v.numpy()  # a copy: v itself goes on
     out["iterations"] = opt.iterations
     for v in opt.variables:
         if v.name not in ("iteration", "learning_rate"):

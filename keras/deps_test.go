@@ -1,0 +1,95 @@
+package keras_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// module is the prefix of the packages that the rules below leave out.
+const module = "github.com/mezzo-ml/mezzo/"
+
+// imports is the architecture as data: what each package may import from this
+// module and from others. A new edge is a decision; it belongs here and in
+// docs/architecture.md, with a reason.
+var imports = map[string]string{
+	"backend/dtype":       "github.com/x448/float16",
+	"backend/philox":      "",
+	"backend/op":          "backend/dtype",
+	"backend/ir":          "backend/dtype backend/op",
+	"backend/driver":      "backend/dtype backend/ir backend/op",
+	"backend":             "backend/driver backend/dtype backend/ir backend/op",
+	"backend/null":        "backend backend/driver backend/dtype backend/ir backend/op",
+	"backend/cpu":         "backend backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/cpu",
+	"backend/backendtest": "backend backend/driver backend/dtype backend/ir backend/op backend/philox",
+	"backend/tensor":      "backend backend/driver backend/dtype backend/ir backend/op github.com/x448/float16",
+
+	"backend/tensor/align":      "backend/dtype backend/op backend/tensor",
+	"backend/tensor/tensortest": "backend/dtype backend/op backend/tensor",
+
+	"policy": "backend backend/driver backend/dtype",
+
+	"layers":                "backend/dtype backend/op backend/tensor layers/activations layers/constraints layers/initializers layers/regularizers layers/spec policy",
+	"layers/spec":           "",
+	"layers/spec/spectest":  "backend/tensor/tensortest",
+	"layers/activations":    "backend/dtype backend/op backend/tensor layers/spec",
+	"layers/constraints":    "backend/dtype backend/op backend/tensor layers/spec",
+	"layers/initializers":   "backend/philox backend/tensor layers/spec gonum.org/v1/gonum/lapack/lapack64 gonum.org/v1/gonum/blas gonum.org/v1/gonum/blas/blas64",
+	"layers/regularizers":   "backend/dtype backend/tensor layers/spec",
+	"layers/layertest":      "backend/dtype backend/op backend/tensor layers policy",
+	"losses":                "backend/dtype backend/op backend/tensor backend/tensor/align",
+	"optimizers":            "backend/dtype backend/op backend/tensor",
+	"keras/metrics":         "backend/dtype backend/op backend/tensor backend/tensor/align",
+	"keras":                 "backend backend/cpu backend/driver backend/dtype backend/ir backend/op backend/philox backend/tensor keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3 golang.org/x/term",
+	"keras/datasets/digits": "backend/philox keras",
+	"keras/datasets/mnist":  "keras",
+}
+
+// TestImports holds packages to the import rules: architecture that is not
+// executed erodes in silence.
+func TestImports(t *testing.T) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Standard", "../...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	known := map[string]bool{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if strings.HasPrefix(name, "examples/") {
+			continue // programs import anything
+		}
+		known[name] = true
+		rule, ok := imports[name]
+		if !ok {
+			t.Errorf("package %s has no rule; add one to keras/deps_test.go and docs/architecture.md", name)
+			continue
+		}
+		allowed := strings.Fields(rule)
+		for _, i := range p.Imports {
+			first, _, _ := strings.Cut(i, "/")
+			i = strings.TrimPrefix(i, module)
+			if strings.Contains(first, ".") && !slices.Contains(allowed, i) {
+				t.Errorf("package %s imports %s, which its rule does not allow", name, i)
+			}
+		}
+	}
+	for name := range imports {
+		if !known[name] {
+			t.Errorf("the rules name package %s, which does not exist", name)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package layers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/mezzo-ml/mezzo/layers/spec"
+)
+
+// classes holds what UnmarshalConfig can make.
+var classes = struct {
+	sync.RWMutex
+	byName map[string]func() Layer
+}{byName: map[string]func() Layer{
+	"Activation":         func() Layer { return &Activation{} },
+	"Add":                func() Layer { return &Add{} },
+	"Average":            func() Layer { return &Average{} },
+	"BatchNormalization": func() Layer { return &BatchNormalization{} },
+	"Concatenate":        func() Layer { return &Concatenate{} },
+	"Dense":              func() Layer { return &Dense{} },
+	"Dropout":            func() Layer { return &Dropout{} },
+	"ELU":                func() Layer { return &ELU{} },
+	"Flatten":            func() Layer { return &Flatten{} },
+	"Identity":           func() Layer { return &Identity{} },
+	"LayerNormalization": func() Layer { return &LayerNormalization{} },
+	"LeakyReLU":          func() Layer { return &LeakyReLU{} },
+	"Maximum":            func() Layer { return &Maximum{} },
+	"Minimum":            func() Layer { return &Minimum{} },
+	"Multiply":           func() Layer { return &Multiply{} },
+	"Permute":            func() Layer { return &Permute{} },
+	"PReLU":              func() Layer { return &PReLU{} },
+	"ReLU":               func() Layer { return &ReLU{} },
+	"RepeatVector":       func() Layer { return &RepeatVector{} },
+	"Rescaling":          func() Layer { return &Rescaling{} },
+	"Reshape":            func() Layer { return &Reshape{} },
+	"Softmax":            func() Layer { return &Softmax{} },
+	"Subtract":           func() Layer { return &Subtract{} },
+}}
+
+// Register makes a class of layers known to UnmarshalConfig; class is the name
+// of its type. Call it in an init function. It panics when the name is taken.
+func Register(class string, make func() Layer) {
+	classes.Lock()
+	defer classes.Unlock()
+	if _, dup := classes.byName[class]; dup {
+		panic("layers: Register called twice for class " + class)
+	}
+	classes.byName[class] = make
+}
+
+// Classes lists the registered classes, sorted.
+func Classes() []string {
+	classes.RLock()
+	defer classes.RUnlock()
+	return slices.Sorted(maps.Keys(classes.byName))
+}
+
+// MarshalConfig describes a layer as JSON, without its weights:
+//
+//	{"class_name": "Dense", "config": {"name": "dense_1", "units": 64, …}}
+//
+// config holds the layer's exported fields under Keras's names, defaults
+// spelled out, with name, dtype (the policy's name; null for a layer that is
+// not built and names none) and trainable.
+func MarshalConfig(l Layer) ([]byte, error) {
+	v := reflect.New(reflect.TypeOf(l).Elem()).Elem()
+	v.Set(reflect.ValueOf(l).Elem())
+	fillDefaults(v)
+	config := map[string]any{}
+	for _, f := range configFields(v.Type()) {
+		config[configName(f)] = configValue(v.FieldByIndex(f.Index))
+	}
+	b := l.base()
+	if config["name"] == nil && b.name != "" {
+		config["name"] = b.name
+	}
+	if b.built {
+		config["dtype"] = b.policy.Name
+	}
+	config["trainable"] = b.Trainable()
+	out, err := json.Marshal(map[string]any{"class_name": Class(l), "config": config})
+	if err != nil {
+		return nil, fmt.Errorf("layers: %s: %w", Class(l), err)
+	}
+	return out, nil
+}
+
+// UnmarshalConfig makes the layer that MarshalConfig described, not built. A
+// class that is not registered, a name that is no field of it and a value that
+// does not fit are errors. Fields may be missing: they keep their defaults.
+func UnmarshalConfig(data []byte) (Layer, error) {
+	var object struct {
+		ClassName string `json:"class_name"`
+		Config    map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(data, &object); err != nil {
+		return nil, fmt.Errorf("layers: config: %w", err)
+	}
+	classes.RLock()
+	make := classes.byName[object.ClassName]
+	classes.RUnlock()
+	if make == nil {
+		return nil, fmt.Errorf("layers: unknown class %q; have %q", object.ClassName, Classes())
+	}
+	l := make()
+	v := reflect.ValueOf(l).Elem()
+	fields := map[string]reflect.Value{}
+	for _, f := range configFields(v.Type()) {
+		fields[configName(f)] = v.FieldByIndex(f.Index)
+	}
+	trainable := true
+	fields["trainable"] = reflect.ValueOf(&trainable).Elem()
+	for _, name := range slices.Sorted(maps.Keys(object.Config)) {
+		raw := object.Config[name]
+		field, ok := fields[name]
+		if !ok {
+			return nil, fmt.Errorf("layers: %s: unknown field %q; have %q", object.ClassName, name, slices.Sorted(maps.Keys(fields)))
+		}
+		if err := setField(field, raw); err != nil {
+			var wrong *json.UnmarshalTypeError
+			if errors.As(err, &wrong) {
+				return nil, fmt.Errorf("layers: %s: field %q: got %s, want %v", object.ClassName, name, raw, wrong.Type)
+			}
+			return nil, fmt.Errorf("layers: %s: field %q: %w", object.ClassName, name, err)
+		}
+	}
+	l.base().SetTrainable(trainable)
+	return l, nil
+}
+
+// configFields lists the exported fields of a layer, Base excepted.
+func configFields(t reflect.Type) []reflect.StructField {
+	var out []reflect.StructField
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() && !f.Anonymous {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// configName is Keras's name of a field.
+func configName(f reflect.StructField) string {
+	if f.Name == "DType" {
+		return "dtype"
+	}
+	return spec.SnakeCase(f.Name)
+}
+
+// configValue is the value of a field for JSON. Keras writes null for what has
+// no value, which is "" or nil here.
+func configValue(v reflect.Value) any {
+	if v.Kind() == reflect.String && v.Len() == 0 {
+		return nil
+	}
+	return v.Interface()
+}
+
+// setField sets a field from JSON. null leaves it as it is, and a list takes a
+// single value too, as Keras's axis does.
+func setField(v reflect.Value, raw []byte) error {
+	if v.Kind() == reflect.Slice && !bytes.HasPrefix(raw, []byte("[")) && string(raw) != "null" {
+		raw = slices.Concat([]byte("["), raw, []byte("]"))
+	}
+	return json.Unmarshal(raw, v.Addr().Interface())
+}
+
+// withDefaults returns a copy of a layer whose zero fields have the values of
+// their tags: `default:"glorot_uniform"`.
+func withDefaults[T any](l T) T {
+	fillDefaults(reflect.ValueOf(&l).Elem())
+	return l
+}
+
+func fillDefaults(v reflect.Value) {
+	for _, f := range configFields(v.Type()) {
+		value, ok := f.Tag.Lookup("default")
+		field := v.FieldByIndex(f.Index)
+		if !ok || !field.IsZero() {
+			continue
+		}
+		if field.Kind() == reflect.String {
+			field.SetString(value)
+		} else if err := setField(field, []byte(value)); err != nil {
+			panic(fmt.Sprintf("layers: the default %s of field %s of %v: %v", strings.TrimSpace(value), f.Name, v.Type(), err))
+		}
+	}
+}

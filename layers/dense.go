@@ -1,0 +1,91 @@
+package layers
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/activations"
+)
+
+// Dense computes activation(x·kernel + bias) over the last axis of x.
+//
+// Shapes: [batch … features] → [batch … Units], with at least two axes.
+// Weights: kernel [features Units], bias [Units].
+type Dense struct {
+	Units               int    // size of the output; required
+	Activation          string `default:"linear"`
+	UseBias             *bool  `default:"true"`
+	KernelInitializer   string `default:"glorot_uniform"`
+	BiasInitializer     string `default:"zeros"`
+	KernelRegularizer   string
+	BiasRegularizer     string
+	ActivityRegularizer string
+	KernelConstraint    string
+	BiasConstraint      string
+	Name, DType         string
+
+	Base
+	kernel, bias *Weight
+	activation   activations.Func
+}
+
+// Config returns the fields Name and DType.
+func (d *Dense) Config() Config { return Config{d.Name, d.DType} }
+
+// Build makes the weights for inputs of shape in.
+func (d *Dense) Build(in ...Shape) (err error) {
+	c := withDefaults(*d)
+	if c.Units <= 0 {
+		return fmt.Errorf("Units is %d, want a positive number", c.Units)
+	}
+	features, err := lastAxis(in)
+	if err != nil {
+		return err
+	}
+	if d.activation, err = activations.Get(c.Activation); err != nil {
+		return err
+	}
+	if err := d.SetActivityRegularizer(c.ActivityRegularizer); err != nil {
+		return err
+	}
+	d.kernel, err = d.AddWeight("kernel", Shape{features, c.Units}, c.KernelInitializer,
+		Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
+	if err != nil || !*c.UseBias {
+		return err
+	}
+	d.bias, err = d.AddWeight("bias", Shape{c.Units}, c.BiasInitializer,
+		Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+	return err
+}
+
+// CheckInput wants at least two axes, the last as the kernel has it.
+func (d *Dense) CheckInput(in ...Shape) error {
+	features, err := lastAxis(in)
+	if want := d.kernel.Shape()[0]; err == nil && features != want {
+		return fmt.Errorf("the last axis of input %v is %d, want %d", in[0], features, want)
+	}
+	return err
+}
+
+// Call computes the layer on x.
+func (d *Dense) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	shape := x.Shape().Clone()
+	shape[len(shape)-1] = d.Units
+	// One product of two matrices, whatever the rank. While a model is built a
+	// shape with several unknown axes cannot be folded, nor need it be.
+	fold := len(shape) > 2 && unknowns(shape) <= 1
+	if fold {
+		x = x.Reshape(foldedRows(x.Shape()), x.Dim(-1))
+	}
+	y := x.MatMul(d.kernel.Value())
+	if d.bias != nil {
+		y = y.Add(d.bias.Value())
+	}
+	if fold {
+		y = y.Reshape(shape...)
+	}
+	return d.activation(y)
+}
+
+// foldedRows is the product of all axes but the last, or tensor.Unknown.
+func foldedRows(s Shape) int { return s[:len(s)-1].Size() }

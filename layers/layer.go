@@ -1,0 +1,501 @@
+// Package layers holds the building blocks of models: a [Layer] makes its
+// weights when it first sees an input, and turns tensors into tensors.
+//
+// A layer is a struct whose exported fields are Keras's constructor arguments;
+// the zero value of a field is Keras's default, a nil pointer where Keras's
+// default is not Go's zero. It embeds [Base], writes Config, Build and Call,
+// and is called through [Apply] only, in this package and out of it.
+//
+// Rules:
+//   - Apply is the one place that casts. A layer computes in its policy's
+//     compute type and reads weights with Weight.Value, which is cast already.
+//   - A layer resolves its policy once, when it is built.
+//   - Build checks the fields and reports what is wrong with them; Call may
+//     trust them.
+package layers
+
+import (
+	"fmt"
+	"hash/fnv"
+	"reflect"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/constraints"
+	"github.com/mezzo-ml/mezzo/layers/initializers"
+	"github.com/mezzo-ml/mezzo/layers/regularizers"
+	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// Shape lists the sizes of the axes of an input, the batch first; it is
+// tensor.Unknown (-1) while a model is built.
+type Shape = tensor.Shape
+
+// Layer is what models are built of. Types outside this package implement it
+// by embedding Base.
+type Layer interface {
+	// Config returns the fields Name and DType: one line per layer.
+	Config() Config
+	// Build checks the layer's fields and makes its weights for inputs of the
+	// given shapes, one for each tensor of a tuple. It runs once.
+	Build(in ...Shape) error
+	// Call computes the layer on x, a tuple where it has several inputs.
+	// Floats in x have the compute type.
+	Call(p Pass, x *tensor.Tensor) *tensor.Tensor
+
+	base() *Base
+}
+
+// Config is what every layer can be given.
+type Config struct {
+	Name  string // unique in a model; default: the class in snake_case, numbered
+	DType string // name of a policy or float type; default: the global policy when the layer is built
+}
+
+// InputChecker is a Layer that knows which shapes fit it once it is built.
+// Without it, a layer with weights takes the shapes it was built for, whatever
+// the batch, and one without weights takes any.
+type InputChecker interface {
+	CheckInput(in ...Shape) error
+}
+
+// Pass tells a layer what it is called for.
+type Pass struct {
+	Training bool              // Keras's argument of that name
+	losses   *[]*tensor.Tensor // see AddLoss
+}
+
+// Collect returns a pass that collects the losses that layers add into into.
+func (p Pass) Collect(into *[]*tensor.Tensor) Pass {
+	p.losses = into
+	return p
+}
+
+// AddLoss adds a float32 scalar to the loss that the model is trained on.
+func (p Pass) AddLoss(loss *tensor.Tensor) {
+	if p.losses != nil && !loss.Symbolic() {
+		*p.losses = append(*p.losses, loss.Widen())
+	}
+}
+
+// Base is the part all layers share. Embed it.
+type Base struct {
+	name       string // in its model
+	prefix     string // path of the model or layer it is part of, with "/"
+	policy     policy.Policy
+	built      bool
+	frozen     bool
+	uncast     bool // see SetAutocast
+	seed       uint64
+	inputs     []Shape // it was built for
+	weights    []*Weight
+	states     []*tensor.Variable // of random numbers
+	sublayers  []Layer
+	owner      *Base // of a sublayer
+	activityOf regularizers.Regularizer
+}
+
+func (b *Base) base() *Base { return b }
+
+// LayerName is the layer's name in its model, "" before the first Apply.
+func (b *Base) LayerName() string { return b.name }
+
+// Path is the name with those of the models around it: "encoder/dense_1".
+func (b *Base) Path() string { return b.prefix + b.name }
+
+// Policy is the policy that the layer was built with.
+func (b *Base) Policy() policy.Policy { return b.policy }
+
+// ComputeDType is the element type the layer computes in.
+func (b *Base) ComputeDType() dtype.DType { return b.policy.Compute }
+
+// Built reports whether the layer has its weights.
+func (b *Base) Built() bool { return b.built }
+
+// SetAutocast says whether Apply casts float inputs to the compute type; call
+// it in Build. Normalization layers turn it off to see their input unrounded.
+func (b *Base) SetAutocast(on bool) { b.uncast = !on }
+
+// SetActivityRegularizer adds a penalty on the layer's output, divided by the
+// batch size, to the model's loss (Keras: activity_regularizer). Call it in
+// Build.
+func (b *Base) SetActivityRegularizer(spec string) (err error) {
+	b.activityOf, err = regularizers.Get(spec)
+	return err
+}
+
+// Weights lists the layer's weights, trainable ones first, each group in the
+// order they were made: Keras's order.
+func (b *Base) Weights() []*Weight {
+	return append(b.collect(true), b.collect(false)...)
+}
+
+// TrainableWeights lists the weights that optimizers update.
+func (b *Base) TrainableWeights() []*Weight { return b.collect(true) }
+
+// NonTrainableWeights lists the weights that optimizers leave alone.
+func (b *Base) NonTrainableWeights() []*Weight { return b.collect(false) }
+
+func (b *Base) collect(trainable bool) []*Weight {
+	var all []*Weight
+	for _, w := range b.weights {
+		if w.Trainable() == trainable {
+			all = append(all, w)
+		}
+	}
+	for _, s := range b.sublayers {
+		all = append(all, s.base().collect(trainable)...)
+	}
+	return all
+}
+
+// Variables lists everything that training changes in the layer: the weights
+// and the states of its random numbers.
+func (b *Base) Variables() []*tensor.Variable {
+	var all []*tensor.Variable
+	for _, w := range b.Weights() {
+		all = append(all, w.Variable)
+	}
+	return append(all, b.RandomStates()...)
+}
+
+// RandomStates lists the states of the layer's random numbers.
+func (b *Base) RandomStates() []*tensor.Variable {
+	all := slices.Clone(b.states)
+	for _, s := range b.sublayers {
+		all = append(all, s.base().RandomStates()...)
+	}
+	return all
+}
+
+// Trainable is Keras's attribute: true unless SetTrainable(false).
+func (b *Base) Trainable() bool { return !b.frozen }
+
+// SetTrainable freezes or unfreezes the layer. Compile the model again
+// afterwards.
+func (b *Base) SetTrainable(on bool) {
+	b.frozen = !on
+	for _, w := range b.weights {
+		w.SetTrainable(on && w.wanted)
+	}
+	for _, s := range b.sublayers {
+		s.base().SetTrainable(on)
+	}
+}
+
+// AddLayer makes l part of this layer: its weights and random states are this
+// layer's too, its path starts with this layer's, and it has this layer's
+// policy unless it names its own. Call it in Build, then use Apply on l in
+// Call. name is l's name unless its Config has one.
+func (b *Base) AddLayer(name string, l Layer) {
+	s := l.base()
+	s.name = name
+	if n := l.Config().Name; n != "" {
+		s.name = n
+	}
+	s.owner = b
+	b.sublayers = append(b.sublayers, l)
+	s.rename(b.Path()+"/", s.name)
+	if b.frozen {
+		s.SetTrainable(false)
+	}
+}
+
+// Sublayers lists what AddLayer added.
+func (b *Base) Sublayers() []Layer { return slices.Clone(b.sublayers) }
+
+func (b *Base) rename(prefix, name string) {
+	b.prefix, b.name = prefix, name
+	for _, w := range b.weights {
+		w.SetName(b.Path() + "/" + w.local)
+	}
+	for i, s := range b.states {
+		s.SetName(fmt.Sprintf("%s/seed_generator_%d", b.Path(), i))
+	}
+	for _, s := range b.sublayers {
+		s.base().rename(b.Path()+"/", s.base().name)
+	}
+}
+
+// setSeed makes the first values of the weights and random states functions of
+// seed and their paths, and draws those again that exist.
+func (b *Base) setSeed(seed uint64) error {
+	b.seed = seed
+	for _, v := range b.states {
+		if err := v.Reset(); err != nil {
+			return err
+		}
+	}
+	for _, w := range b.weights {
+		if err := w.Reset(); err != nil {
+			return err
+		}
+	}
+	for _, s := range b.sublayers {
+		if err := s.base().setSeed(seed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// key is the seed of one weight or random state: different for each path.
+func (b *Base) key(local string) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d/%s/%s", b.seed, b.Path(), local)
+	return h.Sum64()
+}
+
+// Weight is a variable of a layer.
+type Weight struct {
+	*tensor.Variable
+	local       string // name within the layer
+	compute     dtype.DType
+	wanted      bool // trainable unless its layer is frozen
+	regularizer regularizers.Regularizer
+}
+
+// Value is the weight in its layer's compute type. The variable's own type is
+// had by w.Variable.Value().
+func (w *Weight) Value() *tensor.Tensor { return w.Variable.Value().Cast(w.compute) }
+
+// Regularization is the weight's penalty as a float32 scalar, or nil.
+func (w *Weight) Regularization() *tensor.Tensor {
+	if w.regularizer == nil {
+		return nil
+	}
+	return w.regularizer(w.Variable.Value())
+}
+
+// WeightOption changes what AddWeight makes.
+type WeightOption func(*weightSpec)
+
+type weightSpec struct {
+	regularizer, constraint            string
+	nonTrainable, statistic, keepDType bool
+}
+
+// Regularizer gives a weight a penalty by Keras name: "l2", "l1(0.001)".
+func Regularizer(spec string) WeightOption { return func(s *weightSpec) { s.regularizer = spec } }
+
+// Constraint projects a weight after each update by Keras name: "max_norm(3)".
+func Constraint(spec string) WeightOption { return func(s *weightSpec) { s.constraint = spec } }
+
+// NonTrainable makes a weight that no optimizer updates.
+func NonTrainable(s *weightSpec) { s.nonTrainable = true }
+
+// Statistic makes a non-trainable weight that the forward pass assigns; a step
+// that is skipped leaves it as it was.
+func Statistic(s *weightSpec) { s.nonTrainable, s.statistic = true, true }
+
+// KeepDType makes a weight whose Value is in float32 (float64 under that
+// policy) whatever the policy: the gains and statistics of normalization.
+func KeepDType(s *weightSpec) { s.keepDType = true }
+
+// AddWeight makes a weight in the policy's variable type; initializer is a
+// Keras name such as "glorot_uniform" or "random_normal(stddev=0.02)". Call it
+// in Build. Its first value depends on its path and the model's seed alone.
+func (b *Base) AddWeight(name string, s Shape, initializer string, options ...WeightOption) (*Weight, error) {
+	var want weightSpec
+	for _, o := range options {
+		o(&want)
+	}
+	init, err := initializers.Get(initializer)
+	if err != nil {
+		return nil, err
+	}
+	w := &Weight{local: name, compute: b.policy.Compute, wanted: !want.nonTrainable}
+	if w.regularizer, err = regularizers.Get(want.regularizer); err != nil {
+		return nil, err
+	}
+	store := b.policy.Variable
+	if want.keepDType {
+		store = dtype.Promote(store, dtype.Float32)
+		w.compute = store
+	}
+	shape := s.Clone()
+	w.Variable = tensor.NewVariable(b.Path()+"/"+name, store, shape, func(dst []float64) error {
+		return init(dst, shape, b.key(name))
+	})
+	w.SetTrainable(w.wanted && !b.frozen)
+	w.SetStatistic(want.statistic)
+	project, err := constraints.Get(want.constraint)
+	if err != nil {
+		return nil, err
+	}
+	w.SetConstraint(project)
+	b.weights = append(b.weights, w)
+	return w, nil
+}
+
+// AddRandomState makes the state of a stream of random numbers for this layer,
+// for tensor.RandomUniform: int64[2], a seed and a counter. seed nil derives
+// the seed from the path and the model's seed. Call it in Build; use NextState
+// in Call.
+func (b *Base) AddRandomState(seed *int64) *tensor.Variable {
+	i := len(b.states)
+	local := fmt.Sprintf("seed_generator_%d", i)
+	v := tensor.NewState(b.Path()+"/"+local, dtype.Int64, Shape{2}, func(dst []float64) error {
+		// 53 bits: initial values pass through float64.
+		dst[0] = float64(b.key(local) >> 11)
+		if seed != nil {
+			dst[0] = float64(*seed)
+		}
+		return nil
+	})
+	b.states = append(b.states, v)
+	return v
+}
+
+// NextState returns the state for this call and advances v, so that the next
+// step draws other numbers. While a model is built it only returns the state.
+func NextState(v *tensor.Variable, x *tensor.Tensor) *tensor.Tensor {
+	now := v.Value()
+	if !x.Symbolic() && x.Recorded() {
+		v.Assign(now.Add(tensor.New([]int64{0, 1}, 2)))
+	}
+	return now
+}
+
+// SetName names a layer that has none yet; an explicit Name in its Config
+// wins. Models call it before anything in the layer can fail.
+func SetName(l Layer, prefix, name string) {
+	if n := l.Config().Name; n != "" {
+		name = n
+	}
+	l.base().rename(prefix, name)
+}
+
+// SetSeed makes the first values of the layer's weights and the states of its
+// random numbers functions of seed and their paths, drawing those again that
+// exist already.
+func SetSeed(l Layer, seed uint64) error { return l.base().setSeed(seed) }
+
+// BaseOf returns the part of a layer that all layers share.
+func BaseOf(l Layer) *Base { return l.base() }
+
+// Class is the name of the layer's type: "BatchNormalization".
+func Class(l Layer) string { return reflect.Indirect(reflect.ValueOf(l)).Type().Name() }
+
+// SnakeClass is the class as Keras numbers layers: "batch_normalization".
+func SnakeClass(l Layer) string { return spec.SnakeCase(Class(l)) }
+
+// Apply calls layer l on x: Keras's __call__. It builds the layer at its first
+// call, casts float inputs to the layer's compute type, calls it, and labels
+// what it recorded with the layer's path. It panics with *tensor.Error when
+// something does not fit. Integers and bools are never cast.
+func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
+	if x.Err() != nil {
+		return x
+	}
+	b := l.base()
+	if b.name == "" {
+		SetName(l, b.prefix, SnakeClass(l))
+	}
+	defer b.locate()
+	shapes := make([]Shape, x.Len())
+	for i, t := range x.Parts() {
+		shapes[i] = t.Shape()
+	}
+	if !b.built {
+		if err := b.build(l, shapes); err != nil {
+			panic(&tensor.Error{Op: "Build", Err: err})
+		}
+	} else if err := b.checkInput(l, shapes); err != nil {
+		panic(&tensor.Error{Op: "Call", Err: err})
+	}
+	since := tensor.Mark()
+	if !b.uncast {
+		x = castFloats(x, b.policy.Compute)
+	}
+	y := l.Call(p, x)
+	if b.activityOf != nil {
+		b.penalize(p, y)
+	}
+	tensor.Label(b.Path(), since, y)
+	return y
+}
+
+// locate adds the layer's path to an error on its way out.
+func (b *Base) locate() {
+	r := recover()
+	if r == nil {
+		return
+	}
+	if e, ok := r.(*tensor.Error); ok && e.Path == "" {
+		e.Path = b.Path()
+	}
+	panic(r)
+}
+
+func (b *Base) build(l Layer, in []Shape) error {
+	name := l.Config().DType
+	if name == "" && b.owner != nil {
+		b.policy = b.owner.policy
+	} else {
+		p, err := policy.For(b.Path(), name)
+		if err != nil {
+			return err
+		}
+		b.policy = p
+	}
+	if err := l.Build(in...); err != nil {
+		return err
+	}
+	for _, s := range in {
+		b.inputs = append(b.inputs, s.Clone())
+	}
+	b.built = true
+	return nil
+}
+
+func (b *Base) checkInput(l Layer, in []Shape) error {
+	if c, ok := l.(InputChecker); ok {
+		return c.CheckInput(in...)
+	}
+	if len(b.weights) == 0 {
+		return nil
+	}
+	same := len(in) == len(b.inputs)
+	for i := 0; same && i < len(in); i++ {
+		a, c := in[i], b.inputs[i]
+		same = len(a) == len(c)
+		for j := 1; same && j < len(a); j++ {
+			same = a[j] == c[j] || a[j] == tensor.Unknown || c[j] == tensor.Unknown
+		}
+	}
+	if !same {
+		return fmt.Errorf("it was built for input %v and is now given %v; use another layer, or inputs of one shape", b.inputs, in)
+	}
+	return nil
+}
+
+func castFloats(x *tensor.Tensor, d dtype.DType) *tensor.Tensor {
+	one := func(t *tensor.Tensor) *tensor.Tensor {
+		if !t.DType().IsFloat() || t.DType() == d {
+			return t
+		}
+		if d == dtype.Float32 || d == dtype.Float64 {
+			t = t.Widen()
+		}
+		return t.Cast(d)
+	}
+	if !x.IsTuple() {
+		return one(x)
+	}
+	parts := slices.Clone(x.Parts())
+	for i, t := range parts {
+		parts[i] = one(t)
+	}
+	return tensor.Tuple(parts...)
+}
+
+func (b *Base) penalize(p Pass, y *tensor.Tensor) {
+	for _, t := range y.Parts() {
+		if !t.Symbolic() && t.Rank() > 0 {
+			p.AddLoss(b.activityOf(t.Cast(dtype.Promote(t.DType(), dtype.Float32))).DivScalar(float64(t.Dim(0))))
+		}
+	}
+}

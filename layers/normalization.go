@@ -1,0 +1,271 @@
+package layers
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// Normalization layers take their input uncast, compute in float32 (float64
+// where the input or the weights have it), keep their weights in that type
+// under every policy, and cast the result alone to the compute type.
+
+// BatchNormalization subtracts the mean of the batch and divides by its
+// standard deviation, then multiplies by gamma and adds beta (Ioffe and
+// Szegedy 2015). Statistics are over all axes but one. When not training, or
+// with SetTrainable(false), it uses the averages of the batches seen so far,
+// moving·Momentum + batch·(1-Momentum).
+//
+// The averages advance in a tensor.Function only, and stay as they were when
+// an optimizer skips the step. Variances are biased: divided by n.
+//
+// Shapes: [batch …] → the same. Weights, of the size c of the axis: gamma,
+// beta, moving_mean and moving_variance [c].
+type BatchNormalization struct {
+	Axis                      *int     `default:"-1"` // that keeps statistics of its own: the features
+	Momentum                  *float64 `default:"0.99"`
+	Epsilon                   *float64 `default:"0.001"` // added to the variance
+	Center                    *bool    `default:"true"`  // whether there is a beta
+	Scale                     *bool    `default:"true"`  // whether there is a gamma
+	BetaInitializer           string   `default:"zeros"`
+	GammaInitializer          string   `default:"ones"`
+	MovingMeanInitializer     string   `default:"zeros"`
+	MovingVarianceInitializer string   `default:"ones"`
+	BetaRegularizer           string
+	GammaRegularizer          string
+	BetaConstraint            string
+	GammaConstraint           string
+	Name, DType               string
+
+	Base
+	gamma, beta, mean, variance *Weight
+	axis                        int
+	momentum, epsilon           float64
+}
+
+// Config returns the fields Name and DType.
+func (b *BatchNormalization) Config() Config { return Config{b.Name, b.DType} }
+
+// Build makes the weights for inputs of shape in.
+func (b *BatchNormalization) Build(in ...Shape) error {
+	c := withDefaults(*b)
+	s, err := single(in, 2)
+	if err != nil {
+		return err
+	}
+	if b.axis, err = s.Axis(*c.Axis); err != nil {
+		return fmt.Errorf("Axis is %d, want an axis of input %v", *c.Axis, s)
+	}
+	n, err := knownAxis(s, b.axis)
+	if err != nil {
+		return err
+	}
+	if b.momentum = *c.Momentum; !(b.momentum >= 0 && b.momentum <= 1) {
+		return fmt.Errorf("Momentum is %v, want a number from 0 to 1", b.momentum)
+	}
+	if b.epsilon, err = notNegative("Epsilon", *c.Epsilon); err != nil {
+		return err
+	}
+	b.SetAutocast(false)
+	b.gamma, b.beta, err = b.gainAndShift(Shape{n}, *c.Scale, *c.Center,
+		affine{c.GammaInitializer, c.GammaRegularizer, c.GammaConstraint},
+		affine{c.BetaInitializer, c.BetaRegularizer, c.BetaConstraint})
+	if err != nil {
+		return err
+	}
+	b.mean, err = b.AddWeight("moving_mean", Shape{n}, c.MovingMeanInitializer, Statistic, KeepDType)
+	if err != nil {
+		return err
+	}
+	b.variance, err = b.AddWeight("moving_variance", Shape{n}, c.MovingVarianceInitializer, Statistic, KeepDType)
+	return err
+}
+
+// CheckInput wants the number of axes it was built for, and the size of the
+// one with the statistics.
+func (b *BatchNormalization) CheckInput(in ...Shape) error {
+	return b.checkAxes(in, []int{b.axis}, b.mean.Shape())
+}
+
+// Call computes the layer on x.
+func (b *BatchNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
+	x = x.Cast(b.widest(x))
+	onAxis := along(x.Shape(), []int{b.axis})
+	read := func(w *Weight) *tensor.Tensor { return w.Value().CastLike(x).Reshape(onAxis...) }
+	var centered, variance *tensor.Tensor
+	if p.Training && b.Trainable() {
+		var mean *tensor.Tensor
+		mean, centered, variance = moments(x, others(x.Rank(), b.axis))
+		b.average(b.mean, mean)
+		b.average(b.variance, variance)
+	} else {
+		centered, variance = x.Sub(read(b.mean)), read(b.variance)
+	}
+	gain := variance.AddScalar(b.epsilon).Rsqrt()
+	if b.gamma != nil {
+		gain = gain.Mul(read(b.gamma))
+	}
+	y := centered.Mul(gain)
+	if b.beta != nil {
+		y = y.Add(read(b.beta))
+	}
+	return y.Cast(b.ComputeDType())
+}
+
+// average moves a statistic towards that of the batch.
+func (b *BatchNormalization) average(w *Weight, batch *tensor.Tensor) {
+	if batch.Symbolic() || !batch.Recorded() {
+		return
+	}
+	batch = batch.Reshape(w.Shape()...).Cast(w.DType())
+	w.Assign(w.Variable.Value().MulScalar(b.momentum).Add(batch.MulScalar(1 - b.momentum)))
+}
+
+// LayerNormalization subtracts the mean of each sample and divides by its
+// standard deviation, then multiplies by gamma and adds beta (Ba et al. 2016).
+// Statistics are over Axis. Variances are biased: divided by n.
+//
+// Shapes: [batch …] → the same. Weights gamma and beta have the sizes of the
+// axes of Axis, in the order of the input.
+type LayerNormalization struct {
+	Axis             []int    `default:"-1"`    // axes that are normalized together
+	Epsilon          *float64 `default:"0.001"` // added to the variance
+	Center           *bool    `default:"true"`  // whether there is a beta
+	Scale            *bool    `default:"true"`  // whether there is a gamma
+	BetaInitializer  string   `default:"zeros"`
+	GammaInitializer string   `default:"ones"`
+	BetaRegularizer  string
+	GammaRegularizer string
+	BetaConstraint   string
+	GammaConstraint  string
+	Name, DType      string
+
+	Base
+	gamma, beta *Weight
+	axes        []int
+	sizes       Shape // of axes
+	epsilon     float64
+}
+
+// Config returns the fields Name and DType.
+func (l *LayerNormalization) Config() Config { return Config{l.Name, l.DType} }
+
+// Build makes the weights for inputs of shape in.
+func (l *LayerNormalization) Build(in ...Shape) error {
+	c := withDefaults(*l)
+	s, err := single(in, 1)
+	if err != nil {
+		return err
+	}
+	if len(c.Axis) == 0 {
+		return fmt.Errorf("Axis is %v, want at least one axis of input %v", c.Axis, s)
+	}
+	if l.axes, err = normalAxes(s, c.Axis); err != nil {
+		return err
+	}
+	l.sizes = nil
+	for _, a := range l.axes {
+		n, err := knownAxis(s, a)
+		if err != nil {
+			return err
+		}
+		l.sizes = append(l.sizes, n)
+	}
+	if l.epsilon, err = notNegative("Epsilon", *c.Epsilon); err != nil {
+		return err
+	}
+	l.SetAutocast(false)
+	l.gamma, l.beta, err = l.gainAndShift(l.sizes, *c.Scale, *c.Center,
+		affine{c.GammaInitializer, c.GammaRegularizer, c.GammaConstraint},
+		affine{c.BetaInitializer, c.BetaRegularizer, c.BetaConstraint})
+	return err
+}
+
+// CheckInput wants the number of axes it was built for, and the sizes of those
+// it normalizes.
+func (l *LayerNormalization) CheckInput(in ...Shape) error {
+	return l.checkAxes(in, l.axes, l.sizes)
+}
+
+// Call computes the layer on x.
+func (l *LayerNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	x = x.Cast(l.widest(x))
+	onAxes := along(x.Shape(), l.axes)
+	_, centered, variance := moments(x, l.axes)
+	y := centered.Mul(variance.AddScalar(l.epsilon).Rsqrt())
+	if l.gamma != nil {
+		y = y.Mul(l.gamma.Value().CastLike(x).Reshape(onAxes...))
+	}
+	if l.beta != nil {
+		y = y.Add(l.beta.Value().CastLike(x).Reshape(onAxes...))
+	}
+	return y.Cast(l.ComputeDType())
+}
+
+// moments returns the mean of x over axes, which stay with size 1, x less the
+// mean, and the biased variance. The variance is the mean of the squared
+// deviations: the mean of the squares less the square of the mean would cancel.
+func moments(x *tensor.Tensor, axes []int) (mean, centered, variance *tensor.Tensor) {
+	mean = x.MeanKeep(axes...)
+	centered = x.Sub(mean)
+	return mean, centered, centered.Square().MeanKeep(axes...)
+}
+
+// widest is the type that normalization computes in: float32, or float64 where
+// the input or the policy has it.
+func (b *Base) widest(x *tensor.Tensor) dtype.DType {
+	return dtype.Promote(dtype.Promote(b.policy.Variable, dtype.Float32), x.DType())
+}
+
+// affine says how a gain or a shift is made.
+type affine struct{ initializer, regularizer, constraint string }
+
+// gainAndShift makes gamma and beta, nil where they are not wanted.
+func (b *Base) gainAndShift(s Shape, scale, center bool, gain, shift affine) (gamma, beta *Weight, err error) {
+	if scale {
+		gamma, err = b.AddWeight("gamma", s, gain.initializer, KeepDType, Regularizer(gain.regularizer), Constraint(gain.constraint))
+	}
+	if center && err == nil {
+		beta, err = b.AddWeight("beta", s, shift.initializer, KeepDType, Regularizer(shift.regularizer), Constraint(shift.constraint))
+	}
+	return gamma, beta, err
+}
+
+// checkAxes wants one input with the number of axes that the layer was built
+// for, and the given sizes of some of them.
+func (b *Base) checkAxes(in []Shape, axes []int, sizes Shape) error {
+	s, err := single(in, 1)
+	if err != nil {
+		return err
+	}
+	built := b.inputs[0]
+	if len(s) != len(built) {
+		return fmt.Errorf("input %v has %d axes, want %d as in %v", s, len(s), len(built), built)
+	}
+	for i, a := range axes {
+		if s[a] != sizes[i] {
+			return fmt.Errorf("axis %d of input %v is %d, want %d", a, s, s[a], sizes[i])
+		}
+	}
+	return nil
+}
+
+// others lists the axes of a rank but one.
+func others(rank, axis int) []int {
+	var out []int
+	for i := range rank {
+		if i != axis {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// notNegative returns the value of a field that must not be less than 0.
+func notNegative(field string, v float64) (float64, error) {
+	if !(v >= 0) {
+		return 0, fmt.Errorf("%s is %v, want a number from 0", field, v)
+	}
+	return v, nil
+}

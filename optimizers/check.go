@@ -1,0 +1,130 @@
+package optimizers
+
+import (
+	"math"
+	"regexp"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// field is a number of an optimizer with the range it must be in.
+type field struct {
+	name   string
+	value  float64
+	lo, hi float64 // inclusive
+	want   string
+}
+
+func positive(name string, v float64) field {
+	return field{name, v, math.SmallestNonzeroFloat64, math.MaxFloat32, "a positive number"}
+}
+
+func notNegative(name string, v float64) field {
+	return field{name, v, 0, math.MaxFloat32, "a number that is not negative"}
+}
+
+func fraction(name string, v float64) field {
+	return field{name, v, 0, math.Nextafter(1, 0), "at least 0 and less than 1"}
+}
+
+// check fails when a field makes no sense.
+func (s *setup) check() {
+	o := s.options
+	fail := func(format string, args ...any) {
+		tensor.Fail("ApplyGradients", "optimizer %s: "+format, append([]any{s.name()}, args...)...)
+	}
+	fields := append([]field{
+		positive("LearningRate", s.learningRate),
+		notNegative("WeightDecay", s.weightDecay),
+		notNegative("ClipNorm", o.ClipNorm),
+		notNegative("ClipValue", o.ClipValue),
+		notNegative("GlobalClipNorm", o.GlobalClipNorm),
+		fraction("EMAMomentum", o.EMAMomentum),
+		notNegative("EMAOverwriteFrequency", float64(o.EMAOverwriteFrequency)),
+		notNegative("GradientAccumulationSteps", float64(o.GradientAccumulationSteps)),
+	}, s.fields...)
+	for _, f := range fields {
+		if !(f.value >= f.lo && f.value <= f.hi) {
+			fail("%s: got %v, want %s", f.name, f.value, f.want)
+		}
+	}
+	if o.GradientAccumulationSteps == 1 {
+		fail("GradientAccumulationSteps: got 1, want 0 or at least 2")
+	}
+	var clips []string
+	for _, f := range fields[2:5] {
+		if f.value != 0 {
+			clips = append(clips, f.name)
+		}
+	}
+	if len(clips) > 1 {
+		fail("got %s, want at most one of ClipNorm, ClipValue and GlobalClipNorm", strings.Join(clips, " and "))
+	}
+}
+
+// excluded tells which variables do not decay.
+func (s *setup) excluded() func(*tensor.Variable) bool {
+	var patterns []*regexp.Regexp
+	for _, p := range s.options.ExcludeFromWeightDecay {
+		re, err := regexp.Compile(p)
+		if err != nil {
+			tensor.Fail("ApplyGradients", "optimizer %s: ExcludeFromWeightDecay: %v", s.name(), err)
+		}
+		patterns = append(patterns, re)
+	}
+	return func(v *tensor.Variable) bool {
+		for _, re := range patterns {
+			if re.MatchString(v.Name()) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// pairs returns the gradients that are not nil with their variables, after
+// checking that they fit.
+func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor, v []*tensor.Variable) {
+	const where = "ApplyGradients"
+	if len(grads) != len(vars) {
+		tensor.Fail(where, "got %d gradients, want %d: one for each variable", len(grads), len(vars))
+	}
+	seen := map[*tensor.Variable]bool{}
+	for i, x := range vars {
+		switch {
+		case x == nil:
+			tensor.Fail(where, "variable %d is nil", i)
+		case seen[x]:
+			tensor.Fail(where, "variable %s is listed twice", x.Name())
+		case !x.DType().IsFloat():
+			tensor.Fail(where, "variable %s: got %v, want a float type", x.Name(), x.Type())
+		}
+		seen[x] = true
+		if grads[i] == nil {
+			continue
+		}
+		t := grads[i]
+		switch {
+		case t.Err() != nil:
+			tensor.Fail(where, "gradient of %s: %w", x.Name(), t.Err())
+		case t.IsTuple() || !t.DType().IsFloat() || !t.Shape().Equal(x.Shape()):
+			tensor.Fail(where, "gradient of %s: got %v, want %v", x.Name(), describe(t), x.Type())
+		case t.Scaled() != nil:
+			tensor.Fail(where, "gradient of %s still carries the loss scale; call GetUnscaledGradients first", x.Name())
+		}
+		g, v = append(g, t), append(v, x)
+	}
+	if len(g) == 0 {
+		tensor.Fail(where, "got no gradient for any of %d variables; does the loss depend on them?", len(vars))
+	}
+	return g, v
+}
+
+// describe is the type of t for messages.
+func describe(t *tensor.Tensor) any {
+	if t.IsTuple() {
+		return "a tuple"
+	}
+	return t.Type()
+}

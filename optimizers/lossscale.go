@@ -1,0 +1,323 @@
+package optimizers
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// LossScaleOptimizer keeps small float16 gradients from vanishing: the loss is
+// multiplied by a scale before it is differentiated, and the gradients are
+// divided by it. A step with a gradient that is not finite is skipped, and the
+// scale gets smaller; after many good steps it gets larger. The contract is
+// that of TensorFlow 2's class of this name:
+//
+//	scaled := optimizer.GetScaledLoss(loss)
+//	grads := optimizer.GetUnscaledGradients(tensor.Gradients(scaled, vars))
+//	optimizer.ApplyGradients(grads, vars)
+//
+// Unlike there the scale has bounds above and below, and a skipped step moves
+// nothing but the scale and the counters: no weight, slot, average, iteration
+// or moving statistic of the forward pass. All of that is decided inside the
+// program.
+//
+// While Inner accumulates gradients a step is a window: a micro-batch that is
+// not finite skips its whole window, and the scale changes, once, when the
+// window ends. Moving statistics keep the updates of the finite micro-batches
+// before it.
+type LossScaleOptimizer struct {
+	Inner              Optimizer // applies the unscaled gradients; required, and not a LossScaleOptimizer
+	InitialScale       float64   // default 32768
+	DynamicGrowthSteps int       // so many good steps in a row make the scale larger; default 2000
+	Growth             float64   // by this factor; default 2
+	Backoff            float64   // a skipped step makes it smaller by this factor; default 0.5
+	MinScale           float64   // default 1
+	MaxScale           float64   // default 2²⁴
+	Fixed              bool      // keep InitialScale for ever; steps that are not finite are skipped nevertheless
+	Name               string    // starts the names of the state's variables; default: loss_scale_optimizer
+
+	scale     *tensor.Variable // float32
+	goodSteps *tensor.Variable // int64: good steps since the scale changed
+	norm      *tensor.Variable
+	applied, skipped,
+	consecutive, atFloor *tensor.Variable // int64 counters of StepResult
+
+	unscaled []*tensor.Tensor // made by GetUnscaledGradients since the last loss
+}
+
+// lossScale is the mark on tensors that carry a loss scale.
+type lossScale struct {
+	by    *LossScaleOptimizer
+	scale *tensor.Tensor // the value that was used: ApplyGradients may change the variable in between
+}
+
+// ruled is what the optimizers of this package have in common.
+type ruled interface {
+	setup() setup
+	apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor)
+}
+
+// settings are the numbers with the defaults filled in.
+func (o *LossScaleOptimizer) settings() LossScaleOptimizer {
+	return LossScaleOptimizer{
+		InitialScale:       or(o.InitialScale, 32768),
+		DynamicGrowthSteps: or(o.DynamicGrowthSteps, 2000),
+		Growth:             or(o.Growth, 2),
+		Backoff:            or(o.Backoff, 0.5),
+		MinScale:           or(o.MinScale, 1),
+		MaxScale:           or(o.MaxScale, 1<<24),
+		Name:               or(o.Name, "loss_scale_optimizer"),
+	}
+}
+
+// check fails when a field makes no sense.
+func (o *LossScaleOptimizer) check(where string) LossScaleOptimizer {
+	s := o.settings()
+	fail := func(format string, args ...any) {
+		tensor.Fail(where, "optimizer %s: "+format, append([]any{s.Name}, args...)...)
+	}
+	switch o.Inner.(type) {
+	case nil:
+		fail("Inner: got nil, want an optimizer")
+	case *LossScaleOptimizer:
+		fail("Inner: got a LossScaleOptimizer, want an optimizer without loss scaling")
+	}
+	// The smallest normal float32: a scale below would lose digits.
+	const tiny = 0x1p-126
+	for _, f := range []field{
+		{"DynamicGrowthSteps", float64(s.DynamicGrowthSteps), 1, math.MaxInt32, "a positive number"},
+		{"Growth", s.Growth, 1, math.MaxFloat32, "at least 1"},
+		{"Backoff", s.Backoff, tiny, 1, "more than 0 and at most 1"},
+		{"MinScale", s.MinScale, tiny, math.MaxFloat32, "a positive float32 number"},
+		{"MaxScale", s.MaxScale, s.MinScale, math.MaxFloat32, fmt.Sprintf("at least MinScale, %v, and a finite float32 number", s.MinScale)},
+		{"InitialScale", s.InitialScale, s.MinScale, s.MaxScale, fmt.Sprintf("MinScale %v … MaxScale %v", s.MinScale, s.MaxScale)},
+	} {
+		if !(f.value >= f.lo && f.value <= f.hi) {
+			fail("%s: got %v, want %s", f.name, f.value, f.want)
+		}
+	}
+	return s
+}
+
+func (o *LossScaleOptimizer) begin() {
+	if o.scale != nil {
+		return
+	}
+	s := o.settings()
+	state := func(name string, d dtype.DType, first float64) *tensor.Variable {
+		return tensor.NewState(s.Name+"/"+name, d, nil, func(dst []float64) error {
+			dst[0] = first
+			return nil
+		})
+	}
+	o.scale = state("loss_scale", dtype.Float32, s.InitialScale)
+	o.goodSteps = state("good_steps", dtype.Int64, 0)
+	o.applied = state("applied_steps", dtype.Int64, 0)
+	o.skipped = state("skipped_steps", dtype.Int64, 0)
+	o.consecutive = state("consecutive_skips", dtype.Int64, 0)
+	o.atFloor = state("skips_at_floor", dtype.Int64, 0)
+	o.norm = state("gradient_norm", dtype.Float32, 0)
+}
+
+// Variables lists the loss scale, its counters, and the state of Inner.
+func (o *LossScaleOptimizer) Variables() []*tensor.Variable {
+	o.begin()
+	out := []*tensor.Variable{o.scale, o.goodSteps, o.applied, o.skipped, o.consecutive, o.atFloor, o.norm}
+	if o.Inner != nil {
+		out = append(out, o.Inner.Variables()...)
+	}
+	return out
+}
+
+// GetScaledLoss returns loss times the loss scale, in float32 (float64 for
+// float64). The result, and everything computed from it, is marked as scaled:
+// ApplyGradients and the Clip functions refuse it until GetUnscaledGradients.
+func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
+	const where = "GetScaledLoss"
+	o.check(where)
+	o.begin()
+	o.unscaled = nil
+	switch {
+	case loss == nil:
+		tensor.Fail(where, "the loss is nil")
+	case loss.Err() != nil:
+		return loss
+	case loss.IsTuple() || !loss.DType().IsFloat():
+		tensor.Fail(where, "the loss: got %v, want a float tensor", describe(loss))
+	case loss.Scaled() != nil:
+		tensor.Fail(where, "the loss is already scaled")
+	}
+	mark := &lossScale{by: o, scale: o.scale.Value()}
+	loss = loss.Widen()
+	return loss.Mul(mark.scale.CastLike(loss)).MarkScaled(mark)
+}
+
+// GetUnscaledGradients divides gradients of a loss from GetScaledLoss by the
+// loss scale, in float32 (float64 for float64). nil stays nil. It fails for
+// gradients that do not carry the scale of this optimizer.
+func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*tensor.Tensor {
+	const where = "GetUnscaledGradients"
+	out := make([]*tensor.Tensor, len(grads))
+	for i, g := range grads {
+		if g == nil {
+			continue
+		}
+		mark, _ := g.Scaled().(*lossScale)
+		switch {
+		case g.Err() != nil:
+			tensor.Fail(where, "gradient %d: %w", i, g.Err())
+		case slices.Contains(o.unscaled, g):
+			tensor.Fail(where, "gradient %d is already unscaled; call GetUnscaledGradients once", i)
+		case mark == nil || mark.by != o:
+			tensor.Fail(where, "gradient %d was not scaled by this optimizer; compute it from GetScaledLoss", i)
+		}
+		g = g.Widen().Unmark()
+		out[i] = g.Div(mark.scale.CastLike(g))
+	}
+	for _, g := range out {
+		if g != nil {
+			o.unscaled = append(o.unscaled, g)
+		}
+	}
+	return out
+}
+
+// ApplyGradients records one step with UNSCALED gradients: Inner applies them
+// if all are finite, otherwise nothing moves; then the loss scale follows. See
+// Optimizer.
+func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tensor.Variable) {
+	s := o.check("ApplyGradients")
+	o.begin()
+	g, v := pairs(grads, vars)
+	for i := range g {
+		g[i] = join(g[i].Widen(), o.applied)
+	}
+	since := tensor.Mark()
+	o.norm.Assign(globalNorm(g))
+	finite := g[0].AllFinite()
+	for _, x := range g[1:] {
+		finite = finite.And(x.AllFinite())
+	}
+	tensor.Label(s.Name, since, finite, o.norm.Value())
+
+	var ends *tensor.Tensor
+	ok := finite
+	widened := make([]*tensor.Tensor, len(grads))
+	for i, x := range v {
+		widened[slices.Index(vars, x)] = g[i]
+	}
+	if in, is := o.Inner.(ruled); is {
+		ends, ok = in.apply(in.setup(), finite, widened, vars)
+	} else {
+		tensor.Gated(finite, func() { o.Inner.ApplyGradients(widened, vars) })
+	}
+	// Only what the forward pass has assigned is a statistic.
+	tensor.GateStatistics(ok)
+
+	since = tensor.Mark()
+	if ends == nil {
+		o.follow(&s, ok)
+	} else {
+		tensor.Gated(ends, func() { o.follow(&s, ok) })
+	}
+	tensor.Label(s.Name, since, o.scale.Value())
+	o.unscaled = nil
+}
+
+// follow records how scale and counters follow a step that was applied or
+// skipped.
+func (o *LossScaleOptimizer) follow(s *LossScaleOptimizer, ok *tensor.Tensor) {
+	zero := tensor.Scalar(dtype.Int64, 0)
+	count := func(v *tensor.Variable, when, otherwise *tensor.Tensor) {
+		v.Assign(tensor.Where(when, v.Value().AddScalar(1), otherwise))
+	}
+	skipped := ok.Not()
+	count(o.applied, ok, o.applied.Value())
+	count(o.skipped, skipped, o.skipped.Value())
+	count(o.consecutive, skipped, zero)
+	if o.Fixed { // its scale cannot get smaller
+		count(o.atFloor, skipped, zero)
+		return
+	}
+	scale := o.scale.Value()
+	least := tensor.Scalar(dtype.Float32, s.MinScale)
+	count(o.atFloor, skipped.And(scale.LessEqual(least)), zero)
+
+	good := o.goodSteps.Value().AddScalar(1)
+	grown := good.GreaterEqual(tensor.Scalar(dtype.Int64, float64(s.DynamicGrowthSteps)))
+	larger := scale.MulScalar(s.Growth).MinimumScalar(s.MaxScale)
+	smaller := scale.MulScalar(s.Backoff).Maximum(least)
+	o.scale.Assign(tensor.Where(ok, tensor.Where(grown, larger, scale), smaller))
+	o.goodSteps.Assign(tensor.Where(ok.And(grown.Not()), good, zero))
+}
+
+// Result tells what the last step did.
+func (o *LossScaleOptimizer) Result() (r StepResult, err error) {
+	o.begin()
+	item := func(v *tensor.Variable) float64 {
+		x, e := v.Item()
+		if err == nil {
+			err = e
+		}
+		return x
+	}
+	r.LossScale = item(o.scale)
+	r.GradientNorm = item(o.norm)
+	r.AppliedSteps = int64(item(o.applied))
+	r.SkippedSteps = int64(item(o.skipped))
+	r.ConsecutiveSkips = int64(item(o.consecutive))
+	r.SkipsAtFloor = int64(item(o.atFloor))
+	r.Applied = r.AppliedSteps > 0 && r.ConsecutiveSkips == 0
+	return r, err
+}
+
+// errNoInner is what methods outside a Function return without Inner.
+func (o *LossScaleOptimizer) errNoInner() error {
+	if o.Inner == nil {
+		return fmt.Errorf("optimizer %s: Inner: got nil, want an optimizer", o.settings().Name)
+	}
+	return nil
+}
+
+// Iterations is how many steps were applied.
+func (o *LossScaleOptimizer) Iterations() (int64, error) {
+	if err := o.errNoInner(); err != nil {
+		return 0, err
+	}
+	return o.Inner.Iterations()
+}
+
+// SetLearningRate changes the rate of Inner from the next step on.
+func (o *LossScaleOptimizer) SetLearningRate(rate float64) error {
+	if err := o.errNoInner(); err != nil {
+		return err
+	}
+	return o.Inner.SetLearningRate(rate)
+}
+
+// CurrentLearningRate is Inner's rate of the next step.
+func (o *LossScaleOptimizer) CurrentLearningRate() (float64, error) {
+	if err := o.errNoInner(); err != nil {
+		return 0, err
+	}
+	return o.Inner.CurrentLearningRate()
+}
+
+// FinalizeVariables is that of Inner.
+func (o *LossScaleOptimizer) FinalizeVariables() error {
+	if err := o.errNoInner(); err != nil {
+		return err
+	}
+	return o.Inner.FinalizeVariables()
+}
+
+// SwapEMA is that of Inner.
+func (o *LossScaleOptimizer) SwapEMA() error {
+	if err := o.errNoInner(); err != nil {
+		return err
+	}
+	return o.Inner.SwapEMA()
+}

@@ -1,0 +1,77 @@
+package optimizers
+
+import "github.com/mezzo-ml/mezzo/backend/tensor"
+
+// RMSprop divides the gradient by a moving average of its size: Keras's
+// RMSprop.
+//
+//	v = Rho·v + (1-Rho)·g²
+//	Centered: a = Rho·a + (1-Rho)·g;  d = v - a² + Epsilon;  otherwise d = v + Epsilon
+//	i = rate·g/√d
+//	Momentum 0: w -= i;  otherwise m = Momentum·m + i;  w -= m
+//
+// Slots: velocity, momentum if Momentum is not 0, average_gradient if
+// Centered.
+type RMSprop struct {
+	LearningRate float64 // default 0.001; changes after the first step have no effect, see SetLearningRate
+	Rho          float64 // default 0.9
+	Momentum     float64 // 0 ≤ Momentum < 1
+	Epsilon      float64 // default 1e-7
+	Centered     bool
+	Options
+
+	state
+}
+
+func (o *RMSprop) setup() setup {
+	s := setup{
+		class:        "rmsprop",
+		learningRate: or(o.LearningRate, 0.001),
+		options:      &o.Options,
+		weightDecay:  o.decay(0),
+		fields:       []field{fraction("Rho", o.Rho), fraction("Momentum", o.Momentum), notNegative("Epsilon", o.Epsilon)},
+		slots:        [][]string{{"velocity"}},
+		update:       o.update,
+	}
+	if o.Momentum != 0 {
+		s.slots = append(s.slots, []string{"momentum"})
+	}
+	if o.Centered {
+		s.slots = append(s.slots, []string{"average_gradient"})
+	}
+	return s
+}
+
+func (o *RMSprop) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
+	rho := or(o.Rho, 0.9)
+	mean := func(slot string, x *tensor.Tensor) *tensor.Tensor {
+		v := u.slot[slot]
+		v.Assign(v.Value().MulScalar(rho).Add(x.MulScalar(1 - rho)))
+		return v.Value()
+	}
+	d := mean("velocity", g.Square())
+	if o.Centered {
+		d = d.Sub(mean("average_gradient", g).Square())
+	}
+	delta := g.Mul(u.rate).Div(d.AddScalar(or(o.Epsilon, 1e-7)).Sqrt())
+	if o.Momentum == 0 {
+		return w.Sub(delta)
+	}
+	m := u.slot["momentum"]
+	m.Assign(m.Value().MulScalar(o.Momentum).Add(delta))
+	return w.Sub(m.Value())
+}
+
+// ApplyGradients records one update of vars; see Optimizer.
+func (o *RMSprop) ApplyGradients(grads []*tensor.Tensor, vars []*tensor.Variable) {
+	o.apply(o.setup(), nil, grads, vars)
+}
+
+// Variables lists the state; see Optimizer.
+func (o *RMSprop) Variables() []*tensor.Variable { return o.variables(o.setup()) }
+
+// SetLearningRate changes the rate from the next step on.
+func (o *RMSprop) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
+
+// CurrentLearningRate is the rate of the next step.
+func (o *RMSprop) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

@@ -1,0 +1,69 @@
+package optimizers
+
+import "github.com/mezzo-ml/mezzo/backend/tensor"
+
+// SGD is stochastic gradient descent: Keras's SGD.
+//
+//	Momentum 0: w -= rate·g
+//	otherwise:  m = Momentum·m - rate·g;  w += m
+//	Nesterov:   the same m;  w += Momentum·m - rate·g
+//
+// Slot: momentum, if Momentum is not 0.
+type SGD struct {
+	LearningRate float64 // default 0.01; changes after the first step have no effect, see SetLearningRate
+	Momentum     float64 // 0 ≤ Momentum < 1
+	Nesterov     bool
+	Options
+
+	state
+}
+
+func (o *SGD) setup() setup {
+	s := setup{
+		class:        "sgd",
+		learningRate: or(o.LearningRate, 0.01),
+		options:      &o.Options,
+		weightDecay:  o.decay(0),
+		fields:       []field{fraction("Momentum", o.Momentum)},
+		update:       o.update,
+	}
+	if o.Momentum != 0 {
+		s.slots = [][]string{{"momentum"}}
+	}
+	return s
+}
+
+func (o *SGD) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
+	delta := g.Mul(u.rate)
+	if o.Momentum == 0 {
+		return w.Sub(delta)
+	}
+	m := u.slot["momentum"]
+	m.Assign(m.Value().MulScalar(o.Momentum).Sub(delta))
+	if o.Nesterov {
+		return w.Add(m.Value().MulScalar(o.Momentum).Sub(delta))
+	}
+	return w.Add(m.Value())
+}
+
+// ApplyGradients records one update of vars; see Optimizer.
+func (o *SGD) ApplyGradients(grads []*tensor.Tensor, vars []*tensor.Variable) {
+	o.apply(o.setup(), nil, grads, vars)
+}
+
+// Variables lists the state; see Optimizer.
+func (o *SGD) Variables() []*tensor.Variable { return o.variables(o.setup()) }
+
+// SetLearningRate changes the rate from the next step on.
+func (o *SGD) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
+
+// CurrentLearningRate is the rate of the next step.
+func (o *SGD) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }
+
+// decay is the weight decay, d by default.
+func (o *Options) decay(d float64) float64 {
+	if o.WeightDecay != nil {
+		return *o.WeightDecay
+	}
+	return d
+}

@@ -1,0 +1,309 @@
+package optimizers
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// Slots that Options ask for; those of the update rules are named there.
+const (
+	averageSlot     = "average"
+	accumulatorSlot = "gradient_accumulator"
+)
+
+// setup is what a class of optimizers tells the shared code.
+type setup struct {
+	class        string // default of Options.Name
+	learningRate float64
+	options      *Options
+	weightDecay  float64
+	fields       []field // checked before recording
+
+	// slots names the companions of each variable. Keras stores those of one
+	// group interleaved (m₀ v₀ m₁ v₁ …), and one group after the other.
+	slots [][]string
+	// update returns the new value of weight w for gradient g, and assigns the
+	// slots.
+	update func(u *update, w, g *tensor.Tensor) *tensor.Tensor
+}
+
+// update is one variable's view of a step.
+type update struct {
+	rate *tensor.Tensor // learning rate, in the type of the arithmetic
+	step *tensor.Tensor // 1 in the first step, in the type of the arithmetic
+	slot map[string]*tensor.Variable
+}
+
+func (s *setup) name() string { return or(s.options.Name, s.class) }
+
+// state is embedded in every optimizer: its variables, and the code that all
+// classes share.
+type state struct {
+	setup setup // of the last use
+
+	iterations   *tensor.Variable // applied steps
+	learningRate *tensor.Variable
+	norm         *tensor.Variable // of the last gradients
+	microStep    *tensor.Variable // calls in the open window
+	nonFinite    *tensor.Variable // of them, those with a gradient that was not finite
+
+	known      []*tensor.Variable // what was passed to ApplyGradients, in order of appearance
+	companions map[*tensor.Variable]map[string]*tensor.Variable
+	averaged   []*tensor.Variable             // those that have had a step with UseEMA
+	held       map[*tensor.Variable][]float64 // the averages, while SwapEMA has them in the weights
+}
+
+// begin makes the variables that are there before the first step.
+func (b *state) begin(s setup) {
+	b.setup = s
+	scalar := func(name string, d dtype.DType, first float64) *tensor.Variable {
+		return tensor.NewState(s.name()+"/"+name, d, nil, func(dst []float64) error {
+			dst[0] = first
+			return nil
+		})
+	}
+	if b.iterations == nil {
+		b.iterations = scalar("iteration", dtype.Int64, 0)
+		b.learningRate = scalar("learning_rate", dtype.Float32, s.learningRate)
+		b.norm = scalar("gradient_norm", dtype.Float32, 0)
+		b.microStep = scalar("accumulated_steps", dtype.Int64, 0)
+		b.nonFinite = scalar("accumulated_non_finite", dtype.Int64, 0)
+		b.companions = map[*tensor.Variable]map[string]*tensor.Variable{}
+	}
+}
+
+// meet makes the companions of variables that are new.
+func (b *state) meet(vars []*tensor.Variable) {
+	names := slices.Concat(b.setup.slots...)
+	if b.setup.options.UseEMA {
+		names = append(names, averageSlot)
+	}
+	if b.setup.options.GradientAccumulationSteps > 1 {
+		names = append(names, accumulatorSlot)
+	}
+	for _, v := range vars {
+		own := b.companions[v]
+		if own == nil {
+			own = map[string]*tensor.Variable{}
+			b.companions[v] = own
+			b.known = append(b.known, v)
+		}
+		for _, slot := range names {
+			if own[slot] != nil {
+				continue
+			}
+			var init func([]float64) error // zeros
+			if slot == averageSlot {
+				// So that a variable that joins a running training does not start
+				// its average from 0.
+				init = func(dst []float64) error {
+					now, err := v.Float64s()
+					copy(dst, now)
+					return err
+				}
+			}
+			name := fmt.Sprintf("%s/%s_%s", b.setup.name(), strings.ReplaceAll(v.Name(), "/", "_"), slot)
+			own[slot] = tensor.NewState(name, arithmetic(v), v.Shape(), init)
+		}
+	}
+}
+
+// arithmetic is the type that v is updated in, and of its slots.
+func arithmetic(v *tensor.Variable) dtype.DType { return v.DType().Accumulator() }
+
+// KerasVariables lists the variables that Keras's optimizer of this class has,
+// in the order of its files: iterations, learning rate (unless there is a
+// Schedule), averages, accumulators, slots. It is empty before Variables or
+// ApplyGradients was called.
+func (b *state) KerasVariables() []*tensor.Variable {
+	if b.iterations == nil {
+		return nil
+	}
+	out := []*tensor.Variable{b.iterations}
+	if b.setup.options.Schedule == nil {
+		out = append(out, b.learningRate)
+	}
+	groups := append([][]string{{averageSlot}, {accumulatorSlot}}, b.setup.slots...)
+	for _, group := range groups {
+		for _, v := range b.known {
+			for _, slot := range group {
+				if c := b.companions[v][slot]; c != nil {
+					out = append(out, c)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// variables is Variables: Keras's, then what Keras does not keep.
+func (b *state) variables(s setup) []*tensor.Variable {
+	b.begin(s)
+	out := append(b.KerasVariables(), b.norm)
+	if s.options.GradientAccumulationSteps > 1 {
+		out = append(out, b.microStep, b.nonFinite)
+	}
+	return out
+}
+
+// apply records a call of ApplyGradients. finite, where it is not nil, tells
+// whether the gradients are: a step in which they are not moves nothing. It
+// returns whether this call ends a step (nil: always), and whether all
+// gradients of that step were finite (nil: not asked).
+func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor) {
+	s.check()
+	g, v := pairs(grads, vars)
+	b.begin(s)
+	b.meet(vars)
+	for i := range g {
+		g[i] = join(g[i].Widen().Cast(arithmetic(v[i])), b.iterations)
+	}
+	if finite == nil {
+		b.norm.Assign(globalNorm(g))
+	}
+	ok = finite
+	gate := finite
+	if n := s.options.GradientAccumulationSteps; n > 1 {
+		ends, ok = b.window(finite, n)
+		gate = ends
+		if ok != nil {
+			gate = ends.And(ok)
+		}
+		b.accumulate(ends, g, v, n)
+	}
+	if gate == nil {
+		b.step(g, v)
+	} else {
+		tensor.Gated(gate, func() { b.step(g, v) })
+	}
+	return ends, ok
+}
+
+// join makes a gradient that does not depend on the recording, such as a
+// constant, part of it: variables made in a recording can be assigned only
+// what belongs to it. counter is a variable of the optimizer, never negative.
+func join(g *tensor.Tensor, counter *tensor.Variable) *tensor.Tensor {
+	if n := counter.Value(); !g.Recorded() && n.Recorded() {
+		return tensor.Where(n.GreaterScalar(-1), g, g)
+	}
+	return g
+}
+
+// window counts the calls of an accumulation window. It returns whether this
+// is the last one, and whether all so far were finite.
+func (b *state) window(finite *tensor.Tensor, n int) (last, ok *tensor.Tensor) {
+	zero := tensor.Scalar(dtype.Int64, 0)
+	step := b.microStep.Value()
+	last = step.Equal(tensor.Scalar(dtype.Int64, float64(n-1)))
+	b.microStep.Assign(tensor.Where(last, zero, step.AddScalar(1)))
+	if finite != nil {
+		bad := b.nonFinite.Value().Add(finite.Not().Cast(dtype.Int64))
+		b.nonFinite.Assign(tensor.Where(last, zero, bad))
+		ok = bad.Equal(zero)
+	}
+	return last, ok
+}
+
+// accumulate adds the gradients g to their accumulators, which start again at
+// 0 after the last call of a window, and replaces them by the average.
+//
+// Under a LossScaleOptimizer they were unscaled one by one. The scale changes
+// only when a window ends, so that is the same as to unscale their sum.
+func (b *state) accumulate(last *tensor.Tensor, g []*tensor.Tensor, v []*tensor.Variable, n int) {
+	for i := range g {
+		acc := b.companions[v[i]][accumulatorSlot]
+		sum := acc.Value().Add(g[i])
+		acc.Assign(tensor.Where(last, tensor.Scalar(acc.DType(), 0), sum))
+		g[i] = sum.DivScalar(float64(n))
+	}
+}
+
+// step records what follows the averaging: clip, decay, update, average,
+// constrain.
+func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
+	s := &b.setup
+	g = s.clip(g)
+	rate, done := b.rate(), b.iterations.Value()
+	excluded := s.excluded()
+	for i, v := range vars {
+		since := tensor.Mark()
+		d := arithmetic(v)
+		u := update{rate: rate.Cast(d), step: done.AddScalar(1).Cast(d), slot: b.companions[v]}
+		w := v.Value().Cast(d)
+		if s.weightDecay != 0 && !excluded(v) {
+			w = w.Sub(w.MulScalar(s.weightDecay).Mul(u.rate))
+		}
+		v.Assign(s.update(&u, w, g[i]).Cast(v.DType()))
+		if s.options.UseEMA {
+			b.average(v, done)
+		}
+		if c := v.Constraint(); c != nil {
+			v.Assign(c(v.Value().Cast(d)).Cast(v.DType()))
+		}
+		tensor.Label(s.name()+"/"+v.Name(), since, v.Value())
+	}
+	b.iterations.Assign(done.AddScalar(1))
+}
+
+// rate is the learning rate of this step, a float32 scalar.
+func (b *state) rate() *tensor.Tensor {
+	schedule := b.setup.options.Schedule
+	if schedule == nil {
+		return b.learningRate.Value()
+	}
+	return scheduled(schedule, b.iterations.Value().Cast(dtype.Float32))
+}
+
+func (b *state) setLearningRate(s setup, rate float64) error {
+	b.begin(s)
+	if s.options.Schedule != nil {
+		return fmt.Errorf("optimizer %s: SetLearningRate: the rate is determined by the Schedule %T", s.name(), s.options.Schedule)
+	}
+	if !(rate >= 0 && rate <= math.MaxFloat32) {
+		return fmt.Errorf("optimizer %s: SetLearningRate: got %v, want a finite number that is not negative", s.name(), rate)
+	}
+	return b.learningRate.Set([]float64{rate})
+}
+
+func (b *state) currentLearningRate(s setup) (rate float64, err error) {
+	defer tensor.Catch(&err)
+	b.begin(s)
+	if s.options.Schedule == nil {
+		return b.learningRate.Item()
+	}
+	n, err := b.iterations.Item()
+	if err != nil {
+		return 0, err
+	}
+	// As data, not as a constant: then there is one program for all steps.
+	return scheduled(s.options.Schedule, tensor.New([]float32{float32(n)})).Item()
+}
+
+// Iterations is how many steps were applied.
+func (b *state) Iterations() (int64, error) {
+	if b.iterations == nil {
+		return 0, nil
+	}
+	n, err := b.iterations.Item()
+	return int64(n), err
+}
+
+// Result tells what the last step did. Under a LossScaleOptimizer ask that.
+func (b *state) Result() (StepResult, error) {
+	r := StepResult{LossScale: 1}
+	if b.iterations == nil {
+		return r, nil
+	}
+	var err error
+	if r.AppliedSteps, err = b.Iterations(); err != nil {
+		return r, err
+	}
+	r.Applied = r.AppliedSteps > 0
+	r.GradientNorm, err = b.norm.Item()
+	return r, err
+}
