@@ -19,8 +19,8 @@ import (
 func largeProgram(t testing.TB, d dtype.DType) (*Program, []array) {
 	rng := rand.New(rand.NewPCG(21, 22))
 	inputs := []array{
-		randomArray(rng, d, 300, 200), randomArray(rng, d, 200, 190), randomArray(rng, d, 190),
-		arrayOf(dtype.Int32, op.Shape{300}, func(i int) float64 { return float64(i * 31 % 190) }),
+		randomArray(rng, d, 160, 120), randomArray(rng, d, 120, 110), randomArray(rng, d, 110),
+		arrayOf(dtype.Int32, op.Shape{160}, func(i int) float64 { return float64(i * 31 % 110) }),
 		arrayOf(dtype.Int64, op.Shape{2}, func(i int) float64 { return 77 }),
 	}
 	g := ir.New(len(inputs))
@@ -36,7 +36,7 @@ func largeProgram(t testing.TB, d dtype.DType) (*Program, []array) {
 	for _, v := range []*ir.Value{
 		soft, rec(op.Sum, op.Attr{Axes: []int{0}}, h), rec(op.Mean, op.Attr{Axes: []int{1}}, h), rec(op.SumSquares, op.Attr{}, h),
 		rec(op.Transpose, op.Attr{Perm: []int{1, 0}}, h), rec(op.TakeAlong, op.Attr{}, soft, in[3]),
-		rec(op.ScatterAdd, op.Attr{N: 200}, h, in[3]), rec(op.ArgMax, op.Attr{Axes: []int{1}}, h),
+		rec(op.ScatterAdd, op.Attr{N: 110}, h, in[3]), rec(op.ArgMax, op.Attr{Axes: []int{1}}, h),
 		rec(op.Gather, op.Attr{}, in[1], in[3]), rec(op.Concat, op.Attr{Axes: []int{1}}, h, soft),
 	} {
 		g.Output(v, -1)

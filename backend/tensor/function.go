@@ -176,21 +176,35 @@ func (fn *Func[In, Out]) plan(in In) (*plan, error) {
 // symbols then.
 var recording sync.Mutex
 
-var errVariablesMade = errors.New("variables were made")
-
-// compile records f and compiles the recording.
-func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
-	recording.Lock()
-	defer recording.Unlock()
-	// A step that makes variables is recorded again with them in the list:
-	// layers build weights, then optimizers make slots for them.
+// settled runs f, which records the function, again for as long as that makes
+// variables: layers build weights in their first call, then optimizers make
+// slots for them. Only a recording that finds all of them in the list counts;
+// what an earlier one ran into, such as assigning a variable that it had just
+// made, does not.
+func (c *core) settled(f func() error) error {
 	for range 4 {
-		p, err := fn.recordOnce(in, o)
-		if !errors.Is(err, errVariablesMade) {
-			return p, err
+		before := len(c.variables())
+		err := func() (err error) {
+			defer Catch(&err)
+			return f()
+		}()
+		var e *Error
+		if len(c.variables()) == before || err != nil && !errors.As(err, &e) {
+			return err
 		}
 	}
-	return nil, &Error{Op: "Function", Err: fmt.Errorf("it makes new variables each time it is recorded; make them once, and keep them")}
+	return &Error{Op: "Function", Err: fmt.Errorf("it makes new variables each time it is recorded; make them once, and keep them")}
+}
+
+// compile records f and compiles the recording.
+func (fn *Func[In, Out]) compile(in In, o ir.Options) (p *plan, err error) {
+	recording.Lock()
+	defer recording.Unlock()
+	err = fn.core.settled(func() error {
+		p, err = fn.recordOnce(in, o)
+		return err
+	})
+	return p, err
 }
 
 func (fn *Func[In, Out]) recordOnce(in In, o ir.Options) (p *plan, err error) {
@@ -220,7 +234,7 @@ func (fn *Func[In, Out]) recordOnce(in In, o ir.Options) (p *plan, err error) {
 
 	now := fn.core.variables()
 	if len(now) > len(listed) {
-		return nil, errVariablesMade
+		return nil, nil // recorded again
 	}
 	for _, v := range tr.assigned {
 		if !slices.Contains(now, v) {
@@ -265,6 +279,14 @@ func (fn *Func[In, Out]) recordOnce(in In, o ir.Options) (p *plan, err error) {
 func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) {
 	recording.Lock()
 	defer recording.Unlock()
+	err = fn.core.settled(func() error {
+		out, err = fn.eagerOnce(ctx, in)
+		return err
+	})
+	return out, err
+}
+
+func (fn *Func[In, Out]) eagerOnce(ctx context.Context, in In) (out Out, err error) {
 	tr := &trace{eager: true}
 	listed := fn.core.variables()
 	defer func() {
@@ -293,6 +315,9 @@ func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) 
 		return out, err
 	}
 	now := fn.core.variables()
+	if len(now) > len(listed) {
+		return out, nil // run again
+	}
 	values := fn.out.tensors(nil, ptr(&out))
 	for _, v := range tr.assigned {
 		if !slices.Contains(now, v) {
