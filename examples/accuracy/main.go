@@ -1,0 +1,211 @@
+// Command accuracy trains the two reference models on MNIST under each policy
+// and prints the table of docs/benchmarks/accuracy.md: the guide's model
+// through Fit and through a loop of its own, whose weights must agree to the
+// bit, and a larger one with dropout.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
+	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
+	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+var (
+	data   = flag.String("data", "mnist", `data: "mnist" (downloaded once), a directory with the MNIST files, or "digits" (built in)`)
+	epochs = flag.Int("epochs", 10, "epochs of the larger model")
+	small  = flag.Bool("small", false, "only the guide's model")
+)
+
+var policies = []string{"float32", "mixed_bfloat16", "mixed_float16"}
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	train, test, err := load()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s\n\n", policy.EffectiveText())
+	fmt.Println("784-64-64-10, RMSprop, batch 8192, 5 epochs")
+	fmt.Println()
+	fmt.Println("| policy | test accuracy | test loss | Fit and custom loop give the same weights |")
+	fmt.Println("|---|---|---|---|")
+	for _, p := range policies {
+		if err := guide(ctx, p, train, test); err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+	}
+	if *small {
+		return nil
+	}
+	fmt.Printf("\n784-512-512-10, dropout 0.2, Adam, batch 128, %d epochs\n\n", *epochs)
+	fmt.Println("| policy | test accuracy | test loss | skipped steps | final loss scale | time |")
+	fmt.Println("|---|---|---|---|---|---|")
+	for _, p := range policies {
+		if err := larger(ctx, p, train, test); err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func load() (train, test *keras.Pipeline, err error) {
+	switch *data {
+	case "digits":
+		train, test = digits.Load()
+		return train, test, nil
+	case "mnist":
+		return mnist.Load("")
+	}
+	return mnist.Load(*data)
+}
+
+func guideModel() *keras.Model {
+	return keras.Sequential(
+		&layers.Dense{Units: 64, Activation: "relu"},
+		&layers.Dense{Units: 64, Activation: "relu"},
+		&layers.Dense{Units: 10},
+		&layers.Activation{Activation: "softmax", DType: "float32"},
+	)
+}
+
+func guide(ctx context.Context, name string, train, test *keras.Pipeline) error {
+	defer policy.SetGlobal(policy.SetGlobal(name))
+	const batch, epochs = 8192, 5
+	fitted := guideModel()
+	err := fitted.Compile(keras.CompileConfig{
+		Loss:    &losses.SparseCategoricalCrossentropy{},
+		Metrics: []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := fitted.Fit(ctx, train, keras.FitConfig{BatchSize: batch, Epochs: epochs, Verbose: keras.Silent}); err != nil {
+		return err
+	}
+	scores, err := fitted.Evaluate(ctx, test)
+	if err != nil {
+		return err
+	}
+	looped, err := loop(ctx, name, train.Shuffle(train.Len()).Batch(batch), epochs)
+	if err != nil {
+		return err
+	}
+	a, err := digest(fitted)
+	if err != nil {
+		return err
+	}
+	b, err := digest(looped)
+	if err != nil {
+		return err
+	}
+	same := fmt.Sprintf("yes, %x", a[:6])
+	if a != b {
+		same = fmt.Sprintf("NO: %x and %x", a[:6], b[:6])
+	}
+	fmt.Printf("| %s | %.2f %% | %.4f | %s |\n", name, 100*scores.Get("accuracy"), scores.Get("loss"), same)
+	return nil
+}
+
+// loop trains the guide's model without Fit.
+func loop(ctx context.Context, name string, train *keras.Pipeline, epochs int) (*keras.Model, error) {
+	model := guideModel()
+	loss := &losses.SparseCategoricalCrossentropy{}
+	inner := &optimizers.RMSprop{}
+	var step *tensor.Func[keras.Batch, *keras.Tensor]
+	if name == "mixed_float16" {
+		optimizer := &optimizers.LossScaleOptimizer{Inner: inner}
+		step = keras.Function(func(b keras.Batch) *keras.Tensor {
+			l := loss.Call(b.Y, model.Call(b.X, keras.Training))
+			scaled := optimizer.GetScaledLoss(l)
+			gradients := optimizer.GetUnscaledGradients(keras.Gradients(scaled, model.TrainableVariables()))
+			optimizer.ApplyGradients(gradients, model.TrainableVariables())
+			return l
+		}, model, optimizer)
+	} else {
+		step = keras.Function(func(b keras.Batch) *keras.Tensor {
+			l := loss.Call(b.Y, model.Call(b.X, keras.Training))
+			inner.ApplyGradients(keras.Gradients(l, model.TrainableVariables()), model.TrainableVariables())
+			return l
+		}, model, inner)
+	}
+	for range epochs {
+		if err := step.Each(ctx, train.Batches()); err != nil {
+			return nil, err
+		}
+	}
+	return model, nil
+}
+
+func larger(ctx context.Context, name string, train, test *keras.Pipeline) error {
+	defer policy.SetGlobal(policy.SetGlobal(name))
+	model := keras.Sequential(
+		&layers.Dense{Units: 512, Activation: "relu"},
+		&layers.Dropout{Rate: 0.2},
+		&layers.Dense{Units: 512, Activation: "relu"},
+		&layers.Dropout{Rate: 0.2},
+		&layers.Dense{Units: 10, Activation: "softmax"},
+	)
+	err := model.Compile(keras.CompileConfig{
+		Optimizer: &optimizers.Adam{},
+		Loss:      &losses.SparseCategoricalCrossentropy{},
+		Metrics:   []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
+	})
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: 128, Epochs: *epochs, Verbose: keras.Silent}); err != nil {
+		return err
+	}
+	took := time.Since(start).Round(time.Second)
+	scores, err := model.Evaluate(ctx, test)
+	if err != nil {
+		return err
+	}
+	step, err := model.StepResult()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("| %s | %.2f %% | %.4f | %d | %v | %v |\n", name, 100*scores.Get("accuracy"), scores.Get("loss"), step.SkippedSteps, step.LossScale, took)
+	return nil
+}
+
+// digest is the SHA-256 of all weights.
+func digest(m *keras.Model) (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	ws, err := m.GetWeights()
+	if err != nil {
+		return sum, err
+	}
+	for _, w := range ws {
+		b, err := w.Bytes()
+		if err != nil {
+			return sum, err
+		}
+		h.Write(b)
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
+}
