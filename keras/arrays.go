@@ -91,7 +91,7 @@ func (a *arrays) pick(columns []*Tensor) Batch {
 }
 
 // batches yields batches of up to size rows in the given order (nil: as they
-// lie). ring is how many batches the reader keeps at once.
+// lie). For ring see opener.
 func (a *arrays) batches(size int, drop bool, order []int32, ring int) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		full := make([]Batch, 0, ring)
@@ -102,10 +102,10 @@ func (a *arrays) batches(size int, drop bool, order []int32, ring int) iter.Seq2
 			}
 			var b Batch
 			var err error
-			if n == size && len(full) == ring {
+			if n == size && ring != forever && len(full) == ring {
 				b = full[k%ring]
 			} else {
-				if b, err = a.alloc(n); err == nil && n == size {
+				if b, err = a.alloc(n); err == nil && n == size && ring != forever {
 					full = append(full, b)
 				}
 			}

@@ -72,7 +72,7 @@ func classWeights(b Batch, byClass map[int]float64) (*Tensor, error) {
 	case b.Weight != nil:
 		return nil, fmt.Errorf("both ClassWeight and sample weights are given; use one")
 	case b.Y == nil || b.Y.IsTuple():
-		return nil, fmt.Errorf("ClassWeight wants one target, got %v", b.Y)
+		return nil, fmt.Errorf("ClassWeight wants one target, got %v", typeText(b.Y))
 	}
 	y := b.Y
 	if y.Rank() > 2 || y.Rank() == 0 {

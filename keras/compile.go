@@ -35,6 +35,7 @@ type CompileConfig struct {
 // training is what Compile adds to a model.
 type training struct {
 	config    CompileConfig
+	wrapped   *optimizers.LossScaleOptimizer // made around config.Optimizer, also by an earlier Compile
 	optimizer optimizers.Optimizer
 	scaler    *optimizers.LossScaleOptimizer // nil when losses are not scaled
 	outputs   []output                       // nil until prepared
@@ -59,8 +60,18 @@ type none struct{}
 // fresh optimizer state only if the optimizer is a new one.
 func (m *Model) Compile(c CompileConfig) error {
 	t := &training{config: c, optimizer: c.Optimizer, total: &metrics.Mean{Name: "loss"}}
-	if c.Loss == nil && len(c.Losses) == 0 {
+	switch {
+	case c.Loss == nil && len(c.Losses) == 0:
 		return m.errorf("Compile: no Loss given")
+	case c.Loss != nil && len(c.Losses) > 0:
+		return m.errorf("Compile: both Loss and Losses are given; use one")
+	case len(c.Metrics) > 0 && len(c.OutputMetrics) > 0:
+		return m.errorf("Compile: both Metrics and OutputMetrics are given; use one")
+	}
+	for _, list := range append(slices.Clone(c.OutputMetrics), c.Metrics) {
+		if slices.Contains(list, nil) {
+			return m.errorf("Compile: a metric is nil")
+		}
 	}
 	if t.optimizer == nil {
 		t.optimizer = &optimizers.RMSprop{}
@@ -73,6 +84,9 @@ func (m *Model) Compile(c CompileConfig) error {
 			return m.errorf("Compile: the LossScaleOptimizer has no Inner optimizer")
 		}
 		t.scaler = s
+	}
+	if old := m.training; old != nil && old.config.Optimizer != nil && old.config.Optimizer == c.Optimizer {
+		t.wrapped = old.wrapped
 	}
 	m.training = t
 	if m.built {
@@ -93,15 +107,34 @@ func (m *Model) Optimizer() optimizers.Optimizer {
 	return m.training.optimizer
 }
 
-// compiled makes sure that the model can be trained on data like x.
-func (m *Model) compiled(x *Tensor) error {
-	if m.training == nil {
+// ready makes sure that the model can be trained on batches like b.
+func (m *Model) ready(b Batch) error {
+	switch {
+	case m.training == nil:
 		return m.errorf("it is not compiled; call Compile before Fit, Evaluate or TrainOnBatch")
+	case b.X == nil:
+		return m.errorf("the batch has no X")
+	case b.Y == nil:
+		return m.errorf("the batch has no Y")
 	}
-	if err := m.buildFor(x); err != nil {
+	if err := m.buildFor(b.X); err != nil {
 		return err
 	}
-	return m.prepare()
+	if err := m.prepare(); err != nil {
+		return err
+	}
+	// Here, because programs are found by the types of the tensors in a batch
+	// alone, not by what they are for.
+	n := len(m.training.outputs)
+	switch {
+	case b.X.Len() != m.in.Len():
+		return m.errorf("the batch has %d inputs, want %d", b.X.Len(), m.in.Len())
+	case b.Y.Len() != n:
+		return m.errorf("the batch has %d targets, want %d, one for each output", b.Y.Len(), n)
+	case b.Weight != nil && b.Weight.Len() != 1 && b.Weight.Len() != n:
+		return m.errorf("the batch has %d sample weights, want 1 or %d, one for each output", b.Weight.Len(), n)
+	}
+	return nil
 }
 
 // prepare settles what depends on the built layers: whether to scale, and
@@ -130,9 +163,12 @@ func (m *Model) prepare() error {
 	if weights == nil {
 		weights = slices.Repeat([]float64{1}, len(names))
 	}
-	for what, n := range map[string]int{"Losses": len(ls), "LossWeights": len(weights), "OutputMetrics": len(lists)} {
-		if n != len(names) {
-			return m.errorf("Compile: %d %s given, it has %d outputs %q", n, what, len(names), names)
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"Losses", len(ls)}, {"LossWeights", len(weights)}, {"OutputMetrics", len(lists)}} {
+		if f.n != len(names) {
+			return m.errorf("Compile: %d %s given, it has %d outputs %q", f.n, f.name, len(names), names)
 		}
 	}
 	outs := make([]output, len(names))
@@ -143,8 +179,10 @@ func (m *Model) prepare() error {
 		}
 	}
 	if t.scaler == nil && m.computesIn(dtype.Float16) && (t.config.AutoScaleLoss == nil || *t.config.AutoScaleLoss) {
-		t.scaler = &optimizers.LossScaleOptimizer{Inner: t.optimizer}
-		t.optimizer = t.scaler
+		if t.wrapped == nil {
+			t.wrapped = &optimizers.LossScaleOptimizer{Inner: t.optimizer}
+		}
+		t.scaler, t.optimizer = t.wrapped, t.wrapped
 	}
 	t.outputs = outs
 	t.train = Function(m.trainStep, m, t.optimizer, t)
@@ -175,12 +213,12 @@ func (t *training) eachMetric(f func(name string, m metrics.Accumulator)) {
 	}
 }
 
-// trainStep is one step of training: what a custom loop would write.
-func (m *Model) trainStep(b Batch) none {
-	t := m.training
+// judge computes the model and its loss: that of the outputs, the losses that
+// layers add, and the penalties of trainable weights.
+func (m *Model) judge(p layers.Pass, b Batch) (predictions, loss *Tensor) {
 	var added []*Tensor
-	predictions := m.call(layers.Pass{Training: true}.Collect(&added), b.X, true)
-	loss := t.loss(b, predictions)
+	predictions = m.call(p.Collect(&added), b.X, true)
+	loss = m.training.loss(b, predictions)
 	for _, w := range m.Weights() {
 		if p := w.Regularization(); p != nil && w.Trainable() {
 			added = append(added, p)
@@ -189,11 +227,21 @@ func (m *Model) trainStep(b Batch) none {
 	for _, l := range added {
 		loss = loss.Add(l.Cast(loss.DType()))
 	}
+	return predictions, loss
+}
+
+// trainStep is one step of training: what a custom loop would write.
+func (m *Model) trainStep(b Batch) none {
+	t := m.training
+	predictions, loss := m.judge(layers.Pass{Training: true}, b)
 	scaled := loss
 	if t.scaler != nil {
 		scaled = t.scaler.GetScaledLoss(loss)
 	}
 	vars := m.TrainableVariables()
+	if len(vars) == 0 {
+		panic(&tensor.Error{Err: m.errorf("it has no trainable weights; unfreeze a layer with SetTrainable and Compile again")})
+	}
 	gradients := Gradients(scaled, vars)
 	if t.scaler != nil {
 		gradients = t.scaler.GetUnscaledGradients(gradients)
@@ -205,15 +253,8 @@ func (m *Model) trainStep(b Batch) none {
 
 // testStep judges one batch and changes nothing but the totals.
 func (m *Model) testStep(b Batch) none {
-	t := m.training
-	predictions := m.call(layers.Pass{}, b.X, true)
-	loss := t.loss(b, predictions)
-	for _, w := range m.Weights() {
-		if p := w.Regularization(); p != nil && w.Trainable() {
-			loss = loss.Add(p.Cast(loss.DType()))
-		}
-	}
-	t.track(b, predictions, loss)
+	predictions, loss := m.judge(layers.Pass{}, b)
+	m.training.track(b, predictions, loss)
 	return none{}
 }
 
@@ -227,6 +268,9 @@ func (t *training) loss(b Batch, predictions *Tensor) *Tensor {
 			continue
 		}
 		l := callLoss(o.loss, ys[i], ps[i], ws[i])
+		if l.Rank() != 0 {
+			tensor.Fail("loss", "%T returns %v, want a scalar; use a Reduction other than none", o.loss, l.Type())
+		}
 		if o.mean != nil {
 			o.mean.AddWeighted(l, tensor.Scalar(l.DType(), float64(ps[i].Dim(0))))
 		}
@@ -240,7 +284,7 @@ func (t *training) loss(b Batch, predictions *Tensor) *Tensor {
 		}
 	}
 	if sum == nil {
-		tensor.Fail("loss", "every output has a nil loss")
+		tensor.Fail("Compile", "every output has a nil loss")
 	}
 	return sum
 }
@@ -268,30 +312,16 @@ func (t *training) track(b Batch, predictions, loss *Tensor) {
 	}
 }
 
-// judged pairs targets, predictions and sample weights by output.
+// judged pairs targets, predictions and sample weights by output; see ready.
 func (t *training) judged(b Batch, predictions *Tensor) (ys, ps, ws []*Tensor) {
 	n := len(t.outputs)
-	ps = predictions.Parts()
-	if b.Y == nil {
-		tensor.Fail("Fit", "the batch has no Y")
-	}
-	if b.Y.Len() != n {
-		tensor.Fail("Fit", "the batch has %d targets, the model %d outputs", b.Y.Len(), n)
-	}
 	ws = make([]*Tensor, n)
 	if b.Weight != nil {
 		for i := range ws {
-			switch b.Weight.Len() {
-			case 1:
-				ws[i] = b.Weight.Parts()[0]
-			case n:
-				ws[i] = b.Weight.Parts()[i]
-			default:
-				tensor.Fail("Fit", "the batch has %d sample weights, the model %d outputs", b.Weight.Len(), n)
-			}
+			ws[i] = b.Weight.Parts()[min(i, b.Weight.Len()-1)]
 		}
 	}
-	return b.Y.Parts(), ps, ws
+	return b.Y.Parts(), predictions.Parts(), ws
 }
 
 // reset starts the totals again.
@@ -330,10 +360,7 @@ func (m *Model) TestOnBatch(ctx context.Context, b Batch) (Logs, error) {
 }
 
 func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) {
-	if b.X == nil {
-		return nil, m.errorf("the batch has no X")
-	}
-	if err := m.compiled(b.X); err != nil {
+	if err := m.ready(b); err != nil {
 		return nil, err
 	}
 	t := m.training
@@ -363,7 +390,7 @@ func (m *Model) StepResult() (optimizers.StepResult, error) {
 // one runs.
 type MemoryPlan struct {
 	Weights    int // of the model
-	Slots      int // of the optimizer and its loss scale
+	Slots      int // of the optimizer and its loss scale, the totals of loss and metrics, and constants
 	Activation int // working memory: activations, gradients, workspace
 	Batch      int // the batch itself
 	Peak       int // all together
@@ -380,7 +407,7 @@ func (p MemoryPlan) String() string {
 // need. Nothing is run; the model must be compiled.
 func (m *Model) PlanMemory(b Batch) (MemoryPlan, error) {
 	var p MemoryPlan
-	if err := m.compiled(b.X); err != nil {
+	if err := m.ready(b); err != nil {
 		return p, err
 	}
 	need, err := m.training.train.MemoryOf(b)

@@ -27,12 +27,26 @@ type Dataset interface {
 // leaves the old one as it was.
 type Pipeline struct {
 	n       int // elements of an epoch: samples, or batches once batched; -1: unknown
-	rows    int // samples of an epoch, -1: unknown
 	batched bool
 	arrays  *arrays // samples in memory, not batched yet
 	shuffle *shuffle
-	open    func(epoch, ring int) iter.Seq2[Batch, error]
+	open    opener
 	epoch   *atomic.Int64 // how often Batches was called
+}
+
+// opener opens an epoch. ring is how many elements the reader holds at once,
+// the newest ones: older ones may be overwritten. forever means that the
+// reader holds elements in no order, so that none may be.
+type opener func(epoch, ring int) iter.Seq2[Batch, error]
+
+const forever = 0
+
+// more is ring for a reader that holds n more elements on the way.
+func more(ring, n int) int {
+	if ring == forever {
+		return forever
+	}
+	return ring + n
 }
 
 // shuffle is a pending Shuffle of samples in memory.
@@ -47,14 +61,15 @@ type shuffle struct {
 // the numbers of samples differ.
 func FromTensors(x, y, weight *Tensor) *Pipeline {
 	a := newArrays(x, y, weight)
-	return &Pipeline{n: a.n, rows: a.n, arrays: a, epoch: new(atomic.Int64)}
+	return &Pipeline{n: a.n, arrays: a, epoch: new(atomic.Int64)}
 }
 
 // FromGenerator returns the dataset of what open yields, opened anew for each
 // epoch. batched says whether it yields batches or single samples, which have
-// no batch axis and need Batch.
+// no batch axis and need Batch. It must not overwrite what it has yielded:
+// Batch, Shuffle and Prefetch hold several elements at once.
 func FromGenerator(open func() iter.Seq2[Batch, error], batched bool) *Pipeline {
-	return &Pipeline{n: -1, rows: -1, batched: batched, epoch: new(atomic.Int64),
+	return &Pipeline{n: -1, batched: batched, epoch: new(atomic.Int64),
 		open: func(int, int) iter.Seq2[Batch, error] { return open() }}
 }
 
@@ -76,7 +91,7 @@ func (p *Pipeline) Shuffle(buffer int, seed ...uint64) *Pipeline {
 	}
 	inner := p.elements()
 	q.open = func(epoch, ring int) iter.Seq2[Batch, error] {
-		return shuffled(inner(epoch, ring+s.buffer), s, epoch)
+		return shuffled(inner(epoch, forever), s, epoch)
 	}
 	return q
 }
@@ -95,20 +110,21 @@ func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 		q.n = (p.n + n - 1) / max(n, 1)
 		if drop {
 			q.n = p.n / max(n, 1)
-			q.rows = q.n * n
 		}
 	}
 	switch {
 	case n < 1:
+		q.n = -1
 		q.open = failing(fmt.Errorf("Batch: size is %d, want a positive number", n))
 	case p.batched:
+		q.n = -1
 		q.open = failing(errors.New("Batch: the dataset is batched already"))
 	case p.arrays != nil:
 		a, s := p.arrays, p.shuffle
 		q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return a.batches(n, drop, s.order(a.n, epoch), ring) }
 	default:
 		inner := p.elements()
-		q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return stacked(inner(epoch, ring+n), n, drop) }
+		q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return stacked(inner(epoch, more(ring, n)), n, drop) }
 	}
 	return q
 }
@@ -138,7 +154,7 @@ func (p *Pipeline) Prefetch(n int) *Pipeline {
 	q := p.derive()
 	inner := p.elements()
 	n = max(n, 1)
-	q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return ahead(inner(epoch, ring+n+1), n) }
+	q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return ahead(inner(epoch, more(ring, n+1)), n) }
 	return q
 }
 
@@ -153,12 +169,12 @@ func (p *Pipeline) Batches() iter.Seq2[Batch, error] {
 func (p *Pipeline) at(epoch int) iter.Seq2[Batch, error] { return p.elements()(epoch, 1) }
 
 func (p *Pipeline) derive() *Pipeline {
-	return &Pipeline{n: p.n, rows: p.rows, batched: p.batched, epoch: new(atomic.Int64)}
+	return &Pipeline{n: p.n, batched: p.batched, epoch: new(atomic.Int64)}
 }
 
 // elements opens the dataset as it stands: samples in memory one by one when
 // nothing has batched them.
-func (p *Pipeline) elements() func(epoch, ring int) iter.Seq2[Batch, error] {
+func (p *Pipeline) elements() opener {
 	if p.open != nil {
 		return p.open
 	}
@@ -166,7 +182,7 @@ func (p *Pipeline) elements() func(epoch, ring int) iter.Seq2[Batch, error] {
 	return func(epoch, ring int) iter.Seq2[Batch, error] { return a.samples(s.order(a.n, epoch)) }
 }
 
-func failing(err error) func(int, int) iter.Seq2[Batch, error] {
+func failing(err error) opener {
 	return func(int, int) iter.Seq2[Batch, error] {
 		return func(yield func(Batch, error) bool) { yield(Batch{}, err) }
 	}
@@ -328,7 +344,7 @@ func stack(group []Batch) (b Batch, err error) {
 			for k, g := range group {
 				u := get(g)
 				if u == nil || u.Len() != len(parts) || !u.Parts()[i].Type().Equal(t) {
-					tensor.Fail("Batch", "sample %d of the batch is %v, the first is %v", k, u, first)
+					tensor.Fail("Batch", "sample %d of the batch is %v, the first is %v", k, typeText(u), typeText(first))
 				}
 				bytes, err := u.Parts()[i].Bytes()
 				if err != nil {
@@ -361,7 +377,7 @@ func (p *Pipeline) split(share float64) (train, validation *Pipeline, err error)
 		return nil, nil, fmt.Errorf("ValidationSplit %v of %d samples leaves one side empty", share, p.n)
 	}
 	a, b := p.arrays.cut(0, at), p.arrays.cut(at, p.n)
-	train = &Pipeline{n: a.n, rows: a.n, arrays: a, shuffle: p.shuffle, epoch: new(atomic.Int64)}
-	validation = &Pipeline{n: b.n, rows: b.n, arrays: b, epoch: new(atomic.Int64)}
+	train = &Pipeline{n: a.n, arrays: a, shuffle: p.shuffle, epoch: new(atomic.Int64)}
+	validation = &Pipeline{n: b.n, arrays: b, epoch: new(atomic.Int64)}
 	return train, validation, nil
 }

@@ -303,4 +303,3 @@ func TestErrors(t *testing.T) {
 // elsewhere lists entries whose messages need a failing disk or server; the
 // tests of keras/datasets/mnist compare them.
 var elsewhere = map[string]bool{"Wrong checksum": true, "Full disk": true}
-

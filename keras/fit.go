@@ -5,13 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"iter"
 	"os"
-	"slices"
 	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -72,6 +69,7 @@ func (c FitConfig) check() error {
 		got  any
 		want string
 	}{
+		{"Verbose", c.Verbose < Auto || c.Verbose > Lines, int(c.Verbose), "Auto, Silent, Bar or Lines"},
 		{"BatchSize", c.BatchSize < 1, c.BatchSize, "a positive number"},
 		{"Epochs", c.Epochs < 0, c.Epochs, "a positive number"},
 		{"InitialEpoch", c.InitialEpoch < 0, c.InitialEpoch, "0 or more"},
@@ -88,34 +86,6 @@ func (c FitConfig) check() error {
 		return fmt.Errorf("Fit: both ValidationSplit and ValidationData are given; use one")
 	}
 	return nil
-}
-
-// source opens the epochs of a dataset for training.
-type epochs struct {
-	open  func(epoch int) iter.Seq2[Batch, error]
-	steps int // of an epoch, -1: unknown
-}
-
-// batchedSource makes batches of a dataset where it has none, with the
-// shuffling that Fit's arguments ask for.
-func batchedSource(d Dataset, c FitConfig, shuffle bool) (epochs, error) {
-	p, ok := d.(*Pipeline)
-	if !ok {
-		return epochs{open: func(int) iter.Seq2[Batch, error] { return d.Batches() }, steps: -1}, nil
-	}
-	if p.n == 0 {
-		return epochs{}, fmt.Errorf("the dataset is empty")
-	}
-	if !p.batched {
-		if shuffle && p.arrays != nil && p.shuffle == nil {
-			p = p.Shuffle(p.n, c.Seed)
-		}
-		p = p.Batch(c.BatchSize)
-		if p.n != 1 {
-			p = p.Prefetch(1)
-		}
-	}
-	return epochs{open: p.at, steps: p.n}, nil
 }
 
 // Fit trains the model (Keras: Model.fit). Samples in memory are batched and
@@ -194,7 +164,7 @@ func (f *fitting) fit(ctx context.Context) error {
 		return err
 	}
 	// With StepsPerEpoch the reader keeps its place from epoch to epoch.
-	stream := newStream(f.source, f.c.InitialEpoch)
+	stream := newStream(f.source, f.c.InitialEpoch, f.c.StepsPerEpoch)
 	defer stream.close()
 	for epoch := f.c.InitialEpoch; epoch < f.c.Epochs && !f.run.Stop; epoch++ {
 		if err := f.epoch(ctx, epoch, stream); err != nil {
@@ -222,24 +192,24 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.EpochBegin }); err != nil {
 		return err
 	}
+	if r.Stop {
+		return nil
+	}
 	if f.c.StepsPerEpoch == 0 {
 		stream.restart(epoch)
 	}
 	for !r.Stop && (f.c.StepsPerEpoch == 0 || r.Step < f.c.StepsPerEpoch) {
 		b, ok, err := stream.next(f.c.StepsPerEpoch > 0)
 		if err != nil {
-			return err
+			return fmt.Errorf("Fit: batch %d of epoch %d: %w", r.Step+1, epoch+1, err)
 		}
 		if !ok {
 			break
 		}
-		if b.X == nil {
-			return f.m.errorf("Fit: batch %d has no X", r.Step)
+		if err := f.m.ready(b); err != nil {
+			return err
 		}
 		if r.Step == 0 {
-			if err := f.m.compiled(b.X); err != nil {
-				return err
-			}
 			f.announce()
 			f.progress.epoch(epoch+1, f.c.Epochs)
 			if err := t.reset(); err != nil {
@@ -252,6 +222,9 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	}
 	if r.Step == 0 {
 		return fmt.Errorf("Fit: the dataset is empty in epoch %d", epoch+1)
+	}
+	if r.Steps < 0 && !r.Stop {
+		r.Steps = r.Step
 	}
 	return f.finish(ctx, epoch)
 }
@@ -288,6 +261,10 @@ func (f *fitting) step(ctx context.Context, b Batch) error {
 
 // giveUp explains why steps are skipped although the scale cannot fall.
 func (f *fitting) giveUp(ctx context.Context, b Batch, skips int64, scale float64) error {
+	// The totals have taken in losses that are not finite: not what is sought.
+	if err := f.m.training.reset(); err != nil {
+		return err
+	}
 	first, err := f.m.training.train.FirstNonFinite(ctx, b)
 	switch {
 	case err != nil:
@@ -295,7 +272,32 @@ func (f *fitting) giveUp(ctx context.Context, b Batch, skips int64, scale float6
 	case first == nil:
 		return fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v", skips, scale)
 	}
-	return fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v: %w", skips, scale, first)
+	return fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v: %w", skips, scale, inBatch(first, b))
+}
+
+// inBatch calls an argument of a step what it is called in the batch.
+func inBatch(n *tensor.NonFinite, b Batch) *tensor.NonFinite {
+	var i int
+	if _, err := fmt.Sscanf(n.Path, "argument %d", &i); err != nil || !n.Given {
+		return n
+	}
+	for _, part := range []struct {
+		name string
+		t    *Tensor
+	}{{"X", b.X}, {"Y", b.Y}, {"Weight", b.Weight}} {
+		switch {
+		case part.t == nil:
+		case i >= part.t.Len():
+			i -= part.t.Len()
+		case part.t.IsTuple():
+			n.Path = fmt.Sprintf("%s[%d] of the batch", part.name, i)
+			return n
+		default:
+			n.Path = part.name + " of the batch"
+			return n
+		}
+	}
+	return n
 }
 
 func (f *fitting) finish(ctx context.Context, epoch int) error {
@@ -306,7 +308,7 @@ func (f *fitting) finish(ctx context.Context, epoch int) error {
 	}
 	var validated Logs
 	if f.validation != nil && (epoch+1)%f.c.ValidationFreq == 0 {
-		if validated, err = f.m.evaluate(ctx, *f.validation, f.c.ValidationSteps, nil); err != nil {
+		if validated, err = f.m.evaluate(ctx, *f.validation, f.c.ValidationSteps); err != nil {
 			return err
 		}
 		for i := range validated {
@@ -352,157 +354,4 @@ func (f *fitting) show(logs, validated Logs) []logItem {
 
 func (v Verbosity) mode() int {
 	return [...]int{Auto: progressAuto, Silent: progressSilent, Bar: progressBar, Lines: progressLine}[v]
-}
-
-// stream reads batches from one epoch after the other.
-type stream struct {
-	source epochs
-	epoch  int
-	pull   func() (Batch, error, bool)
-	stop   func()
-}
-
-func newStream(s epochs, epoch int) *stream { return &stream{source: s, epoch: epoch} }
-
-func (s *stream) close() {
-	if s.stop != nil {
-		s.stop()
-	}
-	s.pull, s.stop = nil, nil
-}
-
-// restart opens an epoch from its beginning.
-func (s *stream) restart(epoch int) {
-	s.close()
-	s.epoch = epoch
-	s.pull, s.stop = iter.Pull2(s.source.open(epoch))
-}
-
-// next returns the next batch; with wrap, that of the next epoch after the
-// last one.
-func (s *stream) next(wrap bool) (b Batch, ok bool, err error) {
-	for attempt := range 2 {
-		if s.pull == nil {
-			s.restart(s.epoch)
-		}
-		if b, err, ok = s.pull(); ok || !wrap || attempt == 1 {
-			return b, ok, err
-		}
-		s.restart(s.epoch + 1)
-	}
-	return b, false, nil
-}
-
-// Evaluate judges the model on a dataset (Keras: Model.evaluate) and returns
-// the loss and the metrics. Samples in memory are taken 1024 at a time.
-func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) {
-	defer tensor.Catch(&err)
-	if m.training == nil {
-		return nil, m.errorf("it is not compiled; call Compile before Evaluate")
-	}
-	if d == nil {
-		return nil, fmt.Errorf("Evaluate: no dataset given")
-	}
-	source, err := batchedSource(d, FitConfig{BatchSize: 1024}, false)
-	if err != nil {
-		return nil, fmt.Errorf("Evaluate: %w", err)
-	}
-	return m.evaluate(ctx, source, 0, nil)
-}
-
-func (m *Model) evaluate(ctx context.Context, source epochs, steps int, each func(done int)) (Logs, error) {
-	n := 0
-	for b, err := range source.open(0) {
-		if err != nil {
-			return nil, err
-		}
-		if b.X == nil {
-			return nil, m.errorf("Evaluate: batch %d has no X", n)
-		}
-		if n == 0 {
-			if err := m.compiled(b.X); err != nil {
-				return nil, err
-			}
-			if err := m.training.reset(); err != nil {
-				return nil, err
-			}
-		}
-		if err := m.training.test.Run(ctx, b); err != nil {
-			return nil, err
-		}
-		if n++; each != nil {
-			each(n)
-		}
-		if n == steps {
-			break
-		}
-	}
-	if n == 0 {
-		return nil, fmt.Errorf("Evaluate: the dataset is empty")
-	}
-	return m.training.read(nil)
-}
-
-// predictRows is how many samples Predict takes at a time.
-const predictRows = 1024
-
-// Predict computes the model on x, for inference (Keras: Model.predict). More
-// than 1024 samples are taken in parts. Where steady calls should allocate
-// nothing, hand the result back with Tensor.Release.
-func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
-	defer tensor.Catch(&err)
-	if x == nil {
-		return nil, m.errorf("Predict: no input given")
-	}
-	if err := x.Err(); err != nil {
-		return nil, err
-	}
-	if err := m.buildFor(x); err != nil {
-		return nil, err
-	}
-	if m.prediction == nil {
-		m.prediction = Function(func(x *Tensor) *Tensor { return m.call(layers.Pass{}, x, true) }, m)
-	}
-	n := -1
-	for _, t := range x.Parts() {
-		if t.Rank() == 0 {
-			return nil, m.errorf("Predict: the input is the scalar %v; axis 0 counts samples", t.Type())
-		}
-		n = max(n, t.Dim(0))
-	}
-	if n <= predictRows {
-		return m.prediction.Call(ctx, x)
-	}
-	return m.predictParts(ctx, x)
-}
-
-func (m *Model) predictParts(ctx context.Context, x *Tensor) (*Tensor, error) {
-	var parts [][]*Tensor
-	tuple := false
-	for b, err := range FromTensors(x, nil, nil).Batch(predictRows).Batches() {
-		if err != nil {
-			return nil, err
-		}
-		y, err := m.prediction.Call(ctx, b.X)
-		if err != nil {
-			return nil, err
-		}
-		tuple = y.IsTuple()
-		parts = append(parts, y.Parts())
-	}
-	out := make([]*Tensor, len(parts[0]))
-	for i := range out {
-		var column []*Tensor
-		for _, p := range parts {
-			column = append(column, p[i])
-		}
-		out[i] = tensor.Concat(0, column...)
-	}
-	if err := tensor.Eval(ctx, out...); err != nil {
-		return nil, err
-	}
-	if !tuple {
-		return out[0], nil
-	}
-	return tensor.Tuple(slices.Clone(out)...), nil
 }

@@ -2,7 +2,10 @@ package keras
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -20,7 +23,7 @@ func InputOf(dt DType, shape ...int) *Tensor {
 		}
 	}
 	t := tensor.Placeholder(dt, append([]int{tensor.Unknown}, shape...)...)
-	t.SetOrigin(&origin{names: &names{}})
+	t.SetOrigin(&origin{names: newNames()})
 	return t
 }
 
@@ -40,12 +43,18 @@ type node struct {
 }
 
 // names numbers the layers of the models that share inputs, as Keras does:
-// dense, dense_1, …. Inputs that meet in one layer share their names from then
-// on.
+// dense, dense_1, …. Inputs that meet, in a layer or in NewModel, share their
+// names from then on; numbered layers of the later one get new numbers where
+// both had them.
 type names struct {
-	joined *names // set when this was merged into another
-	used   map[string]bool
-	counts map[string]int
+	joined   *names // set when this was merged into another
+	layers   map[string]layers.Layer
+	numbered map[string]bool // names that were not given by the user
+	counts   map[string]int
+}
+
+func newNames() *names {
+	return &names{layers: map[string]layers.Layer{}, numbered: map[string]bool{}, counts: map[string]int{}}
 }
 
 func (n *names) root() *names {
@@ -61,52 +70,71 @@ func (n *names) join(m *names) *names {
 	if a == b {
 		return a
 	}
-	for name := range b.used {
-		a.use(name)
-	}
-	for class, c := range b.counts {
-		a.count(class, c)
-	}
 	b.joined = a
+	for class, c := range b.counts {
+		a.counts[class] = max(a.counts[class], c)
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.layers)) {
+		l, other := b.layers[name], a.layers[name]
+		switch {
+		case other == nil || other == l:
+			a.set(name, l, b.numbered[name])
+		case b.numbered[name]:
+			a.renumber(l)
+		case a.numbered[name]:
+			a.set(name, l, false)
+			a.renumber(other)
+		}
+	}
 	return a
 }
 
-func (n *names) use(name string) {
-	if n.used == nil {
-		n.used = map[string]bool{}
+func (n *names) set(name string, l layers.Layer, numbered bool) {
+	n.layers[name] = l
+	if numbered {
+		n.numbered[name] = true
+	} else {
+		delete(n.numbered, name)
 	}
-	n.used[name] = true
 }
 
-func (n *names) count(class string, at int) {
-	if n.counts == nil {
-		n.counts = map[string]int{}
+// next is the next free name of a class.
+func (n *names) next(class string) string {
+	for {
+		name := class
+		if k := n.counts[class]; k > 0 {
+			name += "_" + strconv.Itoa(k)
+		}
+		n.counts[class]++
+		if n.layers[name] == nil {
+			return name
+		}
 	}
-	n.counts[class] = max(n.counts[class], at)
+}
+
+func (n *names) renumber(l layers.Layer) {
+	b := layers.BaseOf(l)
+	name := n.next(snakeClass(l))
+	n.set(name, l, true)
+	layers.SetName(l, strings.TrimSuffix(b.Path(), b.LayerName()), name)
 }
 
 // give names a layer that has no name yet.
 func (n *names) give(prefix string, l layers.Layer) {
-	b := layers.BaseOf(l)
-	if b.LayerName() != "" {
-		n.use(b.LayerName())
+	name := layers.BaseOf(l).LayerName()
+	if name != "" {
+		if n.layers[name] == nil {
+			n.set(name, l, false)
+		}
 		return
 	}
-	name := l.Config().Name
+	name = l.Config().Name
 	if name == "" {
-		class := layers.SnakeClass(l)
-		for {
-			name = class
-			if k := n.counts[class]; k > 0 {
-				name += "_" + strconv.Itoa(k)
-			}
-			n.count(class, n.counts[class]+1)
-			if !n.used[name] {
-				break
-			}
-		}
+		name = n.next(snakeClass(l))
+		n.set(name, l, true)
+	} else if n.layers[name] == nil {
+		n.set(name, l, false)
 	}
-	n.use(name)
 	layers.SetName(l, prefix, name)
 }
 
@@ -153,7 +181,7 @@ func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
 		}
 	}
 	if shared == nil {
-		shared = &names{}
+		shared = newNames()
 	}
 	shared.give(prefix, l)
 	var out *Tensor
@@ -200,10 +228,13 @@ func NewModel(in, out *Tensor) (*Model, error) {
 func (m *Model) wire(in, out *Tensor) error {
 	m.in, m.out = in, out
 	known := map[*Tensor]bool{}
+	first, _ := in.Parts()[0].Origin().(*origin)
 	for i, t := range in.Parts() {
-		if o, ok := t.Origin().(*origin); !ok || o.node != nil {
-			return fmt.Errorf("NewModel: input %d is not an Input", i)
+		o, ok := t.Origin().(*origin)
+		if !ok || o.node != nil {
+			return m.errorf("input %d, %v, is not an Input", i, t.Type())
 		}
+		first.names.join(o.names)
 		known[t] = true
 	}
 	done := map[*node]bool{}
@@ -214,7 +245,7 @@ func (m *Model) wire(in, out *Tensor) error {
 		}
 		o, ok := t.Origin().(*origin)
 		if !ok || o.node == nil {
-			return fmt.Errorf("NewModel: an output depends on an Input of type %v that is not among the model's inputs", t.Type())
+			return m.errorf("an output depends on an Input of type %v that is not among the model's inputs", t.Type())
 		}
 		if done[o.node] {
 			return nil
@@ -228,7 +259,10 @@ func (m *Model) wire(in, out *Tensor) error {
 		m.nodes = append(m.nodes, o.node)
 		return nil
 	}
-	for _, t := range out.Parts() {
+	for i, t := range out.Parts() {
+		if _, ok := t.Origin().(*origin); !ok {
+			return m.errorf("output %d, %v, does not come from an Input; make it with Apply", i, t.Type())
+		}
 		if err := visit(t); err != nil {
 			return err
 		}
@@ -239,7 +273,7 @@ func (m *Model) wire(in, out *Tensor) error {
 		switch other, taken := byName[name]; {
 		case taken && other == n.layer:
 		case taken:
-			return fmt.Errorf("NewModel: two layers are named %q; names in a model are unique", name)
+			return m.errorf("two layers are named %q; names in a model are unique", name)
 		default:
 			byName[name] = n.layer
 			m.layers = append(m.layers, n.layer)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -15,6 +16,7 @@ import (
 // Sequential. Its methods are for one goroutine at a time.
 type Model struct {
 	name    string
+	named   bool    // by Named
 	in, out *Tensor // symbolic
 	nodes   []*node // in an order in which they can run
 	layers  []layers.Layer
@@ -48,7 +50,7 @@ func (m *Model) Add(l layers.Layer) error {
 // Named gives the model a name, for Summary and as part of the paths of its
 // layers when it is nested. It returns m.
 func (m *Model) Named(name string) *Model {
-	m.name = name
+	m.name, m.named = name, true
 	return m
 }
 
@@ -68,8 +70,9 @@ func (m *Model) errorf(format string, args ...any) error {
 	return fmt.Errorf("model "+m.name+": "+format, args...)
 }
 
-// Build builds a Sequential model for samples of the given shape, without the
-// batch axis.
+// Build builds a Sequential model for float32 samples of the given shape,
+// without the batch axis. Without it the model is built for the first data it
+// sees: float32 for floats and uint8, the type itself for other integers.
 func (m *Model) Build(shape ...int) error { return m.build(Input(shape...)) }
 
 func (m *Model) build(in *Tensor) error {
@@ -113,13 +116,16 @@ func (m *Model) buildFor(x *Tensor) error {
 	if m.built {
 		return nil
 	}
+	if x.Err() != nil {
+		return x.Err()
+	}
 	ins := make([]*Tensor, x.Len())
 	for i, t := range x.Parts() {
 		if t.Rank() == 0 {
 			return m.errorf("the input is the scalar %v; axis 0 counts samples", t.Type())
 		}
 		dt := t.DType()
-		if dt.IsFloat() {
+		if dt.IsFloat() || dt == dtype.Uint8 { // indices are int32 or int64, images uint8
 			dt = dtype.Float32
 		}
 		ins[i] = InputOf(dt, t.Shape()[1:]...)
@@ -240,10 +246,18 @@ func (m *Model) GetLayer(name string) (layers.Layer, error) {
 	return nil, m.errorf("GetLayer: no layer %q; have %q", name, have)
 }
 
-func collect[T any](m *Model, f func(*layers.Base) []T) []T {
+// collect lists what f finds in the layers, once each: a layer may also be
+// part of a nested model.
+func collect[T comparable](m *Model, f func(*layers.Base) []T) []T {
 	var all []T
+	seen := map[T]bool{}
 	for _, l := range m.Layers() {
-		all = append(all, f(layers.BaseOf(l))...)
+		for _, x := range f(layers.BaseOf(l)) {
+			if !seen[x] {
+				seen[x] = true
+				all = append(all, x)
+			}
+		}
 	}
 	return all
 }
@@ -316,8 +330,8 @@ func (m *Model) SetWeights(values []*Tensor) error {
 	data := make([][]byte, len(ws))
 	for i, w := range ws {
 		v := values[i]
-		if v == nil || !v.Shape().Equal(w.Shape()) {
-			return m.errorf("SetWeights: weight %s is %v, got %v", w.Name(), w.Type(), v)
+		if v == nil || v.IsTuple() || !v.Shape().Equal(w.Shape()) {
+			return m.errorf("SetWeights: weight %s is %v, got %v", w.Name(), w.Type(), typeText(v))
 		}
 		var err error
 		if data[i], err = v.Cast(w.DType()).Bytes(); err != nil {
@@ -375,6 +389,21 @@ func (m *Model) OutputTypes() []op.Type {
 		}
 	}
 	return ts
+}
+
+// typeText describes a tensor in messages: its type without its elements.
+func typeText(t *Tensor) string {
+	switch {
+	case t == nil:
+		return "nothing"
+	case !t.IsTuple():
+		return t.Type().String()
+	}
+	parts := make([]string, t.Len())
+	for i, p := range t.Parts() {
+		parts[i] = p.Type().String()
+	}
+	return "(" + strings.Join(parts, ", ") + ")"
 }
 
 func typesOf(t *Tensor) []op.Type {

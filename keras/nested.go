@@ -1,6 +1,8 @@
 package keras
 
 import (
+	"errors"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -22,13 +24,26 @@ func (m *Model) Layer() layers.Layer {
 	return m.asLayer
 }
 
+// snakeClass is the name that layers of this class are numbered from.
+func snakeClass(l layers.Layer) string {
+	if n, ok := l.(*modelLayer); ok {
+		return n.model.name
+	}
+	return layers.SnakeClass(l)
+}
+
 func isModel(l layers.Layer) bool {
 	_, ok := l.(*modelLayer)
 	return ok
 }
 
 // Config implements layers.Layer.
-func (l *modelLayer) Config() layers.Config { return layers.Config{Name: l.model.name} }
+func (l *modelLayer) Config() layers.Config {
+	if !l.model.named {
+		return layers.Config{}
+	}
+	return layers.Config{Name: l.model.name}
+}
 
 // Build implements layers.Layer: it builds the model and takes its layers in,
 // so that their paths start with the model's name.
@@ -46,6 +61,10 @@ func (l *modelLayer) Build(in ...layers.Shape) error {
 			x = tensor.Tuple(ins...)
 		}
 		if err := m.build(x); err != nil {
+			var inner *tensor.Error
+			if errors.As(err, &inner) {
+				panic(inner) // it names the layer inside already
+			}
 			return err
 		}
 	}

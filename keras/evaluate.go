@@ -1,0 +1,118 @@
+package keras
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// Evaluate judges the model on a dataset (Keras: Model.evaluate) and returns
+// the loss and the metrics. Samples in memory are taken 1024 at a time.
+func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) {
+	defer tensor.Catch(&err)
+	if m.training == nil {
+		return nil, m.errorf("it is not compiled; call Compile before Evaluate")
+	}
+	if d == nil {
+		return nil, fmt.Errorf("Evaluate: no dataset given")
+	}
+	source, err := batchedSource(d, FitConfig{BatchSize: 1024}, false)
+	if err != nil {
+		return nil, fmt.Errorf("Evaluate: %w", err)
+	}
+	return m.evaluate(ctx, source, 0)
+}
+
+func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, error) {
+	n := 0
+	for b, err := range source.open(0) {
+		if err != nil {
+			return nil, fmt.Errorf("Evaluate: batch %d: %w", n+1, err)
+		}
+		if err := m.ready(b); err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			if err := m.training.reset(); err != nil {
+				return nil, err
+			}
+		}
+		if err := m.training.test.Run(ctx, b); err != nil {
+			return nil, err
+		}
+		if n++; n == steps {
+			break
+		}
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("Evaluate: the dataset is empty")
+	}
+	return m.training.read(nil)
+}
+
+// predictRows is how many samples Predict takes at a time.
+const predictRows = 1024
+
+// Predict computes the model on x, for inference (Keras: Model.predict). More
+// than 1024 samples are taken in parts. Where steady calls should allocate
+// nothing, hand the result back with Tensor.Release.
+func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
+	defer tensor.Catch(&err)
+	if x == nil {
+		return nil, m.errorf("Predict: no input given")
+	}
+	if err := x.Err(); err != nil {
+		return nil, err
+	}
+	if err := m.buildFor(x); err != nil {
+		return nil, err
+	}
+	if m.prediction == nil {
+		m.prediction = Function(func(x *Tensor) *Tensor { return m.call(layers.Pass{}, x, true) }, m)
+	}
+	n := -1
+	for _, t := range x.Parts() {
+		if t.Rank() == 0 {
+			return nil, m.errorf("Predict: the input is the scalar %v; axis 0 counts samples", t.Type())
+		}
+		n = max(n, t.Dim(0))
+	}
+	if n <= predictRows {
+		return m.prediction.Call(ctx, x)
+	}
+	return m.predictParts(ctx, x)
+}
+
+func (m *Model) predictParts(ctx context.Context, x *Tensor) (*Tensor, error) {
+	var parts [][]*Tensor
+	tuple := false
+	for b, err := range FromTensors(x, nil, nil).Batch(predictRows).Batches() {
+		if err != nil {
+			return nil, err
+		}
+		y, err := m.prediction.Call(ctx, b.X)
+		if err != nil {
+			return nil, err
+		}
+		tuple = y.IsTuple()
+		parts = append(parts, y.Parts())
+	}
+	out := make([]*Tensor, len(parts[0]))
+	for i := range out {
+		var column []*Tensor
+		for _, p := range parts {
+			column = append(column, p[i])
+		}
+		out[i] = tensor.Concat(0, column...)
+	}
+	if err := tensor.Eval(ctx, out...); err != nil {
+		return nil, err
+	}
+	if !tuple {
+		return out[0], nil
+	}
+	return tensor.Tuple(slices.Clone(out)...), nil
+}
