@@ -9,6 +9,7 @@ package backend
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 
@@ -123,12 +124,46 @@ type entry struct {
 }
 
 // Compile optimizes g for a device and compiles it, or returns the program it
-// compiled before for a graph of the same structure on the same device with
-// the same options. g is used up. The plan that the program runs is returned
-// with it and must not be changed.
+// compiled before for a graph of the same structure and paths on the same
+// device with the same options. g is used up. The plan that the program runs
+// is returned with it and must not be changed.
 func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Graph, error) {
-	key := string(g.AppendKey(append([]byte(d.Name()+"\x00"+o.Key()), 0)))
+	debug := DebugFromEnv()
+	o.Check = o.Check || debug.Check
+	if f, ok := d.(driver.EpilogueFuser); !ok || !f.FusesEpilogue() {
+		o.Skip = append(slices.Clone(o.Skip), "epilogue")
+	}
+	if debug.Graph {
+		fmt.Fprintf(os.Stderr, "graph: %d values\n%v", len(g.Values), g)
+	}
+	if debug.Passes {
+		o.Trace = tracePasses(o.Trace)
+	}
+	key := g.AppendKey(append([]byte(d.Name()+"\x00"+o.Key()), 0))
+	for _, v := range g.Values { // errors of a run name the layer
+		key = append(append(key, v.Path...), 0)
+	}
+	e := remembered(string(key))
+	e.once.Do(func() {
+		e.graph = g
+		if e.err = expand(d, g); e.err == nil {
+			if e.err = ir.Optimize(g, o); e.err == nil {
+				e.program, e.err = d.Compile(g)
+			}
+		}
+		if debug.Plan && e.err == nil {
+			m := g.Memory()
+			fmt.Fprintf(os.Stderr, "plan: %d values; bytes: %d arena, %d inputs, %d outputs, %d constants\n%v",
+				len(g.Values), m.Arena, m.Inputs, m.Outputs, m.Static, g)
+		}
+	})
+	return e.program, e.graph, e.err
+}
+
+// remembered returns the entry of a key, a new one if need be.
+func remembered(key string) *entry {
 	programs.Lock()
+	defer programs.Unlock()
 	e, ok := programs.byKey[key]
 	if !ok {
 		if len(programs.order) >= maxPrograms {
@@ -141,16 +176,7 @@ func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Gr
 		programs.byKey[key] = e
 		programs.order = append(programs.order, key)
 	}
-	programs.Unlock()
-	e.once.Do(func() {
-		e.graph = g
-		if e.err = expand(d, g); e.err == nil {
-			if e.err = ir.Optimize(g, o); e.err == nil {
-				e.program, e.err = d.Compile(g)
-			}
-		}
-	})
-	return e.program, e.graph, e.err
+	return e
 }
 
 // expand replaces operations that d has no kernel for by their expansion.

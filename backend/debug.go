@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
 // Debug holds what KERAS_DEBUG switches on: a comma-separated list, each entry
 // described in docs/debugging.md.
 type Debug struct {
-	Plan   bool // "plan": print each compiled plan with slots and bytes, and nanoseconds per value when it is dropped or the program asks
+	Plan   bool // "plan": print each plan with slots and bytes when it is compiled, and nanoseconds per value after its third run
 	Passes bool // "passes": print how many values each pass leaves
 	Graph  bool // "graph": print each graph as recorded
 	Eager  bool // "eager": compile and run each recorded operation at once
@@ -54,6 +56,21 @@ var DebugFromEnv = sync.OnceValue(func() Debug {
 	d, _ := ParseDebug(strings.Join(good, ","))
 	return d
 })
+
+// tracePasses is an ir.Options.Trace that prints how many values each pass
+// leaves, and then calls next if that is not nil.
+func tracePasses(next func(string, *ir.Graph)) func(string, *ir.Graph) {
+	return func(pass string, g *ir.Graph) {
+		what := "pass " + pass
+		if pass == "" {
+			what = "recorded"
+		}
+		fmt.Fprintf(os.Stderr, "%s: %d values\n", what, len(g.Values))
+		if next != nil {
+			next(pass, g)
+		}
+	}
+}
 
 // deviceSetting is KERAS_DEVICE, read once: the device to use by name.
 var deviceSetting = sync.OnceValue(func() string { return os.Getenv("KERAS_DEVICE") })

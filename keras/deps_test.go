@@ -49,8 +49,8 @@ var imports = map[string]string{
 	"optimizers":            "backend/dtype backend/op backend/tensor",
 	"keras/metrics":         "backend/dtype backend/op backend/tensor backend/tensor/align",
 	"keras":                 "backend backend/cpu backend/driver backend/dtype backend/ir backend/op backend/philox backend/tensor keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3 golang.org/x/term",
-	"keras/datasets/digits": "backend/philox keras",
-	"keras/datasets/mnist":  "keras",
+	"keras/datasets/digits": "backend/philox backend/tensor keras",
+	"keras/datasets/mnist":  "backend/tensor keras",
 }
 
 // TestImports holds packages to the import rules: architecture that is not

@@ -86,6 +86,12 @@ type Timer interface {
 	Times() []int64
 }
 
+// EpilogueFuser is a Device whose contractions can apply an element-wise body
+// to their result (op.Attr.Body). Devices without it get plain contractions.
+type EpilogueFuser interface {
+	FusesEpilogue() bool
+}
+
 // Describer is a Device that can say what it runs on: instruction set,
 // threads, and per element type whether arithmetic or only storage is native.
 type Describer interface {

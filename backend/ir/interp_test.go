@@ -157,19 +157,22 @@ func compute(v *Value, out data, args []data) {
 			for _, a := range args {
 				regs = append(regs, a.repeated(i, v.Type.Shape))
 			}
-			for _, in := range v.Attr.Body.Code {
-				var x [3]float64
-				for j := range in.Op.Info().Args {
-					x[j] = regs[in.Args[j]]
-				}
-				regs = append(regs, scalar(in.Op, in.DType, x))
-			}
-			set(i, regs[len(regs)-1])
+			set(i, runBody(v.Attr.Body, regs))
 		}
 	case op.Sum, op.Mean, op.Max, op.SumSquares, op.AllFinite:
 		reduce(v, args[0], set)
 	case op.MatMul:
-		matmul(v, args[0], args[1], set)
+		product := set
+		if body := v.Attr.Body; body != nil {
+			product = func(i int, x float64) {
+				regs := []float64{round(x, v.Attr.DType)}
+				for _, a := range args[2:] {
+					regs = append(regs, a.repeated(i, v.Type.Shape))
+				}
+				set(i, runBody(body, regs))
+			}
+		}
+		matmul(v, args[0], args[1], product)
 	case op.Reshape:
 		for i := range n {
 			set(i, args[0].at(i))
@@ -215,6 +218,18 @@ func compute(v *Value, out data, args []data) {
 			set(i, scalar(v.Op, v.Type.DType, x))
 		}
 	}
+}
+
+// runBody computes one element of a chain from its operands.
+func runBody(b *op.Body, regs []float64) float64 {
+	for _, in := range b.Code {
+		var x [3]float64
+		for j := range in.Op.Info().Args {
+			x[j] = regs[in.Args[j]]
+		}
+		regs = append(regs, scalar(in.Op, in.DType, x))
+	}
+	return regs[len(regs)-1]
 }
 
 func reduce(v *Value, x data, set func(int, float64)) {

@@ -35,6 +35,9 @@ var passes = [...]pass{
 	// Element-wise operations wait for memory: a chain in one pass over its
 	// operands costs as much as its slowest part.
 	{name: "fuse", run: fuse, optional: true, hides: true},
+	// What follows a product and reads it once costs nothing while the product
+	// is in the cache.
+	{name: "epilogue", run: epilogue, optional: true, hides: true},
 	// A variable that is updated in place needs no second copy.
 	{name: "donate", run: donate, optional: true, hides: true},
 	// A plan is a list: this settles its order, and that all which overwrites
@@ -54,6 +57,8 @@ var passOrder = [...][2]string{
 	{"narrow", "dead"},     // what lost its last user goes
 	{"cse", "fuse"},        // two users of one value are seen as such
 	{"dead", "fuse"},       // a dead user would keep a value out of a group
+	{"fuse", "epilogue"},   // whole chains move, not their first link
+	{"epilogue", "donate"}, // what overwrites an input stays element-wise
 	{"fuse", "donate"},     // who reads an old value is known after fusion
 	{"donate", "schedule"}, // the order depends on what is overwritten
 	{"schedule", "memory"}, // lifetimes depend on the order

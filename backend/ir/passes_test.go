@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -251,7 +252,7 @@ func TestTrace(t *testing.T) {
 	if err := Optimize(b.Graph, Options{Skip: []string{"cse"}, Trace: func(p string, _ *Graph) { got = append(got, p) }}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"", "casts", "narrow", "dead", "fuse", "donate", "schedule", "memory", "reuse"}
+	want := []string{"", "casts", "narrow", "dead", "fuse", "epilogue", "donate", "schedule", "memory", "reuse"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got passes %q, want %q", got, want)
 	}
@@ -303,5 +304,34 @@ func TestCheckErrors(t *testing.T) {
 	b.Values[1].Type.DType = f16
 	if err := Optimize(b.Graph, Options{Check: true}); err == nil || !strings.HasPrefix(err.Error(), "ir: before the first pass: ") {
 		t.Errorf("got %v, want an error before the first pass", err)
+	}
+}
+
+func TestEpilogue(t *testing.T) {
+	b := build()
+	x, bias := b.param(f32, 2, 3), b.param(f32, 3)
+	w := b.param(f32, 3, 3)
+	// Bias and activation follow the first product; the second has two
+	// readers, the third becomes an output that overwrites an input, the
+	// fourth is repeated by its reader.
+	first := b.do(op.Relu, b.do(op.Add, bias, b.do(op.MatMul, x, w)))
+	second := b.do(op.MatMul, first, w)
+	b.Output(b.do(op.Neg, second), -1)
+	b.Output(b.do(op.Sum, second), -1)
+	b.Output(b.do(op.Sub, w, b.do(op.MatMul, w, w)), 2) // input 2 is w
+	small := b.do(op.MatMul, b.param(f32, 1, 3), w)
+	b.Output(b.do(op.Mul, small, x), -1)
+	if err := Optimize(b.Graph, Options{Check: true}); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, v := range b.Values {
+		if v.Op == op.MatMul {
+			got[v.Attr.String()]++
+		}
+	}
+	want := map[string]int{"": 3, "{Add(%1 %0):float32; Relu(%2):float32}": 1}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v in\n%v", got, want, b.Graph)
 	}
 }

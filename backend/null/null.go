@@ -247,3 +247,7 @@ func (p *program) Close() error {
 	p.closed = true
 	return nil
 }
+
+// FusesEpilogue implements driver.EpilogueFuser: what computes nothing fuses
+// everything.
+func (d *Device) FusesEpilogue() bool { return true }

@@ -32,7 +32,7 @@ type Attr struct {
 	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result
 	Index    int         // Param: which input of the program
 	Stream   uint64      // RandomUniform: which of the independent streams of a state
-	Body     *Body       // Fused: what it computes
+	Body     *Body       // Fused: what it computes; MatMul: what follows the product, which is operand 0 of it
 }
 
 // Body is a fused chain of element-wise operations: a small program that a
@@ -155,6 +155,7 @@ func (a Attr) AppendKey(k []byte) []byte {
 		s := a.Body.String()
 		k = binary.AppendUvarint(k, uint64(len(s)))
 		k = append(k, s...)
+		k = binary.AppendUvarint(k, uint64(len(a.Body.Inputs)))
 		for _, d := range a.Body.Inputs {
 			k = append(k, byte(d))
 		}

@@ -10,7 +10,18 @@ func inferLeaf(a Attr, _ []Type) (Type, error) {
 	if a.DType == dtype.Invalid {
 		return Type{}, fmt.Errorf("no element type given")
 	}
-	return Type{a.DType, a.Dims}, nil
+	return Type{a.DType, a.Dims}, checkDims(a.Dims)
+}
+
+// checkDims is for shapes that were given: sizes that are not Unknown are not
+// negative.
+func checkDims(s Shape) error {
+	for _, d := range s {
+		if d < Unknown {
+			return fmt.Errorf("shape %v has a negative axis", s)
+		}
+	}
+	return nil
 }
 
 func inferConst(a Attr, args []Type) (Type, error) {
@@ -32,7 +43,7 @@ func inferRandom(a Attr, args []Type) (Type, error) {
 	if want := (Type{dtype.Int64, Shape{2}}); !args[0].Equal(want) {
 		return Type{}, fmt.Errorf("the random state is %v, want %v", args[0], want)
 	}
-	return Type{dtype.Float32, a.Dims}, nil
+	return Type{dtype.Float32, a.Dims}, checkDims(a.Dims)
 }
 
 func inferSame(_ Attr, t []Type) (Type, error) { return t[0], nil }
@@ -250,6 +261,9 @@ func floatResult(a Attr, t Type) (dtype.DType, error) {
 }
 
 func inferReshape(a Attr, t []Type) (Type, error) {
+	if err := checkDims(a.Dims); err != nil {
+		return Type{}, err
+	}
 	from, to := t[0].Shape.Size(), a.Dims.Size()
 	if t[0].Shape.Known() && a.Dims.Known() && from != to {
 		return Type{}, fmt.Errorf("%v has %d elements, %v takes %d", t[0], from, a.Dims, to)
@@ -275,6 +289,9 @@ func inferTranspose(a Attr, t []Type) (Type, error) {
 }
 
 func inferBroadcast(a Attr, t []Type) (Type, error) {
+	if err := checkDims(a.Dims); err != nil {
+		return Type{}, err
+	}
 	s, err := Broadcast(t[0].Shape, a.Dims)
 	if err != nil || !s.Equal(a.Dims) {
 		return Type{}, fmt.Errorf("%v does not broadcast to %v", t[0], a.Dims)
@@ -387,6 +404,23 @@ func inferPutAlong(a Attr, t []Type) (Type, error) {
 		return Type{}, fmt.Errorf("the last axis of the result would have size %d", a.N)
 	}
 	return Type{t[0].DType, append(t[0].Shape.Clone(), a.N)}, wantIndices(t[1])
+}
+
+// inferEpilogue is for a contraction with a body: the arguments after its own
+// are those of the body after the product.
+func inferEpilogue(info *Info, a Attr, t []Type) (Type, error) {
+	if len(t) < info.Args {
+		return Type{}, fmt.Errorf("takes %d arguments, got %d", info.Args, len(t))
+	}
+	product, err := info.Infer(a, t[:info.Args])
+	if err != nil {
+		return Type{}, err
+	}
+	r, err := inferFused(a, append([]Type{product}, t[info.Args:]...))
+	if err == nil && !r.Shape.Equal(product.Shape) {
+		return Type{}, fmt.Errorf("what follows the product %v has shape %v", product, r.Shape)
+	}
+	return r, err
 }
 
 func inferFused(a Attr, t []Type) (Type, error) {

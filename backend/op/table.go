@@ -168,8 +168,13 @@ func Infer(c Code, a Attr, args ...Type) (Type, error) {
 	if info.Infer == nil {
 		return Type{}, fmt.Errorf("unknown operation %v", c)
 	}
-	if info.Args >= 0 && len(args) != info.Args || info.Args < 0 && len(args) == 0 {
-		return Type{}, fmt.Errorf("%v takes %d arguments, got %d", c, info.Args, len(args))
+	switch {
+	case info.Args < 0 && len(args) == 0:
+		return Type{}, fmt.Errorf("takes at least one argument")
+	case a.Body != nil && info.Class == Contraction:
+		return inferEpilogue(info, a, args)
+	case info.Args >= 0 && len(args) != info.Args:
+		return Type{}, fmt.Errorf("takes %d arguments, got %d", info.Args, len(args))
 	}
 	return info.Infer(a, args)
 }
@@ -223,7 +228,7 @@ func init() {
 		Sub:          row2("Sub", Inferred, true, inferArith),
 		Mul:          row2("Mul", Inferred, true, inferArith),
 		Div:          row2("Div", Inferred, true, inferNumbers),
-		Mod:          row2("Mod", Inferred, false, inferNumbers),
+		Mod:          row2("Mod", Inferred, true, inferNumbers),
 		Pow:          row2("Pow", Deny, true, inferFloats),
 		Maximum:      row2("Maximum", Clear, true, inferArith),
 		Minimum:      row2("Minimum", Clear, true, inferArith),
@@ -239,7 +244,7 @@ func init() {
 
 		Sum:        {Name: "Sum", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferReduceOut},
 		Mean:       {Name: "Mean", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMean},
-		Prod:       {Name: "Prod", Args: 1, Class: Reduction, Precision: Deny, Infer: inferReduceOut},
+		Prod:       {Name: "Prod", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferReduceOut},
 		Max:        {Name: "Max", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferReduce},
 		Min:        {Name: "Min", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferReduce},
 		ArgMax:     {Name: "ArgMax", Args: 1, Class: Reduction, Precision: Clear, Infer: inferArg},

@@ -97,6 +97,7 @@ func (t Type) Bytes() int { return t.DType.Size() * t.Shape.Size() }
 // after NumPy's rule: axes align at the end, and an axis of size 1, or a
 // missing one, repeats.
 func Broadcast(a, b Shape) (Shape, error) {
+	x, y := a, b
 	if len(a) < len(b) {
 		a, b = b, a
 	}
@@ -108,7 +109,7 @@ func Broadcast(a, b Shape) (Shape, error) {
 		case c == 1:
 			out[off+i] = d
 		default:
-			return nil, fmt.Errorf("shapes %v and %v do not broadcast", a, b)
+			return nil, fmt.Errorf("shapes %v and %v do not broadcast", x, y)
 		}
 	}
 	return out, nil

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -112,14 +113,16 @@ func (c *capture) roots(ts ...*Tensor) {
 
 func (c *capture) add(t *Tensor) {
 	switch {
-	case t.argument >= 0 && t.trace == c.trace && c.trace != nil:
+	case c.trace != nil && t.trace != nil && t.trace != c.trace:
+		Fail("Function", "%v was recorded by a Function that has returned; return it from that Function instead", t.typ)
+	case t.argument >= 0 && c.trace != nil:
 		c.input(t, source{argument: t.argument})
 	case t.variable != nil && (c.trace != nil || t.data == nil):
 		c.input(t, source{argument: -1, variable: t.variable})
 	case t.data != nil:
 		c.input(t, source{argument: -1, data: t.data})
 	case t.op == op.Param:
-		Fail("capture", "%v has no data", t.typ) // a placeholder or a dead argument
+		Fail("Function", "%v has no data: it belongs to a model under construction", t.typ)
 	default:
 		args := make([]*ir.Value, len(t.args))
 		for i, a := range t.args {
@@ -139,8 +142,13 @@ func (c *capture) input(t *Tensor, s source) {
 	c.sources = append(c.sources, s)
 	c.graph.Params = append(c.graph.Params, nil)
 	path := t.path
-	if s.variable != nil {
+	switch {
+	case s.variable != nil:
 		path = s.variable.name
+	case s.argument >= 0:
+		path = fmt.Sprintf("argument %d", s.argument)
+	case path == "":
+		path = "data"
 	}
 	c.values[t] = c.graph.Add(op.Param, op.Attr{Index: i, DType: t.typ.DType, Dims: t.typ.Shape}, t.typ, path)
 }

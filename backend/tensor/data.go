@@ -47,7 +47,7 @@ func New[T Element](data []T, shape ...int) *Tensor {
 	t := op.Type{DType: elementType[T](), Shape: Shape(shape).Clone()}
 	for _, d := range shape {
 		if d < 0 {
-			Fail("New", "shape %v has a negative axis", t.Shape)
+			Fail("New", "shape %v has a negative axis", shape)
 		}
 	}
 	if n := t.Shape.Size(); n != len(data) {
@@ -136,7 +136,7 @@ func Eval(ctx context.Context, ts ...*Tensor) (err error) {
 				return p.err
 			case p.data != nil:
 				continue
-			case p.symbolic:
+			case p.symbolic || !p.typ.Shape.Known():
 				return &Error{Path: p.path, Op: "Eval", Err: fmt.Errorf("%v has no data: it belongs to a model under construction", p.typ)}
 			case p.trace != nil && !p.trace.eager:
 				return &Error{Path: p.path, Op: "Eval", Err: fmt.Errorf("%v has no data inside a Function; return it to read it", p.typ)}
@@ -209,12 +209,25 @@ func (t *Tensor) readable() error {
 }
 
 // host returns the elements without a copy where the device allows it.
-func (s *storage) host(n int) ([]byte, error) {
-	if h, ok := s.buf.(driver.Host); ok {
+func host(buf driver.Buffer, n int) ([]byte, error) {
+	if h, ok := buf.(driver.Host); ok {
 		return h.Data()[:n], nil
 	}
 	b := make([]byte, n)
-	return b, s.buf.CopyOut(b)
+	return b, buf.CopyOut(b)
+}
+
+// copy returns the first n bytes in memory of their own.
+func (s *storage) copy(n int) (*storage, error) {
+	fresh, err := allocate(n)
+	if err != nil {
+		return nil, err
+	}
+	b, err := host(s.buf, n)
+	if err != nil {
+		return nil, err
+	}
+	return fresh, fresh.buf.CopyIn(b)
 }
 
 // Values computes t if needed and returns its elements as float32, in
@@ -223,7 +236,7 @@ func (t *Tensor) Values() ([]float32, error) {
 	if err := t.readable(); err != nil {
 		return nil, err
 	}
-	b, err := t.data.host(t.typ.Bytes())
+	b, err := host(t.data.buf, t.typ.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +250,7 @@ func (t *Tensor) Float64s() ([]float64, error) {
 	if err := t.readable(); err != nil {
 		return nil, err
 	}
-	b, err := t.data.host(t.typ.Bytes())
+	b, err := host(t.data.buf, t.typ.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +265,7 @@ func (t *Tensor) Int64s() ([]int64, error) {
 	if err := t.readable(); err != nil {
 		return nil, err
 	}
-	b, err := t.data.host(t.typ.Bytes())
+	b, err := host(t.data.buf, t.typ.Bytes())
 	if err != nil {
 		return nil, err
 	}
@@ -310,6 +323,11 @@ func (t *Tensor) Overwrite(fill func(dst []byte) error) error {
 // with Overwrite.
 func Uninitialized(dt dtype.DType, shape ...int) (*Tensor, error) {
 	t := op.Type{DType: dt, Shape: Shape(shape).Clone()}
+	for _, d := range shape {
+		if d < 0 {
+			return nil, &Error{Op: "Uninitialized", Err: fmt.Errorf("shape %v has a negative axis", shape)}
+		}
+	}
 	s, err := allocate(t.Bytes())
 	if err != nil {
 		return nil, err

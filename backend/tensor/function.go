@@ -2,16 +2,11 @@ package tensor
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
-	"slices"
 	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend"
-	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/ir"
-	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // Stateful is what a Function may change: a model, an optimizer, a metric.
@@ -50,12 +45,15 @@ func (fn *Func[In, Out]) Options(o ir.Options) {
 // The context is checked while the step computes, not while it stores.
 func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 	defer Catch(&err)
+	if current() != nil {
+		return fn.f(in), nil // part of another recording: inline
+	}
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
-	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(&in))
+	fn.take(&in)
 	for _, a := range fn.core.args {
 		if a.trace != nil || a.symbolic {
-			return fn.f(in), nil // part of another recording: inline
+			return fn.f(in), nil
 		}
 	}
 	if eager() {
@@ -69,21 +67,32 @@ func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 	if err != nil {
 		return out, err
 	}
-	fn.out.restore(ptr(&out), p.shape, results)
+	fn.out.restore(ptr(&out), p.out, results)
 	return out, nil
+}
+
+// take notes the tensors of in as those of the call in progress.
+func (fn *Func[In, Out]) take(in *In) {
+	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(in))
+	fn.core.shape = fn.in.shape(fn.core.shape[:0], ptr(in))
+	for _, a := range fn.core.args {
+		if a.err != nil {
+			panic(&Error{Op: "Function", Err: a.err})
+		}
+	}
 }
 
 // Run is Call for its effects: results are computed but not returned, and
 // nothing is allocated once compiled.
 func (fn *Func[In, Out]) Run(ctx context.Context, in In) (err error) {
-	if eager() {
+	if eager() || current() != nil {
 		_, err := fn.Call(ctx, in)
 		return err
 	}
 	defer Catch(&err)
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
-	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(&in))
+	fn.take(&in)
 	p, err := fn.plan(in)
 	if err != nil {
 		return err
@@ -110,12 +119,13 @@ func (fn *Func[In, Out]) Each(ctx context.Context, seq iter.Seq2[In, error]) err
 }
 
 // Plan compiles the function for arguments of these types and returns the
-// plan, for tests and for planning memory. It runs nothing.
+// plan, for tests and for planning memory. It runs nothing, so the arguments
+// may be Placeholders.
 func (fn *Func[In, Out]) Plan(in In) (g *ir.Graph, err error) {
 	defer Catch(&err)
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
-	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(&in))
+	fn.take(&in)
 	p, err := fn.plan(in)
 	if err != nil {
 		return nil, err
@@ -123,22 +133,18 @@ func (fn *Func[In, Out]) Plan(in In) (g *ir.Graph, err error) {
 	return p.graph, nil
 }
 
-// Watch runs the function as Call does but shows every value it computes, and
-// changes no variable: how the cause of a NaN is found.
+// Watch runs the function as Call does but shows every input and every value
+// it computes, and changes no variable: how the cause of a NaN is found.
 func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value, data []byte) error) (err error) {
 	defer Catch(&err)
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
-	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(&in))
+	fn.take(&in)
 	o := fn.core.options
 	o.Watch = true
 	p, err := fn.compile(in, o)
 	if err != nil {
 		return err
-	}
-	w, ok := p.program.(driver.Watcher)
-	if !ok {
-		return fmt.Errorf("Watch: the device cannot show values")
 	}
 	if err := p.bind(fn.core.args); err != nil {
 		return err
@@ -150,13 +156,13 @@ func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value,
 		}
 		p.outBufs[i] = s.buf
 	}
-	return w.RunWatched(ctx, p.inBufs, p.outBufs, see)
+	return p.watch(ctx, see)
 }
 
 // plan finds or makes the program for the types of the arguments.
 func (fn *Func[In, Out]) plan(in In) (*plan, error) {
 	for _, p := range fn.core.plans {
-		if p.fits(fn.core.args) {
+		if p.fits(&fn.core) {
 			return p, nil
 		}
 	}
@@ -172,168 +178,6 @@ func (fn *Func[In, Out]) plan(in In) (*plan, error) {
 	return p, nil
 }
 
-// recording is held while a function is recorded: variables are bound to
-// symbols then.
-var recording sync.Mutex
-
-// settled runs f, which records the function, again for as long as that makes
-// variables: layers build weights in their first call, then optimizers make
-// slots for them. Only a recording that finds all of them in the list counts;
-// what an earlier one ran into, such as assigning a variable that it had just
-// made, does not.
-func (c *core) settled(f func() error) error {
-	for range 4 {
-		before := len(c.variables())
-		err := func() (err error) {
-			defer Catch(&err)
-			return f()
-		}()
-		var e *Error
-		if len(c.variables()) == before || err != nil && !errors.As(err, &e) {
-			return err
-		}
-	}
-	return &Error{Op: "Function", Err: fmt.Errorf("it makes new variables each time it is recorded; make them once, and keep them")}
-}
-
-// compile records f and compiles the recording.
-func (fn *Func[In, Out]) compile(in In, o ir.Options) (p *plan, err error) {
-	recording.Lock()
-	defer recording.Unlock()
-	err = fn.core.settled(func() error {
-		p, err = fn.recordOnce(in, o)
-		return err
-	})
-	return p, err
-}
-
-func (fn *Func[In, Out]) recordOnce(in In, o ir.Options) (p *plan, err error) {
-	tr := &trace{}
-	listed := fn.core.variables()
-	for _, v := range listed {
-		if v.leaf != nil {
-			return nil, &Error{Op: "Function", Err: fmt.Errorf("variable %s is being recorded by another Function; call this one outside it", v.name)}
-		}
-	}
-	for _, v := range listed {
-		v.leaf = &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), trace: tr, argument: -1}
-		v.bound = v.leaf
-	}
-	defer func() {
-		tr.done = true
-		for _, v := range slices.Concat(listed, tr.assigned) {
-			v.leaf, v.bound = nil, nil
-		}
-	}()
-	args := make([]*Tensor, len(fn.core.args))
-	for i, a := range fn.core.args {
-		args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i}
-	}
-	recorded := fn.in.replace(in, ptr(&in), args)
-	out := fn.f(recorded.(In))
-
-	now := fn.core.variables()
-	if len(now) > len(listed) {
-		return nil, nil // recorded again
-	}
-	for _, v := range tr.assigned {
-		if !slices.Contains(now, v) {
-			return nil, &Error{Op: "Function", Err: fmt.Errorf("it assigns variable %s but its owner is not in the Function's list", v.name)}
-		}
-	}
-	p = &plan{shape: fn.out.shapes(ptr(&out))}
-	for _, a := range fn.core.args {
-		p.types = append(p.types, a.typ)
-	}
-	results := fn.out.tensors(nil, ptr(&out))
-	var roots []*Tensor
-	for _, v := range tr.assigned {
-		roots = append(roots, v.bound)
-	}
-	for _, r := range results {
-		if r.err != nil {
-			return nil, r.err
-		}
-	}
-	c := newCapture(tr)
-	c.roots(append(roots, results...)...)
-	for _, v := range tr.assigned {
-		c.output(v.bound, c.variableInput(v))
-	}
-	p.assigned = slices.Clone(tr.assigned)
-	for _, r := range results {
-		c.output(r, -1)
-	}
-	d, err := backend.Default()
-	if err != nil {
-		return nil, err
-	}
-	if p.program, p.graph, err = backend.Compile(d, c.graph, o); err != nil {
-		return nil, err
-	}
-	p.finish(c.sources)
-	return p, nil
-}
-
-// eager runs f on computed tensors, an operation at a time.
-func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) {
-	recording.Lock()
-	defer recording.Unlock()
-	err = fn.core.settled(func() error {
-		out, err = fn.eagerOnce(ctx, in)
-		return err
-	})
-	return out, err
-}
-
-func (fn *Func[In, Out]) eagerOnce(ctx context.Context, in In) (out Out, err error) {
-	tr := &trace{eager: true}
-	listed := fn.core.variables()
-	defer func() {
-		tr.done = true
-		for _, v := range slices.Concat(listed, tr.assigned) {
-			v.leaf, v.bound = nil, nil
-		}
-	}()
-	for _, v := range listed {
-		s, err := v.ensure()
-		if err != nil {
-			return out, err
-		}
-		v.leaf = &Tensor{op: op.Param, typ: v.typ, variable: v, data: s, seq: sequence.Add(1), trace: tr, argument: -1}
-		v.bound = v.leaf
-	}
-	args := make([]*Tensor, len(fn.core.args))
-	for i, a := range fn.core.args {
-		if err := Eval(ctx, a); err != nil {
-			return out, err
-		}
-		args[i] = &Tensor{op: op.Param, typ: a.typ, data: a.data, seq: sequence.Add(1), trace: tr, argument: i}
-	}
-	out = fn.f(fn.in.replace(in, ptr(&in), args).(In))
-	if err := ctx.Err(); err != nil {
-		return out, err
-	}
-	now := fn.core.variables()
-	if len(now) > len(listed) {
-		return out, nil // run again
-	}
-	values := fn.out.tensors(nil, ptr(&out))
-	for _, v := range tr.assigned {
-		if !slices.Contains(now, v) {
-			return out, &Error{Op: "Function", Err: fmt.Errorf("it assigns variable %s but its owner is not in the Function's list", v.name)}
-		}
-		values = append(values, v.bound)
-	}
-	if err := Eval(ctx, values...); err != nil {
-		return out, err
-	}
-	for _, v := range tr.assigned {
-		v.store, v.value = v.bound.data, nil
-	}
-	return out, nil
-}
-
 // core is the part of a Func that does not depend on its types.
 type core struct {
 	mu      sync.Mutex
@@ -341,6 +185,7 @@ type core struct {
 	options ir.Options
 	plans   []*plan
 	args    []*Tensor // of the call in progress
+	shape   []int     // how they lie in its argument; see layout.shape
 }
 
 func (c *core) variables() []*Variable {

@@ -66,7 +66,7 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	case loss.err != nil:
 		panic(&Error{Op: "Gradients", Err: loss.err})
 	case loss.parts != nil || !loss.typ.DType.IsFloat() || len(loss.typ.Shape) != 0:
-		Fail("Gradients", "the loss is %v, want a float scalar", loss)
+		Fail("Gradients", "the loss is %v, want a float scalar", loss.describe())
 	}
 	wanted := map[*Tensor]bool{}
 	for _, t := range at {
@@ -184,6 +184,11 @@ func init() {
 		op.Cast: func(t, g *Tensor) []*Tensor {
 			to := t.args[0].typ.DType
 			if to == dtype.Float32 || to == dtype.Float64 {
+				// A gradient that was rounded only to pass through here need not
+				// be: weights get what was there before.
+				if g.op == op.Cast && g.args[0].typ.DType == dtype.Float32 && g.typ.DType.Is16() {
+					g = g.args[0]
+				}
 				g = g.Widen()
 			}
 			return one(g.Cast(to))
@@ -215,12 +220,16 @@ func init() {
 			d := g.Div(t.args[1])
 			return both(t, d, d.Mul(t).Neg())
 		},
+		op.Mod: func(t, g *Tensor) []*Tensor {
+			return both(t, g, g.Mul(t.args[0].Div(t.args[1]).Floor()).Neg())
+		},
 		op.Pow: func(t, g *Tensor) []*Tensor {
 			x, y := t.args[0], t.args[1]
-			// 0 where the derivative by the exponent has no meaning (x ≤ 0), as
-			// in Keras and PyTorch.
+			// The derivative by x is 0 for exponent 0, also where x is 0; that by
+			// the exponent 0 where it has no meaning (x ≤ 0): as in PyTorch.
+			less := Where(y.Equal(y.like(0)), y.like(1), y).AddScalar(-1)
 			safe := Where(x.GreaterScalar(0), x, x.like(1))
-			return both(t, g.Mul(y).Mul(x.Pow(y.AddScalar(-1))), g.Mul(t).Mul(safe.Log()))
+			return both(t, g.Mul(y).Mul(x.Pow(less)), g.Mul(t).Mul(safe.Log()))
 		},
 		op.Maximum: func(t, g *Tensor) []*Tensor { return chosen(t, g, t.args[0].Greater(t.args[1])) },
 		op.Minimum: func(t, g *Tensor) []*Tensor { return chosen(t, g, t.args[0].Less(t.args[1])) },
@@ -241,7 +250,18 @@ func init() {
 			for _, a := range t.attr.Axes {
 				n *= x.Shape[a]
 			}
-			return one(spread(t, g).DivScalar(float64(n)).Cast(x.DType).BroadcastTo(x.Shape...))
+			// In float32: float16 does not hold every n.
+			return one(spread(t, g).accumulator().DivScalar(float64(n)).Cast(x.DType).BroadcastTo(x.Shape...))
+		},
+		op.Prod: func(t, g *Tensor) []*Tensor {
+			// The product of the others: all of it over x, but where x is 0,
+			// the product of what is not 0 if x is the only 0.
+			x, axes := t.args[0].accumulator(), t.attr.Axes
+			zero := x.Equal(x.like(0))
+			safe := Where(zero, x.like(1), x)
+			zeros := zero.Cast(x.typ.DType).reduce(op.Sum, true, dtype.Invalid, axes)
+			rest := Where(zeros.Equal(zero.Cast(x.typ.DType)), safe.reduce(op.Prod, true, dtype.Invalid, axes), x.like(0))
+			return one(spread(t, g).Cast(x.typ.DType).Mul(rest.Div(safe)).Cast(t.args[0].typ.DType))
 		},
 		op.Max: extreme,
 		op.Min: extreme,

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"unsafe"
 )
 
@@ -74,48 +75,72 @@ func appendParts(dst []*Tensor, t *Tensor) []*Tensor {
 	return append(dst, t)
 }
 
-// Shapes of results: for each slot, how many tensors it takes. A single
-// tensor is one, a nil field none, a tuple of n is -1-n, a slice of n is n
-// (its elements must not be tuples).
-const nilTensor = -1 << 31
+// The shape of a value: for each *Tensor whether it is nil, a single one, or a
+// tuple and of how many (tuple-n); for each slice its length and then its
+// elements.
+const (
+	noTensor = 0
+	single   = 1
+	tuple    = -1
+)
 
-func (l *layout) shapes(p unsafe.Pointer) []int {
-	var out []int
+// shape appends the shape of the value at p.
+func (l *layout) shape(dst []int, p unsafe.Pointer) []int {
 	for _, s := range l.slots {
 		at := unsafe.Add(p, s.offset)
-		if s.slice {
-			out = append(out, len(*(*[]*Tensor)(at)))
+		if !s.slice {
+			dst = append(dst, shapeOf(*(**Tensor)(at)))
 			continue
 		}
-		switch t := *(**Tensor)(at); {
-		case t == nil:
-			out = append(out, nilTensor)
-		case t.parts != nil:
-			out = append(out, -1-len(t.parts))
-		default:
-			out = append(out, 1)
+		list := *(*[]*Tensor)(at)
+		dst = append(dst, len(list))
+		for _, t := range list {
+			dst = append(dst, shapeOf(t))
 		}
 	}
-	return out
+	return dst
 }
 
-// restore fills the value at p with ts in the shape that shapes found.
+func shapeOf(t *Tensor) int {
+	switch {
+	case t == nil:
+		return noTensor
+	case t.parts != nil:
+		return tuple - len(t.parts)
+	}
+	return single
+}
+
+// restore fills the value at p with ts in the shape that shape found.
 func (l *layout) restore(p unsafe.Pointer, shape []int, ts []*Tensor) {
-	for i, s := range l.slots {
-		at := unsafe.Add(p, s.offset)
-		n := shape[i]
-		switch {
-		case s.slice:
-			*(*[]*Tensor)(at) = append([]*Tensor(nil), ts[:n]...)
-		case n == nilTensor:
-			n = 0
-		case n < 0:
-			n = -1 - n
-			*(**Tensor)(at) = &Tensor{parts: append([]*Tensor(nil), ts[:n]...), argument: -1}
+	take := func() (t *Tensor) {
+		switch n := shape[0]; n {
+		case noTensor:
+		case single:
+			t, ts = ts[0], ts[1:]
 		default:
-			*(**Tensor)(at) = ts[0]
+			n = tuple - n
+			t = &Tensor{parts: append([]*Tensor{}, ts[:n]...), argument: -1}
+			ts = ts[n:]
 		}
-		ts = ts[n:]
+		shape = shape[1:]
+		return t
+	}
+	for _, s := range l.slots {
+		at := unsafe.Add(p, s.offset)
+		if !s.slice {
+			*(**Tensor)(at) = take()
+			continue
+		}
+		var list []*Tensor // none is nil
+		if shape[0] > 0 {
+			list = make([]*Tensor, shape[0])
+		}
+		shape = shape[1:]
+		for i := range list {
+			list[i] = take()
+		}
+		*(*[]*Tensor)(at) = list
 	}
 }
 
@@ -144,7 +169,7 @@ func (l *layout) replace(v any, p unsafe.Pointer, ts []*Tensor) any {
 			continue
 		}
 		old := *(*[]*Tensor)(from)
-		fresh := make([]*Tensor, len(old))
+		fresh := slices.Clone(old) // none stays nil
 		for i, t := range old {
 			fresh[i] = take(t)
 		}

@@ -19,7 +19,12 @@ func (t *Tensor) Cast(d dtype.DType) *Tensor {
 }
 
 // CastLike returns t as the element type of u.
-func (t *Tensor) CastLike(u *Tensor) *Tensor { return t.Cast(u.typ.DType) }
+func (t *Tensor) CastLike(u *Tensor) *Tensor {
+	if u.err != nil {
+		return u
+	}
+	return t.Cast(u.typ.DType)
+}
 
 // Neg returns -t.
 func (t *Tensor) Neg() *Tensor { return t.record(op.Neg, op.Attr{}, t) }
@@ -414,80 +419,4 @@ func (t *Tensor) TakeAlong(indices *Tensor) *Tensor {
 // indices: the gradient of TakeAlong, and one-hot of ones.
 func (t *Tensor) PutAlong(indices *Tensor, n int) *Tensor {
 	return t.record(op.PutAlong, op.Attr{N: n}, t, indices)
-}
-
-// Widen returns a 16-bit tensor as float32 without the detour through 16 bits
-// where there is a wider value to be had: a contraction, a reduction or a
-// softmax that made t stores float32 directly, and a bias added to it is added
-// in float32. It is how weight gradients reach their optimizer, and logits
-// their loss. Tensors of other types are returned as they are.
-func (t *Tensor) Widen() *Tensor {
-	if t.err != nil || t.parts != nil || !t.typ.DType.Is16() {
-		return t
-	}
-	if w := t.widened(); w != nil {
-		w.stop, w.path = t.stop, t.path
-		return w
-	}
-	return t.Cast(dtype.Float32)
-}
-
-// widened re-records what made t with a float32 result, or returns nil when
-// that would change nothing.
-func (t *Tensor) widened() *Tensor {
-	again := func(a op.Attr, args ...*Tensor) *Tensor {
-		r := t.record(t.op, a, args...)
-		r.path = t.path
-		return r
-	}
-	a := t.attr
-	switch t.op {
-	case op.MatMul, op.Sum, op.Mean, op.SumSquares, op.Prod:
-		a.DType = dtype.Float32
-		return again(a, t.args[0:len(t.args):len(t.args)]...)
-	case op.Softmax, op.LogSoftmax:
-		a.DType = dtype.Invalid
-		return again(a, t.args[0].Widen())
-	case op.Sigmoid:
-		return again(a, t.args[0].Widen())
-	case op.Reshape, op.Transpose, op.BroadcastTo:
-		if w := t.args[0].widened(); w != nil {
-			return again(a, w)
-		}
-	case op.Add:
-		x, y := t.args[0].widened(), t.args[1].widened()
-		if x == nil && y == nil {
-			return nil
-		}
-		if x == nil {
-			x = t.args[0].Cast(dtype.Float32)
-		}
-		if y == nil {
-			y = t.args[1].Cast(dtype.Float32)
-		}
-		return again(a, x, y)
-	case op.Identity:
-		if w := t.args[0].widened(); w != nil {
-			w = again(a, w)
-			w.scaled = t.scaled
-			return w
-		}
-	}
-	return nil
-}
-
-// Logits returns what t is the softmax (or, elementwise, the sigmoid) of, for
-// losses that are computed from logits because that is exact where
-// probabilities are not. ok is false when t was made otherwise, or its
-// softmax is not over the last axis.
-func (t *Tensor) Logits() (logits *Tensor, kind op.Code, ok bool) {
-	for t.err == nil && t.parts == nil && !t.stop && (t.op == op.Cast && t.args[0].typ.DType.Widens(t.typ.DType) || t.op == op.Identity) && len(t.args) == 1 {
-		t = t.args[0]
-	}
-	switch {
-	case t.err != nil || t.parts != nil || t.stop:
-	case t.op == op.Softmax && t.attr.Axes[0] == len(t.typ.Shape)-1, t.op == op.Sigmoid:
-		return t.args[0], t.op, true
-	}
-	return nil, 0, false
 }

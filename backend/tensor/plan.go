@@ -2,9 +2,11 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -16,7 +18,7 @@ import (
 // plan is a compiled recording with what its inputs and outputs are bound to.
 type plan struct {
 	types    []op.Type // of the arguments it was recorded for
-	shape    []int     // how many tensors each part of the result has, for layout.restore
+	in, out  []int     // how they lie in the argument, and the results in the result; see layout.shape
 	program  driver.Program
 	graph    *ir.Graph
 	sources  []source
@@ -32,22 +34,46 @@ type plan struct {
 }
 
 // freeList holds released result tensors of one plan for its next runs.
-type freeList struct{ tensors []*Tensor }
+type freeList struct {
+	mu      sync.Mutex
+	tensors []*Tensor
+}
 
 // Release hands the memory of a Function's result back for the next call. Use
 // it on results that are no longer needed where steady calls should allocate
-// nothing; t must not be used afterwards. On other tensors it does nothing.
+// nothing; t must not be used afterwards. On other tensors, and a second time,
+// it does nothing.
 func (t *Tensor) Release() {
-	if t != nil && t.home != nil {
+	if t == nil || t.home == nil {
+		return
+	}
+	t.home.mu.Lock()
+	defer t.home.mu.Unlock()
+	if !slices.Contains(t.home.tensors, t) {
 		t.home.tensors = append(t.home.tensors, t)
 	}
 }
 
-func (p *plan) fits(args []*Tensor) bool {
-	if len(args) != len(p.types) {
+// take returns a released tensor, or nil.
+func (f *freeList) take() *Tensor {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.tensors)
+	if n == 0 {
+		return nil
+	}
+	t := f.tensors[n-1]
+	f.tensors = f.tensors[:n-1]
+	return t
+}
+
+// fits reports whether p was made for arguments like those of the call in
+// progress.
+func (p *plan) fits(c *core) bool {
+	if !slices.Equal(c.shape, p.in) {
 		return false
 	}
-	for i, a := range args {
+	for i, a := range c.args {
 		if !a.typ.Equal(p.types[i]) {
 			return false
 		}
@@ -143,9 +169,7 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 }
 
 func (p *plan) result(i int) (*Tensor, error) {
-	if f := p.free[i]; len(f.tensors) > 0 {
-		r := f.tensors[len(f.tensors)-1]
-		f.tensors = f.tensors[:len(f.tensors)-1]
+	if r := p.free[i].take(); r != nil {
 		return r, nil
 	}
 	t := p.graph.Outputs[len(p.assigned)+i].Type
@@ -160,9 +184,7 @@ func (p *plan) result(i int) (*Tensor, error) {
 
 func (p *plan) execute(ctx context.Context) error {
 	if p.stopAtNaN {
-		if w, ok := p.program.(driver.Watcher); ok {
-			return w.RunWatched(ctx, p.inBufs, p.outBufs, stopAtNaN)
-		}
+		return p.watch(ctx, stopAtNaN)
 	}
 	if !backend.DebugFromEnv().Plan {
 		return p.program.Run(ctx, p.inBufs, p.outBufs)
@@ -177,6 +199,27 @@ func (p *plan) execute(ctx context.Context) error {
 		printTimes(p.graph, t.Times())
 	}
 	return err
+}
+
+// watch runs the program and shows see its inputs, then every value computed.
+func (p *plan) watch(ctx context.Context, see func(v *ir.Value, data []byte) error) error {
+	w, ok := p.program.(driver.Watcher)
+	if !ok {
+		return &Error{Op: "Function", Err: errors.New("the device cannot show the values that it computes")}
+	}
+	for i, v := range p.graph.Params {
+		if v == nil {
+			continue
+		}
+		b, err := host(p.inBufs[i], v.Type.Bytes())
+		if err == nil {
+			err = see(v, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.RunWatched(ctx, p.inBufs, p.outBufs, see)
 }
 
 func printTimes(g *ir.Graph, ns []int64) {
@@ -202,18 +245,17 @@ func (e *NonFinite) Error() string {
 	if e.NaN {
 		kind = "a NaN"
 	}
-	who := e.Path
-	if who == "" {
-		who = "(no layer)"
-	}
 	if e.Given {
-		return fmt.Sprintf("%s: %s was there before the step, in %v", who, kind, e.Type)
+		return fmt.Sprintf("%s: %s was there before the step, in %v", e.Path, kind, e.Type)
 	}
-	cause := "overflow"
+	where, cause := "", "overflow"
+	if e.Path != "" {
+		where = "layer " + e.Path + ": "
+	}
 	if e.NaN {
 		cause = "invalid operation"
 	}
-	return fmt.Sprintf("layer %s: %v made %s in %v (%s; its inputs were finite)", who, e.Op, kind, e.Type, cause)
+	return fmt.Sprintf("%s%v made %s in %v (%s; its inputs were finite)", where, e.Op, kind, e.Type, cause)
 }
 
 // stopAtNaN looks at values in the order they are computed, so the first one
@@ -227,6 +269,24 @@ func stopAtNaN(v *ir.Value, data []byte) error {
 		return nil
 	}
 	return &NonFinite{Path: v.Path, Op: v.Op, Type: v.Type, NaN: nan, Given: v.Op == op.Param}
+}
+
+// checkFinite is stopAtNaN for a tensor that was just computed. Values that
+// were not finite before it do not stop it again.
+func (t *Tensor) checkFinite() error {
+	bad := func(t *Tensor) error {
+		b, err := host(t.data.buf, t.typ.Bytes())
+		if err != nil {
+			return err
+		}
+		return stopAtNaN(&ir.Value{Op: t.op, Type: t.typ, Path: t.path}, b)
+	}
+	for _, a := range t.args {
+		if a.data != nil && bad(a) != nil {
+			return nil
+		}
+	}
+	return bad(t)
 }
 
 // scan looks for values that are not finite.
@@ -274,7 +334,7 @@ func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 	defer Catch(&err)
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
-	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(&in))
+	fn.take(&in)
 	p, err := fn.plan(in)
 	if err != nil {
 		return m, err

@@ -275,6 +275,14 @@ func (t *Tensor) String() string {
 	return fmt.Sprintf("%v %v", t.typ, vals)
 }
 
+// describe is String without elements.
+func (t *Tensor) describe() string {
+	if t.parts != nil {
+		return fmt.Sprintf("a tuple of %d tensors", len(t.parts))
+	}
+	return t.typ.String()
+}
+
 // record writes an operation down.
 func (t *Tensor) record(c op.Code, a op.Attr, args ...*Tensor) *Tensor {
 	return Record(c, a, args...)
@@ -315,12 +323,24 @@ func Record(c op.Code, a op.Attr, args ...*Tensor) *Tensor {
 		panic(&Error{Op: c.String(), Err: err})
 	}
 	r.seq = sequence.Add(1)
-	if eager() && !r.symbolic && len(args) > 0 {
-		if err := Eval(context.Background(), r); err != nil {
-			panic(&Error{Op: c.String(), Err: err})
-		}
+	if !r.typ.DType.IsFloat() {
+		r.scaled = nil // a comparison, a count or an index is not larger for it
+	}
+	if eager() && len(args) > 0 && !r.symbolic && r.typ.Shape.Known() && (r.trace == nil || r.trace.eager) {
+		r.compute()
 	}
 	return r
+}
+
+// compute computes t at once, for eager mode.
+func (t *Tensor) compute() {
+	err := Eval(context.Background(), t)
+	if err == nil && backend.DebugFromEnv().NaN {
+		err = t.checkFinite()
+	}
+	if err != nil {
+		panic(&Error{Op: t.op.String(), Err: err})
+	}
 }
 
 // eager reports whether KERAS_DEBUG asks for each operation to run at once.

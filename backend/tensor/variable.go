@@ -96,15 +96,12 @@ func (v *Variable) Assign(t *Tensor) {
 	if t.err != nil {
 		panic(&Error{Op: "Assign", Err: fmt.Errorf("variable %s: %w", v.name, t.err)})
 	}
-	if !t.typ.Equal(v.typ) {
-		Fail("Assign", "variable %s is %v, got %v", v.name, v.typ, t.typ)
+	if t.parts != nil || !t.typ.Equal(v.typ) {
+		Fail("Assign", "variable %s is %v, got %v", v.name, v.typ, t.describe())
 	}
-	tr := t.trace
-	if v.leaf != nil {
-		tr = v.leaf.trace
-	}
-	if tr == nil || tr.done {
-		Fail("Assign", "variable %s is assigned outside a Function, or its owner is not in the Function's list; outside, use Set", v.name)
+	tr := current()
+	if tr == nil {
+		Fail("Assign", "variable %s is assigned outside a Function; use Set there", v.name)
 	}
 	tr.assign(v, t)
 }
@@ -125,7 +122,7 @@ func (v *Variable) SetBytes(b []byte) error {
 	if len(b) != v.typ.Bytes() {
 		return fmt.Errorf("variable %s: %d bytes given, %v takes %d", v.name, len(b), v.typ, v.typ.Bytes())
 	}
-	if v.leaf != nil {
+	if current() != nil && v.leaf != nil {
 		return fmt.Errorf("variable %s: Set inside a Function; use Assign", v.name)
 	}
 	if err := v.own(); err != nil {
@@ -136,7 +133,7 @@ func (v *Variable) SetBytes(b []byte) error {
 
 // Reset gives v its first value again, drawn anew by its initializer.
 func (v *Variable) Reset() error {
-	if v.leaf != nil {
+	if current() != nil && v.leaf != nil {
 		return fmt.Errorf("variable %s: Reset inside a Function; use Assign", v.name)
 	}
 	if v.store == nil {
@@ -190,7 +187,7 @@ func (v *Variable) Item() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	b, err := s.host(v.typ.Bytes())
+	b, err := host(s.buf, v.typ.Bytes())
 	if err != nil {
 		return 0, err
 	}
@@ -238,15 +235,19 @@ func (v *Variable) own() error {
 	if err != nil || v.value == nil {
 		return err
 	}
-	v.value.data, v.value.variable, v.value = s, nil, nil
-	fresh, err := allocate(v.typ.Bytes())
+	fresh, err := s.copy(v.typ.Bytes())
 	if err != nil {
 		return fmt.Errorf("variable %s: %w", v.name, err)
 	}
-	b, err := s.host(v.typ.Bytes())
-	if err == nil {
-		err = fresh.buf.CopyIn(b)
+	v.adopt(fresh)
+	return nil
+}
+
+// adopt makes s the memory of v. A tensor that was handed out as the value
+// keeps the old one.
+func (v *Variable) adopt(s *storage) {
+	if v.value != nil {
+		v.value.data, v.value.variable, v.value = v.store, nil, nil
 	}
-	v.store = fresh
-	return err
+	v.store = s
 }

@@ -74,8 +74,7 @@ func run(ctx context.Context) error {
 func load() (train, test *keras.Pipeline, err error) {
 	switch *data {
 	case "digits":
-		train, test = digits.Load()
-		return train, test, nil
+		return digits.Load()
 	case "mnist":
 		return mnist.Load("")
 	}

@@ -43,8 +43,7 @@ func main() {
 func load() (train, test *keras.Pipeline, err error) {
 	switch *data {
 	case "digits":
-		train, test = digits.Load()
-		return train, test, nil
+		return digits.Load()
 	case "mnist":
 		return mnist.Load("")
 	}

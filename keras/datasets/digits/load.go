@@ -1,6 +1,7 @@
 package digits
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 )
 
@@ -12,12 +13,15 @@ const (
 
 // Load returns a training and a test set as mnist.Load does: X float32 with
 // 784 pixels from 0 to 1 per image, Y int32 with the digit. It needs no files:
-// the images are drawn, always the same ones.
-func Load() (train, test *keras.Pipeline) {
-	return Dataset(TrainSamples, 1), Dataset(TestSamples, 2)
+// the images are drawn, always the same ones. It fails only where there is no
+// device to hold them.
+func Load() (train, test *keras.Pipeline, err error) {
+	defer tensor.Catch(&err)
+	return Dataset(TrainSamples, 1), Dataset(TestSamples, 2), nil
 }
 
-// Dataset returns the first n samples of a seed.
+// Dataset returns the first n samples of a seed. It panics with *tensor.Error
+// where there is no device to hold them.
 func Dataset(n int, seed uint64) *keras.Pipeline {
 	images, labels := Raw(n, seed)
 	return keras.FromImages(images, labels, 784)

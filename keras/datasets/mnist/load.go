@@ -1,6 +1,9 @@
 package mnist
 
-import "github.com/mezzo-ml/mezzo/keras"
+import (
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+)
 
 // Load returns MNIST as the guide uses it: 60,000 training and 10,000 test
 // samples, X float32 with 784 pixels from 0 to 1, already flattened and
@@ -10,6 +13,7 @@ import "github.com/mezzo-ml/mezzo/keras"
 // do (Fashion-MNIST, for one). With dir "" the files are downloaded once into
 // the user's cache directory and verified by SHA-256.
 func Load(dir string) (train, test *keras.Pipeline, err error) {
+	defer tensor.Catch(&err)
 	trainImages, trainLabels, testImages, testLabels, err := raw(dir)
 	if err != nil {
 		return nil, nil, err

@@ -1,0 +1,199 @@
+package tensor_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// TestEager: computing each operation at once gives the bits of the compiled
+// step.
+func TestEager(t *testing.T) {
+	for _, d := range computeTypes {
+		want := newMLP(d, dtype.Float32).train(t, ir.Options{})
+		t.Run(d.String(), func(t *testing.T) {
+			debugging(t, backend.Debug{Eager: true})
+			if !bytes.Equal(newMLP(d, dtype.Float32).train(t, ir.Options{}), want) {
+				t.Error("other bits than the compiled step")
+			}
+		})
+	}
+}
+
+// TestEagerSemantics runs the tests of what a Function means in eager mode.
+func TestEagerSemantics(t *testing.T) {
+	debugging(t, backend.Debug{Eager: true})
+	t.Run("results", TestResults)
+	t.Run("snapshots", TestSnapshots)
+	t.Run("values as arguments", TestValueAsArgument)
+	t.Run("assign", TestAssignErrors)
+	t.Run("owners", TestForgottenOwner)
+	t.Run("variables made inside", TestVariablesMadeInside)
+	t.Run("transaction", TestTransaction)
+	t.Run("gates", TestGated)
+	t.Run("marks", TestMarks)
+	t.Run("each", TestEach)
+	t.Run("panics", TestPanics)
+	t.Run("in place", TestInPlace) // plans are those of compiled mode
+	fn := tensor.Function(func(x T) T {
+		y := x.Exp()
+		want(t, "read inside", y, 1)
+		return y
+	})
+	want(t, "result", must[T](t)(fn.Call(ctx, f32(0))), 1)
+	// The line that cannot be computed is the one that fails.
+	err := catch(func() {
+		f32(1).Gather(indices(3))
+		t.Error("recorded on")
+	})
+	wantError(t, "index", err, "Gather: Gather: index 3 at position 0 is out of range, want 0 to 0")
+}
+
+// logStep takes the logarithm of a weight in layer dense.
+func logStep(v V) *tensor.Func[T, T] {
+	return tensor.Function(func(x T) T {
+		since := tensor.Mark()
+		y := v.Value().Mul(x).Log()
+		tensor.Label("dense", since, y)
+		z := y.AddScalar(1)
+		v.Assign(z)
+		return z.Sum()
+	}, vars{v})
+}
+
+const madeNaN = "layer dense: Log made a NaN in float32[2] (invalid operation; its inputs were finite)"
+
+func TestNaN(t *testing.T) {
+	v := variable("dense/kernel", dtype.Float32, 1, -2)
+	first := must[*tensor.NonFinite](t)(logStep(v).FirstNonFinite(ctx, f32(1, 1)))
+	wantError(t, "FirstNonFinite", first, madeNaN)
+	want(t, "Watch changes nothing", v, 1, -2)
+	if first := must[*tensor.NonFinite](t)(logStep(v).FirstNonFinite(ctx, f32(1, -1))); first != nil {
+		t.Errorf("got %v for finite values", first)
+	}
+
+	debugging(t, backend.Debug{NaN: true})
+	fn := logStep(v)
+	_, err := fn.Call(ctx, f32(1, 1))
+	wantError(t, "invalid", err, madeNaN)
+	var n *tensor.NonFinite
+	if !errors.As(err, &n) || n.Path != "dense" || n.Op != op.Log || !n.NaN || n.Given {
+		t.Errorf("got %+v", n)
+	}
+	want(t, "a step that stops changes nothing", v, 1, -2)
+	wantError(t, "overflow", fn.Run(ctx, f32(0, -1)), "layer dense: Log made an infinity in float32[2] (overflow; its inputs were finite)")
+	wantError(t, "argument", fn.Run(ctx, f32(float32(inf), 1)), "argument 0: an infinity was there before the step, in float32[2]")
+	if _, err := fn.Call(ctx, f32(1, -1)); err != nil {
+		t.Error(err)
+	}
+	if err := v.Set([]float64{1, inf - inf}); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, "variable", fn.Run(ctx, f32(1, 1)), "dense/kernel: a NaN was there before the step, in float32[2]")
+	nan := tensor.New([]float64{1, inf}, 2)
+	wantError(t, "data", tensor.Function(func(x T) T { return x.Add(nan) }).Run(ctx, nan.Neg().Exp()),
+		"data: an infinity was there before the step, in float64[2]")
+
+	debugging(t, backend.Debug{NaN: true, Eager: true})
+	_, err = logStep(variable("w", dtype.Float32, 1, -2)).Call(ctx, f32(1, 1))
+	wantError(t, "eager", err, "Log: Log made a NaN in float32[2] (invalid operation; its inputs were finite)")
+}
+
+// fresh makes each program of TestPrinted one that was not compiled before,
+// however often the test runs.
+var fresh = 1000.0
+
+// TestPrinted: what KERAS_DEBUG prints on standard error.
+func TestPrinted(t *testing.T) {
+	step := func() func() {
+		fresh++
+		v := variable("dense/bias", dtype.Float32, 1, 2)
+		fn := tensor.Function(func(x T) none {
+			since := tensor.Mark()
+			y := x.MulScalar(-fresh).Exp().Add(v.Value())
+			v.Assign(y)
+			tensor.Label("dense", since, y)
+			return none{}
+		}, vars{v})
+		return func() {
+			for range 4 {
+				if err := fn.Run(ctx, f32(1, 2)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	debugging(t, backend.Debug{})
+	if got := stderr(t, step()); got != "" {
+		t.Errorf("without KERAS_DEBUG: got %q", got)
+	}
+	debugging(t, backend.Debug{Graph: true})
+	got := stderr(t, step())
+	for _, w := range []string{"graph: 6 values\n", fmt.Sprintf("Const() float32[] value=%v  # dense\n", -fresh), "= Param() float32[2]", "# dense/bias\n", "out 0 = %5 may overwrite input 0\n"} {
+		if !strings.Contains(got, w) {
+			t.Errorf("graph: got\n%swithout %q", got, w)
+		}
+	}
+	if lines(got, "graph: ") != 1 {
+		t.Errorf("graph: got\n%swant one graph", got)
+	}
+
+	debugging(t, backend.Debug{Passes: true, Check: true})
+	got = stderr(t, step())
+	if lines(got, "recorded: 6 values\n") != 1 || lines(got, "pass dead: 6 values\n") != 1 || lines(got, "pass fuse: 4 values\n") != 1 {
+		t.Errorf("passes: got\n%s", got)
+	}
+	// Those that run for every device.
+	for _, pass := range []string{"casts", "cse", "narrow", "dead", "fuse", "donate", "schedule", "memory", "reuse"} {
+		if lines(got, "pass "+pass+": ") != 1 {
+			t.Errorf("passes: got\n%swithout %s", got, pass)
+		}
+	}
+
+	debugging(t, backend.Debug{Plan: true})
+	got = stderr(t, step())
+	for _, w := range []string{"plan: 4 values; bytes: 0 arena, 16 inputs, 0 outputs, 4 constants\n", "  # dense  @in ", "out 0 = %3 over input 0\n", " ns  %3 = Fused float32[2]  # dense\n"} {
+		if !strings.Contains(got, w) {
+			t.Errorf("plan: got\n%swithout %q", got, w)
+		}
+	}
+	if n := lines(got, "plan: third run, nanoseconds per step\n"); n != 1 {
+		t.Errorf("plan: times printed %d times, want once", n)
+	}
+}
+
+// TestCheckIsAnotherProgram: the checks run although the program was compiled
+// without them before.
+func TestCheckIsAnotherProgram(t *testing.T) {
+	step := func() *ir.Graph {
+		return must[*ir.Graph](t)(tensor.Function(func(x T) T { return x.Exp().MulScalar(1234) }).Plan(f32(1)))
+	}
+	plain := step()
+	if step() != plain {
+		t.Error("one structure, two programs")
+	}
+	debugging(t, backend.Debug{Check: true})
+	if step() == plain {
+		t.Error("the program that was not checked is used")
+	}
+	// Errors of a run name the layer, so programs do not share across names.
+	named := func(path string) *ir.Graph {
+		return must[*ir.Graph](t)(tensor.Function(func(x T) T {
+			since := tensor.Mark()
+			y := x.Exp()
+			tensor.Label(path, since, y)
+			return y
+		}).Plan(f32(1)))
+	}
+	if a, b := fmt.Sprint(named("dense")), fmt.Sprint(named("head")); a == b || !strings.Contains(b, "# head") {
+		t.Errorf("got\n%s%s", a, b)
+	}
+}

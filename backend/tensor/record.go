@@ -1,0 +1,210 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// recording is the one in progress. There is one at a time, as variables are
+// bound to symbols while it lasts.
+var recording struct {
+	sync.Mutex
+	by    atomic.Uint64 // the goroutine that records, 0 for none
+	trace *trace        // for that goroutine alone
+}
+
+// current is the recording that the calling goroutine is in, or nil. What
+// belongs to it need not have a tensor that tells: a Function without
+// arguments, a variable assigned a constant.
+func current() *trace {
+	if by := recording.by.Load(); by == 0 || by != goroutine() {
+		return nil
+	}
+	return recording.trace
+}
+
+// goroutine is the number of the calling goroutine. The runtime tells it only
+// at the start of a stack trace: "goroutine 18 [running]:".
+func goroutine() (id uint64) {
+	var b [32]byte
+	for _, c := range b[len("goroutine "):runtime.Stack(b[:], false)] {
+		if c < '0' || c > '9' {
+			break
+		}
+		id = 10*id + uint64(c-'0')
+	}
+	return id
+}
+
+// record records the function with call and makes something of the recording
+// with finish. It does so again for as long as that makes variables: layers
+// build weights in their first call, then optimizers make slots for them. Only
+// a recording that finds all of them in the list counts; what an earlier one
+// ran into, such as assigning a variable that it had just made, does not.
+func (c *core) record(eager bool, call func(*trace), finish func(*trace) error) error {
+	if current() != nil {
+		return &Error{Op: "Function", Err: errors.New("it is planned or watched inside another Function; do that outside")}
+	}
+	for range 4 {
+		before := len(c.variables())
+		err := c.recordOnce(&trace{eager: eager}, call, finish)
+		var e *Error
+		if len(c.variables()) == before || err != nil && !errors.As(err, &e) {
+			return err
+		}
+	}
+	return &Error{Op: "Function", Err: errors.New("it makes new variables each time it is recorded; make them once, and keep them")}
+}
+
+func (c *core) recordOnce(tr *trace, call func(*trace), finish func(*trace) error) (err error) {
+	defer Catch(&err)
+	recording.Lock()
+	defer recording.Unlock()
+	listed := c.variables()
+	recording.trace = tr
+	recording.by.Store(goroutine())
+	defer func() {
+		recording.by.Store(0)
+		recording.trace = nil
+		tr.done = true
+		for _, v := range slices.Concat(listed, tr.assigned) {
+			v.leaf, v.bound = nil, nil
+		}
+	}()
+	for _, v := range listed {
+		leaf := &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), trace: tr, argument: -1}
+		if tr.eager {
+			if leaf.data, err = v.ensure(); err != nil {
+				return err
+			}
+		}
+		v.leaf, v.bound = leaf, leaf
+	}
+	call(tr)
+	now := c.variables()
+	if len(now) > len(listed) {
+		return nil // recorded again
+	}
+	for _, v := range tr.assigned {
+		if !slices.Contains(now, v) {
+			return &Error{Op: "Function", Err: fmt.Errorf("it assigns variable %s but its owner is not in the Function's list", v.name)}
+		}
+	}
+	return finish(tr)
+}
+
+// compile records f and compiles the recording.
+func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
+	for _, a := range fn.core.args {
+		if !a.typ.Shape.Known() {
+			return nil, &Error{Op: "Function", Err: fmt.Errorf("an argument is %v, want one of known shape", a.typ)}
+		}
+	}
+	var out Out
+	p := &plan{in: slices.Clone(fn.core.shape)}
+	for _, a := range fn.core.args {
+		p.types = append(p.types, a.typ)
+	}
+	err := fn.core.record(false, func(tr *trace) {
+		args := make([]*Tensor, len(fn.core.args))
+		for i, a := range fn.core.args {
+			args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i}
+		}
+		out = fn.f(fn.in.replace(in, ptr(&in), args).(In))
+	}, func(tr *trace) error {
+		p.out = fn.out.shape(nil, ptr(&out))
+		p.assigned = slices.Clone(tr.assigned)
+		return p.compile(tr, fn.out.tensors(nil, ptr(&out)), o)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// compile compiles what tr recorded, with these results.
+func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options) error {
+	roots := make([]*Tensor, 0, len(p.assigned)+len(results))
+	for _, v := range p.assigned {
+		roots = append(roots, v.bound)
+	}
+	for _, r := range results {
+		if r.err != nil {
+			return r.err
+		}
+		roots = append(roots, r)
+	}
+	c := newCapture(tr)
+	c.roots(roots...)
+	for i, t := range roots {
+		donate := -1
+		if i < len(p.assigned) {
+			donate = c.variableInput(p.assigned[i])
+		}
+		c.output(t, donate)
+	}
+	d, err := backend.Default()
+	if err != nil {
+		return err
+	}
+	if p.program, p.graph, err = backend.Compile(d, c.graph, o); err != nil {
+		return err
+	}
+	p.finish(c.sources)
+	return nil
+}
+
+// eager runs f on computed tensors, an operation at a time.
+func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err
+	}
+	if err := Eval(ctx, fn.core.args...); err != nil {
+		return out, err
+	}
+	var computed Out
+	err = fn.core.record(true, func(tr *trace) {
+		args := make([]*Tensor, len(fn.core.args))
+		for i, a := range fn.core.args {
+			args[i] = &Tensor{op: op.Param, typ: a.typ, data: a.data, seq: sequence.Add(1), trace: tr, argument: i}
+		}
+		computed = fn.f(fn.in.replace(in, ptr(&in), args).(In))
+	}, func(tr *trace) error {
+		results := fn.out.tensors(nil, ptr(&computed))
+		values := slices.Clone(results)
+		for _, v := range tr.assigned {
+			values = append(values, v.bound)
+		}
+		if err := Eval(ctx, values...); err != nil {
+			return err
+		}
+		// Copies: a value may be that of a variable or an argument.
+		data := make([]*storage, len(values))
+		for i, t := range values {
+			if data[i], err = t.data.copy(t.typ.Bytes()); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for i, r := range results {
+			results[i] = fromStorage(r.typ, data[i])
+		}
+		for i, v := range tr.assigned {
+			v.adopt(data[len(results)+i])
+		}
+		fn.out.restore(ptr(&out), fn.out.shape(nil, ptr(&computed)), results)
+		return nil
+	})
+	return out, err
+}
