@@ -345,6 +345,7 @@ func (b *Base) AddRandomState(seed *int64) *tensor.Variable {
 		}
 		return nil
 	})
+	v.SetStatistic(true) // a skipped step moves nothing
 	b.states = append(b.states, v)
 	return v
 }

@@ -14,6 +14,8 @@ type trace struct {
 	done     bool        // the Function has returned: its tensors are dead
 	assigned []*Variable // in order of their first Assign
 	gate     *Tensor     // see Gated
+
+	statistics *Tensor // see GateStatistics
 }
 
 // assign rebinds v in the recording.
@@ -22,8 +24,11 @@ func (tr *trace) assign(v *Variable, t *Tensor) {
 		v.leaf = v.Value()
 		v.bound = v.leaf
 	}
-	if tr.gate != nil {
+	switch {
+	case tr.gate != nil:
 		t = Where(tr.gate, t, v.bound)
+	case v.statistic && tr.statistics != nil:
+		t = Where(tr.statistics, t, v.bound)
 	}
 	if !slices.Contains(tr.assigned, v) {
 		tr.assigned = append(tr.assigned, v)
@@ -48,9 +53,9 @@ func Gated(cond *Tensor, f func()) {
 	f()
 }
 
-// GateStatistics keeps the old value, where cond is false, of every
-// Statistic variable that the recording has assigned so far: the moving
-// averages of a forward pass whose step is skipped.
+// GateStatistics keeps the old value, where cond is false, of every Statistic
+// variable that the recording assigns, before this call or after it: what a
+// forward pass moves in a step that is skipped.
 func GateStatistics(cond *Tensor) {
 	tr := cond.trace
 	if tr == nil {
@@ -61,6 +66,7 @@ func GateStatistics(cond *Tensor) {
 			v.bound = Where(cond, v.bound, v.leaf)
 		}
 	}
+	tr.statistics = cond
 }
 
 // source says where an input of a captured graph comes from.

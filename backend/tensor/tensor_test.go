@@ -265,7 +265,7 @@ func TestGated(t *testing.T) {
 		})
 		add(c, 1)
 		tensor.GateStatistics(p)
-		add(held, 1) // after: not what the forward pass assigned
+		add(held, 1) // after: gated as well
 		return none{}
 	}, vars{a, b, c, mean, held})
 	for i, p := range []bool{false, true} {
@@ -281,7 +281,7 @@ func TestGated(t *testing.T) {
 			for _, x := range []struct {
 				v    V
 				want int
-			}{{a, 101 + 2*i}, {b, 1 + i*j}, {c, 2}, {mean, 1 + 2*i}, {held, 2}} {
+			}{{a, 101 + 2*i}, {b, 1 + i*j}, {c, 2}, {mean, 1 + 2*i}, {held, 1 + i}} {
 				want(t, fmt.Sprintf("%v, %v: %s", p, q, x.v.Name()), x.v, float64(x.want))
 			}
 		}

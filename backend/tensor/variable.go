@@ -61,12 +61,12 @@ func (v *Variable) Trainable() bool { return v.trainable }
 // SetTrainable says whether optimizers should update v.
 func (v *Variable) SetTrainable(on bool) { v.trainable = on }
 
-// Statistic reports whether v is a statistic that the forward pass updates,
-// such as the moving mean of batch normalization. A step that an optimizer
-// skips leaves statistics as they were.
+// Statistic reports whether v is state that a forward pass moves, such as the
+// moving mean of batch normalization or the state of random numbers. A step
+// that an optimizer skips leaves statistics as they were.
 func (v *Variable) Statistic() bool { return v.statistic }
 
-// SetStatistic declares v a statistic of the forward pass.
+// SetStatistic declares v a statistic.
 func (v *Variable) SetStatistic(on bool) { v.statistic = on }
 
 // Constraint is what optimizers put v through after each update, or nil.
