@@ -201,7 +201,7 @@ func TestValidation(t *testing.T) {
 
 	// ValidationData, and ValidationSteps of it.
 	v := &record{d: FromTensors(NewTensor(x, 20, 1), NewTensor(y, 20, 1), nil).Batch(4)}
-	h = fit(t, m, d, FitConfig{ValidationData: v, ValidationSteps: 2})
+	fit(t, m, d, FitConfig{ValidationData: v, ValidationSteps: 2})
 	if !slices.Equal(v.seen, []float64{0, 1, 2, 3, 4, 5, 6, 7}) {
 		t.Errorf("validated on %v, want two batches", v.seen)
 	}

@@ -161,14 +161,12 @@ func specialFloats(d dtype.DType) []float64 {
 	for _, h := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32} {
 		half, sub := h.Epsilon()/2, h.SmallestSubnormal()
 		over := h.Max() * (1 + h.Epsilon()/4)
-		for _, v := range []float64{
-			1 + half, 1 + 3*half, // ties: down to even, up to even
+		list = append(list,
+			1+half, 1+3*half, // ties: down to even, up to even
 			math.Nextafter(1+half, 2), math.Nextafter(1+half, 0),
-			sub / 2, sub * 3 / 2, math.Nextafter(sub/2, 1), // ties of subnormals
+			sub/2, sub*3/2, math.Nextafter(sub/2, 1), // ties of subnormals
 			over, math.Nextafter(over, 0), // tie between the largest value and infinity
-		} {
-			list = append(list, v)
-		}
+		)
 	}
 	return list
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -31,10 +30,7 @@ func (d *interpreter) Alloc(n int) (driver.Buffer, error)          { return &mem
 func (d *interpreter) Compile(g *ir.Graph) (driver.Program, error) { return &interpreted{d, g}, nil }
 func (d *interpreter) Close() error                                { return nil }
 
-type memory struct {
-	mu   sync.Mutex
-	data []byte
-}
+type memory struct{ data []byte }
 
 func (m *memory) Bytes() int { return len(m.data) }
 func (m *memory) Free()      { m.data = nil }
