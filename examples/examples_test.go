@@ -33,7 +33,7 @@ func build(t *testing.T, name string) func(args ...string) string {
 // last is the last number that follows label in the output of a program.
 func last(t *testing.T, out, label string) float64 {
 	t.Helper()
-	m := regexp.MustCompile(regexp.QuoteMeta(label) + `\s*([0-9.eE+-]+)`).FindAllStringSubmatch(out, -1)
+	m := regexp.MustCompile(regexp.QuoteMeta(label)+`\s*([0-9.eE+-]+)`).FindAllStringSubmatch(out, -1)
 	if m == nil {
 		t.Fatalf("no %q in\n%s", label, out)
 	}

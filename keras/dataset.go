@@ -22,6 +22,14 @@ type Dataset interface {
 	Batches() iter.Seq2[Batch, error]
 }
 
+// EpochDataset is a Dataset that opens an epoch by its number, from 0. Fit
+// prefers EpochBatches: a dataset whose epochs differ needs it for a training
+// that is resumed. A Pipeline of tensors does the like by itself.
+type EpochDataset interface {
+	Dataset
+	EpochBatches(epoch int) iter.Seq2[Batch, error]
+}
+
 // Pipeline is a Dataset of samples in memory or from a generator, with the
 // usual operations on it (tf.data). Each operation returns a new Pipeline and
 // leaves the old one as it was.
@@ -125,6 +133,43 @@ func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 	default:
 		inner := p.elements()
 		q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return stacked(inner(epoch, more(ring, n)), n, drop) }
+	}
+	return q
+}
+
+// Take keeps the first n elements of each epoch. Samples in memory are taken
+// before any shuffling.
+func (p *Pipeline) Take(n int) *Pipeline { return p.part(0, max(n, 0)) }
+
+// Skip leaves out the first n elements of each epoch. Samples in memory are
+// left out before any shuffling.
+func (p *Pipeline) Skip(n int) *Pipeline { return p.part(max(n, 0), math.MaxInt) }
+
+// part keeps the elements lo … hi-1.
+func (p *Pipeline) part(lo, hi int) *Pipeline {
+	q := p.derive()
+	if q.n >= 0 {
+		lo, hi = min(lo, p.n), min(hi, p.n)
+		q.n = hi - lo
+	}
+	q.rows = -1
+	if p.arrays != nil && !p.batched {
+		q.arrays, q.shuffle, q.rows = p.arrays.cut(lo, hi), p.shuffle, q.n
+		return q
+	}
+	inner := p.elements()
+	q.open = func(epoch, ring int) iter.Seq2[Batch, error] {
+		return func(yield func(Batch, error) bool) {
+			i := 0
+			for b, err := range inner(epoch, ring) {
+				if i >= hi || i >= lo && !yield(b, err) || err != nil {
+					return
+				}
+				if i++; i == hi {
+					return
+				}
+			}
+		}
 	}
 	return q
 }

@@ -328,3 +328,35 @@ func TestFromImages(t *testing.T) {
 		}
 	}
 }
+
+// TestTakeSkip: parts of samples in memory and of batches, an error of the
+// source among them.
+func TestTakeSkip(t *testing.T) {
+	values := func(p *Pipeline) (got []float64) {
+		for b, err := range p.Batches() {
+			check(t, err)
+			v, err := b.X.Float64s()
+			check(t, err)
+			got = append(got, v...)
+		}
+		return got
+	}
+	rows := FromTensors(NewTensor(rising(7), 7, 1), nil, nil)
+	for _, c := range []struct {
+		name string
+		p    *Pipeline
+		n    int
+		want []float64
+	}{
+		{"take", rows.Take(3).Batch(2), 2, []float64{0, 1, 2}},
+		{"skip", rows.Skip(5).Batch(2), 1, []float64{5, 6}},
+		{"take more than there is", rows.Take(70).Batch(7), 1, []float64{0, 1, 2, 3, 4, 5, 6}},
+		{"skip all", rows.Skip(70).Batch(7), 0, nil},
+		{"batches", rows.Batch(2).Skip(1).Take(2), 2, []float64{2, 3, 4, 5}},
+		{"take none", rows.Batch(2).Take(0), 0, nil},
+	} {
+		if got := values(c.p); !slices.Equal(got, c.want) || c.p.Len() != c.n {
+			t.Errorf("%s: got %v and Len %d, want %v and %d", c.name, got, c.p.Len(), c.want, c.n)
+		}
+	}
+}

@@ -1,11 +1,6 @@
 package optimizers
 
-import (
-	"math"
-
-	"github.com/mezzo-ml/mezzo/backend/dtype"
-	"github.com/mezzo-ml/mezzo/backend/tensor"
-)
+import "github.com/mezzo-ml/mezzo/backend/tensor"
 
 // Adam is Keras's Adam (Kingma and Ba, 2014). In step t = 1, 2 …
 //
@@ -15,11 +10,11 @@ import (
 //
 // Slots: momentum, velocity, and velocity_hat if AMSGrad.
 type Adam struct {
-	LearningRate float64  // default 0.001; changes after the first step have no effect, see SetLearningRate
-	Beta1        *float64 // default 0.9; a pointer because 0, no momentum, makes sense: new(0.0)
-	Beta2        float64  // default 0.999
-	Epsilon      float64  // default 1e-7
-	AMSGrad      bool
+	LearningRate float64  `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	Beta1        *float64 `default:"0.9"`   // a pointer because 0, no momentum, makes sense: new(0.0)
+	Beta2        float64  `default:"0.999"`
+	Epsilon      float64  `default:"1e-7"`
+	AMSGrad      bool     `keras:"amsgrad"`
 	Options
 
 	state
@@ -30,19 +25,25 @@ type Adam struct {
 type AdamW Adam
 
 func (o *Adam) setup() setup {
+	o = withDefaults(o)
 	s := setup{
 		class:        "adam",
-		learningRate: or(o.LearningRate, 0.001),
+		learningRate: o.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
-		fields:       []field{fraction("Beta1", o.beta1()), fraction("Beta2", o.Beta2), notNegative("Epsilon", o.Epsilon)},
-		slots:        [][]string{{"momentum", "velocity"}},
+		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),
+		slots:        [][]slot{zeros("momentum", "velocity")},
 		update:       o.update,
 	}
 	if o.AMSGrad {
-		s.slots = append(s.slots, []string{"velocity_hat"})
+		s.slots = append(s.slots, zeros("velocity_hat"))
 	}
 	return s
+}
+
+// moments are the fields that the relatives of Adam have in common.
+func moments(beta1, beta2, epsilon float64) []field {
+	return []field{fraction("Beta1", beta1), fraction("Beta2", beta2), notNegative("Epsilon", epsilon)}
 }
 
 func (o *AdamW) setup() setup {
@@ -51,41 +52,13 @@ func (o *AdamW) setup() setup {
 	return s
 }
 
-func (o *Adam) beta1() float64 {
-	if o.Beta1 != nil {
-		return *o.Beta1
-	}
-	return 0.9
-}
-
 func (o *Adam) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
-	beta1, beta2 := o.beta1(), or(o.Beta2, 0.999)
-	mean := func(slot string, x *tensor.Tensor, beta float64) *tensor.Tensor {
-		v := u.slot[slot]
-		v.Assign(v.Value().Add(x.Sub(v.Value()).MulScalar(1 - beta)))
-		return v.Value()
-	}
-	m, v := mean("momentum", g, beta1), mean("velocity", g.Square(), beta2)
+	m, v := u.move("momentum", g, *o.Beta1), u.move("velocity", g.Square(), o.Beta2)
 	if o.AMSGrad {
-		h := u.slot["velocity_hat"]
-		h.Assign(h.Value().Maximum(v))
-		v = h.Value()
+		v = u.assign("velocity_hat", u.slot["velocity_hat"].Value().Maximum(v))
 	}
-	alpha := u.rate.Mul(correction(beta2, u.step).Sqrt()).Div(correction(beta1, u.step))
-	return w.Sub(m.Mul(alpha).Div(v.Sqrt().AddScalar(or(o.Epsilon, 1e-7))))
-}
-
-// correction is 1-betaᵗ. Keras rounds beta to the type of the arithmetic
-// first, and so does this; but where it takes a power and subtracts, which
-// cancels all but a few digits in early steps, this is exact to the last ones.
-func correction(beta float64, t *tensor.Tensor) *tensor.Tensor {
-	if t.DType() == dtype.Float32 {
-		beta = float64(float32(beta))
-	}
-	if beta == 0 {
-		return tensor.Scalar(t.DType(), 1)
-	}
-	return t.MulScalar(math.Log(beta)).Expm1().Neg()
+	alpha := u.rate.Mul(correction(o.Beta2, u.step).Sqrt()).Div(correction(*o.Beta1, u.step))
+	return w.Sub(m.Mul(alpha).Div(v.Sqrt().AddScalar(o.Epsilon)))
 }
 
 // ApplyGradients records one update of vars; see Optimizer.

@@ -3,6 +3,7 @@ package optimizers
 import (
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -15,6 +16,9 @@ type field struct {
 	lo, hi float64 // inclusive
 	want   string
 }
+
+// fits reports whether the number is in its range; NaN is not.
+func (f field) fits() bool { return f.value >= f.lo && f.value <= f.hi }
 
 func positive(name string, v float64) field {
 	return field{name, v, math.SmallestNonzeroFloat64, math.MaxFloat32, "a positive number"}
@@ -45,7 +49,7 @@ func (s *setup) check() {
 		notNegative("GradientAccumulationSteps", float64(o.GradientAccumulationSteps)),
 	}, s.fields...)
 	for _, f := range fields {
-		if !(f.value >= f.lo && f.value <= f.hi) {
+		if !f.fits() {
 			fail("%s: got %v, want %s", f.name, f.value, f.want)
 		}
 	}
@@ -63,23 +67,19 @@ func (s *setup) check() {
 	}
 }
 
-// excluded tells which variables do not decay.
-func (s *setup) excluded() func(*tensor.Variable) bool {
+// matcher tells in which variables' names one of the regular expressions is
+// found, and fails when one of them cannot be read; field is what holds them.
+func (s *setup) matcher(field string, expressions []string) func(*tensor.Variable) bool {
 	var patterns []*regexp.Regexp
-	for _, p := range s.options.ExcludeFromWeightDecay {
-		re, err := regexp.Compile(p)
+	for _, e := range expressions {
+		re, err := regexp.Compile(e)
 		if err != nil {
-			tensor.Fail("ApplyGradients", "optimizer %s: ExcludeFromWeightDecay: %v", s.name(), err)
+			tensor.Fail("ApplyGradients", "optimizer %s: %s: %v", s.name(), field, err)
 		}
 		patterns = append(patterns, re)
 	}
 	return func(v *tensor.Variable) bool {
-		for _, re := range patterns {
-			if re.MatchString(v.Name()) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(patterns, func(re *regexp.Regexp) bool { return re.MatchString(v.Name()) })
 	}
 }
 

@@ -16,7 +16,7 @@ func (b *state) average(v *tensor.Variable, done *tensor.Tensor) {
 	avg := b.companions[v][averageSlot]
 	d := avg.DType()
 	zero := tensor.Scalar(dtype.Int64, 0)
-	m := tensor.Where(done.Equal(zero), tensor.Scalar(d, 0), tensor.Scalar(d, or(o.EMAMomentum, 0.99)))
+	m := tensor.Where(done.Equal(zero), tensor.Scalar(d, 0), tensor.Scalar(d, o.EMAMomentum))
 	avg.Assign(avg.Value().Mul(m).Add(v.Value().Cast(d).Mul(tensor.Scalar(d, 1).Sub(m))))
 	if f := o.EMAOverwriteFrequency; f > 0 {
 		due := done.AddScalar(1).Mod(tensor.Scalar(dtype.Int64, float64(f))).Equal(zero)

@@ -2,29 +2,53 @@ package optimizers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
 
 // classes are the optimizers by name, as Keras spells it.
 var classes = map[string]func() Optimizer{
-	"SGD":     func() Optimizer { return &SGD{} },
-	"RMSprop": func() Optimizer { return &RMSprop{} },
-	"Adam":    func() Optimizer { return &Adam{} },
-	"AdamW":   func() Optimizer { return &AdamW{} },
+	"Adadelta":  func() Optimizer { return &Adadelta{} },
+	"Adafactor": func() Optimizer { return &Adafactor{} },
+	"Adagrad":   func() Optimizer { return &Adagrad{} },
+	"Adam":      func() Optimizer { return &Adam{} },
+	"Adamax":    func() Optimizer { return &Adamax{} },
+	"AdamW":     func() Optimizer { return &AdamW{} },
+	"Ftrl":      func() Optimizer { return &Ftrl{} },
+	"Lamb":      func() Optimizer { return &Lamb{} },
+	"Lion":      func() Optimizer { return &Lion{} },
+	"Muon":      func() Optimizer { return &Muon{} },
+	"Nadam":     func() Optimizer { return &Nadam{} },
+	"RMSprop":   func() Optimizer { return &RMSprop{} },
+	"SGD":       func() Optimizer { return &SGD{} },
+	wrapper:     func() Optimizer { return &LossScaleOptimizer{} },
+}
+
+// wrapper is the class that is nothing without another optimizer.
+const wrapper = "LossScaleOptimizer"
+
+// schedules are the schedules by name, as Keras spells it; OneCycle is
+// PyTorch's.
+var schedules = map[string]func() Schedule{
+	"CosineDecay":            func() Schedule { return &CosineDecay{} },
+	"CosineDecayRestarts":    func() Schedule { return &CosineDecayRestarts{} },
+	"ExponentialDecay":       func() Schedule { return &ExponentialDecay{} },
+	"InverseTimeDecay":       func() Schedule { return &InverseTimeDecay{} },
+	"OneCycle":               func() Schedule { return &OneCycle{} },
+	"PiecewiseConstantDecay": func() Schedule { return &PiecewiseConstantDecay{} },
+	"PolynomialDecay":        func() Schedule { return &PolynomialDecay{} },
 }
 
 // Get returns a new optimizer with the default settings by its Keras name, in
 // any case: "SGD", "rmsprop". For a LossScaleOptimizer, write one with its
-// Inner.
+// Inner. For an optimizer with settings see UnmarshalConfig.
 func Get(name string) (Optimizer, error) {
-	var have []string
-	for class, make := range classes {
+	have := slices.DeleteFunc(slices.Sorted(maps.Keys(classes)), func(class string) bool { return class == wrapper })
+	for _, class := range have {
 		if strings.EqualFold(class, name) {
-			return make(), nil
+			return classes[class](), nil
 		}
-		have = append(have, class)
 	}
-	slices.Sort(have)
 	return nil, fmt.Errorf("unknown optimizer %q; have %s", name, strings.Join(have, ", "))
 }

@@ -29,15 +29,15 @@ import (
 // window ends. Moving statistics keep the updates of the finite micro-batches
 // before it.
 type LossScaleOptimizer struct {
-	Inner              Optimizer // applies the unscaled gradients; required, and not a LossScaleOptimizer
-	InitialScale       float64   // default 32768
-	DynamicGrowthSteps int       // so many good steps in a row make the scale larger; default 2000
-	Growth             float64   // by this factor; default 2
-	Backoff            float64   // a skipped step makes it smaller by this factor; default 0.5
-	MinScale           float64   // default 1
-	MaxScale           float64   // default 2²⁴
+	Inner              Optimizer `keras:"inner_optimizer"` // applies the unscaled gradients; required, and not a LossScaleOptimizer
+	InitialScale       float64   `default:"32768"`
+	DynamicGrowthSteps int       `default:"2000"` // so many good steps in a row make the scale larger
+	Growth             float64   `default:"2"`    // by this factor
+	Backoff            float64   `default:"0.5"`  // a skipped step makes it smaller by this factor
+	MinScale           float64   `default:"1"`
+	MaxScale           float64   `default:"16777216"` // 2²⁴
 	Fixed              bool      // keep InitialScale for ever; steps that are not finite are skipped nevertheless
-	Name               string    // starts the names of the state's variables; default: loss_scale_optimizer
+	Name               string    `default:"loss_scale_optimizer"` // starts the names of the state's variables
 
 	scale     *tensor.Variable // float32
 	goodSteps *tensor.Variable // int64: good steps since the scale changed
@@ -60,22 +60,9 @@ type ruled interface {
 	apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor)
 }
 
-// settings are the numbers with the defaults filled in.
-func (o *LossScaleOptimizer) settings() LossScaleOptimizer {
-	return LossScaleOptimizer{
-		InitialScale:       or(o.InitialScale, 32768),
-		DynamicGrowthSteps: or(o.DynamicGrowthSteps, 2000),
-		Growth:             or(o.Growth, 2),
-		Backoff:            or(o.Backoff, 0.5),
-		MinScale:           or(o.MinScale, 1),
-		MaxScale:           or(o.MaxScale, 1<<24),
-		Name:               or(o.Name, "loss_scale_optimizer"),
-	}
-}
-
 // check fails when a field makes no sense.
-func (o *LossScaleOptimizer) check(where string) LossScaleOptimizer {
-	s := o.settings()
+func (o *LossScaleOptimizer) check(where string) *LossScaleOptimizer {
+	s := withDefaults(o)
 	fail := func(format string, args ...any) {
 		tensor.Fail(where, "optimizer %s: "+format, append([]any{s.Name}, args...)...)
 	}
@@ -95,7 +82,7 @@ func (o *LossScaleOptimizer) check(where string) LossScaleOptimizer {
 		{"MaxScale", s.MaxScale, s.MinScale, math.MaxFloat32, fmt.Sprintf("at least MinScale, %v, and a finite float32 number", s.MinScale)},
 		{"InitialScale", s.InitialScale, s.MinScale, s.MaxScale, fmt.Sprintf("MinScale %v … MaxScale %v", s.MinScale, s.MaxScale)},
 	} {
-		if !(f.value >= f.lo && f.value <= f.hi) {
+		if !f.fits() {
 			fail("%s: got %v, want %s", f.name, f.value, f.want)
 		}
 	}
@@ -106,7 +93,7 @@ func (o *LossScaleOptimizer) begin() {
 	if o.scale != nil {
 		return
 	}
-	s := o.settings()
+	s := withDefaults(o)
 	state := func(name string, d dtype.DType, first float64) *tensor.Variable {
 		return tensor.NewState(s.Name+"/"+name, d, nil, func(dst []float64) error {
 			dst[0] = first
@@ -219,9 +206,9 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 
 	since = tensor.Mark()
 	if ends == nil {
-		o.follow(&s, ok)
+		o.follow(s, ok)
 	} else {
-		tensor.Gated(ends, func() { o.follow(&s, ok) })
+		tensor.Gated(ends, func() { o.follow(s, ok) })
 	}
 	tensor.Label(s.Name, since, o.scale.Value())
 	o.unscaled = nil
@@ -277,7 +264,7 @@ func (o *LossScaleOptimizer) Result() (r StepResult, err error) {
 // errNoInner is what methods outside a Function return without Inner.
 func (o *LossScaleOptimizer) errNoInner() error {
 	if o.Inner == nil {
-		return fmt.Errorf("optimizer %s: Inner: got nil, want an optimizer", o.settings().Name)
+		return fmt.Errorf("optimizer %s: Inner: got nil, want an optimizer", withDefaults(o).Name)
 	}
 	return nil
 }

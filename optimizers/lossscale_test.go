@@ -40,9 +40,18 @@ func TestSkippedStepMovesNothing(t *testing.T) {
 		&Adam{AMSGrad: true, Options: options},
 		&AdamW{Options: options},
 		&Adam{Options: windowed},
+		&Adamax{Options: options},
+		&Nadam{Options: options},
+		&Adagrad{Options: options},
+		&Adadelta{Options: options},
+		&Adafactor{Options: options},
+		&Ftrl{Options: options},
+		&Lion{Options: options},
+		&Lamb{Options: options},
+		&Muon{Options: options},
 	} {
 		o := &LossScaleOptimizer{Inner: inner}
-		v0 := variable("a", dtype.Float32, []float64{1, -2}, 2)
+		v0 := variable("a", dtype.Float32, []float64{1, -2}, 1, 2)
 		v1 := variable("b", dtype.Float16, []float64{3}, 1)
 		v0.SetConstraint(func(w *tensor.Tensor) *tensor.Tensor { return w.Clip(-3, 3) })
 		mean := tensor.NewState("moving_mean", dtype.Float32, nil, nil)
@@ -58,14 +67,14 @@ func TestSkippedStepMovesNothing(t *testing.T) {
 			window = inner.GradientAccumulationSteps
 		}
 		for range 3 * window {
-			run(t, fn, f32(1, 2), f32(3))
+			run(t, fn, f32(1, 2).Reshape(1, 2), f32(3))
 		}
 		all := append(append(owner{mean}, vars...), o.Variables()...)
 		before := snapshot(t, all)
 		for _, bad := range [][2]float32{{inf, 1}, {1, nan}, {-inf, nan}} {
-			run(t, fn, f32(bad[0], 1), f32(bad[1]))
+			run(t, fn, f32(bad[0], 1).Reshape(1, 2), f32(bad[1]))
 			for range window - 1 { // the rest of the window is finite, and skipped
-				run(t, fn, f32(1, 1), f32(1))
+				run(t, fn, f32(1, 1).Reshape(1, 2), f32(1))
 			}
 			for name, now := range snapshot(t, all) {
 				switch name {

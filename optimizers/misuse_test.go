@@ -23,6 +23,7 @@ func TestMisuse(t *testing.T) {
 	loss := func() *tensor.Tensor { return v.Value().Square().Sum().Add(w.Value().Sum()) }
 	scaled := func() []*tensor.Tensor { return tensor.Gradients(lso.GetScaledLoss(loss()), vars) }
 	badPattern := &SGD{Options: Options{WeightDecay: new(0.1), ExcludeFromWeightDecay: []string{"("}}}
+	badLayers := &Muon{ExcludeLayers: []string{"("}}
 	notScalar := &SGD{Options: Options{Schedule: vector{}}}
 	noSteps := &SGD{Options: Options{Schedule: &ExponentialDecay{InitialLearningRate: 1, DecayRate: 1}}}
 	nan := math.NaN()
@@ -75,13 +76,20 @@ func TestMisuse(t *testing.T) {
 		{"ApplyGradients: optimizer sgd: ExcludeFromWeightDecay: error parsing regexp: missing closing ): `(`", func() {
 			badPattern.ApplyGradients(g, vars)
 		}},
+		{"ApplyGradients: optimizer lion: Beta1: got -1, want more than 0 and at most 1", func() { (&Lion{Beta1: -1}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer ftrl: LearningRatePower: got 1, want a number that is not positive", func() { (&Ftrl{LearningRatePower: new(1.0)}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer ftrl: L1RegularizationStrength: got -1, want a number that is not negative", func() { (&Ftrl{L1RegularizationStrength: -1}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer adagrad: InitialAccumulatorValue: got -1, want a number that is not negative", func() { (&Adagrad{InitialAccumulatorValue: new(-1.0)}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer adafactor: Beta2Decay: got 1, want a negative number", func() { (&Adafactor{Beta2Decay: 1}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer muon: NSSteps: got -1, want a positive number", func() { (&Muon{NSSteps: -1}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer muon: ExcludeLayers: error parsing regexp: missing closing ): `(`", func() { badLayers.ApplyGradients(g, vars) }},
 		{"Schedule: optimizers.vector: got float32[1], want a float scalar", func() { notScalar.ApplyGradients(g, vars) }},
 		{"ExponentialDecay: DecaySteps: got 0, want a positive number", func() { noSteps.ApplyGradients(g, vars) }},
 	} {
 		fn := tensor.Function(func(struct{}) struct{} {
 			c.f()
 			return struct{}{}
-		}, lso, other, badPattern, notScalar, noSteps, owner{v, w, n})
+		}, lso, other, badPattern, badLayers, notScalar, noSteps, owner{v, w, n})
 		err := fn.Run(context.Background(), struct{}{})
 		if err == nil || err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)

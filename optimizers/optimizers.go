@@ -1,6 +1,8 @@
-// Package optimizers updates variables from gradients: SGD, RMSprop, Adam and
-// AdamW with the defaults and the arithmetic of Keras 3, and
-// [LossScaleOptimizer], which scales the loss for float16.
+// Package optimizers updates variables from gradients: Keras 3's optimizers
+// with its defaults and arithmetic, from [SGD] to [Muon]; its learning rate
+// schedules, such as [CosineDecay]; and [LossScaleOptimizer], which scales the
+// loss for float16. [Get] finds optimizers by name; [MarshalConfig] and
+// [MarshalSchedule] write down what they are made of.
 //
 // Rules:
 //   - An optimizer is a struct whose zero value has Keras's defaults. What all
@@ -15,6 +17,8 @@
 //     update, moving average of the weights, constraint.
 //   - A slot is assigned before the weight that is computed from it, and the
 //     weight reads the slot's new value: so everything is updated in place.
+//     What an update needs as a whole before the weight can move, such as the
+//     norm in Lamb, is computed from the old values instead.
 //   - What does not fit panics with *tensor.Error, as everything that records
 //     does; methods that run outside a Function return errors.
 package optimizers
@@ -62,15 +66,15 @@ type Options struct {
 	ExcludeFromWeightDecay []string
 
 	// At most one of the three may be set; 0 is off.
-	ClipNorm       float64 // limits the norm of each gradient
-	ClipValue      float64 // limits each element to ±ClipValue
-	GlobalClipNorm float64 // limits the norm of all gradients together
+	ClipNorm       float64 `keras:"clipnorm"`        // limits the norm of each gradient
+	ClipValue      float64 `keras:"clipvalue"`       // limits each element to ±ClipValue
+	GlobalClipNorm float64 `keras:"global_clipnorm"` // limits the norm of all gradients together
 
 	// UseEMA keeps an exponential moving average of each weight. It replaces
 	// the weights every EMAOverwriteFrequency steps (0: never), and when
 	// FinalizeVariables is called.
 	UseEMA                bool
-	EMAMomentum           float64 // default 0.99
+	EMAMomentum           float64 `default:"0.99"`
 	EMAOverwriteFrequency int
 
 	// GradientAccumulationSteps, 2 or more, adds up the gradients of so many

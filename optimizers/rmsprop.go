@@ -13,10 +13,10 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 // Slots: velocity, momentum if Momentum is not 0, average_gradient if
 // Centered.
 type RMSprop struct {
-	LearningRate float64 // default 0.001; changes after the first step have no effect, see SetLearningRate
-	Rho          float64 // default 0.9
+	LearningRate float64 `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	Rho          float64 `default:"0.9"`
 	Momentum     float64 // 0 ≤ Momentum < 1
-	Epsilon      float64 // default 1e-7
+	Epsilon      float64 `default:"1e-7"`
 	Centered     bool
 	Options
 
@@ -24,42 +24,35 @@ type RMSprop struct {
 }
 
 func (o *RMSprop) setup() setup {
+	o = withDefaults(o)
 	s := setup{
 		class:        "rmsprop",
-		learningRate: or(o.LearningRate, 0.001),
+		learningRate: o.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Rho", o.Rho), fraction("Momentum", o.Momentum), notNegative("Epsilon", o.Epsilon)},
-		slots:        [][]string{{"velocity"}},
+		slots:        [][]slot{zeros("velocity")},
 		update:       o.update,
 	}
 	if o.Momentum != 0 {
-		s.slots = append(s.slots, []string{"momentum"})
+		s.slots = append(s.slots, zeros("momentum"))
 	}
 	if o.Centered {
-		s.slots = append(s.slots, []string{"average_gradient"})
+		s.slots = append(s.slots, zeros("average_gradient"))
 	}
 	return s
 }
 
 func (o *RMSprop) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
-	rho := or(o.Rho, 0.9)
-	mean := func(slot string, x *tensor.Tensor) *tensor.Tensor {
-		v := u.slot[slot]
-		v.Assign(v.Value().MulScalar(rho).Add(x.MulScalar(1 - rho)))
-		return v.Value()
-	}
-	d := mean("velocity", g.Square())
+	d := u.blend("velocity", g.Square(), o.Rho)
 	if o.Centered {
-		d = d.Sub(mean("average_gradient", g).Square())
+		d = d.Sub(u.blend("average_gradient", g, o.Rho).Square())
 	}
-	delta := g.Mul(u.rate).Div(d.AddScalar(or(o.Epsilon, 1e-7)).Sqrt())
+	delta := g.Mul(u.rate).Div(d.AddScalar(o.Epsilon).Sqrt())
 	if o.Momentum == 0 {
 		return w.Sub(delta)
 	}
-	m := u.slot["momentum"]
-	m.Assign(m.Value().MulScalar(o.Momentum).Add(delta))
-	return w.Sub(m.Value())
+	return w.Sub(u.assign("momentum", u.slot["momentum"].Value().MulScalar(o.Momentum).Add(delta)))
 }
 
 // ApplyGradients records one update of vars; see Optimizer.

@@ -10,7 +10,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slot: momentum, if Momentum is not 0.
 type SGD struct {
-	LearningRate float64 // default 0.01; changes after the first step have no effect, see SetLearningRate
+	LearningRate float64 `default:"0.01"` // changes after the first step have no effect, see SetLearningRate
 	Momentum     float64 // 0 ≤ Momentum < 1
 	Nesterov     bool
 	Options
@@ -19,16 +19,17 @@ type SGD struct {
 }
 
 func (o *SGD) setup() setup {
+	o = withDefaults(o)
 	s := setup{
 		class:        "sgd",
-		learningRate: or(o.LearningRate, 0.01),
+		learningRate: o.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Momentum", o.Momentum)},
 		update:       o.update,
 	}
 	if o.Momentum != 0 {
-		s.slots = [][]string{{"momentum"}}
+		s.slots = [][]slot{zeros("momentum")}
 	}
 	return s
 }
@@ -38,12 +39,12 @@ func (o *SGD) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	if o.Momentum == 0 {
 		return w.Sub(delta)
 	}
-	m := u.slot["momentum"]
-	m.Assign(m.Value().MulScalar(o.Momentum).Sub(delta))
+	m := u.assign("momentum", u.slot["momentum"].Value().MulScalar(o.Momentum).Sub(delta))
 	if o.Nesterov {
-		return w.Add(m.Value().MulScalar(o.Momentum).Sub(delta))
+		// Another form of delta: what two updates share needs memory of its own.
+		return w.Add(m.MulScalar(o.Momentum).Sub(u.rate.Mul(g)))
 	}
-	return w.Add(m.Value())
+	return w.Add(m)
 }
 
 // ApplyGradients records one update of vars; see Optimizer.

@@ -24,19 +24,46 @@ type setup struct {
 	weightDecay  float64
 	fields       []field // checked before recording
 
-	// slots names the companions of each variable. Keras stores those of one
+	// slots are the companions of each variable. Keras stores those of one
 	// group interleaved (m₀ v₀ m₁ v₁ …), and one group after the other.
-	slots [][]string
+	slots [][]slot
 	// update returns the new value of weight w for gradient g, and assigns the
 	// slots.
 	update func(u *update, w, g *tensor.Tensor) *tensor.Tensor
+
+	// What few classes need; nil for the others.
+
+	// decayOf is the weight decay of one variable, instead of weightDecay.
+	decayOf func(v *tensor.Variable) float64
+	// shared are scalars that belong to no variable, and before assigns them
+	// at the start of a step.
+	shared []slot
+	before func(u *update)
 }
 
-// update is one variable's view of a step.
-type update struct {
-	rate *tensor.Tensor // learning rate, in the type of the arithmetic
-	step *tensor.Tensor // 1 in the first step, in the type of the arithmetic
-	slot map[string]*tensor.Variable
+// slot describes a companion.
+type slot struct {
+	name  string
+	first float64                            // all elements before the first step
+	of    func(v *tensor.Variable) bool      // which variables have it; nil: all
+	shape func(of tensor.Shape) tensor.Shape // nil: that of the variable
+}
+
+// zeros is a group of slots that start at 0.
+func zeros(names ...string) []slot {
+	group := make([]slot, len(names))
+	for i, name := range names {
+		group[i].name = name
+	}
+	return group
+}
+
+// init fills the slot for the first step.
+func (s *slot) init(dst []float64) error {
+	for i := range dst {
+		dst[i] = s.first
+	}
+	return nil
 }
 
 func (s *setup) name() string { return or(s.options.Name, s.class) }
@@ -54,6 +81,7 @@ type state struct {
 
 	known      []*tensor.Variable // what was passed to ApplyGradients, in order of appearance
 	companions map[*tensor.Variable]map[string]*tensor.Variable
+	shared     map[string]*tensor.Variable
 	averaged   []*tensor.Variable             // those that have had a step with UseEMA
 	held       map[*tensor.Variable][]float64 // the averages, while SwapEMA has them in the weights
 }
@@ -74,31 +102,29 @@ func (b *state) begin(s setup) {
 		b.microStep = scalar("accumulated_steps", dtype.Int64, 0)
 		b.nonFinite = scalar("accumulated_non_finite", dtype.Int64, 0)
 		b.companions = map[*tensor.Variable]map[string]*tensor.Variable{}
+		b.shared = map[string]*tensor.Variable{}
 	}
 }
 
 // meet makes the companions of variables that are new.
 func (b *state) meet(vars []*tensor.Variable) {
-	names := slices.Concat(b.setup.slots...)
-	if b.setup.options.UseEMA {
-		names = append(names, averageSlot)
-	}
-	if b.setup.options.GradientAccumulationSteps > 1 {
-		names = append(names, accumulatorSlot)
+	s := &b.setup
+	for _, shared := range s.shared {
+		if b.shared[shared.name] == nil {
+			b.shared[shared.name] = tensor.NewState(s.name()+"/"+shared.name, arithmetic(vars[0]), nil, shared.init)
+		}
 	}
 	for _, v := range vars {
-		own := b.companions[v]
-		if own == nil {
-			own = map[string]*tensor.Variable{}
-			b.companions[v] = own
+		if b.companions[v] == nil {
+			b.companions[v] = map[string]*tensor.Variable{}
 			b.known = append(b.known, v)
 		}
-		for _, slot := range names {
-			if own[slot] != nil {
+		for _, slot := range slices.Concat(b.groups()...) {
+			if b.companions[v][slot.name] != nil || slot.of != nil && !slot.of(v) {
 				continue
 			}
-			var init func([]float64) error // zeros
-			if slot == averageSlot {
+			init, shape := slot.init, v.Shape()
+			if slot.name == averageSlot {
 				// So that a variable that joins a running training does not start
 				// its average from 0.
 				init = func(dst []float64) error {
@@ -107,10 +133,25 @@ func (b *state) meet(vars []*tensor.Variable) {
 					return err
 				}
 			}
-			name := fmt.Sprintf("%s/%s_%s", b.setup.name(), strings.ReplaceAll(v.Name(), "/", "_"), slot)
-			own[slot] = tensor.NewState(name, arithmetic(v), v.Shape(), init)
+			if slot.shape != nil {
+				shape = slot.shape(shape)
+			}
+			name := fmt.Sprintf("%s/%s_%s", s.name(), strings.ReplaceAll(v.Name(), "/", "_"), slot.name)
+			b.companions[v][slot.name] = tensor.NewState(name, arithmetic(v), shape, init)
 		}
 	}
+}
+
+// groups are the slots of the class after those that Options ask for.
+func (b *state) groups() [][]slot {
+	var own [][]slot
+	if b.setup.options.UseEMA {
+		own = append(own, zeros(averageSlot))
+	}
+	if b.setup.options.GradientAccumulationSteps > 1 {
+		own = append(own, zeros(accumulatorSlot))
+	}
+	return append(own, b.setup.slots...)
 }
 
 // arithmetic is the type that v is updated in, and of its slots.
@@ -118,8 +159,8 @@ func arithmetic(v *tensor.Variable) dtype.DType { return v.DType().Accumulator()
 
 // KerasVariables lists the variables that Keras's optimizer of this class has,
 // in the order of its files: iterations, learning rate (unless there is a
-// Schedule), averages, accumulators, slots. It is empty before Variables or
-// ApplyGradients was called.
+// Schedule), averages, accumulators, slots, scalars that belong to no variable.
+// It is empty before Variables or ApplyGradients was called.
 func (b *state) KerasVariables() []*tensor.Variable {
 	if b.iterations == nil {
 		return nil
@@ -128,14 +169,18 @@ func (b *state) KerasVariables() []*tensor.Variable {
 	if b.setup.options.Schedule == nil {
 		out = append(out, b.learningRate)
 	}
-	groups := append([][]string{{averageSlot}, {accumulatorSlot}}, b.setup.slots...)
-	for _, group := range groups {
+	for _, group := range b.groups() {
 		for _, v := range b.known {
 			for _, slot := range group {
-				if c := b.companions[v][slot]; c != nil {
+				if c := b.companions[v][slot.name]; c != nil {
 					out = append(out, c)
 				}
 			}
+		}
+	}
+	for _, shared := range b.setup.shared {
+		if c := b.shared[shared.name]; c != nil {
+			out = append(out, c)
 		}
 	}
 	return out
@@ -229,14 +274,27 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 	s := &b.setup
 	g = s.clip(g)
 	rate, done := b.rate(), b.iterations.Value()
-	excluded := s.excluded()
+	view := func(d dtype.DType, slots map[string]*tensor.Variable) update {
+		return update{rate: rate.Cast(d), step: done.AddScalar(1).Cast(d), slot: slots, shared: b.shared}
+	}
+	if s.before != nil {
+		u := view(b.shared[s.shared[0].name].DType(), nil)
+		s.before(&u)
+	}
+	excluded := s.matcher("ExcludeFromWeightDecay", s.options.ExcludeFromWeightDecay)
 	for i, v := range vars {
 		since := tensor.Mark()
 		d := arithmetic(v)
-		u := update{rate: rate.Cast(d), step: done.AddScalar(1).Cast(d), slot: b.companions[v]}
+		u := view(d, b.companions[v])
+		u.variable = v
 		w := v.Value().Cast(d)
-		if s.weightDecay != 0 && !excluded(v) {
-			w = w.Sub(w.MulScalar(s.weightDecay).Mul(u.rate))
+		decay := s.weightDecay
+		if s.decayOf != nil {
+			decay = s.decayOf(v)
+		}
+		if decay != 0 && !excluded(v) {
+			u.decay = decay
+			w = w.Sub(w.MulScalar(decay).Mul(u.rate))
 		}
 		v.Assign(s.update(&u, w, g[i]).Cast(v.DType()))
 		if s.options.UseEMA {

@@ -24,6 +24,22 @@ func every() map[string]Optimizer {
 		"adam amsgrad":         &Adam{AMSGrad: true},
 		"adamw":                &AdamW{},
 		"adam without beta1":   &Adam{Beta1: new(0.0)},
+		"adamax":               &Adamax{},
+		"nadam":                &Nadam{},
+		"adagrad":              &Adagrad{},
+		"adadelta":             &Adadelta{},
+		"adafactor":            &Adafactor{},
+		"ftrl":                 &Ftrl{},
+		"ftrl all":             &Ftrl{LearningRatePower: new(-0.3), L2ShrinkageRegularizationStrength: 0.1, Options: Options{WeightDecay: new(0.1)}},
+		"lion":                 &Lion{},
+		"lamb":                 &Lamb{},
+		"lamb decayed":         &Lamb{Options: Options{WeightDecay: new(0.1)}},
+		"muon":                 &Muon{},
+		"muon plain":           &Muon{Nesterov: new(false)},
+		"scaled nadam":         &LossScaleOptimizer{Inner: &Nadam{}},
+		"scaled ftrl":          &LossScaleOptimizer{Inner: &Ftrl{}},
+		"scaled lamb":          &LossScaleOptimizer{Inner: &Lamb{}},
+		"scaled muon":          &LossScaleOptimizer{Inner: &Muon{Options: Options{GradientAccumulationSteps: 2}}},
 		"clip norm":            &Adam{Options: Options{ClipNorm: 1}},
 		"clip global norm":     &Adam{Options: Options{GlobalClipNorm: 1}},
 		"average":              &Adam{Options: Options{UseEMA: true}},
@@ -40,12 +56,12 @@ func every() map[string]Optimizer {
 // TestInPlace: weights and slots are overwritten where they are, steady steps
 // allocate nothing, and the learning rate changes without compiling again.
 func TestInPlace(t *testing.T) {
-	const n = 1024
+	const n = 32 * 32
 	for name, o := range every() {
-		v := variable("layer/kernel", dtype.Float32, nil, n)
+		v := variable("layer/kernel", dtype.Float32, nil, 32, 32)
 		w := variable("layer/bias", dtype.Float32, nil, 3)
 		fn := applier(o, v, w)
-		g := []*tensor.Tensor{tensor.Ones(dtype.Float32, n), f32(1, 2, 3)}
+		g := []*tensor.Tensor{tensor.Ones(dtype.Float32, 32, 32), f32(1, 2, 3)}
 		plan, err := fn.Plan(g)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -80,6 +96,38 @@ func TestInPlace(t *testing.T) {
 		run(t, fn, g...)
 		if rate, err := o.CurrentLearningRate(); rate != 0.5 || err != nil || fn.Programs() != 1 {
 			t.Errorf("%s: rate %v, %v after setting it to 0.5; %d programs, want 1", name, rate, err, fn.Programs())
+		}
+	}
+}
+
+// TestWorkingMemory: most updates need no memory of the size of a weight, and
+// Lamb, whose norm needs one value as a whole, only that of one variable.
+func TestWorkingMemory(t *testing.T) {
+	const n = 64 * 64
+	for name, o := range every() {
+		most := 4 * n
+		switch _, scaled := o.(*LossScaleOptimizer); {
+		case scaled, name == "clip norm", name == "clip global norm", name == "accumulate":
+			continue // what is computed from all elements of a gradient comes first
+		case name == "average overwrites":
+			continue // both the average and what replaces it read the updated weight
+		case name == "adafactor", strings.HasPrefix(name, "muon"):
+			continue // their direction is a product, or needed for a norm
+		case strings.HasPrefix(name, "lamb"):
+			most *= 2
+		}
+		var vars owner
+		var g []*tensor.Tensor
+		for _, v := range []string{"a", "b", "c"} {
+			vars = append(vars, variable(v, dtype.Float32, nil, 64, 64))
+			g = append(g, tensor.Ones(dtype.Float32, 64, 64))
+		}
+		need, err := applier(o, vars...).MemoryOf(g)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if need.Arena >= most {
+			t.Errorf("%s: needs %d bytes, want less than %d", name, need.Arena, most)
 		}
 	}
 }
@@ -160,8 +208,14 @@ func TestOrderOfVariables(t *testing.T) {
 		{&RMSprop{Momentum: 0.9, Centered: true}, "iteration learning_rate dense_kernel_velocity b_velocity dense_kernel_momentum b_momentum dense_kernel_average_gradient b_average_gradient"},
 		{&Adam{AMSGrad: true, Options: all}, "iteration learning_rate dense_kernel_average b_average dense_kernel_gradient_accumulator b_gradient_accumulator " +
 			"dense_kernel_momentum dense_kernel_velocity b_momentum b_velocity dense_kernel_velocity_hat b_velocity_hat"},
+		{&Nadam{}, "iteration learning_rate dense_kernel_momentum dense_kernel_velocity b_momentum b_velocity u_product"},
+		{&Adamax{}, "iteration learning_rate dense_kernel_momentum dense_kernel_norm b_momentum b_norm"},
+		{&Ftrl{}, "iteration learning_rate dense_kernel_accumulator dense_kernel_linear b_accumulator b_linear"},
+		{&Adadelta{}, "iteration learning_rate dense_kernel_accumulated_grad dense_kernel_accumulated_delta_var b_accumulated_grad b_accumulated_delta_var"},
+		{&Muon{}, "iteration learning_rate dense_kernel_momentum b_momentum b_velocity"},
+		{&Adafactor{}, "iteration learning_rate dense_kernel_r dense_kernel_c b_velocity"}, // Keras has three more
 	} {
-		v, w := variable("dense/kernel", dtype.Float32, nil, 1), variable("b", dtype.Float32, nil, 1)
+		v, w := variable("dense/kernel", dtype.Float32, nil, 1, 1), variable("b", dtype.Float32, nil, 1)
 		run(t, tensor.Function(func(g []*tensor.Tensor) struct{} {
 			c.o.ApplyGradients([]*tensor.Tensor{nil, g[0]}, owner{v, w}) // slots are made for both
 			return struct{}{}

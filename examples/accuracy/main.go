@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"os/signal"
 	"time"
@@ -28,6 +29,7 @@ import (
 var (
 	data   = flag.String("data", "mnist", `data: "mnist" (downloaded once), a directory with the MNIST files, or "digits" (built in)`)
 	epochs = flag.Int("epochs", 10, "epochs of the larger model")
+	seeds  = flag.Int("seeds", 5, "how often the guide's model is trained, from other first weights")
 	small  = flag.Bool("small", false, "only the guide's model")
 )
 
@@ -48,10 +50,10 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("%s\n\n", policy.EffectiveText())
-	fmt.Println("784-64-64-10, RMSprop, batch 8192, 5 epochs")
+	fmt.Println("784-64-64-10, RMSprop, batch 8192, 5 epochs, validation split 0.2")
 	fmt.Println()
-	fmt.Println("| policy | test accuracy | test loss | Fit and custom loop give the same weights |")
-	fmt.Println("|---|---|---|---|")
+	fmt.Printf("| policy | test accuracy | test loss | mean and spread of %d seeds | Fit and custom loop give the same weights |\n", *seeds)
+	fmt.Println("|---|---|---|---|---|")
 	for _, p := range policies {
 		if err := guide(ctx, p, train, test); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
@@ -90,25 +92,33 @@ func guideModel() *keras.Model {
 	)
 }
 
+const (
+	guideBatch  = 8192
+	guideEpochs = 5
+	guideSplit  = 0.2
+)
+
 func guide(ctx context.Context, name string, train, test *keras.Pipeline) error {
 	defer policy.SetGlobal(policy.SetGlobal(name))
-	const batch, epochs = 8192, 5
-	fitted := guideModel()
-	err := fitted.Compile(keras.CompileConfig{
-		Loss:    &losses.SparseCategoricalCrossentropy{},
-		Metrics: []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
-	})
-	if err != nil {
-		return err
+	var first keras.Logs
+	var fitted *keras.Model
+	var sum, squares float64
+	for seed := range *seeds {
+		model, scores, err := fit(ctx, uint64(seed), train, test)
+		if err != nil {
+			return err
+		}
+		if seed == 0 {
+			fitted, first = model, scores
+		}
+		a := 100 * scores.Get("accuracy")
+		sum, squares = sum+a, squares+a*a
 	}
-	if _, err := fitted.Fit(ctx, train, keras.FitConfig{BatchSize: batch, Epochs: epochs, Verbose: keras.Silent}); err != nil {
-		return err
-	}
-	scores, err := fitted.Evaluate(ctx, test)
-	if err != nil {
-		return err
-	}
-	looped, err := loop(ctx, name, train.Shuffle(train.Len()).Batch(batch), epochs)
+	mean := sum / float64(*seeds)
+	spread := math.Sqrt(max(squares/float64(*seeds)-mean*mean, 0))
+
+	n := int(math.Floor(float64(train.Len()) * (1 - guideSplit)))
+	looped, err := loop(ctx, name, train.Take(n).Shuffle(n).Batch(guideBatch), guideEpochs)
 	if err != nil {
 		return err
 	}
@@ -124,8 +134,31 @@ func guide(ctx context.Context, name string, train, test *keras.Pipeline) error 
 	if a != b {
 		same = fmt.Sprintf("NO: %x and %x", a[:6], b[:6])
 	}
-	fmt.Printf("| %s | %.2f %% | %.4f | %s |\n", name, 100*scores.Get("accuracy"), scores.Get("loss"), same)
+	fmt.Printf("| %s | %.2f %% | %.4f | %.2f ± %.2f %% | %s |\n", name, 100*first.Get("accuracy"), first.Get("loss"), mean, spread, same)
 	return nil
+}
+
+// fit trains the guide's model with Fit. Seed 0 is what a program that sets
+// none gets.
+func fit(ctx context.Context, seed uint64, train, test *keras.Pipeline) (*keras.Model, keras.Logs, error) {
+	model := guideModel()
+	if err := model.SetSeed(seed); err != nil {
+		return nil, nil, err
+	}
+	err := model.Compile(keras.CompileConfig{
+		Loss:    &losses.SparseCategoricalCrossentropy{},
+		Metrics: []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = model.Fit(ctx, train, keras.FitConfig{
+		BatchSize: guideBatch, Epochs: guideEpochs, ValidationSplit: guideSplit, Seed: seed, Verbose: keras.Silent})
+	if err != nil {
+		return nil, nil, err
+	}
+	scores, err := model.Evaluate(ctx, test)
+	return model, scores, err
 }
 
 // loop trains the guide's model without Fit.

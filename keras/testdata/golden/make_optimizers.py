@@ -1,5 +1,9 @@
 """optimizers.json: two variables over 20 steps of fixed gradients, for each optimizer and base option.
 
+"slot/NAME" holds the optimizer's state after the last step under Keras's variable names, but for three things: Nadam's
+"variable" is u_product; Adafactor's row and column factors, all called after their variable, are VAR_r and VAR_c; and its
+velocity of a matrix, which follows from these two, is left out.
+
 Made with Keras 3.15.1, TensorFlow 2.21.0 (CPU), numpy 2.4.6, Python 3.11.
 Re-run: python make_optimizers.py (see README.md).
 """
@@ -19,7 +23,8 @@ cases = []
 
 def add(name, cls, **args):
     keras.utils.clear_session()
-    opt = getattr(keras.optimizers, cls)(**args)
+    keras_args = {k: None if k == "rms_rate" and v == 0 else v for k, v in args.items()}  # 0 stands for Keras's None
+    opt = getattr(keras.optimizers, cls)(**keras_args)
     variables = [keras.Variable(v, name=k) for k, v in VARS.items()]
     out = {}
     for step in range(1, STEPS + 1):
@@ -29,8 +34,13 @@ def add(name, cls, **args):
                 out["%s/step%d" % (v.name, step)] = v.numpy()  # a copy: v itself goes on
     out["iterations"] = opt.iterations
     for v in opt.variables:
-        if v.name not in ("iteration", "learning_rate"):
-            out["slot/" + v.name] = v
+        if v.name not in ("iteration", "learning_rate", *VARS):
+            out["slot/" + {"variable": "u_product"}.get(v.name, v.name)] = v
+    if cls == "Adafactor":
+        for i, v in enumerate(variables):
+            if len(v.shape) > 1:
+                out["slot/%s_r" % v.name], out["slot/%s_c" % v.name] = opt._r[i], opt._c[i]
+                del out["slot/%s_velocity" % v.name]
     if opt.use_ema:
         opt.finalize_variable_values(variables)
         for v in variables:
@@ -61,5 +71,33 @@ add("adam_ema_overwrite", "Adam", learning_rate=0.01, use_ema=True, ema_momentum
 add("adam_accumulation", "Adam", learning_rate=0.01, gradient_accumulation_steps=4)
 add("adam_accumulation_global_clipnorm", "Adam", learning_rate=0.01, gradient_accumulation_steps=4, global_clipnorm=0.5)
 add("sgd_loss_scale_factor", "SGD", learning_rate=0.01, loss_scale_factor=8.0)
+
+add("adamax", "Adamax", learning_rate=0.001)
+add("adamax_args", "Adamax", learning_rate=0.05, beta_1=0.8, beta_2=0.95, epsilon=1e-3, weight_decay=0.01)
+add("nadam", "Nadam", learning_rate=0.001)
+add("nadam_args", "Nadam", learning_rate=0.05, beta_1=0.8, beta_2=0.95, epsilon=1e-3, clipnorm=1.0)
+add("adagrad", "Adagrad", learning_rate=0.001)
+add("adagrad_args", "Adagrad", learning_rate=0.1, initial_accumulator_value=0.3, epsilon=1e-3, global_clipnorm=1.0)
+add("adagrad_from_zero", "Adagrad", learning_rate=0.1, initial_accumulator_value=0.0)
+add("adadelta", "Adadelta", learning_rate=0.001)
+add("adadelta_args", "Adadelta", learning_rate=1.0, rho=0.8, epsilon=1e-3, weight_decay=0.01)
+add("adafactor", "Adafactor", learning_rate=0.001)
+add("adafactor_args", "Adafactor", learning_rate=0.5, beta_2_decay=-0.65, epsilon_1=1e-15, epsilon_2=1e-4, clip_threshold=0.9,
+    relative_step=False, weight_decay=0.01)
+add("ftrl", "Ftrl", learning_rate=0.001)
+add("ftrl_args", "Ftrl", learning_rate=0.05, learning_rate_power=-0.2, initial_accumulator_value=0.4, l1_regularization_strength=0.05,
+    l2_regularization_strength=0.15, l2_shrinkage_regularization_strength=0.01, beta=0.3)
+add("ftrl_weight_decay", "Ftrl", learning_rate=0.1, l1_regularization_strength=1.0, weight_decay=0.01)
+add("lion", "Lion", learning_rate=0.001)
+add("lion_args", "Lion", learning_rate=0.01, beta_1=0.8, beta_2=0.95, weight_decay=0.1)
+add("lamb", "Lamb", learning_rate=0.001)
+add("lamb_args", "Lamb", learning_rate=0.05, beta_1=0.8, beta_2=0.95, epsilon=1e-3, weight_decay=0.1)
+add("lamb_accumulation", "Lamb", learning_rate=0.01, gradient_accumulation_steps=4)
+add("muon", "Muon", learning_rate=0.001)
+add("muon_args", "Muon", learning_rate=0.02, momentum=0.8, nesterov=False, ns_steps=3, adam_beta_1=0.8, adam_beta_2=0.95,
+    adam_lr_ratio=0.5, adam_weight_decay=0.1, weight_decay=0.01, epsilon=1e-3)
+add("muon_no_rms_rate", "Muon", learning_rate=0.02, rms_rate=0.0, muon_a=3.0, muon_b=-3.2, muon_c=1.2)
+add("muon_exclude", "Muon", learning_rate=0.02, exclude_layers=["^va"])
+add("muon_ema", "Muon", learning_rate=0.01, use_ema=True, ema_momentum=0.9)
 
 write("optimizers.json", cases, variables={k: tensor(v) for k, v in VARS.items()}, gradients={k: tensor(v) for k, v in GRADS.items()})

@@ -1,0 +1,48 @@
+package optimizers
+
+import "github.com/mezzo-ml/mezzo/backend/tensor"
+
+// Adagrad divides the gradient by the root of the sum of all its squares:
+// Keras's Adagrad (Duchi, Hazan and Singer, 2011).
+//
+//	a += g²;  w -= rate·g/√(a + Epsilon)
+//
+// Slot: accumulator.
+type Adagrad struct {
+	LearningRate            float64  `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	InitialAccumulatorValue *float64 `default:"0.1"`   // where a starts; a pointer because 0 makes sense: new(0.0)
+	Epsilon                 float64  `default:"1e-7"`
+	Options
+
+	state
+}
+
+func (o *Adagrad) setup() setup {
+	o = withDefaults(o)
+	return setup{
+		class:        "adagrad",
+		learningRate: o.LearningRate,
+		options:      &o.Options,
+		weightDecay:  o.decay(0),
+		fields:       []field{notNegative("InitialAccumulatorValue", *o.InitialAccumulatorValue), notNegative("Epsilon", o.Epsilon)},
+		slots:        [][]slot{{{name: "accumulator", first: *o.InitialAccumulatorValue}}},
+		update: func(u *update, w, g *tensor.Tensor) *tensor.Tensor {
+			a := u.assign("accumulator", u.slot["accumulator"].Value().Add(g.Square()))
+			return w.Sub(g.Mul(u.rate).Div(a.AddScalar(o.Epsilon).Sqrt()))
+		},
+	}
+}
+
+// ApplyGradients records one update of vars; see Optimizer.
+func (o *Adagrad) ApplyGradients(grads []*tensor.Tensor, vars []*tensor.Variable) {
+	o.apply(o.setup(), nil, grads, vars)
+}
+
+// Variables lists the state; see Optimizer.
+func (o *Adagrad) Variables() []*tensor.Variable { return o.variables(o.setup()) }
+
+// SetLearningRate changes the rate from the next step on.
+func (o *Adagrad) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
+
+// CurrentLearningRate is the rate of the next step.
+func (o *Adagrad) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

@@ -1,0 +1,212 @@
+package optimizers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// withDefaults returns a copy of the exported fields of o in which those that
+// are zero have the values of their tags: `default:"0.9"`.
+func withDefaults[T any](o *T) *T {
+	out := new(T)
+	to, from := reflect.ValueOf(out).Elem(), reflect.ValueOf(o).Elem()
+	for i := range to.NumField() {
+		if to.Type().Field(i).IsExported() {
+			to.Field(i).Set(from.Field(i))
+		}
+	}
+	for _, f := range configFields(to.Type()) {
+		value, ok := f.Tag.Lookup("default")
+		field := to.FieldByIndex(f.Index)
+		if !ok || !field.IsZero() {
+			continue
+		}
+		if field.Kind() == reflect.String {
+			field.SetString(value)
+		} else if err := json.Unmarshal([]byte(value), field.Addr().Interface()); err != nil {
+			panic(fmt.Sprintf("optimizers: the default %s of field %s of %v: %v", value, f.Name, to.Type(), err))
+		}
+	}
+	return out
+}
+
+// configFields lists the exported fields of a class, those of Options included.
+func configFields(t reflect.Type) []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return !f.IsExported() || f.Anonymous })
+}
+
+var (
+	wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])|([a-z])([0-9])`)
+	wordJoin  = `${1}${3}${5}_${2}${4}${6}`
+)
+
+// configName is Keras's name of a field: that of its tag `keras:"amsgrad"`, or
+// the field's in snake_case.
+func configName(f reflect.StructField) string {
+	if name, ok := f.Tag.Lookup("keras"); ok {
+		return name
+	}
+	return strings.ToLower(wordStart.ReplaceAllString(f.Name, wordJoin))
+}
+
+// object is how Keras writes an instance down; other keys, such as module, are
+// not needed.
+type object struct {
+	Class  string                     `json:"class_name"`
+	Config map[string]json.RawMessage `json:"config"`
+}
+
+// MarshalConfig describes an optimizer of this package as JSON, without its
+// state:
+//
+//	{"class_name": "Adam", "config": {"learning_rate": 0.01, "amsgrad": true}}
+//
+// config holds the fields that are set under Keras's names, so what is absent
+// has Keras's default. A Schedule is the learning_rate, as MarshalSchedule
+// writes it; an Inner optimizer is inner_optimizer.
+func MarshalConfig(o Optimizer) ([]byte, error) { return marshal(o, optimizerKind) }
+
+// UnmarshalConfig makes the optimizer that MarshalConfig or Keras's
+// optimizers.serialize described. An unknown class, a name that is no field of
+// it and a value that does not fit are errors.
+func UnmarshalConfig(data []byte) (Optimizer, error) { return unmarshal(data, classes, optimizerKind) }
+
+// MarshalSchedule describes a Schedule of this package as JSON:
+//
+//	{"class_name": "CosineDecay", "config": {"initial_learning_rate": 0.1, "decay_steps": 1000}}
+func MarshalSchedule(s Schedule) ([]byte, error) { return marshal(s, scheduleKind) }
+
+// UnmarshalSchedule makes the Schedule that MarshalSchedule or Keras's
+// schedules.serialize described; the errors are those of UnmarshalConfig.
+func UnmarshalSchedule(data []byte) (Schedule, error) {
+	return unmarshal(data, schedules, scheduleKind)
+}
+
+// What is called what in errors.
+const (
+	optimizerKind = "optimizer"
+	scheduleKind  = "schedule"
+)
+
+// className is the name of x's type if it is a class of this package, else "".
+func className(x any) string {
+	t := reflect.TypeOf(x)
+	if t == nil || t.Kind() != reflect.Pointer {
+		return ""
+	}
+	name := t.Elem().Name()
+	if made, ok := classes[name]; ok && reflect.TypeOf(made()) == t {
+		return name
+	}
+	if made, ok := schedules[name]; ok && reflect.TypeOf(made()) == t {
+		return name
+	}
+	return ""
+}
+
+func marshal(x any, kind string) ([]byte, error) {
+	class := className(x)
+	if class == "" {
+		return nil, fmt.Errorf("%s config: got %T, want a class of this package", kind, x)
+	}
+	out := object{Class: class, Config: map[string]json.RawMessage{}}
+	v := reflect.ValueOf(x).Elem()
+	for _, f := range configFields(v.Type()) {
+		field, name := v.FieldByIndex(f.Index), configName(f)
+		if field.IsZero() {
+			continue
+		}
+		var raw []byte
+		var err error
+		switch value := field.Interface().(type) {
+		case Schedule:
+			name = "learning_rate"
+			raw, err = MarshalSchedule(value)
+		case Optimizer:
+			raw, err = MarshalConfig(value)
+		default:
+			raw, err = json.Marshal(value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: field %q: %w", kind, class, name, err)
+		}
+		out.Config[name] = raw // Schedule comes after LearningRate, which it replaces
+	}
+	return json.Marshal(out)
+}
+
+func unmarshal[T any](data []byte, known map[string]func() T, kind string) (x T, err error) {
+	var in object
+	if err := json.Unmarshal(data, &in); err != nil {
+		return x, fmt.Errorf("%s config: %w", kind, err)
+	}
+	made := known[in.Class]
+	if made == nil {
+		return x, fmt.Errorf("unknown %s %q; have %s", kind, in.Class, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	}
+	x = made()
+	v := reflect.ValueOf(x).Elem()
+	fields := map[string]reflect.StructField{}
+	for _, f := range configFields(v.Type()) {
+		fields[configName(f)] = f
+	}
+	const own = "schedule" // a name of this package for one form of learning_rate
+	schedule := fields[own]
+	delete(fields, own)
+	for _, name := range slices.Sorted(maps.Keys(in.Config)) {
+		raw := in.Config[name]
+		f, ok := fields[name]
+		if kind == optimizerKind && name == "learning_rate" && strings.HasPrefix(string(raw), "{") {
+			f = schedule
+		}
+		if !ok {
+			if string(raw) == "null" || kind == scheduleKind && name == "name" {
+				continue // what Keras writes for every class, and is off
+			}
+			return x, fmt.Errorf("%s %s: unknown field %q; have %s", kind, in.Class, name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+		}
+		if err := setField(v.FieldByIndex(f.Index), f, raw); err != nil {
+			var wrong *json.UnmarshalTypeError
+			if errors.As(err, &wrong) {
+				err = fmt.Errorf("got %s, want %v", raw, wrong.Type)
+			}
+			return x, fmt.Errorf("%s %s: field %q: %w", kind, in.Class, name, err)
+		}
+	}
+	return x, nil
+}
+
+// setField sets a field from JSON. Two things that Keras can say need care:
+// null for a number that has a default means that there is none, which is 0
+// here; and 0 where Go's zero value means the default cannot be said.
+func setField(v reflect.Value, f reflect.StructField, raw json.RawMessage) error {
+	_, hasDefault := f.Tag.Lookup("default")
+	switch field := v.Addr().Interface().(type) {
+	case *Schedule:
+		s, err := UnmarshalSchedule(raw)
+		*field = s
+		return err
+	case *Optimizer:
+		o, err := UnmarshalConfig(raw)
+		*field = o
+		return err
+	case **float64:
+		if string(raw) == "null" && (hasDefault || f.Name == "WeightDecay") {
+			*field = new(0.0)
+			return nil
+		}
+	}
+	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
+		return err
+	}
+	if hasDefault && v.IsZero() && string(raw) != "null" {
+		return fmt.Errorf("got %s, want another value: the field's zero means the default %s", raw, f.Tag.Get("default"))
+	}
+	return nil
+}

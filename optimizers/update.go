@@ -1,0 +1,86 @@
+package optimizers
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// update is one variable's view of a step. Its tensors have the type of the
+// arithmetic.
+type update struct {
+	rate     *tensor.Tensor // learning rate
+	step     *tensor.Tensor // 1 in the first step
+	slot     map[string]*tensor.Variable
+	shared   map[string]*tensor.Variable // see setup
+	variable *tensor.Variable
+	decay    float64 // weight decay in front of the update, or 0
+}
+
+// Both forms of a moving average are one number, but for rounding; Keras uses
+// the first in some classes and the second in others.
+//
+// A value that is needed as a whole before the weight can move, for a norm or
+// a matrix product, must not be made from the slot's new value: that would
+// have to exist before the slot is overwritten, next to it, while every other
+// slot is computed in its own place. Such classes compute the slot in one form
+// and what they need as a whole in the other.
+
+// move is v + (x-v)·(1-beta).
+func move(v, x *tensor.Tensor, beta float64) *tensor.Tensor {
+	return v.Add(x.Sub(v).MulScalar(1 - beta))
+}
+
+// blend is v·beta + x·(1-beta).
+func blend(v, x *tensor.Tensor, beta float64) *tensor.Tensor {
+	return v.MulScalar(beta).Add(x.MulScalar(1 - beta))
+}
+
+// assign changes a slot and returns its new value.
+func (u *update) assign(slot string, x *tensor.Tensor) *tensor.Tensor {
+	u.slot[slot].Assign(x)
+	return u.slot[slot].Value()
+}
+
+// move assigns a slot its move towards x and returns it.
+func (u *update) move(slot string, x *tensor.Tensor, beta float64) *tensor.Tensor {
+	return u.assign(slot, move(u.slot[slot].Value(), x, beta))
+}
+
+// blend assigns a slot its blend with x and returns it.
+func (u *update) blend(slot string, x *tensor.Tensor, beta float64) *tensor.Tensor {
+	return u.assign(slot, blend(u.slot[slot].Value(), x, beta))
+}
+
+// sumSquares is Σw² of the decayed weight, computed from the stored one so
+// that the decayed one need not exist as a whole.
+func (u *update) sumSquares() *tensor.Tensor {
+	s := u.variable.Value().SumSquares()
+	if u.decay == 0 {
+		return s
+	}
+	kept := tensor.Scalar(s.DType(), 1).Sub(u.rate.MulScalar(u.decay))
+	return s.Mul(kept.Square())
+}
+
+// rounded is beta as the type of the arithmetic holds it. 1-beta is another
+// number after that: 0.00099998713 for 0.999 in float32. Keras rounds in some
+// places and not in others.
+func rounded(beta float64, d dtype.DType) float64 {
+	if d == dtype.Float32 {
+		return float64(float32(beta))
+	}
+	return beta
+}
+
+// correction is 1-betaᵗ. Keras rounds beta first, and so does this; but where
+// it takes a power and subtracts, which cancels all but a few digits in early
+// steps, this is exact to the last ones.
+func correction(beta float64, t *tensor.Tensor) *tensor.Tensor {
+	beta = rounded(beta, t.DType())
+	if beta == 0 {
+		return tensor.Scalar(t.DType(), 1)
+	}
+	return t.MulScalar(math.Log(beta)).Expm1().Neg()
+}
