@@ -3,13 +3,9 @@ package losses
 import (
 	"cmp"
 
-	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
 )
-
-// epsilon keeps logarithms of probabilities finite; Keras's fuzz factor.
-const epsilon = 1e-7
 
 // SparseCategoricalCrossentropy is -ln of the probability of the class that is
 // the label. Default name: sparse_categorical_crossentropy.
@@ -38,27 +34,11 @@ func (l *SparseCategoricalCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tenso
 
 // CallWeighted implements Weighted.
 func (l *SparseCategoricalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return common{"SparseCategoricalCrossentropy", l.LossName(), l.Reduction, l.values}.call(yTrue, yPred, sampleWeight)
+	return common{class: "SparseCategoricalCrossentropy", name: l.LossName(), reduction: l.Reduction, values: l.values}.call(yTrue, yPred, sampleWeight)
 }
 
-func (l *SparseCategoricalCrossentropy) values(yTrue, yPred *tensor.Tensor) (values, valid *tensor.Tensor) {
-	labels := align.Labels("SparseCategoricalCrossentropy", yTrue, yPred)
-	p, logits := scores(yPred, op.Softmax, l.FromLogits)
-	zero := tensor.Scalar(p.DType(), 0)
-	if l.IgnoreClass != nil {
-		valid = labels.NotEqual(tensor.Scalar(labels.DType(), float64(*l.IgnoreClass)))
-		// Neither a label such as -1 nor a prediction for it may do harm.
-		labels = tensor.Where(valid, labels, tensor.Scalar(labels.DType(), 0))
-		p = tensor.Where(valid.ExpandDims(-1), p, zero)
-	}
-	if !logits {
-		p = p.Clip(epsilon, 1-epsilon).Log()
-	}
-	values = p.LogSoftmax(-1).TakeAlong(labels).Neg()
-	if valid != nil {
-		values = tensor.Where(valid, values, zero)
-	}
-	return values, valid
+func (l *SparseCategoricalCrossentropy) values(class string, yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor) {
+	return distance.Sparse(class, yTrue, yPred, l.FromLogits, l.IgnoreClass)
 }
 
 // CategoricalCrossentropy is -Σ yTrue·ln yPred over the classes, for targets
@@ -89,26 +69,8 @@ func (l *CategoricalCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tensor.Tens
 
 // CallWeighted implements Weighted.
 func (l *CategoricalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return common{"CategoricalCrossentropy", l.LossName(), l.Reduction, l.values}.call(yTrue, yPred, sampleWeight)
-}
-
-func (l *CategoricalCrossentropy) values(yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor) {
-	const class = "CategoricalCrossentropy"
-	axis := classAxis(class, l.Axis, yPred)
-	kind := op.Softmax
-	if axis != yPred.Rank()-1 {
-		kind = op.Invalid // a softmax over another axis is not that of the classes
-	}
-	p, logits := scores(yPred, kind, l.FromLogits)
-	t, p := align.Floats(class, yTrue, p)
-	axis = classAxis(class, l.Axis, p)
-	t = smooth(class, t, l.LabelSmoothing, p.Dim(axis))
-	if logits {
-		p = p.LogSoftmax(axis)
-	} else {
-		p = p.Div(p.SumKeep(axis)).Clip(epsilon, 1-epsilon).Log()
-	}
-	return t.Mul(p).Sum(axis).Neg(), nil
+	c := distance.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
+	return plain("CategoricalCrossentropy", l.LossName(), l.Reduction, c.Categorical).call(yTrue, yPred, sampleWeight)
 }
 
 // BinaryCrossentropy is -yTrue·ln yPred - (1-yTrue)·ln(1-yPred), averaged over
@@ -136,62 +98,113 @@ func (l *BinaryCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *BinaryCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return common{"BinaryCrossentropy", l.LossName(), l.Reduction, l.values}.call(yTrue, yPred, sampleWeight)
+	c := distance.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
+	return plain("BinaryCrossentropy", l.LossName(), l.Reduction, c.Binary).call(yTrue, yPred, sampleWeight)
 }
 
-func (l *BinaryCrossentropy) values(yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor) {
-	const class = "BinaryCrossentropy"
-	p, logits := scores(yPred, op.Sigmoid, l.FromLogits)
-	t, p := align.Floats(class, yTrue, p)
-	t = smooth(class, t, l.LabelSmoothing, 2)
-	var v *tensor.Tensor
-	if logits {
-		// max(x, 0) - x·t + ln(1+e^-|x|) cannot overflow. Where instead of
-		// Maximum and Abs makes the derivative at x = 0 right: 1/2 - t.
-		zero := tensor.Scalar(p.DType(), 0)
-		positive := p.GreaterEqual(zero)
-		v = tensor.Where(positive, p, zero).Sub(p.Mul(t)).
-			Add(tensor.Where(positive, p.Neg(), p).Exp().Log1p())
-	} else {
-		p = p.Clip(epsilon, 1-epsilon)
-		not := func(x *tensor.Tensor) *tensor.Tensor { return x.Neg().AddScalar(1) }
-		v = t.Mul(p.Log()).Add(not(t).Mul(not(p).Log())).Neg()
-	}
-	if p.Rank() == 0 {
-		return v, nil
-	}
-	return v.Mean(classAxis(class, l.Axis, p)), nil
+// BinaryFocalCrossentropy is BinaryCrossentropy with each element multiplied
+// by (1-pₜ)^Gamma, where pₜ is the probability that was given to the target:
+// easy samples count less (Lin et al. 2017). Default name:
+// binary_focal_crossentropy.
+//
+// Shapes: yTrue and yPred equal, up to a last axis of 1.
+type BinaryFocalCrossentropy struct {
+	ApplyClassBalancing bool     // multiply by Alpha too, or by 1-Alpha where the target is 0
+	Alpha               *float64 // default: 0.25
+	Gamma               *float64 // default: 2
+	FromLogits          bool     // the predictions are logits; see the package's rules
+	LabelSmoothing      float64  // s in 0 … 1: targets become yTrue·(1-s) + s/2
+	Axis                *int     // to average over; default: -1
+	Reduction           string   // one of Reductions; default: sum_over_batch_size
+	Name                string
 }
 
-// scores returns what a cross-entropy computes with and whether that is
-// logits: those behind the predictions when they were made by kind.
-func scores(yPred *tensor.Tensor, kind op.Code, fromLogits bool) (s *tensor.Tensor, logits bool) {
-	if x, k, ok := yPred.Logits(); ok && k == kind {
-		return align.Float(x), true
-	}
-	return align.Float(yPred), fromLogits
+// LossName implements Weighted.
+func (l *BinaryFocalCrossentropy) LossName() string {
+	return cmp.Or(l.Name, "binary_focal_crossentropy")
 }
 
-// smooth moves targets by the share s towards 1 of classes.
-func smooth(class string, t *tensor.Tensor, s float64, classes int) *tensor.Tensor {
-	if !(s >= 0 && s <= 1) {
-		tensor.Fail(class, "got LabelSmoothing %v, want a number from 0 to 1", s)
-	}
-	if s == 0 {
-		return t
-	}
-	return t.MulScalar(1 - s).AddScalar(s / float64(classes))
+// Call implements Loss.
+func (l *BinaryFocalCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
 }
 
-// classAxis resolves the field Axis for the predictions.
-func classAxis(class string, axis *int, p *tensor.Tensor) int {
-	a := -1
-	if axis != nil {
-		a = *axis
+// CallWeighted implements Weighted.
+func (l *BinaryFocalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("BinaryFocalCrossentropy", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		c := distance.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
+		return c.BinaryFocal(class, t, p, l.ApplyClassBalancing, *cmp.Or(l.Alpha, new(0.25)), gamma(class, l.Gamma))
+	}).call(yTrue, yPred, sampleWeight)
+}
+
+// CategoricalFocalCrossentropy is CategoricalCrossentropy with the term of
+// each class multiplied by Alpha·(1-p)^Gamma: easy samples count less (Lin et
+// al. 2017). Default name: categorical_focal_crossentropy.
+//
+// Shapes: yTrue and yPred [batch … classes].
+type CategoricalFocalCrossentropy struct {
+	Alpha          *float64 // default: 0.25
+	Gamma          *float64 // default: 2
+	FromLogits     bool     // the predictions are logits; see the package's rules
+	LabelSmoothing float64  // s in 0 … 1: targets become yTrue·(1-s) + s/classes
+	Axis           *int     // of the classes; default: -1
+	Reduction      string   // one of Reductions; default: sum_over_batch_size
+	Name           string
+}
+
+// LossName implements Weighted.
+func (l *CategoricalFocalCrossentropy) LossName() string {
+	return cmp.Or(l.Name, "categorical_focal_crossentropy")
+}
+
+// Call implements Loss.
+func (l *CategoricalFocalCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
+}
+
+// CallWeighted implements Weighted.
+func (l *CategoricalFocalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("CategoricalFocalCrossentropy", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		c := distance.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
+		return c.CategoricalFocal(class, t, p, *cmp.Or(l.Alpha, new(0.25)), gamma(class, l.Gamma))
+	}).call(yTrue, yPred, sampleWeight)
+}
+
+// gamma is the field Gamma of focal losses, or its default.
+func gamma(class string, field *float64) float64 {
+	g := *cmp.Or(field, new(2.0))
+	if !(g >= 0) {
+		tensor.Fail(class, "got Gamma %v, want a number that is not negative", g)
 	}
-	r, err := p.Shape().Axis(a)
-	if err != nil {
-		tensor.Fail(class, "got predictions %v, want axis %d in them", p.Type(), a)
-	}
-	return r
+	return g
+}
+
+// CategoricalGeneralizedCrossEntropy is (1-p^Q)/Q for the probability p of the
+// class that is the label: between cross-entropy (Q near 0) and absolute error
+// (Q near 1), which wrong labels mislead less (Zhang and Sabuncu 2018).
+// Default name: categorical_generalized_cross_entropy.
+//
+// Shapes: yTrue [batch …] or [batch … 1], class indices; yPred
+// [batch … classes], probabilities.
+type CategoricalGeneralizedCrossEntropy struct {
+	Q         float64 // above 0 and below 1; default: 0.5
+	Reduction string  // one of Reductions; default: sum_over_batch_size
+	Name      string
+}
+
+// LossName implements Weighted.
+func (l *CategoricalGeneralizedCrossEntropy) LossName() string {
+	return cmp.Or(l.Name, "categorical_generalized_cross_entropy")
+}
+
+// Call implements Loss.
+func (l *CategoricalGeneralizedCrossEntropy) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
+}
+
+// CallWeighted implements Weighted.
+func (l *CategoricalGeneralizedCrossEntropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("CategoricalGeneralizedCrossEntropy", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		return distance.Generalized(class, t, p, cmp.Or(l.Q, 0.5))
+	}).call(yTrue, yPred, sampleWeight)
 }

@@ -12,6 +12,8 @@
 //   - A cross-entropy on the output of a softmax or sigmoid is computed from
 //     the logits that went in, because that is exact where probabilities have
 //     already become 0 or 1. FromLogits then makes no difference.
+//   - Steps that the mask of the predictions calls padding have no part in the
+//     loss or its mean.
 //   - Shapes do not broadcast but for sample weights. What does not fit panics
 //     with *tensor.Error; a label out of range is an error of the run.
 package losses
@@ -62,10 +64,26 @@ func init() {
 	}{
 		{func() Weighted { return &MeanSquaredError{} }, "MeanSquaredError mean_squared_error mse MSE"},
 		{func() Weighted { return &MeanAbsoluteError{} }, "MeanAbsoluteError mean_absolute_error mae MAE"},
+		{func() Weighted { return &MeanAbsolutePercentageError{} }, "MeanAbsolutePercentageError mean_absolute_percentage_error mape MAPE"},
+		{func() Weighted { return &MeanSquaredLogarithmicError{} }, "MeanSquaredLogarithmicError mean_squared_logarithmic_error msle MSLE"},
+		{func() Weighted { return &CosineSimilarity{} }, "CosineSimilarity cosine_similarity"},
 		{func() Weighted { return &Huber{} }, "Huber huber huber_loss"},
+		{func() Weighted { return &LogCosh{} }, "LogCosh log_cosh logcosh"},
+		{func() Weighted { return &Hinge{} }, "Hinge hinge"},
+		{func() Weighted { return &SquaredHinge{} }, "SquaredHinge squared_hinge"},
+		{func() Weighted { return &CategoricalHinge{} }, "CategoricalHinge categorical_hinge"},
+		{func() Weighted { return &KLDivergence{} }, "KLDivergence kl_divergence kld KLD"},
+		{func() Weighted { return &Poisson{} }, "Poisson poisson"},
 		{func() Weighted { return &BinaryCrossentropy{} }, "BinaryCrossentropy binary_crossentropy bce BCE"},
+		{func() Weighted { return &BinaryFocalCrossentropy{} }, "BinaryFocalCrossentropy binary_focal_crossentropy"},
 		{func() Weighted { return &CategoricalCrossentropy{} }, "CategoricalCrossentropy categorical_crossentropy"},
+		{func() Weighted { return &CategoricalFocalCrossentropy{} }, "CategoricalFocalCrossentropy categorical_focal_crossentropy"},
+		{func() Weighted { return &CategoricalGeneralizedCrossEntropy{} }, "CategoricalGeneralizedCrossEntropy categorical_generalized_cross_entropy"},
 		{func() Weighted { return &SparseCategoricalCrossentropy{} }, "SparseCategoricalCrossentropy sparse_categorical_crossentropy"},
+		{func() Weighted { return &CTC{} }, "CTC ctc"},
+		{func() Weighted { return &Dice{} }, "Dice dice"},
+		{func() Weighted { return &Tversky{} }, "Tversky tversky"},
+		{func() Weighted { return &Circle{} }, "Circle circle"},
 	} {
 		for _, n := range strings.Fields(e.names) {
 			byName[n] = e.make
@@ -99,7 +117,16 @@ type common struct {
 
 	// values computes the loss of each sample. mask, if not nil, is of the
 	// same shape and false for samples that are to be left out.
-	values func(yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor)
+	values func(class string, yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor)
+
+	readsMask bool // values heeds the mask of the predictions itself
+}
+
+// plain is a loss that leaves no samples out.
+func plain(class, name, reduction string, values func(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor) common {
+	return common{class: class, name: name, reduction: reduction, values: func(class string, t, p *tensor.Tensor) (*tensor.Tensor, *tensor.Tensor) {
+		return values(class, t, p), nil
+	}}
 }
 
 func (c common) call(yTrue, yPred, weight *tensor.Tensor) *tensor.Tensor {
@@ -113,7 +140,17 @@ func (c common) call(yTrue, yPred, weight *tensor.Tensor) *tensor.Tensor {
 		return broken
 	}
 	since := tensor.Mark()
-	values, mask := c.values(yTrue, yPred)
+	values, mask := c.values(c.class, yTrue, yPred)
+	if !c.readsMask {
+		if m := align.Mask(c.class, yPred, values); m != nil {
+			// What padding made must not do harm, even if it is not finite.
+			values = tensor.Where(m, values, tensor.Scalar(values.DType(), 0))
+			if mask != nil {
+				m = m.And(mask)
+			}
+			mask = m
+		}
+	}
 	loss := c.reduce(values, mask, weight)
 	tensor.Label("loss/"+c.name, since, loss)
 	return loss

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
 )
 
 // MeanSquaredError is (yTrue-yPred)², averaged over the last axis. Default
@@ -26,7 +27,7 @@ func (l *MeanSquaredError) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *MeanSquaredError) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return regression("MeanSquaredError", l.LossName(), l.Reduction, (*tensor.Tensor).Square).call(yTrue, yPred, sampleWeight)
+	return plain("MeanSquaredError", l.LossName(), l.Reduction, distance.Squared).call(yTrue, yPred, sampleWeight)
 }
 
 // MeanAbsoluteError is |yTrue-yPred|, averaged over the last axis. Default
@@ -48,7 +49,7 @@ func (l *MeanAbsoluteError) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *MeanAbsoluteError) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return regression("MeanAbsoluteError", l.LossName(), l.Reduction, (*tensor.Tensor).Abs).call(yTrue, yPred, sampleWeight)
+	return plain("MeanAbsoluteError", l.LossName(), l.Reduction, distance.Absolute).call(yTrue, yPred, sampleWeight)
 }
 
 // Huber is half the square of the error e = yTrue-yPred where |e| ≤ Delta and
@@ -79,18 +80,153 @@ func (l *Huber) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.
 	if !(delta > 0) {
 		tensor.Fail("Huber", "got Delta %v, want a positive number", delta)
 	}
-	return regression("Huber", l.LossName(), l.Reduction, func(e *tensor.Tensor) *tensor.Tensor {
+	return plain("Huber", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		e := distance.Error(class, t, p)
 		a := e.Abs()
-		return tensor.Where(a.GreaterScalar(delta),
+		return align.LastMean(tensor.Where(a.GreaterScalar(delta),
 			a.MulScalar(delta).AddScalar(-delta*delta/2),
-			e.Square().MulScalar(0.5))
+			e.Square().MulScalar(0.5)))
 	}).call(yTrue, yPred, sampleWeight)
 }
 
-// regression is a loss that is the mean of f(yPred-yTrue) over the last axis.
-func regression(class, name, reduction string, f func(e *tensor.Tensor) *tensor.Tensor) common {
-	return common{class, name, reduction, func(yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor) {
-		t, p := align.Floats(class, yTrue, yPred)
-		return align.LastMean(f(p.Sub(t))), nil
-	}}
+// MeanAbsolutePercentageError is 100·|yTrue-yPred|/max(|yTrue|, 1e-7), averaged
+// over the last axis. Default name: mean_absolute_percentage_error.
+//
+// Shapes: yTrue and yPred equal, up to a last axis of 1.
+type MeanAbsolutePercentageError struct {
+	Reduction string // one of Reductions; default: sum_over_batch_size
+	Name      string
+}
+
+// LossName implements Weighted.
+func (l *MeanAbsolutePercentageError) LossName() string {
+	return cmp.Or(l.Name, "mean_absolute_percentage_error")
+}
+
+// Call implements Loss.
+func (l *MeanAbsolutePercentageError) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
+}
+
+// CallWeighted implements Weighted.
+func (l *MeanAbsolutePercentageError) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("MeanAbsolutePercentageError", l.LossName(), l.Reduction, distance.AbsolutePercentage).call(yTrue, yPred, sampleWeight)
+}
+
+// MeanSquaredLogarithmicError is (ln(1+yTrue)-ln(1+yPred))², averaged over the
+// last axis; both are limited below to 1e-7 first. Default name:
+// mean_squared_logarithmic_error.
+//
+// Shapes: yTrue and yPred equal, up to a last axis of 1.
+type MeanSquaredLogarithmicError struct {
+	Reduction string // one of Reductions; default: sum_over_batch_size
+	Name      string
+}
+
+// LossName implements Weighted.
+func (l *MeanSquaredLogarithmicError) LossName() string {
+	return cmp.Or(l.Name, "mean_squared_logarithmic_error")
+}
+
+// Call implements Loss.
+func (l *MeanSquaredLogarithmicError) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
+}
+
+// CallWeighted implements Weighted.
+func (l *MeanSquaredLogarithmicError) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("MeanSquaredLogarithmicError", l.LossName(), l.Reduction, distance.SquaredLogarithmic).call(yTrue, yPred, sampleWeight)
+}
+
+// LogCosh is ln cosh(yPred-yTrue), averaged over the last axis: half the square
+// of small errors, the size of large ones. Default name: log_cosh.
+//
+// Shapes: yTrue and yPred equal, up to a last axis of 1.
+type LogCosh struct {
+	Reduction string // one of Reductions; default: sum_over_batch_size
+	Name      string
+}
+
+// LossName implements Weighted.
+func (l *LogCosh) LossName() string { return cmp.Or(l.Name, "log_cosh") }
+
+// Call implements Loss.
+func (l *LogCosh) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
+}
+
+// CallWeighted implements Weighted.
+func (l *LogCosh) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("LogCosh", l.LossName(), l.Reduction, distance.LogCosh).call(yTrue, yPred, sampleWeight)
+}
+
+// Poisson is yPred - yTrue·ln(yPred+1e-7), averaged over the last axis: the
+// negative log-likelihood of counts. Default name: poisson.
+//
+// Shapes: yTrue and yPred equal, up to a last axis of 1.
+type Poisson struct {
+	Reduction string // one of Reductions; default: sum_over_batch_size
+	Name      string
+}
+
+// LossName implements Weighted.
+func (l *Poisson) LossName() string { return cmp.Or(l.Name, "poisson") }
+
+// Call implements Loss.
+func (l *Poisson) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
+}
+
+// CallWeighted implements Weighted.
+func (l *Poisson) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("Poisson", l.LossName(), l.Reduction, distance.Poisson).call(yTrue, yPred, sampleWeight)
+}
+
+// KLDivergence is Σ yTrue·ln(yTrue/yPred) over the last axis, for probabilities
+// (Kullback and Leibler 1951); both are limited to 1e-7 … 1 first. Default
+// name: kl_divergence.
+//
+// Shapes: yTrue and yPred [batch … classes].
+type KLDivergence struct {
+	Reduction string // one of Reductions; default: sum_over_batch_size
+	Name      string
+}
+
+// LossName implements Weighted.
+func (l *KLDivergence) LossName() string { return cmp.Or(l.Name, "kl_divergence") }
+
+// Call implements Loss.
+func (l *KLDivergence) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
+}
+
+// CallWeighted implements Weighted.
+func (l *KLDivergence) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("KLDivergence", l.LossName(), l.Reduction, distance.KLDivergence).call(yTrue, yPred, sampleWeight)
+}
+
+// CosineSimilarity is the negative cosine of the angle between yTrue and yPred
+// as vectors along Axis: -1 for one direction, 1 for opposite ones, 0 where
+// one of them is 0. Default name: cosine_similarity.
+//
+// Shapes: yTrue and yPred equal.
+type CosineSimilarity struct {
+	Axis      *int   // default: -1
+	Reduction string // one of Reductions; default: sum_over_batch_size
+	Name      string
+}
+
+// LossName implements Weighted.
+func (l *CosineSimilarity) LossName() string { return cmp.Or(l.Name, "cosine_similarity") }
+
+// Call implements Loss.
+func (l *CosineSimilarity) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return l.CallWeighted(yTrue, yPred, nil)
+}
+
+// CallWeighted implements Weighted.
+func (l *CosineSimilarity) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
+	return plain("CosineSimilarity", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		return distance.Cosine(class, t, p, l.Axis).Neg()
+	}).call(yTrue, yPred, sampleWeight)
 }

@@ -15,7 +15,7 @@ func (t *Tensor) Cast(d dtype.DType) *Tensor {
 	if t.err == nil && t.typ.DType == d {
 		return t
 	}
-	return t.record(op.Cast, op.Attr{DType: d}, t)
+	return t.record(op.Cast, op.Attr{DType: d}, t).masked(t)
 }
 
 // CastLike returns t as the element type of u.
@@ -280,7 +280,8 @@ func (t *Tensor) MatMulT(u *Tensor, transT, transU bool) *Tensor {
 }
 
 // Reshape returns the elements in another shape. One axis may be -1: it gets
-// what is left. On a symbolic tensor -1 stays unknown where it must.
+// what is left. Where axes of t have no size yet several may be -1, and stay
+// unknown.
 func (t *Tensor) Reshape(shape ...int) *Tensor {
 	if t.err != nil {
 		return t
@@ -289,7 +290,7 @@ func (t *Tensor) Reshape(shape ...int) *Tensor {
 	known, hole := 1, -1
 	for i, d := range s {
 		switch {
-		case d == -1 && hole >= 0:
+		case d == -1 && hole >= 0 && t.typ.Shape.Known():
 			Fail("Reshape", "shape %v has more than one -1", s)
 		case d == -1:
 			hole = i

@@ -31,8 +31,8 @@ func (m *Accuracy) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yTrue,
 
 // UpdateWeighted implements Metric.
 func (m *Accuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "Accuracy", yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
-		t, p = align.Pair("Accuracy", t, p)
+	m.compare(m, "Accuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		t, p = align.Pair(class, t, p)
 		return hits(t.CastLike(p).Equal(p))
 	})
 }
@@ -63,8 +63,8 @@ func (m *BinaryAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tenso
 	if m.Threshold != nil {
 		threshold = *m.Threshold
 	}
-	m.compare(m, "BinaryAccuracy", yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
-		t, p = align.Floats("BinaryAccuracy", t, p)
+	m.compare(m, "BinaryAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		t, p = align.Floats(class, t, p)
 		return hits(p.GreaterScalar(threshold).CastLike(t).Equal(t))
 	})
 }
@@ -93,8 +93,8 @@ func (m *CategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 
 // UpdateWeighted implements Metric.
 func (m *CategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "CategoricalAccuracy", yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
-		t, p = align.Floats("CategoricalAccuracy", t, p)
+	m.compare(m, "CategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		t, p = align.Floats(class, t, p)
 		return hits(t.ArgMax(-1).Equal(p.ArgMax(-1)))
 	})
 }
@@ -127,8 +127,8 @@ func (m *SparseCategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 
 // UpdateWeighted implements Metric.
 func (m *SparseCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "SparseCategoricalAccuracy", yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
-		labels := align.Labels("SparseCategoricalAccuracy", t, p)
+	m.compare(m, "SparseCategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		labels := align.Labels(class, t, p)
 		return hits(align.Float(p).ArgMax(-1).CastLike(labels).Equal(labels))
 	})
 }
@@ -161,8 +161,7 @@ func (m *TopKCategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 
 // UpdateWeighted implements Metric.
 func (m *TopKCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	const class = "TopKCategoricalAccuracy"
-	m.compare(m, class, yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
+	m.compare(m, "TopKCategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
 		t, p = align.Floats(class, t, p)
 		return inTopK(class, t.ArgMax(-1), p, m.K)
 	})
@@ -195,8 +194,7 @@ func (m *SparseTopKCategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 
 // UpdateWeighted implements Metric.
 func (m *SparseTopKCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	const class = "SparseTopKCategoricalAccuracy"
-	m.compare(m, class, yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
+	m.compare(m, "SparseTopKCategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
 		return inTopK(class, align.Labels(class, t, p), align.Float(p), m.K)
 	})
 }

@@ -1,9 +1,11 @@
 // Package metrics holds numbers that are accumulated over batches on the
 // device: the share of right answers, mean errors, means of anything.
 //
-// Main types: [Metric] compares predictions with targets; [Mean] and [Sum]
-// take numbers. The zero value of each struct is Keras's default, and ready
-// for use. Names from files become metrics with [Get].
+// Main types: [Metric] compares predictions with targets; a [Vector] has
+// several results; [Mean] and [Sum] take numbers. The zero value of a field is
+// Keras's default, and the struct ready for use unless a field says that it is
+// required. Names from files become metrics with [Get]; [Direction] tells
+// whether more of a metric is better.
 //
 // Rules:
 //   - Totals and counts are float64 variables, so that a long epoch loses no
@@ -13,15 +15,15 @@
 //   - Results are means over samples, not of batches: a short last batch
 //     weighs less. A sample weight multiplies a sample and is counted as so
 //     many samples.
+//   - Steps that the mask of the predictions calls padding do not count in
+//     means. Counts, scores and confusion matrices do not read masks, as in
+//     Keras: give them sample weights.
 //   - Shapes do not broadcast but for sample weights. What does not fit panics
 //     with *tensor.Error.
 package metrics
 
 import (
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -52,50 +54,6 @@ type Metric interface {
 	UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor)
 }
 
-var byName = map[string]func() Metric{}
-
-func init() {
-	for _, e := range []struct {
-		make  func() Metric
-		names string
-	}{
-		{func() Metric { return &Accuracy{} }, "Accuracy accuracy"},
-		{func() Metric { return &BinaryAccuracy{} }, "BinaryAccuracy binary_accuracy"},
-		{func() Metric { return &CategoricalAccuracy{} }, "CategoricalAccuracy categorical_accuracy"},
-		{func() Metric { return &SparseCategoricalAccuracy{} }, "SparseCategoricalAccuracy sparse_categorical_accuracy"},
-		{func() Metric { return &TopKCategoricalAccuracy{} }, "TopKCategoricalAccuracy top_k_categorical_accuracy"},
-		{func() Metric { return &SparseTopKCategoricalAccuracy{} }, "SparseTopKCategoricalAccuracy sparse_top_k_categorical_accuracy"},
-		{func() Metric { return &MeanSquaredError{} }, "MeanSquaredError mean_squared_error mse MSE"},
-		{func() Metric { return &MeanAbsoluteError{} }, "MeanAbsoluteError mean_absolute_error mae MAE"},
-		{func() Metric { return &RootMeanSquaredError{} }, "RootMeanSquaredError root_mean_squared_error"},
-	} {
-		for _, n := range strings.Fields(e.names) {
-			byName[n] = e.make
-		}
-	}
-}
-
-// Names lists what Get knows: class names, snake_case names and Keras's
-// aliases.
-func Names() []string {
-	var all []string
-	for n := range byName {
-		all = append(all, n)
-	}
-	slices.Sort(all)
-	return all
-}
-
-// Get returns a metric with its defaults by one of Names. "accuracy" is the
-// class Accuracy; for what Keras's compile makes of that string, see
-// ResolveAccuracy.
-func Get(name string) (Metric, error) {
-	if f := byName[name]; f != nil {
-		return f(), nil
-	}
-	return nil, fmt.Errorf("metrics: got %q, want one of %s", name, strings.Join(Names(), ", "))
-}
-
 // ResolveAccuracy returns the metric that Keras's compile takes "accuracy"
 // for, given what the targets and predictions of a batch are: BinaryAccuracy
 // for one prediction per sample, SparseCategoricalAccuracy for targets that
@@ -114,6 +72,14 @@ func ResolveAccuracy(yTrue, yPred op.Type) Metric {
 		return &SparseCategoricalAccuracy{}
 	}
 	return &CategoricalAccuracy{}
+}
+
+// Vector is a Metric with several results: one for each threshold or class.
+type Vector interface {
+	Metric
+	// Results reads them back. Result is their mean. There are none before the
+	// first update where that tells how many there are.
+	Results() ([]float64, error)
 }
 
 // named is what state asks its owner for the name of variables.
@@ -146,14 +112,61 @@ func (r *ratio) add(m named, class string, values, weight *tensor.Tensor) {
 
 // compare adds what f makes of targets and predictions: a value for each
 // sample, or several along further axes.
-func (r *ratio) compare(m named, class string, yTrue, yPred, weight *tensor.Tensor, f func(t, p *tensor.Tensor) *tensor.Tensor) {
-	values := align.Check(class, yTrue, yPred)
-	if values == nil {
-		since := tensor.Mark()
-		values = f(yTrue, yPred)
-		tensor.Label("metrics/"+m.MetricName(), since, values)
+func (r *ratio) compare(m named, class string, yTrue, yPred, weight *tensor.Tensor, f func(class string, t, p *tensor.Tensor) *tensor.Tensor) {
+	r.compareSome(m, class, yTrue, yPred, weight, func(class string, t, p *tensor.Tensor) (*tensor.Tensor, *tensor.Tensor) {
+		return f(class, t, p), nil
+	})
+}
+
+// compareSome is compare where f may say, for each value, whether it counts.
+func (r *ratio) compareSome(m named, class string, yTrue, yPred, weight *tensor.Tensor, f func(class string, t, p *tensor.Tensor) (values, counts *tensor.Tensor)) {
+	check(class, yTrue, yPred)
+	since := tensor.Mark()
+	values, counts := f(class, yTrue, yPred)
+	if m := align.Mask(class, yPred, values); m != nil {
+		// What padding made must not do harm, even if it is not finite.
+		values = tensor.Where(m, values, tensor.Scalar(values.DType(), 0))
+		if counts != nil {
+			m = m.And(counts)
+		}
+		counts = m
 	}
+	if counts != nil {
+		counts = counts.Cast(dtype.Float64)
+		if weight != nil {
+			counts = counts.Mul(spread(class, weight, counts.Shape()))
+		}
+		weight = counts
+	}
+	tensor.Label("metrics/"+m.MetricName(), since, values, weight)
 	r.add(m, class, values, weight)
+}
+
+// check panics unless both are whole tensors.
+func check(class string, yTrue, yPred *tensor.Tensor) {
+	if broken := align.Check(class, yTrue, yPred); broken != nil {
+		panic(&tensor.Error{Op: class, Err: broken.Err()})
+	}
+}
+
+// spread gives each element of shape its weight, as float64.
+func spread(class string, weight *tensor.Tensor, shape tensor.Shape) *tensor.Tensor {
+	w := weight
+	if w.Rank() == len(shape)+1 && w.Dim(-1) == 1 {
+		w = w.Squeeze(-1)
+	}
+	for w.Rank() < len(shape) {
+		w = w.ExpandDims(-1)
+	}
+	s, err := op.Broadcast(w.Shape(), shape)
+	if err != nil || !s.Equal(shape) {
+		failWeights(class, weight, shape)
+	}
+	return w.Cast(dtype.Float64).BroadcastTo(shape...)
+}
+
+func failWeights(class string, weight *tensor.Tensor, shape tensor.Shape) {
+	tensor.Fail(class, "got sample weights %v for values of shape %v, want that shape, the start of it, or one that broadcasts to it", weight.Type(), shape)
 }
 
 // Result implements Accumulator.
@@ -213,7 +226,7 @@ func weigh(class string, x, weight *tensor.Tensor) (sum, samples *tensor.Tensor,
 	}
 	s, err := op.Broadcast(perWeight.Shape(), weight.Shape())
 	if err != nil || !s.Equal(perWeight.Shape()) {
-		tensor.Fail(class, "got sample weights %v for values of shape %v, want that shape, the start of it, or one that broadcasts to it", weight.Type(), x.Shape())
+		failWeights(class, weight, x.Shape())
 	}
 	w := weight.Cast(f64).BroadcastTo(s...)
 	return perWeight.Mul(w).Sum(), w.Sum().DivScalar(float64(s.Size() / rows)), size / rows

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
 )
 
 // MeanSquaredError is the mean of (yTrue-yPred)². Default name:
@@ -30,9 +30,7 @@ func (m *MeanSquaredError) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighte
 
 // UpdateWeighted implements Metric.
 func (m *MeanSquaredError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "MeanSquaredError", yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
-		return align.LastMean(difference("MeanSquaredError", t, p).Square())
-	})
+	m.compare(m, "MeanSquaredError", yTrue, yPred, sampleWeight, distance.Squared)
 }
 
 // MeanAbsoluteError is the mean of |yTrue-yPred|. Default name:
@@ -57,9 +55,7 @@ func (m *MeanAbsoluteError) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeight
 
 // UpdateWeighted implements Metric.
 func (m *MeanAbsoluteError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "MeanAbsoluteError", yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
-		return align.LastMean(difference("MeanAbsoluteError", t, p).Abs())
-	})
+	m.compare(m, "MeanAbsoluteError", yTrue, yPred, sampleWeight, distance.Absolute)
 }
 
 // RootMeanSquaredError is the square root of the mean of (yTrue-yPred)² over
@@ -88,8 +84,8 @@ func (m *RootMeanSquaredError) Update(yTrue, yPred *tensor.Tensor) {
 
 // UpdateWeighted implements Metric.
 func (m *RootMeanSquaredError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "RootMeanSquaredError", yTrue, yPred, sampleWeight, func(t, p *tensor.Tensor) *tensor.Tensor {
-		return difference("RootMeanSquaredError", t, p).Square()
+	m.compare(m, "RootMeanSquaredError", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		return distance.Error(class, t, p).Square()
 	})
 }
 
@@ -99,8 +95,113 @@ func (m *RootMeanSquaredError) Result() (float64, error) {
 	return math.Sqrt(v), err
 }
 
-// difference is yPred-yTrue in float32 or better.
-func difference(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
-	t, p := align.Floats(class, yTrue, yPred)
-	return p.Sub(t)
+// MeanAbsolutePercentageError is the mean of 100·|yTrue-yPred|/max(|yTrue|,
+// 1e-7). Default name: mean_absolute_percentage_error.
+//
+// Shapes: yTrue and yPred equal, up to a last axis of 1. As in Keras the last
+// axis is averaged first, so that a vector counts as one sample.
+type MeanAbsolutePercentageError struct {
+	Name string
+
+	ratio
+}
+
+// MetricName implements Accumulator.
+func (m *MeanAbsolutePercentageError) MetricName() string {
+	return cmp.Or(m.Name, "mean_absolute_percentage_error")
+}
+
+// Variables implements Accumulator.
+func (m *MeanAbsolutePercentageError) Variables() []*tensor.Variable { return m.variables(m) }
+
+// Update implements Metric.
+func (m *MeanAbsolutePercentageError) Update(yTrue, yPred *tensor.Tensor) {
+	m.UpdateWeighted(yTrue, yPred, nil)
+}
+
+// UpdateWeighted implements Metric.
+func (m *MeanAbsolutePercentageError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
+	m.compare(m, "MeanAbsolutePercentageError", yTrue, yPred, sampleWeight, distance.AbsolutePercentage)
+}
+
+// MeanSquaredLogarithmicError is the mean of (ln(1+yTrue)-ln(1+yPred))²; both
+// are limited below to 1e-7 first. Default name:
+// mean_squared_logarithmic_error.
+//
+// Shapes: yTrue and yPred equal, up to a last axis of 1. As in Keras the last
+// axis is averaged first, so that a vector counts as one sample.
+type MeanSquaredLogarithmicError struct {
+	Name string
+
+	ratio
+}
+
+// MetricName implements Accumulator.
+func (m *MeanSquaredLogarithmicError) MetricName() string {
+	return cmp.Or(m.Name, "mean_squared_logarithmic_error")
+}
+
+// Variables implements Accumulator.
+func (m *MeanSquaredLogarithmicError) Variables() []*tensor.Variable { return m.variables(m) }
+
+// Update implements Metric.
+func (m *MeanSquaredLogarithmicError) Update(yTrue, yPred *tensor.Tensor) {
+	m.UpdateWeighted(yTrue, yPred, nil)
+}
+
+// UpdateWeighted implements Metric.
+func (m *MeanSquaredLogarithmicError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
+	m.compare(m, "MeanSquaredLogarithmicError", yTrue, yPred, sampleWeight, distance.SquaredLogarithmic)
+}
+
+// LogCoshError is the mean of ln cosh(yPred-yTrue). Default name: logcosh.
+//
+// Shapes: yTrue and yPred equal, up to a last axis of 1. As in Keras the last
+// axis is averaged first, so that a vector counts as one sample.
+type LogCoshError struct {
+	Name string
+
+	ratio
+}
+
+// MetricName implements Accumulator.
+func (m *LogCoshError) MetricName() string { return cmp.Or(m.Name, "logcosh") }
+
+// Variables implements Accumulator.
+func (m *LogCoshError) Variables() []*tensor.Variable { return m.variables(m) }
+
+// Update implements Metric.
+func (m *LogCoshError) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yTrue, yPred, nil) }
+
+// UpdateWeighted implements Metric.
+func (m *LogCoshError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
+	m.compare(m, "LogCoshError", yTrue, yPred, sampleWeight, distance.LogCosh)
+}
+
+// CosineSimilarity is the mean cosine of the angle between yTrue and yPred as
+// vectors along Axis: 1 for one direction, -1 for opposite ones. (The loss of
+// this name has the opposite sign.) Default name: cosine_similarity.
+//
+// Shapes: yTrue and yPred equal.
+type CosineSimilarity struct {
+	Axis *int // default: -1
+	Name string
+
+	ratio
+}
+
+// MetricName implements Accumulator.
+func (m *CosineSimilarity) MetricName() string { return cmp.Or(m.Name, "cosine_similarity") }
+
+// Variables implements Accumulator.
+func (m *CosineSimilarity) Variables() []*tensor.Variable { return m.variables(m) }
+
+// Update implements Metric.
+func (m *CosineSimilarity) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yTrue, yPred, nil) }
+
+// UpdateWeighted implements Metric.
+func (m *CosineSimilarity) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
+	m.compare(m, "CosineSimilarity", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
+		return distance.Cosine(class, t, p, m.Axis)
+	})
 }

@@ -103,3 +103,21 @@ func LastMean(v *tensor.Tensor) *tensor.Tensor {
 	}
 	return v.Mean(-1)
 }
+
+// Mask returns the mask that predictions carry (see tensor.Tensor.Mask) for the
+// values that were computed from them, as bool in their shape; nil if there is
+// none.
+func Mask(where string, yPred, values *tensor.Tensor) *tensor.Tensor {
+	m := yPred.Mask()
+	if m == nil {
+		return nil
+	}
+	n, shape := m.Rank(), values.Shape()
+	if n > len(shape) || !m.Shape().Equal(shape[:n]) {
+		tensor.Fail(where, "got a mask %v of predictions %v for values of shape %v, want the first axes of those", m.Type(), yPred.Type(), shape)
+	}
+	for m.Rank() < len(shape) {
+		m = m.ExpandDims(-1)
+	}
+	return m.BroadcastTo(shape...)
+}

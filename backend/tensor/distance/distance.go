@@ -15,8 +15,6 @@
 package distance
 
 import (
-	"math"
-
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/align"
 )
@@ -157,11 +155,4 @@ func smooth(class string, t *tensor.Tensor, s float64, classes int) *tensor.Tens
 		return t
 	}
 	return t.MulScalar(1 - s).AddScalar(s / float64(classes))
-}
-
-// positive panics unless v is a number above 0.
-func positive(class, field string, v float64) {
-	if !(v > 0) || math.IsInf(v, 0) {
-		tensor.Fail(class, "got %s %v, want a positive number", field, v)
-	}
 }

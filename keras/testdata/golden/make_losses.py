@@ -86,4 +86,53 @@ for name, cls, args in (("mse", "MeanSquaredError", {}), ("mae", "MeanAbsoluteEr
     add(name + "_rank1", cls, args, T[:, 0], P[:, 0], COLUMN[:2], REDUCTIONS[:3])
     add(name + "_column", cls, args, T[:, 0], P[:, :1], COLUMN[:2], REDUCTIONS[:1])
 
+
+# The rest of the losses: all reductions without and with weights in the plain case, the mean alone for variants.
+REST = (("mape", "MeanAbsolutePercentageError"), ("msle", "MeanSquaredLogarithmicError"), ("cosine", "CosineSimilarity"),
+        ("log_cosh", "LogCosh"), ("hinge", "Hinge"), ("squared_hinge", "SquaredHinge"), ("categorical_hinge", "CategoricalHinge"),
+        ("kl_divergence", "KLDivergence"), ("poisson", "Poisson"))
+POSITIVE = [uniform(20 + i, N, 3, low=0.05, high=3) for i in range(2)]
+SIGNS = np.where(BITS > 0, 1, -1).astype(np.float32)
+for name, cls in REST:
+    t, p = {"mape": (T, P), "cosine": (T, P), "log_cosh": (T * 3, P), "hinge": (SIGNS, P), "squared_hinge": (SIGNS, P),
+            "categorical_hinge": (np.eye(3, dtype=np.float32)[LABELS % 3], P), "kl_divergence": (probabilities(22, N, 3), BP)}.get(name, POSITIVE)
+    add(name, cls, {}, t, p, COLUMN[:2])
+    add(name + "_3d", cls, {}, t.reshape(2, 3, 3), p.reshape(2, 3, 3), STEPS[1:2], REDUCTIONS[:1])
+add("log_cosh_range", "LogCosh", {}, np.zeros((1, 6), np.float32), np.array([[0.01, -0.1, 1, -5, 60, -1e4]], np.float32), COLUMN[:1], ("none", "sum_over_batch_size"))
+add("msle_clipped", "MeanSquaredLogarithmicError", {}, T, P, COLUMN[:1], REDUCTIONS[:1])
+add("hinge_binary", "Hinge", {}, BITS, P, COLUMN[:1], REDUCTIONS[:1])
+add("squared_hinge_binary", "SquaredHinge", {}, BITS.astype(np.int32), P, COLUMN[:1], REDUCTIONS[:1])
+add("cosine_axis", "CosineSimilarity", {"axis": 1}, rand(11, 2, 3, 2), rand(12, 2, 3, 2), COLUMN[:1], ("none", "sum_over_batch_size"))
+add("kl_divergence_clipped", "KLDivergence", {}, ONEHOT, np.abs(LOGITS) + 0.001, COLUMN[:1], REDUCTIONS[:1])
+
+for logits in (False, True):
+    tag, a = ("logits", {"from_logits": True}) if logits else ("probs", {})
+    p, c = (BL, LOGITS) if logits else (BP, PROBS)
+    add("binary_focal_" + tag, "BinaryFocalCrossentropy", a, BITS, p, COLUMN[:2])
+    add("binary_focal_balanced_" + tag, "BinaryFocalCrossentropy", {**a, "apply_class_balancing": True, "alpha": 0.4, "gamma": 1.5}, BITS, p, COLUMN[:1], REDUCTIONS[:1])
+    add("binary_focal_smoothing_" + tag, "BinaryFocalCrossentropy", {**a, "label_smoothing": 0.2, "gamma": 1.0}, BITS, p, COLUMN[:1], REDUCTIONS[:1])
+    add("categorical_focal_" + tag, "CategoricalFocalCrossentropy", a, ONEHOT, c, COLUMN[:2])
+    add("categorical_focal_smoothing_" + tag, "CategoricalFocalCrossentropy", {**a, "label_smoothing": 0.1, "alpha": 0.5, "gamma": 3.0}, SOFT, c, COLUMN[:1], REDUCTIONS[:1])
+
+add("dice", "Dice", {}, BITS, BP, [("no_weights", None)])
+add("dice_axis", "Dice", {"axis": [1]}, BITS, BP, COLUMN[:2], REDUCTIONS[:3])
+# Keras 3.15 weighs with alpha what was missed and with beta what was predicted wrongly; 3.16 exchanged them. Equal weights are
+# the same in both.
+add("tversky", "Tversky", {}, BITS, BP, [("no_weights", None)])
+add("tversky_axis", "Tversky", {"alpha": 0.7, "beta": 0.7, "axis": [1]}, BITS, BP, COLUMN[:2], REDUCTIONS[:3])
+UNIT = rand(24, N, 4)
+UNIT = np.round(UNIT / np.linalg.norm(UNIT, axis=1, keepdims=True), 6).astype(np.float32)
+add("circle", "Circle", {}, np.array([1, 1, 2, 2, 1, 2], np.int32), UNIT, COLUMN[:2])
+add("circle_alone", "Circle", {"gamma": 2.0, "margin": 0.25}, np.array([1, 1, 2, 3, 1, 3], np.int32), UNIT, COLUMN[:2], ("none", "sum_over_batch_size"))
+add("circle_diagonal", "Circle", {"gamma": 2.0, "remove_diagonal": False}, np.array([1, 1, 2, 2, 1, 3], np.int32), UNIT, COLUMN[:1], ("none", "sum_over_batch_size"))
+for q in (0.5, 0.8):
+    add("generalized_%g" % q, "CategoricalGeneralizedCrossEntropy", {"q": q}, LABELS, PROBS, COLUMN[:2], REDUCTIONS[:3])
+# Repeated labels, one label, none at all. An inner blank, and labels that do not fit into the steps, without gradients: TensorFlow's
+# leaves the inner blank out, and has four digits at a loss of 707.
+SPELL = np.array([[1, 2, 2, 3], [3, 0, 0, 0], [0, 0, 0, 0], [1, 2, 3, 1], [2, 0, 1, 1], [1, 1, 1, 1]], np.int32)
+add("ctc", "CTC", {}, SPELL[:4], rand(25, 4, 6, C, scale=2), [("no_weights", None), ("weights", SW[:4])])
+add("ctc_one_label", "CTC", {}, SPELL[:3, :1], rand(26, 3, 4, C), COLUMN[:1], REDUCTIONS[:1])
+add("ctc_extreme", "CTC", {}, SPELL[:2], rand(27, 2, 6, C, scale=40), COLUMN[:1], ("none", "sum_over_batch_size"))
+add("ctc_odd", "CTC", {}, SPELL[3:], rand(28, 3, 5, C), COLUMN[:1], ("none",))
+
 write("losses.json", cases)

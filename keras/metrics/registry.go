@@ -1,0 +1,143 @@
+package metrics
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Better tells which way a metric improves.
+type Better int8
+
+// The ways.
+const (
+	Down    Better = iota - 1 // less is better: losses and errors
+	Unknown                   // it depends: counts, means
+	Up                        // more is better: accuracies, scores, correlations
+)
+
+// String is Keras's word for it: "up", "down", or "unknown".
+func (b Better) String() string { return [...]string{"down", "unknown", "up"}[b-Down] }
+
+// entry is what is known about a class.
+type entry struct {
+	make  func() Metric
+	names string // of the class, in snake_case, aliases
+	way   Better
+	needs string // fields without a default, "" for none
+}
+
+var (
+	byName = map[string]*entry{}
+	ways   = map[reflect.Type]Better{reflect.TypeFor[*AutoAccuracy](): Up}
+)
+
+func init() {
+	for _, e := range []entry{
+		{func() Metric { return &Accuracy{} }, "Accuracy accuracy", Up, ""},
+		{func() Metric { return &BinaryAccuracy{} }, "BinaryAccuracy binary_accuracy", Up, ""},
+		{func() Metric { return &CategoricalAccuracy{} }, "CategoricalAccuracy categorical_accuracy", Up, ""},
+		{func() Metric { return &SparseCategoricalAccuracy{} }, "SparseCategoricalAccuracy sparse_categorical_accuracy", Up, ""},
+		{func() Metric { return &TopKCategoricalAccuracy{} }, "TopKCategoricalAccuracy top_k_categorical_accuracy", Up, ""},
+		{func() Metric { return &SparseTopKCategoricalAccuracy{} }, "SparseTopKCategoricalAccuracy sparse_top_k_categorical_accuracy", Up, ""},
+		{func() Metric { return &MeanSquaredError{} }, "MeanSquaredError mean_squared_error mse MSE", Down, ""},
+		{func() Metric { return &RootMeanSquaredError{} }, "RootMeanSquaredError root_mean_squared_error", Down, ""},
+		{func() Metric { return &MeanAbsoluteError{} }, "MeanAbsoluteError mean_absolute_error mae MAE", Down, ""},
+		{func() Metric { return &MeanAbsolutePercentageError{} }, "MeanAbsolutePercentageError mean_absolute_percentage_error mape MAPE", Down, ""},
+		{func() Metric { return &MeanSquaredLogarithmicError{} }, "MeanSquaredLogarithmicError mean_squared_logarithmic_error msle MSLE", Down, ""},
+		{func() Metric { return &LogCoshError{} }, "LogCoshError log_cosh_error logcosh", Down, ""},
+		{func() Metric { return &CosineSimilarity{} }, "CosineSimilarity cosine_similarity", Up, ""},
+		{func() Metric { return &R2Score{} }, "R2Score r2_score", Up, ""},
+		{func() Metric { return &PearsonCorrelation{} }, "PearsonCorrelation pearson_correlation", Up, ""},
+		{func() Metric { return &ConcordanceCorrelation{} }, "ConcordanceCorrelation concordance_correlation", Up, ""},
+		{func() Metric { return &BinaryCrossentropy{} }, "BinaryCrossentropy binary_crossentropy bce BCE", Down, ""},
+		{func() Metric { return &CategoricalCrossentropy{} }, "CategoricalCrossentropy categorical_crossentropy", Down, ""},
+		{func() Metric { return &SparseCategoricalCrossentropy{} }, "SparseCategoricalCrossentropy sparse_categorical_crossentropy", Down, ""},
+		{func() Metric { return &KLDivergence{} }, "KLDivergence kl_divergence kld KLD", Down, ""},
+		{func() Metric { return &Poisson{} }, "Poisson poisson", Down, ""},
+		{func() Metric { return &Hinge{} }, "Hinge hinge", Down, ""},
+		{func() Metric { return &SquaredHinge{} }, "SquaredHinge squared_hinge", Down, ""},
+		{func() Metric { return &CategoricalHinge{} }, "CategoricalHinge categorical_hinge", Down, ""},
+		{func() Metric { return &TruePositives{} }, "TruePositives true_positives", Unknown, ""},
+		{func() Metric { return &TrueNegatives{} }, "TrueNegatives true_negatives", Unknown, ""},
+		{func() Metric { return &FalsePositives{} }, "FalsePositives false_positives", Unknown, ""},
+		{func() Metric { return &FalseNegatives{} }, "FalseNegatives false_negatives", Unknown, ""},
+		{func() Metric { return &Precision{} }, "Precision precision", Up, ""},
+		{func() Metric { return &Recall{} }, "Recall recall", Up, ""},
+		{func() Metric { return &AUC{} }, "AUC auc", Up, ""},
+		{func() Metric { return &FBetaScore{} }, "FBetaScore f_beta_score fbeta_score", Up, ""},
+		{func() Metric { return &F1Score{} }, "F1Score f1_score", Up, ""},
+		{func() Metric { return &SensitivityAtSpecificity{} }, "SensitivityAtSpecificity sensitivity_at_specificity", Up, "Specificity"},
+		{func() Metric { return &SpecificityAtSensitivity{} }, "SpecificityAtSensitivity specificity_at_sensitivity", Up, "Sensitivity"},
+		{func() Metric { return &PrecisionAtRecall{} }, "PrecisionAtRecall precision_at_recall", Up, "Recall"},
+		{func() Metric { return &RecallAtPrecision{} }, "RecallAtPrecision recall_at_precision", Up, "Precision"},
+		{func() Metric { return &BinaryIoU{} }, "BinaryIoU binary_io_u", Up, ""},
+		{func() Metric { return &IoU{} }, "IoU io_u", Up, "NumClasses"},
+		{func() Metric { return &MeanIoU{} }, "MeanIoU mean_io_u", Up, "NumClasses"},
+		{func() Metric { return &OneHotIoU{} }, "OneHotIoU one_hot_io_u", Up, "NumClasses"},
+		{func() Metric { return &OneHotMeanIoU{} }, "OneHotMeanIoU one_hot_mean_io_u", Up, "NumClasses"},
+	} {
+		for _, n := range strings.Fields(e.names) {
+			byName[n] = &e
+		}
+		ways[reflect.TypeOf(e.make())] = e.way
+	}
+}
+
+// Names lists what Get makes: class names, snake_case names and Keras's
+// aliases, but for classes with required fields.
+func Names() []string {
+	var all []string
+	for n, e := range byName {
+		if e.needs == "" {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Get returns a metric with its defaults by one of Names. "accuracy" is the
+// class Accuracy; for what Keras's compile makes of that string, see
+// ResolveAccuracy.
+func Get(name string) (Metric, error) {
+	e := byName[name]
+	switch {
+	case e == nil:
+		return nil, fmt.Errorf("metrics: got %q, want one of %s", name, strings.Join(Names(), ", "))
+	case e.needs != "":
+		class, _, _ := strings.Cut(e.names, " ")
+		return nil, fmt.Errorf("metrics: got %q, which has no default for %s; want &metrics.%s{…} with that", name, e.needs, class)
+	}
+	return e.make(), nil
+}
+
+// DirectionOf tells which way a metric improves, by its class: Unknown for
+// Mean, Sum, counts, and metrics of other packages.
+func DirectionOf(m Accumulator) Better { return ways[reflect.TypeOf(m)] }
+
+// Direction tells which way a metric improves, by its name in logs: one of
+// Names, or loss; perhaps after val_, weighted_ or the name of an output, and
+// before a number that tells it from others: val_digits_accuracy_1. Other
+// names are Unknown; see DirectionOf for those of metrics that have a Name.
+func Direction(name string) Better {
+	if i := strings.LastIndexByte(name, '_'); i > 0 && i+1 < len(name) && strings.Trim(name[i+1:], "0123456789") == "" {
+		name = name[:i]
+	}
+	for {
+		switch e := byName[name]; {
+		case name == "loss":
+			return Down
+		case name == "acc": // Keras's abbreviation
+			return Up
+		case e != nil:
+			return e.way
+		}
+		_, rest, more := strings.Cut(name, "_")
+		if !more {
+			return Unknown
+		}
+		name = rest
+	}
+}
