@@ -124,7 +124,7 @@ func (o *LossScaleOptimizer) Variables() []*tensor.Variable {
 // ApplyGradients and the Clip functions refuse it until GetUnscaledGradients.
 func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
 	const where = "GetScaledLoss"
-	o.check(where)
+	s := o.check(where)
 	o.begin()
 	o.unscaled = nil
 	switch {
@@ -139,7 +139,10 @@ func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
 	}
 	mark := &lossScale{by: o, scale: o.scale.Value()}
 	loss = loss.Widen()
-	return loss.Mul(mark.scale.CastLike(loss)).MarkScaled(mark)
+	since := tensor.Mark()
+	loss = loss.Mul(mark.scale.CastLike(loss)).MarkScaled(mark)
+	tensor.Label(s.Name, since, loss)
+	return loss
 }
 
 // GetUnscaledGradients divides gradients of a loss from GetScaledLoss by the
@@ -147,6 +150,7 @@ func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
 // gradients that do not carry the scale of this optimizer.
 func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*tensor.Tensor {
 	const where = "GetUnscaledGradients"
+	s := o.check(where)
 	out := make([]*tensor.Tensor, len(grads))
 	for i, g := range grads {
 		if g == nil {
@@ -161,8 +165,11 @@ func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*ten
 		case mark == nil || mark.by != o:
 			tensor.Fail(where, "gradient %d was not scaled by this optimizer; compute it from GetScaledLoss", i)
 		}
-		g = g.Widen().Unmark()
+		g = g.Widen()
+		since := tensor.Mark()
+		g = g.Unmark()
 		out[i] = g.Div(mark.scale.CastLike(g))
+		tensor.Label(s.Name, since, out[i])
 	}
 	for _, g := range out {
 		if g != nil {
