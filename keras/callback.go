@@ -1,16 +1,41 @@
 package keras
 
-import "context"
+import (
+	"context"
+	"errors"
+	"strings"
 
-// Callback hooks into Fit (Keras: Callback). Nil hooks are passed over. An
-// error from a hook ends Fit with that error.
+	"github.com/mezzo-ml/mezzo/keras/metrics"
+)
+
+// Callback hooks into Fit (Keras: Callback, LambdaCallback). Nil hooks are
+// passed over. An error from a hook ends Fit with that error. Hooks of one
+// kind run in the order of FitConfig.Callbacks.
 type Callback struct {
-	TrainBegin func(ctx context.Context, r *Run) error
-	EpochBegin func(ctx context.Context, r *Run) error
+	TrainBegin func(ctx context.Context, r *Run) error // not told yet whether training is resumed
+	EpochBegin func(ctx context.Context, r *Run) error // not for an epoch that is resumed after its first step
+	BatchBegin func(ctx context.Context, r *Run) error
 	BatchEnd   func(ctx context.Context, r *Run) error
+	TestBegin  func(ctx context.Context, r *Run) error // before the validation of an epoch
+	TestEnd    func(ctx context.Context, r *Run) error // after it, also when it failed
 	EpochEnd   func(ctx context.Context, r *Run) error // after validation
-	TrainEnd   func(ctx context.Context, r *Run) error
+	// EpochDone runs after all EpochEnd hooks, also when one failed. What an
+	// EpochEnd hook changes for the others to see is put back here, before the
+	// next checkpoint is taken.
+	EpochDone func(ctx context.Context, r *Run) error
+	TrainEnd  func(ctx context.Context, r *Run) error // not when Fit fails
+
+	// Save returns what the hooks remember, for a checkpoint; Load takes it
+	// back, after TrainBegin, when training is resumed from one. Name says
+	// whose state it is; callbacks without Save need none.
+	Name string
+	Save func() (CallbackState, error)
+	Load func(CallbackState) error
 }
+
+// Callback returns c: a Callback is a callback as the types of package
+// callbacks are (see callbacks.List).
+func (c Callback) Callback() Callback { return c }
 
 // Run is a Fit in progress.
 type Run struct {
@@ -21,11 +46,30 @@ type Run struct {
 	Steps  int  // of an epoch; -1 while unknown
 	Logs   Logs // at EpochEnd: of the epoch; hooks may add to it. At BatchEnd: empty, see Read
 	Stop   bool // set it to end Fit after the current step
+
+	// Where training is saved to and resumed from, and after how many steps
+	// it is saved besides at the ends of epochs: FitConfig's, unless a
+	// TrainBegin hook sets others.
+	Checkpoint Checkpointer
+	SaveEvery  int
 }
 
 // Read returns the logs of the epoch so far. It reads totals back from the
 // device; hooks that need them at every batch make training wait.
 func (r *Run) Read() (Logs, error) { return r.Model.training.read(nil) }
+
+// Metric returns the compiled metric of that name in the logs, also with
+// "val_" before it; nil when there is none.
+func (r *Run) Metric(name string) metrics.Accumulator {
+	name = strings.TrimPrefix(name, "val_")
+	var found metrics.Accumulator
+	r.Model.training.eachMetric(func(n string, m metrics.Accumulator) {
+		if n == name && found == nil {
+			found = m
+		}
+	})
+	return found
+}
 
 func (r *Run) call(ctx context.Context, hook func(Callback) func(context.Context, *Run) error) error {
 	for _, c := range r.Config.Callbacks {
@@ -36,4 +80,17 @@ func (r *Run) call(ctx context.Context, hook func(Callback) func(context.Context
 		}
 	}
 	return nil
+}
+
+// settle calls hooks that put back what others have changed: all of them, also
+// after an error.
+func (r *Run) settle(ctx context.Context, err error, hook func(Callback) func(context.Context, *Run) error) error {
+	for _, c := range r.Config.Callbacks {
+		if f := hook(c); f != nil {
+			if e := f(ctx, r); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	return err
 }

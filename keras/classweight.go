@@ -2,6 +2,7 @@ package keras
 
 import (
 	"fmt"
+	"iter"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
@@ -11,6 +12,9 @@ func weighted(d Dataset, byClass map[int]float64) (Dataset, error) {
 	p, ok := d.(*Pipeline)
 	if !ok {
 		p = FromGenerator(d.Batches, true)
+		if e, ok := d.(EpochDataset); ok {
+			p.open = func(epoch, _ int) iter.Seq2[Batch, error] { return e.EpochBatches(epoch) }
+		}
 	}
 	if p.arrays != nil && !p.batched {
 		return p.weighArrays(byClass)

@@ -422,3 +422,12 @@ func (m *Model) PlanMemory(b Batch) (MemoryPlan, error) {
 	p.Peak = need.Arena + need.Variables + need.Arguments + need.Results
 	return p, nil
 }
+
+// TrainStep runs one training step and reads nothing back: what Fit does for
+// each batch. Once compiled it allocates nothing.
+func (m *Model) TrainStep(ctx context.Context, b Batch) error {
+	if err := m.ready(b); err != nil {
+		return err
+	}
+	return m.training.train.Run(ctx, b)
+}

@@ -152,9 +152,8 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 		lo, hi = min(lo, p.n), min(hi, p.n)
 		q.n = hi - lo
 	}
-	q.rows = -1
 	if p.arrays != nil && !p.batched {
-		q.arrays, q.shuffle, q.rows = p.arrays.cut(lo, hi), p.shuffle, q.n
+		q.arrays, q.shuffle = p.arrays.cut(lo, hi), p.shuffle
 		return q
 	}
 	inner := p.elements()

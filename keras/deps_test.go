@@ -26,7 +26,7 @@ var imports = map[string]string{
 	"backend/null":                "backend backend/driver backend/dtype backend/ir backend/op",
 	"backend/cpu":                 "backend backend/cpu/internal/gemm backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/cpu",
 	"backend/cpu/internal/asmgen": "",
-	"backend/cpu/internal/gemm":   "backend/dtype golang.org/x/sys/cpu",
+	"backend/cpu/internal/gemm":   "backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",
 	"backend/cpu/internal/vec":    "golang.org/x/sys/cpu backend/dtype",
 	"backend/cpu/internal/vecgen": "",
 	"backend/backendtest":         "backend backend/driver backend/dtype backend/ir backend/op backend/philox",
@@ -51,6 +51,8 @@ var imports = map[string]string{
 	"optimizers":            "backend/dtype backend/op backend/tensor",
 	"keras/metrics":         "backend/dtype backend/op backend/tensor backend/tensor/align backend/tensor/distance",
 	"keras":                 "backend backend/cpu backend/driver backend/dtype backend/ir backend/op backend/philox backend/tensor keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3 golang.org/x/term",
+	"keras/callbacks":       "backend/tensor keras keras/checkpoint keras/metrics optimizers",
+	"keras/checkpoint":      "backend/dtype backend/op backend/tensor keras",
 	"keras/datasets/digits": "backend/philox backend/tensor keras",
 	"keras/datasets/mnist":  "backend/tensor keras",
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -42,8 +43,16 @@ type FitConfig struct {
 	ClassWeight map[int]float64
 
 	Callbacks []Callback
-	Output    io.Writer // progress; default: standard output
-	Verbose   Verbosity
+
+	// Checkpoint saves the training at the end of each epoch and, with
+	// SaveEvery, after every so many steps of an epoch. If it has a state
+	// already, training goes on from there, to the bit as if it had never
+	// ended: what was killed is run again as it is. See checkpoint.Directory.
+	Checkpoint Checkpointer
+	SaveEvery  int
+
+	Output  io.Writer // progress; default: standard output
+	Verbose Verbosity
 
 	// MaxSkipsAtFloor is how many steps in a row may be skipped with the loss
 	// scale at its minimum before Fit gives up with an error that names the
@@ -76,6 +85,7 @@ func (c FitConfig) check() error {
 		{"StepsPerEpoch", c.StepsPerEpoch < 0, c.StepsPerEpoch, "a positive number, or 0 for the whole dataset"},
 		{"ValidationSteps", c.ValidationSteps < 0, c.ValidationSteps, "a positive number, or 0 for all"},
 		{"ValidationFreq", c.ValidationFreq < 1, c.ValidationFreq, "a positive number"},
+		{"SaveEvery", c.SaveEvery < 0, c.SaveEvery, "a positive number of steps, or 0 for the ends of epochs only"},
 		{"ValidationSplit", !(c.ValidationSplit >= 0 && c.ValidationSplit < 1), c.ValidationSplit, "a share from 0 to below 1"},
 	} {
 		if f.bad {
@@ -127,7 +137,7 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 	if err != nil {
 		return h, fmt.Errorf("Fit: %w", err)
 	}
-	f := &fitting{m: m, h: h, c: c, source: source, run: &Run{Model: m, Config: c, Steps: source.steps}}
+	f := &fitting{m: m, h: h, c: c, source: source, run: &Run{Model: m, Config: c, Steps: source.steps, Checkpoint: c.Checkpoint, SaveEvery: c.SaveEvery}}
 	if validation != nil {
 		v, err := batchedSource(validation, c, false)
 		if err != nil {
@@ -150,6 +160,7 @@ type fitting struct {
 	logs       Logs
 	items      []logItem
 	announced  bool
+	resumed    bool // in the middle of the epoch that comes next
 }
 
 func (f *fitting) fit(ctx context.Context) error {
@@ -166,7 +177,11 @@ func (f *fitting) fit(ctx context.Context) error {
 	// With StepsPerEpoch the reader keeps its place from epoch to epoch.
 	stream := newStream(f.source, f.c.InitialEpoch, f.c.StepsPerEpoch)
 	defer stream.close()
-	for epoch := f.c.InitialEpoch; epoch < f.c.Epochs && !f.run.Stop; epoch++ {
+	first, err := f.resume(ctx, stream)
+	if err != nil {
+		return err
+	}
+	for epoch := first; epoch < f.c.Epochs && !f.run.Stop; epoch++ {
 		if err := f.epoch(ctx, epoch, stream); err != nil {
 			return err
 		}
@@ -188,15 +203,19 @@ func (f *fitting) announce() {
 
 func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	r, t := f.run, f.m.training
-	r.Epoch, r.Step, r.Logs = epoch, 0, nil
-	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.EpochBegin }); err != nil {
-		return err
-	}
-	if r.Stop {
-		return nil
-	}
-	if f.c.StepsPerEpoch == 0 {
-		stream.restart(epoch)
+	r.Epoch, r.Logs = epoch, nil
+	begin, resumed := true, f.resumed
+	if f.resumed = false; !resumed {
+		r.Step = 0
+		if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.EpochBegin }); err != nil {
+			return err
+		}
+		if r.Stop {
+			return nil
+		}
+		if f.c.StepsPerEpoch == 0 {
+			stream.restart(epoch)
+		}
 	}
 	for !r.Stop && (f.c.StepsPerEpoch == 0 || r.Step < f.c.StepsPerEpoch) {
 		b, ok, err := stream.next(f.c.StepsPerEpoch > 0)
@@ -209,15 +228,23 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		if err := f.m.ready(b); err != nil {
 			return err
 		}
-		if r.Step == 0 {
+		if begin {
 			f.announce()
 			f.progress.epoch(epoch+1, f.c.Epochs)
-			if err := t.reset(); err != nil {
-				return err
+			if !resumed {
+				if err := t.reset(); err != nil {
+					return err
+				}
 			}
 		}
+		begin = false
 		if err := f.step(ctx, b); err != nil {
 			return err
+		}
+		if r.SaveEvery > 0 && r.Step%r.SaveEvery == 0 && !r.Stop {
+			if err := f.save(ctx, epoch, r.Step, stream.at); err != nil {
+				return err
+			}
 		}
 	}
 	if r.Step == 0 {
@@ -226,12 +253,21 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	if r.Steps < 0 && !r.Stop {
 		r.Steps = r.Step
 	}
-	return f.finish(ctx, epoch)
+	if err := f.finish(ctx, epoch); err != nil {
+		return err
+	}
+	if f.c.StepsPerEpoch == 0 {
+		return f.save(ctx, epoch+1, 0, Position{Epoch: epoch + 1})
+	}
+	return f.save(ctx, epoch+1, 0, stream.at)
 }
 
 // step trains on one batch.
 func (f *fitting) step(ctx context.Context, b Batch) error {
 	r, t := f.run, f.m.training
+	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.BatchBegin }); err != nil {
+		return err
+	}
 	if err := t.train.Run(ctx, b); err != nil {
 		return err
 	}
@@ -308,28 +344,55 @@ func (f *fitting) finish(ctx context.Context, epoch int) error {
 	}
 	var validated Logs
 	if f.validation != nil && (epoch+1)%f.c.ValidationFreq == 0 {
-		if validated, err = f.m.evaluate(ctx, *f.validation, f.c.ValidationSteps); err != nil {
+		if validated, err = f.validate(ctx); err != nil {
 			return err
-		}
-		for i := range validated {
-			validated[i].Name = "val_" + validated[i].Name
 		}
 	}
 	f.progress.finish(f.show(logs, validated))
-	r.Logs = append(logs, validated...)
-	if t.scaler != nil {
-		res, err := t.scaler.Result()
-		if err != nil {
-			return err
-		}
-		r.Logs = append(r.Logs, Log{"loss_scale", res.LossScale}, Log{"skipped_steps", float64(res.SkippedSteps)})
+	last, err := f.lastStep()
+	if err != nil {
+		return err
 	}
-	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.EpochEnd }); err != nil {
+	r.Logs = slices.Concat(logs, validated, last)
+	err = f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.EpochEnd })
+	err = f.run.settle(ctx, err, func(c Callback) func(context.Context, *Run) error { return c.EpochDone })
+	if err != nil {
 		return err
 	}
 	f.h.Epochs = append(f.h.Epochs, epoch)
 	f.h.Logs = append(f.h.Logs, r.Logs)
 	return nil
+}
+
+// validate judges the model on the validation data.
+func (f *fitting) validate(ctx context.Context) (Logs, error) {
+	err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TestBegin })
+	var logs Logs
+	if err == nil {
+		logs, err = f.m.evaluate(ctx, *f.validation, f.c.ValidationSteps)
+	}
+	for i := range logs {
+		logs[i].Name = "val_" + logs[i].Name
+	}
+	return logs, f.run.settle(ctx, err, func(c Callback) func(context.Context, *Run) error { return c.TestEnd })
+}
+
+// lastStep is what the logs of an epoch tell about its last step.
+func (f *fitting) lastStep() (Logs, error) {
+	t := f.m.training
+	res, err := t.optimizer.Result()
+	if err != nil {
+		return nil, err
+	}
+	rate, err := t.optimizer.CurrentLearningRate()
+	if err != nil {
+		return nil, err
+	}
+	var logs Logs
+	if t.scaler != nil {
+		logs = Logs{{"loss_scale", res.LossScale}, {"skipped_steps", float64(res.SkippedSteps)}}
+	}
+	return append(logs, Log{"gradient_norm", res.GradientNorm}, Log{"learning_rate", rate}), nil
 }
 
 // show turns logs into what the progress line prints: with the loss scale and

@@ -196,6 +196,9 @@ func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
 	n := &node{layer: l, in: in, tuple: out.IsTuple()}
 	for i, p := range out.Parts() {
 		s := tensor.Placeholder(p.DType(), p.Shape()...)
+		if m := p.Mask(); m != nil { // of some type; layers make it again when the model runs
+			s = s.WithMask(tensor.Placeholder(m.DType(), m.Shape()...))
+		}
 		s.SetOrigin(&origin{node: n, part: i, names: shared})
 		n.out = append(n.out, s)
 	}

@@ -46,6 +46,17 @@ func (l Logs) Has(name string) bool {
 	return false
 }
 
+// Set changes the number of that name, or adds it at the end.
+func (l *Logs) Set(name string, value float64) {
+	for i := range *l {
+		if (*l)[i].Name == name {
+			(*l)[i].Value = value
+			return
+		}
+	}
+	*l = append(*l, Log{name, value})
+}
+
 // History is what Fit reports: the logs of each epoch.
 type History struct {
 	Epochs []int  // 0-based numbers of the epochs that finished

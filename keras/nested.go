@@ -11,7 +11,8 @@ import (
 // modelLayer makes a model a layer of another one.
 type modelLayer struct {
 	layers.Base
-	model *Model
+	layers.SetsMask // the layers inside decide about masks
+	model           *Model
 }
 
 // Layer returns the model as a layer, to nest it in another model: in

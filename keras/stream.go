@@ -16,7 +16,11 @@ type epochs struct {
 func batchedSource(d Dataset, c FitConfig, shuffle bool) (epochs, error) {
 	p, ok := d.(*Pipeline)
 	if !ok {
-		return epochs{open: func(int) iter.Seq2[Batch, error] { return d.Batches() }, steps: -1}, nil
+		open := func(int) iter.Seq2[Batch, error] { return d.Batches() }
+		if e, ok := d.(EpochDataset); ok {
+			open = e.EpochBatches
+		}
+		return epochs{open: open, steps: -1}, nil
 	}
 	if p.n == 0 {
 		return epochs{}, fmt.Errorf("the dataset is empty")
@@ -36,8 +40,9 @@ func batchedSource(d Dataset, c FitConfig, shuffle bool) (epochs, error) {
 // stream reads batches from one epoch after the other.
 type stream struct {
 	source epochs
-	epoch  int
-	skip   int // batches to pass over
+	at     Position // of the next batch
+	skip   int      // batches to pass over
+	ahead  *Batch   // a batch that was read to look at it
 	pull   func() (Batch, error, bool)
 	stop   func()
 }
@@ -46,33 +51,61 @@ type stream struct {
 // With stepsPerEpoch it begins where the epochs before it would have ended, if
 // the length of the dataset is known.
 func newStream(s epochs, epoch, stepsPerEpoch int) *stream {
-	r := &stream{source: s, epoch: epoch}
+	r := &stream{source: s, at: Position{Epoch: epoch}}
 	if stepsPerEpoch > 0 && s.steps > 0 {
 		done := epoch * stepsPerEpoch
-		r.epoch, r.skip = done/s.steps, done%s.steps
+		r.seek(Position{done / s.steps, done % s.steps})
 	}
 	return r
+}
+
+// seek moves to a place.
+func (s *stream) seek(to Position) {
+	s.close()
+	s.at, s.skip = Position{Epoch: to.Epoch}, to.Batch
 }
 
 func (s *stream) close() {
 	if s.stop != nil {
 		s.stop()
 	}
-	s.pull, s.stop = nil, nil
+	s.pull, s.stop, s.ahead = nil, nil, nil
 }
 
-// restart opens an epoch from its beginning.
+// restart opens an epoch from its beginning, unless that is where the reader
+// is.
 func (s *stream) restart(epoch int) {
+	if s.pull != nil && s.at == (Position{Epoch: epoch}) && s.skip == 0 {
+		return
+	}
+	s.open(epoch)
+	s.skip = 0
+}
+
+func (s *stream) open(epoch int) {
 	s.close()
-	s.epoch = epoch
+	s.at = Position{Epoch: epoch}
 	s.pull, s.stop = iter.Pull2(s.source.open(epoch))
+}
+
+// peek returns the first batch that will be read, also where it is to be
+// passed over. It stays valid until the next one is read.
+func (s *stream) peek() (b Batch, ok bool, err error) {
+	if b, ok, err = s.read(false); ok && err == nil {
+		s.ahead = &b
+		s.at.Batch--
+	}
+	return b, ok, err
 }
 
 // next returns the next batch; with wrap, that of the next epoch after the
 // last one.
 func (s *stream) next(wrap bool) (b Batch, ok bool, err error) {
-	for ; wrap && s.skip > 0; s.skip-- {
-		if b, ok, err = s.read(wrap); !ok || err != nil {
+	for ; s.skip > 0; s.skip-- {
+		if b, ok, err = s.read(wrap); err == nil && !ok {
+			err = fmt.Errorf("the dataset ends after %d batches; %d were read of it before", s.at.Batch, s.at.Batch+s.skip)
+		}
+		if err != nil {
 			return b, ok, err
 		}
 	}
@@ -80,14 +113,22 @@ func (s *stream) next(wrap bool) (b Batch, ok bool, err error) {
 }
 
 func (s *stream) read(wrap bool) (b Batch, ok bool, err error) {
+	if s.ahead != nil {
+		b, s.ahead = *s.ahead, nil
+		s.at.Batch++
+		return b, true, nil
+	}
 	for attempt := range 2 {
 		if s.pull == nil {
-			s.restart(s.epoch)
+			s.open(s.at.Epoch)
 		}
 		if b, err, ok = s.pull(); ok || !wrap || attempt == 1 {
+			if ok {
+				s.at.Batch++
+			}
 			return b, ok, err
 		}
-		s.restart(s.epoch + 1)
+		s.open(s.at.Epoch + 1)
 	}
 	return b, false, nil
 }

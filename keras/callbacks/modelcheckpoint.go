@@ -1,0 +1,125 @@
+package callbacks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/checkpoint"
+)
+
+// ModelCheckpoint writes the model to a file at the end of epochs, or after so
+// many batches (Keras: ModelCheckpoint). To go on with a training that was
+// killed see FitConfig.Checkpoint.
+type ModelCheckpoint struct {
+	// File is where to; required. In it, {epoch}, from 1, {batch}, from 1 and
+	// with SaveFreq only, and the names of logs are replaced, with formats as
+	// in Python: "{epoch:02d}-{val_loss:.2f}.ckpt". Directories are made.
+	File         string
+	Monitor      string // for SaveBestOnly; default: "val_loss"
+	Verbose      int    // 1 prints what it does
+	SaveBestOnly bool   // write only when Monitor is better than ever
+	Mode         Mode
+	SaveFreq     int // batches between files, counted over epochs; 0: each epoch
+	// InitialValueThreshold is what Monitor must beat at first.
+	InitialValueThreshold *float64
+	// Save writes the model; default: checkpoint.SaveWeights.
+	Save func(file string, m *keras.Model) error
+
+	m    monitor
+	seen int // batches since the last file
+}
+
+type modelCheckpointState struct {
+	Seen int
+	Best *number
+}
+
+// Callback makes the hooks.
+func (c *ModelCheckpoint) Callback() keras.Callback {
+	return keras.Callback{
+		Name: "ModelCheckpoint",
+		TrainBegin: func(context.Context, *keras.Run) error {
+			c.seen = 0
+			c.m = monitor{class: "ModelCheckpoint", log: cmp.Or(c.Monitor, "val_loss"), mode: c.Mode, best: c.InitialValueThreshold}
+			switch {
+			case c.File == "":
+				return fmt.Errorf("callback ModelCheckpoint: no File given")
+			case c.SaveFreq < 0:
+				return fmt.Errorf("callback ModelCheckpoint: SaveFreq: got %d, want a number of batches, or 0 for each epoch", c.SaveFreq)
+			}
+			return nil
+		},
+		BatchEnd: func(_ context.Context, r *keras.Run) error {
+			if c.seen++; c.SaveFreq == 0 || c.seen < c.SaveFreq {
+				return nil
+			}
+			c.seen = 0
+			logs, err := r.Read()
+			if err != nil {
+				return err
+			}
+			return c.save(r, logs, map[string]int{"epoch": r.Epoch + 1, "batch": r.Step})
+		},
+		EpochEnd: func(_ context.Context, r *keras.Run) error {
+			if c.SaveFreq > 0 {
+				return nil
+			}
+			return c.save(r, r.Logs, map[string]int{"epoch": r.Epoch + 1})
+		},
+		Save: func() (keras.CallbackState, error) {
+			return save(modelCheckpointState{c.seen, (*number)(c.m.best)})
+		},
+		Load: func(s keras.CallbackState) error {
+			var m modelCheckpointState
+			err := load(s, &m)
+			c.seen, c.m.best = m.Seen, (*float64)(m.Best)
+			return err
+		},
+	}
+}
+
+func (c *ModelCheckpoint) save(r *keras.Run, logs keras.Logs, counts map[string]int) error {
+	file, err := format(c.File, counts, logs)
+	if err != nil {
+		return fmt.Errorf("callback ModelCheckpoint: %w", err)
+	}
+	say := func(format string, args ...any) {
+		if c.Verbose > 0 {
+			fmt.Fprintf(r.Config.Output, "\nEpoch %d: "+format+"\n", append([]any{r.Epoch + 1}, args...)...)
+		}
+	}
+	if c.SaveBestOnly {
+		value, ok, err := c.m.get(r, logs)
+		if err != nil || !ok {
+			return err
+		}
+		best := "None"
+		if c.m.best != nil {
+			best = float(*c.m.best, "5", "f")
+		}
+		if !c.m.improves(value, c.m.best) {
+			say("%s did not improve from %s", c.m.log, best)
+			return nil
+		}
+		say("%s improved from %s to %s, saving model to %s", c.m.log, best, float(value, "5", "f"), file)
+		c.m.best = &value
+	} else {
+		say("saving model to %s", file)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("callback ModelCheckpoint: %w", err)
+	}
+	write := checkpoint.SaveWeights
+	if c.Save != nil {
+		write = c.Save
+	}
+	if err := write(file, r.Model); err != nil {
+		return fmt.Errorf("callback ModelCheckpoint: %w", err)
+	}
+	say("finished saving model to %s", file)
+	return nil
+}

@@ -1,0 +1,188 @@
+// Package checkpoint keeps trainings and weights in files.
+//
+// Main types: [Directory] keeps the last states of a training; give it to
+// keras.FitConfig, and a training that was killed goes on, to the bit as if it
+// had not been:
+//
+//	model.Fit(ctx, data, keras.FitConfig{
+//		Epochs:     10,
+//		Checkpoint: &checkpoint.Directory{Path: "run1"},
+//		SaveEvery:  500,
+//	})
+//
+// [SaveWeights] and [LoadWeights] keep the weights of a model, [SaveVariables]
+// and [LoadVariables] what a custom loop changes.
+//
+// Rules:
+//   - A file is written under another name, brought to the disk and renamed, so
+//     that there is the old file or the new one whatever happens.
+//   - A file ends with the SHA-256 of all before it and is read only as a
+//     whole: damage is an error, never other numbers. No memory is taken that
+//     the size of the file does not warrant.
+//   - States come back to the bit and only into the same variables. Weights
+//     are found by name, and their element types are converted: what was
+//     saved under one policy loads under another.
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+)
+
+// The kinds of files.
+const (
+	kindTraining  = "training"
+	kindWeights   = "weights"
+	kindVariables = "variables"
+)
+
+// Names of parts.
+const (
+	partModel     = "model"
+	partOptimizer = "optimizer"
+	partMetrics   = "metrics"
+	partCallback  = "callback"
+)
+
+// meta is the part of a keras.State that is not arrays.
+type meta struct {
+	Epoch, Step int
+	Stopped     bool
+	Data        keras.Position
+	Setup       keras.Setup
+	Epochs      []int
+	Logs        []keras.Logs
+	Callbacks   []callback
+}
+
+type callback struct {
+	Name string
+	Data json.RawMessage `json:",omitempty"`
+}
+
+// Save writes the state of a training. See Directory for how files are kept.
+func Save(path string, s *keras.State) error { return save(system{}, path, s) }
+
+func save(fs files, path string, s *keras.State) error {
+	m := meta{s.Epoch, s.Step, s.Stopped, s.Data, s.Setup, s.History.Epochs, s.History.Logs, nil}
+	parts := []Part{{partModel, s.Model}, {partOptimizer, s.Optimizer}, {partMetrics, s.Metrics}}
+	for _, c := range s.Callbacks {
+		m.Callbacks = append(m.Callbacks, callback{c.Name, c.Data})
+		parts = append(parts, Part{partCallback, c.Arrays})
+	}
+	return write(fs, path, kindTraining, m, parts)
+}
+
+// Load reads the state of a training.
+func Load(path string) (*keras.State, error) {
+	f, err := open(path, kindTraining)
+	if err != nil {
+		return nil, err
+	}
+	var m meta
+	if err := json.Unmarshal(f.Meta, &m); err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
+	if m.Epoch < 0 || m.Step < 0 || m.Data.Epoch < 0 || m.Data.Batch < 0 || len(m.Epochs) != len(m.Logs) ||
+		len(f.Parts) != 3+len(m.Callbacks) {
+		return nil, fmt.Errorf("checkpoint: %s: its header contradicts itself", path)
+	}
+	s := &keras.State{
+		Epoch: m.Epoch, Step: m.Step, Stopped: m.Stopped, Data: m.Data, Setup: m.Setup,
+		History: keras.History{Epochs: m.Epochs, Logs: m.Logs},
+		Model:   f.Parts[0].Arrays, Optimizer: f.Parts[1].Arrays, Metrics: f.Parts[2].Arrays,
+	}
+	for i, c := range m.Callbacks {
+		s.Callbacks = append(s.Callbacks, keras.CallbackState{Name: c.Name, Data: c.Data, Arrays: f.Parts[3+i].Arrays})
+	}
+	return s, nil
+}
+
+// SaveWeights writes the weights of a model, which must be built.
+func SaveWeights(path string, m *keras.Model) error {
+	ws := m.Weights()
+	if len(ws) == 0 {
+		return fmt.Errorf("checkpoint: %s: model %s has no weights; call it on data or Build it first", path, m.Name())
+	}
+	p := Part{Name: partModel}
+	for _, w := range ws {
+		b, err := w.Bytes()
+		if err != nil {
+			return err
+		}
+		p.Arrays = append(p.Arrays, keras.Array{Name: w.Name(), Type: w.Type(), Data: b})
+	}
+	return write(system{}, path, kindWeights, nil, []Part{p})
+}
+
+// LoadWeights sets the weights of a model, which must be built, from a file of
+// SaveWeights or from the state of a training. Weights are found by their
+// names; all must be there, and of the shapes the model has. Element types are
+// converted. When anything does not fit no weight changes.
+func LoadWeights(path string, m *keras.Model) error {
+	f, err := open(path, kindWeights, kindTraining)
+	if err != nil {
+		return err
+	}
+	if len(f.Parts) == 0 {
+		return fmt.Errorf("checkpoint: %s: it has no weights", path)
+	}
+	saved := map[string]keras.Array{}
+	for _, a := range f.Parts[0].Arrays {
+		saved[a.Name] = a
+	}
+	var values []*keras.Tensor
+	for _, w := range m.Weights() {
+		a, ok := saved[w.Name()]
+		if !ok {
+			return fmt.Errorf("checkpoint: %s: there is no weight %s %v", path, w.Name(), w.Type())
+		}
+		if !a.Type.Shape.Equal(w.Shape()) {
+			return fmt.Errorf("checkpoint: %s: weight %s: got %v, want %v", path, w.Name(), a.Type, w.Type())
+		}
+		values = append(values, tensor.FromBytes(a.Type, a.Data))
+	}
+	for _, v := range m.Variables() {
+		delete(saved, v.Name())
+	}
+	for _, a := range f.Parts[0].Arrays {
+		if _, ok := saved[a.Name]; ok {
+			return fmt.Errorf("checkpoint: %s: model %s has no weight %s %v", path, m.Name(), a.Name, a.Type)
+		}
+	}
+	if err := m.SetWeights(values); err != nil {
+		return fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
+	return nil
+}
+
+// SaveVariables writes everything that the owners change, for custom training
+// loops: the model, the optimizer, metrics.
+func SaveVariables(path string, owners ...keras.Stateful) error {
+	arrays, err := keras.ArraysOf(owners...)
+	if err != nil {
+		return err
+	}
+	return write(system{}, path, kindVariables, nil, []Part{{kindVariables, arrays}})
+}
+
+// LoadVariables sets what SaveVariables has saved, into the same variables.
+// The slots of an optimizer exist after the first step that it has recorded:
+// call the step's MemoryOf before.
+func LoadVariables(path string, owners ...keras.Stateful) error {
+	f, err := open(path, kindVariables)
+	if err != nil {
+		return err
+	}
+	var arrays []keras.Array
+	for _, p := range f.Parts {
+		arrays = append(arrays, p.Arrays...)
+	}
+	if err := keras.SetArrays(arrays, owners...); err != nil {
+		return fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/keras"
+)
+
+// Directory keeps the last states of one training, for Fit to go on from. It
+// is a keras.Checkpointer. The directory is made when it is first needed; one
+// training at a time may use it.
+type Directory struct {
+	Path string
+	Keep int // the newest files to keep; default: 2
+
+	// Best also keeps the state of the end of the epoch in which the log of
+	// this name was best, such as "val_loss". Mode says whether the least
+	// value is best, "min", or the largest, "max"; default: "min" for losses,
+	// others need it.
+	Best, Mode string
+
+	files files // nil: the machine's
+}
+
+// name is the name of a file: the epoch and the step in it that come next.
+var name = regexp.MustCompile(`^epoch-(\d{1,9})-step-(\d{1,9})\.ckpt$`)
+
+func (d *Directory) file(epoch, step int) string {
+	return filepath.Join(d.Path, fmt.Sprintf("epoch-%05d-step-%08d.ckpt", epoch, step))
+}
+
+func (d *Directory) system() files {
+	if d.files != nil {
+		return d.files
+	}
+	return system{}
+}
+
+func (d *Directory) check() error {
+	switch {
+	case d.Path == "":
+		return errors.New("checkpoint: Directory: no Path given")
+	case d.Keep < 0:
+		return fmt.Errorf("checkpoint: Directory: Keep is %d, want a positive number", d.Keep)
+	case d.Mode != "" && d.Mode != "min" && d.Mode != "max":
+		return fmt.Errorf("checkpoint: Directory: Mode is %q, want min or max", d.Mode)
+	case d.Best != "" && d.Mode == "" && !strings.HasSuffix(d.Best, "loss"):
+		return fmt.Errorf("checkpoint: Directory: Best is %q; want a Mode, min or max, for what is not a loss", d.Best)
+	}
+	return nil
+}
+
+// Save writes a state to a file of its own and removes those that are not kept
+// any more.
+func (d *Directory) Save(_ context.Context, s *keras.State) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.Path, 0o755); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if err := save(d.system(), d.file(s.Epoch, s.Step), s); err != nil {
+		return err
+	}
+	return d.prune(s)
+}
+
+// Load returns the newest state: that of the file that is furthest in the
+// training. A file that is damaged is passed over if there is another; nil
+// means that there is no file.
+func (d *Directory) Load(context.Context) (*keras.State, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	all, err := d.Files()
+	if err != nil {
+		return nil, err
+	}
+	var first error
+	for _, path := range slices.Backward(all) {
+		s, err := Load(path)
+		if err == nil {
+			return s, nil
+		}
+		first = cmp.Or(first, err)
+	}
+	return nil, first
+}
+
+// Files lists the paths of the files, the newest state last.
+func (d *Directory) Files() ([]string, error) {
+	type numbered struct {
+		epoch, step int
+		name        string
+	}
+	var found []numbered
+	entries, err := os.ReadDir(d.Path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, e := range entries {
+		if m := name.FindStringSubmatch(e.Name()); m != nil {
+			epoch, _ := strconv.Atoi(m[1]) // digits, few enough
+			step, _ := strconv.Atoi(m[2])
+			found = append(found, numbered{epoch, step, e.Name()})
+		}
+	}
+	slices.SortFunc(found, func(a, b numbered) int { return cmp.Or(cmp.Compare(a.epoch, b.epoch), cmp.Compare(a.step, b.step)) })
+	paths := make([]string, len(found))
+	for i, f := range found {
+		paths[i] = filepath.Join(d.Path, f.name)
+	}
+	return paths, nil
+}
+
+// BestFile is the path of the file that is kept for Best, "" when there is
+// none.
+func (d *Directory) BestFile(h *keras.History) string {
+	at, best := -1, math.NaN()
+	if d.Best == "" {
+		return ""
+	}
+	for i, x := range h.Get(d.Best) {
+		better := x < best
+		if d.Mode == "max" {
+			better = x > best
+		}
+		if better || math.IsNaN(best) && !math.IsNaN(x) {
+			at, best = i, x
+		}
+	}
+	if at < 0 {
+		return ""
+	}
+	return d.file(h.Epochs[at]+1, 0)
+}
+
+// prune removes what is not kept, and what was left unfinished.
+func (d *Directory) prune(s *keras.State) error {
+	all, err := d.Files()
+	if err != nil {
+		return err
+	}
+	// What lies further ahead belongs to a training that is no more: the newest
+	// file is the one that was just written.
+	now := slices.Index(all, d.file(s.Epoch, s.Step))
+	drop := slices.Clone(all[now+1:])
+	best := d.BestFile(&s.History)
+	for _, path := range all[:max(0, now+1-cmp.Or(d.Keep, 2))] {
+		if path != best {
+			drop = append(drop, path)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(escape(d.Path), "*.ckpt"+unfinished))
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, path := range append(drop, left...) {
+		if err := d.system().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+	}
+	return nil
+}
+
+// escape makes a path a pattern that matches it alone.
+func escape(path string) string {
+	return regexp.MustCompile(`[\\*?\[]`).ReplaceAllString(path, `\$0`)
+}
+
+// Remove deletes the files of the training, and the directory if nothing else
+// is in it.
+func (d *Directory) Remove() error {
+	all, err := d.Files()
+	if err != nil {
+		return err
+	}
+	for _, path := range all {
+		if err := d.system().Remove(path); err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+	}
+	os.Remove(d.Path) // what else is in it stays
+	return nil
+}

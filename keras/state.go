@@ -1,0 +1,283 @@
+package keras
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Checkpointer keeps the states of a training for a later Fit;
+// checkpoint.Directory is one.
+type Checkpointer interface {
+	// Load returns the newest state that was kept, nil when there is none.
+	Load(ctx context.Context) (*State, error)
+	// Save keeps a state. It must be safe on return: what happens to the
+	// process afterwards must not touch it.
+	Save(ctx context.Context, s *State) error
+}
+
+// State is a training between two steps: everything that the steps to come
+// depend on, but the program itself and its data. Fit makes it for a
+// Checkpointer and goes on from it, to the bit as if nothing had happened.
+type State struct {
+	Epoch   int      // of the next step, 0-based
+	Step    int      // steps of that epoch that are done
+	Stopped bool     // a callback has ended training
+	Data    Position // where the dataset is read on
+	Setup   Setup
+	History History // of the epochs that are done
+
+	Callbacks []CallbackState // of those with Save, in order
+	Model     []Array         // weights and states of random numbers
+	Optimizer []Array         // slots, iterations, learning rate, averages, accumulators, the loss scale and its counters
+	Metrics   []Array         // totals of loss and metrics
+}
+
+// Position is a place in a dataset: after so many batches of an epoch of it.
+type Position struct{ Epoch, Batch int }
+
+// Setup is what a resumed Fit must have in common with the one before.
+type Setup struct {
+	BatchSize     int
+	StepsPerEpoch int
+	Shuffle       bool
+	Seed          uint64
+	Batches       int // of an epoch of the dataset, -1: unknown
+}
+
+// CallbackState is what a callback remembers.
+type CallbackState struct {
+	Name   string          // Callback.Name, which Fit fills in; the n-th state of a name goes to the n-th callback of it
+	Data   json.RawMessage // of any form
+	Arrays []Array
+}
+
+// Array is the value of a variable: its elements in row-major order,
+// little-endian.
+type Array struct {
+	Name string
+	Type op.Type
+	Data []byte
+}
+
+// ArraysOf returns the values of everything that the owners change, in order.
+func ArraysOf(owners ...Stateful) ([]Array, error) {
+	var all []Array
+	for _, o := range owners {
+		for _, v := range o.Variables() {
+			b, err := v.Bytes()
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, Array{v.Name(), v.Type(), b})
+		}
+	}
+	return all, nil
+}
+
+// SetArrays gives what the owners change the values that ArraysOf returned.
+// Names and types must agree; when they do not, nothing changes.
+func SetArrays(arrays []Array, owners ...Stateful) error {
+	var vs []*Variable
+	for _, o := range owners {
+		vs = append(vs, o.Variables()...)
+	}
+	if err := match(arrays, vs); err != nil {
+		return err
+	}
+	for i, v := range vs {
+		if err := v.SetBytes(arrays[i].Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// match checks that arrays are values of the variables.
+func match(arrays []Array, vs []*Variable) error {
+	for i, v := range vs {
+		if i >= len(arrays) {
+			return fmt.Errorf("got %d variables, want %d: %s is missing", len(arrays), len(vs), v.Name())
+		}
+		a := arrays[i]
+		if a.Name != v.Name() || !a.Type.Equal(v.Type()) {
+			return fmt.Errorf("variable %d: got %s %v, want %s %v", i, a.Name, a.Type, v.Name(), v.Type())
+		}
+		if n := v.Type().Bytes(); len(a.Data) != n {
+			return fmt.Errorf("variable %d, %s: got %d bytes, want %d", i, a.Name, len(a.Data), n)
+		}
+	}
+	if len(arrays) > len(vs) {
+		return fmt.Errorf("got %d variables, want %d: there is no %s", len(arrays), len(vs), arrays[len(vs)].Name)
+	}
+	return nil
+}
+
+func (f *fitting) setup() Setup {
+	return Setup{
+		BatchSize:     f.c.BatchSize,
+		StepsPerEpoch: f.c.StepsPerEpoch,
+		Shuffle:       f.c.Shuffle == nil || *f.c.Shuffle,
+		Seed:          f.c.Seed,
+		Batches:       f.source.steps,
+	}
+}
+
+// save hands the state of the training to the Checkpointer, if there is one.
+// The next step is step of epoch.
+func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error {
+	if f.run.Checkpoint == nil {
+		return nil
+	}
+	s := &State{Epoch: epoch, Step: step, Stopped: f.run.Stop, Data: at, Setup: f.setup(), History: *f.h}
+	for _, c := range f.c.Callbacks {
+		if c.Save == nil {
+			continue
+		}
+		state, err := c.Save()
+		if err != nil {
+			return fmt.Errorf("callback %s: %w", c.Name, err)
+		}
+		state.Name = c.Name
+		s.Callbacks = append(s.Callbacks, state)
+	}
+	for _, p := range f.parts(s) {
+		var err error
+		if *p.values, err = ArraysOf(p.owner); err != nil {
+			return err
+		}
+	}
+	if err := f.run.Checkpoint.Save(ctx, s); err != nil {
+		return fmt.Errorf("Fit: %w", err)
+	}
+	return nil
+}
+
+// resume brings the training to the newest state that was kept. It returns the
+// epoch to go on with.
+func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err error) {
+	if f.run.Checkpoint == nil {
+		return f.c.InitialEpoch, nil
+	}
+	s, err := f.run.Checkpoint.Load(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("Fit: %w", err)
+	}
+	if s == nil {
+		return f.c.InitialEpoch, nil
+	}
+	if err := s.Setup.check(f.setup()); err != nil {
+		return 0, err
+	}
+	// Slots of the optimizer exist only once a step was recorded, which takes a
+	// batch. It must be the first that is read, so that the dataset is opened
+	// no oftener than without the resumption.
+	stream.seek(s.Data)
+	b, ok, err := stream.peek()
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("Fit: first batch after resuming: %w", err)
+	case !ok:
+		return 0, fmt.Errorf("Fit: the dataset is empty in epoch %d", s.Data.Epoch+1)
+	}
+	if err := f.m.ready(b); err != nil {
+		return 0, err
+	}
+	if _, err := f.m.training.train.MemoryOf(b); err != nil {
+		return 0, err
+	}
+	if err := f.restore(s); err != nil {
+		return 0, fmt.Errorf("Fit: resuming: %w", err)
+	}
+	f.h.Epochs, f.h.Logs = s.History.Epochs, s.History.Logs
+	f.run.Stop, f.run.Epoch, f.run.Step = f.run.Stop || s.Stopped, s.Epoch, s.Step
+	f.resumed = s.Step > 0
+	return s.Epoch, nil
+}
+
+// restore gives variables and callbacks their values.
+func (f *fitting) restore(s *State) error {
+	parts := f.parts(s)
+	for _, p := range parts { // all before the first is changed
+		if err := match(*p.values, p.owner.Variables()); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	for _, p := range parts {
+		if err := SetArrays(*p.values, p.owner); err != nil {
+			return err
+		}
+	}
+	left := slices.Clone(s.Callbacks)
+	for _, c := range f.c.Callbacks {
+		i := slices.IndexFunc(left, func(s CallbackState) bool { return s.Name == c.Name })
+		if c.Load == nil || i < 0 {
+			continue
+		}
+		if err := c.Load(left[i]); err != nil {
+			return fmt.Errorf("callback %s: %w", c.Name, err)
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	return nil
+}
+
+// section is a part of a training that has variables.
+type section struct {
+	name   string
+	owner  Stateful
+	values *[]Array
+}
+
+func (f *fitting) parts(s *State) []section {
+	t := f.m.training
+	return []section{{"model", f.m, &s.Model}, {"optimizer", t.optimizer, &s.Optimizer}, {"metrics", t, &s.Metrics}}
+}
+
+// check compares the setup of a checkpoint with that of the Fit to resume.
+func (s Setup) check(now Setup) error {
+	for _, f := range []struct {
+		name      string
+		then, now any
+	}{
+		{"BatchSize", s.BatchSize, now.BatchSize},
+		{"StepsPerEpoch", s.StepsPerEpoch, now.StepsPerEpoch},
+		{"Shuffle", s.Shuffle, now.Shuffle},
+		{"Seed", s.Seed, now.Seed},
+		{"the number of batches", s.Batches, now.Batches},
+	} {
+		if f.then != f.now {
+			return fmt.Errorf("Fit: resuming: %s is %v, the checkpoint was saved with %v; use the same, or another directory", f.name, f.now, f.then)
+		}
+	}
+	return nil
+}
+
+// jsonLog is a Log in JSON, which has no NaN and no infinities.
+type jsonLog struct {
+	Name  string
+	Value string
+}
+
+// MarshalJSON writes the value as text that reads back to the same bits.
+func (l Log) MarshalJSON() ([]byte, error) {
+	return json.Marshal(jsonLog{l.Name, strconv.FormatFloat(l.Value, 'g', -1, 64)})
+}
+
+// UnmarshalJSON reads what MarshalJSON has written.
+func (l *Log) UnmarshalJSON(b []byte) error {
+	var j jsonLog
+	if err := json.Unmarshal(b, &j); err != nil {
+		return err
+	}
+	x, err := strconv.ParseFloat(j.Value, 64)
+	if err != nil {
+		return fmt.Errorf("log %s: got %q, want a number", j.Name, j.Value)
+	}
+	*l = Log{j.Name, x}
+	return nil
+}
