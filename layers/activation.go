@@ -13,6 +13,7 @@ type Activation struct {
 	Name, DType string
 
 	Base
+	PassesMask
 	activation activations.Func
 }
 
@@ -24,7 +25,7 @@ func (a *Activation) Build(in ...Shape) (err error) {
 	if _, err := single(in, 0); err != nil {
 		return err
 	}
-	a.activation, err = activations.Get(withDefaults(*a).Activation)
+	a.activation, err = activations.Get(Defaults(*a).Activation)
 	return err
 }
 
@@ -37,6 +38,7 @@ func (a *Activation) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor { return a.ac
 type Identity struct {
 	Name, DType string
 	Base
+	PassesMask
 }
 
 // Config returns the fields Name and DType.

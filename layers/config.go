@@ -19,29 +19,60 @@ var classes = struct {
 	sync.RWMutex
 	byName map[string]func() Layer
 }{byName: map[string]func() Layer{
-	"Activation":         func() Layer { return &Activation{} },
-	"Add":                func() Layer { return &Add{} },
-	"Average":            func() Layer { return &Average{} },
-	"BatchNormalization": func() Layer { return &BatchNormalization{} },
-	"Concatenate":        func() Layer { return &Concatenate{} },
-	"Dense":              func() Layer { return &Dense{} },
-	"Dropout":            func() Layer { return &Dropout{} },
-	"ELU":                func() Layer { return &ELU{} },
-	"Flatten":            func() Layer { return &Flatten{} },
-	"Identity":           func() Layer { return &Identity{} },
-	"LayerNormalization": func() Layer { return &LayerNormalization{} },
-	"LeakyReLU":          func() Layer { return &LeakyReLU{} },
-	"Maximum":            func() Layer { return &Maximum{} },
-	"Minimum":            func() Layer { return &Minimum{} },
-	"Multiply":           func() Layer { return &Multiply{} },
-	"Permute":            func() Layer { return &Permute{} },
-	"PReLU":              func() Layer { return &PReLU{} },
-	"ReLU":               func() Layer { return &ReLU{} },
-	"RepeatVector":       func() Layer { return &RepeatVector{} },
-	"Rescaling":          func() Layer { return &Rescaling{} },
-	"Reshape":            func() Layer { return &Reshape{} },
-	"Softmax":            func() Layer { return &Softmax{} },
-	"Subtract":           func() Layer { return &Subtract{} },
+	"Activation":             func() Layer { return &Activation{} },
+	"ActivityRegularization": func() Layer { return &ActivityRegularization{} },
+	"Add":                    func() Layer { return &Add{} },
+	"AdditiveAttention":      func() Layer { return &AdditiveAttention{} },
+	"AlphaDropout":           func() Layer { return &AlphaDropout{} },
+	"Attention":              func() Layer { return &Attention{} },
+	"Average":                func() Layer { return &Average{} },
+	"BatchNormalization":     func() Layer { return &BatchNormalization{} },
+	"CategoryEncoding":       func() Layer { return &CategoryEncoding{} },
+	"Concatenate":            func() Layer { return &Concatenate{} },
+	"Cropping1D":             func() Layer { return &Cropping1D{} },
+	"Cropping2D":             func() Layer { return &Cropping2D{} },
+	"Cropping3D":             func() Layer { return &Cropping3D{} },
+	"Dense":                  func() Layer { return &Dense{} },
+	"Discretization":         func() Layer { return &Discretization{} },
+	"Dot":                    func() Layer { return &Dot{} },
+	"Dropout":                func() Layer { return &Dropout{} },
+	"EinsumDense":            func() Layer { return &EinsumDense{} },
+	"ELU":                    func() Layer { return &ELU{} },
+	"Embedding":              func() Layer { return &Embedding{} },
+	"Flatten":                func() Layer { return &Flatten{} },
+	"GaussianDropout":        func() Layer { return &GaussianDropout{} },
+	"GaussianNoise":          func() Layer { return &GaussianNoise{} },
+	"GroupNormalization":     func() Layer { return &GroupNormalization{} },
+	"GroupQueryAttention":    func() Layer { return &GroupQueryAttention{} },
+	"Identity":               func() Layer { return &Identity{} },
+	"LayerNormalization":     func() Layer { return &LayerNormalization{} },
+	"LeakyReLU":              func() Layer { return &LeakyReLU{} },
+	"Masking":                func() Layer { return &Masking{} },
+	"Maximum":                func() Layer { return &Maximum{} },
+	"Minimum":                func() Layer { return &Minimum{} },
+	"MultiHeadAttention":     func() Layer { return &MultiHeadAttention{} },
+	"Multiply":               func() Layer { return &Multiply{} },
+	"Normalization":          func() Layer { return &Normalization{} },
+	"Permute":                func() Layer { return &Permute{} },
+	"PReLU":                  func() Layer { return &PReLU{} },
+	"ReLU":                   func() Layer { return &ReLU{} },
+	"RepeatVector":           func() Layer { return &RepeatVector{} },
+	"Rescaling":              func() Layer { return &Rescaling{} },
+	"Reshape":                func() Layer { return &Reshape{} },
+	"RMSNormalization":       func() Layer { return &RMSNormalization{} },
+	"Softmax":                func() Layer { return &Softmax{} },
+	"SpatialDropout1D":       func() Layer { return &SpatialDropout1D{} },
+	"SpatialDropout2D":       func() Layer { return &SpatialDropout2D{} },
+	"SpatialDropout3D":       func() Layer { return &SpatialDropout3D{} },
+	"SpectralNormalization":  func() Layer { return &SpectralNormalization{} },
+	"Subtract":               func() Layer { return &Subtract{} },
+	"UnitNormalization":      func() Layer { return &UnitNormalization{} },
+	"UpSampling1D":           func() Layer { return &UpSampling1D{} },
+	"UpSampling2D":           func() Layer { return &UpSampling2D{} },
+	"UpSampling3D":           func() Layer { return &UpSampling3D{} },
+	"ZeroPadding1D":          func() Layer { return &ZeroPadding1D{} },
+	"ZeroPadding2D":          func() Layer { return &ZeroPadding2D{} },
+	"ZeroPadding3D":          func() Layer { return &ZeroPadding3D{} },
 }}
 
 // Register makes a class of layers known to UnmarshalConfig; class is the name
@@ -75,7 +106,11 @@ func MarshalConfig(l Layer) ([]byte, error) {
 	fillDefaults(v)
 	config := map[string]any{}
 	for _, f := range configFields(v.Type()) {
-		config[configName(f)] = configValue(v.FieldByIndex(f.Index))
+		value, err := configValue(v.FieldByIndex(f.Index))
+		if err != nil {
+			return nil, err
+		}
+		config[configName(f)] = value
 	}
 	b := l.base()
 	if config["name"] == nil && b.name != "" {
@@ -155,26 +190,68 @@ func configName(f reflect.StructField) string {
 }
 
 // configValue is the value of a field for JSON. Keras writes null for what has
-// no value, which is "" or nil here.
-func configValue(v reflect.Value) any {
-	if v.Kind() == reflect.String && v.Len() == 0 {
-		return nil
+// no value, which is "" or nil here. Layers within layers are written as such.
+func configValue(v reflect.Value) (any, error) {
+	switch x := v.Interface().(type) {
+	case Layer:
+		out, err := MarshalConfig(x)
+		return json.RawMessage(out), err
+	case []Layer:
+		all := make([]json.RawMessage, len(x))
+		for i, l := range x {
+			var err error
+			if all[i], err = MarshalConfig(l); err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	case string:
+		if x == "" {
+			return nil, nil
+		}
 	}
-	return v.Interface()
+	return v.Interface(), nil
 }
 
 // setField sets a field from JSON. null leaves it as it is, and a list takes a
 // single value too, as Keras's axis does.
-func setField(v reflect.Value, raw []byte) error {
-	if v.Kind() == reflect.Slice && !bytes.HasPrefix(raw, []byte("[")) && string(raw) != "null" {
+func setField(v reflect.Value, raw []byte) (err error) {
+	if string(raw) == "null" {
+		return nil
+	}
+	switch to := v.Addr().Interface().(type) {
+	case *Layer:
+		*to, err = UnmarshalConfig(raw)
+		return err
+	case *[]Layer:
+		var all []json.RawMessage
+		if err := json.Unmarshal(raw, &all); err != nil {
+			return err
+		}
+		*to = make([]Layer, len(all))
+		for i, one := range all {
+			if (*to)[i], err = UnmarshalConfig(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if v.Kind() == reflect.Slice && !bytes.HasPrefix(raw, []byte("[")) {
 		raw = slices.Concat([]byte("["), raw, []byte("]"))
 	}
 	return json.Unmarshal(raw, v.Addr().Interface())
 }
 
-// withDefaults returns a copy of a layer whose zero fields have the values of
-// their tags: `default:"glorot_uniform"`.
-func withDefaults[T any](l T) T {
+// Defaults returns a copy of a layer whose zero fields have the values of
+// their tags, written as in JSON but for strings: `default:"glorot_uniform"`,
+// `default:"0.99"`, `default:"true"`. A field whose default is not Go's zero
+// is a string, a slice or a pointer, so that a zero can be told from nothing.
+// Build reads such fields through it:
+//
+//	c := layers.Defaults(*l)
+//
+// It panics when a tag does not fit its field.
+func Defaults[T any](l T) T {
 	fillDefaults(reflect.ValueOf(&l).Elem())
 	return l
 }

@@ -25,6 +25,7 @@ type Dense struct {
 	Name, DType         string
 
 	Base
+	PassesMask
 	kernel, bias *Weight
 	activation   activations.Func
 }
@@ -34,7 +35,7 @@ func (d *Dense) Config() Config { return Config{d.Name, d.DType} }
 
 // Build makes the weights for inputs of shape in.
 func (d *Dense) Build(in ...Shape) (err error) {
-	c := withDefaults(*d)
+	c := Defaults(*d)
 	if c.Units <= 0 {
 		return fmt.Errorf("Units is %d, want a positive number", c.Units)
 	}

@@ -12,6 +12,7 @@
 //   - A layer resolves its policy once, when it is built.
 //   - Build checks the fields and reports what is wrong with them; Call may
 //     trust them.
+//   - A layer says what becomes of masks by its [MaskRule]; Apply sees to it.
 package layers
 
 import (
@@ -22,8 +23,6 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/constraints"
-	"github.com/mezzo-ml/mezzo/layers/initializers"
 	"github.com/mezzo-ml/mezzo/layers/regularizers"
 	"github.com/mezzo-ml/mezzo/layers/spec"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -203,6 +202,23 @@ func (b *Base) AddLayer(name string, l Layer) {
 	}
 }
 
+// AddBuilt is AddLayer for a layer whose weights are needed at once: it builds
+// l for inputs of the given shapes.
+func (b *Base) AddBuilt(name string, l Layer, in ...Shape) error {
+	b.AddLayer(name, l)
+	s := l.base()
+	var err error
+	if s.built {
+		err = s.checkInput(l, in)
+	} else {
+		err = s.build(l, in)
+	}
+	if err != nil {
+		return &tensor.Error{Path: s.Path(), Op: "Build", Err: err}
+	}
+	return nil
+}
+
 // Sublayers lists what AddLayer added.
 func (b *Base) Sublayers() []Layer { return slices.Clone(b.sublayers) }
 
@@ -248,118 +264,6 @@ func (b *Base) key(local string) uint64 {
 	return h.Sum64()
 }
 
-// Weight is a variable of a layer.
-type Weight struct {
-	*tensor.Variable
-	local       string // name within the layer
-	compute     dtype.DType
-	wanted      bool // trainable unless its layer is frozen
-	regularizer regularizers.Regularizer
-}
-
-// Value is the weight in its layer's compute type. The variable's own type is
-// had by w.Variable.Value().
-func (w *Weight) Value() *tensor.Tensor { return w.Variable.Value().Cast(w.compute) }
-
-// Regularization is the weight's penalty as a float32 scalar, or nil.
-func (w *Weight) Regularization() *tensor.Tensor {
-	if w.regularizer == nil {
-		return nil
-	}
-	return w.regularizer(w.Variable.Value())
-}
-
-// WeightOption changes what AddWeight makes.
-type WeightOption func(*weightSpec)
-
-type weightSpec struct {
-	regularizer, constraint            string
-	nonTrainable, statistic, keepDType bool
-}
-
-// Regularizer gives a weight a penalty by Keras name: "l2", "l1(0.001)".
-func Regularizer(spec string) WeightOption { return func(s *weightSpec) { s.regularizer = spec } }
-
-// Constraint projects a weight after each update by Keras name: "max_norm(3)".
-func Constraint(spec string) WeightOption { return func(s *weightSpec) { s.constraint = spec } }
-
-// NonTrainable makes a weight that no optimizer updates.
-func NonTrainable(s *weightSpec) { s.nonTrainable = true }
-
-// Statistic makes a non-trainable weight that the forward pass assigns; a step
-// that is skipped leaves it as it was.
-func Statistic(s *weightSpec) { s.nonTrainable, s.statistic = true, true }
-
-// KeepDType makes a weight whose Value is in float32 (float64 under that
-// policy) whatever the policy: the gains and statistics of normalization.
-func KeepDType(s *weightSpec) { s.keepDType = true }
-
-// AddWeight makes a weight in the policy's variable type; initializer is a
-// Keras name such as "glorot_uniform" or "random_normal(stddev=0.02)". Call it
-// in Build. Its first value depends on its path and the model's seed alone.
-func (b *Base) AddWeight(name string, s Shape, initializer string, options ...WeightOption) (*Weight, error) {
-	var want weightSpec
-	for _, o := range options {
-		o(&want)
-	}
-	init, err := initializers.Get(initializer)
-	if err != nil {
-		return nil, err
-	}
-	w := &Weight{local: name, compute: b.policy.Compute, wanted: !want.nonTrainable}
-	if w.regularizer, err = regularizers.Get(want.regularizer); err != nil {
-		return nil, err
-	}
-	store := b.policy.Variable
-	if want.keepDType {
-		store = dtype.Promote(store, dtype.Float32)
-		w.compute = store
-	}
-	shape := s.Clone()
-	w.Variable = tensor.NewVariable(b.Path()+"/"+name, store, shape, func(dst []float64) error {
-		return init(dst, shape, b.key(name))
-	})
-	w.SetTrainable(w.wanted && !b.frozen)
-	w.SetStatistic(want.statistic)
-	project, err := constraints.Get(want.constraint)
-	if err != nil {
-		return nil, err
-	}
-	w.SetConstraint(project)
-	b.weights = append(b.weights, w)
-	return w, nil
-}
-
-// AddRandomState makes the state of a stream of random numbers for this layer,
-// for tensor.RandomUniform: int64[2], a seed and a counter. seed nil derives
-// the seed from the path and the model's seed. Call it in Build; use NextState
-// in Call.
-func (b *Base) AddRandomState(seed *int64) *tensor.Variable {
-	i := len(b.states)
-	local := fmt.Sprintf("seed_generator_%d", i)
-	v := tensor.NewState(b.Path()+"/"+local, dtype.Int64, Shape{2}, func(dst []float64) error {
-		// 53 bits: initial values pass through float64.
-		dst[0] = float64(b.key(local) >> 11)
-		if seed != nil {
-			dst[0] = float64(*seed)
-		}
-		return nil
-	})
-	v.SetStatistic(true) // a skipped step moves nothing
-	b.states = append(b.states, v)
-	return v
-}
-
-// NextState returns the state for this call and advances v, so that the next
-// step draws other numbers. While a model is built it only returns the state.
-func NextState(v *tensor.Variable, x *tensor.Tensor) *tensor.Tensor {
-	now := v.Value()
-	if !x.Symbolic() && x.Recorded() {
-		v.Assign(now.Add(tensor.New([]int64{0, 1}, 2)))
-	}
-	return now
-}
-
 // SetName names a layer that has none yet; an explicit Name in its Config
 // wins. Models call it before anything in the layer can fail.
 func SetName(l Layer, prefix, name string) {
@@ -386,7 +290,8 @@ func SnakeClass(l Layer) string { return spec.SnakeCase(Class(l)) }
 // Apply calls layer l on x: Keras's __call__. It builds the layer at its first
 // call, casts float inputs to the layer's compute type, calls it, and labels
 // what it recorded with the layer's path. It panics with *tensor.Error when
-// something does not fit. Integers and bools are never cast.
+// something does not fit. Integers and bools are never cast. Inputs keep their
+// masks; the result has the mask that the layer's MaskRule says.
 func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if x.Err() != nil {
 		return x
@@ -411,11 +316,11 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if !b.uncast {
 		x = castFloats(x, b.policy.Compute)
 	}
-	y := l.Call(p, x)
+	y := maskResult(l, x, l.Call(p, x))
 	if b.activityOf != nil {
 		b.penalize(p, y)
 	}
-	tensor.Label(b.Path(), since, y)
+	label(b.Path(), since, y)
 	return y
 }
 

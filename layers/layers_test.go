@@ -18,16 +18,19 @@ import (
 
 func f32(shape ...int) op.Type { return op.Type{DType: dtype.Float32, Shape: shape} }
 
+// layerCase is a layer with the types of its input.
+type layerCase struct {
+	name string
+	make func() layers.Layer
+	in   []op.Type
+}
+
 // TestEveryLayer holds every class to what layertest demands.
 func TestEveryLayer(t *testing.T) {
 	seed := int64(7)
 	image, pair := []op.Type{f32(3, 4, 5, 2)}, []op.Type{f32(3, 4), f32(3, 4)}
 	three := []op.Type{f32(3, 2, 4), f32(3, 1, 4), f32(3, 4)}
-	cases := []struct {
-		name string
-		make func() layers.Layer
-		in   []op.Type
-	}{
+	cases := []layerCase{
 		{"dense", func() layers.Layer { return &layers.Dense{Units: 4} }, []op.Type{f32(3, 5)}},
 		{"dense, all fields", func() layers.Layer {
 			return &layers.Dense{Units: 4, Activation: "tanh", UseBias: new(true), Name: "head",
@@ -69,10 +72,11 @@ func TestEveryLayer(t *testing.T) {
 		{"relu", func() layers.Layer { return &layers.ReLU{MaxValue: new(1.5), NegativeSlope: 0.1, Threshold: 0.2} }, image},
 		{"leaky relu", func() layers.Layer { return &layers.LeakyReLU{} }, image},
 		{"elu", func() layers.Layer { return &layers.ELU{} }, image},
-		{"softmax", func() layers.Layer { return &layers.Softmax{Axis: new(1)} }, image},
+		{"softmax", func() layers.Layer { return &layers.Softmax{Axis: []int{1}} }, image},
 		{"prelu", func() layers.Layer { return &layers.PReLU{AlphaInitializer: "random_uniform", SharedAxes: []int{1, 2}} }, image},
 		{"rescaling", func() layers.Layer { return &layers.Rescaling{Scale: 1. / 255, Offset: -0.5} }, image},
 	}
+	cases = slices.Concat(cases, moreLayers(), attentionLayers())
 	missing := map[string]bool{}
 	for _, class := range layers.Classes() {
 		missing[class] = true
@@ -131,7 +135,7 @@ func TestErrors(t *testing.T) {
 		{&layers.LayerNormalization{Axis: []int{}}, nil, "layer layer_normalization: Build: Axis is [], want at least one axis of input [? 4]"},
 		{&layers.LayerNormalization{Axis: []int{3}}, nil, "layer layer_normalization: Build: axis 3 does not exist in shape [? 4]"},
 		{&layers.ReLU{MaxValue: new(-1.)}, nil, "layer re_lu: Build: MaxValue is -1, want a number from 0"},
-		{&layers.Softmax{Axis: new(2)}, nil, "layer softmax: Build: Axis is 2, want an axis of input [? 4]"},
+		{&layers.Softmax{Axis: []int{2}}, nil, "layer softmax: Build: axis 2 does not exist in shape [? 4]"},
 		{&layers.Rescaling{}, nil, "layer rescaling: Build: Scale is 0, want another number"},
 		{&layers.PReLU{SharedAxes: []int{0}}, nil, "layer p_re_lu: Build: SharedAxes is [0], want axes from 1 of input [? 4]"},
 	} {

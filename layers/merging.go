@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -11,12 +12,17 @@ import (
 // combine them element by element. Axes of size 1 repeat; where the numbers of
 // axes differ, axes of size 1 are inserted after the batch.
 //
+// Where all inputs have masks the result has one, true where any of them is.
+// Multiply, Maximum and Minimum leave out what a mask leaves out; the others
+// do not.
+//
 // Shapes: ([batch …], [batch …] …) → [batch …].
 
 // Add is the sum of its inputs.
 type Add struct {
 	Name, DType string
 	Base
+	SetsMask
 }
 
 // Config returns the fields Name and DType.
@@ -35,6 +41,7 @@ func (l *Add) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor { return merge(x, (*
 type Subtract struct {
 	Name, DType string
 	Base
+	SetsMask
 }
 
 // Config returns the fields Name and DType.
@@ -60,6 +67,7 @@ func (l *Subtract) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 type Multiply struct {
 	Name, DType string
 	Base
+	SetsMask
 }
 
 // Config returns the fields Name and DType.
@@ -73,13 +81,14 @@ func (l *Multiply) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
 func (l *Multiply) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return merge(x, (*tensor.Tensor).Mul, 1)
+	return merge(leaveOut(x, func(dtype.DType) float64 { return 1 }), (*tensor.Tensor).Mul, 1)
 }
 
 // Average is the mean of its inputs.
 type Average struct {
 	Name, DType string
 	Base
+	SetsMask
 }
 
 // Config returns the fields Name and DType.
@@ -100,6 +109,7 @@ func (l *Average) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 type Maximum struct {
 	Name, DType string
 	Base
+	SetsMask
 }
 
 // Config returns the fields Name and DType.
@@ -113,13 +123,14 @@ func (l *Maximum) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
 func (l *Maximum) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return merge(x, (*tensor.Tensor).Maximum, 1)
+	return merge(leaveOut(x, func(d dtype.DType) float64 { return -d.Max() }), (*tensor.Tensor).Maximum, 1)
 }
 
 // Minimum is the smallest of its inputs, element by element.
 type Minimum struct {
 	Name, DType string
 	Base
+	SetsMask
 }
 
 // Config returns the fields Name and DType.
@@ -133,7 +144,7 @@ func (l *Minimum) CheckInput(in ...Shape) error { return mergeable(in) }
 
 // Call computes the layer on the tuple x.
 func (l *Minimum) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return merge(x, (*tensor.Tensor).Minimum, 1)
+	return merge(leaveOut(x, dtype.DType.Max), (*tensor.Tensor).Minimum, 1)
 }
 
 // mergeable checks that the inputs broadcast.
@@ -202,7 +213,39 @@ func merge(x *tensor.Tensor, f func(a, b *tensor.Tensor) *tensor.Tensor, n int) 
 	if n > 1 {
 		y = y.DivScalar(float64(n))
 	}
-	return y.Cast(narrow)
+	return y.Cast(narrow).WithMask(anyMask(parts))
+}
+
+// leaveOut puts a neutral number, with which the operation changes nothing,
+// where masks of the tuple x are false; 0 where all of them are.
+func leaveOut(x *tensor.Tensor, neutral func(dtype.DType) float64) *tensor.Tensor {
+	parts := slices.Clone(x.Parts())
+	all := anyMask(parts)
+	for i, p := range parts {
+		m := p.Mask()
+		if m == nil {
+			continue
+		}
+		fill := tensor.Scalar(p.DType(), neutral(p.DType()))
+		if all != nil {
+			fill = tensor.Where(spreadMask(all, p), fill, tensor.Scalar(p.DType(), 0))
+		}
+		parts[i] = tensor.Where(spreadMask(m, p), p, fill).WithMask(m)
+	}
+	return tensor.Tuple(parts...)
+}
+
+// anyMask is true where a mask of parts is, or nil when one has no mask or
+// they differ in rank.
+func anyMask(parts []*tensor.Tensor) *tensor.Tensor {
+	m := parts[0].Mask()
+	for _, p := range parts[1:] {
+		if m == nil || p.Mask() == nil || p.Mask().Rank() != m.Rank() {
+			return nil
+		}
+		m = m.Or(p.Mask())
+	}
+	return m
 }
 
 // Concatenate joins its inputs along an axis.
@@ -213,6 +256,7 @@ type Concatenate struct {
 	Name, DType string
 
 	Base
+	SetsMask
 	axis int
 }
 
@@ -221,7 +265,7 @@ func (c *Concatenate) Config() Config { return Config{c.Name, c.DType} }
 
 // Build checks the axis and the shapes.
 func (c *Concatenate) Build(in ...Shape) error {
-	c.axis = *withDefaults(*c).Axis
+	c.axis = *Defaults(*c).Axis
 	return c.CheckInput(in...)
 }
 
@@ -248,5 +292,38 @@ func (c *Concatenate) CheckInput(in ...Shape) error {
 
 // Call computes the layer on the tuple x.
 func (c *Concatenate) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return tensor.Concat(c.axis, x.Parts()...)
+	y := tensor.Concat(c.axis, x.Parts()...)
+	return y.WithMask(c.joinedMask(x.Parts(), y))
+}
+
+// joinedMask is the mask of y, the result: the masks of parts joined likewise,
+// with true where there is none; nil when there are none at all. Along an axis
+// that the masks do not have, one mask that keeps a place is enough.
+func (c *Concatenate) joinedMask(parts []*tensor.Tensor, y *tensor.Tensor) *tensor.Tensor {
+	rank := 0
+	for _, p := range parts {
+		if m := p.Mask(); m != nil {
+			rank = max(rank, m.Rank())
+		}
+	}
+	if rank == 0 {
+		return nil
+	}
+	axis, _ := y.Shape().Axis(c.axis) // checked by CheckInput
+	if axis >= rank {
+		return anyMask(parts)
+	}
+	masks := make([]*tensor.Tensor, len(parts))
+	for i, p := range parts {
+		shape := p.Shape()[:rank]
+		m := p.Mask()
+		if m == nil {
+			m = tensor.Ones(dtype.Bool, shape...)
+		}
+		for m.Rank() < rank {
+			m = m.ExpandDims(-1)
+		}
+		masks[i] = m.BroadcastTo(shape...)
+	}
+	return tensor.Concat(axis, masks...)
 }

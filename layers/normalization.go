@@ -17,6 +17,8 @@ import (
 // with SetTrainable(false), it uses the averages of the batches seen so far,
 // moving·Momentum + batch·(1-Momentum).
 //
+// What a mask of the input leaves out counts in no statistics.
+//
 // The averages advance in a tensor.Function only, and stay as they were when
 // an optimizer skips the step. Variances are biased: divided by n.
 //
@@ -39,6 +41,7 @@ type BatchNormalization struct {
 	Name, DType               string
 
 	Base
+	PassesMask
 	gamma, beta, mean, variance *Weight
 	axis                        int
 	momentum, epsilon           float64
@@ -49,7 +52,7 @@ func (b *BatchNormalization) Config() Config { return Config{b.Name, b.DType} }
 
 // Build makes the weights for inputs of shape in.
 func (b *BatchNormalization) Build(in ...Shape) error {
-	c := withDefaults(*b)
+	c := Defaults(*b)
 	s, err := single(in, 2)
 	if err != nil {
 		return err
@@ -96,7 +99,7 @@ func (b *BatchNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	var centered, variance *tensor.Tensor
 	if p.Training && b.Trainable() {
 		var mean *tensor.Tensor
-		mean, centered, variance = moments(x, others(x.Rank(), b.axis))
+		mean, centered, variance = maskedMoments(x, others(x.Rank(), b.axis))
 		b.average(b.mean, mean)
 		b.average(b.variance, variance)
 	} else {
@@ -142,6 +145,7 @@ type LayerNormalization struct {
 	Name, DType      string
 
 	Base
+	PassesMask
 	gamma, beta *Weight
 	axes        []int
 	sizes       Shape // of axes
@@ -153,15 +157,12 @@ func (l *LayerNormalization) Config() Config { return Config{l.Name, l.DType} }
 
 // Build makes the weights for inputs of shape in.
 func (l *LayerNormalization) Build(in ...Shape) error {
-	c := withDefaults(*l)
+	c := Defaults(*l)
 	s, err := single(in, 1)
 	if err != nil {
 		return err
 	}
-	if len(c.Axis) == 0 {
-		return fmt.Errorf("Axis is %v, want at least one axis of input %v", c.Axis, s)
-	}
-	if l.axes, err = normalAxes(s, c.Axis); err != nil {
+	if l.axes, err = someAxes(s, c.Axis); err != nil {
 		return err
 	}
 	l.sizes = nil
@@ -210,6 +211,21 @@ func moments(x *tensor.Tensor, axes []int) (mean, centered, variance *tensor.Ten
 	mean = x.MeanKeep(axes...)
 	centered = x.Sub(mean)
 	return mean, centered, centered.Square().MeanKeep(axes...)
+}
+
+// maskedMoments is moments without what the mask of x leaves out. Where that
+// is everything, mean and variance are 0.
+func maskedMoments(x *tensor.Tensor, axes []int) (mean, centered, variance *tensor.Tensor) {
+	if x.Mask() == nil {
+		return moments(x, axes)
+	}
+	keep := spreadMask(x.Mask(), x)
+	zero := tensor.Scalar(x.DType(), 0)
+	// At least 1: there is nothing but 0 to divide where nothing is kept.
+	n := keep.Cast(x.DType()).BroadcastTo(x.Shape()...).SumKeep(axes...).MaximumScalar(1)
+	mean = tensor.Where(keep, x, zero).SumKeep(axes...).Div(n)
+	centered = x.Sub(mean)
+	return mean, centered, tensor.Where(keep, centered, zero).Square().SumKeep(axes...).Div(n)
 }
 
 // widest is the type that normalization computes in: float32, or float64 where

@@ -20,6 +20,7 @@ type ReLU struct {
 	Name, DType   string
 
 	Base
+	PassesMask
 }
 
 // Config returns the fields Name and DType.
@@ -56,6 +57,7 @@ type LeakyReLU struct {
 	Name, DType   string
 
 	Base
+	PassesMask
 	slope float64
 }
 
@@ -64,7 +66,7 @@ func (l *LeakyReLU) Config() Config { return Config{l.Name, l.DType} }
 
 // Build checks the fields.
 func (l *LeakyReLU) Build(in ...Shape) (err error) {
-	l.slope, err = notNegative("NegativeSlope", *withDefaults(*l).NegativeSlope)
+	l.slope, err = notNegative("NegativeSlope", *Defaults(*l).NegativeSlope)
 	return err
 }
 
@@ -86,6 +88,7 @@ type PReLU struct {
 	Name, DType      string
 
 	Base
+	PassesMask
 	alpha *Weight
 	axes  []int // those alpha has its own values on
 	sizes Shape // of axes
@@ -116,7 +119,7 @@ func (r *PReLU) Build(in ...Shape) error {
 		}
 		r.axes, r.sizes = append(r.axes, a), append(r.sizes, n)
 	}
-	c := withDefaults(*r)
+	c := Defaults(*r)
 	r.alpha, err = r.AddWeight("alpha", along(s, r.axes)[1:], c.AlphaInitializer,
 		Regularizer(c.AlphaRegularizer), Constraint(c.AlphaConstraint))
 	return err
@@ -139,6 +142,7 @@ type ELU struct {
 	Name, DType string
 
 	Base
+	PassesMask
 	alpha float64
 }
 
@@ -147,44 +151,9 @@ func (e *ELU) Config() Config { return Config{e.Name, e.DType} }
 
 // Build reads the fields.
 func (e *ELU) Build(in ...Shape) error {
-	e.alpha = *withDefaults(*e).Alpha
+	e.alpha = *Defaults(*e).Alpha
 	return nil
 }
 
 // Call computes the layer on x.
 func (e *ELU) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor { return activations.Elu(x, e.alpha) }
-
-// Softmax is eˣ/Σeˣ along an axis.
-//
-// Shapes: any → the same.
-type Softmax struct {
-	Axis        *int `default:"-1"`
-	Name, DType string
-
-	Base
-	axis int
-}
-
-// Config returns the fields Name and DType.
-func (s *Softmax) Config() Config { return Config{s.Name, s.DType} }
-
-// Build checks the axis.
-func (s *Softmax) Build(in ...Shape) error {
-	s.axis = *withDefaults(*s).Axis
-	return s.CheckInput(in...)
-}
-
-// CheckInput wants inputs that have the axis.
-func (s *Softmax) CheckInput(in ...Shape) error {
-	shape, err := single(in, 1)
-	if err != nil {
-		return err
-	}
-	if _, err := shape.Axis(s.axis); err != nil {
-		return fmt.Errorf("Axis is %d, want an axis of input %v", s.axis, shape)
-	}
-	return nil
-}
-
-// Call computes the layer on x.
-func (s *Softmax) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor { return x.Softmax(s.axis) }

@@ -16,6 +16,7 @@ type Rescaling struct {
 	Name, DType string
 
 	Base
+	PassesMask
 }
 
 // Config returns the fields Name and DType.

@@ -30,7 +30,7 @@ func (f *Flatten) Build(in ...Shape) error {
 	if !s[1:].Known() {
 		return fmt.Errorf("input %v has axes without a size, want sizes for all but the batch", s)
 	}
-	f.channelsFirst, err = isChannelsFirst(withDefaults(*f).DataFormat)
+	f.channelsFirst, err = isChannelsFirst(Defaults(*f).DataFormat)
 	return err
 }
 

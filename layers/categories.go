@@ -1,0 +1,196 @@
+package layers
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// encoding is what layers make of categories 0 … n-1.
+type encoding struct {
+	mode string
+	n    int
+}
+
+// checkEncoding wants a mode among those allowed, and, for modes that count
+// along the last axis, inputs with one besides the batch.
+func checkEncoding(mode string, in []Shape, allowed ...string) error {
+	if !slices.Contains(allowed, mode) {
+		return fmt.Errorf("OutputMode is %q, want one of %q", mode, allowed)
+	}
+	least := 1
+	if mode == "multi_hot" || mode == "count" {
+		least = 2
+	}
+	_, err := single(in[:1], least)
+	return err
+}
+
+// of encodes x, int32 or int64, as d. weights, if any, are what each element
+// counts.
+func (e encoding) of(x, weights *tensor.Tensor, d dtype.DType) *tensor.Tensor {
+	if e.mode == "int" {
+		return x
+	}
+	if e.mode == "one_hot" && x.Rank() > 1 && x.Dim(-1) == 1 {
+		x = x.Squeeze(-1)
+	}
+	if weights == nil {
+		weights = tensor.Ones(d.Accumulator(), x.Shape()...)
+	}
+	hot := weights.PutAlong(x, e.n)
+	switch e.mode {
+	case "multi_hot":
+		hot = hot.Max(-2)
+	case "count":
+		hot = hot.Sum(-2)
+	}
+	return hot.Cast(d)
+}
+
+// CategoryEncoding makes vectors of integer categories. A category that is not
+// from 0 to NumTokens-1 is an error of the step, which names the layer.
+//
+// OutputMode multi_hot has 1 for every category of the last axis of the input,
+// count how often it occurs, and one_hot a vector for each element. In mode
+// count a tuple with weights of the shape of the input adds these instead.
+//
+// Shapes: multi_hot, count: [batch … n] → [batch … NumTokens]; one_hot:
+// [batch …] → [batch … NumTokens], without a last axis of size 1.
+type CategoryEncoding struct {
+	NumTokens   int    // number of categories; required
+	OutputMode  string `default:"multi_hot"` // or one_hot, count
+	Name, DType string
+
+	Base
+}
+
+// Config returns the fields Name and DType.
+func (c *CategoryEncoding) Config() Config { return Config{c.Name, c.DType} }
+
+// Build checks the fields.
+func (c *CategoryEncoding) Build(in ...Shape) error {
+	if err := positive("NumTokens", c.NumTokens); err != nil {
+		return err
+	}
+	c.SetAutocast(false) // 16-bit floats do not hold all categories
+	return c.CheckInput(in...)
+}
+
+// CheckInput wants one input, or two in mode count.
+func (c *CategoryEncoding) CheckInput(in ...Shape) error {
+	mode := Defaults(*c).OutputMode
+	if len(in) == 2 {
+		switch {
+		case mode != "count":
+			return fmt.Errorf("got weights with OutputMode %q, want count for that", mode)
+		case !in[0].Equal(in[1]):
+			return fmt.Errorf("got categories %v and weights %v, want equal shapes", in[0], in[1])
+		}
+	} else if len(in) != 1 {
+		return fmt.Errorf("got %d inputs, want one tensor, or a tuple of categories and weights", len(in))
+	}
+	return checkEncoding(mode, in, "multi_hot", "one_hot", "count")
+}
+
+// Call computes the layer on x.
+func (c *CategoryEncoding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	d := c.ComputeDType()
+	parts := x.Parts()
+	var weights *tensor.Tensor
+	if len(parts) > 1 {
+		weights = parts[1].Cast(d.Accumulator())
+	}
+	return encoding{Defaults(*c).OutputMode, c.NumTokens}.of(indices(parts[0]), weights, d)
+}
+
+// Discretization turns numbers into the bins that boundaries divide them into:
+// bin i has the numbers from boundary i-1 up to, without it, boundary i.
+// Numbers are compared in float32 (float64 where the input has it). The result
+// is int32 in OutputMode int, else as of CategoryEncoding.
+//
+// Shapes: int: any → the same; else as of CategoryEncoding, with one place for
+// each bin.
+type Discretization struct {
+	BinBoundaries []float64 // in order; default: from Adapt
+	NumBins       int       // number of bins for Adapt
+	Epsilon       *float64  `default:"0.01"` // error of quantiles that Keras's adapt allows; here they are exact
+	OutputMode    string    `default:"int"`  // or one_hot, multi_hot, count
+	Name, DType   string
+
+	Base
+}
+
+// Config returns the fields Name and DType.
+func (l *Discretization) Config() Config { return Config{l.Name, l.DType} }
+
+// Build checks the fields.
+func (l *Discretization) Build(in ...Shape) error {
+	if len(l.BinBoundaries) == 0 {
+		return fmt.Errorf("BinBoundaries is empty, want boundaries, or NumBins and Adapt before the layer is used")
+	}
+	if !slices.IsSorted(l.BinBoundaries) {
+		return fmt.Errorf("BinBoundaries is %v, want numbers in order", l.BinBoundaries)
+	}
+	l.SetAutocast(false)
+	return l.CheckInput(in...)
+}
+
+// CheckInput wants one input.
+func (l *Discretization) CheckInput(in ...Shape) error {
+	if _, err := single(in, 0); err != nil {
+		return err
+	}
+	mode := Defaults(*l).OutputMode
+	if mode == "int" {
+		return nil
+	}
+	return checkEncoding(mode, in, "int", "one_hot", "multi_hot", "count")
+}
+
+// Adapt sets BinBoundaries to quantiles of data, all batches together, that
+// divide it into NumBins bins of equal counts. Call it before the layer is
+// used.
+func (l *Discretization) Adapt(batches ...*tensor.Tensor) error {
+	name := SnakeClass(l)
+	switch {
+	case l.NumBins < 2:
+		return fmt.Errorf("layer %s: Adapt: NumBins is %d, want at least 2", name, l.NumBins)
+	case l.Built():
+		return fmt.Errorf("layer %s: Adapt: the layer is in use, want Adapt before that", l.Path())
+	}
+	var all []float64
+	for _, x := range batches {
+		data, err := x.Float64s()
+		if err != nil {
+			return err
+		}
+		all = append(all, data...)
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("layer %s: Adapt: got no data", name)
+	}
+	slices.Sort(all)
+	l.BinBoundaries = nil
+	for i := 1; i < l.NumBins; i++ {
+		// Element k stands for the share (k+1)/n, with straight lines between.
+		at := max(float64(i)*float64(len(all))/float64(l.NumBins)-1, 0)
+		k := int(at)
+		next := all[min(k+1, len(all)-1)]
+		l.BinBoundaries = append(l.BinBoundaries, all[k]+(next-all[k])*(at-float64(k)))
+	}
+	return nil
+}
+
+// Call computes the layer on x.
+func (l *Discretization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	if !x.DType().IsFloat() {
+		x = x.Cast(dtype.Float32)
+	}
+	x = x.Cast(dtype.Promote(x.DType(), dtype.Float32))
+	boundaries := constant(x.DType(), l.BinBoundaries, len(l.BinBoundaries))
+	bins := x.ExpandDims(-1).GreaterEqual(boundaries).Cast(dtype.Int32).Sum(-1)
+	return encoding{Defaults(*l).OutputMode, len(l.BinBoundaries) + 1}.of(bins, nil, l.ComputeDType())
+}

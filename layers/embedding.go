@@ -1,0 +1,110 @@
+package layers
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// Embedding turns indices into rows of a table. Rows are read in the type of
+// the variable and rounded once to the compute type. Indices are integers from
+// 0 to InputDim-1; one that is not is an error of the step, which names the
+// layer. Float indices are made int32.
+//
+// Shapes: [batch …] → [batch … OutputDim]. Weight: embeddings
+// [InputDim OutputDim]. The result has a mask with MaskZero only.
+type Embedding struct {
+	InputDim              int    // number of rows; required
+	OutputDim             int    // size of a row; required
+	EmbeddingsInitializer string `default:"uniform"` // between ±0.05
+	EmbeddingsRegularizer string
+	EmbeddingsConstraint  string
+	ActivityRegularizer   string
+	MaskZero              bool // whether index 0 is padding: the mask is false there
+	Name, DType           string
+
+	Base
+	SetsMask
+	embeddings *Weight
+}
+
+// Config returns the fields Name and DType.
+func (e *Embedding) Config() Config { return Config{e.Name, e.DType} }
+
+// Build makes the table.
+func (e *Embedding) Build(in ...Shape) (err error) {
+	c := Defaults(*e)
+	if c.InputDim <= 0 {
+		return fmt.Errorf("InputDim is %d, want a positive number", c.InputDim)
+	}
+	if c.OutputDim <= 0 {
+		return fmt.Errorf("OutputDim is %d, want a positive number", c.OutputDim)
+	}
+	if err := e.CheckInput(in...); err != nil {
+		return err
+	}
+	if err := e.SetActivityRegularizer(c.ActivityRegularizer); err != nil {
+		return err
+	}
+	e.SetAutocast(false) // 16-bit floats do not hold all indices
+	e.embeddings, err = e.AddWeight("embeddings", Shape{c.InputDim, c.OutputDim}, c.EmbeddingsInitializer,
+		Regularizer(c.EmbeddingsRegularizer), Constraint(c.EmbeddingsConstraint))
+	return err
+}
+
+// CheckInput wants one input.
+func (e *Embedding) CheckInput(in ...Shape) error {
+	_, err := single(in, 1)
+	return err
+}
+
+// Call computes the layer on x.
+func (e *Embedding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	x = indices(x)
+	y := e.embeddings.Variable.Value().Gather(x).Cast(e.ComputeDType())
+	if !e.MaskZero {
+		return y
+	}
+	return y.WithMask(x.NotEqual(tensor.Scalar(x.DType(), 0)))
+}
+
+// indices returns x, integers or floats, as int32 or int64.
+func indices(x *tensor.Tensor) *tensor.Tensor {
+	if x.DType() == dtype.Int64 {
+		return x
+	}
+	return x.Cast(dtype.Int32)
+}
+
+// Masking makes a mask that is false at the places, on all axes but the last,
+// where every feature is MaskValue, and sets what is there to 0.
+//
+// Shapes: [batch … features] → the same; mask [batch …].
+type Masking struct {
+	MaskValue   float64
+	Name, DType string
+
+	Base
+	SetsMask
+}
+
+// Config returns the fields Name and DType.
+func (m *Masking) Config() Config { return Config{m.Name, m.DType} }
+
+// Build checks the input.
+func (m *Masking) Build(in ...Shape) error { return m.CheckInput(in...) }
+
+// CheckInput wants at least two axes.
+func (m *Masking) CheckInput(in ...Shape) error {
+	_, err := single(in, 2)
+	return err
+}
+
+// Call computes the layer on x. MaskValue is rounded to the compute type as x
+// is.
+func (m *Masking) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	keep := x.NotEqual(tensor.Scalar(x.DType(), m.MaskValue)).Max(-1)
+	zero := tensor.Scalar(x.DType(), 0)
+	return tensor.Where(keep.ExpandDims(-1), x, zero).WithMask(keep)
+}

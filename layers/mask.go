@@ -1,0 +1,100 @@
+package layers
+
+import "github.com/mezzo-ml/mezzo/backend/tensor"
+
+// MaskRule says what becomes of the masks of a layer's inputs (see
+// tensor.Mask). Call sees them on its inputs whatever the rule.
+type MaskRule uint8
+
+// The rules. A layer that declares nothing drops masks.
+const (
+	// DropMasks: results have none. It is for layers after which the axes of a
+	// mask mean something else.
+	DropMasks MaskRule = iota
+	// PassMasks: a result has the mask of the input in its place (Keras:
+	// supports_masking), unless it lost the axes of the mask.
+	PassMasks
+	// SetMasks: Call attaches the masks of its results itself, by WithMask.
+	SetMasks
+)
+
+// Masker is a Layer that declares its rule. Embed PassesMask or SetsMask, or
+// write the method where the rule depends on fields.
+type Masker interface {
+	MaskRule() MaskRule
+}
+
+// PassesMask is embedded by layers that pass masks.
+type PassesMask struct{}
+
+// MaskRule is PassMasks.
+func (PassesMask) MaskRule() MaskRule { return PassMasks }
+
+// SetsMask is embedded by layers whose Call attaches masks.
+type SetsMask struct{}
+
+// MaskRule is SetMasks.
+func (SetsMask) MaskRule() MaskRule { return SetMasks }
+
+// ruleOf is the rule of a layer.
+func ruleOf(l Layer) MaskRule {
+	if m, ok := l.(Masker); ok {
+		return m.MaskRule()
+	}
+	return DropMasks
+}
+
+// maskResult gives y, what l made of x, the masks that its rule says.
+func maskResult(l Layer, x, y *tensor.Tensor) *tensor.Tensor {
+	rule := ruleOf(l)
+	if rule == SetMasks {
+		return y
+	}
+	in := x.Parts()
+	out := make([]*tensor.Tensor, y.Len())
+	for i, p := range y.Parts() {
+		var m *tensor.Tensor
+		if rule == PassMasks && i < len(in) {
+			if m = in[i].Mask(); m != nil && !leads(m.Shape(), p.Shape()) {
+				m = nil
+			}
+		}
+		out[i] = p.WithMask(m)
+	}
+	if !y.IsTuple() {
+		return out[0]
+	}
+	return tensor.Tuple(out...)
+}
+
+// leads reports whether the axes of a are the first ones of b.
+func leads(a, b Shape) bool {
+	if len(a) > len(b) {
+		return false
+	}
+	for i, d := range a {
+		if d != b[i] && d != tensor.Unknown && b[i] != tensor.Unknown {
+			return false
+		}
+	}
+	return true
+}
+
+// label names whoever recorded y and its masks.
+func label(path string, since uint64, y *tensor.Tensor) {
+	tensor.Label(path, since, y)
+	for _, p := range y.Parts() {
+		if m := p.Mask(); m != nil {
+			tensor.Label(path, since, m)
+		}
+	}
+}
+
+// spreadMask gives the mask m of x trailing axes of size 1, so that it
+// broadcasts to x.
+func spreadMask(m, x *tensor.Tensor) *tensor.Tensor {
+	for m.Rank() < x.Rank() {
+		m = m.ExpandDims(-1)
+	}
+	return m
+}

@@ -1,0 +1,136 @@
+package layers_test
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// TestNormalizationAdapt: statistics of batches are those of all together, also
+// far from 0, and replace earlier ones.
+func TestNormalizationAdapt(t *testing.T) {
+	l := &layers.Normalization{}
+	if err := l.Adapt(tensor.New([]float32{9, 9, 9, 9, 9, 9}, 2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	// Keras's docstring, moved by 2²³, where a mean of squares has no digit left.
+	const far = 1 << 23
+	first := tensor.New([]float32{far, far + 7, far + 4}, 1, 3)
+	rest := tensor.New([]float32{far + 2, far + 9, far + 6, far, far + 7, far + 4, far + 2, far + 9, far + 6}, 3, 3)
+	if err := l.Adapt(first, rest); err != nil {
+		t.Fatal(err)
+	}
+	if l.LayerName() != "" {
+		t.Errorf("Adapt named the layer %q, want that left to its model", l.LayerName())
+	}
+	w := l.NonTrainableWeights()
+	tensortest.Close(t, "mean", w[0].Variable.Value(), tensortest.Of(dtype.Float32, []float64{far + 1, far + 8, far + 5}, 3), 0)
+	tensortest.Close(t, "variance", w[1].Variable.Value(), tensortest.Of(dtype.Float32, []float64{1, 1, 1}, 3), 0)
+	if n, err := w[2].Item(); n != 4 || err != nil || w[2].DType() != dtype.Int32 {
+		t.Errorf("count: got %v of %v, %v, want 4 of int32", n, w[2].DType(), err)
+	}
+	y, err := training(l, true).Call(context.Background(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensortest.Close(t, "y", y, tensortest.Of(dtype.Float32, []float64{-1, -1, -1}, 1, 3), 0)
+	if len(l.TrainableWeights()) != 0 {
+		t.Errorf("got %d trainable weights, want none", len(l.TrainableWeights()))
+	}
+	for _, c := range []struct {
+		layer *layers.Normalization
+		data  []*tensor.Tensor
+		want  string
+	}{
+		{l, nil, "layer normalization: Adapt: got no data"},
+		{l, []*tensor.Tensor{tensor.Zeros(dtype.Float32, 2, 4)}, "layer normalization: Call: axis 1 of input [? 4] is 4, want 3"},
+		{&layers.Normalization{Mean: []float64{0}, Variance: []float64{1}}, []*tensor.Tensor{first}, "layer normalization: Adapt: Mean and Variance are given, want them left out"},
+		{&layers.Normalization{}, []*tensor.Tensor{tensor.Zeros(dtype.Float32, 0, 3)}, "layer normalization: Adapt: got data without elements"},
+	} {
+		if err := c.layer.Adapt(c.data...); err == nil || err.Error() != c.want {
+			t.Errorf("got error %v, want %s", err, c.want)
+		}
+	}
+}
+
+func TestDiscretizationAdapt(t *testing.T) {
+	l := &layers.Discretization{NumBins: 4}
+	data := make([]float32, 100)
+	for i := range data {
+		data[i] = float32((i*37)%100 + 1) // 1 to 100
+	}
+	if err := l.Adapt(tensor.New(data[:30], 30), tensor.New(data[30:], 70)); err != nil {
+		t.Fatal(err)
+	}
+	if want := []float64{25, 50, 75}; !reflect.DeepEqual(l.BinBoundaries, want) {
+		t.Errorf("got %v, want %v", l.BinBoundaries, want)
+	}
+	y, err := training(l, false).Call(context.Background(), tensor.New([]float32{24.9, 25, 80}, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensortest.Close(t, "y", y, tensortest.Of(dtype.Int32, []float64{0, 1, 3}, 3), 0)
+	if err := l.Adapt(tensor.New(data, 100)); err == nil || err.Error() != "layer discretization: Adapt: the layer is in use, want Adapt before that" {
+		t.Errorf("got error %v, want one that the layer is in use", err)
+	}
+	if err := (&layers.Discretization{}).Adapt(tensor.New(data, 100)); err == nil || err.Error() != "layer discretization: Adapt: NumBins is 0, want at least 2" {
+		t.Errorf("got error %v, want one of NumBins", err)
+	}
+}
+
+// TestPerAxisJSON: numbers, lists and pairs as Keras writes them.
+func TestPerAxisJSON(t *testing.T) {
+	for text, want := range map[string]layers.PerAxis{
+		"2": {2}, "[1,2]": {1, 2}, "[1,2,3]": {1, 2, 3}, "[[1,2],[3,4]]": {1, 2, 3, 4},
+		"[[1,2],[3,4],[5,6]]": {1, 2, 3, 4, 5, 6}, "[null,3]": {-1, 3}, "null": nil,
+	} {
+		var got layers.PerAxis
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		if text != "null" && !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, want %v", text, got, want)
+		}
+		back, err := json.Marshal(want)
+		if err != nil || string(back) != text {
+			t.Errorf("%v: got %s, %v, want %s", want, back, err, text)
+		}
+	}
+	if _, err := layers.UnmarshalConfig([]byte(`{"class_name":"ZeroPadding2D","config":{"padding":[1.5,2]}}`)); err == nil ||
+		err.Error() != `layers: ZeroPadding2D: field "padding": got [1.5,2], want integers` {
+		t.Errorf("got error %v, want one of the field", err)
+	}
+}
+
+// TestNestedConfig: a layer in a field is written as a layer, and errors in it
+// name both.
+func TestNestedConfig(t *testing.T) {
+	data, err := layers.MarshalConfig(&layers.SpectralNormalization{Layer: &layers.Identity{}})
+	want := `{"class_name":"SpectralNormalization","config":{"dtype":null,"layer":{"class_name":"Identity","config":{"dtype":null,"name":null,"trainable":true}},"name":null,"power_iterations":1,"trainable":true}}`
+	if err != nil || string(data) != want {
+		t.Errorf("got %s, %v\nwant %s", data, err, want)
+	}
+	_, err = layers.UnmarshalConfig([]byte(`{"class_name":"SpectralNormalization","config":{"layer":{"class_name":"Identity","config":{"x":1}}}}`))
+	if want := `layers: SpectralNormalization: field "layer": layers: Identity: unknown field "x"; have ["dtype" "name" "trainable"]`; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	type own struct {
+		Gain  string   `default:"ones"`
+		Rate  *float64 `default:"0.5"`
+		Sizes []int    `default:"2"`
+		Plain int
+	}
+	got := layers.Defaults(own{Gain: "zeros"})
+	if got.Gain != "zeros" || *got.Rate != 0.5 || !reflect.DeepEqual(got.Sizes, []int{2}) || got.Plain != 0 {
+		t.Errorf("got %+v, want the field that is set and the defaults of the others", got)
+	}
+}

@@ -1,0 +1,101 @@
+package layers
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// SpectralNormalization divides the kernel of a layer by its largest singular
+// value in each step of training, so that the layer stretches nothing (Miyato
+// et al. 2018). The value is estimated by power iteration from the vector that
+// the last step ended with.
+//
+// The kernel itself is changed, in a tensor.Function only, and stays as it was
+// when an optimizer skips the step. Gradients are those of the kernel that the
+// step began with, through the division.
+//
+// Shapes: those of Layer. Weights: those of Layer, of which one is named
+// kernel or embeddings, and vector_u [1 units], not trainable, with units the
+// last axis of the kernel.
+type SpectralNormalization struct {
+	Layer           Layer // required
+	PowerIterations *int  `default:"1"`
+	Name, DType     string
+
+	Base
+	kernel, u *Weight
+}
+
+// Config returns the fields Name and DType.
+func (s *SpectralNormalization) Config() Config { return Config{s.Name, s.DType} }
+
+// MaskRule is that of Layer.
+func (s *SpectralNormalization) MaskRule() MaskRule {
+	if ruleOf(s.Layer) == DropMasks {
+		return DropMasks
+	}
+	return SetMasks // Layer's result has them
+}
+
+// Build builds the layer and makes the vector.
+func (s *SpectralNormalization) Build(in ...Shape) error {
+	c := Defaults(*s)
+	if c.Layer == nil {
+		return fmt.Errorf("Layer is nil, want a layer with a kernel")
+	}
+	if *c.PowerIterations <= 0 {
+		return fmt.Errorf("PowerIterations is %d, want a positive number", *c.PowerIterations)
+	}
+	s.SetAutocast(false) // Layer casts for itself
+	if err := s.AddBuilt(SnakeClass(c.Layer), c.Layer, in...); err != nil {
+		return err
+	}
+	inner := c.Layer.base()
+	for _, w := range inner.weights {
+		if w.local == "kernel" || w.local == "embeddings" {
+			s.kernel = w
+		}
+	}
+	if s.kernel == nil {
+		return fmt.Errorf("Layer is a %s without a kernel, want a layer with one", Class(c.Layer))
+	}
+	// A skipped step must not keep the division.
+	s.kernel.SetStatistic(true)
+	shape := s.kernel.Shape()
+	var err error
+	s.u, err = s.AddWeight("vector_u", Shape{1, shape[len(shape)-1]}, "truncated_normal(stddev=0.02)", Statistic, KeepDType)
+	return err
+}
+
+// CheckInput leaves the question to Layer.
+func (s *SpectralNormalization) CheckInput(...Shape) error { return nil }
+
+// Call computes the layer on x.
+func (s *SpectralNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
+	if p.Training && !x.Symbolic() && x.Recorded() {
+		s.normalize()
+	}
+	return Apply(s.Layer, p, x)
+}
+
+// normalize assigns the kernel divided by its estimated largest singular
+// value. A kernel of zeros, which has no direction, stays.
+func (s *SpectralNormalization) normalize() {
+	kernel, u := s.kernel.Variable.Value(), s.u.Variable.Value()
+	wide := dtype.Promote(kernel.DType(), dtype.Float32)
+	shape := s.kernel.Shape()
+	w := kernel.Cast(wide).Reshape(shape[:len(shape)-1].Size(), shape[len(shape)-1])
+	next := u.Cast(wide)
+	var v *tensor.Tensor
+	for range *Defaults(*s).PowerIterations {
+		v = unit(next.MatMulT(w, false, true))
+		next = unit(v.MatMul(w))
+	}
+	sigma := v.MatMul(w).MatMulT(next, false, true).Reshape()
+	some := w.Abs().Max().GreaterScalar(0)
+	sigma = tensor.Where(some, sigma, tensor.Scalar(wide, 1))
+	s.kernel.Assign(w.Div(sigma).Reshape(shape...).Cast(kernel.DType()))
+	s.u.Assign(tensor.Where(some, next, u.Cast(wide)).Cast(u.DType()))
+}

@@ -1,0 +1,180 @@
+package layers
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// UpSampling1D repeats each step of sequences.
+//
+// Shapes: [batch steps channels] → [batch steps·Size channels].
+type UpSampling1D struct {
+	Size        *int `default:"2"` // how often
+	Name, DType string
+
+	Base
+}
+
+// Config returns the fields Name and DType.
+func (u *UpSampling1D) Config() Config { return Config{u.Name, u.DType} }
+
+// Build checks the fields.
+func (u *UpSampling1D) Build(in ...Shape) error {
+	if n := *Defaults(*u).Size; n < 1 {
+		return fmt.Errorf("Size is %d, want a positive number", n)
+	}
+	return u.CheckInput(in...)
+}
+
+// CheckInput wants three axes.
+func (u *UpSampling1D) CheckInput(in ...Shape) error {
+	_, err := new(field).of("channels_last", in, 1)
+	return err
+}
+
+// Call computes the layer on x.
+func (u *UpSampling1D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	return repeat(x, []int{1, *Defaults(*u).Size, 1})
+}
+
+// UpSampling2D makes images larger by whole factors.
+//
+// Shapes: [batch rows columns channels] → [batch rows·Size[0] columns·Size[1] channels].
+type UpSampling2D struct {
+	Size          PerAxis `default:"2"`             // factors: 1 number for both axes, or 2
+	Interpolation string  `default:"nearest"`       // or bilinear: between the centres of pixels
+	DataFormat    string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	Name, DType   string
+
+	Base
+	field    field
+	factors  []int
+	bilinear bool
+}
+
+// Config returns the fields Name and DType.
+func (u *UpSampling2D) Config() Config { return Config{u.Name, u.DType} }
+
+// Build checks the fields.
+func (u *UpSampling2D) Build(in ...Shape) error {
+	c := Defaults(*u)
+	switch c.Interpolation {
+	case "nearest", "bilinear":
+		u.bilinear = c.Interpolation == "bilinear"
+	default:
+		return fmt.Errorf("Interpolation is %q, want nearest or bilinear", c.Interpolation)
+	}
+	return u.CheckInput(in...)
+}
+
+// CheckInput wants four axes.
+func (u *UpSampling2D) CheckInput(in ...Shape) error {
+	c := Defaults(*u)
+	s, err := u.field.of(c.DataFormat, in, 2)
+	if err != nil {
+		return err
+	}
+	factors, err := c.Size.each("Size", 2, 1)
+	if err != nil {
+		return err
+	}
+	u.factors = u.field.place(factors, 1)
+	for i, f := range u.factors {
+		if u.bilinear && f > 1 && s[i] == tensor.Unknown {
+			return fmt.Errorf("axis %d of input %v has no size, want one to interpolate", i, s)
+		}
+	}
+	return nil
+}
+
+// Call computes the layer on x.
+func (u *UpSampling2D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	if !u.bilinear {
+		return repeat(x, u.factors)
+	}
+	// In float32: weights such as ⅓ are not exact in 16 bits.
+	y := x.Cast(x.DType().Accumulator())
+	for axis, f := range u.factors {
+		if f > 1 {
+			y = interpolate(y, axis, f)
+		}
+	}
+	return y.Cast(x.DType())
+}
+
+// UpSampling3D repeats planes, rows and columns of volumes.
+//
+// Shapes: [batch depth rows columns channels] → [batch depth·Size[0]
+// rows·Size[1] columns·Size[2] channels].
+type UpSampling3D struct {
+	Size        PerAxis `default:"2"`             // how often: 1 number for all axes, or 3
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	Name, DType string
+
+	Base
+	field   field
+	factors []int
+}
+
+// Config returns the fields Name and DType.
+func (u *UpSampling3D) Config() Config { return Config{u.Name, u.DType} }
+
+// Build checks the fields.
+func (u *UpSampling3D) Build(in ...Shape) error { return u.CheckInput(in...) }
+
+// CheckInput wants five axes.
+func (u *UpSampling3D) CheckInput(in ...Shape) error {
+	c := Defaults(*u)
+	if _, err := u.field.of(c.DataFormat, in, 3); err != nil {
+		return err
+	}
+	factors, err := c.Size.each("Size", 3, 1)
+	u.factors = u.field.place(factors, 1)
+	return err
+}
+
+// Call computes the layer on x.
+func (u *UpSampling3D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor { return repeat(x, u.factors) }
+
+// repeat repeats each element along each axis, by an axis more after each.
+func repeat(x *tensor.Tensor, factors []int) *tensor.Tensor {
+	var ones, more, folded Shape
+	for i, f := range factors {
+		n := x.Dim(i)
+		ones, more = append(ones, n), append(more, n)
+		if f > 1 {
+			ones, more = append(ones, 1), append(more, f)
+		}
+		if n != tensor.Unknown {
+			n *= f
+		}
+		folded = append(folded, n)
+	}
+	return x.Reshape(ones...).BroadcastTo(more...).Reshape(folded...)
+}
+
+// interpolate makes an axis of floats f times as long. Element i of the result
+// is at (i+½)/f-½ of the axis, between its neighbours there; beyond the ends
+// it is the end.
+func interpolate(x *tensor.Tensor, axis, f int) *tensor.Tensor {
+	n := x.Dim(axis)
+	weights := make([]float64, n*f*n)
+	for i := range n * f {
+		at := min(max((float64(i)+0.5)/float64(f)-0.5, 0), float64(n-1))
+		low := int(math.Floor(at))
+		weights[i*n+low] += 1 - (at - float64(low))
+		weights[i*n+min(low+1, n-1)] += at - float64(low)
+	}
+	xs := "abcdef"[:x.Rank()]
+	axisName := xs[axis : axis+1]
+	out := xs[:axis] + "z" + xs[axis+1:]
+	return einsum(constant(x.DType(), weights, n*f, n), x, "z"+axisName, xs, out)
+}
+
+// constant is a tensor of given numbers, rounded to d.
+func constant(d dtype.DType, data []float64, shape ...int) *tensor.Tensor {
+	return tensor.New(data, shape...).Cast(d)
+}

@@ -1,0 +1,130 @@
+package layers
+
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/constraints"
+	"github.com/mezzo-ml/mezzo/layers/initializers"
+	"github.com/mezzo-ml/mezzo/layers/regularizers"
+)
+
+// Weight is a variable of a layer.
+type Weight struct {
+	*tensor.Variable
+	local       string // name within the layer
+	compute     dtype.DType
+	wanted      bool // trainable unless its layer is frozen
+	regularizer regularizers.Regularizer
+}
+
+// Value is the weight in its layer's compute type. The variable's own type is
+// had by w.Variable.Value().
+func (w *Weight) Value() *tensor.Tensor { return w.Variable.Value().Cast(w.compute) }
+
+// Regularization is the weight's penalty as a float32 scalar, or nil.
+func (w *Weight) Regularization() *tensor.Tensor {
+	if w.regularizer == nil {
+		return nil
+	}
+	return w.regularizer(w.Variable.Value())
+}
+
+// WeightOption changes what AddWeight makes.
+type WeightOption func(*weightSpec)
+
+type weightSpec struct {
+	regularizer, constraint            string
+	nonTrainable, statistic, keepDType bool
+	integer                            bool
+}
+
+// Regularizer gives a weight a penalty by Keras name: "l2", "l1(0.001)".
+func Regularizer(spec string) WeightOption { return func(s *weightSpec) { s.regularizer = spec } }
+
+// Constraint projects a weight after each update by Keras name: "max_norm(3)".
+func Constraint(spec string) WeightOption { return func(s *weightSpec) { s.constraint = spec } }
+
+// NonTrainable makes a weight that no optimizer updates.
+func NonTrainable(s *weightSpec) { s.nonTrainable = true }
+
+// Statistic makes a non-trainable weight that the forward pass assigns; a step
+// that is skipped leaves it as it was.
+func Statistic(s *weightSpec) { s.nonTrainable, s.statistic = true, true }
+
+// KeepDType makes a weight whose Value is in float32 (float64 under that
+// policy) whatever the policy: the gains and statistics of normalization.
+func KeepDType(s *weightSpec) { s.keepDType = true }
+
+// Integer makes a non-trainable weight of int32: a count.
+func Integer(s *weightSpec) { s.nonTrainable, s.integer = true, true }
+
+// AddWeight makes a weight in the policy's variable type; initializer is a
+// Keras name such as "glorot_uniform" or "random_normal(stddev=0.02)". Call it
+// in Build. Its first value depends on its path and the model's seed alone.
+func (b *Base) AddWeight(name string, s Shape, initializer string, options ...WeightOption) (*Weight, error) {
+	var want weightSpec
+	for _, o := range options {
+		o(&want)
+	}
+	init, err := initializers.Get(initializer)
+	if err != nil {
+		return nil, err
+	}
+	w := &Weight{local: name, compute: b.policy.Compute, wanted: !want.nonTrainable}
+	if w.regularizer, err = regularizers.Get(want.regularizer); err != nil {
+		return nil, err
+	}
+	store := b.policy.Variable
+	if want.keepDType {
+		store = dtype.Promote(store, dtype.Float32)
+		w.compute = store
+	}
+	if want.integer {
+		store, w.compute = dtype.Int32, dtype.Int32
+	}
+	shape := s.Clone()
+	w.Variable = tensor.NewVariable(b.Path()+"/"+name, store, shape, func(dst []float64) error {
+		return init(dst, shape, b.key(name))
+	})
+	w.SetTrainable(w.wanted && !b.frozen)
+	w.SetStatistic(want.statistic)
+	project, err := constraints.Get(want.constraint)
+	if err != nil {
+		return nil, err
+	}
+	w.SetConstraint(project)
+	b.weights = append(b.weights, w)
+	return w, nil
+}
+
+// AddRandomState makes the state of a stream of random numbers for this layer,
+// for tensor.RandomUniform: int64[2], a seed and a counter. seed nil derives
+// the seed from the path and the model's seed. Call it in Build; use NextState
+// in Call.
+func (b *Base) AddRandomState(seed *int64) *tensor.Variable {
+	i := len(b.states)
+	local := fmt.Sprintf("seed_generator_%d", i)
+	v := tensor.NewState(b.Path()+"/"+local, dtype.Int64, Shape{2}, func(dst []float64) error {
+		// 53 bits: initial values pass through float64.
+		dst[0] = float64(b.key(local) >> 11)
+		if seed != nil {
+			dst[0] = float64(*seed)
+		}
+		return nil
+	})
+	v.SetStatistic(true) // a skipped step moves nothing
+	b.states = append(b.states, v)
+	return v
+}
+
+// NextState returns the state for this call and advances v, so that the next
+// step draws other numbers. While a model is built it only returns the state.
+func NextState(v *tensor.Variable, x *tensor.Tensor) *tensor.Tensor {
+	now := v.Value()
+	if !x.Symbolic() && x.Recorded() {
+		v.Assign(now.Add(tensor.New([]int64{0, 1}, 2)))
+	}
+	return now
+}
