@@ -53,7 +53,7 @@ var reduceClasses = []struct {
 func resultTypes(c op.Code, d dtype.DType) []dtype.DType {
 	out := []dtype.DType{dtype.Invalid}
 	switch {
-	case c == op.MatMul || c == op.Softmax || c == op.LogSoftmax:
+	case c.Info().Class == op.Contraction || c == op.Softmax || c == op.LogSoftmax:
 		if d.Is16() {
 			out = append(out, dtype.Float32)
 		}

@@ -174,6 +174,8 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return fused(t, a.Body, args)
 	case c == op.Cast || c.Info().Class == op.Elementwise:
 		return elementwise(c, t, args)
+	case slidings[c] != nil:
+		return slidings[c](a, t, args), nil
 	case c == op.MatMul:
 		return matMul(a, t, args), nil
 	case c == op.Softmax || c == op.LogSoftmax:

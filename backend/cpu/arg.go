@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -14,19 +16,33 @@ type arg[T number] struct {
 	n, inner, tiles int
 	units, group    int
 	better          func(v, best T) bool
+	best            func(x []T) float64 // of a row, where there is assembly
+	short           func(index []int32, x []T)
 }
 
 func newArg(b *builder, v *ir.Value) kernel {
 	switch domainOf(v.Args[0].Type.DType) {
 	case inF32:
-		return makeArg[float32](b, v)
+		k := makeArg[float32](b, v)
+		s, sign := vectors(), uint32(0)
+		if s == nil {
+			return k
+		}
+		k.best = s.Max
+		if v.Op == op.ArgMin {
+			k.best, sign = s.Min, 1<<31
+		}
+		if k.inner == 1 && k.n <= s.Lanes {
+			k.short = func(index []int32, x []float32) { s.ArgRows(index, x, k.n, sign) }
+		}
+		return k
 	case inF64:
 		return makeArg[float64](b, v)
 	}
 	return makeArg[int64](b, v)
 }
 
-func makeArg[T number](b *builder, v *ir.Value) kernel {
+func makeArg[T number](b *builder, v *ir.Value) *arg[T] {
 	x, axis := v.Args[0].Type, v.Attr.Axes[0]
 	k := &arg[T]{src: b.at(v.Args[0]), out: b.at(v), dtype: x.DType, n: x.Shape[axis], inner: x.Shape[axis+1:].Size()}
 	// A NaN is better than any number, and nothing is better than a NaN.
@@ -50,6 +66,14 @@ func (k *arg[T]) run(r *run) {
 
 func (k *arg[T]) chunk(r *run, w *worker, c int) {
 	out := dtype.View[int32](r.values[k.out])
+	if k.short != nil {
+		most := 2 * block / k.n // rows that fit the scratch memory
+		for lo, hi := c*k.group, min(k.units, (c+1)*k.group); lo < hi; lo += most {
+			rows := min(most, hi-lo)
+			k.short(out[lo:lo+rows], k.load(r, w, lo*k.n, rows*k.n, 1))
+		}
+		return
+	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
 		o, col := u/k.tiles, u%k.tiles*block
 		cols := min(block, k.inner-col)
@@ -62,16 +86,20 @@ func (k *arg[T]) chunk(r *run, w *worker, c int) {
 	}
 }
 
-// load is elements at … at+n-1, in half number part of the scratch memory if
-// they must be converted.
+// load is elements at … at+n-1, in half number part of the scratch memory:
+// a copy in the first, what had to be converted in the second.
 func (k *arg[T]) load(r *run, w *worker, at, n, part int) []T {
 	s := k.dtype.Size()
 	scratch := w.scratch[part*8*block:]
 	x := viewOf[T](scratch, n)
-	if data := r.values[k.src][at*s : (at+n)*s]; k.dtype == dtype.Bool {
+	data := r.values[k.src][at*s : (at+n)*s]
+	if part == 1 && k.dtype != dtype.Bool && native(k.dtype) {
+		return dtype.View[T](data)
+	}
+	if k.dtype == dtype.Bool {
 		dtype.ToI64(any(x).([]int64), data, dtype.Bool)
 	} else {
-		load(scratch[:n*sizeOf[T]()], data, k.dtype)
+		load(scratch[:n*sizeOf[T]()], data, k.dtype, domainOf(k.dtype))
 	}
 	return x
 }
@@ -80,9 +108,17 @@ func (k *arg[T]) row(r *run, w *worker, at int) int32 {
 	var best T
 	var index int32
 	for done := 0; done < k.n; done += block {
-		x := k.load(r, w, at+done, min(block, k.n-done), 0)
+		x := k.load(r, w, at+done, min(block, k.n-done), 1)
 		if done == 0 {
 			best = x[0]
+		}
+		if k.best != nil { // the place only where there is something better
+			if m := T(k.best(x)); done > 0 && !k.better(m, best) {
+				continue
+			} else if m == m {
+				best, index = m, int32(done+slices.Index(x, m))
+				continue
+			}
 		}
 		for i, v := range x {
 			if k.better(v, best) {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -22,8 +23,9 @@ type code struct {
 // exec runs one loop over the first n elements of registers.
 type exec func(regs [][]byte, n int)
 
-// costly operations take about this many times as long as an addition.
-const costly = 16
+// costly operations take about this many times as long as an addition, in
+// assembly or without.
+const costly = 6
 
 func compileBody(body *op.Body, operands []operand) *code {
 	in := len(body.Inputs)
@@ -34,6 +36,11 @@ func compileBody(body *op.Body, operands []operand) *code {
 		result: through - 1,
 	}
 	types := append([]dtype.DType(nil), body.Inputs...)
+	for i := range types {
+		if readAsFloat(body, i) {
+			types[i] = dtype.Float32
+		}
+	}
 	for _, i := range body.Code {
 		types = append(types, i.DType)
 	}
@@ -62,12 +69,25 @@ func compileBody(body *op.Body, operands []operand) *code {
 	c.store = func(data, reg []byte) { store(data, reg, last.DType) }
 	c.direct = native(last.DType)
 	n := len(body.Code)
-	if last.Op == op.Cast && !c.direct {
+	switch {
+	case changesNothing(last, types[last.Args[0]]):
+		n--
+		c.result = args[n][0]
+	case last.Op == op.Cast && !c.direct:
 		// The store converts, in one rounding, from what the cast reads.
 		n--
 		c.result = args[n][0]
 		from := types[c.result]
 		c.store = func(data, reg []byte) { castStore(data, reg, domainOf(from), last.DType) }
+	}
+	if c.result < in {
+		c.direct = false
+		if d := operands[c.result].dtype; native(last.DType) && n == 0 {
+			c.store = nil // reading the operand is all
+			c.domain[c.result] = domainOf(last.DType)
+		} else if d == last.DType {
+			c.store = func(data, reg []byte) { store(data, reg, d) }
+		}
 	}
 
 	c.allocate(operands, args[:n], same)
@@ -77,19 +97,45 @@ func compileBody(body *op.Body, operands []operand) *code {
 			continue
 		}
 		from := types[args[i][0]]
-		c.exec = append(c.exec, loop(ins, from, dst, args[i], through))
+		// A store to 16 bits rounds by itself; integers wrap before it.
+		stored := dst == c.result && !c.direct && ins.DType == last.DType && ins.DType.Is16()
+		f := loop(ins, from, dst, args[i], through)
+		if g := roundedLoop(ins, dst, args[i]); g != nil && !stored {
+			f, stored = g, true
+		}
+		c.exec = append(c.exec, f)
 		c.cost++
-		if ins.Op.Info().Precision == op.Deny || transcendental[ins.Op] {
+		if ins.Op.Info().Precision == op.Deny || slow[ins.Op] {
 			c.cost += costly
 		}
-		// A store to 16 bits rounds by itself; integers wrap before it.
-		stored := dst == through-1 && ins.DType.Is16()
 		if fix := rounding(ins, dst); fix != nil && !stored {
 			c.exec = append(c.exec, fix)
 		}
 	}
 	c.cost = max(c.cost, 1)
 	return c
+}
+
+// readAsFloat reports whether input i of a body is an integer that is only
+// used as a float32, so that it can be read as one.
+func readAsFloat(body *op.Body, i int) bool {
+	if d := body.Inputs[i]; d != dtype.Uint8 && d != dtype.Int32 {
+		return false
+	}
+	for _, ins := range body.Code {
+		for _, a := range ins.Args[:ins.Op.Info().Args] {
+			if int(a) == i && (ins.Op != op.Cast || ins.DType != dtype.Float32) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// readsMemory reports whether the elements of an operand in memory are those
+// of its register.
+func (c *code) readsMemory(i int, o operand) bool {
+	return native(o.dtype) && domainOf(o.dtype) == c.domain[i]
 }
 
 // changesNothing reports whether an instruction leaves a register as it is.
@@ -118,6 +164,11 @@ func (c *code) allocate(operands []operand, args [][]int, same []int) {
 	free := map[int][]int{}
 	take := func(v int) {
 		size := c.domain[v].size() * block
+		if v < in && operands[v].pattern() { // of its own, larger
+			c.offset[v] = c.bytes
+			c.bytes += 2 * size
+			return
+		}
 		if list := free[size]; len(list) > 0 {
 			c.offset[v] = list[len(list)-1]
 			free[size] = list[:len(list)-1]
@@ -128,7 +179,7 @@ func (c *code) allocate(operands []operand, args [][]int, same []int) {
 	}
 	take(len(c.domain) - 1)
 	for i, o := range operands {
-		if o.access == scalar || !(o.access == full && native(o.dtype)) {
+		if o.access != full || !c.readsMemory(i, o) {
 			take(i)
 		}
 	}
@@ -138,7 +189,7 @@ func (c *code) allocate(operands []operand, args [][]int, same []int) {
 			for _, b := range list[:j] {
 				repeated = repeated || a == b
 			}
-			held := a < in && operands[a].access == scalar
+			held := a < in && (operands[a].access == scalar || operands[a].pattern())
 			if end[a] == i && c.offset[a] >= 0 && !held && !repeated {
 				size := c.domain[a].size() * block
 				free[size] = append(free[size], c.offset[a])
@@ -162,17 +213,17 @@ func loop(ins op.Instr, from dtype.DType, dst int, args []int, through int) exec
 	case op.Where:
 		switch domainOf(ins.DType) {
 		case inF32:
-			return choose[float32](dst, args)
+			return choose(dst, args, ofF32().where)
 		case inF64:
-			return choose[float64](dst, args)
+			return choose(dst, args, where[float64])
 		case inI64:
-			return choose[int64](dst, args)
+			return choose(dst, args, where[int64])
 		}
-		return choose[uint8](dst, args)
+		return choose(dst, args, where[uint8])
 	}
 	switch domainOf(from) {
 	case inF32:
-		return loopsF32.exec(ins.Op, dst, args)
+		return ofF32().exec(ins.Op, dst, args)
 	case inF64:
 		return loopsF64.exec(ins.Op, dst, args)
 	case inI64:
@@ -205,11 +256,35 @@ func rounding(ins op.Instr, dst int) exec {
 	}
 	switch d := ins.DType; d {
 	case dtype.Float16, dtype.BFloat16:
-		return func(r [][]byte, n int) { roundTo(dtype.View[float32](r[dst])[:n], d) }
+		return func(r [][]byte, n int) {
+			x := dtype.View[float32](r[dst])[:n]
+			roundTo(x, x, d)
+		}
 	case dtype.Uint8, dtype.Int32:
 		return func(r [][]byte, n int) { wrap(dtype.View[int64](r[dst])[:n], d) }
 	}
 	return nil
+}
+
+// roundedLoop makes the loop of an instruction and its rounding where they are
+// one, or nil.
+func roundedLoop(ins op.Instr, dst int, args []int) exec {
+	v := vectors()
+	if v == nil {
+		return nil
+	}
+	var f vec.Binary
+	switch ins.DType {
+	case dtype.Float16:
+		f = map[op.Code]vec.Binary{op.Add: v.AddF16, op.Sub: v.SubF16, op.Mul: v.MulF16}[ins.Op]
+	case dtype.BFloat16:
+		f = map[op.Code]vec.Binary{op.Add: v.AddBF16, op.Sub: v.SubBF16, op.Mul: v.MulBF16}[ins.Op]
+	}
+	if f == nil {
+		return nil
+	}
+	l := &loops[float32]{binary: map[op.Code]func(dst, a, b []float32){ins.Op: f}}
+	return l.exec(ins.Op, dst, args)
 }
 
 // wrap brings each element into the range of an integer type, modulo its size.
@@ -232,20 +307,10 @@ var exact = map[op.Code]bool{
 	op.Identity: true, op.Where: true, op.Relu: true, op.Maximum: true, op.Minimum: true, op.Sign: true,
 }
 
-// transcendental operations are costly though they may run in 16 bits.
-var transcendental = map[op.Code]bool{op.Sin: true, op.Cos: true, op.Tanh: true, op.Sigmoid: true, op.Erf: true}
-
-// roundTo rounds each element to a 16-bit type.
-func roundTo(x []float32, d dtype.DType) {
-	if d == dtype.BFloat16 {
-		for i, v := range x {
-			x[i] = dtype.BF16ToF32(dtype.BF16FromF32(v))
-		}
-		return
-	}
-	for i, v := range x {
-		x[i] = dtype.F16ToF32(dtype.F16FromF32(v))
-	}
+// slow operations are costly though they may run in 16 bits.
+var slow = map[op.Code]bool{
+	op.Sin: true, op.Cos: true, op.Tanh: true, op.Sigmoid: true, op.Erf: true,
+	op.Div: true, op.Mod: true, op.Sqrt: true, op.Rsqrt: true, op.Reciprocal: true,
 }
 
 // cast converts the first n elements of register src to type to, as a
@@ -255,21 +320,19 @@ func cast(dst, src, through []byte, n int, from domain, to dtype.DType) {
 	dst, src = dst[:n*dom.size()], src[:n*from.size()]
 	switch {
 	case from == inBool && dom == inF32:
-		dtype.ToF32(dtype.View[float32](dst), src, dtype.Bool)
+		toF32(dtype.View[float32](dst), src, dtype.Bool)
 	case from == inBool && dom == inF64:
 		dtype.ToF64(dtype.View[float64](dst), src, dtype.Bool)
 	case from == inBool && dom == inI64:
 		dtype.ToI64(dtype.View[int64](dst), src, dtype.Bool)
 	case from == inF32 && to.Is16():
-		x := dtype.View[float32](dst)
-		copy(x, dtype.View[float32](src))
-		roundTo(x, to)
+		roundTo(dtype.View[float32](dst), dtype.View[float32](src), to)
 	case native(to):
 		castStore(dst, src, from, to)
 	default:
 		through = through[:n*to.Size()]
 		castStore(through, src, from, to)
-		load(dst, through, to)
+		load(dst, through, to, domainOf(to))
 	}
 }
 
@@ -278,7 +341,7 @@ func castStore(data, reg []byte, from domain, to dtype.DType) {
 	n := len(data) / to.Size()
 	switch from {
 	case inF32:
-		dtype.FromF32(data, dtype.View[float32](reg)[:n], to)
+		fromF32(data, dtype.View[float32](reg)[:n], to)
 	case inF64:
 		dtype.FromF64(data, dtype.View[float64](reg)[:n], to)
 	case inI64:

@@ -1,5 +1,5 @@
-// Package cpu is the device "cpu": kernels for every operation in portable
-// Go, parallel over the processor's cores.
+// Package cpu is the device "cpu": kernels for every operation, parallel over
+// the processor's cores, in Go and in assembly for its vector instructions.
 //
 // Main types: [Device] opens and compiles, [Buffer] is memory in Go slices,
 // [Program] is a compiled plan. Importing the package registers the device.
@@ -15,9 +15,14 @@
 //     computed on in float32 (sums in float64) and rounded once on the way
 //     out; each instruction of a fused chain rounds to its own type.
 //   - Kernels trust the plan. Only indices, which are data, are checked.
+//   - What is in assembly is also in Go, which every level of instructions must
+//     equal: exactly where IEEE 754 defines the result, to a few units in the
+//     last place elsewhere. KERAS_CPU chooses a level, see isa.go.
 //
 // Where to look: elementwise.go and body.go run element-wise chains on the
-// loops of loops.go and math.go; matmul.go, reduce.go, softmax.go, movement.go,
+// loops of loops.go and math.go or, through vector.go, on those of package vec;
+// matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
+// matmul_plan.go has cut them; reduce.go, softmax.go, arg.go, movement.go,
 // index.go and random.go hold the other kernels; pool.go shares work out.
 package cpu
 
@@ -57,10 +62,10 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	case op.Elementwise:
 		return c == op.Fused || hasLoop(c, d)
 	case op.Contraction:
-		return c == op.MatMul && d.IsFloat()
+		return kernels[c] != nil && d.IsFloat()
 	case op.Leaf, op.Reduction, op.Movement:
 		switch c {
-		case op.Softmax, op.LogSoftmax:
+		case op.Softmax, op.LogSoftmax, op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad:
 			return d.IsFloat()
 		case op.ScatterAdd:
 			return d != dtype.Bool
@@ -86,16 +91,22 @@ func (d *Device) Compile(g *ir.Graph) (driver.Program, error) { return compile(d
 // Close does nothing: memory belongs to Go.
 func (*Device) Close() error { return nil }
 
-// Describe says that kernels are portable Go and 16-bit floats storage.
+// Describe names the instructions in use, and what products of matrices
+// compute in.
 func (*Device) Describe() driver.Description {
 	const storage = "float32 (16-bit storage)"
+	level := current()
+	bf16 := storage
+	if set := kernelsOf(level); set != nil && (set.Pairs != nil || set.Blocks != nil) {
+		bf16 = "bfloat16 (" + set.Name + ")"
+	}
 	return driver.Description{
 		Device:   "cpu",
 		Hardware: model(),
-		ISA:      "portable Go",
+		ISA:      isaNames[level].name,
 		Threads:  runtime.GOMAXPROCS(0),
 		Arithmetic: map[dtype.DType]string{
-			dtype.Float16: storage, dtype.BFloat16: storage,
+			dtype.Float16: storage, dtype.BFloat16: bf16,
 			dtype.Float32: "float32", dtype.Float64: "float64",
 		},
 	}
@@ -144,6 +155,9 @@ func (b *Buffer) CopyOut(dst []byte) error {
 
 // Free forgets the memory, so that using the buffer afterwards fails.
 func (b *Buffer) Free() { b.data = nil }
+
+// FusesEpilogue implements driver.EpilogueFuser.
+func (d *Device) FusesEpilogue() bool { return true }
 
 // aligned returns n zero bytes that start at a multiple of ir.Align. Go
 // promises only the alignment of the element type.

@@ -63,10 +63,8 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 		k.operands = append(k.operands, newOperand(b.at(a), a.Type, v.Type.Shape))
 	}
 	k.code = compileBody(body, k.operands)
-	k.grain = 16 * block
-	if len(body.Code) > 4 {
-		k.grain = 8 * block
-	}
+	// Chunks of a microsecond or two, whole blocks.
+	k.grain = block * min(16, max(2, 32/k.code.cost))
 	k.chunks = (k.n + k.grain - 1) / k.grain
 	k.work = k.n * k.code.cost
 	b.wantScratch(k.code.bytes)
@@ -114,70 +112,98 @@ func newOperand(pos int, t op.Type, out op.Shape) operand {
 func (k *elementwise) run(r *run) { r.parallel(k, k.chunks, k.work) }
 
 func (k *elementwise) chunk(r *run, w *worker, i int) {
+	k.span(r, w.scratch, w.regs, i*k.grain, min(k.n, (i+1)*k.grain), nil)
+}
+
+// span computes elements lo to hi-1. first, if not nil, has those of operand
+// 0, which then has no place of its own: see epilogue.
+func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
 	c := k.code
-	regs := w.regs[:len(c.offset)]
-	lo, hi := i*k.grain, min(k.n, (i+1)*k.grain)
-	for i := range k.operands { // scalars stay for the whole chunk
-		if o := &k.operands[i]; o.access == scalar {
-			size := c.domain[i].size()
-			regs[i] = w.scratch[c.offset[i]:][:block*size]
-			load(regs[i][:size], r.values[o.pos], o.dtype)
-			repeat(regs[i][:min(block, hi-lo)*size], size)
+	regs = regs[:len(c.offset)]
+	begin := lo
+	for i := range k.operands { // those that stay for the whole chunk
+		o := &k.operands[i]
+		size := c.domain[i].size()
+		switch {
+		case o.access == scalar:
+			regs[i] = scratch[c.offset[i]:][:min(block, hi-lo)*size]
+			load(regs[i][:size], r.values[o.pos], o.dtype, c.domain[i])
+			repeat(regs[i], size)
+		case o.pattern():
+			pattern := scratch[c.offset[i]:][:(o.period+min(block, hi-lo))*size]
+			load(pattern[:o.period*size], r.values[o.pos], o.dtype, c.domain[i])
+			repeat(pattern, o.period*size)
+		}
+	}
+	for i := len(k.operands); i < len(regs); i++ {
+		if c.offset[i] >= 0 {
+			regs[i] = scratch[c.offset[i]:][:block*c.domain[i].size()]
 		}
 	}
 	out := r.values[k.out]
 	size := k.outType.Size()
 	for ; lo < hi; lo += block {
 		n := min(block, hi-lo)
+		dst := out[lo*size : (lo+n)*size]
+		if c.store == nil && first == nil && k.operands[0].access != scalar {
+			k.operands[0].read(dst, r.values[k.operands[0].pos], lo, n, c.domain[0])
+			continue
+		}
 		for i := range k.operands {
 			o := &k.operands[i]
-			switch data := r.values[o.pos]; {
+			size := c.domain[i].size()
+			data, lo := r.values[o.pos], lo
+			if i == 0 && first != nil {
+				data, lo = first, lo-begin
+			}
+			switch {
 			case o.access == scalar:
+			case o.pattern():
+				regs[i] = scratch[c.offset[i]+lo%o.period*size:][:n*size]
 			case c.offset[i] < 0:
-				s := o.dtype.Size()
-				regs[i] = data[lo*s : (lo+n)*s]
+				regs[i] = data[lo*size : (lo+n)*size]
+			case o.access == byRow && c.readsMemory(i, *o) && lo%o.period+n <= o.period:
+				at := lo % o.period
+				regs[i] = data[at*size : (at+n)*size]
 			default:
-				regs[i] = w.scratch[c.offset[i]:][:n*c.domain[i].size()]
-				o.read(regs[i], data, lo, n)
+				regs[i] = scratch[c.offset[i]:][:n*size]
+				o.read(regs[i], data, lo, n, c.domain[i])
 			}
 		}
-		for i := len(k.operands); i < len(regs); i++ {
-			if c.offset[i] < 0 {
-				continue
-			}
-			regs[i] = w.scratch[c.offset[i]:][:n*c.domain[i].size()]
-		}
-		dst := out[lo*size : (lo+n)*size]
 		if c.direct {
 			regs[c.result] = dst
 		}
 		for _, f := range c.exec {
 			f(regs, n)
 		}
-		if !c.direct {
-			c.store(dst, regs[c.result])
+		switch {
+		case c.direct:
+		case c.store == nil:
+			copy(dst, regs[0])
+		default:
+			c.store(dst, regs[c.result][:n*c.domain[c.result].size()])
 		}
 	}
 }
 
+// pattern reports whether the operand is a short row: then a chunk has it once
+// in a register that is a row longer than a block, and each block begins at
+// its place in it.
+func (o *operand) pattern() bool { return o.access == byRow && o.period <= block }
+
 // read converts the n elements from element lo of the result on to reg.
-func (o *operand) read(reg, data []byte, lo, n int) {
+func (o *operand) read(reg, data []byte, lo, n int, to domain) {
 	s := o.dtype.Size()
-	width := len(reg) / max(n, 1)
+	width := to.size()
 	switch o.access {
 	case full:
-		load(reg, data[lo*s:(lo+n)*s], o.dtype)
+		load(reg, data[lo*s:(lo+n)*s], o.dtype, to)
 	case byRow:
-		// At most two pieces of the row make the first period, the register
-		// itself the rest.
-		at, done := lo%o.period, 0
-		for done < min(n, o.period) {
+		for at, done := lo%o.period, 0; done < n; at = 0 {
 			m := min(o.period-at, n-done)
-			load(reg[done*width:(done+m)*width], data[at*s:(at+m)*s], o.dtype)
+			load(reg[done*width:(done+m)*width], data[at*s:(at+m)*s], o.dtype, to)
 			done += m
-			at = 0
 		}
-		repeat(reg, min(n, o.period)*width)
 	case byIndex:
 		inner, step := o.dims[0], o.strides[0]
 		row, at := lo/inner, lo%inner
@@ -186,10 +212,10 @@ func (o *operand) read(reg, data []byte, lo, n int) {
 			src := data[o.offset(row)*s:]
 			dst := reg[done*width : (done+m)*width]
 			if step == 0 {
-				load(dst[:width], src[:s], o.dtype)
+				load(dst[:width], src[:s], o.dtype, to)
 				repeat(dst, width)
 			} else {
-				load(dst, src[at*s:(at+m)*s], o.dtype)
+				load(dst, src[at*s:(at+m)*s], o.dtype, to)
 			}
 			done += m
 			at = 0
@@ -236,13 +262,14 @@ func (d domain) size() int { return [...]int{inF32: 4, inF64: 8, inI64: 8, inBoo
 // native reports whether elements of a type in memory are those of a register.
 func native(d dtype.DType) bool { return d.Size() == domainOf(d).size() }
 
-// load converts elements of type d to a register of its domain.
-func load(reg, data []byte, d dtype.DType) {
+// load converts elements of type d to a register of domain to: that of d, or
+// inF32 for integers that are read as float32.
+func load(reg, data []byte, d dtype.DType, to domain) {
 	switch {
+	case to == inF32 && d != dtype.Float32:
+		toF32(dtype.View[float32](reg), data, d)
 	case native(d):
 		copy(reg, data)
-	case domainOf(d) == inF32:
-		dtype.ToF32(dtype.View[float32](reg), data, d)
 	default:
 		dtype.ToI64(dtype.View[int64](reg), data, d)
 	}
@@ -254,7 +281,7 @@ func store(data, reg []byte, d dtype.DType) {
 	case native(d):
 		copy(data, reg)
 	case domainOf(d) == inF32:
-		dtype.FromF32(data, dtype.View[float32](reg), d)
+		fromF32(data, dtype.View[float32](reg), d)
 	default:
 		dtype.FromI64(data, dtype.View[int64](reg), d)
 	}

@@ -60,7 +60,9 @@ func roundAll(x []float64, d dtype.DType) []float64 {
 }
 
 // TestUnaryAllHalves runs every unary operation over all 16-bit values.
-func TestUnaryAllHalves(t *testing.T) {
+func TestUnaryAllHalves(t *testing.T) { forEachVectors(t, testUnaryAllHalves) }
+
+func testUnaryAllHalves(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
 		x := array{Type: op.Type{DType: d, Shape: op.Shape{1 << 16}}, data: aligned(1 << 17)}
 		for i := range 1 << 16 {
@@ -84,7 +86,9 @@ func TestUnaryAllHalves(t *testing.T) {
 	}
 }
 
-func TestUnary(t *testing.T) {
+func TestUnary(t *testing.T) { forEachVectors(t, testUnary) }
+
+func testUnary(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	special := []float64{0, math.Copysign(0, -1), 1, -1, math.NaN(), math.Inf(1), math.Inf(-1), 1e-30, 88.7, -87, -104, 89, 700, 30, -30, 0.02, 0.019}
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float64} {
@@ -111,15 +115,24 @@ func TestUnary(t *testing.T) {
 	}
 }
 
-// TestFloat32Ulp holds the functions of math.go to one unit in the last place.
+// TestFloat32Ulp holds the functions of math.go to one unit in the last place
+// and those of package vec, which do not compute in float64, to two.
 func TestFloat32Ulp(t *testing.T) {
+	forEachVectors(t, testFloat32Ulp)
+}
+
+func testFloat32Ulp(t *testing.T) {
+	most := int64(2)
+	if vectors() == nil {
+		most = 1
+	}
 	for c, span := range map[op.Code]float64{op.Exp: 100, op.Sigmoid: 90, op.Tanh: 10} {
 		n := 1 << 18
 		x := arrayOf(dtype.Float32, op.Shape{n}, func(i int) float64 { return span * (2*float64(i)/float64(n) - 1) })
 		got := dtype.View[float32](eval(t, c, op.Attr{}, x).data)
 		for i, v := range dtype.View[float32](x.data) {
 			want := float32(reference1[c](float64(v)))
-			if d := int64(math.Float32bits(got[i])) - int64(math.Float32bits(want)); d < -1 || d > 1 {
+			if d := int64(math.Float32bits(got[i])) - int64(math.Float32bits(want)); d < -most || d > most {
 				t.Fatalf("%v(%v) = %v, want %v", c, v, got[i], want)
 			}
 		}
@@ -161,7 +174,9 @@ func index(i int, out, s op.Shape) int {
 	return at
 }
 
-func TestBinaryBroadcast(t *testing.T) {
+func TestBinaryBroadcast(t *testing.T) { forEachVectors(t, testBinaryBroadcast) }
+
+func testBinaryBroadcast(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, d := range dtype.All() {
 		for _, s := range broadcasts {
@@ -231,7 +246,9 @@ func TestIntegers(t *testing.T) {
 }
 
 // TestNaN checks that a NaN wins wherever the larger or smaller is chosen.
-func TestNaN(t *testing.T) {
+func TestNaN(t *testing.T) { forEachVectors(t, testNaN) }
+
+func testNaN(t *testing.T) {
 	nan := math.NaN()
 	for _, d := range dtype.Floats() {
 		of := func(x ...float64) array { return arrayOf(d, op.Shape{len(x)}, func(i int) float64 { return x[i] }) }
@@ -250,7 +267,9 @@ func TestNaN(t *testing.T) {
 }
 
 // TestCast compares casts with one conversion by package dtype.
-func TestCast(t *testing.T) {
+func TestCast(t *testing.T) { forEachVectors(t, testCast) }
+
+func testCast(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	special := []float64{math.NaN(), math.Inf(1), math.Inf(-1), 65520, 65519.9, 1 << 31, -1 << 40, 300, -1, 0.5, 1.5, 2.5, 1e-7, 1e300, 2049, 2051}
 	for _, from := range dtype.All() {
@@ -278,7 +297,9 @@ func TestCast(t *testing.T) {
 }
 
 // TestFusedBits checks that a chain gives the bits of its parts.
-func TestFusedBits(t *testing.T) {
+func TestFusedBits(t *testing.T) { forEachVectors(t, testFusedBits) }
+
+func testFusedBits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64} {
 		n := 3000

@@ -174,6 +174,7 @@ func scatterRows[T number](k *scatterAdd, r *run, w *worker, lo, hi int) {
 		sums = dst
 	}
 	clear(sums[lo*k.inner*width : hi*k.inner*width])
+	plus := ofF32().binary[op.Add]
 	for i := range k.n {
 		at, ok := k.at(r, i)
 		if !ok || at < lo || at >= hi {
@@ -186,10 +187,14 @@ func scatterRows[T number](k *scatterAdd, r *run, w *worker, lo, hi int) {
 			part := x[:n*size]
 			if !native(k.dtype) {
 				part = w.scratch[:n*width]
-				load(part, x[:n*size], k.dtype)
+				load(part, x[:n*size], k.dtype, domainOf(k.dtype))
 			}
 			sum := dtype.View[T](row[:n*width])
-			add(sum, sum, dtype.View[T](part))
+			if x, ok := any(sum).([]float32); ok {
+				plus(x, x, dtype.View[float32](part))
+			} else {
+				add(sum, sum, dtype.View[T](part))
+			}
 			row, x = row[n*width:], x[n*size:]
 		}
 	}

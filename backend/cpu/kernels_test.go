@@ -141,7 +141,9 @@ func naiveReduce(c op.Code, x array, axes []int) []float64 {
 	return r
 }
 
-func TestReduce(t *testing.T) {
+func TestReduce(t *testing.T) { forEachVectors(t, testReduce) }
+
+func testReduce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	shapes := []struct {
 		shape op.Shape
@@ -202,7 +204,9 @@ func TestReduceEmptyAndIntegers(t *testing.T) {
 }
 
 // TestLongSums holds the statistics of 16-bit data to one rounding.
-func TestLongSums(t *testing.T) {
+func TestLongSums(t *testing.T) { forEachVectors(t, testLongSums) }
+
+func testLongSums(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 16))
 	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
 		x := arrayOf(d, op.Shape{100000, 3}, func(int) float64 { return 3 + rng.NormFloat64() })
@@ -217,7 +221,9 @@ func TestLongSums(t *testing.T) {
 	}
 }
 
-func TestSoftmax(t *testing.T) {
+func TestSoftmax(t *testing.T) { forEachVectors(t, testSoftmax) }
+
+func testSoftmax(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
 	for _, d := range dtype.Floats() {
 		for _, s := range []struct {
@@ -251,7 +257,9 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
-func TestMovement(t *testing.T) {
+func TestMovement(t *testing.T) { forEachVectors(t, testMovement) }
+
+func testMovement(t *testing.T) {
 	rng := rand.New(rand.NewPCG(19, 20))
 	for _, d := range dtype.All() {
 		x := randomArray(rng, d, 5, 40, 33)
@@ -347,7 +355,9 @@ func TestIndexError(t *testing.T) {
 	}
 }
 
-func TestRandomUniform(t *testing.T) {
+func TestRandomUniform(t *testing.T) { forEachVectors(t, testRandomUniform) }
+
+func testRandomUniform(t *testing.T) {
 	state := arrayOf(dtype.Int64, op.Shape{2}, func(i int) float64 { return []float64{12345, 7}[i] })
 	got := eval(t, op.RandomUniform, op.Attr{Dims: op.Shape{3, 3333}, Stream: 5, DType: dtype.Float32}, state)
 	want := make([]float32, 9999)

@@ -3,19 +3,21 @@ package cpu
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // loops holds the loops of one domain. All slices given to a loop have one
-// length, and dst may be one of the arguments. Faster loops for a processor
-// are put into these tables over the portable ones, which stay as their
+// length, and dst may be one of the arguments. Loops of package vec are put
+// into tables of their own over the portable ones, which stay as their
 // reference.
 type loops[T dtype.Element] struct {
 	unary   map[op.Code]func(dst, a []T)
 	binary  map[op.Code]func(dst, a, b []T)
 	test    map[op.Code]func(dst []byte, a []T)
 	compare map[op.Code]func(dst []byte, a, b []T)
+	where   func(dst []T, c []byte, a, b []T)
 }
 
 func (l *loops[T]) has(c op.Code) bool {
@@ -41,11 +43,22 @@ func (l *loops[T]) exec(c op.Code, dst int, args []int) exec {
 	return func(r [][]byte, n int) { f(r[dst][:n], dtype.View[T](r[a])[:n], dtype.View[T](r[b])[:n]) }
 }
 
+// ofF32 is the loops of float32 of the level in use.
+func ofF32() *loops[float32] {
+	switch vectors() {
+	case nil:
+		return loopsF32
+	case vec.AVX512():
+		return loopsAVX512
+	}
+	return loopsAVX2
+}
+
 // choose is Where.
-func choose[T dtype.Element](dst int, args []int) exec {
+func choose[T dtype.Element](dst int, args []int, f func(dst []T, c []byte, a, b []T)) exec {
 	c, a, b := args[0], args[1], args[2]
 	return func(r [][]byte, n int) {
-		where(dtype.View[T](r[dst])[:n], r[c][:n], dtype.View[T](r[a])[:n], dtype.View[T](r[b])[:n])
+		f(dtype.View[T](r[dst])[:n], r[c][:n], dtype.View[T](r[a])[:n], dtype.View[T](r[b])[:n])
 	}
 }
 
@@ -74,6 +87,9 @@ var (
 	loopsF32 = floatLoops[float32]()
 	loopsF64 = floatLoops[float64]()
 	loopsI64 = intLoops()
+	// The loops of float32 in assembly, over the portable ones.
+	loopsAVX2   = overlay(vec.AVX2())
+	loopsAVX512 = overlay(vec.AVX512())
 	// bool follows logic; Less and the like order false before true.
 	loopsBool = &loops[uint8]{
 		unary: map[op.Code]func(dst, a []uint8){op.Not: not},
@@ -103,6 +119,7 @@ func numberLoops[T number]() *loops[T] {
 			op.Equal: equal[T], op.NotEqual: notEqual[T], op.Less: less[T], op.LessEqual: lessEqual[T],
 			op.Greater: greater[T], op.GreaterEqual: greaterEqual[T],
 		},
+		where: where[T],
 	}
 }
 
@@ -180,7 +197,11 @@ func square[T number](dst, a []T) {
 func relu[T number](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
-		dst[i] = max(a[i], 0) // the built-in keeps NaN
+		v := a[i]
+		if v < 0 { // not so of NaN and -0, which stay
+			v = 0
+		}
+		dst[i] = v
 	}
 }
 
@@ -304,14 +325,22 @@ func mod(x, y float64) float64 {
 func maximum[T number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		dst[i] = max(a[i], b[i])
+		v := b[i]
+		if x := a[i]; x > v || x != x { // a NaN wins
+			v = x
+		}
+		dst[i] = v
 	}
 }
 
 func minimum[T number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		dst[i] = min(a[i], b[i])
+		v := b[i]
+		if x := a[i]; x < v || x != x { // a NaN wins
+			v = x
+		}
+		dst[i] = v
 	}
 }
 

@@ -27,9 +27,10 @@ type matmul[T real] struct {
 	tiles   [2]int // tiles down, across
 	kernel  *microKernel[T]
 
-	a, b matrix
-	out  int
-	to   dtype.DType
+	a, b  matrix
+	out   int
+	to    dtype.DType
+	after *epilogue // or nil
 }
 
 // matrix is an operand of a product.
@@ -63,31 +64,51 @@ func newMatMul(b *builder, v *ir.Value) kernel {
 	if v.Args[0].Type.DType == dtype.Float64 {
 		return makeMatMul(b, v, kernelF64)
 	}
+	if set := kernelsOf(current()); set != nil {
+		return makeProduct(b, v, set)
+	}
 	return makeMatMul(b, v, kernelF32)
 }
 
-func makeMatMul[T real](b *builder, v *ir.Value, mk *microKernel[T]) kernel {
-	x, y := v.Args[0].Type.Shape, v.Args[1].Type.Shape
-	s := v.Type.Shape
+// dims are the sizes of a product and its operands.
+type dims struct {
+	m, n, k, batches int
+	a, b             matrix
+}
+
+func productDims(b *builder, v *ir.Value) dims {
+	x, y, s := v.Args[0].Type.Shape, v.Args[1].Type.Shape, v.Type.Shape
 	lead := s[:len(s)-2]
-	k := &matmul[T]{
+	d := dims{
 		m: s[len(s)-2], n: s[len(s)-1], k: x[len(x)-1], batches: lead.Size(),
-		kernel: mk, out: b.at(v), to: v.Type.DType,
 		a: newMatrix(b, v.Args[0], v.Attr.TransA, lead),
 		b: newMatrix(b, v.Args[1], v.Attr.TransB, lead),
 	}
 	if v.Attr.TransA {
-		k.k = x[len(x)-2]
+		d.k = x[len(x)-2]
 	}
-	if y[:len(y)-2].Size() == 1 && !v.Attr.TransA && x[:len(x)-2].Size() == k.batches {
+	if y[:len(y)-2].Size() == 1 && !v.Attr.TransA && x[:len(x)-2].Size() == d.batches {
 		// One matrix for all batches: a single product of more rows.
-		k.m *= k.batches
-		k.batches = min(k.batches, 1)
+		d.m *= d.batches
+		d.batches = min(d.batches, 1)
+	}
+	return d
+}
+
+func makeMatMul[T real](b *builder, v *ir.Value, mk *microKernel[T]) kernel {
+	d := productDims(b, v)
+	k := &matmul[T]{
+		m: d.m, n: d.n, k: d.k, batches: d.batches,
+		kernel: mk, out: b.at(v), to: v.Type.DType, a: d.a, b: d.b,
 	}
 	steps := max(1, (k.k+maxStep-1)/maxStep)
 	k.step = max(1, (k.k+steps-1)/steps)
 	k.tile()
-	b.wantScratch(sizeOf[T]() * (k.tileM*k.step + k.step*k.tileN + k.tileM*k.tileN + max(k.step, k.tileM, k.tileN)))
+	scratch := sizeOf[T]() * (k.tileM*k.step + k.step*k.tileN + k.tileM*k.tileN + max(k.step, k.tileM, k.tileN))
+	b.wantScratch(scratch)
+	if k.after = newEpilogue(b, v, 2, k.n); k.after != nil {
+		k.after.place(b, scratch, k.tileN)
+	}
 	return k
 }
 
@@ -184,10 +205,29 @@ func (k *matmul[T]) chunk(r *run, w *worker, i int) {
 			}
 		}
 	}
+	if k.after != nil {
+		k.storeEpilogue(r, w, c, batch*k.m+row, col, rows, cols)
+		return
+	}
 	size := k.to.Size()
 	out := r.values[k.out][(batch*k.m*k.n+row*k.n+col)*size:]
 	for i := range rows {
 		storeReal(out[i*k.n*size:][:cols*size], c[i*k.tileN:][:cols], k.to)
+	}
+}
+
+// storeEpilogue stores the accumulators c of a tile with what follows the
+// product applied.
+func (k *matmul[T]) storeEpilogue(r *run, w *worker, c []T, row, col, rows, cols int) {
+	e := k.after
+	strip, d := e.strip(cols), e.operands[0].dtype
+	for i := 0; i < rows; i += strip {
+		n := min(strip, rows-i)
+		product := e.rows(w, n*cols)
+		for j := range n {
+			storeReal(product[j*cols*d.Size():][:cols*d.Size()], c[(i+j)*k.tileN:][:cols], d)
+		}
+		e.apply(r, w, (row+i)*k.n+col, n*cols, k.tileN, product)
 	}
 }
 

@@ -49,8 +49,11 @@ func newMover(src, dst, size int, dims, from, to []int, fromStart, toStart int) 
 	if m.n > 0 {
 		m.rows = m.n / inner
 	}
-	m.group = max(1, moveGrain/max(1, inner))
 	m.part = min(max(1, inner), moveGrain)
+	if m.from[len(m.from)-1] != 1 || m.to[len(m.to)-1] != 1 {
+		m.part = min(m.part, moveGrain/64) // squarish, so that lines of both sides are used up
+	}
+	m.group = max(1, moveGrain/max(1, m.part))
 	m.parts = (inner + m.part - 1) / m.part
 	return m
 }
@@ -135,7 +138,30 @@ func (m *mover) rectangle(src, dst []byte, f, t, rows, cols, fs, ts int) {
 		}
 		return
 	}
+	if v := vectors(); v != nil && fs == 1 && tc == 1 {
+		switch m.size {
+		case 2:
+			transpose(v.Transpose8Half, dtype.View[uint16](dst), dtype.View[uint16](src), f, t, rows, cols, ts, fc)
+			return
+		case 4:
+			transpose(v.Transpose8, dtype.View[uint32](dst), dtype.View[uint32](src), f, t, rows, cols, ts, fc)
+			return
+		}
+	}
 	scatter(dst, src, m.size, f, t, rows, cols, fs, ts, fc, tc)
+}
+
+// transpose is rectangle where columns of src become rows of dst; f8 does
+// squares of 8.
+func transpose[T any](f8 func(dst, src []T, to, from int), dst, src []T, f, t, rows, cols, ts, fc int) {
+	r8, c8 := rows&^7, cols&^7
+	for r := 0; r < r8; r += 8 {
+		for c := 0; c < c8; c += 8 {
+			f8(dst[t+r*ts+c:], src[f+r+c*fc:], ts, fc)
+		}
+	}
+	scatterOf(dst, src, f+c8*fc, t+c8, r8, cols-c8, 1, ts, fc, 1)
+	scatterOf(dst, src, f+r8, t+r8*ts, rows-r8, cols, 1, ts, fc, 1)
 }
 
 // scatter is rectangle for elements that are not side by side, cut up by the

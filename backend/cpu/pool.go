@@ -2,8 +2,6 @@ package cpu
 
 import (
 	"runtime"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -30,35 +28,37 @@ func (w *worker) fit(p *Program) {
 	}
 }
 
-// minShare is the least work, in element operations, that is worth waking
-// another core for: some ten microseconds.
+// minShare is the least work, in element operations, that is worth the help of
+// another core: some microseconds.
 const minShare = 1 << 14
 
 // job is a task being done. Each run has one and uses it for all its steps.
 //
-// Helpers join and leave under the pool's lock, and none can join once the
-// job is off the pool's list; so when the last has left, the job is done and
-// may be used again.
+// Helpers join while state says that the job is open. The caller closes it
+// when no chunk is left to claim and waits until those who joined have left,
+// which is as long as their last chunks take. As joining and closing are steps
+// of one atomic word, nobody joins a job that is over and being prepared for
+// the next task.
 type job struct {
-	task  task
-	run   *run
-	n     int64
-	limit int32 // helpers that may join
-	next  atomic.Int64
+	task task
+	run  *run
+	n    int64
 
-	helpers atomic.Int32
-	waiting bool
-	done    chan struct{} // capacity 1
+	_     [64]byte // both words are written by all workers
+	next  atomic.Int64
+	_     [56]byte
+	state atomic.Int64 // openJob, limit<<32, helpers
+	_     [56]byte
 }
+
+const openJob = 1 << 62
 
 // pool is the workers of the process. They are shared by all programs, start
 // when first needed, and sleep when there is nothing to do.
 var pool = struct {
-	sync.Mutex
-	jobs    []*job // open: with chunks left to claim, as far as is known
-	workers int
-	parked  int
-	open    atomic.Int32 // len(jobs), for looking without the lock
+	open    [8]atomic.Pointer[job] // jobs that may want help; the caller of any more does them alone
+	workers atomic.Int32
+	parked  atomic.Int32
 	wake    chan struct{}
 }{wake: make(chan struct{}, 1024)}
 
@@ -66,34 +66,67 @@ var pool = struct {
 // operations in all. It returns when all are done.
 func (r *run) parallel(t task, n, work int) {
 	limit := min(r.procs, n, 1+work/minShare) - 1
-	if limit <= 0 {
+	place := -1
+	if limit > 0 {
+		place = r.job.offer(t, r, n, limit)
+	}
+	if place < 0 {
 		for i := range n {
 			t.chunk(r, &r.worker, i)
 		}
 		return
 	}
-	j := &r.job
-	j.task, j.run, j.n, j.limit = t, r, int64(n), int32(limit)
-	j.next.Store(0)
-	j.offer()
-	j.work(&r.worker)
-	j.finish()
-	j.task = nil
+	r.job.work(&r.worker)
+	r.job.finish(place)
 }
 
-// offer puts the job on the list and wakes workers for it.
-func (j *job) offer() {
-	pool.Lock()
-	pool.jobs = append(pool.jobs, j)
-	pool.open.Store(int32(len(pool.jobs)))
-	for ; pool.workers < int(j.limit); pool.workers++ {
-		go serve()
+// offer opens the job, puts it where workers look and wakes those asleep. It
+// returns the place, or -1 if there is none.
+func (j *job) offer(t task, r *run, n, limit int) int {
+	for place := range pool.open {
+		if pool.open[place].Load() != nil || !pool.open[place].CompareAndSwap(nil, j) {
+			continue
+		}
+		j.task, j.run, j.n = t, r, int64(n)
+		j.next.Store(0)
+		j.state.Store(openJob | int64(limit)<<32)
+		for k := pool.workers.Load(); k < int32(limit); k = pool.workers.Load() {
+			if pool.workers.CompareAndSwap(k, k+1) {
+				go serve()
+			}
+		}
+		for range limit {
+			if !unpark() {
+				break
+			}
+			pool.wake <- struct{}{}
+		}
+		return place
 	}
-	wake := min(pool.parked, int(j.limit))
-	pool.parked -= wake
-	pool.Unlock()
-	for range wake {
-		pool.wake <- struct{}{}
+	return -1
+}
+
+// unpark takes one of the workers that sleep or are about to, and reports
+// whether there was one: it is going to take a message from pool.wake.
+func unpark() bool {
+	for {
+		n := pool.parked.Load()
+		if n == 0 || pool.parked.CompareAndSwap(n, n-1) {
+			return n > 0
+		}
+	}
+}
+
+// join makes the caller a helper of the job if it is open and wants one.
+func (j *job) join() bool {
+	for {
+		s := j.state.Load()
+		if s&openJob == 0 || s&(1<<32-1) >= s&^openJob>>32 {
+			return false
+		}
+		if j.state.CompareAndSwap(s, s+1) {
+			return true
+		}
 	}
 }
 
@@ -108,90 +141,66 @@ func (j *job) work(w *worker) {
 	}
 }
 
-// finish takes the job off the list and waits for its helpers.
-func (j *job) finish() {
-	pool.Lock()
-	drop(j)
-	if j.helpers.Load() == 0 {
-		pool.Unlock()
-		return
-	}
-	pool.Unlock()
-	for range spins {
-		if j.helpers.Load() == 0 {
-			break
+// finish closes the job and waits for its helpers.
+func (j *job) finish(place int) {
+	j.state.And(^openJob)
+	pool.open[place].Store(nil)
+	for i := 0; j.state.Load()&(1<<32-1) != 0; i++ {
+		if i < spins {
+			pause()
+		} else {
+			yield()
 		}
 	}
-	pool.Lock()
-	j.waiting = j.helpers.Load() > 0
-	wait := j.waiting
-	pool.Unlock()
-	if wait {
-		<-j.done
-	}
-}
-
-// drop takes j off the list if it is on it. The caller holds the lock.
-func drop(j *job) {
-	if i := slices.Index(pool.jobs, j); i >= 0 {
-		pool.jobs = slices.Delete(pool.jobs, i, i+1)
-		pool.open.Store(int32(len(pool.jobs)))
-	}
-}
-
-// join finds a job that wants another helper, or says that the caller is to
-// park.
-func join(park bool) *job {
-	pool.Lock()
-	defer pool.Unlock()
-	for _, j := range pool.jobs {
-		if j.helpers.Load() < j.limit && j.next.Load() < j.n {
-			j.helpers.Add(1)
-			return j
-		}
-	}
-	if park {
-		pool.parked++
-	}
-	return nil
-}
-
-// leave ends what join began.
-func (j *job) leave() {
-	pool.Lock()
-	drop(j)
-	if j.helpers.Add(-1) == 0 && j.waiting {
-		j.waiting = false
-		j.done <- struct{}{}
-	}
-	pool.Unlock()
+	j.task = nil
 }
 
 const (
-	spins  = 1 << 12               // looks at an atomic counter: a few microseconds
-	linger = 50 * time.Microsecond // how long an idle worker looks for work before it parks
+	spins  = 64                   // pauses before a core is offered to others: a few microseconds
+	linger = 2 * time.Millisecond // how long an idle worker looks for work before it sleeps
 )
+
+// yield lets other goroutines and, where the system can, other threads run.
+func yield() {
+	runtime.Gosched()
+	yieldThread()
+}
+
+// help joins one of the open jobs and works on it, if there is any.
+func help(w *worker) bool {
+	for i := range pool.open {
+		if j := pool.open[i].Load(); j != nil && j.join() {
+			w.fit(j.run.program)
+			j.work(w)
+			j.state.Add(-1)
+			return true
+		}
+	}
+	return false
+}
 
 // serve is the life of a worker.
 func serve() {
 	var w worker
-	idle := time.Now()
-	for {
-		park := time.Since(idle) > linger
-		if pool.open.Load() > 0 || park {
-			if j := join(park); j != nil {
-				w.fit(j.run.program)
-				j.work(&w)
-				j.leave()
-				idle = time.Now()
-				continue
-			}
-			if park {
+	var idle time.Time // since when, once it has spun
+	for i := 0; ; i++ {
+		switch {
+		case help(&w):
+			i = 0
+		case i < spins:
+			pause()
+		case i == spins:
+			idle = time.Now()
+		case time.Since(idle) < linger:
+			yield()
+		default:
+			// Whoever offers a job now sees that a worker is parked, or the
+			// worker sees the job.
+			pool.parked.Add(1)
+			if !help(&w) || !unpark() {
 				<-pool.wake
-				idle = time.Now()
-				continue
 			}
+			i = 0
 		}
-		runtime.Gosched()
 	}
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -131,7 +132,6 @@ func TestParallelDoesAllOnce(t *testing.T) {
 	for range 6 {
 		wg.Go(func() {
 			r := &run{program: &Program{}, procs: 4}
-			r.job.done = make(chan struct{}, 1)
 			for round := range 300 {
 				c := make(counter, round%40)
 				r.parallel(c, len(c), 1<<20)
@@ -145,4 +145,44 @@ func TestParallelDoesAllOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// nothing is a task without work, and busy one whose chunks take a while.
+type (
+	nothing struct{}
+	busy    struct{ loops int }
+)
+
+func (nothing) chunk(*run, *worker, int) {}
+
+func (b busy) chunk(*run, *worker, int) {
+	x := uint64(1)
+	for range b.loops {
+		x = x*6364136223846793005 + 1
+	}
+	sink.Store(x)
+}
+
+var sink atomic.Uint64
+
+// BenchmarkForkJoin is the price of sharing out: a task without work, and
+// tasks of eight chunks of a few microseconds in all, which two cores do in
+// half the time that one needs at best.
+func BenchmarkForkJoin(b *testing.B) {
+	r := &run{program: &Program{}, procs: runtime.GOMAXPROCS(0)}
+	b.Run("empty", func(b *testing.B) {
+		for b.Loop() {
+			r.parallel(nothing{}, 8, 1<<30)
+		}
+	})
+	for _, loops := range []int{1000, 5000, 50000} {
+		t := busy{loops}
+		for name, work := range map[string]int{"alone": 0, "shared": 1 << 30} {
+			b.Run(fmt.Sprintf("%d/%s", loops, name), func(b *testing.B) {
+				for b.Loop() {
+					r.parallel(t, 8, work)
+				}
+			})
+		}
+	}
 }

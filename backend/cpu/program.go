@@ -144,30 +144,38 @@ var kernels map[op.Code]func(*builder, *ir.Value) kernel
 
 func init() {
 	kernels = map[op.Code]func(*builder, *ir.Value) kernel{
-		op.Iota:          newIota,
-		op.RandomUniform: newRandom,
-		op.Sum:           newReduce,
-		op.Mean:          newReduce,
-		op.Prod:          newReduce,
-		op.Max:           newReduce,
-		op.Min:           newReduce,
-		op.SumSquares:    newReduce,
-		op.AllFinite:     newReduce,
-		op.ArgMax:        newArg,
-		op.ArgMin:        newArg,
-		op.MatMul:        newMatMul,
-		op.Softmax:       newSoftmax,
-		op.LogSoftmax:    newSoftmax,
-		op.Reshape:       newCopy,
-		op.Transpose:     newCopy,
-		op.BroadcastTo:   newCopy,
-		op.Slice:         newCopy,
-		op.Concat:        newConcat,
-		op.Pad:           newPad,
-		op.Gather:        newGather,
-		op.TakeAlong:     newTakeAlong,
-		op.PutAlong:      newPutAlong,
-		op.ScatterAdd:    newScatterAdd,
+		op.Iota:           newIota,
+		op.RandomUniform:  newRandom,
+		op.Sum:            newReduce,
+		op.Mean:           newReduce,
+		op.Prod:           newReduce,
+		op.Max:            newReduce,
+		op.Min:            newReduce,
+		op.SumSquares:     newReduce,
+		op.AllFinite:      newReduce,
+		op.ArgMax:         newArg,
+		op.ArgMin:         newArg,
+		op.MatMul:         newMatMul,
+		op.Conv:           newConv,
+		op.ConvInputGrad:  newConv,
+		op.ConvKernelGrad: newConv,
+		op.MaxPool:        newPool,
+		op.MaxPoolGrad:    newPool,
+		op.MaxPoolTake:    newPool,
+		op.AvgPool:        newPool,
+		op.AvgPoolGrad:    newPool,
+		op.Softmax:        newSoftmax,
+		op.LogSoftmax:     newSoftmax,
+		op.Reshape:        newCopy,
+		op.Transpose:      newCopy,
+		op.BroadcastTo:    newCopy,
+		op.Slice:          newCopy,
+		op.Concat:         newConcat,
+		op.Pad:            newPad,
+		op.Gather:         newGather,
+		op.TakeAlong:      newTakeAlong,
+		op.PutAlong:       newPutAlong,
+		op.ScatterAdd:     newScatterAdd,
 	}
 }
 
@@ -232,7 +240,6 @@ func (p *Program) get() *run {
 		times:   make([]int64, len(p.graph.Values)),
 	}
 	r.worker.fit(p)
-	r.job.done = make(chan struct{}, 1)
 	for i, v := range p.graph.Values {
 		switch v.Slot.Place {
 		case ir.Arena:

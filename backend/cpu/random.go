@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"math/bits"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/philox"
@@ -18,12 +20,21 @@ func newRandom(b *builder, v *ir.Value) kernel {
 	return &random{b.at(v.Args[0]), b.at(v), v.Type.Shape.Size(), v.Attr.Stream}
 }
 
-func (k *random) run(r *run) { r.parallel(k, (k.n+randomGrain-1)/randomGrain, 8*k.n) }
+func (k *random) run(r *run) { r.parallel(k, (k.n+randomGrain-1)/randomGrain, 4*k.n) }
 
 func (k *random) chunk(r *run, _ *worker, i int) {
 	state := dtype.View[int64](r.values[k.state])
 	lo, hi := i*randomGrain, min(k.n, (i+1)*randomGrain)
-	philox.UniformAt(uint64(state[0]), uint64(state[1]), k.stream, uint64(lo), dtype.View[float32](r.values[k.out])[lo:hi])
+	out := dtype.View[float32](r.values[k.out])[lo:hi]
+	seed, counter := uint64(state[0]), uint64(state[1])
+	if v := vectors(); v != nil && uint32(lo/4) < 1<<32-randomGrain {
+		// The words as package philox has them.
+		c3 := uint32(k.stream) ^ bits.RotateLeft32(uint32(counter>>32), 16) ^ bits.RotateLeft32(uint32(k.stream>>32), 8)
+		n := len(out) / 64 * 64
+		v.Philox(out[:n], uint32(lo/4), uint32(seed), uint32(seed>>32), uint32(uint64(lo)/4>>32), uint32(counter), c3)
+		lo, out = lo+n, out[n:]
+	}
+	philox.UniformAt(seed, counter, k.stream, uint64(lo), out)
 }
 
 // counting is Iota: a row of ascending numbers, repeated.

@@ -1,31 +1,16 @@
 package cpu
 
 import (
-	"math"
-	"slices"
-
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// accumulator is the type that reductions add up in: float64 for floats, so
-// that the one rounding that shows is that of the result, and int64 for the
-// rest.
-type accumulator interface{ float64 | int64 }
-
-// folds is what a reduction does to elements of type T.
-type folds[T number, A accumulator] struct {
-	empty A
-	run   func(x []T) A        // of elements side by side; at most foldBlock
-	each  func(acc []A, x []T) // acc[i] with x[i]
-	join  func(a, b A) A
-}
-
 const (
-	foldBlock   = 256
-	segmentSize = 1 << 13 // elements of a segment, roughly
-	columnTile  = block   // columns that are reduced together
+	reduceScratch = downRows * columnTile * 4 // bytes: that many rows of float32
+	segmentSize   = 1 << 13                   // elements of a segment, roughly
+	columnTile    = block                     // columns that are reduced together
+	downRows      = 8                         // rows that are: as many streams as the processor fetches ahead
 )
 
 // reduce folds some of the axes. Collapsed, axes alternate between kept and
@@ -56,7 +41,7 @@ type reduce[T number, A accumulator] struct {
 func newReduce(b *builder, v *ir.Value) kernel {
 	switch d := v.Args[0].Type.DType; domainOf(d) {
 	case inF32:
-		return makeReduce(b, v, floatFolds[float32](v.Op))
+		return makeReduce(b, v, vectorFolds(v.Op, d))
 	case inF64:
 		return makeReduce(b, v, floatFolds[float64](v.Op))
 	default:
@@ -82,7 +67,7 @@ func makeReduce[T number, A accumulator](b *builder, v *ir.Value, f folds[T, A])
 	k.collapse(x.Shape, v.Attr.Axes, all)
 	k.finish.reduce = k
 	b.wantShared(8 * k.outputs * k.segments)
-	b.wantScratch(8 * 2 * block)
+	b.wantScratch(reduceScratch)
 	return k
 }
 
@@ -126,7 +111,8 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 	}
 	if k.byColumn {
 		k.tiles = max(1, (k.columns+columnTile-1)/columnTile)
-		k.segment = min(foldBlock, max(16, segmentSize/max(1, k.columns)))
+		// Few segments, as the results of each take memory.
+		k.segment = max(min(256, max(16, segmentSize/max(1, k.columns))), (k.count+63)/64)
 	} else {
 		k.tiles = 1
 		k.segment = segmentSize
@@ -170,37 +156,50 @@ func (k *reduce[T, A]) chunk(r *run, w *worker, c int) {
 	}
 }
 
-// load returns n elements from element at on as T.
-func (k *reduce[T, A]) load(r *run, w *worker, at, n int) []T {
+// direct reports whether elements in memory are of type T.
+func (k *reduce[T, A]) direct() bool { return k.from != dtype.Bool && native(k.from) }
+
+// load returns n elements from element at on as T, converted in scratch memory
+// if they must be.
+func (k *reduce[T, A]) load(r *run, scratch []byte, at, n int) []T {
 	s := k.from.Size()
 	data := r.values[k.src][at*s : (at+n)*s]
-	if k.from != dtype.Bool && native(k.from) {
+	if k.direct() {
 		return dtype.View[T](data)
 	}
-	x := viewOf[T](w.scratch, n)
+	x := viewOf[T](scratch, n)
 	if k.from == dtype.Bool {
 		dtype.ToI64(any(x).([]int64), data, dtype.Bool)
 	} else {
-		load(w.scratch[:n*sizeOf[T]()], data, k.from)
+		load(scratch[:n*sizeOf[T]()], data, k.from, domainOf(k.from))
 	}
 	return x
+}
+
+// halves is n elements of a 16-bit type from element at on.
+func (k *reduce[T, A]) halves(r *run, at, n int) []uint16 {
+	return dtype.View[uint16](r.values[k.src][2*at : 2*(at+n)])
 }
 
 // runs folds elements lo to hi-1 of those that belong to a result.
 func (k *reduce[T, A]) runs(r *run, w *worker, start, lo, hi int) A {
 	total := k.folds.empty
+	most := block
+	if k.direct() || k.folds.run16 != nil {
+		most = segmentSize
+	}
 	for lo < hi {
 		from := lo % k.length
-		n := min(k.length-from, hi-lo, block)
+		n := min(k.length-from, hi-lo, most)
 		at := start + from
 		if len(k.redDims) > 0 {
 			at += offsetAt(lo/k.length, k.redDims, k.redStrides)
 		}
 		lo += n
-		for x := k.load(r, w, at, n); len(x) > 0; {
-			m := min(len(x), foldBlock)
-			total = k.folds.join(total, k.folds.run(x[:m]))
-			x = x[m:]
+		if k.folds.run16 != nil {
+			total = k.folds.join(total, k.folds.run16(k.halves(r, at, n)))
+		} else {
+			total = k.folds.join(total, k.folds.run(k.load(r, w.scratch, at, n)))
 		}
 	}
 	return total
@@ -211,20 +210,44 @@ func (k *reduce[T, A]) rows(r *run, w *worker, acc []A, start, lo, hi int) {
 	for i := range acc {
 		acc[i] = k.folds.empty
 	}
-	last := 1
+	last, stride := 1, k.columns
 	if n := len(k.redDims); n > 0 {
-		last = k.redDims[n-1]
+		last, stride = k.redDims[n-1], k.redStrides[n-1]
 	}
+	cols := len(acc)
 	for lo < hi {
+		// Rows of the last reduced axis are a stride apart.
 		at := start + offsetAt(lo, k.redDims, k.redStrides)
-		n := 1
-		if len(acc) == k.columns { // rows of the last reduced axis lie side by side
-			n = min(hi-lo, last-lo%last, max(1, block/k.columns))
-		}
-		for x := k.load(r, w, at, n*len(acc)); len(x) > 0; x = x[len(acc):] {
-			k.folds.each(acc, x[:len(acc)])
+		n := min(hi-lo, last-lo%last)
+		switch {
+		case k.folds.down16 != nil:
+			n = min(n, max(downRows, block/cols))
+			k.folds.down16(acc, k.halves(r, at, (n-1)*stride+cols), n, stride)
+		case k.direct():
+			n = min(n, max(downRows, block/cols))
+			k.down(acc, k.load(r, nil, at, (n-1)*stride+cols), n, stride)
+		case cols == stride: // side by side
+			n = min(n, max(1, reduceScratch/(cols*sizeOf[T]())))
+			k.down(acc, k.load(r, w.scratch, at, n*cols), n, cols)
+		default:
+			n = min(n, max(1, reduceScratch/(cols*sizeOf[T]())))
+			for i := range n {
+				k.load(r, w.scratch[i*cols*sizeOf[T]():], at+i*stride, cols)
+			}
+			k.down(acc, viewOf[T](w.scratch, n*cols), n, cols)
 		}
 		lo += n
+	}
+}
+
+// down folds rows into acc.
+func (k *reduce[T, A]) down(acc []A, x []T, rows, stride int) {
+	if k.folds.down != nil {
+		k.folds.down(acc, x, rows, stride)
+		return
+	}
+	for i := range rows {
+		k.folds.each(acc, x[i*stride:][:len(acc)])
 	}
 }
 
@@ -266,146 +289,5 @@ func (f *finishReduce[T, A]) chunk(r *run, w *worker, c int) {
 			wrap(x, k.to)
 		}
 		dtype.FromI64(out, x, k.to)
-	}
-}
-
-func floatFolds[T real](c op.Code) folds[T, float64] {
-	switch c {
-	case op.Max:
-		return folds[T, float64]{math.Inf(-1), maxRun[T], maxEach[T, float64], func(a, b float64) float64 { return max(a, b) }}
-	case op.Min:
-		return folds[T, float64]{math.Inf(1), minRun[T], minEach[T, float64], func(a, b float64) float64 { return min(a, b) }}
-	case op.AllFinite:
-		return folds[T, float64]{1, finiteRun[T], nil, func(a, b float64) float64 { return min(a, b) }}
-	}
-	return sumFolds[T, float64](c)
-}
-
-func intFolds(c op.Code) folds[int64, int64] {
-	switch c {
-	case op.Max:
-		return folds[int64, int64]{math.MinInt64, slices.Max[[]int64], maxEach[int64, int64], func(a, b int64) int64 { return max(a, b) }}
-	case op.Min:
-		return folds[int64, int64]{math.MaxInt64, slices.Min[[]int64], minEach[int64, int64], func(a, b int64) int64 { return min(a, b) }}
-	case op.AllFinite:
-		one := func([]int64) int64 { return 1 }
-		return folds[int64, int64]{1, one, nil, func(a, b int64) int64 { return min(a, b) }}
-	}
-	return sumFolds[int64, int64](c)
-}
-
-func sumFolds[T number, A accumulator](c op.Code) folds[T, A] {
-	plus := func(a, b A) A { return a + b }
-	switch c {
-	case op.SumSquares:
-		return folds[T, A]{0, squaresRun[T, A], nil, plus}
-	case op.Prod:
-		return folds[T, A]{1, prodRun[T, A], prodEach[T, A], func(a, b A) A { return a * b }}
-	}
-	return folds[T, A]{0, sumRun[T, A], sumEach[T, A], plus}
-}
-
-func sumRun[T number, A accumulator](x []T) A {
-	var a, b, c, d A
-	for ; len(x) >= 4; x = x[4:] {
-		a += A(x[0])
-		b += A(x[1])
-		c += A(x[2])
-		d += A(x[3])
-	}
-	for _, v := range x {
-		a += A(v)
-	}
-	return (a + b) + (c + d)
-}
-
-func squaresRun[T number, A accumulator](x []T) A {
-	var a, b, c, d A
-	for ; len(x) >= 4; x = x[4:] {
-		a += A(x[0]) * A(x[0])
-		b += A(x[1]) * A(x[1])
-		c += A(x[2]) * A(x[2])
-		d += A(x[3]) * A(x[3])
-	}
-	for _, v := range x {
-		a += A(v) * A(v)
-	}
-	return (a + b) + (c + d)
-}
-
-func prodRun[T number, A accumulator](x []T) A {
-	p := A(1)
-	for _, v := range x {
-		p *= A(v)
-	}
-	return p
-}
-
-func maxRun[T real](x []T) float64 {
-	m := x[0]
-	for _, v := range x {
-		if v > m || v != v { // faster than the built-in; a NaN stays
-			m = v
-		}
-	}
-	return float64(m)
-}
-
-func minRun[T real](x []T) float64 {
-	m := x[0]
-	for _, v := range x {
-		if v < m || v != v { // faster than the built-in; a NaN stays
-			m = v
-		}
-	}
-	return float64(m)
-}
-
-// finiteRun is 1 if all elements are finite, else 0: x-x is NaN for the others
-// and a NaN stays in a sum.
-func finiteRun[T real](x []T) float64 {
-	var a, b T
-	for ; len(x) >= 2; x = x[2:] {
-		a += x[0] - x[0]
-		b += x[1] - x[1]
-	}
-	for _, v := range x {
-		a += v - v
-	}
-	if a+b == 0 {
-		return 1
-	}
-	return 0
-}
-
-func sumEach[T number, A accumulator](acc []A, x []T) {
-	x = x[:len(acc)]
-	for i := range acc {
-		acc[i] += A(x[i])
-	}
-}
-
-func prodEach[T number, A accumulator](acc []A, x []T) {
-	x = x[:len(acc)]
-	for i := range acc {
-		acc[i] *= A(x[i])
-	}
-}
-
-func maxEach[T number, A accumulator](acc []A, x []T) {
-	x = x[:len(acc)]
-	for i := range acc {
-		if v := A(x[i]); v > acc[i] || v != v {
-			acc[i] = v
-		}
-	}
-}
-
-func minEach[T number, A accumulator](acc []A, x []T) {
-	x = x[:len(acc)]
-	for i := range acc {
-		if v := A(x[i]); v < acc[i] || v != v {
-			acc[i] = v
-		}
 	}
 }

@@ -20,7 +20,7 @@ func realView[T real](data []byte, d dtype.DType, conv []T) []T {
 		return dtype.View[T](data)
 	}
 	conv = conv[:len(data)/d.Size()]
-	dtype.ToF32(any(conv).([]float32), data, d)
+	toF32(any(conv).([]float32), data, d)
 	return conv
 }
 
@@ -28,7 +28,7 @@ func realView[T real](data []byte, d dtype.DType, conv []T) []T {
 func storeReal[T real](data []byte, x []T, d dtype.DType) {
 	switch x := any(x).(type) {
 	case []float32:
-		dtype.FromF32(data, x, d)
+		fromF32(data, x, d)
 	case []float64:
 		dtype.FromF64(data, x, d)
 	}

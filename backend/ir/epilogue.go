@@ -27,7 +27,7 @@ func epilogue(g *Graph) {
 		}
 		at := -1
 		for i, a := range v.Args {
-			if a.Op.Info().Class == op.Contraction && a.Attr.Body == nil && len(users[a]) == 1 && !outputs[a] && !gone[a] &&
+			if a.Op.Info().Epilogue && a.Attr.Body == nil && len(users[a]) == 1 && !outputs[a] && !gone[a] &&
 				a.Type.Shape.Equal(v.Type.Shape) && !slices.Contains(v.Args[i+1:], a) && !slices.Contains(v.Args[:i], a) {
 				at = i // the last one: it has waited the shortest
 			}

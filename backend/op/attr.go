@@ -17,22 +17,25 @@ import (
 type Attr struct {
 	Axes     []int       // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
 	KeepDims bool        // reductions: reduced axes stay, with size 1
-	Dims     Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform: shape of the result
+	Dims     Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling: shape of the result
 	Perm     []int       // Transpose: axis i of the result is axis Perm[i] of the argument
 	Start    []int       // Slice: first index per axis
 	Limit    []int       // Slice: index after the last, per axis
-	Stride   []int       // Slice: step per axis, at least 1
-	Low      []int       // Pad: elements before, per axis
-	High     []int       // Pad: elements after, per axis
+	Stride   []int       // Slice: step per axis, at least 1; convolution, pooling: of the windows, per spatial axis
+	Low      []int       // Pad: elements before, per axis; convolution, pooling: per spatial axis, negative ones are cut off
+	High     []int       // Pad: elements after, per axis; convolution, pooling: per spatial axis, negative ones are cut off
+	Window   []int       // pooling: size of the windows, per spatial axis
+	Dilation []int       // convolution, pooling: steps between the elements of a window, per spatial axis, at least 1
+	Groups   int         // convolution: parts into which the channels are cut, 0 = 1
 	TransA   bool        // MatMul: the last two axes of the first argument are swapped
 	TransB   bool        // MatMul: the last two axes of the second argument are swapped
-	DType    dtype.DType // Param, Const, Iota, Cast: result; Sum, Mean, Prod, SumSquares, MatMul, Softmax, LogSoftmax: result, Invalid = that of the argument
+	DType    dtype.DType // Param, Const, Iota, Cast: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument
 	Value    float64     // Const: every element, when Data is nil; Pad: the fill
 	Data     []byte      // Const: elements, little-endian; must not change
 	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result
 	Index    int         // Param: which input of the program
 	Stream   uint64      // RandomUniform: which of the independent streams of a state
-	Body     *Body       // Fused: what it computes; MatMul: what follows the product, which is operand 0 of it
+	Body     *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
 
 // Body is a fused chain of element-wise operations: a small program that a
@@ -89,11 +92,23 @@ func (a Attr) String() string {
 	if a.Perm != nil {
 		put("perm=%v", a.Perm)
 	}
+	if a.Window != nil {
+		put("window=%v", a.Window)
+	}
 	if a.Start != nil {
-		put("start=%v limit=%v stride=%v", a.Start, a.Limit, a.Stride)
+		put("start=%v limit=%v", a.Start, a.Limit)
+	}
+	if a.Stride != nil {
+		put("stride=%v", a.Stride)
+	}
+	if a.Dilation != nil {
+		put("dilation=%v", a.Dilation)
 	}
 	if a.Low != nil {
 		put("low=%v high=%v", a.Low, a.High)
+	}
+	if a.Groups != 0 {
+		put("groups=%d", a.Groups)
 	}
 	if a.TransA {
 		put("transA")
@@ -136,6 +151,8 @@ func (a Attr) AppendKey(k []byte) []byte {
 	ints(a.Stride)
 	ints(a.Low)
 	ints(a.High)
+	ints(a.Window)
+	ints(a.Dilation)
 	flags := byte(0)
 	for i, f := range [...]bool{a.KeepDims, a.TransA, a.TransB, a.Data != nil, a.Body != nil} {
 		if f {
@@ -144,6 +161,7 @@ func (a Attr) AppendKey(k []byte) []byte {
 	}
 	k = append(k, flags, byte(a.DType))
 	k = binary.LittleEndian.AppendUint64(k, math.Float64bits(a.Value))
+	k = binary.AppendVarint(k, int64(a.Groups))
 	k = binary.AppendVarint(k, int64(a.N))
 	k = binary.AppendVarint(k, int64(a.Index))
 	k = binary.AppendUvarint(k, a.Stream)

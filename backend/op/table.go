@@ -74,6 +74,20 @@ const (
 
 	MatMul // batched matrix product over the last two axes; leading axes broadcast
 
+	// Convolution and pooling slide windows over the spatial axes of
+	// x [N spatial… C]: Stride, Dilation, Low and High have an entry for each of
+	// them, one to three. Element i of output o lies at
+	// o·Stride + i·Dilation - Low; what is outside is left out.
+	Conv           // cross-correlation of x with the kernels y [window… C/Groups O]: [N outputs… O]
+	ConvInputGrad  // gradient of Conv by its input, of shape Dims: x is that of the result, y the kernels; also a transposed convolution
+	ConvKernelGrad // gradient of Conv by its kernels, of shape Dims: x is the input, y the gradient of the result
+
+	MaxPool     // maximum of each window; the first NaN wins; of nothing -∞
+	MaxPoolGrad // zeros like x, with y [N outputs… C] added at the places of the maxima: the first one of a window
+	MaxPoolTake // y [N spatial… C] at the places of the maxima of x: the first one of a window; of nothing 0
+	AvgPool     // mean of the elements of each window that are not padding; of nothing NaN
+	AvgPoolGrad // gradient of AvgPool, of shape Dims: x is that of the result
+
 	Softmax    // eˣ/Σeˣ over one axis, in float32 or better whatever the type
 	LogSoftmax // x - ln Σeˣ over one axis, in float32 or better whatever the type
 
@@ -123,6 +137,7 @@ type Info struct {
 	Args      int       // number of arguments; -1: one or more
 	Class     Class     // how it may be fused and scheduled
 	Precision Precision // what an automatic cast may do
+	Epilogue  bool      // a contraction that can be followed by Attr.Body
 	Grad      bool      // a gradient flows through it (to its float arguments)
 	Infer     func(Attr, []Type) (Type, error)
 
@@ -171,7 +186,7 @@ func Infer(c Code, a Attr, args ...Type) (Type, error) {
 	switch {
 	case info.Args < 0 && len(args) == 0:
 		return Type{}, fmt.Errorf("takes at least one argument")
-	case a.Body != nil && info.Class == Contraction:
+	case a.Body != nil && info.Epilogue:
 		return inferEpilogue(info, a, args)
 	case info.Args >= 0 && len(args) != info.Args:
 		return Type{}, fmt.Errorf("takes %d arguments, got %d", info.Args, len(args))
@@ -252,7 +267,17 @@ func init() {
 		SumSquares: {Name: "SumSquares", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSumSquares},
 		AllFinite:  {Name: "AllFinite", Args: 1, Class: Reduction, Precision: Clear, Infer: inferAllFinite},
 
-		MatMul: {Name: "MatMul", Args: 2, Class: Contraction, Precision: Allow, Grad: true, Infer: inferMatMul},
+		MatMul: {Name: "MatMul", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferMatMul},
+
+		Conv:           {Name: "Conv", Args: 2, Class: Contraction, Precision: Allow, Grad: true, Infer: inferConv},
+		ConvInputGrad:  {Name: "ConvInputGrad", Args: 2, Class: Contraction, Precision: Allow, Grad: true, Infer: inferConvInputGrad},
+		ConvKernelGrad: {Name: "ConvKernelGrad", Args: 2, Class: Contraction, Precision: Allow, Grad: true, Infer: inferConvKernelGrad},
+
+		MaxPool:     {Name: "MaxPool", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferPool},
+		MaxPoolGrad: {Name: "MaxPoolGrad", Args: 2, Class: Reduction, Precision: Clear, Grad: true, Infer: inferMaxPoolGrad},
+		MaxPoolTake: {Name: "MaxPoolTake", Args: 2, Class: Reduction, Precision: Clear, Grad: true, Infer: inferMaxPoolTake},
+		AvgPool:     {Name: "AvgPool", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferPool},
+		AvgPoolGrad: {Name: "AvgPoolGrad", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferAvgPoolGrad},
 
 		Softmax:    {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
 		LogSoftmax: {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},

@@ -269,7 +269,19 @@ func init() {
 			x := t.args[0]
 			return one(x.Cast(g.typ.DType).Mul(g.MulScalar(2)).Cast(x.typ.DType))
 		},
-		op.MatMul: matmulGradient,
+		op.MatMul:         matmulGradient,
+		op.Conv:           convGradient,
+		op.ConvInputGrad:  convInputGradGradient,
+		op.ConvKernelGrad: convKernelGradGradient,
+		op.MaxPool:        func(t, g *Tensor) []*Tensor { return one(t.again(op.MaxPoolGrad, nil, t.args[0], g)) },
+		op.MaxPoolGrad: func(t, g *Tensor) []*Tensor {
+			return []*Tensor{nil, t.again(op.MaxPoolTake, nil, t.args[0], g)}
+		},
+		op.MaxPoolTake: func(t, g *Tensor) []*Tensor {
+			return []*Tensor{nil, t.again(op.MaxPoolGrad, nil, t.args[0], g)}
+		},
+		op.AvgPool:     func(t, g *Tensor) []*Tensor { return one(t.again(op.AvgPoolGrad, t.args[0].typ.Shape, g)) },
+		op.AvgPoolGrad: func(t, g *Tensor) []*Tensor { return one(t.again(op.AvgPool, nil, g)) },
 		op.Softmax: func(t, g *Tensor) []*Tensor {
 			x, axis := t.args[0].typ.DType, t.attr.Axes[0]
 			// In float32: the sum over the axis cancels.

@@ -115,6 +115,16 @@ func points() map[op.Code][]point {
 		op.Min:        reduction(T.Min),
 		op.SumSquares: unary(-1, 1, T.SumSquares),
 		op.MatMul:     matmuls(),
+
+		op.Conv:           convs(op.Conv),
+		op.ConvInputGrad:  convs(op.ConvInputGrad),
+		op.ConvKernelGrad: convs(op.ConvKernelGrad),
+		op.MaxPool:        pools(op.MaxPool),
+		op.MaxPoolGrad:    pools(op.MaxPoolGrad),
+		op.MaxPoolTake:    pools(op.MaxPoolTake),
+		op.AvgPool:        pools(op.AvgPool),
+		op.AvgPoolGrad:    pools(op.AvgPoolGrad),
+
 		op.Softmax:    append(unary(-1, 1, func(x T) T { return x.Softmax(-1) }), unary(-1, 1, func(x T) T { return x.Softmax(0) })...),
 		op.LogSoftmax: append(unary(-1, 1, func(x T) T { return x.LogSoftmax(-1) }), unary(-1, 1, func(x T) T { return x.LogSoftmax(0) })...),
 		op.Reshape:    x0(func(x T) T { return x.Reshape(3, -1) }, 2, 3),

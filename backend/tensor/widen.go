@@ -15,7 +15,7 @@ func (t *Tensor) Widen() *Tensor {
 		return t
 	}
 	if w := t.widened(); w != nil {
-		return w
+		return w.masked(t)
 	}
 	return t.Cast(dtype.Float32)
 }
@@ -30,7 +30,7 @@ func (t *Tensor) widened() *Tensor {
 	}
 	a := t.attr
 	switch t.op {
-	case op.MatMul, op.Sum, op.Mean, op.SumSquares, op.Prod:
+	case op.MatMul, op.Conv, op.ConvInputGrad, op.ConvKernelGrad, op.Sum, op.Mean, op.SumSquares, op.Prod:
 		a.DType = dtype.Float32
 		return again(a, t.args[0:len(t.args):len(t.args)]...)
 	case op.Softmax, op.LogSoftmax:

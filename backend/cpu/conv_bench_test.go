@@ -1,0 +1,123 @@
+package cpu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// convLayers are the convolutions of a small classifier of digits, and others
+// of other kinds.
+var convLayers = []struct {
+	name string
+	x, w op.Shape
+	a    op.Attr
+}{
+	{"1to32", op.Shape{128, 28, 28, 1}, op.Shape{3, 3, 1, 32}, op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{0, 0}, High: []int{0, 0}}},
+	{"32to64", op.Shape{128, 13, 13, 32}, op.Shape{3, 3, 32, 64}, op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{0, 0}, High: []int{0, 0}}},
+	{"3to32same", op.Shape{64, 32, 32, 3}, op.Shape{3, 3, 3, 32}, op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{1, 1}, High: []int{1, 1}}},
+	{"64to128stride2", op.Shape{32, 28, 28, 64}, op.Shape{3, 3, 64, 128}, op.Attr{Stride: []int{2, 2}, Dilation: []int{1, 1}, Low: []int{0, 0}, High: []int{1, 1}}},
+	{"256to256small", op.Shape{32, 7, 7, 256}, op.Shape{3, 3, 256, 256}, op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{1, 1}, High: []int{1, 1}}},
+	{"depthwise64", op.Shape{32, 28, 28, 64}, op.Shape{3, 3, 1, 64}, op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{1, 1}, High: []int{1, 1}, Groups: 64}},
+}
+
+// BenchmarkConvPeak measures convolutions and their gradients like
+// BenchmarkMatMulPeak.
+func BenchmarkConvPeak(b *testing.B) {
+	for _, l := range convLayers {
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16} {
+			for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
+				for _, threads := range []int{1, 2} {
+					b.Run(fmt.Sprintf("%s/%v/%v/%dT", l.name, d, c, threads), func(b *testing.B) {
+						typ := func(s op.Shape) op.Type { return op.Type{DType: d, Shape: s} }
+						x, w, a := typ(l.x), typ(l.w), l.a
+						y, err := op.Infer(op.Conv, a, x, w)
+						if err != nil {
+							b.Fatal(err)
+						}
+						macs := y.Shape.Size() * l.w[:len(l.w)-1].Size()
+						switch c {
+						case op.ConvInputGrad:
+							a.Dims, x = l.x, y
+						case op.ConvKernelGrad:
+							a.Dims, w, a.DType = l.w, y, dtype.Float32
+						}
+						benchPeak(b, c, a, []op.Type{x, w}, macs, threads)
+					})
+				}
+			}
+		}
+	}
+}
+
+// benchPeak measures one operation as a share of the peak of float32, or of
+// pairs for bfloat16.
+func benchPeak(b *testing.B, c op.Code, a op.Attr, types []op.Type, macs, threads int) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
+	rng := rand.New(rand.NewPCG(1, 1))
+	g := ir.New(len(types))
+	var args []*ir.Value
+	var arrays []array
+	for i, t := range types {
+		args = append(args, param(b, g, i, t))
+		arrays = append(arrays, randomArray(rng, t.DType, t.Shape...))
+	}
+	g.Output(record(b, g, c, a, args...), -1)
+	p := plan(b, g)
+	in, out := buffers(p, arrays)
+	r := p.get()
+	if err := p.bind(r, in, out); err != nil {
+		b.Fatal(err)
+	}
+	r.procs = threads
+	work := p.steps[len(p.steps)-1].kernel
+	set := kernelsOf(current())
+	if set == nil || set.Peak == nil {
+		b.Skip("this instruction set has no measure of its peak")
+	}
+	peak, flops := set.Peak, set.PeakFlops
+	if types[0].DType == dtype.BFloat16 && set.PeakPairs != nil {
+		peak, flops = set.PeakPairs, set.PeakPairsFlops
+	}
+	probe := func() float64 { // GFLOP/s of a core
+		const n = 20000
+		start := time.Now()
+		peak(n)
+		return float64(n*flops) / float64(time.Since(start))
+	}
+	work.run(r)
+	start := time.Now()
+	work.run(r)
+	calls := max(1, int(5*time.Millisecond/max(1, time.Since(start))))
+	for b.Loop() {
+		var times, shares []float64
+		for tries := 0; len(times) < 9 && tries < 40; tries++ {
+			before := max(probe(), probe())
+			cpu, start := processTime(), time.Now()
+			for range calls {
+				work.run(r)
+			}
+			wall, used := time.Since(start), processTime()-cpu
+			after := max(probe(), probe())
+			if float64(used) < 0.975*float64(wall)*float64(threads) && tries < 31 {
+				continue // others had the processors
+			}
+			rate := float64(2*macs*calls) / float64(wall)
+			times = append(times, wall.Seconds()*1e3/float64(calls))
+			shares = append(shares, 100*rate/((before+after)/2*float64(threads)))
+		}
+		slices.Sort(times)
+		slices.Sort(shares)
+		b.ReportMetric(times[len(times)/2], "ms")
+		b.ReportMetric(shares[len(shares)/2], "%peak")
+		b.ReportMetric(shares[len(shares)-1], "%best") // what a busy machine hides least
+	}
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,196 @@
+package cpu
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// depthwise is a convolution with a kernel of its own for each channel, or a
+// gradient of one. There are no sums over channels, so it is computed by the
+// loops of element-wise operations: a row of pixels times the weights of an
+// element of the window, repeated for each pixel, is added to another row.
+type depthwise[T real] struct {
+	convolution
+	wideA, wideB wide[T]
+	mul, add     func(dst, a, b []T)
+	most         int // pixels of a row, of the input or the result
+	repeat       repeatWeights[T]
+	atRepeat     int // repeated weights in the shared memory, or sums
+	sums         int // of the gradient by the kernels, each with its own rows
+	finish       foldSums[T]
+}
+
+// repeatWeights is the task that repeats the weights of an element of the
+// window for a row of pixels.
+type repeatWeights[T real] struct{ *depthwise[T] }
+
+// foldSums is the task that adds up the sums of an element of the window.
+type foldSums[T real] struct{ *depthwise[T] }
+
+// eachOwn reports whether each channel has one kernel of its own.
+func (k *convolution) eachOwn() bool { return k.groups > 1 && k.perGroup == 1 && k.outsPerGroup == 1 }
+
+func newDepthwise[T real](b *builder, v *ir.Value, c convolution, l *loops[T]) kernel {
+	k := &depthwise[T]{convolution: c, mul: l.binary[op.Mul], add: l.binary[op.Add], most: max(c.in[2], c.out[2])}
+	k.wideA = wide[T]{pos: k.a, dtype: k.from, n: v.Args[0].Type.Shape.Size()}
+	k.wideB = wide[T]{pos: k.b, dtype: k.from, n: v.Args[1].Type.Shape.Size(), offset: k.wideA.bytes()}
+	k.repeat.depthwise, k.finish.depthwise = k, k
+	k.atRepeat = k.wideA.bytes() + k.wideB.bytes()
+	k.sums = 1
+	if k.code == op.ConvKernelGrad {
+		k.sums = max(1, min(mostSums, k.batch*k.out[0]*k.out[1]))
+	}
+	row := sizeOf[T]() * k.most * k.channels
+	b.wantShared(k.atRepeat + k.sums*k.windowSize*row)
+	b.wantScratch(2 * row)
+	return k
+}
+
+func (k *depthwise[T]) run(r *run) {
+	k.wideA.run(r)
+	k.wideB.run(r)
+	if k.code == op.ConvKernelGrad {
+		r.parallel(k, k.sums, k.macs())
+		r.parallel(&k.finish, k.windowSize, k.sums*k.windowSize*k.most*k.channels)
+		return
+	}
+	r.parallel(&k.repeat, k.windowSize, k.windowSize*k.most*k.channels)
+	rows := k.batch * k.out[0] * k.out[1]
+	if k.code == op.ConvInputGrad {
+		rows = k.batch * k.in[0] * k.in[1]
+	}
+	r.parallel(k, rows, k.macs()/4)
+}
+
+// shared is the repeated weights, or row s of the sums, for an element of the
+// window.
+func (k *depthwise[T]) shared(r *run, s, tap int) []T {
+	n := k.most * k.channels
+	return viewOf[T](r.shared[k.atRepeat+(s*k.windowSize+tap)*n*sizeOf[T]():], n)
+}
+
+func (k *repeatWeights[T]) chunk(r *run, _ *worker, tap int) {
+	to := k.shared(r, 0, tap)
+	copy(to, k.wideB.view(r)[tap*k.channels:][:k.channels])
+	for n := k.channels; n > 0 && n < len(to); n *= 2 {
+		copy(to[n:], to[:n])
+	}
+}
+
+// under is the windows of a row, from the first to behind the last, whose
+// element kx lies on a pixel.
+func (k *depthwise[T]) under(kx int) (lo, hi int) {
+	d := k.low[2] - kx*k.dilation[2] // the input's pixel is ox·stride - d
+	lo = max(0, ceilDiv(max(0, d), k.stride[2]))
+	return lo, min(k.out[2], ceilDiv(max(0, k.in[2]+d), k.stride[2]))
+}
+
+func (k *depthwise[T]) chunk(r *run, w *worker, i int) {
+	if k.code == op.ConvKernelGrad {
+		rows := k.batch * k.out[0] * k.out[1]
+		for tap := range k.windowSize {
+			clear(k.shared(r, i, tap))
+		}
+		for row, end := span(i, k.sums, rows); row < end; row++ {
+			k.kernels(r, w, i, row)
+		}
+		return
+	}
+	dims, source := k.out, k.in
+	if k.code == op.ConvInputGrad {
+		dims, source = source, dims
+	}
+	acc := viewOf[T](w.scratch, dims[2]*k.channels)
+	rest := w.scratch[k.most*k.channels*sizeOf[T]():]
+	clear(acc)
+	image, z, y := split(i, dims)
+	data := k.wideA.view(r)
+	k.eachRow(z, y, func(sz, sy, tap int) {
+		from := data[((image*source[0]+sz)*source[1]+sy)*source[2]*k.channels:]
+		for kx := range k.size[2] {
+			lo, hi := k.under(kx)
+			x := lo*k.stride[2] + kx*k.dilation[2] - k.low[2]
+			to, src, toStep, srcStep := lo, x, 1, k.stride[2]
+			if k.code == op.ConvInputGrad {
+				to, src, toStep, srcStep = x, lo, k.stride[2], 1
+			}
+			weights := k.shared(r, 0, tap+kx)
+			length := 1 // pixels at once
+			if toStep == 1 && srcStep == 1 {
+				length = max(1, hi-lo)
+			}
+			for j := 0; j < hi-lo; j += length {
+				a := from[(src+j*srcStep)*k.channels:][:length*k.channels]
+				d := acc[(to+j*toStep)*k.channels:][:len(a)]
+				product := viewOf[T](rest, len(a))
+				k.mul(product, a, weights[:len(a)])
+				k.add(d, d, product)
+			}
+		}
+	})
+	size := k.to.Size()
+	storeReal(r.values[k.dst][i*len(acc)*size:(i+1)*len(acc)*size], acc, k.to)
+}
+
+// eachRow calls f with the rows of the source that row z, y of the result
+// reads, and the first element of the window that lies on them.
+func (k *depthwise[T]) eachRow(z, y int, f func(sz, sy, tap int)) {
+	for kz := range k.size[0] {
+		sz, inZ := k.reads(0, z, kz)
+		for ky := range k.size[1] {
+			if sy, inY := k.reads(1, y, ky); inZ && inY {
+				f(sz, sy, (kz*k.size[1]+ky)*k.size[2])
+			}
+		}
+	}
+}
+
+// reads is the position of the source that position p of the result reads by
+// an element of the window, and whether there is one.
+func (k *depthwise[T]) reads(axis, p, element int) (int, bool) {
+	if k.code == op.ConvInputGrad {
+		return k.window(axis, p, element)
+	}
+	return k.at(axis, p, element)
+}
+
+// kernels adds the products of a row of the result's gradient to sums that
+// have an element for each of its pixels.
+func (k *depthwise[T]) kernels(r *run, w *worker, s, row int) {
+	image, z, y := split(row, k.out)
+	data, grads := k.wideA.view(r), k.wideB.view(r)[row*k.out[2]*k.channels:]
+	k.eachRow(z, y, func(sz, sy, tap int) {
+		from := data[((image*k.in[0]+sz)*k.in[1]+sy)*k.in[2]*k.channels:]
+		for kx := range k.size[2] {
+			lo, hi := k.under(kx)
+			x := lo*k.stride[2] + kx*k.dilation[2] - k.low[2]
+			length := 1
+			if k.stride[2] == 1 {
+				length = max(1, hi-lo)
+			}
+			for j := 0; j < hi-lo; j += length {
+				a := from[(x+j*k.stride[2])*k.channels:][:length*k.channels]
+				at := (lo + j) * k.channels
+				sums := k.shared(r, s, tap+kx)[at : at+len(a)]
+				product := viewOf[T](w.scratch, len(a))
+				k.mul(product, a, grads[at:at+len(a)])
+				k.add(sums, sums, product)
+			}
+		}
+	})
+}
+
+func (k *foldSums[T]) chunk(r *run, _ *worker, tap int) {
+	c := k.channels
+	total := k.shared(r, 0, tap)
+	for s := range k.sums {
+		all := k.shared(r, s, tap)
+		for x := range k.out[2] {
+			if s+x > 0 {
+				k.add(total[:c], total[:c], all[x*c:][:c])
+			}
+		}
+	}
+	size := k.to.Size()
+	storeReal(r.values[k.dst][tap*c*size:(tap+1)*c*size], total[:c], k.to)
+}

@@ -1,0 +1,343 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// kernelProduct is the gradient of a convolution by its kernels on the matrix
+// kernels of package gemm. For each element of the window it is a product over
+// all pixels: of the input, moved by the element, transposed, with the
+// result's gradient.
+//
+// Pixels go in blocks of rows. The part of the input that a block reads is
+// copied so that its pixels follow each other as those of the gradient do. If
+// channels are few, an element of the window is a low tile; then the elements
+// of a row of the window, which lie side by side in the input, make one, and
+// a block is computed pixel row by pixel row.
+//
+// The blocks are dealt out, by their number, to a fixed number of sums, each
+// formed by one worker. The sums are added up in order at the end.
+type kernelProduct struct {
+	convolution
+	set    *gemm.Set
+	tiles  *gemm.Tiles
+	stored gemm.Element // of operands
+	direct bool         // pixel row by pixel row
+	perTap bool         // the input is copied for each element of the window, else for each column of it
+
+	block  int // rows of a block
+	blocks int
+	sums   int
+	parts  int // of the columns, each a task for a worker
+	width  int // columns of a group's sums, padded
+	panels int // of a group
+	finish addSums
+
+	atA, atPairs, atB    int // places in scratch memory
+	boxRows, boxCols     int // of the copy, if computed row by row
+	stageRows            int // rows copied at a time, else
+	panelBytes, sumBytes int
+}
+
+// addSums is the task that adds up the sums of a row of the result.
+type addSums struct{ *kernelProduct }
+
+const (
+	blockPixels = 256 // of a block, roughly: a panel of the gradient stays in the first cache
+	fewPixels   = 64  // of an image, for which several are taken together
+	mostSums    = 16
+	sumsBytes   = 8 << 20 // of all sums: they are read and written once more
+)
+
+func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
+	k := &kernelProduct{convolution: c, set: set, tiles: set.F32, stored: elementOf[c.from]}
+	row := k.size[2] * k.perGroup
+	k.direct = k.groups == 1 && k.dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
+	if !k.direct && k.stored == gemm.BF16 && set.Pairs != nil {
+		k.tiles = set.Pairs
+	}
+	t := k.tiles
+	k.perTap = k.stride[1] != 1 || k.out[1]*k.out[2] < fewPixels
+	plane := k.out[1]
+	if k.perTap && !k.direct {
+		plane = k.batch * k.out[0] * k.out[1]
+	}
+	k.block = even(plane, max(1, blockPixels/k.out[2]), 1)
+	k.blocks = ceilDiv(k.batch*k.out[0]*k.out[1], plane) * ceilDiv(plane, k.block)
+	k.width = k.outsPerGroup
+	if !t.Masked {
+		k.width = roundUp(k.width, t.NR)
+	}
+	k.panels = ceilDiv(k.outsPerGroup, t.NR)
+	k.sumBytes = 4 * k.groups * k.windowSize * k.perGroup * k.width
+	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs)))
+	k.parts = min(k.panels, ceilDiv(wantChunks, k.sums))
+	k.finish.kernelProduct = k
+	b.wantShared(k.sums * k.sumBytes)
+	k.layout(b)
+	return k
+}
+
+// cells is the number of steps over n pixels.
+func (k *kernelProduct) cells(n int) int { return ceilDiv(n, k.tiles.Step) }
+
+// bytes is the size of an element of the copied input.
+func (k *kernelProduct) bytes() int {
+	if k.tiles.Step > 1 {
+		return 2
+	}
+	return 4
+}
+
+func (k *kernelProduct) layout(b *builder) {
+	pixels := k.block * k.out[2]
+	need := 0
+	take := func(n int) int {
+		at := need
+		need += roundUp(n, 64)
+		return at
+	}
+	if k.direct {
+		k.boxRows = (k.block-1)*k.stride[1] + (k.size[1]-1)*k.dilation[1] + 1
+		k.boxCols = (k.out[2]-1)*k.stride[2] + k.size[2]
+		k.atA = take(4 * k.boxRows * k.boxCols * k.channels)
+	} else {
+		k.stageRows = k.block
+		if !k.perTap {
+			k.stageRows += (k.size[1] - 1) * k.dilation[1]
+		}
+		k.atA = take(k.stageRows * k.out[2] * k.channels * k.bytes())
+		if k.tiles.Step > 1 {
+			k.atPairs = take(4 * k.cells(pixels) * k.channels)
+		}
+	}
+	k.panelBytes = 4 * k.cells(pixels) * k.tiles.NR
+	k.atB = take(k.panelBytes * k.groups * k.panels)
+	b.wantScratch(need)
+}
+
+func (k *kernelProduct) run(r *run) {
+	r.parallel(k, k.sums*k.parts, k.macs()/16)
+	r.parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
+}
+
+func (k *addSums) chunk(r *run, w *worker, row int) {
+	size := k.to.Size()
+	for g := range k.groups {
+		at := (g*k.windowSize*k.perGroup + row) * k.width
+		sum := viewOf[float32](r.shared, k.sumBytes/4)[at:][:k.outsPerGroup]
+		for s := 1; s < k.sums; s++ {
+			more := viewOf[float32](r.shared[s*k.sumBytes:], k.sumBytes/4)[at:][:len(sum)]
+			for i, x := range more {
+				sum[i] += x
+			}
+		}
+		to := row*k.outs + g*k.outsPerGroup
+		storeReal(r.values[k.dst][to*size:(to+k.outsPerGroup)*size], sum, k.to)
+	}
+}
+
+// pixelBlock is the block of rows of the result that is being added.
+type pixelBlock struct {
+	row, rows int // over all images
+	sums      unsafe.Pointer
+	lo, hi    int // panels of each group
+}
+
+func (k *kernelProduct) chunk(r *run, w *worker, i int) {
+	part := i % k.parts
+	i /= k.parts
+	var b pixelBlock
+	b.lo, b.hi = span(part, k.parts, k.panels)
+	sums := r.shared[i*k.sumBytes:][:k.sumBytes]
+	b.sums = unsafe.Pointer(&sums[0])
+	k.begin(sums, &b)
+	plane := k.out[1]
+	if k.perTap && !k.direct {
+		plane = k.batch * k.out[0] * k.out[1]
+	}
+	perPlane := ceilDiv(plane, k.block)
+	first, end := span(i, k.sums, k.blocks)
+	for j := first; j < end; j++ {
+		y := j % perPlane * k.block
+		b.row, b.rows = j/perPlane*plane+y, min(k.block, plane-y)
+		k.packGrads(r, w, &b)
+		if k.direct {
+			k.byRows(r, w, &b)
+		} else {
+			k.byTaps(r, w, &b)
+		}
+	}
+}
+
+// begin clears the columns of the sums that a worker adds to.
+func (k *kernelProduct) begin(sums []byte, b *pixelBlock) {
+	rows := k.groups * k.windowSize * k.perGroup
+	lo, hi := 4*b.lo*k.tiles.NR, min(4*k.width, 4*b.hi*k.tiles.NR)
+	for row := range rows {
+		clear(sums[4*row*k.width+lo : 4*row*k.width+hi])
+	}
+}
+
+// packGrads packs the gradients of a block's pixels, panel by panel.
+func (k *kernelProduct) packGrads(r *run, w *worker, b *pixelBlock) {
+	element, nr, size := k.stored, k.tiles.NR, k.from.Size()
+	if k.tiles.Step > 1 {
+		element = gemm.Pairs
+	}
+	src := unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
+	for g := range k.groups {
+		for p := b.lo; p < b.hi; p++ {
+			cols := min(nr, k.outsPerGroup-p*nr)
+			at := (b.row*k.out[2]*k.outs + g*k.outsPerGroup + p*nr) * size
+			k.set.Lanes[element](k.grads(w, g, p), 4*nr, unsafe.Add(src, at), k.outs*size,
+				b.rows*k.out[2], 1<<cols-1, 1<<nr-1)
+		}
+	}
+}
+
+// grads is where the gradients of a block begin, for a panel. From a pixel, or
+// a pair, to the next it is a panel's width.
+func (k *kernelProduct) grads(w *worker, group, panel int) unsafe.Pointer {
+	return unsafe.Pointer(&w.scratch[k.atB+(group*k.panels+panel)*k.panelBytes])
+}
+
+// add adds to rows of a group's sums, from the given one on, for a panel.
+func (k *kernelProduct) add(b *pixelBlock, group, row, rows, panel, cells int, a unsafe.Pointer, lda int, grads unsafe.Pointer) {
+	t := k.tiles
+	cols := min(t.NR, k.outsPerGroup-panel*t.NR)
+	kernels := t.Inner
+	if cols <= t.NarrowNR {
+		kernels = t.NarrowInner
+	}
+	lead := 4 * k.width
+	d := unsafe.Add(b.sums, (group*k.windowSize*k.perGroup+row)*lead+4*panel*t.NR)
+	heights := ceilDiv(rows, t.MR)
+	for h := range heights {
+		lo, hi := span(h, heights, rows)
+		dh := unsafe.Add(d, lo*lead)
+		kernels[hi-lo](cells, unsafe.Add(a, 4*lo), lda, grads, 4*t.NR, dh, lead, dh, lead, 1<<cols-1)
+	}
+}
+
+// byTaps adds a block, element of the window by element.
+func (k *kernelProduct) byTaps(r *run, w *worker, b *pixelBlock) {
+	cells := k.cells(b.rows * k.out[2])
+	pixel := k.channels * k.bytes()
+	for kz := range k.size[0] {
+		for kx := range k.size[2] {
+			for ky := range k.size[1] {
+				if k.perTap || ky == 0 {
+					k.stage(r, w, b, kz, ky, kx)
+				}
+				a, lda := unsafe.Pointer(&w.scratch[k.atA]), pixel
+				if !k.perTap {
+					a = unsafe.Add(a, ky*k.dilation[1]*k.out[2]*pixel)
+				}
+				if k.tiles.Step > 1 {
+					pairs := unsafe.Pointer(&w.scratch[k.atPairs])
+					for c := 0; c < k.channels; c += 32 {
+						lanes := uint(1)<<min(32, k.channels-c) - 1
+						k.set.Lanes[gemm.Pairs](unsafe.Add(pairs, 4*c), 4*k.channels, unsafe.Add(a, 2*c), pixel, b.rows*k.out[2], lanes, lanes)
+					}
+					a, lda = pairs, 4*k.channels
+				}
+				tap := (kz*k.size[1]+ky)*k.size[2] + kx
+				for g := range k.groups {
+					for p := b.lo; p < b.hi; p++ {
+						k.add(b, g, tap*k.perGroup, k.perGroup, p, cells, unsafe.Add(a, 4*g*k.perGroup), lda, k.grads(w, g, p))
+					}
+				}
+			}
+		}
+	}
+}
+
+// stage copies the pixels of the input that lie under an element of the
+// window, or under a column of elements.
+func (k *kernelProduct) stage(r *run, w *worker, b *pixelBlock, kz, ky, kx int) {
+	rowBytes := k.out[2] * k.channels * k.bytes()
+	rows := b.rows
+	if !k.perTap {
+		rows += k.stageRows - k.block
+	}
+	image, oz, oy := split(b.row, k.out)
+	for j := range rows {
+		if k.perTap {
+			image, oz, oy = split(b.row+j, k.out)
+		}
+		z, ok := k.at(0, oz, kz)
+		y := oy*k.stride[1] + ky*k.dilation[1] - k.low[1]
+		if !k.perTap {
+			y += j
+		}
+		row := w.scratch[k.atA+j*rowBytes:][:rowBytes]
+		if !ok || y < 0 || y >= k.in[1] {
+			clear(row)
+			continue
+		}
+		k.line(r, row, (image*k.in[0]+z)*k.in[1]+y, kx*k.dilation[2]-k.low[2], k.stride[2], k.out[2])
+	}
+}
+
+// line copies n pixels of a row of the input, step apart from pixel x on, with
+// zeros for those outside.
+func (k *kernelProduct) line(r *run, dst []byte, row, x, step, n int) {
+	data, size, pixel := r.values[k.a], k.from.Size(), k.channels*k.bytes()
+	left := min(n, max(0, ceilDiv(-x, step)))
+	right := max(left, min(n, ceilDiv(k.in[2]-x, step)))
+	clear(dst[:left*pixel])
+	clear(dst[right*pixel : n*pixel])
+	run, times := right-left, 1 // of neighbours
+	if step > 1 {
+		run, times = 1, right-left
+	}
+	if run == 0 {
+		return
+	}
+	for i := range times {
+		from := (row*k.in[2] + x + (left+i)*step) * k.channels * size
+		to := dst[(left+i)*pixel:]
+		if k.bytes() == size {
+			copy(to[:run*pixel], data[from:])
+		} else {
+			k.set.Widen[k.stored](unsafe.Pointer(&to[0]), unsafe.Pointer(&data[from]), run*k.channels)
+		}
+	}
+}
+
+// byRows adds a block pixel row by pixel row, with the elements of a row of
+// the window, and their channels, as the rows of tiles.
+func (k *kernelProduct) byRows(r *run, w *worker, b *pixelBlock) {
+	image, oz, oy := split(b.row, k.out)
+	pixel := 4 * k.channels
+	line := k.boxCols * pixel
+	rows := (b.rows-1)*k.stride[1] + (k.size[1]-1)*k.dilation[1] + 1
+	for kz := range k.size[0] {
+		z, ok := k.at(0, oz, kz)
+		if !ok {
+			continue
+		}
+		for j := range rows {
+			row := w.scratch[k.atA+j*line:][:line]
+			if y := oy*k.stride[1] + j - k.low[1]; y < 0 || y >= k.in[1] {
+				clear(row)
+			} else {
+				k.line(r, row, (image*k.in[0]+z)*k.in[1]+y, -k.low[2], 1, k.boxCols)
+			}
+		}
+		for ky := range k.size[1] {
+			tap := (kz*k.size[1] + ky) * k.size[2]
+			for p := b.lo; p < b.hi; p++ {
+				grads := k.grads(w, 0, p)
+				for y := range b.rows {
+					a := unsafe.Pointer(&w.scratch[k.atA+(y*k.stride[1]+ky*k.dilation[1])*line])
+					k.add(b, 0, tap*k.perGroup, k.size[2]*k.perGroup, p, k.out[2], a, k.stride[2]*pixel, unsafe.Add(grads, 4*y*k.out[2]*k.tiles.NR))
+				}
+			}
+		}
+	}
+}

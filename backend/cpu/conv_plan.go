@@ -1,0 +1,383 @@
+package cpu
+
+import (
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// convProduct is a convolution, or its gradient by the input, on the matrix
+// kernels of package gemm, without a matrix of all patches: the pixels of a
+// row of the result are the rows of a product. What a pixel reads of a row of
+// the source, its channels under neighbouring elements of the window, is one
+// run of memory, and from a pixel to the next it is always the same distance.
+// So a kernel reads A from where the source lies; one call for each run adds
+// up the product. Where a window reaches over the edge, or elements must be
+// converted, a band of the source is copied first, with zeros around it.
+//
+// The gradient by the input is the convolution of the result's gradient with
+// the kernels turned round. With strides, the pixels of the input whose
+// windows begin at the same place modulo the stride make a phase: each phase
+// is a convolution without stride, by those elements of the window that reach
+// it.
+type convProduct struct {
+	convolution
+	set     *gemm.Set
+	tiles   *gemm.Tiles
+	element gemm.Element // that the kernels read
+	stored  gemm.Element // that the source has
+	bytes   int          // of an element that kernels read of A
+	source  int          // position of the source
+
+	dims   [3]int // of the source
+	depth  int    // channels of the source that a group reads
+	lanes  int    // channels of the result of a group
+	srcAll int    // channels of the source
+	dstAll int    // channels of the result
+
+	phases []convPhase
+	panels int // of kernels, in a group
+	weigh  packWeights
+	direct bool // kernels write the result themselves
+	store  tileStore
+	lead   int // bytes from a row of accumulators to the next
+
+	atTile, atA int // where the scratch memory has accumulators, and what is packed of A
+}
+
+// convPhase is a part of the result whose pixels are computed alike.
+type convPhase struct {
+	first, step, count [3]int // pixels of the result
+	move               [3]int // pixels of the source from a pixel of the result to the next
+	runs               []convRun
+	low, span          [3]int // of what the first pixel reads: its first element, and how many
+	cells              int    // of all runs
+	weights            int    // where the packed kernels begin, in cells of a panel's column
+
+	mode   convMode
+	copied bool   // the source is read from a copy
+	box    [3]int // of the copy
+	band   int    // rows of a chunk, or pixels if they are gathered
+	bands  int    // of a plane, or in all
+	chunks int
+}
+
+// convRun is a run of elements that a pixel reads.
+type convRun struct {
+	at     [3]int // the first one, for the first pixel of the phase
+	from   int    // channel in the group of the first one
+	n      int    // elements
+	cells  int
+	offset int // cells of the runs before
+	tap    int // element of the window that the first one lies under
+}
+
+// convMode is how A gets to the kernel.
+type convMode uint8
+
+const (
+	inRows   convMode = iota // kernels read it from the source, or a copy
+	gathered                 // the patches of some pixels are copied: rows are short
+	inLanes                  // pixels side by side: there is one channel
+)
+
+const (
+	boxBytes   = 256 << 10 // of a copied band: it stays in the second cache
+	shortRow   = 6         // pixels: fewer make a low tile
+	convChunk  = 1 << 22   // multiplications of a chunk, at most
+	firstCache = 36 << 10  // bytes of a panel of kernels that stay in it
+	runCells   = 256       // of a call of a kernel, at most
+)
+
+// newConv chooses the kernel of a convolution or of one of its gradients.
+func newConv(b *builder, v *ir.Value) kernel {
+	k := newConvolution(b, v)
+	set := kernelsOf(current())
+	switch {
+	case k.macs() == 0:
+	case k.plainProduct():
+		return newPointwise(b, v, &k)
+	case k.eachOwn() && k.from == dtype.Float64:
+		return newDepthwise(b, v, k, loopsF64)
+	case k.eachOwn():
+		return newDepthwise(b, v, k, ofF32())
+	case k.from == dtype.Float64, set == nil, k.perGroup == 1 && k.groups > 1:
+	case v.Op == op.ConvKernelGrad:
+		return newKernelGrad(b, v, k, set)
+	default:
+		return newConvProduct(b, v, k, set)
+	}
+	if k.from == dtype.Float64 {
+		return makeConv[float64](b, v, k)
+	}
+	return makeConv[float32](b, v, k)
+}
+
+// plainProduct reports whether the convolution is a product of matrices: of
+// all pixels, or of all images if the window is as large as they are.
+func (k *convolution) plainProduct() bool {
+	return k.groups == 1 && k.low == [3]int{} && (k.windowSize == 1 && k.in == k.out || k.size == k.in && k.outSize == 1)
+}
+
+// newPointwise is the product of matrices that the convolution k is.
+func newPointwise(b *builder, v *ir.Value, k *convolution) kernel {
+	rows := k.batch * k.outSize
+	depth := k.windowSize * k.channels
+	shaped := func(v *ir.Value, shape ...int) *ir.Value {
+		u := *v
+		u.Type.Shape = shape
+		b.pos[&u] = b.pos[v]
+		return &u
+	}
+	x, y := []int{rows, depth}, []int{rows, k.outs}
+	w := []int{depth, k.outs}
+	var u *ir.Value
+	a := op.Attr{DType: v.Attr.DType, Body: v.Attr.Body}
+	switch v.Op {
+	case op.Conv:
+		u = shaped(v, y...)
+		u.Args = []*ir.Value{shaped(v.Args[0], x...), shaped(v.Args[1], w...)}
+	case op.ConvInputGrad:
+		a.TransB = true
+		u = shaped(v, x...)
+		u.Args = []*ir.Value{shaped(v.Args[0], y...), shaped(v.Args[1], w...)}
+	case op.ConvKernelGrad:
+		a.TransA = true
+		u = shaped(v, w...)
+		u.Args = []*ir.Value{shaped(v.Args[0], x...), shaped(v.Args[1], y...)}
+	}
+	u.Op, u.Attr = op.MatMul, a
+	u.Args = append(u.Args, v.Args[2:]...)
+	return newMatMul(b, u)
+}
+
+func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
+	k := &convProduct{
+		convolution: c, set: set, tiles: set.F32, source: c.a,
+		dims: c.in, depth: c.perGroup, lanes: c.outsPerGroup, srcAll: c.channels, dstAll: c.outs,
+	}
+	if c.code == op.ConvInputGrad {
+		k.dims, k.depth, k.lanes, k.srcAll, k.dstAll = c.out, c.outsPerGroup, c.perGroup, c.outs, c.channels
+	}
+	k.stored = elementOf[k.from]
+	k.element = k.stored
+	if k.stored == gemm.BF16 && set.Pairs != nil && k.pairs() {
+		k.element, k.tiles = gemm.Pairs, set.Pairs
+	}
+	k.bytes = 4
+	if k.element == gemm.Pairs {
+		k.bytes = 2
+	}
+	k.cut()
+	k.panels = ceilDiv(k.lanes, k.tiles.NR)
+	k.weigh.convProduct = k
+	k.layout(b)
+	return k
+}
+
+// elementOf is how package gemm calls the float types.
+var elementOf = map[dtype.DType]gemm.Element{dtype.Float32: gemm.F32, dtype.Float16: gemm.F16, dtype.BFloat16: gemm.BF16}
+
+// pairs reports whether kernels on pairs can compute k: pairs do not reach
+// over the end of a run, and sums are long enough to be worth the loss of
+// subnormal numbers.
+func (k *convProduct) pairs() bool {
+	long := k.depth*k.windowSize >= 8
+	return long && (k.depth%2 == 0 || k.code == op.Conv && k.oneChannel())
+}
+
+// oneChannel reports whether pixels lie side by side in the source, for
+// kernels and for packing.
+func (k *convProduct) oneChannel() bool {
+	return k.srcAll == 1 && (k.code == op.ConvInputGrad || k.stride[2] == 1)
+}
+
+// cut makes the phases with their runs.
+func (k *convProduct) cut() {
+	if k.code == op.Conv {
+		var taps [3][]convTap
+		for axis := range 3 {
+			for i := range k.size[axis] {
+				taps[axis] = append(taps[axis], convTap{i, i*k.dilation[axis] - k.low[axis]})
+			}
+		}
+		k.phase(convPhase{step: [3]int{1, 1, 1}, count: k.out, move: k.stride}, taps)
+		return
+	}
+	s := k.stride
+	for z := range min(s[0], k.in[0]) {
+		for y := range min(s[1], k.in[1]) {
+			for x := range min(s[2], k.in[2]) {
+				p := convPhase{first: [3]int{z, y, x}, step: s, move: [3]int{1, 1, 1}}
+				var taps [3][]convTap
+				for axis, at := range p.first {
+					p.count[axis] = ceilDiv(k.in[axis]-at, s[axis])
+					for i := range k.size[axis] {
+						if d := at + k.low[axis] - i*k.dilation[axis]; d%s[axis] == 0 {
+							taps[axis] = append(taps[axis], convTap{i, d / s[axis]})
+						}
+					}
+					slices.Reverse(taps[axis]) // in the order of the source
+				}
+				k.phase(p, taps)
+			}
+		}
+	}
+}
+
+// convTap is an element of the window along an axis, and what it lies on in
+// the source for the first pixel of a phase.
+type convTap struct{ element, at int }
+
+// phase adds the runs of the given elements of the window to p, and p to k.
+func (k *convProduct) phase(p convPhase, taps [3][]convTap) {
+	if len(k.phases) > 0 {
+		last := &k.phases[len(k.phases)-1]
+		p.weights = last.weights + last.cells
+	}
+	for axis, list := range taps {
+		if len(list) == 0 {
+			continue
+		}
+		p.low[axis], p.span[axis] = list[0].at, list[len(list)-1].at-list[0].at+1
+	}
+	for _, tz := range taps[0] {
+		for _, ty := range taps[1] {
+			for i := 0; i < len(taps[2]); {
+				// Neighbours in the source make one run, if a group reads all
+				// channels.
+				n := 1
+				for k.groups == 1 && i+n < len(taps[2]) && taps[2][i+n].at == taps[2][i].at+n {
+					n++
+				}
+				tap := (tz.element*k.size[1]+ty.element)*k.size[2] + taps[2][i].element
+				k.addRun(&p, convRun{at: [3]int{tz.at, ty.at, taps[2][i].at}, n: n * k.depth, tap: tap})
+				i += n
+			}
+		}
+	}
+	if len(p.runs) == 0 { // a pixel that no window covers: 0
+		k.addRun(&p, convRun{})
+		p.span = [3]int{1, 1, 1}
+		p.low = [3]int{}
+	}
+	k.shape(&p)
+	k.phases = append(k.phases, p)
+}
+
+// addRun adds a run in parts that a kernel takes at once.
+func (k *convProduct) addRun(p *convPhase, r convRun) {
+	part := even(r.n, runCells*k.tiles.Step, 16)
+	for from := 0; from == 0 || from < r.n; from += part {
+		q := r
+		q.n = min(part, r.n-from)
+		q.at[2] += from / max(1, k.depth)
+		q.from = from % max(1, k.depth)
+		q.tap += from / max(1, k.depth) * k.tapStep()
+		q.cells, q.offset = ceilDiv(q.n, k.tiles.Step), p.cells
+		p.cells += q.cells
+		p.runs = append(p.runs, q)
+	}
+}
+
+// tapStep is the step in the window from an element in a run to the next.
+func (k *convProduct) tapStep() int {
+	if k.code == op.Conv {
+		return 1
+	}
+	// Windows that begin later lie with an earlier element on a pixel: as many
+	// earlier as it takes to come by a whole number of strides.
+	return -k.stride[2] / gcd(k.stride[2], k.dilation[2])
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// shape chooses how A gets to the kernel, and the chunks of a phase.
+func (k *convProduct) shape(p *convPhase) {
+	inside := true
+	for axis := range 3 {
+		last := p.low[axis] + p.span[axis] - 1 + (p.count[axis]-1)*p.move[axis]
+		inside = inside && p.low[axis] >= 0 && last < k.dims[axis]
+	}
+	p.copied = !inside || k.element == gemm.F16 || k.element == gemm.BF16
+	perPixel := max(1, p.cells*k.tiles.Step*k.dstAll)
+	macs := min(convChunk, max(chunkMACs, k.macs()/16))
+	switch {
+	case k.oneChannel():
+		p.mode = inLanes
+	case p.count[2] < shortRow:
+		p.mode = gathered
+		pixels := k.batch * p.count[0] * p.count[1] * p.count[2]
+		most := max(1, boxBytes/(4*p.cells+rowPad))
+		p.band = min(roundUp(max(1, macs/perPixel), k.tiles.MR), max(most, k.tiles.MR), max(1, pixels))
+		p.band = even(max(1, pixels), p.band, 1)
+		p.bands = ceilDiv(pixels, p.band)
+		p.chunks = p.bands
+		return
+	}
+	rowBytes := 4 * p.count[2] * k.dstAll
+	if p.copied {
+		rowBytes = max(rowBytes, p.span[0]*p.move[1]*((p.count[2]-1)*p.move[2]+p.span[2])*k.srcAll*k.bytes)
+	}
+	p.band = max(1, min(boxBytes/max(1, rowBytes), ceilDiv(macs, perPixel*p.count[2]), p.count[1]))
+	p.band = even(p.count[1], p.band, 1)
+	p.bands = ceilDiv(p.count[1], p.band)
+	p.chunks = k.batch * p.count[0] * p.bands
+	p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
+}
+
+// layout places accumulators and what is packed in scratch memory, and the
+// packed kernels in the memory that workers share.
+func (k *convProduct) layout(b *builder) {
+	t := k.tiles
+	k.direct = k.to == dtype.Float32 && (t.Masked || k.lanes%t.NR == 0)
+	k.lead = 4 * k.lanes
+	if !t.Masked {
+		k.lead = 4 * roundUp(k.lanes, t.NR)
+	}
+	box, tile, packed := 0, 0, 0
+	for i := range k.phases {
+		p := &k.phases[i]
+		rows := p.band * p.count[2]
+		switch p.mode {
+		case gathered:
+			rows = p.band
+			packed = max(packed, p.band*(4*p.cells+rowPad))
+		case inLanes:
+			packed = max(packed, 4*laneBlock*p.cells)
+		}
+		if p.copied && p.mode != gathered {
+			box = max(box, p.box[0]*p.box[1]*p.box[2]*k.srcAll*k.bytes)
+		}
+		if !k.inPlace(p) {
+			tile = max(tile, rows*k.lead)
+		}
+	}
+	k.atTile = roundUp(box, 64)
+	k.atA = k.atTile + roundUp(tile, 64)
+	b.wantScratch(k.atA + roundUp(packed, 64))
+	b.wantShared(4 * k.groups * k.panels * k.allCells() * t.NR)
+	if k.store == nil {
+		k.store = k.convert
+	}
+}
+
+// inPlace reports whether kernels write the result of a phase themselves.
+// Pixels that were gathered are not at equal distances if there are steps.
+func (k *convProduct) inPlace(p *convPhase) bool {
+	return k.direct && (p.mode != gathered || p.step == [3]int{1, 1, 1})
+}
+
+// allCells is the cells of the runs of all phases.
+func (k *convProduct) allCells() int {
+	last := &k.phases[len(k.phases)-1]
+	return last.weights + last.cells
+}

@@ -1,0 +1,398 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// run packs the kernels and computes the phases.
+func (k *convProduct) run(r *run) {
+	r.parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.windowSize*k.perGroup*k.outs)
+	n := 0
+	for i := range k.phases {
+		n += k.phases[i].chunks
+	}
+	r.parallel(k, n, k.macs()/16)
+}
+
+// packWeights is the task that packs a panel of kernels of a phase and group:
+// NR channels of the result, under all elements of the window that the phase
+// uses.
+type packWeights struct{ *convProduct }
+
+// panel is where a panel of a phase begins in the shared memory.
+func (k *convProduct) panel(r *run, p *convPhase, group, panel int) unsafe.Pointer {
+	at := 4 * k.tiles.NR * ((group*k.panels+panel)*k.allCells() + p.weights)
+	if p.cells == 0 { // perhaps behind the end
+		at = 0
+	}
+	return unsafe.Pointer(&r.shared[at])
+}
+
+func (k *packWeights) chunk(r *run, _ *worker, i int) {
+	p := &k.phases[i/(k.groups*k.panels)]
+	group, panel := i/k.panels%k.groups, i%k.panels
+	nr := k.tiles.NR
+	first := panel * nr
+	cols := min(nr, k.lanes-first)
+	dst := k.panel(r, p, group, panel)
+	src := unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
+	size := k.from.Size()
+	for i := range p.runs {
+		run := &p.runs[i]
+		if run.n == 0 {
+			continue
+		}
+		if k.code == op.Conv {
+			// Elements of the window that make a run follow each other.
+			at := (run.tap*k.perGroup+run.from)*k.outs + group*k.outsPerGroup + first
+			k.set.Lanes[k.element](unsafe.Add(dst, 4*nr*run.offset), 4*nr, unsafe.Add(src, at*size), k.outs*size, run.n, 1<<cols-1, 1<<nr-1)
+			continue
+		}
+		cell := run.offset
+		tap, from := run.tap, run.from
+		for left := run.n; left > 0; {
+			n := min(left, k.depth-from)
+			at := (tap*k.perGroup+first)*k.outs + group*k.outsPerGroup + from
+			for j := 0; j < nr; j += 16 {
+				load, store := max(0, min(16, cols-j)), min(16, nr-j)
+				lane := at + min(j, cols-1)*k.outs
+				k.set.Transpose[k.element](unsafe.Add(dst, 4*(nr*cell+j)), 4*nr, unsafe.Add(src, lane*size), k.outs*size, n, 1<<load-1, 1<<store-1)
+			}
+			cell += ceilDiv(n, k.tiles.Step)
+			tap, from, left = tap+k.tapStep(), 0, left-n
+		}
+	}
+}
+
+func (k *convProduct) chunk(r *run, w *worker, i int) {
+	p := &k.phases[0]
+	for j := range k.phases {
+		p = &k.phases[j]
+		if i < p.chunks {
+			break
+		}
+		i -= p.chunks
+	}
+	if p.mode == gathered {
+		k.patches(r, w, p, i)
+		return
+	}
+	y0 := i % p.bands * p.band
+	i /= p.bands
+	b := band{image: i / p.count[0], z: i % p.count[0], y: y0, rows: min(p.band, p.count[1]-y0)}
+	k.find(r, w, p, &b)
+	for group := range k.groups {
+		k.rows(r, w, p, &b, group)
+	}
+}
+
+// band is some rows of pixels of a phase, and the source of what they read:
+// the element that run offsets count from, the distance of rows, planes and
+// pixels in bytes.
+type band struct {
+	image, z, y, rows int
+	base              unsafe.Pointer
+	row, plane, pixel int
+	low               [3]int // of offsets, at base
+}
+
+// find finds the source of a band, or copies it.
+func (k *convProduct) find(r *run, w *worker, p *convPhase, b *band) {
+	data := r.values[k.source]
+	size := k.from.Size()
+	b.pixel = k.srcAll * k.bytes
+	z, y := b.z*p.move[0], b.y*p.move[1]
+	if !p.copied {
+		b.row = k.dims[2] * b.pixel
+		b.plane = k.dims[1] * b.row
+		b.base = unsafe.Pointer(unsafe.SliceData(data))
+		b.base = unsafe.Add(b.base, (b.image*k.dims[0]+z)*b.plane+y*b.row)
+		return
+	}
+	b.low = p.low
+	b.row = p.box[2] * b.pixel
+	rows := (b.rows-1)*p.move[1] + p.span[1]
+	b.plane = rows * b.row
+	b.base = unsafe.Pointer(unsafe.SliceData(w.scratch))
+	x := p.low[2]
+	left := min(max(0, -x), p.box[2])
+	cols := max(0, min(p.box[2], k.dims[2]-x)-left)
+	for i := range p.box[0] {
+		sz := z + p.low[0] + i
+		for j := range rows {
+			sy := y + p.low[1] + j
+			row := w.scratch[i*b.plane+j*b.row:][:b.row]
+			if sz < 0 || sz >= k.dims[0] || sy < 0 || sy >= k.dims[1] || cols == 0 {
+				clear(row)
+				continue
+			}
+			clear(row[:left*b.pixel])
+			from := (((b.image*k.dims[0]+sz)*k.dims[1]+sy)*k.dims[2] + x + left) * k.srcAll * size
+			k.bring(row[left*b.pixel:], data[from:], cols*k.srcAll)
+			clear(row[(left+cols)*b.pixel:])
+		}
+	}
+}
+
+// bring copies n elements of the source as kernels read them.
+func (k *convProduct) bring(dst, src []byte, n int) {
+	if k.element == k.stored && k.element != gemm.F32 {
+		k.set.Widen[k.stored](unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), n)
+		return
+	}
+	copy(dst[:n*k.bytes], src[:n*k.bytes])
+}
+
+// rows computes a group's channels of a band.
+func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) {
+	t := k.tiles
+	out := k.pixelOf(p, b.image, b.z, b.y, 0)*k.dstAll + group*k.lanes
+	d, lead, row := unsafe.Pointer(&r.values[k.dst][0]), 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
+	d = unsafe.Add(d, 4*out)
+	if !k.inPlace(p) {
+		d, lead, row = unsafe.Pointer(&w.scratch[k.atTile]), k.lead, p.count[2]*k.lead
+	}
+	base := unsafe.Add(b.base, group*k.depth*k.bytes)
+	at := func(run *convRun) int {
+		return (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1])*b.row + (run.at[2]-b.low[2])*b.pixel + run.from*k.bytes
+	}
+	for panel := range k.panels {
+		cols := min(t.NR, k.lanes-panel*t.NR)
+		weights := k.panel(r, p, group, panel)
+		dp := unsafe.Add(d, 4*panel*t.NR)
+		switch {
+		case p.mode == inLanes:
+			k.lanesOf(w, p, b, weights, dp, lead, row, cols)
+		case 4*t.NR*p.cells <= firstCache: // the panel stays in the cache
+			for y := range b.rows {
+				for i, first := k.firstRun(p, b, y), true; i < len(p.runs); i++ {
+					if run := &p.runs[i]; first || k.reaches(p, b, run, y) {
+						k.row(p, run, first, unsafe.Add(base, at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
+						first = false
+					}
+				}
+			}
+		default: // a part of it does
+			for i := range p.runs {
+				run := &p.runs[i]
+				for y := range b.rows {
+					first := k.firstRun(p, b, y)
+					if i == first || i > first && k.reaches(p, b, run, y) {
+						k.row(p, run, i == first, unsafe.Add(base, at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
+					}
+				}
+			}
+		}
+	}
+	if k.inPlace(p) {
+		return
+	}
+	tile := resultTile{col: group * k.lanes, cols: k.lanes, data: d, lead: lead}
+	if p.step == [3]int{1, 1, 1} { // rows follow each other
+		tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
+		k.store(r, w, tile)
+		return
+	}
+	for y := range b.rows {
+		for x := range p.count[2] {
+			tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y+y, x), 1
+			tile.data = unsafe.Add(d, (y*p.count[2]+x)*lead)
+			k.store(r, w, tile)
+		}
+	}
+}
+
+// reaches reports whether a run of row y of a band lies inside the source, but
+// for its ends.
+func (k *convProduct) reaches(p *convPhase, b *band, run *convRun, y int) bool {
+	sz, sy := b.z*p.move[0]+run.at[0], (b.y+y)*p.move[1]+run.at[1]
+	return sz >= 0 && sz < k.dims[0] && sy >= 0 && sy < k.dims[1]
+}
+
+// firstRun is the first run that row y of a band needs: if none reaches the
+// source, one that reads zeros.
+func (k *convProduct) firstRun(p *convPhase, b *band, y int) int {
+	for i := range p.runs {
+		if k.reaches(p, b, &p.runs[i], y) {
+			return i
+		}
+	}
+	return 0
+}
+
+// rowPixels is the pixels of a row of the result.
+func (k *convProduct) rowPixels() int {
+	if k.code == op.Conv {
+		return k.out[2]
+	}
+	return k.in[2]
+}
+
+// pixelOf is the pixel of the result that is pixel z, y, x of a phase.
+func (k *convProduct) pixelOf(p *convPhase, image, z, y, x int) int {
+	dims := k.out
+	if k.code != op.Conv {
+		dims = k.in
+	}
+	z, y, x = p.first[0]+z*p.step[0], p.first[1]+y*p.step[1], p.first[2]+x*p.step[2]
+	return ((image*dims[0]+z)*dims[1]+y)*dims[2] + x
+}
+
+// row adds the products of a run to a row of pixels, or begins the sums.
+func (k *convProduct) row(p *convPhase, run *convRun, begins bool, a unsafe.Pointer, pixel int, weights, d unsafe.Pointer, lead, cols int) {
+	t := k.tiles
+	kernels := t.Rows
+	if cols <= t.NarrowNR {
+		kernels = t.NarrowRows
+	}
+	lda := p.move[2] * pixel
+	b, ldb := unsafe.Add(weights, 4*t.NR*run.offset), 4*t.NR
+	mask := uint(1)<<cols - 1
+	heights := ceilDiv(p.count[2], t.MR)
+	for i := range heights {
+		x, end := span(i, heights, p.count[2])
+		dx := unsafe.Add(d, x*lead)
+		s := dx
+		if begins {
+			s = nil
+		}
+		kernels[end-x](run.cells, unsafe.Add(a, x*lda), lda, b, ldb, s, lead, dx, lead, mask)
+	}
+}
+
+// laneBlock is the distance of rows of packed lanes, in pixels.
+const laneBlock = 32
+
+// lanesOf computes a panel of a band whose source has one channel: runs are
+// packed with pixels as lanes, so that one call adds up all of them.
+func (k *convProduct) lanesOf(w *worker, p *convPhase, b *band, weights, d unsafe.Pointer, lead, row, cols int) {
+	t := k.tiles
+	element := k.element
+	if p.copied && element != gemm.Pairs {
+		element = gemm.F32
+	}
+	kernels := t.Inner
+	if cols <= t.NarrowNR {
+		kernels = t.NarrowInner
+	}
+	mask := uint(1)<<cols - 1
+	a := unsafe.Pointer(&w.scratch[k.atA])
+	blocks := ceilDiv(p.count[2], min(laneBlock, 2*t.MR))
+	for y := range b.rows {
+		for i := range blocks {
+			x, end := span(i, blocks, p.count[2])
+			for j := range p.runs {
+				run := &p.runs[j]
+				from := (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1]+y*p.move[1])*b.row + (run.at[2]-b.low[2]+x)*b.pixel
+				lanes := uint(1)<<(end-x) - 1
+				k.set.Lanes[element](unsafe.Add(a, 4*laneBlock*run.offset), 4*laneBlock, unsafe.Add(b.base, from), b.pixel, run.n, lanes, lanes)
+			}
+			heights := ceilDiv(end-x, t.MR)
+			for h := range heights {
+				lo, hi := span(h, heights, end-x)
+				kernels[hi-lo](p.cells, unsafe.Add(a, 4*lo), 4*laneBlock, weights, 4*t.NR, nil, 0, unsafe.Add(d, y*row+(x+lo)*lead), lead, mask)
+			}
+		}
+	}
+}
+
+// patches computes a chunk of pixels whose patches are gathered.
+func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
+	t := k.tiles
+	first := i * p.band
+	n := min(p.band, k.batch*p.count[0]*p.count[1]*p.count[2]-first)
+	lda := 4*p.cells + rowPad
+	heights := ceilDiv(n, t.MR)
+	direct := k.inPlace(p)
+	for group := range k.groups {
+		for j := range n {
+			row, x := (first+j)/p.count[2], (first+j)%p.count[2]
+			image, z, y := split(row, p.count)
+			k.gather(r, p, w.scratch[k.atA+j*lda:][:4*p.cells], image, [3]int{z * p.move[0], y * p.move[1], x * p.move[2]}, group)
+		}
+		d, lead := unsafe.Pointer(&w.scratch[0]), k.lead
+		if direct {
+			d, lead = unsafe.Pointer(&r.values[k.dst][4*(first*k.dstAll+group*k.lanes)]), 4*k.dstAll
+		} else {
+			d = unsafe.Add(d, k.atTile)
+		}
+		for panel := range k.panels {
+			cols := min(t.NR, k.lanes-panel*t.NR)
+			kernels := t.Rows
+			if cols <= t.NarrowNR {
+				kernels = t.NarrowRows
+			}
+			weights := k.panel(r, p, group, panel)
+			for at := 0; at == 0 || at < p.cells; at += wholeDepth {
+				for h := range heights {
+					lo, hi := span(h, heights, n)
+					dh := unsafe.Add(d, lo*lead+4*panel*t.NR)
+					s := dh
+					if at == 0 {
+						s = nil
+					}
+					a := unsafe.Pointer(unsafe.SliceData(w.scratch[k.atA:]))
+					kernels[hi-lo](min(wholeDepth, p.cells-at), unsafe.Add(a, lo*lda+4*at), lda,
+						unsafe.Add(weights, 4*t.NR*at), 4*t.NR, s, lead, dh, lead, 1<<cols-1)
+				}
+			}
+		}
+		if direct {
+			continue
+		}
+		tile := resultTile{col: group * k.lanes, cols: k.lanes, lead: lead}
+		if p.step == [3]int{1, 1, 1} {
+			tile.row, tile.rows, tile.data = first, n, d
+			k.store(r, w, tile)
+			continue
+		}
+		for j := range n {
+			image, z, y := split((first+j)/p.count[2], p.count)
+			tile.row, tile.rows, tile.data = k.pixelOf(p, image, z, y, (first+j)%p.count[2]), 1, unsafe.Add(d, j*lead)
+			k.store(r, w, tile)
+		}
+	}
+}
+
+// gather copies what a pixel reads, from position at on, run by run, with
+// zeros for what is outside.
+func (k *convProduct) gather(r *run, p *convPhase, dst []byte, image int, at [3]int, group int) {
+	data := r.values[k.source]
+	size := k.from.Size()
+	for i := range p.runs {
+		run := &p.runs[i]
+		to := dst[4*run.offset:][:4*run.cells]
+		z, y := at[0]+run.at[0], at[1]+run.at[1]
+		if z < 0 || z >= k.dims[0] || y < 0 || y >= k.dims[1] {
+			clear(to)
+			continue
+		}
+		x, from := at[2]+run.at[2], run.from
+		for left := run.n; left > 0; {
+			n := min(left, k.depth-from)
+			if x >= 0 && x < k.dims[2] {
+				pixel := ((image*k.dims[0]+z)*k.dims[1]+y)*k.dims[2] + x
+				k.bring(to, data[(pixel*k.srcAll+group*k.depth+from)*size:], n)
+			} else {
+				clear(to[:n*k.bytes])
+			}
+			to = to[n*k.bytes:]
+			x, from, left = x+1, 0, left-n
+		}
+	}
+}
+
+// convert is the store of a plain convolution: it rounds to the result's type.
+func (k *convProduct) convert(r *run, _ *worker, t resultTile) {
+	size := k.to.Size()
+	if t.cols == k.dstAll && t.lead == 4*t.cols { // rows follow each other, there as here
+		t.cols, t.rows = t.cols*t.rows, 1
+	}
+	for i := range t.rows {
+		at := ((t.row+i)*k.dstAll + t.col) * size
+		storeReal(r.values[k.dst][at:at+t.cols*size], t.at(i), k.to)
+	}
+}

@@ -1,0 +1,150 @@
+package cpu
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// randomConv draws a convolution whose windows fit.
+func randomConv(rng *rand.Rand) (a op.Attr, x, w, y op.Shape) {
+	for {
+		n := 1 + rng.IntN(3)
+		groups := []int{1, 1, 1, 2, 3}[rng.IntN(5)]
+		in, out := []int{1, 2, 3, 4, 8, 17, 32}[rng.IntN(7)], []int{1, 3, 16, 33, 40}[rng.IntN(5)]
+		if rng.IntN(8) == 0 {
+			groups, in, out = 1+rng.IntN(40), 1, 1
+		}
+		x, w = op.Shape{1 + rng.IntN(3)}, nil
+		a = op.Attr{Groups: groups}
+		for range n {
+			x, w = append(x, 1+rng.IntN([]int{60, 20, 8}[n-1])), append(w, 1+rng.IntN(4))
+			a.Stride, a.Dilation = append(a.Stride, max(1, rng.IntN(4))), append(a.Dilation, max(1, rng.IntN(4)))
+			a.Low, a.High = append(a.Low, rng.IntN(5)-1), append(a.High, rng.IntN(5)-1)
+		}
+		x, w = append(x, in*groups), append(w, in, out*groups)
+		typ := func(s op.Shape) op.Type { return op.Type{DType: dtype.Float32, Shape: s} }
+		t, err := op.Infer(op.Conv, a, typ(x), typ(w))
+		if err == nil && t.Shape.Size()*w[:len(w)-1].Size() < 1<<21 {
+			return a, x, w, t.Shape
+		}
+	}
+}
+
+// convArguments are those of Conv or a gradient of it.
+func convArguments(c op.Code, a op.Attr, x, w, y op.Shape) (op.Attr, [2]op.Shape) {
+	switch c {
+	case op.ConvInputGrad:
+		a.Dims = x
+		return a, [2]op.Shape{y, w}
+	case op.ConvKernelGrad:
+		a.Dims = w
+		return a, [2]op.Shape{x, y}
+	}
+	return a, [2]op.Shape{x, w}
+}
+
+// TestConvLevels holds the kernels of every level of instructions against the
+// portable ones, which the conformance suite holds against float64.
+func TestConvLevels(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
+		if current() == isaPortable {
+			return
+		}
+		level := current()
+		rng := rand.New(rand.NewPCG(31, 32))
+		for i := range 150 {
+			a, x, w, y := randomConv(rng)
+			d := dtype.Floats()[i%3]
+			for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
+				a, shapes := convArguments(c, a, x, w, y)
+				if d.Is16() && i%2 == 0 {
+					a.DType = dtype.Float32
+				}
+				args := []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}
+				got := eval(t, c, a, args...)
+				isaLevel.Store(uint32(isaPortable))
+				want := eval(t, c, a, args...)
+				isaLevel.Store(uint32(level))
+				// Sums of that many products of up to 4; both sides round to the
+				// result's type, so twice the tolerance of a reference.
+				terms := max(y[1:].Size()*y[0], w.Size())
+				near(t, fmt.Sprint(c, " ", d, " ", x, " ", w, " ", a), got, want.values(), 8*math.Sqrt(float64(terms)))
+			}
+		}
+	})
+}
+
+// TestConvWorkers: the bits do not depend on the number of workers, and runs
+// allocate nothing.
+func TestConvWorkers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	rng := rand.New(rand.NewPCG(33, 34))
+	a := op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{1, 1}, High: []int{1, 1}}
+	pool := a
+	pool.Window, pool.Stride = []int{3, 3}, []int{2, 2}
+	own := a
+	own.Groups = 24
+	x, w, y := op.Shape{6, 20, 20, 24}, op.Shape{3, 3, 24, 40}, op.Shape{6, 20, 20, 40}
+	one, half := op.Shape{3, 3, 1, 24}, op.Shape{6, 10, 10, 24}
+	kernels, dims := a, a
+	kernels.Dims, dims.Dims = w, x
+	ownDims, ownKernels, avg := own, own, pool
+	ownDims.Dims, ownKernels.Dims, avg.Dims = x, one, x
+	for _, c := range []struct {
+		op   op.Code
+		attr op.Attr
+		args []op.Shape
+	}{
+		{op.Conv, a, []op.Shape{x, w}}, {op.ConvInputGrad, dims, []op.Shape{y, w}}, {op.ConvKernelGrad, kernels, []op.Shape{x, y}},
+		{op.Conv, own, []op.Shape{x, one}}, {op.ConvInputGrad, ownDims, []op.Shape{x, one}}, {op.ConvKernelGrad, ownKernels, []op.Shape{x, x}},
+		{op.MaxPool, pool, []op.Shape{x}}, {op.MaxPoolGrad, pool, []op.Shape{x, half}}, {op.MaxPoolTake, pool, []op.Shape{x, x}},
+		{op.AvgPool, pool, []op.Shape{x}}, {op.AvgPoolGrad, avg, []op.Shape{half}},
+	} {
+		for _, d := range dtype.Floats() {
+			g := ir.New(len(c.args))
+			var vals []*ir.Value
+			var in []driver.Buffer
+			for i, s := range c.args {
+				arg := randomArray(rng, d, s...)
+				vals, in = append(vals, param(t, g, i, arg.Type)), append(in, &Buffer{arg.data})
+			}
+			v := record(t, g, c.op, c.attr, vals...)
+			g.Output(v, -1)
+			p := plan(t, g)
+			run := func(procs int) []byte {
+				runtime.GOMAXPROCS(procs)
+				out := &Buffer{aligned(v.Type.Bytes())}
+				if err := p.Run(context.Background(), in, []driver.Buffer{out}); err != nil {
+					t.Fatal(err)
+				}
+				return out.data
+			}
+			want := run(1)
+			for _, procs := range []int{2, 5} {
+				if !bytes.Equal(run(procs), want) {
+					t.Errorf("%v of %v: %d workers give other bits than one", c.op, d, procs)
+				}
+			}
+			runtime.GOMAXPROCS(1)
+			out := []driver.Buffer{&Buffer{aligned(v.Type.Bytes())}}
+			// Workers that fall asleep meanwhile may allocate, once each.
+			if n := testing.AllocsPerRun(8, func() {
+				if err := p.Run(context.Background(), in, out); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%v of %v: a run allocates %v times, want 0", c.op, d, n)
+			}
+		}
+	}
+}

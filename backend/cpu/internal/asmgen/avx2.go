@@ -1,0 +1,14 @@
+package asmgen
+
+import "fmt"
+
+// avx2 writes the kernels for AVX2 and FMA. A tile of 6 rows and two vectors
+// takes 12 of the 16 registers.
+func avx2() *gen {
+	g := &gen{name: "avx2_amd64", doc: "// Kernels for AVX2 and FMA.\n\n"}
+	g.family("f32AVX2", 6, []int{2}, tile{
+		bytes: 32, reg: "Y", bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VXORPS",
+		step: func(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Y%d, Y%d, Y%d", b, a, acc) },
+	})
+	return g
+}

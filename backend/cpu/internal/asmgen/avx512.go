@@ -1,0 +1,37 @@
+package asmgen
+
+import "fmt"
+
+// avx512 writes the kernels for AVX-512 and AVX512-BF16. A tile of 14 rows and
+// two vectors takes 28 accumulators; two vectors of B and two broadcasts take
+// the other registers.
+func avx512() *gen {
+	g := &gen{name: "avx512_amd64", doc: "// Kernels and packing for AVX-512; those with pairs in their names need\n// AVX512-BF16.\n\n"}
+	base := tile{
+		bytes: 64, reg: "Z", masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD",
+		step: func(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Z%d, Z%d, Z%d", b, a, acc) },
+	}
+	g.family("f32AVX512", 14, []int{2, 1}, base)
+	base.bcast = "VPBROADCASTD"
+	base.step = vdpbf16ps
+	g.family("pairsAVX512", 14, []int{2, 1}, base)
+	g.packing()
+	g.peak("peakAVX512", "VFMADD231PS", func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })
+	g.peak("peakPairsAVX512", "VDPBF16PS", func(acc int) string { return vdpbf16ps(acc, 31, 30) })
+	return g
+}
+
+// peak writes a loop of independent multiplications.
+func (g *gen) peak(name, what string, step func(acc int) string) {
+	g.text(name, "n int", "does n times 48 "+what+" on registers.")
+	g.ins("MOVQ n+0(FP), CX")
+	for i := range 32 {
+		g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", i)
+	}
+	g.ins("PCALIGN $64")
+	g.label("loop")
+	for i := range 48 {
+		g.ins("%s", step(i%24))
+	}
+	g.ins("DECQ CX\nJNZ loop\nVZEROUPPER\nRET")
+}

@@ -1,0 +1,184 @@
+package asmgen
+
+import "fmt"
+
+// kernelParams is the signature of every micro-kernel; package gemm documents
+// it at its type Kernel.
+const kernelParams = "k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint"
+
+// tile is a micro-kernel for amd64: a tile of C of rows × vectors registers is
+// summed up in registers over k, then s is added, and it is stored at d.
+//
+// In each step the vectors of a row of B are loaded, and each element of A is
+// broadcast to a register and multiplied with them. Broadcasting inside the
+// multiplication would need a load per multiplication, and loads would limit
+// the speed.
+type tile struct {
+	name    string
+	rows    int
+	vectors int
+	bytes   int    // of a register
+	reg     string // "Z" or "Y"
+	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
+	masked  bool   // columns of s and d are masked
+	bcast   string
+	loadB   string
+	zero    string
+	step    func(acc, a, b int) string // acc += a·b
+}
+
+// unroll is the number of steps in a turn of the loop. Addresses reach that
+// far, so that pointers move once in a turn: additions would take the place
+// of multiplications, which some processors do on the same ports.
+const unroll = 4
+
+// stepped is an address u < unroll strides after a pointer, given the
+// registers that hold the stride and three times the stride.
+func stepped(offset int, pointer, stride, three string, u int) string {
+	return fmt.Sprintf("%d(%s)", offset, pointer) + []string{"", "(" + stride + "*1)", "(" + stride + "*2)", "(" + three + "*1)"}[u]
+}
+
+// acc is the number of an accumulator register.
+func (t *tile) acc(i, v int) int { return i*t.vectors + v }
+
+// mask is the operand of an instruction that masks vector v.
+func (t *tile) mask(v int) string {
+	if !t.masked {
+		return ""
+	}
+	return fmt.Sprintf("K%d, ", v+1)
+}
+
+// Pointers to A when it lies row by row: one for three rows, since an address
+// may have a base, once or twice lda, and an offset.
+var rowBases = []string{"AX", "DX", "SI", "R9", "R10"}
+
+func (t *tile) addressA(i, u int) string {
+	if t.inner {
+		return stepped(4*i, "AX", "R12", "R10", u)
+	}
+	at := fmt.Sprintf("%d(%s)", 4*u, rowBases[i/3])
+	return at + []string{"", "(R12*1)", "(R12*2)"}[i%3]
+}
+
+func (t *tile) write(g *gen) {
+	how := "a[i*lda+p]"
+	if t.inner {
+		how = "a[p*lda+i]"
+	}
+	lanes := t.bytes / 4
+	g.text(t.name, kernelParams, fmt.Sprintf("is a Kernel of %d rows and %d columns: Σ %s·b[p*ldb+j].", t.rows, t.vectors*lanes, how))
+	g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+	if t.masked {
+		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1")
+		if t.vectors > 1 {
+			g.ins("SHRQ $16, DX\nKMOVW DX, K2")
+		}
+	}
+	// The tile at d is fetched while the sums are formed.
+	g.ins("MOVQ DI, DX")
+	for i := range t.rows {
+		for v := 0; v < t.vectors*t.bytes; v += 64 {
+			g.ins("PREFETCHT0 %d(DX)", v)
+		}
+		if i < t.rows-1 {
+			g.ins("ADDQ R8, DX")
+		}
+	}
+	for i := range t.rows * t.vectors {
+		g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, i)
+	}
+	bases := rowBases[:(t.rows+2)/3]
+	if !t.inner {
+		for i, b := range bases[1:] {
+			g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i], b, b)
+		}
+	}
+	g.ins("LEAQ (R13)(R13*2), R11")
+	if t.inner {
+		g.ins("LEAQ (R12)(R12*2), R10")
+	}
+	step := func(u int) {
+		for v := range t.vectors {
+			at := stepped(v*t.bytes, "BX", "R13", "R11", u)
+			b := t.rows*t.vectors + v
+			// Unmasked: a mask costs some processors an operation on the ports of
+			// multiplications.
+			g.ins("%s %s, %s%d", t.loadB, at, t.reg, b)
+		}
+		free := []int{t.rows*t.vectors + t.vectors, t.rows*t.vectors + t.vectors + 1}
+		for i := range t.rows {
+			g.ins("%s %s, %s%d", t.bcast, t.addressA(i, u), t.reg, free[i%2])
+			for v := range t.vectors {
+				g.ins("%s", t.step(t.acc(i, v), free[i%2], t.rows*t.vectors+v))
+			}
+		}
+	}
+	advance := func(n int) {
+		times := map[int]string{1: "*1", 4: "*4"}[n]
+		g.ins("LEAQ (BX)(R13%s), BX", times)
+		if t.inner {
+			g.ins("LEAQ (AX)(R12%s), AX", times)
+			return
+		}
+		for _, b := range bases {
+			g.ins("ADDQ $%d, %s", 4*n, b)
+		}
+	}
+	g.ins("SUBQ $%d, CX\nJLT tail\nPCALIGN $64", unroll)
+	g.label("loop")
+	for u := range unroll {
+		step(u)
+	}
+	advance(unroll)
+	g.ins("SUBQ $%d, CX\nJGE loop", unroll)
+	g.label("tail")
+	g.ins("ADDQ $%d, CX\nJLE sum", unroll)
+	g.label("rest")
+	step(0)
+	advance(1)
+	g.ins("DECQ CX\nJNZ rest")
+	g.label("sum")
+	g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ store\nMOVQ lds+48(FP), R9")
+	for i := range t.rows {
+		for v := range t.vectors {
+			acc := t.acc(i, v)
+			g.ins("VADDPS %d(SI), %s%d, %s%s%d", v*t.bytes, t.reg, acc, t.mask(v), t.reg, acc)
+		}
+		if i < t.rows-1 {
+			g.ins("ADDQ R9, SI")
+		}
+	}
+	g.label("store")
+	for i := range t.rows {
+		for v := range t.vectors {
+			g.ins("VMOVUPS %s%d, %s%d(DI)", t.reg, t.acc(i, v), t.mask(v), v*t.bytes)
+		}
+		if i < t.rows-1 {
+			g.ins("ADDQ R8, DI")
+		}
+	}
+	g.ins("VZEROUPPER\nRET")
+}
+
+// family writes the kernels of one kind of arithmetic, and tables of them.
+func (g *gen) family(prefix string, rows int, widths []int, base tile) {
+	for _, inner := range []bool{false, true} {
+		for _, vectors := range widths {
+			name := func(mr int) string {
+				form := "Rows"
+				if inner {
+					form = "Inner"
+				}
+				return fmt.Sprintf("%s%s%dx%d", prefix, form, mr, vectors*base.bytes/4)
+			}
+			for mr := 1; mr <= rows; mr++ {
+				t := base
+				t.name, t.rows, t.vectors, t.inner = name(mr), mr, vectors, inner
+				t.write(g)
+			}
+			table := name(0)
+			g.table(table[:len(table)-len(fmt.Sprintf("0x%d", vectors*base.bytes/4))]+fmt.Sprint(vectors*base.bytes/4), rows, name)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+// Package gemm has the inner loops of matrix products: micro-kernels that
+// compute a tile of a result in registers, and the routines that bring
+// operands into the form kernels read.
+//
+// Main types: [Kernel] computes one tile; [Tiles] is the kernels of one kind
+// of arithmetic; [Set] is all there is for an instruction set.
+//
+// Rules:
+//
+//   - Assembly is written by package asmgen. Each function's doc comment is
+//     the loop that it equals, and [Reference] is that loop in Go.
+//   - Routines trust their caller: they check neither bounds nor alignment,
+//     and run to the end without being preempted, so that a call should take
+//     no longer than about 100 µs.
+//   - Distances are in bytes. Nothing beyond the elements named is read or
+//     written, so operands may end at the end of a mapped page.
+package gemm
+
+import "unsafe"
+
+// Kernel computes a tile of mr × nr float32:
+//
+//	d[i*ldd+j] = s[i*lds+j] + Σ a[i*lda+p]·b[p*ldb+j]   for p < k
+//
+// without the first term if s is nil; d and s may be the same. For a kernel of
+// the form Inner the element of A is a[p*lda+i]. Rows of b have nr elements. If
+// the Tiles are Masked, only the columns of s and d whose bit of mask is set are
+// read and written.
+//
+// In kernels on pairs an element of A or B is two bfloat16, one index apart,
+// and a product is the sum of both products. Sums of products are formed in
+// float32 in the order of p, with one rounding for each p (fused), or two for
+// a pair; subnormal operands and results of pairs count as zero, which is how
+// the processor's instruction works.
+type Kernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
+
+// Tiles is the kernels of one kind of arithmetic. Tables are indexed by the
+// number of rows, from 1 to MR.
+type Tiles struct {
+	MR, NR      int
+	Unit        int      // the rows of a kernel are a multiple of this
+	Step        int      // elements of the inner index to a step: 2 for pairs
+	Deep        int      // k, which counts steps, is a multiple of this
+	Masked      bool     // else columns of results must be padded to NR, too
+	Rows, Inner []Kernel // with NR columns, by the form of A; Inner may be nil
+
+	// Narrow kernels have NarrowNR columns, for the last ones; 0 is none.
+	NarrowNR                int
+	NarrowRows, NarrowInner []Kernel
+
+	// Begin and End, unless nil, come before the first and after the last of
+	// some calls of kernels, on the same thread.
+	Begin, End func()
+}
+
+// Element is what an operand is made of, and what it is packed as.
+type Element uint8
+
+const (
+	F32   Element = iota // float32, as it is
+	F16                  // float16, made float32
+	BF16                 // bfloat16, made float32
+	Pairs                // bfloat16, packed as pairs
+	elements
+)
+
+// Size is the bytes of an element before packing. A packed one, or a packed
+// pair, has 4.
+func (e Element) Size() int {
+	if e == F32 {
+		return 4
+	}
+	return 2
+}
+
+// Pack packs lanes, the rows of A or the columns of B: p < k is the inner
+// index, lanes with a bit in store are written, and are zero without one in
+// load. Loads are lanes from 0 on.
+type Pack func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint)
+
+// Convert converts n elements, which do not overlap.
+type Convert func(d, s unsafe.Pointer, n int)
+
+// Set is the routines for an instruction set.
+type Set struct {
+	Name  string
+	F32   *Tiles // float32 by float32
+	Pairs *Tiles // bfloat16 by bfloat16, or nil where float32 is as fast
+
+	// Blocks is bfloat16 by bfloat16 for large products, or nil: its kernels
+	// take whole units of rows and of steps.
+	Blocks *Tiles
+
+	// Lanes packs up to 32 neighbouring lanes: d[p*ldd+j] = s[p*lds+j].
+	// Transpose packs up to 16 that lie apart: d[p*ldd+j] = s[j*lds+p].
+	Lanes, Transpose [elements]Pack
+
+	// Widen and Narrow convert 16-bit floats, F16 or BF16, to and from float32.
+	Widen, Narrow [elements]Convert
+
+	// Peak does n times PeakFlops floating-point operations in registers, as
+	// fast as the processor can: what rates are measured against. PeakPairs is
+	// the same for products of pairs.
+	Peak, PeakPairs           func(n int)
+	PeakFlops, PeakPairsFlops int
+}
+
+// at is a pointer some elements of size bytes after p.
+func at(p unsafe.Pointer, n, size int) unsafe.Pointer { return unsafe.Add(p, n*size) }

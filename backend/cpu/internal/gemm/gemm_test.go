@@ -1,0 +1,218 @@
+package gemm
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// guarded is n bytes between bytes of another pattern, which are to stay.
+type guarded struct {
+	all  []byte
+	data []byte
+}
+
+const guard = 256
+
+func newGuarded(n int) *guarded {
+	g := &guarded{all: bytes.Repeat([]byte{0xa5}, n+2*guard)}
+	g.data = g.all[guard : guard+n : guard+n]
+	return g
+}
+
+func (g *guarded) pointer() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(g.data)) }
+
+func (g *guarded) check(t *testing.T, what string) {
+	t.Helper()
+	for i, b := range g.all {
+		if (i < guard || i >= guard+len(g.data)) && b != 0xa5 {
+			t.Fatalf("%s: byte %d, outside of %d, was written", what, i-guard, len(g.data))
+		}
+	}
+}
+
+// floats fills b with elements that bfloat16 has exactly, as kind e says.
+func floats(rng *rand.Rand, b []byte, e Element) {
+	d := map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16, Pairs: dtype.BFloat16}[e]
+	x := make([]float32, len(b)/e.Size())
+	for i := range x {
+		x[i] = dtype.BFloat16.Round(rng.Float32()*2 - 1)
+	}
+	dtype.FromF32(b, x, d)
+}
+
+// TestKernels holds each kernel against the loop in Go, with operands whose
+// rows are apart, and that end where the elements end.
+func TestKernels(t *testing.T) {
+	for _, set := range setsHere() {
+		testTiles(t, set.Name+"/float32", set.F32, false)
+		if set.Pairs != nil {
+			testTiles(t, set.Name+"/pairs", set.Pairs, true)
+		}
+		if set.Blocks != nil {
+			testTiles(t, set.Name+"/blocks", set.Blocks, true)
+		}
+	}
+}
+
+func testTiles(t *testing.T, name string, tiles *Tiles, pairs bool) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	kind := F32
+	if pairs {
+		kind = Pairs
+	}
+	for _, form := range []struct {
+		name   string
+		inner  bool
+		nr     int
+		kernel []Kernel
+	}{
+		{"Rows", false, tiles.NR, tiles.Rows}, {"Inner", true, tiles.NR, tiles.Inner},
+		{"NarrowRows", false, tiles.NarrowNR, tiles.NarrowRows}, {"NarrowInner", true, tiles.NarrowNR, tiles.NarrowInner},
+	} {
+		for mr := tiles.Unit; mr < len(form.kernel); mr += tiles.Unit {
+			for _, k := range []int{0, 1, 2, 3, 4, 5, 8, 33} {
+				k *= tiles.Deep
+				cols := form.nr
+				if tiles.Masked {
+					cols = 1 + rng.IntN(form.nr)
+				}
+				add := rng.IntN(2) == 1
+				what := fmt.Sprintf("%s%s %d×%d, k %d, added %v", name, form.name, mr, cols, k, add)
+				acols, arows := k, mr
+				if form.inner {
+					acols, arows = mr, k
+				}
+				lda, ldb, ldd := 4*(acols+rng.IntN(3)), 4*(form.nr+rng.IntN(3)), 4*(cols+rng.IntN(3))
+				size := func(rows, ld, cols int) int { return max(0, (rows-1)*ld+4*cols) }
+				a, b := newGuarded(size(arows, lda, acols)), newGuarded(size(k, ldb, form.nr))
+				floats(rng, a.data, kind)
+				floats(rng, b.data, kind)
+				got, want := newGuarded(size(mr, ldd, cols)), newGuarded(size(mr, ldd, cols))
+				floats(rng, got.data, F32)
+				copy(want.data, got.data)
+				var sg, sw unsafe.Pointer
+				if add {
+					sg, sw = got.pointer(), want.pointer()
+				}
+				mask := uint(1)<<cols - 1
+				if tiles.Begin != nil {
+					runtime.LockOSThread()
+					tiles.Begin()
+				}
+				form.kernel[mr](k, a.pointer(), lda, b.pointer(), ldb, sg, ldd, got.pointer(), ldd, mask)
+				if tiles.End != nil {
+					tiles.End()
+					runtime.UnlockOSThread()
+				}
+				Reference(mr, form.nr, pairs, form.inner)(k, a.pointer(), lda, b.pointer(), ldb, sw, ldd, want.pointer(), ldd, mask)
+				got.check(t, what)
+				g, w := dtype.View[float32](got.data), dtype.View[float32](want.data)
+				// Up to 2k+1 terms of magnitude 1, each added with a rounding.
+				tol := float64(2*k+1) * float64(2*k+1) * dtype.Float32.Epsilon()
+				for i := range g {
+					if math.Abs(float64(g[i])-float64(w[i])) > tol {
+						t.Fatalf("%s: element %d of row %d: got %v, want %v", what, i*4%ldd/4, i*4/ldd, g[i], w[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPack holds packing against the loops in Go, to the bit.
+func TestPack(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, set := range setsHere() {
+		for e := F32; e < elements; e++ {
+			for form, fs := range map[string][2]Pack{
+				"Lanes": {set.Lanes[e], portable.Lanes[e]}, "Transpose": {set.Transpose[e], portable.Transpose[e]},
+			} {
+				limit := 32
+				if form == "Transpose" {
+					limit = 16
+				}
+				for range 200 {
+					width := 1 + rng.IntN(limit)
+					n, k := 1+rng.IntN(width), rng.IntN(70)
+					rows, cols := k, n
+					if form == "Transpose" {
+						rows, cols = n, k
+					}
+					lds := e.Size() * (cols + rng.IntN(3))
+					s := newGuarded(max(0, (rows-1)*lds+e.Size()*cols))
+					floats(rng, s.data, e)
+					steps := k
+					if e == Pairs {
+						steps = (k + 1) / 2
+					}
+					ldd := 4 * (width + rng.IntN(3))
+					got, want := newGuarded(max(0, (steps-1)*ldd+4*width)), newGuarded(max(0, (steps-1)*ldd+4*width))
+					for i, g := range []*guarded{got, want} {
+						fs[i](g.pointer(), ldd, s.pointer(), lds, k, 1<<n-1, 1<<width-1)
+					}
+					what := fmt.Sprintf("%s %s of element %d, k %d, %d of %d lanes", set.Name, form, e, k, n, width)
+					got.check(t, what)
+					if !bytes.Equal(got.data, want.data) {
+						t.Fatalf("%s: got\n%x, want\n%x", what, got.data, want.data)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestConvert holds conversions against package dtype: all 16-bit patterns
+// one way, and the other way those with every fraction that decides about
+// rounding, for lengths that end anywhere.
+func TestConvert(t *testing.T) {
+	halves := make([]uint16, 1<<16)
+	for i := range halves {
+		halves[i] = uint16(i)
+	}
+	var words []uint32
+	for i := range uint32(1 << 16) {
+		for _, low := range []uint32{0, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff} {
+			words = append(words, i<<16|low)
+		}
+	}
+	for _, set := range setsHere() {
+		for e, d := range map[Element]dtype.DType{F16: dtype.Float16, BF16: dtype.BFloat16} {
+			wide := make([]float32, len(halves))
+			set.Widen[e](unsafe.Pointer(&wide[0]), unsafe.Pointer(&halves[0]), len(halves))
+			for i, x := range wide {
+				want := dtype.F16ToF32(uint16(i))
+				if d == dtype.BFloat16 {
+					want = dtype.BF16ToF32(uint16(i))
+				}
+				if math.Float32bits(x) != math.Float32bits(want) {
+					t.Fatalf("%s: %v %#04x widened is %#08x, want %#08x", set.Name, d, i, math.Float32bits(x), math.Float32bits(want))
+				}
+			}
+			half := make([]uint16, len(words))
+			set.Narrow[e](unsafe.Pointer(&half[0]), unsafe.Pointer(&words[0]), len(words))
+			for i, w := range words {
+				want := dtype.F16FromF32(math.Float32frombits(w))
+				if d == dtype.BFloat16 {
+					want = dtype.BF16FromF32(math.Float32frombits(w))
+				}
+				if half[i] != want {
+					t.Fatalf("%s: %#08x narrowed to %v is %#04x, want %#04x", set.Name, w, d, half[i], want)
+				}
+			}
+			for n := range 40 {
+				g, b := newGuarded(4*n), newGuarded(2*n)
+				set.Widen[e](g.pointer(), b.pointer(), n)
+				g.check(t, fmt.Sprint(set.Name, " widen ", n))
+				set.Narrow[e](b.pointer(), g.pointer(), n)
+				b.check(t, fmt.Sprint(set.Name, " narrow ", n))
+			}
+		}
+	}
+}

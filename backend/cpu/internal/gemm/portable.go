@@ -1,0 +1,161 @@
+package gemm
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// Reference is the loop that every Kernel equals, except for rounding: pairs
+// and inner say what kind it is.
+func Reference(rows, cols int, pairs, inner bool) Kernel {
+	return func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint) {
+		for i := range rows {
+			for j := range cols {
+				if mask>>j&1 == 0 {
+					continue
+				}
+				var sum float32
+				for p := range k {
+					x := unsafe.Add(a, i*lda+4*p)
+					if inner {
+						x = unsafe.Add(a, p*lda+4*i)
+					}
+					y := unsafe.Add(b, p*ldb+4*j)
+					if pairs {
+						u, v := (*[2]uint16)(x), (*[2]uint16)(y)
+						sum += dtype.BF16ToF32(u[1]) * dtype.BF16ToF32(v[1])
+						sum += dtype.BF16ToF32(u[0]) * dtype.BF16ToF32(v[0])
+						continue
+					}
+					sum += *(*float32)(x) * *(*float32)(y)
+				}
+				if s != nil {
+					sum += *(*float32)(unsafe.Add(s, i*lds+4*j))
+				}
+				*(*float32)(unsafe.Add(d, i*ldd+4*j)) = sum
+			}
+		}
+	}
+}
+
+// load is element i after p, as float32.
+func (e Element) load(p unsafe.Pointer, i int) float32 {
+	p = at(p, i, e.Size())
+	switch e {
+	case F32:
+		return *(*float32)(p)
+	case F16:
+		return dtype.F16ToF32(*(*uint16)(p))
+	}
+	return dtype.BF16ToF32(*(*uint16)(p))
+}
+
+// lanes is Set.Lanes in Go.
+func lanes(e Element) Pack {
+	return func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
+		n, all := bits.Len(load&store), bits.Len(store)
+		for p := range k {
+			row, to := unsafe.Add(s, p*lds), unsafe.Slice((*float32)(unsafe.Add(d, p*ldd)), all)
+			clear(to[n:])
+			if e == F32 {
+				copy(to, unsafe.Slice((*float32)(row), n))
+				continue
+			}
+			for j := range to[:n] {
+				to[j] = e.load(row, j)
+			}
+		}
+	}
+}
+
+// lanesBy is lanes with conversions of rows.
+func lanesBy(e Element, widen Convert) Pack {
+	return func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
+		n, all := bits.Len(load&store), bits.Len(store)
+		for p := range k {
+			to := unsafe.Add(d, p*ldd)
+			widen(to, unsafe.Add(s, p*lds), n)
+			clear(unsafe.Slice((*float32)(to), all)[n:])
+		}
+	}
+}
+
+// transpose is Set.Transpose in Go.
+func transpose(e Element) Pack {
+	return func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
+		n, all := bits.Len(load&store), bits.Len(store)
+		for p := range k {
+			to := unsafe.Slice((*float32)(unsafe.Add(d, p*ldd)), all)
+			for j := range n {
+				to[j] = e.load(unsafe.Add(s, j*lds), p)
+			}
+			clear(to[n:])
+		}
+	}
+}
+
+// pairLanes is Set.Lanes of Pairs in Go: two rows make a row of pairs, and
+// what is missing of the last is zero.
+func pairLanes(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
+	packPairs(d, ldd, s, 2, lds, k, load, store)
+}
+
+// pairTranspose is Set.Transpose of Pairs in Go.
+func pairTranspose(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
+	packPairs(d, ldd, s, lds, 2, k, load, store)
+}
+
+// packPairs packs elements j*lane + p*inner bytes after s.
+func packPairs(d unsafe.Pointer, ldd int, s unsafe.Pointer, lane, inner, k int, load, store uint) {
+	for p := 0; p < k; p += 2 {
+		for j := range bits.Len(store) {
+			var pair [2]uint16
+			for h := range min(2, k-p) {
+				if load>>j&1 != 0 {
+					pair[h] = *(*uint16)(unsafe.Add(s, j*lane+(p+h)*inner))
+				}
+			}
+			*(*[2]uint16)(unsafe.Add(d, p/2*ldd+4*j)) = pair
+		}
+	}
+}
+
+// widen is Set.Widen in Go.
+func widen(e Element) Convert {
+	return func(d, s unsafe.Pointer, n int) {
+		for i, h := range unsafe.Slice((*uint16)(s), n) {
+			x := (*float32)(at(d, i, 4))
+			if e == F16 {
+				*x = dtype.F16ToF32(h)
+			} else {
+				*x = dtype.BF16ToF32(h)
+			}
+		}
+	}
+}
+
+// narrow is Set.Narrow in Go.
+func narrow(e Element) Convert {
+	return func(d, s unsafe.Pointer, n int) {
+		for i, x := range unsafe.Slice((*float32)(s), n) {
+			h := (*uint16)(at(d, i, 2))
+			if e == F16 {
+				*h = dtype.F16FromF32(x)
+			} else {
+				*h = dtype.BF16FromF32(x)
+			}
+		}
+	}
+}
+
+// portable are the routines in Go: a set takes those for which it has no
+// assembly, and tests compare with them.
+var portable = Set{
+	Name:      "portable",
+	Lanes:     [elements]Pack{lanes(F32), lanes(F16), lanes(BF16), pairLanes},
+	Transpose: [elements]Pack{transpose(F32), transpose(F16), transpose(BF16), pairTranspose},
+	Widen:     [elements]Convert{F16: widen(F16), BF16: widen(BF16)},
+	Narrow:    [elements]Convert{F16: narrow(F16), BF16: narrow(BF16)},
+}

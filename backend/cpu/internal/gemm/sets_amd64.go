@@ -1,0 +1,99 @@
+package gemm
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+)
+
+// AVX512 needs AVX-512 F, BW, DQ and VL.
+var AVX512 = &Set{
+	Name: "AVX-512",
+	F32: &Tiles{
+		MR: 14, NR: 32, Unit: 1, Step: 1, Deep: 1, Masked: true, Rows: f32AVX512Rows32, Inner: f32AVX512Inner32,
+		NarrowNR: 16, NarrowRows: f32AVX512Rows16, NarrowInner: f32AVX512Inner16,
+	},
+	Lanes:     [elements]Pack{lanesF32AVX512, lanesF16AVX512, lanesBF16AVX512, lanesPairsAVX512},
+	Transpose: [elements]Pack{transposeF32AVX512, transposeF16AVX512, transposeBF16AVX512, transposePairsAVX512},
+	Widen:     widenBy(vec.AVX512()),
+	Narrow:    narrowBy(vec.AVX512()),
+	Peak:      peakAVX512, PeakFlops: 48 * 32,
+}
+
+// AVX512BF16 needs AVX512-BF16 besides.
+var AVX512BF16 = func() *Set {
+	s := *AVX512
+	s.Name = "AVX512-BF16"
+	s.Pairs = &Tiles{
+		MR: 14, NR: 32, Unit: 1, Step: 2, Deep: 1, Masked: true, Rows: pairsAVX512Rows32, Inner: pairsAVX512Inner32,
+		NarrowNR: 16, NarrowRows: pairsAVX512Rows16, NarrowInner: pairsAVX512Inner16,
+	}
+	s.PeakPairs, s.PeakPairsFlops = peakPairsAVX512, 48*64
+	return &s
+}()
+
+// AVX2 needs AVX2, FMA and F16C.
+var AVX2 = func() *Set {
+	s := portable
+	s.Name = "AVX2"
+	s.F32 = &Tiles{MR: 6, NR: 16, Unit: 1, Step: 1, Deep: 1, Rows: f32AVX2Rows16, Inner: f32AVX2Inner16}
+	s.Widen, s.Narrow = widenBy(vec.AVX2()), narrowBy(vec.AVX2())
+	for _, e := range []Element{F16, BF16} {
+		s.Lanes[e] = lanesBy(e, s.Widen[e])
+	}
+	return &s
+}()
+
+// widenBy makes conversions of the loops of package vec.
+func widenBy(v *vec.Set) [elements]Convert {
+	by := func(load vec.Load) Convert {
+		return func(d, s unsafe.Pointer, n int) {
+			load(unsafe.Slice((*float32)(d), n), unsafe.Slice((*uint16)(s), n))
+		}
+	}
+	return [elements]Convert{F16: by(v.FromF16), BF16: by(v.FromBF16)}
+}
+
+// narrowBy makes conversions of the loops of package vec.
+func narrowBy(v *vec.Set) [elements]Convert {
+	by := func(store vec.Store) Convert {
+		return func(d, s unsafe.Pointer, n int) {
+			store(unsafe.Slice((*uint16)(d), n), unsafe.Slice((*float32)(s), n))
+		}
+	}
+	return [elements]Convert{F16: by(v.ToF16), BF16: by(v.ToBF16)}
+}
+
+// AMX needs AMX-BF16, and that UseAMX reported true. There are no kernels for single
+// rows of pairs: processors that have AMX run those of AVX512-BF16 at half the
+// speed of float32.
+var AMX = func() *Set {
+	s := *AVX512
+	s.Name = "AMX-BF16"
+	s.Blocks = &Tiles{
+		MR: 32, NR: 32, Unit: 16, Step: 2, Deep: 16,
+		Rows:  []Kernel{16: pairsAMXRows16x32, 32: pairsAMXRows32x32},
+		Begin: func() { configureAMX(unsafe.Pointer(&tileShape)) }, End: releaseAMX,
+	}
+	s.PeakPairs = func(n int) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		s.Blocks.Begin()
+		peakAMX(n)
+		s.Blocks.End()
+	}
+	s.PeakPairsFlops = 16 * 2 * 16 * 16 * 32
+	return &s
+}()
+
+// tileShape is the configuration in which all tile registers have 16 rows of
+// 64 bytes: Intel SDM volume 1, section 18.3.
+var tileShape = func() (shape [64]byte) {
+	shape[0] = 1 // palette
+	for i := range 8 {
+		shape[16+2*i] = 64
+		shape[48+i] = 16
+	}
+	return
+}()

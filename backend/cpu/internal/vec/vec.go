@@ -1,0 +1,189 @@
+// Package vec is the loops of package cpu over float32 in the assembly of the
+// processor's vector instructions.
+//
+// Main types: [Set] is the loops of one instruction set, [AVX512] and [AVX2]
+// return them. On other processors they return nil.
+//
+// Rules:
+//
+//   - All slices given to a loop have the length of its result; they may be the
+//     same memory but must not overlap otherwise.
+//   - What IEEE 754 defines is exact: conversions round to nearest even and keep
+//     NaNs, quiet. Functions are within two units in the last place; the bits of
+//     an element do not depend on its place nor on the length of the slice.
+//   - Folds of the same length have the same bits. Sums are in float64.
+//   - A loop cannot be preempted: calls take some 10,000 elements, not millions.
+//
+// The assembly and its declarations are written by package vecgen, where the
+// kernels are described; loops.go says what each does.
+package vec
+
+import "unsafe"
+
+// The kinds of loops.
+type (
+	Unary   func(dst, a []float32)
+	Binary  func(dst, a, b []float32)
+	Test    func(dst []byte, a []float32)    // writes 0 and 1
+	Compare func(dst []byte, a, b []float32) // writes 0 and 1
+	Scalar  func(dst, a []float32, s float32)
+	Load    func(dst []float32, a []uint16)
+	Store   func(dst []uint16, a []float32)
+)
+
+// Folds is the folds of elements of a type in memory.
+type Folds[T float32 | uint16] struct {
+	Sum, SumSquares func(a []T) float64
+	Max, Min        func(a []T) float64 // NaN if there is one; ∓∞ of nothing
+	Infinities      func(a []T) float64 // 0 if all are finite, else NaN
+	// SumColumns adds rows of len(acc) elements, stride apart in x, to acc.
+	SumColumns func(acc []float64, x []T, rows, stride int)
+}
+
+// Set is the loops of an instruction set. Names without a comment are those of
+// package op.
+type Set struct {
+	Neg, Abs, Sign, Square, Relu, Sqrt, Rsqrt, Reciprocal, Floor, Ceil, Round Unary
+	Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf                                Unary
+	RoundF16, RoundBF16                                                       Unary // to values of the type
+
+	Add, Sub, Mul, Div, Maximum, Minimum Binary
+	AddF16, SubF16, MulF16               Binary // rounded to values of the type
+	AddBF16, SubBF16, MulBF16            Binary
+	AddScalar, MulScalar                 Scalar
+	ExpAdd                               Scalar // exp(a+s)
+	// ExpSum is ExpAdd and returns the sum.
+	ExpSum func(dst, a []float32, s float32) float64
+
+	IsFinite                         Test
+	Equal, NotEqual, Less, LessEqual Compare
+	// Where has a where the byte of c is not 0, else b.
+	Where func(dst []float32, c []byte, a, b []float32)
+
+	FromF16, FromBF16 Load
+	ToF16, ToBF16     Store
+	FromU8            func(dst []float32, a []uint8)
+	FromI32           func(dst []float32, a []int32)
+
+	Folds[float32]
+	F16, BF16 Folds[uint16]
+
+	// Philox fills dst, a multiple of 64 numbers, with the blocks from first on
+	// of package philox, as [philox.Uniform] does, for key words k0 and k1 and
+	// counter words c1 to c3. First must not overflow within dst.
+	Philox func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
+	// SoftmaxRows, LogSoftmaxRows and ArgRows work on rows of n elements, at
+	// most Lanes. ArgRows finds the first of the largest or, with sign = 1<<31,
+	// of the smallest; NaN wins.
+	SoftmaxRows, LogSoftmaxRows func(dst, x []float32, n int)
+	ArgRows                     func(dst []int32, x []float32, n int, sign uint32)
+	Lanes                       int // float32 in a vector
+	// Transpose8 is dst[i*to+j] = src[j*from+i] for i and j below 8.
+	Transpose8     func(dst, src []uint32, to, from int)
+	Transpose8Half func(dst, src []uint16, to, from int) // the same
+	// Pause has the processor wait n times as its spinning loops should.
+	Pause func(n int)
+}
+
+// set wraps the functions of an instruction set.
+func (l *loops) set(lanes int) *Set {
+	return &Set{
+		Neg: unary(l.neg), Abs: unary(l.abs), Sign: unary(l.sign), Square: unary(l.square), Relu: unary(l.relu),
+		Sqrt: unary(l.sqrt), Rsqrt: unary(l.rsqrt), Reciprocal: unary(l.reciprocal),
+		Floor: unary(l.floor), Ceil: unary(l.ceil), Round: unary(l.round),
+		Exp: unary(l.exp), Expm1: unary(l.expm1), Log: unary(l.log), Log1p: unary(l.log1p),
+		Tanh: unary(l.tanh), Sigmoid: unary(l.sigmoid), Erf: unary(l.erf),
+		RoundF16: unary(l.roundF16), RoundBF16: unary(l.roundBF16),
+		Add: binary(l.add), Sub: binary(l.sub), Mul: binary(l.mul), Div: binary(l.div),
+		Maximum: binary(l.maximum), Minimum: binary(l.minimum),
+		AddScalar: scalar(l.addScalar), MulScalar: scalar(l.mulScalar), ExpAdd: scalar(l.expAdd),
+		AddF16: binary(l.addF16), SubF16: binary(l.subF16), MulF16: binary(l.mulF16),
+		AddBF16: binary(l.addBF16), SubBF16: binary(l.subBF16), MulBF16: binary(l.mulBF16),
+		ExpSum: func(dst, a []float32, s float32) float64 {
+			return l.expSum(data(dst), data(a[:len(dst)]), s, len(dst))
+		},
+		IsFinite: func(dst []byte, a []float32) { l.isFinite(data(dst), data(a[:len(dst)]), len(dst)) },
+		Equal:    compare(l.equal), NotEqual: compare(l.notEqual), Less: compare(l.less), LessEqual: compare(l.lessEqual),
+		Where: func(dst []float32, c []byte, a, b []float32) {
+			n := len(dst)
+			l.where(data(dst), data(c[:n]), data(a[:n]), data(b[:n]), n)
+		},
+		FromF16:  func(dst []float32, a []uint16) { l.f32FromF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromBF16: func(dst []float32, a []uint16) { l.f32FromBF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		ToF16:    func(dst []uint16, a []float32) { l.f16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
+		ToBF16:   func(dst []uint16, a []float32) { l.bf16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromU8:   func(dst []float32, a []uint8) { l.f32FromU8(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromI32:  func(dst []float32, a []int32) { l.f32FromI32(data(dst), data(a[:len(dst)]), len(dst)) },
+		Folds:    foldsOf[float32](l.sum, l.sumSquares, l.largest, l.smallest, l.infinities, l.sumColumns),
+		F16:      foldsOf[uint16](l.sumF16, l.sumSquaresF16, l.largestF16, l.smallestF16, l.infinitiesF16, l.sumColumnsF16),
+		BF16:     foldsOf[uint16](l.sumBF16, l.sumSquaresBF16, l.largestBF16, l.smallestBF16, l.infinitiesBF16, l.sumColumnsBF16),
+		Philox: func(dst []float32, first, k0, k1, c1, c2, c3 uint32) {
+			if n := len(dst) / 64 * 16; n > 0 {
+				l.philox(data(dst), n, first, k0, k1, c1, c2, c3)
+			}
+		},
+		Transpose8: func(dst, src []uint32, to, from int) {
+			l.transpose8(data(dst[:7*to+8]), data(src[:7*from+8]), to, from)
+		},
+		Transpose8Half: func(dst, src []uint16, to, from int) {
+			l.transpose8Half(data(dst[:7*to+8]), data(src[:7*from+8]), to, from)
+		},
+		SoftmaxRows: rows(l.softmaxRows), LogSoftmaxRows: rows(l.logSoftmaxRows),
+		ArgRows: func(dst []int32, x []float32, n int, sign uint32) {
+			if len(dst) > 0 {
+				l.argRows(data(dst), data(x[:len(dst)*n]), n, len(dst), sign)
+			}
+		},
+		Lanes: lanes,
+		Pause: l.pause,
+	}
+}
+
+func data[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
+
+func unary(f func(dst, a unsafe.Pointer, n int)) Unary {
+	return func(dst, a []float32) { f(data(dst), data(a[:len(dst)]), len(dst)) }
+}
+
+func binary(f func(dst, a, b unsafe.Pointer, n int)) Binary {
+	return func(dst, a, b []float32) {
+		n := len(dst)
+		f(data(dst), data(a[:n]), data(b[:n]), n)
+	}
+}
+
+func scalar(f func(dst, a unsafe.Pointer, s float32, n int)) Scalar {
+	return func(dst, a []float32, s float32) { f(data(dst), data(a[:len(dst)]), s, len(dst)) }
+}
+
+func compare(f func(dst, a, b unsafe.Pointer, n int)) Compare {
+	return func(dst []byte, a, b []float32) {
+		n := len(dst)
+		f(data(dst), data(a[:n]), data(b[:n]), n)
+	}
+}
+
+func foldsOf[T float32 | uint16](sum, squares func(a unsafe.Pointer, n int) float64, most, least, inf func(a unsafe.Pointer, n int) float32, columns func(acc, x unsafe.Pointer, n, rows, stride int)) Folds[T] {
+	wide := func(f func(a unsafe.Pointer, n int) float64) func(a []T) float64 {
+		return func(a []T) float64 { return f(data(a), len(a)) }
+	}
+	narrow := func(f func(a unsafe.Pointer, n int) float32) func(a []T) float64 {
+		return func(a []T) float64 { return float64(f(data(a), len(a))) }
+	}
+	return Folds[T]{
+		Sum: wide(sum), SumSquares: wide(squares), Max: narrow(most), Min: narrow(least), Infinities: narrow(inf),
+		SumColumns: func(acc []float64, x []T, rows, stride int) {
+			if n := len(acc); n > 0 && rows > 0 {
+				columns(data(acc), data(x[:(rows-1)*stride+n]), n, rows, stride)
+			}
+		},
+	}
+}
+
+func rows(f func(dst, x unsafe.Pointer, n, rows int)) func(dst, x []float32, n int) {
+	return func(dst, x []float32, n int) {
+		if len(dst) > 0 {
+			f(data(dst), data(x[:len(dst)]), n, len(dst)/n)
+		}
+	}
+}

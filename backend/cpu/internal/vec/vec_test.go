@@ -1,0 +1,412 @@
+package vec
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/philox"
+)
+
+// sets are the instruction sets that the machine has.
+func sets() map[string]*Set {
+	x, m := &cpu.X86, map[string]*Set{}
+	if x.HasAVX2 && x.HasFMA && x.HasF16C {
+		m["AVX2"] = AVX2()
+	}
+	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL {
+		m["AVX512"] = AVX512()
+	}
+	return m
+}
+
+func forEachSet(t *testing.T, f func(t *testing.T, s *Set)) {
+	for name, s := range sets() {
+		t.Run(name, func(t *testing.T) { f(t, s) })
+	}
+}
+
+// inputs are all values of float16 and bfloat16, and numbers of every exponent
+// and at every step of the exponential's range.
+func inputs() []float32 {
+	var x []float32
+	for h := range 1 << 16 {
+		x = append(x, dtype.F16ToF32(uint16(h)), dtype.BF16ToF32(uint16(h)))
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 1 << 18 {
+		x = append(x, math.Float32frombits(rng.Uint32()))
+	}
+	for i := range 1 << 18 {
+		x = append(x, float32(i-1<<17)*(110.0/(1<<17)), float32(i-1<<17)*(2.0/(1<<17)))
+	}
+	return x
+}
+
+// distance is how many float32 lie between x and y; 0 for two NaNs and for
+// zeros of the same sign.
+func distance(x, y float32) int64 {
+	if x != x || y != y {
+		if x != x && y != y {
+			return 0
+		}
+		return math.MaxInt64
+	}
+	order := func(v float32) int64 {
+		b := int64(math.Float32bits(v))
+		if b >= 1<<31 {
+			return 1<<31 - 1 - b // so that -0 and +0 differ
+		}
+		return b
+	}
+	d := order(x) - order(y)
+	return max(d, -d)
+}
+
+func larger(a, b float64) float64 {
+	if a > b || a != a {
+		return a
+	}
+	return b
+}
+
+// checkLoop compares a loop with its meaning, for all inputs and for all short
+// lengths between guards.
+func checkLoop(t *testing.T, name string, ulps int64, x []float32, f func(dst []float32, at int), want func(i int) float64) {
+	t.Helper()
+	got := make([]float32, len(x))
+	f(got, 0)
+	worst, at := int64(-1), 0
+	for i, g := range got {
+		w := float32(want(i))
+		d := distance(g, w)
+		if ulps > 0 && math.Abs(float64(w)) < 0x1p-126 && g == g {
+			d /= 2 // rounded twice
+		}
+		if d > worst {
+			worst, at = d, i
+		}
+	}
+	if worst > ulps {
+		t.Errorf("%s(%v) = %v, want %v: %d units off", name, x[at], got[at], float32(want(at)), worst)
+	}
+	for n := range 131 {
+		const guard = 40
+		buf := make([]float32, n+2*guard)
+		for i := range buf {
+			buf[i] = 12345
+		}
+		start := 1000 + n*7
+		f(buf[guard:guard+n], start)
+		for i, v := range buf {
+			inside := i >= guard && i < guard+n
+			if !inside && v != 12345 {
+				t.Fatalf("%s of %d elements wrote element %d", name, n, i-guard)
+			}
+			if inside && math.Float32bits(v) != math.Float32bits(got[start+i-guard]) {
+				t.Fatalf("%s of %d elements: element %d is %v, in a longer slice %v", name, n, i-guard, v, got[start+i-guard])
+			}
+		}
+	}
+}
+
+func TestUnary(t *testing.T) {
+	x := inputs()
+	forEachSet(t, func(t *testing.T, s *Set) {
+		for _, c := range []struct {
+			name string
+			f    Unary
+			ulps int64
+			want func(x float64) float64
+		}{
+			{"Neg", s.Neg, 0, func(x float64) float64 { return -x }},
+			{"Abs", s.Abs, 0, math.Abs},
+			{"Square", s.Square, 0, func(x float64) float64 { return x * x }},
+			{"Relu", s.Relu, 0, func(x float64) float64 { return larger(0, x) }},
+			{"Sign", s.Sign, 0, func(x float64) float64 {
+				switch {
+				case x > 0:
+					return 1
+				case x < 0:
+					return -1
+				}
+				return x
+			}},
+			{"Sqrt", s.Sqrt, 0, math.Sqrt},
+			{"Reciprocal", s.Reciprocal, 0, func(x float64) float64 { return 1 / x }},
+			{"Floor", s.Floor, 0, math.Floor},
+			{"Ceil", s.Ceil, 0, math.Ceil},
+			{"Round", s.Round, 0, math.RoundToEven},
+			{"RoundF16", s.RoundF16, 0, func(x float64) float64 { return float64(dtype.Float16.Round(float32(x))) }},
+			{"RoundBF16", s.RoundBF16, 0, func(x float64) float64 { return float64(dtype.BFloat16.Round(float32(x))) }},
+			{"Rsqrt", s.Rsqrt, 1, func(x float64) float64 { return 1 / math.Sqrt(x) }},
+			{"Exp", s.Exp, 2, math.Exp},
+			{"Expm1", s.Expm1, 2, math.Expm1},
+			{"Log", s.Log, 2, math.Log},
+			{"Log1p", s.Log1p, 2, math.Log1p},
+			{"Tanh", s.Tanh, 2, math.Tanh},
+			{"Sigmoid", s.Sigmoid, 2, func(x float64) float64 {
+				if x < 0 {
+					e := math.Exp(x)
+					return e / (1 + e)
+				}
+				return 1 / (1 + math.Exp(-x))
+			}},
+			{"Erf", s.Erf, 2, math.Erf},
+		} {
+			checkLoop(t, c.name, c.ulps, x,
+				func(dst []float32, at int) { c.f(dst, x[at:at+len(dst)]) },
+				func(i int) float64 { return c.want(float64(x[i])) })
+		}
+	})
+}
+
+// pairs are two lists in which every special value meets every other.
+func pairs() (a, b []float32) {
+	inf := float32(math.Inf(1))
+	special := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 2.5, -3, inf, -inf, float32(math.NaN()), 1e-45, -1e-45, 0x1p-126, math.MaxFloat32}
+	for _, x := range special {
+		for _, y := range special {
+			a, b = append(a, x), append(b, y)
+		}
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 1 << 14 {
+		a = append(a, math.Float32frombits(rng.Uint32()), rng.Float32())
+		b = append(b, math.Float32frombits(rng.Uint32()), rng.Float32())
+	}
+	return a, b
+}
+
+func TestBinary(t *testing.T) {
+	a, b := pairs()
+	forEachSet(t, func(t *testing.T, s *Set) {
+		for _, c := range []struct {
+			name string
+			f    Binary
+			want func(x, y float64) float64
+		}{
+			{"Add", s.Add, func(x, y float64) float64 { return x + y }},
+			{"Sub", s.Sub, func(x, y float64) float64 { return x - y }},
+			{"Mul", s.Mul, func(x, y float64) float64 { return x * y }},
+			{"Div", s.Div, func(x, y float64) float64 { return x / y }},
+			{"AddF16", s.AddF16, func(x, y float64) float64 { return float64(dtype.Float16.Round(float32(x) + float32(y))) }},
+			{"SubF16", s.SubF16, func(x, y float64) float64 { return float64(dtype.Float16.Round(float32(x) - float32(y))) }},
+			{"MulF16", s.MulF16, func(x, y float64) float64 { return float64(dtype.Float16.Round(float32(x) * float32(y))) }},
+			{"AddBF16", s.AddBF16, func(x, y float64) float64 { return float64(dtype.BFloat16.Round(float32(x) + float32(y))) }},
+			{"SubBF16", s.SubBF16, func(x, y float64) float64 { return float64(dtype.BFloat16.Round(float32(x) - float32(y))) }},
+			{"MulBF16", s.MulBF16, func(x, y float64) float64 { return float64(dtype.BFloat16.Round(float32(x) * float32(y))) }},
+			{"Maximum", s.Maximum, larger},
+			{"Minimum", s.Minimum, func(x, y float64) float64 { return -larger(-x, -y) }},
+		} {
+			checkLoop(t, c.name, 0, a,
+				func(dst []float32, at int) { c.f(dst, a[at:at+len(dst)], b[at:at+len(dst)]) },
+				func(i int) float64 { return c.want(float64(a[i]), float64(b[i])) })
+		}
+		for _, v := range []float32{0.1, -3, float32(math.NaN())} {
+			for _, c := range []struct {
+				name string
+				f    Scalar
+				ulps int64
+				want func(x float32) float64
+			}{
+				{"AddScalar", s.AddScalar, 0, func(x float32) float64 { return float64(x + v) }},
+				{"MulScalar", s.MulScalar, 0, func(x float32) float64 { return float64(x * v) }},
+				{"ExpSum", func(dst, a []float32, v float32) {
+					sum := s.ExpSum(dst, a, v)
+					if want := s.Sum(dst); sum != want && (sum == sum || want == want) {
+						t.Errorf("ExpSum of %d elements returns %v, want %v", len(dst), sum, want)
+					}
+				}, 2, func(x float32) float64 { return math.Exp(float64(x + v)) }},
+				{"ExpAdd", s.ExpAdd, 2, func(x float32) float64 { return math.Exp(float64(x + v)) }},
+			} {
+				checkLoop(t, c.name, c.ulps, a,
+					func(dst []float32, at int) { c.f(dst, a[at:at+len(dst)], v) },
+					func(i int) float64 { return c.want(a[i]) })
+			}
+		}
+	})
+}
+
+// checkBytes is checkLoop for results that are bytes.
+func checkBytes[T dtype.Element](t *testing.T, name string, total int, f func(dst []T, at int), want func(i int) T) {
+	t.Helper()
+	for n := range 131 {
+		const guard = 70
+		mark := T(0xa5 & 0x7f)
+		buf := make([]T, n+2*guard)
+		for i := range buf {
+			buf[i] = mark
+		}
+		f(buf[guard:guard+n], n)
+		for i, v := range buf {
+			if inside := i >= guard && i < guard+n; !inside && v != mark || inside && v != want(n+i-guard) {
+				t.Fatalf("%s of %d elements: element %d is %v, want %v", name, n, i-guard, v, want(max(0, n+i-guard)))
+			}
+		}
+	}
+	got := make([]T, total)
+	f(got, 0)
+	for i, v := range got {
+		if v != want(i) {
+			t.Fatalf("%s: element %d is %#x, want %#x", name, i, v, want(i))
+		}
+	}
+}
+
+func truthOf(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func TestCompare(t *testing.T) {
+	a, b := pairs()
+	copy(b[len(b)/2:], a[len(a)/2:len(a)*3/4]) // equal ones
+	forEachSet(t, func(t *testing.T, s *Set) {
+		for name, c := range map[string]struct {
+			f    Compare
+			want func(x, y float32) bool
+		}{
+			"Equal":     {s.Equal, func(x, y float32) bool { return x == y }},
+			"NotEqual":  {s.NotEqual, func(x, y float32) bool { return x != y }},
+			"Less":      {s.Less, func(x, y float32) bool { return x < y }},
+			"LessEqual": {s.LessEqual, func(x, y float32) bool { return x <= y }},
+		} {
+			checkBytes(t, name, len(a),
+				func(dst []byte, at int) { c.f(dst, a[at:at+len(dst)], b[at:at+len(dst)]) },
+				func(i int) byte { return truthOf(c.want(a[i], b[i])) })
+		}
+		checkBytes(t, "IsFinite", len(a),
+			func(dst []byte, at int) { s.IsFinite(dst, a[at:at+len(dst)]) },
+			func(i int) byte { return truthOf(a[i]-a[i] == 0) })
+		cond := make([]byte, len(a))
+		for i := range cond {
+			cond[i] = byte(i % 3 * 101)
+		}
+		checkLoop(t, "Where", 0, a,
+			func(dst []float32, at int) {
+				n := len(dst)
+				s.Where(dst, cond[at:at+n], a[at:at+n], b[at:at+n])
+			},
+			func(i int) float64 {
+				if cond[i] != 0 {
+					return float64(a[i])
+				}
+				return float64(b[i])
+			})
+	})
+}
+
+func TestConvert(t *testing.T) {
+	x := inputs()
+	halves := make([]uint16, 1<<16)
+	for i := range halves {
+		halves[i] = uint16(i)
+	}
+	forEachSet(t, func(t *testing.T, s *Set) {
+		checkBytes(t, "ToF16", len(x), func(dst []uint16, at int) { s.ToF16(dst, x[at:at+len(dst)]) },
+			func(i int) uint16 { return dtype.F16FromF32(x[i]) })
+		checkBytes(t, "ToBF16", len(x), func(dst []uint16, at int) { s.ToBF16(dst, x[at:at+len(dst)]) },
+			func(i int) uint16 { return dtype.BF16FromF32(x[i]) })
+		for name, c := range map[string]struct {
+			f    Load
+			want func(uint16) float32
+		}{"FromF16": {s.FromF16, dtype.F16ToF32}, "FromBF16": {s.FromBF16, dtype.BF16ToF32}} {
+			got := make([]float32, 1<<16)
+			c.f(got, halves)
+			for h, v := range got {
+				if math.Float32bits(v) != math.Float32bits(c.want(uint16(h))) {
+					t.Fatalf("%s(%#x) = %#x, want %#x", name, h, math.Float32bits(v), math.Float32bits(c.want(uint16(h))))
+				}
+			}
+			checkBytes(t, name, 1<<10, func(dst []float32, at int) { c.f(dst, halves[at:at+len(dst)]) },
+				func(i int) float32 { return c.want(halves[i]) })
+		}
+		u, n := make([]uint8, 300), make([]int32, 300)
+		for i := range u {
+			u[i], n[i] = uint8(i), int32(i*0x1234567)
+		}
+		checkBytes(t, "FromU8", 300, func(dst []float32, at int) { s.FromU8(dst, u[at:at+len(dst)]) },
+			func(i int) float32 { return float32(u[i]) })
+		checkBytes(t, "FromI32", 300, func(dst []float32, at int) { s.FromI32(dst, n[at:at+len(dst)]) },
+			func(i int) float32 { return float32(n[i]) })
+	})
+}
+
+func TestPhilox(t *testing.T) {
+	forEachSet(t, func(t *testing.T, s *Set) {
+		for _, n := range []int{64, 128, 640} {
+			got, want := make([]float32, n+20), make([]float32, n+20)
+			philox.UniformAt(1<<40|77, 3, 9, 4*1001, want[:n])
+			s.Philox(got[:n], 1001, 77, 1<<8, 0, 3, 9)
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("number %d of %d is %v, want %v", i, n, got[i], want[i])
+				}
+			}
+		}
+	})
+}
+
+func TestTranspose8(t *testing.T) {
+	forEachSet(t, func(t *testing.T, s *Set) {
+		const to, from = 11, 13
+		src, dst := make([]uint32, 8*from), make([]uint32, 8*to)
+		for i := range src {
+			src[i] = uint32(i)
+		}
+		s.Transpose8(dst, src, to, from)
+		halves, half := make([]uint16, 8*from), make([]uint16, 8*to)
+		for i := range halves {
+			halves[i] = uint16(i)
+		}
+		s.Transpose8Half(half, halves, to, from)
+		for i := range 8 {
+			for j := range to {
+				want := uint32(j*from + i)
+				if j >= 8 {
+					want = 0
+				}
+				if got := dst[i*to+j]; got != want {
+					t.Fatalf("element %d, %d is %d, want %d", i, j, got, want)
+				}
+				if got := half[i*to+j]; uint32(got) != want {
+					t.Fatalf("16 bits: element %d, %d is %d, want %d", i, j, got, want)
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkLoops(b *testing.B) {
+	x, y := make([]float32, 1024), make([]float32, 1024)
+	h := make([]uint16, 1024)
+	for i := range x {
+		x[i] = float32(i)/100 + 0.01
+	}
+	for name, s := range sets() {
+		one := func(what string, f func()) {
+			b.Run(fmt.Sprint(name, "/", what), func(b *testing.B) {
+				for b.Loop() {
+					f()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1024, "ns/element")
+			})
+		}
+		one("Add", func() { s.Add(y, x, x) })
+		for what, f := range map[string]Unary{"Relu": s.Relu, "Exp": s.Exp, "Tanh": s.Tanh, "Sigmoid": s.Sigmoid, "Log": s.Log, "Erf": s.Erf, "RoundBF16": s.RoundBF16, "RoundF16": s.RoundF16} {
+			one(what, func() { f(y, x) })
+		}
+		one("ToBF16", func() { s.ToBF16(h, x) })
+		one("ToF16", func() { s.ToF16(h, x) })
+		one("FromF16", func() { s.FromF16(y, h) })
+		one("Sum", func() { s.Sum(x) })
+		one("Max", func() { s.Max(x) })
+	}
+}

@@ -1,0 +1,229 @@
+package vecgen
+
+// The functions of this file work on float32 alone, with fused
+// multiply-additions, and are within two units in the last place; results
+// below the normal range are rounded once more at most.
+
+// horner evaluates a polynomial in x, its coefficients from the highest power
+// down, into p.
+func horner(a *asm, x, p reg, coefficients ...num) {
+	a.op("VMOVUPS", coefficients[0], p)
+	for _, c := range coefficients[1:] {
+		a.op("VFMADD213PS", c, x, p)
+	}
+}
+
+// Adding shift to a small number leaves its nearest whole number in the low
+// bits.
+const (
+	shift     = 12582912 // 1.5·2²³
+	shiftBits = 0x4b400000
+)
+
+// reduce splits register 0 into n·ln 2 + r, |r| <= ln(2)/2: r in register 0,
+// n as an integer in register 1 and as a float in 3, and eʳ-1 in register 2.
+// Register 4 is changed. The coefficients are those of expf in Moshier's Cephes.
+func reduce(a *asm) {
+	a.op("VMOVUPS", num(1.44269504088896341), reg(1))
+	a.op("VFMADD213PS", num(shift), reg(0), reg(1))
+	a.op("VSUBPS", num(shift), reg(1), reg(3))
+	a.op("VFNMADD231PS", num(0.693359375), reg(3), reg(0))
+	a.op("VFMADD231PS", num(2.12194440e-4), reg(3), reg(0))
+	a.op("VPSUBD", bits(shiftBits), reg(1), reg(1))
+	horner(a, 0, 2, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+	a.op("VMULPS", reg(0), reg(0), reg(4))
+	a.op("VFMADD213PS", reg(0), reg(4), reg(2))
+}
+
+// power leaves 2ⁿ·x in x for n as reduce leaves it, where there is no
+// instruction for it in two steps, since 2ⁿ may be out of range when the
+// product is not. Registers 1 and 3 are changed.
+func power(a *asm, x reg) {
+	if a.wide {
+		a.op("VSCALEFPS", reg(3), x, x)
+		return
+	}
+	a.op("VPSRAD", 1, reg(1), reg(3))
+	a.op("VPSUBD", reg(3), reg(1), reg(1))
+	for _, r := range []reg{1, 3} {
+		a.op("VPADDD", bits(127), r, r)
+		a.op("VPSLLD", 23, r, r)
+		a.op("VMULPS", r, x, x)
+	}
+}
+
+// clamp brings register 0 between low and high; a NaN stays, as the second
+// operand.
+func clamp(a *asm, low, high num) {
+	a.op("VMOVUPS", high, reg(1))
+	a.op("VMINPS", reg(0), reg(1), reg(0))
+	a.op("VMOVUPS", low, reg(1))
+	a.op("VMAXPS", reg(0), reg(1), reg(0))
+}
+
+// exp leaves e to the power of register 0 in register 0 and changes 1 to 4 and
+// mask 1. Above 90 it is infinite. Below -104 it is 0, put in by a blend: a
+// result that underflows takes the processor some hundred cycles, and masked
+// attention has nothing else.
+func exp(a *asm) {
+	a.cmp(lt, 0, num(-104), 1)
+	a.blend(1, 0, bits(0), 0)
+	a.op("VMOVUPS", num(90), reg(1))
+	a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
+	reduce(a)
+	a.op("VADDPS", num(1), reg(2), reg(0))
+	power(a, 0)
+	a.blend(1, 0, bits(0), 0)
+}
+
+// expm1 leaves eˣ-1 in register 0 for x there and -20 <= x <= 88.9, and changes
+// 1 to 4: twice 2ⁿ⁻¹·(eʳ-1) + (2ⁿ⁻¹-½), of which nothing overflows before the
+// result does.
+func expm1(a *asm) {
+	reduce(a)
+	a.op("VPADDD", bits(126), reg(1), reg(1))
+	a.op("VPSLLD", 23, reg(1), reg(1))
+	a.op("VSUBPS", num(0.5), reg(1), reg(0))
+	a.op("VFMADD231PS", reg(1), reg(2), reg(0))
+	a.op("VADDPS", reg(0), reg(0), reg(0))
+}
+
+// copySign gives register 0 the sign of from and changes from.
+func copySign(a *asm, from reg) {
+	a.op("VPAND", bits(^signBit), reg(0), reg(0))
+	a.op("VPAND", bits(signBit), from, from)
+	a.op("VPOR", from, reg(0), reg(0))
+}
+
+// logOf leaves ln x in register 0 for normal positive x there, plus register 7
+// times ln 2, and changes 1 to 4: x is 2ᵉ·(1+f) with 1+f in [⅔, 4/3). The
+// polynomial is N. Juffa's (2014), within 0.86 units.
+func logOf(a *asm) {
+	a.op("VPSUBD", bits(0x3f2aaaab), reg(0), reg(1))
+	a.op("VPAND", bits(0xff800000), reg(1), reg(1))
+	a.op("VPSUBD", reg(1), reg(0), reg(0))
+	a.op("VCVTDQ2PS", reg(1), reg(1))
+	a.op("VFMADD231PS", num(1.0/(1<<23)), reg(1), reg(7)) // e
+	a.op("VSUBPS", num(1), reg(0), reg(0))                // f
+	a.op("VMULPS", reg(0), reg(0), reg(1))
+	horner(a, 1, 2, -0.130310059, -0.121483512, -0.166846126, -0.249996200)
+	horner(a, 1, 3, 0.140869141, 0.139814854, 0.200120345)
+	a.op("VFMADD231PS", reg(3), reg(0), reg(2))
+	a.op("VFMADD213PS", num(0.333331972), reg(0), reg(2))
+	a.op("VFMADD213PS", num(-0.5), reg(0), reg(2))
+	a.op("VFMADD213PS", reg(0), reg(1), reg(2))
+	a.op("VFMADD132PS", num(0.693147182), reg(2), reg(7))
+	a.op("VMOVUPS", reg(7), reg(0))
+}
+
+func expKernels() []*kernel {
+	return []*kernel{
+		unary("exp", "dst[i] = e to the power of a[i]", f32, f32, exp),
+		withScalar("expAdd", "dst[i] = e to the power of a[i] + s", func(a *asm) {
+			a.op("VADDPS", scalarReg, reg(0), reg(0))
+			exp(a)
+		}),
+		unary("expm1", "dst[i] = e to the power of a[i], minus 1", f32, f32, func(a *asm) {
+			a.op("VMOVUPS", reg(0), reg(7))
+			clamp(a, -20, 88.9)
+			expm1(a)
+			copySign(a, 7) // of -0
+		}),
+	}
+}
+
+func tanhKernels() []*kernel {
+	return []*kernel{
+		unary("tanh", "dst[i] = tanh a[i]", f32, f32, func(a *asm) {
+			// t/(t+2) with t = e²ˣ-1, which rounding errors of t shrink in.
+			a.op("VMOVUPS", reg(0), reg(7))
+			a.op("VPAND", bits(^signBit), reg(0), reg(0))
+			a.op("VMOVUPS", num(10), reg(1))
+			a.op("VMINPS", reg(0), reg(1), reg(0))
+			a.op("VADDPS", reg(0), reg(0), reg(0))
+			expm1(a)
+			a.op("VADDPS", num(2), reg(0), reg(1))
+			a.op("VDIVPS", reg(1), reg(0), reg(0))
+			copySign(a, 7)
+		}),
+		unary("sigmoid", "dst[i] = 1/(1+e to the power of -a[i])", f32, f32, func(a *asm) {
+			// With e to the power of -|x|, which cannot overflow.
+			a.op("VMOVUPS", reg(0), reg(7))
+			a.op("VPOR", bits(signBit), reg(0), reg(0))
+			exp(a)
+			a.op("VPXOR", reg(2), reg(2), reg(2))
+			a.cmp(lt, 7, reg(2), 0)
+			a.op("VADDPS", num(1), reg(0), reg(1))
+			a.op("VMOVUPS", num(1), reg(2))
+			a.blend(0, 2, reg(0), 0)
+			a.op("VDIVPS", reg(1), reg(0), reg(0))
+		}),
+	}
+}
+
+func logKernels() []*kernel {
+	return []*kernel{
+		unary("log", "dst[i] = ln a[i]", f32, f32, func(a *asm) {
+			a.op("VMOVUPS", reg(0), reg(6))
+			a.op("VPXOR", reg(7), reg(7), reg(7))
+			// Subnormal numbers become normal.
+			a.cmp(lt, 0, num(0x1p-126), 0)
+			a.op("VMULPS", num(1<<23), reg(0), reg(1))
+			a.blend(0, 0, reg(1), 0)
+			a.blend(0, 7, num(-23), 7)
+			logOf(a)
+			logLimits(a, 0)
+		}),
+		unary("log1p", "dst[i] = ln(1+a[i])", f32, f32, func(a *asm) {
+			// What 1+x loses in rounding to u is added as its share of u.
+			a.op("VMOVUPS", reg(0), reg(6))
+			a.op("VADDPS", num(1), reg(0), reg(0))
+			a.op("VSUBPS", num(1), reg(0), reg(1))
+			a.op("VSUBPS", reg(1), reg(6), reg(1))
+			a.op("VDIVPS", reg(0), reg(1), reg(5))
+			a.op("VPXOR", reg(7), reg(7), reg(7))
+			logOf(a)
+			a.op("VADDPS", reg(5), reg(0), reg(0))
+			a.op("VMOVUPS", reg(6), reg(5))
+			copySign(a, 5) // of -0
+			logLimits(a, -1)
+		}),
+	}
+}
+
+// logLimits puts the limits of a logarithm into register 0, where register 6
+// holds the argument: -∞ at zero, NaN below, NaN and +∞ as they are.
+func logLimits(a *asm, zero num) {
+	a.cmp(nge, 6, zero, 0)
+	a.blend(0, 0, bits(0x7fc00000), 0)
+	a.cmp(eq, 6, zero, 0)
+	a.blend(0, 0, bits(0xff800000), 0)
+	a.cmp(eq, 6, bits(0x7f800000), 0)
+	a.blend(0, 0, bits(0x7f800000), 0)
+}
+
+// erf is N. Juffa's (2016), within one unit: an odd polynomial near 0, else
+// 1 - e to the power of a polynomial.
+func erf(a *asm) {
+	a.op("VMOVUPS", reg(0), reg(7))
+	a.op("VPAND", bits(^signBit), reg(0), reg(0))
+	a.op("VMOVUPS", num(4), reg(1)) // where it is 1
+	a.op("VMINPS", reg(0), reg(1), reg(0))
+	a.op("VMOVUPS", reg(0), reg(6)) // t
+	a.op("VMULPS", reg(6), reg(6), reg(5))
+	horner(a, 5, 8, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
+	a.op("VFMADD213PS", reg(6), reg(6), reg(8)) // near 0
+	horner(a, 6, 0, -1.72853470e-5, 3.83197126e-4)
+	horner(a, 6, 1, -3.88396438e-3, 2.42546219e-2)
+	a.op("VFMADD213PS", reg(1), reg(5), reg(0))
+	for _, c := range []num{-1.06777877e-1, -6.34846687e-1, -1.28717512e-1} {
+		a.op("VFMADD213PS", c, reg(6), reg(0))
+	}
+	a.op("VFMSUB213PS", reg(6), reg(6), reg(0))
+	exp(a)
+	a.op("VMOVUPS", num(1), reg(1))
+	a.op("VSUBPS", reg(0), reg(1), reg(0))
+	a.cmp(lt, 6, num(0.927734375), 0)
+	a.blend(0, 0, reg(8), 0)
+	copySign(a, 7)
+}

@@ -1,0 +1,247 @@
+package cpu
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// product is a matrix product on the processor's vector instructions, after
+// Goto and van de Geijn like matmul. What differs is that operands are packed
+// only where that pays: a micro-kernel reads A from where it lies, unless it
+// must be converted or its rows would fall on the same lines of the cache, and
+// B too if all is small.
+//
+// The result is cut into tiles, and each worker takes whole tiles through all
+// of the inner dimension. A large product first packs B, in stripes of columns
+// that all workers share; else the worker of a tile packs its columns itself.
+//
+// How everything is cut depends on shapes and the instruction set only, and so
+// do the bits of the result.
+type product struct {
+	m, n, k int
+	batches int
+
+	set   *gemm.Set
+	tiles *gemm.Tiles
+	a, b  operandOf
+
+	depth        int    // of a step of the inner dimension, in elements
+	tileM, tileN int    // of a tile
+	down         int    // tiles
+	stripes      []part // the columns, by the stripes in which B is shared; one if it is not
+	sharesB      bool
+	leads        int // bytes from a row of the accumulators to the next
+
+	out    int
+	to     dtype.DType
+	direct bool // kernels write the result themselves
+	store  tileStore
+	after  *epilogue // or nil
+
+	atA, atTurn, atB, scratch int // where the scratch memory has packed operands, and its size
+}
+
+// operandOf is an operand and how it gets to the kernel.
+type operandOf struct {
+	matrix
+	element gemm.Element
+	size    int  // bytes of an element
+	packed  bool // else the kernel reads it where it lies
+	lead    int  // bytes from a packed row to the next, if A is copied row by row
+}
+
+// part is a stripe of columns, from col on. It is the task that computes the
+// tiles of the stripe; its packing is the task that packs B before.
+type part struct {
+	*product
+	col, cols int
+	across    int // tiles
+	packing   packing
+}
+
+// Limits of blocks, in bytes or elements of 4 bytes.
+const (
+	fewBytes    = 1 << 20 // operands and result that fit the second cache: nothing is packed
+	blockBytes  = 700_000 // of A, which stays in the second cache
+	mostRows    = 448
+	mostCols    = 512
+	wholeDepth  = 1024 // inner dimensions up to this are not split
+	mostDepth   = 768
+	streamDepth = 32       // of B that is read in place from memory
+	deepDepth   = 256      // of kernels for which B must be in the first cache
+	shareBytes  = 16 << 20 // of packed B
+	conflicts   = 1024     // rows a multiple of this apart share lines of the first cache
+	chunkMACs   = 1 << 18  // multiplications worth handing to another core
+	wantChunks  = 8
+	rowPad      = 64 // bytes that keep copied rows from sharing lines
+)
+
+// kernelsOf is the set of routines for a level, or nil: matmul computes.
+func kernelsOf(l isa) *gemm.Set { return gemmSets[l] }
+
+// makeProduct makes the kernel of a product with float32 accumulators.
+func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
+	dims := productDims(b, v)
+	k := &product{m: dims.m, n: dims.n, k: dims.k, batches: dims.batches, set: set, tiles: set.F32, out: b.at(v), to: v.Type.DType}
+	element := elementOf[dims.a.dtype]
+	// Sums over a short inner dimension cost less than their conversion, and
+	// go through float32, which keeps subnormal numbers.
+	if element == gemm.BF16 {
+		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
+			if t != nil && k.k >= max(8, t.Deep*t.Step) && k.m >= t.Unit {
+				element, k.tiles = gemm.Pairs, t
+				break
+			}
+		}
+	}
+	k.a = operandOf{matrix: dims.a, element: element, size: element.Size()}
+	k.b = operandOf{matrix: dims.b, element: element, size: element.Size()}
+	if k.after = newEpilogue(b, v, 2, k.n); k.after != nil {
+		k.store = k.storeEpilogue
+	}
+	k.block()
+	k.layout()
+	b.wantScratch(k.scratch)
+	if k.after != nil {
+		k.after.place(b, k.scratch, k.tileN)
+	}
+	if k.sharesB {
+		// The first stripe is the widest.
+		b.wantShared(4 * roundUp(k.stripes[0].cols, k.tiles.NR) * k.cells(k.k))
+	}
+	return k
+}
+
+// cells is the number of elements of 4 bytes, float32 or pairs, that n
+// elements of the inner dimension are padded to.
+func (k *product) cells(n int) int { return roundUp(ceilDiv(n, k.tiles.Step), k.tiles.Deep) }
+
+func ceilDiv(n, by int) int { return (n + by - 1) / by }
+func roundUp(n, to int) int { return ceilDiv(n, to) * to }
+
+// even is the size of parts when n is cut into as many as parts of at most
+// most need, but into equal ones, up to a multiple of unit.
+func even(n, most, unit int) int {
+	return max(unit, roundUp(ceilDiv(n, max(1, ceilDiv(n, most))), unit))
+}
+
+// block chooses what is packed, and the size of tiles.
+func (k *product) block() {
+	t := k.tiles
+	bytes := k.a.size*(k.m+k.n)*k.k + k.to.Size()*k.m*k.n
+	small := bytes <= fewBytes
+	macs := k.m * k.n * max(k.k, 1)
+
+	k.depth = k.k
+	if cells, most := k.cells(k.k), mostDepth; cells > wholeDepth || t.Deep > 1 && cells > deepDepth {
+		if t.Deep > 1 {
+			most = deepDepth
+		}
+		k.depth = even(cells, most, 16) * t.Step
+	}
+	k.depth = max(k.depth, 1)
+
+	inPlace := t.Masked && k.b.element == gemm.F32 && !k.b.trans
+	k.b.packed = !(inPlace && (small || k.m <= t.MR))
+	if !small && !k.b.packed {
+		// All that costs is to read B: row by row, as it lies.
+		k.depth = min(k.depth, streamDepth)
+	}
+	switch {
+	case k.a.element == gemm.F16 || k.a.element == gemm.BF16:
+		k.a.packed = true // and converted
+	case k.a.trans:
+		k.a.packed = k.a.element == gemm.Pairs || !small
+	default:
+		apart := k.a.stride * k.a.size
+		k.a.packed = k.k%(t.Step*t.Deep) != 0 || k.m%t.Unit != 0 ||
+			t.Unit == 1 && !small && apart%conflicts == 0 && k.n > 4*t.NR
+	}
+
+	cells := k.cells(k.depth)
+	k.tileM = max(1, min(mostRows, blockBytes/(4*cells)))
+	unit := 1 // of rows
+	if t.Unit > 1 {
+		unit = t.MR
+	}
+	k.tileM = min(max(k.m, 1), even(k.m, k.tileM, unit))
+	k.sharesB = k.b.packed && k.batches == 1 && k.m > 4*t.MR && macs >= 32*chunkMACs
+	k.tileN = even(k.n, mostCols, t.NR)
+	least := chunkMACs
+	switch {
+	case t.Unit > 1:
+		least <<= 4 // these are as much faster
+	case k.a.packed || k.b.packed:
+		least <<= 2 // and each chunk packs
+	}
+	count := func() int { return k.batches * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
+	for count() < wantChunks && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
+		// Halve what costs the least: rows are shared by all tiles of a row,
+		// columns packed by each tile of a column.
+		across := k.tileN >= 2*t.NR && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM)
+		switch {
+		case across:
+			k.tileN = even(k.tileN, k.tileN/2, t.NR)
+		case k.tileM >= 2*t.MR:
+			k.tileM = even(k.tileM, ceilDiv(k.tileM, 2), unit)
+		case k.tileN >= 2*t.NR:
+			k.tileN = even(k.tileN, k.tileN/2, t.NR)
+		default:
+			goto cut
+		}
+	}
+cut:
+	k.down = ceilDiv(k.m, k.tileM)
+	stripe := max(k.n, 1)
+	if k.sharesB {
+		stripe = max(k.tileN, shareBytes/(4*k.cells(k.k))/k.tileN*k.tileN)
+	}
+	for col := 0; col < max(k.n, 1); col += stripe {
+		p := part{product: k, col: col, cols: min(stripe, k.n-col)}
+		p.across = ceilDiv(p.cols, k.tileN)
+		k.stripes = append(k.stripes, p)
+	}
+	for i := range k.stripes {
+		k.stripes[i].packing.part = &k.stripes[i]
+	}
+	// Where columns cannot be masked, the last kernel writes more of them.
+	whole := t.Masked || k.n%t.NR == 0 && k.m%t.Unit == 0
+	k.direct = k.to == dtype.Float32 && whole && k.after == nil
+}
+
+// turned reports whether A is transposed when it is packed, as the kernels read
+// it row by row only.
+func (k *product) turned() bool { return k.a.trans && k.tiles.Inner == nil }
+
+// layout places accumulators and packed operands in scratch memory.
+func (k *product) layout() {
+	t, cells := k.tiles, k.cells(k.depth)
+	need := 0
+	take := func(n int) int {
+		at := need
+		need += roundUp(n, 64)
+		return at
+	}
+	if !k.direct || k.depth < k.k {
+		k.leads = 4*roundUp(k.tileN, t.NR) + 2*rowPad
+		take(roundUp(k.tileM, t.Unit) * k.leads)
+	}
+	if k.a.packed {
+		k.a.lead = 4*cells + rowPad
+		k.atA = take(roundUp(k.tileM, t.Unit) * k.a.lead)
+		if k.turned() {
+			k.atTurn = take(64 * packDepth / t.Step)
+		}
+	}
+	switch {
+	case k.b.packed && !k.sharesB:
+		k.atB = take(4 * cells * roundUp(k.tileN, t.NR))
+	case !k.b.packed && k.n%t.NR != 0:
+		k.atB = take(4 * cells * t.NR) // the last panel
+	}
+	k.scratch = need
+	if !k.direct && k.store == nil {
+		k.store = k.convert
+	}
+}

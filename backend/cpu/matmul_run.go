@@ -1,0 +1,276 @@
+package cpu
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+)
+
+// run computes a product stripe by stripe.
+func (k *product) run(r *run) {
+	if k.batches*k.m*k.n == 0 {
+		return
+	}
+	for i := range k.stripes {
+		p := &k.stripes[i]
+		if k.sharesB {
+			r.parallel(&p.packing, p.packings(), p.cols*k.k)
+		}
+		// A multiplication takes a small part of an element operation's time.
+		r.parallel(p, k.batches*k.down*p.across, k.batches*k.m*p.cols*max(k.k, 1)/16)
+	}
+}
+
+// Packing goes through a matrix in blocks of this many steps of the inner
+// dimension: so it reads rows that lie k by k from end to end, which processors
+// foresee for about as many rows, and not a column of them at a time.
+const packDepth = 32
+
+// packGroup is the number of panels of a transposed B that are packed as one
+// chunk.
+const packGroup = 4
+
+// packing is the task of packing a stripe of B into the shared memory: panels
+// of NR columns one after the other, each with all of the inner dimension.
+type packing struct{ *part }
+
+// packings is the number of its chunks.
+func (k *part) packings() int {
+	if k.b.trans {
+		return ceilDiv(k.cols, packGroup*k.tiles.NR)
+	}
+	return ceilDiv(k.k, packDepth)
+}
+
+func (k *packing) chunk(r *run, _ *worker, i int) {
+	cells := k.cells(k.k)
+	first, cols, p, depth := 0, k.cols, i*packDepth, min(packDepth, k.k-i*packDepth)
+	if k.b.trans {
+		first = i * packGroup * k.tiles.NR
+		cols = min(packGroup*k.tiles.NR, k.cols-first)
+		p, depth = 0, k.k
+	}
+	d := unsafe.Pointer(&r.shared[4*(first*cells+k.cells(p)*k.tiles.NR)])
+	k.packB(d, 4*cells*k.tiles.NR, r.values[k.b.pos], 0, k.col+first, cols, p, depth)
+}
+
+// packB packs depth steps from p on of columns from col on. Panels are size
+// bytes apart.
+func (k *product) packB(d unsafe.Pointer, size int, data []byte, batch, col, cols, p, depth int) {
+	b, nr := &k.b, k.tiles.NR
+	src, lds := unsafe.Pointer(unsafe.SliceData(data)), b.stride*b.size
+	if b.trans {
+		src = unsafe.Add(src, (b.starts[batch]+col*b.stride+p)*b.size)
+		for j := 0; j < cols; j += nr {
+			to := unsafe.Add(d, j/nr*size)
+			k.padB(to, depth)
+			for i := 0; i < nr; i += 16 {
+				from, load, store := src, max(0, min(16, cols-j-i)), min(16, nr-i)
+				if load > 0 {
+					from = unsafe.Add(src, (j+i)*lds)
+				}
+				k.set.Transpose[b.element](unsafe.Add(to, 4*i), 4*nr, from, lds, depth, 1<<load-1, 1<<store-1)
+			}
+		}
+		return
+	}
+	src = unsafe.Add(src, (b.starts[batch]+p*b.stride+col)*b.size)
+	for q := 0; q < depth; q += packDepth {
+		n := min(packDepth, depth-q)
+		for j := 0; j < cols; j += nr {
+			to := unsafe.Add(d, j/nr*size+4*nr*k.cells(q))
+			k.padB(to, n)
+			k.set.Lanes[b.element](to, 4*nr, unsafe.Add(src, q*lds+j*b.size), lds, n, 1<<min(nr, cols-j)-1, 1<<nr-1)
+		}
+	}
+}
+
+// padB clears the rows of a panel that follow depth steps.
+func (k *product) padB(d unsafe.Pointer, depth int) {
+	nr, used, cells := k.tiles.NR, ceilDiv(depth, k.tiles.Step), k.cells(depth)
+	clear(unsafe.Slice((*uint32)(unsafe.Add(d, 4*nr*used)), nr*(cells-used)))
+}
+
+// packA packs rows for depth steps from p on: row by row, or in panels of the
+// rows that a kernel takes, if A is transposed.
+func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, depth int) {
+	a, cells := &k.a, k.cells(depth)
+	src, lds := unsafe.Pointer(unsafe.SliceData(data)), a.stride*a.size
+	if a.trans {
+		src = unsafe.Add(src, (a.starts[batch]+p*a.stride+row)*a.size)
+		heights := ceilDiv(rows, k.tiles.MR)
+		for q := 0; q < depth; q += packDepth {
+			n := min(packDepth, depth-q)
+			from := unsafe.Add(src, q*lds)
+			if k.turned() {
+				k.turnA(unsafe.Add(d, 4*k.cells(q)), unsafe.Add(d, k.atTurn-k.atA), from, rows, n)
+				continue
+			}
+			for i := range heights {
+				at, end := span(i, heights, rows)
+				h := end - at
+				k.set.Lanes[a.element](unsafe.Add(d, 4*(at*cells+k.cells(q)*h)), 4*h, unsafe.Add(from, at*a.size), lds, n, 1<<h-1, 1<<h-1)
+			}
+		}
+		return
+	}
+	src = unsafe.Add(src, (a.starts[batch]+row*a.stride+p)*a.size)
+	for i := range rows {
+		from, to := unsafe.Add(src, i*lds), unsafe.Add(d, i*a.lead)
+		switch a.element {
+		case gemm.F16, gemm.BF16:
+			k.set.Widen[a.element](to, from, depth)
+		default:
+			n := depth * a.size
+			copy(unsafe.Slice((*byte)(to), n), unsafe.Slice((*byte)(from), n))
+			clear(unsafe.Slice((*byte)(unsafe.Add(to, n)), 4*cells-n))
+		}
+	}
+}
+
+// turnA packs rows that are columns in memory, 16 at a time: first as lanes of
+// pairs, then transposed. Pairs beyond depth are zero.
+func (k *product) turnA(d, turn, src unsafe.Pointer, rows, depth int) {
+	a, cells, used := &k.a, k.cells(depth), ceilDiv(depth, k.tiles.Step)
+	clear(unsafe.Slice((*uint32)(unsafe.Add(turn, 64*used)), 16*(cells-used)))
+	for i := 0; i < rows; i += 16 {
+		lanes := min(16, rows-i)
+		k.set.Lanes[a.element](turn, 64, unsafe.Add(src, i*a.size), a.stride*a.size, depth, 1<<lanes-1, 1<<16-1)
+		for q := 0; q < cells; q += 16 {
+			k.set.Transpose[gemm.F32](unsafe.Add(d, i*a.lead+4*q), a.lead, unsafe.Add(turn, 64*q), 64, lanes, 1<<16-1, 1<<16-1)
+		}
+	}
+}
+
+// span is part i when rows are cut into parts whose heights differ by one at
+// most: a low panel is slow.
+func span(i, parts, rows int) (at, end int) { return i * rows / parts, (i + 1) * rows / parts }
+
+// chunk computes a tile of the result. Every unsafe.Pointer in it points into
+// its operand, also those not used in the end: the garbage collector stops the
+// program at others.
+func (k *part) chunk(r *run, w *worker, i int) {
+	tile := resultTile{col: k.col + i%k.across*k.tileN}
+	row := i / k.across % k.down * k.tileM
+	batch := i / (k.across * k.down)
+	rows := min(k.tileM, k.m-row)
+	tile.row, tile.rows = batch*k.m+row, rows
+	tile.cols = min(k.tileN, k.col+k.cols-tile.col)
+
+	t, nr := k.tiles, k.tiles.NR
+	var scratch unsafe.Pointer
+	if k.scratch > 0 {
+		scratch = unsafe.Pointer(&w.scratch[0])
+	}
+	tile.data, tile.lead = scratch, k.leads
+	var out unsafe.Pointer
+	outLead := 4 * k.n
+	if k.direct {
+		out = unsafe.Pointer(&r.values[k.out][4*(tile.row*k.n+tile.col)])
+	}
+	if k.k == 0 {
+		// A sum of nothing; there are no elements to point at.
+		d, lead := tile.data, tile.lead
+		if k.direct {
+			d, lead = out, outLead
+		}
+		for i := range rows {
+			clear(unsafe.Slice((*float32)(unsafe.Add(d, i*lead)), tile.cols))
+		}
+	}
+
+	dataA, dataB := r.values[k.a.pos], r.values[k.b.pos]
+	baseA := unsafe.Pointer(unsafe.SliceData(dataA))
+	baseB := unsafe.Pointer(unsafe.SliceData(dataB))
+	units := ceilDiv(rows, t.Unit)
+	heights := ceilDiv(units*t.Unit, t.MR)
+	inner := k.a.trans && t.Inner != nil
+	if t.Begin != nil {
+		runtime.LockOSThread()
+		t.Begin()
+	}
+	for p := 0; p < k.k; p += k.depth {
+		depth := min(k.depth, k.k-p)
+		cells := k.cells(depth)
+		a, lda, rowA := unsafe.Pointer(nil), 0, 0
+		switch {
+		case k.a.packed:
+			a, lda, rowA = unsafe.Add(scratch, k.atA), k.a.lead, k.a.lead
+			if inner {
+				rowA = 4 * cells
+			}
+			k.packA(a, dataA, batch, row, rows, p, depth)
+		case inner:
+			a, lda, rowA = unsafe.Add(baseA, (k.a.starts[batch]+p*k.a.stride+row)*k.a.size), k.a.stride*k.a.size, k.a.size
+		default:
+			a, lda = unsafe.Add(baseA, (k.a.starts[batch]+row*k.a.stride+p)*k.a.size), k.a.stride*k.a.size
+			rowA = lda
+		}
+		// Sums of earlier steps are added; the last step writes the result.
+		var s unsafe.Pointer
+		if p > 0 {
+			s = tile.data
+		}
+		d, ldd := tile.data, tile.lead
+		if k.direct && p+depth >= k.k {
+			d, ldd = out, outLead
+		}
+		packed := unsafe.Add(scratch, k.atB)
+		if k.b.packed && !k.sharesB {
+			k.packB(packed, 4*nr*cells, dataB, batch, tile.col, tile.cols, p, depth)
+		}
+		for j := 0; j < tile.cols; j += nr {
+			cols := min(nr, tile.cols-j)
+			var b unsafe.Pointer
+			ldb := 4 * nr
+			switch {
+			case k.sharesB:
+				panel := (tile.col - k.col + j) / nr
+				b = unsafe.Pointer(&r.shared[4*nr*(panel*k.cells(k.k)+p/t.Step)])
+			case k.b.packed:
+				b = unsafe.Add(packed, 4*j*cells)
+			case cols < nr: // rows of B must be whole
+				b = packed
+				k.packB(b, 0, dataB, batch, tile.col+j, cols, p, depth)
+			default:
+				b, ldb = unsafe.Add(baseB, (k.b.starts[batch]+p*k.b.stride+tile.col+j)*k.b.size), k.b.stride*k.b.size
+			}
+			kernels := t.Rows
+			switch narrow := cols <= t.NarrowNR; {
+			case inner && narrow:
+				kernels = t.NarrowInner
+			case inner:
+				kernels = t.Inner
+			case narrow:
+				kernels = t.NarrowRows
+			}
+			mask := uint(1)<<cols - 1
+			var sj unsafe.Pointer
+			if s != nil {
+				sj = unsafe.Add(s, 4*j)
+			}
+			dj := unsafe.Add(d, 4*j)
+			for i := range heights {
+				at, end := span(i, heights, units)
+				at, end = at*t.Unit, end*t.Unit
+				h := end - at
+				if inner && k.a.packed {
+					lda = 4 * h
+				}
+				var si unsafe.Pointer
+				if sj != nil {
+					si = unsafe.Add(sj, at*k.leads)
+				}
+				kernels[h](cells, unsafe.Add(a, at*rowA), lda, b, ldb, si, k.leads, unsafe.Add(dj, at*ldd), ldd, mask)
+			}
+		}
+	}
+	if t.End != nil {
+		t.End()
+		runtime.UnlockOSThread()
+	}
+	if k.store != nil {
+		k.store(r, w, tile)
+	}
+}

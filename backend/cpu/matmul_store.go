@@ -1,0 +1,51 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// tileStore takes a finished tile of a product while it is in the cache, and
+// writes the result's rows: converted, or with whatever follows the product
+// applied. It runs on the worker that computed the tile, once for each element
+// of the result; tiles are those of shapes, not of workers. Scratch memory
+// that the store wants must lie beyond the product's own.
+type tileStore func(r *run, w *worker, t resultTile)
+
+// resultTile is a part of a product's result before it is rounded. Rows are
+// those of the result as a matrix in row-major order: batches follow each
+// other.
+type resultTile struct {
+	row, col   int
+	rows, cols int
+	data       unsafe.Pointer // float32
+	lead       int            // bytes from a row to the next
+}
+
+// at is row i of the tile.
+func (t resultTile) at(i int) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Add(t.data, i*t.lead)), t.cols)
+}
+
+// convert is the store of a plain product: it rounds to the result's type.
+func (k *product) convert(r *run, _ *worker, t resultTile) {
+	size := k.to.Size()
+	for i := range t.rows {
+		at := ((t.row+i)*k.n + t.col) * size
+		k.narrowRow(r.values[k.out][at:at+t.cols*size], t, i, k.to)
+	}
+}
+
+// narrowRow writes row i of a tile as elements of type d.
+func (k *product) narrowRow(to []byte, t resultTile, i int, d dtype.DType) {
+	switch d {
+	case dtype.BFloat16:
+		k.set.Narrow[gemm.BF16](unsafe.Pointer(&to[0]), unsafe.Add(t.data, i*t.lead), t.cols)
+	case dtype.Float16:
+		k.set.Narrow[gemm.F16](unsafe.Pointer(&to[0]), unsafe.Add(t.data, i*t.lead), t.cols)
+	default:
+		storeReal(to, t.at(i), d)
+	}
+}

@@ -1,0 +1,187 @@
+package cpu
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// matMulProgram is a product alone.
+func matMulProgram(t testing.TB, a op.Attr, d dtype.DType, m, n, k int) *Program {
+	x, y := op.Shape{m, k}, op.Shape{k, n}
+	if a.TransA {
+		slices.Reverse(x)
+	}
+	if a.TransB {
+		slices.Reverse(y)
+	}
+	g := ir.New(2)
+	v := record(t, g, op.MatMul, a, param(t, g, 0, op.Type{DType: d, Shape: x}), param(t, g, 1, op.Type{DType: d, Shape: y}))
+	g.Output(v, -1)
+	return plan(t, g)
+}
+
+// someOperands are random operands for a program.
+func someOperands(p *Program) (in []array) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, v := range p.graph.Params {
+		in = append(in, randomArray(rng, v.Type.DType, v.Type.Shape...))
+	}
+	return in
+}
+
+// TestMatMulBlocks runs products of sizes at which blocking changes, on every
+// instruction set: against float64 for some elements, with the same bits for
+// any number of workers, and without writing beside the result.
+func TestMatMulBlocks(t *testing.T) {
+	shapes := []struct {
+		name    string
+		m, n, k int
+	}{
+		{"tiny", 5, 9, 17}, {"row", 1, 70, 200}, {"column", 70, 1, 200}, {"lean", 64, 64, 64}, {"ragged", 45, 83, 61},
+		{"shared", 331, 170, 161}, {"steps", 60, 70, 1101}, {"sharedSteps", 90, 161, 1537},
+		{"conflicts", 130, 257, 1024}, {"tall", 1000, 17, 64}, {"wide", 17, 1100, 64}, {"narrow", 300, 10, 300}, {"even", 128, 128, 256}, {"nothing", 9, 7, 0},
+	}
+	// The collector finds pointers that point nowhere, and interrupts kernels.
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				runtime.GC()
+			}
+		}
+	}()
+	operands := map[string][]array{}
+	forEachISA(t, func(t *testing.T) {
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			for _, s := range shapes {
+				if current() == isaPortable && s.m*s.n*s.k > 1<<20 {
+					continue // blocks of another driver, which TestMatMul covers
+				}
+				for trans := range 4 {
+					a := op.Attr{TransA: trans&1 != 0, TransB: trans&2 != 0}
+					if trans == 1 && d.Is16() {
+						a.DType = dtype.Float32
+					}
+					what := fmt.Sprintf("%v %s %+v", d, s.name, a)
+					p := matMulProgram(t, a, d, s.m, s.n, s.k)
+					if operands[what] == nil {
+						operands[what] = someOperands(p)
+					}
+					in := operands[what]
+					var first []byte
+					for _, procs := range []int{1, 3} {
+						got := runProcs(t, p, in, procs)
+						if first == nil {
+							first = got.data
+							checkSome(t, what, in, a, got, s.k)
+						} else if !bytes.Equal(first, got.data) {
+							t.Errorf("%s: other bits with %d workers", what, procs)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// runProcs runs p with a number of workers.
+func runProcs(t *testing.T, p *Program, in []array, procs int) array {
+	t.Helper()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+	inputs, _ := buffers(p, in)
+	typ := p.graph.Outputs[0].Type
+	out, check := guarded(typ.Bytes())
+	if err := p.Run(context.Background(), inputs, []driver.Buffer{out}); err != nil {
+		t.Fatal(err)
+	}
+	check(t)
+	return array{typ, out.data}
+}
+
+// value is element i.
+func (a array) value(i int) float64 {
+	size := a.DType.Size()
+	var x [1]float64
+	dtype.ToF64(x[:], a.data[i*size:(i+1)*size], a.DType)
+	return x[0]
+}
+
+// checkSome compares the corners and some other elements with float64.
+func checkSome(t *testing.T, what string, in []array, a op.Attr, got array, k int) {
+	t.Helper()
+	m, n := got.Shape[0], got.Shape[1]
+	rng := rand.New(rand.NewPCG(1, 1))
+	rel, _ := got.DType.Tolerance()
+	for i := range 40 {
+		row, col := rng.IntN(m), rng.IntN(n)
+		switch i {
+		case 0:
+			row, col = m-1, n-1
+		case 1:
+			row, col = m-1, 0
+		case 2:
+			row, col = 0, n-1
+		}
+		sum, magnitude := 0.0, 0.0
+		for p := range k {
+			u, v := row*k+p, p*n+col
+			if a.TransA {
+				u = p*m + row
+			}
+			if a.TransB {
+				v = col*k + p
+			}
+			product := in[0].value(u) * in[1].value(v)
+			sum += product
+			magnitude += math.Abs(product)
+		}
+		// One rounding of float32 for each product, of both signs: their sum
+		// grows as √k relative to the magnitudes.
+		tol := rel*math.Abs(sum) + magnitude*dtype.Float32.Epsilon()*math.Sqrt(float64(k)+1)
+		if g := got.value(row*n + col); math.Abs(g-sum) > tol || g != g {
+			t.Fatalf("%s: element (%d, %d): got %v, want %v ± %v", what, row, col, g, sum, tol)
+		}
+	}
+}
+
+// TestProductPlan: what is packed, shared and split is as described.
+func TestProductPlan(t *testing.T) {
+	kernelOf := func(d dtype.DType, a op.Attr, m, n, k int) *product {
+		p := matMulProgram(t, a, d, m, n, k)
+		k1, _ := p.steps[len(p.steps)-1].kernel.(*product)
+		return k1
+	}
+	forEachISA(t, func(t *testing.T) {
+		if current() < isaAVX512 {
+			return
+		}
+		if p := kernelOf(dtype.Float32, op.Attr{}, 64, 64, 64); p.a.packed || p.b.packed || p.scratch != 0 || len(p.stripes) != 1 || p.down != 1 {
+			t.Errorf("a small product packs or splits: %+v", p)
+		}
+		if p := kernelOf(dtype.Float32, op.Attr{}, 1024, 1024, 1024); !p.sharesB || !p.a.packed || p.down*p.stripes[0].across < wantChunks {
+			t.Errorf("a large product does not share packed B, or has few tiles: %+v", p)
+		}
+		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 64); !p.a.packed || p.store == nil {
+			t.Errorf("float16 is not converted: %+v", p)
+		}
+		if p := kernelOf(dtype.Float32, op.Attr{}, 100, 100, 3000); p.depth >= 3000 || p.leads == 0 {
+			t.Errorf("a long inner dimension is not split: %+v", p)
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// Peak measures what the processor's multipliers can do right now, with one
+// thread on each core that Go may use: floating-point operations per second on
+// registers alone, for products of element type d. It takes a few
+// milliseconds. Clocks and other programs change it, so a share of the peak
+// means something only next to the measurement. 0 where the instruction set in
+// use has no such measure.
+func Peak(d dtype.DType) float64 {
+	set := kernelsOf(current())
+	if set == nil || set.Peak == nil {
+		return 0
+	}
+	peak, flops := set.Peak, set.PeakFlops
+	if d == dtype.BFloat16 && set.PeakPairs != nil {
+		peak, flops = set.PeakPairs, set.PeakPairsFlops
+	}
+	const n = 20000
+	rates := make([]float64, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i := range rates {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			peak(n) // wakes the core and its vector units
+			start := time.Now()
+			peak(n)
+			rates[i] = float64(n*flops) / time.Since(start).Seconds()
+		})
+	}
+	wg.Wait()
+	sum := 0.
+	for _, r := range rates {
+		sum += r
+	}
+	return sum
+}

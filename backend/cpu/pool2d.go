@@ -1,0 +1,389 @@
+package cpu
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// pooling is a pooling over one to three spatial axes, or what its gradient
+// needs. Results are computed row by row: a row of pixels of the result of
+// pooling, or of the input's gradient.
+//
+// Windows of MaxPool that do not overlap hand their gradients out. All other
+// gradients gather: an element goes through the windows that cover it, so that
+// sums have a fixed order and rows are independent. Those of MaxPool first
+// write down which element of each window is the largest.
+type pooling[T real] struct {
+	slide
+	channels int
+	x, y     int // positions of the operands; y is -1 where there is one
+	dst      int
+	dtype    dtype.DType
+	loops    *loops[T]
+	work     func(k *pooling[T], r *run, w *worker, row int)
+	rows     int
+	counts   [3][]int // of elements that are not padding, by window, per axis
+	places   *places[T]
+}
+
+// places is the task that writes down, for each element of the result of
+// MaxPool, the number of the element of its window that is the largest.
+type places[T real] struct{ *pooling[T] }
+
+func newPool(b *builder, v *ir.Value) kernel {
+	if v.Type.DType == dtype.Float64 {
+		return makePool(b, v, loopsF64)
+	}
+	return makePool(b, v, ofF32())
+}
+
+func makePool[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
+	x, y := v.Args[0].Type.Shape, v.Type.Shape
+	k := &pooling[T]{x: b.at(v.Args[0]), y: -1, dst: b.at(v), dtype: v.Type.DType, loops: l}
+	if len(v.Args) > 1 {
+		k.y = b.at(v.Args[1])
+	}
+	switch v.Op {
+	case op.MaxPool:
+		k.work = maxPool[T]
+	case op.AvgPool:
+		k.work = avgPool[T]
+	case op.AvgPoolGrad:
+		x, y = y, x
+		k.work = avgPoolGrad[T]
+	case op.MaxPoolTake:
+		k.work = maxPoolTake[T]
+	case op.MaxPoolGrad:
+		y = v.Args[1].Type.Shape
+		k.work = maxPoolGrad[T]
+	}
+	k.slide = newSlide(&v.Attr, x, v.Attr.Window, y)
+	k.channels = x[len(x)-1]
+	k.rows = k.batch * k.outSize / k.out[2]
+	scratch := (8 + 2*8) * k.channels // see scratch
+	switch {
+	case v.Op == op.AvgPoolGrad:
+		k.rows = k.batch * k.in[0] * k.in[1]
+	case v.Op == op.MaxPoolGrad && k.apart():
+		k.work = maxPoolGradApart[T]
+		scratch = (k.windowSize+4)*8*k.channels + k.channels
+	case v.Op == op.MaxPoolGrad:
+		k.rows = k.batch * k.in[0] * k.in[1]
+		k.places = &places[T]{k}
+	}
+	for axis := range 3 {
+		for o := range k.out[axis] {
+			n := 0
+			for i := range k.size[axis] {
+				if _, ok := k.at(axis, o, i); ok {
+					n++
+				}
+			}
+			k.counts[axis] = append(k.counts[axis], n)
+		}
+	}
+	if k.places != nil {
+		b.wantShared(4 * k.batch * k.outSize * k.channels)
+	}
+	b.wantScratch(scratch)
+	return k
+}
+
+func (k *pooling[T]) run(r *run) {
+	if k.channels == 0 {
+		return
+	}
+	work := k.batch * k.outSize * k.windowSize * k.channels
+	if k.places != nil {
+		r.parallel(k.places, k.batch*k.outSize/k.out[2], work)
+	}
+	r.parallel(k, k.rows, work)
+}
+
+func (k *pooling[T]) chunk(r *run, w *worker, i int) { k.work(k, r, w, i) }
+
+// scratch is room for 8 bytes for each channel, and for two times a T.
+func (k *pooling[T]) scratch(w *worker) (sums []byte, a, b []T) {
+	c := k.channels
+	rest := w.scratch[8*c:]
+	return w.scratch[:8*c], viewOf[T](rest, c), viewOf[T](rest[c*sizeOf[T]():], c)
+}
+
+// pixel is the channels of a pixel of operand pos, converted in conv if they
+// must be.
+func (k *pooling[T]) pixel(r *run, pos, pixel int, conv []T) []T {
+	n := k.channels * k.dtype.Size()
+	return realView(r.values[pos][pixel*n:(pixel+1)*n], k.dtype, conv)
+}
+
+// put stores the channels of a pixel of the result.
+func (k *pooling[T]) put(r *run, pixel int, x []T) {
+	n := k.channels * k.dtype.Size()
+	storeReal(r.values[k.dst][pixel*n:(pixel+1)*n], x, k.dtype)
+}
+
+// eachTap calls f for the elements of window ox of a row of windows that are
+// not padding, in order, with their number in the window and their pixel.
+func (k *pooling[T]) eachTap(row, ox int, f func(tap, pixel int)) {
+	image, oz, oy := split(row, k.out)
+	for kz := range k.size[0] {
+		z, ok := k.at(0, oz, kz)
+		if !ok {
+			continue
+		}
+		for ky := range k.size[1] {
+			y, ok := k.at(1, oy, ky)
+			if !ok {
+				continue
+			}
+			for kx := range k.size[2] {
+				if x, ok := k.at(2, ox, kx); ok {
+					f((kz*k.size[1]+ky)*k.size[2]+kx, ((image*k.in[0]+z)*k.in[1]+y)*k.in[2]+x)
+				}
+			}
+		}
+	}
+}
+
+// eachWindow calls f for the windows that cover pixel x of a row of the input,
+// with the number of the element that lies on it, the window's pixel, and how
+// many of the window's elements are not padding.
+func (k *pooling[T]) eachWindow(row, x int, f func(tap, pixel, count int)) {
+	image, z, y := split(row, k.in)
+	for kz := range k.size[0] {
+		oz, ok := k.window(0, z, kz)
+		if !ok {
+			continue
+		}
+		for ky := range k.size[1] {
+			oy, ok := k.window(1, y, ky)
+			if !ok {
+				continue
+			}
+			for kx := range k.size[2] {
+				if ox, ok := k.window(2, x, kx); ok {
+					f((kz*k.size[1]+ky)*k.size[2]+kx, ((image*k.out[0]+oz)*k.out[1]+oy)*k.out[2]+ox,
+						k.counts[0][oz]*k.counts[1][oy]*k.counts[2][ox])
+				}
+			}
+		}
+	}
+}
+
+func maxPool[T real](k *pooling[T], r *run, w *worker, row int) {
+	_, top, conv := k.scratch(w)
+	larger := k.loops.binary[op.Maximum]
+	for ox := range k.out[2] {
+		pixel := row*k.out[2] + ox
+		best := top
+		if k.dtype.Size() == sizeOf[T]() { // in the result's memory
+			best = k.pixel(r, k.dst, pixel, nil)
+		}
+		first := true
+		k.eachTap(row, ox, func(_, p int) {
+			x := k.pixel(r, k.x, p, conv)
+			if first {
+				copy(best, x)
+			} else {
+				larger(best, best, x)
+			}
+			first = false
+		})
+		if first {
+			lowest(best)
+		}
+		if k.dtype.Size() != sizeOf[T]() {
+			k.put(r, pixel, best)
+		}
+	}
+}
+
+// lowest is the maximum of nothing.
+func lowest[T real](x []T) {
+	for i := range x {
+		x[i] = T(math.Inf(-1))
+	}
+}
+
+// find sets best to the maxima of a window, and place to the numbers of the
+// first elements that have them, -1 where there is none.
+func (k *pooling[T]) find(r *run, row, ox int, place []int32, best, conv []T) {
+	for c := range place {
+		place[c] = -1
+	}
+	k.eachTap(row, ox, func(tap, pixel int) {
+		x := k.pixel(r, k.x, pixel, conv)
+		place, best := place[:len(x)], best[:len(x)]
+		for c, v := range x {
+			// A NaN is larger than any number, and nothing is than a NaN.
+			if b := best[c]; place[c] < 0 || v > b || v != v && b == b {
+				best[c], place[c] = v, int32(tap)
+			}
+		}
+	})
+}
+
+func (k *places[T]) chunk(r *run, w *worker, row int) {
+	all := viewOf[int32](r.shared, k.batch*k.outSize*k.channels)
+	_, best, conv := k.scratch(w)
+	for ox := range k.out[2] {
+		k.find(r, row, ox, all[(row*k.out[2]+ox)*k.channels:][:k.channels], best, conv)
+	}
+}
+
+func maxPoolTake[T real](k *pooling[T], r *run, w *worker, row int) {
+	sums, best, conv := k.scratch(w)
+	place := viewOf[int32](sums, k.channels)
+	for ox := range k.out[2] {
+		k.find(r, row, ox, place, best, conv)
+		clear(best)
+		k.eachTap(row, ox, func(tap, pixel int) {
+			v := k.pixel(r, k.y, pixel, conv)
+			for c, p := range place {
+				if int(p) == tap {
+					best[c] = v[c]
+				}
+			}
+		})
+		k.put(r, row*k.out[2]+ox, best)
+	}
+}
+
+func maxPoolGrad[T real](k *pooling[T], r *run, w *worker, row int) {
+	all := viewOf[int32](r.shared, k.batch*k.outSize*k.channels)
+	_, sum, conv := k.scratch(w)
+	for x := range k.in[2] {
+		clear(sum)
+		k.eachWindow(row, x, func(tap, pixel, _ int) {
+			g := k.pixel(r, k.y, pixel, conv)
+			sum, place := sum[:len(g)], all[pixel*k.channels:][:len(g)]
+			for c, v := range g {
+				if int(place[c]) == tap {
+					sum[c] += v
+				}
+			}
+		})
+		k.put(r, row*k.in[2]+x, sum)
+	}
+}
+
+// apart reports whether windows do not overlap, over at most two axes: then an
+// element has the gradient of one window at most. Windows must be small, too.
+func (k *pooling[T]) apart() bool {
+	for axis, n := range k.size {
+		if (n-1)*k.dilation[axis] >= k.stride[axis] {
+			return false
+		}
+	}
+	return k.in[0] == 1 && k.low[0] == 0 && k.windowSize*k.channels <= 1<<13
+}
+
+// maxPoolGradApart is the gradient of a row of windows that do not overlap,
+// and of the rows of pixels from the first of them to those of the next.
+func maxPoolGradApart[T real](k *pooling[T], r *run, w *worker, row int) {
+	image, _, oy := split(row, k.out)
+	from, to := 0, k.in[1]
+	if oy > 0 {
+		from = oy*k.stride[1] - k.low[1]
+	}
+	if oy < k.out[1]-1 {
+		to = (oy+1)*k.stride[1] - k.low[1]
+	}
+	from, to = min(max(0, from), k.in[1]), min(max(0, to), k.in[1])
+	line := k.in[2] * k.channels * k.dtype.Size()
+	clear(r.values[k.dst][(image*k.in[1]+from)*line : (image*k.in[1]+max(from, to))*line])
+
+	c := k.channels
+	taps := viewOf[T](w.scratch, (k.windowSize+4)*c)
+	top, left, zero, part := taps[:c], taps[c:2*c], taps[2*c:3*c], taps[3*c:4*c]
+	taps = taps[4*c:]
+	mask := w.scratch[(k.windowSize+4)*8*c:][:c]
+	clear(zero)
+	larger, equal, where := k.loops.binary[op.Maximum], k.loops.compare[op.Equal], k.loops.where
+	for ox := range k.out[2] {
+		n := 0
+		k.eachTap(row, ox, func(_, pixel int) {
+			x := taps[n*c:][:c]
+			if have := k.pixel(r, k.x, pixel, x); k.dtype.Size() == sizeOf[T]() {
+				copy(x, have)
+			}
+			if n++; n == 1 {
+				copy(top, x)
+			} else {
+				larger(top, top, x)
+			}
+		})
+		if n == 0 {
+			continue
+		}
+		copy(left, k.pixel(r, k.y, row*k.out[2]+ox, part))
+		equal(mask, top, top)
+		nan := bytes.IndexByte(mask, 0) >= 0
+		n = 0
+		k.eachTap(row, ox, func(_, pixel int) {
+			// The first that is equal takes what is left of the gradient.
+			x := taps[n*c:][:c]
+			equal(mask, x, top)
+			if nan {
+				sameNaN(mask, x, top)
+			}
+			where(part, mask, left, zero)
+			where(left, mask, zero, left)
+			k.put(r, pixel, part)
+			n++
+		})
+	}
+}
+
+// sameNaN marks where both are NaN.
+func sameNaN[T real](mask []byte, x, y []T) {
+	for i := range mask {
+		if x[i] != x[i] && y[i] != y[i] {
+			mask[i] = 1
+		}
+	}
+}
+
+func avgPool[T real](k *pooling[T], r *run, w *worker, row int) {
+	wide, mean, conv := k.scratch(w)
+	sums := viewOf[float64](wide, k.channels)
+	for ox := range k.out[2] {
+		clear(sums)
+		n := 0
+		k.eachTap(row, ox, func(_, pixel int) {
+			n++
+			x := k.pixel(r, k.x, pixel, conv)
+			sums := sums[:len(x)]
+			for c, v := range x {
+				sums[c] += float64(v)
+			}
+		})
+		for c, s := range sums {
+			mean[c] = T(s / float64(n))
+		}
+		k.put(r, row*k.out[2]+ox, mean)
+	}
+}
+
+func avgPoolGrad[T real](k *pooling[T], r *run, w *worker, row int) {
+	wide, mean, conv := k.scratch(w)
+	sums := viewOf[float64](wide, k.channels)
+	for x := range k.in[2] {
+		clear(sums)
+		k.eachWindow(row, x, func(_, pixel, count int) {
+			g := k.pixel(r, k.x, pixel, conv)
+			sums, n := sums[:len(g)], float64(count)
+			for c, v := range g {
+				sums[c] += float64(v) / n
+			}
+		})
+		for c, s := range sums {
+			mean[c] = T(s)
+		}
+		k.put(r, row*k.in[2]+x, mean)
+	}
+}
