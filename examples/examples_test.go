@@ -76,6 +76,19 @@ func TestCustomLoop(t *testing.T) {
 	}
 }
 
+func TestMNISTCNN(t *testing.T) {
+	run := build(t, "mnistcnn")
+	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+		out := run("-policy", policy, "-epochs", "1")
+		if got := last(t, out, "Parameters:"); got != 9098 {
+			t.Errorf("%s: got %v parameters, want 9098", policy, got)
+		}
+		if got := last(t, out, "Test accuracy:"); got < 0.85 {
+			t.Errorf("%s: got test accuracy %v, want 0.85 or more", policy, got)
+		}
+	}
+}
+
 func TestOverflow(t *testing.T) {
 	out := build(t, "overflow")()
 	for _, want := range []string{

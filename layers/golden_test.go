@@ -19,9 +19,10 @@ import (
 // TestKeras compares layers with Keras: outputs under three policies, and
 // float32 gradients and new statistics.
 func TestKeras(t *testing.T) {
-	file := tensortest.Load(t, "../keras/testdata/golden/layers.json")
-	for _, c := range file.Cases {
-		t.Run(c.Name+"/"+c.Policy, func(t *testing.T) { compare(t, &c) })
+	for _, name := range []string{"layers.json", "conv.json"} {
+		for _, c := range tensortest.Load(t, "../keras/testdata/golden/"+name).Cases {
+			t.Run(c.Name+"/"+c.Policy, func(t *testing.T) { compare(t, &c) })
+		}
 	}
 }
 
@@ -137,12 +138,16 @@ func compare(t *testing.T, c *tensortest.Case) {
 		// TensorFlow rounds after every operation: the largest intermediate is
 		// taken for twice the largest result, and rounded up to four times.
 		near(t, "y", got.Y, want, 4*2*largest(want))
-		// Here one operation is rounded once; in Dense the product is rounded
-		// before the bias is added, and the sum again.
+		// Here one operation is rounded once; in Dense and convolutions the
+		// product is rounded before the bias is added, and the sum again;
+		// separable ones round what the second convolution multiplies, too.
 		exact := c.Outputs["y_float32"]
-		if c.Class() == "Dense" {
+		switch class := c.Class(); {
+		case strings.HasPrefix(class, "SeparableConv"):
+			near(t, "y_float32", got.Y, exact, 4*largest(exact))
+		case class == "Dense" || strings.Contains(class, "Conv"):
 			near(t, "y_float32", got.Y, exact, 2*largest(exact))
-		} else {
+		default:
 			tensortest.Close(t, "y_float32", got.Y, exact, 1)
 		}
 	}

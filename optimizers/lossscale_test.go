@@ -217,7 +217,10 @@ func TestTwoLosses(t *testing.T) {
 // foreign is an optimizer from outside of this package.
 type foreign struct{ SGD }
 
-func (f *foreign) setup() int { return 0 } // hides what the package's own have
+// setup hides what the package's own optimizers have.
+//
+//lint:ignore U1000 it is there not to be called
+func (f *foreign) setup() int { return 0 }
 
 func TestForeignInner(t *testing.T) {
 	o := &LossScaleOptimizer{Inner: &foreign{SGD{LearningRate: 1}}}
