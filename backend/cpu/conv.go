@@ -51,6 +51,15 @@ func (s *slide) window(axis, p, k int) (int, bool) {
 	return y, y < s.out[axis]
 }
 
+// under is the windows of a row, from the first to behind the last, whose
+// element kx lies on a pixel, and the pixel of the first.
+func (s *slide) under(kx int) (lo, hi, x int) {
+	d := s.low[2] - kx*s.dilation[2] // a pixel is y·stride - d
+	lo = ceilDiv(max(0, d), s.stride[2])
+	hi = min(s.out[2], ceilDiv(max(0, s.in[2]+d), s.stride[2]))
+	return lo, max(lo, hi), lo*s.stride[2] - d
+}
+
 // split takes a row apart: number row of n images with rows over two axes.
 func split(row int, dims [3]int) (image, z, y int) {
 	y = row % dims[1]
@@ -68,6 +77,7 @@ type convolution struct {
 	outsPerGroup   int
 	a, b, dst      int // positions of the operands and of the result
 	from, to       dtype.DType
+	after          *epilogue // or nil
 }
 
 func newConvolution(b *builder, v *ir.Value) convolution {
@@ -85,7 +95,32 @@ func newConvolution(b *builder, v *ir.Value) convolution {
 		a: b.at(v.Args[0]), b: b.at(v.Args[1]), dst: b.at(v), from: v.Args[0].Type.DType, to: v.Type.DType,
 	}
 	k.outsPerGroup = k.outs / k.groups
+	if v.Attr.Body != nil {
+		k.to = v.Attr.DType // of what the body reads
+	}
 	return k
+}
+
+// follow makes what follows the convolution of v, if anything does. Its memory
+// comes behind scratch bytes; rows of the result that are stored at a time have
+// most elements at most.
+func (k *convolution) follow(b *builder, v *ir.Value, scratch, most int) {
+	b.wantScratch(scratch)
+	if k.after = newEpilogue(b, v, 2, v.Type.Shape[len(v.Type.Shape)-1]); k.after != nil {
+		k.after.place(b, scratch, most)
+	}
+}
+
+// putRow stores elements of the result from element at on, or what follows.
+func putRow[T real](k *convolution, r *run, w *worker, at int, x []T) {
+	size := k.to.Size()
+	if k.after == nil {
+		storeReal(r.values[k.dst][at*size:(at+len(x))*size], x, k.to)
+		return
+	}
+	product := k.after.rows(w, len(x))
+	storeReal(product, x, k.to)
+	k.after.apply(r, w, at, len(x), len(x), product)
 }
 
 // macs is the number of multiplications, roughly: padding counts.
@@ -116,7 +151,7 @@ func makeConv[T real](b *builder, v *ir.Value, c convolution) kernel {
 	case op.ConvKernelGrad:
 		k.units, k.width, k.work = k.windowSize*k.perGroup, k.outs, kernelGrad[T]
 	}
-	b.wantScratch(k.width * sizeOf[T]())
+	k.follow(b, v, k.width*sizeOf[T](), k.width)
 	return k
 }
 
@@ -132,8 +167,7 @@ func (k *directConv[T]) chunk(r *run, w *worker, i int) {
 	acc := viewOf[T](w.scratch, k.width)
 	clear(acc)
 	k.work(k, k.wideA.view(r), k.wideB.view(r), acc, i)
-	size := k.to.Size()
-	storeReal(r.values[k.dst][i*k.width*size:(i+1)*k.width*size], acc, k.to)
+	putRow(&k.convolution, r, w, i*k.width, acc)
 }
 
 // forward is a row of pixels of the result.
@@ -203,17 +237,10 @@ func inputGrad[T real](k *directConv[T], g, w, acc []T, row int) {
 func kernelGrad[T real](k *directConv[T], x, g, acc []T, unit int) {
 	c, tap := unit%k.perGroup, unit/k.perGroup
 	kz, ky, kx := tap/(k.size[1]*k.size[2]), tap/k.size[2]%k.size[1], tap%k.size[2]
-	// The windows whose element kx lies on a pixel are neighbours.
-	lo, hi := k.out[2], 0
-	for ox := range k.out[2] {
-		if _, ok := k.at(2, ox, kx); ok {
-			lo, hi = min(lo, ox), ox+1
-		}
-	}
-	if lo >= hi {
+	lo, hi, first := k.under(kx)
+	if lo == hi {
 		return
 	}
-	first, _ := k.at(2, lo, kx)
 	for row := range k.batch * k.out[0] * k.out[1] {
 		image, oz, oy := split(row, k.out)
 		z, inZ := k.at(0, oz, kz)

@@ -42,7 +42,7 @@ func newDepthwise[T real](b *builder, v *ir.Value, c convolution, l *loops[T]) k
 	}
 	row := sizeOf[T]() * k.most * k.channels
 	b.wantShared(k.atRepeat + k.sums*k.windowSize*row)
-	b.wantScratch(2 * row)
+	k.follow(b, v, 2*row, k.most*k.channels)
 	return k
 }
 
@@ -77,14 +77,6 @@ func (k *repeatWeights[T]) chunk(r *run, _ *worker, tap int) {
 	}
 }
 
-// under is the windows of a row, from the first to behind the last, whose
-// element kx lies on a pixel.
-func (k *depthwise[T]) under(kx int) (lo, hi int) {
-	d := k.low[2] - kx*k.dilation[2] // the input's pixel is ox·stride - d
-	lo = max(0, ceilDiv(max(0, d), k.stride[2]))
-	return lo, min(k.out[2], ceilDiv(max(0, k.in[2]+d), k.stride[2]))
-}
-
 func (k *depthwise[T]) chunk(r *run, w *worker, i int) {
 	if k.code == op.ConvKernelGrad {
 		rows := k.batch * k.out[0] * k.out[1]
@@ -108,8 +100,7 @@ func (k *depthwise[T]) chunk(r *run, w *worker, i int) {
 	k.eachRow(z, y, func(sz, sy, tap int) {
 		from := data[((image*source[0]+sz)*source[1]+sy)*source[2]*k.channels:]
 		for kx := range k.size[2] {
-			lo, hi := k.under(kx)
-			x := lo*k.stride[2] + kx*k.dilation[2] - k.low[2]
+			lo, hi, x := k.under(kx)
 			to, src, toStep, srcStep := lo, x, 1, k.stride[2]
 			if k.code == op.ConvInputGrad {
 				to, src, toStep, srcStep = x, lo, k.stride[2], 1
@@ -128,8 +119,7 @@ func (k *depthwise[T]) chunk(r *run, w *worker, i int) {
 			}
 		}
 	})
-	size := k.to.Size()
-	storeReal(r.values[k.dst][i*len(acc)*size:(i+1)*len(acc)*size], acc, k.to)
+	putRow(&k.convolution, r, w, i*len(acc), acc)
 }
 
 // eachRow calls f with the rows of the source that row z, y of the result
@@ -162,8 +152,7 @@ func (k *depthwise[T]) kernels(r *run, w *worker, s, row int) {
 	k.eachRow(z, y, func(sz, sy, tap int) {
 		from := data[((image*k.in[0]+sz)*k.in[1]+sy)*k.in[2]*k.channels:]
 		for kx := range k.size[2] {
-			lo, hi := k.under(kx)
-			x := lo*k.stride[2] + kx*k.dilation[2] - k.low[2]
+			lo, hi, x := k.under(kx)
 			length := 1
 			if k.stride[2] == 1 {
 				length = max(1, hi-lo)
@@ -180,7 +169,7 @@ func (k *depthwise[T]) kernels(r *run, w *worker, s, row int) {
 	})
 }
 
-func (k *foldSums[T]) chunk(r *run, _ *worker, tap int) {
+func (k *foldSums[T]) chunk(r *run, w *worker, tap int) {
 	c := k.channels
 	total := k.shared(r, 0, tap)
 	for s := range k.sums {
@@ -191,6 +180,5 @@ func (k *foldSums[T]) chunk(r *run, _ *worker, tap int) {
 			}
 		}
 	}
-	size := k.to.Size()
-	storeReal(r.values[k.dst][tap*c*size:(tap+1)*c*size], total[:c], k.to)
+	putRow(&k.convolution, r, w, tap*c, total[:c])
 }

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"runtime"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -36,7 +37,9 @@ type kernelProduct struct {
 	panels int // of a group
 	finish addSums
 
-	atA, atPairs, atB    int // places in scratch memory
+	tapRows              int // rows of an element of the window in a group's sums, padded
+	atA, atPairs, atTurn int
+	atB                  int // places in scratch memory
 	boxRows, boxCols     int // of the copy, if computed row by row
 	stageRows            int // rows copied at a time, else
 	panelBytes, sumBytes int
@@ -56,10 +59,16 @@ func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel
 	k := &kernelProduct{convolution: c, set: set, tiles: set.F32, stored: elementOf[c.from]}
 	row := k.size[2] * k.perGroup
 	k.direct = k.groups == 1 && k.dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
-	if !k.direct && k.stored == gemm.BF16 && set.Pairs != nil {
-		k.tiles = set.Pairs
+	if !k.direct && k.stored == gemm.BF16 {
+		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
+			if t != nil && k.perGroup >= t.Unit && k.batch*k.outSize >= t.Deep*t.Step {
+				k.tiles = t
+				break
+			}
+		}
 	}
 	t := k.tiles
+	k.tapRows = roundUp(k.perGroup, t.Unit)
 	k.perTap = k.stride[1] != 1 || k.out[1]*k.out[2] < fewPixels
 	plane := k.out[1]
 	if k.perTap && !k.direct {
@@ -72,17 +81,20 @@ func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel
 		k.width = roundUp(k.width, t.NR)
 	}
 	k.panels = ceilDiv(k.outsPerGroup, t.NR)
-	k.sumBytes = 4 * k.groups * k.windowSize * k.perGroup * k.width
+	k.sumBytes = 4 * k.groups * k.windowSize * k.tapRows * k.width
 	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs)))
 	k.parts = min(k.panels, ceilDiv(wantChunks, k.sums))
 	k.finish.kernelProduct = k
 	b.wantShared(k.sums * k.sumBytes)
-	k.layout(b)
+	k.follow(b, v, k.layout(), k.outs)
 	return k
 }
 
 // cells is the number of steps over n pixels.
-func (k *kernelProduct) cells(n int) int { return ceilDiv(n, k.tiles.Step) }
+func (k *kernelProduct) cells(n int) int { return roundUp(ceilDiv(n, k.tiles.Step), k.tiles.Deep) }
+
+// turned reports whether kernels want the input transposed.
+func (k *kernelProduct) turned() bool { return k.tiles.Inner == nil }
 
 // bytes is the size of an element of the copied input.
 func (k *kernelProduct) bytes() int {
@@ -92,7 +104,8 @@ func (k *kernelProduct) bytes() int {
 	return 4
 }
 
-func (k *kernelProduct) layout(b *builder) {
+// layout places everything in scratch memory, and returns how much it needs.
+func (k *kernelProduct) layout() int {
 	pixels := k.block * k.out[2]
 	need := 0
 	take := func(n int) int {
@@ -110,13 +123,17 @@ func (k *kernelProduct) layout(b *builder) {
 			k.stageRows += (k.size[1] - 1) * k.dilation[1]
 		}
 		k.atA = take(k.stageRows * k.out[2] * k.channels * k.bytes())
-		if k.tiles.Step > 1 {
+		switch {
+		case k.turned():
+			k.atPairs = take(k.tapRows * (4*k.cells(pixels) + rowPad))
+			k.atTurn = take(64 * k.cells(pixels))
+		case k.tiles.Step > 1:
 			k.atPairs = take(4 * k.cells(pixels) * k.channels)
 		}
 	}
 	k.panelBytes = 4 * k.cells(pixels) * k.tiles.NR
 	k.atB = take(k.panelBytes * k.groups * k.panels)
-	b.wantScratch(need)
+	return need
 }
 
 func (k *kernelProduct) run(r *run) {
@@ -125,9 +142,8 @@ func (k *kernelProduct) run(r *run) {
 }
 
 func (k *addSums) chunk(r *run, w *worker, row int) {
-	size := k.to.Size()
 	for g := range k.groups {
-		at := (g*k.windowSize*k.perGroup + row) * k.width
+		at := ((g*k.windowSize+row/k.perGroup)*k.tapRows + row%k.perGroup) * k.width
 		sum := viewOf[float32](r.shared, k.sumBytes/4)[at:][:k.outsPerGroup]
 		for s := 1; s < k.sums; s++ {
 			more := viewOf[float32](r.shared[s*k.sumBytes:], k.sumBytes/4)[at:][:len(sum)]
@@ -135,8 +151,7 @@ func (k *addSums) chunk(r *run, w *worker, row int) {
 				sum[i] += x
 			}
 		}
-		to := row*k.outs + g*k.outsPerGroup
-		storeReal(r.values[k.dst][to*size:(to+k.outsPerGroup)*size], sum, k.to)
+		putRow(&k.convolution, r, w, row*k.outs+g*k.outsPerGroup, sum)
 	}
 }
 
@@ -161,6 +176,14 @@ func (k *kernelProduct) chunk(r *run, w *worker, i int) {
 	}
 	perPlane := ceilDiv(plane, k.block)
 	first, end := span(i, k.sums, k.blocks)
+	if begin := k.tiles.Begin; begin != nil {
+		runtime.LockOSThread()
+		begin()
+		defer func() {
+			k.tiles.End()
+			runtime.UnlockOSThread()
+		}()
+	}
 	for j := first; j < end; j++ {
 		y := j % perPlane * k.block
 		b.row, b.rows = j/perPlane*plane+y, min(k.block, plane-y)
@@ -175,7 +198,7 @@ func (k *kernelProduct) chunk(r *run, w *worker, i int) {
 
 // begin clears the columns of the sums that a worker adds to.
 func (k *kernelProduct) begin(sums []byte, b *pixelBlock) {
-	rows := k.groups * k.windowSize * k.perGroup
+	rows := k.groups * k.windowSize * k.tapRows
 	lo, hi := 4*b.lo*k.tiles.NR, min(4*k.width, 4*b.hi*k.tiles.NR)
 	for row := range rows {
 		clear(sums[4*row*k.width+lo : 4*row*k.width+hi])
@@ -191,10 +214,13 @@ func (k *kernelProduct) packGrads(r *run, w *worker, b *pixelBlock) {
 	src := unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
 	for g := range k.groups {
 		for p := b.lo; p < b.hi; p++ {
-			cols := min(nr, k.outsPerGroup-p*nr)
+			lanes := min(nr, k.outsPerGroup-p*nr)
 			at := (b.row*k.out[2]*k.outs + g*k.outsPerGroup + p*nr) * size
+			pixels := b.rows * k.out[2]
+			used, cells := ceilDiv(pixels, k.tiles.Step), k.cells(pixels)
+			clear(unsafe.Slice((*float32)(unsafe.Add(k.grads(w, g, p), 4*nr*used)), nr*(cells-used)))
 			k.set.Lanes[element](k.grads(w, g, p), 4*nr, unsafe.Add(src, at), k.outs*size,
-				b.rows*k.out[2], 1<<cols-1, 1<<nr-1)
+				pixels, 1<<lanes-1, 1<<nr-1)
 		}
 	}
 }
@@ -209,17 +235,22 @@ func (k *kernelProduct) grads(w *worker, group, panel int) unsafe.Pointer {
 func (k *kernelProduct) add(b *pixelBlock, group, row, rows, panel, cells int, a unsafe.Pointer, lda int, grads unsafe.Pointer) {
 	t := k.tiles
 	cols := min(t.NR, k.outsPerGroup-panel*t.NR)
-	kernels := t.Inner
-	if cols <= t.NarrowNR {
+	kernels, rowA := t.Inner, 4
+	switch {
+	case k.turned():
+		kernels, rowA = t.Rows, lda
+	case cols <= t.NarrowNR:
 		kernels = t.NarrowInner
 	}
 	lead := 4 * k.width
-	d := unsafe.Add(b.sums, (group*k.windowSize*k.perGroup+row)*lead+4*panel*t.NR)
-	heights := ceilDiv(rows, t.MR)
+	d := unsafe.Add(b.sums, (group*k.windowSize*k.tapRows+row)*lead+4*panel*t.NR)
+	units := ceilDiv(rows, t.Unit)
+	heights := ceilDiv(units*t.Unit, t.MR)
 	for h := range heights {
-		lo, hi := span(h, heights, rows)
+		lo, hi := span(h, heights, units)
+		lo, hi = lo*t.Unit, hi*t.Unit
 		dh := unsafe.Add(d, lo*lead)
-		kernels[hi-lo](cells, unsafe.Add(a, 4*lo), lda, grads, 4*t.NR, dh, lead, dh, lead, 1<<cols-1)
+		kernels[hi-lo](cells, unsafe.Add(a, rowA*lo), lda, grads, 4*t.NR, dh, lead, dh, lead, 1<<cols-1)
 	}
 }
 
@@ -237,6 +268,16 @@ func (k *kernelProduct) byTaps(r *run, w *worker, b *pixelBlock) {
 				if !k.perTap {
 					a = unsafe.Add(a, ky*k.dilation[1]*k.out[2]*pixel)
 				}
+				tap := (kz*k.size[1]+ky)*k.size[2] + kx
+				if k.turned() {
+					for g := range k.groups {
+						k.turn(w, unsafe.Add(a, 2*g*k.perGroup), b.rows*k.out[2])
+						for p := b.lo; p < b.hi; p++ {
+							k.add(b, g, tap*k.tapRows, k.perGroup, p, cells, unsafe.Pointer(&w.scratch[k.atPairs]), 4*cells+rowPad, k.grads(w, g, p))
+						}
+					}
+					continue
+				}
 				if k.tiles.Step > 1 {
 					pairs := unsafe.Pointer(&w.scratch[k.atPairs])
 					for c := 0; c < k.channels; c += 32 {
@@ -245,13 +286,28 @@ func (k *kernelProduct) byTaps(r *run, w *worker, b *pixelBlock) {
 					}
 					a, lda = pairs, 4*k.channels
 				}
-				tap := (kz*k.size[1]+ky)*k.size[2] + kx
 				for g := range k.groups {
 					for p := b.lo; p < b.hi; p++ {
-						k.add(b, g, tap*k.perGroup, k.perGroup, p, cells, unsafe.Add(a, 4*g*k.perGroup), lda, k.grads(w, g, p))
+						k.add(b, g, tap*k.tapRows, k.perGroup, p, cells, unsafe.Add(a, 4*g*k.perGroup), lda, k.grads(w, g, p))
 					}
 				}
 			}
+		}
+	}
+}
+
+// turn makes rows of the channels of a group that begin at src, in pairs of
+// pixels, 16 at a time: first as lanes, then transposed.
+func (k *kernelProduct) turn(w *worker, src unsafe.Pointer, pixels int) {
+	cells, used := k.cells(pixels), ceilDiv(pixels, k.tiles.Step)
+	lead := 4*cells + rowPad
+	turn, d := unsafe.Pointer(&w.scratch[k.atTurn]), unsafe.Pointer(&w.scratch[k.atPairs])
+	clear(unsafe.Slice((*float32)(unsafe.Add(turn, 64*used)), 16*(cells-used)))
+	for i := 0; i < k.perGroup; i += 16 {
+		lanes := min(16, k.perGroup-i)
+		k.set.Lanes[gemm.Pairs](turn, 64, unsafe.Add(src, 2*i), 2*k.channels, pixels, 1<<lanes-1, 1<<16-1)
+		for q := 0; q < cells; q += 16 {
+			k.set.Transpose[gemm.F32](unsafe.Add(d, i*lead+4*q), lead, unsafe.Add(turn, 64*q), 64, lanes, 1<<16-1, 1<<16-1)
 		}
 	}
 }
@@ -335,7 +391,7 @@ func (k *kernelProduct) byRows(r *run, w *worker, b *pixelBlock) {
 				grads := k.grads(w, 0, p)
 				for y := range b.rows {
 					a := unsafe.Pointer(&w.scratch[k.atA+(y*k.stride[1]+ky*k.dilation[1])*line])
-					k.add(b, 0, tap*k.perGroup, k.size[2]*k.perGroup, p, k.out[2], a, k.stride[2]*pixel, unsafe.Add(grads, 4*y*k.out[2]*k.tiles.NR))
+					k.add(b, 0, tap*k.tapRows, k.size[2]*k.perGroup, p, k.out[2], a, k.stride[2]*pixel, unsafe.Add(grads, 4*y*k.out[2]*k.tiles.NR))
 				}
 			}
 		}

@@ -41,9 +41,9 @@ type convProduct struct {
 	phases []convPhase
 	panels int // of kernels, in a group
 	weigh  packWeights
-	direct bool // kernels write the result themselves
-	store  tileStore
-	lead   int // bytes from a row of accumulators to the next
+	direct bool    // kernels write the result themselves
+	result product // writes it else: the result as a matrix, with a row for each pixel
+	lead   int     // bytes from a row of accumulators to the next
 
 	atTile, atA int // where the scratch memory has accumulators, and what is packed of A
 }
@@ -80,7 +80,7 @@ type convMode uint8
 
 const (
 	inRows   convMode = iota // kernels read it from the source, or a copy
-	gathered                 // the patches of some pixels are copied: rows are short
+	gathered                 // the patches of some pixels are copied: rows are short, or kernels take many
 	inLanes                  // pixels side by side: there is one channel
 )
 
@@ -98,8 +98,8 @@ func newConv(b *builder, v *ir.Value) kernel {
 	set := kernelsOf(current())
 	switch {
 	case k.macs() == 0:
-	case k.plainProduct():
-		return newPointwise(b, v, &k)
+	case k.plainProduct(v):
+		return newPlainProduct(b, v, &k)
 	case k.eachOwn() && k.from == dtype.Float64:
 		return newDepthwise(b, v, k, loopsF64)
 	case k.eachOwn():
@@ -118,39 +118,32 @@ func newConv(b *builder, v *ir.Value) kernel {
 
 // plainProduct reports whether the convolution is a product of matrices: of
 // all pixels, or of all images if the window is as large as they are.
-func (k *convolution) plainProduct() bool {
-	return k.groups == 1 && k.low == [3]int{} && (k.windowSize == 1 && k.in == k.out || k.size == k.in && k.outSize == 1)
+func (k *convolution) plainProduct(v *ir.Value) bool {
+	if k.groups != 1 || k.low != [3]int{} {
+		return false
+	}
+	point := k.windowSize == 1 && k.in == k.out
+	return point || k.size == k.in && k.outSize == 1 && v.Attr.Body == nil
 }
 
-// newPointwise is the product of matrices that the convolution k is.
-func newPointwise(b *builder, v *ir.Value, k *convolution) kernel {
-	rows := k.batch * k.outSize
-	depth := k.windowSize * k.channels
-	shaped := func(v *ir.Value, shape ...int) *ir.Value {
+// newPlainProduct is the product of matrices that the convolution k is.
+func newPlainProduct(b *builder, v *ir.Value, k *convolution) kernel {
+	alias := func(v *ir.Value) *ir.Value {
 		u := *v
-		u.Type.Shape = shape
 		b.pos[&u] = b.pos[v]
 		return &u
 	}
-	x, y := []int{rows, depth}, []int{rows, k.outs}
-	w := []int{depth, k.outs}
-	var u *ir.Value
-	a := op.Attr{DType: v.Attr.DType, Body: v.Attr.Body}
-	switch v.Op {
-	case op.Conv:
-		u = shaped(v, y...)
-		u.Args = []*ir.Value{shaped(v.Args[0], x...), shaped(v.Args[1], w...)}
-	case op.ConvInputGrad:
-		a.TransB = true
-		u = shaped(v, x...)
-		u.Args = []*ir.Value{shaped(v.Args[0], y...), shaped(v.Args[1], w...)}
-	case op.ConvKernelGrad:
-		a.TransA = true
-		u = shaped(v, w...)
-		u.Args = []*ir.Value{shaped(v.Args[0], x...), shaped(v.Args[1], y...)}
+	u := alias(v)
+	u.Op = op.MatMul
+	u.Attr = op.Attr{DType: v.Attr.DType, Body: v.Attr.Body, TransA: v.Op == op.ConvKernelGrad, TransB: v.Op == op.ConvInputGrad}
+	if k.windowSize == 1 && v.Op != op.ConvKernelGrad {
+		return newMatMul(b, u) // the one element of the window broadcasts
 	}
-	u.Op, u.Attr = op.MatMul, a
-	u.Args = append(u.Args, v.Args[2:]...)
+	rows, depth := k.batch*k.outSize, k.windowSize*k.channels
+	x, w, y := op.Shape{rows, depth}, op.Shape{depth, k.outs}, op.Shape{rows, k.outs}
+	shapes := map[op.Code][3]op.Shape{op.Conv: {x, w, y}, op.ConvInputGrad: {y, w, x}, op.ConvKernelGrad: {x, y, w}}[v.Op]
+	u.Args = append([]*ir.Value{alias(v.Args[0]), alias(v.Args[1])}, v.Args[2:]...)
+	u.Args[0].Type.Shape, u.Args[1].Type.Shape, u.Type.Shape = shapes[0], shapes[1], shapes[2]
 	return newMatMul(b, u)
 }
 
@@ -164,8 +157,13 @@ func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kerne
 	}
 	k.stored = elementOf[k.from]
 	k.element = k.stored
-	if k.stored == gemm.BF16 && set.Pairs != nil && k.pairs() {
-		k.element, k.tiles = gemm.Pairs, set.Pairs
+	if k.stored == gemm.BF16 {
+		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
+			if t != nil && k.pairs(t) {
+				k.element, k.tiles = gemm.Pairs, t
+				break
+			}
+		}
 	}
 	k.bytes = 4
 	if k.element == gemm.Pairs {
@@ -174,7 +172,7 @@ func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kerne
 	k.cut()
 	k.panels = ceilDiv(k.lanes, k.tiles.NR)
 	k.weigh.convProduct = k
-	k.layout(b)
+	k.layout(b, v)
 	return k
 }
 
@@ -183,9 +181,9 @@ var elementOf = map[dtype.DType]gemm.Element{dtype.Float32: gemm.F32, dtype.Floa
 
 // pairs reports whether kernels on pairs can compute k: pairs do not reach
 // over the end of a run, and sums are long enough to be worth the loss of
-// subnormal numbers.
-func (k *convProduct) pairs() bool {
-	long := k.depth*k.windowSize >= 8
+// subnormal numbers, and to fill a step of the kernels.
+func (k *convProduct) pairs(t *gemm.Tiles) bool {
+	long := k.depth*k.windowSize >= max(8, t.Deep*t.Step) && k.batch*k.outSize >= t.Unit
 	return long && (k.depth%2 == 0 || k.code == op.Conv && k.oneChannel())
 }
 
@@ -264,6 +262,7 @@ func (k *convProduct) phase(p convPhase, taps [3][]convTap) {
 		p.span = [3]int{1, 1, 1}
 		p.low = [3]int{}
 	}
+	p.cells = roundUp(p.cells, k.tiles.Deep)
 	k.shape(&p)
 	k.phases = append(k.phases, p)
 }
@@ -311,14 +310,14 @@ func (k *convProduct) shape(p *convPhase) {
 	perPixel := max(1, p.cells*k.tiles.Step*k.dstAll)
 	macs := min(convChunk, max(chunkMACs, k.macs()/16))
 	switch {
-	case k.oneChannel():
+	case k.tiles.Unit == 1 && k.oneChannel():
 		p.mode = inLanes
-	case p.count[2] < shortRow:
+	case k.tiles.Unit > 1 || p.count[2] < shortRow:
 		p.mode = gathered
 		pixels := k.batch * p.count[0] * p.count[1] * p.count[2]
 		most := max(1, boxBytes/(4*p.cells+rowPad))
 		p.band = min(roundUp(max(1, macs/perPixel), k.tiles.MR), max(most, k.tiles.MR), max(1, pixels))
-		p.band = even(max(1, pixels), p.band, 1)
+		p.band = even(max(1, pixels), p.band, k.tiles.MR)
 		p.bands = ceilDiv(pixels, p.band)
 		p.chunks = p.bands
 		return
@@ -336,9 +335,9 @@ func (k *convProduct) shape(p *convPhase) {
 
 // layout places accumulators and what is packed in scratch memory, and the
 // packed kernels in the memory that workers share.
-func (k *convProduct) layout(b *builder) {
+func (k *convProduct) layout(b *builder, v *ir.Value) {
 	t := k.tiles
-	k.direct = k.to == dtype.Float32 && (t.Masked || k.lanes%t.NR == 0)
+	k.direct = k.to == dtype.Float32 && t.Unit == 1 && v.Attr.Body == nil && (t.Masked || k.lanes%t.NR == 0)
 	k.lead = 4 * k.lanes
 	if !t.Masked {
 		k.lead = 4 * roundUp(k.lanes, t.NR)
@@ -363,11 +362,9 @@ func (k *convProduct) layout(b *builder) {
 	}
 	k.atTile = roundUp(box, 64)
 	k.atA = k.atTile + roundUp(tile, 64)
-	b.wantScratch(k.atA + roundUp(packed, 64))
+	k.follow(b, v, k.atA+roundUp(packed, 64), k.lanes)
+	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
 	b.wantShared(4 * k.groups * k.panels * k.allCells() * t.NR)
-	if k.store == nil {
-		k.store = k.convert
-	}
 }
 
 // inPlace reports whether kernels write the result of a phase themselves.

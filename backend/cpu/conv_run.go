@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"runtime"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -65,6 +66,9 @@ func (k *packWeights) chunk(r *run, _ *worker, i int) {
 			tap, from, left = tap+k.tapStep(), 0, left-n
 		}
 	}
+	last := &p.runs[len(p.runs)-1]
+	used := last.offset + last.cells
+	clear(unsafe.Slice((*float32)(unsafe.Add(dst, 4*nr*used)), nr*(p.cells-used)))
 }
 
 func (k *convProduct) chunk(r *run, w *worker, i int) {
@@ -149,10 +153,11 @@ func (k *convProduct) bring(dst, src []byte, n int) {
 // rows computes a group's channels of a band.
 func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) {
 	t := k.tiles
-	out := k.pixelOf(p, b.image, b.z, b.y, 0)*k.dstAll + group*k.lanes
-	d, lead, row := unsafe.Pointer(&r.values[k.dst][0]), 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
-	d = unsafe.Add(d, 4*out)
-	if !k.inPlace(p) {
+	var d unsafe.Pointer
+	lead, row := 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
+	if k.inPlace(p) {
+		d = unsafe.Pointer(&r.values[k.dst][4*(k.pixelOf(p, b.image, b.z, b.y, 0)*k.dstAll+group*k.lanes)])
+	} else {
 		d, lead, row = unsafe.Pointer(&w.scratch[k.atTile]), k.lead, p.count[2]*k.lead
 	}
 	base := unsafe.Add(b.base, group*k.depth*k.bytes)
@@ -305,19 +310,28 @@ func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
 	first := i * p.band
 	n := min(p.band, k.batch*p.count[0]*p.count[1]*p.count[2]-first)
 	lda := 4*p.cells + rowPad
-	heights := ceilDiv(n, t.MR)
+	units := ceilDiv(n, t.Unit)
+	heights := ceilDiv(units*t.Unit, t.MR)
 	direct := k.inPlace(p)
+	if t.Begin != nil {
+		runtime.LockOSThread()
+		t.Begin()
+		defer func() {
+			t.End()
+			runtime.UnlockOSThread()
+		}()
+	}
 	for group := range k.groups {
 		for j := range n {
 			row, x := (first+j)/p.count[2], (first+j)%p.count[2]
 			image, z, y := split(row, p.count)
 			k.gather(r, p, w.scratch[k.atA+j*lda:][:4*p.cells], image, [3]int{z * p.move[0], y * p.move[1], x * p.move[2]}, group)
 		}
-		d, lead := unsafe.Pointer(&w.scratch[0]), k.lead
+		d, lead := unsafe.Pointer(nil), k.lead
 		if direct {
 			d, lead = unsafe.Pointer(&r.values[k.dst][4*(first*k.dstAll+group*k.lanes)]), 4*k.dstAll
 		} else {
-			d = unsafe.Add(d, k.atTile)
+			d = unsafe.Pointer(&w.scratch[k.atTile])
 		}
 		for panel := range k.panels {
 			cols := min(t.NR, k.lanes-panel*t.NR)
@@ -328,7 +342,8 @@ func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
 			weights := k.panel(r, p, group, panel)
 			for at := 0; at == 0 || at < p.cells; at += wholeDepth {
 				for h := range heights {
-					lo, hi := span(h, heights, n)
+					lo, hi := span(h, heights, units)
+					lo, hi = lo*t.Unit, hi*t.Unit
 					dh := unsafe.Add(d, lo*lead+4*panel*t.NR)
 					s := dh
 					if at == 0 {
@@ -362,6 +377,8 @@ func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
 func (k *convProduct) gather(r *run, p *convPhase, dst []byte, image int, at [3]int, group int) {
 	data := r.values[k.source]
 	size := k.from.Size()
+	last := &p.runs[len(p.runs)-1]
+	clear(dst[4*(last.offset+last.cells):])
 	for i := range p.runs {
 		run := &p.runs[i]
 		to := dst[4*run.offset:][:4*run.cells]
@@ -371,6 +388,11 @@ func (k *convProduct) gather(r *run, p *convPhase, dst []byte, image int, at [3]
 			continue
 		}
 		x, from := at[2]+run.at[2], run.from
+		if run.n > 0 && k.groups == 1 && x >= 0 && x*k.depth+from+run.n <= k.dims[2]*k.depth {
+			pixel := ((image*k.dims[0]+z)*k.dims[1]+y)*k.dims[2] + x
+			k.bring(to, data[(pixel*k.srcAll+from)*size:], run.n)
+			continue
+		}
 		for left := run.n; left > 0; {
 			n := min(left, k.depth-from)
 			if x >= 0 && x < k.dims[2] {
@@ -385,14 +407,14 @@ func (k *convProduct) gather(r *run, p *convPhase, dst []byte, image int, at [3]
 	}
 }
 
-// convert is the store of a plain convolution: it rounds to the result's type.
-func (k *convProduct) convert(r *run, _ *worker, t resultTile) {
-	size := k.to.Size()
+// store takes a tile of accumulators.
+func (k *convProduct) store(r *run, w *worker, t resultTile) {
+	if k.after != nil {
+		k.result.storeEpilogue(r, w, t)
+		return
+	}
 	if t.cols == k.dstAll && t.lead == 4*t.cols { // rows follow each other, there as here
 		t.cols, t.rows = t.cols*t.rows, 1
 	}
-	for i := range t.rows {
-		at := ((t.row+i)*k.dstAll + t.col) * size
-		storeReal(r.values[k.dst][at:at+t.cols*size], t.at(i), k.to)
-	}
+	k.result.convert(r, w, t)
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -147,4 +148,65 @@ func TestConvWorkers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestConvEpilogue: what follows a convolution gives the bits that it gives
+// apart.
+func TestConvEpilogue(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(35, 36))
+		for i := range 60 {
+			a, x, w, y := randomConv(rng)
+			if i%5 == 0 { // a product of matrices
+				a.Groups = 1
+				for j := range a.Stride {
+					a.Stride[j], a.Dilation[j], a.Low[j], a.High[j], w[j] = 1, 1, 0, 0, 1
+				}
+				w[len(w)-2] = x[len(x)-1]
+				y = append(x[:len(x)-1:len(x)-1], w[len(w)-1])
+			}
+			d := dtype.Floats()[i%4]
+			for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
+				a, shapes := convArguments(c, a, x, w, y)
+				out := map[op.Code]op.Shape{op.Conv: y, op.ConvInputGrad: x, op.ConvKernelGrad: w}[c]
+				bias := op.Shape{out[len(out)-1]}
+				if i%2 == 0 { // for each image
+					bias = slices.Repeat(op.Shape{1}, len(out))
+					bias[0], bias[len(out)-1] = out[0], out[len(out)-1]
+				}
+				args := []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...), randomArray(rng, d, bias...), randomArray(rng, d, out...)}
+				var got [2][]byte
+				for j, skip := range [][]string{nil, {"epilogue"}} {
+					g := ir.New(4)
+					var vals []*ir.Value
+					var in []driver.Buffer
+					for k, arg := range args {
+						vals, in = append(vals, param(t, g, k, arg.Type)), append(in, &Buffer{arg.data})
+					}
+					v := record(t, g, op.Add, op.Attr{}, record(t, g, c, a, vals[0], vals[1]), vals[2])
+					v = record(t, g, op.Cast, op.Attr{DType: dtype.Float16}, record(t, g, op.Mul, op.Attr{}, record(t, g, op.Relu, op.Attr{}, v), vals[3]))
+					g.Output(v, -1)
+					if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
+						t.Fatal(err)
+					}
+					if v := g.Values[4]; (v.Attr.Body != nil) != (j == 0) {
+						t.Fatalf("%v with skipped passes %v is\n%v", c, skip, g)
+					}
+					p, err := New().Compile(g)
+					if err != nil {
+						t.Fatal(err)
+					}
+					buf, intact := guarded(v.Type.Bytes())
+					if err := p.Run(context.Background(), in, []driver.Buffer{buf}); err != nil {
+						t.Fatal(err)
+					}
+					intact(t)
+					got[j] = buf.data
+				}
+				if !bytes.Equal(got[0], got[1]) {
+					t.Errorf("%v of %v %v %v, %v: fused and apart differ", c, d, x, w, a)
+				}
+			}
+		}
+	})
 }

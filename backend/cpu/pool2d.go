@@ -70,7 +70,9 @@ func makePool[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 		k.rows = k.batch * k.in[0] * k.in[1]
 	case v.Op == op.MaxPoolGrad && k.apart():
 		k.work = maxPoolGradApart[T]
-		scratch = (k.windowSize+4)*8*k.channels + k.channels
+		scratch = 8*k.channels*(2*k.in[2]+(4+k.windowSize)*k.out[2]) + k.channels*k.out[2]
+	case v.Op == op.MaxPool:
+		scratch = 8 * k.channels * (2*k.in[2] + k.out[2]) // see lines
 	case v.Op == op.MaxPoolGrad:
 		k.rows = k.batch * k.in[0] * k.in[1]
 		k.places = &places[T]{k}
@@ -174,38 +176,83 @@ func (k *pooling[T]) eachWindow(row, x int, f func(tap, pixel, count int)) {
 	}
 }
 
+// maxPool takes the maximum of the rows under a row of windows first, and then
+// that of neighbours.
 func maxPool[T real](k *pooling[T], r *run, w *worker, row int) {
-	_, top, conv := k.scratch(w)
 	larger := k.loops.binary[op.Maximum]
-	for ox := range k.out[2] {
-		pixel := row*k.out[2] + ox
-		best := top
-		if k.dtype.Size() == sizeOf[T]() { // in the result's memory
-			best = k.pixel(r, k.dst, pixel, nil)
-		}
-		first := true
-		k.eachTap(row, ox, func(_, p int) {
-			x := k.pixel(r, k.x, p, conv)
-			if first {
-				copy(best, x)
-			} else {
-				larger(best, best, x)
-			}
-			first = false
-		})
+	acc, conv, top := k.lines(w)
+	if k.dtype.Size() == sizeOf[T]() { // in the result's memory
+		top = k.line(r, k.dst, row, k.out[2], nil)
+	}
+	lowest(top)
+	first := true
+	k.eachLine(row, func(_, line int) {
+		x := k.line(r, k.x, line, k.in[2], conv)
 		if first {
-			lowest(best)
+			copy(acc, x)
+		} else {
+			larger(acc, acc, x)
 		}
-		if k.dtype.Size() != sizeOf[T]() {
-			k.put(r, pixel, best)
+		first = false
+	})
+	c := k.channels
+	for kx := range k.size[2] {
+		lo, hi, x := k.under(kx)
+		n, step := hi-lo, k.stride[2]
+		if step == 1 && n > 0 { // all at once
+			larger(top[lo*c:hi*c], top[lo*c:hi*c], acc[x*c:(x+n)*c])
+			continue
 		}
+		for i := range n {
+			to := top[(lo+i)*c:][:c]
+			larger(to, to, acc[(x+i*step)*c:][:c])
+		}
+	}
+	if first {
+		lowest(top)
+	}
+	if k.dtype.Size() != sizeOf[T]() {
+		size := k.dtype.Size()
+		storeReal(r.values[k.dst][row*len(top)*size:(row+1)*len(top)*size], top, k.dtype)
 	}
 }
 
-// lowest is the maximum of nothing.
+// lowest makes all elements -∞, the maximum of nothing.
 func lowest[T real](x []T) {
-	for i := range x {
-		x[i] = T(math.Inf(-1))
+	if len(x) == 0 {
+		return
+	}
+	x[0] = T(math.Inf(-1))
+	for n := 1; n < len(x); n *= 2 {
+		copy(x[n:], x[:n])
+	}
+}
+
+// lines is room for two rows of the input and one of the result.
+func (k *pooling[T]) lines(w *worker) (a, b, y []T) {
+	in, out := k.in[2]*k.channels, k.out[2]*k.channels
+	all := viewOf[T](w.scratch, 2*in+out)
+	return all[:in], all[in : 2*in], all[2*in:]
+}
+
+// line is row number i of an operand, of n pixels, converted in conv if it
+// must be.
+func (k *pooling[T]) line(r *run, pos, i, n int, conv []T) []T {
+	n *= k.channels * k.dtype.Size()
+	return realView(r.values[pos][i*n:(i+1)*n], k.dtype, conv)
+}
+
+// eachLine calls f with the rows of the input under a row of windows, and the
+// number of their first element in the window.
+func (k *pooling[T]) eachLine(row int, f func(tap, line int)) {
+	image, oz, oy := split(row, k.out)
+	for kz := range k.size[0] {
+		z, inZ := k.at(0, oz, kz)
+		for ky := range k.size[1] {
+			if y, inY := k.at(1, oy, ky); inZ && inY {
+				f((kz*k.size[1]+ky)*k.size[2], (image*k.in[0]+z)*k.in[1]+y)
+			}
+		}
 	}
 }
 
@@ -279,11 +326,12 @@ func (k *pooling[T]) apart() bool {
 			return false
 		}
 	}
-	return k.in[0] == 1 && k.low[0] == 0 && k.windowSize*k.channels <= 1<<13
+	return k.in[0] == 1 && k.low[0] == 0 && k.windowSize*k.out[2]*k.channels <= 1<<17
 }
 
 // maxPoolGradApart is the gradient of a row of windows that do not overlap,
-// and of the rows of pixels from the first of them to those of the next.
+// and of the rows of pixels from the first of them to those of the next. It
+// works on one element of all windows of the row at a time.
 func maxPoolGradApart[T real](k *pooling[T], r *run, w *worker, row int) {
 	image, _, oy := split(row, k.out)
 	from, to := 0, k.in[1]
@@ -294,49 +342,50 @@ func maxPoolGradApart[T real](k *pooling[T], r *run, w *worker, row int) {
 		to = (oy+1)*k.stride[1] - k.low[1]
 	}
 	from, to = min(max(0, from), k.in[1]), min(max(0, to), k.in[1])
-	line := k.in[2] * k.channels * k.dtype.Size()
-	clear(r.values[k.dst][(image*k.in[1]+from)*line : (image*k.in[1]+max(from, to))*line])
+	size := k.dtype.Size()
+	rowBytes := k.in[2] * k.channels * size
+	clear(r.values[k.dst][(image*k.in[1]+from)*rowBytes : (image*k.in[1]+max(from, to))*rowBytes])
 
-	c := k.channels
-	taps := viewOf[T](w.scratch, (k.windowSize+4)*c)
-	top, left, zero, part := taps[:c], taps[c:2*c], taps[2*c:3*c], taps[3*c:4*c]
-	taps = taps[4*c:]
-	mask := w.scratch[(k.windowSize+4)*8*c:][:c]
-	clear(zero)
+	c, n := k.channels, k.out[2]*k.channels
+	grad, conv, _ := k.lines(w)
+	rest := viewOf[T](w.scratch[2*len(grad)*sizeOf[T]():], (4+k.windowSize)*n)
+	top, left, zero, part, taps := rest[:n], rest[n:2*n], rest[2*n:3*n], rest[3*n:4*n], rest[4*n:]
+	mask := w.scratch[(2*len(grad)+len(rest))*sizeOf[T]():][:n]
 	larger, equal, where := k.loops.binary[op.Maximum], k.loops.compare[op.Equal], k.loops.where
-	for ox := range k.out[2] {
-		n := 0
-		k.eachTap(row, ox, func(_, pixel int) {
-			x := taps[n*c:][:c]
-			if have := k.pixel(r, k.x, pixel, x); k.dtype.Size() == sizeOf[T]() {
-				copy(x, have)
+	clear(zero)
+	lowest(top)
+	k.eachLine(row, func(tap, line int) {
+		x := k.line(r, k.x, line, k.in[2], conv)
+		for kx := range k.size[2] {
+			lo, hi, at := k.under(kx)
+			under := taps[(tap+kx)*n:][lo*c : hi*c]
+			for i := range hi - lo {
+				copy(under[i*c:(i+1)*c], x[(at+i*k.stride[2])*c:])
 			}
-			if n++; n == 1 {
-				copy(top, x)
-			} else {
-				larger(top, top, x)
-			}
-		})
-		if n == 0 {
-			continue
+			larger(top[lo*c:hi*c], top[lo*c:hi*c], under)
 		}
-		copy(left, k.pixel(r, k.y, row*k.out[2]+ox, part))
-		equal(mask, top, top)
-		nan := bytes.IndexByte(mask, 0) >= 0
-		n = 0
-		k.eachTap(row, ox, func(_, pixel int) {
+	})
+	copy(left, k.line(r, k.y, row, k.out[2], part))
+	equal(mask, top, top)
+	nan := bytes.IndexByte(mask, 0) >= 0
+	k.eachLine(row, func(tap, line int) {
+		clear(grad)
+		for kx := range k.size[2] {
 			// The first that is equal takes what is left of the gradient.
-			x := taps[n*c:][:c]
-			equal(mask, x, top)
+			lo, hi, at := k.under(kx)
+			x, m, p, l := taps[(tap+kx)*n:][lo*c:hi*c], mask[lo*c:hi*c], part[lo*c:hi*c], left[lo*c:hi*c]
+			equal(m, x, top[lo*c:hi*c])
 			if nan {
-				sameNaN(mask, x, top)
+				sameNaN(m, x, top[lo*c:hi*c])
 			}
-			where(part, mask, left, zero)
-			where(left, mask, zero, left)
-			k.put(r, pixel, part)
-			n++
-		})
-	}
+			where(p, m, l, zero[:len(p)])
+			where(l, m, zero[:len(p)], l)
+			for i := range hi - lo {
+				copy(grad[(at+i*k.stride[2])*c:][:c], p[i*c:])
+			}
+		}
+		storeReal(r.values[k.dst][line*rowBytes:(line+1)*rowBytes], grad, k.dtype)
+	})
 }
 
 // sameNaN marks where both are NaN.

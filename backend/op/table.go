@@ -269,9 +269,9 @@ func init() {
 
 		MatMul: {Name: "MatMul", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferMatMul},
 
-		Conv:           {Name: "Conv", Args: 2, Class: Contraction, Precision: Allow, Grad: true, Infer: inferConv},
-		ConvInputGrad:  {Name: "ConvInputGrad", Args: 2, Class: Contraction, Precision: Allow, Grad: true, Infer: inferConvInputGrad},
-		ConvKernelGrad: {Name: "ConvKernelGrad", Args: 2, Class: Contraction, Precision: Allow, Grad: true, Infer: inferConvKernelGrad},
+		Conv:           {Name: "Conv", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConv},
+		ConvInputGrad:  {Name: "ConvInputGrad", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConvInputGrad},
+		ConvKernelGrad: {Name: "ConvKernelGrad", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConvKernelGrad},
 
 		MaxPool:     {Name: "MaxPool", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferPool},
 		MaxPoolGrad: {Name: "MaxPoolGrad", Args: 2, Class: Reduction, Precision: Clear, Grad: true, Infer: inferMaxPoolGrad},
