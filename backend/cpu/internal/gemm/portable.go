@@ -18,10 +18,11 @@ func Reference(rows, cols int, pairs, inner bool) Kernel {
 				}
 				var sum float32
 				for p := range k {
-					x := unsafe.Add(a, i*lda+4*p)
+					at := i*lda + 4*p
 					if inner {
-						x = unsafe.Add(a, p*lda+4*i)
+						at = p*lda + 4*i
 					}
+					x := unsafe.Add(a, at)
 					y := unsafe.Add(b, p*ldb+4*j)
 					if pairs {
 						u, v := (*[2]uint16)(x), (*[2]uint16)(y)

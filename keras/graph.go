@@ -1,0 +1,83 @@
+package keras
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// Graph is how a model is wired: what package saving writes down.
+type Graph struct {
+	Inputs  []op.Type // of samples with an unknown batch axis
+	Calls   []Call    // in an order in which they can run
+	Outputs []Ref
+}
+
+// Call is one call of a layer in a Graph. A layer may have several.
+type Call struct {
+	Layer layers.Layer
+	In    []Ref // more than one for a tuple
+	Out   []op.Type
+}
+
+// Ref names a tensor of a Graph: result Part of Calls[Call], or Inputs[Part]
+// when Call is -1.
+type Ref struct{ Call, Part int }
+
+// Graph describes a model, which must be built. It is an error when the model
+// computes with tensors that are neither inputs nor results of layers.
+func (m *Model) Graph() (*Graph, error) {
+	if !m.built {
+		return nil, m.errorf("it is not built; call it on data or Build it first")
+	}
+	g := &Graph{Inputs: m.InputTypes()}
+	at := map[*Tensor]Ref{}
+	for i, t := range m.in.Parts() {
+		at[t] = Ref{-1, i}
+	}
+	refs := func(what string, t *Tensor) ([]Ref, error) {
+		var out []Ref
+		for i, p := range t.Parts() {
+			r, ok := at[p]
+			if !ok {
+				return nil, m.errorf("%s: tensor %d, %v, comes from no layer; it cannot be described", what, i, p.Type())
+			}
+			out = append(out, r)
+		}
+		return out, nil
+	}
+	for i, n := range m.nodes {
+		in, err := refs("layer "+layers.BaseOf(n.layer).LayerName(), n.in)
+		if err != nil {
+			return nil, err
+		}
+		call := Call{Layer: n.layer, In: in}
+		for _, t := range n.out {
+			call.Out = append(call.Out, t.Type())
+		}
+		g.Calls = append(g.Calls, call)
+		for k, t := range n.out {
+			at[t] = Ref{i, k}
+		}
+	}
+	var err error
+	g.Outputs, err = refs("outputs", m.out)
+	return g, err
+}
+
+// Stacked reports whether Sequential made the model.
+func (m *Model) Stacked() bool { return len(m.stack) > 0 }
+
+// Built reports whether the model has its weights.
+func (m *Model) Built() bool { return m.built }
+
+// BuildOn is Build for an Input, or a tuple of them, of any element type.
+func (m *Model) BuildOn(in *Tensor) error { return m.build(in) }
+
+// ModelOf returns the model that Model.Layer made the layer l of, nil for
+// other layers.
+func ModelOf(l layers.Layer) *Model {
+	if n, ok := l.(*modelLayer); ok {
+		return n.model
+	}
+	return nil
+}

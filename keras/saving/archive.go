@@ -1,0 +1,212 @@
+package saving
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
+)
+
+// The members of a `.keras` file.
+const (
+	metadataFile = "metadata.json"
+	configFile   = "config.json"
+	weightsFile  = "model.weights.h5"
+
+	maxText    = 64 << 20 // bytes of a JSON member
+	maxMembers = 10_000
+)
+
+// epoch is the time of members that have none: where zip's times start.
+var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// kerasVersion is the release of Keras whose files Save writes.
+const kerasVersion = "3.16.0"
+
+// Save writes a model, which must be built: its layers, how they are wired, and
+// its weights, as Keras's model.save does; path ends in ".keras". What Compile
+// was given is not part of the file. Layers of classes that UnmarshalConfig
+// does not know are an error; see layers.Register.
+func Save(path string, m *keras.Model, opts ...Option) error {
+	if !strings.HasSuffix(path, ".keras") {
+		return fmt.Errorf("saving: got file name %q, want one that ends in .keras, as Keras does", path)
+	}
+	description, err := describe(m)
+	if err != nil {
+		return fileError(path, err)
+	}
+	root, err := weightTree(m, options(opts))
+	if err != nil {
+		return fileError(path, err)
+	}
+	return replace(path, func(f *os.File) error { return writeArchive(f, description, root) })
+}
+
+func writeArchive(f *os.File, description []byte, root *hdf5.Group) error {
+	// HDF5 is written in no order, so it takes a file of its own first.
+	weights, err := os.Create(f.Name() + ".h5")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		weights.Close()
+		os.Remove(weights.Name())
+	}()
+	if err := hdf5.Write(weights, root); err != nil {
+		return err
+	}
+	if _, err := weights.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	now := time.Now()
+	metadata := fmt.Sprintf(`{"keras_version": %q, "date_saved": %q}`, kerasVersion, now.Format("2006-01-02@15:04:05"))
+	z := zip.NewWriter(f)
+	for _, part := range []struct {
+		name string
+		time time.Time
+		from io.Reader
+	}{
+		{metadataFile, epoch, strings.NewReader(metadata)},
+		{configFile, epoch, strings.NewReader(string(description))},
+		{weightsFile, now, weights},
+	} {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: part.name, Method: zip.Store, Modified: part.time})
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(w, part.from); err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}
+
+// Load reads a model from a file of Save or of Keras's model.save: Sequential
+// and functional models of layers that this module has. The model is built, has
+// its weights, and is to be compiled.
+func Load(path string, opts ...Option) (*keras.Model, error) {
+	return opened(path, func(f *os.File, size int64) (*keras.Model, error) { return read(path, f, size, options(opts)) })
+}
+
+func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error) {
+	a, err := openArchive(r, size)
+	if err != nil {
+		return nil, err
+	}
+	text, err := a.text(configFile)
+	if err != nil {
+		return nil, err
+	}
+	weights, n, err := a.weights()
+	if err != nil {
+		return nil, err
+	}
+	m, err := rebuild(text, c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", configFile, err)
+	}
+	if err := loadTree(path+"/"+weightsFile, weights, n, m, config{}); err != nil {
+		return nil, fmt.Errorf("%s: %w", weightsFile, err)
+	}
+	return m, nil
+}
+
+func isZip(r io.ReaderAt) bool {
+	b := make([]byte, 4)
+	n, _ := r.ReadAt(b, 0)
+	return n == 4 && string(b) == "PK\x03\x04"
+}
+
+// archive is a `.keras` file that is read.
+type archive struct {
+	r       io.ReaderAt
+	members map[string]*zip.File
+}
+
+// openArchive checks what the archive says about its members. None of them is
+// ever written to a disk, but one that tries to get somewhere else shows what
+// the file is.
+func openArchive(r io.ReaderAt, size int64) (*archive, error) {
+	if size < 4 || !isZip(r) {
+		return nil, errors.New("it is no .keras file: it does not start as a zip archive does")
+	}
+	z, err := zip.NewReader(r, size)
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return nil, err
+	}
+	if len(z.File) > maxMembers {
+		return nil, fmt.Errorf("got an archive of %d members, want at most %d", len(z.File), maxMembers)
+	}
+	a := &archive{r: r, members: map[string]*zip.File{}}
+	for _, f := range z.File {
+		clean := path.Clean("/" + f.Name)[1:]
+		if clean != strings.TrimSuffix(f.Name, "/") || strings.ContainsAny(f.Name, "\\:\x00") {
+			return nil, fmt.Errorf("got a member named %q, which points out of the archive", f.Name)
+		}
+		if a.members[f.Name] != nil {
+			return nil, fmt.Errorf("got two members named %q", f.Name)
+		}
+		a.members[f.Name] = f
+	}
+	return a, nil
+}
+
+func (a *archive) member(name string) (*zip.File, error) {
+	if f := a.members[name]; f != nil {
+		return f, nil
+	}
+	return nil, fmt.Errorf("it has no member %s; it is no .keras file", name)
+}
+
+// text reads a JSON member.
+func (a *archive) text(name string) ([]byte, error) {
+	f, err := a.member(name)
+	if err != nil {
+		return nil, err
+	}
+	if f.UncompressedSize64 > maxText {
+		return nil, fmt.Errorf("%s: got %d bytes, want at most %d", name, f.UncompressedSize64, maxText)
+	}
+	r, err := f.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, maxText+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
+}
+
+// weights finds the weights in the archive and checks their checksum.
+func (a *archive) weights() (io.ReaderAt, int64, error) {
+	f, err := a.member(weightsFile)
+	if err != nil {
+		return nil, 0, err
+	}
+	if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 {
+		return nil, 0, fmt.Errorf("%s is compressed; Keras stores it as it is", weightsFile)
+	}
+	r, err := f.Open()
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+		err = errors.Join(err, r.Close())
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", weightsFile, err)
+	}
+	at, err := f.DataOffset()
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", weightsFile, err)
+	}
+	n := int64(f.UncompressedSize64)
+	return io.NewSectionReader(a.r, at, n), n, nil
+}

@@ -1,0 +1,206 @@
+package saving
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// object is an instance as Keras writes it down.
+type object struct {
+	Module         string         `json:"module"`
+	Class          string         `json:"class_name"`
+	Config         map[string]any `json:"config"`
+	RegisteredName any            `json:"registered_name"` // null or a string
+	Name           string         `json:"name,omitempty"`  // of a layer of a functional model
+	InboundNodes   *[]inbound     `json:"inbound_nodes,omitempty"`
+	BuildConfig    any            `json:"build_config,omitempty"`
+}
+
+// inbound is one call of a layer.
+type inbound struct {
+	Args   []any          `json:"args"`
+	Kwargs map[string]any `json:"kwargs"`
+}
+
+// describe is the config.json of a model.
+func describe(m *keras.Model) ([]byte, error) {
+	if err := built(m); err != nil {
+		return nil, err
+	}
+	o, err := modelObject(m, m.Name())
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(o)
+}
+
+func modelObject(m *keras.Model, name string) (*object, error) {
+	if sequential(m) {
+		return sequentialObject(m, name)
+	}
+	return functionalObject(m, name)
+}
+
+func sequentialObject(m *keras.Model, name string) (*object, error) {
+	in := m.InputTypes()[0]
+	taken := map[string]bool{}
+	for _, l := range m.Layers() {
+		taken[layers.BaseOf(l).LayerName()] = true
+	}
+	all := []*object{inputObject(free("input_layer", taken), in)}
+	for _, l := range m.Layers() {
+		o, err := layerObject(l)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+	}
+	shape := shapeOf(in.Shape)
+	return &object{
+		Module: "keras", Class: "Sequential",
+		Config:      map[string]any{"name": name, "trainable": m.Trainable(), "layers": all, "build_input_shape": shape},
+		BuildConfig: map[string]any{"input_shape": shape},
+	}, nil
+}
+
+func functionalObject(m *keras.Model, name string) (*object, error) {
+	g, err := m.Graph()
+	if err != nil {
+		return nil, err
+	}
+	ms, err := members(m)
+	if err != nil {
+		return nil, err
+	}
+	inputNames := make([]string, len(g.Inputs))
+	for _, x := range ms {
+		if x.layer == nil {
+			inputNames[x.input] = x.name
+		}
+	}
+	index := make([]int, len(g.Calls)) // of a call among those of its layer
+	calls := map[layers.Layer]int{}
+	for i, c := range g.Calls {
+		if calls[c.Layer] == 0 && isFunctional(c.Layer) {
+			calls[c.Layer] = 1 // Keras counts the call that made the model
+		}
+		index[i] = calls[c.Layer]
+		calls[c.Layer]++
+	}
+	history := func(r keras.Ref) []any {
+		if r.Call < 0 {
+			return []any{inputNames[r.Part], 0, 0}
+		}
+		return []any{layers.BaseOf(g.Calls[r.Call].Layer).LayerName(), index[r.Call], r.Part}
+	}
+	var all []*object
+	for _, x := range ms {
+		if x.layer == nil {
+			o := inputObject(x.name, g.Inputs[x.input])
+			o.Name, o.InboundNodes = x.name, &[]inbound{}
+			all = append(all, o)
+			continue
+		}
+		o, err := layerObject(x.layer)
+		if err != nil {
+			return nil, err
+		}
+		o.Name, o.InboundNodes = x.name, &[]inbound{}
+		for _, c := range g.Calls {
+			if c.Layer != x.layer {
+				continue
+			}
+			var ts []any
+			for _, r := range c.In {
+				ts = append(ts, map[string]any{"class_name": "__keras_tensor__", "config": map[string]any{
+					"shape": shapeOf(typeOf(g, r).Shape), "dtype": typeOf(g, r).DType.String(), "keras_history": history(r)}})
+			}
+			if len(ts) > 1 && attributes[layers.Class(x.layer)] == nil {
+				ts = []any{ts} // attention with heads takes query, value and key one by one
+			}
+			*o.InboundNodes = append(*o.InboundNodes, inbound{ts, map[string]any{}})
+		}
+		all = append(all, o)
+	}
+	var ins, outs [][]any
+	for i := range g.Inputs {
+		ins = append(ins, history(keras.Ref{Call: -1, Part: i}))
+	}
+	for _, r := range g.Outputs {
+		outs = append(outs, history(r))
+	}
+	return &object{
+		Module: "keras.src.models.functional", Class: "Functional", RegisteredName: "Functional",
+		Config: map[string]any{"name": name, "trainable": m.Trainable(), "layers": all,
+			"input_layers": ends(ins), "output_layers": ends(outs)},
+	}, nil
+}
+
+// ends is how a model's inputs or outputs are written: one alone as it is.
+func ends(all [][]any) any {
+	if len(all) == 1 {
+		return all[0]
+	}
+	return all
+}
+
+// typeOf is the type of a tensor of a graph.
+func typeOf(g *keras.Graph, r keras.Ref) op.Type {
+	if r.Call < 0 {
+		return g.Inputs[r.Part]
+	}
+	return g.Calls[r.Call].Out[r.Part]
+}
+
+func isFunctional(l layers.Layer) bool {
+	m := keras.ModelOf(l)
+	return m != nil && !sequential(m)
+}
+
+func inputObject(name string, t op.Type) *object {
+	return &object{Module: "keras.layers", Class: "InputLayer", Config: map[string]any{
+		"batch_shape": shapeOf(t.Shape), "dtype": t.DType.String(), "sparse": false, "ragged": false, "name": name, "optional": false}}
+}
+
+// shapeOf is a shape for JSON, with null where a size is unknown.
+func shapeOf(s op.Shape) []any {
+	out := make([]any, len(s))
+	for i, n := range s {
+		if n >= 0 {
+			out[i] = n
+		}
+	}
+	return out
+}
+
+func layerObject(l layers.Layer) (*object, error) {
+	if m := keras.ModelOf(l); m != nil {
+		return modelObject(m, layers.BaseOf(l).LayerName())
+	}
+	raw, err := layers.MarshalConfig(l)
+	if err != nil {
+		return nil, err
+	}
+	o, err := parseObject(raw)
+	if err != nil {
+		return nil, err
+	}
+	o.Module = "keras.layers"
+	if err := toKeras(o); err != nil {
+		return nil, fmt.Errorf("layer %s: %w", layers.BaseOf(l).LayerName(), err)
+	}
+	return o, nil
+}
+
+// registered is an error for a class that could not be read back.
+func registered(class string) error {
+	if !slices.Contains(layers.Classes(), class) {
+		return fmt.Errorf("class %s is not registered; make it known with layers.Register", class)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package saving
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// place is a group of variables in Keras's weight files.
+type place struct {
+	path    string // "layers/dense_1"; "" for the model
+	name    string // of its owner; Keras reads it nowhere
+	weights []*layers.Weight
+}
+
+// places lists what Keras writes for a model, in its order. Paths have the
+// classes of layers, counted, and not their names; each layer is written once.
+func places(m *keras.Model) ([]place, error) {
+	w := &walk{seen: map[layers.Layer]bool{}}
+	err := w.model("", m)
+	return w.found, err
+}
+
+type walk struct {
+	found []place
+	seen  map[layers.Layer]bool
+}
+
+func (w *walk) model(path string, m *keras.Model) error {
+	w.found = append(w.found, place{path: path, name: m.Name()})
+	if path != "" {
+		path += "/"
+	}
+	all, err := members(m)
+	if err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	for _, l := range all {
+		class := l.class()
+		name := class
+		if k := counts[class]; k > 0 {
+			name += "_" + strconv.Itoa(k)
+		}
+		counts[class]++
+		if l.layer == nil {
+			w.found = append(w.found, place{path: path + "layers/" + name, name: l.name})
+		} else if err := w.layer(path+"layers/"+name, l.layer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attributes are where Keras's layers keep the layers within them, by the
+// names that these have here. Groups for what has no counterpart here are
+// empty.
+var attributes = map[string]map[string]string{
+	"MultiHeadAttention": {"query": "query_dense", "key": "key_dense", "value": "value_dense",
+		"gate": "_gate_dense", "attention_output": "output_dense", "dropout": "_dropout_layer"},
+	"GroupQueryAttention": {"query": "_query_dense", "key": "_key_dense", "value": "_value_dense",
+		"gate": "_gate_dense", "attention_output": "_output_dense", "dropout": "_dropout_layer"},
+}
+
+func (w *walk) layer(path string, l layers.Layer) error {
+	if w.seen[l] {
+		return nil
+	}
+	w.seen[l] = true
+	if m := keras.ModelOf(l); m != nil {
+		return w.model(path, m)
+	}
+	b := layers.BaseOf(l)
+	inner := b.Sublayers()
+	own := slices.DeleteFunc(b.Weights(), func(x *layers.Weight) bool {
+		return slices.ContainsFunc(inner, func(s layers.Layer) bool { return slices.Contains(layers.BaseOf(s).Weights(), x) })
+	})
+	class := layers.Class(l)
+	if class == "SpectralNormalization" {
+		// Keras tracks the kernel twice: as its layer's, and as its own.
+		own = append(layers.BaseOf(inner[0]).Weights()[:1:1], own...)
+	}
+	w.found = append(w.found, place{path, b.LayerName(), own})
+	for _, s := range inner {
+		name, known := attributes[class][layers.BaseOf(s).LayerName()]
+		switch {
+		case class == "SpectralNormalization":
+			name = "layer"
+		case !known && len(layers.BaseOf(s).Weights()) == 0:
+			continue // no layer in Keras
+		case !known:
+			name = layers.BaseOf(s).LayerName()
+		}
+		if err := w.layer(path+"/"+name, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// member is a layer of a model as Keras counts them: inputs are layers too.
+type member struct {
+	layer layers.Layer // nil for an input
+	input int
+	name  string
+}
+
+func (m member) class() string {
+	switch inner := keras.ModelOf(m.layer); {
+	case m.layer == nil:
+		return "input_layer"
+	case inner == nil && layers.Class(m.layer) == "GroupQueryAttention":
+		return "grouped_query_attention" // Keras's own name of the class
+	case inner == nil:
+		return layers.SnakeClass(m.layer)
+	case sequential(inner):
+		return "sequential"
+	}
+	return "functional"
+}
+
+// sequential reports whether Keras would have the model as a Sequential, which
+// has one input.
+func sequential(m *keras.Model) bool { return m.Stacked() && len(m.InputTypes()) == 1 }
+
+// members lists the layers of a model in Keras's order, in which weights are
+// counted: by decreasing distance from the outputs, and by the order in which
+// a walk up from the outputs first meets them (ops.function.map_graph).
+func members(m *keras.Model) ([]member, error) {
+	if err := built(m); err != nil {
+		return nil, err
+	}
+	if sequential(m) {
+		var all []member
+		for _, l := range m.Layers() {
+			all = append(all, member{layer: l, name: layers.BaseOf(l).LayerName()})
+		}
+		return all, nil
+	}
+	g, err := m.Graph()
+	if err != nil {
+		return nil, err
+	}
+	// Inputs come before calls in all that follows.
+	inputs := len(g.Inputs)
+	owner := make([]int, inputs+len(g.Calls)) // of a node: an index into all
+	var all []member
+	names := map[string]bool{}
+	at := map[layers.Layer]int{}
+	for _, c := range g.Calls {
+		names[layers.BaseOf(c.Layer).LayerName()] = true
+	}
+	for i := range g.Inputs {
+		all = append(all, member{input: i, name: free("input_layer", names)})
+		owner[i] = i
+	}
+	for i, c := range g.Calls {
+		k, ok := at[c.Layer]
+		if !ok {
+			k = len(all)
+			at[c.Layer] = k
+			all = append(all, member{layer: c.Layer, name: layers.BaseOf(c.Layer).LayerName()})
+		}
+		owner[inputs+i] = k
+	}
+	node := func(r keras.Ref) int {
+		if r.Call < 0 {
+			return r.Part
+		}
+		return inputs + r.Call
+	}
+	parents := func(n int) []keras.Ref {
+		if n < inputs {
+			return nil
+		}
+		return g.Calls[n-inputs].In
+	}
+	met := make([]int, len(all)) // 1-based; unused inputs stay 0 and come first
+	count := 0
+	done := make([]bool, len(owner))
+	var order []int // nodes, parents first
+	var visit func(n int)
+	visit = func(n int) {
+		if done[n] {
+			return
+		}
+		done[n] = true
+		if met[owner[n]] == 0 {
+			count++
+			met[owner[n]] = count
+		}
+		for _, r := range parents(n) {
+			visit(node(r))
+		}
+		order = append(order, n)
+	}
+	for _, r := range g.Outputs {
+		visit(node(r))
+	}
+	depth := make([]int, len(owner)) // of nodes
+	layerDepth := make([]int, len(all))
+	for _, n := range slices.Backward(order) {
+		d := max(depth[n], layerDepth[owner[n]])
+		depth[n], layerDepth[owner[n]] = d, d
+		for _, r := range parents(n) {
+			p := node(r)
+			depth[p] = max(depth[p], d+1)
+		}
+	}
+	sorted := make([]int, len(all))
+	for i := range sorted {
+		sorted[i] = i
+	}
+	slices.SortStableFunc(sorted, func(a, b int) int {
+		if d := layerDepth[b] - layerDepth[a]; d != 0 {
+			return d
+		}
+		return met[a] - met[b]
+	})
+	out := make([]member, len(all))
+	for i, k := range sorted {
+		out[i] = all[k]
+	}
+	return out, nil
+}
+
+// free is a name that is not taken: base, base_1, …. It takes the name.
+func free(base string, taken map[string]bool) string {
+	name := base
+	for k := 1; taken[name]; k++ {
+		name = fmt.Sprintf("%s_%d", base, k)
+	}
+	taken[name] = true
+	return name
+}

@@ -1,0 +1,391 @@
+package saving
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+const (
+	maxModels = 32     // within one another
+	maxCalls  = 20_000 // of layers, in one model
+)
+
+// rebuild makes the model that config.json describes. It is built.
+func rebuild(text []byte, c config) (*keras.Model, error) {
+	o, err := parseObject(text)
+	if err != nil {
+		return nil, err
+	}
+	b := builder{repolicy: func(name string) string { return name }}
+	if c.policy != nil {
+		general := generalPolicy(o)
+		b.repolicy = func(name string) string {
+			if name == general || name == "" {
+				return c.policy.Name
+			}
+			return name
+		}
+	}
+	return b.model(o, 0)
+}
+
+// generalPolicy is the policy of most layers, the first one of several.
+func generalPolicy(o *object) (general string) {
+	counts := map[string]int{}
+	var order []string
+	var count func(o *object, depth int)
+	count = func(o *object, depth int) {
+		inner, err := list(o.Config["layers"])
+		if err == nil && depth < maxModels {
+			for _, l := range inner {
+				count(l, depth+1)
+			}
+			return
+		}
+		if p, err := policyOf(o.Config["dtype"]); err == nil && o.Class != "InputLayer" {
+			if counts[p] == 0 {
+				order = append(order, p)
+			}
+			counts[p]++
+		}
+	}
+	count(o, 0)
+	for _, p := range order {
+		if counts[p] > counts[general] {
+			general = p
+		}
+	}
+	return general
+}
+
+// list reads a list of objects.
+func list(v any) ([]*object, error) {
+	all, ok := v.([]any)
+	if !ok {
+		return nil, fmt.Errorf("layers: got %T, want a list of objects", v)
+	}
+	out := make([]*object, len(all))
+	for i, x := range all {
+		if !isObject(x) {
+			return nil, fmt.Errorf("layers: entry %d is no object with a class_name", i)
+		}
+		var err error
+		if out[i], err = decode(x); err != nil {
+			return nil, fmt.Errorf("layers: entry %d: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+type builder struct {
+	repolicy func(string) string
+}
+
+func (b builder) model(o *object, depth int) (m *keras.Model, err error) {
+	if depth > maxModels {
+		return nil, fmt.Errorf("models are nested more than %d deep", maxModels)
+	}
+	name, _ := o.Config["name"].(string)
+	all, err := list(o.Config["layers"])
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", name, err)
+	}
+	switch o.Class {
+	case "Sequential":
+		m, err = b.sequential(o, all, depth)
+	case "Functional":
+		m, err = b.functional(o, all, depth)
+	default:
+		return nil, fmt.Errorf("got a model of class %q, want Sequential or Functional", o.Class)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", name, err)
+	}
+	if name != "" {
+		m.Named(name)
+	}
+	if o.Config["trainable"] == false {
+		m.SetTrainable(false)
+	}
+	return m, nil
+}
+
+// layer makes a layer, or a model as a layer.
+func (b builder) layer(o *object, depth int) (layers.Layer, error) {
+	if o.Class == "Sequential" || o.Class == "Functional" {
+		m, err := b.model(o, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		return m.Layer(), nil
+	}
+	return fromKeras(o, b.repolicy)
+}
+
+func (b builder) sequential(o *object, all []*object, depth int) (*keras.Model, error) {
+	var in *keras.Tensor
+	var stack []layers.Layer
+	for i, l := range all {
+		if l.Class == "InputLayer" && i == 0 {
+			var err error
+			if in, err = input(l); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		made, err := b.layer(l, depth)
+		if err != nil {
+			return nil, err
+		}
+		stack = append(stack, made)
+	}
+	m := keras.Sequential(stack...)
+	if in == nil {
+		shape, err := shapeFrom(o.Config["build_input_shape"])
+		if err != nil {
+			return nil, fmt.Errorf("it has no InputLayer, and build_input_shape: %w; build the model before it is saved", err)
+		}
+		in = keras.Input(shape...)
+	}
+	return m, m.BuildOn(in)
+}
+
+// input makes the Input of an InputLayer.
+func input(o *object) (*keras.Tensor, error) {
+	shape := o.Config["batch_shape"]
+	if shape == nil {
+		shape = o.Config["batch_input_shape"] // of old files
+	}
+	s, err := shapeFrom(shape)
+	if err != nil {
+		return nil, fmt.Errorf("InputLayer: batch_shape: %w", err)
+	}
+	name, _ := o.Config["dtype"].(string)
+	d, err := dtype.Parse(name)
+	if err != nil {
+		p, e := policyOf(o.Config["dtype"])
+		named, e2 := policy.Parse(p)
+		if e != nil || e2 != nil {
+			return nil, fmt.Errorf("InputLayer: dtype: %w", err)
+		}
+		d = named.Compute
+	}
+	return keras.InputOf(d, s...), nil
+}
+
+// shapeFrom reads a shape and leaves the batch axis out.
+func shapeFrom(v any) ([]int, error) {
+	all, ok := v.([]any)
+	if !ok || len(all) == 0 {
+		return nil, fmt.Errorf("got %v, want a list of sizes", v)
+	}
+	var out []int
+	for _, x := range all[1:] {
+		size := tensor.Unknown
+		if x != nil {
+			n, ok := x.(json.Number)
+			i, err := n.Int64()
+			if !ok || err != nil || i < 1 || i > 1<<40 {
+				return nil, fmt.Errorf("got size %v, want a positive integer or null", x)
+			}
+			size = int(i)
+		}
+		out = append(out, size)
+	}
+	return out, nil
+}
+
+// key names a tensor of a functional model as Keras does.
+type key struct {
+	layer      string
+	node, part int
+}
+
+// pending is a call whose inputs are not all there yet.
+type pending struct {
+	layer layers.Layer
+	name  string
+	node  int
+	in    []key
+}
+
+func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, error) {
+	at := map[key]*keras.Tensor{}
+	var calls []pending
+	first := map[string]int{} // index of a layer's first call
+	for _, l := range all {
+		name := l.Name
+		if _, dup := first[name]; dup || name == "" {
+			return nil, fmt.Errorf("got two layers named %q, want names that are unique", name)
+		}
+		first[name] = 0
+		if l.Class == "InputLayer" {
+			in, err := input(l)
+			if err != nil {
+				return nil, fmt.Errorf("layer %s: %w", name, err)
+			}
+			at[key{name, 0, 0}] = in
+			continue
+		}
+		made, err := b.layer(l, depth)
+		if err != nil {
+			return nil, err
+		}
+		if isFunctional(made) {
+			first[name] = 1
+		}
+		if l.InboundNodes == nil || len(calls)+len(*l.InboundNodes) > maxCalls {
+			return nil, fmt.Errorf("layer %s: it has no inbound_nodes, or the model has more than %d calls", name, maxCalls)
+		}
+		for i, n := range *l.InboundNodes {
+			in, err := n.inputs(l.Class)
+			if err != nil {
+				return nil, fmt.Errorf("layer %s: inbound_nodes: entry %d: %w", name, i, err)
+			}
+			calls = append(calls, pending{made, name, first[name] + i, in})
+		}
+	}
+	for len(calls) > 0 { // usually once: files have the layers in order
+		var left []pending
+		for _, c := range calls {
+			in, missing := tensors(c.in, at)
+			if missing != nil {
+				left = append(left, c)
+				continue
+			}
+			out := keras.Apply(c.layer, in...)
+			if out.Err() != nil {
+				return nil, out.Err()
+			}
+			for i, t := range out.Parts() {
+				at[key{c.name, c.node, i}] = t
+			}
+		}
+		if len(left) == len(calls) {
+			_, missing := tensors(left[0].in, at)
+			return nil, fmt.Errorf("layer %s: its input %v comes from nowhere", left[0].name, *missing)
+		}
+		calls = left
+	}
+	in, err := endsFrom(o.Config["input_layers"], at)
+	if err != nil {
+		return nil, fmt.Errorf("input_layers: %w", err)
+	}
+	out, err := endsFrom(o.Config["output_layers"], at)
+	if err != nil {
+		return nil, fmt.Errorf("output_layers: %w", err)
+	}
+	return keras.NewModel(in, out)
+}
+
+func tensors(keys []key, at map[key]*keras.Tensor) (out []*keras.Tensor, missing *key) {
+	for _, k := range keys {
+		if at[k] == nil {
+			return nil, &k
+		}
+		out = append(out, at[k])
+	}
+	return out, nil
+}
+
+// inputs lists the tensors that a layer is called with: those of its
+// positional arguments, lists taken apart, then value and key where attention
+// has them by name. Other tensors by name, such as masks, are errors.
+func (n inbound) inputs(class string) (in []key, err error) {
+	if in, err = flatten(n.Args, nil); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"value", "key"} {
+		if in, err = flatten(n.Kwargs[name], in); err != nil {
+			return nil, err
+		}
+	}
+	for name, v := range n.Kwargs {
+		switch rest, err := flatten(v, nil); {
+		case err != nil:
+			return nil, err
+		case name != "value" && name != "key" && len(rest) > 0:
+			return nil, fmt.Errorf("argument %q of the call is a tensor, which cannot be read", name)
+		case slices.Contains(ofCall, name) && v == true:
+			return nil, fmt.Errorf("argument %q of the call is true, which cannot be read; it is a field of %s here", name, class)
+		}
+	}
+	if len(in) == 0 {
+		return nil, fmt.Errorf("the call has no inputs")
+	}
+	return in, nil
+}
+
+// flatten appends the tensors in an argument, in order.
+func flatten(v any, to []key) ([]key, error) {
+	switch v := v.(type) {
+	case []any:
+		for _, x := range v {
+			var err error
+			if to, err = flatten(x, to); err != nil {
+				return nil, err
+			}
+		}
+	case map[string]any:
+		if v["class_name"] != "__keras_tensor__" {
+			return nil, fmt.Errorf("got an argument of class %v, want tensors of the model", v["class_name"])
+		}
+		c, _ := v["config"].(map[string]any)
+		k, err := keyFrom(c["keras_history"])
+		if err != nil {
+			return nil, err
+		}
+		to = append(to, k)
+	}
+	return to, nil
+}
+
+// keyFrom reads ["dense", 0, 0].
+func keyFrom(v any) (k key, err error) {
+	all, _ := v.([]any)
+	if len(all) == 3 {
+		name, ok := all[0].(string)
+		node, ok1 := all[1].(json.Number)
+		part, ok2 := all[2].(json.Number)
+		n, err1 := node.Int64()
+		p, err2 := part.Int64()
+		if ok && ok1 && ok2 && err1 == nil && err2 == nil {
+			return key{name, int(n), int(p)}, nil
+		}
+	}
+	return k, fmt.Errorf("got %v, want the name of a layer and two indices", v)
+}
+
+// endsFrom finds a model's inputs or outputs: one triple, or a list of them.
+func endsFrom(v any, at map[key]*keras.Tensor) (*keras.Tensor, error) {
+	all, ok := v.([]any)
+	if !ok || len(all) == 0 {
+		return nil, fmt.Errorf("got %v, want a list", v)
+	}
+	if _, alone := all[0].(string); alone {
+		all = []any{v}
+	}
+	var keys []key
+	for _, x := range all {
+		k, err := keyFrom(x)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	ts, missing := tensors(keys, at)
+	if missing != nil {
+		return nil, fmt.Errorf("there is no tensor %v", *missing)
+	}
+	if len(ts) == 1 {
+		return ts[0], nil
+	}
+	return keras.Tuple(ts...), nil
+}

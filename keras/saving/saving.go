@@ -1,0 +1,169 @@
+// Package saving keeps models and weights in the files of others: Keras's
+// `.weights.h5` ([SaveWeights], [LoadWeights]) and `.keras` ([Save], [Load]),
+// safetensors ([SaveSafetensors], [LoadSafetensors]) and NumPy's npz
+// ([SaveNPZ], [LoadNPZ]). Checkpoints of a training, which resume to the bit,
+// are in package checkpoint.
+//
+// Rules:
+//   - Weights have no policy: each is stored in its variable's type and
+//     converted to that of the variable it is loaded into.
+//   - Loading is all or nothing: when anything does not fit no weight changes,
+//     and what a file has beyond the model is an error too.
+//   - A file appears under its name only when it is complete and on the disk.
+//   - Files are not trusted: nothing in them is run, and no size in them makes
+//     loading take more memory than the file and the model account for.
+package saving
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// Option changes what is saved or how it is loaded.
+type Option func(*config)
+
+type config struct {
+	optimizer optimizers.Optimizer
+	policy    *policy.Policy
+}
+
+// WithOptimizer saves or loads the state of an optimizer too, in
+// SaveWeights, LoadWeights and Save. Of a LossScaleOptimizer it is the state of
+// Inner, so that files are the same with and without loss scaling.
+func WithOptimizer(o optimizers.Optimizer) Option { return func(c *config) { c.optimizer = o } }
+
+// WithPolicy makes Load give a model another policy than it was saved with: it
+// replaces the policy that most of its layers have. Layers that differ, such as
+// a float32 output of a mixed_float16 model, keep theirs.
+func WithPolicy(p policy.Policy) Option { return func(c *config) { c.policy = &p } }
+
+func options(all []Option) (c config) {
+	for _, o := range all {
+		o(&c)
+	}
+	return c
+}
+
+// fileError says in which file something went wrong.
+func fileError(path string, err error) error {
+	var h *hdf5.Error
+	var p *os.PathError
+	var l *os.LinkError
+	switch { // their paths may be those of unfinished files
+	case errors.As(err, &h):
+		return fmt.Errorf("saving: %w", h) // which names the file itself
+	case errors.As(err, &p):
+		err = p.Err
+	case errors.As(err, &l):
+		err = l.Err
+	}
+	return fmt.Errorf("saving: %s: %w", path, err)
+}
+
+// replace makes the file at path, or replaces it, with what write writes, in
+// such a way that there is always the old one or the new one.
+func replace(path string, write func(*os.File) error) error {
+	if err := replaced(path, write); err != nil {
+		return fileError(path, err)
+	}
+	return nil
+}
+
+func replaced(path string, write func(*os.File) error) (err error) {
+	f, err := os.Create(path + ".tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close() // it may be closed
+			os.Remove(f.Name())
+		}
+	}()
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	if runtime.GOOS == "windows" { // it cannot sync directories
+		return nil
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// opened calls read with the file at path.
+func opened[T any](path string, read func(f *os.File, size int64) (T, error)) (x T, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return x, fileError(path, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = errors.New("it is no regular file")
+	default:
+		x, err = read(f, info.Size())
+	}
+	if err != nil {
+		return x, fileError(path, err)
+	}
+	return x, nil
+}
+
+// array is a weight in a file.
+type array struct {
+	typ   op.Type
+	bytes func() ([]byte, error)
+}
+
+// setWeights sets the weights of a model to what the file has for each.
+func setWeights(m *keras.Model, saved map[*layers.Weight]array) error {
+	ws := m.Weights()
+	values := make([]*keras.Tensor, len(ws))
+	for _, w := range ws {
+		a, ok := saved[w]
+		if !ok {
+			return fmt.Errorf("there is no weight %s %v", w.Name(), w.Type())
+		}
+		if !a.typ.Shape.Equal(w.Shape()) {
+			return fmt.Errorf("weight %s: got %v, want %v", w.Name(), a.typ, w.Type())
+		}
+	}
+	for i, w := range ws {
+		b, err := saved[w].bytes()
+		if err != nil {
+			return err
+		}
+		values[i] = tensor.FromBytes(saved[w].typ, b)
+	}
+	return m.SetWeights(values)
+}
+
+// built is an error for a model that has no weights yet.
+func built(m *keras.Model) error {
+	if !m.Built() {
+		return fmt.Errorf("model %s is not built; call it on data or Build it first", m.Name())
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+package saving
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/spec"
+)
+
+// kinds are the fields that name an object in a config here, "l2(0.01)", and
+// hold one in Keras, by how their names end.
+var kinds = map[string]string{
+	"_initializer": "keras.initializers",
+	"_regularizer": "keras.regularizers",
+	"_constraint":  "keras.constraints",
+}
+
+// ofCall are fields here that are arguments of the call in Keras, where their
+// default is false.
+var ofCall = []string{"use_causal_mask", "use_attention_mask", "return_attention_scores"}
+
+// zeroIsNone are fields whose zero is Keras's None.
+var zeroIsNone = []string{"value_dim"}
+
+// kind is the module of a field's value, "" for other fields.
+func kind(field string) string {
+	for end, module := range kinds {
+		if strings.HasSuffix(field, end) {
+			return module
+		}
+	}
+	return ""
+}
+
+// toKeras turns a layer's config from the form of layers.MarshalConfig into
+// Keras's.
+func toKeras(o *object) error {
+	if err := registered(o.Class); err != nil {
+		return err
+	}
+	if strings.HasPrefix(o.Class, "SpatialDropout") && o.Config["trainable"] == true {
+		delete(o.Config, "trainable") // no argument of theirs
+	}
+	for name, value := range o.Config {
+		text, isText := value.(string)
+		switch {
+		case name == "dtype" && isText:
+			o.Config[name] = object{Module: "keras", Class: "DTypePolicy", Config: map[string]any{"name": text}}
+		case kind(name) != "" && isText:
+			made, err := namedObject(kind(name), text)
+			if err != nil {
+				return fmt.Errorf("field %q: %w", name, err)
+			}
+			o.Config[name] = made
+		case slices.Contains(zeroIsNone, name) && value == json.Number("0"):
+			o.Config[name] = nil
+		case slices.Contains(ofCall, name) && value == false:
+			delete(o.Config, name)
+		case isObject(value):
+			inner, err := decode(value)
+			if err != nil {
+				return err
+			}
+			inner.Module = "keras.layers"
+			if err := toKeras(inner); err != nil {
+				return fmt.Errorf("field %q: %w", name, err)
+			}
+			o.Config[name] = inner
+		}
+	}
+	return nil
+}
+
+// parameters are the names of positional arguments, in order: Keras's configs
+// have names for all.
+var parameters = map[string][]string{
+	"constant": {"value"}, "identity": {"gain"}, "orthogonal": {"gain", "seed"},
+	"random_uniform": {"minval", "maxval", "seed"}, "random_normal": {"mean", "stddev", "seed"},
+	"truncated_normal": {"mean", "stddev", "seed"}, "variance_scaling": {"scale", "mode", "distribution", "seed"},
+	"glorot_uniform": {"seed"}, "glorot_normal": {"seed"}, "he_uniform": {"seed"}, "he_normal": {"seed"},
+	"lecun_uniform": {"seed"}, "lecun_normal": {"seed"},
+	"l1": {"l1"}, "l2": {"l2"}, "l1_l2": {"l1", "l2"}, "orthogonal_regularizer": {"factor", "mode"},
+	"max_norm": {"max_value", "axis"}, "unit_norm": {"axis"}, "min_max_norm": {"min_value", "max_value", "rate", "axis"},
+}
+
+// synonyms are other names of what has parameters.
+var synonyms = map[string]string{
+	"normal": "random_normal", "uniform": "random_uniform", "orthogonal_initializer": "orthogonal", "l1l2": "l1_l2",
+}
+
+// namedObject turns "l2(0.01)" into Keras's object. A name without arguments
+// stays one, which Keras reads as well.
+func namedObject(module, text string) (any, error) {
+	s, err := spec.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Args) == 0 {
+		return s.Name, nil
+	}
+	name := s.Name
+	if other, ok := synonyms[name]; ok {
+		name = other
+	}
+	o := object{Module: module, Class: className(name), Config: map[string]any{}}
+	for i, a := range s.Args {
+		if a.Name == "" {
+			if i >= len(parameters[name]) {
+				return nil, fmt.Errorf("argument %d of %s has no name that Keras knows; give it one", i, text)
+			}
+			a.Name = parameters[name][i]
+		}
+		o.Config[a.Name] = a.Value
+	}
+	return o, nil
+}
+
+// className turns "glorot_uniform" into "GlorotUniform", and "l1_l2" into
+// "L1L2".
+func className(snake string) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(snake, "_") {
+		if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+	}
+	return b.String()
+}
+
+func isObject(v any) bool {
+	m, ok := v.(map[string]any)
+	return ok && m["class_name"] != nil
+}
+
+// decode reads an object from decoded JSON.
+func decode(v any) (*object, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return parseObject(raw)
+}
+
+// parseObject reads an object, and numbers in it as they are written.
+func parseObject(raw []byte) (*object, error) {
+	o := &object{}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(o); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// unused are arguments of Keras's layers that change nothing with these
+// values. Others that layers here do not have are errors.
+var unused = map[string][]any{
+	"renorm": {false}, "renorm_momentum": {json.Number("0.99")}, "synchronized": {false}, "rms_scaling": {false}, "sparse": {false},
+	"data_format": {"channels_last"}, "autocast": {true},
+}
+
+// fromKeras turns a layer's config from Keras's form into that of
+// layers.UnmarshalConfig, and makes the layer. repolicy says which policy a
+// layer has instead of that of its config.
+func fromKeras(o *object, repolicy func(string) string) (layers.Layer, error) {
+	raw, err := ours(o, repolicy, 0)
+	if err != nil {
+		return nil, err
+	}
+	return layers.UnmarshalConfig(raw)
+}
+
+func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
+	if depth > maxModels {
+		return nil, fmt.Errorf("layers: %s: layers are nested more than %d deep", o.Class, maxModels)
+	}
+	if err := registered(o.Class); err != nil {
+		return nil, fmt.Errorf("%w; it has %q", err, layers.Classes())
+	}
+	known, err := fieldsOf(o.Class)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(o.Config)) {
+		value := o.Config[name]
+		if !known[name] && (value == nil || slices.Contains(unused[name], value)) {
+			continue
+		}
+		if name == "dtype" {
+			p, err := policyOf(value)
+			if err != nil {
+				return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
+			}
+			if p = repolicy(p); p != "" {
+				out[name] = p
+			}
+			continue
+		}
+		if !isObject(value) {
+			out[name] = value
+			continue
+		}
+		if m := value.(map[string]any); m["class_name"] == "function" {
+			out[name] = m["config"] // its name
+			continue
+		}
+		inner, err := decode(value)
+		if err != nil {
+			return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
+		}
+		if kind(name) != "" || !strings.HasPrefix(inner.Module, "keras.layers") {
+			out[name] = specOf(inner)
+			continue
+		}
+		raw, err := ours(inner, repolicy, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = json.RawMessage(raw)
+	}
+	return json.Marshal(map[string]any{"class_name": o.Class, "config": out})
+}
+
+// fieldsOf lists the fields of a class.
+func fieldsOf(class string) (map[string]bool, error) {
+	l, err := layers.UnmarshalConfig([]byte(`{"class_name":"` + class + `","config":{}}`))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := layers.MarshalConfig(l)
+	if err != nil {
+		return nil, err
+	}
+	o, err := parseObject(raw)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{"name": true, "dtype": true, "trainable": true}
+	for name := range o.Config {
+		known[name] = true
+	}
+	return known, nil
+}
+
+// policyOf reads a layer's dtype: a name or a DTypePolicy; "" for none.
+func policyOf(v any) (string, error) {
+	switch v := v.(type) {
+	case nil:
+		return "", nil
+	case string:
+		return v, nil
+	case map[string]any:
+		if c, ok := v["config"].(map[string]any); ok && v["class_name"] == "DTypePolicy" {
+			if name, ok := c["name"].(string); ok {
+				return name, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("got %v, want a DTypePolicy", v)
+}
+
+// specOf writes an object of Keras as "random_normal(mean=0.0, stddev=0.05)".
+func specOf(o *object) string {
+	s := spec.Spec{Name: spec.SnakeCase(o.Class)}
+	for _, name := range slices.Sorted(maps.Keys(o.Config)) {
+		if v := o.Config[name]; v != nil {
+			s.Args = append(s.Args, spec.Arg{Name: name, Value: argument(v)})
+		}
+	}
+	return s.String()
+}
+
+// argument turns decoded JSON into a value of a spec.
+func argument(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if i, err := v.Int64(); err == nil {
+			return i
+		}
+		f, err := v.Float64()
+		if err != nil {
+			return v.String() // which no number fits; the parameter refuses it
+		}
+		return f
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = argument(x)
+		}
+		return out
+	}
+	return v
+}

@@ -1,0 +1,285 @@
+package saving
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/optimizers"
+)
+
+// SaveWeights writes the weights of a model, which must be built, as Keras's
+// model.save_weights does; path ends in ".weights.h5". Keras loads the file
+// into the same model.
+func SaveWeights(path string, m *keras.Model, opts ...Option) error {
+	if !strings.HasSuffix(path, ".weights.h5") {
+		return fmt.Errorf("saving: got file name %q, want one that ends in .weights.h5, as Keras does", path)
+	}
+	root, err := weightTree(m, options(opts))
+	if err != nil {
+		return fileError(path, err)
+	}
+	return replace(path, func(f *os.File) error { return hdf5.Write(f, root) })
+}
+
+// LoadWeights sets the weights of a model, which must be built, from a file of
+// SaveWeights or of Keras's model.save_weights, or from a `.keras` file. As in
+// Keras, weights are found by the classes of their layers and the order of
+// these in the model; names do not count.
+func LoadWeights(path string, m *keras.Model, opts ...Option) error {
+	_, err := opened(path, func(f *os.File, size int64) (struct{}, error) {
+		var r io.ReaderAt = f
+		name := path
+		if isZip(f) {
+			name += "/" + weightsFile
+			a, err := openArchive(f, size)
+			if err != nil {
+				return struct{}{}, err
+			}
+			if r, size, err = a.weights(); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, loadTree(name, r, size, m, options(opts))
+	})
+	return err
+}
+
+// weightTree is the content of a weight file.
+func weightTree(m *keras.Model, c config) (*hdf5.Group, error) {
+	all, err := places(m)
+	if err != nil {
+		return nil, err
+	}
+	root := hdf5.NewGroup()
+	for _, p := range all {
+		var vs []*tensor.Variable
+		for _, w := range p.weights {
+			vs = append(vs, w.Variable)
+		}
+		if err := put(root, p.path, p.name, vs); err != nil {
+			return nil, err
+		}
+	}
+	if c.optimizer == nil {
+		return root, nil
+	}
+	name, vs, err := optimizerVariables(c.optimizer, m, all)
+	if err != nil {
+		return nil, err
+	}
+	return root, put(root, "optimizer", name, vs)
+}
+
+// put writes variables the way Keras does: numbered, in a group vars.
+func put(root *hdf5.Group, path, name string, vs []*tensor.Variable) error {
+	g := root.Require(strings.TrimPrefix(path+"/vars", "/"))
+	g.Attrs["name"] = hdf5.StringAttr(name)
+	for i, v := range vs {
+		b, err := v.Bytes()
+		if err != nil {
+			return err
+		}
+		d := hdf5.NewDataset(stored[v.DType()], v.Shape(), b)
+		if v.DType() == dtype.BFloat16 {
+			d.Attrs["dtype"] = hdf5.StringAttr("bfloat16")
+		}
+		g.Datasets[strconv.Itoa(i)] = d
+	}
+	return nil
+}
+
+// stored are the types of elements in HDF5.
+var stored = map[dtype.DType]hdf5.Type{
+	dtype.Bool: hdf5.Bool, dtype.Uint8: hdf5.Uint8, dtype.Int32: hdf5.Int32, dtype.Int64: hdf5.Int64,
+	dtype.Float16: hdf5.Float16, dtype.BFloat16: hdf5.Opaque16, dtype.Float32: hdf5.Float32, dtype.Float64: hdf5.Float64,
+}
+
+// arrayOf describes a dataset.
+func arrayOf(d *hdf5.Dataset) (array, error) {
+	for _, dt := range dtype.All() {
+		if stored[dt] != d.Type {
+			continue
+		}
+		name := d.Attrs["dtype"].Strings
+		if dt == dtype.BFloat16 && !slices.Equal(name, []string{"bfloat16"}) {
+			return array{}, fmt.Errorf("got %v with attribute dtype %q, want bfloat16", d.Type, name)
+		}
+		return array{op.Type{DType: dt, Shape: op.Shape(d.Shape)}, d.Bytes}, nil
+	}
+	return array{}, fmt.Errorf("got elements of type %v, which no weight has", d.Type)
+}
+
+// loadTree sets weights from the content of a weight file.
+func loadTree(name string, r io.ReaderAt, size int64, m *keras.Model, c config) error {
+	root, err := hdf5.Read(name, r, size)
+	if err != nil {
+		return err
+	}
+	all, err := places(m)
+	if err != nil {
+		return err
+	}
+	saved := map[*layers.Weight]array{}
+	known := map[string]bool{}
+	for _, p := range all {
+		path := strings.TrimPrefix(p.path+"/vars", "/")
+		known[path] = true
+		arrays, err := arraysOf(root, path, len(p.weights), "layer "+p.name)
+		if err != nil {
+			return err
+		}
+		for i, w := range p.weights {
+			saved[w] = arrays[i]
+		}
+	}
+	if err := unknown(root, "", known, m); err != nil {
+		return err
+	}
+	if c.optimizer == nil {
+		return setWeights(m, saved)
+	}
+	owner, vs, err := optimizerVariables(c.optimizer, m, all)
+	if err != nil {
+		return err
+	}
+	arrays, err := arraysOf(root, "optimizer/vars", len(vs), "optimizer "+owner)
+	if err != nil {
+		return fmt.Errorf("%w; the slots of an optimizer exist after its first step", err)
+	}
+	data := make([][]byte, len(vs))
+	for i, v := range vs {
+		if !arrays[i].typ.Shape.Equal(v.Shape()) {
+			return fmt.Errorf("optimizer %s: variable %d, %s: got %v, want %v", owner, i, v.Name(), arrays[i].typ, v.Type())
+		}
+		b, err := arrays[i].bytes()
+		if err != nil {
+			return err
+		}
+		if data[i], err = tensor.FromBytes(arrays[i].typ, b).Cast(v.DType()).Bytes(); err != nil {
+			return err
+		}
+	}
+	if err := setWeights(m, saved); err != nil {
+		return err
+	}
+	for i, v := range vs {
+		if err := v.SetBytes(data[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arraysOf returns the n datasets of a group, which may be absent when n is 0.
+func arraysOf(root *hdf5.Group, path string, n int, owner string) ([]array, error) {
+	g := root.Group(path)
+	if g == nil {
+		if n == 0 {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%s: there is no group %s", owner, path)
+	}
+	if len(g.Datasets) != n {
+		return nil, fmt.Errorf("%s: got %d variables in group %s, want %d", owner, len(g.Datasets), path, n)
+	}
+	out := make([]array, n)
+	for i := range out {
+		d := g.Datasets[strconv.Itoa(i)]
+		if d == nil {
+			return nil, fmt.Errorf("%s: group %s has no variable %d", owner, path, i)
+		}
+		var err error
+		if out[i], err = arrayOf(d); err != nil {
+			return nil, fmt.Errorf("%s: %s/%d: %w", owner, path, i, err)
+		}
+	}
+	return out, nil
+}
+
+// unknown is an error for variables that belong to no layer of the model. The
+// optimizer's, and states of random numbers, which Keras does not restore
+// either, are let be.
+func unknown(g *hdf5.Group, path string, known map[string]bool, m *keras.Model) error {
+	if len(g.Datasets) > 0 && !known[path] {
+		return fmt.Errorf("model %s has no layer for group %s; it has the variables %v", m.Name(), path, g.Names())
+	}
+	for _, name := range g.Names() {
+		if path == "" && name == "optimizer" || strings.HasPrefix(name, "seed_generator") {
+			continue
+		}
+		if sub := g.Groups[name]; sub != nil {
+			if err := unknown(sub, strings.TrimPrefix(path+"/"+name, "/"), known, m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// optimizerVariables lists the state of an optimizer in Keras's order.
+func optimizerVariables(o optimizers.Optimizer, m *keras.Model, all []place) (name string, vs []*tensor.Variable, err error) {
+	if scaled, ok := o.(*optimizers.LossScaleOptimizer); ok && scaled.Inner != nil {
+		o = scaled.Inner
+	}
+	o.Variables() // makes those that are there before the first step
+	k, ok := o.(interface{ KerasVariables() []*tensor.Variable })
+	if !ok {
+		return "", nil, fmt.Errorf("optimizer %T: Keras has no such optimizer; keep its state with package checkpoint", o)
+	}
+	vs = k.KerasVariables()
+	if len(vs) > 0 {
+		name, _, _ = strings.Cut(vs[0].Name(), "/")
+	}
+	return name, kerasOrder(name, vs, m, all), nil
+}
+
+// kerasOrder sorts slots such that within each group of slots those of a
+// weight stand where Keras, which has the layers in another order, has them.
+func kerasOrder(name string, vs []*tensor.Variable, m *keras.Model, all []place) []*tensor.Variable {
+	slotOf := map[string]int{} // start of a slot's name → place of its weight in the model
+	inKeras := map[int]int{}   // place in the model → place in Keras's model
+	index := map[*layers.Weight]int{}
+	ws := m.Weights()
+	for i, w := range ws {
+		index[w] = i
+		slotOf[name+"/"+strings.ReplaceAll(w.Name(), "/", "_")] = i
+	}
+	for _, p := range all {
+		for _, w := range p.weights {
+			if _, twice := inKeras[index[w]]; !twice {
+				inKeras[index[w]] = len(inKeras)
+			}
+		}
+	}
+	owner := func(v *tensor.Variable) int {
+		for n := v.Name(); strings.Contains(n, "_"); n = n[:strings.LastIndexByte(n, '_')] {
+			if i, ok := slotOf[n]; ok {
+				return i
+			}
+		}
+		return -1
+	}
+	out := slices.Clone(vs)
+	for from := 0; from < len(out); {
+		to, last := from+1, owner(out[from])
+		for to < len(out) && (last < 0) == (owner(out[to]) < 0) && owner(out[to]) >= last {
+			last = owner(out[to])
+			to++
+		}
+		if last >= 0 {
+			slices.SortStableFunc(out[from:to], func(a, b *tensor.Variable) int { return inKeras[owner(a)] - inKeras[owner(b)] })
+		}
+		from = to
+	}
+	return out
+}
