@@ -141,7 +141,6 @@ func saveWeights(path string, m *keras.Model) error { return saving.SaveWeights(
 func loadWeights(path string, m *keras.Model) error { return saving.LoadWeights(path, m) }
 
 func TestWithPolicy(t *testing.T) {
-	m := model(t)
 	m32 := filepath.Join(t.TempDir(), "m.keras")
 	if err := saving.Save(m32, under("mixed_float16", func() *keras.Model { return seeded(t, 1) })); err != nil {
 		t.Fatal(err)
@@ -150,7 +149,8 @@ func TestWithPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err = saving.Load(m32, saving.WithPolicy(p)); err != nil {
+	m, err := saving.Load(m32, saving.WithPolicy(p))
+	if err != nil {
 		t.Fatal(err)
 	}
 	counts := map[string]int{}
