@@ -42,12 +42,12 @@ func Raw(n int, seed uint64) (images []byte, labels []byte) {
 	}
 	images = make([]byte, n*pixels)
 	labels = make([]byte, n)
-	workers := min(runtime.GOMAXPROCS(0), (n+perWorker-1)/perWorker)
+	parts := min(runtime.GOMAXPROCS(0), (n+perWorker-1)/perWorker)
 	var wg sync.WaitGroup
-	for w := range workers {
+	for w := range parts {
 		wg.Go(func() {
 			var c canvas
-			for i := w * n / workers; i < (w+1)*n/workers; i++ {
+			for i := w * n / parts; i < (w+1)*n/parts; i++ {
 				labels[i] = c.image(images[i*pixels:(i+1)*pixels], seed, uint64(i))
 			}
 		})
