@@ -362,3 +362,32 @@ func TestVerifyErrors(t *testing.T) {
 		}
 	}
 }
+
+// A weight gradient that was fused with its unscaling, and so recorded after
+// the backward pass, does not keep activations and their gradients alive.
+func TestScheduleFreesEarly(t *testing.T) {
+	const layers, rows, units = 6, 1 << 12, 32
+	b := build()
+	x, scale := b.param(dtype.Float32, rows, units), b.param(dtype.Float32)
+	var weights, inputs []*Value
+	for range layers {
+		weights = append(weights, b.param(dtype.Float32, units, units))
+		inputs = append(inputs, x)
+		x = b.do(op.MatMul, x, weights[len(weights)-1])
+	}
+	d := b.do(op.Mul, x, scale)
+	var grads []*Value
+	for i := layers - 1; i >= 0; i-- {
+		grads = append(grads, b.op(op.MatMul, op.Attr{TransA: true}, inputs[i], d))
+		d = b.op(op.MatMul, op.Attr{TransB: true}, d, weights[i])
+	}
+	for i, g := range grads {
+		b.Output(b.do(op.Sub, weights[layers-1-i], b.do(op.Div, g, scale)), 2+layers-1-i)
+	}
+	optimize(t, b, "", Options{})
+	// Activations of all layers but the first, whose input is a parameter,
+	// and two gradients at a time. As recorded it is five gradients more.
+	if got, want := b.Memory().Peak, (layers-1+3)*4*rows*units; got > want {
+		t.Errorf("peak of %d bytes, want at most %d", got, want)
+	}
+}
