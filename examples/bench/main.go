@@ -1,84 +1,162 @@
-// Command bench times whole training steps of the reference networks under
-// each policy and prints milliseconds, GFLOP/s, samples per second and the
-// share of the peak arithmetic rate measured around the same repetition.
+// Command bench times operations and whole training steps under each policy,
+// with what every user of Mezzo has: tensors recorded in a keras.Function, and
+// Model.TrainStep.
 //
-// docs/benchmarks/peers/train.py prints the same rows for PyTorch and Keras.
+// It prints the time of a call, GFLOP/s or GB/s, and the share of the peak
+// measured around the same repetition: of what the processors can multiply
+// (cpu.Peak) or, where memory is the limit, of what a plain copy of as many
+// bytes reaches. A float16 row is measured against the float32 peak: that is
+// what it computes in.
+//
+// With -peers PYTHON the scripts of docs/benchmarks/peers run next to it in
+// that interpreter's environment, taking turns with Mezzo repetition by
+// repetition, and the table gets the ratio of PyTorch's and of Keras's time to
+// Mezzo's. Above 1 Mezzo is faster.
+//
+// With -memory it prints what the steps need and that they do not grow.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/signal"
+	"path"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/mezzo-ml/mezzo/backend/cpu"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/losses"
-	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
 var (
-	only     = flag.String("rows", "", "rows to run, comma-separated; default: all")
-	policies = flag.String("policies", "float32,mixed_bfloat16,mixed_float16", "policies, comma-separated")
-	reps     = flag.Int("reps", 9, "repetitions, of which the median is printed")
+	stepRows = flag.String("rows", "", `training steps to time, comma-separated patterns such as "mlp*", or "none" (default all; none if -ops is given)`)
+	opRows   = flag.String("ops", "", `operations to time, comma-separated patterns such as "mm-*", or "none" (default all; none if -rows is given)`)
+	policies = flag.String("policies", "float32,mixed_bfloat16,mixed_float16", "policies, comma-separated; operations run in their compute type")
+	threads  = flag.Int("threads", 0, "threads, also of the peers (default: all processors)")
+	peerEnv  = flag.String("peers", "", "Python interpreter with torch, keras and tensorflow, to compare with (default: no comparison)")
+	peerDir  = flag.String("peerdir", "docs/benchmarks/peers", "directory of the peers' scripts")
+	peerOnly = flag.String("peer", "torch,keras", "peers, comma-separated")
+	reps     = flag.Int("reps", 9, "accepted repetitions, of which the median is printed")
 	least    = flag.Duration("least", 100*time.Millisecond, "shortest repetition")
+	memory   = flag.Bool("memory", false, "print what training steps need in memory, instead of times")
 )
 
-// row is a network and a batch size.
+// row is one line of the table for each policy: an operation or a training
+// step.
 type row struct {
-	name  string
-	sizes []int // features, hidden units, classes
-	batch int
+	name string
+	spec spec // what peers build for it
+
+	// A call does so many floating-point operations, two for a
+	// multiplication and its addition; or, when bytes is set, its limit is
+	// memory, and bytes is what it cannot but read and write, each array once,
+	// with elements of the given size where they are of the compute type.
+	flops float64
+	bytes func(size int) float64
+
+	policies    []string // under which it makes a difference; nil = all
+	onlyPlanned bool     // for -memory alone
+
+	build func(ctx context.Context) (func() error, error)
+	plan  func() (keras.MemoryPlan, error) // of training steps
 }
 
-var rows = []row{
-	{"mlp64-b8192", []int{784, 64, 64, 10}, 8192},
-	{"mlp64-b128", []int{784, 64, 64, 10}, 128},
-	{"mlp512-b128", []int{784, 512, 512, 10}, 128},
-	{"mlp4096-b1024", []int{784, 4096, 4096, 10}, 1024},
-}
-
-// flops of a training step: two per multiplication, three products per layer
-// but two for the first, whose input has no gradient.
-func (r row) flops() float64 {
-	sum := 0.
-	for i, in := range r.sizes[:len(r.sizes)-1] {
-		products := 3.
-		if i == 0 {
-			products = 2
-		}
-		sum += 2 * products * float64(r.batch*in*r.sizes[i+1])
-	}
-	return sum
-}
+// spec says what a peer is to build: its "kind", and sizes by name.
+type spec map[string]any
 
 func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context) error {
-	fmt.Printf("%s; %s\n\n", policy.EffectiveText(), runtime.Version())
-	fmt.Println("| row | policy | ms/step | samples/s | GFLOP/s | share of peak |")
-	fmt.Println("|---|---|---|---|---|---|")
-	for _, r := range rows {
-		if *only != "" && !slices.Contains(strings.Split(*only, ","), r.name) {
+// pick returns the rows whose names match one of the patterns. other is the
+// list for the other kind of rows: naming only those leaves these out.
+func pick(rows []row, patterns, other string) ([]row, error) {
+	switch {
+	case patterns == "" && other == "":
+		return rows, nil
+	case patterns == "" || patterns == "none":
+		return nil, nil
+	}
+	var picked []row
+	for pattern := range strings.SplitSeq(patterns, ",") {
+		found := false
+		for _, r := range rows {
+			match, err := path.Match(pattern, r.name)
+			if err != nil {
+				return nil, fmt.Errorf("%q: %w", pattern, err)
+			}
+			found = found || match
+			if match && !slices.ContainsFunc(picked, func(p row) bool { return p.name == r.name }) {
+				picked = append(picked, r)
+			}
+		}
+		if !found {
+			var names []string
+			for _, r := range rows {
+				names = append(names, r.name)
+			}
+			return nil, fmt.Errorf("no row matches %q; have %s", pattern, strings.Join(names, ", "))
+		}
+	}
+	return picked, nil
+}
+
+func run(ctx context.Context, w io.Writer) error {
+	if *threads > 0 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(*threads))
+	}
+	names := strings.Split(*policies, ",")
+	for _, p := range names {
+		if _, err := policy.Parse(p); err != nil {
+			return err
+		}
+	}
+	ops, err := pick(operations(), *opRows, *stepRows)
+	if err != nil {
+		return fmt.Errorf("-ops: %w", err)
+	}
+	steps, err := pick(trainingSteps(), *stepRows, *opRows)
+	if err != nil {
+		return fmt.Errorf("-rows: %w", err)
+	}
+	fmt.Fprintf(w, "%s; %s; %d threads\n\n", policy.EffectiveText(), runtime.Version(), runtime.GOMAXPROCS(0))
+	if *memory {
+		return memoryTable(ctx, w, steps, names)
+	}
+	var peers []*peer
+	if *peerEnv != "" {
+		for name := range strings.SplitSeq(*peerOnly, ",") {
+			p, err := startPeer(ctx, *peerEnv, *peerDir, name, runtime.GOMAXPROCS(0))
+			if err != nil {
+				return err
+			}
+			defer p.close()
+			peers = append(peers, p)
+			fmt.Fprintf(w, "%s: %s\n", name, p.version)
+		}
+		fmt.Fprintln(w)
+	}
+	header(w, peers)
+	for _, r := range append(ops, steps...) {
+		if r.onlyPlanned {
 			continue
 		}
-		for p := range strings.SplitSeq(*policies, ",") {
-			if err := measure(ctx, r, p); err != nil {
+		for _, p := range names {
+			if r.policies != nil && !slices.Contains(r.policies, p) {
+				continue
+			}
+			if err := line(ctx, w, r, p, peers); err != nil {
 				return fmt.Errorf("%s, %s: %w", r.name, p, err)
 			}
 		}
@@ -86,72 +164,66 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-func measure(ctx context.Context, r row, name string) error {
-	if _, err := policy.Parse(name); err != nil {
-		return err
+func header(w io.Writer, peers []*peer) {
+	fmt.Fprint(w, "| row | policy | ms | rate | share of peak |")
+	for _, p := range peers {
+		fmt.Fprintf(w, " %s, ms | %s / Mezzo |", p.name, p.name)
 	}
+	fmt.Fprint(w, "\n|---|---|---|---|---|", strings.Repeat("---|---|", len(peers)), "\n")
+}
+
+// line measures a row under a policy and prints it.
+func line(ctx context.Context, w io.Writer, r row, name string, peers []*peer) error {
 	defer policy.SetGlobal(policy.SetGlobal(name))
-	model := keras.Sequential()
-	last := len(r.sizes) - 1
-	for i, units := range r.sizes[1:] {
-		l := &layers.Dense{Units: units, Activation: "relu"}
-		if i+1 == last {
-			l.Activation = "softmax"
-		}
-		if err := model.Add(l); err != nil {
-			return err
-		}
-	}
-	if err := model.Compile(keras.CompileConfig{Optimizer: &optimizers.Adam{}, Loss: &losses.SparseCategoricalCrossentropy{}}); err != nil {
+	call, err := r.build(ctx)
+	if err != nil {
 		return err
-	}
-	x := make([]float32, r.batch*r.sizes[0])
-	for i := range x {
-		x[i] = float32(i*7919%1000)/1000 - 0.5
-	}
-	y := make([]int32, r.batch)
-	for i := range y {
-		y[i] = int32(i % r.sizes[last])
-	}
-	batch := keras.Batch{X: keras.NewTensor(x, r.batch, r.sizes[0]), Y: keras.NewTensor(y, r.batch)}
-	step := func(n int) (time.Duration, error) {
-		start := time.Now()
-		for range n {
-			if err := model.TrainStep(ctx, batch); err != nil {
-				return 0, err
-			}
-		}
-		return time.Since(start), nil
-	}
-	// Warm up, and find how many steps make a repetition.
-	n := 1
-	for {
-		d, err := step(n)
-		if err != nil {
-			return err
-		}
-		if d >= *least || n >= 1<<14 {
-			break
-		}
-		n *= 2
 	}
 	compute := policy.Global().Compute
-	var ms, share []float64
-	for range *reps {
-		before := cpu.Peak(compute)
-		d, err := step(n)
+	work, unit := r.flops, "GFLOP/s"
+	probe := arithmetic(compute)
+	if r.bytes != nil {
+		work, unit = r.bytes(compute.Size()), "GB/s"
+		probe = newCopies(int(work)).rate
+	}
+	ours := &contender{runner: own(call)}
+	if err := ours.calibrate(*least); err != nil {
+		return err
+	}
+	contenders := []*contender{ours}
+	for _, p := range peers {
+		best, err := p.best(r.spec, name, *least)
 		if err != nil {
 			return err
 		}
-		after := cpu.Peak(compute)
-		perStep := d.Seconds() / float64(n)
-		ms = append(ms, 1e3*perStep)
-		share = append(share, r.flops()/perStep/((before+after)/2))
+		contenders = append(contenders, best)
 	}
-	slices.Sort(ms)
-	slices.Sort(share)
-	t := ms[len(ms)/2]
-	fmt.Printf("| %s | %s | %.3f | %.0f | %.0f | %.0f %% |\n",
-		r.name, name, t, 1e3*float64(r.batch)/t, r.flops()/t/1e6, 100*share[len(share)/2])
-	return nil
+	if err := compete(ctx, contenders, *reps, probe); err != nil {
+		return err
+	}
+	seconds := ours.median()
+	share := "–"
+	if rate := median(ours.peaks); rate > 0 {
+		share = fmt.Sprintf("%.0f %%", 100*median(ours.shares(work)))
+	}
+	fmt.Fprintf(w, "| %s | %s | %s | %.4g %s | %s |", r.name, columnPolicy(r, name), ours.ms(), work/seconds/1e9, unit, share)
+	for _, c := range contenders[1:] {
+		if c.runner == nil {
+			fmt.Fprintf(w, " %s | – |", c.label)
+			continue
+		}
+		fmt.Fprintf(w, " %s (%s) | %.2f |", c.ms(), c.label, c.median()/seconds)
+	}
+	_, err = fmt.Fprintln(w)
+	return err
+}
+
+// columnPolicy is the policy of a training step, the element type of an
+// operation.
+func columnPolicy(r row, name string) string {
+	if r.spec["kind"] == "step" {
+		return name
+	}
+	p, _ := policy.Parse(name)
+	return p.Compute.String()
 }

@@ -11,11 +11,11 @@ import (
 	"os"
 	"os/signal"
 
+	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
-	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -61,21 +61,6 @@ func load() (train, test *keras.Pipeline, err error) {
 	return mnist.Load(*data)
 }
 
-// network is two convolutions, each with a pooling, and a classifier.
-func network(v variant) *keras.Model {
-	return keras.Sequential(
-		&layers.Reshape{TargetShape: []int{28, 28, 1}},
-		&layers.Conv2D{Filters: v.filters[0], KernelSize: layers.PerAxis{3}, Padding: "same", Activation: "relu"},
-		&layers.MaxPooling2D{},
-		&layers.Conv2D{Filters: v.filters[1], KernelSize: layers.PerAxis{3}, Padding: "same", Activation: "relu"},
-		&layers.MaxPooling2D{},
-		&layers.Flatten{},
-		&layers.Dense{Units: 10},
-		// Softmax and the model's output are float32.
-		&layers.Activation{Activation: "softmax", DType: "float32"},
-	)
-}
-
 func run(ctx context.Context) error {
 	v, ok := variants[*modelName]
 	if !ok {
@@ -85,7 +70,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	policy.SetGlobal(*policyName)
-	model := network(v)
+	model := models.DigitsCNN(v.filters)
 	if err := model.Build(784); err != nil {
 		return err
 	}

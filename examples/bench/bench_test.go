@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// small are the kinds of rows at sizes that take no time.
+func small() []row {
+	f := field{2, 6, 4, 8}
+	return []row{
+		product(8, 5, 7, false, false), product(8, 5, 7, true, false), product(8, 5, 7, false, true), linear(8, 5, 7),
+		conv(f, "forward"), conv(f, "input"), conv(f, "kernel"),
+		biasRelu(16, 8), softmax(16, 8), normalization(16, 8, false), normalization(16, 8, true),
+		cast(16, 8, false), cast(16, 8, true), dropout(16, 8), embedding(50, 8, 16, false), embedding(50, 8, 16, true), adam(100),
+		mlp([]int{12, 8, 3}, 4), cnn(12, [2]int{2, 3}, 4), digitsCNN("digits", [2]int{2, 3}, 4),
+	}
+}
+
+// TestLine runs each kind of row under each policy and looks at what it prints.
+func TestLine(t *testing.T) {
+	defer func(n int, d time.Duration) { *reps, *least = n, d }(*reps, *least)
+	*reps, *least = 1, 0
+	full := regexp.MustCompile(`^\| \S+ \| \S+ \| ~?[0-9.e+-]+ \| [0-9.e+-]+ (GFLOP|GB)/s \| (–|[0-9]+ %) \|\n$`)
+	for _, r := range small() {
+		for _, name := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+			if r.policies != nil && !strings.Contains(strings.Join(r.policies, ","), name) {
+				continue
+			}
+			var b bytes.Buffer
+			if err := line(context.Background(), &b, r, name, nil); err != nil {
+				t.Errorf("%s, %s: %v", r.name, name, err)
+			} else if !full.Match(b.Bytes()) {
+				t.Errorf("%s, %s: got %q", r.name, name, b.String())
+			}
+		}
+	}
+}
+
+// TestRows checks what tells rows apart, and that peers know each kind.
+func TestRows(t *testing.T) {
+	dir := "../../docs/benchmarks/peers/"
+	known := map[string]string{}
+	for _, file := range []string{"torch_peer.py", "keras_peer.py", "torch_models.py", "keras_models.py"} {
+		b, err := os.ReadFile(dir + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known[file] = string(b)
+	}
+	seen := map[string]bool{}
+	for _, r := range append(operations(), trainingSteps()...) {
+		if seen[r.name] {
+			t.Errorf("two rows are named %s", r.name)
+		}
+		seen[r.name] = true
+		if (r.flops > 0) == (r.bytes != nil) {
+			t.Errorf("%s: got %v operations and bytes %v, want one of them", r.name, r.flops, r.bytes != nil)
+		}
+		if _, err := json.Marshal(r.spec); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+		}
+		kind, suffix := r.spec["kind"].(string), "_peer.py"
+		if kind == "step" {
+			kind, suffix = r.spec["model"].(string), "_models.py"
+		}
+		for _, p := range []string{"torch", "keras"} {
+			if !strings.Contains(known[p+suffix], `"`+kind+`":`) {
+				t.Errorf("%s: %s%s does not know %q", r.name, p, suffix, kind)
+			}
+		}
+	}
+}
+
+// TestFlops compares with numbers worked out by hand.
+func TestFlops(t *testing.T) {
+	for _, c := range []struct {
+		r    row
+		want float64
+	}{
+		// 2·8192·(2·784·64 + 3·64·64 + 3·64·10)
+		{mlp([]int{784, 64, 64, 10}, 8192), 1876951040},
+		// 2·128·(2·26²·9·32 + 3·11²·9·32·64 + 3·1600·10)
+		{cnn(28, [2]int{32, 64}, 128), 1824817152},
+		{product(2, 3, 5, false, false), 60},
+		{conv(field{128, 13, 32, 64}, "input"), 570949632}, // 2·128·11²·9·32·64
+	} {
+		if c.r.flops != c.want {
+			t.Errorf("%s: got %.0f floating-point operations, want %.0f", c.r.name, c.r.flops, c.want)
+		}
+	}
+}
+
+func TestPick(t *testing.T) {
+	rows := small()
+	for _, c := range []struct {
+		patterns, other string
+		want            int
+	}{{"", "", len(rows)}, {"", "mlp8-b4", 0}, {"none", "", 0}, {"mlp8-b4", "", 1}, {"mm-*,mm-8x5x7", "", 3}, {"*", "x", len(rows)}} {
+		got, err := pick(rows, c.patterns, c.other)
+		if err != nil || len(got) != c.want {
+			t.Errorf("%q next to %q: got %d rows, %v; want %d", c.patterns, c.other, len(got), err, c.want)
+		}
+	}
+	if _, err := pick(rows, "mlp9", ""); err == nil || !strings.Contains(err.Error(), `no row matches "mlp9"; have mm-8x5x7, `) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestMemory holds the large network of the digits to what mixed precision is
+// for: a step in mixed_float16 needs at most 0.6 times the memory of float32.
+func TestMemory(t *testing.T) {
+	peak := func(name string) int {
+		need, err := planned(digitsCNN("bigcnn", [2]int{420, 1000}, 128), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return need.Peak
+	}
+	full := peak("float32")
+	for _, name := range []string{"mixed_bfloat16", "mixed_float16"} {
+		if got := float64(peak(name)) / float64(full); got > 0.6 {
+			t.Errorf("%s: a step needs %.3f times the memory of float32, want at most 0.6", name, got)
+		}
+	}
+}
+
+// TestSteady takes a thousand steps of small networks, whose heap must not
+// grow.
+func TestSteady(t *testing.T) {
+	for _, r := range []row{mlp([]int{12, 8, 3}, 4), cnn(12, [2]int{2, 3}, 4)} {
+		for _, name := range []string{"float32", "mixed_float16"} {
+			var b bytes.Buffer
+			if err := growth(context.Background(), &b, r, name); err != nil {
+				t.Fatal(err)
+			}
+			cells := strings.Split(b.String(), " | ")
+			if got := cells[len(cells)-1]; got != "0.00 |\n" {
+				t.Errorf("%s, %s: got %s allocations a step, want none", r.name, name, got)
+			}
+		}
+	}
+	if keras.Float32 != policy.Global().Compute {
+		t.Errorf("the global policy is %v after the rows", policy.Global())
+	}
+}
