@@ -178,6 +178,10 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return slidings[c](a, t, args), nil
 	case c == op.MatMul:
 		return matMul(a, t, args), nil
+	case c == op.RNN:
+		return rnnReference(a, t, args), nil
+	case c == op.RNNGrad:
+		return rnnGradReference(a, t, args), nil
 	case c == op.Softmax || c == op.LogSoftmax:
 		return softmax(c, a, t, args[0]), nil
 	case c.Info().Class == op.Reduction:

@@ -82,6 +82,10 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 			return at
 		}), nil
 	},
+	op.Part: func(a op.Attr, t op.Type, x []array) (result, error) {
+		size := t.DType.Size()
+		return result{Type: t, raw: slices.Clone(x[0].data[a.Start[0]*size:][:t.Bytes()])}, nil
+	},
 	op.Concat: concat,
 	op.Pad:    pad,
 	op.Gather: func(_ op.Attr, t op.Type, x []array) (result, error) {

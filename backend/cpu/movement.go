@@ -78,6 +78,8 @@ func newCopy(b *builder, v *ir.Value) kernel {
 	switch v.Op {
 	case op.Reshape:
 		from = rowMajor(out)
+	case op.Part:
+		from, start = rowMajor(out), v.Attr.Start[0]
 	case op.Transpose:
 		for i, p := range v.Attr.Perm {
 			from[i] = strides[p]

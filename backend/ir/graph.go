@@ -163,10 +163,24 @@ func (s Slot) String() string {
 }
 
 // View reports whether v needs no computation in the plan because it lies
-// where its argument does: a Reshape, or an Identity that the plan merged.
+// where its argument does: a Reshape, an Identity that the plan merged, or a
+// Part of what lies in the arena.
 func (v *Value) View() bool {
-	return (v.Op == op.Reshape || v.Op == op.Identity) && len(v.Args) == 1 && v.Slot == v.Args[0].Slot && v.Slot.Place != Nowhere
+	if len(v.Args) != 1 || v.Slot.Place == Nowhere || !viewable(v) && v.Op != op.Part {
+		return false
+	}
+	at := v.Args[0].Slot
+	if v.Op == op.Part {
+		if at.Place != Arena {
+			return false
+		}
+		at.Offset += v.partOffset()
+	}
+	return v.Slot == at
 }
+
+// partOffset is where a Part begins in its argument, in bytes.
+func (v *Value) partOffset() int { return v.Attr.Start[0] * v.Type.DType.Size() }
 
 // AppendKey appends an unambiguous encoding of the graph for the cache of
 // compiled programs. Paths are part of it: a program names layers in its

@@ -7,7 +7,8 @@ import "github.com/mezzo-ml/mezzo/backend/op"
 // to them. The rest lies in the arena side by side; reuse packs it.
 //
 // A Reshape lies where its argument does, and so does an Identity, unless it
-// keeps the old value of an input that is going to be overwritten. An output
+// keeps the old value of an input that is going to be overwritten. A Part lies
+// within its argument where that is in the arena and Align allows. An output
 // has its own buffer; where it is a view of a value that nothing else places,
 // that value is computed there.
 func memory(g *Graph) {
@@ -45,6 +46,9 @@ func memory(g *Graph) {
 			v.Slot = Slot{Place: Static}
 		case v.Op == op.Reshape || v.Op == op.Identity && !overwritten[v.Args[0].Slot]:
 			v.Slot = v.Args[0].Slot
+		case v.Op == op.Part && v.Args[0].Slot.Place == Arena && v.partOffset()%Align == 0:
+			v.Slot = v.Args[0].Slot
+			v.Slot.Offset += v.partOffset()
 		default:
 			v.Slot = Slot{Place: Arena, Offset: g.ArenaBytes}
 			g.ArenaBytes += aligned(v.Type.Bytes())

@@ -9,11 +9,18 @@ import (
 // argument of its size that nobody needs afterwards, and blocks that are not
 // alive at the same time may overlap.
 func reuse(g *Graph) {
-	blocks := g.takeOver(g.blocks())
+	blocks := g.blocks()
+	within := map[*Value]int{} // where parts begin in their blocks
+	for _, b := range blocks {
+		for _, v := range b.values {
+			within[v] = v.Slot.Offset - b.offset
+		}
+	}
+	blocks = g.takeOver(blocks)
 	g.ArenaBytes = pack(blocks)
 	for _, b := range blocks {
 		for _, v := range b.values {
-			v.Slot.Offset = b.offset
+			v.Slot.Offset = b.offset + within[v]
 		}
 	}
 }
@@ -34,7 +41,7 @@ func (g *Graph) takeOver(blocks []*block) []*block {
 		}
 		for _, a := range v.Args {
 			old := of[a]
-			if old == nil || old.last != i || !readAlike(v, old, of) {
+			if old == nil || old.last != i || a.Type.Bytes() != old.bytes || !readAlike(v, old, of) {
 				continue
 			}
 			old.last = b.last

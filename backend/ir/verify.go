@@ -152,7 +152,9 @@ func (m *contents) holds(v, source *Value) bool {
 	}
 	switch v.Slot.Place {
 	case Arena:
-		return slices.Contains(m.arena, content{source, v.Slot.Offset, v.Slot.Offset + v.Type.Bytes()})
+		return slices.ContainsFunc(m.arena, func(c content) bool { // of which v may be a part
+			return c.value == source && c.start <= v.Slot.Offset && v.Slot.Offset+v.Type.Bytes() <= c.end
+		})
 	case Input:
 		return m.inputs[v.Slot.Index] == source
 	case Output:

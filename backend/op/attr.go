@@ -17,9 +17,9 @@ import (
 type Attr struct {
 	Axes     []int       // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
 	KeepDims bool        // reductions: reduced axes stay, with size 1
-	Dims     Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling: shape of the result
+	Dims     Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Part: shape of the result; RNNGrad: steps, batch, units
 	Perm     []int       // Transpose: axis i of the result is axis Perm[i] of the argument
-	Start    []int       // Slice: first index per axis
+	Start    []int       // Slice: first index per axis; Part: first element
 	Limit    []int       // Slice: index after the last, per axis
 	Stride   []int       // Slice: step per axis, at least 1; convolution, pooling: of the windows, per spatial axis
 	Low      []int       // Pad: elements before, per axis; convolution, pooling: per spatial axis, negative ones are cut off
@@ -35,6 +35,7 @@ type Attr struct {
 	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result
 	Index    int         // Param: which input of the program
 	Stream   uint64      // RandomUniform: which of the independent streams of a state
+	Scan     *Scan       // RNN, RNNGrad: which cell, and which arguments there are
 	Body     *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
 
@@ -95,8 +96,11 @@ func (a Attr) String() string {
 	if a.Window != nil {
 		put("window=%v", a.Window)
 	}
-	if a.Start != nil {
+	switch {
+	case a.Limit != nil:
 		put("start=%v limit=%v", a.Start, a.Limit)
+	case a.Start != nil:
+		put("start=%v", a.Start)
 	}
 	if a.Stride != nil {
 		put("stride=%v", a.Stride)
@@ -128,6 +132,9 @@ func (a Attr) String() string {
 	if a.Stream != 0 {
 		put("stream=%d", a.Stream)
 	}
+	if a.Scan != nil {
+		put("scan=(%v)", a.Scan)
+	}
 	if a.Body != nil {
 		put("{%v}", a.Body)
 	}
@@ -154,7 +161,7 @@ func (a Attr) AppendKey(k []byte) []byte {
 	ints(a.Window)
 	ints(a.Dilation)
 	flags := byte(0)
-	for i, f := range [...]bool{a.KeepDims, a.TransA, a.TransB, a.Data != nil, a.Body != nil} {
+	for i, f := range [...]bool{a.KeepDims, a.TransA, a.TransB, a.Data != nil, a.Body != nil, a.Scan != nil} {
 		if f {
 			flags |= 1 << i
 		}
@@ -168,6 +175,16 @@ func (a Attr) AppendKey(k []byte) []byte {
 	if a.Data != nil {
 		sum := sha256.Sum256(a.Data)
 		k = append(k, sum[:]...)
+	}
+	if a.Scan != nil {
+		k = append(k, byte(a.Scan.Cell))
+		for _, f := range a.Scan.flags() {
+			on := byte(0)
+			if f {
+				on = 1
+			}
+			k = append(k, on)
+		}
 	}
 	if a.Body != nil {
 		s := a.Body.String()

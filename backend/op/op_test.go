@@ -245,7 +245,7 @@ func TestBroadcast(t *testing.T) {
 // must differ, whatever the keys of other fields look like.
 func TestAppendKey(t *testing.T) {
 	base := func() Attr {
-		return Attr{Body: &Body{Inputs: []dtype.DType{f32}, Code: []Instr{{Add, f32, [3]int32{0, 0, 0}}}}}
+		return Attr{Scan: &Scan{}, Body: &Body{Inputs: []dtype.DType{f32}, Code: []Instr{{Add, f32, [3]int32{0, 0, 0}}}}}
 	}
 	keys := map[string]string{string(base().AppendKey(nil)): "nothing"}
 	note := func(what string, a Attr) {
@@ -286,6 +286,11 @@ func TestAppendKey(t *testing.T) {
 		set(reflect.ValueOf(&a.Body.Code[0]).Elem().Field(i))
 		note("Instr."+reflect.TypeFor[Instr]().Field(i).Name, a)
 	}
+	for i := range reflect.TypeFor[Scan]().NumField() {
+		a := base()
+		set(reflect.ValueOf(a.Scan).Elem().Field(i))
+		note("Scan."+reflect.TypeFor[Scan]().Field(i).Name, a)
+	}
 	for i := range Add.Info().Args {
 		a := base()
 		a.Body.Code[0].Args[i] = 1
@@ -308,6 +313,7 @@ func TestStrings(t *testing.T) {
 		{Attr{Axes: []int{0, 1}, KeepDims: true}.String(), "axes=[0 1] keepdims"},
 		{Attr{TransA: true, TransB: true, Value: 0.5, N: 3, Stream: 4, Index: 2}.String(), "index=2 transA transB value=0.5 n=3 stream=4"},
 		{Attr{Start: []int{0}, Limit: []int{4}, Stride: []int{2}}.String(), "start=[0] limit=[4] stride=[2]"},
+		{Attr{Start: []int{8}, Scan: &Scan{Cell: GRUCell, Reverse: true, Last: true}}.String(), "start=[8] scan=(gru reverse last)"},
 		{Attr{Low: []int{0}, High: []int{1}, Perm: []int{1, 0}}.String(), "perm=[1 0] low=[0] high=[1]"},
 		{Attr{Data: []byte{}}.String(), "data=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}, // SHA-256 of nothing
 		{Attr{Body: &Body{Inputs: []dtype.DType{f16, f16}, Code: []Instr{{Add, f16, [3]int32{0, 1}}, {Relu, f16, [3]int32{2}}}}}.String(),

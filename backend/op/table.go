@@ -88,6 +88,17 @@ const (
 	AvgPool     // mean of the elements of each window that are not padding; of nothing NaN
 	AvgPoolGrad // gradient of AvgPool, of shape Dims: x is that of the result
 
+	// RNN goes through the first axis of x, [T N Gates·U], with a recurrent
+	// cell: see Cell and Scan. The other arguments are the recurrent kernel
+	// [U Gates·U], the first output h [N U] and, as the cell and the scan have
+	// them, the first c [N U], the bias b [U] and a mask, bool [T N]: where it
+	// is false, h and c stay. Sums, functions and c between steps are in float32
+	// or better; h and q are rounded before they are multiplied, and all that is
+	// stored. The result is flat and its parts are those of Scan.Sections.
+	RNN
+	RNNGrad // gradient of RNN by x and the first h and c, as Scan.GradSections says: of RNN's result, the recurrent kernel, the gradients by all outputs [T N U], the last one and the last c [N U], and the mask
+	Part    // the elements of flat x from Start on, in shape Dims: a result of an operation that has several
+
 	Softmax    // eˣ/Σeˣ over one axis, in float32 or better whatever the type
 	LogSoftmax // x - ln Σeˣ over one axis, in float32 or better whatever the type
 
@@ -278,6 +289,10 @@ func init() {
 		MaxPoolTake: {Name: "MaxPoolTake", Args: 2, Class: Reduction, Precision: Clear, Grad: true, Infer: inferMaxPoolTake},
 		AvgPool:     {Name: "AvgPool", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferPool},
 		AvgPoolGrad: {Name: "AvgPoolGrad", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferAvgPoolGrad},
+
+		RNN:     {Name: "RNN", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferRNN, Expand: expandRNN},
+		RNNGrad: {Name: "RNNGrad", Args: -1, Class: Contraction, Precision: Allow, Infer: inferRNNGrad, Expand: expandRNNGrad},
+		Part:    {Name: "Part", Args: 1, Class: Movement, Grad: true, Infer: inferPart},
 
 		Softmax:    {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
 		LogSoftmax: {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},

@@ -97,9 +97,14 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 		one.scaled, one.trace = loss.scaled, loss.trace
 		grad[loss] = one
 	}
+	parts := map[*Tensor][]partGradient{} // of what has several results
 	for _, t := range slices.Backward(all) {
 		g := grad[t]
-		if g == nil || !needs[t] || t.stop || len(t.args) == 0 {
+		if g == nil && parts[t] == nil || !needs[t] || t.stop || len(t.args) == 0 {
+			continue
+		}
+		if t.op == op.Part && gradientsOfParts[t.args[0].op] != nil {
+			parts[t.args[0]] = append(parts[t.args[0]], partGradient{t, g})
 			continue
 		}
 		relevant := false
@@ -110,16 +115,19 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 			continue
 		}
 		rule := gradients[t.op]
+		if several := gradientsOfParts[t.op]; several != nil {
+			rule = func(t, _ *Tensor) []*Tensor { return several(t, parts[t]) }
+		}
 		if rule == nil {
 			panic(&Error{Path: t.path, Op: "Gradients", Err: fmt.Errorf("%v has no gradient", t.op)})
 		}
 		since := Mark()
-		parts := rule(t, g)
+		byArgument := rule(t, g)
 		for i, a := range t.args {
-			if i >= len(parts) || parts[i] == nil || !needs[a] {
+			if i >= len(byArgument) || byArgument[i] == nil || !needs[a] {
 				continue
 			}
-			p := parts[i]
+			p := byArgument[i]
 			if !p.typ.Equal(a.typ) {
 				Fail("Gradients", "the gradient of argument %d of %v is %v, want %v", i, t.op, p.typ, a.typ) // a mistake in the table
 			}
@@ -164,6 +172,10 @@ func sumTo(g *Tensor, shape Shape) *Tensor {
 // kept (relu, exp, tanh …). nil stands for no gradient.
 var gradients map[op.Code]func(t, g *Tensor) []*Tensor
 
+// gradientsOfParts holds the rules of operations with several results, from
+// the gradients of those that are used.
+var gradientsOfParts = map[op.Code]func(t *Tensor, parts []partGradient) []*Tensor{}
+
 func one(g *Tensor) []*Tensor { return []*Tensor{g} }
 
 // both undoes broadcasting for a binary operation.
@@ -179,6 +191,7 @@ func both(t, a, b *Tensor) []*Tensor {
 
 func init() {
 	// In init because the rules record operations whose rules are in it.
+	gradientsOfParts[op.RNN] = rnnGradient
 	gradients = map[op.Code]func(t, g *Tensor) []*Tensor{
 		op.Identity: func(t, g *Tensor) []*Tensor { return one(g) },
 		op.Cast: func(t, g *Tensor) []*Tensor {
@@ -294,6 +307,7 @@ func init() {
 			y, d := t.accumulator(), g.accumulator()
 			return one(d.Sub(y.Exp().Mul(d.SumKeep(axis))).Cast(x))
 		},
+		op.Part:    partGradientOf,
 		op.Reshape: func(t, g *Tensor) []*Tensor { return one(g.Reshape(t.args[0].typ.Shape...)) },
 		op.Transpose: func(t, g *Tensor) []*Tensor {
 			inverse := make([]int, len(t.attr.Perm))

@@ -125,6 +125,9 @@ func points() map[op.Code][]point {
 		op.AvgPool:        pools(op.AvgPool),
 		op.AvgPoolGrad:    pools(op.AvgPoolGrad),
 
+		op.RNN:  scans(),
+		op.Part: x0(func(x T) T { return tensor.Record(op.Part, op.Attr{Start: []int{2}, Dims: s(2, 2)}, x) }, 7),
+
 		op.Softmax:    append(unary(-1, 1, func(x T) T { return x.Softmax(-1) }), unary(-1, 1, func(x T) T { return x.Softmax(0) })...),
 		op.LogSoftmax: append(unary(-1, 1, func(x T) T { return x.LogSoftmax(-1) }), unary(-1, 1, func(x T) T { return x.LogSoftmax(0) })...),
 		op.Reshape:    x0(func(x T) T { return x.Reshape(3, -1) }, 2, 3),

@@ -131,6 +131,11 @@ func randoms(seed uint64, n int, lo, hi float64) []float64 {
 }
 
 // has reports whether the value is the result of operation c.
-func has(x T, c op.Code) bool { return x.Op() == c }
+func has(x T, c op.Code) bool {
+	if c == op.RNN { // its results are parts, and sums of them
+		return x.Op() == op.Part || x.Op() == op.Add
+	}
+	return x.Op() == c
+}
 
 var inf = math.Inf(1)

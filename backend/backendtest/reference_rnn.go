@@ -1,0 +1,306 @@
+package backendtest
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// bounded is a number and how far a device may be from it. Errors grow from
+// step to step of a scan, so that they are computed with the numbers: each
+// operation passes those of its operands on to first order, and adds the
+// tolerance of the type that is computed in.
+type bounded struct{ v, e float64 }
+
+// bounds is arithmetic on bounded numbers in one type, with what is stored in
+// another.
+type bounds struct{ acc, rel, abs float64 }
+
+func boundsOf(store dtype.DType) bounds {
+	acc, _ := store.Accumulator().Tolerance()
+	rel, _ := store.Tolerance()
+	// Twice: a device may round at other places than this formula.
+	return bounds{2 * acc, rel, store.SmallestSubnormal()}
+}
+
+func (b bounds) add(x, y bounded) bounded {
+	v := x.v + y.v
+	return bounded{v, x.e + y.e + b.acc*math.Abs(v)}
+}
+
+func (b bounds) sub(x, y bounded) bounded { return b.add(x, bounded{-y.v, y.e}) }
+
+func (b bounds) mul(x, y bounded) bounded {
+	v := x.v * y.v
+	return bounded{v, math.Abs(x.v)*y.e + math.Abs(y.v)*x.e + x.e*y.e + b.acc*math.Abs(v)}
+}
+
+func (b bounds) tanh(x bounded) bounded {
+	v := math.Tanh(x.v)
+	return bounded{v, (1-v*v)*x.e + x.e*x.e + b.acc*math.Abs(v)}
+}
+
+func (b bounds) sigmoid(x bounded) bounded {
+	v := 1 / (1 + math.Exp(-x.v))
+	return bounded{v, v*(1-v)*x.e + x.e*x.e + b.acc*v}
+}
+
+// stored is x as it is read again.
+func (b bounds) stored(x bounded) bounded {
+	return bounded{x.v, x.e + b.rel*math.Abs(x.v) + b.abs}
+}
+
+// dot is start + Σ x·y.
+func (b bounds) dot(start bounded, n int, term func(i int) (x, y bounded)) bounded {
+	size := math.Abs(start.v)
+	for i := range n {
+		x, y := term(i)
+		p := b.mul(x, y)
+		start.v += p.v
+		start.e += p.e
+		size += math.Abs(p.v)
+	}
+	start.e += b.acc * size
+	return start
+}
+
+// cube is a part of a flat array, matrices of rows × cols.
+type cube struct {
+	x          []bounded
+	rows, cols int
+}
+
+func (c cube) at(i, row, col int) *bounded { return &c.x[(i*c.rows+row)*c.cols+col] }
+
+func exact(f []float64) []bounded {
+	out := make([]bounded, len(f))
+	for i, v := range f {
+		out[i].v = v
+	}
+	return out
+}
+
+// flatResult is the result made of x.
+func flatResult(t op.Type, x []bounded) result {
+	r := result{Type: t, f: make([]float64, len(x)), tol: make([]float64, len(x))}
+	for i, b := range x {
+		r.f[i], r.tol[i] = b.v, b.e
+	}
+	return r
+}
+
+// scanOf is what RNN and RNNGrad have in common here.
+type scanOf struct {
+	bounds
+	*op.Scan
+	steps, batch, units, gates int
+	u                          cube
+	mask                       []int64
+}
+
+func (s *scanOf) place(j int) (t, before, after int) {
+	if s.Reverse {
+		t = s.steps - 1 - j
+		return t, t + 1, t
+	}
+	return j, j, j + 1
+}
+
+func (s *scanOf) cubeOf(x []bounded, at op.Section) cube {
+	if len(at.Shape) == 0 {
+		return cube{}
+	}
+	return cube{x[at.Start : at.Start+at.Shape.Size()], s.batch, at.Shape[len(at.Shape)-1]}
+}
+
+func rnnReference(a op.Attr, t op.Type, args []array) result {
+	o := a.Scan.Operands()
+	z := args[o.Z].Shape
+	s := &scanOf{bounds: boundsOf(t.DType), Scan: a.Scan, steps: z[0], batch: z[1], units: args[o.U].Shape[0], gates: a.Scan.Cell.Gates()}
+	s.u = cube{exact(args[o.U].floats()), s.units, s.gates * s.units}
+	in := cube{exact(args[o.Z].floats()), s.batch, s.gates * s.units}
+	if o.Mask >= 0 {
+		s.mask = args[o.Mask].ints()
+	}
+	var bias []float64
+	if o.B >= 0 {
+		bias = args[o.B].floats()
+	}
+	at := s.Sections(s.steps, s.batch, s.units)
+	out := make([]bounded, at.Elements)
+	h, c, saved := s.cubeOf(out, at.Outputs), cube{}, s.cubeOf(out, at.Saved)
+	_, first, _ := s.place(0)
+	copy(h.x[first*s.batch*s.units:], exact(args[o.H].floats()))
+	var carry []bounded
+	if o.C >= 0 {
+		c = s.cubeOf(out, at.States)
+		carry = exact(args[o.C].floats())
+		copy(c.x[first*s.batch*s.units:], carry)
+	}
+	for j := range s.steps {
+		t, before, after := s.place(j)
+		for n := range s.batch {
+			last := func(i int) bounded { return *h.at(before, n, i) }
+			sum := func(x func(i int) bounded, start bounded, g, i int) bounded {
+				return s.dot(start, s.units, func(p int) (bounded, bounded) { return x(p), *s.u.at(0, p, g*s.units+i) })
+			}
+			z := func(g, i int) bounded { return *in.at(t, n, g*s.units+i) }
+			keep := func(g, i int) *bounded { return saved.at(t*s.Cell.Saved()+g, n, i) }
+			q := make([]bounded, s.units)
+			for i := range s.units {
+				switch s.Cell {
+				case op.GRUCell:
+					q[i] = s.add(sum(last, bounded{}, 2, i), bounded{v: bias[i]})
+				case op.GRUBeforeCell:
+					q[i] = s.stored(s.mul(s.sigmoid(sum(last, z(1, i), 1, i)), last(i)))
+				}
+			}
+			for i := range s.units {
+				var y bounded
+				switch s.Cell {
+				case op.TanhCell:
+					y = s.tanh(sum(last, z(0, i), 0, i))
+				case op.ReluCell:
+					y = sum(last, z(0, i), 0, i)
+					y.v = max(y.v, 0)
+				case op.LSTMCell:
+					in, forget := s.sigmoid(sum(last, z(0, i), 0, i)), s.sigmoid(sum(last, z(1, i), 1, i))
+					g, o := s.tanh(sum(last, z(2, i), 2, i)), s.sigmoid(sum(last, z(3, i), 3, i))
+					for k, x := range []bounded{in, forget, g, o} {
+						*keep(k, i) = s.stored(x)
+					}
+					at := n*s.units + i
+					if s.mask == nil || s.mask[t*s.batch+n] != 0 {
+						carry[at] = s.add(s.mul(forget, carry[at]), s.mul(in, g))
+					}
+					*c.at(after, n, i) = s.stored(carry[at])
+					y = s.mul(o, s.tanh(carry[at]))
+				default:
+					x, r := s.sigmoid(sum(last, z(0, i), 0, i)), s.sigmoid(sum(last, z(1, i), 1, i))
+					var g bounded
+					if s.Cell == op.GRUCell {
+						g = s.tanh(s.add(z(2, i), s.mul(r, q[i])))
+					} else {
+						g = s.tanh(sum(func(p int) bounded { return q[p] }, z(2, i), 2, i))
+					}
+					for k, x := range []bounded{x, r, g, q[i]} {
+						*keep(k, i) = s.stored(x)
+					}
+					y = s.add(g, s.mul(x, s.sub(last(i), g)))
+				}
+				*h.at(after, n, i) = s.stored(y)
+				if s.mask != nil && s.mask[t*s.batch+n] == 0 {
+					*h.at(after, n, i) = last(i)
+				}
+			}
+		}
+	}
+	return flatResult(t, out)
+}
+
+func rnnGradReference(a op.Attr, t op.Type, args []array) result {
+	o := a.Scan.GradOperands()
+	s := &scanOf{bounds: boundsOf(t.DType), Scan: a.Scan, steps: a.Dims[0], batch: a.Dims[1], units: a.Dims[2], gates: a.Scan.Cell.Gates()}
+	s.u = cube{exact(args[o.U].floats()), s.units, s.gates * s.units}
+	if o.Mask >= 0 {
+		s.mask = args[o.Mask].ints()
+	}
+	from, to := s.Sections(s.steps, s.batch, s.units), s.GradSections(s.steps, s.batch, s.units)
+	data := exact(args[o.S].floats())
+	h, c, saved := s.cubeOf(data, from.Outputs), s.cubeOf(data, from.States), s.cubeOf(data, from.Saved)
+	out := make([]bounded, to.Elements)
+	input, recurrent := s.cubeOf(out, to.Input), s.cubeOf(out, to.Recurrent)
+	read := func(at int) []bounded {
+		if at < 0 {
+			return make([]bounded, s.batch*s.units)
+		}
+		return exact(args[at].floats())
+	}
+	dh, dc := read(o.Last), read(o.State)
+	var all cube
+	if o.Steps >= 0 {
+		all = cube{exact(args[o.Steps].floats()), s.batch, s.units}
+	}
+	one := bounded{v: 1}
+	slope := func(x bounded) bounded { return s.mul(x, s.sub(one, x)) }
+	tanhSlope := func(x bounded) bounded { return s.sub(one, s.mul(x, x)) }
+	for j := s.steps - 1; j >= 0; j-- {
+		t, before, after := s.place(j)
+		for n := range s.batch {
+			row := dh[n*s.units:][:s.units]
+			if o.Steps >= 0 {
+				for i := range row {
+					row[i] = s.add(row[i], *all.at(t, n, i))
+				}
+			}
+			if s.mask != nil && s.mask[t*s.batch+n] == 0 {
+				continue // zeros, and dh and dc stay
+			}
+			gate := func(g, i int) bounded { return *saved.at(t*s.Cell.Saved()+g, n, i) }
+			last := func(i int) bounded { return *h.at(before, n, i) }
+			put := func(g, i int, x bounded) {
+				*input.at(t, n, g*s.units+i) = s.stored(x)
+				*recurrent.at(t, n, g*s.units+i) = s.stored(x)
+			}
+			back := func(i, from, to int, x cube) bounded { // columns from to to of x·uᵀ
+				return s.dot(bounded{}, to-from, func(p int) (bounded, bounded) {
+					return *x.at(t, n, from+p), *s.u.at(0, i, from+p)
+				})
+			}
+			pass := make([]bounded, s.units)
+			for i := range row {
+				switch s.Cell {
+				case op.TanhCell:
+					put(0, i, s.mul(row[i], tanhSlope(*h.at(after, n, i))))
+				case op.ReluCell:
+					put(0, i, bounded{})
+					if h.at(after, n, i).v > 0 {
+						put(0, i, row[i])
+					}
+				case op.LSTMCell:
+					in, f, g, o := gate(0, i), gate(1, i), gate(2, i), gate(3, i)
+					tc := s.tanh(*c.at(after, n, i))
+					d := &dc[n*s.units+i]
+					*d = s.add(*d, s.mul(s.mul(row[i], o), tanhSlope(tc)))
+					put(0, i, s.mul(s.mul(*d, g), slope(in)))
+					put(1, i, s.mul(s.mul(*d, *c.at(before, n, i)), slope(f)))
+					put(2, i, s.mul(s.mul(*d, in), tanhSlope(g)))
+					put(3, i, s.mul(s.mul(row[i], tc), slope(o)))
+					*d = s.mul(*d, f)
+				default:
+					z, r, g, q := gate(0, i), gate(1, i), gate(2, i), gate(3, i)
+					pass[i] = s.mul(row[i], z)
+					put(0, i, s.mul(s.mul(row[i], s.sub(last(i), g)), slope(z)))
+					dp := s.mul(s.mul(row[i], s.sub(one, z)), tanhSlope(g))
+					put(2, i, dp)
+					if s.Cell == op.GRUCell {
+						put(1, i, s.mul(s.mul(dp, q), slope(r)))
+						*recurrent.at(t, n, 2*s.units+i) = s.stored(s.mul(dp, r))
+					}
+				}
+			}
+			width := s.gates * s.units
+			if s.Cell == op.GRUBeforeCell {
+				width = 2 * s.units
+				for i := range row {
+					dq, r := back(i, width, width+s.units, input), gate(1, i)
+					put(1, i, s.mul(s.mul(dq, last(i)), slope(r)))
+					pass[i] = s.add(pass[i], s.mul(dq, r))
+				}
+			}
+			for i := range row {
+				row[i] = s.add(pass[i], back(i, 0, width, recurrent))
+			}
+		}
+	}
+	for i, x := range dh {
+		out[to.Output.Start+i] = s.stored(x)
+	}
+	if s.Cell.HasState() {
+		for i, x := range dc {
+			out[to.State.Start+i] = s.stored(x)
+		}
+	}
+	return flatResult(t, out)
+}

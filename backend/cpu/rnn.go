@@ -1,0 +1,263 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Recurrent operations. Rows of a batch do not meet, so a worker takes a block
+// of them through all steps without waiting for others; blocks are those of
+// the shape. The recurrent kernel is packed once, before. At each step the
+// block is multiplied by it, and the functions of the cell are computed on
+// pieces of the result that stay in the first cache.
+
+const (
+	scanRows  = 32   // of a block
+	scanPiece = 1024 // elements that the functions of a cell are computed on at a time
+)
+
+// recurrence is what a scan and its gradient have in common.
+type recurrence[T real] struct {
+	op.Scan
+	steps, batch, units, gates int
+
+	dtype  dtype.DType
+	rows   int  // of a block
+	padded int  // rows that there is room for
+	wide   int  // elements from a row of a block in scratch memory to the next
+	native bool // blocks lie in the operands and the result as in scratch memory
+
+	products []stepProduct[T]
+	packs    packKernels[T]
+	fn       arithmetic[T]
+	scratch  int // bytes
+	operand  int // where a copied operand of a product lies in it
+}
+
+// arithmetic is the functions that cells are made of.
+type arithmetic[T real] struct {
+	sigmoid, tanh, relu func(dst, a []T)
+	mul, add, sub       func(dst, a, b []T)
+	ones                []T // as many as a piece has
+}
+
+func arithmeticOf[T real](l *loops[T]) arithmetic[T] {
+	return arithmetic[T]{
+		sigmoid: l.unary[op.Sigmoid], tanh: l.unary[op.Tanh], relu: l.unary[op.Relu],
+		mul: l.binary[op.Mul], add: l.binary[op.Add], sub: l.binary[op.Sub],
+	}
+}
+
+// oneLess is y = y·(1-x²): the gradient through a tanh.
+func (f *arithmetic[T]) oneLess(y, x, t []T) {
+	f.mul(t, x, x)
+	f.sub(t, f.ones[:len(t)], t)
+	f.mul(y, y, t)
+}
+
+// through is y = y·x·(1-x): the gradient through a logistic function. 1-x
+// first: it is exact where x is near 1.
+func (f *arithmetic[T]) through(y, x, t []T) {
+	f.sub(t, f.ones[:len(t)], x)
+	f.mul(t, t, x)
+	f.mul(y, y, t)
+}
+
+// columns is a block of columns of the recurrent kernel.
+type columns struct{ from, n int }
+
+// init settles the geometry for a recurrent kernel at position u.
+func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units, u int, trans bool, blocks ...columns) {
+	k.Scan, k.dtype = *s, d
+	k.steps, k.batch, k.units, k.gates = steps, batch, units, s.Cell.Gates()
+	// As many rows to a block as leave them equal.
+	k.rows = even(max(batch, 1), scanRows, 1)
+	shared := 0
+	unit, masks := 1, true
+	for _, c := range blocks {
+		p := newStepProduct[T](u, d, units, k.gates*units, c.from, c.n, trans, k.rows, &shared)
+		k.products = append(k.products, p)
+		unit, masks = max(unit, p.unit()), masks && p.masks()
+	}
+	k.padded = roundUp(k.rows, unit)
+	k.wide = units
+	if !masks {
+		k.wide = roundUp(units, k.products[0].tiles.NR)
+	}
+	k.native = d.Size() == sizeOf[T]() && k.wide == units && unit == 1
+	k.packs.recurrence = k
+	lead := 0
+	for i := range k.products {
+		lead = max(lead, k.products[i].lead)
+	}
+	k.take(sizeOf[T]() * k.gates * units) // also for a row of the kernel
+	k.operand = k.takeBytes(k.padded * lead)
+}
+
+// take reserves scratch memory for n elements and returns where it begins.
+func (k *recurrence[T]) take(n int) int { return k.takeBytes(n * sizeOf[T]()) }
+
+func (k *recurrence[T]) takeBytes(n int) int {
+	at := k.scratch
+	k.scratch += roundUp(n, 64)
+	return at
+}
+
+// block reserves scratch memory for a block of rows.
+func (k *recurrence[T]) block() int { return k.take(k.padded * k.wide) }
+
+// reserve asks for the memory that k needs.
+func (k *recurrence[T]) reserve(b *builder) {
+	b.wantScratch(k.scratch)
+	last := &k.products[len(k.products)-1]
+	b.wantShared(last.at + last.bytes())
+}
+
+// prepare packs the recurrent kernel and reports whether there is anything
+// else to do.
+func (k *recurrence[T]) prepare(r *run) bool {
+	if k.batch*k.units == 0 {
+		return false
+	}
+	n := 0
+	for i := range k.products {
+		n += k.products[i].chunks
+	}
+	r.parallel(&k.packs, n, k.gates*k.units*k.units)
+	return true
+}
+
+// start runs t, which embeds k, on all blocks.
+func (k *recurrence[T]) start(r *run, t task) {
+	r.parallel(t, ceilDiv(k.batch, k.rows), k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
+}
+
+// packKernels is the task that packs the recurrent kernel.
+type packKernels[T real] struct{ *recurrence[T] }
+
+func (k *packKernels[T]) chunk(r *run, w *worker, i int) {
+	for j := range k.products {
+		p := &k.products[j]
+		if i < p.chunks {
+			p.pack(r, w, i)
+			return
+		}
+		i -= p.chunks
+	}
+}
+
+// span is the block of rows i.
+func (k *recurrence[T]) span(i int) (first, rows int) {
+	first = i * k.rows
+	return first, min(k.rows, k.batch-first)
+}
+
+// place is step i in the order of computation, and where h and c before and
+// after it lie.
+func (k *recurrence[T]) place(i int) (t, before, after int) {
+	if k.Reverse {
+		t = k.steps - 1 - i
+		return t, t + 1, t
+	}
+	return i, i, i + 1
+}
+
+// bytesOf is rows of width elements from row first of matrix number i of a
+// section of matrices of batch rows.
+func (k *recurrence[T]) bytesOf(data []byte, start, i, first, rows, width int) []byte {
+	size := k.dtype.Size()
+	at := (start + (i*k.batch+first)*width) * size
+	return data[at : at+rows*width*size]
+}
+
+// blockOf is a block of rows in scratch memory, from where it was reserved.
+func (k *recurrence[T]) blockOf(w *worker, at, rows int) []T {
+	return viewOf[T](w.scratch[at:], rows*k.wide)
+}
+
+// load is a block that lies in data: itself if it can be, else a copy in dst.
+func (k *recurrence[T]) load(dst []T, data []byte) []T {
+	if k.native {
+		return dtype.View[T](data)
+	}
+	k.read(dst, data)
+	return dst
+}
+
+// read copies a block from data.
+func (k *recurrence[T]) read(dst []T, data []byte) {
+	size := k.dtype.Size()
+	if k.wide == k.units {
+		copy(dst, realView(data, k.dtype, dst))
+		return
+	}
+	n := k.units * size
+	for ; len(data) > 0; data = data[n:] {
+		copy(dst, realView(data[:n], k.dtype, dst[:k.units]))
+		dst = dst[k.wide:]
+	}
+}
+
+// room is where a block is computed that is going to lie in data: there if it
+// can be, else in dst.
+func (k *recurrence[T]) room(dst []T, data []byte) []T {
+	if k.native {
+		return dtype.View[T](data)
+	}
+	return dst
+}
+
+// store writes a block to data, unless it was computed there.
+func (k *recurrence[T]) store(data []byte, x []T) {
+	if k.native {
+		return
+	}
+	if k.wide == k.units {
+		storeReal(data, x, k.dtype)
+		return
+	}
+	for n := k.units * k.dtype.Size(); len(data) > 0; data = data[n:] {
+		storeReal(data[:n], x[:k.units], k.dtype)
+		x = x[k.wide:]
+	}
+}
+
+// save copies a block of scratch memory to data.
+func (k *recurrence[T]) save(data []byte, x []T) {
+	if k.native {
+		copy(dtype.View[T](data), x)
+		return
+	}
+	k.store(data, x)
+}
+
+// lead is the bytes from a row of a block to the next.
+func (k *recurrence[T]) lead() int { return k.wide * sizeOf[T]() }
+
+// pieces calls f with parts of n elements.
+func pieces(n, piece int, f func(lo, hi int)) {
+	for lo := 0; lo < n; lo += piece {
+		f(lo, min(n, lo+piece))
+	}
+}
+
+func pointer[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
+
+// newRNN makes the kernel of RNN.
+func newRNN(b *builder, v *ir.Value) kernel {
+	if v.Type.DType == dtype.Float64 {
+		return makeScan(b, v, floatLoops[float64]())
+	}
+	return makeScan(b, v, overlay(vectors()))
+}
+
+// newRNNGrad makes the kernel of RNNGrad.
+func newRNNGrad(b *builder, v *ir.Value) kernel {
+	if v.Type.DType == dtype.Float64 {
+		return makeScanGrad(b, v, floatLoops[float64]())
+	}
+	return makeScanGrad(b, v, overlay(vectors()))
+}

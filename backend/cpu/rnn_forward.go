@@ -1,0 +1,225 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// scan is RNN.
+type scan[T real] struct {
+	recurrence[T]
+	z, h, c, b, mask, out int // positions; -1 is none
+	at                    op.RNNSections
+
+	// Scratch memory: the input of a step, the gates, h, and c of two steps in
+	// turn.
+	atInput  int
+	atGates  [4]int
+	atOutput int
+	atLast   int
+	atStates [2]int
+	atBias   int
+}
+
+func makeScan[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
+	s, o := v.Attr.Scan, v.Attr.Scan.Operands()
+	z, units := v.Args[o.Z].Type, v.Args[o.U].Type.Shape[0]
+	k := &scan[T]{out: b.at(v)}
+	position := func(i int) int {
+		if i < 0 {
+			return -1
+		}
+		return b.at(v.Args[i])
+	}
+	k.z, k.h, k.c, k.b, k.mask = position(o.Z), position(o.H), position(o.C), position(o.B), position(o.Mask)
+	var blocks []columns
+	for g := range s.Cell.Gates() {
+		blocks = append(blocks, columns{g * units, units})
+	}
+	k.fn = arithmeticOf(l)
+	k.init(s, z.DType, z.Shape[0], z.Shape[1], units, position(o.U), false, blocks...)
+	k.at = s.Sections(k.steps, k.batch, k.units)
+	k.atInput = k.take(k.padded * k.gates * units)
+	for i := range max(s.Cell.Saved(), 1) {
+		k.atGates[i] = k.block()
+	}
+	k.atOutput, k.atLast = k.block(), k.block()
+	k.atStates = [2]int{k.block(), k.block()}
+	k.atBias = k.take(units)
+	k.reserve(b)
+	return k
+}
+
+func (k *scan[T]) run(r *run) {
+	if k.prepare(r) {
+		k.start(r, k)
+	}
+}
+
+// chunk takes block i of the batch through all steps.
+func (k *scan[T]) chunk(r *run, w *worker, i int) {
+	first, rows := k.span(i)
+	out := r.values[k.out]
+	states := [2][]T{k.blockOf(w, k.atStates[0], rows), k.blockOf(w, k.atStates[1], rows)}
+	_, before, _ := k.place(0)
+	copy(k.outputs(out, before, first, rows), k.bytesOf(r.values[k.h], 0, 0, first, rows, k.units))
+	if k.c >= 0 {
+		c := k.bytesOf(r.values[k.c], 0, 0, first, rows, k.units)
+		copy(k.states(out, before, first, rows), c)
+		k.read(states[0], c)
+	}
+	for j := range k.steps {
+		k.step(r, w, j, first, rows, states[j%2], states[(j+1)%2])
+	}
+}
+
+func (k *scan[T]) outputs(out []byte, i, first, rows int) []byte {
+	return k.bytesOf(out, k.at.Outputs.Start, i, first, rows, k.units)
+}
+
+func (k *scan[T]) states(out []byte, i, first, rows int) []byte {
+	return k.bytesOf(out, k.at.States.Start, i, first, rows, k.units)
+}
+
+// saved is where gate g of step t goes.
+func (k *scan[T]) saved(out []byte, t, g, first, rows int) []byte {
+	return k.bytesOf(out, k.at.Saved.Start, t*k.Cell.Saved()+g, first, rows, k.units)
+}
+
+// step computes step j from c, in scratch memory, to next.
+func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
+	t, before, after := k.place(j)
+	out := r.values[k.out]
+	hBytes, lastBytes := k.outputs(out, after, first, rows), k.outputs(out, before, first, rows)
+	h := k.room(k.blockOf(w, k.atOutput, rows), hBytes)
+	var gates [4][]T
+	for g := range k.Cell.Saved() {
+		gates[g] = k.room(k.blockOf(w, k.atGates[g], rows), k.saved(out, t, g, first, rows))
+	}
+	in := k.input(r, w, t, first, rows)
+	a, lda := k.products[0].operand(lastBytes, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
+	switch k.Cell {
+	case op.LSTMCell:
+		for g := range gates {
+			k.product(r, g, rows, a, lda, in, gates[g])
+		}
+		pieces(len(h), scanPiece, func(lo, hi int) {
+			k.lstm(gates[0][lo:hi], gates[1][lo:hi], gates[2][lo:hi], gates[3][lo:hi], c[lo:hi], next[lo:hi], h[lo:hi])
+		})
+	case op.GRUCell, op.GRUBeforeCell:
+		last := k.load(k.blockOf(w, k.atLast, rows), lastBytes)
+		k.product(r, 0, rows, a, lda, in, gates[0])
+		k.product(r, 1, rows, a, lda, in, gates[1])
+		if k.Cell == op.GRUCell {
+			k.products[2].mul(r, rows, a, lda, nil, 0, pointer(gates[3]), k.lead())
+			k.addBias(r, w, gates[3])
+			k.copyInput(in, 2, gates[2], rows)
+		} else {
+			pieces(len(h), scanPiece, func(lo, hi int) {
+				k.fn.sigmoid(gates[1][lo:hi], gates[1][lo:hi])
+				k.fn.mul(gates[3][lo:hi], gates[1][lo:hi], last[lo:hi])
+			})
+			q := k.saved(out, t, 3, first, rows)
+			k.store(q, gates[3])
+			a, lda = k.products[2].operand(q, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
+			k.product(r, 2, rows, a, lda, in, gates[2])
+		}
+		pieces(len(h), scanPiece, func(lo, hi int) {
+			k.gru(gates[0][lo:hi], gates[1][lo:hi], gates[2][lo:hi], gates[3][lo:hi], last[lo:hi], h[lo:hi])
+		})
+	default:
+		k.product(r, 0, rows, a, lda, in, h)
+		f := k.fn.tanh
+		if k.Cell == op.ReluCell {
+			f = k.fn.relu
+		}
+		pieces(len(h), scanPiece, func(lo, hi int) { f(h[lo:hi], h[lo:hi]) })
+	}
+	for g := range k.Cell.Saved() {
+		k.store(k.saved(out, t, g, first, rows), gates[g])
+	}
+	k.store(hBytes, h)
+	if k.mask >= 0 {
+		n := k.units * k.dtype.Size()
+		for i, on := range r.values[k.mask][t*k.batch+first:][:rows] {
+			if on == 0 {
+				copy(hBytes[i*n:][:n], lastBytes[i*n:])
+				copy(next[i*k.wide:][:k.units], c[i*k.wide:])
+			}
+		}
+	}
+	if k.c >= 0 {
+		k.save(k.states(out, after, first, rows), next)
+	}
+}
+
+// input is the input of a step as T: rows of all gates.
+func (k *scan[T]) input(r *run, w *worker, t, first, rows int) []T {
+	data := k.bytesOf(r.values[k.z], 0, t, first, rows, k.gates*k.units)
+	if k.dtype.Size() == sizeOf[T]() {
+		return dtype.View[T](data)
+	}
+	in := viewOf[T](w.scratch[k.atInput:], rows*k.gates*k.units)
+	return realView(data, k.dtype, in)
+}
+
+// product computes gate g of a step, before its function: the input plus a·u.
+func (k *scan[T]) product(r *run, g, rows int, a unsafe.Pointer, lda int, in, d []T) {
+	p := &k.products[g]
+	if p.masks() && (p.unit() == 1 || k.dtype.Size() < sizeOf[T]()) {
+		s := unsafe.Pointer(&in[g*k.units])
+		p.mul(r, rows, a, lda, s, sizeOf[T]()*k.gates*k.units, pointer(d), k.lead())
+		return
+	}
+	// The kernel would read beyond the input's end.
+	k.copyInput(in, g, d, rows)
+	p.mul(r, rows, a, lda, pointer(d), k.lead(), pointer(d), k.lead())
+}
+
+// copyInput copies gate g of the input to a block.
+func (k *scan[T]) copyInput(in []T, g int, d []T, rows int) {
+	for i := range rows {
+		copy(d[i*k.wide:][:k.units], in[(i*k.gates+g)*k.units:])
+	}
+}
+
+// addBias adds the recurrent bias to the rows of d.
+func (k *scan[T]) addBias(r *run, w *worker, d []T) {
+	b := realView(r.values[k.b], k.dtype, viewOf[T](w.scratch[k.atBias:], k.units))
+	for ; len(d) > 0; d = d[k.wide:] {
+		k.fn.add(d[:k.units], d[:k.units], b)
+	}
+}
+
+// lstm computes a piece of LSTMCell; the gates come as sums.
+func (k *scan[T]) lstm(i, f, g, o, c, next, h []T) {
+	fn := &k.fn
+	fn.sigmoid(i, i)
+	fn.sigmoid(f, f)
+	fn.tanh(g, g)
+	fn.sigmoid(o, o)
+	fn.mul(h, i, g)
+	fn.mul(next, f, c)
+	fn.add(next, next, h)
+	fn.tanh(h, next)
+	fn.mul(h, h, o)
+}
+
+// gru computes a piece of a GRU: z comes as a sum; of GRUCell r too, and g as
+// the input alone.
+func (k *scan[T]) gru(z, r, g, q, last, h []T) {
+	fn := &k.fn
+	fn.sigmoid(z, z)
+	if k.Cell == op.GRUCell {
+		fn.sigmoid(r, r)
+		fn.mul(h, r, q)
+		fn.add(g, g, h)
+	}
+	fn.tanh(g, g)
+	fn.sub(h, last, g)
+	fn.mul(h, h, z)
+	fn.add(h, h, g)
+}

@@ -1,0 +1,238 @@
+package cpu
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// stepProduct is the product of a few rows by a block of columns of the
+// recurrent kernel, or by its transpose, which a scan needs at each step. The
+// kernel is packed once, into the shared memory: as panels of columns that
+// micro-kernels read, or, where there are none, as a matrix of T.
+//
+// A tile is split over the inner dimension by its length alone, and each row
+// depends on no other: the bits of a row are the same in every block of rows.
+type stepProduct[T real] struct {
+	src    int // position of the recurrent kernel
+	dtype  dtype.DType
+	stride int // its columns
+	col    int // first column of the block
+	trans  bool
+	k, n   int // inner dimension, columns of the result
+
+	set     *gemm.Set // nil: loops in Go
+	tiles   *gemm.Tiles
+	element gemm.Element
+	cells   int // of 4 bytes along the inner dimension
+	at      int // where the packed kernel begins in the shared memory
+	chunks  int // of packing
+	lead    int // bytes from a row of a copied operand to the next
+}
+
+// newStepProduct makes the product by columns col to col+cols-1 of the
+// recurrent kernel of units rows and stride columns, transposed or not, of
+// blocks of rows. It packs to *shared, which it moves.
+func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int, trans bool, rows int, shared *int) stepProduct[T] {
+	p := stepProduct[T]{src: src, dtype: d, stride: stride, col: col, trans: trans, k: units, n: cols, at: *shared}
+	if trans {
+		p.k, p.n = cols, units
+	}
+	if p.set = kernelsOf(current()); p.set == nil || d == dtype.Float64 {
+		p.set = nil
+		p.cells, p.chunks = p.k, ceilDiv(units, 16)
+		p.lead = sizeOf[T]() * p.k
+		*shared += p.bytes()
+		return p
+	}
+	p.tiles, p.element = p.set.F32, elementOf[d]
+	if p.element == gemm.BF16 {
+		for _, t := range []*gemm.Tiles{p.set.Blocks, p.set.Pairs} {
+			if t != nil && p.k >= max(8, t.Deep*t.Step) && rows >= t.Unit {
+				p.tiles, p.element = t, gemm.Pairs
+				break
+			}
+		}
+	}
+	p.cells = roundUp(ceilDiv(p.k, p.tiles.Step), p.tiles.Deep)
+	p.lead = 4*p.cells + rowPad
+	p.chunks = ceilDiv(p.n, p.tiles.NR)
+	*shared += p.bytes()
+	return p
+}
+
+// bytes is the size of the packed kernel.
+func (p *stepProduct[T]) bytes() int {
+	if p.set == nil {
+		return roundUp(sizeOf[T]()*p.k*p.n, 64)
+	}
+	return 4 * p.chunks * p.tiles.NR * p.cells
+}
+
+// unit is what a number of rows is rounded up to in operand and result.
+func (p *stepProduct[T]) unit() int {
+	if p.set == nil {
+		return 1
+	}
+	return p.tiles.Unit
+}
+
+// masks reports whether kernels leave columns beyond the last alone.
+func (p *stepProduct[T]) masks() bool { return p.set == nil || p.tiles.Masked || p.n%p.tiles.NR == 0 }
+
+// inPlace reports whether a block of rows can be read where it lies.
+func (p *stepProduct[T]) inPlace(rows int) bool {
+	switch {
+	case p.set == nil:
+		return p.dtype.Size() == sizeOf[T]()
+	case p.element != gemm.F32 && p.element != gemm.Pairs:
+		return false
+	}
+	return p.k == p.cells*p.tiles.Step && rows%p.tiles.Unit == 0
+}
+
+// pack packs part i of the recurrent kernel.
+func (p *stepProduct[T]) pack(r *run, w *worker, i int) {
+	data, size := r.values[p.src], p.dtype.Size()
+	if p.set == nil {
+		p.packRows(viewOf[T](r.shared[p.at:], p.k*p.n), data, i, w.scratch)
+		return
+	}
+	nr := p.tiles.NR
+	dst := unsafe.Pointer(&r.shared[p.at+4*i*nr*p.cells])
+	first := i * nr
+	cols := min(nr, p.n-first)
+	src := unsafe.Pointer(unsafe.SliceData(data))
+	if !p.trans {
+		p.set.Lanes[p.element](dst, 4*nr, unsafe.Add(src, (p.col+first)*size), p.stride*size, p.k, 1<<cols-1, 1<<nr-1)
+	} else {
+		for j := 0; j < nr; j += 16 {
+			load, store := max(0, min(16, cols-j)), min(16, nr-j)
+			row := first + min(j, cols-1)
+			p.set.Transpose[p.element](unsafe.Add(dst, 4*j), 4*nr, unsafe.Add(src, (row*p.stride+p.col)*size), p.stride*size, p.k, 1<<load-1, 1<<store-1)
+		}
+	}
+	used := ceilDiv(p.k, p.tiles.Step)
+	clear(unsafe.Slice((*uint32)(unsafe.Add(dst, 4*nr*used)), nr*(p.cells-used)))
+}
+
+// packRows copies 16 rows of the recurrent kernel as T.
+func (p *stepProduct[T]) packRows(dst []T, data []byte, i int, scratch []byte) {
+	size, units := p.dtype.Size(), p.k
+	cols := p.n
+	if p.trans {
+		units, cols = p.n, p.k
+	}
+	row := viewOf[T](scratch, cols)
+	for j := 16 * i; j < min(units, 16*(i+1)); j++ {
+		at := (j*p.stride + p.col) * size
+		x := realView(data[at:at+cols*size], p.dtype, row)
+		if !p.trans {
+			copy(dst[j*cols:], x)
+			continue
+		}
+		for c, v := range x {
+			dst[c*p.n+j] = v
+		}
+	}
+}
+
+// operand brings rows of k elements, lead bytes apart in data, into the form
+// that mul reads: where they lie, or copied to scratch. It returns the first
+// and the bytes from one to the next.
+func (p *stepProduct[T]) operand(data []byte, lead, rows int, scratch []byte) (unsafe.Pointer, int) {
+	if p.inPlace(rows) {
+		return unsafe.Pointer(unsafe.SliceData(data)), lead
+	}
+	n := p.k * p.dtype.Size()
+	for i := range rows {
+		from, to := data[i*lead:][:n], scratch[i*p.lead:]
+		if p.element == gemm.Pairs || p.dtype.Size() == sizeOf[T]() {
+			copy(to, from)
+			clear(to[n : 4*p.cells])
+		} else {
+			x := viewOf[T](to, p.k)
+			copy(x, realView(from, p.dtype, x))
+			if p.set != nil {
+				clear(to[4*p.k : 4*p.cells])
+			}
+		}
+	}
+	return unsafe.Pointer(unsafe.SliceData(scratch)), p.lead
+}
+
+// mul computes d = s + a·u for rows, s nil standing for zeros. Rows of a come
+// from operand; those of d and s are ldd and lds bytes apart. Rows up to the
+// next unit, and columns up to the next panel unless masks, are written, too.
+func (p *stepProduct[T]) mul(r *run, rows int, a unsafe.Pointer, lda int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+	if p.set == nil {
+		p.loop(r, rows, a, lda, s, lds, d, ldd)
+		return
+	}
+	t, nr := p.tiles, p.tiles.NR
+	units := ceilDiv(rows, t.Unit)
+	heights := ceilDiv(units*t.Unit, t.MR)
+	depth := p.cells
+	switch {
+	case t.Deep > 1 && depth > deepDepth: // as in product
+		depth = even(depth, deepDepth, 16)
+	case depth > wholeDepth:
+		depth = even(depth, mostDepth, 16)
+	}
+	if t.Begin != nil {
+		runtime.LockOSThread()
+		t.Begin()
+	}
+	for j := 0; j < p.n; j += nr {
+		cols := min(nr, p.n-j)
+		kernels := t.Rows
+		if cols <= t.NarrowNR {
+			kernels = t.NarrowRows
+		}
+		for q := 0; q < p.cells; q += depth {
+			b := unsafe.Pointer(&r.shared[p.at+4*nr*(j/nr*p.cells+q)])
+			sj, lead := unsafe.Add(d, 4*j), ldd
+			if q == 0 {
+				sj, lead = nil, 0
+				if s != nil {
+					sj, lead = unsafe.Add(s, 4*j), lds
+				}
+			}
+			for i := range heights {
+				at, end := span(i, heights, units)
+				at, end = at*t.Unit, end*t.Unit
+				si := sj
+				if si != nil {
+					si = unsafe.Add(si, at*lead)
+				}
+				kernels[end-at](min(depth, p.cells-q), unsafe.Add(a, at*lda+4*q), lda, b, 4*nr, si, lead, unsafe.Add(d, at*ldd+4*j), ldd, 1<<cols-1)
+			}
+		}
+	}
+	if t.End != nil {
+		t.End()
+		runtime.UnlockOSThread()
+	}
+}
+
+// loop is mul in Go.
+func (p *stepProduct[T]) loop(r *run, rows int, a unsafe.Pointer, lda int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+	u := viewOf[T](r.shared[p.at:], p.k*p.n)
+	for i := range rows {
+		x := unsafe.Slice((*T)(unsafe.Add(a, i*lda)), p.k)
+		y := unsafe.Slice((*T)(unsafe.Add(d, i*ldd)), p.n)
+		switch {
+		case s == nil:
+			clear(y)
+		case unsafe.Add(s, i*lds) != unsafe.Pointer(unsafe.SliceData(y)):
+			copy(y, unsafe.Slice((*T)(unsafe.Add(s, i*lds)), p.n))
+		}
+		for q, x := range x {
+			for j, v := range u[q*p.n:][:p.n] {
+				y[j] += x * v
+			}
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package tensor
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// RNNOptions are those of [Tensor.RNN].
+type RNNOptions struct {
+	Cell    op.Cell // what is computed at each step
+	Reverse bool    // from the last step to the first
+	H, C    *Tensor // first output, and first state of cells that have one, [N U]; default: zeros
+	Bias    *Tensor // of GRUCell, [U]; default: zeros
+	Mask    *Tensor // bool [T N]: where it is false a step is skipped, and repeats the output before
+}
+
+// RNNResult is what [Tensor.RNN] returns.
+type RNNResult struct {
+	Outputs *Tensor // [T N U]: the output after each step, in the order of the input whatever Reverse says
+	Last    *Tensor // [N U]: that of the step computed last
+	State   *Tensor // [N U]: the cell state then; nil for cells without one
+}
+
+// RNN goes through the steps of a sequence with a recurrent cell, as one
+// operation: t is the input times the cell's kernel plus its bias, u the
+// recurrent kernel. 16-bit types are those of operands and of what is stored;
+// the cell's arithmetic and its state from step to step are in float32.
+//
+// Shapes: t [T N Gates·U], u [U Gates·U].
+func (t *Tensor) RNN(u *Tensor, o RNNOptions) RNNResult {
+	if bad := brokenOf(t, u); bad != nil {
+		return RNNResult{bad, bad, bad}
+	}
+	if len(t.typ.Shape) != 3 || len(u.typ.Shape) != 2 {
+		Fail("RNN", "got input %v and recurrent kernel %v, want three and two axes", t.typ, u.typ)
+	}
+	steps, batch, units := t.typ.Shape[0], t.typ.Shape[1], u.typ.Shape[0]
+	zeros := func(x *Tensor, shape ...int) *Tensor {
+		if x == nil {
+			// Not a constant of that shape: the batch may be unknown.
+			x = Zeros(t.typ.DType).BroadcastTo(shape...)
+		}
+		return x
+	}
+	scan := &op.Scan{Cell: o.Cell, Reverse: o.Reverse, Masked: o.Mask != nil}
+	args := []*Tensor{t, u, zeros(o.H, batch, units)}
+	if o.Cell.HasState() {
+		args = append(args, zeros(o.C, batch, units))
+	}
+	if o.Cell.HasBias() {
+		args = append(args, zeros(o.Bias, units))
+	}
+	if o.Mask != nil {
+		args = append(args, o.Mask)
+	}
+	all := t.record(op.RNN, op.Attr{Scan: scan}, args...)
+	at := placesOf(scan, steps, batch, units)
+	r := RNNResult{Outputs: all.part(at.outputs), Last: all.part(at.last)}
+	if o.Cell.HasState() {
+		r.State = all.part(at.state)
+	}
+	return r
+}
+
+// part returns a section of a flat tensor.
+func (t *Tensor) part(s op.Section) *Tensor {
+	return t.record(op.Part, op.Attr{Start: []int{s.Start}, Dims: s.Shape}, t)
+}
+
+// rnnPlaces are the sections of the result of RNN that are used.
+type rnnPlaces struct {
+	outputs, before op.Section // h after and before each step
+	last, state     op.Section
+}
+
+func placesOf(s *op.Scan, steps, batch, units int) (p rnnPlaces) {
+	all := s.Sections(steps, batch, units)
+	next := steps
+	if steps != Unknown {
+		next++
+	}
+	first, last := all.Outputs.Rows(0, steps), all.Outputs.Rows(1, next)
+	p.outputs, p.before = last, first
+	end := steps
+	if s.Reverse {
+		p.outputs, p.before = first, last
+		end = 0
+	}
+	p.last = all.Outputs.Row(end)
+	if s.Cell.HasState() {
+		p.state = all.States.Row(end)
+	}
+	return p
+}
+
+// partGradient is the gradient g of a Part of a result.
+type partGradient struct{ part, g *Tensor }
+
+// is reports whether the part is section s.
+func (p partGradient) is(s op.Section) bool {
+	return p.part.attr.Start[0] == s.Start && p.part.typ.Shape.Equal(s.Shape)
+}
+
+// rnnGradient is the gradient of RNN from those of the parts of its result.
+// What the steps have in common is not computed step by step: the gradients by
+// the recurrent kernel, and, through that by the input, by the kernel and the
+// sequence are one large product each.
+func rnnGradient(t *Tensor, parts []partGradient) []*Tensor {
+	o := t.attr.Scan.Operands()
+	u := t.args[o.U]
+	steps, batch, units := t.args[o.Z].typ.Shape[0], t.args[o.Z].typ.Shape[1], u.typ.Shape[0]
+	scan := *t.attr.Scan
+	places := placesOf(&scan, steps, batch, units)
+	var all, last, state *Tensor
+	for _, p := range parts {
+		to := &state
+		switch {
+		case p.is(places.outputs):
+			to = &all
+		case p.is(places.last):
+			to = &last
+		}
+		if *to == nil {
+			*to = p.g
+		} else {
+			*to = (*to).Add(p.g)
+		}
+	}
+	scan.Steps, scan.Last, scan.State = all != nil, last != nil, state != nil
+	args := []*Tensor{t, u}
+	for _, g := range []*Tensor{all, last, state} {
+		if g != nil {
+			args = append(args, g)
+		}
+	}
+	if o.Mask >= 0 {
+		args = append(args, t.args[o.Mask])
+	}
+	flat := t.record(op.RNNGrad, op.Attr{Scan: &scan, Dims: Shape{steps, batch, units}}, args...)
+	at := scan.GradSections(steps, batch, units)
+	grads := make([]*Tensor, len(t.args))
+	grads[o.Z], grads[o.H] = flat.part(at.Input), flat.part(at.Output)
+	if o.C >= 0 {
+		grads[o.C] = flat.part(at.State)
+	}
+	rows := func(x *Tensor) *Tensor { return x.Reshape(steps*batch, x.typ.Shape[2]) }
+	h, g := rows(t.part(places.before)), rows(flat.part(at.Recurrent))
+	if scan.Cell == op.GRUBeforeCell {
+		q := t.part(scan.Sections(steps, batch, units).Saved).Slice(1, 3, 4).Reshape(steps*batch, units)
+		grads[o.U] = Concat(1, h.MatMulT(g.Slice(1, 0, 2*units), true, false), q.MatMulT(g.Slice(1, 2*units, 3*units), true, false))
+	} else {
+		grads[o.U] = h.MatMulT(g, true, false)
+	}
+	if o.B >= 0 {
+		grads[o.B] = g.Slice(1, 2*units, 3*units).Sum(0)
+	}
+	return grads
+}
+
+// partGradientOf is the gradient of a Part of a tensor that has one result.
+func partGradientOf(t, g *Tensor) []*Tensor {
+	start, n := t.attr.Start[0], t.typ.Shape.Size()
+	return one(g.Reshape(n).Pad([]int{start}, []int{t.args[0].typ.Shape[0] - start - n}, 0))
+}
