@@ -96,9 +96,14 @@ func (*Device) Close() error { return nil }
 func (*Device) Describe() driver.Description {
 	const storage = "float32 (16-bit storage)"
 	level := current()
-	bf16 := storage
-	if set := kernelsOf(level); set != nil && (set.Pairs != nil || set.Blocks != nil) {
-		bf16 = "bfloat16 (" + set.Name + ")"
+	bf16, f16 := storage, storage
+	if set := kernelsOf(level); set != nil {
+		if set.Pairs != nil || set.Panels != nil {
+			bf16 = "bfloat16 (" + set.Name + ")"
+		}
+		if set.Panels != nil {
+			f16 = "float32 (as pairs of bfloat16 on " + set.Name + ")"
+		}
 	}
 	return driver.Description{
 		Device:   "cpu",
@@ -106,7 +111,7 @@ func (*Device) Describe() driver.Description {
 		ISA:      isaNames[level].name,
 		Threads:  runtime.GOMAXPROCS(0),
 		Arithmetic: map[dtype.DType]string{
-			dtype.Float16: storage, dtype.BFloat16: bf16,
+			dtype.Float16: f16, dtype.BFloat16: bf16,
 			dtype.Float32: "float32", dtype.Float64: "float64",
 		},
 	}

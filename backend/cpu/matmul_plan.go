@@ -83,17 +83,15 @@ func kernelsOf(l isa) *gemm.Set { return gemmSets[l] }
 // makeProduct makes the kernel of a product with float32 accumulators.
 func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	dims := productDims(b, v)
+	if k := newPanelProduct(b, v, set, &dims); k != nil {
+		return k
+	}
 	k := &product{m: dims.m, n: dims.n, k: dims.k, batches: dims.batches, set: set, tiles: set.F32, out: b.at(v), to: v.Type.DType}
 	element := elementOf[dims.a.dtype]
 	// Sums over a short inner dimension cost less than their conversion, and
 	// go through float32, which keeps subnormal numbers.
-	if element == gemm.BF16 {
-		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
-			if t != nil && k.k >= max(8, t.Deep*t.Step) && k.m >= t.Unit {
-				element, k.tiles = gemm.Pairs, t
-				break
-			}
-		}
+	if t := set.Pairs; element == gemm.BF16 && t != nil && k.k >= 8 {
+		element, k.tiles = gemm.Pairs, t
 	}
 	k.a = operandOf{matrix: dims.a, element: element, size: element.Size()}
 	k.b = operandOf{matrix: dims.b, element: element, size: element.Size()}

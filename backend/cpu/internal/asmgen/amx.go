@@ -8,12 +8,20 @@ import "fmt"
 func amx() *gen {
 	g := &gen{name: "amx_amd64", doc: "// Kernels for AMX-BF16.\n\n"}
 	g.text("configureAMX", "shape unsafe.Pointer", "sets up the tile registers of the thread from 64 bytes.")
-	g.ins("MOVQ shape+0(FP), AX\n%s\nRET", bytesOf(vexMemory(0x49, 0, 0, regAX, -1), "LDTILECFG (AX)"))
+	g.ins("MOVQ shape+0(FP), AX\n%s\nRET", bytesOf(vexMemory(0x49, 0, 0, regAX, -1, 0), "LDTILECFG (AX)"))
 	g.text("releaseAMX", "", "gives the tile registers of the thread back.")
 	g.ins("%s\nRET", bytesOf(vex(0x49, 0, 0, 0, 0), "TILERELEASE"))
 	for _, tiles := range []int{1, 2} {
 		g.amxTile(fmt.Sprintf("pairsAMXRows%dx32", 16*tiles), tiles)
 	}
+	for _, parts := range []int{1, 2} {
+		for _, rows := range []int{1, 2} {
+			for _, cols := range []int{1, 2} {
+				g.panel(panel{parts, rows, cols})
+			}
+		}
+	}
+	g.split()
 	g.text("peakAMX", "n int", "does n times 16 TDPBF16PS; the tile registers must be set up.")
 	g.ins("MOVQ n+0(FP), CX")
 	g.label("loop")
@@ -61,7 +69,7 @@ func (g *gen) amxTile(name string, tiles int) {
 	g.label("store")
 	g.ins("MOVQ d+56(FP), SI\nMOVQ ldd+64(FP), R9\nLEAQ 64(SI), DI")
 	ends(func(first int) {
-		g.ins("%s\n%s", tileStore(first, regSI, regR9), tileStore(first+1, regDI, regR9))
+		g.ins("%s\n%s", tileStore(first, regSI, regR9, 0), tileStore(first+1, regDI, regR9, 0))
 	})
 	g.ins("RET")
 }

@@ -1,6 +1,7 @@
 package asmgen
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 )
@@ -41,6 +42,12 @@ func vdpbf16ps(acc, x, y int) string {
 	return bytesOf(evex(0x52, 2, acc, x, y), fmt.Sprintf("VDPBF16PS Z%d, Z%d, Z%d", y, x, acc))
 }
 
+// vcvtne2ps2bf16 makes bfloat16 of the float32 in zmm low and high, rounded to
+// nearest even.
+func vcvtne2ps2bf16(d, low, high int) string {
+	return bytesOf(evex(0x72, 3, d, high, low), fmt.Sprintf("VCVTNE2PS2BF16 Z%d, Z%d, Z%d", low, high, d))
+}
+
 // General registers by their number in encodings.
 const (
 	regAX  = 0
@@ -50,10 +57,11 @@ const (
 	regDI  = 7
 	regR8  = 8
 	regR9  = 9
+	regR11 = 11
 	regR12 = 12
 )
 
-var regNames = map[int]string{regAX: "AX", regDX: "DX", regBX: "BX", regSI: "SI", regDI: "DI", regR8: "R8", regR9: "R9", regR12: "R12"}
+var regNames = map[int]string{regAX: "AX", regDX: "DX", regBX: "BX", regSI: "SI", regDI: "DI", regR8: "R8", regR9: "R9", regR11: "R11", regR12: "R12"}
 
 // vex encodes an instruction on registers with the prefix VEX of map 0F38:
 // Intel SDM volume 2, section 2.3. No register is above 7.
@@ -61,31 +69,42 @@ func vex(opcode, pp byte, reg, vvvv, rm int) []byte {
 	return []byte{0xc4, 0xe2, byte(^vvvv&15)<<3 | pp, opcode, 0xc0 | byte(reg<<3) | byte(rm)}
 }
 
-// vexMemory is vex with the address base + index instead of a register, or
-// base alone if index is negative. Base is neither BP nor R13.
-func vexMemory(opcode, pp byte, reg, base, index int) []byte {
+// vexMemory is vex with the address base + index + disp instead of a register,
+// or base + disp if index is negative. Base is neither BP nor R13.
+func vexMemory(opcode, pp byte, reg, base, index, disp int) []byte {
 	code := []byte{0xc4, 0xe2, 0x78 | pp, opcode, byte(reg << 3)}
 	if base > 7 {
 		code[1] &^= 0x20
 	}
 	if index < 0 {
 		code[4] |= byte(base & 7)
-		return code
+	} else {
+		if index > 7 {
+			code[1] &^= 0x40
+		}
+		code[4] |= 4
+		code = append(code, byte(index&7)<<3|byte(base&7))
 	}
-	if index > 7 {
-		code[1] &^= 0x40
+	if disp != 0 {
+		code[4] |= 0x80
+		code = binary.LittleEndian.AppendUint32(code, uint32(disp))
 	}
-	code[4] |= 4
-	return append(code, byte(index&7)<<3|byte(base&7))
+	return code
 }
 
 // tileLoad loads a tile register from rows that are the register stride apart.
 func tileLoad(tile, base, stride int) string {
-	return bytesOf(vexMemory(0x4b, 3, tile, base, stride), fmt.Sprintf("TILELOADD (%s)(%s*1), TMM%d", regNames[base], regNames[stride], tile))
+	return bytesOf(vexMemory(0x4b, 3, tile, base, stride, 0), fmt.Sprintf("TILELOADD (%s)(%s*1), TMM%d", regNames[base], regNames[stride], tile))
 }
 
-func tileStore(tile, base, stride int) string {
-	return bytesOf(vexMemory(0x4b, 2, tile, base, stride), fmt.Sprintf("TILESTORED TMM%d, (%s)(%s*1)", tile, regNames[base], regNames[stride]))
+// tileStream is tileLoad from disp bytes on, for what is not to stay in the
+// first cache.
+func tileStream(tile, base, stride, disp int) string {
+	return bytesOf(vexMemory(0x4b, 1, tile, base, stride, disp), fmt.Sprintf("TILELOADDT1 %d(%s)(%s*1), TMM%d", disp, regNames[base], regNames[stride], tile))
+}
+
+func tileStore(tile, base, stride, disp int) string {
+	return bytesOf(vexMemory(0x4b, 2, tile, base, stride, disp), fmt.Sprintf("TILESTORED TMM%d, %d(%s)(%s*1)", tile, disp, regNames[base], regNames[stride]))
 }
 
 // tdpbf16ps adds the product of tiles x and y, of pairs of bfloat16, to acc.

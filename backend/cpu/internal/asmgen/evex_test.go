@@ -27,13 +27,15 @@ func TestEncoder(t *testing.T) {
 		want = append(want, fmt.Sprintf("vdpbf16ps %%zmm%d,%%zmm%d,%%zmm%d", r[2], r[1], r[0]))
 	}
 	for code1, text := range map[string]string{
-		string(vexMemory(0x49, 0, 0, regAX, -1)):     "ldtilecfg (%rax)",
-		string(vex(0x49, 0, 0, 0, 0)):                "tilerelease",
-		string(vex(0x49, 3, 5, 0, 0)):                "tilezero %tmm5",
-		string(vexMemory(0x4b, 3, 6, regBX, regR8)):  "tileloadd (%rbx,%r8,1),%tmm6",
-		string(vexMemory(0x4b, 3, 1, regR9, regR12)): "tileloadd (%r9,%r12,1),%tmm1",
-		string(vexMemory(0x4b, 2, 3, regDI, regR9)):  "tilestored %tmm3,(%rdi,%r9,1)",
-		string(vex(0x5c, 2, 2, 7, 5)):                "tdpbf16ps %tmm7,%tmm5,%tmm2",
+		string(vexMemory(0x49, 0, 0, regAX, -1, 0)):       "ldtilecfg (%rax)",
+		string(vex(0x49, 0, 0, 0, 0)):                     "tilerelease",
+		string(vex(0x49, 3, 5, 0, 0)):                     "tilezero %tmm5",
+		string(vexMemory(0x4b, 3, 6, regBX, regR8, 0)):    "tileloadd (%rbx,%r8,1),%tmm6",
+		string(vexMemory(0x4b, 3, 1, regR9, regR12, 0)):   "tileloadd (%r9,%r12,1),%tmm1",
+		string(vexMemory(0x4b, 2, 3, regDI, regR9, 0)):    "tilestored %tmm3,(%rdi,%r9,1)",
+		string(vexMemory(0x4b, 1, 7, regBX, regR8, 2112)): "tileloaddt1 0x840(%rbx,%r8,1),%tmm7",
+		string(evex(0x72, 3, 4, 3, 2)):                    "vcvtne2ps2bf16 %zmm2,%zmm3,%zmm4",
+		string(vex(0x5c, 2, 2, 7, 5)):                     "tdpbf16ps %tmm7,%tmm5,%tmm2",
 	} {
 		code = append(code, code1...)
 		want = append(want, text)

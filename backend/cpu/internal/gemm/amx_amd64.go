@@ -26,6 +26,53 @@ func pairsAMXRows16x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb i
 //go:noescape
 func pairsAMXRows32x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
+// panelAMX16x16Parts1 is a PanelKernel on bfloat16 of 16 rows and 16 columns.
+//
+//go:noescape
+func panelAMX16x16Parts1(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// panelAMX16x32Parts1 is a PanelKernel on bfloat16 of 16 rows and 32 columns.
+//
+//go:noescape
+func panelAMX16x32Parts1(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// panelAMX32x16Parts1 is a PanelKernel on bfloat16 of 32 rows and 16 columns.
+//
+//go:noescape
+func panelAMX32x16Parts1(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// panelAMX32x32Parts1 is a PanelKernel on bfloat16 of 32 rows and 32 columns.
+//
+//go:noescape
+func panelAMX32x32Parts1(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// panelAMX16x16Parts2 is a PanelKernel on float16 in two parts of 16 rows and 16 columns.
+//
+//go:noescape
+func panelAMX16x16Parts2(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// panelAMX16x32Parts2 is a PanelKernel on float16 in two parts of 16 rows and 32 columns.
+//
+//go:noescape
+func panelAMX16x32Parts2(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// panelAMX32x16Parts2 is a PanelKernel on float16 in two parts of 32 rows and 16 columns.
+//
+//go:noescape
+func panelAMX32x16Parts2(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// panelAMX32x32Parts2 is a PanelKernel on float16 in two parts of 32 rows and 32 columns.
+//
+//go:noescape
+func panelAMX32x32Parts2(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// splitAMX splits float16 into the bfloat16 next to it and the rest, which is exact:
+// high[i] = bfloat16(s[i]), low[i] = s[i]-high[i], for i < n. The uint32 at found becomes
+// positive if an element is infinite or NaN.
+//
+//go:noescape
+func splitAMX(high unsafe.Pointer, low unsafe.Pointer, s unsafe.Pointer, n int, found unsafe.Pointer)
+
 // peakAMX does n times 16 TDPBF16PS; the tile registers must be set up.
 //
 //go:noescape

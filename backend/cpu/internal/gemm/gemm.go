@@ -53,6 +53,47 @@ type Tiles struct {
 	Begin, End func()
 }
 
+// PanelKernel computes a tile of 16 or 32 rows and columns with tile registers,
+// through all of the inner dimension or a part of it:
+//
+//	d[i*ld+j] = s[i*ld+j] + Σ a[i*lda+p]·b[p][j]   for p < PanelDepth·k
+//
+// without the first term if s is nil. B is a panel of 32 columns, whatever the
+// kernel's own are, as pairs of steps: 16 rows of 128 bytes to PanelDepth
+// steps. Unless tail is nil, PanelDepth more steps follow, whose rows of A lie
+// 64 bytes apart at tail.
+//
+// Kernels of two parts compute with numbers that are the sum of two bfloat16,
+// with all four products of the parts. The other part of A lies lowA bytes
+// after the first, that of B after each PanelDepth steps; there is no tail.
+//
+// A part of what lies at next is brought to the second cache: an eighth of the
+// bytes of the panel.
+type PanelKernel func(k int, a unsafe.Pointer, lda, lowA int, tail, b, s, d unsafe.Pointer, ld int, next unsafe.Pointer)
+
+// Sizes of panels: rows, columns, and steps of the inner dimension, which they
+// are padded to.
+const (
+	PanelRows  = 32
+	PanelCols  = 32
+	PanelDepth = 32
+	// PanelStep is the bytes of PanelDepth steps of a panel of B, of one part.
+	PanelStep = 2 * PanelDepth * PanelCols
+)
+
+// Panels is the kernels on tile registers.
+type Panels struct {
+	Kernels [2][2][2]PanelKernel // by parts, tile registers of rows, and of columns, less one
+
+	// Split makes two bfloat16 of float16, whose sum is exact, and writes 1
+	// to the uint32 at found if an element is not finite.
+	Split func(high, low, s unsafe.Pointer, n int, found unsafe.Pointer)
+
+	// Begin and End come before the first and after the last of some calls of
+	// kernels, on the same thread.
+	Begin, End func()
+}
+
 // Element is what an operand is made of, and what it is packed as.
 type Element uint8
 
@@ -90,6 +131,9 @@ type Set struct {
 	// Blocks is bfloat16 by bfloat16 for large products, or nil: its kernels
 	// take whole units of rows and of steps.
 	Blocks *Tiles
+
+	// Panels is products on tile registers, or nil.
+	Panels *Panels
 
 	// Lanes packs up to 32 neighbouring lanes: d[p*ldd+j] = s[p*lds+j].
 	// Transpose packs up to 16 that lie apart: d[p*ldd+j] = s[j*lds+p].

@@ -74,18 +74,27 @@ var AMX = func() *Set {
 	s.Blocks = &Tiles{
 		MR: 32, NR: 32, Unit: 16, Step: 2, Deep: 16,
 		Rows:  []Kernel{16: pairsAMXRows16x32, 32: pairsAMXRows32x32},
-		Begin: func() { configureAMX(unsafe.Pointer(&tileShape)) }, End: releaseAMX,
+		Begin: beginAMX, End: releaseAMX,
+	}
+	s.Panels = &Panels{
+		Kernels: [2][2][2]PanelKernel{
+			{{panelAMX16x16Parts1, panelAMX16x32Parts1}, {panelAMX32x16Parts1, panelAMX32x32Parts1}},
+			{{panelAMX16x16Parts2, panelAMX16x32Parts2}, {panelAMX32x16Parts2, panelAMX32x32Parts2}},
+		},
+		Split: splitAMX, Begin: beginAMX, End: releaseAMX,
 	}
 	s.PeakPairs = func(n int) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		s.Blocks.Begin()
+		beginAMX()
 		peakAMX(n)
-		s.Blocks.End()
+		releaseAMX()
 	}
 	s.PeakPairsFlops = 16 * 2 * 16 * 16 * 32
 	return &s
 }()
+
+func beginAMX() { configureAMX(unsafe.Pointer(&tileShape)) }
 
 // tileShape is the configuration in which all tile registers have 16 rows of
 // 64 bytes: Intel SDM volume 1, section 18.3.

@@ -1,0 +1,135 @@
+package cpu
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// TestPanelProductPlan: what is packed, shared and split is as described.
+func TestPanelProductPlan(t *testing.T) {
+	planOf := func(d dtype.DType, a op.Attr, m, n, k int) *panelProduct {
+		p := matMulProgram(t, a, d, m, n, k)
+		k1, _ := p.steps[len(p.steps)-1].kernel.(*panelProduct)
+		return k1
+	}
+	forEachISA(t, func(t *testing.T) {
+		if kernelsOf(current()) == nil || kernelsOf(current()).Panels == nil {
+			if planOf(dtype.BFloat16, op.Attr{}, 256, 256, 256) != nil {
+				t.Error("a product on tile registers, which there are not")
+			}
+			return
+		}
+		for _, d := range []dtype.DType{dtype.Float32, dtype.Float64} {
+			if planOf(d, op.Attr{}, 1024, 1024, 1024) != nil {
+				t.Errorf("%v on tile registers", d)
+			}
+		}
+		if p := planOf(dtype.BFloat16, op.Attr{}, 64, 64, 31); p != nil {
+			t.Errorf("short sums do not keep subnormal numbers: %+v", p)
+		}
+		if p := planOf(dtype.BFloat16, op.Attr{}, 1000, 64, 80); p.packsA || !p.sharesB || p.fallback != nil {
+			t.Errorf("A is packed, or B not shared: %+v", p)
+		}
+		if p := planOf(dtype.BFloat16, op.Attr{}, 1024, 1024, 1024); !p.packsA || p.depth != 1024 || p.down < wantChunks/2 {
+			t.Errorf("rows of A that share lines are not packed, or sums split: %+v", p)
+		}
+		if p := planOf(dtype.Float16, op.Attr{}, 128, 256, 3000); p.parts != 2 || p.fallback == nil || p.sharesB || p.depth >= 3000 {
+			t.Errorf("float16 in parts: %+v", p)
+		}
+	})
+}
+
+// TestFloat16Exact: every finite float16 times a power of two is exact, to
+// the smallest products.
+func TestFloat16Exact(t *testing.T) {
+	const rows, k = 1984, 32
+	forEachISA(t, func(t *testing.T) {
+		for trans := range 4 {
+			for _, scale := range []float32{1, 0x1p-24, -0x1p15} {
+				a := op.Attr{TransA: trans&1 != 0, TransB: trans&2 != 0, DType: dtype.Float32}
+				p := matMulProgram(t, a, dtype.Float16, rows, k, k)
+				in := someOperands(p)
+				x, y := dtype.View[uint16](in[0].data), dtype.View[uint16](in[1].data)
+				for i := range x {
+					x[i] = uint16(i)
+					if i >= 0x7c00 {
+						x[i] += 0x400 // the negative ones
+					}
+				}
+				for i := range y {
+					y[i] = 0
+					if i/k == i%k {
+						y[i] = dtype.F16FromF32(scale)
+					}
+				}
+				got := dtype.View[float32](runProcs(t, p, in, 1).data)
+				for i, g := range got {
+					at := i
+					if a.TransA {
+						at = i%k*rows + i/k
+					}
+					if want := dtype.F16ToF32(x[at]) * scale; g != want {
+						t.Fatalf("%+v: %v times %v is %v, want %v", a, dtype.F16ToF32(x[at]), scale, g, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestFloat16NonFinite: infinities and NaN in operands, and sums that leave
+// the range, give on every instruction set what float32 arithmetic gives, for
+// any number of workers, and with other elements as they are.
+func TestFloat16NonFinite(t *testing.T) {
+	inf := math.Inf(1)
+	rng := rand.New(rand.NewPCG(8, 9))
+	for _, s := range []struct{ m, n, k int }{{64, 64, 64}, {300, 70, 96}, {40, 70, 1100}} {
+		for trans := range 4 {
+			a := op.Attr{TransA: trans&1 != 0, TransB: trans&2 != 0}
+			for _, special := range [][]float64{{inf}, {-inf}, {math.NaN()}, {inf, -inf}, {65504, 65504}} {
+				for side := range 2 {
+					in := someOperands(matMulProgram(t, a, dtype.Float16, s.m, s.n, s.k))
+					list := dtype.View[uint16](in[side].data)
+					for _, x := range special {
+						list[rng.IntN(len(list))] = dtype.F16FromF32(float32(x))
+					}
+					checkNonFinite(t, fmt.Sprintf("%+v %+v, %v in operand %d", s, a, special, side), in, a, s.m, s.n, s.k)
+				}
+			}
+		}
+	}
+}
+
+func checkNonFinite(t *testing.T, what string, in []array, a op.Attr, m, n, k int) {
+	t.Helper()
+	var want []uint16
+	forEachISA(t, func(t *testing.T) {
+		if current() == isaPortable && m*n*k > 1<<18 {
+			return // blocks of another driver, which TestMatMul covers
+		}
+		p := matMulProgram(t, a, dtype.Float16, m, n, k)
+		first := runProcs(t, p, in, 1).data
+		if !bytes.Equal(first, runProcs(t, p, in, 3).data) {
+			t.Errorf("%s: other bits with 3 workers", what)
+		}
+		got := dtype.View[uint16](first)
+		if want == nil {
+			want = slices.Clone(got)
+		}
+		rel, _ := dtype.Float16.Tolerance()
+		for i := range got {
+			g, w := float64(dtype.F16ToF32(got[i])), float64(dtype.F16ToF32(want[i]))
+			// Sums of k products of magnitudes up to 1 in another order.
+			if tol := rel*math.Abs(w) + float64(k)*dtype.Float32.Epsilon(); g != w && !(g != g && w != w) && !(math.Abs(g-w) <= tol) {
+				t.Fatalf("%s: element %d is %v, want %v", what, i, g, w)
+			}
+		}
+	})
+}
