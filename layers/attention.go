@@ -69,6 +69,16 @@ func (a *Attention) CheckInput(in ...Shape) error { return sequences(in) }
 // Call computes the layer on the tuple x.
 func (a *Attention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	q, k, v := queryKeyValue(x)
+	if a.weight == nil && !a.ReturnAttentionScores {
+		scaled := q
+		if a.scale != nil {
+			wide := q.Cast(q.DType().Accumulator())
+			scaled = wide.Mul(a.scale.Value().CastLike(wide)).CastLike(q)
+		}
+		y := heads{q: scaled.ExpandDims(2), k: k.ExpandDims(2), v: v.ExpandDims(2), scale: 1, causal: a.UseCausalMask,
+			keep: overHeads(v.Mask()), queries: q.Mask(), dropout: a.dropout}.attend(p)
+		return y.Squeeze(2).WithMask(q.Mask())
+	}
 	var scores *tensor.Tensor
 	if a.weight == nil {
 		scores = q.MatMulT(k, false, true).Widen()
@@ -190,8 +200,8 @@ func (b *Base) addDropout(rate float64, seed *int64) (*Dropout, error) {
 		return nil, nil
 	}
 	d := &Dropout{Rate: rate, Seed: seed}
-	b.AddLayer("dropout", d)
-	return d, nil
+	// Its state is needed where it is not called: see heads.
+	return d, b.AddBuilt("dropout", d, Shape{tensor.Unknown})
 }
 
 // attend turns float32 scores [batch T S] into the result of an attention

@@ -168,6 +168,9 @@ func UnmarshalConfig(data []byte) (Layer, error) {
 	}
 	classes.RLock()
 	make := classes.byName[object.ClassName]
+	if object.ClassName == "GroupedQueryAttention" { // what Keras calls the type that it exports as GroupQueryAttention
+		make = classes.byName["GroupQueryAttention"]
+	}
 	classes.RUnlock()
 	if make == nil {
 		return nil, fmt.Errorf("layers: unknown class %q; have %q", object.ClassName, Classes())

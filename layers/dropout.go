@@ -44,10 +44,15 @@ func (d *Dropout) Build(in ...Shape) error {
 // Call computes the layer on x.
 func (d *Dropout) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	wantFloats(x)
-	if !p.Training || d.Rate == 0 || x.Symbolic() {
+	if !d.drops(p, x) {
 		return x
 	}
 	return drop(x, d.state, d.Rate, noiseShape(d.NoiseShape, x))
+}
+
+// drops reports whether a call on x would drop anything.
+func (d *Dropout) drops(p Pass, x *tensor.Tensor) bool {
+	return p.Training && d.Rate != 0 && !x.Symbolic()
 }
 
 // SpatialDropout1D drops whole channels of sequences (Tompson et al. 2015).

@@ -114,33 +114,42 @@ func (g *GroupQueryAttention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		tensor.Fail("Call", "got mask %v for query %v, want [batch T S]", keep.Type(), q.Type())
 	}
 	queries, keys, values := Apply(g.query, p, q), Apply(g.key, p, k), Apply(g.value, p, v)
-	// One product for all query heads of a group: head u is (u/share, u%share).
-	share := g.NumQueryHeads / g.NumKeyValueHeads
-	grouped := queries.Reshape(q.Dim(0), q.Dim(1), g.NumKeyValueHeads, share, g.HeadDim)
-	scores := einsum(grouped, keys, "btghd", "bsgd", "bghts").Widen()
-	scores = scores.MulScalar(1 / math.Sqrt(float64(g.HeadDim)))
 	window := 0
 	if g.SlidingWindow != nil {
 		window = *g.SlidingWindow
 	}
-	keep = both(keep, carriedMasks(q, k, v))
-	if keep != nil {
-		keep = keep.ExpandDims(1).ExpandDims(1)
+	var y, weights *tensor.Tensor
+	if g.ReturnAttentionScores {
+		keep = both(keep, carriedMasks(q, k, v))
+		keep = both(overHeads(keep), band(q.Dim(1), k.Dim(1), g.UseCausalMask, window))
+		y, weights = g.withScores(p, queries, keys, values, keep)
+	} else {
+		y = heads{q: queries, k: keys, v: values, causal: g.UseCausalMask, window: window,
+			keep: both(overHeads(keep), overHeads(keyMask(v, k))), queries: q.Mask(), dropout: g.dropout}.attend(p)
 	}
-	T, S := q.Dim(1), k.Dim(1)
-	keep = both(keep, band(T, S, g.UseCausalMask, window))
-	weights := maskedSoftmax(scores, keep, -1).Cast(values.DType())
-	used := weights
-	if g.dropout != nil {
-		used = Apply(g.dropout, p, used)
-	}
-	y := einsum(used, values, "bghts", "bsgd", "btghd").Reshape(q.Dim(0), T, g.NumQueryHeads, g.HeadDim)
 	if g.gate != nil {
 		y = y.Mul(Apply(g.gate, p, q))
 	}
 	y = Apply(g.out, p, y).WithMask(q.Mask())
 	if g.ReturnAttentionScores {
-		return tensor.Tuple(y, weights.Reshape(q.Dim(0), g.NumQueryHeads, T, S))
+		return tensor.Tuple(y, weights)
 	}
 	return y
+}
+
+// withScores attends and returns the weights [batch NumQueryHeads T S], too.
+func (g *GroupQueryAttention) withScores(p Pass, queries, keys, values, keep *tensor.Tensor) (y, weights *tensor.Tensor) {
+	batch, T, S := queries.Dim(0), queries.Dim(1), keys.Dim(1)
+	// One product for all query heads of a group: head u is (u/share, u%share).
+	share := g.NumQueryHeads / g.NumKeyValueHeads
+	grouped := queries.Reshape(batch, T, g.NumKeyValueHeads, share, g.HeadDim)
+	scores := einsum(grouped, keys, "btghd", "bsgd", "bghts").Widen()
+	scores = scores.MulScalar(1/math.Sqrt(float64(g.HeadDim))).Reshape(batch, g.NumQueryHeads, T, S)
+	weights = maskedSoftmax(scores, keep, -1).Cast(values.DType())
+	used := weights
+	if g.dropout != nil {
+		used = Apply(g.dropout, p, used)
+	}
+	used = used.Reshape(batch, g.NumKeyValueHeads, share, T, S)
+	return einsum(used, values, "bghts", "bsgd", "btghd").Reshape(batch, T, g.NumQueryHeads, g.HeadDim), weights
 }

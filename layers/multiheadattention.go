@@ -54,7 +54,8 @@ type MultiHeadAttention struct {
 	query, key, value, gate, out *EinsumDense
 	dropout                      *Dropout
 	letters                      attentionLetters
-	over                         int // number of attention axes
+	over                         int  // number of attention axes
+	inner                        bool // whether they are the last ones, in order
 }
 
 // Config returns the fields Name and DType.
@@ -146,6 +147,10 @@ func (m *MultiHeadAttention) attentionAxes(c MultiHeadAttention, rank int) error
 		return fmt.Errorf("UseCausalMask or SlidingWindow is set with AttentionAxes %v, want one axis with an order", axes)
 	}
 	m.letters = lettersOf(rank, axes)
+	m.inner = true
+	for i, a := range axes {
+		m.inner = m.inner && a == rank-1-m.over+i
+	}
 	return nil
 }
 
@@ -162,12 +167,49 @@ func (m *MultiHeadAttention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		tensor.Fail("Call", "got mask %v for query %v, want [batch T S]", given.Type(), q.Type())
 	}
 	queries, keys, values := Apply(m.query, p, q), Apply(m.key, p, k), Apply(m.value, p, v)
-	scores := einsum(queries, keys, m.letters.query, m.letters.key, m.letters.scores).Widen()
-	scores = scores.MulScalar(1 / math.Sqrt(float64(m.KeyDim)))
 	window := 0
 	if m.SlidingWindow != nil {
 		window = *m.SlidingWindow
 	}
+	var y, weights *tensor.Tensor
+	if !m.ReturnAttentionScores && m.inner && (given == nil || q.Rank() == 3) {
+		y = m.fused(p, q, k, v, queries, keys, values, given, window)
+	} else {
+		y, weights = m.withScores(p, q, k, v, queries, keys, values, given, window)
+	}
+	if m.gate != nil {
+		y = y.Mul(Apply(m.gate, p, q))
+	}
+	y = Apply(m.out, p, y).WithMask(q.Mask())
+	if m.ReturnAttentionScores {
+		return tensor.Tuple(y, weights)
+	}
+	return y
+}
+
+// fused attends without keeping the scores. It takes attention over the inner
+// ones of the axes between batch and features, in their order: outer ones are
+// as good as samples.
+func (m *MultiHeadAttention) fused(p Pass, q, k, v, queries, keys, values, given *tensor.Tensor, window int) *tensor.Tensor {
+	merged := func(t *tensor.Tensor) *tensor.Tensor {
+		s := t.Shape()
+		n := len(s) - 2 - m.over
+		return t.Reshape(s[:n].Size(), s[n:len(s)-2].Size(), s[len(s)-2], s[len(s)-1])
+	}
+	h := heads{q: merged(queries), k: merged(keys), v: merged(values), scale: 1 / math.Sqrt(float64(m.KeyDim)),
+		causal: m.UseCausalMask, window: window, dropout: m.dropout}
+	if q.Rank() == 3 {
+		h.keep, h.queries = both(overHeads(given), overHeads(keyMask(v, k))), q.Mask()
+	}
+	s := queries.Shape().Clone()
+	s[len(s)-1] = values.Dim(-1)
+	return h.attend(p).Reshape(s...)
+}
+
+// withScores attends and returns the weights, too.
+func (m *MultiHeadAttention) withScores(p Pass, q, k, v, queries, keys, values, given *tensor.Tensor, window int) (y, weights *tensor.Tensor) {
+	scores := einsum(queries, keys, m.letters.query, m.letters.key, m.letters.scores).Widen()
+	scores = scores.MulScalar(1 / math.Sqrt(float64(m.KeyDim)))
 	// Masks lack the axes of the heads and those that are not attended over.
 	over := func(mask *tensor.Tensor) *tensor.Tensor {
 		for mask != nil && mask.Rank() < scores.Rank() {
@@ -186,20 +228,12 @@ func (m *MultiHeadAttention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	for i := range axes {
 		axes[i] = i - m.over
 	}
-	weights := maskedSoftmax(scores, keep, axes...).Cast(values.DType())
+	weights = maskedSoftmax(scores, keep, axes...).Cast(values.DType())
 	used := weights
 	if m.dropout != nil {
 		used = Apply(m.dropout, p, used)
 	}
-	y := einsum(used, values, m.letters.scores, m.letters.key, m.letters.query)
-	if m.gate != nil {
-		y = y.Mul(Apply(m.gate, p, q))
-	}
-	y = Apply(m.out, p, y).WithMask(q.Mask())
-	if m.ReturnAttentionScores {
-		return tensor.Tuple(y, weights)
-	}
-	return y
+	return einsum(used, values, m.letters.scores, m.letters.key, m.letters.query), weights
 }
 
 // attentionLetters name the axes of projected queries, projected keys and

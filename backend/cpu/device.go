@@ -22,7 +22,8 @@
 // Where to look: elementwise.go and body.go run element-wise chains on the
 // loops of loops.go and math.go or, through vector.go, on those of package vec;
 // matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
-// matmul_plan.go has cut them; reduce.go, softmax.go, arg.go, movement.go,
+// matmul_plan.go has cut them; attention.go multiplies blocks of queries and
+// keys with the same kernels, through attention_blocks.go; reduce.go, softmax.go, arg.go, movement.go,
 // index.go and random.go hold the other kernels; pool.go shares work out.
 package cpu
 
@@ -62,6 +63,10 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	case op.Elementwise:
 		return c == op.Fused || hasLoop(c, d)
 	case op.Contraction:
+		switch c {
+		case op.AttentionForward, op.AttentionGrad: // float64 is expanded
+			return d.IsFloat() && d != dtype.Float64
+		}
 		return kernels[c] != nil && d.IsFloat()
 	case op.Leaf, op.Reduction, op.Movement:
 		switch c {

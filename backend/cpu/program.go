@@ -170,15 +170,18 @@ func init() {
 		op.Softmax:        newSoftmax,
 		op.LogSoftmax:     newSoftmax,
 		op.Reshape:        newCopy,
-		op.Transpose:      newCopy,
-		op.BroadcastTo:    newCopy,
-		op.Slice:          newCopy,
-		op.Concat:         newConcat,
-		op.Pad:            newPad,
-		op.Gather:         newGather,
-		op.TakeAlong:      newTakeAlong,
-		op.PutAlong:       newPutAlong,
-		op.ScatterAdd:     newScatterAdd,
+
+		op.AttentionForward: newAttention,
+		op.AttentionGrad:    newAttentionGrad,
+		op.Transpose:        newCopy,
+		op.BroadcastTo:      newCopy,
+		op.Slice:            newCopy,
+		op.Concat:           newConcat,
+		op.Pad:              newPad,
+		op.Gather:           newGather,
+		op.TakeAlong:        newTakeAlong,
+		op.PutAlong:         newPutAlong,
+		op.ScatterAdd:       newScatterAdd,
 	}
 }
 

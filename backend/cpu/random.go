@@ -26,15 +26,20 @@ func (k *random) chunk(r *run, _ *worker, i int) {
 	state := dtype.View[int64](r.values[k.state])
 	lo, hi := i*randomGrain, min(k.n, (i+1)*randomGrain)
 	out := dtype.View[float32](r.values[k.out])[lo:hi]
-	seed, counter := uint64(state[0]), uint64(state[1])
-	if v := vectors(); v != nil && uint32(lo/4) < 1<<32-randomGrain {
+	uniformAt(uint64(state[0]), uint64(state[1]), k.stream, lo, out)
+}
+
+// uniformAt is [philox.UniformAt] for up to randomGrain numbers, in assembly
+// where there is some.
+func uniformAt(seed, counter, stream uint64, first int, out []float32) {
+	if v := vectors(); v != nil && uint32(first/4) < 1<<32-randomGrain {
 		// The words as package philox has them.
-		c3 := uint32(k.stream) ^ bits.RotateLeft32(uint32(counter>>32), 16) ^ bits.RotateLeft32(uint32(k.stream>>32), 8)
+		c3 := uint32(stream) ^ bits.RotateLeft32(uint32(counter>>32), 16) ^ bits.RotateLeft32(uint32(stream>>32), 8)
 		n := len(out) / 64 * 64
-		v.Philox(out[:n], uint32(lo/4), uint32(seed), uint32(seed>>32), uint32(uint64(lo)/4>>32), uint32(counter), c3)
-		lo, out = lo+n, out[n:]
+		v.Philox(out[:n], uint32(first/4), uint32(seed), uint32(seed>>32), uint32(uint64(first)/4>>32), uint32(counter), c3)
+		first, out = first+n, out[n:]
 	}
-	philox.UniformAt(seed, counter, k.stream, uint64(lo), out)
+	philox.UniformAt(seed, counter, stream, uint64(first), out)
 }
 
 // counting is Iota: a row of ascending numbers, repeated.

@@ -30,11 +30,13 @@ type Attr struct {
 	TransA   bool        // MatMul: the last two axes of the first argument are swapped
 	TransB   bool        // MatMul: the last two axes of the second argument are swapped
 	DType    dtype.DType // Param, Const, Iota, Cast: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument
-	Value    float64     // Const: every element, when Data is nil; Pad: the fill
+	Value    float64     // Const: every element, when Data is nil; Pad: the fill; attention: factor of the scores
+	Causal   bool        // attention: a query sees no key after its own position
+	Rate     float64     // attention: share of the weights that is dropped
 	Data     []byte      // Const: elements, little-endian; must not change
-	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result
+	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result; attention: a query sees keys less than N positions away, 0 = all
 	Index    int         // Param: which input of the program
-	Stream   uint64      // RandomUniform: which of the independent streams of a state
+	Stream   uint64      // RandomUniform, attention: which of the independent streams of a state
 	Scan     *Scan       // RNN, RNNGrad: which cell, and which arguments there are
 	Body     *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
@@ -123,6 +125,12 @@ func (a Attr) String() string {
 	if a.Value != 0 {
 		put("value=%v", a.Value)
 	}
+	if a.Causal {
+		put("causal")
+	}
+	if a.Rate != 0 {
+		put("rate=%v", a.Rate)
+	}
 	if a.Data != nil {
 		put("data=%x", sha256.Sum256(a.Data))
 	}
@@ -161,13 +169,14 @@ func (a Attr) AppendKey(k []byte) []byte {
 	ints(a.Window)
 	ints(a.Dilation)
 	flags := byte(0)
-	for i, f := range [...]bool{a.KeepDims, a.TransA, a.TransB, a.Data != nil, a.Body != nil, a.Scan != nil} {
+	for i, f := range [...]bool{a.KeepDims, a.TransA, a.TransB, a.Data != nil, a.Body != nil, a.Scan != nil, a.Causal} {
 		if f {
 			flags |= 1 << i
 		}
 	}
 	k = append(k, flags, byte(a.DType))
 	k = binary.LittleEndian.AppendUint64(k, math.Float64bits(a.Value))
+	k = binary.LittleEndian.AppendUint64(k, math.Float64bits(a.Rate))
 	k = binary.AppendVarint(k, int64(a.Groups))
 	k = binary.AppendVarint(k, int64(a.N))
 	k = binary.AppendVarint(k, int64(a.Index))

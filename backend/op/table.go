@@ -102,6 +102,12 @@ const (
 	Softmax    // eˣ/Σeˣ over one axis, in float32 or better whatever the type
 	LogSoftmax // x - ln Σeˣ over one axis, in float32 or better whatever the type
 
+	// Attention of Q [B T H D], K [B S G D] and V [B S G E], the first arguments;
+	// see [AttentionSizes] for the others and the attributes.
+	Attention        // softmax(Value·Q·Kᵀ)·V for each head: [B T H E]
+	AttentionForward // a vector in the accumulator's type: Attention, then the logarithm of the sum that a softmax divides by [B H T], the largest number where nothing is seen
+	AttentionGrad    // a vector: the gradients of Attention by Q, K and V; x, y, z are these, then come Attention, that logarithm and the gradient of the result
+
 	Reshape     // the same elements in another shape
 	Transpose   // axes permuted
 	BroadcastTo // repeated to a larger shape (NumPy's rule)
@@ -296,6 +302,10 @@ func init() {
 
 		Softmax:    {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
 		LogSoftmax: {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
+
+		Attention:        {Name: "Attention", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttention, Expand: expandAttention},
+		AttentionForward: {Name: "AttentionForward", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionForward, Expand: expandAttentionForward},
+		AttentionGrad:    {Name: "AttentionGrad", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionGrad, Expand: expandAttentionGrad},
 
 		Reshape:     {Name: "Reshape", Args: 1, Class: Movement, Grad: true, Infer: inferReshape},
 		Transpose:   {Name: "Transpose", Args: 1, Class: Movement, Grad: true, Infer: inferTranspose},

@@ -307,8 +307,11 @@ func init() {
 			y, d := t.accumulator(), g.accumulator()
 			return one(d.Sub(y.Exp().Mul(d.SumKeep(axis))).Cast(x))
 		},
-		op.Part:    partGradientOf,
-		op.Reshape: func(t, g *Tensor) []*Tensor { return one(g.Reshape(t.args[0].typ.Shape...)) },
+		op.Part:             partGradientOf,
+		op.Attention:        attentionGradient,
+		op.AttentionForward: throughExpansion,
+		op.AttentionGrad:    throughExpansion,
+		op.Reshape:          func(t, g *Tensor) []*Tensor { return one(g.Reshape(t.args[0].typ.Shape...)) },
 		op.Transpose: func(t, g *Tensor) []*Tensor {
 			inverse := make([]int, len(t.attr.Perm))
 			for i, p := range t.attr.Perm {

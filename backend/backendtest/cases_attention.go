@@ -1,0 +1,89 @@
+package backendtest
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+func init() { register(attentionCases, op.Attention, op.AttentionForward, op.AttentionGrad) }
+
+// attentionClass is an attention; mask is nil for none.
+type attentionClass struct {
+	name    string
+	b, t, s int
+	h, g    int
+	d, e    int
+	mask    op.Shape
+	attr    op.Attr
+}
+
+var attentionClasses = []attentionClass{
+	{name: "one", b: 1, t: 1, s: 1, h: 1, g: 1, d: 1, e: 1},
+	{name: "small", b: 2, t: 3, s: 5, h: 2, g: 2, d: 4, e: 4},
+	{name: "odd", b: 2, t: 17, s: 19, h: 3, g: 3, d: 7, e: 5},
+	{name: "even", b: 1, t: 32, s: 32, h: 2, g: 2, d: 16, e: 16},
+	{name: "wideValues", b: 1, t: 9, s: 33, h: 2, g: 1, d: 33, e: 70},
+	{name: "query", b: 3, t: 1, s: 70, h: 4, g: 2, d: 24, e: 24},
+	{name: "groups", b: 2, t: 11, s: 13, h: 6, g: 2, d: 20, e: 20},
+	{name: "causal", b: 1, t: 37, s: 37, h: 2, g: 2, d: 16, e: 16, attr: op.Attr{Causal: true}},
+	{name: "causalLong", b: 1, t: 9, s: 40, h: 1, g: 1, d: 16, e: 16, attr: op.Attr{Causal: true}},
+	{name: "causalShort", b: 1, t: 40, s: 9, h: 1, g: 1, d: 16, e: 16, attr: op.Attr{Causal: true}},
+	{name: "window", b: 1, t: 41, s: 41, h: 2, g: 1, d: 16, e: 16, attr: op.Attr{N: 5}},
+	{name: "windowShort", b: 1, t: 41, s: 11, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{N: 5, Causal: true}},
+	{name: "padding", b: 3, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, mask: op.Shape{3, 1, 1, 21}},
+	{name: "rows", b: 2, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, mask: op.Shape{2, 1, 13, 1}},
+	{name: "matrix", b: 2, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, mask: op.Shape{1, 1, 13, 21}},
+	{name: "full", b: 2, t: 9, s: 10, h: 4, g: 2, d: 8, e: 8, mask: op.Shape{2, 4, 9, 10}, attr: op.Attr{Causal: true}},
+	{name: "dropout", b: 2, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, attr: op.Attr{Rate: 0.3}},
+	{name: "dropoutAll", b: 1, t: 3, s: 5, h: 1, g: 1, d: 4, e: 4, attr: op.Attr{Rate: 1}},
+	{name: "dropoutMask", b: 2, t: 13, s: 23, h: 4, g: 2, d: 16, e: 16, mask: op.Shape{2, 1, 1, 23}, attr: op.Attr{Rate: 0.1, Stream: 3, Causal: true}},
+	{name: "emptyBatch", b: 0, t: 3, s: 5, h: 2, g: 2, d: 4, e: 4},
+	{name: "emptyQueries", b: 2, t: 0, s: 5, h: 2, g: 2, d: 4, e: 4},
+	{name: "emptyKeys", b: 2, t: 3, s: 0, h: 2, g: 2, d: 4, e: 4},
+	{name: "largeBlocks", b: 1, t: 150, s: 600, h: 2, g: 1, d: 64, e: 64},
+	{name: "largeCausal", b: 1, t: 530, s: 530, h: 1, g: 1, d: 32, e: 32, attr: op.Attr{Causal: true}},
+	{name: "largeWindow", b: 1, t: 600, s: 600, h: 1, g: 1, d: 16, e: 16, attr: op.Attr{N: 40, Rate: 0.2}},
+	{name: "largeHead", b: 1, t: 65, s: 130, h: 1, g: 1, d: 256, e: 200},
+	{name: "largeMany", b: 3, t: 64, s: 64, h: 4, g: 4, d: 32, e: 32, mask: op.Shape{3, 1, 1, 64}},
+}
+
+func attentionCases(b *builder) {
+	for _, c := range attentionClasses {
+		b.attention(c, numbers).Large = large(c.name)
+	}
+	// The softmax of such scores is all but one-hot, and exponentials of them
+	// overflow.
+	b.attention(attentionClass{name: "peaked", b: 1, t: 20, s: 30, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{Value: 4}}, numbers)
+	if b.op != op.AttentionGrad {
+		b.attention(attentionClass{name: "nan", b: 1, t: 5, s: 6, h: 1, g: 1, d: 4, e: 4}, values(1, 2, -1, 0.5, 3, 1, math.NaN(), 1, 2, 1, 1, 1))
+		b.attention(attentionClass{name: "huge", b: 1, t: 2, s: 3, h: 1, g: 1, d: 4, e: 4}, constant(min(b.dtype.Max()/4, 0x1p50)))
+	}
+}
+
+// attention adds a case of an attention or of its gradient.
+func (b *builder) attention(c attentionClass, f fill) *Case {
+	a := c.attr
+	if a.Value == 0 {
+		a.Value = 1 / math.Sqrt(float64(c.d))
+	}
+	args := []op.Type{b.t(c.b, c.t, c.h, c.d), b.t(c.b, c.s, c.g, c.d), b.t(c.b, c.s, c.g, c.e)}
+	fills := []fill{f, f, f}
+	if b.op == op.AttentionGrad {
+		y := b.t(c.b, c.t, c.h, c.e)
+		args = append(args, y, op.Type{DType: b.dtype.Accumulator(), Shape: op.Shape{c.b, c.h, c.t}}, y)
+		// Sums of exponentials of about as many scores.
+		fills = append(fills, f, each(uniform(2, 5), smallInt), f)
+		if c.attr.Value > 1 {
+			fills[4] = each(uniform(60, 130), smallInt) // scores are up to 128
+		}
+	}
+	if c.mask != nil {
+		args, fills = append(args, op.Type{DType: dtype.Bool, Shape: c.mask}), append(fills, bits)
+	}
+	if a.Rate > 0 {
+		args, fills = append(args, op.Type{DType: dtype.Int64, Shape: op.Shape{2}}), append(fills, bits)
+	}
+	return b.add(c.name, a, args, fills...)
+}

@@ -1,0 +1,198 @@
+package backendtest
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/philox"
+)
+
+// attentions are Attention and what it is made of.
+var attentions = map[op.Code]func(op.Attr, op.Type, []array) result{
+	op.Attention: func(a op.Attr, t op.Type, args []array) result {
+		r := attentionForward(a, op.Type{DType: t.DType.Accumulator(), Shape: nil}, args)
+		r.Type, r.f, r.tol = t, r.f[:t.Shape.Size()], r.tol[:t.Shape.Size()]
+		rel, _ := t.DType.Tolerance()
+		for i, v := range r.f {
+			r.tol[i] += rel*math.Abs(v) + t.DType.SmallestSubnormal()
+		}
+		return r
+	},
+	op.AttentionForward: attentionForward,
+	op.AttentionGrad:    attentionGrad,
+}
+
+// attended is an attention in float64.
+type attended struct {
+	op.AttentionSizes
+	attr          op.Attr
+	q, k, v       []float64
+	mask          []float64
+	maskAt        []int
+	random        []float32
+	wide          dtype.DType // of scores and sums
+	acc, operands float64     // relative errors: of the accumulator; of weights as operands
+}
+
+func newAttended(operands int, a op.Attr, args []array) *attended {
+	types := make([]op.Type, len(args))
+	for i, x := range args {
+		types[i] = x.Type
+	}
+	s, _ := op.SizesOfAttention(operands, a, types)
+	d := &attended{AttentionSizes: s, attr: a, q: args[0].floats(), k: args[1].floats(), v: args[2].floats()}
+	scores := op.Shape{s.Batch, s.Heads, s.Queries, s.Keys}
+	if s.Mask >= 0 {
+		for _, x := range args[s.Mask].ints() {
+			d.mask = append(d.mask, float64(x))
+		}
+		d.maskAt = broadcastIndex(args[s.Mask].Shape, scores)
+	}
+	if s.State >= 0 {
+		state := args[s.State].ints()
+		d.random = make([]float32, scores.Size())
+		philox.Uniform(uint64(state[0]), uint64(state[1]), a.Stream, d.random)
+	}
+	t := args[0].DType
+	d.wide = t.Accumulator()
+	d.acc, _ = d.wide.Tolerance()
+	d.operands = d.acc
+	if t.Is16() {
+		d.operands, _ = t.Tolerance()
+	}
+	return d
+}
+
+// seen reports whether query t of a batch and head sees key s.
+func (d *attended) seen(row, t, s int) bool {
+	lo, hi := d.Seen(d.attr, t)
+	return s >= lo && s < hi && (d.mask == nil || d.mask[d.maskAt[row*d.Keys+s]] != 0)
+}
+
+// kept is the factor of the weight of key s: 0 if it is dropped.
+func (d *attended) kept(row, s int) float64 {
+	switch {
+	case d.random == nil:
+		return 1
+	case float64(d.random[row*d.Keys+s]) < float64(float32(d.attr.Rate)):
+		return 0
+	}
+	return d.attr.KeepScale()
+}
+
+// each calls f for every query: row is its place in [B H T], y that of its
+// features in the result, kv of the first feature of a key and of a value.
+func (d *attended) each(f func(row, t, q, y int, key, value func(s int) int)) {
+	for b := range d.Batch {
+		for h := range d.Heads {
+			g := h / (d.Heads / d.KeyHeads)
+			at := func(features int) func(s int) int {
+				return func(s int) int { return ((b*d.Keys+s)*d.KeyHeads + g) * features }
+			}
+			for t := range d.Queries {
+				head := (b*d.Queries+t)*d.Heads + h
+				f((b*d.Heads+h)*d.Queries+t, t, head*d.Features, head*d.ValueFeatures, at(d.Features), at(d.ValueFeatures))
+			}
+		}
+	}
+}
+
+// dot is Σ x·y of n features, and Σ |x·y|.
+func dot(x, y []float64, n int) (sum, magnitude float64) {
+	for i := range n {
+		sum += x[i] * y[i]
+		magnitude += math.Abs(x[i] * y[i])
+	}
+	return
+}
+
+func attentionForward(a op.Attr, t op.Type, args []array) result {
+	d := newAttended(3, a, args)
+	n := d.Result().Size()
+	r := result{Type: t, f: make([]float64, n+d.Sums().Size())}
+	r.tol = make([]float64, len(r.f))
+	score, size := make([]float64, d.Keys), make([]float64, d.Keys)
+	d.each(func(row, t, q, y int, key, value func(int) int) {
+		top, seen := math.Inf(-1), false
+		for s := range d.Keys {
+			if d.seen(row, t, s) {
+				seen = true
+				score[s], size[s] = dot(d.q[q:], d.k[key(s):], d.Features)
+				score[s] *= a.Value
+				top = larger(top, score[s])
+			}
+		}
+		if !seen {
+			r.f[n+row] = d.wide.Max()
+			return
+		}
+		sum, most := 0., 0.
+		for s := range d.Keys {
+			if d.seen(row, t, s) {
+				// What a score may be missed by is what its exponential may be
+				// missed by, relatively.
+				most = max(most, size[s]*math.Abs(a.Value)+math.Abs(score[s]-top)+1)
+				sum += math.Exp(score[s] - top)
+			}
+		}
+		r.f[n+row] = top + math.Log(sum)
+		r.tol[n+row] = d.acc * (most + math.Abs(r.f[n+row]) + math.Log(sum))
+		for s := range d.Keys {
+			if !d.seen(row, t, s) {
+				continue
+			}
+			w := math.Exp(score[s]-top) / sum * d.kept(row, s)
+			for e := range d.ValueFeatures {
+				p := w * d.v[value(s)+e]
+				r.f[y+e] += p
+				r.tol[y+e] += math.Abs(p) * (2*d.acc*most + d.operands)
+			}
+		}
+		for e := range d.ValueFeatures {
+			r.tol[y+e] += d.wide.SmallestNormal() * float64(1+d.Keys)
+		}
+	})
+	return r
+}
+
+func attentionGrad(a op.Attr, t op.Type, args []array) result {
+	d := newAttended(6, a, args)
+	out, log, grad := args[3].floats(), args[4].floats(), args[5].floats()
+	r := result{Type: t, f: make([]float64, t.Shape.Size()), tol: make([]float64, t.Shape.Size())}
+	dk := len(d.q)
+	dv := dk + len(d.k)
+	add := func(at int, x, err float64) {
+		r.f[at] += x
+		r.tol[at] += err
+	}
+	d.each(func(row, t, q, y int, key, value func(int) int) {
+		mean, meanSize := dot(out[y:], grad[y:], d.ValueFeatures)
+		for s := range d.Keys {
+			if !d.seen(row, t, s) {
+				continue
+			}
+			score, size := dot(d.q[q:], d.k[key(s):], d.Features)
+			exponent := score*a.Value - log[row]
+			w, kept := math.Exp(exponent), d.kept(row, s)
+			off := d.acc * (size*math.Abs(a.Value) + math.Abs(log[row]) + math.Abs(exponent) + 1)
+			for e := range d.ValueFeatures {
+				p := w * kept * grad[y+e]
+				add(dv+value(s)+e, p, math.Abs(p)*(off+d.operands))
+			}
+			dw, dwSize := dot(grad[y:], d.v[value(s):], d.ValueFeatures)
+			ds := w * (dw*kept - mean) * a.Value
+			err := math.Abs(ds)*(off+d.operands) + d.acc*w*(dwSize*kept+meanSize)*math.Abs(a.Value)
+			for f := range d.Features {
+				x, z := d.k[key(s)+f], d.q[q+f]
+				add(q+f, ds*x, err*math.Abs(x))
+				add(dk+key(s)+f, ds*z, err*math.Abs(z))
+			}
+		}
+	})
+	rel, _ := t.DType.Tolerance()
+	for i, x := range r.f {
+		r.tol[i] += rel*math.Abs(x) + t.DType.SmallestSubnormal() + d.wide.SmallestNormal()*float64(d.Keys+d.Queries*d.Heads)
+	}
+	return r
+}

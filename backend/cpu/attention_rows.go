@@ -1,0 +1,169 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Loops over a row of scores, in assembly where there is some.
+
+func scaleRow(x []float32, by float32) {
+	if v := vectors(); v != nil {
+		v.MulScalar(x, x, by)
+		return
+	}
+	for i := range x {
+		x[i] *= by
+	}
+}
+
+func addRow(x []float32, c float32) {
+	if v := vectors(); v != nil {
+		v.AddScalar(x, x, c)
+		return
+	}
+	for i := range x {
+		x[i] += c
+	}
+}
+
+func mulRow(dst, x, y []float32) {
+	if v := vectors(); v != nil {
+		v.Mul(dst, x, y)
+		return
+	}
+	for i := range dst {
+		dst[i] = x[i] * y[i]
+	}
+}
+
+func maxRow(x []float32) float32 {
+	if v := vectors(); v != nil {
+		return float32(v.Max(x))
+	}
+	return float32(maxRun(x))
+}
+
+// expRow is e to the power of x+c, in place, and returns the sum.
+func expRow(x []float32, c float32) float64 {
+	if v := vectors(); v != nil {
+		return v.ExpSum(x, x, c)
+	}
+	addRow(x, c)
+	expAll(x, x)
+	return sumRun[float32, float64](x)
+}
+
+// whereRow puts v[0] where keep is 0.
+func whereRow(x []float32, keep []byte, v []float32) {
+	if s := vectors(); s != nil {
+		for len(x) > 0 {
+			n := min(len(x), len(v))
+			s.Where(x[:n], keep[:n], x[:n], v[:n])
+			x, keep = x[n:], keep[n:]
+		}
+		return
+	}
+	for i := range x {
+		if keep[i] == 0 {
+			x[i] = v[0]
+		}
+	}
+}
+
+var hidden = func() (x [block]float32) {
+	for i := range x {
+		x[i] = float32(math.Inf(-1))
+	}
+	return
+}()
+
+// hide puts -∞ in place of the scores that the mask hides from a query; all
+// reports that it hides all of them.
+func (k *attention) hide(r *run, b, h, t, s int, x []float32) (all bool) {
+	if k.Mask < 0 || len(x) == 0 {
+		return len(x) == 0
+	}
+	m := r.values[k.mask]
+	at := b*k.maskStep[0] + h*k.maskStep[1] + t*k.maskStep[2]
+	if k.maskStep[3] == 0 {
+		if m[at] == 0 {
+			fillRow(x, float32(math.Inf(-1)))
+		}
+		return m[at] == 0
+	}
+	whereRow(x, m[at+s:at+s+len(x)], hidden[:])
+	return false
+}
+
+func fillRow(x []float32, v float32) {
+	for i := range x {
+		x[i] = v
+	}
+}
+
+// nothing reports whether the mask hides all keys from s on of a query. It is
+// asked in the rare case that no score is above -∞.
+func (k *attention) nothing(r *run, b, h, t, s, n int) bool {
+	if k.Mask < 0 {
+		return n == 0
+	}
+	at := b*k.maskStep[0] + h*k.maskStep[1] + t*k.maskStep[2]
+	for i := range n {
+		if r.values[k.mask][at+(s+i)*k.maskStep[3]] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// dropout is how weights are dropped: number i of the draw decides on weight i
+// of [B H T S], wherever the blocks begin.
+type dropout struct {
+	stream uint64
+	rate   []float32 // repeated
+	scale  float32   // of what is kept
+}
+
+func newDropout(a op.Attr) *dropout {
+	d := &dropout{stream: a.Stream, scale: float32(a.KeepScale()), rate: make([]float32, block)}
+	fillRow(d.rate, float32(a.Rate))
+	return d
+}
+
+// keep writes 1 for the weights from number first on that are kept, 0 for the
+// others. random is scratch memory for 128 numbers more.
+func (d *dropout) keep(keep []byte, random []float32, seed, counter uint64, first int) {
+	from := first &^ 3
+	n := roundUp(first-from+len(keep), 64)
+	uniformAt(seed, counter, d.stream, from, random[:n])
+	random = random[first-from:]
+	v := vectors()
+	for len(keep) > 0 {
+		n := min(len(keep), block)
+		if v != nil {
+			v.LessEqual(keep[:n], d.rate[:n], random[:n])
+		} else {
+			for i := range keep[:n] {
+				keep[i] = truth(random[i] >= d.rate[0])
+			}
+		}
+		keep, random = keep[n:], random[n:]
+	}
+}
+
+// dotRow is Σ x·y.
+func dotRow(x, y []float32) float32 {
+	var a, b, c, d float32
+	for ; len(x) >= 4; x, y = x[4:], y[4:] {
+		a += x[0] * y[0]
+		b += x[1] * y[1]
+		c += x[2] * y[2]
+		d += x[3] * y[3]
+	}
+	for i, v := range x {
+		a += v * y[i]
+	}
+	return (a + b) + (c + d)
+}

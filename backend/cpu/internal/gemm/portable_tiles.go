@@ -1,0 +1,47 @@
+package gemm
+
+import "unsafe"
+
+// Portable is the routines in Go alone.
+var Portable = func() *Set {
+	s := portable
+	t := &Tiles{MR: 4, NR: portableNR, Unit: 1, Step: 1, Deep: 1, Rows: []Kernel{nil}, Inner: []Kernel{nil}}
+	for rows := 1; rows <= t.MR; rows++ {
+		t.Rows = append(t.Rows, portableKernel(rows, false))
+		t.Inner = append(t.Inner, portableKernel(rows, true))
+	}
+	s.F32 = t
+	return &s
+}()
+
+const portableNR = 8
+
+// portableKernel is a Kernel with sums in registers, as far as the compiler
+// keeps them there.
+func portableKernel(rows int, inner bool) Kernel {
+	return func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, _ uint) {
+		row, step := lda, 4
+		if inner {
+			row, step = 4, lda
+		}
+		for i := range rows {
+			var sum [portableNR]float32
+			if s != nil {
+				sum = *(*[portableNR]float32)(unsafe.Add(s, i*lds))
+			}
+			for p := range k {
+				x := *(*float32)(unsafe.Add(a, i*row+p*step))
+				y := (*[portableNR]float32)(unsafe.Add(b, p*ldb))
+				sum[0] += x * y[0]
+				sum[1] += x * y[1]
+				sum[2] += x * y[2]
+				sum[3] += x * y[3]
+				sum[4] += x * y[4]
+				sum[5] += x * y[5]
+				sum[6] += x * y[6]
+				sum[7] += x * y[7]
+			}
+			*(*[portableNR]float32)(unsafe.Add(d, i*ldd)) = sum
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package op
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// AttentionSizes is what the shapes of the operands of an attention say, and
+// which of the optional ones there are. After the operands that an operation
+// names may come, in this order,
+//
+//   - a bool mask of four axes that broadcasts to [B H T S]: a query sees only
+//     keys where it is true;
+//   - a random state int64[2], for Attr.Rate above 0: weight i of [B H T S] is
+//     kept, and divided by 1-Rate, where number i of RandomUniform is at least
+//     Rate; with a Rate of 1 nothing is kept.
+//
+// Attr.Value is the factor of the scores. Positions of queries and keys are
+// their places on the axes T and S, both from 0: with Attr.Causal a query sees
+// keys up to its own position, with Attr.N > 0 those less than N away. Head h
+// of the queries attends to head h/(H/G) of the keys and values. The result of
+// a query that sees nothing is 0. Scores, their softmax and sums are in the
+// accumulator's type; a device may round weights to the operands' type before
+// they multiply.
+type AttentionSizes struct {
+	Batch, Queries, Keys    int // B, T, S
+	Heads, KeyHeads         int // H, G
+	Features, ValueFeatures int // D, E
+	Mask, State             int // arguments, or -1
+}
+
+// SizesOfAttention checks the arguments of Attention or AttentionForward (with
+// operands 3), or of AttentionGrad (6).
+func SizesOfAttention(operands int, a Attr, t []Type) (AttentionSizes, error) {
+	s := AttentionSizes{Mask: -1, State: -1}
+	if len(t) < operands {
+		return s, fmt.Errorf("takes at least %d arguments, got %d", operands, len(t))
+	}
+	q, k, v := t[0], t[1], t[2]
+	for _, u := range t[:3] {
+		if !u.DType.IsFloat() || u.DType != q.DType || len(u.Shape) != 4 {
+			return s, fmt.Errorf("query %v, key %v and value %v must be of one float type and have four axes: batch, steps, heads, features", q, k, v)
+		}
+	}
+	s.Batch, s.Queries, s.Heads, s.Features = q.Shape[0], q.Shape[1], q.Shape[2], q.Shape[3]
+	s.Keys, s.KeyHeads, s.ValueFeatures = k.Shape[1], k.Shape[2], v.Shape[3]
+	if k.Shape[0] != s.Batch || !v.Shape[:3].Equal(k.Shape[:3]) || k.Shape[3] != s.Features {
+		return s, fmt.Errorf("query %v, key %v and value %v do not fit: want one batch size, keys of the features of queries, values of the steps and heads of keys", q, k, v)
+	}
+	if s.KeyHeads < 1 || s.Heads < 1 || s.Heads%s.KeyHeads != 0 {
+		return s, fmt.Errorf("query %v has %d heads, want a positive multiple of the %d of key %v", q, s.Heads, s.KeyHeads, k)
+	}
+	if !(a.Rate >= 0 && a.Rate <= 1) {
+		return s, fmt.Errorf("the rate is %v, want a number from 0 to 1", a.Rate)
+	}
+	if a.N < 0 {
+		return s, fmt.Errorf("the window is %d, want 0 or more", a.N)
+	}
+	rest := t[operands:]
+	if len(rest) > 0 && rest[0].DType == dtype.Bool {
+		m := rest[0]
+		if all := s.scores(); len(m.Shape) != 4 || !slices.EqualFunc(m.Shape, all, func(d, n int) bool { return d == 1 || d == n || d == Unknown || n == Unknown }) {
+			return s, fmt.Errorf("mask %v does not broadcast to scores %v", m, all)
+		}
+		s.Mask = operands
+		rest = rest[1:]
+	}
+	if a.Rate > 0 {
+		if len(rest) == 0 || rest[0].DType != dtype.Int64 || !rest[0].Shape.Equal(Shape{2}) {
+			return s, fmt.Errorf("rate %v wants a random state int64[2] as the last argument", a.Rate)
+		}
+		s.State = len(t) - len(rest)
+		rest = rest[1:]
+	}
+	if len(rest) > 0 {
+		return s, fmt.Errorf("argument %d, %v, is neither mask nor random state", len(t)-len(rest), rest[0])
+	}
+	return s, nil
+}
+
+// scores is the shape of the scores.
+func (s AttentionSizes) scores() Shape { return Shape{s.Batch, s.Heads, s.Queries, s.Keys} }
+
+// Result is the shape of Attention.
+func (s AttentionSizes) Result() Shape {
+	return Shape{s.Batch, s.Queries, s.Heads, s.ValueFeatures}
+}
+
+// Sums is the shape of the logarithms of the sums.
+func (s AttentionSizes) Sums() Shape { return Shape{s.Batch, s.Heads, s.Queries} }
+
+// Seen returns the keys from lo to hi, not included, that the attributes allow
+// query t to see.
+func (s AttentionSizes) Seen(a Attr, t int) (lo, hi int) {
+	hi = s.Keys
+	if a.N > 0 {
+		lo, hi = min(max(0, t-a.N+1), s.Keys), min(hi, t+a.N)
+	}
+	if a.Causal {
+		hi = min(hi, t+1)
+	}
+	return lo, max(lo, hi)
+}
+
+// KeepScale is what weights that are not dropped are multiplied by.
+func (a Attr) KeepScale() float64 {
+	if a.Rate < 1 {
+		return 1 / (1 - a.Rate)
+	}
+	return 1 // nothing is kept
+}
+
+func inferAttention(a Attr, t []Type) (Type, error) {
+	s, err := SizesOfAttention(3, a, t)
+	if err != nil {
+		return Type{}, err
+	}
+	return Type{t[0].DType, s.Result()}, nil
+}
+
+func inferAttentionForward(a Attr, t []Type) (Type, error) {
+	s, err := SizesOfAttention(3, a, t)
+	if err != nil {
+		return Type{}, err
+	}
+	if !s.scores().Known() || !s.Result().Known() {
+		return Type{}, fmt.Errorf("query %v, key %v and value %v must be of known shapes", t[0], t[1], t[2])
+	}
+	return Type{t[0].DType.Accumulator(), Shape{s.Result().Size() + s.Sums().Size()}}, nil
+}
+
+func inferAttentionGrad(a Attr, t []Type) (Type, error) {
+	s, err := SizesOfAttention(6, a, t)
+	if err != nil {
+		return Type{}, err
+	}
+	d := t[0].DType
+	for i, want := range []Type{{d, s.Result()}, {d.Accumulator(), s.Sums()}, {d, s.Result()}} {
+		if !t[3+i].Equal(want) {
+			return Type{}, fmt.Errorf("argument %d is %v, want %v", 3+i, t[3+i], want)
+		}
+	}
+	return Type{d, Shape{t[0].Shape.Size() + t[1].Shape.Size() + t[2].Shape.Size()}}, nil
+}
+
+// expandAttention cuts the result out of that of AttentionForward.
+func expandAttention(r Recorder, a Attr, args []Ref) Ref {
+	t := types(r, args)
+	s, _ := SizesOfAttention(3, a, t)
+	return r.Record(Cast, Attr{DType: t[0].DType}, r.Record(Part, Attr{Start: []int{0}, Dims: s.Result()}, r.Record(AttentionForward, a, args...)))
+}
+
+func types(r Recorder, args []Ref) []Type {
+	t := make([]Type, len(args))
+	for i, x := range args {
+		t[i] = r.TypeOf(x)
+	}
+	return t
+}
+
+// attention records the steps that expansions share. Tensors are grouped by
+// head of the keys: [B G H/G·T …] for the queries' side, [B G S …] for the
+// keys'.
+type attention struct {
+	Recorder
+	AttentionSizes
+	attr Attr
+	wide dtype.DType
+	args []Ref
+}
+
+func newAttention(r Recorder, operands int, a Attr, args []Ref) attention {
+	s, _ := SizesOfAttention(operands, a, types(r, args))
+	return attention{r, s, a, r.TypeOf(args[0]).DType.Accumulator(), args}
+}
+
+// byHead brings [B steps heads features] into the order [B G rows features],
+// in the wide type.
+func (a attention) byHead(x Ref) Ref {
+	s := a.TypeOf(x).Shape
+	x = a.Record(Cast, Attr{DType: a.wide}, x)
+	x = a.Record(Transpose, Attr{Perm: []int{0, 2, 1, 3}}, x)
+	return a.Record(Reshape, Attr{Dims: Shape{s[0], a.KeyHeads, s[2] / a.KeyHeads * s[1], s[3]}}, x)
+}
+
+// bySteps undoes byHead for steps, as a vector.
+func (a attention) bySteps(x Ref, steps int) Ref {
+	s := a.TypeOf(x).Shape
+	heads := a.KeyHeads
+	if steps > 0 {
+		heads = s[1] * s[2] / steps
+	}
+	x = a.Record(Reshape, Attr{Dims: Shape{s[0], heads, steps, s[3]}}, x)
+	return a.vector(a.Record(Transpose, Attr{Perm: []int{0, 2, 1, 3}}, x))
+}
+
+func (a attention) vector(x Ref) Ref {
+	return a.Record(Reshape, Attr{Dims: Shape{a.TypeOf(x).Shape.Size()}}, x)
+}
+
+func (a attention) product(x, y Ref, transX, transY bool) Ref {
+	return a.Record(MatMul, Attr{TransA: transX, TransB: transY}, x, y)
+}
+
+func (a attention) number(d dtype.DType, v float64) Ref {
+	return a.Record(Const, Attr{DType: d, Dims: Shape{}, Value: v})
+}
+
+// grouped gives [B H T S] the shape [B G H/G·T S].
+func (a attention) grouped(x Ref) Ref {
+	return a.Record(Reshape, Attr{Dims: Shape{a.Batch, a.KeyHeads, a.Heads / a.KeyHeads * a.Queries, a.Keys}}, x)
+}
+
+// scores are those of queries q and keys k, and what is seen of them, or nil.
+func (a attention) scores(q, k Ref) (scores, seen Ref) {
+	all := a.AttentionSizes.scores()
+	scores = a.Record(Mul, Attr{}, a.product(q, k, false, true), a.number(a.wide, a.attr.Value))
+	scores = a.Record(Reshape, Attr{Dims: all}, scores)
+	and := func(x Ref) {
+		if seen != nil {
+			x = a.Record(And, Attr{}, seen, x)
+		}
+		seen = x
+	}
+	if a.Mask >= 0 {
+		and(a.args[a.Mask])
+	}
+	if a.attr.Causal || a.attr.N > 0 {
+		row := a.Record(Reshape, Attr{Dims: Shape{a.Queries, 1}}, a.Record(Iota, Attr{DType: dtype.Int32, Dims: Shape{a.Queries}}))
+		away := a.Record(Sub, Attr{}, row, a.Record(Iota, Attr{DType: dtype.Int32, Dims: Shape{a.Keys}}))
+		if a.attr.Causal {
+			and(a.Record(GreaterEqual, Attr{}, away, a.number(dtype.Int32, 0)))
+		}
+		if a.attr.N > 0 {
+			and(a.Record(Less, Attr{}, a.Record(Abs, Attr{}, away), a.number(dtype.Int32, float64(a.attr.N))))
+		}
+	}
+	return scores, seen
+}
+
+// where is x where cond is true, else v; x if cond is nil.
+func (a attention) where(cond, x Ref, v float64) Ref {
+	if cond == nil {
+		return x
+	}
+	return a.Record(Where, Attr{}, cond, x, a.number(a.wide, v))
+}
+
+// dropped drops some of x, which has the shape of the scores.
+func (a attention) dropped(x Ref) Ref {
+	if a.State < 0 {
+		return x
+	}
+	u := a.Record(RandomUniform, Attr{Dims: a.AttentionSizes.scores(), Stream: a.attr.Stream}, a.args[a.State])
+	keep := a.Record(GreaterEqual, Attr{}, u, a.number(dtype.Float32, a.attr.Rate))
+	return a.where(keep, a.Record(Mul, Attr{}, x, a.number(a.wide, a.attr.KeepScale())), 0)
+}
+
+func expandAttentionForward(r Recorder, attr Attr, args []Ref) Ref {
+	a := newAttention(r, 3, attr, args)
+	scores, seen := a.scores(a.byHead(args[0]), a.byHead(args[1]))
+	// The least number and not -∞, from which nothing can be subtracted.
+	scores = a.where(seen, scores, -a.wide.Max())
+	last := Attr{Axes: []int{3}, KeepDims: true}
+	top := r.Record(Max, last, scores)
+	if a.Keys == 0 {
+		top = r.Record(Maximum, Attr{}, top, a.number(a.wide, 0))
+	}
+	weights := a.where(seen, r.Record(Exp, Attr{}, r.Record(Sub, Attr{}, scores, top)), 0)
+	sum := r.Record(Sum, last, weights)
+	none := r.Record(Equal, Attr{}, sum, a.number(a.wide, 0))
+	sum = r.Record(Where, Attr{}, none, a.number(a.wide, 1), sum)
+	log := r.Record(Add, Attr{}, top, r.Record(Log, Attr{}, sum))
+	log = r.Record(Where, Attr{}, none, a.number(a.wide, a.wide.Max()), log)
+	weights = a.dropped(r.Record(Div, Attr{}, weights, sum))
+	y := a.product(a.grouped(weights), a.byHead(args[2]), false, false)
+	return r.Record(Concat, Attr{Axes: []int{0}}, a.bySteps(y, a.Queries), a.vector(log))
+}
+
+func expandAttentionGrad(r Recorder, attr Attr, args []Ref) Ref {
+	a := newAttention(r, 6, attr, args)
+	out := r.TypeOf(args[0]).DType
+	q, k, v, y, g := a.byHead(args[0]), a.byHead(args[1]), a.byHead(args[2]), a.byHead(args[3]), a.byHead(args[5])
+	scores, seen := a.scores(q, k)
+	log := r.Record(Reshape, Attr{Dims: append(a.Sums(), 1)}, args[4])
+	weights := a.where(seen, r.Record(Exp, Attr{}, r.Record(Sub, Attr{}, scores, log)), 0)
+	dv := a.product(a.grouped(a.dropped(weights)), g, true, false)
+	// The softmax takes the mean of what its weights get from each of them;
+	// that mean is the product of the result and its gradient.
+	mean := r.Record(Sum, Attr{Axes: []int{3}, KeepDims: true}, r.Record(Mul, Attr{}, y, g))
+	mean = r.Record(Reshape, Attr{Dims: append(a.Sums(), 1)}, mean)
+	dw := r.Record(Reshape, Attr{Dims: a.AttentionSizes.scores()}, a.product(g, v, false, true))
+	ds := r.Record(Mul, Attr{}, weights, r.Record(Sub, Attr{}, a.dropped(dw), mean))
+	ds = a.grouped(a.where(seen, r.Record(Mul, Attr{}, ds, a.number(a.wide, attr.Value)), 0))
+	dq, dk := a.product(ds, k, false, false), a.product(ds, q, true, false)
+	all := r.Record(Concat, Attr{Axes: []int{0}}, a.bySteps(dq, a.Queries), a.bySteps(dk, a.Keys), a.bySteps(dv, a.Keys))
+	return r.Record(Cast, Attr{DType: out}, all)
+}
