@@ -87,6 +87,7 @@ type Base struct {
 	built      bool
 	frozen     bool
 	uncast     bool // see SetAutocast
+	remat      bool // see Remat
 	seed       uint64
 	inputs     []Shape // it was built for
 	weights    []*Weight
@@ -116,6 +117,16 @@ func (b *Base) Built() bool { return b.built }
 // SetAutocast says whether Apply casts float inputs to the compute type; call
 // it in Build. Normalization layers turn it off to see their input unrounded.
 func (b *Base) SetAutocast(on bool) { b.uncast = !on }
+
+// Remat returns l, which from now on keeps its input only from the forward to
+// the backward pass of training, and computes the rest again there (gradient
+// checkpointing; Keras: remat). Training takes the time of another forward pass
+// through l, and gives the same numbers to the bit. For a model use
+// Remat(model.Layer()). A Remat within another does nothing of its own.
+func Remat(l Layer) Layer {
+	l.base().remat = true
+	return l
+}
 
 // SetActivityRegularizer adds a penalty on the layer's output, divided by the
 // batch size, to the model's loss (Keras: activity_regularizer). Call it in
@@ -313,10 +324,19 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 		panic(&tensor.Error{Op: "Call", Err: err})
 	}
 	since := tensor.Mark()
-	if !b.uncast {
-		x = castFloats(x, b.policy.Compute)
+	call := func() *tensor.Tensor {
+		if !b.uncast {
+			x = castFloats(x, b.policy.Compute)
+		}
+		return l.Call(p, x)
 	}
-	y := maskResult(l, x, l.Call(p, x))
+	var y *tensor.Tensor
+	if b.remat && p.Training {
+		y = tensor.Remat(call)
+	} else {
+		y = call()
+	}
+	y = maskResult(l, x, y)
 	if b.activityOf != nil {
 		b.penalize(p, y)
 	}

@@ -18,6 +18,7 @@ func init() {
 	register(iotaCases, op.Iota)
 	register(randomCases, op.RandomUniform)
 	register(reshapeCases, op.Reshape)
+	register(barrierCases, op.Barrier)
 	register(transposeCases, op.Transpose)
 	register(broadcastCases, op.BroadcastTo)
 	register(concatCases, op.Concat)
@@ -34,6 +35,13 @@ func paramCases(b *builder) {
 	for _, s := range shapeClasses {
 		k := b.add(s.name, op.Attr{DType: b.dtype, Dims: s.shape}, nil)
 		k.fill = []fill{bits}
+	}
+}
+
+// barrierCases have a second argument of another shape, which changes nothing.
+func barrierCases(b *builder) {
+	for _, s := range shapeClasses {
+		b.add(s.name, op.Attr{}, []op.Type{b.t(s.shape...), b.t(3)}, bits)
 	}
 }
 

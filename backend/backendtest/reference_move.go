@@ -58,6 +58,9 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 		dtype.FromF32(r.raw, u, dtype.Float32)
 		return r, nil
 	},
+	op.Barrier: func(_ op.Attr, t op.Type, x []array) (result, error) {
+		return result{Type: t, raw: slices.Clone(x[0].data)}, nil
+	},
 	op.Reshape: func(_ op.Attr, t op.Type, x []array) (result, error) {
 		return result{Type: t, raw: slices.Clone(x[0].data)}, nil
 	},

@@ -9,7 +9,7 @@ import (
 )
 
 // mover copies elements between two layouts of the same axes: it is all of
-// Reshape, Transpose, BroadcastTo and Slice, and most of Concat and Pad. Axes
+// Reshape, Barrier, Transpose, BroadcastTo and Slice, and most of Concat and Pad. Axes
 // are collapsed as far as both layouts allow.
 type mover struct {
 	src, dst           int
@@ -76,7 +76,7 @@ func newCopy(b *builder, v *ir.Value) kernel {
 	strides := rowMajor(x)
 	from, start := make([]int, len(out)), 0
 	switch v.Op {
-	case op.Reshape:
+	case op.Reshape, op.Barrier:
 		from = rowMajor(out)
 	case op.Part:
 		from, start = rowMajor(out), v.Attr.Start[0]

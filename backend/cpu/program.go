@@ -170,6 +170,7 @@ func init() {
 		op.Softmax:        newSoftmax,
 		op.LogSoftmax:     newSoftmax,
 		op.Reshape:        newCopy,
+		op.Barrier:        newCopy,
 
 		op.AttentionForward: newAttention,
 		op.AttentionGrad:    newAttentionGrad,

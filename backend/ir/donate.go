@@ -77,7 +77,7 @@ func readsInPlace(v, p *Value) bool {
 // source is the value whose memory v lies in for certain: a Reshape lies in
 // its argument's.
 func source(v *Value) *Value {
-	for v.Op == op.Reshape {
+	for alias(v) {
 		v = v.Args[0]
 	}
 	return v

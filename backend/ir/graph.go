@@ -163,10 +163,10 @@ func (s Slot) String() string {
 }
 
 // View reports whether v needs no computation in the plan because it lies
-// where its argument does: a Reshape, an Identity that the plan merged, or a
-// Part of what lies in the arena.
+// where its argument does: a Reshape, a Barrier, an Identity that the plan
+// merged, or a Part of what lies in the arena.
 func (v *Value) View() bool {
-	if len(v.Args) != 1 || v.Slot.Place == Nowhere || !viewable(v) && v.Op != op.Part {
+	if v.Slot.Place == Nowhere || !viewable(v) && v.Op != op.Part {
 		return false
 	}
 	at := v.Args[0].Slot

@@ -6,7 +6,7 @@ import "github.com/mezzo-ml/mezzo/backend/op"
 // inputs and outputs in their own buffers, or over the input that was donated
 // to them. The rest lies in the arena side by side; reuse packs it.
 //
-// A Reshape lies where its argument does, and so does an Identity, unless it
+// A Reshape or Barrier lies where its argument does, and so does an Identity, unless it
 // keeps the old value of an input that is going to be overwritten. A Part lies
 // within its argument where that is in the arena and Align allows. An output
 // has its own buffer; where it is a view of a value that nothing else places,
@@ -44,7 +44,7 @@ func memory(g *Graph) {
 			v.Slot = Slot{Place: Input, Index: v.Attr.Index}
 		case v.Op == op.Const:
 			v.Slot = Slot{Place: Static}
-		case v.Op == op.Reshape || v.Op == op.Identity && !overwritten[v.Args[0].Slot]:
+		case alias(v) || v.Op == op.Identity && !overwritten[v.Args[0].Slot]:
 			v.Slot = v.Args[0].Slot
 		case v.Op == op.Part && v.Args[0].Slot.Place == Arena && v.partOffset()%Align == 0:
 			v.Slot = v.Args[0].Slot
@@ -56,7 +56,10 @@ func memory(g *Graph) {
 	}
 }
 
-func viewable(v *Value) bool { return v.Op == op.Reshape || v.Op == op.Identity }
+func viewable(v *Value) bool { return alias(v) || v.Op == op.Identity }
+
+// alias reports whether v lies where its first argument does, for certain.
+func alias(v *Value) bool { return v.Op == op.Reshape || v.Op == op.Barrier }
 
 func aligned(bytes int) int { return (bytes + Align - 1) / Align * Align }
 

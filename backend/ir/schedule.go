@@ -74,7 +74,7 @@ func (s *scheduler) order(commit []*Value, eager, lazy bool) []*Value {
 	s.list = make([]*Value, 0, len(g.Values))
 	s.waiting = make(map[*Value]int, len(g.Values))
 	for _, v := range g.Values {
-		if v.Op != op.Reshape {
+		if !alias(v) {
 			for a := range sources(v) {
 				s.waiting[a]++
 			}
@@ -151,7 +151,7 @@ func (s *scheduler) visit(v *Value, eager bool) {
 
 // hurry adds v if all it needs is there and it frees as much as it takes.
 func (s *scheduler) hurry(v *Value) {
-	if v.Op == op.Reshape {
+	if alias(v) {
 		for _, u := range s.users[v] {
 			s.hurry(u)
 		}
@@ -183,7 +183,7 @@ func (s *scheduler) hurry(v *Value) {
 // near reports whether a costs nothing to have: a view or something that sinks,
 // of what is there.
 func (s *scheduler) near(a *Value) bool {
-	if a.Op != op.Reshape && !sinks(a) || s.late[a] {
+	if !alias(a) && !sinks(a) || s.late[a] {
 		return false
 	}
 	for _, b := range a.Args {
@@ -198,7 +198,7 @@ func (s *scheduler) near(a *Value) bool {
 func (s *scheduler) add(v *Value) {
 	s.done[v] = true
 	s.list = append(s.list, v)
-	if v.Op != op.Reshape {
+	if !alias(v) {
 		for a := range sources(v) {
 			s.waiting[a]--
 		}

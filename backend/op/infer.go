@@ -271,6 +271,9 @@ func inferReshape(a Attr, t []Type) (Type, error) {
 	return Type{t[0].DType, a.Dims}, nil
 }
 
+// inferBarrier: y may be of any type and shape.
+func inferBarrier(_ Attr, t []Type) (Type, error) { return t[0], nil }
+
 func inferTranspose(a Attr, t []Type) (Type, error) {
 	s := t[0].Shape
 	seen := make([]bool, len(s))

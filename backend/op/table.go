@@ -109,6 +109,7 @@ const (
 	AttentionGrad    // a vector: the gradients of Attention by Q, K and V; x, y, z are these, then come Attention, that logarithm and the gradient of the result
 
 	Reshape     // the same elements in another shape
+	Barrier     // x, for what must not be computed before y is known, nor be taken for the same computation made earlier
 	Transpose   // axes permuted
 	BroadcastTo // repeated to a larger shape (NumPy's rule)
 	Concat      // arguments one after the other along one axis
@@ -308,6 +309,7 @@ func init() {
 		AttentionGrad:    {Name: "AttentionGrad", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionGrad, Expand: expandAttentionGrad},
 
 		Reshape:     {Name: "Reshape", Args: 1, Class: Movement, Grad: true, Infer: inferReshape},
+		Barrier:     {Name: "Barrier", Args: 2, Class: Movement, Grad: true, Infer: inferBarrier},
 		Transpose:   {Name: "Transpose", Args: 1, Class: Movement, Grad: true, Infer: inferTranspose},
 		BroadcastTo: {Name: "BroadcastTo", Args: 1, Class: Movement, Grad: true, Infer: inferBroadcast},
 		Concat:      {Name: "Concat", Args: -1, Class: Movement, Grad: true, Infer: inferConcat},

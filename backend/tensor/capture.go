@@ -106,12 +106,7 @@ func (c *capture) roots(ts ...*Tensor) {
 			stack = append(stack, t.args...)
 		}
 	}
-	slices.SortFunc(all, func(a, b *Tensor) int {
-		if a.seq < b.seq {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, bySeq)
 	for _, t := range all {
 		c.add(t)
 	}

@@ -75,12 +75,7 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	// Everything between the loss and what is wanted, in recording order.
 	var all []*Tensor
 	visit(loss, func(t *Tensor) { all = append(all, t) })
-	slices.SortFunc(all, func(a, b *Tensor) int {
-		if a.seq < b.seq {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, bySeq)
 	needs := map[*Tensor]bool{}
 	for _, t := range all {
 		n := wanted[t]
@@ -116,13 +111,19 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 		}
 		rule := gradients[t.op]
 		if several := gradientsOfParts[t.op]; several != nil {
-			rule = func(t, _ *Tensor) []*Tensor { return several(t, parts[t]) }
+			own := parts[t]
+			g = own[0].g
+			rule = func(t, _ *Tensor) []*Tensor { return several(t, own) }
 		}
 		if rule == nil {
 			panic(&Error{Path: t.path, Op: "Gradients", Err: fmt.Errorf("%v has no gradient", t.op)})
 		}
 		since := Mark()
-		byArgument := rule(t, g)
+		from := t
+		if t.segment != nil {
+			from = t.segment.recompute(t, g)
+		}
+		byArgument := rule(from, g)
 		for i, a := range t.args {
 			if i >= len(byArgument) || byArgument[i] == nil || !needs[a] {
 				continue
@@ -312,6 +313,7 @@ func init() {
 		op.AttentionForward: throughExpansion,
 		op.AttentionGrad:    throughExpansion,
 		op.Reshape:          func(t, g *Tensor) []*Tensor { return one(g.Reshape(t.args[0].typ.Shape...)) },
+		op.Barrier:          func(t, g *Tensor) []*Tensor { return one(g) },
 		op.Transpose: func(t, g *Tensor) []*Tensor {
 			inverse := make([]int, len(t.attr.Perm))
 			for i, p := range t.attr.Perm {

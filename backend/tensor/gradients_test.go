@@ -134,6 +134,7 @@ func points() map[op.Code][]point {
 		op.AttentionForward: attentionParts(op.AttentionForward),
 		op.AttentionGrad:    attentionParts(op.AttentionGrad),
 		op.Reshape:          x0(func(x T) T { return x.Reshape(3, -1) }, 2, 3),
+		op.Barrier:          x0(func(x T) T { return tensor.Record(op.Barrier, op.Attr{}, x, f32(1, 2)) }, 2, 3),
 		op.Transpose: append(x0(func(x T) T { return x.Transpose(2, 0, 1) }, 2, 3, 4),
 			x0(func(x T) T { return x.Transpose() }, 2, 3)...),
 		op.BroadcastTo: append(x0(func(x T) T { return x.BroadcastTo(4, 2, 3) }, 2, 1), x0(func(x T) T { return x.BroadcastTo(2) })...),

@@ -26,6 +26,7 @@ func (t *Tensor) widened() *Tensor {
 	again := func(a op.Attr, args ...*Tensor) *Tensor {
 		r := t.record(t.op, a, args...)
 		r.path, r.stop, r.scaled = t.path, t.stop, t.scaled
+		t.segment.add(r)
 		return r
 	}
 	a := t.attr
