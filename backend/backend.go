@@ -133,6 +133,9 @@ func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Gr
 	if f, ok := d.(driver.EpilogueFuser); !ok || !f.FusesEpilogue() {
 		o.Skip = append(slices.Clone(o.Skip), "epilogue")
 	}
+	if !d.Supports(op.Extra, dtype.Float32) {
+		o.Skip = append(slices.Clone(o.Skip), "join")
+	}
 	if debug.Graph {
 		fmt.Fprintf(os.Stderr, "graph: %d values\n%v", len(g.Values), g)
 	}

@@ -42,7 +42,7 @@ func Run(t *testing.T, d driver.Device) {
 // run leaves the cases out that skip picks.
 func run(t *testing.T, d driver.Device, skip func(Case) bool) {
 	unsupported := 0
-	for _, c := range op.Codes() {
+	for _, c := range operations() {
 		t.Run(c.String(), func(t *testing.T) {
 			tested := false
 			for _, dt := range dtype.All() {

@@ -67,7 +67,7 @@ func Support(d driver.Device) string {
 		fmt.Fprintf(&s, " %v |", dt)
 	}
 	s.WriteString("\n|---|" + strings.Repeat("---|", len(dtype.All())) + "\n")
-	for _, c := range op.Codes() {
+	for _, c := range operations() {
 		fmt.Fprintf(&s, "| %v |", c)
 		for _, dt := range dtype.All() {
 			fmt.Fprintf(&s, " %s |", support(d, c, dt))

@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -11,8 +12,9 @@ import (
 )
 
 // testFusion computes random bodies as one Fused operation, and as separate
-// operations that passes may fuse in their way, or not at all, on the same
-// device: the bits must be equal.
+// operations, of which some are results too, that passes may fuse and join in
+// their way, or not at all, on the same device: the bits must be equal. Results
+// overwrite operands where they may.
 func testFusion(t *testing.T, d driver.Device) {
 	n := 400
 	if testing.Short() {
@@ -28,10 +30,17 @@ func testFusion(t *testing.T, d driver.Device) {
 		if err != nil {
 			t.Fatalf("seed %d: {%v} as separate operations: %v", seed, f.body, err)
 		}
-		for name, g := range map[string]*ir.Graph{"one Fused operation": one, "fused by passes": f.separate()} {
-			got, err := compute(d, g, ir.Options{Check: true}, f.args)
-			if err == nil {
-				err = sameBits(got[0], want[0])
+		for _, c := range []struct {
+			name string
+			g    *ir.Graph
+			skip []string
+		}{{"one Fused operation", one, nil}, {"fused by passes", f.separate(), nil}, {"joined", f.separate(), []string{"fuse"}}} {
+			name := c.name
+			got, err := compute(d, c.g, ir.Options{Check: true, Skip: c.skip}, f.args)
+			for i := 0; err == nil && i < len(got); i++ {
+				if err = sameBits(got[i], want[i]); err != nil {
+					err = fmt.Errorf("result %d: %w", i, err)
+				}
 			}
 			if err != nil {
 				t.Errorf("seed %d: {%v} on %v: %s differs from separate operations: %v", seed, f.body, f.types, name, err)
@@ -52,8 +61,17 @@ func (f fusion) fused() (*ir.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.Output(g.Add(op.Fused, op.Attr{Body: f.body}, t, "", args...), -1)
+	f.output(g, g.Add(op.Fused, op.Attr{Body: f.body}, t, "", args...), 0)
 	return g, nil
+}
+
+// output adds result i, over an operand of its type if it should be.
+func (f fusion) output(g *ir.Graph, v *ir.Value, i int) {
+	donate := -1
+	if at := f.over[i]; at >= 0 && f.types[at].Equal(v.Type) {
+		donate = at
+	}
+	g.Output(v, donate)
 }
 
 // separate is an operation for each instruction. One whose operands all repeat
@@ -73,11 +91,13 @@ func (f fusion) separate() *ir.Graph {
 		}
 		vals = append(vals, add(g, in.Op, op.Attr{DType: castTo(in)}, x...))
 	}
-	last := vals[len(vals)-1]
-	if !last.Type.Shape.Equal(shape) {
-		last = add(g, op.BroadcastTo, op.Attr{Dims: shape}, last)
+	for i, x := range append([]int{len(vals) - 1}, f.extra...) {
+		v := vals[x]
+		if !v.Type.Shape.Equal(shape) {
+			v = add(g, op.BroadcastTo, op.Attr{Dims: shape}, v)
+		}
+		f.output(g, v, i)
 	}
-	g.Output(last, -1)
 	return g
 }
 
@@ -93,6 +113,8 @@ type fusion struct {
 	body  *op.Body
 	types []op.Type
 	args  []array
+	extra []int // instructions that the separate graph has for results too, numbered as operands are
+	over  []int // operand that each result should overwrite, or -1
 }
 
 // randomBody makes two to eight instructions on one to four operands, of which
@@ -121,7 +143,7 @@ func randomBody(r *rand.Rand, d driver.Device) fusion {
 	}
 	var codes []op.Code
 	for _, c := range op.Codes() {
-		if c.Info().Class == op.Elementwise && c != op.Fused {
+		if c.Info().Class == op.Elementwise && c != op.Fused && c != op.Extra {
 			codes = append(codes, c)
 		}
 	}
@@ -154,6 +176,14 @@ func randomBody(r *rand.Rand, d driver.Device) fusion {
 		in.DType = t.DType
 		f.body.Code = append(f.body.Code, in)
 		types = append(types, t)
+	}
+	for x := len(f.types); x < len(types)-1; x++ {
+		if r.IntN(3) == 0 {
+			f.extra = append(f.extra, x)
+		}
+	}
+	for range 1 + len(f.extra) {
+		f.over = append(f.over, r.IntN(1+len(f.types))-1)
 	}
 	return f
 }

@@ -1,8 +1,11 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -10,14 +13,24 @@ import (
 // named by the value it holds: first the operands, then the results of the
 // instructions, then one that conversions pass through.
 type code struct {
-	domain []domain
-	offset []int // of the register in scratch memory, or -1: no register, or the memory of an operand or the result
-	exec   []exec
-	result int
-	direct bool                   // the last loop writes the result's memory itself
-	store  func(data, reg []byte) // else this does
-	bytes  int                    // scratch memory in all
-	cost   int                    // of an element, in simple operations
+	domain  []domain
+	offset  []int  // of the register in scratch memory, or -1: no register, or the memory of an operand or a result
+	used    []bool // operands that are read
+	single  []bool // scalar operands that loops take as a number: one element is enough
+	exec    []exec
+	results []result
+	bytes   int // scratch memory in all
+	cost    int // of an element, in simple operations
+}
+
+// result is what a body leaves in memory.
+type result struct {
+	dtype  dtype.DType
+	slot   ir.Slot
+	reg    int                    // the register its elements come from
+	direct bool                   // the loop that makes them writes them to memory itself
+	store  func(data, reg []byte) // else this does; nil: they are there already, or see copied
+	copied bool                   // the operand reg is read straight into memory: the body does nothing
 }
 
 // exec runs one loop over the first n elements of registers.
@@ -27,13 +40,28 @@ type exec func(regs [][]byte, n int)
 // assembly or without.
 const costly = 6
 
-func compileBody(body *op.Body, operands []operand) *code {
+// instr is an instruction whose operands were looked up: conversions that
+// change nothing are skipped.
+type instr struct {
+	op.Instr
+	from   dtype.DType // of the first operand
+	dst    int
+	args   []int
+	stored bool      // nothing but a store to its own 16-bit type reads it, and rounds
+	chain  vec.Chain // a loop for more than this instruction, or nil
+}
+
+// compileBody makes the loops of a body. Its results are the last instruction
+// and then its Extra, as outs has their types and places.
+func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	in := len(body.Inputs)
 	through := in + len(body.Code)
 	c := &code{
-		domain: make([]domain, through+1),
-		offset: make([]int, through+1),
-		result: through - 1,
+		domain:  make([]domain, through+1),
+		offset:  make([]int, through+1),
+		used:    make([]bool, in),
+		single:  make([]bool, in),
+		results: slices.Clone(outs),
 	}
 	types := append([]dtype.DType(nil), body.Inputs...)
 	for i := range types {
@@ -50,70 +78,179 @@ func compileBody(body *op.Body, operands []operand) *code {
 	}
 	c.domain[through] = inF64 // the widest
 
-	// What each instruction reads, looking through conversions that change
-	// nothing.
-	args := make([][]int, len(body.Code))
-	same := make([]int, through)
-	for i := range same {
-		same[i] = i
+	list := resolve(body, types)
+	c.resultsOf(body, types, list)
+	list = needed(list, c.results)
+	if len(list) == 0 && len(c.results) == 1 && c.results[0].store != nil {
+		c.copyOperand(operands)
 	}
-	last := body.Code[len(body.Code)-1]
-	for i, ins := range body.Code {
-		for _, a := range ins.Args[:ins.Op.Info().Args] {
-			args[i] = append(args[i], same[a])
-		}
-		if a := args[i][0]; i < len(body.Code)-1 && changesNothing(ins, types[ins.Args[0]]) {
-			same[in+i] = a
-		}
+	for i := range list {
+		ins := &list[i]
+		ins.stored = ins.DType.Is16() && c.storedAlone(ins, list)
 	}
-	c.store = func(data, reg []byte) { store(data, reg, last.DType) }
-	c.direct = native(last.DType)
-	n := len(body.Code)
-	switch {
-	case changesNothing(last, types[last.Args[0]]):
-		n--
-		c.result = args[n][0]
-	case last.Op == op.Cast && !c.direct:
-		// The store converts, in one rounding, from what the cast reads.
-		n--
-		c.result = args[n][0]
-		from := types[c.result]
-		c.store = func(data, reg []byte) { castStore(data, reg, domainOf(from), last.DType) }
-	}
-	if c.result < in {
-		c.direct = false
-		if d := operands[c.result].dtype; native(last.DType) && n == 0 {
-			c.store = nil // reading the operand is all
-			c.domain[c.result] = domainOf(last.DType)
-		} else if d == last.DType {
-			c.store = func(data, reg []byte) { store(data, reg, d) }
-		}
-	}
-
-	c.allocate(operands, args[:n], same)
-	for i, ins := range body.Code[:n] {
-		dst := in + i
-		if same[dst] != dst {
-			continue
-		}
-		from := types[args[i][0]]
-		// A store to 16 bits rounds by itself; integers wrap before it.
-		stored := dst == c.result && !c.direct && ins.DType == last.DType && ins.DType.Is16()
-		f := loop(ins, from, dst, args[i], through)
-		if g := roundedLoop(ins, dst, args[i]); g != nil && !stored {
-			f, stored = g, true
-		}
-		c.exec = append(c.exec, f)
+	for _, ins := range list {
 		c.cost++
 		if ins.Op.Info().Precision == op.Deny || slow[ins.Op] {
 			c.cost += costly
 		}
-		if fix := rounding(ins, dst); fix != nil && !stored {
+	}
+	c.cost = max(c.cost, 1)
+	list = needed(chained(list, c.results, operands), c.results)
+	c.place(operands, list)
+	c.findSingles(operands, list)
+	c.allocate(operands, list)
+	for _, ins := range list {
+		f := c.loop(ins, operands, through)
+		if g := roundedLoop(ins.Instr, ins.dst, ins.args); g != nil && !ins.stored {
+			f, ins.stored = g, true
+		}
+		c.exec = append(c.exec, f)
+		if fix := rounding(ins.Instr, ins.dst); fix != nil && !ins.stored {
 			c.exec = append(c.exec, fix)
 		}
 	}
-	c.cost = max(c.cost, 1)
 	return c
+}
+
+// resolve looks through instructions that change nothing.
+func resolve(body *op.Body, types []dtype.DType) []instr {
+	in := len(body.Inputs)
+	same := make([]int, in+len(body.Code))
+	for i := range same {
+		same[i] = i
+	}
+	list := make([]instr, len(body.Code))
+	for i, b := range body.Code {
+		ins := instr{Instr: b, dst: in + i}
+		for _, a := range b.Args[:b.Op.Info().Args] {
+			ins.args = append(ins.args, same[a])
+		}
+		ins.from = types[ins.args[0]]
+		if changesNothing(b, types[b.Args[0]]) {
+			same[in+i] = ins.args[0]
+		}
+		list[i] = ins
+	}
+	return list
+}
+
+// resultsOf settles which registers the results come from and how they get to
+// memory.
+func (c *code) resultsOf(body *op.Body, types []dtype.DType, list []instr) {
+	in := len(body.Inputs)
+	for k := range c.results {
+		r := &c.results[k]
+		at := len(list) - 1
+		if k > 0 {
+			at = int(body.Extra[k-1]) - in
+		}
+		ins := list[at]
+		d := ins.DType
+		r.reg, r.dtype = ins.dst, d
+		switch {
+		case changesNothing(body.Code[at], types[body.Code[at].Args[0]]):
+			r.reg = ins.args[0]
+			r.store = func(data, reg []byte) { store(data, reg, d) }
+		case ins.Op == op.Cast && !native(d) && !readLater(list, ins.dst):
+			// The store converts, in one rounding, from what the cast reads.
+			r.reg = ins.args[0]
+			from := domainOf(types[r.reg])
+			r.store = func(data, reg []byte) { castStore(data, reg, from, d) }
+		default:
+			r.store = func(data, reg []byte) { store(data, reg, d) }
+		}
+	}
+}
+
+func readLater(list []instr, reg int) bool {
+	return slices.ContainsFunc(list, func(ins instr) bool { return slices.Contains(ins.args, reg) })
+}
+
+// needed leaves out instructions that no result depends on.
+func needed(list []instr, results []result) []instr {
+	want := map[int]bool{}
+	for _, r := range results {
+		want[r.reg] = true
+	}
+	var kept []instr
+	for _, ins := range slices.Backward(list) {
+		if want[ins.dst] {
+			kept = append(kept, ins)
+			for _, a := range ins.args {
+				want[a] = true
+			}
+		}
+	}
+	slices.Reverse(kept)
+	return kept
+}
+
+// copyOperand prepares a body that only brings an operand to another type or
+// place.
+func (c *code) copyOperand(operands []operand) {
+	r := &c.results[0]
+	d := operands[r.reg].dtype
+	switch {
+	case native(r.dtype):
+		r.copied = true
+		c.domain[r.reg] = domainOf(r.dtype)
+	case d == r.dtype:
+		r.store = func(data, reg []byte) { store(data, reg, d) }
+	}
+}
+
+// storedAlone reports whether only the store of a result of its own type reads
+// what ins makes.
+func (c *code) storedAlone(ins *instr, list []instr) bool {
+	n := 0
+	for _, r := range c.results {
+		if r.reg == ins.dst {
+			if r.dtype != ins.DType {
+				return false
+			}
+			n++
+		}
+	}
+	return n > 0 && !readLater(list, ins.dst)
+}
+
+// place settles which results loops write to memory themselves: those whose
+// elements in memory are those of a register, unless the same memory is read
+// by a later loop as an operand.
+func (c *code) place(operands []operand, list []instr) {
+	for k := range c.results {
+		r := &c.results[k]
+		if r.reg < len(operands) {
+			o := operands[r.reg]
+			if o.slot == r.slot && o.access == full && o.dtype == r.dtype && r.slot.Place != ir.Nowhere {
+				r.store, r.copied = nil, false // it stays as it is
+			}
+			continue
+		}
+		if !native(r.dtype) || slices.ContainsFunc(c.results[:k], func(o result) bool { return o.reg == r.reg && o.direct }) {
+			continue
+		}
+		if c.domain[r.reg] != domainOf(r.dtype) {
+			continue // a cast on the way
+		}
+		made := slices.IndexFunc(list, func(ins instr) bool { return ins.dst == r.reg })
+		r.direct = true
+		for i, o := range operands {
+			if o.slot == r.slot && (readLater(list[made+1:], i) || c.isResult(i)) {
+				r.direct = false
+			}
+		}
+	}
+}
+
+// isResult reports whether a result comes from register reg.
+func (c *code) isResult(reg int) bool {
+	return slices.ContainsFunc(c.results, func(r result) bool { return r.reg == reg })
+}
+
+// written reports whether a loop writes register reg to memory.
+func (c *code) written(reg int) bool {
+	return slices.ContainsFunc(c.results, func(r result) bool { return r.reg == reg && r.direct })
 }
 
 // readAsFloat reports whether input i of a body is an integer that is only
@@ -133,9 +270,10 @@ func readAsFloat(body *op.Body, i int) bool {
 }
 
 // readsMemory reports whether the elements of an operand in memory are those
-// of its register.
+// of its register. Where there are several results one of them may be written
+// over it before another is stored from it.
 func (c *code) readsMemory(i int, o operand) bool {
-	return native(o.dtype) && domainOf(o.dtype) == c.domain[i]
+	return native(o.dtype) && domainOf(o.dtype) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
 }
 
 // changesNothing reports whether an instruction leaves a register as it is.
@@ -151,22 +289,35 @@ func changesNothing(ins op.Instr, from dtype.DType) bool {
 
 // allocate gives registers their places, using one again after its value was
 // read for the last time, also for the result of that very instruction.
-// Scalars, which are loaded once for many blocks, keep theirs.
-func (c *code) allocate(operands []operand, args [][]int, same []int) {
-	in := len(operands)
+// Scalars, which are loaded once for many blocks, keep theirs, and so do
+// results that are stored at the end.
+func (c *code) allocate(operands []operand, list []instr) {
 	end := make([]int, len(c.domain)) // instruction that reads the value last
-	for i, list := range args {
-		for _, a := range list {
+	for i, ins := range list {
+		for _, a := range ins.args {
 			end[a] = i
+			if a < len(operands) {
+				c.used[a] = true
+			}
 		}
 	}
-	end[c.result] = len(args)
+	for _, r := range c.results {
+		end[r.reg] = len(list)
+		if r.reg < len(operands) && (r.store != nil || r.copied) {
+			c.used[r.reg] = true
+		}
+	}
 	free := map[int][]int{}
 	take := func(v int) {
 		size := c.domain[v].size() * block
-		if v < in && operands[v].pattern() { // of its own, larger
+		if v < len(operands) && operands[v].pattern() { // of its own, larger
 			c.offset[v] = c.bytes
 			c.bytes += 2 * size
+			return
+		}
+		if v < len(operands) && operands[v].access == scalar && c.single[v] {
+			c.offset[v] = c.bytes
+			c.bytes += ir.Align
 			return
 		}
 		if list := free[size]; len(list) > 0 {
@@ -183,14 +334,10 @@ func (c *code) allocate(operands []operand, args [][]int, same []int) {
 			take(i)
 		}
 	}
-	for i, list := range args {
-		for j, a := range list {
-			repeated := false
-			for _, b := range list[:j] {
-				repeated = repeated || a == b
-			}
-			held := a < in && (operands[a].access == scalar || operands[a].pattern())
-			if end[a] == i && c.offset[a] >= 0 && !held && !repeated {
+	for i, ins := range list {
+		for j, a := range ins.args {
+			held := a < len(operands) && (operands[a].access == scalar || operands[a].pattern())
+			if end[a] == i && c.offset[a] >= 0 && !held && !slices.Contains(ins.args[:j], a) {
 				size := c.domain[a].size() * block
 				free[size] = append(free[size], c.offset[a])
 			}
@@ -198,177 +345,8 @@ func (c *code) allocate(operands []operand, args [][]int, same []int) {
 		// Not for a value of another width: its register may be that of a
 		// wider argument, and loops run forwards over both at once. Widths
 		// have lists of their own.
-		if v := in + i; same[v] == v && !(v == c.result && c.direct) {
-			take(v)
+		if !c.written(ins.dst) {
+			take(ins.dst)
 		}
 	}
-}
-
-// loop makes the loop of an instruction whose first argument is of type from.
-func loop(ins op.Instr, from dtype.DType, dst int, args []int, through int) exec {
-	switch ins.Op {
-	case op.Cast, op.Identity:
-		a, to := args[0], ins.DType
-		return func(r [][]byte, n int) { cast(r[dst], r[a], r[through], n, domainOf(from), to) }
-	case op.Where:
-		switch domainOf(ins.DType) {
-		case inF32:
-			return choose(dst, args, ofF32().where)
-		case inF64:
-			return choose(dst, args, where[float64])
-		case inI64:
-			return choose(dst, args, where[int64])
-		}
-		return choose(dst, args, where[uint8])
-	}
-	switch domainOf(from) {
-	case inF32:
-		return ofF32().exec(ins.Op, dst, args)
-	case inF64:
-		return loopsF64.exec(ins.Op, dst, args)
-	case inI64:
-		return loopsI64.exec(ins.Op, dst, args)
-	}
-	return loopsBool.exec(ins.Op, dst, args)
-}
-
-// hasLoop reports whether there is a loop for an operation on a type.
-func hasLoop(c op.Code, d dtype.DType) bool {
-	if c == op.Cast || c == op.Identity || c == op.Where {
-		return true
-	}
-	switch domainOf(d) {
-	case inF32:
-		return loopsF32.has(c)
-	case inF64:
-		return loopsF64.has(c)
-	case inI64:
-		return loopsI64.has(c)
-	}
-	return loopsBool.has(c)
-}
-
-// rounding makes the loop that brings a register of instruction ins to values
-// of the instruction's type, or nil where they are that already.
-func rounding(ins op.Instr, dst int) exec {
-	if ins.Op == op.Cast || exact[ins.Op] {
-		return nil
-	}
-	switch d := ins.DType; d {
-	case dtype.Float16, dtype.BFloat16:
-		return func(r [][]byte, n int) {
-			x := dtype.View[float32](r[dst])[:n]
-			roundTo(x, x, d)
-		}
-	case dtype.Uint8, dtype.Int32:
-		return func(r [][]byte, n int) { wrap(dtype.View[int64](r[dst])[:n], d) }
-	}
-	return nil
-}
-
-// roundedLoop makes the loop of an instruction and its rounding where they are
-// one, or nil.
-func roundedLoop(ins op.Instr, dst int, args []int) exec {
-	v := vectors()
-	if v == nil {
-		return nil
-	}
-	var f vec.Binary
-	switch ins.DType {
-	case dtype.Float16:
-		f = map[op.Code]vec.Binary{op.Add: v.AddF16, op.Sub: v.SubF16, op.Mul: v.MulF16}[ins.Op]
-	case dtype.BFloat16:
-		f = map[op.Code]vec.Binary{op.Add: v.AddBF16, op.Sub: v.SubBF16, op.Mul: v.MulBF16}[ins.Op]
-	}
-	if f == nil {
-		return nil
-	}
-	l := &loops[float32]{binary: map[op.Code]func(dst, a, b []float32){ins.Op: f}}
-	return l.exec(ins.Op, dst, args)
-}
-
-// wrap brings each element into the range of an integer type, modulo its size.
-func wrap(x []int64, d dtype.DType) {
-	switch d {
-	case dtype.Uint8:
-		for i, v := range x {
-			x[i] = int64(uint8(v))
-		}
-	case dtype.Int32:
-		for i, v := range x {
-			x[i] = int64(int32(v))
-		}
-	}
-}
-
-// exact operations give a value that one of their arguments has, or its
-// negative, and so one of the type.
-var exact = map[op.Code]bool{
-	op.Identity: true, op.Where: true, op.Relu: true, op.Maximum: true, op.Minimum: true, op.Sign: true,
-}
-
-// slow operations are costly though they may run in 16 bits.
-var slow = map[op.Code]bool{
-	op.Sin: true, op.Cos: true, op.Tanh: true, op.Sigmoid: true, op.Erf: true,
-	op.Div: true, op.Mod: true, op.Sqrt: true, op.Rsqrt: true, op.Reciprocal: true,
-}
-
-// cast converts the first n elements of register src to type to, as a
-// register; through is a register for elements of that type on their way.
-func cast(dst, src, through []byte, n int, from domain, to dtype.DType) {
-	dom := domainOf(to)
-	dst, src = dst[:n*dom.size()], src[:n*from.size()]
-	switch {
-	case from == inBool && dom == inF32:
-		toF32(dtype.View[float32](dst), src, dtype.Bool)
-	case from == inBool && dom == inF64:
-		dtype.ToF64(dtype.View[float64](dst), src, dtype.Bool)
-	case from == inBool && dom == inI64:
-		dtype.ToI64(dtype.View[int64](dst), src, dtype.Bool)
-	case from == inF32 && to.Is16():
-		roundTo(dtype.View[float32](dst), dtype.View[float32](src), to)
-	case native(to):
-		castStore(dst, src, from, to)
-	default:
-		through = through[:n*to.Size()]
-		castStore(through, src, from, to)
-		load(dst, through, to, domainOf(to))
-	}
-}
-
-// castStore converts a register to elements of another domain's type to.
-func castStore(data, reg []byte, from domain, to dtype.DType) {
-	n := len(data) / to.Size()
-	switch from {
-	case inF32:
-		fromF32(data, dtype.View[float32](reg)[:n], to)
-	case inF64:
-		dtype.FromF64(data, dtype.View[float64](reg)[:n], to)
-	case inI64:
-		dtype.FromI64(data, dtype.View[int64](reg)[:n], to)
-	case inBool:
-		switch {
-		case to == dtype.Bool:
-			for i, b := range reg[:n] {
-				data[i] = truth(b != 0)
-			}
-		case to.IsInt():
-			for i, b := range reg[:n] {
-				putInt(data, i, to, int64(truth(b != 0)))
-			}
-		default:
-			one := [...]uint16{dtype.Float16: 0x3c00, dtype.BFloat16: 0x3f80}[to]
-			for i, b := range reg[:n] {
-				dtype.View[uint16](data)[i] = one * uint16(truth(b != 0))
-			}
-		}
-	}
-}
-
-func putInt(data []byte, i int, d dtype.DType, x int64) {
-	if d == dtype.Uint8 {
-		data[i] = uint8(x)
-		return
-	}
-	dtype.View[int32](data)[i] = int32(x)
 }

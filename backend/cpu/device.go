@@ -61,7 +61,7 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	}
 	switch info := c.Info(); info.Class {
 	case op.Elementwise:
-		return c == op.Fused || hasLoop(c, d)
+		return c == op.Fused || c == op.Extra || hasLoop(c, d)
 	case op.Contraction:
 		switch c {
 		case op.AttentionForward, op.AttentionGrad: // float64 is expanded

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -13,26 +15,27 @@ const block = 1024
 // elementwise runs a chain of element-wise operations, op.Fused; a single
 // operation is a chain of one. Each worker takes its elements in blocks: the
 // operands become registers of the type computed in, each instruction runs
-// over a whole register, and the last register is stored.
+// over a whole register, and the registers of results are stored.
 //
-// The result may lie where an operand of its shape and element size does: a
+// A result may lie where an operand of its shape and element size does: a
 // block of the result is written after that of the operand was read.
 type elementwise struct {
 	n      int
 	grain  int // elements of a chunk
 	chunks int
 	work   int
-	code   *code
 
 	operands []operand
-	out      int
-	outType  dtype.DType
+	outs     []int   // where the results lie
+	flags    []int   // operands that choose one of variants
+	variants []*code // of the body, by the values of flags
 }
 
 // operand is an argument of a chain and how its elements map to the result's.
 type operand struct {
 	pos    int
 	dtype  dtype.DType
+	slot   ir.Slot
 	access access
 
 	period  int   // byRow: elements until it repeats
@@ -58,23 +61,120 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 			body.Code[0].Args[i] = int32(i)
 		}
 	}
-	k := &elementwise{n: v.Type.Shape.Size(), out: b.at(v), outType: v.Type.DType}
+	k := &elementwise{n: v.Type.Shape.Size()}
 	for _, a := range v.Args {
-		k.operands = append(k.operands, newOperand(b.at(a), a.Type, v.Type.Shape))
+		k.operands = append(k.operands, newOperand(b.at(a), a, v.Type.Shape))
 	}
-	k.code = compileBody(body, k.operands)
-	// Chunks of a microsecond or two, whole blocks.
-	k.grain = block * min(16, max(2, 32/k.code.cost))
+	var outs []result
+	for i := range 1 + len(body.Extra) { // Extras follow their value
+		at := b.at(v) + i
+		k.outs = append(k.outs, at)
+		outs = append(outs, result{slot: b.p.graph.Values[at].Slot})
+	}
+	k.compile(b, body, outs)
+	// Chunks of a microsecond or two, whole blocks; larger ones where there are
+	// many, as memory is read faster in long runs.
+	cost := k.cost()
+	k.grain = block * min(16, max(2, 32/cost))
+	for k.n/k.grain >= manyChunks && k.grain < block*maxBlocks {
+		k.grain *= 2
+	}
 	k.chunks = (k.n + k.grain - 1) / k.grain
-	k.work = k.n * k.code.cost
-	b.wantScratch(k.code.bytes)
-	b.wantRegs(len(k.code.offset))
+	k.work = k.n * cost
+	b.wantScratch(k.scratch())
 	return k
 }
 
+// From manyChunks on chunks are made larger, up to maxBlocks blocks.
+const (
+	manyChunks = 256
+	maxBlocks  = 64
+)
+
+// maxFlags limits the variants of a body.
+const maxFlags = 3
+
+// compile makes the loops. A body that chooses between two vectors by a bool
+// scalar, as the update of a training step that may be skipped does, becomes
+// one body for each of its values.
+func (k *elementwise) compile(b *builder, body *op.Body, outs []result) {
+	for i, o := range k.operands {
+		if o.access == scalar && o.dtype == dtype.Bool && len(k.flags) < maxFlags && onlyChooses(body, i) {
+			k.flags = append(k.flags, i)
+		}
+	}
+	for values := range 1 << len(k.flags) {
+		chosen := body
+		for bit, i := range k.flags {
+			chosen = choice(chosen, i, values>>bit&1 != 0)
+		}
+		k.variants = append(k.variants, compileBody(chosen, k.operands, outs))
+	}
+	b.wantRegs(len(k.operands) + len(body.Code) + 1)
+}
+
+// onlyChooses reports whether operand i is but the condition of Wheres.
+func onlyChooses(body *op.Body, i int) bool {
+	for _, ins := range body.Code {
+		for j, a := range ins.Args[:ins.Op.Info().Args] {
+			if int(a) == i && (ins.Op != op.Where || j != 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// choice is body where operand i is yes.
+func choice(body *op.Body, i int, yes bool) *op.Body {
+	chosen := *body
+	chosen.Code = slices.Clone(body.Code)
+	for j, ins := range chosen.Code {
+		if ins.Op != op.Where || int(ins.Args[0]) != i {
+			continue
+		}
+		from := ins.Args[2]
+		if yes {
+			from = ins.Args[1]
+		}
+		chosen.Code[j] = op.Instr{Op: op.Identity, DType: ins.DType, Args: [3]int32{from}}
+	}
+	return &chosen
+}
+
+// cost is that of an element of the costliest variant.
+func (k *elementwise) cost() int {
+	cost := 0
+	for _, c := range k.variants {
+		cost = max(cost, c.cost)
+	}
+	return cost
+}
+
+// scratch is the memory that a worker needs, in bytes.
+func (k *elementwise) scratch() int {
+	bytes := 0
+	for _, c := range k.variants {
+		bytes = max(bytes, c.bytes)
+	}
+	return bytes
+}
+
+// variant is the body for the flags of this run.
+func (k *elementwise) variant(r *run) *code {
+	values := 0
+	for bit, i := range k.flags {
+		if r.values[k.operands[i].pos][0] != 0 {
+			values |= 1 << bit
+		}
+	}
+	return k.variants[values]
+}
+
 // newOperand classifies a broadcast.
-func newOperand(pos int, t op.Type, out op.Shape) operand {
-	o := operand{pos: pos, dtype: t.DType}
+func newOperand(pos int, v *ir.Value, out op.Shape) operand {
+	t := v.Type
+	o := operand{pos: pos, dtype: t.DType, slot: v.Slot}
 	size := t.Shape.Size()
 	switch {
 	case size == out.Size():
@@ -118,15 +218,20 @@ func (k *elementwise) chunk(r *run, w *worker, i int) {
 // span computes elements lo to hi-1. first, if not nil, has those of operand
 // 0, which then has no place of its own: see epilogue.
 func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
-	c := k.code
+	c := k.variant(r)
 	regs = regs[:len(c.offset)]
 	begin := lo
 	for i := range k.operands { // those that stay for the whole chunk
 		o := &k.operands[i]
 		size := c.domain[i].size()
 		switch {
+		case !c.used[i]:
 		case o.access == scalar:
-			regs[i] = scratch[c.offset[i]:][:min(block, hi-lo)*size]
+			n := min(block, hi-lo)
+			if c.single[i] {
+				n = 1
+			}
+			regs[i] = scratch[c.offset[i]:][:n*size]
 			load(regs[i][:size], r.values[o.pos], o.dtype, c.domain[i])
 			repeat(regs[i], size)
 		case o.pattern():
@@ -140,13 +245,11 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 			regs[i] = scratch[c.offset[i]:][:block*c.domain[i].size()]
 		}
 	}
-	out := r.values[k.out]
-	size := k.outType.Size()
 	for ; lo < hi; lo += block {
 		n := min(block, hi-lo)
-		dst := out[lo*size : (lo+n)*size]
-		if c.store == nil && first == nil && k.operands[0].access != scalar {
-			k.operands[0].read(dst, r.values[k.operands[0].pos], lo, n, c.domain[0])
+		if a := c.results[0].reg; c.results[0].copied && (a > 0 || first == nil) && k.operands[a].access != scalar {
+			o := &k.operands[a]
+			o.read(k.memory(r, c, 0, lo, n), r.values[o.pos], lo, n, c.domain[a])
 			continue
 		}
 		for i := range k.operands {
@@ -157,7 +260,7 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 				data, lo = first, lo-begin
 			}
 			switch {
-			case o.access == scalar:
+			case o.access == scalar || !c.used[i]:
 			case o.pattern():
 				regs[i] = scratch[c.offset[i]+lo%o.period*size:][:n*size]
 			case c.offset[i] < 0:
@@ -170,20 +273,30 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 				o.read(regs[i], data, lo, n, c.domain[i])
 			}
 		}
-		if c.direct {
-			regs[c.result] = dst
+		for i := range c.results {
+			if c.results[i].direct {
+				regs[c.results[i].reg] = k.memory(r, c, i, lo, n)
+			}
 		}
 		for _, f := range c.exec {
 			f(regs, n)
 		}
-		switch {
-		case c.direct:
-		case c.store == nil:
-			copy(dst, regs[0])
-		default:
-			c.store(dst, regs[c.result][:n*c.domain[c.result].size()])
+		for i := range c.results {
+			switch o := &c.results[i]; {
+			case o.direct:
+			case o.copied:
+				copy(k.memory(r, c, i, lo, n), regs[o.reg])
+			case o.store != nil:
+				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.domain[o.reg].size()])
+			}
 		}
 	}
+}
+
+// memory is where n elements of result i of body c lie, from element lo on.
+func (k *elementwise) memory(r *run, c *code, i, lo, n int) []byte {
+	size := c.results[i].dtype.Size()
+	return r.values[k.outs[i]][lo*size : (lo+n)*size]
 }
 
 // pattern reports whether the operand is a short row: then a chunk has it once

@@ -27,20 +27,19 @@ func newEpilogue(b *builder, v *ir.Value, own, cols int) *epilogue {
 	if v.Attr.Body == nil {
 		return nil
 	}
-	k := &elementwise{n: v.Type.Shape.Size(), out: b.at(v), outType: v.Type.DType}
+	k := &elementwise{n: v.Type.Shape.Size(), outs: []int{b.at(v)}}
 	k.operands = append(k.operands, operand{dtype: v.Attr.DType})
 	for _, a := range v.Args[own:] {
-		k.operands = append(k.operands, newOperand(b.at(a), a.Type, v.Type.Shape))
+		k.operands = append(k.operands, newOperand(b.at(a), a, v.Type.Shape))
 	}
-	k.code = compileBody(v.Attr.Body, k.operands)
-	b.wantRegs(len(k.code.offset))
+	k.compile(b, v.Attr.Body, []result{{slot: v.Slot}})
 	return &epilogue{elementwise: k, cols: cols}
 }
 
 // place puts the epilogue's memory behind base bytes of scratch memory.
 func (e *epilogue) place(b *builder, base, tileCols int) {
 	e.base = roundUp(base, ir.Align)
-	b.wantScratch(e.base + e.bufferBytes(tileCols) + e.code.bytes)
+	b.wantScratch(e.base + e.bufferBytes(tileCols) + e.scratch())
 }
 
 // strip is how many rows of a tile go through the chain at a time: one, unless

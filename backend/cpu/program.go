@@ -133,7 +133,10 @@ func (b *builder) kernel(v *ir.Value) (kernel, error) {
 	if !b.p.device.Supports(v.Op, d) {
 		return nil, &backend.UnsupportedError{Device: "cpu", Op: v.Op, DType: d, Path: v.Path}
 	}
-	if v.Op.Info().Class == op.Elementwise {
+	switch {
+	case v.Op == op.Extra:
+		return nil, nil // its Fused value computes it
+	case v.Op.Info().Class == op.Elementwise:
 		return newElementwise(b, v), nil
 	}
 	return kernels[v.Op](b, v), nil

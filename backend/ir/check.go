@@ -28,6 +28,9 @@ func (g *Graph) check() error {
 		if err := checkType(v); err != nil {
 			return fmt.Errorf("%v: %w", v, err)
 		}
+		if err := g.checkExtras(i); err != nil {
+			return fmt.Errorf("%v: %w", v, err)
+		}
 		if v.Op == op.Param && (v.Attr.Index < 0 || v.Attr.Index >= len(g.Params) || g.Params[v.Attr.Index] != v) {
 			return fmt.Errorf("%v is not among the graph's %d params", v, len(g.Params))
 		}
@@ -81,6 +84,35 @@ func checkType(v *Value) error {
 	return nil
 }
 
+// checkExtras verifies that the Extras of value i, and no other value, follow it,
+// and that an Extra follows its Fused value.
+func (g *Graph) checkExtras(i int) error {
+	v := g.Values[i]
+	if v.Op == op.Extra {
+		at := i - 1 - v.Attr.Index
+		if v.Attr.Index < 0 || at < 0 || g.Values[at] != v.Args[0] || v.Args[0].Op != op.Fused || v.Attr.Index >= len(v.Args[0].Attr.Body.Extra) {
+			return fmt.Errorf("is not where extra %d of %v belongs", v.Attr.Index, v.Args[0])
+		}
+		return nil
+	}
+	if v.Op != op.Fused {
+		return nil
+	}
+	body := v.Attr.Body
+	for k, x := range body.Extra {
+		n := int(x) - len(body.Inputs)
+		switch {
+		case n < 0 || n >= len(body.Code)-1 || slices.Contains(body.Extra[:k], x):
+			return fmt.Errorf("extra result %d is %%%d: want an instruction in front of the last, each once", k, x)
+		case i+1+k >= len(g.Values) || g.Values[i+1+k].Op != op.Extra || g.Values[i+1+k].Args[0] != v:
+			return fmt.Errorf("extra %d does not follow it", k)
+		case g.Values[i+1+k].Type.DType != body.Code[n].DType:
+			return fmt.Errorf("extra %d is %v, want %v", k, g.Values[i+1+k].Type, body.Code[n].DType)
+		}
+	}
+	return nil
+}
+
 // checkBody infers the element type of each instruction.
 func checkBody(b *op.Body) error {
 	var types []op.Type
@@ -89,7 +121,7 @@ func checkBody(b *op.Body) error {
 	}
 	for i, in := range b.Code {
 		info := in.Op.Info()
-		if info.Class != op.Elementwise || in.Op == op.Fused {
+		if info.Class != op.Elementwise || in.Op == op.Fused || in.Op == op.Extra {
 			return fmt.Errorf("instruction %d: %v cannot be fused", i, in.Op)
 		}
 		var args []op.Type

@@ -128,7 +128,8 @@ func offset(at []int, s op.Shape) int {
 // compute writes v to out, reading its arguments while it writes: element-wise
 // operations element by element, as a kernel does, and for all others out is
 // spoilt first, so that a plan that writes over what is still needed shows.
-func compute(v *Value, out data, args []data) {
+// parts is where the extra results of a Fused value lie.
+func compute(v *Value, out data, args, parts []data) {
 	n := v.Type.Shape.Size()
 	set := func(i int, x float64) { store(out.b, i, out.t.DType, x) }
 	if !elementwise(v) {
@@ -157,8 +158,13 @@ func compute(v *Value, out data, args []data) {
 			for _, a := range args {
 				regs = append(regs, a.repeated(i, v.Type.Shape))
 			}
-			set(i, runBody(v.Attr.Body, regs))
+			regs = runBody(v.Attr.Body, regs)
+			set(i, regs[len(regs)-1])
+			for k, p := range parts {
+				store(p.b, i, p.t.DType, regs[v.Attr.Body.Extra[k]])
+			}
 		}
+	case op.Extra: // computed with its Fused value
 	case op.Sum, op.Mean, op.Max, op.SumSquares, op.AllFinite:
 		reduce(v, args[0], set)
 	case op.MatMul:
@@ -169,7 +175,8 @@ func compute(v *Value, out data, args []data) {
 				for _, a := range args[2:] {
 					regs = append(regs, a.repeated(i, v.Type.Shape))
 				}
-				set(i, runBody(body, regs))
+				regs = runBody(body, regs)
+				set(i, regs[len(regs)-1])
 			}
 		}
 		matmul(v, args[0], args[1], product)
@@ -220,8 +227,9 @@ func compute(v *Value, out data, args []data) {
 	}
 }
 
-// runBody computes one element of a chain from its operands.
-func runBody(b *op.Body, regs []float64) float64 {
+// runBody computes one element of a chain: it appends the result of each
+// instruction to its operands.
+func runBody(b *op.Body, regs []float64) []float64 {
 	for _, in := range b.Code {
 		var x [3]float64
 		for j := range in.Op.Info().Args {
@@ -229,7 +237,7 @@ func runBody(b *op.Body, regs []float64) float64 {
 		}
 		regs = append(regs, scalar(in.Op, in.DType, x))
 	}
-	return regs[len(regs)-1]
+	return regs
 }
 
 func reduce(v *Value, x data, set func(int, float64)) {
@@ -319,7 +327,7 @@ func interpret(g *Graph, in [][]byte) [][]byte {
 			for _, a := range v.Args {
 				args = append(args, mem[a])
 			}
-			compute(v, d, args)
+			compute(v, d, args, nil)
 		}
 		mem[v] = d
 	}
@@ -390,7 +398,11 @@ func run(g *Graph, in [][]byte) ([][]byte, error) {
 			d.t = a.Type
 			args = append(args, d)
 		}
-		compute(v, at(v), args)
+		var parts []data
+		for _, p := range g.results(i)[1:] {
+			parts = append(parts, at(p))
+		}
+		compute(v, at(v), args, parts)
 	}
 	return outputs, unchanged(g.Donated)
 }

@@ -137,6 +137,9 @@ func (g *Graph) blocks() []*block {
 			b = of[v.Args[0]]
 		} else {
 			b = &block{first: i, bytes: v.Type.Bytes(), offset: v.Slot.Offset}
+			if v.Op == op.Extra { // written with the value it is part of
+				b.first -= 1 + v.Attr.Index
+			}
 			list = append(list, b)
 		}
 		b.last = i

@@ -43,6 +43,9 @@ var passes = [...]pass{
 	// A plan is a list: this settles its order, and that all which overwrites
 	// inputs comes last.
 	{name: "schedule", run: schedule},
+	// The slots of an optimizer and the weights that move with them are one
+	// pass over memory; the order says what may be computed together.
+	{name: "join", run: join, optional: true, hides: true},
 	// Every value gets its place; arena values still lie side by side.
 	{name: "memory", run: memory},
 	// Values that are not alive at the same time share memory.
@@ -61,7 +64,8 @@ var passOrder = [...][2]string{
 	{"epilogue", "donate"}, // what overwrites an input stays element-wise
 	{"fuse", "donate"},     // who reads an old value is known after fusion
 	{"donate", "schedule"}, // the order depends on what is overwritten
-	{"schedule", "memory"}, // lifetimes depend on the order
+	{"schedule", "join"},   // what lies between two values is known
+	{"join", "memory"},     // lifetimes depend on the order
 	{"memory", "reuse"},    // reuse moves what memory has placed
 }
 

@@ -3,6 +3,8 @@ package ir
 import (
 	"cmp"
 	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // reuse packs the arena: an element-wise value takes over the place of an
@@ -35,32 +37,37 @@ func (g *Graph) takeOver(blocks []*block) []*block {
 	}
 	gone := map[*block]bool{}
 	for i, v := range g.Values {
-		b := of[v]
-		if b == nil || b.first != i || !elementwise(v) {
+		if !elementwise(v) || v.Op == op.Extra {
 			continue
 		}
-		for _, a := range v.Args {
-			old := of[a]
-			if old == nil || old.last != i || a.Type.Bytes() != old.bytes || !readAlike(v, old, of) {
+		for _, r := range g.results(i) {
+			b := of[r]
+			if b == nil || b.first != i {
 				continue
 			}
-			old.last = b.last
-			old.values = append(old.values, b.values...)
-			for _, u := range b.values {
-				of[u] = old
+			for _, a := range v.Args {
+				old := of[a]
+				if old == nil || old.last != i || a.Type.Bytes() != old.bytes || !readAlike(v, r, old, of) {
+					continue
+				}
+				old.last = b.last
+				old.values = append(old.values, b.values...)
+				for _, u := range b.values {
+					of[u] = old
+				}
+				gone[b] = true
+				break
 			}
-			gone[b] = true
-			break
 		}
 	}
 	return slices.DeleteFunc(blocks, func(b *block) bool { return gone[b] })
 }
 
 // readAlike reports whether v reads all its arguments in block b element for
-// element: with its own shape and size of element.
-func readAlike(v *Value, b *block, of map[*Value]*block) bool {
+// element: with the shape and size of element of its result r.
+func readAlike(v, r *Value, b *block, of map[*Value]*block) bool {
 	for _, a := range v.Args {
-		if of[a] == b && (!a.Type.Shape.Equal(v.Type.Shape) || a.Type.DType.Size() != v.Type.DType.Size()) {
+		if of[a] == b && (!a.Type.Shape.Equal(r.Type.Shape) || a.Type.DType.Size() != r.Type.DType.Size()) {
 			return false
 		}
 	}

@@ -23,16 +23,9 @@ func schedule(g *Graph) {
 	for _, v := range commit {
 		s.late[v] = true
 	}
-	overwrites := make(map[*Value]bool, len(commit))
-	for o, p := range g.Donated {
-		overwrites[g.Outputs[o]] = p >= 0
-	}
 	arena := func(order []*Value) int {
 		g.Values = order
-		g.Commit = slices.IndexFunc(g.Values, func(v *Value) bool { return overwrites[v] })
-		if g.Commit < 0 {
-			g.Commit = len(g.Values)
-		}
+		g.settleCommit()
 		memory(g)
 		reuse(g)
 		return g.ArenaBytes
@@ -222,6 +215,20 @@ func sources(v *Value) iter.Seq[*Value] {
 				return
 			}
 		}
+	}
+}
+
+// settleCommit finds where the commit phase begins.
+func (g *Graph) settleCommit() {
+	overwrites := make(map[*Value]bool, len(g.Outputs))
+	for o, p := range g.Donated {
+		overwrites[g.Outputs[o]] = p >= 0
+	}
+	g.Commit = slices.IndexFunc(g.Values, func(v *Value) bool { return overwrites[v] })
+	if g.Commit < 0 {
+		g.Commit = len(g.Values)
+	} else if v := g.Values[g.Commit]; v.Op == op.Extra {
+		g.Commit -= 1 + v.Attr.Index
 	}
 }
 

@@ -68,16 +68,18 @@ func checkMemory(g *Graph) error {
 			continue
 		}
 		source[v] = v
-		if v.Op == op.Param || v.Op == op.Const {
+		if v.Op == op.Param || v.Op == op.Const || v.Op == op.Extra { // Extras were written with their Fused value
 			continue
 		}
-		if v.Slot.Place == Input && i < g.Commit {
-			return fmt.Errorf("%v overwrites input %d at %d, before the commit phase, which begins at %d", v, v.Slot.Index, i, g.Commit)
+		for _, r := range g.results(i) {
+			if r.Slot.Place == Input && i < g.Commit {
+				return fmt.Errorf("%v overwrites input %d at %d, before the commit phase, which begins at %d", r, r.Slot.Index, i, g.Commit)
+			}
+			if err := checkInPlace(v, r); err != nil {
+				return err
+			}
+			mem.write(r)
 		}
-		if err := checkInPlace(v); err != nil {
-			return err
-		}
-		mem.write(v)
 	}
 	for o, v := range g.Outputs {
 		want := Slot{Place: Output, Index: o}
@@ -124,15 +126,15 @@ func checkSlot(g *Graph, v *Value) error {
 	return nil
 }
 
-// checkInPlace verifies that v, if it is written over an argument, reads that
-// argument element for element.
-func checkInPlace(v *Value) error {
+// checkInPlace verifies that v, if its result r is written over an argument,
+// reads that argument element for element.
+func checkInPlace(v, r *Value) error {
 	for _, a := range v.Args {
-		if !overlap(v, a) {
+		if !overlap(r, a) {
 			continue
 		}
-		if v.Slot != a.Slot || !elementwise(v) || !v.Type.Shape.Equal(a.Type.Shape) || v.Type.DType.Size() != a.Type.DType.Size() {
-			return fmt.Errorf("%v at %v is written over its argument %v at %v", v, v.Slot, a, a.Slot)
+		if r.Slot != a.Slot || !elementwise(v) || !r.Type.Shape.Equal(a.Type.Shape) || r.Type.DType.Size() != a.Type.DType.Size() {
+			return fmt.Errorf("%v at %v is written over its argument %v at %v", r, r.Slot, a, a.Slot)
 		}
 	}
 	return nil

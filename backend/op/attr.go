@@ -29,13 +29,13 @@ type Attr struct {
 	Groups   int         // convolution: parts into which the channels are cut, 0 = 1
 	TransA   bool        // MatMul: the last two axes of the first argument are swapped
 	TransB   bool        // MatMul: the last two axes of the second argument are swapped
-	DType    dtype.DType // Param, Const, Iota, Cast: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument
+	DType    dtype.DType // Param, Const, Iota, Cast, Extra: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument
 	Value    float64     // Const: every element, when Data is nil; Pad: the fill; attention: factor of the scores
 	Causal   bool        // attention: a query sees no key after its own position
 	Rate     float64     // attention: share of the weights that is dropped
 	Data     []byte      // Const: elements, little-endian; must not change
 	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result; attention: a query sees keys less than N positions away, 0 = all
-	Index    int         // Param: which input of the program
+	Index    int         // Param: which input of the program; Extra: which of the extra results
 	Stream   uint64      // RandomUniform, attention: which of the independent streams of a state
 	Scan     *Scan       // RNN, RNNGrad: which cell, and which arguments there are
 	Body     *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
@@ -48,6 +48,7 @@ type Attr struct {
 type Body struct {
 	Inputs []dtype.DType // element types of the operands
 	Code   []Instr       // in order; the last one is the result
+	Extra  []int32       // instructions that are results too, numbered as operands are: each is an Extra
 }
 
 // Instr is one instruction of a [Body].
@@ -70,6 +71,10 @@ func (b *Body) String() string {
 			fmt.Fprintf(&s, "%%%d", in.Args[j])
 		}
 		fmt.Fprintf(&s, "):%v", in.DType)
+	}
+	for i, x := range b.Extra {
+		s.WriteString([...]string{"; also", ""}[min(i, 1)])
+		fmt.Fprintf(&s, " %%%d", x)
 	}
 	return s.String()
 }

@@ -120,7 +120,8 @@ const (
 	TakeAlong   // x[… y[…]]: one element of the last axis for each index; out of range is an error of the run
 	PutAlong    // zeros[… N] with x[…] at y[…] of the last axis
 
-	Fused // a chain of element-wise operations in one pass: Attr.Body
+	Fused // chains of element-wise operations in one pass: Attr.Body
+	Extra // an extra result of the Fused value x, which computes it: number Index of its Body.Extra
 
 	numCodes
 )
@@ -321,5 +322,6 @@ func init() {
 		PutAlong:    {Name: "PutAlong", Args: 2, Class: Movement, Grad: true, Infer: inferPutAlong},
 
 		Fused: {Name: "Fused", Args: -1, Class: Elementwise, Infer: inferFused},
+		Extra: {Name: "Extra", Args: 1, Class: Elementwise, Infer: inferCast},
 	}
 }

@@ -152,7 +152,7 @@ func TestPrinted(t *testing.T) {
 		t.Errorf("passes: got\n%s", got)
 	}
 	// Those that run for every device.
-	for _, pass := range []string{"casts", "cse", "narrow", "dead", "fuse", "donate", "schedule", "memory", "reuse"} {
+	for _, pass := range []string{"casts", "cse", "narrow", "dead", "fuse", "donate", "schedule", "join", "memory", "reuse"} {
 		if lines(got, "pass "+pass+": ") != 1 {
 			t.Errorf("passes: got\n%swithout %s", got, pass)
 		}

@@ -458,6 +458,194 @@ done:
 	VZEROUPPER
 	RET
 
+// subScalar: dst[i] = a[i] - s
+// func subScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+TEXT ·subScalarAVX2(SB), NOSPLIT, $96-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Y12
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VSUBPS Y12, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS binary<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*4), R12
+	XORQ R11, R11
+copy1:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 32(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VMOVUPS 32(SP), Y0
+	VSUBPS Y12, Y0, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+done:
+	VZEROUPPER
+	RET
+
+// divScalar: dst[i] = a[i] / s
+// func divScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+TEXT ·divScalarAVX2(SB), NOSPLIT, $96-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Y12
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VDIVPS Y12, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS binary<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*4), R12
+	XORQ R11, R11
+copy1:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 32(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VMOVUPS 32(SP), Y0
+	VDIVPS Y12, Y0, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+done:
+	VZEROUPPER
+	RET
+
+// scalarSub: dst[i] = s - a[i]
+// func scalarSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+TEXT ·scalarSubAVX2(SB), NOSPLIT, $96-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Y12
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VSUBPS Y0, Y12, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS binary<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*4), R12
+	XORQ R11, R11
+copy1:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 32(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VMOVUPS 32(SP), Y0
+	VSUBPS Y0, Y12, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+done:
+	VZEROUPPER
+	RET
+
+// scalarDiv: dst[i] = s / a[i]
+// func scalarDivAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+TEXT ·scalarDivAVX2(SB), NOSPLIT, $96-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Y12
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VDIVPS Y0, Y12, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS binary<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*4), R12
+	XORQ R11, R11
+copy1:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 32(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VMOVUPS 32(SP), Y0
+	VDIVPS Y0, Y12, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+done:
+	VZEROUPPER
+	RET
+
 DATA binary<>+0(SB)/4, $0x00000000
 DATA binary<>+4(SB)/4, $0x00000000
 DATA binary<>+8(SB)/4, $0x00000000

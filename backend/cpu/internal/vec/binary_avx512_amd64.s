@@ -277,3 +277,131 @@ rest:
 done:
 	VZEROUPPER
 	RET
+
+// subScalar: dst[i] = a[i] - s
+// func subScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+TEXT ·subScalarAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Z12
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VSUBPS Z12, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VSUBPS Z12, Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
+// divScalar: dst[i] = a[i] / s
+// func divScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+TEXT ·divScalarAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Z12
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VDIVPS Z12, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VDIVPS Z12, Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
+// scalarSub: dst[i] = s - a[i]
+// func scalarSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+TEXT ·scalarSubAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Z12
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VSUBPS Z0, Z12, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VSUBPS Z0, Z12, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
+// scalarDiv: dst[i] = s / a[i]
+// func scalarDivAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+TEXT ·scalarDivAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	VBROADCASTSS s+16(FP), Z12
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VDIVPS Z0, Z12, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VDIVPS Z0, Z12, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET

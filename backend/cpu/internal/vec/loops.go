@@ -22,6 +22,30 @@ type loops struct {
 	addScalar func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 	// dst[i] = a[i] * s
 	mulScalar func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+	// dst[i] = a[i] - s
+	subScalar func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+	// dst[i] = a[i] / s
+	divScalar func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+	// dst[i] = s - a[i]
+	scalarSub func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+	// dst[i] = s / a[i]
+	scalarDiv func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+	// dst[i] = a[i] + (b[i]-a[i])*s
+	lerp func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] + (b[i]*b[i]-a[i])*s
+	lerpSquare func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i]*s + b[i]*t
+	blend func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i]*s + b[i]*b[i]*t
+	blendSquare func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] + b[i]*s
+	addScaled func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] - b[i]*s
+	subScaled func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] - b[i]*s/(√c[i]+t)
+	rootStep func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] - b[i]*s/√(c[i]+t)
+	rootStepInside func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] == b[i]
 	equal func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 	// dst[i] = a[i] != b[i]

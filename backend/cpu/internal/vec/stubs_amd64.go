@@ -29,6 +29,42 @@ func addScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 func mulScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 
 //go:noescape
+func subScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func divScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func scalarSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func scalarDivAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func lerpAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lerpSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func blendSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func addScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func subScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func rootStepAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func rootStepInsideAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
 func equalAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
@@ -246,6 +282,42 @@ func addScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 
 //go:noescape
 func mulScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func subScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func divScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func scalarSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func scalarDivAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
+
+//go:noescape
+func lerpAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lerpSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func blendSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func addScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func subScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func rootStepAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func rootStepInsideAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
 func equalAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)

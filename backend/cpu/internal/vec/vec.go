@@ -27,6 +27,7 @@ type (
 	Test    func(dst []byte, a []float32)    // writes 0 and 1
 	Compare func(dst []byte, a, b []float32) // writes 0 and 1
 	Scalar  func(dst, a []float32, s float32)
+	Chain   func(dst, a, b, c []float32, s, t float32)
 	Load    func(dst []float32, a []uint16)
 	Store   func(dst []uint16, a []float32)
 )
@@ -50,8 +51,16 @@ type Set struct {
 	Add, Sub, Mul, Div, Maximum, Minimum Binary
 	AddF16, SubF16, MulF16               Binary // rounded to values of the type
 	AddBF16, SubBF16, MulBF16            Binary
-	AddScalar, MulScalar                 Scalar
+	AddScalar, SubScalar                 Scalar
+	MulScalar, DivScalar                 Scalar
+	ScalarSub, ScalarDiv                 Scalar // s-a, s/a
 	ExpAdd                               Scalar // exp(a+s)
+
+	Lerp, LerpSquare         Chain // a+(b-a)·s, a+(b²-a)·s
+	Blend, BlendSquare       Chain // a·s+b·t, a·s+b²·t
+	AddScaled, SubScaled     Chain // a+b·s, a-b·s
+	RootStep, RootStepInside Chain // a-b·s/(√c+t), a-b·s/√(c+t)
+
 	// ExpSum is ExpAdd and returns the sum.
 	ExpSum func(dst, a []float32, s float32) float64
 
@@ -96,7 +105,11 @@ func (l *loops) set(lanes int) *Set {
 		RoundF16: unary(l.roundF16), RoundBF16: unary(l.roundBF16),
 		Add: binary(l.add), Sub: binary(l.sub), Mul: binary(l.mul), Div: binary(l.div),
 		Maximum: binary(l.maximum), Minimum: binary(l.minimum),
-		AddScalar: scalar(l.addScalar), MulScalar: scalar(l.mulScalar), ExpAdd: scalar(l.expAdd),
+		AddScalar: scalar(l.addScalar), SubScalar: scalar(l.subScalar), ScalarSub: scalar(l.scalarSub),
+		MulScalar: scalar(l.mulScalar), DivScalar: scalar(l.divScalar), ScalarDiv: scalar(l.scalarDiv),
+		ExpAdd: scalar(l.expAdd),
+		Lerp:   chain(l.lerp), LerpSquare: chain(l.lerpSquare), Blend: chain(l.blend), BlendSquare: chain(l.blendSquare),
+		AddScaled: chain(l.addScaled), SubScaled: chain(l.subScaled), RootStep: chain(l.rootStep), RootStepInside: chain(l.rootStepInside),
 		AddF16: binary(l.addF16), SubF16: binary(l.subF16), MulF16: binary(l.mulF16),
 		AddBF16: binary(l.addBF16), SubBF16: binary(l.subBF16), MulBF16: binary(l.mulBF16),
 		ExpSum: func(dst, a []float32, s float32) float64 {
@@ -154,6 +167,17 @@ func binary(f func(dst, a, b unsafe.Pointer, n int)) Binary {
 
 func scalar(f func(dst, a unsafe.Pointer, s float32, n int)) Scalar {
 	return func(dst, a []float32, s float32) { f(data(dst), data(a[:len(dst)]), s, len(dst)) }
+}
+
+// chain gives those that take fewer than three vectors nil for the others.
+func chain(f func(dst, a, b, c unsafe.Pointer, s, t float32, n int)) Chain {
+	return func(dst, a, b, c []float32, s, t float32) {
+		n := len(dst)
+		if c != nil {
+			c = c[:n]
+		}
+		f(data(dst), data(a[:n]), data(b[:n]), data(c), s, t, n)
+	}
 }
 
 func compare(f func(dst, a, b unsafe.Pointer, n int)) Compare {

@@ -216,6 +216,10 @@ func TestBinary(t *testing.T) {
 			}{
 				{"AddScalar", s.AddScalar, 0, func(x float32) float64 { return float64(x + v) }},
 				{"MulScalar", s.MulScalar, 0, func(x float32) float64 { return float64(x * v) }},
+				{"SubScalar", s.SubScalar, 0, func(x float32) float64 { return float64(x - v) }},
+				{"DivScalar", s.DivScalar, 0, func(x float32) float64 { return float64(x / v) }},
+				{"ScalarSub", s.ScalarSub, 0, func(x float32) float64 { return float64(v - x) }},
+				{"ScalarDiv", s.ScalarDiv, 0, func(x float32) float64 { return float64(v / x) }},
 				{"ExpSum", func(dst, a []float32, v float32) {
 					sum := s.ExpSum(dst, a, v)
 					if want := s.Sum(dst); sum != want && (sum == sum || want == want) {

@@ -384,10 +384,27 @@ func (a *asm) toBF16(x, t, u reg) {
 	a.blend(0, x, u, x)
 }
 
+// layout is where a kernel's parameters lie in its frame, and the bytes of
+// them and the length that follows.
+func (k *kernel) layout() (offsets []int, size int) {
+	for _, p := range k.params {
+		if p.scalar {
+			offsets = append(offsets, size)
+			size += 4
+			continue
+		}
+		size = (size + 7) &^ 7
+		offsets = append(offsets, size)
+		size += 8
+	}
+	return offsets, (size+7)&^7 + 8
+}
+
 // function writes a kernel.
 func (a *asm) function(k *kernel) {
 	a.k = k
-	args, frame := 8*len(k.params)+8, 0
+	offsets, args := k.layout()
+	frame := 0
 	size := args
 	if k.folds != nil {
 		size += 4
@@ -400,16 +417,17 @@ func (a *asm) function(k *kernel) {
 	}
 	fmt.Fprintf(a, "\n// %s: %s\n// func %s\n", k.name, k.doc, strings.TrimPrefix(a.stub(k), "func "))
 	fmt.Fprintf(a, "TEXT ·%s%s(SB), NOSPLIT, $%d-%d\n", k.name, a.suffix, frame, size)
-	p := 0
+	p, s := 0, scalarReg
 	for i, x := range k.params {
 		if x.scalar {
-			a.op("VBROADCASTSS", fmt.Sprintf("%s+%d(FP)", x.name, 8*i), scalarReg)
+			a.op("VBROADCASTSS", fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), s)
+			s++
 			continue
 		}
-		a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", x.name, 8*i), pointers[p])
+		a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), pointers[p])
 		p++
 	}
-	a.op("MOVQ", fmt.Sprintf("n+%d(FP)", 8*len(k.params)), "CX")
+	a.op("MOVQ", fmt.Sprintf("n+%d(FP)", args-8), "CX")
 	a.labels = 0
 	if k.folds != nil {
 		k.folds.before(a)
@@ -449,7 +467,7 @@ func (a *asm) function(k *kernel) {
 	a.op("RET")
 }
 
-// scalarReg holds the scalar parameter of a kernel.
+// scalarReg holds the scalar parameter of a kernel, the one above it a second.
 const scalarReg = reg(12)
 
 // stub is the Go declaration of a kernel.

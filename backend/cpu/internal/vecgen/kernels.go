@@ -6,6 +6,7 @@ func files() map[string][]*kernel {
 		"convert": convertKernels(),
 		"binary":  binaryKernels(),
 		"rounded": roundedKernels(),
+		"chain":   chainKernels(),
 		"unary":   unaryKernels(),
 		"round":   roundKernels(),
 		"compare": compareKernels(),
@@ -118,6 +119,9 @@ func binaryKernels() []*kernel {
 	scale := func(name string) func(*asm) {
 		return func(a *asm) { a.op(name, scalarReg, reg(0), reg(0)) }
 	}
+	from := func(name string) func(*asm) {
+		return func(a *asm) { a.op(name, reg(0), scalarReg, reg(0)) }
+	}
 	return []*kernel{
 		binary("add", "dst[i] = a[i] + b[i]", with("VADDPS")),
 		binary("sub", "dst[i] = a[i] - b[i]", with("VSUBPS")),
@@ -127,6 +131,10 @@ func binaryKernels() []*kernel {
 		binary("minimum", "dst[i] = a[i] if it is NaN or < b[i], else b[i]", larger("VMINPS")),
 		withScalar("addScalar", "dst[i] = a[i] + s", scale("VADDPS")),
 		withScalar("mulScalar", "dst[i] = a[i] * s", scale("VMULPS")),
+		withScalar("subScalar", "dst[i] = a[i] - s", scale("VSUBPS")),
+		withScalar("divScalar", "dst[i] = a[i] / s", scale("VDIVPS")),
+		withScalar("scalarSub", "dst[i] = s - a[i]", from("VSUBPS")),
+		withScalar("scalarDiv", "dst[i] = s / a[i]", from("VDIVPS")),
 	}
 }
 

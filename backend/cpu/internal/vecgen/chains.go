@@ -1,0 +1,68 @@
+package vecgen
+
+// chainKernels do a few operations on each element while it is in a register:
+// what the updates of optimizers consist of. Every operation rounds, as when
+// it is a loop of its own; nothing is contracted to a fused multiply-add.
+func chainKernels() []*kernel {
+	a, b, c, s, t := reg(0), reg(1), reg(2), scalarReg, scalarReg+1
+	chain := func(name, doc string, vectors int, body func(k *asm)) *kernel {
+		return &kernel{
+			name: name, doc: doc,
+			params: []param{{name: "dst"}, {name: "a"}, {name: "b"}, {name: "c"}, {name: "s", scalar: true}, {name: "t", scalar: true}},
+			body: func(k *asm) {
+				for i := vectors; i > 0; i-- {
+					k.load(i, reg(i-1))
+				}
+				body(k)
+				k.store(0)
+			},
+		}
+	}
+	// Operands are in the order of the Go assembler: y, x, x-y.
+	square := func(k *asm) { k.op("VMULPS", b, b, b) }
+	lerp := func(k *asm) {
+		k.op("VSUBPS", a, b, b)
+		k.op("VMULPS", s, b, b)
+		k.op("VADDPS", b, a, a)
+	}
+	blend := func(k *asm) {
+		k.op("VMULPS", s, a, a)
+		k.op("VMULPS", t, b, b)
+		k.op("VADDPS", b, a, a)
+	}
+	step := func(k *asm) {
+		k.op("VMULPS", s, b, b)
+		k.op("VDIVPS", c, b, b)
+		k.op("VSUBPS", b, a, a)
+	}
+	return []*kernel{
+		chain("lerp", "dst[i] = a[i] + (b[i]-a[i])*s", 2, lerp),
+		chain("lerpSquare", "dst[i] = a[i] + (b[i]*b[i]-a[i])*s", 2, func(k *asm) {
+			square(k)
+			lerp(k)
+		}),
+		chain("blend", "dst[i] = a[i]*s + b[i]*t", 2, blend),
+		chain("blendSquare", "dst[i] = a[i]*s + b[i]*b[i]*t", 2, func(k *asm) {
+			square(k)
+			blend(k)
+		}),
+		chain("addScaled", "dst[i] = a[i] + b[i]*s", 2, func(k *asm) {
+			k.op("VMULPS", s, b, b)
+			k.op("VADDPS", b, a, a)
+		}),
+		chain("subScaled", "dst[i] = a[i] - b[i]*s", 2, func(k *asm) {
+			k.op("VMULPS", s, b, b)
+			k.op("VSUBPS", b, a, a)
+		}),
+		chain("rootStep", "dst[i] = a[i] - b[i]*s/(√c[i]+t)", 3, func(k *asm) {
+			k.op("VSQRTPS", c, c)
+			k.op("VADDPS", t, c, c)
+			step(k)
+		}),
+		chain("rootStepInside", "dst[i] = a[i] - b[i]*s/√(c[i]+t)", 3, func(k *asm) {
+			k.op("VADDPS", t, c, c)
+			k.op("VSQRTPS", c, c)
+			step(k)
+		}),
+	}
+}
