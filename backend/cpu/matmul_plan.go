@@ -62,16 +62,17 @@ type part struct {
 
 // Limits of blocks, in bytes or elements of 4 bytes.
 const (
-	fewBytes    = 1 << 20 // operands and result that fit the second cache: nothing is packed
+	fewBytes    = 4 << 20 // operands and result that are not far from the second cache: nothing is packed
 	blockBytes  = 700_000 // of A, which stays in the second cache
 	mostRows    = 448
-	mostCols    = 512
+	mostCols    = 1024
+	sumCols     = 512  // of tiles whose sums go through accumulators
 	wholeDepth  = 1024 // inner dimensions up to this are not split
 	mostDepth   = 768
 	streamDepth = 32       // of B that is read in place from memory
 	deepDepth   = 256      // of kernels for which B must be in the first cache
 	shareBytes  = 16 << 20 // of packed B
-	conflicts   = 1024     // rows a multiple of this apart share lines of the first cache
+	conflicts   = 4096     // rows a multiple of this apart share lines of the first cache
 	chunkMACs   = 1 << 18  // multiplications worth handing to another core
 	wantChunks  = 8
 	rowPad      = 64 // bytes that keep copied rows from sharing lines
@@ -154,7 +155,7 @@ func (k *product) block() {
 	default:
 		apart := k.a.stride * k.a.size
 		k.a.packed = k.k%(t.Step*t.Deep) != 0 || k.m%t.Unit != 0 ||
-			t.Unit == 1 && !small && apart%conflicts == 0 && k.n > 4*t.NR
+			t.Unit == 1 && k.k > 16*t.MR && apart%conflicts == 0 && k.n > 4*t.NR
 	}
 
 	cells := k.cells(k.depth)
@@ -163,9 +164,17 @@ func (k *product) block() {
 	if t.Unit > 1 {
 		unit = t.MR
 	}
-	k.tileM = min(max(k.m, 1), even(k.m, k.tileM, unit))
+	// An even number of tiles, as cores mostly are.
+	blocks := max(1, ceilDiv(k.m, k.tileM))
+	if blocks > 1 {
+		blocks = roundUp(blocks, 2)
+	}
+	k.tileM = min(max(k.m, 1), max(unit, roundUp(ceilDiv(k.m, blocks), unit)))
 	k.sharesB = k.b.packed && k.batches == 1 && k.m > 4*t.MR && macs >= 32*chunkMACs
 	k.tileN = even(k.n, mostCols, t.NR)
+	if k.depth < k.k {
+		k.tileN = even(k.n, sumCols, t.NR)
+	}
 	least := chunkMACs
 	switch {
 	case t.Unit > 1:
@@ -177,7 +186,7 @@ func (k *product) block() {
 	for count() < wantChunks && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
 		// Halve what costs the least: rows are shared by all tiles of a row,
 		// columns packed by each tile of a column.
-		across := k.tileN >= 2*t.NR && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM)
+		across := k.tileN >= 2*t.NR && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
 		switch {
 		case across:
 			k.tileN = even(k.tileN, k.tileN/2, t.NR)

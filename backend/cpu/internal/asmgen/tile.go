@@ -1,6 +1,9 @@
 package asmgen
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // kernelParams is the signature of every micro-kernel; package gemm documents
 // it at its type Kernel.
@@ -37,6 +40,12 @@ const unroll = 4
 func stepped(offset int, pointer, stride, three string, u int) string {
 	return fmt.Sprintf("%d(%s)", offset, pointer) + []string{"", "(" + stride + "*1)", "(" + stride + "*2)", "(" + three + "*1)"}[u]
 }
+
+// ahead is the number of steps by which rows of B are fetched before they are
+// used: a panel of B comes from the third cache when its first tile is
+// computed, and the processor's own prefetching stops at every page, which for
+// a panel of 32 columns is after as many rows.
+const ahead = 32
 
 // acc is the number of an accumulator register.
 func (t *tile) acc(i, v int) int { return i*t.vectors + v }
@@ -94,7 +103,7 @@ func (t *tile) write(g *gen) {
 			g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i], b, b)
 		}
 	}
-	g.ins("LEAQ (R13)(R13*2), R11")
+	g.ins("LEAQ (R13)(R13*2), R11\nMOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(ahead))
 	if t.inner {
 		g.ins("LEAQ (R12)(R12*2), R10")
 	}
@@ -106,6 +115,9 @@ func (t *tile) write(g *gen) {
 			// multiplications.
 			g.ins("%s %s, %s%d", t.loadB, at, t.reg, b)
 		}
+		for v := 0; v < t.vectors*t.bytes; v += 64 {
+			g.ins("PREFETCHT0 %s", stepped(v, "R14", "R13", "R11", u))
+		}
 		free := []int{t.rows*t.vectors + t.vectors, t.rows*t.vectors + t.vectors + 1}
 		for i := range t.rows {
 			g.ins("%s %s, %s%d", t.bcast, t.addressA(i, u), t.reg, free[i%2])
@@ -116,7 +128,7 @@ func (t *tile) write(g *gen) {
 	}
 	advance := func(n int) {
 		times := map[int]string{1: "*1", 4: "*4"}[n]
-		g.ins("LEAQ (BX)(R13%s), BX", times)
+		g.ins("LEAQ (BX)(R13%[1]s), BX\nLEAQ (R14)(R13%[1]s), R14", times)
 		if t.inner {
 			g.ins("LEAQ (AX)(R12%s), AX", times)
 			return
