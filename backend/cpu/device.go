@@ -22,9 +22,10 @@
 // Where to look: elementwise.go and body.go run element-wise chains on the
 // loops of loops.go and math.go or, through vector.go, on those of package vec;
 // matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
-// matmul_plan.go has cut them; attention.go multiplies blocks of queries and
-// keys with the same kernels, through attention_blocks.go; reduce.go, softmax.go, arg.go, movement.go,
-// index.go and random.go hold the other kernels; pool.go shares work out.
+// matmul_plan.go and matmul_slices.go have cut them; attention.go multiplies
+// blocks of queries and keys with the same kernels, through
+// attention_blocks.go; reduce.go, softmax.go, arg.go, movement.go, index.go and
+// random.go hold the other kernels; pool.go shares work out.
 package cpu
 
 import (

@@ -31,6 +31,10 @@ type product struct {
 	down         int    // tiles
 	stripes      []part // the columns, by the stripes in which B is shared; one if it is not
 	sharesB      bool
+	slices       int // of the inner dimension, if its sums are made apart
+	sliceK       int // of a slice, in elements
+	partLead     int // bytes from a row of a slice's result to the next
+	sums         sums
 	leads        int // bytes from a row of the accumulators to the next
 
 	out    int
@@ -39,7 +43,7 @@ type product struct {
 	store  tileStore
 	after  *epilogue // or nil
 
-	atA, atTurn, atB, scratch int // where the scratch memory has packed operands, and its size
+	atA, atB, scratch int // where the scratch memory has packed operands, and its size
 }
 
 // operandOf is an operand and how it gets to the kernel.
@@ -70,8 +74,8 @@ const (
 	wholeDepth  = 1024 // inner dimensions up to this are not split
 	mostDepth   = 768
 	streamDepth = 32       // of B that is read in place from memory
-	deepDepth   = 256      // of kernels for which B must be in the first cache
 	shareBytes  = 16 << 20 // of packed B
+	deepDepth   = 256      // of kernels of tile registers, for which B must be in the first cache
 	conflicts   = 4096     // rows a multiple of this apart share lines of the first cache
 	chunkMACs   = 1 << 18  // multiplications worth handing to another core
 	wantChunks  = 8
@@ -105,6 +109,10 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	if k.after != nil {
 		k.after.place(b, k.scratch, k.tileN)
 	}
+	if k.slices > 1 {
+		k.sums.init(k)
+		b.wantShared(k.slices * k.partBytes())
+	}
 	if k.sharesB {
 		// The first stripe is the widest.
 		b.wantShared(4 * roundUp(k.stripes[0].cols, k.tiles.NR) * k.cells(k.k))
@@ -114,7 +122,7 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 
 // cells is the number of elements of 4 bytes, float32 or pairs, that n
 // elements of the inner dimension are padded to.
-func (k *product) cells(n int) int { return roundUp(ceilDiv(n, k.tiles.Step), k.tiles.Deep) }
+func (k *product) cells(n int) int { return ceilDiv(n, k.tiles.Step) }
 
 func ceilDiv(n, by int) int { return (n + by - 1) / by }
 func roundUp(n, to int) int { return ceilDiv(n, to) * to }
@@ -133,11 +141,8 @@ func (k *product) block() {
 	macs := k.m * k.n * max(k.k, 1)
 
 	k.depth = k.k
-	if cells, most := k.cells(k.k), mostDepth; cells > wholeDepth || t.Deep > 1 && cells > deepDepth {
-		if t.Deep > 1 {
-			most = deepDepth
-		}
-		k.depth = even(cells, most, 16) * t.Step
+	if cells := k.cells(k.k); cells > wholeDepth {
+		k.depth = even(cells, mostDepth, 16) * t.Step
 	}
 	k.depth = max(k.depth, 1)
 
@@ -154,51 +159,22 @@ func (k *product) block() {
 		k.a.packed = k.a.element == gemm.Pairs || !small
 	default:
 		apart := k.a.stride * k.a.size
-		k.a.packed = k.k%(t.Step*t.Deep) != 0 || k.m%t.Unit != 0 ||
-			t.Unit == 1 && k.k > 16*t.MR && apart%conflicts == 0 && k.n > 4*t.NR
+		k.a.packed = k.k%t.Step != 0 || k.k > 16*t.MR && apart%conflicts == 0 && k.n > 4*t.NR
 	}
 
 	cells := k.cells(k.depth)
 	k.tileM = max(1, min(mostRows, blockBytes/(4*cells)))
-	unit := 1 // of rows
-	if t.Unit > 1 {
-		unit = t.MR
-	}
 	// An even number of tiles, as cores mostly are.
 	blocks := max(1, ceilDiv(k.m, k.tileM))
 	if blocks > 1 {
 		blocks = roundUp(blocks, 2)
 	}
-	k.tileM = min(max(k.m, 1), max(unit, roundUp(ceilDiv(k.m, blocks), unit)))
-	k.sharesB = k.b.packed && k.batches == 1 && k.m > 4*t.MR && macs >= 32*chunkMACs
-	k.tileN = even(k.n, mostCols, t.NR)
-	if k.depth < k.k {
-		k.tileN = even(k.n, sumCols, t.NR)
+	k.tileM = max(1, ceilDiv(k.m, blocks))
+	k.slice()
+	k.sharesB = k.slices == 1 && k.b.packed && k.batches == 1 && k.m > 4*t.MR && macs >= 32*chunkMACs
+	if k.slices == 1 {
+		k.cut()
 	}
-	least := chunkMACs
-	switch {
-	case t.Unit > 1:
-		least <<= 4 // these are as much faster
-	case k.a.packed || k.b.packed:
-		least <<= 2 // and each chunk packs
-	}
-	count := func() int { return k.batches * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
-	for count() < wantChunks && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
-		// Halve what costs the least: rows are shared by all tiles of a row,
-		// columns packed by each tile of a column.
-		across := k.tileN >= 2*t.NR && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
-		switch {
-		case across:
-			k.tileN = even(k.tileN, k.tileN/2, t.NR)
-		case k.tileM >= 2*t.MR:
-			k.tileM = even(k.tileM, ceilDiv(k.tileM, 2), unit)
-		case k.tileN >= 2*t.NR:
-			k.tileN = even(k.tileN, k.tileN/2, t.NR)
-		default:
-			goto cut
-		}
-	}
-cut:
 	k.down = ceilDiv(k.m, k.tileM)
 	stripe := max(k.n, 1)
 	if k.sharesB {
@@ -213,13 +189,38 @@ cut:
 		k.stripes[i].packing.part = &k.stripes[i]
 	}
 	// Where columns cannot be masked, the last kernel writes more of them.
-	whole := t.Masked || k.n%t.NR == 0 && k.m%t.Unit == 0
-	k.direct = k.to == dtype.Float32 && whole && k.after == nil
+	k.direct = k.to == dtype.Float32 && (t.Masked || k.n%t.NR == 0) && k.after == nil
 }
 
-// turned reports whether A is transposed when it is packed, as the kernels read
-// it row by row only.
-func (k *product) turned() bool { return k.a.trans && k.tiles.Inner == nil }
+// cut chooses the columns of tiles, and makes tiles smaller until there are
+// enough for several workers.
+func (k *product) cut() {
+	t := k.tiles
+	k.tileN = even(k.n, mostCols, t.NR)
+	if k.depth < k.k {
+		k.tileN = even(k.n, sumCols, t.NR)
+	}
+	least := chunkMACs
+	if k.a.packed || k.b.packed {
+		least <<= 2 // each chunk packs
+	}
+	count := func() int { return k.batches * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
+	for count() < wantChunks && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
+		// Halve what costs the least: rows are shared by all tiles of a row,
+		// columns packed by each tile of a column.
+		across := k.tileN >= 2*t.NR && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
+		switch {
+		case across:
+			k.tileN = even(k.tileN, k.tileN/2, t.NR)
+		case k.tileM >= 2*t.MR:
+			k.tileM = ceilDiv(k.tileM, 2)
+		case k.tileN >= 2*t.NR:
+			k.tileN = even(k.tileN, k.tileN/2, t.NR)
+		default:
+			return
+		}
+	}
+}
 
 // layout places accumulators and packed operands in scratch memory.
 func (k *product) layout() {
@@ -230,16 +231,13 @@ func (k *product) layout() {
 		need += roundUp(n, 64)
 		return at
 	}
-	if !k.direct || k.depth < k.k {
+	if k.slices == 1 && (!k.direct || k.depth < k.k) {
 		k.leads = 4*roundUp(k.tileN, t.NR) + 2*rowPad
-		take(roundUp(k.tileM, t.Unit) * k.leads)
+		take(k.tileM * k.leads)
 	}
 	if k.a.packed {
 		k.a.lead = 4*cells + rowPad
-		k.atA = take(roundUp(k.tileM, t.Unit) * k.a.lead)
-		if k.turned() {
-			k.atTurn = take(64 * packDepth / t.Step)
-		}
+		k.atA = take(k.tileM * k.a.lead)
 	}
 	switch {
 	case k.b.packed && !k.sharesB:

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"runtime"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -18,7 +17,10 @@ func (k *product) run(r *run) {
 			r.parallel(&p.packing, p.packings(), p.cols*k.k)
 		}
 		// A multiplication takes a small part of an element operation's time.
-		r.parallel(p, k.batches*k.down*p.across, k.batches*k.m*p.cols*max(k.k, 1)/16)
+		r.parallel(p, k.batches*k.down*p.across*k.slices, k.batches*k.m*p.cols*max(k.k, 1)/16)
+	}
+	if k.slices > 1 {
+		r.parallel(&k.sums, k.sums.chunks(), k.slices*k.m*k.n)
 	}
 }
 
@@ -64,7 +66,6 @@ func (k *product) packB(d unsafe.Pointer, size int, data []byte, batch, col, col
 		src = unsafe.Add(src, (b.starts[batch]+col*b.stride+p)*b.size)
 		for j := 0; j < cols; j += nr {
 			to := unsafe.Add(d, j/nr*size)
-			k.padB(to, depth)
 			for i := 0; i < nr; i += 16 {
 				from, load, store := src, max(0, min(16, cols-j-i)), min(16, nr-i)
 				if load > 0 {
@@ -80,16 +81,9 @@ func (k *product) packB(d unsafe.Pointer, size int, data []byte, batch, col, col
 		n := min(packDepth, depth-q)
 		for j := 0; j < cols; j += nr {
 			to := unsafe.Add(d, j/nr*size+4*nr*k.cells(q))
-			k.padB(to, n)
 			k.set.Lanes[b.element](to, 4*nr, unsafe.Add(src, q*lds+j*b.size), lds, n, 1<<min(nr, cols-j)-1, 1<<nr-1)
 		}
 	}
-}
-
-// padB clears the rows of a panel that follow depth steps.
-func (k *product) padB(d unsafe.Pointer, depth int) {
-	nr, used, cells := k.tiles.NR, ceilDiv(depth, k.tiles.Step), k.cells(depth)
-	clear(unsafe.Slice((*uint32)(unsafe.Add(d, 4*nr*used)), nr*(cells-used)))
 }
 
 // packA packs rows for depth steps from p on: row by row, or in panels of the
@@ -103,10 +97,6 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		for q := 0; q < depth; q += packDepth {
 			n := min(packDepth, depth-q)
 			from := unsafe.Add(src, q*lds)
-			if k.turned() {
-				k.turnA(unsafe.Add(d, 4*k.cells(q)), unsafe.Add(d, k.atTurn-k.atA), from, rows, n)
-				continue
-			}
 			for i := range heights {
 				at, end := span(i, heights, rows)
 				h := end - at
@@ -129,20 +119,6 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 	}
 }
 
-// turnA packs rows that are columns in memory, 16 at a time: first as lanes of
-// pairs, then transposed. Pairs beyond depth are zero.
-func (k *product) turnA(d, turn, src unsafe.Pointer, rows, depth int) {
-	a, cells, used := &k.a, k.cells(depth), ceilDiv(depth, k.tiles.Step)
-	clear(unsafe.Slice((*uint32)(unsafe.Add(turn, 64*used)), 16*(cells-used)))
-	for i := 0; i < rows; i += 16 {
-		lanes := min(16, rows-i)
-		k.set.Lanes[a.element](turn, 64, unsafe.Add(src, i*a.size), a.stride*a.size, depth, 1<<lanes-1, 1<<16-1)
-		for q := 0; q < cells; q += 16 {
-			k.set.Transpose[gemm.F32](unsafe.Add(d, i*a.lead+4*q), a.lead, unsafe.Add(turn, 64*q), 64, lanes, 1<<16-1, 1<<16-1)
-		}
-	}
-}
-
 // span is part i when rows are cut into parts whose heights differ by one at
 // most: a low panel is slow.
 func span(i, parts, rows int) (at, end int) { return i * rows / parts, (i + 1) * rows / parts }
@@ -151,6 +127,8 @@ func span(i, parts, rows int) (at, end int) { return i * rows / parts, (i + 1) *
 // its operand, also those not used in the end: the garbage collector stops the
 // program at others.
 func (k *part) chunk(r *run, w *worker, i int) {
+	slice := i % k.slices
+	i /= k.slices
 	tile := resultTile{col: k.col + i%k.across*k.tileN}
 	row := i / k.across % k.down * k.tileM
 	batch := i / (k.across * k.down)
@@ -164,6 +142,9 @@ func (k *part) chunk(r *run, w *worker, i int) {
 		scratch = unsafe.Pointer(&w.scratch[0])
 	}
 	tile.data, tile.lead = scratch, k.leads
+	if k.slices > 1 {
+		tile.data, tile.lead = unsafe.Pointer(&r.shared[slice*k.partBytes()+row*k.partLead+4*tile.col]), k.partLead
+	}
 	var out unsafe.Pointer
 	outLead := 4 * k.n
 	if k.direct {
@@ -183,15 +164,11 @@ func (k *part) chunk(r *run, w *worker, i int) {
 	dataA, dataB := r.values[k.a.pos], r.values[k.b.pos]
 	baseA := unsafe.Pointer(unsafe.SliceData(dataA))
 	baseB := unsafe.Pointer(unsafe.SliceData(dataB))
-	units := ceilDiv(rows, t.Unit)
-	heights := ceilDiv(units*t.Unit, t.MR)
+	heights := ceilDiv(rows, t.MR)
 	inner := k.a.trans && t.Inner != nil
-	if t.Begin != nil {
-		runtime.LockOSThread()
-		t.Begin()
-	}
-	for p := 0; p < k.k; p += k.depth {
-		depth := min(k.depth, k.k-p)
+	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
+	for p := first; p < end; p += k.depth {
+		depth := min(k.depth, end-p)
 		cells := k.cells(depth)
 		a, lda, rowA := unsafe.Pointer(nil), 0, 0
 		switch {
@@ -209,11 +186,11 @@ func (k *part) chunk(r *run, w *worker, i int) {
 		}
 		// Sums of earlier steps are added; the last step writes the result.
 		var s unsafe.Pointer
-		if p > 0 {
+		if p > first {
 			s = tile.data
 		}
 		d, ldd := tile.data, tile.lead
-		if k.direct && p+depth >= k.k {
+		if k.direct && k.slices == 1 && p+depth >= k.k {
 			d, ldd = out, outLead
 		}
 		packed := unsafe.Add(scratch, k.atB)
@@ -252,25 +229,20 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			}
 			dj := unsafe.Add(d, 4*j)
 			for i := range heights {
-				at, end := span(i, heights, units)
-				at, end = at*t.Unit, end*t.Unit
+				at, end := span(i, heights, rows)
 				h := end - at
 				if inner && k.a.packed {
 					lda = 4 * h
 				}
 				var si unsafe.Pointer
 				if sj != nil {
-					si = unsafe.Add(sj, at*k.leads)
+					si = unsafe.Add(sj, at*tile.lead)
 				}
-				kernels[h](cells, unsafe.Add(a, at*rowA), lda, b, ldb, si, k.leads, unsafe.Add(dj, at*ldd), ldd, mask)
+				kernels[h](cells, unsafe.Add(a, at*rowA), lda, b, ldb, si, tile.lead, unsafe.Add(dj, at*ldd), ldd, mask)
 			}
 		}
 	}
-	if t.End != nil {
-		t.End()
-		runtime.UnlockOSThread()
-	}
-	if k.store != nil {
+	if k.slices == 1 && k.store != nil {
 		k.store(r, w, tile)
 	}
 }

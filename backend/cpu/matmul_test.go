@@ -51,7 +51,8 @@ func TestMatMulBlocks(t *testing.T) {
 	}{
 		{"tiny", 5, 9, 17}, {"row", 1, 70, 200}, {"column", 70, 1, 200}, {"lean", 64, 64, 64}, {"ragged", 45, 83, 61},
 		{"shared", 331, 170, 161}, {"steps", 60, 70, 1101}, {"sharedSteps", 90, 161, 1537},
-		{"conflicts", 130, 257, 1024}, {"tall", 1000, 17, 64}, {"wide", 17, 1100, 64}, {"narrow", 300, 10, 300}, {"even", 128, 128, 256}, {"nothing", 9, 7, 0},
+		{"conflicts", 130, 257, 1024}, {"tall", 1000, 17, 64}, {"wide", 17, 1100, 64}, {"narrow", 300, 10, 300}, {"even", 128, 128, 256},
+		{"slices", 70, 45, 2100}, {"nothing", 9, 7, 0},
 		{"blocks", 300, 650, 1200}, {"manyRows", 1030, 40, 70},
 	}
 	// The collector finds pointers that point nowhere, and interrupts kernels.
@@ -181,7 +182,10 @@ func TestProductPlan(t *testing.T) {
 		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 30); !p.a.packed || p.store == nil {
 			t.Errorf("float16 is not converted: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 100, 100, 3000); p.depth >= 3000 || p.leads == 0 {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 100, 100, 3000); p.slices < 4 {
+			t.Errorf("a long inner dimension is not cut into slices: %+v", p)
+		}
+		if p := kernelOf(dtype.Float32, op.Attr{}, 700, 700, 3000); p.slices != 1 || p.depth >= 3000 || p.leads == 0 {
 			t.Errorf("a long inner dimension is not split: %+v", p)
 		}
 	})
