@@ -36,6 +36,7 @@ var classes = struct {
 	"AveragePooling2D":         func() Layer { return &AveragePooling2D{} },
 	"AveragePooling3D":         func() Layer { return &AveragePooling3D{} },
 	"BatchNormalization":       func() Layer { return &BatchNormalization{} },
+	"Bidirectional":            func() Layer { return &Bidirectional{} },
 	"CategoryEncoding":         func() Layer { return &CategoryEncoding{} },
 	"Concatenate":              func() Layer { return &Concatenate{} },
 	"Conv1D":                   func() Layer { return &Conv1D{} },
@@ -67,9 +68,13 @@ var classes = struct {
 	"GlobalMaxPooling3D":       func() Layer { return &GlobalMaxPooling3D{} },
 	"GroupNormalization":       func() Layer { return &GroupNormalization{} },
 	"GroupQueryAttention":      func() Layer { return &GroupQueryAttention{} },
+	"GRU":                      func() Layer { return &GRU{} },
+	"GRUCell":                  func() Layer { return &GRUCell{} },
 	"Identity":                 func() Layer { return &Identity{} },
 	"LayerNormalization":       func() Layer { return &LayerNormalization{} },
 	"LeakyReLU":                func() Layer { return &LeakyReLU{} },
+	"LSTM":                     func() Layer { return &LSTM{} },
+	"LSTMCell":                 func() Layer { return &LSTMCell{} },
 	"Masking":                  func() Layer { return &Masking{} },
 	"Maximum":                  func() Layer { return &Maximum{} },
 	"MaxPooling1D":             func() Layer { return &MaxPooling1D{} },
@@ -86,14 +91,19 @@ var classes = struct {
 	"Rescaling":                func() Layer { return &Rescaling{} },
 	"Reshape":                  func() Layer { return &Reshape{} },
 	"RMSNormalization":         func() Layer { return &RMSNormalization{} },
+	"RNN":                      func() Layer { return &RNN{} },
 	"SeparableConv1D":          func() Layer { return &SeparableConv1D{} },
 	"SeparableConv2D":          func() Layer { return &SeparableConv2D{} },
+	"SimpleRNN":                func() Layer { return &SimpleRNN{} },
+	"SimpleRNNCell":            func() Layer { return &SimpleRNNCell{} },
 	"Softmax":                  func() Layer { return &Softmax{} },
 	"SpatialDropout1D":         func() Layer { return &SpatialDropout1D{} },
 	"SpatialDropout2D":         func() Layer { return &SpatialDropout2D{} },
 	"SpatialDropout3D":         func() Layer { return &SpatialDropout3D{} },
 	"SpectralNormalization":    func() Layer { return &SpectralNormalization{} },
+	"StackedRNNCells":          func() Layer { return &StackedRNNCells{} },
 	"Subtract":                 func() Layer { return &Subtract{} },
+	"TimeDistributed":          func() Layer { return &TimeDistributed{} },
 	"UnitNormalization":        func() Layer { return &UnitNormalization{} },
 	"UpSampling1D":             func() Layer { return &UpSampling1D{} },
 	"UpSampling2D":             func() Layer { return &UpSampling2D{} },
@@ -199,6 +209,25 @@ func UnmarshalConfig(data []byte) (Layer, error) {
 	}
 	l.base().SetTrainable(trainable)
 	return l, nil
+}
+
+// unmarshalWith is UnmarshalConfig with some fields set otherwise.
+func unmarshalWith(data []byte, fields map[string]any) (Layer, error) {
+	var object struct {
+		ClassName string         `json:"class_name"`
+		Config    map[string]any `json:"config"`
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // seeds have more digits than a float64
+	if err := d.Decode(&object); err != nil {
+		return nil, fmt.Errorf("layers: config: %w", err)
+	}
+	maps.Copy(object.Config, fields)
+	out, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("layers: config: %w", err)
+	}
+	return UnmarshalConfig(out)
 }
 
 // configFields lists the exported fields of a layer, Base excepted.

@@ -92,6 +92,7 @@ type Base struct {
 	inputs     []Shape // it was built for
 	weights    []*Weight
 	states     []*tensor.Variable // of random numbers
+	memory     []*tensor.Variable // see AddState
 	sublayers  []Layer
 	owner      *Base // of a sublayer
 	activityOf regularizers.Regularizer
@@ -161,14 +162,22 @@ func (b *Base) collect(trainable bool) []*Weight {
 	return all
 }
 
-// Variables lists everything that training changes in the layer: the weights
-// and the states of its random numbers.
+// Variables lists everything that calls of the layer change: the weights, what
+// AddState made, and the states of its random numbers.
 func (b *Base) Variables() []*tensor.Variable {
 	var all []*tensor.Variable
 	for _, w := range b.Weights() {
 		all = append(all, w.Variable)
 	}
-	return append(all, b.RandomStates()...)
+	return append(append(all, b.remembered()...), b.RandomStates()...)
+}
+
+func (b *Base) remembered() []*tensor.Variable {
+	all := slices.Clone(b.memory)
+	for _, s := range b.sublayers {
+		all = append(all, s.base().remembered()...)
+	}
+	return all
 }
 
 // RandomStates lists the states of the layer's random numbers.
@@ -217,7 +226,13 @@ func (b *Base) AddLayer(name string, l Layer) {
 // l for inputs of the given shapes.
 func (b *Base) AddBuilt(name string, l Layer, in ...Shape) error {
 	b.AddLayer(name, l)
-	s := l.base()
+	return l.base().buildAs(l, in)
+}
+
+// buildAs builds l, whose base b is, or checks that inputs fit what it was
+// built for.
+func (b *Base) buildAs(l Layer, in []Shape) error {
+	s := b
 	var err error
 	if s.built {
 		err = s.checkInput(l, in)
@@ -240,6 +255,9 @@ func (b *Base) rename(prefix, name string) {
 	}
 	for i, s := range b.states {
 		s.SetName(fmt.Sprintf("%s/seed_generator_%d", b.Path(), i))
+	}
+	for i, s := range b.memory {
+		s.SetName(fmt.Sprintf("%s/state_%d", b.Path(), i))
 	}
 	for _, s := range b.sublayers {
 		s.base().rename(b.Path()+"/", s.base().name)

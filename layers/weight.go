@@ -38,6 +38,7 @@ type weightSpec struct {
 	regularizer, constraint            string
 	nonTrainable, statistic, keepDType bool
 	integer                            bool
+	adjust                             func(first []float64)
 }
 
 // Regularizer gives a weight a penalty by Keras name: "l2", "l1(0.001)".
@@ -59,6 +60,11 @@ func KeepDType(s *weightSpec) { s.keepDType = true }
 
 // Integer makes a non-trainable weight of int32: a count.
 func Integer(s *weightSpec) { s.nonTrainable, s.integer = true, true }
+
+// adjusted changes what the initializer made.
+func adjusted(f func(first []float64)) WeightOption {
+	return func(s *weightSpec) { s.adjust = f }
+}
 
 // AddWeight makes a weight in the policy's variable type; initializer is a
 // Keras name such as "glorot_uniform" or "random_normal(stddev=0.02)". Call it
@@ -86,7 +92,11 @@ func (b *Base) AddWeight(name string, s Shape, initializer string, options ...We
 	}
 	shape := s.Clone()
 	w.Variable = tensor.NewVariable(b.Path()+"/"+name, store, shape, func(dst []float64) error {
-		return init(dst, shape, b.key(name))
+		err := init(dst, shape, b.key(name))
+		if err == nil && want.adjust != nil {
+			want.adjust(dst)
+		}
+		return err
 	})
 	w.SetTrainable(w.wanted && !b.frozen)
 	w.SetStatistic(want.statistic)
@@ -97,6 +107,17 @@ func (b *Base) AddWeight(name string, s Shape, initializer string, options ...We
 	w.SetConstraint(project)
 	b.weights = append(b.weights, w)
 	return w, nil
+}
+
+// AddState makes a variable of zeros in the policy's variable type that the
+// layer carries from call to call, such as the state of a stateful recurrent
+// layer. It is no weight: Keras's files do not have it. A step that is skipped
+// leaves it as it was.
+func (b *Base) AddState(s Shape) *tensor.Variable {
+	v := tensor.NewState(fmt.Sprintf("%s/state_%d", b.Path(), len(b.memory)), b.policy.Variable, s, nil)
+	v.SetStatistic(true)
+	b.memory = append(b.memory, v)
+	return v
 }
 
 // AddRandomState makes the state of a stream of random numbers for this layer,

@@ -94,11 +94,18 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	}
 	parts := map[*Tensor][]partGradient{} // of what has several results
 	for _, t := range slices.Backward(all) {
+		if parts[t] != nil && gradientsOfParts[t.op] == nil {
+			g := joinParts(t, parts[t])
+			if old := grad[t]; old != nil {
+				g = old.Add(g)
+			}
+			grad[t] = g
+		}
 		g := grad[t]
 		if g == nil && parts[t] == nil || !needs[t] || t.stop || len(t.args) == 0 {
 			continue
 		}
-		if t.op == op.Part && gradientsOfParts[t.args[0].op] != nil {
+		if t.op == op.Part {
 			parts[t.args[0]] = append(parts[t.args[0]], partGradient{t, g})
 			continue
 		}
@@ -308,7 +315,6 @@ func init() {
 			y, d := t.accumulator(), g.accumulator()
 			return one(d.Sub(y.Exp().Mul(d.SumKeep(axis))).Cast(x))
 		},
-		op.Part:             partGradientOf,
 		op.Attention:        attentionGradient,
 		op.AttentionForward: throughExpansion,
 		op.AttentionGrad:    throughExpansion,

@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -156,8 +158,56 @@ func rnnGradient(t *Tensor, parts []partGradient) []*Tensor {
 	return grads
 }
 
-// partGradientOf is the gradient of a Part of a tensor that has one result.
-func partGradientOf(t, g *Tensor) []*Tensor {
-	start, n := t.attr.Start[0], t.typ.Shape.Size()
-	return one(g.Reshape(n).Pad([]int{start}, []int{t.args[0].typ.Shape[0] - start - n}, 0))
+// Unstack returns the elements of the first axis of t, which must have a size.
+// Elements of a multiple of 64 bytes need no copy, and their gradients are
+// joined once.
+func (t *Tensor) Unstack() []*Tensor {
+	if len(t.typ.Shape) == 0 || t.typ.Shape[0] == Unknown {
+		Fail("Unstack", "got %v, want a first axis with a size", t.typ)
+	}
+	flat := t.record(op.Reshape, op.Attr{Dims: Shape{t.typ.Shape.Size()}}, t)
+	whole := op.Section{Shape: t.typ.Shape}
+	all := make([]*Tensor, t.typ.Shape[0])
+	for i := range all {
+		all[i] = flat.part(whole.Row(i))
+	}
+	return all
+}
+
+// joinParts is the gradient of a flat tensor from those of parts of it.
+func joinParts(t *Tensor, parts []partGradient) *Tensor {
+	slices.SortStableFunc(parts, func(a, b partGradient) int { return a.part.attr.Start[0] - b.part.attr.Start[0] })
+	var sum *Tensor
+	add := func(g *Tensor) {
+		if sum != nil {
+			g = sum.Add(g)
+		}
+		sum = g
+	}
+	// Parts that follow each other make one tensor, with zeros between them;
+	// others, which overlap, are added.
+	all := t.typ.Shape[0]
+	for len(parts) > 0 {
+		var row []*Tensor
+		var rest []partGradient
+		at := 0
+		fill := func(to int) {
+			if to > at {
+				row = append(row, Zeros(t.typ.DType, to-at))
+			}
+		}
+		for _, p := range parts {
+			start, n := p.part.attr.Start[0], p.part.typ.Shape.Size()
+			if start < at {
+				rest = append(rest, p)
+				continue
+			}
+			fill(start)
+			row, at = append(row, p.g.Reshape(n)), start+n
+		}
+		fill(all)
+		add(Concat(0, row...))
+		parts = rest
+	}
+	return sum
 }

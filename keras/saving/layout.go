@@ -65,6 +65,9 @@ var attributes = map[string]map[string]string{
 		"gate": "_gate_dense", "attention_output": "_output_dense", "dropout": "_dropout_layer"},
 }
 
+// recurrent are the classes whose only layer within is their cell.
+var recurrent = []string{"RNN", "SimpleRNN", "LSTM", "GRU"}
+
 func (w *walk) layer(path string, l layers.Layer) error {
 	if w.seen[l] {
 		return nil
@@ -84,11 +87,23 @@ func (w *walk) layer(path string, l layers.Layer) error {
 		own = append(layers.BaseOf(inner[0]).Weights()[:1:1], own...)
 	}
 	w.found = append(w.found, place{path, b.LayerName(), own})
-	for _, s := range inner {
+	used := map[string]int{} // classes of cells
+	for i, s := range inner {
 		name, known := attributes[class][layers.BaseOf(s).LayerName()]
 		switch {
-		case class == "SpectralNormalization":
+		case class == "SpectralNormalization" || class == "TimeDistributed":
 			name = "layer"
+		case class == "Bidirectional":
+			name = [...]string{"forward_layer", "backward_layer"}[i]
+		case class == "StackedRNNCells":
+			name = layers.SnakeClass(s)
+			if k := used[name]; k > 0 {
+				name += "_" + strconv.Itoa(k)
+			}
+			used[layers.SnakeClass(s)]++
+			name = "cells/" + name
+		case slices.Contains(recurrent, class):
+			name = "cell"
 		case !known && len(layers.BaseOf(s).Weights()) == 0:
 			continue // no layer in Keras
 		case !known:

@@ -59,21 +59,44 @@ func toKeras(o *object) error {
 			o.Config[name] = made
 		case slices.Contains(zeroIsNone, name) && value == json.Number("0"):
 			o.Config[name] = nil
+		case name == "merge_mode" && value == "none":
+			o.Config[name] = nil
+		case isList(value):
+			all := value.([]any)
+			for i, one := range all {
+				inner, err := layerIn(one)
+				if err != nil {
+					return fmt.Errorf("field %q: %w", name, err)
+				}
+				all[i] = inner
+			}
 		case slices.Contains(ofCall, name) && value == false:
 			delete(o.Config, name)
 		case isObject(value):
-			inner, err := decode(value)
+			inner, err := layerIn(value)
 			if err != nil {
-				return err
-			}
-			inner.Module = "keras.layers"
-			if err := toKeras(inner); err != nil {
 				return fmt.Errorf("field %q: %w", name, err)
 			}
 			o.Config[name] = inner
 		}
 	}
 	return nil
+}
+
+// layerIn is toKeras for a layer within the config of another.
+func layerIn(value any) (*object, error) {
+	inner, err := decode(value)
+	if err != nil {
+		return nil, err
+	}
+	inner.Module = "keras.layers"
+	return inner, toKeras(inner)
+}
+
+// isList reports whether v is a list of objects.
+func isList(v any) bool {
+	list, ok := v.([]any)
+	return ok && len(list) > 0 && !slices.ContainsFunc(list, func(x any) bool { return !isObject(x) })
 }
 
 // parameters are the names of positional arguments, in order: Keras's configs
@@ -200,6 +223,26 @@ func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 			if p = repolicy(p); p != "" {
 				out[name] = p
 			}
+			continue
+		}
+		if name == "merge_mode" && value == nil {
+			out[name] = "none"
+			continue
+		}
+		if isList(value) {
+			var all []json.RawMessage
+			for _, one := range value.([]any) {
+				inner, err := decode(one)
+				if err != nil {
+					return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
+				}
+				raw, err := ours(inner, repolicy, depth+1)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, raw)
+			}
+			out[name] = all
 			continue
 		}
 		if !isObject(value) {

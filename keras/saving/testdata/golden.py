@@ -54,6 +54,16 @@ def sequential():
     return m, [np.array([[0, 1, 2], [6, 5, 4]], "int32")]
 
 
+def recurrent():
+    x = keras.Input((5, 3))
+    t = layers.Bidirectional(layers.LSTM(4, return_sequences=True))(x)
+    t = layers.RNN([layers.GRUCell(3), layers.LSTMCell(2), layers.GRUCell(2)], return_sequences=True)(t)
+    t = layers.TimeDistributed(layers.Dense(3, activation="tanh"))(t)
+    t = layers.SimpleRNN(3, return_sequences=True, go_backwards=True)(t)
+    a, b = layers.Bidirectional(layers.GRU(2, reset_after=False), merge_mode=None)(t)
+    return keras.Model(x, layers.Concatenate()([a, b, layers.LSTM(3, dropout=0.2)(t)])), [np.random.rand(2, 5, 3).astype("float32")]
+
+
 def save(name, m, data):
     m.save(name + ".keras")
     with open(name + ".keras", "rb") as f:
@@ -74,3 +84,4 @@ def save(name, m, data):
 save("functional", *functional())
 save("attention", *attention())
 save("sequential", *sequential())
+save("recurrent", *recurrent())

@@ -1,0 +1,426 @@
+package layers
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// RNN goes through the steps of a sequence with a cell. A state that is masked
+// out stays, and the output before is repeated, or zero before the first step
+// that is not.
+//
+// [SimpleRNN], [LSTM] and [GRU] are one operation of the graph when their
+// activations are the usual ones; other cells are recorded step by step, and
+// need sequences of known length.
+//
+// Inputs: a sequence [batch steps features…], and perhaps its first states,
+// which default to zeros. Result: the last output [batch units…], or with
+// ReturnSequences all of them [batch steps units…]; with ReturnState a tuple
+// of that and the last states. Weights: those of Cell.
+type RNN struct {
+	Cell              Layer // a [Cell]; required
+	ReturnSequences   bool  // return the output of each step
+	ReturnState       bool  // return the last states too
+	GoBackwards       bool  // start at the last step; outputs are in that order
+	Stateful          bool  // begin where the last call ended; batches must have one size
+	Unroll            bool  // record each step by itself
+	ZeroOutputForMask bool  // outputs of steps that are masked out are zero
+	Name, DType       string
+
+	Base
+	SetsMask
+	recurrent
+}
+
+// Config returns the fields Name and DType.
+func (r *RNN) Config() Config { return Config{r.Name, r.DType} }
+
+// Build builds the cell.
+func (r *RNN) Build(in ...Shape) error {
+	cell, ok := r.Cell.(Cell)
+	if !ok {
+		if r.Cell == nil {
+			return fmt.Errorf("Cell is nil, want a cell such as LSTMCell")
+		}
+		return fmt.Errorf("Cell is a %s, which has no method StateShapes, want a cell such as LSTMCell", Class(r.Cell))
+	}
+	r.scanOptions = scanOptions{r.ReturnSequences, r.ReturnState, r.GoBackwards, r.Stateful, r.Unroll, r.ZeroOutputForMask}
+	return r.prepare(&r.Base, SnakeClass(cell), cell, in)
+}
+
+// CheckInput wants a sequence like the first one, and a state for each of the
+// cell's, or none.
+func (r *RNN) CheckInput(in ...Shape) error { return r.check(in) }
+
+// Call computes the layer on x.
+func (r *RNN) Call(p Pass, x *tensor.Tensor) *tensor.Tensor { return r.call(&r.Base, p, x) }
+
+// scanOptions are the fields of RNN that say what becomes of a sequence.
+type scanOptions struct {
+	sequences, state, backwards, stateful, unroll, zeroOutput bool
+}
+
+// recurrent is the part that all recurrent layers share.
+type recurrent struct {
+	scanOptions
+	cell     Cell
+	features Shape              // of a step
+	shapes   []Shape            // of the states
+	carried  []*tensor.Variable // states of a stateful layer
+	inOrder  bool               // outputs are in the order of the input whatever direction
+}
+
+func (r *recurrent) scan() *recurrent { return r }
+
+// recurrentLayer is a layer that goes through sequences.
+type recurrentLayer interface {
+	Layer
+	scan() *recurrent
+}
+
+// prepare makes cell a part of b and builds it.
+func (r *recurrent) prepare(b *Base, name string, cell Cell, in []Shape) error {
+	if len(in) == 0 || len(in[0]) < 3 {
+		return fmt.Errorf("got inputs %v, want a sequence [batch steps features]", in)
+	}
+	r.cell, r.features = cell, in[0][2:].Clone()
+	step := append(Shape{in[0][0]}, r.features...)
+	if err := b.AddBuilt(name, cell, step); err != nil {
+		return err
+	}
+	r.shapes = cell.StateShapes()
+	inner := cell.base()
+	inner.inputs = []Shape{step}
+	for _, s := range r.shapes {
+		inner.inputs = append(inner.inputs, append(Shape{in[0][0]}, s...))
+	}
+	return r.check(in)
+}
+
+// check checks the shapes of inputs.
+func (r *recurrent) check(in []Shape) error {
+	if len(in) != 1 && len(in) != 1+len(r.shapes) {
+		return fmt.Errorf("got %d inputs, want a sequence, or a sequence and %d states", len(in), len(r.shapes))
+	}
+	if len(in[0]) < 3 || !fitsShape(in[0][2:], r.features) {
+		return fmt.Errorf("got sequence %v, want steps of shape %v", in[0], r.features)
+	}
+	for i, s := range in[1:] {
+		if len(s) == 0 || !fitsShape(s[1:], r.shapes[i]) {
+			return fmt.Errorf("state %d is %v, want the shape %v in each sample", i, s, r.shapes[i])
+		}
+	}
+	return nil
+}
+
+// fitsShape reports whether two shapes agree as far as they are known.
+func fitsShape(a, b Shape) bool { return len(a) == len(b) && leads(a, b) }
+
+// ResetState makes the next call of a stateful layer begin with zeros.
+func (r *recurrent) ResetState() error {
+	for _, v := range r.carried {
+		if err := v.Reset(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first is the states that a call on seq begins with, nil for zeros.
+func (r *recurrent) first(b *Base, seq *tensor.Tensor, given []*tensor.Tensor) []*tensor.Tensor {
+	if len(given) > 0 || !r.stateful || seq.Symbolic() {
+		return given
+	}
+	if r.carried == nil {
+		for _, s := range r.shapes {
+			r.carried = append(r.carried, b.AddState(append(Shape{seq.Dim(0)}, s...)))
+		}
+	}
+	var all []*tensor.Tensor
+	for _, v := range r.carried {
+		if want := v.Shape()[0]; seq.Dim(0) != want {
+			tensor.Fail("Call", "got a batch of %d, want %d: a stateful layer carries the state of each sample to the next batch", seq.Dim(0), want)
+		}
+		all = append(all, v.Value().Cast(seq.DType()))
+	}
+	return all
+}
+
+// call goes through x, a sequence and perhaps states.
+func (r *recurrent) call(b *Base, p Pass, x *tensor.Tensor) *tensor.Tensor {
+	seq := x.Parts()[0]
+	mask := seq.Mask()
+	if mask != nil && mask.Rank() != 2 {
+		tensor.Fail("Call", "got mask %v, want [batch steps]", mask.Type())
+	}
+	states := r.first(b, seq, x.Parts()[1:])
+	var steps *tensor.Tensor // of the mask
+	if mask != nil {
+		steps = mask.Transpose(1, 0)
+	}
+	all, last, next := r.fused(p, seq, states, steps)
+	if next == nil {
+		all, last, next = r.loop(p, seq, states, steps)
+	}
+	if r.stateful && !seq.Symbolic() && seq.Recorded() {
+		for i, v := range r.carried {
+			v.Assign(next[i].Cast(v.DType()))
+		}
+	}
+	y := last
+	if r.sequences {
+		if r.backwards && !r.inOrder && seq.Dim(1) != tensor.Unknown {
+			all = flip(all)
+		}
+		y = swapFirst(all).WithMask(mask)
+	}
+	if r.state {
+		return tensor.Tuple(append([]*tensor.Tensor{y}, next...)...)
+	}
+	return y
+}
+
+// swapFirst exchanges the first two axes of x.
+func swapFirst(x *tensor.Tensor) *tensor.Tensor {
+	perm := make([]int, x.Rank())
+	for i := range perm {
+		perm[i] = i
+	}
+	perm[0], perm[1] = 1, 0
+	return x.Transpose(perm...)
+}
+
+// flip reverses the first axis of x.
+func flip(x *tensor.Tensor) *tensor.Tensor {
+	n := x.Dim(0)
+	order := make([]int32, n)
+	for i := range order {
+		order[i] = int32(n - 1 - i)
+	}
+	return x.Gather(tensor.New(order, n))
+}
+
+// fused goes through seq in one operation, if there is one for the cell: the
+// outputs [steps batch units], the last one, and the last states.
+func (r *recurrent) fused(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, mask *tensor.Tensor) (all, last *tensor.Tensor, next []*tensor.Tensor) {
+	f, ok := r.cell.(fusedCell)
+	if !ok || r.unroll || seq.Rank() != 3 {
+		return nil, nil, nil
+	}
+	c := f.core()
+	if p.Training && c.recurrentDropout > 0 && !seq.Symbolic() {
+		return nil, nil, nil
+	}
+	cell, bias, inner, ok := f.fused()
+	if !ok {
+		return nil, nil, nil
+	}
+	// The input's part of all steps is one product.
+	x := c.dropSequence(p, seq).Transpose(1, 0, 2)
+	shape := x.Shape().Clone()
+	fold := unknowns(shape) <= 1
+	if fold {
+		x = x.Reshape(foldedRows(shape), shape[2])
+	}
+	z := c.inputSum(x, bias)
+	if fold {
+		z = z.Reshape(shape[0], shape[1], c.gates*c.units)
+	}
+	o := tensor.RNNOptions{Cell: cell, Reverse: r.backwards, Bias: inner, Mask: mask}
+	if len(states) > 0 {
+		o.H = states[0]
+		if cell.HasState() {
+			o.C = states[1]
+		}
+	}
+	y := z.RNN(c.recurrent.Value(), o)
+	all, last, next = y.Outputs, y.Last, []*tensor.Tensor{y.Last}
+	if cell.HasState() {
+		next = append(next, y.State)
+	}
+	if mask == nil {
+		return all, last, next
+	}
+	// Outputs of steps that are masked out are those before, which the
+	// operation gives; zeros before the first; or all of them zeros.
+	end := shape[0] - 1
+	if r.backwards {
+		end = 0
+	}
+	var some *tensor.Tensor
+	switch {
+	case r.zeroOutput:
+		some = mask
+	case len(states) > 0 && shape[0] != tensor.Unknown:
+		some = seen(mask, r.backwards)
+	default:
+		return all, last, next
+	}
+	zero := tensor.Scalar(all.DType(), 0)
+	all = tensor.Where(some.ExpandDims(-1), all, zero)
+	if shape[0] != tensor.Unknown && shape[0] > 0 {
+		last = tensor.Where(some.Slice(0, end, end+1).Reshape(shape[1], 1), last, zero)
+	}
+	return all, last, next
+}
+
+// seen tells whether the mask [steps batch] is true at a step or one that
+// comes before it in the order of the computation.
+func seen(mask *tensor.Tensor, backwards bool) *tensor.Tensor {
+	n := mask.Dim(0)
+	i := tensor.Iota(dtype.Float32, n, n)
+	j := i.Transpose(1, 0)
+	before := i.LessEqual(j)
+	if backwards {
+		before = i.GreaterEqual(j)
+	}
+	return before.Cast(dtype.Float32).MatMul(mask.Cast(dtype.Float32)).GreaterScalar(0)
+}
+
+// loop goes through seq step by step.
+func (r *recurrent) loop(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, mask *tensor.Tensor) (all, last *tensor.Tensor, next []*tensor.Tensor) {
+	n := seq.Dim(1)
+	if n == tensor.Unknown && !seq.Symbolic() || n == 0 {
+		tensor.Fail("Call", "got sequence %v, want at least one step", seq.Type())
+	}
+	batch := seq.Dim(0)
+	if len(states) == 0 {
+		for _, s := range r.shapes {
+			states = append(states, tensor.Zeros(seq.DType()).BroadcastTo(append(Shape{batch}, s...)...))
+		}
+	}
+	if s, ok := r.cell.(sequenceCell); ok {
+		s.begin()
+		defer s.end()
+	}
+	if seq.Symbolic() { // one step tells the types of all
+		x := seq.Slice(1, 0, 1).Reshape(append(Shape{batch}, r.features...)...)
+		y := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{x}, states...)...)).Parts()
+		return y[0].ExpandDims(0).BroadcastTo(append(Shape{n}, y[0].Shape()...)...), y[0], y[1:]
+	}
+	xs := swapFirst(seq).Unstack()
+	var keeps []*tensor.Tensor
+	if mask != nil {
+		for i := range xs {
+			keeps = append(keeps, mask.Slice(0, i, i+1).Reshape(batch))
+		}
+	}
+	out := make([]*tensor.Tensor, n)
+	for k := range out {
+		i := k
+		if r.backwards {
+			i = n - 1 - k
+		}
+		y := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{xs[i]}, states...)...)).Parts()
+		next = y[1:]
+		if len(next) != len(states) {
+			tensor.Fail("Call", "the cell returned %d states, want %d", len(next), len(states))
+		}
+		out[i] = y[0]
+		if mask != nil {
+			old := tensor.Scalar(y[0].DType(), 0)
+			if last != nil && !r.zeroOutput {
+				old = last
+			}
+			out[i] = tensor.Where(spreadMask(keeps[i], y[0]), y[0], old)
+			next = slices.Clone(next)
+			for s := range next {
+				next[s] = tensor.Where(spreadMask(keeps[i], next[s]), next[s], states[s])
+			}
+		}
+		states, last = next, out[i]
+	}
+	for i := range out {
+		out[i] = out[i].ExpandDims(0)
+	}
+	return tensor.Concat(0, out...), last, next
+}
+
+// StackedRNNCells is a cell of several, each of which gets the output of the
+// one before. Its states are theirs in order.
+//
+// Shapes: those of the first cell's input and the last one's output. Weights:
+// those of Cells.
+type StackedRNNCells struct {
+	Cells       []Layer // each a [Cell]; required
+	Name, DType string
+
+	Base
+	cells []Cell
+}
+
+// Config returns the fields Name and DType.
+func (s *StackedRNNCells) Config() Config { return Config{s.Name, s.DType} }
+
+// Build builds the cells.
+func (s *StackedRNNCells) Build(in ...Shape) error {
+	if len(s.Cells) == 0 || len(in) == 0 {
+		return fmt.Errorf("Cells is empty, want at least one cell")
+	}
+	s.cells = nil
+	used := map[string]int{}
+	step := in[0]
+	for i, l := range s.Cells {
+		cell, ok := l.(Cell)
+		if !ok {
+			return fmt.Errorf("Cells[%d] is a %s, which has no method StateShapes, want a cell such as LSTMCell", i, Class(l))
+		}
+		name := SnakeClass(cell)
+		if n := used[name]; n > 0 {
+			name = fmt.Sprintf("%s_%d", name, n)
+		}
+		used[SnakeClass(cell)]++
+		if err := s.AddBuilt(name, cell, step); err != nil {
+			return err
+		}
+		inner := cell.base()
+		inner.inputs = []Shape{step}
+		states := []*tensor.Tensor{tensor.Placeholder(s.ComputeDType(), step...)}
+		for _, shape := range cell.StateShapes() {
+			state := append(Shape{step[0]}, shape...)
+			inner.inputs = append(inner.inputs, state)
+			states = append(states, tensor.Placeholder(s.ComputeDType(), state...))
+		}
+		step = Apply(cell, Pass{}, tensor.Tuple(states...)).Parts()[0].Shape()
+		s.cells = append(s.cells, cell)
+	}
+	return nil
+}
+
+// CheckInput leaves the question to the cells.
+func (s *StackedRNNCells) CheckInput(...Shape) error { return nil }
+
+// StateShapes implements Cell.
+func (s *StackedRNNCells) StateShapes() []Shape {
+	var all []Shape
+	for _, c := range s.cells {
+		all = append(all, c.StateShapes()...)
+	}
+	return all
+}
+
+func (s *StackedRNNCells) begin() { s.each(sequenceCell.begin) }
+func (s *StackedRNNCells) end()   { s.each(sequenceCell.end) }
+
+func (s *StackedRNNCells) each(f func(sequenceCell)) {
+	for _, c := range s.cells {
+		if q, ok := c.(sequenceCell); ok {
+			f(q)
+		}
+	}
+}
+
+// Call computes a step.
+func (s *StackedRNNCells) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
+	y, states := unpackCell(x, len(s.StateShapes()))
+	var next []*tensor.Tensor
+	for _, c := range s.cells {
+		n := len(c.StateShapes())
+		out := Apply(c, p, tensor.Tuple(append([]*tensor.Tensor{y}, states[:n]...)...)).Parts()
+		y, states, next = out[0], states[n:], append(next, out[1:]...)
+	}
+	return tensor.Tuple(append([]*tensor.Tensor{y}, next...)...)
+}
