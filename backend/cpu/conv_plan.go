@@ -156,20 +156,26 @@ func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kerne
 		k.dims, k.depth, k.lanes, k.srcAll, k.dstAll = c.out, c.outsPerGroup, c.perGroup, c.outs, c.channels
 	}
 	k.stored = elementOf[k.from]
-	k.element = k.stored
+	k.element, k.bytes = k.stored, 4
 	if k.stored == gemm.BF16 {
 		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
-			if t != nil && k.pairs(t) {
-				k.element, k.tiles = gemm.Pairs, t
+			if t == nil || k.depth*k.windowSize < 8 {
+				continue
+			}
+			k.tiles = t
+			if t.Runs != nil && (k.depth%2 == 0 || k.code == op.Conv) {
+				if blocks := newConvBlocks(b, v, k); blocks != nil {
+					return blocks
+				}
+			}
+			if k.pairs(t) {
+				k.element, k.bytes = gemm.Pairs, 2
 				break
 			}
+			k.tiles = set.F32
 		}
 	}
-	k.bytes = 4
-	if k.element == gemm.Pairs {
-		k.bytes = 2
-	}
-	k.cut()
+	k.eachPhase(k.phase)
 	k.panels = ceilDiv(k.lanes, k.tiles.NR)
 	k.weigh.convProduct = k
 	k.layout(b, v)
@@ -179,11 +185,10 @@ func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kerne
 // elementOf is how package gemm calls the float types.
 var elementOf = map[dtype.DType]gemm.Element{dtype.Float32: gemm.F32, dtype.Float16: gemm.F16, dtype.BFloat16: gemm.BF16}
 
-// pairs reports whether kernels on pairs can compute k: pairs do not reach
-// over the end of a run, and sums are long enough to be worth the loss of
-// subnormal numbers, and to fill a step of the kernels.
+// pairs reports whether kernels on pairs can compute k run by run: pairs do not
+// reach over the end of a run, and sums fill a step of the kernels.
 func (k *convProduct) pairs(t *gemm.Tiles) bool {
-	long := k.depth*k.windowSize >= max(8, t.Deep*t.Step) && k.batch*k.outSize >= t.Unit
+	long := k.depth*k.windowSize >= t.Deep*t.Step && k.batch*k.outSize >= t.Unit
 	return long && (k.depth%2 == 0 || k.code == op.Conv && k.oneChannel())
 }
 
@@ -193,8 +198,8 @@ func (k *convProduct) oneChannel() bool {
 	return k.srcAll == 1 && (k.code == op.ConvInputGrad || k.stride[2] == 1)
 }
 
-// cut makes the phases with their runs.
-func (k *convProduct) cut() {
+// eachPhase calls f with the phases and their elements of the window.
+func (k *convProduct) eachPhase(f func(p convPhase, taps [3][]convTap)) {
 	if k.code == op.Conv {
 		var taps [3][]convTap
 		for axis := range 3 {
@@ -202,7 +207,7 @@ func (k *convProduct) cut() {
 				taps[axis] = append(taps[axis], convTap{i, i*k.dilation[axis] - k.low[axis]})
 			}
 		}
-		k.phase(convPhase{step: [3]int{1, 1, 1}, count: k.out, move: k.stride}, taps)
+		f(convPhase{step: [3]int{1, 1, 1}, count: k.out, move: k.stride}, taps)
 		return
 	}
 	s := k.stride
@@ -220,7 +225,7 @@ func (k *convProduct) cut() {
 					}
 					slices.Reverse(taps[axis]) // in the order of the source
 				}
-				k.phase(p, taps)
+				f(p, taps)
 			}
 		}
 	}

@@ -34,6 +34,13 @@ import "unsafe"
 // the processor's instruction works.
 type Kernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
+// RunsKernel is a [Kernel] on pairs, with packed B, whose A lies in n blocks of
+// Deep pairs: block q begins at[q] bytes, a list of int64, behind a. So A can
+// be what a convolution reads.
+//
+//	d[i*ldd+j] = s[i*lds+j] + Σ a[at[q]+i*lda+p]·b[(q*Deep+p)*NR+j]   for q < n, p < Deep
+type RunsKernel func(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+
 // Tiles is the kernels of one kind of arithmetic. Tables are indexed by the
 // number of rows, from 1 to MR.
 type Tiles struct {
@@ -47,6 +54,11 @@ type Tiles struct {
 	// Narrow kernels have NarrowNR columns, for the last ones; 0 is none.
 	NarrowNR                int
 	NarrowRows, NarrowInner []Kernel
+
+	// Runs is kernels with A in blocks, by rows like the others, or nil. Copy
+	// copies up to 32 neighbouring lanes of 16 bits as they are, to make blocks.
+	Runs []RunsKernel
+	Copy Pack
 
 	// Begin and End, unless nil, come before the first and after the last of
 	// some calls of kernels, on the same thread.

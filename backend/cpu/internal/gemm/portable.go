@@ -41,6 +41,27 @@ func Reference(rows, cols int, pairs, inner bool) Kernel {
 	}
 }
 
+// RunsReference is the loop that every RunsKernel equals, except for rounding.
+func RunsReference(rows, cols, deep int) RunsKernel {
+	return func(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+		kernel, mask := Reference(rows, cols, true, false), uint(1)<<cols-1
+		for q, from := range unsafe.Slice((*int64)(at), n) {
+			kernel(deep, unsafe.Add(a, from), lda, unsafe.Add(b, 4*q*deep*cols), 4*cols, s, lds, d, ldd, mask)
+			s, lds = d, ldd
+		}
+	}
+}
+
+// copyLanes is Tiles.Copy in Go.
+func copyLanes(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
+	n, all := bits.Len(load&store), bits.Len(store)
+	for p := range k {
+		to := unsafe.Slice((*uint16)(unsafe.Add(d, p*ldd)), all)
+		clear(to[n:])
+		copy(to, unsafe.Slice((*uint16)(unsafe.Add(s, p*lds)), n))
+	}
+}
+
 // load is element i after p, as float32.
 func (e Element) load(p unsafe.Pointer, i int) float32 {
 	p = at(p, i, e.Size())

@@ -73,7 +73,8 @@ var AMX = func() *Set {
 	s.Name = "AMX-BF16"
 	s.Blocks = &Tiles{
 		MR: 32, NR: 32, Unit: 16, Step: 2, Deep: 16,
-		Rows:  []Kernel{16: pairsAMXRows16x32, 32: pairsAMXRows32x32},
+		Rows: []Kernel{16: pairsAMXRows16x32, 32: pairsAMXRows32x32},
+		Runs: pairsAMXRuns32, Copy: copyLanesAVX512,
 		Begin: beginAMX, End: releaseAMX,
 	}
 	s.Panels = &Panels{

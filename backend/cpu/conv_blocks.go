@@ -1,0 +1,470 @@
+package cpu
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// convBlocks is a convolution, or its gradient by the input, on kernels that
+// take many pixels and blocks of channels at once and read A from a list of
+// blocks: those for AMX. A band of the source is copied once into a box, block
+// by block of channels, so that all pixels of the result are the same distance
+// apart, also from the end of a row to the next; a kernel then takes pixels
+// across rows, and computes some that lie between rows in vain. What a pixel
+// reads under an element of the window is a block at a fixed distance, so that
+// one call adds up all of the window.
+//
+// Where channels do not fill blocks, or windows have strides, the elements
+// under a row of the window are laid side by side instead: those are a pixel's
+// vector in the box, and no pixels lie in between.
+type convBlocks struct {
+	*convProduct
+	phases []blockPhase
+	weigh  packBlocks
+	parts  int // of the columns, each a task
+	lead   int // bytes from a row of accumulators to the next
+
+	atTile, atLine int // places in scratch memory
+}
+
+// blockPhase is a phase and how its source lies in a box.
+type blockPhase struct {
+	convPhase
+	taps    [3][]convTap
+	side    bool // elements under a row of the window lie side by side
+	vector  int  // elements of a pixel in the box
+	blocks  int  // that it fills
+	starts  int  // elements of the window that blocks begin at
+	rows    int  // of each residue of the stride in a plane of the box
+	pitch   int  // pixels of a row of the box
+	block   int  // bytes of all pixels of a block
+	bytes   int  // of the box of an image
+	pixels  int  // from the first of the result in a box to behind the last
+	steps   int  // blocks × starts
+	first   int  // step of all phases
+	at      []int64
+	images  int // of a chunk
+	whole   bool
+	chunkOf int // steps of a call, at most
+}
+
+const (
+	cellBytes  = 64        // of a block's row: 32 elements
+	cellHalfs  = 32        // elements of it
+	panelSteps = 18        // of kernels that stay in the first cache
+	boxesBytes = 768 << 10 // of the boxes of a chunk, in the second cache with all else
+	sumBytes   = 640 << 10 // of its accumulators
+	keptBytes  = 320 << 10 // of packed kernels that stay there, too
+	groupBytes = 64 << 10  // of accumulators that are stored together
+)
+
+// newConvBlocks makes the kernel of k, or returns nil if images are so small
+// that most of a kernel's rows would be between rows.
+func newConvBlocks(b *builder, v *ir.Value, k *convProduct) kernel {
+	c := &convBlocks{convProduct: k}
+	k.eachPhase(c.phase)
+	for i := range c.phases {
+		if c.phases[i].pixels < k.tiles.Unit {
+			return nil
+		}
+	}
+	k.panels = ceilDiv(k.lanes, k.tiles.NR)
+	c.weigh.convBlocks = c
+	c.layout(b, v)
+	return c
+}
+
+// phase lays out the box of p.
+func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
+	q := blockPhase{convPhase: p, taps: taps}
+	q.steps = 1
+	for axis, list := range taps {
+		q.steps *= len(list)
+		if len(list) > 0 {
+			q.low[axis], q.span[axis] = list[0].at, list[len(list)-1].at-list[0].at+1
+		}
+	}
+	q.side = k.depth%cellHalfs != 0 || q.move[2] != 1
+	if n := len(k.phases); n > 0 {
+		q.first = k.phases[n-1].first + k.phases[n-1].steps
+	}
+	q.vector, q.pitch, q.starts = k.depth, q.count[2]+max(0, q.span[2]-1), q.steps
+	if q.side && q.steps > 0 {
+		q.starts = q.steps / len(taps[2])
+		q.vector, q.pitch = k.depth*len(taps[2]), q.count[2]
+	}
+	q.blocks = ceilDiv(q.vector, cellHalfs)
+	q.steps = q.blocks * q.starts
+	q.chunkOf = even(max(1, q.steps), panelSteps, 1)
+	q.band = q.count[1]
+	k.fit(&q)
+	for q.band > 1 && (q.bytes > boxesBytes/2 || q.pixels > 512) {
+		q.band = ceilDiv(q.band, 2)
+		k.fit(&q)
+	}
+	q.band = even(q.count[1], q.band, 1)
+	k.fit(&q)
+	q.bands = ceilDiv(q.count[1], q.band)
+	q.images = 1
+	if q.bands*q.count[0] == 1 {
+		q.whole = true
+		for 2*q.images*q.bytes <= boxesBytes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.batch >= 16*2*q.images && q.images*q.pixels < 256 {
+			q.images *= 2
+		}
+	}
+	q.chunks = ceilDiv(k.batch, q.images) * q.count[0] * q.bands
+	k.phases = append(k.phases, q)
+}
+
+// fit sizes the box for the rows of a band.
+func (k *convBlocks) fit(q *blockPhase) {
+	q.rows = q.band + (q.span[1]-1)/q.move[1]
+	row := q.pitch * cellBytes
+	plane := q.move[1] * q.rows * row
+	q.block = len(q.taps[0]) * plane
+	// Kernels take whole units of pixels.
+	q.bytes = roundUp(q.blocks*q.block+k.tiles.MR*cellBytes, 64)
+	q.pixels = (q.band-1)*q.pitch + q.count[2]
+	q.at = q.at[:0]
+	if q.steps == 0 {
+		return
+	}
+	across := q.taps[2]
+	if q.side {
+		across = across[:1]
+	}
+	for b := range q.blocks {
+		for i := range q.taps[0] {
+			for _, ty := range q.taps[1] {
+				y := ty.at - q.low[1]
+				at := b*q.block + i*plane + (y%q.move[1]*q.rows+y/q.move[1])*row
+				for _, tx := range across {
+					q.at = append(q.at, int64(at+(tx.at-q.low[2])*cellBytes))
+				}
+			}
+		}
+	}
+}
+
+// layout places boxes, accumulators and a row of the source in scratch memory,
+// and packed kernels in the memory that workers share.
+func (k *convBlocks) layout(b *builder, v *ir.Value) {
+	chunks, boxes, rows, line := 0, 0, 0, 0
+	for i := range k.phases {
+		p := &k.phases[i]
+		chunks += p.chunks
+		boxes = max(boxes, p.images*p.bytes)
+		rows = max(rows, p.images*roundUp(p.pixels, k.tiles.Unit))
+		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
+	}
+	k.parts = min(k.panels, max(1, ceilDiv(wantChunks, k.groups*chunks)))
+	k.lead = 4 * ceilDiv(k.panels, k.parts) * k.tiles.NR
+	if k.lead%conflicts == 0 {
+		k.lead += rowPad
+	}
+	k.atTile = boxes
+	k.atLine = k.atTile + roundUp(rows*k.lead, 64)
+	k.follow(b, v, k.atLine+roundUp(line, 64), k.lanes)
+	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
+	b.wantShared(k.groups * k.panels * k.allSteps() * k.stepBytes())
+}
+
+// stepBytes is the size of the packed kernels of a step and panel.
+func (k *convBlocks) stepBytes() int { return 4 * k.tiles.Deep * k.tiles.NR }
+
+func (k *convBlocks) allSteps() int {
+	last := &k.phases[len(k.phases)-1]
+	return last.first + last.steps
+}
+
+func (k *convBlocks) run(r *run) {
+	packs, chunks := 0, 0
+	for i := range k.phases {
+		packs += k.phases[i].starts * k.packsOf(&k.phases[i])
+		chunks += k.phases[i].chunks
+	}
+	r.parallel(&k.weigh, k.groups*packs, k.windowSize*k.perGroup*k.outs)
+	r.parallel(k, k.groups*k.parts*chunks, k.macs()/16)
+}
+
+// packBlocks is the task that packs kernels: those that read a block, or those
+// of a panel, for an element of the window that blocks begin at. Either way it
+// goes through memory in order.
+type packBlocks struct{ *convBlocks }
+
+// packsOf is the number of tasks for an element of the window.
+func (k *convBlocks) packsOf(p *blockPhase) int {
+	if k.code == op.Conv {
+		return p.blocks
+	}
+	return k.panels
+}
+
+// panel is where the kernels of a step begin.
+func (k *convBlocks) panel(r *run, p *blockPhase, group, panel, step int) unsafe.Pointer {
+	return unsafe.Pointer(&r.shared[((group*k.panels+panel)*k.allSteps()+p.first+step)*k.stepBytes()])
+}
+
+func (k *packBlocks) chunk(r *run, _ *worker, i int) {
+	p, group := &k.phases[0], 0
+	for j := range k.phases {
+		p = &k.phases[j]
+		n := k.groups * p.starts * k.packsOf(p)
+		if i < n {
+			break
+		}
+		i -= n
+	}
+	group, i = i%k.groups, i/k.groups
+	start, unit := i%p.starts, i/p.starts
+	nx := len(p.taps[2])
+	ix := 0
+	if !p.side {
+		ix = start % nx
+		start /= nx
+	}
+	ty, tz := p.taps[1][start%len(p.taps[1])], p.taps[0][start/len(p.taps[1])]
+	row := (tz.element*k.size[1] + ty.element) * k.size[2]
+	start = i % p.starts
+	t, src := k.tiles, unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
+	nr := t.NR
+	if k.code == op.Conv {
+		// The elements of the window that lie side by side follow each other.
+		from := (row+p.taps[2][ix].element)*k.perGroup + unit*cellHalfs
+		n := min(cellHalfs, p.vector-unit*cellHalfs)
+		for panel := range k.panels {
+			cols := min(nr, k.lanes-panel*nr)
+			d := k.panel(r, p, group, panel, unit*p.starts+start)
+			k.pad(d, n)
+			at := from*k.outs + group*k.outsPerGroup + panel*nr
+			k.set.Lanes[gemm.Pairs](d, 4*nr, unsafe.Add(src, 2*at), 2*k.outs, n, 1<<cols-1, 1<<nr-1)
+		}
+		return
+	}
+	cols := min(nr, k.lanes-unit*nr)
+	last := p.blocks - 1
+	k.pad(k.panel(r, p, group, unit, last*p.starts+start), p.vector-last*cellHalfs)
+	for x, tx := range p.taps[2] {
+		if !p.side && x != ix {
+			continue
+		}
+		at := ((row+tx.element)*k.perGroup+unit*nr)*k.outs + group*k.outsPerGroup
+		v := 0
+		if p.side {
+			v = x * k.depth
+		}
+		for from := 0; from < k.depth; {
+			n := min(k.depth-from, cellHalfs-v%cellHalfs)
+			d := unsafe.Add(k.panel(r, p, group, unit, v/cellHalfs*p.starts+start), 4*nr*(v%cellHalfs/2))
+			for j := 0; j < nr; j += 16 {
+				load := max(0, min(16, cols-j))
+				lane := at + min(j, cols-1)*k.outs + from
+				k.set.Transpose[gemm.Pairs](unsafe.Add(d, 4*j), 4*nr, unsafe.Add(src, 2*lane), 2*k.outs, n, 1<<load-1, 1<<16-1)
+			}
+			from, v = from+n, v+n
+		}
+	}
+}
+
+// pad clears the rows of packed kernels of a step behind n elements.
+func (k *packBlocks) pad(d unsafe.Pointer, n int) {
+	used := ceilDiv(n, 2)
+	clear(unsafe.Slice((*uint32)(unsafe.Add(d, 4*k.tiles.NR*used)), k.tiles.NR*(k.tiles.Deep-used)))
+}
+
+func (k *convBlocks) chunk(r *run, w *worker, i int) {
+	group, part := i%k.groups, i/k.groups%k.parts
+	i /= k.groups * k.parts
+	p := &k.phases[0]
+	for j := range k.phases {
+		p = &k.phases[j]
+		if i < p.chunks {
+			break
+		}
+		i -= p.chunks
+	}
+	y := i % p.bands * p.band
+	i /= p.bands
+	b := band{image: i / p.count[0] * p.images, z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
+	images := min(p.images, k.batch-b.image)
+	for j := range images {
+		k.fill(r, w, p, &b, group, b.image+j, w.scratch[j*p.bytes:][:p.bytes])
+	}
+	runtime.LockOSThread()
+	k.tiles.Begin()
+	// Few rows at a time stay in the first cache until they are stored, if
+	// all kernels stay in the second; else kernels pass once.
+	lo, hi := span(part, k.parts, k.panels)
+	rows := (b.rows-1)*p.pitch + p.count[2]
+	if p.steps*k.panels*k.stepBytes() <= keptBytes {
+		group32 := max(1, groupBytes/(k.lead*k.tiles.MR)) * k.tiles.MR
+		for j := range images {
+			for at := 0; at < rows; at += group32 {
+				k.compute(r, w, p, group, lo, hi, j, j+1, at, min(at+group32, rows))
+				k.put(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows))
+			}
+		}
+	} else {
+		k.compute(r, w, p, group, lo, hi, 0, images, 0, rows)
+		k.put(r, w, p, &b, group, lo, hi, 0, images, 0, rows)
+	}
+	k.tiles.End()
+	runtime.UnlockOSThread()
+}
+
+// compute forms the sums of panels lo to hi-1 for the pixels from one to
+// before another of the boxes of some images.
+func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, image, images, from, to int) {
+	t := k.tiles
+	units := ceilDiv(to-from, t.Unit)
+	heights := ceilDiv(units*t.Unit, t.MR)
+	if p.steps == 0 {
+		clear(w.scratch[k.atTile:][:(images-image)*units*t.Unit*k.lead])
+		return
+	}
+	for panel := lo; panel < hi; panel++ {
+		for step := 0; step < p.steps; step += p.chunkOf {
+			n := min(p.chunkOf, p.steps-step)
+			weights := k.panel(r, p, group, panel, step)
+			for j := image; j < images; j++ {
+				d := unsafe.Pointer(&w.scratch[k.atTile+(j-image)*units*t.Unit*k.lead+4*(panel-lo)*t.NR])
+				a := unsafe.Pointer(&w.scratch[j*p.bytes+from*cellBytes])
+				for h := range heights {
+					first, end := span(h, heights, units)
+					first, end = first*t.Unit, end*t.Unit
+					dh := unsafe.Add(d, first*k.lead)
+					s := dh
+					if step == 0 {
+						s = nil
+					}
+					t.Runs[end-first](n, unsafe.Add(a, first*cellBytes), cellBytes, unsafe.Pointer(&p.at[step]), weights, s, k.lead, dh, k.lead)
+				}
+			}
+		}
+	}
+}
+
+// put stores what compute formed.
+func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, hi, image, images, from, to int) {
+	t := k.tiles
+	rows := roundUp(to-from, t.Unit)
+	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, lead: k.lead}
+	for j := image; j < images; j++ {
+		for y := from / p.pitch; y < b.rows; y++ {
+			x0, x1 := max(0, from-y*p.pitch), min(p.count[2], to-y*p.pitch)
+			if x1 <= x0 {
+				continue
+			}
+			tile.data = unsafe.Pointer(&w.scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.lead])
+			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y+y, x0), x1-x0
+			if p.step[2] == 1 {
+				k.store(r, w, tile)
+				continue
+			}
+			tile.rows = 1
+			for range x1 - x0 {
+				k.store(r, w, tile)
+				tile.row, tile.data = tile.row+p.step[2], unsafe.Add(tile.data, k.lead)
+			}
+		}
+	}
+}
+
+// fill copies what a band of an image reads into a box, with zeros for what is
+// outside.
+func (k *convBlocks) fill(r *run, w *worker, p *blockPhase, b *band, group, image int, box []byte) {
+	if p.steps == 0 {
+		return
+	}
+	row := p.pitch * cellBytes
+	for i, tz := range p.taps[0] {
+		z := b.z*p.move[0] + tz.at
+		for j := range (b.rows-1)*p.move[1] + p.span[1] {
+			y := b.y*p.move[1] + p.low[1] + j
+			at := ((i*p.move[1]+j%p.move[1])*p.rows + j/p.move[1]) * row
+			if z < 0 || z >= k.dims[0] || y < 0 || y >= k.dims[1] {
+				for c := range p.blocks {
+					clear(box[c*p.block+at:][:row])
+				}
+				continue
+			}
+			line := (image*k.dims[0]+z)*k.dims[1] + y
+			if p.side {
+				k.fillSide(r, w, p, group, line, box[at:])
+			} else {
+				k.fillRow(r, p, group, line, box[at:])
+			}
+		}
+	}
+}
+
+// fillRow copies a row of the source, block by block.
+func (k *convBlocks) fillRow(r *run, p *blockPhase, group, line int, box []byte) {
+	left := min(max(0, -p.low[2]), p.pitch)
+	cols := max(0, min(p.pitch, k.dims[2]-p.low[2])-left)
+	for c := range p.blocks {
+		to := box[c*p.block:][:p.pitch*cellBytes]
+		clear(to[:left*cellBytes])
+		clear(to[(left+cols)*cellBytes:])
+		if cols > 0 {
+			from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellHalfs
+			k.tiles.Copy(unsafe.Pointer(&to[left*cellBytes]), cellBytes, unsafe.Pointer(&r.values[k.source][2*from]), 2*k.srcAll, cols, 1<<cellHalfs-1, 1<<cellHalfs-1)
+		}
+	}
+}
+
+// fillSide copies for each pixel of a row what lies under a row of the window.
+func (k *convBlocks) fillSide(r *run, w *worker, p *blockPhase, group, line int, box []byte) {
+	pixels := (p.count[2]-1)*p.move[2] + p.span[2]
+	pixel := 2 * k.srcAll
+	var src unsafe.Pointer
+	if p.low[2] >= 0 && p.low[2]+pixels <= k.dims[2] {
+		src = unsafe.Pointer(&r.values[k.source][2*((line*k.dims[2]+p.low[2])*k.srcAll+group*k.depth)])
+	} else {
+		src, pixel = k.padLine(r, w, p, group, line, pixels), 2*k.depth
+	}
+	runs, n := len(p.taps[2]), k.depth
+	if pixel == 2*k.depth && runs == p.span[2] {
+		runs, n = 1, p.vector
+	}
+	for i := range runs {
+		at := unsafe.Add(src, (p.taps[2][i].at-p.low[2])*pixel)
+		for v, end := i*n, i*n+n; v < end; {
+			lane := v % cellHalfs
+			load := min(end-v, cellHalfs-lane)
+			store := load
+			if v+load == p.vector {
+				store = cellHalfs - lane
+			}
+			k.tiles.Copy(unsafe.Pointer(&box[v/cellHalfs*p.block+2*lane]), cellBytes, at, p.move[2]*pixel, p.count[2], 1<<load-1, 1<<store-1)
+			v, at = v+load, unsafe.Add(at, 2*load)
+		}
+	}
+}
+
+// padLine copies a group's channels of a row of the source, with zeros for
+// pixels outside.
+func (k *convBlocks) padLine(r *run, w *worker, p *blockPhase, group, line, pixels int) unsafe.Pointer {
+	pixel := 2 * k.depth
+	to := w.scratch[k.atLine:][:pixels*pixel]
+	left := min(max(0, -p.low[2]), pixels)
+	cols := max(0, min(pixels, k.dims[2]-p.low[2])-left)
+	clear(to[:left*pixel])
+	clear(to[(left+cols)*pixel:])
+	from := ((line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth) * 2
+	switch data := r.values[k.source]; {
+	case cols == 0:
+	case k.groups == 1:
+		copy(to[left*pixel:(left+cols)*pixel], data[from:])
+	default:
+		for c := 0; c < k.depth; c += cellHalfs {
+			mask := uint(1)<<min(cellHalfs, k.depth-c) - 1
+			k.tiles.Copy(unsafe.Pointer(&to[left*pixel+2*c]), pixel, unsafe.Pointer(&data[from+2*c]), 2*k.srcAll, cols, mask, mask)
+		}
+	}
+	return unsafe.Pointer(&to[0])
+}
