@@ -58,6 +58,10 @@ const (
 func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
 	k := &kernelProduct{convolution: c, set: set, tiles: set.F32, stored: elementOf[c.from]}
 	row := k.size[2] * k.perGroup
+	if t := set.Blocks; t != nil && t.Runs != nil && k.stored == gemm.BF16 && k.batch*k.outSize >= t.Deep*t.Step {
+		k.tiles = t
+		return newKernelBlocks(b, v, k)
+	}
 	k.direct = k.groups == 1 && k.dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
 	if !k.direct && k.stored == gemm.BF16 {
 		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
