@@ -62,6 +62,9 @@ func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel
 		k.tiles = t
 		return newKernelBlocks(b, v, k)
 	}
+	if k.inRuns(set) {
+		return newKernelRows(b, v, k)
+	}
 	k.direct = k.groups == 1 && k.dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
 	if !k.direct && k.stored == gemm.BF16 {
 		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {

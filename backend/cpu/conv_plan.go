@@ -37,6 +37,7 @@ type convProduct struct {
 	lanes  int    // channels of the result of a group
 	srcAll int    // channels of the source
 	dstAll int    // channels of the result
+	own    bool   // channels have one kernel each
 
 	phases []convPhase
 	panels int // of kernels, in a group
@@ -59,10 +60,13 @@ type convPhase struct {
 
 	mode   convMode
 	copied bool   // the source is read from a copy
+	within bool   // runs are those of an element of the window, for pixels for which it lies within the source
 	box    [3]int // of the copy
 	band   int    // rows of a chunk, or pixels if they are gathered
 	bands  int    // of a plane, or in all
 	chunks int
+	wide   bool // kernels do not stay in the second cache
+	parts  int  // of the columns of a group, each a chunk of a band
 }
 
 // convRun is a run of elements that a pixel reads.
@@ -73,6 +77,9 @@ type convRun struct {
 	cells  int
 	offset int // cells of the runs before
 	tap    int // element of the window that the first one lies under
+
+	lo, hi  int // pixels of a row that read it, from the first to behind the last
+	heights int // of the tiles that they are cut into
 }
 
 // convMode is how A gets to the kernel.
@@ -87,8 +94,9 @@ const (
 const (
 	boxBytes   = 256 << 10 // of a copied band: it stays in the second cache
 	shortRow   = 6         // pixels: fewer make a low tile
+	shortRun   = 32        // elements: fewer are not worth adding to the sums
 	convChunk  = 1 << 22   // multiplications of a chunk, at most
-	firstCache = 36 << 10  // bytes of a panel of kernels that stay in it
+	panelCache = 1 << 20   // bytes of a panel of kernels that stay in the second cache
 	runCells   = 256       // of a call of a kernel, at most
 )
 
@@ -98,8 +106,10 @@ func newConv(b *builder, v *ir.Value) kernel {
 	set := kernelsOf(current())
 	switch {
 	case k.macs() == 0:
-	case k.plainProduct(v):
+	case k.plainProduct(v) && !(v.Op == op.ConvKernelGrad && k.windowSize == 1 && k.from != dtype.Float64 && set != nil && k.inRuns(set)):
 		return newPlainProduct(b, v, &k)
+	case k.eachOwn() && k.from != dtype.Float64 && set != nil && set.Own != nil:
+		return newOwn(b, v, k, set)
 	case k.eachOwn() && k.from == dtype.Float64:
 		return newDepthwise(b, v, k, loopsF64)
 	case k.eachOwn():
@@ -247,13 +257,14 @@ func (k *convProduct) phase(p convPhase, taps [3][]convTap) {
 		}
 		p.low[axis], p.span[axis] = list[0].at, list[len(list)-1].at-list[0].at+1
 	}
+	p.within = k.within(&p, taps[2])
 	for _, tz := range taps[0] {
 		for _, ty := range taps[1] {
 			for i := 0; i < len(taps[2]); {
 				// Neighbours in the source make one run, if a group reads all
 				// channels.
 				n := 1
-				for k.groups == 1 && i+n < len(taps[2]) && taps[2][i+n].at == taps[2][i].at+n {
+				for !p.within && k.groups == 1 && i+n < len(taps[2]) && taps[2][i+n].at == taps[2][i].at+n {
 					n++
 				}
 				tap := (tz.element*k.size[1]+ty.element)*k.size[2] + taps[2][i].element
@@ -272,6 +283,27 @@ func (k *convProduct) phase(p convPhase, taps [3][]convTap) {
 	k.phases = append(k.phases, p)
 }
 
+// within reports whether a good part of what a phase multiplies would be zeros
+// beside the source, and runs are long enough without them.
+func (k *convProduct) within(p *convPhase, taps []convTap) bool {
+	if k.own || k.tiles.Unit > 1 || k.element == gemm.Pairs || k.depth < shortRun || p.count[2] < shortRow {
+		return false
+	}
+	n := 0
+	for _, t := range taps {
+		lo, hi := k.columns(p, t.at)
+		n += hi - lo
+	}
+	return 100*n < 95*len(taps)*p.count[2]
+}
+
+// columns is the pixels of a row, from the first to behind the last, for which
+// an element that lies on at for the first pixel lies within the source.
+func (k *convProduct) columns(p *convPhase, at int) (lo, hi int) {
+	lo = min(p.count[2], ceilDiv(max(0, -at), p.move[2]))
+	return lo, max(lo, min(p.count[2], ceilDiv(max(0, k.dims[2]-at), p.move[2])))
+}
+
 // addRun adds a run in parts that a kernel takes at once.
 func (k *convProduct) addRun(p *convPhase, r convRun) {
 	part := even(r.n, runCells*k.tiles.Step, 16)
@@ -282,6 +314,11 @@ func (k *convProduct) addRun(p *convPhase, r convRun) {
 		q.from = from % max(1, k.depth)
 		q.tap += from / max(1, k.depth) * k.tapStep()
 		q.cells, q.offset = ceilDiv(q.n, k.tiles.Step), p.cells
+		q.lo, q.hi = 0, p.count[2]
+		if p.within {
+			q.lo, q.hi = k.columns(p, q.at[2])
+		}
+		q.heights = ceilDiv(q.hi-q.lo, k.tiles.MR)
 		p.cells += q.cells
 		p.runs = append(p.runs, q)
 	}
@@ -311,10 +348,17 @@ func (k *convProduct) shape(p *convPhase) {
 		last := p.low[axis] + p.span[axis] - 1 + (p.count[axis]-1)*p.move[axis]
 		inside = inside && p.low[axis] >= 0 && last < k.dims[axis]
 	}
-	p.copied = !inside || k.element == gemm.F16 || k.element == gemm.BF16
+	p.within = p.within && !inside
+	p.copied = k.own || !inside && !p.within || k.element == gemm.F16 || k.element == gemm.BF16
 	perPixel := max(1, p.cells*k.tiles.Step*k.dstAll)
 	macs := min(convChunk, max(chunkMACs, k.macs()/16))
+	box := boxBytes
+	if p.wide = 4*p.cells*roundUp(k.lanes, k.tiles.NR) > panelCache; p.wide {
+		box *= 2 // columns are dealt out, too
+	}
 	switch {
+	case k.own:
+		box = ownBytes
 	case k.tiles.Unit == 1 && k.oneChannel():
 		p.mode = inLanes
 	case k.tiles.Unit > 1 || p.count[2] < shortRow:
@@ -331,10 +375,16 @@ func (k *convProduct) shape(p *convPhase) {
 	if p.copied {
 		rowBytes = max(rowBytes, p.span[0]*p.move[1]*((p.count[2]-1)*p.move[2]+p.span[2])*k.srcAll*k.bytes)
 	}
-	p.band = max(1, min(boxBytes/max(1, rowBytes), ceilDiv(macs, perPixel*p.count[2]), p.count[1]))
-	p.band = even(p.count[1], p.band, 1)
+	p.band = max(1, min(box/max(1, rowBytes), p.count[1]))
+	p.parts = 1
+	if panels := ceilDiv(k.lanes, k.tiles.NR); p.wide && p.mode == inRows && !k.own {
+		p.band = even(p.count[1], p.band, 1)
+		p.parts = min(panels, ceilDiv(p.band*p.count[2]*perPixel/k.groups, macs))
+	} else {
+		p.band = even(p.count[1], max(1, min(p.band, ceilDiv(macs, perPixel*p.count[2]))), 1)
+	}
 	p.bands = ceilDiv(p.count[1], p.band)
-	p.chunks = k.batch * p.count[0] * p.bands
+	p.chunks = k.batch * p.count[0] * p.bands * p.parts
 	p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
 }
 

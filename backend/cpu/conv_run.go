@@ -84,12 +84,14 @@ func (k *convProduct) chunk(r *run, w *worker, i int) {
 		k.patches(r, w, p, i)
 		return
 	}
+	part := i % p.parts
+	i /= p.parts
 	y0 := i % p.bands * p.band
 	i /= p.bands
 	b := band{image: i / p.count[0], z: i % p.count[0], y: y0, rows: min(p.band, p.count[1]-y0)}
 	k.find(r, w, p, &b)
 	for group := range k.groups {
-		k.rows(r, w, p, &b, group)
+		k.rows(r, w, p, &b, group, part)
 	}
 }
 
@@ -119,7 +121,7 @@ func (k *convProduct) find(r *run, w *worker, p *convPhase, b *band) {
 	b.low = p.low
 	b.row = p.box[2] * b.pixel
 	rows := (b.rows-1)*p.move[1] + p.span[1]
-	b.plane = rows * b.row
+	b.plane = p.box[1] * b.row
 	b.base = unsafe.Pointer(unsafe.SliceData(w.scratch))
 	x := p.low[2]
 	left := min(max(0, -x), p.box[2])
@@ -150,8 +152,8 @@ func (k *convProduct) bring(dst, src []byte, n int) {
 	copy(dst[:n*k.bytes], src[:n*k.bytes])
 }
 
-// rows computes a group's channels of a band.
-func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) {
+// rows computes a group's channels of a band, or a part of them.
+func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group, part int) {
 	t := k.tiles
 	var d unsafe.Pointer
 	lead, row := 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
@@ -162,18 +164,24 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) 
 	}
 	base := unsafe.Add(b.base, group*k.depth*k.bytes)
 	at := func(run *convRun) int {
-		return (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1])*b.row + (run.at[2]-b.low[2])*b.pixel + run.from*k.bytes
+		return run.lo*p.move[2]*b.pixel + (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1])*b.row + (run.at[2]-b.low[2])*b.pixel + run.from*k.bytes
 	}
-	for panel := range k.panels {
+	lo, hi := span(part, p.parts, k.panels)
+	for panel := lo; panel < hi; panel++ {
 		cols := min(t.NR, k.lanes-panel*t.NR)
 		weights := k.panel(r, p, group, panel)
 		dp := unsafe.Add(d, 4*panel*t.NR)
+		if p.within {
+			for y := range b.rows {
+				k.clearRow(p, unsafe.Add(dp, y*row), lead, cols)
+			}
+		}
 		switch {
 		case p.mode == inLanes:
 			k.lanesOf(w, p, b, weights, dp, lead, row, cols)
-		case 4*t.NR*p.cells <= firstCache: // the panel stays in the cache
+		case 4*t.NR*p.cells <= panelCache: // the panel stays in the second cache
 			for y := range b.rows {
-				for i, first := k.firstRun(p, b, y), true; i < len(p.runs); i++ {
+				for i, first := k.firstRun(p, b, y), !p.within; i < len(p.runs); i++ {
 					if run := &p.runs[i]; first || k.reaches(p, b, run, y) {
 						k.row(p, run, first, unsafe.Add(base, at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
 						first = false
@@ -185,7 +193,7 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) 
 				run := &p.runs[i]
 				for y := range b.rows {
 					first := k.firstRun(p, b, y)
-					if i == first || i > first && k.reaches(p, b, run, y) {
+					if i == first && !p.within || i >= first && k.reaches(p, b, run, y) {
 						k.row(p, run, i == first, unsafe.Add(base, at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
 					}
 				}
@@ -195,7 +203,8 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) 
 	if k.inPlace(p) {
 		return
 	}
-	tile := resultTile{col: group * k.lanes, cols: k.lanes, data: d, lead: lead}
+	d = unsafe.Add(d, 4*lo*t.NR)
+	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, data: d, lead: lead}
 	if p.step == [3]int{1, 1, 1} { // rows follow each other
 		tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
 		k.store(r, w, tile)
@@ -213,6 +222,9 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) 
 // reaches reports whether a run of row y of a band lies inside the source, but
 // for its ends.
 func (k *convProduct) reaches(p *convPhase, b *band, run *convRun, y int) bool {
+	if run.lo == run.hi {
+		return false
+	}
 	sz, sy := b.z*p.move[0]+run.at[0], (b.y+y)*p.move[1]+run.at[1]
 	return sz >= 0 && sz < k.dims[0] && sy >= 0 && sy < k.dims[1]
 }
@@ -226,6 +238,16 @@ func (k *convProduct) firstRun(p *convPhase, b *band, y int) int {
 		}
 	}
 	return 0
+}
+
+// clearRow clears the sums of a row of pixels.
+func (k *convProduct) clearRow(p *convPhase, d unsafe.Pointer, lead, cols int) {
+	if !k.tiles.Masked {
+		cols = k.tiles.NR
+	}
+	for x := range p.count[2] {
+		clear(unsafe.Slice((*float32)(unsafe.Add(d, x*lead)), cols))
+	}
 }
 
 // rowPixels is the pixels of a row of the result.
@@ -246,7 +268,8 @@ func (k *convProduct) pixelOf(p *convPhase, image, z, y, x int) int {
 	return ((image*dims[0]+z)*dims[1]+y)*dims[2] + x
 }
 
-// row adds the products of a run to a row of pixels, or begins the sums.
+// row adds the products of a run to a row of pixels, or begins the sums. A is
+// what the first pixel reads for which the run lies within the source.
 func (k *convProduct) row(p *convPhase, run *convRun, begins bool, a unsafe.Pointer, pixel int, weights, d unsafe.Pointer, lead, cols int) {
 	t := k.tiles
 	kernels := t.Rows
@@ -256,15 +279,18 @@ func (k *convProduct) row(p *convPhase, run *convRun, begins bool, a unsafe.Poin
 	lda := p.move[2] * pixel
 	b, ldb := unsafe.Add(weights, 4*t.NR*run.offset), 4*t.NR
 	mask := uint(1)<<cols - 1
-	heights := ceilDiv(p.count[2], t.MR)
-	for i := range heights {
-		x, end := span(i, heights, p.count[2])
+	for i := range run.heights {
+		x, end := run.lo, run.hi
+		if run.heights > 1 {
+			x, end = span(i, run.heights, run.hi-run.lo)
+			x, end = run.lo+x, run.lo+end
+		}
 		dx := unsafe.Add(d, x*lead)
 		s := dx
-		if begins {
+		if begins && !p.within { // in which sums are zero
 			s = nil
 		}
-		kernels[end-x](run.cells, unsafe.Add(a, x*lda), lda, b, ldb, s, lead, dx, lead, mask)
+		kernels[end-x](run.cells, unsafe.Add(a, (x-run.lo)*lda), lda, b, ldb, s, lead, dx, lead, mask)
 	}
 }
 

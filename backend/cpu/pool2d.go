@@ -38,10 +38,14 @@ func newPool(b *builder, v *ir.Value) kernel {
 	if v.Type.DType == dtype.Float64 {
 		return makePool(b, v, loopsF64)
 	}
-	return makePool(b, v, ofF32())
+	k := makePool(b, v, ofF32())
+	if c := newWindowPool(b, v, k); c != nil {
+		return c
+	}
+	return k
 }
 
-func makePool[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
+func makePool[T real](b *builder, v *ir.Value, l *loops[T]) *pooling[T] {
 	x, y := v.Args[0].Type.Shape, v.Type.Shape
 	k := &pooling[T]{x: b.at(v.Args[0]), y: -1, dst: b.at(v), dtype: v.Type.DType, loops: l}
 	if len(v.Args) > 1 {

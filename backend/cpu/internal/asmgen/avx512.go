@@ -9,7 +9,7 @@ func avx512() *gen {
 	g := &gen{name: "avx512_amd64", doc: "// Kernels and packing for AVX-512; those with pairs in their names need\n// AVX512-BF16.\n\n"}
 	base := tile{
 		bytes: 64, reg: "Z", masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD",
-		step: func(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Z%d, Z%d, Z%d", b, a, acc) },
+		step: fmadd512,
 	}
 	g.family("f32AVX512", 14, []int{2, 1}, base)
 	base.bcast = "VPBROADCASTD"
@@ -20,6 +20,9 @@ func avx512() *gen {
 	g.peak("peakPairsAVX512", "VDPBF16PS", func(acc int) string { return vdpbf16ps(acc, 31, 30) })
 	return g
 }
+
+// fmadd512 adds the products of registers a and b to acc.
+func fmadd512(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Z%d, Z%d, Z%d", b, a, acc) }
 
 // peak writes a loop of independent multiplications.
 func (g *gen) peak(name, what string, step func(acc int) string) {

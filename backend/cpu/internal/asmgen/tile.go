@@ -22,6 +22,7 @@ type tile struct {
 	vectors int
 	bytes   int    // of a register
 	reg     string // "Z" or "Y"
+	runs    bool   // operands lie in runs, of which there is a list; inner only
 	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
 	masked  bool   // columns of s and d are masked
 	bcast   string
@@ -29,6 +30,10 @@ type tile struct {
 	zero    string
 	step    func(acc, a, b int) string // acc += a·b
 }
+
+// pixelRunsParams is the signature of kernels whose operands lie in runs;
+// package gemm documents it at its type PixelRuns.
+const pixelRunsParams = "n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer"
 
 // unroll is the number of steps in a turn of the loop. Addresses reach that
 // far, so that pointers move once in a turn: additions would take the place
@@ -76,8 +81,13 @@ func (t *tile) write(g *gen) {
 		how = "a[p*lda+i]"
 	}
 	lanes := t.bytes / 4
-	g.text(t.name, kernelParams, fmt.Sprintf("is a Kernel of %d rows and %d columns: Σ %s·b[p*ldb+j].", t.rows, t.vectors*lanes, how))
-	g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+	if t.runs {
+		g.text(t.name, pixelRunsParams, fmt.Sprintf("is a PixelRuns of %d rows and %d columns.", t.rows, t.vectors*lanes))
+		g.ins("MOVQ lda+16(FP), R12\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+	} else {
+		g.text(t.name, kernelParams, fmt.Sprintf("is a Kernel of %d rows and %d columns: Σ %s·b[p*ldb+j].", t.rows, t.vectors*lanes, how))
+		g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+	}
 	if t.masked {
 		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1")
 		if t.vectors > 1 {
@@ -137,6 +147,11 @@ func (t *tile) write(g *gen) {
 			g.ins("ADDQ $%d, %s", 4*n, b)
 		}
 	}
+	if t.runs {
+		g.ins("MOVQ n+0(FP), R9\nMOVQ at+80(FP), DX")
+		g.label("run")
+		g.ins("MOVQ (DX), AX\nMOVQ 8(DX), BX\nMOVQ 16(DX), CX\nADDQ $24, DX\nADDQ a+8(FP), AX\nADDQ b+24(FP), BX")
+	}
 	g.ins("SUBQ $%d, CX\nJLT tail\nPCALIGN $64", unroll)
 	g.label("loop")
 	for u := range unroll {
@@ -145,11 +160,19 @@ func (t *tile) write(g *gen) {
 	advance(unroll)
 	g.ins("SUBQ $%d, CX\nJGE loop", unroll)
 	g.label("tail")
-	g.ins("ADDQ $%d, CX\nJLE sum", unroll)
+	end := "sum"
+	if t.runs {
+		end = "next"
+	}
+	g.ins("ADDQ $%d, CX\nJLE %s", unroll, end)
 	g.label("rest")
 	step(0)
 	advance(1)
 	g.ins("DECQ CX\nJNZ rest")
+	if t.runs {
+		g.label("next")
+		g.ins("DECQ R9\nJNZ run")
+	}
 	g.label("sum")
 	g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ store\nMOVQ lds+48(FP), R9")
 	for i := range t.rows {

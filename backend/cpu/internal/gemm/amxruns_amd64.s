@@ -43,8 +43,8 @@ store:
 	MOVQ d+56(FP), SI
 	MOVQ ldd+64(FP), R9
 	LEAQ 64(SI), DI
-	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x0e // TILESTORED TMM0, (SI)(R9*1)
-	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x0c; BYTE $0x0f // TILESTORED TMM1, (DI)(R9*1)
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x0e // TILESTORED TMM0, 0(SI)(R9*1)
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x0c; BYTE $0x0f // TILESTORED TMM1, 0(DI)(R9*1)
 	RET
 
 // func pairsAMXRuns32x32(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
@@ -100,14 +100,14 @@ store:
 	MOVQ d+56(FP), SI
 	MOVQ ldd+64(FP), R9
 	LEAQ 64(SI), DI
-	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x0e // TILESTORED TMM0, (SI)(R9*1)
-	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x0c; BYTE $0x0f // TILESTORED TMM1, (DI)(R9*1)
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x0e // TILESTORED TMM0, 0(SI)(R9*1)
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x0c; BYTE $0x0f // TILESTORED TMM1, 0(DI)(R9*1)
 	MOVQ R9, DX
 	SHLQ $4, DX
 	ADDQ DX, SI
 	ADDQ DX, DI
-	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x14; BYTE $0x0e // TILESTORED TMM2, (SI)(R9*1)
-	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x1c; BYTE $0x0f // TILESTORED TMM3, (DI)(R9*1)
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x14; BYTE $0x0e // TILESTORED TMM2, 0(SI)(R9*1)
+	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x1c; BYTE $0x0f // TILESTORED TMM3, 0(DI)(R9*1)
 	RET
 
 // func copyLanesAVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)

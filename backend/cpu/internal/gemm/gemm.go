@@ -131,6 +131,22 @@ func (e Element) Size() int {
 // load. Loads are lanes from 0 on.
 type Pack func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint)
 
+// PixelRuns is a [Kernel] of the form Inner on float32 whose operands lie in n
+// runs, a list of three int64 each: where the rows of A and B begin, in bytes
+// behind a and b, and how many there are.
+type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// Windows goes over windows of n pixels, up to 32 channels of them, in float32:
+// those of mask, though it may read all 32 of y. At is a list of int64.
+//
+//	Own:     d[i*ds+j] = Σ x[at[2t]+i*xs+j]·y[at[2t+1]+j]             for t < taps
+//	OwnGrad: d[at[2t+1]+j] += Σ x[at[2t]+i*xs+j]·y[i*ys+j]            for i < n; writes all 32
+//	Largest: d[i*ds+j] = max x[at[t]+i*xs+j], -∞ of nothing, the first NaN wins
+//	LargestGrad: d[at[t]+i*ds+j] = y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, else 0
+//
+// The last two read of y those of mask.
+type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
 // Convert converts n elements, which do not overlap.
 type Convert func(d, s unsafe.Pointer, n int)
 
@@ -153,6 +169,14 @@ type Set struct {
 
 	// Widen and Narrow convert 16-bit floats, F16 or BF16, to and from float32.
 	Widen, Narrow [elements]Convert
+
+	// Own is convolutions with a kernel for each channel, OwnGrad their gradients
+	// by the kernels, Largest maxima of windows, LargestGrad their gradients. All
+	// may be nil.
+	Own, OwnGrad, Largest, LargestGrad Windows
+
+	// PixelRuns is kernels by rows, with NR columns, or nil.
+	PixelRuns []PixelRuns
 
 	// Peak does n times PeakFlops floating-point operations in registers, as
 	// fast as the processor can: what rates are measured against. PeakPairs is

@@ -80,3 +80,73 @@ func TestRuns(t *testing.T) {
 		}
 	}
 }
+
+// TestWindows holds the loops over windows against what they say.
+func TestWindows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, set := range setsHere() {
+		if set.Own == nil {
+			continue
+		}
+		for range 300 {
+			n, taps, cols := 1+rng.IntN(11), rng.IntN(10), 1+rng.IntN(32)
+			lead := 4 * (cols + rng.IntN(5))
+			mask := uint(1)<<cols - 1
+			x, y := make([]float32, 4096), make([]float32, 2048)
+			for i := range x {
+				x[i], y[i/2] = rng.Float32()-0.5, rng.Float32()-0.5
+			}
+			if rng.IntN(4) == 0 {
+				x[rng.IntN(512)], x[rng.IntN(512)] = float32(math.NaN()), float32(math.Inf(-1))
+			}
+			pairs, single := make([]int64, 2*taps+1), make([]int64, taps+1)
+			for i := range taps {
+				pairs[2*i], pairs[2*i+1], single[i] = int64(4*rng.IntN(300)), int64(128*i), int64(4*rng.IntN(300))
+			}
+			value := func(at int64, i, j int) float64 { return float64(x[(int(at)+i*lead)/4+j]) }
+			check := func(what string, d *guarded, ds, rows int, want func(i, j int) float64) {
+				t.Helper()
+				d.check(t, what)
+				got := dtype.View[float32](d.data)
+				for i := range rows {
+					for j := range cols {
+						// Sums of up to 11 products of up to ¼, after one of up to 1.
+						g, w := float64(got[i*ds/4+j]), want(i, j)
+						same := g == w || g != g && w != w
+						if !same && !(math.Abs(g-w) <= 16*dtype.Float32.Epsilon()) {
+							t.Fatalf("%s %s, %d pixels, %d elements, %d channels: element %d of %d: got %v, want %v", set.Name, what, n, taps, cols, j, i, g, w)
+						}
+					}
+				}
+			}
+			d := newGuarded((n-1)*lead + 4*cols)
+			set.Own(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), 0, d.pointer(), lead, mask)
+			check("own", d, lead, n, func(i, j int) (sum float64) {
+				for k := range taps {
+					sum += value(pairs[2*k], i, j) * float64(y[pairs[2*k+1]/4+int64(j)])
+				}
+				return
+			})
+			d = newGuarded((n-1)*lead + 4*cols)
+			set.Largest(n, taps, unsafe.Pointer(&single[0]), unsafe.Pointer(&x[0]), lead, nil, 0, d.pointer(), lead, mask)
+			check("largest", d, lead, n, func(i, j int) float64 {
+				most := math.Inf(-1)
+				for k := range taps {
+					most = max(most, value(single[k], i, j))
+				}
+				return most
+			})
+			d = newGuarded(128 * max(1, taps))
+			floats(rng, d.data, F32)
+			before := append([]float32(nil), dtype.View[float32](d.data)...)
+			set.OwnGrad(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), lead, d.pointer(), 0, mask)
+			check("gradient", d, 128, taps, func(k, j int) float64 {
+				sum := float64(before[32*k+j])
+				for i := range n {
+					sum += value(pairs[2*k], i, j) * float64(y[i*lead/4+j])
+				}
+				return sum
+			})
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// kernelRows is kernelProduct on kernels that go through runs of pixels: both
+// operands are read where they lie, and sums stay in registers for all rows of
+// a block. Only 16-bit operands are copied, as float32. Pixels outside of the
+// input are in no run.
+type kernelRows struct {
+	*kernelProduct
+	planes  int       // of a block, if it has whole planes
+	bands   int       // of a plane, else
+	runs    [][]int64 // by element of a plane of the window: of all rows of a block's planes, behind the first of their band
+	starts  [][]int   // the first run of each row, and the end, in numbers
+	inPlane int       // elements
+	ofGrad  int
+	atIn    int
+	atGrad  int // places in scratch memory
+}
+
+const (
+	runPixels = 512 // of a block, roughly: its operands stay in the second cache
+	runRows   = 6   // channels of a group, at least
+)
+
+// inRuns reports whether kernels that go through runs can compute the gradient
+// by the kernels.
+func (k *convolution) inRuns(set *gemm.Set) bool {
+	return set.PixelRuns != nil && k.perGroup >= runRows && k.outsPerGroup%set.F32.NR == 0
+}
+
+func newKernelRows(b *builder, v *ir.Value, k *kernelProduct) kernel {
+	c := &kernelRows{kernelProduct: k, planes: 1}
+	k.tiles = k.set.F32
+	plane := k.out[1] * k.out[2]
+	k.block = even(k.out[1], max(1, runPixels/k.out[2]), 1)
+	if k.block == k.out[1] && k.in[0]*k.out[0]*k.size[0] == 1 {
+		c.planes = max(1, min(runPixels/plane, ceilDiv(k.batch, 16)))
+	}
+	c.bands = ceilDiv(k.out[1], k.block)
+	k.blocks = ceilDiv(k.batch*k.out[0], c.planes) * c.bands
+	c.inPlane, c.ofGrad = k.in[1]*k.in[2]*k.channels, plane*k.outs
+	c.list()
+
+	k.tapRows, k.width = k.perGroup, k.outsPerGroup
+	k.panels = k.outsPerGroup / k.tiles.NR
+	k.sumBytes = 4 * k.groups * k.windowSize * k.tapRows * k.width
+	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs)))
+	k.parts = min(k.panels, ceilDiv(wantChunks, k.sums))
+	k.finish.kernelProduct = k
+	b.wantShared(k.sums * k.sumBytes)
+	scratch := 0
+	if k.stored != gemm.F32 {
+		rows := k.in[1]
+		if c.bands > 1 {
+			rows = min(rows, (k.block-1)*k.stride[1]+(k.size[1]-1)*k.dilation[1]+1)
+		}
+		c.atGrad = roundUp(4*c.planes*rows*k.in[2]*k.channels, 64)
+		scratch = c.atGrad + 4*c.planes*k.block*k.out[2]*k.outs
+	}
+	k.follow(b, v, scratch, k.outs)
+	return c
+}
+
+// list makes the runs. Those that go on where the last one ends are one.
+func (k *kernelRows) list() {
+	lda, ldb := int64(4*k.stride[2]*k.channels), int64(4*k.outs)
+	for ky := range k.size[1] {
+		for kx := range k.size[2] {
+			var runs []int64
+			from := []int{0}
+			lo, hi, x := k.under(kx)
+			for row := range k.planes * k.out[1] {
+				image, oy := row/k.out[1], row%k.out[1]
+				begin := 0 // of the band
+				if k.bands > 1 {
+					begin = oy / k.block * k.block
+				}
+				if y, ok := k.at(1, oy, ky); ok && hi > lo {
+					top, _ := k.reads(begin)
+					a := int64(4 * (image*k.inPlane + ((y-top)*k.in[2]+x)*k.channels))
+					b := int64(4 * ((row-begin)*k.out[2] + lo) * k.outs)
+					n := int64(hi - lo)
+					if l := len(runs); l > 0 && oy%k.block > 0 && runs[l-3]+runs[l-1]*lda == a && runs[l-2]+runs[l-1]*ldb == b {
+						runs[l-1] += n
+					} else {
+						runs = append(runs, a, b, n)
+					}
+				}
+				from = append(from, len(runs)/3)
+			}
+			k.runs, k.starts = append(k.runs, runs), append(k.starts, from)
+		}
+	}
+}
+
+func (k *kernelRows) run(r *run) {
+	r.parallel(k, k.sums*k.parts, k.macs()/16)
+	r.parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
+}
+
+func (k *kernelRows) chunk(r *run, w *worker, i int) {
+	part := i % k.parts
+	i /= k.parts
+	var b pixelBlock
+	b.lo, b.hi = span(part, k.parts, k.panels)
+	sums := r.shared[i*k.sumBytes:][:k.sumBytes]
+	b.sums = unsafe.Pointer(&sums[0])
+	k.begin(sums, &b)
+	first, end := span(i, k.sums, k.blocks)
+	for j := first; j < end; j++ {
+		plane, y := j/k.bands*k.planes, j%k.bands*k.block
+		planes, rows := min(k.planes, k.batch*k.out[0]-plane), min(k.block, k.out[1]-y)
+		if k.planes > 1 {
+			rows *= planes
+		}
+		grads := k.floats(r.values[k.b], plane*k.ofGrad+y*k.out[2]*k.outs, rows*k.out[2]*k.outs, w.scratch[k.atGrad:])
+		line := k.in[2] * k.channels
+		top, bottom := k.reads(y)
+		for kz := range k.size[0] {
+			z, ok := k.at(0, plane%k.out[0], kz)
+			if !ok || top == bottom {
+				continue
+			}
+			from := (plane/k.out[0]*k.in[0]+z)*k.inPlane + top*line
+			x := k.floats(r.values[k.a], from, (planes-1)*k.inPlane+(bottom-top)*line, w.scratch)
+			k.addRuns(&b, kz, y, rows, x, grads)
+		}
+	}
+}
+
+// reads is the rows of a plane of the input that a block from row y on reads,
+// or more.
+func (k *kernelRows) reads(y int) (top, bottom int) {
+	if k.bands == 1 {
+		return 0, k.in[1]
+	}
+	rows := min(k.block, k.out[1]-y)
+	top = min(k.in[1], max(0, y*k.stride[1]-k.low[1]))
+	return top, max(top, min(k.in[1], (y+rows-1)*k.stride[1]-k.low[1]+(k.size[1]-1)*k.dilation[1]+1))
+}
+
+// floats is n elements of an operand from element at on, in scratch memory if
+// they are converted.
+func (k *kernelRows) floats(data []byte, at, n int, scratch []byte) unsafe.Pointer {
+	size := k.from.Size()
+	if n == 0 {
+		return unsafe.Pointer(unsafe.SliceData(data))
+	}
+	if k.stored == gemm.F32 {
+		return unsafe.Pointer(&data[at*size])
+	}
+	k.set.Widen[k.stored](unsafe.Pointer(&scratch[0]), unsafe.Pointer(&data[at*size]), n)
+	return unsafe.Pointer(&scratch[0])
+}
+
+// addRuns adds the products of some rows to the sums.
+func (k *kernelRows) addRuns(b *pixelBlock, kz, row, rows int, x, grads unsafe.Pointer) {
+	nr, lead := k.tiles.NR, 4*k.width
+	heights := ceilDiv(k.perGroup, k.tiles.MR)
+	for g := range k.groups {
+		for p := b.lo; p < b.hi; p++ {
+			gp := unsafe.Add(grads, 4*(g*k.outsPerGroup+p*nr))
+			for h := range heights {
+				lo, hi := span(h, heights, k.perGroup)
+				for tap, runs := range k.runs {
+					first, end := k.starts[tap][row], k.starts[tap][row+rows]
+					if first == end {
+						continue
+					}
+					at := ((g*k.windowSize+kz*len(k.runs)+tap)*k.tapRows+lo)*lead + 4*p*nr
+					d := unsafe.Add(b.sums, at)
+					k.set.PixelRuns[hi-lo](end-first, unsafe.Add(x, 4*(g*k.perGroup+lo)), 4*k.stride[2]*k.channels, gp, 4*k.outs, d, lead, d, lead, 1<<nr-1, unsafe.Pointer(&runs[3*first]))
+				}
+			}
+		}
+	}
+}

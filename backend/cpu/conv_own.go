@@ -1,0 +1,202 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// ownProduct is a convolution with one kernel for each channel, or a gradient
+// of one, in loops over channels that keep sums in registers for all of the
+// window. A band of the source is copied first, converted to float32 and with
+// zeros around it, so that windows at the edge are like others.
+//
+// For the gradient by the kernels, bands are dealt out by their number to a
+// fixed number of sums, which are added up in order at the end.
+type ownProduct struct {
+	*convProduct
+	places  [][]int64 // by phase: of the elements of the window in a band and in the kernels
+	padded  int       // bytes of the kernels, or sums, of an element of the window
+	widen   widenKernels
+	add     addOwn
+	sums    int
+	grad    bool // by the kernels
+	atGrads int  // in scratch memory
+}
+
+// widenKernels is the task that makes float32 kernels with room for whole
+// loops.
+type widenKernels struct{ *ownProduct }
+
+// addOwn is the task that adds up the sums of an element of the window.
+type addOwn struct{ *ownProduct }
+
+const (
+	ownBytes    = 64 << 10 // of a band: with what is written, less than the second cache
+	ownChannels = 32       // of a loop
+)
+
+func newOwn(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
+	k := &ownProduct{grad: c.code == op.ConvKernelGrad}
+	p := &convProduct{
+		convolution: c, set: set, tiles: set.F32, source: c.a, own: true, bytes: 4,
+		dims: c.in, depth: 1, lanes: 1, srcAll: c.channels, dstAll: c.channels,
+	}
+	k.convProduct = p
+	switch c.code {
+	case op.ConvInputGrad:
+		p.dims = c.out
+	case op.ConvKernelGrad:
+		p.code = op.Conv // of which the gradient goes over the same bands
+	}
+	p.stored = elementOf[k.from]
+	p.element = p.stored
+	p.eachPhase(p.phase)
+	k.widen.ownProduct, k.add.ownProduct = k, k
+	k.padded = 4 * roundUp(k.channels, ownChannels)
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && !k.grad
+	k.lead = 4 * k.channels
+	box, tile, chunks := 0, 0, 0
+	for i := range p.phases {
+		q := &p.phases[i]
+		chunks += q.chunks
+		box = max(box, q.box[0]*q.box[1]*q.box[2]*4*k.channels)
+		if !k.direct {
+			tile = max(tile, q.band*q.count[2]*k.lead)
+		}
+		var at []int64
+		pixel := 4 * k.channels
+		row := q.box[2] * pixel
+		for j := range q.runs {
+			if run := &q.runs[j]; run.n > 0 {
+				from := (run.at[0]-q.low[0])*q.box[1]*row + (run.at[1]-q.low[1])*row + (run.at[2]-q.low[2])*pixel
+				at = append(at, int64(from), int64(run.tap*k.padded))
+			}
+		}
+		k.places = append(k.places, at)
+	}
+	// Loops read whole vectors of channels.
+	k.atTile = roundUp(box+4*ownChannels, 64)
+	k.atGrads = k.atTile
+	most := max(tile, 4*k.out[2]*k.channels)
+	k.sums = 1
+	if k.grad {
+		k.sums = max(1, min(mostSums, chunks))
+	}
+	b.wantShared(k.sums * k.windowSize * k.padded)
+	k.follow(b, v, k.atTile+roundUp(most, 64), k.channels)
+	k.result = product{set: k.set, n: k.dstAll, tileN: k.dstAll, out: k.dst, to: k.to, after: k.after}
+	return k
+}
+
+func (k *ownProduct) run(r *run) {
+	chunks := 0
+	for i := range k.phases {
+		chunks += k.phases[i].chunks
+	}
+	if k.grad {
+		r.parallel(k, k.sums, k.macs()/4)
+		r.parallel(&k.add, k.windowSize, k.sums*k.windowSize*k.channels)
+		return
+	}
+	r.parallel(&k.widen, k.windowSize, k.windowSize*k.channels)
+	r.parallel(k, chunks, k.macs()/4)
+}
+
+func (k *widenKernels) chunk(r *run, _ *worker, tap int) {
+	to := r.shared[tap*k.padded:][:k.padded]
+	n := k.channels * k.from.Size()
+	realView(r.values[k.b][tap*n:(tap+1)*n], k.from, viewOf[float32](to, k.channels))
+	if k.stored == gemm.F32 {
+		copy(to, r.values[k.b][tap*n:(tap+1)*n])
+	}
+	clear(to[4*k.channels:])
+}
+
+func (k *ownProduct) chunk(r *run, w *worker, i int) {
+	if k.grad {
+		clear(r.shared[i*k.windowSize*k.padded:][:k.windowSize*k.padded])
+		for j, end := span(i, k.sums, k.phases[0].chunks); j < end; j++ {
+			k.addBand(r, w, i, j)
+		}
+		return
+	}
+	phase := 0
+	for i >= k.phases[phase].chunks {
+		i -= k.phases[phase].chunks
+		phase++
+	}
+	p, places := &k.phases[phase], k.places[phase]
+	b := k.bandOf(r, w, p, i)
+	lead, row := p.step[2]*k.lead, p.step[1]*k.rowPixels()*k.lead
+	d := unsafe.Pointer(&w.scratch[k.atTile])
+	if k.direct {
+		d = unsafe.Pointer(&r.values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*k.lead])
+	} else {
+		lead, row = k.lead, p.count[2]*k.lead
+	}
+	for y := range b.rows {
+		x, to := unsafe.Add(b.base, y*p.move[1]*b.row), unsafe.Add(d, y*row)
+		for c := 0; c < k.channels; c += ownChannels {
+			mask := uint(1)<<min(ownChannels, k.channels-c) - 1
+			k.set.Own(p.count[2], len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
+				unsafe.Pointer(&r.shared[4*c]), 0, unsafe.Add(to, 4*c), lead, mask)
+		}
+	}
+	if k.direct {
+		return
+	}
+	tile := resultTile{cols: k.channels, data: d, lead: k.lead}
+	if p.step == [3]int{1, 1, 1} {
+		tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
+		k.store(r, w, tile)
+		return
+	}
+	for y := range b.rows {
+		for x := range p.count[2] {
+			tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y+y, x), 1
+			tile.data = unsafe.Add(d, (y*p.count[2]+x)*k.lead)
+			k.store(r, w, tile)
+		}
+	}
+}
+
+// bandOf is band number i of a phase, copied.
+func (k *ownProduct) bandOf(r *run, w *worker, p *convPhase, i int) band {
+	y := i % p.bands * p.band
+	i /= p.bands
+	b := band{image: i / p.count[0], z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
+	k.find(r, w, p, &b)
+	return b
+}
+
+// addBand adds to sum s the products of a band with the result's gradient.
+func (k *ownProduct) addBand(r *run, w *worker, s, i int) {
+	p, places := &k.phases[0], k.places[0]
+	b := k.bandOf(r, w, p, i)
+	size := k.from.Size()
+	n := k.out[2] * k.channels
+	for y := range b.rows {
+		from := k.pixelOf(p, b.image, b.z, b.y+y, 0) * k.channels * size
+		grads := realView(r.values[k.b][from:from+n*size], k.from, viewOf[float32](w.scratch[k.atGrads:], n))
+		x := unsafe.Add(b.base, y*p.move[1]*b.row)
+		for c := 0; c < k.channels; c += ownChannels {
+			mask := uint(1)<<min(ownChannels, k.channels-c) - 1
+			k.set.OwnGrad(k.out[2], len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
+				unsafe.Pointer(&grads[c]), 4*k.channels, unsafe.Pointer(&r.shared[s*k.windowSize*k.padded+4*c]), 0, mask)
+		}
+	}
+}
+
+func (k *addOwn) chunk(r *run, w *worker, tap int) {
+	total := viewOf[float32](r.shared[tap*k.padded:], k.channels)
+	for s := 1; s < k.sums; s++ {
+		for i, x := range viewOf[float32](r.shared[(s*k.windowSize+tap)*k.padded:], k.channels) {
+			total[i] += x
+		}
+	}
+	putRow(&k.convolution, r, w, tap*k.channels, total)
+}

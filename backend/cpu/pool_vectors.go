@@ -1,0 +1,246 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// windowPool is pooling in float32, or on 16-bit floats converted row by row,
+// in loops over channels that keep a window in registers: the maximum or mean
+// of windows, and the gradients of those that do not overlap. Its unit is a row
+// of windows. Those that lie within the input are one call for 32 channels,
+// those at its edges a call each.
+type windowPool struct {
+	*pooling[float32]
+	set      *gemm.Set
+	code     op.Code
+	lo, hi   int  // windows of a row that lie within the input, from one to before another
+	wide     bool // operands are converted
+	covers   bool // windows have all pixels
+	lineSize int  // bytes of a row of the input in float32
+	atGrads  int  // places in scratch memory
+	atLines  int
+	atRow    int
+	atMean   int
+	atPlaces int
+}
+
+// newWindowPool makes the kernel of v, or returns nil if it has other windows.
+func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) kernel {
+	set := kernelsOf(current())
+	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
+	if set == nil || set.Largest == nil || k.channels == 0 || v.Op == op.MaxPoolTake || grad && !k.apart() {
+		return nil
+	}
+	c := &windowPool{pooling: k, set: set, code: v.Op, wide: k.dtype != dtype.Float32}
+	k.rows = k.batch * k.outSize / k.out[2]
+	reach := (k.size[2] - 1) * k.dilation[2]
+	c.lo = min(k.out[2], ceilDiv(k.low[2], k.stride[2]))
+	c.hi = c.lo
+	for c.hi < k.out[2] && c.hi*k.stride[2]-k.low[2]+reach < k.in[2] {
+		c.hi++
+	}
+	c.covers = k.size == k.stride && k.low == [3]int{} && k.in[2] == k.out[2]*k.stride[2] && k.dilation == [3]int{1, 1, 1}
+	need := 0
+	take := func(n int) int {
+		at := need
+		need += roundUp(n, 64)
+		return at
+	}
+	c.lineSize = 4 * k.in[2] * k.channels
+	if c.wide {
+		c.atLines = take(k.size[0] * k.size[1] * c.lineSize)
+		if grad {
+			c.atGrads = take(k.size[0] * k.size[1] * c.lineSize)
+		}
+		c.atRow = take(4 * k.out[2] * k.channels)
+	}
+	c.atMean = take(4 * ownChannels)
+	c.atPlaces = take(24 * k.windowSize) // pairs, and lines
+	b.wantScratch(need)
+	return c
+}
+
+func (k *windowPool) run(r *run) {
+	r.parallel(k, k.rows, k.batch*k.outSize*k.windowSize*k.channels)
+}
+
+// poolRow is a row of windows: the rows of the input that it reads, and where
+// they lie in float32.
+type poolRow struct {
+	x, d, y unsafe.Pointer // of the input or its gradient, and of the windows
+	taps    int            // elements of a window in rows that there are, before edges
+	count   int            // rows that there are
+}
+
+func (k *windowPool) chunk(r *run, w *worker, row int) {
+	grad := k.code == op.MaxPoolGrad || k.code == op.AvgPoolGrad
+	n := k.out[2] * k.channels
+	size := k.dtype.Size()
+	var p poolRow
+	input, windows := k.x, k.dst
+	switch k.code {
+	case op.MaxPoolGrad:
+		windows = k.y
+	case op.AvgPoolGrad:
+		input, windows = k.dst, k.x
+	}
+	line := r.values[windows][row*n*size:][:n*size]
+	p.y = unsafe.Pointer(&line[0])
+	var rows []float32
+	if k.wide {
+		rows = viewOf[float32](w.scratch[k.atRow:], n)
+		p.y = unsafe.Pointer(&rows[0])
+		if grad {
+			toF32(rows, line, k.dtype)
+		}
+	}
+	if grad {
+		k.clearBetween(r, row)
+	}
+	// Where the lines begin: in the operands, or in scratch memory.
+	lines := viewOf[int64](w.scratch[k.atPlaces+16*k.windowSize:], k.windowSize)
+	p.x, p.d = unsafe.Pointer(&r.values[input][0]), unsafe.Pointer(&r.values[k.dst][0])
+	if k.wide {
+		p.x, p.d = unsafe.Pointer(&w.scratch[k.atLines]), unsafe.Pointer(&w.scratch[k.atGrads])
+	}
+	k.eachLine(row, func(_, line int) {
+		if !k.wide {
+			lines[p.count] = int64(line * k.lineSize)
+		} else {
+			at := p.count * k.lineSize
+			lines[p.count] = int64(at)
+			if k.code != op.AvgPoolGrad {
+				toF32(viewOf[float32](w.scratch[k.atLines+at:], k.lineSize/4), k.row(r, input, line), k.dtype)
+			}
+			if grad {
+				clear(w.scratch[k.atGrads+at:][:k.lineSize])
+			}
+		}
+		p.count++
+	})
+	for ox := 0; ox < k.out[2]; {
+		end := ox + 1
+		if ox == k.lo && k.hi > k.lo {
+			end = k.hi
+		}
+		k.windows(w, &p, lines, ox, end)
+		ox = end
+	}
+	if !k.wide {
+		return
+	}
+	if !grad {
+		fromF32(line, rows, k.dtype)
+		return
+	}
+	i := 0
+	k.eachLine(row, func(_, line int) {
+		fromF32(k.row(r, k.dst, line), viewOf[float32](w.scratch[k.atGrads+i*k.lineSize:], k.lineSize/4), k.dtype)
+		i++
+	})
+}
+
+// row is a row of pixels of the input, or of its gradient.
+func (k *windowPool) row(r *run, pos, line int) []byte {
+	n := k.in[2] * k.channels * k.dtype.Size()
+	return r.values[pos][line*n : (line+1)*n]
+}
+
+// clearBetween clears the rows of the gradient from the first of a row of
+// windows to that of the next, unless windows cover them.
+func (k *windowPool) clearBetween(r *run, row int) {
+	image, _, oy := split(row, k.out)
+	from, to := 0, k.in[1]
+	if oy > 0 {
+		from = oy*k.stride[1] - k.low[1]
+	}
+	if oy < k.out[1]-1 {
+		to = (oy+1)*k.stride[1] - k.low[1]
+	}
+	from, to = min(max(0, from), k.in[1]), min(max(0, to), k.in[1])
+	if k.covers && to-from == k.size[1] || to <= from {
+		return
+	}
+	n := k.in[2] * k.channels * k.dtype.Size()
+	clear(r.values[k.dst][(image*k.in[1]+from)*n : (image*k.in[1]+to)*n])
+}
+
+// windows computes the windows of a row from one to before another, all with
+// the same elements within the input.
+func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int) {
+	pixel := 4 * k.channels
+	first, end := 0, k.size[2] // elements of a row of the window
+	for first < end {
+		if _, ok := k.at(2, from, first); ok {
+			break
+		}
+		first++
+	}
+	for end > first {
+		if _, ok := k.at(2, from, end-1); ok {
+			break
+		}
+		end--
+	}
+	n := to - from
+	y, step := unsafe.Add(p.y, from*pixel), k.stride[2]*pixel
+	taps := p.count * (end - first)
+	if taps == 0 {
+		switch none := unsafe.Slice((*float32)(y), n*k.channels); k.code {
+		case op.MaxPool:
+			lowest(none)
+		case op.AvgPool:
+			for i := range none {
+				none[i] = float32(math.NaN())
+			}
+		}
+		return
+	}
+	x0, _ := k.at(2, from, first)
+	x, d := unsafe.Add(p.x, x0*pixel), unsafe.Add(p.d, x0*pixel)
+	mean := viewOf[float32](w.scratch[k.atMean:], ownChannels)
+	for i := range mean {
+		mean[i] = 1 / float32(taps)
+	}
+	places := k.placesOf(w, lines[:p.count], end-first)
+	at := unsafe.Pointer(&places[0])
+	for c := 0; c < k.channels; c += ownChannels {
+		mask := uint(1)<<min(ownChannels, k.channels-c) - 1
+		x, y, d := unsafe.Add(x, 4*c), unsafe.Add(y, 4*c), unsafe.Add(d, 4*c)
+		switch k.code {
+		case op.MaxPool:
+			k.set.Largest(n, taps, at, x, step, nil, 0, y, pixel, mask)
+		case op.MaxPoolGrad:
+			k.set.LargestGrad(n, taps, at, x, step, y, pixel, d, step, mask)
+		case op.AvgPool:
+			k.set.Own(n, taps, at, x, step, unsafe.Pointer(&mean[0]), 0, y, pixel, mask)
+		case op.AvgPoolGrad:
+			here := [2]int64{}
+			for i := range taps {
+				k.set.Own(n, 1, unsafe.Pointer(&here[0]), y, pixel, unsafe.Pointer(&mean[0]), 0, unsafe.Add(d, places[2*i]), step, mask)
+			}
+		}
+	}
+}
+
+// placesOf is where the elements of a window lie from its first pixel on, some
+// of each row: each followed by 0, the place of what means are multiplied with,
+// unless only the largest is looked for.
+func (k *windowPool) placesOf(w *worker, lines []int64, n int) []int64 {
+	at := viewOf[int64](w.scratch[k.atPlaces:], 2*k.windowSize)[:0]
+	for _, line := range lines {
+		for kx := range n {
+			at = append(at, line+int64(kx*k.dilation[2]*4*k.channels))
+			if k.code == op.AvgPool || k.code == op.AvgPoolGrad {
+				at = append(at, 0)
+			}
+		}
+	}
+	return at
+}
