@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/policy"
 )
@@ -23,6 +24,8 @@ func small() []row {
 		biasRelu(16, 8), softmax(16, 8), normalization(16, 8, false), normalization(16, 8, true),
 		cast(16, 8, false), cast(16, 8, true), dropout(16, 8), embedding(50, 8, 16, false), embedding(50, 8, 16, true), adam(100),
 		mlp([]int{12, 8, 3}, 4), cnn(12, [2]int{2, 3}, 4), digitsCNN("digits", [2]int{2, 3}, 4),
+		unet("unet", models.UNet{Size: 44, Filters: 2, Depth: 2, Classes: 3}, 2),
+		bert("bert", models.BERT{Vocabulary: 20, Positions: 8, Types: 2, Hidden: 4, Layers: 2, Heads: 2, Intermediate: 8, Dropout: 0.1}, 5, 3),
 	}
 }
 

@@ -64,21 +64,28 @@ func trainingSteps() []row {
 		cnn(28, [2]int{32, 64}, 128),
 		digitsCNN("bigcnn", [2]int{420, 1000}, 32),
 		large,
+		unet("unet", models.BobRoss, 1),
+		bert("bert-small", models.BERTSmall, 128, 32),
 	}
 }
 
-// samples is data of a classifier: inputs between ±0.5 and classes in turn.
+// samples is data of a classifier: inputs between ±0.5 and classes.
 func samples(batch, classes int, shape ...int) keras.Batch {
 	shape = append([]int{batch}, shape...)
 	x := make([]float32, op.Shape(shape).Size())
 	for i := range x {
 		x[i] = float32(i*7919%1000)/1000 - 0.5
 	}
-	y := make([]int32, batch)
-	for i := range y {
-		y[i] = int32(i % classes)
+	return keras.Batch{X: keras.NewTensor(x, shape...), Y: indices(0, classes, batch)}
+}
+
+// indices are n numbers from first on, in an order that looks like none.
+func indices(first, n int, shape ...int) *keras.Tensor {
+	x := make([]int32, op.Shape(shape).Size())
+	for i := range x {
+		x[i] = int32(first + i*7919%n)
 	}
-	return keras.Batch{X: keras.NewTensor(x, shape...), Y: keras.NewTensor(y, batch)}
+	return keras.NewTensor(x, shape...)
 }
 
 // products sums 2·macs for each layer: as many again for the gradient of its
@@ -144,5 +151,44 @@ func digitsCNN(name string, filters [2]int, batch int) row {
 	flops := products(batch*28*28*9*filters[0], batch*14*14*9*filters[0]*filters[1], batch*49*filters[1]*10)
 	return step(name, batch, spec{"model": "cnn", "size": 28, "filters": filters, "padding": "same"}, flops, func() (network, error) {
 		return network{models.DigitsCNN(filters), &losses.SparseCategoricalCrossentropy{}, samples(batch, 10, 784)}, nil
+	})
+}
+
+// unet is the network of examples/unet and a class for every pixel.
+func unet(name string, u models.UNet, batch int) row {
+	macs := u.MACs()
+	for i := range macs {
+		macs[i] *= batch
+	}
+	s := spec{"model": "unet", "size": u.Size, "filters": u.Filters, "depth": u.Depth, "classes": u.Classes}
+	return step(name, batch, s, products(macs...), func() (network, error) {
+		model, err := u.Model()
+		if err != nil {
+			return network{}, err
+		}
+		size, err := u.OutputSize()
+		if err != nil {
+			return network{}, err
+		}
+		b := samples(batch, u.Classes, u.Size, u.Size, 3)
+		b.Y = indices(0, u.Classes, batch, size, size)
+		return network{model, &losses.SparseCategoricalCrossentropy{FromLogits: true}, b}, nil
+	})
+}
+
+// bert is the network of examples/bert on sequences without padding. Its first
+// layer's input, the embeddings, has a gradient. Embeddings and the head of two
+// features are not counted.
+func bert(name string, c models.BERT, tokens, batch int) row {
+	s := spec{"model": "bert", "tokens": tokens, "vocabulary": c.Vocabulary, "positions": c.Positions, "types": c.Types, "hidden": c.Hidden,
+		"layers": c.Layers, "heads": c.Heads, "intermediate": c.Intermediate, "dropout": c.Dropout}
+	return step(name, batch, s, 3*2*float64(batch*c.MACs(tokens)), func() (network, error) {
+		model, err := c.Span(tokens)
+		if err != nil {
+			return network{}, err
+		}
+		x := keras.Tuple(indices(1, c.Vocabulary-1, batch, tokens), indices(0, c.Types, batch, tokens))
+		y := keras.Tuple(indices(0, tokens, batch), indices(0, tokens, batch))
+		return network{model, &losses.SparseCategoricalCrossentropy{FromLogits: true}, keras.Batch{X: x, Y: y}}, nil
 	})
 }

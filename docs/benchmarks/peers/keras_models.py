@@ -33,4 +33,66 @@ def cnn(s):
     return net, images(s, s["size"], s["size"], 1), classes()
 
 
-MODELS = {"mlp": mlp, "cnn": cnn}
+def unet(s):
+    def block(x, filters):
+        for _ in range(2):
+            x = layers.Conv2D(filters, 3, activation="relu")(x)
+            x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+        return x
+
+    inputs = keras.Input((s["size"], s["size"], 3))
+    x, filters, skips = inputs, s["filters"], []
+    for _ in range(s["depth"]):
+        x = block(x, filters)
+        skips.append(x)
+        x, filters = layers.MaxPooling2D()(x), 2 * filters
+    x = block(x, filters)
+    for skip in reversed(skips):
+        filters //= 2
+        x = layers.Conv2DTranspose(filters, 2, 2)(x)
+        m = skip.shape[1] - x.shape[1]
+        crop = (m // 2, m - m // 2)
+        x = block(layers.Concatenate()([layers.Cropping2D((crop, crop))(skip), x]), filters)
+    out = layers.Activation("linear", dtype="float32")(layers.Conv2D(s["classes"], 1)(x))
+    net = keras.Model(inputs, out)
+    x, _ = images(s, s["size"], s["size"], 3)
+    return net, (x, np.random.randint(s["classes"], size=(s["batch"],) + out.shape[1:3])), classes()
+
+
+class Position(layers.Layer):
+    def build(self, shape):
+        self.table = self.add_weight(shape=(shape[1], shape[2]), initializer="uniform")
+
+    def call(self, x):
+        return x + keras.ops.cast(self.table, x.dtype)
+
+
+def bert(s):
+    """With start and end logits from the last two layers."""
+    h, t = s["hidden"], s["tokens"]
+    tokens, kinds = keras.Input((t,), dtype="int32"), keras.Input((t,), dtype="int32")
+
+    def norm(x):
+        return layers.LayerNormalization(epsilon=1e-12)(x)
+
+    drop = s["dropout"]
+    x = Position()(layers.Embedding(s["vocabulary"], h)(tokens))
+    x = layers.Dropout(drop)(norm(layers.Add()([x, layers.Embedding(s["types"], h)(kinds)])))
+    mask = keras.ops.not_equal(tokens, 0)[:, None, :]
+    hidden = []
+    for _ in range(s["layers"]):
+        seen = layers.MultiHeadAttention(s["heads"], h // s["heads"], dropout=drop)(x, x, attention_mask=mask)
+        x = norm(layers.Add()([x, layers.Dropout(drop)(seen)]))
+        inner = layers.Dense(h)(layers.Dense(s["intermediate"], activation="gelu")(x))
+        x = norm(layers.Add()([x, layers.Dropout(drop)(inner)]))
+        hidden.append(x)
+    both = layers.Dropout(drop)(layers.Concatenate()([hidden[-1], hidden[-2]]))
+    ends = layers.Activation("linear", dtype="float32")(layers.Dense(2)(both))
+    net = keras.Model([tokens, kinds], [ends[:, :, 0], ends[:, :, 1]])
+    b = s["batch"]
+    x = (np.random.randint(1, s["vocabulary"], (b, t)).astype("int32"), np.random.randint(s["types"], size=(b, t)).astype("int32"))
+    y = (np.random.randint(t, size=b).astype("int32"), np.random.randint(t, size=b).astype("int32"))
+    return net, (x, y), [classes(), classes()]
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "unet": unet, "bert": bert}

@@ -34,4 +34,100 @@ def cnn(s):
     return net, [x, y], cross_entropy
 
 
-MODELS = {"mlp": mlp, "cnn": cnn}
+class Block(nn.Sequential):
+    def __init__(self, i, o):
+        super().__init__(nn.Conv2d(i, o, 3), nn.ReLU(), nn.BatchNorm2d(o), nn.Conv2d(o, o, 3), nn.ReLU(), nn.BatchNorm2d(o))
+
+
+class UNet(nn.Module):
+    def __init__(self, filters, depth, classes):
+        super().__init__()
+        n = [filters << i for i in range(depth + 1)]
+        self.down = nn.ModuleList(Block(i, o) for i, o in zip([3] + n, n))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * o, o, 2, 2) for o in n[-2::-1])
+        self.join = nn.ModuleList(Block(2 * o, o) for o in n[-2::-1])
+        self.head = nn.Conv2d(filters, classes, 1)
+
+    def forward(self, x):
+        skips = []
+        for i, block in enumerate(self.down):
+            x = block(F.max_pool2d(x, 2) if i else x)
+            skips.append(x)
+        skips.pop()
+        for up, join in zip(self.up, self.join):
+            x, skip = up(x), skips.pop()
+            m = (skip.shape[-1] - x.shape[-1]) // 2
+            x = join(torch.cat([skip[..., m:m + x.shape[-2], m:m + x.shape[-1]], x], 1))
+        return self.head(x)
+
+
+def unet(s):
+    net = UNet(s["filters"], s["depth"], s["classes"])
+    x = torch.rand(s["batch"], 3, s["size"], s["size"]) - 0.5
+    with torch.no_grad():
+        y = net(x).argmax(1)
+    return net, [x, torch.randint_like(y, s["classes"])], cross_entropy
+
+
+class Attention(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        h = s["hidden"]
+        self.heads, self.p = s["heads"], s["dropout"]
+        self.qkv, self.out = nn.Linear(h, 3 * h), nn.Linear(h, h)
+
+    def forward(self, x, mask):
+        b, t, h = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, h // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, mask, self.p if self.training else 0.0)
+        return self.out(y.transpose(1, 2).reshape(b, t, h))
+
+
+class Encoder(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        h = s["hidden"]
+        self.attend, self.norm = Attention(s), nn.LayerNorm(h, 1e-12)
+        self.inner, self.outer, self.norm2 = nn.Linear(h, s["intermediate"]), nn.Linear(s["intermediate"], h), nn.LayerNorm(h, 1e-12)
+        self.drop = nn.Dropout(s["dropout"])
+
+    def forward(self, x, mask):
+        x = self.norm(x + self.drop(self.attend(x, mask)))
+        return self.norm2(x + self.drop(self.outer(F.gelu(self.inner(x)))))
+
+
+class Span(nn.Module):
+    """BERT with start and end logits from its last two layers."""
+
+    def __init__(self, s):
+        super().__init__()
+        h = s["hidden"]
+        self.token, self.kind = nn.Embedding(s["vocabulary"], h), nn.Embedding(s["types"], h)
+        self.position, self.norm = nn.Embedding(s["positions"], h), nn.LayerNorm(h, 1e-12)
+        self.drop = nn.Dropout(s["dropout"])
+        self.layers = nn.ModuleList(Encoder(s) for _ in range(s["layers"]))
+        self.head = nn.Linear(2 * h, 2)
+
+    def forward(self, tokens, kinds):
+        mask = (tokens != 0)[:, None, None, :]
+        x = self.token(tokens) + self.kind(kinds) + self.position.weight[:tokens.shape[1]]
+        x = self.drop(self.norm(x))
+        hidden = []
+        for layer in self.layers:
+            x = layer(x, mask)
+            hidden.append(x)
+        return self.head(self.drop(torch.cat([hidden[-1], hidden[-2]], -1))).unbind(-1)
+
+
+def span_loss(net, tokens, kinds, start, end):
+    a, b = net(tokens, kinds)
+    return F.cross_entropy(a.float(), start) + F.cross_entropy(b.float(), end)
+
+
+def bert(s):
+    b, t = s["batch"], s["tokens"]
+    data = [torch.randint(1, s["vocabulary"], (b, t)), torch.randint(s["types"], (b, t)), torch.randint(t, (b,)), torch.randint(t, (b,))]
+    return Span(s), data, span_loss
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "unet": unet, "bert": bert}
