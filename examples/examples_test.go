@@ -89,6 +89,50 @@ func TestMNISTCNN(t *testing.T) {
 	}
 }
 
+// TestRossmann holds the example to what it is for: a loss that float16 cannot
+// hold comes down like that of float32, because the loss scale falls.
+func TestRossmann(t *testing.T) {
+	run := build(t, "rossmann")
+	want := 0.0
+	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+		out := run("-policy", policy, "-rows", "8000", "-epochs", "8", "-rate", "0.02")
+		first, end := last(t, out, "Loss of the epochs: ["), last(t, out, "Test loss:")
+		if first < 1e7 || end > 0.9*first {
+			t.Errorf("%s: got a loss of %v in the first epoch and %v at the end, want above 10,000,000 and a tenth less", policy, first, end)
+		}
+		if want == 0 {
+			want = end
+		} else if end < 0.8*want || end > 1.25*want {
+			t.Errorf("%s: got test loss %v, want about %v as in float32", policy, end, want)
+		}
+		skipped, scale := last(t, out, "skipped:"), last(t, out, "loss scale at the end:")
+		if policy == "mixed_float16" && (skipped < 3 || scale >= 32768) || policy != "mixed_float16" && (skipped != 0 || scale != 1) {
+			t.Errorf("%s: got %v skipped steps and loss scale %v", policy, skipped, scale)
+		}
+	}
+}
+
+func TestUNet(t *testing.T) {
+	run := build(t, "unet")
+	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+		out := run("-policy", policy, "-images", "80", "-epochs", "3", "-batch", "4")
+		if got := last(t, out, "Test IoU:"); got < 0.4 {
+			t.Errorf("%s: got an IoU of %v, want 0.4 or more", policy, got)
+		}
+	}
+}
+
+func TestBERT(t *testing.T) {
+	run := build(t, "bert")
+	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+		out := run("-policy", policy, "-texts", "900", "-epochs", "3")
+		// A guess has a loss of 2·ln 40 = 7.4.
+		if got := last(t, out, "Test loss:"); got > 5.5 {
+			t.Errorf("%s: got test loss %v, want 5.5 or less", policy, got)
+		}
+	}
+}
+
 func TestOverflow(t *testing.T) {
 	out := build(t, "overflow")()
 	for _, want := range []string{

@@ -92,7 +92,10 @@ func (b BERT) Span(steps int) (*keras.Model, error) {
 	if ends.Err() != nil {
 		return nil, ends.Err()
 	}
-	return keras.NewModel(keras.Tuple(tokens, types), ends)
+	// Layers that do nothing but name the outputs.
+	start := keras.Apply(&layers.Activation{Activation: "linear", Name: "start"}, ends.Parts()[0])
+	end := keras.Apply(&layers.Activation{Activation: "linear", Name: "end"}, ends.Parts()[1])
+	return keras.NewModel(keras.Tuple(tokens, types), keras.Tuple(start, end))
 }
 
 // MACs is how many multiplications the layers need for a sequence of steps.

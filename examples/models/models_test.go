@@ -1,10 +1,14 @@
 package models_test
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
 // TestDigitsCNN compares the numbers of weights with those of the models in
@@ -69,9 +73,43 @@ func TestBERT(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var b strings.Builder
+	if err := model.Summary(&b); err != nil || !strings.Contains(b.String(), "109,482,240") {
+		t.Errorf("the summary does not say 109,482,240, or %v:\n%s", err, b.String())
+	}
 	// Without the pooler, which a Span does not use, and with its own head.
 	if got, want := span.CountParams(), 109482240-(768*768+768)+2*1536+2; got != want {
 		t.Errorf("got %d weights, want %d", got, want)
+	}
+}
+
+// TestBERTMemory plans a training step of the large network, two gigabytes of
+// weights, slots and activations, and allocates next to nothing of it.
+func TestBERTMemory(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	model, err := models.BERTBase.Span(128)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = model.Compile(keras.CompileConfig{Optimizer: &optimizers.AdamW{}, Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, y := keras.NewTensor(make([]int32, 2*128), 2, 128), keras.NewTensor(make([]int32, 2), 2)
+	plan, err := model.PlanMemory(keras.Batch{X: keras.Tuple(x, x), Y: keras.Tuple(y, y)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if got, want := plan.Weights, 4*model.CountParams(); got < want || got > want+1<<20 {
+		t.Errorf("got %d bytes of weights, want 4 for each of %d and little more", got, model.CountParams())
+	}
+	if plan.Peak < 3*plan.Weights {
+		t.Errorf("got a peak of %d bytes, want more than weights and two slots for each", plan.Peak)
+	}
+	if got := after.TotalAlloc - before.TotalAlloc; got > 64<<20 {
+		t.Errorf("planning allocated %d bytes, want less than 64 MiB", got)
 	}
 }
 

@@ -42,7 +42,7 @@ func Rossmann(categories []Category, numbers int) (*keras.Model, error) {
 	for _, c := range categories {
 		in := keras.InputOf(keras.Int32)
 		inputs = append(inputs, in)
-		embedded = append(embedded, keras.Apply(&layers.Embedding{InputDim: c.Cardinality, OutputDim: c.Size, Name: c.Name}, in))
+		embedded = append(embedded, keras.Apply(&layers.Embedding{InputDim: c.Cardinality, OutputDim: c.Size, EmbeddingsInitializer: "random_normal(stddev=1)", Name: c.Name}, in))
 	}
 	in := keras.Input(numbers)
 	inputs = append(inputs, in)

@@ -1,0 +1,148 @@
+// Command bert finds the words of a text that carry a given sentiment: a BERT
+// encoder whose head says at which token the answer starts and at which it
+// ends. It trains with AdamW, without decay of biases and normalizations, and
+// a learning rate that falls linearly to zero.
+//
+// The small model learns a made-up task in about a minute on a CPU. With
+// -model base and -data it is the 109-million-weight network on the tweets of
+// Kaggle's tweet-sentiment-extraction.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+
+	"github.com/mezzo-ml/mezzo/examples/models"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+var (
+	policyName = flag.String("policy", "mixed_float16", "policy: mixed_float16, mixed_bfloat16 or float32")
+	modelName  = flag.String("model", "small", "model: small (2 layers of 64 features) or base (BERT base, 12 layers of 768)")
+	batch      = flag.Int("batch", 32, "texts per step")
+	epochs     = flag.Int("epochs", 6, "epochs")
+	steps      = flag.Int("steps", 0, "steps per epoch (default: all texts)")
+	texts      = flag.Int("texts", 4000, "texts to make up, a tenth of them to validate on")
+	data       = flag.String("data", "", "directory with train.csv (text, selected_text, sentiment) and vocab.txt of bert-base-uncased (default: made-up texts)")
+)
+
+// variant is a size of the network, the number of tokens of a text, and the
+// first learning rate.
+type variant struct {
+	bert   models.BERT
+	tokens int
+	rate   float64
+}
+
+var variants = map[string]variant{
+	"small": {models.BERT{Vocabulary: vocabulary, Positions: 128, Types: 2, Hidden: 64, Layers: 2, Heads: 4, Intermediate: 256, Dropout: 0.1}, 40, 2e-3},
+	"base":  {models.BERTBase, 128, 3e-5},
+}
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	v, ok := variants[*modelName]
+	if !ok {
+		return fmt.Errorf("-model is %q, want small or base", *modelName)
+	}
+	if _, err := policy.Parse(*policyName); err != nil {
+		return err
+	}
+	policy.SetGlobal(*policyName)
+	var all []example
+	if *data == "" {
+		all = invent(*texts, v.tokens)
+	} else {
+		var err error
+		v.tokens = 128
+		if all, v.bert.Vocabulary, err = load(*data, v.tokens); err != nil {
+			return err
+		}
+	}
+	if len(all) < 10 {
+		return fmt.Errorf("there are %d texts, want at least 10", len(all))
+	}
+	k := len(all) - len(all)/10
+	train, test := dataset(all[:k], v.tokens), dataset(all[k:], v.tokens)
+
+	model, err := v.bert.Span(v.tokens)
+	if err != nil {
+		return err
+	}
+	fmt.Println("Parameters:", model.CountParams())
+	perEpoch := (train.Len() + *batch - 1) / *batch
+	if *steps > 0 {
+		perEpoch = *steps
+	}
+	accuracy := func() []metrics.Metric {
+		return []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}}
+	}
+	err = model.Compile(keras.CompileConfig{
+		Optimizer: &optimizers.AdamW{Options: optimizers.Options{
+			WeightDecay:            new(0.001),
+			ExcludeFromWeightDecay: []string{"bias", "gamma", "beta"},
+			Schedule:               &optimizers.PolynomialDecay{InitialLearningRate: v.rate, DecaySteps: float64(*epochs * perEpoch), EndLearningRate: new(0.0)},
+		}},
+		Loss:          &losses.SparseCategoricalCrossentropy{FromLogits: true}, // of start and of end
+		OutputMetrics: [][]metrics.Metric{accuracy(), accuracy()},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps}); err != nil {
+		return err
+	}
+	scores, err := model.Evaluate(ctx, test.Batch(*batch))
+	if err != nil {
+		return err
+	}
+	fmt.Println("Test loss:", scores.Get("loss"))
+	exact, err := exactly(ctx, model, all[k:], v.tokens)
+	if err != nil {
+		return err
+	}
+	fmt.Println("Test answers found exactly:", exact)
+	return nil
+}
+
+// exactly is the share of the texts whose answer the model finds from its first
+// to its last token.
+func exactly(ctx context.Context, model *keras.Model, all []example, tokens int) (float64, error) {
+	right := 0
+	for first := 0; first < len(all); first += *batch {
+		part := all[first:min(first+*batch, len(all))]
+		x, _ := tensors(part, tokens)
+		y, err := model.Predict(ctx, x)
+		if err != nil {
+			return 0, err
+		}
+		var found [2][]int64
+		for i, logits := range y.Parts() {
+			if found[i], err = logits.ArgMax(-1).Int64s(); err != nil {
+				return 0, err
+			}
+		}
+		for i, e := range part {
+			if found[0][i] == int64(e.start) && found[1][i] == int64(e.end) {
+				right++
+			}
+		}
+	}
+	return float64(right) / float64(len(all)), nil
+}
