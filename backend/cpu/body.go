@@ -3,7 +3,6 @@ package cpu
 import (
 	"slices"
 
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -19,8 +18,10 @@ type code struct {
 	single  []bool // scalar operands that loops take as a number: one element is enough
 	exec    []exec
 	results []result
-	bytes   int // scratch memory in all
-	cost    int // of an element, in simple operations
+	ahead   []int // operands whose next block slow loops ask the cache for
+	step    int   // elements that the loops take at a time
+	bytes   int   // scratch memory in all
+	cost    int   // of an element, in simple operations
 }
 
 // result is what a body leaves in memory.
@@ -47,8 +48,8 @@ type instr struct {
 	from   dtype.DType // of the first operand
 	dst    int
 	args   []int
-	stored bool      // nothing but a store to its own 16-bit type reads it, and rounds
-	chain  vec.Chain // a loop for more than this instruction, or nil
+	stored bool          // nothing but a store to its own 16-bit type reads it, and rounds
+	chain  *chainPattern // whose loop does more than this instruction, or nil
 }
 
 // compileBody makes the loops of a body. Its results are the last instruction
@@ -97,6 +98,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	c.cost = max(c.cost, 1)
 	list = needed(chained(list, c.results, operands), c.results)
 	c.place(operands, list)
+	c.findAhead(operands, list)
 	c.findSingles(operands, list)
 	c.allocate(operands, list)
 	for _, ins := range list {
@@ -109,7 +111,22 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 			c.exec = append(c.exec, fix)
 		}
 	}
+	c.step = block
+	if len(c.exec) == 1 && c.inMemory() {
+		c.step = longBlock
+	}
 	return c
+}
+
+// inMemory reports whether nothing but numbers lies in scratch memory, so that
+// a single loop may take any number of elements.
+func (c *code) inMemory() bool {
+	for i := range len(c.offset) - 1 {
+		if c.offset[i] >= 0 && !(i < len(c.single) && (c.single[i] || !c.used[i])) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(c.results, func(r result) bool { return !r.direct && r.store != nil })
 }
 
 // resolve looks through instructions that change nothing.

@@ -2,9 +2,11 @@ package cpu
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -25,30 +27,31 @@ var chainPatterns = func() []chainPattern {
 	a, b, c, s, t := leaf('a'), leaf('b'), leaf('c'), leaf('s'), leaf('t')
 	square := do(op.Square, b)
 	lerp := func(b pattern) pattern { return do(op.Add, a, do(op.Mul, do(op.Sub, b, a), s)) }
-	blend := func(b pattern) pattern { return do(op.Add, do(op.Mul, a, s), do(op.Mul, b, t)) }
+	blend := func(c op.Code, b pattern) pattern { return do(c, do(op.Mul, a, s), do(op.Mul, b, t)) }
 	step := func(root pattern) pattern { return do(op.Sub, a, do(op.Div, do(op.Mul, b, s), root)) }
 	return []chainPattern{
-		{step(do(op.Add, do(op.Sqrt, c), t)), func(v *vec.Set) vec.Chain { return v.RootStep }},
-		{step(do(op.Sqrt, do(op.Add, c, t))), func(v *vec.Set) vec.Chain { return v.RootStepInside }},
-		{lerp(square), func(v *vec.Set) vec.Chain { return v.LerpSquare }},
-		{lerp(b), func(v *vec.Set) vec.Chain { return v.Lerp }},
-		{blend(square), func(v *vec.Set) vec.Chain { return v.BlendSquare }},
-		{blend(b), func(v *vec.Set) vec.Chain { return v.Blend }},
-		{do(op.Add, a, do(op.Mul, b, s)), func(v *vec.Set) vec.Chain { return v.AddScaled }},
-		{do(op.Sub, a, do(op.Mul, b, s)), func(v *vec.Set) vec.Chain { return v.SubScaled }},
+		{root: step(do(op.Add, do(op.Sqrt, c), t)), slow: func(v *vec.Set) vec.SlowChain { return v.RootStep }},
+		{root: step(do(op.Sqrt, do(op.Add, c, t))), slow: func(v *vec.Set) vec.SlowChain { return v.RootStepInside }},
+		{root: lerp(square), of: func(v *vec.Set) vec.Chain { return v.LerpSquare }},
+		{root: lerp(b), of: func(v *vec.Set) vec.Chain { return v.Lerp }},
+		{root: blend(op.Add, square), of: func(v *vec.Set) vec.Chain { return v.BlendSquare }},
+		{root: blend(op.Add, b), of: func(v *vec.Set) vec.Chain { return v.Blend }},
+		{root: blend(op.Sub, b), of: func(v *vec.Set) vec.Chain { return v.BlendSub }},
+		{root: do(op.Add, a, do(op.Mul, b, s)), of: func(v *vec.Set) vec.Chain { return v.AddScaled }},
+		{root: do(op.Sub, a, do(op.Mul, b, s)), of: func(v *vec.Set) vec.Chain { return v.SubScaled }},
 	}
 }()
 
 type chainPattern struct {
 	root pattern
 	of   func(v *vec.Set) vec.Chain
+	slow func(v *vec.Set) vec.SlowChain // instead of of
 }
 
 // chained puts one loop in the place of several where there is one. The
 // instructions that it takes the place of are left to needed.
 func chained(list []instr, results []result, operands []operand) []instr {
-	v := vectors()
-	if v == nil {
+	if vectors() == nil {
 		return list
 	}
 	m := matcher{operands: operands, made: map[int]*instr{}, reads: map[int]int{}}
@@ -63,10 +66,10 @@ func chained(list []instr, results []result, operands []operand) []instr {
 	}
 	out := slices.Clone(list)
 	for i := range slices.Backward(out) {
-		for _, p := range chainPatterns {
-			b := unbound
+		for j := range chainPatterns {
+			p, b := &chainPatterns[j], unbound
 			if m.match(&p.root, out[i].dst, true, &b) {
-				out[i].chain, out[i].args = p.of(v), nil
+				out[i].chain, out[i].args = p, nil
 				for _, reg := range b {
 					if reg >= 0 {
 						out[i].args = append(out[i].args, reg)
@@ -139,27 +142,57 @@ func isNumber(reg int, operands []operand) bool {
 	return reg < len(operands) && operands[reg].access == scalar && operands[reg].dtype == dtype.Float32
 }
 
-// chainExec binds the loop of a chain to registers: vectors, then numbers.
-func chainExec(ins instr, operands []operand) exec {
-	var vectors, numbers []int
+// chainExec binds the loop of a chain to registers: vectors, then numbers. The
+// registers after through have what is ahead.
+func chainExec(ins instr, operands []operand, through int) exec {
+	var in, numbers []int
 	for _, a := range ins.args {
 		if isNumber(a, operands) {
 			numbers = append(numbers, a)
 		} else {
-			vectors = append(vectors, a)
+			in = append(in, a)
 		}
 	}
-	f, dst := ins.chain, ins.dst
+	vector := func(r [][]byte, reg, n int) []float32 { return dtype.View[float32](r[reg])[:n] }
+	number := func(r [][]byte, i int) float32 {
+		if i < len(numbers) {
+			return dtype.View[float32](r[numbers[i]])[0]
+		}
+		return 0
+	}
+	dst := ins.dst
+	if ins.chain.slow == nil {
+		f := ins.chain.of(vectors())
+		return func(r [][]byte, n int) {
+			f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), number(r, 0), number(r, 1))
+		}
+	}
+	f := ins.chain.slow(vectors())
 	return func(r [][]byte, n int) {
-		var v [3][]float32
-		for i, a := range vectors {
-			v[i] = dtype.View[float32](r[a])[:n]
+		var ahead [mostAhead]unsafe.Pointer
+		for i := range ahead {
+			ahead[i] = unsafe.Pointer(unsafe.SliceData(r[dst]))
+			if next := r[through+1+i]; len(next) > 0 {
+				ahead[i] = unsafe.Pointer(unsafe.SliceData(next))
+			}
 		}
-		var s [2]float32
-		for i, a := range numbers {
-			s[i] = dtype.View[float32](r[a])[0]
+		f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), vector(r, in[2], n), number(r, 0), number(r, 1), &ahead)
+	}
+}
+
+// mostAhead is how many operands a slow loop can bring.
+const mostAhead = 4
+
+// findAhead picks the operands that a slow loop brings the next block of while
+// it waits for the processor.
+func (c *code) findAhead(operands []operand, list []instr) {
+	if !slices.ContainsFunc(list, func(ins instr) bool { return ins.chain != nil && ins.chain.slow != nil }) {
+		return
+	}
+	for i, o := range operands {
+		if o.access == full && o.dtype == dtype.Float32 && o.slot.Place != ir.Nowhere && len(c.ahead) < mostAhead {
+			c.ahead = append(c.ahead, i)
 		}
-		f(dtype.View[float32](r[dst])[:n], v[0], v[1], v[2], s[0], s[1])
 	}
 }
 
@@ -196,7 +229,7 @@ func (c *code) findSingles(operands []operand, list []instr) {
 // loop makes the loop of an instruction.
 func (c *code) loop(ins instr, operands []operand, through int) exec {
 	if ins.chain != nil {
-		return chainExec(ins, operands)
+		return chainExec(ins, operands, through)
 	}
 	if f, x, s := scalarLoop(ins, operands); f != nil {
 		dst := ins.dst

@@ -20,7 +20,8 @@
 //     last place elsewhere. KERAS_CPU chooses a level, see isa.go.
 //
 // Where to look: elementwise.go and body.go run element-wise chains on the
-// loops of loops.go and math.go or, through vector.go, on those of package vec;
+// loops of loops.go and math.go or, through vector.go, on those of package vec,
+// of which some do several operations at once (chains.go);
 // matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
 // matmul_plan.go and matmul_slices.go have cut them; attention.go multiplies
 // blocks of queries and keys with the same kernels, through

@@ -12,6 +12,10 @@ import (
 // registers of that many float32 fit the innermost cache.
 const block = 1024
 
+// longBlock is as many elements as a single loop takes that needs no registers
+// but the memory of its operands, which is read faster in long runs.
+const longBlock = 4 * block
+
 // elementwise runs a chain of element-wise operations, op.Fused; a single
 // operation is a chain of one. Each worker takes its elements in blocks: the
 // operands become registers of the type computed in, each instruction runs
@@ -110,7 +114,7 @@ func (k *elementwise) compile(b *builder, body *op.Body, outs []result) {
 		}
 		k.variants = append(k.variants, compileBody(chosen, k.operands, outs))
 	}
-	b.wantRegs(len(k.operands) + len(body.Code) + 1)
+	b.wantRegs(len(k.operands) + len(body.Code) + 1 + mostAhead)
 }
 
 // onlyChooses reports whether operand i is but the condition of Wheres.
@@ -219,7 +223,9 @@ func (k *elementwise) chunk(r *run, w *worker, i int) {
 // 0, which then has no place of its own: see epilogue.
 func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
 	c := k.variant(r)
-	regs = regs[:len(c.offset)]
+	ahead := regs[len(c.offset):][:mostAhead]
+	clear(ahead)
+	regs = regs[:len(c.offset)+mostAhead]
 	begin := lo
 	for i := range k.operands { // those that stay for the whole chunk
 		o := &k.operands[i]
@@ -240,13 +246,13 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 			repeat(pattern, o.period*size)
 		}
 	}
-	for i := len(k.operands); i < len(regs); i++ {
+	for i := len(k.operands); i < len(c.offset); i++ {
 		if c.offset[i] >= 0 {
 			regs[i] = scratch[c.offset[i]:][:block*c.domain[i].size()]
 		}
 	}
-	for ; lo < hi; lo += block {
-		n := min(block, hi-lo)
+	for ; lo < hi; lo += c.step {
+		n := min(c.step, hi-lo)
 		if a := c.results[0].reg; c.results[0].copied && (a > 0 || first == nil) && k.operands[a].access != scalar {
 			o := &k.operands[a]
 			o.read(k.memory(r, c, 0, lo, n), r.values[o.pos], lo, n, c.domain[a])
@@ -272,6 +278,10 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 				regs[i] = scratch[c.offset[i]:][:n*size]
 				o.read(regs[i], data, lo, n, c.domain[i])
 			}
+		}
+		for i, a := range c.ahead {
+			o := &k.operands[a]
+			ahead[i] = r.values[o.pos][min(k.n, lo+c.step)*o.dtype.Size():]
 		}
 		for i := range c.results {
 			if c.results[i].direct {

@@ -3,15 +3,14 @@
 #include "textflag.h"
 
 // lerp: dst[i] = a[i] + (b[i]-a[i])*s
-// func lerpAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·lerpAVX2(SB), NOSPLIT, $192-48
+// func lerpAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpAVX2(SB), NOSPLIT, $160-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS t+36(FP), Y13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-8, BX
@@ -69,15 +68,14 @@ done:
 	RET
 
 // lerpSquare: dst[i] = a[i] + (b[i]*b[i]-a[i])*s
-// func lerpSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·lerpSquareAVX2(SB), NOSPLIT, $192-48
+// func lerpSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpSquareAVX2(SB), NOSPLIT, $160-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS t+36(FP), Y13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-8, BX
@@ -137,15 +135,14 @@ done:
 	RET
 
 // blend: dst[i] = a[i]*s + b[i]*t
-// func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·blendAVX2(SB), NOSPLIT, $192-48
+// func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·blendAVX2(SB), NOSPLIT, $160-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS t+36(FP), Y13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-8, BX
@@ -203,15 +200,14 @@ done:
 	RET
 
 // blendSquare: dst[i] = a[i]*s + b[i]*b[i]*t
-// func blendSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·blendSquareAVX2(SB), NOSPLIT, $192-48
+// func blendSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·blendSquareAVX2(SB), NOSPLIT, $160-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS t+36(FP), Y13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-8, BX
@@ -270,16 +266,80 @@ done:
 	VZEROUPPER
 	RET
 
-// addScaled: dst[i] = a[i] + b[i]*s
-// func addScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·addScaledAVX2(SB), NOSPLIT, $192-48
+// blendSub: dst[i] = a[i]*s - b[i]*t
+// func blendSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·blendSubAVX2(SB), NOSPLIT, $160-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS t+36(FP), Y13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VMOVUPS (DX)(AX*4), Y1
+	VMOVUPS (SI)(AX*4), Y0
+	VMULPS Y12, Y0, Y0
+	VMULPS Y13, Y1, Y1
+	VSUBPS Y1, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS chain<>+0(SB), Y0
+	VMOVUPS Y0, 64(SP)
+	LEAQ (DX)(AX*4), R12
+	XORQ R11, R11
+copy1:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 64(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VMOVUPS 64(SP), Y1
+	VMOVUPS chain<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 32(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+	VMOVUPS 32(SP), Y0
+	VMULPS Y12, Y0, Y0
+	VMULPS Y13, Y1, Y1
+	VSUBPS Y1, Y0, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy3:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy3
+done:
+	VZEROUPPER
+	RET
+
+// addScaled: dst[i] = a[i] + b[i]*s
+// func addScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·addScaledAVX2(SB), NOSPLIT, $160-40
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-8, BX
@@ -335,15 +395,14 @@ done:
 	RET
 
 // subScaled: dst[i] = a[i] - b[i]*s
-// func subScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·subScaledAVX2(SB), NOSPLIT, $192-48
+// func subScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·subScaledAVX2(SB), NOSPLIT, $160-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS t+36(FP), Y13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-8, BX
@@ -398,21 +457,29 @@ done:
 	VZEROUPPER
 	RET
 
-// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t)
-// func rootStepAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·rootStepAVX2(SB), NOSPLIT, $192-48
+// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v
+// func rootStepAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+TEXT ·rootStepAVX2(SB), NOSPLIT, $320-80
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
 	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS t+36(FP), Y13
-	MOVQ n+40(FP), CX
+	MOVQ p+32(FP), R10
+	MOVQ q+40(FP), R11
+	MOVQ u+48(FP), R12
+	MOVQ v+56(FP), R13
+	VBROADCASTSS s+64(FP), Y12
+	VBROADCASTSS t+68(FP), Y13
+	MOVQ n+72(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-8, BX
 	JZ rest
 loop:
+	PREFETCHT0 (R10)(AX*4)
+	PREFETCHT0 (R11)(AX*4)
+	PREFETCHT0 (R12)(AX*4)
+	PREFETCHT0 (R13)(AX*4)
 	VMOVUPS (R8)(AX*4), Y2
 	VMOVUPS (DX)(AX*4), Y1
 	VMOVUPS (SI)(AX*4), Y0
@@ -480,21 +547,29 @@ done:
 	VZEROUPPER
 	RET
 
-// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t)
-// func rootStepInsideAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·rootStepInsideAVX2(SB), NOSPLIT, $192-48
+// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v
+// func rootStepInsideAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+TEXT ·rootStepInsideAVX2(SB), NOSPLIT, $320-80
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
 	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Y12
-	VBROADCASTSS t+36(FP), Y13
-	MOVQ n+40(FP), CX
+	MOVQ p+32(FP), R10
+	MOVQ q+40(FP), R11
+	MOVQ u+48(FP), R12
+	MOVQ v+56(FP), R13
+	VBROADCASTSS s+64(FP), Y12
+	VBROADCASTSS t+68(FP), Y13
+	MOVQ n+72(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-8, BX
 	JZ rest
 loop:
+	PREFETCHT0 (R10)(AX*4)
+	PREFETCHT0 (R11)(AX*4)
+	PREFETCHT0 (R12)(AX*4)
+	PREFETCHT0 (R13)(AX*4)
 	VMOVUPS (R8)(AX*4), Y2
 	VMOVUPS (DX)(AX*4), Y1
 	VMOVUPS (SI)(AX*4), Y0

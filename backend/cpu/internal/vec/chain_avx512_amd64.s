@@ -3,15 +3,14 @@
 #include "textflag.h"
 
 // lerp: dst[i] = a[i] + (b[i]-a[i])*s
-// func lerpAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·lerpAVX512(SB), NOSPLIT, $0-48
+// func lerpAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS t+36(FP), Z13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-16, BX
@@ -44,15 +43,14 @@ done:
 	RET
 
 // lerpSquare: dst[i] = a[i] + (b[i]*b[i]-a[i])*s
-// func lerpSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·lerpSquareAVX512(SB), NOSPLIT, $0-48
+// func lerpSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpSquareAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS t+36(FP), Z13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-16, BX
@@ -87,15 +85,14 @@ done:
 	RET
 
 // blend: dst[i] = a[i]*s + b[i]*t
-// func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·blendAVX512(SB), NOSPLIT, $0-48
+// func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·blendAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS t+36(FP), Z13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-16, BX
@@ -128,15 +125,14 @@ done:
 	RET
 
 // blendSquare: dst[i] = a[i]*s + b[i]*b[i]*t
-// func blendSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·blendSquareAVX512(SB), NOSPLIT, $0-48
+// func blendSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·blendSquareAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS t+36(FP), Z13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-16, BX
@@ -170,16 +166,55 @@ done:
 	VZEROUPPER
 	RET
 
-// addScaled: dst[i] = a[i] + b[i]*s
-// func addScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·addScaledAVX512(SB), NOSPLIT, $0-48
+// blendSub: dst[i] = a[i]*s - b[i]*t
+// func blendSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·blendSubAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS t+36(FP), Z13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VMOVUPS (DX)(AX*4), Z1
+	VMOVUPS (SI)(AX*4), Z0
+	VMULPS Z12, Z0, Z0
+	VMULPS Z13, Z1, Z1
+	VSUBPS Z1, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VMOVUPS.Z (DX)(AX*4), K7, Z1
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VMULPS Z12, Z0, Z0
+	VMULPS Z13, Z1, Z1
+	VSUBPS Z1, Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
+// addScaled: dst[i] = a[i] + b[i]*s
+// func addScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·addScaledAVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-16, BX
@@ -210,15 +245,14 @@ done:
 	RET
 
 // subScaled: dst[i] = a[i] - b[i]*s
-// func subScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·subScaledAVX512(SB), NOSPLIT, $0-48
+// func subScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·subScaledAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
-	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS t+36(FP), Z13
-	MOVQ n+40(FP), CX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-16, BX
@@ -248,21 +282,29 @@ done:
 	VZEROUPPER
 	RET
 
-// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t)
-// func rootStepAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·rootStepAVX512(SB), NOSPLIT, $0-48
+// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v
+// func rootStepAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+TEXT ·rootStepAVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
 	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS t+36(FP), Z13
-	MOVQ n+40(FP), CX
+	MOVQ p+32(FP), R10
+	MOVQ q+40(FP), R11
+	MOVQ u+48(FP), R12
+	MOVQ v+56(FP), R13
+	VBROADCASTSS s+64(FP), Z12
+	VBROADCASTSS t+68(FP), Z13
+	MOVQ n+72(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-16, BX
 	JZ rest
 loop:
+	PREFETCHT0 (R10)(AX*4)
+	PREFETCHT0 (R11)(AX*4)
+	PREFETCHT0 (R12)(AX*4)
+	PREFETCHT0 (R13)(AX*4)
 	VMOVUPS (R8)(AX*4), Z2
 	VMOVUPS (DX)(AX*4), Z1
 	VMOVUPS (SI)(AX*4), Z0
@@ -295,21 +337,29 @@ done:
 	VZEROUPPER
 	RET
 
-// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t)
-// func rootStepInsideAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-TEXT ·rootStepInsideAVX512(SB), NOSPLIT, $0-48
+// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v
+// func rootStepInsideAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+TEXT ·rootStepInsideAVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), DX
 	MOVQ c+24(FP), R8
-	VBROADCASTSS s+32(FP), Z12
-	VBROADCASTSS t+36(FP), Z13
-	MOVQ n+40(FP), CX
+	MOVQ p+32(FP), R10
+	MOVQ q+40(FP), R11
+	MOVQ u+48(FP), R12
+	MOVQ v+56(FP), R13
+	VBROADCASTSS s+64(FP), Z12
+	VBROADCASTSS t+68(FP), Z13
+	MOVQ n+72(FP), CX
 	XORQ AX, AX
 	MOVQ CX, BX
 	ANDQ $-16, BX
 	JZ rest
 loop:
+	PREFETCHT0 (R10)(AX*4)
+	PREFETCHT0 (R11)(AX*4)
+	PREFETCHT0 (R12)(AX*4)
+	PREFETCHT0 (R13)(AX*4)
 	VMOVUPS (R8)(AX*4), Z2
 	VMOVUPS (DX)(AX*4), Z1
 	VMOVUPS (SI)(AX*4), Z0

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"unsafe"
 )
 
 // TestChains holds chains against the same operations in Go, each rounded: the
@@ -19,27 +20,30 @@ func TestChains(t *testing.T) {
 		step := func(a, b, root, s float32) float32 { return a - float32(float32(b*s)/root) }
 		for _, n := range [][2]float32{{0.1, 1e-7}, {-3, 0.5}, {1, 0}} {
 			for _, f := range []struct {
-				name    string
-				f       Chain
-				vectors int
-				want    func(a, b, c, s, t float32) float32
+				name string
+				f    Chain
+				slow SlowChain
+				want func(a, b, c, s, t float32) float32
 			}{
-				{"Lerp", s.Lerp, 2, func(a, b, _, s, _ float32) float32 { return lerp(a, b, s) }},
-				{"LerpSquare", s.LerpSquare, 2, func(a, b, _, s, _ float32) float32 { return lerp(a, square(b), s) }},
-				{"Blend", s.Blend, 2, func(a, b, _, s, t float32) float32 { return blend(a, b, s, t) }},
-				{"BlendSquare", s.BlendSquare, 2, func(a, b, _, s, t float32) float32 { return blend(a, square(b), s, t) }},
-				{"AddScaled", s.AddScaled, 2, func(a, b, _, s, _ float32) float32 { return a + float32(b*s) }},
-				{"SubScaled", s.SubScaled, 2, func(a, b, _, s, _ float32) float32 { return a - float32(b*s) }},
-				{"RootStep", s.RootStep, 3, func(a, b, c, s, t float32) float32 { return step(a, b, root(c)+t, s) }},
-				{"RootStepInside", s.RootStepInside, 3, func(a, b, c, s, t float32) float32 { return step(a, b, root(c+t), s) }},
+				{"Lerp", s.Lerp, nil, func(a, b, _, s, _ float32) float32 { return lerp(a, b, s) }},
+				{"LerpSquare", s.LerpSquare, nil, func(a, b, _, s, _ float32) float32 { return lerp(a, square(b), s) }},
+				{"Blend", s.Blend, nil, func(a, b, _, s, t float32) float32 { return blend(a, b, s, t) }},
+				{"BlendSquare", s.BlendSquare, nil, func(a, b, _, s, t float32) float32 { return blend(a, square(b), s, t) }},
+				{"AddScaled", s.AddScaled, nil, func(a, b, _, s, _ float32) float32 { return a + float32(b*s) }},
+				{"SubScaled", s.SubScaled, nil, func(a, b, _, s, _ float32) float32 { return a - float32(b*s) }},
+				{"BlendSub", s.BlendSub, nil, func(a, b, _, s, t float32) float32 { return float32(a*s) - float32(b*t) }},
+				{"RootStep", nil, s.RootStep, func(a, b, c, s, t float32) float32 { return step(a, b, root(c)+t, s) }},
+				{"RootStepInside", nil, s.RootStepInside, func(a, b, c, s, t float32) float32 { return step(a, b, root(c+t), s) }},
 			} {
 				checkLoop(t, f.name, 0, a,
 					func(dst []float32, at int) {
 						x, y, z := a[at:at+len(dst)], b[at:at+len(dst)], c[at:at+len(dst)]
-						if f.vectors < 3 {
-							z = nil
+						if f.slow != nil {
+							p := unsafe.Pointer(&a[0])
+							f.slow(dst, x, y, z, n[0], n[1], &[4]unsafe.Pointer{p, p, p, p})
+							return
 						}
-						f.f(dst, x, y, z, n[0], n[1])
+						f.f(dst, x, y, n[0], n[1])
 					},
 					func(i int) float64 { return float64(f.want(a[i], b[i], c[i], n[0], n[1])) })
 			}

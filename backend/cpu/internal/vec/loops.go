@@ -31,21 +31,23 @@ type loops struct {
 	// dst[i] = s / a[i]
 	scalarDiv func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 	// dst[i] = a[i] + (b[i]-a[i])*s
-	lerp func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	lerp func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] + (b[i]*b[i]-a[i])*s
-	lerpSquare func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	lerpSquare func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i]*s + b[i]*t
-	blend func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	blend func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i]*s + b[i]*b[i]*t
-	blendSquare func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	blendSquare func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i]*s - b[i]*t
+	blendSub func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] + b[i]*s
-	addScaled func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	addScaled func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] - b[i]*s
-	subScaled func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-	// dst[i] = a[i] - b[i]*s/(√c[i]+t)
-	rootStep func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
-	// dst[i] = a[i] - b[i]*s/√(c[i]+t)
-	rootStepInside func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+	subScaled func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v
+	rootStep func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v
+	rootStepInside func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] == b[i]
 	equal func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 	// dst[i] = a[i] != b[i]

@@ -41,28 +41,31 @@ func scalarSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 func scalarDivAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 
 //go:noescape
-func lerpAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func lerpAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func lerpSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func lerpSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func blendSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func blendSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func addScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func blendSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func subScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func addScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func rootStepAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func subScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func rootStepInsideAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func rootStepAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func rootStepInsideAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
 func equalAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -296,28 +299,31 @@ func scalarSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 func scalarDivAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 
 //go:noescape
-func lerpAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func lerpAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func lerpSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func lerpSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func blendSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func blendSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func addScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func blendSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func subScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func addScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func rootStepAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func subScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
-func rootStepInsideAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, s float32, t float32, n int)
+func rootStepAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func rootStepInsideAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
 func equalAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)

@@ -27,9 +27,12 @@ type (
 	Test    func(dst []byte, a []float32)    // writes 0 and 1
 	Compare func(dst []byte, a, b []float32) // writes 0 and 1
 	Scalar  func(dst, a []float32, s float32)
-	Chain   func(dst, a, b, c []float32, s, t float32)
-	Load    func(dst []float32, a []uint16)
-	Store   func(dst []uint16, a []float32)
+	Chain   func(dst, a, b []float32, s, t float32)
+	// SlowChain also asks the cache for as many elements from each of ahead on
+	// as dst has.
+	SlowChain func(dst, a, b, c []float32, s, t float32, ahead *[4]unsafe.Pointer)
+	Load      func(dst []float32, a []uint16)
+	Store     func(dst []uint16, a []float32)
 )
 
 // Folds is the folds of elements of a type in memory.
@@ -56,10 +59,10 @@ type Set struct {
 	ScalarSub, ScalarDiv                 Scalar // s-a, s/a
 	ExpAdd                               Scalar // exp(a+s)
 
-	Lerp, LerpSquare         Chain // a+(b-a)·s, a+(b²-a)·s
-	Blend, BlendSquare       Chain // a·s+b·t, a·s+b²·t
-	AddScaled, SubScaled     Chain // a+b·s, a-b·s
-	RootStep, RootStepInside Chain // a-b·s/(√c+t), a-b·s/√(c+t)
+	Lerp, LerpSquare             Chain     // a+(b-a)·s, a+(b²-a)·s
+	Blend, BlendSquare, BlendSub Chain     // a·s+b·t, a·s+b²·t, a·s-b·t
+	AddScaled, SubScaled         Chain     // a+b·s, a-b·s
+	RootStep, RootStepInside     SlowChain // a-b·s/(√c+t), a-b·s/√(c+t)
 
 	// ExpSum is ExpAdd and returns the sum.
 	ExpSum func(dst, a []float32, s float32) float64
@@ -108,8 +111,8 @@ func (l *loops) set(lanes int) *Set {
 		AddScalar: scalar(l.addScalar), SubScalar: scalar(l.subScalar), ScalarSub: scalar(l.scalarSub),
 		MulScalar: scalar(l.mulScalar), DivScalar: scalar(l.divScalar), ScalarDiv: scalar(l.scalarDiv),
 		ExpAdd: scalar(l.expAdd),
-		Lerp:   chain(l.lerp), LerpSquare: chain(l.lerpSquare), Blend: chain(l.blend), BlendSquare: chain(l.blendSquare),
-		AddScaled: chain(l.addScaled), SubScaled: chain(l.subScaled), RootStep: chain(l.rootStep), RootStepInside: chain(l.rootStepInside),
+		Lerp:   chain(l.lerp), LerpSquare: chain(l.lerpSquare), Blend: chain(l.blend), BlendSquare: chain(l.blendSquare), BlendSub: chain(l.blendSub),
+		AddScaled: chain(l.addScaled), SubScaled: chain(l.subScaled), RootStep: slowChain(l.rootStep), RootStepInside: slowChain(l.rootStepInside),
 		AddF16: binary(l.addF16), SubF16: binary(l.subF16), MulF16: binary(l.mulF16),
 		AddBF16: binary(l.addBF16), SubBF16: binary(l.subBF16), MulBF16: binary(l.mulBF16),
 		ExpSum: func(dst, a []float32, s float32) float64 {
@@ -169,14 +172,17 @@ func scalar(f func(dst, a unsafe.Pointer, s float32, n int)) Scalar {
 	return func(dst, a []float32, s float32) { f(data(dst), data(a[:len(dst)]), s, len(dst)) }
 }
 
-// chain gives those that take fewer than three vectors nil for the others.
-func chain(f func(dst, a, b, c unsafe.Pointer, s, t float32, n int)) Chain {
-	return func(dst, a, b, c []float32, s, t float32) {
+func chain(f func(dst, a, b unsafe.Pointer, s, t float32, n int)) Chain {
+	return func(dst, a, b []float32, s, t float32) {
 		n := len(dst)
-		if c != nil {
-			c = c[:n]
-		}
-		f(data(dst), data(a[:n]), data(b[:n]), data(c), s, t, n)
+		f(data(dst), data(a[:n]), data(b[:n]), s, t, n)
+	}
+}
+
+func slowChain(f func(dst, a, b, c, p, q, u, v unsafe.Pointer, s, t float32, n int)) SlowChain {
+	return func(dst, a, b, c []float32, s, t float32, ahead *[4]unsafe.Pointer) {
+		n := len(dst)
+		f(data(dst), data(a[:n]), data(b[:n]), data(c[:n]), ahead[0], ahead[1], ahead[2], ahead[3], s, t, n)
 	}
 }
 

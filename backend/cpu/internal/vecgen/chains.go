@@ -1,21 +1,45 @@
 package vecgen
 
+import "fmt"
+
 // chainKernels do a few operations on each element while it is in a register:
 // what the updates of optimizers consist of. Every operation rounds, as when
 // it is a loop of its own; nothing is contracted to a fused multiply-add.
 func chainKernels() []*kernel {
 	a, b, c, s, t := reg(0), reg(1), reg(2), scalarReg, scalarReg+1
-	chain := func(name, doc string, vectors int, body func(k *asm)) *kernel {
+	vectors := func(n int, body func(k *asm)) func(k *asm) {
+		return func(k *asm) {
+			for i := n; i > 0; i-- {
+				k.load(i, reg(i-1))
+			}
+			body(k)
+			k.store(0)
+		}
+	}
+	numbers := []param{{name: "s", scalar: true}, {name: "t", scalar: true}}
+	chain := func(name, doc string, body func(k *asm)) *kernel {
 		return &kernel{
-			name: name, doc: doc,
-			params: []param{{name: "dst"}, {name: "a"}, {name: "b"}, {name: "c"}, {name: "s", scalar: true}, {name: "t", scalar: true}},
+			name: name, doc: doc, body: vectors(2, body),
+			params: append([]param{{name: "dst"}, {name: "a"}, {name: "b"}}, numbers...),
+		}
+	}
+	// Roots and quotients keep the processor waiting: time in which memory can
+	// bring what is needed next.
+	slowChain := func(name, doc string, body func(k *asm)) *kernel {
+		return &kernel{
+			name: name, doc: doc + ", asking for the same of p, q, u and v",
 			body: func(k *asm) {
-				for i := vectors; i > 0; i-- {
-					k.load(i, reg(i-1))
+				if !k.rest {
+					for i := 4; i < 8; i++ {
+						k.op("PREFETCHT0", fmt.Sprintf("(%s)(AX*4)", pointers[i]))
+					}
 				}
-				body(k)
-				k.store(0)
+				vectors(3, body)(k)
 			},
+			params: append([]param{
+				{name: "dst"}, {name: "a"}, {name: "b"}, {name: "c"},
+				{name: "p"}, {name: "q"}, {name: "u"}, {name: "v"},
+			}, numbers...),
 		}
 	}
 	// Operands are in the order of the Go assembler: y, x, x-y.
@@ -36,30 +60,35 @@ func chainKernels() []*kernel {
 		k.op("VSUBPS", b, a, a)
 	}
 	return []*kernel{
-		chain("lerp", "dst[i] = a[i] + (b[i]-a[i])*s", 2, lerp),
-		chain("lerpSquare", "dst[i] = a[i] + (b[i]*b[i]-a[i])*s", 2, func(k *asm) {
+		chain("lerp", "dst[i] = a[i] + (b[i]-a[i])*s", lerp),
+		chain("lerpSquare", "dst[i] = a[i] + (b[i]*b[i]-a[i])*s", func(k *asm) {
 			square(k)
 			lerp(k)
 		}),
-		chain("blend", "dst[i] = a[i]*s + b[i]*t", 2, blend),
-		chain("blendSquare", "dst[i] = a[i]*s + b[i]*b[i]*t", 2, func(k *asm) {
+		chain("blend", "dst[i] = a[i]*s + b[i]*t", blend),
+		chain("blendSquare", "dst[i] = a[i]*s + b[i]*b[i]*t", func(k *asm) {
 			square(k)
 			blend(k)
 		}),
-		chain("addScaled", "dst[i] = a[i] + b[i]*s", 2, func(k *asm) {
+		chain("blendSub", "dst[i] = a[i]*s - b[i]*t", func(k *asm) {
+			k.op("VMULPS", s, a, a)
+			k.op("VMULPS", t, b, b)
+			k.op("VSUBPS", b, a, a)
+		}),
+		chain("addScaled", "dst[i] = a[i] + b[i]*s", func(k *asm) {
 			k.op("VMULPS", s, b, b)
 			k.op("VADDPS", b, a, a)
 		}),
-		chain("subScaled", "dst[i] = a[i] - b[i]*s", 2, func(k *asm) {
+		chain("subScaled", "dst[i] = a[i] - b[i]*s", func(k *asm) {
 			k.op("VMULPS", s, b, b)
 			k.op("VSUBPS", b, a, a)
 		}),
-		chain("rootStep", "dst[i] = a[i] - b[i]*s/(√c[i]+t)", 3, func(k *asm) {
+		slowChain("rootStep", "dst[i] = a[i] - b[i]*s/(√c[i]+t)", func(k *asm) {
 			k.op("VSQRTPS", c, c)
 			k.op("VADDPS", t, c, c)
 			step(k)
 		}),
-		chain("rootStepInside", "dst[i] = a[i] - b[i]*s/√(c[i]+t)", 3, func(k *asm) {
+		slowChain("rootStepInside", "dst[i] = a[i] - b[i]*s/√(c[i]+t)", func(k *asm) {
 			k.op("VADDPS", t, c, c)
 			k.op("VSQRTPS", c, c)
 			step(k)

@@ -81,7 +81,8 @@ type asm struct {
 	vectors map[string]string // constants of different lanes: their data by name
 }
 
-var pointers = []string{"DI", "SI", "DX", "R8"}
+// pointers to arguments. Those from the fourth on are not kept for the rest.
+var pointers = []string{"DI", "SI", "DX", "R8", "R10", "R11", "R12", "R13"}
 
 func (a *asm) lanes() int {
 	if a.wide {
