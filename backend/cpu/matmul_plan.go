@@ -171,7 +171,12 @@ func (k *product) block() {
 	}
 	k.tileM = max(1, ceilDiv(k.m, blocks))
 	k.slice()
-	k.sharesB = k.slices == 1 && k.b.packed && k.batches == 1 && k.m > 4*t.MR && macs >= 32*chunkMACs
+	// What must be converted is packed once rather than by each tile.
+	share := 32
+	if k.b.element != gemm.F32 {
+		share = 8
+	}
+	k.sharesB = k.slices == 1 && k.b.packed && k.batches == 1 && k.m > 4*t.MR && macs >= share*chunkMACs
 	if k.slices == 1 {
 		k.cut()
 	}
