@@ -140,6 +140,9 @@ func (r *RMSNormalization) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (r *RMSNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	if trailing(r.axes, x) {
+		return r.normalizeRows(x, r.scale, nil, r.scale.Shape(), tensor.NormalizeOptions{Epsilon: r.epsilon, Uncentered: true})
+	}
 	x = x.Cast(r.widest(x))
 	scale := r.scale.Value().CastLike(x).Reshape(along(x.Shape(), r.axes)...)
 	return x.Mul(x.Square().MeanKeep(r.axes...).AddScalar(r.epsilon).Rsqrt()).Mul(scale).Cast(r.ComputeDType())

@@ -191,6 +191,9 @@ func (l *LayerNormalization) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (l *LayerNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	if trailing(l.axes, x) {
+		return l.normalizeRows(x, l.gamma, l.beta, l.sizes, tensor.NormalizeOptions{Epsilon: l.epsilon})
+	}
 	x = x.Cast(l.widest(x))
 	onAxes := along(x.Shape(), l.axes)
 	_, centered, variance := moments(x, l.axes)
@@ -202,6 +205,34 @@ func (l *LayerNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 		y = y.Add(l.beta.Value().CastLike(x).Reshape(onAxes...))
 	}
 	return y.Cast(l.ComputeDType())
+}
+
+// trailing reports whether axes, in order, are the last ones of x.
+func trailing(axes []int, x *tensor.Tensor) bool {
+	for i, a := range axes {
+		if a != x.Rank()-len(axes)+i {
+			return false
+		}
+	}
+	return true
+}
+
+// normalizeRows normalizes x over its last axes, of the given sizes, with
+// weights that may be nil.
+func (b *Base) normalizeRows(x *tensor.Tensor, gain, shift *Weight, sizes Shape, o tensor.NormalizeOptions) *tensor.Tensor {
+	wide, n := b.widest(x), sizes.Size()
+	if x.DType().Accumulator() != wide {
+		x = x.Cast(wide) // the weights are float64
+	}
+	per := func(w *Weight, otherwise float64) *tensor.Tensor {
+		if w == nil {
+			return tensor.Full(wide, otherwise, n)
+		}
+		return w.Value().Cast(wide).Reshape(n)
+	}
+	rows := x.Shape()[:x.Rank()-len(sizes)].Size()
+	o.DType = b.ComputeDType()
+	return x.Reshape(rows, n).Normalize(per(gain, 1), per(shift, 0), o).Reshape(x.Shape()...)
 }
 
 // moments returns the mean of x over axes, which stay with size 1, x less the

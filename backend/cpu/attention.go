@@ -50,8 +50,10 @@ func (k *attention) init(b *builder, v *ir.Value, operands int) {
 		k.state, k.drop = b.at(v.Args[k.State]), newDropout(v.Attr)
 	}
 	k.before, k.after = float32(v.Attr.Value), 1
-	if m, _ := math.Frexp(v.Attr.Value); k.pairs && m != 0.5 {
-		k.before, k.after = 1, k.before // a product with it would be rounded
+	// A product with a power of two is exact, which one of pairs has to be;
+	// multiplied by a positive number, the largest score stays the largest.
+	if m, _ := math.Frexp(v.Attr.Value); k.pairs && m != 0.5 && v.Attr.Value > 0 {
+		k.before, k.after = 1, k.before
 	}
 	// A packed block of keys and one of values, and the accumulators of as many
 	// gradients, are to stay in the second cache.
@@ -118,8 +120,8 @@ type attentionForward struct {
 	queries int // of a chunk
 	chunks  int // of a head
 
-	leadQ, leadS, leadP, leadO                                   int
-	atQ, atO, atTop, atSum, atK, atV, atS, atP, atRandom, atKeep int
+	leadQ, leadS, leadP, leadO                                              int
+	atQ, atO, atTop, atSum, atK, atV, atS, atP, atRandom, atKeep, atNumbers int
 }
 
 func newAttention(b *builder, v *ir.Value) kernel {
@@ -142,6 +144,7 @@ func newAttention(b *builder, v *ir.Value) kernel {
 	var l layout
 	k.atQ = l.take(k.rows(k.queries)*k.leadQ + 4*k.Features)
 	k.atO = l.take(k.rows(k.queries) * k.leadO)
+	k.atNumbers = l.take(64)
 	k.atTop, k.atSum = l.take(4*k.queries), l.take(8*k.queries)
 	k.atK, k.atV = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.blockKeys, k.ValueFeatures))
 	k.atS = l.take(k.rows(rows) * k.leadS)
@@ -150,7 +153,7 @@ func newAttention(b *builder, v *ir.Value) kernel {
 		k.atP = l.take(k.rows(rows) * k.leadP)
 	}
 	if k.drop != nil {
-		k.atRandom, k.atKeep = l.take(4*(k.blockKeys+128)), l.take(k.blockKeys)
+		k.atRandom, k.atKeep = l.take(4*(k.blockKeys+192)), l.take(k.blockKeys)
 	}
 	b.wantScratch(int(l))
 	return k
@@ -211,10 +214,14 @@ func (k *attentionForward) block(r *run, w *worker, batch, head, t0, t, rows, s,
 		weights, lead = unsafe.Add(base, k.atP), k.leadP
 	}
 	for i := range rows {
-		x := floatsAt(unsafe.Add(scores, i*k.leadS), depth)
-		k.weigh(r, w, batch, head, t0+t+i, t+i, s+from, x, cols)
-		if k.pairs {
-			k.set.Narrow[gemm.BF16](unsafe.Add(weights, i*lead), unsafe.Pointer(&x[0]), depth)
+		x := floatsAt(unsafe.Add(scores, i*k.leadS), depth+rowPad/4)[:depth]
+		if !k.pairs {
+			k.weigh(r, w, batch, head, t0+t+i, t+i, s+from, x, cols, nil)
+			continue
+		}
+		narrow := unsafe.Slice((*uint16)(unsafe.Add(weights, i*lead)), depth+rowPad/4)[:depth]
+		if !k.weigh(r, w, batch, head, t0+t+i, t+i, s+from, x, cols, narrow) {
+			k.set.Narrow[gemm.BF16](unsafe.Pointer(&narrow[0]), unsafe.Pointer(&x[0]), depth)
 		}
 	}
 	row := from / k.tiles.Step
@@ -222,25 +229,23 @@ func (k *attentionForward) block(r *run, w *worker, batch, head, t0, t, rows, s,
 }
 
 // weigh turns scores of query t, number i of the chunk, for keys from s on
-// into weights that are not yet divided by their sum; what pads them is 0.
-func (k *attentionForward) weigh(r *run, w *worker, batch, head, t, i, s int, x []float32, cols int) {
+// into weights that are not yet divided by their sum; what pads them is 0. Where
+// it can, it writes them to narrow alone, and reports that it has.
+func (k *attentionForward) weigh(r *run, w *worker, batch, head, t, i, s int, x []float32, cols int, narrow []uint16) bool {
 	top, sum := &viewOf[float32](w.scratch[k.atTop:], i+1)[i], &viewOf[float64](w.scratch[k.atSum:], i+1)[i]
 	lo, hi := k.seenRow(t, s, cols)
 	clear(x[:lo])
 	clear(x[hi:])
 	x = x[lo:hi]
 	s += lo
-	if k.after != 1 {
-		scaleRow(x, k.after)
-	}
 	if k.hide(r, batch, head, t, s, x) {
 		clear(x)
-		return
+		return false
 	}
-	most := maxRow(x)
+	most := maxRow(x) * k.after
 	if math.IsInf(float64(most), -1) && k.nothing(r, batch, head, t, s, len(x)) {
 		clear(x)
-		return
+		return false
 	}
 	if most > *top || most != most {
 		if *sum != 0 {
@@ -250,13 +255,21 @@ func (k *attentionForward) weigh(r *run, w *worker, batch, head, t, i, s int, x 
 		}
 		*top = most
 	}
-	*sum += expRow(x, -*top)
+	numbers := viewOf[float32](w.scratch[k.atNumbers:], 4)
+	if narrow != nil && k.drop == nil {
+		*sum += expRowBF16(narrow[lo:hi], x, k.after, -*top, numbers)
+		clear(narrow[:lo])
+		clear(narrow[hi:])
+		return true
+	}
+	*sum += expRow(x, k.after, -*top, numbers)
 	if k.drop != nil {
 		keep := w.scratch[k.atKeep : k.atKeep+len(x)]
 		seed, counter := k.random(r)
-		k.drop.keep(keep, viewOf[float32](w.scratch[k.atRandom:], len(x)+128), seed, counter, ((batch*k.Heads+head)*k.Queries+t)*k.Keys+s)
+		k.drop.keep(keep, viewOf[float32](w.scratch[k.atRandom:], len(x)+192), seed, counter, ((batch*k.Heads+head)*k.Queries+t)*k.Keys+s)
 		whereRow(x, keep, zeros[:])
 	}
+	return false
 }
 
 // store divides the sums of a chunk and writes them.

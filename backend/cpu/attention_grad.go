@@ -26,7 +26,7 @@ type attentionGrad struct {
 	passes         []gradPass
 
 	leadQ, leadG, leadS, leadW, leadT                          int
-	atQ, atG, atTurnQ, atTurnG, atTurn, atMean                 int
+	atQ, atG, atTurnQ, atTurnG, atTurn, atMean, atNumbers      int
 	atKey, atRow, atValue, atWeights, atSlopes, atKeep, atRand int
 	atW, atPacked                                              int // of pairs
 	atDQ, atDK, atDV                                           int
@@ -67,7 +67,7 @@ func newAttentionGrad(b *builder, v *ir.Value) kernel {
 	k.leadQ, k.leadG, k.leadS = k.rowLead(k.Features), k.rowLead(k.ValueFeatures), k.sumLead(k.blockKeys)
 	var l layout
 	k.atQ, k.atG = l.take(rows*k.leadQ+4*k.Features), l.take(rows*k.leadG)
-	k.atMean = l.take(4 * k.blockRows)
+	k.atMean, k.atNumbers = l.take(4*k.blockRows), l.take(64)
 	k.atKey, k.atValue = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.ValueFeatures, k.blockKeys))
 	k.atRow = l.take(k.size(k.blockKeys, k.Features))
 	// They hold a row of features, too, before weights and after.
@@ -82,7 +82,7 @@ func newAttentionGrad(b *builder, v *ir.Value) kernel {
 	k.atDQ = l.take(k.rowsOf(share, most) * k.sumLead(k.Features))
 	k.atDK, k.atDV = l.take(k.sumRows(k.Features)*k.leadS), l.take(k.sumRows(k.ValueFeatures)*k.leadS)
 	if k.drop != nil {
-		k.atRand, k.atKeep = l.take(4*(k.blockKeys+128)), l.take(k.blockKeys)
+		k.atRand, k.atKeep = l.take(4*(k.blockKeys+192)), l.take(k.blockKeys)
 	}
 	b.wantScratch(int(l))
 	return k
@@ -243,7 +243,7 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool) {
 	k.multiply(slopes, k.leadS, c.n, cols, k.cells(k.ValueFeatures), g, k.leadG, false, c.value.from(0, first), false)
 	depth := k.depth(cols)
 	for i := range c.n {
-		c.slope(i, c.s+from, floatsAt(unsafe.Add(weights, i*k.leadS), depth), floatsAt(unsafe.Add(slopes, i*k.leadS), depth), cols)
+		c.slope(i, c.s+from, floatsAt(unsafe.Add(weights, i*k.leadS), depth+rowPad/4)[:depth], floatsAt(unsafe.Add(slopes, i*k.leadS), depth), cols)
 	}
 	clear(w.scratch[k.atWeights+c.n*k.leadS : k.atWeights+rows*k.leadS])
 	clear(w.scratch[k.atSlopes+c.n*k.leadS : k.atSlopes+rows*k.leadS])
@@ -299,16 +299,13 @@ func (c *gradBlock) slope(i, s int, x, dx []float32, cols int) {
 	clear(dx[:lo])
 	clear(dx[hi:])
 	x, dx, s = x[lo:hi], dx[lo:hi], s+lo
-	if k.after != 1 {
-		scaleRow(x, k.after)
-	}
 	if k.hide(c.r, c.batch, c.head, t, s, x) {
 		clear(x)
 		clear(dx)
 		return
 	}
 	row := (c.batch*k.Heads+c.head)*k.Queries + t
-	expRow(x, -dtype.View[float32](c.r.values[k.log])[row])
+	expRow(x, k.after, -dtype.View[float32](c.r.values[k.log])[row], viewOf[float32](c.w.scratch[k.atNumbers:], 4))
 	mean := viewOf[float32](c.w.scratch[k.atMean:], i+1)[i]
 	if k.drop == nil {
 		addRow(dx, -mean)
@@ -317,7 +314,7 @@ func (c *gradBlock) slope(i, s int, x, dx []float32, cols int) {
 	}
 	keep := c.w.scratch[k.atKeep : k.atKeep+len(x)]
 	seed, counter := k.random(c.r)
-	k.drop.keep(keep, viewOf[float32](c.w.scratch[k.atRand:], len(x)+128), seed, counter, row*k.Keys+s)
+	k.drop.keep(keep, viewOf[float32](c.w.scratch[k.atRand:], len(x)+192), seed, counter, row*k.Keys+s)
 	whereRow(dx, keep, zeros[:])
 	scaleRow(dx, k.drop.scale)
 	addRow(dx, -mean)

@@ -45,14 +45,39 @@ func maxRow(x []float32) float32 {
 	return float32(maxRun(x))
 }
 
-// expRow is e to the power of x+c, in place, and returns the sum.
-func expRow(x []float32, c float32) float64 {
+// expRow is e to the power of x·scale+c, in place, and returns the sum. What is
+// behind x, up to a whole vector, is overwritten by 0: rows of scores have room
+// for it. s is scratch memory.
+func expRow(x []float32, scale, c float32, s []float32) float64 {
 	if v := vectors(); v != nil {
-		return v.ExpSum(x, x, c)
+		whole := wholeRow(x, v.Lanes)
+		s[0], s[1] = scale*math.Log2E, c*math.Log2E
+		v.Exp2Sum(whole, whole, s)
+		return float64(s[2])
+	}
+	if scale != 1 {
+		scaleRow(x, scale)
 	}
 	addRow(x, c)
 	expAll(x, x)
 	return sumRun[float32, float64](x)
+}
+
+// expRowBF16 is expRow that rounds to bfloat16, where there are vectors. x is
+// changed, and so is what is behind dst, as it is behind x.
+func expRowBF16(dst []uint16, x []float32, scale, c float32, s []float32) float64 {
+	v := vectors()
+	whole := wholeRow(x, v.Lanes)
+	s[0], s[1] = scale*math.Log2E, c*math.Log2E
+	v.Exp2SumBF16(dst[:len(whole)], whole, s)
+	return float64(s[2])
+}
+
+// wholeRow is x up to a whole vector, with -∞ behind it.
+func wholeRow(x []float32, lanes int) []float32 {
+	whole := x[:roundUp(len(x), lanes)]
+	fillRow(whole[len(x):], float32(math.Inf(-1)))
+	return whole
 }
 
 // whereRow puts v[0] where keep is 0.
@@ -133,10 +158,10 @@ func newDropout(a op.Attr) *dropout {
 }
 
 // keep writes 1 for the weights from number first on that are kept, 0 for the
-// others. random is scratch memory for 128 numbers more.
+// others. random is scratch memory for 192 numbers more.
 func (d *dropout) keep(keep []byte, random []float32, seed, counter uint64, first int) {
 	from := first &^ 3
-	n := roundUp(first-from+len(keep), 64)
+	n := roundUp(first-from+len(keep), 128)
 	uniformAt(seed, counter, d.stream, from, random[:n])
 	random = random[first-from:]
 	v := vectors()

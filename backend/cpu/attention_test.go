@@ -107,9 +107,9 @@ func TestAttentionBlocks(t *testing.T) {
 				// Each weight may be rounded to the operands' type; results are
 				// sums of products with them. Four times, as terms may cancel.
 				rel, _ := d.Tolerance()
-				checkAttention(t, what+" forward", op.AttentionForward, a, in, w.forward, n, 4*rel)
+				checkExpanded(t, what+" forward", op.AttentionForward, a, in, w.forward, n, 4*rel)
 				grad := gradOperands(s, d, in, w.forward)
-				checkAttention(t, what+" gradient", op.AttentionGrad, a, grad, w.grad, w.grad.Shape.Size(), 4*rel)
+				checkExpanded(t, what+" gradient", op.AttentionGrad, a, grad, w.grad, w.grad.Shape.Size(), 4*rel)
 			}
 		}
 	})
@@ -124,9 +124,9 @@ func gradOperands(s attentionShape, d dtype.DType, in []array, forward array) []
 	return slices.Concat(in[:3], []array{y, log, g}, in[3:])
 }
 
-// checkAttention runs an operation. The first n elements may be missed by tol
+// checkExpanded runs an operation. The first n elements may be missed by tol
 // times the largest of them, the others by 1e-4.
-func checkAttention(t *testing.T, what string, c op.Code, a op.Attr, in []array, want array, n int, tol float64) {
+func checkExpanded(t *testing.T, what string, c op.Code, a op.Attr, in []array, want array, n int, tol float64) {
 	t.Helper()
 	g := ir.New(len(in))
 	vals := make([]*ir.Value, len(in))

@@ -25,8 +25,9 @@
 // matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
 // matmul_plan.go and matmul_slices.go have cut them; attention.go multiplies
 // blocks of queries and keys with the same kernels, through
-// attention_blocks.go; reduce.go, softmax.go, arg.go, movement.go, index.go and
-// random.go hold the other kernels; pool.go shares work out.
+// attention_blocks.go; normalize.go has normalizations of rows, by the loops of
+// passes.go; reduce.go, softmax.go, arg.go, movement.go, index.go and random.go
+// hold the other kernels; pool.go shares work out.
 package cpu
 
 import (
@@ -72,6 +73,8 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 		return kernels[c] != nil && d.IsFloat()
 	case op.Leaf, op.Reduction, op.Movement:
 		switch c {
+		case op.Normalize, op.NormalizeGrad: // float64 is expanded
+			return d.IsFloat() && d != dtype.Float64
 		case op.Softmax, op.LogSoftmax, op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad:
 			return d.IsFloat()
 		case op.ScatterAdd:

@@ -175,6 +175,8 @@ func init() {
 		op.Reshape:        newCopy,
 		op.Barrier:        newCopy,
 
+		op.Normalize:        newNormalize,
+		op.NormalizeGrad:    newNormalizeGrad,
 		op.AttentionForward: newAttention,
 		op.AttentionGrad:    newAttentionGrad,
 		op.Transpose:        newCopy,

@@ -15,30 +15,31 @@ import (
 // one flat struct rather than a type per operation so that keys, printing and
 // the checks between passes are written once.
 type Attr struct {
-	Axes     []int       // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
-	KeepDims bool        // reductions: reduced axes stay, with size 1
-	Dims     Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Part: shape of the result; RNNGrad: steps, batch, units
-	Perm     []int       // Transpose: axis i of the result is axis Perm[i] of the argument
-	Start    []int       // Slice: first index per axis; Part: first element
-	Limit    []int       // Slice: index after the last, per axis
-	Stride   []int       // Slice: step per axis, at least 1; convolution, pooling: of the windows, per spatial axis
-	Low      []int       // Pad: elements before, per axis; convolution, pooling: per spatial axis, negative ones are cut off
-	High     []int       // Pad: elements after, per axis; convolution, pooling: per spatial axis, negative ones are cut off
-	Window   []int       // pooling: size of the windows, per spatial axis
-	Dilation []int       // convolution, pooling: steps between the elements of a window, per spatial axis, at least 1
-	Groups   int         // convolution: parts into which the channels are cut, 0 = 1
-	TransA   bool        // MatMul: the last two axes of the first argument are swapped
-	TransB   bool        // MatMul: the last two axes of the second argument are swapped
-	DType    dtype.DType // Param, Const, Iota, Cast, Extra: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument
-	Value    float64     // Const: every element, when Data is nil; Pad: the fill; attention: factor of the scores
-	Causal   bool        // attention: a query sees no key after its own position
-	Rate     float64     // attention: share of the weights that is dropped
-	Data     []byte      // Const: elements, little-endian; must not change
-	N        int         // ScatterAdd: rows of the result; PutAlong: last axis of the result; attention: a query sees keys less than N positions away, 0 = all
-	Index    int         // Param: which input of the program; Extra: which of the extra results
-	Stream   uint64      // RandomUniform, attention: which of the independent streams of a state
-	Scan     *Scan       // RNN, RNNGrad: which cell, and which arguments there are
-	Body     *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
+	Axes       []int       // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
+	KeepDims   bool        // reductions: reduced axes stay, with size 1
+	Dims       Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Part: shape of the result; RNNGrad: steps, batch, units
+	Perm       []int       // Transpose: axis i of the result is axis Perm[i] of the argument
+	Start      []int       // Slice: first index per axis; Part: first element
+	Limit      []int       // Slice: index after the last, per axis
+	Stride     []int       // Slice: step per axis, at least 1; convolution, pooling: of the windows, per spatial axis
+	Low        []int       // Pad: elements before, per axis; convolution, pooling: per spatial axis, negative ones are cut off
+	High       []int       // Pad: elements after, per axis; convolution, pooling: per spatial axis, negative ones are cut off
+	Window     []int       // pooling: size of the windows, per spatial axis
+	Dilation   []int       // convolution, pooling: steps between the elements of a window, per spatial axis, at least 1
+	Groups     int         // convolution: parts into which the channels are cut, 0 = 1
+	TransA     bool        // MatMul: the last two axes of the first argument are swapped
+	TransB     bool        // MatMul: the last two axes of the second argument are swapped
+	DType      dtype.DType // Param, Const, Iota, Cast, Extra: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument
+	Value      float64     // Const: every element, when Data is nil; Pad: the fill; attention: factor of the scores; normalization: added to the variance
+	Causal     bool        // attention: a query sees no key after its own position
+	Uncentered bool        // normalization: the mean counts as 0
+	Rate       float64     // attention: share of the weights that is dropped
+	Data       []byte      // Const: elements, little-endian; must not change
+	N          int         // ScatterAdd: rows of the result; PutAlong: last axis of the result; attention: a query sees keys less than N positions away, 0 = all
+	Index      int         // Param: which input of the program; Extra: which of the extra results
+	Stream     uint64      // RandomUniform, attention: which of the independent streams of a state
+	Scan       *Scan       // RNN, RNNGrad: which cell, and which arguments there are
+	Body       *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
 
 // Body is a fused chain of element-wise operations: a small program that a
@@ -133,6 +134,9 @@ func (a Attr) String() string {
 	if a.Causal {
 		put("causal")
 	}
+	if a.Uncentered {
+		put("uncentered")
+	}
 	if a.Rate != 0 {
 		put("rate=%v", a.Rate)
 	}
@@ -174,7 +178,7 @@ func (a Attr) AppendKey(k []byte) []byte {
 	ints(a.Window)
 	ints(a.Dilation)
 	flags := byte(0)
-	for i, f := range [...]bool{a.KeepDims, a.TransA, a.TransB, a.Data != nil, a.Body != nil, a.Scan != nil, a.Causal} {
+	for i, f := range [...]bool{a.KeepDims, a.TransA, a.TransB, a.Data != nil, a.Body != nil, a.Scan != nil, a.Causal, a.Uncentered} {
 		if f {
 			flags |= 1 << i
 		}

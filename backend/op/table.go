@@ -102,6 +102,9 @@ const (
 	Softmax    // eˣ/Σeˣ over one axis, in float32 or better whatever the type
 	LogSoftmax // x - ln Σeˣ over one axis, in float32 or better whatever the type
 
+	Normalize     // rows of x [rows features]: (x-mean)/√(variance+Value)·y + z, with y and z [features]; rounded to DType
+	NormalizeGrad // a vector in the accumulator's type: the gradients of Normalize by x, y and z, where y is that of Normalize and z is the gradient of its result
+
 	// Attention of Q [B T H D], K [B S G D] and V [B S G E], the first arguments;
 	// see [AttentionSizes] for the others and the attributes.
 	Attention        // softmax(Value·Q·Kᵀ)·V for each head: [B T H E]
@@ -304,6 +307,9 @@ func init() {
 
 		Softmax:    {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
 		LogSoftmax: {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
+
+		Normalize:     {Name: "Normalize", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalize, Expand: expandNormalize},
+		NormalizeGrad: {Name: "NormalizeGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeGrad, Expand: expandNormalizeGrad},
 
 		Attention:        {Name: "Attention", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttention, Expand: expandAttention},
 		AttentionForward: {Name: "AttentionForward", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionForward, Expand: expandAttentionForward},

@@ -315,6 +315,8 @@ func init() {
 			y, d := t.accumulator(), g.accumulator()
 			return one(d.Sub(y.Exp().Mul(d.SumKeep(axis))).Cast(x))
 		},
+		op.Normalize:        normalizeGradient,
+		op.NormalizeGrad:    throughExpansion,
 		op.Attention:        attentionGradient,
 		op.AttentionForward: throughExpansion,
 		op.AttentionGrad:    throughExpansion,

@@ -130,6 +130,8 @@ func points() map[op.Code][]point {
 
 		op.Softmax:          append(unary(-1, 1, func(x T) T { return x.Softmax(-1) }), unary(-1, 1, func(x T) T { return x.Softmax(0) })...),
 		op.LogSoftmax:       append(unary(-1, 1, func(x T) T { return x.LogSoftmax(-1) }), unary(-1, 1, func(x T) T { return x.LogSoftmax(0) })...),
+		op.Normalize:        normalizations(op.Normalize),
+		op.NormalizeGrad:    normalizations(op.NormalizeGrad),
 		op.Attention:        attentions(),
 		op.AttentionForward: attentionParts(op.AttentionForward),
 		op.AttentionGrad:    attentionParts(op.AttentionGrad),

@@ -164,6 +164,18 @@ type loops struct {
 	sumColumnsF16 func(acc, x unsafe.Pointer, n, rows, stride int)
 	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
 	sumColumnsBF16 func(acc, x unsafe.Pointer, n, rows, stride int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], for n a multiple of the lanes
+	exp2Sum func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = bfloat16 of 2 to the power of x[i]*s[0] + s[1], s[2] = Σ before rounding, for n a multiple of the lanes
+	exp2SumBF16 func(dst, x, s unsafe.Pointer, n int)
+	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+	deviations func(x, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], for n a multiple of the lanes
+	normalizeRow func(dst, x, gain, shift, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, for n a multiple of the lanes
+	gradRowSums func(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], for n a multiple of the lanes
+	gradRow func(dst, x, grad, gain, s unsafe.Pointer, n int)
 	// for rows r, dst[r] = softmax(x[r]) of n elements, at most a vector
 	softmaxRows func(dst, x unsafe.Pointer, n, rows int)
 	// for rows r, dst[r] = log(softmax(x[r])) of n elements, at most a vector

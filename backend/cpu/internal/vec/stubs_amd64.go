@@ -242,6 +242,24 @@ func sumColumnsF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
 func sumColumnsBF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
+func exp2SumAVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func exp2SumBF16AVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func deviationsAVX2(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowAVX2(dst, x, gain, shift, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsAVX2(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowAVX2(dst, x, grad, gain, s unsafe.Pointer, n int)
+
+//go:noescape
 func softmaxRowsAVX2(dst, x unsafe.Pointer, n, rows int)
 
 //go:noescape
@@ -498,6 +516,24 @@ func sumColumnsF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
 func sumColumnsBF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func exp2SumAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func exp2SumBF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func deviationsAVX512(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowAVX512(dst, x, gain, shift, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsAVX512(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowAVX512(dst, x, grad, gain, s unsafe.Pointer, n int)
 
 //go:noescape
 func softmaxRowsAVX512(dst, x unsafe.Pointer, n, rows int)

@@ -93,6 +93,7 @@ type Set struct {
 	// Transpose8 is dst[i*to+j] = src[j*from+i] for i and j below 8.
 	Transpose8     func(dst, src []uint32, to, from int)
 	Transpose8Half func(dst, src []uint16, to, from int) // the same
+	Passes
 	// Pause has the processor wait n times as its spinning loops should.
 	Pause func(n int)
 }
@@ -150,8 +151,9 @@ func (l *loops) set(lanes int) *Set {
 				l.argRows(data(dst), data(x[:len(dst)*n]), n, len(dst), sign)
 			}
 		},
-		Lanes: lanes,
-		Pause: l.pause,
+		Passes: l.passes(),
+		Lanes:  lanes,
+		Pause:  l.pause,
 	}
 }
 

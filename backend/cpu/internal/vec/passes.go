@@ -1,0 +1,39 @@
+package vec
+
+// Passes are loops of normalizations and softmaxes. All their slices have the
+// length of the first, a multiple of Lanes. Numbers are handed over in s, and
+// sums come back in it after them; sums are in float32. loops.go says what
+// each does.
+type Passes struct {
+	// Exp2Sum is dst = 2 to the power of x·s[0] + s[1], and 0 below 2⁻¹²⁶, with
+	// the sum in s[2]; Exp2SumBF16 rounds to bfloat16 after that.
+	Exp2Sum     func(dst, x, s []float32)
+	Exp2SumBF16 func(dst []uint16, x, s []float32)
+
+	Deviations   func(x, s []float32)
+	NormalizeRow func(dst, x, gain, shift, s []float32)
+	GradRowSums  func(dgain, dshift, x, grad, gain, s []float32)
+	GradRow      func(dst, x, grad, gain, s []float32)
+}
+
+func (l *loops) passes() Passes {
+	return Passes{
+		Exp2Sum: func(dst, x, s []float32) { l.exp2Sum(data(dst), data(x[:len(dst)]), data(s[:3]), len(dst)) },
+		Exp2SumBF16: func(dst []uint16, x, s []float32) {
+			l.exp2SumBF16(data(dst), data(x[:len(dst)]), data(s[:3]), len(dst))
+		},
+		Deviations: func(x, s []float32) { l.deviations(data(x), data(s[:3]), len(x)) },
+		NormalizeRow: func(dst, x, gain, shift, s []float32) {
+			n := len(dst)
+			l.normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(s[:2]), n)
+		},
+		GradRowSums: func(dgain, dshift, x, grad, gain, s []float32) {
+			n := len(dgain)
+			l.gradRowSums(data(dgain), data(dshift[:n]), data(x[:n]), data(grad[:n]), data(gain[:n]), data(s[:4]), n)
+		},
+		GradRow: func(dst, x, grad, gain, s []float32) {
+			n := len(dst)
+			l.gradRow(data(dst), data(x[:n]), data(grad[:n]), data(gain[:n]), data(s[:4]), n)
+		},
+	}
+}

@@ -1,0 +1,170 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// normalize is Normalize. A row is read from memory once; its statistics and
+// the result are computed in the first cache.
+type normalize struct {
+	passes
+	x, gain, shift, out int
+	from, to            dtype.DType
+	rows, features      int
+	group               int // rows of a chunk
+	epsilon             float64
+	uncentered          bool
+	atX, atOut          int
+}
+
+const normalizeBlock = 1 << 15 // elements of a chunk
+
+func makeNormalize(b *builder, v *ir.Value) normalize {
+	x := v.Args[0].Type
+	k := normalize{
+		passes: newPasses(), x: b.at(v.Args[0]), gain: b.at(v.Args[1]), out: b.at(v), from: x.DType, to: v.Type.DType,
+		rows: x.Shape[0], features: x.Shape[1], epsilon: v.Attr.Value, uncentered: v.Attr.Uncentered,
+	}
+	k.group = max(1, normalizeBlock/max(1, k.features))
+	return k
+}
+
+func newNormalize(b *builder, v *ir.Value) kernel {
+	k := makeNormalize(b, v)
+	k.shift = b.at(v.Args[2])
+	var l layout
+	l.take(64)
+	k.atX, k.atOut = l.take(4*k.features), l.take(4*k.features)
+	b.wantScratch(int(l))
+	return &k
+}
+
+func (k *normalize) run(r *run) {
+	if n := k.rows * k.features; n > 0 {
+		r.parallel(k, ceilDiv(k.rows, k.group), 2*n)
+	}
+}
+
+// row is elements of row i of a matrix of rows of n, in float32.
+func row(data []byte, i, n int, d dtype.DType, conv []float32) []float32 {
+	size := n * d.Size()
+	return realView(data[i*size:(i+1)*size], d, conv)
+}
+
+// statistics are the mean of a row and 1/√(variance+epsilon).
+func (k *normalize) statistics(x, s []float32) (mean, scale float32) {
+	m, v := k.momentsOf(x, k.uncentered, s)
+	return float32(m), float32(1 / math.Sqrt(v+k.epsilon))
+}
+
+func (k *normalize) chunk(r *run, w *worker, c int) {
+	s := viewOf[float32](w.scratch, 4)
+	conv, out := viewOf[float32](w.scratch[k.atX:], k.features), viewOf[float32](w.scratch[k.atOut:], k.features)
+	gain, shift := dtype.View[float32](r.values[k.gain]), dtype.View[float32](r.values[k.shift])
+	size := k.features * k.to.Size()
+	for i := c * k.group; i < min(k.rows, (c+1)*k.group); i++ {
+		x := row(r.values[k.x], i, k.features, k.from, conv)
+		s[0], s[1] = k.statistics(x, s)
+		to := r.values[k.out][i*size : (i+1)*size]
+		if k.to == dtype.Float32 {
+			k.normalizeRow(dtype.View[float32](to), x, gain, shift, s)
+			continue
+		}
+		k.normalizeRow(out, x, gain, shift, s)
+		storeReal(to, out, k.to)
+	}
+}
+
+// normalizeGrad is NormalizeGrad: rows as normalize, and sums over rows for
+// gains and shifts, of chunks in float64 (of blocks of rows in float32), which
+// are joined in the end.
+type normalizeGrad struct {
+	normalize
+	grad                    int
+	gradType                dtype.DType
+	chunks                  int
+	atGrad, atGain, atShift int
+	join                    joinNormalizeGrad
+}
+
+const normalizeRows = 128 // that are added up in float32
+
+func newNormalizeGrad(b *builder, v *ir.Value) kernel {
+	k := &normalizeGrad{normalize: makeNormalize(b, v), grad: b.at(v.Args[2]), gradType: v.Args[2].Type.DType}
+	k.join.normalizeGrad = k
+	// Each chunk has sums of its own: 64 at most, and as little as x takes.
+	k.chunks = max(1, min(64, ceilDiv(k.rows, k.group), k.rows/8))
+	k.group = max(1, ceilDiv(k.rows, k.chunks))
+	k.chunks = max(1, ceilDiv(k.rows, k.group))
+	b.wantShared(16 * k.chunks * k.features)
+	n := 4 * k.features
+	var l layout
+	l.take(64)
+	k.atX, k.atGrad, k.atGain, k.atShift, k.atOut = l.take(n), l.take(n), l.take(n), l.take(n), l.take(n)
+	b.wantScratch(int(l))
+	return k
+}
+
+func (k *normalizeGrad) run(r *run) {
+	if k.features == 0 {
+		return
+	}
+	n := k.rows * k.features
+	r.parallel(k, k.chunks, 4*n)
+	r.parallel(&k.join, ceilDiv(k.features, block), 2*k.chunks*k.features)
+}
+
+// sums are those of a chunk, for gains and for shifts.
+func (k *normalizeGrad) sums(r *run, c int) (gain, shift []float64) {
+	s := viewOf[float64](r.shared[16*c*k.features:], 2*k.features)
+	return s[:k.features], s[k.features:]
+}
+
+func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
+	s := viewOf[float32](w.scratch, 4)
+	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], k.features) }
+	convX, convG, dgain, dshift := part(k.atX), part(k.atGrad), part(k.atGain), part(k.atShift)
+	gain, out := dtype.View[float32](r.values[k.gain]), dtype.View[float32](r.values[k.out])
+	allGain, allShift := k.sums(r, c)
+	clear(allGain)
+	clear(allShift)
+	end := min(k.rows, (c+1)*k.group)
+	for first := c * k.group; first < end; first += normalizeRows {
+		clear(dgain)
+		clear(dshift)
+		for i := first; i < min(end, first+normalizeRows); i++ {
+			x := row(r.values[k.x], i, k.features, k.from, convX)
+			g := row(r.values[k.grad], i, k.features, k.gradType, convG)
+			mean, scale := k.statistics(x, s)
+			s[0], s[1] = mean, scale
+			k.gradRowSums(dgain, dshift, x, g, gain, s)
+			n := float32(k.features)
+			s[2], s[3] = -scale*scale*(s[3]/n), -scale*(s[2]/n)
+			if k.uncentered {
+				s[3] = 0
+			}
+			k.gradRow(out[i*k.features:(i+1)*k.features], x, g, gain, s)
+		}
+		sumEach(allGain, dgain)
+		sumEach(allShift, dshift)
+	}
+}
+
+// joinNormalizeGrad is the task that adds up the chunks' sums.
+type joinNormalizeGrad struct{ *normalizeGrad }
+
+func (k *joinNormalizeGrad) chunk(r *run, _ *worker, i int) {
+	out := dtype.View[float32](r.values[k.out])[k.rows*k.features:]
+	for f := i * block; f < min(k.features, (i+1)*block); f++ {
+		var a, b float64
+		for c := range k.chunks {
+			gain, shift := k.sums(r, c)
+			a += gain[f]
+			b += shift[f]
+		}
+		out[f], out[k.features+f] = float32(a), float32(b)
+	}
+}

@@ -1,0 +1,75 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// TestNormalizeLevels runs normalizations and their gradients on every
+// instruction set: against the expansion in float64, with the same bits for
+// any number of workers, and without writing beside the result.
+func TestNormalizeLevels(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			for _, s := range [][2]int{{1, 1}, {5, 3}, {900, 67}, {130, 768}, {3, 20011}} {
+				x, gain, shift := randomArray(rng, d, s[0], s[1]), randomArray(rng, dtype.Float32, s[1]), randomArray(rng, dtype.Float32, s[1])
+				g := randomArray(rng, d, s[0], s[1])
+				for _, uncentered := range []bool{false, true} {
+					a := op.Attr{Value: 1e-3, Uncentered: uncentered}
+					what := fmt.Sprintf("%v %v %v", d, s, uncentered)
+					rel, _ := d.Tolerance()
+					want := evalExpanded(t, op.Normalize, a, x.converted(dtype.Float64), gain.converted(dtype.Float64), shift.converted(dtype.Float64))
+					checkExpanded(t, what, op.Normalize, a, []array{x, gain, shift}, want, want.Shape.Size(), rel)
+					want = evalExpanded(t, op.NormalizeGrad, a, x.converted(dtype.Float64), gain.converted(dtype.Float64), g.converted(dtype.Float64))
+					// Sums of up to 900 products of magnitude 4.
+					rel, _ = dtype.Float32.Tolerance()
+					checkExpanded(t, what+" gradient", op.NormalizeGrad, a, []array{x, gain, g}, want, want.Shape.Size(), 4*rel)
+				}
+			}
+		}
+	})
+}
+
+// TestExp2Sum: powers of two within three units in the last place, for all
+// that is no subnormal number; 0 below, NaN for NaN.
+func TestExp2Sum(t *testing.T) {
+	for name, v := range map[string]*vec.Set{"AVX-512": vec.AVX512(), "AVX2": vec.AVX2()} {
+		if l := isaLevels(); v == nil || l[len(l)-1] < map[string]isa{"AVX-512": isaAVX512, "AVX2": isaAVX2}[name] {
+			continue
+		}
+		rng := rand.New(rand.NewPCG(3, 4))
+		x := make([]float32, 1<<14)
+		for i := range x {
+			x[i] = 260*rng.Float32() - 130
+		}
+		x[0], x[1], x[2], x[3] = 0, float32(math.Inf(-1)), float32(math.NaN()), 127.5
+		got, s := make([]float32, len(x)), []float32{1, 0, 0}
+		v.Exp2Sum(got, x, s)
+		for i, e := range x {
+			want := math.Exp2(float64(e))
+			switch {
+			case e != e:
+				if got[i] == got[i] {
+					t.Errorf("%s: 2^NaN is %v", name, got[i])
+				}
+			case e < -126:
+				if got[i] != 0 {
+					t.Errorf("%s: 2^%v is %v, want 0", name, e, got[i])
+				}
+			case want > math.MaxFloat32:
+				if !math.IsInf(float64(got[i]), 1) {
+					t.Errorf("%s: 2^%v is %v, want infinity", name, e, got[i])
+				}
+			case math.Abs(float64(got[i])-want) > 3*0x1p-23*want:
+				t.Errorf("%s: 2^%v is %v, want %v", name, e, got[i], want)
+			}
+		}
+	}
+}

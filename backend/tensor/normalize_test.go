@@ -1,0 +1,20 @@
+package tensor_test
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// normalizations are points of Normalize or of its gradient.
+func normalizations(c op.Code) []point {
+	var all []point
+	for _, uncentered := range []bool{false, true} {
+		a := op.Attr{Value: 0.1, Uncentered: uncentered}
+		third := s(4)
+		if c == op.NormalizeGrad {
+			third = s(3, 4)
+		}
+		all = append(all, at(-1, 1, func(x []T) T { return tensor.Record(c, a, x...) }, s(3, 4), s(4), third))
+	}
+	return all
+}
