@@ -89,6 +89,16 @@ func TestMNISTCNN(t *testing.T) {
 	}
 }
 
+// TestMNISTCNNBudget holds the large model to what mixed precision is for: in
+// the memory of 512 samples in float32, at least 1.6 times as many.
+func TestMNISTCNNBudget(t *testing.T) {
+	out := build(t, "mnistcnn")("-model", "big", "-budget", "2048")
+	full, half := last(t, out, "under float32:"), last(t, out, "under mixed_float16:")
+	if full < 300 || half < 1.6*full {
+		t.Errorf("got batches of %v in float32 and %v in mixed_float16, want 1.6 times as many", full, half)
+	}
+}
+
 // TestRossmann holds the example to what it is for: a loss that float16 cannot
 // hold comes down like that of float32, because the loss scale falls.
 func TestRossmann(t *testing.T) {

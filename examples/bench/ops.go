@@ -44,7 +44,10 @@ func operations() []row {
 		cast(m, n, false), cast(m, n, true),
 		dropout(m, n),
 		embedding(30522, 512, 4096, false), embedding(30522, 512, 4096, true),
-		adam(20_000_000))
+		adam(20_000_000),
+		attention(heads{32, 128, 8, 64}, false), attention(heads{32, 128, 8, 64}, true),
+		attention(heads{2, 1024, 12, 64}, false), attention(heads{2, 1024, 12, 64}, true),
+		lstm(128, 28, 128, 128))
 	return rows
 }
 

@@ -62,6 +62,7 @@ func trainingSteps() []row {
 		mlp([]int{784, 512, 512, 10}, 128),
 		mlp([]int{784, 4096, 4096, 10}, 1024),
 		cnn(28, [2]int{32, 64}, 128),
+		lstmClassifier(128, 28, 128),
 		digitsCNN("bigcnn", [2]int{420, 1000}, 32),
 		large,
 		unet("unet", models.BobRoss, 1),

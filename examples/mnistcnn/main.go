@@ -10,6 +10,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"sort"
 
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -27,6 +28,7 @@ var (
 	batch      = flag.Int("batch", 0, "samples per step (default 64 for the small model, 100 for the big one)")
 	epochs     = flag.Int("epochs", 3, "epochs")
 	steps      = flag.Int("steps", 0, "steps per epoch, and at most as many to test (default: all samples)")
+	budget     = flag.Int("budget", 0, "print the largest batches whose steps need at most so many MiB, and train nothing")
 	data       = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
 )
 
@@ -69,6 +71,9 @@ func run(ctx context.Context) error {
 	if _, err := policy.Parse(*policyName); err != nil {
 		return err
 	}
+	if *budget > 0 {
+		return fitting(v, *budget<<20)
+	}
 	policy.SetGlobal(*policyName)
 	model := models.DigitsCNN(v.filters)
 	if err := model.Build(784); err != nil {
@@ -103,5 +108,34 @@ func run(ctx context.Context) error {
 	}
 	fmt.Println("Test loss:", scores.Get("loss"))
 	fmt.Println("Test accuracy:", scores.Get("accuracy"))
+	return nil
+}
+
+// fitting prints how many samples a step may have under each policy when it
+// must not need more than so many bytes. Steps are planned, not run.
+func fitting(v variant, bytes int) error {
+	defer policy.SetGlobal(policy.SetGlobal("float32"))
+	for _, name := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+		policy.SetGlobal(name)
+		model := models.DigitsCNN(v.filters)
+		err := model.Compile(keras.CompileConfig{Optimizer: &optimizers.Adam{}, Loss: &losses.SparseCategoricalCrossentropy{}})
+		if err != nil {
+			return err
+		}
+		// The first batch that does not fit, less one.
+		n := sort.Search(1<<14, func(n int) bool {
+			if err != nil || n == 0 {
+				return err != nil
+			}
+			x, y := keras.NewTensor(make([]float32, n*784), n, 784), keras.NewTensor(make([]int32, n), n)
+			var plan keras.MemoryPlan
+			plan, err = model.PlanMemory(keras.Batch{X: x, Y: y})
+			return err != nil || plan.Peak > bytes
+		}) - 1
+		if err != nil {
+			return err
+		}
+		fmt.Printf("Largest batch under %s: %d\n", name, n)
+	}
 	return nil
 }

@@ -95,4 +95,9 @@ def bert(s):
     return net, (x, y), [classes(), classes()]
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "unet": unet, "bert": bert}
+def lstm(s):
+    net = keras.Sequential([layers.LSTM(s["units"]), layers.Dense(10), layers.Activation("linear", dtype="float32")])
+    return net, images(s, s["size"], s["size"]), classes()
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "lstm": lstm, "unet": unet, "bert": bert}

@@ -82,6 +82,28 @@ def layernorm(s, d):
     return modes(f, x, dy)
 
 
+def attention(s, d):
+    shape = s["batch"], s["steps"], s["heads"], s["size"]
+    q, k, v, g = (normal(d, *shape) for _ in range(4))
+    if not s["gradient"]:
+        return modes(keras.ops.dot_product_attention, q, k, v)
+
+    def f(q, k, v, g):
+        with tf.GradientTape() as tape:
+            tape.watch((q, k, v))
+            y = keras.ops.dot_product_attention(q, k, v)
+        return tape.gradient(y, (q, k, v), g)
+
+    return modes(f, q, k, v, g)
+
+
+def lstm(s, d):
+    layer = keras.layers.LSTM(s["units"], return_sequences=True, dtype=keras.DTypePolicy(s["policy"]))
+    x = normal(d, s["batch"], s["steps"], s["features"])
+    layer.build(x.shape)
+    return modes(layer, x)
+
+
 def adam(s, _):
     w, g = keras.Variable(normal(tf.float32, s["n"])), normal(tf.float32, s["n"])
     opt = keras.optimizers.Adam()
@@ -124,7 +146,8 @@ def step(s, policy):
 
 
 OPS = {"mm": mm, "linear": linear, "conv": conv, "bias-relu": bias_relu, "softmax": softmax, "layernorm": layernorm,
-       "cast": cast, "dropout": dropout, "embedding": embedding, "adam": adam}
+       "cast": cast, "dropout": dropout, "embedding": embedding, "adam": adam,
+       "attention": attention, "lstm": lstm}
 
 
 def start(s, policy):

@@ -130,4 +130,18 @@ def bert(s):
     return Span(s), data, span_loss
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "unet": unet, "bert": bert}
+class LSTM(nn.Module):
+    def __init__(self, size, units):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(size, units, batch_first=True), nn.Linear(units, 10)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+def lstm(s):
+    x, y = torch.rand(s["batch"], s["size"], s["size"]) - 0.5, torch.arange(s["batch"]) % 10
+    return LSTM(s["size"], s["units"]), [x, y], cross_entropy
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "lstm": lstm, "unet": unet, "bert": bert}

@@ -114,6 +114,33 @@ def embedding(s, d):
     return modes(lambda at: F.embedding(at, table).to(d), at)
 
 
+def attention(s, d):
+    shape = s["batch"], s["steps"], s["heads"], s["size"]
+    q, k, v, g = (torch.randn(shape).to(d).transpose(1, 2) for _ in range(4))
+
+    def f(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+
+    if not s["gradient"]:
+        return modes(f, q, k, v)
+    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+    return {"eager": lambda: lambda: torch.autograd.grad(f(q, k, v), (q, k, v), g)}
+
+
+def lstm(s, d):
+    def build():
+        net = nn.LSTM(s["features"], s["units"], batch_first=True).to(d)
+        x = torch.randn(s["batch"], s["steps"], s["features"]).to(d)
+
+        def work():
+            with torch.no_grad():
+                net(x)
+
+        return work
+
+    return {"eager": build}
+
+
 def adam(s, _):
     def setting(**how):
         def build():
@@ -163,7 +190,8 @@ def step(s, policy):
 
 
 OPS = {"mm": mm, "linear": linear, "conv": conv, "bias-relu": bias_relu, "softmax": softmax, "layernorm": layernorm,
-       "cast": cast, "dropout": dropout, "embedding": embedding, "adam": adam}
+       "cast": cast, "dropout": dropout, "embedding": embedding, "adam": adam,
+       "attention": attention, "lstm": lstm}
 
 
 def start(s, policy):
