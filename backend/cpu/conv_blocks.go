@@ -28,7 +28,7 @@ type convBlocks struct {
 	parts  int // of the columns, each a task
 	lead   int // bytes from a row of accumulators to the next
 
-	atTile, atLine int // places in scratch memory
+	atTile, atLine, atApart int // places in scratch memory
 }
 
 // blockPhase is a phase and how its source lies in a box.
@@ -153,12 +153,15 @@ func (k *convBlocks) fit(q *blockPhase) {
 // layout places boxes, accumulators and a row of the source in scratch memory,
 // and packed kernels in the memory that workers share.
 func (k *convBlocks) layout(b *builder, v *ir.Value) {
-	chunks, boxes, rows, line := 0, 0, 0, 0
+	chunks, boxes, rows, line, apart := 0, 0, 0, 0, 0
 	for i := range k.phases {
 		p := &k.phases[i]
 		chunks += p.chunks
 		boxes = max(boxes, p.images*p.bytes)
 		rows = max(rows, p.images*roundUp(p.pixels, k.tiles.Unit))
+		if p.step[2] > 1 {
+			apart = max(apart, 2*p.count[2]*k.panels*k.tiles.NR)
+		}
 		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
 	}
 	k.parts = min(k.panels, max(1, ceilDiv(wantChunks, k.groups*chunks)))
@@ -168,7 +171,8 @@ func (k *convBlocks) layout(b *builder, v *ir.Value) {
 	}
 	k.atTile = boxes
 	k.atLine = k.atTile + roundUp(rows*k.lead, 64)
-	k.follow(b, v, k.atLine+roundUp(line, 64), k.lanes)
+	k.atApart = k.atLine + roundUp(line, 64)
+	k.follow(b, v, k.atApart+roundUp(apart, 64), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
 	b.wantShared(k.groups * k.panels * k.allSteps() * k.stepBytes())
 }
@@ -354,6 +358,12 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 	rows := roundUp(to-from, t.Unit)
 	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, lead: k.lead}
 	for j := image; j < images; j++ {
+		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} { // no pixels between rows, there as here
+			tile.data = unsafe.Pointer(&w.scratch[k.atTile+(j-image)*rows*k.lead])
+			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y, 0)+from, to-from
+			k.store(r, w, tile)
+			continue
+		}
 		for y := from / p.pitch; y < b.rows; y++ {
 			x0, x1 := max(0, from-y*p.pitch), min(p.count[2], to-y*p.pitch)
 			if x1 <= x0 {
@@ -365,6 +375,10 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 				k.store(r, w, tile)
 				continue
 			}
+			if k.after == nil && k.to.Is16() && tile.lead == 4*tile.cols {
+				k.putApart(r, w, tile, p.step[2])
+				continue
+			}
 			tile.rows = 1
 			for range x1 - x0 {
 				k.store(r, w, tile)
@@ -374,97 +388,13 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 	}
 }
 
-// fill copies what a band of an image reads into a box, with zeros for what is
-// outside.
-func (k *convBlocks) fill(r *run, w *worker, p *blockPhase, b *band, group, image int, box []byte) {
-	if p.steps == 0 {
-		return
+// putApart stores pixels that are a step apart in the result, in 16 bits.
+func (k *convBlocks) putApart(r *run, w *worker, tile resultTile, step int) {
+	src := unsafe.Pointer(&w.scratch[k.atApart])
+	k.set.Narrow[elementOf[k.to]](src, tile.data, tile.rows*tile.cols)
+	for c := 0; c < tile.cols; c += cellHalfs {
+		mask := uint(1)<<min(cellHalfs, tile.cols-c) - 1
+		d := unsafe.Pointer(&r.values[k.dst][2*(tile.row*k.dstAll+tile.col+c)])
+		k.tiles.Copy(d, 2*step*k.dstAll, unsafe.Add(src, 2*c), 2*tile.cols, tile.rows, mask, mask)
 	}
-	row := p.pitch * cellBytes
-	for i, tz := range p.taps[0] {
-		z := b.z*p.move[0] + tz.at
-		for j := range (b.rows-1)*p.move[1] + p.span[1] {
-			y := b.y*p.move[1] + p.low[1] + j
-			at := ((i*p.move[1]+j%p.move[1])*p.rows + j/p.move[1]) * row
-			if z < 0 || z >= k.dims[0] || y < 0 || y >= k.dims[1] {
-				for c := range p.blocks {
-					clear(box[c*p.block+at:][:row])
-				}
-				continue
-			}
-			line := (image*k.dims[0]+z)*k.dims[1] + y
-			if p.side {
-				k.fillSide(r, w, p, group, line, box[at:])
-			} else {
-				k.fillRow(r, p, group, line, box[at:])
-			}
-		}
-	}
-}
-
-// fillRow copies a row of the source, block by block.
-func (k *convBlocks) fillRow(r *run, p *blockPhase, group, line int, box []byte) {
-	left := min(max(0, -p.low[2]), p.pitch)
-	cols := max(0, min(p.pitch, k.dims[2]-p.low[2])-left)
-	for c := range p.blocks {
-		to := box[c*p.block:][:p.pitch*cellBytes]
-		clear(to[:left*cellBytes])
-		clear(to[(left+cols)*cellBytes:])
-		if cols > 0 {
-			from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellHalfs
-			k.tiles.Copy(unsafe.Pointer(&to[left*cellBytes]), cellBytes, unsafe.Pointer(&r.values[k.source][2*from]), 2*k.srcAll, cols, 1<<cellHalfs-1, 1<<cellHalfs-1)
-		}
-	}
-}
-
-// fillSide copies for each pixel of a row what lies under a row of the window.
-func (k *convBlocks) fillSide(r *run, w *worker, p *blockPhase, group, line int, box []byte) {
-	pixels := (p.count[2]-1)*p.move[2] + p.span[2]
-	pixel := 2 * k.srcAll
-	var src unsafe.Pointer
-	if p.low[2] >= 0 && p.low[2]+pixels <= k.dims[2] {
-		src = unsafe.Pointer(&r.values[k.source][2*((line*k.dims[2]+p.low[2])*k.srcAll+group*k.depth)])
-	} else {
-		src, pixel = k.padLine(r, w, p, group, line, pixels), 2*k.depth
-	}
-	runs, n := len(p.taps[2]), k.depth
-	if pixel == 2*k.depth && runs == p.span[2] {
-		runs, n = 1, p.vector
-	}
-	for i := range runs {
-		at := unsafe.Add(src, (p.taps[2][i].at-p.low[2])*pixel)
-		for v, end := i*n, i*n+n; v < end; {
-			lane := v % cellHalfs
-			load := min(end-v, cellHalfs-lane)
-			store := load
-			if v+load == p.vector {
-				store = cellHalfs - lane
-			}
-			k.tiles.Copy(unsafe.Pointer(&box[v/cellHalfs*p.block+2*lane]), cellBytes, at, p.move[2]*pixel, p.count[2], 1<<load-1, 1<<store-1)
-			v, at = v+load, unsafe.Add(at, 2*load)
-		}
-	}
-}
-
-// padLine copies a group's channels of a row of the source, with zeros for
-// pixels outside.
-func (k *convBlocks) padLine(r *run, w *worker, p *blockPhase, group, line, pixels int) unsafe.Pointer {
-	pixel := 2 * k.depth
-	to := w.scratch[k.atLine:][:pixels*pixel]
-	left := min(max(0, -p.low[2]), pixels)
-	cols := max(0, min(pixels, k.dims[2]-p.low[2])-left)
-	clear(to[:left*pixel])
-	clear(to[(left+cols)*pixel:])
-	from := ((line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth) * 2
-	switch data := r.values[k.source]; {
-	case cols == 0:
-	case k.groups == 1:
-		copy(to[left*pixel:(left+cols)*pixel], data[from:])
-	default:
-		for c := 0; c < k.depth; c += cellHalfs {
-			mask := uint(1)<<min(cellHalfs, k.depth-c) - 1
-			k.tiles.Copy(unsafe.Pointer(&to[left*pixel+2*c]), pixel, unsafe.Pointer(&data[from+2*c]), 2*k.srcAll, cols, mask, mask)
-		}
-	}
-	return unsafe.Pointer(&to[0])
 }

@@ -42,9 +42,10 @@ type kernelBlocks struct {
 type tapPlace struct{ residue, shift int }
 
 const (
-	mostSteps  = 16        // of packed gradients that stay in the first cache
-	turnedMost = 512 << 10 // bytes of the transposed input, in the second cache with all else
-	sideRows   = 48        // channels times elements of the window that are few
+	mostSteps   = 16        // of packed gradients that stay in the first cache
+	sumsInCache = 1 << 20   // bytes
+	turnedMost  = 512 << 10 // bytes of the transposed input, in the second cache with all else
+	sideRows    = 48        // channels times elements of the window that are few
 )
 
 func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
@@ -88,14 +89,28 @@ func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
 		}
 		return len(c.down) * len(c.across) * k.channels * c.lda
 	}
+	k.tapRows, k.width = roundUp(k.perGroup, t.Unit), roundUp(k.outsPerGroup, t.NR)
+	rows := k.windowSize * k.tapRows
+	if c.side {
+		k.tapRows = k.perGroup
+		rows = roundUp(k.windowSize*k.perGroup, t.Unit)
+	}
+	k.panels = ceilDiv(k.outsPerGroup, t.NR)
+	k.sumBytes = 4 * k.groups * rows * k.width
+	// Sums that do not stay in the second cache are read and written for more
+	// pixels at a time.
+	stepsOf := mostSteps
+	if k.sumBytes > sumsInCache {
+		stepsOf *= 3
+	}
 	k.block, c.planes = k.out[1], 1
-	for k.block > 1 && (shape(k.block, 1) > turnedMost || c.steps > mostSteps) {
+	for k.block > 1 && (shape(k.block, 1) > turnedMost || c.steps > 3*mostSteps) {
 		k.block = ceilDiv(k.block, 2)
 	}
 	k.block = even(k.out[1], k.block, 1)
 	if k.block == k.out[1] {
 		shape(k.block, 1)
-		for (c.planes+1)*c.steps <= mostSteps && shape(k.block, c.planes+1) <= turnedMost && k.batch*k.out[0] >= 8*(c.planes+1) {
+		for (c.planes+1)*c.steps <= stepsOf && shape(k.block, c.planes+1) <= turnedMost && k.batch*k.out[0] >= 4*(c.planes+1) {
 			c.planes++
 		}
 	}
@@ -108,16 +123,9 @@ func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	c.bands = ceilDiv(k.out[1], k.block)
 	k.blocks = ceilDiv(k.batch*k.out[0], c.planes) * c.bands
 
-	k.tapRows, k.width = roundUp(k.perGroup, t.Unit), roundUp(k.outsPerGroup, t.NR)
-	rows := k.windowSize * k.tapRows
-	if c.side {
-		k.tapRows = k.perGroup
-		rows = roundUp(k.windowSize*k.perGroup, t.Unit)
-	}
-	k.panels = ceilDiv(k.outsPerGroup, t.NR)
-	k.sumBytes = 4 * k.groups * rows * k.width
 	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs<<4)))
-	k.parts = min(k.panels, ceilDiv(wantChunks, k.sums))
+	k.sums = ceilDiv(k.blocks, ceilDiv(k.blocks, k.sums))
+	k.parts = min(k.panels, ceilDiv(wantChunks/2, k.sums)) // each turns the input
 	c.direct = k.sums == 1 && k.groups == 1 && k.to == dtype.Float32 && v.Attr.Body == nil && !c.side && k.tapRows == k.perGroup && k.width == k.outs
 	k.finish.kernelProduct = k
 	if !c.direct {
@@ -264,36 +272,39 @@ func (k *kernelBlocks) addPlanes(w *worker, b *pixelBlock, kz, planes int, begin
 		k.laySide(w, planes)
 		rows := len(k.packed) * k.perGroup
 		for p := b.lo; p < b.hi; p++ {
-			k.addBlock(w, b, unsafe.Pointer(&w.scratch[k.atSide]), 0, p, steps, rows, unsafe.Add(b.sums, kz*rows*lead+4*p*t.NR), begins)
+			for step := 0; step < steps; step += panelSteps {
+				k.addBlock(w, b, unsafe.Pointer(&w.scratch[k.atSide]), 0, p, step, min(panelSteps, steps-step), rows, unsafe.Add(b.sums, kz*rows*lead+4*p*t.NR), begins && step == 0)
+			}
 		}
 		return
 	}
 	for g := range k.groups {
 		for p := b.lo; p < b.hi; p++ {
-			for c := 0; c < k.perGroup; c += t.MR {
-				for i, tap := range k.packed {
-					row := (g*k.windowSize+kz*len(k.packed)+i)*k.tapRows + c
-					a := unsafe.Add(x, (tap.residue*k.channels+g*k.perGroup+c)*k.lda+2*tap.shift)
-					k.addBlock(w, b, a, g, p, steps, min(t.MR, k.perGroup-c), unsafe.Add(b.sums, row*lead+4*p*t.NR), begins)
+			for step := 0; step < steps; step += panelSteps {
+				n := min(panelSteps, steps-step)
+				for c := 0; c < k.perGroup; c += t.MR {
+					for i, tap := range k.packed {
+						row := (g*k.windowSize+kz*len(k.packed)+i)*k.tapRows + c
+						a := unsafe.Add(x, (tap.residue*k.channels+g*k.perGroup+c)*k.lda+2*tap.shift)
+						k.addBlock(w, b, a, g, p, step, n, min(t.MR, k.perGroup-c), unsafe.Add(b.sums, row*lead+4*p*t.NR), begins && step == 0)
+					}
 				}
 			}
 		}
 	}
 }
 
-// addBlock adds the products of some rows of A and a panel.
-func (k *kernelBlocks) addBlock(w *worker, b *pixelBlock, a unsafe.Pointer, group, panel, steps, rows int, d unsafe.Pointer, begins bool) {
+// addBlock adds the products of some rows of A and of some steps of a panel.
+func (k *kernelBlocks) addBlock(w *worker, b *pixelBlock, a unsafe.Pointer, group, panel, step, steps, rows int, d unsafe.Pointer, begins bool) {
 	t, lead := k.tiles, 4*k.width
 	for row := 0; row < rows; row += t.MR {
 		h := min(t.MR, roundUp(rows-row, t.Unit))
-		for step := 0; step < steps; step += panelSteps {
-			dh := unsafe.Add(d, row*lead)
-			s := dh
-			if begins && step == 0 {
-				s = nil
-			}
-			t.Runs[h](min(panelSteps, steps-step), unsafe.Add(a, row*k.lda), k.lda, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, group, panel, step), s, lead, dh, lead)
+		dh := unsafe.Add(d, row*lead)
+		s := dh
+		if begins {
+			s = nil
 		}
+		t.Runs[h](steps, unsafe.Add(a, row*k.lda), k.lda, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, group, panel, step), s, lead, dh, lead)
 	}
 }
 

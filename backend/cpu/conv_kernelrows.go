@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
@@ -31,7 +32,8 @@ const (
 // inRuns reports whether kernels that go through runs can compute the gradient
 // by the kernels.
 func (k *convolution) inRuns(set *gemm.Set) bool {
-	return set.PixelRuns != nil && k.perGroup >= runRows && k.outsPerGroup%set.F32.NR == 0
+	pairs := k.from == dtype.BFloat16 && set.Pairs != nil // which are faster
+	return set.PixelRuns != nil && !pairs && k.perGroup >= runRows && k.outsPerGroup%set.F32.NR == 0
 }
 
 func newKernelRows(b *builder, v *ir.Value, k *kernelProduct) kernel {

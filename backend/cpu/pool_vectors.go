@@ -12,9 +12,9 @@ import (
 
 // windowPool is pooling in float32, or on 16-bit floats converted row by row,
 // in loops over channels that keep a window in registers: the maximum or mean
-// of windows, and the gradients of those that do not overlap. Its unit is a row
-// of windows. Those that lie within the input are one call for 32 channels,
-// those at its edges a call each.
+// of windows, and their gradients. Its unit is a row of windows, or an image if
+// windows that overlap add to a gradient, row by row. Windows of a row that lie
+// within the input are one call for 32 channels, those at its edges a call each.
 type windowPool struct {
 	*pooling[float32]
 	set      *gemm.Set
@@ -22,6 +22,7 @@ type windowPool struct {
 	lo, hi   int  // windows of a row that lie within the input, from one to before another
 	wide     bool // operands are converted
 	covers   bool // windows have all pixels
+	add      bool // gradients of windows add up
 	lineSize int  // bytes of a row of the input in float32
 	atGrads  int  // places in scratch memory
 	atLines  int
@@ -34,11 +35,13 @@ type windowPool struct {
 func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) kernel {
 	set := kernelsOf(current())
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
-	if set == nil || set.Largest == nil || k.channels == 0 || v.Op == op.MaxPoolTake || grad && !k.apart() {
+	if set == nil || set.Largest == nil || k.channels == 0 || v.Op == op.MaxPoolTake || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
 		return nil
 	}
 	c := &windowPool{pooling: k, set: set, code: v.Op, wide: k.dtype != dtype.Float32}
+	c.add = grad && !k.apart()
 	k.rows = k.batch * k.outSize / k.out[2]
+	k.places = nil
 	reach := (k.size[2] - 1) * k.dilation[2]
 	c.lo = min(k.out[2], ceilDiv(k.low[2], k.stride[2]))
 	c.hi = c.lo
@@ -54,9 +57,13 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) kernel {
 	}
 	c.lineSize = 4 * k.in[2] * k.channels
 	if c.wide {
-		c.atLines = take(k.size[0] * k.size[1] * c.lineSize)
+		lines := k.size[0] * k.size[1]
+		if c.add {
+			lines = k.in[0] * k.in[1]
+		}
+		c.atLines = take(lines * c.lineSize)
 		if grad {
-			c.atGrads = take(k.size[0] * k.size[1] * c.lineSize)
+			c.atGrads = take(lines * c.lineSize)
 		}
 		c.atRow = take(4 * k.out[2] * k.channels)
 	}
@@ -66,8 +73,15 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) kernel {
 	return c
 }
 
+// imageBytes is the most memory for an image and its gradient in float32.
+const imageBytes = 64 << 20
+
 func (k *windowPool) run(r *run) {
-	r.parallel(k, k.rows, k.batch*k.outSize*k.windowSize*k.channels)
+	units := k.rows
+	if k.add {
+		units = k.batch
+	}
+	r.parallel(k, units, k.batch*k.outSize*k.windowSize*k.channels)
 }
 
 // poolRow is a row of windows: the rows of the input that it reads, and where
@@ -78,7 +92,34 @@ type poolRow struct {
 	count   int            // rows that there are
 }
 
-func (k *windowPool) chunk(r *run, w *worker, row int) {
+func (k *windowPool) chunk(r *run, w *worker, i int) {
+	if !k.add {
+		k.windowRow(r, w, i)
+		return
+	}
+	size, n := k.dtype.Size(), k.inSize*k.channels
+	to := r.values[k.dst][i*n*size:][:n*size]
+	var grads []float32
+	if !k.wide {
+		grads = dtype.View[float32](to)
+	} else {
+		grads = viewOf[float32](w.scratch[k.atGrads:], n)
+		if k.code == op.MaxPoolGrad {
+			toF32(viewOf[float32](w.scratch[k.atLines:], n), r.values[k.x][i*n*size:][:n*size], k.dtype)
+		}
+	}
+	clear(grads)
+	rows := k.out[0] * k.out[1]
+	for row := range rows {
+		k.windowRow(r, w, i*rows+row)
+	}
+	if k.wide {
+		fromF32(to, grads, k.dtype)
+	}
+}
+
+// windowRow computes a row of windows.
+func (k *windowPool) windowRow(r *run, w *worker, row int) {
 	grad := k.code == op.MaxPoolGrad || k.code == op.AvgPoolGrad
 	n := k.out[2] * k.channels
 	size := k.dtype.Size()
@@ -100,7 +141,7 @@ func (k *windowPool) chunk(r *run, w *worker, row int) {
 			toF32(rows, line, k.dtype)
 		}
 	}
-	if grad {
+	if grad && !k.add {
 		k.clearBetween(r, row)
 	}
 	// Where the lines begin: in the operands, or in scratch memory.
@@ -110,9 +151,12 @@ func (k *windowPool) chunk(r *run, w *worker, row int) {
 		p.x, p.d = unsafe.Pointer(&w.scratch[k.atLines]), unsafe.Pointer(&w.scratch[k.atGrads])
 	}
 	k.eachLine(row, func(_, line int) {
-		if !k.wide {
+		switch {
+		case !k.wide:
 			lines[p.count] = int64(line * k.lineSize)
-		} else {
+		case k.add:
+			lines[p.count] = int64(line % (k.in[0] * k.in[1]) * k.lineSize)
+		default:
 			at := p.count * k.lineSize
 			lines[p.count] = int64(at)
 			if k.code != op.AvgPoolGrad {
@@ -132,7 +176,7 @@ func (k *windowPool) chunk(r *run, w *worker, row int) {
 		k.windows(w, &p, lines, ox, end)
 		ox = end
 	}
-	if !k.wide {
+	if !k.wide || k.add {
 		return
 	}
 	if !grad {
@@ -171,6 +215,9 @@ func (k *windowPool) clearBetween(r *run, row int) {
 	clear(r.values[k.dst][(image*k.in[1]+from)*n : (image*k.in[1]+to)*n])
 }
 
+// here is the places of a pixel and of what it is multiplied with.
+var here [2]int64
+
 // windows computes the windows of a row from one to before another, all with
 // the same elements within the input.
 func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int) {
@@ -203,7 +250,10 @@ func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int)
 		return
 	}
 	x0, _ := k.at(2, from, first)
-	x, d := unsafe.Add(p.x, x0*pixel), unsafe.Add(p.d, x0*pixel)
+	x, d := unsafe.Add(p.x, x0*pixel), p.d
+	if k.code == op.MaxPoolGrad || k.code == op.AvgPoolGrad { // d is as large as x
+		d = unsafe.Add(d, x0*pixel)
+	}
 	mean := viewOf[float32](w.scratch[k.atMean:], ownChannels)
 	for i := range mean {
 		mean[i] = 1 / float32(taps)
@@ -217,13 +267,20 @@ func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int)
 		case op.MaxPool:
 			k.set.Largest(n, taps, at, x, step, nil, 0, y, pixel, mask)
 		case op.MaxPoolGrad:
-			k.set.LargestGrad(n, taps, at, x, step, y, pixel, d, step, mask)
+			give := k.set.LargestGrad
+			if k.add {
+				give = k.set.LargestGradAdd
+			}
+			give(n, taps, at, x, step, y, pixel, d, step, mask)
 		case op.AvgPool:
 			k.set.Own(n, taps, at, x, step, unsafe.Pointer(&mean[0]), 0, y, pixel, mask)
 		case op.AvgPoolGrad:
-			here := [2]int64{}
+			give := k.set.Own
+			if k.add {
+				give = k.set.OwnAdd
+			}
 			for i := range taps {
-				k.set.Own(n, 1, unsafe.Pointer(&here[0]), y, pixel, unsafe.Pointer(&mean[0]), 0, unsafe.Add(d, places[2*i]), step, mask)
+				give(n, 1, unsafe.Pointer(&here[0]), y, pixel, unsafe.Pointer(&mean[0]), 0, unsafe.Add(d, places[2*i]), step, mask)
 			}
 		}
 	}

@@ -14,10 +14,12 @@ func avx512Own() *gen {
 		fmt.Fprintf(&g.tables, ", %s", runs.name)
 	}
 	g.tables.WriteString("}\n")
-	g.own()
+	g.own("ownAVX512", "is Own of 32 channels for AVX-512.", false)
+	g.own("ownAddAVX512", "is OwnAdd of 32 channels for AVX-512.", true)
 	g.ownGrad()
 	g.largest()
-	g.largestGrad()
+	g.largestGrad("largestGradAVX512", "is LargestGrad of 32 channels for AVX-512.", false)
+	g.largestGrad("largestGradAddAVX512", "is LargestGradAdd of 32 channels for AVX-512.", true)
 	return g
 }
 
@@ -30,13 +32,21 @@ func (g *gen) ownStart() {
 	g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
 }
 
-// own sums up four pixels and 32 channels at a time.
-func (g *gen) own() {
-	g.text("ownAVX512", ownParams, "is Own of 32 channels for AVX-512.")
+// own sums up four pixels and 32 channels at a time, from what is there on if
+// it adds.
+func (g *gen) own(name, doc string, add bool) {
+	g.text(name, ownParams, doc)
 	g.ownStart()
 	pixels := func(n int) {
-		for i := range 2 * n {
-			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", i)
+		if add {
+			g.ins("MOVQ DI, DX")
+		}
+		for i := range n {
+			if add {
+				g.ins("VMOVUPS.Z (DX), K1, Z%d\nVMOVUPS.Z 64(DX), K2, Z%d\nADDQ R11, DX", 2*i, 2*i+1)
+			} else {
+				g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d\nVPXORD Z%[2]d, Z%[2]d, Z%[2]d", 2*i, 2*i+1)
+			}
 		}
 		at := []string{"SI", "R12", "R13", "R14"}[:n]
 		for i := range at[1:] {
@@ -134,9 +144,9 @@ func (g *gen) largest() {
 }
 
 // largestGrad hands the gradient of a window to the first of its elements that
-// is the largest.
-func (g *gen) largestGrad() {
-	g.text("largestGradAVX512", ownParams, "is LargestGrad of 32 channels for AVX-512.")
+// is the largest, or adds it there.
+func (g *gen) largestGrad(name, doc string, add bool) {
+	g.text(name, ownParams, doc)
 	g.ownStart()
 	g.ins("TESTQ CX, CX\nJLE done\nMOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
 	g.label("pixel")
@@ -150,7 +160,11 @@ func (g *gen) largestGrad() {
 		g.ins("VMOVUPS.Z %d(SI)(R13*1), K%d, Z%d", 64*i, i+1, 2+i)
 		g.ins("VCMPPS $0, Z%d, Z%d, K3\nVCMPPS $3, Z%d, Z%d, K4\nKORW K3, K4, K3", 2+i, i, 2+i, 2+i)
 		g.ins("KANDW K%[1]d, K3, K3\nKANDNW K%[1]d, K3, K%[1]d", left)
-		g.ins("VMOVAPS.Z Z%d, K3, Z%d\nVMOVUPS Z%d, K%d, %d(R10)", 4+i, 6+i, 6+i, i+1, 64*i)
+		if add {
+			g.ins("VMOVUPS.Z %[1]d(R10), K3, Z%[2]d\nVADDPS Z%[3]d, Z%[2]d, Z%[2]d\nVMOVUPS Z%[2]d, K3, %[1]d(R10)", 64*i, 6+i, 4+i)
+		} else {
+			g.ins("VMOVAPS.Z Z%d, K3, Z%d\nVMOVUPS Z%d, K%d, %d(R10)", 4+i, 6+i, 6+i, i+1, 64*i)
+		}
 	}
 	g.ins("DECQ DX\nJNZ give")
 	g.label("next")

@@ -140,11 +140,13 @@ type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int,
 // those of mask, though it may read all 32 of y. At is a list of int64.
 //
 //	Own:     d[i*ds+j] = Σ x[at[2t]+i*xs+j]·y[at[2t+1]+j]             for t < taps
+//	OwnAdd:  as Own, added to d
 //	OwnGrad: d[at[2t+1]+j] += Σ x[at[2t]+i*xs+j]·y[i*ys+j]            for i < n; writes all 32
 //	Largest: d[i*ds+j] = max x[at[t]+i*xs+j], -∞ of nothing, the first NaN wins
 //	LargestGrad: d[at[t]+i*ds+j] = y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, else 0
+//	LargestGradAdd: d[at[t]+i*ds+j] += y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, window by window
 //
-// The last two read of y those of mask.
+// The last three read of y those of mask.
 type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
 // Convert converts n elements, which do not overlap.
@@ -173,7 +175,7 @@ type Set struct {
 	// Own is convolutions with a kernel for each channel, OwnGrad their gradients
 	// by the kernels, Largest maxima of windows, LargestGrad their gradients. All
 	// may be nil.
-	Own, OwnGrad, Largest, LargestGrad Windows
+	Own, OwnAdd, OwnGrad, Largest, LargestGrad, LargestGradAdd Windows
 
 	// PixelRuns is kernels by rows, with NR columns, or nil.
 	PixelRuns []PixelRuns

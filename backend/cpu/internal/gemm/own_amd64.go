@@ -81,6 +81,11 @@ func pixelRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb i
 //go:noescape
 func ownAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
+// ownAddAVX512 is OwnAdd of 32 channels for AVX-512.
+//
+//go:noescape
+func ownAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
 // ownGradAVX512 is OwnGrad of 32 channels for AVX-512.
 //
 //go:noescape
@@ -95,5 +100,10 @@ func largestAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int,
 //
 //go:noescape
 func largestGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// largestGradAddAVX512 is LargestGradAdd of 32 channels for AVX-512.
+//
+//go:noescape
+func largestGradAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
 var pixelRunsAVX512 = []PixelRuns{nil, pixelRuns1AVX512, pixelRuns2AVX512, pixelRuns3AVX512, pixelRuns4AVX512, pixelRuns5AVX512, pixelRuns6AVX512, pixelRuns7AVX512, pixelRuns8AVX512, pixelRuns9AVX512, pixelRuns10AVX512, pixelRuns11AVX512, pixelRuns12AVX512, pixelRuns13AVX512, pixelRuns14AVX512}

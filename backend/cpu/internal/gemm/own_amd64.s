@@ -3838,6 +3838,111 @@ done:
 	VZEROUPPER
 	RET
 
+// func ownAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·ownAddAVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	SUBQ $4, CX
+	JLT few
+four:
+	MOVQ DI, DX
+	VMOVUPS.Z (DX), K1, Z0
+	VMOVUPS.Z 64(DX), K2, Z1
+	ADDQ R11, DX
+	VMOVUPS.Z (DX), K1, Z2
+	VMOVUPS.Z 64(DX), K2, Z3
+	ADDQ R11, DX
+	VMOVUPS.Z (DX), K1, Z4
+	VMOVUPS.Z 64(DX), K2, Z5
+	ADDQ R11, DX
+	VMOVUPS.Z (DX), K1, Z6
+	VMOVUPS.Z 64(DX), K2, Z7
+	ADDQ R11, DX
+	LEAQ (SI)(R9*1), R12
+	LEAQ (R12)(R9*1), R13
+	LEAQ (R13)(R9*1), R14
+	MOVQ AX, DX
+	MOVQ R8, R10
+	TESTQ DX, DX
+	JZ sum4
+tap4:
+	MOVQ 8(R10), BX
+	ADDQ y+40(FP), BX
+	VMOVUPS (BX), Z8
+	VMOVUPS 64(BX), Z9
+	MOVQ (R10), BX
+	ADDQ $16, R10
+	VFMADD231PS (SI)(BX*1), Z8, K1, Z0
+	VFMADD231PS 64(SI)(BX*1), Z9, K2, Z1
+	VFMADD231PS (R12)(BX*1), Z8, K1, Z2
+	VFMADD231PS 64(R12)(BX*1), Z9, K2, Z3
+	VFMADD231PS (R13)(BX*1), Z8, K1, Z4
+	VFMADD231PS 64(R13)(BX*1), Z9, K2, Z5
+	VFMADD231PS (R14)(BX*1), Z8, K1, Z6
+	VFMADD231PS 64(R14)(BX*1), Z9, K2, Z7
+	DECQ DX
+	JNZ tap4
+sum4:
+	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z1, K2, 64(DI)
+	ADDQ R11, DI
+	VMOVUPS Z2, K1, (DI)
+	VMOVUPS Z3, K2, 64(DI)
+	ADDQ R11, DI
+	VMOVUPS Z4, K1, (DI)
+	VMOVUPS Z5, K2, 64(DI)
+	ADDQ R11, DI
+	VMOVUPS Z6, K1, (DI)
+	VMOVUPS Z7, K2, 64(DI)
+	ADDQ R11, DI
+	LEAQ (R14)(R9*1), SI
+	SUBQ $4, CX
+	JGE four
+few:
+	ADDQ $4, CX
+	JLE done
+one:
+	MOVQ DI, DX
+	VMOVUPS.Z (DX), K1, Z0
+	VMOVUPS.Z 64(DX), K2, Z1
+	ADDQ R11, DX
+	MOVQ AX, DX
+	MOVQ R8, R10
+	TESTQ DX, DX
+	JZ sum1
+tap1:
+	MOVQ 8(R10), BX
+	ADDQ y+40(FP), BX
+	VMOVUPS (BX), Z8
+	VMOVUPS 64(BX), Z9
+	MOVQ (R10), BX
+	ADDQ $16, R10
+	VFMADD231PS (SI)(BX*1), Z8, K1, Z0
+	VFMADD231PS 64(SI)(BX*1), Z9, K2, Z1
+	DECQ DX
+	JNZ tap1
+sum1:
+	VMOVUPS Z0, K1, (DI)
+	VMOVUPS Z1, K2, 64(DI)
+	ADDQ R11, DI
+	LEAQ (SI)(R9*1), SI
+	DECQ CX
+	JNZ one
+done:
+	VZEROUPPER
+	RET
+
 // func ownGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·ownGradAVX512(SB), NOSPLIT, $0-80
 	MOVQ n+0(FP), CX
@@ -4055,6 +4160,92 @@ give:
 	KANDNW K6, K3, K6
 	VMOVAPS.Z Z5, K3, Z7
 	VMOVUPS Z7, K2, 64(R10)
+	DECQ DX
+	JNZ give
+next:
+	ADDQ R9, SI
+	ADDQ R11, DI
+	ADDQ ys+48(FP), BX
+	DECQ CX
+	JNZ pixel
+done:
+	VZEROUPPER
+	RET
+
+// func largestGradAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·largestGradAddAVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	TESTQ CX, CX
+	JLE done
+	MOVL $0xff800000, DX
+	VPBROADCASTD DX, Z8
+pixel:
+	VMOVAPS Z8, Z0
+	VMOVAPS Z8, Z1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ most
+tap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VMOVUPS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $3, Z2, Z2, K3
+	VCMPPS $3, Z0, Z0, K4
+	VMAXPS Z0, Z2, Z0
+	KANDNW K3, K4, K3
+	VMOVAPS Z2, K3, Z0
+	VMOVUPS.Z 64(SI)(R13*1), K2, Z3
+	VCMPPS $3, Z3, Z3, K3
+	VCMPPS $3, Z1, Z1, K4
+	VMAXPS Z1, Z3, Z1
+	KANDNW K3, K4, K3
+	VMOVAPS Z3, K3, Z1
+	DECQ DX
+	JNZ tap
+most:
+	VMOVUPS.Z (BX), K1, Z4
+	VMOVUPS.Z 64(BX), K2, Z5
+	KMOVW K1, K5
+	KMOVW K2, K6
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ next
+give:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	LEAQ (DI)(R13*1), R10
+	VMOVUPS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $0, Z2, Z0, K3
+	VCMPPS $3, Z2, Z2, K4
+	KORW K3, K4, K3
+	KANDW K5, K3, K3
+	KANDNW K5, K3, K5
+	VMOVUPS.Z 0(R10), K3, Z6
+	VADDPS Z4, Z6, Z6
+	VMOVUPS Z6, K3, 0(R10)
+	VMOVUPS.Z 64(SI)(R13*1), K2, Z3
+	VCMPPS $0, Z3, Z1, K3
+	VCMPPS $3, Z3, Z3, K4
+	KORW K3, K4, K3
+	KANDW K6, K3, K3
+	KANDNW K6, K3, K6
+	VMOVUPS.Z 64(R10), K3, Z7
+	VADDPS Z5, Z7, Z7
+	VMOVUPS Z7, K3, 64(R10)
 	DECQ DX
 	JNZ give
 next:

@@ -128,6 +128,17 @@ func TestWindows(t *testing.T) {
 				return
 			})
 			d = newGuarded((n-1)*lead + 4*cols)
+			floats(rng, d.data, F32)
+			first := append([]float32(nil), dtype.View[float32](d.data)...)
+			set.OwnAdd(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), 0, d.pointer(), lead, mask)
+			check("added", d, lead, n, func(i, j int) float64 {
+				sum := float64(first[i*lead/4+j])
+				for k := range taps {
+					sum += value(pairs[2*k], i, j) * float64(y[pairs[2*k+1]/4+int64(j)])
+				}
+				return sum
+			})
+			d = newGuarded((n-1)*lead + 4*cols)
 			set.Largest(n, taps, unsafe.Pointer(&single[0]), unsafe.Pointer(&x[0]), lead, nil, 0, d.pointer(), lead, mask)
 			check("largest", d, lead, n, func(i, j int) float64 {
 				most := math.Inf(-1)

@@ -18,7 +18,8 @@ var AVX512 = &Set{
 	Transpose: [elements]Pack{transposeF32AVX512, transposeF16AVX512, transposeBF16AVX512, transposePairsAVX512},
 	Widen:     widenBy(vec.AVX512()),
 	Narrow:    narrowBy(vec.AVX512()),
-	Own:       ownAVX512, OwnGrad: ownGradAVX512, Largest: largestAVX512, LargestGrad: largestGradAVX512,
+	Own:       ownAVX512, OwnAdd: ownAddAVX512, OwnGrad: ownGradAVX512,
+	Largest: largestAVX512, LargestGrad: largestGradAVX512, LargestGradAdd: largestGradAddAVX512,
 	PixelRuns: pixelRunsAVX512,
 	Peak:      peakAVX512, PeakFlops: 48 * 32,
 }
