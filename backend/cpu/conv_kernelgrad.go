@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"runtime"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -66,13 +65,8 @@ func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel
 		return newKernelRows(b, v, k)
 	}
 	k.direct = k.groups == 1 && k.dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
-	if !k.direct && k.stored == gemm.BF16 {
-		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
-			if t != nil && k.perGroup >= t.Unit && k.batch*k.outSize >= t.Deep*t.Step {
-				k.tiles = t
-				break
-			}
-		}
+	if !k.direct && k.stored == gemm.BF16 && set.Pairs != nil && k.batch*k.outSize >= set.Pairs.Step {
+		k.tiles = set.Pairs
 	}
 	t := k.tiles
 	k.tapRows = roundUp(k.perGroup, t.Unit)
@@ -99,9 +93,6 @@ func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel
 
 // cells is the number of steps over n pixels.
 func (k *kernelProduct) cells(n int) int { return roundUp(ceilDiv(n, k.tiles.Step), k.tiles.Deep) }
-
-// turned reports whether kernels want the input transposed.
-func (k *kernelProduct) turned() bool { return k.tiles.Inner == nil }
 
 // bytes is the size of an element of the copied input.
 func (k *kernelProduct) bytes() int {
@@ -130,11 +121,7 @@ func (k *kernelProduct) layout() int {
 			k.stageRows += (k.size[1] - 1) * k.dilation[1]
 		}
 		k.atA = take(k.stageRows * k.out[2] * k.channels * k.bytes())
-		switch {
-		case k.turned():
-			k.atPairs = take(k.tapRows * (4*k.cells(pixels) + rowPad))
-			k.atTurn = take(64 * k.cells(pixels))
-		case k.tiles.Step > 1:
+		if k.tiles.Step > 1 {
 			k.atPairs = take(4 * k.cells(pixels) * k.channels)
 		}
 	}
@@ -183,14 +170,6 @@ func (k *kernelProduct) chunk(r *run, w *worker, i int) {
 	}
 	perPlane := ceilDiv(plane, k.block)
 	first, end := span(i, k.sums, k.blocks)
-	if begin := k.tiles.Begin; begin != nil {
-		runtime.LockOSThread()
-		begin()
-		defer func() {
-			k.tiles.End()
-			runtime.UnlockOSThread()
-		}()
-	}
 	for j := first; j < end; j++ {
 		y := j % perPlane * k.block
 		b.row, b.rows = j/perPlane*plane+y, min(k.block, plane-y)
@@ -242,11 +221,8 @@ func (k *kernelProduct) grads(w *worker, group, panel int) unsafe.Pointer {
 func (k *kernelProduct) add(b *pixelBlock, group, row, rows, panel, cells int, a unsafe.Pointer, lda int, grads unsafe.Pointer) {
 	t := k.tiles
 	cols := min(t.NR, k.outsPerGroup-panel*t.NR)
-	kernels, rowA := t.Inner, 4
-	switch {
-	case k.turned():
-		kernels, rowA = t.Rows, lda
-	case cols <= t.NarrowNR:
+	kernels := t.Inner
+	if cols <= t.NarrowNR {
 		kernels = t.NarrowInner
 	}
 	lead := 4 * k.width
@@ -257,7 +233,7 @@ func (k *kernelProduct) add(b *pixelBlock, group, row, rows, panel, cells int, a
 		lo, hi := span(h, heights, units)
 		lo, hi = lo*t.Unit, hi*t.Unit
 		dh := unsafe.Add(d, lo*lead)
-		kernels[hi-lo](cells, unsafe.Add(a, rowA*lo), lda, grads, 4*t.NR, dh, lead, dh, lead, 1<<cols-1)
+		kernels[hi-lo](cells, unsafe.Add(a, 4*lo), lda, grads, 4*t.NR, dh, lead, dh, lead, 1<<cols-1)
 	}
 }
 
@@ -276,15 +252,6 @@ func (k *kernelProduct) byTaps(r *run, w *worker, b *pixelBlock) {
 					a = unsafe.Add(a, ky*k.dilation[1]*k.out[2]*pixel)
 				}
 				tap := (kz*k.size[1]+ky)*k.size[2] + kx
-				if k.turned() {
-					for g := range k.groups {
-						k.turn(w, unsafe.Add(a, 2*g*k.perGroup), b.rows*k.out[2])
-						for p := b.lo; p < b.hi; p++ {
-							k.add(b, g, tap*k.tapRows, k.perGroup, p, cells, unsafe.Pointer(&w.scratch[k.atPairs]), 4*cells+rowPad, k.grads(w, g, p))
-						}
-					}
-					continue
-				}
 				if k.tiles.Step > 1 {
 					pairs := unsafe.Pointer(&w.scratch[k.atPairs])
 					for c := 0; c < k.channels; c += 32 {
@@ -299,22 +266,6 @@ func (k *kernelProduct) byTaps(r *run, w *worker, b *pixelBlock) {
 					}
 				}
 			}
-		}
-	}
-}
-
-// turn makes rows of the channels of a group that begin at src, in pairs of
-// pixels, 16 at a time: first as lanes, then transposed.
-func (k *kernelProduct) turn(w *worker, src unsafe.Pointer, pixels int) {
-	cells, used := k.cells(pixels), ceilDiv(pixels, k.tiles.Step)
-	lead := 4*cells + rowPad
-	turn, d := unsafe.Pointer(&w.scratch[k.atTurn]), unsafe.Pointer(&w.scratch[k.atPairs])
-	clear(unsafe.Slice((*float32)(unsafe.Add(turn, 64*used)), 16*(cells-used)))
-	for i := 0; i < k.perGroup; i += 16 {
-		lanes := min(16, k.perGroup-i)
-		k.set.Lanes[gemm.Pairs](turn, 64, unsafe.Add(src, 2*i), 2*k.channels, pixels, 1<<lanes-1, 1<<16-1)
-		for q := 0; q < cells; q += 16 {
-			k.set.Transpose[gemm.F32](unsafe.Add(d, i*lead+4*q), lead, unsafe.Add(turn, 64*q), 64, lanes, 1<<16-1, 1<<16-1)
 		}
 	}
 }
