@@ -61,11 +61,12 @@ const (
 	panelRows   = 256     // of A in a chunk
 	panelDepth  = 1024    // inner dimensions up to this are not split
 	panelBlock  = 512 << 10
-	panelWidth  = 512  // columns of a chunk that packs B itself
-	wideChunk   = 2048 // columns of a chunk that can be halved
-	flagBytes   = 64   // before packed operands: whether an element is not finite
-	setConflict = 2048 // rows of A a multiple of these bytes apart leave few lines of the first cache
-	splitCols   = 512  // elements of a row that are split at a time
+	panelWidth  = 512     // columns of a chunk that packs B itself
+	wideChunk   = 2048    // columns of a chunk that can be halved
+	flagBytes   = 64      // before packed operands: whether an element is not finite
+	setConflict = 2048    // rows of A a multiple of these bytes apart leave few lines of the first cache
+	splitMACs   = 1 << 17 // multiplications that are worth splitting float16 for
+	splitCols   = 512     // elements of a row that are split at a time
 )
 
 // newPanelProduct makes the kernel of a product on tile registers, or returns
@@ -87,7 +88,7 @@ func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 		}
 	case dtype.Float16:
 		k.parts = 2
-		if d.k < gemm.PanelDepth || d.m < gemm.PanelRows || d.n < gemm.PanelCols/2 {
+		if d.k < gemm.PanelDepth || d.m < gemm.PanelRows || d.n < gemm.PanelCols/2 || d.m*d.n*d.k < splitMACs {
 			return nil
 		}
 	default:

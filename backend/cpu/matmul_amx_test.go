@@ -40,6 +40,9 @@ func TestPanelProductPlan(t *testing.T) {
 		if p := planOf(dtype.BFloat16, op.Attr{}, 1024, 1024, 1024); !p.packsA || p.depth != 1024 || p.down < wantChunks/2 {
 			t.Errorf("rows of A that share lines are not packed, or sums split: %+v", p)
 		}
+		if p := planOf(dtype.Float16, op.Attr{}, 32, 32, 32); p != nil {
+			t.Errorf("few float16 are split: %+v", p)
+		}
 		if p := planOf(dtype.Float16, op.Attr{}, 128, 256, 3000); p.parts != 2 || p.fallback == nil || p.sharesB || p.depth >= 3000 {
 			t.Errorf("float16 in parts: %+v", p)
 		}

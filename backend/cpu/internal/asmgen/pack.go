@@ -55,7 +55,7 @@ func (g *gen) lanes(name, doc string, bytes int, load func(at, k string, z int) 
 func (g *gen) lanePairs() {
 	g.text("lanesPairsAVX512", packParams, "packs bfloat16 from rows of lanes, two rows to a row of pairs:\nd[p*ldd+2j] = s[2p*lds+j] and d[p*ldd+2j+1] = s[(2p+1)*lds+j] for 2p < k,\nwith 0 for row k.")
 	g.packMasks()
-	g.ins("SUBQ $2, CX\nJLT tail")
+	g.ins("LEAQ (R8)(R8*8), R10\nSUBQ $2, CX\nJLT tail")
 	g.label("loop")
 	for v := range 2 {
 		g.ins("VPMOVZXWD.Z %d(SI), K%d, Z%d", 32*v, v+1, v)
@@ -63,6 +63,7 @@ func (g *gen) lanePairs() {
 		g.ins("VPSLLD $16, Z%[1]d, Z%[1]d\nVPORD Z%[1]d, Z%[2]d, Z%[2]d", 2+v, v)
 		g.ins("VMOVDQU32 Z%d, K%d, %d(DI)", v, v+3, 64*v)
 	}
+	g.ins("PREFETCHT0 (SI)(R8*8)\nPREFETCHT0 (SI)(R10*1)") // processors do not foresee short rows
 	g.ins("LEAQ (SI)(R8*2), SI\nADDQ R9, DI\nSUBQ $2, CX\nJGE loop")
 	g.label("tail")
 	g.ins("ADDQ $2, CX\nJLE done")
