@@ -18,6 +18,7 @@ func init() {
 	register(wholeCases, op.SumSquares, op.AllFinite)
 	register(matMulCases, op.MatMul)
 	register(softmaxCases, op.Softmax, op.LogSoftmax)
+	register(softmaxGradCases, op.SoftmaxGrad)
 }
 
 // reduceClasses are shapes with the axes to fold.
@@ -244,6 +245,15 @@ func swapped(s op.Shape) op.Shape {
 	n := len(t)
 	t[n-1], t[n-2] = t[n-2], t[n-1]
 	return t
+}
+
+func softmaxGradCases(b *builder) {
+	for _, s := range reduceClasses {
+		if len(s.axes) == 1 {
+			b.add(s.name, op.Attr{Axes: s.axes}, []op.Type{b.t(s.shape...), b.t(s.shape...)}, numbers).Large = large(s.name)
+			b.add(s.name+"Wide", op.Attr{Axes: s.axes, DType: b.dtype.Accumulator()}, []op.Type{b.t(s.shape...), {DType: dtype.Float32, Shape: s.shape}}, numbers)
+		}
+	}
 }
 
 func softmaxCases(b *builder) {

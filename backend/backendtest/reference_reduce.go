@@ -295,3 +295,21 @@ func softmax(c op.Code, a op.Attr, t op.Type, x array) result {
 	}
 	return r
 }
+
+func softmaxGrad(a op.Attr, t op.Type, args []array) result {
+	r := result{Type: t, f: make([]float64, t.Shape.Size()), tol: make([]float64, t.Shape.Size())}
+	rel, _ := t.DType.Tolerance()
+	acc, _ := args[0].DType.Accumulator().Tolerance()
+	y, g := args[0].floats(), args[1].floats()
+	for _, members := range groups(args[0].Shape, a.Axes) {
+		var sum accumulator
+		for _, m := range members {
+			sum.add(y[m] * g[m])
+		}
+		for _, m := range members {
+			r.f[m] = y[m] * (g[m] - sum.value())
+			r.tol[m] = rel*math.Abs(r.f[m]) + acc*math.Abs(y[m])*(math.Abs(g[m])+sum.magnitude) + t.DType.SmallestSubnormal()
+		}
+	}
+	return r
+}

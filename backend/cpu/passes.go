@@ -41,6 +41,21 @@ func (p passes) deviations(x, s []float32) {
 	}
 }
 
+// products is Σ x·y, in float64 but for parts.
+func (p passes) products(x, y, s []float32) (sum float64) {
+	const part = 4096
+	n := p.whole(len(x))
+	for at := 0; at < n; at += part {
+		end := min(at+part, n)
+		p.v.Products(x[at:end], y[at:end], s)
+		sum += float64(s[0])
+	}
+	for i := n; i < len(x); i++ {
+		sum += float64(x[i]) * float64(y[i])
+	}
+	return sum
+}
+
 func (p passes) normalizeRow(dst, x, gain, shift, s []float32) {
 	n := p.whole(len(dst))
 	if n > 0 {

@@ -175,6 +175,7 @@ func init() {
 		op.Reshape:        newCopy,
 		op.Barrier:        newCopy,
 
+		op.SoftmaxGrad:      newSoftmaxGrad,
 		op.Normalize:        newNormalize,
 		op.NormalizeGrad:    newNormalizeGrad,
 		op.AttentionForward: newAttention,

@@ -34,3 +34,18 @@ func shifted(r Recorder, a Attr, x Ref) (Ref, dtype.DType) {
 	top := r.Record(Max, Attr{Axes: a.Axes, KeepDims: true}, x)
 	return r.Record(Sub, Attr{}, x, top), out
 }
+
+// expandSoftmaxGrad is y·(g-Σgy), computed in the accumulator type: the sum
+// cancels.
+func expandSoftmaxGrad(r Recorder, a Attr, args []Ref) Ref {
+	t := r.TypeOf(args[0])
+	out := t.DType
+	if a.DType != dtype.Invalid {
+		out = a.DType
+	}
+	wide := Attr{DType: t.DType.Accumulator()}
+	y, g := r.Record(Cast, wide, args[0]), r.Record(Cast, wide, args[1])
+	p := r.Record(Mul, Attr{}, g, y)
+	sum := r.Record(Sum, Attr{Axes: a.Axes, KeepDims: true}, p)
+	return r.Record(Cast, Attr{DType: out}, r.Record(Sub, Attr{}, p, r.Record(Mul, Attr{}, y, sum)))
+}

@@ -442,3 +442,10 @@ func inferFused(a Attr, t []Type) (Type, error) {
 	}
 	return Type{a.Body.Code[len(a.Body.Code)-1].DType, s}, nil
 }
+
+func inferSoftmaxGrad(a Attr, t []Type) (Type, error) {
+	if !t[1].DType.IsFloat() || !t[1].Shape.Equal(t[0].Shape) {
+		return Type{}, fmt.Errorf("gradient %v of %v, want floats of its shape", t[1], t[0])
+	}
+	return inferSoftmax(a, t[:1])
+}

@@ -99,8 +99,9 @@ const (
 	RNNGrad // gradient of RNN by x and the first h and c, as Scan.GradSections says: of RNN's result, the recurrent kernel, the gradients by all outputs [T N U], the last one and the last c [N U], and the mask
 	Part    // the elements of flat x from Start on, in shape Dims: a result of an operation that has several
 
-	Softmax    // eˣ/Σeˣ over one axis, in float32 or better whatever the type
-	LogSoftmax // x - ln Σeˣ over one axis, in float32 or better whatever the type
+	Softmax     // eˣ/Σeˣ over one axis, in float32 or better whatever the type
+	SoftmaxGrad // the gradient of a Softmax whose result is x, from that of its result, y: x·(y-Σxy)
+	LogSoftmax  // x - ln Σeˣ over one axis, in float32 or better whatever the type
 
 	Normalize     // rows of x [rows features]: (x-mean)/√(variance+Value)·y + z, with y and z [features]; rounded to DType
 	NormalizeGrad // a vector in the accumulator's type: the gradients of Normalize by x, y and z, where y is that of Normalize and z is the gradient of its result
@@ -305,8 +306,9 @@ func init() {
 		RNNGrad: {Name: "RNNGrad", Args: -1, Class: Contraction, Precision: Allow, Infer: inferRNNGrad, Expand: expandRNNGrad},
 		Part:    {Name: "Part", Args: 1, Class: Movement, Grad: true, Infer: inferPart},
 
-		Softmax:    {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
-		LogSoftmax: {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
+		Softmax:     {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
+		SoftmaxGrad: {Name: "SoftmaxGrad", Args: 2, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmaxGrad, Expand: expandSoftmaxGrad},
+		LogSoftmax:  {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
 
 		Normalize:     {Name: "Normalize", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalize, Expand: expandNormalize},
 		NormalizeGrad: {Name: "NormalizeGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeGrad, Expand: expandNormalizeGrad},

@@ -304,12 +304,9 @@ func init() {
 		op.AvgPool:     func(t, g *Tensor) []*Tensor { return one(t.again(op.AvgPoolGrad, t.args[0].typ.Shape, g)) },
 		op.AvgPoolGrad: func(t, g *Tensor) []*Tensor { return one(t.again(op.AvgPool, nil, g)) },
 		op.Softmax: func(t, g *Tensor) []*Tensor {
-			x, axis := t.args[0].typ.DType, t.attr.Axes[0]
-			// In float32: the sum over the axis cancels.
-			y, d := t.accumulator(), g.accumulator()
-			p := d.Mul(y)
-			return one(p.Sub(y.Mul(p.SumKeep(axis))).Cast(x))
+			return one(t.record(op.SoftmaxGrad, op.Attr{Axes: t.attr.Axes, DType: t.args[0].typ.DType}, t, g))
 		},
+		op.SoftmaxGrad: throughExpansion,
 		op.LogSoftmax: func(t, g *Tensor) []*Tensor {
 			x, axis := t.args[0].typ.DType, t.attr.Axes[0]
 			y, d := t.accumulator(), g.accumulator()

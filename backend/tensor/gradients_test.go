@@ -129,6 +129,7 @@ func points() map[op.Code][]point {
 		op.Part: x0(func(x T) T { return tensor.Record(op.Part, op.Attr{Start: []int{2}, Dims: s(2, 2)}, x) }, 7),
 
 		op.Softmax:          append(unary(-1, 1, func(x T) T { return x.Softmax(-1) }), unary(-1, 1, func(x T) T { return x.Softmax(0) })...),
+		op.SoftmaxGrad:      {at(-1, 1, func(x []T) T { return tensor.Record(op.SoftmaxGrad, op.Attr{Axes: s(1)}, x...) }, s(2, 3), s(2, 3))},
 		op.LogSoftmax:       append(unary(-1, 1, func(x T) T { return x.LogSoftmax(-1) }), unary(-1, 1, func(x T) T { return x.LogSoftmax(0) })...),
 		op.Normalize:        normalizations(op.Normalize),
 		op.NormalizeGrad:    normalizations(op.NormalizeGrad),

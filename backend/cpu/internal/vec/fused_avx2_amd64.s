@@ -474,6 +474,54 @@ done:
 	VZEROUPPER
 	RET
 
+// products: s[0] = Σ x[i]*y[i], for n a multiple of the lanes
+// func productsAVX2(x, y, s unsafe.Pointer, n int)
+TEXT ·productsAVX2(SB), NOSPLIT, $0-32
+	MOVQ x+0(FP), DI
+	MOVQ y+8(FP), SI
+	MOVQ s+16(FP), R12
+	MOVQ n+24(FP), CX
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $32, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	VMOVUPS 0(DI)(AX*4), Y0
+	VFMADD231PS 0(SI)(AX*4), Y0, Y4
+	VMOVUPS 32(DI)(AX*4), Y0
+	VFMADD231PS 32(SI)(AX*4), Y0, Y5
+	VMOVUPS 64(DI)(AX*4), Y0
+	VFMADD231PS 64(SI)(AX*4), Y0, Y6
+	VMOVUPS 96(DI)(AX*4), Y0
+	VFMADD231PS 96(SI)(AX*4), Y0, Y7
+	ADDQ $32, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	VMOVUPS 0(DI)(AX*4), Y0
+	VFMADD231PS 0(SI)(AX*4), Y0, Y4
+	ADDQ $8, AX
+	JMP one
+done:
+	VADDPS Y5, Y4, Y4
+	VADDPS Y6, Y4, Y4
+	VADDPS Y7, Y4, Y4
+	VPERM2F128 $1, Y4, Y4, Y0
+	VADDPS Y0, Y4, Y4
+	VPERMILPS $78, Y4, Y0
+	VADDPS Y0, Y4, Y4
+	VPERMILPS $177, Y4, Y0
+	VADDPS Y0, Y4, Y4
+	VMOVSS X4, 0(R12)
+	VZEROUPPER
+	RET
+
 // normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], for n a multiple of the lanes
 // func normalizeRowAVX2(dst, x, gain, shift, s unsafe.Pointer, n int)
 TEXT ·normalizeRowAVX2(SB), NOSPLIT, $0-48

@@ -382,6 +382,56 @@ done:
 	VZEROUPPER
 	RET
 
+// products: s[0] = Σ x[i]*y[i], for n a multiple of the lanes
+// func productsAVX512(x, y, s unsafe.Pointer, n int)
+TEXT ·productsAVX512(SB), NOSPLIT, $0-32
+	MOVQ x+0(FP), DI
+	MOVQ y+8(FP), SI
+	MOVQ s+16(FP), R12
+	MOVQ n+24(FP), CX
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $64, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	VMOVUPS 0(DI)(AX*4), Z0
+	VFMADD231PS 0(SI)(AX*4), Z0, Z4
+	VMOVUPS 64(DI)(AX*4), Z0
+	VFMADD231PS 64(SI)(AX*4), Z0, Z5
+	VMOVUPS 128(DI)(AX*4), Z0
+	VFMADD231PS 128(SI)(AX*4), Z0, Z6
+	VMOVUPS 192(DI)(AX*4), Z0
+	VFMADD231PS 192(SI)(AX*4), Z0, Z7
+	ADDQ $64, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	VMOVUPS 0(DI)(AX*4), Z0
+	VFMADD231PS 0(SI)(AX*4), Z0, Z4
+	ADDQ $16, AX
+	JMP one
+done:
+	VADDPS Z5, Z4, Z4
+	VADDPS Z6, Z4, Z4
+	VADDPS Z7, Z4, Z4
+	VSHUFF32X4 $78, Z4, Z4, Z0
+	VADDPS Z0, Z4, Z4
+	VSHUFF32X4 $177, Z4, Z4, Z0
+	VADDPS Z0, Z4, Z4
+	VPERMILPS $78, Z4, Z0
+	VADDPS Z0, Z4, Z4
+	VPERMILPS $177, Z4, Z0
+	VADDPS Z0, Z4, Z4
+	VMOVSS X4, 0(R12)
+	VZEROUPPER
+	RET
+
 // normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], for n a multiple of the lanes
 // func normalizeRowAVX512(dst, x, gain, shift, s unsafe.Pointer, n int)
 TEXT ·normalizeRowAVX512(SB), NOSPLIT, $0-48

@@ -170,6 +170,8 @@ type loops struct {
 	exp2SumBF16 func(dst, x, s unsafe.Pointer, n int)
 	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	deviations func(x, s unsafe.Pointer, n int)
+	// s[0] = Σ x[i]*y[i], for n a multiple of the lanes
+	products func(x, y, s unsafe.Pointer, n int)
 	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], for n a multiple of the lanes
 	normalizeRow func(dst, x, gain, shift, s unsafe.Pointer, n int)
 	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, for n a multiple of the lanes

@@ -10,6 +10,9 @@ type Passes struct {
 	Exp2Sum     func(dst, x, s []float32)
 	Exp2SumBF16 func(dst []uint16, x, s []float32)
 
+	// Products is s[0] = Σ x·y.
+	Products func(x, y, s []float32)
+
 	Deviations   func(x, s []float32)
 	NormalizeRow func(dst, x, gain, shift, s []float32)
 	GradRowSums  func(dgain, dshift, x, grad, gain, s []float32)
@@ -23,6 +26,7 @@ func (l *loops) passes() Passes {
 			l.exp2SumBF16(data(dst), data(x[:len(dst)]), data(s[:3]), len(dst))
 		},
 		Deviations: func(x, s []float32) { l.deviations(data(x), data(s[:3]), len(x)) },
+		Products:   func(x, y, s []float32) { l.products(data(x), data(y[:len(x)]), data(s[:1]), len(x)) },
 		NormalizeRow: func(dst, x, gain, shift, s []float32) {
 			n := len(dst)
 			l.normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(s[:2]), n)

@@ -251,6 +251,9 @@ func exp2SumBF16AVX2(dst, x, s unsafe.Pointer, n int)
 func deviationsAVX2(x, s unsafe.Pointer, n int)
 
 //go:noescape
+func productsAVX2(x, y, s unsafe.Pointer, n int)
+
+//go:noescape
 func normalizeRowAVX2(dst, x, gain, shift, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -525,6 +528,9 @@ func exp2SumBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func deviationsAVX512(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsAVX512(x, y, s unsafe.Pointer, n int)
 
 //go:noescape
 func normalizeRowAVX512(dst, x, gain, shift, s unsafe.Pointer, n int)

@@ -148,6 +148,10 @@ func passes() []pass {
 			a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
 			a.op("VFMADD231PS", reg(0), reg(0), p.sum[1])
 		}},
+		{name: "products", doc: "s[0] = Σ x[i]*y[i]", slices: []string{"x", "y"}, sums: 1, body: func(a *asm, p passAt) {
+			a.op("VMOVUPS", p.at(0), reg(0))
+			a.op("VFMADD231PS", p.at(1), reg(0), p.sum[0])
+		}},
 		{name: "normalizeRow", doc: "dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i]", slices: []string{"dst", "x", "gain", "shift"}, numbers: 2, body: func(a *asm, p passAt) {
 			a.op("VMOVUPS", p.at(1), reg(0))
 			a.op("VSUBPS", reg(12), reg(0), reg(0))
