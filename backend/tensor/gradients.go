@@ -86,6 +86,7 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 		}
 		needs[t] = n && t.typ.DType.IsFloat()
 	}
+	keep := keeping{start: Mark()}
 	grad := map[*Tensor]*Tensor{}
 	if needs[loss] {
 		one := Scalar(loss.typ.DType, 1)
@@ -147,11 +148,13 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 				Label(t.path+"/grad", since, p)
 			}
 		}
+		keep.applied(g)
 	}
 	out := make([]*Tensor, len(at))
 	for i, t := range at {
 		out[i] = grad[t]
 	}
+	keep.least(out)
 	return out
 }
 
