@@ -176,7 +176,7 @@ func chainExec(ins instr, operands []operand, through int) exec {
 				ahead[i] = unsafe.Pointer(unsafe.SliceData(next))
 			}
 		}
-		f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), vector(r, in[2], n), number(r, 0), number(r, 1), &ahead)
+		f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), vector(r, in[2], n), number(r, 0), number(r, 1), ahead)
 	}
 }
 

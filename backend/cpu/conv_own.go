@@ -139,7 +139,7 @@ func (k *ownProduct) chunk(r *run, w *worker, i int) {
 		lead, row = k.lead, p.count[2]*k.lead
 	}
 	for y := range b.rows {
-		x, to := unsafe.Add(b.base, y*p.move[1]*b.row), unsafe.Add(d, y*row)
+		x, to := b.from(y*p.move[1]*b.row), unsafe.Add(d, y*row)
 		for c := 0; c < k.channels; c += ownChannels {
 			mask := uint(1)<<min(ownChannels, k.channels-c) - 1
 			k.set.Own(p.count[2], len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
@@ -182,7 +182,7 @@ func (k *ownProduct) addBand(r *run, w *worker, s, i int) {
 	for y := range b.rows {
 		from := k.pixelOf(p, b.image, b.z, b.y+y, 0) * k.channels * size
 		grads := realView(r.values[k.b][from:from+n*size], k.from, viewOf[float32](w.scratch[k.atGrads:], n))
-		x := unsafe.Add(b.base, y*p.move[1]*b.row)
+		x := b.from(y * p.move[1] * b.row)
 		for c := 0; c < k.channels; c += ownChannels {
 			mask := uint(1)<<min(ownChannels, k.channels-c) - 1
 			k.set.OwnGrad(k.out[2], len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,

@@ -97,13 +97,18 @@ func (k *convProduct) chunk(r *run, w *worker, i int) {
 
 // band is some rows of pixels of a phase, and the source of what they read:
 // the element that run offsets count from, the distance of rows, planes and
-// pixels in bytes.
+// pixels in bytes. No pointer is made of a place outside the source: the
+// garbage collector stops the program at one.
 type band struct {
 	image, z, y, rows int
-	base              unsafe.Pointer
+	data              unsafe.Pointer
+	start             int // from data, in bytes; outside of it where the first pixel reads padding
 	row, plane, pixel int
 	low               [3]int // of offsets, at base
 }
+
+// from is the place n bytes from the start.
+func (b *band) from(n int) unsafe.Pointer { return unsafe.Add(b.data, b.start+n) }
 
 // find finds the source of a band, or copies it.
 func (k *convProduct) find(r *run, w *worker, p *convPhase, b *band) {
@@ -114,15 +119,15 @@ func (k *convProduct) find(r *run, w *worker, p *convPhase, b *band) {
 	if !p.copied {
 		b.row = k.dims[2] * b.pixel
 		b.plane = k.dims[1] * b.row
-		b.base = unsafe.Pointer(unsafe.SliceData(data))
-		b.base = unsafe.Add(b.base, (b.image*k.dims[0]+z)*b.plane+y*b.row)
+		b.data = unsafe.Pointer(unsafe.SliceData(data))
+		b.start = (b.image*k.dims[0]+z)*b.plane + y*b.row
 		return
 	}
 	b.low = p.low
 	b.row = p.box[2] * b.pixel
 	rows := (b.rows-1)*p.move[1] + p.span[1]
 	b.plane = p.box[1] * b.row
-	b.base = unsafe.Pointer(unsafe.SliceData(w.scratch))
+	b.data = unsafe.Pointer(unsafe.SliceData(w.scratch))
 	x := p.low[2]
 	left := min(max(0, -x), p.box[2])
 	cols := max(0, min(p.box[2], k.dims[2]-x)-left)
@@ -162,9 +167,8 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group, part
 	} else {
 		d, lead, row = unsafe.Pointer(&w.scratch[k.atTile]), k.lead, p.count[2]*k.lead
 	}
-	base := unsafe.Add(b.base, group*k.depth*k.bytes)
 	at := func(run *convRun) int {
-		return run.lo*p.move[2]*b.pixel + (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1])*b.row + (run.at[2]-b.low[2])*b.pixel + run.from*k.bytes
+		return group*k.depth*k.bytes + run.lo*p.move[2]*b.pixel + (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1])*b.row + (run.at[2]-b.low[2])*b.pixel + run.from*k.bytes
 	}
 	lo, hi := span(part, p.parts, k.panels)
 	for panel := lo; panel < hi; panel++ {
@@ -183,7 +187,7 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group, part
 			for y := range b.rows {
 				for i, first := k.firstRun(p, b, y), !p.within; i < len(p.runs); i++ {
 					if run := &p.runs[i]; first || k.reaches(p, b, run, y) {
-						k.row(p, run, first, unsafe.Add(base, at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
+						k.row(p, run, first, b.from(at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
 						first = false
 					}
 				}
@@ -194,7 +198,7 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group, part
 				for y := range b.rows {
 					first := k.firstRun(p, b, y)
 					if i == first && !p.within || i >= first && k.reaches(p, b, run, y) {
-						k.row(p, run, i == first, unsafe.Add(base, at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
+						k.row(p, run, i == first, b.from(at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
 					}
 				}
 			}
@@ -319,7 +323,7 @@ func (k *convProduct) lanesOf(w *worker, p *convPhase, b *band, weights, d unsaf
 				run := &p.runs[j]
 				from := (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1]+y*p.move[1])*b.row + (run.at[2]-b.low[2]+x)*b.pixel
 				lanes := uint(1)<<(end-x) - 1
-				k.set.Lanes[element](unsafe.Add(a, 4*laneBlock*run.offset), 4*laneBlock, unsafe.Add(b.base, from), b.pixel, run.n, lanes, lanes)
+				k.set.Lanes[element](unsafe.Add(a, 4*laneBlock*run.offset), 4*laneBlock, b.from(from), b.pixel, run.n, lanes, lanes)
 			}
 			heights := ceilDiv(end-x, t.MR)
 			for h := range heights {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -148,9 +149,11 @@ func TestSteady(t *testing.T) {
 			if err := growth(context.Background(), &b, r, name); err != nil {
 				t.Fatal(err)
 			}
-			cells := strings.Split(b.String(), " | ")
-			if got := cells[len(cells)-1]; got != "0.00 |\n" {
-				t.Errorf("%s, %s: got %s allocations a step, want none", r.name, name, got)
+			cells := strings.Split(strings.TrimSuffix(b.String(), " |\n"), " | ")
+			got, err := strconv.ParseFloat(cells[len(cells)-1], 64)
+			// The runtime itself makes a few objects in a thousand steps.
+			if err != nil || got >= 0.1 {
+				t.Errorf("%s, %s: got %s allocations a step (%v), want none", r.name, name, cells[len(cells)-1], err)
 			}
 		}
 	}

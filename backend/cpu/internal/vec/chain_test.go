@@ -40,7 +40,7 @@ func TestChains(t *testing.T) {
 						x, y, z := a[at:at+len(dst)], b[at:at+len(dst)], c[at:at+len(dst)]
 						if f.slow != nil {
 							p := unsafe.Pointer(&a[0])
-							f.slow(dst, x, y, z, n[0], n[1], &[4]unsafe.Pointer{p, p, p, p})
+							f.slow(dst, x, y, z, n[0], n[1], [4]unsafe.Pointer{p, p, p, p})
 							return
 						}
 						f.f(dst, x, y, n[0], n[1])

@@ -30,7 +30,7 @@ type (
 	Chain   func(dst, a, b []float32, s, t float32)
 	// SlowChain also asks the cache for as many elements from each of ahead on
 	// as dst has.
-	SlowChain func(dst, a, b, c []float32, s, t float32, ahead *[4]unsafe.Pointer)
+	SlowChain func(dst, a, b, c []float32, s, t float32, ahead [4]unsafe.Pointer)
 	Load      func(dst []float32, a []uint16)
 	Store     func(dst []uint16, a []float32)
 )
@@ -182,7 +182,7 @@ func chain(f func(dst, a, b unsafe.Pointer, s, t float32, n int)) Chain {
 }
 
 func slowChain(f func(dst, a, b, c, p, q, u, v unsafe.Pointer, s, t float32, n int)) SlowChain {
-	return func(dst, a, b, c []float32, s, t float32, ahead *[4]unsafe.Pointer) {
+	return func(dst, a, b, c []float32, s, t float32, ahead [4]unsafe.Pointer) {
 		n := len(dst)
 		f(data(dst), data(a[:n]), data(b[:n]), data(c[:n]), ahead[0], ahead[1], ahead[2], ahead[3], s, t, n)
 	}
