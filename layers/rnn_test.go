@@ -51,6 +51,12 @@ func recurrentCases() []layerCase {
 		{"bidirectional, none", func() layers.Layer {
 			return &layers.Bidirectional{Layer: &layers.SimpleRNN{Units: 2, ReturnState: true}, MergeMode: "none"}
 		}, seq},
+		{"conv lstm 1D", func() layers.Layer { return &layers.ConvLSTM1D{Filters: 2, KernelSize: layers.PerAxis{2}} }, []op.Type{f32(2, 3, 5, 2)}},
+		{"conv lstm 2D", func() layers.Layer {
+			return &layers.ConvLSTM2D{Filters: 2, KernelSize: layers.PerAxis{3, 2}, Padding: "same", Strides: layers.PerAxis{2}, DataFormat: "channels_first",
+				ReturnSequences: true, ReturnState: true, Dropout: 0.2, RecurrentDropout: 0.3}
+		}, []op.Type{f32(2, 3, 2, 4, 5)}},
+		{"conv lstm 3D", func() layers.Layer { return &layers.ConvLSTM3D{Filters: 1, KernelSize: layers.PerAxis{2}} }, []op.Type{f32(2, 2, 3, 2, 3, 1)}},
 		{"time distributed", func() layers.Layer { return &layers.TimeDistributed{Layer: &layers.Dense{Units: 3}} }, seq},
 	}
 }
@@ -70,6 +76,9 @@ func TestRecurrentErrors(t *testing.T) {
 		{&layers.RNN{}, "layer rnn: Build: Cell is nil, want a cell such as LSTMCell", nil},
 		{&layers.RNN{Cell: &layers.Dense{Units: 2}}, "layer rnn: Build: Cell is a Dense, which has no method StateShapes, want a cell such as LSTMCell", nil},
 		{&layers.RNN{Cell: &layers.StackedRNNCells{}}, "layer rnn: Build: layer rnn/stacked_rnn_cells: Build: Cells is empty, want at least one cell", nil},
+		{&layers.ConvLSTM1D{}, "layer conv_lstm1d: Build: layer conv_lstm1d/conv_lstm_cell: Build: Filters is 0, want a positive number", []op.Type{f32(op.Unknown, 4, 5, 2)}},
+		{&layers.ConvLSTM1D{Filters: 2, KernelSize: layers.PerAxis{2}}, "layer conv_lstm1d: Build: layer conv_lstm1d/conv_lstm_cell: Build: a step is [? ? 2], want sizes that are known: the states depend on them",
+			[]op.Type{f32(op.Unknown, 4, op.Unknown, 2)}},
 		{&layers.Bidirectional{}, "layer bidirectional: Build: Layer is nil, want a recurrent layer", nil},
 		{&layers.Bidirectional{Layer: &layers.Dense{Units: 2}}, "layer bidirectional: Build: Layer is a Dense, want a recurrent layer", nil},
 		{&layers.Bidirectional{Layer: &layers.LSTM{Units: 2}, MergeMode: "add"}, `layer bidirectional: Build: MergeMode is "add", want concat, sum, mul, ave or none`, nil},

@@ -77,6 +77,11 @@ func (c *cellCore) prepare(b *Base, f cellFields, states int, in []Shape) (err e
 			return fmt.Errorf("state %d is %v, want [batch %d]", i, s, f.Units)
 		}
 	}
+	return c.weigh(b, f, Shape{features, f.gates * f.Units}, Shape{f.Units, f.gates * f.Units})
+}
+
+// weigh checks what does not depend on shapes, and makes the weights.
+func (c *cellCore) weigh(b *Base, f cellFields, kernel, recurrent Shape) (err error) {
 	c.units, c.gates = f.Units, f.gates
 	c.activationName, c.gateName = f.Activation, f.RecurrentActivation
 	if c.activation, err = activations.Get(f.Activation); err != nil {
@@ -99,10 +104,10 @@ func (c *cellCore) prepare(b *Base, f cellFields, states int, in []Shape) (err e
 	add := func(name string, s Shape, from [3]string, more ...WeightOption) (*Weight, error) {
 		return b.AddWeight(name, s, from[0], append(more, Regularizer(from[1]), Constraint(from[2]))...)
 	}
-	if c.kernel, err = add("kernel", Shape{features, f.gates * f.Units}, f.Kernel); err != nil {
+	if c.kernel, err = add("kernel", kernel, f.Kernel); err != nil {
 		return err
 	}
-	if c.recurrent, err = add("recurrent_kernel", Shape{f.Units, f.gates * f.Units}, f.Recurrent); err != nil {
+	if c.recurrent, err = add("recurrent_kernel", recurrent, f.Recurrent); err != nil {
 		return err
 	}
 	if !*f.UseBias {
@@ -120,7 +125,7 @@ func (c *cellCore) prepare(b *Base, f cellFields, states int, in []Shape) (err e
 	return err
 }
 
-// mask draws a mask of dropout for x, which multiplies it.
+// dropoutMask draws a mask of dropout for x, which multiplies it.
 func dropoutMask(x *tensor.Tensor, state *tensor.Variable, rate float64, shape Shape) *tensor.Tensor {
 	ones := tensor.Ones(x.DType()).BroadcastTo(shape...)
 	keep := kept(x, state, rate, shape)
@@ -155,21 +160,16 @@ func (c *cellCore) dropSequence(p Pass, x *tensor.Tensor) *tensor.Tensor {
 // with a mask of its own when h is dropped out.
 func (c *cellCore) product(p Pass, h *tensor.Tensor, from, to int) *tensor.Tensor {
 	u := c.recurrent.Value()
-	if !p.Training || c.recurrentDropout == 0 || h.Symbolic() {
+	masks := c.gateMasks(p, h, from)
+	if masks == nil {
 		if to-from < c.gates {
 			u = u.Slice(1, from*c.units, to*c.units)
 		}
 		return h.MatMul(u).Widen()
 	}
-	if c.recurMasks == nil || !c.holds && from == 0 {
-		c.recurMasks = nil
-		for range c.gates {
-			c.recurMasks = append(c.recurMasks, dropoutMask(h, c.recurState, c.recurrentDropout, h.Shape()))
-		}
-	}
 	var all []*tensor.Tensor
 	for g := from; g < to; g++ {
-		all = append(all, h.Mul(c.recurMasks[g]).MatMul(u.Slice(1, g*c.units, (g+1)*c.units)).Widen())
+		all = append(all, h.Mul(masks[g]).MatMul(u.Slice(1, g*c.units, (g+1)*c.units)).Widen())
 	}
 	if len(all) == 1 {
 		return all[0]
@@ -177,7 +177,22 @@ func (c *cellCore) product(p Pass, h *tensor.Tensor, from, to int) *tensor.Tenso
 	return tensor.Concat(1, all...)
 }
 
-// gates cuts x into its gates.
+// gateMasks are the masks of recurrent dropout of h for each gate, nil for
+// none. A step asks for gate 0 first.
+func (c *cellCore) gateMasks(p Pass, h *tensor.Tensor, gate int) []*tensor.Tensor {
+	if !p.Training || c.recurrentDropout == 0 || h.Symbolic() {
+		return nil
+	}
+	if c.recurMasks == nil || !c.holds && gate == 0 {
+		c.recurMasks = nil
+		for range c.gates {
+			c.recurMasks = append(c.recurMasks, dropoutMask(h, c.recurState, c.recurrentDropout, h.Shape()))
+		}
+	}
+	return c.recurMasks
+}
+
+// cut is a gate's part of x.
 func (c *cellCore) cut(x *tensor.Tensor, gate int) *tensor.Tensor {
 	return x.Slice(1, gate*c.units, (gate+1)*c.units)
 }

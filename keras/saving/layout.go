@@ -66,7 +66,7 @@ var attributes = map[string]map[string]string{
 }
 
 // recurrent are the classes whose only layer within is their cell.
-var recurrent = []string{"RNN", "SimpleRNN", "LSTM", "GRU"}
+var recurrent = []string{"RNN", "SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
 
 func (w *walk) layer(path string, l layers.Layer) error {
 	if w.seen[l] {

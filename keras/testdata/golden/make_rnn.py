@@ -130,4 +130,11 @@ add("bidirectional_backward", {"class_name": "Bidirectional", "layer": {"class_n
 add("time_dense", {"class_name": "TimeDistributed", "layer": {"class_name": "Dense", "config": {"units": 3, "activation": "tanh"}}}, X, mask=MASK)
 add("time_lstm", {"class_name": "TimeDistributed", "layer": {"class_name": "LSTM", "config": {"units": 2}}}, rand(4, 2, 3, 4, 2))
 add("time_conv", {"class_name": "TimeDistributed", "layer": {"class_name": "Conv2D", "config": {"filters": 2, "kernel_size": 2}}}, rand(5, 2, 3, 4, 4, 2))
+I2, I3 = rand(6, 2, 3, 4, 5, 2), rand(7, 2, 2, 3, 3, 3, 2)
+add("conv_lstm1d", {"class_name": "ConvLSTM1D", "filters": 2, "kernel_size": 2, "return_sequences": True}, rand(8, 2, 3, 5, 2), policies=ALL)
+add("conv_lstm2d", {"class_name": "ConvLSTM2D", "filters": 2, "kernel_size": [3, 2], "return_state": True}, I2, policies=ALL)
+add("conv_lstm2d_same", {"class_name": "ConvLSTM2D", "filters": 2, "kernel_size": 3, "padding": "same", "strides": 2, "go_backwards": True,
+    "return_sequences": True}, I2, mask=np.array([[1, 0, 1], [0, 1, 1]], bool))
+add("conv_lstm2d_dilation", {"class_name": "ConvLSTM2D", "filters": 1, "kernel_size": 2, "dilation_rate": 2, "use_bias": False}, I2)
+add("conv_lstm3d", {"class_name": "ConvLSTM3D", "filters": 2, "kernel_size": 2}, I3)
 write("rnn.json", cases)
