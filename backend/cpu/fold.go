@@ -26,7 +26,12 @@ type folds[T number, A accumulator] struct {
 	down   func(acc []A, x []T, rows, stride int)
 	run16  func(x []uint16) A
 	down16 func(acc []A, x []uint16, rows, stride int)
+	// rows folds short rows of n elements each, a multiple of rowGroup of them,
+	// or reports that there is a NaN, and that they are to be folded one by one.
+	rows func(dst []A, x []T, n int) bool
 }
+
+const rowGroup = 8
 
 // vectorFolds are those of float32, in assembly where there is some, for
 // elements of type d in memory.
@@ -39,19 +44,34 @@ func vectorFolds(c op.Code, d dtype.DType) folds[float32, float64] {
 	if run := vectorRun(c, &v.Folds); run != nil {
 		f.run = run
 	}
-	sums := c == op.Sum || c == op.Mean
-	if sums {
-		f.down = v.SumColumns
+	f.down = vectorDown(c, &v.Folds)
+	switch c {
+	case op.Sum, op.Mean:
+		f.rows = func(dst []float64, x []float32, n int) bool { v.SumRows(dst, x, n); return true }
+	case op.Max:
+		f.rows = v.MaxRows
+	case op.Min:
+		f.rows = v.MinRows
 	}
 	half := map[dtype.DType]*vec.Folds[uint16]{dtype.Float16: &v.F16, dtype.BFloat16: &v.BF16}[d]
 	if half == nil {
 		return f
 	}
 	f.run16 = vectorRun(c, half)
-	if sums {
-		f.down16 = half.SumColumns
-	}
+	f.down16 = vectorDown(c, half)
 	return f
+}
+
+func vectorDown[T float32 | uint16](c op.Code, v *vec.Folds[T]) func(acc []float64, x []T, rows, stride int) {
+	switch c {
+	case op.Sum, op.Mean:
+		return v.SumColumns
+	case op.Max:
+		return v.MaxColumns
+	case op.Min:
+		return v.MinColumns
+	}
+	return nil
 }
 
 func vectorRun[T float32 | uint16](c op.Code, v *vec.Folds[T]) func(x []T) float64 {

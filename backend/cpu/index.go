@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -61,6 +64,7 @@ type gather struct {
 	bytes    int // of what an index names
 	along    int // bytes from the axis that one index points into to that of the next; 0 for Gather
 	group    int // indices of a chunk
+	around   bool
 }
 
 func newGather(b *builder, v *ir.Value) kernel {
@@ -68,13 +72,14 @@ func newGather(b *builder, v *ir.Value) kernel {
 	k := &gather{indices: newIndices(b, v, x.Shape[0]), src: b.at(v.Args[0]), dst: b.at(v)}
 	k.bytes = x.Shape[1:].Size() * x.DType.Size()
 	k.group = max(1, 4*moveGrain/max(1, k.bytes))
+	k.around = vectors() != nil && k.bytes%vec.Line == 0 && v.Type.Bytes() >= aroundBytes
 	return k
 }
 
 func newTakeAlong(b *builder, v *ir.Value) kernel {
 	x := v.Args[0].Type
 	axis, size := x.Shape[len(x.Shape)-1], x.DType.Size()
-	return &gather{newIndices(b, v, axis), b.at(v.Args[0]), b.at(v), size, axis * size, moveGrain}
+	return &gather{newIndices(b, v, axis), b.at(v.Args[0]), b.at(v), size, axis * size, moveGrain, false}
 }
 
 func (k *gather) run(r *run) {
@@ -84,11 +89,23 @@ func (k *gather) run(r *run) {
 
 func (k *gather) chunk(r *run, _ *worker, c int) {
 	src, dst := r.values[k.src], r.values[k.dst]
+	v := vectors()
+	around := k.around && wholeLines(unsafe.Pointer(unsafe.SliceData(dst)), k.bytes, k.bytes)
 	for i := c * k.group; i < min(k.n, (c+1)*k.group); i++ {
-		if at, ok := k.at(r, i); ok {
-			from := i*k.along + at*k.bytes
-			copy(dst[i*k.bytes:(i+1)*k.bytes], src[from:from+k.bytes])
+		at, ok := k.at(r, i)
+		if !ok {
+			continue
 		}
+		from := i*k.along + at*k.bytes
+		to, x := dst[i*k.bytes:(i+1)*k.bytes], src[from:from+k.bytes]
+		if around {
+			v.RowsAround(to, x, k.bytes, 1, k.bytes, k.bytes)
+		} else {
+			copy(to, x)
+		}
+	}
+	if around {
+		v.Fence()
 	}
 }
 
@@ -96,10 +113,19 @@ func (k *gather) chunk(r *run, _ *worker, c int) {
 type putAlong struct {
 	indices
 	src, dst, size int
+	around         bool
+	rows           int // in scratch memory
 }
 
 func newPutAlong(b *builder, v *ir.Value) kernel {
-	return &putAlong{newIndices(b, v, v.Attr.N), b.at(v.Args[0]), b.at(v), v.Type.DType.Size()}
+	k := &putAlong{indices: newIndices(b, v, v.Attr.N), src: b.at(v.Args[0]), dst: b.at(v), size: v.Type.DType.Size()}
+	row := k.limit * k.size
+	k.around = vectors() != nil && v.Type.Bytes() >= aroundBytes && row <= 4*moveGrain
+	if k.around {
+		k.rows = max(1, moveGrain/row)
+		b.wantScratch(k.rows * row)
+	}
+	return k
 }
 
 const putGrain = 1 << 10
@@ -109,100 +135,42 @@ func (k *putAlong) run(r *run) {
 	k.check(r)
 }
 
-func (k *putAlong) chunk(r *run, _ *worker, c int) {
+// chunk writes rows of zeros with an element set. Those of a large result are
+// made in scratch memory, some at a time, and go around the caches.
+func (k *putAlong) chunk(r *run, w *worker, c int) {
 	src, dst := r.values[k.src], r.values[k.dst]
-	row := k.limit * k.size
-	for i := c * putGrain; i < min(k.n, (c+1)*putGrain); i++ {
-		clear(dst[i*row : (i+1)*row])
-		if at, ok := k.at(r, i); ok {
-			copy(dst[i*row+at*k.size:], src[i*k.size:(i+1)*k.size])
+	row, v := k.limit*k.size, vectors()
+	lo, hi := c*putGrain, min(k.n, (c+1)*putGrain)
+	step := hi - lo
+	if k.around {
+		step = k.rows
+		clear(w.scratch[:k.rows*row])
+	}
+	for ; lo < hi; lo += step {
+		n := min(step, hi-lo)
+		out := dst[lo*row : (lo+n)*row]
+		to := out
+		if k.around {
+			to = w.scratch[:len(out)]
+		} else {
+			clear(to)
 		}
-	}
-}
-
-// scatterAdd is ScatterAdd. A chunk is a range of rows of the result: it reads
-// all indices and adds what belongs to its rows, in order. 16-bit types add up
-// in float32, in memory that the workers share.
-type scatterAdd struct {
-	indices
-	src, dst int
-	dtype    dtype.DType
-	inner    int // elements of a row
-	chunks   int
-	rows     int // of a chunk
-}
-
-func newScatterAdd(b *builder, v *ir.Value) kernel {
-	x, idx := v.Args[0].Type, v.Args[1].Type
-	k := &scatterAdd{indices: newIndices(b, v, v.Attr.N), src: b.at(v.Args[0]), dst: b.at(v), dtype: x.DType}
-	k.inner = x.Shape[len(idx.Shape):].Size()
-	// Each chunk reads all indices, so there are only a few.
-	k.chunks = min(8, max(1, k.limit))
-	k.rows = (k.limit + k.chunks - 1) / k.chunks
-	if !native(k.dtype) {
-		b.wantShared(k.limit * k.inner * domainOf(k.dtype).size())
-		b.wantScratch(block * 8)
-	}
-	return k
-}
-
-func (k *scatterAdd) run(r *run) {
-	if k.limit == 0 && k.n > 0 {
-		k.at(r, 0)
-	}
-	r.parallel(k, k.chunks, k.limit*k.inner+k.n*k.inner)
-	k.check(r)
-}
-
-func (k *scatterAdd) chunk(r *run, w *worker, c int) {
-	lo, hi := min(k.limit, c*k.rows), min(k.limit, (c+1)*k.rows)
-	switch domainOf(k.dtype) {
-	case inF32:
-		scatterRows[float32](k, r, w, lo, hi)
-	case inF64:
-		scatterRows[float64](k, r, w, lo, hi)
-	default:
-		scatterRows[int64](k, r, w, lo, hi)
-	}
-}
-
-func scatterRows[T number](k *scatterAdd, r *run, w *worker, lo, hi int) {
-	width, size := sizeOf[T](), k.dtype.Size()
-	src, dst := r.values[k.src], r.values[k.dst]
-	sums := r.shared
-	if native(k.dtype) {
-		sums = dst
-	}
-	clear(sums[lo*k.inner*width : hi*k.inner*width])
-	plus := ofF32().binary[op.Add]
-	for i := range k.n {
-		at, ok := k.at(r, i)
-		if !ok || at < lo || at >= hi {
+		for i := range n {
+			if at, ok := k.at(r, lo+i); ok {
+				copy(to[i*row+at*k.size:], src[(lo+i)*k.size:(lo+i+1)*k.size])
+			}
+		}
+		if !k.around {
 			continue
 		}
-		row := sums[at*k.inner*width : (at+1)*k.inner*width]
-		x := src[i*k.inner*size : (i+1)*k.inner*size]
-		for len(row) > 0 {
-			n := min(block, len(row)/width)
-			part := x[:n*size]
-			if !native(k.dtype) {
-				part = w.scratch[:n*width]
-				load(part, x[:n*size], k.dtype, domainOf(k.dtype))
+		v.CopyAround(out, to)
+		for i := range n {
+			if at, ok := k.at(r, lo+i); ok {
+				clear(to[i*row+at*k.size:][:k.size])
 			}
-			sum := dtype.View[T](row[:n*width])
-			if x, ok := any(sum).([]float32); ok {
-				plus(x, x, dtype.View[float32](part))
-			} else {
-				add(sum, sum, dtype.View[T](part))
-			}
-			row, x = row[n*width:], x[n*size:]
 		}
 	}
-	if !native(k.dtype) {
-		from, to := lo*k.inner, hi*k.inner
-		if k.dtype.IsInt() {
-			wrap(dtype.View[int64](sums[from*width:to*width]), k.dtype)
-		}
-		store(dst[from*size:to*size], sums[from*width:to*width], k.dtype)
+	if k.around {
+		v.Fence()
 	}
 }

@@ -2,7 +2,9 @@ package cpu
 
 import (
 	"slices"
+	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -23,12 +25,21 @@ type mover struct {
 	part  int // elements of the last axis of a chunk
 	parts int // of a row
 	n     int
+
+	around  bool // the result is written around the caches
+	inOrder bool // and the operand read from one end of a chunk to the other
+	transposition
 }
 
 // moveGrain is how many elements a chunk has, roughly.
 const moveGrain = 1 << 14
 
-func newMover(src, dst, size int, dims, from, to []int, fromStart, toStart int) *mover {
+// aroundBytes is the size from which on results are written around the caches:
+// what is this large has left them again when it is read. A store to memory
+// that is not in a cache reads it first, so this saves a third of a copy.
+const aroundBytes = 1 << 23
+
+func newMover(b *builder, src, dst, size int, dims, from, to []int, fromStart, toStart int) *mover {
 	m := &mover{src: src, dst: dst, size: size, fromStart: fromStart, toStart: toStart, n: 1}
 	for i, d := range dims {
 		m.n *= d
@@ -50,11 +61,18 @@ func newMover(src, dst, size int, dims, from, to []int, fromStart, toStart int) 
 		m.rows = m.n / inner
 	}
 	m.part = min(max(1, inner), moveGrain)
-	if m.from[len(m.from)-1] != 1 || m.to[len(m.to)-1] != 1 {
+	m.group = max(1, moveGrain/m.part)
+	if last := len(m.dims) - 1; m.from[last] != 1 || m.to[last] != 1 {
 		m.part = min(m.part, moveGrain/64) // squarish, so that lines of both sides are used up
+		m.group = max(1, moveGrain/m.part)
 	}
-	m.group = max(1, moveGrain/max(1, m.part))
+	m.around = vectors() != nil && m.n*size >= aroundBytes
+	if last := len(m.dims) - 1; m.around && m.part == inner {
+		m.inOrder = m.to[last] == 1 && slices.Equal(m.from, rowMajor(m.dims))
+	}
+	m.setTransposition()
 	m.parts = (inner + m.part - 1) / m.part
+	b.wantScratch(m.stage)
 	return m
 }
 
@@ -96,7 +114,7 @@ func newCopy(b *builder, v *ir.Value) kernel {
 			start += s * v.Attr.Start[i]
 		}
 	}
-	return newMover(b.at(v.Args[0]), b.at(v), v.Type.DType.Size(), out, from, rowMajor(out), start, 0)
+	return newMover(b, b.at(v.Args[0]), b.at(v), v.Type.DType.Size(), out, from, rowMajor(out), start, 0)
 }
 
 func (m *mover) run(r *run) {
@@ -104,7 +122,7 @@ func (m *mover) run(r *run) {
 	r.parallel(m, groups*m.parts, m.n)
 }
 
-func (m *mover) chunk(r *run, _ *worker, i int) {
+func (m *mover) chunk(r *run, w *worker, i int) {
 	src, dst := r.values[m.src], r.values[m.dst]
 	lo := i / m.parts * m.group
 	hi := min(m.rows, lo+m.group)
@@ -112,6 +130,10 @@ func (m *mover) chunk(r *run, _ *worker, i int) {
 	last := len(m.dims) - 1
 	cols := min(m.part, m.dims[last]-col)
 	outer := m.dims[:last]
+	if s := m.size; m.inOrder {
+		// At the rate that memory gives.
+		vectors().Touch(src[(m.fromStart+lo*cols)*s : (m.fromStart+hi*cols)*s])
+	}
 	for lo < hi {
 		// Rows that differ in one axis only go together.
 		f := m.fromStart + offsetAt(lo, outer, m.from) + col*m.from[last]
@@ -121,49 +143,40 @@ func (m *mover) chunk(r *run, _ *worker, i int) {
 			rows = min(hi-lo, m.dims[last-1]-lo%m.dims[last-1])
 			fs, ts = m.from[last-1], m.to[last-1]
 		}
-		m.rectangle(src, dst, f, t, rows, cols, fs, ts)
+		m.rectangle(w.scratch[:m.stage], src, dst, f, t, rows, cols, fs, ts)
 		lo += rows
 	}
 }
 
 // rectangle copies rows × cols elements from element f of src to element t of
 // dst, where rows are fs and ts elements apart.
-func (m *mover) rectangle(src, dst []byte, f, t, rows, cols, fs, ts int) {
+func (m *mover) rectangle(scratch, src, dst []byte, f, t, rows, cols, fs, ts int) {
 	last := len(m.dims) - 1
 	fc, tc := m.from[last], m.to[last]
-	if fc == 1 && tc == 1 {
-		s := m.size
+	switch s := m.size; {
+	case fc == 1 && tc == 1 && m.around && wholeLines(unsafe.Pointer(&dst[t*s]), cols*s, ts*s):
+		v := vectors()
+		v.RowsAround(dst[t*s:], src[f*s:], cols*s, rows, ts*s, fs*s)
+		v.Fence()
+	case fc == 1 && tc == 1:
 		for range rows {
 			copy(dst[t*s:(t+cols)*s], src[f*s:(f+cols)*s])
 			f += fs
 			t += ts
 		}
-		return
+	case m.words != nil && fs == 1:
+		transpose(m, m.words, dtype.View[uint32](scratch), dtype.View[uint32](dst), dtype.View[uint32](src), f, t, rows, cols, ts, fc)
+	case m.halves != nil && fs == 1:
+		transpose(m, m.halves, dtype.View[uint16](scratch), dtype.View[uint16](dst), dtype.View[uint16](src), f, t, rows, cols, ts, fc)
+	default:
+		scatter(dst, src, s, f, t, rows, cols, fs, ts, fc, tc)
 	}
-	if v := vectors(); v != nil && fs == 1 && tc == 1 {
-		switch m.size {
-		case 2:
-			transpose(v.Transpose8Half, dtype.View[uint16](dst), dtype.View[uint16](src), f, t, rows, cols, ts, fc)
-			return
-		case 4:
-			transpose(v.Transpose8, dtype.View[uint32](dst), dtype.View[uint32](src), f, t, rows, cols, ts, fc)
-			return
-		}
-	}
-	scatter(dst, src, m.size, f, t, rows, cols, fs, ts, fc, tc)
 }
 
-// transpose is rectangle where columns of src become rows of dst; f8 does
-// squares of 8.
-func transpose[T any](f8 func(dst, src []T, to, from int), dst, src []T, f, t, rows, cols, ts, fc int) {
-	r8, c8 := rows&^7, cols&^7
-	for r := 0; r < r8; r += 8 {
-		for c := 0; c < c8; c += 8 {
-			f8(dst[t+r*ts+c:], src[f+r+c*fc:], ts, fc)
-		}
-	}
-	scatterOf(dst, src, f+c8*fc, t+c8, r8, cols-c8, 1, ts, fc, 1)
-	scatterOf(dst, src, f+r8, t+r8*ts, rows-r8, cols, 1, ts, fc, 1)
+// wholeLines reports whether rows of n bytes from dst on, to bytes apart, are
+// whole lines of the caches.
+func wholeLines(dst unsafe.Pointer, n, to int) bool {
+	return n%vec.Line == 0 && to%vec.Line == 0 && uintptr(dst)%vec.Line == 0
 }
 
 // scatter is rectangle for elements that are not side by side, cut up by the
@@ -215,34 +228,8 @@ func newConcat(b *builder, v *ir.Value) kernel {
 	at := 0
 	for _, a := range v.Args {
 		s := a.Type.Shape
-		k = append(k, newMover(b.at(a), b.at(v), v.Type.DType.Size(), s, rowMajor(s), to, 0, at*to[axis]))
+		k = append(k, newMover(b, b.at(a), b.at(v), v.Type.DType.Size(), s, rowMajor(s), to, 0, at*to[axis]))
 		at += s[axis]
 	}
 	return k
-}
-
-// filler sets a value to one element, repeated.
-type filler struct {
-	dst     int
-	element []byte
-}
-
-func (k *filler) run(r *run) {
-	dst := r.values[k.dst]
-	repeat(dst, copy(dst, k.element))
-}
-
-func newPad(b *builder, v *ir.Value) kernel {
-	x := v.Args[0].Type.Shape
-	to := rowMajor(v.Type.Shape)
-	start := 0
-	for i, low := range v.Attr.Low {
-		start += low * to[i]
-	}
-	element := make([]byte, v.Type.DType.Size())
-	fill(element, v.Type.DType, v.Attr.Value)
-	return several{
-		&filler{b.at(v), element},
-		newMover(b.at(v.Args[0]), b.at(v), len(element), x, rowMajor(x), to, 0, start),
-	}
 }

@@ -22,7 +22,7 @@ func newRandom(b *builder, v *ir.Value) kernel {
 
 func (k *random) run(r *run) { r.parallel(k, (k.n+randomGrain-1)/randomGrain, 4*k.n) }
 
-func (k *random) chunk(r *run, _ *worker, i int) {
+func (k *random) chunk(r *run, w *worker, i int) {
 	state := dtype.View[int64](r.values[k.state])
 	lo, hi := i*randomGrain, min(k.n, (i+1)*randomGrain)
 	out := dtype.View[float32](r.values[k.out])[lo:hi]
@@ -35,7 +35,7 @@ func uniformAt(seed, counter, stream uint64, first int, out []float32) {
 	if v := vectors(); v != nil && uint32(first/4) < 1<<32-randomGrain {
 		// The words as package philox has them.
 		c3 := uint32(stream) ^ bits.RotateLeft32(uint32(counter>>32), 16) ^ bits.RotateLeft32(uint32(stream>>32), 8)
-		n := len(out) / 64 * 64
+		n := len(out) / 128 * 128
 		v.Philox(out[:n], uint32(first/4), uint32(seed), uint32(seed>>32), uint32(uint64(first)/4>>32), uint32(counter), c3)
 		first, out = first+n, out[n:]
 	}

@@ -9,6 +9,8 @@ import (
 const (
 	reduceScratch = downRows * columnTile * 4 // bytes: that many rows of float32
 	segmentSize   = 1 << 13                   // elements of a segment, roughly
+	runSize       = 4 * segmentSize           // of a segment that assembly folds, in stretches of a page
+	multiRow      = 1024                      // elements of a row that is folded together with others, at most
 	columnTile    = block                     // columns that are reduced together
 	downRows      = 8                         // rows that are: as many streams as the processor fetches ahead
 )
@@ -35,6 +37,9 @@ type reduce[T number, A accumulator] struct {
 	byColumn              bool
 	segment, segments     int // length in elements of a run, or in rows; how many
 	tiles, group, units   int
+	period                int  // rows that are folded as one wide row, or 0
+	short                 bool // rows are folded some at a time
+	near                  bool // large: brought near first, at the rate that memory gives
 	finish                finishReduce[T, A]
 }
 
@@ -65,6 +70,7 @@ func makeReduce[T number, A accumulator](b *builder, v *ir.Value, f folds[T, A])
 	}
 	all := v.Op == op.SumSquares || v.Op == op.AllFinite
 	k.collapse(x.Shape, v.Attr.Axes, all)
+	k.near = vectors() != nil && x.Bytes() >= aroundBytes
 	k.finish.reduce = k
 	b.wantShared(8 * k.outputs * k.segments)
 	b.wantScratch(reduceScratch)
@@ -113,13 +119,38 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 		k.tiles = max(1, (k.columns+columnTile-1)/columnTile)
 		// Few segments, as the results of each take memory.
 		k.segment = max(min(256, max(16, segmentSize/max(1, k.columns))), (k.count+63)/64)
+		k.setPeriod()
 	} else {
 		k.tiles = 1
 		k.segment = segmentSize
+		if k.folds.rows != nil || k.folds.run16 != nil {
+			k.segment = runSize
+		}
 	}
 	k.segments = max(1, (k.count+k.segment-1)/k.segment)
 	k.units = k.outputs / max(1, k.columns) * k.segments * k.tiles
 	k.group = max(1, 2*segmentSize/max(1, min(k.segment, k.count)*min(k.columns, columnTile)))
+	if k.folds.rows != nil && !k.byColumn && len(k.redDims) == 0 && len(k.keptDims) == 1 && k.segments == 1 && k.length <= multiRow {
+		k.short = true
+		k.group = roundUp(k.group, rowGroup)
+	}
+}
+
+// setPeriod has rows that follow each other folded as one row of about
+// columnTile columns and whole vectors, whose parts are joined at the end.
+func (k *reduce[T, A]) setPeriod() {
+	if k.folds.down == nil || len(k.keptDims) > 0 || len(k.redDims) != 1 || k.columns == 0 || k.columns > columnTile/2 {
+		return
+	}
+	const vector = 16
+	unit := 1
+	for unit*k.columns%vector != 0 {
+		unit *= 2
+	}
+	segment := max(k.segment, runSize/k.columns)
+	if fit := min(columnTile/k.columns, segment/downRows) / unit; fit > 0 && k.count >= downRows*unit*fit {
+		k.period, k.segment = unit*fit, segment
+	}
 }
 
 func (k *reduce[T, A]) run(r *run) {
@@ -139,6 +170,10 @@ func (k *reduce[T, A]) run(r *run) {
 
 func (k *reduce[T, A]) chunk(r *run, w *worker, c int) {
 	acc := viewOf[A](r.shared, k.outputs*k.segments)
+	if k.short {
+		k.shortRows(r, w, acc, c*k.group, min(k.units, (c+1)*k.group))
+		return
+	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
 		tile := u % k.tiles
 		seg := u / k.tiles % k.segments
@@ -186,7 +221,7 @@ func (k *reduce[T, A]) runs(r *run, w *worker, start, lo, hi int) A {
 	total := k.folds.empty
 	most := block
 	if k.direct() || k.folds.run16 != nil {
-		most = segmentSize
+		most = k.segment
 	}
 	for lo < hi {
 		from := lo % k.length
@@ -215,6 +250,9 @@ func (k *reduce[T, A]) rows(r *run, w *worker, acc []A, start, lo, hi int) {
 		last, stride = k.redDims[n-1], k.redStrides[n-1]
 	}
 	cols := len(acc)
+	if k.period > 0 {
+		lo += k.wideRows(r, w, acc, start, lo, hi)
+	}
 	for lo < hi {
 		// Rows of the last reduced axis are a stride apart.
 		at := start + offsetAt(lo, k.redDims, k.redStrides)
@@ -235,6 +273,53 @@ func (k *reduce[T, A]) rows(r *run, w *worker, acc []A, start, lo, hi int) {
 				k.load(r, w.scratch[i*cols*sizeOf[T]():], at+i*stride, cols)
 			}
 			k.down(acc, viewOf[T](w.scratch, n*cols), n, cols)
+		}
+		lo += n
+	}
+}
+
+// wideRows folds as many rows from lo on as make up whole wide ones, and
+// returns how many.
+func (k *reduce[T, A]) wideRows(r *run, w *worker, acc []A, start, lo, hi int) int {
+	wide := viewOf[A](w.scratch, k.period*k.columns)
+	for i := range wide {
+		wide[i] = k.folds.empty
+	}
+	n, step := (hi-lo)/k.period, downRows
+	for i := 0; i < n; i += step {
+		rows := min(step, n-i)
+		at := start + (lo+i*k.period)*k.columns
+		if k.folds.down16 != nil {
+			k.folds.down16(wide, k.halves(r, at, rows*len(wide)), rows, len(wide))
+		} else {
+			k.folds.down(wide, k.load(r, nil, at, rows*len(wide)), rows, len(wide))
+		}
+	}
+	for ; len(wide) > 0; wide = wide[len(acc):] {
+		for i := range acc {
+			acc[i] = k.folds.join(acc[i], wide[i])
+		}
+	}
+	return n * k.period
+}
+
+// shortRows folds rows lo to hi-1, each of which is a result, rowGroup and
+// more at a time.
+func (k *reduce[T, A]) shortRows(r *run, w *worker, acc []A, lo, hi int) {
+	most := reduceScratch / sizeOf[T]() / k.length / rowGroup * rowGroup
+	s := k.from.Size()
+	if k.near {
+		vectors().Touch(r.values[k.src][lo*k.length*s : hi*k.length*s])
+	}
+	for lo < hi {
+		n := min(most, hi-lo)
+		if n > rowGroup {
+			n = n / rowGroup * rowGroup
+		}
+		if n%rowGroup != 0 || !k.folds.rows(acc[lo:lo+n], k.load(r, w.scratch, lo*k.length, n*k.length), k.length) {
+			for i := range n {
+				acc[lo+i] = k.runs(r, w, (lo+i)*k.length, 0, k.length)
+			}
 		}
 		lo += n
 	}

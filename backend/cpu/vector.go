@@ -32,6 +32,8 @@ func overlay(s *vec.Set) *loops[float32] {
 	} {
 		l.unary[c] = f
 	}
+	l.unary[op.Sin] = turns(s, s.Sin, l.unary[op.Sin])
+	l.unary[op.Cos] = turns(s, s.Cos, l.unary[op.Cos])
 	for c, f := range map[op.Code]vec.Binary{
 		op.Add: s.Add, op.Sub: s.Sub, op.Mul: s.Mul, op.Div: s.Div, op.Maximum: s.Maximum, op.Minimum: s.Minimum,
 	} {
@@ -46,6 +48,25 @@ func overlay(s *vec.Set) *loops[float32] {
 	l.compare[op.GreaterEqual] = func(dst []byte, a, b []float32) { s.LessEqual(dst, b, a) }
 	l.where = s.Where
 	return l
+}
+
+// turns is a loop for arguments within ±vec.TurnLimit that leaves others, and
+// NaNs, to a second one.
+func turns(s *vec.Set, within, beyond func(dst, a []float32)) func(dst, a []float32) {
+	ok := func(x float32) bool { return x >= -vec.TurnLimit && x <= vec.TurnLimit }
+	return func(dst, a []float32) {
+		if s.Max(a) <= vec.TurnLimit && s.Min(a) >= -vec.TurnLimit {
+			within(dst, a)
+			return
+		}
+		for i, x := range a[:len(dst)] { // few
+			if ok(x) {
+				within(dst[i:i+1], a[i:i+1])
+			} else {
+				beyond(dst[i:i+1], a[i:i+1])
+			}
+		}
+	}
 }
 
 // toF32 is [dtype.ToF32], in assembly where there is some.

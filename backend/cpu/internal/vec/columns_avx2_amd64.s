@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// sumColumns: for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+// sumColumns: for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 // func sumColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)
 TEXT ·sumColumnsAVX2(SB), NOSPLIT, $0-40
 	MOVQ acc+0(FP), DI
@@ -11,6 +11,7 @@ TEXT ·sumColumnsAVX2(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), DX
 	MOVQ stride+32(FP), R8
 	IMULQ $4, R8
+	LEAQ (R8)(R8*2), R11
 columns:
 	CMPQ CX, $8
 	JLT rest
@@ -26,6 +27,7 @@ rows:
 	ADDQ R8, R9
 	DECQ R10
 	JNZ rows
+column16:
 	VMOVUPD Y4, (DI)
 	VMOVUPD Y5, 32(DI)
 	ADDQ $64, DI
@@ -43,7 +45,7 @@ row:
 	MOVL (R9), R11
 	VMOVD R11, X1
 	VCVTSS2SD X1, X1, X1
-	VADDSD X1, X4, X4
+	VADDPD Y1, Y4, Y4
 	ADDQ R8, R9
 	DECQ R10
 	JNZ row
@@ -56,7 +58,7 @@ done:
 	VZEROUPPER
 	RET
 
-// sumColumnsF16: for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+// sumColumnsF16: for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 // func sumColumnsF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
 TEXT ·sumColumnsF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ acc+0(FP), DI
@@ -65,6 +67,7 @@ TEXT ·sumColumnsF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), DX
 	MOVQ stride+32(FP), R8
 	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
 columns:
 	CMPQ CX, $8
 	JLT rest
@@ -72,6 +75,27 @@ columns:
 	VMOVUPD 32(DI), Y5
 	MOVQ SI, R9
 	MOVQ DX, R10
+	SUBQ $4, R10
+	JLT few
+four:
+	VCVTPH2PS (R9), Y0
+	VCVTPH2PS (R9)(R8*1), Y1
+	VCVTPH2PS (R9)(R8*2), Y2
+	VCVTPH2PS (R9)(R11*1), Y3
+	VADDPS Y1, Y0, Y0
+	VADDPS Y3, Y2, Y2
+	VADDPS Y2, Y0, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y4, Y4
+	VADDPD Y2, Y5, Y5
+	LEAQ (R9)(R8*4), R9
+	SUBQ $4, R10
+	JGE four
+few:
+	ADDQ $4, R10
+	JZ column16
 rows:
 	VCVTPH2PS (R9), Y0
 	VEXTRACTF128 $1, Y0, X2
@@ -82,6 +106,7 @@ rows:
 	ADDQ R8, R9
 	DECQ R10
 	JNZ rows
+column16:
 	VMOVUPD Y4, (DI)
 	VMOVUPD Y5, 32(DI)
 	ADDQ $64, DI
@@ -100,7 +125,7 @@ row:
 	VMOVD R11, X1
 	VCVTPH2PS X1, X1
 	VCVTSS2SD X1, X1, X1
-	VADDSD X1, X4, X4
+	VADDPD Y1, Y4, Y4
 	ADDQ R8, R9
 	DECQ R10
 	JNZ row
@@ -113,7 +138,7 @@ done:
 	VZEROUPPER
 	RET
 
-// sumColumnsBF16: for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+// sumColumnsBF16: for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 // func sumColumnsBF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
 TEXT ·sumColumnsBF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ acc+0(FP), DI
@@ -122,6 +147,7 @@ TEXT ·sumColumnsBF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), DX
 	MOVQ stride+32(FP), R8
 	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
 columns:
 	CMPQ CX, $8
 	JLT rest
@@ -129,6 +155,31 @@ columns:
 	VMOVUPD 32(DI), Y5
 	MOVQ SI, R9
 	MOVQ DX, R10
+	SUBQ $4, R10
+	JLT few
+four:
+	VPMOVZXWD (R9), Y0
+	VPSLLD $16, Y0, Y0
+	VPMOVZXWD (R9)(R8*1), Y1
+	VPSLLD $16, Y1, Y1
+	VPMOVZXWD (R9)(R8*2), Y2
+	VPSLLD $16, Y2, Y2
+	VPMOVZXWD (R9)(R11*1), Y3
+	VPSLLD $16, Y3, Y3
+	VADDPS Y1, Y0, Y0
+	VADDPS Y3, Y2, Y2
+	VADDPS Y2, Y0, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y4, Y4
+	VADDPD Y2, Y5, Y5
+	LEAQ (R9)(R8*4), R9
+	SUBQ $4, R10
+	JGE four
+few:
+	ADDQ $4, R10
+	JZ column16
 rows:
 	VPMOVZXWD (R9), Y0
 	VPSLLD $16, Y0, Y0
@@ -140,6 +191,7 @@ rows:
 	ADDQ R8, R9
 	DECQ R10
 	JNZ rows
+column16:
 	VMOVUPD Y4, (DI)
 	VMOVUPD Y5, 32(DI)
 	ADDQ $64, DI
@@ -158,7 +210,393 @@ row:
 	SHLL $16, R11
 	VMOVD R11, X1
 	VCVTSS2SD X1, X1, X1
-	VADDSD X1, X4, X4
+	VADDPD Y1, Y4, Y4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $2, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// largestColumns: for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+// func largestColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·largestColumnsAVX2(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $4, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $8
+	JLT rest
+	VMOVUPD (DI), Y4
+	VMOVUPD 32(DI), Y5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VCVTPS2PD (R9), Y1
+	VCVTPS2PD 16(R9), Y2
+	VMAXPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	VMAXPD Y5, Y2, Y3
+	VCMPPD $3, Y2, Y2, Y15
+	VBLENDVPD Y15, Y2, Y3, Y5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Y4, (DI)
+	VMOVUPD Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $32, SI
+	SUBQ $8, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVL (R9), R11
+	VMOVD R11, X1
+	VCVTSS2SD X1, X1, X1
+	VMAXPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $4, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// largestColumnsF16: for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+// func largestColumnsF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·largestColumnsF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $8
+	JLT rest
+	VMOVUPD (DI), Y4
+	VMOVUPD 32(DI), Y5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VCVTPH2PS (R9), Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VMAXPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	VMAXPD Y5, Y2, Y3
+	VCMPPD $3, Y2, Y2, Y15
+	VBLENDVPD Y15, Y2, Y3, Y5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Y4, (DI)
+	VMOVUPD Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $16, SI
+	SUBQ $8, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVWLZX (R9), R11
+	VMOVD R11, X1
+	VCVTPH2PS X1, X1
+	VCVTSS2SD X1, X1, X1
+	VMAXPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $2, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// largestColumnsBF16: for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+// func largestColumnsBF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·largestColumnsBF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $8
+	JLT rest
+	VMOVUPD (DI), Y4
+	VMOVUPD 32(DI), Y5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VPMOVZXWD (R9), Y0
+	VPSLLD $16, Y0, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VMAXPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	VMAXPD Y5, Y2, Y3
+	VCMPPD $3, Y2, Y2, Y15
+	VBLENDVPD Y15, Y2, Y3, Y5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Y4, (DI)
+	VMOVUPD Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $16, SI
+	SUBQ $8, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVWLZX (R9), R11
+	SHLL $16, R11
+	VMOVD R11, X1
+	VCVTSS2SD X1, X1, X1
+	VMAXPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $2, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// smallestColumns: for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+// func smallestColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·smallestColumnsAVX2(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $4, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $8
+	JLT rest
+	VMOVUPD (DI), Y4
+	VMOVUPD 32(DI), Y5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VCVTPS2PD (R9), Y1
+	VCVTPS2PD 16(R9), Y2
+	VMINPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	VMINPD Y5, Y2, Y3
+	VCMPPD $3, Y2, Y2, Y15
+	VBLENDVPD Y15, Y2, Y3, Y5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Y4, (DI)
+	VMOVUPD Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $32, SI
+	SUBQ $8, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVL (R9), R11
+	VMOVD R11, X1
+	VCVTSS2SD X1, X1, X1
+	VMINPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $4, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// smallestColumnsF16: for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+// func smallestColumnsF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·smallestColumnsF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $8
+	JLT rest
+	VMOVUPD (DI), Y4
+	VMOVUPD 32(DI), Y5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VCVTPH2PS (R9), Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VMINPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	VMINPD Y5, Y2, Y3
+	VCMPPD $3, Y2, Y2, Y15
+	VBLENDVPD Y15, Y2, Y3, Y5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Y4, (DI)
+	VMOVUPD Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $16, SI
+	SUBQ $8, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVWLZX (R9), R11
+	VMOVD R11, X1
+	VCVTPH2PS X1, X1
+	VCVTSS2SD X1, X1, X1
+	VMINPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $2, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// smallestColumnsBF16: for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+// func smallestColumnsBF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·smallestColumnsBF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $8
+	JLT rest
+	VMOVUPD (DI), Y4
+	VMOVUPD 32(DI), Y5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VPMOVZXWD (R9), Y0
+	VPSLLD $16, Y0, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VMINPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
+	VMINPD Y5, Y2, Y3
+	VCMPPD $3, Y2, Y2, Y15
+	VBLENDVPD Y15, Y2, Y3, Y5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Y4, (DI)
+	VMOVUPD Y5, 32(DI)
+	ADDQ $64, DI
+	ADDQ $16, SI
+	SUBQ $8, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVWLZX (R9), R11
+	SHLL $16, R11
+	VMOVD R11, X1
+	VCVTSS2SD X1, X1, X1
+	VMINPD Y4, Y1, Y3
+	VCMPPD $3, Y1, Y1, Y15
+	VBLENDVPD Y15, Y1, Y3, Y4
 	ADDQ R8, R9
 	DECQ R10
 	JNZ row

@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// sumColumns: for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+// sumColumns: for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 // func sumColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)
 TEXT ·sumColumnsAVX512(SB), NOSPLIT, $0-40
 	MOVQ acc+0(FP), DI
@@ -11,6 +11,7 @@ TEXT ·sumColumnsAVX512(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), DX
 	MOVQ stride+32(FP), R8
 	IMULQ $4, R8
+	LEAQ (R8)(R8*2), R11
 columns:
 	CMPQ CX, $16
 	JLT rest
@@ -26,6 +27,7 @@ rows:
 	ADDQ R8, R9
 	DECQ R10
 	JNZ rows
+column16:
 	VMOVUPD Z4, (DI)
 	VMOVUPD Z5, 64(DI)
 	ADDQ $128, DI
@@ -43,7 +45,7 @@ row:
 	MOVL (R9), R11
 	VMOVD R11, X1
 	VCVTSS2SD X1, X1, X1
-	VADDSD X1, X4, X4
+	VADDPD Z1, Z4, Z4
 	ADDQ R8, R9
 	DECQ R10
 	JNZ row
@@ -56,7 +58,7 @@ done:
 	VZEROUPPER
 	RET
 
-// sumColumnsF16: for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+// sumColumnsF16: for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 // func sumColumnsF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
 TEXT ·sumColumnsF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ acc+0(FP), DI
@@ -65,6 +67,7 @@ TEXT ·sumColumnsF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), DX
 	MOVQ stride+32(FP), R8
 	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
 columns:
 	CMPQ CX, $16
 	JLT rest
@@ -72,6 +75,27 @@ columns:
 	VMOVUPD 64(DI), Z5
 	MOVQ SI, R9
 	MOVQ DX, R10
+	SUBQ $4, R10
+	JLT few
+four:
+	VCVTPH2PS (R9), Z0
+	VCVTPH2PS (R9)(R8*1), Z1
+	VCVTPH2PS (R9)(R8*2), Z2
+	VCVTPH2PS (R9)(R11*1), Z3
+	VADDPS Z1, Z0, Z0
+	VADDPS Z3, Z2, Z2
+	VADDPS Z2, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y2
+	VCVTPS2PD Y0, Z1
+	VCVTPS2PD Y2, Z2
+	VADDPD Z1, Z4, Z4
+	VADDPD Z2, Z5, Z5
+	LEAQ (R9)(R8*4), R9
+	SUBQ $4, R10
+	JGE four
+few:
+	ADDQ $4, R10
+	JZ column16
 rows:
 	VCVTPH2PS (R9), Z0
 	VEXTRACTF64X4 $1, Z0, Y2
@@ -82,6 +106,7 @@ rows:
 	ADDQ R8, R9
 	DECQ R10
 	JNZ rows
+column16:
 	VMOVUPD Z4, (DI)
 	VMOVUPD Z5, 64(DI)
 	ADDQ $128, DI
@@ -100,7 +125,7 @@ row:
 	VMOVD R11, X1
 	VCVTPH2PS X1, X1
 	VCVTSS2SD X1, X1, X1
-	VADDSD X1, X4, X4
+	VADDPD Z1, Z4, Z4
 	ADDQ R8, R9
 	DECQ R10
 	JNZ row
@@ -113,7 +138,7 @@ done:
 	VZEROUPPER
 	RET
 
-// sumColumnsBF16: for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+// sumColumnsBF16: for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 // func sumColumnsBF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
 TEXT ·sumColumnsBF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ acc+0(FP), DI
@@ -122,6 +147,7 @@ TEXT ·sumColumnsBF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), DX
 	MOVQ stride+32(FP), R8
 	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
 columns:
 	CMPQ CX, $16
 	JLT rest
@@ -129,6 +155,31 @@ columns:
 	VMOVUPD 64(DI), Z5
 	MOVQ SI, R9
 	MOVQ DX, R10
+	SUBQ $4, R10
+	JLT few
+four:
+	VPMOVZXWD (R9), Z0
+	VPSLLD $16, Z0, Z0
+	VPMOVZXWD (R9)(R8*1), Z1
+	VPSLLD $16, Z1, Z1
+	VPMOVZXWD (R9)(R8*2), Z2
+	VPSLLD $16, Z2, Z2
+	VPMOVZXWD (R9)(R11*1), Z3
+	VPSLLD $16, Z3, Z3
+	VADDPS Z1, Z0, Z0
+	VADDPS Z3, Z2, Z2
+	VADDPS Z2, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y2
+	VCVTPS2PD Y0, Z1
+	VCVTPS2PD Y2, Z2
+	VADDPD Z1, Z4, Z4
+	VADDPD Z2, Z5, Z5
+	LEAQ (R9)(R8*4), R9
+	SUBQ $4, R10
+	JGE four
+few:
+	ADDQ $4, R10
+	JZ column16
 rows:
 	VPMOVZXWD (R9), Z0
 	VPSLLD $16, Z0, Z0
@@ -140,6 +191,7 @@ rows:
 	ADDQ R8, R9
 	DECQ R10
 	JNZ rows
+column16:
 	VMOVUPD Z4, (DI)
 	VMOVUPD Z5, 64(DI)
 	ADDQ $128, DI
@@ -158,7 +210,393 @@ row:
 	SHLL $16, R11
 	VMOVD R11, X1
 	VCVTSS2SD X1, X1, X1
-	VADDSD X1, X4, X4
+	VADDPD Z1, Z4, Z4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $2, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// largestColumns: for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+// func largestColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·largestColumnsAVX512(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $4, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $16
+	JLT rest
+	VMOVUPD (DI), Z4
+	VMOVUPD 64(DI), Z5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VCVTPS2PD (R9), Z1
+	VCVTPS2PD 32(R9), Z2
+	VMAXPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	VMAXPD Z5, Z2, Z3
+	VCMPPD $3, Z2, Z2, K1
+	VBLENDMPD Z2, Z3, K1, Z5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Z4, (DI)
+	VMOVUPD Z5, 64(DI)
+	ADDQ $128, DI
+	ADDQ $64, SI
+	SUBQ $16, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVL (R9), R11
+	VMOVD R11, X1
+	VCVTSS2SD X1, X1, X1
+	VMAXPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $4, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// largestColumnsF16: for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+// func largestColumnsF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·largestColumnsF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $16
+	JLT rest
+	VMOVUPD (DI), Z4
+	VMOVUPD 64(DI), Z5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VCVTPH2PS (R9), Z0
+	VEXTRACTF64X4 $1, Z0, Y2
+	VCVTPS2PD Y0, Z1
+	VCVTPS2PD Y2, Z2
+	VMAXPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	VMAXPD Z5, Z2, Z3
+	VCMPPD $3, Z2, Z2, K1
+	VBLENDMPD Z2, Z3, K1, Z5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Z4, (DI)
+	VMOVUPD Z5, 64(DI)
+	ADDQ $128, DI
+	ADDQ $32, SI
+	SUBQ $16, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVWLZX (R9), R11
+	VMOVD R11, X1
+	VCVTPH2PS X1, X1
+	VCVTSS2SD X1, X1, X1
+	VMAXPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $2, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// largestColumnsBF16: for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+// func largestColumnsBF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·largestColumnsBF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $16
+	JLT rest
+	VMOVUPD (DI), Z4
+	VMOVUPD 64(DI), Z5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VPMOVZXWD (R9), Z0
+	VPSLLD $16, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y2
+	VCVTPS2PD Y0, Z1
+	VCVTPS2PD Y2, Z2
+	VMAXPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	VMAXPD Z5, Z2, Z3
+	VCMPPD $3, Z2, Z2, K1
+	VBLENDMPD Z2, Z3, K1, Z5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Z4, (DI)
+	VMOVUPD Z5, 64(DI)
+	ADDQ $128, DI
+	ADDQ $32, SI
+	SUBQ $16, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVWLZX (R9), R11
+	SHLL $16, R11
+	VMOVD R11, X1
+	VCVTSS2SD X1, X1, X1
+	VMAXPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $2, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// smallestColumns: for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+// func smallestColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·smallestColumnsAVX512(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $4, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $16
+	JLT rest
+	VMOVUPD (DI), Z4
+	VMOVUPD 64(DI), Z5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VCVTPS2PD (R9), Z1
+	VCVTPS2PD 32(R9), Z2
+	VMINPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	VMINPD Z5, Z2, Z3
+	VCMPPD $3, Z2, Z2, K1
+	VBLENDMPD Z2, Z3, K1, Z5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Z4, (DI)
+	VMOVUPD Z5, 64(DI)
+	ADDQ $128, DI
+	ADDQ $64, SI
+	SUBQ $16, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVL (R9), R11
+	VMOVD R11, X1
+	VCVTSS2SD X1, X1, X1
+	VMINPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $4, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// smallestColumnsF16: for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+// func smallestColumnsF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·smallestColumnsF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $16
+	JLT rest
+	VMOVUPD (DI), Z4
+	VMOVUPD 64(DI), Z5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VCVTPH2PS (R9), Z0
+	VEXTRACTF64X4 $1, Z0, Y2
+	VCVTPS2PD Y0, Z1
+	VCVTPS2PD Y2, Z2
+	VMINPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	VMINPD Z5, Z2, Z3
+	VCMPPD $3, Z2, Z2, K1
+	VBLENDMPD Z2, Z3, K1, Z5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Z4, (DI)
+	VMOVUPD Z5, 64(DI)
+	ADDQ $128, DI
+	ADDQ $32, SI
+	SUBQ $16, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVWLZX (R9), R11
+	VMOVD R11, X1
+	VCVTPH2PS X1, X1
+	VCVTSS2SD X1, X1, X1
+	VMINPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	ADDQ R8, R9
+	DECQ R10
+	JNZ row
+	VMOVSD X4, (DI)
+	ADDQ $8, DI
+	ADDQ $2, SI
+	DECQ CX
+	JNZ column
+done:
+	VZEROUPPER
+	RET
+
+// smallestColumnsBF16: for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+// func smallestColumnsBF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+TEXT ·smallestColumnsBF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ acc+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	MOVQ stride+32(FP), R8
+	IMULQ $2, R8
+	LEAQ (R8)(R8*2), R11
+columns:
+	CMPQ CX, $16
+	JLT rest
+	VMOVUPD (DI), Z4
+	VMOVUPD 64(DI), Z5
+	MOVQ SI, R9
+	MOVQ DX, R10
+rows:
+	VPMOVZXWD (R9), Z0
+	VPSLLD $16, Z0, Z0
+	VEXTRACTF64X4 $1, Z0, Y2
+	VCVTPS2PD Y0, Z1
+	VCVTPS2PD Y2, Z2
+	VMINPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
+	VMINPD Z5, Z2, Z3
+	VCMPPD $3, Z2, Z2, K1
+	VBLENDMPD Z2, Z3, K1, Z5
+	ADDQ R8, R9
+	DECQ R10
+	JNZ rows
+column16:
+	VMOVUPD Z4, (DI)
+	VMOVUPD Z5, 64(DI)
+	ADDQ $128, DI
+	ADDQ $32, SI
+	SUBQ $16, CX
+	JMP columns
+rest:
+	TESTQ CX, CX
+	JZ done
+column:
+	VMOVSD (DI), X4
+	MOVQ SI, R9
+	MOVQ DX, R10
+row:
+	MOVWLZX (R9), R11
+	SHLL $16, R11
+	VMOVD R11, X1
+	VCVTSS2SD X1, X1, X1
+	VMINPD Z4, Z1, Z3
+	VCMPPD $3, Z1, Z1, K1
+	VBLENDMPD Z1, Z3, K1, Z4
 	ADDQ R8, R9
 	DECQ R10
 	JNZ row

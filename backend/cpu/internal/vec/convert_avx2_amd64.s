@@ -292,6 +292,124 @@ done:
 	VZEROUPPER
 	RET
 
+// plusF16: dst[i] += float32(a[i])
+// func plusF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·plusF16AVX2(SB), NOSPLIT, $64-24
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VCVTPH2PS (SI)(AX*2), Y1
+	VMOVUPS (DI)(AX*4), Y0
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS convert<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*2), R12
+	XORQ R11, R11
+copy1:
+	MOVWLZX (R12)(R11*2), R10
+	MOVW R10, 32(SP)(R11*2)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VCVTPH2PS 32(SP), Y1
+	VMOVUPS convert<>+0(SB), Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 0(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+	VMOVUPS 0(SP), Y0
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy3:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy3
+done:
+	VZEROUPPER
+	RET
+
+// plusBF16: dst[i] += float32(a[i])
+// func plusBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·plusBF16AVX2(SB), NOSPLIT, $64-24
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VPMOVZXWD (SI)(AX*2), Y1
+	VPSLLD $16, Y1, Y1
+	VMOVUPS (DI)(AX*4), Y0
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS convert<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*2), R12
+	XORQ R11, R11
+copy1:
+	MOVWLZX (R12)(R11*2), R10
+	MOVW R10, 32(SP)(R11*2)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VPMOVZXWD 32(SP), Y1
+	VPSLLD $16, Y1, Y1
+	VMOVUPS convert<>+0(SB), Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 0(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+	VMOVUPS 0(SP), Y0
+	VADDPS Y1, Y0, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy3:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy3
+done:
+	VZEROUPPER
+	RET
+
 // roundF16: dst[i] = float32(float16(a[i]))
 // func roundF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundF16AVX2(SB), NOSPLIT, $64-24

@@ -197,6 +197,74 @@ done:
 	VZEROUPPER
 	RET
 
+// plusF16: dst[i] += float32(a[i])
+// func plusF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·plusF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VCVTPH2PS (SI)(AX*2), Z1
+	VMOVUPS (DI)(AX*4), Z0
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VCVTPH2PS.Z (SI)(AX*2), K7, Z1
+	VMOVUPS.Z (DI)(AX*4), K7, Z0
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
+// plusBF16: dst[i] += float32(a[i])
+// func plusBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·plusBF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VPMOVZXWD (SI)(AX*2), Z1
+	VPSLLD $16, Z1, Z1
+	VMOVUPS (DI)(AX*4), Z0
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VPMOVZXWD.Z (SI)(AX*2), K7, Z1
+	VPSLLD $16, Z1, Z1
+	VMOVUPS.Z (DI)(AX*4), K7, Z0
+	VADDPS Z1, Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
 // roundF16: dst[i] = float32(float16(a[i]))
 // func roundF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundF16AVX512(SB), NOSPLIT, $0-24

@@ -72,6 +72,10 @@ type loops struct {
 	f16FromF32 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = bfloat16(a[i]), to nearest even
 	bf16FromF32 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] += float32(a[i])
+	plusF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] += float32(a[i])
+	plusBF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = float32(float16(a[i]))
 	roundF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = float32(bfloat16(a[i]))
@@ -84,7 +88,7 @@ type loops struct {
 	expAdd func(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 	// dst[i] = e to the power of a[i], minus 1
 	expm1 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
-	// ret += float64(a[i])
+	// ret += float64(a[i]); 16-bit floats in fours, added in float32
 	sum func(a unsafe.Pointer, n int) float64
 	// ret += float64(a[i]) * float64(a[i])
 	sumSquares func(a unsafe.Pointer, n int) float64
@@ -94,7 +98,7 @@ type loops struct {
 	smallest func(a unsafe.Pointer, n int) float32
 	// ret += a[i] - a[i]: 0, or NaN unless all are finite
 	infinities func(a unsafe.Pointer, n int) float32
-	// ret += float64(a[i])
+	// ret += float64(a[i]); 16-bit floats in fours, added in float32
 	sumF16 func(a unsafe.Pointer, n int) float64
 	// ret += float64(a[i]) * float64(a[i])
 	sumSquaresF16 func(a unsafe.Pointer, n int) float64
@@ -104,7 +108,7 @@ type loops struct {
 	smallestF16 func(a unsafe.Pointer, n int) float32
 	// ret += a[i] - a[i]: 0, or NaN unless all are finite
 	infinitiesF16 func(a unsafe.Pointer, n int) float32
-	// ret += float64(a[i])
+	// ret += float64(a[i]); 16-bit floats in fours, added in float32
 	sumBF16 func(a unsafe.Pointer, n int) float64
 	// ret += float64(a[i]) * float64(a[i])
 	sumSquaresBF16 func(a unsafe.Pointer, n int) float64
@@ -142,6 +146,10 @@ type loops struct {
 	tanh func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = 1/(1+e to the power of -a[i])
 	sigmoid func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = sin a[i], of no great number
+	sin func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = cos a[i], of no great number
+	cos func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = -a[i]
 	neg func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = a[i] without its sign
@@ -158,12 +166,24 @@ type loops struct {
 	rsqrt func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = 1/a[i]
 	reciprocal func(dst unsafe.Pointer, a unsafe.Pointer, n int)
-	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 	sumColumns func(acc, x unsafe.Pointer, n, rows, stride int)
-	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 	sumColumnsF16 func(acc, x unsafe.Pointer, n, rows, stride int)
-	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i])
+	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 	sumColumnsBF16 func(acc, x unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+	largestColumns func(acc, x unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+	largestColumnsF16 func(acc, x unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
+	largestColumnsBF16 func(acc, x unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+	smallestColumns func(acc, x unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+	smallestColumnsF16 func(acc, x unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
+	smallestColumnsBF16 func(acc, x unsafe.Pointer, n, rows, stride int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], for n a multiple of the lanes
 	exp2Sum func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = bfloat16 of 2 to the power of x[i]*s[0] + s[1], s[2] = Σ before rounding, for n a multiple of the lanes
@@ -178,18 +198,42 @@ type loops struct {
 	gradRowSums func(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
 	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], for n a multiple of the lanes
 	gradRow func(dst, x, grad, gain, s unsafe.Pointer, n int)
+	// for rows r, dst[r] = Σ float64(x[r*n+i]); rows is a multiple of a vector's float64
+	sumRows func(dst, x unsafe.Pointer, n, rows int) (ret int)
+	// for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN
+	largestRows func(dst, x unsafe.Pointer, n, rows int) (ret int)
+	// for rows r, dst[r] = min x[r*n+i]; ret is not 0 if there is a NaN
+	smallestRows func(dst, x unsafe.Pointer, n, rows int) (ret int)
 	// for rows r, dst[r] = softmax(x[r]) of n elements, at most a vector
 	softmaxRows func(dst, x unsafe.Pointer, n, rows int)
 	// for rows r, dst[r] = log(softmax(x[r])) of n elements, at most a vector
 	logSoftmaxRows func(dst, x unsafe.Pointer, n, rows int)
 	// for rows r, dst[r] = argmax(x[r] xor sign) of n elements, at most a vector
 	argRows func(dst, x unsafe.Pointer, n, rows int, sign uint32)
-	// blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 16
+	// blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32
 	philox func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 	// dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes
 	transpose8 func(dst, src unsafe.Pointer, to, from int)
 	// dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
 	transpose8Half func(dst, src unsafe.Pointer, to, from int)
+	// dst[i*to+j] = src[j*from+i] for i < 16; elements of four bytes, j < 16
+	tile func(dst, src unsafe.Pointer, to, from int)
+	// tile with stores around the caches, to multiples of 64
+	tileAround func(dst, src unsafe.Pointer, to, from int)
+	// dst[i*to+j] = src[j*from+i] for i < 16; elements of two bytes, j < 32
+	tileHalf func(dst, src unsafe.Pointer, to, from int)
+	// tileHalf with stores around the caches, to multiples of 64
+	tileHalfAround func(dst, src unsafe.Pointer, to, from int)
 	// waits for n times the processor's pause in a loop
 	pause func(n int)
+	// dst[i] = src[i] for n bytes, a multiple of 512, around the caches; dst is a multiple of 64
+	copyAround func(dst, src unsafe.Pointer, n int)
+	// n bytes of dst, a multiple of 64, are x over and over; dst is one, too
+	fillAround func(dst unsafe.Pointer, n int, x uint32)
+	// dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, around the caches; dst and to are multiples of 64
+	rowsAround func(dst, src unsafe.Pointer, n, rows, to, from int)
+	// waits for the stores around the caches
+	fence func()
+	// reads n bytes, a multiple of 512
+	touch func(src unsafe.Pointer, n int)
 }

@@ -2,6 +2,415 @@
 
 #include "textflag.h"
 
+// sumRows: for rows r, dst[r] = Σ float64(x[r*n+i]); rows is a multiple of a vector's float64
+// func sumRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)
+TEXT ·sumRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	XORQ R13, R13
+	MOVQ CX, R8
+	ANDQ $7, R8
+	SUBQ R8, CX
+	VMOVD R8, X0
+	VPBROADCASTD X0, Y0
+	VPCMPGTD lanes0_1_2_3_4_5_6_7<>(SB), Y0, Y13
+	VPXOR Y14, Y14, Y14
+group:
+	VMOVUPS rows<>+0(SB), Y4
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest0
+row0:
+	VMOVUPS (SI), Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y4, Y4
+	VADDPD Y2, Y4, Y4
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row0
+rest0:
+	TESTQ R8, R8
+	JZ end0
+	VMASKMOVPS (SI), Y13, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y4, Y4
+	VADDPD Y2, Y4, Y4
+	LEAQ (SI)(R8*4), SI
+end0:
+	VMOVUPS rows<>+0(SB), Y5
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest1
+row1:
+	VMOVUPS (SI), Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y5, Y5
+	VADDPD Y2, Y5, Y5
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row1
+rest1:
+	TESTQ R8, R8
+	JZ end1
+	VMASKMOVPS (SI), Y13, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y5, Y5
+	VADDPD Y2, Y5, Y5
+	LEAQ (SI)(R8*4), SI
+end1:
+	VMOVUPS rows<>+0(SB), Y6
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest2
+row2:
+	VMOVUPS (SI), Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y6, Y6
+	VADDPD Y2, Y6, Y6
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row2
+rest2:
+	TESTQ R8, R8
+	JZ end2
+	VMASKMOVPS (SI), Y13, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y6, Y6
+	VADDPD Y2, Y6, Y6
+	LEAQ (SI)(R8*4), SI
+end2:
+	VMOVUPS rows<>+0(SB), Y7
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest3
+row3:
+	VMOVUPS (SI), Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y7, Y7
+	VADDPD Y2, Y7, Y7
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row3
+rest3:
+	TESTQ R8, R8
+	JZ end3
+	VMASKMOVPS (SI), Y13, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VCVTPS2PD X0, Y1
+	VCVTPS2PD X2, Y2
+	VADDPD Y1, Y7, Y7
+	VADDPD Y2, Y7, Y7
+	LEAQ (SI)(R8*4), SI
+end3:
+	VUNPCKLPD Y5, Y4, Y0
+	VUNPCKHPD Y5, Y4, Y1
+	VADDPD Y1, Y0, Y4
+	VUNPCKLPD Y7, Y6, Y0
+	VUNPCKHPD Y7, Y6, Y1
+	VADDPD Y1, Y0, Y5
+	VPERM2F128 $32, Y5, Y4, Y0
+	VPERM2F128 $49, Y5, Y4, Y1
+	VADDPD Y1, Y0, Y4
+	VMOVUPD Y4, (DI)
+	ADDQ $32, DI
+	SUBQ $4, DX
+	JNZ group
+	MOVQ R13, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// largestRows: for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN
+// func largestRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)
+TEXT ·largestRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	XORQ R13, R13
+	MOVQ CX, R8
+	ANDQ $7, R8
+	SUBQ R8, CX
+	VMOVD R8, X0
+	VPBROADCASTD X0, Y0
+	VPCMPGTD lanes0_1_2_3_4_5_6_7<>(SB), Y0, Y13
+	VPXOR Y14, Y14, Y14
+group:
+	VMOVUPS rows<>+32(SB), Y4
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest0
+row0:
+	VMOVUPS (SI), Y0
+	VMAXPS Y0, Y4, Y4
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row0
+rest0:
+	TESTQ R8, R8
+	JZ end0
+	VMASKMOVPS (SI), Y13, Y0
+	VMOVUPS rows<>+32(SB), Y1
+	VBLENDVPS Y13, Y0, Y1, Y0
+	VMAXPS Y0, Y4, Y4
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	LEAQ (SI)(R8*4), SI
+end0:
+	VEXTRACTF128 $1, Y4, X1
+	VMAXPS X1, X4, X4
+	VCVTPS2PD X4, Y4
+	VMOVUPS rows<>+32(SB), Y5
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest1
+row1:
+	VMOVUPS (SI), Y0
+	VMAXPS Y0, Y5, Y5
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row1
+rest1:
+	TESTQ R8, R8
+	JZ end1
+	VMASKMOVPS (SI), Y13, Y0
+	VMOVUPS rows<>+32(SB), Y1
+	VBLENDVPS Y13, Y0, Y1, Y0
+	VMAXPS Y0, Y5, Y5
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	LEAQ (SI)(R8*4), SI
+end1:
+	VEXTRACTF128 $1, Y5, X1
+	VMAXPS X1, X5, X5
+	VCVTPS2PD X5, Y5
+	VMOVUPS rows<>+32(SB), Y6
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest2
+row2:
+	VMOVUPS (SI), Y0
+	VMAXPS Y0, Y6, Y6
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row2
+rest2:
+	TESTQ R8, R8
+	JZ end2
+	VMASKMOVPS (SI), Y13, Y0
+	VMOVUPS rows<>+32(SB), Y1
+	VBLENDVPS Y13, Y0, Y1, Y0
+	VMAXPS Y0, Y6, Y6
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	LEAQ (SI)(R8*4), SI
+end2:
+	VEXTRACTF128 $1, Y6, X1
+	VMAXPS X1, X6, X6
+	VCVTPS2PD X6, Y6
+	VMOVUPS rows<>+32(SB), Y7
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest3
+row3:
+	VMOVUPS (SI), Y0
+	VMAXPS Y0, Y7, Y7
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row3
+rest3:
+	TESTQ R8, R8
+	JZ end3
+	VMASKMOVPS (SI), Y13, Y0
+	VMOVUPS rows<>+32(SB), Y1
+	VBLENDVPS Y13, Y0, Y1, Y0
+	VMAXPS Y0, Y7, Y7
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	LEAQ (SI)(R8*4), SI
+end3:
+	VEXTRACTF128 $1, Y7, X1
+	VMAXPS X1, X7, X7
+	VCVTPS2PD X7, Y7
+	VUNPCKLPD Y5, Y4, Y0
+	VUNPCKHPD Y5, Y4, Y1
+	VMAXPD Y1, Y0, Y4
+	VUNPCKLPD Y7, Y6, Y0
+	VUNPCKHPD Y7, Y6, Y1
+	VMAXPD Y1, Y0, Y5
+	VPERM2F128 $32, Y5, Y4, Y0
+	VPERM2F128 $49, Y5, Y4, Y1
+	VMAXPD Y1, Y0, Y4
+	VMOVUPD Y4, (DI)
+	ADDQ $32, DI
+	SUBQ $4, DX
+	JNZ group
+	VMOVMSKPS Y14, R13
+	MOVQ R13, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// smallestRows: for rows r, dst[r] = min x[r*n+i]; ret is not 0 if there is a NaN
+// func smallestRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)
+TEXT ·smallestRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ rows+24(FP), DX
+	XORQ R13, R13
+	MOVQ CX, R8
+	ANDQ $7, R8
+	SUBQ R8, CX
+	VMOVD R8, X0
+	VPBROADCASTD X0, Y0
+	VPCMPGTD lanes0_1_2_3_4_5_6_7<>(SB), Y0, Y13
+	VPXOR Y14, Y14, Y14
+group:
+	VMOVUPS rows<>+64(SB), Y4
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest0
+row0:
+	VMOVUPS (SI), Y0
+	VMINPS Y0, Y4, Y4
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row0
+rest0:
+	TESTQ R8, R8
+	JZ end0
+	VMASKMOVPS (SI), Y13, Y0
+	VMOVUPS rows<>+64(SB), Y1
+	VBLENDVPS Y13, Y0, Y1, Y0
+	VMINPS Y0, Y4, Y4
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	LEAQ (SI)(R8*4), SI
+end0:
+	VEXTRACTF128 $1, Y4, X1
+	VMINPS X1, X4, X4
+	VCVTPS2PD X4, Y4
+	VMOVUPS rows<>+64(SB), Y5
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest1
+row1:
+	VMOVUPS (SI), Y0
+	VMINPS Y0, Y5, Y5
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row1
+rest1:
+	TESTQ R8, R8
+	JZ end1
+	VMASKMOVPS (SI), Y13, Y0
+	VMOVUPS rows<>+64(SB), Y1
+	VBLENDVPS Y13, Y0, Y1, Y0
+	VMINPS Y0, Y5, Y5
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	LEAQ (SI)(R8*4), SI
+end1:
+	VEXTRACTF128 $1, Y5, X1
+	VMINPS X1, X5, X5
+	VCVTPS2PD X5, Y5
+	VMOVUPS rows<>+64(SB), Y6
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest2
+row2:
+	VMOVUPS (SI), Y0
+	VMINPS Y0, Y6, Y6
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row2
+rest2:
+	TESTQ R8, R8
+	JZ end2
+	VMASKMOVPS (SI), Y13, Y0
+	VMOVUPS rows<>+64(SB), Y1
+	VBLENDVPS Y13, Y0, Y1, Y0
+	VMINPS Y0, Y6, Y6
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	LEAQ (SI)(R8*4), SI
+end2:
+	VEXTRACTF128 $1, Y6, X1
+	VMINPS X1, X6, X6
+	VCVTPS2PD X6, Y6
+	VMOVUPS rows<>+64(SB), Y7
+	MOVQ CX, R9
+	TESTQ R9, R9
+	JZ rest3
+row3:
+	VMOVUPS (SI), Y0
+	VMINPS Y0, Y7, Y7
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	ADDQ $32, SI
+	SUBQ $8, R9
+	JNZ row3
+rest3:
+	TESTQ R8, R8
+	JZ end3
+	VMASKMOVPS (SI), Y13, Y0
+	VMOVUPS rows<>+64(SB), Y1
+	VBLENDVPS Y13, Y0, Y1, Y0
+	VMINPS Y0, Y7, Y7
+	VCMPPS $3, Y0, Y0, Y15
+	VPOR Y15, Y14, Y14
+	LEAQ (SI)(R8*4), SI
+end3:
+	VEXTRACTF128 $1, Y7, X1
+	VMINPS X1, X7, X7
+	VCVTPS2PD X7, Y7
+	VUNPCKLPD Y5, Y4, Y0
+	VUNPCKHPD Y5, Y4, Y1
+	VMINPD Y1, Y0, Y4
+	VUNPCKLPD Y7, Y6, Y0
+	VUNPCKHPD Y7, Y6, Y1
+	VMINPD Y1, Y0, Y5
+	VPERM2F128 $32, Y5, Y4, Y0
+	VPERM2F128 $49, Y5, Y4, Y1
+	VMINPD Y1, Y0, Y4
+	VMOVUPD Y4, (DI)
+	ADDQ $32, DI
+	SUBQ $4, DX
+	JNZ group
+	VMOVMSKPS Y14, R13
+	MOVQ R13, ret+32(FP)
+	VZEROUPPER
+	RET
+
 // softmaxRows: for rows r, dst[r] = softmax(x[r]) of n elements, at most a vector
 // func softmaxRowsAVX2(dst, x unsafe.Pointer, n, rows int)
 TEXT ·softmaxRowsAVX2(SB), NOSPLIT, $0-32
@@ -15,7 +424,7 @@ TEXT ·softmaxRowsAVX2(SB), NOSPLIT, $0-32
 	SHLQ $2, CX
 row:
 	VMASKMOVPS (SI), Y13, Y0
-	VMOVUPS rows<>+0(SB), Y1
+	VMOVUPS rows<>+32(SB), Y1
 	VBLENDVPS Y13, Y0, Y1, Y0
 	VMOVUPS Y0, Y5
 	VPERM2F128 $1, Y5, Y5, Y8
@@ -26,34 +435,34 @@ row:
 	VMAXPS Y8, Y5, Y5
 	VSUBPS Y5, Y0, Y0
 	VMOVUPS Y0, Y9
-	VCMPPS $1, rows<>+32(SB), Y0, Y14
-	VBLENDVPS Y14, rows<>+64(SB), Y0, Y0
-	VMOVUPS rows<>+96(SB), Y1
-	VMINPS Y0, Y1, Y0
+	VCMPPS $1, rows<>+96(SB), Y0, Y14
+	VBLENDVPS Y14, rows<>+0(SB), Y0, Y0
 	VMOVUPS rows<>+128(SB), Y1
-	VFMADD213PS rows<>+160(SB), Y0, Y1
-	VSUBPS rows<>+160(SB), Y1, Y3
-	VFNMADD231PS rows<>+192(SB), Y3, Y0
-	VFMADD231PS rows<>+224(SB), Y3, Y0
-	VPSUBD rows<>+160(SB), Y1, Y1
-	VMOVUPS rows<>+256(SB), Y2
-	VFMADD213PS rows<>+288(SB), Y0, Y2
+	VMINPS Y0, Y1, Y0
+	VMOVUPS rows<>+160(SB), Y1
+	VFMADD213PS rows<>+192(SB), Y0, Y1
+	VSUBPS rows<>+192(SB), Y1, Y3
+	VFNMADD231PS rows<>+224(SB), Y3, Y0
+	VFMADD231PS rows<>+256(SB), Y3, Y0
+	VPSUBD rows<>+192(SB), Y1, Y1
+	VMOVUPS rows<>+288(SB), Y2
 	VFMADD213PS rows<>+320(SB), Y0, Y2
 	VFMADD213PS rows<>+352(SB), Y0, Y2
 	VFMADD213PS rows<>+384(SB), Y0, Y2
 	VFMADD213PS rows<>+416(SB), Y0, Y2
+	VFMADD213PS rows<>+448(SB), Y0, Y2
 	VMULPS Y0, Y0, Y4
 	VFMADD213PS Y0, Y4, Y2
-	VADDPS rows<>+448(SB), Y2, Y0
+	VADDPS rows<>+480(SB), Y2, Y0
 	VPSRAD $1, Y1, Y3
 	VPSUBD Y3, Y1, Y1
-	VPADDD rows<>+480(SB), Y1, Y1
+	VPADDD rows<>+512(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y0, Y0
-	VPADDD rows<>+480(SB), Y3, Y3
+	VPADDD rows<>+512(SB), Y3, Y3
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y0, Y0
-	VBLENDVPS Y14, rows<>+64(SB), Y0, Y0
+	VBLENDVPS Y14, rows<>+0(SB), Y0, Y0
 	VMOVUPS Y0, Y5
 	VPERM2F128 $1, Y5, Y5, Y8
 	VADDPS Y8, Y5, Y5
@@ -83,7 +492,7 @@ TEXT ·logSoftmaxRowsAVX2(SB), NOSPLIT, $0-32
 	SHLQ $2, CX
 row:
 	VMASKMOVPS (SI), Y13, Y0
-	VMOVUPS rows<>+0(SB), Y1
+	VMOVUPS rows<>+32(SB), Y1
 	VBLENDVPS Y13, Y0, Y1, Y0
 	VMOVUPS Y0, Y5
 	VPERM2F128 $1, Y5, Y5, Y8
@@ -94,34 +503,34 @@ row:
 	VMAXPS Y8, Y5, Y5
 	VSUBPS Y5, Y0, Y0
 	VMOVUPS Y0, Y9
-	VCMPPS $1, rows<>+32(SB), Y0, Y14
-	VBLENDVPS Y14, rows<>+64(SB), Y0, Y0
-	VMOVUPS rows<>+96(SB), Y1
-	VMINPS Y0, Y1, Y0
+	VCMPPS $1, rows<>+96(SB), Y0, Y14
+	VBLENDVPS Y14, rows<>+0(SB), Y0, Y0
 	VMOVUPS rows<>+128(SB), Y1
-	VFMADD213PS rows<>+160(SB), Y0, Y1
-	VSUBPS rows<>+160(SB), Y1, Y3
-	VFNMADD231PS rows<>+192(SB), Y3, Y0
-	VFMADD231PS rows<>+224(SB), Y3, Y0
-	VPSUBD rows<>+160(SB), Y1, Y1
-	VMOVUPS rows<>+256(SB), Y2
-	VFMADD213PS rows<>+288(SB), Y0, Y2
+	VMINPS Y0, Y1, Y0
+	VMOVUPS rows<>+160(SB), Y1
+	VFMADD213PS rows<>+192(SB), Y0, Y1
+	VSUBPS rows<>+192(SB), Y1, Y3
+	VFNMADD231PS rows<>+224(SB), Y3, Y0
+	VFMADD231PS rows<>+256(SB), Y3, Y0
+	VPSUBD rows<>+192(SB), Y1, Y1
+	VMOVUPS rows<>+288(SB), Y2
 	VFMADD213PS rows<>+320(SB), Y0, Y2
 	VFMADD213PS rows<>+352(SB), Y0, Y2
 	VFMADD213PS rows<>+384(SB), Y0, Y2
 	VFMADD213PS rows<>+416(SB), Y0, Y2
+	VFMADD213PS rows<>+448(SB), Y0, Y2
 	VMULPS Y0, Y0, Y4
 	VFMADD213PS Y0, Y4, Y2
-	VADDPS rows<>+448(SB), Y2, Y0
+	VADDPS rows<>+480(SB), Y2, Y0
 	VPSRAD $1, Y1, Y3
 	VPSUBD Y3, Y1, Y1
-	VPADDD rows<>+480(SB), Y1, Y1
+	VPADDD rows<>+512(SB), Y1, Y1
 	VPSLLD $23, Y1, Y1
 	VMULPS Y1, Y0, Y0
-	VPADDD rows<>+480(SB), Y3, Y3
+	VPADDD rows<>+512(SB), Y3, Y3
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y0, Y0
-	VBLENDVPS Y14, rows<>+64(SB), Y0, Y0
+	VBLENDVPS Y14, rows<>+0(SB), Y0, Y0
 	VPERM2F128 $1, Y0, Y0, Y8
 	VADDPS Y8, Y0, Y0
 	VPERMILPS $78, Y0, Y8
@@ -130,32 +539,32 @@ row:
 	VADDPS Y8, Y0, Y0
 	VMOVUPS Y0, Y6
 	VPXOR Y7, Y7, Y7
-	VPSUBD rows<>+512(SB), Y0, Y1
-	VPAND rows<>+0(SB), Y1, Y1
+	VPSUBD rows<>+544(SB), Y0, Y1
+	VPAND rows<>+32(SB), Y1, Y1
 	VPSUBD Y1, Y0, Y0
 	VCVTDQ2PS Y1, Y1
-	VFMADD231PS rows<>+544(SB), Y1, Y7
-	VSUBPS rows<>+448(SB), Y0, Y0
+	VFMADD231PS rows<>+576(SB), Y1, Y7
+	VSUBPS rows<>+480(SB), Y0, Y0
 	VMULPS Y0, Y0, Y1
-	VMOVUPS rows<>+576(SB), Y2
-	VFMADD213PS rows<>+608(SB), Y1, Y2
+	VMOVUPS rows<>+608(SB), Y2
 	VFMADD213PS rows<>+640(SB), Y1, Y2
 	VFMADD213PS rows<>+672(SB), Y1, Y2
-	VMOVUPS rows<>+704(SB), Y3
-	VFMADD213PS rows<>+736(SB), Y1, Y3
+	VFMADD213PS rows<>+704(SB), Y1, Y2
+	VMOVUPS rows<>+736(SB), Y3
 	VFMADD213PS rows<>+768(SB), Y1, Y3
+	VFMADD213PS rows<>+800(SB), Y1, Y3
 	VFMADD231PS Y3, Y0, Y2
-	VFMADD213PS rows<>+800(SB), Y0, Y2
 	VFMADD213PS rows<>+832(SB), Y0, Y2
+	VFMADD213PS rows<>+864(SB), Y0, Y2
 	VFMADD213PS Y0, Y1, Y2
-	VFMADD132PS rows<>+864(SB), Y2, Y7
+	VFMADD132PS rows<>+896(SB), Y2, Y7
 	VMOVUPS Y7, Y0
-	VCMPPS $9, rows<>+64(SB), Y6, Y15
-	VBLENDVPS Y15, rows<>+896(SB), Y0, Y0
-	VCMPPS $0, rows<>+64(SB), Y6, Y15
-	VBLENDVPS Y15, rows<>+0(SB), Y0, Y0
-	VCMPPS $0, rows<>+928(SB), Y6, Y15
+	VCMPPS $9, rows<>+0(SB), Y6, Y15
 	VBLENDVPS Y15, rows<>+928(SB), Y0, Y0
+	VCMPPS $0, rows<>+0(SB), Y6, Y15
+	VBLENDVPS Y15, rows<>+32(SB), Y0, Y0
+	VCMPPS $0, rows<>+64(SB), Y6, Y15
+	VBLENDVPS Y15, rows<>+64(SB), Y0, Y0
 	VSUBPS Y0, Y9, Y0
 	VMASKMOVPS Y0, Y13, (DI)
 	ADDQ CX, SI
@@ -180,7 +589,7 @@ row:
 	VMASKMOVPS (SI), Y13, Y0
 	VBROADCASTSS sign+32(FP), Y2
 	VPXOR Y2, Y0, Y0
-	VMOVUPS rows<>+0(SB), Y1
+	VMOVUPS rows<>+32(SB), Y1
 	VBLENDVPS Y13, Y0, Y1, Y0
 	VMOVUPS Y0, Y5
 	VPERM2F128 $1, Y5, Y5, Y8
@@ -204,246 +613,246 @@ row:
 	VZEROUPPER
 	RET
 
-DATA rows<>+0(SB)/4, $0xff800000
-DATA rows<>+4(SB)/4, $0xff800000
-DATA rows<>+8(SB)/4, $0xff800000
-DATA rows<>+12(SB)/4, $0xff800000
-DATA rows<>+16(SB)/4, $0xff800000
-DATA rows<>+20(SB)/4, $0xff800000
-DATA rows<>+24(SB)/4, $0xff800000
-DATA rows<>+28(SB)/4, $0xff800000
-DATA rows<>+32(SB)/4, $0xc2d00000
-DATA rows<>+36(SB)/4, $0xc2d00000
-DATA rows<>+40(SB)/4, $0xc2d00000
-DATA rows<>+44(SB)/4, $0xc2d00000
-DATA rows<>+48(SB)/4, $0xc2d00000
-DATA rows<>+52(SB)/4, $0xc2d00000
-DATA rows<>+56(SB)/4, $0xc2d00000
-DATA rows<>+60(SB)/4, $0xc2d00000
-DATA rows<>+64(SB)/4, $0x00000000
-DATA rows<>+68(SB)/4, $0x00000000
-DATA rows<>+72(SB)/4, $0x00000000
-DATA rows<>+76(SB)/4, $0x00000000
-DATA rows<>+80(SB)/4, $0x00000000
-DATA rows<>+84(SB)/4, $0x00000000
-DATA rows<>+88(SB)/4, $0x00000000
-DATA rows<>+92(SB)/4, $0x00000000
-DATA rows<>+96(SB)/4, $0x42b40000
-DATA rows<>+100(SB)/4, $0x42b40000
-DATA rows<>+104(SB)/4, $0x42b40000
-DATA rows<>+108(SB)/4, $0x42b40000
-DATA rows<>+112(SB)/4, $0x42b40000
-DATA rows<>+116(SB)/4, $0x42b40000
-DATA rows<>+120(SB)/4, $0x42b40000
-DATA rows<>+124(SB)/4, $0x42b40000
-DATA rows<>+128(SB)/4, $0x3fb8aa3b
-DATA rows<>+132(SB)/4, $0x3fb8aa3b
-DATA rows<>+136(SB)/4, $0x3fb8aa3b
-DATA rows<>+140(SB)/4, $0x3fb8aa3b
-DATA rows<>+144(SB)/4, $0x3fb8aa3b
-DATA rows<>+148(SB)/4, $0x3fb8aa3b
-DATA rows<>+152(SB)/4, $0x3fb8aa3b
-DATA rows<>+156(SB)/4, $0x3fb8aa3b
-DATA rows<>+160(SB)/4, $0x4b400000
-DATA rows<>+164(SB)/4, $0x4b400000
-DATA rows<>+168(SB)/4, $0x4b400000
-DATA rows<>+172(SB)/4, $0x4b400000
-DATA rows<>+176(SB)/4, $0x4b400000
-DATA rows<>+180(SB)/4, $0x4b400000
-DATA rows<>+184(SB)/4, $0x4b400000
-DATA rows<>+188(SB)/4, $0x4b400000
-DATA rows<>+192(SB)/4, $0x3f318000
-DATA rows<>+196(SB)/4, $0x3f318000
-DATA rows<>+200(SB)/4, $0x3f318000
-DATA rows<>+204(SB)/4, $0x3f318000
-DATA rows<>+208(SB)/4, $0x3f318000
-DATA rows<>+212(SB)/4, $0x3f318000
-DATA rows<>+216(SB)/4, $0x3f318000
-DATA rows<>+220(SB)/4, $0x3f318000
-DATA rows<>+224(SB)/4, $0x395e8083
-DATA rows<>+228(SB)/4, $0x395e8083
-DATA rows<>+232(SB)/4, $0x395e8083
-DATA rows<>+236(SB)/4, $0x395e8083
-DATA rows<>+240(SB)/4, $0x395e8083
-DATA rows<>+244(SB)/4, $0x395e8083
-DATA rows<>+248(SB)/4, $0x395e8083
-DATA rows<>+252(SB)/4, $0x395e8083
-DATA rows<>+256(SB)/4, $0x39506967
-DATA rows<>+260(SB)/4, $0x39506967
-DATA rows<>+264(SB)/4, $0x39506967
-DATA rows<>+268(SB)/4, $0x39506967
-DATA rows<>+272(SB)/4, $0x39506967
-DATA rows<>+276(SB)/4, $0x39506967
-DATA rows<>+280(SB)/4, $0x39506967
-DATA rows<>+284(SB)/4, $0x39506967
-DATA rows<>+288(SB)/4, $0x3ab743ce
-DATA rows<>+292(SB)/4, $0x3ab743ce
-DATA rows<>+296(SB)/4, $0x3ab743ce
-DATA rows<>+300(SB)/4, $0x3ab743ce
-DATA rows<>+304(SB)/4, $0x3ab743ce
-DATA rows<>+308(SB)/4, $0x3ab743ce
-DATA rows<>+312(SB)/4, $0x3ab743ce
-DATA rows<>+316(SB)/4, $0x3ab743ce
-DATA rows<>+320(SB)/4, $0x3c088908
-DATA rows<>+324(SB)/4, $0x3c088908
-DATA rows<>+328(SB)/4, $0x3c088908
-DATA rows<>+332(SB)/4, $0x3c088908
-DATA rows<>+336(SB)/4, $0x3c088908
-DATA rows<>+340(SB)/4, $0x3c088908
-DATA rows<>+344(SB)/4, $0x3c088908
-DATA rows<>+348(SB)/4, $0x3c088908
-DATA rows<>+352(SB)/4, $0x3d2aa9c1
-DATA rows<>+356(SB)/4, $0x3d2aa9c1
-DATA rows<>+360(SB)/4, $0x3d2aa9c1
-DATA rows<>+364(SB)/4, $0x3d2aa9c1
-DATA rows<>+368(SB)/4, $0x3d2aa9c1
-DATA rows<>+372(SB)/4, $0x3d2aa9c1
-DATA rows<>+376(SB)/4, $0x3d2aa9c1
-DATA rows<>+380(SB)/4, $0x3d2aa9c1
-DATA rows<>+384(SB)/4, $0x3e2aaaaa
-DATA rows<>+388(SB)/4, $0x3e2aaaaa
-DATA rows<>+392(SB)/4, $0x3e2aaaaa
-DATA rows<>+396(SB)/4, $0x3e2aaaaa
-DATA rows<>+400(SB)/4, $0x3e2aaaaa
-DATA rows<>+404(SB)/4, $0x3e2aaaaa
-DATA rows<>+408(SB)/4, $0x3e2aaaaa
-DATA rows<>+412(SB)/4, $0x3e2aaaaa
-DATA rows<>+416(SB)/4, $0x3f000000
-DATA rows<>+420(SB)/4, $0x3f000000
-DATA rows<>+424(SB)/4, $0x3f000000
-DATA rows<>+428(SB)/4, $0x3f000000
-DATA rows<>+432(SB)/4, $0x3f000000
-DATA rows<>+436(SB)/4, $0x3f000000
-DATA rows<>+440(SB)/4, $0x3f000000
-DATA rows<>+444(SB)/4, $0x3f000000
-DATA rows<>+448(SB)/4, $0x3f800000
-DATA rows<>+452(SB)/4, $0x3f800000
-DATA rows<>+456(SB)/4, $0x3f800000
-DATA rows<>+460(SB)/4, $0x3f800000
-DATA rows<>+464(SB)/4, $0x3f800000
-DATA rows<>+468(SB)/4, $0x3f800000
-DATA rows<>+472(SB)/4, $0x3f800000
-DATA rows<>+476(SB)/4, $0x3f800000
-DATA rows<>+480(SB)/4, $0x0000007f
-DATA rows<>+484(SB)/4, $0x0000007f
-DATA rows<>+488(SB)/4, $0x0000007f
-DATA rows<>+492(SB)/4, $0x0000007f
-DATA rows<>+496(SB)/4, $0x0000007f
-DATA rows<>+500(SB)/4, $0x0000007f
-DATA rows<>+504(SB)/4, $0x0000007f
-DATA rows<>+508(SB)/4, $0x0000007f
-DATA rows<>+512(SB)/4, $0x3f2aaaab
-DATA rows<>+516(SB)/4, $0x3f2aaaab
-DATA rows<>+520(SB)/4, $0x3f2aaaab
-DATA rows<>+524(SB)/4, $0x3f2aaaab
-DATA rows<>+528(SB)/4, $0x3f2aaaab
-DATA rows<>+532(SB)/4, $0x3f2aaaab
-DATA rows<>+536(SB)/4, $0x3f2aaaab
-DATA rows<>+540(SB)/4, $0x3f2aaaab
-DATA rows<>+544(SB)/4, $0x34000000
-DATA rows<>+548(SB)/4, $0x34000000
-DATA rows<>+552(SB)/4, $0x34000000
-DATA rows<>+556(SB)/4, $0x34000000
-DATA rows<>+560(SB)/4, $0x34000000
-DATA rows<>+564(SB)/4, $0x34000000
-DATA rows<>+568(SB)/4, $0x34000000
-DATA rows<>+572(SB)/4, $0x34000000
-DATA rows<>+576(SB)/4, $0xbe057000
-DATA rows<>+580(SB)/4, $0xbe057000
-DATA rows<>+584(SB)/4, $0xbe057000
-DATA rows<>+588(SB)/4, $0xbe057000
-DATA rows<>+592(SB)/4, $0xbe057000
-DATA rows<>+596(SB)/4, $0xbe057000
-DATA rows<>+600(SB)/4, $0xbe057000
-DATA rows<>+604(SB)/4, $0xbe057000
-DATA rows<>+608(SB)/4, $0xbdf8cc59
-DATA rows<>+612(SB)/4, $0xbdf8cc59
-DATA rows<>+616(SB)/4, $0xbdf8cc59
-DATA rows<>+620(SB)/4, $0xbdf8cc59
-DATA rows<>+624(SB)/4, $0xbdf8cc59
-DATA rows<>+628(SB)/4, $0xbdf8cc59
-DATA rows<>+632(SB)/4, $0xbdf8cc59
-DATA rows<>+636(SB)/4, $0xbdf8cc59
-DATA rows<>+640(SB)/4, $0xbe2ad9b6
-DATA rows<>+644(SB)/4, $0xbe2ad9b6
-DATA rows<>+648(SB)/4, $0xbe2ad9b6
-DATA rows<>+652(SB)/4, $0xbe2ad9b6
-DATA rows<>+656(SB)/4, $0xbe2ad9b6
-DATA rows<>+660(SB)/4, $0xbe2ad9b6
-DATA rows<>+664(SB)/4, $0xbe2ad9b6
-DATA rows<>+668(SB)/4, $0xbe2ad9b6
-DATA rows<>+672(SB)/4, $0xbe7fff01
-DATA rows<>+676(SB)/4, $0xbe7fff01
-DATA rows<>+680(SB)/4, $0xbe7fff01
-DATA rows<>+684(SB)/4, $0xbe7fff01
-DATA rows<>+688(SB)/4, $0xbe7fff01
-DATA rows<>+692(SB)/4, $0xbe7fff01
-DATA rows<>+696(SB)/4, $0xbe7fff01
-DATA rows<>+700(SB)/4, $0xbe7fff01
-DATA rows<>+704(SB)/4, $0x3e104000
-DATA rows<>+708(SB)/4, $0x3e104000
-DATA rows<>+712(SB)/4, $0x3e104000
-DATA rows<>+716(SB)/4, $0x3e104000
-DATA rows<>+720(SB)/4, $0x3e104000
-DATA rows<>+724(SB)/4, $0x3e104000
-DATA rows<>+728(SB)/4, $0x3e104000
-DATA rows<>+732(SB)/4, $0x3e104000
-DATA rows<>+736(SB)/4, $0x3e0f2ba0
-DATA rows<>+740(SB)/4, $0x3e0f2ba0
-DATA rows<>+744(SB)/4, $0x3e0f2ba0
-DATA rows<>+748(SB)/4, $0x3e0f2ba0
-DATA rows<>+752(SB)/4, $0x3e0f2ba0
-DATA rows<>+756(SB)/4, $0x3e0f2ba0
-DATA rows<>+760(SB)/4, $0x3e0f2ba0
-DATA rows<>+764(SB)/4, $0x3e0f2ba0
-DATA rows<>+768(SB)/4, $0x3e4cec59
-DATA rows<>+772(SB)/4, $0x3e4cec59
-DATA rows<>+776(SB)/4, $0x3e4cec59
-DATA rows<>+780(SB)/4, $0x3e4cec59
-DATA rows<>+784(SB)/4, $0x3e4cec59
-DATA rows<>+788(SB)/4, $0x3e4cec59
-DATA rows<>+792(SB)/4, $0x3e4cec59
-DATA rows<>+796(SB)/4, $0x3e4cec59
-DATA rows<>+800(SB)/4, $0x3eaaaa7d
-DATA rows<>+804(SB)/4, $0x3eaaaa7d
-DATA rows<>+808(SB)/4, $0x3eaaaa7d
-DATA rows<>+812(SB)/4, $0x3eaaaa7d
-DATA rows<>+816(SB)/4, $0x3eaaaa7d
-DATA rows<>+820(SB)/4, $0x3eaaaa7d
-DATA rows<>+824(SB)/4, $0x3eaaaa7d
-DATA rows<>+828(SB)/4, $0x3eaaaa7d
-DATA rows<>+832(SB)/4, $0xbf000000
-DATA rows<>+836(SB)/4, $0xbf000000
-DATA rows<>+840(SB)/4, $0xbf000000
-DATA rows<>+844(SB)/4, $0xbf000000
-DATA rows<>+848(SB)/4, $0xbf000000
-DATA rows<>+852(SB)/4, $0xbf000000
-DATA rows<>+856(SB)/4, $0xbf000000
-DATA rows<>+860(SB)/4, $0xbf000000
-DATA rows<>+864(SB)/4, $0x3f317218
-DATA rows<>+868(SB)/4, $0x3f317218
-DATA rows<>+872(SB)/4, $0x3f317218
-DATA rows<>+876(SB)/4, $0x3f317218
-DATA rows<>+880(SB)/4, $0x3f317218
-DATA rows<>+884(SB)/4, $0x3f317218
-DATA rows<>+888(SB)/4, $0x3f317218
-DATA rows<>+892(SB)/4, $0x3f317218
-DATA rows<>+896(SB)/4, $0x7fc00000
-DATA rows<>+900(SB)/4, $0x7fc00000
-DATA rows<>+904(SB)/4, $0x7fc00000
-DATA rows<>+908(SB)/4, $0x7fc00000
-DATA rows<>+912(SB)/4, $0x7fc00000
-DATA rows<>+916(SB)/4, $0x7fc00000
-DATA rows<>+920(SB)/4, $0x7fc00000
-DATA rows<>+924(SB)/4, $0x7fc00000
-DATA rows<>+928(SB)/4, $0x7f800000
-DATA rows<>+932(SB)/4, $0x7f800000
-DATA rows<>+936(SB)/4, $0x7f800000
-DATA rows<>+940(SB)/4, $0x7f800000
-DATA rows<>+944(SB)/4, $0x7f800000
-DATA rows<>+948(SB)/4, $0x7f800000
-DATA rows<>+952(SB)/4, $0x7f800000
-DATA rows<>+956(SB)/4, $0x7f800000
+DATA rows<>+0(SB)/4, $0x00000000
+DATA rows<>+4(SB)/4, $0x00000000
+DATA rows<>+8(SB)/4, $0x00000000
+DATA rows<>+12(SB)/4, $0x00000000
+DATA rows<>+16(SB)/4, $0x00000000
+DATA rows<>+20(SB)/4, $0x00000000
+DATA rows<>+24(SB)/4, $0x00000000
+DATA rows<>+28(SB)/4, $0x00000000
+DATA rows<>+32(SB)/4, $0xff800000
+DATA rows<>+36(SB)/4, $0xff800000
+DATA rows<>+40(SB)/4, $0xff800000
+DATA rows<>+44(SB)/4, $0xff800000
+DATA rows<>+48(SB)/4, $0xff800000
+DATA rows<>+52(SB)/4, $0xff800000
+DATA rows<>+56(SB)/4, $0xff800000
+DATA rows<>+60(SB)/4, $0xff800000
+DATA rows<>+64(SB)/4, $0x7f800000
+DATA rows<>+68(SB)/4, $0x7f800000
+DATA rows<>+72(SB)/4, $0x7f800000
+DATA rows<>+76(SB)/4, $0x7f800000
+DATA rows<>+80(SB)/4, $0x7f800000
+DATA rows<>+84(SB)/4, $0x7f800000
+DATA rows<>+88(SB)/4, $0x7f800000
+DATA rows<>+92(SB)/4, $0x7f800000
+DATA rows<>+96(SB)/4, $0xc2d00000
+DATA rows<>+100(SB)/4, $0xc2d00000
+DATA rows<>+104(SB)/4, $0xc2d00000
+DATA rows<>+108(SB)/4, $0xc2d00000
+DATA rows<>+112(SB)/4, $0xc2d00000
+DATA rows<>+116(SB)/4, $0xc2d00000
+DATA rows<>+120(SB)/4, $0xc2d00000
+DATA rows<>+124(SB)/4, $0xc2d00000
+DATA rows<>+128(SB)/4, $0x42b40000
+DATA rows<>+132(SB)/4, $0x42b40000
+DATA rows<>+136(SB)/4, $0x42b40000
+DATA rows<>+140(SB)/4, $0x42b40000
+DATA rows<>+144(SB)/4, $0x42b40000
+DATA rows<>+148(SB)/4, $0x42b40000
+DATA rows<>+152(SB)/4, $0x42b40000
+DATA rows<>+156(SB)/4, $0x42b40000
+DATA rows<>+160(SB)/4, $0x3fb8aa3b
+DATA rows<>+164(SB)/4, $0x3fb8aa3b
+DATA rows<>+168(SB)/4, $0x3fb8aa3b
+DATA rows<>+172(SB)/4, $0x3fb8aa3b
+DATA rows<>+176(SB)/4, $0x3fb8aa3b
+DATA rows<>+180(SB)/4, $0x3fb8aa3b
+DATA rows<>+184(SB)/4, $0x3fb8aa3b
+DATA rows<>+188(SB)/4, $0x3fb8aa3b
+DATA rows<>+192(SB)/4, $0x4b400000
+DATA rows<>+196(SB)/4, $0x4b400000
+DATA rows<>+200(SB)/4, $0x4b400000
+DATA rows<>+204(SB)/4, $0x4b400000
+DATA rows<>+208(SB)/4, $0x4b400000
+DATA rows<>+212(SB)/4, $0x4b400000
+DATA rows<>+216(SB)/4, $0x4b400000
+DATA rows<>+220(SB)/4, $0x4b400000
+DATA rows<>+224(SB)/4, $0x3f318000
+DATA rows<>+228(SB)/4, $0x3f318000
+DATA rows<>+232(SB)/4, $0x3f318000
+DATA rows<>+236(SB)/4, $0x3f318000
+DATA rows<>+240(SB)/4, $0x3f318000
+DATA rows<>+244(SB)/4, $0x3f318000
+DATA rows<>+248(SB)/4, $0x3f318000
+DATA rows<>+252(SB)/4, $0x3f318000
+DATA rows<>+256(SB)/4, $0x395e8083
+DATA rows<>+260(SB)/4, $0x395e8083
+DATA rows<>+264(SB)/4, $0x395e8083
+DATA rows<>+268(SB)/4, $0x395e8083
+DATA rows<>+272(SB)/4, $0x395e8083
+DATA rows<>+276(SB)/4, $0x395e8083
+DATA rows<>+280(SB)/4, $0x395e8083
+DATA rows<>+284(SB)/4, $0x395e8083
+DATA rows<>+288(SB)/4, $0x39506967
+DATA rows<>+292(SB)/4, $0x39506967
+DATA rows<>+296(SB)/4, $0x39506967
+DATA rows<>+300(SB)/4, $0x39506967
+DATA rows<>+304(SB)/4, $0x39506967
+DATA rows<>+308(SB)/4, $0x39506967
+DATA rows<>+312(SB)/4, $0x39506967
+DATA rows<>+316(SB)/4, $0x39506967
+DATA rows<>+320(SB)/4, $0x3ab743ce
+DATA rows<>+324(SB)/4, $0x3ab743ce
+DATA rows<>+328(SB)/4, $0x3ab743ce
+DATA rows<>+332(SB)/4, $0x3ab743ce
+DATA rows<>+336(SB)/4, $0x3ab743ce
+DATA rows<>+340(SB)/4, $0x3ab743ce
+DATA rows<>+344(SB)/4, $0x3ab743ce
+DATA rows<>+348(SB)/4, $0x3ab743ce
+DATA rows<>+352(SB)/4, $0x3c088908
+DATA rows<>+356(SB)/4, $0x3c088908
+DATA rows<>+360(SB)/4, $0x3c088908
+DATA rows<>+364(SB)/4, $0x3c088908
+DATA rows<>+368(SB)/4, $0x3c088908
+DATA rows<>+372(SB)/4, $0x3c088908
+DATA rows<>+376(SB)/4, $0x3c088908
+DATA rows<>+380(SB)/4, $0x3c088908
+DATA rows<>+384(SB)/4, $0x3d2aa9c1
+DATA rows<>+388(SB)/4, $0x3d2aa9c1
+DATA rows<>+392(SB)/4, $0x3d2aa9c1
+DATA rows<>+396(SB)/4, $0x3d2aa9c1
+DATA rows<>+400(SB)/4, $0x3d2aa9c1
+DATA rows<>+404(SB)/4, $0x3d2aa9c1
+DATA rows<>+408(SB)/4, $0x3d2aa9c1
+DATA rows<>+412(SB)/4, $0x3d2aa9c1
+DATA rows<>+416(SB)/4, $0x3e2aaaaa
+DATA rows<>+420(SB)/4, $0x3e2aaaaa
+DATA rows<>+424(SB)/4, $0x3e2aaaaa
+DATA rows<>+428(SB)/4, $0x3e2aaaaa
+DATA rows<>+432(SB)/4, $0x3e2aaaaa
+DATA rows<>+436(SB)/4, $0x3e2aaaaa
+DATA rows<>+440(SB)/4, $0x3e2aaaaa
+DATA rows<>+444(SB)/4, $0x3e2aaaaa
+DATA rows<>+448(SB)/4, $0x3f000000
+DATA rows<>+452(SB)/4, $0x3f000000
+DATA rows<>+456(SB)/4, $0x3f000000
+DATA rows<>+460(SB)/4, $0x3f000000
+DATA rows<>+464(SB)/4, $0x3f000000
+DATA rows<>+468(SB)/4, $0x3f000000
+DATA rows<>+472(SB)/4, $0x3f000000
+DATA rows<>+476(SB)/4, $0x3f000000
+DATA rows<>+480(SB)/4, $0x3f800000
+DATA rows<>+484(SB)/4, $0x3f800000
+DATA rows<>+488(SB)/4, $0x3f800000
+DATA rows<>+492(SB)/4, $0x3f800000
+DATA rows<>+496(SB)/4, $0x3f800000
+DATA rows<>+500(SB)/4, $0x3f800000
+DATA rows<>+504(SB)/4, $0x3f800000
+DATA rows<>+508(SB)/4, $0x3f800000
+DATA rows<>+512(SB)/4, $0x0000007f
+DATA rows<>+516(SB)/4, $0x0000007f
+DATA rows<>+520(SB)/4, $0x0000007f
+DATA rows<>+524(SB)/4, $0x0000007f
+DATA rows<>+528(SB)/4, $0x0000007f
+DATA rows<>+532(SB)/4, $0x0000007f
+DATA rows<>+536(SB)/4, $0x0000007f
+DATA rows<>+540(SB)/4, $0x0000007f
+DATA rows<>+544(SB)/4, $0x3f2aaaab
+DATA rows<>+548(SB)/4, $0x3f2aaaab
+DATA rows<>+552(SB)/4, $0x3f2aaaab
+DATA rows<>+556(SB)/4, $0x3f2aaaab
+DATA rows<>+560(SB)/4, $0x3f2aaaab
+DATA rows<>+564(SB)/4, $0x3f2aaaab
+DATA rows<>+568(SB)/4, $0x3f2aaaab
+DATA rows<>+572(SB)/4, $0x3f2aaaab
+DATA rows<>+576(SB)/4, $0x34000000
+DATA rows<>+580(SB)/4, $0x34000000
+DATA rows<>+584(SB)/4, $0x34000000
+DATA rows<>+588(SB)/4, $0x34000000
+DATA rows<>+592(SB)/4, $0x34000000
+DATA rows<>+596(SB)/4, $0x34000000
+DATA rows<>+600(SB)/4, $0x34000000
+DATA rows<>+604(SB)/4, $0x34000000
+DATA rows<>+608(SB)/4, $0xbe057000
+DATA rows<>+612(SB)/4, $0xbe057000
+DATA rows<>+616(SB)/4, $0xbe057000
+DATA rows<>+620(SB)/4, $0xbe057000
+DATA rows<>+624(SB)/4, $0xbe057000
+DATA rows<>+628(SB)/4, $0xbe057000
+DATA rows<>+632(SB)/4, $0xbe057000
+DATA rows<>+636(SB)/4, $0xbe057000
+DATA rows<>+640(SB)/4, $0xbdf8cc59
+DATA rows<>+644(SB)/4, $0xbdf8cc59
+DATA rows<>+648(SB)/4, $0xbdf8cc59
+DATA rows<>+652(SB)/4, $0xbdf8cc59
+DATA rows<>+656(SB)/4, $0xbdf8cc59
+DATA rows<>+660(SB)/4, $0xbdf8cc59
+DATA rows<>+664(SB)/4, $0xbdf8cc59
+DATA rows<>+668(SB)/4, $0xbdf8cc59
+DATA rows<>+672(SB)/4, $0xbe2ad9b6
+DATA rows<>+676(SB)/4, $0xbe2ad9b6
+DATA rows<>+680(SB)/4, $0xbe2ad9b6
+DATA rows<>+684(SB)/4, $0xbe2ad9b6
+DATA rows<>+688(SB)/4, $0xbe2ad9b6
+DATA rows<>+692(SB)/4, $0xbe2ad9b6
+DATA rows<>+696(SB)/4, $0xbe2ad9b6
+DATA rows<>+700(SB)/4, $0xbe2ad9b6
+DATA rows<>+704(SB)/4, $0xbe7fff01
+DATA rows<>+708(SB)/4, $0xbe7fff01
+DATA rows<>+712(SB)/4, $0xbe7fff01
+DATA rows<>+716(SB)/4, $0xbe7fff01
+DATA rows<>+720(SB)/4, $0xbe7fff01
+DATA rows<>+724(SB)/4, $0xbe7fff01
+DATA rows<>+728(SB)/4, $0xbe7fff01
+DATA rows<>+732(SB)/4, $0xbe7fff01
+DATA rows<>+736(SB)/4, $0x3e104000
+DATA rows<>+740(SB)/4, $0x3e104000
+DATA rows<>+744(SB)/4, $0x3e104000
+DATA rows<>+748(SB)/4, $0x3e104000
+DATA rows<>+752(SB)/4, $0x3e104000
+DATA rows<>+756(SB)/4, $0x3e104000
+DATA rows<>+760(SB)/4, $0x3e104000
+DATA rows<>+764(SB)/4, $0x3e104000
+DATA rows<>+768(SB)/4, $0x3e0f2ba0
+DATA rows<>+772(SB)/4, $0x3e0f2ba0
+DATA rows<>+776(SB)/4, $0x3e0f2ba0
+DATA rows<>+780(SB)/4, $0x3e0f2ba0
+DATA rows<>+784(SB)/4, $0x3e0f2ba0
+DATA rows<>+788(SB)/4, $0x3e0f2ba0
+DATA rows<>+792(SB)/4, $0x3e0f2ba0
+DATA rows<>+796(SB)/4, $0x3e0f2ba0
+DATA rows<>+800(SB)/4, $0x3e4cec59
+DATA rows<>+804(SB)/4, $0x3e4cec59
+DATA rows<>+808(SB)/4, $0x3e4cec59
+DATA rows<>+812(SB)/4, $0x3e4cec59
+DATA rows<>+816(SB)/4, $0x3e4cec59
+DATA rows<>+820(SB)/4, $0x3e4cec59
+DATA rows<>+824(SB)/4, $0x3e4cec59
+DATA rows<>+828(SB)/4, $0x3e4cec59
+DATA rows<>+832(SB)/4, $0x3eaaaa7d
+DATA rows<>+836(SB)/4, $0x3eaaaa7d
+DATA rows<>+840(SB)/4, $0x3eaaaa7d
+DATA rows<>+844(SB)/4, $0x3eaaaa7d
+DATA rows<>+848(SB)/4, $0x3eaaaa7d
+DATA rows<>+852(SB)/4, $0x3eaaaa7d
+DATA rows<>+856(SB)/4, $0x3eaaaa7d
+DATA rows<>+860(SB)/4, $0x3eaaaa7d
+DATA rows<>+864(SB)/4, $0xbf000000
+DATA rows<>+868(SB)/4, $0xbf000000
+DATA rows<>+872(SB)/4, $0xbf000000
+DATA rows<>+876(SB)/4, $0xbf000000
+DATA rows<>+880(SB)/4, $0xbf000000
+DATA rows<>+884(SB)/4, $0xbf000000
+DATA rows<>+888(SB)/4, $0xbf000000
+DATA rows<>+892(SB)/4, $0xbf000000
+DATA rows<>+896(SB)/4, $0x3f317218
+DATA rows<>+900(SB)/4, $0x3f317218
+DATA rows<>+904(SB)/4, $0x3f317218
+DATA rows<>+908(SB)/4, $0x3f317218
+DATA rows<>+912(SB)/4, $0x3f317218
+DATA rows<>+916(SB)/4, $0x3f317218
+DATA rows<>+920(SB)/4, $0x3f317218
+DATA rows<>+924(SB)/4, $0x3f317218
+DATA rows<>+928(SB)/4, $0x7fc00000
+DATA rows<>+932(SB)/4, $0x7fc00000
+DATA rows<>+936(SB)/4, $0x7fc00000
+DATA rows<>+940(SB)/4, $0x7fc00000
+DATA rows<>+944(SB)/4, $0x7fc00000
+DATA rows<>+948(SB)/4, $0x7fc00000
+DATA rows<>+952(SB)/4, $0x7fc00000
+DATA rows<>+956(SB)/4, $0x7fc00000
 GLOBL rows<>(SB), RODATA|NOPTR, $960
 DATA lanes0_1_2_3_4_5_6_7<>+0(SB)/4, $0
 DATA lanes0_1_2_3_4_5_6_7<>+4(SB)/4, $1

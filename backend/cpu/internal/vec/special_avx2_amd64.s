@@ -2,75 +2,234 @@
 
 #include "textflag.h"
 
-// philox: blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 16
+// philox: blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32
 // func philoxAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 TEXT ·philoxAVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ n+8(FP), CX
-	VBROADCASTSS first+16(FP), Y7
-	VPADDD lanes0_2_4_6_1_3_5_7<>(SB), Y7, Y7
+	VBROADCASTSS first+16(FP), Y0
+	VPADDD lanes0_0_2_0_1_0_3_0<>(SB), Y0, Y0
 blocks:
-	VMOVUPS Y7, Y0
-	VBROADCASTSS c1+28(FP), Y1
-	VBROADCASTSS c2+32(FP), Y2
-	VBROADCASTSS c3+36(FP), Y3
-	VBROADCASTSS k0+20(FP), Y4
-	VBROADCASTSS k1+24(FP), Y5
-	MOVL $10, R9
-rounds:
-	VMOVUPS special<>+0(SB), Y6
-	VPSRLQ $32, Y0, Y10
-	VPMULUDQ Y6, Y0, Y11
-	VPMULUDQ Y6, Y10, Y10
-	VPSRLQ $32, Y11, Y8
-	VPSLLQ $32, Y10, Y0
-	VPBLENDD $170, Y10, Y8, Y8
-	VPBLENDD $85, Y11, Y0, Y0
-	VMOVUPS special<>+32(SB), Y6
-	VPSRLQ $32, Y2, Y10
-	VPMULUDQ Y6, Y2, Y11
-	VPMULUDQ Y6, Y10, Y10
-	VPSRLQ $32, Y11, Y9
-	VPSLLQ $32, Y10, Y2
-	VPBLENDD $170, Y10, Y9, Y9
-	VPBLENDD $85, Y11, Y2, Y2
-	VPXOR Y9, Y1, Y9
-	VPXOR Y4, Y9, Y9
-	VPXOR Y8, Y3, Y8
-	VPXOR Y5, Y8, Y8
-	VMOVUPS Y2, Y1
+	VBROADCASTSS k0+20(FP), Y1
+	VBROADCASTSS k1+24(FP), Y2
 	VMOVUPS Y0, Y3
-	VMOVUPS Y9, Y0
-	VMOVUPS Y8, Y2
-	VPADDD special<>+64(SB), Y4, Y4
-	VPADDD special<>+96(SB), Y5, Y5
-	DECL R9
-	JNZ rounds
-	VPUNPCKLDQ Y1, Y0, Y4
-	VPUNPCKHDQ Y1, Y0, Y5
-	VPUNPCKLDQ Y3, Y2, Y6
-	VPUNPCKHDQ Y3, Y2, Y8
-	VPUNPCKLQDQ Y6, Y4, Y0
-	VPUNPCKHQDQ Y6, Y4, Y1
-	VPUNPCKLQDQ Y8, Y5, Y2
-	VPUNPCKHQDQ Y8, Y5, Y3
-	VPSRLD $8, Y0, Y0
-	VCVTDQ2PS Y0, Y0
-	VMULPS special<>+128(SB), Y0, Y0
-	VMOVUPS Y0, 0(DI)
-	VPSRLD $8, Y1, Y1
-	VCVTDQ2PS Y1, Y1
-	VMULPS special<>+128(SB), Y1, Y1
-	VMOVUPS Y1, 32(DI)
-	VPSRLD $8, Y2, Y2
-	VCVTDQ2PS Y2, Y2
-	VMULPS special<>+128(SB), Y2, Y2
-	VMOVUPS Y2, 64(DI)
+	VPADDD special<>+0(SB), Y0, Y0
+	VBROADCASTSS c1+28(FP), Y4
+	VBROADCASTSS c2+32(FP), Y5
+	VBROADCASTSS c3+36(FP), Y6
+	VMOVUPS Y0, Y7
+	VPADDD special<>+0(SB), Y0, Y0
+	VBROADCASTSS c1+28(FP), Y8
+	VBROADCASTSS c2+32(FP), Y9
+	VBROADCASTSS c3+36(FP), Y10
+	VPMULUDQ special<>+32(SB), Y3, Y11
+	VPMULUDQ special<>+64(SB), Y5, Y12
+	VPSRLQ $32, Y12, Y13
+	VPSRLQ $32, Y11, Y14
+	VPXOR Y4, Y13, Y13
+	VPXOR Y6, Y14, Y14
+	VPXOR Y1, Y13, Y13
+	VPXOR Y2, Y14, Y14
+	VPMULUDQ special<>+32(SB), Y7, Y3
+	VPMULUDQ special<>+64(SB), Y9, Y4
+	VPSRLQ $32, Y4, Y5
+	VPSRLQ $32, Y3, Y6
+	VPXOR Y8, Y5, Y5
+	VPXOR Y10, Y6, Y6
+	VPXOR Y1, Y5, Y5
+	VPXOR Y2, Y6, Y6
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y13, Y7
+	VPMULUDQ special<>+64(SB), Y14, Y8
+	VPSRLQ $32, Y8, Y9
+	VPSRLQ $32, Y7, Y10
+	VPXOR Y12, Y9, Y9
+	VPXOR Y11, Y10, Y10
+	VPXOR Y1, Y9, Y9
+	VPXOR Y2, Y10, Y10
+	VPMULUDQ special<>+32(SB), Y5, Y13
+	VPMULUDQ special<>+64(SB), Y6, Y12
+	VPSRLQ $32, Y12, Y14
+	VPSRLQ $32, Y13, Y11
+	VPXOR Y4, Y14, Y14
+	VPXOR Y3, Y11, Y11
+	VPXOR Y1, Y14, Y14
+	VPXOR Y2, Y11, Y11
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y9, Y5
+	VPMULUDQ special<>+64(SB), Y10, Y4
+	VPSRLQ $32, Y4, Y6
+	VPSRLQ $32, Y5, Y3
+	VPXOR Y8, Y6, Y6
+	VPXOR Y7, Y3, Y3
+	VPXOR Y1, Y6, Y6
+	VPXOR Y2, Y3, Y3
+	VPMULUDQ special<>+32(SB), Y14, Y9
+	VPMULUDQ special<>+64(SB), Y11, Y8
+	VPSRLQ $32, Y8, Y10
+	VPSRLQ $32, Y9, Y7
+	VPXOR Y12, Y10, Y10
+	VPXOR Y13, Y7, Y7
+	VPXOR Y1, Y10, Y10
+	VPXOR Y2, Y7, Y7
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y6, Y14
+	VPMULUDQ special<>+64(SB), Y3, Y12
+	VPSRLQ $32, Y12, Y11
+	VPSRLQ $32, Y14, Y13
+	VPXOR Y4, Y11, Y11
+	VPXOR Y5, Y13, Y13
+	VPXOR Y1, Y11, Y11
+	VPXOR Y2, Y13, Y13
+	VPMULUDQ special<>+32(SB), Y10, Y6
+	VPMULUDQ special<>+64(SB), Y7, Y4
+	VPSRLQ $32, Y4, Y3
+	VPSRLQ $32, Y6, Y5
+	VPXOR Y8, Y3, Y3
+	VPXOR Y9, Y5, Y5
+	VPXOR Y1, Y3, Y3
+	VPXOR Y2, Y5, Y5
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y11, Y10
+	VPMULUDQ special<>+64(SB), Y13, Y8
+	VPSRLQ $32, Y8, Y7
+	VPSRLQ $32, Y10, Y9
+	VPXOR Y12, Y7, Y7
+	VPXOR Y14, Y9, Y9
+	VPXOR Y1, Y7, Y7
+	VPXOR Y2, Y9, Y9
+	VPMULUDQ special<>+32(SB), Y3, Y11
+	VPMULUDQ special<>+64(SB), Y5, Y12
+	VPSRLQ $32, Y12, Y13
+	VPSRLQ $32, Y11, Y14
+	VPXOR Y4, Y13, Y13
+	VPXOR Y6, Y14, Y14
+	VPXOR Y1, Y13, Y13
+	VPXOR Y2, Y14, Y14
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y7, Y3
+	VPMULUDQ special<>+64(SB), Y9, Y4
+	VPSRLQ $32, Y4, Y5
+	VPSRLQ $32, Y3, Y6
+	VPXOR Y8, Y5, Y5
+	VPXOR Y10, Y6, Y6
+	VPXOR Y1, Y5, Y5
+	VPXOR Y2, Y6, Y6
+	VPMULUDQ special<>+32(SB), Y13, Y7
+	VPMULUDQ special<>+64(SB), Y14, Y8
+	VPSRLQ $32, Y8, Y9
+	VPSRLQ $32, Y7, Y10
+	VPXOR Y12, Y9, Y9
+	VPXOR Y11, Y10, Y10
+	VPXOR Y1, Y9, Y9
+	VPXOR Y2, Y10, Y10
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y5, Y13
+	VPMULUDQ special<>+64(SB), Y6, Y12
+	VPSRLQ $32, Y12, Y14
+	VPSRLQ $32, Y13, Y11
+	VPXOR Y4, Y14, Y14
+	VPXOR Y3, Y11, Y11
+	VPXOR Y1, Y14, Y14
+	VPXOR Y2, Y11, Y11
+	VPMULUDQ special<>+32(SB), Y9, Y5
+	VPMULUDQ special<>+64(SB), Y10, Y4
+	VPSRLQ $32, Y4, Y6
+	VPSRLQ $32, Y5, Y3
+	VPXOR Y8, Y6, Y6
+	VPXOR Y7, Y3, Y3
+	VPXOR Y1, Y6, Y6
+	VPXOR Y2, Y3, Y3
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y14, Y9
+	VPMULUDQ special<>+64(SB), Y11, Y8
+	VPSRLQ $32, Y8, Y10
+	VPSRLQ $32, Y9, Y7
+	VPXOR Y12, Y10, Y10
+	VPXOR Y13, Y7, Y7
+	VPXOR Y1, Y10, Y10
+	VPXOR Y2, Y7, Y7
+	VPMULUDQ special<>+32(SB), Y6, Y14
+	VPMULUDQ special<>+64(SB), Y3, Y12
+	VPSRLQ $32, Y12, Y11
+	VPSRLQ $32, Y14, Y13
+	VPXOR Y4, Y11, Y11
+	VPXOR Y5, Y13, Y13
+	VPXOR Y1, Y11, Y11
+	VPXOR Y2, Y13, Y13
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y10, Y6
+	VPMULUDQ special<>+64(SB), Y7, Y4
+	VPSRLQ $32, Y4, Y3
+	VPSRLQ $32, Y6, Y5
+	VPXOR Y8, Y3, Y3
+	VPXOR Y9, Y5, Y5
+	VPXOR Y1, Y3, Y3
+	VPXOR Y2, Y5, Y5
+	VPMULUDQ special<>+32(SB), Y11, Y10
+	VPMULUDQ special<>+64(SB), Y13, Y8
+	VPSRLQ $32, Y8, Y7
+	VPSRLQ $32, Y10, Y9
+	VPXOR Y12, Y7, Y7
+	VPXOR Y14, Y9, Y9
+	VPXOR Y1, Y7, Y7
+	VPXOR Y2, Y9, Y9
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPMULUDQ special<>+32(SB), Y3, Y11
+	VPMULUDQ special<>+64(SB), Y5, Y12
+	VPSRLQ $32, Y12, Y13
+	VPSRLQ $32, Y11, Y14
+	VPXOR Y4, Y13, Y13
+	VPXOR Y6, Y14, Y14
+	VPXOR Y1, Y13, Y13
+	VPXOR Y2, Y14, Y14
+	VPMULUDQ special<>+32(SB), Y7, Y3
+	VPMULUDQ special<>+64(SB), Y9, Y4
+	VPSRLQ $32, Y4, Y5
+	VPSRLQ $32, Y3, Y6
+	VPXOR Y8, Y5, Y5
+	VPXOR Y10, Y6, Y6
+	VPXOR Y1, Y5, Y5
+	VPXOR Y2, Y6, Y6
+	VPADDD special<>+96(SB), Y1, Y1
+	VPADDD special<>+128(SB), Y2, Y2
+	VPSLLQ $32, Y12, Y12
+	VPBLENDD $170, Y12, Y13, Y13
+	VPSLLQ $32, Y11, Y11
+	VPBLENDD $170, Y11, Y14, Y14
+	VPUNPCKLQDQ Y14, Y13, Y12
+	VPUNPCKHQDQ Y14, Y13, Y11
+	VPSRLD $8, Y12, Y12
+	VCVTDQ2PS Y12, Y12
+	VMULPS special<>+160(SB), Y12, Y12
+	VMOVUPS Y12, 0(DI)
+	VPSRLD $8, Y11, Y11
+	VCVTDQ2PS Y11, Y11
+	VMULPS special<>+160(SB), Y11, Y11
+	VMOVUPS Y11, 32(DI)
+	VPSLLQ $32, Y4, Y4
+	VPBLENDD $170, Y4, Y5, Y5
+	VPSLLQ $32, Y3, Y3
+	VPBLENDD $170, Y3, Y6, Y6
+	VPUNPCKLQDQ Y6, Y5, Y4
+	VPUNPCKHQDQ Y6, Y5, Y3
+	VPSRLD $8, Y4, Y4
+	VCVTDQ2PS Y4, Y4
+	VMULPS special<>+160(SB), Y4, Y4
+	VMOVUPS Y4, 64(DI)
 	VPSRLD $8, Y3, Y3
 	VCVTDQ2PS Y3, Y3
-	VMULPS special<>+128(SB), Y3, Y3
+	VMULPS special<>+160(SB), Y3, Y3
 	VMOVUPS Y3, 96(DI)
-	VPADDD special<>+160(SB), Y7, Y7
 	ADDQ $128, DI
 	SUBQ $8, CX
 	JNZ blocks
@@ -230,61 +389,61 @@ again:
 	JNZ again
 	RET
 
-DATA special<>+0(SB)/4, $0xd2511f53
-DATA special<>+4(SB)/4, $0xd2511f53
-DATA special<>+8(SB)/4, $0xd2511f53
-DATA special<>+12(SB)/4, $0xd2511f53
-DATA special<>+16(SB)/4, $0xd2511f53
-DATA special<>+20(SB)/4, $0xd2511f53
-DATA special<>+24(SB)/4, $0xd2511f53
-DATA special<>+28(SB)/4, $0xd2511f53
-DATA special<>+32(SB)/4, $0xcd9e8d57
-DATA special<>+36(SB)/4, $0xcd9e8d57
-DATA special<>+40(SB)/4, $0xcd9e8d57
-DATA special<>+44(SB)/4, $0xcd9e8d57
-DATA special<>+48(SB)/4, $0xcd9e8d57
-DATA special<>+52(SB)/4, $0xcd9e8d57
-DATA special<>+56(SB)/4, $0xcd9e8d57
-DATA special<>+60(SB)/4, $0xcd9e8d57
-DATA special<>+64(SB)/4, $0x9e3779b9
-DATA special<>+68(SB)/4, $0x9e3779b9
-DATA special<>+72(SB)/4, $0x9e3779b9
-DATA special<>+76(SB)/4, $0x9e3779b9
-DATA special<>+80(SB)/4, $0x9e3779b9
-DATA special<>+84(SB)/4, $0x9e3779b9
-DATA special<>+88(SB)/4, $0x9e3779b9
-DATA special<>+92(SB)/4, $0x9e3779b9
-DATA special<>+96(SB)/4, $0xbb67ae85
-DATA special<>+100(SB)/4, $0xbb67ae85
-DATA special<>+104(SB)/4, $0xbb67ae85
-DATA special<>+108(SB)/4, $0xbb67ae85
-DATA special<>+112(SB)/4, $0xbb67ae85
-DATA special<>+116(SB)/4, $0xbb67ae85
-DATA special<>+120(SB)/4, $0xbb67ae85
-DATA special<>+124(SB)/4, $0xbb67ae85
-DATA special<>+128(SB)/4, $0x33800000
-DATA special<>+132(SB)/4, $0x33800000
-DATA special<>+136(SB)/4, $0x33800000
-DATA special<>+140(SB)/4, $0x33800000
-DATA special<>+144(SB)/4, $0x33800000
-DATA special<>+148(SB)/4, $0x33800000
-DATA special<>+152(SB)/4, $0x33800000
-DATA special<>+156(SB)/4, $0x33800000
-DATA special<>+160(SB)/4, $0x00000008
-DATA special<>+164(SB)/4, $0x00000008
-DATA special<>+168(SB)/4, $0x00000008
-DATA special<>+172(SB)/4, $0x00000008
-DATA special<>+176(SB)/4, $0x00000008
-DATA special<>+180(SB)/4, $0x00000008
-DATA special<>+184(SB)/4, $0x00000008
-DATA special<>+188(SB)/4, $0x00000008
+DATA special<>+0(SB)/4, $0x00000004
+DATA special<>+4(SB)/4, $0x00000004
+DATA special<>+8(SB)/4, $0x00000004
+DATA special<>+12(SB)/4, $0x00000004
+DATA special<>+16(SB)/4, $0x00000004
+DATA special<>+20(SB)/4, $0x00000004
+DATA special<>+24(SB)/4, $0x00000004
+DATA special<>+28(SB)/4, $0x00000004
+DATA special<>+32(SB)/4, $0xd2511f53
+DATA special<>+36(SB)/4, $0xd2511f53
+DATA special<>+40(SB)/4, $0xd2511f53
+DATA special<>+44(SB)/4, $0xd2511f53
+DATA special<>+48(SB)/4, $0xd2511f53
+DATA special<>+52(SB)/4, $0xd2511f53
+DATA special<>+56(SB)/4, $0xd2511f53
+DATA special<>+60(SB)/4, $0xd2511f53
+DATA special<>+64(SB)/4, $0xcd9e8d57
+DATA special<>+68(SB)/4, $0xcd9e8d57
+DATA special<>+72(SB)/4, $0xcd9e8d57
+DATA special<>+76(SB)/4, $0xcd9e8d57
+DATA special<>+80(SB)/4, $0xcd9e8d57
+DATA special<>+84(SB)/4, $0xcd9e8d57
+DATA special<>+88(SB)/4, $0xcd9e8d57
+DATA special<>+92(SB)/4, $0xcd9e8d57
+DATA special<>+96(SB)/4, $0x9e3779b9
+DATA special<>+100(SB)/4, $0x9e3779b9
+DATA special<>+104(SB)/4, $0x9e3779b9
+DATA special<>+108(SB)/4, $0x9e3779b9
+DATA special<>+112(SB)/4, $0x9e3779b9
+DATA special<>+116(SB)/4, $0x9e3779b9
+DATA special<>+120(SB)/4, $0x9e3779b9
+DATA special<>+124(SB)/4, $0x9e3779b9
+DATA special<>+128(SB)/4, $0xbb67ae85
+DATA special<>+132(SB)/4, $0xbb67ae85
+DATA special<>+136(SB)/4, $0xbb67ae85
+DATA special<>+140(SB)/4, $0xbb67ae85
+DATA special<>+144(SB)/4, $0xbb67ae85
+DATA special<>+148(SB)/4, $0xbb67ae85
+DATA special<>+152(SB)/4, $0xbb67ae85
+DATA special<>+156(SB)/4, $0xbb67ae85
+DATA special<>+160(SB)/4, $0x33800000
+DATA special<>+164(SB)/4, $0x33800000
+DATA special<>+168(SB)/4, $0x33800000
+DATA special<>+172(SB)/4, $0x33800000
+DATA special<>+176(SB)/4, $0x33800000
+DATA special<>+180(SB)/4, $0x33800000
+DATA special<>+184(SB)/4, $0x33800000
+DATA special<>+188(SB)/4, $0x33800000
 GLOBL special<>(SB), RODATA|NOPTR, $192
-DATA lanes0_2_4_6_1_3_5_7<>+0(SB)/4, $0
-DATA lanes0_2_4_6_1_3_5_7<>+4(SB)/4, $2
-DATA lanes0_2_4_6_1_3_5_7<>+8(SB)/4, $4
-DATA lanes0_2_4_6_1_3_5_7<>+12(SB)/4, $6
-DATA lanes0_2_4_6_1_3_5_7<>+16(SB)/4, $1
-DATA lanes0_2_4_6_1_3_5_7<>+20(SB)/4, $3
-DATA lanes0_2_4_6_1_3_5_7<>+24(SB)/4, $5
-DATA lanes0_2_4_6_1_3_5_7<>+28(SB)/4, $7
-GLOBL lanes0_2_4_6_1_3_5_7<>(SB), RODATA|NOPTR, $32
+DATA lanes0_0_2_0_1_0_3_0<>+0(SB)/4, $0
+DATA lanes0_0_2_0_1_0_3_0<>+4(SB)/4, $0
+DATA lanes0_0_2_0_1_0_3_0<>+8(SB)/4, $2
+DATA lanes0_0_2_0_1_0_3_0<>+12(SB)/4, $0
+DATA lanes0_0_2_0_1_0_3_0<>+16(SB)/4, $1
+DATA lanes0_0_2_0_1_0_3_0<>+20(SB)/4, $0
+DATA lanes0_0_2_0_1_0_3_0<>+24(SB)/4, $3
+DATA lanes0_0_2_0_1_0_3_0<>+28(SB)/4, $0
+GLOBL lanes0_0_2_0_1_0_3_0<>(SB), RODATA|NOPTR, $32

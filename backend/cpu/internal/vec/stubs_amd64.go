@@ -104,6 +104,12 @@ func f16FromF32AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func bf16FromF32AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func plusF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func plusBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
 func roundF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -209,6 +215,12 @@ func tanhAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func sigmoidAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func sinAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func cosAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
 func negAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -242,6 +254,24 @@ func sumColumnsF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
 func sumColumnsBF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
+func largestColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func largestColumnsF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func largestColumnsBF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func smallestColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func smallestColumnsF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func smallestColumnsBF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
 func exp2SumAVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -263,6 +293,15 @@ func gradRowSumsAVX2(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
 func gradRowAVX2(dst, x, grad, gain, s unsafe.Pointer, n int)
 
 //go:noescape
+func sumRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)
+
+//go:noescape
+func largestRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)
+
+//go:noescape
+func smallestRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)
+
+//go:noescape
 func softmaxRowsAVX2(dst, x unsafe.Pointer, n, rows int)
 
 //go:noescape
@@ -282,6 +321,21 @@ func transpose8HalfAVX2(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
 func pauseAVX2(n int)
+
+//go:noescape
+func copyAroundAVX2(dst, src unsafe.Pointer, n int)
+
+//go:noescape
+func fillAroundAVX2(dst unsafe.Pointer, n int, x uint32)
+
+//go:noescape
+func rowsAroundAVX2(dst, src unsafe.Pointer, n, rows, to, from int)
+
+//go:noescape
+func fenceAVX2()
+
+//go:noescape
+func touchAVX2(src unsafe.Pointer, n int)
 
 //go:noescape
 func addAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -381,6 +435,12 @@ func f16FromF32AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
 func bf16FromF32AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func plusF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func plusBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
 func roundF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -488,6 +548,12 @@ func tanhAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func sigmoidAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func sinAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func cosAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
 func negAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -521,6 +587,24 @@ func sumColumnsF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
 func sumColumnsBF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
+func largestColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func largestColumnsF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func largestColumnsBF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func smallestColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func smallestColumnsF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func smallestColumnsBF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
 func exp2SumAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -542,6 +626,15 @@ func gradRowSumsAVX512(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
 func gradRowAVX512(dst, x, grad, gain, s unsafe.Pointer, n int)
 
 //go:noescape
+func sumRowsAVX512(dst, x unsafe.Pointer, n, rows int) (ret int)
+
+//go:noescape
+func largestRowsAVX512(dst, x unsafe.Pointer, n, rows int) (ret int)
+
+//go:noescape
+func smallestRowsAVX512(dst, x unsafe.Pointer, n, rows int) (ret int)
+
+//go:noescape
 func softmaxRowsAVX512(dst, x unsafe.Pointer, n, rows int)
 
 //go:noescape
@@ -560,4 +653,31 @@ func transpose8AVX512(dst, src unsafe.Pointer, to, from int)
 func transpose8HalfAVX512(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
+func tileAVX512(dst, src unsafe.Pointer, to, from int)
+
+//go:noescape
+func tileAroundAVX512(dst, src unsafe.Pointer, to, from int)
+
+//go:noescape
+func tileHalfAVX512(dst, src unsafe.Pointer, to, from int)
+
+//go:noescape
+func tileHalfAroundAVX512(dst, src unsafe.Pointer, to, from int)
+
+//go:noescape
 func pauseAVX512(n int)
+
+//go:noescape
+func copyAroundAVX512(dst, src unsafe.Pointer, n int)
+
+//go:noescape
+func fillAroundAVX512(dst unsafe.Pointer, n int, x uint32)
+
+//go:noescape
+func rowsAroundAVX512(dst, src unsafe.Pointer, n, rows, to, from int)
+
+//go:noescape
+func fenceAVX512()
+
+//go:noescape
+func touchAVX512(src unsafe.Pointer, n int)

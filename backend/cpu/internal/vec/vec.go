@@ -18,7 +18,10 @@
 // kernels are described; loops.go says what each does.
 package vec
 
-import "unsafe"
+import (
+	"math/bits"
+	"unsafe"
+)
 
 // The kinds of loops.
 type (
@@ -40,8 +43,9 @@ type Folds[T float32 | uint16] struct {
 	Sum, SumSquares func(a []T) float64
 	Max, Min        func(a []T) float64 // NaN if there is one; ∓∞ of nothing
 	Infinities      func(a []T) float64 // 0 if all are finite, else NaN
-	// SumColumns adds rows of len(acc) elements, stride apart in x, to acc.
-	SumColumns func(acc []float64, x []T, rows, stride int)
+	// SumColumns adds rows of len(acc) elements, stride apart in x, to acc;
+	// MaxColumns and MinColumns join them, where a NaN wins.
+	SumColumns, MaxColumns, MinColumns func(acc []float64, x []T, rows, stride int)
 }
 
 // Set is the loops of an instruction set. Names without a comment are those of
@@ -49,6 +53,7 @@ type Folds[T float32 | uint16] struct {
 type Set struct {
 	Neg, Abs, Sign, Square, Relu, Sqrt, Rsqrt, Reciprocal, Floor, Ceil, Round Unary
 	Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf                                Unary
+	Sin, Cos                                                                  Unary // of numbers within ±TurnLimit
 	RoundF16, RoundBF16                                                       Unary // to values of the type
 
 	Add, Sub, Mul, Div, Maximum, Minimum Binary
@@ -74,15 +79,22 @@ type Set struct {
 
 	FromF16, FromBF16 Load
 	ToF16, ToBF16     Store
+	// PlusF16 and PlusBF16 add to dst.
+	PlusF16, PlusBF16 Load
 	FromU8            func(dst []float32, a []uint8)
 	FromI32           func(dst []float32, a []int32)
 
 	Folds[float32]
 	F16, BF16 Folds[uint16]
+	// SumRows folds rows of x, n elements each, len(dst) of them, a multiple of
+	// 8. MaxRows and MinRows report whether all was numbers; a row with a NaN
+	// comes out wrong.
+	SumRows          func(dst []float64, x []float32, n int)
+	MaxRows, MinRows func(dst []float64, x []float32, n int) bool
 
-	// Philox fills dst, a multiple of 64 numbers, with the blocks from first on
-	// of package philox, as [philox.Uniform] does, for key words k0 and k1 and
-	// counter words c1 to c3. First must not overflow within dst.
+	// Philox fills dst, a multiple of 128 numbers, with the blocks from first on
+	// of package philox, as [philox.Uniform] does, for key words k0 and k1
+	// and counter words c1 to c3. First must not overflow within dst.
 	Philox func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
 	// SoftmaxRows, LogSoftmaxRows and ArgRows work on rows of n elements, at
 	// most Lanes. ArgRows finds the first of the largest or, with sign = 1<<31,
@@ -94,6 +106,21 @@ type Set struct {
 	Transpose8     func(dst, src []uint32, to, from int)
 	Transpose8Half func(dst, src []uint16, to, from int) // the same
 	Passes
+	// Tile is the same for i below 16 and j below 16, TileHalf for i below 16 and
+	// j below 32; the others write around the caches, rows of dst that begin at
+	// multiples of 64 bytes. They are nil where registers are too few.
+	Tile, TileAround         func(dst, src []uint32, to, from int)
+	TileHalf, TileHalfAround func(dst, src []uint16, to, from int)
+	// CopyAround and FillAround set the bytes of dst, to those of src and to x
+	// in every four, and RowsAround those of rows, n bytes each, to and from
+	// bytes apart; dst, n and to are multiples of 64. They write around the
+	// caches, and Fence makes it visible to other cores. Touch reads, at the
+	// rate that memory gives.
+	CopyAround func(dst, src []byte)
+	FillAround func(dst []byte, x uint32)
+	RowsAround func(dst, src []byte, n, rows, to, from int)
+	Fence      func()
+	Touch      func(src []byte)
 	// Pause has the processor wait n times as its spinning loops should.
 	Pause func(n int)
 }
@@ -106,6 +133,7 @@ func (l *loops) set(lanes int) *Set {
 		Floor: unary(l.floor), Ceil: unary(l.ceil), Round: unary(l.round),
 		Exp: unary(l.exp), Expm1: unary(l.expm1), Log: unary(l.log), Log1p: unary(l.log1p),
 		Tanh: unary(l.tanh), Sigmoid: unary(l.sigmoid), Erf: unary(l.erf),
+		Sin: unary(l.sin), Cos: unary(l.cos),
 		RoundF16: unary(l.roundF16), RoundBF16: unary(l.roundBF16),
 		Add: binary(l.add), Sub: binary(l.sub), Mul: binary(l.mul), Div: binary(l.div),
 		Maximum: binary(l.maximum), Minimum: binary(l.minimum),
@@ -127,15 +155,20 @@ func (l *loops) set(lanes int) *Set {
 		},
 		FromF16:  func(dst []float32, a []uint16) { l.f32FromF16(data(dst), data(a[:len(dst)]), len(dst)) },
 		FromBF16: func(dst []float32, a []uint16) { l.f32FromBF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		PlusF16:  func(dst []float32, a []uint16) { l.plusF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		PlusBF16: func(dst []float32, a []uint16) { l.plusBF16(data(dst), data(a[:len(dst)]), len(dst)) },
 		ToF16:    func(dst []uint16, a []float32) { l.f16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
 		ToBF16:   func(dst []uint16, a []float32) { l.bf16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
 		FromU8:   func(dst []float32, a []uint8) { l.f32FromU8(data(dst), data(a[:len(dst)]), len(dst)) },
 		FromI32:  func(dst []float32, a []int32) { l.f32FromI32(data(dst), data(a[:len(dst)]), len(dst)) },
-		Folds:    foldsOf[float32](l.sum, l.sumSquares, l.largest, l.smallest, l.infinities, l.sumColumns),
-		F16:      foldsOf[uint16](l.sumF16, l.sumSquaresF16, l.largestF16, l.smallestF16, l.infinitiesF16, l.sumColumnsF16),
-		BF16:     foldsOf[uint16](l.sumBF16, l.sumSquaresBF16, l.largestBF16, l.smallestBF16, l.infinitiesBF16, l.sumColumnsBF16),
+		Folds:    foldsOf[float32](l.sum, l.sumSquares, l.largest, l.smallest, l.infinities, l.sumColumns, l.largestColumns, l.smallestColumns),
+		F16:      foldsOf[uint16](l.sumF16, l.sumSquaresF16, l.largestF16, l.smallestF16, l.infinitiesF16, l.sumColumnsF16, l.largestColumnsF16, l.smallestColumnsF16),
+		BF16:     foldsOf[uint16](l.sumBF16, l.sumSquaresBF16, l.largestBF16, l.smallestBF16, l.infinitiesBF16, l.sumColumnsBF16, l.largestColumnsBF16, l.smallestColumnsBF16),
+		SumRows:  func(dst []float64, x []float32, n int) { foldRows(l.sumRows, dst, x, n) },
+		MaxRows:  func(dst []float64, x []float32, n int) bool { return foldRows(l.largestRows, dst, x, n) },
+		MinRows:  func(dst []float64, x []float32, n int) bool { return foldRows(l.smallestRows, dst, x, n) },
 		Philox: func(dst []float32, first, k0, k1, c1, c2, c3 uint32) {
-			if n := len(dst) / 64 * 16; n > 0 {
+			if n := len(dst) / 128 * 32; n > 0 {
 				l.philox(data(dst), n, first, k0, k1, c1, c2, c3)
 			}
 		},
@@ -145,16 +178,64 @@ func (l *loops) set(lanes int) *Set {
 		Transpose8Half: func(dst, src []uint16, to, from int) {
 			l.transpose8Half(data(dst[:7*to+8]), data(src[:7*from+8]), to, from)
 		},
+		Tile: tile[uint32](l.tile, 16, 16), TileAround: tile[uint32](l.tileAround, 16, 16),
+		TileHalf: tile[uint16](l.tileHalf, 16, 32), TileHalfAround: tile[uint16](l.tileHalfAround, 16, 32),
 		SoftmaxRows: rows(l.softmaxRows), LogSoftmaxRows: rows(l.logSoftmaxRows),
 		ArgRows: func(dst []int32, x []float32, n int, sign uint32) {
 			if len(dst) > 0 {
 				l.argRows(data(dst), data(x[:len(dst)*n]), n, len(dst), sign)
 			}
 		},
+		CopyAround: func(dst, src []byte) {
+			src = src[:len(dst)]
+			head, n := split(data(dst), len(dst), 512)
+			copy(dst[:head], src)
+			if n > 0 {
+				l.copyAround(data(dst[head:]), data(src[head:]), n)
+			}
+			dst, src = dst[head+n:], src[head+n:]
+			if n = len(dst) &^ (Line - 1); n > 0 {
+				l.rowsAround(data(dst), data(src), n, 1, n, n)
+			}
+			copy(dst[n:], src[n:])
+		},
+		FillAround: func(dst []byte, x uint32) {
+			head, n := split(data(dst), len(dst), Line)
+			for i := range head {
+				dst[i] = byte(x >> (8 * (i % 4)))
+			}
+			x = bits.RotateLeft32(x, -8*head) // what a line begins with
+			if n > 0 {
+				l.fillAround(data(dst[head:]), n, x)
+			}
+			for i := range dst[head+n:] {
+				dst[head+n+i] = byte(x >> (8 * (i % 4)))
+			}
+		},
+		RowsAround: func(dst, src []byte, n, rows, to, from int) {
+			if n > 0 && rows > 0 {
+				l.rowsAround(data(dst[:(rows-1)*to+n]), data(src[:(rows-1)*from+n]), n, rows, to, from)
+			}
+		},
+		Fence:  l.fence,
+		Touch:  func(src []byte) { l.touch(data(src), len(src)&^511) },
 		Passes: l.passes(),
 		Lanes:  lanes,
 		Pause:  l.pause,
 	}
+}
+
+// TurnLimit is how large arguments of Sin and Cos may be: π/2 is taken from
+// them in parts of 24 bits, times a number of up to 15.
+const TurnLimit = 39000
+
+// Line is how many bytes go through the caches together.
+const Line = 64
+
+// split cuts n bytes from p on in those before a line and whole blocks.
+func split(p unsafe.Pointer, n, block int) (head, blocks int) {
+	head = min(n, int(-uintptr(p)&(Line-1)))
+	return head, (n - head) &^ (block - 1)
 }
 
 func data[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
@@ -195,21 +276,38 @@ func compare(f func(dst, a, b unsafe.Pointer, n int)) Compare {
 	}
 }
 
-func foldsOf[T float32 | uint16](sum, squares func(a unsafe.Pointer, n int) float64, most, least, inf func(a unsafe.Pointer, n int) float32, columns func(acc, x unsafe.Pointer, n, rows, stride int)) Folds[T] {
+func foldsOf[T float32 | uint16](sum, squares func(a unsafe.Pointer, n int) float64, most, least, inf func(a unsafe.Pointer, n int) float32, sumColumns, mostColumns, leastColumns func(acc, x unsafe.Pointer, n, rows, stride int)) Folds[T] {
 	wide := func(f func(a unsafe.Pointer, n int) float64) func(a []T) float64 {
 		return func(a []T) float64 { return f(data(a), len(a)) }
 	}
 	narrow := func(f func(a unsafe.Pointer, n int) float32) func(a []T) float64 {
 		return func(a []T) float64 { return float64(f(data(a), len(a))) }
 	}
+	columns := func(f func(acc, x unsafe.Pointer, n, rows, stride int)) func(acc []float64, x []T, rows, stride int) {
+		return func(acc []float64, x []T, rows, stride int) {
+			if n := len(acc); n > 0 && rows > 0 {
+				f(data(acc), data(x[:(rows-1)*stride+n]), n, rows, stride)
+			}
+		}
+	}
 	return Folds[T]{
 		Sum: wide(sum), SumSquares: wide(squares), Max: narrow(most), Min: narrow(least), Infinities: narrow(inf),
-		SumColumns: func(acc []float64, x []T, rows, stride int) {
-			if n := len(acc); n > 0 && rows > 0 {
-				columns(data(acc), data(x[:(rows-1)*stride+n]), n, rows, stride)
-			}
-		},
+		SumColumns: columns(sumColumns), MaxColumns: columns(mostColumns), MinColumns: columns(leastColumns),
 	}
+}
+
+// tile moves a rectangle of that many rows and columns of dst.
+func tile[T uint16 | uint32](f func(dst, src unsafe.Pointer, to, from int), rows, cols int) func(dst, src []T, to, from int) {
+	if f == nil {
+		return nil
+	}
+	return func(dst, src []T, to, from int) {
+		f(data(dst[:(rows-1)*to+cols]), data(src[:(cols-1)*from+rows]), to, from)
+	}
+}
+
+func foldRows(f func(dst, x unsafe.Pointer, n, rows int) int, dst []float64, x []float32, n int) bool {
+	return len(dst) == 0 || f(data(dst), data(x[:len(dst)*n]), n, len(dst)) == 0
 }
 
 func rows(f func(dst, x unsafe.Pointer, n, rows int)) func(dst, x []float32, n int) {

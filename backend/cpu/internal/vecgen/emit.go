@@ -57,6 +57,7 @@ type fold struct {
 	before  func(a *asm)
 	after   func(a *asm) // leaves the result in lane 0 of register 0
 	double  bool         // the result is a float64
+	streams *streams     // or nil
 }
 
 // reg is a vector register; mask is a register of truth values.
@@ -432,6 +433,9 @@ func (a *asm) function(k *kernel) {
 	a.labels = 0
 	if k.folds != nil {
 		k.folds.before(a)
+		if k.folds.streams != nil {
+			a.foldStreams(k.folds.streams, k.params[0].elem.size())
+		}
 	}
 	a.op("XORQ", "AX", "AX")
 	a.op("MOVQ", "CX", "BX")

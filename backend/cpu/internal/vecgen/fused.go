@@ -33,8 +33,8 @@ var passPointers = []string{"DI", "SI", "DX", "R8", "R9", "R10", "R11"}
 func init() {
 	for _, p := range passes() {
 		special["fused"] = append(special["fused"], function{
-			params: strings.Join(p.slices, ", ") + ", s unsafe.Pointer, n int",
-			args:   8 * (len(p.slices) + 2), name: p.name, doc: p.doc + ", for n a multiple of the lanes",
+			signature: "(" + strings.Join(p.slices, ", ") + ", s unsafe.Pointer, n int)",
+			args:      8 * (len(p.slices) + 2), name: p.name, doc: p.doc + ", for n a multiple of the lanes",
 			write: p.write,
 		})
 	}

@@ -37,10 +37,13 @@ func Generate() map[string]string {
 		for _, name := range slices.Sorted(maps.Keys(special)) {
 			a := newAsm(name, set.suffix, set.wide)
 			for _, s := range special[name] {
-				fmt.Fprintf(a, "\n// %s: %s\n// func %s%s(%s)\n", s.name, s.doc, s.name, set.suffix, s.params)
+				if s.wide && !set.wide {
+					continue
+				}
+				fmt.Fprintf(a, "\n// %s: %s\n// func %s%s%s\n", s.name, s.doc, s.name, set.suffix, s.signature)
 				fmt.Fprintf(a, "TEXT ·%s%s(SB), NOSPLIT, $0-%d\n", s.name, set.suffix, s.args)
 				s.write(a)
-				fmt.Fprintf(&stubs, "\n//go:noescape\nfunc %s%s(%s)\n", s.name, set.suffix, s.params)
+				fmt.Fprintf(&stubs, "\n//go:noescape\nfunc %s%s%s\n", s.name, set.suffix, s.signature)
 				fmt.Fprintf(&table, "%s: %s%s,\n", s.name, s.name, set.suffix)
 			}
 			a.data()
@@ -75,7 +78,7 @@ func loopsType(groups map[string][]*kernel) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(special)) {
 		for _, f := range special[name] {
-			fmt.Fprintf(&s, "// %s\n%s func(%s)\n", f.doc, f.name, f.params)
+			fmt.Fprintf(&s, "// %s\n%s func%s\n", f.doc, f.name, f.signature)
 		}
 	}
 	s.WriteString("}\n")

@@ -14,6 +14,10 @@ func files() map[string][]*kernel {
 		"tanh":    tanhKernels(),
 		"erf":     {unary("erf", "dst[i] = erf a[i]", f32, f32, erf)},
 		"log":     logKernels(),
+		"turn": {
+			unary("sin", "dst[i] = sin a[i], of no great number", f32, f32, turn(0)),
+			unary("cos", "dst[i] = cos a[i], of no great number", f32, f32, turn(1)),
+		},
 		"fold":    foldKernels("", f32),
 		"fold16":  foldKernels("F16", f16),
 		"foldbf":  foldKernels("BF16", bf16),
@@ -57,8 +61,24 @@ func convertKernels() []*kernel {
 		unary("f32FromI32", "dst[i] = float32(a[i]), to nearest even", f32, i32, none),
 		unary("f16FromF32", "dst[i] = float16(a[i]), to nearest even", f16, f32, none),
 		unary("bf16FromF32", "dst[i] = bfloat16(a[i]), to nearest even", bf16, f32, none),
+		plus("plusF16", f16),
+		plus("plusBF16", bf16),
 		unary("roundF16", "dst[i] = float32(float16(a[i]))", f32, f32, roundF16),
 		unary("roundBF16", "dst[i] = float32(bfloat16(a[i]))", f32, f32, roundBF16),
+	}
+}
+
+// plus adds elements of a 16-bit type to the result.
+func plus(name string, from elem) *kernel {
+	return &kernel{
+		name: name, doc: "dst[i] += float32(a[i])",
+		params: []param{{name: "dst"}, {name: "a", elem: from}},
+		body: func(a *asm) {
+			a.load(1, 1)
+			a.load(0, 0)
+			with("VADDPS")(a)
+			a.store(0)
+		},
 	}
 }
 
@@ -226,7 +246,8 @@ const plusInf, minusInf = 0x7f800000, 0xff800000
 // foldKernels reduce a row of a type to a number. Sums are in float64, in a
 // fixed number of lanes.
 func foldKernels(suffix string, from elem) []*kernel {
-	fold := func(name, doc string, f fold, body func(a *asm)) *kernel {
+	fold := func(name, doc string, f fold, s *streams, body func(a *asm)) *kernel {
+		f.streams = s
 		return &kernel{
 			name: name + suffix, doc: doc, folds: &f, params: []param{{name: "a", elem: from}},
 			body: func(a *asm) {
@@ -236,23 +257,38 @@ func foldKernels(suffix string, from elem) []*kernel {
 		}
 	}
 	sums := fold64()
+	sumStreams := fours(from)
+	if from == f32 {
+		sumStreams = join64(from, addDouble)
+	}
+	squares := func(a *asm, low, high reg) {
+		a.op("VFMADD231PD", reg(1), reg(1), low)
+		a.op("VFMADD231PD", reg(2), reg(2), high)
+	}
+	order := func(name string, neutral uint32) *streams {
+		return join32(from, name, func(a *asm, r reg) { a.op("VMOVUPS", bits(neutral), r) },
+			func(a *asm, sum reg) { orderStep(a, name, sum) })
+	}
+	infinities := func(a *asm, sum reg) {
+		a.op("VSUBPS", reg(0), reg(0), reg(0))
+		a.op("VADDPS", reg(0), sum, sum)
+	}
 	return []*kernel{
-		fold("sum", "ret += float64(a[i])", sums, func(a *asm) {
+		fold("sum", "ret += float64(a[i]); 16-bit floats in fours, added in float32", sums, sumStreams, func(a *asm) {
 			widen(a)
-			a.op("VADDPD", reg(1), reg(4), reg(4))
-			a.op("VADDPD", reg(2), reg(5), reg(5))
+			addDouble(a, 4, 5)
 		}),
-		fold("sumSquares", "ret += float64(a[i]) * float64(a[i])", sums, func(a *asm) {
+		fold("sumSquares", "ret += float64(a[i]) * float64(a[i])", sums, join64(from, squares), func(a *asm) {
 			widen(a)
-			a.op("VFMADD231PD", reg(1), reg(1), reg(4))
-			a.op("VFMADD231PD", reg(2), reg(2), reg(5))
+			squares(a, 4, 5)
 		}),
-		fold("largest", "ret = max(ret, a[i]), NaN if there is one", foldOrder("VMAXPS", minusInf), orderBody("VMAXPS")),
-		fold("smallest", "ret = min(ret, a[i]), NaN if there is one", foldOrder("VMINPS", plusInf), orderBody("VMINPS")),
-		fold("infinities", "ret += a[i] - a[i]: 0, or NaN unless all are finite", foldInf(), func(a *asm) {
-			a.op("VSUBPS", reg(0), reg(0), reg(0))
-			a.op("VADDPS", reg(0), reg(4), reg(4))
-		}),
+		fold("largest", "ret = max(ret, a[i]), NaN if there is one", foldOrder("VMAXPS", minusInf), order("VMAXPS", minusInf),
+			func(a *asm) { orderStep(a, "VMAXPS", 4) }),
+		fold("smallest", "ret = min(ret, a[i]), NaN if there is one", foldOrder("VMINPS", plusInf), order("VMINPS", plusInf),
+			func(a *asm) { orderStep(a, "VMINPS", 4) }),
+		fold("infinities", "ret += a[i] - a[i]: 0, or NaN unless all are finite", foldInf(),
+			join32(from, "VADDPS", func(a *asm, r reg) { a.op("VPXOR", r, r, r) }, infinities),
+			func(a *asm) { infinities(a, 4) }),
 	}
 }
 
@@ -360,15 +396,14 @@ func foldOrder(name string, neutral uint32) fold {
 	}
 }
 
-func orderBody(name string) func(a *asm) {
-	return func(a *asm) {
-		a.op(name, reg(0), reg(4), reg(4))
-		a.cmp(nan, 0, reg(0), 0)
-		if a.wide {
-			a.op("KORW", mask(0), mask(1), mask(1))
-		} else {
-			a.op("VPOR", mask(0), mask(1), mask(1))
-		}
+// orderStep folds register 0 into a register and changes mask 0.
+func orderStep(a *asm, name string, sum reg) {
+	a.op(name, reg(0), sum, sum)
+	a.cmp(nan, 0, reg(0), 0)
+	if a.wide {
+		a.op("KORW", mask(0), mask(1), mask(1))
+	} else {
+		a.op("VPOR", mask(0), mask(1), mask(1))
 	}
 }
 

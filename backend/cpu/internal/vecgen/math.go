@@ -227,3 +227,42 @@ func erf(a *asm) {
 	a.blend(0, 0, reg(8), 0)
 	copySign(a, 7)
 }
+
+// turn leaves sin x in register 0 for x there and |x| < TurnLimit of package vec, or cos x,
+// which is a quarter of a turn ahead, and changes 1 to 5: x is n·π/2 + r, with
+// π/2 in three parts. The coefficients are those of sinf and cosf in Moshier's
+// Cephes.
+func turn(quarters uint32) func(a *asm) {
+	return func(a *asm) {
+		a.op("VMOVUPS", reg(0), reg(5))
+		a.op("VMOVUPS", num(0.636619772367581343), reg(1))
+		a.op("VFMADD213PS", num(shift), reg(0), reg(1))
+		a.op("VSUBPS", num(shift), reg(1), reg(3))
+		a.op("VFNMADD231PS", num(1.57079637050628662), reg(3), reg(0))
+		a.op("VFMADD231PS", num(4.37113900018624283e-8), reg(3), reg(0))
+		a.op("VFMADD231PS", num(1.71512451000000000e-15), reg(3), reg(0))
+		if quarters != 0 {
+			a.op("VPADDD", bits(quarters), reg(1), reg(1))
+		}
+		a.op("VMULPS", reg(0), reg(0), reg(4)) // r²
+		horner(a, 4, 2, -1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+		a.op("VMULPS", reg(0), reg(2), reg(2))
+		a.op("VFMADD213PS", reg(0), reg(4), reg(2)) // sin r
+		horner(a, 4, 3, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2, -0.5)
+		a.op("VFMADD213PS", num(1), reg(4), reg(3)) // cos r
+		if quarters == 0 {                          // -0
+			a.op("VPXOR", reg(0), reg(0), reg(0))
+			a.cmp(eq, 5, reg(0), 0)
+			a.blend(0, 2, reg(5), 2)
+		}
+		a.op("VPSLLD", 31, reg(1), reg(4)) // odd: the other one
+		a.op("VPXOR", reg(0), reg(0), reg(0))
+		a.op("VPSRAD", 31, reg(4), reg(4))
+		a.op("VPAND", reg(4), reg(3), reg(3))
+		a.op("VPANDN", reg(2), reg(4), reg(2))
+		a.op("VPOR", reg(3), reg(2), reg(0))
+		a.op("VPSRLD", 1, reg(1), reg(1)) // the third and fourth quarter: negative
+		a.op("VPSLLD", 31, reg(1), reg(1))
+		a.op("VPXOR", reg(1), reg(0), reg(0))
+	}
+}

@@ -1,13 +1,11 @@
 package vecgen
 
-import "fmt"
-
 // Kernels of this file take many short rows, each of no more elements than a
 // vector has lanes, and fold across the lanes.
 
 const (
-	rowParams = "dst, x unsafe.Pointer, n, rows int"
-	argParams = "dst, x unsafe.Pointer, n, rows int, sign uint32"
+	rowParams = "(dst, x unsafe.Pointer, n, rows int)"
+	argParams = "(dst, x unsafe.Pointer, n, rows int, sign uint32)"
 )
 
 // perRow writes the loop over the rows of x, n elements each: a row is loaded
@@ -123,40 +121,4 @@ func argRows(a *asm) {
 		a.op("BSFL", "R9", "R9")
 		a.op("MOVL", "R9", "(DI)")
 	})
-}
-
-// transpose16 is transpose for elements of two bytes.
-func transpose16(a *asm) {
-	a.op("MOVQ", "dst+0(FP)", "DI")
-	a.op("MOVQ", "src+8(FP)", "SI")
-	a.op("MOVQ", "to+16(FP)", "R8")
-	a.op("MOVQ", "from+24(FP)", "R9")
-	a.op("SHLQ", 1, "R8")
-	a.op("SHLQ", 1, "R9")
-	x := func(i int) string { return fmt.Sprintf("X%d", i) }
-	for i := range 8 {
-		a.op("VMOVDQU", "(SI)", x(i))
-		a.op("ADDQ", "R9", "SI")
-	}
-	// Pairs, then fours, then all eight rows of a column come together.
-	for i := range 4 {
-		a.op("VPUNPCKLWD", x(2*i+1), x(2*i), x(8+2*i))
-		a.op("VPUNPCKHWD", x(2*i+1), x(2*i), x(9+2*i))
-	}
-	for half := range 2 {
-		from, to := 8+4*half, 4*half
-		for i := range 2 {
-			a.op("VPUNPCKLDQ", x(from+2+i), x(from+i), x(to+2*i))
-			a.op("VPUNPCKHDQ", x(from+2+i), x(from+i), x(to+2*i+1))
-		}
-	}
-	for i := range 4 {
-		a.op("VPUNPCKLQDQ", x(4+i), x(i), "X8")
-		a.op("VPUNPCKHQDQ", x(4+i), x(i), "X9")
-		for _, r := range []string{"X8", "X9"} {
-			a.op("VMOVDQU", r, "(DI)")
-			a.op("ADDQ", "R8", "DI")
-		}
-	}
-	a.op("RET")
 }

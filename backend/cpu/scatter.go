@@ -1,0 +1,174 @@
+package cpu
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// scatterAdd is ScatterAdd. Float types of up to 32 bits add up in float32,
+// and in an order that the shape decides.
+type scatterAdd struct {
+	indices
+	src, dst int
+	dtype    dtype.DType
+	inner    int // elements of a row
+	chunks   int
+	rows     int // of the result, of a chunk
+	plus     func(dst []float32, src []byte)
+
+	// Where the operand has many more rows than the result, its rows are cut
+	// into parts, which add up in tables of their own: so they are read in
+	// order, and once. The tables are then joined in order. Else a chunk is a
+	// range of rows of the result and reads all indices.
+	parts, part int
+	join        joinTables
+}
+
+func newScatterAdd(b *builder, v *ir.Value) kernel {
+	x, idx := v.Args[0].Type, v.Args[1].Type
+	k := &scatterAdd{indices: newIndices(b, v, v.Attr.N), src: b.at(v.Args[0]), dst: b.at(v), dtype: x.DType}
+	k.inner = x.Shape[len(idx.Shape):].Size()
+	k.plus = adder(k.dtype)
+	k.chunks = min(8, max(1, k.limit))
+	k.rows = (k.limit + k.chunks - 1) / k.chunks
+	k.join.scatterAdd = k
+	width := domainOf(k.dtype).size()
+	if k.plus != nil && k.n >= 16*k.limit && k.limit > 0 {
+		k.parts = min(8, k.n/(8*k.limit))
+		k.part = (k.n + k.parts - 1) / k.parts
+		b.wantShared(k.parts * k.limit * k.inner * width)
+	} else if !native(k.dtype) {
+		b.wantShared(k.limit * k.inner * width)
+	}
+	b.wantScratch(block * 8)
+	return k
+}
+
+func (k *scatterAdd) run(r *run) {
+	if k.limit == 0 && k.n > 0 {
+		k.at(r, 0)
+	}
+	if k.parts > 0 {
+		r.parallel(k, k.parts, k.n*k.inner)
+		r.parallel(&k.join, k.chunks, k.parts*k.limit*k.inner)
+	} else {
+		r.parallel(k, k.chunks, k.limit*k.inner+k.n*k.inner)
+	}
+	k.check(r)
+}
+
+func (k *scatterAdd) chunk(r *run, w *worker, c int) {
+	if k.parts > 0 {
+		k.table(r, c)
+		return
+	}
+	lo, hi := min(k.limit, c*k.rows), min(k.limit, (c+1)*k.rows)
+	switch domainOf(k.dtype) {
+	case inF32:
+		scatterRows[float32](k, r, w, lo, hi)
+	case inF64:
+		scatterRows[float64](k, r, w, lo, hi)
+	default:
+		scatterRows[int64](k, r, w, lo, hi)
+	}
+}
+
+// adder adds elements of type d to float32, or is nil where there is no
+// assembly for it.
+func adder(d dtype.DType) func(dst []float32, src []byte) {
+	v := vectors()
+	if v == nil {
+		return nil
+	}
+	switch d {
+	case dtype.Float32:
+		return func(dst []float32, src []byte) { v.Add(dst, dst, dtype.View[float32](src)) }
+	case dtype.Float16:
+		return func(dst []float32, src []byte) { v.PlusF16(dst, dtype.View[uint16](src)) }
+	case dtype.BFloat16:
+		return func(dst []float32, src []byte) { v.PlusBF16(dst, dtype.View[uint16](src)) }
+	}
+	return nil
+}
+
+// table adds up a part of the operand's rows, which are brought near some at a
+// time, at the rate that memory gives.
+func (k *scatterAdd) table(r *run, c int) {
+	size := k.dtype.Size()
+	row, src, v := k.inner*size, r.values[k.src], vectors()
+	sums := viewOf[float32](r.shared, k.parts*k.limit*k.inner)[c*k.limit*k.inner:][:k.limit*k.inner]
+	clear(sums)
+	near := max(1, 4*moveGrain/max(1, row))
+	for lo, end := min(k.n, c*k.part), min(k.n, (c+1)*k.part); lo < end; lo += near {
+		hi := min(end, lo+near)
+		v.Touch(src[lo*row : hi*row])
+		for i := lo; i < hi; i++ {
+			if at, ok := k.at(r, i); ok {
+				k.plus(sums[at*k.inner:(at+1)*k.inner], src[i*row:(i+1)*row])
+			}
+		}
+	}
+}
+
+// joinTables adds the tables of a range of rows and stores them.
+type joinTables struct{ *scatterAdd }
+
+func (k *joinTables) chunk(r *run, _ *worker, c int) {
+	lo, hi := min(k.limit, c*k.rows)*k.inner, min(k.limit, (c+1)*k.rows)*k.inner
+	all, plus := viewOf[float32](r.shared, k.parts*k.limit*k.inner), vectors().Add
+	for ; lo < hi; lo += block {
+		n := min(block, hi-lo)
+		sum := all[lo : lo+n]
+		for p := range k.parts - 1 {
+			plus(sum, sum, all[(p+1)*k.limit*k.inner+lo:][:n])
+		}
+		size := k.dtype.Size()
+		out := r.values[k.dst][lo*size : (lo+n)*size]
+		if size == 4 {
+			copy(dtype.View[float32](out), sum)
+		} else {
+			fromF32(out, sum, k.dtype)
+		}
+	}
+}
+
+func scatterRows[T number](k *scatterAdd, r *run, w *worker, lo, hi int) {
+	width, size := sizeOf[T](), k.dtype.Size()
+	src, dst := r.values[k.src], r.values[k.dst]
+	sums := r.shared
+	if native(k.dtype) {
+		sums = dst
+	}
+	clear(sums[lo*k.inner*width : hi*k.inner*width])
+	for i := range k.n {
+		at, ok := k.at(r, i)
+		if !ok || at < lo || at >= hi {
+			continue
+		}
+		row := sums[at*k.inner*width : (at+1)*k.inner*width]
+		x := src[i*k.inner*size : (i+1)*k.inner*size]
+		for len(row) > 0 {
+			n := min(block, len(row)/width)
+			if k.plus != nil {
+				k.plus(dtype.View[float32](row[:n*width]), x[:n*size])
+				row, x = row[n*width:], x[n*size:]
+				continue
+			}
+			part := x[:n*size]
+			if !native(k.dtype) {
+				part = w.scratch[:n*width]
+				load(part, x[:n*size], k.dtype, domainOf(k.dtype))
+			}
+			sum := dtype.View[T](row[:n*width])
+			add(sum, sum, dtype.View[T](part))
+			row, x = row[n*width:], x[n*size:]
+		}
+	}
+	if !native(k.dtype) {
+		from, to := lo*k.inner, hi*k.inner
+		if k.dtype.IsInt() {
+			wrap(dtype.View[int64](sums[from*width:to*width]), k.dtype)
+		}
+		store(dst[from*size:to*size], sums[from*width:to*width], k.dtype)
+	}
+}
