@@ -16,6 +16,10 @@ const block = 1024
 // but the memory of its operands, which is read faster in long runs.
 const longBlock = 4 * block
 
+// fromMemory is how many elements do not lie in the caches any more: they are
+// read in long runs, and brought ahead.
+const fromMemory = 1 << 18
+
 // elementwise runs a chain of element-wise operations, op.Fused; a single
 // operation is a chain of one. Each worker takes its elements in blocks: the
 // operands become registers of the type computed in, each instruction runs
@@ -251,8 +255,12 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 			regs[i] = scratch[c.offset[i]:][:block*c.domain[i].size()]
 		}
 	}
-	for ; lo < hi; lo += c.step {
-		n := min(c.step, hi-lo)
+	step := c.step
+	if k.n < fromMemory {
+		step = block
+	}
+	for ; lo < hi; lo += step {
+		n := min(step, hi-lo)
 		if a := c.results[0].reg; c.results[0].copied && (a > 0 || first == nil) && k.operands[a].access != scalar {
 			o := &k.operands[a]
 			o.read(k.memory(r, c, 0, lo, n), r.values[o.pos], lo, n, c.domain[a])
@@ -280,8 +288,11 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 			}
 		}
 		for i, a := range c.ahead {
+			if k.n < fromMemory {
+				break
+			}
 			o := &k.operands[a]
-			ahead[i] = r.values[o.pos][min(k.n, lo+c.step)*o.dtype.Size():]
+			ahead[i] = r.values[o.pos][min(k.n, lo+step)*o.dtype.Size():]
 		}
 		for i := range c.results {
 			if c.results[i].direct {
