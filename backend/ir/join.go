@@ -24,14 +24,25 @@ const (
 // operand is kept alive during a product.
 func join(g *Graph) {
 	j := joiner{
-		users:    g.users(),
-		outputs:  g.outputs(),
-		replaces: map[*Value]*Value{},
-		taken:    map[*Value]bool{},
+		users:       g.users(),
+		outputs:     g.outputs(),
+		overwriters: map[*Value]*Value{},
+		position:    make(map[*Value]int, len(g.Values)),
+		taken:       map[*Value]bool{},
 	}
 	for o, p := range g.Donated {
 		if p >= 0 {
-			j.replaces[g.Outputs[o]] = g.Params[p]
+			j.overwriters[g.Params[p]] = g.Outputs[o]
+		}
+	}
+	first := make([]int, len(g.Values)) // what value i may compute begins here
+	for i, v := range g.Values {
+		j.position[v] = i
+		if i > 0 {
+			first[i] = first[i-1]
+			if w := g.Values[i-1]; !elementwise(w) && w.Op != op.Reshape && w.Op != op.Param && w.Op != op.Const {
+				first[i] = i
+			}
 		}
 	}
 	parts := map[*Value][]*Value{}
@@ -39,7 +50,7 @@ func join(g *Graph) {
 		if !joinable(root) || j.taken[root] {
 			continue
 		}
-		if members := j.gather(g.Values[:i+1]); len(members) > 1 {
+		if members := j.gather(root, first[i]); len(members) > 1 {
 			parts[root] = j.emit(members)
 		}
 	}
@@ -56,59 +67,112 @@ func join(g *Graph) {
 func joinable(v *Value) bool { return elementwise(v) && !viewable(v) && v.Op != op.Extra }
 
 type joiner struct {
-	users    map[*Value][]*Value
-	outputs  map[*Value]bool
-	replaces map[*Value]*Value // the Param that a value overwrites
-	taken    map[*Value]bool   // part of a later value
+	users       map[*Value][]*Value
+	outputs     map[*Value]bool
+	overwriters map[*Value]*Value // of Params
+	position    map[*Value]int
+	taken       map[*Value]bool // part of a later value
 }
 
-// gather lists what the last of values is to compute, in order, itself last.
-func (j *joiner) gather(values []*Value) []*Value {
-	root := values[len(values)-1]
-	members := []*Value{root}
-	code := len(root.bodyOf().Code)
-	var between []*Value
-	for _, v := range slices.Backward(values[:len(values)-1]) {
-		switch {
-		case j.taken[v], v.Op == op.Param, v.Op == op.Const:
-			continue
-		case !elementwise(v) && v.Op != op.Reshape:
+// gather lists what root is to compute, in order, itself last: of the values
+// from position first on that are related to it, the most that may wait for it.
+// Relations come first and waiting second because a value may be related to root
+// only through an earlier one, which in turn may wait only if the value does.
+func (j *joiner) gather(root *Value, first int) []*Value {
+	members := j.related(root, func(v *Value) bool {
+		return j.position[v] >= first && joinable(v) && !j.taken[v] && v.Type.Shape.Equal(root.Type.Shape)
+	})
+	for {
+		waiting := j.waiting(members)
+		in := make(map[*Value]bool, len(waiting))
+		for _, v := range waiting {
+			in[v] = true
+		}
+		// Those that stay behind may have been all that related others to root.
+		connected := j.related(root, func(v *Value) bool { return in[v] })
+		if len(connected) == len(members) {
 			return members
 		}
-		if joinable(v) && v.Type.Shape.Equal(root.Type.Shape) && related(v, members) && j.mayWait(v, between) {
-			more := append([]*Value{v}, members...)
-			if n := code + len(v.bodyOf().Code); n <= maxJoinedCode && len(inputs(more)) <= maxJoinedInputs {
-				members, code = more, n
-				continue
-			}
-		}
-		between = append(between, v)
+		members = connected
 	}
-	return members
 }
 
-// related reports whether v is read by one of members, or reads memory of its
-// own shape that one of them reads too.
-func related(v *Value, members []*Value) bool {
-	for _, m := range members {
-		for _, a := range m.Args {
-			if a == v || a.Type.Shape.Equal(v.Type.Shape) && slices.Contains(v.Args, a) {
-				return true
+// related lists, in order, the values up to root that are among the eligible
+// and have to do with root, directly or through each other: one reads the other,
+// or both read the same memory of their shape.
+func (j *joiner) related(root *Value, eligible func(*Value) bool) []*Value {
+	list := []*Value{root}
+	seen := map[*Value]bool{root: true}
+	visit := func(v *Value) {
+		if !seen[v] && j.position[v] < j.position[root] && eligible(v) {
+			list = append(list, v)
+			seen[v] = true
+		}
+	}
+	readers := map[*Value]bool{} // values whose readers were visited
+	visitReaders := func(v *Value) {
+		if !readers[v] {
+			readers[v] = true
+			for _, u := range j.users[v] {
+				visit(u)
 			}
 		}
 	}
-	return false
+	for i := 0; i < len(list); i++ {
+		v := list[i]
+		visitReaders(v)
+		for _, a := range v.Args {
+			visit(a)
+			if a.Type.Shape.Equal(root.Type.Shape) {
+				visitReaders(a)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b *Value) int { return j.position[a] - j.position[b] })
+	return list
 }
 
-// mayWait reports whether v can be computed after values that come after it.
-func (j *joiner) mayWait(v *Value, after []*Value) bool {
-	return !slices.ContainsFunc(after, func(u *Value) bool {
-		if slices.Contains(u.Args, v) {
-			return true
+// waiting lists those of members that can be computed where the last of them is,
+// as many as the limits of a Fused value allow.
+func (j *joiner) waiting(members []*Value) []*Value {
+	root := members[len(members)-1]
+	list := []*Value{root} // the last first
+	in := map[*Value]bool{root: true}
+	code := len(root.bodyOf().Code)
+	reads := map[*Value]bool{} // by the list, of others
+	for _, a := range root.Args {
+		reads[a] = true
+	}
+	// between reports whether u is computed before root and apart from it.
+	between := func(u *Value) bool { return !in[u] && !j.taken[u] && j.position[u] < j.position[root] }
+	for _, v := range slices.Backward(members[:len(members)-1]) {
+		if slices.ContainsFunc(j.users[v], between) || slices.ContainsFunc(v.Args, func(a *Value) bool {
+			u := j.overwriters[source(a)]
+			return u != nil && u != v && between(u)
+		}) {
+			continue
 		}
-		p := j.replaces[u]
-		return p != nil && slices.ContainsFunc(v.Args, func(a *Value) bool { return source(a) == p })
-	})
+		args := inputs([]*Value{v})
+		n, m := code+len(v.bodyOf().Code), len(reads)
+		if reads[v] {
+			m--
+		}
+		for _, a := range args {
+			if !reads[a] {
+				m++
+			}
+		}
+		if n > maxJoinedCode || m > maxJoinedInputs {
+			continue
+		}
+		list, code, in[v] = append(list, v), n, true
+		delete(reads, v)
+		for _, a := range args {
+			reads[a] = true
+		}
+	}
+	slices.Reverse(list)
+	return list
 }
 
 // inputs lists what members read of others, each once.

@@ -75,6 +75,33 @@ func TestJoinKeepsApart(t *testing.T) {
 	}
 }
 
+// TestJoinThroughOthers: what has to do with the last value only through values
+// before it, whichever of them comes first.
+func TestJoinThroughOthers(t *testing.T) {
+	for name, record := range map[string]func(b *builder, x, y, z *Value){
+		// Mul shares memory only with Add, which comes before it.
+		"shared memory": func(b *builder, x, y, z *Value) {
+			b.Output(b.do(op.Add, x, y), -1)
+			b.Output(b.do(op.Mul, y, z), -1)
+			b.Output(b.do(op.Exp, x), -1)
+		},
+		// Mul reads only Add, which may wait for Exp only if Mul does.
+		"read by another": func(b *builder, x, y, z *Value) {
+			v := b.do(op.Add, x, y)
+			b.Output(v, -1)
+			b.Output(b.do(op.Mul, v, z), -1)
+			b.Output(b.do(op.Exp, x), -1)
+		},
+	} {
+		b := build()
+		record(b, b.param(f32, 4), b.param(f32, 4), b.param(f32, 4))
+		optimize(t, b, "", Options{})
+		if v := b.Values[3]; len(b.Values) != 6 || v.Op != op.Fused || len(v.Attr.Body.Extra) != 2 {
+			t.Errorf("%s: the values were not joined to one:\n%v", name, b.Graph)
+		}
+	}
+}
+
 func TestJoinLimits(t *testing.T) {
 	b := build()
 	x := b.param(f32, 2)
