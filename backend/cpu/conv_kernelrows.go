@@ -20,7 +20,6 @@ type kernelRows struct {
 	starts  [][]int   // the first run of each row, and the end, in numbers
 	inPlane int       // elements
 	ofGrad  int
-	atIn    int
 	atGrad  int // places in scratch memory
 }
 

@@ -88,7 +88,6 @@ func (k *windowPool) run(r *run) {
 // they lie in float32.
 type poolRow struct {
 	x, d, y unsafe.Pointer // of the input or its gradient, and of the windows
-	taps    int            // elements of a window in rows that there are, before edges
 	count   int            // rows that there are
 }
 
