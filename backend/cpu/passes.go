@@ -34,11 +34,14 @@ func (p passes) deviations(x, s []float32) {
 	if n > 0 {
 		p.v.Deviations(x[:n], s)
 	}
+	var a, b float64 // without vectors there is one sum of each, of up to a whole row
 	for _, v := range x[n:] {
-		d := v - s[0]
-		s[1] += d
-		s[2] += d * d
+		d := float64(v - s[0])
+		a += d
+		b += d * d
 	}
+	s[1] += float32(a)
+	s[2] += float32(b)
 }
 
 // products is Σ x·y, in float64 but for parts.
@@ -72,14 +75,17 @@ func (p passes) gradRowSums(dgain, dshift, x, grad, gain, s []float32) {
 	if n > 0 {
 		p.v.GradRowSums(dgain[:n], dshift, x, grad, gain, s)
 	}
+	var a, b float64
 	for i := n; i < len(dgain); i++ {
 		h, g := (x[i]-s[0])*s[1], grad[i]
 		dgain[i] += g * h
 		dshift[i] += g
 		g *= gain[i]
-		s[2] += g
-		s[3] += g * h
+		a += float64(g)
+		b += float64(g) * float64(h)
 	}
+	s[2] += float32(a)
+	s[3] += float32(b)
 }
 
 func (p passes) gradRow(dst, x, grad, gain, s []float32) {
