@@ -23,11 +23,12 @@
 // loops of loops.go and math.go or, through vector.go, on those of package vec,
 // of which some do several operations at once (chains.go);
 // matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
-// matmul_plan.go and matmul_slices.go have cut them; attention.go multiplies
-// blocks of queries and keys with the same kernels, through
-// attention_blocks.go; normalize.go has normalizations of rows, by the loops of
-// passes.go; reduce.go, softmax.go, arg.go, movement.go, index.go and random.go
-// hold the other kernels; pool.go shares work out.
+// matmul_plan.go and matmul_slices.go have cut them; matmul_vector.go multiplies
+// single rows and columns; attention.go multiplies blocks of queries and keys
+// with the same kernels, through attention_blocks.go; normalize.go has
+// normalizations of rows, by the loops of passes.go; reduce.go, softmax.go,
+// arg.go, movement.go, index.go and random.go hold the other kernels; pool.go
+// shares work out.
 package cpu
 
 import (

@@ -53,7 +53,7 @@ func TestEpilogue(t *testing.T) {
 				for _, s := range []struct {
 					batch, m, n, k int
 					trans          bool
-				}{{1, 1, 1, 1, false}, {1, 37, 10, 19, false}, {1, 64, 64, 64, true}, {1, 5, 1500, 40, false}, {1, 300, 130, 70, true}, {3, 17, 33, 9, false}, {1, 4, 7, 0, false}} {
+				}{{1, 1, 1, 1, false}, {1, 37, 10, 19, false}, {1, 64, 64, 64, true}, {1, 5, 1500, 40, false}, {1, 300, 130, 70, true}, {3, 17, 33, 9, false}, {1, 4, 7, 0, false}, {1, 1, 600, 300, false}, {1, 600, 1, 300, false}} {
 					t.Run(fmt.Sprintf("%s/%v/%v", name, d, s), func(t *testing.T) {
 						var in []array
 						make := func() *ir.Graph {

@@ -88,6 +88,9 @@ func kernelsOf(l isa) *gemm.Set { return gemmSets[l] }
 // makeProduct makes the kernel of a product with float32 accumulators.
 func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	dims := productDims(b, v)
+	if k := newVectorProduct(b, v, set, &dims); k != nil {
+		return k
+	}
 	if k := newPanelProduct(b, v, set, &dims); k != nil {
 		return k
 	}

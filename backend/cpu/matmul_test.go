@@ -49,7 +49,8 @@ func TestMatMulBlocks(t *testing.T) {
 		name    string
 		m, n, k int
 	}{
-		{"tiny", 5, 9, 17}, {"row", 1, 70, 200}, {"column", 70, 1, 200}, {"lean", 64, 64, 64}, {"ragged", 45, 83, 61},
+		{"tiny", 5, 9, 17}, {"row", 1, 70, 200}, {"column", 70, 1, 200}, {"longRow", 1, 1203, 517}, {"longColumn", 1203, 1, 517}, {"widestRow", 1, 9000, 70},
+		{"shortRow", 1, 10, 300}, {"dot", 1, 1, 300}, {"lean", 64, 64, 64}, {"ragged", 45, 83, 61},
 		{"shared", 331, 170, 161}, {"steps", 60, 70, 1101}, {"sharedSteps", 90, 161, 1537},
 		{"conflicts", 130, 257, 1024}, {"tall", 1000, 17, 64}, {"wide", 17, 1100, 64}, {"narrow", 300, 10, 300}, {"even", 128, 128, 256},
 		{"slices", 70, 45, 2100}, {"nothing", 9, 7, 0},

@@ -10,5 +10,6 @@ func avx2() *gen {
 		bytes: 32, reg: "Y", bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VXORPS",
 		step: func(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Y%d, Y%d, Y%d", b, a, acc) },
 	})
+	g.vectorProducts("AVX2", "Y", 32)
 	return g
 }

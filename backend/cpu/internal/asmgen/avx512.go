@@ -16,6 +16,7 @@ func avx512() *gen {
 	base.step = vdpbf16ps
 	g.family("pairsAVX512", 14, []int{2, 1}, base)
 	g.packing()
+	g.vectorProducts("AVX512", "Z", 64)
 	g.peak("peakAVX512", "VFMADD231PS", func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })
 	g.peak("peakPairsAVX512", "VDPBF16PS", func(acc int) string { return vdpbf16ps(acc, 31, 30) })
 	return g

@@ -66,5 +66,65 @@ func f32AVX2Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb in
 //go:noescape
 func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
+// dotsF324AVX2 is Dots of 4 rows of float32.
+//
+//go:noescape
+func dotsF324AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsF324AVX2 is Adds of 4 rows of float32.
+//
+//go:noescape
+func addsF324AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsF321AVX2 is Dots of 1 rows of float32.
+//
+//go:noescape
+func dotsF321AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsF321AVX2 is Adds of 1 rows of float32.
+//
+//go:noescape
+func addsF321AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsF164AVX2 is Dots of 4 rows of float16, made float32.
+//
+//go:noescape
+func dotsF164AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsF164AVX2 is Adds of 4 rows of float16, made float32.
+//
+//go:noescape
+func addsF164AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsF161AVX2 is Dots of 1 rows of float16, made float32.
+//
+//go:noescape
+func dotsF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsF161AVX2 is Adds of 1 rows of float16, made float32.
+//
+//go:noescape
+func addsF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsBF164AVX2 is Dots of 4 rows of bfloat16, made float32.
+//
+//go:noescape
+func dotsBF164AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsBF164AVX2 is Adds of 4 rows of bfloat16, made float32.
+//
+//go:noescape
+func addsBF164AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsBF161AVX2 is Dots of 1 rows of bfloat16, made float32.
+//
+//go:noescape
+func dotsBF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsBF161AVX2 is Adds of 1 rows of bfloat16, made float32.
+//
+//go:noescape
+func addsBF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
 var f32AVX2Rows16 = []Kernel{nil, f32AVX2Rows1x16, f32AVX2Rows2x16, f32AVX2Rows3x16, f32AVX2Rows4x16, f32AVX2Rows5x16, f32AVX2Rows6x16}
 var f32AVX2Inner16 = []Kernel{nil, f32AVX2Inner1x16, f32AVX2Inner2x16, f32AVX2Inner3x16, f32AVX2Inner4x16, f32AVX2Inner5x16, f32AVX2Inner6x16}

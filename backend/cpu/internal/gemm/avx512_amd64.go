@@ -616,6 +616,66 @@ func transposeBF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k
 //go:noescape
 func transposePairsAVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 
+// dotsF324AVX512 is Dots of 4 rows of float32.
+//
+//go:noescape
+func dotsF324AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsF324AVX512 is Adds of 4 rows of float32.
+//
+//go:noescape
+func addsF324AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsF321AVX512 is Dots of 1 rows of float32.
+//
+//go:noescape
+func dotsF321AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsF321AVX512 is Adds of 1 rows of float32.
+//
+//go:noescape
+func addsF321AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsF164AVX512 is Dots of 4 rows of float16, made float32.
+//
+//go:noescape
+func dotsF164AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsF164AVX512 is Adds of 4 rows of float16, made float32.
+//
+//go:noescape
+func addsF164AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsF161AVX512 is Dots of 1 rows of float16, made float32.
+//
+//go:noescape
+func dotsF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsF161AVX512 is Adds of 1 rows of float16, made float32.
+//
+//go:noescape
+func addsF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsBF164AVX512 is Dots of 4 rows of bfloat16, made float32.
+//
+//go:noescape
+func dotsBF164AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsBF164AVX512 is Adds of 4 rows of bfloat16, made float32.
+//
+//go:noescape
+func addsBF164AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// dotsBF161AVX512 is Dots of 1 rows of bfloat16, made float32.
+//
+//go:noescape
+func dotsBF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
+// addsBF161AVX512 is Adds of 1 rows of bfloat16, made float32.
+//
+//go:noescape
+func addsBF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
+
 // peakAVX512 does n times 48 VFMADD231PS on registers.
 //
 //go:noescape

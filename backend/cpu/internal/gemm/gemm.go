@@ -169,6 +169,10 @@ type Set struct {
 	// Transpose packs up to 16 that lie apart: d[p*ldd+j] = s[j*lds+p].
 	Lanes, Transpose [elements]Pack
 
+	// Dots and Adds are products by a vector, for F32, F16 and BF16, or nil.
+	Dots [elements]Dots
+	Adds [elements]Adds
+
 	// Widen and Narrow convert 16-bit floats, F16 or BF16, to and from float32.
 	Widen, Narrow [elements]Convert
 

@@ -16,6 +16,8 @@ var AVX512 = &Set{
 	},
 	Lanes:     [elements]Pack{lanesF32AVX512, lanesF16AVX512, lanesBF16AVX512, lanesPairsAVX512},
 	Transpose: [elements]Pack{transposeF32AVX512, transposeF16AVX512, transposeBF16AVX512, transposePairsAVX512},
+	Dots:      [elements]Dots{dotsBy(F32, 1, dotsF324AVX512, dotsF321AVX512), dotsBy(F16, 1, dotsF164AVX512, dotsF161AVX512), dotsBy(BF16, 1, dotsBF164AVX512, dotsBF161AVX512)},
+	Adds:      [elements]Adds{addsBy(F32, 1, addsF324AVX512, addsF321AVX512), addsBy(F16, 1, addsF164AVX512, addsF161AVX512), addsBy(BF16, 1, addsBF164AVX512, addsBF161AVX512)},
 	Widen:     widenBy(vec.AVX512()),
 	Narrow:    narrowBy(vec.AVX512()),
 	Own:       ownAVX512, OwnAdd: ownAddAVX512, OwnGrad: ownGradAVX512,
@@ -41,6 +43,8 @@ var AVX2 = func() *Set {
 	s := portable
 	s.Name = "AVX2"
 	s.F32 = &Tiles{MR: 6, NR: 16, Unit: 1, Step: 1, Deep: 1, Rows: f32AVX2Rows16, Inner: f32AVX2Inner16}
+	s.Dots = [elements]Dots{dotsBy(F32, 8, dotsF324AVX2, dotsF321AVX2), dotsBy(F16, 8, dotsF164AVX2, dotsF161AVX2), dotsBy(BF16, 8, dotsBF164AVX2, dotsBF161AVX2)}
+	s.Adds = [elements]Adds{addsBy(F32, 8, addsF324AVX2, addsF321AVX2), addsBy(F16, 8, addsF164AVX2, addsF161AVX2), addsBy(BF16, 8, addsBF164AVX2, addsBF161AVX2)}
 	s.Widen, s.Narrow = widenBy(vec.AVX2()), narrowBy(vec.AVX2())
 	for _, e := range []Element{F16, BF16} {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])

@@ -1,0 +1,70 @@
+package gemm
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// TestVectorProducts compares Dots and Adds with float64 for all numbers of
+// rows and lengths around whole registers.
+func TestVectorProducts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	kinds := map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16}
+	for _, set := range setsHere() {
+		for e, d := range kinds {
+			if set.Dots[e] == nil {
+				continue
+			}
+			for _, n := range []int{0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 100} {
+				const rows, guard = 4, 77
+				ld := n + 3
+				values := make([]float64, rows*ld+1)
+				for i := range values {
+					values[i] = rng.Float64() - 0.5
+				}
+				s := make([]byte, len(values)*e.Size())
+				dtype.FromF64(s, values, d)
+				x := make([]float32, n+rows)
+				for i := range x {
+					x[i] = rng.Float32() - 0.5
+				}
+				element := func(i, p int) float64 {
+					return float64(e.load(unsafe.Pointer(&s[0]), i*ld+p))
+				}
+				for m := 1; m <= rows; m++ {
+					dots, adds := make([]float32, m+1), make([]float32, n+1)
+					dots[m], adds[n] = guard, guard
+					set.Dots[e](unsafe.Pointer(&dots[0]), unsafe.Pointer(&x[0]), unsafe.Pointer(&s[0]), ld*e.Size(), m, n)
+					set.Adds[e](unsafe.Pointer(&adds[0]), unsafe.Pointer(&x[0]), unsafe.Pointer(&s[0]), ld*e.Size(), m, n)
+					if dots[m] != guard || adds[n] != guard {
+						t.Errorf("%s %v: %d rows of %d: wrote beyond the result", set.Name, d, m, n)
+					}
+					// Each of n or m terms is below 1/4 and adds one rounding.
+					tol := float64(n+rows) * float64(n+rows) / 4 * dtype.Float32.Epsilon()
+					for i := range m {
+						want := 0.
+						for p := range n {
+							want += element(i, p) * float64(x[p])
+						}
+						if math.Abs(float64(dots[i])-want) > tol {
+							t.Errorf("%s %v: dot %d of %d by %d: got %v, want %v", set.Name, d, i, m, n, dots[i], want)
+						}
+					}
+					for j := range n {
+						want := 0.
+						for i := range m {
+							want += element(i, j) * float64(x[i])
+						}
+						if math.Abs(float64(adds[j])-want) > tol {
+							t.Errorf("%s %v: sum %d of %d rows: got %v, want %v", set.Name, d, j, m, adds[j], want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
