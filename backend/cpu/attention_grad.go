@@ -137,9 +137,9 @@ func (p *gradPass) chunk(r *run, w *worker, i int) {
 			c.head = head*share + j
 			for t := 0; t < n; t += k.blockRows {
 				c.t, c.n = q0+t, min(k.blockRows, n-t)
-				sums := unsafe.Add(base, k.atDQ+(k.rowsOf(j, n)+t)*leadDQ)
-				if !p.ofQueries {
-					sums = nil
+				var sums unsafe.Pointer // scratch has no room for them in the pass of the keys
+				if p.ofQueries {
+					sums = unsafe.Add(base, k.atDQ+(k.rowsOf(j, n)+t)*leadDQ)
 				}
 				c.compute(sums, leadDQ, p.ofKeys)
 			}
