@@ -390,7 +390,7 @@ func (m *Model) StepResult() (optimizers.StepResult, error) {
 // one runs.
 type MemoryPlan struct {
 	Weights    int // of the model
-	Slots      int // of the optimizer and its loss scale, the totals of loss and metrics, and constants
+	Slots      int // of the optimizer and its loss scale, weights in 16 bits, the totals of loss and metrics, and constants
 	Activation int // working memory: activations, gradients, workspace
 	Batch      int // the batch itself
 	Peak       int // all together

@@ -73,6 +73,7 @@ func GateStatistics(cond *Tensor) {
 type source struct {
 	argument int       // ≥ 0: this argument of the Function
 	variable *Variable // the variable's value when the program runs
+	half     *half     // the same of its copy
 	data     *storage  // else: these elements
 }
 
@@ -83,6 +84,7 @@ type capture struct {
 	sources []source
 	values  map[*Tensor]*ir.Value
 	taken   map[*ir.Value]bool // values that are outputs already
+	halves  bool               // variables cast to 16 bits are read from copies that are kept
 }
 
 func newCapture(tr *trace) *capture {
@@ -102,7 +104,7 @@ func (c *capture) roots(ts ...*Tensor) {
 		}
 		seen[t] = true
 		all = append(all, t)
-		if t.data == nil { // what is computed is an input, whatever made it
+		if t.data == nil && !(c.halves && halfOf(t) != nil) { // what is computed is an input, whatever made it
 			stack = append(stack, t.args...)
 		}
 	}
@@ -122,6 +124,8 @@ func (c *capture) add(t *Tensor) {
 		c.input(t, source{argument: -1, variable: t.variable})
 	case t.data != nil:
 		c.input(t, source{argument: -1, data: t.data})
+	case c.halves && halfOf(t) != nil:
+		c.input(t, source{argument: -1, half: halfOf(t).half(t.typ.DType)})
 	case t.op == op.Param:
 		Fail("Function", "%v has no data: it belongs to a model under construction", t.typ)
 	default:
@@ -146,6 +150,8 @@ func (c *capture) input(t *Tensor, s source) {
 	switch {
 	case s.variable != nil:
 		path = s.variable.name
+	case s.half != nil:
+		path = s.half.path()
 	case s.argument >= 0:
 		path = fmt.Sprintf("argument %d", s.argument)
 	case path == "":
@@ -166,7 +172,11 @@ func (c *capture) output(t *Tensor, donate int) {
 	c.graph.Output(v, donate)
 }
 
-// variableInput is the input that v is read from, or -1.
-func (c *capture) variableInput(v *Variable) int {
-	return slices.Index(c.sources, source{argument: -1, variable: v})
+// inputOf is the input that the elements of a variable, or of its copy h, are
+// read from, or -1.
+func (c *capture) inputOf(v *Variable, h *half) int {
+	if h != nil {
+		v = nil
+	}
+	return slices.Index(c.sources, source{argument: -1, variable: v, half: h})
 }

@@ -41,6 +41,18 @@ func (fn *Func[In, Out]) Options(o ir.Options) {
 	fn.core.plans = nil
 }
 
+// KeepCasts says whether later calls read 16-bit copies of variables, which are
+// kept from one to the next and written with the variables (the default), or
+// cast the variables in each call. Copies take memory for as long as the
+// variables live; no bit of a result depends on them. Programs made so far are
+// forgotten.
+func (fn *Func[In, Out]) KeepCasts(on bool) {
+	fn.core.mu.Lock()
+	defer fn.core.mu.Unlock()
+	fn.core.castAlways = !on
+	fn.core.plans = nil
+}
+
 // Call runs the function. When it returns an error no variable has changed.
 // The context is checked while the step computes, not while it stores.
 func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
@@ -180,12 +192,13 @@ func (fn *Func[In, Out]) plan(in In) (*plan, error) {
 
 // core is the part of a Func that does not depend on its types.
 type core struct {
-	mu      sync.Mutex
-	owners  []Stateful
-	options ir.Options
-	plans   []*plan
-	args    []*Tensor // of the call in progress
-	shape   []int     // how they lie in its argument; see layout.shape
+	mu         sync.Mutex
+	owners     []Stateful
+	options    ir.Options
+	castAlways bool // see KeepCasts
+	plans      []*plan
+	args       []*Tensor // of the call in progress
+	shape      []int     // how they lie in its argument; see layout.shape
 }
 
 func (c *core) variables() []*Variable {

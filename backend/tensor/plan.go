@@ -17,20 +17,28 @@ import (
 
 // plan is a compiled recording with what its inputs and outputs are bound to.
 type plan struct {
-	types    []op.Type // of the arguments it was recorded for
-	in, out  []int     // how they lie in the argument, and the results in the result; see layout.shape
-	program  driver.Program
-	graph    *ir.Graph
-	sources  []source
-	assigned []*Variable // outputs 0 … are their new values; results follow
+	types   []op.Type // of the arguments it was recorded for
+	in, out []int     // how they lie in the argument, and the results in the result; see layout.shape
+	program driver.Program
+	graph   *ir.Graph
+	sources []source
+	written []written // where outputs 0 … go; results follow
 
 	inBufs, outBufs []driver.Buffer
-	spare           []*storage  // per assigned variable: memory to swap with, when it is not overwritten in place
+	spare           []*storage  // per output that is written: memory to swap with, when it is not overwritten in place
 	results         []*Tensor   // of the last run
 	free            []*freeList // per result: released tensors
 
 	stopAtNaN bool
 	runs      int // how often it ran, for KERAS_DEBUG=plan
+}
+
+// written is what a program assigns: a variable, or its copy half. What the
+// program does not read (blind) it may write where it lies.
+type written struct {
+	variable *Variable
+	half     *half
+	blind    bool
 }
 
 // freeList holds released result tensors of one plan for its next runs.
@@ -85,8 +93,8 @@ func (p *plan) finish(sources []source) {
 	p.sources = sources
 	p.inBufs = make([]driver.Buffer, len(sources))
 	p.outBufs = make([]driver.Buffer, len(p.graph.Outputs))
-	p.spare = make([]*storage, len(p.assigned))
-	n := len(p.graph.Outputs) - len(p.assigned)
+	p.spare = make([]*storage, len(p.written))
+	n := len(p.graph.Outputs) - len(p.written)
 	p.results = make([]*Tensor, n)
 	p.free = make([]*freeList, n)
 	for i := range p.free {
@@ -97,6 +105,9 @@ func (p *plan) finish(sources []source) {
 // bind finds the buffers of the inputs.
 func (p *plan) bind(args []*Tensor) error {
 	for i, s := range p.sources {
+		if p.graph.Params[i] == nil {
+			continue // nothing depends on it
+		}
 		st := s.data
 		switch {
 		case s.argument >= 0:
@@ -112,6 +123,11 @@ func (p *plan) bind(args []*Tensor) error {
 			if st, err = s.variable.ensure(); err != nil {
 				return err
 			}
+		case s.half != nil:
+			var err error
+			if st, err = s.half.ensure(true); err != nil {
+				return err
+			}
 		}
 		p.inBufs[i] = st.buf
 	}
@@ -123,28 +139,20 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for _, v := range p.assigned {
-		if err := v.own(); err != nil {
-			return nil, err
+	for _, w := range p.written {
+		if w.half == nil {
+			if err := w.variable.own(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := p.bind(args); err != nil {
 		return nil, err
 	}
-	k := len(p.assigned)
-	for i := range p.assigned {
-		if in := p.graph.Donated[i]; in >= 0 {
-			p.outBufs[i] = p.inBufs[in]
-			continue
+	for i := range p.written {
+		if err := p.place(i); err != nil {
+			return nil, err
 		}
-		if p.spare[i] == nil {
-			s, err := allocate(p.graph.Outputs[i].Type.Bytes())
-			if err != nil {
-				return nil, err
-			}
-			p.spare[i] = s
-		}
-		p.outBufs[i] = p.spare[i].buf
 	}
 	for i := range p.results {
 		r, err := p.result(i)
@@ -152,7 +160,7 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 			return nil, err
 		}
 		p.results[i] = r
-		p.outBufs[k+i] = r.data.buf
+		p.outBufs[len(p.written)+i] = r.data.buf
 	}
 	if err := p.execute(ctx); err != nil {
 		for _, r := range p.results {
@@ -160,19 +168,56 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 		}
 		return nil, err
 	}
-	for i, v := range p.assigned {
-		if p.graph.Donated[i] < 0 {
-			v.store, p.spare[i] = p.spare[i], v.store
+	p.settle()
+	return p.results, nil
+}
+
+// place finds memory for what output i writes.
+func (p *plan) place(i int) (err error) {
+	if in := p.graph.Donated[i]; in >= 0 {
+		p.outBufs[i] = p.inBufs[in]
+		return nil
+	}
+	if w := p.written[i]; w.blind {
+		s, err := w.half.ensure(false)
+		if err != nil {
+			return err
+		}
+		w.half.version.Store(0) // should the run fail
+		p.outBufs[i] = s.buf
+		return nil
+	}
+	if p.spare[i] == nil {
+		if p.spare[i], err = allocate(p.graph.Outputs[i].Type.Bytes()); err != nil {
+			return err
 		}
 	}
-	return p.results, nil
+	p.outBufs[i] = p.spare[i].buf
+	return nil
+}
+
+// settle makes what was written the values of the variables: first those, then
+// their copies.
+func (p *plan) settle() {
+	for i, w := range p.written {
+		at := &w.variable.store
+		if w.half != nil {
+			at = &w.half.store
+			w.half.version.Store(w.variable.version.Load())
+		} else {
+			w.variable.version.Add(1)
+		}
+		if p.graph.Donated[i] < 0 && !w.blind {
+			*at, p.spare[i] = p.spare[i], *at
+		}
+	}
 }
 
 func (p *plan) result(i int) (*Tensor, error) {
 	if r := p.free[i].take(); r != nil {
 		return r, nil
 	}
-	t := p.graph.Outputs[len(p.assigned)+i].Type
+	t := p.graph.Outputs[len(p.written)+i].Type
 	s, err := allocate(t.Bytes())
 	if err != nil {
 		return nil, err
@@ -326,7 +371,8 @@ func (fn *Func[In, Out]) Programs() int {
 
 // Memory is what one run of a plan needs, in bytes.
 type Memory struct {
-	Arena, Variables, Arguments, Results int
+	Arena, Arguments, Results int
+	Variables                 int // with constants, and copies of variables in 16 bits
 }
 
 // MemoryOf plans the function for arguments like in and returns what it needs.
@@ -352,9 +398,9 @@ func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 	}
 	for i, o := range p.graph.Outputs {
 		switch {
-		case i >= len(p.assigned):
+		case i >= len(p.written):
 			m.Results += o.Type.Bytes()
-		case p.graph.Donated[i] < 0 || !slices.Contains(p.assigned, p.sources[p.graph.Donated[i]].variable):
+		case p.graph.Donated[i] < 0:
 			m.Variables += o.Type.Bytes()
 		}
 	}

@@ -122,8 +122,7 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 		out = fn.f(fn.in.replace(in, ptr(&in), args).(In))
 	}, func(tr *trace) error {
 		p.out = fn.out.shape(nil, ptr(&out))
-		p.assigned = slices.Clone(tr.assigned)
-		return p.compile(tr, fn.out.tensors(nil, ptr(&out)), o)
+		return p.compile(tr, fn.out.tensors(nil, ptr(&out)), o, !fn.core.castAlways && !o.Watch)
 	})
 	if err != nil {
 		return nil, err
@@ -131,10 +130,12 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 	return p, nil
 }
 
-// compile compiles what tr recorded, with these results.
-func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options) error {
-	roots := make([]*Tensor, 0, len(p.assigned)+len(results))
-	for _, v := range p.assigned {
+// compile compiles what tr recorded, with these results. The copies in 16 bits
+// of assigned variables are results too, whoever reads them.
+func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options, halves bool) error {
+	var roots []*Tensor
+	for _, v := range tr.assigned {
+		p.written = append(p.written, written{variable: v})
 		roots = append(roots, v.bound)
 	}
 	for _, r := range results {
@@ -144,13 +145,27 @@ func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options) error {
 		roots = append(roots, r)
 	}
 	c := newCapture(tr)
+	c.halves = halves
 	c.roots(roots...)
-	for i, t := range roots {
-		donate := -1
-		if i < len(p.assigned) {
-			donate = c.variableInput(p.assigned[i])
+	roots = slices.Delete(roots, 0, len(tr.assigned))
+	if halves {
+		for _, v := range tr.assigned {
+			for _, h := range v.halves {
+				p.written = append(p.written, written{v, h, c.inputOf(v, h) < 0})
+			}
 		}
-		c.output(t, donate)
+	}
+	for _, w := range p.written {
+		t := w.variable.bound
+		if w.half != nil {
+			since := Mark()
+			t = t.Cast(w.half.typ.DType)
+			Label(w.variable.bound.path, since, t)
+		}
+		c.output(t, c.inputOf(w.variable, w.half))
+	}
+	for _, t := range roots {
+		c.output(t, -1)
 	}
 	d, err := backend.Default()
 	if err != nil {
@@ -202,6 +217,7 @@ func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) 
 		}
 		for i, v := range tr.assigned {
 			v.adopt(data[len(results)+i])
+			v.version.Add(1)
 		}
 		fn.out.restore(ptr(&out), fn.out.shape(nil, ptr(&computed)), results)
 		return nil

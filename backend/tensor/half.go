@@ -1,0 +1,103 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// half is a copy of a variable in a 16-bit type, kept from run to run: the
+// half-precision weights next to the master weights of Micikevicius et al.,
+// "Mixed Precision Training", 2018. Programs that cast the variable as it was at
+// their start read the copy, and those that assign the variable write it with
+// it, in the same pass over memory. Whatever else writes the variable leaves the
+// copy behind, which the next program to read it brings up to date.
+//
+// A copy exists for a variable and type that a Function casts, and for no other.
+type half struct {
+	of  *Variable
+	typ op.Type
+
+	// version is that of the variable when the copy was made.
+	version atomic.Uint64
+
+	mu    sync.Mutex // of refresh: programs that only read may run at a time
+	store *storage
+	cast  driver.Program // from the variable
+}
+
+// half returns the copy of v in type d; recordings are made one at a time.
+func (v *Variable) half(d dtype.DType) *half {
+	for _, h := range v.halves {
+		if h.typ.DType == d {
+			return h
+		}
+	}
+	h := &half{of: v, typ: op.Type{DType: d, Shape: v.typ.Shape}}
+	v.halves = append(v.halves, h)
+	return h
+}
+
+// path names h where values are named: "dense/kernel (float16)".
+func (h *half) path() string { return fmt.Sprintf("%s (%v)", h.of.name, h.typ.DType) }
+
+// ensure returns the elements of h; where they are to be read, those of the
+// variable now.
+func (h *half) ensure(read bool) (*storage, error) {
+	from, err := h.of.ensure()
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.store == nil {
+		if h.store, err = allocate(h.typ.Bytes()); err != nil {
+			return nil, fmt.Errorf("variable %s: %w", h.path(), err)
+		}
+	}
+	if now := h.of.version.Load(); read && h.version.Load() != now {
+		if err := h.refresh(from); err != nil {
+			return nil, fmt.Errorf("variable %s: %w", h.path(), err)
+		}
+		h.version.Store(now)
+	}
+	return h.store, nil
+}
+
+// refresh casts the variable, on its device as any program would.
+func (h *half) refresh(from *storage) error {
+	if h.cast == nil {
+		g := ir.New(1)
+		p := g.Add(op.Param, op.Attr{DType: h.of.typ.DType, Dims: h.of.typ.Shape}, h.of.typ, h.of.name)
+		g.Output(g.Add(op.Cast, op.Attr{DType: h.typ.DType}, h.typ, h.path(), p), -1)
+		program, _, err := backend.Compile(from.device, g, ir.Options{})
+		if err != nil {
+			return err
+		}
+		h.cast = program
+	}
+	return h.cast.Run(context.Background(), []driver.Buffer{from.buf}, []driver.Buffer{h.store.buf})
+}
+
+// halfOf returns the variable that t casts to 16 bits, as it is at the start of
+// a recording, or nil.
+func halfOf(t *Tensor) *Variable {
+	if t.op != op.Cast || !t.typ.DType.Is16() {
+		return nil
+	}
+	a := t.args[0]
+	for a.op == op.Barrier { // copies are there at all times
+		a = a.args[0]
+	}
+	if a.variable == nil || a.typ.DType != dtype.Float32 && a.typ.DType != dtype.Float64 {
+		return nil
+	}
+	return a.variable
+}
