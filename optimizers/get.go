@@ -40,11 +40,17 @@ var schedules = map[string]func() Schedule{
 	"PolynomialDecay":        func() Schedule { return &PolynomialDecay{} },
 }
 
+// Names lists the classes of optimizers, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(classes)) }
+
+// ScheduleNames lists the classes of schedules, sorted.
+func ScheduleNames() []string { return slices.Sorted(maps.Keys(schedules)) }
+
 // Get returns a new optimizer with the default settings by its Keras name, in
 // any case: "SGD", "rmsprop". For a LossScaleOptimizer, write one with its
 // Inner. For an optimizer with settings see UnmarshalConfig.
 func Get(name string) (Optimizer, error) {
-	have := slices.DeleteFunc(slices.Sorted(maps.Keys(classes)), func(class string) bool { return class == wrapper })
+	have := slices.DeleteFunc(Names(), func(class string) bool { return class == wrapper })
 	for _, class := range have {
 		if strings.EqualFold(class, name) {
 			return classes[class](), nil

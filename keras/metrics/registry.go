@@ -98,6 +98,17 @@ func Names() []string {
 	return all
 }
 
+// Classes lists the classes of metrics, sorted; Get makes those without
+// required fields.
+func Classes() []string {
+	var all []string
+	for t := range ways {
+		all = append(all, t.Elem().Name())
+	}
+	slices.Sort(all)
+	return all
+}
+
 // Get returns a metric with its defaults by one of Names. "accuracy" is the
 // class Accuracy; for what Keras's compile makes of that string, see
 // ResolveAccuracy.

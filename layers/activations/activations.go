@@ -45,6 +45,9 @@ func Get(text string) (Func, error) {
 	return table.Get(text)
 }
 
+// Names lists what Get knows, sorted; aliases too.
+func Names() []string { return table.Names() }
+
 var table = spec.Table[Func]{Kind: "activation", Make: map[string]func(spec.Spec) (Func, error){
 	"linear":         plain(Linear),
 	"relu":           relu,

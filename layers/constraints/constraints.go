@@ -39,6 +39,9 @@ func Get(text string) (Constraint, error) {
 	return table.Get(text)
 }
 
+// Names lists what Get knows, sorted; aliases too.
+func Names() []string { return table.Names() }
+
 var table = spec.Table[Constraint]{Kind: "constraint", Make: map[string]func(spec.Spec) (Constraint, error){
 	"max_norm":     maxNorm,
 	"unit_norm":    unitNorm,

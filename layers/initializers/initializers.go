@@ -63,6 +63,9 @@ func Get(text string) (Initializer, error) {
 	}, nil
 }
 
+// Names lists what Get knows, sorted; aliases too.
+func Names() []string { return table.Names() }
+
 var table = spec.Table[Initializer]{Kind: "initializer", Make: map[string]func(spec.Spec) (Initializer, error){
 	"zeros":                  filled(0),
 	"zero":                   filled(0),

@@ -35,6 +35,9 @@ func Get(text string) (Regularizer, error) {
 	return table.Get(text)
 }
 
+// Names lists what Get knows, sorted; aliases too.
+func Names() []string { return table.Names() }
+
 var table = spec.Table[Regularizer]{Kind: "regularizer", Make: map[string]func(spec.Spec) (Regularizer, error){
 	"l1": func(s spec.Spec) (Regularizer, error) {
 		l1 := 0.01

@@ -272,6 +272,9 @@ type Table[T any] struct {
 	Make map[string]func(Spec) (T, error)
 }
 
+// Names lists what Get knows, sorted.
+func (t Table[T]) Names() []string { return slices.Sorted(maps.Keys(t.Make)) }
+
 // Get makes what text names, with the arguments in it.
 func (t Table[T]) Get(text string) (T, error) {
 	var none T
@@ -281,7 +284,7 @@ func (t Table[T]) Get(text string) (T, error) {
 	}
 	f := t.Make[s.Name]
 	if f == nil {
-		return none, fmt.Errorf("unknown %s %q; have [%s]", t.Kind, s.Name, strings.Join(slices.Sorted(maps.Keys(t.Make)), ", "))
+		return none, fmt.Errorf("unknown %s %q; have [%s]", t.Kind, s.Name, strings.Join(t.Names(), ", "))
 	}
 	made, err := f(s)
 	if err != nil {
