@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
 // task is work that consists of chunks which may be done in any order and by
@@ -14,8 +16,9 @@ type task interface {
 
 // worker is what a goroutine needs to do chunks: memory of its own.
 type worker struct {
-	scratch []byte
-	regs    [][]byte
+	scratch  []byte
+	regs     [][]byte
+	operands [12]vec.Operand // of the loop of a recurrent cell
 }
 
 // fit makes sure that a worker has the scratch memory that a program asks for.

@@ -3,6 +3,7 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -33,8 +34,9 @@ type recurrence[T real] struct {
 	products []stepProduct[T]
 	packs    packKernels[T]
 	fn       arithmetic[T]
-	scratch  int // bytes
-	operand  int // where a copied operand of a product lies in it
+	cells    vec.Cells // for rows of units, or empty
+	scratch  int       // bytes
+	operand  int       // where a copied operand of a product lies in it
 }
 
 // arithmetic is the functions that cells are made of.
@@ -58,6 +60,26 @@ func (f *arithmetic[T]) oneLess(y, x, t []T) {
 	f.mul(y, y, t)
 }
 
+// cellsOf is the cells in one pass for rows of units, of which there are none
+// for float64 and where rows are not whole vectors.
+func cellsOf(d dtype.DType, units int) vec.Cells {
+	v := vectors()
+	if v == nil || units%v.CellLanes != 0 {
+		return vec.Cells{}
+	}
+	switch {
+	case d == dtype.Float32:
+		return v.CellsF32
+	case d == dtype.Float16:
+		return v.CellsF16
+	case d == dtype.BFloat16 && current() >= isaAVX512BF16:
+		return v.CellsConvertBF16
+	case d == dtype.BFloat16:
+		return v.CellsBF16
+	}
+	return vec.Cells{}
+}
+
 // through is y = y·x·(1-x): the gradient through a logistic function. 1-x
 // first: it is exact where x is near 1.
 func (f *arithmetic[T]) through(y, x, t []T) {
@@ -75,6 +97,7 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units, u i
 	k.steps, k.batch, k.units, k.gates = steps, batch, units, s.Cell.Gates()
 	// As many rows to a block as leave them equal.
 	k.rows = even(max(batch, 1), scanRows, 1)
+	k.cells = cellsOf(d, units)
 	shared := 0
 	unit, masks := 1, true
 	for _, c := range blocks {
@@ -171,6 +194,16 @@ func (k *recurrence[T]) bytesOf(data []byte, start, i, first, rows, width int) [
 	size := k.dtype.Size()
 	at := (start + (i*k.batch+first)*width) * size
 	return data[at : at+rows*width*size]
+}
+
+// blockAt is a block of rows in scratch memory as an operand of a cell, and
+// storedAt is rows of width elements in data.
+func (k *recurrence[T]) blockAt(x []T) vec.Operand {
+	return vec.Operand{P: pointer(x), Stride: k.lead()}
+}
+
+func (k *recurrence[T]) storedAt(data []byte, width int) vec.Operand {
+	return vec.Operand{P: pointer(data), Stride: width * k.dtype.Size()}
 }
 
 // blockOf is a block of rows in scratch memory, from where it was reserved.

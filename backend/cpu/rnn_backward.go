@@ -124,10 +124,48 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T) {
 	if k.all >= 0 {
 		k.fn.add(dh, dh, k.load(k.blockOf(w, k.atH, rows), k.bytesOf(r.values[k.all], 0, t, first, rows, k.units)))
 	}
+	all := stepRows[T]{dh: dh, dc: dc, pass: k.blockOf(w, k.atPass, rows), q: k.blockOf(w, k.atQ, rows)}
+	var mask []byte
+	if k.mask >= 0 {
+		mask = r.values[k.mask][t*k.batch+first:][:rows]
+		copy(k.blockOf(w, k.atKeep, rows), dc)
+	}
+
+	width, size := k.gates*k.units, k.dtype.Size()
+	input := k.bytesOf(out, k.to.Input.Start, t, first, rows, width)
+	recurrent := k.bytesOf(out, k.to.Recurrent.Start, t, first, rows, width)
+	if k.cells.LSTMGrad != nil && k.Cell == op.LSTMCell {
+		for g := range 4 {
+			w.operands[g] = k.storedAt(k.bytesOf(s, k.saved.Saved.Start, 4*t+g, first, rows, k.units), k.units)
+			w.operands[8+g] = k.storedAt(input[g*k.units*size:], width)
+		}
+		w.operands[4] = k.storedAt(k.bytesOf(s, k.saved.States.Start, after, first, rows, k.units), k.units)
+		w.operands[5] = k.storedAt(k.bytesOf(s, k.saved.States.Start, before, first, rows, k.units), k.units)
+		w.operands[6], w.operands[7] = k.blockAt(dh), k.blockAt(dc)
+		k.cells.LSTMGrad(w.operands[:12], rows, k.units)
+	} else {
+		k.sums(r, w, &all, t, before, after, first, rows, input, recurrent)
+	}
+	gru := k.Cell == op.GRUCell || k.Cell == op.GRUBeforeCell
+	var past unsafe.Pointer
+	lead := 0
+	if gru || mask != nil {
+		past, lead = pointer(all.pass), k.lead()
+	}
+	if mask != nil {
+		k.skip(w, mask, &all, gru, input, recurrent)
+	}
+	p := &k.products[0]
+	a, lda := p.operand(recurrent, width*size, rows, w.scratch[k.operand:])
+	p.mul(r, rows, a, lda, past, lead, pointer(dh), k.lead())
+}
+
+// sums computes the gradients by the gates' sums, a piece after the other.
+func (k *scanGrad[T]) sums(r *run, w *worker, all *stepRows[T], t, before, after, first, rows int, input, recurrent []byte) {
+	s, width, size := r.values[k.s], k.gates*k.units, k.dtype.Size()
 	read := func(at int, from op.Section, i int) []T {
 		return k.load(k.blockOf(w, at, rows), k.bytesOf(s, from.Start, i, first, rows, k.units))
 	}
-	all := stepRows[T]{dh: dh, dc: dc, pass: k.blockOf(w, k.atPass, rows), q: k.blockOf(w, k.atQ, rows)}
 	for g := range k.Cell.Saved() {
 		all.gates[g] = read(k.atGates[g], k.saved.Saved, t*k.Cell.Saved()+g)
 	}
@@ -139,19 +177,9 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T) {
 	default:
 		all.h = read(k.atH, k.saved.Outputs, after)
 	}
-	var mask []byte
-	if k.mask >= 0 {
-		mask = r.values[k.mask][t*k.batch+first:][:rows]
-		copy(k.blockOf(w, k.atKeep, rows), dc)
-	}
-
-	width, size := k.gates*k.units, k.dtype.Size()
-	input := k.bytesOf(out, k.to.Input.Start, t, first, rows, width)
-	recurrent := k.bytesOf(out, k.to.Recurrent.Start, t, first, rows, width)
-	gru := k.Cell == op.GRUCell || k.Cell == op.GRUBeforeCell
 	step := k.wide * k.pieceRows
-	for lo := 0; lo < len(dh); lo += step {
-		p := all.cut(lo, min(len(dh), lo+step))
+	for lo := 0; lo < len(all.dh); lo += step {
+		p := all.cut(lo, min(len(all.dh), lo+step))
 		k.pieceOf(w, &p)
 		row := lo / k.wide
 		switch k.Cell {
@@ -174,24 +202,13 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T) {
 		p := &k.products[1]
 		a, lda := p.operand(input[2*k.units*size:], width*size, rows, w.scratch[k.operand:])
 		p.mul(r, rows, a, lda, nil, 0, pointer(all.q), k.lead())
-		for lo := 0; lo < len(dh); lo += step {
-			p := all.cut(lo, min(len(dh), lo+step))
+		for lo := 0; lo < len(all.dh); lo += step {
+			p := all.cut(lo, min(len(all.dh), lo+step))
 			k.pieceOf(w, &p)
 			k.reset(&p)
 			k.scatter(input, lo/k.wide, p.sums[1:2], [4]int{1})
 		}
 	}
-	var past unsafe.Pointer
-	lead := 0
-	if gru || mask != nil {
-		past, lead = pointer(all.pass), k.lead()
-	}
-	if mask != nil {
-		k.skip(w, mask, &all, gru, input, recurrent)
-	}
-	p := &k.products[0]
-	a, lda := p.operand(recurrent, width*size, rows, w.scratch[k.operand:])
-	p.mul(r, rows, a, lda, past, lead, pointer(dh), k.lead())
 }
 
 // skip has the gradients of rows that the mask leaves out pass the step by.

@@ -101,35 +101,52 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 	}
 	in := k.input(r, w, t, first, rows)
 	a, lda := k.products[0].operand(lastBytes, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
+	stored := false
 	switch k.Cell {
 	case op.LSTMCell:
 		for g := range gates {
 			k.product(r, g, rows, a, lda, in, gates[g])
 		}
+		if stored = k.cells.LSTM != nil; stored {
+			for g, x := range gates {
+				w.operands[g], w.operands[6+g] = k.blockAt(x), k.storedAt(k.saved(out, t, g, first, rows), k.units)
+			}
+			w.operands[4], w.operands[5] = k.blockAt(c), k.blockAt(next)
+			w.operands[10], w.operands[11] = k.storedAt(hBytes, k.units), k.storedAt(k.states(out, after, first, rows), k.units)
+			k.cells.LSTM(w.operands[:12], rows, k.units)
+			break
+		}
 		pieces(len(h), scanPiece, func(lo, hi int) {
 			k.lstm(gates[0][lo:hi], gates[1][lo:hi], gates[2][lo:hi], gates[3][lo:hi], c[lo:hi], next[lo:hi], h[lo:hi])
 		})
-	case op.GRUCell, op.GRUBeforeCell:
+	case op.GRUCell:
+		k.product(r, 0, rows, a, lda, in, gates[0])
+		k.product(r, 1, rows, a, lda, in, gates[1])
+		k.products[2].mul(r, rows, a, lda, nil, 0, pointer(gates[3]), k.lead())
+		k.addBias(r, w, gates[3])
+		k.copyInput(in, 2, gates[2], rows)
+		if stored = k.cells.GRU != nil; stored {
+			for g, x := range gates {
+				w.operands[g], w.operands[5+g] = k.blockAt(x), k.storedAt(k.saved(out, t, g, first, rows), k.units)
+			}
+			w.operands[4], w.operands[9] = k.storedAt(lastBytes, k.units), k.storedAt(hBytes, k.units)
+			k.cells.GRU(w.operands[:10], rows, k.units)
+			break
+		}
+		k.gru(gates, k.load(k.blockOf(w, k.atLast, rows), lastBytes), h)
+	case op.GRUBeforeCell:
 		last := k.load(k.blockOf(w, k.atLast, rows), lastBytes)
 		k.product(r, 0, rows, a, lda, in, gates[0])
 		k.product(r, 1, rows, a, lda, in, gates[1])
-		if k.Cell == op.GRUCell {
-			k.products[2].mul(r, rows, a, lda, nil, 0, pointer(gates[3]), k.lead())
-			k.addBias(r, w, gates[3])
-			k.copyInput(in, 2, gates[2], rows)
-		} else {
-			pieces(len(h), scanPiece, func(lo, hi int) {
-				k.fn.sigmoid(gates[1][lo:hi], gates[1][lo:hi])
-				k.fn.mul(gates[3][lo:hi], gates[1][lo:hi], last[lo:hi])
-			})
-			q := k.saved(out, t, 3, first, rows)
-			k.store(q, gates[3])
-			a, lda = k.products[2].operand(q, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
-			k.product(r, 2, rows, a, lda, in, gates[2])
-		}
 		pieces(len(h), scanPiece, func(lo, hi int) {
-			k.gru(gates[0][lo:hi], gates[1][lo:hi], gates[2][lo:hi], gates[3][lo:hi], last[lo:hi], h[lo:hi])
+			k.fn.sigmoid(gates[1][lo:hi], gates[1][lo:hi])
+			k.fn.mul(gates[3][lo:hi], gates[1][lo:hi], last[lo:hi])
 		})
+		q := k.saved(out, t, 3, first, rows)
+		k.store(q, gates[3])
+		a, lda = k.products[2].operand(q, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
+		k.product(r, 2, rows, a, lda, in, gates[2])
+		k.gru(gates, last, h)
 	default:
 		k.product(r, 0, rows, a, lda, in, h)
 		f := k.fn.tanh
@@ -138,21 +155,28 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 		}
 		pieces(len(h), scanPiece, func(lo, hi int) { f(h[lo:hi], h[lo:hi]) })
 	}
-	for g := range k.Cell.Saved() {
-		k.store(k.saved(out, t, g, first, rows), gates[g])
-	}
-	k.store(hBytes, h)
-	if k.mask >= 0 {
-		n := k.units * k.dtype.Size()
-		for i, on := range r.values[k.mask][t*k.batch+first:][:rows] {
-			if on == 0 {
-				copy(hBytes[i*n:][:n], lastBytes[i*n:])
-				copy(next[i*k.wide:][:k.units], c[i*k.wide:])
-			}
+	if !stored {
+		for g := range k.Cell.Saved() {
+			k.store(k.saved(out, t, g, first, rows), gates[g])
+		}
+		k.store(hBytes, h)
+		if k.c >= 0 {
+			k.save(k.states(out, after, first, rows), next)
 		}
 	}
-	if k.c >= 0 {
-		k.save(k.states(out, after, first, rows), next)
+	if k.mask < 0 {
+		return
+	}
+	n := k.units * k.dtype.Size()
+	for i, on := range r.values[k.mask][t*k.batch+first:][:rows] {
+		if on != 0 {
+			continue
+		}
+		copy(hBytes[i*n:][:n], lastBytes[i*n:])
+		if k.c >= 0 {
+			copy(next[i*k.wide:][:k.units], c[i*k.wide:])
+			copy(k.states(out, after, first, rows)[i*n:][:n], k.states(out, before, first, rows)[i*n:])
+		}
 	}
 }
 
@@ -208,18 +232,21 @@ func (k *scan[T]) lstm(i, f, g, o, c, next, h []T) {
 	fn.mul(h, h, o)
 }
 
-// gru computes a piece of a GRU: z comes as a sum; of GRUCell r too, and g as
+// gru computes the rest of a GRU: z comes as a sum; of GRUCell r too, and g as
 // the input alone.
-func (k *scan[T]) gru(z, r, g, q, last, h []T) {
+func (k *scan[T]) gru(gates [4][]T, last, h []T) {
 	fn := &k.fn
-	fn.sigmoid(z, z)
-	if k.Cell == op.GRUCell {
-		fn.sigmoid(r, r)
-		fn.mul(h, r, q)
-		fn.add(g, g, h)
-	}
-	fn.tanh(g, g)
-	fn.sub(h, last, g)
-	fn.mul(h, h, z)
-	fn.add(h, h, g)
+	pieces(len(h), scanPiece, func(lo, hi int) {
+		z, r, g, q, h, last := gates[0][lo:hi], gates[1][lo:hi], gates[2][lo:hi], gates[3][lo:hi], h[lo:hi], last[lo:hi]
+		fn.sigmoid(z, z)
+		if k.Cell == op.GRUCell {
+			fn.sigmoid(r, r)
+			fn.mul(h, r, q)
+			fn.add(g, g, h)
+		}
+		fn.tanh(g, g)
+		fn.sub(h, last, g)
+		fn.mul(h, h, z)
+		fn.add(h, h, g)
+	})
 }

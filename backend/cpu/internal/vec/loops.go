@@ -166,6 +166,30 @@ type loops struct {
 	rsqrt func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = 1/a[i]
 	reciprocal func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
+	lstm func(p unsafe.Pointer, rows, n int)
+	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
+	lstmF16 func(p unsafe.Pointer, rows, n int)
+	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
+	lstmBF16 func(p unsafe.Pointer, rows, n int)
+	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
+	lstmConvertBF16 func(p unsafe.Pointer, rows, n int)
+	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
+	lstmGrad func(p unsafe.Pointer, rows, n int)
+	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
+	lstmGradF16 func(p unsafe.Pointer, rows, n int)
+	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
+	lstmGradBF16 func(p unsafe.Pointer, rows, n int)
+	// dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
+	lstmGradConvertBF16 func(p unsafe.Pointer, rows, n int)
+	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
+	gru func(p unsafe.Pointer, rows, n int)
+	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
+	gruF16 func(p unsafe.Pointer, rows, n int)
+	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
+	gruBF16 func(p unsafe.Pointer, rows, n int)
+	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
+	gruConvertBF16 func(p unsafe.Pointer, rows, n int)
 	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 	sumColumns func(acc, x unsafe.Pointer, n, rows, stride int)
 	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32

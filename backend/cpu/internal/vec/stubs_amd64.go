@@ -245,6 +245,33 @@ func rsqrtAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func reciprocalAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func lstmAVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmF16AVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmBF16AVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradAVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradF16AVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradBF16AVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruAVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruF16AVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruBF16AVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func sumColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
@@ -576,6 +603,42 @@ func rsqrtAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
 func reciprocalAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lstmAVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmConvertBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradAVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradConvertBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruAVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruConvertBF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
 func sumColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)

@@ -121,6 +121,11 @@ type Set struct {
 	RowsAround func(dst, src []byte, n, rows, to, from int)
 	Fence      func()
 	Touch      func(src []byte)
+	// CellsF32, CellsF16 and CellsBF16 are the recurrent cells, by the type of
+	// what they store. CellsConvertBF16 needs AVX512-BF16, and takes subnormal
+	// numbers for zero when it stores them.
+	CellsF32, CellsF16, CellsBF16, CellsConvertBF16 Cells
+	CellLanes                                       int // what rows of cells are a multiple of
 	// Pause has the processor wait n times as its spinning loops should.
 	Pause func(n int)
 }
@@ -217,11 +222,14 @@ func (l *loops) set(lanes int) *Set {
 				l.rowsAround(data(dst[:(rows-1)*to+n]), data(src[:(rows-1)*from+n]), n, rows, to, from)
 			}
 		},
-		Fence:  l.fence,
-		Touch:  func(src []byte) { l.touch(data(src), len(src)&^511) },
-		Passes: l.passes(),
-		Lanes:  lanes,
-		Pause:  l.pause,
+		Fence:    l.fence,
+		Touch:    func(src []byte) { l.touch(data(src), len(src)&^511) },
+		Passes:   l.passes(),
+		Lanes:    lanes,
+		Pause:    l.pause,
+		CellsF32: cellsOf(l.lstm, l.lstmGrad, l.gru), CellsF16: cellsOf(l.lstmF16, l.lstmGradF16, l.gruF16),
+		CellsBF16: cellsOf(l.lstmBF16, l.lstmGradBF16, l.gruBF16), CellsConvertBF16: cellsOf(l.lstmConvertBF16, l.lstmGradConvertBF16, l.gruConvertBF16),
+		CellLanes: map[int]int{8: 8, 16: 1}[lanes], // 16 lanes have masks
 	}
 }
 

@@ -1,0 +1,42 @@
+package vec
+
+import "unsafe"
+
+// Operand is a matrix that a [CellLoop] reads or writes: where its first row
+// begins, and the bytes from a row to the next.
+type Operand struct {
+	P      unsafe.Pointer
+	Stride int
+}
+
+// CellLoop computes the functions of a recurrent cell on rows of n elements, a
+// multiple of Set.CellLanes.
+type CellLoop func(operands []Operand, rows, n int)
+
+// Cells is the recurrent cells whose functions are done in one pass. Sums,
+// states that go from step to step and gradients by them are float32; the
+// rest is in the type that is stored.
+type Cells struct {
+	// LSTM has the operands zi, zf, zg, zo, c, next, then, stored, i, f, g, o, h,
+	// state.
+	LSTM CellLoop
+	// LSTMGrad has, stored, i, f, g, o, c, last, then dh and dc, then, stored, di,
+	// df, dg, do.
+	LSTMGrad CellLoop
+	// GRU has zz, zr, zg, zq, then, stored, last, z, r, g, q, h.
+	GRU CellLoop
+}
+
+func cellsOf(lstm, lstmGrad, gru func(p unsafe.Pointer, rows, n int)) Cells {
+	loop := func(f func(p unsafe.Pointer, rows, n int)) CellLoop {
+		if f == nil {
+			return nil
+		}
+		return func(operands []Operand, rows, n int) {
+			if rows > 0 && n > 0 {
+				f(data(operands), rows, n)
+			}
+		}
+	}
+	return Cells{loop(lstm), loop(lstmGrad), loop(gru)}
+}

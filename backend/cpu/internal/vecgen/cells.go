@@ -1,0 +1,314 @@
+package vecgen
+
+import "fmt"
+
+// Kernels of this file compute the functions of a recurrent cell, and their
+// gradients, in one pass over rows of n elements, from the last one on. Their
+// operands are a list at p, of 16 bytes each: where the first row begins, and
+// the bytes from a row to the next. Where there are no masks n is a multiple of
+// the lanes.
+
+// cell is one of these kernels. Operands that are stored have the type of the
+// kernel; the others are float32.
+type cell struct {
+	name, doc string
+	operands  []string // those stored are marked with an asterisk
+	body      func(a *asm, c cellAt)
+}
+
+// cellAt reads and writes the current vector of operands.
+type cellAt struct {
+	load  func(name string, to reg)
+	store func(from reg, name string) // of a 16-bit type changes from, 1 and 2
+}
+
+// cellRegisters hold the operands; AX counts elements.
+var cellRegisters = []string{"DI", "SI", "DX", "R8", "R9", "R10", "R11", "R12", "R13", "BX", "CX", "R15"}
+
+func init() {
+	for _, c := range cells() {
+		for _, e := range []struct {
+			suffix  string
+			elem    elem
+			convert bool // by VCVTNEPS2BF16
+		}{{"", f32, false}, {"F16", f16, false}, {"BF16", bf16, false}, {"ConvertBF16", bf16, true}} {
+			special["cells"] = append(special["cells"], function{
+				signature: "(p unsafe.Pointer, rows, n int)", args: 24, name: c.name + e.suffix, doc: c.doc, wide: e.convert,
+				write: func(a *asm) { c.write(a, e.elem, e.convert) },
+			})
+		}
+	}
+}
+
+func (c cell) write(a *asm, stored elem, convert bool) {
+	at := map[string]int{}
+	elems := make([]elem, len(c.operands))
+	for i, name := range c.operands {
+		if name[0] == '*' {
+			name, elems[i] = name[1:], stored
+		}
+		at[name] = i
+	}
+	address := func(i int) string { return fmt.Sprintf("(%s)(AX*%d)", cellRegisters[i], elems[i].size()) }
+	v := cellAt{
+		load: func(name string, to reg) {
+			i := at[name]
+			switch elems[i] {
+			case f32:
+				a.loadOp("VMOVUPS", address(i), to)
+			case f16:
+				a.loadOp("VCVTPH2PS", address(i), to)
+			default:
+				a.loadOp("VPMOVZXWD", address(i), to)
+				a.op("VPSLLD", 16, to, to)
+			}
+		},
+		store: func(from reg, name string) {
+			i := at[name]
+			a.storeAs(elems[i], convert, from, address(i))
+		},
+	}
+	a.k, a.rest = &kernel{}, false
+	if a.wide { // the lanes of the last vector
+		a.op("MOVQ", "n+16(FP)", "CX")
+		a.op("ANDQ", 15, "CX")
+		a.op("MOVL", 0xffff, "AX")
+		a.op("BZHIL", "CX", "AX", "AX")
+		a.op("KMOVW", "AX", "K7")
+	}
+	if a.wide && stored == bf16 && !convert {
+		halves := make([]uint32, 16) // two places of 16 bits each
+		for i := range 8 {
+			halves[i] = uint32(4*i+1) | uint32(4*i+3)<<16
+		}
+		a.op("VMOVUPS", a.vector(halves), upperHalves)
+	}
+	a.label("row")
+	a.op("DECQ", "rows+8(FP)")
+	a.op("MOVQ", "p+0(FP)", "AX")
+	for i := range c.operands {
+		r := cellRegisters[i]
+		a.op("MOVQ", "rows+8(FP)", r)
+		a.op("IMULQ", fmt.Sprintf("%d(AX)", 16*i+8), r)
+		a.op("ADDQ", fmt.Sprintf("%d(AX)", 16*i), r)
+	}
+	a.op("XORQ", "AX", "AX")
+	a.op("ADDQ", a.lanes(), "AX")
+	a.label("loop")
+	a.op("CMPQ", "AX", "n+16(FP)")
+	a.op("JGT", "rest")
+	a.op("SUBQ", a.lanes(), "AX")
+	c.body(a, v)
+	a.op("ADDQ", 2*a.lanes(), "AX")
+	a.op("JMP", "loop")
+	a.label("rest")
+	if a.wide {
+		a.op("SUBQ", a.lanes(), "AX")
+		a.op("CMPQ", "AX", "n+16(FP)")
+		a.op("JEQ", "next")
+		a.rest = true
+		c.body(a, v)
+		a.rest = false
+		a.label("next")
+	}
+	a.op("CMPQ", "rows+8(FP)", 0)
+	a.op("JNE", "row")
+	a.op("VZEROUPPER")
+	a.op("RET")
+}
+
+// storeAs writes a register of float32 to memory as elements of a type; to
+// convert to bfloat16 changes it and registers 1 and 2. With convert the
+// instruction of AVX512-BF16 does so, which takes subnormal numbers for zero.
+func (a *asm) storeAs(e elem, convert bool, from reg, to string) {
+	switch e {
+	case f32:
+		a.storeOp("VMOVUPS", from, to)
+	case f16:
+		a.storeOp("VCVTPS2PH", 0, from, to)
+	default:
+		if convert {
+			a.convertBF16(from)
+		} else {
+			a.toBF16(from, 1, 2)
+		}
+		if a.wide {
+			if !convert {
+				a.op("VPERMW", from, upperHalves, from)
+			}
+			half := fmt.Sprintf("Y%d", from)
+			if a.rest {
+				a.op("VMOVDQU16", half, "K7", to)
+			} else {
+				a.op("VMOVDQU", half, to)
+			}
+			break
+		}
+		a.op("VPSRLD", 16, from, from)
+		a.op("VPACKUSDW", from, from, from)
+		a.op("VPERMQ", 0xd8, from, from)
+		a.op("VMOVDQU", fmt.Sprintf("X%d", from), to)
+	}
+}
+
+// convertBF16 writes VCVTNEPS2BF16, which the Go assembler does not know, from
+// a register below 16 to its lower half: Intel SDM volume 2, section 2.7 and
+// the instruction's page.
+func (a *asm) convertBF16(r reg) {
+	p0 := byte(0xf2) // map 0F38; the bits for registers from 8 on are inverted
+	if r >= 8 {
+		p0 &^= 0xa0
+	}
+	for _, b := range []byte{0x62, p0, 0x7e, 0x48, 0x72, 0xc0 | byte(r&7)<<3 | byte(r&7)} {
+		a.op("BYTE", fmt.Sprintf("$0x%02x", b))
+	}
+}
+
+// upperHalves is the register with the places of the upper halves of 16 lanes.
+const upperHalves = "Z31"
+
+// sigmoidOf leaves 1/(1+e⁻ˣ) in register 0 for x there, and changes 1 to 4, 7
+// and masks 0 and 1. With AVX-512 it is within 4 units in the last place for
+// |x| < 20, within 12 above, and not below e⁻⁸⁷: 2 to the power of fractions of
+// ±½ goes through a polynomial within 2⁻²³ (Remez).
+func sigmoidOf(a *asm) {
+	if !a.wide {
+		sigmoid(a)
+		return
+	}
+	clamp(a, -87, 87)
+	scale := num(-1.44269504088896341)
+	a.op("VMOVUPS", scale, reg(1))
+	a.op("VMOVUPS", reg(1), reg(2))
+	a.op("VFMADD213PS", num(shift), reg(0), reg(1))
+	a.op("VSUBPS", num(shift), reg(1), reg(3))
+	a.op("VFMSUB213PS", reg(3), reg(2), reg(0))
+	horner(a, 0, 2, 1.3264730328914308e-3, 9.67151372442139e-3, 5.55073374572094e-2, 2.402224206885228e-1, 6.931469775910771e-1, 1)
+	a.op("VSCALEFPS", reg(3), reg(2), reg(0))
+	a.op("VADDPS", num(1), reg(0), reg(1))
+	a.op("VMOVUPS", num(1), reg(2))
+	a.op("VRCP14PS", reg(1), reg(0))
+	a.op("VFNMADD213PS", reg(2), reg(0), reg(1))
+	a.op("VFMADD213PS", reg(0), reg(1), reg(0))
+}
+
+// tanhOf leaves tanh x in register 0 for x there, and changes 1 to 4 and 7.
+// With AVX-512 it is within 4 units in the last place: a quotient of odd and
+// even polynomials, those of the library Eigen.
+func tanhOf(a *asm) {
+	if !a.wide {
+		tanh(a)
+		return
+	}
+	clamp(a, -7.90531110763549805, 7.90531110763549805)
+	a.op("VMULPS", reg(0), reg(0), reg(4))
+	horner(a, 4, 2, -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03)
+	horner(a, 4, 1, 1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+	a.op("VMULPS", reg(2), reg(0), reg(0))
+	quotient(a)
+}
+
+// oneLess is y·(1-x²), the gradient y through a tanh whose result is x.
+func oneLess(a *asm, x, y, t reg) {
+	a.op("VMOVUPS", num(1), t)
+	a.op("VFNMADD231PS", x, x, t)
+	a.op("VMULPS", t, y, y)
+}
+
+// through is y·x·(1-x), the gradient y through a logistic function whose
+// result is x.
+func through(a *asm, x, y, t reg) {
+	a.op("VMOVUPS", num(1), t)
+	a.op("VSUBPS", x, t, t)
+	a.op("VMULPS", x, t, t)
+	a.op("VMULPS", t, y, y)
+}
+
+func cells() []cell {
+	return []cell{
+		{
+			name: "lstm", doc: "i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored",
+			operands: []string{"zi", "zf", "zg", "zo", "c", "next", "*i", "*f", "*g", "*o", "*h", "*state"},
+			body: func(a *asm, at cellAt) {
+				for g, name := range []string{"i", "f", "g", "o"} {
+					at.load("z"+name, 0)
+					if name == "g" {
+						tanhOf(a)
+					} else {
+						sigmoidOf(a)
+					}
+					a.op("VMOVUPS", reg(0), reg(8+g))
+				}
+				at.load("c", 0)
+				a.op("VMULPS", reg(9), reg(0), reg(0))
+				a.op("VFMADD231PS", reg(10), reg(8), reg(0))
+				a.op("VMOVUPS", reg(0), reg(12))
+				at.store(8, "i")
+				at.store(9, "f")
+				at.store(10, "g")
+				at.store(12, "next")
+				tanhOf(a)
+				a.op("VMULPS", reg(11), reg(0), reg(0))
+				at.store(0, "h")
+				at.store(11, "o")
+				at.store(12, "state")
+			},
+		},
+		{
+			name: "lstmGrad", doc: "dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f",
+			operands: []string{"*i", "*f", "*g", "*o", "*c", "*last", "dh", "dc", "*di", "*df", "*dg", "*do"},
+			body: func(a *asm, at cellAt) {
+				at.load("c", 0)
+				tanhOf(a)
+				at.load("o", 5)
+				at.load("dh", 6)
+				a.op("VMULPS", reg(5), reg(6), reg(7)) // dh·o
+				oneLess(a, 0, 7, 1)
+				at.load("dc", 8)
+				a.op("VADDPS", reg(7), reg(8), reg(8))
+				a.op("VMULPS", reg(0), reg(6), reg(6))
+				through(a, 5, 6, 1)
+				at.store(6, "do")
+				at.load("i", 0)
+				at.load("g", 3)
+				a.op("VMULPS", reg(3), reg(8), reg(6))
+				through(a, 0, 6, 1)
+				a.op("VMULPS", reg(0), reg(8), reg(7))
+				oneLess(a, 3, 7, 1)
+				at.store(6, "di")
+				at.store(7, "dg")
+				at.load("f", 0)
+				at.load("last", 3)
+				a.op("VMULPS", reg(3), reg(8), reg(3))
+				through(a, 0, 3, 1)
+				a.op("VMULPS", reg(0), reg(8), reg(8))
+				at.store(3, "df")
+				at.store(8, "dc")
+			},
+		},
+		{
+			name: "gru", doc: "z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored",
+			operands: []string{"zz", "zr", "zg", "zq", "*last", "*z", "*r", "*g", "*q", "*h"},
+			body: func(a *asm, at cellAt) {
+				at.load("zz", 0)
+				sigmoidOf(a)
+				a.op("VMOVUPS", reg(0), reg(8))
+				at.load("zr", 0)
+				sigmoidOf(a)
+				a.op("VMOVUPS", reg(0), reg(9))
+				at.load("zq", 10)
+				at.load("zg", 0)
+				a.op("VFMADD231PS", reg(10), reg(9), reg(0))
+				tanhOf(a)
+				at.load("last", 5)
+				a.op("VSUBPS", reg(0), reg(5), reg(5))
+				a.op("VFMADD213PS", reg(0), reg(8), reg(5))
+				at.store(8, "z")
+				at.store(9, "r")
+				at.store(0, "g")
+				at.store(10, "q")
+				at.store(5, "h")
+			},
+		},
+	}
+}
