@@ -119,7 +119,7 @@ func putRow[T real](k *convolution, r *run, w *worker, at int, x []T) {
 		return
 	}
 	product := k.after.rows(w, len(x))
-	storeReal(product, x, k.to)
+	putProduct(k.after, product, x)
 	k.after.apply(r, w, at, len(x), len(x), product)
 }
 

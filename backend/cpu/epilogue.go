@@ -8,13 +8,15 @@ import (
 )
 
 // epilogue is what follows a product while it is in the cache: an element-wise
-// chain whose operand 0 is the product (op.Attr.Body of a contraction). Rows of
-// the product are rounded to its type and laid side by side in scratch memory,
-// as if they had been stored, so that fusing changes no bit.
+// chain whose operand 0 is the product (op.Attr.Body of a contraction). Elements
+// of the product are rounded to its type, as if they had been stored, so that
+// fusing changes no bit; those of 16 bits stay float32, which is what the chain
+// computes in. Where rows do not lie side by side they are copied.
 type epilogue struct {
 	*elementwise
-	cols int // of the product
-	base int // in scratch memory: rows of the product, then the registers of the chain
+	product dtype.DType
+	cols    int // of the product
+	base    int // in scratch memory: rows of the product, then the registers of the chain
 }
 
 // stripElements is about how many elements go through the chain at a time:
@@ -28,12 +30,16 @@ func newEpilogue(b *builder, v *ir.Value, own, cols int) *epilogue {
 		return nil
 	}
 	k := &elementwise{n: v.Type.Shape.Size(), outs: []int{b.at(v)}}
-	k.operands = append(k.operands, operand{dtype: v.Attr.DType})
+	held := v.Attr.DType
+	if held.Is16() {
+		held = dtype.Float32
+	}
+	k.operands = append(k.operands, operand{dtype: held})
 	for _, a := range v.Args[own:] {
 		k.operands = append(k.operands, newOperand(b.at(a), a, v.Type.Shape))
 	}
 	k.compile(b, v.Attr.Body, []result{{slot: v.Slot}})
-	return &epilogue{elementwise: k, cols: cols}
+	return &epilogue{elementwise: k, product: v.Attr.DType, cols: cols}
 }
 
 // place puts the epilogue's memory behind base bytes of scratch memory.
@@ -70,19 +76,42 @@ func (e *epilogue) apply(r *run, w *worker, at, n, tileCols int, product []byte)
 func (k *product) storeEpilogue(r *run, w *worker, t resultTile) {
 	e := k.after
 	strip := e.strip(t.cols)
-	d := e.operands[0].dtype
-	size := d.Size()
 	for i := 0; i < t.rows; i += strip {
 		n := min(strip, t.rows-i)
-		rows := e.rows(w, n*t.cols)
-		if n == 1 && d == dtype.Float32 {
-			row := t.at(i)
-			rows = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(row))), 4*len(row))
-		} else {
-			for j := range n {
-				k.narrowRow(rows[j*t.cols*size:][:t.cols*size], t, i+j, d)
-			}
-		}
-		e.apply(r, w, (t.row+i)*k.n+t.col, n*t.cols, k.tileN, rows)
+		e.apply(r, w, (t.row+i)*k.n+t.col, n*t.cols, k.tileN, e.take(w, t, i, n))
 	}
+}
+
+// take is n rows of a tile from row i on as the chain reads them: rounded to
+// the type of the product, one after the other. They are those of the tile
+// itself where they lie like that.
+func (e *epilogue) take(w *worker, t resultTile, i, n int) []byte {
+	if t.lead == 4*t.cols { // rows are one long row
+		t.data, t.cols, i, n = unsafe.Add(t.data, i*t.lead), n*t.cols, 0, 1
+	}
+	if n == 1 && e.operands[0].dtype == dtype.Float32 && !e.product.Is16() {
+		x := t.at(i)
+		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+	}
+	to := e.rows(w, n*t.cols)
+	row := len(to) / n
+	for j := range n {
+		putProduct(e, to[j*row:(j+1)*row], t.at(i+j))
+	}
+	return to
+}
+
+// putProduct writes elements of the product for the chain.
+func putProduct[T real](e *epilogue, to []byte, x []T) {
+	if e.product.Is16() {
+		rounded := dtype.View[float32](to)
+		if x, ok := any(x).([]float32); ok {
+			roundTo(rounded, x, e.product)
+			return
+		}
+		storeReal(to, x, dtype.Float32)
+		roundTo(rounded, rounded, e.product)
+		return
+	}
+	storeReal(to, x, e.product)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -12,6 +13,86 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
+
+// sameFollowed holds a graph whose operation c is followed by something against
+// itself without the epilogue pass: the bits are to be the same.
+func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(dtype.DType, ...int) *ir.Value) *ir.Value) {
+	t.Helper()
+	var got [2][]byte
+	for i, skip := range [][]string{nil, {"epilogue"}} {
+		var in []array
+		g := ir.New(6)
+		g.Output(build(g, func(d dtype.DType, shape ...int) *ir.Value {
+			in = append(in, randomArray(rand.New(rand.NewPCG(3, uint64(len(in)))), d, shape...))
+			return param(t, g, len(in)-1, in[len(in)-1].Type)
+		}), -1)
+		if err := ir.Optimize(g, ir.Options{Skip: skip, Check: true}); err != nil {
+			t.Fatal(err)
+		}
+		fused := false
+		for _, v := range g.Values {
+			fused = fused || v.Op == c && v.Attr.Body != nil
+		}
+		if fused != (i == 0) {
+			t.Fatalf("fused: %v in\n%v", fused, g)
+		}
+		p, err := New().Compile(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bufs := make([]driver.Buffer, 6)
+		for i, x := range in {
+			bufs[i] = &Buffer{x.data}
+		}
+		out, intact := guarded(g.Outputs[0].Type.Bytes())
+		if err := p.Run(context.Background(), bufs, []driver.Buffer{out}); err != nil {
+			t.Fatal(err)
+		}
+		intact(t)
+		got[i] = out.Data()
+	}
+	if !bytes.Equal(got[0], got[1]) {
+		t.Errorf("the bits differ from those without the pass")
+	}
+}
+
+// TestPoolEpilogue is TestEpilogue for gradients of pooling: windows that have
+// all pixels, that leave some out, that overlap, over the edge, in one and in
+// three dimensions.
+func TestPoolEpilogue(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
+		for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64} {
+			for _, s := range []struct {
+				x                   op.Shape
+				window, stride, pad int
+			}{
+				{op.Shape{3, 8, 6, 32}, 2, 2, 0}, {op.Shape{2, 11, 9, 5}, 2, 2, 0}, {op.Shape{2, 13, 13, 70}, 2, 3, 1}, {op.Shape{2, 9, 7, 33}, 3, 2, 1},
+				{op.Shape{2, 5, 4, 1}, 5, 5, 2}, {op.Shape{3, 17, 8}, 2, 2, 0}, {op.Shape{1, 4, 6, 5, 8}, 2, 2, 0}, {op.Shape{1, 3, 3, 4}, 1, 4, 0}, {op.Shape{0, 4, 4, 3}, 2, 2, 0},
+			} {
+				all := func(n int) (r []int) { return slices.Repeat([]int{n}, len(s.x)-2) }
+				a := op.Attr{Window: all(s.window), Stride: all(s.stride), Dilation: all(1), Low: all(s.pad), High: all(s.pad)}
+				y, err := op.Infer(op.MaxPool, a, op.Type{DType: d, Shape: s.x})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, mask := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%v/%v/mask=%v", d, s, mask), func(t *testing.T) {
+						sameFollowed(t, op.MaxPoolGrad, func(g *ir.Graph, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
+							x := operand(d, s.x...)
+							p := record(t, g, op.MaxPoolGrad, a, x, operand(d, y.Shape...))
+							if mask {
+								zero := record(t, g, op.Const, op.Attr{DType: d})
+								return record(t, g, op.Where, op.Attr{}, record(t, g, op.Greater, op.Attr{}, x, zero), p, zero)
+							}
+							p = record(t, g, op.Mul, op.Attr{}, p, operand(d, s.x[len(s.x)-1]))
+							return record(t, g, op.Cast, op.Attr{DType: dtype.BFloat16}, record(t, g, op.Add, op.Attr{}, p, operand(d)))
+						})
+					})
+				}
+			}
+		}
+	})
+}
 
 // TestEpilogue: what follows a product gives the bits that it gives on its
 // own, for every kind of operand, on every level.
@@ -55,57 +136,15 @@ func TestEpilogue(t *testing.T) {
 					trans          bool
 				}{{1, 1, 1, 1, false}, {1, 37, 10, 19, false}, {1, 64, 64, 64, true}, {1, 5, 1500, 40, false}, {1, 300, 130, 70, true}, {3, 17, 33, 9, false}, {1, 4, 7, 0, false}, {1, 1, 600, 300, false}, {1, 600, 1, 300, false}} {
 					t.Run(fmt.Sprintf("%s/%v/%v", name, d, s), func(t *testing.T) {
-						var in []array
-						make := func() *ir.Graph {
-							in = in[:0]
-							g := ir.New(6)
-							operand := func(d dtype.DType, shape ...int) *ir.Value {
-								in = append(in, randomArray(rand.New(rand.NewPCG(3, uint64(len(in)))), d, shape...))
-								return param(t, g, len(in)-1, in[len(in)-1].Type)
-							}
+						sameFollowed(t, op.MatMul, func(g *ir.Graph, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
 							x := operand(d, s.batch, s.m, s.k)
 							w := []int{s.batch, s.k, s.n}
 							if s.trans {
 								w = []int{s.batch, s.n, s.k}
 							}
 							p := record(t, g, op.MatMul, op.Attr{TransB: s.trans}, x, operand(d, w...))
-							g.Output(chain(t, g, p, operand), -1)
-							return g
-						}
-						var got [2][]byte
-						for i, skip := range [][]string{nil, {"epilogue"}} {
-							g := make()
-							if err := ir.Optimize(g, ir.Options{Skip: skip, Check: true}); err != nil {
-								t.Fatal(err)
-							}
-							fused := false
-							for _, v := range g.Values {
-								fused = fused || v.Op == op.MatMul && v.Attr.Body != nil
-							}
-							if fused != (i == 0) {
-								t.Fatalf("fused: %v in\n%v", fused, g)
-							}
-							p, err := New().Compile(g)
-							if err != nil {
-								t.Fatal(err)
-							}
-							bufs := []driver.Buffer{}
-							for _, x := range in {
-								bufs = append(bufs, &Buffer{x.data})
-							}
-							for len(bufs) < 6 {
-								bufs = append(bufs, nil)
-							}
-							out, intact := guarded(g.Outputs[0].Type.Bytes())
-							if err := p.Run(context.Background(), bufs, []driver.Buffer{out}); err != nil {
-								t.Fatal(err)
-							}
-							intact(t)
-							got[i] = out.Data()
-						}
-						if !bytes.Equal(got[0], got[1]) {
-							t.Errorf("the bits differ from those without the pass")
-						}
+							return chain(t, g, p, operand)
+						})
 					})
 				}
 			}

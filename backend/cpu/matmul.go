@@ -220,12 +220,12 @@ func (k *matmul[T]) chunk(r *run, w *worker, i int) {
 // product applied.
 func (k *matmul[T]) storeEpilogue(r *run, w *worker, c []T, row, col, rows, cols int) {
 	e := k.after
-	strip, d := e.strip(cols), e.operands[0].dtype
+	strip, size := e.strip(cols), e.operands[0].dtype.Size()
 	for i := 0; i < rows; i += strip {
 		n := min(strip, rows-i)
 		product := e.rows(w, n*cols)
 		for j := range n {
-			storeReal(product[j*cols*d.Size():][:cols*d.Size()], c[(i+j)*k.tileN:][:cols], d)
+			putProduct(e, product[j*cols*size:][:cols*size], c[(i+j)*k.tileN:][:cols])
 		}
 		e.apply(r, w, (row+i)*k.n+col, n*cols, k.tileN, product)
 	}

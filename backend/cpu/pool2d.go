@@ -35,20 +35,25 @@ type pooling[T real] struct {
 type places[T real] struct{ *pooling[T] }
 
 func newPool(b *builder, v *ir.Value) kernel {
-	if v.Type.DType == dtype.Float64 {
-		return makePool(b, v, loopsF64)
+	if v.Args[0].Type.DType == dtype.Float64 {
+		k := makePool(b, v, loopsF64)
+		return followPool(b, v, k, k)
 	}
 	k := makePool(b, v, ofF32())
-	if c := newWindowPool(b, v, k); c != nil {
+	switch c := newWindowPool(b, v, k); {
+	case c == nil:
+		return followPool(b, v, k, k)
+	case c.after == nil:
+		return followPool(b, v, k, c)
+	default:
 		return c
 	}
-	return k
 }
 
 func makePool[T real](b *builder, v *ir.Value, l *loops[T]) *pooling[T] {
 	x, y := v.Args[0].Type.Shape, v.Type.Shape
-	k := &pooling[T]{x: b.at(v.Args[0]), y: -1, dst: b.at(v), dtype: v.Type.DType, loops: l}
-	if len(v.Args) > 1 {
+	k := &pooling[T]{x: b.at(v.Args[0]), y: -1, dst: b.at(v), dtype: v.Args[0].Type.DType, loops: l}
+	if v.Op.Info().Args > 1 {
 		k.y = b.at(v.Args[1])
 	}
 	switch v.Op {

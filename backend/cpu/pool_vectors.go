@@ -23,8 +23,10 @@ type windowPool struct {
 	wide     bool // operands are converted
 	covers   bool // windows have all pixels
 	add      bool // gradients of windows add up
-	lineSize int  // bytes of a row of the input in float32
-	atGrads  int  // places in scratch memory
+	chunks   int
+	after    *epilogue // of a gradient whose windows do not overlap, or nil
+	lineSize int       // bytes of a row of the input in float32
+	atGrads  int       // places in scratch memory
 	atLines  int
 	atRow    int
 	atMean   int
@@ -32,7 +34,8 @@ type windowPool struct {
 }
 
 // newWindowPool makes the kernel of v, or returns nil if it has other windows.
-func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) kernel {
+// What follows a gradient whose windows overlap is left to followedPool.
+func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
 	set := kernelsOf(current())
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
 	if set == nil || set.Largest == nil || k.channels == 0 || v.Op == op.MaxPoolTake || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
@@ -40,6 +43,7 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) kernel {
 	}
 	c := &windowPool{pooling: k, set: set, code: v.Op, wide: k.dtype != dtype.Float32}
 	c.add = grad && !k.apart()
+	follow := v.Attr.Body != nil && !c.add && 4*k.inSize*k.channels <= imageBytes
 	k.rows = k.batch * k.outSize / k.out[2]
 	k.places = nil
 	reach := (k.size[2] - 1) * k.dilation[2]
@@ -47,6 +51,10 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) kernel {
 	c.hi = c.lo
 	for c.hi < k.out[2] && c.hi*k.stride[2]-k.low[2]+reach < k.in[2] {
 		c.hi++
+	}
+	c.chunks = ceilDiv(k.rows, max(1, min(k.rows/wantChunks, poolChunk*k.out[1]/(k.in[1]*k.in[2]*k.channels*k.dtype.Size()))))
+	if c.add {
+		c.chunks = k.batch
 	}
 	c.covers = k.size == k.stride && k.low == [3]int{} && k.in[2] == k.out[2]*k.stride[2] && k.dilation == [3]int{1, 1, 1}
 	need := 0
@@ -56,33 +64,41 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) kernel {
 		return at
 	}
 	c.lineSize = 4 * k.in[2] * k.channels
+	lines := k.size[0] * k.size[1]
+	switch {
+	case c.add:
+		lines = k.in[0] * k.in[1]
+	case follow: // also rows between those of windows
+		for row := range k.out[1] {
+			from, to := c.owns(row)
+			lines = max(lines, to-from)
+		}
+	}
 	if c.wide {
-		lines := k.size[0] * k.size[1]
-		if c.add {
-			lines = k.in[0] * k.in[1]
-		}
 		c.atLines = take(lines * c.lineSize)
-		if grad {
-			c.atGrads = take(lines * c.lineSize)
-		}
+	}
+	if grad && (c.wide || follow) {
+		c.atGrads = take(lines * c.lineSize)
+	}
+	if c.wide {
 		c.atRow = take(4 * k.out[2] * k.channels)
 	}
 	c.atMean = take(4 * ownChannels)
 	c.atPlaces = take(24 * k.windowSize) // pairs, and lines
 	b.wantScratch(need)
+	if follow {
+		c.after = newEpilogue(b, v, 2, k.channels)
+		c.after.place(b, need, 0)
+	}
 	return c
 }
 
-// imageBytes is the most memory for an image and its gradient in float32.
-const imageBytes = 64 << 20
+const (
+	imageBytes = 64 << 20 // of an image and its gradient in float32, at most
+	poolChunk  = 64 << 10 // of the input that a chunk reads or writes, about, in rows that follow each other
+)
 
-func (k *windowPool) run(r *run) {
-	units := k.rows
-	if k.add {
-		units = k.batch
-	}
-	r.parallel(k, units, k.batch*k.outSize*k.windowSize*k.channels)
-}
+func (k *windowPool) run(r *run) { r.parallel(k, k.chunks, k.batch*k.outSize*k.windowSize*k.channels) }
 
 // poolRow is a row of windows: the rows of the input that it reads, and where
 // they lie in float32.
@@ -93,7 +109,9 @@ type poolRow struct {
 
 func (k *windowPool) chunk(r *run, w *worker, i int) {
 	if !k.add {
-		k.windowRow(r, w, i)
+		for row, end := span(i, k.chunks, k.rows); row < end; row++ {
+			k.windowRow(r, w, row)
+		}
 		return
 	}
 	size, n := k.dtype.Size(), k.inSize*k.channels
@@ -140,8 +158,9 @@ func (k *windowPool) windowRow(r *run, w *worker, row int) {
 			toF32(rows, line, k.dtype)
 		}
 	}
-	if grad && !k.add {
-		k.clearBetween(r, row)
+	from, to := k.owns(row)
+	if grad && !k.add && k.after == nil {
+		k.clearBetween(r, from, to)
 	}
 	// Where the lines begin: in the operands, or in scratch memory.
 	lines := viewOf[int64](w.scratch[k.atPlaces+16*k.windowSize:], k.windowSize)
@@ -149,8 +168,23 @@ func (k *windowPool) windowRow(r *run, w *worker, row int) {
 	if k.wide {
 		p.x, p.d = unsafe.Pointer(&w.scratch[k.atLines]), unsafe.Pointer(&w.scratch[k.atGrads])
 	}
+	if k.after != nil {
+		p.d = unsafe.Pointer(&w.scratch[k.atGrads])
+		if !k.wide && from < to {
+			p.x = unsafe.Pointer(&r.values[input][from*k.lineSize])
+		}
+		if !k.fills(from, to) {
+			clear(w.scratch[k.atGrads:][:(to-from)*k.lineSize])
+		}
+	}
 	k.eachLine(row, func(_, line int) {
 		switch {
+		case k.after != nil:
+			at := (line - from) * k.lineSize
+			lines[p.count] = int64(at)
+			if k.wide && k.code == op.MaxPoolGrad {
+				toF32(viewOf[float32](w.scratch[k.atLines+at:], k.lineSize/4), k.row(r, input, line), k.dtype)
+			}
 		case !k.wide:
 			lines[p.count] = int64(line * k.lineSize)
 		case k.add:
@@ -175,6 +209,12 @@ func (k *windowPool) windowRow(r *run, w *worker, row int) {
 		k.windows(w, &p, lines, ox, end)
 		ox = end
 	}
+	if k.after != nil {
+		if n := (to - from) * k.lineSize; n > 0 {
+			k.after.apply(r, w, from*k.lineSize/4, n/4, 0, w.scratch[k.atGrads:][:n])
+		}
+		return
+	}
 	if !k.wide || k.add {
 		return
 	}
@@ -195,23 +235,31 @@ func (k *windowPool) row(r *run, pos, line int) []byte {
 	return r.values[pos][line*n : (line+1)*n]
 }
 
-// clearBetween clears the rows of the gradient from the first of a row of
-// windows to that of the next, unless windows cover them.
-func (k *windowPool) clearBetween(r *run, row int) {
+// owns is the rows of the input from the first of a row of windows to that of
+// the next, over all images; those before the first windows belong to them.
+func (k *windowPool) owns(row int) (from, to int) {
 	image, _, oy := split(row, k.out)
-	from, to := 0, k.in[1]
+	from, to = 0, k.in[1]
 	if oy > 0 {
 		from = oy*k.stride[1] - k.low[1]
 	}
 	if oy < k.out[1]-1 {
 		to = (oy+1)*k.stride[1] - k.low[1]
 	}
-	from, to = min(max(0, from), k.in[1]), min(max(0, to), k.in[1])
-	if k.covers && to-from == k.size[1] || to <= from {
+	from = min(max(0, from), k.in[1])
+	return image*k.in[1] + from, image*k.in[1] + max(from, min(to, k.in[1]))
+}
+
+// fills reports whether windows have all pixels of the rows that they own.
+func (k *windowPool) fills(from, to int) bool { return k.covers && to-from == k.size[1] }
+
+// clearBetween clears rows of the gradient that windows do not fill.
+func (k *windowPool) clearBetween(r *run, from, to int) {
+	if k.fills(from, to) {
 		return
 	}
 	n := k.in[2] * k.channels * k.dtype.Size()
-	clear(r.values[k.dst][(image*k.in[1]+from)*n : (image*k.in[1]+to)*n])
+	clear(r.values[k.dst][from*n : to*n])
 }
 
 // here is the places of a pixel and of what it is multiplied with.

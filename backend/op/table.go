@@ -160,7 +160,7 @@ type Info struct {
 	Args      int       // number of arguments; -1: one or more
 	Class     Class     // how it may be fused and scheduled
 	Precision Precision // what an automatic cast may do
-	Epilogue  bool      // a contraction that can be followed by Attr.Body
+	Epilogue  bool      // a contraction, or a gradient of pooling, that can be followed by Attr.Body
 	Grad      bool      // a gradient flows through it (to its float arguments)
 	Infer     func(Attr, []Type) (Type, error)
 
@@ -297,7 +297,7 @@ func init() {
 		ConvKernelGrad: {Name: "ConvKernelGrad", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConvKernelGrad},
 
 		MaxPool:     {Name: "MaxPool", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferPool},
-		MaxPoolGrad: {Name: "MaxPoolGrad", Args: 2, Class: Reduction, Precision: Clear, Grad: true, Infer: inferMaxPoolGrad},
+		MaxPoolGrad: {Name: "MaxPoolGrad", Args: 2, Class: Reduction, Precision: Clear, Epilogue: true, Grad: true, Infer: inferMaxPoolGrad},
 		MaxPoolTake: {Name: "MaxPoolTake", Args: 2, Class: Reduction, Precision: Clear, Grad: true, Infer: inferMaxPoolTake},
 		AvgPool:     {Name: "AvgPool", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferPool},
 		AvgPoolGrad: {Name: "AvgPoolGrad", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferAvgPoolGrad},
