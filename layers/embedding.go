@@ -10,7 +10,8 @@ import (
 // Embedding turns indices into rows of a table. Rows are read in the type of
 // the variable and rounded once to the compute type. Indices are integers from
 // 0 to InputDim-1; one that is not is an error of the step, which names the
-// layer. Float indices are made int32.
+// layer. Float indices are made int32. Training with SGD without momentum or
+// Adagrad touches only the rows that were read (see package optimizers).
 //
 // Shapes: [batch …] → [batch … OutputDim]. Weight: embeddings
 // [InputDim OutputDim]. The result has a mask with MaskZero only.

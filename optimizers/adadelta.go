@@ -33,7 +33,7 @@ func (o *Adadelta) setup() setup {
 }
 
 func (o *Adadelta) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
-	a, d := u.blend("accumulated_grad", g.Square(), o.Rho), u.slot["accumulated_delta_var"].Value()
+	a, d := u.blend("accumulated_grad", g.Square(), o.Rho), u.value("accumulated_delta_var")
 	delta := d.AddScalar(o.Epsilon).Sqrt().Mul(g).Div(a.AddScalar(o.Epsilon).Sqrt())
 	// δ² is computed from the start and in another form: a value that two
 	// updates share would need memory of its own.

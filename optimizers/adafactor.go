@@ -63,7 +63,7 @@ func factored(v *tensor.Variable) bool { return len(v.Shape()) >= 2 }
 func (o *Adafactor) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	p := u.step.Pow(tensor.Scalar(u.step.DType(), o.Beta2Decay))
 	mean := func(slot string, x *tensor.Tensor) *tensor.Tensor {
-		v := u.slot[slot].Value()
+		v := u.value(slot)
 		return u.assign(slot, v.Add(x.Sub(v).Mul(p)))
 	}
 	q := g.Square().AddScalar(o.Epsilon1)

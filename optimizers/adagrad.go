@@ -26,8 +26,9 @@ func (o *Adagrad) setup() setup {
 		weightDecay:  o.decay(0),
 		fields:       []field{notNegative("InitialAccumulatorValue", *o.InitialAccumulatorValue), notNegative("Epsilon", o.Epsilon)},
 		slots:        [][]slot{{{name: "accumulator", first: *o.InitialAccumulatorValue}}},
+		still:        true,
 		update: func(u *update, w, g *tensor.Tensor) *tensor.Tensor {
-			a := u.assign("accumulator", u.slot["accumulator"].Value().Add(g.Square()))
+			a := u.assign("accumulator", u.value("accumulator").Add(g.Square()))
 			return w.Sub(g.Mul(u.rate).Div(a.AddScalar(o.Epsilon).Sqrt()))
 		},
 	}

@@ -55,7 +55,7 @@ func (o *AdamW) setup() setup {
 func (o *Adam) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	m, v := u.move("momentum", g, *o.Beta1), u.move("velocity", g.Square(), o.Beta2)
 	if o.AMSGrad {
-		v = u.assign("velocity_hat", u.slot["velocity_hat"].Value().Maximum(v))
+		v = u.assign("velocity_hat", u.value("velocity_hat").Maximum(v))
 	}
 	alpha := u.rate.Mul(correction(o.Beta2, u.step).Sqrt()).Div(correction(*o.Beta1, u.step))
 	return w.Sub(m.Mul(alpha).Div(v.Sqrt().AddScalar(o.Epsilon)))

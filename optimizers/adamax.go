@@ -34,7 +34,7 @@ func (o *Adamax) setup() setup {
 
 func (o *Adamax) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	m := u.move("momentum", g, *o.Beta1)
-	norm := u.assign("norm", u.slot["norm"].Value().MulScalar(o.Beta2).Maximum(g.Abs()))
+	norm := u.assign("norm", u.value("norm").MulScalar(o.Beta2).Maximum(g.Abs()))
 	alpha := u.rate.Div(correction(*o.Beta1, u.step))
 	return w.Sub(m.Mul(alpha).Div(norm.AddScalar(o.Epsilon)))
 }

@@ -16,7 +16,7 @@ func ClipByValue(grads []*tensor.Tensor, limit float64) []*tensor.Tensor {
 // as float32.
 func ClipByNorm(grads []*tensor.Tensor, limit float64) []*tensor.Tensor {
 	return clipEach("ClipByNorm", grads, limit, func(g *tensor.Tensor) *tensor.Tensor {
-		return g.MulScalar(limit).Div(g.SumSquares().Sqrt().MaximumScalar(limit))
+		return g.MulScalar(limit).Div(sumSquares(g).Sqrt().MaximumScalar(limit))
 	})
 }
 
@@ -71,13 +71,28 @@ func globalNorm(grads []*tensor.Tensor) *tensor.Tensor {
 		if g == nil {
 			continue
 		}
-		s := g.SumSquares().Cast(dtype.Float32)
+		s := sumSquares(g).Cast(dtype.Float32)
 		if !first {
 			s = sum.Add(s)
 		}
 		sum, first = s, false
 	}
 	return sum.Sqrt()
+}
+
+// sumSquares is the sum of the squares of all elements. Of a gradient that is 0
+// but for some rows those alone are read.
+func sumSquares(g *tensor.Tensor) *tensor.Tensor { return occupied(g).SumSquares() }
+
+// allFinite reports whether all elements are finite.
+func allFinite(g *tensor.Tensor) *tensor.Tensor { return occupied(g).AllFinite() }
+
+// occupied returns the rows of g that are not 0 for certain, or g.
+func occupied(g *tensor.Tensor) *tensor.Tensor {
+	if _, rows, ok := g.SparseRows(); ok {
+		return rows
+	}
+	return g
 }
 
 // clip applies the clipping option that is set.

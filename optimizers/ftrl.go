@@ -52,7 +52,7 @@ func (o *Ftrl) setup() setup {
 }
 
 func (o *Ftrl) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
-	n, z := u.slot["accumulator"].Value(), u.slot["linear"].Value()
+	n, z := u.value("accumulator"), u.value("linear")
 	pull := g
 	if s := o.L2ShrinkageRegularizationStrength; s != 0 {
 		pull = g.Add(w.MulScalar(2 * s))

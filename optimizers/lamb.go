@@ -40,7 +40,7 @@ func (o *Lamb) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 		return m.Div(correct1).Div(v.Div(correct2).Sqrt().AddScalar(o.Epsilon))
 	}
 	// Its norm is needed before the weight can move; see move and blend.
-	m, v := u.slot["momentum"].Value(), u.slot["velocity"].Value()
+	m, v := u.value("momentum"), u.value("velocity")
 	size := direction(blend(m, g, *o.Beta1), blend(v, g.Mul(g), o.Beta2)).SumSquares().Sqrt()
 	weight := u.sumSquares().Sqrt()
 	one := tensor.Scalar(size.DType(), 1)

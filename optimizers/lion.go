@@ -36,7 +36,7 @@ func (o *Lion) setup() setup {
 		slots: [][]slot{zeros("momentum")},
 		update: func(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 			// The weight follows the old momentum.
-			direction := blend(u.slot["momentum"].Value(), g, rounded(o.Beta1, g.DType())).Sign()
+			direction := blend(u.value("momentum"), g, rounded(o.Beta1, g.DType())).Sign()
 			u.blend("momentum", g, rounded(o.Beta2, g.DType()))
 			return w.Sub(direction.Mul(u.rate))
 		},

@@ -191,9 +191,9 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	}
 	since := tensor.Mark()
 	o.norm.Assign(globalNorm(g))
-	finite := g[0].AllFinite()
+	finite := allFinite(g[0])
 	for _, x := range g[1:] {
-		finite = finite.And(x.AllFinite())
+		finite = finite.And(allFinite(x))
 	}
 	tensor.Label(s.Name, since, finite, o.norm.Value())
 

@@ -82,7 +82,7 @@ func (o *Muon) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	}
 	// x is needed as a whole before the weight can move, so it is computed from
 	// the old momentum and in another form than the new one.
-	m, mu := u.slot["momentum"].Value(), *o.Momentum
+	m, mu := u.value("momentum"), *o.Momentum
 	x := m.MulScalar(mu).Add(g)
 	if *o.Nesterov {
 		x = m.MulScalar(mu * mu).Add(g.MulScalar(1 + mu))

@@ -15,6 +15,10 @@
 //     variable's type.
 //   - The order is: average over accumulation steps, clip, decay the weights,
 //     update, moving average of the weights, constraint.
+//   - Of a gradient that is 0 but for some rows, as that of an embedding, those
+//     alone are read; they alone are updated where the others would not move:
+//     by SGD without momentum and Adagrad, without weight decay, average,
+//     accumulation or constraint.
 //   - A slot is assigned before the weight that is computed from it, and the
 //     weight reads the slot's new value: so everything is updated in place.
 //     What an update needs as a whole before the weight can move, such as the

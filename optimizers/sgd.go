@@ -27,6 +27,7 @@ func (o *SGD) setup() setup {
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Momentum", o.Momentum)},
 		update:       o.update,
+		still:        o.Momentum == 0,
 	}
 	if o.Momentum != 0 {
 		s.slots = [][]slot{zeros("momentum")}
@@ -39,7 +40,7 @@ func (o *SGD) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	if o.Momentum == 0 {
 		return w.Sub(delta)
 	}
-	m := u.assign("momentum", u.slot["momentum"].Value().MulScalar(o.Momentum).Sub(delta))
+	m := u.assign("momentum", u.value("momentum").MulScalar(o.Momentum).Sub(delta))
 	if o.Nesterov {
 		// Another form of delta: what two updates share needs memory of its own.
 		return w.Add(m.MulScalar(o.Momentum).Sub(u.rate.Mul(g)))

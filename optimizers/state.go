@@ -30,6 +30,9 @@ type setup struct {
 	// update returns the new value of weight w for gradient g, and assigns the
 	// slots.
 	update func(u *update, w, g *tensor.Tensor) *tensor.Tensor
+	// still says that a gradient of 0 moves neither weight nor slots, and that
+	// each element's update depends on that element alone.
+	still bool
 
 	// What few classes need; nil for the others.
 
@@ -287,16 +290,24 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 		d := arithmetic(v)
 		u := view(d, b.companions[v])
 		u.variable = v
-		w := v.Value().Cast(d)
 		decay := s.weightDecay
 		if s.decayOf != nil {
 			decay = s.decayOf(v)
 		}
 		if decay != 0 && !excluded(v) {
 			u.decay = decay
+		}
+		x := g[i]
+		if s.still && u.decay == 0 && !s.options.UseEMA && v.Constraint() == nil {
+			if at, rows, ok := x.SparseRows(); ok {
+				u.at, x = at, rows
+			}
+		}
+		w := u.of(v).Cast(d)
+		if u.decay != 0 {
 			w = w.Sub(w.MulScalar(decay).Mul(u.rate))
 		}
-		v.Assign(s.update(&u, w, g[i]).Cast(v.DType()))
+		u.set(v, s.update(&u, w, x).Cast(v.DType()))
 		if s.options.UseEMA {
 			b.average(v, done)
 		}

@@ -15,8 +15,29 @@ type update struct {
 	slot     map[string]*tensor.Variable
 	shared   map[string]*tensor.Variable // see setup
 	variable *tensor.Variable
-	decay    float64 // weight decay in front of the update, or 0
+	decay    float64        // weight decay in front of the update, or 0
+	at       *tensor.Tensor // indices of the rows that are updated, see [tensor.Tensor.SparseRows]; nil: all
 }
+
+// of is the value of a variable, or of the rows that are updated.
+func (u *update) of(v *tensor.Variable) *tensor.Tensor {
+	if u.at != nil {
+		return v.Rows(u.at)
+	}
+	return v.Value()
+}
+
+// set changes what of returns.
+func (u *update) set(v *tensor.Variable, x *tensor.Tensor) {
+	if u.at != nil {
+		v.AssignRows(u.at, x)
+	} else {
+		v.Assign(x)
+	}
+}
+
+// value is that of a slot.
+func (u *update) value(slot string) *tensor.Tensor { return u.of(u.slot[slot]) }
 
 // Both forms of a moving average are one number, but for rounding; Keras uses
 // the first in some classes and the second in others.
@@ -39,18 +60,21 @@ func blend(v, x *tensor.Tensor, beta float64) *tensor.Tensor {
 
 // assign changes a slot and returns its new value.
 func (u *update) assign(slot string, x *tensor.Tensor) *tensor.Tensor {
-	u.slot[slot].Assign(x)
+	u.set(u.slot[slot], x)
+	if u.at != nil { // not what a step that is skipped keeps: that has no use
+		return x
+	}
 	return u.slot[slot].Value()
 }
 
 // move assigns a slot its move towards x and returns it.
 func (u *update) move(slot string, x *tensor.Tensor, beta float64) *tensor.Tensor {
-	return u.assign(slot, move(u.slot[slot].Value(), x, beta))
+	return u.assign(slot, move(u.value(slot), x, beta))
 }
 
 // blend assigns a slot its blend with x and returns it.
 func (u *update) blend(slot string, x *tensor.Tensor, beta float64) *tensor.Tensor {
-	return u.assign(slot, blend(u.slot[slot].Value(), x, beta))
+	return u.assign(slot, blend(u.value(slot), x, beta))
 }
 
 // sumSquares is Σw² of the decayed weight, computed from the stored one so

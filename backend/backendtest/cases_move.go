@@ -28,6 +28,8 @@ func init() {
 	register(scatterCases, op.ScatterAdd)
 	register(takeCases, op.TakeAlong)
 	register(putCases, op.PutAlong)
+	register(putRowsCases, op.PutRows)
+	register(uniqueCases, op.Unique)
 }
 
 // paramCases have the input as their result.
@@ -269,4 +271,39 @@ func putCases(b *builder) {
 		add("large", 10, 7001).Large = true
 		b.outOfRange("bad"+suffix(d), op.Attr{N: 4}, []op.Type{b.t(3), {DType: d, Shape: op.Shape{3}}}, 4)
 	}
+}
+
+func putRowsCases(b *builder) {
+	for _, d := range indexTypes {
+		add := func(name string, x op.Type, at fill, idx ...int) *Case {
+			rows := op.Type{DType: x.DType, Shape: append(slices.Clone(idx), x.Shape[1:]...)}
+			return b.add(name+suffix(d), op.Attr{}, []op.Type{x, {DType: d, Shape: idx}, rows}, bits, at, bits)
+		}
+		add("scalar", b.t(5), indices(5))
+		add("row", b.t(5, 3), indices(5))
+		add("rows", b.t(17, 5), indices(17), 9)
+		add("matrix", b.t(17, 2, 3), indices(17), 3, 4)
+		add("leftOut", b.t(4, 3), values(-1, 4, 2, 1000, 0), 5)
+		add("crowded", b.t(3, 7), indices(4), 500)
+		add("none", b.t(4, 3), indices(1), 0)
+		add("noneOfNone", b.t(0, 3), indices(1), 2)
+		add("emptyRows", b.t(4, 0), indices(4), 3)
+		add("large", b.t(3000, 33), indices(3000), 70, 32).Large = true
+	}
+}
+
+func uniqueCases(b *builder) {
+	if !slices.Contains(indexTypes, b.dtype) {
+		return
+	}
+	add := func(name string, n int, at fill, shape ...int) *Case {
+		return b.add(name, op.Attr{N: n}, []op.Type{b.t(shape...)}, at)
+	}
+	add("scalar", 5, indices(5))
+	add("vector", 9, indices(9), 7)
+	add("matrix", 9, indices(9), 5, 6)
+	add("equal", 3, values(2), 33)
+	add("negative", -1, values(-1, 7, -1, math.MinInt32, 0), 11)
+	add("none", 4, indices(1), 0)
+	add("large", 3000, indices(3000), 70, 32).Large = true
 }

@@ -130,6 +130,38 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 		return result{Type: t, raw: out.data}, nil
 	},
 	op.ScatterAdd: scatterAdd,
+	op.PutRows: func(_ op.Attr, t op.Type, x []array) (result, error) {
+		out := slices.Clone(x[0].data)
+		row := t.Shape[1:].Size() * t.DType.Size()
+		for k, i := range x[1].ints() {
+			if i >= 0 && i < int64(t.Shape[0]) {
+				copy(out[int(i)*row:], x[2].data[k*row:][:row])
+			}
+		}
+		return result{Type: t, raw: out}, nil
+	},
+	op.Unique: func(a op.Attr, t op.Type, x []array) (result, error) {
+		n := t.Shape[1]
+		var distinct []int64
+		r := result{Type: t, raw: make([]byte, t.Bytes())}
+		out := make([]int64, 2*n)
+		for k, i := range x[0].ints() {
+			at := slices.Index(distinct, i)
+			if at < 0 {
+				at = len(distinct)
+				distinct = append(distinct, i)
+			}
+			out[k] = int64(at)
+		}
+		for k := range n {
+			out[n+k] = int64(a.N)
+			if k < len(distinct) {
+				out[n+k] = distinct[k]
+			}
+		}
+		dtype.FromI64(r.raw, out, t.DType)
+		return r, nil
+	},
 }
 
 // moved builds a result of copied elements: from gives the position in x of

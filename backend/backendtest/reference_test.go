@@ -80,6 +80,8 @@ func TestReference(t *testing.T) {
 		{op.ScatterAdd, op.Attr{N: 3}, []array{m, n(i, two, 2, 2)}, f(s, op.Shape{3, 3}, 0, 0, 0, 0, 0, 0, 5, 7, 9)},
 		{op.TakeAlong, op.Attr{}, []array{m, n(i, two, 2, 0)}, f(s, two, 3, 4)},
 		{op.PutAlong, op.Attr{N: 3}, []array{f(s, two, 8, 9), n(i, two, 2, 0)}, f(s, six, 0, 0, 8, 9, 0, 0)},
+		{op.PutRows, op.Attr{}, []array{m, n(i, op.Shape{3}, 1, 5, 1), f(s, op.Shape{3, 3}, 7, 7, 7, 8, 8, 8, 9, 9, 9)}, f(s, six, 1, 2, 3, 9, 9, 9)},
+		{op.Unique, op.Attr{N: 6}, []array{n(i, op.Shape{4}, 3, 5, 3, 1)}, n(i, op.Shape{2, 4}, 0, 1, 0, 2, 3, 5, 1, 6)},
 		{op.Iota, op.Attr{DType: i, Dims: six}, nil, n(i, six, 0, 1, 2, 0, 1, 2)},
 		{op.Const, op.Attr{DType: h, Dims: two, Value: 1e9}, nil, f(h, two, inf, inf)},
 	} {

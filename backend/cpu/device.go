@@ -27,7 +27,7 @@
 // single rows and columns; attention.go multiplies blocks of queries and keys
 // with the same kernels, through attention_blocks.go; normalize.go has
 // normalizations of rows, by the loops of passes.go; reduce.go, softmax.go,
-// arg.go, movement.go, index.go and random.go hold the other kernels; pool.go
+// arg.go, movement.go, index.go, rows.go and random.go hold the other kernels; pool.go
 // shares work out.
 package cpu
 
@@ -82,6 +82,8 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 			return d != dtype.Bool
 		case op.RandomUniform:
 			return d == dtype.Int64
+		case op.Unique:
+			return d == dtype.Int32 || d == dtype.Int64
 		}
 		return c == op.Param || c == op.Const || kernels[c] != nil
 	}

@@ -189,6 +189,8 @@ func init() {
 		op.TakeAlong:        newTakeAlong,
 		op.PutAlong:         newPutAlong,
 		op.ScatterAdd:       newScatterAdd,
+		op.PutRows:          newPutRows,
+		op.Unique:           newUnique,
 	}
 }
 

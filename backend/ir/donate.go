@@ -11,8 +11,8 @@ import (
 // by another output already.
 //
 // An output can be computed straight over its input when it and everything
-// computed from it is element-wise, it reads the old value only element by
-// element, and all other readers of the old value can come first. An output
+// computed from it is element-wise (or PutRows), it reads the old value only
+// element by element, and all other readers of the old value can come first. An output
 // that cannot is computed into working memory, and an Identity copies it at
 // the end, when nobody needs the old value.
 func donate(g *Graph) {
@@ -40,8 +40,8 @@ func donate(g *Graph) {
 	}
 }
 
-// committable reports whether v and all that is computed from it is
-// element-wise, so that it may run after the point of no return.
+// committable reports whether v and all that is computed from it may run after
+// the point of no return.
 func committable(v *Value, users map[*Value][]*Value) bool {
 	seen := map[*Value]bool{}
 	var ok func(v *Value) bool
@@ -50,7 +50,7 @@ func committable(v *Value, users map[*Value][]*Value) bool {
 			return true
 		}
 		seen[v] = true
-		if !elementwise(v) {
+		if !updates(v) {
 			return false
 		}
 		for _, u := range users[v] {
@@ -64,10 +64,11 @@ func committable(v *Value, users map[*Value][]*Value) bool {
 }
 
 // readsInPlace reports whether v reads p, if it does, with v's own shape: then
-// element i of p is not needed any more once element i of v is known.
+// element i of p is not needed any more once element i of v is known. PutRows
+// reads its first argument in that way alone.
 func readsInPlace(v, p *Value) bool {
-	for _, a := range v.Args {
-		if source(a) == p && !a.Type.Shape.Equal(v.Type.Shape) {
+	for i, a := range v.Args {
+		if source(a) == p && (!a.Type.Shape.Equal(v.Type.Shape) || v.Op == op.PutRows && i > 0) {
 			return false
 		}
 	}

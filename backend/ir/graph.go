@@ -45,7 +45,8 @@ const (
 // Slots of values that are needed at the same time never overlap, with one
 // exception: an element-wise value may have the very slot of one or more of
 // its arguments of the same shape and element size. A kernel must read element
-// i of its operands before it writes element i, and nothing more.
+// i of its operands before it writes element i, and nothing more. PutRows may
+// have the slot of its first argument.
 type Slot struct {
 	Place  Place
 	Index  int // Input, Output: which one
@@ -80,7 +81,8 @@ type Graph struct {
 
 	// Commit is the index in Values of the first one that overwrites an
 	// input. A run may be abandoned before it and leaves no trace; from it on
-	// only element-wise operations remain and the run goes to its end. It is
+	// only element-wise operations and PutRows remain, which cannot fail, and
+	// the run goes to its end. It is
 	// len(Values) when nothing is overwritten.
 	Commit int
 

@@ -249,3 +249,9 @@ func (g *Graph) outputs() map[*Value]bool {
 }
 
 func elementwise(v *Value) bool { return v.Op.Info().Class == op.Elementwise }
+
+// updates reports whether v may overwrite an input, and be computed once others
+// were overwritten: it cannot fail, and does with what lies there what an update
+// in place does. Besides the element-wise operations that is PutRows, which
+// reads nothing but the rows that it puts into its first argument.
+func updates(v *Value) bool { return elementwise(v) || v.Op == op.PutRows }

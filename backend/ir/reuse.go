@@ -37,7 +37,7 @@ func (g *Graph) takeOver(blocks []*block) []*block {
 	}
 	gone := map[*block]bool{}
 	for i, v := range g.Values {
-		if !elementwise(v) || v.Op == op.Extra {
+		if !updates(v) || v.Op == op.Extra {
 			continue
 		}
 		for _, r := range g.results(i) {
@@ -64,10 +64,11 @@ func (g *Graph) takeOver(blocks []*block) []*block {
 }
 
 // readAlike reports whether v reads all its arguments in block b element for
-// element: with the shape and size of element of its result r.
+// element: with the shape and size of element of its result r. PutRows reads its
+// first argument so.
 func readAlike(v, r *Value, b *block, of map[*Value]*block) bool {
-	for _, a := range v.Args {
-		if of[a] == b && (!a.Type.Shape.Equal(r.Type.Shape) || a.Type.DType.Size() != r.Type.DType.Size()) {
+	for i, a := range v.Args {
+		if of[a] == b && (v.Op == op.PutRows && i > 0 || !a.Type.Shape.Equal(r.Type.Shape) || a.Type.DType.Size() != r.Type.DType.Size()) {
 			return false
 		}
 	}

@@ -52,7 +52,7 @@ func checkMemory(g *Graph) error {
 		if v.ID != i {
 			return fmt.Errorf("%v is at position %d", v, i)
 		}
-		if i >= g.Commit && !elementwise(v) {
+		if i >= g.Commit && !updates(v) {
 			return fmt.Errorf("%v is in the commit phase, which begins at %d, but is not element-wise", v, g.Commit)
 		}
 		for _, a := range v.Args {
@@ -129,11 +129,11 @@ func checkSlot(g *Graph, v *Value) error {
 // checkInPlace verifies that v, if its result r is written over an argument,
 // reads that argument element for element.
 func checkInPlace(v, r *Value) error {
-	for _, a := range v.Args {
+	for i, a := range v.Args {
 		if !overlap(r, a) {
 			continue
 		}
-		if r.Slot != a.Slot || !elementwise(v) || !r.Type.Shape.Equal(a.Type.Shape) || r.Type.DType.Size() != a.Type.DType.Size() {
+		if r.Slot != a.Slot || !updates(v) || v.Op == op.PutRows && i > 0 || !r.Type.Shape.Equal(a.Type.Shape) || r.Type.DType.Size() != a.Type.DType.Size() {
 			return fmt.Errorf("%v at %v is written over its argument %v at %v", r, r.Slot, a, a.Slot)
 		}
 	}

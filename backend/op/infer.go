@@ -409,6 +409,21 @@ func inferPutAlong(a Attr, t []Type) (Type, error) {
 	return Type{t[0].DType, append(t[0].Shape.Clone(), a.N)}, wantIndices(t[1])
 }
 
+func inferPutRows(_ Attr, t []Type) (Type, error) {
+	x, idx, rows := t[0].Shape, t[1].Shape, t[2]
+	if len(x) == 0 {
+		return Type{}, fmt.Errorf("a scalar has no rows")
+	}
+	if want := (Type{t[0].DType, append(idx.Clone(), x[1:]...)}); !rows.Equal(want) {
+		return Type{}, fmt.Errorf("the rows are %v, want %v for indices %v into %v", rows, want, t[1], t[0])
+	}
+	return t[0], wantIndices(t[1])
+}
+
+func inferUnique(_ Attr, t []Type) (Type, error) {
+	return Type{t[0].DType, Shape{2, t[0].Shape.Size()}}, wantIndices(t[0])
+}
+
 // inferEpilogue is for a contraction with a body: the arguments after its own
 // are those of the body after the product.
 func inferEpilogue(info *Info, a Attr, t []Type) (Type, error) {

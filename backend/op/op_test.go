@@ -184,6 +184,12 @@ func TestInfer(t *testing.T) {
 		{TakeAlong, Attr{}, args(ty(f16, 2, 3), ty(i32, 3)), "the indices are int32[3], want one for each row of float16[2 3]"},
 		{PutAlong, Attr{N: 7}, args(ty(f16, 2), ty(i32, 2)), "float16[2 7]"},
 		{PutAlong, Attr{N: 7}, args(ty(f16, 2), ty(i32, 3)), "values float16[2] and indices int32[3] differ in shape"},
+		{PutRows, Attr{}, args(ty(f16, 7, 3), ty(i32, 2, 4), ty(f16, 2, 4, 3)), "float16[7 3]"},
+		{PutRows, Attr{}, args(ty(f16), ty(i32), ty(f16)), "a scalar has no rows"},
+		{PutRows, Attr{}, args(ty(f16, 7, 3), ty(i32, 2), ty(f16, 2, 4)), "the rows are float16[2 4], want float16[2 3] for indices int32[2] into float16[7 3]"},
+		{PutRows, Attr{}, args(ty(f16, 7), ty(f16, 2), ty(f16, 2)), "the indices are float16[2], want int32 or int64"},
+		{Unique, Attr{N: 7}, args(ty(i32, 2, 3)), "int32[2 6]"},
+		{Unique, Attr{N: 7}, args(ty(f16, 2)), "the indices are float16[2], want int32 or int64"},
 		{PutAlong, Attr{N: -7}, args(ty(f16, 2), ty(i32, 2)), "the last axis of the result would have size -7"},
 
 		{Fused, Attr{Body: body}, args(ty(f16, 2, 1), ty(f16, 3)), "float32[2 3]"},

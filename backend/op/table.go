@@ -123,6 +123,8 @@ const (
 	ScatterAdd  // zeros[N …], with row i of x added at index y[i]; in index order, accumulated wide and rounded once, so always the same bits
 	TakeAlong   // x[… y[…]]: one element of the last axis for each index; out of range is an error of the run
 	PutAlong    // zeros[… N] with x[…] at y[…] of the last axis
+	PutRows     // x[n …] with row i of z at index y[i]; indices out of range are left out, and of equal ones the last counts
+	Unique      // [2 n] of n indices: for each the number of its value among the different ones, in the order of their first appearance; then these, filled up with N
 
 	Fused // chains of element-wise operations in one pass: Attr.Body
 	Extra // an extra result of the Fused value x, which computes it: number Index of its Body.Extra
@@ -328,6 +330,8 @@ func init() {
 		ScatterAdd:  {Name: "ScatterAdd", Args: 2, Class: Movement, Grad: true, Infer: inferScatterAdd},
 		TakeAlong:   {Name: "TakeAlong", Args: 2, Class: Movement, Grad: true, Infer: inferTakeAlong},
 		PutAlong:    {Name: "PutAlong", Args: 2, Class: Movement, Grad: true, Infer: inferPutAlong},
+		PutRows:     {Name: "PutRows", Args: 3, Class: Movement, Infer: inferPutRows},
+		Unique:      {Name: "Unique", Args: 1, Class: Movement, Infer: inferUnique},
 
 		Fused: {Name: "Fused", Args: -1, Class: Elementwise, Infer: inferFused},
 		Extra: {Name: "Extra", Args: 1, Class: Elementwise, Infer: inferCast},

@@ -20,20 +20,31 @@ type trace struct {
 
 // assign rebinds v in the recording.
 func (tr *trace) assign(v *Variable, t *Tensor) {
-	if v.leaf == nil { // made, or first met, in this recording
-		v.leaf = v.Value()
-		v.bound = v.leaf
-	}
+	tr.meet(v)
 	switch {
 	case tr.gate != nil:
 		t = Where(tr.gate, t, v.bound)
 	case v.statistic && tr.statistics != nil:
 		t = Where(tr.statistics, t, v.bound)
 	}
+	tr.rebind(v, t)
+}
+
+// rebind is assign whatever the gate.
+func (tr *trace) rebind(v *Variable, t *Tensor) {
+	tr.meet(v)
 	if !slices.Contains(tr.assigned, v) {
 		tr.assigned = append(tr.assigned, v)
 	}
 	v.bound = t
+}
+
+// meet binds a variable that was made, or is first met, in this recording.
+func (tr *trace) meet(v *Variable) {
+	if v.leaf == nil {
+		v.leaf = v.Value()
+		v.bound = v.leaf
+	}
 }
 
 // Gated runs f; while it runs, every Assign keeps the old value where cond, a

@@ -1,0 +1,103 @@
+package cpu
+
+import (
+	"math/bits"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// putRows is PutRows. A chunk is a range of rows of the result, for which it
+// reads all indices, so that of equal ones the last counts.
+type putRows struct {
+	indices
+	table, rows, dst int
+	bytes            int  // of a row
+	copies           bool // the result does not lie where the table does
+	chunks, part     int
+}
+
+func newPutRows(b *builder, v *ir.Value) kernel {
+	t := v.Type
+	k := &putRows{
+		indices: newIndices(b, v, t.Shape[0]),
+		table:   b.at(v.Args[0]), rows: b.at(v.Args[2]), dst: b.at(v),
+		bytes:  t.Shape[1:].Size() * t.DType.Size(),
+		copies: v.Slot != v.Args[0].Slot,
+	}
+	k.chunks = min(8, max(1, k.limit))
+	k.part = (k.limit + k.chunks - 1) / k.chunks
+	return k
+}
+
+func (k *putRows) run(r *run) {
+	work := k.n * (1 + k.bytes/8)
+	if k.copies {
+		work += k.limit * k.bytes / 8
+	}
+	r.parallel(k, k.chunks, work)
+}
+
+func (k *putRows) chunk(r *run, _ *worker, c int) {
+	dst, rows := r.values[k.dst], r.values[k.rows]
+	lo, hi := min(k.limit, c*k.part), min(k.limit, (c+1)*k.part)
+	if k.copies {
+		copy(dst[lo*k.bytes:hi*k.bytes], r.values[k.table][lo*k.bytes:])
+	}
+	for i := range k.n {
+		if at := k.get(r, i); at >= int64(lo) && at < int64(hi) {
+			copy(dst[int(at)*k.bytes:(int(at)+1)*k.bytes], rows[i*k.bytes:])
+		}
+	}
+}
+
+// unique is Unique, by a hash table with open addresses.
+type unique struct {
+	src, dst, n int
+	fill        int64
+	wide        bool
+	shift       int // of the hash, to an index into the table
+}
+
+func newUnique(b *builder, v *ir.Value) kernel {
+	k := &unique{src: b.at(v.Args[0]), dst: b.at(v), n: v.Type.Shape[1], fill: int64(v.Attr.N), wide: v.Type.DType == dtype.Int64}
+	// At most half full.
+	k.shift = 64 - bits.Len(uint(2*k.n))
+	b.wantShared(4 << (64 - k.shift))
+	return k
+}
+
+func (k *unique) run(r *run) {
+	table := viewOf[int32](r.shared, 1<<(64-k.shift))
+	clear(table)
+	if k.wide {
+		numbered(k, dtype.View[int64](r.values[k.src]), dtype.View[int64](r.values[k.dst]), table)
+	} else {
+		numbered(k, dtype.View[int32](r.values[k.src]), dtype.View[int32](r.values[k.dst]), table)
+	}
+}
+
+// numbered gives values numbers in the order of their first appearance. table holds
+// numbers, plus 1, at the hashes of the values or after those.
+func numbered[T int32 | int64](k *unique, x, dst []T, table []int32) {
+	of, distinct := dst[:k.n], dst[k.n:]
+	count := 0
+	for i, v := range x[:k.n] {
+		// Fibonacci hashing: neighbours lie far from each other.
+		h := uint64(v) * 0x9E3779B97F4A7C15 >> k.shift
+		for table[h] != 0 && distinct[table[h]-1] != v {
+			if h++; h == uint64(len(table)) {
+				h = 0
+			}
+		}
+		if table[h] == 0 {
+			distinct[count] = v
+			count++
+			table[h] = int32(count)
+		}
+		of[i] = T(table[h] - 1)
+	}
+	for i := count; i < k.n; i++ {
+		distinct[i] = T(k.fill)
+	}
+}
