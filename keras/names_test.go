@@ -74,12 +74,12 @@ func kinds() []kind {
 		{"constraints", constraints.Names(), nil, nil},
 		{"callbacks", typeNames(
 			callbacks.BackupAndRestore{}, callbacks.CSVLogger{}, callbacks.EarlyStopping{}, callbacks.LearningRateScheduler{},
-			callbacks.ModelCheckpoint{}, callbacks.ReduceLROnPlateau{}, callbacks.SwapEMAWeights{}, callbacks.TerminateOnNaN{}, keras.History{},
+			callbacks.ModelCheckpoint{}, callbacks.ReduceLROnPlateau{}, callbacks.SwapEMAWeights{}, callbacks.TensorBoard{}, callbacks.TerminateOnNaN{},
+			keras.History{},
 		), map[string]string{
 			"LambdaCallback": "`keras.Callback`",
 			"ProgbarLogger":  "`FitOptions.Verbose`",
 		}, []missing{
-			{"not yet", "TensorBoard"},
 			{"posts to a server; a `keras.Callback` with net/http does", "RemoteMonitor"},
 			{"a format of JAX", "OrbaxCheckpoint"},
 		}},

@@ -152,7 +152,7 @@ func TestKeras(t *testing.T) {
 	if len(file.Cases) < 100 {
 		t.Fatalf("got %d cases", len(file.Cases))
 	}
-	kinds := map[string]func(*testing.T, *scripted){"early": early, "plateau": plateau, "save": saving, "csv": table}
+	kinds := map[string]func(*testing.T, *scripted){"early": early, "plateau": plateau, "save": saves, "csv": table}
 	for i := range file.Cases {
 		c := &file.Cases[i]
 		t.Run(fmt.Sprintf("%s/%d/%s", c.Kind, i, c.Name), func(t *testing.T) { kinds[c.Kind](t, c) })
@@ -205,7 +205,7 @@ func plateau(t *testing.T, c *scripted) {
 	s.wantText(c.Text)
 }
 
-func saving(t *testing.T, c *scripted) {
+func saves(t *testing.T, c *scripted) {
 	var saved []string
 	s := play(t, model(t), &ModelCheckpoint{Verbose: 1, File: c.Config.File, SaveBestOnly: c.Config.BestOnly, Mode: c.Config.Mode,
 		InitialValueThreshold: c.Config.Threshold, SaveFreq: c.Config.SaveFreq,

@@ -38,7 +38,7 @@ func Save(path string, m *keras.Model, opts ...Option) error {
 	if !strings.HasSuffix(path, ".keras") {
 		return fmt.Errorf("saving: got file name %q, want one that ends in .keras, as Keras does", path)
 	}
-	description, err := describe(m)
+	description, err := ToJSON(m)
 	if err != nil {
 		return fileError(path, err)
 	}

@@ -27,8 +27,9 @@ type inbound struct {
 	Kwargs map[string]any `json:"kwargs"`
 }
 
-// describe is the config.json of a model.
-func describe(m *keras.Model) ([]byte, error) {
+// ToJSON describes the architecture of a built model as Keras 3 does (Keras:
+// Model.to_json): the config.json of a .keras file, without weights.
+func ToJSON(m *keras.Model) ([]byte, error) {
 	if err := built(m); err != nil {
 		return nil, err
 	}

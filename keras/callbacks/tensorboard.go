@@ -1,0 +1,190 @@
+package callbacks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/saving"
+	"github.com/mezzo-ml/mezzo/keras/tensorboard"
+)
+
+// TensorBoard writes event files for TensorBoard (Keras: TensorBoard):
+//
+//	tensorboard --logdir logs
+//
+// The run "train" has the logs of each epoch, epoch_loss and so on, and the
+// model; "validation" has those of validations, and these again over the
+// optimizer's iterations, evaluation_loss_vs_iterations.
+type TensorBoard struct {
+	LogDir        string // default: "logs"
+	HistogramFreq int    // epochs between histograms of the weights; 0: none
+	// ExponentFreq is the number of epochs between histograms of the binary
+	// exponents of the weights: what of them float16 would lose. 0: none. Not
+	// in Keras.
+	ExponentFreq int
+	// WithoutGraph leaves out the model; so does a model that has no JSON,
+	// with a line in the output.
+	WithoutGraph        bool
+	WriteStepsPerSecond bool // writes epoch_steps_per_second
+	// UpdateFreq is the number of batches between logs of the epoch so far,
+	// batch_loss and so on: training waits for them. 0: none.
+	UpdateFreq int
+
+	train, validation *tensorboard.Writer
+	steps             int64 // done
+	begun             time.Time
+	begin             int64 // steps when the epoch began
+}
+
+// Callback makes the hooks.
+func (b *TensorBoard) Callback() keras.Callback {
+	wrap := func(f func(*keras.Run) error) func(context.Context, *keras.Run) error {
+		return func(_ context.Context, r *keras.Run) error {
+			if err := f(r); err != nil {
+				return fmt.Errorf("callback TensorBoard: %w", err)
+			}
+			return nil
+		}
+	}
+	return keras.Callback{
+		Name:       "TensorBoard",
+		TrainBegin: wrap(b.trainBegin),
+		EpochBegin: wrap(func(*keras.Run) error {
+			b.begun, b.begin = time.Now(), b.steps
+			return nil
+		}),
+		BatchEnd: wrap(b.batchEnd),
+		EpochEnd: wrap(b.epochEnd),
+		TrainEnd: wrap(func(*keras.Run) error { return b.close() }),
+		Save:     func() (keras.CallbackState, error) { return save(b.steps) },
+		Load:     func(s keras.CallbackState) error { return load(s, &b.steps) },
+	}
+}
+
+func (b *TensorBoard) trainBegin(*keras.Run) error {
+	b.close() // of a Fit that failed
+	b.steps, b.begun = 0, time.Now()
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"HistogramFreq", b.HistogramFreq}, {"ExponentFreq", b.ExponentFreq}, {"UpdateFreq", b.UpdateFreq}} {
+		if f.n < 0 {
+			return fmt.Errorf("%s: got %d, want a positive number, or 0 for none", f.name, f.n)
+		}
+	}
+	var err error
+	b.train, err = tensorboard.Create(filepath.Join(cmp.Or(b.LogDir, "logs"), "train"))
+	return err
+}
+
+func (b *TensorBoard) close() (err error) {
+	for _, w := range []**tensorboard.Writer{&b.train, &b.validation} {
+		if *w != nil {
+			err = errors.Join(err, (*w).Close())
+			*w = nil
+		}
+	}
+	return err
+}
+
+func (b *TensorBoard) batchEnd(r *keras.Run) error {
+	b.steps++
+	if b.UpdateFreq == 0 || b.steps%int64(b.UpdateFreq) != 0 {
+		return nil
+	}
+	logs, err := r.Read()
+	if err != nil {
+		return err
+	}
+	for _, l := range logs {
+		b.train.Scalar("batch_"+l.Name, b.steps, l.Value)
+	}
+	return b.train.Flush()
+}
+
+func (b *TensorBoard) epochEnd(r *keras.Run) error {
+	if _, err := logRate(r); err != nil {
+		return err
+	}
+	if r.Epoch == r.Config.InitialEpoch && !b.WithoutGraph {
+		if err := b.graph(r); err != nil {
+			return err
+		}
+	}
+	epoch := int64(r.Epoch)
+	for _, l := range r.Logs {
+		name, validated := strings.CutPrefix(l.Name, "val_")
+		if !validated {
+			b.train.Scalar("epoch_"+name, epoch, l.Value)
+			continue
+		}
+		if err := b.validated(r, name, l.Value); err != nil {
+			return err
+		}
+	}
+	if s := time.Since(b.begun).Seconds(); b.WriteStepsPerSecond && s > 0 {
+		b.train.Scalar("epoch_steps_per_second", epoch, float64(b.steps-b.begin)/s)
+	}
+	if err := b.weights(r); err != nil {
+		return err
+	}
+	if b.validation != nil {
+		if err := b.validation.Flush(); err != nil {
+			return err
+		}
+	}
+	return b.train.Flush()
+}
+
+// graph writes the model.
+func (b *TensorBoard) graph(r *keras.Run) error {
+	config, err := saving.ToJSON(r.Model)
+	if err != nil {
+		_, err := fmt.Fprintf(r.Config.Output, "\nTensorBoard: no graph: %v\n", err)
+		return err
+	}
+	return b.train.Model("keras", 0, config)
+}
+
+// validated writes a log of a validation.
+func (b *TensorBoard) validated(r *keras.Run, name string, value float64) (err error) {
+	if b.validation == nil {
+		b.validation, err = tensorboard.Create(filepath.Join(cmp.Or(b.LogDir, "logs"), "validation"))
+		if err != nil {
+			return err
+		}
+	}
+	iterations, err := r.Model.Optimizer().Iterations()
+	if err != nil {
+		return err
+	}
+	b.validation.Scalar("epoch_"+name, int64(r.Epoch), value)
+	return b.validation.Scalar("evaluation_"+name+"_vs_iterations", iterations, value)
+}
+
+// weights writes histograms of them.
+func (b *TensorBoard) weights(r *keras.Run) error {
+	due := func(freq int) bool { return freq > 0 && r.Epoch%freq == 0 }
+	if !due(b.HistogramFreq) && !due(b.ExponentFreq) {
+		return nil
+	}
+	for _, w := range r.Model.Weights() {
+		values, err := w.Values()
+		if err != nil {
+			return err
+		}
+		if due(b.HistogramFreq) {
+			b.train.Histogram(w.Name()+"/histogram", int64(r.Epoch), values)
+		}
+		if due(b.ExponentFreq) {
+			b.train.Exponents(w.Name()+"/exponents", int64(r.Epoch), values)
+		}
+	}
+	return nil
+}

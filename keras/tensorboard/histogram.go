@@ -1,0 +1,57 @@
+package tensorboard
+
+import "math"
+
+// parts is how many buckets a histogram has (TensorFlow: tf.summary.histogram).
+const parts = 30
+
+// buckets are equal parts of the range of values. All of one value are one
+// bucket around it.
+func buckets(values []float32) []Bucket {
+	low, high, n := math.Inf(1), math.Inf(-1), 0
+	for _, v := range values {
+		if x := float64(v); finite(x) {
+			low, high = min(low, x), max(high, x)
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return nil
+	case low == high:
+		return []Bucket{{low - 0.5, high + 0.5, float64(n)}}
+	}
+	all := make([]Bucket, parts)
+	width := (high - low) / parts
+	for i := range all {
+		all[i].Left, all[i].Right = low+float64(i)*width, low+float64(i+1)*width
+	}
+	all[parts-1].Right = high
+	for _, v := range values {
+		if x := float64(v); finite(x) {
+			all[min(int((x-low)/width), parts-1)].Count++
+		}
+	}
+	return all
+}
+
+// binades are the powers of 2 between the least and the largest of values.
+func binades(values []float32) []Bucket {
+	const lowest = -149 // the least number of float32
+	var counts [128 - lowest]float64
+	first, last := len(counts), -1
+	for _, v := range values {
+		if x := float64(v); x != 0 && finite(x) {
+			e := math.Ilogb(x) - lowest
+			counts[e]++
+			first, last = min(first, e), max(last, e)
+		}
+	}
+	var all []Bucket
+	for e := first; e <= last; e++ {
+		all = append(all, Bucket{float64(e + lowest), float64(e + lowest + 1), counts[e]})
+	}
+	return all
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
