@@ -25,10 +25,11 @@ var imports = map[string]string{
 	"backend":                     "backend/driver backend/dtype backend/ir backend/op",
 	"backend/null":                "backend backend/driver backend/dtype backend/ir backend/op",
 	"backend/cpu":                 "backend backend/cpu/internal/gemm backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/cpu",
+	"backend/cpu/internal/a64":    "",
 	"backend/cpu/internal/asmgen": "",
 	"backend/cpu/internal/gemm":   "backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",
 	"backend/cpu/internal/vec":    "golang.org/x/sys/cpu backend/dtype",
-	"backend/cpu/internal/vecgen": "",
+	"backend/cpu/internal/vecgen": "backend/cpu/internal/a64",
 	"backend/backendtest":         "backend backend/driver backend/dtype backend/ir backend/op backend/philox",
 	"backend/tensor":              "backend backend/driver backend/dtype backend/ir backend/op github.com/x448/float16",
 

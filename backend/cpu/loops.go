@@ -50,6 +50,8 @@ func ofF32() *loops[float32] {
 		return loopsF32
 	case vec.AVX512():
 		return loopsAVX512
+	case vec.NEON():
+		return loopsNEON
 	}
 	return loopsAVX2
 }
@@ -90,6 +92,7 @@ var (
 	// The loops of float32 in assembly, over the portable ones.
 	loopsAVX2   = overlay(vec.AVX2())
 	loopsAVX512 = overlay(vec.AVX512())
+	loopsNEON   = overlay(vec.NEON())
 	// bool follows logic; Less and the like order false before true.
 	loopsBool = &loops[uint8]{
 		unary: map[op.Code]func(dst, a []uint8){op.Not: not},

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -40,9 +39,10 @@ func TestNormalizeLevels(t *testing.T) {
 // TestExp2Sum: powers of two within three units in the last place, for all
 // that is no subnormal number; 0 below, NaN for NaN.
 func TestExp2Sum(t *testing.T) {
-	for name, v := range map[string]*vec.Set{"AVX-512": vec.AVX512(), "AVX2": vec.AVX2()} {
-		if l := isaLevels(); v == nil || l[len(l)-1] < map[string]isa{"AVX-512": isaAVX512, "AVX2": isaAVX2}[name] {
-			continue
+	forEachVectors(t, func(t *testing.T) {
+		v := vectors()
+		if v == nil {
+			return
 		}
 		rng := rand.New(rand.NewPCG(3, 4))
 		x := make([]float32, 1<<14)
@@ -57,19 +57,19 @@ func TestExp2Sum(t *testing.T) {
 			switch {
 			case e != e:
 				if got[i] == got[i] {
-					t.Errorf("%s: 2^NaN is %v", name, got[i])
+					t.Errorf("2^NaN is %v", got[i])
 				}
 			case e < -126:
 				if got[i] != 0 {
-					t.Errorf("%s: 2^%v is %v, want 0", name, e, got[i])
+					t.Errorf("2^%v is %v, want 0", e, got[i])
 				}
 			case want > math.MaxFloat32:
 				if !math.IsInf(float64(got[i]), 1) {
-					t.Errorf("%s: 2^%v is %v, want infinity", name, e, got[i])
+					t.Errorf("2^%v is %v, want infinity", e, got[i])
 				}
 			case math.Abs(float64(got[i])-want) > 3*0x1p-23*want:
-				t.Errorf("%s: 2^%v is %v, want %v", name, e, got[i], want)
+				t.Errorf("2^%v is %v, want %v", e, got[i], want)
 			}
 		}
-	}
+	})
 }

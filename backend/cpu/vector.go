@@ -13,6 +13,8 @@ func vectors() *vec.Set {
 		return vec.AVX512()
 	case l >= isaAVX2:
 		return vec.AVX2()
+	case l == isaNEON:
+		return vec.NEON()
 	}
 	return nil
 }

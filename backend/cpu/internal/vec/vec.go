@@ -2,7 +2,7 @@
 // processor's vector instructions.
 //
 // Main types: [Set] is the loops of one instruction set, [AVX512] and [AVX2]
-// return them. On other processors they return nil.
+// return them, and [NEON] for arm64. On processors of other kinds they return nil.
 //
 // Rules:
 //

@@ -7,3 +7,6 @@ func AVX2() *Set { return avx2 }
 
 // AVX512 returns the loops for AVX-512 F, BW, DQ and VL.
 func AVX512() *Set { return avx512 }
+
+// NEON returns nil: the processor has no such instructions.
+func NEON() *Set { return nil }

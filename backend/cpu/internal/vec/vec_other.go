@@ -1,4 +1,4 @@
-//go:build !amd64
+//go:build !amd64 && !arm64
 
 package vec
 
@@ -7,3 +7,6 @@ func AVX2() *Set { return nil }
 
 // AVX512 returns nil: the processor has no such instructions.
 func AVX512() *Set { return nil }
+
+// NEON returns nil: the processor has no such instructions.
+func NEON() *Set { return nil }

@@ -23,6 +23,9 @@ func sets() map[string]*Set {
 	if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL {
 		m["AVX512"] = AVX512()
 	}
+	if s := NEON(); s != nil {
+		m["NEON"] = s
+	}
 	return m
 }
 

@@ -1,7 +1,5 @@
 package vecgen
 
-import "fmt"
-
 // chainKernels do a few operations on each element while it is in a register:
 // what the updates of optimizers consist of. Every operation rounds, as when
 // it is a loop of its own; nothing is contracted to a fused multiply-add.
@@ -31,7 +29,7 @@ func chainKernels() []*kernel {
 			body: func(k *asm) {
 				if !k.rest {
 					for i := 4; i < 8; i++ {
-						k.op("PREFETCHT0", fmt.Sprintf("(%s)(AX*4)", pointers[i]))
+						k.op("PREFETCHT0", k.address(i))
 					}
 				}
 				vectors(3, body)(k)

@@ -7,6 +7,10 @@ import "fmt"
 // instruction that gives its second operand for a NaN.
 func columns(from elem, join string) func(a *asm) {
 	return func(a *asm) {
+		if a.arm {
+			columnsNEON(a, from, join)
+			return
+		}
 		a.op("MOVQ", "acc+0(FP)", "DI")
 		a.op("MOVQ", "x+8(FP)", "SI")
 		a.op("MOVQ", "n+16(FP)", "CX")
@@ -96,6 +100,10 @@ func columns(from elem, join string) func(a *asm) {
 // joinDouble adds x to a register of float64, or joins it by an instruction
 // and has its NaNs stay. It changes register 3.
 func (a *asm) joinDouble(join string, x, to reg) {
+	if a.arm {
+		a.joinDoubleNEON(join, int(x), int(to))
+		return
+	}
 	if join == "" {
 		a.op("VADDPD", x, to, to)
 		return
@@ -115,6 +123,10 @@ func (a *asm) joinDouble(join string, x, to reg) {
 // in a vector, a register each, which are then folded together.
 func foldRows(join string) func(a *asm) {
 	return func(a *asm) {
+		if a.arm {
+			foldRowsNEON(a, join)
+			return
+		}
 		group, name := a.lanes()/2, "VADDPD"
 		if join != "" {
 			name = join

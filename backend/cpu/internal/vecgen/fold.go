@@ -52,6 +52,10 @@ func (a *asm) foldStreams(s *streams, size int) {
 
 // widened loads a vector of elements as float32.
 func (a *asm) widened(from elem, address string, to reg) {
+	if a.arm {
+		a.element(from, address, int(to), 0)
+		return
+	}
 	switch from {
 	case f32:
 		a.op("VMOVUPS", address, to)
@@ -106,7 +110,7 @@ func join64(from elem, step func(a *asm, low, high reg)) *streams {
 			}
 		},
 		body: func(a *asm, addresses []string) {
-			if from == f32 {
+			if from == f32 && !a.arm {
 				for s, x := range addresses {
 					a.op("VCVTPS2PD", x, reg(1))
 					a.op("VCVTPS2PD", fmt.Sprintf("%d%s", 2*a.lanes(), x), reg(2))

@@ -41,6 +41,10 @@ func init() {
 }
 
 func (p pass) write(a *asm) {
+	if a.arm {
+		p.writeNEON(a)
+		return
+	}
 	for i, s := range p.slices {
 		a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", s, 8*i), passPointers[i])
 	}

@@ -83,6 +83,11 @@ func plus(name string, from elem) *kernel {
 }
 
 func roundF16(a *asm) {
+	if a.arm {
+		a.ins("FCVTN", 0, 0)
+		a.ins("FCVTL", 0, 0)
+		return
+	}
 	half := "X0"
 	if a.wide {
 		half = "Y0"
@@ -322,6 +327,11 @@ func expSum(sums fold) *kernel {
 
 // widen converts register 0 to float64 in registers 1 and 2.
 func widen(a *asm) {
+	if a.arm {
+		a.ins("FCVTL.2D", 1, 0)
+		a.ins("FCVTL2.2D", 2, 0)
+		return
+	}
 	if a.wide {
 		a.op("VEXTRACTF64X4", 1, reg(0), "Y2")
 		a.op("VCVTPS2PD", "Y0", reg(1))
@@ -353,6 +363,10 @@ func fold64() fold {
 		},
 		after: func(a *asm) {
 			a.op("VADDPD", reg(5), reg(4), reg(4))
+			if a.arm {
+				a.ins("FADDP.D", 0, 4)
+				return
+			}
 			halve(a, "VADDPD")
 			a.op("VPERMILPD", 1, "X4", "X5")
 			a.op("VADDSD", "X5", "X4", "X0")
@@ -362,6 +376,11 @@ func fold64() fold {
 
 // across32 ends a fold in float32: from four lanes to one.
 func across32(a *asm, name string) {
+	if a.arm {
+		across(a, name, 4, 5)
+		a.op("VMOVUPS", reg(4), reg(0))
+		return
+	}
 	halve(a, name)
 	a.op("VPERMILPS", 0x4e, "X4", "X5")
 	a.op(name, "X5", "X4", "X4")
@@ -383,12 +402,17 @@ func foldOrder(name string, neutral uint32) fold {
 			}
 		},
 		after: func(a *asm) {
-			if a.wide {
+			switch {
+			case a.wide:
 				a.op("KORTESTW", mask(1), mask(1))
-			} else {
+				a.op("JZ", "numbers")
+			case a.arm:
+				a.anyLane(1, "R10")
+				a.line("CBZW R10, numbers")
+			default:
 				a.op("VPTEST", mask(1), mask(1))
+				a.op("JZ", "numbers")
 			}
-			a.op("JZ", "numbers")
 			a.op("VMOVUPS", bits(0x7fc00000), reg(4))
 			a.label("numbers")
 			across32(a, name)

@@ -7,6 +7,10 @@ package vecgen
 // horner evaluates a polynomial in x, its coefficients from the highest power
 // down, into p.
 func horner(a *asm, x, p reg, coefficients ...num) {
+	if a.arm {
+		a.hornerNEON(x, p, coefficients)
+		return
+	}
 	a.op("VMOVUPS", coefficients[0], p)
 	for _, c := range coefficients[1:] {
 		a.op("VFMADD213PS", c, x, p)

@@ -18,6 +18,10 @@ func (a *asm) philoxGroups() int {
 // reads it. Lane 2l has block l and lane 2l+1 the block half a vector of lanes
 // later, so that interleaving pairs of words puts them in order.
 func philox(a *asm) {
+	if a.arm {
+		philoxNEON(a)
+		return
+	}
 	const counter, key0, key1 = reg(0), reg(1), reg(2)
 	var m0, m1 any = bits(0xD2511F53), bits(0xCD9E8D57) // operands in memory
 	groups, lanes := a.philoxGroups(), a.lanes()/2

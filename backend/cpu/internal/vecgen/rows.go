@@ -12,6 +12,10 @@ const (
 // into register 0, with -∞ beyond it, and body is to leave the result there or,
 // for no store, to have written it to DI.
 func perRow(a *asm, step any, store bool, load, body func()) {
+	if a.arm {
+		perRowNEON(a, step, store, load, body)
+		return
+	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
 	a.op("MOVQ", "x+8(FP)", "SI")
 	a.op("MOVQ", "n+16(FP)", "CX")
@@ -58,6 +62,10 @@ func perRow(a *asm, step any, store bool, load, body func()) {
 // across applies an instruction to x until every lane has the result of all.
 // Register t is changed.
 func across(a *asm, name string, x, t reg) {
+	if a.arm {
+		a.acrossNEON(name, x, t)
+		return
+	}
 	if a.wide {
 		a.op("VSHUFF32X4", 0x4e, x, x, t)
 		a.op(name, t, x, x)
@@ -109,6 +117,10 @@ func argRows(a *asm) {
 		across(a, "VMAXPS", 5, 8)
 		a.cmp(nan, 0, reg(0), 0)
 		a.cmp(eq, 0, reg(5), 1)
+		if a.arm {
+			a.firstLane()
+			return
+		}
 		for i, to := range []string{"R8", "R9"} {
 			if a.wide {
 				a.op("KMOVW", mask(i), to)

@@ -63,6 +63,10 @@ const (
 )
 
 func pause(a *asm) {
+	if a.arm {
+		pauseNEON(a)
+		return
+	}
 	a.op("MOVQ", "n+0(FP)", "CX")
 	a.label("again")
 	a.op("PAUSE")

@@ -39,6 +39,10 @@ func (a *asm) stretch(n string, body func(r reg, address string)) {
 }
 
 func touch(a *asm) {
+	if a.arm {
+		touchNEON(a)
+		return
+	}
 	a.op("MOVQ", "src+0(FP)", "SI")
 	a.stretch("n+8(FP)", func(r reg, address string) { a.op("VMOVUPS", address, r) })
 	a.op("VZEROUPPER")
@@ -46,6 +50,10 @@ func touch(a *asm) {
 }
 
 func copyAround(a *asm) {
+	if a.arm {
+		copyAroundNEON(a)
+		return
+	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
 	a.op("MOVQ", "src+8(FP)", "SI")
 	a.op("SUBQ", "SI", "DI")
@@ -58,6 +66,10 @@ func copyAround(a *asm) {
 }
 
 func fillAround(a *asm) {
+	if a.arm {
+		fillAroundNEON(a)
+		return
+	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
 	a.op("VBROADCASTSS", "x+16(FP)", reg(0))
 	a.op("MOVQ", "n+8(FP)", "CX")
@@ -77,6 +89,10 @@ func fillAround(a *asm) {
 
 // rowsAround is for rows of whole lines.
 func rowsAround(a *asm) {
+	if a.arm {
+		rowsAroundNEON(a)
+		return
+	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
 	a.op("MOVQ", "src+8(FP)", "SI")
 	a.op("MOVQ", "n+16(FP)", "CX")
@@ -107,6 +123,10 @@ func rowsAround(a *asm) {
 
 // fence makes stores around the caches visible before what follows.
 func fence(a *asm) {
+	if a.arm {
+		fenceNEON(a)
+		return
+	}
 	a.op("SFENCE")
 	a.op("RET")
 }

@@ -63,6 +63,10 @@ func tile(half, around bool) func(a *asm) {
 
 // transpose moves a square of 8 by 8; both instruction sets use 256 bits.
 func transpose(a *asm) {
+	if a.arm {
+		transposeNEON(a)
+		return
+	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
 	a.op("MOVQ", "src+8(FP)", "SI")
 	a.op("MOVQ", "to+16(FP)", "R8")
@@ -103,6 +107,10 @@ func transpose(a *asm) {
 
 // transpose16 is transpose for elements of two bytes.
 func transpose16(a *asm) {
+	if a.arm {
+		transpose16NEON(a)
+		return
+	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
 	a.op("MOVQ", "src+8(FP)", "SI")
 	a.op("MOVQ", "to+16(FP)", "R8")

@@ -1,0 +1,220 @@
+package vecgen
+
+import "fmt"
+
+// address is where the current vector of an argument lies.
+func (a *asm) address(i int) string {
+	if a.arm {
+		return a.addressNEON(i)
+	}
+	return fmt.Sprintf("(%s)(AX*%d)", pointers[i], a.k.params[i].elem.size())
+}
+
+// loadOp writes a load of the current vector; lanes beyond the rest become
+// what is neutral.
+func (a *asm) loadOp(name, from string, to reg) {
+	if a.wide && a.rest {
+		if n := a.neutral(); n != 0 {
+			if name == "VPMOVZXWD" { // of bfloat16, before it is shifted
+				n >>= 16
+			}
+			a.op("VMOVUPS", bits(n), to)
+			a.op(name, from, "K7", to)
+			return
+		}
+		a.op(name+".Z", from, "K7", to)
+		return
+	}
+	a.op(name, from, to)
+}
+
+func (a *asm) neutral() uint32 {
+	if a.k.folds != nil {
+		return a.k.folds.neutral
+	}
+	return 0
+}
+
+// source is the operand that holds the current vector of argument i: memory,
+// or for the rest without masks a copy on the stack.
+func (a *asm) source(i int) string {
+	if a.wide || !a.rest {
+		return a.address(i)
+	}
+	frame := fmt.Sprintf("%d(SP)", 32*i)
+	fill := a.neutral()
+	switch a.k.params[i].elem {
+	case bf16:
+		fill |= fill >> 16
+	case f16:
+		fill = map[uint32]uint32{0: 0, plusInf: 0x7c007c00, minusInf: 0xfc00fc00}[fill]
+	}
+	a.op("VMOVUPS", bits(fill), "Y0")
+	a.op("VMOVUPS", "Y0", frame)
+	a.copy(i, a.address(i), frame, false)
+	return frame
+}
+
+// copy moves the rest between an argument and the stack, element by element.
+func (a *asm) copy(i int, address, frame string, out bool) {
+	size := a.k.params[i].elem.size()
+	load := map[int]string{1: "MOVBLZX", 2: "MOVWLZX", 4: "MOVL"}[size]
+	store := map[int]string{1: "MOVB", 2: "MOVW", 4: "MOVL"}[size]
+	a.labels++
+	l := fmt.Sprintf("copy%d", a.labels)
+	a.op("LEAQ", address, "R12")
+	a.op("XORQ", "R11", "R11")
+	a.label(l)
+	at := fmt.Sprintf("(R11*%d)", size)
+	if out {
+		a.op(load, frame+at, "R10")
+		a.op(store, "R10", "(R12)"+at)
+	} else {
+		a.op(load, "(R12)"+at, "R10")
+		a.op(store, "R10", frame+at)
+	}
+	a.op("INCQ", "R11")
+	a.op("CMPQ", "R11", "R9")
+	a.op("JLT", l)
+}
+
+// load reads the current vector of argument i into a register as float32. In
+// the rest it uses register 0, so that loads come in descending order.
+func (a *asm) load(i int, to reg) {
+	if a.arm {
+		a.element(a.k.params[i].elem, a.address(i), int(to), a.neutral())
+		return
+	}
+	from := a.source(i)
+	switch a.k.params[i].elem {
+	case f32:
+		a.loadOp("VMOVUPS", from, to)
+	case f16:
+		a.loadOp("VCVTPH2PS", from, to)
+	case bf16:
+		a.loadOp("VPMOVZXWD", from, to)
+		a.op("VPSLLD", 16, to, to)
+	case u8:
+		a.loadOp("VPMOVZXBD", from, to)
+		a.op("VCVTDQ2PS", to, to)
+	case i32:
+		a.loadOp("VMOVUPS", from, to)
+		a.op("VCVTDQ2PS", to, to)
+	}
+}
+
+// loadFlags reads the current vector of truth values into a mask, using
+// register t.
+func (a *asm) loadFlags(i int, m mask, t reg) {
+	if a.arm {
+		a.element(truth, a.address(i), int(t), 0)
+		a.ins("CMTST", maskFirst-int(m), int(t), int(t))
+		return
+	}
+	from := a.source(i)
+	a.loadOp("VPMOVZXBD", from, t)
+	if a.wide {
+		a.op("VPTESTMD", t, t, m)
+		return
+	}
+	a.op("VPCMPEQD", bits(0), t, t) // inverted
+	a.op("VPXOR", bits(^uint32(0)), t, m)
+}
+
+// target is the operand to write the current vector of the result to; done
+// completes the write.
+func (a *asm) target() (to string, done func()) {
+	if a.wide || !a.rest {
+		return a.address(0), func() {}
+	}
+	return "0(SP)", func() { a.copy(0, a.address(0), "0(SP)", true) }
+}
+
+func (a *asm) storeOp(name string, args ...any) {
+	if a.wide && a.rest {
+		args = append(args[:len(args)-1:len(args)-1], "K7", args[len(args)-1])
+	}
+	a.op(name, args...)
+}
+
+// store writes a register of float32 to the result. It changes registers 0
+// to 2 when it has to convert.
+func (a *asm) store(from reg) {
+	if a.arm {
+		a.storeNEON(from)
+		return
+	}
+	to, done := a.target()
+	switch a.k.params[0].elem {
+	case f32:
+		a.storeOp("VMOVUPS", from, to)
+	case f16:
+		a.storeOp("VCVTPS2PH", 0, from, to)
+	case bf16:
+		a.toBF16(from, 1, 2)
+		a.op("VPSRLD", 16, from, from)
+		if a.wide && a.rest {
+			a.storeOp("VPMOVDW", from, to)
+			break
+		}
+		if a.wide { // in two steps: the one to memory is slow
+			a.op("VPMOVDW", from, "Y1")
+			a.op("VMOVDQU", "Y1", to)
+			break
+		}
+		a.op("VPACKUSDW", from, from, from)
+		a.op("VPERMQ", 0xd8, from, from)
+		a.op("VMOVDQU", fmt.Sprintf("X%d", from), to)
+	}
+	done()
+}
+
+// storeFlags writes a mask to the result as bytes 0 and 1, using registers 0
+// and 1.
+func (a *asm) storeFlags(m mask) {
+	if a.arm {
+		a.storeFlagsNEON(m)
+		return
+	}
+	to, done := a.target()
+	if a.wide {
+		a.op("VPBROADCASTD.Z", a.constant(1), m, reg(0))
+		a.storeOp("VPMOVDB", reg(0), to)
+	} else {
+		a.op("VPAND", bits(1), m, reg(0))
+		a.op("VEXTRACTI128", 1, reg(0), "X1")
+		a.op("VPACKSSDW", "X1", "X0", "X0")
+		a.op("VPACKSSWB", "X0", "X0", "X0")
+		a.op("VMOVQ", "X0", to)
+	}
+	done()
+}
+
+// round rounds to whole numbers: 0 to nearest even, 1 down, 2 up.
+func (a *asm) round(mode int, from, to reg) {
+	if a.wide {
+		a.op("VRNDSCALEPS", mode, from, to)
+	} else {
+		a.op("VROUNDPS", mode, from, to)
+	}
+}
+
+// toBF16 rounds x to nearest even at bit 16 and quiets a NaN; the lower bits
+// are undefined. t, u and masks 0 and 1 are changed.
+func (a *asm) toBF16(x, t, u reg) {
+	a.cmp(nan, x, x, 0)
+	if a.wide {
+		a.op("VPTESTMD", bits(1<<16), x, mask(1))
+		a.op("VPADDD", bits(0x7fff), x, t)
+		a.op("VPADDD", bits(1), t, mask(1), t)
+		a.op("VPOR", bits(0x00400000), x, mask(0), t)
+		a.op("VMOVUPS", t, x)
+		return
+	}
+	a.op("VPOR", bits(0x00400000), x, u)
+	a.op("VPSRLD", 16, x, t)
+	a.op("VPAND", bits(1), t, t)
+	a.op("VPADDD", bits(0x7fff), t, t)
+	a.op("VPADDD", t, x, x)
+	a.blend(0, x, u, x)
+}
