@@ -245,6 +245,33 @@ func rsqrtNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func reciprocalNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func lstmNEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmF16NEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmBF16NEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradNEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradF16NEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func lstmGradBF16NEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruNEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruF16NEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruBF16NEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func sumColumnsNEON(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape

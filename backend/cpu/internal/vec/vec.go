@@ -229,7 +229,7 @@ func (l *loops) set(lanes int) *Set {
 		Pause:    l.pause,
 		CellsF32: cellsOf(l.lstm, l.lstmGrad, l.gru), CellsF16: cellsOf(l.lstmF16, l.lstmGradF16, l.gruF16),
 		CellsBF16: cellsOf(l.lstmBF16, l.lstmGradBF16, l.gruBF16), CellsConvertBF16: cellsOf(l.lstmConvertBF16, l.lstmGradConvertBF16, l.gruConvertBF16),
-		CellLanes: map[int]int{8: 8, 16: 1}[lanes], // 16 lanes have masks
+		CellLanes: map[int]int{4: 4, 8: 8, 16: 1}[lanes], // 16 lanes have masks
 	}
 }
 

@@ -49,6 +49,10 @@ func (c cell) write(a *asm, stored elem, convert bool) {
 		}
 		at[name] = i
 	}
+	if a.arm {
+		c.writeNEON(a, at, elems)
+		return
+	}
 	address := func(i int) string { return fmt.Sprintf("(%s)(AX*%d)", cellRegisters[i], elems[i].size()) }
 	v := cellAt{
 		load: func(name string, to reg) {

@@ -141,7 +141,7 @@ func (a *asm) storeOp(name string, args ...any) {
 // to 2 when it has to convert.
 func (a *asm) store(from reg) {
 	if a.arm {
-		a.storeNEON(from)
+		a.storeNEON(a.k.params[0].elem, from, a.address(0))
 		return
 	}
 	to, done := a.target()

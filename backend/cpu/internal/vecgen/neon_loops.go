@@ -85,9 +85,10 @@ func (a *asm) putBF16(from, t, u reg, address string) {
 	a.put(scratch, 2, address)
 }
 
-func (a *asm) storeNEON(from reg) {
-	address := a.address(0)
-	switch a.k.params[0].elem {
+// storeNEON stores a register as elements of a type. For bfloat16 it changes
+// registers 1 and 2.
+func (a *asm) storeNEON(e elem, from reg, address string) {
+	switch e {
 	case f32:
 		a.put(int(from), 4, address)
 	case f16:
