@@ -133,16 +133,18 @@ func TestEpilogue(t *testing.T) {
 			for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64} {
 				for _, s := range []struct {
 					batch, m, n, k int
-					trans          bool
-				}{{1, 1, 1, 1, false}, {1, 37, 10, 19, false}, {1, 64, 64, 64, true}, {1, 5, 1500, 40, false}, {1, 300, 130, 70, true}, {3, 17, 33, 9, false}, {1, 4, 7, 0, false}, {1, 1, 600, 300, false}, {1, 600, 1, 300, false}} {
+					trans          string
+				}{{1, 1, 1, 1, ""}, {1, 37, 10, 19, ""}, {1, 64, 64, 64, "B"}, {1, 5, 1500, 40, ""}, {1, 300, 130, 70, "B"}, {3, 17, 33, 9, ""}, {1, 4, 7, 0, ""}, {1, 1, 600, 300, ""}, {1, 600, 1, 300, ""}, {2, 300, 24, 75, "A"}, {1, 90, 33, 2100, "A"}} {
 					t.Run(fmt.Sprintf("%s/%v/%v", name, d, s), func(t *testing.T) {
 						sameFollowed(t, op.MatMul, func(g *ir.Graph, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
-							x := operand(d, s.batch, s.m, s.k)
-							w := []int{s.batch, s.k, s.n}
-							if s.trans {
+							x, w := []int{s.batch, s.m, s.k}, []int{s.batch, s.k, s.n}
+							switch s.trans {
+							case "A":
+								x = []int{s.batch, s.k, s.m}
+							case "B":
 								w = []int{s.batch, s.n, s.k}
 							}
-							p := record(t, g, op.MatMul, op.Attr{TransB: s.trans}, x, operand(d, w...))
+							p := record(t, g, op.MatMul, op.Attr{TransA: s.trans == "A", TransB: s.trans == "B"}, operand(d, x...), operand(d, w...))
 							return chain(t, g, p, operand)
 						})
 					})

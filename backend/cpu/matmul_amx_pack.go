@@ -33,28 +33,6 @@ func (k *panelPacking) chunk(r *run, w *worker, i int) {
 	}
 }
 
-// halves is where rows of bfloat16 lie: the first parts of numbers, and the
-// others low bytes on.
-type halves struct {
-	at       unsafe.Pointer
-	low      int
-	distance int // bytes from row to row
-}
-
-// split makes rows of n elements from s on what can be packed. Those of
-// float16 become rows of their parts, in scratch memory.
-func (k *panelProduct) split(w *worker, s unsafe.Pointer, distance, rows, n int, found *uint32) halves {
-	if k.parts == 1 {
-		return halves{s, 0, distance}
-	}
-	h := halves{unsafe.Pointer(&w.scratch[k.atSplit]), k.splitBytes(), 2 * n}
-	for i := range rows {
-		d := unsafe.Add(h.at, i*h.distance)
-		k.panels.Split(d, unsafe.Add(d, h.low), unsafe.Add(s, i*distance), n, unsafe.Pointer(found))
-	}
-	return h
-}
-
 // packB packs depth steps from p on of columns from col on. Panels are size
 // bytes apart.
 func (k *panelProduct) packB(w *worker, d unsafe.Pointer, size int, found *uint32, data []byte, batch, col, cols, p, depth int) {
@@ -67,82 +45,77 @@ func (k *panelProduct) packB(w *worker, d unsafe.Pointer, size int, found *uint3
 		}
 	}
 	if b.trans {
-		for j := 0; j < cols; j += 16 {
-			n := min(16, cols-j)
-			src := unsafe.Pointer(&data[2*(b.starts[batch]+(col+j)*b.stride+p)])
-			h := k.split(w, src, 2*b.stride, n, depth, found)
+		wide := cols
+		if k.parts == 2 {
+			wide = roundUp(cols, gemm.PanelCols) // all of a panel is split
+		}
+		for j := 0; j < wide; j += 16 {
+			n := max(0, min(16, cols-j))
+			src := unsafe.Pointer(&data[2*(b.starts[batch]+(col+min(j, cols-1))*b.stride+p)])
 			to := unsafe.Add(d, j/gemm.PanelCols*size+j%gemm.PanelCols*4)
 			for q := 0; q < depth; q += gemm.PanelDepth {
-				for part := range k.parts {
-					set.Transpose[gemm.Pairs](unsafe.Add(to, q/gemm.PanelDepth*step+part*gemm.PanelStep), lanes,
-						unsafe.Add(h.at, part*h.low+2*q), h.distance, min(gemm.PanelDepth, depth-q), 1<<n-1, 1<<16-1)
-				}
+				set.Transpose[gemm.Pairs](unsafe.Add(to, q/gemm.PanelDepth*step), lanes,
+					unsafe.Add(src, 2*q), 2*b.stride, min(gemm.PanelDepth, depth-q), 1<<n-1, 1<<16-1)
 			}
 		}
+	} else {
+		for q := 0; q < depth; q += gemm.PanelDepth {
+			n := min(gemm.PanelDepth, depth-q)
+			src := unsafe.Pointer(&data[2*(b.starts[batch]+(p+q)*b.stride+col)])
+			for j := 0; j < cols; j += gemm.PanelCols {
+				to := unsafe.Add(d, j/gemm.PanelCols*size+q/gemm.PanelDepth*step)
+				set.Lanes[gemm.Pairs](to, lanes, unsafe.Add(src, 2*j), 2*b.stride, n, 1<<min(gemm.PanelCols, cols-j)-1, 1<<gemm.PanelCols-1)
+			}
+		}
+	}
+	if k.parts == 1 {
 		return
 	}
-	for q := 0; q < depth; q += gemm.PanelDepth {
-		n := min(gemm.PanelDepth, depth-q)
-		for first := 0; first < cols; first += splitCols {
-			some := min(splitCols, cols-first)
-			src := unsafe.Pointer(&data[2*(b.starts[batch]+(p+q)*b.stride+col+first)])
-			h := k.split(w, src, 2*b.stride, n, some, found)
-			for j := 0; j < some; j += gemm.PanelCols {
-				to := unsafe.Add(d, (first+j)/gemm.PanelCols*size+q/gemm.PanelDepth*step)
-				for part := range k.parts {
-					set.Lanes[gemm.Pairs](unsafe.Add(to, part*gemm.PanelStep), lanes,
-						unsafe.Add(h.at, part*h.low+2*j), h.distance, n, 1<<min(gemm.PanelCols, some-j)-1, 1<<gemm.PanelCols-1)
-				}
-			}
-		}
+	// Whether elements lie as pairs is nothing to their parts.
+	for j := 0; j < cols; j += gemm.PanelCols {
+		panel := unsafe.Add(d, j/gemm.PanelCols*size)
+		k.panels.Split(panel, step, gemm.PanelStep, panel, step, ceilDiv(depth, gemm.PanelDepth), gemm.PanelStep/2, unsafe.Pointer(found))
 	}
 }
 
 // packA packs rows for depth steps from p on: each part row by row. Steps
 // beyond depth are zero.
 func (k *panelProduct) packA(w *worker, d unsafe.Pointer, data []byte, batch, row, rows, p, depth int) {
-	a := &k.a
-	found := (*uint32)(unsafe.Pointer(&w.scratch[0]))
-	if !a.trans {
-		src := unsafe.Pointer(&data[2*(a.starts[batch]+row*a.stride+p)])
-		pad := roundUp(depth, gemm.PanelDepth) - depth
-		for i := range rows {
-			from, to := unsafe.Add(src, 2*i*a.stride), unsafe.Add(d, i*k.leadA)
-			if k.parts == 1 {
-				k.copyRow(to, from, depth)
-				continue
-			}
-			k.panels.Split(to, unsafe.Add(to, k.lowA), from, depth, unsafe.Pointer(found))
-			for part := range k.parts {
-				clear(unsafe.Slice((*uint16)(unsafe.Add(to, part*k.lowA+2*depth)), pad))
-			}
+	a, found := &k.a, unsafe.Pointer(&w.scratch[0])
+	wide := roundUp(depth, gemm.PanelDepth)
+	switch {
+	case a.trans:
+		src := unsafe.Pointer(&data[2*(a.starts[batch]+p*a.stride+row)])
+		for q := 0; q < depth; q += gemm.PanelDepth {
+			k.turn(w, unsafe.Add(d, 2*q), unsafe.Add(src, 2*q*a.stride), 2*a.stride, rows, min(gemm.PanelDepth, depth-q))
 		}
-		return
-	}
-	for q := 0; q < depth; q += gemm.PanelDepth {
-		n := min(gemm.PanelDepth, depth-q)
-		for first := 0; first < rows; first += splitCols {
-			some := min(splitCols, rows-first)
-			src := unsafe.Pointer(&data[2*(a.starts[batch]+(p+q)*a.stride+row+first)])
-			h := k.split(w, src, 2*a.stride, n, some, found)
-			for part := range k.parts {
-				k.turn(w, unsafe.Add(d, part*k.lowA+first*k.leadA+2*q), unsafe.Add(h.at, part*h.low), h.distance, some, n)
-			}
+		if k.parts == 2 {
+			k.panels.Split(d, k.leadA, k.lowA, d, k.leadA, rows, wide, found)
+		}
+	case k.parts == 2:
+		src := unsafe.Pointer(&data[2*(a.starts[batch]+row*a.stride+p)])
+		k.panels.Split(d, k.leadA, k.lowA, src, 2*a.stride, rows, depth, found)
+	default:
+		src := unsafe.Pointer(&data[2*(a.starts[batch]+row*a.stride+p)])
+		for i := range rows {
+			k.copyRow(unsafe.Add(d, i*k.leadA), unsafe.Add(src, 2*i*a.stride), depth)
 		}
 	}
 }
 
 // turn packs rows that are columns in memory, for a step of the inner
-// dimension, 16 at a time: first as lanes of pairs, then transposed.
+// dimension, 32 at a time: first as lanes of pairs, then transposed.
 func (k *panelProduct) turn(w *worker, d, s unsafe.Pointer, distance, rows, depth int) {
-	const lanes = 64 // bytes of a row of pairs
+	const lanes = 4 * gemm.PanelCols // bytes of a row of pairs
 	set, turn := k.result.set, unsafe.Pointer(&w.scratch[k.atTurn])
 	if depth < gemm.PanelDepth {
-		clear(unsafe.Slice((*byte)(turn), lanes*gemm.PanelDepth/2))
+		clear(unsafe.Slice((*byte)(turn), turnBytes))
 	}
-	for i := 0; i < rows; i += 16 {
-		n := min(16, rows-i)
-		set.Lanes[gemm.Pairs](turn, lanes, unsafe.Add(s, 2*i), distance, depth, 1<<n-1, 1<<16-1)
-		set.Transpose[gemm.F32](unsafe.Add(d, i*k.leadA), k.leadA, turn, lanes, n, 1<<16-1, 1<<16-1)
+	for i := 0; i < rows; i += gemm.PanelCols {
+		n := min(gemm.PanelCols, rows-i)
+		set.Lanes[gemm.Pairs](turn, lanes, unsafe.Add(s, 2*i), distance, depth, 1<<n-1, 1<<gemm.PanelCols-1)
+		for j := 0; j < n; j += 16 {
+			set.Transpose[gemm.F32](unsafe.Add(d, (i+j)*k.leadA), k.leadA, unsafe.Add(turn, 4*j), lanes, min(16, n-j), 1<<16-1, 1<<16-1)
+		}
 	}
 }

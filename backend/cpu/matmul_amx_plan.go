@@ -16,6 +16,12 @@ import (
 // columns, by all workers together if several blocks of rows need it. While a
 // block of columns is computed, the next one is fetched.
 //
+// In packed B neighbouring steps of the inner dimension make pairs, as rows of
+// A have them. So rows of memory that are steps are interleaved to make B, but
+// transposed besides to make A: a product with A transposed, the gradient of a
+// weight, is turned around, Cᵀ = Bᵀ·A, if B is the smaller. If its inner
+// dimension is long, workers take slices of it, as in product.
+//
 // The registers know bfloat16 only. A float16 is the exact sum of two of
 // these, and a product of two float16 that of four products: the result is as
 // exact as in float32 arithmetic. Infinities and NaN have no such parts. They
@@ -27,7 +33,9 @@ import (
 type panelProduct struct {
 	result product // for its stores: what becomes of sums
 	panels *gemm.Panels
+	m, n   int // of what is computed: the result, or, turned, its transpose
 	a, b   matrix
+	turned bool
 	parts  int // bfloat16 to a number
 
 	depth        int // of a step of the inner dimension
@@ -37,12 +45,13 @@ type panelProduct struct {
 	stripes      []panelStripe
 	sharesB      bool
 	packsA       bool
+	direct       bool // kernels write the result themselves
 	store        tileStore
 	fallback     *product // of float16
 
-	lead, leadA, lowA                                 int // bytes from row to row of sums and of packed A, and to its other part
-	atSums, atA, atTail, atEdge, atTurn, atSplit, atB int // in scratch memory
-	scratch                                           int
+	lead, leadA, lowA, leadTurned                      int // bytes from row to row of sums and of packed A, to its other part, of turned results
+	atSums, atA, atTail, atEdge, atTurn, atTurned, atB int // in scratch memory
+	scratch                                            int
 }
 
 // panelStripe is a stripe of columns whose packed panels workers share at a
@@ -61,12 +70,14 @@ const (
 	panelRows   = 256     // of A in a chunk
 	panelDepth  = 1024    // inner dimensions up to this are not split
 	panelBlock  = 512 << 10
-	panelWidth  = 512     // columns of a chunk that packs B itself
-	wideChunk   = 2048    // columns of a chunk that can be halved
-	flagBytes   = 64      // before packed operands: whether an element is not finite
-	setConflict = 2048    // rows of A a multiple of these bytes apart leave few lines of the first cache
-	splitMACs   = 1 << 17 // multiplications that are worth splitting float16 for
-	splitCols   = 512     // elements of a row that are split at a time
+	panelWidth  = 512                                  // columns of a chunk that packs B itself
+	wideChunk   = 2048                                 // columns of a chunk that can be halved
+	flagBytes   = 64                                   // before packed operands: whether an element is not finite
+	setConflict = 2048                                 // rows of A a multiple of these bytes apart leave few lines of the first cache
+	splitMACs   = 1 << 17                              // multiplications that are worth splitting float16 for
+	turnBytes   = 2 * gemm.PanelDepth * gemm.PanelCols // of a block that is transposed
+	turnCost    = 2                                    // what turning an element of the result costs in elements of an operand
+	turnedCols  = 128                                  // columns that are turned at a time
 )
 
 // newPanelProduct makes the kernel of a product on tile registers, or returns
@@ -74,7 +85,7 @@ const (
 func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 	k := &panelProduct{
 		result: product{m: d.m, n: d.n, k: d.k, batches: d.batches, set: set, out: b.at(v), to: v.Type.DType},
-		panels: set.Panels, a: d.a, b: d.b, parts: 1,
+		panels: set.Panels, m: d.m, n: d.n, a: d.a, b: d.b, parts: 1,
 	}
 	if set.Panels == nil {
 		return nil
@@ -99,6 +110,13 @@ func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 		k.store = p.storeEpilogue
 	} else {
 		k.store = p.convert
+		p.direct = p.to == dtype.Float32
+	}
+	// What turning saves against the result, which is transposed then.
+	if k.a.trans && !k.b.trans && p.n <= panelRows && (p.m-p.n)*p.k > turnCost*p.m*p.n {
+		k.turned = true
+		k.m, k.n, k.a, k.b = p.n, p.m, d.b, d.a
+		k.a.trans, k.b.trans = true, false
 	}
 	k.block()
 	k.layout()
@@ -108,7 +126,12 @@ func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 	}
 	b.wantScratch(need)
 	if p.after != nil {
-		p.after.place(b, need, k.tileN)
+		p.after.place(b, need, p.tileN)
+	}
+	if p.slices > 1 {
+		p.store = k.store
+		p.sums.init(p)
+		b.wantShared(p.slices * p.partBytes())
 	}
 	if k.sharesB {
 		// The first stripe is the widest.
@@ -123,6 +146,20 @@ func (k *panelProduct) panelBytes(n int) int {
 	return ceilDiv(n, gemm.PanelDepth) * gemm.PanelStep * k.parts
 }
 
+// slice cuts the inner dimension if that pays, as product.slice does.
+func (k *panelProduct) slice() {
+	p := &k.result
+	p.slices, p.sliceK = 1, p.k
+	parts := min(wantChunks, p.k/leastSlice)
+	if !k.a.trans || k.b.trans || parts < wantChunks/2 || p.batches != 1 || k.m > panelRows || 4*p.m*p.n > sliceBytes || p.m*p.n*p.k < wantChunks*chunkMACs {
+		return
+	}
+	p.sliceK = roundUp(ceilDiv(p.k, parts), gemm.PanelDepth)
+	p.slices = ceilDiv(p.k, p.sliceK)
+	p.partLead = 4*roundUp(p.n, gemm.PanelCols) + rowPad
+	k.depth = even(p.sliceK, max(leastDepth, sliceBytes/(2*k.parts*k.n)), gemm.PanelDepth)
+}
+
 // block chooses what is packed, and the size of chunks.
 func (k *panelProduct) block() {
 	p := &k.result
@@ -130,34 +167,38 @@ func (k *panelProduct) block() {
 	if p.k > panelDepth {
 		k.depth = even(p.k, panelDepth, gemm.PanelDepth)
 	}
-	k.tileM = even(p.m, panelRows, gemm.PanelRows)
-	k.tileN = p.n
+	k.tileM = even(k.m, panelRows, gemm.PanelRows)
+	k.tileN = k.n
+	k.slice()
 	// A single block of rows is cut by columns, which each chunk packs itself.
-	k.sharesB = p.batches == 1 && ceilDiv(p.m, k.tileM) > 1
-	if !k.sharesB {
-		k.tileN = even(p.n, panelWidth, gemm.PanelCols)
+	k.sharesB = p.slices == 1 && p.batches == 1 && ceilDiv(k.m, k.tileM) > 1
+	if !k.sharesB && p.slices == 1 {
+		k.tileN = even(k.n, panelWidth, gemm.PanelCols)
 	}
-	count := func() int { return p.batches * ceilDiv(p.m, k.tileM) * ceilDiv(p.n, k.tileN) }
+	count := func() int { return p.batches * p.slices * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
 	worth := func() bool { return k.tileM*k.tileN*p.k >= 2*panelMACs }
 	for count() < wantChunks && worth() {
 		switch {
 		case k.sharesB && k.tileN >= wideChunk, !k.sharesB && k.tileN > 2*gemm.PanelCols:
 			k.tileN = even(k.tileN, ceilDiv(k.tileN, 2), gemm.PanelCols)
-		case k.tileM > gemm.PanelRows && count() < wantChunks/2:
+		case k.tileM > gemm.PanelRows && count() < wantChunks/2 && !k.turned:
 			k.tileM = even(k.tileM, ceilDiv(k.tileM, 2), gemm.PanelRows)
 		default:
 			goto cut
 		}
 	}
 cut:
-	k.down = ceilDiv(p.m, k.tileM)
+	k.down = ceilDiv(k.m, k.tileM)
 	k.blockN = min(roundUp(k.tileN, gemm.PanelCols), even(k.tileN, max(2, panelBlock/k.panelBytes(k.depth))*gemm.PanelCols, gemm.PanelCols))
-	stripe := p.n
+	if k.turned {
+		k.blockN = min(k.blockN, even(k.tileN, turnedCols, gemm.PanelCols))
+	}
+	stripe := k.n
 	if k.sharesB {
 		stripe = max(1, shareBytes/(k.panelBytes(p.k)*ceilDiv(k.tileN, gemm.PanelCols))) * k.tileN
 	}
-	for col := 0; col < p.n; col += stripe {
-		s := panelStripe{panelProduct: k, index: len(k.stripes), col: col, cols: min(stripe, p.n-col)}
+	for col := 0; col < k.n; col += stripe {
+		s := panelStripe{panelProduct: k, index: len(k.stripes), col: col, cols: min(stripe, k.n-col)}
 		s.across = ceilDiv(s.cols, k.tileN)
 		k.stripes = append(k.stripes, s)
 	}
@@ -165,6 +206,12 @@ cut:
 		k.stripes[i].packing.panelStripe = &k.stripes[i]
 	}
 	k.packsA = k.parts > 1 || k.a.trans || p.k%2 != 0 || 2*k.a.stride%setConflict == 0 && k.tileN >= 4*gemm.PanelCols
+	// Kernels write whole tile registers, as far apart as sums of earlier steps.
+	k.direct = p.direct && !k.turned && p.slices == 1 && k.depth >= p.k && k.m%16 == 0 && k.n%16 == 0
+	p.tileM, p.tileN = k.tileM, k.tileN
+	if k.turned {
+		p.tileM, p.tileN = k.tileN, k.tileM
+	}
 }
 
 // layout places sums and packed operands in scratch memory, behind the flag.
@@ -176,24 +223,30 @@ func (k *panelProduct) layout() {
 		return at
 	}
 	rows, cols := gemm.PanelRows, k.blockN
-	if k.depth < k.result.k {
-		rows, cols = k.tileM, roundUp(k.tileN, gemm.PanelCols)
+	if k.turned || k.depth < k.result.k {
+		rows, cols = roundUp(k.tileM, gemm.PanelRows), roundUp(k.tileN, gemm.PanelCols)
 	}
 	k.lead = 4*cols + 2*rowPad
-	k.atSums = take(rows * k.lead)
+	if k.n%16 == 0 && k.blockN >= k.n && 4*k.n%setConflict != 0 && !k.turned {
+		k.lead = 4 * k.n // rows follow each other, as in the result
+	}
+	if !k.direct {
+		k.atSums = take(rows * (4*cols + 2*rowPad))
+	}
 	k.leadA = 2*roundUp(k.depth, gemm.PanelDepth) + rowPad
 	if k.packsA {
-		k.lowA = k.tileM * k.leadA
+		k.lowA = roundUp(k.tileM, gemm.PanelRows) * k.leadA
 		k.atA = take(k.parts * k.lowA)
 	} else {
 		k.atTail = take(k.tileM * 2 * gemm.PanelDepth)
 		k.atEdge = take(gemm.PanelRows * k.leadA)
 	}
 	if k.a.trans {
-		k.atTurn = take(2 * gemm.PanelDepth * 16)
+		k.atTurn = take(turnBytes)
 	}
-	if k.parts == 2 {
-		k.atSplit = take(2 * k.splitBytes())
+	if k.turned && k.result.slices == 1 && !k.result.direct {
+		k.leadTurned = 4 * k.m
+		k.atTurned = take(k.blockN * k.leadTurned)
 	}
 	if !k.sharesB {
 		k.atB = take(k.panelBytes(k.depth) * ceilDiv(k.tileN, gemm.PanelCols))
@@ -201,20 +254,18 @@ func (k *panelProduct) layout() {
 	k.scratch = need
 }
 
-// splitBytes is the memory for one part of what is split at a time: some
-// columns of as many rows as a panel step has, or 16 rows of the inner
-// dimension.
-func (k *panelProduct) splitBytes() int {
-	return 2 * max(gemm.PanelDepth*splitCols, 16*roundUp(k.depth, gemm.PanelDepth))
-}
-
 // makeFallback makes the product in float32 of the same chunks, and returns
 // what scratch memory it needs.
 func (k *panelProduct) makeFallback() int {
 	f := k.result
 	f.tiles = f.set.F32
-	f.a = operandOf{matrix: k.a, element: gemm.F16, size: 2}
-	f.b = operandOf{matrix: k.b, element: gemm.F16, size: 2}
+	x, y := k.a, k.b
+	if k.turned {
+		x, y = y, x
+		x.trans, y.trans = true, false
+	}
+	f.a = operandOf{matrix: x, element: gemm.F16, size: 2}
+	f.b = operandOf{matrix: y, element: gemm.F16, size: 2}
 	k.fallback = &f
 	if f.after != nil {
 		f.store = k.fallback.storeEpilogue
@@ -222,10 +273,16 @@ func (k *panelProduct) makeFallback() int {
 	f.block()
 	f.depth = min(f.depth, 128)
 	f.sharesB, f.b.packed = false, true
-	f.tileM, f.tileN, f.down = k.tileM, k.tileN, k.down
+	f.slices, f.sliceK, f.partLead = k.result.slices, k.result.sliceK, k.result.partLead
+	f.tileM, f.tileN = k.result.tileM, k.result.tileN
+	f.down = ceilDiv(f.m, f.tileM)
 	f.stripes = nil
 	for _, s := range k.stripes {
-		f.stripes = append(f.stripes, part{product: k.fallback, col: s.col, cols: s.cols, across: s.across})
+		t := part{product: k.fallback, col: s.col, cols: s.cols, across: s.across}
+		if k.turned {
+			t.col, t.cols, t.across = 0, f.n, 1
+		}
+		f.stripes = append(f.stripes, t)
 	}
 	f.layout()
 	return f.scratch

@@ -19,7 +19,10 @@ func (k *panelProduct) run(r *run) {
 			clear(r.shared[:flagBytes])
 			r.parallel(&s.packing, s.packings(), s.cols*p.k)
 		}
-		r.parallel(s, p.batches*k.down*s.across, p.batches*p.m*s.cols*p.k/64)
+		r.parallel(s, p.batches*k.down*s.across*p.slices, p.batches*k.m*s.cols*p.k/64)
+	}
+	if p.slices > 1 {
+		r.parallel(&p.sums, p.sums.chunks(), p.slices*p.m*p.n)
 	}
 }
 
@@ -35,7 +38,7 @@ func (k *panelStripe) chunk(r *run, w *worker, i int) {
 	}
 }
 
-// panelBlock is a part of a chunk that kernels compute: rows and columns of
+// panelPart is a part of a chunk that kernels compute: rows and columns of
 // the result, and steps of the inner dimension from p on.
 type panelPart struct {
 	rows, cols int
@@ -44,7 +47,10 @@ type panelPart struct {
 	lda        int
 	b          unsafe.Pointer
 	panel      int // bytes from a panel of B to the next
+	first      bool
 	last       bool
+	out        unsafe.Pointer // the result, if kernels write it
+	slice      int
 }
 
 // tile computes chunk i, and reports whether all elements were finite or need
@@ -52,11 +58,19 @@ type panelPart struct {
 // the end: the garbage collector stops the program at others.
 func (k *panelStripe) tile(r *run, w *worker, i int) bool {
 	p := &k.result
+	part := panelPart{slice: i % p.slices}
+	i /= p.slices
 	col := k.col + i%k.across*k.tileN
 	row := i / k.across % k.down * k.tileM
 	batch := i / (k.across * k.down)
+	part.rows, part.cols = min(k.tileM, k.m-row), min(k.tileN, k.col+k.cols-col)
 	t := resultTile{row: batch*p.m + row, col: col}
-	part := panelPart{rows: min(k.tileM, p.m-row), cols: min(k.tileN, k.col+k.cols-col)}
+	if k.turned {
+		t.row, t.col = batch*p.m+col, row
+	}
+	if p.direct && p.slices == 1 {
+		part.out = unsafe.Pointer(&r.values[p.out][4*(t.row*p.n+t.col)])
+	}
 
 	scratch := unsafe.Pointer(&w.scratch[0])
 	found := (*uint32)(scratch)
@@ -65,9 +79,10 @@ func (k *panelStripe) tile(r *run, w *worker, i int) bool {
 		*found = *(*uint32)(unsafe.Pointer(&r.shared[0]))
 	}
 	dataA, dataB := r.values[k.a.pos], r.values[k.b.pos]
-	for part.p = 0; part.p < p.k; part.p += k.depth {
-		part.depth = min(k.depth, p.k-part.p)
-		part.last = part.p+part.depth >= p.k
+	begin, end := part.slice*p.sliceK, min(p.k, (part.slice+1)*p.sliceK)
+	for part.p = begin; part.p < end; part.p += k.depth {
+		part.depth = min(k.depth, end-part.p)
+		part.first, part.last = part.p == begin, part.p+part.depth >= end
 		if k.sharesB {
 			part.panel = k.panelBytes(p.k)
 			part.b = unsafe.Pointer(&r.shared[flagBytes+(col-k.col)/gemm.PanelCols*part.panel+k.panelBytes(part.p)])
@@ -88,7 +103,11 @@ func (k *panelStripe) tile(r *run, w *worker, i int) bool {
 			return false
 		}
 		for at := 0; at < part.cols; at += k.blockN {
-			k.columns(r, w, &part, at, min(k.blockN, part.cols-at), t)
+			cols := min(k.blockN, part.cols-at)
+			k.columns(r, w, &part, at, cols, t)
+			if part.last && (k.turned || p.slices > 1) {
+				k.finish(r, w, &part, at, cols, t)
+			}
 		}
 	}
 	return true
@@ -117,9 +136,13 @@ func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int,
 		case tail != 0:
 			rest = unsafe.Add(scratch, k.atTail+i*2*gemm.PanelDepth)
 		}
-		sums := unsafe.Add(scratch, k.atSums)
-		if k.depth < k.result.k {
-			sums = unsafe.Add(sums, i*k.lead+4*at)
+		sums, lead := unsafe.Add(scratch, k.atSums), k.lead
+		switch {
+		case k.direct:
+			lead = 4 * k.result.n
+			sums = unsafe.Add(part.out, i*lead+4*at)
+		case k.turned || k.depth < k.result.k:
+			sums = unsafe.Add(sums, i*lead+4*at)
 		}
 		fetch := i / gemm.PanelRows * eighth
 		for j := 0; j < cols; j += gemm.PanelCols {
@@ -133,16 +156,50 @@ func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int,
 			}
 			d := unsafe.Add(sums, 4*j)
 			s := d
-			if part.p == 0 {
+			if part.first {
 				s = nil
 			}
-			kernels[(h-1)/16][(min(gemm.PanelCols, cols-j)-1)/16](steps, a, lda, k.lowA, rest, b, s, d, k.lead, next)
+			kernels[(h-1)/16][(min(gemm.PanelCols, cols-j)-1)/16](steps, a, lda, k.lowA, rest, b, s, d, lead, next)
 		}
-		if part.last {
+		if part.last && !k.direct && !k.turned && k.result.slices == 1 {
 			u := t
-			u.row, u.rows, u.col, u.cols, u.data, u.lead = t.row+i, h, t.col+at, cols, sums, k.lead
+			u.row, u.rows, u.col, u.cols, u.data, u.lead = t.row+i, h, t.col+at, cols, sums, lead
 			k.store(r, w, u)
 		}
+	}
+}
+
+// finish brings sums of a block of columns, from column at on, to where the
+// result is put together: turned, or as a slice of it.
+func (k *panelProduct) finish(r *run, w *worker, part *panelPart, at, cols int, t resultTile) {
+	p := &k.result
+	sums := unsafe.Add(unsafe.Pointer(&w.scratch[k.atSums]), 4*at)
+	if !k.turned {
+		for i := range part.rows {
+			to := r.shared[part.slice*p.partBytes()+(t.row+i)*p.partLead+4*(t.col+at):][:4*cols]
+			copy(to, unsafe.Slice((*byte)(unsafe.Add(sums, i*k.lead)), 4*cols))
+		}
+		return
+	}
+	t.row += at
+	var d unsafe.Pointer
+	lead := k.leadTurned
+	switch {
+	case p.slices > 1:
+		d, lead = unsafe.Pointer(&r.shared[part.slice*p.partBytes()+t.row*p.partLead]), p.partLead
+	case p.direct:
+		lead = 4 * p.n
+		d = unsafe.Add(part.out, at*lead)
+	default:
+		d = unsafe.Pointer(&w.scratch[k.atTurned])
+	}
+	for i := 0; i < part.rows; i += 16 {
+		h := min(16, part.rows-i)
+		p.set.Transpose[gemm.F32](unsafe.Add(d, 4*i), lead, unsafe.Add(sums, i*k.lead), k.lead, cols, 1<<h-1, 1<<h-1)
+	}
+	if p.slices == 1 && !p.direct {
+		t.rows, t.cols, t.data, t.lead = cols, part.rows, d, lead
+		k.store(r, w, t)
 	}
 }
 

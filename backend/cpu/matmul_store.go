@@ -32,6 +32,9 @@ func (t resultTile) at(i int) []float32 {
 // convert is the store of a plain product: it rounds to the result's type.
 func (k *product) convert(r *run, _ *worker, t resultTile) {
 	size := k.to.Size()
+	if t.lead == 4*k.n && t.cols == k.n {
+		t.rows, t.cols = 1, t.rows*t.cols // rows follow each other
+	}
 	for i := range t.rows {
 		at := ((t.row+i)*k.n + t.col) * size
 		k.narrowRow(r.values[k.out][at:at+t.cols*size], t, i, k.to)
@@ -45,6 +48,8 @@ func (k *product) narrowRow(to []byte, t resultTile, i int, d dtype.DType) {
 		k.set.Narrow[gemm.BF16](unsafe.Pointer(&to[0]), unsafe.Add(t.data, i*t.lead), t.cols)
 	case dtype.Float16:
 		k.set.Narrow[gemm.F16](unsafe.Pointer(&to[0]), unsafe.Add(t.data, i*t.lead), t.cols)
+	case dtype.Float32:
+		copy(to, unsafe.Slice((*byte)(unsafe.Add(t.data, i*t.lead)), 4*t.cols))
 	default:
 		storeReal(to, t.at(i), d)
 	}

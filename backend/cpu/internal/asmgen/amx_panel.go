@@ -109,25 +109,42 @@ func (g *gen) panelStep(k panel) {
 	byRows(high)
 }
 
-// split writes the conversion of float16 to two bfloat16.
+// split writes the conversion of float16 to two bfloat16: what truncating a
+// number to bfloat16 leaves is exact, for a float16 has three more bits. The
+// words of both halves of a register are packed lane by lane, so its quarters
+// change places first.
 func (g *gen) split() {
-	g.text("splitAMX", "high unsafe.Pointer, low unsafe.Pointer, s unsafe.Pointer, n int, found unsafe.Pointer", `splits float16 into the bfloat16 next to it and the rest, which is exact:
-high[i] = bfloat16(s[i]), low[i] = s[i]-high[i], for i < n. The uint32 at found becomes
-positive if an element is infinite or NaN.`)
-	g.ins("MOVQ high+0(FP), DI\nMOVQ low+8(FP), BX\nMOVQ s+16(FP), SI\nMOVQ n+24(FP), CX")
-	g.ins("MOVL $0x7fff7fff, AX\nVPBROADCASTD AX, Z31\nMOVL $0x7c007c00, AX\nVPBROADCASTD AX, Z30\nVPXORD Z29, Z29, Z29\nMOVQ $-1, AX\nKMOVD AX, K1")
+	g.text("splitAMX", "d unsafe.Pointer, ldd int, low int, s unsafe.Pointer, lds int, rows int, n int, found unsafe.Pointer", `splits rows of n float16 into bfloat16 whose sum is exact:
+d[i*ldd+j] = s[i*lds+j] without its last three bits, d[i*ldd+low+j] = the rest, for i < rows.
+Rows of d are filled with zeros up to a multiple of 32; d may be s where ldd is lds and
+n such a multiple. The uint32 at found becomes positive if an element is infinite or NaN.`)
+	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ low+16(FP), R10\nMOVQ s+24(FP), SI\nMOVQ lds+32(FP), R8\nMOVQ rows+40(FP), R11\nMOVQ n+48(FP), CX")
+	g.ins("MOVQ $splitOrder<>(SB), AX\nVMOVDQU64 (AX), Z31\nMOVL $0xffff0000, AX\nVPBROADCASTD AX, Z30\nVPXORD Z28, Z28, Z28\nVPXORD Z29, Z29, Z29")
+	g.ins("MOVQ CX, R12\nANDQ $31, R12\nMOVQ $1, AX\nXCHGQ CX, R12\nSHLQ CX, AX\nXCHGQ CX, R12\nDECQ AX\nKMOVD AX, K1")
+	g.ins("TESTQ R11, R11\nJLE done")
+	body := func() {
+		g.ins("VPERMQ Z0, Z31, Z0\nVEXTRACTI64X4 $1, Z0, Y1\nVCVTPH2PS Y0, Z2\nVCVTPH2PS Y1, Z3")
+		g.ins("VPSRLD $16, Z2, Z4\nVPSRLD $16, Z3, Z5\nVPACKUSDW Z5, Z4, Z4\nVMOVDQU64 Z4, (DX)")
+		g.ins("VPANDD Z30, Z2, Z6\nVPANDD Z30, Z3, Z7\nVSUBPS Z6, Z2, Z2\nVSUBPS Z7, Z3, Z3\nVADDPS Z2, Z28, Z28\nVADDPS Z3, Z29, Z29")
+		g.ins("VPSRLD $16, Z2, Z2\nVPSRLD $16, Z3, Z3\nVPACKUSDW Z3, Z2, Z2\nVMOVDQU64 Z2, (DX)(R10*1)")
+	}
+	g.label("row")
+	g.ins("MOVQ SI, BX\nMOVQ DI, DX\nMOVQ CX, R13\nSUBQ $32, R13\nJLT tail")
 	g.label("loop")
-	g.ins("CMPQ CX, $32\nJGE whole\nTESTQ CX, CX\nJLE done\nMOVQ $1, AX\nSHLQ CX, AX\nDECQ AX\nKMOVD AX, K1")
-	g.label("whole")
-	g.ins("VMOVDQU16.Z (SI), K1, Z0\nVPANDD Z31, Z0, Z1\nVPMAXUW Z1, Z29, Z29")
-	g.ins("VEXTRACTI64X4 $1, Z0, Y1\nVCVTPH2PS Y0, Z2\nVCVTPH2PS Y1, Z3")
-	g.ins("%s", vcvtne2ps2bf16(4, 2, 3))
-	g.ins("VMOVDQU16 Z4, K1, (DI)\nVEXTRACTI64X4 $1, Z4, Y6\nVPMOVZXWD Y4, Z5\nVPMOVZXWD Y6, Z6\nVPSLLD $16, Z5, Z5\nVPSLLD $16, Z6, Z6")
-	g.ins("VSUBPS Z5, Z2, Z2\nVSUBPS Z6, Z3, Z3")
-	g.ins("%s", vcvtne2ps2bf16(7, 2, 3))
-	g.ins("VMOVDQU16 Z7, K1, (BX)\nADDQ $64, SI\nADDQ $64, DI\nADDQ $64, BX\nSUBQ $32, CX\nJG loop")
+	g.ins("VMOVDQU64 (BX), Z0")
+	body()
+	g.ins("ADDQ $64, BX\nADDQ $64, DX\nSUBQ $32, R13\nJGE loop")
+	g.label("tail")
+	g.ins("TESTQ R12, R12\nJZ next\nVMOVDQU16.Z (BX), K1, Z0")
+	body()
+	g.label("next")
+	g.ins("ADDQ R8, SI\nADDQ R9, DI\nDECQ R11\nJNZ row")
+	// Sums of the rest are NaN if there was an infinity, less itself, or a NaN.
+	g.ins("VADDPS Z28, Z29, Z29\nVCMPPS $3, Z29, Z29, K2\nKTESTW K2, K2\nJZ done\nMOVQ found+56(FP), AX\nMOVL $1, (AX)")
 	g.label("done")
-	g.ins("VPCMPUW $5, Z30, Z29, K2\nKTESTD K2, K2\nJZ finite\nMOVQ found+32(FP), AX\nMOVL $1, (AX)")
-	g.label("finite")
 	g.ins("VZEROUPPER\nRET")
+	for i, q := range []int{0, 2, 4, 6, 1, 3, 5, 7} {
+		fmt.Fprintf(&g.asm, "DATA splitOrder<>+%d(SB)/8, $%d\n", 8*i, q)
+	}
+	g.asm.WriteString("GLOBL splitOrder<>(SB), RODATA|NOPTR, $64\n")
 }

@@ -42,12 +42,6 @@ func vdpbf16ps(acc, x, y int) string {
 	return bytesOf(evex(0x52, 2, acc, x, y), fmt.Sprintf("VDPBF16PS Z%d, Z%d, Z%d", y, x, acc))
 }
 
-// vcvtne2ps2bf16 makes bfloat16 of the float32 in zmm low and high, rounded to
-// nearest even.
-func vcvtne2ps2bf16(d, low, high int) string {
-	return bytesOf(evex(0x72, 3, d, high, low), fmt.Sprintf("VCVTNE2PS2BF16 Z%d, Z%d, Z%d", low, high, d))
-}
-
 // General registers by their number in encodings.
 const (
 	regAX  = 0

@@ -66,12 +66,13 @@ func panelAMX32x16Parts2(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe
 //go:noescape
 func panelAMX32x32Parts2(k int, a unsafe.Pointer, lda int, lowA int, tail unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, d unsafe.Pointer, ld int, next unsafe.Pointer)
 
-// splitAMX splits float16 into the bfloat16 next to it and the rest, which is exact:
-// high[i] = bfloat16(s[i]), low[i] = s[i]-high[i], for i < n. The uint32 at found becomes
-// positive if an element is infinite or NaN.
+// splitAMX splits rows of n float16 into bfloat16 whose sum is exact:
+// d[i*ldd+j] = s[i*lds+j] without its last three bits, d[i*ldd+low+j] = the rest, for i < rows.
+// Rows of d are filled with zeros up to a multiple of 32; d may be s where ldd is lds and
+// n such a multiple. The uint32 at found becomes positive if an element is infinite or NaN.
 //
 //go:noescape
-func splitAMX(high unsafe.Pointer, low unsafe.Pointer, s unsafe.Pointer, n int, found unsafe.Pointer)
+func splitAMX(d unsafe.Pointer, ldd int, low int, s unsafe.Pointer, lds int, rows int, n int, found unsafe.Pointer)
 
 // peakAMX does n times 16 TDPBF16PS; the tile registers must be set up.
 //

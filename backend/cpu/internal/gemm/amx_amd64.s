@@ -649,60 +649,106 @@ rest:
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x9c; BYTE $0x0e; BYTE $0x40; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILESTORED TMM3, 64(SI)(R9*1)
 	RET
 
-// func splitAMX(high unsafe.Pointer, low unsafe.Pointer, s unsafe.Pointer, n int, found unsafe.Pointer)
-TEXT ·splitAMX(SB), NOSPLIT, $0-40
-	MOVQ high+0(FP), DI
-	MOVQ low+8(FP), BX
-	MOVQ s+16(FP), SI
-	MOVQ n+24(FP), CX
-	MOVL $0x7fff7fff, AX
-	VPBROADCASTD AX, Z31
-	MOVL $0x7c007c00, AX
+// func splitAMX(d unsafe.Pointer, ldd int, low int, s unsafe.Pointer, lds int, rows int, n int, found unsafe.Pointer)
+TEXT ·splitAMX(SB), NOSPLIT, $0-64
+	MOVQ d+0(FP), DI
+	MOVQ ldd+8(FP), R9
+	MOVQ low+16(FP), R10
+	MOVQ s+24(FP), SI
+	MOVQ lds+32(FP), R8
+	MOVQ rows+40(FP), R11
+	MOVQ n+48(FP), CX
+	MOVQ $splitOrder<>(SB), AX
+	VMOVDQU64 (AX), Z31
+	MOVL $0xffff0000, AX
 	VPBROADCASTD AX, Z30
+	VPXORD Z28, Z28, Z28
 	VPXORD Z29, Z29, Z29
-	MOVQ $-1, AX
-	KMOVD AX, K1
-loop:
-	CMPQ CX, $32
-	JGE whole
-	TESTQ CX, CX
-	JLE done
+	MOVQ CX, R12
+	ANDQ $31, R12
 	MOVQ $1, AX
+	XCHGQ CX, R12
 	SHLQ CX, AX
+	XCHGQ CX, R12
 	DECQ AX
 	KMOVD AX, K1
-whole:
-	VMOVDQU16.Z (SI), K1, Z0
-	VPANDD Z31, Z0, Z1
-	VPMAXUW Z1, Z29, Z29
+	TESTQ R11, R11
+	JLE done
+row:
+	MOVQ SI, BX
+	MOVQ DI, DX
+	MOVQ CX, R13
+	SUBQ $32, R13
+	JLT tail
+loop:
+	VMOVDQU64 (BX), Z0
+	VPERMQ Z0, Z31, Z0
 	VEXTRACTI64X4 $1, Z0, Y1
 	VCVTPH2PS Y0, Z2
 	VCVTPH2PS Y1, Z3
-	BYTE $0x62; BYTE $0xf2; BYTE $0x67; BYTE $0x48; BYTE $0x72; BYTE $0xe2 // VCVTNE2PS2BF16 Z2, Z3, Z4
-	VMOVDQU16 Z4, K1, (DI)
-	VEXTRACTI64X4 $1, Z4, Y6
-	VPMOVZXWD Y4, Z5
-	VPMOVZXWD Y6, Z6
-	VPSLLD $16, Z5, Z5
-	VPSLLD $16, Z6, Z6
-	VSUBPS Z5, Z2, Z2
-	VSUBPS Z6, Z3, Z3
-	BYTE $0x62; BYTE $0xf2; BYTE $0x67; BYTE $0x48; BYTE $0x72; BYTE $0xfa // VCVTNE2PS2BF16 Z2, Z3, Z7
-	VMOVDQU16 Z7, K1, (BX)
-	ADDQ $64, SI
-	ADDQ $64, DI
+	VPSRLD $16, Z2, Z4
+	VPSRLD $16, Z3, Z5
+	VPACKUSDW Z5, Z4, Z4
+	VMOVDQU64 Z4, (DX)
+	VPANDD Z30, Z2, Z6
+	VPANDD Z30, Z3, Z7
+	VSUBPS Z6, Z2, Z2
+	VSUBPS Z7, Z3, Z3
+	VADDPS Z2, Z28, Z28
+	VADDPS Z3, Z29, Z29
+	VPSRLD $16, Z2, Z2
+	VPSRLD $16, Z3, Z3
+	VPACKUSDW Z3, Z2, Z2
+	VMOVDQU64 Z2, (DX)(R10*1)
 	ADDQ $64, BX
-	SUBQ $32, CX
-	JG loop
-done:
-	VPCMPUW $5, Z30, Z29, K2
-	KTESTD K2, K2
-	JZ finite
-	MOVQ found+32(FP), AX
+	ADDQ $64, DX
+	SUBQ $32, R13
+	JGE loop
+tail:
+	TESTQ R12, R12
+	JZ next
+	VMOVDQU16.Z (BX), K1, Z0
+	VPERMQ Z0, Z31, Z0
+	VEXTRACTI64X4 $1, Z0, Y1
+	VCVTPH2PS Y0, Z2
+	VCVTPH2PS Y1, Z3
+	VPSRLD $16, Z2, Z4
+	VPSRLD $16, Z3, Z5
+	VPACKUSDW Z5, Z4, Z4
+	VMOVDQU64 Z4, (DX)
+	VPANDD Z30, Z2, Z6
+	VPANDD Z30, Z3, Z7
+	VSUBPS Z6, Z2, Z2
+	VSUBPS Z7, Z3, Z3
+	VADDPS Z2, Z28, Z28
+	VADDPS Z3, Z29, Z29
+	VPSRLD $16, Z2, Z2
+	VPSRLD $16, Z3, Z3
+	VPACKUSDW Z3, Z2, Z2
+	VMOVDQU64 Z2, (DX)(R10*1)
+next:
+	ADDQ R8, SI
+	ADDQ R9, DI
+	DECQ R11
+	JNZ row
+	VADDPS Z28, Z29, Z29
+	VCMPPS $3, Z29, Z29, K2
+	KTESTW K2, K2
+	JZ done
+	MOVQ found+56(FP), AX
 	MOVL $1, (AX)
-finite:
+done:
 	VZEROUPPER
 	RET
+DATA splitOrder<>+0(SB)/8, $0
+DATA splitOrder<>+8(SB)/8, $2
+DATA splitOrder<>+16(SB)/8, $4
+DATA splitOrder<>+24(SB)/8, $6
+DATA splitOrder<>+32(SB)/8, $1
+DATA splitOrder<>+40(SB)/8, $3
+DATA splitOrder<>+48(SB)/8, $5
+DATA splitOrder<>+56(SB)/8, $7
+GLOBL splitOrder<>(SB), RODATA|NOPTR, $64
 
 // func peakAMX(n int)
 TEXT ·peakAMX(SB), NOSPLIT, $0-8

@@ -98,8 +98,13 @@ type Panels struct {
 	Kernels [2][2][2]PanelKernel // by parts, tile registers of rows, and of columns, less one
 
 	// Split makes two bfloat16 of float16, whose sum is exact, and writes 1
-	// to the uint32 at found if an element is not finite.
-	Split func(high, low, s unsafe.Pointer, n int, found unsafe.Pointer)
+	// to the uint32 at found if an element is not finite:
+	//
+	//	d[i*ldd+j] + d[i*ldd+low+j] = s[i*lds+j]   for i < rows, j < n
+	//
+	// Rows of both parts are filled with zeros up to a multiple of PanelDepth. D
+	// and s may be the same if n is such a multiple, and ldd is lds.
+	Split func(d unsafe.Pointer, ldd, low int, s unsafe.Pointer, lds, rows, n int, found unsafe.Pointer)
 
 	// Begin and End come before the first and after the last of some calls of
 	// kernels, on the same thread.

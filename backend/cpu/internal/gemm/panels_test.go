@@ -103,39 +103,65 @@ func testPanelKernel(t *testing.T, rng *rand.Rand, panels *Panels, parts, i, j, 
 	}
 }
 
-// TestSplit: the parts of every finite float16 add up to it, and others are
-// found.
+// TestSplit: the parts of every finite float16 add up to it, others are found,
+// and rows are filled with zeros.
 func TestSplit(t *testing.T) {
 	for _, set := range setsHere() {
 		if set.Panels == nil {
 			continue
 		}
-		split := func(s []uint16) (high, low []uint16, found uint32) {
-			n := len(s)
-			h, l := newGuarded(2*n), newGuarded(2*n)
-			set.Panels.Split(h.pointer(), l.pointer(), unsafe.Pointer(unsafe.SliceData(s)), n, unsafe.Pointer(&found))
-			h.check(t, "high parts")
-			l.check(t, "low parts")
-			return dtype.View[uint16](h.data), dtype.View[uint16](l.data), found
+		// Rows of n elements, apart in both operands, or where they lie.
+		split := func(s []uint16, rows int, inPlace bool) (high, low []uint16, found uint32) {
+			n := len(s) / rows
+			wide := (n + PanelDepth - 1) / PanelDepth * PanelDepth
+			ldd, at := 2*wide+6, 2*(wide*rows+3*rows)
+			from := newGuarded(2*len(s) + 10*(rows-1))
+			lds := 2*n + 10
+			d := newGuarded(at + ldd*(rows-1) + 2*wide)
+			if inPlace {
+				from, lds = d, ldd
+			}
+			for i := range rows {
+				copy(dtype.View[uint16](from.data[i*lds:][:2*n]), s[i*n:])
+			}
+			set.Panels.Split(d.pointer(), ldd, at, from.pointer(), lds, rows, n, unsafe.Pointer(&found))
+			d.check(t, "parts")
+			for i := range rows {
+				h, l := dtype.View[uint16](d.data[i*ldd:][:2*wide]), dtype.View[uint16](d.data[at+i*ldd:][:2*wide])
+				for j := n; j < wide; j++ {
+					if h[j]|l[j] != 0 {
+						t.Fatalf("%s: %d rows of %d: no zeros at the end of row %d", set.Name, rows, n, i)
+					}
+				}
+				high, low = append(high, h[:n]...), append(low, l[:n]...)
+			}
+			return high, low, found
 		}
 		var finite []uint16
 		for i := range 1 << 16 {
 			if i&0x7c00 != 0x7c00 {
 				finite = append(finite, uint16(i))
-			} else if _, _, found := split([]uint16{0, uint16(i), 1}); found == 0 {
+			} else if _, _, found := split([]uint16{0, uint16(i), 1}, 1, false); found == 0 {
 				t.Fatalf("%s: %#04x counts as finite", set.Name, i)
 			}
 		}
-		for _, n := range []int{len(finite), 0, 1, 31, 32, 33, 63, 65} {
-			some := finite[len(finite)-n:]
-			high, low, found := split(some)
+		for _, c := range []struct {
+			n, rows int
+			inPlace bool
+		}{
+			{len(finite), 1, false}, {len(finite), 8, true}, {0, 1, false}, {1, 1, false}, {31, 1, false}, {32, 1, true}, {33, 1, false},
+			{5 * 31, 5, false}, {3 * 32, 3, false}, {3 * 64, 3, true}, {7 * 65, 7, false},
+		} {
+			some := finite[len(finite)-c.n:]
+			high, low, found := split(some, c.rows, c.inPlace)
 			if found != 0 {
-				t.Fatalf("%s: one of %d finite numbers counts as infinite", set.Name, n)
+				t.Fatalf("%s: one of %d finite numbers counts as infinite", set.Name, c.n)
 			}
 			for i, x := range some {
+				f := dtype.F16ToF32(x)
 				h, l := dtype.BF16ToF32(high[i]), dtype.BF16ToF32(low[i])
-				if h+l != dtype.F16ToF32(x) || h != dtype.BFloat16.Round(dtype.F16ToF32(x)) {
-					t.Fatalf("%s: %#04x, which is %v, became %v and %v", set.Name, x, dtype.F16ToF32(x), h, l)
+				if h+l != f || uint32(high[i]) != math.Float32bits(f)>>16 {
+					t.Fatalf("%s: %#04x, which is %v, became %v and %v", set.Name, x, f, h, l)
 				}
 			}
 		}
