@@ -53,12 +53,13 @@ var imports = map[string]string{
 	"keras/metrics":         "backend/dtype backend/op backend/tensor backend/tensor/align backend/tensor/distance",
 	"keras":                 "backend backend/cpu backend/driver backend/dtype backend/ir backend/op backend/philox backend/tensor keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3 golang.org/x/term",
 	"keras/callbacks":       "backend/tensor keras keras/checkpoint keras/metrics keras/saving keras/tensorboard optimizers",
-	"keras/checkpoint":      "backend/dtype backend/op backend/tensor keras",
-	"keras/saving":          "backend/dtype backend/op backend/tensor keras keras/saving/hdf5 layers layers/spec optimizers policy github.com/maruel/safetensors",
+	"keras/checkpoint":      "backend/dtype backend/op backend/tensor keras keras/internal/aside",
+	"keras/saving":          "backend/dtype backend/op backend/tensor keras keras/internal/aside keras/saving/hdf5 layers layers/spec optimizers policy github.com/maruel/safetensors",
 	"keras/saving/hdf5":     "",
+	"keras/internal/aside":  "",
 	"keras/tensorboard":     "google.golang.org/protobuf/encoding/protowire",
 	"keras/datasets/digits": "backend/philox backend/tensor keras",
-	"keras/datasets/mnist":  "backend/tensor keras",
+	"keras/datasets/mnist":  "backend/tensor keras keras/internal/aside",
 }
 
 // TestImports holds packages to the import rules: architecture that is not

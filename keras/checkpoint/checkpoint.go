@@ -30,6 +30,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 )
 
 // The kinds of files.
@@ -64,9 +65,9 @@ type callback struct {
 }
 
 // Save writes the state of a training. See Directory for how files are kept.
-func Save(path string, s *keras.State) error { return save(system{}, path, s) }
+func Save(path string, s *keras.State) error { return save(aside.System{}, path, s) }
 
-func save(fs files, path string, s *keras.State) error {
+func save(fs aside.FS, path string, s *keras.State) error {
 	m := meta{s.Epoch, s.Step, s.Stopped, s.Data, s.Setup, s.History.Epochs, s.History.Logs, nil}
 	parts := []Part{{partModel, s.Model}, {partOptimizer, s.Optimizer}, {partMetrics, s.Metrics}}
 	for _, c := range s.Callbacks {
@@ -115,7 +116,7 @@ func SaveWeights(path string, m *keras.Model) error {
 		}
 		p.Arrays = append(p.Arrays, keras.Array{Name: w.Name(), Type: w.Type(), Data: b})
 	}
-	return write(system{}, path, kindWeights, nil, []Part{p})
+	return write(aside.System{}, path, kindWeights, nil, []Part{p})
 }
 
 // LoadWeights sets the weights of a model, which must be built, from a file of
@@ -166,7 +167,7 @@ func SaveVariables(path string, owners ...keras.Stateful) error {
 	if err != nil {
 		return err
 	}
-	return write(system{}, path, kindVariables, nil, []Part{{kindVariables, arrays}})
+	return write(aside.System{}, path, kindVariables, nil, []Part{{kindVariables, arrays}})
 }
 
 // LoadVariables sets what SaveVariables has saved, into the same variables.

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 )
 
 // Directory keeps the last states of one training, for Fit to go on from. It
@@ -30,7 +31,7 @@ type Directory struct {
 	// others need it.
 	Best, Mode string
 
-	files files // nil: the machine's
+	files aside.FS // nil: the machine's
 }
 
 // name is the name of a file: the epoch and the step in it that come next.
@@ -40,11 +41,11 @@ func (d *Directory) file(epoch, step int) string {
 	return filepath.Join(d.Path, fmt.Sprintf("epoch-%05d-step-%08d.ckpt", epoch, step))
 }
 
-func (d *Directory) system() files {
+func (d *Directory) system() aside.FS {
 	if d.files != nil {
 		return d.files
 	}
-	return system{}
+	return aside.System{}
 }
 
 func (d *Directory) check() error {
@@ -162,7 +163,7 @@ func (d *Directory) prune(s *keras.State) error {
 			drop = append(drop, path)
 		}
 	}
-	left, err := filepath.Glob(filepath.Join(escape(d.Path), "*.ckpt"+unfinished))
+	left, err := filepath.Glob(filepath.Join(escape(d.Path), "*.ckpt"+aside.Suffix))
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 )
 
 // names lists the files of a directory.
@@ -133,11 +134,11 @@ func (f *faulty) next() error {
 	return f.err
 }
 
-func (f *faulty) Create(path string) (file, error) {
+func (f *faulty) Create(path string) (aside.File, error) {
 	if err := f.next(); err != nil {
 		return nil, err
 	}
-	out, err := system{}.Create(path)
+	out, err := aside.System{}.Create(path)
 	return &faultyFile{out, f}, err
 }
 
@@ -145,37 +146,37 @@ func (f *faulty) Rename(from, to string) error {
 	if err := f.next(); err != nil {
 		return err
 	}
-	return system{}.Rename(from, to)
+	return aside.System{}.Rename(from, to)
 }
 
 func (f *faulty) Remove(path string) error {
 	if err := f.next(); err != nil {
 		return err
 	}
-	return system{}.Remove(path)
+	return aside.System{}.Remove(path)
 }
 
 func (f *faulty) SyncDir(path string) error {
 	if err := f.next(); err != nil {
 		return err
 	}
-	return system{}.SyncDir(path)
+	return aside.System{}.SyncDir(path)
 }
 
 type faultyFile struct {
-	file
+	aside.File
 	fs *faulty
 }
 
 func (f *faultyFile) Write(b []byte) (int, error) {
-	n, err := f.file.Write(b[:len(b)/2])
+	n, err := f.File.Write(b[:len(b)/2])
 	if err == nil {
 		err = f.fs.next()
 	}
 	if err != nil {
 		return n, err
 	}
-	rest, err := f.file.Write(b[n:])
+	rest, err := f.File.Write(b[n:])
 	return n + rest, err
 }
 
@@ -183,7 +184,7 @@ func (f *faultyFile) Sync() error {
 	if err := f.fs.next(); err != nil {
 		return err
 	}
-	return f.file.Sync()
+	return f.File.Sync()
 }
 
 // TestFullDisk: whatever fails while a state is saved, the error says so, and

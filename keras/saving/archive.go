@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 )
 
@@ -46,10 +47,10 @@ func Save(path string, m *keras.Model, opts ...Option) error {
 	if err != nil {
 		return fileError(path, err)
 	}
-	return replace(path, func(f *os.File) error { return writeArchive(f, description, root) })
+	return replace(path, func(f aside.File) error { return writeArchive(f, description, root) })
 }
 
-func writeArchive(f *os.File, description []byte, root *hdf5.Group) error {
+func writeArchive(f aside.File, description []byte, root *hdf5.Group) error {
 	// HDF5 is written in no order, so it takes a file of its own first.
 	weights, err := os.Create(f.Name() + ".h5")
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 )
 
 // arrayTypes are NumPy's names of element types. It has none for bfloat16;
@@ -38,7 +39,7 @@ func SaveNPZ(path string, m *keras.Model) error {
 	if err != nil {
 		return fileError(path, err)
 	}
-	return replace(path, func(f *os.File) error {
+	return replace(path, func(f aside.File) error {
 		z := zip.NewWriter(f)
 		for _, w := range ws {
 			b, err := w.Bytes()

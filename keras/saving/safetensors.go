@@ -12,6 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -44,7 +45,7 @@ func SaveSafetensors(path string, m *keras.Model) error {
 		}
 		f.Tensors = append(f.Tensors, safetensors.Tensor{Name: w.Name(), DType: tensorTypes[w.DType()], Shape: shape, Data: b})
 	}
-	return replace(path, func(out *os.File) error { return f.Serialize(out) })
+	return replace(path, func(out aside.File) error { return f.Serialize(out) })
 }
 
 // LoadSafetensors sets the weights of a model, which must be built, from a

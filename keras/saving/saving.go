@@ -18,12 +18,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -57,57 +56,18 @@ func options(all []Option) (c config) {
 
 // fileError says in which file something went wrong.
 func fileError(path string, err error) error {
-	var h *hdf5.Error
-	var p *os.PathError
-	var l *os.LinkError
-	switch { // their paths may be those of unfinished files
-	case errors.As(err, &h):
+	if h := (*hdf5.Error)(nil); errors.As(err, &h) {
 		return fmt.Errorf("saving: %w", h) // which names the file itself
-	case errors.As(err, &p):
-		err = p.Err
-	case errors.As(err, &l):
-		err = l.Err
 	}
-	return fmt.Errorf("saving: %s: %w", path, err)
+	return fmt.Errorf("saving: %s: %w", path, aside.Bare(err))
 }
 
-// replace makes the file at path, or replaces it, with what write writes, in
-// such a way that there is always the old one or the new one.
-func replace(path string, write func(*os.File) error) error {
-	if err := replaced(path, write); err != nil {
+// replace makes the file at path, or replaces it, with what write writes.
+func replace(path string, write func(aside.File) error) error {
+	if err := aside.Write(aside.System{}, path, write); err != nil {
 		return fileError(path, err)
 	}
 	return nil
-}
-
-func replaced(path string, write func(*os.File) error) (err error) {
-	f, err := os.Create(path + ".tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close() // it may be closed
-			os.Remove(f.Name())
-		}
-	}()
-	if err := write(f); err != nil {
-		return err
-	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	if runtime.GOOS == "windows" { // it cannot sync directories
-		return nil
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // opened calls read with the file at path.

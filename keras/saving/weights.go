@@ -12,6 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -28,7 +29,7 @@ func SaveWeights(path string, m *keras.Model, opts ...Option) error {
 	if err != nil {
 		return fileError(path, err)
 	}
-	return replace(path, func(f *os.File) error { return hdf5.Write(f, root) })
+	return replace(path, func(f aside.File) error { return hdf5.Write(f, root) })
 }
 
 // LoadWeights sets the weights of a model, which must be built, from a file of

@@ -6,11 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 )
@@ -151,7 +151,7 @@ func (d *downloader) fetch(ctx context.Context, base, name, want string) (err er
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return fmt.Errorf("mnist: %s: %w: %w", path, errLocal, err)
 	}
-	if err := syncDir(d.dir); err != nil {
+	if err := (aside.System{}).SyncDir(d.dir); err != nil {
 		return fmt.Errorf("mnist: %s: %w: %w", path, errLocal, err)
 	}
 	return nil
@@ -191,20 +191,6 @@ func contentSum(path string) (string, error) {
 		return "", fmt.Errorf("got more than %d bytes of decompressed content, want at most that", maxDownload)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// syncDir makes a rename in dir survive a power cut. Windows has no such call
-// for directories.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = f.Sync()
-	return errors.Join(err, f.Close())
 }
 
 // downloadAll brings the four files of MNIST into the downloader's directory.

@@ -1,0 +1,97 @@
+// Package aside writes files in such a way that there is always the old file
+// or the new one: under another name, brought to the disk, renamed.
+package aside
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// Suffix ends the names of files that are being written; one that a killed
+// program left behind may be deleted.
+const Suffix = ".tmp"
+
+// FS is what is needed of a file system; tests give one that fails.
+type FS interface {
+	Create(path string) (File, error)
+	Rename(from, to string) error
+	Remove(path string) error
+	SyncDir(path string) error
+}
+
+// File is a file that is being written.
+type File interface {
+	io.WriteCloser
+	io.WriterAt
+	Name() string // the unfinished one
+	Sync() error
+}
+
+// System is the file system of the machine.
+type System struct{}
+
+// Create is os.Create.
+func (System) Create(path string) (File, error) { return os.Create(path) }
+
+// Rename is os.Rename.
+func (System) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove is os.Remove.
+func (System) Remove(path string) error { return os.Remove(path) }
+
+// SyncDir brings the names in a directory to the disk: a rename survives a
+// power cut.
+func (System) SyncDir(path string) error {
+	if runtime.GOOS == "windows" { // it has no such call
+		return nil
+	}
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Write makes the file at path, or replaces it, with what write writes. Errors
+// of package os come without the path, which would be that of the unfinished
+// file.
+func Write(fs FS, path string, write func(File) error) error {
+	tmp := path + Suffix
+	err := store(fs, tmp, write)
+	if err == nil {
+		err = fs.Rename(tmp, path)
+	}
+	if err != nil {
+		fs.Remove(tmp) // it may not be there
+		return Bare(err)
+	}
+	return Bare(fs.SyncDir(filepath.Dir(path)))
+}
+
+func store(fs FS, path string, write func(File) error) error {
+	f, err := fs.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Bare is the cause in an error of package os, without path.
+func Bare(err error) error {
+	var p *os.PathError
+	var l *os.LinkError
+	switch {
+	case errors.As(err, &p):
+		return p.Err
+	case errors.As(err, &l):
+		return l.Err
+	}
+	return err
+}
