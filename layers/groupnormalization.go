@@ -73,6 +73,12 @@ func (g *GroupNormalization) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (g *GroupNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	if g.axis == x.Rank()-1 {
+		x, gain, shift := g.widened(x, Shape{g.channels}, g.gamma, g.beta)
+		shape := x.Shape()
+		o := tensor.NormalizeColumnsOptions{Epsilon: g.epsilon, Groups: g.groups, DType: g.ComputeDType()}
+		return x.Reshape(shape[0], shape[1:g.axis].Size(), g.channels).NormalizeColumns(gain, shift, o).Reshape(shape...)
+	}
 	x = x.Cast(g.widest(x))
 	shape := x.Shape()
 	split := slices.Insert(shape.Clone(), g.axis, g.groups)

@@ -93,6 +93,9 @@ func (b *BatchNormalization) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (b *BatchNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
+	if p.Training && b.Trainable() && b.axis == x.Rank()-1 && x.Mask() == nil {
+		return b.normalizeColumns(x)
+	}
 	x = x.Cast(b.widest(x))
 	onAxis := along(x.Shape(), []int{b.axis})
 	read := func(w *Weight) *tensor.Tensor { return w.Value().CastLike(x).Reshape(onAxis...) }
@@ -114,6 +117,18 @@ func (b *BatchNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		y = y.Add(read(b.beta))
 	}
 	return y.Cast(b.ComputeDType())
+}
+
+// normalizeColumns normalizes x, whose features are the last axis, with the
+// statistics of the batch.
+func (b *BatchNormalization) normalizeColumns(x *tensor.Tensor) *tensor.Tensor {
+	x, gain, shift := b.widened(x, b.mean.Shape(), b.gamma, b.beta)
+	columns := x.Reshape(1, x.Shape()[:b.axis].Size(), x.Shape()[b.axis])
+	mean, variance := columns.Moments()
+	b.average(b.mean, mean)
+	b.average(b.variance, variance)
+	o := tensor.NormalizeColumnsOptions{Epsilon: b.epsilon, DType: b.ComputeDType()}
+	return columns.NormalizeColumns(gain, shift, o).Reshape(x.Shape()...)
 }
 
 // average moves a statistic towards that of the batch.
@@ -220,6 +235,16 @@ func trailing(axes []int, x *tensor.Tensor) bool {
 // normalizeRows normalizes x over its last axes, of the given sizes, with
 // weights that may be nil.
 func (b *Base) normalizeRows(x *tensor.Tensor, gain, shift *Weight, sizes Shape, o tensor.NormalizeOptions) *tensor.Tensor {
+	x, g, s := b.widened(x, sizes, gain, shift)
+	rows := x.Shape()[:x.Rank()-len(sizes)].Size()
+	o.DType = b.ComputeDType()
+	return x.Reshape(rows, sizes.Size()).Normalize(g, s, o).Reshape(x.Shape()...)
+}
+
+// widened returns what normalizations in one operation take: x, in a type with
+// the accumulator of the layer's, and its weights, of the given sizes, as
+// vectors of that; ones and zeros for nil.
+func (b *Base) widened(x *tensor.Tensor, sizes Shape, gain, shift *Weight) (y, g, s *tensor.Tensor) {
 	wide, n := b.widest(x), sizes.Size()
 	if x.DType().Accumulator() != wide {
 		x = x.Cast(wide) // the weights are float64
@@ -230,9 +255,7 @@ func (b *Base) normalizeRows(x *tensor.Tensor, gain, shift *Weight, sizes Shape,
 		}
 		return w.Value().Cast(wide).Reshape(n)
 	}
-	rows := x.Shape()[:x.Rank()-len(sizes)].Size()
-	o.DType = b.ComputeDType()
-	return x.Reshape(rows, n).Normalize(per(gain, 1), per(shift, 0), o).Reshape(x.Shape()...)
+	return x, per(gain, 1), per(shift, 0)
 }
 
 // moments returns the mean of x over axes, which stay with size 1, x less the

@@ -186,6 +186,8 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return softmaxGrad(a, t, args), nil
 	case normalizations[c] != nil:
 		return normalizations[c](a, t, args), nil
+	case columnwise[c] != nil:
+		return columnwise[c](a, t, args), nil
 	case attentions[c] != nil:
 		return attentions[c](a, t, args), nil
 	case c == op.Softmax || c == op.LogSoftmax:

@@ -10,8 +10,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// pattern is a tree of operations on float32: a vector ('a', 'b', 'c'), a
-// scalar ('s', 't'), or an operation on patterns.
+// pattern is a tree of operations on float32: a vector ('a' to 'f'), a scalar
+// ('s', 't'), or an operation on patterns.
 type pattern struct {
 	leaf byte
 	op   op.Code
@@ -19,17 +19,20 @@ type pattern struct {
 }
 
 // chainPatterns are the trees that package vec has one loop for, larger ones
-// first. What optimizers do is made of them: a register each costs less than
-// a pass over the cache.
+// first. What optimizers do is made of them, and what normalizations do to each
+// element: a register each costs less than a pass over the cache.
 var chainPatterns = func() []chainPattern {
 	leaf := func(name byte) pattern { return pattern{leaf: name} }
 	do := func(c op.Code, args ...pattern) pattern { return pattern{op: c, args: args} }
-	a, b, c, s, t := leaf('a'), leaf('b'), leaf('c'), leaf('s'), leaf('t')
+	a, b, c, d, e, f, s, t := leaf('a'), leaf('b'), leaf('c'), leaf('d'), leaf('e'), leaf('f'), leaf('s'), leaf('t')
 	square := do(op.Square, b)
 	lerp := func(b pattern) pattern { return do(op.Add, a, do(op.Mul, do(op.Sub, b, a), s)) }
 	blend := func(c op.Code, b pattern) pattern { return do(c, do(op.Mul, a, s), do(op.Mul, b, t)) }
 	step := func(root pattern) pattern { return do(op.Sub, a, do(op.Div, do(op.Mul, b, s), root)) }
+	scaled := func(a, b, c pattern) pattern { return do(op.Mul, do(op.Sub, a, b), c) }
 	return []chainPattern{
+		{root: do(op.Add, do(op.Add, do(op.Mul, a, b), scaled(c, d, e)), f), whole: affineSum},
+		{root: do(op.Add, scaled(a, b, c), d), whole: affine},
 		{root: step(do(op.Add, do(op.Sqrt, c), t)), slow: func(v *vec.Set) vec.SlowChain { return v.RootStep }},
 		{root: step(do(op.Sqrt, do(op.Add, c, t))), slow: func(v *vec.Set) vec.SlowChain { return v.RootStepInside }},
 		{root: lerp(square), of: func(v *vec.Set) vec.Chain { return v.LerpSquare }},
@@ -46,6 +49,26 @@ type chainPattern struct {
 	root pattern
 	of   func(v *vec.Set) vec.Chain
 	slow func(v *vec.Set) vec.SlowChain // instead of of
+	// whole, instead of them, is for vectors only.
+	whole func(v *vec.Set, dst []float32, in [6][]float32)
+}
+
+// affine is (a-b)·c + d. What is left after whole vectors is done in Go.
+func affine(s *vec.Set, dst []float32, v [6][]float32) {
+	n := len(dst) / s.Lanes * s.Lanes
+	s.Affine(dst[:n], v)
+	for i := n; i < len(dst); i++ {
+		dst[i] = float32((v[0][i]-v[1][i])*v[2][i]) + v[3][i]
+	}
+}
+
+// affineSum is a·b + (c-d)·e + f.
+func affineSum(s *vec.Set, dst []float32, v [6][]float32) {
+	n := len(dst) / s.Lanes * s.Lanes
+	s.AffineSum(dst[:n], v)
+	for i := n; i < len(dst); i++ {
+		dst[i] = float32(float32(v[0][i]*v[1][i])+float32((v[2][i]-v[3][i])*v[4][i])) + v[5][i]
+	}
 }
 
 // chained puts one loop in the place of several where there is one. The
@@ -84,9 +107,9 @@ func chained(list []instr, results []result, operands []operand) []instr {
 
 // binding is the registers that the leaves of a pattern stand for, vectors
 // first, -1 where there is none yet.
-type binding [5]int
+type binding [8]int
 
-var unbound = binding{-1, -1, -1, -1, -1}
+var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1}
 
 type matcher struct {
 	operands []operand
@@ -100,7 +123,7 @@ func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
 		number := p.leaf >= 's'
 		at := int(p.leaf - 'a')
 		if number {
-			at = 3 + int(p.leaf-'s')
+			at = 6 + int(p.leaf-'s')
 		}
 		if number != m.number(reg) || b[at] >= 0 && b[at] != reg {
 			return false
@@ -161,6 +184,16 @@ func chainExec(ins instr, operands []operand, through int) exec {
 		return 0
 	}
 	dst := ins.dst
+	if whole := ins.chain.whole; whole != nil {
+		set := vectors()
+		return func(r [][]byte, n int) {
+			var v [6][]float32
+			for i, reg := range in {
+				v[i] = vector(r, reg, n)
+			}
+			whole(set, vector(r, dst, n), v)
+		}
+	}
 	if ins.chain.slow == nil {
 		f := ins.chain.of(vectors())
 		return func(r [][]byte, n int) {

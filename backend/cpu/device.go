@@ -74,7 +74,7 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 		return kernels[c] != nil && d.IsFloat()
 	case op.Leaf, op.Reduction, op.Movement:
 		switch c {
-		case op.Normalize, op.NormalizeGrad, op.SoftmaxGrad: // float64 is expanded
+		case op.Normalize, op.NormalizeGrad, op.SoftmaxGrad, op.Moments, op.CenteredSums: // float64 is expanded
 			return d.IsFloat() && d != dtype.Float64
 		case op.Softmax, op.LogSoftmax, op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad:
 			return d.IsFloat()

@@ -34,6 +34,7 @@ type elementwise struct {
 	work   int
 
 	operands []operand
+	every    int     // elements after which short rows give way to others, or 0
 	outs     []int   // where the results lie
 	flags    []int   // operands that choose one of variants
 	variants []*code // of the body, by the values of flags
@@ -47,9 +48,13 @@ type operand struct {
 	access access
 
 	period  int   // byRow: elements until it repeats
+	every   int   // byRow: elements until it gives way to the next row, or 0
 	dims    []int // byIndex: axes of the result, collapsed, innermost first
 	strides []int // byIndex: of the operand, in elements; 0 where it repeats
 }
+
+// fewest is how many elements a short row must last to be worth preparing.
+const fewest = 4 * block
 
 type access uint8
 
@@ -71,7 +76,7 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 	}
 	k := &elementwise{n: v.Type.Shape.Size()}
 	for _, a := range v.Args {
-		k.operands = append(k.operands, newOperand(b.at(a), a, v.Type.Shape))
+		k.operand(b, a, v.Type.Shape)
 	}
 	var outs []result
 	for i := range 1 + len(body.Extra) { // Extras follow their value
@@ -179,6 +184,16 @@ func (k *elementwise) variant(r *run) *code {
 	return k.variants[values]
 }
 
+// operand adds one. Those that give way to other rows all do so together.
+func (k *elementwise) operand(b *builder, a *ir.Value, out op.Shape) {
+	o := newOperand(b.at(a), a, out)
+	if o.every > 0 && k.every > 0 && o.every != k.every {
+		o.access, o.every = byIndex, 0
+	}
+	k.every = max(k.every, o.every)
+	k.operands = append(k.operands, o)
+}
+
 // newOperand classifies a broadcast.
 func newOperand(pos int, v *ir.Value, out op.Shape) operand {
 	t := v.Type
@@ -211,8 +226,14 @@ func newOperand(pos int, v *ir.Value, out op.Shape) operand {
 		o.strides = append(o.strides, s)
 	}
 	o.access = byIndex
-	if len(o.dims) == 2 && o.strides[0] == 1 {
-		o.access, o.period = byRow, o.dims[0]
+	if len(o.strides) > 1 && o.strides[0] == 1 {
+		o.period = o.dims[0]
+		switch {
+		case len(o.dims) == 2:
+			o.access = byRow
+		case len(o.dims) == 3 && o.period <= block && o.period*o.dims[1] >= fewest:
+			o.access, o.every = byRow, o.period*o.dims[1]
+		}
 	}
 	return o
 }
@@ -226,6 +247,22 @@ func (k *elementwise) chunk(r *run, w *worker, i int) {
 // span computes elements lo to hi-1. first, if not nil, has those of operand
 // 0, which then has no place of its own: see epilogue.
 func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
+	if k.every == 0 {
+		k.stretch(r, scratch, regs, lo, hi, first)
+		return
+	}
+	for lo < hi {
+		end := min(hi, (lo/k.every+1)*k.every)
+		k.stretch(r, scratch, regs, lo, end, first)
+		if first != nil {
+			first = first[(end-lo)*k.operands[0].dtype.Size():]
+		}
+		lo = end
+	}
+}
+
+// stretch is span for elements with the same short rows.
+func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
 	c := k.variant(r)
 	ahead := regs[len(c.offset):][:mostAhead]
 	clear(ahead)
@@ -246,7 +283,7 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 			repeat(regs[i], size)
 		case o.pattern():
 			pattern := scratch[c.offset[i]:][:(o.period+min(block, hi-lo))*size]
-			load(pattern[:o.period*size], r.values[o.pos], o.dtype, c.domain[i])
+			load(pattern[:o.period*size], o.row(r.values[o.pos], lo), o.dtype, c.domain[i])
 			repeat(pattern, o.period*size)
 		}
 	}
@@ -325,6 +362,15 @@ func (k *elementwise) memory(r *run, c *code, i, lo, n int) []byte {
 // its place in it.
 func (o *operand) pattern() bool { return o.access == byRow && o.period <= block }
 
+// row is the elements that repeat from element lo of the result on.
+func (o *operand) row(data []byte, lo int) []byte {
+	s := o.dtype.Size()
+	if o.every > 0 {
+		data = data[lo/o.every*o.period*s:]
+	}
+	return data[:o.period*s]
+}
+
 // read converts the n elements from element lo of the result on to reg.
 func (o *operand) read(reg, data []byte, lo, n int, to domain) {
 	s := o.dtype.Size()
@@ -333,6 +379,7 @@ func (o *operand) read(reg, data []byte, lo, n int, to domain) {
 	case full:
 		load(reg, data[lo*s:(lo+n)*s], o.dtype, to)
 	case byRow:
+		data = o.row(data, lo)
 		for at, done := lo%o.period, 0; done < n; at = 0 {
 			m := min(o.period-at, n-done)
 			load(reg[done*width:(done+m)*width], data[at*s:(at+m)*s], o.dtype, to)

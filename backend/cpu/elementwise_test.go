@@ -2,12 +2,14 @@ package cpu
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -344,4 +346,57 @@ func testFusedBits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestShortRows: rows that repeat for a while and then give way to others, and
+// rows that do not, at places where neither blocks nor chunks end, in the loops
+// that chains have and in others, against the operations one by one.
+func TestShortRows(t *testing.T) {
+	forEachVectors(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(7, 9))
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			for _, s := range [][3]int{{3, 700, 7}, {5, 65, 64}, {2, 5, 1024}, {4, 3001, 3}, {3, 2, 2000}} {
+				x, row, other := randomArray(rng, d, s[0], s[1], s[2]), randomArray(rng, d, s[0], 1, s[2]), randomArray(rng, d, s[0], 1, s[2])
+				inputs := []array{x, row, other, randomArray(rng, d, s[2]), x, randomArray(rng, d, s[0], s[1], 1)}
+				g := ir.New(len(inputs))
+				var in []*ir.Value
+				for i, a := range inputs {
+					in = append(in, param(t, g, i, a.Type))
+				}
+				do := func(c op.Code, args ...*ir.Value) *ir.Value { return record(t, g, c, op.Attr{}, args...) }
+				y := do(op.Add, do(op.Mul, do(op.Sub, in[0], in[1]), in[2]), in[3])
+				z := do(op.Add, do(op.Add, do(op.Mul, in[4], in[2]), do(op.Mul, do(op.Sub, in[0], in[1]), in[3])), in[2])
+				g.Output(y, -1)
+				g.Output(z, -1)
+				g.Output(do(op.Mul, do(op.Maximum, in[0], in[2]), in[5]), -1)
+				p := plan(t, g)
+				ins, outs := buffers(p, inputs)
+				if err := p.Run(context.Background(), ins, outs); err != nil {
+					t.Fatal(err)
+				}
+				one := func(c op.Code, args ...array) array { return eval(t, c, op.Attr{}, args...) }
+				centered := one(op.Sub, x, row)
+				for i, want := range []array{
+					one(op.Add, one(op.Mul, centered, other), inputs[3]),
+					one(op.Add, one(op.Add, one(op.Mul, x, other), one(op.Mul, centered, inputs[3])), other),
+					one(op.Mul, one(op.Maximum, x, other), inputs[5]),
+				} {
+					if !bytes.Equal(outs[i].(*Buffer).data, want.data) {
+						t.Errorf("%v %v: result %d differs from its operations one by one", d, s, i)
+					}
+				}
+				// Those against the definition.
+				want, b := x.values(), row.values()
+				for i := range want {
+					want[i] -= b[i/(s[1]*s[2])*s[2]+i%s[2]]
+				}
+				want = roundAll(want, d)
+				for i, v := range centered.values() {
+					if v != want[i] {
+						t.Fatalf("%v %v: element %d less its row is %v, want %v", d, s, i, v, want[i])
+					}
+				}
+			}
+		}
+	})
 }

@@ -36,7 +36,7 @@ func newEpilogue(b *builder, v *ir.Value, own, cols int) *epilogue {
 	}
 	k.operands = append(k.operands, operand{dtype: held})
 	for _, a := range v.Args[own:] {
-		k.operands = append(k.operands, newOperand(b.at(a), a, v.Type.Shape))
+		k.operand(b, a, v.Type.Shape)
 	}
 	k.compile(b, v.Attr.Body, []result{{slot: v.Slot}})
 	return &epilogue{elementwise: k, product: v.Attr.DType, cols: cols}

@@ -36,6 +36,33 @@ func TestNormalizeLevels(t *testing.T) {
 	})
 }
 
+// TestColumnLevels does the same with moments and sums of columns: with and
+// without rows taken together, vectors that overlap, segments, and operands of
+// two types.
+func TestColumnLevels(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(5, 6))
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			for _, s := range [][3]int{{1, 1, 1}, {2, 9000, 3}, {3, 77, 16}, {2, 700, 67}, {1, 40, 2055}, {40, 5, 10}} {
+				x, g, center := randomArray(rng, d, s[:]...), randomArray(rng, d, s[:]...), randomArray(rng, dtype.Float32, s[0], s[2])
+				wide := func(c op.Code, args ...array) array {
+					for i, a := range args {
+						args[i] = a.converted(dtype.Float64)
+					}
+					return evalExpanded(t, c, op.Attr{}, args...)
+				}
+				n := 2 * s[0] * s[2]
+				rel, _ := dtype.Float32.Tolerance()
+				checkExpanded(t, fmt.Sprintf("Moments of %v %v", d, s), op.Moments, op.Attr{}, []array{x}, wide(op.Moments, x), n, rel)
+				for _, g := range []array{g, g.converted(dtype.Float32)} {
+					what := fmt.Sprintf("CenteredSums of %v and %v %v", d, g.DType, s)
+					checkExpanded(t, what, op.CenteredSums, op.Attr{}, []array{x, center, g}, wide(op.CenteredSums, x, center, g), n, rel)
+				}
+			}
+		}
+	})
+}
+
 // TestExp2Sum: powers of two within three units in the last place, for all
 // that is no subnormal number; 0 below, NaN for NaN.
 func TestExp2Sum(t *testing.T) {

@@ -178,6 +178,8 @@ func init() {
 		op.SoftmaxGrad:      newSoftmaxGrad,
 		op.Normalize:        newNormalize,
 		op.NormalizeGrad:    newNormalizeGrad,
+		op.Moments:          newMoments,
+		op.CenteredSums:     newCenteredSums,
 		op.AttentionForward: newAttention,
 		op.AttentionGrad:    newAttentionGrad,
 		op.Transpose:        newCopy,

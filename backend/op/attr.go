@@ -26,7 +26,7 @@ type Attr struct {
 	High       []int       // Pad: elements after, per axis; convolution, pooling: per spatial axis, negative ones are cut off
 	Window     []int       // pooling: size of the windows, per spatial axis
 	Dilation   []int       // convolution, pooling: steps between the elements of a window, per spatial axis, at least 1
-	Groups     int         // convolution: parts into which the channels are cut, 0 = 1
+	Groups     int         // convolution: parts into which the channels are cut, 0 = 1; NormalizeColumns: of neighbouring columns with moments in common, 0 = as many as columns
 	TransA     bool        // MatMul: the last two axes of the first argument are swapped
 	TransB     bool        // MatMul: the last two axes of the second argument are swapped
 	DType      dtype.DType // Param, Const, Iota, Cast, Extra: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument

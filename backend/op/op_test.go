@@ -147,6 +147,11 @@ func TestInfer(t *testing.T) {
 		{Softmax, Attr{Axes: []int{1}, DType: f32}, args(ty(f16, 2, 3)), "float32[2 3]"},
 		{Softmax, Attr{Axes: []int{2}}, args(ty(f16, 2, 3)), "wants one axis of float16[2 3], got [2]"},
 		{LogSoftmax, Attr{Axes: []int{0}}, args(ty(i32, 2)), "wants a float type, got int32[2]"},
+		{Moments, Attr{}, args(ty(f32, 2, 3)), "got float32[2 3], want matrices of floats [n rows columns]"},
+		{CenteredSums, Attr{}, args(ty(f32, 2, 3, 4), ty(f32, 4), ty(f32, 2, 3, 4)), "centers float32[4] of float32[2 3 4], want float32[2 4]"},
+		{CenteredSums, Attr{}, args(ty(f32, 2, 3, 4), ty(f32, 2, 4), ty(f32, 2, 3)), "gradient float32[2 3] of float32[2 3 4], want floats of its shape"},
+		{NormalizeColumns, Attr{}, args(ty(f16, 2, 3, 4), ty(f16, 4), ty(f32, 4)), "gain or shift float16[4] of float16[2 3 4], want float32[4]"},
+		{NormalizeColumns, Attr{Groups: 3}, args(ty(f32, 2, 3, 4), ty(f32, 4), ty(f32, 4)), "3 groups of the columns of float32[2 3 4], want a number that divides them"},
 
 		{Reshape, Attr{Dims: Shape{3, 2}}, args(ty(f16, 6)), "float16[3 2]"},
 		{Reshape, Attr{Dims: Shape{q, 2}}, args(ty(f16, q)), "float16[? 2]"},

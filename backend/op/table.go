@@ -106,6 +106,11 @@ const (
 	Normalize     // rows of x [rows features]: (x-mean)/√(variance+Value)·y + z, with y and z [features]; rounded to DType
 	NormalizeGrad // a vector in the accumulator's type: the gradients of Normalize by x, y and z, where y is that of Normalize and z is the gradient of its result
 
+	// Of matrices x [O R C]; see columns.go.
+	Moments          // mean and biased variance of each column, in the accumulator's type: [2 O C]
+	CenteredSums     // Σz and Σz·(x-y) of each column, with y [O C] and z as x, in the accumulator's type: [2 O C]
+	NormalizeColumns // (x-mean)/√(variance+Value)·y + z, with y and z [C] and the moments of each column, or of all in its one of Groups; rounded to DType
+
 	// Attention of Q [B T H D], K [B S G D] and V [B S G E], the first arguments;
 	// see [AttentionSizes] for the others and the attributes.
 	Attention        // softmax(Value·Q·Kᵀ)·V for each head: [B T H E]
@@ -314,6 +319,10 @@ func init() {
 
 		Normalize:     {Name: "Normalize", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalize, Expand: expandNormalize},
 		NormalizeGrad: {Name: "NormalizeGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeGrad, Expand: expandNormalizeGrad},
+
+		Moments:          {Name: "Moments", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMoments, Expand: expandMoments},
+		CenteredSums:     {Name: "CenteredSums", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferCenteredSums, Expand: expandCenteredSums},
+		NormalizeColumns: {Name: "NormalizeColumns", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeColumns, Expand: expandNormalizeColumns},
 
 		Attention:        {Name: "Attention", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttention, Expand: expandAttention},
 		AttentionForward: {Name: "AttentionForward", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionForward, Expand: expandAttentionForward},

@@ -18,3 +18,14 @@ func normalizations(c op.Code) []point {
 	}
 	return all
 }
+
+// columnNormalizations are points of NormalizeColumns: each column, groups of
+// them, and all together.
+func columnNormalizations() []point {
+	var all []point
+	for _, groups := range []int{0, 2, 1} {
+		a := op.Attr{Value: 0.1, Groups: groups}
+		all = append(all, at(-1, 1, func(x []T) T { return tensor.Record(op.NormalizeColumns, a, x...) }, s(2, 3, 4), s(4), s(4)))
+	}
+	return all
+}

@@ -697,6 +697,127 @@ done:
 	VZEROUPPER
 	RET
 
+// affine: dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
+// func affineAVX2(dst, a, b, c, d, s unsafe.Pointer, n int)
+TEXT ·affineAVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	MOVQ c+24(FP), R8
+	MOVQ d+32(FP), R9
+	MOVQ s+40(FP), R12
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $32, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	VMOVUPS 0(SI)(AX*4), Y0
+	VSUBPS 0(DX)(AX*4), Y0, Y0
+	VMULPS 0(R8)(AX*4), Y0, Y0
+	VADDPS 0(R9)(AX*4), Y0, Y0
+	VMOVUPS Y0, 0(DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VSUBPS 32(DX)(AX*4), Y0, Y0
+	VMULPS 32(R8)(AX*4), Y0, Y0
+	VADDPS 32(R9)(AX*4), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	VMOVUPS 64(SI)(AX*4), Y0
+	VSUBPS 64(DX)(AX*4), Y0, Y0
+	VMULPS 64(R8)(AX*4), Y0, Y0
+	VADDPS 64(R9)(AX*4), Y0, Y0
+	VMOVUPS Y0, 64(DI)(AX*4)
+	VMOVUPS 96(SI)(AX*4), Y0
+	VSUBPS 96(DX)(AX*4), Y0, Y0
+	VMULPS 96(R8)(AX*4), Y0, Y0
+	VADDPS 96(R9)(AX*4), Y0, Y0
+	VMOVUPS Y0, 96(DI)(AX*4)
+	ADDQ $32, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	VMOVUPS 0(SI)(AX*4), Y0
+	VSUBPS 0(DX)(AX*4), Y0, Y0
+	VMULPS 0(R8)(AX*4), Y0, Y0
+	VADDPS 0(R9)(AX*4), Y0, Y0
+	VMOVUPS Y0, 0(DI)(AX*4)
+	ADDQ $8, AX
+	JMP one
+done:
+	VZEROUPPER
+	RET
+
+// affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
+// func affineSumAVX2(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
+TEXT ·affineSumAVX2(SB), NOSPLIT, $0-72
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	MOVQ c+24(FP), R8
+	MOVQ d+32(FP), R9
+	MOVQ e+40(FP), R10
+	MOVQ f+48(FP), R11
+	MOVQ s+56(FP), R12
+	MOVQ n+64(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $32, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	VMOVUPS 0(R8)(AX*4), Y0
+	VSUBPS 0(R9)(AX*4), Y0, Y0
+	VMULPS 0(R10)(AX*4), Y0, Y0
+	VMOVUPS 0(SI)(AX*4), Y1
+	VMULPS 0(DX)(AX*4), Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS 0(R11)(AX*4), Y0, Y0
+	VMOVUPS Y0, 0(DI)(AX*4)
+	VMOVUPS 32(R8)(AX*4), Y0
+	VSUBPS 32(R9)(AX*4), Y0, Y0
+	VMULPS 32(R10)(AX*4), Y0, Y0
+	VMOVUPS 32(SI)(AX*4), Y1
+	VMULPS 32(DX)(AX*4), Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS 32(R11)(AX*4), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	VMOVUPS 64(R8)(AX*4), Y0
+	VSUBPS 64(R9)(AX*4), Y0, Y0
+	VMULPS 64(R10)(AX*4), Y0, Y0
+	VMOVUPS 64(SI)(AX*4), Y1
+	VMULPS 64(DX)(AX*4), Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS 64(R11)(AX*4), Y0, Y0
+	VMOVUPS Y0, 64(DI)(AX*4)
+	VMOVUPS 96(R8)(AX*4), Y0
+	VSUBPS 96(R9)(AX*4), Y0, Y0
+	VMULPS 96(R10)(AX*4), Y0, Y0
+	VMOVUPS 96(SI)(AX*4), Y1
+	VMULPS 96(DX)(AX*4), Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS 96(R11)(AX*4), Y0, Y0
+	VMOVUPS Y0, 96(DI)(AX*4)
+	ADDQ $32, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	VMOVUPS 0(R8)(AX*4), Y0
+	VSUBPS 0(R9)(AX*4), Y0, Y0
+	VMULPS 0(R10)(AX*4), Y0, Y0
+	VMOVUPS 0(SI)(AX*4), Y1
+	VMULPS 0(DX)(AX*4), Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS 0(R11)(AX*4), Y0, Y0
+	VMOVUPS Y0, 0(DI)(AX*4)
+	ADDQ $8, AX
+	JMP one
+done:
+	VZEROUPPER
+	RET
+
 // gradRow: dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], for n a multiple of the lanes
 // func gradRowAVX2(dst, x, grad, gain, s unsafe.Pointer, n int)
 TEXT ·gradRowAVX2(SB), NOSPLIT, $0-48

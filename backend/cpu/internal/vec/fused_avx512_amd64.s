@@ -611,6 +611,127 @@ done:
 	VZEROUPPER
 	RET
 
+// affine: dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
+// func affineAVX512(dst, a, b, c, d, s unsafe.Pointer, n int)
+TEXT ·affineAVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	MOVQ c+24(FP), R8
+	MOVQ d+32(FP), R9
+	MOVQ s+40(FP), R12
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $64, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	VMOVUPS 0(SI)(AX*4), Z0
+	VSUBPS 0(DX)(AX*4), Z0, Z0
+	VMULPS 0(R8)(AX*4), Z0, Z0
+	VADDPS 0(R9)(AX*4), Z0, Z0
+	VMOVUPS Z0, 0(DI)(AX*4)
+	VMOVUPS 64(SI)(AX*4), Z0
+	VSUBPS 64(DX)(AX*4), Z0, Z0
+	VMULPS 64(R8)(AX*4), Z0, Z0
+	VADDPS 64(R9)(AX*4), Z0, Z0
+	VMOVUPS Z0, 64(DI)(AX*4)
+	VMOVUPS 128(SI)(AX*4), Z0
+	VSUBPS 128(DX)(AX*4), Z0, Z0
+	VMULPS 128(R8)(AX*4), Z0, Z0
+	VADDPS 128(R9)(AX*4), Z0, Z0
+	VMOVUPS Z0, 128(DI)(AX*4)
+	VMOVUPS 192(SI)(AX*4), Z0
+	VSUBPS 192(DX)(AX*4), Z0, Z0
+	VMULPS 192(R8)(AX*4), Z0, Z0
+	VADDPS 192(R9)(AX*4), Z0, Z0
+	VMOVUPS Z0, 192(DI)(AX*4)
+	ADDQ $64, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	VMOVUPS 0(SI)(AX*4), Z0
+	VSUBPS 0(DX)(AX*4), Z0, Z0
+	VMULPS 0(R8)(AX*4), Z0, Z0
+	VADDPS 0(R9)(AX*4), Z0, Z0
+	VMOVUPS Z0, 0(DI)(AX*4)
+	ADDQ $16, AX
+	JMP one
+done:
+	VZEROUPPER
+	RET
+
+// affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
+// func affineSumAVX512(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
+TEXT ·affineSumAVX512(SB), NOSPLIT, $0-72
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	MOVQ c+24(FP), R8
+	MOVQ d+32(FP), R9
+	MOVQ e+40(FP), R10
+	MOVQ f+48(FP), R11
+	MOVQ s+56(FP), R12
+	MOVQ n+64(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $64, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	VMOVUPS 0(R8)(AX*4), Z0
+	VSUBPS 0(R9)(AX*4), Z0, Z0
+	VMULPS 0(R10)(AX*4), Z0, Z0
+	VMOVUPS 0(SI)(AX*4), Z1
+	VMULPS 0(DX)(AX*4), Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS 0(R11)(AX*4), Z0, Z0
+	VMOVUPS Z0, 0(DI)(AX*4)
+	VMOVUPS 64(R8)(AX*4), Z0
+	VSUBPS 64(R9)(AX*4), Z0, Z0
+	VMULPS 64(R10)(AX*4), Z0, Z0
+	VMOVUPS 64(SI)(AX*4), Z1
+	VMULPS 64(DX)(AX*4), Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS 64(R11)(AX*4), Z0, Z0
+	VMOVUPS Z0, 64(DI)(AX*4)
+	VMOVUPS 128(R8)(AX*4), Z0
+	VSUBPS 128(R9)(AX*4), Z0, Z0
+	VMULPS 128(R10)(AX*4), Z0, Z0
+	VMOVUPS 128(SI)(AX*4), Z1
+	VMULPS 128(DX)(AX*4), Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS 128(R11)(AX*4), Z0, Z0
+	VMOVUPS Z0, 128(DI)(AX*4)
+	VMOVUPS 192(R8)(AX*4), Z0
+	VSUBPS 192(R9)(AX*4), Z0, Z0
+	VMULPS 192(R10)(AX*4), Z0, Z0
+	VMOVUPS 192(SI)(AX*4), Z1
+	VMULPS 192(DX)(AX*4), Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS 192(R11)(AX*4), Z0, Z0
+	VMOVUPS Z0, 192(DI)(AX*4)
+	ADDQ $64, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	VMOVUPS 0(R8)(AX*4), Z0
+	VSUBPS 0(R9)(AX*4), Z0, Z0
+	VMULPS 0(R10)(AX*4), Z0, Z0
+	VMOVUPS 0(SI)(AX*4), Z1
+	VMULPS 0(DX)(AX*4), Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS 0(R11)(AX*4), Z0, Z0
+	VMOVUPS Z0, 0(DI)(AX*4)
+	ADDQ $16, AX
+	JMP one
+done:
+	VZEROUPPER
+	RET
+
 // gradRow: dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], for n a multiple of the lanes
 // func gradRowAVX512(dst, x, grad, gain, s unsafe.Pointer, n int)
 TEXT ·gradRowAVX512(SB), NOSPLIT, $0-48

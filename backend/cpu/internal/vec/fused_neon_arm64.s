@@ -832,6 +832,180 @@ done:
 	FMOVS F8, 12(R7)
 	RET
 
+// affine: dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
+// func affineNEON(dst, a, b, c, d, s unsafe.Pointer, n int)
+TEXT ·affineNEON(SB), NOSPLIT, $0-56
+	MOVD dst+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD c+24(FP), R3
+	MOVD d+32(FP), R4
+	MOVD s+40(FP), R7
+	MOVD n+48(FP), R8
+	SUBS $16, R8
+	BLT few
+many:
+	FMOVQ 0(R1), F0
+	FMOVQ 0(R2), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 0(R3), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 0(R4), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 0(R0)
+	FMOVQ 16(R1), F0
+	FMOVQ 16(R2), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 16(R3), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 16(R4), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 16(R0)
+	FMOVQ 32(R1), F0
+	FMOVQ 32(R2), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 32(R3), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 32(R4), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 32(R0)
+	FMOVQ 48(R1), F0
+	FMOVQ 48(R2), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 48(R3), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 48(R4), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 48(R0)
+	ADD $64, R0
+	ADD $64, R1
+	ADD $64, R2
+	ADD $64, R3
+	ADD $64, R4
+	SUBS $16, R8
+	BGE many
+few:
+	ADDS $16, R8
+	BEQ done
+one:
+	FMOVQ 0(R1), F0
+	FMOVQ 0(R2), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 0(R3), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 0(R4), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 0(R0)
+	ADD $16, R0
+	ADD $16, R1
+	ADD $16, R2
+	ADD $16, R3
+	ADD $16, R4
+	SUBS $4, R8
+	BNE one
+done:
+	RET
+
+// affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
+// func affineSumNEON(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
+TEXT ·affineSumNEON(SB), NOSPLIT, $0-72
+	MOVD dst+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	MOVD c+24(FP), R3
+	MOVD d+32(FP), R4
+	MOVD e+40(FP), R5
+	MOVD f+48(FP), R6
+	MOVD s+56(FP), R7
+	MOVD n+64(FP), R8
+	SUBS $16, R8
+	BLT few
+many:
+	FMOVQ 0(R3), F0
+	FMOVQ 0(R4), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 0(R5), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 0(R1), F1
+	FMOVQ 0(R2), F28
+	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	FMOVQ 0(R6), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 0(R0)
+	FMOVQ 16(R3), F0
+	FMOVQ 16(R4), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 16(R5), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 16(R1), F1
+	FMOVQ 16(R2), F28
+	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	FMOVQ 16(R6), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 16(R0)
+	FMOVQ 32(R3), F0
+	FMOVQ 32(R4), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 32(R5), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 32(R1), F1
+	FMOVQ 32(R2), F28
+	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	FMOVQ 32(R6), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 32(R0)
+	FMOVQ 48(R3), F0
+	FMOVQ 48(R4), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 48(R5), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 48(R1), F1
+	FMOVQ 48(R2), F28
+	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	FMOVQ 48(R6), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 48(R0)
+	ADD $64, R0
+	ADD $64, R1
+	ADD $64, R2
+	ADD $64, R3
+	ADD $64, R4
+	ADD $64, R5
+	ADD $64, R6
+	SUBS $16, R8
+	BGE many
+few:
+	ADDS $16, R8
+	BEQ done
+one:
+	FMOVQ 0(R3), F0
+	FMOVQ 0(R4), F28
+	WORD $0x4ebcd400 // FSUB V0.4S, V0.4S, V28.4S
+	FMOVQ 0(R5), F28
+	WORD $0x6e3cdc00 // FMUL V0.4S, V0.4S, V28.4S
+	FMOVQ 0(R1), F1
+	FMOVQ 0(R2), F28
+	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	FMOVQ 0(R6), F28
+	WORD $0x4e3cd400 // FADD V0.4S, V0.4S, V28.4S
+	FMOVQ F0, 0(R0)
+	ADD $16, R0
+	ADD $16, R1
+	ADD $16, R2
+	ADD $16, R3
+	ADD $16, R4
+	ADD $16, R5
+	ADD $16, R6
+	SUBS $4, R8
+	BNE one
+done:
+	RET
+
 // gradRow: dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], for n a multiple of the lanes
 // func gradRowNEON(dst, x, grad, gain, s unsafe.Pointer, n int)
 TEXT ·gradRowNEON(SB), NOSPLIT, $0-48

@@ -208,6 +208,24 @@ type loops struct {
 	smallestColumnsF16 func(acc, x unsafe.Pointer, n, rows, stride int)
 	// for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
 	smallestColumnsBF16 func(acc, x unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, sum[i] += x[r*stride+i]
+	columnSums func(sum, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d
+	columnDeviations func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i])
+	columnProducts func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, sum[i] += x[r*stride+i]
+	columnSumsF16 func(sum, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d
+	columnDeviationsF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i])
+	columnProductsF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, sum[i] += x[r*stride+i]
+	columnSumsBF16 func(sum, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d
+	columnDeviationsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+	// for rows r and columns i < n, a multiple of the lanes, g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i])
+	columnProductsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], for n a multiple of the lanes
 	exp2Sum func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = bfloat16 of 2 to the power of x[i]*s[0] + s[1], s[2] = Σ before rounding, for n a multiple of the lanes
@@ -220,6 +238,10 @@ type loops struct {
 	normalizeRow func(dst, x, gain, shift, s unsafe.Pointer, n int)
 	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, for n a multiple of the lanes
 	gradRowSums func(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+	// dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
+	affine func(dst, a, b, c, d, s unsafe.Pointer, n int)
+	// dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
+	affineSum func(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
 	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], for n a multiple of the lanes
 	gradRow func(dst, x, grad, gain, s unsafe.Pointer, n int)
 	// for rows r, dst[r] = Σ float64(x[r*n+i]); rows is a multiple of a vector's float64

@@ -17,6 +17,10 @@ type Passes struct {
 	NormalizeRow func(dst, x, gain, shift, s []float32)
 	GradRowSums  func(dgain, dshift, x, grad, gain, s []float32)
 	GradRow      func(dst, x, grad, gain, s []float32)
+
+	// Affine is dst = (a-b)·c + d and AffineSum a·b + (c-d)·e + f, for v of a, b,
+	// c …, with a rounding for each operation.
+	Affine, AffineSum func(dst []float32, v [6][]float32)
 }
 
 func (l *loops) passes() Passes {
@@ -34,6 +38,14 @@ func (l *loops) passes() Passes {
 		GradRowSums: func(dgain, dshift, x, grad, gain, s []float32) {
 			n := len(dgain)
 			l.gradRowSums(data(dgain), data(dshift[:n]), data(x[:n]), data(grad[:n]), data(gain[:n]), data(s[:4]), n)
+		},
+		Affine: func(dst []float32, v [6][]float32) {
+			n := len(dst)
+			l.affine(data(dst), data(v[0][:n]), data(v[1][:n]), data(v[2][:n]), data(v[3][:n]), nil, n)
+		},
+		AffineSum: func(dst []float32, v [6][]float32) {
+			n := len(dst)
+			l.affineSum(data(dst), data(v[0][:n]), data(v[1][:n]), data(v[2][:n]), data(v[3][:n]), data(v[4][:n]), data(v[5][:n]), nil, n)
 		},
 		GradRow: func(dst, x, grad, gain, s []float32) {
 			n := len(dst)

@@ -299,6 +299,33 @@ func smallestColumnsF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
 func smallestColumnsBF16AVX2(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
+func columnSumsAVX2(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsAVX2(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsAVX2(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnSumsF16AVX2(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnSumsBF16AVX2(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsBF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsBF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
 func exp2SumAVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -315,6 +342,12 @@ func normalizeRowAVX2(dst, x, gain, shift, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowSumsAVX2(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+
+//go:noescape
+func affineAVX2(dst, a, b, c, d, s unsafe.Pointer, n int)
+
+//go:noescape
+func affineSumAVX2(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowAVX2(dst, x, grad, gain, s unsafe.Pointer, n int)
@@ -668,6 +701,33 @@ func smallestColumnsF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
 func smallestColumnsBF16AVX512(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
+func columnSumsAVX512(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsAVX512(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsAVX512(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnSumsF16AVX512(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsF16AVX512(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsF16AVX512(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnSumsBF16AVX512(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsBF16AVX512(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsBF16AVX512(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
 func exp2SumAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -684,6 +744,12 @@ func normalizeRowAVX512(dst, x, gain, shift, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowSumsAVX512(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+
+//go:noescape
+func affineAVX512(dst, a, b, c, d, s unsafe.Pointer, n int)
+
+//go:noescape
+func affineSumAVX512(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowAVX512(dst, x, grad, gain, s unsafe.Pointer, n int)

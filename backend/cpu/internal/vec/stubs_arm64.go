@@ -299,6 +299,33 @@ func smallestColumnsF16NEON(acc, x unsafe.Pointer, n, rows, stride int)
 func smallestColumnsBF16NEON(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
+func columnSumsNEON(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsNEON(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsNEON(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnSumsF16NEON(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsF16NEON(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsF16NEON(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnSumsBF16NEON(sum, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnDeviationsBF16NEON(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func columnProductsBF16NEON(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
 func exp2SumNEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -315,6 +342,12 @@ func normalizeRowNEON(dst, x, gain, shift, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowSumsNEON(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+
+//go:noescape
+func affineNEON(dst, a, b, c, d, s unsafe.Pointer, n int)
+
+//go:noescape
+func affineSumNEON(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowNEON(dst, x, grad, gain, s unsafe.Pointer, n int)

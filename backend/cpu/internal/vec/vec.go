@@ -86,6 +86,10 @@ type Set struct {
 
 	Folds[float32]
 	F16, BF16 Folds[uint16]
+	// Columns is the sums of columns of float32, the others those of the 16-bit
+	// types.
+	Columns                 ColumnSums[float32]
+	ColumnsF16, ColumnsBF16 ColumnSums[uint16]
 	// SumRows folds rows of x, n elements each, len(dst) of them, a multiple of
 	// 8. MaxRows and MinRows report whether all was numbers; a row with a NaN
 	// comes out wrong.
@@ -158,20 +162,23 @@ func (l *loops) set(lanes int) *Set {
 			n := len(dst)
 			l.where(data(dst), data(c[:n]), data(a[:n]), data(b[:n]), n)
 		},
-		FromF16:  func(dst []float32, a []uint16) { l.f32FromF16(data(dst), data(a[:len(dst)]), len(dst)) },
-		FromBF16: func(dst []float32, a []uint16) { l.f32FromBF16(data(dst), data(a[:len(dst)]), len(dst)) },
-		PlusF16:  func(dst []float32, a []uint16) { l.plusF16(data(dst), data(a[:len(dst)]), len(dst)) },
-		PlusBF16: func(dst []float32, a []uint16) { l.plusBF16(data(dst), data(a[:len(dst)]), len(dst)) },
-		ToF16:    func(dst []uint16, a []float32) { l.f16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
-		ToBF16:   func(dst []uint16, a []float32) { l.bf16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
-		FromU8:   func(dst []float32, a []uint8) { l.f32FromU8(data(dst), data(a[:len(dst)]), len(dst)) },
-		FromI32:  func(dst []float32, a []int32) { l.f32FromI32(data(dst), data(a[:len(dst)]), len(dst)) },
-		Folds:    foldsOf[float32](l.sum, l.sumSquares, l.largest, l.smallest, l.infinities, l.sumColumns, l.largestColumns, l.smallestColumns),
-		F16:      foldsOf[uint16](l.sumF16, l.sumSquaresF16, l.largestF16, l.smallestF16, l.infinitiesF16, l.sumColumnsF16, l.largestColumnsF16, l.smallestColumnsF16),
-		BF16:     foldsOf[uint16](l.sumBF16, l.sumSquaresBF16, l.largestBF16, l.smallestBF16, l.infinitiesBF16, l.sumColumnsBF16, l.largestColumnsBF16, l.smallestColumnsBF16),
-		SumRows:  func(dst []float64, x []float32, n int) { foldRows(l.sumRows, dst, x, n) },
-		MaxRows:  func(dst []float64, x []float32, n int) bool { return foldRows(l.largestRows, dst, x, n) },
-		MinRows:  func(dst []float64, x []float32, n int) bool { return foldRows(l.smallestRows, dst, x, n) },
+		FromF16:     func(dst []float32, a []uint16) { l.f32FromF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromBF16:    func(dst []float32, a []uint16) { l.f32FromBF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		PlusF16:     func(dst []float32, a []uint16) { l.plusF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		PlusBF16:    func(dst []float32, a []uint16) { l.plusBF16(data(dst), data(a[:len(dst)]), len(dst)) },
+		ToF16:       func(dst []uint16, a []float32) { l.f16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
+		ToBF16:      func(dst []uint16, a []float32) { l.bf16FromF32(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromU8:      func(dst []float32, a []uint8) { l.f32FromU8(data(dst), data(a[:len(dst)]), len(dst)) },
+		FromI32:     func(dst []float32, a []int32) { l.f32FromI32(data(dst), data(a[:len(dst)]), len(dst)) },
+		Folds:       foldsOf[float32](l.sum, l.sumSquares, l.largest, l.smallest, l.infinities, l.sumColumns, l.largestColumns, l.smallestColumns),
+		F16:         foldsOf[uint16](l.sumF16, l.sumSquaresF16, l.largestF16, l.smallestF16, l.infinitiesF16, l.sumColumnsF16, l.largestColumnsF16, l.smallestColumnsF16),
+		BF16:        foldsOf[uint16](l.sumBF16, l.sumSquaresBF16, l.largestBF16, l.smallestBF16, l.infinitiesBF16, l.sumColumnsBF16, l.largestColumnsBF16, l.smallestColumnsBF16),
+		Columns:     columnSumsOf[float32](l.columnSums, l.columnDeviations, l.columnProducts),
+		ColumnsF16:  columnSumsOf[uint16](l.columnSumsF16, l.columnDeviationsF16, l.columnProductsF16),
+		ColumnsBF16: columnSumsOf[uint16](l.columnSumsBF16, l.columnDeviationsBF16, l.columnProductsBF16),
+		SumRows:     func(dst []float64, x []float32, n int) { foldRows(l.sumRows, dst, x, n) },
+		MaxRows:     func(dst []float64, x []float32, n int) bool { return foldRows(l.largestRows, dst, x, n) },
+		MinRows:     func(dst []float64, x []float32, n int) bool { return foldRows(l.smallestRows, dst, x, n) },
 		Philox: func(dst []float32, first, k0, k1, c1, c2, c3 uint32) {
 			if n := len(dst) / 128 * 32; n > 0 {
 				l.philox(data(dst), n, first, k0, k1, c1, c2, c3)

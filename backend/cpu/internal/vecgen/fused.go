@@ -179,6 +179,24 @@ func passes() []pass {
 				a.op("VADDPS", reg(1), p.sum[0], p.sum[0])
 				a.op("VFMADD231PS", reg(0), reg(1), p.sum[1])
 			}},
+		// These two are chains of element-wise operations: every one rounds.
+		{name: "affine", doc: "dst[i] = (a[i]-b[i])*c[i] + d[i]", slices: []string{"dst", "a", "b", "c", "d"}, body: func(a *asm, p passAt) {
+			a.op("VMOVUPS", p.at(1), reg(0))
+			a.op("VSUBPS", p.at(2), reg(0), reg(0))
+			a.op("VMULPS", p.at(3), reg(0), reg(0))
+			a.op("VADDPS", p.at(4), reg(0), reg(0))
+			p.store(0)
+		}},
+		{name: "affineSum", doc: "dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i]", slices: []string{"dst", "a", "b", "c", "d", "e", "f"}, body: func(a *asm, p passAt) {
+			a.op("VMOVUPS", p.at(3), reg(0))
+			a.op("VSUBPS", p.at(4), reg(0), reg(0))
+			a.op("VMULPS", p.at(5), reg(0), reg(0))
+			a.op("VMOVUPS", p.at(1), reg(1))
+			a.op("VMULPS", p.at(2), reg(1), reg(1))
+			a.op("VADDPS", reg(1), reg(0), reg(0))
+			a.op("VADDPS", p.at(6), reg(0), reg(0))
+			p.store(0)
+		}},
 		{name: "gradRow", doc: "dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3]", slices: []string{"dst", "x", "grad", "gain"}, numbers: 4, body: func(a *asm, p passAt) {
 			a.op("VMOVUPS", p.at(1), reg(0))
 			a.op("VSUBPS", reg(12), reg(0), reg(0))

@@ -1,0 +1,293 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// moments is Moments. A block of rows is read from memory once: its means are
+// computed, and then the deviations from them, while it is in the cache. Blocks
+// are joined in float64, by what they deviate from the first one's means.
+type moments struct {
+	columnWalk
+	x, out           int
+	from             dtype.DType
+	atSum, atSquares int
+	atCenter, atK    int
+	atA, atB, atConv int
+	join             joinMoments
+}
+
+func newMoments(b *builder, v *ir.Value) kernel {
+	x := v.Args[0].Type
+	k := &moments{
+		columnWalk: newColumnWalk(x.Shape[0], x.Shape[1], x.Shape[2], x.DType), x: b.at(v.Args[0]), out: b.at(v), from: x.DType,
+	}
+	k.join.moments = k
+	if k.segments > 1 {
+		b.wantShared(3 * 8 * k.outer * k.segments * k.width)
+	}
+	var l layout
+	k.atSum, k.atSquares, k.atCenter = l.take(4*k.places), l.take(4*k.places), l.take(4*k.places)
+	k.atK, k.atA, k.atB = l.take(8*k.places), l.take(8*k.places), l.take(8*k.places)
+	k.atConv = l.take(k.converted())
+	b.wantScratch(int(l))
+	return k
+}
+
+func (k *moments) run(r *run) {
+	if k.rows == 0 {
+		out := dtype.View[float32](r.values[k.out])
+		for i := range out {
+			out[i] = float32(math.NaN())
+		}
+		return
+	}
+	k.parallel(r, k, 3)
+	if k.segments > 1 {
+		r.parallel(&k.join, ceilDiv(k.outer*k.width, block), 6*k.outer*k.segments*k.width)
+	}
+}
+
+// shifted is n numbers by what they deviate from k: the sum and the sum of the
+// squares.
+type shifted struct{ n, k, sum, squares float64 }
+
+// add adds b, of which there is at least one number.
+func (a shifted) add(b shifted) shifted {
+	if a.n == 0 {
+		return b
+	}
+	d := b.k - a.k
+	return shifted{a.n + b.n, a.k, a.sum + (b.n*d + b.sum), a.squares + (b.squares + d*(2*b.sum+b.n*d))}
+}
+
+func (a shifted) moments() (mean, variance float64) {
+	mean = a.sum / a.n
+	return a.k + mean, math.Max(0, (a.squares-mean*a.sum)/a.n)
+}
+
+func (k *moments) chunk(r *run, w *worker, c int) {
+	for u := c * k.group; u < min(k.units(), (c+1)*k.group); u++ {
+		t := k.tileOf(u)
+		k.tileMoments(r, w, &t)
+	}
+}
+
+func (k *moments) tileMoments(r *run, w *worker, t *columnsTile) {
+	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], t.places) }
+	wide := func(at int) []float64 { return viewOf[float64](w.scratch[at:], t.places) }
+	sum, squares, center := part(k.atSum), part(k.atSquares), part(k.atCenter)
+	from, a, b := wide(k.atK), wide(k.atA), wide(k.atB)
+	conv := w.scratch[k.atConv:]
+	n := 0 // units so far
+	for n < t.whole/k.unit {
+		rows := min(k.block, t.whole/k.unit-n)
+		first := t.first + n*k.unit*k.width
+		k.near(t, r.values[k.x], k.from, first, rows)
+		x := k.bring(t, r.values[k.x], k.from, first, rows, conv)
+		clear(sum)
+		k.strips(t, rows, func(place, n, column, row, rows int) {
+			k.loops.sums(sum[place:place+n], k.elements(x, row, column), rows, x.stride)
+		})
+		for i, s := range sum {
+			center[i] = s / float32(rows)
+		}
+		clear(sum)
+		clear(squares)
+		k.strips(t, rows, func(place, n, column, row, rows int) {
+			k.loops.deviations(sum[place:place+n], squares[place:], center[place:], k.elements(x, row, column), rows, x.stride)
+		})
+		m := float64(rows)
+		for i, s := range sum {
+			q, c := float64(squares[i]), float64(center[i])
+			if n == 0 {
+				from[i], a[i], b[i] = c, float64(s), q
+				continue
+			}
+			d := c - from[i]
+			a[i] += m*d + float64(s)
+			b[i] += q + d*(2*float64(s)+m*d)
+		}
+		n += rows
+	}
+	left := t.rows - t.whole
+	if left > 0 {
+		x := k.leftRows(t, r.values[k.x], k.from, conv)
+		sum, squares, center = sum[:t.width], squares[:t.width], center[:t.width]
+		clear(sum)
+		plainColumns.sums(sum, x, left, t.width)
+		for i, s := range sum {
+			center[i] = s / float32(left)
+		}
+		clear(sum)
+		clear(squares)
+		plainColumns.deviations(sum, squares, center, x, left, t.width)
+	}
+	for c := range t.width {
+		var all shifted
+		if n > 0 {
+			t.sameColumn(c, func(p int) { all = all.add(shifted{float64(n), from[p], a[p], b[p]}) })
+		}
+		if left > 0 {
+			all = all.add(shifted{float64(left), float64(center[c]), float64(sum[c]), float64(squares[c])})
+		}
+		k.store(r, t, t.column+c, all)
+	}
+}
+
+// store writes the moments of a column, or keeps what is to be joined.
+func (k *moments) store(r *run, t *columnsTile, column int, all shifted) {
+	if k.segments == 1 {
+		k.result(r, t.outer*k.width+column, all)
+		return
+	}
+	s := viewOf[float64](r.shared, 3*k.outer*k.segments*k.width)[3*((t.outer*k.segments+t.segment)*k.width+column):]
+	s[0], s[1], s[2] = all.k, all.sum, all.squares
+}
+
+func (k *moments) result(r *run, i int, all shifted) {
+	out := dtype.View[float32](r.values[k.out])
+	mean, variance := all.moments()
+	out[i], out[k.outer*k.width+i] = float32(mean), float32(variance)
+}
+
+// joinMoments is the task that joins segments.
+type joinMoments struct{ *moments }
+
+func (k *joinMoments) chunk(r *run, _ *worker, c int) {
+	s := viewOf[float64](r.shared, 3*k.outer*k.segments*k.width)
+	for i := c * block; i < min(k.outer*k.width, (c+1)*block); i++ {
+		var all shifted
+		for g := range k.segments {
+			at := s[3*((i/k.width*k.segments+g)*k.width+i%k.width):]
+			n := min(k.segment, k.rows-g*k.segment)
+			all = all.add(shifted{float64(n), at[0], at[1], at[2]})
+		}
+		k.result(r, i, all)
+	}
+}
+
+// centeredSums is CenteredSums, in one pass over both operands.
+type centeredSums struct {
+	columnWalk
+	x, center, grad, out int
+	from, gradType       dtype.DType
+	atSum, atProducts    int
+	atCenter, atA, atB   int
+	atConv, atConvGrad   int
+	join                 joinCenteredSums
+}
+
+func newCenteredSums(b *builder, v *ir.Value) kernel {
+	x, g := v.Args[0].Type, v.Args[2].Type
+	k := &centeredSums{
+		columnWalk: newColumnWalk(x.Shape[0], x.Shape[1], x.Shape[2], x.DType, g.DType),
+		x:          b.at(v.Args[0]), center: b.at(v.Args[1]), grad: b.at(v.Args[2]), out: b.at(v), from: x.DType, gradType: g.DType,
+	}
+	k.join.centeredSums = k
+	if k.segments > 1 {
+		b.wantShared(2 * 8 * k.outer * k.segments * k.width)
+	}
+	var l layout
+	k.atSum, k.atProducts, k.atCenter = l.take(4*k.places), l.take(4*k.places), l.take(4*k.places)
+	k.atA, k.atB = l.take(8*k.places), l.take(8*k.places)
+	k.atConv, k.atConvGrad = l.take(k.converted()), l.take(k.converted())
+	b.wantScratch(int(l))
+	return k
+}
+
+func (k *centeredSums) run(r *run) {
+	if k.rows == 0 {
+		clear(r.values[k.out])
+		return
+	}
+	k.parallel(r, k, 3)
+	if k.segments > 1 {
+		r.parallel(&k.join, ceilDiv(k.outer*k.width, block), 4*k.outer*k.segments*k.width)
+	}
+}
+
+func (k *centeredSums) chunk(r *run, w *worker, c int) {
+	for u := c * k.group; u < min(k.units(), (c+1)*k.group); u++ {
+		t := k.tileOf(u)
+		k.tileSums(r, w, &t)
+	}
+}
+
+func (k *centeredSums) tileSums(r *run, w *worker, t *columnsTile) {
+	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], t.places) }
+	wide := func(at int) []float64 { return viewOf[float64](w.scratch[at:], t.places) }
+	sum, products, center, a, b := part(k.atSum), part(k.atProducts), part(k.atCenter), wide(k.atA), wide(k.atB)
+	convX, convG := w.scratch[k.atConv:], w.scratch[k.atConvGrad:]
+	centers := dtype.View[float32](r.values[k.center])[t.outer*k.width:]
+	for c := range t.width {
+		t.sameColumn(c, func(p int) { center[p] = centers[t.column+c] })
+	}
+	for p := t.main; p < t.places; p++ { // also what is only there to fill a vector
+		center[p] = centers[t.column+t.overlap()+p-t.main]
+	}
+	clear(a)
+	clear(b)
+	for done := 0; done < t.whole; {
+		rows := min(k.block, (t.whole-done)/k.unit)
+		first := t.first + done*k.width
+		k.near(t, r.values[k.x], k.from, first, rows)
+		k.near(t, r.values[k.grad], k.gradType, first, rows)
+		x := k.bring(t, r.values[k.x], k.from, first, rows, convX)
+		g := k.bring(t, r.values[k.grad], k.gradType, first, rows, convG)
+		clear(sum)
+		clear(products)
+		k.strips(t, rows, func(place, n, column, row, rows int) {
+			k.loops.products(sum[place:place+n], products[place:], center[place:], k.elements(x, row, column), k.elements(g, row, column), rows, x.stride)
+		})
+		for i, s := range sum {
+			a[i] += float64(s)
+			b[i] += float64(products[i])
+		}
+		done += rows * k.unit
+	}
+	left := t.rows - t.whole
+	if left > 0 {
+		sum, products = sum[:t.width], products[:t.width]
+		clear(sum)
+		clear(products)
+		x, g := k.leftRows(t, r.values[k.x], k.from, convX), k.leftRows(t, r.values[k.grad], k.gradType, convG)
+		plainColumns.products(sum, products, center, x, g, left, t.width)
+	}
+	for c := range t.width {
+		var s, p float64
+		t.sameColumn(c, func(i int) { s, p = s+a[i], p+b[i] })
+		if left > 0 {
+			s, p = s+float64(sum[c]), p+float64(products[c])
+		}
+		if k.segments == 1 {
+			k.result(r, t.outer*k.width+t.column+c, s, p)
+			continue
+		}
+		to := viewOf[float64](r.shared, 2*k.outer*k.segments*k.width)[2*((t.outer*k.segments+t.segment)*k.width+t.column+c):]
+		to[0], to[1] = s, p
+	}
+}
+
+func (k *centeredSums) result(r *run, i int, sum, products float64) {
+	out := dtype.View[float32](r.values[k.out])
+	out[i], out[k.outer*k.width+i] = float32(sum), float32(products)
+}
+
+// joinCenteredSums is the task that adds up segments.
+type joinCenteredSums struct{ *centeredSums }
+
+func (k *joinCenteredSums) chunk(r *run, _ *worker, c int) {
+	s := viewOf[float64](r.shared, 2*k.outer*k.segments*k.width)
+	for i := c * block; i < min(k.outer*k.width, (c+1)*block); i++ {
+		var sum, products float64
+		for g := range k.segments {
+			at := s[2*((i/k.width*k.segments+g)*k.width+i%k.width):]
+			sum, products = sum+at[0], products+at[1]
+		}
+		k.result(r, i, sum, products)
+	}
+}

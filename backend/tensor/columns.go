@@ -1,0 +1,73 @@
+package tensor
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Moments returns the mean and the biased variance of each column of some
+// matrices, in float32 (float64 for float64), in one pass over t.
+//
+// Shapes: t [n rows columns] → [n columns] each.
+func (t *Tensor) Moments() (mean, variance *Tensor) {
+	both := t.record(op.Moments, op.Attr{}, t)
+	return both.half(0), both.half(1)
+}
+
+// half is one of a pair of results [2 …].
+func (t *Tensor) half(i int) *Tensor {
+	if t.err != nil {
+		return t
+	}
+	return t.Slice(0, i, i+1).Reshape(t.typ.Shape[1:]...)
+}
+
+// NormalizeColumnsOptions are those of [Tensor.NormalizeColumns].
+type NormalizeColumnsOptions struct {
+	Epsilon float64     // added to the variance
+	Groups  int         // of neighbouring columns with moments in common; default: each column has its own
+	DType   dtype.DType // of the result; default: that of t
+}
+
+// NormalizeColumns returns (t-mean)/√(variance+Epsilon)·gain + shift with the
+// mean and the biased variance of each column of some matrices, or of each
+// group of columns, in float32 (float64 for float64), rounded once.
+//
+// Shapes: t [n rows columns], gain and shift [columns], in float32 (float64
+// for float64) → [n rows columns].
+func (t *Tensor) NormalizeColumns(gain, shift *Tensor, o NormalizeColumnsOptions) *Tensor {
+	return t.record(op.NormalizeColumns, op.Attr{Value: o.Epsilon, Groups: o.Groups, DType: o.DType}, t, gain, shift)
+}
+
+// normalizeColumnsGradient: with h = (x-mean)·scale, the gradient by x is
+// what comes through the gain less its mean and its part along h, which the
+// moments take out again. Both means follow from sums down the columns, so
+// that x and g are read twice in all.
+func normalizeColumnsGradient(t, g *Tensor) []*Tensor {
+	x, gain := t.args[0], t.args[1]
+	moments := x.record(op.Moments, op.Attr{}, x)
+	m, s := op.ColumnStatistics(recorder{}, t.attr, moments)
+	mean, scale := m.(*Tensor), s.(*Tensor)
+	sums := x.record(op.CenteredSums, op.Attr{}, x, mean, g)
+	sum, along := sums.half(0), sums.half(1).Mul(scale)
+	byGain, byShift := along.Sum(0), sum.Sum(0)
+
+	n, rows, columns := x.typ.Shape[0], x.typ.Shape[1], x.typ.Shape[2]
+	groups := t.attr.Groups
+	if groups == 0 {
+		groups = columns
+	}
+	// share is the mean over what has moments in common, for each column.
+	share := func(sum *Tensor) *Tensor {
+		sum = sum.Mul(gain)
+		if groups < columns {
+			sum = sum.Reshape(n, groups, columns/groups).SumKeep(2).BroadcastTo(n, groups, columns/groups).Reshape(n, columns)
+		}
+		return sum.Mul(scale).MulScalar(-1 / float64(rows*(columns/groups)))
+	}
+	each := func(x *Tensor) *Tensor { return x.Reshape(n, 1, columns) }
+	dx := g.CastLike(gain).Mul(each(scale.Mul(gain))).
+		Add(x.accumulator().Sub(each(mean)).Mul(each(share(along).Mul(scale)))).
+		Add(each(share(sum)))
+	return []*Tensor{dx.CastLike(x), byGain, byShift}
+}
