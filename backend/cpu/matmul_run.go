@@ -119,6 +119,10 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 	}
 }
 
+// fetchStride is the bytes between what kernels fetch: the first eight heights
+// of a tile bring the next panel of B, or twice as far apart the first four.
+const fetchStride = 64
+
 // span is part i when rows are cut into parts whose heights differ by one at
 // most: a low panel is slow.
 func span(i, parts, rows int) (at, end int) { return i * rows / parts, (i + 1) * rows / parts }
@@ -166,6 +170,13 @@ func (k *part) chunk(r *run, w *worker, i int) {
 	baseB := unsafe.Pointer(unsafe.SliceData(dataB))
 	heights := ceilDiv(rows, t.MR)
 	inner := k.a.trans && t.Inner != nil
+	fetches, stride := t.Next.Rows, fetchStride
+	if inner {
+		fetches = t.Next.Inner
+	}
+	if heights < 8 {
+		stride *= 2
+	}
 	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
 	for p := first; p < end; p += k.depth {
 		depth := min(k.depth, end-p)
@@ -199,12 +210,15 @@ func (k *part) chunk(r *run, w *worker, i int) {
 		}
 		for j := 0; j < tile.cols; j += nr {
 			cols := min(nr, tile.cols-j)
-			var b unsafe.Pointer
+			var b, next unsafe.Pointer
 			ldb := 4 * nr
 			switch {
 			case k.sharesB:
 				panel := (tile.col - k.col + j) / nr
 				b = unsafe.Pointer(&r.shared[4*nr*(panel*k.cells(k.k)+p/t.Step)])
+				if j+nr < tile.cols && fetches != nil {
+					next = unsafe.Add(b, 4*nr*k.cells(k.k))
+				}
 			case k.b.packed:
 				b = unsafe.Add(packed, 4*j*cells)
 			case cols < nr: // rows of B must be whole
@@ -237,6 +251,10 @@ func (k *part) chunk(r *run, w *worker, i int) {
 				var si unsafe.Pointer
 				if sj != nil {
 					si = unsafe.Add(sj, at*tile.lead)
+				}
+				if done := i * (cells / 4) * stride; next != nil && done < 4*nr*cells && fetches[h] != nil {
+					fetches[h](cells, unsafe.Add(a, at*rowA), lda, b, ldb, si, tile.lead, unsafe.Add(dj, at*ldd), ldd, mask, unsafe.Add(next, done), stride)
+					continue
 				}
 				kernels[h](cells, unsafe.Add(a, at*rowA), lda, b, ldb, si, tile.lead, unsafe.Add(dj, at*ldd), ldd, mask)
 			}

@@ -78,10 +78,11 @@ func (g *gen) declarations() string {
 	return string(out)
 }
 
-// table writes a variable with the kernels of a form and width by rows.
-func (g *gen) table(name string, rows int, kernel func(mr int) string) {
-	fmt.Fprintf(&g.tables, "var %s = []Kernel{nil", name)
-	for mr := 1; mr <= rows; mr++ {
+// table writes a variable with the kernels of a form and width by rows, from
+// the least on that there is one of.
+func (g *gen) table(kind string, least int, name string, rows int, kernel func(mr int) string) {
+	fmt.Fprintf(&g.tables, "var %s = []%s{%d: %s", name, kind, least, kernel(least))
+	for mr := least + 1; mr <= rows; mr++ {
 		fmt.Fprintf(&g.tables, ", %s", kernel(mr))
 	}
 	g.tables.WriteString("}\n")

@@ -12,6 +12,9 @@ func avx512() *gen {
 		step: fmadd512,
 	}
 	g.family("f32AVX512", 14, []int{2, 1}, base)
+	base.next = true
+	g.family("f32AVX512Next", 14, []int{2}, base)
+	base.next = false
 	base.bcast = "VPBROADCASTD"
 	base.step = vdpbf16ps
 	g.family("pairsAVX512", 14, []int{2, 1}, base)

@@ -16,7 +16,7 @@ func neon() *gen {
 		for mr := 1; mr <= rows; mr++ {
 			g.neonTile(name(mr), mr, vectors, inner)
 		}
-		g.table(fmt.Sprintf("f32NEON%s%d", form, 4*vectors), rows, name)
+		g.table("Kernel", 1, fmt.Sprintf("f32NEON%s%d", form, 4*vectors), rows, name)
 	}
 	return g
 }

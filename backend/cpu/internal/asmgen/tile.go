@@ -23,6 +23,7 @@ type tile struct {
 	bytes   int    // of a register
 	reg     string // "Z" or "Y"
 	runs    bool   // operands lie in runs, of which there is a list; inner only
+	next    bool   // what is needed next is fetched meanwhile
 	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
 	masked  bool   // columns of s and d are masked
 	bcast   string
@@ -30,6 +31,10 @@ type tile struct {
 	zero    string
 	step    func(acc, a, b int) string // acc += a·b
 }
+
+// nextParams are those that kernels have besides when they fetch what comes
+// after them; package gemm documents them at its type NextKernel.
+const nextParams = ", next unsafe.Pointer, stride int"
 
 // pixelRunsParams is the signature of kernels whose operands lie in runs;
 // package gemm documents it at its type PixelRuns.
@@ -85,8 +90,15 @@ func (t *tile) write(g *gen) {
 		g.text(t.name, pixelRunsParams, fmt.Sprintf("is a PixelRuns of %d rows and %d columns.", t.rows, t.vectors*lanes))
 		g.ins("MOVQ lda+16(FP), R12\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
 	} else {
-		g.text(t.name, kernelParams, fmt.Sprintf("is a Kernel of %d rows and %d columns: Σ %s·b[p*ldb+j].", t.rows, t.vectors*lanes, how))
+		params, what := kernelParams, "Kernel"
+		if t.next {
+			params, what = params+nextParams, "NextKernel"
+		}
+		g.text(t.name, params, fmt.Sprintf("is a %s of %d rows and %d columns: Σ %s·b[p*ldb+j].", what, t.rows, t.vectors*lanes, how))
 		g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+		if t.next {
+			g.ins("MOVQ next+80(FP), R15")
+		}
 	}
 	if t.masked {
 		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1")
@@ -156,6 +168,12 @@ func (t *tile) write(g *gen) {
 	g.label("loop")
 	for u := range unroll {
 		step(u)
+		if t.next && u%2 == 1 {
+			g.ins("PREFETCHT1 %d(R15)", 64*(u/2))
+		}
+	}
+	if t.next {
+		g.ins("ADDQ stride+88(FP), R15")
 	}
 	advance(unroll)
 	g.ins("SUBQ $%d, CX\nJGE loop", unroll)
@@ -198,6 +216,10 @@ func (t *tile) write(g *gen) {
 
 // family writes the kernels of one kind of arithmetic, and tables of them.
 func (g *gen) family(prefix string, rows int, widths []int, base tile) {
+	what, least := "Kernel", 1
+	if base.next {
+		what, least = "NextKernel", rows/2
+	}
 	for _, inner := range []bool{false, true} {
 		for _, vectors := range widths {
 			name := func(mr int) string {
@@ -207,13 +229,13 @@ func (g *gen) family(prefix string, rows int, widths []int, base tile) {
 				}
 				return fmt.Sprintf("%s%s%dx%d", prefix, form, mr, vectors*base.bytes/4)
 			}
-			for mr := 1; mr <= rows; mr++ {
+			for mr := least; mr <= rows; mr++ {
 				t := base
 				t.name, t.rows, t.vectors, t.inner = name(mr), mr, vectors, inner
 				t.write(g)
 			}
 			table := name(0)
-			g.table(table[:len(table)-len(fmt.Sprintf("0x%d", vectors*base.bytes/4))]+fmt.Sprint(vectors*base.bytes/4), rows, name)
+			g.table(what, least, table[:len(table)-len(fmt.Sprintf("0x%d", vectors*base.bytes/4))]+fmt.Sprint(vectors*base.bytes/4), rows, name)
 		}
 	}
 }

@@ -34,12 +34,21 @@ import "unsafe"
 // the processor's instruction works.
 type Kernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
+// NextKernel is a [Kernel] that brings what is needed after it to the second
+// cache: 128 bytes at next for every four steps, stride bytes apart.
+type NextKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+
 // RunsKernel is a [Kernel] on pairs, with packed B, whose A lies in n blocks of
 // Deep pairs: block q begins at[q] bytes, a list of int64, behind a. So A can
 // be what a convolution reads.
 //
 //	d[i*ldd+j] = s[i*lds+j] + Σ a[at[q]+i*lda+p]·b[(q*Deep+p)*NR+j]   for q < n, p < Deep
 type RunsKernel func(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+
+// NextKernels is kernels by the form of A and the number of rows, or nil where
+// these are fewer than half of a tile's: when rows are cut evenly, there are
+// such only if they are all.
+type NextKernels struct{ Rows, Inner []NextKernel }
 
 // Tiles is the kernels of one kind of arithmetic. Tables are indexed by the
 // number of rows, from 1 to MR.
@@ -50,6 +59,9 @@ type Tiles struct {
 	Deep        int      // k, which counts steps, is a multiple of this
 	Masked      bool     // else columns of results must be padded to NR, too
 	Rows, Inner []Kernel // with NR columns, by the form of A; Inner may be nil
+
+	// Next is kernels with NR columns that fetch what comes after them, or nil.
+	Next NextKernels
 
 	// Narrow kernels have NarrowNR columns, for the last ones; 0 is none.
 	NarrowNR                int

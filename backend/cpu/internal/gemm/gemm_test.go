@@ -126,6 +126,37 @@ func testTiles(t *testing.T, name string, tiles *Tiles, pairs bool) {
 	}
 }
 
+// TestNextKernels: kernels that fetch give the bits of those that do not.
+func TestNextKernels(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, set := range setsHere() {
+		tiles := set.F32
+		for inner, form := range [][2]any{{tiles.Next.Rows, tiles.Rows}, {tiles.Next.Inner, tiles.Inner}} {
+			plain := form[1].([]Kernel)
+			for mr, kernel := range form[0].([]NextKernel) {
+				for _, k := range []int{0, 3, 8, 37} {
+					if kernel == nil {
+						continue
+					}
+					a, b := newGuarded(4*mr*k), newGuarded(4*tiles.NR*k)
+					floats(rng, a.data, F32)
+					floats(rng, b.data, F32)
+					lda := []int{4 * k, 4 * mr}[inner]
+					got, want := newGuarded(4*mr*tiles.NR), newGuarded(4*mr*tiles.NR)
+					floats(rng, want.data, F32)
+					copy(got.data, want.data)
+					ldd, mask := 4*tiles.NR, uint(1)<<(tiles.NR-1)-1
+					kernel(k, a.pointer(), lda, b.pointer(), ldd, got.pointer(), ldd, got.pointer(), ldd, mask, b.pointer(), 64)
+					plain[mr](k, a.pointer(), lda, b.pointer(), ldd, want.pointer(), ldd, want.pointer(), ldd, mask)
+					if what := fmt.Sprintf("%s, %d rows, k %d", set.Name, mr, k); !bytes.Equal(got.all, want.all) {
+						t.Errorf("%s: other bits than without fetching", what)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestPack holds packing against the loops in Go, to the bit.
 func TestPack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -86,5 +86,5 @@ func f32NEONInner7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb in
 //go:noescape
 func f32NEONInner8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
-var f32NEONRows12 = []Kernel{nil, f32NEONRows1x12, f32NEONRows2x12, f32NEONRows3x12, f32NEONRows4x12, f32NEONRows5x12, f32NEONRows6x12, f32NEONRows7x12, f32NEONRows8x12}
-var f32NEONInner12 = []Kernel{nil, f32NEONInner1x12, f32NEONInner2x12, f32NEONInner3x12, f32NEONInner4x12, f32NEONInner5x12, f32NEONInner6x12, f32NEONInner7x12, f32NEONInner8x12}
+var f32NEONRows12 = []Kernel{1: f32NEONRows1x12, f32NEONRows2x12, f32NEONRows3x12, f32NEONRows4x12, f32NEONRows5x12, f32NEONRows6x12, f32NEONRows7x12, f32NEONRows8x12}
+var f32NEONInner12 = []Kernel{1: f32NEONInner1x12, f32NEONInner2x12, f32NEONInner3x12, f32NEONInner4x12, f32NEONInner5x12, f32NEONInner6x12, f32NEONInner7x12, f32NEONInner8x12}
