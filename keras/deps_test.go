@@ -26,7 +26,7 @@ var imports = map[string]string{
 	"backend/null":                "backend backend/driver backend/dtype backend/ir backend/op",
 	"backend/cpu":                 "backend backend/cpu/internal/gemm backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/cpu",
 	"backend/cpu/internal/a64":    "",
-	"backend/cpu/internal/asmgen": "",
+	"backend/cpu/internal/asmgen": "backend/cpu/internal/a64",
 	"backend/cpu/internal/gemm":   "backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",
 	"backend/cpu/internal/vec":    "golang.org/x/sys/cpu backend/dtype",
 	"backend/cpu/internal/vecgen": "backend/cpu/internal/a64",

@@ -15,6 +15,7 @@ type isa uint32
 const (
 	isaPortable   isa = iota // Go, no assembly
 	isaNEON                  // arm64: Advanced SIMD
+	isaNEONBF16              // arm64: Advanced SIMD and its products of bfloat16
 	isaAVX2                  // amd64: AVX2, FMA and F16C
 	isaAVX512                // amd64: AVX-512 F, BW, DQ, VL
 	isaAVX512BF16            // amd64: AVX-512 and its products of bfloat16
@@ -24,6 +25,7 @@ const (
 var isaNames = map[isa]struct{ word, name string }{
 	isaPortable:   {"portable", "portable Go"},
 	isaNEON:       {"neon", "NEON"},
+	isaNEONBF16:   {"neonbf16", "NEON and its products of bfloat16"},
 	isaAVX2:       {"avx2", "AVX2"},
 	isaAVX512:     {"avx512", "AVX-512"},
 	isaAVX512BF16: {"avx512bf16", "AVX-512 and AVX512-BF16"},

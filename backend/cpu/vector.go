@@ -13,7 +13,7 @@ func vectors() *vec.Set {
 		return vec.AVX512()
 	case l >= isaAVX2:
 		return vec.AVX2()
-	case l == isaNEON:
+	case l >= isaNEON:
 		return vec.NEON()
 	}
 	return nil

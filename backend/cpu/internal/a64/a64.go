@@ -2,8 +2,8 @@
 // assembly: those that Go's assembler has in its form, the others as a word
 // with what a disassembler shows in a comment.
 //
-// Main types: [Ins] is one instruction's line; [Shift] and [Ext] are those
-// with a number.
+// Main types: [Ins] is one instruction's line; [Shift], [Ext] and [ByElement]
+// are those with a number.
 //
 // Encodings are those of the Arm Architecture Reference Manual, sections C7.2
 // and C8. The test holds every word of the generated files against a
@@ -53,6 +53,7 @@ var forms = map[string]form{
 	"TRN1": {0x4e802800, s4, "VTRN1"}, "TRN2": {0x4e806800, s4, "VTRN2"},
 	"TRN1.2D": {0x4ec02800, d2, "VTRN1"}, "TRN2.2D": {0x4ec06800, d2, "VTRN2"},
 	"TRN1.8H": {0x4e402800, "8H 8H 8H", "VTRN1"}, "TRN2.8H": {0x4e406800, "8H 8H 8H", "VTRN2"},
+	"ZIP1.8H": {0x4e403800, "8H 8H 8H", "VZIP1"}, "ZIP2.8H": {0x4e407800, "8H 8H 8H", "VZIP2"},
 	"XTN": {0x0e612800, "4H 4S", ""}, "XTN.8B": {0x0e212800, "8B 8H", ""},
 	"USHLL": {0x2f10a400, "4S 4H", ""}, "USHLL.8H": {0x2f08a400, "8H 8B", ""}, // by 0
 	"SHLL":  {0x2e613800, "4S 4H", ""}, // by 16
@@ -95,6 +96,17 @@ func Ins(name string, regs ...int) string {
 }
 
 func word(code uint32, text string) string { return fmt.Sprintf("WORD $0x%08x // %s", code, text) }
+
+// ByElement is the line of FMLA or BFDOT with one element of the last register,
+// a float32 or a pair of bfloat16, for all lanes.
+func ByElement(name string, to, x, y, element int) string {
+	code, all, one := uint32(0x4f801000), "4S", "S"
+	if name == "BFDOT" {
+		code, all, one = 0x4f40f000, "8H", "2H"
+	}
+	code |= uint32(element&1)<<21 | uint32(element>>1)<<11 | uint32(y)<<16 | uint32(x)<<5 | uint32(to)
+	return word(code, fmt.Sprintf("%s V%d.4S, V%d.%s, V%d.%s[%d]", name, to, x, all, y, one, element))
+}
 
 // Shift is the line of a shift of four lanes by a number: SHL, USHR or SSHR.
 func Shift(name string, to, from, by int) string {

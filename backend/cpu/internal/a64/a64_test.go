@@ -47,6 +47,10 @@ func TestDisassembler(t *testing.T) {
 	for name, f := range forms {
 		add(Ins(name, []int{1, 10, 29}[:len(strings.Fields(f.lanes))]...))
 	}
+	for i := range 4 {
+		add(ByElement("FMLA", 1, 10, 29, i))
+		add(ByElement("BFDOT", 1, 10, 29, i))
+	}
 	files, err := filepath.Glob(filepath.Join("..", "*", "*_arm64.s"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("generated files: %v, %v", files, err)

@@ -53,26 +53,6 @@ var AVX2 = func() *Set {
 	return &s
 }()
 
-// widenBy makes conversions of the loops of package vec.
-func widenBy(v *vec.Set) [elements]Convert {
-	by := func(load vec.Load) Convert {
-		return func(d, s unsafe.Pointer, n int) {
-			load(unsafe.Slice((*float32)(d), n), unsafe.Slice((*uint16)(s), n))
-		}
-	}
-	return [elements]Convert{F16: by(v.FromF16), BF16: by(v.FromBF16)}
-}
-
-// narrowBy makes conversions of the loops of package vec.
-func narrowBy(v *vec.Set) [elements]Convert {
-	by := func(store vec.Store) Convert {
-		return func(d, s unsafe.Pointer, n int) {
-			store(unsafe.Slice((*uint16)(d), n), unsafe.Slice((*float32)(s), n))
-		}
-	}
-	return [elements]Convert{F16: by(v.ToF16), BF16: by(v.ToBF16)}
-}
-
 // AMX needs AMX-BF16, and that UseAMX reported true. There are no kernels for single
 // rows of pairs: processors that have AMX run those of AVX512-BF16 at half the
 // speed of float32.

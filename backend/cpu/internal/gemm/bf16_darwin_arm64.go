@@ -1,0 +1,9 @@
+package gemm
+
+import "syscall"
+
+// HasBF16 reports whether the processor multiplies bfloat16.
+func HasBF16() bool {
+	has, err := syscall.SysctlUint32("hw.optional.arm.FEAT_BF16")
+	return err == nil && has != 0
+}

@@ -1,0 +1,22 @@
+package gemm
+
+import (
+	"encoding/binary"
+	"os"
+)
+
+// HasBF16 reports whether the processor multiplies bfloat16: the bit BF16 of
+// what the kernel hands to programs as HWCAP2.
+func HasBF16() bool {
+	const tag, bit = 26, 1 << 14
+	entries, err := os.ReadFile("/proc/self/auxv")
+	if err != nil {
+		return false
+	}
+	for ; len(entries) >= 16; entries = entries[16:] {
+		if binary.LittleEndian.Uint64(entries) == tag {
+			return binary.LittleEndian.Uint64(entries[8:])&bit != 0
+		}
+	}
+	return false
+}
