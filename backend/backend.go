@@ -149,7 +149,7 @@ func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Gr
 	e := remembered(string(key))
 	e.once.Do(func() {
 		e.graph = g
-		if e.err = expand(d, g); e.err == nil {
+		if e.err = Expand(d, g); e.err == nil {
 			if e.err = ir.Optimize(g, o); e.err == nil {
 				e.program, e.err = d.Compile(g)
 			}
@@ -182,8 +182,8 @@ func remembered(key string) *entry {
 	return e
 }
 
-// expand replaces operations that d has no kernel for by their expansion.
-func expand(d driver.Device, g *ir.Graph) error {
+// Expand replaces operations that d has no kernel for by their expansion.
+func Expand(d driver.Device, g *ir.Graph) error {
 	for i := 0; i < len(g.Values); i++ {
 		v := g.Values[i]
 		dt := v.Type.DType

@@ -14,8 +14,8 @@ import (
 // Inputs and result are those of [RNN], of steps [n channels] with outputs and
 // states [outputs Filters]; the sizes must be known. Weights, in its cell:
 // kernel [KernelSize… channels 4·Filters], recurrent_kernel [KernelSize…
-// Filters 4·Filters], bias [4·Filters]; gates i, f, c, o. Steps are recorded
-// one by one, so sequences have a known length.
+// Filters 4·Filters], bias [4·Filters]; gates i, f, c, o. The steps are a loop
+// of the graph, so sequences have a known length.
 type ConvLSTM1D struct {
 	Filters              int     // channels of output and states; required
 	KernelSize           PerAxis // size of the windows: 1 number for all axes, or one for each; required
@@ -44,7 +44,7 @@ type ConvLSTM1D struct {
 	ReturnState          bool // return the last states too
 	GoBackwards          bool // start at the last step; outputs are in that order
 	Stateful             bool // begin where the last call ended; batches must have one size
-	Unroll               bool // as it is in any case
+	Unroll               bool // record each step by itself
 	ZeroOutputForMask    bool // outputs of steps that are masked out are zero
 	Name, DType          string
 

@@ -2,7 +2,6 @@ package layers
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -13,8 +12,10 @@ import (
 // that is not.
 //
 // [SimpleRNN], [LSTM] and [GRU] are one operation of the graph when their
-// activations are the usual ones; other cells are recorded step by step, and
-// need sequences of known length.
+// activations are the usual ones. Other cells are recorded once, as the body of
+// a loop (tensor.Loop), and need sequences of known length; step by step with
+// Unroll, and where steps have random numbers or statistics of their own, or
+// add losses.
 //
 // Inputs: a sequence [batch steps features…], and perhaps its first states,
 // which default to zeros. Result: the last output [batch units…], or with
@@ -278,65 +279,6 @@ func seen(mask *tensor.Tensor, backwards bool) *tensor.Tensor {
 		before = i.GreaterEqual(j)
 	}
 	return before.Cast(dtype.Float32).MatMul(mask.Cast(dtype.Float32)).GreaterScalar(0)
-}
-
-// loop goes through seq step by step.
-func (r *recurrent) loop(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, mask *tensor.Tensor) (all, last *tensor.Tensor, next []*tensor.Tensor) {
-	n := seq.Dim(1)
-	if n == tensor.Unknown && !seq.Symbolic() || n == 0 {
-		tensor.Fail("Call", "got sequence %v, want at least one step", seq.Type())
-	}
-	batch := seq.Dim(0)
-	if len(states) == 0 {
-		for _, s := range r.shapes {
-			states = append(states, tensor.Zeros(seq.DType()).BroadcastTo(append(Shape{batch}, s...)...))
-		}
-	}
-	if s, ok := r.cell.(sequenceCell); ok {
-		s.begin()
-		defer s.end()
-	}
-	if seq.Symbolic() { // one step tells the types of all
-		x := seq.Slice(1, 0, 1).Reshape(append(Shape{batch}, r.features...)...)
-		y := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{x}, states...)...)).Parts()
-		return y[0].ExpandDims(0).BroadcastTo(append(Shape{n}, y[0].Shape()...)...), y[0], y[1:]
-	}
-	xs := swapFirst(seq).Unstack()
-	var keeps []*tensor.Tensor
-	if mask != nil {
-		for i := range xs {
-			keeps = append(keeps, mask.Slice(0, i, i+1).Reshape(batch))
-		}
-	}
-	out := make([]*tensor.Tensor, n)
-	for k := range out {
-		i := k
-		if r.backwards {
-			i = n - 1 - k
-		}
-		y := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{xs[i]}, states...)...)).Parts()
-		next = y[1:]
-		if len(next) != len(states) {
-			tensor.Fail("Call", "the cell returned %d states, want %d", len(next), len(states))
-		}
-		out[i] = y[0]
-		if mask != nil {
-			old := tensor.Scalar(y[0].DType(), 0)
-			if last != nil && !r.zeroOutput {
-				old = last
-			}
-			out[i] = tensor.Where(spreadMask(keeps[i], y[0]), y[0], old)
-			next = slices.Clone(next)
-			for s := range next {
-				next[s] = tensor.Where(spreadMask(keeps[i], next[s]), next[s], states[s])
-			}
-		}
-		states, last = next, out[i]
-	}
-	for i := range out {
-		out[i] = out[i].ExpandDims(0)
-	}
-	return tensor.Concat(0, out...), last, next
 }
 
 // StackedRNNCells is a cell of several, each of which gets the output of the

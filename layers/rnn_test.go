@@ -61,6 +61,69 @@ func recurrentCases() []layerCase {
 	}
 }
 
+// squareCell is a cell of another package: h ← h² + x·w.
+type squareCell struct {
+	layers.Base
+	w *layers.Weight
+}
+
+func (c *squareCell) Config() layers.Config       { return layers.Config{} }
+func (c *squareCell) StateShapes() []layers.Shape { return []layers.Shape{{3}} }
+func (c *squareCell) Build(in ...layers.Shape) (err error) {
+	c.w, err = c.AddWeight("w", layers.Shape{in[0][1], 3}, "glorot_uniform")
+	return err
+}
+
+func (c *squareCell) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor {
+	h := x.Parts()[1].Square().Add(x.Parts()[0].MatMul(c.w.Value()))
+	return tensor.Tuple(h, h)
+}
+
+// TestRecurrentGraph: the graph of a training step has as many values for ten
+// steps of a sequence as for three, whatever the cell.
+func TestRecurrentGraph(t *testing.T) {
+	for name, c := range map[string]struct {
+		layer   func() layers.Layer
+		feature []int
+	}{
+		"lstm":              {func() layers.Layer { return &layers.LSTM{Units: 3} }, []int{2}},
+		"recurrent dropout": {func() layers.Layer { return &layers.GRU{Units: 3, RecurrentDropout: 0.3, ReturnSequences: true} }, []int{2}},
+		"activation":        {func() layers.Layer { return &layers.LSTM{Units: 3, Activation: "softsign", GoBackwards: true} }, []int{2}},
+		"custom":            {func() layers.Layer { return &layers.RNN{Cell: &squareCell{}} }, []int{2}},
+		"stacked": {func() layers.Layer {
+			return &layers.RNN{Cell: &layers.StackedRNNCells{Cells: []layers.Layer{&layers.LSTMCell{Units: 3}, &squareCell{}, &layers.GRUCell{Units: 2, RecurrentDropout: 0.2}}}}
+		}, []int{2}},
+		"conv lstm": {func() layers.Layer {
+			return &layers.ConvLSTM2D{Filters: 2, KernelSize: layers.PerAxis{2}, ReturnSequences: true}
+		}, []int{4, 5, 2}},
+	} {
+		for _, masked := range []bool{false, true} {
+			size := func(steps int) int {
+				l := c.layer()
+				f := tensor.Function(func(x *tensor.Tensor) *tensor.Tensor {
+					if masked {
+						x = x.WithMask(x.Reshape(2, steps, -1).Sum(2).GreaterScalar(0))
+					}
+					y := layers.Apply(l, layers.Pass{Training: true}, x)
+					var all []*tensor.Variable
+					for _, w := range layers.BaseOf(l).TrainableWeights() {
+						all = append(all, w.Variable)
+					}
+					return tensor.Tuple(append(tensor.Gradients(y.Widen().Sum(), all), y)...)
+				}, layers.BaseOf(l))
+				g, err := f.Plan(tensor.Placeholder(dtype.Float32, append([]int{2, steps}, c.feature...)...))
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				return len(g.Values)
+			}
+			if few, many := size(3), size(10); few != many {
+				t.Errorf("%s, masked %v: %d values for 3 steps, %d for 10, want as many", name, masked, few, many)
+			}
+		}
+	}
+}
+
 func TestRecurrentErrors(t *testing.T) {
 	seq := f32(op.Unknown, 4, 2)
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ type SimpleRNN struct {
 	RecurrentConstraint  string
 	BiasConstraint       string
 	Dropout              float64 // share of the features that is dropped, at all steps alike
-	RecurrentDropout     float64 // share of the state that is dropped before it is multiplied; steps are recorded one by one then
+	RecurrentDropout     float64 // share of the state that is dropped before it is multiplied; the steps are a loop of the graph then
 	Seed                 *int64
 	ReturnSequences      bool // return the output of each step
 	ReturnState          bool // return the last states too
@@ -104,7 +104,7 @@ type LSTM struct {
 	RecurrentConstraint  string
 	BiasConstraint       string
 	Dropout              float64 // share of the features that is dropped, at all steps alike
-	RecurrentDropout     float64 // share of the state that is dropped before it is multiplied; steps are recorded one by one then
+	RecurrentDropout     float64 // share of the state that is dropped before it is multiplied; the steps are a loop of the graph then
 	Seed                 *int64
 	ReturnSequences      bool // return the output of each step
 	ReturnState          bool // return the last states too
@@ -185,7 +185,7 @@ type GRU struct {
 	RecurrentConstraint  string
 	BiasConstraint       string
 	Dropout              float64 // share of the features that is dropped, at all steps alike
-	RecurrentDropout     float64 // share of the state that is dropped before it is multiplied; steps are recorded one by one then
+	RecurrentDropout     float64 // share of the state that is dropped before it is multiplied; the steps are a loop of the graph then
 	ResetAfter           *bool   `default:"true"` // the reset gate acts after the product
 	Seed                 *int64
 	ReturnSequences      bool // return the output of each step

@@ -182,6 +182,8 @@ func evaluate(c op.Code, a op.Attr, args []array) (result, error) {
 		return rnnReference(a, t, args), nil
 	case c == op.RNNGrad:
 		return rnnGradReference(a, t, args), nil
+	case c == op.Loop:
+		return loopReference(a, t, args), nil
 	case c == op.SoftmaxGrad:
 		return softmaxGrad(a, t, args), nil
 	case normalizations[c] != nil:

@@ -70,6 +70,8 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 		switch c {
 		case op.AttentionForward, op.AttentionGrad: // float64 is expanded
 			return d.IsFloat() && d != dtype.Float64
+		case op.Loop: // its body has been checked, or is expanded
+			return true
 		}
 		return kernels[c] != nil && d.IsFloat()
 	case op.Leaf, op.Reduction, op.Movement:

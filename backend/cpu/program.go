@@ -136,6 +136,8 @@ func (b *builder) kernel(v *ir.Value) (kernel, error) {
 	switch {
 	case v.Op == op.Extra:
 		return nil, nil // its Fused value computes it
+	case v.Op == op.Loop:
+		return newLoop(b, v)
 	case v.Op.Info().Class == op.Elementwise:
 		return newElementwise(b, v), nil
 	}

@@ -41,6 +41,22 @@ func TestScanWorkers(t *testing.T) {
 	})
 }
 
+// TestLoopWorkers: so have loops, whose parts begin at cache lines or not.
+func TestLoopWorkers(t *testing.T) {
+	for _, d := range dtype.Floats() {
+		for _, units := range []int{7, 64} {
+			ty := func(shape ...int) op.Type { return op.Type{DType: d, Shape: shape} }
+			for kept := range 2 {
+				l := &op.LoopBody{
+					Steps: 5, Sequences: 1, States: 1, Kept: kept, Outputs: 1, Results: []int{6, 5},
+					Code: []op.LoopInstr{{Op: op.MatMul, Args: []int{1, 2}}, {Op: op.Add, Args: []int{0, 3}}, {Op: op.Tanh, Args: []int{4}}, {Op: op.Square, Args: []int{5}}},
+				}
+				sameForWorkers(t, fmt.Sprintf("%v, %d units, %d kept", d, units, kept), op.Loop, op.Attr{Loop: l}, ty(5, 40, units), ty(40, units), ty(units, units))
+			}
+		}
+	}
+}
+
 // sameForWorkers runs an operation with one, two and five workers.
 func sameForWorkers(t *testing.T, name string, c op.Code, a op.Attr, types ...op.Type) {
 	t.Helper()

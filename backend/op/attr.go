@@ -39,6 +39,7 @@ type Attr struct {
 	Index      int         // Param: which input of the program; Extra: which of the extra results
 	Stream     uint64      // RandomUniform, attention: which of the independent streams of a state
 	Scan       *Scan       // RNN, RNNGrad: which cell, and which arguments there are
+	Loop       *LoopBody   // Loop: what a step does
 	Body       *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
 
@@ -152,6 +153,9 @@ func (a Attr) String() string {
 	if a.Scan != nil {
 		put("scan=(%v)", a.Scan)
 	}
+	if a.Loop != nil {
+		put("loop=(%v)", a.Loop)
+	}
 	if a.Body != nil {
 		put("{%v}", a.Body)
 	}
@@ -203,6 +207,11 @@ func (a Attr) AppendKey(k []byte) []byte {
 			}
 			k = append(k, on)
 		}
+	}
+	if a.Loop == nil {
+		k = append(k, 0)
+	} else {
+		k = a.Loop.appendKey(append(k, 1))
 	}
 	if a.Body != nil {
 		s := a.Body.String()

@@ -256,7 +256,7 @@ func TestBroadcast(t *testing.T) {
 // must differ, whatever the keys of other fields look like.
 func TestAppendKey(t *testing.T) {
 	base := func() Attr {
-		return Attr{Scan: &Scan{}, Body: &Body{Inputs: []dtype.DType{f32}, Code: []Instr{{Add, f32, [3]int32{0, 0, 0}}}}}
+		return Attr{Scan: &Scan{}, Loop: &LoopBody{Code: []LoopInstr{{Op: Add}}}, Body: &Body{Inputs: []dtype.DType{f32}, Code: []Instr{{Add, f32, [3]int32{0, 0, 0}}}}}
 	}
 	keys := map[string]string{string(base().AppendKey(nil)): "nothing"}
 	note := func(what string, a Attr) {
@@ -302,6 +302,20 @@ func TestAppendKey(t *testing.T) {
 		set(reflect.ValueOf(a.Scan).Elem().Field(i))
 		note("Scan."+reflect.TypeFor[Scan]().Field(i).Name, a)
 	}
+	for i := range reflect.TypeFor[LoopBody]().NumField() {
+		a := base()
+		set(reflect.ValueOf(a.Loop).Elem().Field(i))
+		note("LoopBody."+reflect.TypeFor[LoopBody]().Field(i).Name, a)
+	}
+	for i := range reflect.TypeFor[LoopInstr]().NumField() {
+		a := base()
+		if f := reflect.ValueOf(&a.Loop.Code[0]).Elem().Field(i); f.Kind() == reflect.Struct {
+			f.Set(reflect.ValueOf(Attr{N: 1}))
+		} else {
+			set(f)
+		}
+		note("LoopInstr."+reflect.TypeFor[LoopInstr]().Field(i).Name, a)
+	}
 	for i := range Add.Info().Args {
 		a := base()
 		a.Body.Code[0].Args[i] = 1
@@ -329,6 +343,9 @@ func TestStrings(t *testing.T) {
 		{Attr{Data: []byte{}}.String(), "data=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}, // SHA-256 of nothing
 		{Attr{Body: &Body{Inputs: []dtype.DType{f16, f16}, Code: []Instr{{Add, f16, [3]int32{0, 1}}, {Relu, f16, [3]int32{2}}}}}.String(),
 			"{Add(%0 %1):float16; Relu(%2):float16}"},
+		{Attr{Loop: &LoopBody{Steps: 3, Sequences: 1, States: 1, Kept: 1, Reverse: true, Results: []int{3}, Code: []LoopInstr{
+			{Op: Add, Args: []int{0, 1}}, {Op: Cast, Attr: Attr{Axes: []int{1}}, Args: []int{2}}}}}.String(),
+			"loop=(steps=3 sequences=1 states=1 kept=1 reverse {Add(%0 %1); Cast(%2) axes=[1]} [3])"},
 		{MatMul.String(), "MatMul"},
 		{Code(999).String(), "Code(999)"},
 	} {

@@ -40,9 +40,7 @@ func (r *scanRecorder) slice(x Ref, axis, lo, hi int) Ref {
 }
 
 // at is element i of the first axis of x.
-func (r *scanRecorder) at(x Ref, i int) Ref {
-	return r.shaped(r.slice(x, 0, i, i+1), r.TypeOf(x).Shape[1:]...)
-}
+func (r *scanRecorder) at(x Ref, i int) Ref { return elementOf(r.Recorder, x, i) }
 
 // part is a section of a flat tensor.
 func (r *scanRecorder) part(x Ref, s Section) Ref {

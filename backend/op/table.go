@@ -97,7 +97,13 @@ const (
 	// stored. The result is flat and its parts are those of Scan.Sections.
 	RNN
 	RNNGrad // gradient of RNN by x and the first h and c, as Scan.GradSections says: of RNN's result, the recurrent kernel, the gradients by all outputs [T N U], the last one and the last c [N U], and the mask
-	Part    // the elements of flat x from Start on, in shape Dims: a result of an operation that has several
+
+	// Loop does the same at each step of sequences: see LoopBody. Its arguments
+	// are the sequences [T …], the first values of the states, and what does not
+	// change. Its results have one type; they are flat, and the parts are those of
+	// LoopBody.Sections.
+	Loop
+	Part // the elements of flat x from Start on, in shape Dims: a result of an operation that has several
 
 	Softmax     // eˣ/Σeˣ over one axis, in float32 or better whatever the type
 	SoftmaxGrad // the gradient of a Softmax whose result is x, from that of its result, y: x·(y-Σxy)
@@ -311,6 +317,7 @@ func init() {
 
 		RNN:     {Name: "RNN", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferRNN, Expand: expandRNN},
 		RNNGrad: {Name: "RNNGrad", Args: -1, Class: Contraction, Precision: Allow, Infer: inferRNNGrad, Expand: expandRNNGrad},
+		Loop:    {Name: "Loop", Args: -1, Class: Contraction, Precision: Clear, Grad: true, Infer: inferLoop, Expand: expandLoop},
 		Part:    {Name: "Part", Args: 1, Class: Movement, Grad: true, Infer: inferPart},
 
 		Softmax:     {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},

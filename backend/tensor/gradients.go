@@ -18,11 +18,11 @@ import (
 // in float32 directly (see Tensor.Widen).
 func Gradients(loss *Tensor, vars []*Variable) []*Tensor {
 	leaves := map[*Variable][]*Tensor{}
-	visit(loss, func(t *Tensor) {
+	visit(func(t *Tensor) {
 		if t.variable != nil {
 			leaves[t.variable] = append(leaves[t.variable], t)
 		}
-	})
+	}, loss)
 	var at []*Tensor
 	for _, v := range vars {
 		at = append(at, leaves[v]...)
@@ -43,10 +43,10 @@ func Gradients(loss *Tensor, vars []*Variable) []*Tensor {
 	return out
 }
 
-// visit calls f for every tensor that t depends on, itself included.
-func visit(t *Tensor, f func(*Tensor)) {
+// visit calls f for every tensor that ts depend on, themselves included.
+func visit(f func(*Tensor), ts ...*Tensor) {
 	seen := map[*Tensor]bool{}
-	stack := []*Tensor{t}
+	stack := slices.Clone(ts)
 	for len(stack) > 0 {
 		t := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
@@ -68,13 +68,24 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	case loss.parts != nil || !loss.typ.DType.IsFloat() || len(loss.typ.Shape) != 0:
 		Fail("Gradients", "the loss is %v, want a float scalar", loss.describe())
 	}
+	keep := keeping{start: Mark()}
+	one := Scalar(loss.typ.DType, 1)
+	one.scaled, one.trace = loss.scaled, loss.trace
+	out := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &keep)
+	keep.least(out)
+	return out
+}
+
+// differentiate returns the gradients by the tensors at from those of roots.
+// What rules do is noted in keep.
+func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
 	wanted := map[*Tensor]bool{}
 	for _, t := range at {
 		wanted[t] = true
 	}
-	// Everything between the loss and what is wanted, in recording order.
+	// Everything between the roots and what is wanted, in recording order.
 	var all []*Tensor
-	visit(loss, func(t *Tensor) { all = append(all, t) })
+	visit(func(t *Tensor) { all = append(all, t) }, roots...)
 	slices.SortFunc(all, bySeq)
 	needs := map[*Tensor]bool{}
 	for _, t := range all {
@@ -86,12 +97,15 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 		}
 		needs[t] = n && t.typ.DType.IsFloat()
 	}
-	keep := keeping{start: Mark()}
 	grad := map[*Tensor]*Tensor{}
-	if needs[loss] {
-		one := Scalar(loss.typ.DType, 1)
-		one.scaled, one.trace = loss.scaled, loss.trace
-		grad[loss] = one
+	for i, r := range roots {
+		switch {
+		case !needs[r]:
+		case grad[r] != nil:
+			grad[r] = grad[r].Add(seeds[i])
+		default:
+			grad[r] = seeds[i]
+		}
 	}
 	parts := map[*Tensor][]partGradient{} // of what has several results
 	for _, t := range slices.Backward(all) {
@@ -121,7 +135,7 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 		if several := gradientsOfParts[t.op]; several != nil {
 			own := parts[t]
 			g = own[0].g
-			rule = func(t, _ *Tensor) []*Tensor { return several(t, own) }
+			rule = func(t, _ *Tensor) []*Tensor { return several(t, own, needs) }
 		}
 		if rule == nil {
 			panic(&Error{Path: t.path, Op: "Gradients", Err: fmt.Errorf("%v has no gradient", t.op)})
@@ -154,7 +168,6 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	for i, t := range at {
 		out[i] = grad[t]
 	}
-	keep.least(out)
 	return out
 }
 
@@ -184,8 +197,8 @@ func sumTo(g *Tensor, shape Shape) *Tensor {
 var gradients map[op.Code]func(t, g *Tensor) []*Tensor
 
 // gradientsOfParts holds the rules of operations with several results, from
-// the gradients of those that are used.
-var gradientsOfParts = map[op.Code]func(t *Tensor, parts []partGradient) []*Tensor{}
+// the gradients of those that are used, for the arguments that need one.
+var gradientsOfParts = map[op.Code]func(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Tensor{}
 
 func one(g *Tensor) []*Tensor { return []*Tensor{g} }
 
@@ -203,6 +216,7 @@ func both(t, a, b *Tensor) []*Tensor {
 func init() {
 	// In init because the rules record operations whose rules are in it.
 	gradientsOfParts[op.RNN] = rnnGradient
+	gradientsOfParts[op.Loop] = loopGradient
 	gradients = map[op.Code]func(t, g *Tensor) []*Tensor{
 		op.Identity: func(t, g *Tensor) []*Tensor { return one(g) },
 		op.Cast: func(t, g *Tensor) []*Tensor {

@@ -126,6 +126,7 @@ func points() map[op.Code][]point {
 		op.AvgPoolGrad:    pools(op.AvgPoolGrad),
 
 		op.RNN:  scans(),
+		op.Loop: loops(),
 		op.Part: x0(func(x T) T { return tensor.Record(op.Part, op.Attr{Start: []int{2}, Dims: s(2, 2)}, x) }, 7),
 
 		op.Softmax:          append(unary(-1, 1, func(x T) T { return x.Softmax(-1) }), unary(-1, 1, func(x T) T { return x.Softmax(0) })...),

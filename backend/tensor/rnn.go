@@ -106,7 +106,7 @@ func (p partGradient) is(s op.Section) bool {
 // What the steps have in common is not computed step by step: the gradients by
 // the recurrent kernel, and, through that by the input, by the kernel and the
 // sequence are one large product each.
-func rnnGradient(t *Tensor, parts []partGradient) []*Tensor {
+func rnnGradient(t *Tensor, parts []partGradient, _ map[*Tensor]bool) []*Tensor {
 	o := t.attr.Scan.Operands()
 	u := t.args[o.U]
 	steps, batch, units := t.args[o.Z].typ.Shape[0], t.args[o.Z].typ.Shape[1], u.typ.Shape[0]

@@ -1,0 +1,207 @@
+package cpu
+
+import (
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// stepLoop is Loop: a program for a step, which runs once for each of them on the
+// elements of the sequences and of the result. States that are not kept, and
+// what does not begin at a cache line, go through memory of their own.
+type stepLoop struct {
+	*op.LoopBody
+	step     *Program
+	args     []int // positions
+	out      int
+	inputs   []loopPart // of the step
+	outputs  []loopPart
+	padding  [][2]int // of the result, in bytes from and to
+	sections op.LoopSections
+	size     int // of an element of the result
+}
+
+// loopPart is an input or output of a step: bytes, and where in the shared
+// memory there is room for them, or -1 if they are used where they lie. A state
+// has two such places, in turn.
+type loopPart struct{ bytes, stage, other int }
+
+func newLoop(b *builder, v *ir.Value) (kernel, error) {
+	g := ir.LoopBody(v)
+	if err := backend.Expand(b.p.device, g); err != nil {
+		return nil, err
+	}
+	if err := ir.Optimize(g, ir.Options{}); err != nil {
+		return nil, err
+	}
+	step, err := compile(b.p.device, g)
+	if err != nil {
+		return nil, err
+	}
+	k := &stepLoop{LoopBody: v.Attr.Loop, step: step, out: b.at(v), size: v.Type.DType.Size()}
+	var types []op.Type
+	for _, a := range v.Args {
+		k.args = append(k.args, b.at(a))
+		types = append(types, a.Type)
+	}
+	k.sections = k.Sections(types)
+	shared := 0
+	room := func(bytes int) int {
+		at := shared
+		shared += roundUp(bytes, ir.Align)
+		return at
+	}
+	part := func(bytes int) loopPart {
+		p := loopPart{bytes, -1, -1}
+		if bytes%ir.Align != 0 {
+			p.stage = room(bytes)
+		}
+		return p
+	}
+	for i, t := range k.Inputs(types) {
+		p := loopPart{t.Bytes(), -1, -1}
+		switch s := i - k.Sequences; {
+		case s < 0:
+			p = part(p.bytes)
+		case s < k.States && (s >= k.Kept || p.bytes%ir.Align != 0):
+			p.stage, p.other = room(p.bytes), room(p.bytes)
+		}
+		k.inputs = append(k.inputs, p)
+	}
+	for _, s := range k.sections.Outputs {
+		k.outputs = append(k.outputs, part(s.Shape[1:].Size()*k.size))
+	}
+	end := 0
+	for _, s := range append(append([]op.Section(nil), k.sections.States...), k.sections.Outputs...) {
+		if start := s.Start * k.size; start > end {
+			k.padding = append(k.padding, [2]int{end, start})
+		}
+		end = (s.Start + s.Shape.Size()) * k.size
+	}
+	k.padding = append(k.padding, [2]int{end, v.Type.Bytes()})
+	b.wantShared(shared)
+	return k, nil
+}
+
+func (k *stepLoop) run(r *run) {
+	out := r.values[k.out]
+	for _, p := range k.padding {
+		clear(out[p[0]:p[1]])
+	}
+	for s := range k.States {
+		p := &k.inputs[k.Sequences+s]
+		first := r.values[k.args[k.Sequences+s]]
+		if s < k.Kept {
+			before := 0
+			if k.Reverse {
+				before = k.Steps
+			}
+			copy(k.kept(out, s, before), first)
+		}
+		if p.stage >= 0 {
+			copy(r.shared[p.stage:][:p.bytes], first)
+		}
+	}
+	inner := k.step.get()
+	inner.procs = r.procs
+	for i := range k.Steps {
+		k.bind(r, inner, i)
+		for j := range k.step.steps {
+			s := &k.step.steps[j]
+			if s.kernel == nil {
+				continue
+			}
+			if s.kernel.run(inner); inner.failed != nil {
+				r.failed = inner.failed
+				k.step.put(inner)
+				return
+			}
+		}
+		k.collect(r, i)
+	}
+	k.step.put(inner)
+	for s := k.Kept; s < k.States; s++ {
+		p := &k.inputs[k.Sequences+s]
+		copy(out[k.sections.States[s].Start*k.size:], p.place(r, k.Steps))
+	}
+}
+
+// place is the memory of a state of its own before step i, in the order of the
+// computation.
+func (p *loopPart) place(r *run, i int) []byte {
+	at := p.stage
+	if i%2 == 1 {
+		at = p.other
+	}
+	return r.shared[at:][:p.bytes:p.bytes]
+}
+
+// kept is value i of a kept state.
+func (k *stepLoop) kept(out []byte, s, i int) []byte {
+	n := k.inputs[k.Sequences+s].bytes
+	at := k.sections.States[s].Start*k.size + i*n
+	return out[at : at+n : at+n]
+}
+
+// output is output i of step t.
+func (k *stepLoop) output(out []byte, i, t int) []byte {
+	n := k.outputs[i].bytes
+	at := k.sections.Outputs[i].Start*k.size + t*n
+	return out[at : at+n : at+n]
+}
+
+// bind gives the inputs and outputs of step i their memory.
+func (k *stepLoop) bind(r, inner *run, i int) {
+	out := r.values[k.out]
+	t, before, after := k.Place(i)
+	for _, b := range k.step.binds {
+		var data []byte
+		switch s := b.buffer - k.Sequences; {
+		case b.out && b.buffer < k.Outputs:
+			if p := &k.outputs[b.buffer]; p.stage >= 0 {
+				data = r.shared[p.stage:][:p.bytes:p.bytes]
+			} else {
+				data = k.output(out, b.buffer, t)
+			}
+		case b.out:
+			s = b.buffer - k.Outputs
+			if p := &k.inputs[k.Sequences+s]; p.stage >= 0 {
+				data = p.place(r, i+1)
+			} else {
+				data = k.kept(out, s, after)
+			}
+		case s < 0:
+			p := &k.inputs[b.buffer]
+			data = r.values[k.args[b.buffer]][t*p.bytes:][:p.bytes:p.bytes]
+			if p.stage >= 0 {
+				copy(r.shared[p.stage:], data)
+				data = r.shared[p.stage:][:p.bytes:p.bytes]
+			}
+		case s < k.States:
+			if p := &k.inputs[b.buffer]; p.stage >= 0 {
+				data = p.place(r, i)
+			} else {
+				data = k.kept(out, s, before)
+			}
+		default:
+			data = r.values[k.args[b.buffer]]
+		}
+		inner.values[b.pos] = data[:b.bytes:b.bytes]
+	}
+}
+
+// collect copies what step i left in memory of its own to the result.
+func (k *stepLoop) collect(r *run, i int) {
+	out := r.values[k.out]
+	t, _, after := k.Place(i)
+	for o := range k.outputs {
+		if p := &k.outputs[o]; p.stage >= 0 {
+			copy(k.output(out, o, t), r.shared[p.stage:][:p.bytes])
+		}
+	}
+	for s := range k.Kept {
+		if p := &k.inputs[k.Sequences+s]; p.stage >= 0 {
+			copy(k.kept(out, s, after), p.place(r, i+1))
+		}
+	}
+}
