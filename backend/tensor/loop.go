@@ -87,7 +87,7 @@ func loop(sequences, states []*Tensor, reverse, keep bool, f func(x, states []*T
 	all := Record(op.Loop, op.Attr{Loop: l}, args...)
 	at := l.Sections(typesOf(args))
 	for i, t := range outputs {
-		s := op.Section{}
+		var s op.Section
 		if k := same[i]; k >= 0 {
 			s = rowsAfter(l, at.States[k])
 		} else {
