@@ -54,6 +54,7 @@ var imports = map[string]string{
 	"keras":                 "backend backend/cpu backend/driver backend/dtype backend/ir backend/op backend/philox backend/tensor keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3 golang.org/x/term",
 	"keras/callbacks":       "backend/tensor keras keras/checkpoint keras/metrics keras/saving keras/tensorboard optimizers",
 	"keras/checkpoint":      "backend/dtype backend/op backend/tensor keras keras/internal/aside",
+	"keras/plot":            "keras keras/internal/aside layers github.com/guptarohit/asciigraph gonum.org/v1/plot gonum.org/v1/plot/font gonum.org/v1/plot/plotter gonum.org/v1/plot/vg gonum.org/v1/plot/vg/draw",
 	"keras/saving":          "backend/dtype backend/op backend/tensor keras keras/internal/aside keras/saving/hdf5 layers layers/spec optimizers policy github.com/maruel/safetensors",
 	"keras/saving/hdf5":     "",
 	"keras/internal/aside":  "",

@@ -1,0 +1,196 @@
+package plot
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"image/png"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+var generate = flag.Bool("generate", false, "write the pictures of docs/images")
+
+func history() *keras.History {
+	h := &keras.History{}
+	for i := range 12 {
+		x := float64(i)
+		loss := 2 / (1 + x)
+		if i == 5 {
+			loss = math.NaN()
+		}
+		h.Epochs = append(h.Epochs, i)
+		h.Logs = append(h.Logs, keras.Logs{{Name: "loss", Value: loss}, {Name: "accuracy", Value: 1 - 0.9/(1+x)},
+			{Name: "val_loss", Value: 2.2/(1+x) + 0.02*x}, {Name: "val_accuracy", Value: 0.9 - 0.8/(1+x)}})
+	}
+	return h
+}
+
+// branches is a model with two inputs of one layer that is called twice.
+func branches(t *testing.T) *keras.Model {
+	t.Helper()
+	a, b := keras.Input(4), keras.Input(4)
+	shared := &layers.Dense{Units: 3, Name: "shared", Activation: "relu"}
+	x := keras.Apply(&layers.Concatenate{}, keras.Apply(shared, a), keras.Apply(shared, b))
+	x = keras.Apply(&layers.Dense{Units: 2, Name: "head"}, keras.Apply(&layers.Dropout{Rate: 0.5}, x))
+	m, err := keras.NewModel(keras.Tuple(a, b), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// gradients are numbers such as float16 loses: of many small sizes.
+func gradients(scale float64) []float32 {
+	var all []float32
+	for i := range 4000 {
+		x := float64(i%200)/10 - 10
+		for range int(20 * math.Exp(-x*x/18)) {
+			all = append(all, float32(scale*math.Exp2(x)))
+		}
+	}
+	return append(all, 0)
+}
+
+// TestFiles draws everything in every format; with -generate also into docs.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	draw := map[string]func(path string) error{
+		"history": func(path string) error { return History(path, history()) },
+		"exponents": func(path string) error {
+			return Exponents(path, Series{"gradients", gradients(0x1p-18)}, Series{"times 1024", gradients(0x1p-8)})
+		},
+		"confusion": func(path string) error {
+			return Confusion(path, [][]int{{48, 2, 0}, {5, 40, 5}, {0, 11, 39}}, []string{"cat", "dog", "fox"})
+		},
+		"model": func(path string) error { return Model(path, branches(t)) },
+	}
+	for name, f := range draw {
+		for _, suffix := range []string{".png", ".svg", ".PDF"} {
+			path := filepath.Join(dir, name+suffix)
+			if err := f(path); err != nil {
+				t.Fatal(err)
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch suffix {
+			case ".png":
+				picture, err := png.Decode(bytes.NewReader(data))
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				seen := map[any]bool{}
+				for x := range picture.Bounds().Dx() {
+					for y := range picture.Bounds().Dy() {
+						seen[picture.At(x, y)] = true
+					}
+				}
+				if len(seen) < 10 {
+					t.Errorf("%s: got %d colours, want a picture", name, len(seen))
+				}
+			case ".svg":
+				d := xml.NewDecoder(bytes.NewReader(data))
+				for {
+					if _, err := d.Token(); errors.Is(err, io.EOF) {
+						break
+					} else if err != nil {
+						t.Fatal(name, err)
+					}
+				}
+			default:
+				if !bytes.HasPrefix(data, []byte("%PDF")) {
+					t.Errorf("%s: no PDF", name)
+				}
+			}
+		}
+		if *generate {
+			if err := f("../../docs/images/" + name + ".png"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestModelDot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.dot")
+	if err := Model(path, branches(t)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`n2 [label="shared: Dense\nfloat32[? 3]"]`, "\tn0 -> n2;\n\tn1 -> n3;\n\tn2 -> n4;\n\tn3 -> n4;\n\tn4 -> n5;\n\tn5 -> n6;\n}\n",
+	} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("got\n%s\nwant it to contain\n%s", got, want)
+		}
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	if got, want := quoted("a\"b\\c\nd"), `"a\"b\\c\nd"`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestBinades(t *testing.T) {
+	// 2⁻²⁵ is half of the least number of float16 and rounds to even, to 0;
+	// 65520 is half way beyond the largest.
+	got := binades([]float32{0, float32(math.NaN()), 0x1p-25, math.Nextafter32(0x1p-25, 1), -65519, 65520, 1})
+	if got.none != 2 || got.lost != 2 || got.first != -25 || len(got.counts) != 41 || got.counts[0] != 2 || got.counts[25] != 1 || got.counts[40] != 2 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestTerminal: a value that is not finite is a gap.
+func TestTerminal(t *testing.T) {
+	var b strings.Builder
+	if err := Terminal(&b, history(), "loss", 40, 6); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(b.String(), "\n"); lines < 8 || !strings.Contains(b.String(), "validation") || strings.Contains(b.String(), "NaN") {
+		t.Errorf("got\n%s", b.String())
+	}
+}
+
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	nan := &keras.History{Epochs: []int{0}, Logs: []keras.Logs{{{Name: "loss", Value: math.NaN()}}}}
+	file := filepath.Join(dir, "x.png")
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{History(file, &keras.History{}), "the history has no epochs"},
+		{History(file, nan), `"loss" has no finite value, want one of loss`},
+		{History(filepath.Join(dir, "x.gif"), history()), `got suffix ".gif", want .png, .svg or .pdf`},
+		{History(filepath.Join(dir, "none", "x.png"), history()), "no such file or directory"},
+		{Terminal(io.Discard, history(), "mae", 10, 5), `"mae" has no finite value`},
+		{Exponents(file), "no series given"},
+		{Exponents(file, Series{Name: "w"}), `series "w" has no values`},
+		{Confusion(file, nil, nil), "no classes given"},
+		{Confusion(file, [][]int{{1, 2}, {3}}, nil), "row 1 has 1 counts, want 2"},
+		{Confusion(file, [][]int{{-1}}, nil), "got count -1 of class 0 as 0, want 0 or more"},
+		{Confusion(file, [][]int{{1}}, []string{"a", "b"}), "got 2 names of classes, want 1"},
+		{Model(file, keras.Sequential(&layers.Dense{Units: 1})), "not built"},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) || !strings.HasPrefix(c.err.Error(), "plot: ") {
+			t.Errorf("got error %v, want one with %q", c.err, c.want)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("got %d files after errors, want none", len(left))
+	}
+}
