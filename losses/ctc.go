@@ -22,8 +22,8 @@ import (
 // sequences of different lengths. (Keras gives all of them the length of the
 // batch.)
 //
-// The recursion over the steps is recorded unrolled, about 25 operations for
-// each: thousands of steps make a large program.
+// The recursion over the steps is a loop of the graph, whose size does not
+// depend on their number.
 //
 // Shapes: yTrue [batch labels], integers from 0 to classes-1; yPred
 // [batch steps classes], logits.
@@ -93,7 +93,6 @@ func ctc(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 	// Logits of all states at all steps, looked up in one long list.
 	row := tensor.Iota(dtype.Int64, batch*steps).Reshape(batch, steps, 1).MulScalar(float64(classes))
 	emit := logp.Reshape(batch * steps * classes).Gather(row.Add(symbols.ExpandDims(1)))
-	at := func(step int) *tensor.Tensor { return emit.Slice(1, step, step+1).Squeeze(1) }
 	before := func(a *tensor.Tensor, n int) *tensor.Tensor {
 		return a.Slice(1, 0, states-n).Pad([]int{0, n}, []int{0, 0}, never)
 	}
@@ -101,20 +100,23 @@ func ctc(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 	state := tensor.Iota(dtype.Int32, states)
 	alpha := tensor.Where(state.LessScalar(1), tensor.Scalar(d, 0), off).BroadcastTo(batch, states) // before the first step
 	total := tensor.Zeros(d, batch)
-	for step := range steps {
+	sequences := []*tensor.Tensor{emit.Transpose(1, 0, 2)}
+	if mask != nil {
+		sequences = append(sequences, mask.Transpose(1, 0).ExpandDims(-1))
+	}
+	_, ends := tensor.Loop(sequences, []*tensor.Tensor{alpha, total}, false, func(x, states []*tensor.Tensor) (y, next []*tensor.Tensor) {
 		// The largest is 0 at each step, so that float32 holds the differences.
-		var most *tensor.Tensor
-		alpha, most = shift(alpha)
-		total = total.Add(most)
+		alpha, most := shift(states[0])
 		one, two := before(alpha, 1), tensor.Where(mayskip, before(alpha, 2), off)
 		m := alpha.Maximum(one).Maximum(two).StopGradient()
 		sum := alpha.Sub(m).Exp().Add(one.Sub(m).Exp()).Add(two.Sub(m).Exp())
-		next := sum.Log().Add(m).Add(at(step))
+		after := sum.Log().Add(m).Add(x[0])
 		if mask != nil {
-			next = tensor.Where(mask.Slice(1, step, step+1), next, alpha)
+			after = tensor.Where(x[1], after, alpha)
 		}
-		alpha = next
-	}
+		return nil, []*tensor.Tensor{after, states[1].Add(most)}
+	})
+	alpha, total = ends[0], ends[1]
 	last := length.MulScalar(2).ExpandDims(-1)
 	final := state.Equal(last).Or(state.Equal(last.AddScalar(-1)))
 	spelled := tensor.Where(final, alpha, off)

@@ -38,3 +38,22 @@ func TestPlanOfHead(t *testing.T) {
 		t.Log(g)
 	}
 }
+
+// TestCTCGraph: the graph of the loss and its gradient does not grow with the
+// steps.
+func TestCTCGraph(t *testing.T) {
+	size := func(steps int) int {
+		f := tensor.Function(func(x *tensor.Tensor) *tensor.Tensor {
+			loss := (&CTC{}).Call(tensor.Ones(dtype.Int32, 2, 3), x)
+			return tensor.GradientsAt(loss, x)[0]
+		})
+		g, err := f.Plan(tensor.Placeholder(dtype.Float32, 2, steps, 5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(g.Values)
+	}
+	if few, many := size(8), size(80); few != many {
+		t.Errorf("%d values for 8 steps, %d for 80, want as many", few, many)
+	}
+}
