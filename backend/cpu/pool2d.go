@@ -43,10 +43,10 @@ func newPool(b *builder, v *ir.Value) kernel {
 	switch c := newWindowPool(b, v, k); {
 	case c == nil:
 		return followPool(b, v, k, k)
-	case c.after == nil:
-		return followPool(b, v, k, c)
-	default:
+	case c.after != nil || c.positive:
 		return c
+	default:
+		return followPool(b, v, k, c)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// windowPool is pooling in float32, or on 16-bit floats converted row by row,
-// in loops over channels that keep a window in registers: the maximum or mean
-// of windows, and their gradients. Its unit is a row of windows, or an image if
+// windowPool is pooling in loops over channels that keep a window in registers:
+// the maximum or mean of windows, and their gradients. Means, and gradients
+// that are sums, of 16-bit floats are converted to float32 row by row. Its unit is a row of windows, or an image if
 // windows that overlap add to a gradient, row by row. Windows of a row that lie
 // within the input are one call for 32 channels, those at its edges a call each.
 type windowPool struct {
@@ -21,11 +21,15 @@ type windowPool struct {
 	code     op.Code
 	lo, hi   int  // windows of a row that lie within the input, from one to before another
 	wide     bool // operands are converted
-	covers   bool // windows have all pixels
-	add      bool // gradients of windows add up
+	element  gemm.Element
+	bytes    int          // of an element that loops read
+	give     gemm.Windows // of gradients of maxima
+	covers   bool         // windows have all pixels
+	add      bool         // gradients of windows add up
+	positive bool         // maxima are those of a relu, whose gradient this is
 	chunks   int
 	after    *epilogue // of a gradient whose windows do not overlap, or nil
-	lineSize int       // bytes of a row of the input in float32
+	lineSize int       // bytes of a row of the input, as loops read it
 	atGrads  int       // places in scratch memory
 	atLines  int
 	atRow    int
@@ -38,12 +42,27 @@ type windowPool struct {
 func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
 	set := kernelsOf(current())
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
-	if set == nil || set.Largest == nil || k.channels == 0 || v.Op == op.MaxPoolTake || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
+	if set == nil || set.Own == nil || k.channels == 0 || v.Op == op.MaxPoolTake || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
 		return nil
 	}
-	c := &windowPool{pooling: k, set: set, code: v.Op, wide: k.dtype != dtype.Float32}
+	c := &windowPool{pooling: k, set: set, code: v.Op, element: elementOf[k.dtype], bytes: 4}
 	c.add = grad && !k.apart()
-	follow := v.Attr.Body != nil && !c.add && 4*k.inSize*k.channels <= imageBytes
+	c.positive = !c.add && ofPositive(v)
+	follow := v.Attr.Body != nil && !c.add && !c.positive && 4*k.inSize*k.channels <= imageBytes
+	average := v.Op == op.AvgPool || v.Op == op.AvgPoolGrad
+	if c.wide = k.dtype != dtype.Float32 && (average || c.add || follow); c.wide {
+		c.element = gemm.F32
+	} else {
+		c.bytes = k.dtype.Size()
+	}
+	switch {
+	case c.add:
+		c.give = set.LargestGradAdd
+	case c.positive:
+		c.give = set.PositiveGrad[c.element]
+	default:
+		c.give = set.LargestGrad[c.element]
+	}
 	k.rows = k.batch * k.outSize / k.out[2]
 	k.places = nil
 	reach := (k.size[2] - 1) * k.dilation[2]
@@ -63,7 +82,7 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
 		need += roundUp(n, 64)
 		return at
 	}
-	c.lineSize = 4 * k.in[2] * k.channels
+	c.lineSize = c.bytes * k.in[2] * k.channels
 	lines := k.size[0] * k.size[1]
 	switch {
 	case c.add:
@@ -268,7 +287,7 @@ var here [2]int64
 // windows computes the windows of a row from one to before another, all with
 // the same elements within the input.
 func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int) {
-	pixel := 4 * k.channels
+	pixel := k.bytes * k.channels
 	first, end := 0, k.size[2] // elements of a row of the window
 	for first < end {
 		if _, ok := k.at(2, from, first); ok {
@@ -286,13 +305,11 @@ func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int)
 	y, step := unsafe.Add(p.y, from*pixel), k.stride[2]*pixel
 	taps := p.count * (end - first)
 	if taps == 0 {
-		switch none := unsafe.Slice((*float32)(y), n*k.channels); k.code {
+		switch k.code {
 		case op.MaxPool:
-			lowest(none)
+			k.fill(y, n*k.channels, math.Inf(-1))
 		case op.AvgPool:
-			for i := range none {
-				none[i] = float32(math.NaN())
-			}
+			k.fill(y, n*k.channels, math.NaN())
 		}
 		return
 	}
@@ -309,16 +326,12 @@ func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int)
 	at := unsafe.Pointer(&places[0])
 	for c := 0; c < k.channels; c += ownChannels {
 		mask := uint(1)<<min(ownChannels, k.channels-c) - 1
-		x, y, d := unsafe.Add(x, 4*c), unsafe.Add(y, 4*c), unsafe.Add(d, 4*c)
+		x, y, d := unsafe.Add(x, k.bytes*c), unsafe.Add(y, k.bytes*c), unsafe.Add(d, k.bytes*c)
 		switch k.code {
 		case op.MaxPool:
-			k.set.Largest(n, taps, at, x, step, nil, 0, y, pixel, mask)
+			k.set.Largest[k.element](n, taps, at, x, step, nil, 0, y, pixel, mask)
 		case op.MaxPoolGrad:
-			give := k.set.LargestGrad
-			if k.add {
-				give = k.set.LargestGradAdd
-			}
-			give(n, taps, at, x, step, y, pixel, d, step, mask)
+			k.give(n, taps, at, x, step, y, pixel, d, step, mask)
 		case op.AvgPool:
 			k.set.Own(n, taps, at, x, step, unsafe.Pointer(&mean[0]), 0, y, pixel, mask)
 		case op.AvgPoolGrad:
@@ -333,6 +346,37 @@ func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int)
 	}
 }
 
+// fill sets n elements that loops write to x.
+func (k *windowPool) fill(to unsafe.Pointer, n int, x float64) {
+	d := dtype.Float32
+	if !k.wide {
+		d = k.dtype
+	}
+	one := [1]float64{x}
+	for i := range n {
+		dtype.FromF64(unsafe.Slice((*byte)(unsafe.Add(to, i*k.bytes)), k.bytes), one[:], d)
+	}
+}
+
+// ofPositive reports whether the gradient of pooling v is followed by that of a
+// relu whose result was pooled: it goes where that is above 0.
+func ofPositive(v *ir.Value) bool {
+	body := v.Attr.Body
+	if v.Op != op.MaxPoolGrad || body == nil || len(body.Code) != 2 || body.Code[0].Op != op.Greater || body.Code[1].Op != op.Where {
+		return false
+	}
+	// What follows the gradient reads arguments from the third on, as operands
+	// from 1 on.
+	zero := func(i int32) bool {
+		a := v.Args[i+1]
+		return a.Op == op.Const && a.Attr.Data == nil && a.Attr.Value == 0 && !math.Signbit(a.Attr.Value)
+	}
+	positive, chosen := body.Code[0].Args, body.Code[1].Args
+	made := int32(len(body.Inputs)) // what the comparison makes
+	return positive[0] > 0 && v.Args[positive[0]+1] == v.Args[0] && positive[1] > 0 && zero(positive[1]) &&
+		chosen[0] == made && chosen[1] == 0 && chosen[2] > 0 && chosen[2] < made && zero(chosen[2]) && v.Type.DType == v.Args[0].Type.DType
+}
+
 // placesOf is where the elements of a window lie from its first pixel on, some
 // of each row: each followed by 0, the place of what means are multiplied with,
 // unless only the largest is looked for.
@@ -340,7 +384,7 @@ func (k *windowPool) placesOf(w *worker, lines []int64, n int) []int64 {
 	at := viewOf[int64](w.scratch[k.atPlaces:], 2*k.windowSize)[:0]
 	for _, line := range lines {
 		for kx := range n {
-			at = append(at, line+int64(kx*k.dilation[2]*4*k.channels))
+			at = append(at, line+int64(kx*k.dilation[2]*k.bytes*k.channels))
 			if k.code == op.AvgPool || k.code == op.AvgPoolGrad {
 				at = append(at, 0)
 			}

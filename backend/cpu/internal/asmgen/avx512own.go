@@ -17,9 +17,12 @@ func avx512Own() *gen {
 	g.own("ownAVX512", "is Own of 32 channels for AVX-512.", false)
 	g.own("ownAddAVX512", "is OwnAdd of 32 channels for AVX-512.", true)
 	g.ownGrad()
-	g.largest()
-	g.largestGrad("largestGradAVX512", "is LargestGrad of 32 channels for AVX-512.", false)
-	g.largestGrad("largestGradAddAVX512", "is LargestGradAdd of 32 channels for AVX-512.", true)
+	for _, e := range []element{floats, halfs, brains} {
+		g.largest(e)
+		g.largestGrad(e, false, false)
+		g.largestGrad(e, true, false)
+	}
+	g.largestGrad(floats, false, true)
 	return g
 }
 
@@ -110,65 +113,6 @@ func (g *gen) ownGrad() {
 		g.ins("VADDPS %d(DI), Z%d, Z%d\nVMOVUPS Z%d, %d(DI)", 64*i, i, i, i, 64*i)
 	}
 	g.ins("DECQ AX\nJNZ tap")
-	g.label("done")
-	g.ins("VZEROUPPER\nRET")
-}
-
-// maxima leaves the maxima of a pixel's window in Z0 and Z1, and what is
-// larger than nothing is in Z8.
-func (g *gen) maxima() {
-	g.ins("VMOVAPS Z8, Z0\nVMOVAPS Z8, Z1\nMOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ most")
-	g.label("tap")
-	g.ins("MOVQ (R12), R13\nADDQ $8, R12")
-	for i := range 2 {
-		// Of a NaN and a number VMAXPS gives the operand written first: the NaN
-		// that was there stays, and one that comes is put in.
-		g.ins("VMOVUPS.Z %d(SI)(R13*1), K%d, Z%d", 64*i, i+1, 2+i)
-		g.ins("VCMPPS $3, Z%[1]d, Z%[1]d, K3\nVCMPPS $3, Z%[2]d, Z%[2]d, K4\nVMAXPS Z%[2]d, Z%[1]d, Z%[2]d", 2+i, i)
-		g.ins("KANDNW K3, K4, K3\nVMOVAPS Z%d, K3, Z%d", 2+i, i)
-	}
-	g.ins("DECQ DX\nJNZ tap")
-	g.label("most")
-}
-
-// largest takes the maxima of a pixel's window, 32 channels at a time.
-func (g *gen) largest() {
-	g.text("largestAVX512", ownParams, "is Largest of 32 channels for AVX-512.")
-	g.ownStart()
-	g.ins("TESTQ CX, CX\nJLE done\nMOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
-	g.label("pixel")
-	g.maxima()
-	g.ins("VMOVUPS Z0, K1, (DI)\nVMOVUPS Z1, K2, 64(DI)\nADDQ R9, SI\nADDQ R11, DI\nDECQ CX\nJNZ pixel")
-	g.label("done")
-	g.ins("VZEROUPPER\nRET")
-}
-
-// largestGrad hands the gradient of a window to the first of its elements that
-// is the largest, or adds it there.
-func (g *gen) largestGrad(name, doc string, add bool) {
-	g.text(name, ownParams, doc)
-	g.ownStart()
-	g.ins("TESTQ CX, CX\nJLE done\nMOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
-	g.label("pixel")
-	g.maxima()
-	g.ins("VMOVUPS.Z (BX), K1, Z4\nVMOVUPS.Z 64(BX), K2, Z5\nKMOVW K1, K5\nKMOVW K2, K6")
-	g.ins("MOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ next")
-	g.label("give")
-	g.ins("MOVQ (R12), R13\nADDQ $8, R12\nLEAQ (DI)(R13*1), R10")
-	for i := range 2 {
-		left := 5 + i
-		g.ins("VMOVUPS.Z %d(SI)(R13*1), K%d, Z%d", 64*i, i+1, 2+i)
-		g.ins("VCMPPS $0, Z%d, Z%d, K3\nVCMPPS $3, Z%d, Z%d, K4\nKORW K3, K4, K3", 2+i, i, 2+i, 2+i)
-		g.ins("KANDW K%[1]d, K3, K3\nKANDNW K%[1]d, K3, K%[1]d", left)
-		if add {
-			g.ins("VMOVUPS.Z %[1]d(R10), K3, Z%[2]d\nVADDPS Z%[3]d, Z%[2]d, Z%[2]d\nVMOVUPS Z%[2]d, K3, %[1]d(R10)", 64*i, 6+i, 4+i)
-		} else {
-			g.ins("VMOVAPS.Z Z%d, K3, Z%d\nVMOVUPS Z%d, K%d, %d(R10)", 4+i, 6+i, 6+i, i+1, 64*i)
-		}
-	}
-	g.ins("DECQ DX\nJNZ give")
-	g.label("next")
-	g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX\nDECQ CX\nJNZ pixel")
 	g.label("done")
 	g.ins("VZEROUPPER\nRET")
 }

@@ -153,17 +153,18 @@ type Pack func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load
 // behind a and b, and how many there are.
 type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// Windows goes over windows of n pixels, up to 32 channels of them, in float32:
-// those of mask, though it may read all 32 of y. At is a list of int64.
+// Windows goes over windows of n pixels, up to 32 channels of them: those of
+// mask, though it may read all 32 of y. At is a list of int64.
 //
 //	Own:     d[i*ds+j] = Σ x[at[2t]+i*xs+j]·y[at[2t+1]+j]             for t < taps
 //	OwnAdd:  as Own, added to d
 //	OwnGrad: d[at[2t+1]+j] += Σ x[at[2t]+i*xs+j]·y[i*ys+j]            for i < n; writes all 32
 //	Largest: d[i*ds+j] = max x[at[t]+i*xs+j], -∞ of nothing, the first NaN wins
 //	LargestGrad: d[at[t]+i*ds+j] = y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, else 0
+//	PositiveGrad: as LargestGrad if the largest is above 0, else 0
 //	LargestGradAdd: d[at[t]+i*ds+j] += y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, window by window
 //
-// The last three read of y those of mask.
+// The last four read of y those of mask.
 type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
 // Convert converts n elements, which do not overlap.
@@ -194,9 +195,12 @@ type Set struct {
 	Widen, Narrow [elements]Convert
 
 	// Own is convolutions with a kernel for each channel, OwnGrad their gradients
-	// by the kernels, Largest maxima of windows, LargestGrad their gradients. All
-	// may be nil.
-	Own, OwnAdd, OwnGrad, Largest, LargestGrad, LargestGradAdd Windows
+	// by the kernels, LargestGradAdd those of maxima of windows that overlap, all
+	// of float32. Largest is maxima of windows, LargestGrad their gradients, and
+	// PositiveGrad those of maxima of what was max(0, ·), of F32, F16 and BF16.
+	// All may be nil.
+	Own, OwnAdd, OwnGrad, LargestGradAdd Windows
+	Largest, LargestGrad, PositiveGrad   [elements]Windows
 
 	// PixelRuns is kernels by rows, with NR columns, or nil.
 	PixelRuns []PixelRuns

@@ -91,19 +91,54 @@ func ownAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, 
 //go:noescape
 func ownGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
-// largestAVX512 is Largest of 32 channels for AVX-512.
+// largestF32AVX512 is Largest of 32 channels of F32 for AVX-512.
 //
 //go:noescape
-func largestAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+func largestF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
-// largestGradAVX512 is LargestGrad of 32 channels for AVX-512.
+// largestGradF32AVX512 is LargestGrad of 32 channels of F32 for AVX-512.
 //
 //go:noescape
-func largestGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+func largestGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
-// largestGradAddAVX512 is LargestGradAdd of 32 channels for AVX-512.
+// positiveGradF32AVX512 is PositiveGrad of 32 channels of F32 for AVX-512.
 //
 //go:noescape
-func largestGradAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+func positiveGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// largestF16AVX512 is Largest of 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func largestF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// largestGradF16AVX512 is LargestGrad of 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func largestGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// positiveGradF16AVX512 is PositiveGrad of 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func positiveGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// largestBF16AVX512 is Largest of 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func largestBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// largestGradBF16AVX512 is LargestGrad of 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func largestGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// positiveGradBF16AVX512 is PositiveGrad of 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func positiveGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// largestGradAddF32AVX512 is LargestGradAdd of 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func largestGradAddF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
 var pixelRunsAVX512 = []PixelRuns{nil, pixelRuns1AVX512, pixelRuns2AVX512, pixelRuns3AVX512, pixelRuns4AVX512, pixelRuns5AVX512, pixelRuns6AVX512, pixelRuns7AVX512, pixelRuns8AVX512, pixelRuns9AVX512, pixelRuns10AVX512, pixelRuns11AVX512, pixelRuns12AVX512, pixelRuns13AVX512, pixelRuns14AVX512}

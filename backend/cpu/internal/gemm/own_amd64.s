@@ -4034,8 +4034,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func largestAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestAVX512(SB), NOSPLIT, $0-80
+// func largestF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·largestF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ n+0(FP), CX
 	MOVQ taps+8(FP), AX
 	MOVQ at+16(FP), R8
@@ -4049,6 +4049,7 @@ TEXT ·largestAVX512(SB), NOSPLIT, $0-80
 	KMOVW DX, K1
 	SHRQ $16, DX
 	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
 	JLE done
 	MOVL $0xff800000, DX
@@ -4088,8 +4089,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func largestGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestGradAVX512(SB), NOSPLIT, $0-80
+// func largestGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·largestGradF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ n+0(FP), CX
 	MOVQ taps+8(FP), AX
 	MOVQ at+16(FP), R8
@@ -4103,6 +4104,7 @@ TEXT ·largestGradAVX512(SB), NOSPLIT, $0-80
 	KMOVW DX, K1
 	SHRQ $16, DX
 	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
 	JLE done
 	MOVL $0xff800000, DX
@@ -4146,19 +4148,19 @@ give:
 	LEAQ (DI)(R13*1), R10
 	VMOVUPS.Z 0(SI)(R13*1), K1, Z2
 	VCMPPS $0, Z2, Z0, K3
-	VCMPPS $3, Z2, Z2, K4
-	KORW K3, K4, K3
+	VCMPPS $3, Z2, Z2, K0
+	KORW K0, K3, K3
 	KANDW K5, K3, K3
 	KANDNW K5, K3, K5
 	VMOVAPS.Z Z4, K3, Z6
 	VMOVUPS Z6, K1, 0(R10)
 	VMOVUPS.Z 64(SI)(R13*1), K2, Z3
-	VCMPPS $0, Z3, Z1, K3
-	VCMPPS $3, Z3, Z3, K4
-	KORW K3, K4, K3
-	KANDW K6, K3, K3
-	KANDNW K6, K3, K6
-	VMOVAPS.Z Z5, K3, Z7
+	VCMPPS $0, Z3, Z1, K4
+	VCMPPS $3, Z3, Z3, K0
+	KORW K0, K4, K4
+	KANDW K6, K4, K4
+	KANDNW K6, K4, K6
+	VMOVAPS.Z Z5, K4, Z7
 	VMOVUPS Z7, K2, 64(R10)
 	DECQ DX
 	JNZ give
@@ -4172,8 +4174,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func largestGradAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestGradAddAVX512(SB), NOSPLIT, $0-80
+// func positiveGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·positiveGradF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ n+0(FP), CX
 	MOVQ taps+8(FP), AX
 	MOVQ at+16(FP), R8
@@ -4187,6 +4189,535 @@ TEXT ·largestGradAddAVX512(SB), NOSPLIT, $0-80
 	KMOVW DX, K1
 	SHRQ $16, DX
 	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
+	TESTQ CX, CX
+	JLE done
+	VPXORD Z8, Z8, Z8
+pixel:
+	VMOVAPS Z8, Z0
+	VMOVAPS Z8, Z1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ most
+tap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VMOVUPS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $3, Z2, Z2, K3
+	VCMPPS $3, Z0, Z0, K4
+	VMAXPS Z0, Z2, Z0
+	KANDNW K3, K4, K3
+	VMOVAPS Z2, K3, Z0
+	VMOVUPS.Z 64(SI)(R13*1), K2, Z3
+	VCMPPS $3, Z3, Z3, K3
+	VCMPPS $3, Z1, Z1, K4
+	VMAXPS Z1, Z3, Z1
+	KANDNW K3, K4, K3
+	VMOVAPS Z3, K3, Z1
+	DECQ DX
+	JNZ tap
+most:
+	VMOVUPS.Z (BX), K1, Z4
+	VMOVUPS.Z 64(BX), K2, Z5
+	VCMPPS $14, Z8, Z0, K1, K5
+	VCMPPS $14, Z8, Z1, K2, K6
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ next
+give:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	LEAQ (DI)(R13*1), R10
+	VMOVUPS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $0, Z2, Z0, K3
+	KANDW K5, K3, K3
+	KANDNW K5, K3, K5
+	VMOVAPS.Z Z4, K3, Z6
+	VMOVUPS Z6, K1, 0(R10)
+	VMOVUPS.Z 64(SI)(R13*1), K2, Z3
+	VCMPPS $0, Z3, Z1, K4
+	KANDW K6, K4, K4
+	KANDNW K6, K4, K6
+	VMOVAPS.Z Z5, K4, Z7
+	VMOVUPS Z7, K2, 64(R10)
+	DECQ DX
+	JNZ give
+next:
+	ADDQ R9, SI
+	ADDQ R11, DI
+	ADDQ ys+48(FP), BX
+	DECQ CX
+	JNZ pixel
+done:
+	VZEROUPPER
+	RET
+
+// func largestF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·largestF16AVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
+	TESTQ CX, CX
+	JLE done
+	MOVL $0xff800000, DX
+	VPBROADCASTD DX, Z8
+pixel:
+	VMOVAPS Z8, Z0
+	VMOVAPS Z8, Z1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ most
+tap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VCVTPH2PS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $3, Z2, Z2, K3
+	VCMPPS $3, Z0, Z0, K4
+	VMAXPS Z0, Z2, Z0
+	KANDNW K3, K4, K3
+	VMOVAPS Z2, K3, Z0
+	VCVTPH2PS.Z 32(SI)(R13*1), K2, Z3
+	VCMPPS $3, Z3, Z3, K3
+	VCMPPS $3, Z1, Z1, K4
+	VMAXPS Z1, Z3, Z1
+	KANDNW K3, K4, K3
+	VMOVAPS Z3, K3, Z1
+	DECQ DX
+	JNZ tap
+most:
+	VCVTPS2PH $0, Z0, Y0
+	VCVTPS2PH $0, Z1, Y1
+	VINSERTI64X4 $1, Y1, Z0, Z0
+	VMOVDQU16 Z0, K7, (DI)
+	ADDQ R9, SI
+	ADDQ R11, DI
+	DECQ CX
+	JNZ pixel
+done:
+	VZEROUPPER
+	RET
+
+// func largestGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·largestGradF16AVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
+	TESTQ CX, CX
+	JLE done
+	MOVL $0xff800000, DX
+	VPBROADCASTD DX, Z8
+pixel:
+	VMOVAPS Z8, Z0
+	VMOVAPS Z8, Z1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ most
+tap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VCVTPH2PS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $3, Z2, Z2, K3
+	VCMPPS $3, Z0, Z0, K4
+	VMAXPS Z0, Z2, Z0
+	KANDNW K3, K4, K3
+	VMOVAPS Z2, K3, Z0
+	VCVTPH2PS.Z 32(SI)(R13*1), K2, Z3
+	VCMPPS $3, Z3, Z3, K3
+	VCMPPS $3, Z1, Z1, K4
+	VMAXPS Z1, Z3, Z1
+	KANDNW K3, K4, K3
+	VMOVAPS Z3, K3, Z1
+	DECQ DX
+	JNZ tap
+most:
+	VMOVDQU16.Z (BX), K7, Z4
+	KMOVW K1, K5
+	KMOVW K2, K6
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ next
+give:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	LEAQ (DI)(R13*1), R10
+	VCVTPH2PS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $0, Z2, Z0, K3
+	VCMPPS $3, Z2, Z2, K0
+	KORW K0, K3, K3
+	KANDW K5, K3, K3
+	KANDNW K5, K3, K5
+	VCVTPH2PS.Z 32(SI)(R13*1), K2, Z3
+	VCMPPS $0, Z3, Z1, K4
+	VCMPPS $3, Z3, Z3, K0
+	KORW K0, K4, K4
+	KANDW K6, K4, K4
+	KANDNW K6, K4, K6
+	KUNPCKWD K3, K4, K3
+	VMOVDQU16.Z Z4, K3, Z6
+	VMOVDQU16 Z6, K7, (R10)
+	DECQ DX
+	JNZ give
+next:
+	ADDQ R9, SI
+	ADDQ R11, DI
+	ADDQ ys+48(FP), BX
+	DECQ CX
+	JNZ pixel
+done:
+	VZEROUPPER
+	RET
+
+// func positiveGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·positiveGradF16AVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
+	TESTQ CX, CX
+	JLE done
+	VPXORD Z8, Z8, Z8
+pixel:
+	VMOVAPS Z8, Z0
+	VMOVAPS Z8, Z1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ most
+tap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VCVTPH2PS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $3, Z2, Z2, K3
+	VCMPPS $3, Z0, Z0, K4
+	VMAXPS Z0, Z2, Z0
+	KANDNW K3, K4, K3
+	VMOVAPS Z2, K3, Z0
+	VCVTPH2PS.Z 32(SI)(R13*1), K2, Z3
+	VCMPPS $3, Z3, Z3, K3
+	VCMPPS $3, Z1, Z1, K4
+	VMAXPS Z1, Z3, Z1
+	KANDNW K3, K4, K3
+	VMOVAPS Z3, K3, Z1
+	DECQ DX
+	JNZ tap
+most:
+	VMOVDQU16.Z (BX), K7, Z4
+	VCMPPS $14, Z8, Z0, K1, K5
+	VCMPPS $14, Z8, Z1, K2, K6
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ next
+give:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	LEAQ (DI)(R13*1), R10
+	VCVTPH2PS.Z 0(SI)(R13*1), K1, Z2
+	VCMPPS $0, Z2, Z0, K3
+	KANDW K5, K3, K3
+	KANDNW K5, K3, K5
+	VCVTPH2PS.Z 32(SI)(R13*1), K2, Z3
+	VCMPPS $0, Z3, Z1, K4
+	KANDW K6, K4, K4
+	KANDNW K6, K4, K6
+	KUNPCKWD K3, K4, K3
+	VMOVDQU16.Z Z4, K3, Z6
+	VMOVDQU16 Z6, K7, (R10)
+	DECQ DX
+	JNZ give
+next:
+	ADDQ R9, SI
+	ADDQ R11, DI
+	ADDQ ys+48(FP), BX
+	DECQ CX
+	JNZ pixel
+done:
+	VZEROUPPER
+	RET
+
+// func largestBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·largestBF16AVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
+	TESTQ CX, CX
+	JLE done
+	MOVL $0xff800000, DX
+	VPBROADCASTD DX, Z8
+pixel:
+	VMOVAPS Z8, Z0
+	VMOVAPS Z8, Z1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ most
+tap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VPMOVZXWD.Z 0(SI)(R13*1), K1, Z2
+	VPSLLD $16, Z2, Z2
+	VCMPPS $3, Z2, Z2, K3
+	VCMPPS $3, Z0, Z0, K4
+	VMAXPS Z0, Z2, Z0
+	KANDNW K3, K4, K3
+	VMOVAPS Z2, K3, Z0
+	VPMOVZXWD.Z 32(SI)(R13*1), K2, Z3
+	VPSLLD $16, Z3, Z3
+	VCMPPS $3, Z3, Z3, K3
+	VCMPPS $3, Z1, Z1, K4
+	VMAXPS Z1, Z3, Z1
+	KANDNW K3, K4, K3
+	VMOVAPS Z3, K3, Z1
+	DECQ DX
+	JNZ tap
+most:
+	VPSRLD $16, Z0, Z0
+	VPSRLD $16, Z1, Z1
+	VPMOVDW Z0, Y0
+	VPMOVDW Z1, Y1
+	VINSERTI64X4 $1, Y1, Z0, Z0
+	VMOVDQU16 Z0, K7, (DI)
+	ADDQ R9, SI
+	ADDQ R11, DI
+	DECQ CX
+	JNZ pixel
+done:
+	VZEROUPPER
+	RET
+
+// func largestGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·largestGradBF16AVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
+	TESTQ CX, CX
+	JLE done
+	MOVL $0xff800000, DX
+	VPBROADCASTD DX, Z8
+pixel:
+	VMOVAPS Z8, Z0
+	VMOVAPS Z8, Z1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ most
+tap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VPMOVZXWD.Z 0(SI)(R13*1), K1, Z2
+	VPSLLD $16, Z2, Z2
+	VCMPPS $3, Z2, Z2, K3
+	VCMPPS $3, Z0, Z0, K4
+	VMAXPS Z0, Z2, Z0
+	KANDNW K3, K4, K3
+	VMOVAPS Z2, K3, Z0
+	VPMOVZXWD.Z 32(SI)(R13*1), K2, Z3
+	VPSLLD $16, Z3, Z3
+	VCMPPS $3, Z3, Z3, K3
+	VCMPPS $3, Z1, Z1, K4
+	VMAXPS Z1, Z3, Z1
+	KANDNW K3, K4, K3
+	VMOVAPS Z3, K3, Z1
+	DECQ DX
+	JNZ tap
+most:
+	VMOVDQU16.Z (BX), K7, Z4
+	KMOVW K1, K5
+	KMOVW K2, K6
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ next
+give:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	LEAQ (DI)(R13*1), R10
+	VPMOVZXWD.Z 0(SI)(R13*1), K1, Z2
+	VPSLLD $16, Z2, Z2
+	VCMPPS $0, Z2, Z0, K3
+	VCMPPS $3, Z2, Z2, K0
+	KORW K0, K3, K3
+	KANDW K5, K3, K3
+	KANDNW K5, K3, K5
+	VPMOVZXWD.Z 32(SI)(R13*1), K2, Z3
+	VPSLLD $16, Z3, Z3
+	VCMPPS $0, Z3, Z1, K4
+	VCMPPS $3, Z3, Z3, K0
+	KORW K0, K4, K4
+	KANDW K6, K4, K4
+	KANDNW K6, K4, K6
+	KUNPCKWD K3, K4, K3
+	VMOVDQU16.Z Z4, K3, Z6
+	VMOVDQU16 Z6, K7, (R10)
+	DECQ DX
+	JNZ give
+next:
+	ADDQ R9, SI
+	ADDQ R11, DI
+	ADDQ ys+48(FP), BX
+	DECQ CX
+	JNZ pixel
+done:
+	VZEROUPPER
+	RET
+
+// func positiveGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·positiveGradBF16AVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
+	TESTQ CX, CX
+	JLE done
+	VPXORD Z8, Z8, Z8
+pixel:
+	VMOVAPS Z8, Z0
+	VMOVAPS Z8, Z1
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ most
+tap:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	VPMOVZXWD.Z 0(SI)(R13*1), K1, Z2
+	VPSLLD $16, Z2, Z2
+	VCMPPS $3, Z2, Z2, K3
+	VCMPPS $3, Z0, Z0, K4
+	VMAXPS Z0, Z2, Z0
+	KANDNW K3, K4, K3
+	VMOVAPS Z2, K3, Z0
+	VPMOVZXWD.Z 32(SI)(R13*1), K2, Z3
+	VPSLLD $16, Z3, Z3
+	VCMPPS $3, Z3, Z3, K3
+	VCMPPS $3, Z1, Z1, K4
+	VMAXPS Z1, Z3, Z1
+	KANDNW K3, K4, K3
+	VMOVAPS Z3, K3, Z1
+	DECQ DX
+	JNZ tap
+most:
+	VMOVDQU16.Z (BX), K7, Z4
+	VCMPPS $14, Z8, Z0, K1, K5
+	VCMPPS $14, Z8, Z1, K2, K6
+	MOVQ AX, DX
+	MOVQ R8, R12
+	TESTQ DX, DX
+	JZ next
+give:
+	MOVQ (R12), R13
+	ADDQ $8, R12
+	LEAQ (DI)(R13*1), R10
+	VPMOVZXWD.Z 0(SI)(R13*1), K1, Z2
+	VPSLLD $16, Z2, Z2
+	VCMPPS $0, Z2, Z0, K3
+	KANDW K5, K3, K3
+	KANDNW K5, K3, K5
+	VPMOVZXWD.Z 32(SI)(R13*1), K2, Z3
+	VPSLLD $16, Z3, Z3
+	VCMPPS $0, Z3, Z1, K4
+	KANDW K6, K4, K4
+	KANDNW K6, K4, K6
+	KUNPCKWD K3, K4, K3
+	VMOVDQU16.Z Z4, K3, Z6
+	VMOVDQU16 Z6, K7, (R10)
+	DECQ DX
+	JNZ give
+next:
+	ADDQ R9, SI
+	ADDQ R11, DI
+	ADDQ ys+48(FP), BX
+	DECQ CX
+	JNZ pixel
+done:
+	VZEROUPPER
+	RET
+
+// func largestGradAddF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·largestGradAddF32AVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), CX
+	MOVQ taps+8(FP), AX
+	MOVQ at+16(FP), R8
+	MOVQ x+24(FP), SI
+	MOVQ xs+32(FP), R9
+	MOVQ y+40(FP), BX
+	MOVQ ys+48(FP), R10
+	MOVQ d+56(FP), DI
+	MOVQ ds+64(FP), R11
+	MOVQ mask+72(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
 	JLE done
 	MOVL $0xff800000, DX
@@ -4230,22 +4761,22 @@ give:
 	LEAQ (DI)(R13*1), R10
 	VMOVUPS.Z 0(SI)(R13*1), K1, Z2
 	VCMPPS $0, Z2, Z0, K3
-	VCMPPS $3, Z2, Z2, K4
-	KORW K3, K4, K3
+	VCMPPS $3, Z2, Z2, K0
+	KORW K0, K3, K3
 	KANDW K5, K3, K3
 	KANDNW K5, K3, K5
 	VMOVUPS.Z 0(R10), K3, Z6
 	VADDPS Z4, Z6, Z6
 	VMOVUPS Z6, K3, 0(R10)
 	VMOVUPS.Z 64(SI)(R13*1), K2, Z3
-	VCMPPS $0, Z3, Z1, K3
-	VCMPPS $3, Z3, Z3, K4
-	KORW K3, K4, K3
-	KANDW K6, K3, K3
-	KANDNW K6, K3, K6
-	VMOVUPS.Z 64(R10), K3, Z7
+	VCMPPS $0, Z3, Z1, K4
+	VCMPPS $3, Z3, Z3, K0
+	KORW K0, K4, K4
+	KANDW K6, K4, K4
+	KANDNW K6, K4, K6
+	VMOVUPS.Z 64(R10), K4, Z7
 	VADDPS Z5, Z7, Z7
-	VMOVUPS Z7, K3, 64(R10)
+	VMOVUPS Z7, K4, 64(R10)
 	DECQ DX
 	JNZ give
 next:

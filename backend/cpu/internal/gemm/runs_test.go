@@ -99,9 +99,9 @@ func TestWindows(t *testing.T) {
 			if rng.IntN(4) == 0 {
 				x[rng.IntN(512)], x[rng.IntN(512)] = float32(math.NaN()), float32(math.Inf(-1))
 			}
-			pairs, single := make([]int64, 2*taps+1), make([]int64, taps+1)
+			pairs := make([]int64, 2*taps+1)
 			for i := range taps {
-				pairs[2*i], pairs[2*i+1], single[i] = int64(4*rng.IntN(300)), int64(128*i), int64(4*rng.IntN(300))
+				pairs[2*i], pairs[2*i+1] = int64(4*rng.IntN(300)), int64(128*i)
 			}
 			value := func(at int64, i, j int) float64 { return float64(x[(int(at)+i*lead)/4+j]) }
 			check := func(what string, d *guarded, ds, rows int, want func(i, j int) float64) {
@@ -138,15 +138,6 @@ func TestWindows(t *testing.T) {
 				}
 				return sum
 			})
-			d = newGuarded((n-1)*lead + 4*cols)
-			set.Largest(n, taps, unsafe.Pointer(&single[0]), unsafe.Pointer(&x[0]), lead, nil, 0, d.pointer(), lead, mask)
-			check("largest", d, lead, n, func(i, j int) float64 {
-				most := math.Inf(-1)
-				for k := range taps {
-					most = max(most, value(single[k], i, j))
-				}
-				return most
-			})
 			d = newGuarded(128 * max(1, taps))
 			floats(rng, d.data, F32)
 			before := append([]float32(nil), dtype.View[float32](d.data)...)
@@ -158,6 +149,82 @@ func TestWindows(t *testing.T) {
 				}
 				return sum
 			})
+		}
+	}
+}
+
+// TestMaxima: of windows that do not overlap, and their gradients, in every type.
+func TestMaxima(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, set := range setsHere() {
+		if set.Own == nil {
+			continue
+		}
+		for round := range 200 {
+			for e, d := range map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16} {
+				n, taps, cols, size := 1+rng.IntN(5), rng.IntN(5), 1+rng.IntN(32), d.Size()
+				pixel := size * (cols + rng.IntN(3))
+				// Window i has the pixels i·taps to (i+1)·taps-1, in any order.
+				at := make([]int64, taps+1)
+				for i, j := range rng.Perm(taps) {
+					at[i] = int64(j * pixel)
+				}
+				step := max(1, taps) * pixel
+				random := func(bytes int) []byte {
+					x := make([]float32, bytes/size)
+					for i := range x {
+						x[i] = float32(rng.IntN(5) - 3 + round%3)
+					}
+					if round%4 == 0 {
+						x[rng.IntN(len(x))] = float32(math.NaN())
+					}
+					out := make([]byte, len(x)*size)
+					dtype.FromF32(out, x, d)
+					return out
+				}
+				x, y := random(n*step), random((n-1)*pixel+size*cols)
+				value := func(data []byte, bytes int) float64 {
+					var v [1]float64
+					dtype.ToF64(v[:], data[bytes:bytes+size], d)
+					return v[0]
+				}
+				call := func(f Windows, y unsafe.Pointer, bytes, ds int) []byte {
+					out := newGuarded(bytes)
+					f(n, taps, unsafe.Pointer(&at[0]), unsafe.Pointer(&x[0]), step, y, pixel, out.pointer(), ds, uint(1)<<cols-1)
+					out.check(t, set.Name)
+					return out.data
+				}
+				most := call(set.Largest[e], nil, (n-1)*pixel+size*cols, pixel)
+				grads := [][]byte{
+					call(set.LargestGrad[e], unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step),
+					call(set.PositiveGrad[e], unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step),
+				}
+				for i := range n {
+					for c := range cols {
+						best, first := math.Inf(-1), -1
+						for k := range taps {
+							v := value(x, i*step+int(at[k])+size*c)
+							if v > best || v != v && best == best || first < 0 && v == best {
+								best, first = v, k
+							}
+						}
+						if got := value(most, i*pixel+size*c); got != best && (got == got || best == best) {
+							t.Fatalf("%s %v: the maximum of window %d, channel %d, is %v, want %v", set.Name, d, i, c, got, best)
+						}
+						for j, grad := range grads {
+							for k := range taps {
+								want := 0.0
+								if k == first && (j == 0 || best > 0) {
+									want = value(y, i*pixel+size*c)
+								}
+								if got := value(grad, i*step+int(at[k])+size*c); got != want && (got == got || want == want) {
+									t.Fatalf("%s %v: gradient %d of element %d of window %d, channel %d, is %v, want %v", set.Name, d, j, k, i, c, got, want)
+								}
+							}
+						}
+					}
+				}
+			}
 		}
 	}
 }

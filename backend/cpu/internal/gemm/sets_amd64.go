@@ -21,10 +21,12 @@ var AVX512 = &Set{
 	Adds:      [elements]Adds{addsBy(F32, 1, addsF324AVX512, addsF321AVX512), addsBy(F16, 1, addsF164AVX512, addsF161AVX512), addsBy(BF16, 1, addsBF164AVX512, addsBF161AVX512)},
 	Widen:     widenBy(vec.AVX512()),
 	Narrow:    narrowBy(vec.AVX512()),
-	Own:       ownAVX512, OwnAdd: ownAddAVX512, OwnGrad: ownGradAVX512,
-	Largest: largestAVX512, LargestGrad: largestGradAVX512, LargestGradAdd: largestGradAddAVX512,
-	PixelRuns: pixelRunsAVX512,
-	Peak:      peakAVX512, PeakFlops: 48 * 32,
+	Own:       ownAVX512, OwnAdd: ownAddAVX512, OwnGrad: ownGradAVX512, LargestGradAdd: largestGradAddF32AVX512,
+	Largest:      [elements]Windows{largestF32AVX512, largestF16AVX512, largestBF16AVX512},
+	LargestGrad:  [elements]Windows{largestGradF32AVX512, largestGradF16AVX512, largestGradBF16AVX512},
+	PositiveGrad: [elements]Windows{positiveGradF32AVX512, positiveGradF16AVX512, positiveGradBF16AVX512},
+	PixelRuns:    pixelRunsAVX512,
+	Peak:         peakAVX512, PeakFlops: 48 * 32,
 }
 
 // AVX512BF16 needs AVX512-BF16 besides.

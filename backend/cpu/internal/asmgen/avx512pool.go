@@ -1,0 +1,130 @@
+package asmgen
+
+// element is what loops over windows read, by the name of its loops: float32,
+// or 16-bit floats that become float32 in registers.
+type element string
+
+const (
+	floats element = "F32"
+	halfs  element = "F16"
+	brains element = "BF16"
+)
+
+// loadHalf loads 16 channels, those of a mask, into a register as float32.
+func (g *gen) loadHalf(e element, half int, from string, mask, to int) {
+	switch e {
+	case floats:
+		g.ins("VMOVUPS.Z %d%s, K%d, Z%d", 64*half, from, mask, to)
+	case halfs:
+		g.ins("VCVTPH2PS.Z %d%s, K%d, Z%d", 32*half, from, mask, to)
+	case brains:
+		g.ins("VPMOVZXWD.Z %[1]d%[2]s, K%[3]d, Z%[4]d\nVPSLLD $16, Z%[4]d, Z%[4]d", 32*half, from, mask, to)
+	}
+}
+
+// poolStart is ownStart with K7 for all channels.
+func (g *gen) poolStart() {
+	g.ownStart()
+	g.ins("KMOVD mask+72(FP), K7\nTESTQ CX, CX\nJLE done")
+}
+
+// maxima leaves the maxima of a pixel's window in Z0 and Z1, and what is
+// larger than nothing is in Z8.
+func (g *gen) maxima(e element) {
+	g.ins("VMOVAPS Z8, Z0\nVMOVAPS Z8, Z1\nMOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ most")
+	g.label("tap")
+	g.ins("MOVQ (R12), R13\nADDQ $8, R12")
+	for i := range 2 {
+		// Of a NaN and a number VMAXPS gives the operand written first: the NaN
+		// that was there stays, and one that comes is put in.
+		g.loadHalf(e, i, "(SI)(R13*1)", i+1, 2+i)
+		g.ins("VCMPPS $3, Z%[1]d, Z%[1]d, K3\nVCMPPS $3, Z%[2]d, Z%[2]d, K4\nVMAXPS Z%[2]d, Z%[1]d, Z%[2]d", 2+i, i)
+		g.ins("KANDNW K3, K4, K3\nVMOVAPS Z%d, K3, Z%d", 2+i, i)
+	}
+	g.ins("DECQ DX\nJNZ tap")
+	g.label("most")
+}
+
+// largest takes the maxima of a pixel's window, 32 channels at a time.
+func (g *gen) largest(e element) {
+	g.text("largest"+string(e)+"AVX512", ownParams, "is Largest of 32 channels of "+string(e)+" for AVX-512.")
+	g.poolStart()
+	g.ins("MOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
+	g.label("pixel")
+	g.maxima(e)
+	switch e {
+	case floats:
+		g.ins("VMOVUPS Z0, K1, (DI)\nVMOVUPS Z1, K2, 64(DI)")
+	case halfs:
+		g.ins("VCVTPS2PH $0, Z0, Y0\nVCVTPS2PH $0, Z1, Y1")
+	case brains: // which have nothing in the lower half
+		g.ins("VPSRLD $16, Z0, Z0\nVPSRLD $16, Z1, Z1\nVPMOVDW Z0, Y0\nVPMOVDW Z1, Y1")
+	}
+	if e != floats {
+		g.ins("VINSERTI64X4 $1, Y1, Z0, Z0\nVMOVDQU16 Z0, K7, (DI)")
+	}
+	g.ins("ADDQ R9, SI\nADDQ R11, DI\nDECQ CX\nJNZ pixel")
+	g.label("done")
+	g.ins("VZEROUPPER\nRET")
+}
+
+// largestGrad hands the gradient of a window to the first of its elements that
+// is the largest, if that is positive should it be, or adds it there. In 16 bits
+// it is copied.
+func (g *gen) largestGrad(e element, positive, add bool) {
+	name := "LargestGrad"
+	switch {
+	case positive:
+		name = "PositiveGrad"
+	case add:
+		name = "LargestGradAdd"
+	}
+	g.text(string(name[0]|0x20)+name[1:]+string(e)+"AVX512", ownParams, "is "+name+" of 32 channels of "+string(e)+" for AVX-512.")
+	g.poolStart()
+	if positive {
+		g.ins("VPXORD Z8, Z8, Z8")
+	} else {
+		g.ins("MOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
+	}
+	g.label("pixel")
+	g.maxima(e)
+	if e == floats {
+		g.ins("VMOVUPS.Z (BX), K1, Z4\nVMOVUPS.Z 64(BX), K2, Z5")
+	} else {
+		g.ins("VMOVDQU16.Z (BX), K7, Z4")
+	}
+	for i := range 2 { // what is left to be given
+		if positive {
+			g.ins("VCMPPS $14, Z8, Z%d, K%d, K%d", i, i+1, 5+i)
+		} else {
+			g.ins("KMOVW K%d, K%d", i+1, 5+i)
+		}
+	}
+	g.ins("MOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ next")
+	g.label("give")
+	g.ins("MOVQ (R12), R13\nADDQ $8, R12\nLEAQ (DI)(R13*1), R10")
+	for i := range 2 {
+		left, takes := 5+i, 3+i
+		g.loadHalf(e, i, "(SI)(R13*1)", i+1, 2+i)
+		g.ins("VCMPPS $0, Z%d, Z%d, K%d", 2+i, i, takes)
+		if !positive {
+			g.ins("VCMPPS $3, Z%[1]d, Z%[1]d, K0\nKORW K0, K%[2]d, K%[2]d", 2+i, takes)
+		}
+		g.ins("KANDW K%[1]d, K%[2]d, K%[2]d\nKANDNW K%[1]d, K%[2]d, K%[1]d", left, takes)
+		switch {
+		case e != floats:
+		case add:
+			g.ins("VMOVUPS.Z %[1]d(R10), K%[4]d, Z%[2]d\nVADDPS Z%[3]d, Z%[2]d, Z%[2]d\nVMOVUPS Z%[2]d, K%[4]d, %[1]d(R10)", 64*i, 6+i, 4+i, takes)
+		default:
+			g.ins("VMOVAPS.Z Z%d, K%d, Z%d\nVMOVUPS Z%d, K%d, %d(R10)", 4+i, takes, 6+i, 6+i, i+1, 64*i)
+		}
+	}
+	if e != floats {
+		g.ins("KUNPCKWD K3, K4, K3\nVMOVDQU16.Z Z4, K3, Z6\nVMOVDQU16 Z6, K7, (R10)")
+	}
+	g.ins("DECQ DX\nJNZ give")
+	g.label("next")
+	g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX\nDECQ CX\nJNZ pixel")
+	g.label("done")
+	g.ins("VZEROUPPER\nRET")
+}
