@@ -77,9 +77,11 @@ const (
 	shareBytes  = 16 << 20 // of packed B
 	deepDepth   = 256      // of kernels of tile registers, for which B must be in the first cache
 	conflicts   = 4096     // rows a multiple of this apart share lines of the first cache
+	convertMACs = 1 << 23  // multiplications that pay for converting an operand again
 	chunkMACs   = 1 << 18  // multiplications worth handing to another core
 	wantChunks  = 8
-	rowPad      = 64 // bytes that keep copied rows from sharing lines
+	rowConflict = 1024 // rows of A that a multiple of this apart share some lines
+	rowPad      = 64   // bytes that keep copied rows from sharing lines
 )
 
 // kernelsOf is the set of routines for a level, or nil: matmul computes.
@@ -174,12 +176,12 @@ func (k *product) block() {
 	}
 	k.tileM = max(1, ceilDiv(k.m, blocks))
 	k.slice()
-	// What must be converted is packed once rather than by each tile.
-	share := 32
+	// What must be converted is packed once rather than by each block of rows.
+	share, rows := 32, 4*t.MR
 	if k.b.element != gemm.F32 {
-		share = 8
+		share, rows = 8, max(rows, k.tileM)
 	}
-	k.sharesB = k.slices == 1 && k.b.packed && k.batches == 1 && k.m > 4*t.MR && macs >= share*chunkMACs
+	k.sharesB = k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
 	if k.slices == 1 {
 		k.cut()
 	}
@@ -212,8 +214,12 @@ func (k *product) cut() {
 	if k.a.packed || k.b.packed {
 		least <<= 2 // each chunk packs
 	}
+	want := wantChunks
+	if k.a.element != gemm.F32 && !k.sharesB && k.m*k.n*k.k < wantChunks*convertMACs {
+		want /= 2 // each chunk converts all rows
+	}
 	count := func() int { return k.batches * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
-	for count() < wantChunks && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
+	for count() < want && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
 		// Halve what costs the least: rows are shared by all tiles of a row,
 		// columns packed by each tile of a column.
 		across := k.tileN >= 2*t.NR && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
@@ -241,10 +247,16 @@ func (k *product) layout() {
 	}
 	if k.slices == 1 && (!k.direct || k.depth < k.k) {
 		k.leads = 4*roundUp(k.tileN, t.NR) + 2*rowPad
+		if k.n%t.NR == 0 && k.tileN >= k.n && 4*k.n%setConflict != 0 {
+			k.leads = 4 * k.n // rows follow each other, as in the result
+		}
 		take(k.tileM * k.leads)
 	}
 	if k.a.packed {
-		k.a.lead = 4*cells + rowPad
+		k.a.lead = 4 * cells
+		if k.a.lead%rowConflict == 0 || k.a.element.Size() == 4 {
+			k.a.lead += rowPad
+		}
 		k.atA = take(k.tileM * k.a.lead)
 	}
 	switch {

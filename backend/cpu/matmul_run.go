@@ -106,6 +106,10 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		return
 	}
 	src = unsafe.Add(src, (a.starts[batch]+row*a.stride+p)*a.size)
+	if widen := k.set.Widen[a.element]; widen != nil && a.stride == depth && a.lead == 4*depth {
+		widen(d, src, rows*depth) // rows follow each other
+		return
+	}
 	for i := range rows {
 		from, to := unsafe.Add(src, i*lds), unsafe.Add(d, i*a.lead)
 		switch a.element {
