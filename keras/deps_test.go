@@ -40,7 +40,8 @@ var imports = map[string]string{
 
 	"policy": "backend backend/driver backend/dtype",
 
-	"layers":                "backend/dtype backend/op backend/tensor layers/activations layers/constraints layers/initializers layers/regularizers layers/spec policy",
+	"layers":                "backend/dtype backend/op backend/tensor layers/activations layers/constraints layers/fingerprint layers/initializers layers/regularizers layers/spec policy",
+	"layers/fingerprint":    "",
 	"layers/spec":           "",
 	"layers/spec/spectest":  "backend/tensor/tensortest",
 	"layers/activations":    "backend/dtype backend/op backend/tensor layers/spec",

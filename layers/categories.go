@@ -10,8 +10,10 @@ import (
 
 // encoding is what layers make of categories 0 … n-1.
 type encoding struct {
-	mode string
-	n    int
+	mode  string
+	n     int
+	drops bool      // whether -1 stands for no category
+	idf   []float64 // weights of the categories in mode tf_idf
 }
 
 // checkEncoding wants a mode among those allowed, and, for modes that count
@@ -21,7 +23,7 @@ func checkEncoding(mode string, in []Shape, allowed ...string) error {
 		return fmt.Errorf("OutputMode is %q, want one of %q", mode, allowed)
 	}
 	least := 1
-	if mode == "multi_hot" || mode == "count" {
+	if mode == "multi_hot" || mode == "count" || mode == "tf_idf" {
 		least = 2
 	}
 	_, err := single(in[:1], least)
@@ -40,12 +42,20 @@ func (e encoding) of(x, weights *tensor.Tensor, d dtype.DType) *tensor.Tensor {
 	if weights == nil {
 		weights = tensor.Ones(d.Accumulator(), x.Shape()...)
 	}
-	hot := weights.PutAlong(x, e.n)
+	var hot *tensor.Tensor
+	if e.drops {
+		hot = weights.PutAlong(x.AddScalar(1), e.n+1).Slice(-1, 1, e.n+1)
+	} else {
+		hot = weights.PutAlong(x, e.n)
+	}
 	switch e.mode {
 	case "multi_hot":
 		hot = hot.Max(-2)
 	case "count":
 		hot = hot.Sum(-2)
+	case "tf_idf":
+		hot = hot.Sum(-2)
+		hot = hot.Mul(constant(hot.DType(), e.idf, e.n))
 	}
 	return hot.Cast(d)
 }
@@ -103,7 +113,7 @@ func (c *CategoryEncoding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	if len(parts) > 1 {
 		weights = parts[1].Cast(d.Accumulator())
 	}
-	return encoding{Defaults(*c).OutputMode, c.NumTokens}.of(indices(parts[0]), weights, d)
+	return encoding{mode: Defaults(*c).OutputMode, n: c.NumTokens}.of(indices(parts[0]), weights, d)
 }
 
 // Discretization turns numbers into the bins that boundaries divide them into:
@@ -192,5 +202,5 @@ func (l *Discretization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	x = x.Cast(dtype.Promote(x.DType(), dtype.Float32))
 	boundaries := constant(x.DType(), l.BinBoundaries, len(l.BinBoundaries))
 	bins := x.ExpandDims(-1).GreaterEqual(boundaries).Cast(dtype.Int32).Sum(-1)
-	return encoding{Defaults(*l).OutputMode, len(l.BinBoundaries) + 1}.of(bins, nil, l.ComputeDType())
+	return encoding{mode: Defaults(*l).OutputMode, n: len(l.BinBoundaries) + 1}.of(bins, nil, l.ComputeDType())
 }

@@ -107,6 +107,11 @@ var classes = struct {
 	"StackedRNNCells":          func() Layer { return &StackedRNNCells{} },
 	"Subtract":                 func() Layer { return &Subtract{} },
 	"TimeDistributed":          func() Layer { return &TimeDistributed{} },
+	"HashedCrossing":           func() Layer { return &HashedCrossing{} },
+	"Hashing":                  func() Layer { return &Hashing{} },
+	"IntegerLookup":            func() Layer { return &IntegerLookup{} },
+	"StringLookup":             func() Layer { return &StringLookup{} },
+	"TextVectorization":        func() Layer { return &TextVectorization{} },
 	"UnitNormalization":        func() Layer { return &UnitNormalization{} },
 	"UpSampling1D":             func() Layer { return &UpSampling1D{} },
 	"UpSampling2D":             func() Layer { return &UpSampling2D{} },
@@ -299,7 +304,7 @@ func setField(v reflect.Value, raw []byte) (err error) {
 		}
 		return nil
 	}
-	if v.Kind() == reflect.Slice && !bytes.HasPrefix(raw, []byte("[")) {
+	if _, own := v.Addr().Interface().(json.Unmarshaler); !own && v.Kind() == reflect.Slice && !bytes.HasPrefix(raw, []byte("[")) {
 		raw = slices.Concat([]byte("["), raw, []byte("]"))
 	}
 	return json.Unmarshal(raw, v.Addr().Interface())
