@@ -56,7 +56,6 @@ func kinds() []kind {
 				ContrastLimitedAdaptiveHistogramEqualization MixUp RandAugment RandomColorDegeneration RandomColorJitter
 				RandomElasticTransform RandomErasing RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective
 				RandomPosterization RandomSaturation RandomSharpness RandomShear Solarization`},
-			{"not yet: text preprocessing", "HashedCrossing Hashing IntegerLookup StringLookup TextVectorization"},
 			{"there is no Fourier transform", "MelSpectrogram STFTSpectrogram"},
 			{"bounding boxes have no type", "MaxNumBoundingBoxes"},
 			{"not yet: an `Embedding` whose weight is read by two calls", "ReversibleEmbedding"},
