@@ -10,7 +10,7 @@ import (
 )
 
 // wordPiece splits texts into the pieces of words that a vocabulary has (Wu et
-// al. 2016), as bert-base-uncased does, but for accents, which stay.
+// al. 2016), as bert-base-uncased does: small letters without accents.
 type wordPiece struct {
 	ids     map[string]int32
 	longest int // bytes of the longest piece
@@ -83,22 +83,26 @@ func alone(r rune) bool {
 
 // word appends the pieces of text[start:end].
 func (w *wordPiece) word(all []piece, text string, start, end int) []piece {
+	letters, from := plain(text[start:end])
+	if letters == "" {
+		return all
+	}
 	unknown := append(all, piece{w.ids["[UNK]"], start, end})
-	if utf8.RuneCountInString(text[start:end]) > 100 {
+	if utf8.RuneCountInString(letters) > 100 {
 		return unknown
 	}
-	for at := start; at < end; {
+	for at := 0; at < len(letters); {
 		prefix := ""
-		if at > start {
+		if at > 0 {
 			prefix = "##"
 		}
-		to := min(end, at+w.longest)
+		to := min(len(letters), at+w.longest)
 		for to > at {
-			if id, ok := w.ids[prefix+strings.ToLower(text[at:to])]; ok {
-				all = append(all, piece{id, at, to})
+			if id, ok := w.ids[prefix+letters[at:to]]; ok {
+				all = append(all, piece{id, start + from[at], start + from[to]})
 				break
 			}
-			_, n := utf8.DecodeLastRuneInString(text[at:to])
+			_, n := utf8.DecodeLastRuneInString(letters[at:to])
 			to -= n
 		}
 		if to == at {
@@ -107,4 +111,47 @@ func (w *wordPiece) word(all []piece, text string, start, end int) []piece {
 		at = to
 	}
 	return all
+}
+
+// withoutAccent is the table of accents.go.
+var withoutAccent = func() map[rune]rune {
+	all := []rune(accented)
+	m := make(map[rune]rune, len(all)/2)
+	for i := 0; i+1 < len(all); i += 2 {
+		m[all[i]] = all[i+1]
+	}
+	return m
+}()
+
+// plain makes the letters of a word small and takes their accents off, those
+// that are characters of their own too: what Unicode's canonical decomposition
+// leaves without nonspacing marks. from has the byte of the word at which what
+// is in each byte of the result starts, and after them the word's length.
+func plain(word string) (letters string, from []int) {
+	var out []byte
+	for i, r := range word {
+		if r = unicode.ToLower(r); r >= utf8.RuneSelf {
+			if base, ok := withoutAccent[r]; ok {
+				r = base
+			}
+			if unicode.Is(unicode.Mn, r) {
+				continue
+			}
+		}
+		before := len(out)
+		if syllable := r - 0xac00; syllable >= 0 && syllable < 19*21*28 {
+			// Hangul decomposes by arithmetic (Unicode, 3.12).
+			out = utf8.AppendRune(out, 0x1100+syllable/(21*28))
+			out = utf8.AppendRune(out, 0x1161+syllable/28%21)
+			if last := syllable % 28; last > 0 {
+				out = utf8.AppendRune(out, 0x11a7+last)
+			}
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+		for range len(out) - before {
+			from = append(from, i)
+		}
+	}
+	return string(out), append(from, len(word))
 }
