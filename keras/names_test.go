@@ -50,8 +50,6 @@ func kinds() []kind {
 			"TFSMLayer":          "a layer of one's own",
 			"TorchModuleWrapper": "a layer of one's own",
 		}, []missing{
-			{"not yet: image preprocessing", `CenterCrop Resizing RandomBrightness RandomContrast RandomCrop RandomFlip RandomRotation
-				RandomTranslation RandomZoom`},
 			{"not yet: image augmentation beyond flips, crops, colours and affine maps", `AugMix AutoContrast CutMix Equalization
 				ContrastLimitedAdaptiveHistogramEqualization MixUp RandAugment RandomColorDegeneration RandomColorJitter
 				RandomElasticTransform RandomErasing RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective

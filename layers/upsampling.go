@@ -2,7 +2,6 @@ package layers
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -99,7 +98,12 @@ func (u *UpSampling2D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	y := x.Cast(x.DType().Accumulator())
 	for axis, f := range u.factors {
 		if f > 1 {
-			y = interpolate(y, axis, f)
+			n := y.Dim(axis)
+			w, err := resampling("bilinear", false, n, n*f)
+			if err != nil {
+				tensor.Fail("Call", "%w", err)
+			}
+			y = resampled(y, axis, w)
 		}
 	}
 	return y.Cast(x.DType())
@@ -154,24 +158,6 @@ func repeat(x *tensor.Tensor, factors []int) *tensor.Tensor {
 		folded = append(folded, n)
 	}
 	return x.Reshape(ones...).BroadcastTo(more...).Reshape(folded...)
-}
-
-// interpolate makes an axis of floats f times as long. Element i of the result
-// is at (i+½)/f-½ of the axis, between its neighbours there; beyond the ends
-// it is the end.
-func interpolate(x *tensor.Tensor, axis, f int) *tensor.Tensor {
-	n := x.Dim(axis)
-	weights := make([]float64, n*f*n)
-	for i := range n * f {
-		at := min(max((float64(i)+0.5)/float64(f)-0.5, 0), float64(n-1))
-		low := int(math.Floor(at))
-		weights[i*n+low] += 1 - (at - float64(low))
-		weights[i*n+min(low+1, n-1)] += at - float64(low)
-	}
-	xs := "abcdef"[:x.Rank()]
-	axisName := xs[axis : axis+1]
-	out := xs[:axis] + "z" + xs[axis+1:]
-	return einsum(constant(x.DType(), weights, n*f, n), x, "z"+axisName, xs, out)
 }
 
 // constant is a tensor of given numbers, rounded to d.

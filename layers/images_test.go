@@ -1,0 +1,220 @@
+package layers_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/layertest"
+)
+
+// TestKerasImages compares resizing and cropping with Keras, also of 16-bit
+// types, where pixels are blended in float32 and rounded once.
+func TestKerasImages(t *testing.T) {
+	for _, c := range tensortest.Load(t, "../keras/testdata/golden/images.json").Cases {
+		if c.Class() != "Resizing" && c.Class() != "CenterCrop" {
+			continue // TestAffine has these
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			var exact []float64
+			for _, policy := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
+				c.Policy = policy
+				l, _ := fromCase(t, &c)
+				x := inputs(&c, dtype.Float32)
+				if err := apply(l, layers.Pass{}, symbols(x)); err != nil {
+					t.Fatal(err)
+				}
+				y := layers.Apply(l, layers.Pass{}, x)
+				if policy == "float32" {
+					// TensorFlow's positions are float32: off by an epsilon of up
+					// to 13 pixels, which kernels of slopes up to 2 and sums of up
+					// to 25 pixels of magnitude 3 spread.
+					tensortest.Close(t, "y", y, c.Outputs["y"], 50)
+					continue
+				}
+				rounded := c.Inputs["x"].As(y.DType()).As(dtype.Float32)
+				c.Policy = "float32"
+				same, _ := fromCase(t, &c)
+				var err error
+				if exact, err = layers.Apply(same, layers.Pass{}, rounded.Tensor()).Float64s(); err != nil {
+					t.Fatal(err)
+				}
+				tensortest.Close(t, policy, y, tensortest.Of(dtype.Float64, exact, y.Shape()...), 1)
+			}
+		})
+	}
+}
+
+var photos = op.Type{DType: dtype.Float32, Shape: op.Shape{2, 5, 4, 2}}
+
+func TestImageLayers(t *testing.T) {
+	bytes := op.Type{DType: dtype.Uint8, Shape: op.Shape{2, 5, 4, 2}}
+	wide := []float64{-100, 100}
+	for _, make := range []func() layers.Layer{
+		func() layers.Layer { return &layers.Resizing{Height: 3, Width: 6} },
+		func() layers.Layer {
+			return &layers.Resizing{Height: 3, Width: 6, PadToAspectRatio: true, Interpolation: "bicubic"}
+		},
+		func() layers.Layer { return &layers.CenterCrop{Height: 3, Width: 2, DataFormat: "channels_first"} },
+		func() layers.Layer { return &layers.RandomCrop{Height: 3, Width: 2} },
+		func() layers.Layer { return &layers.RandomFlip{} },
+		func() layers.Layer { return &layers.RandomFlip{Mode: "horizontal", DataFormat: "channels_first"} },
+		func() layers.Layer { return &layers.RandomContrast{Factor: layers.Factor{0.5}, ValueRange: wide} },
+		func() layers.Layer {
+			return &layers.RandomBrightness{Factor: layers.Factor{-0.1, 0.2}, ValueRange: wide}
+		},
+		func() layers.Layer { return &layers.RandomRotation{Factor: layers.Factor{0.3}} },
+		func() layers.Layer {
+			return &layers.RandomZoom{HeightFactor: layers.Factor{0.3}, FillMode: "wrap", DataFormat: "channels_first"}
+		},
+		func() layers.Layer {
+			return &layers.RandomTranslation{HeightFactor: layers.Factor{0.3}, WidthFactor: layers.Factor{0.2}, FillMode: "constant", Seed: new(int64(7))}
+		},
+	} {
+		t.Run(layers.Class(make()), func(t *testing.T) { layertest.Run(t, make, photos) })
+	}
+	t.Run("bytes", func(t *testing.T) {
+		layertest.Run(t, func() layers.Layer { return &layers.Resizing{Height: 3, Width: 6} }, bytes)
+		layertest.Run(t, func() layers.Layer { return &layers.CenterCrop{Height: 3, Width: 6} }, bytes)
+	})
+}
+
+// TestRandomImages: each image of a batch has numbers of its own, each step has
+// others, all within their bounds, and inference changes nothing.
+func TestRandomImages(t *testing.T) {
+	const batch, height, width = 64, 3, 4
+	data := make([]float32, batch*height*width)
+	for i := range data {
+		data[i] = float32(i % (height * width))
+	}
+	x := tensor.New(data, batch, height, width, 1)
+	step := func(l layers.Layer, f *tensor.Func[*tensor.Tensor, *tensor.Tensor]) []float64 {
+		t.Helper()
+		y, err := f.Call(context.Background(), x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := y.Float64s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	flip := &layers.RandomFlip{}
+	f := training(flip, true)
+	first := step(flip, f)
+	flipped := 0
+	for i := range batch {
+		image := first[i*12 : (i+1)*12]
+		for j, v := range image {
+			want := float64(j)
+			if image[0] != 0 {
+				want = float64(11 - j)
+			}
+			if v != want {
+				t.Fatalf("RandomFlip: image %d is %v, want it as it was or flipped", i, image)
+			}
+		}
+		if image[0] != 0 {
+			flipped++
+		}
+	}
+	// 64 fair coins: 32 ± 4, and 5 deviations.
+	if flipped < 12 || flipped > 52 {
+		t.Errorf("RandomFlip: got %d of 64 images flipped, want about half", flipped)
+	}
+	differ := 0
+	for i, v := range step(flip, f) {
+		if v != first[i] {
+			differ++
+		}
+	}
+	if differ == 0 {
+		t.Errorf("RandomFlip: the second step flipped the same images")
+	}
+
+	crop := &layers.RandomCrop{Height: 2, Width: 3}
+	f = training(crop, true)
+	seen := map[float64]bool{}
+	for range 64 {
+		v := step(crop, f)
+		for j, at := range []float64{0, 1, 2, 4, 5, 6} {
+			if v[j] != v[0]+at {
+				t.Fatalf("RandomCrop: got %v, want a window", v[:6])
+			}
+		}
+		seen[v[0]] = true
+	}
+	for _, start := range []float64{0, 1, 4, 5} {
+		if !seen[start] || len(seen) != 4 {
+			t.Errorf("RandomCrop: got windows at %v, want 0, 1, 4 and 5", seen)
+		}
+	}
+
+	bright := &layers.RandomBrightness{Factor: layers.Factor{0.2, 0.4}, ValueRange: []float64{0, 20}}
+	for i, v := range step(bright, training(bright, true)) {
+		if more := v - float64(i%12); !(more >= 4-1e-5 && more <= 8+1e-5) {
+			t.Fatalf("RandomBrightness: element %d got %v more, want 4 to 8", i, more)
+		}
+	}
+	contrast := &layers.RandomContrast{Factor: layers.Factor{0.25, 0.5}, ValueRange: []float64{-20, 20}}
+	for i, v := range step(contrast, training(contrast, true)) {
+		if by := (v - 5.5) / (float64(i%12) - 5.5); !(by >= 0.75-1e-4 && by <= 1.5+1e-4) {
+			t.Fatalf("RandomContrast: element %d is %v times as far from the mean, want 0.75 to 1.5", i, by)
+		}
+	}
+	before, err := x.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []layers.Layer{flip, bright, contrast, &layers.RandomRotation{Factor: layers.Factor{1}},
+		&layers.RandomZoom{HeightFactor: layers.Factor{0.5}}, &layers.RandomTranslation{HeightFactor: layers.Factor{1}, WidthFactor: layers.Factor{1}}} {
+		y, err := training(l, false).Call(context.Background(), x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after, err := y.Bytes(); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("%s: inference changed images", layers.Class(l))
+		}
+	}
+}
+
+func TestImageErrors(t *testing.T) {
+	f := layers.Factor{0.5}
+	for _, c := range []struct {
+		layer layers.Layer
+		want  string
+	}{
+		{&layers.Resizing{Width: 3}, "layer resizing: Build: Height is 0, want a positive number"},
+		{&layers.Resizing{Height: 3, Width: -1}, "layer resizing: Build: Width is -1, want a positive number"},
+		{&layers.Resizing{Height: 3, Width: 3, Interpolation: "cubic"}, `layer resizing: Build: Interpolation is "cubic", want one of ["nearest" "bilinear" "bicubic" "area" "lanczos3" "lanczos5"]`},
+		{&layers.Resizing{Height: 3, Width: 3, CropToAspectRatio: true, PadToAspectRatio: true}, "layer resizing: Build: CropToAspectRatio and PadToAspectRatio are set, want one at most"},
+		{&layers.Resizing{Height: 3, Width: 3, FillMode: "wrap"}, `layer resizing: Build: FillMode is "wrap", want constant`},
+		{&layers.CenterCrop{Height: 3}, "layer center_crop: Build: Width is 0, want a positive number"},
+		{&layers.RandomCrop{Height: 3}, "layer random_crop: Build: Width is 0, want a positive number"},
+		{&layers.RandomFlip{Mode: "both"}, `layer random_flip: Build: Mode is "both", want horizontal, vertical or horizontal_and_vertical`},
+		{&layers.RandomContrast{}, "layer random_contrast: Build: Factor is [], want 1 or 2 numbers"},
+		{&layers.RandomContrast{Factor: layers.Factor{-0.5, 0.2}}, "layer random_contrast: Build: Factor is [-0.5 0.2], want numbers from 0 to 1"},
+		{&layers.RandomContrast{Factor: f, ValueRange: []float64{1, 1}}, "layer random_contrast: Build: ValueRange is [1 1], want 2 numbers in order"},
+		{&layers.RandomBrightness{Factor: layers.Factor{2}}, "layer random_brightness: Build: Factor is [2], want numbers from -1 to 1"},
+		{&layers.RandomRotation{Factor: layers.Factor{1, 2, 3}}, "layer random_rotation: Build: Factor is [1 2 3], want 1 or 2 numbers"},
+		{&layers.RandomRotation{Factor: f, FillMode: "mirror"}, `layer random_rotation: Build: FillMode is "mirror", want one of ["reflect" "wrap" "constant" "nearest"]`},
+		{&layers.RandomZoom{HeightFactor: f, Interpolation: "area"}, `layer random_zoom: Build: Interpolation is "area", want nearest or bilinear`},
+		{&layers.RandomTranslation{HeightFactor: f}, "layer random_translation: Build: WidthFactor is [], want 1 or 2 numbers"},
+		{&layers.RandomTranslation{HeightFactor: f, WidthFactor: f, DataFormat: "last"}, `layer random_translation: Build: DataFormat is "last", want channels_last or channels_first`},
+	} {
+		layertest.BadField(t, c.layer, c.want, photos)
+	}
+	for want, in := range map[string]op.Type{
+		"layer resizing: Build: input [2 5 4] has 3 axes, want at least 4":       {DType: dtype.Float32, Shape: op.Shape{2, 5, 4}},
+		"layer resizing: Build: axis 1 of input [2 ? 4 1] has no size, want one": {DType: dtype.Float32, Shape: op.Shape{2, op.Unknown, 4, 1}},
+		"layer resizing: Build: axis 2 of input [2 5 0 1] is empty, want pixels": {DType: dtype.Float32, Shape: op.Shape{2, 5, 0, 1}},
+	} {
+		layertest.BadField(t, &layers.Resizing{Height: 2, Width: 2}, want, in)
+	}
+}
