@@ -25,7 +25,14 @@ var kinds = map[string]string{
 var ofCall = []string{"use_causal_mask", "use_attention_mask", "return_attention_scores"}
 
 // zeroIsNone are fields whose zero is Keras's None.
-var zeroIsNone = []string{"value_dim"}
+var zeroIsNone = []string{"value_dim", "max_tokens", "output_sequence_length", "num_bins"}
+
+// noneIsNone are fields that are "none" here where they are Keras's None,
+// which is not their default.
+var noneIsNone = []string{"merge_mode", "standardize", "split"}
+
+// notTrainable are classes that have no argument of that name.
+var notTrainable = []string{"SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "Discretization"}
 
 // kind is the module of a field's value, "" for other fields.
 func kind(field string) string {
@@ -43,8 +50,11 @@ func toKeras(o *object) error {
 	if err := registered(o.Class); err != nil {
 		return err
 	}
-	if strings.HasPrefix(o.Class, "SpatialDropout") && o.Config["trainable"] == true {
-		delete(o.Config, "trainable") // no argument of theirs
+	if slices.Contains(notTrainable, o.Class) && o.Config["trainable"] == true {
+		delete(o.Config, "trainable")
+	}
+	if strings.HasPrefix(o.Class, "Hash") && o.Config["output_mode"] == "int" {
+		o.Config["dtype"] = "int64" // in Keras the type of the result
 	}
 	for name, value := range o.Config {
 		text, isText := value.(string)
@@ -59,7 +69,7 @@ func toKeras(o *object) error {
 			o.Config[name] = made
 		case slices.Contains(zeroIsNone, name) && value == json.Number("0"):
 			o.Config[name] = nil
-		case name == "merge_mode" && value == "none":
+		case slices.Contains(noneIsNone, name) && value == "none":
 			o.Config[name] = nil
 		case isList(value):
 			all := value.([]any)
@@ -184,7 +194,7 @@ func parseObject(raw []byte) (*object, error) {
 // values. Others that layers here do not have are errors.
 var unused = map[string][]any{
 	"renorm": {false}, "renorm_momentum": {json.Number("0.99")}, "synchronized": {false}, "rms_scaling": {false}, "sparse": {false},
-	"data_format": {"channels_last"}, "autocast": {true},
+	"data_format": {"channels_last"}, "autocast": {true}, "ragged": {false}, "oov_method": {"floormod", "farmhash"},
 }
 
 // fromKeras turns a layer's config from Keras's form into that of
@@ -212,7 +222,7 @@ func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 	out := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(o.Config)) {
 		value := o.Config[name]
-		if !known[name] && (value == nil || slices.Contains(unused[name], value)) {
+		if !known[name] && (value == nil || name == "vocabulary_size" || slices.Contains(unused[name], value)) {
 			continue
 		}
 		if name == "dtype" {
@@ -220,12 +230,15 @@ func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 			if err != nil {
 				return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
 			}
+			if p == "string" || strings.HasPrefix(p, "int") {
+				continue // of the result of a lookup or hash
+			}
 			if p = repolicy(p); p != "" {
 				out[name] = p
 			}
 			continue
 		}
-		if name == "merge_mode" && value == nil {
+		if slices.Contains(noneIsNone, name) && value == nil {
 			out[name] = "none"
 			continue
 		}
