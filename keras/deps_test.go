@@ -40,8 +40,9 @@ var imports = map[string]string{
 
 	"policy": "backend backend/driver backend/dtype",
 
-	"layers":                "backend/dtype backend/op backend/tensor layers/activations layers/constraints layers/fingerprint layers/initializers layers/regularizers layers/spec policy",
+	"layers":                "backend/dtype backend/op backend/tensor layers/activations layers/constraints layers/fingerprint layers/initializers layers/regularizers layers/resample layers/spec policy",
 	"layers/fingerprint":    "",
+	"layers/resample":       "",
 	"layers/spec":           "",
 	"layers/spec/spectest":  "backend/tensor/tensortest",
 	"layers/activations":    "backend/dtype backend/op backend/tensor layers/spec",
@@ -61,6 +62,7 @@ var imports = map[string]string{
 	"keras/internal/aside":  "",
 	"keras/tensorboard":     "google.golang.org/protobuf/encoding/protowire",
 	"keras/datasets/digits": "backend/philox backend/tensor keras",
+	"keras/datasets/images": "backend/op backend/tensor keras layers/resample",
 	"keras/datasets/mnist":  "backend/tensor keras keras/internal/aside",
 }
 

@@ -52,8 +52,8 @@ func TestKerasImages(t *testing.T) {
 
 var photos = op.Type{DType: dtype.Float32, Shape: op.Shape{2, 5, 4, 2}}
 
-func TestImageLayers(t *testing.T) {
-	bytes := op.Type{DType: dtype.Uint8, Shape: op.Shape{2, 5, 4, 2}}
+// imageLayers are cases of TestEveryLayer.
+func imageLayers() (cases []layerCase) {
 	wide := []float64{-100, 100}
 	for _, make := range []func() layers.Layer{
 		func() layers.Layer { return &layers.Resizing{Height: 3, Width: 6} },
@@ -76,12 +76,12 @@ func TestImageLayers(t *testing.T) {
 			return &layers.RandomTranslation{HeightFactor: layers.Factor{0.3}, WidthFactor: layers.Factor{0.2}, FillMode: "constant", Seed: new(int64(7))}
 		},
 	} {
-		t.Run(layers.Class(make()), func(t *testing.T) { layertest.Run(t, make, photos) })
+		cases = append(cases, layerCase{"image, " + layers.Class(make()), make, []op.Type{photos}})
 	}
-	t.Run("bytes", func(t *testing.T) {
-		layertest.Run(t, func() layers.Layer { return &layers.Resizing{Height: 3, Width: 6} }, bytes)
-		layertest.Run(t, func() layers.Layer { return &layers.CenterCrop{Height: 3, Width: 6} }, bytes)
-	})
+	bytes := []op.Type{{DType: dtype.Uint8, Shape: op.Shape{2, 5, 4, 2}}}
+	return append(cases,
+		layerCase{"resizing, bytes", func() layers.Layer { return &layers.Resizing{Height: 3, Width: 6} }, bytes},
+		layerCase{"center crop, bytes", func() layers.Layer { return &layers.CenterCrop{Height: 3, Width: 6} }, bytes})
 }
 
 // TestRandomImages: each image of a batch has numbers of its own, each step has

@@ -76,7 +76,7 @@ func TestEveryLayer(t *testing.T) {
 		{"prelu", func() layers.Layer { return &layers.PReLU{AlphaInitializer: "random_uniform", SharedAxes: []int{1, 2}} }, image},
 		{"rescaling", func() layers.Layer { return &layers.Rescaling{Scale: 1. / 255, Offset: -0.5} }, image},
 	}
-	cases = slices.Concat(cases, moreLayers(), attentionLayers(), convLayers(), recurrentCases())
+	cases = slices.Concat(cases, moreLayers(), attentionLayers(), convLayers(), recurrentCases(), textLayers(), imageLayers())
 	missing := map[string]bool{}
 	for _, class := range layers.Classes() {
 		missing[class] = true

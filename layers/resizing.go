@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/resample"
 )
 
 // imageSize is the size that a layer gives images.
@@ -69,7 +70,7 @@ func (s *imageSize) resize(x *tensor.Tensor, how string, antialias bool) *tensor
 	for i, to := range s.to {
 		axis := s.field.first() + i
 		if from := x.Dim(axis); from != to {
-			w, err := resampling(how, antialias, from, to)
+			w, err := resample.Weights(how, antialias, from, to)
 			if err != nil {
 				tensor.Fail("Call", "%w", err)
 			}
@@ -125,7 +126,7 @@ func (r *Resizing) Build(in ...Shape) error {
 	case c.FillMode != "constant":
 		return fmt.Errorf("FillMode is %q, want constant", c.FillMode)
 	}
-	if _, err := resampling(c.Interpolation, false, 1, 1); err != nil {
+	if _, err := resample.Weights(c.Interpolation, false, 1, 1); err != nil {
 		return err
 	}
 	return r.CheckInput(in...)
@@ -188,4 +189,12 @@ func (c *CenterCrop) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 		return s.cropped(x, "bilinear", false)
 	}
 	return s.cut(x, [2]int{(s.from[0] - s.to[0]) / 2, (s.from[1] - s.to[1]) / 2}, s.to)
+}
+
+// resampled multiplies an axis of floats by weights [to from].
+func resampled(x *tensor.Tensor, axis int, weights []float64) *tensor.Tensor {
+	n := x.Dim(axis)
+	xs := "abcdef"[:x.Rank()]
+	out := xs[:axis] + "z" + xs[axis+1:]
+	return einsum(constant(x.DType(), weights, len(weights)/n, n), x, "z"+xs[axis:axis+1], xs, out)
 }

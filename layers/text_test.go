@@ -157,24 +157,29 @@ func try(f func()) (err error) {
 
 var words = []string{"a", "b", "c", "d"}
 
-func TestTextLayers(t *testing.T) {
-	ids := op.Type{DType: dtype.Int64, Shape: op.Shape{3, 4}}
+// textLayers are cases of TestEveryLayer, on what Encode makes.
+func textLayers() (cases []layerCase) {
+	ids := []op.Type{{DType: dtype.Int64, Shape: op.Shape{3, 4}}}
+	add := func(name string, make func() layers.Layer) { cases = append(cases, layerCase{name, make, ids}) }
 	for _, mode := range []string{"int", "one_hot", "multi_hot", "count", "tf_idf"} {
 		var idf []float64
 		if mode == "tf_idf" {
 			idf = []float64{0.5, 1, 2, 3}
 		} else {
-			layertest.Run(t, func() layers.Layer { return &layers.Hashing{NumBins: 3, OutputMode: mode} }, ids)
+			add("hashing, "+mode, func() layers.Layer { return &layers.Hashing{NumBins: 3, OutputMode: mode} })
 		}
-		layertest.Run(t, func() layers.Layer { return &layers.StringLookup{Vocabulary: words, OutputMode: mode, IDFWeights: idf} }, ids)
-		layertest.Run(t, func() layers.Layer {
+		add("string lookup, "+mode, func() layers.Layer {
+			return &layers.StringLookup{Vocabulary: words, OutputMode: mode, IDFWeights: idf}
+		})
+		add("integer lookup, "+mode, func() layers.Layer {
 			return &layers.IntegerLookup{Vocabulary: []int64{0, 2, 9, 7}, OutputMode: mode, IDFWeights: idf, MaskToken: new(int64(1))}
-		}, ids)
-		layertest.Run(t, func() layers.Layer {
+		})
+		add("text vectorization, "+mode, func() layers.Layer {
 			return &layers.TextVectorization{Vocabulary: words, OutputMode: mode, IDFWeights: idf, Ngrams: layers.NGrams{1, 2}}
-		}, ids)
+		})
 	}
-	layertest.Run(t, func() layers.Layer { return &layers.HashedCrossing{NumBins: 3, OutputMode: "one_hot"} }, ids)
+	add("hashed crossing", func() layers.Layer { return &layers.HashedCrossing{NumBins: 3, OutputMode: "one_hot"} })
+	return cases
 }
 
 func TestTextErrors(t *testing.T) {

@@ -1,20 +1,21 @@
-package layers
+// Package resample holds the weights with which rows of pixels become longer or
+// shorter ones, those of TensorFlow's image.resize.
+package resample
 
 import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
 // interpolations are TensorFlow's ways of resizing.
 var interpolations = []string{"nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5"}
 
-// resampling returns the weights [to from] with which from pixels in a row
-// become to. With antialias the kernels of a smaller row widen, so that every
-// pixel counts.
-func resampling(how string, antialias bool, from, to int) ([]float64, error) {
+// Weights returns the weights [to from] with which from pixels in a row
+// become to: each row of them has a sum of 1. how is Keras's interpolation:
+// nearest, bilinear, bicubic, area, lanczos3 or lanczos5. With antialias the
+// kernels of a smaller row widen, so that every pixel counts.
+func Weights(how string, antialias bool, from, to int) ([]float64, error) {
 	if !slices.Contains(interpolations, how) {
 		return nil, fmt.Errorf("Interpolation is %q, want one of %q", how, interpolations)
 	}
@@ -94,12 +95,4 @@ func lanczos(radius float64) func(x float64) float64 {
 		}
 		return radius * math.Sin(math.Pi*x) * math.Sin(math.Pi*x/radius) / (math.Pi * math.Pi * x * x)
 	}
-}
-
-// resampled multiplies an axis of floats by weights [to from].
-func resampled(x *tensor.Tensor, axis int, weights []float64) *tensor.Tensor {
-	n := x.Dim(axis)
-	xs := "abcdef"[:x.Rank()]
-	out := xs[:axis] + "z" + xs[axis+1:]
-	return einsum(constant(x.DType(), weights, len(weights)/n, n), x, "z"+xs[axis:axis+1], xs, out)
 }

@@ -1,0 +1,197 @@
+package images_test
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/datasets/images"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// picture is 2 by 3 pixels of one color and one white one at the right bottom.
+func picture(c color.NRGBA) image.Image {
+	m := image.NewNRGBA(image.Rect(5, 5, 8, 7)) // which does not start at 0
+	for y := 5; y < 7; y++ {
+		for x := 5; x < 8; x++ {
+			m.SetNRGBA(x, y, c)
+		}
+	}
+	m.SetNRGBA(7, 6, color.NRGBA{255, 255, 255, 255})
+	return m
+}
+
+func encoded(t testing.TB, encode func(io.Writer, image.Image) error, m image.Image) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestDecode(t *testing.T) {
+	c := color.NRGBA{200, 100, 50, 255}
+	for mode, want := range map[string][]uint8{"rgb": {200, 100, 50}, "rgba": {200, 100, 50, 255}, "grayscale": {124}} {
+		for name, encode := range map[string]func(io.Writer, image.Image) error{
+			"png": png.Encode,
+			"jpeg": func(w io.Writer, _ image.Image) error {
+				m := image.NewNRGBA(image.Rect(0, 0, 3, 2)) // of one color: neighbours share theirs
+				for i := range 6 {
+					m.SetNRGBA(i%3, i/3, c)
+				}
+				return jpeg.Encode(w, m, &jpeg.Options{Quality: 100})
+			},
+			"gif": func(w io.Writer, m image.Image) error { return gif.Encode(w, m, nil) },
+		} {
+			m, err := images.Decode(bytes.NewReader(encoded(t, encode, picture(c))), mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Height != 2 || m.Width != 3 || m.Channels != len(want) || len(m.Pixels) != 6*len(want) {
+				t.Fatalf("%s %s: got %d by %d by %d", name, mode, m.Height, m.Width, m.Channels)
+			}
+			for i, w := range want {
+				// JPEG rounds twice; GIF has 256 colors, at most 32 apart.
+				off := map[string]int{"png": 0, "jpeg": 3, "gif": 32}[name]
+				if d := int(m.Pixels[i]) - int(w); d > off || d < -off {
+					t.Errorf("%s %s: got %v, want %v", name, mode, m.Pixels[:len(want)], want)
+				}
+			}
+			if got := m.Tensor().Type().String(); mode == "rgb" && got != "uint8[2 3 3]" {
+				t.Errorf("got a tensor of %s", got)
+			}
+		}
+	}
+	m, err := images.Decode(bytes.NewReader(encoded(t, png.Encode, picture(color.NRGBA{200, 100, 50, 128}))), "rgb")
+	if err != nil || !slices.Equal(m.Pixels[:3], []uint8{200, 100, 50}) {
+		t.Errorf("transparent: got %v, %v", m, err)
+	}
+	for text, want := range map[string]string{
+		"":                 "images: got no data: EOF",
+		"GIF89a":           "images: gif: reading header: unexpected EOF",
+		"neither of these": "images: image: unknown format",
+		// 2³¹-1 by 2³¹-1 pixels of gray.
+		string(encoded(t, png.Encode, picture(color.NRGBA{}))[:16]) + "\x7f\xff\xff\xff\x7f\xff\xff\xff": "",
+	} {
+		if _, err := images.Decode(strings.NewReader(text), "rgb"); err == nil || want != "" && err.Error() != want {
+			t.Errorf("%q: got error %v, want %s", text, err, want)
+		}
+	}
+	if _, err := images.Decode(strings.NewReader("x"), "hsv"); err == nil || err.Error() != `images: color mode is "hsv", want grayscale, rgb or rgba` {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// TestResize wants what layers.Resizing, which is compared with Keras, does.
+func TestResize(t *testing.T) {
+	m := &images.Image{Height: 7, Width: 5, Channels: 2}
+	for i := range 70 {
+		m.Pixels = append(m.Pixels, uint8(i*37))
+	}
+	for _, how := range []string{"nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5"} {
+		got, err := m.Resize(4, 9, how)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &layers.Resizing{Height: 4, Width: 9, Interpolation: how, DType: "float32"}
+		want, err := keras.Apply(l, m.Tensor().Reshape(1, 7, 5, 2)).Values()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range want {
+			// Two sums of up to 10 float32 products of magnitude 512.
+			if d := got[i] - w; d > 1e-3 || d < -1e-3 {
+				t.Errorf("%s: element %d: got %v, want %v", how, i, got[i], w)
+			}
+		}
+	}
+	if _, err := m.Resize(0, 3, "area"); err == nil || err.Error() != "images: size is 0 by 3, want positive numbers" {
+		t.Errorf("got error %v", err)
+	}
+	if _, err := m.Resize(3, 3, "cubic"); err == nil || !strings.HasPrefix(err.Error(), `images: Interpolation is "cubic", want one of`) {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestFromDirectory(t *testing.T) {
+	dir := t.TempDir()
+	write := func(path string, data []byte) {
+		t.Helper()
+		path = filepath.Join(dir, path)
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = os.WriteFile(path, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("readme.txt", nil)
+	write("red/b.PNG", encoded(t, png.Encode, picture(color.NRGBA{255, 0, 0, 255})))
+	write("red/notes.txt", nil)
+	write("blue/a.png", encoded(t, png.Encode, picture(color.NRGBA{0, 0, 255, 255})))
+	data, classes, err := images.FromDirectory(dir, images.Options{Height: 4, Width: 2})
+	if err != nil || !slices.Equal(classes, []string{"blue", "red"}) {
+		t.Fatalf("got classes %q, %v", classes, err)
+	}
+	n := 0
+	for b, err := range data.Batch(2).Batches() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := b.X.Values()
+		if err != nil || b.X.Type().String() != "float32[2 4 2 3]" || !slices.Equal(x[:3], []float32{0, 0, 255}) || !slices.Equal(x[24:27], []float32{255, 0, 0}) {
+			t.Errorf("got %v %v, %v", b.X.Type(), x, err)
+		}
+		y, err := b.Y.Int64s()
+		if err != nil || !slices.Equal(y, []int64{0, 1}) {
+			t.Errorf("got labels %v, %v", y, err)
+		}
+		n++
+	}
+	if n != 1 {
+		t.Errorf("got %d batches, want 1", n)
+	}
+	write("red/c.jpg", []byte("no picture"))
+	for _, err = range data.Batches() {
+	}
+	if err != nil {
+		t.Errorf("files that came later: got error %v", err)
+	}
+	if data, _, err = images.FromDirectory(dir, images.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err = range data.Batches() {
+	}
+	if want := filepath.Join(dir, "red", "c.jpg") + ": images: image: unknown format"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+	if _, _, err := images.FromDirectory(filepath.Join(dir, "red"), images.Options{}); err == nil || !strings.Contains(err.Error(), "has no pictures in subdirectories") {
+		t.Errorf("got error %v", err)
+	}
+	if _, _, err := images.FromDirectory(dir, images.Options{ColorMode: "hsv"}); err == nil || !strings.Contains(err.Error(), `color mode "hsv"`) {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("GIF89a"))
+	f.Add(encoded(f, png.Encode, picture(color.NRGBA{1, 2, 3, 4})))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := images.Decode(bytes.NewReader(data), "rgb")
+		if err == nil && len(m.Pixels) != m.Height*m.Width*3 {
+			t.Errorf("got %d pixels for %d by %d", len(m.Pixels), m.Height, m.Width)
+		}
+	})
+}
