@@ -187,6 +187,30 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
+// TestScaleBelowOne: gradients of 5·10⁵ at the output overflow float16 unscaled.
+// Fit gives up at scale 1 and names them; with a lower MinScale it trains.
+func TestScaleBelowOne(t *testing.T) {
+	underPolicy(t, "mixed_float16")
+	for _, least := range []float64{1, 0x1p-16} {
+		m := Sequential(&layers.Dense{Units: 4, Activation: "relu", Name: "hidden"}, &layers.Dense{Units: 1, Name: "out"})
+		check(t, m.Compile(CompileConfig{Loss: &losses.MeanSquaredError{},
+			Optimizer: &optimizers.LossScaleOptimizer{Inner: &optimizers.Adam{LearningRate: 100}, MinScale: least}}))
+		x, y := NewTensor(numbers(12), 4, 3), NewTensor(filled(4, 1e6), 4, 1)
+		h, err := m.Fit(background, FromTensors(x, y, nil), silent(FitConfig{Epochs: 60, BatchSize: 4}))
+		if least == 1 {
+			wantError(t, err, "Fit: 10 steps in a row had gradients that are not finite with the loss scale at its minimum 1: "+
+				"layer out/grad: Cast made an infinity in float16[4 1] (overflow; its inputs were finite)")
+			continue
+		}
+		check(t, err)
+		r, err := m.StepResult()
+		check(t, err)
+		if loss := h.Get("loss"); r.LossScale > 0.125 || r.SkippedSteps > 31 || !r.Applied || !(loss[59] < loss[0]) {
+			t.Errorf("got %+v and losses %v, want steps at a scale that fits", r, loss)
+		}
+	}
+}
+
 // TestInBatch names the part of a batch that an argument of the step is.
 func TestInBatch(t *testing.T) {
 	x := NewTensor(rising(1), 1)

@@ -19,7 +19,8 @@ import (
 //	grads := optimizer.GetUnscaledGradients(tensor.Gradients(scaled, vars))
 //	optimizer.ApplyGradients(grads, vars)
 //
-// Unlike there the scale has bounds above and below, and a skipped step moves
+// Unlike there the scale has bounds above and below (there 1; MinScale may be
+// less, for gradients that float16 does not hold even unscaled), and a skipped step moves
 // nothing but the scale and the counters: no weight, slot, average, iteration
 // or moving statistic of the forward pass. All of that is decided inside the
 // program.

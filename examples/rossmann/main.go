@@ -3,7 +3,9 @@
 // loss starts above 10,000,000: far beyond the 65504 of float16. Under
 // mixed_float16 nothing need be done about it. The loss is computed in
 // float32, and the loss scale falls in the first steps, which are skipped,
-// until the gradients fit.
+// until the gradients fit. As those grow it falls further, to 1, where they just
+// fit: for sales ten times as high, in another currency say, either divide them
+// or set MinScale in a LossScaleOptimizer to less than 1.
 package main
 
 import (
