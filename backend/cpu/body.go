@@ -32,6 +32,7 @@ type result struct {
 	direct bool                   // the loop that makes them writes them to memory itself
 	store  func(data, reg []byte) // else this does; nil: they are there already, or see copied
 	copied bool                   // the operand reg is read straight into memory: the body does nothing
+	around bool                   // store is a copy around the caches
 }
 
 // exec runs one loop over the first n elements of registers.
@@ -244,7 +245,7 @@ func (c *code) place(operands []operand, list []instr) {
 			}
 			continue
 		}
-		if !native(r.dtype) || slices.ContainsFunc(c.results[:k], func(o result) bool { return o.reg == r.reg && o.direct }) {
+		if r.around || !native(r.dtype) || slices.ContainsFunc(c.results[:k], func(o result) bool { return o.reg == r.reg && o.direct }) {
 			continue
 		}
 		if c.domain[r.reg] != domainOf(r.dtype) {
@@ -290,7 +291,7 @@ func readAsFloat(body *op.Body, i int) bool {
 // of its register. Where there are several results one of them may be written
 // over it before another is stored from it.
 func (c *code) readsMemory(i int, o operand) bool {
-	return native(o.dtype) && domainOf(o.dtype) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
+	return o.made == nil && native(o.dtype) && domainOf(o.dtype) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
 }
 
 // changesNothing reports whether an instruction leaves a register as it is.

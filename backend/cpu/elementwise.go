@@ -36,6 +36,7 @@ type elementwise struct {
 	operands []operand
 	every    int     // elements after which short rows give way to others, or 0
 	outs     []int   // where the results lie
+	fence    bool    // some are written around the caches
 	flags    []int   // operands that choose one of variants
 	variants []*code // of the body, by the values of flags
 }
@@ -46,6 +47,7 @@ type operand struct {
 	dtype  dtype.DType
 	slot   ir.Slot
 	access access
+	made   *random // numbers that are not in memory
 
 	period  int   // byRow: elements until it repeats
 	every   int   // byRow: elements until it gives way to the next row, or 0
@@ -82,7 +84,9 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 	for i := range 1 + len(body.Extra) { // Extras follow their value
 		at := b.at(v) + i
 		k.outs = append(k.outs, at)
-		outs = append(outs, result{slot: b.p.graph.Values[at].Slot})
+		around := k.goesAround(b.p.graph, at)
+		k.fence = k.fence || around
+		outs = append(outs, result{slot: b.p.graph.Values[at].Slot, around: around})
 	}
 	k.compile(b, body, outs)
 	// Chunks of a microsecond or two, whole blocks; larger ones where there are
@@ -161,6 +165,11 @@ func (k *elementwise) cost() int {
 	for _, c := range k.variants {
 		cost = max(cost, c.cost)
 	}
+	for _, o := range k.operands {
+		if o.made != nil {
+			cost += randomCost
+		}
+	}
 	return cost
 }
 
@@ -191,6 +200,9 @@ func (k *elementwise) operand(b *builder, a *ir.Value, out op.Shape) {
 		o.access, o.every = byIndex, 0
 	}
 	k.every = max(k.every, o.every)
+	if o.made = b.made[a]; o.made != nil {
+		o.slot = ir.Slot{}
+	}
 	k.operands = append(k.operands, o)
 }
 
@@ -242,6 +254,9 @@ func (k *elementwise) run(r *run) { r.parallel(k, k.chunks, k.work) }
 
 func (k *elementwise) chunk(r *run, w *worker, i int) {
 	k.span(r, w.scratch, w.regs, i*k.grain, min(k.n, (i+1)*k.grain), nil)
+	if k.fence {
+		vectors().Fence()
+	}
 }
 
 // span computes elements lo to hi-1. first, if not nil, has those of operand
@@ -300,7 +315,7 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 		n := min(step, hi-lo)
 		if a := c.results[0].reg; c.results[0].copied && (a > 0 || first == nil) && k.operands[a].access != scalar {
 			o := &k.operands[a]
-			o.read(k.memory(r, c, 0, lo, n), r.values[o.pos], lo, n, c.domain[a])
+			o.fetch(r, k.memory(r, c, 0, lo, n), r.values[o.pos], lo, n, c.domain[a])
 			continue
 		}
 		for i := range k.operands {
@@ -321,7 +336,7 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 				regs[i] = data[at*size : (at+n)*size]
 			default:
 				regs[i] = scratch[c.offset[i]:][:n*size]
-				o.read(regs[i], data, lo, n, c.domain[i])
+				o.fetch(r, regs[i], data, lo, n, c.domain[i])
 			}
 		}
 		for i, a := range c.ahead {
@@ -344,6 +359,8 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			case o.direct:
 			case o.copied:
 				copy(k.memory(r, c, i, lo, n), regs[o.reg])
+			case o.around && o.store != nil:
+				vectors().CopyAround(k.memory(r, c, i, lo, n), regs[o.reg][:n*o.dtype.Size()])
 			case o.store != nil:
 				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.domain[o.reg].size()])
 			}
@@ -369,6 +386,15 @@ func (o *operand) row(data []byte, lo int) []byte {
 		data = data[lo/o.every*o.period*s:]
 	}
 	return data[:o.period*s]
+}
+
+// fetch is read, or makes the elements.
+func (o *operand) fetch(r *run, reg, data []byte, lo, n int, to domain) {
+	if o.made != nil {
+		o.made.fill(r, lo, dtype.View[float32](reg)[:n])
+		return
+	}
+	o.read(reg, data, lo, n, to)
 }
 
 // read converts the n elements from element lo of the result on to reg.

@@ -24,8 +24,9 @@ type kernel interface {
 // builder is what making a kernel needs to know and what the kernel needs
 // from its program.
 type builder struct {
-	p   *Program
-	pos map[*ir.Value]int
+	p    *Program
+	pos  map[*ir.Value]int
+	made map[*ir.Value]*random // whose one reader makes the numbers itself
 }
 
 // at is the position of v among the program's values.
@@ -41,10 +42,12 @@ func (b *builder) wantShared(bytes int) { b.p.shared = max(b.p.shared, bytes) }
 // wantRegs asks for registers of each worker.
 func (b *builder) wantRegs(n int) { b.p.regs = max(b.p.regs, n) }
 
-// step is a value to be computed. Views have no kernel.
+// step is a value to be computed. Views have no kernel; what its reader makes
+// itself is computed only to be watched.
 type step struct {
-	pos    int
-	kernel kernel
+	pos     int
+	kernel  kernel
+	watched bool
 }
 
 // bind says that a value lies in a buffer of the caller.
@@ -91,7 +94,7 @@ type run struct {
 
 func compile(d *Device, g *ir.Graph) (*Program, error) {
 	p := &Program{device: d, graph: g, static: make([][]byte, len(g.Values))}
-	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values))}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]*random{}}
 	for i, v := range g.Values {
 		b.pos[v] = i
 		bytes := v.Type.Bytes()
@@ -118,7 +121,11 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 			if v.Slot.Place == ir.Static {
 				return nil, fmt.Errorf("cpu: Compile: value %d (%v) lies among the constants", i, v.Op)
 			}
-			p.steps = append(p.steps, step{i, k})
+			s := step{pos: i, kernel: k}
+			if k, ok := k.(*random); ok && madeByReader(g, i) {
+				b.made[v], s.watched = k, true
+			}
+			p.steps = append(p.steps, s)
 		}
 	}
 	return p, nil
@@ -318,7 +325,7 @@ func (p *Program) do(ctx context.Context, r *run, see func(v *ir.Value, data []b
 				return err
 			}
 		}
-		if s.kernel != nil {
+		if s.kernel != nil && (see != nil || !s.watched) {
 			var start time.Time
 			if timing {
 				start = time.Now()

@@ -2,9 +2,11 @@ package cpu
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/philox"
 )
 
@@ -20,13 +22,48 @@ func newRandom(b *builder, v *ir.Value) kernel {
 	return &random{b.at(v.Args[0]), b.at(v), v.Type.Shape.Size(), v.Attr.Stream}
 }
 
-func (k *random) run(r *run) { r.parallel(k, (k.n+randomGrain-1)/randomGrain, 4*k.n) }
+const randomCost = 4 // of a number, in simple operations
 
-func (k *random) chunk(r *run, w *worker, i int) {
-	state := dtype.View[int64](r.values[k.state])
+func (k *random) run(r *run) { r.parallel(k, (k.n+randomGrain-1)/randomGrain, randomCost*k.n) }
+
+func (k *random) chunk(r *run, _ *worker, i int) {
 	lo, hi := i*randomGrain, min(k.n, (i+1)*randomGrain)
-	out := dtype.View[float32](r.values[k.out])[lo:hi]
-	uniformAt(uint64(state[0]), uint64(state[1]), k.stream, lo, out)
+	k.fill(r, lo, dtype.View[float32](r.values[k.out])[lo:hi])
+}
+
+// fill makes up to randomGrain numbers from number lo on.
+func (k *random) fill(r *run, lo int, out []float32) {
+	state := dtype.View[int64](r.values[k.state])
+	seed, counter := uint64(state[0]), uint64(state[1])
+	if lo%4 != 0 { // philox makes four at a time
+		var four [4]float32
+		philox.UniformAt(seed, counter, k.stream, uint64(lo&^3), four[:])
+		n := copy(out, four[lo%4:])
+		lo, out = lo+n, out[n:]
+	}
+	uniformAt(seed, counter, k.stream, lo, out)
+}
+
+// madeByReader reports whether value i, random numbers, need not be in memory:
+// one element-wise value reads them, element for element, while their state is
+// what it was. It makes them in its registers, which costs less than to write
+// and read them.
+func madeByReader(g *ir.Graph, i int) bool {
+	v := g.Values[i]
+	if v.Args[0].Slot.Place != ir.Input || v.Slot.Place != ir.Arena {
+		return false // the state may be overwritten, or the numbers are a result
+	}
+	var reader *ir.Value
+	for at, u := range g.Values[i+1:] {
+		if !slices.Contains(u.Args, v) {
+			continue
+		}
+		if reader != nil || i+1+at >= g.Commit || u.Op.Info().Class != op.Elementwise || u.View() || u.Type.Shape.Size() != v.Type.Shape.Size() {
+			return false
+		}
+		reader = u
+	}
+	return reader != nil
 }
 
 // uniformAt is [philox.UniformAt] for up to randomGrain numbers, in assembly

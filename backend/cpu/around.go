@@ -1,0 +1,52 @@
+package cpu
+
+import (
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// soonBytes is what must be read and written until a value has left the caches,
+// which processors share with others.
+const soonBytes = 1 << 26
+
+// goesAround reports whether value at, a result of k, is better written around
+// the caches: it and the operands are more than those hold, it does not lie over
+// an operand, which is in them, and is not read before much else.
+func (k *elementwise) goesAround(g *ir.Graph, at int) bool {
+	v := g.Values[at]
+	if vectors() == nil || v.Type.DType != dtype.Float32 {
+		return false
+	}
+	bytes := v.Type.Bytes()
+	for _, o := range k.operands {
+		switch {
+		case o.slot == v.Slot:
+			return false
+		case o.access == full && o.made == nil:
+			bytes += k.n * o.dtype.Size()
+		}
+	}
+	if bytes < soonBytes {
+		return false
+	}
+	same := []*ir.Value{v} // with its views
+	bytes = 0
+	for _, u := range g.Values[at+1:] {
+		reads := slices.ContainsFunc(u.Args, func(a *ir.Value) bool { return slices.Contains(same, a) })
+		switch {
+		case reads && u.View():
+			same = append(same, u)
+		case reads:
+			return false
+		case u.Op != op.Extra && !u.View():
+			bytes += u.Type.Bytes()
+		}
+		if bytes > soonBytes {
+			break
+		}
+	}
+	return true
+}
