@@ -34,7 +34,8 @@ var forms = map[string]form{
 	"FADD": {0x4e20d400, s4, ""}, "FSUB": {0x4ea0d400, s4, ""}, "FMUL": {0x6e20dc00, s4, ""}, "FDIV": {0x6e20fc00, s4, ""},
 	"FMLA": {0x4e20cc00, s4, "VFMLA"}, "FMLS": {0x4ea0cc00, s4, "VFMLS"}, "FADDP": {0x6e20d400, s4, ""},
 	"FCMEQ": {0x4e20e400, s4, ""}, "FCMGE": {0x6e20e400, s4, ""}, "FCMGT": {0x6ea0e400, s4, ""},
-	"FNEG": {0x6ea0f800, "4S 4S", ""}, "FSQRT": {0x6ea1f800, "4S 4S", ""}, "SCVTF": {0x4e21d800, "4S 4S", ""}, "FCVTNS": {0x4e21a800, "4S 4S", ""},
+	"BFMMLA": {0x6e40ec00, "4S 8H 8H", ""}, // two rows of four by two columns
+	"FNEG":   {0x6ea0f800, "4S 4S", ""}, "FSQRT": {0x6ea1f800, "4S 4S", ""}, "SCVTF": {0x4e21d800, "4S 4S", ""}, "FCVTNS": {0x4e21a800, "4S 4S", ""},
 	"FRINTN": {0x4e218800, "4S 4S", ""}, "FRINTM": {0x4e219800, "4S 4S", ""}, "FRINTP": {0x4ea18800, "4S 4S", ""},
 
 	"FADD.2D": {0x4e60d400, d2, ""}, "FMLA.2D": {0x4e60cc00, d2, "VFMLA"},
@@ -53,6 +54,7 @@ var forms = map[string]form{
 	"TRN1": {0x4e802800, s4, "VTRN1"}, "TRN2": {0x4e806800, s4, "VTRN2"},
 	"TRN1.2D": {0x4ec02800, d2, "VTRN1"}, "TRN2.2D": {0x4ec06800, d2, "VTRN2"},
 	"TRN1.8H": {0x4e402800, "8H 8H 8H", "VTRN1"}, "TRN2.8H": {0x4e406800, "8H 8H 8H", "VTRN2"},
+	"ZIP1": {0x4e803800, s4, "VZIP1"}, "ZIP2": {0x4e807800, s4, "VZIP2"},
 	"ZIP1.8H": {0x4e403800, "8H 8H 8H", "VZIP1"}, "ZIP2.8H": {0x4e407800, "8H 8H 8H", "VZIP2"},
 	"XTN": {0x0e612800, "4H 4S", ""}, "XTN.8B": {0x0e212800, "8B 8H", ""},
 	"USHLL": {0x2f10a400, "4S 4H", ""}, "USHLL.8H": {0x2f08a400, "8H 8B", ""}, // by 0
@@ -97,15 +99,11 @@ func Ins(name string, regs ...int) string {
 
 func word(code uint32, text string) string { return fmt.Sprintf("WORD $0x%08x // %s", code, text) }
 
-// ByElement is the line of FMLA or BFDOT with one element of the last register,
-// a float32 or a pair of bfloat16, for all lanes.
-func ByElement(name string, to, x, y, element int) string {
-	code, all, one := uint32(0x4f801000), "4S", "S"
-	if name == "BFDOT" {
-		code, all, one = 0x4f40f000, "8H", "2H"
-	}
-	code |= uint32(element&1)<<21 | uint32(element>>1)<<11 | uint32(y)<<16 | uint32(x)<<5 | uint32(to)
-	return word(code, fmt.Sprintf("%s V%d.4S, V%d.%s, V%d.%s[%d]", name, to, x, all, y, one, element))
+// ByElement is the line of FMLA with one element of the last register for all
+// lanes.
+func ByElement(to, x, y, element int) string {
+	code := 0x4f801000 | uint32(element&1)<<21 | uint32(element>>1)<<11 | uint32(y)<<16 | uint32(x)<<5 | uint32(to)
+	return word(code, fmt.Sprintf("FMLA V%d.4S, V%d.4S, V%d.S[%d]", to, x, y, element))
 }
 
 // Shift is the line of a shift of four lanes by a number: SHL, USHR or SSHR.

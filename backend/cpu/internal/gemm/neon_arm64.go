@@ -86,11 +86,6 @@ func f32NEONInner7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb in
 //go:noescape
 func f32NEONInner8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
-// f32PeakNEON does n times 48 FMLA on registers.
-//
-//go:noescape
-func f32PeakNEON(n int)
-
 // pairsNEONRows1x12 is a Kernel of 1 rows and 12 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
@@ -171,7 +166,12 @@ func pairsNEONInner7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb 
 //go:noescape
 func pairsNEONInner8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
-// pairsPeakNEON does n times 48 BFDOT on registers.
+// f32PeakNEON does n times 48 FMLA on registers.
+//
+//go:noescape
+func f32PeakNEON(n int)
+
+// pairsPeakNEON does n times 48 BFMMLA on registers.
 //
 //go:noescape
 func pairsPeakNEON(n int)

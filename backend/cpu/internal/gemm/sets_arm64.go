@@ -24,12 +24,12 @@ var NEON = func() *Set {
 	return &s
 }()
 
-// NEONBF16 needs products of bfloat16 besides: see [HasBF16].
+// NEONBF16 needs products of bfloat16 (BFMMLA) besides: see [HasBF16].
 var NEONBF16 = func() *Set {
 	s := *NEON
 	s.Name = "NEON with BF16"
 	s.Pairs = &Tiles{MR: 8, NR: 12, Unit: 1, Step: 2, Deep: 1, Rows: pairsNEONRows12, Inner: pairsNEONInner12}
-	s.PeakPairs, s.PeakPairsFlops = pairsPeakNEON, 48*16
+	s.PeakPairs, s.PeakPairsFlops = pairsPeakNEON, 48*32
 	return &s
 }()
 
