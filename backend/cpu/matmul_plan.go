@@ -211,12 +211,12 @@ func (k *product) cut() {
 		k.tileN = even(k.n, sumCols, t.NR)
 	}
 	least := chunkMACs
-	if k.a.packed || k.b.packed {
-		least <<= 2 // each chunk packs
-	}
 	want := wantChunks
-	if k.a.element != gemm.F32 && !k.sharesB && k.m*k.n*k.k < wantChunks*convertMACs {
+	switch {
+	case k.a.element != gemm.F32 && !k.sharesB && k.m*k.n*k.k < wantChunks*convertMACs:
 		want /= 2 // each chunk converts all rows
+	case k.a.packed || k.b.packed:
+		least <<= 2 // each chunk packs
 	}
 	count := func() int { return k.batches * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
 	for count() < want && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
