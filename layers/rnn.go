@@ -219,18 +219,23 @@ func (r *recurrent) fused(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, m
 	if !ok {
 		return nil, nil, nil
 	}
-	// The input's part of all steps is one product.
+	// The input's part of all steps is one product, or part of the operation.
 	x := c.dropSequence(p, seq).Transpose(1, 0, 2)
 	shape := x.Shape().Clone()
-	fold := unknowns(shape) <= 1
-	if fold {
-		x = x.Reshape(foldedRows(shape), shape[2])
-	}
-	z := c.inputSum(x, bias)
-	if fold {
-		z = z.Reshape(shape[0], shape[1], c.gates*c.units)
-	}
 	o := tensor.RNNOptions{Cell: cell, Reverse: r.backwards, Bias: inner, Mask: mask}
+	z := x
+	if shape[2] <= 2*c.units { // the kernel stays in the cache with the recurrent one
+		o.Kernel, o.Input = c.kernel.Value(), bias
+	} else {
+		fold := unknowns(shape) <= 1
+		if fold {
+			x = x.Reshape(foldedRows(shape), shape[2])
+		}
+		z = c.inputSum(x, bias)
+		if fold {
+			z = z.Reshape(shape[0], shape[1], c.gates*c.units)
+		}
+	}
 	if len(states) > 0 {
 		o.H = states[0]
 		if cell.HasState() {

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -48,6 +49,7 @@ func recurrentKernels(units int) fill {
 }
 
 func rnnCases(b *builder) {
+	i := 0
 	eachScan(func(name string, s *op.Scan, steps, batch, units int) {
 		g := s.Cell.Gates() * units
 		args, fills := []op.Type{b.t(steps, batch, g), b.t(units, g), b.t(batch, units)}, []fill{numbers, recurrentKernels(units), numbers}
@@ -57,10 +59,21 @@ func rnnCases(b *builder) {
 		if s.Cell.HasBias() {
 			args, fills = append(args, b.t(units)), append(fills, numbers)
 		}
-		if s.Masked {
-			args, fills = append(args, op.Type{DType: dtype.Bool, Shape: op.Shape{steps, batch}}), append(fills, numbers)
+		mask := func(s *op.Scan, args []op.Type, fills []fill) ([]op.Type, []fill) {
+			if s.Masked {
+				return append(args, op.Type{DType: dtype.Bool, Shape: op.Shape{steps, batch}}), append(fills, numbers)
+			}
+			return args, fills
 		}
-		b.add(name, op.Attr{Scan: s}, args, fills...).Large = large(name)
+		all, fill := mask(s, args, fills)
+		b.add(name, op.Attr{Scan: s}, all, fill...).Large = large(name)
+		product, features := *s, []int{28, 1, 65, 0}[i%4]
+		i++
+		product.Product = true
+		all = slices.Clone(args)
+		all[0] = b.t(steps, batch, features)
+		all, fill = mask(&product, append(all, b.t(features, g), b.t(g)), append(slices.Clone(fills), recurrentKernels(features), numbers))
+		b.add(name+"/product", op.Attr{Scan: &product}, all, fill...)
 	})
 }
 

@@ -114,12 +114,28 @@ func (s *scanOf) cubeOf(x []bounded, at op.Section) cube {
 	return cube{x[at.Start : at.Start+at.Shape.Size()], s.batch, at.Shape[len(at.Shape)-1]}
 }
 
+// inputs is x·w+v for all steps.
+func (s *scanOf) inputs(x cube, steps int, w cube, v []bounded) cube {
+	z := cube{make([]bounded, steps*s.batch*w.cols), s.batch, w.cols}
+	for t := range steps {
+		for n := range s.batch {
+			for i := range w.cols {
+				*z.at(t, n, i) = s.dot(v[i], x.cols, func(p int) (bounded, bounded) { return *x.at(t, n, p), *w.at(0, p, i) })
+			}
+		}
+	}
+	return z
+}
+
 func rnnReference(a op.Attr, t op.Type, args []array) result {
 	o := a.Scan.Operands()
-	z := args[o.Z].Shape
+	z := args[o.X].Shape
 	s := &scanOf{bounds: boundsOf(t.DType), Scan: a.Scan, steps: z[0], batch: z[1], units: args[o.U].Shape[0], gates: a.Scan.Cell.Gates()}
 	s.u = cube{exact(args[o.U].floats()), s.units, s.gates * s.units}
-	in := cube{exact(args[o.Z].floats()), s.batch, s.gates * s.units}
+	in := cube{exact(args[o.X].floats()), s.batch, z[2]}
+	if s.Product {
+		in = s.inputs(in, z[0], cube{exact(args[o.W].floats()), z[2], s.gates * s.units}, exact(args[o.V].floats()))
+	}
 	if o.Mask >= 0 {
 		s.mask = args[o.Mask].ints()
 	}

@@ -88,11 +88,12 @@ func (f *arithmetic[T]) through(y, x, t []T) {
 	f.mul(y, y, t)
 }
 
-// columns is a block of columns of the recurrent kernel.
-type columns struct{ from, n int }
+// columns is a block of columns of a kernel that lies at a position and has
+// as many rows.
+type columns struct{ position, rows, from, n int }
 
-// init settles the geometry for a recurrent kernel at position u.
-func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units, u int, trans bool, blocks ...columns) {
+// init settles the geometry for products with blocks of kernels.
+func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int, trans bool, blocks ...columns) {
 	k.Scan, k.dtype = *s, d
 	k.steps, k.batch, k.units, k.gates = steps, batch, units, s.Cell.Gates()
 	// As many rows to a block as leave them equal.
@@ -101,7 +102,7 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units, u i
 	shared := 0
 	unit, masks := 1, true
 	for _, c := range blocks {
-		p := newStepProduct[T](u, d, units, k.gates*units, c.from, c.n, trans, k.rows, &shared)
+		p := newStepProduct[T](c.position, d, c.rows, k.gates*units, c.from, c.n, trans, k.rows, &shared)
 		k.products = append(k.products, p)
 		unit, masks = max(unit, p.unit()), masks && p.masks()
 	}

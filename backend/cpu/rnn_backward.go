@@ -40,12 +40,13 @@ func makeScanGrad[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 	}
 	k.s, k.all, k.last, k.state, k.mask = position(o.S), position(o.Steps), position(o.Last), position(o.State), position(o.Mask)
 	steps, batch, units := v.Attr.Dims[0], v.Attr.Dims[1], v.Attr.Dims[2]
-	blocks := []columns{{0, s.Cell.Gates() * units}}
+	u := position(o.U)
+	blocks := []columns{{u, units, 0, s.Cell.Gates() * units}}
 	if s.Cell == op.GRUBeforeCell {
-		blocks = []columns{{0, 2 * units}, {2 * units, units}}
+		blocks = []columns{{u, units, 0, 2 * units}, {u, units, 2 * units, units}}
 	}
 	k.fn = arithmeticOf(l)
-	k.init(s, v.Type.DType, steps, batch, units, position(o.U), true, blocks...)
+	k.init(s, v.Type.DType, steps, batch, units, true, blocks...)
 	k.saved, k.to = s.Sections(steps, batch, units), s.GradSections(steps, batch, units)
 	for _, at := range []*int{&k.atOutput, &k.atState, &k.atPass, &k.atKeep, &k.atH, &k.atLast, &k.atC, &k.atLastC, &k.atQ} {
 		*at = k.block()

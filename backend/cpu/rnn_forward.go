@@ -11,38 +11,48 @@ import (
 // scan is RNN.
 type scan[T real] struct {
 	recurrence[T]
-	z, h, c, b, mask, out int // positions; -1 is none
-	at                    op.RNNSections
+	x, h, c, b, w, v, mask, out int // positions; -1 is none
+	features                    int // of x
+	at                          op.RNNSections
 
 	// Scratch memory: the input of a step, the gates, h, and c of two steps in
 	// turn.
-	atInput  int
-	atGates  [4]int
-	atOutput int
-	atLast   int
-	atStates [2]int
-	atBias   int
+	atInput   int
+	atOffsets [4]int // v, by gates
+	atGates   [4]int
+	atOutput  int
+	atLast    int
+	atStates  [2]int
+	atBias    int
 }
 
 func makeScan[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 	s, o := v.Attr.Scan, v.Attr.Scan.Operands()
-	z, units := v.Args[o.Z].Type, v.Args[o.U].Type.Shape[0]
-	k := &scan[T]{out: b.at(v)}
+	x, units := v.Args[o.X].Type, v.Args[o.U].Type.Shape[0]
+	k := &scan[T]{out: b.at(v), features: x.Shape[2]}
 	position := func(i int) int {
 		if i < 0 {
 			return -1
 		}
 		return b.at(v.Args[i])
 	}
-	k.z, k.h, k.c, k.b, k.mask = position(o.Z), position(o.H), position(o.C), position(o.B), position(o.Mask)
-	var blocks []columns
+	k.x, k.h, k.c, k.b, k.w, k.v, k.mask = position(o.X), position(o.H), position(o.C), position(o.B), position(o.W), position(o.V), position(o.Mask)
+	var blocks, inputs []columns
 	for g := range s.Cell.Gates() {
-		blocks = append(blocks, columns{g * units, units})
+		blocks = append(blocks, columns{position(o.U), units, g * units, units})
+		if k.features > 0 && k.w >= 0 {
+			inputs = append(inputs, columns{k.w, k.features, g * units, units})
+		}
 	}
 	k.fn = arithmeticOf(l)
-	k.init(s, z.DType, z.Shape[0], z.Shape[1], units, position(o.U), false, blocks...)
+	k.init(s, x.DType, x.Shape[0], x.Shape[1], units, false, append(blocks, inputs...)...)
 	k.at = s.Sections(k.steps, k.batch, k.units)
-	k.atInput = k.take(k.padded * k.gates * units)
+	if k.w < 0 {
+		k.atInput = k.take(k.padded * k.gates * units)
+	}
+	for g := range k.gates {
+		k.atOffsets[g] = k.take(k.wide)
+	}
 	for i := range max(s.Cell.Saved(), 1) {
 		k.atGates[i] = k.block()
 	}
@@ -70,6 +80,13 @@ func (k *scan[T]) chunk(r *run, w *worker, i int) {
 		c := k.bytesOf(r.values[k.c], 0, 0, first, rows, k.units)
 		copy(k.states(out, before, first, rows), c)
 		k.read(states[0], c)
+	}
+	if k.v >= 0 {
+		for g := range k.gates {
+			v := r.values[k.v][g*k.units*k.dtype.Size():][:k.units*k.dtype.Size()]
+			to := viewOf[T](w.scratch[k.atOffsets[g]:], k.units)
+			copy(to, realView(v, k.dtype, to))
+		}
 	}
 	for j := range k.steps {
 		k.step(r, w, j, first, rows, states[j%2], states[(j+1)%2])
@@ -99,7 +116,15 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 	for g := range k.Cell.Saved() {
 		gates[g] = k.room(k.blockOf(w, k.atGates[g], rows), k.saved(out, t, g, first, rows))
 	}
-	in := k.input(r, w, t, first, rows)
+	var in []T
+	switch {
+	case k.w < 0:
+		in = k.input(r, w, t, first, rows)
+	case k.Cell.Saved() == 0:
+		k.multiply(r, w, t, first, rows, h)
+	default:
+		k.multiply(r, w, t, first, rows, gates[:k.gates]...)
+	}
 	a, lda := k.products[0].operand(lastBytes, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
 	stored := false
 	switch k.Cell {
@@ -124,7 +149,9 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 		k.product(r, 1, rows, a, lda, in, gates[1])
 		k.products[2].mul(r, rows, a, lda, nil, 0, pointer(gates[3]), k.lead())
 		k.addBias(r, w, gates[3])
-		k.copyInput(in, 2, gates[2], rows)
+		if k.w < 0 {
+			k.copyInput(in, 2, gates[2], rows)
+		}
 		if stored = k.cells.GRU != nil; stored {
 			for g, x := range gates {
 				w.operands[g], w.operands[5+g] = k.blockAt(x), k.storedAt(k.saved(out, t, g, first, rows), k.units)
@@ -182,7 +209,7 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 
 // input is the input of a step as T: rows of all gates.
 func (k *scan[T]) input(r *run, w *worker, t, first, rows int) []T {
-	data := k.bytesOf(r.values[k.z], 0, t, first, rows, k.gates*k.units)
+	data := k.bytesOf(r.values[k.x], 0, t, first, rows, k.gates*k.units)
 	if k.dtype.Size() == sizeOf[T]() {
 		return dtype.View[T](data)
 	}
@@ -190,9 +217,35 @@ func (k *scan[T]) input(r *run, w *worker, t, first, rows int) []T {
 	return realView(data, k.dtype, in)
 }
 
-// product computes gate g of a step, before its function: the input plus a·u.
+// multiply computes the input of a step: x·w+v, a gate in each of dst.
+func (k *scan[T]) multiply(r *run, w *worker, t, first, rows int, dst ...[]T) {
+	inputs := k.products[k.gates:]
+	var a unsafe.Pointer
+	var lda int
+	if len(inputs) > 0 {
+		x := k.bytesOf(r.values[k.x], 0, t, first, rows, k.features)
+		a, lda = inputs[0].operand(x, k.features*k.dtype.Size(), rows, w.scratch[k.operand:])
+	}
+	for g, d := range dst {
+		v := viewOf[T](w.scratch[k.atOffsets[g]:], k.wide)
+		if len(inputs) > 0 {
+			inputs[g].mul(r, rows, a, lda, pointer(v), 0, pointer(d), k.lead())
+			continue
+		}
+		for i := range rows {
+			copy(d[i*k.wide:], v)
+		}
+	}
+}
+
+// product computes gate g of a step, before its function: the input, which is
+// in d unless it is an argument, plus a·u.
 func (k *scan[T]) product(r *run, g, rows int, a unsafe.Pointer, lda int, in, d []T) {
 	p := &k.products[g]
+	if k.w >= 0 {
+		p.mul(r, rows, a, lda, pointer(d), k.lead(), pointer(d), k.lead())
+		return
+	}
 	if p.masks() && (p.unit() == 1 || k.dtype.Size() < sizeOf[T]()) {
 		s := unsafe.Pointer(&in[g*k.units])
 		p.mul(r, rows, a, lda, s, sizeOf[T]()*k.gates*k.units, pointer(d), k.lead())

@@ -8,8 +8,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// stepProduct is the product of a few rows by a block of columns of the
-// recurrent kernel, or by its transpose, which a scan needs at each step. The
+// stepProduct is the product of a few rows by a block of columns of a kernel,
+// the recurrent one or the input's, or by its transpose, which a scan needs at
+// each step. The
 // kernel is packed once, into the shared memory: as panels of columns that
 // micro-kernels read, or, where there are none, as a matrix of T.
 //
@@ -50,7 +51,7 @@ func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int
 	p.tiles, p.element = p.set.F32, elementOf[d]
 	if p.element == gemm.BF16 {
 		for _, t := range []*gemm.Tiles{p.set.Blocks, p.set.Pairs} {
-			if t != nil && p.k >= max(8, t.Deep*t.Step) && rows >= t.Unit {
+			if t != nil && p.k >= max(8, t.Deep*t.Step*3/4) && rows >= t.Unit {
 				p.tiles, p.element = t, gemm.Pairs
 				break
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -21,6 +22,7 @@ func TestScanWorkers(t *testing.T) {
 		for _, d := range dtype.Floats() {
 			for _, cell := range []op.Cell{op.TanhCell, op.LSTMCell, op.GRUCell, op.GRUBeforeCell} {
 				s := &op.Scan{Cell: cell, Masked: true, Steps: true}
+				product := &op.Scan{Cell: cell, Masked: true, Product: true}
 				ty := func(shape ...int) op.Type { return op.Type{DType: d, Shape: shape} }
 				wide := cell.Gates() * units
 				mask := op.Type{DType: dtype.Bool, Shape: op.Shape{steps, batch}}
@@ -32,7 +34,9 @@ func TestScanWorkers(t *testing.T) {
 					types = append(types, ty(units))
 				}
 				name := fmt.Sprintf("%v/%v", d, cell)
-				sameForWorkers(t, name, op.RNN, op.Attr{Scan: s}, append(types, mask)...)
+				sameForWorkers(t, name, op.RNN, op.Attr{Scan: s}, append(slices.Clone(types), mask)...)
+				types[0] = ty(steps, batch, 11)
+				sameForWorkers(t, name+" product", op.RNN, op.Attr{Scan: product}, append(types, ty(11, wide), ty(wide), mask)...)
 				flat := s.Sections(steps, batch, units).Elements
 				sameForWorkers(t, name+" gradient", op.RNNGrad, op.Attr{Scan: s, Dims: op.Shape{steps, batch, units}},
 					ty(flat), ty(units, wide), ty(steps, batch, units), mask)

@@ -1,6 +1,9 @@
 package op
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Cell is what a recurrent operation computes at each step, after the input
 // was multiplied by its kernel: z is that product with the bias, h the last
@@ -63,6 +66,7 @@ type Scan struct {
 	Cell    Cell
 	Reverse bool // from the last step to the first
 	Masked  bool // the last argument is the mask
+	Product bool // RNN: z is not an argument, but x·w+v of x, w and v
 
 	// RNNGrad: which gradients are among the arguments.
 	Steps, Last, State bool
@@ -73,13 +77,15 @@ func (s *Scan) String() string {
 	out := s.Cell.String()
 	for i, on := range s.flags() {
 		if on {
-			out += " " + [...]string{"reverse", "masked", "steps", "last", "state"}[i]
+			out += " " + [...]string{"reverse", "masked", "steps", "last", "state", "product"}[i]
 		}
 	}
 	return out
 }
 
-func (s *Scan) flags() [5]bool { return [5]bool{s.Reverse, s.Masked, s.Steps, s.Last, s.State} }
+func (s *Scan) flags() [6]bool {
+	return [6]bool{s.Reverse, s.Masked, s.Steps, s.Last, s.State, s.Product}
+}
 
 // Section is a tensor within the flat result of an operation that has several:
 // see Part.
@@ -151,12 +157,13 @@ func (s *Scan) GradSections(steps, batch, units int) (p RNNGradSections) {
 	return p
 }
 
-// RNNOperands are the arguments of RNN by their names; -1 is none.
-type RNNOperands struct{ Z, U, H, C, B, Mask, Count int }
+// RNNOperands are the arguments of RNN by their names; -1 is none. With Product
+// X is x; else it is z.
+type RNNOperands struct{ X, U, H, C, B, W, V, Mask, Count int }
 
 // Operands tells which argument of RNN is what.
 func (s *Scan) Operands() RNNOperands {
-	o := RNNOperands{Z: 0, U: 1, H: 2, C: -1, B: -1, Mask: -1, Count: 3}
+	o := RNNOperands{X: 0, U: 1, H: 2, C: -1, B: -1, W: -1, V: -1, Mask: -1, Count: 3}
 	take := func(i *int, on bool) {
 		if on {
 			*i = o.Count
@@ -165,6 +172,8 @@ func (s *Scan) Operands() RNNOperands {
 	}
 	take(&o.C, s.Cell.HasState())
 	take(&o.B, s.Cell.HasBias())
+	take(&o.W, s.Product)
+	take(&o.V, s.Product)
 	take(&o.Mask, s.Masked)
 	return o
 }
@@ -217,21 +226,29 @@ func inferRNN(a Attr, t []Type) (Type, error) {
 	if len(t) != o.Count {
 		return Type{}, fmt.Errorf("takes %d arguments, got %d", o.Count, len(t))
 	}
-	z := t[o.Z]
+	z, wide := t[o.X], strconv.Itoa(s.Cell.Gates())+"·units"
+	if s.Product {
+		wide = "features"
+	}
 	if !z.DType.IsFloat() || len(z.Shape) != 3 {
-		return Type{}, fmt.Errorf("got %v, want floats of shape [steps batch %d·units]", z, s.Cell.Gates())
+		return Type{}, fmt.Errorf("got %v, want floats of shape [steps batch %s]", z, wide)
 	}
 	if len(t[o.U].Shape) != 2 {
 		return Type{}, fmt.Errorf("the recurrent kernel is %v, want [units %d·units]", t[o.U], s.Cell.Gates())
 	}
 	steps, batch, units := z.Shape[0], z.Shape[1], t[o.U].Shape[0]
-	err := wantOperand("the input", z, z, steps, batch, s.Cell.Gates()*units)
+	var err error
 	check := func(at int, name string, shape ...int) {
 		if at >= 0 && err == nil {
 			err = wantOperand(name, t[at], z, shape...)
 		}
 	}
+	if !s.Product {
+		check(o.X, "the input", steps, batch, s.Cell.Gates()*units)
+	}
 	check(o.U, "the recurrent kernel", units, s.Cell.Gates()*units)
+	check(o.W, "the kernel", z.Shape[2], s.Cell.Gates()*units)
+	check(o.V, "the bias", s.Cell.Gates()*units)
 	check(o.H, "the first output", batch, units)
 	check(o.C, "the first cell state", batch, units)
 	check(o.B, "the recurrent bias", units)

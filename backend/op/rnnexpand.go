@@ -111,7 +111,7 @@ func (r *scanRecorder) flat(all []Ref) Ref {
 
 func expandRNN(rec Recorder, a Attr, args []Ref) Ref {
 	o := a.Scan.Operands()
-	zt := rec.TypeOf(args[o.Z])
+	zt := rec.TypeOf(args[o.X])
 	r := newScanRecorder(rec, a.Scan, zt.DType, zt.Shape[0], zt.Shape[1], rec.TypeOf(args[o.U]).Shape[0])
 	if o.Mask >= 0 {
 		r.mask = args[o.Mask]
@@ -133,7 +133,10 @@ func expandRNN(rec Recorder, a Attr, args []Ref) Ref {
 		bias = r.wide(args[o.B])
 	}
 	for _, t := range r.order() {
-		z, old := r.wide(r.at(args[o.Z], t)), outputs[r.before(t)]
+		z, old := r.wide(r.at(args[o.X], t)), outputs[r.before(t)]
+		if r.Product {
+			z = r.add(r.product(z, args[o.W], false), r.wide(args[o.V]))
+		}
 		h, next, kept := r.step(z, args[o.U], old, c, bias)
 		outputs[r.after(t)] = r.keep(t, r.round(h), old)
 		if c != nil {

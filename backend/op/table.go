@@ -91,8 +91,9 @@ const (
 	// RNN goes through the first axis of x, [T N Gates·U], with a recurrent
 	// cell: see Cell and Scan. The other arguments are the recurrent kernel
 	// [U Gates·U], the first output h [N U] and, as the cell and the scan have
-	// them, the first c [N U], the bias b [U] and a mask, bool [T N]: where it
-	// is false, h and c stay. Sums, functions and c between steps are in float32
+	// them, the first c [N U], the bias b [U], the kernel w [F Gates·U] and bias v
+	// [Gates·U] of an input [T N F], and a mask, bool [T N]: where it is false, h
+	// and c stay. Sums, functions and c between steps are in float32
 	// or better; h and q are rounded before they are multiplied, and all that is
 	// stored. The result is flat and its parts are those of Scan.Sections.
 	RNN

@@ -12,6 +12,8 @@ type RNNOptions struct {
 	Reverse bool    // from the last step to the first
 	H, C    *Tensor // first output, and first state of cells that have one, [N U]; default: zeros
 	Bias    *Tensor // of GRUCell, [U]; default: zeros
+	Kernel  *Tensor // [F Gates·U]: the input is multiplied by it, and Input is added; default: none
+	Input   *Tensor // with Kernel, [Gates·U]; default: zeros
 	Mask    *Tensor // bool [T N]: where it is false a step is skipped, and repeats the output before
 }
 
@@ -27,7 +29,11 @@ type RNNResult struct {
 // recurrent kernel. 16-bit types are those of operands and of what is stored;
 // the cell's arithmetic and its state from step to step are in float32.
 //
-// Shapes: t [T N Gates·U], u [U Gates·U].
+// With Kernel the product is part of the operation, which saves a tensor of that
+// size; where there are many more features than units, one product for all steps
+// is faster.
+//
+// Shapes: t [T N Gates·U], with Kernel [T N F]; u [U Gates·U].
 func (t *Tensor) RNN(u *Tensor, o RNNOptions) RNNResult {
 	if bad := brokenOf(t, u); bad != nil {
 		return RNNResult{bad, bad, bad}
@@ -43,13 +49,16 @@ func (t *Tensor) RNN(u *Tensor, o RNNOptions) RNNResult {
 		}
 		return x
 	}
-	scan := &op.Scan{Cell: o.Cell, Reverse: o.Reverse, Masked: o.Mask != nil}
+	scan := &op.Scan{Cell: o.Cell, Reverse: o.Reverse, Masked: o.Mask != nil, Product: o.Kernel != nil}
 	args := []*Tensor{t, u, zeros(o.H, batch, units)}
 	if o.Cell.HasState() {
 		args = append(args, zeros(o.C, batch, units))
 	}
 	if o.Cell.HasBias() {
 		args = append(args, zeros(o.Bias, units))
+	}
+	if o.Kernel != nil {
+		args = append(args, o.Kernel, zeros(o.Input, o.Cell.Gates()*units))
 	}
 	if o.Mask != nil {
 		args = append(args, o.Mask)
@@ -109,7 +118,8 @@ func (p partGradient) is(s op.Section) bool {
 func rnnGradient(t *Tensor, parts []partGradient, _ map[*Tensor]bool) []*Tensor {
 	o := t.attr.Scan.Operands()
 	u := t.args[o.U]
-	steps, batch, units := t.args[o.Z].typ.Shape[0], t.args[o.Z].typ.Shape[1], u.typ.Shape[0]
+	x := t.args[o.X]
+	steps, batch, units := x.typ.Shape[0], x.typ.Shape[1], u.typ.Shape[0]
 	scan := *t.attr.Scan
 	places := placesOf(&scan, steps, batch, units)
 	var all, last, state *Tensor
@@ -127,7 +137,8 @@ func rnnGradient(t *Tensor, parts []partGradient, _ map[*Tensor]bool) []*Tensor 
 			*to = (*to).Add(p.g)
 		}
 	}
-	scan.Steps, scan.Last, scan.State = all != nil, last != nil, state != nil
+	product := scan.Product
+	scan.Steps, scan.Last, scan.State, scan.Product = all != nil, last != nil, state != nil, false
 	args := []*Tensor{t, u}
 	for _, g := range []*Tensor{all, last, state} {
 		if g != nil {
@@ -140,11 +151,19 @@ func rnnGradient(t *Tensor, parts []partGradient, _ map[*Tensor]bool) []*Tensor 
 	flat := t.record(op.RNNGrad, op.Attr{Scan: &scan, Dims: Shape{steps, batch, units}}, args...)
 	at := scan.GradSections(steps, batch, units)
 	grads := make([]*Tensor, len(t.args))
-	grads[o.Z], grads[o.H] = flat.part(at.Input), flat.part(at.Output)
+	grads[o.H] = flat.part(at.Output)
 	if o.C >= 0 {
 		grads[o.C] = flat.part(at.State)
 	}
 	rows := func(x *Tensor) *Tensor { return x.Reshape(steps*batch, x.typ.Shape[2]) }
+	if z := flat.part(at.Input); !product {
+		grads[o.X] = z
+	} else {
+		z = rows(z)
+		grads[o.X] = z.MatMulT(t.args[o.W], false, true).Reshape(x.typ.Shape...)
+		grads[o.W] = rows(x).MatMulT(z, true, false)
+		grads[o.V] = z.Sum(0)
+	}
 	h, g := rows(t.part(places.before)), rows(flat.part(at.Recurrent))
 	if scan.Cell == op.GRUBeforeCell {
 		q := t.part(scan.Sections(steps, batch, units).Saved).Slice(1, 3, 4).Reshape(steps*batch, units)
