@@ -126,7 +126,7 @@ func (c *CategoryEncoding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 type Discretization struct {
 	BinBoundaries []float64 // in order; default: from Adapt
 	NumBins       int       // number of bins for Adapt
-	Epsilon       *float64  `default:"0.01"` // error of quantiles that Keras's adapt allows; here they are exact
+	Epsilon       *float64  `default:"0.01"` // error of the shares that Adapt allows
 	OutputMode    string    `default:"int"`  // or one_hot, multi_hot, count
 	Name, DType   string
 
@@ -161,8 +161,8 @@ func (l *Discretization) CheckInput(in ...Shape) error {
 }
 
 // Adapt sets BinBoundaries to quantiles of data, all batches together, that
-// divide it into NumBins bins of equal counts. Call it before the layer is
-// used.
+// divide it into NumBins bins of equal counts, to a share of Epsilon: those of
+// Keras's adapt for the same batches. Call it before the layer is used.
 func (l *Discretization) Adapt(batches ...*tensor.Tensor) error {
 	name := SnakeClass(l)
 	switch {
@@ -171,26 +171,22 @@ func (l *Discretization) Adapt(batches ...*tensor.Tensor) error {
 	case l.Built():
 		return fmt.Errorf("layer %s: Adapt: the layer is in use, want Adapt before that", l.Path())
 	}
-	var all []float64
+	epsilon := *Defaults(*l).Epsilon
+	if !(epsilon > 0 && epsilon < 1) {
+		return fmt.Errorf("layer %s: Adapt: Epsilon is %v, want a number between 0 and 1", name, epsilon)
+	}
+	var q quantiles
 	for _, x := range batches {
 		data, err := x.Float64s()
 		if err != nil {
 			return err
 		}
-		all = append(all, data...)
+		q.add(data, epsilon)
 	}
-	if len(all) == 0 {
-		return fmt.Errorf("layer %s: Adapt: got no data", name)
+	if len(q.points) < 2 {
+		return fmt.Errorf("layer %s: Adapt: got %d numbers, want at least 2", name, len(q.points))
 	}
-	slices.Sort(all)
-	l.BinBoundaries = nil
-	for i := 1; i < l.NumBins; i++ {
-		// Element k stands for the share (k+1)/n, with straight lines between.
-		at := max(float64(i)*float64(len(all))/float64(l.NumBins)-1, 0)
-		k := int(at)
-		next := all[min(k+1, len(all)-1)]
-		l.BinBoundaries = append(l.BinBoundaries, all[k]+(next-all[k])*(at-float64(k)))
-	}
+	l.BinBoundaries = q.boundaries(l.NumBins)
 	return nil
 }
 

@@ -68,10 +68,8 @@ func TestDiscretizationAdapt(t *testing.T) {
 	if err := l.Adapt(tensor.New(data[:30], 30), tensor.New(data[30:], 70)); err != nil {
 		t.Fatal(err)
 	}
-	if want := []float64{25, 50, 75}; !reflect.DeepEqual(l.BinBoundaries, want) {
-		t.Errorf("got %v, want %v", l.BinBoundaries, want)
-	}
-	y, err := training(l, false).Call(context.Background(), tensor.New([]float32{24.9, 25, 80}, 3))
+	tensortest.Close(t, "boundaries", tensor.New(l.BinBoundaries, 3).Cast(dtype.Float32), tensortest.Of(dtype.Float32, []float64{25, 50, 75}, 3), 1)
+	y, err := training(l, false).Call(context.Background(), tensor.New([]float32{24.9, 25.1, 80}, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +79,29 @@ func TestDiscretizationAdapt(t *testing.T) {
 	}
 	if err := (&layers.Discretization{}).Adapt(tensor.New(data, 100)); err == nil || err.Error() != "layer discretization: Adapt: NumBins is 0, want at least 2" {
 		t.Errorf("got error %v, want one of NumBins", err)
+	}
+}
+
+// TestKerasAdapt compares learned boundaries with Keras.
+func TestKerasAdapt(t *testing.T) {
+	for _, c := range tensortest.Load(t, "../keras/testdata/golden/adapt.json").Cases {
+		made, _ := fromCase(t, &c)
+		l := made.(*layers.Discretization)
+		if err := l.Adapt(inputs(&c, dtype.Float32).Parts()...); err != nil {
+			t.Fatal(err)
+		}
+		got := tensor.New(l.BinBoundaries, len(l.BinBoundaries)).Cast(dtype.Float32)
+		// Shares of float32 there and of float64 here choose between neighbours
+		// that lie up to 1 apart: some epsilons of that.
+		tensortest.Close(t, c.Name, got, c.Outputs["y"], 4)
+	}
+	for want, l := range map[string]*layers.Discretization{
+		"layer discretization: Adapt: Epsilon is 2, want a number between 0 and 1": {NumBins: 3, Epsilon: new(2.0)},
+		"layer discretization: Adapt: got 1 numbers, want at least 2":              {NumBins: 3},
+	} {
+		if err := l.Adapt(tensor.New([]float32{1}, 1)); err == nil || err.Error() != want {
+			t.Errorf("got error %v, want %s", err, want)
+		}
 	}
 }
 
