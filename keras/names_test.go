@@ -52,7 +52,7 @@ func kinds() []kind {
 		}, []missing{
 			{"not yet: image augmentation beyond flips, crops, colours and affine maps", `AugMix AutoContrast CutMix Equalization
 				ContrastLimitedAdaptiveHistogramEqualization MixUp RandAugment RandomColorDegeneration RandomColorJitter
-				RandomElasticTransform RandomErasing RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective
+				RandomElasticTransform RandomErasing RandomGaussianBlur RandomHue RandomPerspective
 				RandomPosterization RandomSaturation RandomSharpness RandomShear Solarization`},
 			{"there is no Fourier transform", "MelSpectrogram STFTSpectrogram"},
 			{"bounding boxes have no type", "MaxNumBoundingBoxes"},

@@ -97,6 +97,8 @@ var classes = struct {
 	"RandomContrast":           func() Layer { return &RandomContrast{} },
 	"RandomCrop":               func() Layer { return &RandomCrop{} },
 	"RandomFlip":               func() Layer { return &RandomFlip{} },
+	"RandomGrayscale":          func() Layer { return &RandomGrayscale{} },
+	"RandomInvert":             func() Layer { return &RandomInvert{} },
 	"RandomRotation":           func() Layer { return &RandomRotation{} },
 	"RandomTranslation":        func() Layer { return &RandomTranslation{} },
 	"RandomZoom":               func() Layer { return &RandomZoom{} },

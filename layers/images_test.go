@@ -68,6 +68,7 @@ func imageLayers() (cases []layerCase) {
 		func() layers.Layer {
 			return &layers.RandomBrightness{Factor: layers.Factor{-0.1, 0.2}, ValueRange: wide}
 		},
+		func() layers.Layer { return &layers.RandomInvert{Factor: layers.Factor{0.5, 0.5}} },
 		func() layers.Layer { return &layers.RandomRotation{Factor: layers.Factor{0.3}} },
 		func() layers.Layer {
 			return &layers.RandomZoom{HeightFactor: layers.Factor{0.3}, FillMode: "wrap", DataFormat: "channels_first"}
@@ -77,6 +78,10 @@ func imageLayers() (cases []layerCase) {
 		},
 	} {
 		cases = append(cases, layerCase{"image, " + layers.Class(make()), make, []op.Type{photos}})
+	}
+	for _, format := range []string{"channels_last", "channels_first"} {
+		in := op.Type{DType: dtype.Float32, Shape: op.Shape{2, 3, 5, 3}}
+		cases = append(cases, layerCase{"grayscale, " + format, func() layers.Layer { return &layers.RandomGrayscale{DataFormat: format} }, []op.Type{in}})
 	}
 	bytes := []op.Type{{DType: dtype.Uint8, Shape: op.Shape{2, 5, 4, 2}}}
 	return append(cases,
@@ -168,6 +173,28 @@ func TestRandomImages(t *testing.T) {
 			t.Fatalf("RandomContrast: element %d is %v times as far from the mean, want 0.75 to 1.5", i, by)
 		}
 	}
+	for _, share := range []float64{0, 0.5, 1} {
+		invert := &layers.RandomInvert{Factor: layers.Factor{share, share}, ValueRange: []float64{0, 11}}
+		inverted := 0
+		for i, v := range step(invert, training(invert, true)) {
+			if want := float64(11 - i%12); v == want {
+				inverted++
+			} else if v != float64(i%12) {
+				t.Fatalf("RandomInvert: element %d: got %v, want %v or %v", i, v, i%12, want)
+			}
+		}
+		// 64 coins of this probability, and 5 deviations.
+		if n := float64(inverted) / 12; n < 64*share-80*share*(1-share) || n > 64*share+80*share*(1-share) {
+			t.Errorf("RandomInvert: got %v of 64 images inverted, want a share of %v", n, share)
+		}
+	}
+	gray := &layers.RandomGrayscale{Factor: new(1.0), DType: "float32"}
+	y, err := training(gray, true).Call(context.Background(), tensor.New([]float32{100, 50, 200}, 1, 1, 1, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const luminance = 0.2989*100 + 0.587*50 + 0.114*200
+	tensortest.Close(t, "RandomGrayscale", y, tensortest.Of(dtype.Float32, []float64{luminance, luminance, luminance}, 1, 1, 1, 3), 1)
 	before, err := x.Bytes()
 	if err != nil {
 		t.Fatal(err)
@@ -201,6 +228,9 @@ func TestImageErrors(t *testing.T) {
 		{&layers.RandomContrast{}, "layer random_contrast: Build: Factor is [], want 1 or 2 numbers"},
 		{&layers.RandomContrast{Factor: layers.Factor{-0.5, 0.2}}, "layer random_contrast: Build: Factor is [-0.5 0.2], want numbers from 0 to 1"},
 		{&layers.RandomContrast{Factor: f, ValueRange: []float64{1, 1}}, "layer random_contrast: Build: ValueRange is [1 1], want 2 numbers in order"},
+		{&layers.RandomInvert{Factor: layers.Factor{0.5, 1.5}}, "layer random_invert: Build: Factor is [0.5 1.5], want numbers from 0 to 1"},
+		{&layers.RandomGrayscale{Factor: new(-1.0)}, "layer random_grayscale: Build: Factor is -1, want a number from 0 to 1"},
+		{&layers.RandomGrayscale{}, "layer random_grayscale: Build: axis 3 of input [2 5 4 2] is 2, want 3 channels"},
 		{&layers.RandomBrightness{Factor: layers.Factor{2}}, "layer random_brightness: Build: Factor is [2], want numbers from -1 to 1"},
 		{&layers.RandomRotation{Factor: layers.Factor{1, 2, 3}}, "layer random_rotation: Build: Factor is [1 2 3], want 1 or 2 numbers"},
 		{&layers.RandomRotation{Factor: f, FillMode: "mirror"}, `layer random_rotation: Build: FillMode is "mirror", want one of ["reflect" "wrap" "constant" "nearest"]`},

@@ -27,6 +27,7 @@ LAYERS = [
     L.CenterCrop(3, 4), L.RandomCrop(3, 4, seed=1), L.RandomFlip("horizontal", seed=1), L.RandomContrast(0.25, seed=1), L.RandomBrightness(0.25, (0, 1), seed=1),
     L.RandomRotation((-0.5, 0.25), fill_mode="wrap", seed=1), L.RandomZoom(0.25, seed=1), L.RandomZoom(0.25, (-0.5, 0.5), interpolation="nearest", seed=1),
     L.RandomTranslation(0.25, 0.5, fill_mode="constant", fill_value=1.0, seed=1),
+    L.RandomInvert(0.5, seed=1), L.RandomGrayscale(0.25, seed=1),
 ]
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "preprocessing.json"), "w") as f:
     f.write("[\n" + ",\n".join(json.dumps(keras.saving.serialize_keras_object(x)) for x in LAYERS) + "\n]\n")
