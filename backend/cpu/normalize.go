@@ -5,39 +5,47 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // normalize is Normalize. A row is read from memory once; its statistics and
 // the result are computed in the first cache.
 type normalize struct {
 	passes
+	rowStore
 	x, gain, shift, out int
-	from, to            dtype.DType
+	from                dtype.DType
 	rows, features      int
 	group               int // rows of a chunk
 	epsilon             float64
 	uncentered          bool
-	atX, atOut          int
+	batch               int // rows that are stored together
+	atX, atOut, atRaw   int
 }
 
-const normalizeBlock = 1 << 15 // elements of a chunk
+const (
+	normalizeBlock = 1 << 15 // elements of a chunk
+	normalizeBatch = 1 << 11 // elements that are stored together
+)
 
 func makeNormalize(b *builder, v *ir.Value) normalize {
 	x := v.Args[0].Type
 	k := normalize{
-		passes: newPasses(), x: b.at(v.Args[0]), gain: b.at(v.Args[1]), out: b.at(v), from: x.DType, to: v.Type.DType,
+		passes: newPasses(), x: b.at(v.Args[0]), gain: b.at(v.Args[1]), out: b.at(v), from: x.DType,
 		rows: x.Shape[0], features: x.Shape[1], epsilon: v.Attr.Value, uncentered: v.Attr.Uncentered,
 	}
 	k.group = max(1, normalizeBlock/max(1, k.features))
+	k.batch = max(1, normalizeBatch/max(1, k.features))
 	return k
 }
 
 func newNormalize(b *builder, v *ir.Value) kernel {
 	k := makeNormalize(b, v)
-	k.shift = b.at(v.Args[2])
+	k.shift, k.rowStore = b.at(v.Args[2]), rowStoreOf(v.Type)
+	n := k.batch * k.features
 	var l layout
 	l.take(64)
-	k.atX, k.atOut = l.take(4*k.features), l.take(4*k.features)
+	k.atX, k.atOut, k.atRaw = l.take(4*k.features), l.take(4*n), l.take(2*n)
 	b.wantScratch(int(l))
 	return &k
 }
@@ -61,21 +69,27 @@ func (k *normalize) statistics(x, s []float32) (mean, scale float32) {
 }
 
 func (k *normalize) chunk(r *run, w *worker, c int) {
-	s := viewOf[float32](w.scratch, 4)
-	conv, out := viewOf[float32](w.scratch[k.atX:], k.features), viewOf[float32](w.scratch[k.atOut:], k.features)
+	s, conv := viewOf[float32](w.scratch, 4), viewOf[float32](w.scratch[k.atX:], k.features)
 	gain, shift := dtype.View[float32](r.values[k.gain]), dtype.View[float32](r.values[k.shift])
-	size := k.features * k.to.Size()
-	for i := c * k.group; i < min(k.rows, (c+1)*k.group); i++ {
-		x := row(r.values[k.x], i, k.features, k.from, conv)
-		s[0], s[1] = k.statistics(x, s)
-		to := r.values[k.out][i*size : (i+1)*size]
-		if k.to == dtype.Float32 {
-			k.normalizeRow(dtype.View[float32](to), x, gain, shift, s)
-			continue
+	end := min(k.rows, (c+1)*k.group)
+	for i := c * k.group; i < end; i += k.batch {
+		last := min(end, i+k.batch)
+		to := r.values[k.out][i*k.features*k.to.Size() : last*k.features*k.to.Size()]
+		out := to
+		if !k.direct() {
+			out = w.scratch[k.atOut:][:4*(last-i)*k.features]
 		}
-		k.normalizeRow(out, x, gain, shift, s)
-		storeReal(to, out, k.to)
+		for j := i; j < last; j++ {
+			x := row(r.values[k.x], j, k.features, k.from, conv)
+			s[0], s[1] = k.statistics(x, s)
+			next := r.values[k.x][(j+1)*k.features*k.from.Size():]
+			k.normalizeRow(viewOf[float32](out[4*(j-i)*k.features:], k.features), x, gain, shift, s, next)
+		}
+		if !k.direct() {
+			k.store(to, out, w.scratch[k.atRaw:])
+		}
 	}
+	k.done()
 }
 
 // normalizeGrad is NormalizeGrad: rows as normalize, and sums over rows for
@@ -94,6 +108,7 @@ const normalizeRows = 128 // that are added up in float32
 
 func newNormalizeGrad(b *builder, v *ir.Value) kernel {
 	k := &normalizeGrad{normalize: makeNormalize(b, v), grad: b.at(v.Args[2]), gradType: v.Args[2].Type.DType}
+	k.rowStore = rowStoreOf(op.Type{DType: dtype.Float32, Shape: v.Args[0].Type.Shape})
 	k.join.normalizeGrad = k
 	// Each chunk has sums of its own: 64 at most, and as little as x takes.
 	k.chunks = max(1, min(64, ceilDiv(k.rows, k.group), k.rows/8))
@@ -103,7 +118,7 @@ func newNormalizeGrad(b *builder, v *ir.Value) kernel {
 	n := 4 * k.features
 	var l layout
 	l.take(64)
-	k.atX, k.atGrad, k.atGain, k.atShift, k.atOut = l.take(n), l.take(n), l.take(n), l.take(n), l.take(n)
+	k.atX, k.atGrad, k.atGain, k.atShift, k.atOut = l.take(n), l.take(n), l.take(n), l.take(n), l.take(k.batch*n)
 	b.wantScratch(int(l))
 	return k
 }
@@ -127,7 +142,7 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 	s := viewOf[float32](w.scratch, 4)
 	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], k.features) }
 	convX, convG, dgain, dshift := part(k.atX), part(k.atGrad), part(k.atGain), part(k.atShift)
-	gain, out := dtype.View[float32](r.values[k.gain]), dtype.View[float32](r.values[k.out])
+	gain := dtype.View[float32](r.values[k.gain])
 	allGain, allShift := k.sums(r, c)
 	clear(allGain)
 	clear(allShift)
@@ -135,22 +150,34 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 	for first := c * k.group; first < end; first += normalizeRows {
 		clear(dgain)
 		clear(dshift)
-		for i := first; i < min(end, first+normalizeRows); i++ {
-			x := row(r.values[k.x], i, k.features, k.from, convX)
-			g := row(r.values[k.grad], i, k.features, k.gradType, convG)
-			mean, scale := k.statistics(x, s)
-			s[0], s[1] = mean, scale
-			k.gradRowSums(dgain, dshift, x, g, gain, s)
-			n := float32(k.features)
-			s[2], s[3] = -scale*scale*(s[3]/n), -scale*(s[2]/n)
-			if k.uncentered {
-				s[3] = 0
+		for i := first; i < min(end, first+normalizeRows); i += k.batch {
+			last := min(end, first+normalizeRows, i+k.batch)
+			to := r.values[k.out][4*i*k.features : 4*last*k.features]
+			out := to
+			if !k.direct() {
+				out = w.scratch[k.atOut:][:len(to)]
 			}
-			k.gradRow(out[i*k.features:(i+1)*k.features], x, g, gain, s)
+			for j := i; j < last; j++ {
+				x := row(r.values[k.x], j, k.features, k.from, convX)
+				g := row(r.values[k.grad], j, k.features, k.gradType, convG)
+				mean, scale := k.statistics(x, s)
+				s[0], s[1] = mean, scale
+				k.gradRowSums(dgain, dshift, x, g, gain, s)
+				n := float32(k.features)
+				s[2], s[3] = -scale*scale*(s[3]/n), -scale*(s[2]/n)
+				if k.uncentered {
+					s[3] = 0
+				}
+				k.gradRow(viewOf[float32](out[4*(j-i)*k.features:], k.features), x, g, gain, s)
+			}
+			if !k.direct() {
+				k.store(to, out, nil)
+			}
 		}
 		sumEach(allGain, dgain)
 		sumEach(allShift, dshift)
 	}
+	k.done()
 }
 
 // joinNormalizeGrad is the task that adds up the chunks' sums.

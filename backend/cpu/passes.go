@@ -59,10 +59,46 @@ func (p passes) products(x, y, s []float32) (sum float64) {
 	return sum
 }
 
-func (p passes) normalizeRow(dst, x, gain, shift, s []float32) {
+// exp2Sum is dst = 2 to the power of x·scale + shift, where there are vectors,
+// and the sum, in float64 but for parts. rest is scratch memory for a vector,
+// ahead what is read next.
+func (p passes) exp2Sum(dst, x []float32, scale, shift float32, s, rest []float32, ahead []byte) (sum float64) {
+	const part = 4096
+	n := p.whole(len(x))
+	powers := func(dst, x []float32, ahead []byte) {
+		s[0], s[1] = scale, shift
+		p.v.Exp2SumAhead(dst, x, s, ahead)
+		sum += float64(s[2])
+	}
+	for at := 0; at < n; at += part {
+		end := min(at+part, n)
+		powers(dst[at:end], x[at:end], ahead[min(4*at, len(ahead)):])
+	}
+	if n < len(x) {
+		copy(rest, x[n:])
+		last := wholeRow(rest[:len(x)-n], p.lanes)
+		powers(last, last, nil)
+		copy(dst[n:], last)
+	}
+	return sum
+}
+
+// lessRow is dst = x - s[0] - s[1].
+func (p passes) lessRow(dst, x, s []float32) {
 	n := p.whole(len(dst))
 	if n > 0 {
-		p.v.NormalizeRow(dst[:n], x, gain, shift, s)
+		p.v.LessRow(dst[:n], x, s)
+	}
+	for i := n; i < len(dst); i++ {
+		dst[i] = x[i] - s[0] - s[1]
+	}
+}
+
+// normalizeRow also asks the caches for what is read next.
+func (p passes) normalizeRow(dst, x, gain, shift, s []float32, ahead []byte) {
+	n := p.whole(len(dst))
+	if n > 0 {
+		p.v.NormalizeRow(dst[:n], x, gain, shift, s, ahead)
 	}
 	for i := n; i < len(dst); i++ {
 		dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i]

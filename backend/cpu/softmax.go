@@ -13,13 +13,17 @@ import (
 // float32 (float64 for float64), side by side if it is not, and rounded once
 // when it is stored.
 type softmax[T real] struct {
+	rowStore
 	src, out int
-	from, to dtype.DType
+	from     dtype.DType
 	n, inner int
 	rows     int
 	group    int
-	row      func(e, x, t []T)     // e from x, with t for what comes between
-	short    func(e, x []T, n int) // many short rows, where there is assembly
+	between  int // bytes of scratch memory for what comes between
+	// row is e from x, with t, of twice the length and more, for what comes
+	// between, and ahead, which is read next.
+	row   func(e, x, t []T, ahead []byte)
+	short func(e, x []T, n int) // many short rows, where there is assembly
 }
 
 func newSoftmax(b *builder, v *ir.Value) kernel {
@@ -27,7 +31,7 @@ func newSoftmax(b *builder, v *ir.Value) kernel {
 		return makeSoftmax(b, v, softRow[float64])
 	}
 	if s := vectors(); s != nil {
-		k := makeSoftmax(b, v, func(log bool) func(e, x, t []float32) { return softVectors(s, log) })
+		k := makeSoftmax(b, v, func(log bool) func(e, x, t []float32, ahead []byte) { return softVectors(s, log) })
 		switch {
 		case k.n > s.Lanes:
 		case v.Op == op.LogSoftmax:
@@ -40,10 +44,10 @@ func newSoftmax(b *builder, v *ir.Value) kernel {
 	return makeSoftmax(b, v, softRow[float32])
 }
 
-func makeSoftmax[T real](b *builder, v *ir.Value, row func(log bool) func(e, x, t []T)) *softmax[T] {
+func makeSoftmax[T real](b *builder, v *ir.Value, row func(log bool) func(e, x, t []T, ahead []byte)) *softmax[T] {
 	x, axis := v.Args[0].Type, v.Attr.Axes[0]
 	k := &softmax[T]{
-		src: b.at(v.Args[0]), out: b.at(v), from: x.DType, to: v.Type.DType,
+		rowStore: rowStoreOf(v.Type), src: b.at(v.Args[0]), out: b.at(v), from: x.DType,
 		n: x.Shape[axis], inner: x.Shape[axis+1:].Size(),
 		row: row(v.Op == op.LogSoftmax),
 	}
@@ -51,7 +55,8 @@ func makeSoftmax[T real](b *builder, v *ir.Value, row func(log bool) func(e, x, 
 		k.rows = size / k.n
 	}
 	k.group = max(1, 4*block/max(1, k.n))
-	b.wantScratch(k.n*8 + 2*k.group*k.n*sizeOf[T]()) // an element in memory has at most 8 bytes
+	k.between = roundUp(2*k.n*sizeOf[T]()+4*vec.Line, vec.Line)
+	b.wantScratch(k.between + 2*k.group*k.n*sizeOf[T]())
 	return k
 }
 
@@ -64,24 +69,27 @@ func (k *softmax[T]) chunk(r *run, w *worker, c int) {
 	n, s, t := k.n, k.from.Size(), k.to.Size()
 	lo, hi := c*k.group, min(k.rows, (c+1)*k.group)
 	all := (hi - lo) * n
-	raw := w.scratch[:8*n]
-	between := viewOf[T](raw, n)
-	x, e := viewOf[T](w.scratch[8*n:], all), viewOf[T](w.scratch[8*n+all*sizeOf[T]():], all)
+	raw := w.scratch[:k.between]
+	between := dtype.View[T](raw)
+	atE := k.between + all*sizeOf[T]()
+	x, e := viewOf[T](w.scratch[k.between:], all), viewOf[T](w.scratch[atE:], all)
 	if k.inner == 1 {
 		x = realView(src[lo*n*s:hi*n*s], k.from, x)
 		out := dst[lo*n*t : hi*n*t]
-		if t == sizeOf[T]() {
+		direct := t == sizeOf[T]() && !k.around
+		if direct {
 			e = dtype.View[T](out)
 		}
 		if k.short != nil {
 			k.short(e, x, n)
 		} else {
 			for i := 0; i < all; i += n {
-				k.row(e[i:i+n], x[i:i+n], between)
+				k.row(e[i:i+n], x[i:i+n], between, src[(lo*n+i+n)*s:])
 			}
 		}
-		if t != sizeOf[T]() {
-			storeReal(out, e, k.to)
+		if !direct { // x was read
+			k.store(out, w.scratch[atE:][:4*all], w.scratch[k.between:])
+			k.done()
 		}
 		return
 	}
@@ -90,15 +98,16 @@ func (k *softmax[T]) chunk(r *run, w *worker, c int) {
 		first := row/k.inner*n*k.inner + row%k.inner
 		scatter(raw[:n*s], src, s, first, 0, 1, n, 0, 0, k.inner, 1)
 		copy(x, realView(raw[:n*s], k.from, x))
-		k.row(e, x, between)
+		k.row(e, x, between, nil)
 		storeReal(raw[:n*t], e, k.to)
 		scatter(dst, raw[:n*t], t, 0, first, 1, n, 0, 0, 1, k.inner)
 	}
 }
 
 // softRow is the softmax of a row or its logarithm.
-func softRow[T real](log bool) func(e, x, t []T) {
-	return func(e, x, t []T) {
+func softRow[T real](log bool) func(e, x, t []T, ahead []byte) {
+	return func(e, x, t []T, _ []byte) {
+		t = t[:len(x)]
 		top := T(maxRun(x))
 		for i, v := range x {
 			t[i] = v - top
@@ -119,16 +128,27 @@ func softRow[T real](log bool) func(e, x, t []T) {
 	}
 }
 
-// softVectors is softRow in assembly.
-func softVectors(v *vec.Set, log bool) func(e, x, t []float32) {
-	return func(e, x, t []float32) {
-		top := float32(v.Max(x))
-		if !log {
-			v.MulScalar(e, e, float32(1/v.ExpSum(e, x, -top)))
+// softVectors is softRow in assembly: powers of two, which a common factor of
+// all takes to those of e.
+func softVectors(v *vec.Set, log bool) func(e, x, t []float32, ahead []byte) {
+	p, extreme := passes{&v.Passes, v.Lanes}, softRow[float32](log)
+	return func(e, x, t []float32, ahead []byte) {
+		top, n := v.Max(x), len(x)
+		between, s, rest := t[:n], t[n:n+3], t[n+3:]
+		if !(math.Abs(top) < 1<<100) { // the product below may overflow, or is NaN
+			extreme(e, x, t, ahead)
 			return
 		}
-		ln := math.Log(v.ExpSum(t, x, -top))
-		v.AddScalar(e, x, -top)
-		v.AddScalar(e, e, float32(-ln))
+		shift := float32(-top * math.Log2E)
+		if !log {
+			sum := p.exp2Sum(e, x, math.Log2E, shift, s, rest, ahead)
+			v.MulScalar(e, e, float32(1/sum))
+			return
+		}
+		sum := p.exp2Sum(between, x, math.Log2E, shift, s, rest, ahead)
+		const scale = float32(math.Log2E)
+		s[0] = float32(top)
+		s[1] = float32(math.Log(sum) - math.Ln2*(float64(shift)+top*float64(scale)))
+		p.lessRow(e, x, s)
 	}
 }

@@ -177,6 +177,187 @@ done:
 	VZEROUPPER
 	RET
 
+// exp2SumAhead: exp2Sum, asking for the same of ahead, for n a multiple of the lanes
+// func exp2SumAheadAVX2(dst, x, ahead, s unsafe.Pointer, n int)
+TEXT ·exp2SumAheadAVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ ahead+16(FP), DX
+	MOVQ s+24(FP), R12
+	MOVQ n+32(FP), CX
+	VBROADCASTSS 0(R12), Y12
+	VBROADCASTSS 4(R12), Y13
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $32, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	PREFETCHT0 0(DX)(AX*4)
+	VMOVUPS 0(SI)(AX*4), Y0
+	VFMADD213PS Y13, Y12, Y0
+	VCMPPS $1, fused<>+0(SB), Y0, Y14
+	VMOVUPS fused<>+32(SB), Y1
+	VMINPS Y0, Y1, Y0
+	VROUNDPS $0, Y0, Y1
+	VSUBPS Y1, Y0, Y0
+	VMOVUPS fused<>+64(SB), Y2
+	VFMADD213PS fused<>+96(SB), Y0, Y2
+	VFMADD213PS fused<>+128(SB), Y0, Y2
+	VFMADD213PS fused<>+160(SB), Y0, Y2
+	VFMADD213PS fused<>+192(SB), Y0, Y2
+	VFMADD213PS fused<>+224(SB), Y0, Y2
+	VFMADD213PS fused<>+256(SB), Y0, Y2
+	VCVTPS2DQ Y1, Y1
+	VMOVUPS Y2, Y0
+	VPSRAD $1, Y1, Y3
+	VPSUBD Y3, Y1, Y1
+	VPADDD fused<>+288(SB), Y1, Y1
+	VPSLLD $23, Y1, Y1
+	VMULPS Y1, Y0, Y0
+	VPADDD fused<>+288(SB), Y3, Y3
+	VPSLLD $23, Y3, Y3
+	VMULPS Y3, Y0, Y0
+	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VADDPS Y0, Y4, Y4
+	VMOVUPS Y0, 0(DI)(AX*4)
+	PREFETCHT0 32(DX)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VFMADD213PS Y13, Y12, Y0
+	VCMPPS $1, fused<>+0(SB), Y0, Y14
+	VMOVUPS fused<>+32(SB), Y1
+	VMINPS Y0, Y1, Y0
+	VROUNDPS $0, Y0, Y1
+	VSUBPS Y1, Y0, Y0
+	VMOVUPS fused<>+64(SB), Y2
+	VFMADD213PS fused<>+96(SB), Y0, Y2
+	VFMADD213PS fused<>+128(SB), Y0, Y2
+	VFMADD213PS fused<>+160(SB), Y0, Y2
+	VFMADD213PS fused<>+192(SB), Y0, Y2
+	VFMADD213PS fused<>+224(SB), Y0, Y2
+	VFMADD213PS fused<>+256(SB), Y0, Y2
+	VCVTPS2DQ Y1, Y1
+	VMOVUPS Y2, Y0
+	VPSRAD $1, Y1, Y3
+	VPSUBD Y3, Y1, Y1
+	VPADDD fused<>+288(SB), Y1, Y1
+	VPSLLD $23, Y1, Y1
+	VMULPS Y1, Y0, Y0
+	VPADDD fused<>+288(SB), Y3, Y3
+	VPSLLD $23, Y3, Y3
+	VMULPS Y3, Y0, Y0
+	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VADDPS Y0, Y5, Y5
+	VMOVUPS Y0, 32(DI)(AX*4)
+	PREFETCHT0 64(DX)(AX*4)
+	VMOVUPS 64(SI)(AX*4), Y0
+	VFMADD213PS Y13, Y12, Y0
+	VCMPPS $1, fused<>+0(SB), Y0, Y14
+	VMOVUPS fused<>+32(SB), Y1
+	VMINPS Y0, Y1, Y0
+	VROUNDPS $0, Y0, Y1
+	VSUBPS Y1, Y0, Y0
+	VMOVUPS fused<>+64(SB), Y2
+	VFMADD213PS fused<>+96(SB), Y0, Y2
+	VFMADD213PS fused<>+128(SB), Y0, Y2
+	VFMADD213PS fused<>+160(SB), Y0, Y2
+	VFMADD213PS fused<>+192(SB), Y0, Y2
+	VFMADD213PS fused<>+224(SB), Y0, Y2
+	VFMADD213PS fused<>+256(SB), Y0, Y2
+	VCVTPS2DQ Y1, Y1
+	VMOVUPS Y2, Y0
+	VPSRAD $1, Y1, Y3
+	VPSUBD Y3, Y1, Y1
+	VPADDD fused<>+288(SB), Y1, Y1
+	VPSLLD $23, Y1, Y1
+	VMULPS Y1, Y0, Y0
+	VPADDD fused<>+288(SB), Y3, Y3
+	VPSLLD $23, Y3, Y3
+	VMULPS Y3, Y0, Y0
+	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VADDPS Y0, Y6, Y6
+	VMOVUPS Y0, 64(DI)(AX*4)
+	PREFETCHT0 96(DX)(AX*4)
+	VMOVUPS 96(SI)(AX*4), Y0
+	VFMADD213PS Y13, Y12, Y0
+	VCMPPS $1, fused<>+0(SB), Y0, Y14
+	VMOVUPS fused<>+32(SB), Y1
+	VMINPS Y0, Y1, Y0
+	VROUNDPS $0, Y0, Y1
+	VSUBPS Y1, Y0, Y0
+	VMOVUPS fused<>+64(SB), Y2
+	VFMADD213PS fused<>+96(SB), Y0, Y2
+	VFMADD213PS fused<>+128(SB), Y0, Y2
+	VFMADD213PS fused<>+160(SB), Y0, Y2
+	VFMADD213PS fused<>+192(SB), Y0, Y2
+	VFMADD213PS fused<>+224(SB), Y0, Y2
+	VFMADD213PS fused<>+256(SB), Y0, Y2
+	VCVTPS2DQ Y1, Y1
+	VMOVUPS Y2, Y0
+	VPSRAD $1, Y1, Y3
+	VPSUBD Y3, Y1, Y1
+	VPADDD fused<>+288(SB), Y1, Y1
+	VPSLLD $23, Y1, Y1
+	VMULPS Y1, Y0, Y0
+	VPADDD fused<>+288(SB), Y3, Y3
+	VPSLLD $23, Y3, Y3
+	VMULPS Y3, Y0, Y0
+	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VADDPS Y0, Y7, Y7
+	VMOVUPS Y0, 96(DI)(AX*4)
+	ADDQ $32, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	PREFETCHT0 0(DX)(AX*4)
+	VMOVUPS 0(SI)(AX*4), Y0
+	VFMADD213PS Y13, Y12, Y0
+	VCMPPS $1, fused<>+0(SB), Y0, Y14
+	VMOVUPS fused<>+32(SB), Y1
+	VMINPS Y0, Y1, Y0
+	VROUNDPS $0, Y0, Y1
+	VSUBPS Y1, Y0, Y0
+	VMOVUPS fused<>+64(SB), Y2
+	VFMADD213PS fused<>+96(SB), Y0, Y2
+	VFMADD213PS fused<>+128(SB), Y0, Y2
+	VFMADD213PS fused<>+160(SB), Y0, Y2
+	VFMADD213PS fused<>+192(SB), Y0, Y2
+	VFMADD213PS fused<>+224(SB), Y0, Y2
+	VFMADD213PS fused<>+256(SB), Y0, Y2
+	VCVTPS2DQ Y1, Y1
+	VMOVUPS Y2, Y0
+	VPSRAD $1, Y1, Y3
+	VPSUBD Y3, Y1, Y1
+	VPADDD fused<>+288(SB), Y1, Y1
+	VPSLLD $23, Y1, Y1
+	VMULPS Y1, Y0, Y0
+	VPADDD fused<>+288(SB), Y3, Y3
+	VPSLLD $23, Y3, Y3
+	VMULPS Y3, Y0, Y0
+	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VADDPS Y0, Y4, Y4
+	VMOVUPS Y0, 0(DI)(AX*4)
+	ADDQ $8, AX
+	JMP one
+done:
+	VADDPS Y5, Y4, Y4
+	VADDPS Y6, Y4, Y4
+	VADDPS Y7, Y4, Y4
+	VPERM2F128 $1, Y4, Y4, Y0
+	VADDPS Y0, Y4, Y4
+	VPERMILPS $78, Y4, Y0
+	VADDPS Y0, Y4, Y4
+	VPERMILPS $177, Y4, Y0
+	VADDPS Y0, Y4, Y4
+	VMOVSS X4, 8(R12)
+	VZEROUPPER
+	RET
+
 // exp2SumBF16: dst[i] = bfloat16 of 2 to the power of x[i]*s[0] + s[1], s[2] = Σ before rounding, for n a multiple of the lanes
 // func exp2SumBF16AVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·exp2SumBF16AVX2(SB), NOSPLIT, $0-32
@@ -522,15 +703,13 @@ done:
 	VZEROUPPER
 	RET
 
-// normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], for n a multiple of the lanes
-// func normalizeRowAVX2(dst, x, gain, shift, s unsafe.Pointer, n int)
-TEXT ·normalizeRowAVX2(SB), NOSPLIT, $0-48
+// lessRow: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
+// func lessRowAVX2(dst, x, s unsafe.Pointer, n int)
+TEXT ·lessRowAVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ gain+16(FP), DX
-	MOVQ shift+24(FP), R8
-	MOVQ s+32(FP), R12
-	MOVQ n+40(FP), CX
+	MOVQ s+16(FP), R12
+	MOVQ n+24(FP), CX
 	VBROADCASTSS 0(R12), Y12
 	VBROADCASTSS 4(R12), Y13
 	XORQ AX, AX
@@ -541,22 +720,75 @@ many:
 	JGT one
 	VMOVUPS 0(SI)(AX*4), Y0
 	VSUBPS Y12, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, 0(DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VSUBPS Y12, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	VMOVUPS 64(SI)(AX*4), Y0
+	VSUBPS Y12, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, 64(DI)(AX*4)
+	VMOVUPS 96(SI)(AX*4), Y0
+	VSUBPS Y12, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, 96(DI)(AX*4)
+	ADDQ $32, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	VMOVUPS 0(SI)(AX*4), Y0
+	VSUBPS Y12, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, 0(DI)(AX*4)
+	ADDQ $8, AX
+	JMP one
+done:
+	VZEROUPPER
+	RET
+
+// normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
+// func normalizeRowAVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+TEXT ·normalizeRowAVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ gain+16(FP), DX
+	MOVQ shift+24(FP), R8
+	MOVQ ahead+32(FP), R9
+	MOVQ s+40(FP), R12
+	MOVQ n+48(FP), CX
+	VBROADCASTSS 0(R12), Y12
+	VBROADCASTSS 4(R12), Y13
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $32, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	PREFETCHT0 0(R9)(AX*4)
+	VMOVUPS 0(SI)(AX*4), Y0
+	VSUBPS Y12, Y0, Y0
 	VMULPS Y13, Y0, Y0
 	VMOVUPS 0(DX)(AX*4), Y1
 	VFMADD213PS 0(R8)(AX*4), Y1, Y0
 	VMOVUPS Y0, 0(DI)(AX*4)
+	PREFETCHT0 32(R9)(AX*4)
 	VMOVUPS 32(SI)(AX*4), Y0
 	VSUBPS Y12, Y0, Y0
 	VMULPS Y13, Y0, Y0
 	VMOVUPS 32(DX)(AX*4), Y1
 	VFMADD213PS 32(R8)(AX*4), Y1, Y0
 	VMOVUPS Y0, 32(DI)(AX*4)
+	PREFETCHT0 64(R9)(AX*4)
 	VMOVUPS 64(SI)(AX*4), Y0
 	VSUBPS Y12, Y0, Y0
 	VMULPS Y13, Y0, Y0
 	VMOVUPS 64(DX)(AX*4), Y1
 	VFMADD213PS 64(R8)(AX*4), Y1, Y0
 	VMOVUPS Y0, 64(DI)(AX*4)
+	PREFETCHT0 96(R9)(AX*4)
 	VMOVUPS 96(SI)(AX*4), Y0
 	VSUBPS Y12, Y0, Y0
 	VMULPS Y13, Y0, Y0
@@ -568,6 +800,7 @@ many:
 one:
 	CMPQ AX, CX
 	JGE done
+	PREFETCHT0 0(R9)(AX*4)
 	VMOVUPS 0(SI)(AX*4), Y0
 	VSUBPS Y12, Y0, Y0
 	VMULPS Y13, Y0, Y0

@@ -228,14 +228,18 @@ type loops struct {
 	columnProductsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], for n a multiple of the lanes
 	exp2Sum func(dst, x, s unsafe.Pointer, n int)
+	// exp2Sum, asking for the same of ahead, for n a multiple of the lanes
+	exp2SumAhead func(dst, x, ahead, s unsafe.Pointer, n int)
 	// dst[i] = bfloat16 of 2 to the power of x[i]*s[0] + s[1], s[2] = Σ before rounding, for n a multiple of the lanes
 	exp2SumBF16 func(dst, x, s unsafe.Pointer, n int)
 	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	deviations func(x, s unsafe.Pointer, n int)
 	// s[0] = Σ x[i]*y[i], for n a multiple of the lanes
 	products func(x, y, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], for n a multiple of the lanes
-	normalizeRow func(dst, x, gain, shift, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
+	lessRow func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
+	normalizeRow func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, for n a multiple of the lanes
 	gradRowSums func(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
 	// dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes

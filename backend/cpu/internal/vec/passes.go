@@ -10,11 +10,16 @@ type Passes struct {
 	Exp2Sum     func(dst, x, s []float32)
 	Exp2SumBF16 func(dst []uint16, x, s []float32)
 
+	// Exp2SumAhead is Exp2Sum and asks the caches for as many bytes of ahead, of
+	// which it reads none: there may be less.
+	Exp2SumAhead func(dst, x, s []float32, ahead []byte)
+
 	// Products is s[0] = Σ x·y.
 	Products func(x, y, s []float32)
 
 	Deviations   func(x, s []float32)
-	NormalizeRow func(dst, x, gain, shift, s []float32)
+	LessRow      func(dst, x, s []float32)
+	NormalizeRow func(dst, x, gain, shift, s []float32, ahead []byte) // which is as that of Exp2SumAhead
 	GradRowSums  func(dgain, dshift, x, grad, gain, s []float32)
 	GradRow      func(dst, x, grad, gain, s []float32)
 
@@ -31,9 +36,13 @@ func (l *loops) passes() Passes {
 		},
 		Deviations: func(x, s []float32) { l.deviations(data(x), data(s[:3]), len(x)) },
 		Products:   func(x, y, s []float32) { l.products(data(x), data(y[:len(x)]), data(s[:1]), len(x)) },
-		NormalizeRow: func(dst, x, gain, shift, s []float32) {
+		LessRow:    func(dst, x, s []float32) { l.lessRow(data(dst), data(x[:len(dst)]), data(s[:2]), len(dst)) },
+		Exp2SumAhead: func(dst, x, s []float32, ahead []byte) {
+			l.exp2SumAhead(data(dst), data(x[:len(dst)]), data(ahead), data(s[:3]), len(dst))
+		},
+		NormalizeRow: func(dst, x, gain, shift, s []float32, ahead []byte) {
 			n := len(dst)
-			l.normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(s[:2]), n)
+			l.normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(ahead), data(s[:2]), n)
 		},
 		GradRowSums: func(dgain, dshift, x, grad, gain, s []float32) {
 			n := len(dgain)

@@ -329,6 +329,9 @@ func columnProductsBF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, ro
 func exp2SumAVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func exp2SumAheadAVX2(dst, x, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
 func exp2SumBF16AVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -338,7 +341,10 @@ func deviationsAVX2(x, s unsafe.Pointer, n int)
 func productsAVX2(x, y, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowAVX2(dst, x, gain, shift, s unsafe.Pointer, n int)
+func lessRowAVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowAVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowSumsAVX2(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
@@ -731,6 +737,9 @@ func columnProductsBF16AVX512(sum, products, center, x, grad unsafe.Pointer, n, 
 func exp2SumAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func exp2SumAheadAVX512(dst, x, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
 func exp2SumBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -740,7 +749,10 @@ func deviationsAVX512(x, s unsafe.Pointer, n int)
 func productsAVX512(x, y, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowAVX512(dst, x, gain, shift, s unsafe.Pointer, n int)
+func lessRowAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowSumsAVX512(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)

@@ -329,6 +329,9 @@ func columnProductsBF16NEON(sum, products, center, x, grad unsafe.Pointer, n, ro
 func exp2SumNEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func exp2SumAheadNEON(dst, x, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
 func exp2SumBF16NEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -338,7 +341,10 @@ func deviationsNEON(x, s unsafe.Pointer, n int)
 func productsNEON(x, y, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowNEON(dst, x, gain, shift, s unsafe.Pointer, n int)
+func lessRowNEON(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowNEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func gradRowSumsNEON(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)

@@ -145,6 +145,10 @@ func passes() []pass {
 	}
 	return []pass{
 		{name: "exp2Sum", doc: "dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i]", slices: []string{"dst", "x"}, numbers: 2, sums: 1, body: exponential},
+		{name: "exp2SumAhead", doc: "exp2Sum, asking for the same of ahead", slices: []string{"dst", "x", "ahead"}, numbers: 2, sums: 1, body: func(a *asm, p passAt) {
+			a.op("PREFETCHT0", p.at(2))
+			exponential(a, p)
+		}},
 		{name: "exp2SumBF16", doc: "dst[i] = bfloat16 of 2 to the power of x[i]*s[0] + s[1], s[2] = Σ before rounding", slices: []string{"dst", "x"}, half: true, numbers: 2, sums: 1, body: exponential},
 		{name: "deviations", doc: "s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])²", slices: []string{"x"}, numbers: 1, sums: 2, body: func(a *asm, p passAt) {
 			a.op("VMOVUPS", p.at(0), reg(0))
@@ -156,7 +160,14 @@ func passes() []pass {
 			a.op("VMOVUPS", p.at(0), reg(0))
 			a.op("VFMADD231PS", p.at(1), reg(0), p.sum[0])
 		}},
-		{name: "normalizeRow", doc: "dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i]", slices: []string{"dst", "x", "gain", "shift"}, numbers: 2, body: func(a *asm, p passAt) {
+		{name: "lessRow", doc: "dst[i] = x[i] - s[0] - s[1]", slices: []string{"dst", "x"}, numbers: 2, body: func(a *asm, p passAt) {
+			a.op("VMOVUPS", p.at(1), reg(0))
+			a.op("VSUBPS", reg(12), reg(0), reg(0))
+			a.op("VSUBPS", reg(13), reg(0), reg(0))
+			p.store(0)
+		}},
+		{name: "normalizeRow", doc: "dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead", slices: []string{"dst", "x", "gain", "shift", "ahead"}, numbers: 2, body: func(a *asm, p passAt) {
+			a.op("PREFETCHT0", p.at(4))
 			a.op("VMOVUPS", p.at(1), reg(0))
 			a.op("VSUBPS", reg(12), reg(0), reg(0))
 			a.op("VMULPS", reg(13), reg(0), reg(0))
