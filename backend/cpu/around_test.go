@@ -39,7 +39,7 @@ func testAround(t *testing.T) {
 		if k, ok := prog.steps[len(prog.steps)-1].kernel.(*elementwise); !ok || k.fence != (vectors() != nil && len(x) == n) {
 			t.Fatalf("%d elements: written around the caches: %v", len(x), ok && k.fence)
 		}
-		in, out := &Buffer{aligned(4 * len(x))}, &Buffer{aligned(4*len(x) + 64)}
+		in, out := &Buffer{data: aligned(4 * len(x))}, &Buffer{data: aligned(4*len(x) + 64)}
 		copy(dtype.View[float32](in.data), x)
 		for i := range out.data[4*len(x):] {
 			out.data[4*len(x)+i] = 0xa5
@@ -70,7 +70,7 @@ func testRandomInRegisters(t *testing.T) {
 	dims := op.Shape{3, 37, 43}
 	numbers := make([]float32, dims.Size())
 	philox.Uniform(12345, 7, 5, numbers)
-	state := &Buffer{aligned(16)}
+	state := &Buffer{data: aligned(16)}
 	copy(dtype.View[int64](state.data), []int64{12345, 7})
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for name, c := range map[string]struct {
@@ -117,7 +117,7 @@ func testRandomInRegisters(t *testing.T) {
 			}
 			var out []driver.Buffer
 			for _, o := range g.Outputs {
-				out = append(out, &Buffer{aligned(o.Type.Bytes())})
+				out = append(out, &Buffer{data: aligned(o.Type.Bytes())})
 			}
 			expect := aligned(dims.Size() * d.Size())
 			products := make([]float32, len(numbers))

@@ -24,7 +24,7 @@
 // of which some do several operations at once (chains.go);
 // matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
 // matmul_plan.go and matmul_slices.go have cut them; matmul_vector.go multiplies
-// single rows and columns; attention.go multiplies blocks of queries and keys
+// single rows and columns, and matmul_keep.go keeps packed weights; attention.go multiplies blocks of queries and keys
 // with the same kernels, through attention_blocks.go; normalize.go has
 // normalizations of rows, by the loops of passes.go; reduce.go, softmax.go,
 // arg.go, movement.go, index.go, rows.go and random.go hold the other kernels; pool.go
@@ -36,6 +36,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -97,7 +98,9 @@ func (*Device) Alloc(bytes int) (driver.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cpu: Alloc: got %d bytes, want 0 or more", bytes)
 	}
-	return &Buffer{aligned(bytes)}, nil
+	b := &Buffer{data: aligned(bytes)}
+	b.written()
+	return b, nil
 }
 
 // Compile makes a program from a plan.
@@ -147,19 +150,28 @@ func model() string {
 
 // Buffer is memory of the device: a Go slice. Run works synchronously, so no
 // program is using a buffer once it has returned, and copies need not wait.
-type Buffer struct{ data []byte }
+type Buffer struct {
+	data  []byte
+	stamp atomic.Uint64 // of the last write; 0 is unknown
+}
 
 // Bytes is the size.
 func (b *Buffer) Bytes() int { return len(b.data) }
 
-// Data is the memory itself, aligned to 64 bytes.
-func (b *Buffer) Data() []byte { return b.data }
+// Data is the memory itself, aligned to 64 bytes. Who writes to it gets it
+// anew after each run of a program that reads it: packed copies are kept until
+// then.
+func (b *Buffer) Data() []byte {
+	b.written()
+	return b.data
+}
 
 // CopyIn overwrites the first len(src) bytes.
 func (b *Buffer) CopyIn(src []byte) error {
 	if len(src) > len(b.data) {
 		return fmt.Errorf("cpu: CopyIn: got %d bytes, want at most the buffer's %d", len(src), len(b.data))
 	}
+	b.written()
 	copy(b.data, src)
 	return nil
 }

@@ -31,6 +31,8 @@ type product struct {
 	down         int    // tiles
 	stripes      []part // the columns, by the stripes in which B is shared; one if it is not
 	sharesB      bool
+	keeps        bool // packed B from run to run, at kept
+	kept         int
 	slices       int // of the inner dimension, if its sums are made apart
 	sliceK       int // of a slice, in elements
 	partLead     int // bytes from a row of a slice's result to the next
@@ -108,6 +110,7 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	if k.after = newEpilogue(b, v, 2, k.n); k.after != nil {
 		k.store = k.storeEpilogue
 	}
+	k.keeps = k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && b.keepable(v.Args[1])
 	k.block()
 	k.layout()
 	b.wantScratch(k.scratch)
@@ -120,7 +123,12 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	}
 	if k.sharesB {
 		// The first stripe is the widest.
-		b.wantShared(4 * roundUp(k.stripes[0].cols, k.tiles.NR) * k.cells(k.k))
+		bytes := 4 * roundUp(k.stripes[0].cols, k.tiles.NR) * k.cells(k.k)
+		if k.keeps {
+			k.kept = b.keep(bytes)
+		} else {
+			b.wantShared(bytes)
+		}
 	}
 	return k
 }
@@ -152,7 +160,7 @@ func (k *product) block() {
 	k.depth = max(k.depth, 1)
 
 	inPlace := t.Masked && k.b.element == gemm.F32 && !k.b.trans
-	k.b.packed = !(inPlace && (small || k.m <= t.MR))
+	k.b.packed = k.keeps || !(inPlace && (small || k.m <= t.MR))
 	if !small && !k.b.packed {
 		// All that costs is to read B: row by row, as it lies.
 		k.depth = min(k.depth, streamDepth)
@@ -181,13 +189,14 @@ func (k *product) block() {
 	if k.b.element != gemm.F32 {
 		share, rows = 8, max(rows, k.tileM)
 	}
-	k.sharesB = k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
+	k.keeps = k.keeps && k.slices == 1
+	k.sharesB = k.keeps || k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
 	if k.slices == 1 {
 		k.cut()
 	}
 	k.down = ceilDiv(k.m, k.tileM)
 	stripe := max(k.n, 1)
-	if k.sharesB {
+	if k.sharesB && !k.keeps {
 		stripe = max(k.tileN, shareBytes/(4*k.cells(k.k))/k.tileN*k.tileN)
 	}
 	for col := 0; col < max(k.n, 1); col += stripe {
@@ -215,7 +224,7 @@ func (k *product) cut() {
 	switch {
 	case k.a.element != gemm.F32 && !k.sharesB && k.m*k.n*k.k < wantChunks*convertMACs:
 		want /= 2 // each chunk converts all rows
-	case k.a.packed || k.b.packed:
+	case k.a.packed || k.b.packed && !k.keeps:
 		least <<= 2 // each chunk packs
 	}
 	count := func() int { return k.batches * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }

@@ -13,7 +13,7 @@ func (k *product) run(r *run) {
 	}
 	for i := range k.stripes {
 		p := &k.stripes[i]
-		if k.sharesB {
+		if k.sharesB && !k.isKept(r) {
 			r.parallel(&p.packing, p.packings(), p.cols*k.k)
 		}
 		// A multiplication takes a small part of an element operation's time.
@@ -22,6 +22,23 @@ func (k *product) run(r *run) {
 	if k.slices > 1 {
 		r.parallel(&k.sums, k.sums.chunks(), k.slices*k.m*k.n)
 	}
+}
+
+// isKept reports whether packed B is that of an earlier run.
+func (k *product) isKept(r *run) bool {
+	if !k.keeps {
+		return false
+	}
+	_, good := r.keptCopy(k.kept, k.b.pos)
+	return good
+}
+
+// sharedB is the memory in which B is packed for all workers.
+func (k *product) sharedB(r *run) []byte {
+	if k.keeps {
+		return r.kept[k.kept].data
+	}
+	return r.shared
 }
 
 // Packing goes through a matrix in blocks of this many steps of the inner
@@ -53,7 +70,7 @@ func (k *packing) chunk(r *run, _ *worker, i int) {
 		cols = min(packGroup*k.tiles.NR, k.cols-first)
 		p, depth = 0, k.k
 	}
-	d := unsafe.Pointer(&r.shared[4*(first*cells+k.cells(p)*k.tiles.NR)])
+	d := unsafe.Pointer(&k.sharedB(r)[4*(first*cells+k.cells(p)*k.tiles.NR)])
 	k.packB(d, 4*cells*k.tiles.NR, r.values[k.b.pos], 0, k.col+first, cols, p, depth)
 }
 
@@ -219,7 +236,7 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			switch {
 			case k.sharesB:
 				panel := (tile.col - k.col + j) / nr
-				b = unsafe.Pointer(&r.shared[4*nr*(panel*k.cells(k.k)+p/t.Step)])
+				b = unsafe.Pointer(&k.sharedB(r)[4*nr*(panel*k.cells(k.k)+p/t.Step)])
 				if j+nr < tile.cols && fetches != nil {
 					next = unsafe.Add(b, 4*nr*k.cells(k.k))
 				}

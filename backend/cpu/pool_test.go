@@ -47,10 +47,10 @@ func largeProgram(t testing.TB, d dtype.DType) (*Program, []array) {
 
 func buffers(p *Program, inputs []array) (in, out []driver.Buffer) {
 	for _, x := range inputs {
-		in = append(in, &Buffer{x.data})
+		in = append(in, &Buffer{data: x.data})
 	}
 	for _, v := range p.graph.Outputs {
-		out = append(out, &Buffer{aligned(v.Type.Bytes())})
+		out = append(out, &Buffer{data: aligned(v.Type.Bytes())})
 	}
 	return in, out
 }

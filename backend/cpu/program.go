@@ -65,6 +65,7 @@ type Program struct {
 	static  [][]byte // data of constants, by position
 	scratch int
 	shared  int
+	kept    []int // bytes of packed inputs
 	regs    int
 
 	mu     sync.Mutex
@@ -81,7 +82,9 @@ type run struct {
 	arena   []byte
 	values  [][]byte // where each value lies
 	shared  []byte
-	worker  worker // the caller's own
+	kept    []keptOperand
+	stamps  []uint64 // of the buffers of inputs, by position
+	worker  worker   // the caller's own
 	job     job
 	times   []int64
 
@@ -263,6 +266,8 @@ func (p *Program) get() *run {
 		arena:   aligned(p.graph.ArenaBytes),
 		values:  make([][]byte, len(p.graph.Values)),
 		shared:  aligned(p.shared),
+		kept:    make([]keptOperand, len(p.kept)),
+		stamps:  make([]uint64, len(p.graph.Values)),
 		times:   make([]int64, len(p.graph.Values)),
 	}
 	r.worker.fit(p)
@@ -310,6 +315,11 @@ func (p *Program) bind(r *run, in, out []driver.Buffer) error {
 			return fmt.Errorf("cpu: Run: %s %d has %d bytes, want %d", kind, b.buffer, len(host.data), b.bytes)
 		}
 		r.values[b.pos] = host.data[:b.bytes:b.bytes]
+		if b.out {
+			host.written()
+		} else {
+			r.stamps[b.pos] = host.stamp.Load()
+		}
 	}
 	return nil
 }

@@ -78,8 +78,8 @@ func recorded(ctx context.Context, f func([]*keras.Tensor) *keras.Tensor, shapes
 	return func() error { return fn.Run(ctx, in) }, nil
 }
 
-// product is X·W of sizes [m k] and [k n], or their transposes. Both are
-// arguments: nothing can be kept from one call to the next.
+// product is X·W of sizes [m k] and [k n], or their transposes. W counts as new
+// in every call: nothing can be kept from one to the next.
 func product(m, n, k int, transX, transW bool) row {
 	x, w, suffix := []int{m, k}, []int{k, n}, ""
 	if transX {
@@ -93,7 +93,21 @@ func product(m, n, k int, transX, transW bool) row {
 		spec:  spec{"kind": "mm", "m": m, "n": n, "k": k, "tx": transX, "tw": transW},
 		flops: 2 * float64(m) * float64(n) * float64(k),
 		build: func(ctx context.Context) (func() error, error) {
-			return recorded(ctx, func(in []*keras.Tensor) *keras.Tensor { return in[0].MatMulT(in[1], transX, transW) }, x, w)
+			a, err := random(ctx, x...)
+			if err != nil {
+				return nil, err
+			}
+			b, err := random(ctx, w...)
+			if err != nil {
+				return nil, err
+			}
+			fn, in := keras.Function(func(in []*keras.Tensor) *keras.Tensor { return in[0].MatMulT(in[1], transX, transW) }), []*keras.Tensor{a, b}
+			return func() error {
+				if _, err := b.Host(); err != nil { // who has the memory may have changed it
+					return err
+				}
+				return fn.Run(ctx, in)
+			}, nil
 		},
 	}
 }
