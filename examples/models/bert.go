@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/keras"
@@ -17,21 +18,25 @@ type BERT struct {
 	Heads        int
 	Intermediate int
 	Dropout      float64
+	Stddev       float64 // of first weights; default: 0.02
+	// Remat computes each layer again in the backward pass instead of keeping
+	// what is inside (gradient checkpointing). Weights have other paths then.
+	Remat bool
 }
 
 // BERTBase is bert-base-uncased, 109,482,240 weights, and BERTSmall the
 // bert-small of Turc et al. 2019.
 var (
-	BERTBase  = BERT{30522, 512, 2, 768, 12, 12, 3072, 0.1}
-	BERTSmall = BERT{30522, 512, 2, 512, 4, 8, 2048, 0.1}
+	BERTBase  = BERT{30522, 512, 2, 768, 12, 12, 3072, 0.1, 0.02, false}
+	BERTSmall = BERT{30522, 512, 2, 512, 4, 8, 2048, 0.1, 0.02, false}
 )
 
 // Encode computes tokens and types, both int32 [batch steps] and Inputs of the
 // model that is being made. hidden lists what the embeddings and each layer
 // put out, [batch steps Hidden], and pooled is tanh of a Dense layer on the
 // first step, [batch Hidden].
-func (b BERT) Encode(tokens, types *keras.Tensor) (hidden []*keras.Tensor, pooled *keras.Tensor) {
-	const initializer = "truncated_normal(stddev=0.02)"
+func (b BERT) Encode(tokens, types *keras.Tensor) (hidden []*keras.Tensor, pooled *keras.Tensor, err error) {
+	initializer := fmt.Sprintf("truncated_normal(stddev=%v)", cmp.Or(b.Stddev, 0.02))
 	dense := func(units int, activation string, x *keras.Tensor) *keras.Tensor {
 		return keras.Apply(&layers.Dense{Units: units, Activation: activation, KernelInitializer: initializer}, x)
 	}
@@ -46,17 +51,29 @@ func (b BERT) Encode(tokens, types *keras.Tensor) (hidden []*keras.Tensor, poole
 	x := keras.Apply(&layers.Embedding{InputDim: b.Vocabulary, OutputDim: b.Hidden, EmbeddingsInitializer: initializer, MaskZero: true}, tokens)
 	x = keras.Apply(&PositionEmbedding{Length: b.Positions, Initializer: initializer}, x)
 	segment := keras.Apply(&layers.Embedding{InputDim: b.Types, OutputDim: b.Hidden, EmbeddingsInitializer: initializer}, types)
-	x = dropout(normalize(x, segment))
+	x = dropout(normalize(keras.Apply(&AddTo{}, x, segment)))
 	hidden = append(hidden, x)
-	for range b.Layers {
+	layer := func(x *keras.Tensor) *keras.Tensor {
 		seen := keras.Apply(&layers.MultiHeadAttention{NumHeads: b.Heads, KeyDim: b.Hidden / b.Heads, Dropout: b.Dropout, KernelInitializer: initializer}, x, x)
 		x = normalize(x, dropout(seen))
 		inner := dense(b.Intermediate, "gelu", x)
-		x = normalize(x, dropout(dense(b.Hidden, "", inner)))
+		return normalize(x, dropout(dense(b.Hidden, "", inner)))
+	}
+	for range b.Layers {
+		if b.Remat {
+			in := keras.InputOf(x.DType(), x.Shape()[1:]...)
+			m, err := keras.NewModel(in, layer(in))
+			if err != nil {
+				return nil, nil, err
+			}
+			x = keras.Apply(layers.Remat(m.Layer()), x)
+		} else {
+			x = layer(x)
+		}
 		hidden = append(hidden, x)
 	}
 	first := keras.Apply(&FirstStep{}, x)
-	return hidden, dense(b.Hidden, "tanh", first)
+	return hidden, dense(b.Hidden, "tanh", first), nil
 }
 
 // Inputs makes the Inputs of Encode for sequences of the given number of steps.
@@ -70,7 +87,10 @@ func (b BERT) Inputs(steps int) (tokens, types *keras.Tensor) {
 // [batch Hidden]).
 func (b BERT) Model(steps int) (*keras.Model, error) {
 	tokens, types := b.Inputs(steps)
-	hidden, pooled := b.Encode(tokens, types)
+	hidden, pooled, err := b.Encode(tokens, types)
+	if err != nil {
+		return nil, err
+	}
 	return keras.NewModel(keras.Tuple(tokens, types), keras.Tuple(hidden[b.Layers], pooled))
 }
 
@@ -84,7 +104,10 @@ func (b BERT) Span(steps int) (*keras.Model, error) {
 		return nil, fmt.Errorf("BERT: Layers is %d, want at least 2 for a Span", b.Layers)
 	}
 	tokens, types := b.Inputs(steps)
-	hidden, _ := b.Encode(tokens, types)
+	hidden, _, err := b.Encode(tokens, types)
+	if err != nil {
+		return nil, err
+	}
 	both := keras.Apply(&layers.Concatenate{}, hidden[b.Layers], hidden[b.Layers-1])
 	both = keras.Apply(&layers.Dropout{Rate: b.Dropout}, both)
 	ends := keras.Apply(&layers.Dense{Units: 2, KernelInitializer: "random_normal(stddev=0.02)"}, both)
@@ -138,6 +161,34 @@ func (p *PositionEmbedding) Build(in ...layers.Shape) (err error) {
 // Call computes the layer on x.
 func (p *PositionEmbedding) Call(_ layers.Pass, x *keras.Tensor) *keras.Tensor {
 	return x.Add(p.table.Value().Slice(0, 0, x.Dim(1)))
+}
+
+// AddTo adds a second input to the first, whose mask is that of the sum. (Add
+// drops the mask when an input has none, as it does in Keras.)
+//
+// Shapes: (x, y of the same shape) → the same.
+type AddTo struct {
+	Name, DType string
+
+	layers.Base
+	layers.SetsMask
+}
+
+// Config returns the fields Name and DType.
+func (a *AddTo) Config() layers.Config { return layers.Config{Name: a.Name, DType: a.DType} }
+
+// Build checks the inputs.
+func (a *AddTo) Build(in ...layers.Shape) error {
+	if len(in) != 2 || len(in[0]) != len(in[1]) {
+		return fmt.Errorf("got inputs %v, want two of one shape", in)
+	}
+	return nil
+}
+
+// Call computes the layer on a tuple.
+func (a *AddTo) Call(_ layers.Pass, in *keras.Tensor) *keras.Tensor {
+	x, y := in.Parts()[0], in.Parts()[1]
+	return x.Add(y).WithMask(x.Mask())
 }
 
 // FirstStep keeps the first step of sequences.

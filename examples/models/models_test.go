@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"context"
 	"runtime"
 	"strings"
 	"testing"
@@ -110,6 +111,72 @@ func TestBERTMemory(t *testing.T) {
 	}
 	if got := after.TotalAlloc - before.TotalAlloc; got > 64<<20 {
 		t.Errorf("planning allocated %d bytes, want less than 64 MiB", got)
+	}
+}
+
+// TestBERTRemat: with Remat a step keeps less, and padding is still not
+// attended to.
+func TestBERTRemat(t *testing.T) {
+	const steps = 64
+	ctx := context.Background()
+	var kept [2]int
+	for i, remat := range []bool{false, true} {
+		b := models.BERT{Vocabulary: 50, Positions: steps, Types: 2, Hidden: 32, Layers: 4, Heads: 2, Intermediate: 128, Remat: remat}
+		model, err := b.Span(steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = model.Compile(keras.CompileConfig{Optimizer: &optimizers.AdamW{}, Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, types := make([]int32, 4*steps), make([]int32, 4*steps)
+		for k := range tokens {
+			if k%steps < 40 { // the rest is padding
+				tokens[k] = int32(1 + k*7%49)
+			}
+		}
+		x, y := keras.NewTensor(tokens, 4, steps), keras.NewTensor([]int32{1, 2, 3, 4}, 4)
+		batch := keras.Batch{X: keras.Tuple(x, keras.NewTensor(types, 4, steps)), Y: keras.Tuple(y, y)}
+		plan, err := model.PlanMemory(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept[i] = plan.Activation
+		if err := model.TrainStep(ctx, batch); err != nil {
+			t.Fatal(err)
+		}
+		var starts [2][]float32
+		for j := range starts {
+			if j == 1 {
+				for k := range types {
+					if tokens[k] == 0 {
+						types[k] = 1
+					}
+				}
+			}
+			out, err := model.Predict(ctx, keras.Tuple(x, keras.NewTensor(types, 4, steps)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if starts[j], err = out.Parts()[0].Values(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		changed := false
+		for k := range starts[0] {
+			same := starts[0][k] == starts[1][k]
+			if tokens[k] != 0 && !same {
+				t.Fatalf("Remat %t: start of token %d is %v, with other padding %v", remat, k, starts[0][k], starts[1][k])
+			}
+			changed = changed || !same
+		}
+		if !changed {
+			t.Errorf("Remat %t: nothing depends on the types of padding, not even what is computed there", remat)
+		}
+	}
+	if kept[1] > kept[0]*6/10 {
+		t.Errorf("got %d bytes of activations with Remat, %d without; want at most 6/10", kept[1], kept[0])
 	}
 }
 
