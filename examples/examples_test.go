@@ -99,6 +99,26 @@ func TestMNISTCNNBudget(t *testing.T) {
 	}
 }
 
+// TestMNISTCNNLint: the small model is fine but for its classes, as are most
+// classifiers; the large one has filters that are no multiple of 8.
+func TestMNISTCNNLint(t *testing.T) {
+	run := build(t, "mnistcnn")
+	if out := run("-lint", "-policy", "float32"); strings.Count(out, "\n") != 1 {
+		t.Errorf("float32: got findings\n%s", out)
+	}
+	for model, want := range map[string][]string{"small": {"Units: 16"}, "big": {"Filters: 424", "Units: 16", "take 96 or 104"}} {
+		out := run("-lint", "-model", model)
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s: got\n%s\nwant %q in it", model, out, w)
+			}
+		}
+		if n := strings.Count(out, "\n") - 1; n != len(want) {
+			t.Errorf("%s: got %d findings, want %d:\n%s", model, n, len(want), out)
+		}
+	}
+}
+
 // TestRossmann holds the example to what it is for: a loss that float16 cannot
 // hold comes down like that of float32, because the loss scale falls.
 func TestRossmann(t *testing.T) {

@@ -406,11 +406,15 @@ func (p MemoryPlan) String() string {
 // PlanMemory plans a training step on batches like b and returns what it will
 // need. Nothing is run; the model must be compiled.
 func (m *Model) PlanMemory(b Batch) (MemoryPlan, error) {
-	var p MemoryPlan
 	if err := m.ready(b); err != nil {
-		return p, err
+		return MemoryPlan{}, err
 	}
-	need, err := m.training.train.MemoryOf(b)
+	return m.planMemory(m.training.train, b)
+}
+
+// planMemory is PlanMemory of a Function that trains.
+func (m *Model) planMemory(step *tensor.Func[Batch, none], b Batch) (p MemoryPlan, err error) {
+	need, err := step.MemoryOf(b)
 	if err != nil {
 		return p, err
 	}

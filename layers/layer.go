@@ -84,6 +84,7 @@ type Base struct {
 	name       string // in its model
 	prefix     string // path of the model or layer it is part of, with "/"
 	policy     policy.Policy
+	general    *policy.Policy // see SetPolicy
 	built      bool
 	frozen     bool
 	uncast     bool // see SetAutocast
@@ -379,7 +380,11 @@ func (b *Base) build(l Layer, in []Shape) error {
 	if name == "" && b.owner != nil {
 		b.policy = b.owner.policy
 	} else {
-		p, err := policy.For(b.Path(), name)
+		general := policy.Global()
+		if b.general != nil {
+			general = *b.general
+		}
+		p, err := policy.Under(general, b.Path(), name)
 		if err != nil {
 			return err
 		}

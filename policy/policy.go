@@ -109,7 +109,10 @@ func SetGlobalMap(byPath map[string]string) (previous map[string]string) {
 
 // For returns the policy of a layer: the one name names, or when name is "",
 // what the global map has for its path, or else the global policy.
-func For(path, name string) (Policy, error) {
+func For(path, name string) (Policy, error) { return Under(Global(), path, name) }
+
+// Under is For where general holds in place of the global policy.
+func Under(general Policy, path, name string) (Policy, error) {
 	if name != "" {
 		return Parse(name)
 	}
@@ -121,5 +124,5 @@ func For(path, name string) (Policy, error) {
 		}
 		at = at[:max(strings.LastIndexByte(at, '/'), 0)]
 	}
-	return global.policy, nil
+	return general, nil
 }

@@ -226,12 +226,14 @@ func (t *Tensor) Unmark() *Tensor {
 // Label names the recorder of everything that leads to ts, was recorded after
 // the mark since (see Mark), and has no name yet.
 func Label(path string, since uint64, ts ...*Tensor) {
+	seen := map[*Tensor]bool{} // what has a path may read what has none: a layer with layers in it
 	var walk func(t *Tensor)
 	walk = func(t *Tensor) {
-		if t == nil || t.seq <= since || t.path != "" {
+		if t == nil || t.seq <= since || seen[t] {
 			return
 		}
-		if t.op != op.Param {
+		seen[t] = true
+		if t.op != op.Param && t.path == "" {
 			t.path = path
 		}
 		for _, a := range t.args {

@@ -10,7 +10,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"sort"
 
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -29,6 +28,7 @@ var (
 	epochs     = flag.Int("epochs", 3, "epochs")
 	steps      = flag.Int("steps", 0, "steps per epoch, and at most as many to test (default: all samples)")
 	budget     = flag.Int("budget", 0, "print the largest batches whose steps need at most so many MiB, and train nothing")
+	lint       = flag.Bool("lint", false, "print what costs the model time or precision under the policy, and train nothing")
 	data       = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
 )
 
@@ -80,6 +80,10 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("Parameters:", model.CountParams())
+	size := *batch
+	if size == 0 {
+		size = v.batch
+	}
 	err := model.Compile(keras.CompileConfig{
 		Optimizer: &optimizers.Adam{LearningRate: v.rate},
 		Loss:      &losses.SparseCategoricalCrossentropy{},
@@ -88,13 +92,16 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if *lint {
+		findings, err := model.Lint(keras.Batch{X: keras.NewTensor(make([]float32, size*784), size, 784)})
+		for _, f := range findings {
+			fmt.Println(f)
+		}
+		return err
+	}
 	train, test, err := load()
 	if err != nil {
 		return err
-	}
-	size := *batch
-	if size == 0 {
-		size = v.batch
 	}
 	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: size, Epochs: *epochs, StepsPerEpoch: *steps}); err != nil {
 		return err
@@ -114,24 +121,14 @@ func run(ctx context.Context) error {
 // fitting prints how many samples a step may have under each policy when it
 // must not need more than so many bytes. Steps are planned, not run.
 func fitting(v variant, bytes int) error {
-	defer policy.SetGlobal(policy.SetGlobal("float32"))
+	model := models.DigitsCNN(v.filters)
+	err := model.Compile(keras.CompileConfig{Optimizer: &optimizers.Adam{}, Loss: &losses.SparseCategoricalCrossentropy{}})
+	if err != nil {
+		return err
+	}
+	like := keras.Batch{X: keras.NewTensor(make([]float32, 784), 1, 784), Y: keras.NewTensor(make([]int32, 1), 1)}
 	for _, name := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
-		policy.SetGlobal(name)
-		model := models.DigitsCNN(v.filters)
-		err := model.Compile(keras.CompileConfig{Optimizer: &optimizers.Adam{}, Loss: &losses.SparseCategoricalCrossentropy{}})
-		if err != nil {
-			return err
-		}
-		// The first batch that does not fit, less one.
-		n := sort.Search(1<<14, func(n int) bool {
-			if err != nil || n == 0 {
-				return err != nil
-			}
-			x, y := keras.NewTensor(make([]float32, n*784), n, 784), keras.NewTensor(make([]int32, n), n)
-			var plan keras.MemoryPlan
-			plan, err = model.PlanMemory(keras.Batch{X: x, Y: y})
-			return err != nil || plan.Peak > bytes
-		}) - 1
+		n, err := model.MaxBatch(like, bytes, name)
 		if err != nil {
 			return err
 		}

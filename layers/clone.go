@@ -1,0 +1,45 @@
+package layers
+
+import (
+	"reflect"
+
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// Clone returns a layer of the class and exported fields of l that is not
+// built: it has the name, and is trainable or not, as l. Layers in its fields
+// are cloned too. Weights, and what Adapt has learned, are not copied.
+func Clone(l Layer) Layer {
+	from := reflect.ValueOf(l).Elem()
+	to := reflect.New(from.Type())
+	for _, f := range configFields(from.Type()) {
+		value := from.FieldByIndex(f.Index)
+		switch x := value.Interface().(type) {
+		case Layer:
+			value = reflect.ValueOf(Clone(x))
+		case []Layer:
+			all := make([]Layer, len(x))
+			for i, one := range x {
+				all[i] = Clone(one)
+			}
+			value = reflect.ValueOf(all)
+		}
+		to.Elem().FieldByIndex(f.Index).Set(value)
+	}
+	c := to.Interface().(Layer)
+	TakeAfter(c, l)
+	return c
+}
+
+// TakeAfter gives l the name of from, and what SetTrainable and Remat have said
+// about it.
+func TakeAfter(l, from Layer) {
+	b, old := l.base(), from.base()
+	b.name, b.prefix, b.remat = old.name, old.prefix, old.remat
+	b.SetTrainable(old.Trainable())
+}
+
+// SetPolicy gives l, which is not built yet, the policy that stands in for the
+// global one: it holds unless l names one of its own, or policy.SetGlobalMap
+// has one for its path.
+func SetPolicy(l Layer, p policy.Policy) { l.base().general = &p }

@@ -1,0 +1,22 @@
+package optimizers
+
+import "reflect"
+
+// Clone returns an optimizer of the type and exported fields of o without its
+// state: no slots, no steps done. Optimizers in its fields are cloned too.
+func Clone(o Optimizer) Optimizer {
+	from := reflect.ValueOf(o)
+	if from.Kind() != reflect.Pointer || from.Elem().Kind() != reflect.Struct {
+		return o // it has no fields to hold a state in
+	}
+	from = from.Elem()
+	to := reflect.New(from.Type())
+	for _, f := range configFields(from.Type()) {
+		value := from.FieldByIndex(f.Index)
+		if inner, ok := value.Interface().(Optimizer); ok {
+			value = reflect.ValueOf(Clone(inner))
+		}
+		to.Elem().FieldByIndex(f.Index).Set(value)
+	}
+	return to.Interface().(Optimizer)
+}
