@@ -37,6 +37,15 @@ func init() {
 		},
 		"Resumed with another batch size": func(t *testing.T) error { return resumeError(t, 4, &optimizers.SGD{}) },
 		"Resumed with another optimizer":  func(t *testing.T) error { return resumeError(t, 2, &optimizers.Adam{}) },
+		"Interrupted training": func(t *testing.T) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			_, err := classifier(t).Fit(ctx, samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent, BatchSize: 2, Checkpoint: &checkpoint.Directory{Path: t.TempDir()},
+				Callbacks: []keras.Callback{{BatchEnd: func(context.Context, *keras.Run) error { cancel(); return nil }}}})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want a context that was cancelled", err)
+			}
+			return err
+		},
 		"Monitor that is not in the logs": func(t *testing.T) error { return callbackError(t, &callbacks.EarlyStopping{}) },
 		"Monitor without a direction": func(t *testing.T) error {
 			return callbackError(t, &callbacks.EarlyStopping{Monitor: "gradient_norm"})

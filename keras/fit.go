@@ -3,6 +3,7 @@ package keras
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -101,8 +102,9 @@ func (c FitConfig) check() error {
 // Fit trains the model (Keras: Model.fit). Samples in memory are batched and
 // shuffled; datasets that are batched already are taken as they come. It
 // returns the logs of the epochs that finished, also together with an error.
-// When ctx ends Fit stops within a step; the model has the weights of the last
-// finished one.
+// When ctx ends Fit stops within a step and returns an *Interrupted; the model
+// has the weights of the last finished step, and the Checkpoint, if there is
+// one, its state.
 func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, err error) {
 	h = &History{}
 	defer tensor.Catch(&err)
@@ -161,6 +163,7 @@ type fitting struct {
 	items      []logItem
 	announced  bool
 	resumed    bool // in the middle of the epoch that comes next
+	saved      bool // the Checkpoint has a state of this training
 }
 
 func (f *fitting) fit(ctx context.Context) error {
@@ -218,6 +221,10 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		}
 	}
 	for !r.Stop && (f.c.StepsPerEpoch == 0 || r.Step < f.c.StepsPerEpoch) {
+		at := stream.place()
+		if ctx.Err() != nil {
+			return f.interrupted(ctx, epoch, at)
+		}
 		b, ok, err := stream.next(f.c.StepsPerEpoch > 0)
 		if err != nil {
 			return fmt.Errorf("Fit: batch %d of epoch %d: %w", r.Step+1, epoch+1, err)
@@ -229,8 +236,7 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 			return err
 		}
 		if begin {
-			f.announce()
-			f.progress.epoch(epoch+1, f.c.Epochs)
+			f.begin(epoch)
 			if !resumed {
 				if err := t.reset(); err != nil {
 					return err
@@ -238,7 +244,11 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 			}
 		}
 		begin = false
-		if err := f.step(ctx, b); err != nil {
+		switch done, err := f.step(ctx, b); {
+		case err == nil:
+		case !done && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+			return f.interrupted(ctx, epoch, at)
+		default:
 			return err
 		}
 		if r.SaveEvery > 0 && r.Step%r.SaveEvery == 0 && !r.Stop {
@@ -253,7 +263,10 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	if r.Steps < 0 && !r.Stop {
 		r.Steps = r.Step
 	}
-	if err := f.finish(ctx, epoch); err != nil {
+	if begin { // it was interrupted after its last step
+		f.begin(epoch)
+	}
+	if err := f.finish(ctx, epoch, stream.at); err != nil {
 		return err
 	}
 	if f.c.StepsPerEpoch == 0 {
@@ -262,15 +275,26 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	return f.save(ctx, epoch+1, 0, stream.at)
 }
 
-// step trains on one batch.
-func (f *fitting) step(ctx context.Context, b Batch) error {
-	r, t := f.run, f.m.training
+// begin says that an epoch begins, or goes on.
+func (f *fitting) begin(epoch int) {
+	f.announce()
+	f.progress.epoch(epoch+1, f.c.Epochs)
+}
+
+// step trains on one batch. Unless it is done nothing has changed.
+func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.BatchBegin }); err != nil {
-		return err
+		return false, err
 	}
-	if err := t.train.Run(ctx, b); err != nil {
-		return err
+	if err := f.m.training.train.Run(ctx, b); err != nil {
+		return false, err
 	}
+	return true, f.stepped(ctx, b)
+}
+
+// stepped does what follows a step.
+func (f *fitting) stepped(ctx context.Context, b Batch) error {
+	r, t := f.run, f.m.training
 	r.Step++
 	if t.scaler != nil && f.c.MaxSkipsAtFloor > 0 {
 		res, err := t.scaler.Result()
@@ -336,7 +360,9 @@ func inBatch(n *tensor.NonFinite, b Batch) *tensor.NonFinite {
 	return n
 }
 
-func (f *fitting) finish(ctx context.Context, epoch int) error {
+// finish ends an epoch; at is where the next one goes on in the data with
+// StepsPerEpoch.
+func (f *fitting) finish(ctx context.Context, epoch int, at Position) error {
 	r, t := f.run, f.m.training
 	logs, err := t.read(nil)
 	if err != nil {
@@ -344,8 +370,18 @@ func (f *fitting) finish(ctx context.Context, epoch int) error {
 	}
 	var validated Logs
 	if f.validation != nil && (epoch+1)%f.c.ValidationFreq == 0 {
-		if validated, err = f.validate(ctx); err != nil {
+		totals, err := ArraysOf(t) // which the validation uses for its own
+		if err != nil {
 			return err
+		}
+		if validated, err = f.validate(ctx); err != nil {
+			if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+				return err
+			}
+			if err := SetArrays(totals, t); err != nil {
+				return err
+			}
+			return f.interrupted(ctx, epoch, at)
 		}
 	}
 	f.progress.finish(f.show(logs, validated))

@@ -151,9 +151,11 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 			return err
 		}
 	}
-	if err := f.run.Checkpoint.Save(ctx, s); err != nil {
+	// Also when ctx has ended meanwhile: what is done is worth keeping.
+	if err := f.run.Checkpoint.Save(context.WithoutCancel(ctx), s); err != nil {
 		return fmt.Errorf("Fit: %w", err)
 	}
+	f.saved = true
 	return nil
 }
 
@@ -195,7 +197,7 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 	}
 	f.h.Epochs, f.h.Logs = s.History.Epochs, s.History.Logs
 	f.run.Stop, f.run.Epoch, f.run.Step = f.run.Stop || s.Stopped, s.Epoch, s.Step
-	f.resumed = s.Step > 0
+	f.resumed, f.saved = s.Step > 0, true
 	return s.Epoch, nil
 }
 

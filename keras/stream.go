@@ -65,6 +65,9 @@ func (s *stream) seek(to Position) {
 	s.at, s.skip = Position{Epoch: to.Epoch}, to.Batch
 }
 
+// place is that of the batch that next returns.
+func (s *stream) place() Position { return Position{s.at.Epoch, s.at.Batch + s.skip} }
+
 func (s *stream) close() {
 	if s.stop != nil {
 		s.stop()

@@ -60,6 +60,9 @@ func settings() map[string]setting {
 		"mixed_bfloat16, accumulation, epochs of 4 steps": {"mixed_bfloat16", func() optimizers.Optimizer {
 			return &optimizers.SGD{LearningRate: 0.05, Momentum: 0.9, Options: optimizers.Options{GradientAccumulationSteps: 3}}
 		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 4, StepsPerEpoch: 4}},
+		"bfloat16, Nadam, cosine": {"bfloat16", func() optimizers.Optimizer {
+			return &optimizers.Nadam{Options: optimizers.Options{Schedule: &optimizers.CosineDecay{InitialLearningRate: 0.05, DecaySteps: 12}}}
+		}, func() keras.Dataset { return data(36, 1).Shuffle(10, 3).Batch(8).Prefetch(2) }, keras.FitConfig{Epochs: 3, ValidationData: data(8, 3), ValidationFreq: 2}},
 		"float16, generator, class weights": {"float16", func() optimizers.Optimizer { return &optimizers.RMSprop{} },
 			func() keras.Dataset { return epochs{} },
 			keras.FitConfig{Epochs: 3, ClassWeight: map[int]float64{0: 0.5}}},
@@ -93,6 +96,12 @@ func (epochs) EpochBatches(epoch int) iter.Seq2[keras.Batch, error] {
 // that training makes.
 func (s setting) run(t testing.TB, c keras.Checkpointer, every int, callbacks ...keras.Callback) (result, error) {
 	t.Helper()
+	return s.runUntil(background, t, c, every, callbacks...)
+}
+
+// runUntil is run with a context.
+func (s setting) runUntil(ctx context.Context, t testing.TB, c keras.Checkpointer, every int, callbacks ...keras.Callback) (result, error) {
+	t.Helper()
 	defer policy.SetGlobal(policy.SetGlobal(s.policy))
 	m := keras.Sequential(&layers.Dense{Units: 8, Activation: "relu"}, &layers.BatchNormalization{}, &layers.Dropout{Rate: 0.3},
 		&layers.Dense{Units: 3})
@@ -100,7 +109,7 @@ func (s setting) run(t testing.TB, c keras.Checkpointer, every int, callbacks ..
 		Metrics: []metrics.Metric{&metrics.SparseCategoricalAccuracy{}}}))
 	f := s.config
 	f.Verbose, f.Output, f.Checkpoint, f.SaveEvery, f.Callbacks = keras.Silent, io.Discard, c, every, callbacks
-	h, err := m.Fit(background, s.data(), f)
+	h, err := m.Fit(ctx, s.data(), f)
 	if err != nil {
 		return result{}, err
 	}
