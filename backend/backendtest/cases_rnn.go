@@ -29,6 +29,7 @@ var scanClasses = []struct {
 	{"noSteps", 0, 3, 4},
 	{"largePanel", 4, 32, 64},
 	{"largeRagged", 3, 70, 50},
+	{"largeSteps", 9, 33, 16}, // more rows than a gradient keeps at a time
 }
 
 // eachScan goes through cells, sizes, directions and masks.
@@ -95,10 +96,22 @@ func rnnGradCases(b *builder) {
 				args, fills = append(args, b.t(batch, units)), append(fills, small)
 			}
 		}
-		if s.Masked {
-			args, fills = append(args, op.Type{DType: dtype.Bool, Shape: op.Shape{steps, batch}}), append(fills, numbers)
+		mask := func(args []op.Type, fills []fill) ([]op.Type, []fill) {
+			if s.Masked {
+				return append(args, op.Type{DType: dtype.Bool, Shape: op.Shape{steps, batch}}), append(fills, numbers)
+			}
+			return args, fills
 		}
-		b.add(name, op.Attr{Scan: s, Dims: op.Shape{steps, batch, units}}, args, fills...).Large = large(name)
+		all, fill := mask(slices.Clone(args), slices.Clone(fills))
+		b.add(name, op.Attr{Scan: s, Dims: op.Shape{steps, batch, units}}, all, fill...).Large = large(name)
+		weights, features := *s, []int{28, 1, 65, 0}[i%4]
+		weights.Weights, weights.Features = true, i%3 > 0
+		all, fill = append(args, b.t(steps, batch, features)), append(fills, small)
+		if weights.Features {
+			all, fill = append(all, b.t(features, g)), append(fill, recurrentKernels(features))
+		}
+		all, fill = mask(all, fill)
+		b.add(name+"/weights", op.Attr{Scan: &weights, Dims: op.Shape{steps, batch, units, features}}, all, fill...).Large = large(name)
 	})
 }
 

@@ -217,16 +217,21 @@ func rnnReference(a op.Attr, t op.Type, args []array) result {
 
 func rnnGradReference(a op.Attr, t op.Type, args []array) result {
 	o := a.Scan.GradOperands()
-	s := &scanOf{bounds: boundsOf(t.DType), Scan: a.Scan, steps: a.Dims[0], batch: a.Dims[1], units: a.Dims[2], gates: a.Scan.Cell.Gates()}
+	s := &scanOf{bounds: boundsOf(args[o.S].DType), Scan: a.Scan, steps: a.Dims[0], batch: a.Dims[1], units: a.Dims[2], gates: a.Scan.Cell.Gates()}
 	s.u = cube{exact(args[o.U].floats()), s.units, s.gates * s.units}
 	if o.Mask >= 0 {
 		s.mask = args[o.Mask].ints()
 	}
-	from, to := s.Sections(s.steps, s.batch, s.units), s.GradSections(s.steps, s.batch, s.units)
+	from, to := s.Sections(s.steps, s.batch, s.units), s.GradSections(a.Dims)
 	data := exact(args[o.S].floats())
 	h, c, saved := s.cubeOf(data, from.Outputs), s.cubeOf(data, from.States), s.cubeOf(data, from.Saved)
 	out := make([]bounded, to.Elements)
 	input, recurrent := s.cubeOf(out, to.Input), s.cubeOf(out, to.Recurrent)
+	if s.Weights {
+		wide := s.gates * s.units
+		input = cube{make([]bounded, s.steps*s.batch*wide), s.batch, wide}
+		recurrent = cube{make([]bounded, s.steps*s.batch*wide), s.batch, wide}
+	}
 	read := func(at int) []bounded {
 		if at < 0 {
 			return make([]bounded, s.batch*s.units)
@@ -310,6 +315,15 @@ func rnnGradReference(a op.Attr, t op.Type, args []array) result {
 			}
 		}
 	}
+	if s.Weights {
+		x := cube{exact(args[o.X].floats()), s.batch, a.Dims[3]}
+		s.weights(out, to, x, h, saved, input, recurrent)
+		if o.W >= 0 {
+			w := exact(args[o.W].floats())
+			s.back(out[to.X.Start:], a.Dims[3], w, input)
+		}
+		s.rel, s.abs = 0, 0 // results are of the type that is computed in
+	}
 	for i, x := range dh {
 		out[to.Output.Start+i] = s.stored(x)
 	}
@@ -319,4 +333,49 @@ func rnnGradReference(a op.Attr, t op.Type, args []array) result {
 		}
 	}
 	return flatResult(t, out)
+}
+
+// weights is the gradients by the weights: sums over all steps and rows.
+func (s *scanOf) weights(out []bounded, to op.RNNGradSections, x, h, saved, input, recurrent cube) {
+	rows := s.steps * s.batch
+	one := bounded{v: 1}
+	sum := func(at int, left func(t, n int) bounded, g cube, col int) {
+		out[at] = s.dot(bounded{}, rows, func(p int) (bounded, bounded) {
+			return left(p/s.batch, p%s.batch), *g.at(p/s.batch, p%s.batch, col)
+		})
+	}
+	before := func(t int) int {
+		if s.Reverse {
+			return t + 1
+		}
+		return t
+	}
+	wide := s.gates * s.units
+	for j := range wide {
+		for i := range x.cols {
+			sum(to.W.Start+i*wide+j, func(t, n int) bounded { return *x.at(t, n, i) }, input, j)
+		}
+		for i := range s.units {
+			left := func(t, n int) bounded { return *h.at(before(t), n, i) }
+			if s.Cell == op.GRUBeforeCell && j >= 2*s.units {
+				left = func(t, n int) bounded { return *saved.at(t*s.Cell.Saved()+3, n, i) }
+			}
+			sum(to.U.Start+i*wide+j, left, recurrent, j)
+		}
+		sum(to.V.Start+j, func(int, int) bounded { return one }, input, j)
+		if s.Cell.HasBias() && j >= 2*s.units {
+			sum(to.B.Start+j-2*s.units, func(int, int) bounded { return one }, recurrent, j)
+		}
+	}
+}
+
+// back is the gradient by x: that by z times the transposed kernel w.
+func (s *scanOf) back(out []bounded, features int, w []bounded, input cube) {
+	for row := range s.steps * s.batch {
+		for i := range features {
+			out[row*features+i] = s.dot(bounded{}, input.cols, func(p int) (bounded, bounded) {
+				return input.x[row*input.cols+p], w[i*input.cols+p]
+			})
+		}
+	}
 }

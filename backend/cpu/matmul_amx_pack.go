@@ -35,46 +35,69 @@ func (k *panelPacking) chunk(r *run, w *worker, i int) {
 
 // packB packs depth steps from p on of columns from col on. Panels are size
 // bytes apart.
-func (k *panelProduct) packB(w *worker, d unsafe.Pointer, size int, found *uint32, data []byte, batch, col, cols, p, depth int) {
+func (k *panelProduct) packB(_ *worker, d unsafe.Pointer, size int, found *uint32, data []byte, batch, col, cols, p, depth int) {
 	const lanes = 4 * gemm.PanelCols // bytes of a row of pairs
 	b, set, step := &k.b, k.result.set, k.parts*gemm.PanelStep
-	if rest := depth % gemm.PanelDepth; rest != 0 {
-		for j := 0; j < cols; j += gemm.PanelCols {
-			last := unsafe.Add(d, j/gemm.PanelCols*size+depth/gemm.PanelDepth*step)
-			clear(unsafe.Slice((*byte)(last), step))
-		}
+	if !b.trans {
+		src := unsafe.Pointer(&data[2*(b.starts[batch]+p*b.stride+col)])
+		packPanels(set, d, size, k.parts, src, 2*b.stride, cols, depth, unsafe.Pointer(found))
+		return
 	}
-	if b.trans {
-		wide := cols
-		if k.parts == 2 {
-			wide = roundUp(cols, gemm.PanelCols) // all of a panel is split
-		}
-		for j := 0; j < wide; j += 16 {
-			n := max(0, min(16, cols-j))
-			src := unsafe.Pointer(&data[2*(b.starts[batch]+(col+min(j, cols-1))*b.stride+p)])
-			to := unsafe.Add(d, j/gemm.PanelCols*size+j%gemm.PanelCols*4)
-			for q := 0; q < depth; q += gemm.PanelDepth {
-				set.Transpose[gemm.Pairs](unsafe.Add(to, q/gemm.PanelDepth*step), lanes,
-					unsafe.Add(src, 2*q), 2*b.stride, min(gemm.PanelDepth, depth-q), 1<<n-1, 1<<16-1)
-			}
-		}
-	} else {
+	clearTails(d, size, k.parts, cols, depth)
+	wide := cols
+	if k.parts == 2 {
+		wide = roundUp(cols, gemm.PanelCols) // all of a panel is split
+	}
+	for j := 0; j < wide; j += 16 {
+		n := max(0, min(16, cols-j))
+		src := unsafe.Pointer(&data[2*(b.starts[batch]+(col+min(j, cols-1))*b.stride+p)])
+		to := unsafe.Add(d, j/gemm.PanelCols*size+j%gemm.PanelCols*4)
 		for q := 0; q < depth; q += gemm.PanelDepth {
-			n := min(gemm.PanelDepth, depth-q)
-			src := unsafe.Pointer(&data[2*(b.starts[batch]+(p+q)*b.stride+col)])
-			for j := 0; j < cols; j += gemm.PanelCols {
-				to := unsafe.Add(d, j/gemm.PanelCols*size+q/gemm.PanelDepth*step)
-				set.Lanes[gemm.Pairs](to, lanes, unsafe.Add(src, 2*j), 2*b.stride, n, 1<<min(gemm.PanelCols, cols-j)-1, 1<<gemm.PanelCols-1)
-			}
+			set.Transpose[gemm.Pairs](unsafe.Add(to, q/gemm.PanelDepth*step), lanes,
+				unsafe.Add(src, 2*q), 2*b.stride, min(gemm.PanelDepth, depth-q), 1<<n-1, 1<<16-1)
 		}
 	}
-	if k.parts == 1 {
+	splitPanels(set, d, size, k.parts, cols, depth, unsafe.Pointer(found))
+}
+
+// packPanels packs depth rows of columns, distance bytes apart at src, to panels
+// of so many pieces of a number, size bytes apart.
+func packPanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Pointer, distance, cols, depth int, found unsafe.Pointer) {
+	clearTails(d, size, pieces, cols, depth)
+	for q := 0; q < depth; q += gemm.PanelDepth {
+		n := min(gemm.PanelDepth, depth-q)
+		from := unsafe.Add(src, q*distance)
+		for j := 0; j < cols; j += gemm.PanelCols {
+			to := unsafe.Add(d, j/gemm.PanelCols*size+q/gemm.PanelDepth*pieces*gemm.PanelStep)
+			set.Lanes[gemm.Pairs](to, 4*gemm.PanelCols, unsafe.Add(from, 2*j), distance, n, 1<<min(gemm.PanelCols, cols-j)-1, 1<<gemm.PanelCols-1)
+		}
+	}
+	splitPanels(set, d, size, pieces, cols, depth, found)
+}
+
+// clearTails fills the last step of panels with zeros, if packing does not
+// fill it.
+func clearTails(d unsafe.Pointer, size, pieces, cols, depth int) {
+	if depth%gemm.PanelDepth == 0 {
+		return
+	}
+	step := pieces * gemm.PanelStep
+	for j := 0; j < cols; j += gemm.PanelCols {
+		last := unsafe.Add(d, j/gemm.PanelCols*size+depth/gemm.PanelDepth*step)
+		clear(unsafe.Slice((*byte)(last), step))
+	}
+}
+
+// splitPanels makes two pieces of packed numbers, if there are to be two.
+func splitPanels(set *gemm.Set, d unsafe.Pointer, size, pieces, cols, depth int, found unsafe.Pointer) {
+	if pieces == 1 {
 		return
 	}
 	// Whether elements lie as pairs is nothing to their parts.
+	step := pieces * gemm.PanelStep
 	for j := 0; j < cols; j += gemm.PanelCols {
 		panel := unsafe.Add(d, j/gemm.PanelCols*size)
-		k.panels.Split(panel, step, gemm.PanelStep, panel, step, ceilDiv(depth, gemm.PanelDepth), gemm.PanelStep/2, unsafe.Pointer(found))
+		set.Panels.Split(panel, step, gemm.PanelStep, panel, step, ceilDiv(depth, gemm.PanelDepth), gemm.PanelStep/2, found)
 	}
 }
 
@@ -104,10 +127,16 @@ func (k *panelProduct) packA(w *worker, d unsafe.Pointer, data []byte, batch, ro
 }
 
 // turn packs rows that are columns in memory, for a step of the inner
-// dimension, 32 at a time: first as lanes of pairs, then transposed.
+// dimension.
 func (k *panelProduct) turn(w *worker, d, s unsafe.Pointer, distance, rows, depth int) {
+	turnPairs(k.result.set, unsafe.Pointer(&w.scratch[k.atTurn]), d, k.leadA, s, distance, rows, depth)
+}
+
+// turnPairs packs rows that are columns at s, distance bytes from one to the
+// next, for a step of the inner dimension, 32 at a time: first as lanes of
+// pairs, in turnBytes at turn, then transposed to rows lead bytes apart.
+func turnPairs(set *gemm.Set, turn, d unsafe.Pointer, lead int, s unsafe.Pointer, distance, rows, depth int) {
 	const lanes = 4 * gemm.PanelCols // bytes of a row of pairs
-	set, turn := k.result.set, unsafe.Pointer(&w.scratch[k.atTurn])
 	if depth < gemm.PanelDepth {
 		clear(unsafe.Slice((*byte)(turn), turnBytes))
 	}
@@ -115,7 +144,7 @@ func (k *panelProduct) turn(w *worker, d, s unsafe.Pointer, distance, rows, dept
 		n := min(gemm.PanelCols, rows-i)
 		set.Lanes[gemm.Pairs](turn, lanes, unsafe.Add(s, 2*i), distance, depth, 1<<n-1, 1<<gemm.PanelCols-1)
 		for j := 0; j < n; j += 16 {
-			set.Transpose[gemm.F32](unsafe.Add(d, (i+j)*k.leadA), k.leadA, unsafe.Add(turn, 4*j), lanes, min(16, n-j), 1<<16-1, 1<<16-1)
+			set.Transpose[gemm.F32](unsafe.Add(d, (i+j)*lead), lead, unsafe.Add(turn, 4*j), lanes, min(16, n-j), 1<<16-1, 1<<16-1)
 		}
 	}
 }

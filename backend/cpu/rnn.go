@@ -154,9 +154,9 @@ func (k *recurrence[T]) prepare(r *run) bool {
 	return true
 }
 
-// start runs t, which embeds k, on all blocks.
-func (k *recurrence[T]) start(r *run, t task) {
-	r.parallel(t, ceilDiv(k.batch, k.rows), k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
+// start runs t, which embeds k, on all blocks, in n chunks.
+func (k *recurrence[T]) start(r *run, t task, n int) {
+	r.parallel(t, n, k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
 }
 
 // packKernels is the task that packs the recurrent kernel.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -15,9 +16,9 @@ import (
 // before.
 type scanGrad[T real] struct {
 	recurrence[T]
-	s, all, last, state, mask, out int // positions; -1 is none
-	saved                          op.RNNSections
-	to                             op.RNNGradSections
+	s, all, last, state, x, mask, out int // positions; -1 is none
+	saved                             op.RNNSections
+	to                                op.RNNGradSections
 
 	// Scratch memory for blocks: the gradients by h and c, what of them passes
 	// a step by, what RNN saved, the gradient by q.
@@ -27,6 +28,13 @@ type scanGrad[T real] struct {
 
 	pieceRows int
 	atPiece   [5]int
+
+	// The gradients by the gates' sums: bytes from row to row, and the column of
+	// those by what the input adds to gate 2. With Weights they are no result,
+	// but go to totals, through atStep if it needs another type.
+	leadSums, third int
+	totals          weightSums[T]
+	atStep, atInput int
 }
 
 func makeScanGrad[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
@@ -39,15 +47,25 @@ func makeScanGrad[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 		return b.at(v.Args[i])
 	}
 	k.s, k.all, k.last, k.state, k.mask = position(o.S), position(o.Steps), position(o.Last), position(o.State), position(o.Mask)
+	k.x = position(o.X)
 	steps, batch, units := v.Attr.Dims[0], v.Attr.Dims[1], v.Attr.Dims[2]
 	u := position(o.U)
 	blocks := []columns{{u, units, 0, s.Cell.Gates() * units}}
 	if s.Cell == op.GRUBeforeCell {
 		blocks = []columns{{u, units, 0, 2 * units}, {u, units, 2 * units, units}}
 	}
+	k.leadSums, k.third = s.Cell.Gates()*units*v.Args[o.S].Type.DType.Size(), 2*units
+	if s.Features { // two products of GRUCell, whose gates of the input lie apart
+		w, features := position(o.W), v.Attr.Dims[3]
+		if cut := 2 * units; s.Cell == op.GRUCell {
+			blocks = append(blocks, columns{w, features, 0, cut}, columns{w, features, cut, units})
+		} else {
+			blocks = append(blocks, columns{w, features, 0, s.Cell.Gates() * units})
+		}
+	}
 	k.fn = arithmeticOf(l)
-	k.init(s, v.Type.DType, steps, batch, units, true, blocks...)
-	k.saved, k.to = s.Sections(steps, batch, units), s.GradSections(steps, batch, units)
+	k.init(s, v.Args[o.S].Type.DType, steps, batch, units, true, blocks...)
+	k.saved, k.to = s.Sections(steps, batch, units), s.GradSections(v.Attr.Dims)
 	for _, at := range []*int{&k.atOutput, &k.atState, &k.atPass, &k.atKeep, &k.atH, &k.atLast, &k.atC, &k.atLastC, &k.atQ} {
 		*at = k.block()
 	}
@@ -59,18 +77,70 @@ func makeScanGrad[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 	for i := range k.atPiece {
 		k.atPiece[i] = k.take(k.pieceRows * k.wide)
 	}
+	if s.Weights {
+		k.totals.init(b, k, v.Attr.Dims[3])
+		k.leadSums = k.totals.leadB
+		if s.Cell == op.GRUCell {
+			k.third = 3 * units
+		}
+		if k.totals.copies {
+			k.leadSums = k.totals.wideB * k.dtype.Size()
+			k.atStep = k.takeBytes(k.rows * k.leadSums)
+		}
+		if s.Features {
+			k.atInput = k.takeBytes(k.padded * k.inputLead())
+		}
+	}
 	k.reserve(b)
 	return k
 }
 
+// inputLead is the bytes from row to row of the gradient by x of a step, which
+// products write in whole panels.
+func (k *scanGrad[T]) inputLead() int {
+	nr := 1
+	if t := k.products[len(k.products)-1].tiles; t != nil {
+		nr = t.NR
+	}
+	return sizeOf[T]() * roundUp(k.totals.features, nr)
+}
+
 func (k *scanGrad[T]) run(r *run) {
+	n := ceilDiv(k.batch, k.rows)
+	if k.Weights {
+		n = k.totals.parts
+	}
 	if k.prepare(r) {
-		k.start(r, k)
+		k.start(r, k, n)
+	}
+	if k.Weights {
+		k.totals.run(r)
 	}
 }
 
-// chunk takes block i of the batch through all steps.
+// chunk takes block i of the batch through all steps, or the blocks of part i.
 func (k *scanGrad[T]) chunk(r *run, w *worker, i int) {
+	if !k.Weights {
+		k.through(r, w, i, nil)
+		return
+	}
+	window := window{part: i, first: true}
+	from, to := span(i, k.totals.parts, ceilDiv(k.batch, k.rows))
+	for block := from; block < to; block++ {
+		k.through(r, w, block, &window)
+	}
+	k.totals.flush(r, w, i, window.rows, window.first)
+}
+
+// window is how many rows of gradients wait to be added to the sums of a part,
+// and whether they are the first.
+type window struct {
+	part, rows int
+	first      bool
+}
+
+// through takes block i through all steps.
+func (k *scanGrad[T]) through(r *run, w *worker, i int, win *window) {
 	first, rows := k.span(i)
 	dh, dc := k.blockOf(w, k.atOutput, rows), k.blockOf(w, k.atState, rows)
 	load := func(dst []T, pos int) {
@@ -82,12 +152,25 @@ func (k *scanGrad[T]) chunk(r *run, w *worker, i int) {
 	load(dh, k.last)
 	load(dc, k.state)
 	for j := k.steps - 1; j >= 0; j-- {
-		k.step(r, w, j, first, rows, dh, dc)
+		k.step(r, w, j, first, rows, dh, dc, win)
 	}
-	out := r.values[k.out]
-	k.save(k.bytesOf(out, k.to.Output.Start, 0, first, rows, k.units), dh)
+	k.result(r, k.to.Output, first, rows, dh)
 	if k.Cell.HasState() {
-		k.save(k.bytesOf(out, k.to.State.Start, 0, first, rows, k.units), dc)
+		k.result(r, k.to.State, first, rows, dc)
+	}
+}
+
+// result writes a block to a section of the result, which with Weights has
+// elements of T.
+func (k *scanGrad[T]) result(r *run, to op.Section, first, rows int, x []T) {
+	out := r.values[k.out]
+	if !k.Weights {
+		k.save(k.bytesOf(out, to.Start, 0, first, rows, k.units), x)
+		return
+	}
+	d := dtype.View[T](out)[to.Start+first*k.units:]
+	for i := range rows {
+		copy(d[i*k.units:][:k.units], x[i*k.wide:])
 	}
 }
 
@@ -119,9 +202,9 @@ func (s *stepRows[T]) cut(lo, hi int) stepRows[T] {
 }
 
 // step computes step j: dh and dc from those after it.
-func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T) {
+func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T, win *window) {
 	t, before, after := k.place(j)
-	s, out := r.values[k.s], r.values[k.out]
+	s := r.values[k.s]
 	if k.all >= 0 {
 		k.fn.add(dh, dh, k.load(k.blockOf(w, k.atH, rows), k.bytesOf(r.values[k.all], 0, t, first, rows, k.units)))
 	}
@@ -132,13 +215,12 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T) {
 		copy(k.blockOf(w, k.atKeep, rows), dc)
 	}
 
-	width, size := k.gates*k.units, k.dtype.Size()
-	input := k.bytesOf(out, k.to.Input.Start, t, first, rows, width)
-	recurrent := k.bytesOf(out, k.to.Recurrent.Start, t, first, rows, width)
+	size := k.dtype.Size()
+	input, recurrent := k.gradients(r, w, t, first, rows, win)
 	if k.cells.LSTMGrad != nil && k.Cell == op.LSTMCell {
 		for g := range 4 {
 			w.operands[g] = k.storedAt(k.bytesOf(s, k.saved.Saved.Start, 4*t+g, first, rows, k.units), k.units)
-			w.operands[8+g] = k.storedAt(input[g*k.units*size:], width)
+			w.operands[8+g] = vec.Operand{P: pointer(input[g*k.units*size:]), Stride: k.leadSums}
 		}
 		w.operands[4] = k.storedAt(k.bytesOf(s, k.saved.States.Start, after, first, rows, k.units), k.units)
 		w.operands[5] = k.storedAt(k.bytesOf(s, k.saved.States.Start, before, first, rows, k.units), k.units)
@@ -157,13 +239,67 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T) {
 		k.skip(w, mask, &all, gru, input, recurrent)
 	}
 	p := &k.products[0]
-	a, lda := p.operand(recurrent, width*size, rows, w.scratch[k.operand:])
+	a, lda := p.operand(recurrent, k.leadSums, rows, w.scratch[k.operand:])
 	p.mul(r, rows, a, lda, past, lead, pointer(dh), k.lead())
+	if win != nil {
+		k.add(r, w, t, before, first, rows, input, win)
+	}
+}
+
+// gradients is where those by the gates' sums of a step go: what is the input's
+// and what h·u gave.
+func (k *scanGrad[T]) gradients(r *run, w *worker, t, first, rows int, win *window) (input, recurrent []byte) {
+	switch {
+	case win == nil:
+		out, width := r.values[k.out], k.gates*k.units
+		return k.bytesOf(out, k.to.Input.Start, t, first, rows, width), k.bytesOf(out, k.to.Recurrent.Start, t, first, rows, width)
+	case k.totals.copies:
+		input = w.scratch[k.atStep:]
+	default:
+		if win.rows+rows > k.totals.rows {
+			k.totals.flush(r, w, win.part, win.rows, win.first)
+			win.rows, win.first = 0, false
+		}
+		input = k.totals.rowsOfB(w, win.rows)
+	}
+	return input, input
+}
+
+// add takes the gradients of a step to the window and, with Features, to the
+// gradient by x.
+func (k *scanGrad[T]) add(r *run, w *worker, t, before, first, rows int, input []byte, win *window) {
+	if k.totals.copies {
+		if win.rows+rows > k.totals.rows {
+			k.totals.flush(r, w, win.part, win.rows, win.first)
+			win.rows, win.first = 0, false
+		}
+		k.totals.convert(w, win.rows, rows, input, k.leadSums)
+	}
+	k.totals.fill(r, w, win.rows, t, before, first, rows)
+	win.rows += rows
+	if !k.Features {
+		return
+	}
+	d, lead := w.scratch[k.atInput:], k.inputLead()
+	multiply := func(p *stepProduct[T], col int, s unsafe.Pointer) {
+		a, lda := p.operand(input[col*k.dtype.Size():], k.leadSums, rows, w.scratch[k.operand:])
+		p.mul(r, rows, a, lda, s, lead, pointer(d), lead)
+	}
+	if n := len(k.products); k.Cell == op.GRUCell {
+		multiply(&k.products[n-2], 0, nil)
+		multiply(&k.products[n-1], k.third, pointer(d))
+	} else {
+		multiply(&k.products[n-1], 0, nil)
+	}
+	to := dtype.View[T](r.values[k.out])[k.to.X.Start+(t*k.batch+first)*k.totals.features:]
+	for i := range rows {
+		copy(to[i*k.totals.features:][:k.totals.features], viewOf[T](d[i*lead:], k.totals.features))
+	}
 }
 
 // sums computes the gradients by the gates' sums, a piece after the other.
 func (k *scanGrad[T]) sums(r *run, w *worker, all *stepRows[T], t, before, after, first, rows int, input, recurrent []byte) {
-	s, width, size := r.values[k.s], k.gates*k.units, k.dtype.Size()
+	s, size := r.values[k.s], k.dtype.Size()
 	read := func(at int, from op.Section, i int) []T {
 		return k.load(k.blockOf(w, at, rows), k.bytesOf(s, from.Start, i, first, rows, k.units))
 	}
@@ -186,28 +322,28 @@ func (k *scanGrad[T]) sums(r *run, w *worker, all *stepRows[T], t, before, after
 		switch k.Cell {
 		case op.LSTMCell:
 			k.lstm(&p)
-			k.scatter(input, row, p.sums[:4], [4]int{0, 1, 2, 3})
+			k.scatter(input, row, p.sums[:4], [4]int{0, k.units, 2 * k.units, 3 * k.units})
 		case op.GRUCell, op.GRUBeforeCell:
 			k.gru(&p)
-			k.scatter(input, row, p.sums[:3], [4]int{0, 1, 2})
+			k.scatter(input, row, p.sums[:3], [4]int{0, k.units, k.third})
 			if k.Cell == op.GRUCell {
 				p.sums[2] = p.sums[3]
-				k.scatter(recurrent, row, p.sums[:3], [4]int{0, 1, 2})
+				k.scatter(recurrent, row, p.sums[:3], [4]int{0, k.units, 2 * k.units})
 			}
 		default:
 			k.simple(&p)
-			k.scatter(input, row, p.sums[:1], [4]int{0})
+			k.scatter(input, row, p.sums[:1], [4]int{})
 		}
 	}
 	if k.Cell == op.GRUBeforeCell {
 		p := &k.products[1]
-		a, lda := p.operand(input[2*k.units*size:], width*size, rows, w.scratch[k.operand:])
+		a, lda := p.operand(input[2*k.units*size:], k.leadSums, rows, w.scratch[k.operand:])
 		p.mul(r, rows, a, lda, nil, 0, pointer(all.q), k.lead())
 		for lo := 0; lo < len(all.dh); lo += step {
 			p := all.cut(lo, min(len(all.dh), lo+step))
 			k.pieceOf(w, &p)
 			k.reset(&p)
-			k.scatter(input, lo/k.wide, p.sums[1:2], [4]int{1})
+			k.scatter(input, lo/k.wide, p.sums[1:2], [4]int{k.units})
 		}
 	}
 }
@@ -216,12 +352,15 @@ func (k *scanGrad[T]) sums(r *run, w *worker, all *stepRows[T], t, before, after
 func (k *scanGrad[T]) skip(w *worker, mask []byte, all *stepRows[T], gru bool, input, recurrent []byte) {
 	keep := k.blockOf(w, k.atKeep, len(mask))
 	n := k.gates * k.units * k.dtype.Size()
+	if k.Weights {
+		n = k.totals.wideB * k.dtype.Size()
+	}
 	for i, on := range mask {
 		at := i * k.wide
 		switch {
 		case on == 0:
-			clear(input[i*n:][:n])
-			clear(recurrent[i*n:][:n])
+			clear(input[i*k.leadSums:][:n])
+			clear(recurrent[i*k.leadSums:][:n])
 			copy(all.pass[at:][:k.wide], all.dh[at:])
 			copy(all.dc[at:][:k.wide], keep[at:])
 		case !gru:
@@ -239,12 +378,12 @@ func (k *scanGrad[T]) pieceOf(w *worker, p *stepRows[T]) {
 	p.t = viewOf[T](w.scratch[k.atPiece[4]:], n)
 }
 
-// scatter stores gradients by the sums of gates, from a row on, in the columns
-// of these gates.
-func (k *scanGrad[T]) scatter(dst []byte, row int, sums [][]T, gates [4]int) {
+// scatter stores gradients by the sums of gates, from a row on, in columns from
+// those given on.
+func (k *scanGrad[T]) scatter(dst []byte, row int, sums [][]T, from [4]int) {
 	size := k.dtype.Size()
 	for i, x := range sums {
-		at := (row*k.gates + gates[i]) * k.units * size
+		at := row*k.leadSums + from[i]*size
 		for ; len(x) > 0; x = x[k.wide:] {
 			to := dst[at:][:k.units*size]
 			if size == sizeOf[T]() {
@@ -252,7 +391,7 @@ func (k *scanGrad[T]) scatter(dst []byte, row int, sums [][]T, gates [4]int) {
 			} else {
 				storeReal(to, x[:k.units], k.dtype)
 			}
-			at += k.gates * k.units * size
+			at += k.leadSums
 		}
 	}
 }

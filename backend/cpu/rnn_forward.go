@@ -65,7 +65,7 @@ func makeScan[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 
 func (k *scan[T]) run(r *run) {
 	if k.prepare(r) {
-		k.start(r, k)
+		k.start(r, k, ceilDiv(k.batch, k.rows))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -40,9 +41,60 @@ func TestScanWorkers(t *testing.T) {
 				flat := s.Sections(steps, batch, units).Elements
 				sameForWorkers(t, name+" gradient", op.RNNGrad, op.Attr{Scan: s, Dims: op.Shape{steps, batch, units}},
 					ty(flat), ty(units, wide), ty(steps, batch, units), mask)
+				// More blocks of rows than parts of sums, and several windows of a part.
+				const many, features = 500, 5
+				weights := &op.Scan{Cell: cell, Steps: true, Weights: true, Features: true}
+				flat = weights.Sections(steps, many, units).Elements
+				sameForWorkers(t, name+" weights", op.RNNGrad, op.Attr{Scan: weights, Dims: op.Shape{steps, many, units, features}},
+					ty(flat), ty(units, wide), ty(steps, many, units), ty(steps, many, features), ty(features, wide))
 			}
 		}
 	})
+}
+
+// TestScanGradNotFinite: on every instruction set gradients by weights are not
+// finite where they depend on a gradient that is not, and finite elsewhere.
+func TestScanGradNotFinite(t *testing.T) {
+	const steps, batch, units, features = 9, 40, 32, 40
+	s := &op.Scan{Cell: op.LSTMCell, Steps: true, Weights: true}
+	dims := op.Shape{steps, batch, units, features}
+	flat := s.Sections(steps, batch, units).Elements
+	wide := 4 * units
+	for _, d := range dtype.Floats() {
+		ty := func(shape ...int) op.Type { return op.Type{DType: d, Shape: shape} }
+		types := []op.Type{ty(flat), ty(units, wide), ty(steps, batch, units), ty(steps, batch, features)}
+		rng := rand.New(rand.NewPCG(3, 1))
+		var args []array
+		for _, ty := range types {
+			args = append(args, arrayOf(d, ty.Shape, func(int) float64 { return (rng.Float64() - 0.5) / 4 }))
+		}
+		// The one that step 0 adds for a unit has only this step's gates of
+		// that unit depend on it.
+		const unit = 5
+		first := args[2].data[unit*d.Size():][:d.Size()]
+		dtype.FromF64(first, []float64{math.Inf(1)}, d)
+		forEachISA(t, func(t *testing.T) {
+			g := ir.New(len(types))
+			var vals []*ir.Value
+			for i, ty := range types {
+				vals = append(vals, param(t, g, i, ty))
+			}
+			g.Output(record(t, g, op.RNNGrad, op.Attr{Scan: s, Dims: dims}, vals...), -1)
+			p := plan(t, g)
+			in, out := buffers(p, args)
+			if err := p.Run(context.Background(), in, out); err != nil {
+				t.Fatal(err)
+			}
+			got := array{op.Type{DType: d.Accumulator()}, out[0].(*Buffer).data}
+			at := s.GradSections(dims)
+			for i := range at.V.Start { // the kernels
+				x := got.value(i)
+				if bad := x-x != 0; bad != (i%wide%units == unit) {
+					t.Fatalf("%v: element %d of the kernels' gradients is %v", d, i, x)
+				}
+			}
+		})
+	}
 }
 
 // TestLoopWorkers: so have loops, whose parts begin at cache lines or not.

@@ -17,7 +17,7 @@ import (
 type Attr struct {
 	Axes       []int       // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
 	KeepDims   bool        // reductions: reduced axes stay, with size 1
-	Dims       Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Part: shape of the result; RNNGrad: steps, batch, units
+	Dims       Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Part: shape of the result; RNNGrad: steps, batch, units and perhaps features
 	Perm       []int       // Transpose: axis i of the result is axis Perm[i] of the argument
 	Start      []int       // Slice: first index per axis; Part: first element
 	Limit      []int       // Slice: index after the last, per axis

@@ -70,6 +70,11 @@ type Scan struct {
 
 	// RNNGrad: which gradients are among the arguments.
 	Steps, Last, State bool
+
+	// RNNGrad of a RNN with Product: the gradients by the weights are among
+	// the results, added up over all steps, in place of those by z and h·u. x is
+	// an argument then. Features: so is w, and the gradient by x a result.
+	Weights, Features bool
 }
 
 // String prints the fields that are set.
@@ -77,14 +82,14 @@ func (s *Scan) String() string {
 	out := s.Cell.String()
 	for i, on := range s.flags() {
 		if on {
-			out += " " + [...]string{"reverse", "masked", "steps", "last", "state", "product"}[i]
+			out += " " + [...]string{"reverse", "masked", "steps", "last", "state", "product", "weights", "features"}[i]
 		}
 	}
 	return out
 }
 
-func (s *Scan) flags() [6]bool {
-	return [6]bool{s.Reverse, s.Masked, s.Steps, s.Last, s.State, s.Product}
+func (s *Scan) flags() [8]bool {
+	return [8]bool{s.Reverse, s.Masked, s.Steps, s.Last, s.State, s.Product, s.Weights, s.Features}
 }
 
 // Section is a tensor within the flat result of an operation that has several:
@@ -132,22 +137,40 @@ func (s *Scan) Sections(steps, batch, units int) (p RNNSections) {
 	return p
 }
 
-// RNNGradSections are the parts of RNNGrad's result.
+// RNNGradSections are the parts of RNNGrad's result, of which there are those
+// of a shape.
 type RNNGradSections struct {
 	Input     Section // [T N Gates·U]: gradient by z
 	Recurrent Section // [T N Gates·U]: gradient by what h·u gave; Input but for GRUCell
+	W, U      Section // with Weights, [F Gates·U] and [U Gates·U]: by the kernels
+	V, B      Section // [Gates·U] and, of cells that have it, [U]: by the biases
+	X         Section // with Features, [T N F]: by x
 	Output    Section // [N U]: by the first h
 	State     Section // [N U]: by the first c, if the cell has it
 	Elements  int
 }
 
-// GradSections places the parts of RNNGrad's result.
-func (s *Scan) GradSections(steps, batch, units int) (p RNNGradSections) {
+// GradSections places the parts of RNNGrad's result for the sizes in its
+// Attr.Dims: steps, batch, units and, with Weights, features.
+func (s *Scan) GradSections(dims Shape) (p RNNGradSections) {
+	steps, batch, units := dims[0], dims[1], dims[2]
 	at, wide := 0, s.Cell.Gates()*units
-	p.Input = section(&at, steps, batch, wide)
-	p.Recurrent = p.Input
-	if s.Cell == GRUCell {
-		p.Recurrent = section(&at, steps, batch, wide)
+	if s.Weights {
+		p.W = section(&at, dims[3], wide)
+		p.U = section(&at, units, wide)
+		p.V = section(&at, wide)
+		if s.Cell.HasBias() {
+			p.B = section(&at, units)
+		}
+		if s.Features {
+			p.X = section(&at, steps, batch, dims[3])
+		}
+	} else {
+		p.Input = section(&at, steps, batch, wide)
+		p.Recurrent = p.Input
+		if s.Cell == GRUCell {
+			p.Recurrent = section(&at, steps, batch, wide)
+		}
 	}
 	p.Output = section(&at, batch, units)
 	if s.Cell.HasState() {
@@ -179,11 +202,11 @@ func (s *Scan) Operands() RNNOperands {
 }
 
 // RNNGradOperands are the arguments of RNNGrad by their names; -1 is none.
-type RNNGradOperands struct{ S, U, Steps, Last, State, Mask, Count int }
+type RNNGradOperands struct{ S, U, Steps, Last, State, X, W, Mask, Count int }
 
 // GradOperands tells which argument of RNNGrad is what.
 func (s *Scan) GradOperands() RNNGradOperands {
-	o := RNNGradOperands{S: 0, U: 1, Steps: -1, Last: -1, State: -1, Mask: -1, Count: 2}
+	o := RNNGradOperands{S: 0, U: 1, Steps: -1, Last: -1, State: -1, X: -1, W: -1, Mask: -1, Count: 2}
 	take := func(i *int, on bool) {
 		if on {
 			*i = o.Count
@@ -193,6 +216,8 @@ func (s *Scan) GradOperands() RNNGradOperands {
 	take(&o.Steps, s.Steps)
 	take(&o.Last, s.Last)
 	take(&o.State, s.State)
+	take(&o.X, s.Weights)
+	take(&o.W, s.Features)
 	take(&o.Mask, s.Masked)
 	return o
 }
@@ -259,7 +284,11 @@ func inferRNN(a Attr, t []Type) (Type, error) {
 }
 
 func inferRNNGrad(a Attr, t []Type) (Type, error) {
-	if a.Scan == nil || a.Scan.Cell.Gates() == 0 || len(a.Dims) != 3 {
+	sizes := 3
+	if a.Scan != nil && a.Scan.Weights {
+		sizes = 4
+	}
+	if a.Scan == nil || a.Scan.Cell.Gates() == 0 || len(a.Dims) != sizes || a.Scan.Features && !a.Scan.Weights {
 		return Type{}, fmt.Errorf("no cell or no sizes given")
 	}
 	s, o := a.Scan, a.Scan.GradOperands()
@@ -284,10 +313,16 @@ func inferRNNGrad(a Attr, t []Type) (Type, error) {
 	check(o.Steps, "the gradient of the outputs", steps, batch, units)
 	check(o.Last, "the gradient of the last output", batch, units)
 	check(o.State, "the gradient of the last cell state", batch, units)
+	d := x.DType
+	if s.Weights {
+		check(o.X, "the input", steps, batch, a.Dims[3])
+		check(o.W, "the kernel", a.Dims[3], s.Cell.Gates()*units)
+		d = d.Accumulator()
+	}
 	if err == nil && s.Masked {
 		err = wantMask(t[o.Mask], steps, batch)
 	}
-	return Type{x.DType, Shape{s.GradSections(steps, batch, units).Elements}}, err
+	return Type{d, Shape{s.GradSections(a.Dims).Elements}}, err
 }
 
 func wantMask(t Type, steps, batch int) error {

@@ -100,11 +100,11 @@ func (r *scanRecorder) after(t int) int {
 	return t + 1
 }
 
-// flat joins tensors into one.
-func (r *scanRecorder) flat(all []Ref) Ref {
+// flat joins tensors into one of type d.
+func (r *scanRecorder) flat(d dtype.DType, all []Ref) Ref {
 	var out []Ref
 	for _, x := range all {
-		out = append(out, r.shaped(r.round(x), r.TypeOf(x).Shape.Size()))
+		out = append(out, r.shaped(r.Record(Cast, Attr{DType: d}, x), r.TypeOf(x).Shape.Size()))
 	}
 	return r.Record(Concat, Attr{Axes: []int{0}}, out...)
 }
@@ -149,7 +149,7 @@ func expandRNN(rec Recorder, a Attr, args []Ref) Ref {
 	if c != nil {
 		all = append(all, states...)
 	}
-	return r.flat(append(all, saved...))
+	return r.flat(r.store, append(all, saved...))
 }
 
 // step computes a step from the input z, the kernel u, the last h and c and
@@ -230,15 +230,52 @@ func expandRNNGrad(rec Recorder, a Attr, args []Ref) Ref {
 			dc = r.keep(t, nextC, dc)
 		}
 	}
-	all := inputs
-	if r.Cell == GRUCell {
+	d, all := r.store, inputs
+	switch {
+	case r.Weights:
+		d, all = r.acc, r.weights(args, o, inputs, recurrent, outputs, saved, a.Dims[3])
+	case r.Cell == GRUCell:
 		all = append(all, recurrent...)
 	}
 	all = append(all, dh)
 	if states != nil {
 		all = append(all, dc)
 	}
-	return r.flat(all)
+	return r.flat(d, all)
+}
+
+// weights is the gradients by the weights, and by x, from those by z and by
+// what h·u gave at each step.
+func (r *scanRecorder) weights(args []Ref, o RNNGradOperands, inputs, recurrent []Ref, outputs, saved Ref, features int) []Ref {
+	rows, wide := r.steps*r.batch, r.Cell.Gates()*r.units
+	join := func(steps []Ref, cols int) Ref {
+		if len(steps) == 0 {
+			return r.Record(Const, Attr{DType: r.store, Dims: Shape{0, cols}})
+		}
+		return r.Record(Concat, Attr{Axes: []int{0}}, steps...)
+	}
+	z, g := join(inputs, wide), join(recurrent, wide)
+	times := func(x, y Ref) Ref { return r.Record(MatMul, Attr{TransA: true, DType: r.acc}, x, y) }
+	sum := func(x Ref) Ref { return r.Record(Sum, Attr{Axes: []int{0}, DType: r.acc}, x) }
+	x := r.shaped(args[o.X], rows, features)
+	first := 0
+	if r.Reverse {
+		first = 1
+	}
+	h := r.shaped(r.slice(outputs, 0, first, first+r.steps), rows, r.units)
+	u := times(h, g)
+	if r.Cell == GRUBeforeCell {
+		q := r.shaped(r.slice(saved, 1, 3, 4), rows, r.units)
+		u = r.Record(Concat, Attr{Axes: []int{1}}, times(h, r.slice(g, 1, 0, 2*r.units)), times(q, r.gate(g, 2)))
+	}
+	all := []Ref{times(x, z), u, sum(z)}
+	if r.Cell.HasBias() {
+		all = append(all, sum(r.gate(g, 2)))
+	}
+	if o.W >= 0 {
+		all = append(all, r.Record(MatMul, Attr{TransB: true, DType: r.acc}, z, args[o.W]))
+	}
+	return all
 }
 
 // saves is what RNN kept of a step.

@@ -97,7 +97,7 @@ const (
 	// or better; h and q are rounded before they are multiplied, and all that is
 	// stored. The result is flat and its parts are those of Scan.Sections.
 	RNN
-	RNNGrad // gradient of RNN by x and the first h and c, as Scan.GradSections says: of RNN's result, the recurrent kernel, the gradients by all outputs [T N U], the last one and the last c [N U], and the mask
+	RNNGrad // gradient of RNN by x and the first h and c, as Scan.GradSections says: of RNN's result, the recurrent kernel, the gradients by all outputs [T N U], the last one and the last c [N U], x and w if they are wanted, and the mask
 
 	// Loop does the same at each step of sequences: see LoopBody. Its arguments
 	// are the sequences [T …], the first values of the states, and what does not

@@ -111,11 +111,16 @@ func (p partGradient) is(s op.Section) bool {
 	return p.part.attr.Start[0] == s.Start && p.part.typ.Shape.Equal(s.Shape)
 }
 
+// weightBytes is the size of weights whose gradients RNNGrad adds up itself,
+// step by step: they stay in a core's second cache. For larger ones products
+// over all steps are faster.
+const weightBytes = 1 << 20
+
 // rnnGradient is the gradient of RNN from those of the parts of its result.
-// What the steps have in common is not computed step by step: the gradients by
-// the recurrent kernel, and, through that by the input, by the kernel and the
-// sequence are one large product each.
-func rnnGradient(t *Tensor, parts []partGradient, _ map[*Tensor]bool) []*Tensor {
+// Where RNNGrad does not add up the gradients by the weights, those by the
+// recurrent kernel and, through that by the input, by the kernel and the
+// sequence are one large product of all steps each.
+func rnnGradient(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Tensor {
 	o := t.attr.Scan.Operands()
 	u := t.args[o.U]
 	x := t.args[o.X]
@@ -137,23 +142,46 @@ func rnnGradient(t *Tensor, parts []partGradient, _ map[*Tensor]bool) []*Tensor 
 			*to = (*to).Add(p.g)
 		}
 	}
-	product := scan.Product
+	product, features := scan.Product, x.typ.Shape[2]
 	scan.Steps, scan.Last, scan.State, scan.Product = all != nil, last != nil, state != nil, false
+	dims := Shape{steps, batch, units}
+	if product && x.typ.DType.Accumulator().Size()*(features+1+units)*scan.Cell.Gates()*units <= weightBytes {
+		scan.Weights, scan.Features = true, needs[x]
+		dims = append(dims, features)
+	}
 	args := []*Tensor{t, u}
 	for _, g := range []*Tensor{all, last, state} {
 		if g != nil {
 			args = append(args, g)
 		}
 	}
+	if scan.Weights {
+		args = append(args, x)
+	}
+	if scan.Features {
+		args = append(args, t.args[o.W])
+	}
 	if o.Mask >= 0 {
 		args = append(args, t.args[o.Mask])
 	}
-	flat := t.record(op.RNNGrad, op.Attr{Scan: &scan, Dims: Shape{steps, batch, units}}, args...)
-	at := scan.GradSections(steps, batch, units)
+	flat := t.record(op.RNNGrad, op.Attr{Scan: &scan, Dims: dims}, args...)
+	at := scan.GradSections(dims)
 	grads := make([]*Tensor, len(t.args))
-	grads[o.H] = flat.part(at.Output)
-	if o.C >= 0 {
-		grads[o.C] = flat.part(at.State)
+	// With Weights parts are of the type that is computed in.
+	take := func(i int, s op.Section) {
+		if i >= 0 && s.Shape != nil {
+			grads[i] = flat.part(s).Cast(x.typ.DType)
+		}
+	}
+	take(o.H, at.Output)
+	take(o.C, at.State)
+	if scan.Weights {
+		take(o.X, at.X)
+		take(o.U, at.U)
+		take(o.W, at.W)
+		take(o.V, at.V)
+		take(o.B, at.B)
+		return grads
 	}
 	rows := func(x *Tensor) *Tensor { return x.Reshape(steps*batch, x.typ.Shape[2]) }
 	if z := flat.part(at.Input); !product {
