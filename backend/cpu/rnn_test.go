@@ -144,7 +144,11 @@ func sameForWorkers(t *testing.T, name string, c op.Code, a op.Attr, types ...op
 			t.Errorf("%s: other bits with %d workers", name, procs)
 		}
 		if procs == 1 {
-			if n := testing.AllocsPerRun(2, run); n > 0 {
+			// An average, rounded down: workers of the run before, of which
+			// there are up to four, go to sleep meanwhile, and the runtime
+			// allocates a waiting list's entry for each after GOMAXPROCS has
+			// changed.
+			if n := testing.AllocsPerRun(8, run); n > 0 {
 				t.Errorf("%s: a run allocates %v times, want 0", name, n)
 			}
 		}
