@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"strings"
 	"time"
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 )
 
@@ -21,8 +21,7 @@ const (
 	configFile   = "config.json"
 	weightsFile  = "model.weights.h5"
 
-	maxText    = 64 << 20 // bytes of a JSON member
-	maxMembers = 10_000
+	maxText = 64 << 20 // bytes of a JSON member
 )
 
 // epoch is the time of members that have none: where zip's times start.
@@ -119,44 +118,18 @@ func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error
 	return m, nil
 }
 
-func isZip(r io.ReaderAt) bool {
-	b := make([]byte, 4)
-	n, _ := r.ReadAt(b, 0)
-	return n == 4 && string(b) == "PK\x03\x04"
-}
-
 // archive is a `.keras` file that is read.
 type archive struct {
 	r       io.ReaderAt
 	members map[string]*zip.File
 }
 
-// openArchive checks what the archive says about its members. None of them is
-// ever written to a disk, but one that tries to get somewhere else shows what
-// the file is.
 func openArchive(r io.ReaderAt, size int64) (*archive, error) {
-	if size < 4 || !isZip(r) {
-		return nil, errors.New("it is no .keras file: it does not start as a zip archive does")
+	members, err := bounded.Zip(r, size)
+	if err != nil {
+		return nil, fmt.Errorf("it is no .keras file: %w", err)
 	}
-	z, err := zip.NewReader(r, size)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return nil, err
-	}
-	if len(z.File) > maxMembers {
-		return nil, fmt.Errorf("got an archive of %d members, want at most %d", len(z.File), maxMembers)
-	}
-	a := &archive{r: r, members: map[string]*zip.File{}}
-	for _, f := range z.File {
-		clean := path.Clean("/" + f.Name)[1:]
-		if clean != strings.TrimSuffix(f.Name, "/") || strings.ContainsAny(f.Name, "\\:\x00") {
-			return nil, fmt.Errorf("got a member named %q, which points out of the archive", f.Name)
-		}
-		if a.members[f.Name] != nil {
-			return nil, fmt.Errorf("got two members named %q", f.Name)
-		}
-		a.members[f.Name] = f
-	}
-	return a, nil
+	return &archive{r, members}, nil
 }
 
 func (a *archive) member(name string) (*zip.File, error) {

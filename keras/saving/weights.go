@@ -13,6 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -40,7 +41,7 @@ func LoadWeights(path string, m *keras.Model, opts ...Option) error {
 	_, err := opened(path, func(f *os.File, size int64) (struct{}, error) {
 		var r io.ReaderAt = f
 		name := path
-		if isZip(f) {
+		if bounded.IsZip(f) {
 			name += "/" + weightsFile
 			a, err := openArchive(f, size)
 			if err != nil {

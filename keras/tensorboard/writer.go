@@ -13,13 +13,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/keras/internal/record"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -179,28 +179,9 @@ func (w *Writer) event(step int64, what []byte) error {
 		b = appendVarint(b, 2, uint64(step))
 	}
 	if w.err == nil {
-		w.err = record(w.buf, append(b, what...))
+		_, w.err = w.buf.Write(record.Append(nil, append(b, what...)))
 	}
 	return w.wrapped()
-}
-
-// record writes a record.
-func record(w *bufio.Writer, data []byte) error {
-	head := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
-	head = binary.LittleEndian.AppendUint32(head, masked(head))
-	w.Write(head)
-	w.Write(data)
-	_, err := w.Write(binary.LittleEndian.AppendUint32(nil, masked(data)))
-	return err // bufio keeps the first error
-}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// masked is the checksum as records have it: one that a checksum of data with
-// checksums in it does not repeat.
-func masked(b []byte) uint32 {
-	c := crc32.Checksum(b, castagnoli)
-	return (c>>15 | c<<17) + 0xa282ead8
 }
 
 func appendVarint(b []byte, field protowire.Number, x uint64) []byte {

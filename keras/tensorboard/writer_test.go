@@ -1,7 +1,6 @@
 package tensorboard
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"math"
@@ -109,14 +108,5 @@ func TestErrors(t *testing.T) {
 		if err := w.Flush(); err == nil || !strings.Contains(err.Error(), w.Path()) {
 			t.Errorf("got error %v, want one that names the file", err)
 		}
-	}
-}
-
-// TestMasked: the checksum of TensorFlow's own test of CRC-32C
-// (tensorflow/core/lib/hash/crc32c_test.cc), masked.
-func TestMasked(t *testing.T) {
-	crc := uint32(0x8a9136aa) // of 32 zeros
-	if got, want := masked(bytes.Repeat([]byte{0}, 32)), (crc>>15|crc<<17)+0xa282ead8; got != want {
-		t.Errorf("got %#x, want %#x", got, want)
 	}
 }

@@ -4,10 +4,11 @@ import (
 	"bufio"
 	"compress/gzip"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 )
 
 // The IDX format: two zero bytes, a type code, the number of dimensions, each
@@ -18,10 +19,6 @@ const typeUbyte = 0x08
 // maxElements bounds what one file may hold. The largest public set in this
 // format, EMNIST ByClass, has 547 million pixels.
 const maxElements = 1 << 30
-
-// firstRead is how much memory is taken on the word of a header alone; beyond
-// it memory grows only with data that has really arrived.
-const firstRead = 64 << 10
 
 // readIDX reads an IDX file of unsigned bytes with ndim dimensions, compressed
 // with gzip or not (the content decides, not the name), and returns its
@@ -44,7 +41,7 @@ func decodeIDX(name string, src io.Reader, ndim, limit int) (dims []int, data []
 	}
 	header := make([]byte, 4+4*ndim)
 	if n, err := io.ReadFull(r, header); err != nil {
-		return nil, nil, fmt.Errorf("mnist: %s: %w", name, readError(err, "header bytes", n, len(header)))
+		return nil, nil, fmt.Errorf("mnist: %s: %w", name, bounded.Error(err, "header bytes", n, len(header)))
 	}
 	want := uint32(typeUbyte)<<8 | uint32(ndim)
 	if got := binary.BigEndian.Uint32(header); got != want {
@@ -61,7 +58,7 @@ func decodeIDX(name string, src io.Reader, ndim, limit int) (dims []int, data []
 		dims[i] = int(d)
 		size *= int(d)
 	}
-	data, err = readExactly(r, size)
+	data, err = bounded.Read(r, size, "bytes of data")
 	if err != nil {
 		return nil, nil, fmt.Errorf("mnist: %s: %w", name, err)
 	}
@@ -88,30 +85,4 @@ func decompress(src io.Reader) (io.Reader, error) {
 		return nil, fmt.Errorf("got a damaged gzip header, want gzip or plain IDX: %w", err)
 	}
 	return z, nil
-}
-
-// readExactly reads size bytes, with memory that doubles as data arrives.
-func readExactly(r io.Reader, size int) ([]byte, error) {
-	buf := make([]byte, min(size, firstRead))
-	for have := 0; ; {
-		n, err := io.ReadFull(r, buf[have:])
-		have += n
-		if err != nil {
-			return nil, readError(err, "bytes of data", have, size)
-		}
-		if have == size {
-			return buf, nil
-		}
-		grown := make([]byte, min(size, 2*len(buf)))
-		copy(grown, buf)
-		buf = grown
-	}
-}
-
-// readError says how much of what was there when reading ended early.
-func readError(err error, what string, got, want int) error {
-	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("truncated: got %d %s, want %d: %w", got, what, want, io.ErrUnexpectedEOF)
-	}
-	return fmt.Errorf("got %d %s, want %d: %w", got, what, want, err)
 }

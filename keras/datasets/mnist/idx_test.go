@@ -46,7 +46,7 @@ func ramp(n int) []byte {
 }
 
 func TestReadIDX(t *testing.T) {
-	// More than firstRead, so that the buffer grows twice.
+	// More than is read at first, so that the buffer grows twice.
 	data := ramp(250 * 784)
 	content := encodeIDX(0x803, []uint32{250, 28, 28}, data)
 	for name, file := range map[string][]byte{"plain": content, "gzip": compress(t, content)} {
