@@ -5,6 +5,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
 // arrays are samples in memory: columns of the same number of rows.
@@ -91,21 +92,21 @@ func (a *arrays) pick(columns []*Tensor) Batch {
 }
 
 // batches yields batches of up to size rows in the given order (nil: as they
-// lie). For ring see opener.
-func (a *arrays) batches(size int, drop bool, order []int32, ring int) iter.Seq2[Batch, error] {
+// lie), without the first skip. For ring see flow.Opener.
+func (a *arrays) batches(size int, drop bool, order []int32, skip, ring int) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		full := make([]Batch, 0, ring)
-		for at, k := 0, 0; at < a.n; at, k = at+size, k+1 {
+		for at, k := skip*size, 0; at < a.n; at, k = at+size, k+1 {
 			n := min(size, a.n-at)
 			if n < size && drop {
 				return
 			}
 			var b Batch
 			var err error
-			if n == size && ring != forever && len(full) == ring {
+			if n == size && ring != flow.Forever && len(full) == ring {
 				b = full[k%ring]
 			} else {
-				if b, err = a.alloc(n); err == nil && n == size && ring != forever {
+				if b, err = a.alloc(n); err == nil && n == size && ring != flow.Forever {
 					full = append(full, b)
 				}
 			}
@@ -159,10 +160,11 @@ func (a *arrays) fill(b Batch, at, n int, order []int32) error {
 	return nil
 }
 
-// samples yields rows one by one, without a batch axis.
-func (a *arrays) samples(order []int32) iter.Seq2[Batch, error] {
+// samples yields rows one by one, without a batch axis and without the first
+// skip.
+func (a *arrays) samples(order []int32, skip int) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		for i := range a.n {
+		for i := skip; i < a.n; i++ {
 			row := a.lo + i
 			if order != nil {
 				row = a.lo + int(order[i])

@@ -1,19 +1,27 @@
 package keras
 
 import (
+	"context"
 	"fmt"
 	"iter"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
 // weighted gives the samples of a dataset the weights of their classes.
 func weighted(d Dataset, byClass map[int]float64) (Dataset, error) {
 	p, ok := d.(*Pipeline)
 	if !ok {
+		source, err := batchedSource(context.Background(), d, FitConfig{}, false)
+		if err != nil {
+			return nil, err
+		}
 		p = FromGenerator(d.Batches, true)
-		if e, ok := d.(EpochDataset); ok {
-			p.open = func(epoch, _ int) iter.Seq2[Batch, error] { return e.EpochBatches(epoch) }
+		p.n = source.steps
+		p.open = flow.Generated(func(_ context.Context, epoch int) iter.Seq2[Batch, error] { return source.open(epoch, 0) })
+		if s, ok := d.(SeekableDataset); ok {
+			p.open = func(at flow.Start, _ int) iter.Seq2[Batch, error] { return s.Epoch(at.Context, at.Epoch, at.Skip) }
 		}
 	}
 	if p.arrays != nil && !p.batched {

@@ -1,14 +1,14 @@
 package keras
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
 	"sync/atomic"
 
-	"github.com/mezzo-ml/mezzo/backend/philox"
-	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
 // Batch is what one training step sees. X and Y are tuples for models with
@@ -30,6 +30,20 @@ type EpochDataset interface {
 	EpochBatches(epoch int) iter.Seq2[Batch, error]
 }
 
+// SeekableDataset is a Dataset that opens an epoch anywhere: Epoch yields its
+// batches from the skip-th on, until ctx ends. Len is the number of batches of
+// an epoch, -1 if unknown, [Infinite] if there is no end. Fit prefers it: a
+// training that is resumed need not read what it has seen. Pipelines and the
+// datasets of package keras/data are seekable.
+type SeekableDataset interface {
+	Dataset
+	Len() int
+	Epoch(ctx context.Context, epoch, skip int) iter.Seq2[Batch, error]
+}
+
+// Infinite is the Len of datasets whose epochs do not end.
+const Infinite = math.MaxInt
+
 // Pipeline is a Dataset of samples in memory or from a generator, with the
 // usual operations on it (tf.data). Each operation returns a new Pipeline and
 // leaves the old one as it was.
@@ -38,23 +52,8 @@ type Pipeline struct {
 	batched bool
 	arrays  *arrays // samples in memory, not batched yet
 	shuffle *shuffle
-	open    opener
+	open    flow.Opener[Batch]
 	epoch   *atomic.Int64 // how often Batches was called
-}
-
-// opener opens an epoch. ring is how many elements the reader holds at once,
-// the newest ones: older ones may be overwritten. forever means that the
-// reader holds elements in no order, so that none may be.
-type opener func(epoch, ring int) iter.Seq2[Batch, error]
-
-const forever = 0
-
-// more is ring for a reader that holds n more elements on the way.
-func more(ring, n int) int {
-	if ring == forever {
-		return forever
-	}
-	return ring + n
 }
 
 // shuffle is a pending Shuffle of samples in memory.
@@ -78,7 +77,7 @@ func FromTensors(x, y, weight *Tensor) *Pipeline {
 // Batch, Shuffle and Prefetch hold several elements at once.
 func FromGenerator(open func() iter.Seq2[Batch, error], batched bool) *Pipeline {
 	return &Pipeline{n: -1, batched: batched, epoch: new(atomic.Int64),
-		open: func(int, int) iter.Seq2[Batch, error] { return open() }}
+		open: flow.Generated(func(context.Context, int) iter.Seq2[Batch, error] { return open() })}
 }
 
 // Len is the number of samples, or of batches once batched; -1 when unknown.
@@ -97,10 +96,7 @@ func (p *Pipeline) Shuffle(buffer int, seed ...uint64) *Pipeline {
 		q.arrays, q.shuffle = p.arrays, s
 		return q
 	}
-	inner := p.elements()
-	q.open = func(epoch, ring int) iter.Seq2[Batch, error] {
-		return shuffled(inner(epoch, forever), s, epoch)
-	}
+	q.open = flow.Shuffle(p.elements(), s.buffer, s.seed)
 	return q
 }
 
@@ -123,16 +119,17 @@ func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 	switch {
 	case n < 1:
 		q.n = -1
-		q.open = failing(fmt.Errorf("Batch: size is %d, want a positive number", n))
+		q.open = flow.Failing[Batch](fmt.Errorf("Batch: size is %d, want a positive number", n))
 	case p.batched:
 		q.n = -1
-		q.open = failing(errors.New("Batch: the dataset is batched already"))
+		q.open = flow.Failing[Batch](errors.New("Batch: the dataset is batched already"))
 	case p.arrays != nil:
 		a, s := p.arrays, p.shuffle
-		q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return a.batches(n, drop, s.order(a.n, epoch), ring) }
+		q.open = func(at flow.Start, ring int) iter.Seq2[Batch, error] {
+			return a.batches(n, drop, s.order(a.n, at.Epoch), at.Skip, ring)
+		}
 	default:
-		inner := p.elements()
-		q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return stacked(inner(epoch, more(ring, n)), n, drop) }
+		q.open = flow.Group(p.elements(), p.n, n, drop, Stacker)
 	}
 	return q
 }
@@ -156,20 +153,7 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 		q.arrays, q.shuffle = p.arrays.cut(lo, hi), p.shuffle
 		return q
 	}
-	inner := p.elements()
-	q.open = func(epoch, ring int) iter.Seq2[Batch, error] {
-		return func(yield func(Batch, error) bool) {
-			i := 0
-			for b, err := range inner(epoch, ring) {
-				if i >= hi || i >= lo && !yield(b, err) || err != nil {
-					return
-				}
-				if i++; i == hi {
-					return
-				}
-			}
-		}
-	}
+	q.open = flow.Part(p.elements(), p.n, lo, hi)
 	return q
 }
 
@@ -177,40 +161,28 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 // its argument unless it is the argument.
 func (p *Pipeline) Map(f func(Batch) (Batch, error)) *Pipeline {
 	q := p.derive()
-	inner := p.elements()
-	q.open = func(epoch, ring int) iter.Seq2[Batch, error] {
-		return func(yield func(Batch, error) bool) {
-			for b, err := range inner(epoch, ring) {
-				if err == nil {
-					b, err = f(b)
-				}
-				if !yield(b, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
+	q.open = flow.Map(p.elements(), func(_ context.Context, b Batch) (Batch, error) { return f(b) })
 	return q
 }
 
 // Prefetch prepares up to n elements ahead in a goroutine of its own.
 func (p *Pipeline) Prefetch(n int) *Pipeline {
 	q := p.derive()
-	inner := p.elements()
-	n = max(n, 1)
-	q.open = func(epoch, ring int) iter.Seq2[Batch, error] { return ahead(inner(epoch, more(ring, n+1)), n) }
+	q.open = flow.Ahead(p.elements(), n)
 	return q
 }
 
 // Batches yields the elements of the next epoch.
 func (p *Pipeline) Batches() iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		p.at(int(p.epoch.Add(1) - 1))(yield)
+		p.Epoch(context.Background(), int(p.epoch.Add(1)-1), 0)(yield)
 	}
 }
 
-// at yields the elements of an epoch by number.
-func (p *Pipeline) at(epoch int) iter.Seq2[Batch, error] { return p.elements()(epoch, 1) }
+// Epoch yields the elements of an epoch by number, from the skip-th on.
+func (p *Pipeline) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[Batch, error] {
+	return p.elements()(flow.Start{Context: ctx, Epoch: epoch, Skip: skip}, 1)
+}
 
 func (p *Pipeline) derive() *Pipeline {
 	return &Pipeline{n: p.n, batched: p.batched, epoch: new(atomic.Int64)}
@@ -218,18 +190,12 @@ func (p *Pipeline) derive() *Pipeline {
 
 // elements opens the dataset as it stands: samples in memory one by one when
 // nothing has batched them.
-func (p *Pipeline) elements() opener {
+func (p *Pipeline) elements() flow.Opener[Batch] {
 	if p.open != nil {
 		return p.open
 	}
 	a, s := p.arrays, p.shuffle
-	return func(epoch, ring int) iter.Seq2[Batch, error] { return a.samples(s.order(a.n, epoch)) }
-}
-
-func failing(err error) opener {
-	return func(int, int) iter.Seq2[Batch, error] {
-		return func(yield func(Batch, error) bool) { yield(Batch{}, err) }
-	}
+	return func(at flow.Start, _ int) iter.Seq2[Batch, error] { return a.samples(s.order(a.n, at.Epoch), at.Skip) }
 }
 
 // order is the sequence of sample numbers of an epoch, or nil for 0, 1, 2 ….
@@ -237,177 +203,7 @@ func (s *shuffle) order(n, epoch int) []int32 {
 	if s == nil {
 		return nil
 	}
-	order := make([]int32, 0, n)
-	window := make([]int32, 0, min(n, s.buffer))
-	random := &picker{seed: s.seed, epoch: uint64(epoch)}
-	for i := range n {
-		if len(window) < s.buffer {
-			window = append(window, int32(i))
-			continue
-		}
-		j := random.below(len(window))
-		order = append(order, window[j])
-		window[j] = int32(i)
-	}
-	for len(window) > 0 {
-		j := random.below(len(window))
-		last := len(window) - 1
-		order = append(order, window[j])
-		window[j] = window[last]
-		window = window[:last]
-	}
-	return order
-}
-
-// picker draws whole numbers from Philox, keyed by seed and epoch.
-type picker struct {
-	seed, epoch, next uint64
-	words             [64]uint32
-	left              int
-}
-
-// shuffleStream keeps the numbers of shuffles apart from those of layers.
-const shuffleStream = 0x73687566666c65
-
-// below returns a number in 0 … n-1. The bias of the multiplication is below
-// n/2³², far under what any number of epochs could show.
-func (r *picker) below(n int) int {
-	if r.left == 0 {
-		philox.Words(r.seed, r.epoch, shuffleStream, r.next, r.words[:])
-		r.next += uint64(len(r.words))
-		r.left = len(r.words)
-	}
-	r.left--
-	return int(uint64(r.words[r.left]) * uint64(n) >> 32)
-}
-
-// shuffled mixes a stream through a window of elements.
-func shuffled(in iter.Seq2[Batch, error], s *shuffle, epoch int) iter.Seq2[Batch, error] {
-	return func(yield func(Batch, error) bool) {
-		random := &picker{seed: s.seed, epoch: uint64(epoch)}
-		var window []Batch
-		for b, err := range in {
-			if err != nil {
-				yield(b, err)
-				return
-			}
-			if len(window) < s.buffer {
-				window = append(window, b)
-				continue
-			}
-			j := random.below(len(window))
-			out := window[j]
-			window[j] = b
-			if !yield(out, nil) {
-				return
-			}
-		}
-		for len(window) > 0 {
-			j := random.below(len(window))
-			last := len(window) - 1
-			out := window[j]
-			window[j] = window[last]
-			window = window[:last]
-			if !yield(out, nil) {
-				return
-			}
-		}
-	}
-}
-
-// ahead runs in in a goroutine, n elements before the reader.
-func ahead(in iter.Seq2[Batch, error], n int) iter.Seq2[Batch, error] {
-	type item struct {
-		b   Batch
-		err error
-	}
-	return func(yield func(Batch, error) bool) {
-		items := make(chan item, n-1)
-		stop, stopped := make(chan struct{}), make(chan struct{})
-		var failure any // a panic of the goroutine, passed on to the reader
-		go func() {
-			defer close(stopped)
-			defer close(items)
-			defer func() { failure = recover() }()
-			for b, err := range in {
-				select {
-				case items <- item{b, err}:
-				case <-stop:
-					return
-				}
-			}
-		}()
-		defer func() {
-			close(stop)
-			<-stopped
-			if failure != nil {
-				panic(failure)
-			}
-		}()
-		for it := range items {
-			if !yield(it.b, it.err) || it.err != nil {
-				return
-			}
-		}
-	}
-}
-
-// stacked makes batches of n samples from a stream.
-func stacked(in iter.Seq2[Batch, error], n int, drop bool) iter.Seq2[Batch, error] {
-	return func(yield func(Batch, error) bool) {
-		var group []Batch
-		for b, err := range in {
-			if err != nil {
-				yield(b, err)
-				return
-			}
-			if group = append(group, b); len(group) == n {
-				if !yield(stack(group)) {
-					return
-				}
-				group = group[:0]
-			}
-		}
-		if len(group) > 0 && !drop {
-			yield(stack(group))
-		}
-	}
-}
-
-func stack(group []Batch) (b Batch, err error) {
-	defer tensor.Catch(&err)
-	join := func(get func(Batch) *Tensor) *Tensor {
-		first := get(group[0])
-		if first == nil {
-			return nil
-		}
-		parts := make([]*Tensor, first.Len())
-		for i := range parts {
-			var data []byte
-			t := first.Parts()[i].Type()
-			for k, g := range group {
-				u := get(g)
-				if u == nil || u.Len() != len(parts) || !u.Parts()[i].Type().Equal(t) {
-					tensor.Fail("Batch", "sample %d of the batch is %v, the first is %v", k, typeText(u), typeText(first))
-				}
-				bytes, err := u.Parts()[i].Bytes()
-				if err != nil {
-					tensor.Fail("Batch", "%w", err)
-				}
-				data = append(data, bytes...)
-			}
-			t.Shape = append(Shape{len(group)}, t.Shape...)
-			parts[i] = tensor.FromBytes(t, data)
-		}
-		if !first.IsTuple() {
-			return parts[0]
-		}
-		return tensor.Tuple(parts...)
-	}
-	b.X = join(func(b Batch) *Tensor { return b.X })
-	b.Y = join(func(b Batch) *Tensor { return b.Y })
-	b.Weight = join(func(b Batch) *Tensor { return b.Weight })
-	return b, nil
+	return flow.Order(n, s.buffer, s.seed, epoch)
 }
 
 // split cuts the last share of the samples off, before any shuffling: Keras's

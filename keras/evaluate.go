@@ -19,7 +19,10 @@ func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) 
 	if d == nil {
 		return nil, fmt.Errorf("Evaluate: no dataset given")
 	}
-	source, err := batchedSource(d, FitConfig{BatchSize: 1024}, false)
+	source, err := batchedSource(ctx, d, FitConfig{BatchSize: 1024}, false)
+	if err == nil {
+		source, err = source.bounded(0, "use Take")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("Evaluate: %w", err)
 	}
@@ -28,7 +31,7 @@ func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) 
 
 func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, error) {
 	n := 0
-	for b, err := range source.open(0) {
+	for b, err := range source.open(0, 0) {
 		if err != nil {
 			return nil, fmt.Errorf("Evaluate: batch %d: %w", n+1, err)
 		}

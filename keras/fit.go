@@ -135,13 +135,19 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 			return h, fmt.Errorf("Fit: %w", err)
 		}
 	}
-	source, err := batchedSource(d, c, c.Shuffle == nil || *c.Shuffle)
+	source, err := batchedSource(ctx, d, c, c.Shuffle == nil || *c.Shuffle)
+	if err == nil {
+		source, err = source.bounded(c.StepsPerEpoch, "give StepsPerEpoch")
+	}
 	if err != nil {
 		return h, fmt.Errorf("Fit: %w", err)
 	}
 	f := &fitting{m: m, h: h, c: c, source: source, run: &Run{Model: m, Config: c, Steps: source.steps, Checkpoint: c.Checkpoint, SaveEvery: c.SaveEvery}}
 	if validation != nil {
-		v, err := batchedSource(validation, c, false)
+		v, err := batchedSource(ctx, validation, c, false)
+		if err == nil {
+			v, err = v.bounded(c.ValidationSteps, "give ValidationSteps")
+		}
 		if err != nil {
 			return h, fmt.Errorf("Fit: validation: %w", err)
 		}

@@ -1,40 +1,56 @@
 package keras
 
 import (
+	"context"
 	"fmt"
 	"iter"
 )
 
 // epochs opens the epochs of a dataset for training.
 type epochs struct {
-	open  func(epoch int) iter.Seq2[Batch, error]
-	steps int // of an epoch, -1: unknown
+	open  func(epoch, skip int) iter.Seq2[Batch, error]
+	seeks bool // open takes a skip other than 0
+	steps int  // of an epoch, -1: unknown
 }
 
 // batchedSource makes batches of a dataset where it has none, with the
 // shuffling that Fit's arguments ask for.
-func batchedSource(d Dataset, c FitConfig, shuffle bool) (epochs, error) {
-	p, ok := d.(*Pipeline)
-	if !ok {
-		open := func(int) iter.Seq2[Batch, error] { return d.Batches() }
-		if e, ok := d.(EpochDataset); ok {
-			open = e.EpochBatches
+func batchedSource(ctx context.Context, d Dataset, c FitConfig, shuffle bool) (epochs, error) {
+	if p, ok := d.(*Pipeline); ok {
+		if p.n == 0 {
+			return epochs{}, fmt.Errorf("the dataset is empty")
 		}
-		return epochs{open: open, steps: -1}, nil
-	}
-	if p.n == 0 {
-		return epochs{}, fmt.Errorf("the dataset is empty")
-	}
-	if !p.batched {
-		if shuffle && p.arrays != nil && p.shuffle == nil {
-			p = p.Shuffle(p.n, c.Seed)
+		if !p.batched {
+			if shuffle && p.arrays != nil && p.shuffle == nil {
+				p = p.Shuffle(p.n, c.Seed)
+			}
+			p = p.Batch(c.BatchSize)
+			if p.n != 1 {
+				p = p.Prefetch(1)
+			}
 		}
-		p = p.Batch(c.BatchSize)
-		if p.n != 1 {
-			p = p.Prefetch(1)
-		}
+		d = p
 	}
-	return epochs{open: p.at, steps: p.n}, nil
+	switch d := d.(type) {
+	case SeekableDataset:
+		e := epochs{steps: d.Len(), seeks: true}
+		e.open = func(epoch, skip int) iter.Seq2[Batch, error] { return d.Epoch(ctx, epoch, skip) }
+		return e, nil
+	case EpochDataset:
+		return epochs{open: func(epoch, _ int) iter.Seq2[Batch, error] { return d.EpochBatches(epoch) }, steps: -1}, nil
+	}
+	return epochs{open: func(int, int) iter.Seq2[Batch, error] { return d.Batches() }, steps: -1}, nil
+}
+
+// bounded is an error when the epochs do not end and nothing else ends them.
+func (e epochs) bounded(steps int, advice string) (epochs, error) {
+	if e.steps == Infinite {
+		if steps == 0 {
+			return e, fmt.Errorf("the dataset has no end; %s", advice)
+		}
+		e.steps = -1
+	}
+	return e, nil
 }
 
 // stream reads batches from one epoch after the other.
@@ -81,19 +97,43 @@ func (s *stream) restart(epoch int) {
 	if s.pull != nil && s.at == (Position{Epoch: epoch}) && s.skip == 0 {
 		return
 	}
-	s.open(epoch)
+	s.open(epoch, 0)
 	s.skip = 0
 }
 
-func (s *stream) open(epoch int) {
+// open opens an epoch without its first skip batches.
+func (s *stream) open(epoch, skip int) {
 	s.close()
-	s.at = Position{Epoch: epoch}
-	s.pull, s.stop = iter.Pull2(s.source.open(epoch))
+	s.at = Position{epoch, skip}
+	s.pull, s.stop = iter.Pull2(s.source.open(epoch, skip))
 }
 
-// peek returns the first batch that will be read, also where it is to be
-// passed over. It stays valid until the next one is read.
+// jump opens the dataset at the place to go on from, where that is possible.
+func (s *stream) jump() {
+	if s.source.seeks && s.skip > 0 {
+		s.open(s.at.Epoch, s.at.Batch+s.skip)
+		s.skip = 0
+	}
+}
+
+// peek returns a batch of the epoch to look at: the first that will be read or,
+// where the dataset cannot be opened there, or there is none, that of the
+// beginning. It stays valid until the next one is read.
 func (s *stream) peek() (b Batch, ok bool, err error) {
+	if to := s.at; s.source.seeks && s.skip > 0 {
+		to.Batch += s.skip
+		s.jump()
+		if b, ok, err = s.read(false); ok || err != nil {
+			if ok && err == nil {
+				s.ahead = &b
+				s.at.Batch--
+			}
+			return b, ok, err
+		}
+		defer s.open(to.Epoch, to.Batch)
+		s.open(to.Epoch, 0)
+		return s.read(false)
+	}
 	if b, ok, err = s.read(false); ok && err == nil {
 		s.ahead = &b
 		s.at.Batch--
@@ -104,6 +144,7 @@ func (s *stream) peek() (b Batch, ok bool, err error) {
 // next returns the next batch; with wrap, that of the next epoch after the
 // last one.
 func (s *stream) next(wrap bool) (b Batch, ok bool, err error) {
+	s.jump()
 	for ; s.skip > 0; s.skip-- {
 		if b, ok, err = s.read(wrap); err == nil && !ok {
 			err = fmt.Errorf("the dataset ends after %d batches; %d were read of it before", s.at.Batch, s.at.Batch+s.skip)
@@ -123,7 +164,7 @@ func (s *stream) read(wrap bool) (b Batch, ok bool, err error) {
 	}
 	for attempt := range 2 {
 		if s.pull == nil {
-			s.open(s.at.Epoch)
+			s.open(s.at.Epoch, 0)
 		}
 		if b, err, ok = s.pull(); ok || !wrap || attempt == 1 {
 			if ok {
@@ -131,7 +172,7 @@ func (s *stream) read(wrap bool) (b Batch, ok bool, err error) {
 			}
 			return b, ok, err
 		}
-		s.open(s.at.Epoch + 1)
+		s.open(s.at.Epoch+1, 0)
 	}
 	return b, false, nil
 }

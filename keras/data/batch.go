@@ -1,0 +1,194 @@
+package data
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+)
+
+// Batch stacks n samples, tensors without a batch axis, to batches; the last
+// one may be smaller (tf.data: batch). The memory of a batch is used again when
+// it is no longer read.
+func Batch(d *Dataset[keras.Batch], n int) *Dataset[keras.Batch] {
+	return batched("Batch", d, n, false, nil)
+}
+
+// BatchDropRemainder is Batch without a smaller last batch, which would compile
+// a second program.
+func BatchDropRemainder(d *Dataset[keras.Batch], n int) *Dataset[keras.Batch] {
+	return batched("BatchDropRemainder", d, n, true, nil)
+}
+
+// Padding says how PaddedBatch fills up the tensors of samples.
+type Padding struct {
+	// X and Y give the sizes of the axes of a sample, of which -1 means: as
+	// large as the largest of the batch. nil: that for all axes. Each size of
+	// its own compiles a program of its own. Tuples have these sizes in all
+	// their parts.
+	X, Y keras.Shape
+
+	XValue, YValue float64 // what is put behind the elements of a sample; default: 0
+
+	DropRemainder bool
+}
+
+// PaddedBatch is Batch of samples of different sizes (tf.data: padded_batch):
+// all are filled up at the ends of their axes to the same size.
+func PaddedBatch(d *Dataset[keras.Batch], n int, p Padding) *Dataset[keras.Batch] {
+	return batched("PaddedBatch", d, n, p.DropRemainder, &p)
+}
+
+func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Padding) *Dataset[keras.Batch] {
+	if n < 1 {
+		return from(Unknown, flow.Failing[keras.Batch](fmt.Errorf("%s: size is %d, want a positive number", name, n)))
+	}
+	join := keras.Stacker
+	if pad != nil {
+		join = func(ring int) func([]keras.Batch) (keras.Batch, error) {
+			stack := keras.Stacker(ring)
+			return func(samples []keras.Batch) (keras.Batch, error) {
+				if err := pad.samples(samples); err != nil {
+					return keras.Batch{}, err
+				}
+				return stack(samples)
+			}
+		}
+	}
+	return from(groups(d.n, n, drop), flow.Group(d.open, d.n, n, drop, join))
+}
+
+// samples fills up the samples of a batch.
+func (p *Padding) samples(samples []keras.Batch) (err error) {
+	defer tensor.Catch(&err)
+	for _, part := range []struct {
+		name  string
+		want  keras.Shape
+		value float64
+		of    func(*keras.Batch) **keras.Tensor
+	}{
+		{"X", p.X, p.XValue, func(b *keras.Batch) **keras.Tensor { return &b.X }},
+		{"Y", p.Y, p.YValue, func(b *keras.Batch) **keras.Tensor { return &b.Y }},
+	} {
+		first := *part.of(&samples[0])
+		if first == nil {
+			continue
+		}
+		sizes := make([]keras.Shape, first.Len())
+		for i, t := range first.Parts() {
+			sizes[i] = t.Shape().Clone()
+			if part.want != nil {
+				sizes[i] = part.want.Clone()
+			}
+		}
+		for k := range samples {
+			t := *part.of(&samples[k])
+			if t == nil || t.Len() != len(sizes) {
+				return fmt.Errorf("PaddedBatch: sample %d of the batch has another number of tensors in %s than the first", k, part.name)
+			}
+			for i, u := range t.Parts() {
+				if err := grow(sizes[i], part.want, u.Shape()); err != nil {
+					return fmt.Errorf("PaddedBatch: %s of sample %d of the batch: %w", part.name, k, err)
+				}
+			}
+		}
+		for k := range samples {
+			t := part.of(&samples[k])
+			parts := make([]*keras.Tensor, len(sizes))
+			for i, u := range (*t).Parts() {
+				if parts[i], err = padded(u, sizes[i], part.value); err != nil {
+					return fmt.Errorf("PaddedBatch: %w", err)
+				}
+			}
+			if (*t).IsTuple() {
+				*t = keras.Tuple(parts...)
+			} else {
+				*t = parts[0]
+			}
+		}
+	}
+	return nil
+}
+
+// grow makes size hold a sample of another shape.
+func grow(size, want, got keras.Shape) error {
+	if len(got) != len(size) {
+		return fmt.Errorf("got shape %v, want %d axes", got, len(size))
+	}
+	for i, n := range got {
+		if want != nil && want[i] >= 0 && n > want[i] {
+			return fmt.Errorf("got shape %v, want at most %v", got, want)
+		}
+		size[i] = max(size[i], n)
+	}
+	return nil
+}
+
+// padded returns t with more elements at the ends of its axes.
+func padded(t *keras.Tensor, size keras.Shape, value float64) (*keras.Tensor, error) {
+	if t.Shape().Equal(size) {
+		return t, nil
+	}
+	src, err := t.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	to := op.Type{DType: t.DType(), Shape: size}
+	dst := make([]byte, to.Bytes())
+	width := t.DType().Size()
+	if value != 0 {
+		one := make([]byte, width)
+		dtype.FromF64(one, []float64{value}, t.DType())
+		for i := range size.Size() {
+			copy(dst[i*width:], one)
+		}
+	}
+	place(dst, src, size, t.Shape(), width)
+	return tensor.FromBytes(to, dst), nil
+}
+
+// place copies an array into the beginning of the axes of a larger one.
+func place(dst, src []byte, to, of keras.Shape, width int) {
+	if len(of) <= 1 {
+		copy(dst, src)
+		return
+	}
+	a, b := to[1:].Size()*width, of[1:].Size()*width
+	for i := range of[0] {
+		place(dst[i*a:(i+1)*a], src[i*b:(i+1)*b], to[1:], of[1:], width)
+	}
+}
+
+// clone copies a batch.
+func clone(b keras.Batch) (c keras.Batch, err error) {
+	defer tensor.Catch(&err)
+	for _, t := range []struct{ to, of **keras.Tensor }{{&c.X, &b.X}, {&c.Y, &b.Y}, {&c.Weight, &b.Weight}} {
+		if *t.of == nil {
+			continue
+		}
+		parts := make([]*keras.Tensor, (*t.of).Len())
+		for i, p := range (*t.of).Parts() {
+			data, err := p.Bytes()
+			if err != nil {
+				return c, err
+			}
+			parts[i] = tensor.FromBytes(p.Type(), data)
+		}
+		if *t.to = parts[0]; (*t.of).IsTuple() {
+			*t.to = keras.Tuple(parts...)
+		}
+	}
+	return c, nil
+}
+
+// Unbatch yields the rows of batches as samples (tf.data: unbatch).
+func Unbatch(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
+	return FlatMap(d, func(_ context.Context, b keras.Batch) (rows *Dataset[keras.Batch], err error) {
+		defer tensor.Catch(&err)
+		return FromDataset(keras.FromTensors(b.X, b.Y, b.Weight)), nil
+	})
+}

@@ -1,0 +1,126 @@
+package data
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"iter"
+	"os"
+	"sync/atomic"
+
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+)
+
+// Cache keeps the elements in memory once they have been read to the end
+// (tf.data: cache). They are those of epoch 0 in every epoch: Shuffle, and Map
+// with [Random], come after it.
+func (d *Dataset[T]) Cache() *Dataset[T] {
+	var kept atomic.Pointer[[]T]
+	return from(d.n, func(at flow.Start, _ int) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			all := kept.Load()
+			if all == nil && at.Skip > 0 { // it is not read from the beginning
+				at.Epoch = 0
+				d.open(at, flow.Forever)(yield)
+				return
+			}
+			if all != nil {
+				if len(*all) < at.Skip {
+					var none T
+					yield(none, flow.Short(len(*all), at.Skip))
+					return
+				}
+				for _, x := range (*all)[at.Skip:] {
+					if !yield(x, nil) {
+						return
+					}
+				}
+				return
+			}
+			var read []T
+			for x, err := range d.open(flow.Start{Context: at.Context}, flow.Forever) {
+				if err == nil {
+					read = append(read, x)
+				}
+				if !yield(x, err) || err != nil {
+					return
+				}
+			}
+			kept.CompareAndSwap(nil, &read)
+		}
+	})
+}
+
+// Codec writes elements into files and reads them back: [Bytes] and [Samples]
+// are two. Decode must take any data without harm.
+type Codec[T any] struct {
+	Encode func(x T) ([]byte, error)
+	Decode func(b []byte) (T, error)
+}
+
+// Bytes is the Codec of what is bytes already.
+func Bytes() Codec[[]byte] {
+	same := func(b []byte) ([]byte, error) { return b, nil }
+	return Codec[[]byte]{same, same}
+}
+
+// CacheFile is Cache in a file (tf.data: cache with a filename): a TFRecord
+// file of what codec makes of the elements, which appears when they have been
+// read to the end, and is read from then on, also by the next program. Remove
+// it when the data changes.
+func (d *Dataset[T]) CacheFile(path string, codec Codec[T]) *Dataset[T] {
+	return from(d.n, func(at flow.Start, _ int) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			if _, err := os.Stat(path); err == nil {
+				decode := func(_ context.Context, b []byte) (T, error) { return codec.Decode(b) }
+				Map(TFRecord(path), decode).open(at, flow.Forever)(yield)
+				return
+			}
+			if at.Skip > 0 {
+				at.Epoch = 0
+				d.open(at, flow.Forever)(yield)
+				return
+			}
+			if err := d.fill(at, path, codec, yield); err != nil && err != errLeft {
+				var none T
+				yield(none, err)
+			}
+		}
+	})
+}
+
+var errLeft = fmt.Errorf("the reader has left")
+
+// fill writes the file of a CacheFile while its elements are read. It returns
+// errLeft when the reader has gone, or was given an error already.
+func (d *Dataset[T]) fill(at flow.Start, path string, codec Codec[T], yield func(T, error) bool) error {
+	left := false
+	err := aside.Write(aside.System{}, path, func(f aside.File) error {
+		buffer := bufio.NewWriterSize(f, 1<<20)
+		w := NewTFRecordWriter(buffer)
+		for x, err := range d.open(flow.Start{Context: at.Context}, flow.Forever) {
+			if err == nil {
+				var b []byte
+				if b, err = codec.Encode(x); err == nil {
+					err = w.Write(b)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			if !yield(x, err) || err != nil {
+				left = true
+				return errLeft
+			}
+		}
+		return buffer.Flush()
+	})
+	switch {
+	case left:
+		return errLeft
+	case err != nil:
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

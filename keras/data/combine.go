@@ -1,0 +1,204 @@
+package data
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/philox"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+)
+
+// Pair is an element of two datasets.
+type Pair[A, B any] struct {
+	First  A
+	Second B
+}
+
+// Zip yields pairs of the elements of two datasets (tf.data: zip), as many as
+// the shorter one has.
+func Zip[A, B any](a *Dataset[A], b *Dataset[B]) *Dataset[Pair[A, B]] {
+	n := min(a.n, b.n) // Unknown is below all others
+	if n == Unknown && (a.n == 0 || b.n == 0) {
+		n = 0
+	}
+	return from(n, func(at flow.Start, ring int) iter.Seq2[Pair[A, B], error] {
+		return func(yield func(Pair[A, B], error) bool) {
+			next, stop := iter.Pull2(b.open(at, ring))
+			defer stop()
+			for x, err := range a.open(at, ring) {
+				p := Pair[A, B]{First: x}
+				if err == nil {
+					var ok bool
+					if p.Second, err, ok = next(); !ok {
+						return
+					}
+				}
+				if !yield(p, err) || err != nil {
+					return
+				}
+			}
+		}
+	})
+}
+
+// Enumerate yields the elements with their numbers, from 0.
+func Enumerate[T any](d *Dataset[T]) *Dataset[Pair[int, T]] { return Zip(Range(0, math.MaxInt), d) }
+
+// Random yields random numbers without an end, others in each epoch (tf.data:
+// random with rerandomize_each_iteration). Zipped with samples they give Map
+// what it needs to augment them the same way on every run:
+//
+//	data.ParallelMap(data.Zip(samples, data.Random(seed)), 0, func(ctx context.Context, p data.Pair[Sample, uint64]) (keras.Batch, error) {
+//		rng := rand.New(rand.NewPCG(p.Second, 0))
+//		…
+//	})
+func Random(seed uint64) *Dataset[uint64] {
+	return from(Infinite, func(at flow.Start, _ int) iter.Seq2[uint64, error] {
+		return func(yield func(uint64, error) bool) {
+			var words [4]uint32
+			for i := uint64(at.Skip); ; i++ {
+				philox.Words(seed, uint64(at.Epoch), randomStream, 4*i, words[:])
+				if !yield(uint64(words[0])<<32|uint64(words[1]), nil) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// randomStream keeps these numbers apart from those of layers and shuffles.
+const randomStream = 0x646174612e726e64
+
+// Chunk yields slices of n elements (tf.data: batch, of elements that are not
+// tensors); the last one may be shorter, and is left out with drop. What makes
+// a batch of a slice at once is faster than [Batch]:
+//
+//	data.ParallelMap(data.Chunk(rows, 128, false), 0, toBatch)
+func Chunk[T any](d *Dataset[T], n int, drop bool) *Dataset[[]T] {
+	if n < 1 {
+		return from(Unknown, flow.Failing[[]T](fmt.Errorf("Chunk: size is %d, want a positive number", n)))
+	}
+	return from(groups(d.n, n, drop), flow.Group(d.held(), d.n, n, drop, func(int) func([]T) ([]T, error) {
+		return func(group []T) ([]T, error) { return append(make([]T, 0, len(group)), group...), nil }
+	}))
+}
+
+// groups is how many groups of n there are.
+func groups(size, n int, drop bool) int {
+	switch {
+	case size == Unknown || size == Infinite:
+		return size
+	case drop:
+		return size / n
+	}
+	return (size + n - 1) / n
+}
+
+// FlatMap yields the elements of the datasets that f makes of those of d, one
+// after the other (tf.data: flat_map).
+func FlatMap[T, U any](d *Dataset[T], f func(context.Context, T) (*Dataset[U], error)) *Dataset[U] {
+	return Interleave(d, 1, 1, f)
+}
+
+// Interleave yields elements of the datasets that f makes of those of d: cycle
+// of these are open at a time, and give block elements each in turn (tf.data:
+// interleave; its defaults are as many as there are processors, and 1). The
+// order depends on cycle and block alone. To read in parallel let f end with
+// Prefetch.
+func Interleave[T, U any](d *Dataset[T], cycle, block int, f func(context.Context, T) (*Dataset[U], error)) *Dataset[U] {
+	n := Unknown
+	if d.n == 0 {
+		n = 0
+	}
+	if cycle < 1 || block < 1 {
+		return from(n, flow.Failing[U](fmt.Errorf("Interleave: cycle is %d and block %d, want positive numbers", cycle, block)))
+	}
+	return from(n, func(at flow.Start, ring int) iter.Seq2[U, error] {
+		from := at
+		from.Skip = 0
+		return flow.Past(func(yield func(U, error) bool) {
+			in := &interleaving[T, U]{at: from, ring: ring, f: f, slots: make([]pulled[U], cycle)}
+			in.next, in.stop = iter.Pull2(d.open(from, flow.Forever))
+			defer in.close()
+			in.run(block, yield)
+		}, at.Skip)
+	})
+}
+
+// interleaving is one reading of an Interleave.
+type interleaving[T, U any] struct {
+	at    flow.Start
+	ring  int
+	f     func(context.Context, T) (*Dataset[U], error)
+	next  func() (T, error, bool) // the input, nil after its end
+	stop  func()
+	made  int // datasets so far
+	slots []pulled[U]
+	open  int // slots in use
+}
+
+// pulled is a dataset that is open, or an empty slot.
+type pulled[U any] struct {
+	next func() (U, error, bool)
+	stop func()
+}
+
+func (in *interleaving[T, U]) close() {
+	in.stop()
+	for _, s := range in.slots {
+		if s.stop != nil {
+			s.stop()
+		}
+	}
+}
+
+// run goes around the slots. An empty one gets a dataset when it is its turn,
+// as in TensorFlow.
+func (in *interleaving[T, U]) run(block int, yield func(U, error) bool) {
+	var none U
+	for at := 0; in.next != nil || in.open > 0; at = (at + 1) % len(in.slots) {
+		s := &in.slots[at]
+		if s.next == nil && in.next != nil {
+			if err := in.fill(s); err != nil {
+				yield(none, err)
+				return
+			}
+		}
+		if s.next == nil {
+			continue
+		}
+		for range block {
+			x, err, ok := s.next()
+			if !ok {
+				*s = pulled[U]{}
+				in.open--
+				break
+			}
+			if !yield(x, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// fill puts the next dataset of the input into a slot, if there is one.
+func (in *interleaving[T, U]) fill(s *pulled[U]) error {
+	x, err, ok := in.next()
+	if !ok {
+		in.next = nil
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d, err := in.f(in.at.Context, x)
+	if err != nil {
+		return flow.InMap(in.made, err)
+	}
+	in.made++
+	in.open++
+	s.next, s.stop = iter.Pull2(d.open(in.at, in.ring))
+	return nil
+}

@@ -1,0 +1,370 @@
+// Package data feeds models from files and from programs, as tf.data does:
+//
+//	files, classes, err := data.ImageFiles("photos")
+//	samples := data.ParallelMap(files.Shuffle(files.Len(), seed), 0, decode)
+//	train := data.Batch(samples, 32).Prefetch(2)
+//	history, err := model.Fit(ctx, train, keras.FitConfig{Epochs: 5})
+//
+// Main types: [Dataset], a sequence of elements of any Go type that can be
+// opened again for each epoch; a Dataset of [keras.Batch] is what Fit and
+// Evaluate take. Sources: [FromSlice], [FromGenerator], [FromDataset], [CSV],
+// [TFRecord], [LoadNPY] and [LoadNPZ], [TextFiles], [ImageFiles]. What changes
+// the type of the elements is a function ([Map], [Batch], [Zip]), all else a
+// method.
+//
+// Rules:
+//   - An epoch is a function of its number and of seeds: the same elements in
+//     the same order on every run, for any number of goroutines, also when it
+//     is opened in its middle, which is how a resumed Fit goes on to the bit.
+//     Functions given to Map and others must be functions of their arguments.
+//   - A reader may leave its loop at any time; all goroutines have ended when
+//     the loop has. A context that ends is an error of the sequence, its last
+//     element.
+//   - An element is valid until the next one is asked for.
+//   - Files are not trusted: what they say of their size is checked before
+//     memory is taken. Errors name the file and the record.
+package data
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync/atomic"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+)
+
+// Lengths of datasets whose elements cannot be counted beforehand, or have no
+// end.
+const (
+	Unknown  = flow.Unknown
+	Infinite = keras.Infinite
+)
+
+// Dataset is a sequence of elements that can be opened again for each epoch
+// (tf.data.Dataset). Operations return a new Dataset and leave the old one as
+// it was.
+type Dataset[T any] struct {
+	n     int
+	open  flow.Opener[T]
+	epoch *atomic.Int64 // how often All was called
+}
+
+func from[T any](n int, open flow.Opener[T]) *Dataset[T] {
+	return &Dataset[T]{n: n, open: open, epoch: new(atomic.Int64)}
+}
+
+// FromSlice returns the dataset of the elements of s (tf.data:
+// from_tensor_slices), which must not change afterwards. For the rows of
+// tensors see [keras.FromTensors].
+func FromSlice[T any](s []T) *Dataset[T] {
+	return from(len(s), func(at flow.Start, _ int) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			for _, x := range s[min(at.Skip, len(s)):] {
+				if !yield(x, nil) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// FromGenerator returns the dataset of what open yields, opened anew for each
+// epoch (tf.data: from_generator). It must be a function of the number of the
+// epoch, and must not overwrite what it has yielded.
+func FromGenerator[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, error]) *Dataset[T] {
+	return from(Unknown, flow.Generated(open))
+}
+
+// FromDataset returns a dataset of package keras, as it is yielded: rows of
+// tensors one by one if it is not batched, batches if it is.
+func FromDataset(d keras.SeekableDataset) *Dataset[keras.Batch] {
+	if own, ok := d.(*Dataset[keras.Batch]); ok {
+		return own
+	}
+	p, _ := d.(*keras.Pipeline)
+	return from(d.Len(), func(at flow.Start, ring int) iter.Seq2[keras.Batch, error] {
+		if p != nil && ring != 1 { // a copy of each batch: only the newest one is valid
+			return flow.Map(func(at flow.Start, _ int) iter.Seq2[keras.Batch, error] {
+				return p.Epoch(at.Context, at.Epoch, at.Skip)
+			}, func(_ context.Context, b keras.Batch) (keras.Batch, error) { return clone(b) })(at, ring)
+		}
+		return d.Epoch(at.Context, at.Epoch, at.Skip)
+	})
+}
+
+// Range returns the numbers from start to below stop (tf.data: range).
+func Range(start, stop int) *Dataset[int] {
+	n := max(stop-start, 0)
+	return from(n, func(at flow.Start, _ int) iter.Seq2[int, error] {
+		return func(yield func(int, error) bool) {
+			for i := start + min(at.Skip, n); i < stop && yield(i, nil); i++ {
+			}
+		}
+	})
+}
+
+// Len is the number of elements of an epoch (tf.data: cardinality), [Unknown]
+// or [Infinite].
+func (d *Dataset[T]) Len() int { return d.n }
+
+// All yields the elements of the next epoch: the first call those of epoch 0.
+func (d *Dataset[T]) All(ctx context.Context) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		d.Epoch(ctx, int(d.epoch.Add(1)-1), 0)(yield)
+	}
+}
+
+// Epoch yields the elements of an epoch, from 0, without the first skip, which
+// must exist. When ctx ends, its error is the last element.
+func (d *Dataset[T]) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		if ctx.Err() != nil {
+			yield(none, context.Cause(ctx))
+			return
+		}
+		for x, err := range d.open(flow.Start{Context: ctx, Epoch: epoch, Skip: skip}, 1) {
+			if ctx.Err() != nil {
+				yield(none, context.Cause(ctx))
+				return
+			}
+			if !yield(x, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Batches is All without a context. With it and Epoch a Dataset of keras.Batch
+// is a [keras.SeekableDataset].
+func (d *Dataset[T]) Batches() iter.Seq2[T, error] { return d.All(context.Background()) }
+
+// Collect returns the elements of the next epoch. They must not use their
+// memory again, as those of [Batch] do.
+func (d *Dataset[T]) Collect(ctx context.Context) ([]T, error) {
+	if d.n == Infinite {
+		return nil, fmt.Errorf("Collect: the dataset has no end; use Take")
+	}
+	var all []T
+	for x, err := range from(d.n, d.held()).Epoch(ctx, int(d.epoch.Add(1)-1), 0) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, x)
+	}
+	return all, nil
+}
+
+// held opens the dataset for a reader that holds all elements.
+func (d *Dataset[T]) held() flow.Opener[T] {
+	return func(at flow.Start, _ int) iter.Seq2[T, error] { return d.open(at, flow.Forever) }
+}
+
+// Shuffle mixes the elements: each comes at random from a window of buffer
+// elements, so that a buffer of at least Len makes every order equally likely.
+// The order differs from epoch to epoch and depends on seed (default: 0) alone.
+// A training that is resumed reads the elements that it has seen once more, to
+// fill the window; shuffle names of files rather than what is in them.
+func (d *Dataset[T]) Shuffle(buffer int, seed ...uint64) *Dataset[T] {
+	var s uint64
+	if len(seed) > 0 {
+		s = seed[0]
+	}
+	return from(d.n, flow.Shuffle(d.open, buffer, s))
+}
+
+// Take keeps the first n elements of each epoch.
+func (d *Dataset[T]) Take(n int) *Dataset[T] { return d.part(0, max(n, 0)) }
+
+// Skip leaves out the first n elements of each epoch.
+func (d *Dataset[T]) Skip(n int) *Dataset[T] { return d.part(max(n, 0), Infinite) }
+
+func (d *Dataset[T]) part(lo, hi int) *Dataset[T] {
+	n := d.n
+	switch n {
+	case Unknown, Infinite:
+		if n == Infinite && hi != Infinite {
+			n = hi - lo
+		}
+	default:
+		n = min(hi, n) - min(lo, n)
+	}
+	return from(n, flow.Part(d.open, d.n, lo, hi))
+}
+
+// Shard keeps each num-th element, from number index on (tf.data: shard): the
+// part of one of num programs that train together.
+func (d *Dataset[T]) Shard(num, index int) *Dataset[T] {
+	if num < 1 || index < 0 || index >= num {
+		return from(Unknown, flow.Failing[T](fmt.Errorf("Shard: part %d of %d, want a number from 0 to below that of the parts", index, num)))
+	}
+	n := d.n
+	if n != Unknown && n != Infinite {
+		n = (n - index + num - 1) / num
+	}
+	return from(n, func(at flow.Start, _ int) iter.Seq2[T, error] {
+		from := at
+		from.Skip = 0
+		if d.n != Unknown {
+			from.Skip = min(at.Skip*num, d.n)
+		}
+		return func(yield func(T, error) bool) {
+			i := from.Skip
+			for x, err := range d.open(from, flow.Forever) {
+				if (i%num == index && i/num >= at.Skip || err != nil) && !yield(x, err) || err != nil {
+					return
+				}
+				i++
+			}
+		}
+	})
+}
+
+// Repeat yields n epochs as one; without n, or with a negative one, there is
+// no end. Each is another epoch, for which Shuffle finds another order: Epoch e
+// is made of the epochs e·n … e·n+n-1, or begins with epoch e.
+func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
+	times := Infinite
+	if len(n) > 0 && n[0] >= 0 {
+		times = n[0]
+	}
+	total := Infinite
+	switch {
+	case times == 0 || d.n == 0:
+		total = 0
+	case d.n == Unknown && times != Infinite:
+		total = Unknown
+	case d.n != Infinite && times < Infinite/max(d.n, 1):
+		total = d.n * times
+	}
+	return from(total, func(at flow.Start, ring int) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			first, i, skip := at.Epoch, 0, at.Skip
+			if times != Infinite {
+				first *= times
+			}
+			if d.n > 0 && d.n != Infinite {
+				i, skip = skip/d.n, skip%d.n
+			}
+			for ; i < times; i++ {
+				any := false
+				for x, err := range d.open(flow.Start{Context: at.Context, Epoch: first + i, Skip: 0}, ring) {
+					if any = true; skip > 0 && err == nil {
+						skip--
+						continue
+					}
+					if !yield(x, err) || err != nil {
+						return
+					}
+				}
+				if !any { // or it would search for ever
+					break
+				}
+			}
+			if skip > 0 {
+				var none T
+				yield(none, flow.Short(at.Skip-skip, at.Skip))
+			}
+		}
+	})
+}
+
+// Concatenate yields the elements of d, then those of the others.
+func (d *Dataset[T]) Concatenate(others ...*Dataset[T]) *Dataset[T] {
+	all := slices.Concat([]*Dataset[T]{d}, others)
+	n := 0
+	for _, o := range all {
+		n = plus(n, o.n)
+	}
+	return from(n, func(at flow.Start, ring int) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			skip := at.Skip
+			for i, o := range all {
+				from := at
+				from.Skip = 0
+				switch {
+				case o.n != Unknown && skip >= o.n && i < len(all)-1:
+					skip -= o.n
+					continue
+				case o.n != Unknown:
+					from.Skip, skip = skip, 0
+				}
+				for x, err := range o.open(from, ring) {
+					if skip > 0 && err == nil {
+						skip--
+						continue
+					}
+					if !yield(x, err) || err != nil {
+						return
+					}
+				}
+			}
+			if skip > 0 {
+				var none T
+				yield(none, flow.Short(at.Skip-skip, at.Skip))
+			}
+		}
+	})
+}
+
+// plus adds lengths.
+func plus(a, b int) int {
+	switch {
+	case a == Infinite || b == Infinite:
+		return Infinite
+	case a == Unknown || b == Unknown:
+		return Unknown
+	}
+	return a + b
+}
+
+// Filter keeps the elements for which keep is true.
+func (d *Dataset[T]) Filter(keep func(T) bool) *Dataset[T] {
+	n := Unknown
+	if d.n == 0 {
+		n = 0
+	}
+	return from(n, func(at flow.Start, _ int) iter.Seq2[T, error] {
+		from := at
+		from.Skip = 0
+		return flow.Past(func(yield func(T, error) bool) {
+			// Between two elements there may be many: their memory must stay.
+			for x, err := range d.open(from, flow.Forever) {
+				if (err != nil || keep(x)) && !yield(x, err) || err != nil {
+					return
+				}
+				if err := at.Context.Err(); err != nil {
+					var none T
+					yield(none, context.Cause(at.Context))
+					return
+				}
+			}
+		}, at.Skip)
+	})
+}
+
+// Prefetch prepares up to n elements ahead in a goroutine of its own.
+func (d *Dataset[T]) Prefetch(n int) *Dataset[T] { return from(d.n, flow.Ahead(d.open, n)) }
+
+// Progress calls report after each element that is read, with how many were
+// read of the epoch and Len, and so shows how far long work is. See
+// [keras.Progbar].
+func (d *Dataset[T]) Progress(report func(done, total int)) *Dataset[T] {
+	return from(d.n, func(at flow.Start, ring int) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			i := at.Skip
+			for x, err := range d.open(at, ring) {
+				if err == nil {
+					i++
+					report(i, d.n)
+				}
+				if !yield(x, err) || err != nil {
+					return
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package data
+
+import (
+	"bufio"
+	"compress/gzip"
+	"compress/zlib"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/record"
+)
+
+// TFRecordOptions is how TFRecordFiles reads.
+type TFRecordOptions struct {
+	Compression string // "", "GZIP" or "ZLIB"
+	MaxRecord   int64  // bytes of a record; default: 1 GiB
+}
+
+// TFRecord returns the records of TFRecord files, one file after the other
+// (tf.data.TFRecordDataset). Their checksums are compared. See [ParseExample].
+func TFRecord(paths ...string) *Dataset[[]byte] { return TFRecordFiles(paths, TFRecordOptions{}) }
+
+// TFRecordFiles is TFRecord of files that are compressed, or hold larger
+// records.
+func TFRecordFiles(paths []string, o TFRecordOptions) *Dataset[[]byte] {
+	if o.MaxRecord == 0 {
+		o.MaxRecord = 1 << 30
+	}
+	return FlatMap(FromSlice(paths), func(_ context.Context, path string) (*Dataset[[]byte], error) {
+		return fromFile(path, func(at flow.Start, f io.Reader, yield func([]byte, error) bool) error {
+			return records(f, o, yield)
+		}), nil
+	})
+}
+
+// fromFile is the dataset of what read finds in a file: elements that it
+// yields, or an error, which is given the name of the file.
+func fromFile[T any](path string, read func(at flow.Start, f io.Reader, yield func(T, error) bool) error) *Dataset[T] {
+	return FromGenerator(func(ctx context.Context, epoch int) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			var none T
+			f, err := os.Open(path)
+			if err != nil {
+				yield(none, err)
+				return
+			}
+			defer f.Close()
+			left := false
+			err = read(flow.Start{Context: ctx, Epoch: epoch}, f, func(x T, err error) bool {
+				if err == nil {
+					if err = context.Cause(ctx); err != nil {
+						x = none
+					}
+				}
+				left = !yield(x, err) || err != nil
+				return !left
+			})
+			if err != nil && !left {
+				yield(none, fmt.Errorf("%s: %w", path, err))
+			}
+		}
+	})
+}
+
+// records yields the records of a file until there are none, or the reader has
+// left.
+func records(f io.Reader, o TFRecordOptions, yield func([]byte, error) bool) error {
+	r := io.Reader(bufio.NewReaderSize(f, 1<<18))
+	var err error
+	switch o.Compression {
+	case "":
+	case "GZIP":
+		r, err = gzip.NewReader(r)
+	case "ZLIB":
+		r, err = zlib.NewReader(r)
+	default:
+		err = fmt.Errorf("Compression is %q, want GZIP, ZLIB or nothing", o.Compression)
+	}
+	if err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		b, err := record.Read(r, o.MaxRecord)
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return fmt.Errorf("record %d: %w", i, err)
+		}
+		if !yield(b, nil) {
+			return nil
+		}
+	}
+}
+
+// TFRecordWriter writes records as TensorFlow does (tf.io.TFRecordWriter).
+type TFRecordWriter struct {
+	w   io.Writer
+	buf []byte
+}
+
+// NewTFRecordWriter returns a writer of records to w, which should be buffered,
+// and compressed if the file is to be.
+func NewTFRecordWriter(w io.Writer) *TFRecordWriter { return &TFRecordWriter{w: w} }
+
+// Write writes a record.
+func (w *TFRecordWriter) Write(data []byte) error {
+	w.buf = record.Append(w.buf[:0], data)
+	_, err := w.w.Write(w.buf)
+	return err
+}
