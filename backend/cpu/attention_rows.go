@@ -69,7 +69,11 @@ func expRowBF16(dst []uint16, x []float32, scale, c float32, s []float32) float6
 	v := vectors()
 	whole := wholeRow(x, v.Lanes)
 	s[0], s[1] = scale*math.Log2E, c*math.Log2E
-	v.Exp2SumBF16(dst[:len(whole)], whole, s)
+	if current() >= isaAVX512BF16 {
+		v.Exp2SumConvertBF16(dst[:len(whole)], whole, s)
+	} else {
+		v.Exp2SumBF16(dst[:len(whole)], whole, s)
+	}
 	return float64(s[2])
 }
 

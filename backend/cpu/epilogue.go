@@ -90,8 +90,7 @@ func (e *epilogue) take(w *worker, t resultTile, i, n int) []byte {
 		t.data, t.cols, i, n = unsafe.Add(t.data, i*t.lead), n*t.cols, 0, 1
 	}
 	if n == 1 && e.operands[0].dtype == dtype.Float32 && !e.product.Is16() {
-		x := t.at(i)
-		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+		return bytesOf(t.at(i))
 	}
 	to := e.rows(w, n*t.cols)
 	row := len(to) / n

@@ -12,7 +12,6 @@ import (
 // the result are computed in the first cache.
 type normalize struct {
 	passes
-	rowStore
 	x, gain, shift, out int
 	from                dtype.DType
 	rows, features      int
@@ -31,7 +30,7 @@ const (
 func makeNormalize(b *builder, v *ir.Value) normalize {
 	x := v.Args[0].Type
 	k := normalize{
-		passes: newPasses(), x: b.at(v.Args[0]), gain: b.at(v.Args[1]), out: b.at(v), from: x.DType,
+		x: b.at(v.Args[0]), gain: b.at(v.Args[1]), out: b.at(v), from: x.DType,
 		rows: x.Shape[0], features: x.Shape[1], epsilon: v.Attr.Value, uncentered: v.Attr.Uncentered,
 	}
 	k.group = max(1, normalizeBlock/max(1, k.features))
@@ -41,10 +40,11 @@ func makeNormalize(b *builder, v *ir.Value) normalize {
 
 func newNormalize(b *builder, v *ir.Value) kernel {
 	k := makeNormalize(b, v)
-	k.shift, k.rowStore = b.at(v.Args[2]), rowStoreOf(v.Type)
+	k.passes = newPasses(v.Type, false, k.features, k.from)
+	k.shift = b.at(v.Args[2])
 	n := k.batch * k.features
 	var l layout
-	l.take(64)
+	l.take(4 * passNumbers)
 	k.atX, k.atOut, k.atRaw = l.take(4*k.features), l.take(4*n), l.take(2*n)
 	b.wantScratch(int(l))
 	return &k
@@ -56,36 +56,29 @@ func (k *normalize) run(r *run) {
 	}
 }
 
-// row is elements of row i of a matrix of rows of n, in float32.
-func row(data []byte, i, n int, d dtype.DType, conv []float32) []float32 {
-	size := n * d.Size()
-	return realView(data[i*size:(i+1)*size], d, conv)
-}
-
 // statistics are the mean of a row and 1/√(variance+epsilon).
-func (k *normalize) statistics(x, s []float32) (mean, scale float32) {
+func (k *normalize) statistics(x []byte, s []float32) (mean, scale float32) {
 	m, v := k.momentsOf(x, k.uncentered, s)
 	return float32(m), float32(1 / math.Sqrt(v+k.epsilon))
 }
 
 func (k *normalize) chunk(r *run, w *worker, c int) {
-	s, conv := viewOf[float32](w.scratch, 4), viewOf[float32](w.scratch[k.atX:], k.features)
+	s, conv := viewOf[float32](w.scratch, passNumbers), w.scratch[k.atX:]
 	gain, shift := dtype.View[float32](r.values[k.gain]), dtype.View[float32](r.values[k.shift])
 	end := min(k.rows, (c+1)*k.group)
 	for i := c * k.group; i < end; i += k.batch {
 		last := min(end, i+k.batch)
 		to := r.values[k.out][i*k.features*k.to.Size() : last*k.features*k.to.Size()]
-		out := to
-		if !k.direct() {
+		out, size := to, k.features*k.in.Size()
+		if k.staged {
 			out = w.scratch[k.atOut:][:4*(last-i)*k.features]
 		}
 		for j := i; j < last; j++ {
-			x := row(r.values[k.x], j, k.features, k.from, conv)
+			x := k.row(r.values[k.x], j, k.features, k.from, conv)
 			s[0], s[1] = k.statistics(x, s)
-			next := r.values[k.x][(j+1)*k.features*k.from.Size():]
-			k.normalizeRow(viewOf[float32](out[4*(j-i)*k.features:], k.features), x, gain, shift, s, next)
+			k.normalizeRow(out[(j-i)*size:(j-i+1)*size], x, gain, shift, s, k.next(r.values[k.x], j, k.features, k.from))
 		}
-		if !k.direct() {
+		if k.staged {
 			k.store(to, out, w.scratch[k.atRaw:])
 		}
 	}
@@ -108,7 +101,7 @@ const normalizeRows = 128 // that are added up in float32
 
 func newNormalizeGrad(b *builder, v *ir.Value) kernel {
 	k := &normalizeGrad{normalize: makeNormalize(b, v), grad: b.at(v.Args[2]), gradType: v.Args[2].Type.DType}
-	k.rowStore = rowStoreOf(op.Type{DType: dtype.Float32, Shape: v.Args[0].Type.Shape})
+	k.passes = newPasses(op.Type{DType: dtype.Float32, Shape: v.Args[0].Type.Shape}, true, k.features, k.from, k.gradType)
 	k.join.normalizeGrad = k
 	// Each chunk has sums of its own: 64 at most, and as little as x takes.
 	k.chunks = max(1, min(64, ceilDiv(k.rows, k.group), k.rows/8))
@@ -117,7 +110,7 @@ func newNormalizeGrad(b *builder, v *ir.Value) kernel {
 	b.wantShared(16 * k.chunks * k.features)
 	n := 4 * k.features
 	var l layout
-	l.take(64)
+	l.take(4 * passNumbers)
 	k.atX, k.atGrad, k.atGain, k.atShift, k.atOut = l.take(n), l.take(n), l.take(n), l.take(n), l.take(k.batch*n)
 	b.wantScratch(int(l))
 	return k
@@ -139,9 +132,9 @@ func (k *normalizeGrad) sums(r *run, c int) (gain, shift []float64) {
 }
 
 func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
-	s := viewOf[float32](w.scratch, 4)
+	s := viewOf[float32](w.scratch, passNumbers)
 	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], k.features) }
-	convX, convG, dgain, dshift := part(k.atX), part(k.atGrad), part(k.atGain), part(k.atShift)
+	convX, convG, dgain, dshift := w.scratch[k.atX:], w.scratch[k.atGrad:], part(k.atGain), part(k.atShift)
 	gain := dtype.View[float32](r.values[k.gain])
 	allGain, allShift := k.sums(r, c)
 	clear(allGain)
@@ -154,23 +147,23 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 			last := min(end, first+normalizeRows, i+k.batch)
 			to := r.values[k.out][4*i*k.features : 4*last*k.features]
 			out := to
-			if !k.direct() {
+			if k.staged {
 				out = w.scratch[k.atOut:][:len(to)]
 			}
 			for j := i; j < last; j++ {
-				x := row(r.values[k.x], j, k.features, k.from, convX)
-				g := row(r.values[k.grad], j, k.features, k.gradType, convG)
+				x := k.row(r.values[k.x], j, k.features, k.from, convX)
+				g := k.row(r.values[k.grad], j, k.features, k.gradType, convG)
 				mean, scale := k.statistics(x, s)
 				s[0], s[1] = mean, scale
-				k.gradRowSums(dgain, dshift, x, g, gain, s)
+				k.gradRowSums(dgain, dshift, x, g, gain, s, k.next(r.values[k.x], j, k.features, k.from))
 				n := float32(k.features)
 				s[2], s[3] = -scale*scale*(s[3]/n), -scale*(s[2]/n)
 				if k.uncentered {
 					s[3] = 0
 				}
-				k.gradRow(viewOf[float32](out[4*(j-i)*k.features:], k.features), x, g, gain, s)
+				k.gradRow(viewOf[float32](out[4*(j-i)*k.features:], k.features), x, g, gain, s, k.next(r.values[k.grad], j, k.features, k.gradType))
 			}
-			if !k.direct() {
+			if k.staged {
 				k.store(to, out, nil)
 			}
 		}

@@ -2,40 +2,140 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// passes are the loops of vec.Passes for any length: what is left after whole
-// vectors is done in Go. Sums are in s, after the numbers.
+// passes are the loops of vec.Rows for rows of any length: what is left after
+// whole vectors is done in Go. Rows are bytes of elements of the type in.
+// Numbers are handed over in s, of passNumbers elements, and sums come back in
+// it.
 type passes struct {
-	v     *vec.Passes
-	lanes int
+	rowStore
+	set    *vec.Set // or nil: all is done in Go
+	v      *vec.Rows
+	stores *vec.RowStores
+	in     dtype.DType
+	// staged results go through scratch memory, in float32.
+	staged bool
 }
 
-func newPasses() passes {
-	if v := vectors(); v != nil {
-		return passes{&v.Passes, v.Lanes}
+// passNumbers is the numbers, sums and ends of rows that passes need room for.
+const passNumbers = 4 * endOf
+
+// endOf is where, in s, the first end of a row lies, and the distance to the
+// next: those are shorter than a vector.
+const endOf = 16
+
+// newPasses is for rows of width elements of the given types and a result, which
+// has the type of the rows or, if wide, float32.
+func newPasses(result op.Type, wide bool, width int, operands ...dtype.DType) passes {
+	p := passes{rowStore: rowStoreOf(result), set: vectors(), in: dtype.Float32}
+	if p.set == nil {
+		p.staged = result.DType != dtype.Float32
+		return p
 	}
-	return passes{}
+	d := operands[0]
+	same := !slices.ContainsFunc(operands, func(o dtype.DType) bool { return o != d })
+	if same && (result.DType == d || wide && result.DType == dtype.Float32) {
+		p.in = d
+	}
+	p.v = rowsOfType(p.in)
+	p.stores = &p.v.RowStores
+	switch fits := width*result.DType.Size()%vec.Line == 0; {
+	case result.DType != p.in && !wide:
+		p.staged = true
+	case p.around && fits && p.v.Around != nil:
+		p.stores = p.v.Around
+	case p.around && p.in == dtype.Float32:
+		p.staged = true
+	default:
+		p.around = false
+	}
+	return p
 }
+
+// rowsOfType are the loops for rows of a type of at most 32 bits.
+func rowsOfType(d dtype.DType) *vec.Rows {
+	v := vectors()
+	switch {
+	case d == dtype.Float16:
+		return &v.RowsF16
+	case d == dtype.BFloat16 && current() >= isaAVX512BF16:
+		return &v.RowsConvertBF16
+	case d == dtype.BFloat16:
+		return &v.RowsBF16
+	}
+	return &v.RowsF32
+}
+
+// row is row i of rows of n elements of type d, converted into conv if they
+// are not of the type of the passes.
+func (p *passes) row(data []byte, i, n int, d dtype.DType, conv []byte) []byte {
+	size := n * d.Size()
+	x := data[i*size : (i+1)*size]
+	if d == p.in {
+		return x
+	}
+	toF32(viewOf[float32](conv, n), x, d)
+	return conv[:4*n]
+}
+
+// next is what comes after row i, or nothing.
+func (p *passes) next(data []byte, i, n int, d dtype.DType) []byte {
+	if d != p.in {
+		return nil
+	}
+	return data[(i+1)*n*d.Size():]
+}
+
+// length is the elements of a row.
+func (p *passes) length(x []byte) int { return len(x) / p.in.Size() }
 
 // whole is how many of n elements are whole vectors.
-func (p passes) whole(n int) int {
-	if p.v == nil {
+func (p *passes) whole(n int) int {
+	if p.set == nil {
 		return 0
 	}
-	return n / p.lanes * p.lanes
+	return n / p.set.Lanes * p.set.Lanes
 }
 
-func (p passes) deviations(x, s []float32) {
-	n := p.whole(len(x))
+// bytes are the first n elements of a row.
+func (p *passes) bytes(x []byte, n int) []byte { return x[:n*p.in.Size()] }
+
+// end is what follows n elements of row number i of a pass, in float32.
+func (p *passes) end(x []byte, n, i int, s []float32) []float32 {
+	x = x[n*p.in.Size():]
+	if p.in == dtype.Float32 {
+		return dtype.View[float32](x)
+	}
+	t := s[(i+1)*endOf:][:len(x)/2]
+	toF32(t, x, p.in)
+	return t
+}
+
+// put stores the end of a row of the result that end has brought.
+func (p *passes) put(dst []byte, n int, t []float32) {
+	if p.in != dtype.Float32 {
+		fromF32(dst[n*p.in.Size():], t, p.in)
+	}
+}
+
+func (p *passes) deviations(x []byte, s []float32) {
+	all := p.length(x)
+	n := p.whole(all)
 	s[1], s[2] = 0, 0
 	if n > 0 {
-		p.v.Deviations(x[:n], s)
+		p.v.Deviations(p.bytes(x, n), s)
+	}
+	if n == all {
+		return
 	}
 	var a, b float64 // without vectors there is one sum of each, of up to a whole row
-	for _, v := range x[n:] {
+	for _, v := range p.end(x, n, 0, s) {
 		d := float64(v - s[0])
 		a += d
 		b += d * d
@@ -45,78 +145,112 @@ func (p passes) deviations(x, s []float32) {
 }
 
 // products is Σ x·y, in float64 but for parts.
-func (p passes) products(x, y, s []float32) (sum float64) {
+func (p *passes) products(x, y []byte, s []float32, ahead []byte) (sum float64) {
 	const part = 4096
-	n := p.whole(len(x))
+	all := p.length(x)
+	n := p.whole(all)
 	for at := 0; at < n; at += part {
-		end := min(at+part, n)
-		p.v.Products(x[at:end], y[at:end], s)
+		lo, hi := at*p.in.Size(), min(at+part, n)*p.in.Size()
+		p.v.Products(x[lo:hi], y[lo:hi], s, ahead[min(lo, len(ahead)):])
 		sum += float64(s[0])
 	}
-	for i := n; i < len(x); i++ {
-		sum += float64(x[i]) * float64(y[i])
+	if n < all {
+		b := p.end(y, n, 1, s)
+		for i, v := range p.end(x, n, 0, s) {
+			sum += float64(v) * float64(b[i])
+		}
 	}
 	return sum
 }
 
 // exp2Sum is dst = 2 to the power of x·scale + shift, where there are vectors,
-// and the sum, in float64 but for parts. rest is scratch memory for a vector,
-// ahead what is read next.
-func (p passes) exp2Sum(dst, x []float32, scale, shift float32, s, rest []float32, ahead []byte) (sum float64) {
+// and the sum, in float64 but for parts.
+func (p *passes) exp2Sum(dst []float32, x []byte, scale, shift float32, s []float32, ahead []byte) (sum float64) {
 	const part = 4096
-	n := p.whole(len(x))
-	powers := func(dst, x []float32, ahead []byte) {
-		s[0], s[1] = scale, shift
-		p.v.Exp2SumAhead(dst, x, s, ahead)
-		sum += float64(s[2])
-	}
+	n := p.whole(len(dst))
 	for at := 0; at < n; at += part {
 		end := min(at+part, n)
-		powers(dst[at:end], x[at:end], ahead[min(4*at, len(ahead)):])
+		lo, hi := at*p.in.Size(), end*p.in.Size()
+		s[0], s[1] = scale, shift
+		p.v.Exp2Sum(dst[at:end], x[lo:hi], s, ahead[min(lo, len(ahead)):])
+		sum += float64(s[2])
 	}
-	if n < len(x) {
-		copy(rest, x[n:])
-		last := wholeRow(rest[:len(x)-n], p.lanes)
-		powers(last, last, nil)
+	if n < len(dst) {
+		last := s[endOf:][:p.set.Lanes]
+		copy(last, p.end(x, n, 0, s))
+		fillRow(last[len(dst)-n:], float32(math.Inf(-1)))
+		s[0], s[1] = scale, shift
+		p.set.Exp2Sum(last, last, s)
+		sum += float64(s[2])
 		copy(dst[n:], last)
 	}
 	return sum
 }
 
-// lessRow is dst = x - s[0] - s[1].
-func (p passes) lessRow(dst, x, s []float32) {
-	n := p.whole(len(dst))
+// scaleRow is dst = x·by.
+func (p *passes) scaleRow(dst []byte, x []float32, by float32, s []float32) {
+	n := p.whole(len(x))
+	s[0] = by
 	if n > 0 {
-		p.v.LessRow(dst[:n], x, s)
+		p.stores.ScaleRow(p.bytes(dst, n), x, s)
 	}
-	for i := n; i < len(dst); i++ {
-		dst[i] = x[i] - s[0] - s[1]
+	if n < len(x) {
+		t := p.end(dst, n, 0, s)
+		for i, v := range x[n:] {
+			t[i] = v * by
+		}
+		p.put(dst, n, t)
+	}
+}
+
+// lessRow is dst = x - s[0] - s[1].
+func (p *passes) lessRow(dst, x []byte, s []float32) {
+	all := p.length(x)
+	n := p.whole(all)
+	if n > 0 {
+		p.stores.LessRow(p.bytes(dst, n), x, s)
+	}
+	if n < all {
+		t := p.end(dst, n, 0, s)
+		for i, v := range p.end(x, n, 1, s) {
+			t[i] = v - s[0] - s[1]
+		}
+		p.put(dst, n, t)
 	}
 }
 
 // normalizeRow also asks the caches for what is read next.
-func (p passes) normalizeRow(dst, x, gain, shift, s []float32, ahead []byte) {
-	n := p.whole(len(dst))
+func (p *passes) normalizeRow(dst, x []byte, gain, shift, s []float32, ahead []byte) {
+	all := p.length(x)
+	n := p.whole(all)
 	if n > 0 {
-		p.v.NormalizeRow(dst[:n], x, gain, shift, s, ahead)
+		p.stores.NormalizeRow(p.bytes(dst, n), x, gain, shift, s, ahead)
 	}
-	for i := n; i < len(dst); i++ {
-		dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i]
+	if n < all {
+		t := p.end(dst, n, 0, s)
+		for i, v := range p.end(x, n, 1, s) {
+			t[i] = (v-s[0])*s[1]*gain[n+i] + shift[n+i]
+		}
+		p.put(dst, n, t)
 	}
 }
 
-func (p passes) gradRowSums(dgain, dshift, x, grad, gain, s []float32) {
+func (p *passes) gradRowSums(dgain, dshift []float32, x, grad []byte, gain, s []float32, ahead []byte) {
 	n := p.whole(len(dgain))
 	s[2], s[3] = 0, 0
 	if n > 0 {
-		p.v.GradRowSums(dgain[:n], dshift, x, grad, gain, s)
+		p.v.GradRowSums(dgain[:n], dshift, x, grad, gain, s, ahead)
+	}
+	if n == len(dgain) {
+		return
 	}
 	var a, b float64
-	for i := n; i < len(dgain); i++ {
-		h, g := (x[i]-s[0])*s[1], grad[i]
-		dgain[i] += g * h
-		dshift[i] += g
-		g *= gain[i]
+	g := p.end(grad, n, 1, s)
+	for i, v := range p.end(x, n, 0, s) {
+		h, g := (v-s[0])*s[1], g[i]
+		dgain[n+i] += g * h
+		dshift[n+i] += g
+		g *= gain[n+i]
 		a += float64(g)
 		b += float64(g) * float64(h)
 	}
@@ -124,37 +258,63 @@ func (p passes) gradRowSums(dgain, dshift, x, grad, gain, s []float32) {
 	s[3] += float32(b)
 }
 
-func (p passes) gradRow(dst, x, grad, gain, s []float32) {
+func (p *passes) gradRow(dst []float32, x, grad []byte, gain, s []float32, ahead []byte) {
 	n := p.whole(len(dst))
 	if n > 0 {
-		p.v.GradRow(dst[:n], x, grad, gain, s)
+		p.stores.GradRow(dst[:n], x, grad, gain, s, ahead)
 	}
-	for i := n; i < len(dst); i++ {
-		dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3]
+	if n < len(dst) {
+		g := p.end(grad, n, 1, s)
+		for i, v := range p.end(x, n, 0, s) {
+			dst[n+i] = g[i]*gain[n+i]*s[1] + (v-s[0])*s[2] + s[3]
+		}
+	}
+}
+
+// softmaxGradRow is dst = y·(grad-sum).
+func (p *passes) softmaxGradRow(dst, y, grad []byte, sum float32, s []float32, ahead []byte) {
+	all := p.length(y)
+	n := p.whole(all)
+	s[0] = sum
+	if n > 0 {
+		p.stores.SoftmaxGradRow(p.bytes(dst, n), y, grad, s, ahead)
+	}
+	if n < all {
+		t, g := p.end(dst, n, 0, s), p.end(grad, n, 1, s)
+		for i, v := range p.end(y, n, 2, s) {
+			t[i] = v * (g[i] - sum)
+		}
+		p.put(dst, n, t)
 	}
 }
 
 // momentsOf are the mean and the biased variance of a row. Sums of parts of it
-// are in float32, that of the parts in float64; deviations are from a mean that
-// is right but for rounding.
-func (p passes) momentsOf(x []float32, uncentered bool, s []float32) (mean, variance float64) {
-	const part = 8192
-	n := float64(len(x))
-	sums := func(from float64) (a, b float64) {
-		for at := 0; at < len(x); at += part {
-			s[0] = float32(from)
-			p.deviations(x[at:min(at+part, len(x))], s)
+// are in float32, that of the parts in float64. They are of deviations from the
+// first element; if the mean turns out to be many standard deviations from
+// that, so that they cancel, they are computed once more, from the mean.
+func (p *passes) momentsOf(x []byte, uncentered bool, s []float32) (mean, variance float64) {
+	const part, many = 8192, 4
+	all := p.length(x)
+	n := float64(all)
+	sums := func(from float32) (a, b float64) {
+		for at := 0; at < all; at += part {
+			s[0] = from
+			p.deviations(x[at*p.in.Size():min(at+part, all)*p.in.Size()], s)
 			a += float64(s[1])
 			b += float64(s[2])
 		}
-		return a, b
+		return a / n, b / n
 	}
 	if uncentered {
 		_, b := sums(0)
-		return 0, b / n
+		return 0, b
 	}
-	a, _ := sums(0)
-	from := float64(float32(a / n))
+	from := p.end(p.bytes(x, 1), 0, 0, s)[0]
 	a, b := sums(from)
-	return from + a/n, math.Max(0, (b-a*a/n)/n)
+	if variance = b - a*a; a*a > many*many*variance {
+		from = float32(float64(from) + a)
+		a, b = sums(from)
+		variance = b - a*a
+	}
+	return float64(from) + a, math.Max(0, variance)
 }

@@ -17,9 +17,6 @@ func rowStoreOf(t op.Type) rowStore {
 	return rowStore{t.DType, vectors() != nil && t.DType != dtype.Float64 && t.Bytes() >= aroundBytes}
 }
 
-// direct reports whether rows of float32 may be written to the result at once.
-func (s rowStore) direct() bool { return s.to == dtype.Float32 && !s.around }
-
 // store writes float32s to their place in the result; raw is scratch memory
 // for 16-bit ones.
 func (s rowStore) store(dst, x, raw []byte) {

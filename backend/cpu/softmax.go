@@ -20,42 +20,46 @@ type softmax[T real] struct {
 	rows     int
 	group    int
 	between  int // bytes of scratch memory for what comes between
-	// row is e from x, with t, of twice the length and more, for what comes
-	// between, and ahead, which is read next.
-	row   func(e, x, t []T, ahead []byte)
+	// row is e from x, with t, of the length that rowScratch says, for what comes
+	// between.
+	row   func(e, x, t []T)
 	short func(e, x []T, n int) // many short rows, where there is assembly
 }
 
 func newSoftmax(b *builder, v *ir.Value) kernel {
-	if v.Args[0].Type.DType == dtype.Float64 {
-		return makeSoftmax(b, v, softRow[float64])
-	}
-	if s := vectors(); s != nil {
-		k := makeSoftmax(b, v, func(log bool) func(e, x, t []float32, ahead []byte) { return softVectors(s, log) })
-		switch {
-		case k.n > s.Lanes:
-		case v.Op == op.LogSoftmax:
-			k.short = s.LogSoftmaxRows
-		default:
-			k.short = s.SoftmaxRows
-		}
+	x, log := v.Args[0].Type, v.Op == op.LogSoftmax
+	s := vectors()
+	switch n := x.Shape[v.Attr.Axes[0]]; {
+	case x.DType == dtype.Float64:
+		return makeSoftmax(b, v, softRow[float64](log))
+	case s == nil:
+		return makeSoftmax(b, v, softRow[float32](log))
+	case n > s.Lanes && x.Shape[v.Attr.Axes[0]+1:].Size() == 1:
+		return newSoftmaxRows(b, v)
+	case n > s.Lanes:
+		p := newSoftmaxPasses(op.Type{DType: dtype.Float32, Shape: op.Shape{n}}, n, log, dtype.Float32)
+		return makeSoftmax(b, v, p.strided)
+	case log:
+		k := makeSoftmax(b, v, softRow[float32](log))
+		k.short = s.LogSoftmaxRows
 		return k
 	}
-	return makeSoftmax(b, v, softRow[float32])
+	k := makeSoftmax(b, v, softRow[float32](log))
+	k.short = s.SoftmaxRows
+	return k
 }
 
-func makeSoftmax[T real](b *builder, v *ir.Value, row func(log bool) func(e, x, t []T, ahead []byte)) *softmax[T] {
+func makeSoftmax[T real](b *builder, v *ir.Value, row func(e, x, t []T)) *softmax[T] {
 	x, axis := v.Args[0].Type, v.Attr.Axes[0]
 	k := &softmax[T]{
 		rowStore: rowStoreOf(v.Type), src: b.at(v.Args[0]), out: b.at(v), from: x.DType,
-		n: x.Shape[axis], inner: x.Shape[axis+1:].Size(),
-		row: row(v.Op == op.LogSoftmax),
+		n: x.Shape[axis], inner: x.Shape[axis+1:].Size(), row: row,
 	}
 	if size := x.Shape.Size(); size > 0 {
 		k.rows = size / k.n
 	}
 	k.group = max(1, 4*block/max(1, k.n))
-	k.between = roundUp(2*k.n*sizeOf[T]()+4*vec.Line, vec.Line)
+	k.between = roundUp(rowScratch(k.n)*sizeOf[T](), vec.Line)
 	b.wantScratch(k.between + 2*k.group*k.n*sizeOf[T]())
 	return k
 }
@@ -84,7 +88,7 @@ func (k *softmax[T]) chunk(r *run, w *worker, c int) {
 			k.short(e, x, n)
 		} else {
 			for i := 0; i < all; i += n {
-				k.row(e[i:i+n], x[i:i+n], between, src[(lo*n+i+n)*s:])
+				k.row(e[i:i+n], x[i:i+n], between)
 			}
 		}
 		if !direct { // x was read
@@ -98,15 +102,15 @@ func (k *softmax[T]) chunk(r *run, w *worker, c int) {
 		first := row/k.inner*n*k.inner + row%k.inner
 		scatter(raw[:n*s], src, s, first, 0, 1, n, 0, 0, k.inner, 1)
 		copy(x, realView(raw[:n*s], k.from, x))
-		k.row(e, x, between, nil)
+		k.row(e, x, between)
 		storeReal(raw[:n*t], e, k.to)
 		scatter(dst, raw[:n*t], t, 0, first, 1, n, 0, 0, 1, k.inner)
 	}
 }
 
 // softRow is the softmax of a row or its logarithm.
-func softRow[T real](log bool) func(e, x, t []T, ahead []byte) {
-	return func(e, x, t []T, _ []byte) {
+func softRow[T real](log bool) func(e, x, t []T) {
+	return func(e, x, t []T) {
 		t = t[:len(x)]
 		top := T(maxRun(x))
 		for i, v := range x {
@@ -125,30 +129,5 @@ func softRow[T real](log bool) func(e, x, t []T, ahead []byte) {
 		for i, v := range t {
 			e[i] = T(float64(v) - ln)
 		}
-	}
-}
-
-// softVectors is softRow in assembly: powers of two, which a common factor of
-// all takes to those of e.
-func softVectors(v *vec.Set, log bool) func(e, x, t []float32, ahead []byte) {
-	p, extreme := passes{&v.Passes, v.Lanes}, softRow[float32](log)
-	return func(e, x, t []float32, ahead []byte) {
-		top, n := v.Max(x), len(x)
-		between, s, rest := t[:n], t[n:n+3], t[n+3:]
-		if !(math.Abs(top) < 1<<100) { // the product below may overflow, or is NaN
-			extreme(e, x, t, ahead)
-			return
-		}
-		shift := float32(-top * math.Log2E)
-		if !log {
-			sum := p.exp2Sum(e, x, math.Log2E, shift, s, rest, ahead)
-			v.MulScalar(e, e, float32(1/sum))
-			return
-		}
-		sum := p.exp2Sum(between, x, math.Log2E, shift, s, rest, ahead)
-		const scale = float32(math.Log2E)
-		s[0] = float32(top)
-		s[1] = float32(math.Log(sum) - math.Ln2*(float64(shift)+top*float64(scale)))
-		p.lessRow(e, x, s)
 	}
 }

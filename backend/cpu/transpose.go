@@ -4,7 +4,6 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
-	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
 // transposition is what a mover is if its last axis but one is contiguous in
@@ -142,8 +141,4 @@ func (k tiling[T]) move(dst, src []T, f, t, rows, cols, ts, fc, wide int, around
 	if r1 < rows {
 		k[1:].move(dst, src, f+r1, t+r1*ts, rows-r1, cols, ts, fc, wide, false)
 	}
-}
-
-func bytesOf[T dtype.Element](x []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*sizeOf[T]())
 }

@@ -12,6 +12,11 @@ func sizeOf[T dtype.Element]() int { return int(unsafe.Sizeof(*new(T))) }
 // viewOf is the first n elements of b.
 func viewOf[T dtype.Element](b []byte, n int) []T { return dtype.View[T](b[:n*sizeOf[T]()]) }
 
+// bytesOf is the memory of x.
+func bytesOf[T dtype.Element](x []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*sizeOf[T]())
+}
+
 // realView returns elements of a float type as T, which is float64 for
 // float64 and float32 for the others: the memory itself where it can, else
 // converted into conv.

@@ -226,28 +226,114 @@ type loops struct {
 	columnDeviationsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
 	// for rows r and columns i < n, a multiple of the lanes, g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i])
 	columnProductsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
-	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], for n a multiple of the lanes
-	exp2Sum func(dst, x, s unsafe.Pointer, n int)
-	// exp2Sum, asking for the same of ahead, for n a multiple of the lanes
-	exp2SumAhead func(dst, x, ahead, s unsafe.Pointer, n int)
-	// dst[i] = bfloat16 of 2 to the power of x[i]*s[0] + s[1], s[2] = Σ before rounding, for n a multiple of the lanes
-	exp2SumBF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
+	exp2Sum func(dst, x, ahead, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
+	exp2SumF16 func(dst, x, ahead, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
+	exp2SumBF16 func(dst, x, ahead, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], rounded, s[2] = Σ before rounding, for n a multiple of the lanes
+	exp2SumRoundedBF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], rounded, s[2] = Σ before rounding, for n a multiple of the lanes
+	exp2SumRoundedConvertBF16 func(dst, x, s unsafe.Pointer, n int)
 	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	deviations func(x, s unsafe.Pointer, n int)
-	// s[0] = Σ x[i]*y[i], for n a multiple of the lanes
-	products func(x, y, s unsafe.Pointer, n int)
+	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+	deviationsF16 func(x, s unsafe.Pointer, n int)
+	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+	deviationsBF16 func(x, s unsafe.Pointer, n int)
+	// s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
+	products func(x, y, ahead, s unsafe.Pointer, n int)
+	// s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
+	productsF16 func(x, y, ahead, s unsafe.Pointer, n int)
+	// s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
+	productsBF16 func(x, y, ahead, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], for n a multiple of the lanes
+	scaleRow func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
+	scaleRowAround func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], for n a multiple of the lanes
+	scaleRowF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
+	scaleRowF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], for n a multiple of the lanes
+	scaleRowBF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
+	scaleRowBF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], for n a multiple of the lanes
+	scaleRowConvertBF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
+	scaleRowConvertBF16Around func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 	lessRow func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
+	lessRowAround func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
+	lessRowF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
+	lessRowF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
+	lessRowBF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
+	lessRowBF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
+	lessRowConvertBF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
+	lessRowConvertBF16Around func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
 	normalizeRow func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, for n a multiple of the lanes
-	gradRowSums func(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	normalizeRowAround func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
+	normalizeRowF16 func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	normalizeRowF16Around func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
+	normalizeRowBF16 func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	normalizeRowBF16Around func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
+	normalizeRowConvertBF16 func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	normalizeRowConvertBF16Around func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
+	gradRowSums func(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
+	gradRowSumsF16 func(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
+	gradRowSumsBF16 func(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
+	gradRow func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	gradRowAround func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
+	gradRowF16 func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	gradRowF16Around func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
+	gradRowBF16 func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	gradRowBF16Around func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
+	softmaxGradRow func(dst, y, grad, ahead, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	softmaxGradRowAround func(dst, y, grad, ahead, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
+	softmaxGradRowF16 func(dst, y, grad, ahead, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	softmaxGradRowF16Around func(dst, y, grad, ahead, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
+	softmaxGradRowBF16 func(dst, y, grad, ahead, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	softmaxGradRowBF16Around func(dst, y, grad, ahead, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
+	softmaxGradRowConvertBF16 func(dst, y, grad, ahead, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	softmaxGradRowConvertBF16Around func(dst, y, grad, ahead, s unsafe.Pointer, n int)
 	// dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
 	affine func(dst, a, b, c, d, s unsafe.Pointer, n int)
 	// dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
 	affineSum func(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
-	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], for n a multiple of the lanes
-	gradRow func(dst, x, grad, gain, s unsafe.Pointer, n int)
 	// for rows r, dst[r] = Σ float64(x[r*n+i]); rows is a multiple of a vector's float64
 	sumRows func(dst, x unsafe.Pointer, n, rows int) (ret int)
 	// for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN

@@ -1,27 +1,45 @@
 package vec
 
-// Passes are loops of normalizations and softmaxes. All their slices have the
-// length of the first, a multiple of Lanes. Numbers are handed over in s, and
-// sums come back in it after them; sums are in float32. loops.go says what
-// each does.
-type Passes struct {
-	// Exp2Sum is dst = 2 to the power of x·s[0] + s[1], and 0 below 2⁻¹²⁶, with
-	// the sum in s[2]; Exp2SumBF16 rounds to bfloat16 after that.
-	Exp2Sum     func(dst, x, s []float32)
-	Exp2SumBF16 func(dst []uint16, x, s []float32)
+import "unsafe"
 
-	// Exp2SumAhead is Exp2Sum and asks the caches for as many bytes of ahead, of
-	// which it reads none: there may be less.
-	Exp2SumAhead func(dst, x, s []float32, ahead []byte)
+// Rows are the loops of normalizations and softmaxes over rows as they lie in
+// memory, bytes of elements of one type; a row is a multiple of Lanes elements.
+// Numbers are handed over in s, and sums, in float32, come back in it after
+// them. The caches are asked for as many bytes of ahead as a row has, of which
+// none is read: there may be less. loops.go says what each does.
+type Rows struct {
+	// Exp2Sum is dst = 2 to the power of x·s[0] + s[1], and 0 below 2⁻¹²⁶, with
+	// the sum in s[2].
+	Exp2Sum func(dst []float32, x []byte, s []float32, ahead []byte)
 
 	// Products is s[0] = Σ x·y.
-	Products func(x, y, s []float32)
+	Products func(x, y []byte, s []float32, ahead []byte)
 
-	Deviations   func(x, s []float32)
-	LessRow      func(dst, x, s []float32)
-	NormalizeRow func(dst, x, gain, shift, s []float32, ahead []byte) // which is as that of Exp2SumAhead
-	GradRowSums  func(dgain, dshift, x, grad, gain, s []float32)
-	GradRow      func(dst, x, grad, gain, s []float32)
+	Deviations  func(x []byte, s []float32)
+	GradRowSums func(dgain, dshift []float32, x, grad []byte, gain, s []float32, ahead []byte)
+
+	RowStores
+	// Around writes around the caches, to multiples of 64 bytes. It is nil where
+	// a register is not a line.
+	Around *RowStores
+}
+
+// RowStores are those of the Rows that write rows.
+type RowStores struct {
+	ScaleRow       func(dst []byte, x, s []float32)
+	LessRow        func(dst, x []byte, s []float32)
+	NormalizeRow   func(dst, x []byte, gain, shift, s []float32, ahead []byte)
+	GradRow        func(dst []float32, x, grad []byte, gain, s []float32, ahead []byte)
+	SoftmaxGradRow func(dst, y, grad []byte, s []float32, ahead []byte)
+}
+
+// Passes are loops over float32, a multiple of Lanes each, that do several
+// operations.
+type Passes struct {
+	// Exp2Sum is that of Rows; Exp2SumBF16 rounds to bfloat16 after it, and
+	// Exp2SumConvertBF16 as CellsConvertBF16 do.
+	Exp2Sum                         func(dst, x, s []float32)
+	Exp2SumBF16, Exp2SumConvertBF16 func(dst []uint16, x, s []float32)
 
 	// Affine is dst = (a-b)·c + d and AffineSum a·b + (c-d)·e + f, for v of a, b,
 	// c …, with a rounding for each operation.
@@ -29,25 +47,14 @@ type Passes struct {
 }
 
 func (l *loops) passes() Passes {
+	rounded := func(f func(dst, x, s unsafe.Pointer, n int)) func(dst []uint16, x, s []float32) {
+		return func(dst []uint16, x, s []float32) { f(data(dst), data(x[:len(dst)]), data(s[:3]), len(dst)) }
+	}
 	return Passes{
-		Exp2Sum: func(dst, x, s []float32) { l.exp2Sum(data(dst), data(x[:len(dst)]), data(s[:3]), len(dst)) },
-		Exp2SumBF16: func(dst []uint16, x, s []float32) {
-			l.exp2SumBF16(data(dst), data(x[:len(dst)]), data(s[:3]), len(dst))
+		Exp2Sum: func(dst, x, s []float32) {
+			l.exp2Sum(data(dst), data(x[:len(dst)]), data(x), data(s[:3]), len(dst))
 		},
-		Deviations: func(x, s []float32) { l.deviations(data(x), data(s[:3]), len(x)) },
-		Products:   func(x, y, s []float32) { l.products(data(x), data(y[:len(x)]), data(s[:1]), len(x)) },
-		LessRow:    func(dst, x, s []float32) { l.lessRow(data(dst), data(x[:len(dst)]), data(s[:2]), len(dst)) },
-		Exp2SumAhead: func(dst, x, s []float32, ahead []byte) {
-			l.exp2SumAhead(data(dst), data(x[:len(dst)]), data(ahead), data(s[:3]), len(dst))
-		},
-		NormalizeRow: func(dst, x, gain, shift, s []float32, ahead []byte) {
-			n := len(dst)
-			l.normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(ahead), data(s[:2]), n)
-		},
-		GradRowSums: func(dgain, dshift, x, grad, gain, s []float32) {
-			n := len(dgain)
-			l.gradRowSums(data(dgain), data(dshift[:n]), data(x[:n]), data(grad[:n]), data(gain[:n]), data(s[:4]), n)
-		},
+		Exp2SumBF16: rounded(l.exp2SumRoundedBF16), Exp2SumConvertBF16: rounded(l.exp2SumRoundedConvertBF16),
 		Affine: func(dst []float32, v [6][]float32) {
 			n := len(dst)
 			l.affine(data(dst), data(v[0][:n]), data(v[1][:n]), data(v[2][:n]), data(v[3][:n]), nil, n)
@@ -56,9 +63,78 @@ func (l *loops) passes() Passes {
 			n := len(dst)
 			l.affineSum(data(dst), data(v[0][:n]), data(v[1][:n]), data(v[2][:n]), data(v[3][:n]), data(v[4][:n]), data(v[5][:n]), nil, n)
 		},
-		GradRow: func(dst, x, grad, gain, s []float32) {
+	}
+}
+
+// The functions in assembly, by the number of their slices; s is one more.
+type (
+	pass1 = func(a, s unsafe.Pointer, n int)
+	pass2 = func(a, b, s unsafe.Pointer, n int)
+	pass3 = func(a, b, c, s unsafe.Pointer, n int)
+	pass4 = func(a, b, c, d, s unsafe.Pointer, n int)
+	pass5 = func(a, b, c, d, e, s unsafe.Pointer, n int)
+	pass6 = func(a, b, c, d, e, f, s unsafe.Pointer, n int)
+)
+
+// wrapRows wraps the functions for elements of size bytes.
+func wrapRows(size int, exp2Sum, products pass3, deviations pass1, gradRowSums pass6, stores RowStores, around *RowStores) Rows {
+	return Rows{
+		Exp2Sum: func(dst []float32, x []byte, s []float32, ahead []byte) {
+			exp2Sum(data(dst), data(x[:size*len(dst)]), data(ahead), data(s[:3]), len(dst))
+		},
+		Products: func(x, y []byte, s []float32, ahead []byte) {
+			products(data(x), data(y[:len(x)]), data(ahead), data(s[:1]), len(x)/size)
+		},
+		Deviations: func(x []byte, s []float32) { deviations(data(x), data(s[:3]), len(x)/size) },
+		GradRowSums: func(dgain, dshift []float32, x, grad []byte, gain, s []float32, ahead []byte) {
+			n := len(dgain)
+			gradRowSums(data(dgain), data(dshift[:n]), data(x[:size*n]), data(grad[:size*n]), data(gain[:n]), data(ahead), data(s[:4]), n)
+		},
+		RowStores: stores, Around: around,
+	}
+}
+
+func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow, gradRow pass5, softmaxGradRow pass4) RowStores {
+	return RowStores{
+		ScaleRow: func(dst []byte, x, s []float32) {
+			n := len(dst) / size
+			scaleRow(data(dst), data(x[:n]), data(s[:1]), n)
+		},
+		LessRow: func(dst, x []byte, s []float32) {
+			lessRow(data(dst), data(x[:len(dst)]), data(s[:2]), len(dst)/size)
+		},
+		NormalizeRow: func(dst, x []byte, gain, shift, s []float32, ahead []byte) {
+			n := len(dst) / size
+			normalizeRow(data(dst), data(x[:len(dst)]), data(gain[:n]), data(shift[:n]), data(ahead), data(s[:2]), n)
+		},
+		GradRow: func(dst []float32, x, grad []byte, gain, s []float32, ahead []byte) {
 			n := len(dst)
-			l.gradRow(data(dst), data(x[:n]), data(grad[:n]), data(gain[:n]), data(s[:4]), n)
+			gradRow(data(dst), data(x[:size*n]), data(grad[:size*n]), data(gain[:n]), data(ahead), data(s[:4]), n)
+		},
+		SoftmaxGradRow: func(dst, y, grad []byte, s []float32, ahead []byte) {
+			softmaxGradRow(data(dst), data(y[:len(dst)]), data(grad[:len(dst)]), data(ahead), data(s[:1]), len(dst)/size)
 		},
 	}
+}
+
+// rows adds the loops over rows to s.
+func (l *loops) rows(s *Set) {
+	around := func(r RowStores) *RowStores {
+		if l.scaleRowAround == nil {
+			return nil
+		}
+		return &r
+	}
+	s.RowsF32 = wrapRows(4, l.exp2Sum, l.products, l.deviations, l.gradRowSums,
+		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow),
+		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround)))
+	s.RowsF16 = wrapRows(2, l.exp2SumF16, l.productsF16, l.deviationsF16, l.gradRowSumsF16,
+		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16),
+		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around)))
+	s.RowsBF16 = wrapRows(2, l.exp2SumBF16, l.productsBF16, l.deviationsBF16, l.gradRowSumsBF16,
+		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16),
+		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around)))
+	s.RowsConvertBF16 = wrapRows(2, l.exp2SumBF16, l.productsBF16, l.deviationsBF16, l.gradRowSumsBF16,
+		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16),
+		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around)))
 }

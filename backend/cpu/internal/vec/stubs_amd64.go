@@ -326,37 +326,94 @@ func columnDeviationsBF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, 
 func columnProductsBF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
-func exp2SumAVX2(dst, x, s unsafe.Pointer, n int)
+func exp2SumAVX2(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumAheadAVX2(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumBF16AVX2(dst, x, s unsafe.Pointer, n int)
+func exp2SumBF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func exp2SumRoundedBF16AVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func deviationsAVX2(x, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsAVX2(x, y, s unsafe.Pointer, n int)
+func deviationsF16AVX2(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func deviationsBF16AVX2(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsAVX2(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsF16AVX2(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsBF16AVX2(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowAVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowF16AVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowBF16AVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func lessRowAVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func lessRowF16AVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func lessRowBF16AVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
 func normalizeRowAVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsAVX2(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+func normalizeRowF16AVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowBF16AVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsAVX2(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsF16AVX2(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsBF16AVX2(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowAVX2(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowF16AVX2(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowBF16AVX2(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowAVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowF16AVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowBF16AVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineAVX2(dst, a, b, c, d, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineSumAVX2(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
-
-//go:noescape
-func gradRowAVX2(dst, x, grad, gain, s unsafe.Pointer, n int)
 
 //go:noescape
 func sumRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)
@@ -734,37 +791,166 @@ func columnDeviationsBF16AVX512(sum, products, center, x, grad unsafe.Pointer, n
 func columnProductsBF16AVX512(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
-func exp2SumAVX512(dst, x, s unsafe.Pointer, n int)
+func exp2SumAVX512(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumAheadAVX512(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumBF16AVX512(dst, x, s unsafe.Pointer, n int)
+func exp2SumBF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func exp2SumRoundedBF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func exp2SumRoundedConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func deviationsAVX512(x, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsAVX512(x, y, s unsafe.Pointer, n int)
+func deviationsF16AVX512(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func deviationsBF16AVX512(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsAVX512(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsF16AVX512(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsBF16AVX512(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowAroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowBF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowConvertBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func lessRowAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func lessRowAroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func lessRowF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func lessRowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func lessRowBF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func lessRowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func lessRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func lessRowConvertBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
 func normalizeRowAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsAVX512(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+func normalizeRowAroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowBF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowBF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowConvertBF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowConvertBF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsAVX512(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsF16AVX512(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsBF16AVX512(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowAVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowAroundAVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowF16AVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowF16AroundAVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowBF16AVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowBF16AroundAVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowAroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowBF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowBF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowConvertBF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowConvertBF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineAVX512(dst, a, b, c, d, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineSumAVX512(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
-
-//go:noescape
-func gradRowAVX512(dst, x, grad, gain, s unsafe.Pointer, n int)
 
 //go:noescape
 func sumRowsAVX512(dst, x unsafe.Pointer, n, rows int) (ret int)

@@ -326,37 +326,94 @@ func columnDeviationsBF16NEON(sum, products, center, x, grad unsafe.Pointer, n, 
 func columnProductsBF16NEON(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
-func exp2SumNEON(dst, x, s unsafe.Pointer, n int)
+func exp2SumNEON(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumAheadNEON(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumBF16NEON(dst, x, s unsafe.Pointer, n int)
+func exp2SumBF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func exp2SumRoundedBF16NEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func deviationsNEON(x, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsNEON(x, y, s unsafe.Pointer, n int)
+func deviationsF16NEON(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func deviationsBF16NEON(x, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsNEON(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsF16NEON(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func productsBF16NEON(x, y, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowNEON(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowF16NEON(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func scaleRowBF16NEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func lessRowNEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func lessRowF16NEON(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func lessRowBF16NEON(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
 func normalizeRowNEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsNEON(dgain, dshift, x, grad, gain, s unsafe.Pointer, n int)
+func normalizeRowF16NEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeRowBF16NEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsNEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsF16NEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowSumsBF16NEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowNEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowF16NEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func gradRowBF16NEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowNEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowF16NEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func softmaxGradRowBF16NEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineNEON(dst, a, b, c, d, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineSumNEON(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
-
-//go:noescape
-func gradRowNEON(dst, x, grad, gain, s unsafe.Pointer, n int)
 
 //go:noescape
 func sumRowsNEON(dst, x unsafe.Pointer, n, rows int) (ret int)

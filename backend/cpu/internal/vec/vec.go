@@ -110,6 +110,9 @@ type Set struct {
 	Transpose8     func(dst, src []uint32, to, from int)
 	Transpose8Half func(dst, src []uint16, to, from int) // the same
 	Passes
+	// RowsF32, RowsF16 and RowsBF16 are by the type of rows. RowsConvertBF16 are
+	// as CellsConvertBF16.
+	RowsF32, RowsF16, RowsBF16, RowsConvertBF16 Rows
 	// Tile is the same for i below 16 and j below 16, TileHalf for i below 16 and
 	// j below 32; the others write around the caches, rows of dst that begin at
 	// multiples of 64 bytes. They are nil where registers are too few.
@@ -136,7 +139,7 @@ type Set struct {
 
 // set wraps the functions of an instruction set.
 func (l *loops) set(lanes int) *Set {
-	return &Set{
+	s := &Set{
 		Neg: unary(l.neg), Abs: unary(l.abs), Sign: unary(l.sign), Square: unary(l.square), Relu: unary(l.relu),
 		Sqrt: unary(l.sqrt), Rsqrt: unary(l.rsqrt), Reciprocal: unary(l.reciprocal),
 		Floor: unary(l.floor), Ceil: unary(l.ceil), Round: unary(l.round),
@@ -238,6 +241,8 @@ func (l *loops) set(lanes int) *Set {
 		CellsBF16: cellsOf(l.lstmBF16, l.lstmGradBF16, l.gruBF16), CellsConvertBF16: cellsOf(l.lstmConvertBF16, l.lstmGradConvertBF16, l.gruConvertBF16),
 		CellLanes: map[int]int{4: 4, 8: 8, 16: 1}[lanes], // 16 lanes have masks
 	}
+	l.rows(s)
+	return s
 }
 
 // TurnLimit is how large arguments of Sin and Cos may be: π/2 is taken from

@@ -81,11 +81,7 @@ func (c cell) write(a *asm, stored elem, convert bool) {
 		a.op("KMOVW", "AX", "K7")
 	}
 	if a.wide && stored == bf16 && !convert {
-		halves := make([]uint32, 16) // two places of 16 bits each
-		for i := range 8 {
-			halves[i] = uint32(4*i+1) | uint32(4*i+3)<<16
-		}
-		a.op("VMOVUPS", a.vector(halves), upperHalves)
+		a.loadUpperHalves()
 	}
 	a.label("row")
 	a.op("DECQ", "rows+8(FP)")
@@ -170,6 +166,14 @@ func (a *asm) convertBF16(r reg) {
 
 // upperHalves is the register with the places of the upper halves of 16 lanes.
 const upperHalves = "Z31"
+
+func (a *asm) loadUpperHalves() {
+	halves := make([]uint32, 16) // two places of 16 bits each
+	for i := range 8 {
+		halves[i] = uint32(4*i+1) | uint32(4*i+3)<<16
+	}
+	a.op("VMOVUPS", a.vector(halves), upperHalves)
+}
 
 // sigmoidOf leaves 1/(1+e⁻ˣ) in register 0 for x there, and changes 1 to 4, 7
 // and masks 0 and 1. With AVX-512 it is within 4 units in the last place for

@@ -2,6 +2,7 @@ package vecgen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -9,22 +10,36 @@ import (
 // whole vectors: n is a multiple of the lanes. Numbers, and sums that come
 // back, lie in an array s.
 
-// pass is a loop over slices of float32.
+// pass is a loop over slices. Those marked with an asterisk are rows as they
+// lie in memory, of the type that a function is for; the others are float32.
 type pass struct {
 	name, doc string
-	slices    []string // the first one is written, unless it is listed in none of writes
-	half      bool     // the first slice has bfloat16
-	numbers   int      // in s, from 0 on: in registers 12, 13 …
+	slices    []string
+	around    bool     // the first slice is also written around the caches
+	only      []string // the types that there are functions for, by suffix; nil: all
+	numbers   int      // in s, from 0 on
 	sums      int      // into s, after the numbers: in registers 4 and up, 8 and up
 	body      func(a *asm, p passAt)
 }
 
 // passAt is a vector of a pass.
 type passAt struct {
-	at    func(i int) string // where slice i lies
-	sum   [2]reg
-	store func(from reg) // to the first slice
+	at     func(i int) string // where slice i, of float32, lies
+	load   func(i int, to reg)
+	ahead  func(i int) // asks the cache for that of slice i
+	number func(i int) reg
+	sum    [2]reg
+	store  func(from reg) // to the first slice; of 16 bits it changes from, 2 and 3
 }
+
+// passType is what the rows of a function are.
+type passType struct {
+	suffix  string
+	elem    elem
+	convert bool // by VCVTNEPS2BF16
+}
+
+var passTypes = []passType{{"", f32, false}, {"F16", f16, false}, {"BF16", bf16, false}, {"ConvertBF16", bf16, true}}
 
 const unrolled = 4
 
@@ -32,32 +47,84 @@ var passPointers = []string{"DI", "SI", "DX", "R8", "R9", "R10", "R11"}
 
 func init() {
 	for _, p := range passes() {
-		special["fused"] = append(special["fused"], function{
-			signature: "(" + strings.Join(p.slices, ", ") + ", s unsafe.Pointer, n int)",
-			args:      8 * (len(p.slices) + 2), name: p.name, doc: p.doc + ", for n a multiple of the lanes",
-			write: p.write,
-		})
+		for _, t := range passTypes {
+			if !p.has(t) {
+				continue
+			}
+			special["fused"] = append(special["fused"], p.function(t, false))
+			if p.around {
+				special["fused"] = append(special["fused"], p.function(t, true))
+			}
+		}
 	}
 }
 
-func (p pass) write(a *asm) {
+func starred(slice string) bool { return slice[0] == '*' }
+
+// half reports whether the result has the type of a function.
+func (p pass) half() bool { return p.slices[0] == "*dst" }
+
+// has reports whether there is a function for a type.
+func (p pass) has(t passType) bool {
+	switch {
+	case p.only != nil:
+		return slices.Contains(p.only, t.suffix)
+	case t.convert:
+		return p.half()
+	}
+	return t.elem == f32 || slices.ContainsFunc(p.slices, starred)
+}
+
+// function is that for a type, which stores around the caches or not. Only
+// AVX-512 has registers that fill lines.
+func (p pass) function(t passType, around bool) function {
+	name, doc := p.name+t.suffix, p.doc
+	if around {
+		name, doc = name+"Around", doc+", around the caches, dst a multiple of 64"
+	}
+	return function{
+		signature: "(" + strings.ReplaceAll(strings.Join(p.slices, ", "), "*", "") + ", s unsafe.Pointer, n int)",
+		args:      8 * (len(p.slices) + 2), name: name, doc: doc + ", for n a multiple of the lanes",
+		write: func(a *asm) { p.write(a, t, around) }, wide: around || t.convert,
+	}
+}
+
+// elems are the types of the slices' elements.
+func (p pass) elems(t passType) []elem {
+	list := make([]elem, len(p.slices))
+	for i, s := range p.slices {
+		if starred(s) {
+			list[i] = t.elem
+		}
+	}
+	return list
+}
+
+// number is the register of a number: the first ones behind the sums.
+func (p pass) number(i int) reg { return reg(4 + 4*p.sums + i) }
+
+func (p pass) write(a *asm, t passType, around bool) {
+	elems := p.elems(t)
 	if a.arm {
-		p.writeNEON(a)
+		p.writeNEON(a, elems)
 		return
 	}
 	for i, s := range p.slices {
-		a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", s, 8*i), passPointers[i])
+		a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", strings.TrimPrefix(s, "*"), 8*i), passPointers[i])
 	}
 	a.op("MOVQ", fmt.Sprintf("s+%d(FP)", 8*len(p.slices)), "R12")
 	a.op("MOVQ", fmt.Sprintf("n+%d(FP)", 8*len(p.slices)+8), "CX")
 	for i := range p.numbers {
-		a.op("VBROADCASTSS", fmt.Sprintf("%d(R12)", 4*i), reg(12+i))
+		a.op("VBROADCASTSS", fmt.Sprintf("%d(R12)", 4*i), p.number(i))
 	}
 	for i := range p.sums {
 		for u := range unrolled {
 			r := reg(4 + 4*i + u)
 			a.op("VPXOR", r, r, r)
 		}
+	}
+	if a.wide && p.half() && t.elem == bf16 && !t.convert {
+		a.loadUpperHalves()
 	}
 	a.op("XORQ", "AX", "AX")
 	a.op("MOVQ", "CX", "BX")
@@ -66,14 +133,14 @@ func (p pass) write(a *asm) {
 	a.op("CMPQ", "AX", "BX")
 	a.op("JGT", "one")
 	for u := range unrolled {
-		p.body(a, p.vector(a, u))
+		p.body(a, p.vector(a, t, elems, around, u))
 	}
 	a.op("ADDQ", unrolled*a.lanes(), "AX")
 	a.op("JMP", "many")
 	a.label("one")
 	a.op("CMPQ", "AX", "CX")
 	a.op("JGE", "done")
-	p.body(a, p.vector(a, 0))
+	p.body(a, p.vector(a, t, elems, around, 0))
 	a.op("ADDQ", a.lanes(), "AX")
 	a.op("JMP", "one")
 	a.label("done")
@@ -89,98 +156,176 @@ func (p pass) write(a *asm) {
 	a.op("RET")
 }
 
-func (p pass) vector(a *asm, u int) passAt {
+func (p pass) vector(a *asm, t passType, elems []elem, around bool, u int) passAt {
 	at := func(i int) string {
-		size := 4
-		if p.half && i == 0 {
-			size = 2
-		}
+		size := elems[i].size()
 		return fmt.Sprintf("%d(%s)(AX*%d)", u*size*a.lanes(), passPointers[i], size)
 	}
-	return passAt{at: at, sum: [2]reg{reg(4 + u), reg(8 + u)}, store: func(from reg) {
-		if !p.half {
-			a.op("VMOVUPS", from, at(0))
-			return
-		}
+	return passAt{
+		at:     at,
+		load:   func(i int, to reg) { a.widened(elems[i], at(i), to) },
+		ahead:  func(i int) { a.op("PREFETCHT0", at(i)) },
+		number: p.number,
+		sum:    [2]reg{reg(4 + u), reg(8 + u)},
+		store: func(from reg) {
+			a.rest = false
+			move := ""
+			if around {
+				move = "VMOVNTPS"
+			}
+			a.storeRow(elems[0], t.convert, move, from, at(0))
+		},
+	}
+}
+
+// storeRow is storeAs by an instruction of choice, and changes registers 2 and
+// 3 instead of 1 and 2.
+func (a *asm) storeRow(e elem, convert bool, move string, from reg, to string) {
+	half := fmt.Sprintf("Y%d", from)
+	if !a.wide {
+		half = fmt.Sprintf("X%d", from)
+	}
+	switch {
+	case e == f32 && move == "":
+		a.op("VMOVUPS", from, to)
+		return
+	case e == f32:
+		a.op(move, from, to)
+		return
+	case e == f16 && move == "":
+		a.op("VCVTPS2PH", 0, from, to)
+		return
+	case e == f16:
+		a.op("VCVTPS2PH", 0, from, half)
+	case convert:
+		a.convertBF16(from)
+	default:
 		a.toBF16(from, 2, 3)
-		a.op("VPSRLD", 16, from, from)
 		if a.wide {
-			a.op("VPMOVDW", from, fmt.Sprintf("Y%d", from))
-			a.op("VMOVDQU", fmt.Sprintf("Y%d", from), at(0))
-			return
+			a.op("VPERMW", from, upperHalves, from)
+		} else {
+			a.op("VPSRLD", 16, from, from)
+			a.op("VPACKUSDW", from, from, from)
+			a.op("VPERMQ", 0xd8, from, from)
 		}
-		a.op("VPACKUSDW", from, from, from)
-		a.op("VPERMQ", 0xd8, from, from)
-		a.op("VMOVDQU", fmt.Sprintf("X%d", from), at(0))
-	}}
+	}
+	if move == "" {
+		move = "VMOVDQU"
+	}
+	a.op(move, half, to)
 }
 
 // exp2 leaves 2 to the power of register 0 in register 0, and 0 below -126,
-// where results are subnormal, and changes 1 to 3 and mask 1. Fractions of
-// ±½ go through a polynomial within 2⁻²⁴ (Remez).
+// where results are subnormal, and changes 1 to 3 and mask 1. Polynomials are
+// of minimal relative error (Remez).
 func exp2(a *asm) {
+	if a.wide {
+		// 2 to the power of what is above the next whole number below, within
+		// 2⁻²³; the instruction for the rest rounds down itself. Infinities have 0
+		// above, and NaNs stay.
+		const notLess = 5
+		a.cmp(notLess, 0, num(-126), 1)
+		a.op("VREDUCEPS", 1, reg(0), reg(1))
+		horner(a, 1, 2, 1.8671300698700148e-3, 9.017030322458968e-3, 5.579991310372466e-2, 2.4016445015509363e-1, 6.931513118046009e-1, 1)
+		a.op("VSCALEFPS.Z", reg(0), reg(2), mask(1), reg(0))
+		return
+	}
 	a.cmp(lt, 0, num(-126), 1)
 	a.op("VMOVUPS", num(129), reg(1))
 	a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
 	a.round(0, 0, 1)
 	a.op("VSUBPS", reg(1), reg(0), reg(0))
 	horner(a, 0, 2, 1.5403530393381606e-4, 1.3333558146428443e-3, 9.6181291076284771e-3, 5.5504108664821580e-2, 2.4022650695910071e-1, 6.9314718055994531e-1, 1)
-	if a.wide {
-		a.op("VSCALEFPS", reg(1), reg(2), reg(0))
-	} else {
-		a.op("VCVTPS2DQ", reg(1), reg(1))
-		a.op("VMOVUPS", reg(2), reg(0))
-		power(a, 0)
-	}
+	a.op("VCVTPS2DQ", reg(1), reg(1))
+	a.op("VMOVUPS", reg(2), reg(0))
+	power(a, 0)
 	a.blend(1, 0, bits(0), 0)
 }
 
 func passes() []pass {
-	exponential := func(a *asm, p passAt) {
-		a.op("VMOVUPS", p.at(1), reg(0))
-		a.op("VFMADD213PS", reg(13), reg(12), reg(0))
+	// powers is the exponential of slice 1 with its sum.
+	powers := func(a *asm, p passAt) {
+		p.load(1, 0)
+		a.op("VFMADD213PS", p.number(1), p.number(0), reg(0))
 		exp2(a)
 		a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
-		p.store(0)
 	}
 	return []pass{
-		{name: "exp2Sum", doc: "dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i]", slices: []string{"dst", "x"}, numbers: 2, sums: 1, body: exponential},
-		{name: "exp2SumAhead", doc: "exp2Sum, asking for the same of ahead", slices: []string{"dst", "x", "ahead"}, numbers: 2, sums: 1, body: func(a *asm, p passAt) {
-			a.op("PREFETCHT0", p.at(2))
-			exponential(a, p)
-		}},
-		{name: "exp2SumBF16", doc: "dst[i] = bfloat16 of 2 to the power of x[i]*s[0] + s[1], s[2] = Σ before rounding", slices: []string{"dst", "x"}, half: true, numbers: 2, sums: 1, body: exponential},
-		{name: "deviations", doc: "s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])²", slices: []string{"x"}, numbers: 1, sums: 2, body: func(a *asm, p passAt) {
-			a.op("VMOVUPS", p.at(0), reg(0))
-			a.op("VSUBPS", reg(12), reg(0), reg(0))
-			a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
-			a.op("VFMADD231PS", reg(0), reg(0), p.sum[1])
-		}},
-		{name: "products", doc: "s[0] = Σ x[i]*y[i]", slices: []string{"x", "y"}, sums: 1, body: func(a *asm, p passAt) {
-			a.op("VMOVUPS", p.at(0), reg(0))
-			a.op("VFMADD231PS", p.at(1), reg(0), p.sum[0])
-		}},
-		{name: "lessRow", doc: "dst[i] = x[i] - s[0] - s[1]", slices: []string{"dst", "x"}, numbers: 2, body: func(a *asm, p passAt) {
-			a.op("VMOVUPS", p.at(1), reg(0))
-			a.op("VSUBPS", reg(12), reg(0), reg(0))
-			a.op("VSUBPS", reg(13), reg(0), reg(0))
-			p.store(0)
-		}},
-		{name: "normalizeRow", doc: "dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead", slices: []string{"dst", "x", "gain", "shift", "ahead"}, numbers: 2, body: func(a *asm, p passAt) {
-			a.op("PREFETCHT0", p.at(4))
-			a.op("VMOVUPS", p.at(1), reg(0))
-			a.op("VSUBPS", reg(12), reg(0), reg(0))
-			a.op("VMULPS", reg(13), reg(0), reg(0))
-			a.op("VMOVUPS", p.at(2), reg(1))
-			a.op("VFMADD213PS", p.at(3), reg(1), reg(0))
-			p.store(0)
-		}},
-		{name: "gradRowSums", doc: "h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h",
-			slices: []string{"dgain", "dshift", "x", "grad", "gain"}, numbers: 2, sums: 2, body: func(a *asm, p passAt) {
-				a.op("VMOVUPS", p.at(2), reg(0))
-				a.op("VSUBPS", reg(12), reg(0), reg(0))
-				a.op("VMULPS", reg(13), reg(0), reg(0))
-				a.op("VMOVUPS", p.at(3), reg(1))
+		{
+			name: "exp2Sum", doc: "dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead",
+			slices: []string{"dst", "*x", "*ahead"}, numbers: 2, sums: 1,
+			body: func(a *asm, p passAt) {
+				p.ahead(2)
+				powers(a, p)
+				a.op("VMOVUPS", reg(0), p.at(0))
+			},
+		},
+		{
+			name: "exp2SumRounded", doc: "dst[i] = 2 to the power of x[i]*s[0] + s[1], rounded, s[2] = Σ before rounding",
+			slices: []string{"*dst", "x"}, only: []string{"BF16", "ConvertBF16"}, numbers: 2, sums: 1,
+			body: func(a *asm, p passAt) {
+				powers(a, p)
+				p.store(0)
+			},
+		},
+		{
+			name: "deviations", doc: "s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])²",
+			slices: []string{"*x"}, numbers: 1, sums: 2,
+			body: func(a *asm, p passAt) {
+				p.load(0, 0)
+				a.op("VSUBPS", p.number(0), reg(0), reg(0))
+				a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
+				a.op("VFMADD231PS", reg(0), reg(0), p.sum[1])
+			},
+		},
+		{
+			name: "products", doc: "s[0] = Σ x[i]*y[i], asking for the same of ahead",
+			slices: []string{"*x", "*y", "*ahead"}, sums: 1,
+			body: func(a *asm, p passAt) {
+				p.ahead(2)
+				p.load(0, 0)
+				p.load(1, 1)
+				a.op("VFMADD231PS", reg(1), reg(0), p.sum[0])
+			},
+		},
+		{
+			name: "scaleRow", doc: "dst[i] = x[i] * s[0]", slices: []string{"*dst", "x"}, around: true, numbers: 1,
+			body: func(a *asm, p passAt) {
+				a.op("VMULPS", p.at(1), p.number(0), reg(0))
+				p.store(0)
+			},
+		},
+		{
+			name: "lessRow", doc: "dst[i] = x[i] - s[0] - s[1]", slices: []string{"*dst", "*x"}, around: true, numbers: 2,
+			body: func(a *asm, p passAt) {
+				p.load(1, 0)
+				a.op("VSUBPS", p.number(0), reg(0), reg(0))
+				a.op("VSUBPS", p.number(1), reg(0), reg(0))
+				p.store(0)
+			},
+		},
+		{
+			name: "normalizeRow", doc: "dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead",
+			slices: []string{"*dst", "*x", "gain", "shift", "*ahead"}, around: true, numbers: 2,
+			body: func(a *asm, p passAt) {
+				p.ahead(4)
+				p.load(1, 0)
+				a.op("VSUBPS", p.number(0), reg(0), reg(0))
+				a.op("VMULPS", p.number(1), reg(0), reg(0))
+				a.op("VMOVUPS", p.at(2), reg(1))
+				a.op("VFMADD213PS", p.at(3), reg(1), reg(0))
+				p.store(0)
+			},
+		},
+		{
+			name: "gradRowSums", doc: "h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead",
+			slices: []string{"dgain", "dshift", "*x", "*grad", "gain", "*ahead"}, numbers: 2, sums: 2,
+			body: func(a *asm, p passAt) {
+				p.ahead(5)
+				p.load(2, 0)
+				a.op("VSUBPS", p.number(0), reg(0), reg(0))
+				a.op("VMULPS", p.number(1), reg(0), reg(0))
+				p.load(3, 1)
 				a.op("VMOVUPS", p.at(0), reg(2))
 				a.op("VFMADD231PS", reg(1), reg(0), reg(2))
 				a.op("VMOVUPS", reg(2), p.at(0))
@@ -189,33 +334,57 @@ func passes() []pass {
 				a.op("VMULPS", p.at(4), reg(1), reg(1))
 				a.op("VADDPS", reg(1), p.sum[0], p.sum[0])
 				a.op("VFMADD231PS", reg(0), reg(1), p.sum[1])
-			}},
+			},
+		},
+		{
+			name: "gradRow", doc: "dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead",
+			slices: []string{"dst", "*x", "*grad", "gain", "*ahead"}, around: true, numbers: 4,
+			body: func(a *asm, p passAt) {
+				p.ahead(4)
+				p.load(1, 0)
+				a.op("VSUBPS", p.number(0), reg(0), reg(0))
+				a.op("VFMADD213PS", p.number(3), p.number(2), reg(0))
+				p.load(2, 1)
+				a.op("VMULPS", p.at(3), reg(1), reg(1))
+				a.op("VFMADD231PS", p.number(1), reg(1), reg(0))
+				p.store(0)
+			},
+		},
+		{
+			name: "softmaxGradRow", doc: "dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead",
+			slices: []string{"*dst", "*y", "*grad", "*ahead"}, around: true, numbers: 1,
+			body: func(a *asm, p passAt) {
+				p.ahead(3)
+				p.load(2, 0)
+				a.op("VSUBPS", p.number(0), reg(0), reg(0))
+				p.load(1, 1)
+				a.op("VMULPS", reg(1), reg(0), reg(0))
+				p.store(0)
+			},
+		},
 		// These two are chains of element-wise operations: every one rounds.
-		{name: "affine", doc: "dst[i] = (a[i]-b[i])*c[i] + d[i]", slices: []string{"dst", "a", "b", "c", "d"}, body: func(a *asm, p passAt) {
-			a.op("VMOVUPS", p.at(1), reg(0))
-			a.op("VSUBPS", p.at(2), reg(0), reg(0))
-			a.op("VMULPS", p.at(3), reg(0), reg(0))
-			a.op("VADDPS", p.at(4), reg(0), reg(0))
-			p.store(0)
-		}},
-		{name: "affineSum", doc: "dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i]", slices: []string{"dst", "a", "b", "c", "d", "e", "f"}, body: func(a *asm, p passAt) {
-			a.op("VMOVUPS", p.at(3), reg(0))
-			a.op("VSUBPS", p.at(4), reg(0), reg(0))
-			a.op("VMULPS", p.at(5), reg(0), reg(0))
-			a.op("VMOVUPS", p.at(1), reg(1))
-			a.op("VMULPS", p.at(2), reg(1), reg(1))
-			a.op("VADDPS", reg(1), reg(0), reg(0))
-			a.op("VADDPS", p.at(6), reg(0), reg(0))
-			p.store(0)
-		}},
-		{name: "gradRow", doc: "dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3]", slices: []string{"dst", "x", "grad", "gain"}, numbers: 4, body: func(a *asm, p passAt) {
-			a.op("VMOVUPS", p.at(1), reg(0))
-			a.op("VSUBPS", reg(12), reg(0), reg(0))
-			a.op("VFMADD213PS", reg(15), reg(14), reg(0))
-			a.op("VMOVUPS", p.at(2), reg(1))
-			a.op("VMULPS", p.at(3), reg(1), reg(1))
-			a.op("VFMADD231PS", reg(13), reg(1), reg(0))
-			p.store(0)
-		}},
+		{
+			name: "affine", doc: "dst[i] = (a[i]-b[i])*c[i] + d[i]", slices: []string{"dst", "a", "b", "c", "d"},
+			body: func(a *asm, p passAt) {
+				a.op("VMOVUPS", p.at(1), reg(0))
+				a.op("VSUBPS", p.at(2), reg(0), reg(0))
+				a.op("VMULPS", p.at(3), reg(0), reg(0))
+				a.op("VADDPS", p.at(4), reg(0), reg(0))
+				p.store(0)
+			},
+		},
+		{
+			name: "affineSum", doc: "dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i]", slices: []string{"dst", "a", "b", "c", "d", "e", "f"},
+			body: func(a *asm, p passAt) {
+				a.op("VMOVUPS", p.at(3), reg(0))
+				a.op("VSUBPS", p.at(4), reg(0), reg(0))
+				a.op("VMULPS", p.at(5), reg(0), reg(0))
+				a.op("VMOVUPS", p.at(1), reg(1))
+				a.op("VMULPS", p.at(2), reg(1), reg(1))
+				a.op("VADDPS", reg(1), reg(0), reg(0))
+				a.op("VADDPS", p.at(6), reg(0), reg(0))
+				p.store(0)
+			},
+		},
 	}
 }

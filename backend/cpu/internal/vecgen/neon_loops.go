@@ -238,34 +238,37 @@ func (a *asm) foldStreamsNEON(s *streams, size int) {
 }
 
 // writeNEON writes a pass; s is at R7.
-func (p pass) writeNEON(a *asm) {
-	size := func(i int) int {
-		if p.half && i == 0 {
-			return 2
-		}
-		return 4
-	}
+func (p pass) writeNEON(a *asm, elems []elem) {
 	vector := func(u int) passAt {
-		at := func(i int) string { return fmt.Sprintf("%d(R%d)", u*4*size(i), i) }
-		return passAt{at: at, sum: [2]reg{reg(4 + u), reg(8 + u)}, store: func(from reg) {
-			if p.half {
-				a.putBF16(from, 2, 3, at(0))
-			} else {
-				a.put(int(from), 4, at(0))
-			}
-		}}
+		at := func(i int) string { return fmt.Sprintf("%d(R%d)", u*4*elems[i].size(), i) }
+		return passAt{
+			at:     at,
+			load:   func(i int, to reg) { a.widened(elems[i], at(i), to) },
+			ahead:  func(i int) { a.op("PREFETCHT0", at(i)) },
+			number: p.number,
+			sum:    [2]reg{reg(4 + u), reg(8 + u)},
+			store: func(from reg) {
+				if elems[0] == bf16 {
+					a.putBF16(from, 2, 3, at(0))
+				} else {
+					a.storeNEON(elems[0], from, at(0))
+				}
+			},
+		}
 	}
 	advance := func(n int) {
 		for i := range p.slices {
-			a.line("ADD $%d, R%d", n*size(i), i)
+			a.line("ADD $%d, R%d", n*elems[i].size(), i)
 		}
 	}
 	before := func() {
-		a.arguments(p.slices...)
+		for i, s := range p.slices {
+			a.line("MOVD %s+%d(FP), R%d", strings.TrimPrefix(s, "*"), 8*i, i)
+		}
 		a.line("MOVD s+%d(FP), R7", 8*len(p.slices))
 		a.line("MOVD n+%d(FP), R8", 8*len(p.slices)+8)
 		for i := range p.numbers {
-			a.broadcast(fmt.Sprintf("%d(R7)", 4*i), 12+i)
+			a.broadcast(fmt.Sprintf("%d(R7)", 4*i), int(p.number(i)))
 		}
 	}
 	a.framed(before, func() {

@@ -1,0 +1,156 @@
+package vec
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+func TestRows(t *testing.T) {
+	forEachSet(t, func(t *testing.T, s *Set) {
+		for name, c := range map[string]struct {
+			rows  *Rows
+			dtype dtype.DType
+		}{
+			"float32": {&s.RowsF32, dtype.Float32}, "float16": {&s.RowsF16, dtype.Float16},
+			"bfloat16": {&s.RowsBF16, dtype.BFloat16}, "bfloat16 converted": {&s.RowsConvertBF16, dtype.BFloat16},
+		} {
+			if c.rows == &s.RowsConvertBF16 && (s.Lanes != 16 || !cpu.X86.HasAVX512BF16) {
+				continue
+			}
+			t.Run(name, func(t *testing.T) { testRows(t, s.Lanes, c.rows, c.dtype) })
+		}
+	})
+}
+
+// testRows compares the loops over rows of up to nine vectors with what
+// loops.go says that they do, in float64, between guards.
+func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	// row is elements of the type, and what they are.
+	row := func(n int, from, to float64) ([]byte, []float64) {
+		data, x := make([]byte, n*d.Size()), make([]float64, n)
+		for i := range x {
+			x[i] = from + (to-from)*rng.Float64()
+		}
+		dtype.FromF64(data, x, d)
+		dtype.ToF64(x, data, d)
+		return data, x
+	}
+	floats := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = 2*rng.Float32() - 1
+		}
+		return x
+	}
+	for n := lanes; n <= 9*lanes; n += lanes {
+		x, vx := row(n, -3, 3)
+		g, vg := row(n, -1, 1)
+		gain, shift := floats(n), floats(n)
+		s := make([]float32, 4)
+		// number compares a sum of n terms, of which none is beyond 16.
+		number := func(what string, got float32, want float64) {
+			t.Helper()
+			if math.Abs(float64(got)-want) > float64(n)*16*0x1p-22 {
+				t.Fatalf("%s of %d is %v, want %v", what, n, got, want)
+			}
+		}
+		// result compares what is written with a function of each element, of a
+		// few operations in float32 on numbers below 16.
+		result := func(what string, of dtype.DType, write func(s *RowStores, dst []byte), want func(i int) float64) {
+			t.Helper()
+			for _, s := range []*RowStores{&r.RowStores, r.Around} {
+				if s == nil {
+					continue
+				}
+				const guard = Line
+				all := alignedTo(n*of.Size() + 2*guard)
+				for i := range all {
+					all[i] = 77
+				}
+				write(s, all[guard:len(all)-guard])
+				got := make([]float64, n)
+				dtype.ToF64(got, all[guard:len(all)-guard], of)
+				rel, _ := of.Tolerance()
+				for i, v := range got {
+					if w := want(i); !(math.Abs(v-w) <= 16*0x1p-22+rel*math.Abs(w)) {
+						t.Fatalf("%s of %d: element %d is %v, want %v", what, n, i, v, w)
+					}
+				}
+				for i := range guard {
+					if all[i] != 77 || all[len(all)-1-i] != 77 {
+						t.Fatalf("%s of %d wrote beside the result", what, n)
+					}
+				}
+			}
+		}
+		e := make([]float32, n)
+		s[0], s[1] = 1.5, -2.25
+		r.Exp2Sum(e, x, s, x)
+		var sum, squares, gained float64
+		for i, v := range vx {
+			w := math.Exp2(v*1.5 - 2.25)
+			sum += w
+			if math.Abs(float64(e[i])-w) > 16*0x1p-23*w { // the exponent is up to 8, rounded
+				t.Fatalf("2 to the power of %v is %v, want %v", v, e[i], w)
+			}
+		}
+		number("sum of powers", s[2], sum)
+
+		sum = 0
+		for i, v := range vx {
+			sum += v * vg[i]
+		}
+		r.Products(x, g, s, nil)
+		number("sum of products", s[0], sum)
+
+		sum = 0
+		for _, v := range vx {
+			sum += v - 0.5
+			squares += (v - 0.5) * (v - 0.5)
+		}
+		s[0] = 0.5
+		r.Deviations(x, s)
+		number("sum of deviations", s[1], sum)
+		number("sum of their squares", s[2], squares)
+
+		dgain, dshift := floats(n), floats(n)
+		beforeGain, beforeShift := append([]float32(nil), dgain...), append([]float32(nil), dshift...)
+		s[0], s[1] = 0.5, 0.75
+		r.GradRowSums(dgain, dshift, x, g, gain, s, nil)
+		sum, gained = 0, 0
+		for i := range vx {
+			h := (vx[i] - 0.5) * 0.75
+			sum += vg[i] * float64(gain[i])
+			gained += vg[i] * float64(gain[i]) * h
+			number("gradient of a gain", dgain[i], float64(beforeGain[i])+vg[i]*h)
+			number("gradient of a shift", dshift[i], float64(beforeShift[i])+vg[i])
+		}
+		number("sum of gradients", s[2], sum)
+		number("sum of gradients' products", s[3], gained)
+
+		result("ScaleRow", d, func(to *RowStores, dst []byte) { to.ScaleRow(dst, gain, []float32{0.75}) },
+			func(i int) float64 { return float64(gain[i]) * 0.75 })
+		result("LessRow", d, func(to *RowStores, dst []byte) { to.LessRow(dst, x, []float32{0.5, 0.25}) },
+			func(i int) float64 { return vx[i] - 0.75 })
+		result("NormalizeRow", d, func(to *RowStores, dst []byte) { to.NormalizeRow(dst, x, gain, shift, []float32{0.5, 0.75}, x) },
+			func(i int) float64 { return (vx[i]-0.5)*0.75*float64(gain[i]) + float64(shift[i]) })
+		result("SoftmaxGradRow", d, func(to *RowStores, dst []byte) { to.SoftmaxGradRow(dst, x, g, []float32{0.5}, g) },
+			func(i int) float64 { return vx[i] * (vg[i] - 0.5) })
+		result("GradRow", dtype.Float32, func(to *RowStores, dst []byte) {
+			to.GradRow(dtype.View[float32](dst), x, g, gain, []float32{0.5, 0.75, -1.5, 0.25}, x)
+		}, func(i int) float64 { return vg[i]*float64(gain[i])*0.75 + (vx[i]-0.5)*-1.5 + 0.25 })
+	}
+}
+
+// alignedTo is n bytes from a line on.
+func alignedTo(n int) []byte {
+	b := make([]byte, n+Line)
+	return b[-int(uintptr(unsafe.Pointer(&b[0])))&(Line-1):][:n]
+}

@@ -1,0 +1,125 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// softmaxPasses are the softmax of a row or its logarithm in assembly: powers
+// of two, which a common factor of all takes to those of e.
+type softmaxPasses struct {
+	passes
+	log     bool
+	max     func(x []byte) float64 // NaN if there is one
+	extreme func(e, x, t []float32)
+}
+
+func newSoftmaxPasses(result op.Type, width int, log bool, from dtype.DType) *softmaxPasses {
+	p := &softmaxPasses{passes: newPasses(result, false, width, from), log: log, extreme: softRow[float32](log)}
+	p.max = maxOf(p.in)
+	return p
+}
+
+// maxOf is the largest element of a row, NaN if there is one, in assembly.
+func maxOf(d dtype.DType) func(x []byte) float64 {
+	v := vectors()
+	switch d {
+	case dtype.Float16:
+		return func(x []byte) float64 { return v.F16.Max(dtype.View[uint16](x)) }
+	case dtype.BFloat16:
+		return func(x []byte) float64 { return v.BF16.Max(dtype.View[uint16](x)) }
+	}
+	return func(x []byte) float64 { return v.Max(dtype.View[float32](x)) }
+}
+
+// rowScratch is the elements that come between, for a row of n.
+func rowScratch(n int) int { return passNumbers + 3*n }
+
+// softmaxRow is dst from x, with t of rowScratch elements, and ahead, which is
+// read next.
+func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
+	n := p.length(x)
+	s, e := t[:passNumbers], t[passNumbers:][:n]
+	top := p.max(x)
+	if !(math.Abs(top) < 1<<100) { // the product below may overflow, or is NaN
+		p.far(dst, x, e, t[passNumbers+n:])
+		return
+	}
+	shift := float32(-top * math.Log2E)
+	sum := p.exp2Sum(e, x, math.Log2E, shift, s, ahead)
+	if !p.log {
+		p.scaleRow(dst, e, float32(1/sum), s)
+		return
+	}
+	const scale = float32(math.Log2E)
+	s[0] = float32(top)
+	s[1] = float32(math.Log(sum) - math.Ln2*(float64(shift)+top*float64(scale)))
+	p.lessRow(dst, x, s)
+}
+
+// far is softmaxRow for rows with elements of any size.
+func (p *softmaxPasses) far(dst, x []byte, e, t []float32) {
+	if p.in == dtype.Float32 {
+		p.extreme(dtype.View[float32](dst), dtype.View[float32](x), t)
+		return
+	}
+	n := len(e)
+	toF32(t[:n], x, p.in)
+	p.extreme(e, t[:n], t[n:])
+	fromF32(dst, e, p.in)
+}
+
+// strided is softmaxRow for a row that was brought together.
+func (p *softmaxPasses) strided(e, x, t []float32) {
+	p.softmaxRow(bytesOf(e), bytesOf(x), t, nil)
+}
+
+// softmaxRows is Softmax and LogSoftmax of rows side by side, in assembly.
+type softmaxRows struct {
+	*softmaxPasses
+	src, out          int
+	from              dtype.DType
+	n, rows           int
+	group             int // rows of a chunk
+	atX, atOut, atRaw int
+}
+
+func newSoftmaxRows(b *builder, v *ir.Value) kernel {
+	x := v.Args[0].Type
+	n := x.Shape[v.Attr.Axes[0]]
+	k := &softmaxRows{
+		softmaxPasses: newSoftmaxPasses(v.Type, n, v.Op == op.LogSoftmax, x.DType),
+		src:           b.at(v.Args[0]), out: b.at(v), from: x.DType, n: n, rows: x.Shape.Size() / n,
+	}
+	k.group = max(1, 4*block/n)
+	var l layout
+	l.take(4 * rowScratch(n))
+	k.atX, k.atOut, k.atRaw = l.take(4*n), l.take(4*n), l.take(2*n)
+	b.wantScratch(int(l))
+	return k
+}
+
+func (k *softmaxRows) run(r *run) {
+	r.parallel(k, ceilDiv(k.rows, k.group), k.rows*k.n*8)
+}
+
+func (k *softmaxRows) chunk(r *run, w *worker, c int) {
+	src, dst, size := r.values[k.src], r.values[k.out], k.n*k.to.Size()
+	t := viewOf[float32](w.scratch, rowScratch(k.n))
+	for i := c * k.group; i < min(k.rows, (c+1)*k.group); i++ {
+		x := k.row(src, i, k.n, k.from, w.scratch[k.atX:])
+		to := dst[i*size : (i+1)*size]
+		out := to
+		if k.staged {
+			out = w.scratch[k.atOut:][:4*k.n]
+		}
+		k.softmaxRow(out, x, t, k.next(src, i, k.n, k.from))
+		if k.staged {
+			k.store(to, out, w.scratch[k.atRaw:])
+		}
+	}
+	k.done()
+}
