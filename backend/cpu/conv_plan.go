@@ -185,6 +185,9 @@ func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kerne
 			k.tiles = set.F32
 		}
 	}
+	if k.element != gemm.Pairs && k.winogradPays() {
+		return newWinograd(b, v, k)
+	}
 	k.eachPhase(k.phase)
 	k.panels = ceilDiv(k.lanes, k.tiles.NR)
 	k.weigh.convProduct = k

@@ -1,0 +1,301 @@
+package cpu
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// winograd is a convolution with 3x3 windows side by side, or its gradient by
+// the input, by Winograd's F(2x2, 3x3) (Lavin and Gray 2015, "Fast Algorithms
+// for Convolutional Neural Networks"): 2x2 pixels of the result, which read 4x4
+// of the source, take 16 products for each pair of channels in place of 36.
+// Sources, kernels and products are transformed by sums, differences and
+// halves, which costs about two bits of float32; what is not finite spreads to
+// all pixels of a tile.
+//
+// The products are those of sixteen matrices, one for each element of a
+// transformed tile: tiles by channels of the source, and channels of the source
+// by those of the result. Transforms are convolutions with a kernel for each
+// channel, and run in the loops of those.
+type winograd struct {
+	*convProduct
+	weigh  transformKernels
+	across int // tiles of a row
+	down   int // rows of tiles of a band
+	images int // of a chunk
+	most   int // tiles of a chunk, at most
+	ldv    int // bytes from a transformed tile of the source to the next
+	step   int // channels of the source of a call
+
+	gather, weights, spread [][]int64 // places of what transforms sum up
+
+	atV, atM int // scratch memory of transformed sources and of products
+}
+
+// transformKernels is the task that transforms a panel of kernels.
+type transformKernels struct{ *winograd }
+
+// The transforms of a tile of the source, of a kernel, and of products, along
+// an axis.
+var (
+	winogradSource = [][]float32{{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}}
+	winogradKernel = [][]float32{{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}}
+	winogradResult = [][]float32{{1, 1, 1, 0}, {0, 1, -1, -1}}
+)
+
+// winogradFactors is what transforms along two axes multiply with, and
+// winogradRows the same for all channels of a loop.
+var (
+	winogradFactors = [...]float32{1, -1, .5, -.5, .25, -.25}
+	winogradRows    = func() (rows [len(winogradFactors)][ownChannels]float32) {
+		for i, f := range winogradFactors {
+			for j := range rows[i] {
+				rows[i][j] = f
+			}
+		}
+		return rows
+	}()
+)
+
+// winogradPlaces is, for each element of a transform along two axes, the places
+// of what it sums up, whose rows and columns are that many bytes apart, and of
+// the factors.
+func winogradPlaces(m [][]float32, row, column int) [][]int64 {
+	var all [][]int64
+	for _, y := range m {
+		for _, x := range m {
+			var at []int64
+			for i, fy := range y {
+				for j, fx := range x {
+					if f := slices.Index(winogradFactors[:], fy*fx); f >= 0 {
+						at = append(at, int64(i*row+j*column), int64(4*ownChannels*f))
+					}
+				}
+			}
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+const (
+	winogradSize  = 16      // elements of a transformed tile
+	winogradBytes = 1 << 20 // of the tiles of a chunk, which stay in the second cache
+	winogradTiles = 48      // of a chunk, about, even if they do not: for so many, transformed kernels are read once
+	winogradDepth = 256     // channels of the source of a call: a panel of kernels stays in the first cache
+)
+
+// winogradPays reports whether k has windows for winograd, and so many channels
+// and tiles that transforms cost less than is saved.
+func (k *convProduct) winogradPays() bool {
+	ones := [3]int{1, 1, 1}
+	if k.set.Own == nil || k.tiles.NR != ownChannels || !k.tiles.Masked ||
+		k.groups != 1 || k.size != [3]int{1, 3, 3} || k.stride != ones || k.dilation != ones {
+		return false
+	}
+	direct, tiles := 0, 0
+	k.eachPhase(func(p convPhase, taps [3][]convTap) {
+		tiles = k.batch * p.count[0] * ceilDiv(p.count[1], 2) * ceilDiv(p.count[2], 2)
+		direct = k.batch * p.count[0]
+		for axis := 1; axis < 3; axis++ {
+			n := 0 // pixels for which an element of the window lies within the source
+			for _, t := range taps[axis] {
+				n += max(0, min(p.count[axis], k.dims[axis]-t.at)-max(0, -t.at))
+			}
+			direct *= n
+		}
+	})
+	// Measured: transforms of the source, of products and of kernels, in
+	// products of a tile, for each channel of the other side or for each tile.
+	products := winogradSize * float64(tiles)
+	return products*(1+16/float64(k.lanes)+10/float64(k.depth))+winogradSize*16 < float64(direct)
+}
+
+func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
+	k := &winograd{convProduct: c}
+	k.weigh.winograd = k
+	k.eachPhase(func(p convPhase, taps [3][]convTap) {
+		for axis, list := range taps {
+			p.low[axis], p.span[axis] = list[0].at, len(list)
+		}
+		k.phases = append(k.phases, p)
+	})
+	p := &k.phases[0]
+	k.bytes = 4
+	k.panels = ceilDiv(k.lanes, k.tiles.NR)
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
+	k.lead = 4 * k.lanes
+	k.step = even(k.depth, winogradDepth, 1)
+	if k.ldv = 4 * k.depth; k.ldv%conflicts == 0 {
+		k.ldv += rowPad
+	}
+	k.cut(p)
+
+	p.copied = k.stored != gemm.F32 || p.count[1]%2+p.count[2]%2 > 0
+	for axis, low := range p.low {
+		p.copied = p.copied || low < 0 || low+p.count[axis]-1+p.span[axis] > k.dims[axis]
+	}
+	p.box = [3]int{1, 2*k.down + 2, 2*k.across + 2}
+	line := k.dims[2]
+	box := 0
+	if p.copied {
+		line, box = p.box[2], p.box[1]*p.box[2]*k.depth*k.bytes
+	}
+	nr := 4 * k.tiles.NR
+	k.gather = winogradPlaces(winogradSource, line*k.depth*k.bytes, k.depth*k.bytes)
+	k.weights = winogradPlaces(winogradKernel, 3*k.depth*nr, k.depth*nr)
+	k.spread = winogradPlaces(winogradResult, 4*k.most*nr, k.most*nr)
+	tile := 0
+	if !k.direct {
+		tile = 4 * k.most * k.lead
+	}
+	k.atTile = roundUp(box, 64)
+	k.atV = k.atTile + roundUp(tile, 64)
+	k.atM = k.atV + roundUp(winogradSize*k.most*k.ldv, 64)
+	k.follow(b, v, max(k.atM+winogradSize*k.most*nr, 9*k.depth*nr), k.lanes)
+	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
+	b.wantShared(k.panels * winogradSize * k.depth * nr)
+	return k
+}
+
+// cut chooses the tiles of a chunk.
+func (k *winograd) cut(p *convPhase) {
+	k.across = ceilDiv(p.count[2], 2)
+	rows := ceilDiv(p.count[1], 2)
+	all := k.batch * p.count[0] * rows * k.across
+	k.most = max(winogradBytes/(winogradSize*k.ldv+4*k.lead), winogradTiles)
+	k.most = min(k.most, max(winogradTiles, ceilDiv(all, wantChunks)))
+	k.down = even(rows, max(1, k.most/k.across), 1)
+	k.images = 1
+	if k.down == rows && p.count[0] == 1 {
+		k.images = even(k.batch, max(1, k.most/(rows*k.across)), 1)
+	}
+	k.most = k.images * k.down * k.across
+	p.band, p.bands = 2*k.down, ceilDiv(rows, k.down)
+	p.chunks = ceilDiv(k.batch, k.images) * p.count[0] * p.bands
+}
+
+func (k *winograd) run(r *run) {
+	r.parallel(&k.weigh, k.panels, winogradSize*k.depth*k.lanes)
+	r.parallel(k, k.phases[0].chunks, k.macs()/32)
+}
+
+// panelAt is where the transformed kernels of a panel begin, of an element of
+// transformed tiles.
+func (k *winograd) panelAt(r *run, panel, element int) unsafe.Pointer {
+	return unsafe.Pointer(&r.shared[4*k.tiles.NR*k.depth*(winogradSize*panel+element)])
+}
+
+func (k *transformKernels) chunk(r *run, w *worker, panel int) {
+	nr := k.tiles.NR
+	first := panel * nr
+	cols := min(nr, k.lanes-first)
+	src, size := unsafe.Pointer(unsafe.SliceData(r.values[k.b])), k.from.Size()
+	for tap := range k.windowSize {
+		at := tap * k.perGroup
+		if k.code == op.Conv {
+			d := unsafe.Pointer(&w.scratch[4*nr*k.depth*tap])
+			k.set.Lanes[k.element](d, 4*nr, unsafe.Add(src, (at*k.outs+first)*size), k.outs*size, k.depth, 1<<cols-1, 1<<nr-1)
+			continue
+		}
+		d := unsafe.Pointer(&w.scratch[4*nr*k.depth*(k.windowSize-1-tap)]) // in the order of the source
+		for j := 0; j < nr; j += 16 {
+			load := max(0, min(16, cols-j))
+			lane := (at + first + min(j, cols-1)) * k.outs
+			k.set.Transpose[k.element](unsafe.Add(d, 4*j), 4*nr, unsafe.Add(src, lane*size), k.outs*size, k.depth, 1<<load-1, 1<<16-1)
+		}
+	}
+	for i, at := range k.weights {
+		k.sum(k.depth, at, unsafe.Pointer(&w.scratch[0]), 4*nr, k.panelAt(r, panel, i), 4*nr, nr)
+	}
+}
+
+// sum is a transform of n places that lie xs bytes apart, and its result ds
+// bytes, for up to 32 channels.
+func (k *winograd) sum(n int, at []int64, x unsafe.Pointer, xs int, d unsafe.Pointer, ds, channels int) {
+	k.set.Own(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
+}
+
+func (k *winograd) chunk(r *run, w *worker, i int) {
+	p := &k.phases[0]
+	y := i % p.bands * p.band
+	i /= p.bands
+	b := band{image: i / p.count[0] * k.images, z: i % p.count[0], y: y}
+	images, rows := min(k.images, k.batch-b.image), min(p.band, p.count[1]-y)
+	b.rows = roundUp(rows, 2)
+	tiles := b.rows / 2 * k.across // of an image
+	for j := range images {
+		from := b
+		from.image += j
+		k.find(r, w, p, &from)
+		k.transform(w, p, &from, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]))
+	}
+	first := k.pixelOf(p, b.image, b.z, y, 0)
+	d, lead := unsafe.Pointer(&w.scratch[k.atTile]), k.lead
+	if k.direct {
+		d = unsafe.Pointer(&r.values[k.dst][4*first*k.dstAll])
+	}
+	// What lies between the rows of a chunk's images belongs to it, too.
+	image := rows * p.count[2] * lead
+	for panel := range k.panels {
+		k.multiply(r, w, panel, images*tiles)
+		col := panel * k.tiles.NR
+		for j := range images {
+			for ty := range b.rows / 2 {
+				from := unsafe.Pointer(&w.scratch[k.atM+4*k.tiles.NR*(j*tiles+ty*k.across)])
+				for e, at := range k.spread {
+					dy, dx := 2*ty+e/2, e%2
+					if dy < rows {
+						to := unsafe.Add(d, j*image+(dy*p.count[2]+dx)*lead+4*col)
+						k.sum((p.count[2]-dx+1)/2, at, from, 4*k.tiles.NR, to, 2*lead, min(k.tiles.NR, k.lanes-col))
+					}
+				}
+			}
+		}
+	}
+	if !k.direct {
+		k.store(r, w, resultTile{row: first, rows: images * rows * p.count[2], cols: k.lanes, data: d, lead: lead})
+	}
+}
+
+// transform transforms the tiles of a band of the source.
+func (k *winograd) transform(w *worker, p *convPhase, b *band, v unsafe.Pointer) {
+	start := (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
+	for ty := range b.rows / 2 {
+		x := b.from(start + 2*ty*b.row)
+		for c := 0; c < k.depth; c += ownChannels {
+			for e, at := range k.gather {
+				d := unsafe.Add(v, (e*k.most+ty*k.across)*k.ldv+4*c)
+				k.sum(k.across, at, unsafe.Add(x, 4*c), 2*b.pixel, d, k.ldv, min(ownChannels, k.depth-c))
+			}
+		}
+	}
+}
+
+// multiply forms the products of a chunk's tiles with a panel of kernels.
+func (k *winograd) multiply(r *run, w *worker, panel, tiles int) {
+	t := k.tiles
+	nr := 4 * t.NR
+	heights := ceilDiv(tiles, t.MR)
+	for e := range winogradSize {
+		weights := k.panelAt(r, panel, e)
+		for c := 0; c < k.depth; c += k.step {
+			n := min(k.step, k.depth-c)
+			for h := range heights {
+				lo, hi := span(h, heights, tiles)
+				a := unsafe.Pointer(&w.scratch[k.atV+(e*k.most+lo)*k.ldv+4*c])
+				d := unsafe.Pointer(&w.scratch[k.atM+(e*k.most+lo)*nr])
+				s := d
+				if c == 0 {
+					s = nil
+				}
+				t.Rows[hi-lo](n, a, k.ldv, unsafe.Add(weights, c*nr), nr, s, nr, d, nr, 1<<t.NR-1)
+			}
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package cpu
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// TestWinograd holds convolutions by Winograd's transforms against the portable
+// kernels: even and odd sizes, planes, one band and several, several images to a
+// chunk, padding and cropping, and channels that do not fill a panel.
+func TestWinograd(t *testing.T) {
+	rng := rand.New(rand.NewPCG(41, 42))
+	used := 0
+	forEachISA(t, func(t *testing.T) {
+		level := current()
+		if set := kernelsOf(level); set == nil || set.Own == nil {
+			return
+		}
+		for _, s := range []struct {
+			name      string
+			x, w      op.Shape
+			low, high []int
+		}{
+			{"even", op.Shape{1, 22, 34, 40}, op.Shape{3, 3, 40, 64}, []int{0, 0}, []int{0, 0}},
+			{"odd", op.Shape{2, 23, 31, 64}, op.Shape{3, 3, 64, 72}, []int{1, 1}, []int{1, 1}},
+			{"bands", op.Shape{1, 64, 61, 72}, op.Shape{3, 3, 72, 100}, []int{1, 1}, []int{1, 1}},
+			{"images", op.Shape{9, 13, 14, 64}, op.Shape{3, 3, 64, 64}, []int{1, 1}, []int{1, 1}},
+			{"deep", op.Shape{1, 18, 18, 300}, op.Shape{3, 3, 300, 40}, []int{0, 0}, []int{0, 0}},
+			{"planes", op.Shape{2, 3, 12, 16, 48}, op.Shape{1, 3, 3, 48, 80}, []int{0, 1, 1}, []int{0, 1, 1}},
+			{"wide edges", op.Shape{1, 30, 30, 64}, op.Shape{3, 3, 64, 64}, []int{2, 0}, []int{1, 2}},
+			{"cropped", op.Shape{1, 30, 32, 64}, op.Shape{3, 3, 64, 64}, []int{-1, -2}, []int{0, -1}},
+		} {
+			n := len(s.low)
+			ones := []int{1, 1, 1}[:n]
+			a := op.Attr{Stride: ones, Dilation: ones, Low: s.low, High: s.high}
+			y, err := op.Infer(op.Conv, a, op.Type{DType: dtype.Float32, Shape: s.x}, op.Type{DType: dtype.Float32, Shape: s.w})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
+				for _, c := range []op.Code{op.Conv, op.ConvInputGrad} {
+					what := fmt.Sprint(s.name, ", ", c, " of ", d)
+					a, shapes := convArguments(c, a, s.x, s.w, y.Shape)
+					args := []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}
+					compile := func() *Program {
+						g := ir.New(2)
+						g.Output(record(t, g, c, a, param(t, g, 0, args[0].Type), param(t, g, 1, args[1].Type)), -1)
+						return plan(t, g)
+					}
+					p := compile()
+					if _, ok := p.steps[len(p.steps)-1].kernel.(*winograd); ok {
+						used++
+					} else if c == op.Conv && d != dtype.BFloat16 {
+						t.Errorf("%s is not computed by transforms", what)
+					}
+					got := runProcs(t, p, args, 1)
+					if !bytes.Equal(got.data, runProcs(t, p, args, 3).data) {
+						t.Errorf("%s: other bits with 3 workers", what)
+					}
+					isaLevel.Store(uint32(isaPortable))
+					want := eval(t, c, a, args...)
+					isaLevel.Store(uint32(level))
+					// As in TestConvLevels, and two bits more: a tile is the sum of
+					// 36 products in place of 9, and of sums of 4.
+					terms := 9 * max(s.x[n+1], s.w[n+1])
+					near(t, what, got, want.values(), 4*8*math.Sqrt(float64(terms)))
+				}
+			}
+		}
+	})
+	if set := kernelsOf(current()); set != nil && set.Own != nil && used == 0 {
+		t.Error("no convolution is computed by transforms")
+	}
+}
+
+// TestWinogradEpilogue: what follows gives the bits that it gives apart.
+func TestWinogradEpilogue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(43, 44))
+	ones := []int{1, 1}
+	a := op.Attr{Stride: ones, Dilation: ones, Low: ones, High: ones}
+	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
+		args := []array{randomArray(rng, d, 3, 15, 16, 64), randomArray(rng, d, 3, 3, 64, 72), randomArray(rng, d, 72)}
+		var got [2]array
+		for i, skip := range [][]string{nil, {"epilogue"}} {
+			g := ir.New(3)
+			conv := record(t, g, op.Conv, a, param(t, g, 0, args[0].Type), param(t, g, 1, args[1].Type))
+			g.Output(record(t, g, op.Relu, op.Attr{}, record(t, g, op.Add, op.Attr{}, conv, param(t, g, 2, args[2].Type))), -1)
+			if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
+				t.Fatal(err)
+			}
+			p, err := New().Compile(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[i] = runProcs(t, p.(*Program), args, 2)
+		}
+		if !bytes.Equal(got[0].data, got[1].data) {
+			t.Errorf("%v: fused and apart differ", d)
+		}
+	}
+}
