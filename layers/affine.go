@@ -31,31 +31,68 @@ func newSampler(fill, interpolation string, value float64) (sampler, error) {
 }
 
 // affineMap is, for each image, the place (a0·x + a1·y + a2, b0·x + b1·y + b2)
-// that pixel (x, y) of the result is read from. Coefficients are float32 or
-// float64 [batch 1 1].
-type affineMap struct{ a, b [3]*tensor.Tensor }
+// that pixel (x, y) of the result is read from; with k, that divided by
+// k0·x + k1·y + 1. Coefficients are float32 or float64 [batch 1 1].
+type affineMap struct {
+	a, b [3]*tensor.Tensor
+	k    *[2]*tensor.Tensor
+}
 
-// affine reads x where m says. 16-bit pixels are blended in float32 and rounded
-// once.
+// affine reads x where m says.
 func (s sampler) affine(x *tensor.Tensor, m affineMap) *tensor.Tensor {
 	d := m.a[0].DType()
 	column := tensor.Iota(d, 1, 1, x.Dim(2))
 	row := tensor.Iota(d, 1, x.Dim(1)).Reshape(1, x.Dim(1), 1)
-	at := func(c [3]*tensor.Tensor, size int) *tensor.Tensor {
-		return s.inside(c[0].Mul(column).Add(c[1].Mul(row)).Add(c[2]), size)
+	linear := func(c [2]*tensor.Tensor, last *tensor.Tensor) *tensor.Tensor {
+		return c[0].Mul(column).Add(c[1].Mul(row)).Add(last)
 	}
-	xs, ys := at(m.a, x.Dim(2)), at(m.b, x.Dim(1))
-	wide := x.DType().Accumulator()
+	xs, ys := linear([2]*tensor.Tensor(m.a[:2]), m.a[2]), linear([2]*tensor.Tensor(m.b[:2]), m.b[2])
+	if m.k != nil {
+		by := linear(*m.k, tensor.Scalar(d, 1))
+		far := by.Equal(tensor.Scalar(d, 0))
+		by = tensor.Where(far, tensor.Scalar(d, 1), by)
+		outside := tensor.Scalar(d, -2) // by more than a pixel
+		xs, ys = tensor.Where(far, outside, xs.Div(by)), tensor.Where(far, outside, ys.Div(by))
+	}
+	read := func(row, column *tensor.Tensor) *tensor.Tensor { return s.read(x, row, column) }
+	return s.blend(x, s.inside(xs, x.Dim(2)), s.inside(ys, x.Dim(1)), awayFromZero, read)
+}
+
+// blend is x at places between its pixels, which read returns at whole rows and
+// columns. 16-bit pixels are blended in float32 and rounded once.
+func (s sampler) blend(x, xs, ys *tensor.Tensor, round func(*tensor.Tensor) *tensor.Tensor, read func(row, column *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	if !s.bilinear {
-		return s.read(x, awayFromZero(ys), awayFromZero(xs)).Cast(x.DType())
+		return read(round(ys), round(xs)).Cast(x.DType())
 	}
+	wide := x.DType().Accumulator()
 	left, top := xs.Floor(), ys.Floor()
 	dx, dy := xs.Sub(left).Cast(wide).ExpandDims(-1), ys.Sub(top).Cast(wide).ExpandDims(-1)
 	line := func(y *tensor.Tensor) *tensor.Tensor {
-		a, b := s.read(x, y, left).Cast(wide), s.read(x, y, left.AddScalar(1)).Cast(wide)
+		a, b := read(y, left).Cast(wide), read(y, left.AddScalar(1)).Cast(wide)
 		return a.Mul(dx.Neg().AddScalar(1)).Add(b.Mul(dx))
 	}
 	return line(top).Mul(dy.Neg().AddScalar(1)).Add(line(top.AddScalar(1)).Mul(dy)).Cast(x.DType())
+}
+
+// bent reads x at places as Keras's map_coordinates does, which fills what lies
+// outside pixel by pixel: fill reflect takes places before the first pixel as
+// those at the same distance after it.
+func (s sampler) bent(x, xs, ys *tensor.Tensor) *tensor.Tensor {
+	within := func(at *tensor.Tensor, size int) *tensor.Tensor {
+		n := float64(size)
+		switch s.fill {
+		case "reflect":
+			at = at.Abs().Mod(tensor.Scalar(at.DType(), 2*n))
+			return tensor.Where(at.LessScalar(n), at, at.Neg().AddScalar(2*n-1))
+		case "wrap":
+			return at.Mod(tensor.Scalar(at.DType(), n))
+		}
+		return at
+	}
+	read := func(row, column *tensor.Tensor) *tensor.Tensor {
+		return s.read(x, within(row, x.Dim(1)), within(column, x.Dim(2)))
+	}
+	return s.blend(x, xs, ys, (*tensor.Tensor).Round, read)
 }
 
 // inside brings places on an axis into the image, but for fill constant.

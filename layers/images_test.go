@@ -83,6 +83,7 @@ func imageLayers() (cases []layerCase) {
 		in := op.Type{DType: dtype.Float32, Shape: op.Shape{2, 3, 5, 3}}
 		cases = append(cases, layerCase{"grayscale, " + format, func() layers.Layer { return &layers.RandomGrayscale{DataFormat: format} }, []op.Type{in}})
 	}
+	cases = append(cases, augmentLayers()...)
 	bytes := []op.Type{{DType: dtype.Uint8, Shape: op.Shape{2, 5, 4, 2}}}
 	return append(cases,
 		layerCase{"resizing, bytes", func() layers.Layer { return &layers.Resizing{Height: 3, Width: 6} }, bytes},

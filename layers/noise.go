@@ -140,15 +140,9 @@ func (b *Base) belowOneState(rate float64, seed *int64) (*tensor.Variable, error
 	return b.rateState(rate, seed)
 }
 
-// normalNoise draws float32 numbers of mean 0 and deviation 1 in the shape of
-// x, by Box and Muller's method: at most √(48·ln 2) ≈ 5.8 in magnitude.
+// normalNoise draws numbers of mean 0 and deviation 1 in the shape of x.
 func normalNoise(x *tensor.Tensor, state *tensor.Variable) *tensor.Tensor {
-	now := NextState(state, x)
-	u := tensor.RandomUniform(now, 0, x.Shape()...)
-	v := tensor.RandomUniform(now, 1, x.Shape()...)
-	// u < 1, so the logarithm is of at least 2⁻²⁴.
-	radius := u.Neg().AddScalar(1).Log().MulScalar(-2).Sqrt()
-	return radius.Mul(v.MulScalar(2 * math.Pi).Cos())
+	return (&draws{now: NextState(state, x)}).normal(x.Shape()...)
 }
 
 // ActivityRegularization returns its input and adds L1·Σ|x| + L2·Σx², divided

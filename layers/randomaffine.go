@@ -12,16 +12,23 @@ type randomAffine struct {
 	sampler sampler
 }
 
-// build checks the fields.
-func (r *randomAffine) build(b *Base, seed *int64, fill, interpolation string, value float64) (err error) {
-	if r.sampler, err = newSampler(fill, interpolation, value); err == nil {
-		r.state = b.AddRandomState(seed)
-	}
-	return err
+// mapped is an augmentation that reads images elsewhere.
+type mapped interface {
+	augmentation
+	// of is the map of the images, of a size.
+	of(d *draws, height, width int) affineMap
 }
 
-// check wants four axes, and pixels.
-func (r *randomAffine) check(format string, in []Shape) error {
+// check checks the fields, and wants four axes, and pixels.
+func (r *randomAffine) check(fill, interpolation string, value float64, format string, in []Shape) (err error) {
+	if r.sampler, err = newSampler(fill, interpolation, value); err != nil {
+		return err
+	}
+	return r.fits(format, in)
+}
+
+// fits wants four axes, and pixels.
+func (r *randomImage) fits(format string, in []Shape) error {
 	s, err := r.field.of(format, in, 2)
 	for i := range 2 {
 		if err == nil && s[r.field.first()+i] == 0 {
@@ -31,13 +38,10 @@ func (r *randomAffine) check(format string, in []Shape) error {
 	return err
 }
 
-// call reads x where the map of the numbers of this call says.
-func (r *randomAffine) call(p Pass, x *tensor.Tensor, of func(now *tensor.Tensor, batch, height, width int) affineMap) *tensor.Tensor {
-	if r.still(p, x) {
-		return x
-	}
+// read reads x where the map of the draws says.
+func (r *randomAffine) read(d *draws, x *tensor.Tensor, of func(d *draws, height, width int) affineMap) *tensor.Tensor {
 	y := r.last(x)
-	return r.back(r.sampler.affine(y, of(NextState(r.state, x), y.Dim(0), y.Dim(1), y.Dim(2))))
+	return r.back(r.sampler.affine(y, of(d, y.Dim(1), y.Dim(2))))
 }
 
 // RandomRotation turns images around their middle.
@@ -61,27 +65,35 @@ type RandomRotation struct {
 func (r *RandomRotation) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
-func (r *RandomRotation) Build(in ...Shape) (err error) {
+func (r *RandomRotation) Build(in ...Shape) error {
+	r.affine.state = r.AddRandomState(r.Seed)
+	return r.check(in)
+}
+
+func (r *RandomRotation) check(in []Shape) (err error) {
 	c := Defaults(*r)
 	if r.from, r.to, err = c.Factor.ends("Factor", -1, 1); err != nil {
 		return err
 	}
-	if err := r.affine.build(&r.Base, c.Seed, c.FillMode, c.Interpolation, c.FillValue); err != nil {
-		return err
-	}
-	return r.CheckInput(in...)
+	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
 }
 
 // CheckInput wants four axes, and pixels.
 func (r *RandomRotation) CheckInput(in ...Shape) error {
-	return r.affine.check(Defaults(*r).DataFormat, in)
+	return r.affine.fits(Defaults(*r).DataFormat, in)
 }
 
 // Call computes the layer on x.
 func (r *RandomRotation) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	return r.affine.call(p, x, func(now *tensor.Tensor, batch, height, width int) affineMap {
-		return rotation(uniform(now, 0, batch, r.from*2*math.Pi, r.to*2*math.Pi), height, width)
-	})
+	return r.affine.call(&r.Base, p, x, r.transform)
+}
+
+func (r *RandomRotation) transform(d *draws, x *tensor.Tensor) *tensor.Tensor {
+	return r.affine.read(d, x, r.of)
+}
+
+func (r *RandomRotation) of(d *draws, height, width int) affineMap {
+	return rotation(d.place(r.from*2*math.Pi, r.to*2*math.Pi), height, width)
 }
 
 // rotation turns by angles in radians around the middle.
@@ -117,7 +129,12 @@ type RandomZoom struct {
 func (r *RandomZoom) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
-func (r *RandomZoom) Build(in ...Shape) (err error) {
+func (r *RandomZoom) Build(in ...Shape) error {
+	r.affine.state = r.AddRandomState(r.Seed)
+	return r.check(in)
+}
+
+func (r *RandomZoom) check(in []Shape) (err error) {
 	c := Defaults(*r)
 	above := math.Nextafter(-1, 0) // a size of 0 has no middle
 	if r.ranges[0][0], r.ranges[0][1], err = c.HeightFactor.ends("HeightFactor", above, 1); err != nil {
@@ -128,27 +145,30 @@ func (r *RandomZoom) Build(in ...Shape) (err error) {
 			return err
 		}
 	}
-	if err := r.affine.build(&r.Base, c.Seed, c.FillMode, c.Interpolation, c.FillValue); err != nil {
-		return err
-	}
-	return r.CheckInput(in...)
+	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
 }
 
 // CheckInput wants four axes, and pixels.
 func (r *RandomZoom) CheckInput(in ...Shape) error {
-	return r.affine.check(Defaults(*r).DataFormat, in)
+	return r.affine.fits(Defaults(*r).DataFormat, in)
 }
 
 // Call computes the layer on x.
 func (r *RandomZoom) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	return r.affine.call(p, x, func(now *tensor.Tensor, batch, height, width int) affineMap {
-		rows := uniform(now, 0, batch, 1+r.ranges[0][0], 1+r.ranges[0][1])
-		columns := rows
-		if r.WidthFactor != nil {
-			columns = uniform(now, 1, batch, 1+r.ranges[1][0], 1+r.ranges[1][1])
-		}
-		return zoom(rows, columns, height, width)
-	})
+	return r.affine.call(&r.Base, p, x, r.transform)
+}
+
+func (r *RandomZoom) transform(d *draws, x *tensor.Tensor) *tensor.Tensor {
+	return r.affine.read(d, x, r.of)
+}
+
+func (r *RandomZoom) of(d *draws, height, width int) affineMap {
+	rows := d.place(1+r.ranges[0][0], 1+r.ranges[0][1])
+	columns := rows
+	if r.WidthFactor != nil {
+		columns = d.place(1+r.ranges[1][0], 1+r.ranges[1][1])
+	}
+	return zoom(rows, columns, height, width)
 }
 
 // zoom reads rows and columns at distances from the middle times factors.
@@ -185,7 +205,12 @@ type RandomTranslation struct {
 func (r *RandomTranslation) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
-func (r *RandomTranslation) Build(in ...Shape) (err error) {
+func (r *RandomTranslation) Build(in ...Shape) error {
+	r.affine.state = r.AddRandomState(r.Seed)
+	return r.check(in)
+}
+
+func (r *RandomTranslation) check(in []Shape) (err error) {
 	c := Defaults(*r)
 	if r.ranges[0][0], r.ranges[0][1], err = c.HeightFactor.ends("HeightFactor", -1, 1); err != nil {
 		return err
@@ -193,22 +218,25 @@ func (r *RandomTranslation) Build(in ...Shape) (err error) {
 	if r.ranges[1][0], r.ranges[1][1], err = c.WidthFactor.ends("WidthFactor", -1, 1); err != nil {
 		return err
 	}
-	if err := r.affine.build(&r.Base, c.Seed, c.FillMode, c.Interpolation, c.FillValue); err != nil {
-		return err
-	}
-	return r.CheckInput(in...)
+	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
 }
 
 // CheckInput wants four axes, and pixels.
 func (r *RandomTranslation) CheckInput(in ...Shape) error {
-	return r.affine.check(Defaults(*r).DataFormat, in)
+	return r.affine.fits(Defaults(*r).DataFormat, in)
 }
 
 // Call computes the layer on x.
 func (r *RandomTranslation) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	return r.affine.call(p, x, func(now *tensor.Tensor, batch, height, width int) affineMap {
-		return translation(uniform(now, 0, batch, r.ranges[0][0], r.ranges[0][1]), uniform(now, 1, batch, r.ranges[1][0], r.ranges[1][1]), height, width)
-	})
+	return r.affine.call(&r.Base, p, x, r.transform)
+}
+
+func (r *RandomTranslation) transform(d *draws, x *tensor.Tensor) *tensor.Tensor {
+	return r.affine.read(d, x, r.of)
+}
+
+func (r *RandomTranslation) of(d *draws, height, width int) affineMap {
+	return translation(d.place(r.ranges[0][0], r.ranges[0][1]), d.place(r.ranges[1][0], r.ranges[1][1]), height, width)
 }
 
 // translation moves by shares of the rows and of the columns.
@@ -218,5 +246,74 @@ func translation(rows, columns *tensor.Tensor, height, width int) affineMap {
 	return affineMap{
 		a: [3]*tensor.Tensor{one, zero, columns.MulScalar(-float64(width))},
 		b: [3]*tensor.Tensor{zero, one, rows.MulScalar(-float64(height))},
+	}
+}
+
+// RandomShear slants images: pixel (x, y) is read from (x + sx·y, sy·x + y),
+// where sx and sy are drawn from XFactor and YFactor and have one random sign
+// for both.
+//
+// Shapes: [batch rows columns channels] → the same.
+type RandomShear struct {
+	XFactor       Factor  `default:"0"`        // from -1 to 1
+	YFactor       Factor  `default:"0"`        // from -1 to 1
+	Interpolation string  `default:"bilinear"` // or nearest
+	FillMode      string  `default:"reflect"`  // or wrap, constant, nearest
+	FillValue     float64 // of FillMode constant
+	DataFormat    string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	Seed          *int64  // default: derived from the model's seed and the layer's path
+	Name, DType   string
+
+	Base
+	affine randomAffine
+	ranges [2][2]float64 // of x and y
+}
+
+// Config returns the fields Name and DType.
+func (r *RandomShear) Config() Config { return Config{r.Name, r.DType} }
+
+// Build makes the state of the random numbers.
+func (r *RandomShear) Build(in ...Shape) error {
+	r.affine.state = r.AddRandomState(r.Seed)
+	return r.check(in)
+}
+
+func (r *RandomShear) check(in []Shape) (err error) {
+	c := Defaults(*r)
+	if r.ranges[0][0], r.ranges[0][1], err = c.XFactor.ends("XFactor", -1, 1); err != nil {
+		return err
+	}
+	if r.ranges[1][0], r.ranges[1][1], err = c.YFactor.ends("YFactor", -1, 1); err != nil {
+		return err
+	}
+	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
+}
+
+// CheckInput wants four axes, and pixels.
+func (r *RandomShear) CheckInput(in ...Shape) error {
+	return r.affine.fits(Defaults(*r).DataFormat, in)
+}
+
+// Call computes the layer on x.
+func (r *RandomShear) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
+	return r.affine.call(&r.Base, p, x, r.transform)
+}
+
+func (r *RandomShear) transform(d *draws, x *tensor.Tensor) *tensor.Tensor {
+	return r.affine.read(d, x, r.of)
+}
+
+func (r *RandomShear) of(d *draws, _, _ int) affineMap {
+	sign := d.sign().Squeeze(-1)
+	return shear(d.place(r.ranges[0][0], r.ranges[0][1]).Mul(sign), d.place(r.ranges[1][0], r.ranges[1][1]).Mul(sign))
+}
+
+// shear adds x times y to columns, and y times x to rows.
+func shear(x, y *tensor.Tensor) affineMap {
+	zero := x.MulScalar(0)
+	one := zero.AddScalar(1)
+	return affineMap{
+		a: [3]*tensor.Tensor{one, x, zero},
+		b: [3]*tensor.Tensor{y, one, zero},
 	}
 }

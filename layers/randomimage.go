@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -11,18 +12,22 @@ import (
 
 // Layers of random images change their input while training only, every image
 // by numbers of its own; like Dropout's these differ in each call of each step
-// of a Function, and are functions of the layer's seed. Images are floats.
+// of a Function, and are functions of the layer's seed. Integers become floats
+// of the compute type.
 
 // Factor is how far a random number goes from its middle: 1 number f for -f to
 // f, or 2 for the ends.
 type Factor []float64
 
 // MarshalJSON implements json.Marshaler: 1 number is no list in Keras.
-func (f Factor) MarshalJSON() ([]byte, error) {
+func (f Factor) MarshalJSON() ([]byte, error) { return oneOrList(f) }
+
+// oneOrList writes a list of one number as that number, and none as null.
+func oneOrList(f []float64) ([]byte, error) {
 	if len(f) == 1 {
 		return json.Marshal(f[0])
 	}
-	return json.Marshal([]float64(f))
+	return json.Marshal(f)
 }
 
 // ends returns the least and the largest number, which are from low to high.
@@ -42,16 +47,51 @@ func (f Factor) ends(field string, low, high float64) (from, to float64, err err
 	return from, to, nil
 }
 
+// span is what Factor says, of a layer that also has a ValueRange.
+type span struct{ from, to float64 }
+
+func (s *span) of(f Factor, low, high float64, between []float64) (err error) {
+	if s.from, s.to, err = f.ends("Factor", low, high); err != nil {
+		return err
+	}
+	return pair("ValueRange", between)
+}
+
 // randomImage is what layers of random images have in common.
 type randomImage struct {
 	field field
 	state *tensor.Variable
 }
 
-// still reports whether x stays as it is.
-func (r *randomImage) still(p Pass, x *tensor.Tensor) bool {
-	wantFloats(x)
-	return !p.Training || x.Symbolic()
+// augmentation is a layer that changes images by random numbers. transform does
+// so, after check, for images of any float type.
+type augmentation interface {
+	check(in []Shape) error
+	transform(d *draws, x *tensor.Tensor) *tensor.Tensor
+}
+
+// floats makes floats of the layer's compute type of integers.
+func (b *Base) floats(x *tensor.Tensor) *tensor.Tensor {
+	if x.DType().IsFloat() {
+		return x
+	}
+	return x.Cast(b.policy.Compute)
+}
+
+// still reports whether images stay as they are.
+func still(p Pass, x *tensor.Tensor) bool { return !p.Training || x.Symbolic() }
+
+// draws returns the random numbers of a call on x.
+func (r *randomImage) draws(x *tensor.Tensor) *draws {
+	return &draws{now: NextState(r.state, x), batch: x.Dim(0)}
+}
+
+// call changes images of layer b while training.
+func (r *randomImage) call(b *Base, p Pass, x *tensor.Tensor, transform func(*draws, *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+	if x = b.floats(x); still(p, x) {
+		return x
+	}
+	return transform(r.draws(x), x)
 }
 
 // last is x with the channels in the last axis, and back undoes it.
@@ -69,10 +109,29 @@ func (r *randomImage) back(x *tensor.Tensor) *tensor.Tensor {
 	return x
 }
 
-// uniform draws a number for each image, [batch 1 1], of a stream of the state
-// of this call.
-func uniform(now *tensor.Tensor, stream uint64, batch int, from, to float64) *tensor.Tensor {
-	return tensor.RandomUniform(now, stream, batch, 1, 1).MulScalar(to - from).AddScalar(from)
+// channels is the axis of the channels.
+func (r *randomImage) channels() int {
+	if r.field.channelsFirst {
+		return 1
+	}
+	return 3
+}
+
+// colors wants images of 3 channels, or of one of the given numbers.
+func (r *randomImage) colors(format string, in []Shape, or ...int) error {
+	s, err := r.field.of(format, in, 2)
+	if err != nil {
+		return err
+	}
+	axis := r.channels()
+	if n := s[axis]; n != 3 && n != tensor.Unknown && !slices.Contains(or, n) {
+		want := "3"
+		for _, n := range or {
+			want = fmt.Sprintf("%d or %s", n, want)
+		}
+		return fmt.Errorf("axis %d of input %v is %d, want %s channels", axis, s, s[axis], want)
+	}
+	return nil
 }
 
 // RandomFlip mirrors images, each with probability ½; in both directions at
@@ -111,23 +170,22 @@ func (r *RandomFlip) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (r *RandomFlip) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	if r.image.still(p, x) {
-		return x
-	}
-	y := r.image.last(x)
-	flip := uniform(NextState(r.image.state, x), 0, y.Dim(0), 0, 1).LessEqual(tensor.Scalar(dtype.Float32, 0.5))
-	row := tensor.Iota(dtype.Int32, y.Dim(1)).Reshape(1, y.Dim(1), 1)
-	column := tensor.Iota(dtype.Int32, 1, 1, y.Dim(2))
-	mirror := func(at *tensor.Tensor, n int) *tensor.Tensor {
-		return tensor.Where(flip, at.Neg().AddScalar(float64(n-1)), at)
-	}
-	if mode := Defaults(*r).Mode; mode != "vertical" {
-		column = mirror(column, y.Dim(2))
-	}
-	if mode := Defaults(*r).Mode; mode != "horizontal" {
-		row = mirror(row, y.Dim(1))
-	}
-	return r.image.back(pick(y, row, column))
+	return r.image.call(&r.Base, p, x, func(d *draws, x *tensor.Tensor) *tensor.Tensor {
+		y := r.image.last(x)
+		flip := d.place(0, 1).LessEqual(tensor.Scalar(dtype.Float32, 0.5))
+		row := tensor.Iota(dtype.Int32, y.Dim(1)).Reshape(1, y.Dim(1), 1)
+		column := tensor.Iota(dtype.Int32, 1, 1, y.Dim(2))
+		mirror := func(at *tensor.Tensor, n int) *tensor.Tensor {
+			return tensor.Where(flip, at.Neg().AddScalar(float64(n-1)), at)
+		}
+		if mode := Defaults(*r).Mode; mode != "vertical" {
+			column = mirror(column, y.Dim(2))
+		}
+		if mode := Defaults(*r).Mode; mode != "horizontal" {
+			row = mirror(row, y.Dim(1))
+		}
+		return r.image.back(pick(y, row, column))
+	})
 }
 
 // RandomCrop leaves a window of images, the same of all in a batch. When not
@@ -165,125 +223,16 @@ func (r *RandomCrop) CheckInput(in ...Shape) error {
 // Call computes the layer on x.
 func (r *RandomCrop) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	s := &r.size
-	if r.image.still(p, x) || s.from[0] <= s.to[0] || s.from[1] <= s.to[1] {
+	if x = r.floats(x); still(p, x) || s.from[0] <= s.to[0] || s.from[1] <= s.to[1] {
 		return s.cropped(x, "bilinear", false)
 	}
-	now := NextState(r.image.state, x)
+	d := r.image.draws(x)
 	start := func(i int) *tensor.Tensor {
 		n := float64(s.from[i] - s.to[i])
 		// A number below 1 times n+1 may be rounded up to it.
-		return uniform(now, uint64(i), 1, 0, n+1).Floor().MinimumScalar(n).Cast(dtype.Int32)
+		return d.between(0, n+1, 1, 1, 1).Floor().MinimumScalar(n).Cast(dtype.Int32)
 	}
 	row := start(0).Add(tensor.Iota(dtype.Int32, s.to[0]).Reshape(1, s.to[0], 1))
 	column := start(1).Add(tensor.Iota(dtype.Int32, 1, 1, s.to[1]))
 	return r.image.back(pick(r.image.last(x), row, column))
-}
-
-// RandomContrast multiplies what distinguishes pixels from the mean of their
-// channel and image by a number from 1-Factor[0] to 1+Factor[1], and limits the
-// result to ValueRange.
-//
-// Shapes: [batch rows columns channels] → the same.
-type RandomContrast struct {
-	Factor      Factor    // required; from 0 to 1; 1 number f: 1 to 1+f
-	ValueRange  []float64 `default:"[0, 255]"`
-	Seed        *int64    // default: derived from the model's seed and the layer's path
-	DataFormat  string    `default:"channels_last"` // or channels_first: [batch channels rows columns]
-	Name, DType string
-
-	Base
-	image    randomImage
-	from, to float64
-}
-
-// Config returns the fields Name and DType.
-func (r *RandomContrast) Config() Config { return Config{r.Name, r.DType} }
-
-// Build makes the state of the random numbers.
-func (r *RandomContrast) Build(in ...Shape) error {
-	low, high, err := r.Factor.ends("Factor", 0, 1)
-	if err != nil {
-		return err
-	}
-	if err := pair("ValueRange", Defaults(*r).ValueRange); err != nil {
-		return err
-	}
-	r.from, r.to = 1-low, 1+high
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
-}
-
-// CheckInput wants four axes.
-func (r *RandomContrast) CheckInput(in ...Shape) error {
-	_, err := r.image.field.of(Defaults(*r).DataFormat, in, 2)
-	return err
-}
-
-// Call computes the layer on x.
-func (r *RandomContrast) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	if r.image.still(p, x) {
-		return x
-	}
-	wide := x.Cast(x.DType().Accumulator())
-	first := r.image.field.first()
-	mean := wide.MeanKeep(first, first+1)
-	factor := uniform(NextState(r.image.state, x), 0, x.Dim(0), r.from, r.to).ExpandDims(-1).CastLike(wide)
-	between := Defaults(*r).ValueRange
-	return wide.Sub(mean).Mul(factor).Add(mean).Clip(between[0], between[1]).Cast(x.DType())
-}
-
-// RandomBrightness adds a number from Factor, times the width of ValueRange, to
-// all of an image, and limits the result to ValueRange.
-//
-// Shapes: [batch rows columns channels] → the same.
-type RandomBrightness struct {
-	Factor      Factor    // required; from -1 to 1
-	ValueRange  []float64 `default:"[0, 255]"`
-	Seed        *int64    // default: derived from the model's seed and the layer's path
-	Name, DType string
-
-	Base
-	image    randomImage
-	from, to float64
-}
-
-// Config returns the fields Name and DType.
-func (r *RandomBrightness) Config() Config { return Config{r.Name, r.DType} }
-
-// Build makes the state of the random numbers.
-func (r *RandomBrightness) Build(in ...Shape) (err error) {
-	if r.from, r.to, err = r.Factor.ends("Factor", -1, 1); err != nil {
-		return err
-	}
-	if err := pair("ValueRange", Defaults(*r).ValueRange); err != nil {
-		return err
-	}
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
-}
-
-// CheckInput wants four axes.
-func (r *RandomBrightness) CheckInput(in ...Shape) error {
-	_, err := r.image.field.of("channels_last", in, 2)
-	return err
-}
-
-// Call computes the layer on x.
-func (r *RandomBrightness) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	if r.image.still(p, x) {
-		return x
-	}
-	between := Defaults(*r).ValueRange
-	width := between[1] - between[0]
-	wide := x.Cast(x.DType().Accumulator())
-	more := uniform(NextState(r.image.state, x), 0, x.Dim(0), r.from*width, r.to*width).ExpandDims(-1).CastLike(wide)
-	return wide.Add(more).Clip(between[0], between[1]).Cast(x.DType())
-}
-
-// pair wants two numbers in order.
-func pair(field string, v []float64) error {
-	if len(v) != 2 || !(v[0] < v[1]) {
-		return fmt.Errorf("%s is %v, want 2 numbers in order", field, v)
-	}
-	return nil
 }

@@ -28,6 +28,16 @@ LAYERS = [
     L.RandomRotation((-0.5, 0.25), fill_mode="wrap", seed=1), L.RandomZoom(0.25, seed=1), L.RandomZoom(0.25, (-0.5, 0.5), interpolation="nearest", seed=1),
     L.RandomTranslation(0.25, 0.5, fill_mode="constant", fill_value=1.0, seed=1),
     L.RandomInvert(0.5, seed=1), L.RandomGrayscale(0.25, seed=1),
+    L.AutoContrast(), L.AutoContrast((0, 1), data_format="channels_first"), L.Equalization(), L.Equalization((-1, 1), bins=64),
+    L.ContrastLimitedAdaptiveHistogramEqualization(), L.ContrastLimitedAdaptiveHistogramEqualization((0, 1), 2.5, (4, 6), data_format="channels_first"),
+    L.MixUp(), L.MixUp(0.4, seed=1), L.CutMix(), L.CutMix((0.25, 0.5), seed=1), L.RandomErasing(), L.RandomErasing(0.5, scale=0.25, fill_value=1.5, seed=1),
+    L.RandomErasing(fill_value=[1.0, 2.0, 3.0]), L.RandomColorDegeneration(0.5, seed=1), L.RandomColorJitter(), L.RandomColorJitter((0, 1), 0.5, (0.25, 0.5), 0.5, 0.25, seed=1),
+    L.RandomElasticTransform(), L.RandomElasticTransform(0.5, 0.25, "nearest", "wrap", 1.5, (0, 1), seed=1), L.RandomGaussianBlur(),
+    L.RandomGaussianBlur(0.5, 5, (0.25, 0.5), (0, 1), seed=1), L.RandomHue(0.5), L.RandomHue((0.25, 0.5), (0, 1), "channels_first", seed=1), L.RandomPerspective(),
+    L.RandomPerspective(0.5, 0.25, "nearest", 1.5, seed=1), L.RandomPosterization(4), L.RandomPosterization((2, 5), (0, 1), seed=1), L.RandomSaturation(0.5),
+    L.RandomSaturation((0.25, 0.5), (0, 1), seed=1), L.RandomSharpness(0.5), L.RandomSharpness((0.25, 0.5), (0, 1), seed=1), L.RandomShear(),
+    L.RandomShear(0.25, (0.25, 0.5), "nearest", "wrap", 1.5, seed=1), L.Solarization(), L.Solarization(0.25, (0.25, 0.5), (0, 1), seed=1), L.RandAugment(),
+    L.RandAugment((0, 1), 3, 0.25, "nearest", seed=1), L.AugMix(), L.AugMix((0, 1), 2, 4, 0.25, 0.5, False, "nearest", seed=1),
 ]
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "preprocessing.json"), "w") as f:
     f.write("[\n" + ",\n".join(json.dumps(keras.saving.serialize_keras_object(x)) for x in LAYERS) + "\n]\n")
