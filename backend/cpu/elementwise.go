@@ -289,13 +289,10 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 		switch {
 		case !c.used[i]:
 		case o.access == scalar:
-			n := min(block, hi-lo)
-			if c.single[i] {
-				n = 1
-			}
-			regs[i] = scratch[c.offset[i]:][:n*size]
-			load(regs[i][:size], r.values[o.pos], o.dtype, c.domain[i])
-			repeat(regs[i], size)
+			regs[i] = c.number(r, scratch, o, i, min(block, hi-lo))
+		case o.pattern() && lo%o.period+hi-lo <= o.period: // a part of a row
+			at, n := lo%o.period, hi-lo
+			load(scratch[c.offset[i]+at*size:][:n*size], o.row(r.values[o.pos], lo)[at*o.dtype.Size():][:n*o.dtype.Size()], o.dtype, c.domain[i])
 		case o.pattern():
 			pattern := scratch[c.offset[i]:][:(o.period+min(block, hi-lo))*size]
 			load(pattern[:o.period*size], o.row(r.values[o.pos], lo), o.dtype, c.domain[i])
@@ -366,6 +363,18 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			}
 		}
 	}
+}
+
+// number is the register of scalar operand i, for up to n elements.
+func (c *code) number(r *run, scratch []byte, o *operand, i, n int) []byte {
+	size := c.domain[i].size()
+	if c.single[i] {
+		n = 1
+	}
+	reg := scratch[c.offset[i]:][:n*size]
+	load(reg[:size], r.values[o.pos], o.dtype, c.domain[i])
+	repeat(reg, size)
+	return reg
 }
 
 // memory is where n elements of result i of body c lie, from element lo on.

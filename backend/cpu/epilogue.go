@@ -17,6 +17,7 @@ type epilogue struct {
 	product dtype.DType
 	cols    int // of the product
 	base    int // in scratch memory: rows of the product, then the registers of the chain
+	gather  int // bytes behind those: parts of rows of operands and the result
 }
 
 // stripElements is about how many elements go through the chain at a time:
@@ -45,8 +46,17 @@ func newEpilogue(b *builder, v *ir.Value, own, cols int) *epilogue {
 // place puts the epilogue's memory behind base bytes of scratch memory.
 func (e *epilogue) place(b *builder, base, tileCols int) {
 	e.base = roundUp(base, ir.Align)
-	b.wantScratch(e.base + e.bufferBytes(tileCols) + e.scratch())
+	e.gather = roundUp(e.scratch(), ir.Align)
+	b.wantScratch(e.base + e.bufferBytes(tileCols) + e.gather + len(e.operands)*gatherBytes)
 }
+
+// gatherBytes is the room of an operand in parts of rows: a block of the widest
+// type.
+const gatherBytes = 8 * block
+
+// gatherCols is the columns of parts of rows up to which a call of the chain
+// for each would take longer than copying several together.
+const gatherCols = block / 2
 
 // strip is how many rows of a tile go through the chain at a time: one, unless
 // they follow each other in the result.
@@ -72,9 +82,65 @@ func (e *epilogue) apply(r *run, w *worker, at, n, tileCols int, product []byte)
 	e.span(r, w.scratch[e.base+e.bufferBytes(tileCols):], w.regs, at, at+n, product)
 }
 
+// parts runs the chain over n parts of rows of the result, of cols elements
+// each, the first from element at on, together. product has those of the
+// product.
+func (e *epilogue) parts(r *run, w *worker, at, n, cols, tileCols int, product []byte) {
+	c := e.variant(r)
+	scratch := w.scratch[e.base+e.bufferBytes(tileCols):]
+	room := func(i, size int) []byte { return scratch[e.gather+i*gatherBytes:][:n*cols*size] }
+	regs := w.regs[:len(c.offset)+mostAhead]
+	clear(regs[len(c.offset):])
+	for i := len(e.operands); i < len(c.offset); i++ {
+		if c.offset[i] >= 0 {
+			regs[i] = scratch[c.offset[i]:][:block*c.domain[i].size()]
+		}
+	}
+	for i := range e.operands {
+		o, size := &e.operands[i], c.domain[i].size()
+		switch {
+		case i == 0:
+			regs[i] = product
+		case !c.used[i]:
+		case o.access == scalar:
+			regs[i] = c.number(r, scratch, o, i, n*cols)
+		default:
+			regs[i] = room(i, size)
+			for j := range n {
+				o.fetch(r, regs[i][j*cols*size:][:cols*size], r.values[o.pos], at+j*e.cols, cols, c.domain[i])
+			}
+		}
+	}
+	o := &c.results[0]
+	if o.direct {
+		regs[o.reg] = room(0, o.dtype.Size())
+	}
+	for _, f := range c.exec {
+		f(regs, n*cols)
+	}
+	size := c.domain[o.reg].size()
+	for j := range n {
+		to, reg := e.memory(r, c, 0, at+j*e.cols, cols), regs[o.reg][j*cols*size:][:cols*size]
+		switch {
+		case o.direct || o.copied:
+			copy(to, reg)
+		case o.store != nil:
+			o.store(to, reg)
+		}
+	}
+}
+
 // storeEpilogue is the store of a product that something follows.
 func (k *product) storeEpilogue(r *run, w *worker, t resultTile) {
 	e := k.after
+	if t.cols < k.n && t.rows > 1 && t.cols <= gatherCols {
+		rows := block / t.cols
+		for i := 0; i < t.rows; i += rows {
+			n := min(rows, t.rows-i)
+			e.parts(r, w, (t.row+i)*k.n+t.col, n, t.cols, k.tileN, e.take(w, t, i, n))
+		}
+		return
+	}
 	strip := e.strip(t.cols)
 	for i := 0; i < t.rows; i += strip {
 		n := min(strip, t.rows-i)

@@ -34,6 +34,7 @@ func (k *panelStripe) chunk(r *run, w *worker, i int) {
 	k.panels.End()
 	runtime.UnlockOSThread()
 	if !done {
+		w.packedA, w.packedB = packedBlock{}, packedBlock{} // others lie there
 		k.fallback.stripes[k.index].chunk(r, w, i)
 	}
 }

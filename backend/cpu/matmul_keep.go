@@ -11,7 +11,8 @@ import (
 // Operands that a program does not change, such as the weights of a model that
 // only predicts, are packed once and kept with the run's memory, until their
 // buffer has been written to. Programs that train overwrite their weights, and
-// keep nothing.
+// keep nothing. What is not the same in two runs, such as a batch of data, is
+// not packed for the sake of keeping it.
 
 const (
 	keepRows  = 256     // of a product: more of them make packing cheap
@@ -25,10 +26,10 @@ var writes atomic.Uint64
 func (b *Buffer) written() { b.stamp.Store(writes.Add(1)) }
 
 // keptOperand is a packed copy of an input, made when its buffer had a stamp;
-// 0 is no copy.
+// 0 is no copy. Seen is the stamp of the latest run.
 type keptOperand struct {
-	data  []byte
-	stamp uint64
+	data        []byte
+	stamp, seen uint64
 }
 
 // keepable reports whether v is an input that the program does not overwrite.
@@ -45,15 +46,20 @@ func (b *builder) keep(bytes int) int {
 	return len(b.p.kept) - 1
 }
 
-// keptCopy is the memory for a packed copy of the value at pos, and whether the
-// copy that is in it is still good. If not, the caller makes it.
-func (r *run) keptCopy(place, pos int) (data []byte, good bool) {
+// keptCopy prepares the memory for a packed copy of the value at pos, and reports
+// whether the copy that is in it is good. If not, and if the value has not
+// changed since the last run, the caller makes it.
+func (r *run) keptCopy(place, pos int) (good, changed bool) {
 	k := &r.kept[place]
+	stamp := r.stamps[pos]
+	if stamp == 0 || stamp != k.seen {
+		k.seen = stamp
+		return false, true
+	}
 	if k.data == nil {
 		k.data = aligned(r.program.kept[place])
 	}
-	stamp := r.stamps[pos]
-	good = stamp != 0 && k.stamp == stamp
+	good = k.stamp == stamp
 	k.stamp = stamp
-	return k.data, good
+	return good, false
 }

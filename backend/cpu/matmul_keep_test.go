@@ -70,6 +70,32 @@ func TestKeptOperands(t *testing.T) {
 	})
 }
 
+// TestChangingOperands: what changes from run to run is not packed to be kept.
+func TestChangingOperands(t *testing.T) {
+	p := matMulProgram(t, op.Attr{}, dtype.Float32, 20, 300, 150)
+	x, _ := New().Alloc(4 * 20 * 150)
+	w, _ := New().Alloc(4 * 150 * 300)
+	packed := func() bool {
+		if err := p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{&Buffer{data: aligned(4 * 20 * 300)}}); err != nil {
+			t.Fatal(err)
+		}
+		r := p.get()
+		defer p.put(r)
+		return len(r.kept) > 0 && r.kept[0].data != nil
+	}
+	for range 3 {
+		if err := w.CopyIn(make([]byte, 16)); err != nil {
+			t.Fatal(err)
+		}
+		if packed() {
+			t.Error("a changing operand is packed to be kept")
+		}
+	}
+	if keeps := len(p.kept) > 0; packed() != keeps {
+		t.Errorf("an operand of two runs is packed to be kept: %v, want %v", !keeps, keeps)
+	}
+}
+
 // TestOverwrittenOperands: a program that overwrites its weights keeps nothing.
 func TestOverwrittenOperands(t *testing.T) {
 	g := ir.New(2)

@@ -31,11 +31,13 @@ type product struct {
 	down         int    // tiles
 	stripes      []part // the columns, by the stripes in which B is shared; one if it is not
 	sharesB      bool
+	ownsB        bool // each worker packs all columns of B, and keeps them for its other chunks
 	keeps        bool // packed B from run to run, at kept
 	kept         int
-	slices       int // of the inner dimension, if its sums are made apart
-	sliceK       int // of a slice, in elements
-	partLead     int // bytes from a row of a slice's result to the next
+	unkept       *product // what is computed while B changes, or nil
+	slices       int      // of the inner dimension, if its sums are made apart
+	sliceK       int      // of a slice, in elements
+	partLead     int      // bytes from a row of a slice's result to the next
 	sums         sums
 	leads        int // bytes from a row of the accumulators to the next
 
@@ -77,6 +79,7 @@ const (
 	mostDepth   = 768
 	streamDepth = 32       // of B that is read in place from memory
 	shareBytes  = 16 << 20 // of packed B
+	ownedBytes  = 1 << 18  // of B that each worker packs for itself
 	deepDepth   = 256      // of kernels of tile registers, for which B must be in the first cache
 	conflicts   = 4096     // rows a multiple of this apart share lines of the first cache
 	convertMACs = 1 << 23  // multiplications that pay for converting an operand again
@@ -107,15 +110,31 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	}
 	k.a = operandOf{matrix: dims.a, element: element, size: element.Size()}
 	k.b = operandOf{matrix: dims.b, element: element, size: element.Size()}
-	if k.after = newEpilogue(b, v, 2, k.n); k.after != nil {
+	k.after = newEpilogue(b, v, 2, k.n)
+	if k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && b.keepable(v.Args[1]) {
+		unkept := *k
+		unkept.settle(b)
+		k.keeps, k.unkept = true, &unkept
+	}
+	k.settle(b)
+	return k
+}
+
+// settle cuts the product and asks for the memory that it needs.
+func (k *product) settle(b *builder) {
+	if k.after != nil {
 		k.store = k.storeEpilogue
 	}
-	k.keeps = k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && b.keepable(v.Args[1])
 	k.block()
 	k.layout()
 	b.wantScratch(k.scratch)
 	if k.after != nil {
-		k.after.place(b, k.scratch, k.tileN)
+		// Behind that of the product which is computed while nothing is kept.
+		behind, cols := k.scratch, k.tileN
+		if k.unkept != nil {
+			behind, cols = max(behind, k.unkept.scratch), max(cols, k.unkept.tileN)
+		}
+		k.after.place(b, behind, cols)
 	}
 	if k.slices > 1 {
 		k.sums.init(k)
@@ -130,7 +149,6 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 			b.wantShared(bytes)
 		}
 	}
-	return k
 }
 
 // cells is the number of elements of 4 bytes, float32 or pairs, that n
@@ -184,13 +202,16 @@ func (k *product) block() {
 	}
 	k.tileM = max(1, ceilDiv(k.m, blocks))
 	k.slice()
-	// What must be converted is packed once rather than by each block of rows.
-	share, rows := 32, 4*t.MR
+	// A single block of rows is cut by columns, which each chunk packs itself:
+	// they do not go from core to core. What must be converted is packed once
+	// rather than by each block of rows.
+	share, rows := 32, max(4*t.MR, k.tileM)
 	if k.b.element != gemm.F32 {
-		share, rows = 8, max(rows, k.tileM)
+		share = 8
 	}
 	k.keeps = k.keeps && k.slices == 1
-	k.sharesB = k.keeps || k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
+	k.ownsB = !k.keeps && k.slices == 1 && k.b.packed && k.n <= mostCols && 4*cells*roundUp(k.n, t.NR) <= ownedBytes && k.depth >= k.k
+	k.sharesB = k.keeps || !k.ownsB && k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
 	if k.slices == 1 {
 		k.cut()
 	}
@@ -221,7 +242,11 @@ func (k *product) cut() {
 	}
 	least := chunkMACs
 	want := wantChunks
+	// A worker that packs an operand keeps it for its other chunks: those of the
+	// same columns, or of the same rows.
+	ownsA := k.b.packed && !k.sharesB && !k.ownsB && k.tileM >= k.m && k.depth >= k.k
 	switch {
+	case k.ownsB || ownsA:
 	case k.a.element != gemm.F32 && !k.sharesB && k.m*k.n*k.k < wantChunks*convertMACs:
 		want /= 2 // each chunk converts all rows
 	case k.a.packed || k.b.packed && !k.keeps:
@@ -231,13 +256,13 @@ func (k *product) cut() {
 	for count() < want && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
 		// Halve what costs the least: rows are shared by all tiles of a row,
 		// columns packed by each tile of a column.
-		across := k.tileN >= 2*t.NR && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
+		across := k.tileN >= 2*t.NR && !k.ownsB && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
 		switch {
 		case across:
 			k.tileN = even(k.tileN, k.tileN/2, t.NR)
-		case k.tileM >= 2*t.MR:
+		case k.tileM >= 2*t.MR && !ownsA:
 			k.tileM = ceilDiv(k.tileM, 2)
-		case k.tileN >= 2*t.NR:
+		case k.tileN >= 2*t.NR && !k.ownsB:
 			k.tileN = even(k.tileN, k.tileN/2, t.NR)
 		default:
 			return

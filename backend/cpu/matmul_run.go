@@ -11,9 +11,17 @@ func (k *product) run(r *run) {
 	if k.batches*k.m*k.n == 0 {
 		return
 	}
+	kept := false
+	if k.keeps {
+		var changed bool
+		if kept, changed = r.keptCopy(k.kept, k.b.pos); changed {
+			k.unkept.run(r)
+			return
+		}
+	}
 	for i := range k.stripes {
 		p := &k.stripes[i]
-		if k.sharesB && !k.isKept(r) {
+		if k.sharesB && !kept {
 			r.parallel(&p.packing, p.packings(), p.cols*k.k)
 		}
 		// A multiplication takes a small part of an element operation's time.
@@ -22,15 +30,6 @@ func (k *product) run(r *run) {
 	if k.slices > 1 {
 		r.parallel(&k.sums, k.sums.chunks(), k.slices*k.m*k.n)
 	}
-}
-
-// isKept reports whether packed B is that of an earlier run.
-func (k *product) isKept(r *run) bool {
-	if !k.keeps {
-		return false
-	}
-	_, good := r.keptCopy(k.kept, k.b.pos)
-	return good
 }
 
 // sharedB is the memory in which B is packed for all workers.
@@ -140,6 +139,19 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 	}
 }
 
+// packedBlock says which block of an operand lies packed in a worker's scratch
+// memory, from an earlier chunk of the same task; the zero value is none.
+type packedBlock struct{ batch, first, lanes, p, depth int }
+
+// packs reports whether block b has to be packed, and notes that it will be.
+func (of *packedBlock) packs(b packedBlock) bool {
+	if *of == b {
+		return false
+	}
+	*of = b
+	return true
+}
+
 // fetchStride is the bytes between what kernels fetch: the first eight heights
 // of a tile bring the next panel of B, or twice as far apart the first four.
 const fetchStride = 64
@@ -209,7 +221,9 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			if inner {
 				rowA = 4 * cells
 			}
-			k.packA(a, dataA, batch, row, rows, p, depth)
+			if w.packedA.packs(packedBlock{batch, row, rows, p, depth}) {
+				k.packA(a, dataA, batch, row, rows, p, depth)
+			}
 		case inner:
 			a, lda, rowA = unsafe.Add(baseA, (k.a.starts[batch]+p*k.a.stride+row)*k.a.size), k.a.stride*k.a.size, k.a.size
 		default:
@@ -226,7 +240,7 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			d, ldd = out, outLead
 		}
 		packed := unsafe.Add(scratch, k.atB)
-		if k.b.packed && !k.sharesB {
+		if k.b.packed && !k.sharesB && w.packedB.packs(packedBlock{batch, tile.col, tile.cols, p, depth}) {
 			k.packB(packed, 4*nr*cells, dataB, batch, tile.col, tile.cols, p, depth)
 		}
 		for j := 0; j < tile.cols; j += nr {

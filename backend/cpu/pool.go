@@ -19,6 +19,8 @@ type worker struct {
 	scratch  []byte
 	regs     [][]byte
 	operands [12]vec.Operand // of the loop of a recurrent cell
+
+	packedA, packedB packedBlock // of the task's product, in scratch
 }
 
 // fit makes sure that a worker has the scratch memory that a program asks for.
@@ -42,17 +44,33 @@ const minShare = 1 << 14
 // which is as long as their last chunks take. As joining and closing are steps
 // of one atomic word, nobody joins a job that is over and being prepared for
 // the next task.
+//
+// Chunks are cut into a range for each of the job's workers, who goes through
+// its own and then helps with those of others. So neighbouring chunks, which
+// mostly read and write neighbouring memory, are done by the same core, also in
+// the next task of the same shape, and claiming one costs no traffic between
+// cores. Which worker does a chunk has no influence on results.
 type job struct {
-	task task
-	run  *run
-	n    int64
+	task   task
+	run    *run
+	ranges int
 
-	_     [64]byte // both words are written by all workers
-	next  atomic.Int64
-	_     [56]byte
-	state atomic.Int64 // openJob, limit<<32, helpers
-	_     [56]byte
+	_      [64]byte     // words below are written by all workers
+	state  atomic.Int64 // openJob, limit<<32, helpers
+	_      [56]byte
+	chunks [maxRanges]chunkRange
 }
+
+// chunkRange is chunks that are to be done: next, of which each claim takes
+// one, to end-1.
+type chunkRange struct {
+	next atomic.Int64
+	end  int64
+	_    [48]byte
+}
+
+// maxRanges is the most ranges of a job; more workers share them.
+const maxRanges = 16
 
 const openJob = 1 << 62
 
@@ -74,12 +92,13 @@ func (r *run) parallel(t task, n, work int) {
 		place = r.job.offer(t, r, n, limit)
 	}
 	if place < 0 {
+		r.worker.packedA, r.worker.packedB = packedBlock{}, packedBlock{}
 		for i := range n {
 			t.chunk(r, &r.worker, i)
 		}
 		return
 	}
-	r.job.work(&r.worker)
+	r.job.work(&r.worker, 0)
 	r.job.finish(place)
 }
 
@@ -90,8 +109,12 @@ func (j *job) offer(t task, r *run, n, limit int) int {
 		if pool.open[place].Load() != nil || !pool.open[place].CompareAndSwap(nil, j) {
 			continue
 		}
-		j.task, j.run, j.n = t, r, int64(n)
-		j.next.Store(0)
+		j.task, j.run, j.ranges = t, r, min(limit+1, maxRanges)
+		for i := range j.ranges {
+			first, end := span(i, j.ranges, n)
+			j.chunks[i].end = int64(end)
+			j.chunks[i].next.Store(int64(first))
+		}
 		j.state.Store(openJob | int64(limit)<<32)
 		for k := pool.workers.Load(); k < int32(limit); k = pool.workers.Load() {
 			if pool.workers.CompareAndSwap(k, k+1) {
@@ -120,27 +143,33 @@ func unpark() bool {
 	}
 }
 
-// join makes the caller a helper of the job if it is open and wants one.
-func (j *job) join() bool {
+// join makes the caller a helper of the job if it is open and wants one, and
+// says which.
+func (j *job) join() (helper int, joined bool) {
 	for {
 		s := j.state.Load()
-		if s&openJob == 0 || s&(1<<32-1) >= s&^openJob>>32 {
-			return false
+		helpers := s & (1<<32 - 1)
+		if s&openJob == 0 || helpers >= s&^openJob>>32 {
+			return 0, false
 		}
 		if j.state.CompareAndSwap(s, s+1) {
-			return true
+			return int(helpers) + 1, true
 		}
 	}
 }
 
-// work does chunks until all are claimed.
-func (j *job) work(w *worker) {
-	for {
-		i := j.next.Add(1) - 1
-		if i >= j.n {
-			return
+// work does chunks until all are claimed, those of range own%ranges first.
+func (j *job) work(w *worker, own int) {
+	w.packedA, w.packedB = packedBlock{}, packedBlock{}
+	for i := range j.ranges {
+		c := &j.chunks[(own+i)%j.ranges]
+		for c.next.Load() < c.end {
+			chunk := c.next.Add(1) - 1
+			if chunk >= c.end {
+				break
+			}
+			j.task.chunk(j.run, w, int(chunk))
 		}
-		j.task.chunk(j.run, w, int(i))
 	}
 }
 
@@ -172,9 +201,13 @@ func yield() {
 // help joins one of the open jobs and works on it, if there is any.
 func help(w *worker) bool {
 	for i := range pool.open {
-		if j := pool.open[i].Load(); j != nil && j.join() {
+		j := pool.open[i].Load()
+		if j == nil {
+			continue
+		}
+		if helper, joined := j.join(); joined {
 			w.fit(j.run.program)
-			j.work(w)
+			j.work(w, helper)
 			j.state.Add(-1)
 			return true
 		}
