@@ -16,11 +16,18 @@ import (
 // build compiles an example and returns a function that runs it.
 func build(t *testing.T, name string) func(args ...string) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), name)
+	_, run := buildAt(t, name)
+	return run
+}
+
+// buildAt is build, and tells where the program is.
+func buildAt(t *testing.T, name string) (bin string, run func(args ...string) string) {
+	t.Helper()
+	bin = filepath.Join(t.TempDir(), name)
 	if out, err := exec.Command("go", "build", "-o", bin, "./"+name).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	return func(args ...string) string {
+	return bin, func(args ...string) string {
 		t.Helper()
 		out, err := exec.Command(bin, args...).CombinedOutput()
 		if err != nil {

@@ -9,13 +9,11 @@ import (
 	"crypto/sha256"
 	"flag"
 	"fmt"
-	"log"
 	"math"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
@@ -35,14 +33,7 @@ var (
 
 var policies = []string{"float32", "mixed_bfloat16", "mixed_float16"}
 
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { interrupt.Main(run) }
 
 func run(ctx context.Context) error {
 	train, test, err := load()
@@ -104,7 +95,7 @@ func guide(ctx context.Context, name string, train, test *keras.Pipeline) error 
 	var fitted *keras.Model
 	var sum, squares float64
 	for seed := range *seeds {
-		model, scores, err := fit(ctx, uint64(seed), train, test)
+		model, scores, err := fit(ctx, name, uint64(seed), train, test)
 		if err != nil {
 			return err
 		}
@@ -140,7 +131,7 @@ func guide(ctx context.Context, name string, train, test *keras.Pipeline) error 
 
 // fit trains the guide's model with Fit. Seed 0 is what a program that sets
 // none gets.
-func fit(ctx context.Context, seed uint64, train, test *keras.Pipeline) (*keras.Model, keras.Logs, error) {
+func fit(ctx context.Context, name string, seed uint64, train, test *keras.Pipeline) (*keras.Model, keras.Logs, error) {
 	model := guideModel()
 	if err := model.SetSeed(seed); err != nil {
 		return nil, nil, err
@@ -153,7 +144,8 @@ func fit(ctx context.Context, seed uint64, train, test *keras.Pipeline) (*keras.
 		return nil, nil, err
 	}
 	_, err = model.Fit(ctx, train, keras.FitConfig{
-		BatchSize: guideBatch, Epochs: guideEpochs, ValidationSplit: guideSplit, Seed: seed, Verbose: keras.Silent})
+		BatchSize: guideBatch, Epochs: guideEpochs, ValidationSplit: guideSplit, Seed: seed, Verbose: keras.Silent,
+		Checkpoint: interrupt.Checkpoint(fmt.Sprintf("guide-%s-%d", name, seed))})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -209,7 +201,8 @@ func larger(ctx context.Context, name string, train, test *keras.Pipeline) error
 		return err
 	}
 	start := time.Now()
-	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: 128, Epochs: *epochs, Verbose: keras.Silent}); err != nil {
+	if _, err := model.Fit(ctx, train, keras.FitConfig{
+		BatchSize: 128, Epochs: *epochs, Verbose: keras.Silent, Checkpoint: interrupt.Checkpoint("larger-" + name)}); err != nil {
 		return err
 	}
 	took := time.Since(start).Round(time.Second)

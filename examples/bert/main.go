@@ -12,10 +12,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
-	"os"
-	"os/signal"
 
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
@@ -49,14 +47,7 @@ var variants = map[string]variant{
 	"base":  {models.BERTBase, 128, 3e-5},
 }
 
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { interrupt.Main(run) }
 
 func run(ctx context.Context) error {
 	v, ok := variants[*modelName]
@@ -107,7 +98,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps}); err != nil {
+	if _, err := model.Fit(ctx, train, keras.FitConfig{
+		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	scores, err := model.Evaluate(ctx, test.Batch(*batch))

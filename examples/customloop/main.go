@@ -6,10 +6,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
-	"os"
-	"os/signal"
 
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
@@ -28,14 +27,7 @@ var (
 	data       = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
 )
 
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { interrupt.Main(run) }
 
 func load() (train, test *keras.Pipeline, err error) {
 	switch *data {
@@ -88,14 +80,21 @@ func run(ctx context.Context) error {
 		return predictions
 	}, model, testAccuracy)
 
-	for epoch := range *epochs {
-		epochLoss.Reset()
+	done, err := resume(trainDataset, trainStep, model, optimizer, epochLoss)
+	if err != nil {
+		return err
+	}
+	for epoch := done / trainDataset.Len(); epoch < *epochs; epoch++ {
+		skip := done % trainDataset.Len()
+		if done = 0; skip == 0 {
+			epochLoss.Reset()
+		}
 		testAccuracy.Reset()
-		if err := trainStep.Each(ctx, trainDataset.Batches()); err != nil {
-			return err
+		if err := trainStep.Each(ctx, trainDataset.Epoch(ctx, epoch, skip)); err != nil {
+			return interrupt.SaveLoop(err, model, optimizer, epochLoss)
 		}
 		if err := testStep.Each(ctx, testDataset.Batches()); err != nil {
-			return err
+			return interrupt.SaveLoop(err, model, optimizer, epochLoss)
 		}
 		loss, err := epochLoss.Result()
 		if err != nil {
@@ -113,4 +112,24 @@ func run(ctx context.Context) error {
 	}
 	fmt.Printf("Loss scale %v; %d steps applied, %d skipped\n", step.LossScale, step.AppliedSteps, step.SkippedSteps)
 	return nil
+}
+
+// resume goes on from where the loop was interrupted, if it was: after so many
+// steps.
+func resume(data *keras.Pipeline, step *tensor.Func[keras.Batch, *keras.Tensor], model *keras.Model,
+	optimizer *optimizers.LossScaleOptimizer, loss *metrics.Mean) (done int, err error) {
+	for b, err := range data.Batches() {
+		if err != nil {
+			return 0, err
+		}
+		if _, err := step.MemoryOf(b); err != nil { // recorded, the optimizer has its slots
+			return 0, err
+		}
+		break
+	}
+	if ok, err := interrupt.LoadLoop(model, optimizer, loss); !ok || err != nil {
+		return 0, err
+	}
+	r, err := optimizer.Result()
+	return int(r.AppliedSteps + r.SkippedSteps), err
 }

@@ -7,12 +7,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
-	"os"
-	"os/signal"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
@@ -31,14 +29,7 @@ var (
 	data       = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
 )
 
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { interrupt.Main(run) }
 
 func load() (train, test *keras.Pipeline, err error) {
 	switch *data {
@@ -106,6 +97,7 @@ func run(ctx context.Context) error {
 		BatchSize:       size,
 		Epochs:          *epochs,
 		ValidationSplit: 0.2,
+		Checkpoint:      interrupt.Checkpoint(""),
 	})
 	if err != nil {
 		return err

@@ -7,10 +7,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
-	"os"
-	"os/signal"
 
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
@@ -44,14 +42,7 @@ var variants = map[string]variant{
 	"big":   {[2]int{420, 1000}, 100, 3e-4},
 }
 
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { interrupt.Main(run) }
 
 func load() (train, test *keras.Pipeline, err error) {
 	switch *data {
@@ -103,7 +94,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: size, Epochs: *epochs, StepsPerEpoch: *steps}); err != nil {
+	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: size, Epochs: *epochs, StepsPerEpoch: *steps, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	if n := *steps * size; n > 0 && n < test.Len() {

@@ -9,11 +9,11 @@ import (
 	"crypto/sha256"
 	"flag"
 	"fmt"
-	"log"
 	"os"
 	"os/exec"
 	"strings"
 
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/callbacks"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
@@ -29,25 +29,18 @@ var (
 	policyName = flag.String("policy", "mixed_float16", "policy: mixed_float16, mixed_bfloat16 or float32")
 	epochs     = flag.Int("epochs", 3, "epochs")
 	every      = flag.Int("every", 4, "steps between checkpoints")
-	kill       = flag.Int("kill", 7, "steps after which a process kills itself; with -dir, 0: never")
-	dir        = flag.String("dir", "", "train with checkpoints in this directory; without it, compare both ways")
+	kill       = flag.Int("kill", 7, "steps after which a process kills itself; with -dir, which trains instead of comparing, 0: never")
 )
 
-func main() {
-	flag.Parse()
-	log.SetFlags(0)
+func main() { interrupt.Main(run) }
+
+func run(ctx context.Context) error {
 	if _, err := policy.Parse(*policyName); err != nil {
-		log.Fatal(err)
+		return err
 	}
 	policy.SetGlobal(*policyName)
-	if err := run(); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func run() error {
-	if *dir != "" {
-		sum, err := train(&checkpoint.Directory{Path: *dir}, *kill)
+	if dir := interrupt.Dir(); dir != "" {
+		sum, err := train(ctx, &checkpoint.Directory{Path: dir}, *kill)
 		if err == nil {
 			fmt.Println("weights:", sum)
 		}
@@ -56,7 +49,7 @@ func run() error {
 	if *kill < *every {
 		return fmt.Errorf("got -kill %d, -every %d: want at least a checkpoint before a process dies", *kill, *every)
 	}
-	whole, err := train(nil, 0)
+	whole, err := train(ctx, nil, 0)
 	if err != nil {
 		return err
 	}
@@ -72,11 +65,14 @@ func run() error {
 		return err
 	}
 	for kills := 0; ; kills++ {
-		child := exec.Command(self, "-policy", *policyName, "-epochs", fmt.Sprint(*epochs), "-every", fmt.Sprint(*every),
+		child := exec.CommandContext(ctx, self, "-policy", *policyName, "-epochs", fmt.Sprint(*epochs), "-every", fmt.Sprint(*every),
 			"-kill", fmt.Sprint(*kill), "-dir", tmp)
 		child.Stderr = os.Stderr
 		out, err := child.Output()
-		if err != nil && child.ProcessState.ExitCode() >= 0 { // it was not killed
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && child.ProcessState.ExitCode() >= 0: // it was not killed
 			return err
 		}
 		_, sum, done := strings.Cut(string(out), "weights: ")
@@ -94,7 +90,7 @@ func run() error {
 
 // train trains, from the newest checkpoint if there is one, and returns the
 // SHA-256 of the weights. With die it kills the process after so many steps.
-func train(c keras.Checkpointer, die int) (string, error) {
+func train(ctx context.Context, c keras.Checkpointer, die int) (string, error) {
 	data, _, err := digits.Load()
 	if err != nil {
 		return "", err
@@ -126,7 +122,7 @@ func train(c keras.Checkpointer, die int) (string, error) {
 			select {}
 		}})
 	}
-	_, err = model.Fit(context.Background(), data.Take(4096), keras.FitConfig{
+	_, err = model.Fit(ctx, data.Take(4096), keras.FitConfig{
 		BatchSize:       256,
 		Epochs:          *epochs,
 		ValidationSplit: 0.25,

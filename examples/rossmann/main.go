@@ -12,11 +12,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
 	"math"
-	"os"
-	"os/signal"
 
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/losses"
@@ -34,14 +32,7 @@ var (
 	data       = flag.String("data", "", "directory with train_clean.csv, of fast.ai's prepared Rossmann tables (default: generated rows)")
 )
 
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { interrupt.Main(run) }
 
 func run(ctx context.Context) error {
 	if _, err := policy.Parse(*policyName); err != nil {
@@ -75,7 +66,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	history, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps})
+	history, err := model.Fit(ctx, train, keras.FitConfig{
+		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Checkpoint: interrupt.Checkpoint("")})
 	if err != nil {
 		return err
 	}

@@ -11,11 +11,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
 	"math"
-	"os"
-	"os/signal"
 
+	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
@@ -39,14 +37,7 @@ var sizes = map[string]models.UNet{
 	"big":   models.BobRoss,
 }
 
-func main() {
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx); err != nil {
-		log.Fatal(err)
-	}
-}
+func main() { interrupt.Main(run) }
 
 // pixelLoss is a cross-entropy from logits with a weight for each class.
 type pixelLoss struct{ weights []float32 }
@@ -114,7 +105,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := model.Fit(ctx, train.Batch(*batch), keras.FitConfig{Epochs: *epochs, StepsPerEpoch: *steps}); err != nil {
+	if _, err := model.Fit(ctx, train.Batch(*batch), keras.FitConfig{Epochs: *epochs, StepsPerEpoch: *steps, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	scores, err := model.Evaluate(ctx, test.Batch(*batch))

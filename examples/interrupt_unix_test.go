@@ -1,0 +1,82 @@
+//go:build unix
+
+package examples_test
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestInterrupt: Ctrl-C saves what a program trains, in whatever step it
+// strikes, and the command that it prints goes on, to the same end.
+func TestInterrupt(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string // of which -epochs is the first
+		line string   // after which it is struck
+		end  string   // what must be the same in the end; "" where it takes too long
+	}{
+		{"guide", []string{"-epochs", "40", "-units", "32", "-batch", "128"}, "Epoch 3/", "Test loss:"},
+		{"customloop", []string{"-epochs", "40", "-units", "32", "-batch", "128"}, "Epoch 2:", "loss="},
+		{"mnistcnn", []string{"-epochs", "40"}, "Epoch 2/", ""},
+		{"rossmann", []string{"-epochs", "40", "-rows", "20000"}, "Epoch 2/", ""},
+		{"unet", []string{"-epochs", "40", "-images", "40"}, "Epoch 2/", ""},
+		{"bert", []string{"-epochs", "40", "-texts", "900"}, "Epoch 2/", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bin, run := buildAt(t, c.name)
+			cmd := exec.Command(bin, c.args...)
+			cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+			pipe, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			struck := false
+			for s := bufio.NewScanner(pipe); s.Scan(); {
+				out.WriteString(s.Text() + "\n")
+				if !struck && strings.HasPrefix(s.Text(), c.line) {
+					struck = true
+					cmd.Process.Signal(syscall.SIGINT)
+				}
+			}
+			var exit *exec.ExitError
+			if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
+				t.Fatalf("got %v, want exit code 130, after\n%s", err, &out)
+			}
+			m := regexp.MustCompile(`(?m)^To go on: (.*)$`).FindStringSubmatch(out.String())
+			if m == nil || !strings.Contains(out.String(), "context canceled") {
+				t.Fatalf("got\n%s\nwant how to go on", &out)
+			}
+			words := strings.Fields(m[1])
+			if words[0] != bin || !slices.Equal(words[1:1+len(c.args)], c.args) || words[len(words)-2] != "-dir" {
+				t.Fatalf("got the command %q, want %s with %q and -dir", words, bin, c.args)
+			}
+			args := words[1:]
+			if c.end == "" {
+				args[1] = "1" // no more than is done, or little
+			}
+			resumed := run(args...)
+			if c.end == "" {
+				last(t, resumed, "Test loss:")
+				return
+			}
+			if strings.Contains(resumed, "Epoch 1/") || strings.Contains(resumed, "Epoch 0:") {
+				t.Errorf("it began anew:\n%s", resumed)
+			}
+			if got, want := last(t, resumed, c.end), last(t, run(c.args...), c.end); got != want {
+				t.Errorf("got %s %v, want %v as without a break", c.end, got, want)
+			}
+		})
+	}
+}
