@@ -89,6 +89,27 @@ func Default() (driver.Device, error) {
 	return nil, fmt.Errorf("backend: no device; import package keras or backend/cpu: %w", last)
 }
 
+// Fallback tells whether Default is not the device that it looks for first,
+// although that is registered: its name and why it does not open, or nil.
+func Fallback() (name string, err error) {
+	if deviceSetting() != "" {
+		return "", nil
+	}
+	for _, name := range preference {
+		registry.Lock()
+		_, ok := registry.devices[name]
+		registry.Unlock()
+		if !ok {
+			continue
+		}
+		if _, err := Open(name); err != nil {
+			return name, err
+		}
+		break
+	}
+	return "", nil
+}
+
 // UnsupportedError says that a device has no kernel for an operation, and the
 // operation no expansion into ones that it has.
 type UnsupportedError struct {

@@ -100,11 +100,11 @@ func TestRegistry(t *testing.T) {
 // a process of its own.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct{ device, debug, stdout, stderr string }{
-		{"opens", "", "device opens\n{Plan:false Passes:false Graph:false Eager:false NaN:false Check:false}", ""},
-		{"tpu", "plan, check,,", "backend: unknown device \"tpu\"; have [\"fails\" \"opens\"]\n{Plan:true Passes:false Graph:false Eager:false NaN:false Check:true}", ""},
+		{"opens", "", "device opens\n{Plan:false Passes:false Graph:false Eager:false NaN:false Check:false Pprof:false Trace:}", ""},
+		{"tpu", "plan, check,,trace=a b", "backend: unknown device \"tpu\"; have [\"fails\" \"opens\"]\n{Plan:true Passes:false Graph:false Eager:false NaN:false Check:true Pprof:false Trace:a b}", ""},
 		{"", "nan,grpah", "backend: no device; import package keras or backend/cpu: backend: unknown device \"cpu\"; have [\"fails\" \"opens\"]\n" +
-			"{Plan:false Passes:false Graph:false Eager:false NaN:true Check:false}",
-			"KERAS_DEBUG: unknown word \"grpah\"; want a comma-separated list of plan, passes, graph, eager, nan, check\n"},
+			"{Plan:false Passes:false Graph:false Eager:false NaN:true Check:false Pprof:false Trace:}",
+			"KERAS_DEBUG: unknown word \"grpah\"; want a comma-separated list of plan, passes, graph, eager, nan, check, pprof, trace\n"},
 	} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "MEZZO_TEST_CHILD=1", "KERAS_DEVICE="+c.device, "KERAS_DEBUG="+c.debug)
@@ -120,11 +120,14 @@ func TestEnvironment(t *testing.T) {
 
 func TestParseDebug(t *testing.T) {
 	all, err := backend.ParseDebug(strings.Join(backend.DebugSettings, " , "))
-	if want := (backend.Debug{Plan: true, Passes: true, Graph: true, Eager: true, NaN: true, Check: true}); err != nil || all != want {
+	if want := (backend.Debug{Plan: true, Passes: true, Graph: true, Eager: true, NaN: true, Check: true, Pprof: true, Trace: "trace.json"}); err != nil || all != want {
 		t.Errorf("got %+v, %v, want %+v", all, err, want)
 	}
 	if d, err := backend.ParseDebug(""); err != nil || d != (backend.Debug{}) {
 		t.Errorf("got %+v, %v for nothing", d, err)
+	}
+	if d, err := backend.ParseDebug("trace=t=1"); err != nil || d != (backend.Debug{Trace: "t=1"}) {
+		t.Errorf("got %+v, %v for a trace with a file", d, err)
 	}
 	if d, err := backend.ParseDebug("plan,x"); err == nil || d != (backend.Debug{}) {
 		t.Errorf("got %+v, %v for an unknown word", d, err)

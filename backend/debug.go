@@ -19,18 +19,31 @@ type Debug struct {
 	Eager  bool // "eager": compile and run each recorded operation at once
 	NaN    bool // "nan": stop at the first value that is NaN or infinite
 	Check  bool // "check": verify the graph between passes, in shuffled order
+	Pprof  bool // "pprof": label what runs with layer and operation, for profiles
+
+	// Trace is the file of "trace=FILE", "trace.json" of "trace": the third run
+	// of each plan in Chrome's trace format.
+	Trace string
 }
 
 // DebugSettings lists the words KERAS_DEBUG understands.
-var DebugSettings = []string{"plan", "passes", "graph", "eager", "nan", "check"}
+var DebugSettings = []string{"plan", "passes", "graph", "eager", "nan", "check", "pprof", "trace"}
 
 // ParseDebug reads a value of KERAS_DEBUG.
 func ParseDebug(list string) (Debug, error) {
 	var d Debug
-	field := map[string]*bool{"plan": &d.Plan, "passes": &d.Passes, "graph": &d.Graph, "eager": &d.Eager, "nan": &d.NaN, "check": &d.Check}
+	field := map[string]*bool{"plan": &d.Plan, "passes": &d.Passes, "graph": &d.Graph, "eager": &d.Eager, "nan": &d.NaN, "check": &d.Check, "pprof": &d.Pprof}
 	for word := range strings.SplitSeq(list, ",") {
 		word = strings.TrimSpace(word)
 		if word == "" {
+			continue
+		}
+		if file, ok := strings.CutPrefix(word, "trace="); ok && file != "" {
+			d.Trace = file
+			continue
+		}
+		if word == "trace" {
+			d.Trace = "trace.json"
 			continue
 		}
 		f, ok := field[word]

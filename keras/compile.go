@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -111,7 +112,7 @@ func (m *Model) Optimizer() optimizers.Optimizer {
 func (m *Model) ready(b Batch) error {
 	switch {
 	case m.training == nil:
-		return m.errorf("it is not compiled; call Compile before Fit, Evaluate or TrainOnBatch")
+		return m.errorf("%w; call Compile before Fit, Evaluate or TrainOnBatch", ErrNotCompiled)
 	case b.X == nil:
 		return m.errorf("the batch has no X")
 	case b.Y == nil:
@@ -381,7 +382,7 @@ func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) 
 // loss scale, the norm of the gradients.
 func (m *Model) StepResult() (optimizers.StepResult, error) {
 	if m.training == nil {
-		return optimizers.StepResult{}, m.errorf("it is not compiled")
+		return optimizers.StepResult{}, m.errorf("%w", ErrNotCompiled)
 	}
 	return m.training.optimizer.Result()
 }
@@ -434,4 +435,14 @@ func (m *Model) TrainStep(ctx context.Context, b Batch) error {
 		return err
 	}
 	return m.training.train.Run(ctx, b)
+}
+
+// Trace runs one training step, as TrainStep does, and writes what each worker
+// of the device did when, in the format that chrome://tracing and Perfetto
+// load. See tensor.Func.Trace.
+func (m *Model) Trace(ctx context.Context, b Batch, w io.Writer) error {
+	if err := m.ready(b); err != nil {
+		return err
+	}
+	return m.training.train.Trace(ctx, b, w)
 }

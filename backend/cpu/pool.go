@@ -16,6 +16,7 @@ type task interface {
 
 // worker is what a goroutine needs to do chunks: memory of its own.
 type worker struct {
+	id       int // 0: the caller of a run
 	scratch  []byte
 	regs     [][]byte
 	operands [12]vec.Operand // of the loop of a recurrent cell
@@ -118,7 +119,7 @@ func (j *job) offer(t task, r *run, n, limit int) int {
 		j.state.Store(openJob | int64(limit)<<32)
 		for k := pool.workers.Load(); k < int32(limit); k = pool.workers.Load() {
 			if pool.workers.CompareAndSwap(k, k+1) {
-				go serve()
+				go serve(int(k) + 1)
 			}
 		}
 		for range limit {
@@ -207,7 +208,11 @@ func help(w *worker) bool {
 		}
 		if helper, joined := j.join(); joined {
 			w.fit(j.run.program)
-			j.work(w, helper)
+			if r := j.run; r.trace != nil || r.labels != nil {
+				r.observe(w.id, func() { j.work(w, helper) })
+			} else {
+				j.work(w, helper)
+			}
 			j.state.Add(-1)
 			return true
 		}
@@ -216,8 +221,8 @@ func help(w *worker) bool {
 }
 
 // serve is the life of a worker.
-func serve() {
-	var w worker
+func serve(id int) {
+	w := worker{id: id}
 	var idle time.Time // since when, once it has spun
 	for i := 0; ; i++ {
 		switch {

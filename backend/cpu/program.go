@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,6 +68,7 @@ type Program struct {
 	shared  int
 	kept    []int // bytes of packed inputs
 	regs    int
+	labels  []context.Context // of the values, for profiles
 
 	mu     sync.Mutex
 	free   []*run
@@ -87,6 +89,9 @@ type run struct {
 	worker  worker   // the caller's own
 	job     job
 	times   []int64
+	trace   *tracer           // nil unless the run is traced
+	labels  []context.Context // of the program
+	at      int               // position of the value that is computed, when traced or labelled
 
 	// badIndex is one more than the first position of an index out of range,
 	// or 0.
@@ -96,7 +101,7 @@ type run struct {
 }
 
 func compile(d *Device, g *ir.Graph) (*Program, error) {
-	p := &Program{device: d, graph: g, static: make([][]byte, len(g.Values))}
+	p := &Program{device: d, graph: g, static: make([][]byte, len(g.Values)), labels: labelled(g)}
 	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]*random{}}
 	for i, v := range g.Values {
 		b.pos[v] = i
@@ -242,7 +247,12 @@ func (p *Program) Run(ctx context.Context, in, out []driver.Buffer) error {
 
 // RunWatched is Run, and calls see after each value.
 func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see func(v *ir.Value, data []byte) error) error {
+	return p.runWith(ctx, in, out, nil, see)
+}
+
+func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *tracer, see func(v *ir.Value, data []byte) error) error {
 	r := p.get()
+	r.trace = t
 	err := p.bind(r, in, out)
 	if err == nil {
 		err = p.do(ctx, r, see)
@@ -269,6 +279,7 @@ func (p *Program) get() *run {
 		kept:    make([]keptOperand, len(p.kept)),
 		stamps:  make([]uint64, len(p.graph.Values)),
 		times:   make([]int64, len(p.graph.Values)),
+		labels:  p.labels,
 	}
 	r.worker.fit(p)
 	for i, v := range p.graph.Values {
@@ -288,7 +299,7 @@ func (p *Program) put(r *run) {
 	for _, b := range p.binds {
 		r.values[b.pos] = nil
 	}
-	r.failed = nil
+	r.failed, r.trace = nil, nil
 	p.mu.Lock()
 	if p.timing.Load() {
 		p.times = append(p.times[:0], r.times...)
@@ -328,6 +339,9 @@ func (p *Program) bind(r *run, in, out []driver.Buffer) error {
 func (p *Program) do(ctx context.Context, r *run, see func(v *ir.Value, data []byte) error) error {
 	r.procs = runtime.GOMAXPROCS(0)
 	timing := p.timing.Load()
+	if p.labels != nil {
+		defer pprof.SetGoroutineLabels(ctx)
+	}
 	for i := range p.steps {
 		s := &p.steps[i]
 		if s.pos < p.graph.Commit {
@@ -337,12 +351,18 @@ func (p *Program) do(ctx context.Context, r *run, see func(v *ir.Value, data []b
 		}
 		if s.kernel != nil && (see != nil || !s.watched) {
 			var start time.Time
-			if timing {
+			if r.at = s.pos; p.labels != nil {
+				pprof.SetGoroutineLabels(p.labels[s.pos])
+			}
+			if timing || r.trace != nil {
 				start = time.Now()
 			}
 			s.kernel.run(r)
 			if timing {
 				r.times[s.pos] = int64(time.Since(start))
+			}
+			if r.trace != nil {
+				r.trace.add(s.pos, 0, start)
 			}
 			if r.failed != nil {
 				return r.failed
@@ -380,6 +400,7 @@ var (
 	_ driver.Program   = (*Program)(nil)
 	_ driver.Watcher   = (*Program)(nil)
 	_ driver.Timer     = (*Program)(nil)
+	_ driver.Tracer    = (*Program)(nil)
 	_ driver.Device    = (*Device)(nil)
 	_ driver.Describer = (*Device)(nil)
 	_ driver.Host      = (*Buffer)(nil)

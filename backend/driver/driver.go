@@ -9,6 +9,7 @@ package driver
 
 import (
 	"context"
+	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -84,6 +85,18 @@ type Watcher interface {
 type Timer interface {
 	SetTiming(on bool)
 	Times() []int64
+}
+
+// Tracer is a Program that tells what its workers do: RunTraced is Run.
+type Tracer interface {
+	RunTraced(ctx context.Context, in, out []Buffer) ([]Span, error)
+}
+
+// Span is some time that a worker spent on a value.
+type Span struct {
+	Value           int // position in the graph's values
+	Worker          int // 0: the caller, who is there from the value's beginning to its end
+	Start, Duration time.Duration
 }
 
 // EpilogueFuser is a Device whose contractions can apply an element-wise body

@@ -2,8 +2,12 @@ package tensor_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"testing"
 
@@ -167,6 +171,96 @@ func TestPrinted(t *testing.T) {
 	}
 	if n := lines(got, "plan: third run, nanoseconds per step\n"); n != 1 {
 		t.Errorf("plan: times printed %d times, want once", n)
+	}
+}
+
+// TestTraceFile: the third run of each plan is in the file, as a process.
+func TestTraceFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "trace.json")
+	debugging(t, backend.Debug{Trace: file})
+	fn := tensor.Function(func(x T) T {
+		since := tensor.Mark()
+		y := x.MatMul(x).Exp()
+		tensor.Label("dense", since, y)
+		return y
+	})
+	for run := 1; run <= 4; run++ {
+		must[T](t)(fn.Call(ctx, f32(1, 2, 3, 4).Reshape(2, 2)))
+		must[T](t)(fn.Call(ctx, f32(1).Reshape(1, 1)))
+		b, err := os.ReadFile(file)
+		if run < 3 {
+			if err == nil {
+				t.Fatalf("after run %d: got a trace", run)
+			}
+			continue
+		}
+		var trace struct {
+			TraceEvents []struct {
+				Name, Ph string
+				Pid      int
+			}
+		}
+		if err := json.Unmarshal(b, &trace); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[int]int{}
+		for _, e := range trace.TraceEvents {
+			if e.Ph == "X" && e.Name == "dense MatMul" {
+				seen[e.Pid]++
+			}
+		}
+		if len(seen) != 2 {
+			t.Errorf("after run %d: got products in the processes %v, want two\n%s", run, seen, b)
+		}
+	}
+	debugging(t, backend.Debug{Trace: filepath.Join(file, "none")})
+	got := stderr(t, func() {
+		for range 3 {
+			must[T](t)(tensor.Function(func(x T) T { return x.Exp() }).Call(ctx, f32(1)))
+		}
+		fn := tensor.Function(func(x T) T { return x.Log() })
+		for range 3 {
+			must[T](t)(fn.Call(ctx, f32(1)))
+		}
+	})
+	if lines(got, "KERAS_DEBUG: trace: open ") != 1 {
+		t.Errorf("got %q, want a complaint", got)
+	}
+}
+
+// TestPprofLabels: profiles find the layer and the operation of what runs, and
+// nothing when it has run.
+func TestPprofLabels(t *testing.T) {
+	debugging(t, backend.Debug{Pprof: true})
+	fresh++
+	fn := tensor.Function(func(x T) T {
+		since := tensor.Mark()
+		y := x.MulScalar(fresh).Exp()
+		tensor.Label("dense", since, y)
+		return y
+	})
+	goroutines := func() string {
+		var b strings.Builder
+		if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	seen := ""
+	err := fn.Watch(ctx, f32(1, 2), func(v *ir.Value, _ []byte) error {
+		if v.Op == op.Exp {
+			seen = goroutines()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `labels: {"layer":"dense", "op":"Exp"}`; !strings.Contains(seen, want) {
+		t.Errorf("got\n%s\nwant %s", seen, want)
+	}
+	if after := goroutines(); strings.Contains(after, `"layer"`) {
+		t.Errorf("labels are left:\n%s", after)
 	}
 }
 

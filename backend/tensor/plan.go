@@ -30,7 +30,8 @@ type plan struct {
 	free            []*freeList // per result: released tensors
 
 	stopAtNaN bool
-	runs      int // how often it ran, for KERAS_DEBUG=plan
+	runs      int // how often it ran, for KERAS_DEBUG=plan and trace
+	traced    func(*ir.Graph, []driver.Span) error
 }
 
 // written is what a program assigns: a variable, or its copy half. What the
@@ -231,7 +232,18 @@ func (p *plan) execute(ctx context.Context) error {
 	if p.stopAtNaN {
 		return p.watch(ctx, stopAtNaN)
 	}
-	if !backend.DebugFromEnv().Plan {
+	if p.traced != nil {
+		return p.trace(ctx, p.traced)
+	}
+	debug := backend.DebugFromEnv()
+	if !debug.Plan && debug.Trace == "" {
+		return p.program.Run(ctx, p.inBufs, p.outBufs)
+	}
+	p.runs++
+	if debug.Trace != "" && p.runs == 3 {
+		return p.trace(ctx, appendTrace(debug.Trace))
+	}
+	if !debug.Plan {
 		return p.program.Run(ctx, p.inBufs, p.outBufs)
 	}
 	t, ok := p.program.(driver.Timer)
@@ -240,7 +252,7 @@ func (p *plan) execute(ctx context.Context) error {
 	}
 	err := p.program.Run(ctx, p.inBufs, p.outBufs)
 	// The third run is the first with warm caches and all memory touched.
-	if p.runs++; ok && err == nil && p.runs == 3 {
+	if ok && err == nil && p.runs == 3 {
 		printTimes(p.graph, t.Times())
 	}
 	return err

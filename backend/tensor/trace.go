@@ -1,0 +1,125 @@
+package tensor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// Trace runs the function on in, as Run does, and writes what each worker of
+// the device did when, in the format that chrome://tracing and Perfetto load:
+// a lane for each worker, values by the names of their layers. The first run
+// of a function compiles, and the second touches memory for the first time:
+// trace a later one.
+func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err error) {
+	defer Catch(&err)
+	fn.core.mu.Lock()
+	defer fn.core.mu.Unlock()
+	fn.take(&in)
+	p, err := fn.plan(in)
+	if err != nil {
+		return err
+	}
+	var events []traceEvent
+	p.traced = func(g *ir.Graph, spans []driver.Span) error {
+		events = traceEvents(1, "step", g, spans)
+		return nil
+	}
+	defer func() { p.traced = nil }()
+	results, err := p.run(ctx, fn.core.args)
+	for _, r := range results {
+		r.Release()
+	}
+	if err != nil {
+		return err
+	}
+	return writeTrace(w, events)
+}
+
+// trace runs the program and hands on what its workers did.
+func (p *plan) trace(ctx context.Context, see func(*ir.Graph, []driver.Span) error) error {
+	t, ok := p.program.(driver.Tracer)
+	if !ok {
+		return &Error{Op: "Function", Err: errors.New("the device cannot tell what its workers do")}
+	}
+	spans, err := t.RunTraced(ctx, p.inBufs, p.outBufs)
+	if err != nil {
+		return err
+	}
+	return see(p.graph, spans)
+}
+
+// traceEvent is a complete event ("X") or metadata ("M") of the Trace Event
+// Format; times are in microseconds.
+type traceEvent struct {
+	Name     string         `json:"name"`
+	Category string         `json:"cat,omitempty"`
+	Phase    string         `json:"ph"`
+	Start    float64        `json:"ts"`
+	Duration float64        `json:"dur,omitempty"`
+	Process  int            `json:"pid"`
+	Thread   int            `json:"tid"`
+	Args     map[string]any `json:"args,omitempty"`
+}
+
+// traceEvents are those of one run, as a process of that number and name.
+func traceEvents(process int, name string, g *ir.Graph, spans []driver.Span) []traceEvent {
+	meta := func(kind string, thread int, name string) traceEvent {
+		return traceEvent{Name: kind, Phase: "M", Process: process, Thread: thread, Args: map[string]any{"name": name}}
+	}
+	events := []traceEvent{meta("process_name", 0, name)}
+	workers := 0
+	for _, s := range spans {
+		workers = max(workers, s.Worker+1)
+	}
+	for i := range workers {
+		events = append(events, meta("thread_name", i, fmt.Sprintf("worker %d", i)))
+	}
+	for _, s := range spans {
+		v := g.Values[s.Value]
+		name := v.Op.String()
+		if v.Path != "" {
+			name = v.Path + " " + name
+		}
+		events = append(events, traceEvent{Name: name, Category: v.Op.String(), Phase: "X", Process: process, Thread: s.Worker,
+			Start: float64(s.Start.Nanoseconds()) / 1e3, Duration: float64(s.Duration.Nanoseconds()) / 1e3,
+			Args: map[string]any{"layer": v.Path, "type": v.Type.String(), "value": fmt.Sprintf("%%%d", v.ID)}})
+	}
+	return events
+}
+
+func writeTrace(w io.Writer, events []traceEvent) error {
+	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ms"})
+}
+
+// traces is what KERAS_DEBUG=trace has written so far: each plan is a process.
+var traces struct {
+	sync.Mutex
+	plans  int
+	events []traceEvent
+}
+
+// appendTrace writes the file anew with one more plan.
+func appendTrace(file string) func(*ir.Graph, []driver.Span) error {
+	return func(g *ir.Graph, spans []driver.Span) error {
+		traces.Lock()
+		defer traces.Unlock()
+		traces.plans++
+		traces.events = append(traces.events, traceEvents(traces.plans, fmt.Sprintf("plan %d, %d values", traces.plans, len(g.Values)), g, spans)...)
+		f, err := os.Create(file)
+		if err == nil {
+			err = errors.Join(writeTrace(f, traces.events), f.Close())
+		}
+		if err != nil { // a debugging aid must not stop a program
+			fmt.Fprintln(os.Stderr, "KERAS_DEBUG: trace:", err)
+		}
+		return nil
+	}
+}
