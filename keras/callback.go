@@ -41,11 +41,12 @@ func (c Callback) Callback() Callback { return c }
 type Run struct {
 	Model  *Model
 	Config FitConfig
-	Epoch  int  // 0-based
-	Step   int  // steps done in the epoch
-	Steps  int  // of an epoch; -1 while unknown
-	Logs   Logs // at EpochEnd: of the epoch; hooks may add to it. At BatchEnd: empty, see Read
-	Stop   bool // set it to end Fit after the current step
+	Epoch  int   // 0-based
+	Step   int   // steps done in the epoch
+	Steps  int   // of an epoch; -1 while unknown
+	Batch  Batch // of the step, from BatchBegin to BatchEnd; valid until then
+	Logs   Logs  // at EpochEnd: of the epoch; hooks may add to it. At BatchEnd: empty, see Read
+	Stop   bool  // set it to end Fit after the current step
 
 	// Where training is saved to and resumed from, and after how many steps
 	// it is saved besides at the ends of epochs: FitConfig's, unless a

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/exponents"
 	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/keras/tensorboard"
 )
@@ -25,8 +26,10 @@ type TensorBoard struct {
 	LogDir        string // default: "logs"
 	HistogramFreq int    // epochs between histograms of the weights; 0: none
 	// ExponentFreq is the number of epochs between histograms of the binary
-	// exponents of the weights: what of them float16 would lose. 0: none. Not
-	// in Keras.
+	// exponents of the weights, at the end of the epoch, and of the activations
+	// and gradients of each layer, in a slow step of its own on the first batch
+	// of the epoch: what of them float16 would lose, see keras.Model.Exponents.
+	// 0: none. Not in Keras.
 	ExponentFreq int
 	// WithoutGraph leaves out the model; so does a model that has no JSON,
 	// with a line in the output.
@@ -59,6 +62,9 @@ func (b *TensorBoard) Callback() keras.Callback {
 			b.begun, b.begin = time.Now(), b.steps
 			return nil
 		}),
+		BatchBegin: func(ctx context.Context, r *keras.Run) error {
+			return wrap(func(r *keras.Run) error { return b.exponents(ctx, r) })(ctx, r)
+		},
 		BatchEnd: wrap(b.batchEnd),
 		EpochEnd: wrap(b.epochEnd),
 		TrainEnd: wrap(func(*keras.Run) error { return b.close() }),
@@ -170,7 +176,7 @@ func (b *TensorBoard) validated(r *keras.Run, name string, value float64) (err e
 
 // weights writes histograms of them.
 func (b *TensorBoard) weights(r *keras.Run) error {
-	due := func(freq int) bool { return freq > 0 && r.Epoch%freq == 0 }
+	due := func(freq int) bool { return due(freq, r.Epoch) }
 	if !due(b.HistogramFreq) && !due(b.ExponentFreq) {
 		return nil
 	}
@@ -183,8 +189,35 @@ func (b *TensorBoard) weights(r *keras.Run) error {
 			b.train.Histogram(w.Name()+"/histogram", int64(r.Epoch), values)
 		}
 		if due(b.ExponentFreq) {
-			b.train.Exponents(w.Name()+"/exponents", int64(r.Epoch), values)
+			var h exponents.Histogram
+			h.Add(values...)
+			b.train.Exponents(w.Name()+"/exponents", int64(r.Epoch), &h)
 		}
 	}
 	return nil
+}
+
+func due(freq, epoch int) bool { return freq > 0 && epoch%freq == 0 }
+
+// exponents writes those of activations and gradients, before the first step of
+// an epoch.
+func (b *TensorBoard) exponents(ctx context.Context, r *keras.Run) error {
+	if r.Step > 0 || !due(b.ExponentFreq, r.Epoch) {
+		return nil
+	}
+	all, err := r.Model.Exponents(ctx, r.Batch)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		for _, part := range []struct {
+			name string
+			h    *exponents.Histogram
+		}{{"activations", &e.Activations}, {"gradients", &e.Gradients}} {
+			if part.h.Count > 0 {
+				b.train.Exponents(e.Layer+"/"+part.name+"/exponents", int64(r.Epoch), part.h)
+			}
+		}
+	}
+	return b.train.Flush()
 }

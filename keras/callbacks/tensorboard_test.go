@@ -39,6 +39,7 @@ func TestTensorBoard(t *testing.T) {
 	}{
 		{train, "epoch_loss", 4}, {train, "epoch_accuracy", 4}, {train, "epoch_learning_rate", 4}, {train, "epoch_steps_per_second", 4},
 		{train, "epoch_val_loss", 0}, {train, "batch_loss", 4}, {train, kernel + "/histogram", 2}, {train, kernel + "/exponents", 2},
+		{train, "dense/activations/exponents", 2}, {train, "dense/gradients/exponents", 2}, {train, "dense_1/gradients/exponents", 2},
 		{train, "graph_keras_model", 1}, {train, `"class_name":"Sequential"`, 1},
 		{validation, "epoch_loss", 4}, {validation, "evaluation_loss_vs_iterations", 4}, {validation, "epoch_learning_rate", 0},
 	} {

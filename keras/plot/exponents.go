@@ -8,6 +8,9 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/exponents"
 )
 
 // Series is numbers with a name: the elements of a weight, of activations, of
@@ -15,6 +18,17 @@ import (
 type Series struct {
 	Name   string
 	Values []float32
+}
+
+var half, bfloat = exponents.LimitsOf(keras.Float16), exponents.LimitsOf(keras.BFloat16)
+
+// limits are where the 16-bit types begin and end.
+var limits = []struct {
+	at    int
+	label string
+}{
+	{half.Subnormal, "float16: least"}, {half.Normal, "least normal"}, {half.Overflow, "largest"},
+	{bfloat.Subnormal, "bfloat16: least"}, {bfloat.Normal, "bfloat16: least normal"}, {bfloat.Overflow, "largest"},
 }
 
 // Exponents draws which share of each series is in each binade, 2^e to 2^(e+1),
@@ -31,21 +45,22 @@ func Exponents(path string, all ...Series) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = "binary exponents", "exponent e of 2^e", "share of the elements, %"
 	p.Legend.Top = true
-	first, last, high := minSubnormal, maxExponent, 0.
+	first, last, high := half.Subnormal, half.Overflow-1, 0.
 	for i, s := range all {
 		if len(s.Values) == 0 {
 			return fmt.Errorf("plot: %s: series %q has no values", path, s.Name)
 		}
-		b := binades(s.Values)
-		line := make(plotter.XYs, 0, 2*len(b.counts))
-		for e, n := range b.counts {
-			y := 100 * float64(n) / float64(len(s.Values))
-			x := float64(b.first + e)
-			line = append(line, plotter.XY{X: x, Y: y}, plotter.XY{X: x + 1, Y: y})
+		var h exponents.Histogram
+		h.Add(s.Values...)
+		low, top, ok := h.Range()
+		var line plotter.XYs
+		for e := low; ok && e <= top; e++ {
+			y := 100 * float64(h.Binade(e)) / float64(h.Count)
+			line = append(line, plotter.XY{X: float64(e), Y: y}, plotter.XY{X: float64(e + 1), Y: y})
 			high = max(high, y)
 		}
-		if len(line) > 0 {
-			first, last = min(first, b.first), max(last, b.first+len(b.counts)-1)
+		if ok {
+			first, last = min(first, low), max(last, top)
 			l, err := plotter.NewLine(line)
 			if err != nil {
 				return fmt.Errorf("plot: %s: %w", path, err)
@@ -53,18 +68,12 @@ func Exponents(path string, all ...Series) error {
 			l.Color, l.Width = colors[i%len(colors)], vg.Points(1.5)
 			p.Add(l)
 			p.Legend.Add(fmt.Sprintf("%s: %.2g %% zero or not finite, %.2g %% lost in float16", s.Name,
-				100*float64(b.none)/float64(len(s.Values)), 100*float64(b.lost)/float64(len(s.Values))), l)
+				100*float64(h.Zeros+h.NonFinite)/float64(h.Count), 100*float64(h.Float16Zeros+h.Float16Infinities)/float64(h.Count)), l)
 		} else {
 			p.Legend.Add(s.Name + ": zero or not finite")
 		}
 	}
-	for _, limit := range []struct {
-		at    int
-		label string
-	}{
-		{minSubnormal, "float16: least"}, {minNormal, "least normal"}, {maxExponent + 1, "largest"},
-		{-126, "bfloat16: least normal"}, {128, "largest"},
-	} {
+	for _, limit := range limits {
 		if limit.at < first || limit.at > last+1 {
 			continue
 		}
@@ -96,44 +105,4 @@ func Exponents(path string, all ...Series) error {
 	p.X.Min, p.X.Max = float64(first-1), float64(last+2)
 	p.Y.Min, p.Y.Max = 0, max(high*1.5, 1) // room for the legend
 	return save(path, 18*vg.Centimeter, 10*vg.Centimeter, p.Draw)
-}
-
-// Exponents of float16: of the least number above 0, of the least normal one,
-// of the largest.
-const (
-	minSubnormal = -24
-	minNormal    = -14
-	maxExponent  = 15
-)
-
-// exponents counts numbers by their binades from first on.
-type exponents struct {
-	first  int
-	counts []int
-	none   int // zero or not finite
-	lost   int // 0 or infinite in float16, and neither before
-}
-
-func binades(values []float32) exponents {
-	const lowest = -149
-	var counts [128 - lowest]int
-	b := exponents{}
-	low, high := len(counts), -1
-	for _, v := range values {
-		x := math.Abs(float64(v))
-		if x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
-			b.none++
-			continue
-		}
-		if x <= 0x1p-25 || x >= 65520 { // what rounds to 0 and to infinity
-			b.lost++
-		}
-		e := math.Ilogb(x) - lowest
-		counts[e]++
-		low, high = min(low, e), max(high, e)
-	}
-	if high >= 0 {
-		b.first, b.counts = low+lowest, counts[low:high+1]
-	}
-	return b
 }

@@ -2,6 +2,7 @@ package plot
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"flag"
@@ -14,7 +15,10 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/policy"
 )
 
 var generate = flag.Bool("generate", false, "write the pictures of docs/images")
@@ -60,6 +64,34 @@ func gradients(scale float64) []float32 {
 	return append(all, 0)
 }
 
+// classifierExponents are those of a step of a small network of digits, with
+// the first loss scale.
+func classifierExponents(t *testing.T) []keras.LayerExponents {
+	t.Helper()
+	defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
+	m := keras.Sequential(&layers.Reshape{TargetShape: []int{28, 28, 1}},
+		&layers.Conv2D{Filters: 8, KernelSize: []int{3}, Activation: "relu"}, &layers.MaxPooling2D{},
+		&layers.Conv2D{Filters: 16, KernelSize: []int{3}, Activation: "relu"}, &layers.Flatten{},
+		&layers.Dense{Units: 64, Activation: "relu"}, &layers.Dense{Units: 10, Activation: "softmax"})
+	if err := m.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}}); err != nil {
+		t.Fatal(err)
+	}
+	train, _, err := digits.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []keras.LayerExponents
+	for b, err := range train.Take(64).Batch(64).Batches() {
+		if err == nil {
+			all, err = m.Exponents(context.Background(), b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
 // TestFiles draws everything in every format; with -generate also into docs.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
@@ -71,7 +103,8 @@ func TestFiles(t *testing.T) {
 		"confusion": func(path string) error {
 			return Confusion(path, [][]int{{48, 2, 0}, {5, 40, 5}, {0, 11, 39}}, []string{"cat", "dog", "fox"})
 		},
-		"model": func(path string) error { return Model(path, branches(t)) },
+		"layers": func(path string) error { return Layers(path, classifierExponents(t)) },
+		"model":  func(path string) error { return Model(path, branches(t)) },
 	}
 	for name, f := range draw {
 		for _, suffix := range []string{".png", ".svg", ".PDF"} {
@@ -145,15 +178,6 @@ func TestQuoted(t *testing.T) {
 	}
 }
 
-func TestBinades(t *testing.T) {
-	// 2⁻²⁵ is half of the least number of float16 and rounds to even, to 0;
-	// 65520 is half way beyond the largest.
-	got := binades([]float32{0, float32(math.NaN()), 0x1p-25, math.Nextafter32(0x1p-25, 1), -65519, 65520, 1})
-	if got.none != 2 || got.lost != 2 || got.first != -25 || len(got.counts) != 41 || got.counts[0] != 2 || got.counts[25] != 1 || got.counts[40] != 2 {
-		t.Errorf("got %+v", got)
-	}
-}
-
 // TestTerminal: a value that is not finite is a gap.
 func TestTerminal(t *testing.T) {
 	var b strings.Builder
@@ -179,6 +203,7 @@ func TestErrors(t *testing.T) {
 		{History(filepath.Join(dir, "none", "x.png"), history()), "no such file or directory"},
 		{Terminal(io.Discard, history(), "mae", 10, 5), `"mae" has no finite value`},
 		{Exponents(file), "no series given"},
+		{Layers(file, nil), "no layers given"},
 		{Exponents(file, Series{Name: "w"}), `series "w" has no values`},
 		{Confusion(file, nil, nil), "no classes given"},
 		{Confusion(file, [][]int{{1, 2}, {3}}, nil), "row 1 has 1 counts, want 2"},

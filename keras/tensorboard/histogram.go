@@ -1,6 +1,11 @@
 package tensorboard
 
-import "math"
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/keras/exponents"
+)
 
 // parts is how many buckets a histogram has (TensorFlow: tf.summary.histogram).
 const parts = 30
@@ -35,21 +40,16 @@ func buckets(values []float32) []Bucket {
 	return all
 }
 
-// binades are the powers of 2 between the least and the largest of values.
-func binades(values []float32) []Bucket {
-	const lowest = -149 // the least number of float32
-	var counts [128 - lowest]float64
-	first, last := len(counts), -1
-	for _, v := range values {
-		if x := float64(v); x != 0 && finite(x) {
-			e := math.Ilogb(x) - lowest
-			counts[e]++
-			first, last = min(first, e), max(last, e)
-		}
+// binades are the powers of 2 of a histogram, at least those of float16.
+func binades(h *exponents.Histogram) []Bucket {
+	first, last, ok := h.Range()
+	if !ok {
+		return nil
 	}
+	l := exponents.LimitsOf(dtype.Float16)
 	var all []Bucket
-	for e := first; e <= last; e++ {
-		all = append(all, Bucket{float64(e + lowest), float64(e + lowest + 1), counts[e]})
+	for e := min(first, l.Subnormal); e <= max(last, l.Overflow-1); e++ {
+		all = append(all, Bucket{float64(e), float64(e + 1), float64(h.Binade(e))})
 	}
 	return all
 }

@@ -21,6 +21,8 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras/internal/record"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/mezzo-ml/mezzo/keras/exponents"
 )
 
 // Writer appends to one event file. It is not safe for use by several
@@ -90,11 +92,11 @@ func (w *Writer) Histogram(tag string, step int64, values []float32) error {
 
 // Exponents writes how many of some numbers are in each binade, 2^e to
 // 2^(e+1), e being the axis: what of them a float type can hold. Zeros and what
-// is not finite are left out. The least and the largest normal numbers are in
-// binades -14 and 15 of float16, -126 and 127 of bfloat16 and float32;
-// subnormal ones of float16 reach down to -24.
-func (w *Writer) Exponents(tag string, step int64, values []float32) error {
-	return w.Buckets(tag, step, binades(values))
+// is not finite are left out. The axis reaches from -24 to 16 at least: these
+// are the limits of float16, whose numbers begin at 2^-24, have all their digits
+// from 2^-14 on, and end below 2^16. Those of bfloat16 are -133, -126 and 128.
+func (w *Writer) Exponents(tag string, step int64, h *exponents.Histogram) error {
+	return w.Buckets(tag, step, binades(h))
 }
 
 // Bucket is a part of a histogram.

@@ -1,0 +1,86 @@
+package keras
+
+import (
+	"context"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/exponents"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// LayerExponents are the binary exponents of a layer's numbers in a training
+// step.
+type LayerExponents struct {
+	Layer string // path
+
+	// Weights are the layer's own, as they are stored; Activations what it
+	// computes in the forward pass, and Gradients in the backward pass, as they
+	// are computed: times the loss scale where there is one, and in DType.
+	Weights, Activations, Gradients exponents.Histogram
+	DType                           DType // the layer's compute type
+}
+
+// Exponents runs a training step on b without changing anything, slowly, and
+// counts the binary exponents of what each layer that computes anything has in
+// it: whether float16 holds them, and with which loss scale. The model must be
+// compiled. Copies, constants, and casts of weights do not count.
+func (m *Model) Exponents(ctx context.Context, b Batch) (all []LayerExponents, err error) {
+	defer tensor.Catch(&err)
+	if err := m.ready(b); err != nil {
+		return nil, err
+	}
+	at := map[string]*LayerExponents{}
+	var order []string
+	var index func(ls []layers.Layer)
+	index = func(ls []layers.Layer) {
+		for _, l := range ls {
+			base := layers.BaseOf(l)
+			e := &LayerExponents{Layer: base.Path(), DType: base.ComputeDType()}
+			if at[e.Layer] == nil {
+				at[e.Layer] = e
+				order = append(order, e.Layer)
+			}
+			index(base.Sublayers())
+		}
+	}
+	index(m.layers)
+	err = m.training.train.Watch(ctx, b, func(v *ir.Value, data []byte) error {
+		switch {
+		case !v.Type.DType.IsFloat() || v.Op == op.Param || v.Op == op.Const || v.Op.Info().Class == op.Movement:
+			return nil
+		case v.Op == op.Cast && v.Args[0].Op == op.Param: // of a weight, or of the batch
+			return nil
+		}
+		path, backward := strings.CutSuffix(v.Path, "/grad")
+		switch e := at[path]; {
+		case e == nil:
+		case backward:
+			e.Gradients.AddBytes(data, v.Type.DType)
+		default:
+			e.Activations.AddBytes(data, v.Type.DType)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range m.Weights() {
+		path := w.Name()[:max(strings.LastIndexByte(w.Name(), '/'), 0)]
+		if e := at[path]; e != nil && w.DType().IsFloat() {
+			data, err := w.Bytes()
+			if err != nil {
+				return nil, err
+			}
+			e.Weights.AddBytes(data, w.DType())
+		}
+	}
+	for _, path := range order {
+		if e := at[path]; e.Weights.Count+e.Activations.Count+e.Gradients.Count > 0 {
+			all = append(all, *e)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,78 @@
+package exponents
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+func TestHistogram(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
+	all := []float32{0, float32(math.Copysign(0, -1)), nan, inf, 0x1p-25, math.Nextafter32(0x1p-25, 1), -65519, 65520, 1, 1.99, -2,
+		math.SmallestNonzeroFloat32, math.MaxFloat32}
+	var h Histogram
+	h.Add(all...)
+	if h.Count != 13 || h.Zeros != 2 || h.NonFinite != 2 || h.Float16Zeros != 2 || h.Float16Infinities != 2 {
+		t.Errorf("got %+v", h)
+	}
+	for e, want := range map[int]int64{-149: 1, -25: 2, 0: 2, 1: 1, 15: 2, 127: 1, 2: 0, -150: 0, 128: 0} {
+		if got := h.Binade(e); got != want {
+			t.Errorf("binade %d: got %d, want %d", e, got, want)
+		}
+	}
+	if first, last, ok := h.Range(); first != -149 || last != 127 || !ok {
+		t.Errorf("got range %d to %d, %v", first, last, ok)
+	}
+	if _, _, ok := new(Histogram).Range(); ok {
+		t.Error("got a range of nothing")
+	}
+	// The counts of what float16 loses are those of its rounding.
+	var zeros, infinities int64
+	for _, x := range all {
+		switch y := dtype.Float16.Round(x); {
+		case x != 0 && y == 0:
+			zeros++
+		case !math.IsInf(float64(x), 0) && math.IsInf(float64(y), 0):
+			infinities++
+		}
+	}
+	if zeros != h.Float16Zeros || infinities != h.Float16Infinities {
+		t.Errorf("got %d and %d lost, float16 rounds %d to 0 and %d to infinity", h.Float16Zeros, h.Float16Infinities, zeros, infinities)
+	}
+}
+
+// TestAddBytes: every 16-bit pattern is counted as its number is, and two halves
+// make the whole.
+func TestAddBytes(t *testing.T) {
+	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
+		data := make([]byte, 2<<16)
+		for i := range 1 << 16 {
+			binary.LittleEndian.PutUint16(data[2*i:], uint16(i))
+		}
+		var whole, parts, rest Histogram
+		whole.AddBytes(data, d)
+		parts.AddBytes(data[:100002], d)
+		rest.AddBytes(data[100002:], d)
+		parts.Merge(&rest)
+		if whole != parts || whole.Count != 1<<16 || whole.Zeros != 2 {
+			t.Errorf("%v: got %+v and %+v", d, whole, parts)
+		}
+		l := LimitsOf(d)
+		first, last, _ := whole.Range()
+		if first != l.Subnormal || last != l.Overflow-1 {
+			t.Errorf("%v: got binades %d to %d, limits %+v", d, first, last, l)
+		}
+		// A binade of normal numbers has 2^fraction numbers of either sign.
+		if got, want := whole.Binade(l.Normal), int64(2/d.Epsilon()); got != want {
+			t.Errorf("%v: got %d numbers in the first normal binade, want %d", d, got, want)
+		}
+	}
+	if got, want := LimitsOf(dtype.Float16), (Limits{-24, -14, 16}); got != want {
+		t.Errorf("got limits %+v of float16, want %+v", got, want)
+	}
+	if got, want := LimitsOf(dtype.BFloat16), (Limits{-133, -126, 128}); got != want {
+		t.Errorf("got limits %+v of bfloat16, want %+v", got, want)
+	}
+}
