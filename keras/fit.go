@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -54,6 +56,12 @@ type FitConfig struct {
 
 	Output  io.Writer // progress; default: standard output
 	Verbose Verbosity
+
+	// Logger is told what happens: training that begins, is resumed and
+	// interrupted, epochs, checkpoints (Info), changes of the loss scale (Info),
+	// skipped steps and another device than the one wanted (Warn). Default:
+	// none.
+	Logger *slog.Logger
 
 	// MaxSkipsAtFloor is how many steps in a row may be skipped with the loss
 	// scale at its minimum before Fit gives up with an error that names the
@@ -113,7 +121,7 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 		return h, err
 	}
 	if m.training == nil {
-		return h, m.errorf("it is not compiled; call Compile before Fit")
+		return h, m.errorf("%w; call Compile before Fit", ErrNotCompiled)
 	}
 	if d == nil {
 		return h, fmt.Errorf("Fit: no dataset given")
@@ -170,6 +178,7 @@ type fitting struct {
 	announced  bool
 	resumed    bool // in the middle of the epoch that comes next
 	saved      bool // the Checkpoint has a state of this training
+	last       optimizers.StepResult
 }
 
 func (f *fitting) fit(ctx context.Context) error {
@@ -180,6 +189,7 @@ func (f *fitting) fit(ctx context.Context) error {
 	f.run.Steps = steps
 	f.progress = newProgress(f.c.Output, f.c.Verbose.mode(), steps)
 	defer f.progress.interrupt()
+	f.begins(ctx)
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainBegin }); err != nil {
 		return err
 	}
@@ -242,7 +252,9 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 			return err
 		}
 		if begin {
-			f.begin(epoch)
+			if err := f.begin(epoch); err != nil {
+				return err
+			}
 			if !resumed {
 				if err := t.reset(); err != nil {
 					return err
@@ -250,7 +262,10 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 			}
 		}
 		begin = false
-		switch done, err := f.step(ctx, b); {
+		r.Batch = b
+		done, err := f.step(ctx, b)
+		r.Batch = Batch{}
+		switch {
 		case err == nil:
 		case !done && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return f.interrupted(ctx, epoch, at)
@@ -264,13 +279,15 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		}
 	}
 	if r.Step == 0 {
-		return fmt.Errorf("Fit: the dataset is empty in epoch %d", epoch+1)
+		return fmt.Errorf("Fit: %w in epoch %d", ErrEmptyDataset, epoch+1)
 	}
 	if r.Steps < 0 && !r.Stop {
 		r.Steps = r.Step
 	}
 	if begin { // it was interrupted after its last step
-		f.begin(epoch)
+		if err := f.begin(epoch); err != nil {
+			return err
+		}
 	}
 	if err := f.finish(ctx, epoch, stream.at); err != nil {
 		return err
@@ -282,9 +299,13 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 }
 
 // begin says that an epoch begins, or goes on.
-func (f *fitting) begin(epoch int) {
+func (f *fitting) begin(epoch int) (err error) {
 	f.announce()
 	f.progress.epoch(epoch+1, f.c.Epochs)
+	if s := f.m.training.scaler; s != nil && f.c.Logger != nil {
+		f.last, err = s.Result()
+	}
+	return err
 }
 
 // step trains on one batch. Unless it is done nothing has changed.
@@ -302,12 +323,13 @@ func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 func (f *fitting) stepped(ctx context.Context, b Batch) error {
 	r, t := f.run, f.m.training
 	r.Step++
-	if t.scaler != nil && f.c.MaxSkipsAtFloor > 0 {
+	if t.scaler != nil && (f.c.MaxSkipsAtFloor > 0 || f.c.Logger != nil) {
 		res, err := t.scaler.Result()
 		if err != nil {
 			return err
 		}
-		if res.SkipsAtFloor >= int64(f.c.MaxSkipsAtFloor) {
+		f.scaled(ctx, res)
+		if f.c.MaxSkipsAtFloor > 0 && res.SkipsAtFloor >= int64(f.c.MaxSkipsAtFloor) {
 			return f.giveUp(ctx, b, res.SkipsAtFloor, res.LossScale)
 		}
 	}
@@ -401,6 +423,7 @@ func (f *fitting) finish(ctx context.Context, epoch int, at Position) error {
 	if err != nil {
 		return err
 	}
+	f.event(ctx, slog.LevelInfo, "epoch done", r.Logs.attrs()...)
 	f.h.Epochs = append(f.h.Epochs, epoch)
 	f.h.Logs = append(f.h.Logs, r.Logs)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 )
 
 // Interrupted is the error of a Fit whose context ended before the training
@@ -30,6 +31,9 @@ func (e *Interrupted) Unwrap() error { return e.Err }
 // step would read the batch at a place.
 func (f *fitting) interrupted(ctx context.Context, epoch int, at Position) error {
 	e := &Interrupted{Epoch: epoch, Step: f.run.Step, Saved: f.saved, Err: ctx.Err()}
+	defer func() {
+		f.event(ctx, slog.LevelWarn, "interrupted", slog.Bool("saved", e.Saved), slog.Any("error", e.Err))
+	}()
 	if f.run.Checkpoint == nil || f.run.Step == 0 { // the end of the epoch before is saved
 		return e
 	}

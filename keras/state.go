@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -151,11 +153,13 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 			return err
 		}
 	}
+	begun := time.Now()
 	// Also when ctx has ended meanwhile: what is done is worth keeping.
 	if err := f.run.Checkpoint.Save(context.WithoutCancel(ctx), s); err != nil {
 		return fmt.Errorf("Fit: %w", err)
 	}
 	f.saved = true
+	f.event(ctx, slog.LevelInfo, "checkpoint saved", slog.Duration("took", time.Since(begun)))
 	return nil
 }
 
@@ -184,7 +188,7 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 	case err != nil:
 		return 0, fmt.Errorf("Fit: first batch after resuming: %w", err)
 	case !ok:
-		return 0, fmt.Errorf("Fit: the dataset is empty in epoch %d", s.Data.Epoch+1)
+		return 0, fmt.Errorf("Fit: %w in epoch %d", ErrEmptyDataset, s.Data.Epoch+1)
 	}
 	if err := f.m.ready(b); err != nil {
 		return 0, err
@@ -198,6 +202,7 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 	f.h.Epochs, f.h.Logs = s.History.Epochs, s.History.Logs
 	f.run.Stop, f.run.Epoch, f.run.Step = f.run.Stop || s.Stopped, s.Epoch, s.Step
 	f.resumed, f.saved = s.Step > 0, true
+	f.event(ctx, slog.LevelInfo, "training resumed")
 	return s.Epoch, nil
 }
 
@@ -253,7 +258,7 @@ func (s Setup) check(now Setup) error {
 		{"the number of batches", s.Batches, now.Batches},
 	} {
 		if f.then != f.now {
-			return fmt.Errorf("Fit: resuming: %s is %v, the checkpoint was saved with %v; use the same, or another directory", f.name, f.now, f.then)
+			return &SetupError{f.name, f.now, f.then}
 		}
 	}
 	return nil

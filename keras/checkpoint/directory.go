@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -30,6 +31,10 @@ type Directory struct {
 	// value is best, "min", or the largest, "max"; default: "min" for losses,
 	// others need it.
 	Best, Mode string
+
+	// Logger is told of files that are passed over because they are damaged.
+	// Default: none.
+	Logger *slog.Logger
 
 	files aside.FS // nil: the machine's
 }
@@ -80,7 +85,7 @@ func (d *Directory) Save(_ context.Context, s *keras.State) error {
 // Load returns the newest state: that of the file that is furthest in the
 // training. A file that is damaged is passed over if there is another; nil
 // means that there is no file.
-func (d *Directory) Load(context.Context) (*keras.State, error) {
+func (d *Directory) Load(ctx context.Context) (*keras.State, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
@@ -93,6 +98,9 @@ func (d *Directory) Load(context.Context) (*keras.State, error) {
 		s, err := Load(path)
 		if err == nil {
 			return s, nil
+		}
+		if d.Logger != nil {
+			d.Logger.WarnContext(ctx, "checkpoint passed over", slog.String("file", path), slog.Any("error", err))
 		}
 		first = cmp.Or(first, err)
 	}
