@@ -279,7 +279,12 @@ func (m *Model) wire(in, out *Tensor) error {
 			return m.errorf("two layers are named %q; names in a model are unique", name)
 		default:
 			byName[name] = n.layer
-			m.layers = append(m.layers, n.layer)
+		}
+	}
+	m.members = m.ordered()
+	for _, x := range m.members {
+		if x.Layer != nil {
+			m.layers = append(m.layers, x.Layer)
 		}
 	}
 	m.built = true

@@ -16,10 +16,11 @@ import (
 // Sequential. Its methods are for one goroutine at a time.
 type Model struct {
 	name    string
-	named   bool    // by Named
-	in, out *Tensor // symbolic
-	nodes   []*node // in an order in which they can run
-	layers  []layers.Layer
+	named   bool           // by Named
+	in, out *Tensor        // symbolic
+	nodes   []*node        // in an order in which they can run
+	layers  []layers.Layer // Members without the inputs
+	members []Member
 	built   bool
 	prefix  string // path of the model around it
 
@@ -225,7 +226,8 @@ func eachPart(t *Tensor, f func(*Tensor) *Tensor) *Tensor {
 	return tensor.Tuple(parts...)
 }
 
-// Layers lists the model's layers in the order they run.
+// Layers lists the model's layers in Keras's order, see Members; before the
+// model is built, as they were given to Sequential.
 func (m *Model) Layers() []layers.Layer {
 	if !m.built {
 		return slices.Clone(m.stack)
@@ -304,7 +306,7 @@ func (m *Model) CountParams() int {
 // their variable types. They do not change when training goes on.
 func (m *Model) GetWeights() ([]*Tensor, error) {
 	if !m.built {
-		return nil, m.errorf("GetWeights: it is not built; call it on data or Build it first")
+		return nil, m.errorf("GetWeights: %w; call it on data or Build it first", ErrNotBuilt)
 	}
 	var out []*Tensor
 	for _, w := range m.Weights() {
@@ -321,7 +323,7 @@ func (m *Model) GetWeights() ([]*Tensor, error) {
 // element types are converted. When anything does not fit no weight changes.
 func (m *Model) SetWeights(values []*Tensor) error {
 	if !m.built {
-		return m.errorf("SetWeights: it is not built; call it on data or Build it first")
+		return m.errorf("SetWeights: %w; call it on data or Build it first", ErrNotBuilt)
 	}
 	ws := m.Weights()
 	if len(values) != len(ws) {

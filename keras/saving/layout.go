@@ -142,8 +142,7 @@ func (m member) class() string {
 func sequential(m *keras.Model) bool { return m.Stacked() && len(m.InputTypes()) == 1 }
 
 // members lists the layers of a model in Keras's order, in which weights are
-// counted: by decreasing distance from the outputs, and by the order in which
-// a walk up from the outputs first meets them (ops.function.map_graph).
+// counted.
 func members(m *keras.Model) ([]member, error) {
 	if err := built(m); err != nil {
 		return nil, err
@@ -155,91 +154,23 @@ func members(m *keras.Model) ([]member, error) {
 		}
 		return all, nil
 	}
-	g, err := m.Graph()
-	if err != nil {
-		return nil, err
-	}
-	// Inputs come before calls in all that follows.
-	inputs := len(g.Inputs)
-	owner := make([]int, inputs+len(g.Calls)) // of a node: an index into all
-	var all []member
 	names := map[string]bool{}
-	at := map[layers.Layer]int{}
-	for _, c := range g.Calls {
-		names[layers.BaseOf(c.Layer).LayerName()] = true
+	for _, l := range m.Layers() {
+		names[layers.BaseOf(l).LayerName()] = true
 	}
-	for i := range g.Inputs {
-		all = append(all, member{input: i, name: free("input_layer", names)})
-		owner[i] = i
+	inputs := make([]string, len(m.InputTypes()))
+	for i := range inputs {
+		inputs[i] = free("input_layer", names)
 	}
-	for i, c := range g.Calls {
-		k, ok := at[c.Layer]
-		if !ok {
-			k = len(all)
-			at[c.Layer] = k
-			all = append(all, member{layer: c.Layer, name: layers.BaseOf(c.Layer).LayerName()})
-		}
-		owner[inputs+i] = k
-	}
-	node := func(r keras.Ref) int {
-		if r.Call < 0 {
-			return r.Part
-		}
-		return inputs + r.Call
-	}
-	parents := func(n int) []keras.Ref {
-		if n < inputs {
-			return nil
-		}
-		return g.Calls[n-inputs].In
-	}
-	met := make([]int, len(all)) // 1-based; unused inputs stay 0 and come first
-	count := 0
-	done := make([]bool, len(owner))
-	var order []int // nodes, parents first
-	var visit func(n int)
-	visit = func(n int) {
-		if done[n] {
-			return
-		}
-		done[n] = true
-		if met[owner[n]] == 0 {
-			count++
-			met[owner[n]] = count
-		}
-		for _, r := range parents(n) {
-			visit(node(r))
-		}
-		order = append(order, n)
-	}
-	for _, r := range g.Outputs {
-		visit(node(r))
-	}
-	depth := make([]int, len(owner)) // of nodes
-	layerDepth := make([]int, len(all))
-	for _, n := range slices.Backward(order) {
-		d := max(depth[n], layerDepth[owner[n]])
-		depth[n], layerDepth[owner[n]] = d, d
-		for _, r := range parents(n) {
-			p := node(r)
-			depth[p] = max(depth[p], d+1)
+	var all []member
+	for _, x := range m.Members() {
+		if x.Layer == nil {
+			all = append(all, member{input: x.Input, name: inputs[x.Input]})
+		} else {
+			all = append(all, member{layer: x.Layer, name: layers.BaseOf(x.Layer).LayerName()})
 		}
 	}
-	sorted := make([]int, len(all))
-	for i := range sorted {
-		sorted[i] = i
-	}
-	slices.SortStableFunc(sorted, func(a, b int) int {
-		if d := layerDepth[b] - layerDepth[a]; d != 0 {
-			return d
-		}
-		return met[a] - met[b]
-	})
-	out := make([]member, len(all))
-	for i, k := range sorted {
-		out[i] = all[k]
-	}
-	return out, nil
+	return all, nil
 }
 
 // free is a name that is not taken: base, base_1, …. It takes the name.

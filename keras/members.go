@@ -1,0 +1,103 @@
+package keras
+
+import (
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// Member is a layer of a model or one of its inputs, which in Keras are layers
+// too.
+type Member struct {
+	Layer layers.Layer // nil for an input
+	Input int          // which one
+}
+
+// Members lists the layers and inputs of a built model as Keras's Model.layers
+// does: by decreasing distance from the outputs, and by the order in which a
+// walk up from the outputs first meets them (ops.function.map_graph). It is the
+// order of weights, and that of a Sequential model's layers.
+func (m *Model) Members() []Member { return slices.Clone(m.members) }
+
+func (m *Model) ordered() []Member {
+	// Nodes are the inputs and then the calls; several may be one member.
+	inputs := m.in.Parts()
+	var all []Member
+	owner := make([]int, 0, len(inputs)+len(m.nodes))
+	at := map[*Tensor]int{} // the node that a tensor comes from
+	for i, t := range inputs {
+		owner, all = append(owner, i), append(all, Member{Input: i})
+		at[t] = i
+	}
+	byLayer := map[layers.Layer]int{}
+	for i, n := range m.nodes {
+		k, ok := byLayer[n.layer]
+		if !ok {
+			k = len(all)
+			byLayer[n.layer], all = k, append(all, Member{Layer: n.layer})
+		}
+		owner = append(owner, k)
+		for _, t := range n.out {
+			at[t] = len(inputs) + i
+		}
+	}
+	parents := func(n int) (out []int) {
+		if n < len(inputs) {
+			return nil
+		}
+		for _, t := range m.nodes[n-len(inputs)].in.Parts() {
+			if p, ok := at[t]; ok { // not a constant
+				out = append(out, p)
+			}
+		}
+		return out
+	}
+	met := make([]int, len(all)) // 1-based; unused inputs stay 0 and come first
+	count := 0
+	done := make([]bool, len(owner))
+	var order []int // nodes, parents first
+	var visit func(n int)
+	visit = func(n int) {
+		if done[n] {
+			return
+		}
+		done[n] = true
+		if met[owner[n]] == 0 {
+			count++
+			met[owner[n]] = count
+		}
+		for _, p := range parents(n) {
+			visit(p)
+		}
+		order = append(order, n)
+	}
+	for _, t := range m.out.Parts() {
+		if n, ok := at[t]; ok {
+			visit(n)
+		}
+	}
+	depth := make([]int, len(owner)) // of nodes
+	memberDepth := make([]int, len(all))
+	for _, n := range slices.Backward(order) {
+		d := max(depth[n], memberDepth[owner[n]])
+		depth[n], memberDepth[owner[n]] = d, d
+		for _, p := range parents(n) {
+			depth[p] = max(depth[p], d+1)
+		}
+	}
+	sorted := make([]int, len(all))
+	for i := range sorted {
+		sorted[i] = i
+	}
+	slices.SortStableFunc(sorted, func(a, b int) int {
+		if d := memberDepth[b] - memberDepth[a]; d != 0 {
+			return d
+		}
+		return met[a] - met[b]
+	})
+	out := make([]Member, len(all))
+	for i, k := range sorted {
+		out[i] = all[k]
+	}
+	return out
+}
