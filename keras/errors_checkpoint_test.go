@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,8 +101,17 @@ func weightsError(t *testing.T, spoil func([]byte) []byte, units int) error {
 	if err = checkpoint.LoadWeights(path, model(units)); err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s", strings.ReplaceAll(err.Error(), dir, "DIR"))
+	return elsewhereError{err, dir}
 }
+
+// elsewhereError is an error with the directory of a test left out.
+type elsewhereError struct {
+	error
+	dir string
+}
+
+func (e elsewhereError) Error() string { return strings.ReplaceAll(e.error.Error(), e.dir, "DIR") }
+func (e elsewhereError) Unwrap() error { return e.error }
 
 // resumeError trains with SGD and batches of 2 until it fails, and goes on
 // with others.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"iter"
 	"maps"
 	"math"
@@ -16,8 +18,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/checkpoint"
 	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
@@ -303,3 +307,57 @@ func TestErrors(t *testing.T) {
 // elsewhere lists entries whose messages need a failing disk or server; the
 // tests of keras/datasets/mnist compare them.
 var elsewhere = map[string]bool{"Wrong checksum": true, "Full disk": true}
+
+// TestErrorKinds: errors.Is and errors.As find what docs/errors.md promises.
+func TestErrorKinds(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	unbuilt := keras.Sequential(&layers.Dense{Units: 1})
+	for _, c := range []struct {
+		heading string
+		is      error
+	}{
+		{"Not compiled", keras.ErrNotCompiled}, {"Empty dataset", keras.ErrEmptyDataset}, {"Interrupted training", context.Canceled},
+		{"Damaged checkpoint", checkpoint.ErrDamaged}, {"Truncated checkpoint", checkpoint.ErrTruncated}, {"File that is no checkpoint", checkpoint.ErrNoCheckpoint},
+	} {
+		if err := errorCases[c.heading](t); !errors.Is(err, c.is) {
+			t.Errorf("%s: errors.Is does not find %q in %v", c.heading, c.is, err)
+		}
+	}
+	_, err := unbuilt.GetWeights()
+	if !errors.Is(err, keras.ErrNotBuilt) {
+		t.Errorf("errors.Is does not find ErrNotBuilt in %v", err)
+	}
+	if err := checkpoint.LoadWeights(filepath.Join(t.TempDir(), "none"), classifier(t)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("errors.Is does not find fs.ErrNotExist in %v", err)
+	}
+	m := classifier(t)
+	if _, err := m.Fit(ended, samples(8, 4, 3), quiet); !errors.Is(err, context.Canceled) {
+		t.Errorf("Fit: got %v, want context.Canceled", err)
+	}
+	if _, err := m.Evaluate(ended, samples(8, 4, 3)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Evaluate: got %v, want context.Canceled", err)
+	}
+	var index *driver.IndexError
+	if err := errorCases["Label out of range"](t); !errors.As(err, &index) || index.Got != 12 || index.Size != 3 {
+		t.Errorf("errors.As does not find *driver.IndexError in %v", err)
+	}
+	var setup *keras.SetupError
+	if err := errorCases["Resumed with another batch size"](t); !errors.As(err, &setup) || setup.Name != "BatchSize" || setup.Now != 4 || setup.Then != 2 {
+		t.Errorf("errors.As does not find *keras.SetupError in %v", err)
+	}
+	var first *tensor.NonFinite
+	if err := errorCases["Overflow at the lowest loss scale"](t); !errors.As(err, &first) || first.Path != "head/grad" {
+		t.Errorf("errors.As does not find *tensor.NonFinite in %v", err)
+	}
+	var shape *tensor.Error
+	if err := errorCases["Integers where floats are wanted"](t); !errors.As(err, &shape) || shape.Path != "dense" {
+		t.Errorf("errors.As does not find *tensor.Error in %v", err)
+	}
+	want := errors.New("mine")
+	_, err = m.Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent,
+		Callbacks: []keras.Callback{{EpochEnd: func(context.Context, *keras.Run) error { return want }}}})
+	if !errors.Is(err, want) {
+		t.Errorf("errors.Is does not find the error of a hook in %v", err)
+	}
+}

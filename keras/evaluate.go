@@ -14,7 +14,7 @@ import (
 func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) {
 	defer tensor.Catch(&err)
 	if m.training == nil {
-		return nil, m.errorf("it is not compiled; call Compile before Evaluate")
+		return nil, m.errorf("%w; call Compile before Evaluate", ErrNotCompiled)
 	}
 	if d == nil {
 		return nil, fmt.Errorf("Evaluate: no dataset given")
@@ -51,7 +51,7 @@ func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, e
 		}
 	}
 	if n == 0 {
-		return nil, fmt.Errorf("Evaluate: the dataset is empty")
+		return nil, fmt.Errorf("Evaluate: %w", ErrEmptyDataset)
 	}
 	return m.training.read(nil)
 }

@@ -27,7 +27,7 @@ type Ref struct{ Call, Part int }
 // computes with tensors that are neither inputs nor results of layers.
 func (m *Model) Graph() (*Graph, error) {
 	if !m.built {
-		return nil, m.errorf("it is not built; call it on data or Build it first")
+		return nil, m.errorf("%w; call it on data or Build it first", ErrNotBuilt)
 	}
 	g := &Graph{Inputs: m.InputTypes()}
 	at := map[*Tensor]Ref{}

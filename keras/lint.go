@@ -43,7 +43,7 @@ func (m *Model) Lint(b Batch) (findings []Finding, err error) {
 		}
 		x = b.resized(x.Parts()[0].Dim(0)).X
 	case !m.built:
-		return nil, m.errorf("Lint: it is not built; give a batch, or Build it first")
+		return nil, m.errorf("Lint: %w; give a batch, or Build it first", ErrNotBuilt)
 	default:
 		x = eachPart(m.in, func(t *Tensor) *Tensor {
 			shape := t.Shape().Clone()

@@ -16,7 +16,7 @@ func (m *Model) MaxBatch(b Batch, budget int, policyName string) (n int, err err
 	defer tensor.Catch(&err)
 	switch {
 	case m.training == nil:
-		return 0, m.errorf("it is not compiled; call Compile before MaxBatch")
+		return 0, m.errorf("%w; call Compile before MaxBatch", ErrNotCompiled)
 	case budget < 1:
 		return 0, m.errorf("MaxBatch: the budget is %d bytes, want a positive number", budget)
 	}

@@ -18,7 +18,7 @@ type epochs struct {
 func batchedSource(ctx context.Context, d Dataset, c FitConfig, shuffle bool) (epochs, error) {
 	if p, ok := d.(*Pipeline); ok {
 		if p.n == 0 {
-			return epochs{}, fmt.Errorf("the dataset is empty")
+			return epochs{}, ErrEmptyDataset
 		}
 		if !p.batched {
 			if shuffle && p.arrays != nil && p.shuffle == nil {

@@ -26,11 +26,20 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+)
+
+// What errors.Is finds in the errors of this package, besides those of the file
+// system: fs.ErrNotExist, syscall.ENOSPC.
+var (
+	ErrDamaged      = errors.New("the file is damaged")
+	ErrTruncated    = errors.New("it is truncated")
+	ErrNoCheckpoint = errors.New("it is no checkpoint")
 )
 
 // The kinds of files.

@@ -126,7 +126,7 @@ func (a *aligned) align() error { return a.write(make([]byte, padding(a.n))) }
 // file whose checksum is wrong.
 func Read(r io.ReaderAt, size int64) (*File, error) {
 	if least := int64(fixed + sha256.Size); size < least {
-		return nil, fmt.Errorf("got %d bytes, want %d or more; it is no checkpoint", size, least)
+		return nil, fmt.Errorf("got %d bytes, want %d or more; %w", size, least, ErrNoCheckpoint)
 	}
 	sum := sha256.New()
 	in := &reader{r: io.TeeReader(io.NewSectionReader(r, 0, size-sha256.Size), sum)}
@@ -135,7 +135,7 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	case in.err != nil:
 		return nil, in.err
 	case string(start[:len(magic)]) != magic:
-		return nil, fmt.Errorf("it starts with %q, want %q; it is no checkpoint", start[:len(magic)], magic)
+		return nil, fmt.Errorf("it starts with %q, want %q; %w", start[:len(magic)], magic, ErrNoCheckpoint)
 	}
 	if v := binary.LittleEndian.Uint32(start[len(magic):]); v != version {
 		return nil, fmt.Errorf("got version %d of the format, want %d", v, version)
@@ -160,7 +160,7 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 		for i := range p.Arrays {
 			a := &p.Arrays[i]
 			if zeros := in.bytes(padding(in.n)); len(bytes.Trim(zeros, "\x00")) > 0 {
-				return nil, fmt.Errorf("array %s: what comes before it is not zero; the file is damaged", a.Name)
+				return nil, fmt.Errorf("array %s: what comes before it is not zero; %w", a.Name, ErrDamaged)
 			}
 			a.Data = in.bytes(int64(a.Type.Bytes()))
 		}
@@ -181,7 +181,7 @@ func compare(r io.ReaderAt, size int64, sum hash.Hash) error {
 		return err
 	}
 	if got := sum.Sum(nil); !bytes.Equal(got, want[:]) {
-		return fmt.Errorf("got SHA-256 %x, want %x; the file is damaged", got, want)
+		return fmt.Errorf("got SHA-256 %x, want %x; %w", got, want, ErrDamaged)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (h *header) layout(n, end int64) ([]Part, error) {
 				size *= int64(s)
 			}
 			if n += padding(n) + size; n > end {
-				return nil, fmt.Errorf("array %s: got a file of %d bytes, want %d or more; it is truncated", a.Name, end+sha256.Size, n+sha256.Size)
+				return nil, fmt.Errorf("array %s: got a file of %d bytes, want %d or more; %w", a.Name, end+sha256.Size, n+sha256.Size, ErrTruncated)
 			}
 			parts[i].Arrays[k] = keras.Array{Name: a.Name, Type: op.Type{DType: d, Shape: op.Shape(a.Shape)}}
 		}

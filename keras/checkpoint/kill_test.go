@@ -10,7 +10,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +30,9 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	calls, _ := strconv.Atoi(os.Getenv("MEZZO_TEST_DIE_IN_CALL"))
+	if limit, err := strconv.Atoi(os.Getenv("MEZZO_TEST_FILE_LIMIT")); err == nil {
+		limitFiles(limit)
+	}
 	d := &Directory{Path: dir, files: &faulty{fail: calls, die: func() { syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }}}
 	tell := keras.Callback{BatchEnd: func(_ context.Context, r *keras.Run) error {
 		fmt.Println("step", r.Epoch, r.Step)
@@ -40,6 +46,19 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	fmt.Println("done", r.sum, r.history)
+}
+
+// limitFiles makes writes beyond so many bytes of a file fail, as on a disk that
+// is full.
+func limitFiles(bytes int) {
+	signal.Ignore(syscall.SIGXFSZ) // so that write returns EFBIG
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &r); err == nil {
+		r.Cur = uint64(bytes)
+		err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &r)
+	} else {
+		panic(err)
+	}
 }
 
 const killed = "mixed_float16, loss scale"
@@ -112,4 +131,51 @@ func TestKill(t *testing.T) {
 		t.Errorf("it was killed only %d times", lives-1)
 	}
 	t.Logf("%d lives", lives)
+}
+
+// TestFileLimit: a training whose checkpoints grow beyond what the system lets
+// it write fails with an error that says so, leaves whole files alone, and goes
+// on from them, to the same bits, where there is room.
+func TestFileLimit(t *testing.T) {
+	want, err := settings()[killed].run(t, nil, 0)
+	check(t, err)
+	run := func(dir string, limit int) string {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "MEZZO_TEST_TRAIN_IN="+dir)
+		if limit > 0 {
+			cmd.Env = append(cmd.Env, fmt.Sprintf("MEZZO_TEST_FILE_LIMIT=%d", limit))
+		}
+		out, _ := cmd.Output() // it fails
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return lines[len(lines)-1]
+	}
+	// The history makes the last file the longest.
+	whole := t.TempDir()
+	if got := run(whole, 0); got != fmt.Sprint("done ", want.sum, " ", want.history) {
+		t.Fatalf("got %s", got)
+	}
+	files, err := (&Directory{Path: whole}).Files()
+	check(t, err)
+	last, err := os.Stat(files[len(files)-1])
+	check(t, err)
+	for _, limit := range []int{int(last.Size()) - 1, int(last.Size()) * 3 / 4, 100} {
+		dir := t.TempDir()
+		got := run(dir, limit)
+		if !strings.HasPrefix(got, "failed Fit: checkpoint: "+dir) || !strings.Contains(got, "cannot save: file too large") {
+			t.Errorf("limit %d: got %s", limit, got)
+		}
+		left, err := filepath.Glob(filepath.Join(dir, "*"))
+		check(t, err)
+		for _, path := range left {
+			if _, err := Load(path); err != nil {
+				t.Errorf("limit %d: %v", limit, err)
+			}
+		}
+		if limit == int(last.Size())-1 && len(left) != 2 || limit == 100 && len(left) != 0 {
+			t.Errorf("limit %d: got the files %v", limit, left)
+		}
+		if got := run(dir, 0); got != fmt.Sprint("done ", want.sum, " ", want.history) {
+			t.Errorf("limit %d: resumed, got\n%s, want\n%v", limit, got, want)
+		}
+	}
 }

@@ -123,7 +123,7 @@ func setWeights(m *keras.Model, saved map[*layers.Weight]array) error {
 // built is an error for a model that has no weights yet.
 func built(m *keras.Model) error {
 	if !m.Built() {
-		return fmt.Errorf("model %s is not built; call it on data or Build it first", m.Name())
+		return fmt.Errorf("model %s: %w; call it on data or Build it first", m.Name(), keras.ErrNotBuilt)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package mnist
 
 import (
+	"context"
+
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 )
@@ -13,8 +15,13 @@ import (
 // do (Fashion-MNIST, for one). With dir "" the files are downloaded once into
 // the user's cache directory and verified by SHA-256.
 func Load(dir string) (train, test *keras.Pipeline, err error) {
+	return LoadContext(context.Background(), dir)
+}
+
+// LoadContext is Load with a context that ends the download.
+func LoadContext(ctx context.Context, dir string) (train, test *keras.Pipeline, err error) {
 	defer tensor.Catch(&err)
-	trainImages, trainLabels, testImages, testLabels, err := raw(dir)
+	trainImages, trainLabels, testImages, testLabels, err := raw(ctx, dir)
 	if err != nil {
 		return nil, nil, err
 	}

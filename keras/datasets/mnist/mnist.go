@@ -75,12 +75,13 @@ func (f dataFile) find(dir string) (string, error) {
 // (0 to 9, shape (n)) of the training and the test set.
 //
 // They are read from the directory dir. An empty dir means the original MNIST,
-// downloaded into the cache directory unless it is there already.
-func raw(dir string) (trainImages, trainLabels, testImages, testLabels []byte, err error) {
+// downloaded into the cache directory unless it is there already; ctx ends the
+// download.
+func raw(ctx context.Context, dir string) (trainImages, trainLabels, testImages, testLabels []byte, err error) {
 	if dir == "" {
 		dir, err = cacheDir()
 		if err == nil {
-			err = newDownloader(dir).downloadAll(context.Background())
+			err = newDownloader(dir).downloadAll(ctx)
 		}
 		if err != nil {
 			return nil, nil, nil, nil, err

@@ -2,6 +2,7 @@ package mnist
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -47,7 +48,7 @@ func writeSet(t *testing.T, train, test int, spell func(dataFile) string) (dir s
 func TestRawReadsEverySpelling(t *testing.T) {
 	for k := range 4 {
 		dir, want := writeSet(t, 12, 5, func(f dataFile) string { return f.names()[k] })
-		a, b, c, d, err := raw(dir)
+		a, b, c, d, err := raw(context.Background(), dir)
 		if err != nil {
 			t.Fatalf("spelling %d: %v", k, err)
 		}
@@ -82,7 +83,7 @@ func TestRawRefusesInconsistentFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, _, _, err = raw(dir)
+		_, _, _, _, err = raw(context.Background(), dir)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: got error %v, want %q and the directory", c.name, err, c.want)
 		}
@@ -108,7 +109,7 @@ func TestRealFiles(t *testing.T) {
 			t.Errorf("%s: got SHA-256 %s and error %v, want %s", path, got, err, f.sum)
 		}
 	}
-	trainImages, trainLabels, testImages, testLabels, err := raw(dir)
+	trainImages, trainLabels, testImages, testLabels, err := raw(context.Background(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

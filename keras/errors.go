@@ -1,0 +1,25 @@
+package keras
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What errors.Is finds in the errors of this package; docs/errors.md lists them
+// and the types that errors.As finds.
+var (
+	ErrNotCompiled  = errors.New("it is not compiled")
+	ErrNotBuilt     = errors.New("it is not built")
+	ErrEmptyDataset = errors.New("the dataset is empty")
+)
+
+// SetupError is the error of a Fit that would resume a training with another
+// argument than it began with.
+type SetupError struct {
+	Name      string // of the argument
+	Now, Then any
+}
+
+func (e *SetupError) Error() string {
+	return fmt.Sprintf("Fit: resuming: %s is %v, the checkpoint was saved with %v; use the same, or another directory", e.Name, e.Now, e.Then)
+}
