@@ -23,8 +23,8 @@ func TestInterrupt(t *testing.T) {
 		line string   // after which it is struck
 		end  string   // what must be the same in the end; "" where it takes too long
 	}{
-		{"guide", []string{"-epochs", "40", "-units", "32", "-batch", "128"}, "Epoch 3/", "Test loss:"},
-		{"customloop", []string{"-epochs", "40", "-units", "32", "-batch", "128"}, "Epoch 2:", "loss="},
+		{"guide", []string{"-epochs", "20", "-units", "32", "-batch", "128"}, "Epoch 3/", "Test loss:"},
+		{"customloop", []string{"-epochs", "20", "-units", "32", "-batch", "128"}, "Epoch 2:", "loss="},
 		{"mnistcnn", []string{"-epochs", "40"}, "Epoch 2/", ""},
 		{"rossmann", []string{"-epochs", "40", "-rows", "20000"}, "Epoch 2/", ""},
 		{"unet", []string{"-epochs", "40", "-images", "40"}, "Epoch 2/", ""},

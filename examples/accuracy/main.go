@@ -36,7 +36,7 @@ var policies = []string{"float32", "mixed_bfloat16", "mixed_float16"}
 func main() { interrupt.Main(run) }
 
 func run(ctx context.Context) error {
-	train, test, err := load()
+	train, test, err := load(ctx)
 	if err != nil {
 		return err
 	}
@@ -64,12 +64,12 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-func load() (train, test *keras.Pipeline, err error) {
+func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
 	switch *data {
 	case "digits":
 		return digits.Load()
 	case "mnist":
-		return mnist.Load("")
+		return mnist.LoadContext(ctx, "")
 	}
 	return mnist.Load(*data)
 }

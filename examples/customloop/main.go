@@ -29,12 +29,12 @@ var (
 
 func main() { interrupt.Main(run) }
 
-func load() (train, test *keras.Pipeline, err error) {
+func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
 	switch *data {
 	case "digits":
 		return digits.Load()
 	case "mnist":
-		return mnist.Load("")
+		return mnist.LoadContext(ctx, "")
 	}
 	return mnist.Load(*data)
 }
@@ -56,7 +56,7 @@ func run(ctx context.Context) error {
 	epochLoss := &metrics.Mean{}
 	testAccuracy := &metrics.SparseCategoricalAccuracy{}
 
-	train, test, err := load()
+	train, test, err := load(ctx)
 	if err != nil {
 		return err
 	}

@@ -44,12 +44,12 @@ var variants = map[string]variant{
 
 func main() { interrupt.Main(run) }
 
-func load() (train, test *keras.Pipeline, err error) {
+func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
 	switch *data {
 	case "digits":
 		return digits.Load()
 	case "mnist":
-		return mnist.Load("")
+		return mnist.LoadContext(ctx, "")
 	}
 	return mnist.Load(*data)
 }
@@ -90,7 +90,7 @@ func run(ctx context.Context) error {
 		}
 		return err
 	}
-	train, test, err := load()
+	train, test, err := load(ctx)
 	if err != nil {
 		return err
 	}
