@@ -44,7 +44,10 @@ func TestLayersOrder(t *testing.T) {
 	got = append(got, order(a, Apply(&layers.Add{Name: "v"}, parts[0], u, parts[2])))
 
 	for i, want := range [][]string{
-		{"?"},
+		{"long1", "long2", "short", "long3", "add", "head"},
+		{"shared", "mid", "side", "cat", "out2"},
+		{"shared", "mid", "side", "out2", "cat"},
+		{"t3", "t1", "t0", "u", "t2", "v"},
 	} {
 		if !slices.Equal(got[i], want) {
 			t.Errorf("model %d: got %q, want %q", i, got[i], want)

@@ -1,0 +1,49 @@
+package keras
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers"
+)
+
+// Adapter is a layer that learns from data before the model is trained:
+// layers.Normalization, Discretization, IntegerLookup.
+type Adapter interface {
+	layers.Layer
+	Adapt(batches ...*Tensor) error
+}
+
+// Adapt has a layer learn from the X of a dataset (Keras: layer.adapt). The X
+// of all batches are in memory together. When ctx ends the layer is as it was.
+func Adapt(ctx context.Context, l Adapter, d Dataset) (err error) {
+	defer tensor.Catch(&err)
+	source, err := batchedSource(ctx, d, FitConfig{BatchSize: predictRows}, false)
+	if err == nil {
+		source, err = source.bounded(0, "give one that ends")
+	}
+	if err != nil {
+		return fmt.Errorf("Adapt: %w", err)
+	}
+	var all []*Tensor
+	for b, err := range source.open(0, 0) {
+		switch {
+		case err != nil:
+			return fmt.Errorf("Adapt: batch %d: %w", len(all)+1, err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case b.X == nil || b.X.IsTuple():
+			return fmt.Errorf("Adapt: batch %d: X is %s, want one tensor", len(all)+1, typeText(b.X))
+		}
+		data, err := b.X.Bytes() // a copy: the batch's memory is used again
+		if err != nil {
+			return err
+		}
+		all = append(all, tensor.FromBytes(b.X.Type(), data))
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("Adapt: %w", ErrEmptyDataset)
+	}
+	return l.Adapt(all...)
+}
