@@ -242,10 +242,10 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 			return f.interrupted(ctx, epoch, at)
 		}
 		b, ok, err := stream.next(f.c.StepsPerEpoch > 0)
-		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		switch {
+		case ctx.Err() != nil && (!ok || errors.Is(err, ctx.Err())): // which also ends datasets
 			return f.interrupted(ctx, epoch, at)
-		}
-		if err != nil {
+		case err != nil:
 			return fmt.Errorf("Fit: batch %d of epoch %d: %w", r.Step+1, epoch+1, err)
 		}
 		if !ok {

@@ -53,10 +53,12 @@ func TestMain(m *testing.M) {
 func limitFiles(bytes int) {
 	signal.Ignore(syscall.SIGXFSZ) // so that write returns EFBIG
 	var r syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &r); err == nil {
+	err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &r)
+	if err == nil {
 		r.Cur = uint64(bytes)
 		err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &r)
-	} else {
+	}
+	if err != nil {
 		panic(err)
 	}
 }
