@@ -97,6 +97,12 @@ func TestGlobalMap(t *testing.T) {
 			t.Errorf("For(%q, %q): got %v, %v, want %s", c.path, c.name, p, err, c.want)
 		}
 	}
+	general, _ := Parse("bfloat16")
+	for path, want := range map[string]string{"dense": "bfloat16", "encoder/attention": "float32"} {
+		if p, err := Under(general, path, ""); err != nil || p.Name != want {
+			t.Errorf("Under(bfloat16, %q): got %v, %v, want %s", path, p, err, want)
+		}
+	}
 	if _, err := For("dense", "float8"); err == nil {
 		t.Error("For with an unknown name: got no error, want one")
 	}
