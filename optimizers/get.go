@@ -9,24 +9,29 @@ import (
 
 // classes are the optimizers by name, as Keras spells it.
 var classes = map[string]func() Optimizer{
-	"Adadelta":  func() Optimizer { return &Adadelta{} },
-	"Adafactor": func() Optimizer { return &Adafactor{} },
-	"Adagrad":   func() Optimizer { return &Adagrad{} },
-	"Adam":      func() Optimizer { return &Adam{} },
-	"Adamax":    func() Optimizer { return &Adamax{} },
-	"AdamW":     func() Optimizer { return &AdamW{} },
-	"Ftrl":      func() Optimizer { return &Ftrl{} },
-	"Lamb":      func() Optimizer { return &Lamb{} },
-	"Lion":      func() Optimizer { return &Lion{} },
-	"Muon":      func() Optimizer { return &Muon{} },
-	"Nadam":     func() Optimizer { return &Nadam{} },
-	"RMSprop":   func() Optimizer { return &RMSprop{} },
-	"SGD":       func() Optimizer { return &SGD{} },
-	wrapper:     func() Optimizer { return &LossScaleOptimizer{} },
+	"Adadelta":          func() Optimizer { return &Adadelta{} },
+	"Adafactor":         func() Optimizer { return &Adafactor{} },
+	"Adagrad":           func() Optimizer { return &Adagrad{} },
+	"Adam":              func() Optimizer { return &Adam{} },
+	"Adamax":            func() Optimizer { return &Adamax{} },
+	"AdamW":             func() Optimizer { return &AdamW{} },
+	"Ftrl":              func() Optimizer { return &Ftrl{} },
+	"Lamb":              func() Optimizer { return &Lamb{} },
+	"Lion":              func() Optimizer { return &Lion{} },
+	"Muon":              func() Optimizer { return &Muon{} },
+	"Nadam":             func() Optimizer { return &Nadam{} },
+	"RMSprop":           func() Optimizer { return &RMSprop{} },
+	"SGD":               func() Optimizer { return &SGD{} },
+	"ScheduleFreeAdamW": func() Optimizer { return &ScheduleFreeAdamW{} },
+	divider:             func() Optimizer { return &MultiOptimizer{} },
+	wrapper:             func() Optimizer { return &LossScaleOptimizer{} },
 }
 
-// wrapper is the class that is nothing without another optimizer.
-const wrapper = "LossScaleOptimizer"
+// The classes that are nothing without other optimizers.
+const (
+	wrapper = "LossScaleOptimizer"
+	divider = "MultiOptimizer"
+)
 
 // schedules are the schedules by name, as Keras spells it; OneCycle is
 // PyTorch's.
@@ -48,9 +53,10 @@ func ScheduleNames() []string { return slices.Sorted(maps.Keys(schedules)) }
 
 // Get returns a new optimizer with the default settings by its Keras name, in
 // any case: "SGD", "rmsprop". For a LossScaleOptimizer, write one with its
-// Inner. For an optimizer with settings see UnmarshalConfig.
+// Inner, for a MultiOptimizer one with its OptimizerMap. For an optimizer with
+// settings see UnmarshalConfig.
 func Get(name string) (Optimizer, error) {
-	have := slices.DeleteFunc(Names(), func(class string) bool { return class == wrapper })
+	have := slices.DeleteFunc(Names(), func(class string) bool { return class == wrapper || class == divider })
 	for _, class := range have {
 		if strings.EqualFold(class, name) {
 			return classes[class](), nil

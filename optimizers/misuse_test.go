@@ -26,6 +26,10 @@ func TestMisuse(t *testing.T) {
 	badLayers := &Muon{ExcludeLayers: []string{"("}}
 	notScalar := &SGD{Options: Options{Schedule: vector{}}}
 	noSteps := &SGD{Options: Options{Schedule: &ExponentialDecay{InitialLearningRate: 1, DecayRate: 1}}}
+	multi := func(e ...OptimizerEntry) *MultiOptimizer {
+		return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: sgd, Entries: e}}
+	}
+	overlap := multi(OptimizerEntry{"dense/.*", &Adam{}}, OptimizerEntry{".*kernel", &Adam{}})
 	nan := math.NaN()
 	for _, c := range []struct {
 		want string
@@ -83,13 +87,27 @@ func TestMisuse(t *testing.T) {
 		{"ApplyGradients: optimizer adafactor: Beta2Decay: got 1, want a negative number", func() { (&Adafactor{Beta2Decay: 1}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer muon: NSSteps: got -1, want a positive number", func() { (&Muon{NSSteps: -1}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer muon: ExcludeLayers: error parsing regexp: missing closing ): `(`", func() { badLayers.ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer multi_optimizer: Default: got nil, want an optimizer", func() { (&MultiOptimizer{}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer m: Default: got a LossScaleOptimizer, want an optimizer without loss scaling; it goes around the MultiOptimizer", func() {
+			(&MultiOptimizer{Name: "m", OptimizerMap: OptimizerMap{Default: lso}}).ApplyGradients(g, vars)
+		}},
+		{`ApplyGradients: optimizer multi_optimizer: Entries[0] "d": got a MultiOptimizer, want the optimizer of one part`, func() { multi(OptimizerEntry{"d", &MultiOptimizer{}}).ApplyGradients(g, vars) }},
+		{`ApplyGradients: optimizer multi_optimizer: Entries[1]: got "d" a second time, want each once`, func() {
+			multi(OptimizerEntry{"d", &Adam{}}, OptimizerEntry{"d", &Adam{}}).ApplyGradients(g, vars)
+		}},
+		{"ApplyGradients: optimizer multi_optimizer: Entries[0]: error parsing regexp: missing closing ): `(`", func() { multi(OptimizerEntry{"(", &Adam{}}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer multi_optimizer: GradientAccumulationSteps: got 2 and 0, want one number for all", func() {
+			multi(OptimizerEntry{"d", &Adam{Options: Options{GradientAccumulationSteps: 2}}}).ApplyGradients(g, vars)
+		}},
+		{`ApplyGradients: variable dense/kernel: got 2 entries that match, "dense/.*" and ".*kernel", want one at most`, func() { overlap.ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer schedule_free_adam_w: Beta1: got 1, want at least 0 and less than 1", func() { (&ScheduleFreeAdamW{Beta1: 1}).ApplyGradients(g, vars) }},
 		{"Schedule: optimizers.vector: got float32[1], want a float scalar", func() { notScalar.ApplyGradients(g, vars) }},
 		{"ExponentialDecay: DecaySteps: got 0, want a positive number", func() { noSteps.ApplyGradients(g, vars) }},
 	} {
 		fn := tensor.Function(func(struct{}) struct{} {
 			c.f()
 			return struct{}{}
-		}, lso, other, badPattern, badLayers, notScalar, noSteps, owner{v, w, n})
+		}, lso, other, badPattern, badLayers, notScalar, noSteps, overlap, owner{v, w, n})
 		err := fn.Run(context.Background(), struct{}{})
 		if err == nil || err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)

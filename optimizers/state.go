@@ -46,10 +46,11 @@ type setup struct {
 
 // slot describes a companion.
 type slot struct {
-	name  string
-	first float64                            // all elements before the first step
-	of    func(v *tensor.Variable) bool      // which variables have it; nil: all
-	shape func(of tensor.Shape) tensor.Shape // nil: that of the variable
+	name   string
+	first  float64                            // all elements before the first step
+	copies bool                               // instead of first: the elements of the variable
+	of     func(v *tensor.Variable) bool      // which variables have it; nil: all
+	shape  func(of tensor.Shape) tensor.Shape // nil: that of the variable
 }
 
 // zeros is a group of slots that start at 0.
@@ -127,9 +128,7 @@ func (b *state) meet(vars []*tensor.Variable) {
 				continue
 			}
 			init, shape := slot.init, v.Shape()
-			if slot.name == averageSlot {
-				// So that a variable that joins a running training does not start
-				// its average from 0.
+			if slot.copies {
 				init = func(dst []float64) error {
 					now, err := v.Float64s()
 					copy(dst, now)
@@ -149,7 +148,9 @@ func (b *state) meet(vars []*tensor.Variable) {
 func (b *state) groups() [][]slot {
 	var own [][]slot
 	if b.setup.options.UseEMA {
-		own = append(own, zeros(averageSlot))
+		// A variable that joins a running training does not start its average
+		// from 0.
+		own = append(own, []slot{{name: averageSlot, copies: true}})
 	}
 	if b.setup.options.GradientAccumulationSteps > 1 {
 		own = append(own, zeros(accumulatorSlot))

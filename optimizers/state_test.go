@@ -12,6 +12,15 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
+// parts has Adam for vectors such as biases and SGD for the rest.
+func parts(steps int) *MultiOptimizer {
+	o := Options{GradientAccumulationSteps: steps}
+	return &MultiOptimizer{OptimizerMap: OptimizerMap{
+		Default: &SGD{Momentum: 0.9, Options: o},
+		Entries: []OptimizerEntry{{"(.*/)?(bias|w)", &Adam{Options: o}}},
+	}}
+}
+
 // every returns one optimizer for each update rule and option.
 func every() map[string]Optimizer {
 	return map[string]Optimizer{
@@ -36,10 +45,14 @@ func every() map[string]Optimizer {
 		"lamb decayed":         &Lamb{Options: Options{WeightDecay: new(0.1)}},
 		"muon":                 &Muon{},
 		"muon plain":           &Muon{Nesterov: new(false)},
+		"schedule free":        &ScheduleFreeAdamW{WarmupSteps: 3},
+		"scaled schedule free": &LossScaleOptimizer{Inner: &ScheduleFreeAdamW{}},
 		"scaled nadam":         &LossScaleOptimizer{Inner: &Nadam{}},
 		"scaled ftrl":          &LossScaleOptimizer{Inner: &Ftrl{}},
 		"scaled lamb":          &LossScaleOptimizer{Inner: &Lamb{}},
 		"scaled muon":          &LossScaleOptimizer{Inner: &Muon{Options: Options{GradientAccumulationSteps: 2}}},
+		"multi":                parts(0),
+		"scaled multi":         &LossScaleOptimizer{Inner: parts(3)},
 		"clip norm":            &Adam{Options: Options{ClipNorm: 1}},
 		"clip global norm":     &Adam{Options: Options{GlobalClipNorm: 1}},
 		"average":              &Adam{Options: Options{UseEMA: true}},
@@ -90,7 +103,14 @@ func TestInPlace(t *testing.T) {
 		if fn.Programs() != 1 {
 			t.Errorf("%s: %d programs, want 1", name, fn.Programs())
 		}
-		if err := o.SetLearningRate(0.5); err != nil {
+		err = o.SetLearningRate(0.5)
+		if strings.HasSuffix(name, "multi") {
+			if err == nil {
+				t.Errorf("%s: SetLearningRate: got no error", name)
+			}
+			continue
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		run(t, fn, g...)

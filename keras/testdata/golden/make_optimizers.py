@@ -8,6 +8,9 @@ Made with Keras 3.15.1, TensorFlow 2.21.0 (CPU), numpy 2.4.6, Python 3.11.
 Re-run: python make_optimizers.py (see README.md).
 """
 
+import inspect
+import textwrap
+
 from common import case, keras, np, rand, tensor, write
 
 STEPS, AT = 20, (1, 2, 5, 10, 20)
@@ -24,7 +27,19 @@ cases = []
 def add(name, cls, **args):
     keras.utils.clear_session()
     keras_args = {k: None if k == "rms_rate" and v == 0 else v for k, v in args.items()}  # 0 stands for Keras's None
-    opt = getattr(keras.optimizers, cls)(**keras_args)
+    run(name, getattr(keras.optimizers, cls)(**keras_args), {"class_name": cls, **args})
+
+
+def add_multi(name, default, **parts):
+    keras.utils.clear_session()
+    opt = keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(default, parts))
+    config = opt.get_config()
+    del config["loss_scale_factor"]
+    run(name, opt, {"class_name": "MultiOptimizer", **config})
+
+
+def run(name, opt, config):
+    cls = config["class_name"]
     variables = [keras.Variable(v, name=k) for k, v in VARS.items()]
     out = {}
     for step in range(1, STEPS + 1):
@@ -32,7 +47,8 @@ def add(name, cls, **args):
         if step in AT:
             for v in variables:
                 out["%s/step%d" % (v.name, step)] = v.numpy()  # a copy: v itself goes on
-    out["iterations"] = opt.iterations
+    # Keras's MultiOptimizer counts calls, its parts what was applied.
+    out["iterations"] = opt.optimizers[0].iterations if cls == "MultiOptimizer" else opt.iterations
     for v in opt.variables:
         if v.name not in ("iteration", "learning_rate", *VARS):
             out["slot/" + {"variable": "u_product"}.get(v.name, v.name)] = v
@@ -45,7 +61,7 @@ def add(name, cls, **args):
         opt.finalize_variable_values(variables)
         for v in variables:
             out[v.name + "/finalized"] = v
-    cases.append(case(name, {"class_name": cls, **args}, out))
+    cases.append(case(name, config, out))
 
 
 add("sgd", "SGD", learning_rate=0.01)
@@ -99,5 +115,23 @@ add("muon_args", "Muon", learning_rate=0.02, momentum=0.8, nesterov=False, ns_st
 add("muon_no_rms_rate", "Muon", learning_rate=0.02, rms_rate=0.0, muon_a=3.0, muon_b=-3.2, muon_c=1.2)
 add("muon_exclude", "Muon", learning_rate=0.02, exclude_layers=["^va"])
 add("muon_ema", "Muon", learning_rate=0.01, use_ema=True, ema_momentum=0.9)
+
+# ScheduleFreeAdamW keeps the value of a variable before it updates it. That is the old value with JAX and NumPy, as in the paper,
+# but a reference to the new one with TensorFlow and PyTorch: here it is a copy of the old value.
+ScheduleFree = keras.optimizers.ScheduleFreeAdamW
+source, scope = textwrap.dedent(inspect.getsource(ScheduleFree.update_step)), {}
+assert "momentum.value" in source
+exec(source.replace("momentum.value", "ops.copy(momentum.value)"), {"ops": keras.ops}, scope)
+ScheduleFree.update_step = scope["update_step"]
+add("schedule_free_adamw", "ScheduleFreeAdamW")
+add("schedule_free_adamw_args", "ScheduleFreeAdamW", learning_rate=0.05, beta_1=0.8, beta_2=0.95, epsilon=1e-3, warmup_steps=6,
+    weight_decay=0.01, clipnorm=1.0)
+add("schedule_free_adamw_accumulation", "ScheduleFreeAdamW", learning_rate=0.01, gradient_accumulation_steps=4)
+
+o = keras.optimizers
+add_multi("multi", o.SGD(learning_rate=0.01, momentum=0.9), var1=o.Adam(learning_rate=0.05, beta_2=0.95))
+add_multi("multi_patterns", o.SGD(learning_rate=0.5), **{".*0": o.RMSprop(learning_rate=0.001), "[a-u].*": o.Adam()})
+add_multi("multi_accumulation", o.Adam(learning_rate=0.01, gradient_accumulation_steps=4),
+          var0=o.AdamW(learning_rate=0.02, gradient_accumulation_steps=4, clipnorm=0.5))
 
 write("optimizers.json", cases, variables={k: tensor(v) for k, v in VARS.items()}, gradients={k: tensor(v) for k, v in GRADS.items()})
