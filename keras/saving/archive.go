@@ -2,10 +2,13 @@ package saving
 
 import (
 	"archive/zip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +41,16 @@ func Save(path string, m *keras.Model, opts ...Option) error {
 	if !strings.HasSuffix(path, ".keras") {
 		return fmt.Errorf("saving: got file name %q, want one that ends in .keras, as Keras does", path)
 	}
-	description, err := ToJSON(m)
+	if err := built(m); err != nil {
+		return fileError(path, err)
+	}
+	o, err := modelObject(m, m.Name())
+	if err != nil {
+		return fileError(path, err)
+	}
+	vocabularies := map[string]string{}
+	takeVocabularies(o, "", vocabularies)
+	description, err := json.Marshal(o)
 	if err != nil {
 		return fileError(path, err)
 	}
@@ -46,10 +58,10 @@ func Save(path string, m *keras.Model, opts ...Option) error {
 	if err != nil {
 		return fileError(path, err)
 	}
-	return replace(path, func(f aside.File) error { return writeArchive(f, description, root) })
+	return replace(path, func(f aside.File) error { return writeArchive(f, description, root, vocabularies) })
 }
 
-func writeArchive(f aside.File, description []byte, root *hdf5.Group) error {
+func writeArchive(f aside.File, description []byte, root *hdf5.Group, vocabularies map[string]string) error {
 	// HDF5 is written in no order, so it takes a file of its own first.
 	weights, err := os.Create(f.Name() + ".h5")
 	if err != nil {
@@ -68,15 +80,20 @@ func writeArchive(f aside.File, description []byte, root *hdf5.Group) error {
 	now := time.Now()
 	metadata := fmt.Sprintf(`{"keras_version": %q, "date_saved": %q}`, kerasVersion, now.Format("2006-01-02@15:04:05"))
 	z := zip.NewWriter(f)
-	for _, part := range []struct {
+	type part struct {
 		name string
 		time time.Time
 		from io.Reader
-	}{
+	}
+	parts := []part{
 		{metadataFile, epoch, strings.NewReader(metadata)},
 		{configFile, epoch, strings.NewReader(string(description))},
 		{weightsFile, now, weights},
-	} {
+	}
+	for _, name := range slices.Sorted(maps.Keys(vocabularies)) {
+		parts = append(parts, part{name, now, strings.NewReader(vocabularies[name])})
+	}
+	for _, part := range parts {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: part.name, Method: zip.Store, Modified: part.time})
 		if err != nil {
 			return err
@@ -100,7 +117,7 @@ func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error
 	if err != nil {
 		return nil, err
 	}
-	text, err := a.text(configFile)
+	text, err := a.text(configFile, maxText)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +125,14 @@ func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error
 	if err != nil {
 		return nil, err
 	}
-	m, err := rebuild(text, c)
+	o, err := parseObject(text)
+	if err == nil {
+		err = a.giveVocabularies(o.Config, "")
+	}
+	var m *keras.Model
+	if err == nil {
+		m, err = rebuild(o, c)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", configFile, err)
 	}
@@ -139,21 +163,21 @@ func (a *archive) member(name string) (*zip.File, error) {
 	return nil, fmt.Errorf("it has no member %s; it is no .keras file", name)
 }
 
-// text reads a JSON member.
-func (a *archive) text(name string) ([]byte, error) {
+// text reads a member of at most so many bytes.
+func (a *archive) text(name string, most int64) ([]byte, error) {
 	f, err := a.member(name)
 	if err != nil {
 		return nil, err
 	}
-	if f.UncompressedSize64 > maxText {
-		return nil, fmt.Errorf("%s: got %d bytes, want at most %d", name, f.UncompressedSize64, maxText)
+	if f.UncompressedSize64 > uint64(most) {
+		return nil, fmt.Errorf("%s: got %d bytes, want at most %d", name, f.UncompressedSize64, most)
 	}
 	r, err := f.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, maxText+1))
+	b, err := io.ReadAll(io.LimitReader(r, most))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

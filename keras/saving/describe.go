@@ -48,12 +48,21 @@ func modelObject(m *keras.Model, name string) (*object, error) {
 }
 
 func sequentialObject(m *keras.Model, name string) (*object, error) {
+	g, err := m.Graph()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range g.Calls {
+		if c.Args != (layers.Args{}) {
+			return nil, fmt.Errorf("layer %s: it is called with arguments in a Sequential model, which Keras cannot; wire it with NewModel", layers.BaseOf(c.Layer).LayerName())
+		}
+	}
 	in := m.InputTypes()[0]
 	taken := map[string]bool{}
 	for _, l := range m.Layers() {
 		taken[layers.BaseOf(l).LayerName()] = true
 	}
-	all := []*object{inputObject(free("input_layer", taken), in)}
+	all := []*object{inputObject(free("input_layer", taken), in, m.Layers()[:1])}
 	for _, l := range m.Layers() {
 		o, err := layerObject(l)
 		if err != nil {
@@ -102,7 +111,13 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 	var all []*object
 	for _, x := range ms {
 		if x.layer == nil {
-			o := inputObject(x.name, g.Inputs[x.input])
+			var readers []layers.Layer
+			for _, c := range g.Calls {
+				if slices.Contains(c.In, keras.Ref{Call: -1, Part: x.input}) {
+					readers = append(readers, c.Layer)
+				}
+			}
+			o := inputObject(x.name, g.Inputs[x.input], readers)
 			o.Name, o.InboundNodes = x.name, &[]inbound{}
 			all = append(all, o)
 			continue
@@ -112,6 +127,11 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 			return nil, err
 		}
 		o.Name, o.InboundNodes = x.name, &[]inbound{}
+		always := map[string]bool{} // arguments of all calls
+		for _, name := range ofCall {
+			always[name] = o.Config[name] == true
+			delete(o.Config, name)
+		}
 		for _, c := range g.Calls {
 			if c.Layer != x.layer {
 				continue
@@ -121,10 +141,20 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 				ts = append(ts, map[string]any{"class_name": "__keras_tensor__", "config": map[string]any{
 					"shape": shapeOf(typeOf(g, r).Shape), "dtype": typeOf(g, r).DType.String(), "keras_history": history(r)}})
 			}
+			kwargs := map[string]any{}
+			for _, name := range argumentNames {
+				if always[name] || *argumentOf(&c.Args, name) {
+					kwargs[name] = true
+				}
+			}
+			if always[withMask] {
+				kwargs[maskArgument] = ts[len(ts)-1]
+				ts = ts[:len(ts)-1]
+			}
 			if len(ts) > 1 && attributes[layers.Class(x.layer)] == nil {
 				ts = []any{ts} // attention with heads takes query, value and key one by one
 			}
-			*o.InboundNodes = append(*o.InboundNodes, inbound{ts, map[string]any{}})
+			*o.InboundNodes = append(*o.InboundNodes, inbound{ts, kwargs})
 		}
 		all = append(all, o)
 	}
@@ -163,10 +193,24 @@ func isFunctional(l layers.Layer) bool {
 	return m != nil && !sequential(m)
 }
 
-func inputObject(name string, t op.Type) *object {
+// inputObject is an Input that readers take.
+func inputObject(name string, t op.Type, readers []layers.Layer) *object {
+	kind, shape := t.DType.String(), shapeOf(t.Shape)
+	for _, l := range readers {
+		if _, ok := l.(layers.StringEncoder); !ok {
+			continue
+		}
+		kind = stringType // Keras's layers take the strings themselves
+		if v, ok := l.(*layers.TextVectorization); ok && v.Split != "none" {
+			shape = shape[:1] // and split texts
+		}
+	}
 	return &object{Module: "keras.layers", Class: "InputLayer", Config: map[string]any{
-		"batch_shape": shapeOf(t.Shape), "dtype": t.DType.String(), "sparse": false, "ragged": false, "name": name, "optional": false}}
+		"batch_shape": shape, "dtype": kind, "sparse": false, "ragged": false, "name": name, "optional": false}}
 }
+
+// stringType is Keras's type of texts.
+const stringType = "string"
 
 // shapeOf is a shape for JSON, with null where a size is unknown.
 func shapeOf(s op.Shape) []any {

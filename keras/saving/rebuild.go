@@ -18,11 +18,7 @@ const (
 )
 
 // rebuild makes the model that config.json describes. It is built.
-func rebuild(text []byte, c config) (*keras.Model, error) {
-	o, err := parseObject(text)
-	if err != nil {
-		return nil, err
-	}
+func rebuild(o *object, c config) (*keras.Model, error) {
 	b := builder{repolicy: func(name string) string { return name }}
 	if c.policy != nil {
 		general := generalPolicy(o)
@@ -135,7 +131,7 @@ func (b builder) sequential(o *object, all []*object, depth int) (*keras.Model, 
 	for i, l := range all {
 		if l.Class == "InputLayer" && i == 0 {
 			var err error
-			if in, err = input(l); err != nil {
+			if in, err = input(l, all[1:min(2, len(all))]); err != nil {
 				return nil, err
 			}
 			continue
@@ -157,8 +153,24 @@ func (b builder) sequential(o *object, all []*object, depth int) (*keras.Model, 
 	return m, m.BuildOn(in)
 }
 
-// input makes the Input of an InputLayer.
-func input(o *object) (*keras.Tensor, error) {
+// readers are the layers that an Input of a functional model goes to.
+func readers(name string, all []*object) (found []*object) {
+	for _, l := range all {
+		if l.InboundNodes == nil {
+			continue
+		}
+		for _, n := range *l.InboundNodes {
+			if in, _, err := n.inputs(); err == nil && slices.Contains(in, key{name, 0, 0}) {
+				found = append(found, l)
+			}
+		}
+	}
+	return found
+}
+
+// input makes the Input of an InputLayer that readers take. Of texts it is the
+// indices that a layers.StringEncoder makes of them.
+func input(o *object, readers []*object) (*keras.Tensor, error) {
 	shape := o.Config["batch_shape"]
 	if shape == nil {
 		shape = o.Config["batch_input_shape"] // of old files
@@ -168,6 +180,19 @@ func input(o *object) (*keras.Tensor, error) {
 		return nil, fmt.Errorf("InputLayer: batch_shape: %w", err)
 	}
 	name, _ := o.Config["dtype"].(string)
+	if name == stringType {
+		for _, l := range readers {
+			if l.Class == "TextVectorization" && l.Config["split"] != nil {
+				s = []int{tensor.Unknown} // words of a text
+				if n, ok := l.Config["output_sequence_length"].(json.Number); ok {
+					if length, err := n.Int64(); err == nil && length > 0 && length < 1<<31 {
+						s[0] = int(length)
+					}
+				}
+			}
+		}
+		return keras.InputOf(keras.Int64, s...), nil
+	}
 	d, err := dtype.Parse(name)
 	if err != nil {
 		p, e := policyOf(o.Config["dtype"])
@@ -214,6 +239,7 @@ type pending struct {
 	name  string
 	node  int
 	in    []key
+	args  layers.Args
 }
 
 func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, error) {
@@ -227,12 +253,15 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 		}
 		first[name] = 0
 		if l.Class == "InputLayer" {
-			in, err := input(l)
+			in, err := input(l, readers(name, all))
 			if err != nil {
 				return nil, fmt.Errorf("layer %s: %w", name, err)
 			}
 			at[key{name, 0, 0}] = in
 			continue
+		}
+		if l.InboundNodes != nil && slices.ContainsFunc(*l.InboundNodes, func(n inbound) bool { return n.Kwargs[maskArgument] != nil }) {
+			l.Config[withMask] = true
 		}
 		made, err := b.layer(l, depth)
 		if err != nil {
@@ -245,11 +274,11 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 			return nil, fmt.Errorf("layer %s: it has no inbound_nodes, or the model has more than %d calls", name, maxCalls)
 		}
 		for i, n := range *l.InboundNodes {
-			in, err := n.inputs(l.Class)
+			in, args, err := n.inputs()
 			if err != nil {
 				return nil, fmt.Errorf("layer %s: inbound_nodes: entry %d: %w", name, i, err)
 			}
-			calls = append(calls, pending{made, name, first[name] + i, in})
+			calls = append(calls, pending{made, name, first[name] + i, in, args})
 		}
 	}
 	for len(calls) > 0 { // usually once: files have the layers in order
@@ -260,7 +289,7 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 				left = append(left, c)
 				continue
 			}
-			out := keras.Apply(c.layer, in...)
+			out := keras.Apply(layers.With(c.layer, c.args), in...)
 			if out.Err() != nil {
 				return nil, out.Err()
 			}
@@ -296,31 +325,35 @@ func tensors(keys []key, at map[key]*keras.Tensor) (out []*keras.Tensor, missing
 }
 
 // inputs lists the tensors that a layer is called with: those of its
-// positional arguments, lists taken apart, then value and key where attention
-// has them by name. Other tensors by name, such as masks, are errors.
-func (n inbound) inputs(class string) (in []key, err error) {
+// positional arguments, lists taken apart, then value, key and the mask of
+// attention where it has them by name; and the arguments of the call. Other
+// tensors by name, such as masks of steps, are errors.
+func (n inbound) inputs() (in []key, args layers.Args, err error) {
 	if in, err = flatten(n.Args, nil); err != nil {
-		return nil, err
+		return nil, args, err
 	}
-	for _, name := range []string{"value", "key"} {
+	named := []string{"query", "value", "key", maskArgument}
+	for _, name := range named {
 		if in, err = flatten(n.Kwargs[name], in); err != nil {
-			return nil, err
+			return nil, args, err
 		}
 	}
 	for name, v := range n.Kwargs {
-		switch rest, err := flatten(v, nil); {
-		case err != nil:
-			return nil, err
-		case name != "value" && name != "key" && len(rest) > 0:
-			return nil, fmt.Errorf("argument %q of the call is a tensor, which cannot be read", name)
-		case slices.Contains(ofCall, name) && v == true:
-			return nil, fmt.Errorf("argument %q of the call is true, which cannot be read; it is a field of %s here", name, class)
+		rest, err := flatten(v, nil)
+		if err != nil {
+			return nil, args, err
+		}
+		if !slices.Contains(named, name) && len(rest) > 0 {
+			return nil, args, fmt.Errorf("argument %q of the call is a tensor, which cannot be read", name)
+		}
+		if to := argumentOf(&args, name); to != nil {
+			*to = v == true
 		}
 	}
 	if len(in) == 0 {
-		return nil, fmt.Errorf("the call has no inputs")
+		return nil, args, fmt.Errorf("the call has no inputs")
 	}
-	return in, nil
+	return in, args, nil
 }
 
 // flatten appends the tensors in an argument, in order.

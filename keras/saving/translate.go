@@ -20,16 +20,39 @@ var kinds = map[string]string{
 	"_constraint":  "keras.constraints",
 }
 
-// ofCall are fields here that are arguments of the call in Keras, where their
-// default is false.
+// ofCall are fields here that are only arguments of the call in Keras, where
+// their default is false.
 var ofCall = []string{"use_causal_mask", "use_attention_mask", "return_attention_scores"}
 
+// withMask is the one of ofCall that says that the last input is what Keras
+// calls by the name maskArgument.
+const (
+	withMask     = "use_attention_mask"
+	maskArgument = "attention_mask"
+)
+
+// argumentOf is the field of a that Keras calls by a name, or nil.
+func argumentOf(a *layers.Args, name string) *bool {
+	switch name {
+	case "use_causal_mask":
+		return &a.UseCausalMask
+	case "return_attention_scores":
+		return &a.ReturnAttentionScores
+	case "reverse":
+		return &a.Reverse
+	}
+	return nil
+}
+
+// argumentNames are those that argumentOf knows.
+var argumentNames = []string{"use_causal_mask", "return_attention_scores", "reverse"}
+
 // zeroIsNone are fields whose zero is Keras's None.
-var zeroIsNone = []string{"value_dim", "max_tokens", "output_sequence_length", "num_bins"}
+var zeroIsNone = []string{"value_dim", "max_tokens", "output_sequence_length", "num_bins", "logit_soft_cap"}
 
 // noneIsNone are fields that are "none" here where they are Keras's None,
 // which is not their default.
-var noneIsNone = []string{"merge_mode", "standardize", "split"}
+var noneIsNone = []string{"merge_mode", "standardize", "split", "window", "scaling"}
 
 // notTrainable are classes that have no argument of that name.
 var notTrainable = []string{"SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "Discretization"}
@@ -211,6 +234,9 @@ func fromKeras(o *object, repolicy func(string) string) (layers.Layer, error) {
 func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 	if depth > maxModels {
 		return nil, fmt.Errorf("layers: %s: layers are nested more than %d deep", o.Class, maxModels)
+	}
+	if o.Class == "GroupedQueryAttention" { // the type of what Keras exports as GroupQueryAttention
+		o.Class = "GroupQueryAttention"
 	}
 	if err := registered(o.Class); err != nil {
 		return nil, fmt.Errorf("%w; it has %q", err, layers.Classes())

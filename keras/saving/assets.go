@@ -1,0 +1,143 @@
+package saving
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mezzo-ml/mezzo/layers/spec"
+)
+
+// Vocabularies may be members of a `.keras` file, a word in each line, such as
+// assets/layers/string_lookup/vocabulary.txt: that is where Keras keeps what a
+// layer has learned; what it was given is in the config. Save makes no
+// difference, for Keras takes either, and Load reads either.
+
+// withVocabulary are the classes that have one.
+var withVocabulary = []string{"StringLookup", "IntegerLookup", "TextVectorization"}
+
+const (
+	vocabulary    = "vocabulary" // the field
+	maxVocabulary = 1 << 30      // bytes of a member
+)
+
+// vocabularyFiles are the members with the vocabulary of a layer at path; Keras
+// reads each of them.
+func vocabularyFiles(path, class string) []string {
+	all := []string{"assets/" + path + "/vocabulary.txt"}
+	if class == "TextVectorization" {
+		all = append(all, "assets/"+path+"/_lookup_layer/vocabulary.txt")
+	}
+	return all
+}
+
+// counter names the layers of a model as the paths of variables do: by their
+// classes, counted.
+type counter map[string]int
+
+func (c counter) next(class string) string {
+	name := spec.SnakeCase(class)
+	k := c[name]
+	c[name]++
+	if k > 0 {
+		name += "_" + strconv.Itoa(k)
+	}
+	return "layers/" + name
+}
+
+// lineBreaks end a line for Python.
+const lineBreaks = "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
+
+// inLines reports whether a vocabulary can be written with a word in each line.
+func inLines(words []any) bool {
+	return len(words) > 0 && words[len(words)-1] != "" && !slices.ContainsFunc(words, func(w any) bool {
+		s, ok := w.(string)
+		return ok && strings.ContainsAny(s, lineBreaks)
+	})
+}
+
+// takeVocabularies moves vocabularies from the description of a model into
+// members. Those of layers that make vectors stay: Keras builds layers, and must
+// know the sizes of vectors, before it reads members.
+func takeVocabularies(o *object, path string, into map[string]string) {
+	all, _ := o.Config["layers"].([]*object)
+	count := counter{}
+	for _, l := range all {
+		at := path + count.next(l.Class)
+		takeVocabularies(l, at+"/", into)
+		words, _ := l.Config[vocabulary].([]any)
+		if !slices.Contains(withVocabulary, l.Class) || l.Config["output_mode"] != "int" || !inLines(words) {
+			continue
+		}
+		lines := make([]string, len(words))
+		for i, w := range words {
+			lines[i] = fmt.Sprint(w)
+		}
+		for _, name := range vocabularyFiles(at, l.Class) {
+			into[name] = strings.Join(lines, "\n")
+		}
+		l.Config[vocabulary] = nil
+	}
+}
+
+// giveVocabularies does the opposite: it fills in the vocabularies that the
+// decoded description of a model lacks and the archive has.
+func (a *archive) giveVocabularies(config map[string]any, path string) error {
+	all, _ := config["layers"].([]any)
+	count := counter{}
+	for _, x := range all {
+		l, _ := x.(map[string]any)
+		class, _ := l["class_name"].(string)
+		inner, _ := l["config"].(map[string]any)
+		at := path + count.next(class)
+		if err := a.giveVocabularies(inner, at+"/"); err != nil {
+			return err
+		}
+		if !slices.Contains(withVocabulary, class) || inner == nil || inner[vocabulary] != nil {
+			continue
+		}
+		name := vocabularyFiles(at, class)[0]
+		if a.members[name] == nil {
+			continue
+		}
+		if inner["output_mode"] == "tf_idf" {
+			return fmt.Errorf("%s: its layer has OutputMode tf_idf, whose learned frequencies cannot be read; give Keras's layer vocabulary and idf_weights", name)
+		}
+		text, err := a.text(name, maxVocabulary)
+		if err != nil {
+			return err
+		}
+		inner[vocabulary] = wordsOf(string(text), class == "IntegerLookup")
+	}
+	return nil
+}
+
+// wordsOf takes the lines of a vocabulary apart; empty ones at the end are
+// none.
+func wordsOf(text string, integers bool) []any {
+	var lines []string
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n") {
+		from := 0
+		for i, r := range line {
+			if strings.ContainsRune(lineBreaks, r) {
+				lines = append(lines, line[from:i])
+				from = i + utf8.RuneLen(r)
+			}
+		}
+		lines = append(lines, line[from:])
+	}
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	words := make([]any, len(lines))
+	for i, w := range lines {
+		words[i] = w
+		if integers {
+			words[i] = json.Number(w)
+		}
+	}
+	return words
+}
