@@ -37,6 +37,7 @@ type origin struct {
 // node is one call of a layer in a model.
 type node struct {
 	layer layers.Layer
+	args  layers.Args
 	in    *Tensor   // symbolic, or a tuple of such
 	out   []*Tensor // symbolic
 	tuple bool      // the layer returns a tuple
@@ -183,17 +184,18 @@ func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
 	if shared == nil {
 		shared = newNames()
 	}
+	l, args := layers.Unwrap(l)
 	shared.give(prefix, l)
 	var out *Tensor
 	err := func() (err error) {
 		defer tensor.Catch(&err)
-		out = layers.Apply(l, layers.Pass{}, in)
+		out = layers.Apply(layers.With(l, args), layers.Pass{}, in)
 		return nil
 	}()
 	if err != nil {
 		return tensor.Broken(err)
 	}
-	n := &node{layer: l, in: in, tuple: out.IsTuple()}
+	n := &node{layer: l, args: args, in: in, tuple: out.IsTuple()}
 	for i, p := range out.Parts() {
 		s := tensor.Placeholder(p.DType(), p.Shape()...)
 		if m := p.Mask(); m != nil { // of some type; layers make it again when the model runs

@@ -354,3 +354,21 @@ func TestSetSeed(t *testing.T) {
 		t.Error("SetSeed after building gives other weights than before")
 	}
 }
+
+// TestNestedIndices: a Sequential that is not built takes what the model around
+// it has for it, integers too.
+func TestNestedIndices(t *testing.T) {
+	for _, wrap := range []func(layers.Layer) layers.Layer{
+		func(l layers.Layer) layers.Layer { return l },
+		func(l layers.Layer) layers.Layer { return &layers.TimeDistributed{Layer: l} },
+	} {
+		inner := Sequential(&layers.Embedding{InputDim: 5, OutputDim: 2}, &layers.Flatten{})
+		m := Sequential(wrap(inner.Layer()), &layers.Flatten{}, dense(1))
+		if _, err := m.Predict(background, NewTensor([]int32{0, 1, 4, 3, 2, 1, 0, 4}, 2, 2, 2)); err != nil {
+			t.Fatal(err)
+		}
+		if got := inner.InputTypes()[0].DType; got != Int32 {
+			t.Errorf("got a nested model for %v, want int32", got)
+		}
+	}
+}

@@ -15,6 +15,7 @@ type Graph struct {
 // Call is one call of a layer in a Graph. A layer may have several.
 type Call struct {
 	Layer layers.Layer
+	Args  layers.Args
 	In    []Ref // more than one for a tuple
 	Out   []op.Type
 }
@@ -50,7 +51,7 @@ func (m *Model) Graph() (*Graph, error) {
 		if err != nil {
 			return nil, err
 		}
-		call := Call{Layer: n.layer, In: in}
+		call := Call{Layer: n.layer, Args: n.args, In: in}
 		for _, t := range n.out {
 			call.Out = append(call.Out, t.Type())
 		}

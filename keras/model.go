@@ -91,6 +91,7 @@ func (m *Model) build(in *Tensor) error {
 		if l == nil {
 			return m.errorf("layer %d is nil", i)
 		}
+		m.stack[i], _ = layers.Unwrap(l)
 		if x = call(l, m.prefix, x); x.Err() != nil {
 			return x.Err()
 		}
@@ -125,16 +126,21 @@ func (m *Model) buildFor(x *Tensor) error {
 		if t.Rank() == 0 {
 			return m.errorf("the input is the scalar %v; axis 0 counts samples", t.Type())
 		}
-		dt := t.DType()
-		if dt.IsFloat() || dt == dtype.Uint8 { // indices are int32 or int64, images uint8
-			dt = dtype.Float32
-		}
-		ins[i] = InputOf(dt, t.Shape()[1:]...)
+		ins[i] = InputOf(inputType(t.DType()), t.Shape()[1:]...)
 	}
 	if len(ins) == 1 {
 		return m.build(ins[0])
 	}
 	return m.build(tensor.Tuple(ins...))
+}
+
+// inputType is the type of the Input that a model gets which is built for
+// tensors of type d: indices are int32 or int64, images uint8.
+func inputType(d DType) DType {
+	if d.IsFloat() || d == dtype.Uint8 {
+		return dtype.Float32
+	}
+	return d
 }
 
 // CallOption changes how a model is called.
@@ -176,7 +182,7 @@ func (m *Model) call(p layers.Pass, x *Tensor, outer bool) *Tensor {
 		at[ins[i]] = m.accept(i, t, ins[i].Type())
 	}
 	for _, n := range m.nodes {
-		y := layers.Apply(n.layer, p, replace(n.in, at))
+		y := layers.Apply(layers.With(n.layer, n.args), p, replace(n.in, at))
 		for i, part := range y.Parts() {
 			at[n.out[i]] = part
 		}

@@ -55,7 +55,11 @@ func (l *modelLayer) Build(in ...layers.Shape) error {
 	if !m.built {
 		ins := make([]*Tensor, len(in))
 		for i, s := range in {
-			ins[i] = InputOf(dtype.Float32, s[1:]...)
+			d := dtype.Float32
+			if types := l.InputDTypes(); i < len(types) {
+				d = inputType(types[i])
+			}
+			ins[i] = InputOf(d, s[1:]...)
 		}
 		x := ins[0]
 		if len(ins) > 1 {

@@ -44,8 +44,11 @@ type Identity struct {
 // Config returns the fields Name and DType.
 func (i *Identity) Config() Config { return Config{i.Name, i.DType} }
 
-// Build has nothing to do.
-func (i *Identity) Build(in ...Shape) error { return nil }
+// Build wants one input.
+func (i *Identity) Build(in ...Shape) error {
+	_, err := single(in, 0)
+	return err
+}
 
 // Call returns x.
 func (i *Identity) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor { return x }

@@ -27,12 +27,13 @@ type Attention struct {
 	ScoreMode             string  `default:"dot"` // q·k; or concat: weight·Σtanh(q+k)
 	Dropout               float64 // share of the scores that is dropped while training
 	Seed                  *int64  // default: derived from the model's seed and the layer's path
-	UseCausalMask         bool    // whether step t sees steps up to t only; an argument of the call in Keras
-	ReturnAttentionScores bool    // whether the result is a tuple with the scores; an argument of the call in Keras
+	UseCausalMask         bool    // whether step t sees steps up to t only, in all calls; see Args
+	ReturnAttentionScores bool    // whether the result is a tuple with the scores, in all calls; see Args
 	Name, DType           string
 
 	Base
 	SetsMask
+	attends
 	scale, weight *Weight
 	dropout       *Dropout
 }
@@ -69,13 +70,14 @@ func (a *Attention) CheckInput(in ...Shape) error { return sequences(in) }
 // Call computes the layer on the tuple x.
 func (a *Attention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	q, k, v := queryKeyValue(x)
-	if a.weight == nil && !a.ReturnAttentionScores {
+	causal, withScores := a.UseCausalMask || p.UseCausalMask, a.ReturnAttentionScores || p.ReturnAttentionScores
+	if a.weight == nil && !withScores {
 		scaled := q
 		if a.scale != nil {
 			wide := q.Cast(q.DType().Accumulator())
 			scaled = wide.Mul(a.scale.Value().CastLike(wide)).CastLike(q)
 		}
-		y := heads{q: scaled.ExpandDims(2), k: k.ExpandDims(2), v: v.ExpandDims(2), scale: 1, causal: a.UseCausalMask,
+		y := heads{q: scaled.ExpandDims(2), k: k.ExpandDims(2), v: v.ExpandDims(2), scale: 1, causal: causal,
 			keep: overHeads(v.Mask()), queries: q.Mask(), dropout: a.dropout}.attend(p)
 		return y.Squeeze(2).WithMask(q.Mask())
 	}
@@ -93,7 +95,7 @@ func (a *Attention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		scores = sum.Tanh().Sum(-1)
 		scores = scores.Mul(a.weight.Value().CastLike(scores))
 	}
-	return attend(p, scores, q, v, a.dropout, a.UseCausalMask, a.ReturnAttentionScores)
+	return attend(p, scores, q, v, a.dropout, causal, withScores)
 }
 
 // AdditiveAttention scores by Σ scale·tanh(query+key) (Bahdanau et al. 2015).
@@ -105,12 +107,13 @@ type AdditiveAttention struct {
 	UseScale              *bool   `default:"true"` // whether features have learned factors
 	Dropout               float64 // share of the scores that is dropped while training
 	Seed                  *int64  // default: derived from the model's seed and the layer's path
-	UseCausalMask         bool    // whether step t sees steps up to t only; an argument of the call in Keras
-	ReturnAttentionScores bool    // whether the result is a tuple with the scores; an argument of the call in Keras
+	UseCausalMask         bool    // whether step t sees steps up to t only, in all calls; see Args
+	ReturnAttentionScores bool    // whether the result is a tuple with the scores, in all calls; see Args
 	Name, DType           string
 
 	Base
 	SetsMask
+	attends
 	scale   *Weight
 	dropout *Dropout
 }
@@ -155,7 +158,7 @@ func (a *AdditiveAttention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if a.scale != nil {
 		sum = sum.Mul(a.scale.Value().CastLike(sum))
 	}
-	return attend(p, sum.Sum(-1), q, v, a.dropout, a.UseCausalMask, a.ReturnAttentionScores)
+	return attend(p, sum.Sum(-1), q, v, a.dropout, a.UseCausalMask || p.UseCausalMask, a.ReturnAttentionScores || p.ReturnAttentionScores)
 }
 
 // sequences checks the inputs of Attention and AdditiveAttention.
@@ -178,10 +181,21 @@ func sequences(in []Shape) error {
 // queryKeyValue takes the tuple of an attention layer apart.
 func queryKeyValue(x *tensor.Tensor) (q, k, v *tensor.Tensor) {
 	parts := x.Parts()
+	wantSequences(parts)
 	if len(parts) > 2 {
 		return parts[0], parts[2], parts[1]
 	}
 	return parts[0], parts[1], parts[1]
+}
+
+// wantSequences reports what is not floats, and masks that are not of steps.
+func wantSequences(parts []*tensor.Tensor) {
+	for _, t := range parts {
+		wantFloats(t)
+		if m := t.Mask(); m != nil && t.Rank() == 3 && m.Rank() != 2 {
+			tensor.Fail("Call", "got mask %v for %v, want [batch steps]", m.Type(), t.Type())
+		}
+	}
 }
 
 // pairs is q+k for each step of q and each of k, in float32 or wider:

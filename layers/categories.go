@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -31,10 +32,14 @@ func checkEncoding(mode string, in []Shape, allowed ...string) error {
 }
 
 // of encodes x, int32 or int64, as d. weights, if any, are what each element
-// counts.
+// counts. A category that is not from 0 to n-1 is an error of the step.
 func (e encoding) of(x, weights *tensor.Tensor, d dtype.DType) *tensor.Tensor {
 	if e.mode == "int" {
-		return x
+		every := make([]int64, e.n) // Gather checks its indices
+		for i := range every {
+			every[i] = int64(i)
+		}
+		return tensor.New(every, e.n).Gather(x).Cast(x.DType())
 	}
 	if e.mode == "one_hot" && x.Rank() > 1 && x.Dim(-1) == 1 {
 		x = x.Squeeze(-1)
@@ -141,7 +146,10 @@ func (l *Discretization) Build(in ...Shape) error {
 	if len(l.BinBoundaries) == 0 {
 		return fmt.Errorf("BinBoundaries is empty, want boundaries, or NumBins and Adapt before the layer is used")
 	}
-	if !slices.IsSorted(l.BinBoundaries) {
+	if l.NumBins < 0 {
+		return fmt.Errorf("NumBins is %d, want a positive number", l.NumBins)
+	}
+	if !slices.IsSorted(l.BinBoundaries) || math.IsNaN(l.BinBoundaries[0]) {
 		return fmt.Errorf("BinBoundaries is %v, want numbers in order", l.BinBoundaries)
 	}
 	l.SetAutocast(false)
@@ -198,5 +206,9 @@ func (l *Discretization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	x = x.Cast(dtype.Promote(x.DType(), dtype.Float32))
 	boundaries := constant(x.DType(), l.BinBoundaries, len(l.BinBoundaries))
 	bins := x.ExpandDims(-1).GreaterEqual(boundaries).Cast(dtype.Int32).Sum(-1)
-	return encoding{mode: Defaults(*l).OutputMode, n: len(l.BinBoundaries) + 1}.of(bins, nil, l.ComputeDType())
+	mode := Defaults(*l).OutputMode
+	if mode == "int" {
+		return bins
+	}
+	return encoding{mode: mode, n: len(l.BinBoundaries) + 1}.of(bins, nil, l.ComputeDType())
 }

@@ -92,6 +92,7 @@ var classes = struct {
 	"MaxPooling1D":            func() Layer { return &MaxPooling1D{} },
 	"MaxPooling2D":            func() Layer { return &MaxPooling2D{} },
 	"MaxPooling3D":            func() Layer { return &MaxPooling3D{} },
+	"MelSpectrogram":          func() Layer { return &MelSpectrogram{} },
 	"Minimum":                 func() Layer { return &Minimum{} },
 	"MixUp":                   func() Layer { return &MixUp{} },
 	"MultiHeadAttention":      func() Layer { return &MultiHeadAttention{} },
@@ -125,12 +126,14 @@ var classes = struct {
 	"Rescaling":               func() Layer { return &Rescaling{} },
 	"Reshape":                 func() Layer { return &Reshape{} },
 	"Resizing":                func() Layer { return &Resizing{} },
+	"ReversibleEmbedding":     func() Layer { return &ReversibleEmbedding{} },
 	"RMSNormalization":        func() Layer { return &RMSNormalization{} },
 	"RNN":                     func() Layer { return &RNN{} },
 	"SeparableConv1D":         func() Layer { return &SeparableConv1D{} },
 	"SeparableConv2D":         func() Layer { return &SeparableConv2D{} },
 	"SimpleRNN":               func() Layer { return &SimpleRNN{} },
 	"SimpleRNNCell":           func() Layer { return &SimpleRNNCell{} },
+	"STFTSpectrogram":         func() Layer { return &STFTSpectrogram{} },
 	"Softmax":                 func() Layer { return &Softmax{} },
 	"Solarization":            func() Layer { return &Solarization{} },
 	"SpatialDropout1D":        func() Layer { return &SpatialDropout1D{} },
@@ -177,6 +180,7 @@ func Classes() []string {
 // spelled out, with name, dtype (the policy's name; null for a layer that is
 // not built and names none) and trainable.
 func MarshalConfig(l Layer) ([]byte, error) {
+	l, _ = Unwrap(l)
 	v := reflect.New(reflect.TypeOf(l).Elem()).Elem()
 	v.Set(reflect.ValueOf(l).Elem())
 	fillDefaults(v)

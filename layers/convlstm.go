@@ -97,6 +97,9 @@ func (l *ConvLSTM3D) CheckInput(in ...Shape) error { return l.check(in) }
 func (l *ConvLSTM3D) Call(p Pass, x *tensor.Tensor) *tensor.Tensor { return l.call(&l.Base, p, x) }
 
 func (l *ConvLSTM1D) make(n int, in []Shape) error {
+	if len(in) == 0 || len(in[0]) != n+3 {
+		return fmt.Errorf("got inputs %v, want a sequence [batch steps …] of %d axes", in, n+3)
+	}
 	l.scanOptions = scanOptions{l.ReturnSequences, l.ReturnState, l.GoBackwards, l.Stateful, l.Unroll, l.ZeroOutputForMask}
 	if err := l.SetActivityRegularizer(l.ActivityRegularizer); err != nil {
 		return err

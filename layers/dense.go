@@ -70,22 +70,26 @@ func (d *Dense) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (d *Dense) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	wantFloats(x)
+	return d.activation(overLast(x, d.Units, func(x *tensor.Tensor) *tensor.Tensor {
+		y := x.MatMul(d.kernel.Value())
+		if d.bias != nil {
+			y = y.Add(d.bias.Value())
+		}
+		return y
+	}))
+}
+
+// overLast applies f, which makes n of the last axis of a matrix, to x: one
+// product of two matrices, whatever the rank. While a model is built a shape
+// with several unknown axes cannot be folded, nor need it be.
+func overLast(x *tensor.Tensor, n int, f func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
 	shape := x.Shape().Clone()
-	shape[len(shape)-1] = d.Units
-	// One product of two matrices, whatever the rank. While a model is built a
-	// shape with several unknown axes cannot be folded, nor need it be.
-	fold := len(shape) > 2 && unknowns(shape) <= 1
-	if fold {
-		x = x.Reshape(foldedRows(x.Shape()), x.Dim(-1))
+	shape[len(shape)-1] = n
+	if len(shape) <= 2 || unknowns(shape) > 1 {
+		return f(x)
 	}
-	y := x.MatMul(d.kernel.Value())
-	if d.bias != nil {
-		y = y.Add(d.bias.Value())
-	}
-	if fold {
-		y = y.Reshape(shape...)
-	}
-	return d.activation(y)
+	return f(x.Reshape(foldedRows(x.Shape()), x.Dim(-1))).Reshape(shape...)
 }
 
 // foldedRows is the product of all axes but the last, or tensor.Unknown.

@@ -50,6 +50,7 @@ func (d *Dot) CheckInput(in ...Shape) error {
 // Call computes the layer on the tuple x.
 func (d *Dot) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	a, b := x.Parts()[0], x.Parts()[1]
+	wantFloats(a)
 	if d.Normalize {
 		// In float32, and rounded to be multiplied: norms may exceed float16.
 		a = unit(a.Cast(a.DType().Accumulator()), d.axes[0]).Cast(a.DType())

@@ -192,7 +192,7 @@ func (b *Base) rateState(rate float64, seed *int64) (*tensor.Variable, error) {
 	return b.AddRandomState(seed), nil
 }
 
-// wantFloats reports inputs to which noise cannot be added.
+// wantFloats reports inputs that a layer cannot compute with.
 func wantFloats(x *tensor.Tensor) {
 	if !x.DType().IsFloat() {
 		tensor.Fail("Call", "got %v, want floats", x.Type())

@@ -96,6 +96,11 @@ func (e *EinsumDense) Build(in ...Shape) error {
 
 // output is the shape of the result for inputs of shape s.
 func (e *EinsumDense) output(s Shape, lead, trail int) (Shape, error) {
+	for _, n := range e.OutputShape {
+		if n < 1 && n != tensor.Unknown {
+			return nil, fmt.Errorf("OutputShape is %v, want positive numbers, or -1 for sizes of the input", []int(e.OutputShape))
+		}
+	}
 	out := Shape{s[0]}
 	if lead > 1 {
 		out = append(out, s[1:lead]...)
@@ -156,6 +161,7 @@ func (e *EinsumDense) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (e *EinsumDense) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	wantFloats(x)
 	y := einsum(x, e.kernel.Value(), e.equation.x, e.equation.y, e.equation.out)
 	if e.bias != nil {
 		y = y.Add(e.bias.Value())

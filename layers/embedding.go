@@ -1,8 +1,6 @@
 package layers
 
 import (
-	"fmt"
-
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
@@ -36,22 +34,26 @@ func (e *Embedding) Config() Config { return Config{e.Name, e.DType} }
 // Build makes the table.
 func (e *Embedding) Build(in ...Shape) (err error) {
 	c := Defaults(*e)
-	if c.InputDim <= 0 {
-		return fmt.Errorf("InputDim is %d, want a positive number", c.InputDim)
-	}
-	if c.OutputDim <= 0 {
-		return fmt.Errorf("OutputDim is %d, want a positive number", c.OutputDim)
-	}
 	if err := e.CheckInput(in...); err != nil {
 		return err
 	}
-	if err := e.SetActivityRegularizer(c.ActivityRegularizer); err != nil {
-		return err
-	}
-	e.SetAutocast(false) // 16-bit floats do not hold all indices
-	e.embeddings, err = e.AddWeight("embeddings", Shape{c.InputDim, c.OutputDim}, c.EmbeddingsInitializer,
-		Regularizer(c.EmbeddingsRegularizer), Constraint(c.EmbeddingsConstraint))
+	e.embeddings, err = e.addTable(c.InputDim, c.OutputDim, c.EmbeddingsInitializer, c.EmbeddingsRegularizer, c.EmbeddingsConstraint, c.ActivityRegularizer)
 	return err
+}
+
+// addTable makes the weight of an embedding with these fields.
+func (b *Base) addTable(inputDim, outputDim int, initializer, regularizer, constraint, activityRegularizer string) (*Weight, error) {
+	if err := positive("InputDim", inputDim); err != nil {
+		return nil, err
+	}
+	if err := positive("OutputDim", outputDim); err != nil {
+		return nil, err
+	}
+	if err := b.SetActivityRegularizer(activityRegularizer); err != nil {
+		return nil, err
+	}
+	b.SetAutocast(false) // 16-bit floats do not hold all indices
+	return b.AddWeight("embeddings", Shape{inputDim, outputDim}, initializer, Regularizer(regularizer), Constraint(constraint))
 }
 
 // CheckInput wants one input.
@@ -62,9 +64,15 @@ func (e *Embedding) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (e *Embedding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	return lookUp(x, e.embeddings, e.ComputeDType(), e.MaskZero)
+}
+
+// lookUp reads rows of a table as d, and makes a mask of the indices that are
+// not 0 if maskZero.
+func lookUp(x *tensor.Tensor, table *Weight, d dtype.DType, maskZero bool) *tensor.Tensor {
 	x = indices(x)
-	y := e.embeddings.Variable.Value().Gather(x).Cast(e.ComputeDType())
-	if !e.MaskZero {
+	y := table.Variable.Value().Gather(x).Cast(d)
+	if !maskZero {
 		return y
 	}
 	return y.WithMask(x.NotEqual(tensor.Scalar(x.DType(), 0)))

@@ -69,6 +69,11 @@ func (n *Normalization) given() error {
 	if len(n.Mean) != len(n.Variance) || len(n.Mean) != 1 && len(n.Mean) != size {
 		return fmt.Errorf("got %d numbers in Mean and %d in Variance, want 1 or %d in both", len(n.Mean), len(n.Variance), size)
 	}
+	for _, v := range n.Mean {
+		if _, err := finite("Mean", v); err != nil {
+			return err
+		}
+	}
 	for _, v := range n.Variance {
 		if !(v >= 0) {
 			return fmt.Errorf("Variance is %v, want numbers from 0", n.Variance)

@@ -76,7 +76,13 @@ func compare2(t *testing.T, c *tensortest.Case) {
 		}
 		delete(c.Config, "calls")
 	}
+	var args layers.Args
+	if reverse, ok := c.Config["reverse"]; ok {
+		args.Reverse = string(reverse) == "true"
+		delete(c.Config, "reverse")
+	}
 	l, training := fromCase(t, c)
+	l = layers.With(l, args)
 	b := layers.BaseOf(l)
 	p, err := policy.Parse(c.Policy)
 	if err != nil {
@@ -171,7 +177,8 @@ func compare2(t *testing.T, c *tensortest.Case) {
 		tensortest.Close(t, "mask", got.Mask[0], want, 0)
 	}
 	for name, want := range c.Outputs {
-		if w := weights[strings.TrimPrefix(name, "new/")]; strings.HasPrefix(name, "new/") {
+		// Under mixed policies Keras rounds what it makes statistics of.
+		if w := weights[strings.TrimPrefix(name, "new/")]; strings.HasPrefix(name, "new/") && !p.Mixed() {
 			tensortest.Close(t, name, w.Variable.Value(), want, 4)
 		}
 	}

@@ -26,9 +26,9 @@ type GroupQueryAttention struct {
 	UseBias               *bool   `default:"true"`
 	SlidingWindow         *int    // how near a step must be to be seen: less than so many steps away; default: any
 	UseGate               bool    // whether what the heads found is multiplied by sigmoid(query·gate)
-	UseCausalMask         bool    // whether step t sees steps up to t only; an argument of the call in Keras
+	UseCausalMask         bool    // whether step t sees steps up to t only, in all calls; see Args
 	UseAttentionMask      bool    // whether the last input is a mask; an argument of the call in Keras
-	ReturnAttentionScores bool    // whether the result is a tuple with the scores; an argument of the call in Keras
+	ReturnAttentionScores bool    // whether the result is a tuple with the scores, in all calls; see Args
 	KernelInitializer     string  `default:"glorot_uniform"`
 	BiasInitializer       string  `default:"zeros"`
 	KernelRegularizer     string
@@ -41,6 +41,7 @@ type GroupQueryAttention struct {
 
 	Base
 	SetsMask
+	attends
 	query, key, value, gate, out *EinsumDense
 	dropout                      *Dropout
 }
@@ -118,20 +119,21 @@ func (g *GroupQueryAttention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if g.SlidingWindow != nil {
 		window = *g.SlidingWindow
 	}
+	causal, withScores := g.UseCausalMask || p.UseCausalMask, g.ReturnAttentionScores || p.ReturnAttentionScores
 	var y, weights *tensor.Tensor
-	if g.ReturnAttentionScores {
+	if withScores {
 		keep = both(keep, carriedMasks(q, k, v))
-		keep = both(overHeads(keep), band(q.Dim(1), k.Dim(1), g.UseCausalMask, window))
+		keep = both(overHeads(keep), band(q.Dim(1), k.Dim(1), causal, window))
 		y, weights = g.withScores(p, queries, keys, values, keep)
 	} else {
-		y = heads{q: queries, k: keys, v: values, causal: g.UseCausalMask, window: window,
+		y = heads{q: queries, k: keys, v: values, causal: causal, window: window,
 			keep: both(overHeads(keep), overHeads(keyMask(v, k))), queries: q.Mask(), dropout: g.dropout}.attend(p)
 	}
 	if g.gate != nil {
 		y = y.Mul(Apply(g.gate, p, q))
 	}
 	y = Apply(g.out, p, y).WithMask(q.Mask())
-	if g.ReturnAttentionScores {
+	if withScores {
 		return tensor.Tuple(y, weights)
 	}
 	return y

@@ -16,7 +16,7 @@ import (
 // decimals: Encode(FormatIntegers(x)).
 //
 // OutputMode int is the bin; others as of CategoryEncoding, in the compute
-// type.
+// type. In a model, a number that is no bin is an error of the step.
 //
 // Shapes: strings […] → int: the same; one_hot: [… NumBins], without a last axis
 // of size 1; multi_hot, count: [… n] → [… NumBins].

@@ -164,13 +164,8 @@ func (l *IntegerLookup) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	}
 	known := l.keys.Gather(at).Equal(x).And(id.NotEqual(number(unknown)))
 	id = tensor.Where(known, id, oov)
-	if *cmp.Or(l.NumOOVIndices, new(1)) == 0 && l.encoding.mode == "int" {
-		// Gather reports the index of an unknown number, which is none.
-		every := make([]int64, l.encoding.n)
-		for i := range every {
-			every[i] = int64(i)
-		}
-		id = tensor.New(every, len(every)).Gather(id)
+	if *cmp.Or(l.NumOOVIndices, new(1)) > 0 && l.encoding.mode == "int" {
+		return id // no number is unknown
 	}
 	return l.encoding.of(id, nil, l.ComputeDType())
 }

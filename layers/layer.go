@@ -63,6 +63,7 @@ type InputChecker interface {
 // Pass tells a layer what it is called for.
 type Pass struct {
 	Training bool              // Keras's argument of that name
+	Args                       // of this call, see With
 	losses   *[]*tensor.Tensor // see AddLoss
 }
 
@@ -90,7 +91,8 @@ type Base struct {
 	uncast     bool // see SetAutocast
 	remat      bool // see Remat
 	seed       uint64
-	inputs     []Shape // it was built for
+	inputs     []Shape       // it was built for
+	types      []dtype.DType // of the inputs that it is built for
 	weights    []*Weight
 	states     []*tensor.Variable // of random numbers
 	memory     []*tensor.Variable // see AddState
@@ -116,6 +118,10 @@ func (b *Base) ComputeDType() dtype.DType { return b.policy.Compute }
 // Built reports whether the layer has its weights.
 func (b *Base) Built() bool { return b.built }
 
+// InputDTypes lists, in Build, the element types of the inputs that the layer
+// is built for; it is empty where they are not known.
+func (b *Base) InputDTypes() []dtype.DType { return b.types }
+
 // SetAutocast says whether Apply casts float inputs to the compute type; call
 // it in Build. Normalization layers turn it off to see their input unrounded.
 func (b *Base) SetAutocast(on bool) { b.uncast = !on }
@@ -134,8 +140,10 @@ func Remat(l Layer) Layer {
 // batch size, to the model's loss (Keras: activity_regularizer). Call it in
 // Build.
 func (b *Base) SetActivityRegularizer(spec string) (err error) {
-	b.activityOf, err = regularizers.Get(spec)
-	return err
+	if b.activityOf, err = regularizers.Get(spec); err != nil {
+		return fmt.Errorf("ActivityRegularizer: %w", err)
+	}
+	return nil
 }
 
 // Weights lists the layer's weights, trainable ones first, each group in the
@@ -224,9 +232,10 @@ func (b *Base) AddLayer(name string, l Layer) {
 }
 
 // AddBuilt is AddLayer for a layer whose weights are needed at once: it builds
-// l for inputs of the given shapes.
+// l for inputs of the given shapes, and of this layer's types.
 func (b *Base) AddBuilt(name string, l Layer, in ...Shape) error {
 	b.AddLayer(name, l)
+	l.base().types = b.types
 	return l.base().buildAs(l, in)
 }
 
@@ -312,7 +321,10 @@ func SetSeed(l Layer, seed uint64) error { return l.base().setSeed(seed) }
 func BaseOf(l Layer) *Base { return l.base() }
 
 // Class is the name of the layer's type: "BatchNormalization".
-func Class(l Layer) string { return reflect.Indirect(reflect.ValueOf(l)).Type().Name() }
+func Class(l Layer) string {
+	l, _ = Unwrap(l)
+	return reflect.Indirect(reflect.ValueOf(l)).Type().Name()
+}
 
 // SnakeClass is the class as Keras numbers layers: "batch_normalization".
 func SnakeClass(l Layer) string { return spec.SnakeCase(Class(l)) }
@@ -320,22 +332,30 @@ func SnakeClass(l Layer) string { return spec.SnakeCase(Class(l)) }
 // Apply calls layer l on x: Keras's __call__. It builds the layer at its first
 // call, casts float inputs to the layer's compute type, calls it, and labels
 // what it recorded with the layer's path. It panics with *tensor.Error when
-// something does not fit. Integers and bools are never cast. Inputs keep their
-// masks; the result has the mask that the layer's MaskRule says.
+// something does not fit, or when a batch is empty. Integers and bools are
+// never cast. Inputs keep their masks; the result has the mask that the layer's MaskRule says.
 func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if x.Err() != nil {
 		return x
 	}
+	l, p.Args = Unwrap(l) // those of a layer around it are not its own
 	b := l.base()
 	if b.name == "" {
 		SetName(l, b.prefix, SnakeClass(l))
 	}
 	defer b.locate()
+	p.Args.check(l)
 	shapes := make([]Shape, x.Len())
 	for i, t := range x.Parts() {
-		shapes[i] = t.Shape()
+		if shapes[i] = t.Shape(); len(shapes[i]) > 0 && shapes[i][0] == 0 {
+			panic(&tensor.Error{Op: "Call", Err: fmt.Errorf("input %d is %v, want a batch of at least one sample", i, t.Type())})
+		}
 	}
 	if !b.built {
+		b.types = nil
+		for _, t := range x.Parts() {
+			b.types = append(b.types, t.DType())
+		}
 		if err := b.build(l, shapes); err != nil {
 			panic(&tensor.Error{Op: "Build", Err: err})
 		}
@@ -404,10 +424,10 @@ func (b *Base) checkInput(l Layer, in []Shape) error {
 	if c, ok := l.(InputChecker); ok {
 		return c.CheckInput(in...)
 	}
-	if len(b.weights) == 0 {
+	same := len(in) == len(b.inputs)
+	if len(b.weights) == 0 && same {
 		return nil
 	}
-	same := len(in) == len(b.inputs)
 	for i := 0; same && i < len(in); i++ {
 		a, c := in[i], b.inputs[i]
 		same = len(a) == len(c)

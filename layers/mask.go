@@ -38,6 +38,7 @@ func (SetsMask) MaskRule() MaskRule { return SetMasks }
 
 // ruleOf is the rule of a layer.
 func ruleOf(l Layer) MaskRule {
+	l, _ = Unwrap(l)
 	if m, ok := l.(Masker); ok {
 		return m.MaskRule()
 	}

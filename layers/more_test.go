@@ -19,6 +19,16 @@ func moreLayers() []layerCase {
 	ids := one(i32(3, 4))
 	return []layerCase{
 		{"embedding", func() layers.Layer { return &layers.Embedding{InputDim: 3, OutputDim: 4} }, ids},
+		{"stft", func() layers.Layer { return &layers.STFTSpectrogram{FrameLength: new(5)} }, []op.Type{f32(2, 14, 2)}},
+		{"stft, fields", func() layers.Layer {
+			return &layers.STFTSpectrogram{Mode: "stft", FrameLength: new(4), FrameStep: new(3), FFTLength: new(6), Window: "blackman", Periodic: true,
+				Scaling: "spectrum", Padding: "same", ExpandDims: true, DataFormat: "channels_first"}
+		}, []op.Type{f32(2, 2, 14)}},
+		{"stft, angle", func() layers.Layer { return &layers.STFTSpectrogram{Mode: "angle", FrameLength: new(4), ExpandDims: true} }, []op.Type{f32(2, 14, 2)}},
+		{"mel spectrogram", func() layers.Layer {
+			return &layers.MelSpectrogram{FFTLength: new(16), SequenceStride: new(6), SequenceLength: new(12), SamplingRate: new(8000), NumMelBins: new(4), PowerToDB: new(false)}
+		}, []op.Type{f32(2, 40)}},
+		{"reversible embedding", func() layers.Layer { return &layers.ReversibleEmbedding{InputDim: 3, OutputDim: 4} }, ids},
 		{"embedding, fields", func() layers.Layer {
 			return &layers.Embedding{InputDim: 5, OutputDim: 2, EmbeddingsInitializer: "random_normal(stddev=0.5)",
 				EmbeddingsRegularizer: "l2", EmbeddingsConstraint: "max_norm", ActivityRegularizer: "l1", MaskZero: true}
@@ -154,7 +164,7 @@ func TestMoreErrors(t *testing.T) {
 		{&layers.GroupNormalization{Axis: new(0)}, nil, "layer group_normalization: Build: Axis is 0, want an axis of input [? 4] after the batch"},
 		{&layers.RMSNormalization{Axis: []int{}}, nil, "layer rms_normalization: Build: Axis is [], want at least one axis of input [? 4]"},
 		{&layers.RMSNormalization{Epsilon: new(-1.)}, nil, "layer rms_normalization: Build: Epsilon is -1, want a number from 0"},
-		{&layers.UnitNormalization{Axis: []int{2}}, nil, "layer unit_normalization: Build: axis 2 does not exist in shape [? 4]"},
+		{&layers.UnitNormalization{Axis: []int{2}}, nil, "layer unit_normalization: Build: Axis is [2], want axes of input [? 4]"},
 		{&layers.SpectralNormalization{}, nil, "layer spectral_normalization: Build: Layer is nil, want a layer with a kernel"},
 		{&layers.SpectralNormalization{Layer: &layers.ReLU{}}, nil, "layer spectral_normalization: Build: Layer is a ReLU without a kernel, want a layer with one"},
 		{&layers.SpectralNormalization{Layer: &layers.Dense{}}, nil, "layer spectral_normalization: Build: layer spectral_normalization/dense: Build: Units is 0, want a positive number"},

@@ -36,9 +36,9 @@ type MultiHeadAttention struct {
 	AttentionAxes         []int   // axes attention is over; default: all but batch and features
 	SlidingWindow         *int    // how near a step must be to be seen: less than so many steps away; default: any
 	UseGate               bool    // whether what the heads found is multiplied by sigmoid(query·gate)
-	UseCausalMask         bool    // whether step t sees steps up to t only; an argument of the call in Keras
+	UseCausalMask         bool    // whether step t sees steps up to t only, in all calls; see Args
 	UseAttentionMask      bool    // whether the last input is a mask; an argument of the call in Keras
-	ReturnAttentionScores bool    // whether the result is a tuple with the scores; an argument of the call in Keras
+	ReturnAttentionScores bool    // whether the result is a tuple with the scores, in all calls; see Args
 	KernelInitializer     string  `default:"glorot_uniform"`
 	BiasInitializer       string  `default:"zeros"`
 	KernelRegularizer     string
@@ -51,6 +51,7 @@ type MultiHeadAttention struct {
 
 	Base
 	SetsMask
+	attends
 	query, key, value, gate, out *EinsumDense
 	dropout                      *Dropout
 	letters                      attentionLetters
@@ -97,6 +98,11 @@ func (m *MultiHeadAttention) Build(in ...Shape) (err error) {
 			return err
 		}
 		output = PerAxis{n}
+	}
+	for _, n := range output {
+		if n < 1 {
+			return fmt.Errorf("OutputShape is %v, want positive numbers", []int(output))
+		}
 	}
 	project := projection{c.UseBias, c.KernelInitializer, c.BiasInitializer, c.KernelRegularizer, c.BiasRegularizer,
 		c.ActivityRegularizer, c.KernelConstraint, c.BiasConstraint, ""}
@@ -171,8 +177,12 @@ func (m *MultiHeadAttention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if m.SlidingWindow != nil {
 		window = *m.SlidingWindow
 	}
+	causal, withScores := m.UseCausalMask || p.UseCausalMask, m.ReturnAttentionScores || p.ReturnAttentionScores
+	if causal && m.over > 1 {
+		tensor.Fail("Call", "UseCausalMask is set with attention over %d axes, want one axis with an order", m.over)
+	}
 	var y, weights *tensor.Tensor
-	if !m.ReturnAttentionScores && m.inner && (given == nil || q.Rank() == 3) {
+	if !withScores && m.inner && (given == nil || q.Rank() == 3) {
 		y = m.fused(p, q, k, v, queries, keys, values, given, window)
 	} else {
 		y, weights = m.withScores(p, q, k, v, queries, keys, values, given, window)
@@ -181,7 +191,7 @@ func (m *MultiHeadAttention) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		y = y.Mul(Apply(m.gate, p, q))
 	}
 	y = Apply(m.out, p, y).WithMask(q.Mask())
-	if m.ReturnAttentionScores {
+	if withScores {
 		return tensor.Tuple(y, weights)
 	}
 	return y
@@ -197,7 +207,7 @@ func (m *MultiHeadAttention) fused(p Pass, q, k, v, queries, keys, values, given
 		return t.Reshape(s[:n].Size(), s[n:len(s)-2].Size(), s[len(s)-2], s[len(s)-1])
 	}
 	h := heads{q: merged(queries), k: merged(keys), v: merged(values), scale: 1 / math.Sqrt(float64(m.KeyDim)),
-		causal: m.UseCausalMask, window: window, dropout: m.dropout}
+		causal: m.UseCausalMask || p.UseCausalMask, window: window, dropout: m.dropout}
 	if q.Rank() == 3 {
 		h.keep, h.queries = both(overHeads(given), overHeads(keyMask(v, k))), q.Mask()
 	}
@@ -222,7 +232,7 @@ func (m *MultiHeadAttention) withScores(p Pass, q, k, v, queries, keys, values, 
 		keep = both(keep, over(carriedMasks(q, k, v)))
 	}
 	if m.over == 1 {
-		keep = both(keep, over(band(scores.Dim(-2), scores.Dim(-1), m.UseCausalMask, window)))
+		keep = both(keep, over(band(scores.Dim(-2), scores.Dim(-1), m.UseCausalMask || p.UseCausalMask, window)))
 	}
 	axes := make([]int, m.over)
 	for i := range axes {
@@ -337,6 +347,7 @@ func splitInputs(x *tensor.Tensor, withMask bool) (q, k, v, mask *tensor.Tensor)
 		}
 		parts = parts[:len(parts)-1]
 	}
+	wantSequences(parts)
 	return parts[0], parts[len(parts)-1], parts[1], mask
 }
 

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -333,6 +334,13 @@ func others(rank, axis int) []int {
 }
 
 // notNegative returns the value of a field that must not be less than 0.
+func finite(field string, v float64) (float64, error) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("%s is %v, want a finite number", field, v)
+	}
+	return v, nil
+}
+
 func notNegative(field string, v float64) (float64, error) {
 	if !(v >= 0) {
 		return 0, fmt.Errorf("%s is %v, want a number from 0", field, v)

@@ -27,6 +27,7 @@ func (p *globalPooling) check(n int, format string, in []Shape) error {
 // that it hides do not count, and the mean of none is 0. Masks are on the first
 // axes: with channels first there is none of steps.
 func (p *globalPooling) average(x *tensor.Tensor, keep bool) *tensor.Tensor {
+	wantFloats(x)
 	mask := x.Mask()
 	switch {
 	case mask != nil && mask.Rank() == 2 && x.Rank() == 3 && !p.field.channelsFirst:

@@ -28,6 +28,9 @@ func (r *ReLU) Config() Config { return Config{r.Name, r.DType} }
 
 // Build checks the fields.
 func (r *ReLU) Build(in ...Shape) (err error) {
+	if _, err := single(in, 0); err != nil {
+		return err
+	}
 	if r.MaxValue != nil {
 		_, err = notNegative("MaxValue", *r.MaxValue)
 	}
@@ -66,6 +69,9 @@ func (l *LeakyReLU) Config() Config { return Config{l.Name, l.DType} }
 
 // Build checks the fields.
 func (l *LeakyReLU) Build(in ...Shape) (err error) {
+	if _, err := single(in, 0); err != nil {
+		return err
+	}
 	l.slope, err = notNegative("NegativeSlope", *Defaults(*l).NegativeSlope)
 	return err
 }
@@ -130,6 +136,7 @@ func (r *PReLU) CheckInput(in ...Shape) error { return r.checkAxes(in, r.axes, r
 
 // Call computes the layer on x.
 func (r *PReLU) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	wantFloats(x)
 	return x.Relu().Sub(r.alpha.Value().Mul(x.Neg().Relu()))
 }
 
@@ -150,9 +157,12 @@ type ELU struct {
 func (e *ELU) Config() Config { return Config{e.Name, e.DType} }
 
 // Build reads the fields.
-func (e *ELU) Build(in ...Shape) error {
-	e.alpha = *Defaults(*e).Alpha
-	return nil
+func (e *ELU) Build(in ...Shape) (err error) {
+	if _, err := single(in, 0); err != nil {
+		return err
+	}
+	e.alpha, err = finite("Alpha", *Defaults(*e).Alpha)
+	return err
 }
 
 // Call computes the layer on x.

@@ -24,10 +24,17 @@ func (r *Rescaling) Config() Config { return Config{r.Name, r.DType} }
 
 // Build checks the fields.
 func (r *Rescaling) Build(in ...Shape) error {
+	if _, err := single(in, 0); err != nil {
+		return err
+	}
 	if r.Scale == 0 {
 		return fmt.Errorf("Scale is 0, want another number")
 	}
-	return nil
+	_, err := finite("Scale", r.Scale)
+	if err == nil {
+		_, err = finite("Offset", r.Offset)
+	}
+	return err
 }
 
 // Call computes the layer on x, in float32 where the compute type is 16-bit:

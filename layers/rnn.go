@@ -153,6 +153,7 @@ func (r *recurrent) first(b *Base, seq *tensor.Tensor, given []*tensor.Tensor) [
 // call goes through x, a sequence and perhaps states.
 func (r *recurrent) call(b *Base, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	seq := x.Parts()[0]
+	wantFloats(seq)
 	mask := seq.Mask()
 	if mask != nil && mask.Rank() != 2 {
 		tensor.Fail("Call", "got mask %v, want [batch steps]", mask.Type())
@@ -312,6 +313,9 @@ func (s *StackedRNNCells) Build(in ...Shape) error {
 	step := in[0]
 	for i, l := range s.Cells {
 		cell, ok := l.(Cell)
+		if l == nil {
+			return fmt.Errorf("Cells[%d] is nil, want a cell such as LSTMCell", i)
+		}
 		if !ok {
 			return fmt.Errorf("Cells[%d] is a %s, which has no method StateShapes, want a cell such as LSTMCell", i, Class(l))
 		}

@@ -88,7 +88,7 @@ func (c *cellCore) weigh(b *Base, f cellFields, kernel, recurrent Shape) (err er
 		return err
 	}
 	if c.gate, err = activations.Get(f.RecurrentActivation); err != nil {
-		return err
+		return fmt.Errorf("RecurrentActivation: %w", err)
 	}
 	c.dropout, c.recurrentDropout = f.Dropout, f.RecurrentDropout
 	if c.inputState, err = b.rateState(f.Dropout, f.Seed); err != nil {
@@ -234,6 +234,7 @@ func unpackCell(x *tensor.Tensor, states int) (*tensor.Tensor, []*tensor.Tensor)
 	if x.Len() != states+1 {
 		tensor.Fail("Call", "got %d inputs, want x and %d states", x.Len(), states)
 	}
+	wantFloats(x.Parts()[0])
 	return x.Parts()[0], x.Parts()[1:]
 }
 

@@ -46,12 +46,15 @@ func (r *recurrent) loop(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, ma
 // once for a sequence.
 func steady(c Cell) bool {
 	b := c.base()
-	for _, w := range b.Weights() {
-		if w.Statistic() {
-			return false
-		}
+	if hasStatistics(c) {
+		return false
 	}
 	return len(b.remembered()) == 0 && (len(b.RandomStates()) == 0 || drawsOnce(c))
+}
+
+// hasStatistics reports whether the forward pass of l assigns weights.
+func hasStatistics(l Layer) bool {
+	return slices.ContainsFunc(l.base().Weights(), func(w *Weight) bool { return w.Statistic() })
 }
 
 // drawsOnce reports whether all random numbers of a cell are drawn once for a

@@ -51,19 +51,19 @@ func unknowns(s Shape) (n int) {
 	return n
 }
 
-// normalAxes resolves negative axes and returns them in order.
+// normalAxes resolves negative axes of a field Axis and returns them in order.
 func normalAxes(s Shape, axes []int) ([]int, error) {
 	out := make([]int, len(axes))
 	for i, axis := range axes {
 		a, err := s.Axis(axis)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("Axis is %v, want axes of input %v", axes, s)
 		}
 		out[i] = a
 	}
 	slices.Sort(out)
 	if len(slices.Compact(slices.Clone(out))) < len(out) {
-		return nil, fmt.Errorf("Axis %v names an axis of input %v twice", axes, s)
+		return nil, fmt.Errorf("Axis is %v, want each axis of input %v once", axes, s)
 	}
 	return out, nil
 }

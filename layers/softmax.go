@@ -39,6 +39,7 @@ func (s *Softmax) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (s *Softmax) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+	wantFloats(x)
 	m := x.Mask()
 	if m != nil && m.Rank() < x.Rank() {
 		m = nil

@@ -100,6 +100,9 @@ func (l *StringLookup) Build(in ...Shape) error {
 	if err != nil {
 		return err
 	}
+	if _, err := l.Salt.hash(); err != nil {
+		return err
+	}
 	if l.Invert {
 		return fmt.Errorf("Invert makes strings, which tensors cannot hold; use Decode")
 	}

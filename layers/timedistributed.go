@@ -8,8 +8,9 @@ import (
 )
 
 // TimeDistributed applies a layer to each step of a sequence: to all of them
-// at once, with the steps as further samples. So layers with statistics of the
-// batch (BatchNormalization) have those of all steps.
+// at once, with the steps as further samples. In training a layer with
+// statistics (BatchNormalization, or a model with one) is applied step by step,
+// as in Keras: each step has statistics of its own, and moves the averages.
 //
 // Shapes: [batch steps features…] → [batch steps outputs…]. Weights: those of
 // Layer. The mask of a sequence is passed on; Layer sees the axes of it that
@@ -57,6 +58,9 @@ func (t *TimeDistributed) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if mask != nil && mask.Rank() < 2 {
 		tensor.Fail("Call", "got mask %v, want at least [batch steps]", mask.Type())
 	}
+	if p.Training && !x.Symbolic() && x.Dim(1) != tensor.Unknown && hasStatistics(t.Layer) {
+		return t.stepByStep(p, x, mask)
+	}
 	in := joinSteps(x)
 	if mask != nil && mask.Rank() > 2 {
 		in = in.WithMask(joinSteps(mask))
@@ -69,6 +73,34 @@ func (t *TimeDistributed) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		out[i] = tensor.Record(op.Reshape, op.Attr{Dims: dims}, part).WithMask(mask)
 	}
 	if !y.IsTuple() {
+		return out[0]
+	}
+	return tensor.Tuple(out...)
+}
+
+// stepByStep applies the layer to each step by itself.
+func (t *TimeDistributed) stepByStep(p Pass, x, mask *tensor.Tensor) *tensor.Tensor {
+	var steps [][]*tensor.Tensor // of each output
+	tuple := false
+	for i := range x.Dim(1) {
+		in := x.Slice(1, i, i+1).Squeeze(1)
+		if mask != nil {
+			in = in.WithMask(mask.Slice(1, i, i+1).Squeeze(1))
+		}
+		y := Apply(t.Layer, p, in)
+		tuple = y.IsTuple()
+		if steps == nil {
+			steps = make([][]*tensor.Tensor, y.Len())
+		}
+		for k, part := range y.Parts() {
+			steps[k] = append(steps[k], part.ExpandDims(1))
+		}
+	}
+	out := make([]*tensor.Tensor, len(steps))
+	for k, parts := range steps {
+		out[k] = tensor.Concat(1, parts...).WithMask(mask)
+	}
+	if !tuple {
 		return out[0]
 	}
 	return tensor.Tuple(out...)

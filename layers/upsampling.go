@@ -83,8 +83,10 @@ func (u *UpSampling2D) CheckInput(in ...Shape) error {
 	}
 	u.factors = u.field.place(factors, 1)
 	for i, f := range u.factors {
-		if u.bilinear && f > 1 && s[i] == tensor.Unknown {
-			return fmt.Errorf("axis %d of input %v has no size, want one to interpolate", i, s)
+		if u.bilinear && f > 1 {
+			if _, err := sizedAxis(s, i); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -76,11 +76,11 @@ func (b *Base) AddWeight(name string, s Shape, initializer string, options ...We
 	}
 	init, err := initializers.Get(initializer)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("weight %s: %w", name, err)
 	}
 	w := &Weight{local: name, compute: b.policy.Compute, wanted: !want.nonTrainable}
 	if w.regularizer, err = regularizers.Get(want.regularizer); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("weight %s: %w", name, err)
 	}
 	store := b.policy.Variable
 	if want.keepDType {
@@ -102,7 +102,7 @@ func (b *Base) AddWeight(name string, s Shape, initializer string, options ...We
 	w.SetStatistic(want.statistic)
 	project, err := constraints.Get(want.constraint)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("weight %s: %w", name, err)
 	}
 	w.SetConstraint(project)
 	b.weights = append(b.weights, w)

@@ -87,6 +87,7 @@ var table = spec.Table[Initializer]{Kind: "initializer", Make: map[string]func(s
 	"he_normal":              preset(2, "fan_in", "truncated_normal"),
 	"lecun_uniform":          preset(1, "fan_in", "uniform"),
 	"lecun_normal":           preset(1, "fan_in", "truncated_normal"),
+	"stft":                   stft,
 }}
 
 // fill is the Initializer that stores one number everywhere.

@@ -77,4 +77,12 @@ for shape in ((4, 4), (3, 5)):
     cases.append(case("identity/%dx%d" % shape, {"class_name": "Identity", "gain": 2.0, "shape": list(shape)},
                       {"w": np.asarray(keras.initializers.Identity(gain=2.0)(shape))}))
 
+# Keras computes the angles in float32.
+for args in ({}, {"side": "imag"}, {"window": "hamming", "scaling": "spectrum", "periodic": True}, {"side": "imag", "window": None}):
+    cases.append(case("stft/" + "/".join(map(str, args.values())), {"class_name": "STFT", **{k: "none" if v is None else v for k, v in args.items()},
+                      "shape": [12, 1, 9]}, {"kernel": np.asarray(keras.initializers.STFT(**args)((12, 1, 9)))}))
+for window in ("hann", "hamming", "blackman", "nuttall", "blackmanharris", "flattop", "boxcar"):
+    cases.append(case("window/" + window, {"class_name": "STFT", "window": window, "scaling": "none", "shape": [9, 1, 6]},
+                      {"kernel": np.asarray(keras.initializers.STFT(window=window, scaling=None)((9, 1, 6)))}))
+
 write("inits.json", cases)

@@ -5,12 +5,12 @@ Re-run: python make_layers2.py (see README.md).
 
 `weight_names` in a config is the order of get_weights, as paths within the layer; weights and gradients go by these names.
 `mask0`, `mask1`, ... among the inputs are the masks of x0, x1, ... ; `out_mask` is that of the result. Arguments of the call
-(use_causal_mask, return_attention_scores, use_attention_mask: the last input is the attention mask) are in the config too.
+(use_causal_mask, return_attention_scores, reverse, use_attention_mask: the last input is the attention mask) are in the config too.
 """
 
 from common import case, keras, np, rand, tf, uniform, write
 
-CALL = ("use_causal_mask", "return_attention_scores")
+CALL = ("use_causal_mask", "return_attention_scores", "reverse")
 MHA = ("MultiHeadAttention", "GroupQueryAttention")
 cases = []
 
@@ -107,6 +107,22 @@ B3 = np.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 0]], bool)
 
 add("embedding", "Embedding", {"input_dim": 5, "output_dim": 3}, {"x": IDS}, policies=ALL)
 add("embedding_mask_zero", "Embedding", {"input_dim": 5, "output_dim": 3, "mask_zero": True}, {"x": IDS})
+REVERSIBLE = {"input_dim": 5, "output_dim": 4}
+add("reversible_embedding", "ReversibleEmbedding", {**REVERSIBLE, "mask_zero": True}, {"x": IDS}, policies=ALL)
+add("reversible_embedding_reverse", "ReversibleEmbedding", {**REVERSIBLE, "reverse": True}, {"x": X3}, policies=ALL)
+add("reversible_embedding_untied", "ReversibleEmbedding", {**REVERSIBLE, "tie_weights": False, "reverse": True, "logit_soft_cap": 2.0},
+    {"x": X3}, policies=ALL)
+SIGNALS = rand(20, 2, 14, 2)
+STFT = {"frame_length": 5, "frame_step": 2}
+for mode in ("log", "magnitude", "psd", "real", "imag", "angle", "stft"):
+    add("stft_" + mode, "STFTSpectrogram", {**STFT, "mode": mode}, {"x": SIGNALS})
+add("stft_same", "STFTSpectrogram", {"mode": "stft", "frame_length": 4, "fft_length": 6, "padding": "same", "expand_dims": True}, {"x": SIGNALS})
+MEL = {"fft_length": 16, "sequence_stride": 6, "sampling_rate": 8000, "num_mel_bins": 5}
+SOUND = rand(21, 2, 60)
+add("mel_spectrogram", "MelSpectrogram", MEL, {"x": SOUND})
+add("mel_spectrogram_args", "MelSpectrogram", {**MEL, "sequence_length": 11, "window": "hamming", "mag_exp": 1.5, "min_freq": 300.0, "max_freq": 3500.0,
+    "power_to_db": False}, {"x": SOUND})
+add("mel_spectrogram_top", "MelSpectrogram", {**MEL, "mag_exp": 1.0, "top_db": 3.0, "ref_power": 4.0, "min_power": 0.5}, {"x": SOUND})
 XM = X3.copy()
 XM[0, 3:] = 0
 XM[1, 1] = 0

@@ -33,7 +33,7 @@ def local(layer, w):
     return w.path[len(layer.name) + 1:] if w.path.startswith(layer.name + "/") else w.path
 
 
-def add(name, config, x, states=(), mask=None, policies=("float32",), calls=0, seed=500):
+def add(name, config, x, states=(), mask=None, policies=("float32",), calls=0, seed=500, training=None):
     for policy in policies:
         keras.utils.clear_session()
         layer = build({**config, "dtype": policy})
@@ -43,6 +43,8 @@ def add(name, config, x, states=(), mask=None, policies=("float32",), calls=0, s
             kw["initial_state"] = [tf.cast(s, layer.compute_dtype) for s in xs[1:]]
         if mask is not None:
             kw["mask"] = tf.constant(mask)
+        if training:
+            kw["training"] = True
         layer.build(x.shape)
         names = [local(layer, w) for w in layer.weights]
         for i, w in enumerate(layer.weights):
@@ -69,6 +71,10 @@ def add(name, config, x, states=(), mask=None, policies=("float32",), calls=0, s
             if got is not None:
                 outputs["out_mask"] = got
         full = {**config, "weight_names": names}
+        if training:
+            full["training"] = True
+            for n, w in zip(names, layer.weights):
+                outputs["new/" + n] = w
         if calls:
             full["calls"] = calls
         if policy == "float32":
@@ -129,6 +135,9 @@ add("bidirectional_backward", {"class_name": "Bidirectional", "layer": {"class_n
     "backward_layer": {"class_name": "GRU", "config": {"units": 2, "return_sequences": True, "go_backwards": True}}}, X, mask=MASK)
 add("time_dense", {"class_name": "TimeDistributed", "layer": {"class_name": "Dense", "config": {"units": 3, "activation": "tanh"}}}, X, mask=MASK)
 add("time_lstm", {"class_name": "TimeDistributed", "layer": {"class_name": "LSTM", "config": {"units": 2}}}, rand(4, 2, 3, 4, 2))
+for mask in (None, MASK):
+    add("time_batch_norm" + ("" if mask is None else "_mask"), {"class_name": "TimeDistributed", "layer": {"class_name": "BatchNormalization",
+        "config": {"momentum": 0.75}}}, X, mask=mask, policies=ALL, training=True)
 add("time_conv", {"class_name": "TimeDistributed", "layer": {"class_name": "Conv2D", "config": {"filters": 2, "kernel_size": 2}}}, rand(5, 2, 3, 4, 4, 2))
 I2, I3 = rand(6, 2, 3, 4, 5, 2), rand(7, 2, 2, 3, 3, 3, 2)
 add("conv_lstm1d", {"class_name": "ConvLSTM1D", "filters": 2, "kernel_size": 2, "return_sequences": True}, rand(8, 2, 3, 5, 2), policies=ALL)
