@@ -50,7 +50,7 @@ func (c cloning) model(m *Model) (*Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		y := call(l, to.prefix, replace(n.in, at))
+		y := call(layers.With(l, n.args), to.prefix, replace(n.in, at))
 		if y.Err() != nil {
 			return nil, y.Err()
 		}
@@ -68,8 +68,9 @@ func (c cloning) model(m *Model) (*Model, error) {
 }
 
 func (c cloning) layer(l layers.Layer) (layers.Layer, error) {
+	l, args := layers.Unwrap(l)
 	if made := c.layers[l]; made != nil {
-		return made, nil
+		return layers.With(made, args), nil
 	}
 	var made layers.Layer
 	if inner, ok := l.(*modelLayer); ok {
@@ -89,7 +90,7 @@ func (c cloning) layer(l layers.Layer) (layers.Layer, error) {
 		layers.SetPolicy(made, b.Policy())
 	}
 	c.layers[l] = made
-	return made, nil
+	return layers.With(made, args), nil
 }
 
 // cloneCompiled is Clone with the same losses and metrics, and a copy of the

@@ -372,3 +372,30 @@ func TestNestedIndices(t *testing.T) {
 		}
 	}
 }
+
+// TestCallArgs: a model keeps the arguments of calls, and so do its clones.
+func TestCallArgs(t *testing.T) {
+	in := InputOf(Int32, 3)
+	e := &layers.ReversibleEmbedding{InputDim: 5, OutputDim: 4}
+	m := newModel(t, in, Apply(layers.With(e, layers.Args{Reverse: true}), Apply(e, in)))
+	stack := Sequential(&layers.Embedding{InputDim: 5, OutputDim: 4}, layers.With(&layers.ReversibleEmbedding{InputDim: 5, OutputDim: 4}, layers.Args{Reverse: true}))
+	for _, m := range []*Model{m, stack} {
+		x := NewTensor([]int32{0, 4, 2}, 1, 3)
+		y, err := m.Predict(background, x)
+		check(t, err)
+		if want := (Shape{1, 3, 5}); !y.Shape().Equal(want) {
+			t.Fatalf("got %v, want %v", y.Shape(), want)
+		}
+		c, err := m.Clone("")
+		check(t, err)
+		ws, err := m.GetWeights()
+		check(t, err)
+		check(t, c.SetWeights(ws))
+		again, err := c.Predict(background, x)
+		check(t, err)
+		wantNear(t, "a clone", values(t, again), values(t, y), 0)
+	}
+	if got := layerNames(m); !slices.Equal(got, []string{"reversible_embedding"}) {
+		t.Errorf("got layers %q, want one", got)
+	}
+}

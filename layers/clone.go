@@ -10,6 +10,7 @@ import (
 // built: it has the name, and is trainable or not, as l. Layers in its fields
 // are cloned too. Weights, and what Adapt has learned, are not copied.
 func Clone(l Layer) Layer {
+	l, args := Unwrap(l)
 	from := reflect.ValueOf(l).Elem()
 	to := reflect.New(from.Type())
 	for _, f := range configFields(from.Type()) {
@@ -28,7 +29,7 @@ func Clone(l Layer) Layer {
 	}
 	c := to.Interface().(Layer)
 	TakeAfter(c, l)
-	return c
+	return With(c, args)
 }
 
 // TakeAfter gives l the name of from, and what SetTrainable and Remat have said

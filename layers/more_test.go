@@ -24,7 +24,6 @@ func moreLayers() []layerCase {
 			return &layers.STFTSpectrogram{Mode: "stft", FrameLength: new(4), FrameStep: new(3), FFTLength: new(6), Window: "blackman", Periodic: true,
 				Scaling: "spectrum", Padding: "same", ExpandDims: true, DataFormat: "channels_first"}
 		}, []op.Type{f32(2, 2, 14)}},
-		{"stft, angle", func() layers.Layer { return &layers.STFTSpectrogram{Mode: "angle", FrameLength: new(4), ExpandDims: true} }, []op.Type{f32(2, 14, 2)}},
 		{"mel spectrogram", func() layers.Layer {
 			return &layers.MelSpectrogram{FFTLength: new(16), SequenceStride: new(6), SequenceLength: new(12), SamplingRate: new(8000), NumMelBins: new(4), PowerToDB: new(false)}
 		}, []op.Type{f32(2, 40)}},

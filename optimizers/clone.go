@@ -13,8 +13,11 @@ func Clone(o Optimizer) Optimizer {
 	to := reflect.New(from.Type())
 	for _, f := range configFields(from.Type()) {
 		value := from.FieldByIndex(f.Index)
-		if inner, ok := value.Interface().(Optimizer); ok {
+		switch inner := value.Interface().(type) {
+		case Optimizer:
 			value = reflect.ValueOf(Clone(inner))
+		case OptimizerMap:
+			value = reflect.ValueOf(inner.clone())
 		}
 		to.Elem().FieldByIndex(f.Index).Set(value)
 	}

@@ -130,6 +130,22 @@ func (m OptimizerMap) of(v *tensor.Variable) Optimizer {
 	return nil
 }
 
+// clone clones each optimizer once.
+func (m OptimizerMap) clone() OptimizerMap {
+	made := map[Optimizer]Optimizer{nil: nil}
+	one := func(o Optimizer) Optimizer {
+		if _, ok := made[o]; !ok {
+			made[o] = Clone(o)
+		}
+		return made[o]
+	}
+	out := OptimizerMap{Default: one(m.Default)}
+	for _, e := range m.Entries {
+		out.Entries = append(out.Entries, OptimizerEntry{e.Variables, one(e.Optimizer)})
+	}
+	return out
+}
+
 // apply has each optimizer apply the gradients of its part; see ruled.
 func (o *MultiOptimizer) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor) {
 	o.check()

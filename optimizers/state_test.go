@@ -399,3 +399,18 @@ func TestJSON(t *testing.T) {
 		t.Errorf("got %s, %v, want %s", again, err, b)
 	}
 }
+
+// TestCloneParts: optimizers of parts are cloned once each, without state.
+func TestCloneParts(t *testing.T) {
+	shared := &Adam{LearningRate: 0.5}
+	o := &MultiOptimizer{OptimizerMap: OptimizerMap{Default: &SGD{}, Entries: []OptimizerEntry{{"a", shared}, {"b", shared}}}}
+	run(t, applier(o, variable("a", dtype.Float32, nil, 1)), f32(1))
+	c := Clone(o).(*MultiOptimizer)
+	parts := c.Optimizers()
+	if len(parts) != 2 || parts[0] == Optimizer(shared) || parts[0].(*Adam).LearningRate != 0.5 {
+		t.Fatalf("got parts %v, want clones of an Adam and an SGD", parts)
+	}
+	if n, err := parts[0].Iterations(); n != 0 || err != nil {
+		t.Errorf("got %d steps, %v, of a clone, want none", n, err)
+	}
+}
