@@ -130,6 +130,9 @@ func (m *mistakes) fields() {
 			m.Errorf("%s: no rule for field %s of type %v, want what is wrong for it, or that nothing is", m.name, f.Name, f.Type)
 		}
 		for _, value := range wrong {
+			if _, ok := f.Tag.Lookup("default"); ok && value == 0 && f.Type.Kind() == reflect.Int {
+				continue // stands for the default
+			}
 			l := m.make()
 			to := reflect.ValueOf(l).Elem().Field(i)
 			if v := reflect.ValueOf(value); !v.IsValid() {
@@ -228,7 +231,7 @@ func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
 			return []any{99, -99}, true
 		}
 		wrong = []any{-7}
-		if name != "NumOOVIndices" && name != "ValueDim" && (now.Kind() == reflect.Pointer || now.Int() != 0) {
+		if !slices.Contains([]string{"NumOOVIndices", "NumOps", "ValueDim"}, name) && (now.Kind() == reflect.Pointer || now.Int() != 0) {
 			wrong = append(wrong, 0)
 		}
 		return wrong, true
@@ -245,7 +248,7 @@ func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
 				return nil, true
 			}
 			return []any{-1.0, math.NaN()}, true
-		case "LogitSoftCap", "MinFreq", "MaxFreq", "TopDB", "MagExp", "MinPower", "RefPower":
+		case "ClipLimit", "LogitSoftCap", "MinFreq", "MaxFreq", "TopDB", "MagExp", "MinPower", "RefPower":
 			return []any{-1.0, math.NaN()}, true
 		case "NegativeSlope", "Threshold", "Alpha", "Scale", "Offset":
 			return []any{math.NaN()}, true
@@ -271,6 +274,8 @@ func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
 			return []any{[]int{99}, []int{-99}}, true
 		case "Axis", "Axes", "Dims", "NoiseShape", "AttentionAxes":
 			return []any{[]int{99}, []int{-99}, []int{1, 1, 1, 1, 1, 1, 1, 1}}, true
+		case "TileGridSize":
+			return []any{[]int{0}, []int{-3}, []int{1, 2, 3}}, true
 		case "TargetShape":
 			return []any{[]int{99}, []int{-99}, []int{0}}, true
 		}
@@ -297,6 +302,8 @@ func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
 		}
 	case layers.Factor:
 		return []any{layers.Factor{1, 2, 3}, layers.Factor{math.NaN()}}, true
+	case layers.Fill:
+		return []any{layers.Fill{1, 2, 3, 4, 5, 6, 7, 8}}, true
 	case layers.NGrams:
 		return []any{layers.NGrams{-1}}, true
 	case layers.Salt:
