@@ -239,7 +239,7 @@ func TestInputsAreCast(t *testing.T) {
 	}
 	// Indices are not floats: what takes them says so.
 	_, err := lazy().Predict(background, NewTensor([]int32{1, 2}, 1, 2))
-	wantError(t, err, "layer dense: MatMul: wants two tensors of one float type, got int32[? 2] and float32[2 1]")
+	wantError(t, err, "layer dense: Call: got int32[? 2], want floats")
 }
 
 func TestOutputDType(t *testing.T) {

@@ -172,6 +172,20 @@ func TestWithPolicy(t *testing.T) {
 
 // TestOptimizer goes on with a training from a file.
 func TestOptimizer(t *testing.T) {
+	for name, make := range map[string]func() optimizers.Optimizer{
+		"Adam": func() optimizers.Optimizer { return &optimizers.Adam{LearningRate: 0.1} },
+		"MultiOptimizer": func() optimizers.Optimizer {
+			return &optimizers.MultiOptimizer{OptimizerMap: optimizers.OptimizerMap{
+				Default: &optimizers.Adam{LearningRate: 0.1},
+				Entries: []optimizers.OptimizerEntry{{Variables: "dense/.*", Optimizer: &optimizers.ScheduleFreeAdamW{LearningRate: 0.1}}},
+			}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testOptimizer(t, make) })
+	}
+}
+
+func testOptimizer(t *testing.T, optimizer func() optimizers.Optimizer) {
 	step := func(m *keras.Model) {
 		t.Helper()
 		ds := keras.FromTensors(keras.NewTensor([]float32{1, 2, 3, 4, 5, 6}, 2, 3), keras.NewTensor([]float32{1, 2}, 2, 1), nil)
@@ -182,7 +196,7 @@ func TestOptimizer(t *testing.T) {
 	fresh := func(p string) *keras.Model {
 		return under(p, func() *keras.Model {
 			m := keras.Sequential(&layers.Dense{Units: 2, Activation: "tanh"}, &layers.Dense{Units: 1})
-			if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{LearningRate: 0.1}}); err != nil {
+			if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: optimizer()}); err != nil {
 				t.Fatal(err)
 			}
 			step(m)
@@ -214,7 +228,7 @@ func TestOptimizer(t *testing.T) {
 		}
 	}
 	if err := saving.LoadWeights(path, other, saving.WithOptimizer(&optimizers.SGD{})); err == nil {
-		t.Error("the state of Adam was loaded into SGD")
+		t.Error("the state was loaded into SGD")
 	}
 }
 

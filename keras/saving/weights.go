@@ -242,19 +242,19 @@ func optimizerVariables(o optimizers.Optimizer, m *keras.Model, all []place) (na
 	if len(vs) > 0 {
 		name, _, _ = strings.Cut(vs[0].Name(), "/")
 	}
-	return name, kerasOrder(name, vs, m, all), nil
+	return name, kerasOrder(vs, m, all), nil
 }
 
 // kerasOrder sorts slots such that within each group of slots those of a
 // weight stand where Keras, which has the layers in another order, has them.
-func kerasOrder(name string, vs []*tensor.Variable, m *keras.Model, all []place) []*tensor.Variable {
-	slotOf := map[string]int{} // start of a slot's name → place of its weight in the model
+func kerasOrder(vs []*tensor.Variable, m *keras.Model, all []place) []*tensor.Variable {
+	slotOf := map[string]int{} // start of a slot's name, without its optimizer's → place of its weight in the model
 	inKeras := map[int]int{}   // place in the model → place in Keras's model
 	index := map[*layers.Weight]int{}
 	ws := m.Weights()
 	for i, w := range ws {
 		index[w] = i
-		slotOf[name+"/"+strings.ReplaceAll(w.Name(), "/", "_")] = i
+		slotOf[strings.ReplaceAll(w.Name(), "/", "_")] = i
 	}
 	for _, p := range all {
 		for _, w := range p.weights {
@@ -264,7 +264,8 @@ func kerasOrder(name string, vs []*tensor.Variable, m *keras.Model, all []place)
 		}
 	}
 	owner := func(v *tensor.Variable) int {
-		for n := v.Name(); strings.Contains(n, "_"); n = n[:strings.LastIndexByte(n, '_')] {
+		_, n, _ := strings.Cut(v.Name(), "/")
+		for ; strings.Contains(n, "_"); n = n[:strings.LastIndexByte(n, '_')] {
 			if i, ok := slotOf[n]; ok {
 				return i
 			}
