@@ -99,3 +99,19 @@ func TestPositional(t *testing.T) {
 		t.Error("ones(1): no error")
 	}
 }
+
+// TestGroupedQueryAttention: Keras exports the class as GroupQueryAttention and
+// calls it so in files; its type, and so a custom registration, has a d more.
+func TestGroupedQueryAttention(t *testing.T) {
+	for _, class := range []string{"GroupQueryAttention", "GroupedQueryAttention"} {
+		o := &object{Module: "keras.layers", Class: class, Config: map[string]any{"head_dim": json.Number("2"), "num_query_heads": json.Number("4"), "num_key_value_heads": json.Number("2")}}
+		l, err := fromKeras(o, func(name string) string { return name })
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := layerObject(l)
+		if err != nil || back.Class != "GroupQueryAttention" {
+			t.Errorf("%s: got class %v, %v, want GroupQueryAttention", class, back.Class, err)
+		}
+	}
+}
