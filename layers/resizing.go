@@ -46,23 +46,6 @@ func sizedAxis(s Shape, axis int) (int, error) {
 	}
 }
 
-// fit is the larger window with the shape of to that images have inside, or
-// for pad the smaller one that has them inside, and where it starts.
-func (s *imageSize) fit(pad bool) (window, start [2]int) {
-	for i := range window {
-		other := 1 - i
-		n := int(float32(s.from[other]*s.to[i]) / float32(s.to[other]))
-		if pad {
-			window[i] = max(n, s.from[i])
-			start[i] = (window[i] - s.from[i]) / 2
-		} else {
-			window[i] = max(min(n, s.from[i]), 1)
-			start[i] = (s.from[i] - window[i]) / 2
-		}
-	}
-	return window, start
-}
-
 // resize makes images of a size by interpolation, in float32 for 16 bits.
 func (s *imageSize) resize(x *tensor.Tensor, how string, antialias bool) *tensor.Tensor {
 	d := x.DType()
@@ -90,7 +73,7 @@ func (s *imageSize) cut(x *tensor.Tensor, start, size [2]int) *tensor.Tensor {
 
 // cropped resizes the largest window of the right shape.
 func (s *imageSize) cropped(x *tensor.Tensor, how string, antialias bool) *tensor.Tensor {
-	window, start := s.fit(false)
+	window, start := resample.Fit(s.from, s.to, false)
 	return s.resize(s.cut(x, start, window), how, antialias)
 }
 
@@ -147,7 +130,7 @@ func (r *Resizing) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	case c.CropToAspectRatio:
 		return r.size.cropped(x, c.Interpolation, c.Antialias)
 	case c.PadToAspectRatio:
-		_, start := r.size.fit(true)
+		_, start := resample.Fit(r.size.from, r.size.to, true)
 		// As in Keras: as much after the image as before it.
 		margin := r.size.field.place(start[:], 0)
 		x = x.Pad(margin, margin, c.FillValue)

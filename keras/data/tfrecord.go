@@ -69,17 +69,7 @@ func fromFile[T any](path string, read func(at flow.Start, f io.Reader, yield fu
 // records yields the records of a file until there are none, or the reader has
 // left.
 func records(f io.Reader, o TFRecordOptions, yield func([]byte, error) bool) error {
-	r := io.Reader(bufio.NewReaderSize(f, 1<<18))
-	var err error
-	switch o.Compression {
-	case "":
-	case "GZIP":
-		r, err = gzip.NewReader(r)
-	case "ZLIB":
-		r, err = zlib.NewReader(r)
-	default:
-		err = fmt.Errorf("Compression is %q, want GZIP, ZLIB or nothing", o.Compression)
-	}
+	r, err := decompress(bufio.NewReaderSize(f, 1<<18), o.Compression)
 	if err != nil {
 		return err
 	}
@@ -95,6 +85,19 @@ func records(f io.Reader, o TFRecordOptions, yield func([]byte, error) bool) err
 			return nil
 		}
 	}
+}
+
+// decompress returns the content of a file.
+func decompress(r io.Reader, compression string) (io.Reader, error) {
+	switch compression {
+	case "":
+		return r, nil
+	case "GZIP":
+		return gzip.NewReader(r)
+	case "ZLIB":
+		return zlib.NewReader(r)
+	}
+	return nil, fmt.Errorf("Compression is %q, want GZIP, ZLIB or nothing", compression)
 }
 
 // TFRecordWriter writes records as TensorFlow does (tf.io.TFRecordWriter).

@@ -96,3 +96,21 @@ func lanczos(radius float64) func(x float64) float64 {
 		return radius * math.Sin(math.Pi*x) * math.Sin(math.Pi*x/radius) / (math.Pi * math.Pi * x * x)
 	}
 }
+
+// Fit is the larger window with the shape of to that an image has inside, or
+// for pad the smaller one that has it inside, and where it starts. Sizes are
+// rows and columns.
+func Fit(from, to [2]int, pad bool) (window, start [2]int) {
+	for i := range window {
+		other := 1 - i
+		n := int(float32(from[other]*to[i]) / float32(to[other]))
+		if pad {
+			window[i] = max(n, from[i])
+			start[i] = (window[i] - from[i]) / 2
+		} else {
+			window[i] = max(min(n, from[i]), 1)
+			start[i] = (from[i] - window[i]) / 2
+		}
+	}
+	return window, start
+}

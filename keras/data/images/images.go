@@ -1,6 +1,7 @@
 // Package images reads pictures from files: PNG, JPEG and GIF (the first
 // picture of it), as pixels, resized, or as a dataset of a directory (Keras:
-// image_dataset_from_directory).
+// image_dataset_from_directory). It is apart from package data so that only
+// programs that read pictures link their decoders.
 //
 // Rules: pixels are rows of columns of channels, from 0 to 255; errors name
 // the file; what a file says of its size is checked before it is read.
@@ -8,6 +9,7 @@ package images
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"image"
 	"image/color"
@@ -15,11 +17,7 @@ import (
 	_ "image/jpeg"
 	_ "image/png"
 	"io"
-	"iter"
 	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -46,16 +44,17 @@ func Decode(r io.Reader, mode string) (*Image, error) {
 	if !ok {
 		return nil, fmt.Errorf("images: color mode is %q, want grayscale, rgb or rgba", mode)
 	}
-	b := bufio.NewReaderSize(r, 1<<16)
-	head, err := b.Peek(1 << 16)
-	if len(head) == 0 {
-		return nil, fmt.Errorf("images: got no data: %w", err)
-	}
-	// A header behind more metadata than that is found by the decoder.
-	if c, _, err := image.DecodeConfig(strings.NewReader(string(head))); err == nil && c.Width > maxPixels/max(c.Height, 1) {
+	var head bytes.Buffer // what it takes to know the size
+	c, _, err := image.DecodeConfig(io.TeeReader(r, &head))
+	switch {
+	case head.Len() == 0:
+		return nil, fmt.Errorf("images: got no data: %w", io.EOF)
+	case err != nil:
+		return nil, fmt.Errorf("images: %w", err)
+	case c.Width > maxPixels/max(c.Height, 1):
 		return nil, fmt.Errorf("images: picture of %d by %d pixels, want at most %d pixels", c.Height, c.Width, maxPixels)
 	}
-	src, _, err := image.Decode(b)
+	src, _, err := image.Decode(bufio.NewReaderSize(io.MultiReader(&head, r), 1<<16))
 	if err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
@@ -64,10 +63,10 @@ func Decode(r io.Reader, mode string) (*Image, error) {
 	if len(m.Pixels) == 0 {
 		return nil, fmt.Errorf("images: picture of %d by %d pixels, want at least one", m.Height, m.Width)
 	}
-	out := m.Pixels
+	out, get := m.Pixels, reader(src)
 	for y := at.Min.Y; y < at.Max.Y; y++ {
 		for x := at.Min.X; x < at.Max.X; x++ {
-			c := color.NRGBAModel.Convert(src.At(x, y)).(color.NRGBA)
+			c := get(x, y)
 			switch n {
 			case 1:
 				// Rec. 601, rounded as PIL does.
@@ -81,6 +80,37 @@ func Decode(r io.Reader, mode string) (*Image, error) {
 		}
 	}
 	return m, nil
+}
+
+// reader returns how the pixels of a picture are read: for what decoders return
+// most without an interface for each.
+func reader(src image.Image) func(x, y int) color.NRGBA {
+	switch m := src.(type) {
+	case *image.NRGBA:
+		return m.NRGBAAt
+	case *image.Gray:
+		return func(x, y int) color.NRGBA {
+			v := m.GrayAt(x, y).Y
+			return color.NRGBA{v, v, v, 255}
+		}
+	case *image.YCbCr:
+		return func(x, y int) color.NRGBA {
+			// Not color.YCbCrToRGB: Convert takes the 16 bits of RGBA.
+			r, g, b, _ := m.YCbCrAt(x, y).RGBA()
+			return color.NRGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 255}
+		}
+	case *image.Paletted:
+		var table [256]color.NRGBA
+		for i, c := range m.Palette {
+			table[i] = color.NRGBAModel.Convert(c).(color.NRGBA)
+		}
+		return func(x, y int) color.NRGBA { return table[m.ColorIndexAt(x, y)] }
+	case *image.RGBA:
+		if m.Opaque() {
+			return func(x, y int) color.NRGBA { return color.NRGBA(m.RGBAAt(x, y)) }
+		}
+	}
+	return func(x, y int) color.NRGBA { return color.NRGBAModel.Convert(src.At(x, y)).(color.NRGBA) }
 }
 
 // Load is Decode of a file.
@@ -144,86 +174,13 @@ func (m *Image) Resize(height, width int, interpolation string) ([]float32, erro
 	return out, nil
 }
 
-// Options is how FromDirectory reads pictures.
-type Options struct {
-	Height, Width int    // default: 256
-	ColorMode     string // grayscale, rgb or rgba; default: rgb
-	Interpolation string // see layers.Resizing; default: bilinear
-}
-
-// FromDirectory returns the dataset of the pictures in the subdirectories of
-// dir, and the names of these, which are the classes: X float32 [Height Width
-// channels] from 0 to 255, Y int32 [], the number of the class. Classes and
-// files come in the order of their names; Shuffle and Batch do the rest. Files
-// are read while the dataset is.
-func FromDirectory(dir string, o Options) (data *keras.Pipeline, classes []string, err error) {
-	fill := func(v *int) {
-		if *v == 0 {
-			*v = 256
-		}
+// Window returns a part of the picture of which rows and columns begin at top
+// and left; what lies outside the picture is 0.
+func (m *Image) Window(top, left, height, width int) *Image {
+	w := &Image{height, width, m.Channels, make([]uint8, height*width*m.Channels)}
+	from, to := max(left, 0), min(left+width, m.Width)
+	for y := max(top, 0); y < min(top+height, m.Height) && from < to; y++ {
+		copy(w.Pixels[((y-top)*width+from-left)*m.Channels:], m.Pixels[(y*m.Width+from)*m.Channels:(y*m.Width+to)*m.Channels])
 	}
-	fill(&o.Height)
-	fill(&o.Width)
-	if o.ColorMode == "" {
-		o.ColorMode = "rgb"
-	}
-	if o.Interpolation == "" {
-		o.Interpolation = "bilinear"
-	}
-	if _, err := resample.Weights(o.Interpolation, false, 1, 1); err != nil {
-		return nil, nil, fmt.Errorf("images: %w", err)
-	}
-	if channels[o.ColorMode] == 0 || o.Height < 1 || o.Width < 1 {
-		return nil, nil, fmt.Errorf("images: got color mode %q and size %d by %d, want grayscale, rgb or rgba, and positive numbers", o.ColorMode, o.Height, o.Width)
-	}
-	type file struct {
-		path  string
-		class int32
-	}
-	var files []file
-	entries, err := os.ReadDir(dir) // sorted
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		inside, err := os.ReadDir(filepath.Join(dir, e.Name()))
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, f := range inside {
-			if slices.Contains([]string{".gif", ".jpeg", ".jpg", ".png"}, strings.ToLower(filepath.Ext(f.Name()))) {
-				files = append(files, file{filepath.Join(dir, e.Name(), f.Name()), int32(len(classes))})
-			}
-		}
-		classes = append(classes, e.Name())
-	}
-	if len(files) == 0 {
-		return nil, nil, fmt.Errorf("images: %s has no pictures in subdirectories, want .gif, .jpeg, .jpg or .png", dir)
-	}
-	read := func(f file) (b keras.Batch, err error) {
-		m, err := Load(f.path, o.ColorMode)
-		if err != nil {
-			return b, err
-		}
-		x, err := m.Resize(o.Height, o.Width, o.Interpolation)
-		if err != nil {
-			return b, fmt.Errorf("%s: %w", f.path, err)
-		}
-		b.X = tensor.New(x, o.Height, o.Width, m.Channels)
-		b.Y = tensor.New([]int32{f.class}).Reshape()
-		return b, nil
-	}
-	return keras.FromGenerator(func() iter.Seq2[keras.Batch, error] {
-		return func(yield func(keras.Batch, error) bool) {
-			for _, f := range files {
-				b, err := read(f)
-				if !yield(b, err) || err != nil {
-					return
-				}
-			}
-		}
-	}, false), classes, nil
+	return w
 }

@@ -8,14 +8,12 @@ import (
 	"image/jpeg"
 	"image/png"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/datasets/images"
+	"github.com/mezzo-ml/mezzo/keras/data/images"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -120,67 +118,6 @@ func TestResize(t *testing.T) {
 		t.Errorf("got error %v", err)
 	}
 	if _, err := m.Resize(3, 3, "cubic"); err == nil || !strings.HasPrefix(err.Error(), `images: Interpolation is "cubic", want one of`) {
-		t.Errorf("got error %v", err)
-	}
-}
-
-func TestFromDirectory(t *testing.T) {
-	dir := t.TempDir()
-	write := func(path string, data []byte) {
-		t.Helper()
-		path = filepath.Join(dir, path)
-		err := os.MkdirAll(filepath.Dir(path), 0o700)
-		if err == nil {
-			err = os.WriteFile(path, data, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("readme.txt", nil)
-	write("red/b.PNG", encoded(t, png.Encode, picture(color.NRGBA{255, 0, 0, 255})))
-	write("red/notes.txt", nil)
-	write("blue/a.png", encoded(t, png.Encode, picture(color.NRGBA{0, 0, 255, 255})))
-	data, classes, err := images.FromDirectory(dir, images.Options{Height: 4, Width: 2})
-	if err != nil || !slices.Equal(classes, []string{"blue", "red"}) {
-		t.Fatalf("got classes %q, %v", classes, err)
-	}
-	n := 0
-	for b, err := range data.Batch(2).Batches() {
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, err := b.X.Values()
-		if err != nil || b.X.Type().String() != "float32[2 4 2 3]" || !slices.Equal(x[:3], []float32{0, 0, 255}) || !slices.Equal(x[24:27], []float32{255, 0, 0}) {
-			t.Errorf("got %v %v, %v", b.X.Type(), x, err)
-		}
-		y, err := b.Y.Int64s()
-		if err != nil || !slices.Equal(y, []int64{0, 1}) {
-			t.Errorf("got labels %v, %v", y, err)
-		}
-		n++
-	}
-	if n != 1 {
-		t.Errorf("got %d batches, want 1", n)
-	}
-	write("red/c.jpg", []byte("no picture"))
-	for _, err = range data.Batches() {
-	}
-	if err != nil {
-		t.Errorf("files that came later: got error %v", err)
-	}
-	if data, _, err = images.FromDirectory(dir, images.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, err = range data.Batches() {
-	}
-	if want := filepath.Join(dir, "red", "c.jpg") + ": images: image: unknown format"; err == nil || err.Error() != want {
-		t.Errorf("got error %v, want %s", err, want)
-	}
-	if _, _, err := images.FromDirectory(filepath.Join(dir, "red"), images.Options{}); err == nil || !strings.Contains(err.Error(), "has no pictures in subdirectories") {
-		t.Errorf("got error %v", err)
-	}
-	if _, _, err := images.FromDirectory(dir, images.Options{ColorMode: "hsv"}); err == nil || !strings.Contains(err.Error(), `color mode "hsv"`) {
 		t.Errorf("got error %v", err)
 	}
 }
