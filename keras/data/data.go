@@ -1,16 +1,16 @@
 // Package data feeds models from files and from programs, as tf.data does:
 //
-//	files, classes, err := data.ImageFiles("photos")
-//	samples := data.ParallelMap(files.Shuffle(files.Len(), seed), 0, decode)
+//	files, classes, err := data.FilesFromDirectory("photos", []string{".png"}, data.DirectoryOptions{})
+//	samples := data.ParallelMap(files, 0, decode)
 //	train := data.Batch(samples, 32).Prefetch(2)
 //	history, err := model.Fit(ctx, train, keras.FitConfig{Epochs: 5})
 //
 // Main types: [Dataset], a sequence of elements of any Go type that can be
 // opened again for each epoch; a Dataset of [keras.Batch] is what Fit and
 // Evaluate take. Sources: [FromSlice], [FromGenerator], [FromDataset], [CSV],
-// [TFRecord], [LoadNPY] and [LoadNPZ], [TextFiles], [ImageFiles]. What changes
-// the type of the elements is a function ([Map], [Batch], [Zip]), all else a
-// method.
+// [TFRecord], [LoadNPY] and [LoadNPZ], [FilesFromDirectory] and
+// [TextFromDirectory], package images. What changes the type of the elements is
+// a function ([Map], [Batch], [Zip]), all else a method.
 //
 // Rules:
 //   - An epoch is a function of its number and of seeds: the same elements in
@@ -51,6 +51,8 @@ type Dataset[T any] struct {
 	open  flow.Opener[T]
 	epoch *atomic.Int64 // how often All was called
 }
+
+var _ keras.SeekableDataset = (*Dataset[keras.Batch])(nil)
 
 func from[T any](n int, open flow.Opener[T]) *Dataset[T] {
 	return &Dataset[T]{n: n, open: open, epoch: new(atomic.Int64)}
