@@ -1,0 +1,56 @@
+package keras_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/keras/data"
+	"github.com/mezzo-ml/mezzo/keras/data/images"
+)
+
+func init() {
+	for name, f := range map[string]func(t *testing.T) error{
+		"Dataset without an end": func(t *testing.T) error {
+			d := data.Batch(data.FromDataset(samples(8, 4, 3)), 2).Repeat()
+			_, err := classifier(t).Fit(context.Background(), d, quiet)
+			return err
+		},
+		"Table with another type": func(t *testing.T) error {
+			dir, path := fileOf(t, "people.csv", []byte("name,age\nAnn,31\nBob,old\n"))
+			type person struct {
+				Age float32 `csv:"age"`
+			}
+			_, err := data.CSV[person](path, data.CSVOptions{}).Collect(context.Background())
+			return plainError(err, dir)
+		},
+		"Damaged record": func(t *testing.T) error {
+			good, err := os.ReadFile(filepath.Join("data", "testdata", "examples.tfrecord"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, path := fileOf(t, "train.tfrecord", good[:len(good)-9])
+			_, err = data.TFRecord(path).Collect(context.Background())
+			return plainError(err, dir)
+		},
+		"Directory without pictures": func(t *testing.T) error {
+			dir, _ := fileOf(t, "cat.png", nil)
+			_, _, err := images.FromDirectory(dir, images.Options{})
+			return plainError(err, dir)
+		},
+	} {
+		errorCases[name] = f
+	}
+}
+
+// fileOf makes a file in a directory of its own.
+func fileOf(t *testing.T, name string, content []byte) (dir, path string) {
+	t.Helper()
+	dir = t.TempDir()
+	path = filepath.Join(dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir, path
+}
