@@ -252,9 +252,9 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 				i, skip = skip/d.n, skip%d.n
 			}
 			for ; i < times; i++ {
-				any := false
+				some := false
 				for x, err := range d.open(flow.Start{Context: at.Context, Epoch: first + i, Skip: 0}, ring) {
-					if any = true; skip > 0 && err == nil {
+					if some = true; skip > 0 && err == nil {
 						skip--
 						continue
 					}
@@ -262,7 +262,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 						return
 					}
 				}
-				if !any { // or it would search for ever
+				if !some { // or it would search for ever
 					break
 				}
 			}
