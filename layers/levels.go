@@ -81,8 +81,7 @@ func (s *Solarization) Config() Config { return Config{s.Name, s.DType} }
 
 // Build makes the state of the random numbers.
 func (s *Solarization) Build(in ...Shape) error {
-	s.image.state = s.AddRandomState(s.Seed)
-	return s.check(in)
+	return s.image.seeded(&s.Base, s.Seed, s.check(in))
 }
 
 func (s *Solarization) check(in []Shape) (err error) {
@@ -142,8 +141,7 @@ func (r *RandomPosterization) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomPosterization) Build(in ...Shape) error {
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.image.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomPosterization) check(in []Shape) error {

@@ -51,6 +51,7 @@ func (s *selection) of(names string, factor Factor, between []float64, interpola
 		"AutoContrast":            &AutoContrast{ValueRange: between},
 		"Equalization":            &Equalization{ValueRange: between},
 	}
+	s.others = nil
 	for _, name := range strings.Fields(names) {
 		s.others = append(s.others, made[name])
 	}
@@ -136,9 +137,8 @@ func (r *RandAugment) Build(in ...Shape) error {
 	if *c.NumOps < 0 {
 		return fmt.Errorf("NumOps is %d, want a number from 0", *c.NumOps)
 	}
-	r.selection.state = r.AddRandomState(r.Seed)
-	return r.selection.of(`RandomBrightness RandomColorDegeneration RandomContrast RandomSharpness RandomPosterization Solarization
-		AutoContrast Equalization`, c.Factor, c.ValueRange, c.Interpolation, c.DataFormat, in)
+	const names = "RandomBrightness RandomColorDegeneration RandomContrast RandomSharpness RandomPosterization Solarization AutoContrast Equalization"
+	return r.selection.seeded(&r.Base, r.Seed, r.selection.of(names, c.Factor, c.ValueRange, c.Interpolation, c.DataFormat, in))
 }
 
 // CheckInput wants four axes, pixels, and one or three channels.
@@ -200,8 +200,7 @@ func (a *AugMix) Build(in ...Shape) error {
 	if *c.AllOps {
 		names += " RandomBrightness RandomColorDegeneration RandomContrast RandomSharpness"
 	}
-	a.selection.state = a.AddRandomState(a.Seed)
-	return a.selection.of(names, c.Factor, c.ValueRange, c.Interpolation, c.DataFormat, in)
+	return a.selection.seeded(&a.Base, a.Seed, a.selection.of(names, c.Factor, c.ValueRange, c.Interpolation, c.DataFormat, in))
 }
 
 // CheckInput wants four axes, pixels, and one or three channels.

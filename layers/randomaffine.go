@@ -66,8 +66,7 @@ func (r *RandomRotation) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomRotation) Build(in ...Shape) error {
-	r.affine.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.affine.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomRotation) check(in []Shape) (err error) {
@@ -130,8 +129,7 @@ func (r *RandomZoom) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomZoom) Build(in ...Shape) error {
-	r.affine.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.affine.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomZoom) check(in []Shape) (err error) {
@@ -206,8 +204,7 @@ func (r *RandomTranslation) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomTranslation) Build(in ...Shape) error {
-	r.affine.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.affine.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomTranslation) check(in []Shape) (err error) {
@@ -274,8 +271,7 @@ func (r *RandomShear) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomShear) Build(in ...Shape) error {
-	r.affine.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.affine.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomShear) check(in []Shape) (err error) {

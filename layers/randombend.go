@@ -39,8 +39,7 @@ func (r *RandomPerspective) Build(in ...Shape) (err error) {
 	if s := *c.Scale; !(s >= 0 && s <= 1) {
 		return fmt.Errorf("Scale is %v, want a number from 0 to 1", s)
 	}
-	r.affine.state = r.AddRandomState(r.Seed)
-	return r.affine.check("constant", c.Interpolation, c.FillValue, c.DataFormat, in)
+	return r.affine.seeded(&r.Base, r.Seed, r.affine.check("constant", c.Interpolation, c.FillValue, c.DataFormat, in))
 }
 
 // CheckInput wants four axes, and pixels.
@@ -128,8 +127,7 @@ func (r *RandomElasticTransform) Build(in ...Shape) (err error) {
 	if r.scale.from, r.scale.to, err = c.Scale.ends("Scale", 0, 1); err != nil {
 		return err
 	}
-	r.affine.state = r.AddRandomState(r.Seed)
-	return r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in)
+	return r.affine.seeded(&r.Base, r.Seed, r.affine.check(c.FillMode, c.Interpolation, c.FillValue, c.DataFormat, in))
 }
 
 // CheckInput wants four axes, and pixels.

@@ -36,8 +36,7 @@ func (r *RandomSharpness) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomSharpness) Build(in ...Shape) error {
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.image.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomSharpness) check(in []Shape) error {
@@ -107,8 +106,7 @@ func (r *RandomGaussianBlur) Build(in ...Shape) (err error) {
 	if r.size[0]%2 == 0 || r.size[1]%2 == 0 {
 		return fmt.Errorf("KernelSize is %v, want odd numbers", []int(c.KernelSize))
 	}
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
+	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
 // CheckInput wants four axes.

@@ -31,8 +31,7 @@ func (r *RandomInvert) Build(in ...Shape) error {
 	if err := r.span.of(c.Factor, 0, 1, c.ValueRange); err != nil {
 		return err
 	}
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
+	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
 // CheckInput wants four axes.
@@ -71,8 +70,7 @@ func (r *RandomGrayscale) Build(in ...Shape) error {
 	if f := *Defaults(*r).Factor; !(f >= 0 && f <= 1) {
 		return fmt.Errorf("Factor is %v, want a number from 0 to 1", f)
 	}
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
+	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
 // CheckInput wants four axes, and three channels.
@@ -111,8 +109,7 @@ func (r *RandomColorDegeneration) Config() Config { return Config{r.Name, r.DTyp
 
 // Build makes the state of the random numbers.
 func (r *RandomColorDegeneration) Build(in ...Shape) error {
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.image.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomColorDegeneration) check(in []Shape) error {
@@ -163,8 +160,7 @@ func (r *RandomSaturation) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomSaturation) Build(in ...Shape) error {
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.image.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomSaturation) check(in []Shape) error {
@@ -215,8 +211,7 @@ func (r *RandomHue) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomHue) Build(in ...Shape) error {
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.image.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomHue) check(in []Shape) error {
@@ -281,6 +276,7 @@ func (r *RandomColorJitter) Build(in ...Shape) error {
 	if err := pair("ValueRange", c.ValueRange); err != nil {
 		return err
 	}
+	r.parts = nil
 	for _, part := range []struct {
 		field  string
 		factor Factor
@@ -299,8 +295,7 @@ func (r *RandomColorJitter) Build(in ...Shape) error {
 		}
 		r.parts = append(r.parts, part.layer)
 	}
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
+	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
 // CheckInput wants four axes, and three channels where saturation or hue

@@ -78,6 +78,15 @@ func (b *Base) floats(x *tensor.Tensor) *tensor.Tensor {
 	return x.Cast(b.policy.Compute)
 }
 
+// seeded makes the state of the random numbers of layer b, unless it cannot be
+// built: what fails in a Function is recorded again, and must not leave states.
+func (r *randomImage) seeded(b *Base, seed *int64, err error) error {
+	if err == nil {
+		r.state = b.AddRandomState(seed)
+	}
+	return err
+}
+
 // still reports whether images stay as they are.
 func still(p Pass, x *tensor.Tensor) bool { return !p.Training || x.Symbolic() }
 
@@ -158,8 +167,7 @@ func (r *RandomFlip) Build(in ...Shape) error {
 	default:
 		return fmt.Errorf("Mode is %q, want horizontal, vertical or horizontal_and_vertical", m)
 	}
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
+	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
 // CheckInput wants four axes.
@@ -209,8 +217,7 @@ func (r *RandomCrop) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomCrop) Build(in ...Shape) error {
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
+	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
 // CheckInput wants four axes, and pixels.

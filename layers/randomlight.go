@@ -28,8 +28,7 @@ func (r *RandomContrast) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomContrast) Build(in ...Shape) error {
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.image.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomContrast) check(in []Shape) error {
@@ -79,8 +78,7 @@ func (r *RandomBrightness) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes the state of the random numbers.
 func (r *RandomBrightness) Build(in ...Shape) error {
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.check(in)
+	return r.image.seeded(&r.Base, r.Seed, r.check(in))
 }
 
 func (r *RandomBrightness) check(in []Shape) error {

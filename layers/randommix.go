@@ -7,15 +7,22 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
+// LabelMixer is a layer that takes images, or a tuple of images and labels, and
+// returns the like.
+type LabelMixer interface {
+	Layer
+	MixesLabels()
+}
+
 // mixing is what layers that mix images of a batch have in common. They take
 // images, or a tuple of images and labels, and return the like.
 type mixing struct{ randomImage }
 
-// build makes the state of the random numbers.
-func (m *mixing) build(b *Base, seed *int64) {
+// build makes the state of the random numbers, unless it cannot be built.
+func (m *mixing) build(b *Base, seed *int64, err error) error {
 	// Labels keep their type: shares of images are no numbers for 16 bits.
 	b.SetAutocast(false)
-	m.state = b.AddRandomState(seed)
+	return m.seeded(b, seed, err)
 }
 
 // check wants images, and as many labels.
@@ -88,13 +95,15 @@ type MixUp struct {
 // Config returns the fields Name and DType.
 func (m *MixUp) Config() Config { return Config{m.Name, m.DType} }
 
+// MixesLabels implements LabelMixer.
+func (m *MixUp) MixesLabels() {}
+
 // Build makes the state of the random numbers.
 func (m *MixUp) Build(in ...Shape) error {
 	if err := aboveZero("Alpha", Defaults(*m).Alpha); err != nil {
 		return err
 	}
-	m.mixing.build(&m.Base, m.Seed)
-	return m.CheckInput(in...)
+	return m.mixing.build(&m.Base, m.Seed, m.CheckInput(in...))
 }
 
 // CheckInput wants images with four axes, and as many labels.
@@ -139,13 +148,15 @@ type CutMix struct {
 // Config returns the fields Name and DType.
 func (c *CutMix) Config() Config { return Config{c.Name, c.DType} }
 
+// MixesLabels implements LabelMixer.
+func (c *CutMix) MixesLabels() {}
+
 // Build makes the state of the random numbers.
 func (c *CutMix) Build(in ...Shape) (err error) {
 	if c.from, c.to, err = Defaults(*c).Factor.ends("Factor", 0, 1); err != nil {
 		return err
 	}
-	c.mixing.build(&c.Base, c.Seed)
-	return c.CheckInput(in...)
+	return c.mixing.build(&c.Base, c.Seed, c.CheckInput(in...))
 }
 
 // CheckInput wants images with four axes, and as many labels.
@@ -238,8 +249,7 @@ func (r *RandomErasing) Build(in ...Shape) (err error) {
 	if r.scale.from, r.scale.to, err = c.Scale.ends("Scale", 0, 1); err != nil {
 		return err
 	}
-	r.image.state = r.AddRandomState(r.Seed)
-	return r.CheckInput(in...)
+	return r.image.seeded(&r.Base, r.Seed, r.CheckInput(in...))
 }
 
 // CheckInput wants four axes, and as many channels as there are in FillValue.

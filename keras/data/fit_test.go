@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
 	"github.com/mezzo-ml/mezzo/keras/data"
@@ -167,6 +170,38 @@ func TestResume(t *testing.T) {
 			}
 			if !slices.Equal(weights(t, m), want) {
 				t.Errorf("%d steps an epoch, ended after each %d steps: the weights differ after %d lives", perEpoch, life+1, lives)
+			}
+		}
+	}
+}
+
+// TestAugment: layers change batches by numbers that follow from the epoch and
+// the place, and are those of a Pipeline.
+func TestAugment(t *testing.T) {
+	x := tensor.FromBytes(op.Type{DType: dtype.Uint8, Shape: op.Shape{6, 5, 4, 3}}, bytes.Repeat([]byte{1, 20, 50, 200, 90}, 72))
+	flat := keras.FromTensors(x, nil, nil)
+	make := func() []layers.Layer { return []layers.Layer{&layers.RandomFlip{}, &layers.RandomErasing{}} }
+	read := func(d keras.SeekableDataset, epoch, skip int) (all [][]byte) {
+		for b, err := range d.Epoch(context.Background(), epoch, skip) {
+			check(t, err)
+			pixels, err := b.X.Bytes()
+			check(t, err)
+			all = append(all, pixels)
+		}
+		return all
+	}
+	d := data.Augment(data.Batch(data.FromDataset(flat), 2), make()...).Prefetch(2)
+	for epoch := range 2 {
+		want := read(flat.Batch(2).Augment(make()...), epoch, 0)
+		for skip := range 3 {
+			got := read(d, epoch, skip)
+			if len(got) != 3-skip {
+				t.Fatalf("epoch %d from batch %d: got %d batches, want %d", epoch, skip, len(got), 3-skip)
+			}
+			for i, b := range got {
+				if !bytes.Equal(b, want[skip+i]) {
+					t.Errorf("epoch %d: batch %d has other pixels than that of a Pipeline", epoch, skip+i)
+				}
 			}
 		}
 	}

@@ -8,13 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/layers"
 )
 
 // Map puts every element through f (tf.data: map), which must be a function of
-// its argument: see [Random] for how to augment. f must not return memory that
-// it shares with its argument unless it is the argument. An error names the
-// number of the element.
+// its argument: see [Random] for how to augment, and
+// [Augment] for layers that do so. f must not return memory that it shares with
+// its argument unless it is the argument. An error names the number of the
+// element.
 func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Dataset[U] {
 	return from(d.n, flow.Map(d.open, f))
 }
@@ -34,6 +37,14 @@ func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T
 			p.run(d.open, n, yield)
 		}
 	})
+}
+
+// Augment puts the images of batches through layers as in training, and labels
+// through those that mix them: [keras.Pipeline.Augment] for any dataset. Random
+// numbers are functions of the layers' seeds, the epoch and the number of the
+// batch.
+func Augment(d *Dataset[keras.Batch], ls ...layers.Layer) *Dataset[keras.Batch] {
+	return from(d.n, flow.MapAt("Augment", d.open, keras.NewAugmenter(d.n, ls...).Batch))
 }
 
 const (

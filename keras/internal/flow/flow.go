@@ -117,14 +117,20 @@ func Part[T any](inner Opener[T], n, lo, hi int) Opener[T] {
 
 // Map puts every element through f. An error names the element.
 func Map[T, U any](inner Opener[T], f func(context.Context, T) (U, error)) Opener[U] {
+	return MapAt("Map", inner, func(ctx context.Context, _, _ int, x T) (U, error) { return f(ctx, x) })
+}
+
+// MapAt is Map for a function that also gets the epoch and the number of the
+// element. name is the operation's, for errors.
+func MapAt[T, U any](name string, inner Opener[T], f func(ctx context.Context, epoch, i int, x T) (U, error)) Opener[U] {
 	return func(at Start, ring int) iter.Seq2[U, error] {
 		return func(yield func(U, error) bool) {
 			i := at.Skip
 			for x, err := range inner(at, ring) {
 				var y U
 				if err == nil {
-					if y, err = f(at.Context, x); err != nil {
-						err = InMap(i, err)
+					if y, err = f(at.Context, at.Epoch, i, x); err != nil {
+						err = At(name, i, err)
 					}
 				}
 				if !yield(y, err) || err != nil {
@@ -137,7 +143,10 @@ func Map[T, U any](inner Opener[T], f func(context.Context, T) (U, error)) Opene
 }
 
 // InMap says which element the function of a Map returned an error for.
-func InMap(i int, err error) error { return fmt.Errorf("Map: element %d: %w", i, err) }
+func InMap(i int, err error) error { return At("Map", i, err) }
+
+// At says which element an operation met an error at.
+func At(name string, i int, err error) error { return fmt.Errorf("%s: element %d: %w", name, i, err) }
 
 // Group makes one element of n each, with join, whose argument is used again;
 // the last one may have fewer, and is left out with drop. size is how many
