@@ -423,6 +423,10 @@ func (o *operand) read(reg, data []byte, lo, n int, to domain) {
 	case byIndex:
 		inner, step := o.dims[0], o.strides[0]
 		row, at := lo/inner, lo%inner
+		if step == 0 && inner <= fewTimes && len(o.dims) == 2 && o.strides[1] == 1 && o.dtype == dtype.Float32 && to == inF32 {
+			eachTimes(dtype.View[float32](reg)[:n], dtype.View[float32](data)[row:], inner, at)
+			return
+		}
 		for done := 0; done < n; {
 			m := min(inner-at, n-done)
 			src := data[o.offset(row)*s:]

@@ -89,6 +89,10 @@ func (k *gather) run(r *run) {
 
 func (k *gather) chunk(r *run, _ *worker, c int) {
 	src, dst := r.values[k.src], r.values[k.dst]
+	if k.along == 0 && k.bytes%4 == 0 && k.bytes <= 16 {
+		gatherWords(k, r, dtype.View[uint32](dst), dtype.View[uint32](src), c)
+		return
+	}
 	v := vectors()
 	around := k.around && wholeLines(unsafe.Pointer(unsafe.SliceData(dst)), k.bytes, k.bytes)
 	for i := c * k.group; i < min(k.n, (c+1)*k.group); i++ {
@@ -106,6 +110,22 @@ func (k *gather) chunk(r *run, _ *worker, c int) {
 	}
 	if around {
 		v.Fence()
+	}
+}
+
+// gatherWords is chunk for rows of a few words, such as the colors of a pixel,
+// which a call for each would cost more than copying them.
+func gatherWords(k *gather, r *run, dst, src []uint32, c int) {
+	n := k.bytes / 4
+	for i := c * k.group; i < min(k.n, (c+1)*k.group); i++ {
+		at, ok := k.at(r, i)
+		if !ok {
+			continue
+		}
+		to, x := dst[i*n:(i+1)*n], src[at*n:(at+1)*n]
+		for j := range to {
+			to[j] = x[j]
+		}
 	}
 }
 
@@ -172,5 +192,21 @@ func (k *putAlong) chunk(r *run, w *worker, c int) {
 	}
 	if k.around {
 		v.Fence()
+	}
+}
+
+// fewTimes is up to how many copies of an element are made one by one.
+const fewTimes = 16
+
+// eachTimes fills dst with times copies of each element of src, but of the first
+// one without at.
+func eachTimes(dst, src []float32, times, at int) {
+	for i := 0; len(dst) > 0; i++ {
+		m := min(times-at, len(dst))
+		v := src[i]
+		for j := range m {
+			dst[j] = v
+		}
+		dst, at = dst[m:], 0
 	}
 }

@@ -98,6 +98,15 @@ func (k *scatterAdd) table(r *run, c int) {
 	row, src, v := k.inner*size, r.values[k.src], vectors()
 	sums := viewOf[float32](r.shared, k.parts*k.limit*k.inner)[c*k.limit*k.inner:][:k.limit*k.inner]
 	clear(sums)
+	if k.inner == 1 && k.dtype == dtype.Float32 { // a histogram
+		one := dtype.View[float32](src)
+		for i := min(k.n, c*k.part); i < min(k.n, (c+1)*k.part); i++ {
+			if at, ok := k.at(r, i); ok {
+				sums[at] += one[i]
+			}
+		}
+		return
+	}
 	near := max(1, 4*moveGrain/max(1, row))
 	for lo, end := min(k.n, c*k.part), min(k.n, (c+1)*k.part); lo < end; lo += near {
 		hi := min(end, lo+near)
