@@ -5,7 +5,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -282,6 +281,6 @@ func (l *linter) losses() {
 		class := v.Type().Name()
 		l.add(name, class+" takes this output for probabilities whose logits it does not know",
 			"they are cut off at 1e-7, where the gradient ends; logits that are taken for probabilities teach nothing",
-			fmt.Sprintf("end the model in a softmax or sigmoid, which %s looks behind, or return logits and set FromLogits: true", strings.TrimSpace(class)))
+			fmt.Sprintf("end the model in a softmax or sigmoid, which %s looks behind, or return logits and set FromLogits: true", class))
 	}
 }

@@ -1,6 +1,7 @@
 package keras
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"testing"
@@ -43,7 +44,7 @@ func TestMaxBatch(t *testing.T) {
 		for _, name := range append(names, "") {
 			n, err := m.MaxBatch(variedBatch(2), budget, name)
 			check(t, err)
-			previous := policy.SetGlobal(name2(name, from))
+			previous := policy.SetGlobal(cmp.Or(name, from))
 			own := varied(t)
 			policy.SetGlobal(previous)
 			fits, err := own.PlanMemory(variedBatch(n))
@@ -61,13 +62,6 @@ func TestMaxBatch(t *testing.T) {
 			t.Errorf("%s: got %d, %v in 1000 bytes, want 0", from, n, err)
 		}
 	}
-}
-
-func name2(name, otherwise string) string {
-	if name == "" {
-		return otherwise
-	}
-	return name
 }
 
 func TestMaxBatchErrors(t *testing.T) {
