@@ -16,7 +16,8 @@ import (
 // pieces of the result that stay in the first cache.
 
 const (
-	scanRows  = 32   // of a block
+	scanRows  = 64   // of a block, at most: a kernel that is read once for them takes little of the time
+	fewRows   = 4    // of a block, at least
 	scanPiece = 1024 // elements that the functions of a cell are computed on at a time
 )
 
@@ -96,11 +97,16 @@ type columns struct{ position, rows, from, n int }
 func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int, trans bool, blocks ...columns) {
 	k.Scan, k.dtype = *s, d
 	k.steps, k.batch, k.units, k.gates = steps, batch, units, s.Cell.Gates()
-	// As many rows to a block as leave them equal.
-	k.rows = even(max(batch, 1), scanRows, 1)
+	// Equal blocks, and two at least, as there mostly are cores.
+	unit := fewRows
+	if set := kernelsOf(current()); set != nil && d == dtype.BFloat16 && set.Blocks != nil {
+		unit = set.Blocks.Unit
+	}
+	n := max(batch, 1)
+	k.rows = even(n, min(scanRows, roundUp(ceilDiv(n, 2), unit)), unit)
 	k.cells = cellsOf(d, units)
-	shared := 0
-	unit, masks := 1, true
+	shared, masks := 0, true
+	unit = 1
 	for _, c := range blocks {
 		p := newStepProduct[T](c.position, d, c.rows, k.gates*units, c.from, c.n, trans, k.rows, &shared)
 		k.products = append(k.products, p)

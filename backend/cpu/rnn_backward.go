@@ -217,19 +217,37 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T, wi
 
 	size := k.dtype.Size()
 	input, recurrent := k.gradients(r, w, t, first, rows, win)
-	if k.cells.LSTMGrad != nil && k.Cell == op.LSTMCell {
+	lstm, gru := k.Cell == op.LSTMCell, k.Cell == op.GRUCell || k.Cell == op.GRUBeforeCell
+	fused := lstm && k.cells.LSTMGrad != nil || k.Cell == op.GRUCell && k.cells.GRUGrad != nil
+	column := func(data []byte, from int) vec.Operand {
+		return vec.Operand{P: pointer(data[from*size:]), Stride: k.leadSums}
+	}
+	if fused {
 		for g := range 4 {
 			w.operands[g] = k.storedAt(k.bytesOf(s, k.saved.Saved.Start, 4*t+g, first, rows, k.units), k.units)
-			w.operands[8+g] = vec.Operand{P: pointer(input[g*k.units*size:]), Stride: k.leadSums}
+		}
+	}
+	switch {
+	case fused && lstm:
+		for g := range 4 {
+			w.operands[8+g] = column(input, g*k.units)
 		}
 		w.operands[4] = k.storedAt(k.bytesOf(s, k.saved.States.Start, after, first, rows, k.units), k.units)
 		w.operands[5] = k.storedAt(k.bytesOf(s, k.saved.States.Start, before, first, rows, k.units), k.units)
 		w.operands[6], w.operands[7] = k.blockAt(dh), k.blockAt(dc)
 		k.cells.LSTMGrad(w.operands[:12], rows, k.units)
-	} else {
+	case fused:
+		w.operands[4] = k.storedAt(k.bytesOf(s, k.saved.Outputs.Start, before, first, rows, k.units), k.units)
+		w.operands[5], w.operands[6] = k.blockAt(dh), k.blockAt(all.pass)
+		w.operands[7], w.operands[8] = column(input, 0), column(input, k.units)
+		w.operands[9], w.operands[10] = column(input, k.third), column(recurrent, 2*k.units)
+		k.cells.GRUGrad(w.operands[:11], rows, k.units)
+		for i := 0; !k.Weights && i < rows; i++ { // the other gates are those of the input
+			copy(recurrent[i*k.leadSums:][:2*k.units*size], input[i*k.leadSums:])
+		}
+	default:
 		k.sums(r, w, &all, t, before, after, first, rows, input, recurrent)
 	}
-	gru := k.Cell == op.GRUCell || k.Cell == op.GRUBeforeCell
 	var past unsafe.Pointer
 	lead := 0
 	if gru || mask != nil {

@@ -25,9 +25,12 @@ type Cells struct {
 	LSTMGrad CellLoop
 	// GRU has zz, zr, zg, zq, then, stored, last, z, r, g, q, h.
 	GRU CellLoop
+	// GRUGrad has, stored, z, r, g, q, last, then dh and pass, then, stored, dz,
+	// dr, dg, dq. Pass is what of dh goes past the sums.
+	GRUGrad CellLoop
 }
 
-func cellsOf(lstm, lstmGrad, gru func(p unsafe.Pointer, rows, n int)) Cells {
+func cellsOf(lstm, lstmGrad, gru, gruGrad func(p unsafe.Pointer, rows, n int)) Cells {
 	loop := func(f func(p unsafe.Pointer, rows, n int)) CellLoop {
 		if f == nil {
 			return nil
@@ -38,5 +41,5 @@ func cellsOf(lstm, lstmGrad, gru func(p unsafe.Pointer, rows, n int)) Cells {
 			}
 		}
 	}
-	return Cells{loop(lstm), loop(lstmGrad), loop(gru)}
+	return Cells{loop(lstm), loop(lstmGrad), loop(gru), loop(gruGrad)}
 }

@@ -1752,6 +1752,300 @@ rest:
 	VZEROUPPER
 	RET
 
+// gruGrad: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
+// func gruGradAVX2(p unsafe.Pointer, rows, n int)
+TEXT ·gruGradAVX2(SB), NOSPLIT, $0-24
+row:
+	DECQ rows+8(FP)
+	MOVQ p+0(FP), AX
+	MOVQ rows+8(FP), DI
+	IMULQ 8(AX), DI
+	ADDQ 0(AX), DI
+	MOVQ rows+8(FP), SI
+	IMULQ 24(AX), SI
+	ADDQ 16(AX), SI
+	MOVQ rows+8(FP), DX
+	IMULQ 40(AX), DX
+	ADDQ 32(AX), DX
+	MOVQ rows+8(FP), R8
+	IMULQ 56(AX), R8
+	ADDQ 48(AX), R8
+	MOVQ rows+8(FP), R9
+	IMULQ 72(AX), R9
+	ADDQ 64(AX), R9
+	MOVQ rows+8(FP), R10
+	IMULQ 88(AX), R10
+	ADDQ 80(AX), R10
+	MOVQ rows+8(FP), R11
+	IMULQ 104(AX), R11
+	ADDQ 96(AX), R11
+	MOVQ rows+8(FP), R12
+	IMULQ 120(AX), R12
+	ADDQ 112(AX), R12
+	MOVQ rows+8(FP), R13
+	IMULQ 136(AX), R13
+	ADDQ 128(AX), R13
+	MOVQ rows+8(FP), BX
+	IMULQ 152(AX), BX
+	ADDQ 144(AX), BX
+	MOVQ rows+8(FP), CX
+	IMULQ 168(AX), CX
+	ADDQ 160(AX), CX
+	XORQ AX, AX
+	ADDQ $8, AX
+loop:
+	CMPQ AX, n+16(FP)
+	JGT rest
+	SUBQ $8, AX
+	VMOVUPS (DI)(AX*4), Y0
+	VMOVUPS (R10)(AX*4), Y5
+	VMULPS Y0, Y5, Y6
+	VMOVUPS Y6, (R11)(AX*4)
+	VMOVUPS (R9)(AX*4), Y3
+	VMOVUPS (DX)(AX*4), Y4
+	VSUBPS Y4, Y3, Y3
+	VMULPS Y5, Y3, Y3
+	VMOVUPS cells<>+448(SB), Y1
+	VSUBPS Y0, Y1, Y1
+	VMULPS Y0, Y1, Y1
+	VMULPS Y1, Y3, Y3
+	VMOVUPS cells<>+448(SB), Y7
+	VSUBPS Y0, Y7, Y7
+	VMULPS Y5, Y7, Y7
+	VMOVUPS cells<>+448(SB), Y1
+	VFNMADD231PS Y4, Y4, Y1
+	VMULPS Y1, Y7, Y7
+	VMOVUPS (SI)(AX*4), Y8
+	VMULPS Y8, Y7, Y9
+	VMOVUPS (R8)(AX*4), Y10
+	VMULPS Y7, Y10, Y10
+	VMOVUPS cells<>+448(SB), Y1
+	VSUBPS Y8, Y1, Y1
+	VMULPS Y8, Y1, Y1
+	VMULPS Y1, Y10, Y10
+	VMOVUPS Y3, (R12)(AX*4)
+	VMOVUPS Y10, (R13)(AX*4)
+	VMOVUPS Y7, (BX)(AX*4)
+	VMOVUPS Y9, (CX)(AX*4)
+	ADDQ $16, AX
+	JMP loop
+rest:
+	CMPQ rows+8(FP), $0
+	JNE row
+	VZEROUPPER
+	RET
+
+// gruGradF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
+// func gruGradF16AVX2(p unsafe.Pointer, rows, n int)
+TEXT ·gruGradF16AVX2(SB), NOSPLIT, $0-24
+row:
+	DECQ rows+8(FP)
+	MOVQ p+0(FP), AX
+	MOVQ rows+8(FP), DI
+	IMULQ 8(AX), DI
+	ADDQ 0(AX), DI
+	MOVQ rows+8(FP), SI
+	IMULQ 24(AX), SI
+	ADDQ 16(AX), SI
+	MOVQ rows+8(FP), DX
+	IMULQ 40(AX), DX
+	ADDQ 32(AX), DX
+	MOVQ rows+8(FP), R8
+	IMULQ 56(AX), R8
+	ADDQ 48(AX), R8
+	MOVQ rows+8(FP), R9
+	IMULQ 72(AX), R9
+	ADDQ 64(AX), R9
+	MOVQ rows+8(FP), R10
+	IMULQ 88(AX), R10
+	ADDQ 80(AX), R10
+	MOVQ rows+8(FP), R11
+	IMULQ 104(AX), R11
+	ADDQ 96(AX), R11
+	MOVQ rows+8(FP), R12
+	IMULQ 120(AX), R12
+	ADDQ 112(AX), R12
+	MOVQ rows+8(FP), R13
+	IMULQ 136(AX), R13
+	ADDQ 128(AX), R13
+	MOVQ rows+8(FP), BX
+	IMULQ 152(AX), BX
+	ADDQ 144(AX), BX
+	MOVQ rows+8(FP), CX
+	IMULQ 168(AX), CX
+	ADDQ 160(AX), CX
+	XORQ AX, AX
+	ADDQ $8, AX
+loop:
+	CMPQ AX, n+16(FP)
+	JGT rest
+	SUBQ $8, AX
+	VCVTPH2PS (DI)(AX*2), Y0
+	VMOVUPS (R10)(AX*4), Y5
+	VMULPS Y0, Y5, Y6
+	VMOVUPS Y6, (R11)(AX*4)
+	VCVTPH2PS (R9)(AX*2), Y3
+	VCVTPH2PS (DX)(AX*2), Y4
+	VSUBPS Y4, Y3, Y3
+	VMULPS Y5, Y3, Y3
+	VMOVUPS cells<>+448(SB), Y1
+	VSUBPS Y0, Y1, Y1
+	VMULPS Y0, Y1, Y1
+	VMULPS Y1, Y3, Y3
+	VMOVUPS cells<>+448(SB), Y7
+	VSUBPS Y0, Y7, Y7
+	VMULPS Y5, Y7, Y7
+	VMOVUPS cells<>+448(SB), Y1
+	VFNMADD231PS Y4, Y4, Y1
+	VMULPS Y1, Y7, Y7
+	VCVTPH2PS (SI)(AX*2), Y8
+	VMULPS Y8, Y7, Y9
+	VCVTPH2PS (R8)(AX*2), Y10
+	VMULPS Y7, Y10, Y10
+	VMOVUPS cells<>+448(SB), Y1
+	VSUBPS Y8, Y1, Y1
+	VMULPS Y8, Y1, Y1
+	VMULPS Y1, Y10, Y10
+	VCVTPS2PH $0, Y3, (R12)(AX*2)
+	VCVTPS2PH $0, Y10, (R13)(AX*2)
+	VCVTPS2PH $0, Y7, (BX)(AX*2)
+	VCVTPS2PH $0, Y9, (CX)(AX*2)
+	ADDQ $16, AX
+	JMP loop
+rest:
+	CMPQ rows+8(FP), $0
+	JNE row
+	VZEROUPPER
+	RET
+
+// gruGradBF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
+// func gruGradBF16AVX2(p unsafe.Pointer, rows, n int)
+TEXT ·gruGradBF16AVX2(SB), NOSPLIT, $0-24
+row:
+	DECQ rows+8(FP)
+	MOVQ p+0(FP), AX
+	MOVQ rows+8(FP), DI
+	IMULQ 8(AX), DI
+	ADDQ 0(AX), DI
+	MOVQ rows+8(FP), SI
+	IMULQ 24(AX), SI
+	ADDQ 16(AX), SI
+	MOVQ rows+8(FP), DX
+	IMULQ 40(AX), DX
+	ADDQ 32(AX), DX
+	MOVQ rows+8(FP), R8
+	IMULQ 56(AX), R8
+	ADDQ 48(AX), R8
+	MOVQ rows+8(FP), R9
+	IMULQ 72(AX), R9
+	ADDQ 64(AX), R9
+	MOVQ rows+8(FP), R10
+	IMULQ 88(AX), R10
+	ADDQ 80(AX), R10
+	MOVQ rows+8(FP), R11
+	IMULQ 104(AX), R11
+	ADDQ 96(AX), R11
+	MOVQ rows+8(FP), R12
+	IMULQ 120(AX), R12
+	ADDQ 112(AX), R12
+	MOVQ rows+8(FP), R13
+	IMULQ 136(AX), R13
+	ADDQ 128(AX), R13
+	MOVQ rows+8(FP), BX
+	IMULQ 152(AX), BX
+	ADDQ 144(AX), BX
+	MOVQ rows+8(FP), CX
+	IMULQ 168(AX), CX
+	ADDQ 160(AX), CX
+	XORQ AX, AX
+	ADDQ $8, AX
+loop:
+	CMPQ AX, n+16(FP)
+	JGT rest
+	SUBQ $8, AX
+	VPMOVZXWD (DI)(AX*2), Y0
+	VPSLLD $16, Y0, Y0
+	VMOVUPS (R10)(AX*4), Y5
+	VMULPS Y0, Y5, Y6
+	VMOVUPS Y6, (R11)(AX*4)
+	VPMOVZXWD (R9)(AX*2), Y3
+	VPSLLD $16, Y3, Y3
+	VPMOVZXWD (DX)(AX*2), Y4
+	VPSLLD $16, Y4, Y4
+	VSUBPS Y4, Y3, Y3
+	VMULPS Y5, Y3, Y3
+	VMOVUPS cells<>+448(SB), Y1
+	VSUBPS Y0, Y1, Y1
+	VMULPS Y0, Y1, Y1
+	VMULPS Y1, Y3, Y3
+	VMOVUPS cells<>+448(SB), Y7
+	VSUBPS Y0, Y7, Y7
+	VMULPS Y5, Y7, Y7
+	VMOVUPS cells<>+448(SB), Y1
+	VFNMADD231PS Y4, Y4, Y1
+	VMULPS Y1, Y7, Y7
+	VPMOVZXWD (SI)(AX*2), Y8
+	VPSLLD $16, Y8, Y8
+	VMULPS Y8, Y7, Y9
+	VPMOVZXWD (R8)(AX*2), Y10
+	VPSLLD $16, Y10, Y10
+	VMULPS Y7, Y10, Y10
+	VMOVUPS cells<>+448(SB), Y1
+	VSUBPS Y8, Y1, Y1
+	VMULPS Y8, Y1, Y1
+	VMULPS Y1, Y10, Y10
+	VCMPPS $3, Y3, Y3, Y15
+	VPOR cells<>+640(SB), Y3, Y2
+	VPSRLD $16, Y3, Y1
+	VPAND cells<>+672(SB), Y1, Y1
+	VPADDD cells<>+704(SB), Y1, Y1
+	VPADDD Y1, Y3, Y3
+	VBLENDVPS Y15, Y2, Y3, Y3
+	VPSRLD $16, Y3, Y3
+	VPACKUSDW Y3, Y3, Y3
+	VPERMQ $216, Y3, Y3
+	VMOVDQU X3, (R12)(AX*2)
+	VCMPPS $3, Y10, Y10, Y15
+	VPOR cells<>+640(SB), Y10, Y2
+	VPSRLD $16, Y10, Y1
+	VPAND cells<>+672(SB), Y1, Y1
+	VPADDD cells<>+704(SB), Y1, Y1
+	VPADDD Y1, Y10, Y10
+	VBLENDVPS Y15, Y2, Y10, Y10
+	VPSRLD $16, Y10, Y10
+	VPACKUSDW Y10, Y10, Y10
+	VPERMQ $216, Y10, Y10
+	VMOVDQU X10, (R13)(AX*2)
+	VCMPPS $3, Y7, Y7, Y15
+	VPOR cells<>+640(SB), Y7, Y2
+	VPSRLD $16, Y7, Y1
+	VPAND cells<>+672(SB), Y1, Y1
+	VPADDD cells<>+704(SB), Y1, Y1
+	VPADDD Y1, Y7, Y7
+	VBLENDVPS Y15, Y2, Y7, Y7
+	VPSRLD $16, Y7, Y7
+	VPACKUSDW Y7, Y7, Y7
+	VPERMQ $216, Y7, Y7
+	VMOVDQU X7, (BX)(AX*2)
+	VCMPPS $3, Y9, Y9, Y15
+	VPOR cells<>+640(SB), Y9, Y2
+	VPSRLD $16, Y9, Y1
+	VPAND cells<>+672(SB), Y1, Y1
+	VPADDD cells<>+704(SB), Y1, Y1
+	VPADDD Y1, Y9, Y9
+	VBLENDVPS Y15, Y2, Y9, Y9
+	VPSRLD $16, Y9, Y9
+	VPACKUSDW Y9, Y9, Y9
+	VPERMQ $216, Y9, Y9
+	VMOVDQU X9, (CX)(AX*2)
+	ADDQ $16, AX
+	JMP loop
+rest:
+	CMPQ rows+8(FP), $0
+	JNE row
+	VZEROUPPER
+	RET
+
 DATA cells<>+0(SB)/4, $0x80000000
 DATA cells<>+4(SB)/4, $0x80000000
 DATA cells<>+8(SB)/4, $0x80000000

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -40,6 +41,11 @@ var cellSpecs = []cellSpec{
 		x[5], x[6], x[8] = logistic(x[0]), logistic(x[1]), x[3]
 		x[7] = math.Tanh(x[2] + x[6]*x[3])
 		x[9] = x[7] + x[5]*(x[4]-x[7])
+	}},
+	{"GRUGrad", "ZRGQLhpABCD", func(c Cells) CellLoop { return c.GRUGrad }, func(x []float64) {
+		z, r, g, q, last, dh := x[0], x[1], x[2], x[3], x[4], x[5]
+		dg := dh * (1 - z) * (1 - g*g)
+		x[6], x[7], x[8], x[9], x[10] = dh*z, dh*(last-g)*z*(1-z), dg*q*r*(1-r), dg, dg*r
 	}},
 }
 
@@ -114,7 +120,7 @@ func testCell(t *testing.T, spec cellSpec, stored dtype.DType, loop CellLoop, n 
 		for r := range rows {
 			for i := range n {
 				x := 8 * rng.NormFloat64()
-				if c < 'a' && spec.name == "LSTMGrad" { // gates
+				if c < 'a' && strings.HasSuffix(spec.name, "Grad") { // gates
 					x = rng.Float64()
 				}
 				m.set(r, i, x)

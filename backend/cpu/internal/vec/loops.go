@@ -190,6 +190,14 @@ type loops struct {
 	gruBF16 func(p unsafe.Pointer, rows, n int)
 	// z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 	gruConvertBF16 func(p unsafe.Pointer, rows, n int)
+	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
+	gruGrad func(p unsafe.Pointer, rows, n int)
+	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
+	gruGradF16 func(p unsafe.Pointer, rows, n int)
+	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
+	gruGradBF16 func(p unsafe.Pointer, rows, n int)
+	// pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
+	gruGradConvertBF16 func(p unsafe.Pointer, rows, n int)
 	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 	sumColumns func(acc, x unsafe.Pointer, n, rows, stride int)
 	// for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32

@@ -272,6 +272,15 @@ func gruF16AVX2(p unsafe.Pointer, rows, n int)
 func gruBF16AVX2(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func gruGradAVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradF16AVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradBF16AVX2(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func sumColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape
@@ -735,6 +744,18 @@ func gruBF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
 func gruConvertBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradAVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradBF16AVX512(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradConvertBF16AVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
 func sumColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)

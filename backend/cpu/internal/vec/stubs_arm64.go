@@ -272,6 +272,15 @@ func gruF16NEON(p unsafe.Pointer, rows, n int)
 func gruBF16NEON(p unsafe.Pointer, rows, n int)
 
 //go:noescape
+func gruGradNEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradF16NEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
+func gruGradBF16NEON(p unsafe.Pointer, rows, n int)
+
+//go:noescape
 func sumColumnsNEON(acc, x unsafe.Pointer, n, rows, stride int)
 
 //go:noescape

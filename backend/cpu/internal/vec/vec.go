@@ -232,13 +232,17 @@ func (l *loops) set(lanes int) *Set {
 				l.rowsAround(data(dst[:(rows-1)*to+n]), data(src[:(rows-1)*from+n]), n, rows, to, from)
 			}
 		},
-		Fence:    l.fence,
-		Touch:    func(src []byte) { l.touch(data(src), len(src)&^511) },
-		Passes:   l.passes(),
-		Lanes:    lanes,
-		Pause:    l.pause,
-		CellsF32: cellsOf(l.lstm, l.lstmGrad, l.gru), CellsF16: cellsOf(l.lstmF16, l.lstmGradF16, l.gruF16),
-		CellsBF16: cellsOf(l.lstmBF16, l.lstmGradBF16, l.gruBF16), CellsConvertBF16: cellsOf(l.lstmConvertBF16, l.lstmGradConvertBF16, l.gruConvertBF16),
+		Fence:     l.fence,
+		Touch:     func(src []byte) { l.touch(data(src), len(src)&^511) },
+		Passes:    l.passes(),
+		Lanes:     lanes,
+		Pause:     l.pause,
+		CellsF32:  cellsOf(l.lstm, l.lstmGrad, l.gru, l.gruGrad),
+		CellsF16:  cellsOf(l.lstmF16, l.lstmGradF16, l.gruF16, l.gruGradF16),
+		CellsBF16: cellsOf(l.lstmBF16, l.lstmGradBF16, l.gruBF16, l.gruGradBF16),
+
+		CellsConvertBF16: cellsOf(l.lstmConvertBF16, l.lstmGradConvertBF16, l.gruConvertBF16, l.gruGradConvertBF16),
+
 		CellLanes: map[int]int{4: 4, 8: 8, 16: 1}[lanes], // 16 lanes have masks
 	}
 	l.rows(s)

@@ -318,5 +318,33 @@ func cells() []cell {
 				at.store(5, "h")
 			},
 		},
+		{
+			name: "gruGrad", doc: "pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q",
+			operands: []string{"*z", "*r", "*g", "*q", "*last", "dh", "pass", "*dz", "*dr", "*dg", "*dq"},
+			body: func(a *asm, at cellAt) {
+				at.load("z", 0)
+				at.load("dh", 5)
+				a.op("VMULPS", reg(0), reg(5), reg(6))
+				at.store(6, "pass")
+				at.load("last", 3)
+				at.load("g", 4)
+				a.op("VSUBPS", reg(4), reg(3), reg(3))
+				a.op("VMULPS", reg(5), reg(3), reg(3))
+				through(a, 0, 3, 1)
+				a.op("VMOVUPS", num(1), reg(7))
+				a.op("VSUBPS", reg(0), reg(7), reg(7))
+				a.op("VMULPS", reg(5), reg(7), reg(7))
+				oneLess(a, 4, 7, 1)
+				at.load("r", 8)
+				a.op("VMULPS", reg(8), reg(7), reg(9))
+				at.load("q", 10)
+				a.op("VMULPS", reg(7), reg(10), reg(10))
+				through(a, 8, 10, 1)
+				at.store(3, "dz")
+				at.store(10, "dr")
+				at.store(7, "dg")
+				at.store(9, "dq")
+			},
+		},
 	}
 }
