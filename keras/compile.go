@@ -392,7 +392,8 @@ func (m *Model) StepResult() (optimizers.StepResult, error) {
 type MemoryPlan struct {
 	Weights    int // of the model
 	Slots      int // of the optimizer and its loss scale, weights in 16 bits, the totals of loss and metrics, and constants
-	Activation int // working memory: activations, gradients, workspace
+	Activation int // activations and gradients
+	Workspace  int // of the device's kernels: packed operands, sums of several workers, the steps of loops, constants
 	Batch      int // the batch itself
 	Peak       int // all together
 }
@@ -400,8 +401,8 @@ type MemoryPlan struct {
 // String prints the plan in mebibytes.
 func (p MemoryPlan) String() string {
 	mib := func(n int) string { return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20)) }
-	return fmt.Sprintf("weights %s, slots %s, activations and gradients %s, batch %s, peak %s",
-		mib(p.Weights), mib(p.Slots), mib(p.Activation), mib(p.Batch), mib(p.Peak))
+	return fmt.Sprintf("weights %s, slots %s, activations and gradients %s, workspace %s, batch %s, peak %s",
+		mib(p.Weights), mib(p.Slots), mib(p.Activation), mib(p.Workspace), mib(p.Batch), mib(p.Peak))
 }
 
 // PlanMemory plans a training step on batches like b and returns what it will
@@ -422,9 +423,9 @@ func (m *Model) planMemory(step *tensor.Func[Batch, none], b Batch) (p MemoryPla
 	for _, v := range m.Variables() {
 		p.Weights += v.Type().Bytes()
 	}
-	p.Activation, p.Batch = need.Arena, need.Arguments
+	p.Activation, p.Workspace, p.Batch = need.Arena, need.Workspace, need.Arguments
 	p.Slots = max(need.Variables-p.Weights, 0)
-	p.Peak = need.Arena + need.Variables + need.Arguments + need.Results
+	p.Peak = need.Arena + need.Workspace + need.Variables + need.Arguments + need.Results
 	return p, nil
 }
 

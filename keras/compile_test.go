@@ -218,7 +218,7 @@ func TestPlanMemory(t *testing.T) {
 	if want := sum(m.Optimizer()) + sum(m.training) + constant; p.Slots != want {
 		t.Errorf("got %d bytes of slots, want %d", p.Slots, want)
 	}
-	if p.Activation != g.ArenaBytes || p.Batch != 16*4*4 || p.Peak != p.Weights+p.Slots+p.Activation+p.Batch {
+	if p.Activation != g.ArenaBytes || p.Batch != 16*4*4 || p.Peak != p.Weights+p.Slots+p.Activation+p.Workspace+p.Batch {
 		t.Errorf("got %+v, want %d of activations, %d of batch", p, g.ArenaBytes, 16*4*4)
 	}
 	if n, err := m.Optimizer().Iterations(); n != 0 || err != nil {
@@ -226,7 +226,7 @@ func TestPlanMemory(t *testing.T) {
 	}
 	_, err = m.PlanMemory(Batch{})
 	wantError(t, err, "model sequential: the batch has no X")
-	if got, want := (MemoryPlan{1 << 20, 2 << 20, 3 << 19, 0, 0}).String(), "weights 1.00 MiB, slots 2.00 MiB, activations and gradients 1.50 MiB, batch 0.00 MiB, peak 0.00 MiB"; got != want {
+	if got, want := (MemoryPlan{1 << 20, 2 << 20, 3 << 19, 1 << 18, 0, 0}).String(), "weights 1.00 MiB, slots 2.00 MiB, activations and gradients 1.50 MiB, workspace 0.25 MiB, batch 0.00 MiB, peak 0.00 MiB"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

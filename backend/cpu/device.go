@@ -50,8 +50,21 @@ func init() {
 	backend.Register("cpu", func() (driver.Device, error) { return New(), nil })
 }
 
-// Device is the processor that the program runs on. It has no state.
-type Device struct{}
+// Device is the processor that the program runs on. All it knows is how much
+// memory it has given away.
+type Device struct {
+	held atomic.Int64
+}
+
+// Held is the bytes of elements in buffers that were not freed, nor collected as
+// garbage, and in the memory of programs that were not closed.
+func (d *Device) Held() int { return int(d.held.Load()) }
+
+// aligned is [aligned], counted.
+func (d *Device) aligned(n int) []byte {
+	d.held.Add(int64(n))
+	return aligned(n)
+}
 
 // New returns the device. Most users get it from backend.Open("cpu").
 func New() *Device { return &Device{} }
@@ -94,11 +107,13 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 }
 
 // Alloc makes a buffer, filled with zeros.
-func (*Device) Alloc(bytes int) (driver.Buffer, error) {
+func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cpu: Alloc: got %d bytes, want 0 or more", bytes)
 	}
-	b := &Buffer{data: aligned(bytes)}
+	b := &Buffer{data: d.aligned(bytes), lease: &lease{device: d}}
+	b.lease.bytes.Store(int64(bytes))
+	runtime.AddCleanup(b, (*lease).end, b.lease)
 	b.written()
 	return b, nil
 }
@@ -153,7 +168,17 @@ func model() string {
 type Buffer struct {
 	data  []byte
 	stamp atomic.Uint64 // of the last write; 0 is unknown
+	lease *lease        // nil: not the device's
 }
+
+// lease is memory that the device counts until its buffer is freed or nobody
+// has it any more.
+type lease struct {
+	device *Device
+	bytes  atomic.Int64
+}
+
+func (l *lease) end() { l.device.held.Add(-l.bytes.Swap(0)) }
 
 // Bytes is the size.
 func (b *Buffer) Bytes() int { return len(b.data) }
@@ -186,7 +211,12 @@ func (b *Buffer) CopyOut(dst []byte) error {
 }
 
 // Free forgets the memory, so that using the buffer afterwards fails.
-func (b *Buffer) Free() { b.data = nil }
+func (b *Buffer) Free() {
+	if b.lease != nil {
+		b.lease.end()
+	}
+	b.data = nil
+}
 
 // FusesEpilogue implements driver.EpilogueFuser.
 func (d *Device) FusesEpilogue() bool { return true }

@@ -31,7 +31,7 @@ func newLoop(b *builder, v *ir.Value) (kernel, error) {
 	if err := backend.Expand(b.p.device, g); err != nil {
 		return nil, err
 	}
-	if err := ir.Optimize(g, ir.Options{}); err != nil {
+	if err := ir.Optimize(g, ir.Options{Watch: b.p.graph.Watched}); err != nil {
 		return nil, err
 	}
 	step, err := compile(b.p.device, g)
@@ -103,19 +103,12 @@ func (k *stepLoop) run(r *run) {
 		}
 	}
 	inner := k.step.get()
-	inner.procs = r.procs
+	inner.procs, inner.see = r.procs, r.see
 	for i := range k.Steps {
 		k.bind(r, inner, i)
-		for j := range k.step.steps {
-			s := &k.step.steps[j]
-			if s.kernel == nil {
-				continue
-			}
-			if s.kernel.run(inner); inner.failed != nil {
-				r.failed = inner.failed
-				k.step.put(inner)
-				return
-			}
+		if r.failed = k.step.values(inner); r.failed != nil {
+			k.step.put(inner)
+			return
 		}
 		k.collect(r, i)
 	}
@@ -124,6 +117,22 @@ func (k *stepLoop) run(r *run) {
 		p := &k.inputs[k.Sequences+s]
 		copy(out[k.sections.States[s].Start*k.size:], p.place(r, k.Steps))
 	}
+}
+
+// values computes all values of a run, and shows them to who wants to see them.
+func (p *Program) values(r *run) error {
+	for i := range p.steps {
+		s := &p.steps[i]
+		if s.kernel != nil && (r.see != nil || !s.watched) {
+			if s.kernel.run(r); r.failed != nil {
+				return r.failed
+			}
+		}
+		if err := p.show(r, s.pos); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // place is the memory of a state of its own before step i, in the order of the

@@ -57,7 +57,7 @@ func (r *run) keptCopy(place, pos int) (good, changed bool) {
 		return false, true
 	}
 	if k.data == nil {
-		k.data = aligned(r.program.kept[place])
+		k.data = r.program.device.aligned(r.program.kept[place])
 	}
 	good = k.stamp == stamp
 	k.stamp = stamp

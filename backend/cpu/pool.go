@@ -27,7 +27,8 @@ type worker struct {
 // fit makes sure that a worker has the scratch memory that a program asks for.
 func (w *worker) fit(p *Program) {
 	if len(w.scratch) < p.scratch {
-		w.scratch = aligned(p.scratch)
+		p.device.held.Add(-int64(len(w.scratch)))
+		w.scratch = p.device.aligned(p.scratch)
 	}
 	if len(w.regs) < p.regs {
 		w.regs = make([][]byte, p.regs)

@@ -98,6 +98,8 @@ type run struct {
 	one      [1]int64 // an element on its way to another type
 	badIndex atomic.Int64
 	failed   error
+
+	see func(v *ir.Value, data []byte) error // or nil
 }
 
 func compile(d *Device, g *ir.Graph) (*Program, error) {
@@ -117,7 +119,7 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 		switch {
 		case v.Op == op.Param:
 		case v.Op == op.Const:
-			p.static[i] = constant(v)
+			p.static[i] = constant(d, v)
 		case v.View():
 			p.static[i] = p.static[b.pos[v.Args[0]]]
 			p.steps = append(p.steps, step{pos: i})
@@ -214,8 +216,8 @@ func init() {
 }
 
 // constant returns the elements of a Const.
-func constant(v *ir.Value) []byte {
-	data := aligned(v.Type.Bytes())
+func constant(d *Device, v *ir.Value) []byte {
+	data := d.aligned(v.Type.Bytes())
 	if v.Attr.Data != nil {
 		copy(data, v.Attr.Data)
 		return data
@@ -255,7 +257,8 @@ func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *trace
 	r.trace = t
 	err := p.bind(r, in, out)
 	if err == nil {
-		err = p.do(ctx, r, see)
+		r.see = see
+		err = p.do(ctx, r)
 	}
 	p.put(r)
 	return err
@@ -273,9 +276,9 @@ func (p *Program) get() *run {
 	p.mu.Unlock()
 	r := &run{
 		program: p,
-		arena:   aligned(p.graph.ArenaBytes),
+		arena:   p.device.aligned(p.graph.ArenaBytes),
 		values:  make([][]byte, len(p.graph.Values)),
-		shared:  aligned(p.shared),
+		shared:  p.device.aligned(p.shared),
 		kept:    make([]keptOperand, len(p.kept)),
 		stamps:  make([]uint64, len(p.graph.Values)),
 		times:   make([]int64, len(p.graph.Values)),
@@ -299,7 +302,7 @@ func (p *Program) put(r *run) {
 	for _, b := range p.binds {
 		r.values[b.pos] = nil
 	}
-	r.failed, r.trace = nil, nil
+	r.failed, r.trace, r.see = nil, nil, nil
 	p.mu.Lock()
 	if p.timing.Load() {
 		p.times = append(p.times[:0], r.times...)
@@ -336,7 +339,7 @@ func (p *Program) bind(r *run, in, out []driver.Buffer) error {
 }
 
 // do runs the steps.
-func (p *Program) do(ctx context.Context, r *run, see func(v *ir.Value, data []byte) error) error {
+func (p *Program) do(ctx context.Context, r *run) error {
 	r.procs = runtime.GOMAXPROCS(0)
 	timing := p.timing.Load()
 	if p.labels != nil {
@@ -349,7 +352,7 @@ func (p *Program) do(ctx context.Context, r *run, see func(v *ir.Value, data []b
 				return err
 			}
 		}
-		if s.kernel != nil && (see != nil || !s.watched) {
+		if s.kernel != nil && (r.see != nil || !s.watched) {
 			var start time.Time
 			if r.at = s.pos; p.labels != nil {
 				pprof.SetGoroutineLabels(p.labels[s.pos])
@@ -368,13 +371,19 @@ func (p *Program) do(ctx context.Context, r *run, see func(v *ir.Value, data []b
 				return r.failed
 			}
 		}
-		if see != nil {
-			if err := see(p.graph.Values[s.pos], r.values[s.pos]); err != nil {
-				return err
-			}
+		if err := p.show(r, s.pos); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// show shows the value at pos to who wants to see it.
+func (p *Program) show(r *run, pos int) error {
+	if r.see == nil {
+		return nil
+	}
+	return r.see(p.graph.Values[pos], r.values[pos])
 }
 
 // SetTiming switches the measuring of steps on or off.
@@ -392,8 +401,55 @@ func (p *Program) Times() []int64 {
 func (p *Program) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, r := range p.free {
+		n := len(r.arena) + len(r.shared) + len(r.worker.scratch)
+		for _, k := range r.kept {
+			n += len(k.data)
+		}
+		p.device.held.Add(-int64(n))
+	}
 	p.free = nil
+	for _, l := range p.loops() {
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// loops is the programs of steps of loops among p's own.
+func (p *Program) loops() (all []*Program) {
+	for _, s := range p.steps {
+		if l, ok := s.kernel.(*stepLoop); ok {
+			all = append(all, l.step)
+		}
+	}
+	return all
+}
+
+// Workspace implements driver.Sizer.
+func (p *Program) Workspace() int {
+	own, scratch := p.workspace()
+	return own + (runtime.GOMAXPROCS(0)-1)*scratch
+}
+
+// workspace is what a run holds by itself, and what scratch memory a helper
+// needs.
+func (p *Program) workspace() (own, scratch int) {
+	own, scratch = p.shared+p.scratch, p.scratch
+	for _, n := range p.kept {
+		own += n
+	}
+	for _, v := range p.graph.Values {
+		if v.Op == op.Const {
+			own += v.Type.Bytes()
+		}
+	}
+	for _, l := range p.loops() {
+		n, s := l.workspace()
+		own, scratch = own+l.graph.ArenaBytes+n, max(scratch, s)
+	}
+	return own, scratch
 }
 
 var (
@@ -401,6 +457,7 @@ var (
 	_ driver.Watcher   = (*Program)(nil)
 	_ driver.Timer     = (*Program)(nil)
 	_ driver.Tracer    = (*Program)(nil)
+	_ driver.Sizer     = (*Program)(nil)
 	_ driver.Device    = (*Device)(nil)
 	_ driver.Describer = (*Device)(nil)
 	_ driver.Host      = (*Buffer)(nil)

@@ -99,6 +99,14 @@ type Span struct {
 	Start, Duration time.Duration
 }
 
+// Sizer is a Program that knows what memory it holds on to once it has run, in
+// bytes, besides the buffers of its inputs and outputs and the arena of its
+// graph: constants, operands in other forms, and what kernels work in, for as
+// many workers as there may be now.
+type Sizer interface {
+	Workspace() int
+}
+
 // EpilogueFuser is a Device whose contractions can apply an element-wise body
 // to their result (op.Attr.Body). Devices without it get plain contractions.
 type EpilogueFuser interface {

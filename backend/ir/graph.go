@@ -88,6 +88,9 @@ type Graph struct {
 
 	// ArenaBytes is the working memory of a run.
 	ArenaBytes int
+
+	// Watched is whether every value is kept apart, to be shown: Options.Watch.
+	Watched bool
 }
 
 // New returns an empty graph with n inputs.

@@ -93,7 +93,7 @@ func Optimize(g *Graph, o Options) error {
 	}
 	g.number()
 	g.Donated = slices.Repeat([]int{-1}, len(g.Outputs))
-	g.Commit, g.ArenaBytes = len(g.Values), 0
+	g.Commit, g.ArenaBytes, g.Watched = len(g.Values), 0, o.Watch
 	if o.Check {
 		if err := g.check(); err != nil {
 			return fmt.Errorf("ir: before the first pass: %w", err)

@@ -75,6 +75,29 @@ func logStep(v V) *tensor.Func[T, T] {
 
 const madeNaN = "layer dense: Log made a NaN in float32[2] (invalid operation; its inputs were finite)"
 
+// TestNaNInLoop: the values of a loop's steps are shown, too, each of them apart.
+func TestNaNInLoop(t *testing.T) {
+	fn := tensor.Function(func(x T) T {
+		y, _ := tensor.Loop([]T{x}, []T{tensor.Zeros(dtype.Float32)}, false, func(x, last []T) (y, next []T) {
+			z := x[0].Log().AddScalar(1).Add(last[0])
+			return []T{z}, []T{z}
+		})
+		return y[0].Sum()
+	})
+	first := must[*tensor.NonFinite](t)(fn.FirstNonFinite(ctx, f32(2, 3, -1)))
+	wantError(t, "FirstNonFinite", first, "Log made a NaN in float32[] (invalid operation; its inputs were finite)")
+	seen := map[op.Code]int{}
+	if err := fn.Watch(ctx, f32(2, 3, 4), func(v *ir.Value, _ []byte) error {
+		seen[v.Op]++
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if seen[op.Log] != 3 || seen[op.Loop] != 1 {
+		t.Errorf("got %v, want the logarithm of each of three steps, and the loop", seen)
+	}
+}
+
 func TestNaN(t *testing.T) {
 	v := variable("dense/kernel", dtype.Float32, 1, -2)
 	first := must[*tensor.NonFinite](t)(logStep(v).FirstNonFinite(ctx, f32(1, 1)))

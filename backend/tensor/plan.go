@@ -384,7 +384,8 @@ func (fn *Func[In, Out]) Programs() int {
 // Memory is what one run of a plan needs, in bytes.
 type Memory struct {
 	Arena, Arguments, Results int
-	Variables                 int // with constants, and copies of variables in 16 bits
+	Variables                 int // with data from outside, and copies of variables in 16 bits
+	Workspace                 int // of the device's kernels, and constants
 }
 
 // MemoryOf plans the function for arguments like in and returns what it needs.
@@ -398,6 +399,9 @@ func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 		return m, err
 	}
 	m.Arena = p.graph.ArenaBytes
+	if s, ok := p.program.(driver.Sizer); ok {
+		m.Workspace = s.Workspace()
+	}
 	for i, s := range p.sources {
 		v := p.graph.Params[i]
 		switch {

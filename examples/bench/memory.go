@@ -17,7 +17,7 @@ const steady = 1000
 // each policy and as a ratio to the first one; and what the process holds
 // after steps more than after the first few, for rows whose steps are short.
 func memoryTable(ctx context.Context, w io.Writer, rows []row, policies []string) error {
-	fmt.Fprintf(w, "| row | policy | weights | slots | activations and gradients | peak, MiB | / %s |\n|---|---|---|---|---|---|---|\n", policies[0])
+	fmt.Fprintf(w, "| row | policy | weights | slots | activations and gradients | workspace | peak, MiB | / %s |\n|---|---|---|---|---|---|---|---|\n", policies[0])
 	for _, r := range rows {
 		first := 0
 		for _, p := range policies {
@@ -29,8 +29,8 @@ func memoryTable(ctx context.Context, w io.Writer, rows []row, policies []string
 				first = need.Peak
 			}
 			mib := func(n int) float64 { return float64(n) / (1 << 20) }
-			fmt.Fprintf(w, "| %s | %s | %.1f | %.1f | %.1f | %.1f | %.2f |\n", r.name, p,
-				mib(need.Weights), mib(need.Slots), mib(need.Activation), mib(need.Peak), float64(need.Peak)/float64(first))
+			fmt.Fprintf(w, "| %s | %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f |\n", r.name, p,
+				mib(need.Weights), mib(need.Slots), mib(need.Activation), mib(need.Workspace), mib(need.Peak), float64(need.Peak)/float64(first))
 		}
 	}
 	fmt.Fprintf(w, "\n| row | policy | heap after 20 steps, MiB | after %d more | growth, KiB | Go allocations a step |\n|---|---|---|---|---|---|\n", steady)
