@@ -8,131 +8,134 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // kernelBlocks is kernelProduct on kernels that read A from a list of blocks:
-// those for AMX. The inner dimension is pixels, so the input is transposed:
-// once for all elements of the window, as a row of all pixels for each channel,
-// in which another element of the window is another place to begin. For that
-// the result's gradient has as many pixels to a row as the input, with zeros
-// for those between rows. (So an infinite pixel of the input can make NaNs of
-// the gradients under elements of the window that do not reach it.)
+// those for AMX. The inner dimension is pixels. A is the result's gradient,
+// transposed; B is the input that lies under a column of the window, as pairs
+// of pixels, in which another row of the window is another place to begin. So
+// all that kernels read begins where lines of the cache do. Sums are those of
+// the transposed result, and are turned in the end.
 //
-// With strides, the pixels of each residue have rows of their own.
+// Behind the pixels of a band the gradient is 0, and what it is multiplied with
+// may be anything of the input. (So an infinite pixel can make NaNs of the
+// gradients under elements of the window that do not reach it.)
 type kernelBlocks struct {
 	*kernelProduct
-	packed  []tapPlace // of the elements of a plane of the window
-	across  []int      // residues of the stride
-	down    []int
-	pitch   int     // pixels from a row to the next
-	rows    int     // of the input that a band reads, of a residue
-	steps   int     // of a plane of a block
-	pixels  int     // of a plane in a row of the transposed input
-	planes  int     // of a block
-	bands   int     // of a plane
-	places  []int64 // of steps
-	lda     int     // bytes from a row of the transposed input to the next
-	side    bool    // channels are few: all elements of the window make the rows of a product
-	direct  bool    // sums are the result
-	atStage int
-	atSide  int
+	down []int      // residues of the stride
+	tap  []tapPlace // of the elements of a plane of the window
+
+	pitch  int // pixels from a row to the next
+	rows   int // of the input that a band reads, of a residue of the stride
+	steps  int // of a plane of a block
+	pixels int // of it
+	planes int // of a block
+	bands  int // of a plane
+	ahead  int // pixels that the last element of the window lies behind the first
+
+	heights   int     // of 32 channels of the result's gradient, in a group
+	mine      int     // panels of a group that a part has, at most
+	places    []int64 // of steps
+	laneBytes int     // of a panel of B
+	turned    turnSums
+	direct    bool // there is one block: sums are turned at once
+
+	atGrads, atInput, atTurn, atStage int // scratch memory
 }
 
-// tapPlace is where an element of the window begins in the transposed input.
-type tapPlace struct{ residue, shift int }
+// tapPlace is where an element of the window begins in B: in which copy of the
+// input, and how many rows behind its first.
+type tapPlace struct{ array, row int }
+
+// turnSums is the task that adds up and turns the sums of a panel of a tap.
+type turnSums struct{ *kernelBlocks }
 
 const (
-	mostSteps   = 16        // of packed gradients that stay in the first cache
-	sumsInCache = 1 << 20   // bytes
-	turnedMost  = 512 << 10 // bytes of the transposed input, in the second cache with all else
-	sideRows    = 48        // channels times elements of the window that are few
+	tileBytes   = 2048      // of a step, of A or B
+	mostSteps   = 48        // of a block
+	callSteps   = 16        // of a call of a kernel, at most
+	sumsInCache = 1 << 20   // bytes of sums to which more pixels are added at a time, else
+	turnedMost  = 768 << 10 // bytes of A and B, in the second cache with sums
 )
 
 func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	c := &kernelBlocks{kernelProduct: k}
-	t := k.tiles
-	var most [2]int
-	residues := [2][]int{}
-	place := func(axis, i int) (residue, shift int) {
-		d := i * k.dilation[axis+1]
-		r := slices.Index(residues[axis], d%k.stride[axis+1])
-		if r < 0 {
-			r = len(residues[axis])
-			residues[axis] = append(residues[axis], d%k.stride[axis+1])
+	c.turned.kernelBlocks = c
+	c.pitch = roundUp(k.out[2], 2)
+	behind := 0
+	for y := range k.size[1] {
+		d := y * k.dilation[1]
+		residue := slices.Index(c.down, d%k.stride[1])
+		if residue < 0 {
+			residue = len(c.down)
+			c.down = append(c.down, d%k.stride[1])
 		}
-		most[axis] = max(most[axis], d/k.stride[axis+1])
-		return r, d / k.stride[axis+1]
-	}
-	for y := range k.size[1] {
-		place(0, y)
-	}
-	for x := range k.size[2] {
-		place(1, x)
-	}
-	c.down, c.across = residues[0], residues[1]
-	c.pitch = roundUp(k.out[2]+most[1], 2)
-	for y := range k.size[1] {
+		behind = max(behind, d/k.stride[1])
 		for x := range k.size[2] {
-			ry, qy := place(0, y)
-			rx, qx := place(1, x)
-			c.packed = append(c.packed, tapPlace{ry*len(c.across) + rx, qy*c.pitch + qx})
+			c.tap = append(c.tap, tapPlace{residue*k.size[2] + x, d / k.stride[1]})
 		}
 	}
-	c.side = k.groups == 1 && k.windowSize*k.perGroup <= sideRows
-	shape := func(band, planes int) int {
-		c.rows = band + most[0]
-		c.steps = ceilDiv((band-1)*c.pitch+k.out[2], cellHalfs)
-		c.pixels = roundUp(max(c.rows*c.pitch, cellHalfs*c.steps+most[0]*c.pitch+most[1]), cellHalfs)
-		c.lda = 2*planes*c.pixels + rowPad
-		if c.lda%128 == 0 {
-			c.lda += rowPad
-		}
-		return len(c.down) * len(c.across) * k.channels * c.lda
-	}
-	k.tapRows, k.width = roundUp(k.perGroup, t.Unit), roundUp(k.outsPerGroup, t.NR)
-	rows := k.windowSize * k.tapRows
-	if c.side {
-		k.tapRows = k.perGroup
-		rows = roundUp(k.windowSize*k.perGroup, t.Unit)
-	}
-	k.panels = ceilDiv(k.outsPerGroup, t.NR)
-	k.sumBytes = 4 * k.groups * rows * k.width
-	// Sums that do not stay in the second cache are read and written for more
-	// pixels at a time.
-	stepsOf := mostSteps
+	c.ahead = behind * c.pitch
+	nr := k.tiles.NR
+	k.panels = ceilDiv(k.perGroup, nr)
+	k.tapRows = roundUp(k.outsPerGroup, k.tiles.Unit)
+	c.heights = ceilDiv(k.outsPerGroup, k.tiles.MR)
+	k.sumBytes = 4 * nr * k.groups * k.windowSize * k.panels * k.tapRows
+	most := max(1, min(mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs<<4)))
+	k.parts = min(k.panels, ceilDiv(wantChunks/2, most)) // each turns the gradient
+	c.mine = ceilDiv(k.panels, k.parts)
+
+	// Sums that do not stay in the second cache are read and written once for
+	// more pixels.
+	limit := turnedMost
 	if k.sumBytes > sumsInCache {
-		stepsOf *= 3
+		limit *= 2
 	}
 	k.block, c.planes = k.out[1], 1
-	for k.block > 1 && (shape(k.block, 1) > turnedMost || c.steps > 3*mostSteps) {
+	for k.block > 1 && (c.shape(behind) > limit || c.steps > mostSteps) {
 		k.block = ceilDiv(k.block, 2)
 	}
 	k.block = even(k.out[1], k.block, 1)
-	if k.block == k.out[1] {
-		shape(k.block, 1)
-		for (c.planes+1)*c.steps <= stepsOf && shape(k.block, c.planes+1) <= turnedMost && k.batch*k.out[0] >= 4*(c.planes+1) {
-			c.planes++
+	for c.shape(behind); k.block == k.out[1] && k.batch*k.out[0] >= 4*(c.planes+1); {
+		if c.planes++; c.shape(behind) > limit || c.planes*c.steps > mostSteps {
+			c.planes--
+			break
 		}
 	}
-	shape(k.block, c.planes)
-	for i := range c.planes {
-		for s := range c.steps {
-			c.places = append(c.places, int64(2*(i*c.pixels+s*cellHalfs)))
-		}
+	c.shape(behind)
+	for s := range c.planes * c.steps {
+		c.places = append(c.places, int64(s*tileBytes))
 	}
 	c.bands = ceilDiv(k.out[1], k.block)
 	k.blocks = ceilDiv(k.batch*k.out[0], c.planes) * c.bands
-
-	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs<<4)))
+	k.sums = min(k.blocks, most)
 	k.sums = ceilDiv(k.blocks, ceilDiv(k.blocks, k.sums))
-	k.parts = min(k.panels, ceilDiv(wantChunks/2, k.sums)) // each turns the input
-	c.direct = k.sums == 1 && k.groups == 1 && k.to == dtype.Float32 && v.Attr.Body == nil && !c.side && k.tapRows == k.perGroup && k.width == k.outs
-	k.finish.kernelProduct = k
-	if !c.direct {
+	if parts := min(k.panels, ceilDiv(wantChunks/2, k.sums)); parts > k.parts {
+		k.parts, c.mine = parts, ceilDiv(k.panels, parts)
+	}
+	if c.direct = k.blocks == 1 && k.size[0] == 1 && k.to == dtype.Float32 && v.Attr.Body == nil; !c.direct {
 		b.wantShared(k.sums * k.sumBytes)
 	}
 	k.follow(b, v, c.layout(), k.outs)
 	return c
+}
+
+// shape sizes a block of some planes and rows, and returns the bytes of A and B.
+func (k *kernelBlocks) shape(behind int) int {
+	k.rows = k.block + behind
+	k.steps = ceilDiv((k.block-1)*k.pitch+k.out[2], cellHalfs)
+	if k.planes > 1 { // steps go on from a plane to the next
+		k.steps = ceilDiv(k.rows*k.pitch, cellHalfs)
+	}
+	k.pixels = cellHalfs * k.steps
+	k.laneBytes = 2 * k.tiles.NR * max(k.planes*k.pixels+k.ahead, k.rows*k.pitch)
+	return k.planes*k.steps*tileBytes*k.groups*k.heights + k.arrays()*k.groups*k.mine*k.laneBytes
+}
+
+// arrays is the copies of the input in B.
+func (k *kernelBlocks) arrays() int {
+	return len(k.down) * k.size[2]
 }
 
 // layout places everything in scratch memory, and returns how much it needs.
@@ -143,22 +146,17 @@ func (k *kernelBlocks) layout() int {
 		need += roundUp(n, 64)
 		return at
 	}
-	k.atStage = take(2 * k.pixels * k.channels)
-	// Kernels take whole units of rows.
-	k.atPairs = take((len(k.down)*len(k.across)*k.channels + k.tiles.MR) * k.lda)
-	k.atTurn = take(2 * k.pixels / 4 * 64)
-	k.panelBytes = 4 * k.planes * k.steps * k.tiles.Deep * k.tiles.NR
-	k.atB = take(k.panelBytes * k.groups * ceilDiv(k.panels, k.parts))
-	if k.side {
-		k.atSide = take(roundUp(k.windowSize*k.perGroup, k.tiles.Unit) * k.lda)
-	}
+	k.atGrads = take(k.planes * k.steps * tileBytes * k.groups * k.heights)
+	k.atInput = take(k.arrays() * k.groups * k.mine * k.laneBytes)
+	k.atTurn = take(max(32*k.pixels, 4*k.tiles.NR*max(k.outsPerGroup, k.tiles.MR))) // and of sums
+	k.atStage = take(2 * k.out[2] * k.channels)
 	return need
 }
 
 func (k *kernelBlocks) run(r *run) {
 	r.parallel(k, k.sums*k.parts, k.macs()/16)
 	if !k.direct {
-		r.parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
+		r.parallel(&k.turned, k.groups*k.windowSize*k.panels, k.sums*k.windowSize*k.perGroup*k.outs)
 	}
 }
 
@@ -167,9 +165,7 @@ func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
 	i /= k.parts
 	var b pixelBlock
 	b.lo, b.hi = span(part, k.parts, k.panels)
-	if k.direct {
-		b.sums = unsafe.Pointer(&r.values[k.dst][0])
-	} else {
+	if !k.direct {
 		b.sums = unsafe.Pointer(&r.shared[i*k.sumBytes])
 	}
 	runtime.LockOSThread()
@@ -178,86 +174,113 @@ func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
 	for j := first; j < end; j++ {
 		plane, y := j/k.bands*k.planes, j%k.bands*k.block
 		planes, rows := min(k.planes, k.batch*k.out[0]-plane), min(k.block, k.out[1]-y)
-		k.packPlanes(r, w, &b, plane, planes, y, rows)
+		for p := range planes {
+			k.turnGrads(r, w, p, plane+p, y, rows)
+		}
 		for kz := range k.size[0] {
 			for p := range planes {
-				k.turnPlane(r, w, kz, p, plane+p, y)
+				k.layRows(r, w, &b, kz, p, plane+p, y)
 			}
-			k.addPlanes(w, &b, kz, planes, j == first)
+			k.clearBehind(w, planes)
+			if k.direct {
+				k.turnPlanes(r, w, &b, planes)
+			} else {
+				k.addPlanes(w, &b, kz, planes, j == first)
+			}
 		}
 	}
 	k.tiles.End()
 	runtime.UnlockOSThread()
 }
 
-// packPlanes packs the gradients of a block, with zeros for pixels between
-// rows and behind the last.
-func (k *kernelBlocks) packPlanes(r *run, w *worker, b *pixelBlock, plane, planes, y, rows int) {
-	nr, src := k.tiles.NR, unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
-	line, used := 4*nr*k.pitch/2, ceilDiv(k.out[2], 2)
-	all := 4 * nr * k.steps * k.tiles.Deep
+// gradsOf is where a step of A begins.
+func (k *kernelBlocks) gradsOf(w *worker, group, height, step int) unsafe.Pointer {
+	return unsafe.Pointer(&w.scratch[k.atGrads+((group*k.heights+height)*k.planes*k.steps+step)*tileBytes])
+}
+
+// turnGrads transposes the gradient of plane p of a block, with zeros behind the
+// rows that there are: 16 channels at a time, first as pairs of pixels.
+func (k *kernelBlocks) turnGrads(r *run, w *worker, p, plane, y, rows int) {
+	turn := w.scratch[k.atTurn:][:32*k.pixels]
+	line := 32 * k.pitch
+	clear(turn[rows*line:])
 	for g := range k.groups {
-		for p := b.lo; p < b.hi; p++ {
-			lanes := min(nr, k.outsPerGroup-p*nr)
-			for i := range planes {
-				d := k.gradsOf(w, b, g, p, i*k.steps)
-				for j := range rows {
-					at := ((plane+i)*k.out[1]+y+j)*k.out[2]*k.outs + g*k.outsPerGroup + p*nr
-					to := unsafe.Add(d, j*line)
-					k.set.Lanes[gemm.Pairs](to, 4*nr, unsafe.Add(src, 2*at), 2*k.outs, k.out[2], 1<<lanes-1, 1<<nr-1)
-					if j < rows-1 {
-						clear(unsafe.Slice((*byte)(unsafe.Add(to, 4*nr*used)), line-4*nr*used))
+		for o := 0; o < k.outsPerGroup; o += 16 {
+			lanes := min(16, k.outsPerGroup-o)
+			for j := range rows {
+				at := ((plane*k.out[1]+y+j)*k.out[2])*k.outs + g*k.outsPerGroup + o
+				k.set.Lanes[gemm.Pairs](unsafe.Pointer(&turn[j*line]), 64, unsafe.Pointer(&r.values[k.b][2*at]), 2*k.outs, k.out[2], 1<<lanes-1, 1<<16-1)
+			}
+			for s := range k.steps {
+				d := unsafe.Add(k.gradsOf(w, g, o/k.tiles.MR, p*k.steps+s), o%k.tiles.MR*64)
+				k.set.Transpose[gemm.F32](d, 64, unsafe.Pointer(&turn[s*1024]), 64, lanes, 1<<16-1, 1<<16-1)
+			}
+		}
+	}
+}
+
+// inputOf is where a panel of B begins, from a pixel on, whose number is even.
+func (k *kernelBlocks) inputOf(w *worker, b *pixelBlock, array, group, panel, pixel int) unsafe.Pointer {
+	at := ((array*k.groups+group)*k.mine+panel-b.lo)*k.laneBytes + 2*k.tiles.NR*pixel
+	return unsafe.Pointer(&w.scratch[k.atInput+at])
+}
+
+// rowUnder is the input that lies under column kx of the window for a row of the
+// result: where its first channel lies, and the bytes from a pixel to the next.
+// Nil is zeros.
+func (k *kernelBlocks) rowUnder(r *run, w *worker, plane, kz, y, kx int) (unsafe.Pointer, int) {
+	z, ok := k.at(0, plane%k.out[0], kz)
+	if !ok || y < 0 || y >= k.in[1] {
+		return nil, 0
+	}
+	row := (plane/k.out[0]*k.in[0]+z)*k.in[1] + y
+	x := kx*k.dilation[2] - k.low[2]
+	if x >= 0 && x+(k.out[2]-1)*k.stride[2] < k.in[2] {
+		return unsafe.Pointer(&r.values[k.a][2*(row*k.in[2]+x)*k.channels]), 2 * k.channels * k.stride[2]
+	}
+	stage := w.scratch[k.atStage:][:2*k.out[2]*k.channels]
+	k.line(r, stage, row, x, k.stride[2], k.out[2])
+	return unsafe.Pointer(&stage[0]), 2 * k.channels
+}
+
+// layRows lays out what a plane of a block reads of the input, for each column
+// of the window.
+func (k *kernelBlocks) layRows(r *run, w *worker, b *pixelBlock, kz, p, plane, y int) {
+	nr := k.tiles.NR
+	for i, ry := range k.down {
+		for kx := range k.size[2] {
+			for row := range k.rows {
+				x, pixel := k.rowUnder(r, w, plane, kz, (y+row)*k.stride[1]+ry-k.low[1], kx)
+				for g := range k.groups {
+					for panel := b.lo; panel < b.hi; panel++ {
+						d := k.inputOf(w, b, i*k.size[2]+kx, g, panel, p*k.pixels+row*k.pitch)
+						if x == nil {
+							clear(unsafe.Slice((*byte)(d), 2*nr*k.pitch))
+							continue
+						}
+						lanes := min(nr, k.perGroup-panel*nr)
+						k.set.Lanes[gemm.Pairs](d, 4*nr, unsafe.Add(x, 2*(g*k.perGroup+panel*nr)), pixel, k.out[2], 1<<lanes-1, 1<<nr-1)
 					}
 				}
-				behind := (rows-1)*line + 4*nr*used
-				clear(unsafe.Slice((*byte)(unsafe.Add(d, behind)), all-behind))
 			}
 		}
 	}
 }
 
-// gradsOf is where the packed gradients of a step begin.
-func (k *kernelBlocks) gradsOf(w *worker, b *pixelBlock, group, panel, step int) unsafe.Pointer {
-	at := k.atB + (group*(b.hi-b.lo)+panel-b.lo)*k.panelBytes + 4*step*k.tiles.Deep*k.tiles.NR
-	return unsafe.Pointer(&w.scratch[at])
-}
-
-// turnPlane transposes the input that a plane of a block reads.
-func (k *kernelBlocks) turnPlane(r *run, w *worker, kz, p, plane, y int) {
-	image, oz := plane/k.out[0], plane%k.out[0]
-	z, inside := k.at(0, oz, kz)
-	stage, line := w.scratch[k.atStage:][:2*k.pixels*k.channels], 2*k.pitch*k.channels
-	for i, ry := range k.down {
-		for j, rx := range k.across {
-			for row := range k.rows {
-				sy := (y+row)*k.stride[1] + ry - k.low[1]
-				to := stage[row*line:][:line]
-				if !inside || sy < 0 || sy >= k.in[1] {
-					clear(to)
-					continue
-				}
-				k.line(r, to, (image*k.in[0]+z)*k.in[1]+sy, rx-k.low[2], k.stride[2], k.pitch)
+// clearBehind clears what B has behind the rows of some planes: what is there
+// may be no number.
+func (k *kernelBlocks) clearBehind(w *worker, planes int) {
+	n := 2 * k.tiles.NR
+	for i := range k.arrays() * k.groups * k.mine {
+		panel := w.scratch[k.atInput+i*k.laneBytes:][:k.laneBytes]
+		for p := range planes {
+			end := (p + 1) * k.pixels * n
+			if p == planes-1 {
+				end = len(panel)
 			}
-			clear(stage[k.rows*line:])
-			d := unsafe.Pointer(&w.scratch[k.atPairs+(i*len(k.across)+j)*k.channels*k.lda+2*p*k.pixels])
-			if k.channels == 1 {
-				copy(unsafe.Slice((*byte)(d), len(stage)), stage)
-				continue
+			if from := (p*k.pixels + k.rows*k.pitch) * n; from < end {
+				clear(panel[from:end])
 			}
-			k.turnAll(w, d, unsafe.Pointer(&stage[0]))
-		}
-	}
-}
-
-// turnAll makes a row of pixels of each channel, 16 channels at a time: first
-// as lanes of pairs, then transposed.
-func (k *kernelBlocks) turnAll(w *worker, d, src unsafe.Pointer) {
-	turn := unsafe.Pointer(&w.scratch[k.atTurn])
-	for c := 0; c < k.channels; c += 16 {
-		lanes := min(16, k.channels-c)
-		k.set.Lanes[gemm.Pairs](turn, 64, unsafe.Add(src, 2*c), 2*k.channels, k.pixels, 1<<lanes-1, 1<<16-1)
-		for q := 0; q < k.pixels/2; q += 16 {
-			k.set.Transpose[gemm.F32](unsafe.Add(d, c*k.lda+4*q), k.lda, unsafe.Add(turn, 64*q), 64, lanes, 1<<16-1, 1<<16-1)
 		}
 	}
 }
@@ -265,28 +288,21 @@ func (k *kernelBlocks) turnAll(w *worker, d, src unsafe.Pointer) {
 // addPlanes adds the products of a block to the sums of the elements of a plane
 // of the window, or begins them.
 func (k *kernelBlocks) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins bool) {
-	t, lead := k.tiles, 4*k.width
+	ld := 4 * k.tiles.NR
 	steps := planes * k.steps
-	x := unsafe.Pointer(&w.scratch[k.atPairs])
-	if k.side {
-		k.laySide(w, planes)
-		rows := len(k.packed) * k.perGroup
-		for p := b.lo; p < b.hi; p++ {
-			for step := 0; step < steps; step += panelSteps {
-				k.addBlock(w, b, unsafe.Pointer(&w.scratch[k.atSide]), 0, p, step, min(panelSteps, steps-step), rows, unsafe.Add(b.sums, kz*rows*lead+4*p*t.NR), begins && step == 0)
-			}
-		}
-		return
-	}
+	call := even(steps, callSteps, 1)
 	for g := range k.groups {
-		for p := b.lo; p < b.hi; p++ {
-			for step := 0; step < steps; step += panelSteps {
-				n := min(panelSteps, steps-step)
-				for c := 0; c < k.perGroup; c += t.MR {
-					for i, tap := range k.packed {
-						row := (g*k.windowSize+kz*len(k.packed)+i)*k.tapRows + c
-						a := unsafe.Add(x, (tap.residue*k.channels+g*k.perGroup+c)*k.lda+2*tap.shift)
-						k.addBlock(w, b, a, g, p, step, n, min(t.MR, k.perGroup-c), unsafe.Add(b.sums, row*lead+4*p*t.NR), begins && step == 0)
+		for panel := b.lo; panel < b.hi; panel++ {
+			for step := 0; step < steps; step += call {
+				for h := range k.heights {
+					for i := range k.tap {
+						at := ((g*k.windowSize+kz*len(k.tap)+i)*k.panels+panel)*k.tapRows + h*k.tiles.MR
+						d := unsafe.Add(b.sums, at*ld)
+						s := d
+						if begins && step == 0 {
+							s = nil
+						}
+						k.multiply(w, b, g, panel, h, i, step, min(call, steps-step), s, d)
 					}
 				}
 			}
@@ -294,28 +310,57 @@ func (k *kernelBlocks) addPlanes(w *worker, b *pixelBlock, kz, planes int, begin
 	}
 }
 
-// addBlock adds the products of some rows of A and of some steps of a panel.
-func (k *kernelBlocks) addBlock(w *worker, b *pixelBlock, a unsafe.Pointer, group, panel, step, steps, rows int, d unsafe.Pointer, begins bool) {
-	t, lead := k.tiles, 4*k.width
-	for row := 0; row < rows; row += t.MR {
-		h := min(t.MR, roundUp(rows-row, t.Unit))
-		dh := unsafe.Add(d, row*lead)
-		s := dh
-		if begins {
-			s = nil
+// multiply adds the products of some steps to a tile of the sums of an element
+// of the window.
+func (k *kernelBlocks) multiply(w *worker, b *pixelBlock, g, panel, h, tap, step, n int, s, d unsafe.Pointer) {
+	t, place := k.tiles, k.tap[tap]
+	rows := min(t.MR, k.tapRows-h*t.MR)
+	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch)
+	t.Runs[rows](n, k.gradsOf(w, g, h, step), 64, unsafe.Pointer(&k.places[0]), input, s, 4*t.NR, d, 4*t.NR)
+}
+
+// turnPlanes computes tiles from all steps, and turns them into the result.
+func (k *kernelBlocks) turnPlanes(r *run, w *worker, b *pixelBlock, planes int) {
+	tile, nr := unsafe.Pointer(&w.scratch[k.atTurn]), k.tiles.NR
+	for g := range k.groups {
+		for panel := b.lo; panel < b.hi; panel++ {
+			for h := range k.heights {
+				for i := range k.tap {
+					k.multiply(w, b, g, panel, h, i, 0, planes*k.steps, nil, tile)
+					row, out := i*k.perGroup+panel*nr, h*k.tiles.MR
+					d := unsafe.Pointer(&r.values[k.dst][4*(row*k.outs+g*k.outsPerGroup+out)])
+					k.turn(d, 4*k.outs, tile, min(k.tiles.MR, k.outsPerGroup-out), min(nr, k.perGroup-panel*nr))
+				}
+			}
 		}
-		t.Runs[h](steps, unsafe.Add(a, row*k.lda), k.lda, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, group, panel, step), s, lead, dh, lead)
 	}
 }
 
-// laySide lays out the pixels under each element of a plane of the window, for
-// each channel, as rows.
-func (k *kernelBlocks) laySide(w *worker, planes int) {
-	n := 2 * (planes*k.pixels - (k.pixels - cellHalfs*k.steps))
-	for i, tap := range k.packed {
-		for c := range k.perGroup {
-			from := w.scratch[k.atPairs+(tap.residue*k.channels+c)*k.lda+2*tap.shift:]
-			copy(w.scratch[k.atSide+(i*k.perGroup+c)*k.lda:][:n], from[:n])
+// turn transposes sums of some channels of the result and lanes of a panel.
+func (k *kernelBlocks) turn(d unsafe.Pointer, ld int, sums unsafe.Pointer, outs, lanes int) {
+	nr := k.tiles.NR
+	for c := 0; c < lanes; c += 16 {
+		for o := 0; o < outs; o += 16 {
+			load := uint(1)<<min(16, outs-o) - 1
+			k.set.Transpose[gemm.F32](unsafe.Add(d, c*ld+4*o), ld, unsafe.Add(sums, 4*(o*nr+c)), 4*nr, min(16, lanes-c), load, load)
 		}
+	}
+}
+
+func (k *turnSums) chunk(r *run, w *worker, i int) {
+	nr := k.tiles.NR
+	panel, tap, g := i%k.panels, i/k.panels%k.windowSize, i/k.panels/k.windowSize
+	sum := func(s int) []float32 {
+		return viewOf[float32](r.shared[s*k.sumBytes+4*nr*i*k.tapRows:], nr*k.outsPerGroup)
+	}
+	total := sum(0)
+	for s := 1; s < k.sums; s++ {
+		ofF32().binary[op.Add](total, total, sum(s))
+	}
+	lanes, n := min(nr, k.perGroup-panel*nr), k.outsPerGroup
+	turned := viewOf[float32](w.scratch[k.atTurn:], lanes*n)
+	k.turn(unsafe.Pointer(&turned[0]), 4*n, unsafe.Pointer(&total[0]), n, lanes)
+	for c := range lanes {
+		putRow(&k.convolution, r, w, (tap*k.perGroup+panel*nr+c)*k.outs+g*n, turned[c*n:][:n])
 	}
 }

@@ -37,8 +37,7 @@ type kernelProduct struct {
 	finish addSums
 
 	tapRows              int // rows of an element of the window in a group's sums, padded
-	atA, atPairs, atTurn int
-	atB                  int // places in scratch memory
+	atA, atPairs, atB    int // places in scratch memory
 	boxRows, boxCols     int // of the copy, if computed row by row
 	stageRows            int // rows copied at a time, else
 	panelBytes, sumBytes int
@@ -59,7 +58,13 @@ func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel
 	row := k.size[2] * k.perGroup
 	if t := set.Blocks; t != nil && t.Runs != nil && k.stored == gemm.BF16 && k.batch*k.outSize >= t.Deep*t.Step {
 		k.tiles = t
+		if k.groups == 1 && k.size[1]*row <= sideRows {
+			return newKernelSide(b, v, k)
+		}
 		return newKernelBlocks(b, v, k)
+	}
+	if !(k.stored == gemm.BF16 && set.Pairs != nil) && k.winogradGradPays(set) {
+		return newWinogradGrad(b, v, c, set)
 	}
 	if k.inRuns(set) {
 		return newKernelRows(b, v, k)

@@ -93,27 +93,37 @@ const (
 // winogradPays reports whether k has windows for winograd, and so many channels
 // and tiles that transforms cost less than is saved.
 func (k *convProduct) winogradPays() bool {
-	ones := [3]int{1, 1, 1}
-	if k.set.Own == nil || k.tiles.NR != ownChannels || !k.tiles.Masked ||
-		k.groups != 1 || k.size != [3]int{1, 3, 3} || k.stride != ones || k.dilation != ones {
+	if k.set.Own == nil || k.tiles.NR != ownChannels || !k.tiles.Masked || !k.windows3x3() {
 		return false
 	}
-	direct, tiles := 0, 0
-	k.eachPhase(func(p convPhase, taps [3][]convTap) {
-		tiles = k.batch * p.count[0] * ceilDiv(p.count[1], 2) * ceilDiv(p.count[2], 2)
-		direct = k.batch * p.count[0]
-		for axis := 1; axis < 3; axis++ {
-			n := 0 // pixels for which an element of the window lies within the source
-			for _, t := range taps[axis] {
-				n += max(0, min(p.count[axis], k.dims[axis]-t.at)-max(0, -t.at))
-			}
-			direct *= n
-		}
-	})
+	direct, tiles := k.tileProducts()
 	// Measured: transforms of the source, of products and of kernels, in
 	// products of a tile, for each channel of the other side or for each tile.
-	products := winogradSize * float64(tiles)
-	return products*(1+16/float64(k.lanes)+10/float64(k.depth))+winogradSize*16 < float64(direct)
+	return tiles*(1+16/float64(k.lanes)+10/float64(k.depth))+winogradSize*16 < direct
+}
+
+// windows3x3 reports whether winograd has transforms for the windows of k.
+func (k *convolution) windows3x3() bool {
+	ones := [3]int{1, 1, 1}
+	return k.groups == 1 && k.size == [3]int{1, 3, 3} && k.stride == ones && k.dilation == ones
+}
+
+// tileProducts is the products, for a pair of channels, of elements of the
+// window that lie within the source, and those of transformed tiles.
+func (k *convProduct) tileProducts() (direct, tiles float64) {
+	k.eachPhase(func(p convPhase, taps [3][]convTap) {
+		n, covered := k.batch*p.count[0], 1
+		for axis := 1; axis < 3; axis++ {
+			sum := 0
+			for _, t := range taps[axis] {
+				sum += max(0, min(p.count[axis], k.dims[axis]-t.at)-max(0, -t.at))
+			}
+			covered *= sum
+		}
+		direct = float64(n * covered)
+		tiles = float64(n * ceilDiv(p.count[1], 2) * ceilDiv(p.count[2], 2) * winogradSize)
+	})
+	return direct, tiles
 }
 
 func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
@@ -211,14 +221,14 @@ func (k *transformKernels) chunk(r *run, w *worker, panel int) {
 		}
 	}
 	for i, at := range k.weights {
-		k.sum(k.depth, at, unsafe.Pointer(&w.scratch[0]), 4*nr, k.panelAt(r, panel, i), 4*nr, nr)
+		sumChannels(k.set, k.depth, at, unsafe.Pointer(&w.scratch[0]), 4*nr, k.panelAt(r, panel, i), 4*nr, nr)
 	}
 }
 
-// sum is a transform of n places that lie xs bytes apart, and its result ds
-// bytes, for up to 32 channels.
-func (k *winograd) sum(n int, at []int64, x unsafe.Pointer, xs int, d unsafe.Pointer, ds, channels int) {
-	k.set.Own(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
+// sumChannels is a transform of n places that lie xs bytes apart, and its
+// result ds bytes, for up to 32 channels.
+func sumChannels(set *gemm.Set, n int, at []int64, x unsafe.Pointer, xs int, d unsafe.Pointer, ds, channels int) {
+	set.Own(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
 }
 
 func (k *winograd) chunk(r *run, w *worker, i int) {
@@ -233,7 +243,7 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 		from := b
 		from.image += j
 		k.find(r, w, p, &from)
-		k.transform(w, p, &from, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]))
+		k.transformTiles(p, &from, k.across, k.gather, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * ownChannels, k.ldv})
 	}
 	first := k.pixelOf(p, b.image, b.z, y, 0)
 	d, lead := unsafe.Pointer(&w.scratch[k.atTile]), k.lead
@@ -252,7 +262,7 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 					dy, dx := 2*ty+e/2, e%2
 					if dy < rows {
 						to := unsafe.Add(d, j*image+(dy*p.count[2]+dx)*lead+4*col)
-						k.sum((p.count[2]-dx+1)/2, at, from, 4*k.tiles.NR, to, 2*lead, min(k.tiles.NR, k.lanes-col))
+						sumChannels(k.set, (p.count[2]-dx+1)/2, at, from, 4*k.tiles.NR, to, 2*lead, min(k.tiles.NR, k.lanes-col))
 					}
 				}
 			}
@@ -263,15 +273,19 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 	}
 }
 
-// transform transforms the tiles of a band of the source.
-func (k *winograd) transform(w *worker, p *convPhase, b *band, v unsafe.Pointer) {
-	start := (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
+// tileSteps is where transformed tiles lie: bytes from an element to the next,
+// from 32 channels to the next, and from a tile to the next.
+type tileSteps struct{ element, group, tile int }
+
+// transformTiles transforms the tiles of a band, in rows of so many, to v.
+func (k *convProduct) transformTiles(p *convPhase, b *band, across int, elements [][]int64, v unsafe.Pointer, to tileSteps) {
+	start := (p.low[0]-b.low[0])*b.plane + (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
 	for ty := range b.rows / 2 {
-		x := b.from(start + 2*ty*b.row)
-		for c := 0; c < k.depth; c += ownChannels {
-			for e, at := range k.gather {
-				d := unsafe.Add(v, (e*k.most+ty*k.across)*k.ldv+4*c)
-				k.sum(k.across, at, unsafe.Add(x, 4*c), 2*b.pixel, d, k.ldv, min(ownChannels, k.depth-c))
+		for c := 0; c < k.srcAll; c += ownChannels {
+			x := b.from(start + 2*ty*b.row + 4*c)
+			for e, at := range elements {
+				d := unsafe.Add(v, e*to.element+c/ownChannels*to.group+ty*across*to.tile)
+				sumChannels(k.set, across, at, x, 2*b.pixel, d, to.tile, min(ownChannels, k.srcAll-c))
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func TestWinograd(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
-				for _, c := range []op.Code{op.Conv, op.ConvInputGrad} {
+				for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
 					what := fmt.Sprint(s.name, ", ", c, " of ", d)
 					a, shapes := convArguments(c, a, s.x, s.w, y.Shape)
 					args := []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}
@@ -55,10 +55,13 @@ func TestWinograd(t *testing.T) {
 						return plan(t, g)
 					}
 					p := compile()
-					if _, ok := p.steps[len(p.steps)-1].kernel.(*winograd); ok {
+					switch p.steps[len(p.steps)-1].kernel.(type) {
+					case *winograd, *winogradGrad:
 						used++
-					} else if c == op.Conv && d != dtype.BFloat16 {
-						t.Errorf("%s is not computed by transforms", what)
+					default:
+						if c != op.ConvInputGrad && d != dtype.BFloat16 {
+							t.Errorf("%s is not computed by transforms", what)
+						}
 					}
 					got := runProcs(t, p, args, 1)
 					if !bytes.Equal(got.data, runProcs(t, p, args, 3).data) {
@@ -69,7 +72,7 @@ func TestWinograd(t *testing.T) {
 					isaLevel.Store(uint32(level))
 					// As in TestConvLevels, and two bits more: a tile is the sum of
 					// 36 products in place of 9, and of sums of 4.
-					terms := 9 * max(s.x[n+1], s.w[n+1])
+					terms := 9 * max(s.x[n+1], s.w[n+1], y.Shape.Size()/s.w[n+1])
 					near(t, what, got, want.values(), 4*8*math.Sqrt(float64(terms)))
 				}
 			}

@@ -1,0 +1,230 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// winogradGrad is the gradient by the kernels of a convolution that winograd is
+// for: Winograd's F(3x3, 2x2), with the transforms of winograd the other way
+// round. 2x2 pixels of the result's gradient and the 4x4 of the input that they
+// read take 16 products for each pair of channels, which are added up over all
+// tiles before they are transformed.
+//
+// The products are those of sixteen matrices: channels of the input by tiles,
+// and tiles by channels of the result. Blocks of tiles are dealt out, by their
+// number, to a fixed number of sums, and elements of transformed tiles to parts.
+type winogradGrad struct {
+	convolution
+	set    *gemm.Set
+	input  *convProduct // its bands, and those of the result's gradient
+	grads  *convProduct
+	across int // tiles of a row
+	down   int // rows of tiles of a band
+	bands  int
+	images int // of a block
+	most   int // tiles of a block, at most
+	blocks int
+	sums   int
+	parts  int
+	finish transformSums
+	direct bool
+
+	inPanels, outPanels int // of 32 channels
+
+	ofInput, ofGrads, ofSums [][]int64 // places of what transforms sum up
+
+	sumBytes      int
+	atIn, atGrads int // scratch memory of transformed tiles
+}
+
+// transformSums is the task that adds up sums and transforms them: a panel of
+// channels of the result, for an element of the window.
+type transformSums struct{ *winogradGrad }
+
+const (
+	gradBytes = 2 << 20 // of the transformed tiles of a block
+	gradTiles = 64      // of a block, about, at least: for so many, sums are read and written
+	mostTiles = 192     // and at most: of 32 channels, they stay in the first cache
+)
+
+// transposed is a transform read the other way.
+func transposed(m [][]float32) [][]float32 {
+	t := make([][]float32, len(m[0]))
+	for i := range t {
+		for _, row := range m {
+			t[i] = append(t[i], row[i])
+		}
+	}
+	return t
+}
+
+// winogradGradPays is winogradPays of a gradient by the kernels.
+func (k *convolution) winogradGradPays(set *gemm.Set) bool {
+	if set.Own == nil || set.F32.NR != ownChannels || set.F32.Inner == nil || !k.windows3x3() {
+		return false
+	}
+	direct, tiles := k.bandsOf(set, k.a, true).tileProducts()
+	return 6*tiles*(1+16/float64(k.outs)+16/float64(k.channels)) < 7*direct // which run at six sevenths of their rate
+}
+
+// bandsOf is the bands of the input, or of the result's gradient.
+func (k *convolution) bandsOf(set *gemm.Set, source int, input bool) *convProduct {
+	p := &convProduct{
+		convolution: *k, set: set, tiles: set.F32, source: source, stored: elementOf[k.from], element: elementOf[k.from], bytes: 4,
+		dims: k.in, depth: k.channels, srcAll: k.channels,
+	}
+	p.code = op.Conv
+	if !input {
+		p.dims, p.depth, p.srcAll = k.out, k.outs, k.outs
+		p.size, p.low = [3]int{1, 1, 1}, [3]int{}
+	}
+	return p
+}
+
+// layBands lays out bands of so many rows of tiles, whose tiles are that much
+// larger than two pixels, and returns the bytes of a copy and of a row.
+func (k *convProduct) layBands(down, across, more int) (box, row int) {
+	k.eachPhase(func(p convPhase, taps [3][]convTap) {
+		p.copied = k.stored != gemm.F32 || p.count[1]%2+p.count[2]%2 > 0
+		for axis, list := range taps {
+			p.low[axis], p.span[axis] = list[0].at, len(list)
+			p.copied = p.copied || p.low[axis] < 0 || p.low[axis]+p.count[axis]-1+p.span[axis] > k.dims[axis]
+		}
+		p.box = [3]int{1, 2*down + more, 2*across + more}
+		k.phases = append(k.phases, p)
+	})
+	p := &k.phases[0]
+	pixel := k.srcAll * k.bytes
+	if p.copied {
+		return p.box[1] * p.box[2] * pixel, p.box[2] * pixel
+	}
+	return 0, k.dims[2] * pixel
+}
+
+func newWinogradGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
+	k := &winogradGrad{convolution: c, set: set, input: c.bandsOf(set, c.a, true), grads: c.bandsOf(set, c.b, false)}
+	k.finish.winogradGrad = k
+	k.inPanels, k.outPanels = ceilDiv(k.channels, ownChannels), ceilDiv(k.outs, ownChannels)
+	const row = 4 * ownChannels
+	k.sumBytes = winogradSize * k.outPanels * k.channels * row
+	k.sums = max(1, min(mostSums/2, sumsBytes/k.sumBytes, ceilDiv(k.macs(), chunkMACs<<2)))
+	k.parts = min(winogradSize, ceilDiv(wantChunks, k.sums))
+
+	tile := winogradSize / k.parts * (k.inPanels + k.outPanels) * row
+	k.most = min(max(gradBytes/tile, gradTiles), mostTiles)
+	rows := ceilDiv(k.out[1], 2)
+	k.across = ceilDiv(k.out[2], 2)
+	k.down = even(rows, max(1, k.most/k.across), 1)
+	k.images = 1
+	if k.down == rows && k.out[0] == 1 {
+		k.images = even(k.batch, min(max(1, k.most/(rows*k.across)), ceilDiv(k.batch, wantChunks)), 1)
+	}
+	k.most = k.images * k.down * k.across
+	k.bands = ceilDiv(rows, k.down)
+	k.blocks = ceilDiv(k.batch, k.images) * k.out[0] * k.bands
+	k.sums = min(k.sums, k.blocks)
+	k.sums = ceilDiv(k.blocks, ceilDiv(k.blocks, k.sums))
+
+	boxIn, lineIn := k.input.layBands(k.down, k.across, 2)
+	boxGrads, lineGrads := k.grads.layBands(k.down, k.across, 0)
+	k.ofInput = winogradPlaces(winogradSource, lineIn, 4*k.channels)
+	k.ofGrads = winogradPlaces(transposed(winogradResult), lineGrads, 4*k.outs)
+	element := k.sumBytes / winogradSize
+	for _, at := range winogradPlaces(transposed(winogradKernel), 4*element, element) {
+		var all []int64
+		for s := range k.sums {
+			for i := 0; i < len(at); i += 2 {
+				all = append(all, at[i]+int64(s*k.sumBytes), at[i+1])
+			}
+		}
+		k.ofSums = append(k.ofSums, all)
+	}
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
+	k.atIn = roundUp(max(boxIn, boxGrads), 64)
+	elements := ceilDiv(winogradSize, k.parts)
+	k.atGrads = k.atIn + elements*k.inPanels*k.most*row
+	b.wantShared(k.sums * k.sumBytes)
+	k.follow(b, v, max(k.atGrads+elements*k.outPanels*k.most*row, k.channels*row), k.outs)
+	return k
+}
+
+func (k *winogradGrad) run(r *run) {
+	r.parallel(k, k.sums*k.parts, k.macs()/32)
+	r.parallel(&k.finish, k.outPanels*k.windowSize, k.sums*winogradSize*k.channels*k.outs)
+}
+
+func (k *winogradGrad) chunk(r *run, w *worker, i int) {
+	lo, hi := span(i%k.parts, k.parts, winogradSize)
+	i /= k.parts
+	const row = 4 * ownChannels
+	first, end := span(i, k.sums, k.blocks)
+	for j := first; j < end; j++ {
+		y := j % k.bands * 2 * k.down
+		plane := j / k.bands
+		b := band{image: plane / k.out[0] * k.images, z: plane % k.out[0], y: y, rows: roundUp(min(2*k.down, k.out[1]-y), 2)}
+		images := min(k.images, k.batch-b.image)
+		tiles := b.rows / 2 * k.across // of an image
+		for image := range images {
+			for _, s := range []struct {
+				*convProduct
+				elements   [][]int64
+				at, panels int
+			}{{k.input, k.ofInput, k.atIn, k.inPanels}, {k.grads, k.ofGrads, k.atGrads, k.outPanels}} {
+				p, from := &s.phases[0], b
+				from.image += image
+				s.find(r, w, p, &from)
+				to := unsafe.Pointer(&w.scratch[s.at+image*tiles*row])
+				s.transformTiles(p, &from, k.across, s.elements[lo:hi], to, tileSteps{s.panels * k.most * row, k.most * row, row})
+			}
+		}
+		sums := unsafe.Pointer(&r.shared[i*k.sumBytes])
+		for e := lo; e < hi; e++ {
+			k.multiply(w, unsafe.Add(sums, e*(k.sumBytes/winogradSize)), e-lo, images*tiles, j == first)
+		}
+	}
+}
+
+// multiply adds the products of an element of some tiles to its sums, or begins
+// them.
+func (k *winogradGrad) multiply(w *worker, sums unsafe.Pointer, element, tiles int, begins bool) {
+	const row = 4 * ownChannels
+	t := k.set.F32
+	for out := range k.outPanels {
+		b := unsafe.Pointer(&w.scratch[k.atGrads+(element*k.outPanels+out)*k.most*row])
+		for in := range k.inPanels {
+			a := unsafe.Pointer(&w.scratch[k.atIn+(element*k.inPanels+in)*k.most*row])
+			channels := min(ownChannels, k.channels-in*ownChannels)
+			heights := ceilDiv(channels, t.MR)
+			for h := range heights {
+				lo, hi := span(h, heights, channels)
+				d := unsafe.Add(sums, (out*k.channels+in*ownChannels+lo)*row)
+				s := d
+				if begins {
+					s = nil
+				}
+				t.Inner[hi-lo](tiles, unsafe.Add(a, 4*lo), row, b, row, s, row, d, row, 1<<ownChannels-1)
+			}
+		}
+	}
+}
+
+func (k *transformSums) chunk(r *run, w *worker, i int) {
+	const row = 4 * ownChannels
+	tap, out := i%k.windowSize, i/k.windowSize*ownChannels
+	n := min(ownChannels, k.outs-out)
+	at := tap*k.channels*k.outs + out
+	from := unsafe.Pointer(&r.shared[out*k.channels*4])
+	if k.direct {
+		sumChannels(k.set, k.channels, k.ofSums[tap], from, row, unsafe.Pointer(&r.values[k.dst][4*at]), 4*k.outs, n)
+		return
+	}
+	sumChannels(k.set, k.channels, k.ofSums[tap], from, row, unsafe.Pointer(&w.scratch[0]), row, n)
+	for c := range k.channels {
+		putRow(&k.convolution, r, w, at+c*k.outs, viewOf[float32](w.scratch[c*row:], n))
+	}
+}
