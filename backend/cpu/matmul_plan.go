@@ -28,6 +28,7 @@ type product struct {
 
 	depth        int    // of a step of the inner dimension, in elements
 	tileM, tileN int    // of a tile
+	rowsFirst    bool   // kernels go along the columns of a tile first
 	down         int    // tiles
 	stripes      []part // the columns, by the stripes in which B is shared; one if it is not
 	sharesB      bool
@@ -86,6 +87,7 @@ const (
 	chunkMACs   = 1 << 18  // multiplications worth handing to another core
 	wantChunks  = 8
 	rowConflict = 1024 // rows of A that a multiple of this apart share some lines
+	firstPanels = 4    // of columns along which kernels go first
 	rowPad      = 64   // bytes that keep copied rows from sharing lines
 )
 
@@ -215,6 +217,8 @@ func (k *product) block() {
 	if k.slices == 1 {
 		k.cut()
 	}
+	// A few columns: A is what is read from memory, rows in turn.
+	k.rowsFirst = !k.a.packed && !k.a.trans && k.b.packed && k.depth >= k.k && k.tileN <= firstPanels*t.NR
 	k.down = ceilDiv(k.m, k.tileM)
 	stripe := max(k.n, 1)
 	if k.sharesB && !k.keeps {

@@ -156,6 +156,10 @@ func (of *packedBlock) packs(b packedBlock) bool {
 // of a tile bring the next panel of B, or twice as far apart the first four.
 const fetchStride = 64
 
+// fetchLine is that distance where what is fetched is the rows of A that come
+// next, which follow each other: nothing is left out.
+const fetchLine = 128
+
 // span is part i when rows are cut into parts whose heights differ by one at
 // most: a low panel is slow.
 func span(i, parts, rows int) (at, end int) { return i * rows / parts, (i + 1) * rows / parts }
@@ -243,24 +247,39 @@ func (k *part) chunk(r *run, w *worker, i int) {
 		if k.b.packed && !k.sharesB && w.packedB.packs(packedBlock{batch, tile.col, tile.cols, p, depth}) {
 			k.packB(packed, 4*nr*cells, dataB, batch, tile.col, tile.cols, p, depth)
 		}
-		for j := 0; j < tile.cols; j += nr {
+		panels := ceilDiv(tile.cols, nr)
+		for c := range panels * heights {
+			panel, i := c/heights, c%heights
+			if k.rowsFirst {
+				panel, i = c%panels, c/panels
+			}
+			j := panel * nr
 			cols := min(nr, tile.cols-j)
+			at, end := span(i, heights, rows)
+			h := end - at
 			var b, next unsafe.Pointer
 			ldb := 4 * nr
 			switch {
 			case k.sharesB:
-				panel := (tile.col - k.col + j) / nr
-				b = unsafe.Pointer(&k.sharedB(r)[4*nr*(panel*k.cells(k.k)+p/t.Step)])
-				if j+nr < tile.cols && fetches != nil {
-					next = unsafe.Add(b, 4*nr*k.cells(k.k))
+				b = unsafe.Pointer(&k.sharedB(r)[4*nr*(((tile.col-k.col)/nr+panel)*k.cells(k.k)+p/t.Step)])
+				if done := i * (cells / 4) * stride; j+nr < tile.cols && done < 4*nr*cells {
+					next = unsafe.Add(b, 4*nr*k.cells(k.k)+done)
 				}
 			case k.b.packed:
 				b = unsafe.Add(packed, 4*j*cells)
 			case cols < nr: // rows of B must be whole
 				b = packed
-				k.packB(b, 0, dataB, batch, tile.col+j, cols, p, depth)
+				if i == 0 {
+					k.packB(b, 0, dataB, batch, tile.col+j, cols, p, depth)
+				}
 			default:
 				b, ldb = unsafe.Add(baseB, (k.b.starts[batch]+p*k.b.stride+tile.col+j)*k.b.size), k.b.stride*k.b.size
+			}
+			if k.rowsFirst {
+				next, stride = nil, fetchLine
+				if done := panel * (cells / 4) * stride; done < min(h, k.m-row-end)*rowA {
+					next = unsafe.Add(a, end*rowA+done)
+				}
 			}
 			kernels := t.Rows
 			switch narrow := cols <= t.NarrowNR; {
@@ -272,27 +291,19 @@ func (k *part) chunk(r *run, w *worker, i int) {
 				kernels = t.NarrowRows
 			}
 			mask := uint(1)<<cols - 1
-			var sj unsafe.Pointer
+			if inner && k.a.packed {
+				lda = 4 * h
+			}
+			var si unsafe.Pointer
 			if s != nil {
-				sj = unsafe.Add(s, 4*j)
+				si = unsafe.Add(s, at*tile.lead+4*j)
 			}
-			dj := unsafe.Add(d, 4*j)
-			for i := range heights {
-				at, end := span(i, heights, rows)
-				h := end - at
-				if inner && k.a.packed {
-					lda = 4 * h
-				}
-				var si unsafe.Pointer
-				if sj != nil {
-					si = unsafe.Add(sj, at*tile.lead)
-				}
-				if done := i * (cells / 4) * stride; next != nil && done < 4*nr*cells && fetches[h] != nil {
-					fetches[h](cells, unsafe.Add(a, at*rowA), lda, b, ldb, si, tile.lead, unsafe.Add(dj, at*ldd), ldd, mask, unsafe.Add(next, done), stride)
-					continue
-				}
-				kernels[h](cells, unsafe.Add(a, at*rowA), lda, b, ldb, si, tile.lead, unsafe.Add(dj, at*ldd), ldd, mask)
+			ai, di := unsafe.Add(a, at*rowA), unsafe.Add(d, at*ldd+4*j)
+			if next != nil && cols > t.NarrowNR && fetches != nil && fetches[h] != nil {
+				fetches[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask, next, stride)
+				continue
 			}
+			kernels[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask)
 		}
 	}
 	if k.slices == 1 && k.store != nil {

@@ -180,6 +180,9 @@ func TestProductPlan(t *testing.T) {
 		if p := kernelOf(dtype.Float32, op.Attr{}, 1024, 1024, 1024); !p.sharesB || !p.a.packed || p.down*p.stripes[0].across < wantChunks {
 			t.Errorf("a large product does not share packed B, or has few tiles: %+v", p)
 		}
+		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); !p.rowsFirst || !p.ownsB || p.a.packed {
+			t.Errorf("a tall product does not go through its rows in turn: %+v", p)
+		}
 		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 30); !p.a.packed || p.store == nil {
 			t.Errorf("float16 is not converted: %+v", p)
 		}

@@ -11,5 +11,6 @@ func avx2() *gen {
 		step: func(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Y%d, Y%d, Y%d", b, a, acc) },
 	})
 	g.vectorProducts("AVX2", "Y", 32)
+	g.peak("peakAVX2", "VFMADD231PS", "Y", 16, func(acc int) string { return fmt.Sprintf("VFMADD231PS Y14, Y15, Y%d", acc) })
 	return g
 }

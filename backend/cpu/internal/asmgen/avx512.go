@@ -20,25 +20,26 @@ func avx512() *gen {
 	g.family("pairsAVX512", 14, []int{2, 1}, base)
 	g.packing()
 	g.vectorProducts("AVX512", "Z", 64)
-	g.peak("peakAVX512", "VFMADD231PS", func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })
-	g.peak("peakPairsAVX512", "VDPBF16PS", func(acc int) string { return vdpbf16ps(acc, 31, 30) })
+	g.peak("peakAVX512", "VFMADD231PS", "Z", 32, func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })
+	g.peak("peakPairsAVX512", "VDPBF16PS", "Z", 32, func(acc int) string { return vdpbf16ps(acc, 31, 30) })
 	return g
 }
 
 // fmadd512 adds the products of registers a and b to acc.
 func fmadd512(acc, a, b int) string { return fmt.Sprintf("VFMADD231PS Z%d, Z%d, Z%d", b, a, acc) }
 
-// peak writes a loop of independent multiplications.
-func (g *gen) peak(name, what string, step func(acc int) string) {
+// peak writes a loop of independent multiplications on registers of a kind, of
+// which a quarter is left to operands.
+func (g *gen) peak(name, what, reg string, registers int, step func(acc int) string) {
 	g.text(name, "n int", "does n times 48 "+what+" on registers.")
 	g.ins("MOVQ n+0(FP), CX")
-	for i := range 32 {
-		g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", i)
+	for i := range registers {
+		g.ins("VXORPS %[1]s%[2]d, %[1]s%[2]d, %[1]s%[2]d", reg, i)
 	}
 	g.ins("PCALIGN $64")
 	g.label("loop")
 	for i := range 48 {
-		g.ins("%s", step(i%24))
+		g.ins("%s", step(i%(registers*3/4)))
 	}
 	g.ins("DECQ CX\nJNZ loop\nVZEROUPPER\nRET")
 }

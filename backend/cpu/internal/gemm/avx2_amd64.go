@@ -126,5 +126,10 @@ func dotsBF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int
 //go:noescape
 func addsBF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 
+// peakAVX2 does n times 48 VFMADD231PS on registers.
+//
+//go:noescape
+func peakAVX2(n int)
+
 var f32AVX2Rows16 = []Kernel{1: f32AVX2Rows1x16, f32AVX2Rows2x16, f32AVX2Rows3x16, f32AVX2Rows4x16, f32AVX2Rows5x16, f32AVX2Rows6x16}
 var f32AVX2Inner16 = []Kernel{1: f32AVX2Inner1x16, f32AVX2Inner2x16, f32AVX2Inner3x16, f32AVX2Inner4x16, f32AVX2Inner5x16, f32AVX2Inner6x16}

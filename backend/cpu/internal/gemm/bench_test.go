@@ -16,7 +16,10 @@ func BenchmarkKernels(b *testing.B) {
 		if set.Peak == nil {
 			continue
 		}
-		for _, mr := range []int{1, 2, 4, 8, 11, 14} {
+		for _, mr := range []int{1, 2, 4, 6, 8, 11, 14} {
+			if mr > set.F32.MR {
+				continue
+			}
 			b.Run(fmt.Sprintf("%s/float32/Rows%d", set.Name, mr), func(b *testing.B) {
 				benchKernel(b, set.F32.Rows[mr], mr*2*set.F32.NR, set.Peak, set.PeakFlops, false)
 			})

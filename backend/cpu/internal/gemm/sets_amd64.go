@@ -52,6 +52,7 @@ var AVX2 = func() *Set {
 	for _, e := range []Element{F16, BF16} {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])
 	}
+	s.Peak, s.PeakFlops = peakAVX2, 48*16
 	return &s
 }()
 
