@@ -17,7 +17,8 @@ const soonBytes = 1 << 26
 // an operand, which is in them, and is not read before much else.
 func (k *elementwise) goesAround(g *ir.Graph, at int) bool {
 	v := g.Values[at]
-	if vectors() == nil || v.Type.DType != dtype.Float32 {
+	switch d, s := v.Type.DType, vectors(); {
+	case s == nil, d != dtype.Float32 && !d.Is16(), d.Is16() && s.ToF16Around == nil:
 		return false
 	}
 	bytes := v.Type.Bytes()

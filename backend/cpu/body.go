@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -20,6 +21,7 @@ type code struct {
 	results []result
 	ahead   []int // operands whose next block slow loops ask the cache for
 	step    int   // elements that the loops take at a time
+	brings  bool  // whether the caches are asked for the next ones meanwhile
 	bytes   int   // scratch memory in all
 	cost    int   // of an element, in simple operations
 }
@@ -32,7 +34,7 @@ type result struct {
 	direct bool                   // the loop that makes them writes them to memory itself
 	store  func(data, reg []byte) // else this does; nil: they are there already, or see copied
 	copied bool                   // the operand reg is read straight into memory: the body does nothing
-	around bool                   // store is a copy around the caches
+	around bool                   // store is to go around the caches
 }
 
 // exec runs one loop over the first n elements of registers.
@@ -90,6 +92,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 		ins := &list[i]
 		ins.stored = ins.DType.Is16() && c.storedAlone(ins, list)
 	}
+	c.storeHalves(list)
 	for _, ins := range list {
 		c.cost++
 		if ins.Op.Info().Precision == op.Deny || slow[ins.Op] {
@@ -176,6 +179,46 @@ func (c *code) resultsOf(body *op.Body, types []dtype.DType, list []instr) {
 			r.store = func(data, reg []byte) { castStore(data, reg, from, d) }
 		default:
 			r.store = func(data, reg []byte) { store(data, reg, d) }
+		}
+	}
+}
+
+// storeHalves settles how results of 16 bits that are computed in float32 are
+// stored: without rounding where the numbers are of the type already, and
+// around the caches.
+func (c *code) storeHalves(list []instr) {
+	v := vectors()
+	for k := range c.results {
+		r := &c.results[k]
+		if !r.dtype.Is16() {
+			continue
+		}
+		if v == nil || r.store == nil || c.domain[r.reg] != inF32 {
+			r.around = false
+			continue
+		}
+		exactly := slices.ContainsFunc(list, func(ins instr) bool {
+			return ins.dst == r.reg && ins.DType == r.dtype && (exact[ins.Op] || !ins.stored)
+		})
+		var f vec.Store
+		switch {
+		case r.dtype == dtype.Float16 && r.around:
+			f = v.ToF16Around
+		case r.dtype == dtype.Float16:
+			continue
+		case exactly && r.around:
+			f = v.CutBF16Around
+		case exactly:
+			f = v.CutBF16
+		case r.around:
+			f = v.ToBF16Around
+		default:
+			continue
+		}
+		r.around = false
+		r.store = func(data, reg []byte) {
+			to := dtype.View[uint16](data)
+			f(to, dtype.View[float32](reg)[:len(to)])
 		}
 	}
 }

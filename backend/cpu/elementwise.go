@@ -89,6 +89,9 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 		outs = append(outs, result{slot: b.p.graph.Values[at].Slot, around: around})
 	}
 	k.compile(b, body, outs)
+	for _, c := range k.variants { // a single loop reads fast enough, and slow ones bring what they read
+		c.brings = vectors() != nil && k.n >= fromMemory && c.step == block && len(c.ahead) == 0
+	}
 	// Chunks of a microsecond or two, whole blocks; larger ones where there are
 	// many, as memory is read faster in long runs.
 	cost := k.cost()
@@ -343,6 +346,9 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			o := &k.operands[a]
 			ahead[i] = r.values[o.pos][min(k.n, lo+step)*o.dtype.Size():]
 		}
+		if c.brings {
+			k.bring(r, lo+step, min(hi, lo+2*step))
+		}
 		for i := range c.results {
 			if c.results[i].direct {
 				regs[c.results[i].reg] = k.memory(r, c, i, lo, n)
@@ -375,6 +381,20 @@ func (c *code) number(r *run, scratch []byte, o *operand, i, n int) []byte {
 	load(reg[:size], r.values[o.pos], o.dtype, c.domain[i])
 	repeat(reg, size)
 	return reg
+}
+
+// bring asks the caches for elements lo to hi-1 of the operands in memory.
+func (k *elementwise) bring(r *run, lo, hi int) {
+	if lo >= hi {
+		return
+	}
+	v := vectors()
+	for i := range k.operands {
+		if o := &k.operands[i]; o.access == full && o.made == nil {
+			size := o.dtype.Size()
+			v.Prefetch(r.values[o.pos][lo*size : hi*size])
+		}
+	}
 }
 
 // memory is where n elements of result i of body c lie, from element lo on.

@@ -1588,6 +1588,51 @@ one:
 done:
 	RET
 
+// cutBF16: dst[i] = x[i], which is of the type, for n a multiple of the lanes
+// func cutBF16NEON(dst, x, s unsafe.Pointer, n int)
+TEXT ·cutBF16NEON(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD s+16(FP), R7
+	MOVD n+24(FP), R8
+	SUBS $16, R8
+	BLT few
+many:
+	FMOVQ 0(R1), F0
+	VUSHR $16, V0.S4, V0.S4
+	WORD $0x0e61281c // XTN V28.4H, V0.4S
+	FMOVD F28, 0(R0)
+	FMOVQ 16(R1), F0
+	VUSHR $16, V0.S4, V0.S4
+	WORD $0x0e61281c // XTN V28.4H, V0.4S
+	FMOVD F28, 8(R0)
+	FMOVQ 32(R1), F0
+	VUSHR $16, V0.S4, V0.S4
+	WORD $0x0e61281c // XTN V28.4H, V0.4S
+	FMOVD F28, 16(R0)
+	FMOVQ 48(R1), F0
+	VUSHR $16, V0.S4, V0.S4
+	WORD $0x0e61281c // XTN V28.4H, V0.4S
+	FMOVD F28, 24(R0)
+	ADD $32, R0
+	ADD $64, R1
+	SUBS $16, R8
+	BGE many
+few:
+	ADDS $16, R8
+	BEQ done
+one:
+	FMOVQ 0(R1), F0
+	VUSHR $16, V0.S4, V0.S4
+	WORD $0x0e61281c // XTN V28.4H, V0.4S
+	FMOVD F28, 0(R0)
+	ADD $8, R0
+	ADD $16, R1
+	SUBS $4, R8
+	BNE one
+done:
+	RET
+
 // lessRow: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowNEON(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowNEON(SB), NOSPLIT, $0-32

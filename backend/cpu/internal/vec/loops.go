@@ -272,6 +272,14 @@ type loops struct {
 	scaleRowConvertBF16 func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
 	scaleRowConvertBF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], rounded, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	narrowF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], rounded, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	narrowBF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], which is of the type, for n a multiple of the lanes
+	cutBF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], which is of the type, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	cutBF16Around func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 	lessRow func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
@@ -380,4 +388,6 @@ type loops struct {
 	fence func()
 	// reads n bytes, a multiple of 512
 	touch func(src unsafe.Pointer, n int)
+	// asks the caches for n bytes, of which there may be less
+	prefetch func(src unsafe.Pointer, n int)
 }

@@ -1,6 +1,9 @@
 package vec
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // Rows are the loops of normalizations and softmaxes over rows as they lie in
 // memory, bytes of elements of one type; a row is a multiple of Lanes elements.
@@ -137,4 +140,30 @@ func (l *loops) rows(s *Set) {
 	s.RowsConvertBF16 = wrapRows(2, l.exp2SumBF16, l.productsBF16, l.deviationsBF16, l.gradRowSumsBF16,
 		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16),
 		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around)))
+}
+
+// halves adds conversions of float32 to 16 bits that are passes to s.
+func (l *loops) halves(s *Set) {
+	// The rest, and what begins within a line, goes through the caches.
+	wrap := func(f pass2, around bool, rest Store) Store {
+		if f == nil {
+			return nil
+		}
+		return func(dst []uint16, a []float32) {
+			n := len(dst) / s.Lanes * s.Lanes
+			if p := data(dst); n == 0 || around && uintptr(p)%Line != 0 {
+				n = 0
+			} else {
+				f(p, data(a[:n]), nil, n)
+			}
+			rest(dst[n:], a[n:len(dst)])
+		}
+	}
+	s.ToF16Around, s.ToBF16Around = wrap(l.narrowF16Around, true, s.ToF16), wrap(l.narrowBF16Around, true, s.ToBF16)
+	s.CutBF16 = wrap(l.cutBF16, false, func(dst []uint16, a []float32) {
+		for i, x := range a {
+			dst[i] = uint16(math.Float32bits(x) >> 16)
+		}
+	})
+	s.CutBF16Around = wrap(l.cutBF16Around, true, s.CutBF16)
 }

@@ -137,3 +137,17 @@ lines:
 done:
 	VZEROUPPER
 	RET
+
+// prefetch: asks the caches for n bytes, of which there may be less
+// func prefetchAVX512(src unsafe.Pointer, n int)
+TEXT ·prefetchAVX512(SB), NOSPLIT, $0-16
+	MOVQ src+0(FP), SI
+	MOVQ n+8(FP), CX
+lines:
+	SUBQ $64, CX
+	JLT done
+	PREFETCHT0 (SI)
+	ADDQ $64, SI
+	JMP lines
+done:
+	RET

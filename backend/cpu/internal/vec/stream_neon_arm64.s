@@ -83,3 +83,17 @@ lines:
 	BNE lines
 done:
 	RET
+
+// prefetch: asks the caches for n bytes, of which there may be less
+// func prefetchNEON(src unsafe.Pointer, n int)
+TEXT ·prefetchNEON(SB), NOSPLIT, $0-16
+	MOVD src+0(FP), R1
+	MOVD n+8(FP), R2
+lines:
+	SUBS $64, R2
+	BLT done
+	PRFM (R1), PLDL1KEEP
+	ADD $64, R1
+	B lines
+done:
+	RET

@@ -374,6 +374,9 @@ func scaleRowF16AVX2(dst, x, s unsafe.Pointer, n int)
 func scaleRowBF16AVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func cutBF16AVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
 func lessRowAVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -468,6 +471,9 @@ func fenceAVX2()
 
 //go:noescape
 func touchAVX2(src unsafe.Pointer, n int)
+
+//go:noescape
+func prefetchAVX2(src unsafe.Pointer, n int)
 
 //go:noescape
 func addAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -869,6 +875,18 @@ func scaleRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
 func scaleRowConvertBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func narrowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func narrowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func cutBF16AVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
+func cutBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
 func lessRowAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -1029,3 +1047,6 @@ func fenceAVX512()
 
 //go:noescape
 func touchAVX512(src unsafe.Pointer, n int)
+
+//go:noescape
+func prefetchAVX512(src unsafe.Pointer, n int)

@@ -374,6 +374,9 @@ func scaleRowF16NEON(dst, x, s unsafe.Pointer, n int)
 func scaleRowBF16NEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
+func cutBF16NEON(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
 func lessRowNEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -468,3 +471,6 @@ func fenceNEON()
 
 //go:noescape
 func touchNEON(src unsafe.Pointer, n int)
+
+//go:noescape
+func prefetchNEON(src unsafe.Pointer, n int)

@@ -126,6 +126,7 @@ var loopsAVX2 = loops{
 	scaleRow:             scaleRowAVX2,
 	scaleRowF16:          scaleRowF16AVX2,
 	scaleRowBF16:         scaleRowBF16AVX2,
+	cutBF16:              cutBF16AVX2,
 	lessRow:              lessRowAVX2,
 	lessRowF16:           lessRowF16AVX2,
 	lessRowBF16:          lessRowBF16AVX2,
@@ -158,6 +159,7 @@ var loopsAVX2 = loops{
 	rowsAround:           rowsAroundAVX2,
 	fence:                fenceAVX2,
 	touch:                touchAVX2,
+	prefetch:             prefetchAVX2,
 }
 
 var loopsAVX512 = loops{
@@ -294,6 +296,10 @@ var loopsAVX512 = loops{
 	scaleRowBF16Around:              scaleRowBF16AroundAVX512,
 	scaleRowConvertBF16:             scaleRowConvertBF16AVX512,
 	scaleRowConvertBF16Around:       scaleRowConvertBF16AroundAVX512,
+	narrowF16Around:                 narrowF16AroundAVX512,
+	narrowBF16Around:                narrowBF16AroundAVX512,
+	cutBF16:                         cutBF16AVX512,
+	cutBF16Around:                   cutBF16AroundAVX512,
 	lessRow:                         lessRowAVX512,
 	lessRowAround:                   lessRowAroundAVX512,
 	lessRowF16:                      lessRowF16AVX512,
@@ -348,4 +354,5 @@ var loopsAVX512 = loops{
 	rowsAround:                      rowsAroundAVX512,
 	fence:                           fenceAVX512,
 	touch:                           touchAVX512,
+	prefetch:                        prefetchAVX512,
 }

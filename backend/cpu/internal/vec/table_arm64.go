@@ -126,6 +126,7 @@ var loopsNEON = loops{
 	scaleRow:             scaleRowNEON,
 	scaleRowF16:          scaleRowF16NEON,
 	scaleRowBF16:         scaleRowBF16NEON,
+	cutBF16:              cutBF16NEON,
 	lessRow:              lessRowNEON,
 	lessRowF16:           lessRowF16NEON,
 	lessRowBF16:          lessRowBF16NEON,
@@ -158,4 +159,5 @@ var loopsNEON = loops{
 	rowsAround:           rowsAroundNEON,
 	fence:                fenceNEON,
 	touch:                touchNEON,
+	prefetch:             prefetchNEON,
 }

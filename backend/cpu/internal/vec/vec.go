@@ -79,6 +79,10 @@ type Set struct {
 
 	FromF16, FromBF16 Load
 	ToF16, ToBF16     Store
+	// ToF16Around and ToBF16Around write around the caches, CutBF16 and
+	// CutBF16Around what is of the type already. All but CutBF16 are nil where a
+	// register is not a line.
+	ToF16Around, ToBF16Around, CutBF16, CutBF16Around Store
 	// PlusF16 and PlusBF16 add to dst.
 	PlusF16, PlusBF16 Load
 	FromU8            func(dst []float32, a []uint8)
@@ -128,6 +132,8 @@ type Set struct {
 	RowsAround func(dst, src []byte, n, rows, to, from int)
 	Fence      func()
 	Touch      func(src []byte)
+	// Prefetch asks the caches for src.
+	Prefetch func(src []byte)
 	// CellsF32, CellsF16 and CellsBF16 are the recurrent cells, by the type of
 	// what they store. CellsConvertBF16 needs AVX512-BF16, and takes subnormal
 	// numbers for zero when it stores them.
@@ -234,6 +240,7 @@ func (l *loops) set(lanes int) *Set {
 		},
 		Fence:     l.fence,
 		Touch:     func(src []byte) { l.touch(data(src), len(src)&^511) },
+		Prefetch:  func(src []byte) { l.prefetch(data(src), len(src)) },
 		Passes:    l.passes(),
 		Lanes:     lanes,
 		Pause:     l.pause,
@@ -246,6 +253,7 @@ func (l *loops) set(lanes int) *Set {
 		CellLanes: map[int]int{4: 4, 8: 8, 16: 1}[lanes], // 16 lanes have masks
 	}
 	l.rows(s)
+	l.halves(s)
 	return s
 }
 

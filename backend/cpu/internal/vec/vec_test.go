@@ -349,6 +349,18 @@ func TestConvert(t *testing.T) {
 			func(i int) uint16 { return dtype.F16FromF32(x[i]) })
 		checkBytes(t, "ToBF16", len(x), func(dst []uint16, at int) { s.ToBF16(dst, x[at:at+len(dst)]) },
 			func(i int) uint16 { return dtype.BF16FromF32(x[i]) })
+		wide := make([]float32, 1<<16)
+		for i := range wide {
+			wide[i] = dtype.BF16ToF32(uint16(i))
+		}
+		checkBytes(t, "CutBF16", len(wide), func(dst []uint16, at int) { s.CutBF16(dst, wide[at:at+len(dst)]) }, func(i int) uint16 { return uint16(i) })
+		if s.ToF16Around != nil {
+			checkBytes(t, "ToF16Around", len(x), func(dst []uint16, at int) { s.ToF16Around(dst, x[at:at+len(dst)]) },
+				func(i int) uint16 { return dtype.F16FromF32(x[i]) })
+			checkBytes(t, "ToBF16Around", len(x), func(dst []uint16, at int) { s.ToBF16Around(dst, x[at:at+len(dst)]) },
+				func(i int) uint16 { return dtype.BF16FromF32(x[i]) })
+			checkBytes(t, "CutBF16Around", len(wide), func(dst []uint16, at int) { s.CutBF16Around(dst, wide[at:at+len(dst)]) }, func(i int) uint16 { return uint16(i) })
+		}
 		for name, c := range map[string]struct {
 			f    Load
 			want func(uint16) float32

@@ -16,6 +16,7 @@ type pass struct {
 	name, doc string
 	slices    []string
 	around    bool     // the first slice is also written around the caches
+	aroundAll bool     // and there is no function that does not
 	only      []string // the types that there are functions for, by suffix; nil: all
 	numbers   int      // in s, from 0 on
 	sums      int      // into s, after the numbers: in registers 4 and up, 8 and up
@@ -30,6 +31,7 @@ type passAt struct {
 	number func(i int) reg
 	sum    [2]reg
 	store  func(from reg) // to the first slice; of 16 bits it changes from, 2 and 3
+	cut    func(from reg) // the same for numbers that are of the type already
 }
 
 // passType is what the rows of a function are.
@@ -51,8 +53,10 @@ func init() {
 			if !p.has(t) {
 				continue
 			}
-			special["fused"] = append(special["fused"], p.function(t, false))
-			if p.around {
+			if !p.aroundAll {
+				special["fused"] = append(special["fused"], p.function(t, false))
+			}
+			if p.around || p.aroundAll {
 				special["fused"] = append(special["fused"], p.function(t, true))
 			}
 		}
@@ -161,58 +165,63 @@ func (p pass) vector(a *asm, t passType, elems []elem, around bool, u int) passA
 		size := elems[i].size()
 		return fmt.Sprintf("%d(%s)(AX*%d)", u*size*a.lanes(), passPointers[i], size)
 	}
+	a.rest = false
+	store := func(convert func(from reg)) func(from reg) {
+		return func(from reg) { a.storeRow(elems[0], convert, around, from, at(0)) }
+	}
+	round := func(from reg) { a.roundHalf(elems[0], t.convert, from) }
 	return passAt{
 		at:     at,
 		load:   func(i int, to reg) { a.widened(elems[i], at(i), to) },
 		ahead:  func(i int) { a.op("PREFETCHT0", at(i)) },
 		number: p.number,
 		sum:    [2]reg{reg(4 + u), reg(8 + u)},
-		store: func(from reg) {
-			a.rest = false
-			move := ""
-			if around {
-				move = "VMOVNTPS"
-			}
-			a.storeRow(elems[0], t.convert, move, from, at(0))
-		},
+		store:  store(round),
+		cut:    store(a.upper),
 	}
 }
 
-// storeRow is storeAs by an instruction of choice, and changes registers 2 and
-// 3 instead of 1 and 2.
-func (a *asm) storeRow(e elem, convert bool, move string, from reg, to string) {
-	half := fmt.Sprintf("Y%d", from)
-	if !a.wide {
-		half = fmt.Sprintf("X%d", from)
-	}
-	switch {
-	case e == f32 && move == "":
-		a.op("VMOVUPS", from, to)
-		return
-	case e == f32:
+// storeRow writes a register of float32 to memory. If elements have 16 bits,
+// half leaves them in the register's lower half first.
+func (a *asm) storeRow(e elem, half func(from reg), around bool, from reg, to string) {
+	move := map[bool]string{false: "VMOVUPS", true: "VMOVNTPS"}[around]
+	if e == f32 {
 		a.op(move, from, to)
 		return
-	case e == f16 && move == "":
-		a.op("VCVTPS2PH", 0, from, to)
-		return
+	}
+	half(from)
+	lower := fmt.Sprintf("X%d", from)
+	if a.wide {
+		lower = fmt.Sprintf("Y%d", from)
+	}
+	a.op(move, lower, to)
+}
+
+// roundHalf rounds float32s to 16 bits in the lower half of their register. For
+// bfloat16 it may change registers 2 and 3.
+func (a *asm) roundHalf(e elem, convert bool, from reg) {
+	switch {
+	case e == f16 && a.wide:
+		a.op("VCVTPS2PH", 0, from, fmt.Sprintf("Y%d", from))
 	case e == f16:
-		a.op("VCVTPS2PH", 0, from, half)
+		a.op("VCVTPS2PH", 0, from, fmt.Sprintf("X%d", from))
 	case convert:
 		a.convertBF16(from)
 	default:
 		a.toBF16(from, 2, 3)
-		if a.wide {
-			a.op("VPERMW", from, upperHalves, from)
-		} else {
-			a.op("VPSRLD", 16, from, from)
-			a.op("VPACKUSDW", from, from, from)
-			a.op("VPERMQ", 0xd8, from, from)
-		}
+		a.upper(from)
 	}
-	if move == "" {
-		move = "VMOVDQU"
+}
+
+// upper leaves the upper 16 bits of each lane in the register's lower half.
+func (a *asm) upper(from reg) {
+	if a.wide {
+		a.op("VPERMW", from, upperHalves, from)
+		return
 	}
-	a.op(move, half, to)
+	a.op("VPSRLD", 16, from, from)
+	a.op("VPACKUSDW", from, from, from)
+	a.op("VPERMQ", 0xd8, from, from)
 }
 
 // exp2 leaves 2 to the power of register 0 in register 0, and 0 below -126,
@@ -293,6 +302,20 @@ func passes() []pass {
 			body: func(a *asm, p passAt) {
 				a.op("VMULPS", p.at(1), p.number(0), reg(0))
 				p.store(0)
+			},
+		},
+		{
+			name: "narrow", doc: "dst[i] = x[i], rounded", slices: []string{"*dst", "x"}, only: []string{"F16", "BF16"}, aroundAll: true,
+			body: func(a *asm, p passAt) {
+				a.op("VMOVUPS", p.at(1), reg(0))
+				p.store(0)
+			},
+		},
+		{
+			name: "cut", doc: "dst[i] = x[i], which is of the type", slices: []string{"*dst", "x"}, only: []string{"BF16"}, around: true,
+			body: func(a *asm, p passAt) {
+				a.op("VMOVUPS", p.at(1), reg(0))
+				p.cut(0)
 			},
 		},
 		{

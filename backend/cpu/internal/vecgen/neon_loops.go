@@ -254,6 +254,11 @@ func (p pass) writeNEON(a *asm, elems []elem) {
 					a.storeNEON(elems[0], from, at(0))
 				}
 			},
+			cut: func(from reg) {
+				a.op("VPSRLD", 16, from, from)
+				a.ins("XTN", scratch, int(from))
+				a.put(scratch, 2, at(0))
+			},
 		}
 	}
 	advance := func(n int) {

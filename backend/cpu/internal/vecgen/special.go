@@ -45,6 +45,7 @@ var special = map[string][]function{"columns": {
 		"dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, around the caches; dst and to are multiples of 64", false},
 	{"()", 0, fence, "fence", "waits for the stores around the caches", false},
 	{"(src unsafe.Pointer, n int)", 16, touch, "touch", "reads n bytes, a multiple of 512", false},
+	{"(src unsafe.Pointer, n int)", 16, prefetch, "prefetch", "asks the caches for n bytes, of which there may be less", false},
 }, "rows": {
 	{foldRowParams, 40, foldRows(""), "sumRows", "for rows r, dst[r] = Σ float64(x[r*n+i]); rows is a multiple of a vector's float64", false},
 	{foldRowParams, 40, foldRows("VMAXPD"), "largestRows", "for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN", false},

@@ -49,6 +49,33 @@ func touch(a *asm) {
 	a.op("RET")
 }
 
+// prefetch is a line at a time.
+func prefetch(a *asm) {
+	if a.arm {
+		a.line("MOVD src+0(FP), R1")
+		a.line("MOVD n+8(FP), R2")
+		a.label("lines")
+		a.line("SUBS $%d, R2", line)
+		a.line("BLT done")
+		a.line("PRFM (R1), PLDL1KEEP")
+		a.line("ADD $%d, R1", line)
+		a.line("B lines")
+		a.label("done")
+		a.line("RET")
+		return
+	}
+	a.op("MOVQ", "src+0(FP)", "SI")
+	a.op("MOVQ", "n+8(FP)", "CX")
+	a.label("lines")
+	a.op("SUBQ", line, "CX")
+	a.op("JLT", "done")
+	a.op("PREFETCHT0", "(SI)")
+	a.op("ADDQ", line, "SI")
+	a.op("JMP", "lines")
+	a.label("done")
+	a.op("RET")
+}
+
 func copyAround(a *asm) {
 	if a.arm {
 		copyAroundNEON(a)
