@@ -1,8 +1,7 @@
 package cpu
 
 import (
-	"slices"
-
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -16,7 +15,8 @@ type arg[T number] struct {
 	n, inner, tiles int
 	units, group    int
 	better          func(v, best T) bool
-	best            func(x []T) float64 // of a row, where there is assembly
+	best            func(x []byte) int // of a row side by side, -1 if there is a NaN; where there is assembly
+	near            bool               // large: rows are brought near first, at the rate that memory gives
 	short           func(index []int32, x []T)
 }
 
@@ -28,10 +28,11 @@ func newArg(b *builder, v *ir.Value) kernel {
 		if s == nil {
 			return k
 		}
-		k.best = s.Max
 		if v.Op == op.ArgMin {
-			k.best, sign = s.Min, 1<<31
+			sign = 1 << 31
 		}
+		k.best = bestOf(s, k.dtype, sign != 0)
+		k.near = v.Args[0].Type.Bytes() >= aroundBytes
 		if k.inner == 1 && k.n <= s.Lanes {
 			k.short = func(index []int32, x []float32) { s.ArgRows(index, x, k.n, sign) }
 		}
@@ -74,6 +75,10 @@ func (k *arg[T]) chunk(r *run, w *worker, c int) {
 		}
 		return
 	}
+	if k.near && k.inner == 1 {
+		size := k.n * k.dtype.Size()
+		vectors().Touch(r.values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
+	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
 		o, col := u/k.tiles, u%k.tiles*block
 		cols := min(block, k.inner-col)
@@ -104,21 +109,52 @@ func (k *arg[T]) load(r *run, w *worker, at, n, part int) []T {
 	return x
 }
 
+// bestOf finds the first of the largest or smallest elements of a row.
+func bestOf(s *vec.Set, d dtype.DType, least bool) func(x []byte) int {
+	switch d {
+	case dtype.Float16:
+		return bestIn(&s.F16, least)
+	case dtype.BFloat16:
+		return bestIn(&s.BF16, least)
+	}
+	return bestIn(&s.Folds, least)
+}
+
+func bestIn[T float32 | uint16](f *vec.Folds[T], least bool) func(x []byte) int {
+	const part = 8 * block
+	best, better := f.RowMax, func(a, b float64) bool { return a > b }
+	if least {
+		best, better = f.Min, func(a, b float64) bool { return a < b }
+	}
+	return func(data []byte) int {
+		x := dtype.View[T](data)
+		at, top := 0, best(x[:min(part, len(x))])
+		for i := part; i < len(x); i += part {
+			if v := best(x[i:min(i+part, len(x))]); v != v || better(v, top) {
+				at, top = i, v
+			}
+		}
+		if top != top {
+			return -1
+		}
+		return at + f.Find(x[at:], float32(top))
+	}
+}
+
 func (k *arg[T]) row(r *run, w *worker, at int) int32 {
+	if k.best != nil {
+		data, size := r.values[k.src], k.dtype.Size()
+		lo, hi := at*size, (at+k.n)*size
+		if i := k.best(data[lo:hi]); i >= 0 {
+			return int32(i)
+		}
+	}
 	var best T
 	var index int32
 	for done := 0; done < k.n; done += block {
 		x := k.load(r, w, at+done, min(block, k.n-done), 1)
 		if done == 0 {
 			best = x[0]
-		}
-		if k.best != nil { // the place only where there is something better
-			if m := T(k.best(x)); done > 0 && !k.better(m, best) {
-				continue
-			} else if m == m {
-				best, index = m, int32(done+slices.Index(x, m))
-				continue
-			}
 		}
 		for i, v := range x {
 			if k.better(v, best) {

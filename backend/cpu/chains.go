@@ -11,11 +11,12 @@ import (
 )
 
 // pattern is a tree of operations on float32: a vector ('a' to 'f'), a scalar
-// ('s', 't'), or an operation on patterns.
+// ('s' to 'v'), or an operation on patterns, which may be read more times.
 type pattern struct {
 	leaf byte
 	op   op.Code
 	args []pattern
+	more int
 }
 
 // chainPatterns are the trees that package vec has one loop for, larger ones
@@ -24,13 +25,29 @@ type pattern struct {
 var chainPatterns = func() []chainPattern {
 	leaf := func(name byte) pattern { return pattern{leaf: name} }
 	do := func(c op.Code, args ...pattern) pattern { return pattern{op: c, args: args} }
-	a, b, c, d, e, f, s, t := leaf('a'), leaf('b'), leaf('c'), leaf('d'), leaf('e'), leaf('f'), leaf('s'), leaf('t')
+	a, b, c, d, e, f := leaf('a'), leaf('b'), leaf('c'), leaf('d'), leaf('e'), leaf('f')
+	s, t, u, v := leaf('s'), leaf('t'), leaf('u'), leaf('v')
 	square := do(op.Square, b)
 	lerp := func(b pattern) pattern { return do(op.Add, a, do(op.Mul, do(op.Sub, b, a), s)) }
 	blend := func(c op.Code, b pattern) pattern { return do(c, do(op.Mul, a, s), do(op.Mul, b, t)) }
 	step := func(root pattern) pattern { return do(op.Sub, a, do(op.Div, do(op.Mul, b, s), root)) }
 	scaled := func(a, b, c pattern) pattern { return do(op.Mul, do(op.Sub, a, b), c) }
+	z := do(op.Mul, a, t)
+	z.more = 1
 	return []chainPattern{
+		{
+			root: do(op.Add, do(op.Mul, do(op.Mul, b, do(op.Add, do(op.Erf, z), u)), s),
+				do(op.Mul, do(op.Mul, do(op.Mul, do(op.Mul, b, do(op.Mul, a, s)), do(op.Exp, do(op.Neg, do(op.Square, z)))), v), t)),
+			whole: func(set *vec.Set, dst []float32, in [6][]float32, n [4]float32) {
+				set.GeluGrad(dst, in[0], in[1], n[0], n[1], n[2], n[3])
+			},
+		},
+		{
+			root: do(op.Mul, do(op.Mul, a, s), do(op.Add, do(op.Erf, do(op.Mul, a, t)), u)),
+			whole: func(set *vec.Set, dst []float32, in [6][]float32, n [4]float32) {
+				set.Gelu(dst, in[0], n[0], n[1], n[2])
+			},
+		},
 		{root: do(op.Add, do(op.Add, do(op.Mul, a, b), scaled(c, d, e)), f), whole: affineSum},
 		{root: do(op.Add, scaled(a, b, c), d), whole: affine},
 		{root: step(do(op.Add, do(op.Sqrt, c), t)), slow: func(v *vec.Set) vec.SlowChain { return v.RootStep }},
@@ -46,15 +63,14 @@ var chainPatterns = func() []chainPattern {
 }()
 
 type chainPattern struct {
-	root pattern
-	of   func(v *vec.Set) vec.Chain
-	slow func(v *vec.Set) vec.SlowChain // instead of of
-	// whole, instead of them, is for vectors only.
-	whole func(v *vec.Set, dst []float32, in [6][]float32)
+	root  pattern
+	of    func(v *vec.Set) vec.Chain
+	slow  func(v *vec.Set) vec.SlowChain                                 // instead of of
+	whole func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
 }
 
 // affine is (a-b)·c + d. What is left after whole vectors is done in Go.
-func affine(s *vec.Set, dst []float32, v [6][]float32) {
+func affine(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
 	n := len(dst) / s.Lanes * s.Lanes
 	s.Affine(dst[:n], v)
 	for i := n; i < len(dst); i++ {
@@ -63,7 +79,7 @@ func affine(s *vec.Set, dst []float32, v [6][]float32) {
 }
 
 // affineSum is a·b + (c-d)·e + f.
-func affineSum(s *vec.Set, dst []float32, v [6][]float32) {
+func affineSum(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
 	n := len(dst) / s.Lanes * s.Lanes
 	s.AffineSum(dst[:n], v)
 	for i := n; i < len(dst); i++ {
@@ -107,9 +123,9 @@ func chained(list []instr, results []result, operands []operand) []instr {
 
 // binding is the registers that the leaves of a pattern stand for, vectors
 // first, -1 where there is none yet.
-type binding [8]int
+type binding [10]int
 
-var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1}
+var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
 
 type matcher struct {
 	operands []operand
@@ -132,7 +148,7 @@ func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
 		return true
 	}
 	ins := m.made[reg]
-	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 || !root && m.reads[reg] > 1 {
+	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 || !root && m.reads[reg] > 1+p.more {
 		return false
 	}
 	was := *b
@@ -191,7 +207,7 @@ func chainExec(ins instr, operands []operand, through int) exec {
 			for i, reg := range in {
 				v[i] = vector(r, reg, n)
 			}
-			whole(set, vector(r, dst, n), v)
+			whole(set, vector(r, dst, n), v, [4]float32{number(r, 0), number(r, 1), number(r, 2), number(r, 3)})
 		}
 	}
 	if ins.chain.slow == nil {

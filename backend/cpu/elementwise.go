@@ -89,8 +89,9 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 		outs = append(outs, result{slot: b.p.graph.Values[at].Slot, around: around})
 	}
 	k.compile(b, body, outs)
-	for _, c := range k.variants { // a single loop reads fast enough, and slow ones bring what they read
-		c.brings = vectors() != nil && k.n >= fromMemory && c.step == block && len(c.ahead) == 0
+	halves := slices.ContainsFunc(k.operands, func(o operand) bool { return o.access == full && o.dtype.Is16() })
+	for _, c := range k.variants { // of wider operands memory gives more than caches that are asked, and slow loops bring what they read
+		c.brings = vectors() != nil && k.n >= fromMemory && halves && len(c.ahead) == 0
 	}
 	// Chunks of a microsecond or two, whole blocks; larger ones where there are
 	// many, as memory is read faster in long runs.

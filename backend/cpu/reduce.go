@@ -130,7 +130,11 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 	k.segments = max(1, (k.count+k.segment-1)/k.segment)
 	k.units = k.outputs / max(1, k.columns) * k.segments * k.tiles
 	k.group = max(1, 2*segmentSize/max(1, min(k.segment, k.count)*min(k.columns, columnTile)))
-	if k.folds.rows != nil && !k.byColumn && len(k.redDims) == 0 && len(k.keptDims) == 1 && k.segments == 1 && k.length <= multiRow {
+	most := multiRow
+	if k.folds.run16 != nil { // longer ones are folded as they lie in memory
+		most = multiRow / 8
+	}
+	if k.folds.rows != nil && k.sideBySide() && len(k.keptDims) == 1 && k.length <= most {
 		k.short = true
 		k.group = roundUp(k.group, rowGroup)
 	}
@@ -174,6 +178,9 @@ func (k *reduce[T, A]) chunk(r *run, w *worker, c int) {
 		k.shortRows(r, w, acc, c*k.group, min(k.units, (c+1)*k.group))
 		return
 	}
+	if k.near && k.sideBySide() {
+		k.touch(r, c*k.group*k.length, min(k.units, (c+1)*k.group)*k.length)
+	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
 		tile := u % k.tiles
 		seg := u / k.tiles % k.segments
@@ -189,6 +196,17 @@ func (k *reduce[T, A]) chunk(r *run, w *worker, c int) {
 		at := (o*k.segments+seg)*k.columns + col
 		k.rows(r, w, acc[at:at+cols], start+col, lo, hi)
 	}
+}
+
+// sideBySide reports whether units are rows that follow each other.
+func (k *reduce[T, A]) sideBySide() bool {
+	return !k.byColumn && len(k.redDims) == 0 && len(k.keptDims) <= 1 && k.segments == 1
+}
+
+// touch reads elements lo to hi-1 at the rate that memory gives.
+func (k *reduce[T, A]) touch(r *run, lo, hi int) {
+	s := k.from.Size()
+	vectors().Touch(r.values[k.src][lo*s : hi*s])
 }
 
 // direct reports whether elements in memory are of type T.
@@ -307,9 +325,8 @@ func (k *reduce[T, A]) wideRows(r *run, w *worker, acc []A, start, lo, hi int) i
 // more at a time.
 func (k *reduce[T, A]) shortRows(r *run, w *worker, acc []A, lo, hi int) {
 	most := reduceScratch / sizeOf[T]() / k.length / rowGroup * rowGroup
-	s := k.from.Size()
 	if k.near {
-		vectors().Touch(r.values[k.src][lo*k.length*s : hi*k.length*s])
+		k.touch(r, lo*k.length, hi*k.length)
 	}
 	for lo < hi {
 		n := min(most, hi-lo)

@@ -28,9 +28,9 @@ func maxOf(d dtype.DType) func(x []byte) float64 {
 	v := vectors()
 	switch d {
 	case dtype.Float16:
-		return func(x []byte) float64 { return v.F16.Max(dtype.View[uint16](x)) }
+		return func(x []byte) float64 { return v.F16.RowMax(dtype.View[uint16](x)) }
 	case dtype.BFloat16:
-		return func(x []byte) float64 { return v.BF16.Max(dtype.View[uint16](x)) }
+		return func(x []byte) float64 { return v.BF16.RowMax(dtype.View[uint16](x)) }
 	}
 	return func(x []byte) float64 { return v.Max(dtype.View[float32](x)) }
 }

@@ -3,6 +3,7 @@ package vec
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -51,9 +52,16 @@ func testFold[T float32 | uint16](t *testing.T, s Folds[T], of func(float32) T, 
 					t.Fatalf("%T: sum %d of %d elements is %v, want %v", a, i, n, p[0], p[1])
 				}
 			}
-			for i, p := range [][2]float64{{s.Max(a), most}, {s.Min(a), least}, {s.Infinities(a), inexact}} {
+			for i, p := range [][2]float64{{s.Max(a), most}, {s.Min(a), least}, {s.Infinities(a), inexact}, {s.RowMax(a), most}} {
 				if p[0] != p[1] && (p[0] == p[0] || p[1] == p[1]) {
 					t.Fatalf("%T: fold %d of %d elements is %v, want %v", a, i, n, p[0], p[1])
+				}
+			}
+			if n > 0 {
+				v := value(a[rng.IntN(n)])
+				want := slices.IndexFunc(a, func(x T) bool { return value(x) == v })
+				if got := s.Find(a, v); got != want || s.Find(a, 77) != -1 {
+					t.Fatalf("%T: %v found at %d of %d elements, want %d", a, v, got, n, want)
 				}
 			}
 			if n > 60 {

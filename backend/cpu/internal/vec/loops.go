@@ -80,6 +80,10 @@ type loops struct {
 	roundF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = float32(bfloat16(a[i]))
 	roundBF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = a[i]*s*(erf(a[i]*t)+u)
+	gelu func(dst unsafe.Pointer, a unsafe.Pointer, s float32, t float32, u float32, n int)
+	// dst[i] = b[i]*(erf(a[i]*t)+u)*s + b[i]*(a[i]*s)*e to the power of -(a[i]*t)²*v*t
+	geluGrad func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, u float32, v float32, n int)
 	// dst[i] = erf a[i]
 	erf func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = e to the power of a[i]
@@ -234,6 +238,14 @@ type loops struct {
 	columnDeviationsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
 	// for rows r and columns i < n, a multiple of the lanes, g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i])
 	columnProductsBF16 func(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+	// the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes
+	find func(x unsafe.Pointer, n int, v float32) (ret int)
+	// the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes
+	findF16 func(x unsafe.Pointer, n int, v float32) (ret int)
+	// the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes
+	findBF16 func(x unsafe.Pointer, n int, v float32) (ret int)
+	// the largest of x and, 16 bits further up, the smallest, for n, a multiple of 32, 16-bit floats as integers of the same order: of negative ones all bits but the sign are inverted
+	extremes func(x unsafe.Pointer, n int) (ret int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
 	exp2Sum func(dst, x, ahead, s unsafe.Pointer, n int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes

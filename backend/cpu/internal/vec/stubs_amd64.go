@@ -116,6 +116,12 @@ func roundF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func roundBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func geluAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, t float32, u float32, n int)
+
+//go:noescape
+func geluGradAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, u float32, v float32, n int)
+
+//go:noescape
 func erfAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -333,6 +339,15 @@ func columnDeviationsBF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, 
 
 //go:noescape
 func columnProductsBF16AVX2(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func findAVX2(x unsafe.Pointer, n int, v float32) (ret int)
+
+//go:noescape
+func findF16AVX2(x unsafe.Pointer, n int, v float32) (ret int)
+
+//go:noescape
+func findBF16AVX2(x unsafe.Pointer, n int, v float32) (ret int)
 
 //go:noescape
 func exp2SumAVX2(dst, x, ahead, s unsafe.Pointer, n int)
@@ -587,6 +602,12 @@ func roundF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func roundBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func geluAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, t float32, u float32, n int)
+
+//go:noescape
+func geluGradAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, u float32, v float32, n int)
+
+//go:noescape
 func erfAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -816,6 +837,18 @@ func columnDeviationsBF16AVX512(sum, products, center, x, grad unsafe.Pointer, n
 
 //go:noescape
 func columnProductsBF16AVX512(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func findAVX512(x unsafe.Pointer, n int, v float32) (ret int)
+
+//go:noescape
+func findF16AVX512(x unsafe.Pointer, n int, v float32) (ret int)
+
+//go:noescape
+func findBF16AVX512(x unsafe.Pointer, n int, v float32) (ret int)
+
+//go:noescape
+func extremesAVX512(x unsafe.Pointer, n int) (ret int)
 
 //go:noescape
 func exp2SumAVX512(dst, x, ahead, s unsafe.Pointer, n int)

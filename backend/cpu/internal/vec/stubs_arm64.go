@@ -116,6 +116,12 @@ func roundF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func roundBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func geluNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, t float32, u float32, n int)
+
+//go:noescape
+func geluGradNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, u float32, v float32, n int)
+
+//go:noescape
 func erfNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -333,6 +339,15 @@ func columnDeviationsBF16NEON(sum, products, center, x, grad unsafe.Pointer, n, 
 
 //go:noescape
 func columnProductsBF16NEON(sum, products, center, x, grad unsafe.Pointer, n, rows, stride int)
+
+//go:noescape
+func findNEON(x unsafe.Pointer, n int, v float32) (ret int)
+
+//go:noescape
+func findF16NEON(x unsafe.Pointer, n int, v float32) (ret int)
+
+//go:noescape
+func findBF16NEON(x unsafe.Pointer, n int, v float32) (ret int)
 
 //go:noescape
 func exp2SumNEON(dst, x, ahead, s unsafe.Pointer, n int)

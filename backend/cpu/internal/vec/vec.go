@@ -42,7 +42,10 @@ type (
 type Folds[T float32 | uint16] struct {
 	Sum, SumSquares func(a []T) float64
 	Max, Min        func(a []T) float64 // NaN if there is one; ∓∞ of nothing
+	RowMax          func(a []T) float64 // Max for elements that the caches have
 	Infinities      func(a []T) float64 // 0 if all are finite, else NaN
+	// Find returns the index of the first element equal to v, or -1.
+	Find func(a []T, v float32) int
 	// SumColumns adds rows of len(acc) elements, stride apart in x, to acc;
 	// MaxColumns and MinColumns join them, where a NaN wins.
 	SumColumns, MaxColumns, MinColumns func(acc []float64, x []T, rows, stride int)
@@ -68,6 +71,11 @@ type Set struct {
 	Blend, BlendSquare, BlendSub Chain     // a·s+b·t, a·s+b²·t, a·s-b·t
 	AddScaled, SubScaled         Chain     // a+b·s, a-b·s
 	RootStep, RootStepInside     SlowChain // a-b·s/(√c+t), a-b·s/√(c+t)
+
+	// Gelu is a·s·(erf(a·t)+u) and GeluGrad b·(erf(a·t)+u)·s + b·(a·s)·exp(-(a·t)²)·v·t,
+	// with a rounding for each operation.
+	Gelu     func(dst, a []float32, s, t, u float32)
+	GeluGrad func(dst, a, b []float32, s, t, u, v float32)
 
 	// ExpSum is ExpAdd and returns the sum.
 	ExpSum func(dst, a []float32, s float32) float64
@@ -162,6 +170,11 @@ func (l *loops) set(lanes int) *Set {
 		AddScaled: chain(l.addScaled), SubScaled: chain(l.subScaled), RootStep: slowChain(l.rootStep), RootStepInside: slowChain(l.rootStepInside),
 		AddF16: binary(l.addF16), SubF16: binary(l.subF16), MulF16: binary(l.mulF16),
 		AddBF16: binary(l.addBF16), SubBF16: binary(l.subBF16), MulBF16: binary(l.mulBF16),
+		Gelu: func(dst, a []float32, s, t, u float32) { l.gelu(data(dst), data(a[:len(dst)]), s, t, u, len(dst)) },
+		GeluGrad: func(dst, a, b []float32, s, t, u, v float32) {
+			n := len(dst)
+			l.geluGrad(data(dst), data(a[:n]), data(b[:n]), s, t, u, v, n)
+		},
 		ExpSum: func(dst, a []float32, s float32) float64 {
 			return l.expSum(data(dst), data(a[:len(dst)]), s, len(dst))
 		},
@@ -254,6 +267,7 @@ func (l *loops) set(lanes int) *Set {
 	}
 	l.rows(s)
 	l.halves(s)
+	l.finds(s)
 	return s
 }
 

@@ -50,6 +50,15 @@ type kernel struct {
 	params []param
 	body   func(a *asm)
 	folds  *fold
+	spread reg // of the first number, if it is not scalarReg
+}
+
+// number is the register of number i.
+func (k *kernel) number(i int) reg {
+	if k.spread != 0 {
+		return k.spread + reg(i)
+	}
+	return scalarReg + reg(i)
 }
 
 // fold is what a reduction adds to a kernel.
@@ -238,10 +247,10 @@ func (a *asm) function(k *kernel) {
 	}
 	fmt.Fprintf(a, "\n// %s: %s\n// func %s\n", k.name, k.doc, strings.TrimPrefix(a.stub(k), "func "))
 	fmt.Fprintf(a, "TEXT ·%s%s(SB), NOSPLIT, $%d-%d\n", k.name, a.suffix, frame, size)
-	p, s := 0, scalarReg
+	p, s := 0, 0
 	for i, x := range k.params {
 		if x.scalar {
-			a.op("VBROADCASTSS", fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), s)
+			a.op("VBROADCASTSS", fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), k.number(s))
 			s++
 			continue
 		}

@@ -130,10 +130,10 @@ func (a *asm) functionNEON(k *kernel) {
 	fmt.Fprintf(a, "\n// %s: %s\n// func %s\n", k.name, k.doc, strings.TrimPrefix(a.stub(k), "func "))
 	fmt.Fprintf(a, "TEXT ·%s%s(SB), NOSPLIT, $0-%d\n", k.name, a.suffix, size)
 	before := func() {
-		p, s := 0, int(scalarReg)
+		p, s := 0, 0
 		for i, x := range k.params {
 			if x.scalar {
-				a.broadcast(fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), s)
+				a.broadcast(fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), int(k.number(s)))
 				s++
 				continue
 			}

@@ -1,0 +1,81 @@
+package cpu
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// TestGelu: the activation and its gradient, as layers record them, are one
+// loop each, and have the bits of one for every operation.
+func TestGelu(t *testing.T) { forEachVectors(t, testGelu) }
+
+func testGelu(t *testing.T) {
+	rng := rand.New(rand.NewPCG(41, 42))
+	for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+		for _, n := range []int{1, 7, 1024, 5003} {
+			x := arrayOf(d, op.Shape{n}, func(i int) float64 {
+				if i < 3 {
+					return []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[i]
+				}
+				return 12*rng.Float64() - 6
+			})
+			grad := randomArray(rng, d, n)
+			for _, backward := range []bool{false, true} {
+				var first []byte
+				for _, skip := range [][]string{nil, {"fuse"}} {
+					g := ir.New(2)
+					number := func(v float64) *ir.Value {
+						return record(t, g, op.Const, op.Attr{DType: dtype.Float32, Value: v})
+					}
+					do := func(c op.Code, args ...*ir.Value) *ir.Value { return record(t, g, c, op.Attr{}, args...) }
+					wide := func(i int) *ir.Value {
+						return record(t, g, op.Cast, op.Attr{DType: dtype.Float32}, param(t, g, i, x.Type))
+					}
+					v, half := wide(0), number(0.5)
+					z := do(op.Mul, v, number(math.Sqrt2/2))
+					phi := do(op.Add, do(op.Erf, z), number(1))
+					y := do(op.Mul, do(op.Mul, v, half), phi)
+					in := []driver.Buffer{&Buffer{data: x.data}}
+					if backward {
+						dy := wide(1)
+						slope := do(op.Mul, do(op.Mul, dy, do(op.Mul, v, half)), do(op.Exp, do(op.Neg, do(op.Square, z))))
+						slope = do(op.Mul, do(op.Mul, slope, number(2/math.Sqrt(math.Pi))), number(math.Sqrt2/2))
+						y = do(op.Add, do(op.Mul, do(op.Mul, dy, phi), half), slope)
+						in = append(in, &Buffer{data: grad.data})
+					} else {
+						g.Params = g.Params[:1]
+					}
+					g.Output(record(t, g, op.Cast, op.Attr{DType: d}, y), -1)
+					if err := ir.Optimize(g, ir.Options{Check: true, Skip: skip}); err != nil {
+						t.Fatal(err)
+					}
+					p, err := compile(New(), g)
+					if err != nil {
+						t.Fatal(err)
+					}
+					k, ok := p.steps[len(p.steps)-1].kernel.(*elementwise)
+					if skip == nil && (!ok || vectors() != nil && len(k.variants[0].exec) != 1) {
+						t.Errorf("%v, backward %v: not one loop", d, backward)
+					}
+					out := &Buffer{data: aligned(n * d.Size())}
+					if err := p.Run(context.Background(), in, []driver.Buffer{out}); err != nil {
+						t.Fatal(err)
+					}
+					if first == nil {
+						first = out.data
+					} else if !bytes.Equal(first, out.data) {
+						t.Errorf("%v, %d elements, backward %v: other bits than without fusion", d, n, backward)
+					}
+				}
+			}
+		}
+	}
+}
