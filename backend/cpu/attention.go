@@ -49,11 +49,11 @@ func (k *attention) init(b *builder, v *ir.Value, operands int) {
 	if k.State >= 0 {
 		k.state, k.drop = b.at(v.Args[k.State]), newDropout(v.Attr)
 	}
-	k.before, k.after = float32(v.Attr.Value), 1
-	// A product with a power of two is exact, which one of pairs has to be;
+	// Scores take the scale on their way to exponentials, where it costs nothing:
 	// multiplied by a positive number, the largest score stays the largest.
-	if m, _ := math.Frexp(v.Attr.Value); k.pairs && m != 0.5 && v.Attr.Value > 0 {
-		k.before, k.after = 1, k.before
+	k.before, k.after = 1, float32(v.Attr.Value)
+	if !(k.after > 0) {
+		k.before, k.after = k.after, 1
 	}
 	// A packed block of keys and one of values, and the accumulators of as many
 	// gradients, are to stay in the second cache.
@@ -275,8 +275,12 @@ func (k *attentionForward) weigh(r *run, w *worker, batch, head, t, i, s int, x 
 // store divides the sums of a chunk and writes them.
 func (k *attentionForward) store(r *run, w *worker, batch, head, t0, n int) {
 	out := dtype.View[float32](r.values[k.out])
-	logs := out[k.Result().Size()+(batch*k.Heads+head)*k.Queries+t0:]
+	logs := out[k.Result().Size()+(batch*k.Heads+head)*k.Queries+t0:][:n]
 	top, sum := viewOf[float32](w.scratch[k.atTop:], n), viewOf[float64](w.scratch[k.atSum:], n)
+	for i, v := range sum {
+		logs[i] = float32(v)
+	}
+	logRow(logs)
 	for i := range n {
 		at := ((batch*k.Queries+t0+i)*k.Heads + head) * k.ValueFeatures
 		to := out[at : at+k.ValueFeatures]
@@ -296,6 +300,6 @@ func (k *attentionForward) store(r *run, w *worker, batch, head, t0, n int) {
 			copy(to, x)
 			scaleRow(to, float32(scale))
 		}
-		logs[i] = float32(float64(top[i]) + math.Log(sum[i]))
+		logs[i] += top[i]
 	}
 }

@@ -115,8 +115,8 @@ func (x *blocks) pad(d unsafe.Pointer, depth int) {
 }
 
 // load copies rows of n elements, lds bytes apart, as a first operand, times
-// scale, and clears what pads them. Pairs are not multiplied unless that is
-// exact: see prescaled.
+// scale, and clears what pads them. Pairs are rounded once more unless that is
+// exact.
 func (x *blocks) load(d unsafe.Pointer, lead int, src unsafe.Pointer, lds, rows, n int, scale float32) {
 	for i := range rows {
 		to, from := unsafe.Add(d, i*lead), unsafe.Add(src, i*lds)

@@ -6,6 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // attentionGrad is AttentionGrad. With weights W, result Y = W·V and the
@@ -24,6 +25,7 @@ type attentionGrad struct {
 	attention
 	y, log, g, out int
 	passes         []gradPass
+	means, slopes  passes // over a result and its gradient, and over scores
 
 	leadQ, leadG, leadS, leadW, leadT                          int
 	atQ, atG, atTurnQ, atTurnG, atTurn, atMean, atNumbers      int
@@ -48,6 +50,8 @@ const (
 func newAttentionGrad(b *builder, v *ir.Value) kernel {
 	k := &attentionGrad{y: b.at(v.Args[3]), log: b.at(v.Args[4]), g: b.at(v.Args[5]), out: b.at(v)}
 	k.init(b, v, 6)
+	k.means = newPasses(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, false, k.ValueFeatures, k.from)
+	k.slopes = newPasses(op.Type{DType: dtype.Float32, Shape: op.Shape{k.blockKeys}}, false, k.blockKeys, dtype.Float32)
 	k.blockRows = 64
 	if !k.pairs {
 		k.blockRows = even(64, 64, k.tiles.MR)
@@ -67,7 +71,7 @@ func newAttentionGrad(b *builder, v *ir.Value) kernel {
 	k.leadQ, k.leadG, k.leadS = k.rowLead(k.Features), k.rowLead(k.ValueFeatures), k.sumLead(k.blockKeys)
 	var l layout
 	k.atQ, k.atG = l.take(rows*k.leadQ+4*k.Features), l.take(rows*k.leadG)
-	k.atMean, k.atNumbers = l.take(4*k.blockRows), l.take(64)
+	k.atMean, k.atNumbers = l.take(4*k.blockRows), l.take(4*passNumbers)
 	k.atKey, k.atValue = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.ValueFeatures, k.blockKeys))
 	k.atRow = l.take(k.size(k.blockKeys, k.Features))
 	// They hold a row of features, too, before weights and after.
@@ -178,6 +182,12 @@ func (k *attentionGrad) place(batch, s, head, features int) int {
 // storeRow rounds x to the result from element at on.
 func (k *attentionGrad) storeRow(r *run, at int, x []float32) {
 	size := k.from.Size()
+	if k.pairs {
+		if len(x) > 0 {
+			k.set.Narrow[gemm.BF16](unsafe.Pointer(&r.values[k.out][at*size]), unsafe.Pointer(&x[0]), len(x))
+		}
+		return
+	}
 	storeReal(r.values[k.out][at*size:(at+len(x))*size], x, k.from)
 }
 
@@ -236,7 +246,7 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool) {
 	k.load(g, k.leadG, src, step, c.n, k.ValueFeatures, 1)
 	clear(w.scratch[k.atQ+c.n*k.leadQ : k.atQ+rows*k.leadQ])
 	clear(w.scratch[k.atG+c.n*k.leadG : k.atG+rows*k.leadG])
-	c.means()
+	c.setMeans()
 
 	weights, slopes := unsafe.Add(base, k.atWeights), unsafe.Add(base, k.atSlopes)
 	k.multiply(weights, k.leadS, c.n, cols, k.cells(k.Features), q, k.leadQ, false, c.key.from(0, first), false)
@@ -275,17 +285,17 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool) {
 	k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(rows), turnG, k.leadT, false, k.straight(packed, narrowed, k.leadW, depth, rows), true)
 }
 
-// means is, for each query, the sum of the products of its result and the
+// setMeans is, for each query, the sum of the products of its result and the
 // gradient of that.
-func (c *gradBlock) means() {
+func (c *gradBlock) setMeans() {
 	k := c.attentionGrad
+	numbers := viewOf[float32](c.w.scratch[k.atNumbers:], passNumbers)
 	mean := viewOf[float32](c.w.scratch[k.atMean:], c.n)
-	x, y := viewOf[float32](c.w.scratch[k.atWeights:], k.ValueFeatures), viewOf[float32](c.w.scratch[k.atSlopes:], k.ValueFeatures)
-	bytes := k.ValueFeatures * k.from.Size()
 	for i := range mean {
-		at := ((c.batch*k.Queries+c.t+i)*k.Heads + c.head) * bytes
-		g, v := realView(c.r.values[k.g][at:at+bytes], k.from, x), realView(c.r.values[k.y][at:at+bytes], k.from, y)
-		mean[i] = dotRow(g, v)
+		at := (c.batch*k.Queries+c.t+i)*k.Heads + c.head
+		g := k.means.row(c.r.values[k.g], at, k.ValueFeatures, k.from, c.w.scratch[k.atWeights:])
+		y := k.means.row(c.r.values[k.y], at, k.ValueFeatures, k.from, c.w.scratch[k.atSlopes:])
+		mean[i] = float32(k.means.products(g, y, numbers, nil))
 	}
 }
 
@@ -305,11 +315,11 @@ func (c *gradBlock) slope(i, s int, x, dx []float32, cols int) {
 		return
 	}
 	row := (c.batch*k.Heads+c.head)*k.Queries + t
-	expRow(x, k.after, -dtype.View[float32](c.r.values[k.log])[row], viewOf[float32](c.w.scratch[k.atNumbers:], 4))
+	numbers := viewOf[float32](c.w.scratch[k.atNumbers:], passNumbers)
+	expRow(x, k.after, -dtype.View[float32](c.r.values[k.log])[row], numbers)
 	mean := viewOf[float32](c.w.scratch[k.atMean:], i+1)[i]
 	if k.drop == nil {
-		addRow(dx, -mean)
-		mulRow(dx, dx, x)
+		k.slopes.softmaxGradRow(bytesOf(dx), bytesOf(x), bytesOf(dx), mean, numbers, nil)
 		return
 	}
 	keep := c.w.scratch[k.atKeep : k.atKeep+len(x)]
@@ -317,8 +327,7 @@ func (c *gradBlock) slope(i, s int, x, dx []float32, cols int) {
 	k.drop.keep(keep, viewOf[float32](c.w.scratch[k.atRand:], len(x)+192), seed, counter, row*k.Keys+s)
 	whereRow(dx, keep, zeros[:])
 	scaleRow(dx, k.drop.scale)
-	addRow(dx, -mean)
-	mulRow(dx, dx, x)
+	k.slopes.softmaxGradRow(bytesOf(dx), bytesOf(x), bytesOf(dx), mean, numbers, nil)
 	whereRow(x, keep, zeros[:])
 }
 

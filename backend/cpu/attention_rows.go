@@ -28,13 +28,13 @@ func addRow(x []float32, c float32) {
 	}
 }
 
-func mulRow(dst, x, y []float32) {
+func logRow(x []float32) {
 	if v := vectors(); v != nil {
-		v.Mul(dst, x, y)
+		v.Log(x, x)
 		return
 	}
-	for i := range dst {
-		dst[i] = x[i] * y[i]
+	for i, v := range x {
+		x[i] = float32(math.Log(float64(v)))
 	}
 }
 
@@ -180,19 +180,4 @@ func (d *dropout) keep(keep []byte, random []float32, seed, counter uint64, firs
 		}
 		keep, random = keep[n:], random[n:]
 	}
-}
-
-// dotRow is Σ x·y.
-func dotRow(x, y []float32) float32 {
-	var a, b, c, d float32
-	for ; len(x) >= 4; x, y = x[4:], y[4:] {
-		a += x[0] * y[0]
-		b += x[1] * y[1]
-		c += x[2] * y[2]
-		d += x[3] * y[3]
-	}
-	for i, v := range x {
-		a += v * y[i]
-	}
-	return (a + b) + (c + d)
 }
