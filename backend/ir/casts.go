@@ -6,8 +6,9 @@ import (
 )
 
 // casts removes casts to the type a value has, casts through a type that
-// holds every value of the first (float16 to float32 to float16), and
-// identities. An Identity stays where it is an output and its argument may not
+// holds every value of the first (float16 to float32 to float16), those that
+// widen what an operation widens itself before it computes, and identities. An
+// Identity stays where it is an output and its argument may not
 // be one: a Param, a Const, or an output already.
 func casts(g *Graph) {
 	g.sort()
@@ -18,6 +19,9 @@ func casts(g *Graph) {
 			if b, ok := instead[a]; ok {
 				v.Args[i] = b
 			}
+		}
+		if v.Op == op.Normalize || v.Op == op.NormalizeGrad {
+			readNarrow(v)
 		}
 		if v.Op == op.Cast {
 			if in := v.Args[0]; in.Op == op.Cast && in.Args[0].Type.DType.Widens(in.Type.DType) {
@@ -42,6 +46,24 @@ func casts(g *Graph) {
 		instead[v] = a
 	}
 	g.replace(instead)
+}
+
+// readNarrow has a normalization read rows and gradients as they were before
+// they were widened to the type that it computes in.
+func readNarrow(v *Value) {
+	t := v.Type.DType
+	for i, a := range v.Args {
+		if i == 1 || v.Op == op.Normalize && i > 0 || a.Op != op.Cast { // gains and shifts have that type
+			continue
+		}
+		from, to := a.Args[0].Type.DType, a.Type.DType
+		if from != to && from.IsFloat() && from.Widens(to) && from.Accumulator() == to.Accumulator() {
+			v.Args[i] = a.Args[0]
+		}
+	}
+	if v.Op == op.Normalize {
+		v.Attr.DType = t
+	}
 }
 
 // replace puts other values in the place of the keys of instead and removes

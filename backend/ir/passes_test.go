@@ -70,6 +70,25 @@ func TestCasts(t *testing.T) {
 		"out 0 = %9\nout 1 = %6\nout 2 = %8\nout 3 = %12\nout 4 = %14\nout 5 = %15\nout 6 = %17\n")
 }
 
+func TestCastsOfNormalizations(t *testing.T) {
+	b := build()
+	x, y := b.param(bf16, 2, 3), b.param(f32, 2, 3)
+	gain := b.param(f32, 3)
+	wide := b.cast(x, f32)
+	b.Output(b.do(op.Normalize, wide, gain, gain), -1)
+	b.Output(b.do(op.NormalizeGrad, wide, gain, b.cast(x, f32)), -1)
+	b.Output(b.do(op.Normalize, b.cast(y, bf16), gain, gain), -1) // rounds
+	wantText(t, optimize(t, b, "dead", Options{Skip: only("casts", "dead")}), ""+
+		"%0 = Param() bfloat16[2 3]\n"+
+		"%1 = Param() float32[2 3] index=1\n"+
+		"%2 = Param() float32[3] index=2\n"+
+		"%4 = Normalize(%0 %2 %2) float32[2 3]\n"+
+		"%6 = NormalizeGrad(%0 %2 %0) float32[12]\n"+
+		"%7 = Cast(%1) bfloat16[2 3]\n"+
+		"%8 = Normalize(%7 %2 %2) bfloat16[2 3]\n"+
+		"out 0 = %4\nout 1 = %6\nout 2 = %8\n")
+}
+
 func TestCSE(t *testing.T) {
 	b := build()
 	x := b.param(f32, 2)
