@@ -62,7 +62,8 @@ func testGelu(t *testing.T) {
 						t.Fatal(err)
 					}
 					k, ok := p.steps[len(p.steps)-1].kernel.(*elementwise)
-					if skip == nil && (!ok || vectors() != nil && len(k.variants[0].exec) != 1) {
+					// Of one element numbers are no scalars.
+					if skip == nil && (!ok || vectors() != nil && n > 1 && len(k.variants[0].exec) != 1) {
 						t.Errorf("%v, backward %v: not one loop", d, backward)
 					}
 					out := &Buffer{data: aligned(n * d.Size())}
