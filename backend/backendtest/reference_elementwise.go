@@ -34,10 +34,32 @@ func trigonometric(x, _, f, rel, abs float64) float64 {
 // power: an error of the exponent y·ln x, relative to it, is one of the result
 // relative to 1.
 func power(x, y, f, rel, _ float64) float64 {
-	if l := math.Abs(y * math.Log(math.Abs(x))); l < math.MaxFloat64 {
+	if l := math.Abs(y * logarithm(math.Abs(x))); l < math.MaxFloat64 {
 		rel *= 1 + l
 	}
 	return rel * math.Abs(f)
+}
+
+// logarithm is ln x, from log₂ for subnormal numbers, of which math.Log on
+// amd64 makes others (and with it math.Pow).
+func logarithm(x float64) float64 {
+	if x > 0 && x < 0x1p-1022 {
+		return math.Log2(x) * math.Ln2
+	}
+	return math.Log(x)
+}
+
+// raised is xʸ, by way of the logarithm where math.Pow would multiply often.
+func raised(x, y float64) float64 {
+	if x > 0.5 && x < 2 && math.Abs(y) > 16 && !math.IsInf(y, 0) {
+		return math.Exp(y * math.Log1p(x-1))
+	}
+	const up = 0x1p200
+	if a := math.Abs(x); a > 0 && a < 0x1p-1022 {
+		half := math.Pow(up, -y/2) // in two steps, for the range
+		return math.Pow(x*up, y) * half * half
+	}
+	return math.Pow(x, y)
 }
 
 func unary(f func(float64) float64, slack func(x, y, f, rel, abs float64) float64) function {
@@ -51,7 +73,7 @@ var onFloats = map[op.Code]function{
 	op.Sign:       {f: func(x, _ float64) float64 { return sign(x) }, anyZero: true},
 	op.Exp:        unary(math.Exp, relative),
 	op.Expm1:      unary(math.Expm1, relative),
-	op.Log:        unary(math.Log, relative),
+	op.Log:        unary(logarithm, relative),
 	op.Log1p:      unary(math.Log1p, relative),
 	op.Sqrt:       unary(math.Sqrt, nil),
 	op.Rsqrt:      unary(func(x float64) float64 { return 1 / math.Sqrt(x) }, relative),
@@ -71,7 +93,7 @@ var onFloats = map[op.Code]function{
 	op.Mul:        {f: func(x, y float64) float64 { return x * y }},
 	op.Div:        {f: func(x, y float64) float64 { return x / y }},
 	op.Mod:        {f: func(x, y float64) float64 { return x - y*math.Floor(x/y) }, anyZero: true},
-	op.Pow:        {f: math.Pow, slack: power},
+	op.Pow:        {f: raised, slack: power},
 	op.Maximum:    {f: larger, anyZero: true},
 	op.Minimum:    {f: func(x, y float64) float64 { return -larger(-x, -y) }, anyZero: true},
 }

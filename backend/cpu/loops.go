@@ -137,7 +137,7 @@ func intLoops() *loops[int64] {
 func floatLoops[T real]() *loops[T] {
 	l := numberLoops[T]()
 	for c, f := range map[op.Code]func(float64) float64{
-		op.Expm1: math.Expm1, op.Log: math.Log, op.Log1p: math.Log1p,
+		op.Expm1: math.Expm1, op.Log: logarithm, op.Log1p: math.Log1p,
 		op.Sin: math.Sin, op.Cos: math.Cos, op.Erf: math.Erf,
 	} {
 		l.unary[c] = by64[T](f)
@@ -153,7 +153,7 @@ func floatLoops[T real]() *loops[T] {
 	l.unary[op.Round] = round[T]
 	l.binary[op.Div] = div[T]
 	l.binary[op.Mod] = by64x2[T](mod)
-	l.binary[op.Pow] = by64x2[T](math.Pow)
+	l.binary[op.Pow] = by64x2[T](power)
 	l.test[op.IsFinite] = isFinite[T]
 	return l
 }

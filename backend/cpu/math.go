@@ -27,6 +27,29 @@ func by64x2[T real](f func(x, y float64) float64) func(dst, a, b []T) {
 	}
 }
 
+// logarithm is ln x. math.Log of Go's amd64 takes subnormal numbers for others.
+func logarithm(x float64) float64 {
+	if x > 0 && x < smallestNormal {
+		return math.Log(x*0x1p54) - 54*math.Ln2
+	}
+	return math.Log(x)
+}
+
+// power is xʸ. math.Pow goes through math.Log, with its mistake, and through
+// one product for each bit of y, whose roundings add up.
+func power(x, y float64) float64 {
+	if math.Abs(x-1) < 0.5 && math.Abs(y) > 64 && !math.IsInf(y, 0) {
+		return math.Exp(y * math.Log1p(x-1))
+	}
+	if a := math.Abs(x); a > 0 && a < smallestNormal {
+		fraction, exponent := math.Frexp(x)
+		return math.Pow(fraction, y) * math.Exp2(float64(exponent)*y)
+	}
+	return math.Pow(x, y)
+}
+
+const smallestNormal = 0x1p-1022
+
 const (
 	log2e = math.Log2E
 	// ln 2 in two parts: n·ln2High is exact for |n| < 2^20.
