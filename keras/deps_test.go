@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -30,6 +31,12 @@ var imports = map[string]string{
 	"backend/cpu/internal/gemm":   "backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",
 	"backend/cpu/internal/vec":    "golang.org/x/sys/cpu backend/dtype",
 	"backend/cpu/internal/vecgen": "backend/cpu/internal/a64",
+	"backend/cuda":                "backend backend/cuda/internal/api backend/cuda/internal/ptx backend/cuda/kernels backend/driver backend/dtype backend/ir backend/op",
+	"backend/cuda/internal/api":   "gorgonia.org/cu",
+	"backend/cuda/internal/fake":  "backend/cuda/kernels",
+	"backend/cuda/internal/nvrtc": "",
+	"backend/cuda/internal/ptx":   "backend/dtype backend/op",
+	"backend/cuda/kernels":        "",
 	"backend/backendtest":         "backend backend/driver backend/dtype backend/ir backend/op backend/philox",
 	"backend/tensor":              "backend backend/driver backend/dtype backend/ir backend/op github.com/x448/float16",
 
@@ -53,7 +60,7 @@ var imports = map[string]string{
 	"losses":                 "backend/dtype backend/op backend/tensor backend/tensor/align backend/tensor/distance",
 	"optimizers":             "backend/dtype backend/op backend/tensor",
 	"keras/metrics":          "backend/dtype backend/op backend/tensor backend/tensor/align backend/tensor/distance",
-	"keras":                  "backend backend/cpu backend/driver backend/dtype backend/ir backend/op backend/tensor keras/exponents keras/internal/flow keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3 golang.org/x/term",
+	"keras":                  "backend backend/cpu backend/cuda backend/driver backend/dtype backend/ir backend/op backend/tensor keras/exponents keras/internal/flow keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3 golang.org/x/term",
 	"keras/callbacks":        "backend/tensor keras keras/checkpoint keras/exponents keras/metrics keras/saving keras/tensorboard optimizers",
 	"keras/checkpoint":       "backend/dtype backend/op backend/tensor keras keras/internal/aside",
 	"keras/exponents":        "backend/dtype",
@@ -73,9 +80,11 @@ var imports = map[string]string{
 }
 
 // TestImports holds packages to the import rules: architecture that is not
-// executed erodes in silence.
+// executed erodes in silence. With the tag cuda there are more packages and
+// edges than without.
 func TestImports(t *testing.T) {
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,Standard", "../...")
+	cmd := exec.Command("go", "list", "-tags", "cuda", "-json=ImportPath,Imports,Standard", "../...")
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=1")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)

@@ -1,0 +1,47 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"os"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/backendtest"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/fake"
+)
+
+// TestMain runs the tests on the fake driver, or, if KERAS_CUDA_TEST is "gpu",
+// on the GPU.
+func TestMain(m *testing.M) {
+	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+		os.Exit(m.Run())
+	}
+	dir, err := os.MkdirTemp("", "fakecuda")
+	if err == nil {
+		var library string
+		if library, err = fake.Build(dir); err == nil {
+			err = os.Setenv(api.DriverSetting, library)
+		}
+	}
+	code := 1
+	if err == nil {
+		code = m.Run()
+	} else {
+		println(err.Error())
+	}
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func open(tb testing.TB) *Device {
+	d, err := Open(0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+func TestConformance(t *testing.T) { backendtest.Run(t, open(t)) }
+
+func BenchmarkConformance(b *testing.B) { backendtest.Bench(b, open(b)) }

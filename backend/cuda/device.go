@@ -1,0 +1,237 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
+	"github.com/mezzo-ml/mezzo/backend/cuda/kernels"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+func init() {
+	backend.Register("cuda", func() (driver.Device, error) { return Open(0) })
+}
+
+// Device is a GPU.
+type Device struct {
+	gpu     *api.Device
+	library *ptx.Library
+	kernels api.Module
+
+	// mu is held while something is put on the stream: captures and launches of
+	// several goroutines must not mix.
+	mu        sync.Mutex
+	stream    api.Stream
+	functions map[string]api.Function
+}
+
+// Open opens the GPU of that number, 0 being the first one that
+// CUDA_VISIBLE_DEVICES shows. Most users get a device from backend.Open("cuda").
+func Open(ordinal int) (*Device, error) {
+	gpu, err := api.Open(ordinal)
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{gpu: gpu, functions: map[string]api.Function{}}
+	if err := gpu.Enter(); err != nil {
+		return nil, err
+	}
+	defer gpu.Leave()
+	text, err := kernels.PTX("functions", d.capability())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
+	}
+	if d.library, err = ptx.ParseLibrary(text); err != nil {
+		return nil, err
+	}
+	image, err := kernels.PTX("kernels", d.capability())
+	if err != nil {
+		return nil, err
+	}
+	if d.kernels, err = api.Load(image); err != nil {
+		return nil, err
+	}
+	if d.stream, err = api.NewStream(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// capability is the compute capability: 90 for 9.0.
+func (d *Device) capability() int { return 10*d.gpu.Major + d.gpu.Minor }
+
+// Name is "cuda", or "cuda:1" of another than the first GPU.
+func (d *Device) Name() string {
+	if d.gpu.Ordinal == 0 {
+		return "cuda"
+	}
+	return "cuda:" + strconv.Itoa(d.gpu.Ordinal)
+}
+
+// Supports reports whether there is a kernel for an operation on a type.
+func (d *Device) Supports(c op.Code, t dtype.DType) bool {
+	if t.Size() == 0 {
+		return false
+	}
+	if c.Info().Class == op.Elementwise {
+		return c == op.Fused || c == op.Extra || c == op.Cast || c == op.Identity || d.library.Has(ptx.Name(c, t))
+	}
+	switch c {
+	case op.Softmax, op.LogSoftmax, op.SoftmaxGrad, op.MatMul, op.Conv, op.ConvInputGrad, op.ConvKernelGrad,
+		op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad:
+		return t.IsFloat()
+	case op.Unique:
+		return t == dtype.Int32 || t == dtype.Int64
+	case op.ScatterAdd:
+		return t != dtype.Bool
+	case op.RandomUniform:
+		return t == dtype.Int64
+	}
+	return c == op.Param || c == op.Const || builders[c] != nil
+}
+
+// Alloc makes a buffer, filled with zeros.
+func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("cuda: Alloc: got %d bytes, want 0 or more", bytes)
+	}
+	b := &Buffer{device: d, bytes: bytes}
+	if bytes == 0 {
+		return b, nil
+	}
+	return b, d.do(func() (err error) {
+		if b.at, err = d.take(bytes, "a buffer"); err != nil {
+			return err
+		}
+		return d.stream.Zero(b.at, bytes)
+	})
+}
+
+// take allocates memory of the device; what names its use in the error.
+func (d *Device) take(bytes int, what string) (api.Ptr, error) {
+	p, err := api.Alloc(max(bytes, 1))
+	if err == nil {
+		return p, nil
+	}
+	free, _ := d.gpu.Free()
+	return 0, fmt.Errorf("cuda: %s of %d bytes, with %d of %d bytes free on %s: %w", what, bytes, free, d.gpu.Bytes, d.gpu.Name, err)
+}
+
+// do runs f alone on the device, with its context current.
+func (d *Device) do(f func() error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.gpu.Enter(); err != nil {
+		return err
+	}
+	defer d.gpu.Leave()
+	return f()
+}
+
+// function finds one of the kernels that come with Mezzo.
+func (d *Device) function(name string) (api.Function, error) {
+	if f, ok := d.functions[name]; ok {
+		return f, nil
+	}
+	f, err := d.kernels.Function(name)
+	if err == nil {
+		d.functions[name] = f
+	}
+	return f, err
+}
+
+// Compile makes a program from a plan.
+func (d *Device) Compile(g *ir.Graph) (driver.Program, error) {
+	var p *Program
+	err := d.do(func() (err error) {
+		p, err = compile(d, g)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close gives the GPU back.
+func (d *Device) Close() error {
+	return d.do(func() error {
+		if err := d.kernels.Close(); err != nil {
+			return err
+		}
+		if err := d.stream.Close(); err != nil {
+			return err
+		}
+		return d.gpu.Close()
+	})
+}
+
+// Describe names the GPU and what products are computed in.
+func (d *Device) Describe() driver.Description {
+	return driver.Description{
+		Device:   d.Name(),
+		Hardware: d.gpu.Name,
+		ISA:      fmt.Sprintf("sm_%d", d.capability()),
+		Threads:  d.gpu.Processors,
+		Arithmetic: map[dtype.DType]string{
+			dtype.Float16: "float32 (16-bit storage)", dtype.BFloat16: "float32 (16-bit storage)",
+			dtype.Float32: "float32", dtype.Float64: "float64",
+		},
+	}
+}
+
+// Buffer is memory of a GPU.
+type Buffer struct {
+	device *Device
+	at     api.Ptr
+	bytes  int
+}
+
+// Bytes is the size.
+func (b *Buffer) Bytes() int { return b.bytes }
+
+// CopyIn overwrites the first len(src) bytes.
+func (b *Buffer) CopyIn(src []byte) error {
+	if len(src) > b.bytes {
+		return fmt.Errorf("cuda: CopyIn: got %d bytes, want at most the buffer's %d", len(src), b.bytes)
+	}
+	return b.device.do(func() error {
+		if err := b.device.stream.CopyIn(b.at, src); err != nil {
+			return err
+		}
+		return b.device.stream.Wait()
+	})
+}
+
+// CopyOut reads the first len(dst) bytes.
+func (b *Buffer) CopyOut(dst []byte) error {
+	if len(dst) > b.bytes {
+		return fmt.Errorf("cuda: CopyOut: wants %d bytes, the buffer has %d", len(dst), b.bytes)
+	}
+	return b.device.do(func() error {
+		if err := b.device.stream.CopyOut(dst, b.at); err != nil {
+			return err
+		}
+		return b.device.stream.Wait()
+	})
+}
+
+// Free returns the memory.
+func (b *Buffer) Free() {
+	if b.at == 0 {
+		return
+	}
+	// An error here is one of work that was put on the stream before, which
+	// reports it itself.
+	_ = b.device.do(func() error { return api.Release(b.at) })
+	b.at = 0
+}

@@ -1,0 +1,51 @@
+// Package fake builds a libcuda.so.1 for tests on machines without a GPU: its
+// kernels are the product's sources compiled for the host, and an interpreter
+// runs the PTX that is written at run time. See driver.cc for what it checks.
+//
+// It needs g++ for x86-64.
+package fake
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/cuda/kernels"
+)
+
+//go:embed src
+var sources embed.FS
+
+// Build compiles the library in a directory and returns its path, which
+// belongs into KERAS_CUDA_DRIVER.
+func Build(dir string) (string, error) {
+	own, err := fs.Sub(sources, "src")
+	if err != nil {
+		return "", err
+	}
+	for _, files := range []fs.FS{own, kernels.Sources} {
+		if err := os.CopyFS(dir, files); err != nil {
+			return "", err
+		}
+	}
+	var unit strings.Builder
+	unit.WriteString("#include \"emu.h\"\n")
+	for _, name := range kernels.Units()["kernels"] {
+		fmt.Fprintf(&unit, "#include %q\n", name)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kernels.cc"), []byte(unit.String()), 0o644); err != nil {
+		return "", err
+	}
+	library := filepath.Join(dir, "libcuda.so.1")
+	cmd := exec.Command("g++", "-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-w",
+		"-o", library, "driver.cc", "emu.cc", "ptx.cc", "functions.cc", "kernels.cc", "-Wl,-soname,libcuda.so.1")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("fake: g++: %w\n%s", err, out)
+	}
+	return library, nil
+}

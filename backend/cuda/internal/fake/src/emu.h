@@ -1,0 +1,148 @@
+// CUDA's model of threads on a host, for tests: the sources of kernels are
+// compiled as C++ with this file included first. A block's threads are fibers;
+// __syncthreads and shuffles are real barriers; shared memory is poisoned, and
+// a barrier that not all threads reach is reported. FAKECUDA_ORDER (0, 1 or 2)
+// says in which order threads run.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+struct dim3 {
+	unsigned x = 1, y = 1, z = 1;
+};
+
+#define EMU 1
+#define __global__
+#define __device__
+#define __host__
+#define __restrict__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+
+namespace emu {
+
+enum State { READY, BLOCK_BARRIER, WARP_BARRIER, DONE };
+
+struct Fiber {
+	void *sp;
+	char *stack;
+	dim3 tid;
+	State state;
+	unsigned generation;
+};
+
+struct Warp {
+	unsigned arrived = 0, generation = 0, live = 0;
+	uint64_t slot[2][32];
+};
+
+// Block is the block that runs, one at a time.
+struct Block {
+	std::vector<Fiber> fibers;
+	std::vector<Warp> warps;
+	void *main_sp;
+	int current, live, waiting;
+	dim3 bid, bdim, gdim;
+	char *dynamic;
+	void (*entry)(void **);
+	void **parameters;
+};
+
+extern Block block;
+extern "C" void emu_switch(void **save, void *to);
+
+inline void yield() { emu_switch(&block.fibers[block.current].sp, block.main_sp); }
+
+inline void block_barrier() {
+	block.fibers[block.current].state = BLOCK_BARRIER;
+	block.waiting++;
+	yield();
+}
+
+inline void warp_barrier() {
+	Fiber &f = block.fibers[block.current];
+	Warp &w = block.warps[block.current / 32];
+	f.generation = w.generation;
+	if (++w.arrived >= w.live) {
+		w.arrived = 0;
+		w.generation++;
+		return;
+	}
+	f.state = WARP_BARRIER;
+	yield();
+}
+
+template <class T> inline T exchange(T v, int source) {
+	Warp &w = block.warps[block.current / 32];
+	unsigned phase = w.generation & 1;
+	uint64_t b = 0;
+	memcpy(&b, &v, sizeof(T));
+	w.slot[phase][block.current % 32] = b;
+	warp_barrier();
+	T r;
+	memcpy(&r, &w.slot[phase][source & 31], sizeof(T));
+	return r;
+}
+
+// launch runs a kernel; entry calls it with parameters for the current thread.
+// It returns a CUresult.
+int launch(void (*entry)(void **), void **parameters, dim3 grid, dim3 block, unsigned shared);
+
+template <class... A, size_t... I> inline void call(void (*k)(A...), void **p, std::index_sequence<I...>) {
+	k(*(std::remove_reference_t<A> *)p[I]...);
+}
+
+// A kernel compiled for the host.
+struct Kernel {
+	const char *name;
+	size_t parameters;
+	int (*run)(void **, dim3, dim3, unsigned);
+};
+
+void add(Kernel k);
+
+template <class... A> constexpr size_t count(void (*)(A...)) { return sizeof...(A); }
+template <auto K, class... A> void enter_as(void (*)(A...), void **p) {
+	static_assert(((sizeof(A) == 8) && ...), "parameters of kernels have 8 bytes");
+	call(K, p, std::index_sequence_for<A...>{});
+}
+template <auto K> void enter(void **p) { enter_as<K>(K, p); }
+template <auto K> int run(void **p, dim3 g, dim3 b, unsigned s) { return launch(enter<K>, p, g, b, s); }
+
+struct Adder {
+	Adder(Kernel k) { add(k); }
+};
+
+} // namespace emu
+
+#define threadIdx (emu::block.fibers[emu::block.current].tid)
+#define blockIdx (emu::block.bid)
+#define blockDim (emu::block.bdim)
+#define gridDim (emu::block.gdim)
+#define __syncthreads() emu::block_barrier()
+#define __syncwarp(...) emu::warp_barrier()
+
+template <class T> inline T __shfl_xor_sync(unsigned, T v, int m) { return emu::exchange(v, (emu::block.current % 32) ^ m); }
+template <class T> inline T __shfl_sync(unsigned, T v, int s) { return emu::exchange(v, s); }
+template <class T> inline T __shfl_down_sync(unsigned, T v, int d) {
+	int lane = emu::block.current % 32;
+	return emu::exchange(v, lane + d < 32 ? lane + d : lane);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+template <class T, class U> inline T atomicMin(T *p, U v) {
+	T old = *p;
+	if ((T)v < old) *p = (T)v;
+	return old;
+}
+inline int atomicOr(int *p, int v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
+
+// KERNEL makes a kernel known to the fake driver.
+#define KERNEL(k) static emu::Adder add_##k({#k, emu::count(k), emu::run<k>});

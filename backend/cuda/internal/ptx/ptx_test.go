@@ -1,0 +1,116 @@
+package ptx
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/cuda/kernels"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+func library(t *testing.T) *Library {
+	text, err := kernels.PTX("functions", 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ParseLibrary(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestFunctions: every element-wise operation has a function on every type
+// that it takes, and every cast.
+func TestFunctions(t *testing.T) {
+	l := library(t)
+	for _, c := range op.Codes() {
+		info := c.Info()
+		if info.Class != op.Elementwise || info.Args < 1 || c == op.Identity || c == op.Cast || c == op.Extra {
+			continue
+		}
+		for _, d := range dtype.All() {
+			args := make([]op.Type, info.Args)
+			for i := range args {
+				args[i] = op.Type{DType: d}
+			}
+			if c == op.Where {
+				args[0].DType = dtype.Bool
+			}
+			if _, err := op.Infer(c, op.Attr{}, args...); err == nil && !l.Has(Name(c, d)) {
+				t.Errorf("no function %s", Name(c, d))
+			}
+		}
+	}
+	for _, from := range dtype.All() {
+		for _, to := range dtype.All() {
+			c := Chain{Name: "k", Dims: []int{5}, Strides: [][]int{{1}}, Results: []int{0}, Body: &op.Body{
+				Inputs: []dtype.DType{from}, Code: []op.Instr{{Op: op.Cast, DType: to}},
+			}}
+			if _, err := l.Module([]Chain{c}); err != nil {
+				t.Errorf("%v to %v: %v", from, to, err)
+			}
+		}
+	}
+}
+
+// TestModule: what is called is declared once and before the kernels; what is
+// short is written into them.
+func TestModule(t *testing.T) {
+	chain := func(name string, c op.Code, d dtype.DType) Chain {
+		return Chain{Name: name, Dims: []int{1000}, Strides: [][]int{{1}}, Results: []int{0}, Body: &op.Body{
+			Inputs: []dtype.DType{d}, Code: []op.Instr{{Op: c, DType: d}},
+		}}
+	}
+	text, err := library(t).Module([]Chain{chain("a", op.Sin, dtype.Float64), chain("b", op.Sin, dtype.Float64), chain("c", op.Exp, dtype.Float16)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(text, ".func"); n != strings.Count(text, " Sin_float64\n")+strings.Count(text, " Sin_float64(\n")+1 {
+		t.Errorf("%d functions, want Sin_float64 and what it needs, once each", n)
+	}
+	first := strings.Index(text, ".entry a(")
+	if at := strings.LastIndex(text, ".func"); at < 0 || at > first {
+		t.Errorf("a function is declared at %d, behind the kernel at %d", at, first)
+	}
+	if strings.Contains(text, "Exp_float32") {
+		t.Error("a short function is called, not written into the kernel")
+	}
+	if _, err := library(t).Module([]Chain{chain("d", op.And, dtype.Float32)}); err == nil {
+		t.Error("a chain with an operation that has no function: got no error")
+	}
+}
+
+func TestDivide(t *testing.T) {
+	divide := func(x uint32, d int) uint32 {
+		magic, shift := reciprocal(d)
+		return (uint32(uint64(x)*magic>>32) + x) >> shift
+	}
+	for _, d := range []int{2, 3, 5, 7, 10, 33, 64, 641, 65535, 65536, 1<<20 + 7, 1<<29 - 1, 1 << 30} {
+		for range 10_000 {
+			x := rand.Uint32N(1 << 30)
+			if got, want := divide(x, d), x/uint32(d); got != want {
+				t.Fatalf("%d/%d: got %d, want %d", x, d, got, want)
+			}
+		}
+		for _, x := range []uint32{0, 1, uint32(d) - 1, uint32(d), uint32(d) + 1, 1<<30 - 1} {
+			if got, want := divide(x, d), x/uint32(d); got != want {
+				t.Fatalf("%d/%d: got %d, want %d", x, d, got, want)
+			}
+		}
+	}
+}
+
+func TestParseLibraryErrors(t *testing.T) {
+	for _, text := range []string{
+		"",
+		".version 7.8\n.target sm_70\n.address_size 64\n.visible .func  (.param .b32 func_retval0) f(\n\t.param .b32 f_param_0\n)\n{\n\tret;\n",
+		".version 7.8\n.func g(\n)\n",
+	} {
+		if _, err := ParseLibrary(text); err == nil {
+			t.Errorf("%q: got no error", text)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+//go:build cuda && linux
+
+package kernels
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/nvrtc"
+)
+
+var generate = flag.Bool("generate", false, "write the PTX anew")
+
+// options are those of a unit: functions are for package ptx, which writes
+// them into kernels where each operation rounds to its type.
+var options = map[string][]string{
+	"functions": {"--std=c++17", "--relocatable-device-code=true", "--fmad=false"},
+	"kernels":   {"--std=c++17"},
+}
+
+// TestGenerate compiles the sources, and compares with what is in the tree.
+func TestGenerate(t *testing.T) {
+	library := os.Getenv("KERAS_NVRTC")
+	if library == "" {
+		t.Skip("KERAS_NVRTC does not name the library libnvrtc.so.11.2")
+	}
+	c, err := nvrtc.Open(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for unit := range files {
+		text, err := source(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range Architectures {
+			ptx, err := c.Compile(text, unit+".cu", append(options[unit], fmt.Sprintf("--gpu-architecture=compute_%d", a))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *generate {
+				z, err := pack(ptx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(fmt.Sprintf("%s_%d.ptx.gz", unit, a), z, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			kept, err := PTX(unit, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal([]byte(kept), ptx) {
+				t.Errorf("%s_%d.ptx.gz is not what the sources compile to: run the test with -generate", unit, a)
+			}
+		}
+	}
+}
+
+// maxRegisters is what a thread may use for two blocks of 256 threads to run
+// on a processor at once.
+const maxRegisters = 128
+
+var (
+	entryLine    = regexp.MustCompile(`Compiling entry function '(\w+)'`)
+	spillLine    = regexp.MustCompile(`(\d+) bytes spill stores, (\d+) bytes spill loads`)
+	registerLine = regexp.MustCompile(`Used (\d+) registers`)
+)
+
+// TestAssemble: every GPU's assembler takes the kernels, keeps all of their
+// variables in registers, and needs few enough of those.
+func TestAssemble(t *testing.T) {
+	ptxas := os.Getenv("KERAS_PTXAS")
+	if ptxas == "" {
+		t.Skip("KERAS_PTXAS does not name the assembler ptxas")
+	}
+	models := []int{70, 75, 80, 86, 89, 90}
+	if testing.Short() {
+		models = []int{70, 90}
+	}
+	for _, sm := range models {
+		text, err := PTX("kernels", sm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "kernels.ptx")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(ptxas, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", os.DevNull, file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("sm_%d: %v\n%s", sm, err, out)
+		}
+		kernel, kernels := "", 0
+		for line := range bytes.Lines(out) {
+			if m := entryLine.FindSubmatch(line); m != nil {
+				kernel = string(m[1])
+				kernels++
+			} else if m := spillLine.FindSubmatch(line); m != nil && string(m[1])+string(m[2]) != "00" {
+				t.Errorf("sm_%d: %s spills: %s", sm, kernel, m[0])
+			} else if m := registerLine.FindSubmatch(line); m != nil {
+				if n, _ := strconv.Atoi(string(m[1])); n > maxRegisters {
+					t.Errorf("sm_%d: %s uses %d registers, want at most %d", sm, kernel, n, maxRegisters)
+				}
+			}
+		}
+		if kernels == 0 {
+			t.Errorf("sm_%d: the assembler names no kernel:\n%s", sm, out)
+		}
+	}
+}

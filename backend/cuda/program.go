@@ -1,0 +1,400 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// patch says that a parameter is the address of something in a buffer of the
+// caller, known only when the program runs.
+type patch struct {
+	word, buffer int
+	out          bool
+}
+
+// bind says that a value lies in a buffer of the caller.
+type bind struct {
+	buffer, bytes int
+	out           bool
+}
+
+// Program is a compiled plan: kernel calls with their parameters, of which
+// those that are addresses in the caller's buffers are filled in by Run.
+type Program struct {
+	device *Device
+	graph  *ir.Graph
+	chains api.Module
+	memory api.Ptr // arena, constants, scratch and the fault word, one allocation
+
+	calls   []api.Launch
+	names   []string // of the kernels called, for errors
+	words   []uint64
+	patches []patch
+	binds   []bind
+	static  map[*ir.Value]int // where constants lie in memory
+	ends    []int             // for each value, how many calls have been made when it is computed
+	fault   api.Ptr
+}
+
+// faultBytes is the size of the kernels' struct Fault.
+const faultBytes = 16
+
+// noFault is what it holds before a run.
+var noFault = [faultBytes]byte{8: 0xff, 9: 0xff, 10: 0xff, 11: 0xff, 12: 0xff, 13: 0xff, 14: 0xff, 15: 0xff}
+
+// builder makes a program.
+type builder struct {
+	p       *Program
+	pos     map[*ir.Value]int
+	chains  []ptx.Chain
+	pending []pending
+	scratch int // bytes wanted behind everything else
+	base    int // where scratch begins
+	bytes   int // of the memory so far
+}
+
+// pending is a call before its kernel is loaded.
+type pending struct {
+	name        string
+	chain       bool
+	grid, block [3]int
+	args        []any
+	value       int
+}
+
+// scratch is a parameter: an address in working memory of the call.
+type scratch int
+
+// fault is a parameter: the address of the word for indices out of range.
+type faultWord struct{}
+
+func compile(d *Device, g *ir.Graph) (*Program, error) {
+	p := &Program{device: d, graph: g, ends: make([]int, len(g.Values)), static: map[*ir.Value]int{}}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values))}
+	b.bytes = aligned(g.ArenaBytes)
+	var constants []byte
+	for i, v := range g.Values {
+		b.pos[v] = i
+		switch v.Slot.Place {
+		case ir.Nowhere:
+			return nil, fmt.Errorf("cuda: Compile: value %d (%v) has no place; the graph was not optimized", i, v.Op)
+		case ir.Input:
+			p.binds = append(p.binds, bind{v.Slot.Index, v.Type.Bytes(), false})
+		case ir.Output:
+			p.binds = append(p.binds, bind{v.Slot.Index, v.Type.Bytes(), true})
+		}
+		if v.Op == op.Const {
+			p.static[v] = b.bytes + len(constants)
+			constants = append(constants, constant(v)...)
+			constants = append(constants, make([]byte, aligned(len(constants))-len(constants))...)
+		} else if v.View() && v.Slot.Place == ir.Static {
+			p.static[v] = p.static[v.Args[0]]
+		}
+	}
+	constantsAt := b.bytes
+	b.bytes += len(constants)
+	for i, v := range g.Values {
+		if v.Op != op.Param && v.Op != op.Const && !v.View() && v.Op != op.Extra {
+			if err := b.value(v); err != nil {
+				return nil, err
+			}
+		}
+		p.ends[i] = len(b.pending)
+	}
+	b.base = aligned(b.bytes)
+	faultAt := b.base + aligned(b.scratch)
+	var err error
+	if p.memory, err = d.take(faultAt+faultBytes, "working memory of a program"); err != nil {
+		return nil, err
+	}
+	p.fault = p.memory + api.Ptr(faultAt)
+	if err := b.finish(constants, constantsAt); err != nil {
+		return nil, errors.Join(err, p.release())
+	}
+	return p, nil
+}
+
+func aligned(n int) int { return (n + 255) &^ 255 }
+
+// constant returns the elements of a Const.
+func constant(v *ir.Value) []byte {
+	data := make([]byte, v.Type.Bytes())
+	if v.Attr.Data != nil {
+		copy(data, v.Attr.Data)
+		return data
+	}
+	size := v.Type.DType.Size()
+	for at := 0; at < len(data); at += size {
+		if at == 0 {
+			dtype.FromF64(data[:size], []float64{v.Attr.Value}, v.Type.DType)
+		} else {
+			copy(data[at:], data[:size])
+		}
+	}
+	return data
+}
+
+// value makes the calls that compute v.
+func (b *builder) value(v *ir.Value) error {
+	t := v.Type.DType
+	if len(v.Args) > 0 {
+		t = v.Args[0].Type.DType
+	}
+	if !b.p.device.Supports(v.Op, t) {
+		return &backend.UnsupportedError{Device: b.p.device.Name(), Op: v.Op, DType: t, Path: v.Path}
+	}
+	if v.Slot.Place == ir.Static {
+		return fmt.Errorf("cuda: Compile: value %d (%v) lies among the constants", b.pos[v], v.Op)
+	}
+	if v.Op.Info().Class == op.Elementwise {
+		return b.elementwise(v)
+	}
+	return builders[v.Op](b, v)
+}
+
+// call appends a call of a kernel. Arguments are *ir.Value, int, uint64,
+// float64, scratch and faultWord.
+func (b *builder) call(v *ir.Value, name string, grid, block [3]int, args ...any) {
+	b.pending = append(b.pending, pending{name: name, grid: grid, block: block, args: args, value: b.pos[v]})
+}
+
+// each calls a kernel that goes through n elements with as many threads.
+func (b *builder) each(v *ir.Value, name string, n int, args ...any) {
+	if n > 0 {
+		b.call(v, name, [3]int{min((n+255)/256, 1<<20), 1, 1}, [3]int{256, 1, 1}, args...)
+	}
+}
+
+// finish loads the kernels and writes the list of calls.
+func (b *builder) finish(constants []byte, at int) error {
+	p := b.p
+	if len(b.chains) > 0 {
+		text, err := p.device.library.Module(b.chains)
+		if err != nil {
+			return err
+		}
+		if p.chains, err = api.Load(text); err != nil {
+			return fmt.Errorf("cuda: Compile: %w\n%s", err, text)
+		}
+	}
+	for _, c := range b.pending {
+		find := p.device.function
+		if c.chain {
+			find = p.chains.Function
+		}
+		f, err := find(c.name)
+		if err != nil {
+			return err
+		}
+		p.calls = append(p.calls, api.NewLaunch(f, c.grid, c.block, 0, len(p.words), len(c.args)))
+		p.names = append(p.names, c.name)
+		for _, a := range c.args {
+			p.words = append(p.words, b.word(a))
+		}
+	}
+	if err := p.device.stream.CopyIn(p.memory+api.Ptr(at), constants); err != nil {
+		return err
+	}
+	return p.device.stream.Wait()
+}
+
+// word is the value of a parameter; of those that only Run knows, it is an
+// offset.
+func (b *builder) word(a any) uint64 {
+	p := b.p
+	switch a := a.(type) {
+	case int:
+		return uint64(int64(a))
+	case uint64:
+		return a
+	case float64:
+		return floatBits(a)
+	case scratch:
+		return uint64(p.memory) + uint64(b.base+int(a))
+	case faultWord:
+		return uint64(p.fault)
+	case *ir.Value:
+		switch a.Slot.Place {
+		case ir.Arena:
+			return uint64(p.memory) + uint64(a.Slot.Offset)
+		case ir.Static:
+			return uint64(p.memory) + uint64(p.static[a])
+		}
+		p.patches = append(p.patches, patch{len(p.words), a.Slot.Index, a.Slot.Place == ir.Output})
+		return 0
+	}
+	panic(fmt.Sprintf("cuda: a parameter of type %T", a))
+}
+
+// Run computes out from in. It returns when all of it has been computed.
+func (p *Program) Run(ctx context.Context, in, out []driver.Buffer) error {
+	return p.RunWatched(ctx, in, out, nil)
+}
+
+// RunWatched is Run, and calls see after each value.
+func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see func(v *ir.Value, data []byte) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := p.check(in, out); err != nil {
+		return err
+	}
+	d := p.device
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.gpu.Enter(); err != nil {
+		return err
+	}
+	defer d.gpu.Leave()
+	for _, x := range p.patches {
+		list := in
+		if x.out {
+			list = out
+		}
+		p.words[x.word] = uint64(list[x.buffer].(*Buffer).at)
+	}
+	if err := d.stream.CopyIn(p.fault, noFault[:]); err != nil {
+		return err
+	}
+	if see != nil {
+		if err := p.watched(in, out, see); err != nil {
+			return err
+		}
+	} else if n, err := d.stream.Launch(p.calls, p.words); err != nil {
+		return fmt.Errorf("cuda: kernel %s: %w", p.names[n], err)
+	}
+	return p.faulted(in, out)
+}
+
+// watched runs value by value.
+func (p *Program) watched(in, out []driver.Buffer, see func(v *ir.Value, data []byte) error) error {
+	s, done := p.device.stream, 0
+	for i, v := range p.graph.Values {
+		if n, err := s.Launch(p.calls[done:p.ends[i]], p.words); err != nil {
+			return fmt.Errorf("cuda: kernel %s: %w", p.names[done+n], err)
+		}
+		done = p.ends[i]
+		if v.Op == op.Param || v.Op == op.Const {
+			continue
+		}
+		data := make([]byte, v.Type.Bytes())
+		if err := s.CopyOut(data, p.place(v, in, out)); err != nil {
+			return err
+		}
+		if err := s.Wait(); err != nil {
+			return err
+		}
+		if err := see(v, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// faulted waits for the run, and returns the error of an index out of range.
+func (p *Program) faulted(in, out []driver.Buffer) error {
+	var f [faultBytes]byte
+	if err := p.device.stream.CopyOut(f[:], p.fault); err != nil {
+		return err
+	}
+	if err := p.device.stream.Wait(); err != nil {
+		return err
+	}
+	if f[0] == 0 {
+		return nil
+	}
+	return p.indexError(binary.LittleEndian.Uint64(f[8:]), in, out)
+}
+
+// indexError is the error of an index that a kernel reported. The index is
+// found by running again up to there: no input has changed.
+func (p *Program) indexError(first uint64, in, out []driver.Buffer) error {
+	at, position := int(first>>40), int(first&(1<<40-1))
+	v, s := p.graph.Values[at], p.device.stream
+	e := &driver.IndexError{Path: v.Path, Op: v.Op, Position: position, Size: v.Attr.N}
+	if x := v.Args[0].Type.Shape; v.Op == op.Gather {
+		e.Size = x[0]
+	} else if v.Op == op.TakeAlong {
+		e.Size = x[len(x)-1]
+	}
+	if _, err := s.Launch(p.calls[:p.ends[at]], p.words); err != nil {
+		return err
+	}
+	var data [8]byte
+	size := v.Args[1].Type.DType.Size()
+	if err := s.CopyOut(data[:size], p.place(v.Args[1], in, out)+api.Ptr(position*size)); err != nil {
+		return err
+	}
+	if err := s.Wait(); err != nil {
+		return err
+	}
+	if e.Got = int64(binary.LittleEndian.Uint64(data[:])); size == 4 {
+		e.Got = int64(int32(e.Got))
+	}
+	return e
+}
+
+// place is where a value lies during a run.
+func (p *Program) place(v *ir.Value, in, out []driver.Buffer) api.Ptr {
+	switch v.Slot.Place {
+	case ir.Arena:
+		return p.memory + api.Ptr(v.Slot.Offset)
+	case ir.Static:
+		return p.memory + api.Ptr(p.static[v])
+	case ir.Input:
+		return in[v.Slot.Index].(*Buffer).at
+	}
+	return out[v.Slot.Index].(*Buffer).at
+}
+
+// check reports buffers that do not fit.
+func (p *Program) check(in, out []driver.Buffer) error {
+	if len(in) != len(p.graph.Params) || len(out) != len(p.graph.Outputs) {
+		return fmt.Errorf("cuda: Run: got %d inputs and %d outputs, want %d and %d", len(in), len(out), len(p.graph.Params), len(p.graph.Outputs))
+	}
+	for _, b := range p.binds {
+		list, kind := in, "input"
+		if b.out {
+			list, kind = out, "output"
+		}
+		buffer, ok := list[b.buffer].(*Buffer)
+		if !ok || buffer.device != p.device {
+			return fmt.Errorf("cuda: Run: %s %d is a %T, want a buffer of device %s", kind, b.buffer, list[b.buffer], p.device.Name())
+		}
+		if buffer.bytes < b.bytes {
+			return fmt.Errorf("cuda: Run: %s %d has %d bytes, want %d", kind, b.buffer, buffer.bytes, b.bytes)
+		}
+	}
+	return nil
+}
+
+// release frees what the program holds on the device.
+func (p *Program) release() error {
+	err := api.Release(p.memory)
+	if p.chains != (api.Module{}) {
+		err = errors.Join(err, p.chains.Close())
+	}
+	return err
+}
+
+// Close frees the program's memory and kernels.
+func (p *Program) Close() error { return p.device.do(p.release) }
+
+var (
+	_ driver.Program   = (*Program)(nil)
+	_ driver.Watcher   = (*Program)(nil)
+	_ driver.Device    = (*Device)(nil)
+	_ driver.Describer = (*Device)(nil)
+)
