@@ -3,7 +3,9 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"sync"
 
@@ -32,6 +34,11 @@ type Device struct {
 	mu        sync.Mutex
 	stream    api.Stream
 	functions map[string]api.Function
+
+	// idle is memory of freed buffers, by size: a training step allocates and
+	// frees the same sizes again and again, which the driver does slowly and by
+	// waiting for all work. Equal addresses also let a captured graph be used again.
+	idle map[int][]api.Ptr
 }
 
 // Open opens the GPU of that number, 0 being the first one that
@@ -41,7 +48,7 @@ func Open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{gpu: gpu, functions: map[string]api.Function{}}
+	d := &Device{gpu: gpu, functions: map[string]api.Function{}, idle: map[int][]api.Ptr{}}
 	if err := gpu.Enter(); err != nil {
 		return nil, err
 	}
@@ -112,18 +119,56 @@ func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
 		if b.at, err = d.take(bytes, "a buffer"); err != nil {
 			return err
 		}
-		return d.stream.Zero(b.at, bytes)
+		return d.stream.Fill(b.at, 0, bytes)
 	})
+}
+
+// size is what is allocated for a number of bytes: sizes that differ little
+// are one, so that memory fits again.
+func size(bytes int) int {
+	const least = 512
+	if bytes <= least {
+		return least
+	}
+	step := 1 << (bits.Len(uint(bytes-1)) - 4) // at most an eighth is lost
+	return (bytes + step - 1) &^ (step - 1)
 }
 
 // take allocates memory of the device; what names its use in the error.
 func (d *Device) take(bytes int, what string) (api.Ptr, error) {
-	p, err := api.Alloc(max(bytes, 1))
+	n := size(bytes)
+	if list := d.idle[n]; len(list) > 0 {
+		d.idle[n] = list[:len(list)-1]
+		return list[len(list)-1], nil
+	}
+	p, err := api.Alloc(n)
+	if errors.Is(err, api.ErrOutOfMemory) {
+		if err = d.trim(); err == nil {
+			p, err = api.Alloc(n)
+		}
+	}
 	if err == nil {
 		return p, nil
 	}
 	free, _ := d.gpu.Free()
 	return 0, fmt.Errorf("cuda: %s of %d bytes, with %d of %d bytes free on %s: %w", what, bytes, free, d.gpu.Bytes, d.gpu.Name, err)
+}
+
+// give takes memory of take back. All work that uses it has been put on the
+// stream, and so has all that will use it next.
+func (d *Device) give(p api.Ptr, bytes int) { d.idle[size(bytes)] = append(d.idle[size(bytes)], p) }
+
+// trim returns idle memory to the driver.
+func (d *Device) trim() error {
+	for n, list := range d.idle {
+		for _, p := range list {
+			if err := api.Release(p); err != nil {
+				return err
+			}
+		}
+		delete(d.idle, n)
+	}
+	return nil
 }
 
 // do runs f alone on the device, with its context current.
@@ -165,6 +210,9 @@ func (d *Device) Compile(g *ir.Graph) (driver.Program, error) {
 // Close gives the GPU back.
 func (d *Device) Close() error {
 	return d.do(func() error {
+		if err := d.trim(); err != nil {
+			return err
+		}
 		if err := d.kernels.Close(); err != nil {
 			return err
 		}
@@ -230,8 +278,8 @@ func (b *Buffer) Free() {
 	if b.at == 0 {
 		return
 	}
-	// An error here is one of work that was put on the stream before, which
-	// reports it itself.
-	_ = b.device.do(func() error { return api.Release(b.at) })
+	b.device.mu.Lock()
+	b.device.give(b.at, b.bytes)
+	b.device.mu.Unlock()
 	b.at = 0
 }

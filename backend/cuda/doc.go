@@ -11,6 +11,8 @@
 //
 //   - Element-wise chains are kernels that package ptx writes, everything else
 //     are those of package kernels.
+//   - From the second run with the same buffers on, a run is the launch of a
+//     captured graph.
 //   - Reductions have a fixed tree and no atomic addition of floats: the same
 //     bits on every run.
 //   - 16-bit floats are computed on as float32 and rounded once.

@@ -91,6 +91,9 @@ func TestOutOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Free()
+	if err := d.do(d.trim); err != nil {
+		t.Fatal(err)
+	}
 	if after := free(); after != before {
 		t.Errorf("%d bytes are free, want %d as before", after, before)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
@@ -46,13 +47,26 @@ type Program struct {
 	static  map[*ir.Value]int // where constants lie in memory
 	ends    []int             // for each value, how many calls have been made when it is computed
 	fault   api.Ptr
+	bytes   int // of memory
+
+	// A run with the same buffers as one before is one call: its captured
+	// graph. The first run with them calls the kernels one by one, since the
+	// driver loads code at its first use, which must not happen in a capture.
+	graphs []captured
 }
+
+// captured is the runs with the same buffers.
+type captured struct {
+	at    []api.Ptr // of the buffers, in the order of Program.patches
+	graph *api.Graph
+}
+
+// maxGraphs is how many sets of buffers a program remembers: a step's weights
+// stay where they are, and its samples lie in one of a few places.
+const maxGraphs = 8
 
 // faultBytes is the size of the kernels' struct Fault.
 const faultBytes = 16
-
-// noFault is what it holds before a run.
-var noFault = [faultBytes]byte{8: 0xff, 9: 0xff, 10: 0xff, 11: 0xff, 12: 0xff, 13: 0xff, 14: 0xff, 15: 0xff}
 
 // builder makes a program.
 type builder struct {
@@ -116,7 +130,8 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 	b.base = aligned(b.bytes)
 	faultAt := b.base + aligned(b.scratch)
 	var err error
-	if p.memory, err = d.take(faultAt+faultBytes, "working memory of a program"); err != nil {
+	p.bytes = faultAt + faultBytes
+	if p.memory, err = d.take(p.bytes, "working memory of a program"); err != nil {
 		return nil, err
 	}
 	p.fault = p.memory + api.Ptr(faultAt)
@@ -259,28 +274,95 @@ func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see f
 	}
 	defer d.gpu.Leave()
 	for _, x := range p.patches {
-		list := in
-		if x.out {
-			list = out
-		}
-		p.words[x.word] = uint64(list[x.buffer].(*Buffer).at)
+		p.words[x.word] = uint64(x.in(in, out))
 	}
-	if err := d.stream.CopyIn(p.fault, noFault[:]); err != nil {
+	var err error
+	if see != nil {
+		err = p.watched(in, out, see)
+	} else {
+		err = p.start(in, out)
+	}
+	if err != nil {
 		return err
 	}
-	if see != nil {
-		if err := p.watched(in, out, see); err != nil {
+	return p.faulted(in, out)
+}
+
+// in is the address that a patch stands for.
+func (x patch) in(in, out []driver.Buffer) api.Ptr {
+	if x.out {
+		return out[x.buffer].(*Buffer).at
+	}
+	return in[x.buffer].(*Buffer).at
+}
+
+// start puts a run on the stream, as a captured graph if it is not the first
+// one with these buffers.
+func (p *Program) start(in, out []driver.Buffer) error {
+	s := p.device.stream
+	for i := range p.graphs {
+		c := &p.graphs[i]
+		same := true
+		for k, x := range p.patches {
+			same = same && c.at[k] == x.in(in, out)
+		}
+		if !same {
+			continue
+		}
+		if c.graph == nil {
+			var err error
+			if c.graph, err = s.Capture(p.launch); err != nil {
+				return fmt.Errorf("cuda: capture: %w", err)
+			}
+		}
+		return s.Start(c.graph)
+	}
+	c := captured{at: make([]api.Ptr, len(p.patches))}
+	for k, x := range p.patches {
+		c.at[k] = x.in(in, out)
+	}
+	if len(p.graphs) == maxGraphs { // the oldest one goes
+		if err := p.graphs[0].close(); err != nil {
 			return err
 		}
-	} else if n, err := d.stream.Launch(p.calls, p.words); err != nil {
+		p.graphs = slices.Delete(p.graphs, 0, 1)
+	}
+	p.graphs = append(p.graphs, c)
+	return p.launch()
+}
+
+func (c captured) close() error {
+	if c.graph == nil {
+		return nil
+	}
+	return c.graph.Close()
+}
+
+// launch calls the kernels one by one.
+func (p *Program) launch() error {
+	if err := p.clear(); err != nil {
+		return err
+	}
+	if n, err := p.device.stream.Launch(p.calls, p.words); err != nil {
 		return fmt.Errorf("cuda: kernel %s: %w", p.names[n], err)
 	}
-	return p.faulted(in, out)
+	return nil
+}
+
+// clear forgets a fault.
+func (p *Program) clear() error {
+	if err := p.device.stream.Fill(p.fault, 0, faultBytes/2); err != nil {
+		return err
+	}
+	return p.device.stream.Fill(p.fault+faultBytes/2, 0xff, faultBytes/2)
 }
 
 // watched runs value by value.
 func (p *Program) watched(in, out []driver.Buffer, see func(v *ir.Value, data []byte) error) error {
 	s, done := p.device.stream, 0
+	if err := p.clear(); err != nil {
+		return err
+	}
 	for i, v := range p.graph.Values {
 		if n, err := s.Launch(p.calls[done:p.ends[i]], p.words); err != nil {
 			return fmt.Errorf("cuda: kernel %s: %w", p.names[done+n], err)
@@ -382,7 +464,11 @@ func (p *Program) check(in, out []driver.Buffer) error {
 
 // release frees what the program holds on the device.
 func (p *Program) release() error {
-	err := api.Release(p.memory)
+	var err error
+	for _, c := range p.graphs {
+		err = errors.Join(err, c.close())
+	}
+	p.device.give(p.memory, p.bytes)
 	if p.chains != (api.Module{}) {
 		err = errors.Join(err, p.chains.Close())
 	}

@@ -276,12 +276,12 @@ func (s Stream) CopyOut(to []byte, from Ptr) error {
 	return wrap("cuMemcpyDtoHAsync", "", cu.MemcpyDtoHAsync(unsafe.Pointer(&to[0]), cu.DevicePtr(from), int64(len(to)), s.cu))
 }
 
-// Zero writes zeros.
-func (s Stream) Zero(to Ptr, bytes int) error {
+// Fill sets bytes to a value.
+func (s Stream) Fill(to Ptr, value byte, bytes int) error {
 	if bytes == 0 {
 		return nil
 	}
-	return wrap("cuMemsetD8Async", "", cu.MemsetD8Async(cu.DevicePtr(to), 0, int64(bytes), s.cu))
+	return wrap("cuMemsetD8Async", "", cu.MemsetD8Async(cu.DevicePtr(to), value, int64(bytes), s.cu))
 }
 
 // Module is kernels on a device.
