@@ -475,12 +475,17 @@ func (p *Program) release() error {
 	return err
 }
 
+// Workspace is the memory that the program holds besides its arena: constants
+// and what kernels work in.
+func (p *Program) Workspace() int { return size(p.bytes) - p.graph.ArenaBytes }
+
 // Close frees the program's memory and kernels.
 func (p *Program) Close() error { return p.device.do(p.release) }
 
 var (
 	_ driver.Program   = (*Program)(nil)
 	_ driver.Watcher   = (*Program)(nil)
+	_ driver.Sizer     = (*Program)(nil)
 	_ driver.Device    = (*Device)(nil)
 	_ driver.Describer = (*Device)(nil)
 )
