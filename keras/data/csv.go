@@ -25,17 +25,18 @@ type CSVOptions struct {
 // CSV returns the records of a file of comma-separated values (tf.data:
 // experimental.CsvDataset and make_csv_dataset). T says what a record becomes:
 //
-//   - []string, []float32, []float64, []int32 or []int64: its fields;
-//
+//   - []string, or a slice of numbers: its fields;
 //   - a struct: each exported field gets the column that its tag names, or that
 //     has its name, or, without a header, that of its place. The tag may have
-//     what an empty field stands for, and "-" leaves a field out:
+//     what an empty field stands for, and "-" leaves a field out.
 //
-//     type Passenger struct {
-//     Age      float32 `csv:"age,default=-1"`
-//     Class    int     `csv:"pclass"`
-//     Survived bool    `csv:"survived"`
-//     }
+// For example:
+//
+//	type Passenger struct {
+//		Age      float32 `csv:"age,default=-1"`
+//		Class    int     `csv:"pclass"`
+//		Survived bool    `csv:"survived"`
+//	}
 //
 // Fields of structs are strings, bools, integers and floats. Errors name the
 // file, the line and the column.
