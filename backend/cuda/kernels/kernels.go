@@ -13,12 +13,10 @@
 package kernels
 
 import (
-	"bytes"
 	"compress/gzip"
 	"embed"
 	"fmt"
 	"io"
-	"strings"
 )
 
 // Sources are the files of device code.
@@ -37,19 +35,6 @@ var Architectures = []int{80, 70}
 var files = map[string][]string{
 	"functions": {"types.h", "functions.cu"},
 	"kernels":   {"types.h", "reduce.cu", "rows.cu", "move.cu", "random.cu", "matmul.cu", "window.cu"},
-}
-
-// source is the text of a compilation unit: "functions" or "kernels".
-func source(unit string) (string, error) {
-	var s strings.Builder
-	for _, name := range files[unit] {
-		text, err := Sources.ReadFile(name)
-		if err != nil {
-			return "", err
-		}
-		s.Write(text)
-	}
-	return s.String(), nil
 }
 
 // Units are the compilation units with the names of their files, types.h left
@@ -76,18 +61,4 @@ func PTX(unit string, capability int) (string, error) {
 		return string(text), err
 	}
 	return "", fmt.Errorf("compute capability %d.%d is not supported, want 7.0 or newer", capability/10, capability%10)
-}
-
-// pack compresses PTX as it is kept in the tree.
-func pack(ptx []byte) ([]byte, error) {
-	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := z.Write(ptx); err != nil {
-		return nil, err
-	}
-	err = z.Close()
-	return b.Bytes(), err
 }

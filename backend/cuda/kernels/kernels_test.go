@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"bytes"
+	"compress/gzip"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/nvrtc"
@@ -23,6 +25,33 @@ var generate = flag.Bool("generate", false, "write the PTX anew")
 var options = map[string][]string{
 	"functions": {"--std=c++17", "--relocatable-device-code=true", "--fmad=false"},
 	"kernels":   {"--std=c++17"},
+}
+
+// source is the text of a compilation unit: "functions" or "kernels".
+func source(unit string) (string, error) {
+	var s strings.Builder
+	for _, name := range files[unit] {
+		text, err := Sources.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		s.Write(text)
+	}
+	return s.String(), nil
+}
+
+// pack compresses PTX as it is kept in the tree.
+func pack(ptx []byte) ([]byte, error) {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := z.Write(ptx); err != nil {
+		return nil, err
+	}
+	err = z.Close()
+	return b.Bytes(), err
 }
 
 // TestGenerate compiles the sources, and compares with what is in the tree.
