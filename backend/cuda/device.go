@@ -27,12 +27,12 @@ func init() {
 type Device struct {
 	gpu     *api.Device
 	library *ptx.Library
-	kernels api.Module
 
 	// mu is held while something is put on the stream: captures and launches of
 	// several goroutines must not mix.
 	mu        sync.Mutex
 	stream    api.Stream
+	modules   map[string]api.Module // by unit of package kernels: those that were needed so far
 	functions map[string]api.Function
 
 	// idle is memory of freed buffers, by size: a training step allocates and
@@ -48,7 +48,7 @@ func Open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{gpu: gpu, functions: map[string]api.Function{}, idle: map[int][]api.Ptr{}}
+	d := &Device{gpu: gpu, modules: map[string]api.Module{}, functions: map[string]api.Function{}, idle: map[int][]api.Ptr{}}
 	if err := gpu.Enter(); err != nil {
 		return nil, err
 	}
@@ -58,13 +58,6 @@ func Open(ordinal int) (*Device, error) {
 		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
 	}
 	if d.library, err = ptx.ParseLibrary(text); err != nil {
-		return nil, err
-	}
-	image, err := kernels.PTX("kernels", d.capability())
-	if err != nil {
-		return nil, err
-	}
-	if d.kernels, err = api.Load(image); err != nil {
 		return nil, err
 	}
 	if d.stream, err = api.NewStream(); err != nil {
@@ -187,7 +180,22 @@ func (d *Device) function(name string) (api.Function, error) {
 	if f, ok := d.functions[name]; ok {
 		return f, nil
 	}
-	f, err := d.kernels.Function(name)
+	unit, err := kernels.UnitOf(name)
+	if err != nil {
+		return 0, err
+	}
+	m, ok := d.modules[unit]
+	if !ok {
+		image, err := kernels.PTX(unit, d.capability())
+		if err != nil {
+			return 0, err
+		}
+		if m, err = api.Load(image); err != nil {
+			return 0, fmt.Errorf("cuda: kernels of unit %s: %w", unit, err)
+		}
+		d.modules[unit] = m
+	}
+	f, err := m.Function(name)
 	if err == nil {
 		d.functions[name] = f
 	}
@@ -213,8 +221,10 @@ func (d *Device) Close() error {
 		if err := d.trim(); err != nil {
 			return err
 		}
-		if err := d.kernels.Close(); err != nil {
-			return err
+		for _, m := range d.modules {
+			if err := m.Close(); err != nil {
+				return err
+			}
 		}
 		if err := d.stream.Close(); err != nil {
 			return err

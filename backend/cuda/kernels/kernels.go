@@ -17,6 +17,11 @@ import (
 	"embed"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
 )
 
 // Sources are the files of device code.
@@ -31,15 +36,69 @@ var compiled embed.FS
 // first: a device takes the first one that is not newer than itself.
 var Architectures = []int{80, 70}
 
-// files are the parts of each of the two texts that are compiled.
-var files = map[string][]string{
+// units are the texts that are compiled, each with the files that it is made
+// of. A program loads those that it calls kernels of, so related kernels lie
+// together; functions is for package ptx.
+var units = map[string][]string{
 	"functions": {"types.h", "functions.cu"},
-	"kernels":   {"types.h", "reduce.cu", "rows.cu", "move.cu", "random.cu", "matmul.cu", "window.cu"},
+	"matmul":    {"types.h", "fold.h", "matmul.cu"},
+	"move":      {"types.h", "move.cu", "random.cu"},
+	"reduce":    {"types.h", "fold.h", "reduce.cu"},
+	"rows":      {"types.h", "fold.h", "rows.cu"},
+	"window":    {"types.h", "fold.h", "window.cu"},
 }
 
-// Units are the compilation units with the names of their files, types.h left
-// out of all but the first.
-func Units() map[string][]string { return files }
+// Units are the names of the compilation units that have kernels, sorted.
+func Units() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(units)), func(u string) bool { return u == "functions" })
+}
+
+// Files are the sources of all units that have kernels, headers first: what
+// one unit of C++ for the host is made of.
+func Files() []string {
+	var headers, sources []string
+	for _, u := range Units() {
+		for _, name := range units[u] {
+			list := &sources
+			if strings.HasSuffix(name, ".h") {
+				list = &headers
+			}
+			if !slices.Contains(*list, name) {
+				*list = append(*list, name)
+			}
+		}
+	}
+	return append(headers, sources...)
+}
+
+var entryPattern = regexp.MustCompile(`\.entry (\w+)\(`)
+
+// index says which unit a kernel is in.
+var index = sync.OnceValues(func() (map[string]string, error) {
+	m := map[string]string{}
+	for _, u := range Units() {
+		text, err := PTX(u, Architectures[len(Architectures)-1])
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entryPattern.FindAllStringSubmatch(text, -1) {
+			m[e[1]] = u
+		}
+	}
+	return m, nil
+})
+
+// UnitOf is the unit that has a kernel.
+func UnitOf(kernel string) (string, error) {
+	m, err := index()
+	if err != nil {
+		return "", err
+	}
+	if m[kernel] == "" {
+		return "", fmt.Errorf("no kernel %s in the units %v", kernel, Units())
+	}
+	return m[kernel], nil
+}
 
 // PTX returns the compiled text of a unit for the newest architecture that is
 // not newer than a compute capability, given as 10·major+minor.

@@ -22,15 +22,17 @@ var generate = flag.Bool("generate", false, "write the PTX anew")
 
 // options are those of a unit: functions are for package ptx, which writes
 // them into kernels where each operation rounds to its type.
-var options = map[string][]string{
-	"functions": {"--std=c++17", "--relocatable-device-code=true", "--fmad=false"},
-	"kernels":   {"--std=c++17"},
+func options(unit string) []string {
+	if unit == "functions" {
+		return []string{"--std=c++17", "--relocatable-device-code=true", "--fmad=false"}
+	}
+	return []string{"--std=c++17"}
 }
 
-// source is the text of a compilation unit: "functions" or "kernels".
+// source is the text of a compilation unit.
 func source(unit string) (string, error) {
 	var s strings.Builder
-	for _, name := range files[unit] {
+	for _, name := range units[unit] {
 		text, err := Sources.ReadFile(name)
 		if err != nil {
 			return "", err
@@ -64,13 +66,13 @@ func TestGenerate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for unit := range files {
+	for unit := range units {
 		text, err := source(unit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range Architectures {
-			ptx, err := c.Compile(text, unit+".cu", append(options[unit], fmt.Sprintf("--gpu-architecture=compute_%d", a))...)
+			ptx, err := c.Compile(text, unit+".cu", append(options(unit), fmt.Sprintf("--gpu-architecture=compute_%d", a))...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,34 +118,40 @@ func TestAssemble(t *testing.T) {
 	if testing.Short() {
 		models = []int{70, 90}
 	}
-	for _, sm := range models {
-		text, err := PTX("kernels", sm)
-		if err != nil {
-			t.Fatal(err)
+	for _, unit := range Units() {
+		for _, sm := range models {
+			assemble(t, ptxas, unit, sm)
 		}
-		file := filepath.Join(t.TempDir(), "kernels.ptx")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		out, err := exec.Command(ptxas, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", os.DevNull, file).CombinedOutput()
-		if err != nil {
-			t.Fatalf("sm_%d: %v\n%s", sm, err, out)
-		}
-		kernel, kernels := "", 0
-		for line := range bytes.Lines(out) {
-			if m := entryLine.FindSubmatch(line); m != nil {
-				kernel = string(m[1])
-				kernels++
-			} else if m := spillLine.FindSubmatch(line); m != nil && string(m[1])+string(m[2]) != "00" {
-				t.Errorf("sm_%d: %s spills: %s", sm, kernel, m[0])
-			} else if m := registerLine.FindSubmatch(line); m != nil {
-				if n, _ := strconv.Atoi(string(m[1])); n > maxRegisters {
-					t.Errorf("sm_%d: %s uses %d registers, want at most %d", sm, kernel, n, maxRegisters)
-				}
+	}
+}
+
+func assemble(t *testing.T, ptxas, unit string, sm int) {
+	text, err := PTX(unit, sm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kernels.ptx")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(ptxas, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", os.DevNull, file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s for sm_%d: %v\n%s", unit, sm, err, out)
+	}
+	kernel, kernels := "", 0
+	for line := range bytes.Lines(out) {
+		if m := entryLine.FindSubmatch(line); m != nil {
+			kernel = string(m[1])
+			kernels++
+		} else if m := spillLine.FindSubmatch(line); m != nil && string(m[1])+string(m[2]) != "00" {
+			t.Errorf("%s for sm_%d: %s spills: %s", unit, sm, kernel, m[0])
+		} else if m := registerLine.FindSubmatch(line); m != nil {
+			if n, _ := strconv.Atoi(string(m[1])); n > maxRegisters {
+				t.Errorf("%s for sm_%d: %s uses %d registers, want at most %d", unit, sm, kernel, n, maxRegisters)
 			}
 		}
-		if kernels == 0 {
-			t.Errorf("sm_%d: the assembler names no kernel:\n%s", sm, out)
-		}
+	}
+	if kernels == 0 {
+		t.Errorf("%s for sm_%d: the assembler names no kernel:\n%s", unit, sm, out)
 	}
 }

@@ -34,7 +34,7 @@ func Build(dir string) (string, error) {
 	}
 	var unit strings.Builder
 	unit.WriteString("#include \"emu.h\"\n")
-	for _, name := range kernels.Units()["kernels"] {
+	for _, name := range kernels.Files() {
 		fmt.Fprintf(&unit, "#include %q\n", name)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "kernels.cc"), []byte(unit.String()), 0o644); err != nil {
