@@ -61,7 +61,7 @@ var imports = map[string]string{
 	"optimizers":             "backend/dtype backend/op backend/tensor",
 	"keras/metrics":          "backend/dtype backend/op backend/tensor backend/tensor/align backend/tensor/distance",
 	"keras":                  "backend backend/cpu backend/cuda backend/driver backend/dtype backend/ir backend/op backend/tensor keras/exponents keras/internal/flow keras/metrics layers losses optimizers policy github.com/rivo/uniseg github.com/schollz/progressbar/v3 golang.org/x/term",
-	"keras/callbacks":        "backend/tensor keras keras/checkpoint keras/exponents keras/metrics keras/saving keras/tensorboard optimizers",
+	"keras/callbacks":        "backend/tensor keras keras/checkpoint keras/exponents keras/internal/aside keras/metrics keras/saving keras/tensorboard optimizers",
 	"keras/checkpoint":       "backend/dtype backend/op backend/tensor keras keras/internal/aside",
 	"keras/exponents":        "backend/dtype",
 	"keras/plot":             "keras keras/exponents keras/internal/aside layers github.com/guptarohit/asciigraph gonum.org/v1/plot gonum.org/v1/plot/font gonum.org/v1/plot/plotter gonum.org/v1/plot/vg gonum.org/v1/plot/vg/draw",

@@ -21,5 +21,5 @@ type SetupError struct {
 }
 
 func (e *SetupError) Error() string {
-	return fmt.Sprintf("Fit: resuming: %s is %v, the checkpoint was saved with %v; use the same, or another directory", e.Name, e.Now, e.Then)
+	return fmt.Sprintf("%s is %v, the checkpoint was saved with %v; use the same, or another directory", e.Name, e.Now, e.Then)
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/callbacks"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
+	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -36,6 +38,31 @@ func init() {
 		},
 		"Resumed with another batch size": func(t *testing.T) error { return resumeError(t, 4, &optimizers.SGD{}) },
 		"Resumed with another optimizer":  func(t *testing.T) error { return resumeError(t, 2, &optimizers.Adam{}) },
+		"Directory that is in use": func(t *testing.T) error {
+			dir := t.TempDir()
+			release, err := (&checkpoint.Directory{Path: dir}).Hold()
+			if err != nil {
+				return err
+			}
+			defer release()
+			_, err = classifier(t).Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent, Checkpoint: &checkpoint.Directory{Path: dir}})
+			if !errors.Is(err, checkpoint.ErrInUse) {
+				t.Errorf("got %v, want a directory in use", err)
+			}
+			return numberless{elsewhereError{err, dir}}
+		},
+		"Dataset that fails within an epoch": func(t *testing.T) error {
+			c := quiet
+			c.BatchSize, c.Checkpoint = 0, &checkpoint.Directory{Path: t.TempDir()}
+			d := data.Map(data.Range(0, 4), func(_ context.Context, i int) (keras.Batch, error) {
+				if i == 2 {
+					return keras.Batch{}, errors.New("photos/7.jpg: unexpected EOF")
+				}
+				return keras.Batch{X: keras.NewTensor(make([]float32, 8), 2, 4), Y: keras.NewTensor([]int32{0, 1}, 2)}, nil
+			})
+			_, err := classifier(t).Fit(context.Background(), d, c)
+			return err
+		},
 		"Interrupted training": func(t *testing.T) error {
 			ctx, cancel := context.WithCancel(context.Background())
 			_, err := classifier(t).Fit(ctx, samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent, BatchSize: 2, Checkpoint: &checkpoint.Directory{Path: t.TempDir()},
@@ -113,11 +140,19 @@ type elsewhereError struct {
 func (e elsewhereError) Error() string { return strings.ReplaceAll(e.error.Error(), e.dir, "DIR") }
 func (e elsewhereError) Unwrap() error { return e.error }
 
+// numberless is an error with the number of this process left out.
+type numberless struct{ error }
+
+func (e numberless) Error() string {
+	return strings.ReplaceAll(e.error.Error(), strconv.Itoa(os.Getpid()), "4711")
+}
+func (e numberless) Unwrap() error { return e.error }
+
 // resumeError trains with SGD and batches of 2 until it fails, and goes on
 // with others.
 func resumeError(t *testing.T, batch int, o optimizers.Optimizer) error {
-	c := quiet
-	c.Epochs, c.Checkpoint = 3, &checkpoint.Directory{Path: t.TempDir()}
+	c, dir := quiet, t.TempDir()
+	c.Epochs, c.Checkpoint = 3, &checkpoint.Directory{Path: dir}
 	broken := errors.New("power cut")
 	c.Callbacks = []keras.Callback{{EpochBegin: func(_ context.Context, r *keras.Run) error {
 		if r.Epoch == 1 {
@@ -134,7 +169,10 @@ func resumeError(t *testing.T, batch int, o optimizers.Optimizer) error {
 	}
 	c.BatchSize, c.Callbacks = batch, nil
 	_, err := m.Fit(context.Background(), samples(8, 4, 3), c)
-	return err
+	if err == nil {
+		return nil
+	}
+	return elsewhereError{err, dir}
 }
 
 func callbackError(t *testing.T, c callbacks.Maker) error {

@@ -181,7 +181,7 @@ type fitting struct {
 	last       optimizers.StepResult
 }
 
-func (f *fitting) fit(ctx context.Context) error {
+func (f *fitting) fit(ctx context.Context) (err error) {
 	steps := f.source.steps
 	if f.c.StepsPerEpoch > 0 {
 		steps = f.c.StepsPerEpoch
@@ -192,6 +192,17 @@ func (f *fitting) fit(ctx context.Context) error {
 	f.begins(ctx)
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainBegin }); err != nil {
 		return err
+	}
+	if h, ok := f.run.Checkpoint.(Holder); ok {
+		release, e := h.Hold()
+		if e != nil {
+			return fmt.Errorf("Fit: %w", e)
+		}
+		defer func() {
+			if e := release(); e != nil {
+				err = errors.Join(err, fmt.Errorf("Fit: %w", e))
+			}
+		}()
 	}
 	// With StepsPerEpoch the reader keeps its place from epoch to epoch.
 	stream := newStream(f.source, f.c.InitialEpoch, f.c.StepsPerEpoch)
@@ -246,13 +257,13 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		case ctx.Err() != nil && (!ok || errors.Is(err, ctx.Err())): // which also ends datasets
 			return f.interrupted(ctx, epoch, at)
 		case err != nil:
-			return fmt.Errorf("Fit: batch %d of epoch %d: %w", r.Step+1, epoch+1, err)
+			return f.broken(ctx, epoch, at, fmt.Errorf("Fit: batch %d of epoch %d: %w", r.Step+1, epoch+1, err))
 		}
 		if !ok {
 			break
 		}
 		if err := f.m.ready(b); err != nil {
-			return err
+			return f.broken(ctx, epoch, at, err)
 		}
 		if begin {
 			if err := f.begin(epoch); err != nil {
@@ -272,6 +283,8 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		case err == nil:
 		case !done && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return f.interrupted(ctx, epoch, at)
+		case !done:
+			return f.broken(ctx, epoch, at, err)
 		default:
 			return err
 		}
@@ -406,11 +419,11 @@ func (f *fitting) finish(ctx context.Context, epoch int, at Position) error {
 			return err
 		}
 		if validated, err = f.validate(ctx); err != nil {
-			if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
-				return err
+			if e := SetArrays(totals, t); e != nil {
+				return errors.Join(err, e)
 			}
-			if err := SetArrays(totals, t); err != nil {
-				return err
+			if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+				return f.broken(ctx, epoch, at, err)
 			}
 			return f.interrupted(ctx, epoch, at)
 		}

@@ -34,13 +34,32 @@ func (f *fitting) interrupted(ctx context.Context, epoch int, at Position) error
 	defer func() {
 		f.event(ctx, slog.LevelWarn, "interrupted", slog.Bool("saved", e.Saved), slog.Any("error", e.Err))
 	}()
-	if f.run.Checkpoint == nil || f.run.Step == 0 { // the end of the epoch before is saved
-		return e
-	}
-	if err := f.save(ctx, epoch, f.run.Step, at); err != nil {
+	if err := f.keep(ctx, epoch, at); err != nil {
 		e.Saved = false
 		return errors.Join(e, err)
 	}
-	e.Saved = true
+	e.Saved = f.saved
 	return e
+}
+
+// broken ends training between two steps because of err, of a dataset or a
+// step that did not happen. What is done is saved: once the cause is mended,
+// training goes on with the batch that failed.
+func (f *fitting) broken(ctx context.Context, epoch int, at Position, err error) error {
+	if e := f.keep(ctx, epoch, at); e != nil {
+		return errors.Join(err, e)
+	}
+	if f.saved && f.run.Step > 0 {
+		return fmt.Errorf("%w; the %d steps of epoch %d before that are saved", err, f.run.Step, epoch+1)
+	}
+	return err
+}
+
+// keep saves the steps of an epoch that has begun; the end of the one before
+// is saved.
+func (f *fitting) keep(ctx context.Context, epoch int, at Position) error {
+	if f.run.Step == 0 {
+		return nil
+	}
+	return f.save(ctx, epoch, f.run.Step, at)
 }

@@ -13,13 +13,21 @@ import (
 )
 
 // Checkpointer keeps the states of a training for a later Fit;
-// checkpoint.Directory is one.
+// checkpoint.Directory is one. One that is a Holder, too, is held while Fit
+// runs.
 type Checkpointer interface {
 	// Load returns the newest state that was kept, nil when there is none.
 	Load(ctx context.Context) (*State, error)
 	// Save keeps a state. It must be safe on return: what happens to the
 	// process afterwards must not touch it.
 	Save(ctx context.Context, s *State) error
+}
+
+// Holder is a Checkpointer that one training at a time may use.
+type Holder interface {
+	// Hold keeps others out until release is called; it fails when another
+	// training is there, or when nothing can be kept.
+	Hold() (release func() error, err error)
 }
 
 // State is a training between two steps: everything that the steps to come
@@ -37,6 +45,9 @@ type State struct {
 	Model     []Array         // weights and states of random numbers
 	Optimizer []Array         // slots, iterations, learning rate, averages, accumulators, the loss scale and its counters
 	Metrics   []Array         // totals of loss and metrics
+
+	Validated bool   // whether Fit validates epochs, or some of them; not kept
+	From      string // where Load has found the state, for messages; not kept
 }
 
 // Position is a place in a dataset: after so many batches of an epoch of it.
@@ -135,7 +146,7 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 	if f.run.Checkpoint == nil {
 		return nil
 	}
-	s := &State{Epoch: epoch, Step: step, Stopped: f.run.Stop, Data: at, Setup: f.setup(), History: *f.h}
+	s := &State{Epoch: epoch, Step: step, Stopped: f.run.Stop, Data: at, Setup: f.setup(), History: *f.h, Validated: f.validation != nil}
 	for _, c := range f.c.Callbacks {
 		if c.Save == nil {
 			continue
@@ -176,8 +187,12 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 	if s == nil {
 		return f.c.InitialEpoch, nil
 	}
+	from := ""
+	if s.From != "" {
+		from = " from " + s.From
+	}
 	if err := s.Setup.check(f.setup()); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("Fit: resuming%s: %w", from, err)
 	}
 	// Slots of the optimizer exist only once a step was recorded, which takes a
 	// batch. It must be the first that is read, so that the dataset is opened
@@ -197,7 +212,7 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 		return 0, err
 	}
 	if err := f.restore(s); err != nil {
-		return 0, fmt.Errorf("Fit: resuming: %w", err)
+		return 0, fmt.Errorf("Fit: resuming%s: %w", from, err)
 	}
 	f.h.Epochs, f.h.Logs = s.History.Epochs, s.History.Logs
 	f.run.Stop, f.run.Epoch, f.run.Step = f.run.Stop || s.Stopped, s.Epoch, s.Step

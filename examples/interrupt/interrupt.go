@@ -86,6 +86,14 @@ func (s *trainingSaver) files() *checkpoint.Directory {
 	return &checkpoint.Directory{Path: filepath.Join(place(), s.name)}
 }
 
+// Hold implements keras.Holder.
+func (s *trainingSaver) Hold() (release func() error, err error) {
+	if *dir == "" { // nobody else knows the place
+		return func() error { return nil }, nil
+	}
+	return s.files().Hold()
+}
+
 // Load implements keras.Checkpointer.
 func (s *trainingSaver) Load(ctx context.Context) (*keras.State, error) {
 	if *dir == "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -245,6 +246,73 @@ func TestModelCheckpointFiles(t *testing.T) {
 	check(t, checkpoint.LoadWeights(filepath.Join(dir, "best.ckpt"), other))
 }
 
+// TestModelCheckpointSuffixes: the suffix of the name says what is written.
+func TestModelCheckpointSuffixes(t *testing.T) {
+	dir := t.TempDir()
+	for suffix, load := range map[string]func(path string, m *keras.Model) error{
+		".keras":       func(path string, m *keras.Model) error { return saving.LoadWeights(path, m) },
+		".weights.h5":  func(path string, m *keras.Model) error { return saving.LoadWeights(path, m) },
+		".safetensors": saving.LoadSafetensors,
+		".npz":         saving.LoadNPZ,
+		".ckpt":        checkpoint.LoadWeights,
+		"":             checkpoint.LoadWeights,
+	} {
+		path := filepath.Join(dir, "best"+suffix)
+		m := classifier(t, &optimizers.SGD{})
+		_, _, err := fit(m, keras.FitConfig{Callbacks: List(&ModelCheckpoint{File: path})})
+		check(t, err)
+		other := classifier(t, &optimizers.SGD{})
+		check(t, other.Build(4))
+		check(t, other.SetSeed(9))
+		check(t, load(path, other))
+		want, err := m.Weights()[0].Bytes()
+		check(t, err)
+		if got, err := other.Weights()[0].Bytes(); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%q: other weights were read than written: %v", suffix, err)
+		}
+	}
+	if _, err := saving.Load(filepath.Join(dir, "best.keras")); err != nil {
+		t.Errorf("no whole model: %v", err)
+	}
+	if got, _ := filepath.Glob(filepath.Join(dir, "*")); len(got) != 6 {
+		t.Errorf("got the files %q, want 6", got)
+	}
+}
+
+// TestNowhere: files that cannot be written are found before the first step.
+func TestNowhere(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	check(t, os.WriteFile(file, nil, 0o644))
+	for name, c := range map[string]Maker{
+		"CSVLogger":        &CSVLogger{File: filepath.Join(file, "log.csv")},
+		"ModelCheckpoint":  &ModelCheckpoint{File: filepath.Join(file, "{epoch}.keras")},
+		"BackupAndRestore": &BackupAndRestore{Dir: filepath.Join(file, "backup")},
+		"TensorBoard":      &TensorBoard{LogDir: filepath.Join(file, "logs")},
+	} {
+		steps := 0
+		_, _, err := fit(classifier(t, &optimizers.SGD{}), keras.FitConfig{Callbacks: List(c,
+			keras.Callback{BatchBegin: func(context.Context, *keras.Run) error { steps++; return nil }})})
+		if err == nil || !strings.Contains(err.Error(), file) || steps > 0 {
+			t.Errorf("%s: got %v after %d steps, want an error that names %s before the first", name, err, steps, file)
+		}
+	}
+}
+
+// TestCSVLoggerLost: a table that was lost since the checkpoint.
+func TestCSVLoggerLost(t *testing.T) {
+	file, d := filepath.Join(t.TempDir(), "log.csv"), &checkpoint.Directory{Path: t.TempDir()}
+	train := func(epochs int) error {
+		_, _, err := fit(classifier(t, &optimizers.SGD{}), keras.FitConfig{Epochs: epochs, Checkpoint: d, Callbacks: List(&CSVLogger{File: file})})
+		return err
+	}
+	check(t, train(1))
+	info, err := os.Stat(file)
+	check(t, err)
+	check(t, os.Remove(file))
+	wantError(t, train(2), fmt.Sprintf("Fit: resuming from %s: callback CSVLogger: %s: got 0 bytes, want the %d that were written before the checkpoint; put it back, or leave the callback out",
+		filepath.Join(d.Path, "epoch-00001-step-00000000.ckpt"), file, info.Size()))
+}
+
 // TestErrors: arguments that make no sense, and logs that are not there.
 func TestErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x")
@@ -264,6 +332,7 @@ func TestErrors(t *testing.T) {
 		{&ModelCheckpoint{File: "{epohc}"}, `callback ModelCheckpoint: file name "{epohc}": got {epohc}, want one of epoch, accuracy, loss, gradient_norm, learning_rate`},
 		{&ModelCheckpoint{File: "{loss:02d}"}, `callback ModelCheckpoint: file name "{loss:02d}": loss: got the format "02d", want one such as 02d for counts and .4f for other numbers`},
 		{&ModelCheckpoint{File: "{epoch"}, `callback ModelCheckpoint: file name "{epoch": there is a single "{"; want {name}, {name:format}, or "{{" for the character`},
+		{&ModelCheckpoint{File: "model.h5"}, `callback ModelCheckpoint: File: got "model.h5", want .keras for whole models or .weights.h5 for weights`},
 		{&CSVLogger{}, "callback CSVLogger: no File given"},
 		{&CSVLogger{File: file, Separator: ", "}, `callback CSVLogger: Separator: got ", ", want one character`},
 		{&BackupAndRestore{}, "callback BackupAndRestore: no Dir given"},

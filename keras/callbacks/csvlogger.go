@@ -49,12 +49,16 @@ func (c *CSVLogger) Callback() keras.Callback {
 			if s := cmp.Or(c.Separator, ","); utf8.RuneCountInString(s) != 1 {
 				return fmt.Errorf("callback CSVLogger: Separator: got %q, want one character", s)
 			}
-			return nil
+			return c.wrap(c.try())
 		},
 		EpochEnd: func(_ context.Context, r *keras.Run) error { return c.wrap(c.epochEnd(r.Epoch, r.Logs)) },
 		TrainEnd: func(context.Context, *keras.Run) error { return c.wrap(errors.Join(c.open(), c.close())) },
 		Save: func() (keras.CallbackState, error) {
 			if err := c.open(); err != nil {
+				return keras.CallbackState{}, err
+			}
+			// Or a checkpoint could know of rows that a power cut takes away.
+			if err := c.file.Sync(); err != nil {
 				return keras.CallbackState{}, err
 			}
 			return save(c.state)
@@ -63,7 +67,7 @@ func (c *CSVLogger) Callback() keras.Callback {
 			if err := load(s, &c.state); err != nil {
 				return err
 			}
-			return c.wrap(c.resume())
+			return c.resume()
 		},
 	}
 }
@@ -73,6 +77,16 @@ func (c *CSVLogger) wrap(err error) error {
 		return nil
 	}
 	return fmt.Errorf("callback CSVLogger: %w", err)
+}
+
+// try finds out whether the file can be written, before the first step instead
+// of after the first epoch. What is in it stays.
+func (c *CSVLogger) try() error {
+	f, err := os.OpenFile(c.File, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // open opens the file when it is first needed: until then it is not known
@@ -104,7 +118,7 @@ func (c *CSVLogger) resume() (err error) {
 		return err
 	}
 	if n := info.Size(); n < c.state.Size {
-		return fmt.Errorf("%s: got %d bytes, want the %d that were written before the checkpoint", c.File, n, c.state.Size)
+		return fmt.Errorf("%s: got %d bytes, want the %d that were written before the checkpoint; put it back, or leave the callback out", c.File, n, c.state.Size)
 	}
 	if err := c.file.Truncate(c.state.Size); err != nil {
 		return err

@@ -3,12 +3,16 @@ package callbacks
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/saving"
 )
 
 // ModelCheckpoint writes the model to a file at the end of epochs, or after so
@@ -26,11 +30,47 @@ type ModelCheckpoint struct {
 	SaveFreq     int // batches between files, counted over epochs; 0: each epoch
 	// InitialValueThreshold is what Monitor must beat at first.
 	InitialValueThreshold *float64
-	// Save writes the model; default: checkpoint.SaveWeights.
+	// Save writes the model. The default goes by the suffix of File: .keras and
+	// .weights.h5 are Keras's whole models and weights, .safetensors and .npz
+	// weights by their names (see package saving), all else, such as .ckpt, is
+	// for checkpoint.LoadWeights.
 	Save func(file string, m *keras.Model) error
 
-	m    monitor
-	seen int // batches since the last file
+	m     monitor
+	seen  int // batches since the last file
+	write func(file string, m *keras.Model) error
+}
+
+// writer is what writes files of such a name. It makes their directory, where
+// that is the same for all, and tries it: that nothing can be written there must
+// be found before the first epoch, not after it.
+func writer(file string) (func(string, *keras.Model) error, error) {
+	if dir := filepath.Dir(file); !strings.Contains(dir, "{") {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+		f, err := os.CreateTemp(dir, "."+filepath.Base(os.Args[0])+"-*"+aside.Suffix)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+			return nil, err
+		}
+	}
+	for suffix, write := range map[string]func(string, *keras.Model) error{
+		".keras":       func(file string, m *keras.Model) error { return saving.Save(file, m) },
+		".weights.h5":  func(file string, m *keras.Model) error { return saving.SaveWeights(file, m) },
+		".safetensors": saving.SaveSafetensors,
+		".npz":         saving.SaveNPZ,
+	} {
+		if strings.HasSuffix(file, suffix) {
+			return write, nil
+		}
+	}
+	if strings.HasSuffix(file, ".h5") {
+		return nil, fmt.Errorf("File: got %q, want .keras for whole models or .weights.h5 for weights", file)
+	}
+	return checkpoint.SaveWeights, nil
 }
 
 type modelCheckpointState struct {
@@ -50,6 +90,13 @@ func (c *ModelCheckpoint) Callback() keras.Callback {
 				return fmt.Errorf("callback ModelCheckpoint: no File given")
 			case c.SaveFreq < 0:
 				return fmt.Errorf("callback ModelCheckpoint: SaveFreq: got %d, want a number of batches, or 0 for each epoch", c.SaveFreq)
+			}
+			if c.write = c.Save; c.write != nil {
+				return nil
+			}
+			var err error
+			if c.write, err = writer(c.File); err != nil {
+				return fmt.Errorf("callback ModelCheckpoint: %w", err)
 			}
 			return nil
 		},
@@ -113,11 +160,7 @@ func (c *ModelCheckpoint) save(r *keras.Run, logs keras.Logs, counts map[string]
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("callback ModelCheckpoint: %w", err)
 	}
-	write := checkpoint.SaveWeights
-	if c.Save != nil {
-		write = c.Save
-	}
-	if err := write(file, r.Model); err != nil {
+	if err := c.write(file, r.Model); err != nil {
 		return fmt.Errorf("callback ModelCheckpoint: %w", err)
 	}
 	say("finished saving model to %s", file)

@@ -20,8 +20,8 @@ import (
 )
 
 // Directory keeps the last states of one training, for Fit to go on from. It
-// is a keras.Checkpointer. The directory is made when it is first needed; one
-// training at a time may use it.
+// is a keras.Checkpointer. The directory is made when it is first needed. One
+// training at a time may use it: Fit keeps others out, see Hold.
 type Directory struct {
 	Path string
 	Keep int // the newest files to keep; default: 2
@@ -29,14 +29,16 @@ type Directory struct {
 	// Best also keeps the state of the end of the epoch in which the log of
 	// this name was best, such as "val_loss". Mode says whether the least
 	// value is best, "min", or the largest, "max"; default: "min" for losses,
-	// others need it.
+	// others need it. A name that is not among the logs is an error of the
+	// first Save that finds out, after it has saved.
 	Best, Mode string
 
 	// Logger is told of files that are passed over because they are damaged.
 	// Default: none.
 	Logger *slog.Logger
 
-	files aside.FS // nil: the machine's
+	files   aside.FS // nil: the machine's
+	removed bool     // by Remove, but for what Hold has in it
 }
 
 // name is the name of a file: the epoch and the step in it that come next.
@@ -73,13 +75,27 @@ func (d *Directory) Save(_ context.Context, s *keras.State) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(d.Path, 0o755); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
+	if err := makeDir(d.system(), d.Path); err != nil {
+		return err
 	}
 	if err := save(d.system(), d.file(s.Epoch, s.Step), s); err != nil {
 		return err
 	}
-	return d.prune(s)
+	return errors.Join(d.prune(s), d.checkBest(s))
+}
+
+// checkBest wants Best among the logs of the last epoch; those of validations
+// may come with a later one.
+func (d *Directory) checkBest(s *keras.State) error {
+	have := s.History.Names()
+	validated := slices.ContainsFunc(have, func(n string) bool { return strings.HasPrefix(n, "val_") })
+	switch {
+	case d.Best == "" || len(have) == 0 || slices.Contains(have, d.Best):
+		return nil
+	case s.Validated && !validated && strings.HasPrefix(d.Best, "val_"):
+		return nil
+	}
+	return fmt.Errorf("checkpoint: Directory: Best is %q, want one of %s", d.Best, strings.Join(have, ", "))
 }
 
 // Load returns the newest state: that of the file that is furthest in the
@@ -97,6 +113,7 @@ func (d *Directory) Load(ctx context.Context) (*keras.State, error) {
 	for _, path := range slices.Backward(all) {
 		s, err := Load(path)
 		if err == nil {
+			s.From = path
 			return s, nil
 		}
 		if d.Logger != nil {
@@ -189,7 +206,7 @@ func escape(path string) string {
 }
 
 // Remove deletes the files of the training, and the directory if nothing else
-// is in it.
+// is in it; one that is held goes when it is released.
 func (d *Directory) Remove() error {
 	all, err := d.Files()
 	if err != nil {
@@ -201,5 +218,6 @@ func (d *Directory) Remove() error {
 		}
 	}
 	os.Remove(d.Path) // what else is in it stays
+	d.removed = true
 	return nil
 }

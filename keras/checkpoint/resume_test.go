@@ -72,17 +72,19 @@ func TestResumeRefused(t *testing.T) {
 	try := func(s setting, want string) {
 		t.Helper()
 		_, err := s.run(t, d, 0)
-		wantError(t, err, want)
+		files, e := d.Files()
+		check(t, e)
+		wantError(t, err, "Fit: resuming from "+files[len(files)-1]+": "+want)
 	}
 	other := s
 	other.config.BatchSize = 4
-	try(other, "Fit: resuming: BatchSize is 4, the checkpoint was saved with 8; use the same, or another directory")
+	try(other, "BatchSize is 4, the checkpoint was saved with 8; use the same, or another directory")
 	other = s
 	other.config.Seed = 1
-	try(other, "Fit: resuming: Seed is 1, the checkpoint was saved with 0; use the same, or another directory")
+	try(other, "Seed is 1, the checkpoint was saved with 0; use the same, or another directory")
 	other = s
 	other.data = func() keras.Dataset { return data(50, 1) }
-	try(other, "Fit: resuming: the number of batches is 5, the checkpoint was saved with 4; use the same, or another directory")
+	try(other, "the number of batches is 5, the checkpoint was saved with 4; use the same, or another directory")
 	other = s
 	other.policy = "float32" // the optimizer is a LossScaleOptimizer nevertheless
 	if _, err := other.run(t, d, 0); err != nil {
@@ -95,7 +97,7 @@ func TestResumeRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.policy = "mixed_bfloat16"
-	try(other, "Fit: resuming: optimizer: variable 0: got loss_scale_optimizer/loss_scale float32[], want adam/iteration int64[]")
+	try(other, "optimizer: variable 0: got loss_scale_optimizer/loss_scale float32[], want adam/iteration int64[]")
 }
 
 // TestStopped: when a callback has ended training, nothing is trained after a
