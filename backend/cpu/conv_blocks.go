@@ -23,6 +23,7 @@ import (
 // vector in the box, and no pixels lie in between.
 type convBlocks struct {
 	*convProduct
+	tilePieces
 	phases []blockPhase
 	weigh  packBlocks
 	parts  int // of the columns, each a task
@@ -42,6 +43,7 @@ type blockPhase struct {
 	rows    int  // of each residue of the stride in a plane of the box
 	pitch   int  // pixels of a row of the box
 	block   int  // bytes of all pixels of a block
+	piece   int  // bytes of a piece of a box
 	bytes   int  // of the box of an image
 	pixels  int  // from the first of the result in a box to behind the last
 	steps   int  // blocks × starts
@@ -64,8 +66,8 @@ const (
 
 // newConvBlocks makes the kernel of k, or returns nil if images are so small
 // that most of a kernel's rows would be between rows.
-func newConvBlocks(b *builder, v *ir.Value, k *convProduct) kernel {
-	c := &convBlocks{convProduct: k}
+func newConvBlocks(b *builder, v *ir.Value, k *convProduct, pieces tilePieces) kernel {
+	c := &convBlocks{convProduct: k, tilePieces: pieces}
 	k.eachPhase(c.phase)
 	for i := range c.phases {
 		if c.phases[i].pixels < k.tiles.Unit {
@@ -99,7 +101,7 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 	}
 	q.blocks = ceilDiv(q.vector, cellHalfs)
 	q.steps = q.blocks * q.starts
-	q.chunkOf = even(max(1, q.steps), panelSteps, 1)
+	q.chunkOf = even(max(1, q.steps), panelSteps/k.pieces, 1)
 	q.band = q.count[1]
 	k.fit(&q)
 	for q.band > 1 && (q.bytes > boxesBytes/2 || q.pixels > 512) {
@@ -127,7 +129,8 @@ func (k *convBlocks) fit(q *blockPhase) {
 	plane := q.move[1] * q.rows * row
 	q.block = len(q.taps[0]) * plane
 	// Kernels take whole units of pixels.
-	q.bytes = roundUp(q.blocks*q.block+k.tiles.MR*cellBytes, 64)
+	q.piece = q.blocks*q.block + k.tiles.MR*cellBytes
+	q.bytes = k.pieces * q.piece
 	q.pixels = (q.band-1)*q.pitch + q.count[2]
 	q.at = q.at[:0]
 	if q.steps == 0 {
@@ -174,11 +177,14 @@ func (k *convBlocks) layout(b *builder, v *ir.Value) {
 	k.atApart = k.atLine + roundUp(line, 64)
 	k.follow(b, v, k.atApart+roundUp(apart, 64), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
-	b.wantShared(k.groups * k.panels * k.allSteps() * k.stepBytes())
+	b.wantShared(flagBytes + k.groups*k.panels*k.allSteps()*k.pieces*k.stepBytes())
 }
 
-// stepBytes is the size of the packed kernels of a step and panel.
+// stepBytes is the size of a piece of the packed kernels of a step and panel.
 func (k *convBlocks) stepBytes() int { return 4 * k.tiles.Deep * k.tiles.NR }
+
+// lowWeights is the distance of the pieces of a panel of packed kernels.
+func (k *convBlocks) lowWeights() int { return k.allSteps() * k.stepBytes() }
 
 func (k *convBlocks) allSteps() int {
 	last := &k.phases[len(k.phases)-1]
@@ -191,8 +197,12 @@ func (k *convBlocks) run(r *run) {
 		packs += k.phases[i].starts * k.packsOf(&k.phases[i])
 		chunks += k.phases[i].chunks
 	}
+	k.clearFound(r)
 	r.parallel(&k.weigh, k.groups*packs, k.windowSize*k.perGroup*k.outs)
 	r.parallel(k, k.groups*k.parts*chunks, k.macs()/16)
+	if k.lost(r) {
+		k.fallback.run(r)
+	}
 }
 
 // packBlocks is the task that packs kernels: those that read a block, or those
@@ -210,7 +220,8 @@ func (k *convBlocks) packsOf(p *blockPhase) int {
 
 // panel is where the kernels of a step begin.
 func (k *convBlocks) panel(r *run, p *blockPhase, group, panel, step int) unsafe.Pointer {
-	return unsafe.Pointer(&r.shared[((group*k.panels+panel)*k.allSteps()+p.first+step)*k.stepBytes()])
+	at := ((group*k.panels+panel)*k.pieces*k.allSteps() + p.first + step) * k.stepBytes()
+	return unsafe.Pointer(&r.shared[flagBytes+at])
 }
 
 func (k *packBlocks) chunk(r *run, _ *worker, i int) {
@@ -246,6 +257,7 @@ func (k *packBlocks) chunk(r *run, _ *worker, i int) {
 			k.pad(d, n)
 			at := from*k.outs + group*k.outsPerGroup + panel*nr
 			k.set.Lanes[gemm.Pairs](d, 4*nr, unsafe.Add(src, 2*at), 2*k.outs, n, 1<<cols-1, 1<<nr-1)
+			k.splitStep(r, d)
 		}
 		return
 	}
@@ -272,6 +284,14 @@ func (k *packBlocks) chunk(r *run, _ *worker, i int) {
 			from, v = from+n, v+n
 		}
 	}
+	for block := range p.blocks {
+		k.splitStep(r, k.panel(r, p, group, unit, block*p.starts+start))
+	}
+}
+
+// splitStep makes the pieces of the packed kernels of a step.
+func (k *packBlocks) splitStep(r *run, d unsafe.Pointer) {
+	k.split(r, d, 0, k.lowWeights(), 1, k.stepBytes()/2)
 }
 
 // pad clears the rows of packed kernels of a step behind n elements.
@@ -298,13 +318,16 @@ func (k *convBlocks) chunk(r *run, w *worker, i int) {
 	for j := range images {
 		k.fill(r, w, p, &b, group, b.image+j, w.scratch[j*p.bytes:][:p.bytes])
 	}
+	if k.lost(r) {
+		return
+	}
 	runtime.LockOSThread()
 	k.tiles.Begin()
 	// Few rows at a time stay in the first cache until they are stored, if
 	// all kernels stay in the second; else kernels pass once.
 	lo, hi := span(part, k.parts, k.panels)
 	rows := (b.rows-1)*p.pitch + p.count[2]
-	if p.steps*k.panels*k.stepBytes() <= keptBytes {
+	if p.steps*k.panels*k.pieces*k.stepBytes() <= keptBytes {
 		group32 := max(1, groupBytes/(k.lead*k.tiles.MR)) * k.tiles.MR
 		for j := range images {
 			for at := 0; at < rows; at += group32 {
@@ -345,7 +368,7 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, im
 					if step == 0 {
 						s = nil
 					}
-					t.Runs[end-first](n, unsafe.Add(a, first*cellBytes), cellBytes, unsafe.Pointer(&p.at[step]), weights, s, k.lead, dh, k.lead)
+					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*cellBytes), cellBytes, p.piece, unsafe.Pointer(&p.at[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead)
 				}
 			}
 		}

@@ -79,3 +79,75 @@ func TestConvCuts(t *testing.T) {
 		}
 	})
 }
+
+// TestConvNotFinite: infinities and NaN of float16 reach what reads them as
+// without tile registers, whatever part of an operand they are in, and leave
+// runs after them alone. What follows is applied once.
+func TestConvNotFinite(t *testing.T) {
+	if set := kernelsOf(current()); set == nil || set.Panels == nil {
+		return // no pieces
+	}
+	level := current()
+	rng := rand.New(rand.NewPCG(45, 46))
+	two := []int{2, 2}
+	ones, zeros := []int{1, 1}, []int{0, 0}
+	used := 0
+	for _, s := range []struct {
+		x, w op.Shape
+		step []int
+	}{
+		{op.Shape{3, 12, 13, 32}, op.Shape{3, 3, 32, 40}, two}, // windows beside each other
+		{op.Shape{2, 9, 40, 33}, op.Shape{1, 3, 33, 32}, ones}, // elements side by side
+	} {
+		a := op.Attr{Stride: s.step, Dilation: ones, Low: zeros, High: zeros}
+		typ := func(s op.Shape) op.Type { return op.Type{DType: dtype.Float16, Shape: s} }
+		y, err := op.Infer(op.Conv, a, typ(s.x), typ(s.w))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
+			a, shapes := convArguments(c, a, s.x, s.w, y.Shape)
+			args := []array{randomArray(rng, dtype.Float16, shapes[0]...), randomArray(rng, dtype.Float16, shapes[1]...)}
+			compile := func() *Program {
+				g := ir.New(2)
+				v := record(t, g, c, a, param(t, g, 0, args[0].Type), param(t, g, 1, args[1].Type))
+				g.Output(record(t, g, op.Relu, op.Attr{}, v), -1)
+				if err := ir.Optimize(g, ir.Options{}); err != nil {
+					t.Fatal(err)
+				}
+				p, err := New().Compile(g)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p.(*Program)
+			}
+			p := compile()
+			isaLevel.Store(uint32(isaAVX512))
+			vector := compile()
+			isaLevel.Store(uint32(level))
+			switch p.steps[len(p.steps)-1].kernel.(type) {
+			case *convBlocks, *kernelBlocks:
+				used++
+			}
+			clean := runProcs(t, p, args, 1)
+			for i, bits := range []uint16{0x7c00, 0xfc00, 0x7e00, 0x7c01} {
+				arg := args[i%2]
+				half := dtype.View[uint16](arg.data)
+				at := rng.IntN(len(half))
+				old := half[at]
+				half[at] = bits
+				got, want := runProcs(t, p, args, 1+i), runProcs(t, vector, args, 1)
+				if !bytes.Equal(got.data, want.data) {
+					t.Errorf("%v of %v and %v: with %#x at %d of operand %d, other bits than on vector registers", c, s.x, s.w, bits, at, i%2)
+				}
+				half[at] = old
+			}
+			if !bytes.Equal(runProcs(t, p, args, 2).data, clean.data) {
+				t.Errorf("%v of %v and %v: other bits after an operand that was not finite", c, s.x, s.w)
+			}
+		}
+	}
+	if used < 5 {
+		t.Errorf("%d of 6 on tile registers", used)
+	}
+}

@@ -16,7 +16,7 @@ func (k *convBlocks) fill(r *run, w *worker, p *blockPhase, b *band, group, imag
 			at := ((i*p.move[1]+j%p.move[1])*p.rows + j/p.move[1]) * row
 			if z < 0 || z >= k.dims[0] || y < 0 || y >= k.dims[1] {
 				for c := range p.blocks {
-					clear(box[c*p.block+at:][:row])
+					k.clearCells(p, box[c*p.block+at:], row)
 				}
 				continue
 			}
@@ -30,17 +30,30 @@ func (k *convBlocks) fill(r *run, w *worker, p *blockPhase, b *band, group, imag
 	}
 }
 
+// clearCells clears n bytes of each piece of a box.
+func (k *convBlocks) clearCells(p *blockPhase, box []byte, n int) {
+	for i := range k.pieces {
+		clear(box[i*p.piece:][:n])
+	}
+}
+
 // fillRow copies a row of the source, block by block.
 func (k *convBlocks) fillRow(r *run, p *blockPhase, group, line int, box []byte) {
 	left := min(max(0, -p.low[2]), p.pitch)
 	cols := max(0, min(p.pitch, k.dims[2]-p.low[2])-left)
 	for c := range p.blocks {
-		to := box[c*p.block:][:p.pitch*cellBytes]
-		clear(to[:left*cellBytes])
-		clear(to[(left+cols)*cellBytes:])
-		if cols > 0 {
-			from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellHalfs
-			k.tiles.Copy(unsafe.Pointer(&to[left*cellBytes]), cellBytes, unsafe.Pointer(&r.values[k.source][2*from]), 2*k.srcAll, cols, 1<<cellHalfs-1, 1<<cellHalfs-1)
+		to := box[c*p.block:]
+		k.clearCells(p, to, left*cellBytes)
+		k.clearCells(p, to[(left+cols)*cellBytes:], (p.pitch-left-cols)*cellBytes)
+		if cols == 0 {
+			continue
+		}
+		from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellHalfs
+		d, s := unsafe.Pointer(&to[left*cellBytes]), unsafe.Pointer(&r.values[k.source][2*from])
+		if k.pieces == 1 {
+			k.tiles.Copy(d, cellBytes, s, 2*k.srcAll, cols, 1<<cellHalfs-1, 1<<cellHalfs-1)
+		} else {
+			k.splitter(d, cellBytes, p.piece, s, 2*k.srcAll, cols, cellHalfs, unsafe.Pointer(k.found(r)))
 		}
 	}
 }
@@ -71,6 +84,9 @@ func (k *convBlocks) fillSide(r *run, w *worker, p *blockPhase, group, line int,
 			k.tiles.Copy(unsafe.Pointer(&box[v/cellHalfs*p.block+2*lane]), cellBytes, at, p.move[2]*pixel, p.count[2], 1<<load-1, 1<<store-1)
 			v, at = v+load, unsafe.Add(at, 2*load)
 		}
+	}
+	for c := range p.blocks {
+		k.split(r, unsafe.Pointer(&box[c*p.block]), cellBytes, p.piece, p.pitch, cellHalfs)
 	}
 }
 

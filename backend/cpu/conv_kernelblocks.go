@@ -105,7 +105,7 @@ func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	}
 	c.shape(behind)
 	for s := range c.planes * c.steps {
-		c.places = append(c.places, int64(s*tileBytes))
+		c.places = append(c.places, int64(s*k.pieces*tileBytes))
 	}
 	c.bands = ceilDiv(k.out[1], k.block)
 	k.blocks = ceilDiv(k.batch*k.out[0], c.planes) * c.bands
@@ -114,9 +114,12 @@ func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	if parts := min(k.panels, ceilDiv(wantChunks/2, k.sums)); parts > k.parts {
 		k.parts, c.mine = parts, ceilDiv(k.panels, parts)
 	}
-	if c.direct = k.blocks == 1 && k.size[0] == 1 && k.to == dtype.Float32 && v.Attr.Body == nil; !c.direct {
-		b.wantShared(k.sums * k.sumBytes)
+	c.direct = k.blocks == 1 && k.size[0] == 1 && k.to == dtype.Float32 && v.Attr.Body == nil
+	shared := flagBytes
+	if !c.direct {
+		shared += k.sums * k.sumBytes
 	}
+	b.wantShared(shared)
 	k.follow(b, v, c.layout(), k.outs)
 	return c
 }
@@ -130,8 +133,11 @@ func (k *kernelBlocks) shape(behind int) int {
 	}
 	k.pixels = cellHalfs * k.steps
 	k.laneBytes = 2 * k.tiles.NR * max(k.planes*k.pixels+k.ahead, k.rows*k.pitch)
-	return k.planes*k.steps*tileBytes*k.groups*k.heights + k.arrays()*k.groups*k.mine*k.laneBytes
+	return k.pieces * (k.planes*k.steps*tileBytes*k.groups*k.heights + k.lowInput())
 }
+
+// lowInput is the bytes of a piece of B.
+func (k *kernelBlocks) lowInput() int { return k.arrays() * k.groups * k.mine * k.laneBytes }
 
 // arrays is the copies of the input in B.
 func (k *kernelBlocks) arrays() int {
@@ -146,16 +152,20 @@ func (k *kernelBlocks) layout() int {
 		need += roundUp(n, 64)
 		return at
 	}
-	k.atGrads = take(k.planes * k.steps * tileBytes * k.groups * k.heights)
-	k.atInput = take(k.arrays() * k.groups * k.mine * k.laneBytes)
+	k.atGrads = take(k.pieces * k.planes * k.steps * tileBytes * k.groups * k.heights)
+	k.atInput = take(k.pieces * k.lowInput())
 	k.atTurn = take(max(32*k.pixels, 4*k.tiles.NR*max(k.outsPerGroup, k.tiles.MR))) // and of sums
 	k.atStage = take(2 * k.out[2] * k.channels)
 	return need
 }
 
 func (k *kernelBlocks) run(r *run) {
+	k.clearFound(r)
 	r.parallel(k, k.sums*k.parts, k.macs()/16)
-	if !k.direct {
+	switch {
+	case k.lost(r):
+		k.fallback.run(r)
+	case !k.direct:
 		r.parallel(&k.turned, k.groups*k.windowSize*k.panels, k.sums*k.windowSize*k.perGroup*k.outs)
 	}
 }
@@ -166,12 +176,12 @@ func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
 	var b pixelBlock
 	b.lo, b.hi = span(part, k.parts, k.panels)
 	if !k.direct {
-		b.sums = unsafe.Pointer(&r.shared[i*k.sumBytes])
+		b.sums = unsafe.Pointer(&k.sumsOf(r, i)[0])
 	}
 	runtime.LockOSThread()
 	k.tiles.Begin()
 	first, end := span(i, k.sums, k.blocks)
-	for j := first; j < end; j++ {
+	for j := first; j < end && !k.lost(r); j++ {
 		plane, y := j/k.bands*k.planes, j%k.bands*k.block
 		planes, rows := min(k.planes, k.batch*k.out[0]-plane), min(k.block, k.out[1]-y)
 		for p := range planes {
@@ -195,7 +205,7 @@ func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
 
 // gradsOf is where a step of A begins.
 func (k *kernelBlocks) gradsOf(w *worker, group, height, step int) unsafe.Pointer {
-	return unsafe.Pointer(&w.scratch[k.atGrads+((group*k.heights+height)*k.planes*k.steps+step)*tileBytes])
+	return unsafe.Pointer(&w.scratch[k.atGrads+((group*k.heights+height)*k.planes*k.steps+step)*k.pieces*tileBytes])
 }
 
 // turnGrads transposes the gradient of plane p of a block, with zeros behind the
@@ -214,6 +224,7 @@ func (k *kernelBlocks) turnGrads(r *run, w *worker, p, plane, y, rows int) {
 			for s := range k.steps {
 				d := unsafe.Add(k.gradsOf(w, g, o/k.tiles.MR, p*k.steps+s), o%k.tiles.MR*64)
 				k.set.Transpose[gemm.F32](d, 64, unsafe.Pointer(&turn[s*1024]), 64, lanes, 1<<16-1, 1<<16-1)
+				k.split(r, d, 64, tileBytes, lanes, cellHalfs)
 			}
 		}
 	}
@@ -255,11 +266,14 @@ func (k *kernelBlocks) layRows(r *run, w *worker, b *pixelBlock, kz, p, plane, y
 					for panel := b.lo; panel < b.hi; panel++ {
 						d := k.inputOf(w, b, i*k.size[2]+kx, g, panel, p*k.pixels+row*k.pitch)
 						if x == nil {
-							clear(unsafe.Slice((*byte)(d), 2*nr*k.pitch))
+							for piece := range k.pieces {
+								clear(unsafe.Slice((*byte)(unsafe.Add(d, piece*k.lowInput())), 2*nr*k.pitch))
+							}
 							continue
 						}
 						lanes := min(nr, k.perGroup-panel*nr)
 						k.set.Lanes[gemm.Pairs](d, 4*nr, unsafe.Add(x, 2*(g*k.perGroup+panel*nr)), pixel, k.out[2], 1<<lanes-1, 1<<nr-1)
+						k.split(r, d, 0, k.lowInput(), 1, nr*k.pitch)
 					}
 				}
 			}
@@ -271,7 +285,7 @@ func (k *kernelBlocks) layRows(r *run, w *worker, b *pixelBlock, kz, p, plane, y
 // may be no number.
 func (k *kernelBlocks) clearBehind(w *worker, planes int) {
 	n := 2 * k.tiles.NR
-	for i := range k.arrays() * k.groups * k.mine {
+	for i := range k.pieces * k.arrays() * k.groups * k.mine {
 		panel := w.scratch[k.atInput+i*k.laneBytes:][:k.laneBytes]
 		for p := range planes {
 			end := (p + 1) * k.pixels * n
@@ -316,7 +330,7 @@ func (k *kernelBlocks) multiply(w *worker, b *pixelBlock, g, panel, h, tap, step
 	t, place := k.tiles, k.tap[tap]
 	rows := min(t.MR, k.tapRows-h*t.MR)
 	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch)
-	t.Runs[rows](n, k.gradsOf(w, g, h, step), 64, unsafe.Pointer(&k.places[0]), input, s, 4*t.NR, d, 4*t.NR)
+	t.Runs[k.pieces-1][rows](n, k.gradsOf(w, g, h, step), 64, tileBytes, unsafe.Pointer(&k.places[0]), input, k.lowInput(), s, 4*t.NR, d, 4*t.NR)
 }
 
 // turnPlanes computes tiles from all steps, and turns them into the result.
@@ -351,7 +365,7 @@ func (k *turnSums) chunk(r *run, w *worker, i int) {
 	nr := k.tiles.NR
 	panel, tap, g := i%k.panels, i/k.panels%k.windowSize, i/k.panels/k.windowSize
 	sum := func(s int) []float32 {
-		return viewOf[float32](r.shared[s*k.sumBytes+4*nr*i*k.tapRows:], nr*k.outsPerGroup)
+		return viewOf[float32](k.sumsOf(r, s)[4*nr*i*k.tapRows:], nr*k.outsPerGroup)
 	}
 	total := sum(0)
 	for s := 1; s < k.sums; s++ {

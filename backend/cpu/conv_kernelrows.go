@@ -54,7 +54,7 @@ func newKernelRows(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs)))
 	k.parts = min(k.panels, ceilDiv(wantChunks, k.sums))
 	k.finish.kernelProduct = k
-	b.wantShared(k.sums * k.sumBytes)
+	b.wantShared(flagBytes + k.sums*k.sumBytes)
 	scratch := 0
 	if k.stored != gemm.F32 {
 		rows := k.in[1]
@@ -110,7 +110,7 @@ func (k *kernelRows) chunk(r *run, w *worker, i int) {
 	i /= k.parts
 	var b pixelBlock
 	b.lo, b.hi = span(part, k.parts, k.panels)
-	sums := r.shared[i*k.sumBytes:][:k.sumBytes]
+	sums := k.sumsOf(r, i)
 	b.sums = unsafe.Pointer(&sums[0])
 	k.begin(sums, &b)
 	first, end := span(i, k.sums, k.blocks)

@@ -114,7 +114,7 @@ func newKernelSide(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	k.sums = ceilDiv(k.blocks, ceilDiv(k.blocks, k.sums))
 	k.parts = min(k.panels, ceilDiv(wantChunks/2, k.sums)) // each turns the input
 	k.finish.kernelProduct = k
-	b.wantShared(k.sums * k.sumBytes)
+	b.wantShared(flagBytes + k.sums*k.sumBytes)
 	k.follow(b, v, c.layout(), k.outs)
 	return c
 }
@@ -147,7 +147,7 @@ func (k *kernelSide) chunk(r *run, w *worker, i int) {
 	i /= k.parts
 	var b pixelBlock
 	b.lo, b.hi = span(part, k.parts, k.panels)
-	b.sums = unsafe.Pointer(&r.shared[i*k.sumBytes])
+	b.sums = unsafe.Pointer(&k.sumsOf(r, i)[0])
 	runtime.LockOSThread()
 	k.tiles.Begin()
 	first, end := span(i, k.sums, k.blocks)
@@ -254,7 +254,7 @@ func (k *kernelSide) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins 
 				}
 				a := unsafe.Pointer(&w.scratch[k.atSide+row*k.lda])
 				h := min(t.MR, roundUp(rows-row, t.Unit))
-				t.Runs[h](n, a, k.lda, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, p, step), s, lead, d, lead)
+				t.Runs[0][h](n, a, k.lda, 0, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, p, step), 0, s, lead, d, lead)
 			}
 		}
 	}

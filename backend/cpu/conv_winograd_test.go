@@ -59,7 +59,8 @@ func TestWinograd(t *testing.T) {
 					case *winograd, *winogradGrad:
 						used++
 					default:
-						if c != op.ConvInputGrad && d != dtype.BFloat16 {
+						tiles := d == dtype.Float16 && kernelsOf(level).Panels != nil // which are faster
+						if c != op.ConvInputGrad && d != dtype.BFloat16 && !tiles {
 							t.Errorf("%s is not computed by transforms", what)
 						}
 					}

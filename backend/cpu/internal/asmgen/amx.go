@@ -47,7 +47,7 @@ func (g *gen) amxTile(name string, tiles int) {
 		}
 	}
 	ends(func(first int) {
-		g.ins("%s\n%s", tileLoad(first, regSI, regR9), tileLoad(first+1, regDI, regR9))
+		g.ins("%s\n%s", tileLoad(first, regSI, regR9, 0), tileLoad(first+1, regDI, regR9, 0))
 	})
 	g.ins("JMP start")
 	g.label("zero")
@@ -59,11 +59,11 @@ func (g *gen) amxTile(name string, tiles int) {
 	g.ins("LEAQ 64(BX), SI\nMOVQ R8, R11\nSHLQ $4, R11")
 	g.ins("SHRQ $4, CX\nJZ store")
 	g.label("loop")
-	g.ins("%s\n%s", tileLoad(6, regBX, regR8), tileLoad(4, regAX, regR12))
-	g.ins("%s\n%s", tdpbf16ps(0, 4, 6), tileLoad(7, regSI, regR8))
+	g.ins("%s\n%s", tileLoad(6, regBX, regR8, 0), tileLoad(4, regAX, regR12, 0))
+	g.ins("%s\n%s", tdpbf16ps(0, 4, 6), tileLoad(7, regSI, regR8, 0))
 	g.ins("%s", tdpbf16ps(1, 4, 7))
 	if tiles == 2 {
-		g.ins("%s\n%s\n%s", tileLoad(5, regDX, regR12), tdpbf16ps(2, 5, 6), tdpbf16ps(3, 5, 7))
+		g.ins("%s\n%s\n%s", tileLoad(5, regDX, regR12, 0), tdpbf16ps(2, 5, 6), tdpbf16ps(3, 5, 7))
 	}
 	g.ins("ADDQ $64, AX\nADDQ $64, DX\nADDQ R11, BX\nADDQ R11, SI\nDECQ CX\nJNZ loop")
 	g.label("store")

@@ -45,7 +45,7 @@ func (g *gen) panel(k panel) {
 	}
 	g.ins("TESTQ CX, CX\nJZ rest")
 	g.label("loop")
-	g.panelStep(k)
+	g.panelStep(k, tileStream, nil)
 	// The next panel of B is as long as this one. It is asked for in eight
 	// calls, a part in each.
 	for i := range 4 * k.parts {
@@ -66,20 +66,20 @@ func (g *gen) panel(k panel) {
 	g.ins("RET")
 }
 
-// panelStep multiplies 32 steps of the inner dimension. With two parts to a
-// number, all four products of parts are added; tiles of the low parts follow
-// those of the high ones in B.
-func (g *gen) panelStep(k panel) {
-	const low = 2048
-	loadA := func(i int, bases [2]int) { g.ins("%s", tileStream(4+i, bases[i], regR12, 0)) }
-	loadB := func(j, disp int) { g.ins("%s", tileStream(6+j, regBX, regR8, 64*j+disp)) }
+// panelStep multiplies 32 steps of the inner dimension: rows of A from AX and DX
+// on, with those of B from BX on. With two parts to a number, all four products
+// of parts are added; the low parts of A begin at DI and R11, those of B where
+// lowB says, which is called when DI is free, or behind the high ones.
+func (g *gen) panelStep(k panel, load tileMove, lowB func() int) {
+	loadA := func(i int, bases [2]int) { g.ins("%s", load(4+i, bases[i], regR12, 0)) }
+	loadB := func(j, base, disp int) { g.ins("%s", load(6+j, base, regR8, 64*j+disp)) }
 	mul := func(i, j int) { g.ins("%s", tdpbf16ps(2*i+j, 4+i, 6+j)) }
 	high, lowA := [2]int{regAX, regDX}, [2]int{regDI, regR11}
-	loadB(0, 0)
+	loadB(0, regBX, 0)
 	loadA(0, high)
 	mul(0, 0)
 	if k.cols == 2 {
-		loadB(1, 0)
+		loadB(1, regBX, 0)
 		mul(0, 1)
 	}
 	if k.rows == 2 {
@@ -100,8 +100,12 @@ func (g *gen) panelStep(k panel) {
 		}
 	}
 	byRows(lowA)
+	base, disp := regBX, 2048
+	if lowB != nil {
+		base, disp = lowB(), 0
+	}
 	for j := range k.cols {
-		loadB(j, low)
+		loadB(j, base, disp)
 		for i := range k.rows {
 			mul(i, j)
 		}

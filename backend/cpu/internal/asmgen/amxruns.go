@@ -4,56 +4,66 @@ import "fmt"
 
 // runsParams is the signature of kernels whose first operand lies in blocks;
 // package gemm documents it at its type RunsKernel.
-const runsParams = "n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int"
+const runsParams = "n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int"
 
 // amxRuns writes the kernels for AMX-BF16 that read blocks of A from a list,
 // and the copies that make such blocks.
 func amxRuns() *gen {
 	g := &gen{name: "amxruns_amd64", doc: "// Kernels for AMX-BF16 whose first operand lies in blocks.\n\n"}
-	for _, tiles := range []int{1, 2} {
-		g.amxRunsTile(fmt.Sprintf("pairsAMXRuns%dx32", 16*tiles), tiles)
+	for _, parts := range []int{1, 2} {
+		for _, rows := range []int{1, 2} {
+			g.amxRunsTile(panel{parts, rows, 2})
+		}
 	}
 	g.copyLanes()
-	fmt.Fprintf(&g.tables, "var pairsAMXRuns32 = []RunsKernel{16: pairsAMXRuns16x32, 32: pairsAMXRuns32x32}\n")
+	fmt.Fprintf(&g.tables, "var pairsAMXRuns32 = [2][]RunsKernel{{16: pairsAMXRuns16Parts1, 32: pairsAMXRuns32Parts1}, {16: pairsAMXRuns16Parts2, 32: pairsAMXRuns32Parts2}}\n")
 	return g
 }
 
-// amxRunsTile is amxTile with the place of each block of A read from a list.
-func (g *gen) amxRunsTile(name string, tiles int) {
-	g.text(name, runsParams, fmt.Sprintf("is a RunsKernel on pairs of %d rows and 32 columns, for blocks of 16 pairs.", 16*tiles))
-	g.ins("MOVQ n+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ at+24(FP), R10\nMOVQ b+32(FP), BX\nMOVQ $128, R8")
-	g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ zero\nMOVQ lds+48(FP), R9")
-	g.amxEnds(tiles, tileLoad)
+// amxRunsTile is amxTile with the place of each block of A read from a list, for
+// numbers of one or two parts.
+func (g *gen) amxRunsTile(k panel) {
+	what := "pairs"
+	if k.parts == 2 {
+		what = "pairs in two parts"
+	}
+	g.text(fmt.Sprintf("pairsAMXRuns%dParts%d", 16*k.rows, k.parts), runsParams, fmt.Sprintf("is a RunsKernel on %s of %d rows and 32 columns, for blocks of 16 pairs.", what, 16*k.rows))
+	g.ins("MOVQ s+56(FP), SI\nTESTQ SI, SI\nJZ zero\nMOVQ lds+64(FP), R9")
+	g.amxEnds(k.rows, tileLoad)
 	g.ins("JMP start")
 	g.label("zero")
-	for i := range 2 * tiles {
+	for i := range 2 * k.rows {
 		g.ins("%s", bytesOf(vex(0x49, 3, i, 0, 0), fmt.Sprintf("TILEZERO TMM%d", i)))
 	}
 	g.label("start")
-	g.ins("MOVQ R12, R13\nSHLQ $4, R13\nTESTQ CX, CX\nJZ store") // 16 rows on
-	g.label("loop")
-	g.ins("MOVQ (R10), SI\nADDQ AX, SI\nLEAQ 64(BX), DI")
-	g.ins("%s\n%s", tileLoad(6, regBX, regR8), tileLoad(4, regSI, regR12))
-	g.ins("%s\n%s", tdpbf16ps(0, 4, 6), tileLoad(7, regDI, regR8))
-	g.ins("%s", tdpbf16ps(1, 4, 7))
-	if tiles == 2 {
-		g.ins("LEAQ (SI)(R13*1), DX\n%s\n%s\n%s", tileLoad(5, regDX, regR12), tdpbf16ps(2, 5, 6), tdpbf16ps(3, 5, 7))
+	g.ins("MOVQ n+0(FP), CX\nMOVQ a+8(FP), R13\nMOVQ lda+16(FP), R12\nMOVQ at+32(FP), R10\nMOVQ b+40(FP), BX\nMOVQ $128, R8")
+	if k.parts == 2 {
+		g.ins("MOVQ lowA+24(FP), R9")
 	}
+	g.ins("MOVQ R12, SI\nSHLQ $4, SI\nTESTQ CX, CX\nJZ store") // 16 rows on
+	g.label("loop")
+	g.ins("MOVQ (R10), AX\nADDQ R13, AX\nLEAQ (AX)(SI*1), DX")
+	if k.parts == 2 {
+		g.ins("LEAQ (AX)(R9*1), DI\nLEAQ (DX)(R9*1), R11")
+	}
+	g.panelStep(k, tileLoad, func() int {
+		g.ins("MOVQ lowB+48(FP), DI\nADDQ BX, DI")
+		return regDI
+	})
 	g.ins("ADDQ $8, R10\nADDQ $2048, BX\nDECQ CX\nJNZ loop")
 	g.label("store")
-	g.ins("MOVQ d+56(FP), SI\nMOVQ ldd+64(FP), R9")
-	g.amxEnds(tiles, func(tile, base, stride int) string { return tileStore(tile, base, stride, 0) })
+	g.ins("MOVQ d+72(FP), SI\nMOVQ ldd+80(FP), R9")
+	g.amxEnds(k.rows, tileStore)
 	g.ins("RET")
 }
 
 // amxEnds loads or stores the sums of a kernel, registers 0 to 3, at SI with
 // rows that are R9 apart.
-func (g *gen) amxEnds(tiles int, move func(tile, base, stride int) string) {
-	g.ins("LEAQ 64(SI), DI")
+func (g *gen) amxEnds(tiles int, move tileMove) {
 	for i := range tiles {
-		g.ins("%s\n%s", move(2*i, regSI, regR9), move(2*i+1, regDI, regR9))
+		g.ins("%s\n%s", move(2*i, regSI, regR9, 0), move(2*i+1, regSI, regR9, 64))
 		if i < tiles-1 {
-			g.ins("MOVQ R9, DX\nSHLQ $4, DX\nADDQ DX, SI\nADDQ DX, DI")
+			g.ins("MOVQ R9, DX\nSHLQ $4, DX\nADDQ DX, SI")
 		}
 	}
 }

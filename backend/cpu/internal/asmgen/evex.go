@@ -86,13 +86,15 @@ func vexMemory(opcode, pp byte, reg, base, index, disp int) []byte {
 	return code
 }
 
-// tileLoad loads a tile register from rows that are the register stride apart.
-func tileLoad(tile, base, stride int) string {
-	return bytesOf(vexMemory(0x4b, 3, tile, base, stride, 0), fmt.Sprintf("TILELOADD (%s)(%s*1), TMM%d", regNames[base], regNames[stride], tile))
+// tileMove loads or stores a tile register: rows that are the register stride
+// apart, from disp bytes behind base on.
+type tileMove func(tile, base, stride, disp int) string
+
+func tileLoad(tile, base, stride, disp int) string {
+	return bytesOf(vexMemory(0x4b, 3, tile, base, stride, disp), fmt.Sprintf("TILELOADD %d(%s)(%s*1), TMM%d", disp, regNames[base], regNames[stride], tile))
 }
 
-// tileStream is tileLoad from disp bytes on, for what is not to stay in the
-// first cache.
+// tileStream is tileLoad for what is not to stay in the first cache.
 func tileStream(tile, base, stride, disp int) string {
 	return bytesOf(vexMemory(0x4b, 1, tile, base, stride, disp), fmt.Sprintf("TILELOADDT1 %d(%s)(%s*1), TMM%d", disp, regNames[base], regNames[stride], tile))
 }

@@ -6,15 +6,25 @@ package gemm
 
 import "unsafe"
 
-// pairsAMXRuns16x32 is a RunsKernel on pairs of 16 rows and 32 columns, for blocks of 16 pairs.
+// pairsAMXRuns16Parts1 is a RunsKernel on pairs of 16 rows and 32 columns, for blocks of 16 pairs.
 //
 //go:noescape
-func pairsAMXRuns16x32(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+func pairsAMXRuns16Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
 
-// pairsAMXRuns32x32 is a RunsKernel on pairs of 32 rows and 32 columns, for blocks of 16 pairs.
+// pairsAMXRuns32Parts1 is a RunsKernel on pairs of 32 rows and 32 columns, for blocks of 16 pairs.
 //
 //go:noescape
-func pairsAMXRuns32x32(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+func pairsAMXRuns32Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+
+// pairsAMXRuns16Parts2 is a RunsKernel on pairs in two parts of 16 rows and 32 columns, for blocks of 16 pairs.
+//
+//go:noescape
+func pairsAMXRuns16Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+
+// pairsAMXRuns32Parts2 is a RunsKernel on pairs in two parts of 32 rows and 32 columns, for blocks of 16 pairs.
+//
+//go:noescape
+func pairsAMXRuns32Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
 
 // copyLanesAVX512 copies up to 32 neighbouring lanes of 16 bits, from rows of lanes:
 // d[p*ldd+j] = s[p*lds+j] for p < k and j in store, 0 where j is not in load.
@@ -22,4 +32,4 @@ func pairsAMXRuns32x32(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b un
 //go:noescape
 func copyLanesAVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 
-var pairsAMXRuns32 = []RunsKernel{16: pairsAMXRuns16x32, 32: pairsAMXRuns32x32}
+var pairsAMXRuns32 = [2][]RunsKernel{{16: pairsAMXRuns16Parts1, 32: pairsAMXRuns32Parts1}, {16: pairsAMXRuns16Parts2, 32: pairsAMXRuns32Parts2}}

@@ -43,7 +43,11 @@ type NextKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int
 // be what a convolution reads.
 //
 //	d[i*ldd+j] = s[i*lds+j] + Σ a[at[q]+i*lda+p]·b[(q*Deep+p)*NR+j]   for q < n, p < Deep
-type RunsKernel func(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+//
+// Kernels of two parts compute with numbers that are the sum of two bfloat16,
+// with all four products of the parts: the other part of A lies lowA bytes after
+// the first, that of B lowB bytes. Those of one part read neither.
+type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
 
 // NextKernels is kernels by the form of A and the number of rows, or nil where
 // these are fewer than half of a tile's: when rows are cut evenly, there are
@@ -67,9 +71,10 @@ type Tiles struct {
 	NarrowNR                int
 	NarrowRows, NarrowInner []Kernel
 
-	// Runs is kernels with A in blocks, by rows like the others, or nil. Copy
-	// copies up to 32 neighbouring lanes of 16 bits as they are, to make blocks.
-	Runs []RunsKernel
+	// Runs is kernels with A in blocks, by parts of a number less one and by
+	// rows like the others, or nil. Copy copies up to 32 neighbouring lanes of
+	// 16 bits as they are, to make blocks.
+	Runs [2][]RunsKernel
 	Copy Pack
 
 	// Begin and End, unless nil, come before the first and after the last of

@@ -42,12 +42,15 @@ func Reference(rows, cols int, pairs, inner bool) Kernel {
 }
 
 // RunsReference is the loop that every RunsKernel equals, except for rounding.
-func RunsReference(rows, cols, deep int) RunsKernel {
-	return func(n int, a unsafe.Pointer, lda int, at unsafe.Pointer, b unsafe.Pointer, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+func RunsReference(parts, rows, cols, deep int) RunsKernel {
+	return func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 		kernel, mask := Reference(rows, cols, true, false), uint(1)<<cols-1
 		for q, from := range unsafe.Slice((*int64)(at), n) {
-			kernel(deep, unsafe.Add(a, from), lda, unsafe.Add(b, 4*q*deep*cols), 4*cols, s, lds, d, ldd, mask)
-			s, lds = d, ldd
+			for i := range parts * parts {
+				x, y := unsafe.Add(a, int(from)+i/parts*lowA), unsafe.Add(b, 4*q*deep*cols+i%parts*lowB)
+				kernel(deep, x, lda, y, 4*cols, s, lds, d, ldd, mask)
+				s, lds = d, ldd
+			}
 		}
 	}
 }

@@ -17,49 +17,15 @@ import (
 func TestRuns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, set := range setsHere() {
-		if set.Blocks == nil || set.Blocks.Runs == nil {
+		if set.Blocks == nil || set.Blocks.Runs[0] == nil {
 			continue
 		}
 		tiles := set.Blocks
-		for mr := tiles.Unit; mr < len(tiles.Runs); mr += tiles.Unit {
-			for _, n := range []int{1, 2, 3, 7} {
-				for _, add := range []bool{false, true} {
-					what := fmt.Sprintf("%s %d rows, %d blocks, added %v", set.Name, mr, n, add)
-					deep := 4 * tiles.Deep
-					lda, ldd := deep+2*rng.IntN(9), 4*(tiles.NR+rng.IntN(3))
-					room := 2 * rng.IntN(40)
-					a := newGuarded(room + (mr-1)*lda + deep)
-					b := newGuarded(n * deep * tiles.NR)
-					floats(rng, a.data, Pairs)
-					floats(rng, b.data, Pairs)
-					at := make([]int64, n)
-					for q := range at {
-						at[q] = int64(2 * rng.IntN(room/2+1))
-					}
-					at[n-1] = int64(room)
-					got, want := newGuarded((mr-1)*ldd+4*tiles.NR), newGuarded((mr-1)*ldd+4*tiles.NR)
-					floats(rng, got.data, F32)
-					copy(want.data, got.data)
-					var sg, sw unsafe.Pointer
-					if add {
-						sg, sw = got.pointer(), want.pointer()
-					}
-					runtime.LockOSThread()
-					tiles.Begin()
-					tiles.Runs[mr](n, a.pointer(), lda, unsafe.Pointer(&at[0]), b.pointer(), sg, ldd, got.pointer(), ldd)
-					tiles.End()
-					runtime.UnlockOSThread()
-					RunsReference(mr, tiles.NR, tiles.Deep)(n, a.pointer(), lda, unsafe.Pointer(&at[0]), b.pointer(), sw, ldd, want.pointer(), ldd)
-					got.check(t, what)
-					terms := float64(n*tiles.Deep*tiles.Step + 1)
-					// Terms of magnitude 1, each added with a rounding.
-					tol := terms * terms * dtype.Float32.Epsilon()
-					g, w := dtype.View[float32](got.data), dtype.View[float32](want.data)
-					for i := range g {
-						if math.Abs(float64(g[i])-float64(w[i])) > tol {
-							t.Fatalf("%s: element %d of row %d: got %v, want %v", what, i*4%ldd/4, i*4/ldd, g[i], w[i])
-						}
-					}
+		for i := range tiles.Runs {
+			for mr := tiles.Unit; mr < len(tiles.Runs[i]); mr += tiles.Unit {
+				for _, n := range []int{1, 2, 3, 7} {
+					testRuns(t, rng, set.Name, tiles, i+1, mr, n, false)
+					testRuns(t, rng, set.Name, tiles, i+1, mr, n, true)
 				}
 			}
 		}
@@ -77,6 +43,46 @@ func TestRuns(t *testing.T) {
 			if !bytes.Equal(got.data, want.data) {
 				t.Fatalf("%s: got\n%x, want\n%x", what, got.data, want.data)
 			}
+		}
+	}
+}
+
+func testRuns(t *testing.T, rng *rand.Rand, set string, tiles *Tiles, parts, mr, n int, add bool) {
+	what := fmt.Sprintf("%s %d parts, %d rows, %d blocks, added %v", set, parts, mr, n, add)
+	deep := 4 * tiles.Deep
+	lda, ldd := deep+2*rng.IntN(9), 4*(tiles.NR+rng.IntN(3))
+	room := 2 * rng.IntN(40)
+	lowA, lowB := room+mr*lda+2*rng.IntN(9), n*deep*tiles.NR+2*rng.IntN(9)
+	a := newGuarded((parts-1)*lowA + room + (mr-1)*lda + deep)
+	b := newGuarded((parts-1)*lowB + n*deep*tiles.NR)
+	floats(rng, a.data, Pairs)
+	floats(rng, b.data, Pairs)
+	at := make([]int64, n)
+	for q := range at {
+		at[q] = int64(2 * rng.IntN(room/2+1))
+	}
+	at[n-1] = int64(room)
+	got, want := newGuarded((mr-1)*ldd+4*tiles.NR), newGuarded((mr-1)*ldd+4*tiles.NR)
+	floats(rng, got.data, F32)
+	copy(want.data, got.data)
+	var sg, sw unsafe.Pointer
+	if add {
+		sg, sw = got.pointer(), want.pointer()
+	}
+	runtime.LockOSThread()
+	tiles.Begin()
+	tiles.Runs[parts-1][mr](n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sg, ldd, got.pointer(), ldd)
+	tiles.End()
+	runtime.UnlockOSThread()
+	RunsReference(parts, mr, tiles.NR, tiles.Deep)(n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sw, ldd, want.pointer(), ldd)
+	got.check(t, what)
+	terms := float64(parts*parts*n*tiles.Deep*tiles.Step + 1)
+	// Terms of magnitude 1, each added with a rounding.
+	tol := terms * terms * dtype.Float32.Epsilon()
+	g, w := dtype.View[float32](got.data), dtype.View[float32](want.data)
+	for i := range g {
+		if math.Abs(float64(g[i])-float64(w[i])) > tol {
+			t.Fatalf("%s: element %d of row %d: got %v, want %v", what, i*4%ldd/4, i*4/ldd, g[i], w[i])
 		}
 	}
 }
