@@ -3,17 +3,26 @@
 package cuda
 
 import (
+	"errors"
 	"os"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/backendtest"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cublaslt"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/fake"
 )
 
 // TestMain runs the tests on the fake driver, or, if KERAS_CUDA_TEST is "gpu",
 // on the GPU.
+//
+// The suite compares with sums in float32 of what each operation has rounded.
 func TestMain(m *testing.M) {
+	for _, name := range []string{"KERAS_TF32", "KERAS_CUDA_EPILOGUE"} {
+		if err := os.Setenv(name, "0"); err != nil {
+			panic(err)
+		}
+	}
 	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
 		os.Exit(m.Run())
 	}
@@ -21,7 +30,7 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		var library string
 		if library, err = fake.Build(dir); err == nil {
-			err = os.Setenv(api.DriverSetting, library)
+			err = errors.Join(os.Setenv(api.DriverSetting, library), os.Setenv(cublaslt.Setting, dir))
 		}
 	}
 	code := 1

@@ -25,8 +25,10 @@ func init() {
 
 // Device is a GPU.
 type Device struct {
-	gpu     *api.Device
-	library *ptx.Library
+	gpu      *api.Device
+	library  *ptx.Library
+	lt       library
+	settings settings
 
 	// mu is held while something is put on the stream: captures and launches of
 	// several goroutines must not mix.
@@ -63,6 +65,10 @@ func Open(ordinal int) (*Device, error) {
 	if d.stream, err = api.NewStream(); err != nil {
 		return nil, err
 	}
+	if d.settings, err = readSettings(); err != nil {
+		return nil, err
+	}
+	d.lt = openLibrary(gpu.Driver)
 	return d, nil
 }
 
@@ -218,7 +224,7 @@ func (d *Device) Compile(g *ir.Graph) (driver.Program, error) {
 // Close gives the GPU back.
 func (d *Device) Close() error {
 	return d.do(func() error {
-		if err := d.trim(); err != nil {
+		if err := errors.Join(d.trim(), d.lt.close()); err != nil {
 			return err
 		}
 		for _, m := range d.modules {
@@ -235,14 +241,23 @@ func (d *Device) Close() error {
 
 // Describe names the GPU and what products are computed in.
 func (d *Device) Describe() driver.Description {
+	by := "own kernels; " + fmt.Sprint(d.lt.missing)
+	if d.lt.handle != nil {
+		v := d.lt.handle.Library().Version
+		by = fmt.Sprintf("cublasLt %d.%d.%d", v/10000, v/100%100, v%100)
+	}
+	single := "float32"
+	if d.settings.tf32 && d.capability() >= 80 {
+		single = "TensorFloat-32"
+	}
 	return driver.Description{
 		Device:   d.Name(),
 		Hardware: d.gpu.Name,
 		ISA:      fmt.Sprintf("sm_%d", d.capability()),
 		Threads:  d.gpu.Processors,
 		Arithmetic: map[dtype.DType]string{
-			dtype.Float16: "float32 (16-bit storage)", dtype.BFloat16: "float32 (16-bit storage)",
-			dtype.Float32: "float32", dtype.Float64: "float64",
+			dtype.Float16: "float32 sums (" + by + ")", dtype.BFloat16: "float32 sums (" + by + ")",
+			dtype.Float32: single + " (" + by + ")", dtype.Float64: "float64 (" + by + ")",
 		},
 	}
 }

@@ -133,9 +133,15 @@ func (b *builder) elementwise(v *ir.Value) error {
 		}
 		body.Code = []op.Instr{in}
 	}
+	b.chain(v, body, v.Args)
+	return nil
+}
+
+// chain makes a kernel of what body computes of operands, whose result is v.
+func (b *builder) chain(v *ir.Value, body *op.Body, operands []*ir.Value) {
 	var strides [][]int
-	args := make([]any, 0, len(v.Args)+2)
-	for _, a := range v.Args {
+	args := make([]any, 0, len(operands)+2)
+	for _, a := range operands {
 		strides = append(strides, broadcast(a.Type.Shape, v.Type.Shape))
 		args = append(args, a)
 	}
@@ -147,7 +153,7 @@ func (b *builder) elementwise(v *ir.Value) error {
 	}
 	d := collapse(v.Type.Shape, append(strides, rowMajor(v.Type.Shape))...)
 	c := ptx.Chain{
-		Name: fmt.Sprintf("chain_%d", len(b.chains)), Dims: d.sizes, Strides: d.strides[:len(v.Args)],
+		Name: fmt.Sprintf("chain_%d", len(b.chains)), Dims: d.sizes, Strides: d.strides[:len(operands)],
 		Body: body, Results: results, Gated: b.pos[v] >= b.p.graph.Commit,
 	}
 	if c.Gated {
@@ -156,7 +162,6 @@ func (b *builder) elementwise(v *ir.Value) error {
 	b.chains = append(b.chains, c)
 	b.call(v, c.Name, [3]int{ptx.Blocks(v.Type.Shape.Size()), 1, 1}, [3]int{ptx.Threads, 1, 1}, args...)
 	b.pending[len(b.pending)-1].chain = true
-	return nil
 }
 
 // extra finds the value of an extra result.
@@ -355,46 +360,6 @@ func (b *builder) softmaxGrad(v *ir.Value) error {
 	if outer*n*inner > 0 {
 		b.call(v, "softmax_grad_"+y.Type.DType.String(), [3]int{outer * inner, 1, 1}, [3]int{256, 1, 1}, y, v.Args[1], int(v.Args[1].Type.DType), v, int(v.Type.DType), n, inner)
 	}
-	return nil
-}
-
-func (b *builder) matmul(v *ir.Value) error {
-	x, y, out := v.Args[0].Type, v.Args[1].Type, v.Type.Shape
-	rank := len(out)
-	m, n := out[rank-2], out[rank-1]
-	if out.Size() == 0 {
-		return nil
-	}
-	k := x.Shape[len(x.Shape)-1]
-	am, ak := k, 1
-	if v.Attr.TransA {
-		k = x.Shape[len(x.Shape)-2]
-		am, ak = 1, m
-	}
-	bk, bn := n, 1
-	if v.Attr.TransB {
-		bk, bn = 1, k
-	}
-	batch := out[:rank-2]
-	strides := func(t op.Type) []int {
-		r := len(t.Shape)
-		s := broadcast(t.Shape[:r-2], batch)
-		for i := range s {
-			s[i] *= t.Shape[r-2] * t.Shape[r-1]
-		}
-		return s
-	}
-	d := collapse(batch, strides(x), strides(y))
-	xb, err := box(v, d.sizes, d.strides[0])
-	if err != nil {
-		return err
-	}
-	yb, err := box(v, d.sizes, d.strides[1])
-	if err != nil {
-		return err
-	}
-	args := []any{v.Args[0], v.Args[1], v, int(v.Type.DType), m, n, k, am, ak, bk, bn, batch.Size()}
-	b.call(v, "matmul_"+x.DType.String(), [3]int{(m + 63) / 64, (n + 63) / 64, min(batch.Size(), 65535)}, [3]int{256, 1, 1}, slices.Concat(args, xb, yb)...)
 	return nil
 }
 

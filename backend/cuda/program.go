@@ -11,6 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cublaslt"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -39,15 +40,16 @@ type Program struct {
 	chains api.Module
 	memory api.Ptr // arena, constants, scratch and the fault word, one allocation
 
-	calls   []api.Launch
-	names   []string // of the kernels called, for errors
-	words   []uint64
-	patches []patch
-	binds   []bind
-	static  map[*ir.Value]int // where constants lie in memory
-	ends    []int             // for each value, how many calls have been made when it is computed
-	fault   api.Ptr
-	bytes   int // of memory
+	calls    []api.Launch
+	products []productCall // among them, in order
+	names    []string      // of the kernels called, for errors
+	words    []uint64
+	patches  []patch
+	binds    []bind
+	static   map[*ir.Value]int // where constants lie in memory
+	ends     []int             // for each value, how many calls have been made when it is computed
+	fault    api.Ptr
+	bytes    int // of memory
 
 	// A run with the same buffers as one before is one call: its captured
 	// graph. The first run with them calls the kernels one by one, since the
@@ -70,13 +72,15 @@ const faultBytes = 16
 
 // builder makes a program.
 type builder struct {
-	p       *Program
-	pos     map[*ir.Value]int
-	chains  []ptx.Chain
-	pending []pending
-	scratch int // bytes wanted behind everything else
-	base    int // where scratch begins
-	bytes   int // of the memory so far
+	p         *Program
+	pos       map[*ir.Value]int
+	chains    []ptx.Chain
+	pending   []pending
+	scratch   int                   // bytes wanted behind everything else
+	base      int                   // where scratch begins
+	reserved  int                   // bytes of it that hold a result of the value being built
+	temporary map[*ir.Value]scratch // such results
+	bytes     int                   // of the memory so far
 }
 
 // pending is a call before its kernel is loaded.
@@ -86,6 +90,7 @@ type pending struct {
 	grid, block [3]int
 	args        []any
 	value       int
+	product     *cublaslt.Matmul // instead of a kernel
 }
 
 // scratch is a parameter: an address in working memory of the call.
@@ -96,7 +101,7 @@ type faultWord struct{}
 
 func compile(d *Device, g *ir.Graph) (*Program, error) {
 	p := &Program{device: d, graph: g, ends: make([]int, len(g.Values)), static: map[*ir.Value]int{}}
-	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values))}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}}
 	b.bytes = aligned(g.ArenaBytes)
 	var constants []byte
 	for i, v := range g.Values {
@@ -176,6 +181,9 @@ func (b *builder) value(v *ir.Value) error {
 	if v.Op.Info().Class == op.Elementwise {
 		return b.elementwise(v)
 	}
+	if v.Attr.Body != nil && v.Op.Info().Epilogue {
+		return b.followed(v)
+	}
 	return builders[v.Op](b, v)
 }
 
@@ -205,6 +213,14 @@ func (b *builder) finish(constants []byte, at int) error {
 		}
 	}
 	for _, c := range b.pending {
+		if c.product != nil {
+			p.products = append(p.products, productCall{len(p.calls), len(p.words), c.product})
+			p.calls, p.names = append(p.calls, api.Launch{}), append(p.names, c.name)
+			for _, a := range c.args {
+				p.words = append(p.words, b.word(a))
+			}
+			continue
+		}
 		find := p.device.function
 		if c.chain {
 			find = p.chains.Function
@@ -241,6 +257,9 @@ func (b *builder) word(a any) uint64 {
 	case faultWord:
 		return uint64(p.fault)
 	case *ir.Value:
+		if at, ok := b.temporary[a]; ok {
+			return b.word(at)
+		}
 		switch a.Slot.Place {
 		case ir.Arena:
 			return uint64(p.memory) + uint64(a.Slot.Offset)
@@ -343,7 +362,7 @@ func (p *Program) launch() error {
 	if err := p.clear(); err != nil {
 		return err
 	}
-	if n, err := p.device.stream.Launch(p.calls, p.words); err != nil {
+	if n, err := p.issue(0, len(p.calls)); err != nil {
 		return fmt.Errorf("cuda: kernel %s: %w", p.names[n], err)
 	}
 	return nil
@@ -364,8 +383,8 @@ func (p *Program) watched(in, out []driver.Buffer, see func(v *ir.Value, data []
 		return err
 	}
 	for i, v := range p.graph.Values {
-		if n, err := s.Launch(p.calls[done:p.ends[i]], p.words); err != nil {
-			return fmt.Errorf("cuda: kernel %s: %w", p.names[done+n], err)
+		if n, err := p.issue(done, p.ends[i]); err != nil {
+			return fmt.Errorf("cuda: kernel %s: %w", p.names[n], err)
 		}
 		done = p.ends[i]
 		if v.Op == op.Param || v.Op == op.Const {
@@ -411,7 +430,7 @@ func (p *Program) indexError(first uint64, in, out []driver.Buffer) error {
 	} else if v.Op == op.TakeAlong {
 		e.Size = x[len(x)-1]
 	}
-	if _, err := s.Launch(p.calls[:p.ends[at]], p.words); err != nil {
+	if _, err := p.issue(0, p.ends[at]); err != nil {
 		return err
 	}
 	var data [8]byte

@@ -253,6 +253,9 @@ func NewStream() (Stream, error) {
 	return Stream{s, C.uintptr_t(uintptr(unsafe.Pointer(s.C())))}, nil
 }
 
+// Handle is the stream as libraries take it.
+func (s Stream) Handle() uintptr { return uintptr(s.handle) }
+
 // Close ends the stream.
 func (s *Stream) Close() error { return wrap("cuStreamDestroy", "", s.cu.Destroy()) }
 

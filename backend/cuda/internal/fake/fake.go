@@ -1,6 +1,7 @@
 // Package fake builds a libcuda.so.1 for tests on machines without a GPU: its
 // kernels are the product's sources compiled for the host, and an interpreter
 // runs the PTX that is written at run time. See driver.cc for what it checks.
+// Beside it lies a libcublasLt.so.12 that multiplies by three loops.
 //
 // It needs g++ for x86-64.
 package fake
@@ -40,12 +41,20 @@ func Build(dir string) (string, error) {
 	if err := os.WriteFile(filepath.Join(dir, "kernels.cc"), []byte(unit.String()), 0o644); err != nil {
 		return "", err
 	}
-	library := filepath.Join(dir, "libcuda.so.1")
-	cmd := exec.Command("g++", "-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-w",
-		"-o", library, "driver.cc", "emu.cc", "ptx.cc", "functions.cc", "kernels.cc", "-Wl,-soname,libcuda.so.1")
+	const driver = "libcuda.so.1"
+	if err := link(dir, driver, "driver.cc", "emu.cc", "ptx.cc", "functions.cc", "kernels.cc"); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, driver), link(dir, "libcublasLt.so.12", "cublaslt.cc", driver)
+}
+
+// link makes a library of sources and other libraries.
+func link(dir, library string, files ...string) error {
+	cmd := exec.Command("g++", append([]string{"-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-w",
+		"-Wl,-soname," + library, "-Wl,-rpath,$ORIGIN", "-o", library}, files...)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("fake: g++: %w\n%s", err, out)
+		return fmt.Errorf("fake: g++: %w\n%s", err, out)
 	}
-	return library, nil
+	return nil
 }

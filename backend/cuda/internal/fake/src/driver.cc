@@ -167,6 +167,10 @@ API cuGraphLaunch(void *e, void *) {
 	return SUCCESS;
 }
 
+// What the fake libraries need: work for a stream, and whether memory exists.
+extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *, std::function<CUresult()> *work) { return perform(*work); }
+extern "C" __attribute__((visibility("default"))) int fakecuda_inside(const void *p, size_t n) { return inside((CUdeviceptr)p, n); }
+
 // Kernels compiled for the host, by name.
 static std::map<std::string, emu::Kernel> &kernels() {
 	static std::map<std::string, emu::Kernel> all;

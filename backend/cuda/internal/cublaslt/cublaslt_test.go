@@ -1,0 +1,111 @@
+//go:build cuda && linux && amd64
+
+package cublaslt
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/fake"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// libraries are the fake one and, where KERAS_CUBLASLT names it, a real one:
+// descriptions need no GPU.
+func libraries(t *testing.T) []*Library {
+	dir := t.TempDir()
+	if _, err := fake.Build(dir); err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{filepath.Join(dir, "libcublasLt.so.12")}
+	if real := os.Getenv("KERAS_CUBLASLT"); real != "" {
+		paths = append(paths, real)
+	}
+	var list []*Library
+	for _, path := range paths {
+		l, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Version < 110000 {
+			t.Errorf("%s: version %d", path, l.Version)
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// TestDescribe: the library takes descriptions of every kind of product, and
+// has kept what was set.
+func TestDescribe(t *testing.T) {
+	for _, l := range libraries(t) {
+		for _, in := range dtype.Floats() {
+			for _, out := range dtype.Floats() {
+				for _, batch := range []int{1, 6} {
+					for bits := range 16 {
+						p := Problem{
+							M: 100, N: 24, K: 72, In: in, Out: out, Batch: batch, StrideA: 7200, TF32: true,
+							TransA: bits&1 != 0, TransB: bits&2 != 0, Bias: bits&4 != 0, Activation: Activation(bits >> 3),
+						}
+						m, err := l.describe(p)
+						if want := in == out || in.Is16() && out == dtype.Float32; (err == nil) != want {
+							t.Fatalf("%s: %+v: error %v, want one: %v", l.Path, p, err, !want)
+						}
+						if err != nil {
+							continue
+						}
+						epilogue := []uint64{1, 4, 2, 6}[bits>>2]
+						compute := map[dtype.DType]uint64{dtype.Float16: 68, dtype.BFloat16: 68, dtype.Float32: 77, dtype.Float64: 70}[in]
+						for attribute, want := range map[int]uint64{0: compute, descTransA: uint64(bits >> 1 & 1), descTransB: uint64(bits & 1), descEpilogue: epilogue} {
+							if got, err := m.attribute(attribute); err != nil || got != want {
+								t.Errorf("%s: %+v: attribute %d is %d, want %d (%v)", l.Path, p, attribute, got, want, err)
+							}
+						}
+						if batch > 1 {
+							n, err := m.attributeOfA(layoutBatch, 4)
+							if err != nil {
+								t.Fatal(err)
+							}
+							stride, err := m.attributeOfA(layoutStride, 8)
+							if err != nil || n != 6 || stride != 7200 {
+								t.Errorf("%s: A has batch %d and stride %d (%v)", l.Path, n, stride, err)
+							}
+						}
+						m.Close()
+					}
+				}
+			}
+		}
+		if _, err := l.describe(Problem{M: 1, N: 0, K: 1, In: dtype.Float32, Out: dtype.Float32, Batch: 1}); err == nil {
+			t.Error("a product without columns was described")
+		}
+	}
+}
+
+// TestCandidates: the newest library that the driver can run comes first, and
+// directories of the setting before others.
+func TestCandidates(t *testing.T) {
+	dir := t.TempDir()
+	for _, major := range []string{"11", "12"} {
+		if err := os.WriteFile(filepath.Join(dir, "libcublasLt.so."+major), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := Candidates(dir, 12)
+	if got[0] != filepath.Join(dir, "libcublasLt.so.12") || got[1] != "libcublasLt.so.12" || slices.ContainsFunc(got, func(s string) bool { return strings.HasSuffix(s, "13") }) {
+		t.Errorf("driver of CUDA 12: %v", got)
+	}
+	if !slices.Contains(got, filepath.Join(dir, "libcublasLt.so.11")) {
+		t.Errorf("no older library in %v", got)
+	}
+	if got := Candidates("", 14); got[0] != "libcublasLt.so.13" {
+		t.Errorf("driver of CUDA 14: %v", got)
+	}
+	t.Setenv(Setting, "-")
+	if _, err := Open(12040); err == nil || !strings.Contains(err.Error(), Setting) {
+		t.Errorf("%s=-: %v", Setting, err)
+	}
+}

@@ -1,0 +1,196 @@
+// A libcublasLt.so.12 for tests on machines without a GPU: products by three
+// loops, put on the fake driver's streams. Descriptions are checked as the real
+// library does, and every problem has three algorithms, of which the second one
+// wants workspace and makes zeros of NaNs in an activation, and the third fails.
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+
+#define API extern "C" __attribute__((visibility("default"))) int
+
+// fakecuda_submit does something when a stream comes to it.
+extern "C" int fakecuda_submit(void *stream, std::function<int()> *work);
+// fakecuda_inside reports whether memory of the device lies there.
+extern "C" int fakecuda_inside(const void *p, size_t n);
+
+enum { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
+enum { R32 = 0, R64 = 1, R16 = 2, RBF16 = 14 };
+enum { COMPUTE32 = 68, COMPUTE64 = 70, COMPUTE_TF32 = 77 };
+enum { COMPUTE_TYPE = 0, TRANSA = 3, TRANSB = 4, EPILOGUE = 7, BIAS_POINTER = 8, BIAS_TYPE = 26 };
+
+static size_t size_of(int type) { return type == R64 ? 8 : type == R32 ? 4 : 2; }
+
+struct Desc {
+	int compute;
+	std::map<int, uint64_t> attributes;
+};
+struct Layout {
+	int type;
+	uint64_t rows, columns;
+	int64_t ld;
+	int32_t batch = 1;
+	int64_t stride = 0;
+};
+struct Algo {
+	uint64_t number, unused[7];
+};
+struct Choice {
+	Algo algo;
+	size_t workspace;
+	int state;
+	float waves;
+	int reserved[4];
+};
+
+static double read(const void *p, int type, int64_t i) {
+	switch (type) {
+	case R64: return ((const double *)p)[i];
+	case R32: return ((const float *)p)[i];
+	case R16: return (float)((const _Float16 *)p)[i];
+	}
+	uint32_t u = (uint32_t)((const uint16_t *)p)[i] << 16;
+	float f;
+	memcpy(&f, &u, 4);
+	return f;
+}
+static void write(void *p, int type, int64_t i, double x) {
+	float f = (float)x;
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	switch (type) {
+	case R64: ((double *)p)[i] = x; break;
+	case R32: ((float *)p)[i] = f; break;
+	case R16: ((_Float16 *)p)[i] = (_Float16)f; break;
+	default: ((uint16_t *)p)[i] = f != f ? 0x7fff : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+	}
+}
+// tf32 rounds to 10 bits of mantissa, ties away from zero.
+static double tf32(double x) {
+	float f = (float)x;
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	if ((u & 0x7f800000) != 0x7f800000) u = (u + 0x1000) & ~0x1fffu;
+	memcpy(&f, &u, 4);
+	return f;
+}
+
+extern "C" __attribute__((visibility("default"))) size_t cublasLtGetVersion() { return 120205; }
+API cublasLtCreate(void **h) { *h = malloc(1); return SUCCESS; }
+API cublasLtDestroy(void *h) { free(h); return SUCCESS; }
+API cublasLtMatmulDescCreate(void **d, int compute, int scale) {
+	if (compute == COMPUTE64 ? scale != R64 : scale != R32) return INVALID_VALUE;
+	*d = new Desc{compute, {{COMPUTE_TYPE, (uint64_t)compute}, {EPILOGUE, 1}}};
+	return SUCCESS;
+}
+API cublasLtMatmulDescDestroy(void *d) { delete (Desc *)d; return SUCCESS; }
+API cublasLtMatmulDescSetAttribute(void *d, int a, const void *v, size_t n) {
+	uint64_t u = 0;
+	if (n != (a == BIAS_POINTER ? 8 : 4)) return INVALID_VALUE;
+	memcpy(&u, v, n);
+	((Desc *)d)->attributes[a] = u;
+	return SUCCESS;
+}
+API cublasLtMatmulDescGetAttribute(void *d, int a, void *v, size_t n, size_t *written) {
+	memcpy(v, &((Desc *)d)->attributes[a], *written = n);
+	return SUCCESS;
+}
+API cublasLtMatrixLayoutCreate(void **l, int type, uint64_t rows, uint64_t columns, int64_t ld) {
+	if (ld < (int64_t)rows) return INVALID_VALUE;
+	*l = new Layout{type, rows, columns, ld};
+	return SUCCESS;
+}
+API cublasLtMatrixLayoutDestroy(void *l) { delete (Layout *)l; return SUCCESS; }
+API cublasLtMatrixLayoutSetAttribute(void *l, int a, const void *v, size_t n) {
+	if (a == 5 && n == 4) memcpy(&((Layout *)l)->batch, v, 4);
+	else if (a == 6 && n == 8) memcpy(&((Layout *)l)->stride, v, 8);
+	else return INVALID_VALUE;
+	return SUCCESS;
+}
+API cublasLtMatrixLayoutGetAttribute(void *l, int a, void *v, size_t n, size_t *written) {
+	*written = n;
+	if (a == 5 && n == 4) memcpy(v, &((Layout *)l)->batch, 4);
+	else if (a == 6 && n == 8) memcpy(v, &((Layout *)l)->stride, 8);
+	else return INVALID_VALUE;
+	return SUCCESS;
+}
+API cublasLtMatmulPreferenceCreate(void **p) { *p = calloc(8, 8); return SUCCESS; }
+API cublasLtMatmulPreferenceDestroy(void *p) { free(p); return SUCCESS; }
+API cublasLtMatmulPreferenceSetAttribute(void *p, int a, const void *v, size_t n) {
+	if (n != (a == 1 ? 8 : 4)) return INVALID_VALUE;
+	if (a == 1) memcpy(p, v, 8);
+	return SUCCESS;
+}
+
+// fits reports whether the matrices are those of a product d = f(a)·f(b).
+static int fits(const Desc &desc, const Layout &a, const Layout &b, const Layout &d) {
+	auto get = [&](int k) { auto i = desc.attributes.find(k); return i == desc.attributes.end() ? 0 : i->second; };
+	const uint64_t m = get(TRANSA) ? a.columns : a.rows, k = get(TRANSA) ? a.rows : a.columns;
+	const uint64_t l = get(TRANSB) ? b.columns : b.rows, n = get(TRANSB) ? b.rows : b.columns;
+	if (m != d.rows || n != d.columns || k != l || a.type != b.type || a.batch != d.batch || b.batch != d.batch) return INVALID_VALUE;
+	const bool wide = a.type == R64;
+	if (wide != (desc.compute == COMPUTE64) || (desc.compute == COMPUTE_TF32 && a.type != R32)) return NOT_SUPPORTED;
+	if (d.type != a.type && !(size_of(a.type) == 2 && d.type == R32)) return NOT_SUPPORTED;
+	const uint64_t epilogue = get(EPILOGUE);
+	if (epilogue != 1 && epilogue != 2 && epilogue != 4 && epilogue != 6) return NOT_SUPPORTED;
+	if (epilogue & 4 && ((int)get(BIAS_TYPE) != d.type || !get(BIAS_POINTER))) return NOT_SUPPORTED;
+	return SUCCESS;
+}
+
+API cublasLtMatmulAlgoGetHeuristic(void *, void *desc, void *a, void *b, void *, void *d, void *preference, int wanted, Choice *list, int *found) {
+	*found = 0;
+	if (int e = fits(*(Desc *)desc, *(Layout *)a, *(Layout *)b, *(Layout *)d)) return e;
+	const size_t most = *(uint64_t *)preference;
+	const size_t workspace[3] = {0, 1000, 256};
+	for (int i = 0; i < 3 && *found < wanted; i++) {
+		if (workspace[i] > most) continue;
+		Choice &c = list[(*found)++];
+		memset(&c, 0, sizeof c);
+		c.algo.number = 70 + i;
+		c.workspace = workspace[i];
+	}
+	return SUCCESS;
+}
+
+API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *la, const void *b, void *lb, const void *beta, const void *c, void *lc,
+	void *d, void *ld, const Algo *algo, void *workspace, size_t bytes, void *stream) {
+	const Desc m = *(Desc *)desc;
+	const Layout x = *(Layout *)la, y = *(Layout *)lb, z = *(Layout *)ld;
+	if (int e = fits(m, x, y, z)) return e;
+	if (!algo || algo->number < 70 || algo->number > 72) return INVALID_VALUE;
+	if (algo->number == 72) return NOT_SUPPORTED;
+	const size_t needed = algo->number == 71 ? 1000 : 0;
+	if (bytes < needed || (needed && ((uintptr_t)workspace % 16 || !fakecuda_inside(workspace, needed)))) return INVALID_VALUE;
+	auto extent = [](const Layout &l) { return ((l.batch - 1) * l.stride + (l.columns - 1) * l.ld + l.rows) * size_of(l.type); };
+	if (!fakecuda_inside(a, extent(x)) || !fakecuda_inside(b, extent(y)) || !fakecuda_inside(d, extent(z))) return INVALID_VALUE;
+	auto get = [&](int k) { auto i = m.attributes.find(k); return i == m.attributes.end() ? 0 : i->second; };
+	const bool ta = get(TRANSA), tb = get(TRANSB), tf = m.compute == COMPUTE_TF32;
+	const uint64_t epilogue = get(EPILOGUE);
+	const void *bias = epilogue & 4 ? (const void *)get(BIAS_POINTER) : nullptr;
+	if (bias && !fakecuda_inside(bias, z.rows * size_of(z.type))) return INVALID_VALUE;
+	const bool wide = m.compute == COMPUTE64, algo70 = algo->number == 70;
+	if ((wide ? *(double *)alpha : *(float *)alpha) != 1 || (wide ? *(double *)beta : *(float *)beta) != 0) return NOT_SUPPORTED;
+	std::function<int()> work = [=] {
+		const int64_t k = ta ? x.rows : x.columns;
+		if (needed) memset(workspace, 0xff, needed);
+		for (int64_t g = 0; g < z.batch; g++)
+			for (int64_t j = 0; j < (int64_t)z.columns; j++)
+				for (int64_t i = 0; i < (int64_t)z.rows; i++) {
+					double sum = 0;
+					for (int64_t l = 0; l < k; l++) {
+						double p = read(a, x.type, g * x.stride + (ta ? l + i * x.ld : i + l * x.ld));
+						double q = read(b, y.type, g * y.stride + (tb ? j + l * y.ld : l + j * y.ld));
+						if (tf) p = tf32(p), q = tf32(q);
+						sum = wide ? sum + p * q : (double)(float)(sum + (float)(p * q));
+					}
+					if (bias) sum = wide ? sum + read(bias, z.type, i) : (double)((float)sum + (float)read(bias, z.type, i));
+					if (epilogue & 2 && (algo70 ? sum < 0 : !(sum > 0))) sum = 0;
+					write(d, z.type, g * z.stride + i + j * z.ld, sum);
+				}
+		return 0;
+	};
+	return fakecuda_submit(stream, &work) ? 14 : SUCCESS;
+}

@@ -1,0 +1,271 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"errors"
+	"time"
+
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cublaslt"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// library is cublasLt for a device, where it was found.
+type library struct {
+	handle  *cublaslt.Handle
+	missing error // why there is no handle
+	// chosen is how each product is computed that a program has; nil: not by the
+	// library.
+	chosen map[cublaslt.Problem]*cublaslt.Matmul
+}
+
+func openLibrary(driver int) library {
+	l := library{chosen: map[cublaslt.Problem]*cublaslt.Matmul{}}
+	var lt *cublaslt.Library
+	if lt, l.missing = cublaslt.Open(driver); l.missing != nil {
+		return l
+	}
+	if l.handle, l.missing = lt.NewHandle(); l.missing != nil {
+		l.handle = nil
+	}
+	return l
+}
+
+func (l *library) close() error {
+	for _, m := range l.chosen {
+		if m != nil {
+			m.Close()
+		}
+	}
+	if l.handle == nil {
+		return nil
+	}
+	return l.handle.Close()
+}
+
+// workspaceBytes is what the library may work in: on Hopper its fast
+// algorithms want more.
+func (d *Device) workspaceBytes() int {
+	if d.gpu.Major >= 9 {
+		return 32 << 20
+	}
+	return 4 << 20
+}
+
+// product finds how the library computes a product best, or nil when it does
+// not. The search is made once for each problem.
+func (d *Device) product(p cublaslt.Problem) *cublaslt.Matmul {
+	if d.lt.handle == nil {
+		return nil
+	}
+	m, known := d.lt.chosen[p]
+	if known {
+		return m
+	}
+	m, err := d.lt.handle.Matmul(p, d.workspaceBytes())
+	if err == nil && (p.Activation == cublaslt.Relu || d.settings.autotune && m.Choices() > 1) {
+		if err = d.tune(m); err != nil {
+			m.Close()
+		}
+	}
+	if err != nil {
+		m = nil // our own kernels have every product
+	}
+	d.lt.chosen[p] = m
+	return m
+}
+
+var errNoAlgorithm = errors.New("cuda: no algorithm of the library computes the product")
+
+// tune chooses the fastest algorithm of those that work, and that keep a NaN
+// in an activation. It computes with memory of its own.
+func (d *Device) tune(m *cublaslt.Matmul) (err error) {
+	const nan = 0xff // in every byte, a NaN of all float types
+	a, b, out := m.Bytes()
+	at := [...]int{0, aligned(a), aligned(a) + aligned(b)}
+	bias := at[2] + aligned(out)
+	workspace := bias + aligned(m.N*m.Out.Size())
+	memory, err := api.Alloc(workspace + d.workspaceBytes())
+	if errors.Is(err, api.ErrOutOfMemory) && m.Activation == cublaslt.NoActivation {
+		return nil // the first choice it is
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, api.Release(memory)) }()
+	run := func() error {
+		base := uint64(memory)
+		return m.Run(d.stream.Handle(), base+uint64(at[0]), base+uint64(at[1]), base+uint64(bias), base+uint64(at[2]), base+uint64(workspace))
+	}
+	const ordinary = 0x2d
+	best, fastest := -1, time.Duration(0)
+	for i := range m.Choices() {
+		if i > 0 && best >= 0 && !d.settings.autotune {
+			break
+		}
+		m.Choose(i)
+		if m.Activation == cublaslt.Relu {
+			if err := d.stream.Fill(memory, nan, workspace); err != nil {
+				return err
+			}
+			if run() != nil {
+				continue
+			}
+			first := make([]byte, m.Out.Size())
+			if err := d.stream.CopyOut(first, memory+api.Ptr(at[2])); err != nil {
+				return err
+			}
+			if err := d.stream.Wait(); err != nil {
+				return err
+			}
+			var x [1]float64
+			dtype.ToF64(x[:], first, m.Out)
+			if x[0] == x[0] {
+				continue
+			}
+		}
+		if err := d.stream.Fill(memory, ordinary, workspace); err != nil {
+			return err
+		}
+		if run() != nil { // also loads the code
+			continue
+		}
+		if err := d.stream.Wait(); err != nil {
+			return err
+		}
+		const repeats = 5
+		begin := time.Now()
+		for range repeats {
+			if err := run(); err != nil {
+				return err
+			}
+		}
+		if err := d.stream.Wait(); err != nil {
+			return err
+		}
+		if t := time.Since(begin); best < 0 || t < fastest {
+			best, fastest = i, t
+		}
+	}
+	if best < 0 {
+		return errNoAlgorithm
+	}
+	m.Choose(best)
+	return nil
+}
+
+// libraryProduct makes v a call of the library, with what follows the product
+// if it can do that, and reports whether it did.
+func (b *builder) libraryProduct(v *ir.Value, g product) bool {
+	d := b.p.device
+	p := cublaslt.Problem{
+		M: g.m, N: g.n, K: g.k, TransA: g.transA, TransB: g.transB, In: v.Args[0].Type.DType, Out: v.Type.DType,
+		Batch: 1, Align: [3]int{b.alignment(v.Args[0]), b.alignment(v.Args[1]), b.alignment(v)},
+	}
+	if p.TF32 = p.In == dtype.Float32 && d.settings.tf32; g.k == 0 || len(g.batch.sizes) > 1 || !cublaslt.Supports(p.In, p.Out) {
+		return false
+	}
+	if len(g.batch.sizes) == 1 {
+		p.Batch, p.StrideA, p.StrideB = g.batch.sizes[0], g.batch.strides[0][0], g.batch.strides[1][0]
+	}
+	bias := any(uint64(0))
+	if v.Attr.Body != nil {
+		e, ok := simple(v, g.n)
+		if !ok || p.Out.Is16() && e.bias != nil && !d.settings.epilogue {
+			return false
+		}
+		if p.Activation = e.activation; e.bias != nil {
+			p.Bias, bias = true, e.bias
+		}
+	}
+	m := d.product(p)
+	if m == nil {
+		return false
+	}
+	b.scratch = max(b.scratch, b.reserved+m.Workspace())
+	b.call(v, "cublasLtMatmul", [3]int{}, [3]int{}, v.Args[0], v.Args[1], bias, v, scratch(b.reserved))
+	b.pending[len(b.pending)-1].product = m
+	return true
+}
+
+// following is what a library can do to a product.
+type following struct {
+	bias       *ir.Value // [n], or nil
+	activation cublaslt.Activation
+}
+
+// simple reports whether all that follows a product of n columns is a bias,
+// an activation, or both, in the type of the product.
+func simple(v *ir.Value, n int) (following, bool) {
+	var f following
+	body, t := v.Attr.Body, v.Attr.DType
+	last := int32(0)
+	for i, in := range body.Code {
+		if in.DType != t {
+			return f, false
+		}
+		switch {
+		case in.Op == op.Add && i == 0 && len(body.Inputs) == 2 && in.Args[0]+in.Args[1] == 1:
+			f.bias = v.Args[len(v.Args)-1]
+			if s := f.bias.Type.Shape; f.bias.Type.DType != t || len(s) == 0 || s[len(s)-1] != n || s.Size() != n {
+				return f, false
+			}
+		case in.Op == op.Relu && i == len(body.Code)-1 && in.Args[0] == last:
+			f.activation = cublaslt.Relu
+		default:
+			return f, false
+		}
+		last = int32(len(body.Inputs) + i)
+	}
+	return f, len(body.Inputs) == 1 || f.bias != nil
+}
+
+// alignment is the power of two, up to 256, that the address of a value is a
+// multiple of.
+func (b *builder) alignment(v *ir.Value) int {
+	at := 0
+	if _, ok := b.temporary[v]; !ok {
+		switch v.Slot.Place {
+		case ir.Arena:
+			at = v.Slot.Offset
+		case ir.Static:
+			at = b.p.static[v]
+		}
+	}
+	n := 256
+	for at%n != 0 {
+		n /= 2
+	}
+	return n
+}
+
+// productCall is a call of the library among those of kernels: its parameters
+// are words[first:first+5], those of cublaslt.Matmul.Run.
+type productCall struct {
+	call, first int
+	m           *cublaslt.Matmul
+}
+
+// issue puts calls on the stream, and returns the number of the one that
+// failed.
+func (p *Program) issue(from, to int) (int, error) {
+	s := p.device.stream
+	for _, x := range p.products {
+		if x.call < from || x.call >= to {
+			continue
+		}
+		if n, err := s.Launch(p.calls[from:x.call], p.words); err != nil {
+			return from + n, err
+		}
+		w := p.words[x.first:]
+		if err := x.m.Run(s.Handle(), w[0], w[1], w[2], w[3], w[4]); err != nil {
+			return x.call, err
+		}
+		from = x.call + 1
+	}
+	n, err := s.Launch(p.calls[from:to], p.words)
+	return from + n, err
+}

@@ -1,0 +1,308 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// graph records operations.
+type graph struct {
+	*ir.Graph
+	t      *testing.T
+	params []op.Type
+}
+
+func newGraph(t *testing.T) *graph { return &graph{Graph: ir.New(8), t: t} }
+
+func (g *graph) add(c op.Code, a op.Attr, args ...*ir.Value) *ir.Value {
+	types := make([]op.Type, len(args))
+	for i, x := range args {
+		types[i] = x.Type
+	}
+	out, err := op.Infer(c, a, types...)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return g.Add(c, a, out, "test", args...)
+}
+
+func (g *graph) param(d dtype.DType, shape ...int) *ir.Value {
+	g.params = append(g.params, op.Type{DType: d, Shape: shape})
+	return g.add(op.Param, op.Attr{Index: len(g.params) - 1, Dims: shape, DType: d})
+}
+
+// run compiles the graph, whose inputs are numbers, runs it twice, the second
+// time from a captured graph, and returns the outputs with the names of the
+// kernels called.
+func (g *graph) run(d *Device, o ir.Options, in [][]float64, outs ...*ir.Value) ([][]float64, []string) {
+	t := g.t
+	g.Params = g.Params[:len(in)]
+	for _, v := range outs {
+		g.Output(v, -1)
+	}
+	var types []op.Type
+	for _, v := range outs {
+		types = append(types, v.Type)
+	}
+	if err := ir.Optimize(g.Graph, o); err != nil {
+		t.Fatal(err)
+	}
+	program, err := d.Compile(g.Graph)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := program.(*Program)
+	defer p.Close()
+	buffer := func(data []byte) driver.Buffer {
+		b, err := d.Alloc(len(data))
+		if err == nil {
+			err = b.CopyIn(data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	var inputs, outputs []driver.Buffer
+	for i, x := range in {
+		data := make([]byte, g.params[i].Bytes())
+		dtype.FromF64(data, x, g.params[i].DType)
+		inputs = append(inputs, buffer(data))
+	}
+	for _, ty := range types {
+		outputs = append(outputs, buffer(make([]byte, ty.Bytes())))
+	}
+	var results [2][][]float64
+	for i := range results {
+		if err := p.Run(context.Background(), inputs, outputs); err != nil {
+			t.Fatal(err)
+		}
+		for k, ty := range types {
+			data, x := make([]byte, ty.Bytes()), make([]float64, ty.Shape.Size())
+			if err := outputs[k].CopyOut(data); err != nil {
+				t.Fatal(err)
+			}
+			dtype.ToF64(x, data, ty.DType)
+			results[i] = append(results[i], x)
+		}
+	}
+	for k := range results[0] {
+		for i, x := range results[0][k] {
+			if y := results[1][k][i]; math.Float64bits(x) != math.Float64bits(y) {
+				t.Fatalf("output %d: element %d is %v when called and %v from a captured graph", k, i, x, y)
+			}
+		}
+	}
+	for _, b := range append(inputs, outputs...) {
+		b.Free()
+	}
+	return results[0], p.names
+}
+
+// numbers are n numbers of a type, of both signs.
+func numbers(r *rand.Rand, d dtype.DType, n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = r.Float64()*2 - 1
+	}
+	data := make([]byte, n*d.Size())
+	dtype.FromF64(data, x, d)
+	dtype.ToF64(x, data, d)
+	return x
+}
+
+// matrix is the reference: products of [batch m k] and [batch k n], with the
+// magnitude of their terms.
+func matrix(a, b []float64, batch, m, n, k int, transA, transB, oneB bool) (sum, magnitude []float64) {
+	for z := range batch {
+		for i := range m {
+			for j := range n {
+				s, g := 0.0, 0.0
+				for l := range k {
+					ai, bi := z*m*k+i*k+l, z*k*n+l*n+j
+					if transA {
+						ai = z*m*k + l*m + i
+					}
+					if transB {
+						bi = z*k*n + j*k + l
+					}
+					if oneB {
+						bi -= z * k * n
+					}
+					s += a[ai] * b[bi]
+					g += math.Abs(a[ai] * b[bi])
+				}
+				sum, magnitude = append(sum, s), append(magnitude, g)
+			}
+		}
+	}
+	return sum, magnitude
+}
+
+// what may follow a product of a type, in a test.
+var followings = []string{"", "bias", "relu", "bias relu", "mask", "scaled"}
+
+// TestProduct: products of every layout with all that may follow them, by the
+// library where there is one, are those of float64 within the tolerance of
+// their type; passes do not matter.
+func TestProduct(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite has products, too")
+	}
+	d := open(t)
+	defer d.Close()
+	for _, exact := range []bool{true, false} {
+		d.settings = settings{tf32: !exact, epilogue: !exact, autotune: true}
+		for _, dt := range dtype.Floats() {
+			for _, s := range []struct {
+				batch, m, n, k       int
+				transA, transB, oneB bool
+			}{
+				{1, 33, 17, 65, false, false, false}, {1, 33, 17, 65, true, false, false},
+				{1, 16, 24, 40, false, true, false}, {1, 7, 3, 1, true, true, false},
+				{3, 5, 8, 6, false, false, false}, {3, 5, 7, 6, true, true, false}, {4, 6, 10, 9, false, true, true},
+				{2, 5, 8, 6, true, false, true},
+			} {
+				for _, f := range followings {
+					t.Run(fmt.Sprintf("exact=%v/%v/%+v/%s", exact, dt, s, f), func(t *testing.T) {
+						testProduct(t, d, dt, s.batch, s.m, s.n, s.k, s.transA, s.transB, s.oneB, f)
+					})
+				}
+			}
+		}
+	}
+}
+
+func testProduct(t *testing.T, d *Device, dt dtype.DType, batch, m, n, k int, transA, transB, oneB bool, follows string) {
+	r := rand.New(rand.NewPCG(uint64(m), uint64(len(follows))))
+	g := newGraph(t)
+	shape := func(rows, columns int, transposed, one bool) []int {
+		if transposed {
+			rows, columns = columns, rows
+		}
+		if batch == 1 || one {
+			return []int{rows, columns}
+		}
+		return []int{batch, rows, columns}
+	}
+	a := g.param(dt, shape(m, k, transA, false)...)
+	b := g.param(dt, shape(k, n, transB, oneB)...)
+	y := g.add(op.MatMul, op.Attr{TransA: transA, TransB: transB}, a, b)
+	in := [][]float64{numbers(r, dt, a.Type.Shape.Size()), numbers(r, dt, b.Type.Shape.Size())}
+	want, tolerance := matrix(in[0], in[1], batch, m, n, k, transA, transB, oneB)
+	eps := map[dtype.DType]float64{dtype.Float64: 0x1p-53, dtype.Float32: 0x1p-24, dtype.Float16: 0x1p-11, dtype.BFloat16: 0x1p-8}[dt]
+	for i := range tolerance {
+		// sums of k terms, each rounded, of operands that TF32 rounds to 11 bits
+		acc := min(eps, 0x1p-24) * float64(k+2)
+		if dt == dtype.Float32 && d.settings.tf32 {
+			acc += 0x1p-10
+		}
+		tolerance[i] = tolerance[i]*acc + eps*math.Abs(want[i]) + 0x1p-24*eps
+	}
+	relu := func() {
+		y = g.add(op.Relu, op.Attr{}, y)
+		for i := range want {
+			want[i] = max(0, want[i])
+		}
+	}
+	switch follows {
+	case "bias", "bias relu":
+		x := g.param(dt, n)
+		y = g.add(op.Add, op.Attr{}, y, x)
+		in = append(in, numbers(r, dt, n))
+		for i := range want {
+			want[i] += in[2][i%n]
+			tolerance[i] += eps * (math.Abs(want[i]) + math.Abs(in[2][i%n]))
+		}
+		if follows != "bias" {
+			relu()
+		}
+	case "relu":
+		relu()
+	case "mask": // the gradient of relu
+		x := g.param(dt, y.Type.Shape...)
+		zero := g.add(op.Const, op.Attr{DType: dt})
+		y = g.add(op.Where, op.Attr{}, g.add(op.Greater, op.Attr{}, x, zero), y, zero)
+		in = append(in, numbers(r, dt, len(want)))
+		for i := range want {
+			if in[2][i] <= 0 {
+				want[i], tolerance[i] = 0, 0
+			}
+		}
+	case "scaled": // in another type
+		x := g.param(dtype.Float32)
+		y = g.add(op.Div, op.Attr{}, g.add(op.Cast, op.Attr{DType: dtype.Float32}, y), x)
+		in = append(in, []float64{4})
+		for i := range want {
+			want[i] /= 4
+		}
+		if eps < 0x1p-24 { // float64 rounded to float32
+			for i := range want {
+				tolerance[i] += 0x1p-24 * math.Abs(want[i])
+			}
+		}
+	}
+	got, names := g.run(d, ir.Options{Check: true}, in, y)
+	for i, x := range got[0] {
+		if !(math.Abs(x-want[i]) <= tolerance[i]) {
+			t.Fatalf("element %d: got %v, want %v ± %v (kernels %v)", i, x, want[i], tolerance[i], names)
+		}
+	}
+	library := slices.Contains(names, "cublasLtMatmul")
+	if has := d.lt.handle != nil; library != has {
+		t.Errorf("kernels %v, want the library: %v", names, has)
+	}
+	inside := follows == "bias" || follows == "relu" || follows == "bias relu"
+	if library && inside && (d.settings.epilogue || !dt.Is16() || follows == "relu") && len(names) != 1 {
+		t.Errorf("kernels %v, want a call of the library alone", names)
+	}
+}
+
+// TestReluKeepsNaN: an algorithm that turns NaNs into zeros is not chosen.
+func TestReluKeepsNaN(t *testing.T) {
+	d := open(t)
+	defer d.Close()
+	g := newGraph(t)
+	x, w := g.param(dtype.Float32, 3, 4), g.param(dtype.Float32, 4, 8)
+	in := [][]float64{numbers(rand.New(rand.NewPCG(1, 2)), dtype.Float32, 12), numbers(rand.New(rand.NewPCG(3, 4)), dtype.Float32, 32)}
+	in[0][5] = math.NaN()
+	got, _ := g.run(d, ir.Options{}, in, g.add(op.Relu, op.Attr{}, g.add(op.MatMul, op.Attr{}, x, w)))
+	for i, y := range got[0] {
+		if (y != y) != (i/8 == 1) {
+			t.Errorf("element %d is %v", i, y)
+		}
+	}
+}
+
+// TestOwnProducts runs the suite's contractions without the library.
+func TestOwnProducts(t *testing.T) {
+	if os.Getenv("KERAS_CUDA_LIBS") == "-" {
+		t.Skip("this is the run without the library")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^(TestProduct|TestReluKeepsNaN|TestConformance)$/^(exact.*|MatMul|Training)$", fmt.Sprint("-test.short=", testing.Short()))
+	cmd.Env = append(os.Environ(), "KERAS_CUDA_LIBS=-", "KERAS_CUDA_TEST=gpu")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestSettings: a setting that is neither 0 nor 1 is an error that names it.
+func TestSettings(t *testing.T) {
+	t.Setenv("KERAS_TF32", "yes")
+	if _, err := readSettings(); err == nil || err.Error() != `cuda: KERAS_TF32: got "yes", want 0 or 1` {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,39 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"fmt"
+	"os"
+)
+
+// settings are how products are computed, each from an environment variable
+// that is "1", the default, or "0".
+type settings struct {
+	// tf32 has products and convolutions of float32 round their operands to the
+	// 10 bits of mantissa that Tensor Cores take, as TensorFlow's
+	// tf.config.experimental.enable_tensor_float_32_execution: KERAS_TF32.
+	tf32 bool
+	// epilogue lets libraries add a bias before they round a product to 16 bits.
+	// Without it every operation rounds to its type, as on other devices:
+	// KERAS_CUDA_EPILOGUE.
+	epilogue bool
+	// autotune measures the algorithms that a library offers for a product
+	// instead of taking the one it thinks best: KERAS_CUDA_AUTOTUNE. Algorithms
+	// differ in the last bits of results.
+	autotune bool
+}
+
+func readSettings() (settings, error) {
+	var s settings
+	for name, to := range map[string]*bool{"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune} {
+		switch value := os.Getenv(name); value {
+		case "", "1":
+			*to = true
+		case "0":
+		default:
+			return s, fmt.Errorf("cuda: %s: got %q, want 0 or 1", name, value)
+		}
+	}
+	return s, nil
+}
