@@ -179,6 +179,7 @@ type fitting struct {
 	resumed    bool // in the middle of the epoch that comes next
 	saved      bool // the Checkpoint has a state of this training
 	last       optimizers.StepResult
+	unread     int // so many steps from now MaxSkipsAtFloor can be reached: devices are not asked before
 }
 
 func (f *fitting) fit(ctx context.Context) (err error) {
@@ -339,15 +340,18 @@ func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 func (f *fitting) stepped(ctx context.Context, b Batch) error {
 	r, t := f.run, f.m.training
 	r.Step++
-	if t.scaler != nil && (f.c.MaxSkipsAtFloor > 0 || f.c.Logger != nil) {
+	if most := f.c.MaxSkipsAtFloor; t.scaler != nil && (f.c.Logger != nil || most > 0 && f.unread <= 1) {
 		res, err := t.scaler.Result()
 		if err != nil {
 			return err
 		}
 		f.scaled(ctx, res)
-		if f.c.MaxSkipsAtFloor > 0 && res.SkipsAtFloor >= int64(f.c.MaxSkipsAtFloor) {
+		if most > 0 && res.SkipsAtFloor >= int64(most) {
 			return f.giveUp(ctx, b, res.SkipsAtFloor, res.LossScale)
 		}
+		f.unread = most - int(res.SkipsAtFloor)
+	} else {
+		f.unread--
 	}
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.BatchEnd }); err != nil {
 		return err

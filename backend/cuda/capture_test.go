@@ -18,7 +18,7 @@ import (
 
 // step is softmax(x)[index], summed up in a donated total: it can fail, and
 // changes an input.
-func step(t *testing.T, d *Device) *Program {
+func step(t *testing.T, d *Device, path string) *Program {
 	g := ir.New(3)
 	add := func(c op.Code, a op.Attr, args ...*ir.Value) *ir.Value {
 		types := make([]op.Type, len(args))
@@ -29,7 +29,7 @@ func step(t *testing.T, d *Device) *Program {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return g.Add(c, a, out, "test", args...)
+		return g.Add(c, a, out, path, args...)
 	}
 	x := add(op.Param, op.Attr{Dims: op.Shape{5, 7}, DType: dtype.Float32})
 	index := add(op.Param, op.Attr{Index: 1, Dims: op.Shape{5}, DType: dtype.Int32})
@@ -48,7 +48,7 @@ func step(t *testing.T, d *Device) *Program {
 // out of range is an error of either, and changes nothing.
 func TestCapture(t *testing.T) {
 	d := open(t)
-	p := step(t, d)
+	p := step(t, d, "captured")
 	buffer := func(data []byte) driver.Buffer {
 		b, err := d.Alloc(len(data))
 		if err == nil {

@@ -5,9 +5,10 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"math/bits"
+	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
@@ -41,6 +42,26 @@ type Device struct {
 	// frees the same sizes again and again, which the driver does slowly and by
 	// waiting for all work. Equal addresses also let a captured graph be used again.
 	idle map[int][]api.Ptr
+
+	// mark is how many marks were put on the stream of kernels: the last
+	// runAhead of them, mark n at n%runAhead.
+	mark  uint64
+	marks [runAhead]api.Event
+
+	// fault is the kernels' word for indices out of range, mirror where programs
+	// copy it to.
+	fault    api.Ptr
+	mirror   []byte
+	programs map[int]*Program // that may find one, by number
+	numbered int              // how many programs were given a number
+
+	copies  api.Stream // from the host
+	stageMu sync.Mutex
+	stages  []*staging // that nobody fills or reads, oldest first
+	pinned  int        // bytes of all staging
+
+	deadMu sync.Mutex
+	dead   []block // of buffers that were freed, or forgotten
 }
 
 // Open opens the GPU of that number, 0 being the first one that
@@ -50,19 +71,18 @@ func Open(ordinal int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{gpu: gpu, modules: map[string]api.Module{}, functions: map[string]api.Function{}, idle: map[int][]api.Ptr{}}
-	if err := gpu.Enter(); err != nil {
-		return nil, err
+	d := &Device{
+		gpu: gpu, modules: map[string]api.Module{}, functions: map[string]api.Function{},
+		idle: map[int][]api.Ptr{}, programs: map[int]*Program{},
 	}
-	defer gpu.Leave()
 	text, err := kernels.PTX("functions", d.capability())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", gpu.Name, err)
+		return nil, errors.Join(fmt.Errorf("%s: %w", gpu.Name, err), gpu.Close())
 	}
 	if d.library, err = ptx.ParseLibrary(text); err != nil {
-		return nil, err
+		return nil, errors.Join(err, gpu.Close())
 	}
-	if d.stream, err = api.NewStream(); err != nil {
+	if err := d.do(d.start); err != nil {
 		return nil, err
 	}
 	if d.settings, err = readSettings(); err != nil {
@@ -70,6 +90,29 @@ func Open(ordinal int) (*Device, error) {
 	}
 	d.lt = openLibrary(gpu.Driver)
 	return d, nil
+}
+
+// start makes what every program needs.
+func (d *Device) start() (err error) {
+	if d.stream, err = api.NewStream(); err != nil {
+		return err
+	}
+	if d.copies, err = api.NewStream(); err != nil {
+		return err
+	}
+	for i := range d.marks {
+		if d.marks[i], err = api.NewEvent(); err != nil {
+			return err
+		}
+	}
+	if d.mirror, err = api.AllocPinned(faultBytes); err != nil {
+		return err
+	}
+	clear(d.mirror)
+	if d.fault, err = d.take(faultBytes, ""); err != nil {
+		return err
+	}
+	return d.stream.Fill(d.fault, 0, faultBytes)
 }
 
 // capability is the compute capability: 90 for 9.0.
@@ -105,43 +148,23 @@ func (d *Device) Supports(c op.Code, t dtype.DType) bool {
 	return c == op.Param || c == op.Const || builders[c] != nil
 }
 
-// Alloc makes a buffer, filled with zeros.
-func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
-	if bytes < 0 {
-		return nil, fmt.Errorf("cuda: Alloc: got %d bytes, want 0 or more", bytes)
-	}
-	b := &Buffer{device: d, bytes: bytes}
-	if bytes == 0 {
-		return b, nil
-	}
-	return b, d.do(func() (err error) {
-		if b.at, err = d.take(bytes, "a buffer"); err != nil {
-			return err
-		}
-		return d.stream.Fill(b.at, 0, bytes)
-	})
-}
-
-// size is what is allocated for a number of bytes: sizes that differ little
-// are one, so that memory fits again.
-func size(bytes int) int {
-	const least = 512
-	if bytes <= least {
-		return least
-	}
-	step := 1 << (bits.Len(uint(bytes-1)) - 4) // at most an eighth is lost
-	return (bytes + step - 1) &^ (step - 1)
-}
-
 // take allocates memory of the device; what names its use in the error.
 func (d *Device) take(bytes int, what string) (api.Ptr, error) {
+	if err := d.reap(); err != nil {
+		return 0, err
+	}
 	n := size(bytes)
 	if list := d.idle[n]; len(list) > 0 {
 		d.idle[n] = list[:len(list)-1]
 		return list[len(list)-1], nil
 	}
 	p, err := api.Alloc(n)
-	if errors.Is(err, api.ErrOutOfMemory) {
+	// What is idle goes first, then what the collector has not found yet.
+	for try := 0; try < 3 && errors.Is(err, api.ErrOutOfMemory); try++ {
+		if try > 0 {
+			runtime.GC()
+			time.Sleep(time.Millisecond) // the collector's cleanups run behind it
+		}
 		if err = d.trim(); err == nil {
 			p, err = api.Alloc(n)
 		}
@@ -150,7 +173,7 @@ func (d *Device) take(bytes int, what string) (api.Ptr, error) {
 		return p, nil
 	}
 	free, _ := d.gpu.Free()
-	return 0, fmt.Errorf("cuda: %s of %d bytes, with %d of %d bytes free on %s: %w", what, bytes, free, d.gpu.Bytes, d.gpu.Name, err)
+	return 0, fmt.Errorf("cuda: %s%d bytes do not fit into the %d free ones of %d on %s: %w", what, bytes, free, d.gpu.Bytes, d.gpu.Name, err)
 }
 
 // give takes memory of take back. All work that uses it has been put on the
@@ -159,6 +182,9 @@ func (d *Device) give(p api.Ptr, bytes int) { d.idle[size(bytes)] = append(d.idl
 
 // trim returns idle memory to the driver.
 func (d *Device) trim() error {
+	if err := d.reap(); err != nil {
+		return err
+	}
 	for n, list := range d.idle {
 		for _, p := range list {
 			if err := api.Release(p); err != nil {
@@ -224,18 +250,16 @@ func (d *Device) Compile(g *ir.Graph) (driver.Program, error) {
 // Close gives the GPU back.
 func (d *Device) Close() error {
 	return d.do(func() error {
-		if err := errors.Join(d.trim(), d.lt.close()); err != nil {
-			return err
-		}
+		err := errors.Join(d.copies.Wait(), d.stream.Wait())
+		d.give(d.fault, faultBytes)
+		err = errors.Join(err, d.trim(), d.lt.close(), d.unpin(), api.ReleasePinned(d.mirror))
 		for _, m := range d.modules {
-			if err := m.Close(); err != nil {
-				return err
-			}
+			err = errors.Join(err, m.Close())
 		}
-		if err := d.stream.Close(); err != nil {
-			return err
+		for _, e := range d.marks {
+			err = errors.Join(err, e.Close())
 		}
-		return d.gpu.Close()
+		return errors.Join(err, d.copies.Close(), d.stream.Close(), d.gpu.Close())
 	})
 }
 
@@ -260,51 +284,4 @@ func (d *Device) Describe() driver.Description {
 			dtype.Float32: single + " (" + by + ")", dtype.Float64: "float64 (" + by + ")",
 		},
 	}
-}
-
-// Buffer is memory of a GPU.
-type Buffer struct {
-	device *Device
-	at     api.Ptr
-	bytes  int
-}
-
-// Bytes is the size.
-func (b *Buffer) Bytes() int { return b.bytes }
-
-// CopyIn overwrites the first len(src) bytes.
-func (b *Buffer) CopyIn(src []byte) error {
-	if len(src) > b.bytes {
-		return fmt.Errorf("cuda: CopyIn: got %d bytes, want at most the buffer's %d", len(src), b.bytes)
-	}
-	return b.device.do(func() error {
-		if err := b.device.stream.CopyIn(b.at, src); err != nil {
-			return err
-		}
-		return b.device.stream.Wait()
-	})
-}
-
-// CopyOut reads the first len(dst) bytes.
-func (b *Buffer) CopyOut(dst []byte) error {
-	if len(dst) > b.bytes {
-		return fmt.Errorf("cuda: CopyOut: wants %d bytes, the buffer has %d", len(dst), b.bytes)
-	}
-	return b.device.do(func() error {
-		if err := b.device.stream.CopyOut(dst, b.at); err != nil {
-			return err
-		}
-		return b.device.stream.Wait()
-	})
-}
-
-// Free returns the memory.
-func (b *Buffer) Free() {
-	if b.at == 0 {
-		return
-	}
-	b.device.mu.Lock()
-	b.device.give(b.at, b.bytes)
-	b.device.mu.Unlock()
-	b.at = 0
 }

@@ -81,9 +81,12 @@ func TestOutOfMemory(t *testing.T) {
 		}
 		return n
 	}
+	if err := d.do(d.trim); err != nil {
+		t.Fatal(err)
+	}
 	before := free()
 	_, err := d.Alloc(1 << 50)
-	if !errors.Is(err, api.ErrOutOfMemory) || !strings.Contains(err.Error(), "a buffer of 1125899906842624 bytes, with ") {
+	if !errors.Is(err, api.ErrOutOfMemory) || !strings.Contains(err.Error(), "cuda: a buffer: 1125899906842624 bytes do not fit into the 10") {
 		t.Errorf("got %v, want an error of 1<<50 bytes", err)
 	}
 	b, err := d.Alloc(1 << 20)

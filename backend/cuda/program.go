@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,7 +37,8 @@ type Program struct {
 	device *Device
 	graph  *ir.Graph
 	chains api.Module
-	memory api.Ptr // arena, constants, scratch and the fault word, one allocation
+	memory api.Ptr // arena, constants and scratch, one allocation
+	number int     // in Device.programs; 0 for a program without indices
 
 	calls    []api.Launch
 	products []productCall // among them, in order
@@ -48,8 +48,7 @@ type Program struct {
 	binds    []bind
 	static   map[*ir.Value]int // where constants lie in memory
 	ends     []int             // for each value, how many calls have been made when it is computed
-	fault    api.Ptr
-	bytes    int // of memory
+	bytes    int               // of memory
 
 	// A run with the same buffers as one before is one call: its captured
 	// graph. The first run with them calls the kernels one by one, since the
@@ -66,9 +65,6 @@ type captured struct {
 // maxGraphs is how many sets of buffers a program remembers: a step's weights
 // stay where they are, and its samples lie in one of a few places.
 const maxGraphs = 8
-
-// faultBytes is the size of the kernels' struct Fault.
-const faultBytes = 16
 
 // builder makes a program.
 type builder struct {
@@ -99,8 +95,13 @@ type scratch int
 // fault is a parameter: the address of the word for indices out of range.
 type faultWord struct{}
 
-func compile(d *Device, g *ir.Graph) (*Program, error) {
+func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 	p := &Program{device: d, graph: g, ends: make([]int, len(g.Values)), static: map[*ir.Value]int{}}
+	defer func() {
+		if err != nil {
+			delete(d.programs, p.number)
+		}
+	}()
 	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}}
 	b.bytes = aligned(g.ArenaBytes)
 	var constants []byte
@@ -133,17 +134,32 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 		p.ends[i] = len(b.pending)
 	}
 	b.base = aligned(b.bytes)
-	faultAt := b.base + aligned(b.scratch)
-	var err error
-	p.bytes = faultAt + faultBytes
-	if p.memory, err = d.take(p.bytes, "working memory of a program"); err != nil {
+	p.bytes = max(1, b.base+b.scratch)
+	what := fmt.Sprintf("the working memory of a program (%d bytes for its values, %d for constants and kernels): ", g.ArenaBytes, p.bytes-g.ArenaBytes)
+	if p.memory, err = d.take(p.bytes, what); err != nil {
 		return nil, err
 	}
-	p.fault = p.memory + api.Ptr(faultAt)
+	p.binds = merged(p.binds)
 	if err := b.finish(constants, constantsAt); err != nil {
 		return nil, errors.Join(err, p.release())
 	}
 	return p, nil
+}
+
+// merged leaves one of the binds for each buffer, with the most bytes.
+func merged(binds []bind) []bind {
+	var list []bind
+	at := map[bind]int{}
+	for _, b := range binds {
+		key := bind{buffer: b.buffer, out: b.out}
+		if i, ok := at[key]; ok {
+			list[i].bytes = max(list[i].bytes, b.bytes)
+			continue
+		}
+		at[key] = len(list)
+		list = append(list, b)
+	}
+	return list
 }
 
 func aligned(n int) int { return (n + 255) &^ 255 }
@@ -235,10 +251,7 @@ func (b *builder) finish(constants []byte, at int) error {
 			p.words = append(p.words, b.word(a))
 		}
 	}
-	if err := p.device.stream.CopyIn(p.memory+api.Ptr(at), constants); err != nil {
-		return err
-	}
-	return p.device.stream.Wait()
+	return p.device.stream.CopyIn(p.memory+api.Ptr(at), constants)
 }
 
 // word is the value of a parameter; of those that only Run knows, it is an
@@ -255,7 +268,7 @@ func (b *builder) word(a any) uint64 {
 	case scratch:
 		return uint64(p.memory) + uint64(b.base+int(a))
 	case faultWord:
-		return uint64(p.fault)
+		return uint64(p.device.fault)
 	case *ir.Value:
 		if at, ok := b.temporary[a]; ok {
 			return b.word(at)
@@ -274,11 +287,35 @@ func (b *builder) word(a any) uint64 {
 
 // Run computes out from in. It returns when all of it has been computed.
 func (p *Program) Run(ctx context.Context, in, out []driver.Buffer) error {
-	return p.RunWatched(ctx, in, out, nil)
+	if err := p.Start(ctx, in, out); err != nil {
+		return err
+	}
+	return p.device.Wait()
+}
+
+// Start puts a run on the stream. Before that it returns the error of an
+// earlier run that failed meanwhile.
+func (p *Program) Start(ctx context.Context, in, out []driver.Buffer) error {
+	return p.run(ctx, in, out, func() error {
+		if p.device.faulted() {
+			return p.device.takeFault()
+		}
+		return p.start(in, out)
+	})
 }
 
 // RunWatched is Run, and calls see after each value.
 func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see func(v *ir.Value, data []byte) error) error {
+	if err := p.device.Wait(); err != nil {
+		return err
+	}
+	err := p.run(ctx, in, out, func() error { return p.watched(in, out, see) })
+	return errors.Join(err, p.device.Wait())
+}
+
+// run calls f, which puts kernels on the stream, between what it waits for and
+// a mark.
+func (p *Program) run(ctx context.Context, in, out []driver.Buffer, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -295,16 +332,25 @@ func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see f
 	for _, x := range p.patches {
 		p.words[x.word] = uint64(x.in(in, out))
 	}
-	var err error
-	if see != nil {
-		err = p.watched(in, out, see)
-	} else {
-		err = p.start(in, out)
+	for _, b := range p.binds {
+		x := b.of(in, out)
+		if err := x.meet(d); err != nil {
+			return err
+		}
+		x.used = d.mark + 1
 	}
-	if err != nil {
+	if err := f(); err != nil {
 		return err
 	}
-	return p.faulted(in, out)
+	return d.putMark()
+}
+
+// of is the buffer that is bound.
+func (b bind) of(in, out []driver.Buffer) *Buffer {
+	if b.out {
+		return out[b.buffer].(*Buffer)
+	}
+	return in[b.buffer].(*Buffer)
 }
 
 // in is the address that a patch stands for.
@@ -341,7 +387,7 @@ func (p *Program) start(in, out []driver.Buffer) error {
 		c.at[k] = x.in(in, out)
 	}
 	if len(p.graphs) == maxGraphs { // the oldest one goes
-		if err := p.graphs[0].close(); err != nil {
+		if err := errors.Join(s.Wait(), p.graphs[0].close()); err != nil {
 			return err
 		}
 		p.graphs = slices.Delete(p.graphs, 0, 1)
@@ -359,29 +405,23 @@ func (c captured) close() error {
 
 // launch calls the kernels one by one.
 func (p *Program) launch() error {
-	if err := p.clear(); err != nil {
-		return err
-	}
 	if n, err := p.issue(0, len(p.calls)); err != nil {
 		return fmt.Errorf("cuda: kernel %s: %w", p.names[n], err)
 	}
-	return nil
+	return p.mirrorFault()
 }
 
-// clear forgets a fault.
-func (p *Program) clear() error {
-	if err := p.device.stream.Fill(p.fault, 0, faultBytes/2); err != nil {
-		return err
+// mirrorFault tells the host whether an index was out of range.
+func (p *Program) mirrorFault() error {
+	if p.number == 0 {
+		return nil
 	}
-	return p.device.stream.Fill(p.fault+faultBytes/2, 0xff, faultBytes/2)
+	return p.device.stream.CopyOut(p.device.mirror, p.device.fault)
 }
 
 // watched runs value by value.
 func (p *Program) watched(in, out []driver.Buffer, see func(v *ir.Value, data []byte) error) error {
 	s, done := p.device.stream, 0
-	if err := p.clear(); err != nil {
-		return err
-	}
 	for i, v := range p.graph.Values {
 		if n, err := p.issue(done, p.ends[i]); err != nil {
 			return fmt.Errorf("cuda: kernel %s: %w", p.names[n], err)
@@ -401,50 +441,7 @@ func (p *Program) watched(in, out []driver.Buffer, see func(v *ir.Value, data []
 			return err
 		}
 	}
-	return nil
-}
-
-// faulted waits for the run, and returns the error of an index out of range.
-func (p *Program) faulted(in, out []driver.Buffer) error {
-	var f [faultBytes]byte
-	if err := p.device.stream.CopyOut(f[:], p.fault); err != nil {
-		return err
-	}
-	if err := p.device.stream.Wait(); err != nil {
-		return err
-	}
-	if f[0] == 0 {
-		return nil
-	}
-	return p.indexError(binary.LittleEndian.Uint64(f[8:]), in, out)
-}
-
-// indexError is the error of an index that a kernel reported. The index is
-// found by running again up to there: no input has changed.
-func (p *Program) indexError(first uint64, in, out []driver.Buffer) error {
-	at, position := int(first>>40), int(first&(1<<40-1))
-	v, s := p.graph.Values[at], p.device.stream
-	e := &driver.IndexError{Path: v.Path, Op: v.Op, Position: position, Size: v.Attr.N}
-	if x := v.Args[0].Type.Shape; v.Op == op.Gather {
-		e.Size = x[0]
-	} else if v.Op == op.TakeAlong {
-		e.Size = x[len(x)-1]
-	}
-	if _, err := p.issue(0, p.ends[at]); err != nil {
-		return err
-	}
-	var data [8]byte
-	size := v.Args[1].Type.DType.Size()
-	if err := s.CopyOut(data[:size], p.place(v.Args[1], in, out)+api.Ptr(position*size)); err != nil {
-		return err
-	}
-	if err := s.Wait(); err != nil {
-		return err
-	}
-	if e.Got = int64(binary.LittleEndian.Uint64(data[:])); size == 4 {
-		e.Got = int64(int32(e.Got))
-	}
-	return e
+	return p.mirrorFault()
 }
 
 // place is where a value lies during a run.
@@ -483,10 +480,11 @@ func (p *Program) check(in, out []driver.Buffer) error {
 
 // release frees what the program holds on the device.
 func (p *Program) release() error {
-	var err error
+	err := p.device.stream.Wait()
 	for _, c := range p.graphs {
 		err = errors.Join(err, c.close())
 	}
+	delete(p.device.programs, p.number)
 	p.device.give(p.memory, p.bytes)
 	if p.chains != (api.Module{}) {
 		err = errors.Join(err, p.chains.Close())
@@ -503,8 +501,11 @@ func (p *Program) Close() error { return p.device.do(p.release) }
 
 var (
 	_ driver.Program   = (*Program)(nil)
+	_ driver.Starter   = (*Program)(nil)
 	_ driver.Watcher   = (*Program)(nil)
 	_ driver.Sizer     = (*Program)(nil)
 	_ driver.Device    = (*Device)(nil)
+	_ driver.Waiter    = (*Device)(nil)
+	_ driver.Filler    = (*Buffer)(nil)
 	_ driver.Describer = (*Device)(nil)
 )

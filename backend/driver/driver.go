@@ -80,6 +80,28 @@ type Watcher interface {
 	RunWatched(ctx context.Context, in, out []Buffer, see func(v *ir.Value, data []byte) error) error
 }
 
+// Starter is a Program that the caller need not wait for: Start is Run, but may
+// return when the device knows of the run. What follows on the device sees its
+// results. Of a run that fails later, as on an index out of range, the error is
+// that of a later call of Start or Buffer.CopyOut, or of Waiter.Wait. From the
+// failed run on until then no run changes its inputs, and what they compute is
+// undefined.
+type Starter interface {
+	Start(ctx context.Context, in, out []Buffer) error
+}
+
+// Waiter is a Device whose programs are Starters: Wait returns when all of the
+// runs are done, and the error of the first that failed.
+type Waiter interface {
+	Wait() error
+}
+
+// Filler is a Buffer that copies faster from memory of its own choice: Fill is
+// CopyIn of the bytes that f writes to dst.
+type Filler interface {
+	Fill(bytes int, f func(dst []byte) error) error
+}
+
 // Timer is a Program that measures itself: after SetTiming(true), Times gives
 // the nanoseconds of each value of the last run, 0 for views.
 type Timer interface {

@@ -312,6 +312,9 @@ func (t *Tensor) Overwrite(fill func(dst []byte) error) error {
 	if h, ok := t.data.buf.(driver.Host); ok {
 		return fill(h.Data()[:t.typ.Bytes()])
 	}
+	if f, ok := t.data.buf.(driver.Filler); ok {
+		return f.Fill(t.typ.Bytes(), fill)
+	}
 	b := make([]byte, t.typ.Bytes())
 	if err := fill(b); err != nil {
 		return err

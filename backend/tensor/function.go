@@ -55,6 +55,11 @@ func (fn *Func[In, Out]) KeepCasts(on bool) {
 
 // Call runs the function. When it returns an error no variable has changed.
 // The context is checked while the step computes, not while it stores.
+//
+// A GPU still computes when Call returns; reading a result waits for it. What
+// a device finds out only then, that an index is out of range, is the error of
+// a later call or of the next read, whichever comes first, and no variable has
+// changed since the step before the one that failed.
 func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 	defer Catch(&err)
 	if current() != nil {

@@ -29,6 +29,8 @@ type plan struct {
 	results         []*Tensor   // of the last run
 	free            []*freeList // per result: released tensors
 
+	starter driver.Starter // the program, if a failed run leaves nothing to undo here
+
 	stopAtNaN bool
 	runs      int // how often it ran, for KERAS_DEBUG=plan and trace
 	traced    func(*ir.Graph, []driver.Span) error
@@ -95,6 +97,13 @@ func (p *plan) finish(sources []source) {
 	p.inBufs = make([]driver.Buffer, len(sources))
 	p.outBufs = make([]driver.Buffer, len(p.graph.Outputs))
 	p.spare = make([]*storage, len(p.written))
+	inPlace := true
+	for i := range p.written {
+		inPlace = inPlace && p.graph.Donated[i] >= 0
+	}
+	if inPlace {
+		p.starter, _ = p.program.(driver.Starter)
+	}
 	n := len(p.graph.Outputs) - len(p.written)
 	p.results = make([]*Tensor, n)
 	p.free = make([]*freeList, n)
@@ -237,6 +246,9 @@ func (p *plan) execute(ctx context.Context) error {
 	}
 	debug := backend.DebugFromEnv()
 	if !debug.Plan && debug.Trace == "" {
+		if p.starter != nil {
+			return p.starter.Start(ctx, p.inBufs, p.outBufs)
+		}
 		return p.program.Run(ctx, p.inBufs, p.outBufs)
 	}
 	p.runs++

@@ -38,7 +38,7 @@ KERNEL(iota)
 INLINE i64 index(const void *p, i64 wide, i64 i, i64 limit, Fault *fault, i64 value) {
 	const i64 k = wide ? ((const i64 *)p)[i] : (i64)((const int *)p)[i];
 	if (k >= 0 && k < limit) return k;
-	report(fault, value, i);
+	report(fault, value, i, k);
 	return -1;
 }
 

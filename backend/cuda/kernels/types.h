@@ -87,13 +87,24 @@ template <class W> INLINE W get_as(const void *p, i64 type, i64 i, W) {
 }
 
 // Fault is where kernels report an index out of range: flag stops the kernels
-// that overwrite inputs, first is the smallest of the reports, a value's number
-// above 40 bits of the position.
-struct Fault { u32 flag, unused; u64 first; };
+// that overwrite inputs, value says who met it first, position and got are the
+// first index of those.
+struct Fault { u32 flag, lock; i64 value, position, got; };
 
-INLINE void report(Fault *f, i64 value, i64 position) {
-	f->flag = 1;
-	atomicMin(&f->first, (u64)value << 40 | (u64)position);
+INLINE void report(Fault *fault, i64 value, i64 position, i64 got) {
+	volatile Fault *f = fault;
+	for (bool done = false; !done;) {
+		if (atomicCAS(&fault->lock, 0u, 1u)) continue;
+		if (!f->flag || (f->value == value && position < f->position)) {
+			f->value = value;
+			f->position = position;
+			f->got = got;
+			f->flag = 1;
+		}
+		__threadfence();
+		atomicExch(&fault->lock, 0u);
+		done = true;
+	}
 }
 
 #define THREAD ((i64)blockIdx.x * blockDim.x + threadIdx.x)

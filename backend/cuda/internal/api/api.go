@@ -262,8 +262,9 @@ func (s *Stream) Close() error { return wrap("cuStreamDestroy", "", s.cu.Destroy
 // Wait waits until the stream has nothing left to do.
 func (s Stream) Wait() error { return wrap("cuStreamSynchronize", "", s.cu.Synchronize()) }
 
-// CopyIn copies from the host, CopyOut to it; they return when the source has
-// been read, or the destination written, if the host memory is not pinned.
+// CopyIn copies from the host, CopyOut to it. With memory of AllocPinned they
+// return at once; with other memory when the source has been read, or the
+// destination written.
 func (s Stream) CopyIn(to Ptr, from []byte) error {
 	if len(from) == 0 {
 		return nil
@@ -286,6 +287,43 @@ func (s Stream) Fill(to Ptr, value byte, bytes int) error {
 	}
 	return wrap("cuMemsetD8Async", "", cu.MemsetD8Async(cu.DevicePtr(to), value, int64(bytes), s.cu))
 }
+
+// After makes what is put on the stream from now on wait for what an event
+// was recorded behind.
+func (s Stream) After(e Event) error {
+	return check("cuStreamWaitEvent", "", C.cuStreamWaitEvent(C.CUstream(unsafe.Pointer(s.cu.C())), e.handle, 0))
+}
+
+// Event marks a place in a stream.
+type Event struct{ handle C.CUevent }
+
+// NewEvent makes an event, of a place that has been passed.
+func NewEvent() (Event, error) {
+	var e Event
+	return e, check("cuEventCreate", "", C.cuEventCreate(&e.handle, C.CU_EVENT_DISABLE_TIMING))
+}
+
+// Record moves the event behind all that is on a stream now.
+func (s Stream) Record(e Event) error {
+	return check("cuEventRecord", "", C.cuEventRecord(e.handle, C.CUstream(unsafe.Pointer(s.cu.C()))))
+}
+
+// Wait waits until the stream has got there.
+func (e Event) Wait() error {
+	return check("cuEventSynchronize", "", C.cuEventSynchronize(e.handle))
+}
+
+// Passed reports whether the stream has got there.
+func (e Event) Passed() (bool, error) {
+	code := C.cuEventQuery(e.handle)
+	if code == C.CUDA_ERROR_NOT_READY {
+		return false, nil
+	}
+	return true, check("cuEventQuery", "", code)
+}
+
+// Close frees the event.
+func (e Event) Close() error { return check("cuEventDestroy", "", C.cuEventDestroy(e.handle)) }
 
 // Module is kernels on a device.
 type Module struct{ cu cu.Module }

@@ -42,7 +42,7 @@ func Build(dir string) (string, error) {
 		return "", err
 	}
 	const driver = "libcuda.so.1"
-	if err := link(dir, driver, "driver.cc", "emu.cc", "ptx.cc", "functions.cc", "kernels.cc"); err != nil {
+	if err := link(dir, driver, "driver.cc", "streams.cc", "emu.cc", "ptx.cc", "functions.cc", "kernels.cc"); err != nil {
 		return "", err
 	}
 	return filepath.Join(dir, driver), link(dir, "libcublasLt.so.12", "cublaslt.cc", driver)

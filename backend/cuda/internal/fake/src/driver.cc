@@ -1,41 +1,60 @@
 // A libcuda.so.1 for tests on machines without a GPU. Memory is that of the
 // host, with NaNs in fresh allocations and a page after each that faults;
-// streams do their work at once; kernels are run by emu.cc and ptx.cc. Calls
-// that are illegal while a stream is captured fail as the real ones do.
+// streams put work off until something waits for it (streams.h); kernels are
+// run by emu.cc and ptx.cc. Calls that are illegal while a stream is captured
+// fail as the real ones do.
 //
-// FAKECUDA_VERSION (12040), FAKECUDA_CAPABILITY (90), FAKECUDA_DEVICES (1) and
-// FAKECUDA_MEMORY (bytes, 1 GiB) describe the machine.
+// FAKECUDA_VERSION (12040), FAKECUDA_INIT (0, what cuInit returns),
+// FAKECUDA_DEVICES (1), and for each device, with commas between them,
+// FAKECUDA_CAPABILITY (90), FAKECUDA_NAME (Fake GPU) and FAKECUDA_MEMORY (bytes,
+// 1 GiB) describe the machine. FAKECUDA_LAUNCHES names a file that gets a line
+// for each kernel that runs.
 #include "ptx.h"
+#include "streams.h"
 #undef blockIdx
 #undef blockDim
 #undef gridDim
 #undef threadIdx
 
-#include <functional>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
-	INVALID_PTX = 218, ILLEGAL_STATE = 401, NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900,
+	INVALID_PTX = 218, INVALID_HANDLE = 400, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719,
+	CAPTURE_UNSUPPORTED = 900, CAPTURE_ISOLATION = 905,
 };
 
 #define API extern "C" __attribute__((visibility("default"))) CUresult
+#define LOCKED std::lock_guard<std::recursive_mutex> locked(driver_lock)
 
 static long setting(const char *name, long otherwise) {
 	const char *s = getenv(name);
 	return s && *s ? atol(s) : otherwise;
 }
 
+// of_device is what a setting says of a device; the last word stands for more.
+static std::string of_device(const char *name, const char *otherwise, int device) {
+	const char *s = getenv(name);
+	std::string all = s && *s ? s : otherwise;
+	size_t at = 0, comma;
+	while ((comma = all.find(',', at)) != std::string::npos && device-- > 0) at = comma + 1;
+	return all.substr(at, all.find(',', at) - at);
+}
+static size_t memory_of(int device) { return atol(of_device("FAKECUDA_MEMORY", "1073741824", device).c_str()); }
+
 struct Allocation {
 	char *map;
 	size_t mapped, bytes;
+	int device;
 };
 static std::map<char *, Allocation> allocations;
-static size_t used;
+enum { MOST_DEVICES = 16 };
+static size_t used[MOST_DEVICES];
+static thread_local int current; // device
+static thread_local bool capturing; // which makes calls illegal
 static const char *running = "none";
 
 static const size_t PAGE = 4096;
@@ -52,21 +71,24 @@ static void on_fault(int, siginfo_t *info, void *) {
 	_exit(77);
 }
 
-API cuInit(unsigned) { return setting("FAKECUDA_DEVICES", 1) ? SUCCESS : NO_DEVICE; }
+API cuInit(unsigned) {
+	if (long e = setting("FAKECUDA_INIT", 0)) return (CUresult)e;
+	return setting("FAKECUDA_DEVICES", 1) ? SUCCESS : NO_DEVICE;
+}
 API cuDriverGetVersion(int *v) { *v = (int)setting("FAKECUDA_VERSION", 12040); return SUCCESS; }
 API cuDeviceGetCount(int *n) { *n = (int)setting("FAKECUDA_DEVICES", 1); return SUCCESS; }
-API cuDeviceGet(int *d, int ordinal) { *d = ordinal; return SUCCESS; }
-API cuDeviceGetName(char *name, int n, int) { snprintf(name, n, "Fake GPU"); return SUCCESS; }
-API cuDeviceTotalMem_v2(size_t *n, int) { *n = setting("FAKECUDA_MEMORY", 1l << 30); return SUCCESS; }
-API cuDeviceGetAttribute(int *v, int attribute, int) {
-	long capability = setting("FAKECUDA_CAPABILITY", 90);
+API cuDeviceGet(int *d, int ordinal) { *d = ordinal; return ordinal < setting("FAKECUDA_DEVICES", 1) ? SUCCESS : INVALID_DEVICE; }
+API cuDeviceGetName(char *name, int n, int d) { snprintf(name, n, "%s", of_device("FAKECUDA_NAME", "Fake GPU", d).c_str()); return SUCCESS; }
+API cuDeviceTotalMem_v2(size_t *n, int d) { *n = memory_of(d); return SUCCESS; }
+API cuDeviceGetAttribute(int *v, int attribute, int d) {
+	int capability = atoi(of_device("FAKECUDA_CAPABILITY", "90", d).c_str());
 	*v = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : attribute == 16 ? 4 : 1024;
 	return SUCCESS;
 }
-static int context;
-API cuDevicePrimaryCtxRetain(void **c, int) { *c = &context; return SUCCESS; }
+static int contexts[MOST_DEVICES];
+API cuDevicePrimaryCtxRetain(void **c, int d) { *c = &contexts[d]; return SUCCESS; }
 API cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
-API cuCtxSetCurrent(void *) { return SUCCESS; }
+API cuCtxSetCurrent(void *c) { current = (int)((int *)c - contexts); return SUCCESS; }
 
 API cuGetErrorName(int e, const char **s) {
 	*s = e == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : e == NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : e == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : e == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" : "CUDA_ERROR";
@@ -77,94 +99,168 @@ API cuGetErrorString(int e, const char **s) {
 	return SUCCESS;
 }
 
-// A graph is what was captured.
-typedef std::vector<std::function<CUresult()>> Graph;
-static Graph *capturing;
-
-static CUresult perform(std::function<CUresult()> f) {
-	if (!capturing) return f();
-	capturing->push_back(f);
-	return SUCCESS;
-}
-
 API cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
+	LOCKED;
 	if (capturing) return CAPTURE_UNSUPPORTED;
 	if (n == 0) return INVALID_VALUE;
-	if (used + n > (size_t)setting("FAKECUDA_MEMORY", 1l << 30)) return OUT_OF_MEMORY;
+	if (used[current] + n > memory_of(current)) return OUT_OF_MEMORY;
 	size_t rounded = (n + 15) & ~(size_t)15, mapped = (rounded + PAGE - 1) / PAGE * PAGE + PAGE;
 	char *m = (char *)mmap(0, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (m == MAP_FAILED) return OUT_OF_MEMORY;
 	mprotect(m + mapped - PAGE, PAGE, PROT_NONE);
 	memset(m, 0xFF, mapped - PAGE);
 	char *q = m + mapped - PAGE - rounded;
-	allocations[q] = {m, mapped, n};
-	used += n;
+	allocations[q] = {m, mapped, n, current};
+	used[current] += n;
 	*p = (CUdeviceptr)q;
 	return SUCCESS;
 }
-API cuMemFree_v2(CUdeviceptr p) {
+API cuMemFree_v2(CUdeviceptr p) { // waits for all work
+	LOCKED;
 	if (capturing) return CAPTURE_UNSUPPORTED;
 	auto a = allocations.find((char *)p);
 	if (a == allocations.end()) return INVALID_VALUE;
+	if (CUresult e = drain_all()) return e;
 	munmap(a->second.map, a->second.mapped);
-	used -= a->second.bytes;
+	used[a->second.device] -= a->second.bytes;
 	allocations.erase(a);
 	return SUCCESS;
 }
 API cuMemGetInfo_v2(size_t *free, size_t *total) {
-	*total = setting("FAKECUDA_MEMORY", 1l << 30);
-	*free = *total - used;
+	LOCKED;
+	*total = memory_of(current);
+	*free = *total - used[current];
 	return SUCCESS;
 }
-API cuMemHostAlloc(void **p, size_t n, unsigned) { *p = malloc(n ? n : 1); return SUCCESS; }
-API cuMemFreeHost(void *p) { free(p); return SUCCESS; }
+
+// Pinned memory: copies of it are put off like other work. Copies from other
+// memory have read it, and copies to it are done, when the call returns.
+static std::map<char *, size_t> pinned;
+API cuMemHostAlloc(void **p, size_t n, unsigned) {
+	LOCKED;
+	if (capturing) return CAPTURE_UNSUPPORTED;
+	*p = malloc(n ? n : 1);
+	memset(*p, 0xFF, n);
+	pinned[(char *)*p] = n;
+	return SUCCESS;
+}
+API cuMemFreeHost(void *p) {
+	LOCKED;
+	if (capturing || !pinned.erase((char *)p)) return INVALID_VALUE;
+	CUresult e = drain_all();
+	free(p);
+	return e;
+}
+static bool is_pinned(const void *p, size_t n) {
+	auto a = pinned.upper_bound((char *)p);
+	return a != pinned.begin() && (--a, (char *)p + n <= a->first + a->second);
+}
 
 static bool inside(CUdeviceptr p, size_t n) {
 	auto a = allocations.upper_bound((char *)p);
 	return a != allocations.begin() && (--a, (char *)p + n <= a->first + a->second.bytes);
 }
-API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, void *) {
+API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, void *s) {
+	LOCKED;
 	if (!inside(to, n)) return INVALID_VALUE;
-	return perform([=] { memcpy((void *)to, from, n); return SUCCESS; });
+	if (is_pinned(from, n)) return put_work((Stream *)s, [=] { memcpy((void *)to, from, n); return SUCCESS; });
+	if (capturing) return CAPTURE_UNSUPPORTED;
+	std::vector<char> data((const char *)from, (const char *)from + n);
+	return put_work((Stream *)s, [=] { memcpy((void *)to, data.data(), n); return SUCCESS; });
 }
-API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, void *) {
+API cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, void *s) {
+	LOCKED;
 	if (!inside(from, n)) return INVALID_VALUE;
-	return perform([=] { memcpy(to, (void *)from, n); return SUCCESS; });
+	if (capturing && !is_pinned(to, n)) return CAPTURE_UNSUPPORTED;
+	CUresult e = put_work((Stream *)s, [=] { memcpy(to, (void *)from, n); return SUCCESS; });
+	return e || is_pinned(to, n) ? e : drain((Stream *)s);
 }
-API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, void *) {
+API cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, void *s) {
+	LOCKED;
 	if (!inside(from, n) || !inside(to, n)) return INVALID_VALUE;
-	return perform([=] { memmove((void *)to, (void *)from, n); return SUCCESS; });
+	return put_work((Stream *)s, [=] { memmove((void *)to, (void *)from, n); return SUCCESS; });
 }
-API cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, void *) {
+API cuMemsetD8Async(CUdeviceptr to, unsigned char v, size_t n, void *s) {
+	LOCKED;
 	if (!inside(to, n)) return INVALID_VALUE;
-	return perform([=] { memset((void *)to, v, n); return SUCCESS; });
+	return put_work((Stream *)s, [=] { memset((void *)to, v, n); return SUCCESS; });
 }
 
-API cuStreamCreate(void **s, unsigned) { *s = malloc(1); return SUCCESS; }
-API cuStreamDestroy_v2(void *s) { free(s); return SUCCESS; }
-API cuStreamSynchronize(void *) { return capturing ? CAPTURE_UNSUPPORTED : SUCCESS; }
-API cuStreamBeginCapture_v2(void *, int) {
-	if (capturing) return ILLEGAL_STATE;
-	capturing = new Graph;
+API cuStreamCreate(void **s, unsigned) {
+	LOCKED;
+	*s = make_stream(current);
 	return SUCCESS;
 }
-API cuStreamEndCapture(void *, void **g) {
-	if (!capturing) return ILLEGAL_STATE;
-	*g = capturing;
-	capturing = nullptr;
+API cuStreamDestroy_v2(void *s) {
+	LOCKED;
+	close_stream((Stream *)s);
+	return SUCCESS;
+}
+API cuStreamSynchronize(void *s) {
+	LOCKED;
+	return capturing ? CAPTURE_UNSUPPORTED : drain((Stream *)s);
+}
+API cuStreamWaitEvent(void *s, void *e, unsigned) {
+	LOCKED;
+	if (((Stream *)s)->capturing) return CAPTURE_ISOLATION; // no event is captured
+	put_wait((Stream *)s, *(EventHandle *)e);
+	return SUCCESS;
+}
+API cuEventCreate(void **e, unsigned) { *e = new EventHandle(new Event); return SUCCESS; }
+API cuEventDestroy_v2(void *e) { delete (EventHandle *)e; return SUCCESS; }
+API cuEventRecord(void *e, void *s) {
+	LOCKED;
+	if (((Stream *)s)->capturing) return CAPTURE_UNSUPPORTED;
+	put_record((Stream *)s, *(EventHandle *)e);
+	return SUCCESS;
+}
+API cuEventSynchronize(void *e) {
+	LOCKED;
+	return capturing ? CAPTURE_UNSUPPORTED : reach(*(EventHandle *)e);
+}
+API cuEventQuery(void *e) {
+	LOCKED;
+	if (capturing) return CAPTURE_UNSUPPORTED;
+	Event &event = **(EventHandle *)e;
+	return event.passed < event.recorded ? NOT_READY : SUCCESS;
+}
+
+API cuStreamBeginCapture_v2(void *s, int) {
+	LOCKED;
+	if (capturing || ((Stream *)s)->capturing) return ILLEGAL_STATE;
+	((Stream *)s)->capturing = new Graph;
+	capturing = true;
+	return SUCCESS;
+}
+API cuStreamEndCapture(void *s, void **g) {
+	LOCKED;
+	if (!((Stream *)s)->capturing) return ILLEGAL_STATE;
+	*g = ((Stream *)s)->capturing;
+	((Stream *)s)->capturing = nullptr;
+	capturing = false;
 	return SUCCESS;
 }
 API cuGraphDestroy(void *g) { delete (Graph *)g; return SUCCESS; }
 API cuGraphInstantiateWithFlags(void **e, void *g, unsigned long long) {
+	LOCKED;
 	if (capturing) return CAPTURE_UNSUPPORTED;
 	*e = new Graph(*(Graph *)g);
 	return SUCCESS;
 }
-API cuGraphExecDestroy(void *e) { delete (Graph *)e; return SUCCESS; }
-API cuGraphLaunch(void *e, void *) {
-	for (auto &f : *(Graph *)e)
-		if (CUresult r = f()) return r;
-	return SUCCESS;
+API cuGraphExecDestroy(void *e) {
+	LOCKED;
+	CUresult r = drain_all();
+	delete (Graph *)e;
+	return r;
+}
+API cuGraphLaunch(void *e, void *s) {
+	LOCKED;
+	if (((Stream *)s)->device != current) return INVALID_HANDLE;
+	return put_work((Stream *)s, [=] {
+		for (auto &f : *(Graph *)e)
+			if (CUresult r = f()) return r;
+		return (CUresult)SUCCESS;
+	});
 }
 
 // What the fake libraries need: work for a stream, and whether memory exists.
@@ -190,6 +286,7 @@ struct Module {
 // Modules are PTX. A kernel that was compiled for the host as well runs as
 // that, others are interpreted.
 API cuModuleLoadData(void **m, const void *image) {
+	LOCKED;
 	if (capturing) return CAPTURE_UNSUPPORTED;
 	std::string text((const char *)image);
 	if (text.find(".version") == std::string::npos) return INVALID_IMAGE;
@@ -222,7 +319,12 @@ API cuModuleLoadData(void **m, const void *image) {
 	*m = module;
 	return SUCCESS;
 }
-API cuModuleUnload(void *m) { delete (Module *)m; return SUCCESS; }
+API cuModuleUnload(void *m) {
+	LOCKED;
+	CUresult e = drain_all();
+	delete (Module *)m;
+	return e;
+}
 API cuModuleGetFunction(void **f, void *m, const char *name) {
 	auto &functions = ((Module *)m)->functions;
 	auto i = functions.find(name);
@@ -231,13 +333,23 @@ API cuModuleGetFunction(void **f, void *m, const char *name) {
 	return SUCCESS;
 }
 
-API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *, void **parameters, void **) {
+// launches is the file that lists kernels as they run.
+static FILE *launches() {
+	static FILE *f = getenv("FAKECUDA_LAUNCHES") ? fopen(getenv("FAKECUDA_LAUNCHES"), "a") : nullptr;
+	if (f) setlinebuf(f);
+	return f;
+}
+
+API cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **parameters, void **) {
+	LOCKED;
 	Function *fn = (Function *)f;
 	if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz == 0 || bx * by * bz > 1024 || shared > 48 << 10) return INVALID_VALUE;
+	if (((Stream *)stream)->device != current) return INVALID_HANDLE;
 	size_t n = fn->kernel ? fn->kernel->parameters : fn->entry.parameters.size();
 	std::vector<uint64_t> values(n);
 	for (size_t i = 0; i < n; i++) values[i] = *(uint64_t *)parameters[i];
-	return perform([=]() mutable {
+	return put_work((Stream *)stream, [=]() mutable {
+		if (FILE *list = launches()) fprintf(list, "%s\n", fn->name.c_str());
 		std::vector<void *> p;
 		for (auto &v : values) p.push_back(&v);
 		running = fn->name.c_str();

@@ -137,12 +137,17 @@ template <class T> inline T __shfl_down_sync(unsigned, T v, int d) {
 	return emu::exchange(v, lane + d < 32 ? lane + d : lane);
 }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
-template <class T, class U> inline T atomicMin(T *p, U v) {
+template <class T> inline T atomicCAS(T *p, T expected, T v) {
 	T old = *p;
-	if ((T)v < old) *p = (T)v;
+	if (old == expected) *p = v;
 	return old;
 }
-inline int atomicOr(int *p, int v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }
+template <class T> inline T atomicExch(T *p, T v) {
+	T old = *p;
+	*p = v;
+	return old;
+}
+inline void __threadfence() {}
 
 // KERNEL makes a kernel known to the fake driver.
 #define KERNEL(k) static emu::Adder add_##k({#k, emu::count(k), emu::run<k>});
