@@ -7,10 +7,13 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -19,8 +22,56 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-type registration struct {
-	open   func() (driver.Device, error)
+// Provider opens the devices of one kind.
+type Provider struct {
+	// Open opens a device by number; 0 is the first.
+	Open func(number int) (driver.Device, error)
+
+	// Search lists the devices that the machine has, those that do not open with
+	// the reason, or says why there are none. It opens none of them. Without it
+	// there is one.
+	Search func() ([]Found, error)
+}
+
+// Found is a device that was looked for.
+type Found struct {
+	Name     string // "cpu", "cuda:1"
+	Hardware string // the model: "NVIDIA H200"; empty where there is none
+	ISA      string // "AVX-512", "sm_90"
+	Bytes    int64  // of its own memory; 0 for that of the machine
+	Err      error  // why it cannot be used, and what was searched; nil when it can
+}
+
+// String prints a device on one line:
+//
+//	cuda:1: NVIDIA H200, sm_90, 139.8 GiB
+//	cuda: not available: no driver found: tried libcuda.so.1, …
+func (f Found) String() string {
+	s := f.Name + ": "
+	if f.Err != nil {
+		s += "not available: "
+	}
+	var parts []string
+	for _, p := range []string{f.Hardware, f.ISA} {
+		if p != "" {
+			parts = append(parts, p)
+		}
+	}
+	if f.Bytes > 0 {
+		parts = append(parts, fmt.Sprintf("%.1f GiB", float64(f.Bytes)/(1<<30)))
+	}
+	s += strings.Join(parts, ", ")
+	if f.Err != nil {
+		if len(parts) > 0 {
+			s += ": "
+		}
+		s += f.Err.Error()
+	}
+	return s
+}
+
+// opening is a device that was asked for.
+type opening struct {
 	once   sync.Once
 	device driver.Device
 	err    error
@@ -28,45 +79,111 @@ type registration struct {
 
 var registry = struct {
 	sync.Mutex
-	devices map[string]*registration
-}{devices: map[string]*registration{}}
+	providers map[string]Provider
+	devices   map[string]*opening
+}{providers: map[string]Provider{}, devices: map[string]*opening{}}
 
 // Register makes a device available under a name. It panics when the name is
 // taken: two providers of one device are a mistake in the build.
 func Register(name string, open func() (driver.Device, error)) {
-	registry.Lock()
-	defer registry.Unlock()
-	if _, dup := registry.devices[name]; dup {
-		panic("backend: Register called twice for device " + name)
-	}
-	registry.devices[name] = &registration{open: open}
+	RegisterProvider(name, Provider{Open: func(number int) (driver.Device, error) {
+		if number > 0 {
+			return nil, fmt.Errorf("there is one, got number %d", number)
+		}
+		return open()
+	}})
 }
 
-// Devices lists the registered devices that open on this machine, sorted.
-func Devices() []string {
+// RegisterProvider makes devices available under a name, which is that of the
+// first, and the name with a number: "cuda:1". It panics when the name is
+// taken.
+func RegisterProvider(name string, p Provider) {
 	registry.Lock()
-	names := slices.Sorted(maps.Keys(registry.devices))
-	registry.Unlock()
-	return slices.DeleteFunc(names, func(name string) bool {
+	defer registry.Unlock()
+	if _, dup := registry.providers[name]; dup {
+		panic("backend: Register called twice for device " + name)
+	}
+	registry.providers[name] = p
+}
+
+// registered is the sorted names of the kinds of devices.
+func registered() []string {
+	registry.Lock()
+	defer registry.Unlock()
+	return slices.Sorted(maps.Keys(registry.providers))
+}
+
+// Devices lists the kinds of registered devices of which the first opens on
+// this machine, sorted.
+func Devices() []string {
+	return slices.DeleteFunc(registered(), func(name string) bool {
 		_, err := Open(name)
 		return err != nil
 	})
 }
 
-// Open returns the device of that name, opening it at the first call.
+// Search lists all devices that were looked for, sorted by kind and number,
+// those that cannot be used with the reason. A kind without any has one entry.
+func Search() []Found {
+	var all []Found
+	for _, name := range registered() {
+		registry.Lock()
+		p := registry.providers[name]
+		registry.Unlock()
+		if p.Search == nil {
+			all = append(all, opened(name))
+			continue
+		}
+		found, err := p.Search()
+		if err != nil {
+			found = []Found{{Name: name, Err: err}}
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+// opened describes the only device of its kind by opening it.
+func opened(name string) Found {
+	f := Found{Name: name}
+	d, err := Open(name)
+	if err != nil {
+		f.Err = errors.Unwrap(err)
+	} else if d, ok := d.(driver.Describer); ok {
+		about := d.Describe()
+		f.Hardware, f.ISA = about.Hardware, about.ISA
+	}
+	return f
+}
+
+// Open returns the device of that name, opening it at the first call: "cuda"
+// and "cuda:0" are the first of its kind, "cuda:1" the second.
 func Open(name string) (driver.Device, error) {
+	kind, suffix, numbered := strings.Cut(name, ":")
+	number := 0
+	if numbered {
+		var err error
+		if number, err = strconv.Atoi(suffix); err != nil || number < 0 {
+			return nil, fmt.Errorf("backend: device %q: got number %q, want 0 or more", name, suffix)
+		}
+	}
 	registry.Lock()
-	r, ok := registry.devices[name]
-	names := slices.Sorted(maps.Keys(registry.devices))
+	p, ok := registry.providers[kind]
+	key := fmt.Sprint(kind, ":", number)
+	o := registry.devices[key]
+	if o == nil {
+		o = &opening{}
+		registry.devices[key] = o
+	}
 	registry.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("backend: unknown device %q; have %q", name, names)
+		return nil, fmt.Errorf("backend: unknown device %q; have %q", name, registered())
 	}
-	r.once.Do(func() { r.device, r.err = r.open() })
-	if r.err != nil {
-		return nil, fmt.Errorf("backend: device %q does not open: %w", name, r.err)
+	o.once.Do(func() { o.device, o.err = p.Open(number) })
+	if o.err != nil {
+		return nil, fmt.Errorf("backend: device %q does not open: %w", name, o.err)
 	}
-	return r.device, nil
+	return o.device, nil
 }
 
 // preference is the order in which Default looks for a device.
@@ -96,10 +213,7 @@ func Fallback() (name string, err error) {
 		return "", nil
 	}
 	for _, name := range preference {
-		registry.Lock()
-		_, ok := registry.devices[name]
-		registry.Unlock()
-		if !ok {
+		if !slices.Contains(registered(), name) {
 			continue
 		}
 		if _, err := Open(name); err != nil {

@@ -57,6 +57,15 @@ func unary(t *testing.T, c op.Code, a op.Attr, path string) *ir.Graph {
 func TestMain(m *testing.M) {
 	backend.Register("opens", func() (driver.Device, error) { return &fake{name: "opens"}, nil })
 	backend.Register("fails", func() (driver.Device, error) { return nil, errors.New("no driver") })
+	backend.RegisterProvider("many", backend.Provider{
+		Open: func(n int) (driver.Device, error) { return &fake{name: fmt.Sprint("many:", n)}, nil },
+		Search: func() ([]backend.Found, error) {
+			return []backend.Found{
+				{Name: "many", Hardware: "Small", ISA: "sm_70", Bytes: 1 << 30},
+				{Name: "many:1", Hardware: "Old", ISA: "sm_30", Err: errors.New("too old")},
+			}, nil
+		},
+	})
 	if os.Getenv("MEZZO_TEST_CHILD") != "" {
 		d, err := backend.Default()
 		if err == nil {
@@ -73,16 +82,32 @@ func TestMain(m *testing.M) {
 }
 
 func TestRegistry(t *testing.T) {
-	if got := backend.Devices(); !slices.Equal(got, []string{"opens"}) {
+	if got := backend.Devices(); !slices.Equal(got, []string{"many", "opens"}) {
 		t.Errorf("Devices: got %q, want those that open", got)
+	}
+	var got []string
+	for _, f := range backend.Search() {
+		got = append(got, f.String())
+	}
+	if want := []string{"fails: not available: no driver", "many: Small, sm_70, 1.0 GiB", "many:1: not available: Old, sm_30: too old", "opens: "}; !slices.Equal(got, want) {
+		t.Errorf("Search: got %q, want %q", got, want)
+	}
+	if d, err := backend.Open("many:1"); err != nil || d.Name() != "many:1" {
+		t.Errorf("Open(many:1): got %v, %v", d, err)
+	}
+	first, err := backend.Open("many")
+	if zeroth, _ := backend.Open("many:0"); err != nil || zeroth != first {
+		t.Errorf("Open: many is %v, many:0 is %v, %v; want one device", first, zeroth, err)
 	}
 	a, err := backend.Open("opens")
 	if b, _ := backend.Open("opens"); err != nil || a != b {
 		t.Errorf("Open: got %v, %v and %v, want one device", a, err, b)
 	}
 	for name, want := range map[string]string{
-		"tpu":   `backend: unknown device "tpu"; have ["fails" "opens"]`,
-		"fails": `backend: device "fails" does not open: no driver`,
+		"tpu":     `backend: unknown device "tpu"; have ["fails" "many" "opens"]`,
+		"many:x":  `backend: device "many:x": got number "x", want 0 or more`,
+		"opens:2": `backend: device "opens:2" does not open: there is one, got number 2`,
+		"fails":   `backend: device "fails" does not open: no driver`,
 	} {
 		if _, err := backend.Open(name); err == nil || err.Error() != want {
 			t.Errorf("Open(%q): got error %v, want %q", name, err, want)
@@ -101,8 +126,8 @@ func TestRegistry(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct{ device, debug, stdout, stderr string }{
 		{"opens", "", "device opens\n{Plan:false Passes:false Graph:false Eager:false NaN:false Check:false Pprof:false Trace:}", ""},
-		{"tpu", "plan, check,,trace=a b", "backend: unknown device \"tpu\"; have [\"fails\" \"opens\"]\n{Plan:true Passes:false Graph:false Eager:false NaN:false Check:true Pprof:false Trace:a b}", ""},
-		{"", "nan,grpah", "backend: no device; import package keras or backend/cpu: backend: unknown device \"cpu\"; have [\"fails\" \"opens\"]\n" +
+		{"tpu", "plan, check,,trace=a b", "backend: unknown device \"tpu\"; have [\"fails\" \"many\" \"opens\"]\n{Plan:true Passes:false Graph:false Eager:false NaN:false Check:true Pprof:false Trace:a b}", ""},
+		{"", "nan,grpah", "backend: no device; import package keras or backend/cpu: backend: unknown device \"cpu\"; have [\"fails\" \"many\" \"opens\"]\n" +
 			"{Plan:false Passes:false Graph:false Eager:false NaN:true Check:false Pprof:false Trace:}",
 			"KERAS_DEBUG: unknown word \"grpah\"; want a comma-separated list of plan, passes, graph, eager, nan, check, pprof, trace\n"},
 	} {

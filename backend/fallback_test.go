@@ -18,7 +18,7 @@ func TestFallback(t *testing.T) {
 	defer func() {
 		preference = old
 		registry.Lock()
-		delete(registry.devices, "broken")
+		delete(registry.providers, "broken")
 		registry.Unlock()
 	}()
 	for _, c := range []struct {

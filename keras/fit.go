@@ -10,7 +10,9 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -230,7 +232,20 @@ func (f *fitting) announce() {
 	}
 	f.announced = true
 	fmt.Fprintln(f.c.Output, policy.EffectiveText())
+	for _, t := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
+		if !f.m.computesIn(t) {
+			continue
+		}
+		if text := policy.Compatibility(t); text != "" {
+			if _, again := warned.LoadOrStore(text, true); !again {
+				fmt.Fprintln(f.c.Output, text)
+			}
+		}
+	}
 }
+
+// warned has the compatibility warnings that were printed: each once.
+var warned sync.Map
 
 func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	r, t := f.run, f.m.training

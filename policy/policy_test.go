@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	_ "github.com/mezzo-ml/mezzo/backend/cpu"
@@ -149,5 +151,38 @@ func TestText(t *testing.T) {
 	want := "cpu: Xeon, AVX-512, 1 thread; float16: float32 (16-bit storage); float32: float32"
 	if got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestCompatibility: a device without units for 16 bits, and a GPU that cannot
+// be used, are warned of; the processor of a program that is not built for GPUs
+// is not.
+func TestCompatibility(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		compute  dtype.DType
+		about    driver.Description
+		fallback error
+		want     []string
+	}{
+		{"float32", dtype.Float32, driver.Description{Slow: map[dtype.DType]string{dtype.Float16: "x"}}, nil, nil},
+		{"fast", dtype.Float16, driver.Description{Slow: map[dtype.DType]string{dtype.BFloat16: "x"}}, nil, nil},
+		{"slow", dtype.BFloat16, driver.Description{Slow: map[dtype.DType]string{dtype.BFloat16: "it does not have compute capability of at least 8.0. Your GPU: Tesla T4, compute capability 7.5"}}, nil,
+			[]string{"Mixed precision compatibility check (mixed_bfloat16): WARNING\nYour GPU may run slowly with dtype policy mixed_bfloat16 because it does not have compute capability of at least 8.0. Your GPU: Tesla T4, compute capability 7.5. ", "half the memory"}},
+		{"no GPU", dtype.Float16, driver.Description{Hardware: "Xeon"}, errors.New("compute capability 6.1"),
+			[]string{"(mixed_float16): WARNING\nThe dtype policy mixed_float16 may run slowly because this machine has no GPU that can be used, and the model runs on Xeon", "6.1"}},
+	} {
+		got := compatibility(c.compute, c.about, "cuda", c.fallback)
+		if (got != "") != (c.want != nil) {
+			t.Errorf("%s: got %q", c.name, got)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: got %q, want %q in it", c.name, got, want)
+			}
+		}
+	}
+	if got := Compatibility(dtype.Float16); got != "" {
+		t.Errorf("got %q of a program without GPUs", got)
 	}
 }

@@ -21,7 +21,37 @@ import (
 )
 
 func init() {
-	backend.Register("cuda", func() (driver.Device, error) { return Open(0) })
+	backend.RegisterProvider("cuda", backend.Provider{
+		Open:   func(number int) (driver.Device, error) { return Open(number) },
+		Search: search,
+	})
+}
+
+// search describes the GPUs without opening them.
+func search() ([]backend.Found, error) {
+	list, err := api.List()
+	if err != nil {
+		return nil, err
+	}
+	found := make([]backend.Found, len(list))
+	for i, h := range list {
+		_, err := kernels.PTX("functions", capability(h))
+		found[i] = backend.Found{Name: name(i), Hardware: h.Name, ISA: isa(h), Bytes: h.Bytes, Err: err}
+	}
+	return found, nil
+}
+
+// capability is the compute capability: 90 for 9.0.
+func capability(h api.Hardware) int { return 10*h.Major + h.Minor }
+
+func isa(h api.Hardware) string { return fmt.Sprintf("sm_%d", capability(h)) }
+
+// name is "cuda", or "cuda:1" of another than the first GPU.
+func name(ordinal int) string {
+	if ordinal == 0 {
+		return "cuda"
+	}
+	return "cuda:" + strconv.Itoa(ordinal)
 }
 
 // Device is a GPU.
@@ -115,16 +145,10 @@ func (d *Device) start() (err error) {
 	return d.stream.Fill(d.fault, 0, faultBytes)
 }
 
-// capability is the compute capability: 90 for 9.0.
-func (d *Device) capability() int { return 10*d.gpu.Major + d.gpu.Minor }
+func (d *Device) capability() int { return capability(d.gpu.Hardware) }
 
 // Name is "cuda", or "cuda:1" of another than the first GPU.
-func (d *Device) Name() string {
-	if d.gpu.Ordinal == 0 {
-		return "cuda"
-	}
-	return "cuda:" + strconv.Itoa(d.gpu.Ordinal)
-}
+func (d *Device) Name() string { return name(d.gpu.Ordinal) }
 
 // Supports reports whether there is a kernel for an operation on a type.
 func (d *Device) Supports(c op.Code, t dtype.DType) bool {
@@ -277,11 +301,23 @@ func (d *Device) Describe() driver.Description {
 	return driver.Description{
 		Device:   d.Name(),
 		Hardware: d.gpu.Name,
-		ISA:      fmt.Sprintf("sm_%d", d.capability()),
+		ISA:      isa(d.gpu.Hardware),
 		Threads:  d.gpu.Processors,
 		Arithmetic: map[dtype.DType]string{
 			dtype.Float16: "float32 sums (" + by + ")", dtype.BFloat16: "float32 sums (" + by + ")",
 			dtype.Float32: single + " (" + by + ")", dtype.Float64: "float64 (" + by + ")",
 		},
+		Slow: slow(d.gpu.Hardware),
 	}
+}
+
+// slow is which types the GPU's Tensor Cores do not take.
+func slow(h api.Hardware) map[dtype.DType]string {
+	m := map[dtype.DType]string{}
+	for t, least := range map[dtype.DType]int{dtype.Float16: 70, dtype.BFloat16: 80} {
+		if capability(h) < least {
+			m[t] = fmt.Sprintf("it does not have compute capability of at least %d.0. Your GPU: %s, compute capability %d.%d", least/10, h.Name, h.Major, h.Minor)
+		}
+	}
+	return m
 }

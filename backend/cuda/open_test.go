@@ -3,7 +3,11 @@
 package cuda
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,6 +15,8 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
 // TestOpenErrors: a machine without a usable GPU gets an error that says why.
@@ -58,6 +64,86 @@ func TestOpenOnce(t *testing.T) {
 	}
 }
 
+// TestSearch: every machine says what was looked for. Each is a process of its
+// own.
+func TestSearch(t *testing.T) {
+	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+		t.Skip("describes machines of the fake driver")
+	}
+	for _, c := range []struct {
+		name string
+		env  []string
+		want string
+	}{
+		{"one", nil, "cuda: Fake GPU, sm_90, 1.0 GiB\n"},
+		{"several", []string{"FAKECUDA_DEVICES=3", "FAKECUDA_CAPABILITY=75,61,90", "FAKECUDA_NAME=Tesla T4,Quadro P400,H200", "FAKECUDA_MEMORY=1073741824,536870912"},
+			"cuda: Tesla T4, sm_75, 1.0 GiB\n" +
+				"cuda:1: not available: Quadro P400, sm_61, 0.5 GiB: compute capability 6.1 is not supported, want 7.0 or newer\n" +
+				"cuda:2: H200, sm_90, 0.5 GiB\nopened cuda:2 on H200\n"},
+		{"no driver", []string{api.DriverSetting + "=/nowhere/libcuda.so.1"}, "cuda: not available: no driver found: tried /nowhere/libcuda.so.1\n"},
+		{"no library", []string{api.DriverSetting + "=" + os.Args[0]}, "cuda: not available: no driver found: tried " + os.Args[0] + " ("},
+		{"no GPU", []string{"FAKECUDA_DEVICES=0"}, "cuda: not available: the driver does not start: cuInit: CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected"},
+		{"no permission", []string{"FAKECUDA_INIT=800"}, "cuda: not available: the driver does not start: cuInit: CUDA_ERROR"},
+		{"old driver", []string{"FAKECUDA_VERSION=11040"}, "cuda: not available: the driver is of CUDA 11.4, want 11.8 or newer\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestSearchOnce$")
+			cmd.Env = append(append(os.Environ(), "SEARCH_ONCE=1", "KERAS_CUDA_TEST=gpu"), c.env...)
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.HasPrefix(string(out), c.want) {
+				t.Errorf("got %v\n%swant\n%s", err, out, c.want)
+			}
+		})
+	}
+}
+
+// TestSearchOnce is what TestSearch runs: it opens the last device, if there
+// are several, and computes on it.
+func TestSearchOnce(t *testing.T) {
+	if os.Getenv("SEARCH_ONCE") == "" {
+		return
+	}
+	all := backend.Search()
+	for _, f := range all {
+		fmt.Println(f)
+	}
+	if len(all) < 2 {
+		return
+	}
+	d, err := backend.Open(all[len(all)-1].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := accumulate(t, d.(*Device), 3)
+	total := alloc(t, d.(*Device), floats(1, 2, 3))
+	x := alloc(t, d.(*Device), floats(1, 2, 3))
+	if err := p.Run(context.Background(), []driver.Buffer{x, total}, []driver.Buffer{total}); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 12)
+	if err := total.CopyOut(got); err != nil || !bytes.Equal(got, floats(2, 6, 12)) {
+		t.Fatal(got, err)
+	}
+	fmt.Println("opened", d.Name(), "on", d.(*Device).Describe().Hardware)
+}
+
+// TestSlow: what the Tensor Cores of a GPU do not take is said with its name.
+func TestSlow(t *testing.T) {
+	h := api.Hardware{Name: "Tesla T4", Major: 7, Minor: 5}
+	want := map[dtype.DType]string{dtype.BFloat16: "it does not have compute capability of at least 8.0. Your GPU: Tesla T4, compute capability 7.5"}
+	if got := slow(h); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	h.Major = 6
+	if got := slow(h); len(got) != 2 {
+		t.Errorf("6.5: got %v, want both 16-bit types", got)
+	}
+	h.Major = 8
+	if got := slow(h); len(got) != 0 {
+		t.Errorf("8.5: got %v, want none", got)
+	}
+}
+
 // TestRegistered: the tag brings the device under its name, and it describes
 // itself.
 func TestRegistered(t *testing.T) {
@@ -86,7 +172,7 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	before := free()
 	_, err := d.Alloc(1 << 50)
-	if !errors.Is(err, api.ErrOutOfMemory) || !strings.Contains(err.Error(), "cuda: a buffer: 1125899906842624 bytes do not fit into the 10") {
+	if !errors.Is(err, api.ErrOutOfMemory) || !strings.Contains(err.Error(), "cuda: a buffer: 1125899906842624 bytes do not fit into the ") {
 		t.Errorf("got %v, want an error of 1<<50 bytes", err)
 	}
 	b, err := d.Alloc(1 << 20)

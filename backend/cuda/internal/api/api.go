@@ -12,6 +12,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"sync"
@@ -116,7 +117,11 @@ var driver = sync.OnceValues(func() (int, error) {
 	case code == -1:
 		return 0, &NoDriverError{Tried: C.GoString(tried)}
 	case code != C.CUDA_SUCCESS:
-		return 0, &NoDriverError{Tried: C.GoString(tried), Err: check("cuInit", "", C.CUresult(code))}
+		err := check("cuInit", "", C.CUresult(code))
+		if why := obstacle(os.Getenv, os.OpenFile); why != "" {
+			err = fmt.Errorf("%w: %s", err, why)
+		}
+		return 0, &NoDriverError{Tried: C.GoString(tried), Err: err}
 	}
 	version := cu.Version()
 	if version < Oldest {
@@ -124,6 +129,24 @@ var driver = sync.OnceValues(func() (int, error) {
 	}
 	return version, nil
 })
+
+// obstacle is what may keep a driver from finding a GPU.
+func obstacle(getenv func(string) string, open func(string, int, fs.FileMode) (*os.File, error)) string {
+	const visible, control = "CUDA_VISIBLE_DEVICES", "/dev/nvidiactl"
+	f, err := open(control, os.O_RDWR, 0)
+	if err == nil {
+		err = f.Close()
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return control + " does not exist: there is no GPU, its kernel module is not loaded, or this container was started without it"
+	case err != nil:
+		return err.Error() // names the file: no permission
+	case getenv(visible) == "-1":
+		return visible + "=-1 hides all devices"
+	}
+	return ""
+}
 
 // Count is the number of GPUs.
 func Count() (int, error) {
@@ -146,17 +169,55 @@ type Stream struct {
 	handle C.uintptr_t
 }
 
-// Device is a GPU with its primary context, which all libraries share.
-type Device struct {
+// Hardware is what a GPU is.
+type Hardware struct {
 	Ordinal      int
 	Name         string // "NVIDIA H200"
 	Major, Minor int    // compute capability
 	Processors   int    // streaming multiprocessors
 	Bytes        int64  // of memory
-	Driver       int    // version: 12040 is that of CUDA 12.4
+}
+
+// Device is a GPU with its primary context, which all libraries share.
+type Device struct {
+	Hardware
+	Driver int // version: 12040 is that of CUDA 12.4
 
 	dev cu.Device
 	ctx cu.CUContext
+}
+
+// List describes the GPUs and opens none.
+func List() ([]Hardware, error) {
+	n, err := Count()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Hardware, n)
+	for i := range list {
+		if list[i], _, err = describe(i); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func describe(ordinal int) (h Hardware, dev cu.Device, err error) {
+	h.Ordinal = ordinal
+	if dev, err = cu.GetDevice(ordinal); err != nil {
+		return h, dev, wrap("cuDeviceGet", "", err)
+	}
+	if h.Name, err = dev.Name(); err != nil {
+		return h, dev, wrap("cuDeviceGetName", "", err)
+	}
+	if h.Major, h.Minor, err = dev.ComputeCapability(); err != nil {
+		return h, dev, wrap("cuDeviceGetAttribute", "compute capability", err)
+	}
+	if h.Processors, err = dev.Attribute(cu.MultiprocessorCount); err != nil {
+		return h, dev, wrap("cuDeviceGetAttribute", "processors", err)
+	}
+	h.Bytes, err = dev.TotalMem()
+	return h, dev, wrap("cuDeviceTotalMem", "", err)
 }
 
 // Open opens a GPU by number.
@@ -172,24 +233,12 @@ func Open(ordinal int) (*Device, error) {
 	if ordinal < 0 || ordinal >= n {
 		return nil, fmt.Errorf("got device %d, want one of 0 to %d (CUDA_VISIBLE_DEVICES hides devices)", ordinal, n-1)
 	}
-	d := &Device{Ordinal: ordinal, Driver: version}
-	if d.dev, err = cu.GetDevice(ordinal); err != nil {
-		return nil, wrap("cuDeviceGet", "", err)
-	}
-	if d.Name, err = d.dev.Name(); err != nil {
-		return nil, wrap("cuDeviceGetName", "", err)
-	}
-	if d.Major, d.Minor, err = d.dev.ComputeCapability(); err != nil {
-		return nil, wrap("cuDeviceGetAttribute", "compute capability", err)
-	}
-	if d.Processors, err = d.dev.Attribute(cu.MultiprocessorCount); err != nil {
-		return nil, wrap("cuDeviceGetAttribute", "processors", err)
-	}
-	if d.Bytes, err = d.dev.TotalMem(); err != nil {
-		return nil, wrap("cuDeviceTotalMem", "", err)
+	d := &Device{Driver: version}
+	if d.Hardware, d.dev, err = describe(ordinal); err != nil {
+		return nil, err
 	}
 	if d.ctx, err = d.dev.RetainPrimaryCtx(); err != nil {
-		return nil, wrap("cuDevicePrimaryCtxRetain", "", err)
+		return nil, wrap("cuDevicePrimaryCtxRetain", d.Name, err)
 	}
 	return d, nil
 }

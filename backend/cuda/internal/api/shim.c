@@ -37,6 +37,11 @@ static int try_open(const char *path) {
 	size_t n = strlen(tried);
 	snprintf(tried + n, sizeof tried - n, "%s%s", n ? ", " : "", path);
 	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	const char *why = library ? NULL : dlerror();
+	if (why && !strstr(why, "No such file")) { // it is there, but does not load
+		n = strlen(tried);
+		snprintf(tried + n, sizeof tried - n, " (%s)", why);
+	}
 	return library != NULL;
 }
 

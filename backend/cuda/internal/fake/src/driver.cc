@@ -264,8 +264,14 @@ API cuGraphLaunch(void *e, void *s) {
 }
 
 // What the fake libraries need: work for a stream, and whether memory exists.
-extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *, std::function<CUresult()> *work) { return perform(*work); }
-extern "C" __attribute__((visibility("default"))) int fakecuda_inside(const void *p, size_t n) { return inside((CUdeviceptr)p, n); }
+extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *stream, Work *work) {
+	LOCKED;
+	return put_work((Stream *)stream, *work);
+}
+extern "C" __attribute__((visibility("default"))) int fakecuda_inside(const void *p, size_t n) {
+	LOCKED;
+	return inside((CUdeviceptr)p, n);
+}
 
 // Kernels compiled for the host, by name.
 static std::map<std::string, emu::Kernel> &kernels() {
