@@ -166,7 +166,7 @@ func newDropout(a op.Attr) *dropout {
 func (d *dropout) keep(keep []byte, random []float32, seed, counter uint64, first int) {
 	from := first &^ 3
 	n := roundUp(first-from+len(keep), 128)
-	uniformAt(seed, counter, d.stream, from, random[:n])
+	draw{seed, counter, d.stream}.uniform(from, random[:n])
 	random = random[first-from:]
 	v := vectors()
 	for len(keep) > 0 {

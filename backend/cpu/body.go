@@ -19,6 +19,7 @@ type code struct {
 	single  []bool // scalar operands that loops take as a number: one element is enough
 	exec    []exec
 	results []result
+	draw    *flagDraw
 	ahead   []int // operands whose next block slow loops ask the cache for
 	step    int   // elements that the loops take at a time
 	brings  bool  // whether the caches are asked for the next ones meanwhile
@@ -53,6 +54,7 @@ type instr struct {
 	args   []int
 	stored bool          // nothing but a store to its own 16-bit type reads it, and rounds
 	chain  *chainPattern // whose loop does more than this instruction, or nil
+	draws  bool          // made with random numbers: flagDraw
 }
 
 // compileBody makes the loops of a body. Its results are the last instruction
@@ -84,6 +86,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 
 	list := resolve(body, types)
 	c.resultsOf(body, types, list)
+	c.roundLater(list)
 	list = needed(list, c.results)
 	if len(list) == 0 && len(c.results) == 1 && c.results[0].store != nil {
 		c.copyOperand(operands)
@@ -100,12 +103,16 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 		}
 	}
 	c.cost = max(c.cost, 1)
-	list = needed(chained(list, c.results, operands), c.results)
+	c.findDraw(operands, list)
+	list = needed(c.chained(list, operands), c.results)
 	c.place(operands, list)
 	c.findAhead(operands, list)
 	c.findSingles(operands, list)
 	c.allocate(operands, list)
 	for _, ins := range list {
+		if ins.draws {
+			continue
+		}
 		f := c.loop(ins, operands, through)
 		if g := roundedLoop(ins.Instr, ins.dst, ins.args); g != nil && !ins.stored {
 			f, ins.stored = g, true
@@ -179,6 +186,24 @@ func (c *code) resultsOf(body *op.Body, types []dtype.DType, list []instr) {
 			r.store = func(data, reg []byte) { castStore(data, reg, from, d) }
 		default:
 			r.store = func(data, reg []byte) { store(data, reg, d) }
+		}
+	}
+}
+
+// roundLater has a choice whose result is only stored, in 16 bits, choose between
+// numbers that were not rounded: the store rounds.
+func (c *code) roundLater(list []instr) {
+	for i := range list {
+		ins := &list[i]
+		if ins.Op != op.Where || !ins.DType.Is16() || !c.storedAlone(ins, list) {
+			continue
+		}
+		for j, a := range ins.args[1:] {
+			k := slices.IndexFunc(list, func(o instr) bool { return o.dst == a })
+			if k < 0 || list[k].Op != op.Cast || c.domain[list[k].args[0]] != inF32 || c.isResult(a) {
+				continue
+			}
+			ins.args[1+j], ins.DType = list[k].args[0], dtype.Float32
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // pattern is a tree of operations on float32: a vector ('a' to 'f'), a scalar
-// ('s' to 'v'), or an operation on patterns, which may be read more times.
+// ('s' to 'v'), a vector of truth values ('k'), or an operation on patterns, which may be read more times.
 type pattern struct {
 	leaf byte
 	op   op.Code
@@ -24,6 +24,7 @@ type pattern struct {
 // element: a register each costs less than a pass over the cache.
 var chainPatterns = func() []chainPattern {
 	leaf := func(name byte) pattern { return pattern{leaf: name} }
+	k := leaf('k')
 	do := func(c op.Code, args ...pattern) pattern { return pattern{op: c, args: args} }
 	a, b, c, d, e, f := leaf('a'), leaf('b'), leaf('c'), leaf('d'), leaf('e'), leaf('f')
 	s, t, u, v := leaf('s'), leaf('t'), leaf('u'), leaf('v')
@@ -57,6 +58,18 @@ var chainPatterns = func() []chainPattern {
 		{root: blend(op.Add, square), of: func(v *vec.Set) vec.Chain { return v.BlendSquare }},
 		{root: blend(op.Add, b), of: func(v *vec.Set) vec.Chain { return v.Blend }},
 		{root: blend(op.Sub, b), of: func(v *vec.Set) vec.Chain { return v.BlendSub }},
+		{
+			root: do(op.Where, k, do(op.Mul, a, s), t),
+			masked: func(set *vec.Set, dst []float32, c []byte, a []float32, s, t float32) {
+				set.WhereScaled(dst, c, a, s, t)
+			},
+		},
+		{
+			root: do(op.Mul, do(op.Where, k, a, t), s),
+			masked: func(set *vec.Set, dst []float32, c []byte, a []float32, s, t float32) {
+				set.WhereScaled(dst, c, a, s, t*s)
+			},
+		},
 		{root: do(op.Add, a, do(op.Mul, b, s)), of: func(v *vec.Set) vec.Chain { return v.AddScaled }},
 		{root: do(op.Sub, a, do(op.Mul, b, s)), of: func(v *vec.Set) vec.Chain { return v.SubScaled }},
 	}
@@ -67,6 +80,9 @@ type chainPattern struct {
 	of    func(v *vec.Set) vec.Chain
 	slow  func(v *vec.Set) vec.SlowChain                                 // instead of of
 	whole func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
+	// masked is instead of them, too, for a vector of truth values, another and
+	// two numbers.
+	masked func(v *vec.Set, dst []float32, c []byte, a []float32, s, t float32)
 }
 
 // affine is (a-b)·c + d. What is left after whole vectors is done in Go.
@@ -89,18 +105,18 @@ func affineSum(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
 
 // chained puts one loop in the place of several where there is one. The
 // instructions that it takes the place of are left to needed.
-func chained(list []instr, results []result, operands []operand) []instr {
+func (c *code) chained(list []instr, operands []operand) []instr {
 	if vectors() == nil {
 		return list
 	}
-	m := matcher{operands: operands, made: map[int]*instr{}, reads: map[int]int{}}
+	m := matcher{domain: c.domain, operands: operands, made: map[int]*instr{}, reads: map[int]int{}}
 	for i := range list {
 		m.made[list[i].dst] = &list[i]
 		for _, a := range list[i].args {
 			m.reads[a]++
 		}
 	}
-	for _, r := range results {
+	for _, r := range c.results {
 		m.reads[r.reg]++
 	}
 	out := slices.Clone(list)
@@ -122,12 +138,13 @@ func chained(list []instr, results []result, operands []operand) []instr {
 }
 
 // binding is the registers that the leaves of a pattern stand for, vectors
-// first, -1 where there is none yet.
-type binding [10]int
+// first, then numbers and truth values, -1 where there is none yet.
+type binding [11]int
 
-var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
+var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
 
 type matcher struct {
+	domain   []domain // of registers
 	operands []operand
 	made     map[int]*instr
 	reads    map[int]int
@@ -136,19 +153,22 @@ type matcher struct {
 // match reports whether register reg is what p describes, and binds leaves.
 func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
 	if p.leaf != 0 {
-		number := p.leaf >= 's'
+		number, want := p.leaf >= 's', inF32
 		at := int(p.leaf - 'a')
-		if number {
+		switch {
+		case number:
 			at = 6 + int(p.leaf-'s')
+		case p.leaf == 'k':
+			at, want = len(b)-1, inBool
 		}
-		if number != m.number(reg) || b[at] >= 0 && b[at] != reg {
+		if number != m.number(reg) || m.domain[reg] != want || b[at] >= 0 && b[at] != reg {
 			return false
 		}
 		b[at] = reg
 		return true
 	}
 	ins := m.made[reg]
-	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 || !root && m.reads[reg] > 1+p.more {
+	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 && (root || !exact[ins.Op] || !ins.DType.Is16()) || !root && m.reads[reg] > 1+p.more {
 		return false
 	}
 	was := *b
@@ -174,11 +194,12 @@ func (m *matcher) matchAll(p []pattern, regs []int, b *binding) bool {
 	return true
 }
 
-// number reports whether a register is the same float32 for all elements.
+// number reports whether a register is the same float for all elements.
 func (m *matcher) number(reg int) bool { return isNumber(reg, m.operands) }
 
+// isNumber is about what registers hold in float32.
 func isNumber(reg int, operands []operand) bool {
-	return reg < len(operands) && operands[reg].access == scalar && operands[reg].dtype == dtype.Float32
+	return reg < len(operands) && operands[reg].access == scalar && (operands[reg].dtype == dtype.Float32 || operands[reg].dtype.Is16())
 }
 
 // chainExec binds the loop of a chain to registers: vectors, then numbers. The
@@ -200,6 +221,12 @@ func chainExec(ins instr, operands []operand, through int) exec {
 		return 0
 	}
 	dst := ins.dst
+	if f := ins.chain.masked; f != nil {
+		set, a, c := vectors(), in[0], in[1]
+		return func(r [][]byte, n int) {
+			f(set, vector(r, dst, n), r[c][:n], vector(r, a, n), number(r, 0), number(r, 1))
+		}
+	}
 	if whole := ins.chain.whole; whole != nil {
 		set := vectors()
 		return func(r [][]byte, n int) {
@@ -266,13 +293,40 @@ func scalarLoop(ins instr, operands []operand) (f vec.Scalar, vector, number int
 func (c *code) findSingles(operands []operand, list []instr) {
 	for i := range operands {
 		c.single[i] = isNumber(i, operands) && !c.isResult(i) && !slices.ContainsFunc(list, func(ins instr) bool {
-			if !slices.Contains(ins.args, i) || ins.chain != nil {
+			if !slices.Contains(ins.args, i) || ins.chain != nil || ins.draws {
 				return false
 			}
 			f, _, _ := scalarLoop(ins, operands)
 			return f == nil
 		})
 	}
+}
+
+// findDraw looks for a comparison of random numbers that nothing else reads with
+// a number, as dropout makes: it needs no more than the bits of the numbers, and
+// takes them as they are made.
+func (c *code) findDraw(operands []operand, list []instr) {
+	for i := range list {
+		ins := &list[i]
+		if ins.Op != op.GreaterEqual || ins.args[0] >= len(operands) || operands[ins.args[0]].made == nil || !isNumber(ins.args[1], operands) {
+			continue
+		}
+		from := ins.args[0]
+		if c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
+			continue
+		}
+		ins.draws, ins.args = true, ins.args[1:]
+		c.draw = &flagDraw{from: from, number: ins.args[0], dst: ins.dst}
+		return
+	}
+}
+
+// flagDraw is a register of truth values: which random numbers are not less
+// than a number.
+type flagDraw struct {
+	from   int // operand
+	number int // register
+	dst    int
 }
 
 // loop makes the loop of an instruction.

@@ -90,8 +90,8 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 	}
 	k.compile(b, body, outs)
 	halves := slices.ContainsFunc(k.operands, func(o operand) bool { return o.access == full && o.dtype.Is16() })
-	for _, c := range k.variants { // of wider operands memory gives more than caches that are asked, and slow loops bring what they read
-		c.brings = vectors() != nil && k.n >= fromMemory && halves && len(c.ahead) == 0
+	for _, c := range k.variants { // of wider operands memory gives more than caches that are asked, unless numbers are drawn meanwhile; slow loops bring what they read
+		c.brings = vectors() != nil && k.n >= fromMemory && (halves || c.draw != nil) && len(c.ahead) == 0
 	}
 	// Chunks of a microsecond or two, whole blocks; larger ones where there are
 	// many, as memory is read faster in long runs.
@@ -354,6 +354,9 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			if c.results[i].direct {
 				regs[c.results[i].reg] = k.memory(r, c, i, lo, n)
 			}
+		}
+		if d := c.draw; d != nil {
+			k.operands[d.from].made.atLeast(r, lo, regs[d.dst][:n], dtype.View[float32](regs[d.number])[0])
 		}
 		for _, f := range c.exec {
 			f(regs, n)

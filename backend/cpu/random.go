@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -34,14 +35,54 @@ func (k *random) chunk(r *run, _ *worker, i int) {
 // fill makes up to randomGrain numbers from number lo on.
 func (k *random) fill(r *run, lo int, out []float32) {
 	state := dtype.View[int64](r.values[k.state])
-	seed, counter := uint64(state[0]), uint64(state[1])
+	d := draw{uint64(state[0]), uint64(state[1]), k.stream}
 	if lo%4 != 0 { // philox makes four at a time
 		var four [4]float32
-		philox.UniformAt(seed, counter, k.stream, uint64(lo&^3), four[:])
+		philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo&^3), four[:])
 		n := copy(out, four[lo%4:])
 		lo, out = lo+n, out[n:]
 	}
-	uniformAt(seed, counter, k.stream, lo, out)
+	d.uniform(lo, out)
+}
+
+// atLeast says which of up to randomGrain numbers from number lo on are not
+// less than x.
+func (k *random) atLeast(r *run, lo int, out []byte, x float32) {
+	bound := math.Ceil(float64(x) * (1 << 24)) // numbers are whole ones of 2⁻²⁴
+	switch {
+	case !(bound < 1<<24): // or NaN
+		clear(out)
+		return
+	case bound <= 0:
+		for i := range out {
+			out[i] = 1
+		}
+		return
+	}
+	state := dtype.View[int64](r.values[k.state])
+	d := draw{uint64(state[0]), uint64(state[1]), k.stream}
+	compare := func(out []byte, lo int) { // to the end of its block of numbers
+		var numbers [128]float32
+		philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo&^3), numbers[:lo%4+len(out)])
+		for i, v := range numbers[lo%4:][:len(out)] {
+			out[i] = truth(v >= x)
+		}
+	}
+	if n := min(len(out), -lo&3); n > 0 {
+		compare(out[:n], lo)
+		lo, out = lo+n, out[n:]
+	}
+	if v := vectors(); v != nil && v.PhiloxAtLeast != nil && d.within(lo) {
+		n := len(out) / 128 * 128
+		first, k0, k1, c1, c2, c3 := d.words(lo)
+		v.PhiloxAtLeast(out[:n], first, k0, k1, c1, c2, c3, uint32(bound)<<8)
+		lo, out = lo+n, out[n:]
+	}
+	for len(out) > 0 {
+		n := min(len(out), 64)
+		compare(out[:n], lo)
+		lo, out = lo+n, out[n:]
+	}
 }
 
 // madeByReader reports whether value i, random numbers, need not be in memory:
@@ -66,17 +107,30 @@ func madeByReader(g *ir.Graph, i int) bool {
 	return reader != nil
 }
 
-// uniformAt is [philox.UniformAt] for up to randomGrain numbers, in assembly
-// where there is some.
-func uniformAt(seed, counter, stream uint64, first int, out []float32) {
-	if v := vectors(); v != nil && uint32(first/4) < 1<<32-randomGrain {
-		// The words as package philox has them.
-		c3 := uint32(stream) ^ bits.RotateLeft32(uint32(counter>>32), 16) ^ bits.RotateLeft32(uint32(stream>>32), 8)
+// draw names random numbers as package philox does.
+type draw struct{ seed, counter, stream uint64 }
+
+// within reports whether the blocks of randomGrain numbers from number lo on
+// have the same upper word.
+func (d draw) within(lo int) bool { return uint32(lo/4) < 1<<32-randomGrain }
+
+// words are the number of the block that number lo begins, in its lower word,
+// and the other words as package philox has them.
+func (d draw) words(lo int) (first, k0, k1, c1, c2, c3 uint32) {
+	c3 = uint32(d.stream) ^ bits.RotateLeft32(uint32(d.counter>>32), 16) ^ bits.RotateLeft32(uint32(d.stream>>32), 8)
+	return uint32(lo / 4), uint32(d.seed), uint32(d.seed >> 32), uint32(uint64(lo) / 4 >> 32), uint32(d.counter), c3
+}
+
+// uniform is [philox.UniformAt] for up to randomGrain numbers, in assembly where
+// there is some.
+func (d draw) uniform(lo int, out []float32) {
+	if v := vectors(); v != nil && d.within(lo) {
 		n := len(out) / 128 * 128
-		v.Philox(out[:n], uint32(first/4), uint32(seed), uint32(seed>>32), uint32(uint64(first)/4>>32), uint32(counter), c3)
-		first, out = first+n, out[n:]
+		first, k0, k1, c1, c2, c3 := d.words(lo)
+		v.Philox(out[:n], first, k0, k1, c1, c2, c3)
+		lo, out = lo+n, out[n:]
 	}
-	philox.UniformAt(seed, counter, stream, uint64(first), out)
+	philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo), out)
 }
 
 // counting is Iota: a row of ascending numbers, repeated.

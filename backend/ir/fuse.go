@@ -21,6 +21,7 @@ const (
 // A BroadcastTo in front of a group goes where the element-wise operation
 // broadcasts by itself.
 func fuse(g *Graph) {
+	sinkReshapes(g)
 	users := g.users()
 	outputs := g.outputs()
 	absorbed := map[*Value]bool{}

@@ -66,6 +66,9 @@ func normalizeColumnsGradient(t, g *Tensor) []*Tensor {
 		return sum.Mul(scale).MulScalar(-1 / float64(rows*(columns/groups)))
 	}
 	each := func(x *Tensor) *Tensor { return x.Reshape(n, 1, columns) }
+	// The forward pass computes x-mean too. Were the two taken for one, it would
+	// be kept in float32 next to x, which the sums read anyway.
+	x = x.record(op.Barrier, op.Attr{}, x, g)
 	dx := g.CastLike(gain).Mul(each(scale.Mul(gain))).
 		Add(x.accumulator().Sub(each(mean)).Mul(each(share(along).Mul(scale)))).
 		Add(each(share(sum)))

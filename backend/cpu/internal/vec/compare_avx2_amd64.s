@@ -402,6 +402,73 @@ done:
 	VZEROUPPER
 	RET
 
+// whereScaled: dst[i] = a[i]*s if c[i] != 0, else t
+// func whereScaledAVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+TEXT ·whereScaledAVX2(SB), NOSPLIT, $160-40
+	MOVQ dst+0(FP), DI
+	MOVQ c+8(FP), SI
+	MOVQ a+16(FP), DX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VMOVUPS (DX)(AX*4), Y1
+	VPMOVZXBD (SI)(AX*1), Y0
+	VPCMPEQD compare<>+32(SB), Y0, Y0
+	VPXOR compare<>+64(SB), Y0, Y15
+	VMULPS Y12, Y1, Y1
+	VBLENDVPS Y15, Y1, Y13, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS compare<>+32(SB), Y0
+	VMOVUPS Y0, 64(SP)
+	LEAQ (DX)(AX*4), R12
+	XORQ R11, R11
+copy1:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 64(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VMOVUPS 64(SP), Y1
+	VMOVUPS compare<>+32(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*1), R12
+	XORQ R11, R11
+copy2:
+	MOVBLZX (R12)(R11*1), R10
+	MOVB R10, 32(SP)(R11*1)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+	VPMOVZXBD 32(SP), Y0
+	VPCMPEQD compare<>+32(SB), Y0, Y0
+	VPXOR compare<>+64(SB), Y0, Y15
+	VMULPS Y12, Y1, Y1
+	VBLENDVPS Y15, Y1, Y13, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy3:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy3
+done:
+	VZEROUPPER
+	RET
+
 DATA compare<>+0(SB)/4, $0x00000001
 DATA compare<>+4(SB)/4, $0x00000001
 DATA compare<>+8(SB)/4, $0x00000001

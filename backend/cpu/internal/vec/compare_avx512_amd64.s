@@ -220,5 +220,45 @@ done:
 	VZEROUPPER
 	RET
 
+// whereScaled: dst[i] = a[i]*s if c[i] != 0, else t
+// func whereScaledAVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+TEXT ·whereScaledAVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ c+8(FP), SI
+	MOVQ a+16(FP), DX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VMOVUPS (DX)(AX*4), Z1
+	VPMOVZXBD (SI)(AX*1), Z0
+	VPTESTMD Z0, Z0, K1
+	VMULPS Z12, Z1, Z1
+	VBLENDMPS Z1, Z13, K1, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VMOVUPS.Z (DX)(AX*4), K7, Z1
+	VPMOVZXBD.Z (SI)(AX*1), K7, Z0
+	VPTESTMD Z0, Z0, K1
+	VMULPS Z12, Z1, Z1
+	VBLENDMPS Z1, Z13, K1, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
 DATA compare<>+0(SB)/4, $0x00000001
 GLOBL compare<>(SB), RODATA|NOPTR, $4

@@ -60,6 +60,8 @@ type loops struct {
 	isFinite func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = a[i] if c[i] != 0, else b[i]
 	where func(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i]*s if c[i] != 0, else t
+	whereScaled func(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = float32(a[i]), exactly
 	f32FromF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = float32(a[i]), exactly
@@ -376,6 +378,8 @@ type loops struct {
 	argRows func(dst, x unsafe.Pointer, n, rows int, sign uint32)
 	// blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32
 	philox func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+	// words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, as bytes; n is a multiple of 32
+	philoxAtLeast func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
 	// dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes
 	transpose8 func(dst, src unsafe.Pointer, to, from int)
 	// dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes

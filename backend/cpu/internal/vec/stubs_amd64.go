@@ -86,6 +86,9 @@ func isFiniteAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func whereAVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
+func whereScaledAVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
 func f32FromF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -572,6 +575,9 @@ func isFiniteAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func whereAVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
+func whereScaledAVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
 func f32FromF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -1044,6 +1050,9 @@ func argRowsAVX512(dst, x unsafe.Pointer, n, rows int, sign uint32)
 
 //go:noescape
 func philoxAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+
+//go:noescape
+func philoxAtLeastAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
 
 //go:noescape
 func transpose8AVX512(dst, src unsafe.Pointer, to, from int)

@@ -86,6 +86,9 @@ func isFiniteNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func whereNEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
+func whereScaledNEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
 func f32FromF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape

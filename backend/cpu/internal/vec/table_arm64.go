@@ -30,6 +30,7 @@ var loopsNEON = loops{
 	lessEqual:            lessEqualNEON,
 	isFinite:             isFiniteNEON,
 	where:                whereNEON,
+	whereScaled:          whereScaledNEON,
 	f32FromF16:           f32FromF16NEON,
 	f32FromBF16:          f32FromBF16NEON,
 	f32FromU8:            f32FromU8NEON,

@@ -84,6 +84,8 @@ type Set struct {
 	Equal, NotEqual, Less, LessEqual Compare
 	// Where has a where the byte of c is not 0, else b.
 	Where func(dst []float32, c []byte, a, b []float32)
+	// WhereScaled has a·s where the byte of c is not 0, else t.
+	WhereScaled func(dst []float32, c []byte, a []float32, s, t float32)
 
 	FromF16, FromBF16 Load
 	ToF16, ToBF16     Store
@@ -112,6 +114,9 @@ type Set struct {
 	// of package philox, as [philox.Uniform] does, for key words k0 and k1
 	// and counter words c1 to c3. First must not overflow within dst.
 	Philox func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
+	// PhiloxAtLeast says which words of the same blocks are at least bound, as
+	// bytes 0 and 1. It is nil where registers are too few.
+	PhiloxAtLeast func(dst []byte, first, k0, k1, c1, c2, c3, bound uint32)
 	// SoftmaxRows, LogSoftmaxRows and ArgRows work on rows of n elements, at
 	// most Lanes. ArgRows finds the first of the largest or, with sign = 1<<31,
 	// of the smallest; NaN wins.
@@ -183,6 +188,10 @@ func (l *loops) set(lanes int) *Set {
 		Where: func(dst []float32, c []byte, a, b []float32) {
 			n := len(dst)
 			l.where(data(dst), data(c[:n]), data(a[:n]), data(b[:n]), n)
+		},
+		WhereScaled: func(dst []float32, c []byte, a []float32, s, t float32) {
+			n := len(dst)
+			l.whereScaled(data(dst), data(c[:n]), data(a[:n]), s, t, n)
 		},
 		FromF16:     func(dst []float32, a []uint16) { l.f32FromF16(data(dst), data(a[:len(dst)]), len(dst)) },
 		FromBF16:    func(dst []float32, a []uint16) { l.f32FromBF16(data(dst), data(a[:len(dst)]), len(dst)) },
@@ -264,6 +273,13 @@ func (l *loops) set(lanes int) *Set {
 		CellsConvertBF16: cellsOf(l.lstmConvertBF16, l.lstmGradConvertBF16, l.gruConvertBF16, l.gruGradConvertBF16),
 
 		CellLanes: map[int]int{4: 4, 8: 8, 16: 1}[lanes], // 16 lanes have masks
+	}
+	if l.philoxAtLeast != nil {
+		s.PhiloxAtLeast = func(dst []byte, first, k0, k1, c1, c2, c3, bound uint32) {
+			if n := len(dst) / 128 * 32; n > 0 {
+				l.philoxAtLeast(data(dst), n, first, k0, k1, c1, c2, c3, bound)
+			}
+		}
 	}
 	l.rows(s)
 	l.halves(s)

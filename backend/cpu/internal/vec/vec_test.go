@@ -335,6 +335,17 @@ func TestCompare(t *testing.T) {
 				}
 				return float64(b[i])
 			})
+		checkLoop(t, "WhereScaled", 0, a,
+			func(dst []float32, at int) {
+				n := len(dst)
+				s.WhereScaled(dst, cond[at:at+n], a[at:at+n], 1.25, -3)
+			},
+			func(i int) float64 {
+				if cond[i] != 0 {
+					return float64(a[i] * 1.25)
+				}
+				return -3
+			})
 	})
 }
 
@@ -405,6 +416,18 @@ func TestPhilox(t *testing.T) {
 			for i := range got {
 				if got[i] != want[i] {
 					t.Fatalf("number %d of %d is %v, want %v", i, n, got[i], want[i])
+				}
+			}
+			if s.PhiloxAtLeast == nil {
+				continue
+			}
+			flags := make([]byte, n+20)
+			for _, bound := range []float64{0, 0.3, 1 - 0x1p-24} {
+				s.PhiloxAtLeast(flags[:n], 1001, 77, 1<<8, 0, 3, 9, uint32(math.Ceil(bound*(1<<24)))<<8)
+				for i, f := range flags {
+					if f != truthOf(i < n && float64(want[i]) >= bound) {
+						t.Fatalf("flag %d of %d is %d, want %v >= %v", i, n, f, want[i], bound)
+					}
 				}
 			}
 		}

@@ -242,6 +242,17 @@ func compareKernels() []*kernel {
 				a.store(0)
 			},
 		},
+		{
+			name: "whereScaled", doc: "dst[i] = a[i]*s if c[i] != 0, else t",
+			params: []param{{name: "dst"}, {name: "c", elem: truth}, {name: "a"}, {name: "s", scalar: true}, {name: "t", scalar: true}},
+			body: func(a *asm) {
+				a.load(2, 1)
+				a.loadFlags(1, 0, 0)
+				a.op("VMULPS", scalarReg, reg(1), reg(1))
+				a.blend(0, scalarReg+1, reg(1), 0)
+				a.store(0)
+			},
+		},
 	}
 }
 

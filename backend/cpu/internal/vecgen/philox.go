@@ -2,7 +2,12 @@ package vecgen
 
 import "fmt"
 
-const philoxParams = "(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)"
+const (
+	philoxParams      = "(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)"
+	philoxFlagsParams = "(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)"
+)
+
+const weyl0, weyl1 = 0x9E3779B9, 0xBB67AE85
 
 // philoxGroups is how many vectors of blocks are worked on together, so that
 // the multipliers do not wait for results.
@@ -13,15 +18,46 @@ func (a *asm) philoxGroups() int {
 	return 2
 }
 
-// philox computes a block in each lane of 64 bits, whose upper half is of no
-// account: a product has its upper word there and its lower where the next one
-// reads it. Lane 2l has block l and lane 2l+1 the block half a vector of lanes
-// later, so that interleaving pairs of words puts them in order.
+// philox makes numbers in [0, 1).
 func philox(a *asm) {
 	if a.arm {
 		philoxNEON(a)
 		return
 	}
+	philoxBlocks(a, 16, func(g int, words [2]reg) {
+		for i, r := range words {
+			a.op("VPSRLD", 8, r, r)
+			a.op("VCVTDQ2PS", r, r)
+			a.op("VMULPS", num(0x1p-24), r, r)
+			a.op("VMOVUPS", r, fmt.Sprintf("%d(DI)", (2*g+i)*4*a.lanes()))
+		}
+	})
+}
+
+// philoxAtLeast makes truth values: which words are not less than a bound. It is
+// for AVX-512.
+func philoxAtLeast(a *asm) {
+	const bound, yes = reg(24), reg(25)
+	a.op("VBROADCASTSS", "bound+40(FP)", bound)
+	a.op("VMOVUPS", bits(0x01010101), yes)
+	philoxBlocks(a, 4, func(g int, words [2]reg) {
+		const notLess = 5
+		for i, r := range words {
+			a.op("VPCMPUD", notLess, bound, r, mask(1+i))
+		}
+		a.op("KUNPCKWD", mask(1), mask(2), mask(1))
+		to := fmt.Sprintf("Y%d", words[0])
+		a.op("VMOVDQU8.Z", fmt.Sprintf("Y%d", yes), mask(1), to)
+		a.op("VMOVUPS", to, fmt.Sprintf("%d(DI)", 2*g*a.lanes()))
+	})
+}
+
+// philoxBlocks computes a block in each lane of 64 bits, whose upper half is of no
+// account: a product has its upper word there and its lower where the next one
+// reads it. Lane 2l has block l and lane 2l+1 the block half a vector of lanes
+// later, so that interleaving pairs of words puts them in order. store takes
+// the words of a group, in order, to DI, which goes on by bytes for each block.
+func philoxBlocks(a *asm, bytes int, store func(g int, words [2]reg)) {
 	const counter, key0, key1 = reg(0), reg(1), reg(2)
 	var m0, m1 any = bits(0xD2511F53), bits(0xCD9E8D57) // operands in memory
 	groups, lanes := a.philoxGroups(), a.lanes()/2
@@ -42,9 +78,6 @@ func philox(a *asm) {
 		a.op("MOVL", 0xaaaa, "R10")
 		a.op("KMOVW", "R10", "K1")
 	}
-	a.label("blocks")
-	a.op("VBROADCASTSS", "k0+20(FP)", key0)
-	a.op("VBROADCASTSS", "k1+24(FP)", key1)
 	var state [4][4]reg
 	next := reg(3)
 	for g := range groups {
@@ -52,14 +85,59 @@ func philox(a *asm) {
 			state[g][i] = next
 			next++
 		}
-		a.op("VMOVUPS", counter, state[g][0])
-		a.op("VPADDD", bits(lanes), counter, counter)
-		for i, c := range []string{"c1+28(FP)", "c2+32(FP)", "c3+36(FP)"} {
-			a.op("VBROADCASTSS", c, state[g][i+1])
-		}
 	}
 	free := [4]reg{next, next + 1, next + 2, next + 3} // those of the group before
-	for range 10 {
+	const words0, words1, words2, words3 = reg(26), reg(27), reg(28), reg(29)
+	third := func(g int) reg { return state[g][3] } // the last word of a state
+	rounds := 10
+	if a.wide {
+		// Only the first word differs between blocks: of two rounds, most is the
+		// same for all.
+		a.op("VBROADCASTSS", "k0+20(FP)", key0)
+		a.op("VBROADCASTSS", "k1+24(FP)", key1)
+		a.op("VBROADCASTSS", "c2+32(FP)", reg(3))
+		a.op("VPMULUDQ", m1, reg(3), words1)
+		a.op("VPSRLQ", 32, words1, reg(3))
+		a.op("VBROADCASTSS", "c1+28(FP)", reg(4))
+		a.op("VPTERNLOGD", 0x96, key0, reg(4), reg(3))
+		a.op("VBROADCASTSS", "c3+36(FP)", words0)
+		a.op("VPXOR", key1, words0, words0)
+		a.op("VPMULUDQ", m0, reg(3), words3)
+		a.op("VPSRLQ", 32, words3, words2)
+		a.op("VPADDD", bits(weyl0), key0, key0)
+		a.op("VPADDD", bits(weyl1), key1, key1)
+		a.op("VPXOR", key0, words1, words1)
+		a.op("VPXOR", key1, words2, words2)
+	}
+	a.label("blocks")
+	a.op("VBROADCASTSS", "k0+20(FP)", key0)
+	a.op("VBROADCASTSS", "k1+24(FP)", key1)
+	if a.wide {
+		for g := range groups {
+			c := state[g]
+			a.op("VPMULUDQ", m0, counter, c[0])
+			a.op("VPADDD", bits(lanes), counter, counter)
+			a.op("VPSRLQ", 32, c[0], c[2])
+			a.op("VPXOR", words0, c[2], c[2])
+			a.op("VPMULUDQ", m1, c[2], c[1])
+			a.op("VPXOR", words2, c[0], c[2])
+			a.op("VPSRLQ", 32, c[1], c[0])
+			a.op("VPXOR", words1, c[0], c[0])
+		}
+		a.op("VPADDD", bits(2*weyl0&(1<<32-1)), key0, key0)
+		a.op("VPADDD", bits(2*weyl1&(1<<32-1)), key1, key1)
+		third = func(int) reg { return words3 }
+		rounds -= 2
+	} else {
+		for g := range groups {
+			a.op("VMOVUPS", counter, state[g][0])
+			a.op("VPADDD", bits(lanes), counter, counter)
+			for i, c := range []string{"c1+28(FP)", "c2+32(FP)", "c3+36(FP)"} {
+				a.op("VBROADCASTSS", c, state[g][i+1])
+			}
+		}
+	}
+	for range rounds {
 		for g := range groups {
 			c, p, q, x, y := state[g], free[0], free[1], free[2], free[3]
 			a.op("VPMULUDQ", m0, c[0], p)
@@ -68,7 +146,7 @@ func philox(a *asm) {
 			a.op("VPSRLQ", 32, p, y)
 			if a.wide {
 				a.op("VPTERNLOGD", 0x96, key0, c[1], x) // all three xored
-				a.op("VPTERNLOGD", 0x96, key1, c[3], y)
+				a.op("VPTERNLOGD", 0x96, key1, third(g), y)
 			} else {
 				a.op("VPXOR", c[1], x, x)
 				a.op("VPXOR", c[3], y, y)
@@ -77,8 +155,9 @@ func philox(a *asm) {
 			}
 			state[g], free = [4]reg{x, q, y, p}, c
 		}
-		a.op("VPADDD", bits(0x9E3779B9), key0, key0)
-		a.op("VPADDD", bits(0xBB67AE85), key1, key1)
+		third = func(g int) reg { return state[g][3] }
+		a.op("VPADDD", bits(weyl0), key0, key0)
+		a.op("VPADDD", bits(weyl1), key1, key1)
 	}
 	for g := range groups {
 		c := state[g]
@@ -92,14 +171,9 @@ func philox(a *asm) {
 		}
 		a.op("VPUNPCKLQDQ", c[2], c[0], c[1])
 		a.op("VPUNPCKHQDQ", c[2], c[0], c[3])
-		for i, r := range []reg{c[1], c[3]} {
-			a.op("VPSRLD", 8, r, r)
-			a.op("VCVTDQ2PS", r, r)
-			a.op("VMULPS", num(0x1p-24), r, r)
-			a.op("VMOVUPS", r, fmt.Sprintf("%d(DI)", (2*g+i)*4*a.lanes()))
-		}
+		store(g, [2]reg{c[1], c[3]})
 	}
-	a.op("ADDQ", groups*lanes*16, "DI")
+	a.op("ADDQ", groups*lanes*bytes, "DI")
 	a.op("SUBQ", groups*lanes, "CX")
 	a.op("JNZ", "blocks")
 	a.op("VZEROUPPER")

@@ -29,6 +29,8 @@ var special = map[string][]function{"columns": {
 }, "special": {
 	{philoxParams, 40, philox, "philox",
 		"blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32", false},
+	{philoxFlagsParams, 44, philoxAtLeast, "philoxAtLeast",
+		"words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, as bytes; n is a multiple of 32", true},
 	{tileParams, 32, transpose, "transpose8",
 		"dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes", false},
 	{tileParams, 32, transpose16, "transpose8Half",
