@@ -370,7 +370,7 @@ func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
 				kernels = t.NarrowRows
 			}
 			weights := k.panel(r, p, group, panel)
-			for at := 0; at == 0 || at < p.cells; at += wholeDepth {
+			for at := 0; at == 0 || at < p.cells; at += mostDepth {
 				for h := range heights {
 					lo, hi := span(h, heights, units)
 					lo, hi = lo*t.Unit, hi*t.Unit
@@ -380,7 +380,7 @@ func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
 						s = nil
 					}
 					a := unsafe.Pointer(unsafe.SliceData(w.scratch[k.atA:]))
-					kernels[hi-lo](min(wholeDepth, p.cells-at), unsafe.Add(a, lo*lda+4*at), lda,
+					kernels[hi-lo](min(mostDepth, p.cells-at), unsafe.Add(a, lo*lda+4*at), lda,
 						unsafe.Add(weights, 4*t.NR*at), 4*t.NR, s, lead, dh, lead, 1<<cols-1)
 				}
 			}

@@ -57,6 +57,7 @@ type operandOf struct {
 	element gemm.Element
 	size    int  // bytes of an element
 	packed  bool // else the kernel reads it where it lies
+	panels  bool // packed rows of A lie k by k, in panels of those that a kernel takes
 	lead    int  // bytes from a packed row to the next, if A is copied row by row
 }
 
@@ -75,9 +76,7 @@ const (
 	blockBytes  = 700_000 // of A, which stays in the second cache
 	mostRows    = 448
 	mostCols    = 1024
-	sumCols     = 512  // of tiles whose sums go through accumulators
-	wholeDepth  = 1024 // inner dimensions up to this are not split
-	mostDepth   = 768
+	mostDepth   = 1024     // inner dimensions up to this are not split
 	streamDepth = 32       // of B that is read in place from memory
 	shareBytes  = 16 << 20 // of packed B
 	ownedBytes  = 1 << 18  // of B that each worker packs for itself
@@ -86,7 +85,7 @@ const (
 	convertMACs = 1 << 23  // multiplications that pay for converting an operand again
 	chunkMACs   = 1 << 18  // multiplications worth handing to another core
 	wantChunks  = 8
-	rowConflict = 1024 // rows of A that a multiple of this apart share some lines
+	rowConflict = 1024 // rows that a multiple of this apart share some lines
 	firstPanels = 4    // of columns along which kernels go first
 	rowPad      = 64   // bytes that keep copied rows from sharing lines
 )
@@ -174,12 +173,15 @@ func (k *product) block() {
 	macs := k.m * k.n * max(k.k, 1)
 
 	k.depth = k.k
-	if cells := k.cells(k.k); cells > wholeDepth {
+	if cells := k.cells(k.k); cells > mostDepth {
 		k.depth = even(cells, mostDepth, 16) * t.Step
 	}
 	k.depth = max(k.depth, 1)
 
 	inPlace := t.Masked && k.b.element == gemm.F32 && !k.b.trans
+	if k.a.trans && k.m > 4*t.MR && k.b.stride*k.b.size%rowConflict == 0 {
+		inPlace = false // many short panels, whose rows share lines of the first cache
+	}
 	k.b.packed = k.keeps || !(inPlace && (small || k.m <= t.MR))
 	if !small && !k.b.packed {
 		// All that costs is to read B: row by row, as it lies.
@@ -193,6 +195,9 @@ func (k *product) block() {
 	default:
 		apart := k.a.stride * k.a.size
 		k.a.packed = k.k%t.Step != 0 || k.k > 16*t.MR && apart%conflicts == 0 && k.n > 4*t.NR
+		// Kernels of many registers take one line of a panel where rows take one
+		// each; transposing them costs those without AVX-512 more than it saves.
+		k.a.panels = k.a.packed && k.a.element == gemm.F32 && t.Next.Inner != nil
 	}
 
 	cells := k.cells(k.depth)
@@ -241,9 +246,6 @@ func (k *product) block() {
 func (k *product) cut() {
 	t := k.tiles
 	k.tileN = even(k.n, mostCols, t.NR)
-	if k.depth < k.k {
-		k.tileN = even(k.n, sumCols, t.NR)
-	}
 	least := chunkMACs
 	want := wantChunks
 	// A worker that packs an operand keeps it for its other chunks: those of the

@@ -103,7 +103,7 @@ func (k *product) packB(d unsafe.Pointer, size int, data []byte, batch, col, col
 }
 
 // packA packs rows for depth steps from p on: row by row, or in panels of the
-// rows that a kernel takes, if A is transposed.
+// rows that a kernel takes, if A is transposed or to become so.
 func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, depth int) {
 	a, cells := &k.a, k.cells(depth)
 	src, lds := unsafe.Pointer(unsafe.SliceData(data)), a.stride*a.size
@@ -122,6 +122,15 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		return
 	}
 	src = unsafe.Add(src, (a.starts[batch]+row*a.stride+p)*a.size)
+	if a.panels {
+		heights := ceilDiv(rows, k.tiles.MR)
+		for i := range heights {
+			at, end := span(i, heights, rows)
+			h := end - at
+			k.set.Transpose[a.element](unsafe.Add(d, 4*at*cells), 4*h, unsafe.Add(src, at*lds), lds, depth, 1<<h-1, 1<<h-1)
+		}
+		return
+	}
 	if widen := k.set.Widen[a.element]; widen != nil && a.stride == depth && a.lead == 4*depth {
 		widen(d, src, rows*depth) // rows follow each other
 		return
@@ -206,7 +215,7 @@ func (k *part) chunk(r *run, w *worker, i int) {
 	baseA := unsafe.Pointer(unsafe.SliceData(dataA))
 	baseB := unsafe.Pointer(unsafe.SliceData(dataB))
 	heights := ceilDiv(rows, t.MR)
-	inner := k.a.trans && t.Inner != nil
+	inner := (k.a.trans || k.a.panels) && t.Inner != nil
 	fetches, stride := t.Next.Rows, fetchStride
 	if inner {
 		fetches = t.Next.Inner

@@ -53,6 +53,7 @@ func TestMatMulBlocks(t *testing.T) {
 		{"shortRow", 1, 10, 300}, {"dot", 1, 1, 300}, {"lean", 64, 64, 64}, {"ragged", 45, 83, 61},
 		{"shared", 331, 170, 161}, {"steps", 60, 70, 1101}, {"sharedSteps", 90, 161, 1537},
 		{"conflicts", 130, 257, 1024}, {"tall", 1000, 17, 64}, {"wide", 17, 1100, 64}, {"narrow", 300, 10, 300}, {"even", 128, 128, 256},
+		{"conflictSteps", 130, 161, 2048}, {"evenColumns", 90, 256, 40},
 		{"slices", 70, 45, 2100}, {"nothing", 9, 7, 0},
 		{"blocks", 300, 650, 1200}, {"manyRows", 1030, 40, 70},
 	}

@@ -27,6 +27,7 @@ type vectorProduct struct {
 const (
 	vectorBytes = 1 << 17 // of the matrix, for a chunk at least
 	mostVector  = 1 << 16 // elements of a row: routines are not to take long
+	sumCols     = 512     // of a chunk that adds up the sums of slices
 	sumWidth    = 4096    // sums that stay in the first cache
 )
 

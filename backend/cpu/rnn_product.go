@@ -179,7 +179,7 @@ func (p *stepProduct[T]) mul(r *run, rows int, a unsafe.Pointer, lda int, s unsa
 	switch {
 	case t.Deep > 1 && depth > deepDepth: // as in product
 		depth = even(depth, deepDepth, 16)
-	case depth > wholeDepth:
+	case depth > mostDepth:
 		depth = even(depth, mostDepth, 16)
 	}
 	if t.Begin != nil {
