@@ -55,26 +55,28 @@ type blockPhase struct {
 }
 
 const (
-	cellBytes  = 64        // of a block's row: 32 elements
-	cellHalfs  = 32        // elements of it
-	panelSteps = 18        // of kernels that stay in the first cache
-	boxesBytes = 768 << 10 // of the boxes of a chunk, in the second cache with all else
-	sumBytes   = 640 << 10 // of its accumulators
-	keptBytes  = 320 << 10 // of packed kernels that stay there, too
-	groupBytes = 64 << 10  // of accumulators that are stored together
+	cellBytes   = 64         // of a block's row: 32 elements
+	cellHalfs   = 32         // elements of it
+	sideSaves   = 8          // elements lie side by side if that saves one step in so many
+	panelSteps  = 18         // of kernels that stay in the first cache
+	boxesBytes  = 768 << 10  // of the boxes of a chunk, in the second cache with all else
+	streamBytes = 1088 << 10 // of these, if packed kernels do not stay there
+	sumBytes    = 640 << 10  // of its accumulators
+	keptBytes   = 320 << 10  // of packed kernels that stay there, too
+	groupBytes  = 64 << 10   // of accumulators that are stored together
 )
 
 // newConvBlocks makes the kernel of k, or returns nil if images are so small
 // that most of a kernel's rows would be between rows.
 func newConvBlocks(b *builder, v *ir.Value, k *convProduct, pieces tilePieces) kernel {
 	c := &convBlocks{convProduct: k, tilePieces: pieces}
+	k.panels = ceilDiv(k.lanes, k.tiles.NR)
 	k.eachPhase(c.phase)
 	for i := range c.phases {
 		if c.phases[i].pixels < k.tiles.Unit {
 			return nil
 		}
 	}
-	k.panels = ceilDiv(k.lanes, k.tiles.NR)
 	c.weigh.convBlocks = c
 	c.layout(b, v)
 	return c
@@ -90,7 +92,8 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 			q.low[axis], q.span[axis] = list[0].at, list[len(list)-1].at-list[0].at+1
 		}
 	}
-	q.side = k.depth%cellHalfs != 0 || q.move[2] != 1
+	// Blocks with room behind the channels take more steps, but less of a box.
+	q.side = q.move[2] != 1 || sideSaves*ceilDiv(k.depth*len(taps[2]), cellHalfs) < (sideSaves-1)*ceilDiv(k.depth, cellHalfs)*len(taps[2])
 	if n := len(k.phases); n > 0 {
 		q.first = k.phases[n-1].first + k.phases[n-1].steps
 	}
@@ -104,7 +107,11 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 	q.chunkOf = even(max(1, q.steps), panelSteps/k.pieces, 1)
 	q.band = q.count[1]
 	k.fit(&q)
-	for q.band > 1 && (q.bytes > boxesBytes/2 || q.pixels > 512) {
+	boxes, most := boxesBytes, boxesBytes/2
+	if q.steps*k.panels*k.pieces*k.stepBytes() > keptBytes { // kernels pass once for all of a chunk
+		boxes, most = streamBytes, streamBytes
+	}
+	for q.band > 1 && (q.bytes > most || q.pixels > 512) {
 		q.band = ceilDiv(q.band, 2)
 		k.fit(&q)
 	}
@@ -114,7 +121,7 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 	q.images = 1
 	if q.bands*q.count[0] == 1 {
 		q.whole = true
-		for 2*q.images*q.bytes <= boxesBytes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.batch >= 16*2*q.images && q.images*q.pixels < 256 {
+		for 2*q.images*q.bytes <= boxes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.batch >= 16*2*q.images && q.images*q.pixels < 256 {
 			q.images *= 2
 		}
 	}
@@ -357,6 +364,13 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, im
 		for step := 0; step < p.steps; step += p.chunkOf {
 			n := min(p.chunkOf, p.steps-step)
 			weights := k.panel(r, p, group, panel, step)
+			next, ahead, call := weights, n, 0
+			switch {
+			case step+n < p.steps:
+				next, ahead = k.panel(r, p, group, panel, step+n), min(p.chunkOf, p.steps-step-n)
+			case panel+1 < hi:
+				next, ahead = k.panel(r, p, group, panel+1, 0), p.chunkOf
+			}
 			for j := image; j < images; j++ {
 				d := unsafe.Pointer(&w.scratch[k.atTile+(j-image)*units*t.Unit*k.lead+4*(panel-lo)*t.NR])
 				a := unsafe.Pointer(&w.scratch[j*p.bytes+from*cellBytes])
@@ -368,7 +382,9 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, im
 					if step == 0 {
 						s = nil
 					}
-					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*cellBytes), cellBytes, p.piece, unsafe.Pointer(&p.at[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead)
+					part := unsafe.Add(next, min(call, 7)*ahead*k.stepBytes()/8)
+					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*cellBytes), cellBytes, p.piece, unsafe.Pointer(&p.at[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead, part)
+					call++
 				}
 			}
 		}
@@ -394,19 +410,12 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 			}
 			tile.data = unsafe.Pointer(&w.scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.lead])
 			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y+y, x0), x1-x0
-			if p.step[2] == 1 {
-				k.store(r, w, tile)
-				continue
-			}
-			if k.after == nil && k.to.Is16() && tile.lead == 4*tile.cols {
+			if p.step[2] > 1 && k.after == nil && k.to.Is16() && tile.lead == 4*tile.cols {
 				k.putApart(r, w, tile, p.step[2])
 				continue
 			}
-			tile.rows = 1
-			for range x1 - x0 {
-				k.store(r, w, tile)
-				tile.row, tile.data = tile.row+p.step[2], unsafe.Add(tile.data, k.lead)
-			}
+			tile.step = p.step[2]
+			k.store(r, w, tile)
 		}
 	}
 }

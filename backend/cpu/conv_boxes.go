@@ -50,10 +50,11 @@ func (k *convBlocks) fillRow(r *run, p *blockPhase, group, line int, box []byte)
 		}
 		from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellHalfs
 		d, s := unsafe.Pointer(&to[left*cellBytes]), unsafe.Pointer(&r.values[k.source][2*from])
+		n := min(cellHalfs, k.depth-c*cellHalfs)
 		if k.pieces == 1 {
-			k.tiles.Copy(d, cellBytes, s, 2*k.srcAll, cols, 1<<cellHalfs-1, 1<<cellHalfs-1)
+			k.tiles.Copy(d, cellBytes, s, 2*k.srcAll, cols, 1<<n-1, 1<<cellHalfs-1)
 		} else {
-			k.splitter(d, cellBytes, p.piece, s, 2*k.srcAll, cols, cellHalfs, unsafe.Pointer(k.found(r)))
+			k.splitter(d, cellBytes, p.piece, s, 2*k.srcAll, cols, n, unsafe.Pointer(k.found(r)))
 		}
 	}
 }

@@ -155,12 +155,11 @@ func (k *ownProduct) chunk(r *run, w *worker, i int) {
 		k.store(r, w, tile)
 		return
 	}
+	tile.rows, tile.step = p.count[2], p.step[2]
 	for y := range b.rows {
-		for x := range p.count[2] {
-			tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y+y, x), 1
-			tile.data = unsafe.Add(d, (y*p.count[2]+x)*k.lead)
-			k.store(r, w, tile)
-		}
+		tile.row = k.pixelOf(p, b.image, b.z, b.y+y, 0)
+		tile.data = unsafe.Add(d, y*p.count[2]*k.lead)
+		k.store(r, w, tile)
 	}
 }
 

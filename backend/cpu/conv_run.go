@@ -214,12 +214,11 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group, part
 		k.store(r, w, tile)
 		return
 	}
+	tile.rows, tile.step = p.count[2], p.step[2]
 	for y := range b.rows {
-		for x := range p.count[2] {
-			tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y+y, x), 1
-			tile.data = unsafe.Add(d, (y*p.count[2]+x)*lead)
-			k.store(r, w, tile)
-		}
+		tile.row = k.pixelOf(p, b.image, b.z, b.y+y, 0)
+		tile.data = unsafe.Add(d, y*p.count[2]*lead)
+		k.store(r, w, tile)
 	}
 }
 
@@ -443,7 +442,7 @@ func (k *convProduct) store(r *run, w *worker, t resultTile) {
 		k.result.storeEpilogue(r, w, t)
 		return
 	}
-	if t.cols == k.dstAll && t.lead == 4*t.cols { // rows follow each other, there as here
+	if t.cols == k.dstAll && t.lead == 4*t.cols && t.step <= 1 { // rows follow each other, there as here
 		t.cols, t.rows = t.cols*t.rows, 1
 	}
 	k.result.convert(r, w, t)

@@ -32,7 +32,7 @@ type winograd struct {
 	ldv    int // bytes from a transformed tile of the source to the next
 	step   int // channels of the source of a call
 
-	gather, weights, spread [][]int64 // places of what transforms sum up
+	weights, spread [][]int64 // places of what transforms sum up
 
 	atV, atM int // scratch memory of transformed sources and of products
 }
@@ -151,13 +151,11 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 		p.copied = p.copied || low < 0 || low+p.count[axis]-1+p.span[axis] > k.dims[axis]
 	}
 	p.box = [3]int{1, 2*k.down + 2, 2*k.across + 2}
-	line := k.dims[2]
 	box := 0
 	if p.copied {
-		line, box = p.box[2], p.box[1]*p.box[2]*k.depth*k.bytes
+		box = p.box[1] * p.box[2] * k.depth * k.bytes
 	}
 	nr := 4 * k.tiles.NR
-	k.gather = winogradPlaces(winogradSource, line*k.depth*k.bytes, k.depth*k.bytes)
 	k.weights = winogradPlaces(winogradKernel, 3*k.depth*nr, k.depth*nr)
 	k.spread = winogradPlaces(winogradResult, 4*k.most*nr, k.most*nr)
 	tile := 0
@@ -243,7 +241,7 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 		from := b
 		from.image += j
 		k.find(r, w, p, &from)
-		k.transformTiles(p, &from, k.across, k.gather, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * ownChannels, k.ldv})
+		k.transformTiles(p, &from, k.across, k.set.WinogradSource, nil, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * ownChannels, k.ldv})
 	}
 	first := k.pixelOf(p, b.image, b.z, y, 0)
 	d, lead := unsafe.Pointer(&w.scratch[k.atTile]), k.lead
@@ -258,13 +256,8 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 		for j := range images {
 			for ty := range b.rows / 2 {
 				from := unsafe.Pointer(&w.scratch[k.atM+4*k.tiles.NR*(j*tiles+ty*k.across)])
-				for e, at := range k.spread {
-					dy, dx := 2*ty+e/2, e%2
-					if dy < rows {
-						to := unsafe.Add(d, j*image+(dy*p.count[2]+dx)*lead+4*col)
-						sumChannels(k.set, (p.count[2]-dx+1)/2, at, from, 4*k.tiles.NR, to, 2*lead, min(k.tiles.NR, k.lanes-col))
-					}
-				}
+				to := unsafe.Add(d, j*image+2*ty*p.count[2]*lead+4*col)
+				k.spreadTiles(from, to, p.count[2], min(2, rows-2*ty), lead, min(k.tiles.NR, k.lanes-col))
 			}
 		}
 	}
@@ -273,19 +266,41 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 	}
 }
 
+// spreadTiles transforms a row of tiles of products to one or two rows of pixels
+// of the result, of so many channels.
+func (k *winograd) spreadTiles(from, to unsafe.Pointer, pixels, rows, lead, channels int) {
+	nr, row := 4*k.tiles.NR, pixels*lead
+	whole := pixels / 2
+	if rows < 2 {
+		whole = 0
+	}
+	k.set.WinogradResult(whole, from, 4*k.most*nr, k.most*nr, nr, to, row, lead, 2*lead, 1<<channels-1)
+	for e, at := range k.spread { // of tiles that reach beyond the result
+		dy, dx := e/2, e%2
+		if n := (pixels-dx+1)/2 - whole; dy < rows && n > 0 {
+			sumChannels(k.set, n, at, unsafe.Add(from, whole*nr), nr, unsafe.Add(to, dy*row+(2*whole+dx)*lead), 2*lead, channels)
+		}
+	}
+}
+
 // tileSteps is where transformed tiles lie: bytes from an element to the next,
 // from 32 channels to the next, and from a tile to the next.
 type tileSteps struct{ element, group, tile int }
 
-// transformTiles transforms the tiles of a band, in rows of so many, to v.
-func (k *convProduct) transformTiles(p *convPhase, b *band, across int, elements [][]int64, v unsafe.Pointer, to tileSteps) {
+// transformTiles transforms the tiles of a band, in rows of so many, to v: all
+// elements of them, or, if by is nil, some by the places of what they sum up.
+func (k *convProduct) transformTiles(p *convPhase, b *band, across int, by gemm.Transform, elements [][]int64, v unsafe.Pointer, to tileSteps) {
 	start := (p.low[0]-b.low[0])*b.plane + (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
 	for ty := range b.rows / 2 {
 		for c := 0; c < k.srcAll; c += ownChannels {
-			x := b.from(start + 2*ty*b.row + 4*c)
+			x, d := b.from(start+2*ty*b.row+4*c), unsafe.Add(v, c/ownChannels*to.group+ty*across*to.tile)
+			channels := min(ownChannels, k.srcAll-c)
+			if by != nil {
+				by(across, x, b.row, b.pixel, 2*b.pixel, d, 4*to.element, to.element, to.tile, 1<<channels-1)
+				continue
+			}
 			for e, at := range elements {
-				d := unsafe.Add(v, e*to.element+c/ownChannels*to.group+ty*across*to.tile)
-				sumChannels(k.set, across, at, x, 2*b.pixel, d, to.tile, min(ownChannels, k.srcAll-c))
+				sumChannels(k.set, across, at, x, 2*b.pixel, unsafe.Add(d, e*to.element), to.tile, channels)
 			}
 		}
 	}

@@ -36,7 +36,8 @@ type winogradGrad struct {
 
 	inPanels, outPanels int // of 32 channels
 
-	ofInput, ofGrads, ofSums [][]int64 // places of what transforms sum up
+	ofInput, ofGrads, ofSums [][]int64      // places of what transforms sum up
+	byInput, byGrads         gemm.Transform // if there is one part: of all elements at once
 
 	sumBytes      int
 	atIn, atGrads int // scratch memory of transformed tiles
@@ -132,6 +133,9 @@ func newWinogradGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kern
 
 	boxIn, lineIn := k.input.layBands(k.down, k.across, 2)
 	boxGrads, lineGrads := k.grads.layBands(k.down, k.across, 0)
+	if k.parts == 1 {
+		k.byInput, k.byGrads = set.WinogradSource, set.WinogradGrads
+	}
 	k.ofInput = winogradPlaces(winogradSource, lineIn, 4*k.channels)
 	k.ofGrads = winogradPlaces(transposed(winogradResult), lineGrads, 4*k.outs)
 	element := k.sumBytes / winogradSize
@@ -172,14 +176,15 @@ func (k *winogradGrad) chunk(r *run, w *worker, i int) {
 		for image := range images {
 			for _, s := range []struct {
 				*convProduct
+				by         gemm.Transform
 				elements   [][]int64
 				at, panels int
-			}{{k.input, k.ofInput, k.atIn, k.inPanels}, {k.grads, k.ofGrads, k.atGrads, k.outPanels}} {
+			}{{k.input, k.byInput, k.ofInput, k.atIn, k.inPanels}, {k.grads, k.byGrads, k.ofGrads, k.atGrads, k.outPanels}} {
 				p, from := &s.phases[0], b
 				from.image += image
 				s.find(r, w, p, &from)
 				to := unsafe.Pointer(&w.scratch[s.at+image*tiles*row])
-				s.transformTiles(p, &from, k.across, s.elements[lo:hi], to, tileSteps{s.panels * k.most * row, k.most * row, row})
+				s.transformTiles(p, &from, k.across, s.by, s.elements[lo:hi], to, tileSteps{s.panels * k.most * row, k.most * row, row})
 			}
 		}
 		sums := unsafe.Pointer(&r.shared[i*k.sumBytes])

@@ -83,9 +83,9 @@ func (e *epilogue) apply(r *run, w *worker, at, n, tileCols int, product []byte)
 }
 
 // parts runs the chain over n parts of rows of the result, of cols elements
-// each, the first from element at on, together. product has those of the
-// product.
-func (e *epilogue) parts(r *run, w *worker, at, n, cols, tileCols int, product []byte) {
+// each, the first from element at on and step elements from one to the next,
+// together. product has those of the product.
+func (e *epilogue) parts(r *run, w *worker, at, step, n, cols, tileCols int, product []byte) {
 	c := e.variant(r)
 	scratch := w.scratch[e.base+e.bufferBytes(tileCols):]
 	room := func(i, size int) []byte { return scratch[e.gather+i*gatherBytes:][:n*cols*size] }
@@ -104,10 +104,14 @@ func (e *epilogue) parts(r *run, w *worker, at, n, cols, tileCols int, product [
 		case !c.used[i]:
 		case o.access == scalar:
 			regs[i] = c.number(r, scratch, o, i, n*cols)
+		case o.access == byRow && o.period == e.cols && o.every == 0: // a bias: the same for all rows
+			regs[i] = room(i, size)
+			o.fetch(r, regs[i][:cols*size], r.values[o.pos], at, cols, c.domain[i])
+			repeat(regs[i], cols*size)
 		default:
 			regs[i] = room(i, size)
 			for j := range n {
-				o.fetch(r, regs[i][j*cols*size:][:cols*size], r.values[o.pos], at+j*e.cols, cols, c.domain[i])
+				o.fetch(r, regs[i][j*cols*size:][:cols*size], r.values[o.pos], at+j*step, cols, c.domain[i])
 			}
 		}
 	}
@@ -120,7 +124,7 @@ func (e *epilogue) parts(r *run, w *worker, at, n, cols, tileCols int, product [
 	}
 	size := c.domain[o.reg].size()
 	for j := range n {
-		to, reg := e.memory(r, c, 0, at+j*e.cols, cols), regs[o.reg][j*cols*size:][:cols*size]
+		to, reg := e.memory(r, c, 0, at+j*step, cols), regs[o.reg][j*cols*size:][:cols*size]
 		switch {
 		case o.direct || o.copied:
 			copy(to, reg)
@@ -132,19 +136,22 @@ func (e *epilogue) parts(r *run, w *worker, at, n, cols, tileCols int, product [
 
 // storeEpilogue is the store of a product that something follows.
 func (k *product) storeEpilogue(r *run, w *worker, t resultTile) {
-	e := k.after
-	if t.cols < k.n && t.rows > 1 && t.cols <= gatherCols {
+	e, apart := k.after, t.step > 1
+	if (t.cols < k.n || apart) && t.rows > 1 && t.cols <= gatherCols {
 		rows := block / t.cols
 		for i := 0; i < t.rows; i += rows {
 			n := min(rows, t.rows-i)
-			e.parts(r, w, (t.row+i)*k.n+t.col, n, t.cols, k.tileN, e.take(w, t, i, n))
+			e.parts(r, w, t.rowOf(i)*k.n+t.col, max(1, t.step)*k.n, n, t.cols, k.tileN, e.take(w, t, i, n))
 		}
 		return
 	}
-	strip := e.strip(t.cols)
+	strip := 1
+	if !apart {
+		strip = e.strip(t.cols)
+	}
 	for i := 0; i < t.rows; i += strip {
 		n := min(strip, t.rows-i)
-		e.apply(r, w, (t.row+i)*k.n+t.col, n*t.cols, k.tileN, e.take(w, t, i, n))
+		e.apply(r, w, t.rowOf(i)*k.n+t.col, n*t.cols, k.tileN, e.take(w, t, i, n))
 	}
 }
 

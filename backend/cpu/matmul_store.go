@@ -20,9 +20,13 @@ type tileStore func(r *run, w *worker, t resultTile)
 type resultTile struct {
 	row, col   int
 	rows, cols int
+	step       int            // rows of the result from a row to the next, unless it is the next
 	data       unsafe.Pointer // float32
 	lead       int            // bytes from a row to the next
 }
+
+// rowOf is where row i of the tile lies in the result.
+func (t *resultTile) rowOf(i int) int { return t.row + i*max(1, t.step) }
 
 // at is row i of the tile.
 func (t resultTile) at(i int) []float32 {
@@ -32,11 +36,11 @@ func (t resultTile) at(i int) []float32 {
 // convert is the store of a plain product: it rounds to the result's type.
 func (k *product) convert(r *run, _ *worker, t resultTile) {
 	size := k.to.Size()
-	if t.lead == 4*k.n && t.cols == k.n {
+	if t.lead == 4*k.n && t.cols == k.n && t.step <= 1 {
 		t.rows, t.cols = 1, t.rows*t.cols // rows follow each other
 	}
 	for i := range t.rows {
-		at := ((t.row+i)*k.n + t.col) * size
+		at := (t.rowOf(i)*k.n + t.col) * size
 		k.narrowRow(r.values[k.out][at:at+t.cols*size], t, i, k.to)
 	}
 }

@@ -4,7 +4,7 @@ import "fmt"
 
 // runsParams is the signature of kernels whose first operand lies in blocks;
 // package gemm documents it at its type RunsKernel.
-const runsParams = "n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int"
+const runsParams = "n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer"
 
 // amxRuns writes the kernels for AMX-BF16 that read blocks of A from a list,
 // and the copies that make such blocks.
@@ -50,6 +50,18 @@ func (g *gen) amxRunsTile(k panel) {
 		g.ins("MOVQ lowB+48(FP), DI\nADDQ BX, DI")
 		return regDI
 	})
+	// B after this is asked for in eight calls, a part in each.
+	g.ins("MOVQ next+88(FP), DI")
+	if k.parts == 2 {
+		g.ins("MOVQ lowB+48(FP), R11\nADDQ DI, R11")
+	}
+	for i := range 4 {
+		g.ins("PREFETCHT1 %d(DI)", 64*i)
+		if k.parts == 2 {
+			g.ins("PREFETCHT1 %d(R11)", 64*i)
+		}
+	}
+	g.ins("ADDQ $256, DI\nMOVQ DI, next+88(FP)")
 	g.ins("ADDQ $8, R10\nADDQ $2048, BX\nDECQ CX\nJNZ loop")
 	g.label("store")
 	g.ins("MOVQ d+72(FP), SI\nMOVQ ldd+80(FP), R9")

@@ -9,22 +9,22 @@ import "unsafe"
 // pairsAMXRuns16Parts1 is a RunsKernel on pairs of 16 rows and 32 columns, for blocks of 16 pairs.
 //
 //go:noescape
-func pairsAMXRuns16Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+func pairsAMXRuns16Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
 // pairsAMXRuns32Parts1 is a RunsKernel on pairs of 32 rows and 32 columns, for blocks of 16 pairs.
 //
 //go:noescape
-func pairsAMXRuns32Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+func pairsAMXRuns32Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
 // pairsAMXRuns16Parts2 is a RunsKernel on pairs in two parts of 16 rows and 32 columns, for blocks of 16 pairs.
 //
 //go:noescape
-func pairsAMXRuns16Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+func pairsAMXRuns16Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
 // pairsAMXRuns32Parts2 is a RunsKernel on pairs in two parts of 32 rows and 32 columns, for blocks of 16 pairs.
 //
 //go:noescape
-func pairsAMXRuns32Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+func pairsAMXRuns32Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
 // copyLanesAVX512 copies up to 32 neighbouring lanes of 16 bits, from rows of lanes:
 // d[p*ldd+j] = s[p*lds+j] for p < k and j in store, 0 where j is not in load.

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func pairsAMXRuns16Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
-TEXT ·pairsAMXRuns16Parts1(SB), NOSPLIT, $0-88
+// func pairsAMXRuns16Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
+TEXT ·pairsAMXRuns16Parts1(SB), NOSPLIT, $0-96
 	MOVQ s+56(FP), SI
 	TESTQ SI, SI
 	JZ zero
@@ -34,6 +34,13 @@ loop:
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xc4 // TDPBF16PS TMM6, TMM4, TMM0
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0xbc; BYTE $0x03; BYTE $0x40; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD 64(BX)(R8*1), TMM7
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
+	MOVQ next+88(FP), DI
+	PREFETCHT1 0(DI)
+	PREFETCHT1 64(DI)
+	PREFETCHT1 128(DI)
+	PREFETCHT1 192(DI)
+	ADDQ $256, DI
+	MOVQ DI, next+88(FP)
 	ADDQ $8, R10
 	ADDQ $2048, BX
 	DECQ CX
@@ -45,8 +52,8 @@ store:
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x8c; BYTE $0x0e; BYTE $0x40; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILESTORED TMM1, 64(SI)(R9*1)
 	RET
 
-// func pairsAMXRuns32Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
-TEXT ·pairsAMXRuns32Parts1(SB), NOSPLIT, $0-88
+// func pairsAMXRuns32Parts1(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
+TEXT ·pairsAMXRuns32Parts1(SB), NOSPLIT, $0-96
 	MOVQ s+56(FP), SI
 	TESTQ SI, SI
 	JZ zero
@@ -87,6 +94,13 @@ loop:
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0x2c; BYTE $0x22 // TILELOADD 0(DX)(R12*1), TMM5
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xd5 // TDPBF16PS TMM6, TMM5, TMM2
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
+	MOVQ next+88(FP), DI
+	PREFETCHT1 0(DI)
+	PREFETCHT1 64(DI)
+	PREFETCHT1 128(DI)
+	PREFETCHT1 192(DI)
+	ADDQ $256, DI
+	MOVQ DI, next+88(FP)
 	ADDQ $8, R10
 	ADDQ $2048, BX
 	DECQ CX
@@ -103,8 +117,8 @@ store:
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x9c; BYTE $0x0e; BYTE $0x40; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILESTORED TMM3, 64(SI)(R9*1)
 	RET
 
-// func pairsAMXRuns16Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
-TEXT ·pairsAMXRuns16Parts2(SB), NOSPLIT, $0-88
+// func pairsAMXRuns16Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
+TEXT ·pairsAMXRuns16Parts2(SB), NOSPLIT, $0-96
 	MOVQ s+56(FP), SI
 	TESTQ SI, SI
 	JZ zero
@@ -150,6 +164,19 @@ loop:
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0x24; BYTE $0x20 // TILELOADD 0(AX)(R12*1), TMM4
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xc4 // TDPBF16PS TMM6, TMM4, TMM0
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
+	MOVQ next+88(FP), DI
+	MOVQ lowB+48(FP), R11
+	ADDQ DI, R11
+	PREFETCHT1 0(DI)
+	PREFETCHT1 0(R11)
+	PREFETCHT1 64(DI)
+	PREFETCHT1 64(R11)
+	PREFETCHT1 128(DI)
+	PREFETCHT1 128(R11)
+	PREFETCHT1 192(DI)
+	PREFETCHT1 192(R11)
+	ADDQ $256, DI
+	MOVQ DI, next+88(FP)
 	ADDQ $8, R10
 	ADDQ $2048, BX
 	DECQ CX
@@ -161,8 +188,8 @@ store:
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x8c; BYTE $0x0e; BYTE $0x40; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILESTORED TMM1, 64(SI)(R9*1)
 	RET
 
-// func pairsAMXRuns32Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
-TEXT ·pairsAMXRuns32Parts2(SB), NOSPLIT, $0-88
+// func pairsAMXRuns32Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
+TEXT ·pairsAMXRuns32Parts2(SB), NOSPLIT, $0-96
 	MOVQ s+56(FP), SI
 	TESTQ SI, SI
 	JZ zero
@@ -226,6 +253,19 @@ loop:
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7b; BYTE $0x4b; BYTE $0x2c; BYTE $0x22 // TILELOADD 0(DX)(R12*1), TMM5
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xd5 // TDPBF16PS TMM6, TMM5, TMM2
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
+	MOVQ next+88(FP), DI
+	MOVQ lowB+48(FP), R11
+	ADDQ DI, R11
+	PREFETCHT1 0(DI)
+	PREFETCHT1 0(R11)
+	PREFETCHT1 64(DI)
+	PREFETCHT1 64(R11)
+	PREFETCHT1 128(DI)
+	PREFETCHT1 128(R11)
+	PREFETCHT1 192(DI)
+	PREFETCHT1 192(R11)
+	ADDQ $256, DI
+	MOVQ DI, next+88(FP)
 	ADDQ $8, R10
 	ADDQ $2048, BX
 	DECQ CX

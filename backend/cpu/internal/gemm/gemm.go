@@ -47,7 +47,10 @@ type NextKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int
 // Kernels of two parts compute with numbers that are the sum of two bfloat16,
 // with all four products of the parts: the other part of A lies lowA bytes after
 // the first, that of B lowB bytes. Those of one part read neither.
-type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int)
+//
+// A part of what lies at next is brought to the second cache: an eighth of the
+// bytes of B.
+type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
 // NextKernels is kernels by the form of A and the number of rows, or nil where
 // these are fewer than half of a tile's: when rows are cut evenly, there are
@@ -172,6 +175,12 @@ type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int,
 // The last four read of y those of mask.
 type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
+// Transform is a transform of n tiles of Winograd's F(2x2, 3x3) by a matrix M
+// along both axes, for the channels of mask, up to 32:
+//
+//	d[t*ds+i*drow+j*dcolumn+c] = Σ M[i][r]·M[j][s]·x[t*xs+r*row+s*column+c]
+type Transform func(n int, x unsafe.Pointer, row, column, xs int, d unsafe.Pointer, drow, dcolumn, ds int, mask uint)
+
 // Convert converts n elements, which do not overlap.
 type Convert func(d, s unsafe.Pointer, n int)
 
@@ -206,6 +215,22 @@ type Set struct {
 	// All may be nil.
 	Own, OwnAdd, OwnGrad, LargestGradAdd Windows
 	Largest, LargestGrad, PositiveGrad   [elements]Windows
+
+	// WinogradSource transforms 4x4 pixels of a source by
+	//
+	//	1  0 -1  0
+	//	0  1  1  0
+	//	0 -1  1  0
+	//	0  1  0 -1
+	//
+	// and WinogradResult 4x4 products to 2x2 pixels of a result by
+	//
+	//	1  1  1  0
+	//	0  1 -1 -1
+	//
+	// WinogradGrads transforms by the transpose of that. They are there where Own
+	// is, or nil.
+	WinogradSource, WinogradResult, WinogradGrads Transform
 
 	// PixelRuns is kernels by rows, with NR columns, or nil.
 	PixelRuns []PixelRuns

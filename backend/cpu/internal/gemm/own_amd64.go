@@ -91,6 +91,21 @@ func ownAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, 
 //go:noescape
 func ownGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
+// winogradSourceAVX512 is a Transform of 4×4 pixels to 4×4 for AVX-512.
+//
+//go:noescape
+func winogradSourceAVX512(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
+
+// winogradResultAVX512 is a Transform of 4×4 pixels to 2×2 for AVX-512.
+//
+//go:noescape
+func winogradResultAVX512(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
+
+// winogradGradsAVX512 is a Transform of 2×2 pixels to 4×4 for AVX-512.
+//
+//go:noescape
+func winogradGradsAVX512(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
+
 // largestF32AVX512 is Largest of 32 channels of F32 for AVX-512.
 //
 //go:noescape

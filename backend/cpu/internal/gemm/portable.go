@@ -43,7 +43,7 @@ func Reference(rows, cols int, pairs, inner bool) Kernel {
 
 // RunsReference is the loop that every RunsKernel equals, except for rounding.
 func RunsReference(parts, rows, cols, deep int) RunsKernel {
-	return func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+	return func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, _ unsafe.Pointer) {
 		kernel, mask := Reference(rows, cols, true, false), uint(1)<<cols-1
 		for q, from := range unsafe.Slice((*int64)(at), n) {
 			for i := range parts * parts {

@@ -71,10 +71,10 @@ func testRuns(t *testing.T, rng *rand.Rand, set string, tiles *Tiles, parts, mr,
 	}
 	runtime.LockOSThread()
 	tiles.Begin()
-	tiles.Runs[parts-1][mr](n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sg, ldd, got.pointer(), ldd)
+	tiles.Runs[parts-1][mr](n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sg, ldd, got.pointer(), ldd, b.pointer())
 	tiles.End()
 	runtime.UnlockOSThread()
-	RunsReference(parts, mr, tiles.NR, tiles.Deep)(n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sw, ldd, want.pointer(), ldd)
+	RunsReference(parts, mr, tiles.NR, tiles.Deep)(n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sw, ldd, want.pointer(), ldd, nil)
 	got.check(t, what)
 	terms := float64(parts*parts*n*tiles.Deep*tiles.Step + 1)
 	// Terms of magnitude 1, each added with a rounding.
@@ -155,6 +155,65 @@ func TestWindows(t *testing.T) {
 				}
 				return sum
 			})
+		}
+	}
+}
+
+// TestTransforms holds Winograd's transforms against products of matrices.
+func TestTransforms(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for _, set := range setsHere() {
+		for _, c := range []struct {
+			name string
+			f    Transform
+			m    [][]float64
+		}{
+			{"source", set.WinogradSource, [][]float64{{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}}},
+			{"result", set.WinogradResult, [][]float64{{1, 1, 1, 0}, {0, 1, -1, -1}}},
+			{"grads", set.WinogradGrads, [][]float64{{1, 0}, {1, 1}, {1, -1}, {0, -1}}},
+		} {
+			if c.f == nil {
+				continue
+			}
+			for range 100 {
+				p, q := len(c.m), len(c.m[0])
+				n, channels := rng.IntN(5), 1+rng.IntN(32)
+				pixel := 4 * (channels + rng.IntN(3))
+				x := newGuarded(max(0, (q-1)*(n+1)*q*pixel+((n-1)*q+q-1)*pixel+4*channels))
+				floats(rng, x.data, F32)
+				ds := 4 * (channels + rng.IntN(3))
+				element := n*ds + 4
+				got := newGuarded((p*p-1)*element + max(0, n-1)*ds + 4*channels)
+				floats(rng, got.data, F32)
+				before := append([]float32(nil), dtype.View[float32](got.data)...)
+				row := (n + 1) * q * pixel
+				c.f(n, x.pointer(), row, pixel, q*pixel, got.pointer(), p*element, element, ds, 1<<channels-1)
+				got.check(t, set.Name+" "+c.name)
+				values, sums := dtype.View[float32](x.data), dtype.View[float32](got.data)
+				for tile := range n {
+					for e := range p * p {
+						for ch := range channels {
+							want := 0.0
+							for r := range q {
+								for s := range q {
+									want += c.m[e/p][r] * c.m[e%p][s] * float64(values[(tile*q*pixel+r*row+s*pixel)/4+ch])
+								}
+							}
+							at := (e*element+tile*ds)/4 + ch
+							// Sums of up to 9 numbers of magnitude 1.
+							if math.Abs(float64(sums[at])-want) > 16*dtype.Float32.Epsilon() {
+								t.Fatalf("%s %s: element %d of tile %d of %d, channel %d of %d: got %v, want %v", set.Name, c.name, e, tile, n, ch, channels, sums[at], want)
+							}
+							before[at] = sums[at]
+						}
+					}
+				}
+				for i, v := range before {
+					if v != sums[i] {
+						t.Fatalf("%s %s wrote element %d, between channels", set.Name, c.name, i)
+					}
+				}
+			}
 		}
 	}
 }

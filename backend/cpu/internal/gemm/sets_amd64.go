@@ -26,7 +26,10 @@ var AVX512 = &Set{
 	LargestGrad:  [elements]Windows{largestGradF32AVX512, largestGradF16AVX512, largestGradBF16AVX512},
 	PositiveGrad: [elements]Windows{positiveGradF32AVX512, positiveGradF16AVX512, positiveGradBF16AVX512},
 	PixelRuns:    pixelRunsAVX512,
-	Peak:         peakAVX512, PeakFlops: 48 * 32,
+
+	WinogradSource: winogradSourceAVX512, WinogradResult: winogradResultAVX512, WinogradGrads: winogradGradsAVX512,
+
+	Peak: peakAVX512, PeakFlops: 48 * 32,
 }
 
 // AVX512BF16 needs AVX512-BF16 besides.
