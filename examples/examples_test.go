@@ -4,14 +4,42 @@ package examples_test
 
 import (
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
+
+// programs is where the examples are built.
+var programs string
+
+func TestMain(m *testing.M) {
+	var err error
+	if programs, err = os.MkdirTemp("", "examples"); err != nil {
+		log.Fatal(err)
+	}
+	code := m.Run()
+	os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+// buildAll compiles the examples, when the first of them is wanted: one command
+// for all takes half as long as one for each.
+var buildAll = sync.OnceValue(func() error {
+	args := []string{"build", "-ldflags=-s -w", "-o", programs + string(filepath.Separator)}
+	for _, name := range []string{"bert", "customloop", "guide", "mnistcnn", "overflow", "resume", "rossmann", "unet"} {
+		args = append(args, "./"+name)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+})
 
 // build compiles an example and returns a function that runs it.
 func build(t *testing.T, name string) func(args ...string) string {
@@ -23,10 +51,10 @@ func build(t *testing.T, name string) func(args ...string) string {
 // buildAt is build, and tells where the program is.
 func buildAt(t *testing.T, name string) (bin string, run func(args ...string) string) {
 	t.Helper()
-	bin = filepath.Join(t.TempDir(), name)
-	if out, err := exec.Command("go", "build", "-o", bin, "./"+name).CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	if err := buildAll(); err != nil {
+		t.Fatal(err)
 	}
+	bin = filepath.Join(programs, name)
 	return bin, func(args ...string) string {
 		t.Helper()
 		out, err := exec.Command(bin, args...).CombinedOutput()

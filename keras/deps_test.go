@@ -74,7 +74,7 @@ var imports = map[string]string{
 	"keras/internal/npy":     "backend/dtype backend/op keras/internal/bounded",
 	"keras/internal/record":  "keras/internal/bounded",
 	"keras/data":             "backend/dtype backend/op backend/philox backend/tensor keras keras/internal/aside keras/internal/bounded keras/internal/flow keras/internal/npy keras/internal/record layers google.golang.org/protobuf/encoding/protowire",
-	"keras/data/images":      "backend/op backend/tensor keras keras/data layers/resample",
+	"keras/data/images":      "backend/op backend/tensor keras keras/data layers/resample golang.org/x/image/bmp",
 	"keras/tensorboard":      "backend/dtype keras/exponents keras/internal/record google.golang.org/protobuf/encoding/protowire",
 	"keras/datasets/digits":  "backend/philox backend/tensor keras",
 	"keras/datasets/mnist":   "backend/tensor keras keras/internal/aside keras/internal/bounded",

@@ -73,8 +73,7 @@ func (m *Model) Lint(b Batch) (findings []Finding, err error) {
 		return nil, err
 	}
 	for _, v := range g.Values {
-		l.sizesOf(v)
-		l.constant(v)
+		l.value(v)
 	}
 	if n := x.Parts()[0].Dim(0); b.X != nil && n%8 != 0 && l.products {
 		l.add(m.name, fmt.Sprintf("a batch of %d samples is not a multiple of 8", n), whyEight,
@@ -93,6 +92,7 @@ type linter struct {
 	seen     map[string]bool // findings without their layers' sublayers
 	sizes    map[int]bool    // outputs that were found: whoever reads them is not to blame
 	products bool            // there are products of 16-bit operands
+	inLoop   bool            // what products read may be what the layer has made at the last step
 	logits   []bool          // whether those of each output are known
 }
 
@@ -112,6 +112,19 @@ func (l *linter) add(layer, what, why, fix string) {
 }
 
 const whyEight = "matrix units (Tensor Cores, AVX512-BF16, AMX) take 16-bit numbers in groups of 8, and fill up or fall back for the rest"
+
+// value looks at a value, and at those of the steps of a loop.
+func (l *linter) value(v *ir.Value) {
+	l.sizesOf(v)
+	l.constant(v)
+	if v.Op == op.Loop {
+		l.inLoop = true
+		for _, inner := range ir.LoopBody(v).Values {
+			l.value(inner)
+		}
+		l.inLoop = false
+	}
+}
 
 // sizesOf looks at the columns that a product reads and makes.
 func (l *linter) sizesOf(v *ir.Value) {
@@ -160,7 +173,7 @@ func (l *linter) size(path string, in, out int) {
 	l.products = true
 	layer := l.layers[path]
 	if in%8 != 0 && in > 1 && !l.sizes[in] {
-		if field := fieldOf(layer, in); in == out && field != "" {
+		if field := fieldOf(layer, in); (in == out || l.inLoop) && field != "" {
 			l.add(path, fmt.Sprintf("%s %d is not a multiple of 8", field, in), whyEight, l.enlarge(path, field, in))
 		} else {
 			l.add(path, fmt.Sprintf("its input has %d features, not a multiple of 8", in), whyEight,

@@ -157,6 +157,40 @@ func TestLintPrecision(t *testing.T) {
 	wantError(t, err, "model sequential: Lint: it is not built; give a batch, or Build it first")
 }
 
+// ratioCell is a cell whose state is divided by itself, kept from 0.
+type ratioCell struct {
+	layers.Base
+	units int
+}
+
+func (*ratioCell) Config() layers.Config       { return layers.Config{} }
+func (*ratioCell) Build(...layers.Shape) error { return nil }
+func (c *ratioCell) StateShapes() []Shape      { return []Shape{{c.units}} }
+func (*ratioCell) Call(_ layers.Pass, x *Tensor) *Tensor {
+	y := x.Parts()[0].Add(x.Parts()[1])
+	y = y.Div(y.Abs().AddScalar(1e-8))
+	return Tuple(y, y)
+}
+
+// TestLintLoop: what the steps of a loop compute is looked at, too.
+func TestLintLoop(t *testing.T) {
+	for _, name := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
+		underPolicy(t, name)
+		cells := &layers.StackedRNNCells{Cells: []layers.Layer{&layers.LSTMCell{Units: 20}, &ratioCell{units: 20}}}
+		m := Sequential(&layers.RNN{Cell: cells, ReturnSequences: true}, &layers.Dense{Units: 8})
+		var want []string
+		if name == "mixed_float16" {
+			want = append(want, "rnn/stacked_rnn_cells/ratio_cell: the constant 1e-08 is 0 in float16")
+		}
+		if name != "float32" {
+			want = append(want, "rnn/stacked_rnn_cells/lstm_cell: Units 20 is not a multiple of 8")
+		}
+		if got := linted(t, m, Batch{X: NewTensor(make([]float32, 8*5*16), 8, 5, 16)}); !slices.Equal(got, want) {
+			t.Errorf("%s: got\n\t%s\nwant\n\t%s", name, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		}
+	}
+}
+
 // TestLintChangesNothing: training goes on to the same bits, without copies of
 // weights that only the linter would read.
 func TestLintChangesNothing(t *testing.T) {

@@ -42,7 +42,7 @@ type logItem struct {
 //
 // and elsewhere, in files and pipes, one line at the end of each epoch,
 //
-//	6/6 - 16s - 2s/step - accuracy: 0.2971 - loss: 2.4333
+//	6/6 - 16s - 3s/step - accuracy: 0.2971 - loss: 2.4333
 //
 // It is not safe for concurrent use. Errors of the writer are ignored: a closed
 // terminal must not end a training run.
@@ -172,13 +172,14 @@ func (p *progress) interrupt() {
 	}
 }
 
-// stepTime is the mean duration of a step in seconds. It leaves out the first
-// report, which pays for everything done once.
+// stepTime is the mean duration of a step in seconds. As in Keras, that of the
+// bar leaves out the first report, which pays for everything done once, and that
+// of plain lines does not.
 func (p *progress) stepTime(now time.Time) float64 {
 	switch {
 	case p.done == 0:
 		return 0
-	case p.done > p.first:
+	case p.done > p.first && p.mode == progressBar:
 		return now.Sub(p.firstAt).Seconds() / float64(p.done-p.first)
 	}
 	return now.Sub(p.start).Seconds() / float64(p.done)

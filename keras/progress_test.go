@@ -107,7 +107,7 @@ func TestProgressPlainLine(t *testing.T) {
 		}
 		p.finish([]logItem{{Name: "accuracy", Value: 0.2971}, {Name: "loss", Value: 2.4333}, {Name: "val_loss", Value: 2.5}})
 	}
-	const line = "6/6 - 16s - 2s/step - accuracy: 0.2971 - loss: 2.4333 - val_loss: 2.5000\n"
+	const line = "6/6 - 16s - 3s/step - accuracy: 0.2971 - loss: 2.4333 - val_loss: 2.5000\n"
 	wantOutput(t, "two epochs", w.take(), "Epoch 1/2\n"+line+"Epoch 2/2\n"+line)
 	if w.calls != 4 {
 		t.Errorf("got %d writes, want 4: a heading and a line per epoch", w.calls)

@@ -3,6 +3,7 @@ package layers
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -116,23 +117,42 @@ func (l *StringLookup) CheckInput(in ...Shape) error { return checkIndices(l.enc
 // Adapt makes Vocabulary, and for tf_idf IDFWeights, of the tokens in all
 // batches. What an earlier Adapt learned is forgotten. For tf_idf the last axis
 // of several is a document. Call it before the layer is used.
-func (l *StringLookup) Adapt(batches ...Strings) error {
+func (l *StringLookup) Adapt(batches ...Strings) error { return l.AdaptSeq(given(batches)) }
+
+// AdaptSeq implements StringAdapter.
+func (l *StringLookup) AdaptSeq(batches iter.Seq2[Strings, error]) error {
+	return adaptStrings(l, batches, func() (*StringLookup, error) { return l, l.lookup().adaptable(&l.Base, l.adapted) },
+		func(c *counts[string], b Strings) error {
+			err := b.check(1, math.MaxInt)
+			if err == nil {
+				c.addRows(b.Data, b.Shape)
+			}
+			return err
+		}, func(*StringLookup) {})
+}
+
+// adaptStrings has the lookup of layer l, which begin returns, learn what add
+// counts of each batch, and hands it to done.
+func adaptStrings(l Layer, batches iter.Seq2[Strings, error], begin func() (*StringLookup, error), add func(*counts[string], Strings) error, done func(*StringLookup)) error {
 	c := newCounts[string]()
-	err := l.lookup().adaptable(&l.Base, l.adapted)
-	for _, b := range batches {
-		if err == nil {
-			err = b.check(1, math.MaxInt)
-		}
-		if err == nil {
-			c.addRows(b.Data, b.Shape)
+	lookup, err := begin()
+	if err == nil {
+		for b, e := range batches {
+			if err = e; err == nil {
+				err = add(c, b)
+			}
+			if err != nil {
+				break
+			}
 		}
 	}
 	if err == nil {
-		err = l.learn(c)
+		err = lookup.learn(c)
 	}
 	if err != nil {
 		return fmt.Errorf("layer %s: Adapt: %w", layerLabel(l), err)
 	}
+	done(lookup)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"iter"
 	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -57,6 +58,26 @@ type StringEncoder interface {
 	// Encode turns strings into the integers that the layer takes in a model,
 	// int64. It does not need the layer to be built.
 	Encode(in ...Strings) (*tensor.Tensor, error)
+}
+
+// StringAdapter is a StringEncoder that learns its vocabulary from data:
+// StringLookup, TextVectorization. data.Adapt has it learn from a dataset.
+type StringAdapter interface {
+	StringEncoder
+	// AdaptSeq is Adapt of batches that come one after the other and need not be
+	// in memory together. When one is an error, the layer is as it was.
+	AdaptSeq(batches iter.Seq2[Strings, error]) error
+}
+
+// given yields batches that are there.
+func given(batches []Strings) iter.Seq2[Strings, error] {
+	return func(yield func(Strings, error) bool) {
+		for _, b := range batches {
+			if !yield(b, nil) {
+				return
+			}
+		}
+	}
 }
 
 // CallStrings calls l on strings, outside Functions.

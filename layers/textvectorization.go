@@ -3,6 +3,7 @@ package layers
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -142,30 +143,23 @@ func (t *TextVectorization) CheckInput(in ...Shape) error {
 // Adapt makes Vocabulary, and for tf_idf IDFWeights, of the tokens of all
 // texts, as StringLookup's does; each text is a document. Call it before the
 // layer is used.
-func (t *TextVectorization) Adapt(batches ...Strings) error {
-	c := newCounts[string]()
-	l, err := t.lookup()
-	if err == nil {
-		err = l.lookup().adaptable(&t.Base, l.adapted)
-	}
-	for _, b := range batches {
-		var rows [][]string
+func (t *TextVectorization) Adapt(batches ...Strings) error { return t.AdaptSeq(given(batches)) }
+
+// AdaptSeq implements StringAdapter.
+func (t *TextVectorization) AdaptSeq(batches iter.Seq2[Strings, error]) error {
+	return adaptStrings(t, batches, func() (*StringLookup, error) {
+		l, err := t.lookup()
 		if err == nil {
-			rows, err = t.split(b)
+			err = l.lookup().adaptable(&t.Base, l.adapted)
 		}
+		return l, err
+	}, func(c *counts[string], b Strings) error {
+		rows, err := t.split(b)
 		for _, row := range rows {
 			c.add(row)
 		}
-	}
-	if err == nil {
-		if err = l.learn(c); err == nil {
-			t.Vocabulary, t.IDFWeights = l.Vocabulary, l.IDFWeights
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("layer %s: Adapt: %w", layerLabel(t), err)
-	}
-	return nil
+		return err
+	}, func(l *StringLookup) { t.Vocabulary, t.IDFWeights = l.Vocabulary, l.IDFWeights })
 }
 
 // Encode implements StringEncoder: the indices of the tokens of each text,

@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -28,8 +29,10 @@ func LoopBody(v *Value) *Graph {
 		for i, a := range in.Args {
 			args[i] = values[a]
 		}
+		r.path = cmp.Or(in.Path, v.Path)
 		values = append(values, r.Record(in.Op, in.Attr, args...))
 	}
+	r.path = v.Path
 	for _, k := range l.Results {
 		x := values[k].(*Value)
 		if x.Op == op.Param || x.Op == op.Const || slices.Contains(g.Outputs, x) {

@@ -30,7 +30,8 @@ type LoopInstr struct {
 	Op   Code
 	Attr Attr
 	Args []int
-	Stop bool // gradients end here
+	Stop bool   // gradients end here
+	Path string // the layer that recorded it, for messages; "": that of the loop
 }
 
 // LoopSections are the parts of Loop's result. They begin at multiples of

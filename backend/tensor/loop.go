@@ -228,13 +228,13 @@ func (b *loopBody) write(l *op.LoopBody, d dtype.DType, states, results []*Tenso
 		b.number[t] = i
 	}
 	n := len(b.number)
-	add := func(c op.Code, a op.Attr, stop bool, args ...int) int {
-		l.Code = append(l.Code, op.LoopInstr{Op: c, Attr: a, Args: args, Stop: stop})
+	add := func(in op.LoopInstr) int {
+		l.Code = append(l.Code, in)
 		return n + len(l.Code) - 1
 	}
 	for _, t := range states {
 		if t.typ.DType != d {
-			b.number[t] = add(op.Cast, op.Attr{DType: t.typ.DType}, false, b.number[t])
+			b.number[t] = add(op.LoopInstr{Op: op.Cast, Attr: op.Attr{DType: t.typ.DType}, Args: []int{b.number[t]}})
 		}
 	}
 	for _, t := range append(constants, steps...) {
@@ -242,12 +242,12 @@ func (b *loopBody) write(l *op.LoopBody, d dtype.DType, states, results []*Tenso
 		for i, a := range t.args {
 			args[i] = b.number[a]
 		}
-		b.number[t] = add(t.op, t.attr, t.stop, args...)
+		b.number[t] = add(op.LoopInstr{Op: t.op, Attr: t.attr, Args: args, Stop: t.stop, Path: t.path})
 	}
 	for _, t := range results {
 		k := b.number[t]
 		if t.typ.DType != d {
-			k = add(op.Cast, op.Attr{DType: d}, false, k)
+			k = add(op.LoopInstr{Op: op.Cast, Attr: op.Attr{DType: d}, Args: []int{k}})
 		}
 		l.Results = append(l.Results, k)
 	}

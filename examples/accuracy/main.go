@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"os"
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -69,7 +70,7 @@ func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
 	case "digits":
 		return digits.Load()
 	case "mnist":
-		return mnist.LoadContext(ctx, "")
+		return mnist.LoadContext(ctx, "", mnist.Progbar(os.Stderr))
 	}
 	return mnist.Load(*data)
 }

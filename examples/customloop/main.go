@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
@@ -34,7 +35,7 @@ func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
 	case "digits":
 		return digits.Load()
 	case "mnist":
-		return mnist.LoadContext(ctx, "")
+		return mnist.LoadContext(ctx, "", mnist.Progbar(os.Stderr))
 	}
 	return mnist.Load(*data)
 }

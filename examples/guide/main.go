@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -36,7 +37,7 @@ func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
 	case "digits":
 		return digits.Load()
 	case "mnist":
-		return mnist.LoadContext(ctx, "")
+		return mnist.LoadContext(ctx, "", mnist.Progbar(os.Stderr))
 	}
 	return mnist.Load(*data)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
@@ -49,7 +50,7 @@ func load(ctx context.Context) (train, test *keras.Pipeline, err error) {
 	case "digits":
 		return digits.Load()
 	case "mnist":
-		return mnist.LoadContext(ctx, "")
+		return mnist.LoadContext(ctx, "", mnist.Progbar(os.Stderr))
 	}
 	return mnist.Load(*data)
 }

@@ -237,3 +237,15 @@ func ExampleDataset_Progress() {
 	fmt.Printf("%q\n", texts)
 	// Output: ["to be" "or not to be"]
 }
+
+func ExampleAdapt() {
+	defer inDirectory(map[string]string{"corpus.txt": "to be\nor not to be\n"})()
+	bar := keras.NewProgbar(os.Stderr)
+
+	words := &layers.TextVectorization{MaxTokens: 20000}
+	err := data.Adapt(ctx, words, data.Lines("corpus.txt").Progress(bar.Update))
+	must(err)
+	bar.Finish()
+	fmt.Printf("%q\n", words.Vocabulary)
+	// Output: ["to" "be" "or" "not"]
+}

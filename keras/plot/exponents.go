@@ -36,8 +36,8 @@ var limits = []struct {
 // and what is below: 0 in float16 (Micikevicius et al., Mixed Precision
 // Training, figure 3). The legend has the share of each series that is 0 or
 // not finite, which has no binade, and of the rest that float16 loses. The
-// range of bfloat16, that of float32, is wider than what is drawn unless a
-// series reaches it.
+// range of bfloat16, that of float32, is drawn where a series reaches it; else
+// it is said at the sides how far it goes.
 func Exponents(path string, all ...Series) error {
 	if len(all) == 0 {
 		return fmt.Errorf("plot: %s: no series given", path)
@@ -104,5 +104,23 @@ func Exponents(path string, all ...Series) error {
 	p.X.Tick.Marker = ticks
 	p.X.Min, p.X.Max = float64(first-1), float64(last+2)
 	p.Y.Min, p.Y.Max = 0, max(high*1.5, 1) // room for the legend
-	return save(path, 18*vg.Centimeter, 10*vg.Centimeter, p.Draw)
+	const w = 18 * vg.Centimeter
+	return save(path, w, 10*vg.Centimeter, func(c draw.Canvas) {
+		p.Draw(draw.Crop(c, 2*vg.Millimeter, -4*vg.Millimeter, 0, -2*vg.Millimeter))
+		beyond(c, first, last, vg.Millimeter)
+	})
+}
+
+// beyond says at the sides of a picture, on the line of the labels, which limits
+// of bfloat16 lie outside of the binades from first to last.
+func beyond(c draw.Canvas, first, last int, y vg.Length) {
+	style := text(7)
+	style.Color = grey
+	if bfloat.Normal < first {
+		c.FillText(style, vg.Point{X: c.Min.X + vg.Millimeter, Y: y}, fmt.Sprintf("< bfloat16: least %d, least normal %d", bfloat.Subnormal, bfloat.Normal))
+	}
+	if bfloat.Overflow > last+1 {
+		style.XAlign = draw.XRight
+		c.FillText(style, vg.Point{X: c.Max.X - vg.Millimeter, Y: y}, fmt.Sprintf("bfloat16: largest %d >", bfloat.Overflow))
+	}
 }

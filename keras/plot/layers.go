@@ -16,7 +16,7 @@ import (
 // step, as keras.Model.Exponents returns them: a column for the weights, the
 // activations and the gradients, a row for each layer, darker where more of its
 // numbers are. The limits of float16, and of bfloat16 where numbers come near
-// them, are drawn in; the shares of a row that are 0 or infinite in float16, and
+// them, are drawn in, or said at the sides; the shares of a row that are 0 or infinite in float16, and
 // were neither before, stand at its ends.
 func Layers(path string, all []keras.LayerExponents) error {
 	if len(all) == 0 {
@@ -82,6 +82,7 @@ func Layers(path string, all []keras.LayerExponents) error {
 		axis := text(8)
 		axis.XAlign = draw.XCenter
 		c.FillText(axis, vg.Point{X: w / 2, Y: gap / 4}, "exponent e of 2^e")
+		beyond(c, first, last, gap/4)
 	})
 }
 

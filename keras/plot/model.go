@@ -2,13 +2,9 @@ package plot
 
 import (
 	"fmt"
-	"image/color"
 	"io"
 	"path/filepath"
 	"strings"
-
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -18,7 +14,7 @@ import (
 type node struct {
 	title, detail string
 	from          []int // nodes
-	depth, column int
+	depth         int
 }
 
 // Model draws how the layers of a built model are connected (Keras:
@@ -63,11 +59,6 @@ func wiring(m *keras.Model) ([]node, error) {
 		}
 		nodes = append(nodes, n)
 	}
-	columns := map[int]int{}
-	for i := range nodes {
-		nodes[i].column = columns[nodes[i].depth]
-		columns[nodes[i].depth]++
-	}
 	return nodes, nil
 }
 
@@ -91,52 +82,4 @@ func dot(w io.Writer, name string, nodes []node) error {
 // and ends of lines are special.
 func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
-}
-
-// boxes draws the nodes, those of a depth side by side.
-func boxes(path string, nodes []node) error {
-	const high, gapX, gapY, pad = 1.1 * vg.Centimeter, 0.6 * vg.Centimeter, 0.8 * vg.Centimeter, 0.3 * vg.Centimeter
-	title, detail := text(9), text(8)
-	wide := 2 * vg.Centimeter
-	depths, count := 0, map[int]int{}
-	for _, n := range nodes {
-		wide = max(wide, title.Width(n.title)+2*pad, detail.Width(n.detail)+2*pad)
-		depths = max(depths, n.depth+1)
-		count[n.depth]++
-	}
-	columns := 1
-	for _, c := range count {
-		columns = max(columns, c)
-	}
-	w := vg.Length(columns)*(wide+gapX) + gapX
-	h := vg.Length(depths)*(high+gapY) + gapY
-	centre := func(n node) vg.Point {
-		return vg.Point{
-			X: w/2 + (vg.Length(n.column)-vg.Length(count[n.depth]-1)/2)*(wide+gapX),
-			Y: h - gapY - high/2 - vg.Length(n.depth)*(high+gapY),
-		}
-	}
-	for _, s := range []*draw.TextStyle{&title, &detail} {
-		s.XAlign, s.YAlign = draw.XCenter, draw.YCenter
-	}
-	return save(path, w, h, func(c draw.Canvas) {
-		line := draw.LineStyle{Color: grey, Width: vg.Points(1)}
-		for _, n := range nodes { // boxes hide the ends of lines that pass them
-			for _, f := range n.from {
-				from, to := centre(nodes[f]), centre(n)
-				from.Y, to.Y = from.Y-high/2, to.Y+high/2
-				c.StrokeLines(line, []vg.Point{from, to})
-				const tip = 1.5 * vg.Millimeter
-				c.FillPolygon(grey, []vg.Point{to, {X: to.X - tip/2, Y: to.Y + tip}, {X: to.X + tip/2, Y: to.Y + tip}})
-			}
-		}
-		for _, n := range nodes {
-			p := centre(n)
-			box := []vg.Point{{X: p.X - wide/2, Y: p.Y - high/2}, {X: p.X + wide/2, Y: p.Y - high/2}, {X: p.X + wide/2, Y: p.Y + high/2}, {X: p.X - wide/2, Y: p.Y + high/2}}
-			c.FillPolygon(color.RGBA{235, 243, 250, 255}, box)
-			c.StrokeLines(draw.LineStyle{Color: blue, Width: vg.Points(1)}, append(box, box[0]))
-			c.FillText(title, vg.Point{X: p.X, Y: p.Y + high/5}, n.title)
-			c.FillText(detail, vg.Point{X: p.X, Y: p.Y - high/4}, n.detail)
-		}
-	})
 }

@@ -108,7 +108,7 @@ func History(path string, h *keras.History, names ...string) error {
 		panels = append(panels, []*plot.Plot{p})
 	}
 	return save(path, 16*vg.Centimeter, vg.Length(len(panels))*7*vg.Centimeter, func(c draw.Canvas) {
-		tiles := draw.Tiles{Rows: len(panels), Cols: 1, PadY: 8 * vg.Millimeter, PadTop: 2 * vg.Millimeter, PadRight: 4 * vg.Millimeter}
+		tiles := draw.Tiles{Rows: len(panels), Cols: 1, PadY: 8 * vg.Millimeter, PadTop: 2 * vg.Millimeter, PadRight: 4 * vg.Millimeter, PadLeft: 2 * vg.Millimeter}
 		for i, row := range plot.Align(panels, tiles, c) {
 			panels[i][0].Draw(row[0])
 		}

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,8 @@ func branches(t *testing.T) *keras.Model {
 	a, b := keras.Input(4), keras.Input(4)
 	shared := &layers.Dense{Units: 3, Name: "shared", Activation: "relu"}
 	x := keras.Apply(&layers.Concatenate{}, keras.Apply(shared, a), keras.Apply(shared, b))
+	y := keras.Apply(&layers.Dense{Units: 6, Name: "residual"}, keras.Apply(&layers.LayerNormalization{}, x))
+	x = keras.Apply(&layers.Add{}, x, y)
 	x = keras.Apply(&layers.Dense{Units: 2, Name: "head"}, keras.Apply(&layers.Dropout{Rate: 0.5}, x))
 	m, err := keras.NewModel(keras.Tuple(a, b), x)
 	if err != nil {
@@ -164,11 +167,33 @@ func TestModelDot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`n2 [label="shared: Dense\nfloat32[? 3]"]`, "\tn0 -> n2;\n\tn1 -> n3;\n\tn2 -> n4;\n\tn3 -> n4;\n\tn4 -> n5;\n\tn5 -> n6;\n}\n",
+		`n2 [label="shared: Dense\nfloat32[? 3]"]`, "\tn0 -> n2;\n\tn1 -> n3;\n\tn2 -> n4;\n\tn3 -> n4;\n\tn4 -> n5;\n\tn5 -> n6;\n\tn4 -> n7;\n\tn6 -> n7;\n\tn7 -> n8;\n\tn8 -> n9;\n}\n",
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("got\n%s\nwant it to contain\n%s", got, want)
 		}
+	}
+}
+
+// TestLayered: lines that skip rows have a way of their own in each, next to
+// the boxes, which all lines of a node share.
+func TestLayered(t *testing.T) {
+	nodes := []node{{}, {from: []int{0}, depth: 1}, {from: []int{1}, depth: 2}, {from: []int{2, 0, 1, 0}, depth: 3}}
+	rows := layered(nodes)
+	want := [][]int{{0}, {1, -1}, {2, -1, -1}, {3}}
+	for d, row := range rows {
+		var got []int
+		seen := map[float64]bool{}
+		for _, p := range row {
+			got = append(got, p.node)
+			seen[p.order] = true
+		}
+		if !slices.Equal(got, want[d]) || len(seen) != len(row) {
+			t.Errorf("row %d: got the nodes %v at %v, want %v at different places", d, got, seen, want[d])
+		}
+	}
+	if got := rows[3][0].from; !slices.Equal(got, []int{0, 1, 2, 1}) {
+		t.Errorf("got lines from the places %v, want 0, 1, 2, 1", got)
 	}
 }
 

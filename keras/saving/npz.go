@@ -25,17 +25,13 @@ func SaveNPZ(path string, m *keras.Model) error {
 		return fileError(path, err)
 	}
 	return replace(path, func(f aside.File) error {
-		z := zip.NewWriter(f)
+		z := npy.NewArchive(f)
 		for _, w := range ws {
 			b, err := w.Bytes()
 			if err != nil {
 				return err
 			}
-			out, err := z.CreateHeader(&zip.FileHeader{Name: w.Name() + ".npy", Method: zip.Store, Modified: epoch})
-			if err != nil {
-				return err
-			}
-			if _, err := out.Write(append(npy.Header(w.Type()), b...)); err != nil {
+			if err := z.Add(w.Name(), w.Type(), b); err != nil {
 				return err
 			}
 		}

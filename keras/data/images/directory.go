@@ -39,7 +39,7 @@ func FromDirectory(dir string, o Options) (d *data.Dataset[keras.Batch], classes
 	if err := o.fill(); err != nil {
 		return nil, nil, fmt.Errorf("images: %w", err)
 	}
-	files, classes, err := data.FilesFromDirectory(dir, []string{".gif", ".jpeg", ".jpg", ".png"}, o.DirectoryOptions)
+	files, classes, err := data.FilesFromDirectory(dir, []string{".bmp", ".gif", ".jpeg", ".jpg", ".png"}, o.DirectoryOptions)
 	if err != nil {
 		return nil, nil, fmt.Errorf("images: %w", err)
 	}

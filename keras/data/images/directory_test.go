@@ -244,7 +244,7 @@ func TestDirectoryErrors(t *testing.T) {
 		}
 	}
 	if _, _, err := images.FromDirectory(filepath.Join(dir, "red"), images.Options{DirectoryOptions: data.DirectoryOptions{ClassNames: []string{}}}); err == nil ||
-		!strings.Contains(err.Error(), "there are no files in subdirectories for this dataset, want some that end in .gif, .jpeg, .jpg, .png") {
+		!strings.Contains(err.Error(), "there are no files in subdirectories for this dataset, want some that end in .bmp, .gif, .jpeg, .jpg, .png") {
 		t.Errorf("got error %v", err)
 	}
 	if _, _, err := images.FromDirectory(filepath.Join(dir, "nowhere"), images.Options{}); !os.IsNotExist(err) && !strings.Contains(err.Error(), "no such file") {

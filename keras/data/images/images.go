@@ -1,4 +1,4 @@
-// Package images reads pictures from files: PNG, JPEG and GIF (the first
+// Package images reads pictures from files: PNG, JPEG, BMP and GIF (the first
 // picture of it), as pixels, resized, or as a dataset of a directory (Keras:
 // image_dataset_from_directory). It is apart from package data so that only
 // programs that read pictures link their decoders.
@@ -18,6 +18,8 @@ import (
 	_ "image/png"
 	"io"
 	"os"
+
+	_ "golang.org/x/image/bmp"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"

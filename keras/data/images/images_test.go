@@ -15,6 +15,8 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data/images"
 	"github.com/mezzo-ml/mezzo/layers"
+
+	"golang.org/x/image/bmp"
 )
 
 // picture is 2 by 3 pixels of one color and one white one at the right bottom.
@@ -50,6 +52,7 @@ func TestDecode(t *testing.T) {
 				}
 				return jpeg.Encode(w, m, &jpeg.Options{Quality: 100})
 			},
+			"bmp": bmp.Encode,
 			"gif": func(w io.Writer, m image.Image) error { return gif.Encode(w, m, nil) },
 		} {
 			m, err := images.Decode(bytes.NewReader(encoded(t, encode, picture(c))), mode)
@@ -61,7 +64,7 @@ func TestDecode(t *testing.T) {
 			}
 			for i, w := range want {
 				// JPEG rounds twice; GIF has 256 colors, at most 32 apart.
-				off := map[string]int{"png": 0, "jpeg": 3, "gif": 32}[name]
+				off := map[string]int{"png": 0, "bmp": 0, "jpeg": 3, "gif": 32}[name]
 				if d := int(m.Pixels[i]) - int(w); d > off || d < -off {
 					t.Errorf("%s %s: got %v, want %v", name, mode, m.Pixels[:len(want)], want)
 				}
@@ -76,9 +79,10 @@ func TestDecode(t *testing.T) {
 		t.Errorf("transparent: got %v, %v", m, err)
 	}
 	for text, want := range map[string]string{
-		"":                 "images: got no data: EOF",
-		"GIF89a":           "images: gif: reading header: unexpected EOF",
-		"neither of these": "images: image: unknown format",
+		"":                       "images: got no data: EOF",
+		"GIF89a":                 "images: gif: reading header: unexpected EOF",
+		"BM????\x00\x00\x00\x00": "images: unexpected EOF",
+		"neither of these":       "images: image: unknown format",
 		// 2³¹-1 by 2³¹-1 pixels of gray.
 		string(encoded(t, png.Encode, picture(color.NRGBA{}))[:16]) + "\x7f\xff\xff\xff\x7f\xff\xff\xff": "",
 	} {
@@ -124,6 +128,7 @@ func TestResize(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte("GIF89a"))
+	f.Add(encoded(f, bmp.Encode, picture(color.NRGBA{200, 100, 50, 255})))
 	f.Add(encoded(f, png.Encode, picture(color.NRGBA{1, 2, 3, 4})))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := images.Decode(bytes.NewReader(data), "rgb")

@@ -6,13 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 )
 
 // maxDownload bounds a downloaded file, compressed and decompressed. The
@@ -51,6 +52,8 @@ type downloader struct {
 	mirrors []string // base URLs ending in "/"
 	dir     string
 	create  func(dir, pattern string) (tempFile, error) // os.CreateTemp but in tests
+
+	progress []func(url string, done, total int) // total is -1 where it is not known
 }
 
 // newDownloader returns a downloader from the public mirrors.
@@ -125,7 +128,11 @@ func (d *downloader) fetch(ctx context.Context, base, name, want string) (err er
 			os.Remove(tmp.Name())
 		}
 	}()
-	w := &recorder{w: tmp}
+	w := &recorder{w: tmp, wrote: func(done int) {
+		for _, p := range d.progress {
+			p(url, done, int(resp.ContentLength))
+		}
+	}}
 	n, err := io.Copy(w, io.LimitReader(resp.Body, maxDownload+1))
 	switch {
 	case w.err != nil:
@@ -158,15 +165,19 @@ func (d *downloader) fetch(ctx context.Context, base, name, want string) (err er
 }
 
 // recorder remembers the error of the writer behind it, which io.Copy does not
-// tell apart from the reader's.
+// tell apart from the reader's, and tells how many bytes were written.
 type recorder struct {
-	w   io.Writer
-	err error
+	w     io.Writer
+	err   error
+	done  int
+	wrote func(done int)
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
 	n, err := r.w.Write(p)
 	r.err = err
+	r.done += n
+	r.wrote(r.done)
 	return n, err
 }
 

@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -96,6 +98,37 @@ func TestGetDownloadsOnceAndRepairs(t *testing.T) {
 	}
 	if got, err := contentSum(path); err != nil || got != sum(content) {
 		t.Errorf("a damaged file in the cache was not replaced: SHA-256 %s, error %v", got, err)
+	}
+}
+
+// TestProgress: a download tells how far it is, as Keras shows it.
+func TestProgress(t *testing.T) {
+	content := make([]byte, 100<<10) // several parts
+	for i := range content {
+		content[i] = byte(i * i >> 3)
+	}
+	base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(content)))
+		w.Write(content)
+	})
+	d := testDownloader(t, base)
+	var out strings.Builder
+	last, calls := 0, 0
+	d.progress = []func(string, int, int){Progbar(&out), func(url string, done, total int) {
+		if calls++; url != base+wanted || done <= last || total != len(content) {
+			t.Errorf("got %s %d of %d after %d, want %s and %d in all", url, done, total, last, base+wanted, len(content))
+		}
+		last = done
+	}}
+	if err := d.get(t.Context(), wanted, sum(content)); err != nil {
+		t.Fatal(err)
+	}
+	if last != len(content) || calls < 2 {
+		t.Errorf("got %d bytes in %d calls, want %d in several", last, calls, len(content))
+	}
+	want := regexp.MustCompile(`^Downloading data from ` + regexp.QuoteMeta(base+wanted) + `\n102400/102400 - 0s - \S+/step\n$`)
+	if !want.MatchString(out.String()) {
+		t.Errorf("got\n%s\nwant %s", &out, want)
 	}
 }
 

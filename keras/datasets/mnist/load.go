@@ -2,6 +2,8 @@ package mnist
 
 import (
 	"context"
+	"fmt"
+	"io"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -18,12 +20,30 @@ func Load(dir string) (train, test *keras.Pipeline, err error) {
 	return LoadContext(context.Background(), dir)
 }
 
-// LoadContext is Load with a context that ends the download.
-func LoadContext(ctx context.Context, dir string) (train, test *keras.Pipeline, err error) {
+// LoadContext is Load with a context that ends the download, and with functions
+// that are told of its progress: how many bytes of how many there are of the
+// file at url (-1: not known). See Progbar.
+func LoadContext(ctx context.Context, dir string, progress ...func(url string, done, total int)) (train, test *keras.Pipeline, err error) {
 	defer tensor.Catch(&err)
-	trainImages, trainLabels, testImages, testLabels, err := raw(ctx, dir)
+	trainImages, trainLabels, testImages, testLabels, err := raw(ctx, dir, progress...)
 	if err != nil {
 		return nil, nil, err
 	}
 	return keras.FromImages(trainImages, trainLabels, 784), keras.FromImages(testImages, testLabels, 784), nil
+}
+
+// Progbar shows downloads on w as Keras does: where each file comes from, and a
+// bar of its bytes.
+//
+//	train, test, err := mnist.LoadContext(ctx, "", mnist.Progbar(os.Stderr))
+func Progbar(w io.Writer) func(url string, done, total int) {
+	bar, last := keras.NewProgbar(w), ""
+	return func(url string, done, total int) {
+		if url != last {
+			bar.Finish() // of a file that broke off
+			fmt.Fprintf(w, "Downloading data from %s\n", url)
+			last = url
+		}
+		bar.Update(done, total)
+	}
 }

@@ -76,12 +76,14 @@ func (f dataFile) find(dir string) (string, error) {
 //
 // They are read from the directory dir. An empty dir means the original MNIST,
 // downloaded into the cache directory unless it is there already; ctx ends the
-// download.
-func raw(ctx context.Context, dir string) (trainImages, trainLabels, testImages, testLabels []byte, err error) {
+// download, and progress is told of it.
+func raw(ctx context.Context, dir string, progress ...func(url string, done, total int)) (trainImages, trainLabels, testImages, testLabels []byte, err error) {
 	if dir == "" {
 		dir, err = cacheDir()
 		if err == nil {
-			err = newDownloader(dir).downloadAll(ctx)
+			d := newDownloader(dir)
+			d.progress = progress
+			err = d.downloadAll(ctx)
 		}
 		if err != nil {
 			return nil, nil, nil, nil, err

@@ -50,6 +50,14 @@ func IsZip(r io.ReaderAt) bool {
 	return n == 4 && string(b) == "PK\x03\x04"
 }
 
+// Name checks the name of a member of an archive.
+func Name(name string) error {
+	if path.Clean("/" + name)[1:] != strings.TrimSuffix(name, "/") || strings.ContainsAny(name, "\\:\x00") {
+		return fmt.Errorf("got a member named %q, which points out of the archive", name)
+	}
+	return nil
+}
+
 // Zip opens a zip archive and checks what it says about its members. None of
 // them is ever written to a disk, but one that tries to get somewhere else
 // shows what the file is.
@@ -66,9 +74,8 @@ func Zip(r io.ReaderAt, size int64) (map[string]*zip.File, error) {
 	}
 	members := map[string]*zip.File{}
 	for _, f := range z.File {
-		clean := path.Clean("/" + f.Name)[1:]
-		if clean != strings.TrimSuffix(f.Name, "/") || strings.ContainsAny(f.Name, "\\:\x00") {
-			return nil, fmt.Errorf("got a member named %q, which points out of the archive", f.Name)
+		if err := Name(f.Name); err != nil {
+			return nil, err
 		}
 		if members[f.Name] != nil {
 			return nil, fmt.Errorf("got two members named %q", f.Name)

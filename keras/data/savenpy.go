@@ -1,0 +1,60 @@
+package data
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/npy"
+)
+
+// SaveNPY writes an array as NumPy does (numpy.save). bfloat16, which NumPy does
+// not have, is what ml_dtypes makes of it: `.view(ml_dtypes.bfloat16)`. The file
+// appears when it is complete.
+func SaveNPY(path string, t *keras.Tensor) error {
+	return saveArrays(path, func(f aside.File) error {
+		b, err := bytesOf(t)
+		if err != nil {
+			return err
+		}
+		if _, err := f.Write(npy.Header(t.Type())); err != nil {
+			return err
+		}
+		_, err = f.Write(b)
+		return err
+	})
+}
+
+// SaveNPZ writes arrays by their names, in the order of these, as NumPy does
+// (numpy.savez); see SaveNPY.
+func SaveNPZ(path string, arrays map[string]*keras.Tensor) error {
+	return saveArrays(path, func(f aside.File) error {
+		z := npy.NewArchive(f)
+		for _, name := range slices.Sorted(maps.Keys(arrays)) {
+			b, err := bytesOf(arrays[name])
+			if err == nil {
+				err = z.Add(name, arrays[name].Type(), b)
+			}
+			if err != nil {
+				return fmt.Errorf("array %s: %w", name, err)
+			}
+		}
+		return z.Close()
+	})
+}
+
+func bytesOf(t *keras.Tensor) ([]byte, error) {
+	if t == nil || t.IsTuple() {
+		return nil, fmt.Errorf("got no tensor or several, want one")
+	}
+	return t.Bytes()
+}
+
+func saveArrays(path string, write func(aside.File) error) error {
+	if err := aside.Write(aside.System{}, path, write); err != nil {
+		return fmt.Errorf("%s: cannot save: %w", path, err)
+	}
+	return nil
+}
