@@ -24,7 +24,9 @@ func small() []row {
 		conv(f, "forward"), conv(f, "input"), conv(f, "kernel"),
 		biasRelu(16, 8), softmax(16, 8), normalization(16, 8, false), normalization(16, 8, true),
 		cast(16, 8, false), cast(16, 8, true), dropout(16, 8), embedding(50, 8, 16, false), embedding(50, 8, 16, true), adam(100),
-		attention(heads{2, 5, 2, 4}, false), attention(heads{2, 5, 2, 4}, true), lstm(2, 3, 5, 4), lstmClassifier(4, 6, 2),
+		attention(heads{2, 5, 2, 4}, false), attention(heads{2, 5, 2, 4}, true), batched(3, 8, 5, 7, false), batched(3, 8, 5, 7, true),
+		recurrent("lstm", 2, 3, 5, 4), recurrent("gru", 2, 3, 5, 4), recurrent("rnn", 2, 3, 5, 4), recurrentClassifier("lstm", 4, 6, 2), recurrentClassifier("gru", 4, 6, 2),
+		recurrentClassifier("rnn", 4, 6, 2), recurrentClassifier("custom", 4, 6, 2),
 		mlp([]int{12, 8, 3}, 4), cnn(12, [2]int{2, 3}, 4), digitsCNN("digits", [2]int{2, 3}, 4),
 		unet("unet", models.UNet{Size: 44, Filters: 2, Depth: 2, Classes: 3}, 2),
 		bert("bert", models.BERT{Vocabulary: 20, Positions: 8, Types: 2, Hidden: 4, Layers: 2, Heads: 2, Intermediate: 8, Dropout: 0.1}, 5, 3),
@@ -96,7 +98,7 @@ func TestFlops(t *testing.T) {
 		{mlp([]int{784, 64, 64, 10}, 8192), 1876951040},
 		// 2·128·(2·26²·9·32 + 3·11²·9·32·64 + 3·1600·10)
 		{cnn(28, [2]int{32, 64}, 128), 1824817152},
-		{lstmClassifier(128, 28, 128), 1615790080}, // 2·128·(28·512·(2·28 + 3·128) + 3·128·10)
+		{recurrentClassifier("lstm", 128, 28, 128), 1615790080}, // 2·128·(28·512·(2·28 + 3·128) + 3·128·10)
 		{product(2, 3, 5, false, false), 60},
 		{conv(field{128, 13, 32, 64}, "input"), 570949632}, // 2·128·11²·9·32·64
 	} {

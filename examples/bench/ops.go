@@ -14,7 +14,7 @@ import (
 )
 
 // operations lists the rows of single operations. Names of products are
-// mm-MxNxK.
+// mm-MxNxK, of as many of them bmm-BATCHxMxNxK.
 func operations() []row {
 	var rows []row
 	for _, n := range []int{64, 128, 256, 512, 1024, 2048, 4096} {
@@ -32,6 +32,10 @@ func operations() []row {
 	for _, s := range [][3]int{{32, 3072, 768}, {128, 512, 784}, {1024, 1024, 1024}} {
 		rows = append(rows, linear(s[0], s[1], s[2]))
 	}
+	for _, s := range [][4]int{{64, 128, 128, 64}, {256, 32, 32, 32}, {256, 128, 64, 128}} {
+		rows = append(rows, batched(s[0], s[1], s[2], s[3], false))
+	}
+	rows = append(rows, batched(256, 128, 128, 64, true)) // the scores of attention
 	digits, deep := field{128, 13, 32, 64}, field{32, 7, 256, 256}
 	for _, f := range []field{digits, deep} {
 		rows = append(rows, conv(f, "forward"), conv(f, "input"), conv(f, "kernel"))
@@ -47,7 +51,8 @@ func operations() []row {
 		adam(20_000_000),
 		attention(heads{32, 128, 8, 64}, false), attention(heads{32, 128, 8, 64}, true),
 		attention(heads{2, 1024, 12, 64}, false), attention(heads{2, 1024, 12, 64}, true),
-		lstm(128, 28, 128, 128))
+		recurrent("lstm", 128, 28, 128, 128), recurrent("gru", 128, 28, 128, 128), recurrent("rnn", 128, 28, 128, 128),
+		recurrent("lstm", 1, 28, 128, 128), recurrent("gru", 1, 28, 128, 128), recurrent("lstm", 1, 28, 512, 512))
 	return rows
 }
 
@@ -108,6 +113,22 @@ func product(m, n, k int, transX, transW bool) row {
 				}
 				return fn.Run(ctx, in)
 			}, nil
+		},
+	}
+}
+
+// batched is as many products X·W of sizes [m k] and [k n], or of W transposed.
+func batched(batch, m, n, k int, transW bool) row {
+	w, suffix := []int{batch, k, n}, ""
+	if transW {
+		w, suffix = []int{batch, n, k}, "-tw"
+	}
+	return row{
+		name:  fmt.Sprintf("bmm-%dx%dx%dx%d%s", batch, m, n, k, suffix),
+		spec:  spec{"kind": "bmm", "batch": batch, "m": m, "n": n, "k": k, "tw": transW},
+		flops: 2 * float64(batch*m*n) * float64(k),
+		build: func(ctx context.Context) (func() error, error) {
+			return recorded(ctx, func(in []*keras.Tensor) *keras.Tensor { return in[0].MatMulT(in[1], false, transW) }, []int{batch, m, k}, w)
 		},
 	}
 }

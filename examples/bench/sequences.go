@@ -43,26 +43,67 @@ func attention(h heads, gradient bool) row {
 	return r
 }
 
-// lstm is an LSTM layer: each step multiplies its input and the last state by
-// the kernels of four gates.
-func lstm(batch, steps, features, units int) row {
+// recurrent is a recurrent layer: each step multiplies its input and the last
+// state by the kernels of the cell's gates.
+func recurrent(cell string, batch, steps, features, units int) row {
 	return row{
-		name:  fmt.Sprintf("lstm-%dto%d-b%d-t%d", features, units, batch, steps),
-		spec:  spec{"kind": "lstm", "batch": batch, "steps": steps, "features": features, "units": units},
-		flops: 2 * float64(batch*steps*(features+units)*4*units),
+		name:  fmt.Sprintf("%s-%dto%d-b%d-t%d", cell, features, units, batch, steps),
+		spec:  spec{"kind": "recurrent", "cell": cell, "batch": batch, "steps": steps, "features": features, "units": units},
+		flops: 2 * float64(batch*steps*(features+units)*gates(cell)*units),
 		build: func(ctx context.Context) (func() error, error) {
-			return layer(ctx, &layers.LSTM{Units: units, ReturnSequences: true}, []int{batch, steps, features})
+			return layer(ctx, recurrentLayer(cell, units, true), []int{batch, steps, features})
 		},
 	}
 }
 
-// lstmClassifier is an LSTM layer over the rows of images, and a Dense layer on
-// its last state. The input has no gradient, the states have.
-func lstmClassifier(units, size, batch int) row {
-	macs := batch * size * 4 * units
+// gates is how many kernels of features times units a cell has.
+func gates(cell string) int { return map[string]int{"lstm": 4, "gru": 3, "rnn": 1, "custom": 2}[cell] }
+
+func recurrentLayer(cell string, units int, sequences bool) layers.Layer {
+	switch cell {
+	case "lstm":
+		return &layers.LSTM{Units: units, ReturnSequences: sequences}
+	case "gru":
+		return &layers.GRU{Units: units, ReturnSequences: sequences}
+	case "custom":
+		return &layers.RNN{Cell: &minimalGate{units: units}, ReturnSequences: sequences}
+	}
+	return &layers.SimpleRNN{Units: units, ReturnSequences: sequences}
+}
+
+// minimalGate is a cell of one gate f: g = tanh(x·w + h·u), h ← g + f·(h-g).
+type minimalGate struct {
+	layers.Base
+	units int
+	w, u  *layers.Weight
+}
+
+func (c *minimalGate) Config() layers.Config       { return layers.Config{} }
+func (c *minimalGate) StateShapes() []layers.Shape { return []layers.Shape{{c.units}} }
+
+func (c *minimalGate) Build(in ...layers.Shape) (err error) {
+	if c.w, err = c.AddWeight("w", layers.Shape{in[0][1], 2 * c.units}, "glorot_uniform"); err != nil {
+		return err
+	}
+	c.u, err = c.AddWeight("u", layers.Shape{c.units, 2 * c.units}, "orthogonal")
+	return err
+}
+
+func (c *minimalGate) Call(_ layers.Pass, in *tensor.Tensor) *tensor.Tensor {
+	x, h := in.Parts()[0], in.Parts()[1]
+	z := x.MatMul(c.w.Value()).Add(h.MatMul(c.u.Value()))
+	f, g := z.Slice(1, 0, c.units).Sigmoid(), z.Slice(1, c.units, 2*c.units).Tanh()
+	h = g.Add(f.Mul(h.Sub(g)))
+	return tensor.Tuple(h, h)
+}
+
+// recurrentClassifier is a recurrent layer over the rows of images, and a Dense
+// layer on its last state. The input has no gradient, the states have.
+func recurrentClassifier(cell string, units, size, batch int) row {
+	macs := batch * size * gates(cell) * units
 	flops := products(macs*size, macs*units, batch*units*10)
-	return step(fmt.Sprintf("lstm%d", units), batch, spec{"model": "lstm", "size": size, "units": units}, flops, func() (network, error) {
-		model := keras.Sequential(&layers.LSTM{Units: units}, &layers.Dense{Units: 10, Activation: "softmax"})
+	return step(fmt.Sprintf("%s%d", cell, units), batch, spec{"model": "recurrent", "cell": cell, "size": size, "units": units}, flops, func() (network, error) {
+		model := keras.Sequential(recurrentLayer(cell, units, false), &layers.Dense{Units: 10, Activation: "softmax"})
 		return network{model, &losses.SparseCategoricalCrossentropy{}, samples(batch, 10, size, size)}, nil
 	})
 }

@@ -95,9 +95,32 @@ def bert(s):
     return net, (x, y), [classes(), classes()]
 
 
-def lstm(s):
-    net = keras.Sequential([layers.LSTM(s["units"]), layers.Dense(10), layers.Activation("linear", dtype="float32")])
+class MinimalGate(layers.Layer):
+    """A cell of one gate."""
+
+    def __init__(self, units):
+        super().__init__()
+        self.units = self.state_size = units
+
+    def build(self, shape):
+        self.w = self.add_weight(shape=(shape[-1], 2 * self.units))
+        self.u = self.add_weight(shape=(self.units, 2 * self.units))
+
+    def call(self, x, states):
+        z = keras.ops.matmul(x, self.w) + keras.ops.matmul(states[0], self.u)
+        f, g = keras.ops.split(z, 2, -1)
+        g = keras.ops.tanh(g)
+        h = g + keras.ops.sigmoid(f) * (states[0] - g)
+        return h, [h]
+
+
+RECURRENT = {"lstm": layers.LSTM, "gru": layers.GRU, "rnn": layers.SimpleRNN,
+             "custom": lambda units: layers.RNN(MinimalGate(units))}
+
+
+def recurrent(s):
+    net = keras.Sequential([RECURRENT[s["cell"]](s["units"]), layers.Dense(10), layers.Activation("linear", dtype="float32")])
     return net, images(s, s["size"], s["size"]), classes()
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "lstm": lstm, "unet": unet, "bert": bert}
+MODELS = {"mlp": mlp, "cnn": cnn, "recurrent": recurrent, "unet": unet, "bert": bert}

@@ -41,6 +41,12 @@ def mm(s, d):
     return modes(lambda x, w: tf.linalg.matmul(x, w, s["tx"], s["tw"]), x, w)
 
 
+def bmm(s, d):
+    n, m, k, b = s["n"], s["m"], s["k"], s["batch"]
+    w = normal(d, *((b, n, k) if s["tw"] else (b, k, n)))
+    return modes(lambda x, w: tf.linalg.matmul(x, w, transpose_b=s["tw"]), normal(d, b, m, k), w)
+
+
 def linear(s, d):
     b = tf.zeros(s["n"], d)
     return modes(lambda x, w: tf.nn.bias_add(tf.linalg.matmul(x, w), b), normal(d, s["m"], s["k"]), normal(d, s["k"], s["n"]))
@@ -97,8 +103,8 @@ def attention(s, d):
     return modes(f, q, k, v, g)
 
 
-def lstm(s, d):
-    layer = keras.layers.LSTM(s["units"], return_sequences=True, dtype=keras.DTypePolicy(s["policy"]))
+def recurrent(s, d):
+    layer = keras_models.RECURRENT[s["cell"]](s["units"], return_sequences=True, dtype=keras.DTypePolicy(s["policy"]))
     x = normal(d, s["batch"], s["steps"], s["features"])
     layer.build(x.shape)
     return modes(layer, x)
@@ -147,7 +153,7 @@ def step(s, policy):
 
 OPS = {"mm": mm, "linear": linear, "conv": conv, "bias-relu": bias_relu, "softmax": softmax, "layernorm": layernorm,
        "cast": cast, "dropout": dropout, "embedding": embedding, "adam": adam,
-       "attention": attention, "lstm": lstm}
+       "attention": attention, "recurrent": recurrent, "bmm": bmm}
 
 
 def start(s, policy):

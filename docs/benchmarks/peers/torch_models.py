@@ -130,18 +130,38 @@ def bert(s):
     return Span(s), data, span_loss
 
 
-class LSTM(nn.Module):
-    def __init__(self, size, units):
+class MinimalGate(nn.Module):
+    """A cell of one gate, step by step."""
+
+    def __init__(self, size, units, batch_first):
         super().__init__()
-        self.lstm, self.head = nn.LSTM(size, units, batch_first=True), nn.Linear(units, 10)
+        self.x, self.h = nn.Linear(size, 2 * units), nn.Linear(units, 2 * units, bias=False)
 
     def forward(self, x):
-        return self.head(self.lstm(x)[0][:, -1])
+        h, x, all = x.new_zeros(x.shape[0], self.h.in_features), self.x(x), []
+        for i in range(x.shape[1]):
+            f, g = (x[:, i] + self.h(h)).chunk(2, 1)
+            g = torch.tanh(g)
+            h = torch.lerp(g, h.to(g.dtype), torch.sigmoid(f))
+            all.append(h)
+        return torch.stack(all, 1), h
 
 
-def lstm(s):
+RECURRENT = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN, "custom": MinimalGate}
+
+
+class Recurrent(nn.Module):
+    def __init__(self, cell, size, units):
+        super().__init__()
+        self.layer, self.head = RECURRENT[cell](size, units, batch_first=True), nn.Linear(units, 10)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[0][:, -1])
+
+
+def recurrent(s):
     x, y = torch.rand(s["batch"], s["size"], s["size"]) - 0.5, torch.arange(s["batch"]) % 10
-    return LSTM(s["size"], s["units"]), [x, y], cross_entropy
+    return Recurrent(s["cell"], s["size"], s["units"]), [x, y], cross_entropy
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "lstm": lstm, "unet": unet, "bert": bert}
+MODELS = {"mlp": mlp, "cnn": cnn, "recurrent": recurrent, "unet": unet, "bert": bert}

@@ -42,6 +42,13 @@ def mm(s, d):
     return settings
 
 
+def bmm(s, d):
+    n, m, k, b = s["n"], s["m"], s["k"], s["batch"]
+    x, w = torch.randn(b, m, k).to(d), torch.randn((b, n, k) if s["tw"] else (b, k, n)).to(d)
+    w = w.mT if s["tw"] else w
+    return {"bmm": lambda: lambda: torch.bmm(x, w)}
+
+
 def linear(s, d):
     x, w, b = torch.randn(s["m"], s["k"]).to(d), torch.randn(s["n"], s["k"]).to(d), torch.zeros(s["n"]).to(d)
 
@@ -127,9 +134,9 @@ def attention(s, d):
     return {"eager": lambda: lambda: torch.autograd.grad(f(q, k, v), (q, k, v), g)}
 
 
-def lstm(s, d):
+def recurrent(s, d):
     def build():
-        net = nn.LSTM(s["features"], s["units"], batch_first=True).to(d)
+        net = torch_models.RECURRENT[s["cell"]](s["features"], s["units"], batch_first=True).to(d)
         x = torch.randn(s["batch"], s["steps"], s["features"]).to(d)
 
         def work():
@@ -191,7 +198,7 @@ def step(s, policy):
 
 OPS = {"mm": mm, "linear": linear, "conv": conv, "bias-relu": bias_relu, "softmax": softmax, "layernorm": layernorm,
        "cast": cast, "dropout": dropout, "embedding": embedding, "adam": adam,
-       "attention": attention, "lstm": lstm}
+       "attention": attention, "recurrent": recurrent, "bmm": bmm}
 
 
 def start(s, policy):
