@@ -59,6 +59,7 @@ type operandOf struct {
 	packed  bool // else the kernel reads it where it lies
 	panels  bool // packed rows of A lie k by k, in panels of those that a kernel takes
 	lead    int  // bytes from a packed row to the next, if A is copied row by row
+	stored  bool // transposed A is converted in the rows that it is stored in, not in panels
 }
 
 // part is a stripe of columns, from col on. It is the task that computes the
@@ -293,11 +294,18 @@ func (k *product) layout() {
 		take(k.tileM * k.leads)
 	}
 	if k.a.packed {
-		k.a.lead = 4 * cells
+		// Where a panel has fewer rows than a vector, to convert their pieces
+		// would take as long as to multiply.
+		k.a.stored = k.a.trans && t.Inner != nil && t.MR < 8 && (k.a.element == gemm.F16 || k.a.element == gemm.BF16)
+		width, rows := cells, k.tileM
+		if k.a.stored {
+			width, rows = rows, width
+		}
+		k.a.lead = 4 * width
 		if k.a.lead%rowConflict == 0 || k.a.element.Size() == 4 {
 			k.a.lead += rowPad
 		}
-		k.atA = take(k.tileM * k.a.lead)
+		k.atA = take(rows * k.a.lead)
 	}
 	switch {
 	case k.b.packed && !k.sharesB:

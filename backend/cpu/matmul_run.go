@@ -102,13 +102,20 @@ func (k *product) packB(d unsafe.Pointer, size int, data []byte, batch, col, col
 	}
 }
 
-// packA packs rows for depth steps from p on: row by row, or in panels of the
-// rows that a kernel takes, if A is transposed or to become so.
+// packA packs rows for depth steps from p on: row by row; step by step if A is
+// transposed and kernels read it so; or in panels of the rows that a kernel
+// takes, if A is transposed or to become so.
 func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, depth int) {
 	a, cells := &k.a, k.cells(depth)
 	src, lds := unsafe.Pointer(unsafe.SliceData(data)), a.stride*a.size
 	if a.trans {
 		src = unsafe.Add(src, (a.starts[batch]+p*a.stride+row)*a.size)
+		for q := 0; a.stored && q < depth; q++ {
+			k.set.Widen[a.element](unsafe.Add(d, q*a.lead), unsafe.Add(src, q*lds), rows)
+		}
+		if a.stored {
+			return
+		}
 		heights := ceilDiv(rows, k.tiles.MR)
 		for q := 0; q < depth; q += packDepth {
 			n := min(packDepth, depth-q)
@@ -231,7 +238,10 @@ func (k *part) chunk(r *run, w *worker, i int) {
 		switch {
 		case k.a.packed:
 			a, lda, rowA = unsafe.Add(scratch, k.atA), k.a.lead, k.a.lead
-			if inner {
+			switch {
+			case k.a.stored:
+				rowA = 4
+			case inner:
 				rowA = 4 * cells
 			}
 			if w.packedA.packs(packedBlock{batch, row, rows, p, depth}) {
@@ -300,7 +310,7 @@ func (k *part) chunk(r *run, w *worker, i int) {
 				kernels = t.NarrowRows
 			}
 			mask := uint(1)<<cols - 1
-			if inner && k.a.packed {
+			if inner && k.a.packed && !k.a.stored {
 				lda = 4 * h
 			}
 			var si unsafe.Pointer

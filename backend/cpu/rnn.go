@@ -124,7 +124,7 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		lead = max(lead, k.products[i].lead)
 	}
 	k.take(sizeOf[T]() * k.gates * units) // also for a row of the kernel
-	k.operand = k.takeBytes(k.padded * lead)
+	k.operand = k.takeBytes(max(k.padded, scanRows) * lead)
 }
 
 // take reserves scratch memory for n elements and returns where it begins.

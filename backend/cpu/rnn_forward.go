@@ -60,6 +60,9 @@ func makeScan[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 	k.atStates = [2]int{k.block(), k.block()}
 	k.atBias = k.take(units)
 	k.reserve(b)
+	if c := newColumnScan(b, k); c != nil {
+		return c
+	}
 	return k
 }
 

@@ -172,6 +172,12 @@ func (p *stepProduct[T]) mul(r *run, rows int, a unsafe.Pointer, lda int, s unsa
 		p.loop(r, rows, a, lda, s, lds, d, ldd)
 		return
 	}
+	p.columns(r, 0, p.n, rows, a, lda, s, lds, d, ldd)
+}
+
+// columns computes columns from to end-1 of mul, whole panels but for the last;
+// s and d are those of column 0.
+func (p *stepProduct[T]) columns(r *run, from, end, rows int, a unsafe.Pointer, lda int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	t, nr := p.tiles, p.tiles.NR
 	units := ceilDiv(rows, t.Unit)
 	heights := ceilDiv(units*t.Unit, t.MR)
@@ -186,8 +192,8 @@ func (p *stepProduct[T]) mul(r *run, rows int, a unsafe.Pointer, lda int, s unsa
 		runtime.LockOSThread()
 		t.Begin()
 	}
-	for j := 0; j < p.n; j += nr {
-		cols := min(nr, p.n-j)
+	for j := from; j < end; j += nr {
+		cols := min(nr, end-j)
 		kernels := t.Rows
 		if cols <= t.NarrowNR {
 			kernels = t.NarrowRows

@@ -52,6 +52,91 @@ func TestScanWorkers(t *testing.T) {
 	})
 }
 
+// TestScanColumns: on every instruction set a scan of few rows and a large
+// kernel, which workers share by columns, has the bits of these rows in a larger
+// batch, which they share by rows, for every number of workers.
+func TestScanColumns(t *testing.T) {
+	const steps, few, many, units, features = 3, 3, 20, 376, 11
+	forEachISA(t, func(t *testing.T) {
+		for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
+			for _, s := range []op.Scan{
+				{Cell: op.LSTMCell, Masked: true},
+				{Cell: op.LSTMCell, Masked: true, Product: true, Reverse: true},
+				{Cell: op.GRUCell, Masked: true, Product: true},
+			} {
+				wide, width := s.Cell.Gates()*units, features
+				if !s.Product {
+					width = wide
+				}
+				results := map[int][]byte{}
+				for _, batch := range []int{few, many} {
+					rng := rand.New(rand.NewPCG(2, 7))
+					fill := func(shape ...int) array {
+						return arrayOf(d, shape, func(int) float64 { return (rng.Float64() - 0.5) / 4 })
+					}
+					// The first rows of each batch are the same.
+					rows := func(lead int, width int) array {
+						x := make([]float64, lead*few*width)
+						for i := range x {
+							x[i] = rng.Float64() - 0.5
+						}
+						shape := op.Shape{lead, batch, width}
+						if lead == 1 {
+							shape = shape[1:]
+						}
+						return arrayOf(d, shape, func(i int) float64 {
+							row := i / width % batch % few
+							return x[(i/width/batch*few+row)*width+i%width]
+						})
+					}
+					args := []array{rows(steps, width), fill(units, wide), rows(1, units)}
+					if s.Cell.HasState() {
+						args = append(args, rows(1, units))
+					}
+					if s.Cell.HasBias() {
+						args = append(args, fill(units))
+					}
+					if s.Product {
+						args = append(args, fill(features, wide), fill(wide))
+					}
+					args = append(args, arrayOf(dtype.Bool, op.Shape{steps, batch}, func(i int) float64 { return float64((i/batch*5 + i%batch%few) % 4 & 1) }))
+					g := ir.New(len(args))
+					var vals []*ir.Value
+					for i, a := range args {
+						vals = append(vals, param(t, g, i, a.Type))
+					}
+					g.Output(record(t, g, op.RNN, op.Attr{Scan: &s}, vals...), -1)
+					p := plan(t, g)
+					in, out := buffers(p, args)
+					defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+					for _, procs := range []int{1, 2, 5} {
+						runtime.GOMAXPROCS(procs)
+						if err := p.Run(context.Background(), in, out); err != nil {
+							t.Fatal(err)
+						}
+						data := out[0].(*Buffer).data
+						at := s.Sections(steps, batch, units)
+						var got []byte
+						for _, of := range []op.Section{at.Outputs, at.States, at.Saved} {
+							size := batch * units * d.Size()
+							for i := of.Start * d.Size(); i < (of.Start+of.Shape.Size())*d.Size(); i += size {
+								got = append(got, data[i:][:few*units*d.Size()]...)
+							}
+						}
+						if want := results[batch]; want != nil && !bytes.Equal(got, want) {
+							t.Errorf("%v, %v: other bits with %d workers", d, &s, procs)
+						}
+						results[batch] = got
+					}
+				}
+				if !bytes.Equal(results[few], results[many]) {
+					t.Errorf("%v, %v: other bits for %d rows than for %d", d, &s, few, many)
+				}
+			}
+		}
+	})
+}
+
 // TestScanGradNotFinite: on every instruction set gradients by weights are not
 // finite where they depend on a gradient that is not, and finite elsewhere.
 func TestScanGradNotFinite(t *testing.T) {

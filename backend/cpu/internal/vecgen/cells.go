@@ -72,7 +72,7 @@ func (c cell) write(a *asm, stored elem, convert bool) {
 			a.storeAs(elems[i], convert, from, address(i))
 		},
 	}
-	a.k, a.rest = &kernel{}, false
+	a.k, a.rest, a.coarse = &kernel{}, false, stored == bf16
 	if a.wide { // the lanes of the last vector
 		a.op("MOVQ", "n+16(FP)", "CX")
 		a.op("ANDQ", 15, "CX")
@@ -180,8 +180,12 @@ func (a *asm) loadUpperHalves() {
 // |x| < 20, within 12 above, and not below e⁻⁸⁷: 2 to the power of fractions of
 // ±½ goes through a polynomial within 2⁻²³ (Remez).
 func sigmoidOf(a *asm) {
-	if !a.wide {
+	switch {
+	case !a.wide:
 		sigmoid(a)
+		return
+	case a.coarse:
+		sigmoidCoarse(a)
 		return
 	}
 	clamp(a, -87, 87)
@@ -204,8 +208,12 @@ func sigmoidOf(a *asm) {
 // With AVX-512 it is within 4 units in the last place: a quotient of odd and
 // even polynomials, those of the library Eigen.
 func tanhOf(a *asm) {
-	if !a.wide {
+	switch {
+	case !a.wide:
 		tanh(a)
+		return
+	case a.coarse:
+		tanhCoarse(a)
 		return
 	}
 	clamp(a, -7.90531110763549805, 7.90531110763549805)
@@ -214,6 +222,31 @@ func tanhOf(a *asm) {
 	horner(a, 4, 1, 1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 	a.op("VMULPS", reg(2), reg(0), reg(0))
 	quotient(a)
+}
+
+// sigmoidCoarse is sigmoidOf within 2⁻¹² of the result, a sixteenth of half a
+// unit of bfloat16: 2 to the power of fractions goes through a polynomial
+// within 9·10⁻⁵ (minimax), and the reciprocal has 14 bits. It changes 1 and 2.
+func sigmoidCoarse(a *asm) {
+	a.op("VMULPS", num(-1.44269504088896341), reg(0), reg(0))
+	a.op("VREDUCEPS", 1, reg(0), reg(1)) // less the whole number below
+	horner(a, 1, 2, 7.70673007e-2, 2.27644712e-1, 6.95116878e-1, 1)
+	a.op("VSCALEFPS", reg(0), reg(2), reg(1))
+	a.op("VADDPS", num(1), reg(1), reg(1))
+	a.op("VRCP14PS", reg(1), reg(0))
+}
+
+// tanhCoarse is tanhOf within 2⁻¹² of the result: x·P(x²)/Q(x²), of which the
+// polynomials are within 6·10⁻⁵ up to 5 (minimax), where the function is as
+// near to 1. It changes 1, 2 and 4.
+func tanhCoarse(a *asm) {
+	clamp(a, -5, 5)
+	a.op("VMULPS", reg(0), reg(0), reg(4))
+	horner(a, 4, 2, 6.70599751e-4, 1.0241928e-1, 9.99948382e-1)
+	horner(a, 4, 1, 1.28202932e-2, 4.35434639e-1, 1)
+	a.op("VMULPS", reg(2), reg(0), reg(0))
+	a.op("VRCP14PS", reg(1), reg(1))
+	a.op("VMULPS", reg(1), reg(0), reg(0))
 }
 
 // oneLess is y·(1-x²), the gradient y through a tanh whose result is x.

@@ -85,6 +85,7 @@ type asm struct {
 	pinned  []uint32 // of the constants, those in registers of arm64
 	ahead   int      // vectors behind the pointers, on arm64
 	rest    bool     // writing the masked part
+	coarse  bool     // functions may be as coarse as bfloat16 lets them
 	k       *kernel
 	consts  map[uint32]int
 	order   []uint32
