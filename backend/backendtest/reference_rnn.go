@@ -15,13 +15,19 @@ type bounded struct{ v, e float64 }
 
 // bounds is arithmetic on bounded numbers in one type, with what is stored in
 // another.
-type bounds struct{ acc, rel, abs float64 }
+type bounds struct{ acc, function, rel, abs float64 }
 
 func boundsOf(store dtype.DType) bounds {
 	acc, _ := store.Accumulator().Tolerance()
 	rel, _ := store.Tolerance()
 	// Twice: a device may round at other places than this formula.
-	return bounds{2 * acc, rel, store.SmallestSubnormal()}
+	b := bounds{2 * acc, 2 * acc, rel, store.SmallestSubnormal()}
+	if store.Is16() {
+		// A sixteenth of the rounding error of what is stored, half an epsilon,
+		// which it does not add to notably.
+		b.function = store.Epsilon() / 32
+	}
+	return b
 }
 
 func (b bounds) add(x, y bounded) bounded {
@@ -38,12 +44,12 @@ func (b bounds) mul(x, y bounded) bounded {
 
 func (b bounds) tanh(x bounded) bounded {
 	v := math.Tanh(x.v)
-	return bounded{v, (1-v*v)*x.e + x.e*x.e + b.acc*math.Abs(v)}
+	return bounded{v, (1-v*v)*x.e + x.e*x.e + b.function*math.Abs(v)}
 }
 
 func (b bounds) sigmoid(x bounded) bounded {
 	v := 1 / (1 + math.Exp(-x.v))
-	return bounded{v, v*(1-v)*x.e + x.e*x.e + b.acc*v}
+	return bounded{v, v*(1-v)*x.e + x.e*x.e + b.function*v}
 }
 
 // stored is x as it is read again.

@@ -57,6 +57,7 @@ func TestScanWorkers(t *testing.T) {
 // batch, which they share by rows, for every number of workers.
 func TestScanColumns(t *testing.T) {
 	const steps, few, many, units, features = 3, 3, 20, 376, 11
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	forEachISA(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 			for _, s := range []op.Scan{
@@ -108,7 +109,6 @@ func TestScanColumns(t *testing.T) {
 					g.Output(record(t, g, op.RNN, op.Attr{Scan: &s}, vals...), -1)
 					p := plan(t, g)
 					in, out := buffers(p, args)
-					defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 					for _, procs := range []int{1, 2, 5} {
 						runtime.GOMAXPROCS(procs)
 						if err := p.Run(context.Background(), in, out); err != nil {
