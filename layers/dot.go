@@ -72,7 +72,7 @@ func (d *Dot) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	}
 	as, aFree := name(a.Rank(), d.axes[0], 0)
 	bs, bFree := name(b.Rank(), d.axes[1], a.Rank())
-	y := einsum(a, b, as, bs, "a"+aFree+bFree)
+	y := tensor.Einsum(as+","+bs+"->a"+aFree+bFree, a, b)
 	if y.Rank() == 1 {
 		return y.ExpandDims(-1)
 	}

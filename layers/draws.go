@@ -58,13 +58,10 @@ func (d *draws) index(n int) *tensor.Tensor {
 	return d.shared(0, float64(n)).Floor().MinimumScalar(float64(n - 1))
 }
 
-// normal draws numbers of mean 0 and deviation 1, by Box and Muller's method:
-// at most √(48·ln 2) ≈ 5.8 in magnitude.
+// normal draws numbers of mean 0 and deviation 1.
 func (d *draws) normal(shape ...int) *tensor.Tensor {
-	u, v := d.field(shape...), d.field(shape...)
-	// u < 1, so the logarithm is of at least 2⁻²⁴.
-	radius := u.Neg().AddScalar(1).Log().MulScalar(-2).Sqrt()
-	return radius.Mul(v.MulScalar(2 * math.Pi).Cos())
+	d.stream += 2
+	return tensor.RandomNormal(d.now, d.stream-2, shape...)
 }
 
 // gammaTries is how often logGamma tries: each time it fails with a probability

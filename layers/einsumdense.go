@@ -162,7 +162,7 @@ func (e *EinsumDense) CheckInput(in ...Shape) error {
 // Call computes the layer on x.
 func (e *EinsumDense) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	wantFloats(x)
-	y := einsum(x, e.kernel.Value(), e.equation.x, e.equation.y, e.equation.out)
+	y := tensor.Einsum(e.equation.x+","+e.equation.y+"->"+e.equation.out, x, e.kernel.Value())
 	if e.bias != nil {
 		y = y.Add(e.bias.Value())
 	}

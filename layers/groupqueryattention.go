@@ -145,7 +145,7 @@ func (g *GroupQueryAttention) withScores(p Pass, queries, keys, values, keep *te
 	// One product for all query heads of a group: head u is (u/share, u%share).
 	share := g.NumQueryHeads / g.NumKeyValueHeads
 	grouped := queries.Reshape(batch, T, g.NumKeyValueHeads, share, g.HeadDim)
-	scores := einsum(grouped, keys, "btghd", "bsgd", "bghts").Widen()
+	scores := tensor.Einsum("btghd,bsgd->bghts", grouped, keys).Widen()
 	scores = scores.MulScalar(1/math.Sqrt(float64(g.HeadDim))).Reshape(batch, g.NumQueryHeads, T, S)
 	weights = maskedSoftmax(scores, keep, -1).Cast(values.DType())
 	used := weights
@@ -153,5 +153,5 @@ func (g *GroupQueryAttention) withScores(p Pass, queries, keys, values, keep *te
 		used = Apply(g.dropout, p, used)
 	}
 	used = used.Reshape(batch, g.NumKeyValueHeads, share, T, S)
-	return einsum(used, values, "bghts", "bsgd", "btghd").Reshape(batch, T, g.NumQueryHeads, g.HeadDim), weights
+	return tensor.Einsum("bghts,bsgd->btghd", used, values).Reshape(batch, T, g.NumQueryHeads, g.HeadDim), weights
 }

@@ -218,7 +218,7 @@ func (m *MultiHeadAttention) fused(p Pass, q, k, v, queries, keys, values, given
 
 // withScores attends and returns the weights, too.
 func (m *MultiHeadAttention) withScores(p Pass, q, k, v, queries, keys, values, given *tensor.Tensor, window int) (y, weights *tensor.Tensor) {
-	scores := einsum(queries, keys, m.letters.query, m.letters.key, m.letters.scores).Widen()
+	scores := tensor.Einsum(m.letters.query+","+m.letters.key+"->"+m.letters.scores, queries, keys).Widen()
 	scores = scores.MulScalar(1 / math.Sqrt(float64(m.KeyDim)))
 	// Masks lack the axes of the heads and those that are not attended over.
 	over := func(mask *tensor.Tensor) *tensor.Tensor {
@@ -243,7 +243,7 @@ func (m *MultiHeadAttention) withScores(p Pass, q, k, v, queries, keys, values, 
 	if m.dropout != nil {
 		used = Apply(m.dropout, p, used)
 	}
-	return einsum(used, values, m.letters.scores, m.letters.key, m.letters.query), weights
+	return tensor.Einsum(m.letters.scores+","+m.letters.key+"->"+m.letters.query, used, values), weights
 }
 
 // attentionLetters name the axes of projected queries, projected keys and

@@ -44,7 +44,7 @@ func (g *GaussianDropout) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		return x
 	}
 	wide := x.Cast(x.DType().Accumulator())
-	z := normalNoise(x, g.state).CastLike(wide)
+	z := tensor.RandomNormal(NextState(g.state, x), 0, x.Shape()...).CastLike(wide)
 	return wide.Mul(z.MulScalar(math.Sqrt(g.Rate / (1 - g.Rate))).AddScalar(1)).Cast(x.DType())
 }
 
@@ -83,7 +83,8 @@ func (g *GaussianNoise) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		return x
 	}
 	wide := x.Cast(x.DType().Accumulator())
-	return wide.Add(normalNoise(x, g.state).CastLike(wide).MulScalar(g.Stddev)).Cast(x.DType())
+	z := tensor.RandomNormal(NextState(g.state, x), 0, x.Shape()...).CastLike(wide)
+	return wide.Add(z.MulScalar(g.Stddev)).Cast(x.DType())
 }
 
 // AlphaDropout sets a random share of its input to the value that selu takes
@@ -138,11 +139,6 @@ func (b *Base) belowOneState(rate float64, seed *int64) (*tensor.Variable, error
 		return nil, fmt.Errorf("Rate is %v, want a number from 0 to below 1", rate)
 	}
 	return b.rateState(rate, seed)
-}
-
-// normalNoise draws numbers of mean 0 and deviation 1 in the shape of x.
-func normalNoise(x *tensor.Tensor, state *tensor.Variable) *tensor.Tensor {
-	return (&draws{now: NextState(state, x)}).normal(x.Shape()...)
 }
 
 // ActivityRegularization returns its input and adds L1·Σ|x| + L2·Σx², divided

@@ -179,5 +179,5 @@ func resampled(x *tensor.Tensor, axis int, weights []float64) *tensor.Tensor {
 	n := x.Dim(axis)
 	xs := "abcdef"[:x.Rank()]
 	out := xs[:axis] + "z" + xs[axis+1:]
-	return einsum(constant(x.DType(), weights, len(weights)/n, n), x, "z"+xs[axis:axis+1], xs, out)
+	return tensor.Einsum("z"+xs[axis:axis+1]+","+xs+"->"+out, constant(x.DType(), weights, len(weights)/n, n), x)
 }

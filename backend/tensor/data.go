@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/x448/float16"
@@ -123,6 +124,17 @@ func Iota(dt dtype.DType, shape ...int) *Tensor {
 // (int64[2]: seed and counter) and stream alone: Philox4x32-10.
 func RandomUniform(state *Tensor, stream uint64, shape ...int) *Tensor {
 	return Record(op.RandomUniform, op.Attr{Dims: Shape(shape).Clone(), Stream: stream}, state)
+}
+
+// RandomNormal returns float32 numbers of mean 0 and standard deviation 1, a
+// function of state and stream alone, by Box and Muller's method: at most
+// √(48·ln 2) ≈ 5.8 in magnitude. It takes two streams of RandomUniform: stream
+// and the next.
+func RandomNormal(state *Tensor, stream uint64, shape ...int) *Tensor {
+	u, v := RandomUniform(state, stream, shape...), RandomUniform(state, stream+1, shape...)
+	// u < 1, so the logarithm is of at least 2⁻²⁴.
+	radius := u.Neg().AddScalar(1).Log().MulScalar(-2).Sqrt()
+	return radius.Mul(v.MulScalar(2 * math.Pi).Cos())
 }
 
 // Eval computes the tensors that are not computed yet, as one program.
