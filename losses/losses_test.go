@@ -407,6 +407,8 @@ func TestErrors(t *testing.T) {
 			`SparseCategoricalCrossentropy: got predictions float32[], want a last axis of classes`},
 		{func() *tensor.Tensor { return (&CategoricalCrossentropy{}).Call(f32([]int{2, 2}, 0, 1, 1, 0), p) },
 			`CategoricalCrossentropy: got targets float32[2 2] for predictions float32[2 3], want equal shapes`},
+		{func() *tensor.Tensor { return (&CategoricalCrossentropy{}).Call(i32(1, 2), p) },
+			`CategoricalCrossentropy: got targets int32[2] for predictions float32[2 3], want equal shapes; class indices are for the classes with Sparse in their name`},
 		{func() *tensor.Tensor { return (&CategoricalCrossentropy{Axis: new(2)}).Call(p, p) },
 			`CategoricalCrossentropy: got predictions float32[2 3], want axis 2 in them`},
 		{func() *tensor.Tensor { return (&CategoricalCrossentropy{LabelSmoothing: 2}).Call(p, p) },

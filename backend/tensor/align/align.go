@@ -8,6 +8,8 @@
 package align
 
 import (
+	"strings"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
@@ -58,7 +60,11 @@ func SameRank(a, b *tensor.Tensor) (*tensor.Tensor, *tensor.Tensor) {
 func Pair(where string, yTrue, yPred *tensor.Tensor) (t, p *tensor.Tensor) {
 	t, p = SameRank(yTrue, yPred)
 	if !t.Shape().Equal(p.Shape()) {
-		tensor.Fail(where, "got targets %v for predictions %v, want equal shapes", yTrue.Type(), yPred.Type())
+		hint := ""
+		if n := yPred.Rank() - 1; yTrue.DType().IsInt() && n > 0 && yTrue.Shape().Equal(yPred.Shape()[:n]) && strings.HasPrefix(where, "Categorical") {
+			hint = "; class indices are for the classes with Sparse in their name"
+		}
+		tensor.Fail(where, "got targets %v for predictions %v, want equal shapes%s", yTrue.Type(), yPred.Type(), hint)
 	}
 	return t, p
 }
