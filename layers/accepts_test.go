@@ -88,6 +88,7 @@ var accepted = map[string]accepts{
 	"MaxPooling2D":            {4, 4, 1, 1, floats},
 	"MaxPooling3D":            {5, 5, 1, 1, floats},
 	"Maximum":                 {few: 2, many: -1, least: 1},
+	"MaxNumBoundingBoxes":     {least: 3, most: 3, few: 2},
 	"MelSpectrogram":          {2, 2, 1, 1, floats},
 	"Minimum":                 {few: 2, many: -1, least: 1},
 	"MixUp":                   {least: 4, most: 4, many: 2},

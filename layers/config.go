@@ -92,6 +92,7 @@ var classes = struct {
 	"MaxPooling1D":            func() Layer { return &MaxPooling1D{} },
 	"MaxPooling2D":            func() Layer { return &MaxPooling2D{} },
 	"MaxPooling3D":            func() Layer { return &MaxPooling3D{} },
+	"MaxNumBoundingBoxes":     func() Layer { return &MaxNumBoundingBoxes{} },
 	"MelSpectrogram":          func() Layer { return &MelSpectrogram{} },
 	"Minimum":                 func() Layer { return &Minimum{} },
 	"MixUp":                   func() Layer { return &MixUp{} },

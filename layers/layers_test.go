@@ -74,6 +74,8 @@ func everyLayer() []layerCase {
 		{"elu", func() layers.Layer { return &layers.ELU{} }, image},
 		{"softmax", func() layers.Layer { return &layers.Softmax{Axis: []int{1}} }, image},
 		{"prelu", func() layers.Layer { return &layers.PReLU{AlphaInitializer: "random_uniform", SharedAxes: []int{1, 2}} }, image},
+		{"boxes, fewer", func() layers.Layer { return &layers.MaxNumBoundingBoxes{MaxNumber: 3} }, []op.Type{f32(2, 5, 4), f32(2, 5)}},
+		{"boxes, more", func() layers.Layer { return &layers.MaxNumBoundingBoxes{MaxNumber: 7, FillValue: new(-2)} }, []op.Type{f32(2, 5, 4), f32(2, 5)}},
 		{"rescaling", func() layers.Layer { return &layers.Rescaling{Scale: 1. / 255, Offset: -0.5} }, image},
 	}
 	return slices.Concat(cases, moreLayers(), attentionLayers(), convLayers(), recurrentCases(), textLayers(), imageLayers())

@@ -227,8 +227,11 @@ func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
 		}
 		return []any{"nonsense"}, true
 	case int, *int:
-		if name == "Axis" {
+		switch name {
+		case "Axis":
 			return []any{99, -99}, true
+		case "FillValue": // any is stored
+			return nil, true
 		}
 		wrong = []any{-7}
 		if !slices.Contains([]string{"NumOOVIndices", "NumOps", "ValueDim"}, name) && (now.Kind() == reflect.Pointer || now.Int() != 0) {
