@@ -13,8 +13,8 @@ import (
 // the last step ended with.
 //
 // The kernel itself is changed, in a tensor.Function only, and stays as it was
-// when an optimizer skips the step. Gradients are those of the kernel that the
-// step began with, through the division.
+// when an optimizer skips the step. As in Keras on TensorFlow, gradients are
+// those of the divided kernel, which is what the optimizer then moves.
 //
 // Shapes: those of Layer. Weights: those of Layer, of which one is named
 // kernel or embeddings, and vector_u [1 units], not trainable, with units the
@@ -74,11 +74,14 @@ func (s *SpectralNormalization) CheckInput(...Shape) error { return nil }
 
 // Call computes the layer on x.
 func (s *SpectralNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	if p.Training && !x.Symbolic() && x.Recorded() {
+	if p.Training && inStep(x, s.u.Variable) {
 		s.normalize()
 	}
 	return Apply(s.Layer, p, x)
 }
+
+// StraightThrough says that gradients are not those of the division.
+func (s *SpectralNormalization) StraightThrough() {}
 
 // normalize assigns the kernel divided by its estimated largest singular
 // value. A kernel of zeros, which has no direction, stays.
@@ -96,6 +99,7 @@ func (s *SpectralNormalization) normalize() {
 	sigma := v.MatMul(w).MatMulT(next, false, true).Reshape()
 	some := w.Abs().Max().GreaterScalar(0)
 	sigma = tensor.Where(some, sigma, tensor.Scalar(wide, 1))
-	s.kernel.Assign(w.Div(sigma).Reshape(shape...).Cast(kernel.DType()))
+	divided := w.Div(sigma).Reshape(shape...).Cast(kernel.DType()).StopGradient()
+	s.kernel.Assign(divided.Add(kernel.Sub(kernel.StopGradient()))) // what is added is 0, with a gradient of 1
 	s.u.Assign(tensor.Where(some, next, u.Cast(wide)).Cast(u.DType()))
 }

@@ -33,6 +33,8 @@ var policies = []string{"float64", "float32", "mixed_float16", "mixed_bfloat16"}
 //   - the layer written as JSON and read again computes the same bits;
 //   - gradients by weights and inputs agree with finite differences (float64)
 //     and with those of float64 (the others), unless no output is a float;
+//     not with differences in training if the layer has a method
+//     StraightThrough(), which says that they are none of what it computes;
 //   - a step of gradient descent lowers a loss;
 //   - two layers give the same bits, and inference gives them twice and
 //     changes nothing;

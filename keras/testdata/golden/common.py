@@ -71,6 +71,27 @@ def write(filename, cases, **top):
     print("%-20s %4d cases %8d bytes" % (filename, len(cases), os.path.getsize(path)))
 
 
+def build(config):
+    """A layer from {"class_name", ...arguments}, layers within it too."""
+    args = dict(config)
+    cls = args.pop("class_name")
+    for k, v in args.items():
+        if isinstance(v, dict) and "class_name" in v:
+            args[k] = build({"class_name": v["class_name"], **v["config"]})
+        if isinstance(v, list) and v and isinstance(v[0], dict):
+            args[k] = [build({"class_name": c["class_name"], **c["config"]}) for c in v]
+    if cls == "RNN":
+        return keras.layers.RNN(args.pop("cell"), **args)
+    if cls == "Bidirectional" and args.get("merge_mode") == "none":
+        args["merge_mode"] = None
+    return getattr(keras.layers, cls)(**args)
+
+
+def local(layer, w):
+    """A weight's path within a layer."""
+    return w.path[len(layer.name) + 1:] if w.path.startswith(layer.name + "/") else w.path
+
+
 def rand(seed, *shape, scale=1.0, digits=3):
     """Normal float32 values rounded to a few decimals, from numpy's frozen legacy generator."""
     v = np.random.RandomState(seed).standard_normal(shape) * scale

@@ -8,15 +8,11 @@ Re-run: python make_layers2.py (see README.md).
 (use_causal_mask, return_attention_scores, reverse, use_attention_mask: the last input is the attention mask) are in the config too.
 """
 
-from common import case, keras, np, rand, tf, uniform, write
+from common import case, keras, local, np, rand, tf, uniform, write
 
 CALL = ("use_causal_mask", "return_attention_scores", "reverse")
 MHA = ("MultiHeadAttention", "GroupQueryAttention")
 cases = []
-
-
-def local(layer, w):
-    return w.path[len(layer.name) + 1:] if w.path.startswith(layer.name + "/") else w.path
 
 
 def call(layer, cls, xs, masks, args, training):

@@ -8,29 +8,9 @@ states of a layer that returns states. Layers within layers are objects in a con
 before what is recorded: for stateful layers. Gradients are those of sum(y*r) of the first output.
 """
 
-from common import case, keras, np, rand, tf, write
+from common import build, case, keras, local, np, rand, tf, write
 
 cases = []
-
-
-def build(config):
-    """A layer from {"class_name", ...arguments}, layers within it too."""
-    args = dict(config)
-    cls = args.pop("class_name")
-    for k, v in args.items():
-        if isinstance(v, dict) and "class_name" in v:
-            args[k] = build({"class_name": v["class_name"], **v["config"]})
-        if isinstance(v, list) and v and isinstance(v[0], dict):
-            args[k] = [build({"class_name": c["class_name"], **c["config"]}) for c in v]
-    if cls == "RNN":
-        return keras.layers.RNN(args.pop("cell"), **args)
-    if cls == "Bidirectional" and args.get("merge_mode") == "none":
-        args["merge_mode"] = None
-    return getattr(keras.layers, cls)(**args)
-
-
-def local(layer, w):
-    return w.path[len(layer.name) + 1:] if w.path.startswith(layer.name + "/") else w.path
 
 
 def add(name, config, x, states=(), mask=None, policies=("float32",), calls=0, seed=500, training=None):
