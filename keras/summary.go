@@ -198,7 +198,11 @@ func (m *Model) footer(b *strings.Builder) {
 		}
 	}
 	if m.training != nil {
-		for _, v := range m.training.optimizer.Variables() {
+		vs := m.training.optimizer.Variables()
+		if k, ok := m.training.optimizer.(interface{ KerasVariables() []*Variable }); ok {
+			vs = k.KerasVariables() // without counters for StepResult
+		}
+		for _, v := range vs {
 			add(&slots, v.Type())
 		}
 	}

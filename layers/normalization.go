@@ -134,7 +134,7 @@ func (b *BatchNormalization) normalizeColumns(x *tensor.Tensor) *tensor.Tensor {
 
 // average moves a statistic towards that of the batch.
 func (b *BatchNormalization) average(w *Weight, batch *tensor.Tensor) {
-	if batch.Symbolic() || !batch.Recorded() {
+	if !inStep(batch, w.Variable) {
 		return
 	}
 	batch = batch.Reshape(w.Shape()...).Cast(w.DType())

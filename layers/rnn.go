@@ -167,8 +167,8 @@ func (r *recurrent) call(b *Base, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if next == nil {
 		all, last, next = r.loop(p, seq, states, steps)
 	}
-	if r.stateful && !seq.Symbolic() && seq.Recorded() {
-		for i, v := range r.carried {
+	for i, v := range r.carried {
+		if r.stateful && inStep(seq, v) {
 			v.Assign(next[i].Cast(v.DType()))
 		}
 	}

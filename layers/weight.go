@@ -140,11 +140,17 @@ func (b *Base) AddRandomState(seed *int64) *tensor.Variable {
 	return v
 }
 
+// inStep reports whether a call on x is part of a step, so that v may be
+// assigned: x is recorded by a Function, or v is, where x was computed before.
+func inStep(x *tensor.Tensor, v *tensor.Variable) bool {
+	return !x.Symbolic() && (x.Recorded() || v.Value().Recorded())
+}
+
 // NextState returns the state for this call and advances v, so that the next
 // step draws other numbers. While a model is built it only returns the state.
 func NextState(v *tensor.Variable, x *tensor.Tensor) *tensor.Tensor {
 	now := v.Value()
-	if !x.Symbolic() && x.Recorded() {
+	if inStep(x, v) {
 		v.Assign(now.Add(tensor.New([]int64{0, 1}, 2)))
 	}
 	return now

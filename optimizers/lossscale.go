@@ -120,6 +120,17 @@ func (o *LossScaleOptimizer) Variables() []*tensor.Variable {
 	return out
 }
 
+// KerasVariables lists the variables that Keras's has: good steps, the scale,
+// and those of Inner, which has none if Keras does not know it.
+func (o *LossScaleOptimizer) KerasVariables() []*tensor.Variable {
+	o.begin()
+	out := []*tensor.Variable{o.goodSteps, o.scale}
+	if k, ok := o.Inner.(interface{ KerasVariables() []*tensor.Variable }); ok {
+		out = append(out, k.KerasVariables()...)
+	}
+	return out
+}
+
 // GetScaledLoss returns loss times the loss scale, in float32 (float64 for
 // float64). The result, and everything computed from it, is marked as scaled:
 // ApplyGradients and the Clip functions refuse it until GetUnscaledGradients.

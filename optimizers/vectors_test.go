@@ -285,3 +285,24 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+// TestLossScaleVectors are Keras's tests of a finite step, of an infinite one,
+// and of a scale that stays.
+func TestLossScaleVectors(t *testing.T) {
+	inf := float32(math.Inf(1))
+	for _, c := range []struct {
+		name  string
+		o     *LossScaleOptimizer
+		first []float64
+		g     []float32
+		want  []float64
+	}{
+		{"24", &LossScaleOptimizer{Inner: &SGD{LearningRate: 0.5}}, []float64{1, 2, 3, 4}, []float32{1, 6, 7, 2}, []float64{0.5, -1, -0.5, 3}},
+		{"25", &LossScaleOptimizer{Inner: &SGD{LearningRate: 0.5}}, []float64{1, 2, 3, 4}, []float32{inf, inf, inf, inf}, []float64{1, 2, 3, 4}},
+		{"32", &LossScaleOptimizer{Inner: &SGD{LearningRate: 1}, InitialScale: 1024, Fixed: true}, []float64{1, 2, 3, 4}, []float32{1, 2, 3, 4}, []float64{0, 0, 0, 0}},
+	} {
+		v := variable("v", dtype.Float32, c.first, 4)
+		run(t, scaledApplier(c.o, v), f32(c.g...))
+		within(t, c.name, floats(t, v), c.want, 0)
+	}
+}

@@ -240,3 +240,26 @@ func TestClassWeights(t *testing.T) {
 		t.Errorf("got %v of no labels", got)
 	}
 }
+
+// TestPadSequencesVector is Keras's test of pad_sequences.
+func TestPadSequencesVector(t *testing.T) {
+	in := [][]int32{{1}, {1, 2}, {1, 2, 3}}
+	for _, c := range []struct {
+		o    data.PadSequencesOptions[int32]
+		want []int64
+	}{
+		{data.PadSequencesOptions[int32]{MaxLen: 3}, []int64{0, 0, 1, 0, 1, 2, 1, 2, 3}},
+		{data.PadSequencesOptions[int32]{MaxLen: 3, Padding: "post"}, []int64{1, 0, 0, 1, 2, 0, 1, 2, 3}},
+		{data.PadSequencesOptions[int32]{MaxLen: 3, Value: 1}, []int64{1, 1, 1, 1, 1, 2, 1, 2, 3}},
+		{data.PadSequencesOptions[int32]{MaxLen: 2, Truncating: "pre"}, []int64{0, 1, 1, 2, 2, 3}},
+		{data.PadSequencesOptions[int32]{MaxLen: 2, Truncating: "post"}, []int64{0, 1, 1, 2, 1, 2}},
+	} {
+		x, err := data.PadSequences(in, c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := x.Int64s(); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%+v: got %v, %v, want %v", c.o, got, err, c.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package constraints
 
 import (
+	"math"
 	"testing"
 
 	_ "github.com/mezzo-ml/mezzo/backend/cpu"
@@ -24,6 +25,14 @@ func TestGolden(t *testing.T) {
 		w := get(t, spectest.Text(&c))(c.Inputs["w"].Tensor())
 		tensortest.Close(t, c.Name, w, c.Outputs["w"], 1)
 	}
+}
+
+// TestVector131 is Keras's test of MaxNorm: columns of norm 0, 1, 3 and 3·√3.
+func TestVector131(t *testing.T) {
+	w := tensor.New([]float32{0, 1, 3, 3, 0, 0, 0, 3, 0, 0, 0, 3}, 3, 4)
+	third := 2 / math.Sqrt(3)
+	want := tensortest.Of(dtype.Float32, []float64{0, 1, 2, third, 0, 0, 0, third, 0, 0, 0, third}, 3, 4)
+	tensortest.Close(t, "max_norm(2)", get(t, "max_norm(2)")(w), want, 1)
 }
 
 // TestTypes: the result has the weight's type, and a norm whose square
