@@ -53,6 +53,16 @@ func (l *IntegerLookup) Tokens() ([]int64, error) {
 	return t.all(), nil
 }
 
+// Frequencies lists the inverse document frequencies by index, special tokens
+// included; none but for OutputMode tf_idf.
+func (l *IntegerLookup) Frequencies() ([]float64, error) {
+	t, err := l.lookup().cached(&l.kept)
+	if err != nil {
+		return nil, fmt.Errorf("layer %s: Frequencies: %w", layerLabel(l), err)
+	}
+	return slices.Clone(t.idf), nil
+}
+
 // Build checks the fields and sorts the vocabulary.
 func (l *IntegerLookup) Build(in ...Shape) error {
 	c := Defaults(*l)

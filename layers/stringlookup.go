@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/fingerprint"
@@ -93,6 +94,16 @@ func (l *StringLookup) Tokens() ([]string, error) {
 		return nil, fmt.Errorf("layer %s: Tokens: %w", layerLabel(l), err)
 	}
 	return t.all(), nil
+}
+
+// Frequencies lists the inverse document frequencies by index, special tokens
+// included; none but for OutputMode tf_idf.
+func (l *StringLookup) Frequencies() ([]float64, error) {
+	t, err := l.table()
+	if err != nil {
+		return nil, fmt.Errorf("layer %s: Frequencies: %w", layerLabel(l), err)
+	}
+	return slices.Clone(t.idf), nil
 }
 
 // Build checks the fields.

@@ -125,6 +125,16 @@ func (t *TextVectorization) Tokens() ([]string, error) {
 	return kept.all(), nil
 }
 
+// Frequencies lists the inverse document frequencies by index, special tokens
+// included; none but for OutputMode tf_idf.
+func (t *TextVectorization) Frequencies() ([]float64, error) {
+	kept, err := t.table()
+	if err != nil {
+		return nil, fmt.Errorf("layer %s: Frequencies: %w", layerLabel(t), err)
+	}
+	return slices.Clone(kept.idf), nil
+}
+
 // Build checks the fields.
 func (t *TextVectorization) Build(in ...Shape) error {
 	kept, err := t.table()

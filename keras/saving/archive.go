@@ -127,7 +127,7 @@ func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error
 	}
 	o, err := parseObject(text)
 	if err == nil {
-		err = a.giveVocabularies(o.Config, "")
+		err = a.giveVocabularies(o.Config, "", &weightFile{r: weights, size: n})
 	}
 	var m *keras.Model
 	if err == nil {

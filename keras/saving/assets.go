@@ -85,7 +85,7 @@ func takeVocabularies(o *object, path string, into map[string]string) {
 
 // giveVocabularies does the opposite: it fills in the vocabularies that the
 // decoded description of a model lacks and the archive has.
-func (a *archive) giveVocabularies(config map[string]any, path string) error {
+func (a *archive) giveVocabularies(config map[string]any, path string, root *weightFile) error {
 	all, _ := config["layers"].([]any)
 	count := counter{}
 	for _, x := range all {
@@ -93,7 +93,7 @@ func (a *archive) giveVocabularies(config map[string]any, path string) error {
 		class, _ := l["class_name"].(string)
 		inner, _ := l["config"].(map[string]any)
 		at := path + count.next(class)
-		if err := a.giveVocabularies(inner, at+"/"); err != nil {
+		if err := a.giveVocabularies(inner, at+"/", root); err != nil {
 			return err
 		}
 		if !slices.Contains(withVocabulary, class) || inner == nil || inner[vocabulary] != nil {
@@ -103,14 +103,23 @@ func (a *archive) giveVocabularies(config map[string]any, path string) error {
 		if a.members[name] == nil {
 			continue
 		}
-		if inner["output_mode"] == "tf_idf" {
-			return fmt.Errorf("%s: its layer has OutputMode tf_idf, whose learned frequencies cannot be read; give Keras's layer vocabulary and idf_weights", name)
-		}
 		text, err := a.text(name, maxVocabulary)
 		if err != nil {
 			return err
 		}
-		inner[vocabulary] = wordsOf(string(text), class == "IntegerLookup")
+		words := wordsOf(string(text), class == "IntegerLookup")
+		inner[vocabulary] = words
+		if inner["output_mode"] != "tf_idf" {
+			continue
+		}
+		all, err := root.frequencies(at)
+		if err != nil {
+			return err
+		}
+		if len(all) < len(words) {
+			return fmt.Errorf("%s/%s: got %d numbers, want one for each of the %d words in %s", at, frequenciesName, len(all), len(words), name)
+		}
+		inner[frequenciesName] = all[:len(words)] // what follows pads them
 	}
 	return nil
 }

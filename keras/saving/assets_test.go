@@ -105,3 +105,82 @@ func TestVocabularies(t *testing.T) {
 		t.Errorf("got vocabularies %q, want %q", assets, want)
 	}
 }
+
+// TestFrequencies does so with a model whose layers have inverse document
+// frequencies, learned or given, which Keras keeps among the weights.
+func TestFrequencies(t *testing.T) {
+	var want struct {
+		Words, Texts []string
+		Numbers      []int64
+		Output       []float64
+	}
+	text, err := os.ReadFile("testdata/frequencies.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	path, _ := golden(t, "frequencies")
+	again, weights := filepath.Join(t.TempDir(), "again.keras"), filepath.Join(t.TempDir(), "again.weights.h5")
+	for _, file := range []string{path, again} {
+		m, err := saving.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in []*keras.Tensor
+		strings := 0
+		for _, l := range m.Layers() {
+			switch l := l.(type) {
+			case *layers.IntegerLookup:
+				continue
+			case layers.StringEncoder:
+				s := layers.Strings{Data: want.Words, Shape: []int{3, 3}}
+				if strings++; strings == 3 {
+					s = layers.StringsOf(want.Texts...)
+				}
+				ids, err := l.Encode(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				in = append(in, ids)
+			}
+		}
+		y, err := m.Call(keras.Tuple(append(in, keras.NewTensor(want.Numbers, 3, 2))...)).Float64s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range y {
+			// Sums of twenty products of numbers up to 2.
+			if !(math.Abs(v-want.Output[i]) <= 64*keras.Float32.Epsilon()) {
+				t.Errorf("%s: output %d: got %v, want %v", filepath.Base(file), i, v, want.Output[i])
+			}
+		}
+		if err := saving.SaveWeights(weights, m); err != nil {
+			t.Fatal(err)
+		}
+		if err := saving.LoadWeights(weights, m); err != nil {
+			t.Error(err)
+		}
+		if file == path {
+			if err := saving.Save(again, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Weights of another model, with other frequencies.
+	other := func(idf ...float64) *keras.Model {
+		m := keras.Sequential(&layers.IntegerLookup{Vocabulary: []int64{5, 7}, IDFWeights: idf, OutputMode: "tf_idf"})
+		if err := m.BuildOn(keras.InputOf(keras.Int64, 2)); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	if err := saving.SaveWeights(weights, other(1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	err = saving.LoadWeights(weights, other(1, 3))
+	if want := "layer integer_lookup: number 0 in idf_weights is 1.5, want 2 as in the layer's IDFWeights"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}

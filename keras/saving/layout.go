@@ -14,6 +14,8 @@ type place struct {
 	path    string // "layers/dense_1"; "" for the model
 	name    string // of its owner; Keras reads it nowhere
 	weights []*layers.Weight
+
+	frequencies []float64 // of a lookup in mode tf_idf
 }
 
 // places lists what Keras writes for a model, in its order. Paths have the
@@ -86,7 +88,18 @@ func (w *walk) layer(path string, l layers.Layer) error {
 		// Keras tracks the kernel twice: as its layer's, and as its own.
 		own = append(layers.BaseOf(inner[0]).Weights()[:1:1], own...)
 	}
-	w.found = append(w.found, place{path, b.LayerName(), own})
+	p := place{path: path, name: b.LayerName(), weights: own}
+	if f, ok := l.(frequent); ok {
+		var err error
+		if p.frequencies, err = f.Frequencies(); err != nil {
+			return err
+		}
+	}
+	w.found = append(w.found, p)
+	if class == "TextVectorization" && p.frequencies != nil {
+		p.path += "/_lookup_layer" // as with the vocabulary, Keras writes them twice
+		w.found = append(w.found, p)
+	}
 	used := map[string]int{} // classes of cells
 	for i, s := range inner {
 		name, known := attributes[class][layers.BaseOf(s).LayerName()]

@@ -71,6 +71,7 @@ func weightTree(m *keras.Model, c config) (*hdf5.Group, error) {
 		if err := put(root, p.path, p.name, vs); err != nil {
 			return nil, err
 		}
+		putFrequencies(root, p)
 	}
 	if c.optimizer == nil {
 		return root, nil
@@ -136,6 +137,9 @@ func loadTree(name string, r io.ReaderAt, size int64, m *keras.Model, c config) 
 	for _, p := range all {
 		path := strings.TrimPrefix(p.path+"/vars", "/")
 		known[path] = true
+		if err := takeFrequencies(root, p); err != nil {
+			return err
+		}
 		arrays, err := arraysOf(root, path, len(p.weights), "layer "+p.name)
 		if err != nil {
 			return err
