@@ -1,7 +1,8 @@
 // Command accuracy trains the two reference models on MNIST under each policy
-// and prints the table of docs/benchmarks/accuracy.md: the guide's model
+// and prints the tables of docs/benchmarks/accuracy.md: the guide's model
 // through Fit and through a loop of its own, whose weights must agree to the
-// bit, and a larger one with dropout.
+// bit, a larger one with dropout, and the example programs on data of their
+// own.
 package main
 
 import (
@@ -29,7 +30,8 @@ var (
 	data   = flag.String("data", "mnist", `data: "mnist" (downloaded once), a directory with the MNIST files, or "digits" (built in)`)
 	epochs = flag.Int("epochs", 10, "epochs of the larger model")
 	seeds  = flag.Int("seeds", 5, "how often the guide's model is trained, from other first weights")
-	small  = flag.Bool("small", false, "only the guide's model")
+	mlps   = flag.Bool("mnist", true, "the guide's model and the larger one")
+	others = flag.Bool("programs", true, "the example programs; arguments after the flags are theirs")
 )
 
 var policies = []string{"float32", "mixed_bfloat16", "mixed_float16"}
@@ -37,11 +39,24 @@ var policies = []string{"float32", "mixed_bfloat16", "mixed_float16"}
 func main() { interrupt.Main(run) }
 
 func run(ctx context.Context) error {
+	fmt.Printf("%s\n\n", policy.EffectiveText())
+	if *mlps {
+		if err := runMNIST(ctx); err != nil {
+			return err
+		}
+	}
+	if *others {
+		return runPrograms(ctx, flag.Args())
+	}
+	return nil
+}
+
+// runMNIST prints the tables of the guide's model and of the larger one.
+func runMNIST(ctx context.Context) error {
 	train, test, err := load(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s\n\n", policy.EffectiveText())
 	fmt.Println("784-64-64-10, RMSprop, batch 8192, 5 epochs, validation split 0.2")
 	fmt.Println()
 	fmt.Printf("| policy | test accuracy | test loss | mean and spread of %d seeds | Fit and custom loop give the same weights |\n", *seeds)
@@ -50,9 +65,6 @@ func run(ctx context.Context) error {
 		if err := guide(ctx, p, train, test); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
-	}
-	if *small {
-		return nil
 	}
 	fmt.Printf("\n784-512-512-10, dropout 0.2, Adam, batch 128, %d epochs\n\n", *epochs)
 	fmt.Println("| policy | test accuracy | test loss | skipped steps | final loss scale | time |")

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// program is an example whose output is measured. Each row is a label in its
+// output, the name of the row, and how the number behind the label is printed.
+type program struct {
+	name, text string
+	rows       []row
+}
+
+type row struct {
+	label, name, format string
+	times               float64
+}
+
+var programs = []program{
+	{"mnistcnn", "8 and 16 filters, 3 epochs", []row{
+		{"Test accuracy:", "test accuracy", "%.2f %%", 100},
+		{"Test loss:", "test loss", "%.4f", 1},
+	}},
+	{"unet", "52x52 pixels, 8 filters, 8 epochs", []row{
+		{"Test IoU:", "IoU of drawn landscapes", "%.3f", 1},
+		{"Test loss:", "test loss", "%.4f", 1},
+	}},
+	{"rossmann", "22 embeddings, 20 epochs", []row{
+		{"Root mean squared error of a day's sales:", "root mean squared error of a day's sales", "%.0f", 1},
+		{"Test loss:", "test loss; published for the real data: 6.86e6", "%.3g", 1},
+		{"skipped:", "skipped steps", "%.0f", 1},
+	}},
+	{"bert", "2 layers of 64 features, 6 epochs", []row{
+		{"Test answers found exactly:", "answers found exactly", "%.1f %%", 100},
+		{"Test loss:", "test loss", "%.3f", 1},
+	}},
+}
+
+// runPrograms builds the examples, runs each under each policy with more
+// arguments, and prints the table of what they measured.
+func runPrograms(ctx context.Context, more []string) error {
+	if _, err := os.Stat(filepath.Join("examples", programs[0].name, "main.go")); err != nil {
+		return errors.New("the example programs are not here; run this one in the repository's root, or with -programs=false")
+	}
+	dir, err := os.MkdirTemp("", "accuracy")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	fmt.Printf("\nThe example programs%s\n\n", strings.TrimSuffix(" with "+strings.Join(more, " "), " with "))
+	fmt.Printf("| program | measured | %s |\n|---|---|%s\n", strings.Join(policies, " | "), strings.Repeat("---|", len(policies)))
+	for _, p := range programs {
+		bin := filepath.Join(dir, p.name)
+		if _, err := output(ctx, "go", "build", "-o", bin, "./examples/"+p.name); err != nil {
+			return err
+		}
+		var outs []string
+		for _, name := range policies {
+			out, err := output(ctx, bin, append([]string{"-policy", name}, more...)...)
+			if err != nil {
+				return err
+			}
+			outs = append(outs, out)
+		}
+		for i, r := range p.rows {
+			cells := []string{"", r.name}
+			if i == 0 {
+				cells[0] = fmt.Sprintf("`examples/%s` (%s)", p.name, p.text)
+			}
+			for _, out := range outs {
+				x, err := number(out, r.label)
+				if err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
+				}
+				cells = append(cells, fmt.Sprintf(r.format, x*r.times))
+			}
+			fmt.Printf("| %s |\n", strings.Join(cells, " | "))
+		}
+	}
+	return nil
+}
+
+// output runs a program; the error of one that fails has what it wrote.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return string(out), nil
+}
+
+// number is the one behind the last label in the output of a program.
+func number(out, label string) (float64, error) {
+	all := regexp.MustCompile(regexp.QuoteMeta(label)+` ([0-9.eE+-]+)`).FindAllStringSubmatch(out, -1)
+	if all == nil {
+		return 0, fmt.Errorf("there is no %q in its output:\n%s", label, out)
+	}
+	return strconv.ParseFloat(all[len(all)-1][1], 64)
+}
