@@ -75,6 +75,11 @@ var errorCases = map[string]func(t *testing.T) error{
 		_, err := keras.NewModel(keras.Tuple(a, b), y)
 		return err
 	},
+	"Operation between layers": func(t *testing.T) error {
+		x := keras.Input(4)
+		_, err := keras.NewModel(x, keras.Apply(&layers.Dense{Units: 2}, x.DivScalar(255)))
+		return err
+	},
 	"Two layers of one name": func(t *testing.T) error {
 		x := keras.Input(4)
 		y := keras.Apply(&layers.Dense{Units: 2, Name: "head"}, keras.Apply(&layers.Dense{Units: 2, Name: "head"}, x))

@@ -249,7 +249,10 @@ func (m *Model) wire(in, out *Tensor) error {
 			return nil
 		}
 		o, ok := t.Origin().(*origin)
-		if !ok || o.node == nil {
+		if !ok {
+			return m.errorf("an output depends on %v, which operation %v made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own", t.Type(), t.Op())
+		}
+		if o.node == nil {
 			return m.errorf("an output depends on an Input of type %v that is not among the model's inputs", t.Type())
 		}
 		if done[o.node] {

@@ -52,6 +52,7 @@ func TestBuildErrors(t *testing.T) {
 		"no input":      {in, Apply(dense(2)), "Apply: no input given"},
 		"nil":           {in, nil, "NewModel: an input or output is nil"},
 		"not an Input":  {Apply(dense(2), in), Apply(dense(2), in), "model functional: input 0, float32[? 2], is not an Input"},
+		"operation":     {in, Apply(dense(2), in.MulScalar(2)), "model functional: an output depends on float32[? 4], which operation Mul made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own"},
 		"missing Input": {in, Apply(&layers.Concatenate{}, in, other), "model functional: an output depends on an Input of type float32[? 3] that is not among the model's inputs"},
 		"constant":      {in, NewTensor([]float32{1}, 1), "model functional: output 0, float32[1], does not come from an Input; make it with Apply"},
 		"same name": {in, Apply(&layers.Dense{Units: 2, Name: "head"}, Apply(&layers.Dense{Units: 2, Name: "head"}, in)),
