@@ -64,17 +64,8 @@ const predictRows = 1024
 // nothing, hand the result back with Tensor.Release.
 func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 	defer tensor.Catch(&err)
-	if x == nil {
-		return nil, m.errorf("Predict: no input given")
-	}
-	if err := x.Err(); err != nil {
+	if err := m.predictable(x); err != nil {
 		return nil, err
-	}
-	if err := m.buildFor(x); err != nil {
-		return nil, err
-	}
-	if m.prediction == nil {
-		m.prediction = Function(func(x *Tensor) *Tensor { return m.call(layers.Pass{}, x, true) }, m)
 	}
 	n := -1
 	for _, t := range x.Parts() {
@@ -86,14 +77,49 @@ func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 	if n <= predictRows {
 		return m.prediction.Call(ctx, x)
 	}
-	return m.predictParts(ctx, x)
+	return m.PredictDataset(ctx, FromTensors(x, nil, nil).Batch(predictRows))
 }
 
-func (m *Model) predictParts(ctx context.Context, x *Tensor) (*Tensor, error) {
+// predictable builds the model for x, and its prediction.
+func (m *Model) predictable(x *Tensor) error {
+	if x == nil {
+		return m.errorf("Predict: no input given")
+	}
+	if err := x.Err(); err != nil {
+		return err
+	}
+	if err := m.buildFor(x); err != nil {
+		return err
+	}
+	if m.prediction == nil {
+		m.prediction = Function(func(x *Tensor) *Tensor { return m.call(layers.Pass{}, x, true) }, m)
+	}
+	return nil
+}
+
+// PredictDataset computes the model on the X of all batches of a dataset, for
+// inference (Keras: Model.predict of a dataset), and returns the results as one
+// tensor or tuple. Samples in memory that are not batched are taken 1024 at a
+// time.
+func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err error) {
+	defer tensor.Catch(&err)
+	if d == nil {
+		return nil, m.errorf("PredictDataset: no dataset given")
+	}
+	source, err := batchedSource(ctx, d, FitConfig{BatchSize: predictRows}, false)
+	if err == nil {
+		source, err = source.bounded(0, "use Take")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("PredictDataset: %w", err)
+	}
 	var parts [][]*Tensor
 	tuple := false
-	for b, err := range FromTensors(x, nil, nil).Batch(predictRows).Batches() {
+	for b, err := range source.open(0, 0) {
 		if err != nil {
+			return nil, fmt.Errorf("PredictDataset: batch %d: %w", len(parts)+1, err)
+		}
+		if err := m.predictable(b.X); err != nil {
 			return nil, err
 		}
 		y, err := m.prediction.Call(ctx, b.X)
@@ -102,6 +128,9 @@ func (m *Model) predictParts(ctx context.Context, x *Tensor) (*Tensor, error) {
 		}
 		tuple = y.IsTuple()
 		parts = append(parts, y.Parts())
+	}
+	if parts == nil {
+		return nil, fmt.Errorf("PredictDataset: %w", ErrEmptyDataset)
 	}
 	out := make([]*Tensor, len(parts[0]))
 	for i := range out {

@@ -43,7 +43,6 @@ func TestOnePass(t *testing.T) {
 		"parts": func(o Options) Optimizer {
 			return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: &SGD{}, Entries: []OptimizerEntry{{Variables: "v", Optimizer: &AdamW{Options: o}}}}}
 		},
-		"Muon":           func(o Options) Optimizer { return &Muon{Options: o} },
 		"Muon, excluded": func(o Options) Optimizer { return &Muon{ExcludeLayers: []string{"v"}, Options: o} },
 		// Their rates follow from norms of the whole update, which is made once
 		// to be measured and once to be applied.

@@ -323,7 +323,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{&Accuracy{}, batch{i32(1), i32(1, 2), nil}, `Accuracy: got targets int32[1] for predictions int32[2], want equal shapes`},
 		{&BinaryAccuracy{}, batch{vector(1), p, nil}, `BinaryAccuracy: got targets float32[1] for predictions float32[2 3], want equal shapes`},
-		{&CategoricalAccuracy{}, batch{i32(1, 2), p, nil}, `CategoricalAccuracy: got targets int32[2] for predictions float32[2 3], want equal shapes`},
+		{&CategoricalAccuracy{}, batch{i32(1, 2), p, nil}, `CategoricalAccuracy: got targets int32[2] for predictions float32[2 3], want equal shapes; class indices are for the classes with Sparse in their name`},
 		{&SparseCategoricalAccuracy{}, batch{p, p, nil}, `SparseCategoricalAccuracy: got labels float32[2 3] for predictions float32[2 3], want shape [2]; one-hot targets are for the classes without Sparse in their name`},
 		{&SparseTopKCategoricalAccuracy{K: -1}, batch{i32(1, 2), p, nil}, `SparseTopKCategoricalAccuracy: got K -1, want a positive number`},
 		{&MeanSquaredError{}, batch{p, p, vector(1, 2, 3)}, `MeanSquaredError: got sample weights float32[3] for values of shape [2], want that shape, the start of it, or one that broadcasts to it`},
