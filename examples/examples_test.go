@@ -198,6 +198,23 @@ func TestBERT(t *testing.T) {
 	}
 }
 
+// TestAccuracy runs what makes the tables of docs/benchmarks/accuracy.md, too
+// short to learn anything: each program says what is read from it.
+func TestAccuracy(t *testing.T) {
+	bin, _ := buildAt(t, "accuracy")
+	cmd := exec.Command(bin, "-mnist=false", "--", "-steps", "1", "-epochs", "1")
+	cmd.Dir = ".."
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{"| `examples/mnistcnn` (8 and 16 filters, 3 epochs) | test accuracy | ", "| IoU of drawn", "| skipped steps | 0 | 0 | 1 |", "| answers found exactly | "} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
 func TestOverflow(t *testing.T) {
 	out := build(t, "overflow")()
 	for _, want := range []string{

@@ -100,7 +100,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 
 // number is the one behind the last label in the output of a program.
 func number(out, label string) (float64, error) {
-	all := regexp.MustCompile(regexp.QuoteMeta(label)+` ([0-9.eE+-]+)`).FindAllStringSubmatch(out, -1)
+	all := regexp.MustCompile(regexp.QuoteMeta(label)+` (NaN|[+-]Inf|[0-9.eE+-]+)`).FindAllStringSubmatch(out, -1)
 	if all == nil {
 		return 0, fmt.Errorf("there is no %q in its output:\n%s", label, out)
 	}
