@@ -18,6 +18,7 @@ import (
 type SparseCategoricalCrossentropy struct {
 	FromLogits  bool   // the predictions are logits; see the package's rules
 	IgnoreClass *int   // samples with this label have no part in the loss or its mean; default: none
+	Axis        *int   // of the classes; default: -1
 	Reduction   string // one of Reductions; default: sum_over_batch_size
 	Name        string
 }
@@ -38,7 +39,7 @@ func (l *SparseCategoricalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight 
 }
 
 func (l *SparseCategoricalCrossentropy) values(class string, yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor) {
-	return distance.Sparse(class, yTrue, yPred, l.FromLogits, l.IgnoreClass)
+	return distance.Sparse(class, yTrue, yPred, l.FromLogits, l.IgnoreClass, l.Axis)
 }
 
 // CategoricalCrossentropy is -Σ yTrue·ln yPred over the classes, for targets

@@ -486,8 +486,28 @@ func TestGet(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	b, err := json.Marshal(&SparseCategoricalCrossentropy{FromLogits: true, IgnoreClass: new(255)})
-	want := `{"FromLogits":true,"IgnoreClass":255,"Reduction":"","Name":""}`
+	want := `{"FromLogits":true,"IgnoreClass":255,"Axis":null,"Reduction":"","Name":""}`
 	if err != nil || string(b) != want {
 		t.Errorf("got %s, %v, want %s", b, err, want)
+	}
+}
+
+// TestSparseAxis: classes along another axis, as of channels_first pictures,
+// are those along the last one of what is turned.
+func TestSparseAxis(t *testing.T) {
+	for _, fromLogits := range []bool{true, false} {
+		labels := i32(0, 2, 1, 1, 2, 0).Reshape(1, 2, 3)
+		var data []float64
+		for i := range 18 {
+			data = append(data, 0.1+float64(i*7%18)/20)
+		}
+		last := f32([]int{1, 2, 3, 3}, data...)
+		want := (&SparseCategoricalCrossentropy{FromLogits: fromLogits, Reduction: "none", IgnoreClass: new(2)}).Call(labels, last)
+		got := (&SparseCategoricalCrossentropy{FromLogits: fromLogits, Reduction: "none", IgnoreClass: new(2), Axis: new(1)}).Call(labels, last.Transpose(0, 3, 1, 2))
+		w, err := want.Float64s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tensortest.Close(t, "classes along axis 1", got, tensortest.Of(dtype.Float32, w, want.Shape()...), 0)
 	}
 }

@@ -82,6 +82,7 @@ type SparseCategoricalCrossentropy struct {
 	// IgnoreClass is a label that does not count; default: none. (Keras counts
 	// such samples with a loss of 0 unless there are sample weights.)
 	IgnoreClass *int
+	Axis        *int // of the classes; default: -1
 	Name        string
 
 	ratio
@@ -103,7 +104,7 @@ func (m *SparseCategoricalCrossentropy) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *SparseCategoricalCrossentropy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compareSome(m, "SparseCategoricalCrossentropy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) (values, counts *tensor.Tensor) {
-		return distance.Sparse(class, t, p, m.FromLogits, m.IgnoreClass)
+		return distance.Sparse(class, t, p, m.FromLogits, m.IgnoreClass, m.Axis)
 	})
 }
 

@@ -114,8 +114,17 @@ func (c Crossentropy) categorical(class string, yTrue, yPred *tensor.Tensor) (t,
 // were limited to 1e-7 … 1-1e-7 (as Keras does on TensorFlow).
 //
 // Shapes: yTrue [batch …] or [batch … 1], class indices; yPred
-// [batch … classes].
-func Sparse(class string, yTrue, yPred *tensor.Tensor, fromLogits bool, ignore *int) (values, valid *tensor.Tensor) {
+// [batch … classes], or with the classes along another axis (nil: the last).
+func Sparse(class string, yTrue, yPred *tensor.Tensor, fromLogits bool, ignore, axis *int) (values, valid *tensor.Tensor) {
+	if a := Axis(class, axis, yPred); a != yPred.Rank()-1 {
+		order := make([]int, 0, yPred.Rank())
+		for i := range yPred.Rank() {
+			if i != a {
+				order = append(order, i)
+			}
+		}
+		yPred = yPred.Transpose(append(order, a)...)
+	}
 	labels := align.Labels(class, yTrue, yPred)
 	p, logits := scores(yPred, op.Softmax, fromLogits)
 	zero := tensor.Scalar(p.DType(), 0)
