@@ -27,6 +27,7 @@ type Dense struct {
 	Base
 	PassesMask
 	kernel, bias *Weight
+	float8       *float8 // nil: not its policy
 	activation   activations.Func
 }
 
@@ -51,11 +52,14 @@ func (d *Dense) Build(in ...Shape) (err error) {
 	}
 	d.kernel, err = d.AddWeight("kernel", Shape{features, c.Units}, c.KernelInitializer,
 		Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
-	if err != nil || !*c.UseBias {
+	if err == nil && *c.UseBias {
+		d.bias, err = d.AddWeight("bias", Shape{c.Units}, c.BiasInitializer,
+			Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+	}
+	if err != nil {
 		return err
 	}
-	d.bias, err = d.AddWeight("bias", Shape{c.Units}, c.BiasInitializer,
-		Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+	d.float8, err = d.addFloat8()
 	return err
 }
 
@@ -69,10 +73,10 @@ func (d *Dense) CheckInput(in ...Shape) error {
 }
 
 // Call computes the layer on x.
-func (d *Dense) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+func (d *Dense) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	wantFloats(x)
 	return d.activation(overLast(x, d.Units, func(x *tensor.Tensor) *tensor.Tensor {
-		y := x.MatMul(d.kernel.Value())
+		y := d.float8.product(p, x, d.kernel, (*tensor.Tensor).MatMul)
 		if d.bias != nil {
 			y = y.Add(d.bias.Value())
 		}

@@ -33,6 +33,7 @@ type EinsumDense struct {
 
 	Base
 	kernel, bias *Weight
+	float8       *float8 // nil: not its policy
 	activation   activations.Func
 	equation     equation
 }
@@ -83,14 +84,20 @@ func (e *EinsumDense) Build(in ...Shape) error {
 		return err
 	}
 	e.kernel, err = e.AddWeight("kernel", shape, init, Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
-	if err != nil || c.BiasAxes == "" {
-		return err
-	}
-	bias, err := e.biasShape(out)
 	if err != nil {
 		return err
 	}
-	e.bias, err = e.AddWeight("bias", bias, c.BiasInitializer, Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+	if c.BiasAxes != "" {
+		bias, err := e.biasShape(out)
+		if err != nil {
+			return err
+		}
+		e.bias, err = e.AddWeight("bias", bias, c.BiasInitializer, Regularizer(c.BiasRegularizer), Constraint(c.BiasConstraint))
+		if err != nil {
+			return err
+		}
+	}
+	e.float8, err = e.addFloat8()
 	return err
 }
 
@@ -160,9 +167,11 @@ func (e *EinsumDense) CheckInput(in ...Shape) error {
 }
 
 // Call computes the layer on x.
-func (e *EinsumDense) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
+func (e *EinsumDense) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	wantFloats(x)
-	y := tensor.Einsum(e.equation.x+","+e.equation.y+"->"+e.equation.out, x, e.kernel.Value())
+	y := e.float8.product(p, x, e.kernel, func(x, k *tensor.Tensor) *tensor.Tensor {
+		return tensor.Einsum(e.equation.x+","+e.equation.y+"->"+e.equation.out, x, k)
+	})
 	if e.bias != nil {
 		y = y.Add(e.bias.Value())
 	}

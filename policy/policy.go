@@ -24,6 +24,9 @@ type Policy struct {
 	Name     string
 	Compute  dtype.DType // of activations, and of weights as layers read them
 	Variable dtype.DType // of weights as they are stored and updated
+	// Float8 has Dense and EinsumDense multiply 8-bit floats (Keras: the
+	// quantization mode "float8").
+	Float8 bool
 }
 
 // String prints the policy as Keras does: <DTypePolicy "mixed_float16">.
@@ -34,26 +37,52 @@ func (p Policy) Mixed() bool { return p.Compute.Size() < p.Variable.Size() }
 
 // Parse returns the policy of a name: mixed_float16 and mixed_bfloat16 compute
 // in 16 bits over float32 variables; a float type such as float32 or bfloat16
-// is used for both.
+// is used for both. mixed_float8 is mixed_bfloat16 with products of 8-bit
+// floats in Dense and EinsumDense; float8_from_P, as Keras writes it, is so for
+// another policy P.
 func Parse(name string) (Policy, error) {
 	switch name {
 	case "mixed_float16":
-		return Policy{name, dtype.Float16, dtype.Float32}, nil
+		return Policy{Name: name, Compute: dtype.Float16, Variable: dtype.Float32}, nil
 	case "mixed_bfloat16":
-		return Policy{name, dtype.BFloat16, dtype.Float32}, nil
+		return Policy{Name: name, Compute: dtype.BFloat16, Variable: dtype.Float32}, nil
+	case "mixed_float8":
+		return Policy{Name: name, Compute: dtype.BFloat16, Variable: dtype.Float32, Float8: true}, nil
+	}
+	if source, ok := strings.CutPrefix(name, float8From); ok {
+		p, err := Parse(source)
+		if err != nil || p.Float8 {
+			return Policy{}, fmt.Errorf("policy: unknown policy %q; want one such as float8_from_mixed_bfloat16", name)
+		}
+		p.Name, p.Float8 = name, true
+		return p, nil
 	}
 	d, err := dtype.Parse(name)
 	if err != nil || !d.IsFloat() {
-		return Policy{}, fmt.Errorf("policy: unknown policy %q; want mixed_float16, mixed_bfloat16 or a float type such as float32", name)
+		return Policy{}, fmt.Errorf("policy: unknown policy %q; want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32", name)
 	}
-	return Policy{name, d, d}, nil
+	return Policy{Name: name, Compute: d, Variable: d}, nil
+}
+
+const float8From = "float8_from_"
+
+// Source is the name of the policy without its products of 8-bit floats, as
+// Keras has it in files.
+func (p Policy) Source() string {
+	switch {
+	case !p.Float8:
+		return p.Name
+	case p.Name == "mixed_float8":
+		return "mixed_bfloat16"
+	}
+	return strings.TrimPrefix(p.Name, float8From)
 }
 
 var global = struct {
 	sync.RWMutex
 	policy Policy
 	byPath map[string]Policy
-}{policy: Policy{"float32", dtype.Float32, dtype.Float32}}
+}{policy: Policy{Name: "float32", Compute: dtype.Float32, Variable: dtype.Float32}}
 
 // Global returns the global policy; "float32" until SetGlobal.
 func Global() Policy {

@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 		{"mixed_bfloat16", dtype.BFloat16, dtype.Float32, true},
 	} {
 		p, err := Parse(c.name)
-		if want := (Policy{c.name, c.compute, c.variable}); err != nil || p != want {
+		if want := (Policy{Name: c.name, Compute: c.compute, Variable: c.variable}); err != nil || p != want {
 			t.Errorf("Parse(%q): got %v, %v, want %v", c.name, p, err, want)
 		}
 		if p.Mixed() != c.mixed {
@@ -37,9 +37,32 @@ func TestParse(t *testing.T) {
 		}
 	}
 	_, err := Parse("float8")
-	want := `policy: unknown policy "float8"; want mixed_float16, mixed_bfloat16 or a float type such as float32`
+	want := `policy: unknown policy "float8"; want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32`
 	if err == nil || err.Error() != want {
 		t.Errorf("Parse(float8): got error %v, want %s", err, want)
+	}
+}
+
+func TestFloat8(t *testing.T) {
+	for name, want := range map[string]Policy{
+		"mixed_float8":               {"mixed_float8", dtype.BFloat16, dtype.Float32, true},
+		"float8_from_mixed_bfloat16": {"float8_from_mixed_bfloat16", dtype.BFloat16, dtype.Float32, true},
+		"float8_from_float32":        {"float8_from_float32", dtype.Float32, dtype.Float32, true},
+	} {
+		if p, err := Parse(name); err != nil || p != want {
+			t.Errorf("Parse(%q): got %v, %v, want %v", name, p, err, want)
+		}
+	}
+	for name, want := range map[string]string{"mixed_float8": "mixed_bfloat16", "float8_from_mixed_float16": "mixed_float16", "float32": "float32"} {
+		if p, err := Parse(name); err != nil || p.Source() != want {
+			t.Errorf("Source of %q: got %q, %v, want %q", name, p.Source(), err, want)
+		}
+	}
+	for _, name := range []string{"float8_from_", "float8_from_mixed_float8", "float8_from_float8_from_float32", "float8_from_int32"} {
+		_, err := Parse(name)
+		if want := `policy: unknown policy "` + name + `"; want one such as float8_from_mixed_bfloat16`; err == nil || err.Error() != want {
+			t.Errorf("Parse(%q): got error %v, want %s", name, err, want)
+		}
 	}
 }
 
@@ -119,7 +142,7 @@ func TestGlobalMap(t *testing.T) {
 func TestGlobalMapPanics(t *testing.T) {
 	defer func() {
 		err, _ := recover().(error)
-		want := `policy: unknown policy "float8"; want mixed_float16, mixed_bfloat16 or a float type such as float32, for the layers at "head"`
+		want := `policy: unknown policy "float8"; want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32, for the layers at "head"`
 		if err == nil || err.Error() != want {
 			t.Errorf("got panic %v, want %s", err, want)
 		}

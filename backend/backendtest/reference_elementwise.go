@@ -88,6 +88,8 @@ var onFloats = map[op.Code]function{
 	op.Floor:      unary(math.Floor, nil),
 	op.Ceil:       unary(math.Ceil, nil),
 	op.Round:      unary(math.RoundToEven, nil),
+	op.RoundE4M3:  unary(func(x float64) float64 { return float8(x, 3, -6, 448) }, nil),
+	op.RoundE5M2:  unary(func(x float64) float64 { return float8(x, 2, -14, 57344) }, nil),
 	op.Add:        {f: func(x, y float64) float64 { return x + y }},
 	op.Sub:        {f: func(x, y float64) float64 { return x - y }},
 	op.Mul:        {f: func(x, y float64) float64 { return x * y }},
@@ -96,6 +98,18 @@ var onFloats = map[op.Code]function{
 	op.Pow:        {f: raised, slack: power},
 	op.Maximum:    {f: larger, anyZero: true},
 	op.Minimum:    {f: func(x, y float64) float64 { return -larger(-x, -y) }, anyZero: true},
+}
+
+// float8 rounds x to a fraction of so many bits, with the exponent least at
+// the least.
+func float8(x float64, fraction, least int, largest float64) float64 {
+	if math.IsInf(x, 0) || x != x {
+		return math.NaN()
+	}
+	_, e := math.Frexp(x) // 0.5 ≤ |x|/2ᵉ < 1
+	ulp := max(e-1, least) - fraction
+	r := math.Ldexp(math.RoundToEven(math.Ldexp(x, -ulp)), ulp)
+	return math.Copysign(math.Min(math.Abs(r), largest), x)
 }
 
 // sigmoid keeps the relative precision of large negative x: eˣ does.

@@ -28,6 +28,7 @@ var reference1 = map[op.Code]func(x float64) float64{
 	op.Sigmoid: func(x float64) float64 { return 1 / (1 + math.Exp(-x)) },
 	op.Relu:    func(x float64) float64 { return max(x, 0) },
 	op.Floor:   math.Floor, op.Ceil: math.Ceil, op.Round: math.RoundToEven,
+	op.RoundE4M3: dtype.RoundE4M3, op.RoundE5M2: dtype.RoundE5M2,
 	op.Sign: func(x float64) float64 {
 		if x != x {
 			return x

@@ -86,7 +86,7 @@ type real interface{ float32 | float64 }
 type number interface{ float32 | float64 | int64 }
 
 var (
-	loopsF32 = floatLoops[float32]()
+	loopsF32 = float32Loops()
 	loopsF64 = floatLoops[float64]()
 	loopsI64 = intLoops()
 	// The loops of float32 in assembly, over the portable ones.
@@ -151,10 +151,18 @@ func floatLoops[T real]() *loops[T] {
 	l.unary[op.Floor] = floor[T]
 	l.unary[op.Ceil] = ceil[T]
 	l.unary[op.Round] = round[T]
+	l.unary[op.RoundE4M3] = by64[T](dtype.RoundE4M3)
+	l.unary[op.RoundE5M2] = by64[T](dtype.RoundE5M2)
 	l.binary[op.Div] = div[T]
 	l.binary[op.Mod] = by64x2[T](mod)
 	l.binary[op.Pow] = by64x2[T](power)
 	l.test[op.IsFinite] = isFinite[T]
+	return l
+}
+
+func float32Loops() *loops[float32] {
+	l := floatLoops[float32]()
+	l.unary[op.RoundE4M3], l.unary[op.RoundE5M2] = dtype.RoundE4M3s, dtype.RoundE5M2s
 	return l
 }
 

@@ -21,7 +21,7 @@ func vectors() *vec.Set {
 
 // overlay is the portable loops of float32 with those of s in their places.
 func overlay(s *vec.Set) *loops[float32] {
-	l := floatLoops[float32]()
+	l := float32Loops()
 	if s == nil {
 		return l
 	}

@@ -41,6 +41,8 @@ const (
 	Floor      // largest integer ≤ x
 	Ceil       // smallest integer ≥ x
 	Round      // nearest integer, ties to even
+	RoundE4M3  // nearest number of float8_e4m3fn, ties to even, at most ±448; NaN for what is not finite
+	RoundE5M2  // nearest number of float8_e5m2, ties to even, at most ±57344; NaN for what is not finite
 	Not        // !x
 	IsFinite   // neither NaN nor infinite
 
@@ -273,6 +275,8 @@ func init() {
 		Floor:      without(row1("Floor", Clear, inferFloat)),
 		Ceil:       without(row1("Ceil", Clear, inferFloat)),
 		Round:      without(row1("Round", Clear, inferFloat)),
+		RoundE4M3:  without(row1("RoundE4M3", Clear, inferFloat)),
+		RoundE5M2:  without(row1("RoundE5M2", Clear, inferFloat)),
 		Not:        without(row1("Not", Clear, inferBool)),
 		IsFinite:   without(row1("IsFinite", Clear, inferTest)),
 

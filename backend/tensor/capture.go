@@ -121,7 +121,9 @@ func (c *capture) roots(ts ...*Tensor) {
 	}
 	slices.SortFunc(all, bySeq)
 	for _, t := range all {
-		c.add(t)
+		if c.values[t] == nil {
+			c.add(t)
+		}
 	}
 }
 
@@ -142,6 +144,9 @@ func (c *capture) add(t *Tensor) {
 	default:
 		args := make([]*ir.Value, len(t.args))
 		for i, a := range t.args {
+			if c.values[a] == nil {
+				c.add(a) // put behind t by keeping.least, which did not know of t
+			}
 			args[i] = c.values[a]
 		}
 		c.values[t] = c.graph.Add(t.op, t.attr, t.typ, t.path, args...)

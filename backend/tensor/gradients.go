@@ -55,7 +55,7 @@ func visit(f func(*Tensor), ts ...*Tensor) {
 		}
 		seen[t] = true
 		f(t)
-		stack = append(stack, t.args...)
+		stack = append(stack, t.sources()...)
 	}
 }
 
@@ -91,7 +91,7 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
 	for _, t := range all {
 		n := wanted[t]
 		if !t.stop && t.op.Info().Grad {
-			for _, a := range t.args {
+			for _, a := range t.sources() {
 				n = n || needs[a]
 			}
 		}
@@ -117,7 +117,8 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
 			grad[t] = g
 		}
 		g := grad[t]
-		if g == nil && parts[t] == nil || !needs[t] || t.stop || len(t.args) == 0 {
+		sources := t.sources()
+		if g == nil && parts[t] == nil || !needs[t] || t.stop || len(sources) == 0 {
 			continue
 		}
 		if t.op == op.Part {
@@ -125,13 +126,16 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
 			continue
 		}
 		relevant := false
-		for _, a := range t.args {
+		for _, a := range sources {
 			relevant = relevant || needs[a]
 		}
 		if !relevant {
 			continue
 		}
 		rule := gradients[t.op]
+		if t.custom != nil {
+			rule = func(_, g *Tensor) []*Tensor { return t.custom.rule(g) }
+		}
 		if several := gradientsOfParts[t.op]; several != nil {
 			own := parts[t]
 			g = own[0].g
@@ -146,7 +150,7 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
 			from = t.segment.recompute(t, g)
 		}
 		byArgument := rule(from, g)
-		for i, a := range t.args {
+		for i, a := range sources {
 			if i >= len(byArgument) || byArgument[i] == nil || !needs[a] {
 				continue
 			}

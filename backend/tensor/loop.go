@@ -238,6 +238,9 @@ func (b *loopBody) write(l *op.LoopBody, d dtype.DType, states, results []*Tenso
 		}
 	}
 	for _, t := range append(constants, steps...) {
+		if t.custom != nil {
+			Fail("Loop", "the step uses WithGradient, which a Loop cannot; use Unstack and a loop in Go")
+		}
 		args := make([]int, len(t.args))
 		for i, a := range t.args {
 			args[i] = b.number[a]

@@ -86,6 +86,14 @@ func (t *Tensor) Ceil() *Tensor { return t.record(op.Ceil, op.Attr{}, t) }
 // Round returns the nearest integers, ties to even.
 func (t *Tensor) Round() *Tensor { return t.record(op.Round, op.Attr{}, t) }
 
+// RoundE4M3 returns t rounded to numbers of float8_e4m3fn, ties to even, in
+// t's own type, all of which have them. What is beyond ±448 becomes ±448, what
+// is not finite NaN.
+func (t *Tensor) RoundE4M3() *Tensor { return t.record(op.RoundE4M3, op.Attr{}, t) }
+
+// RoundE5M2 is RoundE4M3 for numbers of float8_e5m2, up to ±57344.
+func (t *Tensor) RoundE5M2() *Tensor { return t.record(op.RoundE5M2, op.Attr{}, t) }
+
 // Not returns !t.
 func (t *Tensor) Not() *Tensor { return t.record(op.Not, op.Attr{}, t) }
 

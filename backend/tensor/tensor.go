@@ -53,6 +53,7 @@ type Tensor struct {
 	scaled   any      // the scaler whose loss scale is in it; see MarkScaled
 	mask     *Tensor  // see Mask
 	segment  *segment // see Remat
+	custom   *custom  // see WithGradient
 
 	parts  []*Tensor // a tuple's tensors; the other fields are unused then
 	err    error     // a broken tensor: the error that made it

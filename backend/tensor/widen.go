@@ -56,6 +56,9 @@ func (t *Tensor) widened() *Tensor {
 		}
 		return again(a, x, y)
 	case op.Identity:
+		if t.custom != nil {
+			return nil
+		}
 		if w := t.args[0].widened(); w != nil {
 			return again(a, w)
 		}
@@ -75,11 +78,11 @@ func (t *Tensor) castWide() *Tensor {
 // probabilities are not. ok is false when t was made otherwise, or its
 // softmax is not over the last axis.
 func (t *Tensor) Logits() (logits *Tensor, kind op.Code, ok bool) {
-	for t.err == nil && t.parts == nil && !t.stop && (t.op == op.Cast && t.args[0].typ.DType.Widens(t.typ.DType) || t.op == op.Identity) && len(t.args) == 1 {
+	for t.err == nil && t.parts == nil && !t.stop && t.custom == nil && (t.op == op.Cast && t.args[0].typ.DType.Widens(t.typ.DType) || t.op == op.Identity) && len(t.args) == 1 {
 		t = t.args[0]
 	}
 	switch {
-	case t.err != nil || t.parts != nil || t.stop:
+	case t.err != nil || t.parts != nil || t.stop || t.custom != nil:
 	case t.op == op.Softmax && t.attr.Axes[0] == len(t.typ.Shape)-1, t.op == op.Sigmoid:
 		return t.args[0], t.op, true
 	}

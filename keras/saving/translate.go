@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/policy"
 )
 
 // kinds are the fields that name an object in a config here, "l2(0.01)", and
@@ -83,7 +85,7 @@ func toKeras(o *object) error {
 		text, isText := value.(string)
 		switch {
 		case name == "dtype" && isText:
-			o.Config[name] = object{Module: "keras", Class: "DTypePolicy", Config: map[string]any{"name": text}}
+			o.Config[name] = policyObject(text)
 		case kind(name) != "" && isText:
 			made, err := namedObject(kind(name), text)
 			if err != nil {
@@ -330,6 +332,19 @@ func fieldsOf(class string) (map[string]bool, error) {
 	return known, nil
 }
 
+// amaxHistory is the only length of a float8 policy's history that layers
+// have, Keras's default.
+const amaxHistory = 1024
+
+// policyObject is a policy as Keras writes it.
+func policyObject(name string) object {
+	if p, err := policy.Parse(name); err == nil && p.Float8 {
+		return object{Module: "keras.dtype_policies", Class: "QuantizedFloat8DTypePolicy", Config: map[string]any{
+			"mode": "float8", "source_name": p.Source(), "amax_history_length": amaxHistory}}
+	}
+	return object{Module: "keras", Class: "DTypePolicy", Config: map[string]any{"name": name}}
+}
+
 // policyOf reads a layer's dtype: a name or a DTypePolicy; "" for none.
 func policyOf(v any) (string, error) {
 	switch v := v.(type) {
@@ -342,6 +357,13 @@ func policyOf(v any) (string, error) {
 			if name, ok := c["name"].(string); ok {
 				return name, nil
 			}
+		}
+		if c, ok := v["config"].(map[string]any); ok && v["class_name"] == "QuantizedFloat8DTypePolicy" {
+			source, _ := c["source_name"].(string)
+			if n := c["amax_history_length"]; n != json.Number(strconv.Itoa(amaxHistory)) {
+				return "", fmt.Errorf("amax_history_length is %v, want %d", n, amaxHistory)
+			}
+			return "float8_from_" + source, nil
 		}
 	}
 	return "", fmt.Errorf("got %v, want a DTypePolicy", v)

@@ -73,6 +73,37 @@ func TestKerasForm(t *testing.T) {
 	}
 }
 
+// TestFloat8Policy: the policy of 8-bit floats is written and read as Keras 3
+// does.
+func TestFloat8Policy(t *testing.T) {
+	for _, c := range []struct{ name, source, read string }{
+		{"mixed_float8", "mixed_bfloat16", "float8_from_mixed_bfloat16"},
+		{"float8_from_float32", "float32", "float8_from_float32"},
+	} {
+		o, err := layerObject(&layers.Dense{Units: 2, DType: c.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(o)
+		want := `"dtype":{"module":"keras.dtype_policies","class_name":"QuantizedFloat8DTypePolicy","config":{"amax_history_length":1024,"mode":"float8","source_name":"` + c.source + `"},"registered_name":null}`
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("got %s, error %v, want it to have %s", got, err, want)
+		}
+		read, err := fromKeras(o, func(name string) string { return name })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := read.Config().DType; d != c.read {
+			t.Errorf("got policy %q, want %q", d, c.read)
+		}
+	}
+	_, err := policyOf(map[string]any{"class_name": "QuantizedFloat8DTypePolicy",
+		"config": map[string]any{"source_name": "float32", "amax_history_length": json.Number("16")}})
+	if want := "amax_history_length is 16, want 1024"; err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
 // TestPositional reads what every name with positional arguments becomes.
 func TestPositional(t *testing.T) {
 	for name, want := range map[string]string{

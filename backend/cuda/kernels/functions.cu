@@ -40,6 +40,8 @@ FUNCTION float round_bfloat16(float f) { return bfloat_to_float(float_to_bfloat(
 	FUNCTION T Floor_##S(T x) { return floor(x); } \
 	FUNCTION T Ceil_##S(T x) { return ceil(x); } \
 	FUNCTION T Round_##S(T x) { return rint(x); } \
+	FUNCTION T RoundE4M3_##S(T x) { return round8(x, 3, -6, 448.f); } \
+	FUNCTION T RoundE5M2_##S(T x) { return round8(x, 2, -14, 57344.f); } \
 	FUNCTION u32 IsFinite_##S(T x) { return x - x == 0; } \
 	FUNCTION T Add_##S(T x, T y) { return x + y; } \
 	FUNCTION T Sub_##S(T x, T y) { return x - y; } \

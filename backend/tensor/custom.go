@@ -1,0 +1,45 @@
+package tensor
+
+import "github.com/mezzo-ml/mezzo/backend/op"
+
+// custom is a gradient that is not that of the operations.
+type custom struct {
+	args []*Tensor
+	rule func(g *Tensor) []*Tensor
+}
+
+// WithGradient returns t with a gradient of its own (tf.custom_gradient,
+// torch.autograd.Function): where t, a float tensor, has the gradient g, the
+// tensors args have those that rule returns, of their types and shapes; nil
+// stands for none. What made t gets no other. Functions that are rounded or cut
+// off pass gradients straight through with
+//
+//	y := x.Round().WithGradient(func(g *Tensor) []*Tensor { return []*Tensor{g} }, x)
+//
+// rule runs while gradients are recorded, once for each time, and may read
+// whatever was recorded before. It may assign variables: their owner must be
+// listed in the Function, as always.
+func (t *Tensor) WithGradient(rule func(g *Tensor) []*Tensor, args ...*Tensor) *Tensor {
+	if t.err != nil {
+		return t
+	}
+	if t.parts != nil || !t.typ.DType.IsFloat() {
+		Fail("WithGradient", "got %v, want a float tensor", t.describe())
+	}
+	for i, a := range args {
+		if a == nil || a.err != nil || a.parts != nil {
+			Fail("WithGradient", "argument %d is no tensor that has a gradient", i)
+		}
+	}
+	u := t.record(op.Identity, op.Attr{}, t)
+	u.custom = &custom{args, rule}
+	return u
+}
+
+// sources are the tensors that gradients of t go to.
+func (t *Tensor) sources() []*Tensor {
+	if t.custom != nil {
+		return t.custom.args
+	}
+	return t.args
+}

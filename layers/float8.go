@@ -1,0 +1,110 @@
+package layers
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+)
+
+// amaxHistory is over how many steps a scale looks back (Keras and
+// Transformer Engine: amax_history_length, amax_history_len).
+const amaxHistory = 1024
+
+// float8 holds what a layer needs for products of 8-bit floats (policy
+// mixed_float8): a scale for each operand and for the gradient of the result,
+// from the largest magnitudes of the steps before (delayed scaling, as in
+// NVIDIA's Transformer Engine). Operands are rounded to E4M3, gradients to
+// E5M2. Names, shapes and order of the weights are those of Keras's Dense.
+type float8 struct {
+	inputs, kernel, gradient float8Scale
+}
+
+// float8Scale is what a tensor is divided by before it is rounded.
+type float8Scale struct {
+	scale, history *Weight
+	largest        float64
+	round          func(*tensor.Tensor) *tensor.Tensor
+}
+
+// addFloat8 makes the scales of a layer with a kernel, or returns nil where
+// its policy wants none. Call it in Build, after the other weights.
+func (b *Base) addFloat8() (*float8, error) {
+	if !b.policy.Float8 {
+		return nil, nil
+	}
+	f := &float8{
+		inputs:   float8Scale{largest: dtype.MaxE4M3, round: (*tensor.Tensor).RoundE4M3},
+		kernel:   float8Scale{largest: dtype.MaxE4M3, round: (*tensor.Tensor).RoundE4M3},
+		gradient: float8Scale{largest: dtype.MaxE5M2, round: (*tensor.Tensor).RoundE5M2},
+	}
+	for _, s := range []struct {
+		name string
+		of   *float8Scale
+	}{{"inputs", &f.inputs}, {"kernel", &f.kernel}, {"outputs_grad", &f.gradient}} {
+		var err error
+		if s.of.scale, err = b.AddWeight(s.name+"_scale", Shape{}, "ones", Statistic, KeepDType); err != nil {
+			return nil, err
+		}
+		if s.of.history, err = b.AddWeight(s.name+"_amax_history", Shape{amaxHistory}, "zeros", Statistic, KeepDType); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// product is multiply(x, kernel), with a result in the type of x. The operands
+// of multiply hold numbers of E4M3, and in the backward pass its gradient some
+// of E5M2, all divided by their scales: these are exact in every float type,
+// and so are their products in float32, where they are added up. The scales are
+// multiplied in after that. Where f is nil it is the product of x and the
+// kernel as they are.
+func (f *float8) product(p Pass, x *tensor.Tensor, kernel *Weight, multiply func(x, k *tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+	if f == nil {
+		return multiply(x, kernel.Value())
+	}
+	k := kernel.Variable.Value() // rounded once, from the stored type
+	ofX, ofK, ofG := f.inputs.scale.Value(), f.kernel.scale.Value(), f.gradient.scale.Value()
+	if p.Training {
+		f.inputs.observe(x)
+		f.kernel.observe(k)
+	}
+	z := multiply(
+		straight(f.inputs.quantize(x, ofX).Cast(x.DType()), x, ofG.Mul(ofK)),
+		straight(f.kernel.quantize(k, ofK).Cast(x.DType()), k, ofG.Mul(ofX)))
+	y := z.Widen().CastLike(ofX).Mul(ofX.Mul(ofK)).Cast(x.DType())
+	return y.WithGradient(func(g *tensor.Tensor) []*tensor.Tensor {
+		if p.Training {
+			f.gradient.observe(g)
+		}
+		return []*tensor.Tensor{f.gradient.quantize(g, ofG).Cast(z.DType())}
+	}, z)
+}
+
+// straight returns q, a quantized x, with the gradient of x: that of q, which
+// comes without its scales, multiplied by them.
+func straight(q, x, scales *tensor.Tensor) *tensor.Tensor {
+	return q.WithGradient(func(g *tensor.Tensor) []*tensor.Tensor {
+		return []*tensor.Tensor{g.Widen().CastLike(scales).Mul(scales).Cast(x.DType())}
+	}, x)
+}
+
+// quantize divides t by scale and rounds it to 8 bits.
+func (s *float8Scale) quantize(t, scale *tensor.Tensor) *tensor.Tensor {
+	return s.round(t.CastLike(scale).Div(scale))
+}
+
+// observe puts the largest magnitude of t into the history, and makes the scale
+// of the next step from the largest there. A scale that would not be a positive
+// finite number stays as it was.
+func (s *float8Scale) observe(t *tensor.Tensor) {
+	if !inStep(t, s.history.Variable) {
+		return
+	}
+	t = t.StopGradient()
+	old := s.history.Value()
+	// The newest in front, as Keras has it; the others go round.
+	now := tensor.Concat(0, t.Abs().Max().CastLike(old).Reshape(1), old.Slice(0, 2, amaxHistory), old.Slice(0, 0, 1))
+	s.history.Assign(now)
+	up := tensor.Scalar(old.DType(), s.largest).Div(now.Max())
+	good := up.IsFinite().And(up.GreaterScalar(0))
+	s.scale.Assign(tensor.Where(good, up.Reciprocal(), s.scale.Value()))
+}
