@@ -133,6 +133,25 @@ func TestFloat8Layers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { layertest.Run(t, l, x) })
 	}
+	t.Run("attention", func(t *testing.T) {
+		l := func() layers.Layer { return &layers.MultiHeadAttention{NumHeads: 2, KeyDim: 4, DType: "mixed_float8"} }
+		x := op.Type{DType: dtype.Float32, Shape: op.Shape{2, 5, 8}}
+		layertest.Run(t, l, x, x)
+		made := l()
+		in := tensor.Tuple(tensor.Placeholder(x.DType, x.Shape...), tensor.Placeholder(x.DType, x.Shape...))
+		if err := apply(made, layers.Pass{}, in); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, w := range layers.BaseOf(made).NonTrainableWeights() {
+			if local(w.Variable) == "outputs_grad_scale" {
+				n++
+			}
+		}
+		if n != 4 {
+			t.Errorf("got %d projections with scales, want query, key, value and output", n)
+		}
+	})
 }
 
 // A scale follows the largest magnitude; a step without training moves none,

@@ -18,6 +18,24 @@ FUNCTION u32 load_bool(u32 x) { return x != 0; }
 FUNCTION float round_float16(float f) { return half_to_float(float_to_half(f)); }
 FUNCTION float round_bfloat16(float f) { return bfloat_to_float(float_to_bfloat(f)); }
 
+// 8-bit floats: x rounded to a fraction of so many bits, with least for the
+// exponent of smaller numbers. Adding a number whose last bit is the result's
+// cuts there. What is not finite becomes NaN.
+INLINE float round8(float x, int fraction, int least, float largest) {
+	float a = fabsf(x);
+	if (!(a - a == 0)) return float_of(0x7fc00000);
+	int exponent = (int)(bits(a) >> 23) - 127;
+	float c = float_of((u32)((exponent < least ? least : exponent) - fraction + 23 + 127) << 23);
+	return a >= largest ? copysignf(largest, x) : copysignf(a + c - c, x);
+}
+INLINE double round8(double x, int fraction, int least, double largest) {
+	double a = fabs(x);
+	if (!(a - a == 0)) return double_of(0x7ff8000000000000ull);
+	int exponent = (int)(bits64(a) >> 52) - 1023;
+	double c = double_of((u64)((exponent < least ? least : exponent) - fraction + 52 + 1023) << 52);
+	return a >= largest ? copysign(largest, x) : copysign(a + c - c, x);
+}
+
 // Arithmetic of floats.
 #define FLOATS(T, S, abs, floor, ceil, rint, sqrt, exp, expm1, log, log1p, sin, cos, tanh, erf, pow, fmod) \
 	FUNCTION T Neg_##S(T x) { return -x; } \
@@ -40,8 +58,8 @@ FUNCTION float round_bfloat16(float f) { return bfloat_to_float(float_to_bfloat(
 	FUNCTION T Floor_##S(T x) { return floor(x); } \
 	FUNCTION T Ceil_##S(T x) { return ceil(x); } \
 	FUNCTION T Round_##S(T x) { return rint(x); } \
-	FUNCTION T RoundE4M3_##S(T x) { return round8(x, 3, -6, 448.f); } \
-	FUNCTION T RoundE5M2_##S(T x) { return round8(x, 2, -14, 57344.f); } \
+	FUNCTION T RoundE4M3_##S(T x) { return round8(x, 3, -6, (T)448); } \
+	FUNCTION T RoundE5M2_##S(T x) { return round8(x, 2, -14, (T)57344); } \
 	FUNCTION u32 IsFinite_##S(T x) { return x - x == 0; } \
 	FUNCTION T Add_##S(T x, T y) { return x + y; } \
 	FUNCTION T Sub_##S(T x, T y) { return x - y; } \

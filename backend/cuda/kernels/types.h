@@ -12,6 +12,7 @@ typedef unsigned long long u64;
 INLINE u32 bits(float x) { u32 u; memcpy(&u, &x, 4); return u; }
 INLINE float float_of(u32 u) { float x; memcpy(&x, &u, 4); return x; }
 INLINE u64 bits64(double x) { u64 u; memcpy(&u, &x, 8); return u; }
+INLINE double double_of(u64 u) { double x; memcpy(&x, &u, 8); return x; }
 INLINE float half_to_float(u16 h) { _Float16 x; memcpy(&x, &h, 2); return (float)x; }
 INLINE u16 float_to_half(float f) { _Float16 x = (_Float16)f; u16 h; memcpy(&h, &x, 2); return h; }
 #else
@@ -19,6 +20,7 @@ INLINE u16 float_to_half(float f) { _Float16 x = (_Float16)f; u16 h; memcpy(&h, 
 INLINE u32 bits(float x) { return __float_as_uint(x); }
 INLINE float float_of(u32 u) { return __uint_as_float(u); }
 INLINE u64 bits64(double x) { return (u64)__double_as_longlong(x); }
+INLINE double double_of(u64 u) { return __longlong_as_double((long long)u); }
 INLINE float half_to_float(u16 h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h)); return f; }
 INLINE u16 float_to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f)); return h; }
 #endif
