@@ -11,14 +11,14 @@ import (
 // TestWithGradient: the gradient is the rule's, with what lies before and
 // behind it as always, and other arguments than those of the value.
 func TestWithGradient(t *testing.T) {
-	x, u := f32(0.4, 1.6, -2.7), f32(1, 2, 3)
+	x, u := f32(0.375, 1.625, -2.75), f32(1, 2, 3)
 	loss := func() T {
 		return x.MulScalar(2).Round().WithGradient(func(g T) []T { return []T{g, g.Mul(x), nil} }, x, u, x).Square().Sum()
 	}
 	g := tensor.GradientsAt(loss(), x, u)
-	want(t, "value", loss(), 1+9+25)
-	want(t, "by x", g[0], 2, 6, -10)
-	want(t, "by u", g[1], 0.8, 9.6, 27)
+	want(t, "value", loss(), 1+9+36)
+	want(t, "by x", g[0], 2, 6, -12)
+	want(t, "by u", g[1], 0.75, 9.75, 33)
 	if g := tensor.GradientsAt(x.Square().WithGradient(func(g T) []T { return []T{g} }, u).Sum(), x); g[0] != nil {
 		t.Errorf("got a gradient by x past the rule, which is for u: %v", g[0].Type())
 	}

@@ -89,6 +89,9 @@ func TestFloat8Policy(t *testing.T) {
 		if err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("got %s, error %v, want it to have %s", got, err, want)
 		}
+		if o, err = parseObject(got); err != nil {
+			t.Fatal(err)
+		}
 		read, err := fromKeras(o, func(name string) string { return name })
 		if err != nil {
 			t.Fatal(err)
