@@ -59,7 +59,7 @@ func run(t *testing.T, d driver.Device, skip func(Case) bool) {
 						if skip(k) {
 							continue
 						}
-						err := k.test(d)
+						err := k.Test(d)
 						if u := (*backend.UnsupportedError)(nil); errors.As(err, &u) && !d.Supports(u.Op, u.DType) {
 							unsupported++
 							continue
@@ -103,8 +103,8 @@ func (c Case) graph() *ir.Graph {
 	return g
 }
 
-// test runs the case on d and compares.
-func (c Case) test(d driver.Device) error {
+// Test runs the case on d, and returns an error if a result is wrong.
+func (c Case) Test(d driver.Device) error {
 	args := c.arguments()
 	out, err := compute(d, c.graph(), ir.Options{Check: true}, args)
 	if c.wantErr {

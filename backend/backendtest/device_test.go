@@ -117,7 +117,7 @@ func TestExpansions(t *testing.T) {
 		d := &interpreter{name: "without " + c.String(), unsupported: c}
 		for k := range Cases() {
 			if k.Op == c && !k.Large {
-				if err := k.test(d); err != nil {
+				if err := k.Test(d); err != nil {
 					t.Errorf("%s: %v", k.Name(), err)
 				}
 			}
@@ -147,7 +147,7 @@ func TestFaults(t *testing.T) {
 			if k.wantErr || caught[k.Op] || k.Large {
 				continue
 			}
-			caught[k.Op] = k.test(d) != nil
+			caught[k.Op] = k.Test(d) != nil
 		}
 		for _, c := range operations() {
 			// Their results are not computed by the device that has the fault.

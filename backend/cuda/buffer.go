@@ -162,6 +162,28 @@ func (b *Buffer) receive(at int, dst []byte) error {
 	return nil
 }
 
+// CopyFrom overwrites the first bytes with those of another buffer of the
+// device. It does not wait.
+func (b *Buffer) CopyFrom(src driver.Buffer, bytes int) error {
+	from, ok := src.(*Buffer)
+	if !ok || from.device != b.device || bytes > b.bytes || bytes > from.bytes {
+		return fmt.Errorf("cuda: CopyFrom: got %d bytes of a %T, want at most %d of a buffer of device %s that has them", bytes, src, b.bytes, b.device.Name())
+	}
+	if bytes == 0 {
+		return nil
+	}
+	d := b.device
+	return d.do(func() error {
+		for _, x := range []*block{b.block, from.block} {
+			if err := x.meet(d); err != nil {
+				return err
+			}
+			x.used = d.mark + 1
+		}
+		return d.stream.Copy(b.at, from.at, bytes)
+	})
+}
+
 // Free returns the memory.
 func (b *Buffer) Free() {
 	if b.at == 0 {

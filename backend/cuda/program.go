@@ -364,6 +364,9 @@ func (x patch) in(in, out []driver.Buffer) api.Ptr {
 // start puts a run on the stream, as a captured graph if it is not the first
 // one with these buffers.
 func (p *Program) start(in, out []driver.Buffer) error {
+	if !p.device.settings.graphs {
+		return p.launch()
+	}
 	s := p.device.stream
 	for i := range p.graphs {
 		c := &p.graphs[i]
@@ -507,5 +510,6 @@ var (
 	_ driver.Device    = (*Device)(nil)
 	_ driver.Waiter    = (*Device)(nil)
 	_ driver.Filler    = (*Buffer)(nil)
+	_ driver.Copier    = (*Buffer)(nil)
 	_ driver.Describer = (*Device)(nil)
 )

@@ -29,7 +29,7 @@ func TestStreams(t *testing.T) {
 		t.Skip("the GPU has an order of its own")
 	}
 	for _, order := range []string{"0", "1", "2", "3"} {
-		cmd := exec.Command(os.Args[0], "-test.run=^(TestMissingWait|TestStart|TestLateFault|TestForgotten|TestCapture)$")
+		cmd := exec.Command(os.Args[0], "-test.run=^(TestMissingWait|TestStart|TestCopyFrom|TestLateFault|TestForgotten|TestCapture)$")
 		cmd.Env = append(os.Environ(), "FAKECUDA_STREAMS="+order, "KERAS_CUDA_TEST=gpu")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("order %s: %v\n%s", order, err, out)
@@ -160,6 +160,32 @@ func TestStart(t *testing.T) {
 	}
 	if err := inputs[0].Fill(4, func([]byte) error { return errors.New("no data") }); err == nil {
 		t.Error("a filler's error is lost")
+	}
+}
+
+// TestCopyFrom: a copy within the device is in order with what is sent before
+// and after it.
+func TestCopyFrom(t *testing.T) {
+	d := open(t)
+	to := alloc(t, d, floats(0, 0, 0))
+	for i := range 2*runAhead + 1 {
+		from := alloc(t, d, floats(float32(i), 7, 8))
+		if err := to.CopyFrom(from, 8); err != nil {
+			t.Fatal(err)
+		}
+		if err := from.CopyIn(floats(-1, -1, -1)); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 12)
+		if i%5 > 0 {
+			continue
+		}
+		if err := to.CopyOut(got); err != nil || !bytes.Equal(got, floats(float32(i), 7, 0)) {
+			t.Errorf("%d: got %x, %v", i, got, err)
+		}
+	}
+	if err := to.CopyFrom(to, 13); err == nil {
+		t.Error("13 of 12 bytes: got no error")
 	}
 }
 

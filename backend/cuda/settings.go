@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// settings are how products are computed, each from an environment variable
+// settings are how programs are computed and started, each from an environment variable
 // that is "1", the default, or "0".
 type settings struct {
 	// tf32 has products and convolutions of float32 round their operands to the
@@ -22,11 +22,14 @@ type settings struct {
 	// instead of taking the one it thinks best: KERAS_CUDA_AUTOTUNE. Algorithms
 	// differ in the last bits of results.
 	autotune bool
+	// graphs has a run with the same buffers as before be the launch of one
+	// captured graph: KERAS_CUDA_GRAPHS.
+	graphs bool
 }
 
 func readSettings() (settings, error) {
 	var s settings
-	for name, to := range map[string]*bool{"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune} {
+	for name, to := range map[string]*bool{"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune, "KERAS_CUDA_GRAPHS": &s.graphs} {
 		switch value := os.Getenv(name); value {
 		case "", "1":
 			*to = true

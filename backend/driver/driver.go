@@ -102,6 +102,12 @@ type Filler interface {
 	Fill(bytes int, f func(dst []byte) error) error
 }
 
+// Copier is a Buffer that copies from another one of its device without the
+// host: CopyFrom overwrites its first bytes with those of src.
+type Copier interface {
+	CopyFrom(src Buffer, bytes int) error
+}
+
 // Timer is a Program that measures itself: after SetTiming(true), Times gives
 // the nanoseconds of each value of the last run, 0 for views.
 type Timer interface {

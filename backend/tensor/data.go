@@ -235,6 +235,9 @@ func (s *storage) copy(n int) (*storage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c, ok := fresh.buf.(driver.Copier); ok {
+		return fresh, c.CopyFrom(s.buf, n)
+	}
 	b, err := host(s.buf, n)
 	if err != nil {
 		return nil, err

@@ -329,6 +329,11 @@ func (s Stream) CopyOut(to []byte, from Ptr) error {
 	return wrap("cuMemcpyDtoHAsync", "", cu.MemcpyDtoHAsync(unsafe.Pointer(&to[0]), cu.DevicePtr(from), int64(len(to)), s.cu))
 }
 
+// Copy copies within the device.
+func (s Stream) Copy(to, from Ptr, bytes int) error {
+	return wrap("cuMemcpyDtoDAsync", "", cu.MemcpyDtoDAsync(cu.DevicePtr(to), cu.DevicePtr(from), int64(bytes), s.cu))
+}
+
 // Fill sets bytes to a value.
 func (s Stream) Fill(to Ptr, value byte, bytes int) error {
 	if bytes == 0 {
