@@ -57,7 +57,7 @@ func TestLine(t *testing.T) {
 func TestRows(t *testing.T) {
 	dir := "../../docs/benchmarks/peers/"
 	known := map[string]string{}
-	for _, file := range []string{"torch_peer.py", "keras_peer.py", "torch_models.py", "keras_models.py"} {
+	for _, file := range []string{"torch_peer.py", "keras_peer.py", "numpy_peer.py", "torch_models.py", "keras_models.py"} {
 		b, err := os.ReadFile(dir + file)
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,11 @@ func TestRows(t *testing.T) {
 		if kind == "step" {
 			kind, suffix = r.spec["model"].(string), "_models.py"
 		}
-		for _, p := range []string{"torch", "keras"} {
+		peers := []string{"torch", "keras"}
+		if r.spec["kind"] == "mm" || r.spec["kind"] == "linear" {
+			peers = append(peers, "numpy")
+		}
+		for _, p := range peers {
 			if !strings.Contains(known[p+suffix], `"`+kind+`":`) {
 				t.Errorf("%s: %s%s does not know %q", r.name, p, suffix, kind)
 			}

@@ -11,7 +11,8 @@
 // With -peers PYTHON the scripts of docs/benchmarks/peers run next to it in
 // that interpreter's environment, taking turns with Mezzo repetition by
 // repetition, and the table gets the ratio of PyTorch's and of Keras's time to
-// Mezzo's. Above 1 Mezzo is faster.
+// Mezzo's. Above 1 Mezzo is faster. -peer names others: numpy is OpenBLAS, whose
+// products NumPy uses.
 //
 // With -memory it prints what the steps need and that they do not grow.
 package main
