@@ -253,7 +253,9 @@ func (k *product) cut() {
 	// same columns, or of the same rows.
 	ownsA := k.b.packed && !k.sharesB && !k.ownsB && k.tileM >= k.m && k.depth >= k.k
 	switch {
-	case k.ownsB || ownsA:
+	case k.ownsB:
+		want *= 2 // for the sake of even shares
+	case ownsA:
 	case k.a.element != gemm.F32 && !k.sharesB && k.m*k.n*k.k < wantChunks*convertMACs:
 		want /= 2 // each chunk converts all rows
 	case k.a.packed || k.b.packed && !k.keeps:
@@ -263,7 +265,8 @@ func (k *product) cut() {
 	for count() < want && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
 		// Halve what costs the least: rows are shared by all tiles of a row,
 		// columns packed by each tile of a column.
-		across := k.tileN >= 2*t.NR && !k.ownsB && (k.b.packed && !k.sharesB || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
+		// B in place that is the larger operand is read by one worker or the other.
+		across := k.tileN >= 2*t.NR && !k.ownsB && (k.b.packed && !k.sharesB || !k.b.packed && k.n >= 2*k.m || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
 		switch {
 		case across:
 			k.tileN = even(k.tileN, k.tileN/2, t.NR)
