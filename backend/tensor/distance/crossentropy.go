@@ -116,14 +116,8 @@ func (c Crossentropy) categorical(class string, yTrue, yPred *tensor.Tensor) (t,
 // Shapes: yTrue [batch …] or [batch … 1], class indices; yPred
 // [batch … classes], or with the classes along another axis (nil: the last).
 func Sparse(class string, yTrue, yPred *tensor.Tensor, fromLogits bool, ignore, axis *int) (values, valid *tensor.Tensor) {
-	if a := Axis(class, axis, yPred); a != yPred.Rank()-1 {
-		order := make([]int, 0, yPred.Rank())
-		for i := range yPred.Rank() {
-			if i != a {
-				order = append(order, i)
-			}
-		}
-		yPred = yPred.Transpose(append(order, a)...)
+	if axis != nil {
+		yPred = classesLast(yPred, Axis(class, axis, yPred))
 	}
 	labels := align.Labels(class, yTrue, yPred)
 	p, logits := scores(yPred, op.Softmax, fromLogits)
@@ -142,6 +136,20 @@ func Sparse(class string, yTrue, yPred *tensor.Tensor, fromLogits bool, ignore, 
 		values = tensor.Where(valid, values, zero)
 	}
 	return values, valid
+}
+
+// classesLast moves the axis a of the classes behind the others.
+func classesLast(yPred *tensor.Tensor, a int) *tensor.Tensor {
+	if a == yPred.Rank()-1 {
+		return yPred // a softmax stays one
+	}
+	order := make([]int, 0, yPred.Rank())
+	for i := range yPred.Rank() {
+		if i != a {
+			order = append(order, i)
+		}
+	}
+	return yPred.Transpose(append(order, a)...)
 }
 
 // Generalized is (1-p^q)/q for the probability p of the class that is the
