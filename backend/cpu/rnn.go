@@ -33,7 +33,7 @@ type recurrence[T real] struct {
 	native bool // blocks lie in the operands and the result as in scratch memory
 
 	products []stepProduct[T]
-	packs    packKernels[T]
+	packs    []packKernels[T]
 	fn       arithmetic[T]
 	cells    vec.Cells // for rows of units, or empty
 	scratch  int       // bytes
@@ -118,10 +118,13 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		k.wide = roundUp(units, k.products[0].tiles.NR)
 	}
 	k.native = d.Size() == sizeOf[T]() && k.wide == units && unit == 1
-	k.packs.recurrence = k
 	lead := 0
 	for i := range k.products {
 		lead = max(lead, k.products[i].lead)
+		if i == 0 || k.products[i].src != k.products[i-1].src {
+			k.packs = append(k.packs, packKernels[T]{k, i, i})
+		}
+		k.packs[len(k.packs)-1].end++
 	}
 	k.take(sizeOf[T]() * k.gates * units) // also for a row of the kernel
 	k.operand = k.takeBytes(max(k.padded, scanRows) * lead)
@@ -146,17 +149,39 @@ func (k *recurrence[T]) reserve(b *builder) {
 	b.wantShared(last.at + last.bytes())
 }
 
-// prepare packs the recurrent kernel and reports whether there is anything
-// else to do.
+// keep has the packed copy of each kernel, the recurrent one and the input's if
+// there is one, kept from run to run where the program lets it, and where
+// packing it is a large part of the work.
+func (k *recurrence[T]) keep(b *builder, kernels ...*ir.Value) {
+	if k.steps*k.batch > keepRows {
+		return
+	}
+	for i, v := range kernels {
+		p := &k.packs[i]
+		if bytes := p.bytes(); bytes >= keepBytes && b.keepable(v) {
+			place := b.keep(bytes)
+			for j := p.first; j < p.end; j++ {
+				k.products[j].kept, k.products[j].keptAt = place, k.products[j].at-k.products[p.first].at
+			}
+		}
+	}
+}
+
+// prepare packs the kernels and reports whether there is anything else to do.
 func (k *recurrence[T]) prepare(r *run) bool {
 	if k.batch*k.units == 0 {
 		return false
 	}
-	n := 0
-	for i := range k.products {
-		n += k.products[i].chunks
+	for i := range k.packs {
+		p := &k.packs[i]
+		first, good := &k.products[p.first], false
+		if first.kept >= 0 {
+			good, _ = r.keptCopy(first.kept, first.src)
+		}
+		if !good {
+			r.parallel(p, p.chunks(), first.k*k.gates*k.units)
+		}
 	}
-	r.parallel(&k.packs, n, k.gates*k.units*k.units)
 	return true
 }
 
@@ -165,11 +190,31 @@ func (k *recurrence[T]) start(r *run, t task, n int) {
 	r.parallel(t, n, k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
 }
 
-// packKernels is the task that packs the recurrent kernel.
-type packKernels[T real] struct{ *recurrence[T] }
+// packKernels is the task that packs a kernel, for products first to end-1.
+type packKernels[T real] struct {
+	*recurrence[T]
+	first, end int
+}
+
+// bytes is the size of the packed kernel.
+func (k *packKernels[T]) bytes() int {
+	n := 0
+	for i := range k.products[k.first:k.end] {
+		n += k.products[k.first+i].bytes()
+	}
+	return n
+}
+
+func (k *packKernels[T]) chunks() int {
+	n := 0
+	for i := range k.products[k.first:k.end] {
+		n += k.products[k.first+i].chunks
+	}
+	return n
+}
 
 func (k *packKernels[T]) chunk(r *run, w *worker, i int) {
-	for j := range k.products {
+	for j := k.first; j < k.end; j++ {
 		p := &k.products[j]
 		if i < p.chunks {
 			p.pack(r, w, i)

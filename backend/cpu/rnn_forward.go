@@ -46,6 +46,11 @@ func makeScan[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 	}
 	k.fn = arithmeticOf(l)
 	k.init(s, x.DType, x.Shape[0], x.Shape[1], units, false, append(blocks, inputs...)...)
+	kernels := []*ir.Value{v.Args[o.U]}
+	if len(inputs) > 0 {
+		kernels = append(kernels, v.Args[o.W])
+	}
+	k.keep(b, kernels...)
 	k.at = s.Sections(k.steps, k.batch, k.units)
 	if k.w < 0 {
 		k.atInput = k.take(k.padded * k.gates * units)

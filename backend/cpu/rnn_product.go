@@ -29,6 +29,8 @@ type stepProduct[T real] struct {
 	element gemm.Element
 	cells   int // of 4 bytes along the inner dimension
 	at      int // where the packed kernel begins in the shared memory
+	kept    int // place of its copy that is kept from run to run, or -1
+	keptAt  int // where it begins there
 	chunks  int // of packing
 	lead    int // bytes from a row of a copied operand to the next
 }
@@ -37,7 +39,7 @@ type stepProduct[T real] struct {
 // recurrent kernel of units rows and stride columns, transposed or not, of
 // blocks of rows. It packs to *shared, which it moves.
 func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int, trans bool, rows int, shared *int) stepProduct[T] {
-	p := stepProduct[T]{src: src, dtype: d, stride: stride, col: col, trans: trans, k: units, n: cols, at: *shared}
+	p := stepProduct[T]{src: src, dtype: d, stride: stride, col: col, trans: trans, k: units, n: cols, at: *shared, kept: -1}
 	if trans {
 		p.k, p.n = cols, units
 	}
@@ -72,6 +74,17 @@ func (p *stepProduct[T]) bytes() int {
 	return 4 * p.chunks * p.tiles.NR * p.cells
 }
 
+// packed is the memory of the packed kernel: that which is kept, if the copy
+// there is of the kernel as it is now.
+func (p *stepProduct[T]) packed(r *run) []byte {
+	if p.kept >= 0 {
+		if k := &r.kept[p.kept]; k.data != nil && k.stamp == r.stamps[p.src] {
+			return k.data[p.keptAt:]
+		}
+	}
+	return r.shared[p.at:]
+}
+
 // unit is what a number of rows is rounded up to in operand and result.
 func (p *stepProduct[T]) unit() int {
 	if p.set == nil {
@@ -98,11 +111,11 @@ func (p *stepProduct[T]) inPlace(rows int) bool {
 func (p *stepProduct[T]) pack(r *run, w *worker, i int) {
 	data, size := r.values[p.src], p.dtype.Size()
 	if p.set == nil {
-		p.packRows(viewOf[T](r.shared[p.at:], p.k*p.n), data, i, w.scratch)
+		p.packRows(viewOf[T](p.packed(r), p.k*p.n), data, i, w.scratch)
 		return
 	}
 	nr := p.tiles.NR
-	dst := unsafe.Pointer(&r.shared[p.at+4*i*nr*p.cells])
+	dst := unsafe.Pointer(&p.packed(r)[4*i*nr*p.cells])
 	first := i * nr
 	cols := min(nr, p.n-first)
 	src := unsafe.Pointer(unsafe.SliceData(data))
@@ -188,6 +201,7 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a unsafe.Pointer, 
 	case depth > mostDepth:
 		depth = even(depth, mostDepth, 16)
 	}
+	packed := p.packed(r)
 	if t.Begin != nil {
 		runtime.LockOSThread()
 		t.Begin()
@@ -199,7 +213,7 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a unsafe.Pointer, 
 			kernels = t.NarrowRows
 		}
 		for q := 0; q < p.cells; q += depth {
-			b := unsafe.Pointer(&r.shared[p.at+4*nr*(j/nr*p.cells+q)])
+			b := unsafe.Pointer(&packed[4*nr*(j/nr*p.cells+q)])
 			sj, lead := unsafe.Add(d, 4*j), ldd
 			if q == 0 {
 				sj, lead = nil, 0
@@ -226,7 +240,7 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a unsafe.Pointer, 
 
 // loop is mul in Go.
 func (p *stepProduct[T]) loop(r *run, rows int, a unsafe.Pointer, lda int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
-	u := viewOf[T](r.shared[p.at:], p.k*p.n)
+	u := viewOf[T](p.packed(r), p.k*p.n)
 	for i := range rows {
 		x := unsafe.Slice((*T)(unsafe.Add(a, i*lda)), p.k)
 		y := unsafe.Slice((*T)(unsafe.Add(d, i*ldd)), p.n)

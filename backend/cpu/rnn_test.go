@@ -137,6 +137,55 @@ func TestScanColumns(t *testing.T) {
 	})
 }
 
+// TestScanKept: a scan of few rows and steps keeps packed kernels from run to
+// run, and makes them anew after they have been written to.
+func TestScanKept(t *testing.T) {
+	const steps, batch, units, features = 2, 3, 104, 90
+	s := &op.Scan{Cell: op.LSTMCell, Product: true}
+	wide := 4 * units
+	forEachISA(t, func(t *testing.T) {
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			rng := rand.New(rand.NewPCG(3, 3))
+			var args []array
+			var vals []*ir.Value
+			g := ir.New(6)
+			for i, shape := range []op.Shape{{steps, batch, features}, {units, wide}, {batch, units}, {batch, units}, {features, wide}, {wide}} {
+				args = append(args, randomArray(rng, d, shape...))
+				vals = append(vals, param(t, g, i, args[i].Type))
+			}
+			g.Output(record(t, g, op.RNN, op.Attr{Scan: s}, vals...), -1)
+			p := plan(t, g)
+			if n := len(p.kept); current() >= isaAVX2 && n != 2 {
+				t.Errorf("%v: %d kernels are kept, want 2", d, n)
+			}
+			in, out := buffers(p, args)
+			scan := func() []byte {
+				if err := p.Run(context.Background(), in, out); err != nil {
+					t.Fatal(err)
+				}
+				return bytes.Clone(out[0].(*Buffer).data)
+			}
+			for _, changed := range []int{1, 4, 1} {
+				if err := in[changed].CopyIn(randomArray(rng, d, args[changed].Shape...).data); err != nil {
+					t.Fatal(err)
+				}
+				want := scan() // not known yet, so packed for this run
+				for range 3 {
+					if !bytes.Equal(scan(), want) {
+						t.Fatalf("%v: other bits with kernels that are kept", d)
+					}
+				}
+			}
+			before := scan()
+			// A write that the buffer does not learn of goes unnoticed.
+			copy(in[4].(*Buffer).data, randomArray(rng, d, args[4].Shape...).data)
+			if got := bytes.Equal(scan(), before); got != (len(p.kept) == 2) {
+				t.Errorf("%v: %d kernels are kept, but the results say otherwise", d, len(p.kept))
+			}
+		}
+	})
+}
+
 // TestScanGradNotFinite: on every instruction set gradients by weights are not
 // finite where they depend on a gradient that is not, and finite elsewhere.
 func TestScanGradNotFinite(t *testing.T) {
