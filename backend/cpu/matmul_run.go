@@ -180,6 +180,23 @@ const fetchLine = 128
 // most: a low panel is slow.
 func span(i, parts, rows int) (at, end int) { return i * rows / parts, (i + 1) * rows / parts }
 
+// ahead is the operands that the next chunk reads, where chunks are small
+// products of a batch that the caches have no room for: they are fetched while
+// this one is computed.
+func (k *part) ahead(batch int, dataA, dataB []byte) (operands [2][]byte) {
+	if k.down*k.across*k.slices > 1 || len(k.stripes) > 1 || batch+1 >= k.batches || k.depth < k.k || len(dataA)+len(dataB) <= 2*fewBytes {
+		return operands
+	}
+	for i, of := range []*operandOf{&k.a, &k.b} {
+		from, to := of.starts[batch]*of.size, of.starts[batch+1]*of.size
+		data := [2][]byte{dataA, dataB}[i]
+		if from < to && 2*to-from <= len(data) {
+			operands[i] = data[to : 2*to-from]
+		}
+	}
+	return operands
+}
+
 // chunk computes a tile of the result. Every unsafe.Pointer in it points into
 // its operand, also those not used in the end: the garbage collector stops the
 // program at others.
@@ -230,6 +247,7 @@ func (k *part) chunk(r *run, w *worker, i int) {
 	if heights < 8 {
 		stride *= 2
 	}
+	ahead := k.ahead(batch, dataA, dataB)
 	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
 	for p := first; p < end; p += k.depth {
 		depth := min(k.depth, end-p)
@@ -298,6 +316,14 @@ func (k *part) chunk(r *run, w *worker, i int) {
 				next, stride = nil, fetchLine
 				if done := panel * (cells / 4) * stride; done < min(h, k.m-row-end)*rowA {
 					next = unsafe.Add(a, end*rowA+done)
+				}
+			}
+			if ahead[0] != nil || ahead[1] != nil {
+				next, stride = nil, fetchLine
+				if done := c * (cells / 4) * stride; done < len(ahead[0]) {
+					next = unsafe.Pointer(&ahead[0][done])
+				} else if done -= len(ahead[0]); done < len(ahead[1]) {
+					next = unsafe.Pointer(&ahead[1][done])
 				}
 			}
 			kernels := t.Rows
