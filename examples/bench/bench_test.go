@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -18,10 +19,10 @@ import (
 
 // small are the kinds of rows at sizes that take no time.
 func small() []row {
-	f := field{2, 6, 4, 8}
+	f, d := square(2, 6, 4, 8), convolution{"conv1d", op.Shape{2, 9, 4}, op.Shape{3, 2, 6}, 2, 1, 2}
 	return []row{
 		product(8, 5, 7, false, false), product(8, 5, 7, true, false), product(8, 5, 7, false, true), linear(8, 5, 7),
-		conv(f, "forward"), conv(f, "input"), conv(f, "kernel"),
+		conv(f, "forward"), conv(f, "input"), conv(f, "kernel"), conv(d, "forward"), conv(d, "input"), conv(d, "kernel"), channelsFirst(2, 6, 4, 8),
 		biasRelu(16, 8), softmax(16, 8), normalization(16, 8, false), normalization(16, 8, true),
 		cast(16, 8, false), cast(16, 8, true), dropout(16, 8), embedding(50, 8, 16, false), embedding(50, 8, 16, true), adam(100),
 		attention(heads{2, 5, 2, 4}, false), attention(heads{2, 5, 2, 4}, true), batched(3, 8, 5, 7, false), batched(3, 8, 5, 7, true),
@@ -104,7 +105,8 @@ func TestFlops(t *testing.T) {
 		{cnn(28, [2]int{32, 64}, 128), 1824817152},
 		{recurrentClassifier("lstm", 128, 28, 128), 1615790080}, // 2·128·(28·512·(2·28 + 3·128) + 3·128·10)
 		{product(2, 3, 5, false, false), 60},
-		{conv(field{128, 13, 32, 64}, "input"), 570949632}, // 2·128·11²·9·32·64
+		{conv(square(128, 13, 32, 64), "input"), 570949632},                                   // 2·128·11²·9·32·64
+		{conv(convolution{"", op.Shape{2, 9, 4}, op.Shape{3, 2, 6}, 2, 1, 2}, "kernel"), 720}, // 2·2·5·3·2·6
 	} {
 		if c.r.flops != c.want {
 			t.Errorf("%s: got %.0f floating-point operations, want %.0f", c.r.name, c.r.flops, c.want)

@@ -36,10 +36,7 @@ func operations() []row {
 		rows = append(rows, batched(s[0], s[1], s[2], s[3], false))
 	}
 	rows = append(rows, batched(256, 128, 128, 64, true)) // the scores of attention
-	digits, deep := field{128, 13, 32, 64}, field{32, 7, 256, 256}
-	for _, f := range []field{digits, deep} {
-		rows = append(rows, conv(f, "forward"), conv(f, "input"), conv(f, "kernel"))
-	}
+	rows = append(rows, convolutions()...)
 	const m, n = 8192, 1024 // 32 MiB in float32
 	rows = append(rows,
 		biasRelu(m, n),
@@ -156,36 +153,6 @@ func layer(ctx context.Context, l layers.Layer, shape []int, pass ...keras.CallO
 	}
 	fn := keras.Function(func(x *keras.Tensor) *keras.Tensor { return model.Call(x, pass...) }, model)
 	return func() error { return fn.Run(ctx, x) }, nil
-}
-
-// field is a batch of square images that a 3x3 convolution makes smaller by
-// two rows and columns.
-type field struct{ batch, size, in, out int }
-
-// conv is a convolution or one of its gradients, each 2·9·in·out operations
-// for every output pixel.
-func conv(f field, part string) row {
-	x, w := op.Shape{f.batch, f.size, f.size, f.in}, op.Shape{3, 3, f.in, f.out}
-	y := op.Shape{f.batch, f.size - 2, f.size - 2, f.out}
-	return row{
-		name:  fmt.Sprintf("conv3x3-%dto%d-%s", f.in, f.out, part),
-		spec:  spec{"kind": "conv", "batch": f.batch, "size": f.size, "in": f.in, "out": f.out, "part": part},
-		flops: 2 * float64(y.Size()*9*f.in),
-		build: func(ctx context.Context) (func() error, error) {
-			switch part {
-			case "forward":
-				return recorded(ctx, func(in []*keras.Tensor) *keras.Tensor { return in[0].Conv(in[1], tensor.ConvOptions{}) }, x, w)
-			case "input":
-				return recorded(ctx, func(in []*keras.Tensor) *keras.Tensor {
-					return in[0].ConvTranspose(in[1], x, tensor.ConvOptions{})
-				}, y, w)
-			}
-			ones, zeros := []int{1, 1}, []int{0, 0}
-			// The gradient of a weight is stored in float32.
-			a := op.Attr{Dims: w, Stride: ones, Dilation: ones, Low: zeros, High: zeros, DType: dtype.Float32}
-			return recorded(ctx, func(in []*keras.Tensor) *keras.Tensor { return tensor.Record(op.ConvKernelGrad, a, in...) }, x, y)
-		},
-	}
 }
 
 // twice is the traffic of n elements that are read and written.

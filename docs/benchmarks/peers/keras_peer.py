@@ -53,15 +53,17 @@ def linear(s, d):
 
 
 def conv(s, d):
-    n, size, i, o = s["batch"], s["size"], s["in"], s["out"]
-    x, w, y = normal(d, n, size, size, i), normal(d, 3, 3, i, o), normal(d, n, size - 2, size - 2, o)
+    if len(s["w"]) != 4 or s["groups"] > 1 or s["pad"] > 0 or s["first"]:
+        return {}
+    x, w, y, stride = normal(d, *s["x"]), normal(d, *s["w"]), normal(d, *s["y"]), s["stride"]
+    strides = [1, stride, stride, 1]
     if s["part"] == "forward":
-        return modes(lambda x, w: tf.nn.conv2d(x, w, 1, "VALID"), x, w)
+        return modes(lambda x, w: tf.nn.conv2d(x, w, stride, "VALID"), x, w)
     if s["part"] == "input":
         return modes(lambda y, w: tf.raw_ops.Conv2DBackpropInput(
-            input_sizes=[n, size, size, i], filter=w, out_backprop=y, strides=[1, 1, 1, 1], padding="VALID"), y, w)
+            input_sizes=s["x"], filter=w, out_backprop=y, strides=strides, padding="VALID"), y, w)
     return modes(lambda x, y: tf.raw_ops.Conv2DBackpropFilter(
-        input=x, filter_sizes=[3, 3, i, o], out_backprop=y, strides=[1, 1, 1, 1], padding="VALID"), x, y)
+        input=x, filter_sizes=s["w"], out_backprop=y, strides=strides, padding="VALID"), x, y)
 
 
 def bias_relu(s, d):

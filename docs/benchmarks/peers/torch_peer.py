@@ -60,21 +60,32 @@ def linear(s, d):
 
 
 def conv(s, d):
-    n, size, i, o = s["batch"], s["size"], s["in"], s["out"]
+    n = len(s["w"]) - 2
+    f = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
+    each = [[s[k]] * n for k in ("stride", "pad")] + [[1] * n]
 
     def setting(layout):
         def build():
-            x = torch.randn(n, i, size, size).to(d).to(memory_format=layout)
-            w = torch.randn(o, i, 3, 3).to(d).to(memory_format=layout)
-            y = torch.randn(n, o, size - 2, size - 2).to(d).to(memory_format=layout)
+            def images(shape):  # from channels last
+                t = torch.randn(shape[0], shape[-1], *shape[1:-1]).to(d)
+                return t.to(memory_format=layout) if layout else t
+
+            x, y = images(s["x"]), images(s["y"])
+            w = torch.randn(s["w"][-1], s["w"][-2], *s["w"][:-2]).to(d)
+            w = w.to(memory_format=layout) if layout else w
+            b = torch.randn(s["w"][-1]).to(d) if s["first"] else None
             if s["part"] == "forward":
-                return lambda: F.conv2d(x, w)
+                return lambda: f(x, w, b, *each, s["groups"])
             mask = [s["part"] == "input", s["part"] == "kernel", False]
-            return lambda: torch.ops.aten.convolution_backward(y, x, w, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, mask)
+            return lambda: torch.ops.aten.convolution_backward(y, x, w, None, *each, False, [0] * n, s["groups"], mask)
 
         return build
 
-    return {"channels last": setting(torch.channels_last), "channels first": setting(torch.contiguous_format)}
+    last = {2: torch.channels_last, 3: torch.channels_last_3d}.get(n)
+    settings = {"channels first": setting(None)}
+    if last and not s["first"]:
+        settings["channels last"] = setting(last)
+    return settings
 
 
 def bias_relu(s, d):
