@@ -108,7 +108,7 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 	q.band = q.count[1]
 	k.fit(&q)
 	boxes, most := boxesBytes, boxesBytes/2
-	if q.steps*k.panels*k.pieces*k.stepBytes() > keptBytes { // kernels pass once for all of a chunk
+	if !k.kept(&q) { // kernels pass once for all of a chunk
 		boxes, most = streamBytes, streamBytes
 	}
 	for q.band > 1 && (q.bytes > most || q.pixels > 512) {
@@ -169,9 +169,7 @@ func (k *convBlocks) layout(b *builder, v *ir.Value) {
 		chunks += p.chunks
 		boxes = max(boxes, p.images*p.bytes)
 		rows = max(rows, p.images*roundUp(p.pixels, k.tiles.Unit))
-		if p.step[2] > 1 {
-			apart = max(apart, 2*p.count[2]*k.panels*k.tiles.NR)
-		}
+		apart = max(apart, 2*p.count[2]*k.panels*k.tiles.NR)
 		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
 	}
 	k.parts = min(k.panels, max(1, ceilDiv(wantChunks, k.groups*chunks)))
@@ -334,7 +332,7 @@ func (k *convBlocks) chunk(r *run, w *worker, i int) {
 	// all kernels stay in the second; else kernels pass once.
 	lo, hi := span(part, k.parts, k.panels)
 	rows := (b.rows-1)*p.pitch + p.count[2]
-	if p.steps*k.panels*k.pieces*k.stepBytes() <= keptBytes {
+	if k.kept(p) {
 		group32 := max(1, groupBytes/(k.lead*k.tiles.MR)) * k.tiles.MR
 		for j := range images {
 			for at := 0; at < rows; at += group32 {
@@ -348,6 +346,11 @@ func (k *convBlocks) chunk(r *run, w *worker, i int) {
 	}
 	k.tiles.End()
 	runtime.UnlockOSThread()
+}
+
+// kept reports whether the packed kernels of a phase stay in the second cache.
+func (k *convBlocks) kept(p *blockPhase) bool {
+	return p.steps*k.panels*k.pieces*k.stepBytes() <= keptBytes
 }
 
 // compute forms the sums of panels lo to hi-1 for the pixels from one to
@@ -364,8 +367,9 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, im
 		for step := 0; step < p.steps; step += p.chunkOf {
 			n := min(p.chunkOf, p.steps-step)
 			weights := k.panel(r, p, group, panel, step)
-			next, ahead, call := weights, n, 0
+			next, ahead, call := unsafe.Pointer(nil), 0, 0
 			switch {
+			case k.kept(p):
 			case step+n < p.steps:
 				next, ahead = k.panel(r, p, group, panel, step+n), min(p.chunkOf, p.steps-step-n)
 			case panel+1 < hi:
@@ -382,7 +386,10 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, im
 					if step == 0 {
 						s = nil
 					}
-					part := unsafe.Add(next, min(call, 7)*ahead*k.stepBytes()/8)
+					part := unsafe.Pointer(nil)
+					if ahead > 0 && call < 8 {
+						part = unsafe.Add(next, call*ahead*k.stepBytes()/8)
+					}
 					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*cellBytes), cellBytes, p.piece, unsafe.Pointer(&p.at[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead, part)
 					call++
 				}
@@ -396,8 +403,10 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 	t := k.tiles
 	rows := roundUp(to-from, t.Unit)
 	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, lead: k.lead}
+	// Pixels whose channels do not follow each other are converted together.
+	apart := (p.step[2] > 1 || tile.cols < k.dstAll) && k.after == nil && k.to.Is16() && tile.lead == 4*tile.cols
 	for j := image; j < images; j++ {
-		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} { // no pixels between rows, there as here
+		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} && !apart { // no pixels between rows, there as here
 			tile.data = unsafe.Pointer(&w.scratch[k.atTile+(j-image)*rows*k.lead])
 			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y, 0)+from, to-from
 			k.store(r, w, tile)
@@ -410,23 +419,24 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 			}
 			tile.data = unsafe.Pointer(&w.scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.lead])
 			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y+y, x0), x1-x0
-			if p.step[2] > 1 && k.after == nil && k.to.Is16() && tile.lead == 4*tile.cols {
-				k.putApart(r, w, tile, p.step[2])
-				continue
-			}
 			tile.step = p.step[2]
-			k.store(r, w, tile)
+			if apart {
+				k.putApart(r, w, tile)
+			} else {
+				k.store(r, w, tile)
+			}
 		}
 	}
 }
 
-// putApart stores pixels that are a step apart in the result, in 16 bits.
-func (k *convBlocks) putApart(r *run, w *worker, tile resultTile, step int) {
+// putApart stores pixels whose channels do not follow each other in the result, in
+// 16 bits.
+func (k *convBlocks) putApart(r *run, w *worker, tile resultTile) {
 	src := unsafe.Pointer(&w.scratch[k.atApart])
 	k.set.Narrow[elementOf[k.to]](src, tile.data, tile.rows*tile.cols)
 	for c := 0; c < tile.cols; c += cellHalfs {
 		mask := uint(1)<<min(cellHalfs, tile.cols-c) - 1
 		d := unsafe.Pointer(&r.values[k.dst][2*(tile.row*k.dstAll+tile.col+c)])
-		k.tiles.Copy(d, 2*step*k.dstAll, unsafe.Add(src, 2*c), 2*tile.cols, tile.rows, mask, mask)
+		k.tiles.Copy(d, 2*tile.step*k.dstAll, unsafe.Add(src, 2*c), 2*tile.cols, tile.rows, mask, mask)
 	}
 }

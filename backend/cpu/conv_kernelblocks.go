@@ -330,7 +330,7 @@ func (k *kernelBlocks) multiply(w *worker, b *pixelBlock, g, panel, h, tap, step
 	t, place := k.tiles, k.tap[tap]
 	rows := min(t.MR, k.tapRows-h*t.MR)
 	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch)
-	t.Runs[k.pieces-1][rows](n, k.gradsOf(w, g, h, step), 64, tileBytes, unsafe.Pointer(&k.places[0]), input, k.lowInput(), s, 4*t.NR, d, 4*t.NR, input)
+	t.Runs[k.pieces-1][rows](n, k.gradsOf(w, g, h, step), 64, tileBytes, unsafe.Pointer(&k.places[0]), input, k.lowInput(), s, 4*t.NR, d, 4*t.NR, nil)
 }
 
 // turnPlanes computes tiles from all steps, and turns them into the result.

@@ -254,8 +254,7 @@ func (k *kernelSide) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins 
 				}
 				a := unsafe.Pointer(&w.scratch[k.atSide+row*k.lda])
 				h := min(t.MR, roundUp(rows-row, t.Unit))
-				grads := k.gradsOf(w, b, p, step)
-				t.Runs[0][h](n, a, k.lda, 0, unsafe.Pointer(&k.places[step]), grads, 0, s, lead, d, lead, grads)
+				t.Runs[0][h](n, a, k.lda, 0, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, p, step), 0, s, lead, d, lead, nil)
 			}
 		}
 	}

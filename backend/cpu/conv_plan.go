@@ -98,6 +98,7 @@ const (
 	convChunk  = 1 << 22   // multiplications of a chunk, at most
 	panelCache = 1 << 20   // bytes of a panel of kernels that stay in the second cache
 	runCells   = 256       // of a call of a kernel, at most
+	blockSum   = 16        // elements of a sum that are worth the boxes of convBlocks
 	splitSum   = 48        // elements of a sum that are worth splitting float16 for
 	splitLanes = 3         // channels of the result that are
 )
@@ -184,7 +185,7 @@ func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kerne
 				continue
 			}
 			k.tiles = t
-			if t.Runs[0] != nil && (k.depth%2 == 0 || k.code == op.Conv) {
+			if t.Runs[0] != nil && (k.depth%2 == 0 || k.code == op.Conv) && k.depth*k.windowSize >= blockSum {
 				if blocks := newConvBlocks(b, v, k, tilePieces{pieces: 1}); blocks != nil {
 					return blocks
 				}

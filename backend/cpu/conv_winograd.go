@@ -84,10 +84,10 @@ func winogradPlaces(m [][]float32, row, column int) [][]int64 {
 }
 
 const (
-	winogradSize  = 16      // elements of a transformed tile
-	winogradBytes = 1 << 20 // of the tiles of a chunk, which stay in the second cache
-	winogradTiles = 48      // of a chunk, about, even if they do not: for so many, transformed kernels are read once
-	winogradDepth = 256     // channels of the source of a call: a panel of kernels stays in the first cache
+	winogradSize  = 16        // elements of a transformed tile
+	winogradBytes = 768 << 10 // of the tiles and products of a chunk, which stay in the second cache
+	winogradTiles = 48        // of a chunk, about, even if they do not: for so many, transformed kernels are read once
+	winogradDepth = 256       // channels of the source of a call: a panel of kernels stays in the first cache
 )
 
 // winogradPays reports whether k has windows for winograd, and so many channels
@@ -176,7 +176,7 @@ func (k *winograd) cut(p *convPhase) {
 	k.across = ceilDiv(p.count[2], 2)
 	rows := ceilDiv(p.count[1], 2)
 	all := k.batch * p.count[0] * rows * k.across
-	k.most = max(winogradBytes/(winogradSize*k.ldv+4*k.lead), winogradTiles)
+	k.most = max(winogradBytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.lead), winogradTiles)
 	k.most = min(k.most, max(winogradTiles, ceilDiv(all, wantChunks)))
 	k.down = even(rows, max(1, k.most/k.across), 1)
 	k.images = 1

@@ -48,9 +48,9 @@ type winogradGrad struct {
 type transformSums struct{ *winogradGrad }
 
 const (
-	gradBytes = 2 << 20 // of the transformed tiles of a block
-	gradTiles = 64      // of a block, about, at least: for so many, sums are read and written
-	mostTiles = 192     // and at most: of 32 channels, they stay in the first cache
+	gradBytes = 768 << 10 // of the transformed tiles of a block
+	gradTiles = 64        // of a block, about, at least: for so many, sums are read and written
+	mostTiles = 192       // and at most: of 32 channels, they stay in the first cache
 )
 
 // transposed is a transform read the other way.

@@ -41,7 +41,20 @@ func (g *gen) amxRunsTile(k panel) {
 		g.ins("MOVQ lowA+24(FP), R9")
 	}
 	g.ins("MOVQ R12, SI\nSHLQ $4, SI\nTESTQ CX, CX\nJZ store") // 16 rows on
-	g.label("loop")
+	g.ins("CMPQ next+88(FP), $0\nJNE ahead")
+	g.runsLoop("loop", k, false)
+	g.ins("JMP store")
+	g.runsLoop("ahead", k, true)
+	g.label("store")
+	g.ins("MOVQ d+72(FP), SI\nMOVQ ldd+80(FP), R9")
+	g.amxEnds(k.rows, tileStore)
+	g.ins("RET")
+}
+
+// runsLoop is the loop over blocks, which asks for what comes next if that is to
+// be.
+func (g *gen) runsLoop(name string, k panel, ahead bool) {
+	g.label(name)
 	g.ins("MOVQ (R10), AX\nADDQ R13, AX\nLEAQ (AX)(SI*1), DX")
 	if k.parts == 2 {
 		g.ins("LEAQ (AX)(R9*1), DI\nLEAQ (DX)(R9*1), R11")
@@ -50,23 +63,20 @@ func (g *gen) amxRunsTile(k panel) {
 		g.ins("MOVQ lowB+48(FP), DI\nADDQ BX, DI")
 		return regDI
 	})
-	// B after this is asked for in eight calls, a part in each.
-	g.ins("MOVQ next+88(FP), DI")
-	if k.parts == 2 {
-		g.ins("MOVQ lowB+48(FP), R11\nADDQ DI, R11")
-	}
-	for i := range 4 {
-		g.ins("PREFETCHT1 %d(DI)", 64*i)
+	if ahead { // in eight calls, a part in each
+		g.ins("MOVQ next+88(FP), DI")
 		if k.parts == 2 {
-			g.ins("PREFETCHT1 %d(R11)", 64*i)
+			g.ins("MOVQ lowB+48(FP), R11\nADDQ DI, R11")
 		}
+		for i := range 4 {
+			g.ins("PREFETCHT1 %d(DI)", 64*i)
+			if k.parts == 2 {
+				g.ins("PREFETCHT1 %d(R11)", 64*i)
+			}
+		}
+		g.ins("ADDQ $256, DI\nMOVQ DI, next+88(FP)")
 	}
-	g.ins("ADDQ $256, DI\nMOVQ DI, next+88(FP)")
-	g.ins("ADDQ $8, R10\nADDQ $2048, BX\nDECQ CX\nJNZ loop")
-	g.label("store")
-	g.ins("MOVQ d+72(FP), SI\nMOVQ ldd+80(FP), R9")
-	g.amxEnds(k.rows, tileStore)
-	g.ins("RET")
+	g.ins("ADDQ $8, R10\nADDQ $2048, BX\nDECQ CX\nJNZ %s", name)
 }
 
 // amxEnds loads or stores the sums of a kernel, registers 0 to 3, at SI with

@@ -48,8 +48,8 @@ type NextKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int
 // with all four products of the parts: the other part of A lies lowA bytes after
 // the first, that of B lowB bytes. Those of one part read neither.
 //
-// A part of what lies at next is brought to the second cache: an eighth of the
-// bytes of B.
+// Unless next is nil, a part of what lies there is brought to the second cache:
+// an eighth of the bytes of B.
 type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
 // NextKernels is kernels by the form of A and the number of rows, or nil where

@@ -69,9 +69,13 @@ func testRuns(t *testing.T, rng *rand.Rand, set string, tiles *Tiles, parts, mr,
 	if add {
 		sg, sw = got.pointer(), want.pointer()
 	}
+	next := unsafe.Pointer(nil)
+	if n%2 == 1 {
+		next = b.pointer()
+	}
 	runtime.LockOSThread()
 	tiles.Begin()
-	tiles.Runs[parts-1][mr](n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sg, ldd, got.pointer(), ldd, b.pointer())
+	tiles.Runs[parts-1][mr](n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sg, ldd, got.pointer(), ldd, next)
 	tiles.End()
 	runtime.UnlockOSThread()
 	RunsReference(parts, mr, tiles.NR, tiles.Deep)(n, a.pointer(), lda, lowA, unsafe.Pointer(&at[0]), b.pointer(), lowB, sw, ldd, want.pointer(), ldd, nil)
