@@ -157,9 +157,9 @@ func (d *Device) tune(m *cublaslt.Matmul) (err error) {
 	return nil
 }
 
-// libraryProduct makes v a call of the library, with what follows the product
-// if it can do that, and reports whether it did.
-func (b *builder) libraryProduct(v *ir.Value, g product) bool {
+// libraryProduct makes v a call of the library, if it has one that does all
+// that follows the product, and reports whether it did.
+func (b *builder) libraryProduct(v *ir.Value, g product, f following) bool {
 	d := b.p.device
 	p := cublaslt.Problem{
 		M: g.m, N: g.n, K: g.k, TransA: g.transA, TransB: g.transB, In: v.Args[0].Type.DType, Out: v.Type.DType,
@@ -171,34 +171,39 @@ func (b *builder) libraryProduct(v *ir.Value, g product) bool {
 	if len(g.batch.sizes) == 1 {
 		p.Batch, p.StrideA, p.StrideB = g.batch.sizes[0], g.batch.strides[0][0], g.batch.strides[1][0]
 	}
-	bias := any(uint64(0))
-	if v.Attr.Body != nil {
-		e, ok := simple(v, g.n)
-		if !ok || p.Out.Is16() && e.bias != nil && !d.settings.epilogue {
-			return false
-		}
-		if p.Activation = e.activation; e.bias != nil {
-			p.Bias, bias = true, e.bias
-		}
+	if p.Out.Is16() && f.bias != nil && !d.settings.epilogue {
+		return false
 	}
+	if f.relu {
+		p.Activation = cublaslt.Relu
+	}
+	p.Bias = f.bias != nil
 	m := d.product(p)
 	if m == nil {
 		return false
 	}
 	b.scratch = max(b.scratch, b.reserved+m.Workspace())
-	b.call(v, "cublasLtMatmul", [3]int{}, [3]int{}, v.Args[0], v.Args[1], bias, v, scratch(b.reserved))
+	b.call(v, "cublasLtMatmul", [3]int{}, [3]int{}, v.Args[0], v.Args[1], f.parameter(), v, scratch(b.reserved))
 	b.pending[len(b.pending)-1].product = m
 	return true
 }
 
-// following is what a library can do to a product.
+// following is what calls can do to a product.
 type following struct {
-	bias       *ir.Value // [n], or nil
-	activation cublaslt.Activation
+	bias *ir.Value // [n], or nil
+	relu bool
 }
 
-// simple reports whether all that follows a product of n columns is a bias,
-// an activation, or both, in the type of the product.
+// parameter is the address of the bias, or 0.
+func (f following) parameter() any {
+	if f.bias == nil {
+		return uint64(0)
+	}
+	return f.bias
+}
+
+// simple reports whether all that follows a contraction of n columns is a
+// bias, ReLU, or both, in the type of its product.
 func simple(v *ir.Value, n int) (following, bool) {
 	var f following
 	body, t := v.Attr.Body, v.Attr.DType
@@ -214,7 +219,7 @@ func simple(v *ir.Value, n int) (following, bool) {
 				return f, false
 			}
 		case in.Op == op.Relu && i == len(body.Code)-1 && in.Args[0] == last:
-			f.activation = cublaslt.Relu
+			f.relu = true
 		default:
 			return f, false
 		}

@@ -3,8 +3,6 @@
 package cuda
 
 import (
-	"slices"
-
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -42,50 +40,48 @@ func productOf(v *ir.Value) product {
 	return g
 }
 
-func (b *builder) matmul(v *ir.Value) error {
-	if v.Type.Shape.Size() == 0 {
-		return nil
-	}
-	g := productOf(v)
-	if b.libraryProduct(v, g) {
-		return nil
-	}
-	xb, err := box(v, g.batch.sizes, g.batch.strides[0])
-	if err != nil {
-		return err
-	}
-	yb, err := box(v, g.batch.sizes, g.batch.strides[1])
-	if err != nil {
-		return err
-	}
-	am, ak, bk, bn := g.k, 1, g.n, 1
-	if g.transA {
-		am, ak = 1, g.m
-	}
-	if g.transB {
-		bk, bn = 1, g.k
-	}
-	batches := op.Shape(g.batch.sizes).Size()
-	args := []any{v.Args[0], v.Args[1], v, int(v.Type.DType), g.m, g.n, g.k, am, ak, bk, bn, batches}
-	b.call(v, "matmul_"+v.Args[0].Type.DType.String(), [3]int{(g.m + 63) / 64, (g.n + 63) / 64, min(batches, 65535)}, [3]int{256, 1, 1}, slices.Concat(args, xb, yb)...)
-	return nil
+// contraction makes the calls of a MatMul, a Conv or one of its gradients.
+func (b *builder) contraction(v *ir.Value) error {
+	_, err := b.contract(v, following{})
+	return err
 }
 
-// FusesEpilogue implements driver.EpilogueFuser: a library may add a bias and
-// apply an activation to a product, and what else follows a contraction is
+// contract makes the calls of a contraction with what follows it, or none if
+// they cannot do that; nothing is always done.
+func (b *builder) contract(v *ir.Value, f following) (done bool, err error) {
+	switch {
+	case v.Type.Shape.Size() == 0:
+		return true, nil
+	case v.Op == op.MatMul:
+		return b.matmul(v, f)
+	case v.Op == op.Conv || v.Op == op.ConvInputGrad || v.Op == op.ConvKernelGrad:
+		return b.conv(v, f)
+	}
+	return false, nil
+}
+
+// FusesEpilogue implements driver.EpilogueFuser: products and convolutions add
+// a bias and apply an activation, and what else follows a contraction is
 // computed where its result lies.
 func (d *Device) FusesEpilogue() bool { return true }
 
-// followed makes the calls of a contraction with a body: the contraction, and
-// a chain whose operand 0 is its result.
+// followed makes the calls of a contraction with a body: one that does it all,
+// or the contraction and a chain whose operand 0 is its result.
 func (b *builder) followed(v *ir.Value) error {
-	if v.Type.Shape.Size() == 0 || v.Op == op.MatMul && b.libraryProduct(v, productOf(v)) {
-		return nil
+	if s := v.Type.Shape; len(s) > 0 {
+		if f, ok := simple(v, s[len(s)-1]); ok {
+			if done, err := b.contract(v, f); done || err != nil {
+				return err
+			}
+		}
 	}
 	own := v.Op.Info().Args
 	u := &ir.Value{Op: v.Op, Attr: v.Attr, Args: v.Args[:own], Path: v.Path, Slot: v.Slot}
 	u.Type = op.Type{DType: v.Attr.DType, Shape: v.Type.Shape}
 	u.Attr.Body = nil
+	if u.Type.Shape.Size() == 0 {
+		return nil
+	}
 	b.pos[u] = b.pos[v]
 	if !b.inPlace(v, u) {
 		b.temporary[u] = 0

@@ -24,25 +24,6 @@ func windows(a op.Attr, in, out op.Shape, window []int) []any {
 		three(window, 1), three(a.Stride, 1), three(a.Dilation, 1), three(a.Low, 0))
 }
 
-func (b *builder) conv(v *ir.Value) error {
-	x, y, out := v.Args[0].Type.Shape, v.Args[1].Type.Shape, v.Type.Shape
-	var name string
-	var in, result, kernels op.Shape
-	switch v.Op {
-	case op.Conv:
-		name, in, result, kernels = "conv_", x, out, y
-	case op.ConvInputGrad:
-		name, in, result, kernels = "conv_input_grad_", out, x, y
-	case op.ConvKernelGrad:
-		name, in, result, kernels = "conv_kernel_grad_", x, y, out
-	}
-	last := len(in) - 1
-	w := windows(v.Attr, in, result, kernels[:last-1])
-	args := slices.Concat([]any{v.Args[0], v.Args[1], v, int(v.Type.DType), result[last], max(1, v.Attr.Groups)}, w)
-	b.each(v, name+v.Args[0].Type.DType.String(), out.Size(), args...)
-	return nil
-}
-
 func (b *builder) pool(v *ir.Value) error {
 	x, out := v.Args[0].Type.Shape, v.Type.Shape
 	name, in, result := "", x, out

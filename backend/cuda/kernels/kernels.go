@@ -41,11 +41,11 @@ var Architectures = []int{80, 70}
 // together; functions is for package ptx.
 var units = map[string][]string{
 	"functions": {"types.h", "functions.cu"},
-	"matmul":    {"types.h", "fold.h", "matmul.cu"},
+	"gemm":      {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu"},
 	"move":      {"types.h", "move.cu", "random.cu"},
 	"reduce":    {"types.h", "fold.h", "reduce.cu"},
 	"rows":      {"types.h", "fold.h", "rows.cu"},
-	"window":    {"types.h", "fold.h", "window.cu"},
+	"window":    {"types.h", "fold.h", "window.h", "window.cu"},
 }
 
 // Units are the names of the compilation units that have kernels, sorted.
@@ -77,12 +77,14 @@ var entryPattern = regexp.MustCompile(`\.entry (\w+)\(`)
 var index = sync.OnceValues(func() (map[string]string, error) {
 	m := map[string]string{}
 	for _, u := range Units() {
-		text, err := PTX(u, Architectures[len(Architectures)-1])
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entryPattern.FindAllStringSubmatch(text, -1) {
-			m[e[1]] = u
+		for _, a := range Architectures { // newer ones have kernels of their own
+			text, err := PTX(u, a)
+			if err != nil {
+				return nil, err
+			}
+			for _, e := range entryPattern.FindAllStringSubmatch(text, -1) {
+				m[e[1]] = u
+			}
 		}
 	}
 	return m, nil

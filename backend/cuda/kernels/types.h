@@ -9,6 +9,7 @@ typedef unsigned long long u64;
 
 #ifdef EMU
 #define INLINE static inline
+#define INLINE_MEMBER inline
 INLINE u32 bits(float x) { u32 u; memcpy(&u, &x, 4); return u; }
 INLINE float float_of(u32 u) { float x; memcpy(&x, &u, 4); return x; }
 INLINE u64 bits64(double x) { u64 u; memcpy(&u, &x, 8); return u; }
@@ -17,6 +18,7 @@ INLINE float half_to_float(u16 h) { _Float16 x; memcpy(&x, &h, 2); return (float
 INLINE u16 float_to_half(float f) { _Float16 x = (_Float16)f; u16 h; memcpy(&h, &x, 2); return h; }
 #else
 #define INLINE static __device__ __forceinline__
+#define INLINE_MEMBER __device__ __forceinline__
 INLINE u32 bits(float x) { return __float_as_uint(x); }
 INLINE float float_of(u32 u) { return __uint_as_float(u); }
 INLINE u64 bits64(double x) { return (u64)__double_as_longlong(x); }

@@ -1,32 +1,5 @@
-// Convolutions and pooling, an output for each thread: what runs where no
-// library has them. Axes are those of op.Conv, brought to three in space.
-
-struct Windows {
-	i64 n, c, i0, i1, i2, o0, o1, o2, w0, w1, w2, s0, s1, s2, d0, d1, d2, l0, l1, l2;
-};
-#define WINDOWS i64 n, i64 c, i64 i0, i64 i1, i64 i2, i64 o0, i64 o1, i64 o2, i64 w0, i64 w1, i64 w2, i64 s0, i64 s1, i64 s2, i64 d0, i64 d1, i64 d2, i64 l0, i64 l1, i64 l2
-#define MAKE_WINDOWS Windows{n, c, i0, i1, i2, o0, o1, o2, w0, w1, w2, s0, s1, s2, d0, d1, d2, l0, l1, l2}
-
-// input is the position in space of element (a, b, e) of the window of output
-// (x, y, z), or -1 when it is padding.
-INLINE i64 input(const Windows &w, i64 x, i64 y, i64 z, i64 a, i64 b, i64 e) {
-	const i64 p = x * w.s0 + a * w.d0 - w.l0, q = y * w.s1 + b * w.d1 - w.l1, r = z * w.s2 + e * w.d2 - w.l2;
-	return p < 0 || p >= w.i0 || q < 0 || q >= w.i1 || r < 0 || r >= w.i2 ? -1 : (p * w.i1 + q) * w.i2 + r;
-}
-
-// output is the position in space of the output whose window has position
-// (p, q, r) as element (a, b, e), or -1.
-INLINE i64 output(const Windows &w, i64 p, i64 q, i64 r, i64 a, i64 b, i64 e) {
-	const i64 x = p + w.l0 - a * w.d0, y = q + w.l1 - b * w.d1, z = r + w.l2 - e * w.d2;
-	if (x < 0 || y < 0 || z < 0 || x % w.s0 || y % w.s1 || z % w.s2) return -1;
-	if (x / w.s0 >= w.o0 || y / w.s1 >= w.o1 || z / w.s2 >= w.o2) return -1;
-	return (x / w.s0 * w.o1 + y / w.s1) * w.o2 + z / w.s2;
-}
-
-#define EACH_TAP(w) \
-	for (i64 a = 0; a < (w).w0; a++) \
-		for (i64 b = 0; b < (w).w1; b++) \
-			for (i64 e = 0; e < (w).w2; e++)
+// Pooling, and convolutions with few channels in a group, an output for each
+// thread.
 
 // Digits of an output's or input's number: channel, then space, then batch.
 #define OUTPUT_OF(i, channels) \
@@ -34,7 +7,7 @@ INLINE i64 output(const Windows &w, i64 p, i64 q, i64 r, i64 a, i64 b, i64 e) {
 #define INPUT_OF(i) \
 	const i64 ch = (i) % w.c, r = (i) / w.c % w.i2, q = (i) / w.c / w.i2 % w.i1, p = (i) / w.c / w.i2 / w.i1 % w.i0, image = (i) / w.c / w.i2 / w.i1 / w.i0;
 
-template <class T> INLINE void conv(const T *in, const T *k, void *out, i64 type, i64 o, i64 groups, const Windows &w) {
+template <class T> INLINE void direct_conv(const T *in, const T *k, void *out, i64 type, i64 o, i64 groups, const Windows &w) {
 	typedef typename Wide<T>::type W;
 	const i64 cg = w.c / groups, space = w.i0 * w.i1 * w.i2;
 	EACH(i, w.n * w.o0 * w.o1 * w.o2 * o) {
@@ -50,7 +23,7 @@ template <class T> INLINE void conv(const T *in, const T *k, void *out, i64 type
 	}
 }
 
-template <class T> INLINE void conv_input_grad(const T *g, const T *k, void *out, i64 type, i64 o, i64 groups, const Windows &w) {
+template <class T> INLINE void direct_conv_input_grad(const T *g, const T *k, void *out, i64 type, i64 o, i64 groups, const Windows &w) {
 	typedef typename Wide<T>::type W;
 	const i64 cg = w.c / groups, og = o / groups, space = w.o0 * w.o1 * w.o2;
 	EACH(i, w.n * w.i0 * w.i1 * w.i2 * w.c) {
@@ -66,7 +39,7 @@ template <class T> INLINE void conv_input_grad(const T *g, const T *k, void *out
 	}
 }
 
-template <class T> INLINE void conv_kernel_grad(const T *in, const T *g, void *out, i64 type, i64 o, i64 groups, const Windows &w) {
+template <class T> INLINE void direct_conv_kernel_grad(const T *in, const T *g, void *out, i64 type, i64 o, i64 groups, const Windows &w) {
 	typedef typename Wide<T>::type W;
 	const i64 cg = w.c / groups, og = o / groups;
 	EACH(i, w.w0 * w.w1 * w.w2 * cg * o) {
@@ -164,13 +137,13 @@ template <class T> INLINE void avg_pool_grad(const T *g, void *out, i64 type, co
 	}
 }
 
-#define CONV(T, S, k) \
+#define DIRECT(T, S, k) \
 	extern "C" __global__ void k##_##S(const T *x, const T *y, void *out, i64 type, i64 o, i64 groups, WINDOWS) { k(x, y, out, type, o, groups, MAKE_WINDOWS); } \
 	KERNEL(k##_##S)
 #define WINDOW(T, S) \
-	CONV(T, S, conv) \
-	CONV(T, S, conv_input_grad) \
-	CONV(T, S, conv_kernel_grad) \
+	DIRECT(T, S, direct_conv) \
+	DIRECT(T, S, direct_conv_input_grad) \
+	DIRECT(T, S, direct_conv_kernel_grad) \
 	extern "C" __global__ void max_pool_##S(const T *in, T *out, WINDOWS) { max_pool(in, out, MAKE_WINDOWS); } \
 	KERNEL(max_pool_##S) \
 	extern "C" __global__ void max_pool_take_##S(const T *in, const T *from, T *out, WINDOWS) { max_pool_take(in, from, out, MAKE_WINDOWS); } \

@@ -272,10 +272,10 @@ func allZero(s []int) bool {
 	return true
 }
 
-// reciprocal is what a division of numbers below 2^31 by d is made of: x/d is
+// Reciprocal is what a division of numbers below 2^31 by d is made of: x/d is
 // the upper half of x·magic, plus x, shifted (Granlund and Montgomery,
 // "Division by Invariant Integers using Multiplication", 1994).
-func reciprocal(d int) (magic uint64, shift int) {
+func Reciprocal(d int) (magic uint64, shift int) {
 	shift = bits.Len(uint(d - 1))
 	return (1<<32*(1<<shift-uint64(d)))/uint64(d) + 1, shift
 }
@@ -286,7 +286,7 @@ func (w *writer) divide(q, x string, d int) {
 		w.line("div.u64 %s, %s, %d", q, x, d)
 		return
 	}
-	magic, shift := reciprocal(d)
+	magic, shift := Reciprocal(d)
 	w.line("mul.hi.u32 %s, %s, %d", q, x, magic)
 	w.line("add.u32 %s, %s, %s", q, q, x)
 	w.line("shr.u32 %s, %s, %d", q, q, shift)

@@ -85,7 +85,7 @@ func TestModule(t *testing.T) {
 
 func TestDivide(t *testing.T) {
 	divide := func(x uint32, d int) uint32 {
-		magic, shift := reciprocal(d)
+		magic, shift := Reciprocal(d)
 		return (uint32(uint64(x)*magic>>32) + x) >> shift
 	}
 	for _, d := range []int{2, 3, 5, 7, 10, 33, 64, 641, 65535, 65536, 1<<20 + 7, 1<<29 - 1, 1 << 30} {

@@ -31,6 +31,11 @@ emu_switch:
 	ret
 )");
 
+void fail(const char *what) {
+	fprintf(stderr, "fakecuda: %s\n", what);
+	exit(77);
+}
+
 static void fiber_main() {
 	for (;;) {
 		block.entry(block.parameters);
@@ -55,6 +60,8 @@ static void reset(Fiber &f) {
 	for (int i = 0; i < 6; i++) *--top = 0;
 	f.sp = top;
 	f.state = READY;
+	f.copies.clear();
+	f.group = 0;
 }
 
 // permuted is the thread that comes k-th.

@@ -31,17 +31,29 @@ namespace emu {
 
 enum State { READY, BLOCK_BARRIER, WARP_BARRIER, DONE };
 
+// Copy is a copy_async that has not been waited for.
+struct Copy {
+	void *to;
+	const void *from;
+	size_t bytes;
+	bool there;
+	unsigned group;
+};
+
 struct Fiber {
 	void *sp;
 	char *stack;
 	dim3 tid;
 	State state;
 	unsigned generation;
+	std::vector<Copy> copies; // under way
+	unsigned group; // of copies begun now
 };
 
 struct Warp {
 	unsigned arrived = 0, generation = 0, live = 0;
 	uint64_t slot[2][32];
+	alignas(16) char board[2][32 * 64];
 };
 
 // Block is the block that runs, one at a time.
@@ -90,6 +102,40 @@ template <class T> inline T exchange(T v, int source) {
 	T r;
 	memcpy(&r, &w.slot[phase][source & 31], sizeof(T));
 	return r;
+}
+
+inline int lane() { return block.current % 32; }
+
+// fail ends the program: a kernel did what a GPU does not allow.
+void fail(const char *what);
+
+// publish shows up to BOARD bytes of each lane to all lanes of a warp, until
+// they publish something else.
+enum { BOARD = 64 };
+inline const char *publish(const void *v, size_t n) {
+	Warp &w = block.warps[block.current / 32];
+	char *board = w.board[w.generation & 1];
+	memcpy(board + lane() * BOARD, v, n);
+	warp_barrier();
+	return board;
+}
+
+// Copies into shared memory are made when they are waited for, so that a kernel
+// that does not wait reads what was there before.
+inline void copy_async(void *to, const void *from, size_t bytes, bool there) {
+	Fiber &f = block.fibers[block.current];
+	f.copies.push_back({to, from, bytes, there, f.group});
+}
+inline void copy_commit() { block.fibers[block.current].group++; }
+inline void copy_wait(unsigned pending) {
+	Fiber &f = block.fibers[block.current];
+	size_t n = 0;
+	for (; n < f.copies.size() && f.copies[n].group + pending < f.group; n++) {
+		const Copy &c = f.copies[n];
+		if (c.there) memcpy(c.to, c.from, c.bytes);
+		else memset(c.to, 0, c.bytes);
+	}
+	f.copies.erase(f.copies.begin(), f.copies.begin() + n);
 }
 
 // launch runs a kernel; entry calls it with parameters for the current thread.
