@@ -157,35 +157,45 @@ func (d *Device) tune(m *cublaslt.Matmul) (err error) {
 	return nil
 }
 
-// libraryProduct makes v a call of the library, if it has one that does all
-// that follows the product, and reports whether it did.
-func (b *builder) libraryProduct(v *ir.Value, g product, f following) bool {
-	d := b.p.device
+// problem is what the library is asked for a product, and whether it has
+// products of its kind.
+func (b *builder) problem(v *ir.Value, g product) (cublaslt.Problem, bool) {
 	p := cublaslt.Problem{
 		M: g.m, N: g.n, K: g.k, TransA: g.transA, TransB: g.transB, In: v.Args[0].Type.DType, Out: v.Type.DType,
 		Batch: 1, Align: [3]int{b.alignment(v.Args[0]), b.alignment(v.Args[1]), b.alignment(v)},
 	}
-	if p.TF32 = p.In == dtype.Float32 && d.settings.tf32; g.k == 0 || len(g.batch.sizes) > 1 || !cublaslt.Supports(p.In, p.Out) {
-		return false
-	}
+	p.TF32 = p.In == dtype.Float32 && b.p.device.settings.tf32
 	if len(g.batch.sizes) == 1 {
 		p.Batch, p.StrideA, p.StrideB = g.batch.sizes[0], g.batch.strides[0][0], g.batch.strides[1][0]
 	}
-	if p.Out.Is16() && f.bias != nil && !d.settings.epilogue {
-		return false
+	return p, g.k > 0 && len(g.batch.sizes) <= 1 && cublaslt.Supports(p.In, p.Out)
+}
+
+// libraryProduct makes v a call of the library, if it has one that does all
+// that follows the product, and reports whether it did. Where it has only the
+// product itself, alone is true.
+func (b *builder) libraryProduct(v *ir.Value, g product, f following) (done, alone bool) {
+	d := b.p.device
+	p, ok := b.problem(v, g)
+	if !ok {
+		return false, false
 	}
-	if f.relu {
-		p.Activation = cublaslt.Relu
+	var m *cublaslt.Matmul
+	if !p.Out.Is16() || f.bias == nil || d.settings.epilogue {
+		q := p
+		if f.relu {
+			q.Activation = cublaslt.Relu
+		}
+		q.Bias = f.bias != nil
+		m = d.product(q)
 	}
-	p.Bias = f.bias != nil
-	m := d.product(p)
 	if m == nil {
-		return false
+		return false, f != (following{}) && d.product(p) != nil
 	}
 	b.scratch = max(b.scratch, b.reserved+m.Workspace())
 	b.call(v, "cublasLtMatmul", [3]int{}, [3]int{}, v.Args[0], v.Args[1], f.parameter(), v, scratch(b.reserved))
 	b.pending[len(b.pending)-1].product = m
-	return true
+	return true, false
 }
 
 // following is what calls can do to a product.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -174,7 +175,7 @@ func TestProduct(t *testing.T) {
 				{1, 33, 17, 65, false, false, false}, {1, 33, 17, 65, true, false, false},
 				{1, 16, 24, 40, false, true, false}, {1, 7, 3, 1, true, true, false},
 				{3, 5, 8, 6, false, false, false}, {3, 5, 7, 6, true, true, false}, {4, 6, 10, 9, false, true, true},
-				{2, 5, 8, 6, true, false, true},
+				{2, 5, 8, 6, true, false, true}, {1, 140, 150, 70, false, false, false}, {1, 20, 12, 2000, true, false, false},
 			} {
 				for _, f := range followings {
 					t.Run(fmt.Sprintf("exact=%v/%v/%+v/%s", exact, dt, s, f), func(t *testing.T) {
@@ -265,6 +266,9 @@ func testProduct(t *testing.T, d *Device, dt dtype.DType, batch, m, n, k int, tr
 	if has := d.lt.handle != nil; library != has {
 		t.Errorf("kernels %v, want the library: %v", names, has)
 	}
+	if how, _ := d.arithmetic(dt); !library && !strings.HasPrefix(names[0], "matmul_"+how+"_") {
+		t.Errorf("kernels %v, want the arithmetic %s", names, how)
+	}
 	inside := follows == "bias" || follows == "relu" || follows == "bias relu"
 	if library && inside && (d.settings.epilogue || !dt.Is16() || follows == "relu") && len(names) != 1 {
 		t.Errorf("kernels %v, want a call of the library alone", names)
@@ -287,15 +291,30 @@ func TestReluKeepsNaN(t *testing.T) {
 	}
 }
 
-// TestOwnProducts runs the suite's contractions without the library.
+// TestOwnProducts runs the suite's contractions without the library, with the
+// threads of a block in other orders, and as on a GPU whose Tensor Cores are
+// not used.
 func TestOwnProducts(t *testing.T) {
-	if os.Getenv("KERAS_CUDA_LIBS") == "-" {
-		t.Skip("this is the run without the library")
+	if os.Getenv("KERAS_CUDA_LIBS") == "-" || os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+		t.Skip("describes machines of the fake driver")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^(TestProduct|TestReluKeepsNaN|TestConformance)$/^(exact.*|MatMul|Training)$", fmt.Sprint("-test.short=", testing.Short()))
-	cmd.Env = append(os.Environ(), "KERAS_CUDA_LIBS=-", "KERAS_CUDA_TEST=gpu")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	products := "^(TestProduct|TestReluKeepsNaN|TestConformance)$/^(exact.*|MatMul|Training)$"
+	for _, c := range []struct{ name, tests, env string }{
+		{"order 0", products, "FAKECUDA_ORDER=0"},
+		{"order 1", "^(TestProduct|TestConvolution)$", "FAKECUDA_ORDER=1"},
+		{"order 2", "^(TestProduct|TestConvolution)$", "FAKECUDA_ORDER=2"},
+		{"old GPU", "^(TestProduct|TestConvolution)$", "FAKECUDA_CAPABILITY=75"},
+	} {
+		if testing.Short() && c.name != "order 0" {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "-test.run="+c.tests, fmt.Sprint("-test.short=", testing.Short()))
+			cmd.Env = append(os.Environ(), "KERAS_CUDA_LIBS=-", "KERAS_CUDA_TEST=gpu", c.env)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
 	}
 }
 

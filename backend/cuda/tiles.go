@@ -86,8 +86,8 @@ func (b *builder) tiles(v *ir.Value, name string, t tiling, f following, before,
 
 func (b *builder) matmul(v *ir.Value, f following) (bool, error) {
 	g := productOf(v)
-	if b.libraryProduct(v, g, f) {
-		return true, nil
+	if done, alone := b.libraryProduct(v, g, f); done || alone {
+		return done, nil
 	}
 	xb, err := box(v, g.batch.sizes, g.batch.strides[0])
 	if err != nil {
