@@ -295,7 +295,7 @@ func (d *Device) Describe() driver.Description {
 		by = fmt.Sprintf("cublasLt %d.%d.%d", v/10000, v/100%100, v%100)
 	}
 	single := "float32"
-	if d.settings.tf32 && d.capability() >= 80 {
+	if d.tf32() {
 		single = "TensorFloat-32"
 	}
 	return driver.Description{

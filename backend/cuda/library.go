@@ -164,7 +164,7 @@ func (b *builder) problem(v *ir.Value, g product) (cublaslt.Problem, bool) {
 		M: g.m, N: g.n, K: g.k, TransA: g.transA, TransB: g.transB, In: v.Args[0].Type.DType, Out: v.Type.DType,
 		Batch: 1, Align: [3]int{b.alignment(v.Args[0]), b.alignment(v.Args[1]), b.alignment(v)},
 	}
-	p.TF32 = p.In == dtype.Float32 && b.p.device.settings.tf32
+	p.TF32 = p.In == dtype.Float32 && b.p.device.tf32()
 	if len(g.batch.sizes) == 1 {
 		p.Batch, p.StrideA, p.StrideB = g.batch.sizes[0], g.batch.strides[0][0], g.batch.strides[1][0]
 	}

@@ -208,7 +208,7 @@ func testProduct(t *testing.T, d *Device, dt dtype.DType, batch, m, n, k int, tr
 	for i := range tolerance {
 		// sums of k terms, each rounded, of operands that TF32 rounds to 11 bits
 		acc := min(eps, 0x1p-24) * float64(k+2)
-		if dt == dtype.Float32 && d.settings.tf32 {
+		if dt == dtype.Float32 && d.tf32() {
 			acc += 0x1p-10
 		}
 		tolerance[i] = tolerance[i]*acc + eps*math.Abs(want[i]) + 0x1p-24*eps

@@ -32,11 +32,15 @@ const (
 // arithmetic names the kernels that multiply a type, and the size of their
 // tiles.
 func (d *Device) arithmetic(t dtype.DType) (name string, size int) {
-	if d.capability() >= 80 && (t.Is16() || t == dtype.Float32 && d.settings.tf32) {
+	if d.capability() >= 80 && t.Is16() || t == dtype.Float32 && d.tf32() {
 		return "tensor", 128
 	}
 	return "plain", 64
 }
+
+// tf32 reports whether float32 is multiplied as TensorFloat-32, which GPUs have
+// from compute capability 8.0 on.
+func (d *Device) tf32() bool { return d.settings.tf32 && d.capability() >= 80 }
 
 // wide is the logarithm of the number of bytes, up to 16, that the address of v
 // and all distances of elements are multiples of.

@@ -151,7 +151,7 @@ func testConvolution(t *testing.T, d *Device, c convolution, code op.Code, dt dt
 		terms = max(terms, p.Shape.Size())
 	}
 	sums := min(eps, 0x1p-24) * float64(terms+2)
-	if dt == dtype.Float32 && d.settings.tf32 {
+	if dt == dtype.Float32 && d.tf32() {
 		sums += 0x1p-10 // two operands rounded to 11 bits
 	}
 	got, names := g.run(d, ir.Options{Check: true}, in, y)
