@@ -34,6 +34,8 @@ func init() {
 		op.Softmax:       (*builder).softmax,
 		op.LogSoftmax:    (*builder).softmax,
 		op.SoftmaxGrad:   (*builder).softmaxGrad,
+		op.Normalize:     (*builder).normalize,
+		op.NormalizeGrad: (*builder).normalizeGrad,
 		op.Reshape:       (*builder).copy,
 		op.Barrier:       (*builder).copy,
 		op.Part:          (*builder).copy,
@@ -338,28 +340,6 @@ func (b *builder) arg(v *ir.Value) error {
 		smallest = 1
 	}
 	b.each(v, "arg_"+x.Type.DType.String(), outer*inner, x, v, smallest, outer, n, inner)
-	return nil
-}
-
-func (b *builder) softmax(v *ir.Value) error {
-	x := v.Args[0]
-	outer, n, inner := around(x.Type.Shape, v.Attr.Axes[0])
-	logarithm := 0
-	if v.Op == op.LogSoftmax {
-		logarithm = 1
-	}
-	if outer*n*inner > 0 {
-		b.call(v, "softmax_"+x.Type.DType.String(), [3]int{outer * inner, 1, 1}, [3]int{256, 1, 1}, x, v, int(v.Type.DType), logarithm, n, inner)
-	}
-	return nil
-}
-
-func (b *builder) softmaxGrad(v *ir.Value) error {
-	y := v.Args[0]
-	outer, n, inner := around(y.Type.Shape, v.Attr.Axes[0])
-	if outer*n*inner > 0 {
-		b.call(v, "softmax_grad_"+y.Type.DType.String(), [3]int{outer * inner, 1, 1}, [3]int{256, 1, 1}, y, v.Args[1], int(v.Args[1].Type.DType), v, int(v.Type.DType), n, inner)
-	}
 	return nil
 }
 

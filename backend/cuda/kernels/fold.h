@@ -53,3 +53,10 @@ template <class W> INLINE W block_combine(i64 how, W v) {
 	__syncthreads();
 	return v;
 }
+
+INLINE float exp_of(float x) { return expf(x); }
+INLINE double exp_of(double x) { return exp(x); }
+INLINE float log_of(float x) { return logf(x); }
+INLINE double log_of(double x) { return log(x); }
+INLINE float sqrt_of(float x) { return sqrtf(x); }
+INLINE double sqrt_of(double x) { return sqrt(x); }

@@ -40,6 +40,7 @@ var Architectures = []int{80, 70}
 // of. A program loads those that it calls kernels of, so related kernels lie
 // together; functions is for package ptx.
 var units = map[string][]string{
+	"dense":     {"types.h", "fold.h", "dense.cu"},
 	"functions": {"types.h", "functions.cu"},
 	"gemm":      {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu"},
 	"move":      {"types.h", "move.cu", "random.cu"},

@@ -1,10 +1,6 @@
-// Softmax, its logarithm and its gradient: one block of 256 threads for each
-// row, whose elements lie inner apart.
-
-INLINE float exp_of(float x) { return expf(x); }
-INLINE double exp_of(double x) { return exp(x); }
-INLINE float log_of(float x) { return logf(x); }
-INLINE double log_of(double x) { return log(x); }
+// Softmax, its logarithm and its gradient along any axis: one block of 256
+// threads for each row, whose elements lie inner apart. dense.cu has rows whose
+// elements lie together.
 
 template <class T> INLINE void softmax(const T *in, void *out, i64 type, i64 logarithm, i64 n, i64 inner) {
 	typedef typename Wide<T>::type W;
