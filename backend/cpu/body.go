@@ -82,7 +82,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 		c.domain[i] = domainOf(d)
 		c.offset[i] = -1
 	}
-	c.domain[through] = inF64 // the widest
+	c.domain[through], c.offset[through] = inF64, -1 // the widest
 
 	list := resolve(body, types)
 	c.resultsOf(body, types, list)
@@ -246,6 +246,11 @@ func (c *code) storeHalves(list []instr) {
 			f(to, dtype.View[float32](reg)[:len(to)])
 		}
 	}
+}
+
+// castsThrough reports whether a conversion takes two steps.
+func (c *code) castsThrough(ins instr) bool {
+	return ins.Op == op.Cast && !native(ins.DType) && !(ins.DType.Is16() && c.domain[ins.args[0]] == inF32)
 }
 
 func readLater(list []instr, reg int) bool {
@@ -414,7 +419,9 @@ func (c *code) allocate(operands []operand, list []instr) {
 		c.offset[v] = c.bytes
 		c.bytes += size
 	}
-	take(len(c.domain) - 1)
+	if slices.ContainsFunc(list, c.castsThrough) {
+		take(len(c.domain) - 1)
+	}
 	for i, o := range operands {
 		if o.access != full || !c.readsMemory(i, o) {
 			take(i)

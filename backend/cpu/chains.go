@@ -308,15 +308,16 @@ func (c *code) findSingles(operands []operand, list []instr) {
 func (c *code) findDraw(operands []operand, list []instr) {
 	for i := range list {
 		ins := &list[i]
-		if ins.Op != op.GreaterEqual || ins.args[0] >= len(operands) || operands[ins.args[0]].made == nil || !isNumber(ins.args[1], operands) {
+		if ins.Op != op.GreaterEqual || ins.args[0] >= len(operands) || !isNumber(ins.args[1], operands) {
 			continue
 		}
 		from := ins.args[0]
-		if c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
+		numbers, ok := operands[from].made.(*random)
+		if !ok || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
 			continue
 		}
 		ins.draws, ins.args = true, ins.args[1:]
-		c.draw = &flagDraw{from: from, number: ins.args[0], dst: ins.dst}
+		c.draw = &flagDraw{numbers, ins.args[0], ins.dst}
 		return
 	}
 }
@@ -324,7 +325,7 @@ func (c *code) findDraw(operands []operand, list []instr) {
 // flagDraw is a register of truth values: which random numbers are not less
 // than a number.
 type flagDraw struct {
-	from   int // operand
+	random *random
 	number int // register
 	dst    int
 }

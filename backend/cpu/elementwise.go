@@ -47,12 +47,19 @@ type operand struct {
 	dtype  dtype.DType
 	slot   ir.Slot
 	access access
-	made   *random // numbers that are not in memory
+	made   maker // numbers that are not in memory, or nil
 
 	period  int   // byRow: elements until it repeats
 	every   int   // byRow: elements until it gives way to the next row, or 0
 	dims    []int // byIndex: axes of the result, collapsed, innermost first
 	strides []int // byIndex: of the operand, in elements; 0 where it repeats
+}
+
+// maker makes float32 elements from element lo on for the one value that reads
+// them, in its registers.
+type maker interface {
+	kernel
+	fill(r *run, lo int, out []float32)
 }
 
 // fewest is how many elements a short row must last to be worth preparing.
@@ -170,7 +177,7 @@ func (k *elementwise) cost() int {
 		cost = max(cost, c.cost)
 	}
 	for _, o := range k.operands {
-		if o.made != nil {
+		if _, ok := o.made.(*random); ok {
 			cost += randomCost
 		}
 	}
@@ -204,8 +211,8 @@ func (k *elementwise) operand(b *builder, a *ir.Value, out op.Shape) {
 		o.access, o.every = byIndex, 0
 	}
 	k.every = max(k.every, o.every)
-	if o.made = b.made[a]; o.made != nil {
-		o.slot = ir.Slot{}
+	if m, ok := b.made[a]; ok {
+		o.made, o.slot = m, ir.Slot{}
 	}
 	k.operands = append(k.operands, o)
 }
@@ -254,7 +261,14 @@ func newOperand(pos int, v *ir.Value, out op.Shape) operand {
 	return o
 }
 
-func (k *elementwise) run(r *run) { r.parallel(k, k.chunks, k.work) }
+func (k *elementwise) run(r *run) {
+	r.parallel(k, k.chunks, k.work)
+	for i := range k.operands {
+		if g, ok := k.operands[i].made.(*gather); ok {
+			g.check(r)
+		}
+	}
+}
 
 func (k *elementwise) chunk(r *run, w *worker, i int) {
 	k.span(r, w.scratch, w.regs, i*k.grain, min(k.n, (i+1)*k.grain), nil)
@@ -356,7 +370,7 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			}
 		}
 		if d := c.draw; d != nil {
-			k.operands[d.from].made.atLeast(r, lo, regs[d.dst][:n], dtype.View[float32](regs[d.number])[0])
+			d.random.atLeast(r, lo, regs[d.dst][:n], dtype.View[float32](regs[d.number])[0])
 		}
 		for _, f := range c.exec {
 			f(regs, n)

@@ -113,6 +113,20 @@ func (k *gather) chunk(r *run, _ *worker, c int) {
 	}
 }
 
+// fill makes elements of Gather for the one value that reads them.
+func (k *gather) fill(r *run, lo int, out []float32) {
+	table, width := dtype.View[float32](r.values[k.src]), k.bytes/4
+	for i, at := lo/width, lo%width; len(out) > 0; i, at = i+1, 0 {
+		n := min(width-at, len(out))
+		if row, ok := k.at(r, i); ok {
+			copy(out[:n], table[row*width+at:])
+		} else {
+			clear(out[:n])
+		}
+		out = out[n:]
+	}
+}
+
 // gatherWords is chunk for rows of a few words, such as the colors of a pixel,
 // which a call for each would cost more than copying them.
 func gatherWords(k *gather, r *run, dst, src []uint32, c int) {

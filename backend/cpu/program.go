@@ -27,7 +27,7 @@ type kernel interface {
 type builder struct {
 	p    *Program
 	pos  map[*ir.Value]int
-	made map[*ir.Value]*random // whose one reader makes the numbers itself
+	made map[*ir.Value]maker // whose one reader makes the elements itself
 }
 
 // at is the position of v among the program's values.
@@ -104,7 +104,7 @@ type run struct {
 
 func compile(d *Device, g *ir.Graph) (*Program, error) {
 	p := &Program{device: d, graph: g, static: make([][]byte, len(g.Values)), labels: labelled(g)}
-	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]*random{}}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]maker{}}
 	for i, v := range g.Values {
 		b.pos[v] = i
 		bytes := v.Type.Bytes()
@@ -132,7 +132,7 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 				return nil, fmt.Errorf("cpu: Compile: value %d (%v) lies among the constants", i, v.Op)
 			}
 			s := step{pos: i, kernel: k}
-			if k, ok := k.(*random); ok && madeByReader(g, i) {
+			if k, ok := k.(maker); ok && v.Op != op.TakeAlong && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
 				b.made[v], s.watched = k, true
 			}
 			p.steps = append(p.steps, s)

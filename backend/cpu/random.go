@@ -85,14 +85,14 @@ func (k *random) atLeast(r *run, lo int, out []byte, x float32) {
 	}
 }
 
-// madeByReader reports whether value i, random numbers, need not be in memory:
-// one element-wise value reads them, element for element, while their state is
-// what it was. It makes them in its registers, which costs less than to write
-// and read them.
+// madeByReader reports whether value i, random numbers or rows of a table, need
+// not be in memory: one element-wise value reads them, element for element,
+// while what they are made of is what it was. It makes them in its registers,
+// which costs less than to write and read them.
 func madeByReader(g *ir.Graph, i int) bool {
 	v := g.Values[i]
-	if v.Args[0].Slot.Place != ir.Input || v.Slot.Place != ir.Arena {
-		return false // the state may be overwritten, or the numbers are a result
+	if slices.ContainsFunc(v.Args, func(a *ir.Value) bool { return a.Slot.Place != ir.Input }) || v.Slot.Place != ir.Arena {
+		return false // an argument may be overwritten, or the numbers are a result
 	}
 	var reader *ir.Value
 	for at, u := range g.Values[i+1:] {

@@ -414,8 +414,12 @@ func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 	if s, ok := p.program.(driver.Sizer); ok {
 		m.Workspace = s.Workspace()
 	}
+	read := map[*Variable]bool{}
 	for i, s := range p.sources {
 		v := p.graph.Params[i]
+		if v != nil && s.variable != nil {
+			read[s.variable] = true
+		}
 		switch {
 		case v == nil:
 		case s.argument >= 0:
@@ -430,6 +434,9 @@ func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 			m.Results += o.Type.Bytes()
 		case p.graph.Donated[i] < 0:
 			m.Variables += o.Type.Bytes()
+			if w := p.written[i]; w.half == nil && !read[w.variable] {
+				m.Variables += o.Type.Bytes() // its last value, should the run fail
+			}
 		}
 	}
 	return m, nil
