@@ -51,7 +51,7 @@ func writer(file string) (func(string, *keras.Model) error, error) {
 		}
 		f, err := os.CreateTemp(dir, "."+filepath.Base(os.Args[0])+"-*"+aside.Suffix)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", dir, aside.Bare(err))
 		}
 		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
 			return nil, err

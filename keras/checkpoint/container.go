@@ -31,6 +31,7 @@ const (
 	alignment = 64
 	maxHeader = 64 << 20
 	maxRank   = 32
+	chunk     = 1 << 20 // bytes that are worth a goroutine
 )
 
 // Part is a named group of arrays in a file.
@@ -87,7 +88,7 @@ func Write(w io.Writer, f *File) error {
 		return fmt.Errorf("header: got %d bytes, want at most %d", len(text), maxHeader)
 	}
 	sum := sha256.New()
-	out := &aligned{w: io.MultiWriter(w, sum)}
+	out := &aligned{w: both{w, sum}}
 	start := binary.LittleEndian.AppendUint32([]byte(magic), version)
 	start = binary.LittleEndian.AppendUint32(start, uint32(len(text)))
 	if err := out.write(append(start, text...)); err != nil {
@@ -105,6 +106,28 @@ func Write(w io.Writer, f *File) error {
 	}
 	_, err = w.Write(sum.Sum(nil))
 	return err
+}
+
+// both is a file and its checksum, which is as slow as a disk: large writes go
+// to the two at the same time.
+type both struct {
+	file io.Writer
+	sum  hash.Hash
+}
+
+func (b both) Write(p []byte) (int, error) {
+	if len(p) < chunk {
+		b.sum.Write(p)
+		return b.file.Write(p)
+	}
+	done := make(chan struct{})
+	go func() {
+		b.sum.Write(p)
+		close(done)
+	}()
+	n, err := b.file.Write(p)
+	<-done
+	return n, err
 }
 
 // aligned is a writer that knows where it is.
@@ -129,7 +152,8 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 		return nil, fmt.Errorf("got %d bytes, want %d or more; %w", size, least, ErrNoCheckpoint)
 	}
 	sum := sha256.New()
-	in := &reader{r: io.TeeReader(io.NewSectionReader(r, 0, size-sha256.Size), sum)}
+	in := &reader{r: io.NewSectionReader(r, 0, size-sha256.Size), sum: sum}
+	defer in.wait()
 	start := in.bytes(int64(fixed))
 	switch {
 	case in.err != nil:
@@ -168,6 +192,7 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	if in.err != nil {
 		return nil, in.err
 	}
+	in.wait()
 	if err := compare(r, size, sum); err != nil {
 		return nil, err
 	}
@@ -222,11 +247,14 @@ func (h *header) layout(n, end int64) ([]Part, error) {
 	return parts, nil
 }
 
-// reader reads on until the first error.
+// reader reads on until the first error, and adds what it has read to the
+// checksum while it reads on.
 type reader struct {
-	r   io.Reader
-	n   int64
-	err error
+	r       io.Reader
+	n       int64
+	err     error
+	sum     hash.Hash
+	summing chan struct{} // closed when sum has all but what is read next
 }
 
 func (r *reader) bytes(n int64) []byte {
@@ -234,8 +262,31 @@ func (r *reader) bytes(n int64) []byte {
 		return nil
 	}
 	b := make([]byte, n)
-	var got int
-	got, r.err = io.ReadFull(r.r, b)
-	r.n += int64(got)
+	for rest := b; len(rest) > 0 && r.err == nil; {
+		part := rest[:min(len(rest), chunk)]
+		rest = rest[len(part):]
+		var got int
+		got, r.err = io.ReadFull(r.r, part)
+		r.n += int64(got)
+		r.wait()
+		if got < chunk {
+			r.sum.Write(part[:got])
+			continue
+		}
+		summing := make(chan struct{})
+		r.summing = summing
+		go func() {
+			r.sum.Write(part)
+			close(summing)
+		}()
+	}
 	return b
+}
+
+// wait until the checksum has all that was read.
+func (r *reader) wait() {
+	if r.summing != nil {
+		<-r.summing
+		r.summing = nil
+	}
 }

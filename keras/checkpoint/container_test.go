@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,6 +78,34 @@ func TestDamage(t *testing.T) {
 	}
 	if _, err := decode(append(bytes.Clone(b), 0)); err == nil {
 		t.Error("read with a byte more")
+	}
+}
+
+// TestLargeArrays: arrays that are written and read in parts, while the checksum
+// is made, are the same bytes in between smaller ones; damage in any part is seen.
+func TestLargeArrays(t *testing.T) {
+	f := &File{Kind: "weights", Parts: []Part{{Name: "model"}}}
+	for i, n := range []int{3, chunk/4 - 1, chunk / 4, chunk/4 + 1, 1, 3*chunk/4 + 5, 2} {
+		a := array(fmt.Sprint("w", i), n)
+		for k := range a.Data {
+			a.Data[k] = byte(k * k >> 7)
+		}
+		f.Parts[0].Arrays = append(f.Parts[0].Arrays, a)
+	}
+	b := encode(t, f)
+	got, err := decode(b)
+	check(t, err)
+	for i, a := range f.Parts[0].Arrays {
+		if !bytes.Equal(got.Parts[0].Arrays[i].Data, a.Data) {
+			t.Errorf("array %d was read with other bytes than written", i)
+		}
+	}
+	for at := len(b) / 2; at < len(b); at += chunk/3 + 1 {
+		b[at] ^= 4
+		if _, err := decode(b); !errors.Is(err, ErrDamaged) {
+			t.Errorf("byte %d changed: got %v, want ErrDamaged", at, err)
+		}
+		b[at] ^= 4
 	}
 }
 

@@ -76,6 +76,7 @@ func readCSV[T any](f io.Reader, o CSVOptions, yield func(T, error) bool) error 
 		return fields, err
 	}
 	var header []string
+	var d *csvDecoder
 	if !o.NoHeader {
 		if header, err = next(); err == io.EOF {
 			return errors.New("it is empty, want a line with the names of the columns")
@@ -84,8 +85,10 @@ func readCSV[T any](f io.Reader, o CSVOptions, yield func(T, error) bool) error 
 		}
 		header = slices.Clone(header)
 		header[0] = strings.TrimPrefix(header[0], "\ufeff")
+		if d, err = newCSVDecoder(reflect.TypeFor[T](), header, len(header)); err != nil { // also where no lines follow
+			return err
+		}
 	}
-	var d *csvDecoder
 	for {
 		fields, err := next()
 		switch {

@@ -339,3 +339,13 @@ func TestLines(t *testing.T) {
 	_, err := data.Lines(path).Collect(background)
 	wantError(t, err, path+": line 2: bufio.Scanner: token too long")
 }
+
+// TestCSVHeaderAlone: a table without lines still must have the columns.
+func TestCSVHeaderAlone(t *testing.T) {
+	dir := write(t, map[string]string{"good.csv": "pclass,Name,age,survived\n", "bad.csv": "hello\n"})
+	if got := epoch(t, data.CSV[passenger](filepath.Join(dir, "good.csv"), data.CSVOptions{}), 0); len(got) != 0 {
+		t.Errorf("got %v, want nothing", got)
+	}
+	_, err := data.CSV[passenger](filepath.Join(dir, "bad.csv"), data.CSVOptions{}).Collect(background)
+	wantError(t, err, `bad.csv: there is no column "age" for field Age; there are ["hello"]`)
+}
