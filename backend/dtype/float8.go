@@ -27,8 +27,11 @@ func RoundE5M2(x float64) float64 { return round8(x, fractionE5M2, leastE5M2, Ma
 
 func round8(x float64, fraction, least int, largest float64) float64 {
 	a := math.Abs(x)
-	if !(a <= math.MaxFloat64) {
+	switch {
+	case !(a <= math.MaxFloat64):
 		return math.NaN()
+	case a >= largest:
+		return math.Copysign(largest, x)
 	}
 	// Adding a number whose last bit is the result's cuts at that bit.
 	exponent := int(math.Float64bits(a)>>52) - 1023

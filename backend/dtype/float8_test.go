@@ -71,7 +71,7 @@ func TestRound8(t *testing.T) {
 				t.Fatalf("%s of %v: got %v and of a slice %v, want %v", f.name, x, one, many, want)
 			}
 		}
-		for _, x := range []float64{1e300, 1e-300, math.MaxFloat64, 5e-324, 17.000000000000004, 1.0625, 1.06250000000001} {
+		for _, x := range []float64{1e300, 0x1p976, 0x1p974, -0x1p973, 1e-300, math.MaxFloat64, 5e-324, 17.000000000000004, 1.0625, 1.06250000000001} {
 			if got, want := f.round(x), nearest8(f.codes, x); got != want {
 				t.Errorf("%s of %v: got %v, want %v", f.name, x, got, want)
 			}
