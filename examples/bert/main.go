@@ -28,6 +28,7 @@ var (
 	batch      = flag.Int("batch", 32, "texts per step")
 	epochs     = flag.Int("epochs", 6, "epochs")
 	steps      = flag.Int("steps", 0, "steps per epoch (default: all texts)")
+	seed       = flag.Uint64("seed", 0, "seed of first weights, shuffling and dropout")
 	texts      = flag.Int("texts", 4000, "texts to make up, a tenth of them to validate on")
 	data       = flag.String("data", "", "directory with train.csv (text, selected_text, sentiment) and vocab.txt of bert-base-uncased (default: made-up texts)")
 )
@@ -79,6 +80,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("Parameters:", model.CountParams())
+	if err := model.SetSeed(*seed); err != nil {
+		return err
+	}
 	perEpoch := (train.Len() + *batch - 1) / *batch
 	if *steps > 0 {
 		perEpoch = *steps
@@ -99,7 +103,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if _, err := model.Fit(ctx, train, keras.FitConfig{
-		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Checkpoint: interrupt.Checkpoint("")}); err != nil {
+		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	scores, err := model.Evaluate(ctx, test.Batch(*batch))

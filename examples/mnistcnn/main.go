@@ -26,6 +26,7 @@ var (
 	batch      = flag.Int("batch", 0, "samples per step (default 64 for the small model, 100 for the big one)")
 	epochs     = flag.Int("epochs", 3, "epochs")
 	steps      = flag.Int("steps", 0, "steps per epoch, and at most as many to test (default: all samples)")
+	seed       = flag.Uint64("seed", 0, "seed of first weights, shuffling and dropout")
 	budget     = flag.Int("budget", 0, "print the largest batches whose steps need at most so many MiB, and train nothing")
 	lint       = flag.Bool("lint", false, "print what costs the model time or precision under the policy, and train nothing")
 	data       = flag.String("data", "digits", `data: "digits" (built in), "mnist" (downloaded once), or a directory with the MNIST files`)
@@ -72,6 +73,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("Parameters:", model.CountParams())
+	if err := model.SetSeed(*seed); err != nil {
+		return err
+	}
 	size := *batch
 	if size == 0 {
 		size = v.batch
@@ -95,7 +99,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: size, Epochs: *epochs, StepsPerEpoch: *steps, Checkpoint: interrupt.Checkpoint("")}); err != nil {
+	if _, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: size, Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	if n := *steps * size; n > 0 && n < test.Len() {

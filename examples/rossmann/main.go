@@ -28,6 +28,7 @@ var (
 	epochs     = flag.Int("epochs", 20, "epochs")
 	rate       = flag.Float64("rate", 0.003, "highest learning rate of the one-cycle schedule")
 	steps      = flag.Int("steps", 0, "steps per epoch (default: all rows)")
+	seed       = flag.Uint64("seed", 0, "seed of first weights, shuffling and dropout")
 	rows       = flag.Int("rows", 50000, "rows to generate, a tenth of them to validate on")
 	data       = flag.String("data", "", "directory with train_clean.csv, of fast.ai's prepared Rossmann tables (default: generated rows)")
 )
@@ -53,6 +54,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("Parameters:", model.CountParams())
+	if err := model.SetSeed(*seed); err != nil {
+		return err
+	}
 	perEpoch := (train.Len() + *batch - 1) / *batch
 	if *steps > 0 {
 		perEpoch = *steps
@@ -67,7 +71,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	history, err := model.Fit(ctx, train, keras.FitConfig{
-		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Checkpoint: interrupt.Checkpoint("")})
+		BatchSize: *batch, Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")})
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ var (
 	batch      = flag.Int("batch", 8, "images per step")
 	epochs     = flag.Int("epochs", 8, "epochs")
 	steps      = flag.Int("steps", 0, "steps per epoch (default: all images)")
+	seed       = flag.Uint64("seed", 0, "seed of first weights, shuffling and dropout")
 	images     = flag.Int("images", 250, "landscapes to draw, a tenth of them to validate on")
 	data       = flag.String("data", "", "directory with images and labels, folders of PNG or JPEG files whose names sort alike (default: drawn)")
 )
@@ -82,6 +83,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("Parameters:", model.CountParams())
+	if err := model.SetSeed(*seed); err != nil {
+		return err
+	}
 	size, err := network.OutputSize()
 	if err != nil {
 		return err
@@ -105,7 +109,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := model.Fit(ctx, train.Batch(*batch), keras.FitConfig{Epochs: *epochs, StepsPerEpoch: *steps, Checkpoint: interrupt.Checkpoint("")}); err != nil {
+	if _, err := model.Fit(ctx, train.Batch(*batch), keras.FitConfig{Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	scores, err := model.Evaluate(ctx, test.Batch(*batch))
