@@ -169,7 +169,7 @@ func (k *convBlocks) layout(b *builder, v *ir.Value) {
 		chunks += p.chunks
 		boxes = max(boxes, p.images*p.bytes)
 		rows = max(rows, p.images*roundUp(p.pixels, k.tiles.Unit))
-		apart = max(apart, 2*p.count[2]*k.panels*k.tiles.NR)
+		apart = max(apart, p.count[2])
 		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
 	}
 	k.parts = min(k.panels, max(1, ceilDiv(wantChunks, k.groups*chunks)))
@@ -180,7 +180,7 @@ func (k *convBlocks) layout(b *builder, v *ir.Value) {
 	k.atTile = boxes
 	k.atLine = k.atTile + roundUp(rows*k.lead, 64)
 	k.atApart = k.atLine + roundUp(line, 64)
-	k.follow(b, v, k.atApart+roundUp(apart, 64), k.lanes)
+	k.follow(b, v, k.atApart+roundUp(apart*k.lead/2, 64), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
 	b.wantShared(flagBytes + k.groups*k.panels*k.allSteps()*k.pieces*k.stepBytes())
 }
@@ -404,7 +404,7 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 	rows := roundUp(to-from, t.Unit)
 	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, lead: k.lead}
 	// Pixels whose channels do not follow each other are converted together.
-	apart := (p.step[2] > 1 || tile.cols < k.dstAll) && k.after == nil && k.to.Is16() && tile.lead == 4*tile.cols
+	apart := (p.step[2] > 1 || tile.cols < k.dstAll) && k.after == nil && k.to.Is16()
 	for j := image; j < images; j++ {
 		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} && !apart { // no pixels between rows, there as here
 			tile.data = unsafe.Pointer(&w.scratch[k.atTile+(j-image)*rows*k.lead])
@@ -433,10 +433,10 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 // 16 bits.
 func (k *convBlocks) putApart(r *run, w *worker, tile resultTile) {
 	src := unsafe.Pointer(&w.scratch[k.atApart])
-	k.set.Narrow[elementOf[k.to]](src, tile.data, tile.rows*tile.cols)
+	k.set.Narrow[elementOf[k.to]](src, tile.data, tile.rows*tile.lead/4)
 	for c := 0; c < tile.cols; c += cellHalfs {
 		mask := uint(1)<<min(cellHalfs, tile.cols-c) - 1
 		d := unsafe.Pointer(&r.values[k.dst][2*(tile.row*k.dstAll+tile.col+c)])
-		k.tiles.Copy(d, 2*tile.step*k.dstAll, unsafe.Add(src, 2*c), 2*tile.cols, tile.rows, mask, mask)
+		k.tiles.Copy(d, 2*tile.step*k.dstAll, unsafe.Add(src, 2*c), tile.lead/2, tile.rows, mask, mask)
 	}
 }
