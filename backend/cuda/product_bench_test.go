@@ -35,7 +35,7 @@ func BenchmarkProducts(b *testing.B) {
 				})
 			}
 		}
-		for _, channels := range [][2]int{{64, 64}, {420, 1000}} { // even, and the CNN's second convolution
+		for _, channels := range [][2]int{{64, 64}, {420, 1000}, {424, 1000}} { // the CNN's second convolution, and padded
 			x, w, y := op.Shape{128, 28, 28, channels[0]}, op.Shape{3, 3, channels[0], channels[1]}, op.Shape{128, 26, 26, channels[1]}
 			for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
 				b.Run(fmt.Sprintf("%v/%v/%v", c, dt, channels), func(b *testing.B) {
