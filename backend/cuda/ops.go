@@ -156,7 +156,11 @@ func (b *builder) chain(v *ir.Value, body *op.Body, operands []*ir.Value) {
 	d := collapse(v.Type.Shape, append(strides, rowMajor(v.Type.Shape))...)
 	c := ptx.Chain{
 		Name: fmt.Sprintf("chain_%d", len(b.chains)), Dims: d.sizes, Strides: d.strides[:len(operands)],
-		Body: body, Results: results, Gated: b.pos[v] >= b.p.graph.Commit,
+		Body: body, Results: results, Gated: b.pos[v] >= b.p.graph.Commit, Aligned: true,
+	}
+	for _, a := range args {
+		x := a.(*ir.Value)
+		c.Aligned = c.Aligned && b.alignment(x)%min(16, ptx.PerThread*x.Type.DType.Size()) == 0
 	}
 	if c.Gated {
 		args = append(args, faultWord{})

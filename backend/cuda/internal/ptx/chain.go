@@ -17,8 +17,9 @@ import (
 )
 
 // Threads is the size of a block, PerThread how many elements each of its
-// threads computes. They lie Threads apart, so that neighbouring threads read
-// neighbouring elements.
+// threads computes. They lie together where the operands can be read that many
+// at a time, else Threads apart, so that neighbouring threads read neighbouring
+// elements.
 const (
 	Threads   = 256
 	PerThread = 4
@@ -36,6 +37,28 @@ type Chain struct {
 	Body    *op.Body
 	Results []int // which instructions are results
 	Gated   bool
+
+	// Aligned says that what is addressed begins where PerThread of its
+	// elements, or 16 bytes if they are more, would lie.
+	Aligned bool
+}
+
+// Vector reports whether each thread computes PerThread neighbours: then rows
+// are cut into whole fours, along which an operand is read in one piece, or is
+// the same element.
+func (c *Chain) Vector() bool {
+	last := len(c.Dims) - 1
+	if !c.Aligned || last < 0 || c.Dims[last]%PerThread != 0 {
+		return false
+	}
+	for _, s := range c.Strides {
+		for k, stride := range s {
+			if k == last && stride > 1 || k < last && s[last] == 1 && stride%PerThread != 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Blocks is the number of blocks to launch for a box of n elements.
@@ -63,12 +86,13 @@ func (l *Library) Module(chains []Chain) (string, error) {
 // writer makes one kernel.
 type writer struct {
 	strings.Builder
-	l     *Library
-	c     *Chain
-	used  map[string]bool
-	index string // type of positions: u32, or u64 for large boxes
-	regs  strings.Builder
-	n     int // registers and labels so far
+	l      *Library
+	c      *Chain
+	used   map[string]bool
+	index  string // type of positions: u32, or u64 for large boxes
+	vector bool
+	regs   strings.Builder
+	n      int // registers and labels so far
 }
 
 // reg makes a register of a class: "f32", "b32".
@@ -106,7 +130,7 @@ func (l *Library) kernel(s *strings.Builder, c *Chain, used map[string]bool) err
 	for _, d := range c.Dims {
 		n *= d
 	}
-	w := &writer{l: l, c: c, used: used, index: "u32"}
+	w := &writer{l: l, c: c, used: used, index: "u32", vector: c.Vector()}
 	if n > 1<<30 {
 		w.index = "u64"
 	}
@@ -149,6 +173,9 @@ func (w *writer) code(n int) {
 	}
 	w.line("mov.u32 %%t, %%tid.x")
 	w.line("mov.u32 %%b, %%ctaid.x")
+	if w.vector {
+		w.line("mul.lo.u32 %%t, %%t, %d", PerThread)
+	}
 	if w.index == "u32" {
 		w.line("mad.lo.u32 %%i, %%b, %d, %%t", Threads*PerThread)
 	} else {
@@ -176,25 +203,25 @@ func (w *writer) compute() error {
 		w.line("ld.param.u64 %s, [p%d]", base[i], i)
 	}
 	per := PerThread
-	if n <= Threads {
+	if n <= Threads && !w.vector {
 		per = 1
 	}
 	at, inside := make([]string, per), make([]string, per)
 	values := make([][]string, per)
-	for e := range per {
-		at[e] = w.reg(w.index)
-		w.line("add.%s %s, %%i, %d", w.index, at[e], e*Threads)
-		if e > 0 {
-			inside[e] = w.reg("pred")
-			w.line("setp.lt.%s %s, %s, %d", w.index, inside[e], at[e], n)
-		}
-		places := map[string]string{} // of operands with equal strides
-		for i, d := range c.Body.Inputs {
-			key := fmt.Sprint(c.Strides[i])
-			if places[key] == "" {
-				places[key] = w.place(at[e], c.Strides[i])
+	if w.vector {
+		w.loadVectors(base, values)
+	} else {
+		for e := range per {
+			at[e] = w.reg(w.index)
+			w.line("add.%s %s, %%i, %d", w.index, at[e], e*Threads)
+			if e > 0 {
+				inside[e] = w.reg("pred")
+				w.line("setp.lt.%s %s, %s, %d", w.index, inside[e], at[e], n)
 			}
-			values[e] = append(values[e], w.load(base[i], places[key], inside[e], d))
+			places := w.places(at[e])
+			for i, d := range c.Body.Inputs {
+				values[e] = append(values[e], w.load(base[i], places[i], inside[e], d))
+			}
 		}
 	}
 	results := make([][]string, per)
@@ -222,12 +249,82 @@ func (w *writer) compute() error {
 			results[e] = append(results[e], v)
 		}
 	}
+	if w.vector {
+		for i, r := range c.Results {
+			w.storeVector(base[len(c.Body.Inputs)+i], i, results, c.Body.Code[r].DType)
+		}
+		return nil
+	}
 	for e := range per {
 		for i, r := range c.Results {
 			w.store(base[len(c.Body.Inputs)+i], at[e], inside[e], results[e][i], c.Body.Code[r].DType)
 		}
 	}
 	return nil
+}
+
+// places writes the positions of the operands that belong to element i of the
+// box; those with equal strides have one.
+func (w *writer) places(i string) []string {
+	known := map[string]string{}
+	var list []string
+	for _, s := range w.c.Strides {
+		key := fmt.Sprint(s)
+		if known[key] == "" {
+			known[key] = w.place(i, s)
+		}
+		list = append(list, known[key])
+	}
+	return list
+}
+
+// loadVectors loads PerThread neighbours of each operand, or one element that
+// stands for all of them.
+func (w *writer) loadVectors(base []string, values [][]string) {
+	places, last := w.places("%i"), len(w.c.Dims)-1
+	for i, d := range w.c.Body.Inputs {
+		if w.c.Strides[i][last] == 0 {
+			v := w.load(base[i], places[i], "", d)
+			for e := range values {
+				values[e] = append(values[e], v)
+			}
+			continue
+		}
+		_, register := memory(d)
+		list := make([]string, PerThread)
+		for e := range list {
+			list[e] = w.reg(register)
+			values[e] = append(values[e], list[e])
+		}
+		w.move("ld", w.address(base[i], places[i], d.Size()), list, d)
+	}
+}
+
+// storeVector stores the threads' neighbours of result i.
+func (w *writer) storeVector(base string, i int, results [][]string, d dtype.DType) {
+	list := make([]string, len(results))
+	for e := range list {
+		list[e] = results[e][i]
+	}
+	w.move("st", w.address(base, "%i", d.Size()), list, d)
+}
+
+// move loads or stores registers, 16 bytes or less at a time.
+func (w *writer) move(what, address string, list []string, d dtype.DType) {
+	access, _ := memory(d)
+	n := min(len(list), 16/d.Size())
+	for e := 0; e < len(list); e += n {
+		if e > 0 {
+			next := w.reg("u64")
+			w.line("add.u64 %s, %s, %d", next, address, n*d.Size())
+			address = next
+		}
+		vector, where := "{"+strings.Join(list[e:e+n], ", ")+"}", "["+address+"]"
+		if what == "st" {
+			vector, where = where, vector
+		}
+		w.line("%s.global.v%d.%s %s, %s", what, n, access, vector, where)
+	}
 }
 
 // place writes the position, in elements, of the operand with these strides

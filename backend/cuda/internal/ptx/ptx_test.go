@@ -114,3 +114,34 @@ func TestParseLibraryErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestVector: neighbours are computed together where all operands can be read
+// so, and only there.
+func TestVector(t *testing.T) {
+	for _, c := range []struct {
+		dims    []int
+		strides [][]int
+		aligned bool
+		want    string // in the kernel; "" where elements are read one by one
+	}{
+		{[]int{1024}, [][]int{{1}}, true, "ld.global.v4.u16"},
+		{[]int{1024}, [][]int{{1}}, false, ""},
+		{[]int{1022}, [][]int{{1}}, true, ""},
+		{[]int{6, 8}, [][]int{{0, 1}}, true, "ld.global.v4.u16"},
+		{[]int{6, 8}, [][]int{{1, 0}}, true, "st.global.v4.u16"},
+		{[]int{6, 8}, [][]int{{9, 1}}, true, ""},
+		{[]int{6, 8}, [][]int{{1, 6}}, true, ""},
+		{nil, [][]int{nil}, true, ""},
+	} {
+		chain := Chain{Name: "k", Dims: c.dims, Strides: c.strides, Results: []int{0}, Aligned: c.aligned, Body: &op.Body{
+			Inputs: []dtype.DType{dtype.Float16}, Code: []op.Instr{{Op: op.Neg, DType: dtype.Float16}},
+		}}
+		text, err := library(t).Module([]Chain{chain})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(text, "global.v"); got != (c.want != "") || !strings.Contains(text, c.want) {
+			t.Errorf("%v, strides %v, aligned %v: want %q in\n%s", c.dims, c.strides, c.aligned, c.want, text)
+		}
+	}
+}

@@ -191,6 +191,11 @@ bool Parser::statement(std::string t) {
 			for (char &c : rest)
 				if (c == '{' || c == '}') c = ' ';
 		}
+		if (in.kind == LDGLOBAL || in.kind == STGLOBAL) { // ld.global.v4.f32 {a, b, c, d}, [e]
+			in.width = in.op[2] == "v4" ? 4 : in.op[2] == "v2" ? 2 : 1;
+			for (char &c : rest)
+				if (c == '{' || c == '}') c = ' ';
+		}
 		for (auto &p : split(rest, " \t,[]")) {
 			Operand o;
 			if (in.kind == LDPARAM && in.args.size() == 1 && p[0] == 'p') { // a parameter of the kernel
@@ -478,19 +483,27 @@ static int thread(const Entry &e, void **parameters, std::vector<Slot> &s) {
 			s[in.args[0].slot] = value(1);
 			break;
 		case LDGLOBAL:
-			{
+		case STGLOBAL: {
+			const int size = size_of(in.type);
+			const bool load = in.kind == LDGLOBAL;
+			char *at = (char *)value(load ? in.width : 0).u64;
+			if ((uintptr_t)at % (size * in.width)) {
+				fprintf(stderr, "fakecuda: address %p is not aligned: %s\n", at, in.text.c_str());
+				return 716; // CUDA_ERROR_MISALIGNED_ADDRESS
+			}
+			for (int k = 0; k < in.width; k++) {
 				Slot v;
 				v.u64 = 0;
-				memcpy((void *)&v, (const void *)value(1).u64, size_of(in.type));
-				s[in.args[0].slot] = v;
+				if (load) {
+					memcpy((void *)&v, at + k * size, size);
+					s[in.args[k].slot] = v;
+				} else {
+					v = value(k + 1);
+					memcpy(at + k * size, (void *)&v, size);
+				}
 			}
 			break;
-		case STGLOBAL:
-			{
-				Slot v = value(1);
-				memcpy((void *)value(0).u64, (void *)&v, size_of(in.type));
-			}
-			break;
+		}
 		case PACK:
 			s[in.args[0].slot].u64 = (uint64_t)value(1).u32 | (uint64_t)value(2).u32 << 32;
 			break;

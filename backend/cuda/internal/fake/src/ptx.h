@@ -27,6 +27,7 @@ struct Instruction {
 	int type = 0, from = 0; // the last two parts of op: of a conversion, its source and its result
 	int how = 0; // of a comparison
 	int rounding = 0;
+	int width = 1; // elements of a load or store
 	bool saturate = false;
 };
 
