@@ -145,8 +145,14 @@ func (f *function) write(s *strings.Builder, result string, args []string, n int
 		line = strings.ReplaceAll(line, "$L__", fmt.Sprintf("$L%d_", n))
 		if m := loadParam.FindStringSubmatch(line); m != nil {
 			line = fmt.Sprintf("mov.%s %s, %s;", untyped(m[1]), m[2], args[m[3][0]-'0'])
-			if strings.HasPrefix(m[2], "%rd") && m[1][1:] == "32" { // a load may widen
+			switch wide := strings.HasPrefix(m[2], "%rd"); {
+			case wide && m[1][1:] == "32": // a load may widen
 				line = fmt.Sprintf("cvt.%c64.%s %s, %s;", m[1][0], m[1], m[2], args[m[3][0]-'0'])
+			case strings.HasPrefix(m[2], "%rs"): // or take the low half of 32 bits
+				line = fmt.Sprintf("cvt.u16.u32 %s, %s;", m[2], args[m[3][0]-'0'])
+				if m[1][1:] == "8" {
+					line += fmt.Sprintf("\n\tand.b16 %s, %s, 255;", m[2], m[2])
+				}
 			}
 		} else if m := storeResult.FindStringSubmatch(line); m != nil {
 			line = fmt.Sprintf("mov.%s %s, %s;", untyped(m[1]), result, m[2])

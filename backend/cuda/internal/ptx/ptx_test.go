@@ -1,7 +1,11 @@
 package ptx
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,8 +14,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-func library(t *testing.T) *Library {
-	text, err := kernels.PTX("functions", 80)
+func library(t *testing.T) *Library { return libraryFor(t, 80) }
+
+func libraryFor(t *testing.T, capability int) *Library {
+	text, err := kernels.PTX("functions", capability)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +148,67 @@ func TestVector(t *testing.T) {
 		}
 		if got := strings.Contains(text, "global.v"); got != (c.want != "") || !strings.Contains(text, c.want) {
 			t.Errorf("%v, strides %v, aligned %v: want %q in\n%s", c.dims, c.strides, c.aligned, c.want, text)
+		}
+	}
+}
+
+// TestAssemble: NVIDIA's assembler takes chains of every operation on every
+// type, element by element and in vectors, gated and not, and every cast.
+func TestAssemble(t *testing.T) {
+	ptxas := os.Getenv("KERAS_PTXAS")
+	if ptxas == "" {
+		t.Skip("KERAS_PTXAS does not name the assembler ptxas")
+	}
+	for _, capability := range []int{70, 90} {
+		l := libraryFor(t, capability)
+		var chains []Chain
+		add := func(inputs []dtype.DType, in op.Instr) {
+			for i := range in.Args[:len(inputs)] {
+				in.Args[i] = int32(i)
+			}
+			for _, aligned := range []bool{false, true} {
+				c := Chain{
+					Name: fmt.Sprint("k", len(chains)), Dims: []int{512, 8}, Results: []int{0}, Aligned: aligned, Gated: len(chains)%2 == 0,
+					Body: &op.Body{Inputs: inputs, Code: []op.Instr{in}},
+				}
+				for i := range inputs {
+					c.Strides = append(c.Strides, [][]int{{8, 1}, {0, 1}, {1, 0}}[(i+len(chains))%3])
+				}
+				chains = append(chains, c)
+			}
+		}
+		for _, d := range dtype.All() {
+			for _, c := range op.Codes() {
+				info := c.Info()
+				if info.Class != op.Elementwise || info.Args < 1 || c == op.Cast || c == op.Extra || c == op.Fused {
+					continue
+				}
+				types := make([]op.Type, info.Args)
+				inputs := make([]dtype.DType, info.Args)
+				for i := range types {
+					types[i], inputs[i] = op.Type{DType: d}, d
+				}
+				if c == op.Where {
+					types[0].DType, inputs[0] = dtype.Bool, dtype.Bool
+				}
+				if r, err := op.Infer(c, op.Attr{}, types...); err == nil && (c == op.Identity || l.Has(Name(c, d))) {
+					add(inputs, op.Instr{Op: c, DType: r.DType})
+				}
+			}
+			for _, to := range dtype.All() {
+				add([]dtype.DType{d}, op.Instr{Op: op.Cast, DType: to})
+			}
+		}
+		text, err := l.Module(chains)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "chains.ptx")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(ptxas, fmt.Sprintf("-arch=sm_%d", capability), "-O1", "-o", os.DevNull, file).CombinedOutput(); err != nil {
+			t.Errorf("sm_%d, %d chains: %v\n%.2000s", capability, len(chains), err, out)
 		}
 	}
 }
