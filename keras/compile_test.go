@@ -215,7 +215,7 @@ func TestPlanMemory(t *testing.T) {
 		t.Errorf("got %d bytes of weights, %d in variables, want %d", p.Weights, sum(m), weights)
 	}
 	constant := 16 // what Dropout adds to its state
-	norm := 4 // of gradients: written and not read, so that its last value stays meanwhile
+	norm := 4      // of gradients: written and not read, so that its last value stays meanwhile
 	if want := sum(m.Optimizer()) + sum(m.training) + constant + norm; p.Slots != want {
 		t.Errorf("got %d bytes of slots, want %d", p.Slots, want)
 	}
