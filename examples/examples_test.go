@@ -202,7 +202,7 @@ func TestBERT(t *testing.T) {
 // short to learn anything: each program says what is read from it.
 func TestAccuracy(t *testing.T) {
 	bin, _ := buildAt(t, "accuracy")
-	cmd := exec.Command(bin, "-mnist=false", "--", "-steps", "1", "-epochs", "1")
+	cmd := exec.Command(bin, "-mnist=false", "-seeds", "1", "--", "-steps", "1", "-epochs", "1")
 	cmd.Dir = ".."
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"os"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -29,7 +31,7 @@ import (
 var (
 	data   = flag.String("data", "mnist", `data: "mnist" (downloaded once), a directory with the MNIST files, or "digits" (built in)`)
 	epochs = flag.Int("epochs", 10, "epochs of the larger model")
-	seeds  = flag.Int("seeds", 5, "how often the guide's model is trained, from other first weights")
+	seeds  = flag.Int("seeds", 5, "how often the guide's model and the programs are trained, from other first weights")
 	mlps   = flag.Bool("mnist", true, "the guide's model and the larger one")
 	others = flag.Bool("programs", true, "the example programs; arguments after the flags are theirs")
 )
@@ -106,7 +108,7 @@ func guide(ctx context.Context, name string, train, test *keras.Pipeline) error 
 	defer policy.SetGlobal(policy.SetGlobal(name))
 	var first keras.Logs
 	var fitted *keras.Model
-	var sum, squares float64
+	var accuracies []float64
 	for seed := range *seeds {
 		model, scores, err := fit(ctx, name, uint64(seed), train, test)
 		if err != nil {
@@ -115,11 +117,9 @@ func guide(ctx context.Context, name string, train, test *keras.Pipeline) error 
 		if seed == 0 {
 			fitted, first = model, scores
 		}
-		a := 100 * scores.Get("accuracy")
-		sum, squares = sum+a, squares+a*a
+		accuracies = append(accuracies, 100*scores.Get("accuracy"))
 	}
-	mean := sum / float64(*seeds)
-	spread := math.Sqrt(max(squares/float64(*seeds)-mean*mean, 0))
+	mean, spread := stat.PopMeanStdDev(accuracies, nil)
 
 	n := int(math.Floor(float64(train.Len()) * (1 - guideSplit)))
 	looped, err := loop(ctx, name, train.Take(n).Shuffle(n).Batch(guideBatch), guideEpochs)

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"gonum.org/v1/gonum/stat"
 )
 
 // program is an example whose output is measured. Each row is a label in its
@@ -45,8 +47,8 @@ var programs = []program{
 	}},
 }
 
-// runPrograms builds the examples, runs each under each policy with more
-// arguments, and prints the table of what they measured.
+// runPrograms builds the examples, runs each under each policy, from each seed
+// and with more arguments, and prints the table of what they measured.
 func runPrograms(ctx context.Context, more []string) error {
 	if _, err := os.Stat(filepath.Join("examples", programs[0].name, "main.go")); err != nil {
 		return errors.New("the example programs are not here; run this one in the repository's root, or with -programs=false")
@@ -56,32 +58,47 @@ func runPrograms(ctx context.Context, more []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	fmt.Printf("\nThe example programs%s\n\n", strings.TrimSuffix(" with "+strings.Join(more, " "), " with "))
+	fmt.Printf("\nThe example programs%s", strings.TrimSuffix(" with "+strings.Join(more, " "), " with "))
+	if *seeds > 1 {
+		fmt.Printf(": mean and spread of %d seeds", *seeds)
+	}
+	fmt.Print("\n\n")
 	fmt.Printf("| program | measured | %s |\n|---|---|%s\n", strings.Join(policies, " | "), strings.Repeat("---|", len(policies)))
 	for _, p := range programs {
 		bin := filepath.Join(dir, p.name)
 		if _, err := output(ctx, "go", "build", "-o", bin, "./examples/"+p.name); err != nil {
 			return err
 		}
-		var outs []string
-		for _, name := range policies {
-			out, err := output(ctx, bin, append([]string{"-policy", name}, more...)...)
-			if err != nil {
-				return err
+		outs := make([][]string, len(policies)) // by seed
+		for i, name := range policies {
+			for seed := range *seeds {
+				out, err := output(ctx, bin, append([]string{"-policy", name, "-seed", strconv.Itoa(seed)}, more...)...)
+				if err != nil {
+					return err
+				}
+				outs[i] = append(outs[i], out)
 			}
-			outs = append(outs, out)
 		}
 		for i, r := range p.rows {
 			cells := []string{"", r.name}
 			if i == 0 {
 				cells[0] = fmt.Sprintf("`examples/%s` (%s)", p.name, p.text)
 			}
-			for _, out := range outs {
-				x, err := number(out, r.label)
-				if err != nil {
-					return fmt.Errorf("%s: %w", p.name, err)
+			for _, bySeed := range outs {
+				var all []float64
+				for _, out := range bySeed {
+					x, err := number(out, r.label)
+					if err != nil {
+						return fmt.Errorf("%s: %w", p.name, err)
+					}
+					all = append(all, x*r.times)
 				}
-				cells = append(cells, fmt.Sprintf(r.format, x*r.times))
+				mean, spread := stat.PopMeanStdDev(all, nil)
+				cell := fmt.Sprintf(r.format, mean)
+				if len(all) > 1 {
+					cell += " ± " + strings.TrimSuffix(fmt.Sprintf(r.format, spread), " %")
+				}
+				cells = append(cells, cell)
 			}
 			fmt.Printf("| %s |\n", strings.Join(cells, " | "))
 		}
