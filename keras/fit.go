@@ -10,12 +10,9 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 
-	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/optimizers"
-	"github.com/mezzo-ml/mezzo/policy"
 )
 
 // Verbosity says what Fit and Evaluate print.
@@ -224,28 +221,6 @@ func (f *fitting) fit(ctx context.Context) (err error) {
 	}
 	return f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainEnd })
 }
-
-// announce says on the first line of Fit what really runs.
-func (f *fitting) announce() {
-	if f.announced || f.c.Verbose == Silent {
-		return
-	}
-	f.announced = true
-	fmt.Fprintln(f.c.Output, policy.EffectiveText())
-	for _, t := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
-		if !f.m.computesIn(t) {
-			continue
-		}
-		if text := policy.Compatibility(t); text != "" {
-			if _, again := warned.LoadOrStore(text, true); !again {
-				fmt.Fprintln(f.c.Output, text)
-			}
-		}
-	}
-}
-
-// warned has the compatibility warnings that were printed: each once.
-var warned sync.Map
 
 func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 	r, t := f.run, f.m.training

@@ -1,0 +1,235 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cublaslt"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// builder makes a program.
+type builder struct {
+	p         *Program
+	pos       map[*ir.Value]int
+	chains    []ptx.Chain
+	pending   []pending
+	scratch   int                   // bytes wanted behind everything else
+	base      int                   // where scratch begins
+	reserved  int                   // bytes of it that hold a result of the value being built
+	temporary map[*ir.Value]scratch // such results
+	bytes     int                   // of the memory so far
+}
+
+// pending is a call before its kernel is loaded.
+type pending struct {
+	name        string
+	chain       bool
+	grid, block [3]int
+	args        []any
+	value       int
+	product     *cublaslt.Matmul // instead of a kernel
+}
+
+// scratch is a parameter: an address in working memory of the call.
+type scratch int
+
+// fault is a parameter: the address of the word for indices out of range.
+type faultWord struct{}
+
+func compile(d *Device, g *ir.Graph) (made *Program, err error) {
+	p := &Program{device: d, graph: g, ends: make([]int, len(g.Values)), static: map[*ir.Value]int{}}
+	defer func() {
+		if err != nil {
+			delete(d.programs, p.number)
+		}
+	}()
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), temporary: map[*ir.Value]scratch{}}
+	b.bytes = aligned(g.ArenaBytes)
+	var constants []byte
+	for i, v := range g.Values {
+		b.pos[v] = i
+		switch v.Slot.Place {
+		case ir.Nowhere:
+			return nil, fmt.Errorf("cuda: Compile: value %d (%v) has no place; the graph was not optimized", i, v.Op)
+		case ir.Input:
+			p.binds = append(p.binds, bind{v.Slot.Index, v.Type.Bytes(), false})
+		case ir.Output:
+			p.binds = append(p.binds, bind{v.Slot.Index, v.Type.Bytes(), true})
+		}
+		if v.Op == op.Const {
+			p.static[v] = b.bytes + len(constants)
+			constants = append(constants, constant(v)...)
+			constants = append(constants, make([]byte, aligned(len(constants))-len(constants))...)
+		} else if v.View() && v.Slot.Place == ir.Static {
+			p.static[v] = p.static[v.Args[0]]
+		}
+	}
+	constantsAt := b.bytes
+	b.bytes += len(constants)
+	for i, v := range g.Values {
+		if v.Op != op.Param && v.Op != op.Const && !v.View() && v.Op != op.Extra {
+			if err := b.value(v); err != nil {
+				return nil, err
+			}
+		}
+		p.ends[i] = len(b.pending)
+	}
+	b.base = aligned(b.bytes)
+	p.bytes = max(1, b.base+b.scratch)
+	what := fmt.Sprintf("the working memory of a program (%d bytes for its values, %d for constants and kernels): ", g.ArenaBytes, p.bytes-g.ArenaBytes)
+	if p.memory, err = d.take(p.bytes, what); err != nil {
+		return nil, err
+	}
+	p.binds = merged(p.binds)
+	if err := b.finish(constants, constantsAt); err != nil {
+		return nil, errors.Join(err, p.release())
+	}
+	return p, nil
+}
+
+// merged leaves one of the binds for each buffer, with the most bytes.
+func merged(binds []bind) []bind {
+	var list []bind
+	at := map[bind]int{}
+	for _, b := range binds {
+		key := bind{buffer: b.buffer, out: b.out}
+		if i, ok := at[key]; ok {
+			list[i].bytes = max(list[i].bytes, b.bytes)
+			continue
+		}
+		at[key] = len(list)
+		list = append(list, b)
+	}
+	return list
+}
+
+func aligned(n int) int { return (n + 255) &^ 255 }
+
+// constant returns the elements of a Const.
+func constant(v *ir.Value) []byte {
+	data := make([]byte, v.Type.Bytes())
+	if v.Attr.Data != nil {
+		copy(data, v.Attr.Data)
+		return data
+	}
+	size := v.Type.DType.Size()
+	for at := 0; at < len(data); at += size {
+		if at == 0 {
+			dtype.FromF64(data[:size], []float64{v.Attr.Value}, v.Type.DType)
+		} else {
+			copy(data[at:], data[:size])
+		}
+	}
+	return data
+}
+
+// value makes the calls that compute v.
+func (b *builder) value(v *ir.Value) error {
+	t := v.Type.DType
+	if len(v.Args) > 0 {
+		t = v.Args[0].Type.DType
+	}
+	if !b.p.device.Supports(v.Op, t) {
+		return &backend.UnsupportedError{Device: b.p.device.Name(), Op: v.Op, DType: t, Path: v.Path}
+	}
+	if v.Slot.Place == ir.Static {
+		return fmt.Errorf("cuda: Compile: value %d (%v) lies among the constants", b.pos[v], v.Op)
+	}
+	if v.Op.Info().Class == op.Elementwise {
+		return b.elementwise(v)
+	}
+	if v.Attr.Body != nil && v.Op.Info().Epilogue {
+		return b.followed(v)
+	}
+	return builders[v.Op](b, v)
+}
+
+// call appends a call of a kernel. Arguments are *ir.Value, int, uint64,
+// float64, scratch and faultWord.
+func (b *builder) call(v *ir.Value, name string, grid, block [3]int, args ...any) {
+	b.pending = append(b.pending, pending{name: name, grid: grid, block: block, args: args, value: b.pos[v]})
+}
+
+// each calls a kernel that goes through n elements with as many threads.
+func (b *builder) each(v *ir.Value, name string, n int, args ...any) {
+	if n > 0 {
+		b.call(v, name, [3]int{min((n+255)/256, 1<<20), 1, 1}, [3]int{256, 1, 1}, args...)
+	}
+}
+
+// finish loads the kernels and writes the list of calls.
+func (b *builder) finish(constants []byte, at int) error {
+	p := b.p
+	if len(b.chains) > 0 {
+		text, err := p.device.library.Module(b.chains)
+		if err != nil {
+			return err
+		}
+		if p.chains, err = api.Load(text); err != nil {
+			return fmt.Errorf("cuda: Compile: %w\n%s", err, text)
+		}
+	}
+	for _, c := range b.pending {
+		if c.product != nil {
+			p.products = append(p.products, productCall{len(p.calls), len(p.words), c.product})
+			p.calls, p.names = append(p.calls, api.Launch{}), append(p.names, c.name)
+			for _, a := range c.args {
+				p.words = append(p.words, b.word(a))
+			}
+			continue
+		}
+		find := p.device.function
+		if c.chain {
+			find = p.chains.Function
+		}
+		f, err := find(c.name)
+		if err != nil {
+			return err
+		}
+		p.calls = append(p.calls, api.NewLaunch(f, c.grid, c.block, 0, len(p.words), len(c.args)))
+		p.names = append(p.names, c.name)
+		for _, a := range c.args {
+			p.words = append(p.words, b.word(a))
+		}
+	}
+	return p.device.stream.CopyIn(p.memory+api.Ptr(at), constants)
+}
+
+// word is the value of a parameter; of those that only Run knows, it is an
+// offset.
+func (b *builder) word(a any) uint64 {
+	p := b.p
+	switch a := a.(type) {
+	case int:
+		return uint64(int64(a))
+	case uint64:
+		return a
+	case float64:
+		return floatBits(a)
+	case scratch:
+		return uint64(p.memory) + uint64(b.base+int(a))
+	case faultWord:
+		return uint64(p.device.fault)
+	case *ir.Value:
+		if at, ok := b.temporary[a]; ok {
+			return b.word(at)
+		}
+		switch a.Slot.Place {
+		case ir.Arena:
+			return uint64(p.memory) + uint64(a.Slot.Offset)
+		case ir.Static:
+			return uint64(p.memory) + uint64(p.static[a])
+		}
+		p.patches = append(p.patches, patch{len(p.words), a.Slot.Index, a.Slot.Place == ir.Output})
+		return 0
+	}
+	panic(fmt.Sprintf("cuda: a parameter of type %T", a))
+}
