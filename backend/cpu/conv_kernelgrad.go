@@ -62,8 +62,8 @@ func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel
 			k.pieces = 1
 			return newTileGrad(b, v, k)
 		case k.stored == gemm.F16 && set.Panels != nil && !k.few():
-			blocks := *k
-			blocks.tilePieces = tilePieces{2, set.Panels.Split, k.withoutTiles(b, v)}
+			blocks := *k // the rare case not by transforms, which need twice the memory
+			blocks.tilePieces = tilePieces{2, set.Panels.Split, k.byBlocks(b, v)}
 			return newTileGrad(b, v, &blocks)
 		}
 	}
@@ -85,12 +85,17 @@ func newTileGrad(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	return newKernelBlocks(b, v, k)
 }
 
-// withoutTiles is k on vector registers.
+// withoutTiles is k on vector registers, by Winograd's transforms where they pay.
 func (k *kernelProduct) withoutTiles(b *builder, v *ir.Value) kernel {
-	set, row := k.set, k.size[2]*k.perGroup
-	if !(k.stored == gemm.BF16 && set.Pairs != nil) && k.winogradGradPays(set) {
-		return newWinogradGrad(b, v, k.convolution, set)
+	if !(k.stored == gemm.BF16 && k.set.Pairs != nil) && k.winogradGradPays(k.set) {
+		return newWinogradGrad(b, v, k.convolution, k.set)
 	}
+	return k.byBlocks(b, v)
+}
+
+// byBlocks is k block by block of pixels, or row by row.
+func (k *kernelProduct) byBlocks(b *builder, v *ir.Value) kernel {
+	set, row := k.set, k.size[2]*k.perGroup
 	if k.inRuns(set) {
 		return newKernelRows(b, v, k)
 	}

@@ -173,11 +173,11 @@ func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kerne
 	if k.splitPays() {
 		blocks := *k
 		blocks.tiles = set.Blocks
-		pieces := tilePieces{2, set.Panels.Split, k.withoutBlocks(b, v)}
-		if c := newConvBlocks(b, v, &blocks, pieces); c != nil {
+		rare := *k // not by transforms, which need twice the memory
+		if c := newConvBlocks(b, v, &blocks, tilePieces{2, set.Panels.Split, rare.byRuns(b, v)}); c != nil {
 			return c
 		}
-		return pieces.fallback
+		return k.withoutBlocks(b, v)
 	}
 	if k.stored == gemm.BF16 {
 		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
@@ -215,6 +215,11 @@ func (k *convProduct) withoutBlocks(b *builder, v *ir.Value) kernel {
 	if k.element != gemm.Pairs && k.winogradPays() {
 		return newWinograd(b, v, k)
 	}
+	return k.byRuns(b, v)
+}
+
+// byRuns is k run by run.
+func (k *convProduct) byRuns(b *builder, v *ir.Value) kernel {
 	k.eachPhase(k.phase)
 	k.panels = ceilDiv(k.lanes, k.tiles.NR)
 	k.weigh.convProduct = k
