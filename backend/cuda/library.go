@@ -180,22 +180,40 @@ func (b *builder) libraryProduct(v *ir.Value, g product, f following) (done, alo
 	if !ok {
 		return false, false
 	}
-	var m *cublaslt.Matmul
-	if !p.Out.Is16() || f.bias == nil || d.settings.epilogue {
-		q := p
-		if f.relu {
-			q.Activation = cublaslt.Relu
+	if q, ok := b.paddedProblem(p); ok {
+		if m := d.productWith(q, f); m != nil {
+			b.paddedProduct(v, p, q, m, f)
+			return true, false
 		}
-		q.Bias = f.bias != nil
-		m = d.product(q)
+		if f != (following{}) && d.product(q) != nil {
+			return false, true
+		}
 	}
+	m := d.productWith(p, f)
 	if m == nil {
 		return false, f != (following{}) && d.product(p) != nil
 	}
-	b.scratch = max(b.scratch, b.reserved+m.Workspace())
-	b.call(v, "cublasLtMatmul", [3]int{}, [3]int{}, v.Args[0], v.Args[1], f.parameter(), v, scratch(b.reserved))
-	b.pending[len(b.pending)-1].product = m
+	b.libraryCall(v, m, v.Args[0], v.Args[1], f.parameter(), v)
 	return true, false
+}
+
+// productWith is product of a problem with what follows it.
+func (d *Device) productWith(p cublaslt.Problem, f following) *cublaslt.Matmul {
+	if p.Out.Is16() && f.bias != nil && !d.settings.epilogue {
+		return nil
+	}
+	if f.relu {
+		p.Activation = cublaslt.Relu
+	}
+	p.Bias = f.bias != nil
+	return d.product(p)
+}
+
+// libraryCall calls the library with parameters that are addresses.
+func (b *builder) libraryCall(v *ir.Value, m *cublaslt.Matmul, x, y, bias, out any) {
+	b.scratch = max(b.scratch, b.reserved+m.Workspace())
+	b.call(v, "cublasLtMatmul", [3]int{}, [3]int{}, x, y, bias, out, scratch(b.reserved))
+	b.pending[len(b.pending)-1].product = m
 }
 
 // following is what calls can do to a product.

@@ -49,6 +49,12 @@ func (b *builder) contraction(v *ir.Value) error {
 // contract makes the calls of a contraction with what follows it, or none if
 // they cannot do that; nothing is always done.
 func (b *builder) contract(v *ir.Value, f following) (done bool, err error) {
+	defer func(calls, held int) {
+		b.reserved = held
+		if !done {
+			b.pending = b.pending[:calls]
+		}
+	}(len(b.pending), b.reserved)
 	switch {
 	case v.Type.Shape.Size() == 0:
 		return true, nil

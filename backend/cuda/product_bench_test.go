@@ -21,7 +21,7 @@ func BenchmarkProducts(b *testing.B) {
 	d := open(b)
 	defer d.Close()
 	for _, dt := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32} {
-		for _, s := range [][3]int{{4096, 4096, 4096}, {8192, 4096, 784}, {8192, 8192, 8192}, {784, 4096, 8192}, {4096, 768, 3072}, {128, 64, 784}} {
+		for _, s := range [][3]int{{4096, 4096, 4096}, {8192, 4096, 784}, {8192, 8192, 8192}, {784, 4096, 8192}, {4096, 768, 3072}, {8192, 10, 4096}, {8192, 16, 4096}, {128, 64, 784}} {
 			for _, layout := range []string{"nn", "nt", "tn"} {
 				b.Run(fmt.Sprintf("MatMul/%v/%d·%d·%d/%s", dt, s[0], s[1], s[2], layout), func(b *testing.B) {
 					x, y := op.Shape{s[0], s[2]}, op.Shape{s[2], s[1]}

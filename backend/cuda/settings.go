@@ -22,6 +22,9 @@ type settings struct {
 	// instead of taking the one it thinks best: KERAS_CUDA_AUTOTUNE. Algorithms
 	// differ in the last bits of results.
 	autotune bool
+	// pad has products with odd sizes computed on copies with whole rows, where that
+	// pays: KERAS_CUDA_PAD. padAll has it done whatever it costs, for tests.
+	pad, padAll bool
 	// graphs has a run with the same buffers as before be the launch of one
 	// captured graph: KERAS_CUDA_GRAPHS.
 	graphs bool
@@ -29,7 +32,7 @@ type settings struct {
 
 func readSettings() (settings, error) {
 	var s settings
-	for name, to := range map[string]*bool{"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune, "KERAS_CUDA_GRAPHS": &s.graphs} {
+	for name, to := range map[string]*bool{"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune, "KERAS_CUDA_PAD": &s.pad, "KERAS_CUDA_GRAPHS": &s.graphs} {
 		switch value := os.Getenv(name); value {
 		case "", "1":
 			*to = true

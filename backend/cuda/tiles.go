@@ -16,6 +16,7 @@ import (
 // tiling is a product by the kernels of gemm.cu: batches of rows by terms
 // times terms by columns.
 type tiling struct {
+	out                           any // where the result goes: a value, or working memory
 	rows, columns, terms, batches int
 	wideA, wideB                  int // logarithms of the bytes that a copy takes together
 	stride, apart                 int // of rows and of batches in the result
@@ -42,12 +43,12 @@ func (d *Device) arithmetic(t dtype.DType) (name string, size int) {
 // from compute capability 8.0 on.
 func (d *Device) tf32() bool { return d.settings.tf32 && d.capability() >= 80 }
 
-// wide is the logarithm of the number of bytes, up to 16, that the address of v
-// and all distances of elements are multiples of.
-func (b *builder) wide(v *ir.Value, distances ...int) int {
-	n := min(16, b.alignment(v))
+// wide is the logarithm of the number of bytes, up to 16, that the address of x
+// and all distances of elements of a type are multiples of.
+func (b *builder) wide(x any, t dtype.DType, distances ...int) int {
+	n := min(16, b.begins(x))
 	for _, d := range distances {
-		for d*v.Type.DType.Size()%n != 0 {
+		for d*t.Size()%n != 0 {
 			n /= 2
 		}
 	}
@@ -68,8 +69,8 @@ func (b *builder) tiles(v *ir.Value, name string, t tiling, f following, before,
 	if parts > 1 && f != (following{}) {
 		return false
 	}
-	out, to, apart := any(v), v.Type.DType, 0
-	outputs := v.Type.Shape.Size()
+	out, to, apart := t.out, v.Type.DType, 0
+	outputs := t.rows * t.columns * t.batches
 	if parts > 1 {
 		out, to, apart = scratch(b.reserved), wide(in), outputs
 		b.scratch = max(b.scratch, b.reserved+parts*outputs*to.Size())
@@ -83,7 +84,7 @@ func (b *builder) tiles(v *ir.Value, name string, t tiling, f following, before,
 	if parts > 1 {
 		kept, _ := box(v, []int{outputs}, []int{1})
 		folded, _ := box(v, []int{parts}, []int{outputs})
-		b.reduction(v, outputs >= 32, to.String(), outputs, 1, []any{out, v, int(v.Type.DType), sum, parts, parts, float64(parts)}, kept, folded)
+		b.reduction(v, outputs >= 32, to.String(), outputs, 1, []any{out, t.out, int(v.Type.DType), sum, parts, parts, float64(parts)}, kept, folded)
 	}
 	return true
 }
@@ -108,11 +109,12 @@ func (b *builder) matmul(v *ir.Value, f following) (bool, error) {
 	if g.transB {
 		layout[1], ldb = 't', g.k
 	}
+	x, y, lda, ldb := b.paddedMatmul(v, g, lda, ldb)
 	t := tiling{
-		rows: g.m, columns: g.n, terms: g.k, batches: op.Shape(g.batch.sizes).Size(), stride: g.n, apart: g.m * g.n,
-		wideA: b.wide(v.Args[0], lda), wideB: b.wide(v.Args[1], ldb),
+		out: v, rows: g.m, columns: g.n, terms: g.k, batches: op.Shape(g.batch.sizes).Size(), stride: g.n, apart: g.m * g.n,
+		wideA: b.wide(x, v.Args[0].Type.DType, lda), wideB: b.wide(y, v.Args[0].Type.DType, ldb),
 	}
-	return b.tiles(v, "matmul_%s_"+string(layout[:]), t, f, slices.Concat([]any{v.Args[0], v.Args[1], lda, ldb}, xb, yb), nil), nil
+	return b.tiles(v, "matmul_%s_"+string(layout[:]), t, f, slices.Concat([]any{x, y, lda, ldb}, xb, yb), nil), nil
 }
 
 // fewChannels is the number of channels of a group below which tiles would
@@ -145,15 +147,26 @@ func (b *builder) conv(v *ir.Value, f following) (bool, error) {
 			slices.Concat([]any{v.Args[0], v.Args[1], v, int(v.Type.DType), o, groups}, geometry)...)
 		return true, nil
 	}
-	t := tiling{batches: groups, rows: pixels, columns: og, terms: taps * cg, stride: o, apart: og}
+	var first, second any = v.Args[0], v.Args[1]
+	columns := og
+	if groups == 1 {
+		first, second, c, o = b.paddedConv(v, taps, pixels, inputs, c, o)
+		cg, og = c, o
+		geometry[1] = c
+	}
+	dt := v.Args[0].Type.DType
+	t := tiling{out: v, batches: groups, rows: pixels, columns: columns, terms: taps * cg, stride: result[last], apart: columns}
 	channels, space := cg, geometry[5:8] // of the result
-	t.wideA, t.wideB = b.wide(v.Args[0], c, cg), b.wide(v.Args[1], o, og)
+	t.wideA, t.wideB = b.wide(first, dt, c, cg), b.wide(second, dt, o, og)
 	switch v.Op {
 	case op.ConvInputGrad:
 		t.rows, t.columns, t.terms, t.stride, t.apart = inputs, cg, taps*og, c, cg
-		t.wideA, channels, space = b.wide(v.Args[0], o, og), og, geometry[2:5]
+		t.wideA, channels, space = b.wide(first, dt, o, og), og, geometry[2:5]
 	case op.ConvKernelGrad:
 		t.rows, t.terms = taps*cg, pixels
+		if c != in[last] {
+			t.out = b.hold(taps * c * columns * v.Type.DType.Size())
+		}
 	}
 	divisors := slices.Concat(space, geometry[9:11], []any{channels}, geometry[11:14])
 	after := slices.Concat(geometry, []any{channels}, space)
@@ -161,5 +174,9 @@ func (b *builder) conv(v *ir.Value, f following) (bool, error) {
 		magic, shift := ptx.Reciprocal(max(1, d.(int))) // of an empty space nothing is divided
 		after = append(after, magic|uint64(shift)<<32)
 	}
-	return b.tiles(v, name+"_%s", t, f, []any{v.Args[0], v.Args[1], o, og, cg}, after), nil
+	done := b.tiles(v, name+"_%s", t, f, []any{first, second, o, og, cg}, after)
+	if done && t.out != any(v) {
+		b.resize(v, v.Type.DType, t.out, v, taps, c, columns, in[last], columns)
+	}
+	return done, nil
 }

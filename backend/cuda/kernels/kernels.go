@@ -42,7 +42,7 @@ var Architectures = []int{80, 70}
 var units = map[string][]string{
 	"dense":     {"types.h", "fold.h", "dense.cu"},
 	"functions": {"types.h", "functions.cu"},
-	"gemm":      {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu"},
+	"gemm":      {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu", "resize.cu"},
 	"move":      {"types.h", "move.cu", "random.cu"},
 	"reduce":    {"types.h", "fold.h", "reduce.cu"},
 	"rows":      {"types.h", "fold.h", "rows.cu"},
