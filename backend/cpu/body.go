@@ -17,6 +17,7 @@ type code struct {
 	offset  []int  // of the register in scratch memory, or -1: no register, or the memory of an operand or a result
 	used    []bool // operands that are read
 	single  []bool // scalar operands that loops take as a number: one element is enough
+	raw     []bool // operands of 16 bits that loops read in memory
 	exec    []exec
 	results []result
 	draw    *flagDraw
@@ -49,12 +50,14 @@ const costly = 6
 // change nothing are skipped.
 type instr struct {
 	op.Instr
-	from   dtype.DType // of the first operand
-	dst    int
-	args   []int
-	stored bool          // nothing but a store to its own 16-bit type reads it, and rounds
-	chain  *chainPattern // whose loop does more than this instruction, or nil
-	draws  bool          // made with random numbers: flagDraw
+	from    dtype.DType // of the first operand
+	dst     int
+	args    []int
+	stored  bool          // nothing but a store to its own 16-bit type reads it, and rounds
+	chain   *chainPattern // whose loop does more than this instruction, or nil
+	draws   bool          // made with random numbers: flagDraw
+	half    exec          // the loop of a body of 16 bits, or nil
+	numbers bool          // that loop takes scalars as numbers
 }
 
 // compileBody makes the loops of a body. Its results are the last instruction
@@ -67,6 +70,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 		offset:  make([]int, through+1),
 		used:    make([]bool, in),
 		single:  make([]bool, in),
+		raw:     make([]bool, in),
 		results: slices.Clone(outs),
 	}
 	types := append([]dtype.DType(nil), body.Inputs...)
@@ -91,11 +95,6 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	if len(list) == 0 && len(c.results) == 1 && c.results[0].store != nil {
 		c.copyOperand(operands)
 	}
-	for i := range list {
-		ins := &list[i]
-		ins.stored = ins.DType.Is16() && c.storedAlone(ins, list)
-	}
-	c.storeHalves(list)
 	for _, ins := range list {
 		c.cost++
 		if ins.Op.Info().Precision == op.Deny || slow[ins.Op] {
@@ -104,13 +103,25 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	}
 	c.cost = max(c.cost, 1)
 	c.findDraw(operands, list)
-	list = needed(c.chained(list, operands), c.results)
-	c.place(operands, list)
+	list, half := c.halves(list, operands)
+	if !half {
+		for i := range list {
+			ins := &list[i]
+			ins.stored = ins.DType.Is16() && c.storedAlone(ins, list)
+		}
+		c.storeHalves(list)
+		list = needed(c.chained(list, operands), c.results)
+		c.place(operands, list)
+	}
 	c.findAhead(operands, list)
 	c.findSingles(operands, list)
 	c.allocate(operands, list)
 	for _, ins := range list {
 		if ins.draws {
+			continue
+		}
+		if ins.half != nil {
+			c.exec = append(c.exec, ins.half)
 			continue
 		}
 		f := c.loop(ins, operands, through)
@@ -364,7 +375,7 @@ func readAsFloat(body *op.Body, i int) bool {
 // of its register. Where there are several results one of them may be written
 // over it before another is stored from it.
 func (c *code) readsMemory(i int, o operand) bool {
-	return o.made == nil && native(o.dtype) && domainOf(o.dtype) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
+	return c.raw[i] || o.made == nil && native(o.dtype) && domainOf(o.dtype) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
 }
 
 // changesNothing reports whether an instruction leaves a register as it is.

@@ -293,7 +293,7 @@ func scalarLoop(ins instr, operands []operand) (f vec.Scalar, vector, number int
 func (c *code) findSingles(operands []operand, list []instr) {
 	for i := range operands {
 		c.single[i] = isNumber(i, operands) && !c.isResult(i) && !slices.ContainsFunc(list, func(ins instr) bool {
-			if !slices.Contains(ins.args, i) || ins.chain != nil || ins.draws {
+			if !slices.Contains(ins.args, i) || ins.chain != nil || ins.draws || ins.numbers {
 				return false
 			}
 			f, _, _ := scalarLoop(ins, operands)

@@ -345,6 +345,7 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			case o.pattern():
 				regs[i] = scratch[c.offset[i]+lo%o.period*size:][:n*size]
 			case c.offset[i] < 0:
+				size := o.dtype.Size() // raw ones are narrower than their registers
 				regs[i] = data[lo*size : (lo+n)*size]
 			case o.access == byRow && c.readsMemory(i, *o) && lo%o.period+n <= o.period:
 				at := lo % o.period

@@ -124,6 +124,50 @@ type loops struct {
 	smallestBF16 func(a unsafe.Pointer, n int) float32
 	// ret += a[i] - a[i]: 0, or NaN unless all are finite
 	infinitiesBF16 func(a unsafe.Pointer, n int) float32
+	// dst[i] = a[i] + b[i]
+	halfAddF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] - b[i]
+	halfSubF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] * b[i]
+	halfMulF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = relu(a[i] + b[i])
+	halfAddReluF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] + b[i]
+	halfAddRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] - b[i]
+	halfSubRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] * b[i]
+	halfMulRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = relu(a[i] + b[i])
+	halfAddReluRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = 0 if a[i] < 0, else a[i]
+	halfReluF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = b[i] if a[i] > s, else t
+	halfWhereGreaterF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i]*s if c[i] != 0, else t
+	halfWhereScaledF16 func(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] + b[i]
+	halfAddBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] - b[i]
+	halfSubBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] * b[i]
+	halfMulBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = relu(a[i] + b[i])
+	halfAddReluBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] + b[i]
+	halfAddRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] - b[i]
+	halfSubRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] * b[i]
+	halfMulRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = relu(a[i] + b[i])
+	halfAddReluRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = 0 if a[i] < 0, else a[i]
+	halfReluBF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = b[i] if a[i] > s, else t
+	halfWhereGreaterBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i]*s if c[i] != 0, else t
+	halfWhereScaledBF16 func(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = ln a[i]
 	log func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = ln(1+a[i])

@@ -182,6 +182,72 @@ func smallestBF16AVX2(a unsafe.Pointer, n int) float32
 func infinitiesBF16AVX2(a unsafe.Pointer, n int) float32
 
 //go:noescape
+func halfAddF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func halfWhereGreaterF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfWhereScaledF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfAddBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func halfWhereGreaterBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfWhereScaledBF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
 func logAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
@@ -669,6 +735,72 @@ func smallestBF16AVX512(a unsafe.Pointer, n int) float32
 
 //go:noescape
 func infinitiesBF16AVX512(a unsafe.Pointer, n int) float32
+
+//go:noescape
+func halfAddF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func halfWhereGreaterF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfWhereScaledF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfAddBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func halfWhereGreaterBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfWhereScaledBF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
 func logAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

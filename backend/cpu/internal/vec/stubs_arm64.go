@@ -182,6 +182,72 @@ func smallestBF16NEON(a unsafe.Pointer, n int) float32
 func infinitiesBF16NEON(a unsafe.Pointer, n int) float32
 
 //go:noescape
+func halfAddF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func halfWhereGreaterF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfWhereScaledF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfAddBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfSubRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfMulRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfAddReluRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func halfReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func halfWhereGreaterBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func halfWhereScaledBF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
 func logNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape

@@ -98,6 +98,8 @@ type Set struct {
 	FromU8            func(dst []float32, a []uint8)
 	FromI32           func(dst []float32, a []int32)
 
+	HalvesF16, HalvesBF16 Halves
+
 	Folds[float32]
 	F16, BF16 Folds[uint16]
 	// Columns is the sums of columns of float32, the others those of the 16-bit
@@ -282,6 +284,7 @@ func (l *loops) set(lanes int) *Set {
 		}
 	}
 	l.rows(s)
+	l.ofHalves(s)
 	l.halves(s)
 	l.finds(s)
 	return s

@@ -259,6 +259,9 @@ func (a *asm) function(k *kernel) {
 		p++
 	}
 	a.op("MOVQ", fmt.Sprintf("n+%d(FP)", args-8), "CX")
+	if a.wide && k.params[0].elem == bf16 && k.folds == nil {
+		a.loadUpperHalves()
+	}
 	a.labels = 0
 	if k.folds != nil {
 		k.folds.before(a)

@@ -50,6 +50,7 @@ func architecture(arch string, out map[string]string) {
 				fmt.Fprintf(&table, "%s: %s%s,\n", k.name, k.name, set.suffix)
 			}
 			a.data()
+			a.lanesData()
 			out[fmt.Sprintf(path, name)] = a.String()
 		}
 		for _, name := range slices.Sorted(maps.Keys(special)) {
@@ -65,9 +66,7 @@ func architecture(arch string, out map[string]string) {
 				fmt.Fprintf(&table, "%s: %s%s,\n", s.name, s.name, set.suffix)
 			}
 			a.data()
-			for _, v := range slices.Sorted(maps.Keys(a.vectors)) {
-				a.WriteString(a.vectors[v])
-			}
+			a.lanesData()
 			out[fmt.Sprintf(path, name)] = a.String()
 		}
 		table.WriteString("}\n\n")

@@ -22,6 +22,7 @@ func files() map[string][]*kernel {
 		"fold16":  foldKernels("F16", f16),
 		"foldbf":  foldKernels("BF16", bf16),
 		"softmax": {expSum(fold64())},
+		"half":    append(halfKernels("F16", f16), halfKernels("BF16", bf16)...),
 	}
 }
 

@@ -152,21 +152,42 @@ func (a *asm) store(from reg) {
 		a.storeOp("VCVTPS2PH", 0, from, to)
 	case bf16:
 		a.toBF16(from, 1, 2)
-		a.op("VPSRLD", 16, from, from)
-		if a.wide && a.rest {
-			a.storeOp("VPMOVDW", from, to)
-			break
-		}
-		if a.wide { // in two steps: the one to memory is slow
-			a.op("VPMOVDW", from, "Y1")
-			a.op("VMOVDQU", "Y1", to)
-			break
-		}
-		a.op("VPACKUSDW", from, from, from)
-		a.op("VPERMQ", 0xd8, from, from)
-		a.op("VMOVDQU", fmt.Sprintf("X%d", from), to)
+		a.storeUpper(from, to)
 	}
 	done()
+}
+
+// storeRounding is store for results of arithmetic on numbers of a 16-bit type,
+// whose NaNs need no care.
+func (a *asm) storeRounding(from reg) {
+	if !a.arm && a.k.params[0].elem == bf16 {
+		a.nearestBF16(from, 1)
+		a.storeExactly(from)
+		return
+	}
+	a.store(from)
+}
+
+// storeExactly is store for numbers of the result's 16-bit type.
+func (a *asm) storeExactly(from reg) {
+	if !a.arm && a.k.params[0].elem == bf16 {
+		to, done := a.target()
+		a.storeUpper(from, to)
+		done()
+		return
+	}
+	a.store(from)
+}
+
+// storeUpper writes the upper 16 bits of each lane of a register, which it
+// changes.
+func (a *asm) storeUpper(from reg, to string) {
+	a.upper(from)
+	if a.wide {
+		a.storeOp("VMOVDQU16", fmt.Sprintf("Y%d", from), to)
+	} else {
+		a.op("VMOVDQU", fmt.Sprintf("X%d", from), to)
+	}
 }
 
 // storeFlags writes a mask to the result as bytes 0 and 1, using registers 0
@@ -212,9 +233,21 @@ func (a *asm) toBF16(x, t, u reg) {
 		return
 	}
 	a.op("VPOR", bits(0x00400000), x, u)
+	a.nearestBF16(x, t)
+	a.blend(0, x, u, x)
+}
+
+// nearestBF16 is toBF16 for numbers, and NaNs without lower bits. It changes t
+// and mask 1.
+func (a *asm) nearestBF16(x, t reg) {
+	if a.wide {
+		a.op("VPTESTMD", bits(1<<16), x, mask(1))
+		a.op("VPADDD", bits(0x7fff), x, x)
+		a.op("VPADDD", bits(1), x, mask(1), x)
+		return
+	}
 	a.op("VPSRLD", 16, x, t)
 	a.op("VPAND", bits(1), t, t)
 	a.op("VPADDD", bits(0x7fff), t, t)
 	a.op("VPADDD", t, x, x)
-	a.blend(0, x, u, x)
 }

@@ -2,6 +2,8 @@ package vecgen
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -88,4 +90,11 @@ func (a *asm) vector(lanes []uint32) string {
 	fmt.Fprintf(&text, "GLOBL %s<>(SB), RODATA|NOPTR, $%d\n", name, 4*len(lanes))
 	a.vectors[name] = text.String()
 	return name + "<>(SB)"
+}
+
+// lanesData writes the constants of different lanes.
+func (a *asm) lanesData() {
+	for _, v := range slices.Sorted(maps.Keys(a.vectors)) {
+		a.WriteString(a.vectors[v])
+	}
 }
