@@ -268,6 +268,9 @@ func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Gr
 	if f, ok := d.(driver.EpilogueFuser); !ok || !f.FusesEpilogue() {
 		o.Skip = append(slices.Clone(o.Skip), "epilogue")
 	}
+	if w, ok := d.(driver.PartWriter); !ok || !w.WritesParts() {
+		o.Skip = append(slices.Clone(o.Skip), "apart")
+	}
 	if !d.Supports(op.Extra, dtype.Float32) {
 		o.Skip = append(slices.Clone(o.Skip), "join")
 	}

@@ -50,8 +50,8 @@ const (
 func newAttentionGrad(b *builder, v *ir.Value) kernel {
 	k := &attentionGrad{y: b.at(v.Args[3]), log: b.at(v.Args[4]), g: b.at(v.Args[5]), out: b.at(v)}
 	k.init(b, v, 6)
-	k.means = newPasses(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, false, k.ValueFeatures, k.from)
-	k.slopes = newPasses(op.Type{DType: dtype.Float32, Shape: op.Shape{k.blockKeys}}, false, k.blockKeys, dtype.Float32)
+	k.means = newPasses(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, k.ValueFeatures, k.from)
+	k.slopes = newPasses(op.Type{DType: dtype.Float32, Shape: op.Shape{k.blockKeys}}, k.blockKeys, dtype.Float32)
 	k.blockRows = 64
 	if !k.pairs {
 		k.blockRows = even(64, 64, k.tiles.MR)

@@ -221,6 +221,9 @@ func (b *Buffer) Free() {
 // FusesEpilogue implements driver.EpilogueFuser.
 func (d *Device) FusesEpilogue() bool { return true }
 
+// WritesParts implements driver.PartWriter.
+func (d *Device) WritesParts() bool { return true }
+
 // aligned returns n zero bytes that start at a multiple of ir.Align. Go
 // promises only the alignment of the element type.
 func aligned(n int) []byte {

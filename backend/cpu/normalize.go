@@ -5,7 +5,6 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
-	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // normalize is Normalize. A row is read from memory once; its statistics and
@@ -40,7 +39,7 @@ func makeNormalize(b *builder, v *ir.Value) normalize {
 
 func newNormalize(b *builder, v *ir.Value) kernel {
 	k := makeNormalize(b, v)
-	k.passes = newPasses(v.Type, false, k.features, k.from)
+	k.passes = newPasses(v.Type, k.features, k.from)
 	k.shift = b.at(v.Args[2])
 	n := k.batch * k.features
 	var l layout
@@ -92,6 +91,7 @@ type normalizeGrad struct {
 	normalize
 	grad                    int
 	gradType                dtype.DType
+	dx, dgain, dshift       resultPart
 	chunks                  int
 	atGrad, atGain, atShift int
 	join                    joinNormalizeGrad
@@ -101,7 +101,9 @@ const normalizeRows = 128 // that are added up in float32
 
 func newNormalizeGrad(b *builder, v *ir.Value) kernel {
 	k := &normalizeGrad{normalize: makeNormalize(b, v), grad: b.at(v.Args[2]), gradType: v.Args[2].Type.DType}
-	k.passes = newPasses(op.Type{DType: dtype.Float32, Shape: v.Args[0].Type.Shape}, true, k.features, k.from, k.gradType)
+	parts := b.parts(v)
+	k.dx, k.dgain, k.dshift = parts[0], parts[1], parts[2]
+	k.passes = newPasses(k.dx.Type, k.features, k.from, k.gradType)
 	k.join.normalizeGrad = k
 	// Each chunk has sums of its own: 64 at most, and as little as x takes.
 	k.chunks = max(1, min(64, ceilDiv(k.rows, k.group), k.rows/8))
@@ -111,8 +113,9 @@ func newNormalizeGrad(b *builder, v *ir.Value) kernel {
 	n := 4 * k.features
 	var l layout
 	l.take(4 * passNumbers)
-	k.atX, k.atGrad, k.atGain, k.atShift, k.atOut = l.take(n), l.take(n), l.take(n), l.take(n), l.take(k.batch*n)
-	b.wantScratch(int(l))
+	k.atX, k.atGrad, k.atGain, k.atShift = l.take(n), l.take(n), l.take(n), l.take(n)
+	k.atOut, k.atRaw = l.take(k.batch*n), l.take(k.batch*n/2)
+	b.wantScratch(max(int(l), 16*block)) // also of the join
 	return k
 }
 
@@ -135,7 +138,7 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 	s := viewOf[float32](w.scratch, passNumbers)
 	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], k.features) }
 	convX, convG, dgain, dshift := w.scratch[k.atX:], w.scratch[k.atGrad:], part(k.atGain), part(k.atShift)
-	gain := dtype.View[float32](r.values[k.gain])
+	gain, dx := dtype.View[float32](r.values[k.gain]), k.dx.in(r)
 	allGain, allShift := k.sums(r, c)
 	clear(allGain)
 	clear(allShift)
@@ -145,10 +148,9 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 		clear(dshift)
 		for i := first; i < min(end, first+normalizeRows); i += k.batch {
 			last := min(end, first+normalizeRows, i+k.batch)
-			to := r.values[k.out][4*i*k.features : 4*last*k.features]
-			out := to
-			if k.staged {
-				out = w.scratch[k.atOut:][:len(to)]
+			out, size := w.scratch[k.atOut:], k.features*k.in.Size()
+			if dx != nil && !k.staged {
+				out = dx[i*size:]
 			}
 			for j := i; j < last; j++ {
 				x := k.row(r.values[k.x], j, k.features, k.from, convX)
@@ -156,15 +158,19 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 				mean, scale := k.statistics(x, s)
 				s[0], s[1] = mean, scale
 				k.gradRowSums(dgain, dshift, x, g, gain, s, k.next(r.values[k.x], j, k.features, k.from))
+				if dx == nil {
+					continue
+				}
 				n := float32(k.features)
 				s[2], s[3] = -scale*scale*(s[3]/n), -scale*(s[2]/n)
 				if k.uncentered {
 					s[3] = 0
 				}
-				k.gradRow(viewOf[float32](out[4*(j-i)*k.features:], k.features), x, g, gain, s, k.next(r.values[k.grad], j, k.features, k.gradType))
+				k.gradRow(out[(j-i)*size:(j-i+1)*size], x, g, gain, s, k.next(r.values[k.grad], j, k.features, k.gradType))
 			}
-			if k.staged {
-				k.store(to, out, nil)
+			if dx != nil && k.staged {
+				to := k.features * k.to.Size()
+				k.store(dx[i*to:last*to], out[:(last-i)*size], w.scratch[k.atRaw:])
 			}
 		}
 		sumEach(allGain, dgain)
@@ -176,15 +182,20 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 // joinNormalizeGrad is the task that adds up the chunks' sums.
 type joinNormalizeGrad struct{ *normalizeGrad }
 
-func (k *joinNormalizeGrad) chunk(r *run, _ *worker, i int) {
-	out := dtype.View[float32](r.values[k.out])[k.rows*k.features:]
-	for f := i * block; f < min(k.features, (i+1)*block); f++ {
-		var a, b float64
-		for c := range k.chunks {
-			gain, shift := k.sums(r, c)
-			a += gain[f]
-			b += shift[f]
-		}
-		out[f], out[k.features+f] = float32(a), float32(b)
+func (k *joinNormalizeGrad) chunk(r *run, w *worker, i int) {
+	lo, hi := i*block, min(k.features, (i+1)*block)
+	gain, shift := viewOf[float64](w.scratch, hi-lo), viewOf[float64](w.scratch[8*block:], hi-lo)
+	clear(gain)
+	clear(shift)
+	for c := range k.chunks {
+		a, b := k.sums(r, c)
+		sumEach(gain, a[lo:hi])
+		sumEach(shift, b[lo:hi])
+	}
+	if to := k.dgain.in(r); to != nil {
+		dtype.FromF64(to[4*lo:4*hi], gain, dtype.Float32)
+	}
+	if to := k.dshift.in(r); to != nil {
+		dtype.FromF64(to[4*lo:4*hi], shift, dtype.Float32)
 	}
 }

@@ -30,9 +30,9 @@ const passNumbers = 4 * endOf
 // next: those are shorter than a vector.
 const endOf = 16
 
-// newPasses is for rows of width elements of the given types and a result, which
-// has the type of the rows or, if wide, float32.
-func newPasses(result op.Type, wide bool, width int, operands ...dtype.DType) passes {
+// newPasses is for rows of width elements of the given types and a result. Loops
+// store in the type of the rows.
+func newPasses(result op.Type, width int, operands ...dtype.DType) passes {
 	p := passes{rowStore: rowStoreOf(result), set: vectors(), in: dtype.Float32}
 	if p.set == nil {
 		p.staged = result.DType != dtype.Float32
@@ -40,13 +40,13 @@ func newPasses(result op.Type, wide bool, width int, operands ...dtype.DType) pa
 	}
 	d := operands[0]
 	same := !slices.ContainsFunc(operands, func(o dtype.DType) bool { return o != d })
-	if same && (result.DType == d || wide && result.DType == dtype.Float32) {
+	if same && result.DType == d {
 		p.in = d
 	}
 	p.v = rowsOfType(p.in)
 	p.stores = &p.v.RowStores
 	switch fits := width*result.DType.Size()%vec.Line == 0; {
-	case result.DType != p.in && !wide:
+	case result.DType != p.in:
 		p.staged = true
 	case p.around && fits && p.v.Around != nil:
 		p.stores = p.v.Around
@@ -258,16 +258,18 @@ func (p *passes) gradRowSums(dgain, dshift []float32, x, grad []byte, gain, s []
 	s[3] += float32(b)
 }
 
-func (p *passes) gradRow(dst []float32, x, grad []byte, gain, s []float32, ahead []byte) {
-	n := p.whole(len(dst))
+func (p *passes) gradRow(dst, x, grad []byte, gain, s []float32, ahead []byte) {
+	all := p.length(x)
+	n := p.whole(all)
 	if n > 0 {
-		p.stores.GradRow(dst[:n], x, grad, gain, s, ahead)
+		p.stores.GradRow(p.bytes(dst, n), x, grad, gain, s, ahead)
 	}
-	if n < len(dst) {
-		g := p.end(grad, n, 1, s)
-		for i, v := range p.end(x, n, 0, s) {
-			dst[n+i] = g[i]*gain[n+i]*s[1] + (v-s[0])*s[2] + s[3]
+	if n < all {
+		t, g := p.end(dst, n, 0, s), p.end(grad, n, 1, s)
+		for i, v := range p.end(x, n, 2, s) {
+			t[i] = g[i]*gain[n+i]*s[1] + (v-s[0])*s[2] + s[3]
 		}
+		p.put(dst, n, t)
 	}
 }
 

@@ -151,8 +151,8 @@ func (b *builder) kernel(v *ir.Value) (kernel, error) {
 		return nil, &backend.UnsupportedError{Device: "cpu", Op: v.Op, DType: d, Path: v.Path}
 	}
 	switch {
-	case v.Op == op.Extra:
-		return nil, nil // its Fused value computes it
+	case v.WithArgument():
+		return nil, nil
 	case v.Op == op.Loop:
 		return newLoop(b, v)
 	case v.Op.Info().Class == op.Elementwise:

@@ -98,7 +98,7 @@ func TestFarMoments(t *testing.T) {
 			for _, v := range x.values() {
 				variance += (v - mean) * (v - mean) / n
 			}
-			p := newPasses(x.Type, false, n, dtype.Float32)
+			p := newPasses(x.Type, n, dtype.Float32)
 			m, v := p.momentsOf(x.data, false, make([]float32, passNumbers))
 			// Sums of up to 16 squares in a lane, each rounded, and a shift of up to
 			// 4 standard deviations, whose square is taken off 17 times the variance.

@@ -27,9 +27,9 @@ func newSoftmaxGrad(b *builder, v *ir.Value) kernel {
 		n: y.Shape[axis], inner: y.Shape[axis+1:].Size(),
 	}
 	if k.inner == 1 {
-		k.passes = newPasses(v.Type, false, k.n, k.from, k.gradType)
+		k.passes = newPasses(v.Type, k.n, k.from, k.gradType)
 	} else {
-		k.passes = newPasses(op.Type{DType: dtype.Float32, Shape: op.Shape{k.n}}, false, k.n, dtype.Float32)
+		k.passes = newPasses(op.Type{DType: dtype.Float32, Shape: op.Shape{k.n}}, k.n, dtype.Float32)
 	}
 	if size := y.Shape.Size(); size > 0 {
 		k.rows = size / k.n

@@ -18,7 +18,7 @@ type softmaxPasses struct {
 }
 
 func newSoftmaxPasses(result op.Type, width int, log bool, from dtype.DType) *softmaxPasses {
-	p := &softmaxPasses{passes: newPasses(result, false, width, from), log: log, extreme: softRow[float32](log)}
+	p := &softmaxPasses{passes: newPasses(result, width, from), log: log, extreme: softRow[float32](log)}
 	p.max = maxOf(p.in)
 	return p
 }

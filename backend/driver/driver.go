@@ -141,6 +141,13 @@ type EpilogueFuser interface {
 	FusesEpilogue() bool
 }
 
+// PartWriter is a Device whose kernels can write the Parts of a result each to
+// a place of its own (ir.Value.Apart), rounded to the type of the Part. Devices
+// without it get whole results.
+type PartWriter interface {
+	WritesParts() bool
+}
+
 // Describer is a Device that can say what it runs on: instruction set,
 // threads, and per element type whether arithmetic or only storage is native.
 type Describer interface {

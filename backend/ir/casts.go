@@ -7,8 +7,8 @@ import (
 
 // casts removes casts to the type a value has, casts through a type that
 // holds every value of the first (float16 to float32 to float16), those that
-// widen what an operation widens itself before it computes, and identities. An
-// Identity stays where it is an output and its argument may not
+// widen what an operation widens itself before it computes, products with the
+// constant 1, and identities. An Identity stays where it is an output and its argument may not
 // be one: a Param, a Const, or an output already.
 func casts(g *Graph) {
 	g.sort()
@@ -32,6 +32,14 @@ func casts(g *Graph) {
 				v.Op, v.Attr = op.Identity, op.Attr{}
 			}
 		}
+		if v.Op == op.Mul {
+			for i, a := range v.Args {
+				if b := v.Args[1-i]; isOne(a) && b.Type.Equal(v.Type) {
+					v.Op, v.Attr, v.Args = op.Identity, op.Attr{}, []*Value{b}
+					break
+				}
+			}
+		}
 		if v.Op != op.Identity {
 			continue
 		}
@@ -46,6 +54,15 @@ func casts(g *Graph) {
 		instead[v] = a
 	}
 	g.replace(instead)
+}
+
+// isOne reports whether all elements of v are the constant 1: the gradient of a
+// loss by itself.
+func isOne(v *Value) bool {
+	for v.Op == op.Reshape || v.Op == op.BroadcastTo {
+		v = v.Args[0]
+	}
+	return v.Op == op.Const && v.Attr.Data == nil && v.Attr.Value == 1
 }
 
 // readNarrow has a normalization read rows and gradients as they were before

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -28,7 +29,7 @@ func (g *Graph) check() error {
 		if err := checkType(v); err != nil {
 			return fmt.Errorf("%v: %w", v, err)
 		}
-		if err := g.checkExtras(i); err != nil {
+		if err := g.checkResults(i); err != nil {
 			return fmt.Errorf("%v: %w", v, err)
 		}
 		if v.Op == op.Param && (v.Attr.Index < 0 || v.Attr.Index >= len(g.Params) || g.Params[v.Attr.Index] != v) {
@@ -84,16 +85,25 @@ func checkType(v *Value) error {
 	return nil
 }
 
-// checkExtras verifies that the Extras of value i, and no other value, follow it,
-// and that an Extra follows its Fused value.
-func (g *Graph) checkExtras(i int) error {
+// checkResults verifies that the Extras of value i, and no other value, follow it,
+// that an Extra follows its Fused value, and that what exists only as its Parts
+// has no other reader.
+func (g *Graph) checkResults(i int) error {
 	v := g.Values[i]
+	if v.Op == op.Part && v.Attr.DType != dtype.Invalid && !v.Args[0].Apart {
+		return fmt.Errorf("is rounded, but %v does not exist as its parts", v.Args[0])
+	}
 	if v.Op == op.Extra {
 		at := i - 1 - v.Attr.Index
 		if v.Attr.Index < 0 || at < 0 || g.Values[at] != v.Args[0] || v.Args[0].Op != op.Fused || v.Attr.Index >= len(v.Args[0].Attr.Body.Extra) {
 			return fmt.Errorf("is not where extra %d of %v belongs", v.Attr.Index, v.Args[0])
 		}
 		return nil
+	}
+	for _, a := range v.Args {
+		if a.Apart && v.Op != op.Part || slices.ContainsFunc(g.Outputs, func(o *Value) bool { return o == a && a.Apart }) {
+			return fmt.Errorf("%v does not exist as a whole", a)
+		}
 	}
 	if v.Op != op.Fused {
 		return nil

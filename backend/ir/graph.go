@@ -26,6 +26,10 @@ type Value struct {
 	Args []*Value
 	Path string // who recorded it: "dense_1", "dense_1/grad", "rmsprop/dense_1/kernel"
 	Slot Slot   // where it lies: set by the memory plan
+
+	// Apart is whether it exists only as its Parts, each with a slot of its own:
+	// set by a pass.
+	Apart bool
 }
 
 // Place says which memory a slot is part of.
@@ -38,6 +42,7 @@ const (
 	Input                // the buffer of input Index
 	Output               // the buffer of output Index
 	Static               // a constant: belongs to the program
+	Apart                // nowhere itself: its Parts have slots of their own
 )
 
 // Slot is where a value lies during a run.
@@ -152,7 +157,7 @@ func (g *Graph) String() string {
 	return s.String()
 }
 
-// String prints "arena+4096", "in 2", "out 0" or "static".
+// String prints "arena+4096", "in 2", "out 0", "static" or "parts".
 func (s Slot) String() string {
 	switch s.Place {
 	case Arena:
@@ -163,6 +168,8 @@ func (s Slot) String() string {
 		return fmt.Sprintf("out %d", s.Index)
 	case Static:
 		return "static"
+	case Apart:
+		return "parts"
 	}
 	return "nowhere"
 }

@@ -229,11 +229,21 @@ func (j *joiner) emit(members []*Value) (parts []*Value) {
 	return parts
 }
 
-// results lists what is computed with v: v, and its Extras, which follow it.
+// results lists what is computed with value i: itself, and its Extras, which
+// follow it, or its Parts if it exists only as those.
 func (g *Graph) results(i int) []*Value {
 	n := 1
-	if v := g.Values[i]; v.Op == op.Fused {
+	switch v := g.Values[i]; {
+	case v.Op == op.Fused:
 		n += len(v.Attr.Body.Extra)
+	case v.Apart:
+		var parts []*Value
+		for _, u := range g.Values[i+1:] {
+			if u.writtenApart() && u.Args[0] == v {
+				parts = append(parts, u)
+			}
+		}
+		return parts
 	}
 	return g.Values[i : i+n]
 }

@@ -8,7 +8,8 @@ import "github.com/mezzo-ml/mezzo/backend/op"
 //
 // A Reshape or Barrier lies where its argument does, and so does an Identity, unless it
 // keeps the old value of an input that is going to be overwritten. A Part lies
-// within its argument where that is in the arena and Align allows. An output
+// within its argument where that is in the arena and Align allows, but not of a
+// value that exists only as its Parts. An output
 // has its own buffer; where it is a view of a value that nothing else places,
 // that value is computed there.
 func memory(g *Graph) {
@@ -44,6 +45,8 @@ func memory(g *Graph) {
 			v.Slot = Slot{Place: Input, Index: v.Attr.Index}
 		case v.Op == op.Const:
 			v.Slot = Slot{Place: Static}
+		case v.Apart:
+			v.Slot = Slot{Place: Apart}
 		case alias(v) || v.Op == op.Identity && !overwritten[v.Args[0].Slot]:
 			v.Slot = v.Args[0].Slot
 		case v.Op == op.Part && v.Args[0].Slot.Place == Arena && v.partOffset()%Align == 0:
@@ -118,12 +121,16 @@ type block struct {
 	values      []*Value // that lie in it
 }
 
-// blocks lists the blocks of the arena in the order they are written; views
-// belong to the block of their argument.
+// blocks lists the blocks of the arena; views belong to the block of their
+// argument.
 func (g *Graph) blocks() []*block {
 	var list []*block
 	of := map[*Value]*block{}
+	apart := map[*Value]int{} // where what exists only as its Parts is computed
 	for i, v := range g.Values {
+		if v.Apart {
+			apart[v] = i
+		}
 		for _, a := range v.Args {
 			if b := of[a]; b != nil {
 				b.last = i
@@ -139,6 +146,8 @@ func (g *Graph) blocks() []*block {
 			b = &block{first: i, bytes: v.Type.Bytes(), offset: v.Slot.Offset}
 			if v.Op == op.Extra { // written with the value it is part of
 				b.first -= 1 + v.Attr.Index
+			} else if v.writtenApart() {
+				b.first = apart[v.Args[0]]
 			}
 			list = append(list, b)
 		}

@@ -32,6 +32,9 @@ var passes = [...]pass{
 	// Gradients record more than anybody asked for, and the passes above
 	// leave values behind that they replaced.
 	{name: "dead", run: dead, optional: true},
+	// What has several results is packed into one vector. Copies of what is read
+	// of it, and casts, cost more than to write each to its place.
+	{name: "apart", run: apart, optional: true, hides: true},
 	// Element-wise operations wait for memory: a chain in one pass over its
 	// operands costs as much as its slowest part.
 	{name: "fuse", run: fuse, optional: true, hides: true},
@@ -60,6 +63,9 @@ var passOrder = [...][2]string{
 	{"narrow", "dead"},     // what lost its last user goes
 	{"cse", "fuse"},        // two users of one value are seen as such
 	{"dead", "fuse"},       // a dead user would keep a value out of a group
+	{"cse", "apart"},       // each part is read by one Part
+	{"dead", "apart"},      // a dead reader would keep a value whole
+	{"apart", "fuse"},      // casts of parts go into them, not into chains
 	{"fuse", "epilogue"},   // whole chains move, not their first link
 	{"epilogue", "donate"}, // what overwrites an input stays element-wise
 	{"fuse", "donate"},     // who reads an old value is known after fusion

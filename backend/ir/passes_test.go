@@ -56,6 +56,10 @@ func TestCasts(t *testing.T) {
 	same := b.do(op.Neg, x)
 	b.Output(b.do(op.Identity, same), -1) // becomes the Neg itself
 	b.Output(b.do(op.Identity, same), -1) // stays: the Neg is an output now
+	one := b.scalar(f16, 1)
+	product := b.do(op.Mul, b.broadcast(one, 2), b.do(op.Mul, same, b.reshape(one, 1)))
+	b.Output(b.do(op.Exp, product), -1)
+	b.Output(b.do(op.Mul, b.scalar(f16, 2), one), -1) // stays: the other argument is a Const
 	wantText(t, optimize(t, b, "dead", Options{Skip: only("casts", "dead")}), ""+
 		"%0 = Param() float16[2]\n"+
 		"%1 = Param() float32[2] index=1\n"+
@@ -67,7 +71,10 @@ func TestCasts(t *testing.T) {
 		"%14 = Identity(%1) float32[2]\n"+
 		"%15 = Neg(%0) float16[2]\n"+
 		"%17 = Identity(%15) float16[2]\n"+
-		"out 0 = %9\nout 1 = %6\nout 2 = %8\nout 3 = %12\nout 4 = %14\nout 5 = %15\nout 6 = %17\n")
+		"%23 = Exp(%15) float16[2]\n"+
+		"%24 = Const() float16[] value=2\n"+
+		"%25 = Identity(%24) float16[]\n"+
+		"out 0 = %9\nout 1 = %6\nout 2 = %8\nout 3 = %12\nout 4 = %14\nout 5 = %15\nout 6 = %17\nout 7 = %23\nout 8 = %25\n")
 }
 
 func TestCastsOfNormalizations(t *testing.T) {
@@ -271,7 +278,7 @@ func TestTrace(t *testing.T) {
 	if err := Optimize(b.Graph, Options{Skip: []string{"cse"}, Trace: func(p string, _ *Graph) { got = append(got, p) }}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"", "casts", "narrow", "dead", "fuse", "epilogue", "donate", "schedule", "join", "memory", "reuse"}
+	want := []string{"", "casts", "narrow", "dead", "apart", "fuse", "epilogue", "donate", "schedule", "join", "memory", "reuse"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got passes %q, want %q", got, want)
 	}

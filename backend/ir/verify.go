@@ -68,7 +68,7 @@ func checkMemory(g *Graph) error {
 			continue
 		}
 		source[v] = v
-		if v.Op == op.Param || v.Op == op.Const || v.Op == op.Extra { // Extras were written with their Fused value
+		if v.Op == op.Param || v.Op == op.Const || v.WithArgument() { // which wrote it
 			continue
 		}
 		for _, r := range g.results(i) {
@@ -111,6 +111,8 @@ func checkSlot(g *Graph, v *Value) error {
 			v.Type.Bytes() == g.Outputs[v.Slot.Index].Type.Bytes()
 	case Static:
 		ok = v.Op == op.Const || v.View()
+	case Apart:
+		ok = v.Apart
 	default:
 		ok = false
 	}

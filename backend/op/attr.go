@@ -29,7 +29,7 @@ type Attr struct {
 	Groups     int         // convolution: parts into which the channels are cut, 0 = 1; NormalizeColumns: of neighbouring columns with moments in common, 0 = as many as columns
 	TransA     bool        // MatMul: the last two axes of the first argument are swapped
 	TransB     bool        // MatMul: the last two axes of the second argument are swapped
-	DType      dtype.DType // Param, Const, Iota, Cast, Extra: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument
+	DType      dtype.DType // Param, Const, Iota, Cast, Extra: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument; Part: 16 bits to round to, set by a pass, Invalid = none
 	Value      float64     // Const: every element, when Data is nil; Pad: the fill; attention: factor of the scores; normalization: added to the variance
 	Causal     bool        // attention: a query sees no key after its own position
 	Uncentered bool        // normalization: the mean counts as 0

@@ -38,6 +38,13 @@ func inferNormalizeGrad(_ Attr, t []Type) (Type, error) {
 	return Type{x.DType.Accumulator(), Shape{x.Shape.Size() + 2*x.Shape[1]}}, nil
 }
 
+// normalizeGradParts are the gradients by x, gain and shift.
+func normalizeGradParts(_ Attr, t []Type) []Section {
+	x, gain := t[0].Shape, t[1].Shape
+	n, features := x.Size(), gain[0]
+	return []Section{{0, x}, {n, gain}, {n + features, gain}}
+}
+
 // wantFeatures checks a matrix of floats and what there is for each column.
 func wantFeatures(x Type, of []Type) error {
 	if !x.DType.IsFloat() || len(x.Shape) != 2 || x.Shape[1] == Unknown {

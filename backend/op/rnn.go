@@ -3,6 +3,8 @@ package op
 import (
 	"fmt"
 	"strconv"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
 // Cell is what a recurrent operation computes at each step, after the input
@@ -354,7 +356,13 @@ func inferPart(a Attr, t []Type) (Type, error) {
 	if x.Shape[0] != Unknown && (start < 0 || n == Unknown || start+n > x.Shape[0]) {
 		return Type{}, fmt.Errorf("elements %d to %d are not within %v", start, start+n, x)
 	}
-	return Type{x.DType, a.Dims}, nil
+	switch {
+	case a.DType == dtype.Invalid:
+		a.DType = x.DType
+	case !a.DType.Is16() || x.DType != dtype.Float32:
+		return Type{}, fmt.Errorf("a part of %v would be %v, want its type, or 16 bits of float32", x, a.DType)
+	}
+	return Type{a.DType, a.Dims}, nil
 }
 
 // Rows are elements lo to hi of the first axis of s.

@@ -106,7 +106,7 @@ const (
 	// change. Its results have one type; they are flat, and the parts are those of
 	// LoopBody.Sections.
 	Loop
-	Part // the elements of flat x from Start on, in shape Dims: a result of an operation that has several
+	Part // the elements of flat x from Start on, in shape Dims: a result of an operation that has several; see Info.Parts
 
 	Softmax     // eˣ/Σeˣ over one axis, in float32 or better whatever the type
 	SoftmaxGrad // the gradient of a Softmax whose result is x, from that of its result, y: x·(y-Σxy)
@@ -179,6 +179,10 @@ type Info struct {
 	Epilogue  bool      // a contraction, or a gradient of pooling, that can be followed by Attr.Body
 	Grad      bool      // a gradient flows through it (to its float arguments)
 	Infer     func(Attr, []Type) (Type, error)
+
+	// Parts lists the results of an operation that packs several into a vector,
+	// if devices may write each to a place of its own; nil for the rest.
+	Parts func(Attr, []Type) []Section
 
 	// Expand says what a fused operation means in simpler ones. Devices
 	// without a kernel of their own run this; nil for the rest.
@@ -330,7 +334,7 @@ func init() {
 		LogSoftmax:  {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
 
 		Normalize:     {Name: "Normalize", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalize, Expand: expandNormalize},
-		NormalizeGrad: {Name: "NormalizeGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeGrad, Expand: expandNormalizeGrad},
+		NormalizeGrad: {Name: "NormalizeGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeGrad, Parts: normalizeGradParts, Expand: expandNormalizeGrad},
 
 		Moments:          {Name: "Moments", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMoments, Expand: expandMoments},
 		CenteredSums:     {Name: "CenteredSums", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferCenteredSums, Expand: expandCenteredSums},

@@ -27,10 +27,10 @@ func normalizeGradient(t, g *Tensor) []*Tensor {
 	a := t.attr
 	a.DType = dtype.Invalid
 	all := t.record(op.NormalizeGrad, a, x, gain, g)
-	n, features := x.typ.Shape.Size(), gain.typ.Shape[0]
-	return []*Tensor{
-		all.part(op.Section{Start: 0, Shape: x.typ.Shape}).CastLike(x),
-		all.part(op.Section{Start: n, Shape: gain.typ.Shape}),
-		all.part(op.Section{Start: n + features, Shape: gain.typ.Shape}),
+	var parts []*Tensor
+	for _, s := range op.NormalizeGrad.Info().Parts(a, []op.Type{x.typ, gain.typ, g.typ}) {
+		parts = append(parts, all.part(s))
 	}
+	parts[0] = parts[0].CastLike(x)
+	return parts
 }

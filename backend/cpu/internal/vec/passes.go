@@ -32,7 +32,7 @@ type RowStores struct {
 	ScaleRow       func(dst []byte, x, s []float32)
 	LessRow        func(dst, x []byte, s []float32)
 	NormalizeRow   func(dst, x []byte, gain, shift, s []float32, ahead []byte)
-	GradRow        func(dst []float32, x, grad []byte, gain, s []float32, ahead []byte)
+	GradRow        func(dst, x, grad []byte, gain, s []float32, ahead []byte)
 	SoftmaxGradRow func(dst, y, grad []byte, s []float32, ahead []byte)
 }
 
@@ -110,9 +110,9 @@ func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow, gradRow pass
 			n := len(dst) / size
 			normalizeRow(data(dst), data(x[:len(dst)]), data(gain[:n]), data(shift[:n]), data(ahead), data(s[:2]), n)
 		},
-		GradRow: func(dst []float32, x, grad []byte, gain, s []float32, ahead []byte) {
-			n := len(dst)
-			gradRow(data(dst), data(x[:size*n]), data(grad[:size*n]), data(gain[:n]), data(ahead), data(s[:4]), n)
+		GradRow: func(dst, x, grad []byte, gain, s []float32, ahead []byte) {
+			n := len(dst) / size
+			gradRow(data(dst), data(x[:len(dst)]), data(grad[:len(dst)]), data(gain[:n]), data(ahead), data(s[:4]), n)
 		},
 		SoftmaxGradRow: func(dst, y, grad []byte, s []float32, ahead []byte) {
 			softmaxGradRow(data(dst), data(y[:len(dst)]), data(grad[:len(dst)]), data(ahead), data(s[:1]), len(dst)/size)

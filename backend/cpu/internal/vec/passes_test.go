@@ -143,8 +143,8 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 			func(i int) float64 { return (vx[i]-0.5)*0.75*float64(gain[i]) + float64(shift[i]) })
 		result("SoftmaxGradRow", d, func(to *RowStores, dst []byte) { to.SoftmaxGradRow(dst, x, g, []float32{0.5}, g) },
 			func(i int) float64 { return vx[i] * (vg[i] - 0.5) })
-		result("GradRow", dtype.Float32, func(to *RowStores, dst []byte) {
-			to.GradRow(dtype.View[float32](dst), x, g, gain, []float32{0.5, 0.75, -1.5, 0.25}, x)
+		result("GradRow", d, func(to *RowStores, dst []byte) {
+			to.GradRow(dst, x, g, gain, []float32{0.5, 0.75, -1.5, 0.25}, x)
 		}, func(i int) float64 { return vg[i]*float64(gain[i])*0.75 + (vx[i]-0.5)*-1.5 + 0.25 })
 	}
 }

@@ -31,7 +31,7 @@ func BenchmarkRows(b *testing.B) {
 				"ScaleRow":       func() { c.rows.ScaleRow(dst[:c.size*n], gain, t) },
 				"NormalizeRow":   func() { c.rows.NormalizeRow(dst[:c.size*n], x, gain, shift, t, x) },
 				"GradRowSums":    func() { c.rows.GradRowSums(gain, shift, x, g, e, t, x) },
-				"GradRow":        func() { c.rows.GradRow(e, x, g, gain, t, x) },
+				"GradRow":        func() { c.rows.GradRow(dst[:c.size*n], x, g, gain, t, x) },
 				"SoftmaxGradRow": func() { c.rows.SoftmaxGradRow(dst[:c.size*n], x, g, t, x) },
 			} {
 				b.Run(fmt.Sprintf("%s/%s/%s", what, name, c.name), func(b *testing.B) {
