@@ -228,7 +228,7 @@ func (b *builder) word(a any) uint64 {
 		case ir.Static:
 			return uint64(p.memory) + uint64(p.static[a])
 		}
-		p.patches = append(p.patches, patch{len(p.words), a.Slot.Index, a.Slot.Place == ir.Output})
+		p.patches = append(p.patches, patch{len(p.words), a.Slot.Index, a.Slot.Offset, a.Slot.Place == ir.Output})
 		return 0
 	}
 	panic(fmt.Sprintf("cuda: a parameter of type %T", a))

@@ -160,7 +160,7 @@ func (d *Device) Supports(c op.Code, t dtype.DType) bool {
 	}
 	switch c {
 	case op.Softmax, op.LogSoftmax, op.SoftmaxGrad, op.MatMul, op.Conv, op.ConvInputGrad, op.ConvKernelGrad,
-		op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad:
+		op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad, op.RNN, op.RNNGrad:
 		return t.IsFloat()
 	case op.Unique:
 		return t == dtype.Int32 || t == dtype.Int64

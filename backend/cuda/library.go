@@ -259,14 +259,11 @@ func simple(v *ir.Value, n int) (following, bool) {
 // alignment is the power of two, up to 256, that the address of a value is a
 // multiple of.
 func (b *builder) alignment(v *ir.Value) int {
-	at := 0
-	if _, ok := b.temporary[v]; !ok {
-		switch v.Slot.Place {
-		case ir.Arena:
-			at = v.Slot.Offset
-		case ir.Static:
-			at = b.p.static[v]
-		}
+	at := v.Slot.Offset // in a buffer too, of a section
+	if t, ok := b.temporary[v]; ok {
+		at = int(t)
+	} else if v.Slot.Place == ir.Static {
+		at = b.p.static[v]
 	}
 	n := 256
 	for at%n != 0 {

@@ -14,11 +14,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// patch says that a parameter is the address of something in a buffer of the
-// caller, known only when the program runs.
+// patch says that a parameter is an address in a buffer of the caller, known
+// only when the program runs.
 type patch struct {
-	word, buffer int
-	out          bool
+	word, buffer, offset int
+	out                  bool
 }
 
 // bind says that a value lies in a buffer of the caller.
@@ -133,9 +133,9 @@ func (b bind) of(in, out []driver.Buffer) *Buffer {
 // in is the address that a patch stands for.
 func (x patch) in(in, out []driver.Buffer) api.Ptr {
 	if x.out {
-		return out[x.buffer].(*Buffer).at
+		return out[x.buffer].(*Buffer).at + api.Ptr(x.offset)
 	}
-	return in[x.buffer].(*Buffer).at
+	return in[x.buffer].(*Buffer).at + api.Ptr(x.offset)
 }
 
 // start puts a run on the stream, as a captured graph if it is not the first

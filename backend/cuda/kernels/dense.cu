@@ -11,11 +11,6 @@ enum { KEPT = 8, BLOCK = 256 };
 
 template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack { T a[N]; };
 
-INLINE void set(f16 *p, int i, float v) { p[i].v = float_to_half(v); }
-INLINE void set(bf16 *p, int i, float v) { p[i].v = float_to_bfloat(v); }
-INLINE void set(float *p, int i, float v) { p[i] = v; }
-INLINE void set(double *p, int i, double v) { p[i] = v; }
-
 // Sum and Top are what fold does over the elements of a group.
 struct Sum {
 	template <class W> static METHOD W of(W a, W b) { return a + b; }

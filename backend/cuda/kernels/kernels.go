@@ -44,6 +44,7 @@ var units = map[string][]string{
 	"functions": {"types.h", "functions.cu"},
 	"gemm":      {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu", "resize.cu"},
 	"move":      {"types.h", "move.cu", "random.cu"},
+	"recurrent": {"types.h", "fold.h", "recurrent.cu"},
 	"reduce":    {"types.h", "fold.h", "reduce.cu"},
 	"rows":      {"types.h", "fold.h", "rows.cu"},
 	"window":    {"types.h", "fold.h", "window.h", "window.cu"},

@@ -130,3 +130,9 @@ INLINE void lowest(double *p, i64 i) { p[i] = (double)float_of(0xff800000u); }
 INLINE void zero(f16 *p, i64 i) { p[i].v = 0; }
 INLINE void zero(bf16 *p, i64 i) { p[i].v = 0; }
 template <class T> INLINE void zero(T *p, i64 i) { p[i] = 0; }
+
+// set stores a result in the type of an array.
+INLINE void set(f16 *p, int i, float v) { p[i].v = float_to_half(v); }
+INLINE void set(bf16 *p, int i, float v) { p[i].v = float_to_bfloat(v); }
+INLINE void set(float *p, int i, float v) { p[i] = v; }
+INLINE void set(double *p, int i, double v) { p[i] = v; }

@@ -1,0 +1,156 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Numbers of the reductions in reduce.cu.
+const (
+	sum = iota
+	mean
+	prod
+	maximum
+	minimum
+	sumSquares
+	allFinite
+)
+
+var reductions = map[op.Code]int{
+	op.Sum: sum, op.Mean: mean, op.Prod: prod, op.Max: maximum, op.Min: minimum, op.SumSquares: sumSquares, op.AllFinite: allFinite,
+}
+
+// wide is the type that a kernel computes a type in.
+func wide(t dtype.DType) dtype.DType {
+	switch t {
+	case dtype.Float16, dtype.BFloat16, dtype.Float32:
+		return dtype.Float32
+	case dtype.Float64:
+		return dtype.Float64
+	}
+	return dtype.Int64
+}
+
+// box is the parameters of a Box: up to four sizes, of which the first is not
+// needed, and strides.
+func box(v *ir.Value, sizes, strides []int) ([]any, error) {
+	if len(sizes) > 4 {
+		return nil, fmt.Errorf("cuda: layer %s: %v over %d separate groups of axes, want at most 4", v.Path, v.Op, len(sizes))
+	}
+	n, s := []int{1, 1, 1, 1}, []int{0, 0, 0, 0}
+	copy(n[4-len(sizes):], sizes)
+	copy(s[4-len(sizes):], strides)
+	return []any{n[1], n[2], n[3], s[0], s[1], s[2], s[3]}, nil
+}
+
+func (b *builder) reduce(v *ir.Value) error {
+	x, how := v.Args[0], reductions[v.Op]
+	axes := v.Attr.Axes
+	if how == sumSquares || how == allFinite {
+		axes = nil
+		for i := range x.Type.Shape {
+			axes = append(axes, i)
+		}
+	}
+	var kept, folded, keptStrides, foldedStrides []int
+	dense := rowMajor(x.Type.Shape)
+	for i, n := range x.Type.Shape {
+		if slices.Contains(axes, i) {
+			folded, foldedStrides = append(folded, n), append(foldedStrides, dense[i])
+		} else {
+			kept, keptStrides = append(kept, n), append(keptStrides, dense[i])
+		}
+	}
+	return b.fold(v, x, how, collapse(kept, keptStrides), collapse(folded, foldedStrides))
+}
+
+// fold reduces x to v: k is the elements that v is made of, and f what is folded
+// to each of them.
+func (b *builder) fold(v, x *ir.Value, how int, k, f dims) error {
+	outputs, n := op.Shape(k.sizes).Size(), op.Shape(f.sizes).Size()
+	if outputs == 0 {
+		return nil
+	}
+	keptBox, err := box(v, k.sizes, k.strides[0])
+	if err != nil {
+		return err
+	}
+	foldedBox, err := box(v, f.sizes, f.strides[0])
+	if err != nil {
+		return err
+	}
+	// A thread for each output where neighbours lie together, else a block.
+	last := len(k.sizes) - 1
+	byThread := n <= 32 || last >= 0 && k.strides[0][last] == 1 && k.sizes[last] >= 32
+	parts := max(1, min(512/max(outputs, 1), n/2048))
+	if byThread {
+		parts = max(1, min(512*256/outputs, n/64))
+	}
+	per := max(1, (n+parts-1)/parts)
+	parts = max(1, (n+per-1)/per)
+	divisor := float64(n)
+	if n == 0 {
+		divisor = math.NaN()
+	}
+	if n == 0 && (how == maximum || how == minimum) {
+		b.fill(v, ofNothing(v.Type.DType, how == minimum))
+		return nil
+	}
+	to, target, first := int(v.Type.DType), any(v), how
+	acc, kernel := wide(x.Type.DType), x.Type.DType.String()
+	if v.Type.DType == dtype.Float64 && acc == dtype.Float32 {
+		acc, kernel = dtype.Float64, kernel+"_wide"
+	}
+	if parts > 1 {
+		to, target = int(acc), scratch(b.reserved)
+		b.scratch = max(b.scratch, b.reserved+parts*outputs*acc.Size())
+		if how == mean {
+			first = sum
+		}
+	}
+	b.reduction(v, byThread, kernel, outputs, parts, []any{x, target, to, first, n, per, divisor}, keptBox, foldedBox)
+	if parts > 1 {
+		second := how
+		switch how {
+		case sumSquares:
+			second = sum
+		case allFinite:
+			second = minimum
+		}
+		keptBox, _ = box(v, []int{outputs}, []int{1})
+		foldedBox, _ = box(v, []int{parts}, []int{outputs})
+		byThread = outputs >= 32
+		b.reduction(v, byThread, acc.String(), outputs, 1, []any{target, v, int(v.Type.DType), second, parts, parts, divisor}, keptBox, foldedBox)
+	}
+	return nil
+}
+
+// ofNothing is the smallest number of a type, the maximum of no elements, or
+// the largest one.
+func ofNothing(t dtype.DType, largest bool) float64 {
+	switch {
+	case t.IsFloat():
+		return math.Inf(map[bool]int{false: -1, true: 1}[largest])
+	case largest:
+		return t.Max()
+	case t == dtype.Int32 || t == dtype.Int64:
+		return -t.Max() - 1
+	}
+	return 0
+}
+
+func (b *builder) reduction(v *ir.Value, byThread bool, from string, outputs, parts int, args, kept, folded []any) {
+	if byThread {
+		args = slices.Concat(args, []any{outputs}, kept, folded)
+		b.call(v, "reduce_thread_"+from, [3]int{(outputs + 255) / 256, parts, 1}, [3]int{256, 1, 1}, args...)
+		return
+	}
+	b.call(v, "reduce_block_"+from, [3]int{outputs, parts, 1}, [3]int{256, 1, 1}, slices.Concat(args, kept, folded)...)
+}
