@@ -162,6 +162,8 @@ func (d *Device) Supports(c op.Code, t dtype.DType) bool {
 	case op.Softmax, op.LogSoftmax, op.SoftmaxGrad, op.MatMul, op.Conv, op.ConvInputGrad, op.ConvKernelGrad,
 		op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad, op.RNN, op.RNNGrad:
 		return t.IsFloat()
+	case op.AttentionForward, op.AttentionGrad:
+		return t.IsFloat() && t != dtype.Float64
 	case op.Unique:
 		return t == dtype.Int32 || t == dtype.Int64
 	case op.ScatterAdd:

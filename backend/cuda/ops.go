@@ -60,6 +60,9 @@ func init() {
 		op.AvgPool:        (*builder).pool,
 		op.AvgPoolGrad:    (*builder).pool,
 
+		op.AttentionForward: (*builder).attention,
+		op.AttentionGrad:    (*builder).attentionGrad,
+
 		op.RNN:     (*builder).rnn,
 		op.RNNGrad: (*builder).rnnGrad,
 	}

@@ -40,10 +40,11 @@ var Architectures = []int{80, 70}
 // of. A program loads those that it calls kernels of, so related kernels lie
 // together; functions is for package ptx.
 var units = map[string][]string{
+	"attention": {"types.h", "fold.h", "tensor.h", "random.h", "attention.h", "attention.cu"},
 	"dense":     {"types.h", "fold.h", "dense.cu"},
 	"functions": {"types.h", "functions.cu"},
 	"gemm":      {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu", "resize.cu"},
-	"move":      {"types.h", "move.cu", "random.cu"},
+	"move":      {"types.h", "random.h", "move.cu", "random.cu"},
 	"recurrent": {"types.h", "fold.h", "recurrent.cu"},
 	"reduce":    {"types.h", "fold.h", "reduce.cu"},
 	"rows":      {"types.h", "fold.h", "rows.cu"},
