@@ -23,6 +23,9 @@
 //     weight reads the slot's new value: so everything is updated in place.
 //     What an update needs as a whole before the weight can move, such as the
 //     norm in Lamb, is computed from the old values instead.
+//   - A float32 slot that is a moving average or a momentum has no numbers
+//     that are almost 0: below 2⁻⁵⁵ it is rounded to multiples of 2⁻¹⁰³. Keras
+//     lets it decay into the subnormal numbers, which are slow.
 //   - What does not fit panics with *tensor.Error, as everything that records
 //     does; methods that run outside a Function return errors.
 package optimizers

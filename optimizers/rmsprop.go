@@ -52,7 +52,7 @@ func (o *RMSprop) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	if o.Momentum == 0 {
 		return w.Sub(delta)
 	}
-	return w.Sub(u.assign("momentum", u.value("momentum").MulScalar(o.Momentum).Add(delta)))
+	return w.Sub(u.assign("momentum", flush(u.value("momentum").MulScalar(o.Momentum).Add(delta))))
 }
 
 // ApplyGradients records one update of vars; see Optimizer.

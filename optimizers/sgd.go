@@ -40,7 +40,7 @@ func (o *SGD) update(u *update, w, g *tensor.Tensor) *tensor.Tensor {
 	if o.Momentum == 0 {
 		return w.Sub(delta)
 	}
-	m := u.assign("momentum", u.value("momentum").MulScalar(o.Momentum).Sub(delta))
+	m := u.assign("momentum", flush(u.value("momentum").MulScalar(o.Momentum).Sub(delta)))
 	if o.Nesterov {
 		// Another form of delta: what two updates share needs memory of its own.
 		return w.Add(m.MulScalar(o.Momentum).Sub(u.rate.Mul(g)))

@@ -58,6 +58,23 @@ func blend(v, x *tensor.Tensor, beta float64) *tensor.Tensor {
 	return v.MulScalar(beta).Add(x.MulScalar(1 - beta))
 }
 
+// flushed is what flush adds: far from numbers that matter, and so far from
+// the subnormal ones that their product with a rate is not one of them.
+const flushed = 0x1p-80
+
+// flush is x without numbers that are almost 0: in float32 they are rounded to
+// multiples of 2⁻¹⁰³, while those from 2⁻⁵⁵ on stay as they are. A slot that does
+// nothing but decay, because its unit is never active, would else end among the
+// subnormal numbers, with which processors compute a hundred times more slowly:
+// after some 700 steps for a beta of 0.9.
+func flush(x *tensor.Tensor) *tensor.Tensor {
+	if x.DType() != dtype.Float32 {
+		return x
+	}
+	c := tensor.Scalar(x.DType(), flushed)
+	return x.Add(c).Sub(c)
+}
+
 // assign changes a slot and returns its new value.
 func (u *update) assign(slot string, x *tensor.Tensor) *tensor.Tensor {
 	u.set(u.slot[slot], x)
@@ -67,14 +84,14 @@ func (u *update) assign(slot string, x *tensor.Tensor) *tensor.Tensor {
 	return u.slot[slot].Value()
 }
 
-// move assigns a slot its move towards x and returns it.
+// move assigns a slot its move towards x, flushed, and returns it.
 func (u *update) move(slot string, x *tensor.Tensor, beta float64) *tensor.Tensor {
-	return u.assign(slot, move(u.value(slot), x, beta))
+	return u.assign(slot, flush(move(u.value(slot), x, beta)))
 }
 
-// blend assigns a slot its blend with x and returns it.
+// blend assigns a slot its blend with x, flushed, and returns it.
 func (u *update) blend(slot string, x *tensor.Tensor, beta float64) *tensor.Tensor {
-	return u.assign(slot, blend(u.value(slot), x, beta))
+	return u.assign(slot, flush(blend(u.value(slot), x, beta)))
 }
 
 // sumSquares is Σw² of the decayed weight, computed from the stored one so

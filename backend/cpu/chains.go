@@ -30,6 +30,7 @@ var chainPatterns = func() []chainPattern {
 	s, t, u, v := leaf('s'), leaf('t'), leaf('u'), leaf('v')
 	square := do(op.Square, b)
 	lerp := func(b pattern) pattern { return do(op.Add, a, do(op.Mul, do(op.Sub, b, a), s)) }
+	flush := func(a pattern) pattern { return do(op.Sub, do(op.Add, a, t), t) }
 	blend := func(c op.Code, b pattern) pattern { return do(c, do(op.Mul, a, s), do(op.Mul, b, t)) }
 	step := func(root pattern) pattern { return do(op.Sub, a, do(op.Div, do(op.Mul, b, s), root)) }
 	scaled := func(a, b, c pattern) pattern { return do(op.Mul, do(op.Sub, a, b), c) }
@@ -53,6 +54,8 @@ var chainPatterns = func() []chainPattern {
 		{root: do(op.Add, scaled(a, b, c), d), whole: affine},
 		{root: step(do(op.Add, do(op.Sqrt, c), t)), slow: func(v *vec.Set) vec.SlowChain { return v.RootStep }},
 		{root: step(do(op.Sqrt, do(op.Add, c, t))), slow: func(v *vec.Set) vec.SlowChain { return v.RootStepInside }},
+		{root: flush(lerp(square)), of: func(v *vec.Set) vec.Chain { return v.LerpSquareFlush }},
+		{root: flush(lerp(b)), of: func(v *vec.Set) vec.Chain { return v.LerpFlush }},
 		{root: lerp(square), of: func(v *vec.Set) vec.Chain { return v.LerpSquare }},
 		{root: lerp(b), of: func(v *vec.Set) vec.Chain { return v.Lerp }},
 		{root: blend(op.Add, square), of: func(v *vec.Set) vec.Chain { return v.BlendSquare }},

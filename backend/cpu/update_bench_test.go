@@ -68,9 +68,10 @@ func (b *updates) num(x float64) *ir.Value {
 	return record(b.tb, b.g, op.Const, op.Attr{DType: dtype.Float32, Value: x})
 }
 
-// lerp is v + (x-v)·s.
+// lerp is v + (x-v)·s, without numbers that are almost 0: see package optimizers.
 func (b *updates) lerp(v, x *ir.Value, s float64) *ir.Value {
-	return b.do(op.Add, v, b.do(op.Mul, b.do(op.Sub, x, v), b.num(s)))
+	small := b.num(0x1p-80)
+	return b.do(op.Sub, b.do(op.Add, b.do(op.Add, v, b.do(op.Mul, b.do(op.Sub, x, v), b.num(s))), small), small)
 }
 
 var updateRules = []updateRule{
@@ -107,7 +108,9 @@ func moveAdam(b *updates, w, g *ir.Value, s []*ir.Value) (*ir.Value, []*ir.Value
 
 // program compiles the update of a weight of n elements, in place. Inputs are
 // the weight, the slots and the gradient.
-func (u updateRule) program(tb testing.TB, n int) *Program {
+func (u updateRule) program(tb testing.TB, n int) *Program { return plan(tb, u.graph(tb, n)) }
+
+func (u updateRule) graph(tb testing.TB, n int) *ir.Graph {
 	b := &updates{tb, ir.New(u.slots + 2)}
 	t := op.Type{DType: dtype.Float32, Shape: op.Shape{n}}
 	var in []*ir.Value
@@ -119,7 +122,7 @@ func (u updateRule) program(tb testing.TB, n int) *Program {
 		b.g.Output(s, 1+i)
 	}
 	b.g.Output(w, 0)
-	return plan(tb, b.g)
+	return b.g
 }
 
 // BenchmarkUpdate moves 20 million parameters by several rules: nanoseconds a

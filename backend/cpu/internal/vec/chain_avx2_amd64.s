@@ -134,6 +134,146 @@ done:
 	VZEROUPPER
 	RET
 
+// lerpFlush: dst[i] = a[i] + (b[i]-a[i])*s + t - t
+// func lerpFlushAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpFlushAVX2(SB), NOSPLIT, $160-40
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VMOVUPS (DX)(AX*4), Y1
+	VMOVUPS (SI)(AX*4), Y0
+	VSUBPS Y0, Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS Y13, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS chain<>+0(SB), Y0
+	VMOVUPS Y0, 64(SP)
+	LEAQ (DX)(AX*4), R12
+	XORQ R11, R11
+copy1:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 64(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VMOVUPS 64(SP), Y1
+	VMOVUPS chain<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 32(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+	VMOVUPS 32(SP), Y0
+	VSUBPS Y0, Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS Y13, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy3:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy3
+done:
+	VZEROUPPER
+	RET
+
+// lerpSquareFlush: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t
+// func lerpSquareFlushAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpSquareFlushAVX2(SB), NOSPLIT, $160-40
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	VBROADCASTSS s+24(FP), Y12
+	VBROADCASTSS t+28(FP), Y13
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-8, BX
+	JZ rest
+loop:
+	VMOVUPS (DX)(AX*4), Y1
+	VMOVUPS (SI)(AX*4), Y0
+	VMULPS Y1, Y1, Y1
+	VSUBPS Y0, Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS Y13, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	ADDQ $8, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	VMOVUPS chain<>+0(SB), Y0
+	VMOVUPS Y0, 64(SP)
+	LEAQ (DX)(AX*4), R12
+	XORQ R11, R11
+copy1:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 64(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy1
+	VMOVUPS 64(SP), Y1
+	VMOVUPS chain<>+0(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	LEAQ (SI)(AX*4), R12
+	XORQ R11, R11
+copy2:
+	MOVL (R12)(R11*4), R10
+	MOVL R10, 32(SP)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy2
+	VMOVUPS 32(SP), Y0
+	VMULPS Y1, Y1, Y1
+	VSUBPS Y0, Y1, Y1
+	VMULPS Y12, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VADDPS Y13, Y0, Y0
+	VSUBPS Y13, Y0, Y0
+	VMOVUPS Y0, 0(SP)
+	LEAQ (DI)(AX*4), R12
+	XORQ R11, R11
+copy3:
+	MOVL 0(SP)(R11*4), R10
+	MOVL R10, (R12)(R11*4)
+	INCQ R11
+	CMPQ R11, R9
+	JLT copy3
+done:
+	VZEROUPPER
+	RET
+
 // blend: dst[i] = a[i]*s + b[i]*t
 // func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendAVX2(SB), NOSPLIT, $160-40

@@ -84,6 +84,96 @@ done:
 	VZEROUPPER
 	RET
 
+// lerpFlush: dst[i] = a[i] + (b[i]-a[i])*s + t - t
+// func lerpFlushAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpFlushAVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VMOVUPS (DX)(AX*4), Z1
+	VMOVUPS (SI)(AX*4), Z0
+	VSUBPS Z0, Z1, Z1
+	VMULPS Z12, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS Z13, Z0, Z0
+	VSUBPS Z13, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VMOVUPS.Z (DX)(AX*4), K7, Z1
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VSUBPS Z0, Z1, Z1
+	VMULPS Z12, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS Z13, Z0, Z0
+	VSUBPS Z13, Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
+// lerpSquareFlush: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t
+// func lerpSquareFlushAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpSquareFlushAVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), DX
+	VBROADCASTSS s+24(FP), Z12
+	VBROADCASTSS t+28(FP), Z13
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ CX, BX
+	ANDQ $-16, BX
+	JZ rest
+loop:
+	VMOVUPS (DX)(AX*4), Z1
+	VMOVUPS (SI)(AX*4), Z0
+	VMULPS Z1, Z1, Z1
+	VSUBPS Z0, Z1, Z1
+	VMULPS Z12, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS Z13, Z0, Z0
+	VSUBPS Z13, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+	CMPQ AX, BX
+	JLT loop
+rest:
+	MOVQ CX, R9
+	SUBQ AX, R9
+	JZ done
+	MOVL $65535, R10
+	BZHIL R9, R10, R10
+	KMOVW R10, K7
+	VMOVUPS.Z (DX)(AX*4), K7, Z1
+	VMOVUPS.Z (SI)(AX*4), K7, Z0
+	VMULPS Z1, Z1, Z1
+	VSUBPS Z0, Z1, Z1
+	VMULPS Z12, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VADDPS Z13, Z0, Z0
+	VSUBPS Z13, Z0, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+done:
+	VZEROUPPER
+	RET
+
 // blend: dst[i] = a[i]*s + b[i]*t
 // func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendAVX512(SB), NOSPLIT, $0-40

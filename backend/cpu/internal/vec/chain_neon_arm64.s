@@ -162,6 +162,190 @@ last:
 done:
 	RET
 
+// lerpFlush: dst[i] = a[i] + (b[i]-a[i])*s + t - t
+// func lerpFlushNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpFlushNEON(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	FMOVS s+24(FP), F12
+	VDUP V12.S[0], V12.S4
+	FMOVS t+28(FP), F13
+	VDUP V13.S[0], V13.S4
+	MOVD n+32(FP), R8
+	SUBS $16, R8
+	BLT few
+many:
+	FMOVQ (R2), F1
+	FMOVQ (R1), F0
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, (R0)
+	FMOVQ 16(R2), F1
+	FMOVQ 16(R1), F0
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, 16(R0)
+	FMOVQ 32(R2), F1
+	FMOVQ 32(R1), F0
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, 32(R0)
+	FMOVQ 48(R2), F1
+	FMOVQ 48(R1), F0
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, 48(R0)
+	ADD $64, R0
+	ADD $64, R1
+	ADD $64, R2
+	SUBS $16, R8
+	BGE many
+few:
+	ADD $16, R8
+	SUBS $4, R8
+	BLT rest
+loop:
+	FMOVQ (R2), F1
+	FMOVQ (R1), F0
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, (R0)
+	ADD $16, R0
+	ADD $16, R1
+	ADD $16, R2
+	SUBS $4, R8
+	BGE loop
+rest:
+	ADDS $4, R8
+	BEQ done
+last:
+	FMOVS (R2), F1
+	FMOVS (R1), F0
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	VST1 V0.S[0], (R0)
+	ADD $4, R0
+	ADD $4, R1
+	ADD $4, R2
+	SUBS $1, R8
+	BNE last
+done:
+	RET
+
+// lerpSquareFlush: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t
+// func lerpSquareFlushNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lerpSquareFlushNEON(SB), NOSPLIT, $0-40
+	MOVD dst+0(FP), R0
+	MOVD a+8(FP), R1
+	MOVD b+16(FP), R2
+	FMOVS s+24(FP), F12
+	VDUP V12.S[0], V12.S4
+	FMOVS t+28(FP), F13
+	VDUP V13.S[0], V13.S4
+	MOVD n+32(FP), R8
+	SUBS $16, R8
+	BLT few
+many:
+	FMOVQ (R2), F1
+	FMOVQ (R1), F0
+	WORD $0x6e21dc21 // FMUL V1.4S, V1.4S, V1.4S
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, (R0)
+	FMOVQ 16(R2), F1
+	FMOVQ 16(R1), F0
+	WORD $0x6e21dc21 // FMUL V1.4S, V1.4S, V1.4S
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, 16(R0)
+	FMOVQ 32(R2), F1
+	FMOVQ 32(R1), F0
+	WORD $0x6e21dc21 // FMUL V1.4S, V1.4S, V1.4S
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, 32(R0)
+	FMOVQ 48(R2), F1
+	FMOVQ 48(R1), F0
+	WORD $0x6e21dc21 // FMUL V1.4S, V1.4S, V1.4S
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, 48(R0)
+	ADD $64, R0
+	ADD $64, R1
+	ADD $64, R2
+	SUBS $16, R8
+	BGE many
+few:
+	ADD $16, R8
+	SUBS $4, R8
+	BLT rest
+loop:
+	FMOVQ (R2), F1
+	FMOVQ (R1), F0
+	WORD $0x6e21dc21 // FMUL V1.4S, V1.4S, V1.4S
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	FMOVQ F0, (R0)
+	ADD $16, R0
+	ADD $16, R1
+	ADD $16, R2
+	SUBS $4, R8
+	BGE loop
+rest:
+	ADDS $4, R8
+	BEQ done
+last:
+	FMOVS (R2), F1
+	FMOVS (R1), F0
+	WORD $0x6e21dc21 // FMUL V1.4S, V1.4S, V1.4S
+	WORD $0x4ea0d421 // FSUB V1.4S, V1.4S, V0.4S
+	WORD $0x6e2cdc21 // FMUL V1.4S, V1.4S, V12.4S
+	WORD $0x4e21d400 // FADD V0.4S, V0.4S, V1.4S
+	WORD $0x4e2dd400 // FADD V0.4S, V0.4S, V13.4S
+	WORD $0x4eadd400 // FSUB V0.4S, V0.4S, V13.4S
+	VST1 V0.S[0], (R0)
+	ADD $4, R0
+	ADD $4, R1
+	ADD $4, R2
+	SUBS $1, R8
+	BNE last
+done:
+	RET
+
 // blend: dst[i] = a[i]*s + b[i]*t
 // func blendNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendNEON(SB), NOSPLIT, $0-40

@@ -16,6 +16,7 @@ func TestChains(t *testing.T) {
 		root := func(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 		square := func(x float32) float32 { return float32(x * x) }
 		lerp := func(a, b, s float32) float32 { return a + float32(float32(b-a)*s) }
+		flush := func(a, t float32) float32 { return float32(a+t) - t }
 		blend := func(a, b, s, t float32) float32 { return float32(a*s) + float32(b*t) }
 		step := func(a, b, root, s float32) float32 { return a - float32(float32(b*s)/root) }
 		for _, n := range [][2]float32{{0.1, 1e-7}, {-3, 0.5}, {1, 0}} {
@@ -27,6 +28,8 @@ func TestChains(t *testing.T) {
 			}{
 				{"Lerp", s.Lerp, nil, func(a, b, _, s, _ float32) float32 { return lerp(a, b, s) }},
 				{"LerpSquare", s.LerpSquare, nil, func(a, b, _, s, _ float32) float32 { return lerp(a, square(b), s) }},
+				{"LerpFlush", s.LerpFlush, nil, func(a, b, _, s, t float32) float32 { return flush(lerp(a, b, s), t) }},
+				{"LerpSquareFlush", s.LerpSquareFlush, nil, func(a, b, _, s, t float32) float32 { return flush(lerp(a, square(b), s), t) }},
 				{"Blend", s.Blend, nil, func(a, b, _, s, t float32) float32 { return blend(a, b, s, t) }},
 				{"BlendSquare", s.BlendSquare, nil, func(a, b, _, s, t float32) float32 { return blend(a, square(b), s, t) }},
 				{"AddScaled", s.AddScaled, nil, func(a, b, _, s, _ float32) float32 { return a + float32(b*s) }},

@@ -34,6 +34,10 @@ type loops struct {
 	lerp func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] + (b[i]*b[i]-a[i])*s
 	lerpSquare func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] + (b[i]-a[i])*s + t - t
+	lerpFlush func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t
+	lerpSquareFlush func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i]*s + b[i]*t
 	blend func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i]*s + b[i]*b[i]*t

@@ -47,6 +47,12 @@ func lerpAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32,
 func lerpSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
+func lerpFlushAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lerpSquareFlushAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
 func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
@@ -600,6 +606,12 @@ func lerpAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float3
 
 //go:noescape
 func lerpSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lerpFlushAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lerpSquareFlushAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
 func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)

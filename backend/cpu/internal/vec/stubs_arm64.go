@@ -47,6 +47,12 @@ func lerpNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32,
 func lerpSquareNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
+func lerpFlushNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lerpSquareFlushNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
 func blendNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape

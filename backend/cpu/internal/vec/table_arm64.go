@@ -17,6 +17,8 @@ var loopsNEON = loops{
 	scalarDiv:            scalarDivNEON,
 	lerp:                 lerpNEON,
 	lerpSquare:           lerpSquareNEON,
+	lerpFlush:            lerpFlushNEON,
+	lerpSquareFlush:      lerpSquareFlushNEON,
 	blend:                blendNEON,
 	blendSquare:          blendSquareNEON,
 	blendSub:             blendSubNEON,

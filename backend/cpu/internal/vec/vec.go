@@ -68,6 +68,7 @@ type Set struct {
 	ExpAdd                               Scalar // exp(a+s)
 
 	Lerp, LerpSquare             Chain     // a+(b-a)·s, a+(b²-a)·s
+	LerpFlush, LerpSquareFlush   Chain     // the same +t-t
 	Blend, BlendSquare, BlendSub Chain     // a·s+b·t, a·s+b²·t, a·s-b·t
 	AddScaled, SubScaled         Chain     // a+b·s, a-b·s
 	RootStep, RootStepInside     SlowChain // a-b·s/(√c+t), a-b·s/√(c+t)
@@ -173,7 +174,8 @@ func (l *loops) set(lanes int) *Set {
 		AddScalar: scalar(l.addScalar), SubScalar: scalar(l.subScalar), ScalarSub: scalar(l.scalarSub),
 		MulScalar: scalar(l.mulScalar), DivScalar: scalar(l.divScalar), ScalarDiv: scalar(l.scalarDiv),
 		ExpAdd: scalar(l.expAdd),
-		Lerp:   chain(l.lerp), LerpSquare: chain(l.lerpSquare), Blend: chain(l.blend), BlendSquare: chain(l.blendSquare), BlendSub: chain(l.blendSub),
+		Lerp:   chain(l.lerp), LerpSquare: chain(l.lerpSquare), LerpFlush: chain(l.lerpFlush), LerpSquareFlush: chain(l.lerpSquareFlush),
+		Blend: chain(l.blend), BlendSquare: chain(l.blendSquare), BlendSub: chain(l.blendSub),
 		AddScaled: chain(l.addScaled), SubScaled: chain(l.subScaled), RootStep: slowChain(l.rootStep), RootStepInside: slowChain(l.rootStepInside),
 		AddF16: binary(l.addF16), SubF16: binary(l.subF16), MulF16: binary(l.mulF16),
 		AddBF16: binary(l.addBF16), SubBF16: binary(l.subBF16), MulBF16: binary(l.mulBF16),

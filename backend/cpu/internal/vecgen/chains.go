@@ -47,6 +47,10 @@ func chainKernels() []*kernel {
 		k.op("VMULPS", s, b, b)
 		k.op("VADDPS", b, a, a)
 	}
+	flush := func(k *asm) {
+		k.op("VADDPS", t, a, a)
+		k.op("VSUBPS", t, a, a)
+	}
 	blend := func(k *asm) {
 		k.op("VMULPS", s, a, a)
 		k.op("VMULPS", t, b, b)
@@ -62,6 +66,15 @@ func chainKernels() []*kernel {
 		chain("lerpSquare", "dst[i] = a[i] + (b[i]*b[i]-a[i])*s", func(k *asm) {
 			square(k)
 			lerp(k)
+		}),
+		chain("lerpFlush", "dst[i] = a[i] + (b[i]-a[i])*s + t - t", func(k *asm) {
+			lerp(k)
+			flush(k)
+		}),
+		chain("lerpSquareFlush", "dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t", func(k *asm) {
+			square(k)
+			lerp(k)
+			flush(k)
 		}),
 		chain("blend", "dst[i] = a[i]*s + b[i]*t", blend),
 		chain("blendSquare", "dst[i] = a[i]*s + b[i]*b[i]*t", func(k *asm) {
