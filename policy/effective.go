@@ -48,5 +48,5 @@ func text(d driver.Description) string {
 			parts = append(parts, fmt.Sprintf("%v: %s", t, how))
 		}
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(append(parts, d.Missing...), "; ")
 }

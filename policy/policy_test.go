@@ -170,8 +170,9 @@ func TestEffective(t *testing.T) {
 
 func TestText(t *testing.T) {
 	got := text(driver.Description{Device: "cpu", Hardware: "Xeon", ISA: "AVX-512", Threads: 1,
-		Arithmetic: map[dtype.DType]string{dtype.Float32: "float32", dtype.Float16: "float32 (16-bit storage)"}})
-	want := "cpu: Xeon, AVX-512, 1 thread; float16: float32 (16-bit storage); float32: float32"
+		Arithmetic: map[dtype.DType]string{dtype.Float32: "float32", dtype.Float16: "float32 (16-bit storage)"},
+		Missing:    []string{"libx: not found", "liby: too old"}})
+	want := "cpu: Xeon, AVX-512, 1 thread; float16: float32 (16-bit storage); float32: float32; libx: not found; liby: too old"
 	if got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
-	"github.com/mezzo-ml/mezzo/backend/cuda/internal/cublaslt"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/ptx"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -35,7 +34,7 @@ type pending struct {
 	grid, block [3]int
 	args        []any
 	value       int
-	product     *cublaslt.Matmul // instead of a kernel
+	product     runner // instead of a kernel
 }
 
 // scratch is a parameter: an address in working memory of the call.

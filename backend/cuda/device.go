@@ -59,6 +59,7 @@ type Device struct {
 	gpu      *api.Device
 	library  *ptx.Library
 	lt       library
+	dnn      convolutionLibrary
 	settings settings
 
 	// mu is held while something is put on the stream: captures and launches of
@@ -118,8 +119,10 @@ func Open(ordinal int) (*Device, error) {
 	if d.settings, err = readSettings(); err != nil {
 		return nil, err
 	}
-	d.lt = openLibrary(gpu.Driver)
-	return d, nil
+	return d, d.do(func() error { // in the device's context
+		d.lt, d.dnn = openLibrary(gpu.Driver), openConvolutionLibrary(gpu.Driver, d.settings)
+		return nil
+	})
 }
 
 // start makes what every program needs.
@@ -278,7 +281,7 @@ func (d *Device) Close() error {
 	return d.do(func() error {
 		err := errors.Join(d.copies.Wait(), d.stream.Wait())
 		d.give(d.fault, faultBytes)
-		err = errors.Join(err, d.trim(), d.lt.close(), d.unpin(), api.ReleasePinned(d.mirror))
+		err = errors.Join(err, d.trim(), d.lt.close(), d.dnn.close(), d.unpin(), api.ReleasePinned(d.mirror))
 		for _, m := range d.modules {
 			err = errors.Join(err, m.Close())
 		}
@@ -289,28 +292,53 @@ func (d *Device) Close() error {
 	})
 }
 
-// Describe names the GPU and what products are computed in.
+// Describe names the GPU, what products and convolutions are computed in and by
+// which library.
 func (d *Device) Describe() driver.Description {
-	by := "own kernels; " + fmt.Sprint(d.lt.missing)
+	var missing []string
+	products, convolutions := "", ""
 	if d.lt.handle != nil {
 		v := d.lt.handle.Library().Version
-		by = fmt.Sprintf("cublasLt %d.%d.%d", v/10000, v/100%100, v%100)
+		products = fmt.Sprintf("cublasLt %d.%d.%d", v/10000, v/100%100, v%100)
+	} else {
+		missing = append(missing, d.lt.missing.Error())
+	}
+	if d.dnn.handle != nil {
+		v := d.dnn.handle.Library().Version
+		convolutions = fmt.Sprintf("cuDNN %d.%d.%d", v[0], v[1], v[2])
+	} else {
+		missing = append(missing, d.dnn.missing.Error())
 	}
 	single := "float32"
 	if d.tf32() {
 		single = "TensorFloat-32"
 	}
+	how := " (" + by(products, convolutions) + ")"
 	return driver.Description{
 		Device:   d.Name(),
 		Hardware: d.gpu.Name,
 		ISA:      isa(d.gpu.Hardware),
 		Threads:  d.gpu.Processors,
 		Arithmetic: map[dtype.DType]string{
-			dtype.Float16: "float32 sums (" + by + ")", dtype.BFloat16: "float32 sums (" + by + ")",
-			dtype.Float32: single + " (" + by + ")", dtype.Float64: "float64 (" + by + ")",
+			dtype.Float16: "float32 sums" + how, dtype.BFloat16: "float32 sums" + how,
+			dtype.Float32: single + how, dtype.Float64: "float64 (" + by(products, "") + ")",
 		},
-		Slow: slow(d.gpu.Hardware),
+		Missing: missing,
+		Slow:    slow(d.gpu.Hardware),
 	}
+}
+
+// by says which libraries compute products and convolutions, "" being none.
+func by(products, convolutions string) string {
+	switch {
+	case products == "" && convolutions == "":
+		return "own kernels"
+	case products == "":
+		return convolutions + ", products by own kernels"
+	case convolutions == "":
+		return products + ", convolutions by own kernels"
+	}
+	return products + ", " + convolutions
 }
 
 // slow is which types the GPU's Tensor Cores do not take.

@@ -30,7 +30,7 @@ func TestGPUCheck(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text := string(out)
-	for _, want := range []string{`\* cuda: Fake GPU, sm_90`, "cases of 2 operations pass, 0 fail", `\| small-mlp \| mixed_float16 \| [0-9.]+ \| [0-9.]+ \|`} {
+	for _, want := range []string{`\* cuda: Fake GPU, sm_90`, `\* default: .*cublasLt 12\.2\.5, cuDNN 9\.10\.2`, "cases of 2 operations pass, 0 fail", `\| small-mlp \| mixed_float16 \| [0-9.]+ \| [0-9.]+ \|`} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

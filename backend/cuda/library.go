@@ -78,12 +78,11 @@ func (d *Device) product(p cublaslt.Problem) *cublaslt.Matmul {
 	return m
 }
 
-var errNoAlgorithm = errors.New("cuda: no algorithm of the library computes the product")
+var errNoAlgorithm = errors.New("cuda: no algorithm of the library works")
 
 // tune chooses the fastest algorithm of those that work, and that keep a NaN
 // in an activation. It computes with memory of its own.
 func (d *Device) tune(m *cublaslt.Matmul) (err error) {
-	const nan = 0xff // in every byte, a NaN of all float types
 	a, b, out := m.Bytes()
 	at := [...]int{0, aligned(a), aligned(a) + aligned(b)}
 	bias := at[2] + aligned(out)
@@ -100,40 +99,40 @@ func (d *Device) tune(m *cublaslt.Matmul) (err error) {
 		base := uint64(memory)
 		return m.Run(d.stream.Handle(), base+uint64(at[0]), base+uint64(at[1]), base+uint64(bias), base+uint64(at[2]), base+uint64(workspace))
 	}
-	const ordinary = 0x2d
-	best, fastest := -1, time.Duration(0)
-	for i := range m.Choices() {
-		if i > 0 && best >= 0 && !d.settings.autotune {
-			break
-		}
+	choose := func(i int) error {
 		m.Choose(i)
-		if m.Activation == cublaslt.Relu {
-			if err := d.stream.Fill(memory, nan, workspace); err != nil {
-				return err
-			}
-			if run() != nil {
-				continue
-			}
-			first := make([]byte, m.Out.Size())
-			if err := d.stream.CopyOut(first, memory+api.Ptr(at[2])); err != nil {
-				return err
-			}
-			if err := d.stream.Wait(); err != nil {
-				return err
-			}
-			var x [1]float64
-			dtype.ToF64(x[:], first, m.Out)
-			if x[0] == x[0] {
-				continue
-			}
+		return nil
+	}
+	return d.fastest(m.Choices(), choose, memory, workspace, run, func() (bool, error) {
+		if m.Activation != cublaslt.Relu {
+			return true, nil
 		}
-		if err := d.stream.Fill(memory, ordinary, workspace); err != nil {
+		return d.keepsNaN(memory, workspace, memory+api.Ptr(at[2]), m.Out, run)
+	})
+}
+
+// fastest chooses the algorithm that runs fastest, or without measuring the
+// first one, of those that run and that are right. The operands lie in so many
+// bytes of memory.
+func (d *Device) fastest(choices int, choose func(int) error, memory api.Ptr, bytes int, run func() error, right func() (bool, error)) error {
+	const ordinary = 0x2d // in every byte, a number of all float types
+	best, least := -1, time.Duration(0)
+	for i := range choices {
+		if err := choose(i); err != nil {
+			return err
+		}
+		if ok, err := right(); err != nil {
+			return err
+		} else if !ok {
+			continue
+		}
+		if err := d.stream.Fill(memory, ordinary, bytes); err != nil {
 			return err
 		}
 		if run() != nil { // also loads the code
 			continue
 		}
-		if err := d.stream.Wait(); err != nil {
+		if err := d.stream.Wait(); err != nil || !d.settings.autotune {
 			return err
 		}
 		const repeats = 5
@@ -146,15 +145,36 @@ func (d *Device) tune(m *cublaslt.Matmul) (err error) {
 		if err := d.stream.Wait(); err != nil {
 			return err
 		}
-		if t := time.Since(begin); best < 0 || t < fastest {
-			best, fastest = i, t
+		if t := time.Since(begin); best < 0 || t < least {
+			best, least = i, t
 		}
 	}
 	if best < 0 {
 		return errNoAlgorithm
 	}
-	m.Choose(best)
-	return nil
+	return choose(best)
+}
+
+// keepsNaN reports whether what run computes of NaNs, in so many bytes of
+// memory, is NaN. An algorithm that does not run at all keeps none.
+func (d *Device) keepsNaN(memory api.Ptr, bytes int, out api.Ptr, t dtype.DType, run func() error) (bool, error) {
+	const nan = 0xff // in every byte, a NaN of all float types
+	if err := d.stream.Fill(memory, nan, bytes); err != nil {
+		return false, err
+	}
+	if run() != nil {
+		return false, nil
+	}
+	first := make([]byte, t.Size())
+	if err := d.stream.CopyOut(first, out); err != nil {
+		return false, err
+	}
+	if err := d.stream.Wait(); err != nil {
+		return false, err
+	}
+	var x [1]float64
+	dtype.ToF64(x[:], first, t)
+	return x[0] != x[0], nil
 }
 
 // problem is what the library is asked for a product, and whether it has
@@ -272,11 +292,18 @@ func (b *builder) alignment(v *ir.Value) int {
 	return n
 }
 
-// productCall is a call of the library among those of kernels: its parameters
-// are words[first:first+5], those of cublaslt.Matmul.Run.
+// runner is how a library computes a product or a convolution: what its
+// parameters after the stream are the addresses of, cublaslt.Matmul and
+// cudnn.Convolution say.
+type runner interface {
+	Run(stream uintptr, a, b, bias, out, workspace uint64) error
+}
+
+// productCall is a call of a library among those of kernels: its parameters
+// are words[first:first+5].
 type productCall struct {
 	call, first int
-	m           *cublaslt.Matmul
+	m           runner
 }
 
 // issue puts calls on the stream, and returns the number of the one that

@@ -263,6 +263,13 @@ func (b *builder) copy(v *ir.Value) error {
 	return nil
 }
 
+// turn makes a matrix [rows columns] of one [columns rows], of elements of a
+// size: parameters are values or working memory.
+func (b *builder) turn(v *ir.Value, to, from any, rows, columns, size int) {
+	d, _ := digits(v, dims{sizes: []int{rows, columns}, strides: [][]int{{1, rows}}}) // two axes
+	b.each(v, fmt.Sprint("collect_", size), rows*columns, append([]any{to, from, rows * columns, 0}, d...)...)
+}
+
 // distribute puts the elements of x where a box in the result is that begins
 // at an element.
 func (b *builder) distribute(v, x *ir.Value, offset int) error {

@@ -37,17 +37,25 @@ func BenchmarkProducts(b *testing.B) {
 		}
 		for _, channels := range [][2]int{{64, 64}, {420, 1000}, {424, 1000}} { // the CNN's second convolution, and padded
 			x, w, y := op.Shape{128, 28, 28, channels[0]}, op.Shape{3, 3, channels[0], channels[1]}, op.Shape{128, 26, 26, channels[1]}
-			for _, c := range []op.Code{op.Conv, op.ConvInputGrad, op.ConvKernelGrad} {
-				b.Run(fmt.Sprintf("%v/%v/%v", c, dt, channels), func(b *testing.B) {
-					a := op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{0, 0}, High: []int{0, 0}}
+			type result struct {
+				op.Code
+				out dtype.DType
+			}
+			list := []result{{op.Conv, dt}, {op.ConvInputGrad, dt}, {op.ConvKernelGrad, dt}}
+			if dt.Is16() { // what optimizers get
+				list = append(list, result{op.ConvKernelGrad, dtype.Float32})
+			}
+			for _, c := range list {
+				b.Run(fmt.Sprintf("%v/%v/%v/%v", c.Code, dt, c.out, channels), func(b *testing.B) {
+					a := op.Attr{Stride: []int{1, 1}, Dilation: []int{1, 1}, Low: []int{0, 0}, High: []int{0, 0}, DType: c.out}
 					first, second := x, w
-					switch c {
+					switch c.Code {
 					case op.ConvInputGrad:
 						first, a.Dims = y, x
 					case op.ConvKernelGrad:
 						second, a.Dims = y, w
 					}
-					measure(b, d, dt, c, a, first, second, 2*float64(y.Size())*float64(9*channels[0]))
+					measure(b, d, dt, c.Code, a, first, second, 2*float64(y.Size())*float64(9*channels[0]))
 				})
 			}
 		}

@@ -25,6 +25,12 @@ type settings struct {
 	// pad has products with odd sizes computed on copies with whole rows, where that
 	// pays: KERAS_CUDA_PAD. padAll has it done whatever it costs, for tests.
 	pad, padAll bool
+	// cudnn has convolutions computed by cuDNN where it is found: KERAS_CUDA_CUDNN.
+	cudnn bool
+	// wideGradients keeps the gradients of kernels as the float32 sums that they
+	// are. cuDNN rounds them to 16 bits, as Keras does, so our own kernels compute
+	// them then: KERAS_CUDA_WIDE_GRADIENTS.
+	wideGradients bool
 	// graphs has a run with the same buffers as before be the launch of one
 	// captured graph: KERAS_CUDA_GRAPHS.
 	graphs bool
@@ -32,7 +38,10 @@ type settings struct {
 
 func readSettings() (settings, error) {
 	var s settings
-	for name, to := range map[string]*bool{"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune, "KERAS_CUDA_PAD": &s.pad, "KERAS_CUDA_GRAPHS": &s.graphs} {
+	for name, to := range map[string]*bool{
+		"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune, "KERAS_CUDA_GRAPHS": &s.graphs, "KERAS_CUDA_PAD": &s.pad,
+		"KERAS_CUDA_CUDNN": &s.cudnn, "KERAS_CUDA_WIDE_GRADIENTS": &s.wideGradients,
+	} {
 		switch value := os.Getenv(name); value {
 		case "", "1":
 			*to = true

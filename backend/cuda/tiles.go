@@ -121,8 +121,9 @@ func (b *builder) matmul(v *ir.Value, f following) (bool, error) {
 // have little in them.
 const fewChannels = 8
 
-// conv makes the call of a convolution or of one of its gradients: by tiles,
-// or, for groups of few channels, by a kernel with a thread for each output.
+// conv makes the calls of a convolution or of one of its gradients: of the
+// library, or by tiles, or, for groups of few channels, by a kernel with a
+// thread for each output.
 func (b *builder) conv(v *ir.Value, f following) (bool, error) {
 	x, y, out := v.Args[0].Type.Shape, v.Args[1].Type.Shape, v.Type.Shape
 	name, in, result, kernels := "conv", x, out, y
@@ -138,6 +139,11 @@ func (b *builder) conv(v *ir.Value, f following) (bool, error) {
 	cg, og := c/groups, o/groups
 	window := kernels[:last-1]
 	taps, pixels, inputs := window.Size(), result[:last].Size(), in[:last].Size()
+	if p, ok := b.convolutionProblem(v, in, result, window); ok {
+		if done, alone := b.libraryConvolution(v, p, f); done || alone {
+			return done, nil
+		}
+	}
 	geometry := windows(v.Attr, in, result, window)
 	if groups > 1 && min(cg, og) < fewChannels || max(taps*cg, taps*og, pixels, inputs) >= 1<<31 {
 		if f != (following{}) {

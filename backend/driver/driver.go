@@ -163,6 +163,9 @@ type Description struct {
 	// Arithmetic says for each float type how contractions are computed, e.g.
 	// "float32" for native, "float32 (16-bit storage)" for a storage format.
 	Arithmetic map[dtype.DType]string
+	// Missing says of each library that the device would use and has not, why:
+	// "cuDNN: no library found …".
+	Missing []string
 	// Slow says of the float types that the device computes no faster than
 	// float32 although others like it do, why: "it does not have …".
 	Slow map[dtype.DType]string

@@ -4,9 +4,7 @@ package cublaslt
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/fake"
@@ -16,11 +14,11 @@ import (
 // libraries are the fake one and, where KERAS_CUBLASLT names it, a real one:
 // descriptions need no GPU.
 func libraries(t *testing.T) []*Library {
-	dir := t.TempDir()
-	if _, err := fake.Build(dir); err != nil {
+	path, err := fake.BuildLibrary(t.TempDir(), fake.CublasLt)
+	if err != nil {
 		t.Fatal(err)
 	}
-	paths := []string{filepath.Join(dir, "libcublasLt.so.12")}
+	paths := []string{path}
 	if real := os.Getenv("KERAS_CUBLASLT"); real != "" {
 		paths = append(paths, real)
 	}
@@ -85,27 +83,15 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestCandidates: the newest library that the driver can run comes first, and
-// directories of the setting before others.
-func TestCandidates(t *testing.T) {
-	dir := t.TempDir()
-	for _, major := range []string{"11", "12"} {
-		if err := os.WriteFile(filepath.Join(dir, "libcublasLt.so."+major), nil, 0o644); err != nil {
-			t.Fatal(err)
+// TestNames: the newest library that the driver can run comes first.
+func TestNames(t *testing.T) {
+	for major, want := range map[int][]string{
+		11: {"libcublasLt.so.11"},
+		12: {"libcublasLt.so.12", "libcublasLt.so.11"},
+		14: {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"},
+	} {
+		if got := names(major); !slices.Equal(got, want) {
+			t.Errorf("driver of CUDA %d: %v, want %v", major, got, want)
 		}
-	}
-	got := Candidates(dir, 12)
-	if got[0] != filepath.Join(dir, "libcublasLt.so.12") || got[1] != "libcublasLt.so.12" || slices.ContainsFunc(got, func(s string) bool { return strings.HasSuffix(s, "13") }) {
-		t.Errorf("driver of CUDA 12: %v", got)
-	}
-	if !slices.Contains(got, filepath.Join(dir, "libcublasLt.so.11")) {
-		t.Errorf("no older library in %v", got)
-	}
-	if got := Candidates("", 14); got[0] != "libcublasLt.so.13" {
-		t.Errorf("driver of CUDA 14: %v", got)
-	}
-	t.Setenv(Setting, "-")
-	if _, err := Open(12040); err == nil || !strings.Contains(err.Error(), Setting) {
-		t.Errorf("%s=-: %v", Setting, err)
 	}
 }

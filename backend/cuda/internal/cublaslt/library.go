@@ -11,16 +11,10 @@ import "C"
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"unsafe"
-)
 
-// Setting is the environment variable with the directories, separated by
-// colons, in which NVIDIA's libraries are looked for before the usual places.
-// "-" has none of them used.
-const Setting = "KERAS_CUDA_LIBS"
+	"github.com/mezzo-ml/mezzo/backend/cuda/internal/nvlib"
+)
 
 // Library is a loaded cublasLt.
 type Library struct {
@@ -29,63 +23,26 @@ type Library struct {
 	c       *C.mezzo_lt // in C memory: pointers to it pass into C
 }
 
-// Open loads the newest library that the driver, whose version is given as
-// 12040 for CUDA 12.4, can run. The error says where it was looked for.
-func Open(driver int) (*Library, error) {
-	setting := os.Getenv(Setting)
-	if setting == "-" {
-		return nil, fmt.Errorf("cublasLt: %s=- has it not used", Setting)
-	}
-	var tried []string
-	for _, path := range Candidates(setting, driver/1000) {
-		l, err := Load(path)
-		if err == nil {
-			return l, nil
-		}
-		tried = append(tried, path)
-	}
-	return nil, fmt.Errorf("cublasLt: no library found for a driver of CUDA %d: tried %s; %s names the directory of one", driver/1000, strings.Join(tried, ", "), Setting)
-}
-
 // newest is the newest major version of CUDA whose cublasLt is known to have
 // the interface of shim.h.
 const newest = 13
 
-// Candidates are paths to try: by version, newest first, each in the
-// directories of the setting, where the system's loader looks, in CUDA's own
-// directories and in those of Python's packages.
-func Candidates(setting string, major int) []string {
-	var own, usual []string
-	for _, dir := range filepath.SplitList(setting) {
-		if dir != "" {
-			own = append(own, dir)
-		}
-	}
-	for _, pattern := range []string{
-		"/usr/local/cuda*/lib64", "/usr/local/cuda*/targets/x86_64-linux/lib",
-		os.Getenv("CONDA_PREFIX") + "/lib",
-		os.Getenv("VIRTUAL_ENV") + "/lib/python3*/site-packages/nvidia/*/lib",
-		"/usr/local/lib/python3*/*-packages/nvidia/*/lib",
-		"/usr/lib/python3*/*-packages/nvidia/*/lib",
-		"/opt/*/lib/python3*/site-packages/nvidia/*/lib",
-	} {
-		dirs, _ := filepath.Glob(pattern) // the pattern is well formed
-		usual = append(usual, dirs...)
-	}
+// Open loads the newest library that the driver, whose version is given as
+// 12040 for CUDA 12.4, can run. The error says where it was looked for.
+func Open(driver int) (l *Library, err error) {
+	err = nvlib.Open("cublasLt", driver, names(driver/1000), func(path string) (err error) {
+		l, err = Load(path)
+		return err
+	})
+	return l, err
+}
+
+// names are those of the libraries that a driver of a version of CUDA can run,
+// newest first.
+func names(major int) []string {
 	var list []string
 	for m := min(major, newest); m >= 11; m-- {
-		name := fmt.Sprint("libcublasLt.so.", m)
-		there := func(dirs []string) {
-			for _, dir := range dirs {
-				path := filepath.Join(dir, name)
-				if _, err := os.Stat(path); err == nil {
-					list = append(list, path)
-				}
-			}
-		}
-		there(own)
-		list = append(list, name)
-		there(usual)
+		list = append(list, fmt.Sprint("libcublasLt.so.", m))
 	}
 	return list
 }

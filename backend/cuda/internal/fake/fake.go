@@ -1,13 +1,15 @@
 // Package fake builds a libcuda.so.1 for tests on machines without a GPU: its
 // kernels are the product's sources compiled for the host, and an interpreter
 // runs the PTX that is written at run time. See driver.cc for what it checks.
-// Beside it lies a libcublasLt.so.12 that multiplies by three loops.
+// Beside it lie a libcublasLt.so.12 that multiplies by three loops, and a
+// libcudnn.so.9 that convolves by seven.
 //
 // It needs g++ for x86-64.
 package fake
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -21,17 +23,20 @@ import (
 //go:embed src
 var sources embed.FS
 
-// Build compiles the library in a directory and returns its path, which
-// belongs into KERAS_CUDA_DRIVER.
+// Libraries beside the driver.
+const (
+	CublasLt = "libcublasLt.so.12"
+	CuDNN    = "libcudnn.so.9"
+)
+
+// libraries are their sources.
+var libraries = map[string]string{CublasLt: "cublaslt.cc", CuDNN: "cudnn.cc"}
+
+// Build compiles the driver and the libraries in a directory, and returns the
+// driver's path, which belongs into KERAS_CUDA_DRIVER.
 func Build(dir string) (string, error) {
-	own, err := fs.Sub(sources, "src")
-	if err != nil {
+	if err := errors.Join(copySources(dir), os.CopyFS(dir, kernels.Sources)); err != nil {
 		return "", err
-	}
-	for _, files := range []fs.FS{own, kernels.Sources} {
-		if err := os.CopyFS(dir, files); err != nil {
-			return "", err
-		}
 	}
 	var unit strings.Builder
 	unit.WriteString("#include \"emu.h\"\n")
@@ -42,19 +47,42 @@ func Build(dir string) (string, error) {
 		return "", err
 	}
 	const driver = "libcuda.so.1"
-	if err := link(dir, driver, "driver.cc", "streams.cc", "emu.cc", "ptx.cc", "functions.cc", "kernels.cc"); err != nil {
+	path, err := link(dir, driver, "driver.cc", "streams.cc", "emu.cc", "ptx.cc", "functions.cc", "kernels.cc")
+	if err != nil {
 		return "", err
 	}
-	return filepath.Join(dir, driver), link(dir, "libcublasLt.so.12", "cublaslt.cc", driver)
+	for library, source := range libraries {
+		if _, err := link(dir, library, source, driver); err != nil {
+			return "", err
+		}
+	}
+	return path, nil
 }
 
-// link makes a library of sources and other libraries.
-func link(dir, library string, files ...string) error {
+// BuildLibrary compiles one of the libraries without the driver, for what
+// needs no device, and returns its path.
+func BuildLibrary(dir, library string) (string, error) {
+	if err := copySources(dir); err != nil {
+		return "", err
+	}
+	return link(dir, library, libraries[library])
+}
+
+func copySources(dir string) error {
+	own, err := fs.Sub(sources, "src")
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(dir, own)
+}
+
+// link makes a library of sources and other libraries, and returns its path.
+func link(dir, library string, files ...string) (string, error) {
 	cmd := exec.Command("g++", append([]string{"-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-w",
-		"-Wl,-soname," + library, "-Wl,-rpath,$ORIGIN", "-o", library}, files...)...)
+		"-Wl,--no-as-needed", "-Wl,-soname," + library, "-Wl,-rpath,$ORIGIN", "-o", library}, files...)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fake: g++: %w\n%s", err, out)
+		return "", fmt.Errorf("fake: g++: %w\n%s", err, out)
 	}
-	return nil
+	return filepath.Join(dir, library), nil
 }

@@ -2,27 +2,14 @@
 // loops, put on the fake driver's streams. Descriptions are checked as the real
 // library does, and every problem has three algorithms, of which the second one
 // wants workspace and makes zeros of NaNs in an activation, and the third fails.
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <map>
 
-#define API extern "C" __attribute__((visibility("default"))) int
-
-// fakecuda_submit does something when a stream comes to it.
-extern "C" int fakecuda_submit(void *stream, std::function<int()> *work);
-// fakecuda_inside reports whether memory of the device lies there.
-extern "C" int fakecuda_inside(const void *p, size_t n);
+#include "library.h"
 
 enum { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
-enum { R32 = 0, R64 = 1, R16 = 2, RBF16 = 14 };
 enum { COMPUTE32 = 68, COMPUTE64 = 70, COMPUTE_TF32 = 77 };
 enum { COMPUTE_TYPE = 0, TRANSA = 3, TRANSB = 4, EPILOGUE = 7, BIAS_POINTER = 8, BIAS_TYPE = 26 };
-
-static size_t size_of(int type) { return type == R64 ? 8 : type == R32 ? 4 : 2; }
 
 struct Desc {
 	int compute;
@@ -45,38 +32,6 @@ struct Choice {
 	float waves;
 	int reserved[4];
 };
-
-static double read(const void *p, int type, int64_t i) {
-	switch (type) {
-	case R64: return ((const double *)p)[i];
-	case R32: return ((const float *)p)[i];
-	case R16: return (float)((const _Float16 *)p)[i];
-	}
-	uint32_t u = (uint32_t)((const uint16_t *)p)[i] << 16;
-	float f;
-	memcpy(&f, &u, 4);
-	return f;
-}
-static void write(void *p, int type, int64_t i, double x) {
-	float f = (float)x;
-	uint32_t u;
-	memcpy(&u, &f, 4);
-	switch (type) {
-	case R64: ((double *)p)[i] = x; break;
-	case R32: ((float *)p)[i] = f; break;
-	case R16: ((_Float16 *)p)[i] = (_Float16)f; break;
-	default: ((uint16_t *)p)[i] = f != f ? 0x7fff : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-	}
-}
-// tf32 rounds to 10 bits of mantissa, ties away from zero.
-static double tf32(double x) {
-	float f = (float)x;
-	uint32_t u;
-	memcpy(&u, &f, 4);
-	if ((u & 0x7f800000) != 0x7f800000) u = (u + 0x1000) & ~0x1fffu;
-	memcpy(&f, &u, 4);
-	return f;
-}
 
 extern "C" __attribute__((visibility("default"))) size_t cublasLtGetVersion() { return 120205; }
 API cublasLtCreate(void **h) { *h = malloc(1); return SUCCESS; }

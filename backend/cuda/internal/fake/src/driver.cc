@@ -266,6 +266,7 @@ API cuGraphLaunch(void *e, void *s) {
 // What the fake libraries need: work for a stream, and whether memory exists.
 extern "C" __attribute__((visibility("default"))) int fakecuda_submit(void *stream, Work *work) {
 	LOCKED;
+	if (((Stream *)stream)->device != current) return INVALID_HANDLE;
 	return put_work((Stream *)stream, *work);
 }
 extern "C" __attribute__((visibility("default"))) int fakecuda_inside(const void *p, size_t n) {

@@ -1,0 +1,54 @@
+// What the libraries beside the fake driver share: its functions for them, and
+// elements of the types that they compute on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define API extern "C" __attribute__((visibility("default"))) int
+
+// Without the driver, which need not be there for descriptions, these are null.
+#pragma weak fakecuda_submit
+#pragma weak fakecuda_inside
+
+// fakecuda_submit does something when a stream of the current device comes to it.
+extern "C" int fakecuda_submit(void *stream, std::function<int()> *work);
+// fakecuda_inside reports whether memory of the device lies there.
+extern "C" int fakecuda_inside(const void *p, size_t n);
+
+enum { R32 = 0, R64 = 1, R16 = 2, RBF16 = 14 }; // cudaDataType
+
+static size_t size_of(int type) { return type == R64 ? 8 : type == R32 ? 4 : 2; }
+static double read(const void *p, int type, int64_t i) {
+	switch (type) {
+	case R64: return ((const double *)p)[i];
+	case R32: return ((const float *)p)[i];
+	case R16: return (float)((const _Float16 *)p)[i];
+	}
+	uint32_t u = (uint32_t)((const uint16_t *)p)[i] << 16;
+	float f;
+	memcpy(&f, &u, 4);
+	return f;
+}
+static void write(void *p, int type, int64_t i, double x) {
+	float f = (float)x;
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	switch (type) {
+	case R64: ((double *)p)[i] = x; break;
+	case R32: ((float *)p)[i] = f; break;
+	case R16: ((_Float16 *)p)[i] = (_Float16)f; break;
+	default: ((uint16_t *)p)[i] = f != f ? 0x7fff : (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+	}
+}
+// tf32 rounds to 10 bits of mantissa, ties away from zero.
+static double tf32(double x) {
+	float f = (float)x;
+	uint32_t u;
+	memcpy(&u, &f, 4);
+	if ((u & 0x7f800000) != 0x7f800000) u = (u + 0x1000) & ~0x1fffu;
+	memcpy(&f, &u, 4);
+	return f;
+}
