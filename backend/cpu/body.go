@@ -37,6 +37,7 @@ type result struct {
 	store  func(data, reg []byte) // else this does; nil: they are there already, or see copied
 	copied bool                   // the operand reg is read straight into memory: the body does nothing
 	around bool                   // store is to go around the caches
+	rows   *gather                // rows of a table of float32 that only have to be converted to dtype, or nil
 }
 
 // exec runs one loop over the first n elements of registers.
@@ -298,6 +299,8 @@ func (c *code) copyOperand(operands []operand) {
 		c.domain[r.reg] = domainOf(r.dtype)
 	case d == r.dtype:
 		r.store = func(data, reg []byte) { store(data, reg, d) }
+	case r.dtype.Is16() && d == dtype.Float32 && !r.around:
+		r.rows, _ = operands[r.reg].made.(*gather)
 	}
 }
 

@@ -328,6 +328,10 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 	}
 	for ; lo < hi; lo += step {
 		n := min(step, hi-lo)
+		if rows := c.results[0].rows; rows != nil {
+			rows.convert(r, lo, k.memory(r, c, 0, lo, n), c.results[0].dtype)
+			continue
+		}
 		if a := c.results[0].reg; c.results[0].copied && (a > 0 || first == nil) && k.operands[a].access != scalar {
 			o := &k.operands[a]
 			o.fetch(r, k.memory(r, c, 0, lo, n), r.values[o.pos], lo, n, c.domain[a])

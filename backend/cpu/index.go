@@ -114,16 +114,23 @@ func (k *gather) chunk(r *run, _ *worker, c int) {
 }
 
 // fill makes elements of Gather for the one value that reads them.
-func (k *gather) fill(r *run, lo int, out []float32) {
-	table, width := dtype.View[float32](r.values[k.src]), k.bytes/4
+func (k *gather) fill(r *run, lo int, out []float32) { k.convert(r, lo, bytesOf(out), dtype.Float32) }
+
+// convert makes elements of Gather from element lo on, as those of another type.
+func (k *gather) convert(r *run, lo int, out []byte, to dtype.DType) {
+	table, width, size := dtype.View[float32](r.values[k.src]), k.bytes/4, to.Size()
 	for i, at := lo/width, lo%width; len(out) > 0; i, at = i+1, 0 {
-		n := min(width-at, len(out))
-		if row, ok := k.at(r, i); ok {
-			copy(out[:n], table[row*width+at:])
-		} else {
-			clear(out[:n])
+		n := min(width-at, len(out)/size)
+		dst := out[:n*size]
+		switch row, ok := k.at(r, i); {
+		case !ok:
+			clear(dst)
+		case to == dtype.Float32:
+			copy(dtype.View[float32](dst), table[row*width+at:])
+		default:
+			fromF32(dst, table[row*width+at:][:n], to)
 		}
-		out = out[n:]
+		out = out[n*size:]
 	}
 }
 
