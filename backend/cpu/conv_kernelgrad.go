@@ -214,7 +214,9 @@ func (k *kernelProduct) chunk(r *run, w *worker, i int) {
 	for j := first; j < end; j++ {
 		y := j % perPlane * k.block
 		b.row, b.rows = j/perPlane*plane+y, min(k.block, plane-y)
-		k.packGrads(r, w, &b)
+		if !k.inPlace() {
+			k.packGrads(r, w, &b)
+		}
 		if k.direct {
 			k.byRows(r, w, &b)
 		} else {
@@ -250,6 +252,12 @@ func (k *kernelProduct) packGrads(r *run, w *worker, b *pixelBlock) {
 				pixels, 1<<lanes-1, 1<<nr-1)
 		}
 	}
+}
+
+// inPlace reports whether kernels read the gradients where they lie, which is as
+// if they were packed.
+func (k *kernelProduct) inPlace() bool {
+	return k.direct && k.stored == gemm.F32 && k.outs == k.tiles.NR
 }
 
 // grads is where the gradients of a block begin, for a panel. From a pixel, or
@@ -388,6 +396,9 @@ func (k *kernelProduct) byRows(r *run, w *worker, b *pixelBlock) {
 			tap := (kz*k.size[1] + ky) * k.size[2]
 			for p := b.lo; p < b.hi; p++ {
 				grads := k.grads(w, 0, p)
+				if k.inPlace() {
+					grads = unsafe.Pointer(&r.values[k.b][4*b.row*k.out[2]*k.outs])
+				}
 				for y := range b.rows {
 					a := unsafe.Pointer(&w.scratch[k.atA+(y*k.stride[1]+ky*k.dilation[1])*line])
 					k.add(b, 0, tap*k.tapRows, k.size[2]*k.perGroup, p, k.out[2], a, k.stride[2]*pixel, unsafe.Add(grads, 4*y*k.out[2]*k.tiles.NR))

@@ -14,9 +14,11 @@ import (
 // row of the result are the rows of a product. What a pixel reads of a row of
 // the source, its channels under neighbouring elements of the window, is one
 // run of memory, and from a pixel to the next it is always the same distance.
-// So a kernel reads A from where the source lies; one call for each run adds
-// up the product. Where a window reaches over the edge, or elements must be
-// converted, a band of the source is copied first, with zeros around it.
+// So kernels can read A from where the source lies, as those of convRegions do.
+// Here are the others: if there is one channel, pixels are packed side by side;
+// if kernels take many rows at once, or images are tiny, the patches of some
+// pixels are gathered. Where elements must be converted, a band of the source is
+// copied first, with zeros around it.
 //
 // The gradient by the input is the convolution of the result's gradient with
 // the kernels turned round. With strides, the pixels of the input whose
@@ -60,44 +62,34 @@ type convPhase struct {
 
 	mode   convMode
 	copied bool   // the source is read from a copy
-	within bool   // runs are those of an element of the window, for pixels for which it lies within the source
 	box    [3]int // of the copy
 	band   int    // rows of a chunk, or pixels if they are gathered
 	bands  int    // of a plane, or in all
 	chunks int
-	wide   bool // kernels do not stay in the second cache
-	parts  int  // of the columns of a group, each a chunk of a band
 }
 
 // convRun is a run of elements that a pixel reads.
 type convRun struct {
 	at     [3]int // the first one, for the first pixel of the phase
-	from   int    // channel in the group of the first one
 	n      int    // elements
 	cells  int
 	offset int // cells of the runs before
 	tap    int // element of the window that the first one lies under
-
-	lo, hi  int // pixels of a row that read it, from the first to behind the last
-	heights int // of the tiles that they are cut into
 }
 
 // convMode is how A gets to the kernel.
 type convMode uint8
 
 const (
-	inRows   convMode = iota // kernels read it from the source, or a copy
-	gathered                 // the patches of some pixels are copied: rows are short, or kernels take many
+	gathered convMode = iota // the patches of some pixels are copied
 	inLanes                  // pixels side by side: there is one channel
 )
 
 const (
 	boxBytes   = 256 << 10 // of a copied band: it stays in the second cache
+	laneBytes  = 16 << 10  // of accumulators on their way to the result: they stay in the first cache
 	shortRow   = 6         // pixels: fewer make a low tile
-	shortRun   = 32        // elements: fewer are not worth adding to the sums
 	convChunk  = 1 << 22   // multiplications of a chunk, at most
-	panelCache = 1 << 20   // bytes of a panel of kernels that stay in the second cache
-	runCells   = 256       // of a call of a kernel, at most
 	blockSum   = 16        // elements of a sum that are worth the boxes of convBlocks
 	splitSum   = 48        // elements of a sum that are worth splitting float16 for
 	splitLanes = 3         // channels of the result that are
@@ -220,6 +212,10 @@ func (k *convProduct) withoutBlocks(b *builder, v *ir.Value) kernel {
 
 // byRuns is k run by run.
 func (k *convProduct) byRuns(b *builder, v *ir.Value) kernel {
+	if k.inRegions() {
+		return newConvRegions(b, v, k)
+	}
+	k.direct = k.inResult(v)
 	k.eachPhase(k.phase)
 	k.panels = ceilDiv(k.lanes, k.tiles.NR)
 	k.weigh.convProduct = k
@@ -282,6 +278,14 @@ type convTap struct{ element, at int }
 
 // phase adds the runs of the given elements of the window to p, and p to k.
 func (k *convProduct) phase(p convPhase, taps [3][]convTap) {
+	k.addRuns(&p, taps)
+	k.shape(&p)
+	k.phases = append(k.phases, p)
+}
+
+// addRuns adds the runs of the given elements of the window to p, which comes
+// behind the phases that there are.
+func (k *convProduct) addRuns(p *convPhase, taps [3][]convTap) {
 	if len(k.phases) > 0 {
 		last := &k.phases[len(k.phases)-1]
 		p.weights = last.weights + last.cells
@@ -292,71 +296,61 @@ func (k *convProduct) phase(p convPhase, taps [3][]convTap) {
 		}
 		p.low[axis], p.span[axis] = list[0].at, list[len(list)-1].at-list[0].at+1
 	}
-	p.within = k.within(&p, taps[2])
 	for _, tz := range taps[0] {
 		for _, ty := range taps[1] {
 			for i := 0; i < len(taps[2]); {
 				// Neighbours in the source make one run, if a group reads all
 				// channels.
 				n := 1
-				for !p.within && k.groups == 1 && i+n < len(taps[2]) && taps[2][i+n].at == taps[2][i].at+n {
+				for k.groups == 1 && i+n < len(taps[2]) && taps[2][i+n].at == taps[2][i].at+n {
 					n++
 				}
 				tap := (tz.element*k.size[1]+ty.element)*k.size[2] + taps[2][i].element
-				k.addRun(&p, convRun{at: [3]int{tz.at, ty.at, taps[2][i].at}, n: n * k.depth, tap: tap})
+				p.addRun(convRun{at: [3]int{tz.at, ty.at, taps[2][i].at}, n: n * k.depth, cells: ceilDiv(n*k.depth, k.tiles.Step), tap: tap})
 				i += n
 			}
 		}
 	}
 	if len(p.runs) == 0 { // a pixel that no window covers: 0
-		k.addRun(&p, convRun{})
+		p.addRun(convRun{})
 		p.span = [3]int{1, 1, 1}
 		p.low = [3]int{}
 	}
 	p.cells = roundUp(p.cells, k.tiles.Deep)
-	k.shape(&p)
-	k.phases = append(k.phases, p)
 }
 
-// within reports whether a good part of what a phase multiplies would be zeros
-// beside the source, and runs are long enough without them.
-func (k *convProduct) within(p *convPhase, taps []convTap) bool {
-	if k.own || k.tiles.Unit > 1 || k.element == gemm.Pairs || k.depth < shortRun || p.count[2] < shortRow {
-		return false
-	}
-	n := 0
-	for _, t := range taps {
-		lo, hi := k.columns(p, t.at)
-		n += hi - lo
-	}
-	return 100*n < 95*len(taps)*p.count[2]
+func (p *convPhase) addRun(r convRun) {
+	r.offset = p.cells
+	p.cells += r.cells
+	p.runs = append(p.runs, r)
 }
 
-// columns is the pixels of a row, from the first to behind the last, for which
-// an element that lies on at for the first pixel lies within the source.
-func (k *convProduct) columns(p *convPhase, at int) (lo, hi int) {
-	lo = min(p.count[2], ceilDiv(max(0, -at), p.move[2]))
-	return lo, max(lo, min(p.count[2], ceilDiv(max(0, k.dims[2]-at), p.move[2])))
-}
+// regionPiece is neighbours along an axis under which the same elements of the
+// window lie within the source: those from lo to before hi.
+type regionPiece struct{ from, to, lo, hi int }
 
-// addRun adds a run in parts that a kernel takes at once.
-func (k *convProduct) addRun(p *convPhase, r convRun) {
-	part := even(r.n, runCells*k.tiles.Step, 16)
-	for from := 0; from == 0 || from < r.n; from += part {
-		q := r
-		q.n = min(part, r.n-from)
-		q.at[2] += from / max(1, k.depth)
-		q.from = from % max(1, k.depth)
-		q.tap += from / max(1, k.depth) * k.tapStep()
-		q.cells, q.offset = ceilDiv(q.n, k.tiles.Step), p.cells
-		q.lo, q.hi = 0, p.count[2]
-		if p.within {
-			q.lo, q.hi = k.columns(p, q.at[2])
+// along cuts an axis of a phase.
+func (k *convProduct) along(p *convPhase, axis int, taps []convTap) []regionPiece {
+	var all []regionPiece
+	for i := range p.count[axis] {
+		at := func(tap convTap) int { return i*p.move[axis] + tap.at }
+		lo, hi := 0, len(taps)
+		for lo < hi && at(taps[lo]) < 0 {
+			lo++
 		}
-		q.heights = ceilDiv(q.hi-q.lo, k.tiles.MR)
-		p.cells += q.cells
-		p.runs = append(p.runs, q)
+		for hi > lo && at(taps[hi-1]) >= k.dims[axis] {
+			hi--
+		}
+		if lo == hi {
+			lo, hi = 0, 0
+		}
+		if n := len(all); n > 0 && all[n-1].lo == lo && all[n-1].hi == hi {
+			all[n-1].to = i + 1
+		} else {
+			all = append(all, regionPiece{i, i + 1, lo, hi})
+		}
 	}
+	return all
 }
 
 // tapStep is the step in the window from an element in a run to the next.
@@ -383,21 +377,19 @@ func (k *convProduct) shape(p *convPhase) {
 		last := p.low[axis] + p.span[axis] - 1 + (p.count[axis]-1)*p.move[axis]
 		inside = inside && p.low[axis] >= 0 && last < k.dims[axis]
 	}
-	p.within = p.within && !inside
-	p.copied = k.own || !inside && !p.within || k.element == gemm.F16 || k.element == gemm.BF16
+	p.copied = !inside && !k.own || k.element == gemm.F16 || k.element == gemm.BF16
 	perPixel := max(1, p.cells*k.tiles.Step*k.dstAll)
 	macs := min(convChunk, max(chunkMACs, k.macs()/16))
 	box := boxBytes
-	if p.wide = 4*p.cells*roundUp(k.lanes, k.tiles.NR) > panelCache; p.wide {
-		box *= 2 // columns are dealt out, too
-	}
 	switch {
 	case k.own:
 		box = ownBytes
 	case k.tiles.Unit == 1 && k.oneChannel():
 		p.mode = inLanes
-	case k.tiles.Unit > 1 || p.count[2] < shortRow:
-		p.mode = gathered
+		if !k.direct {
+			box = laneBytes
+		}
+	default:
 		pixels := k.batch * p.count[0] * p.count[1] * p.count[2]
 		most := max(1, boxBytes/(4*p.cells+rowPad))
 		p.band = min(roundUp(max(1, macs/perPixel), k.tiles.MR), max(most, k.tiles.MR), max(1, pixels))
@@ -411,23 +403,22 @@ func (k *convProduct) shape(p *convPhase) {
 		rowBytes = max(rowBytes, p.span[0]*p.move[1]*((p.count[2]-1)*p.move[2]+p.span[2])*k.srcAll*k.bytes)
 	}
 	p.band = max(1, min(box/max(1, rowBytes), p.count[1]))
-	p.parts = 1
-	if panels := ceilDiv(k.lanes, k.tiles.NR); p.wide && p.mode == inRows && !k.own {
-		p.band = even(p.count[1], p.band, 1)
-		p.parts = min(panels, ceilDiv(p.band*p.count[2]*perPixel/k.groups, macs))
-	} else {
-		p.band = even(p.count[1], max(1, min(p.band, ceilDiv(macs, perPixel*p.count[2]))), 1)
-	}
+	p.band = even(p.count[1], max(1, min(p.band, ceilDiv(macs, perPixel*p.count[2]))), 1)
 	p.bands = ceilDiv(p.count[1], p.band)
-	p.chunks = k.batch * p.count[0] * p.bands * p.parts
+	p.chunks = k.batch * p.count[0] * p.bands
 	p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
+}
+
+// inResult reports whether kernels can write the result of v themselves.
+func (k *convProduct) inResult(v *ir.Value) bool {
+	t := k.tiles
+	return k.to == dtype.Float32 && t.Unit == 1 && v.Attr.Body == nil && (t.Masked || k.lanes%t.NR == 0)
 }
 
 // layout places accumulators and what is packed in scratch memory, and the
 // packed kernels in the memory that workers share.
 func (k *convProduct) layout(b *builder, v *ir.Value) {
 	t := k.tiles
-	k.direct = k.to == dtype.Float32 && t.Unit == 1 && v.Attr.Body == nil && (t.Masked || k.lanes%t.NR == 0)
 	k.lead = 4 * k.lanes
 	if !t.Masked {
 		k.lead = 4 * roundUp(k.lanes, t.NR)
@@ -443,7 +434,7 @@ func (k *convProduct) layout(b *builder, v *ir.Value) {
 		case inLanes:
 			packed = max(packed, 4*laneBlock*p.cells)
 		}
-		if p.copied && p.mode != gathered {
+		if p.copied && p.mode == inLanes {
 			box = max(box, p.box[0]*p.box[1]*p.box[2]*k.srcAll*k.bytes)
 		}
 		if !k.inPlace(p) {

@@ -48,12 +48,12 @@ func (k *packWeights) chunk(r *run, _ *worker, i int) {
 		}
 		if k.code == op.Conv {
 			// Elements of the window that make a run follow each other.
-			at := (run.tap*k.perGroup+run.from)*k.outs + group*k.outsPerGroup + first
+			at := run.tap*k.perGroup*k.outs + group*k.outsPerGroup + first
 			k.set.Lanes[k.element](unsafe.Add(dst, 4*nr*run.offset), 4*nr, unsafe.Add(src, at*size), k.outs*size, run.n, 1<<cols-1, 1<<nr-1)
 			continue
 		}
 		cell := run.offset
-		tap, from := run.tap, run.from
+		tap, from := run.tap, 0
 		for left := run.n; left > 0; {
 			n := min(left, k.depth-from)
 			at := (tap*k.perGroup+first)*k.outs + group*k.outsPerGroup + from
@@ -84,14 +84,12 @@ func (k *convProduct) chunk(r *run, w *worker, i int) {
 		k.patches(r, w, p, i)
 		return
 	}
-	part := i % p.parts
-	i /= p.parts
 	y0 := i % p.bands * p.band
 	i /= p.bands
 	b := band{image: i / p.count[0], z: i % p.count[0], y: y0, rows: min(p.band, p.count[1]-y0)}
-	k.find(r, w, p, &b)
+	k.find(r, w.scratch, p, &b)
 	for group := range k.groups {
-		k.rows(r, w, p, &b, group, part)
+		k.rows(r, w, p, &b, group)
 	}
 }
 
@@ -111,7 +109,7 @@ type band struct {
 func (b *band) from(n int) unsafe.Pointer { return unsafe.Add(b.data, b.start+n) }
 
 // find finds the source of a band, or copies it.
-func (k *convProduct) find(r *run, w *worker, p *convPhase, b *band) {
+func (k *convProduct) find(r *run, scratch []byte, p *convPhase, b *band) {
 	data := r.values[k.source]
 	size := k.from.Size()
 	b.pixel = k.srcAll * k.bytes
@@ -127,7 +125,7 @@ func (k *convProduct) find(r *run, w *worker, p *convPhase, b *band) {
 	b.row = p.box[2] * b.pixel
 	rows := (b.rows-1)*p.move[1] + p.span[1]
 	b.plane = p.box[1] * b.row
-	b.data = unsafe.Pointer(unsafe.SliceData(w.scratch))
+	b.data = unsafe.Pointer(unsafe.SliceData(scratch))
 	x := p.low[2]
 	left := min(max(0, -x), p.box[2])
 	cols := max(0, min(p.box[2], k.dims[2]-x)-left)
@@ -135,7 +133,7 @@ func (k *convProduct) find(r *run, w *worker, p *convPhase, b *band) {
 		sz := z + p.low[0] + i
 		for j := range rows {
 			sy := y + p.low[1] + j
-			row := w.scratch[i*b.plane+j*b.row:][:b.row]
+			row := scratch[i*b.plane+j*b.row:][:b.row]
 			if sz < 0 || sz >= k.dims[0] || sy < 0 || sy >= k.dims[1] || cols == 0 {
 				clear(row)
 				continue
@@ -157,8 +155,8 @@ func (k *convProduct) bring(dst, src []byte, n int) {
 	copy(dst[:n*k.bytes], src[:n*k.bytes])
 }
 
-// rows computes a group's channels of a band, or a part of them.
-func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group, part int) {
+// rows computes a group's channels of a band.
+func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) {
 	t := k.tiles
 	var d unsafe.Pointer
 	lead, row := 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
@@ -167,48 +165,13 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group, part
 	} else {
 		d, lead, row = unsafe.Pointer(&w.scratch[k.atTile]), k.lead, p.count[2]*k.lead
 	}
-	at := func(run *convRun) int {
-		return group*k.depth*k.bytes + run.lo*p.move[2]*b.pixel + (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1])*b.row + (run.at[2]-b.low[2])*b.pixel + run.from*k.bytes
-	}
-	lo, hi := span(part, p.parts, k.panels)
-	for panel := lo; panel < hi; panel++ {
-		cols := min(t.NR, k.lanes-panel*t.NR)
-		weights := k.panel(r, p, group, panel)
-		dp := unsafe.Add(d, 4*panel*t.NR)
-		if p.within {
-			for y := range b.rows {
-				k.clearRow(p, unsafe.Add(dp, y*row), lead, cols)
-			}
-		}
-		switch {
-		case p.mode == inLanes:
-			k.lanesOf(w, p, b, weights, dp, lead, row, cols)
-		case 4*t.NR*p.cells <= panelCache: // the panel stays in the second cache
-			for y := range b.rows {
-				for i, first := k.firstRun(p, b, y), !p.within; i < len(p.runs); i++ {
-					if run := &p.runs[i]; first || k.reaches(p, b, run, y) {
-						k.row(p, run, first, b.from(at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
-						first = false
-					}
-				}
-			}
-		default: // a part of it does
-			for i := range p.runs {
-				run := &p.runs[i]
-				for y := range b.rows {
-					first := k.firstRun(p, b, y)
-					if i == first && !p.within || i >= first && k.reaches(p, b, run, y) {
-						k.row(p, run, i == first, b.from(at(run)+y*p.move[1]*b.row), b.pixel, weights, unsafe.Add(dp, y*row), lead, cols)
-					}
-				}
-			}
-		}
+	for panel := range k.panels {
+		k.lanesOf(w, p, b, k.panel(r, p, group, panel), unsafe.Add(d, 4*panel*t.NR), lead, row, min(t.NR, k.lanes-panel*t.NR))
 	}
 	if k.inPlace(p) {
 		return
 	}
-	d = unsafe.Add(d, 4*lo*t.NR)
-	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, data: d, lead: lead}
+	tile := resultTile{col: group * k.lanes, cols: k.lanes, data: d, lead: lead}
 	if p.step == [3]int{1, 1, 1} { // rows follow each other
 		tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
 		k.store(r, w, tile)
@@ -219,37 +182,6 @@ func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group, part
 		tile.row = k.pixelOf(p, b.image, b.z, b.y+y, 0)
 		tile.data = unsafe.Add(d, y*p.count[2]*lead)
 		k.store(r, w, tile)
-	}
-}
-
-// reaches reports whether a run of row y of a band lies inside the source, but
-// for its ends.
-func (k *convProduct) reaches(p *convPhase, b *band, run *convRun, y int) bool {
-	if run.lo == run.hi {
-		return false
-	}
-	sz, sy := b.z*p.move[0]+run.at[0], (b.y+y)*p.move[1]+run.at[1]
-	return sz >= 0 && sz < k.dims[0] && sy >= 0 && sy < k.dims[1]
-}
-
-// firstRun is the first run that row y of a band needs: if none reaches the
-// source, one that reads zeros.
-func (k *convProduct) firstRun(p *convPhase, b *band, y int) int {
-	for i := range p.runs {
-		if k.reaches(p, b, &p.runs[i], y) {
-			return i
-		}
-	}
-	return 0
-}
-
-// clearRow clears the sums of a row of pixels.
-func (k *convProduct) clearRow(p *convPhase, d unsafe.Pointer, lead, cols int) {
-	if !k.tiles.Masked {
-		cols = k.tiles.NR
-	}
-	for x := range p.count[2] {
-		clear(unsafe.Slice((*float32)(unsafe.Add(d, x*lead)), cols))
 	}
 }
 
@@ -269,32 +201,6 @@ func (k *convProduct) pixelOf(p *convPhase, image, z, y, x int) int {
 	}
 	z, y, x = p.first[0]+z*p.step[0], p.first[1]+y*p.step[1], p.first[2]+x*p.step[2]
 	return ((image*dims[0]+z)*dims[1]+y)*dims[2] + x
-}
-
-// row adds the products of a run to a row of pixels, or begins the sums. A is
-// what the first pixel reads for which the run lies within the source.
-func (k *convProduct) row(p *convPhase, run *convRun, begins bool, a unsafe.Pointer, pixel int, weights, d unsafe.Pointer, lead, cols int) {
-	t := k.tiles
-	kernels := t.Rows
-	if cols <= t.NarrowNR {
-		kernels = t.NarrowRows
-	}
-	lda := p.move[2] * pixel
-	b, ldb := unsafe.Add(weights, 4*t.NR*run.offset), 4*t.NR
-	mask := uint(1)<<cols - 1
-	for i := range run.heights {
-		x, end := run.lo, run.hi
-		if run.heights > 1 {
-			x, end = span(i, run.heights, run.hi-run.lo)
-			x, end = run.lo+x, run.lo+end
-		}
-		dx := unsafe.Add(d, x*lead)
-		s := dx
-		if begins && !p.within { // in which sums are zero
-			s = nil
-		}
-		kernels[end-x](run.cells, unsafe.Add(a, (x-run.lo)*lda), lda, b, ldb, s, lead, dx, lead, mask)
-	}
 }
 
 // laneBlock is the distance of rows of packed lanes, in pixels.
@@ -416,7 +322,7 @@ func (k *convProduct) gather(r *run, p *convPhase, dst []byte, image int, at [3]
 			clear(to)
 			continue
 		}
-		x, from := at[2]+run.at[2], run.from
+		x, from := at[2]+run.at[2], 0
 		if run.n > 0 && k.groups == 1 && x >= 0 && x*k.depth+from+run.n <= k.dims[2]*k.depth {
 			pixel := ((image*k.dims[0]+z)*k.dims[1]+y)*k.dims[2] + x
 			k.bring(to, data[(pixel*k.srcAll+from)*size:], run.n)

@@ -31,6 +31,7 @@ type winograd struct {
 	most   int // tiles of a chunk, at most
 	ldv    int // bytes from a transformed tile of the source to the next
 	step   int // channels of the source of a call
+	held   int // panels of kernels whose products are formed together
 
 	weights, spread [][]int64 // places of what transforms sum up
 
@@ -87,7 +88,9 @@ const (
 	winogradSize  = 16        // elements of a transformed tile
 	winogradBytes = 768 << 10 // of the tiles and products of a chunk, which stay in the second cache
 	winogradTiles = 48        // of a chunk, about, even if they do not: for so many, transformed kernels are read once
+	winogradWide  = 128       // of a chunk, about, if they come from the third cache
 	winogradDepth = 256       // channels of the source of a call: a panel of kernels stays in the first cache
+	winogradKept  = 1 << 20   // bytes of transformed kernels that stay in the second cache
 )
 
 // winogradPays reports whether k has windows for winograd, and so many channels
@@ -144,6 +147,12 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	if k.ldv = 4 * k.depth; k.ldv%conflicts == 0 {
 		k.ldv += rowPad
 	}
+	// Kernels that the second cache has no room for are multiplied element by
+	// element, for all panels of them: so tiles stay there.
+	k.held = 1
+	if 4*winogradSize*k.panels*k.tiles.NR*k.depth > winogradKept {
+		k.held = k.panels
+	}
 	k.cut(p)
 
 	p.copied = k.stored != gemm.F32 || p.count[1]%2+p.count[2]%2 > 0
@@ -165,7 +174,7 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	k.atTile = roundUp(box, 64)
 	k.atV = k.atTile + roundUp(tile, 64)
 	k.atM = k.atV + roundUp(winogradSize*k.most*k.ldv, 64)
-	k.follow(b, v, max(k.atM+winogradSize*k.most*nr, 9*k.depth*nr), k.lanes)
+	k.follow(b, v, max(k.atM+k.held*winogradSize*k.most*nr, 9*k.depth*nr), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
 	b.wantShared(k.panels * winogradSize * k.depth * nr)
 	return k
@@ -177,6 +186,9 @@ func (k *winograd) cut(p *convPhase) {
 	rows := ceilDiv(p.count[1], 2)
 	all := k.batch * p.count[0] * rows * k.across
 	k.most = max(winogradBytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.lead), winogradTiles)
+	if k.held > 1 {
+		k.most = max(k.most, winogradWide)
+	}
 	k.most = min(k.most, max(winogradTiles, ceilDiv(all, wantChunks)))
 	k.down = even(rows, max(1, k.most/k.across), 1)
 	k.images = 1
@@ -240,7 +252,7 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 	for j := range images {
 		from := b
 		from.image += j
-		k.find(r, w, p, &from)
+		k.find(r, w.scratch, p, &from)
 		k.transformTiles(p, &from, k.across, k.set.WinogradSource, nil, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * ownChannels, k.ldv})
 	}
 	first := k.pixelOf(p, b.image, b.z, y, 0)
@@ -251,11 +263,13 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 	// What lies between the rows of a chunk's images belongs to it, too.
 	image := rows * p.count[2] * lead
 	for panel := range k.panels {
-		k.multiply(r, w, panel, images*tiles)
+		if panel%k.held == 0 {
+			k.multiply(r, w, panel, images*tiles)
+		}
 		col := panel * k.tiles.NR
 		for j := range images {
 			for ty := range b.rows / 2 {
-				from := unsafe.Pointer(&w.scratch[k.atM+4*k.tiles.NR*(j*tiles+ty*k.across)])
+				from := k.productsOf(w, panel, 0, j*tiles+ty*k.across)
 				to := unsafe.Add(d, j*image+2*ty*p.count[2]*lead+4*col)
 				k.spreadTiles(from, to, p.count[2], min(2, rows-2*ty), lead, min(k.tiles.NR, k.lanes-col))
 			}
@@ -306,24 +320,47 @@ func (k *convProduct) transformTiles(p *convPhase, b *band, across int, by gemm.
 	}
 }
 
-// multiply forms the products of a chunk's tiles with a panel of kernels.
-func (k *winograd) multiply(r *run, w *worker, panel, tiles int) {
+// productsOf is where the products of an element of tiles lie, from a tile on.
+func (k *winograd) productsOf(w *worker, panel, element, tile int) unsafe.Pointer {
+	return unsafe.Pointer(&w.scratch[k.atM+4*k.tiles.NR*((panel%k.held*winogradSize+element)*k.most+tile)])
+}
+
+// multiply forms the products of a chunk's tiles with the panels of kernels from
+// one on whose products are formed together. Kernels that come from the third
+// cache are fetched while those before them are multiplied.
+func (k *winograd) multiply(r *run, w *worker, first, tiles int) {
 	t := k.tiles
 	nr := 4 * t.NR
 	heights := ceilDiv(tiles, t.MR)
 	for e := range winogradSize {
-		weights := k.panelAt(r, panel, e)
 		for c := 0; c < k.depth; c += k.step {
 			n := min(k.step, k.depth-c)
-			for h := range heights {
-				lo, hi := span(h, heights, tiles)
-				a := unsafe.Pointer(&w.scratch[k.atV+(e*k.most+lo)*k.ldv+4*c])
-				d := unsafe.Pointer(&w.scratch[k.atM+(e*k.most+lo)*nr])
-				s := d
-				if c == 0 {
-					s = nil
+			for panel := first; panel < first+k.held; panel++ {
+				weights, next := unsafe.Add(k.panelAt(r, panel, e), c*nr), unsafe.Pointer(nil)
+				switch {
+				case k.held == 1:
+				case panel+1 < first+k.held:
+					next = unsafe.Add(k.panelAt(r, panel+1, e), c*nr)
+				case c+n < k.depth:
+					next = unsafe.Add(k.panelAt(r, first, e), (c+n)*nr)
+				case e+1 < winogradSize:
+					next = k.panelAt(r, first, e+1)
 				}
-				t.Rows[hi-lo](n, a, k.ldv, unsafe.Add(weights, c*nr), nr, s, nr, d, nr, 1<<t.NR-1)
+				for h := range heights {
+					lo, hi := span(h, heights, tiles)
+					a := unsafe.Pointer(&w.scratch[k.atV+(e*k.most+lo)*k.ldv+4*c])
+					d := k.productsOf(w, panel, e, lo)
+					s := d
+					if c == 0 {
+						s = nil
+					}
+					// A call fetches a quarter of a panel.
+					if next != nil && h < 4 && t.Next.Rows != nil && hi-lo >= t.MR/2 {
+						t.Next.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1, unsafe.Add(next, h*(n/4)*nr), nr)
+						continue
+					}
+					t.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1)
+				}
 			}
 		}
 	}

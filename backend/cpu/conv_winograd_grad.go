@@ -182,7 +182,7 @@ func (k *winogradGrad) chunk(r *run, w *worker, i int) {
 			}{{k.input, k.byInput, k.ofInput, k.atIn, k.inPanels}, {k.grads, k.byGrads, k.ofGrads, k.atGrads, k.outPanels}} {
 				p, from := &s.phases[0], b
 				from.image += image
-				s.find(r, w, p, &from)
+				s.find(r, w.scratch, p, &from)
 				to := unsafe.Pointer(&w.scratch[s.at+image*tiles*row])
 				s.transformTiles(p, &from, k.across, s.by, s.elements[lo:hi], to, tileSteps{s.panels * k.most * row, k.most * row, row})
 			}

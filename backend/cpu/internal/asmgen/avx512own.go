@@ -1,19 +1,28 @@
 package asmgen
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // avx512Own writes the loops over channels of windows: convolutions that have a
 // kernel of their own for each channel, their gradients, and maxima.
 func avx512Own() *gen {
 	g := &gen{name: "own_amd64", doc: "// Kernels and loops of convolutions for AVX-512.\n\n"}
-	runs := tile{bytes: 64, reg: "Z", vectors: 2, inner: true, runs: true, masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD", step: fmadd512}
-	fmt.Fprintf(&g.tables, "var pixelRunsAVX512 = []PixelRuns{nil")
-	for mr := 1; mr <= 14; mr++ {
-		runs.rows, runs.name = mr, fmt.Sprintf("pixelRuns%dAVX512", mr)
-		runs.write(g)
-		fmt.Fprintf(&g.tables, ", %s", runs.name)
+	runs := tile{bytes: 64, reg: "Z", runs: true, masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD", step: fmadd512}
+	for _, family := range []struct {
+		table   string
+		inner   bool
+		vectors int
+	}{{"pixelRunsAVX512", true, 2}, {"rowRunsAVX512", false, 2}, {"rowRunsNarrowAVX512", false, 1}} {
+		runs.inner, runs.vectors = family.inner, family.vectors
+		name := func(mr int) string { return strings.Replace(family.table, "AVX512", fmt.Sprintf("%dAVX512", mr), 1) }
+		for mr := 1; mr <= 14; mr++ {
+			runs.rows, runs.name = mr, name(mr)
+			runs.write(g)
+		}
+		g.table("PixelRuns", 1, family.table, 14, name)
 	}
-	g.tables.WriteString("}\n")
 	g.own("ownAVX512", "is Own of 32 channels for AVX-512.", false)
 	g.own("ownAddAVX512", "is OwnAdd of 32 channels for AVX-512.", true)
 	g.ownGrad()
@@ -76,10 +85,12 @@ func (g *gen) own(name, doc string, add bool) {
 	pixels(4)
 	g.ins("SUBQ $4, CX\nJGE four")
 	g.label("few")
-	g.ins("ADDQ $4, CX\nJLE done")
+	g.ins("ADDQ $4, CX\nJLE done\nSUBQ $2, CX\nJLT one")
+	pixels(2)
+	g.ins("SUBQ $2, CX\nJLT one")
 	g.label("one")
+	g.ins("ADDQ $2, CX\nJLE done")
 	pixels(1)
-	g.ins("DECQ CX\nJNZ one")
 	g.label("done")
 	g.ins("VZEROUPPER\nRET")
 }

@@ -22,11 +22,23 @@ func (g *gen) loadHalf(e element, half int, from string, mask, to int) {
 	}
 }
 
+// ahead fetches the pixel that lies poolAhead behind a place.
+func (g *gen) ahead(e element, at string) {
+	g.ins("PREFETCHT0 %d%s", poolAhead, at)
+	if e == floats {
+		g.ins("PREFETCHT0 %d%s", poolAhead+64, at)
+	}
+}
+
 // poolStart is ownStart with K7 for all channels.
 func (g *gen) poolStart() {
 	g.ownStart()
 	g.ins("KMOVD mask+72(FP), K7\nTESTQ CX, CX\nJLE done")
 }
+
+// poolAhead is how far ahead of windows, in bytes, pixels are fetched: rows are
+// about as long as the pages at whose end the processor stops to do it.
+const poolAhead = 2048
 
 // maxima leaves the maxima of a pixel's window in Z0 and Z1, and what is
 // larger than nothing is in Z8.
@@ -34,6 +46,7 @@ func (g *gen) maxima(e element) {
 	g.ins("VMOVAPS Z8, Z0\nVMOVAPS Z8, Z1\nMOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ most")
 	g.label("tap")
 	g.ins("MOVQ (R12), R13\nADDQ $8, R12")
+	g.ahead(e, "(SI)(R13*1)")
 	for i := range 2 {
 		// Of a NaN and a number VMAXPS gives the operand written first: the NaN
 		// that was there stays, and one that comes is put in.
@@ -103,6 +116,7 @@ func (g *gen) largestGrad(e element, positive, add bool) {
 	g.ins("MOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ next")
 	g.label("give")
 	g.ins("MOVQ (R12), R13\nADDQ $8, R12\nLEAQ (DI)(R13*1), R10")
+	g.ahead(e, "(R10)")
 	for i := range 2 {
 		left, takes := 5+i, 3+i
 		g.loadHalf(e, i, "(SI)(R13*1)", i+1, 2+i)

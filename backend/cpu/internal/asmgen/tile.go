@@ -22,7 +22,7 @@ type tile struct {
 	vectors int
 	bytes   int    // of a register
 	reg     string // "Z" or "Y"
-	runs    bool   // operands lie in runs, of which there is a list; inner only
+	runs    bool   // operands lie in runs, of which there is a list
 	next    bool   // what is needed next is fetched meanwhile
 	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
 	masked  bool   // columns of s and d are masked
@@ -87,7 +87,7 @@ func (t *tile) write(g *gen) {
 	}
 	lanes := t.bytes / 4
 	if t.runs {
-		g.text(t.name, pixelRunsParams, fmt.Sprintf("is a PixelRuns of %d rows and %d columns.", t.rows, t.vectors*lanes))
+		g.text(t.name, pixelRunsParams, fmt.Sprintf("is a PixelRuns of %d rows and %d columns, of %s.", t.rows, t.vectors*lanes, how))
 		g.ins("MOVQ lda+16(FP), R12\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
 	} else {
 		params, what := kernelParams, "Kernel"
@@ -120,12 +120,18 @@ func (t *tile) write(g *gen) {
 		g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, i)
 	}
 	bases := rowBases[:(t.rows+2)/3]
-	if !t.inner {
-		for i, b := range bases[1:] {
-			g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i], b, b)
+	begin := func() { // pointers to A, and what is fetched of B
+		if !t.inner {
+			for i, b := range bases[1:] {
+				g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i], b, b)
+			}
 		}
+		g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(ahead))
 	}
-	g.ins("LEAQ (R13)(R13*2), R11\nMOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(ahead))
+	if !t.runs {
+		begin()
+	}
+	g.ins("LEAQ (R13)(R13*2), R11")
 	if t.inner {
 		g.ins("LEAQ (R12)(R12*2), R10")
 	}
@@ -160,9 +166,10 @@ func (t *tile) write(g *gen) {
 		}
 	}
 	if t.runs {
-		g.ins("MOVQ n+0(FP), R9\nMOVQ at+80(FP), DX")
+		g.ins("MOVQ at+80(FP), R15")
 		g.label("run")
-		g.ins("MOVQ (DX), AX\nMOVQ 8(DX), BX\nMOVQ 16(DX), CX\nADDQ $24, DX\nADDQ a+8(FP), AX\nADDQ b+24(FP), BX")
+		g.ins("MOVQ (R15), AX\nMOVQ 8(R15), BX\nMOVQ 16(R15), CX\nADDQ $24, R15\nADDQ a+8(FP), AX\nADDQ b+24(FP), BX")
+		begin()
 	}
 	g.ins("SUBQ $%d, CX\nJLT tail\nPCALIGN $64", unroll)
 	g.label("loop")
@@ -189,7 +196,7 @@ func (t *tile) write(g *gen) {
 	g.ins("DECQ CX\nJNZ rest")
 	if t.runs {
 		g.label("next")
-		g.ins("DECQ R9\nJNZ run")
+		g.ins("DECQ n+0(FP)\nJNZ run")
 	}
 	g.label("sum")
 	g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ store\nMOVQ lds+48(FP), R9")

@@ -80,6 +80,10 @@ type Tiles struct {
 	Runs [2][]RunsKernel
 	Copy Pack
 
+	// RowRuns is kernels of the form Rows that go through runs, and NarrowRowRuns
+	// those with NarrowNR columns, or nil.
+	RowRuns, NarrowRowRuns []PixelRuns
+
 	// Begin and End, unless nil, come before the first and after the last of
 	// some calls of kernels, on the same thread.
 	Begin, End func()
@@ -156,9 +160,9 @@ func (e Element) Size() int {
 // load. Loads are lanes from 0 on.
 type Pack func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint)
 
-// PixelRuns is a [Kernel] of the form Inner on float32 whose operands lie in n
-// runs, a list of three int64 each: where the rows of A and B begin, in bytes
-// behind a and b, and how many there are.
+// PixelRuns is a [Kernel] whose operands lie in n runs, at least one, a list of
+// three int64 each: where A and B begin, in bytes behind a and b, and how many
+// steps there are.
 type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
 // Windows goes over windows of n pixels, up to 32 channels of them: those of
@@ -232,7 +236,8 @@ type Set struct {
 	// is, or nil.
 	WinogradSource, WinogradResult, WinogradGrads Transform
 
-	// PixelRuns is kernels by rows, with NR columns, or nil.
+	// PixelRuns is kernels of the form Inner on float32 by rows, with NR columns,
+	// or nil.
 	PixelRuns []PixelRuns
 
 	// Peak does n times PeakFlops floating-point operations in registers, as

@@ -6,75 +6,215 @@ package gemm
 
 import "unsafe"
 
-// pixelRuns1AVX512 is a PixelRuns of 1 rows and 32 columns.
+// pixelRuns1AVX512 is a PixelRuns of 1 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns2AVX512 is a PixelRuns of 2 rows and 32 columns.
+// pixelRuns2AVX512 is a PixelRuns of 2 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns3AVX512 is a PixelRuns of 3 rows and 32 columns.
+// pixelRuns3AVX512 is a PixelRuns of 3 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns4AVX512 is a PixelRuns of 4 rows and 32 columns.
+// pixelRuns4AVX512 is a PixelRuns of 4 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns5AVX512 is a PixelRuns of 5 rows and 32 columns.
+// pixelRuns5AVX512 is a PixelRuns of 5 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns6AVX512 is a PixelRuns of 6 rows and 32 columns.
+// pixelRuns6AVX512 is a PixelRuns of 6 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns7AVX512 is a PixelRuns of 7 rows and 32 columns.
+// pixelRuns7AVX512 is a PixelRuns of 7 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns8AVX512 is a PixelRuns of 8 rows and 32 columns.
+// pixelRuns8AVX512 is a PixelRuns of 8 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns9AVX512 is a PixelRuns of 9 rows and 32 columns.
+// pixelRuns9AVX512 is a PixelRuns of 9 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns10AVX512 is a PixelRuns of 10 rows and 32 columns.
+// pixelRuns10AVX512 is a PixelRuns of 10 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns11AVX512 is a PixelRuns of 11 rows and 32 columns.
+// pixelRuns11AVX512 is a PixelRuns of 11 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns12AVX512 is a PixelRuns of 12 rows and 32 columns.
+// pixelRuns12AVX512 is a PixelRuns of 12 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns13AVX512 is a PixelRuns of 13 rows and 32 columns.
+// pixelRuns13AVX512 is a PixelRuns of 13 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// pixelRuns14AVX512 is a PixelRuns of 14 rows and 32 columns.
+// pixelRuns14AVX512 is a PixelRuns of 14 rows and 32 columns, of a[p*lda+i].
 //
 //go:noescape
 func pixelRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns1AVX512 is a PixelRuns of 1 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns2AVX512 is a PixelRuns of 2 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns3AVX512 is a PixelRuns of 3 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns4AVX512 is a PixelRuns of 4 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns5AVX512 is a PixelRuns of 5 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns6AVX512 is a PixelRuns of 6 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns7AVX512 is a PixelRuns of 7 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns8AVX512 is a PixelRuns of 8 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns9AVX512 is a PixelRuns of 9 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns10AVX512 is a PixelRuns of 10 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns11AVX512 is a PixelRuns of 11 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns12AVX512 is a PixelRuns of 12 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns13AVX512 is a PixelRuns of 13 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRuns14AVX512 is a PixelRuns of 14 rows and 32 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow1AVX512 is a PixelRuns of 1 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow2AVX512 is a PixelRuns of 2 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow3AVX512 is a PixelRuns of 3 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow4AVX512 is a PixelRuns of 4 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow5AVX512 is a PixelRuns of 5 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow6AVX512 is a PixelRuns of 6 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow7AVX512 is a PixelRuns of 7 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow8AVX512 is a PixelRuns of 8 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow9AVX512 is a PixelRuns of 9 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow10AVX512 is a PixelRuns of 10 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow11AVX512 is a PixelRuns of 11 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow12AVX512 is a PixelRuns of 12 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow13AVX512 is a PixelRuns of 13 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
+
+// rowRunsNarrow14AVX512 is a PixelRuns of 14 rows and 16 columns, of a[i*lda+p].
+//
+//go:noescape
+func rowRunsNarrow14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
 // ownAVX512 is Own of 32 channels for AVX-512.
 //
@@ -156,4 +296,6 @@ func positiveGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer
 //go:noescape
 func largestGradAddF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
-var pixelRunsAVX512 = []PixelRuns{nil, pixelRuns1AVX512, pixelRuns2AVX512, pixelRuns3AVX512, pixelRuns4AVX512, pixelRuns5AVX512, pixelRuns6AVX512, pixelRuns7AVX512, pixelRuns8AVX512, pixelRuns9AVX512, pixelRuns10AVX512, pixelRuns11AVX512, pixelRuns12AVX512, pixelRuns13AVX512, pixelRuns14AVX512}
+var pixelRunsAVX512 = []PixelRuns{1: pixelRuns1AVX512, pixelRuns2AVX512, pixelRuns3AVX512, pixelRuns4AVX512, pixelRuns5AVX512, pixelRuns6AVX512, pixelRuns7AVX512, pixelRuns8AVX512, pixelRuns9AVX512, pixelRuns10AVX512, pixelRuns11AVX512, pixelRuns12AVX512, pixelRuns13AVX512, pixelRuns14AVX512}
+var rowRunsAVX512 = []PixelRuns{1: rowRuns1AVX512, rowRuns2AVX512, rowRuns3AVX512, rowRuns4AVX512, rowRuns5AVX512, rowRuns6AVX512, rowRuns7AVX512, rowRuns8AVX512, rowRuns9AVX512, rowRuns10AVX512, rowRuns11AVX512, rowRuns12AVX512, rowRuns13AVX512, rowRuns14AVX512}
+var rowRunsNarrowAVX512 = []PixelRuns{1: rowRunsNarrow1AVX512, rowRunsNarrow2AVX512, rowRunsNarrow3AVX512, rowRunsNarrow4AVX512, rowRunsNarrow5AVX512, rowRunsNarrow6AVX512, rowRunsNarrow7AVX512, rowRunsNarrow8AVX512, rowRunsNarrow9AVX512, rowRunsNarrow10AVX512, rowRunsNarrow11AVX512, rowRunsNarrow12AVX512, rowRunsNarrow13AVX512, rowRunsNarrow14AVX512}

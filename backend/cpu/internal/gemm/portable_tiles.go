@@ -10,6 +10,7 @@ var Portable = func() *Set {
 		t.Rows = append(t.Rows, portableKernel(rows, false))
 		t.Inner = append(t.Inner, portableKernel(rows, true))
 	}
+	t.RowRuns = runsBy(t.Rows)
 	s.F32 = t
 	return &s
 }()
@@ -44,4 +45,22 @@ func portableKernel(rows int, inner bool) Kernel {
 			*(*[portableNR]float32)(unsafe.Add(d, i*ldd)) = sum
 		}
 	}
+}
+
+// runsBy is kernels that go through runs, a run to a call of the given ones: sums
+// are stored and loaded from a run to the next.
+func runsBy(kernels []Kernel) []PixelRuns {
+	all := make([]PixelRuns, len(kernels))
+	for rows, kernel := range kernels {
+		if kernel == nil {
+			continue
+		}
+		all[rows] = func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer) {
+			for _, run := range unsafe.Slice((*[3]int64)(at), n) {
+				kernel(int(run[2]), unsafe.Add(a, run[0]), lda, unsafe.Add(b, run[1]), ldb, s, lds, d, ldd, mask)
+				s, lds = d, ldd
+			}
+		}
+	}
+	return all
 }

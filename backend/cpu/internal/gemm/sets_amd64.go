@@ -13,7 +13,8 @@ var AVX512 = &Set{
 	F32: &Tiles{
 		MR: 14, NR: 32, Unit: 1, Step: 1, Deep: 1, Masked: true, Rows: f32AVX512Rows32, Inner: f32AVX512Inner32,
 		NarrowNR: 16, NarrowRows: f32AVX512Rows16, NarrowInner: f32AVX512Inner16,
-		Next: NextKernels{f32AVX512NextRows32, f32AVX512NextInner32},
+		Next:    NextKernels{f32AVX512NextRows32, f32AVX512NextInner32},
+		RowRuns: rowRunsAVX512, NarrowRowRuns: rowRunsNarrowAVX512,
 	},
 	Lanes:     [elements]Pack{lanesF32AVX512, lanesF16AVX512, lanesBF16AVX512, lanesPairsAVX512},
 	Transpose: [elements]Pack{transposeF32AVX512, transposeF16AVX512, transposeBF16AVX512, transposePairsAVX512},
@@ -39,6 +40,7 @@ var AVX512BF16 = func() *Set {
 	s.Pairs = &Tiles{
 		MR: 14, NR: 32, Unit: 1, Step: 2, Deep: 1, Masked: true, Rows: pairsAVX512Rows32, Inner: pairsAVX512Inner32,
 		NarrowNR: 16, NarrowRows: pairsAVX512Rows16, NarrowInner: pairsAVX512Inner16,
+		RowRuns: runsBy(pairsAVX512Rows32), NarrowRowRuns: runsBy(pairsAVX512Rows16),
 	}
 	s.PeakPairs, s.PeakPairsFlops = peakPairsAVX512, 48*64
 	return &s
@@ -48,7 +50,7 @@ var AVX512BF16 = func() *Set {
 var AVX2 = func() *Set {
 	s := portable
 	s.Name = "AVX2"
-	s.F32 = &Tiles{MR: 6, NR: 16, Unit: 1, Step: 1, Deep: 1, Rows: f32AVX2Rows16, Inner: f32AVX2Inner16}
+	s.F32 = &Tiles{MR: 6, NR: 16, Unit: 1, Step: 1, Deep: 1, Rows: f32AVX2Rows16, Inner: f32AVX2Inner16, RowRuns: runsBy(f32AVX2Rows16)}
 	s.Dots = [elements]Dots{dotsBy(F32, 8, dotsF324AVX2, dotsF321AVX2), dotsBy(F16, 8, dotsF164AVX2, dotsF161AVX2), dotsBy(BF16, 8, dotsBF164AVX2, dotsBF161AVX2)}
 	s.Adds = [elements]Adds{addsBy(F32, 8, addsF324AVX2, addsF321AVX2), addsBy(F16, 8, addsF164AVX2, addsF161AVX2), addsBy(BF16, 8, addsBF164AVX2, addsBF161AVX2)}
 	s.Widen, s.Narrow = widenBy(vec.AVX2()), narrowBy(vec.AVX2())

@@ -11,7 +11,7 @@ import (
 var NEON = func() *Set {
 	s := portable
 	s.Name = "NEON"
-	s.F32 = &Tiles{MR: 8, NR: 12, Unit: 1, Step: 1, Deep: 1, Rows: f32NEONRows12, Inner: f32NEONInner12}
+	s.F32 = &Tiles{MR: 8, NR: 12, Unit: 1, Step: 1, Deep: 1, Rows: f32NEONRows12, Inner: f32NEONInner12, RowRuns: runsBy(f32NEONRows12)}
 	s.Dots = [elements]Dots{dotsBy(F32, 4, dotsF324NEON, dotsF321NEON), dotsBy(F16, 4, dotsF164NEON, dotsF161NEON), dotsBy(BF16, 4, dotsBF164NEON, dotsBF161NEON)}
 	s.Adds = [elements]Adds{addsBy(F32, 4, addsF324NEON, addsF321NEON), addsBy(F16, 4, addsF164NEON, addsF161NEON), addsBy(BF16, 4, addsBF164NEON, addsBF161NEON)}
 	s.Widen, s.Narrow = widenBy(vec.NEON()), narrowBy(vec.NEON())
@@ -28,7 +28,7 @@ var NEON = func() *Set {
 var NEONBF16 = func() *Set {
 	s := *NEON
 	s.Name = "NEON with BF16"
-	s.Pairs = &Tiles{MR: 8, NR: 12, Unit: 1, Step: 2, Deep: 1, Rows: pairsNEONRows12, Inner: pairsNEONInner12}
+	s.Pairs = &Tiles{MR: 8, NR: 12, Unit: 1, Step: 2, Deep: 1, Rows: pairsNEONRows12, Inner: pairsNEONInner12, RowRuns: runsBy(pairsNEONRows12)}
 	s.PeakPairs, s.PeakPairsFlops = pairsPeakNEON, 48*32
 	return &s
 }()
