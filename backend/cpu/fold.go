@@ -20,6 +20,7 @@ type folds[T number, A accumulator] struct {
 	run   func(x []T) A        // of elements side by side
 	each  func(acc []A, x []T) // acc[i] with x[i]
 	join  func(a, b A) A
+	joins func(acc, x []A) // join for each element; nil: one by one
 
 	// Where there is assembly, down is each for several rows, stride apart, and
 	// run16 and down16 are run and down of 16-bit floats as they lie in memory.
@@ -32,6 +33,17 @@ type folds[T number, A accumulator] struct {
 }
 
 const rowGroup = 8
+
+// joinEach is acc[i] = join(acc[i], x[i]).
+func (f *folds[T, A]) joinEach(acc, x []A) {
+	if f.joins != nil {
+		f.joins(acc, x)
+		return
+	}
+	for i := range acc {
+		acc[i] = f.join(acc[i], x[i])
+	}
+}
 
 // vectorFolds are those of float32, in assembly where there is some, for
 // elements of type d in memory.
@@ -123,7 +135,7 @@ func sumFolds[T number, A accumulator](c op.Code) folds[T, A] {
 	case op.Prod:
 		return folds[T, A]{empty: 1, run: prodRun[T, A], each: prodEach[T, A], join: func(a, b A) A { return a * b }}
 	}
-	return folds[T, A]{run: sumRun[T, A], each: sumEach[T, A], join: plus}
+	return folds[T, A]{run: sumRun[T, A], each: sumEach[T, A], join: plus, joins: sumEach[A, A]}
 }
 
 // foldBlock is how many elements are added up before the sum joins others:

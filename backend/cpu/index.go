@@ -79,7 +79,7 @@ func newGather(b *builder, v *ir.Value) kernel {
 func newTakeAlong(b *builder, v *ir.Value) kernel {
 	x := v.Args[0].Type
 	axis, size := x.Shape[len(x.Shape)-1], x.DType.Size()
-	return &gather{newIndices(b, v, axis), b.at(v.Args[0]), b.at(v), size, axis * size, moveGrain, false}
+	return &gather{newIndices(b, v, axis), b.at(v.Args[0]), b.at(v), size, axis * size, alongGrain, false}
 }
 
 func (k *gather) run(r *run) {
@@ -89,6 +89,9 @@ func (k *gather) run(r *run) {
 
 func (k *gather) chunk(r *run, _ *worker, c int) {
 	src, dst := r.values[k.src], r.values[k.dst]
+	if k.along > 0 && k.takeAll(r, dst, src, c*k.group, min(k.n, (c+1)*k.group)) {
+		return
+	}
 	if k.along == 0 && k.bytes%4 == 0 && k.bytes <= 16 {
 		gatherWords(k, r, dtype.View[uint32](dst), dtype.View[uint32](src), c)
 		return
@@ -169,10 +172,8 @@ func newPutAlong(b *builder, v *ir.Value) kernel {
 	return k
 }
 
-const putGrain = 1 << 10
-
 func (k *putAlong) run(r *run) {
-	r.parallel(k, (k.n+putGrain-1)/putGrain, k.n*(4+k.limit/8))
+	r.parallel(k, (k.n+alongGrain-1)/alongGrain, k.n*(4+k.limit/8))
 	k.check(r)
 }
 
@@ -181,7 +182,7 @@ func (k *putAlong) run(r *run) {
 func (k *putAlong) chunk(r *run, w *worker, c int) {
 	src, dst := r.values[k.src], r.values[k.dst]
 	row, v := k.limit*k.size, vectors()
-	lo, hi := c*putGrain, min(k.n, (c+1)*putGrain)
+	lo, hi := c*alongGrain, min(k.n, (c+1)*alongGrain)
 	step := hi - lo
 	if k.around {
 		step = k.rows
@@ -196,9 +197,9 @@ func (k *putAlong) chunk(r *run, w *worker, c int) {
 		} else {
 			clear(to)
 		}
-		for i := range n {
-			if at, ok := k.at(r, lo+i); ok {
-				copy(to[i*row+at*k.size:], src[(lo+i)*k.size:(lo+i+1)*k.size])
+		if !k.putAll(r, to, src[lo*k.size:(lo+n)*k.size], lo, lo+n) {
+			for i := range n {
+				k.at(r, lo+i) // reports it
 			}
 		}
 		if !k.around {

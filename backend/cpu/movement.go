@@ -164,6 +164,13 @@ func (m *mover) rectangle(scratch, src, dst []byte, f, t, rows, cols, fs, ts int
 			f += fs
 			t += ts
 		}
+	case fc == 0 && tc == 1 && cols >= fewTimes:
+		for range rows {
+			row := dst[t*s : (t+cols)*s]
+			repeat(row, copy(row, src[f*s:(f+1)*s]))
+			f += fs
+			t += ts
+		}
 	case m.words != nil && fs == 1:
 		transpose(m, m.words, dtype.View[uint32](scratch), dtype.View[uint32](dst), dtype.View[uint32](src), f, t, rows, cols, ts, fc)
 	case m.halves != nil && fs == 1:

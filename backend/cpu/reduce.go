@@ -314,9 +314,7 @@ func (k *reduce[T, A]) wideRows(r *run, w *worker, acc []A, start, lo, hi int) i
 		}
 	}
 	for ; len(wide) > 0; wide = wide[len(acc):] {
-		for i := range acc {
-			acc[i] = k.folds.join(acc[i], wide[i])
-		}
+		k.folds.joinEach(acc, wide)
 	}
 	return n * k.period
 }
@@ -364,14 +362,16 @@ func (f *finishReduce[T, A]) chunk(r *run, w *worker, c int) {
 	if k.segments == 1 {
 		copy(x, acc[lo:hi])
 	} else {
-		for i := range x {
-			at := (lo+i)/k.columns*k.segments*k.columns + (lo+i)%k.columns
-			total := acc[at]
+		for i := 0; i < len(x); { // results of the same elements but for the column
+			row, col := (lo+i)/k.columns, (lo+i)%k.columns
+			n := min(len(x)-i, k.columns-col)
+			at := row*k.segments*k.columns + col
+			copy(x[i:i+n], acc[at:])
 			for range k.segments - 1 {
 				at += k.columns
-				total = k.folds.join(total, acc[at])
+				k.folds.joinEach(x[i:i+n], acc[at:])
 			}
-			x[i] = total
+			i += n
 		}
 	}
 	out := r.values[k.out][lo*k.to.Size() : hi*k.to.Size()]

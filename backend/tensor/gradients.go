@@ -194,6 +194,15 @@ func sumTo(g *Tensor, shape Shape) *Tensor {
 	return g.Reshape(shape...)
 }
 
+// sumOfRows is SumKeep of an axis. Of rows with one element that is not 0, of
+// PutAlong, that is the sum: a cross-entropy of sparse targets.
+func (t *Tensor) sumOfRows(axis int) *Tensor {
+	if last := len(t.typ.Shape) - 1; t.op == op.PutAlong && axis == last {
+		return t.args[0].Reshape(append(t.typ.Shape[:last:last], 1)...)
+	}
+	return t.SumKeep(axis)
+}
+
 // gradients holds, for each operation with a gradient, the rule that turns the
 // gradient g of the result t into those of the arguments. Rules are written in
 // terms of the result where that is possible, so that arguments need not be
@@ -331,7 +340,7 @@ func init() {
 		op.LogSoftmax: func(t, g *Tensor) []*Tensor {
 			x, axis := t.args[0].typ.DType, t.attr.Axes[0]
 			y, d := t.accumulator(), g.accumulator()
-			return one(d.Sub(y.Exp().Mul(d.SumKeep(axis))).Cast(x))
+			return one(d.Sub(y.Exp().Mul(d.sumOfRows(axis))).Cast(x))
 		},
 		op.Normalize:        normalizeGradient,
 		op.NormalizeGrad:    throughExpansion,
