@@ -163,7 +163,7 @@ func (d *Device) Supports(c op.Code, t dtype.DType) bool {
 	}
 	switch c {
 	case op.Softmax, op.LogSoftmax, op.SoftmaxGrad, op.MatMul, op.Conv, op.ConvInputGrad, op.ConvKernelGrad,
-		op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad, op.RNN, op.RNNGrad:
+		op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad, op.RNN, op.RNNGrad, op.Moments, op.CenteredSums:
 		return t.IsFloat()
 	case op.AttentionForward, op.AttentionGrad:
 		return t.IsFloat() && t != dtype.Float64

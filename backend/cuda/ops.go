@@ -60,6 +60,9 @@ func init() {
 		op.AvgPool:        (*builder).pool,
 		op.AvgPoolGrad:    (*builder).pool,
 
+		op.Moments:      (*builder).moments,
+		op.CenteredSums: (*builder).centeredSums,
+
 		op.AttentionForward: (*builder).attention,
 		op.AttentionGrad:    (*builder).attentionGrad,
 

@@ -239,11 +239,6 @@ template <class W> INLINE void column_sums(const W *sums, W *out, i64 offset, i6
 	} \
 	KERNEL(normalize_grad_##S##_##SO)
 
-#define FOR_PAIRS(M) \
-	M(f16, float16, f16, float16) M(f16, float16, float, float32) \
-	M(bf16, bfloat16, bf16, bfloat16) M(bf16, bfloat16, float, float32) \
-	M(float, float32, float, float32) M(float, float32, f16, float16) M(float, float32, bf16, bfloat16) \
-	M(double, float64, double, float64)
 FOR_PAIRS(DENSE)
 FOR_PAIRS(DENSE_GRAD)
 

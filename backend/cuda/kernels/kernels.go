@@ -41,6 +41,7 @@ var Architectures = []int{80, 70}
 // together; functions is for package ptx.
 var units = map[string][]string{
 	"attention": {"types.h", "fold.h", "tensor.h", "random.h", "attention.h", "attention.cu"},
+	"columns":   {"types.h", "columns.cu"},
 	"dense":     {"types.h", "fold.h", "dense.cu"},
 	"functions": {"types.h", "functions.cu"},
 	"gemm":      {"types.h", "fold.h", "window.h", "tensor.h", "tile.h", "gemm.cu", "resize.cu"},

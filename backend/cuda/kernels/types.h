@@ -122,6 +122,14 @@ INLINE void report(Fault *fault, i64 value, i64 position, i64 got) {
 #define FOR_FLOATS(M) M(f16, float16) M(bf16, bfloat16) M(float, float32) M(double, float64)
 #define FOR_ALL(M) FOR_FLOATS(M) M(boolean, bool) M(u8, uint8) M(int, int32) M(i64, int64)
 
+// FOR_PAIRS writes a macro for each pair of types of which one is that of an
+// operand and the other that of a result or gradient.
+#define FOR_PAIRS(M) \
+	M(f16, float16, f16, float16) M(f16, float16, float, float32) \
+	M(bf16, bfloat16, bf16, bfloat16) M(bf16, bfloat16, float, float32) \
+	M(float, float32, float, float32) M(float, float32, f16, float16) M(float, float32, bf16, bfloat16) \
+	M(double, float64, double, float64)
+
 // lowest and zero store -∞ and 0.
 INLINE void lowest(f16 *p, i64 i) { p[i].v = 0xfc00; }
 INLINE void lowest(bf16 *p, i64 i) { p[i].v = 0xff80; }
