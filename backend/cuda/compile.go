@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -25,7 +26,19 @@ type builder struct {
 	reserved  int                   // bytes of it that hold a result of the value being built
 	temporary map[*ir.Value]scratch // such results
 	bytes     int                   // of the memory so far
+	wholes    []*ir.Value           // folds that wait for others: see foldWhole
+	tables    []table
 }
+
+// table is an array of numbers that kernels read: parameters that are known when
+// the program is made. It lies behind the constants.
+type table struct {
+	at    int
+	words []any
+}
+
+// tableAt is a parameter: the address of a table.
+type tableAt int
 
 // pending is a call before its kernel is loaded.
 type pending struct {
@@ -81,6 +94,7 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 		}
 		p.ends[i] = len(b.pending)
 	}
+	b.foldWholes()
 	b.base = aligned(b.bytes)
 	p.bytes = max(1, b.base+b.scratch)
 	what := fmt.Sprintf("the working memory of a program (%d bytes for its values, %d for constants and kernels): ", g.ArenaBytes, p.bytes-g.ArenaBytes)
@@ -142,6 +156,9 @@ func (b *builder) value(v *ir.Value) error {
 	if v.Slot.Place == ir.Static {
 		return fmt.Errorf("cuda: Compile: value %d (%v) lies among the constants", b.pos[v], v.Op)
 	}
+	if b.delays(v) {
+		b.foldWholes()
+	}
 	if v.Op.Info().Class == op.Elementwise {
 		return b.elementwise(v)
 	}
@@ -152,7 +169,7 @@ func (b *builder) value(v *ir.Value) error {
 }
 
 // call appends a call of a kernel. Arguments are *ir.Value, int, uint64,
-// float64, scratch and faultWord.
+// float64, scratch, tableAt and faultWord.
 func (b *builder) call(v *ir.Value, name string, grid, block [3]int, args ...any) {
 	b.pending = append(b.pending, pending{name: name, grid: grid, block: block, args: args, value: b.pos[v]})
 }
@@ -199,6 +216,15 @@ func (b *builder) finish(constants []byte, at int) error {
 			p.words = append(p.words, b.word(a))
 		}
 	}
+	for _, t := range b.tables {
+		words := make([]byte, 0, 8*len(t.words))
+		for _, a := range t.words {
+			words = binary.LittleEndian.AppendUint64(words, b.word(a))
+		}
+		if err := p.device.stream.CopyIn(p.memory+api.Ptr(t.at), words); err != nil {
+			return err
+		}
+	}
 	return p.device.stream.CopyIn(p.memory+api.Ptr(at), constants)
 }
 
@@ -215,6 +241,8 @@ func (b *builder) word(a any) uint64 {
 		return floatBits(a)
 	case scratch:
 		return uint64(p.memory) + uint64(b.base+int(a))
+	case tableAt:
+		return uint64(p.memory) + uint64(a)
 	case faultWord:
 		return uint64(p.device.fault)
 	case *ir.Value:

@@ -53,6 +53,10 @@ func box(v *ir.Value, sizes, strides []int) ([]any, error) {
 func (b *builder) reduce(v *ir.Value) error {
 	x, how := v.Args[0], reductions[v.Op]
 	axes := v.Attr.Axes
+	if (how == sumSquares || how == allFinite) && wide(x.Type.DType) == dtype.Float32 && v.Type.DType != dtype.Float64 {
+		b.foldWhole(v)
+		return nil
+	}
 	if how == sumSquares || how == allFinite {
 		axes = nil
 		for i := range x.Type.Shape {

@@ -63,3 +63,53 @@ template <class T> INLINE void arg(const T *in, int *out, i64 smallest, i64 oute
 	extern "C" __global__ void arg_##S(const T *in, int *out, i64 smallest, i64 outer, i64 n, i64 inner) { arg(in, out, smallest, outer, n, inner); } \
 	KERNEL(arg_##S)
 FOR_ALL(ARG)
+
+// Folds of whole arrays, of many at once: what an optimizer wants of each
+// gradient. A block has a part of one of the arrays, which it finds by the number
+// of the first block of each; another launch has a warp for each array, that adds
+// up its parts. Where all have one part alone, the first one is enough.
+struct Whole {
+	u64 in, out; // addresses, less what all have in common
+	i64 n, type, how, first, parts, to;
+};
+enum { WHOLE_PART = 8192, WHOLE_AT_ONCE = 8 };
+
+template <class T> INLINE float fold_part(const T *in, i64 how, i64 n) {
+	float v = neutral(how, 0.0f);
+	for (i64 i = threadIdx.x; i < n; i += 256 * WHOLE_AT_ONCE) {
+		float x[WHOLE_AT_ONCE];
+#pragma unroll
+		for (int j = 0; j < WHOLE_AT_ONCE; j++) x[j] = i + 256 * j < n ? get(in, i + 256 * j) : 0;
+#pragma unroll
+		for (int j = 0; j < WHOLE_AT_ONCE; j++) v = combine(how, v, prepared(how, x[j]));
+	}
+	return block_combine(how, v);
+}
+
+extern "C" __global__ void __launch_bounds__(256) fold_arrays(const Whole *arrays, i64 count, float *parts, u64 in, u64 out) {
+	i64 lo = 0, hi = count; // the last array that begins with this block or before
+	while (hi - lo > 1) {
+		const i64 middle = (lo + hi) / 2;
+		if (arrays[middle].first <= blockIdx.x) lo = middle;
+		else hi = middle;
+	}
+	const Whole &a = arrays[lo];
+	const i64 from = (blockIdx.x - a.first) * WHOLE_PART, n = a.n - from < WHOLE_PART ? a.n - from : WHOLE_PART;
+	const u64 at = in + a.in;
+	const float v = a.type == FLOAT16 ? fold_part((const f16 *)at + from, a.how, n) : a.type == BFLOAT16 ? fold_part((const bf16 *)at + from, a.how, n) : fold_part((const float *)at + from, a.how, n);
+	if (threadIdx.x) return;
+	if (parts) parts[blockIdx.x] = v;
+	else put((void *)(out + a.out), a.to, 0, v);
+}
+KERNEL(fold_arrays)
+
+extern "C" __global__ void __launch_bounds__(256) fold_parts(const Whole *arrays, i64 count, const float *parts, u64 out) {
+	const i64 i = THREAD / 32;
+	if (i >= count) return;
+	const Whole &a = arrays[i];
+	float v = neutral(a.how, 0.0f);
+	for (i64 j = threadIdx.x % 32; j < a.parts; j += 32) v = combine(a.how, v, parts[a.first + j]);
+	for (int m = 16; m; m >>= 1) v = combine(a.how, v, __shfl_xor_sync(0xffffffffu, v, m));
+	if (threadIdx.x % 32 == 0) put((void *)(out + a.out), a.to, 0, v);
+}
+KERNEL(fold_parts)

@@ -1,0 +1,90 @@
+//go:build cuda && linux && amd64
+
+package cuda
+
+import (
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// wholePart is how many elements a block of fold_arrays has.
+const wholePart = 8192
+
+// foldWhole folds all elements of v's argument. An optimizer has such folds of every
+// gradient, one after the other: they wait for each other, for one launch to do
+// them all, until a value is built that has to do with what they read or write.
+// In a plan that shows every value none waits.
+func (b *builder) foldWhole(v *ir.Value) {
+	b.wholes = append(b.wholes, v)
+	// Of what lies in the caller's buffers the address is known too late for a
+	// table.
+	if own := v.Slot.Place == ir.Arena && (v.Args[0].Slot.Place == ir.Arena || v.Args[0].Slot.Place == ir.Static); !own || b.p.graph.Watched {
+		last := len(b.wholes) - 1
+		waiting := b.wholes[:last]
+		b.wholes = b.wholes[last:]
+		b.foldWholes()
+		b.wholes = waiting
+	}
+}
+
+// foldWholes makes the calls of the folds that wait.
+func (b *builder) foldWholes() {
+	if len(b.wholes) == 0 {
+		return
+	}
+	var words []any
+	first, most := 0, 1
+	var in, out any = uint64(0), uint64(0)
+	for _, v := range b.wholes {
+		x := v.Args[0]
+		n := x.Type.Shape.Size()
+		parts := max(1, (n+wholePart-1)/wholePart)
+		from, to := any(x), any(v)
+		if x.Slot.Place == ir.Input || x.Slot.Place == ir.Output { // there is but this one
+			from, in = uint64(0), x
+		}
+		if v.Slot.Place == ir.Output {
+			to, out = uint64(0), v
+		}
+		words = append(words, from, to, n, int(x.Type.DType), reductions[v.Op], first, parts, int(v.Type.DType))
+		first, most = first+parts, max(most, parts)
+	}
+	t := table{aligned(b.bytes), words}
+	b.bytes = t.at + 8*len(words)
+	b.tables = append(b.tables, t)
+	v, count := b.wholes[0], len(b.wholes)
+	var parts any = uint64(0)
+	if most > 1 {
+		parts = scratch(0)
+		b.scratch = max(b.scratch, 4*first)
+	}
+	b.call(v, "fold_arrays", [3]int{first, 1, 1}, [3]int{256, 1, 1}, tableAt(t.at), count, parts, in, out)
+	if most > 1 {
+		b.call(v, "fold_parts", [3]int{(count + 7) / 8, 1, 1}, [3]int{256, 1, 1}, tableAt(t.at), count, parts, out)
+	}
+	b.wholes = b.wholes[:0]
+}
+
+// delays reports whether v reads or overwrites what a fold that waits writes, or
+// overwrites what it reads.
+func (b *builder) delays(v *ir.Value) bool {
+	results := []*ir.Value{v}
+	for _, u := range b.p.graph.Values[b.pos[v]+1:] {
+		if u.Op != op.Extra { // those of v come right after it
+			break
+		}
+		results = append(results, u)
+	}
+	return slices.ContainsFunc(b.wholes, func(w *ir.Value) bool {
+		return slices.ContainsFunc(v.Args, func(x *ir.Value) bool { return meet(x, w) }) ||
+			slices.ContainsFunc(results, func(u *ir.Value) bool { return meet(u, w) || meet(u, w.Args[0]) })
+	})
+}
+
+// meet reports whether two values have memory of the arena in common.
+func meet(x, y *ir.Value) bool {
+	a, b := x.Slot, y.Slot
+	return a.Place == ir.Arena && b.Place == ir.Arena && a.Offset < b.Offset+y.Type.Bytes() && b.Offset < a.Offset+x.Type.Bytes()
+}
