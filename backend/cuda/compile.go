@@ -27,6 +27,7 @@ type builder struct {
 	temporary map[*ir.Value]scratch // such results
 	bytes     int                   // of the memory so far
 	wholes    []*ir.Value           // folds that wait for others: see foldWhole
+	updates   []update              // chains that do: see update
 	tables    []table
 }
 
@@ -94,7 +95,7 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 		}
 		p.ends[i] = len(b.pending)
 	}
-	b.foldWholes()
+	b.together()
 	b.base = aligned(b.bytes)
 	p.bytes = max(1, b.base+b.scratch)
 	what := fmt.Sprintf("the working memory of a program (%d bytes for its values, %d for constants and kernels): ", g.ArenaBytes, p.bytes-g.ArenaBytes)
@@ -157,7 +158,7 @@ func (b *builder) value(v *ir.Value) error {
 		return fmt.Errorf("cuda: Compile: value %d (%v) lies among the constants", b.pos[v], v.Op)
 	}
 	if b.delays(v) {
-		b.foldWholes()
+		b.together()
 	}
 	if v.Op.Info().Class == op.Elementwise {
 		return b.elementwise(v)

@@ -144,12 +144,19 @@ func (b *builder) elementwise(v *ir.Value) error {
 		}
 		body.Code = []op.Instr{in}
 	}
-	b.chain(v, body, v.Args)
+	c, args := b.chainOf(v, body, v.Args)
+	b.update(v, c, args)
 	return nil
 }
 
 // chain makes a kernel of what body computes of operands, whose result is v.
 func (b *builder) chain(v *ir.Value, body *op.Body, operands []*ir.Value) {
+	c, args := b.chainOf(v, body, operands)
+	b.launch(v, c, args, v.Type.Shape.Size())
+}
+
+// chainOf is a chain with its parameters, but for the gate.
+func (b *builder) chainOf(v *ir.Value, body *op.Body, operands []*ir.Value) (ptx.Chain, []any) {
 	var strides [][]int
 	args := make([]any, 0, len(operands)+2)
 	for _, a := range operands {
@@ -164,18 +171,28 @@ func (b *builder) chain(v *ir.Value, body *op.Body, operands []*ir.Value) {
 	}
 	d := collapse(v.Type.Shape, append(strides, rowMajor(v.Type.Shape))...)
 	c := ptx.Chain{
-		Name: fmt.Sprintf("chain_%d", len(b.chains)), Dims: d.sizes, Strides: d.strides[:len(operands)],
+		Dims: d.sizes, Strides: d.strides[:len(operands)],
 		Body: body, Results: results, Gated: b.pos[v] >= b.p.graph.Commit, Aligned: true,
 	}
 	for _, a := range args {
 		x := a.(*ir.Value)
 		c.Aligned = c.Aligned && b.alignment(x)%min(16, ptx.PerThread*x.Type.DType.Size()) == 0
 	}
+	return c, args
+}
+
+// launch makes the call of a chain on a box of n elements.
+func (b *builder) launch(v *ir.Value, c ptx.Chain, args []any, n int) {
+	blocks := ptx.Blocks(n)
+	if c.Group != nil {
+		blocks = c.Group.Blocks()
+	}
 	if c.Gated {
 		args = append(args, faultWord{})
 	}
+	c.Name = fmt.Sprintf("chain_%d", len(b.chains))
 	b.chains = append(b.chains, c)
-	b.call(v, c.Name, [3]int{ptx.Blocks(v.Type.Shape.Size()), 1, 1}, [3]int{ptx.Threads, 1, 1}, args...)
+	b.call(v, c.Name, [3]int{blocks, 1, 1}, [3]int{ptx.Threads, 1, 1}, args...)
 	b.pending[len(b.pending)-1].chain = true
 }
 

@@ -3,10 +3,7 @@
 package cuda
 
 import (
-	"slices"
-
 	"github.com/mezzo-ml/mezzo/backend/ir"
-	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // wholePart is how many elements a block of fold_arrays has.
@@ -65,26 +62,4 @@ func (b *builder) foldWholes() {
 		b.call(v, "fold_parts", [3]int{(count + 7) / 8, 1, 1}, [3]int{256, 1, 1}, tableAt(t.at), count, parts, out)
 	}
 	b.wholes = b.wholes[:0]
-}
-
-// delays reports whether v reads or overwrites what a fold that waits writes, or
-// overwrites what it reads.
-func (b *builder) delays(v *ir.Value) bool {
-	results := []*ir.Value{v}
-	for _, u := range b.p.graph.Values[b.pos[v]+1:] {
-		if u.Op != op.Extra { // those of v come right after it
-			break
-		}
-		results = append(results, u)
-	}
-	return slices.ContainsFunc(b.wholes, func(w *ir.Value) bool {
-		return slices.ContainsFunc(v.Args, func(x *ir.Value) bool { return meet(x, w) }) ||
-			slices.ContainsFunc(results, func(u *ir.Value) bool { return meet(u, w) || meet(u, w.Args[0]) })
-	})
-}
-
-// meet reports whether two values have memory of the arena in common.
-func meet(x, y *ir.Value) bool {
-	a, b := x.Slot, y.Slot
-	return a.Place == ir.Arena && b.Place == ir.Arena && a.Offset < b.Offset+y.Type.Bytes() && b.Offset < a.Offset+x.Type.Bytes()
 }

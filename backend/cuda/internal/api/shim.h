@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // The most parameters that a kernel has.
-#define MEZZO_MAX_PARAMETERS 128
+#define MEZZO_MAX_PARAMETERS 512
 
 // mezzo_launch is a kernel call: its parameters are words[first] to
 // words[first+count-1] of the list, each of 8 bytes.

@@ -37,6 +37,7 @@ type Chain struct {
 	Body    *op.Body
 	Results []int // which instructions are results
 	Gated   bool
+	Group   *Group // or nil: then Dims are those of any of its boxes
 
 	// Aligned says that what is addressed begins where PerThread of its
 	// elements, or 16 bytes if they are more, would lie.
@@ -74,7 +75,8 @@ type writer struct {
 	index  string // type of positions: u32, or u64 for large boxes
 	vector bool
 	regs   strings.Builder
-	n      int // registers and labels so far
+	n      int      // registers and labels so far
+	base   []string // of a group: the addresses of the operands and results
 }
 
 // reg makes a register of a class: "f32", "b32".
@@ -135,14 +137,25 @@ func (l *Library) kernel(s *strings.Builder, c *Chain, used map[string]bool) err
 
 func (w *writer) parameters() int {
 	n := len(w.c.Body.Inputs) + len(w.c.Results)
+	if w.c.Group != nil {
+		n = w.c.Group.Addresses
+	}
 	if w.c.Gated {
 		n++
 	}
 	return n
 }
 
+// count is the number of elements: of the box, or of a group in a register.
+func (w *writer) count(n int) string {
+	if w.c.Group != nil {
+		return "%n"
+	}
+	return fmt.Sprint(n)
+}
+
 // code writes what comes before the computation: the gate, and the position of
-// the thread's first element, in %i; %n is the number of elements.
+// the thread's first element, in %i.
 func (w *writer) code(n int) {
 	w.regs.WriteString("\t.reg .b32 %t, %b;\n\t.reg .pred %g;\n")
 	fmt.Fprintf(&w.regs, "\t.reg .%s %%i;\n", w.index)
@@ -155,6 +168,9 @@ func (w *writer) code(n int) {
 	}
 	w.line("mov.u32 %%t, %%tid.x")
 	w.line("mov.u32 %%b, %%ctaid.x")
+	if w.c.Group != nil {
+		w.choose()
+	}
 	if w.vector {
 		w.line("mul.lo.u32 %%t, %%t, %d", PerThread)
 	}
@@ -166,7 +182,7 @@ func (w *writer) code(n int) {
 		w.line("mul.wide.u32 %%i, %%b, %d", Threads*PerThread)
 		w.line("add.u64 %%i, %%i, %s", wide)
 	}
-	w.line("setp.ge.%s %%g, %%i, %d", w.index, n)
+	w.line("setp.ge.%s %%g, %%i, %s", w.index, w.count(n))
 	w.line("@%%g bra $done")
 }
 
@@ -179,13 +195,15 @@ func (w *writer) compute() error {
 	for _, d := range c.Dims {
 		n *= d
 	}
-	base := make([]string, len(c.Body.Inputs)+len(c.Results))
-	for i := range base {
-		base[i] = w.reg("u64")
-		w.line("ld.param.u64 %s, [p%d]", base[i], i)
+	base := w.base
+	for i := range len(c.Body.Inputs) + len(c.Results) {
+		if c.Group == nil {
+			base = append(base, w.reg("u64"))
+			w.line("ld.param.u64 %s, [p%d]", base[i], i)
+		}
 	}
 	per := PerThread
-	if n <= Threads && !w.vector {
+	if n <= Threads && !w.vector && c.Group == nil {
 		per = 1
 	}
 	at, inside := make([]string, per), make([]string, per)
@@ -198,7 +216,7 @@ func (w *writer) compute() error {
 			w.line("add.%s %s, %%i, %d", w.index, at[e], e*Threads)
 			if e > 0 {
 				inside[e] = w.reg("pred")
-				w.line("setp.lt.%s %s, %s, %d", w.index, inside[e], at[e], n)
+				w.line("setp.lt.%s %s, %s, %s", w.index, inside[e], at[e], w.count(n))
 			}
 			places := w.places(at[e])
 			for i, d := range c.Body.Inputs {
