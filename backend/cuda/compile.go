@@ -29,6 +29,10 @@ type builder struct {
 	wholes    []*ir.Value           // folds that wait for others: see foldWhole
 	updates   []update              // chains that do: see update
 	tables    []table
+
+	eight   map[*ir.Value]eightProduct // products of 8-bit floats
+	packed  map[*ir.Value]packing      // what is stored in 8 bits for those alone
+	current *eightProduct              // the one being built
 }
 
 // table is an array of numbers that kernels read: parameters that are known when
@@ -87,6 +91,7 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 	}
 	constantsAt := b.bytes
 	b.bytes += len(constants)
+	b.findEight(g)
 	for i, v := range g.Values {
 		if v.Op != op.Param && v.Op != op.Const && !v.View() && v.Op != op.Extra {
 			if err := b.value(v); err != nil {
@@ -163,6 +168,9 @@ func (b *builder) value(v *ir.Value) error {
 	if v.Op.Info().Class == op.Elementwise {
 		return b.elementwise(v)
 	}
+	if e, ok := b.eight[v]; ok {
+		return b.eightValue(v, e)
+	}
 	if v.Attr.Body != nil && v.Op.Info().Epilogue {
 		return b.followed(v)
 	}
@@ -170,7 +178,7 @@ func (b *builder) value(v *ir.Value) error {
 }
 
 // call appends a call of a kernel. Arguments are *ir.Value, int, uint64,
-// float64, scratch, tableAt and faultWord.
+// float64, scratch, tableAt, behind and faultWord.
 func (b *builder) call(v *ir.Value, name string, grid, block [3]int, args ...any) {
 	b.pending = append(b.pending, pending{name: name, grid: grid, block: block, args: args, value: b.pos[v]})
 }
@@ -244,6 +252,8 @@ func (b *builder) word(a any) uint64 {
 		return uint64(p.memory) + uint64(b.base+int(a))
 	case tableAt:
 		return uint64(p.memory) + uint64(a)
+	case behind:
+		return b.word(a.v) + uint64(a.bytes)
 	case faultWord:
 		return uint64(p.device.fault)
 	case *ir.Value:

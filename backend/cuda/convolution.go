@@ -105,7 +105,7 @@ func (d *Device) tuneConvolution(c *cudnn.Convolution) (err error) {
 		b, out = output, kernels
 	}
 	run := func() error {
-		return c.Run(d.stream.Handle(), a, b, uint64(memory)+uint64(at[3]), out, uint64(memory)+uint64(at[4]))
+		return c.Run(d.stream.Handle(), a, b, uint64(memory)+uint64(at[3]), 0, out, uint64(memory)+uint64(at[4]))
 	}
 	return d.fastest(c.Choices(), c.Choose, memory, at[4], run, func() (bool, error) {
 		if !c.Relu {
@@ -177,7 +177,7 @@ func (b *builder) libraryConvolution(v *ir.Value, p cudnn.Problem, f following) 
 		second = b.hold(elements * size)
 		b.turn(v, second, v.Args[1], p.OutChannels, rows, size)
 	}
-	b.call(v, p.Operation.String(), [3]int{}, [3]int{}, v.Args[0], second, f.parameter(), out, b.hold(c.Workspace()))
+	b.call(v, p.Operation.String(), [3]int{}, [3]int{}, v.Args[0], second, f.parameter(), uint64(0), out, b.hold(c.Workspace()))
 	b.pending[len(b.pending)-1].product = c
 	if out == any(v) {
 		return true, false

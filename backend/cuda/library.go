@@ -86,7 +86,7 @@ func (d *Device) tune(m *cublaslt.Matmul) (err error) {
 	a, b, out := m.Bytes()
 	at := [...]int{0, aligned(a), aligned(a) + aligned(b)}
 	bias := at[2] + aligned(out)
-	workspace := bias + aligned(m.N*m.Out.Size())
+	workspace := bias + aligned(max(4, m.N*m.Out.Size())) // a scale lies there, too
 	memory, err := api.Alloc(workspace + d.workspaceBytes())
 	if errors.Is(err, api.ErrOutOfMemory) && m.Activation == cublaslt.NoActivation {
 		return nil // the first choice it is
@@ -97,7 +97,7 @@ func (d *Device) tune(m *cublaslt.Matmul) (err error) {
 	defer func() { err = errors.Join(err, api.Release(memory)) }()
 	run := func() error {
 		base := uint64(memory)
-		return m.Run(d.stream.Handle(), base+uint64(at[0]), base+uint64(at[1]), base+uint64(bias), base+uint64(at[2]), base+uint64(workspace))
+		return m.Run(d.stream.Handle(), base+uint64(at[0]), base+uint64(at[1]), base+uint64(bias), base+uint64(bias), base+uint64(at[2]), base+uint64(workspace))
 	}
 	choose := func(i int) error {
 		m.Choose(i)
@@ -213,7 +213,7 @@ func (b *builder) libraryProduct(v *ir.Value, g product, f following) (done, alo
 	if m == nil {
 		return false, f != (following{}) && d.product(p) != nil
 	}
-	b.libraryCall(v, m, v.Args[0], v.Args[1], f.parameter(), v)
+	b.libraryCall(v, m, v.Args[0], v.Args[1], f.parameter(), uint64(0), v)
 	return true, false
 }
 
@@ -230,9 +230,9 @@ func (d *Device) productWith(p cublaslt.Problem, f following) *cublaslt.Matmul {
 }
 
 // libraryCall calls the library with parameters that are addresses.
-func (b *builder) libraryCall(v *ir.Value, m *cublaslt.Matmul, x, y, bias, out any) {
+func (b *builder) libraryCall(v *ir.Value, m *cublaslt.Matmul, x, y, bias, scale, out any) {
 	b.scratch = max(b.scratch, b.reserved+m.Workspace())
-	b.call(v, "cublasLtMatmul", [3]int{}, [3]int{}, x, y, bias, out, scratch(b.reserved))
+	b.call(v, "cublasLtMatmul", [3]int{}, [3]int{}, x, y, bias, scale, out, scratch(b.reserved))
 	b.pending[len(b.pending)-1].product = m
 }
 
@@ -296,11 +296,11 @@ func (b *builder) alignment(v *ir.Value) int {
 // parameters after the stream are the addresses of, cublaslt.Matmul and
 // cudnn.Convolution say.
 type runner interface {
-	Run(stream uintptr, a, b, bias, out, workspace uint64) error
+	Run(stream uintptr, a, b, bias, scale, out, workspace uint64) error
 }
 
 // productCall is a call of a library among those of kernels: its parameters
-// are words[first:first+5].
+// are words[first:first+6].
 type productCall struct {
 	call, first int
 	m           runner
@@ -318,7 +318,7 @@ func (p *Program) issue(from, to int) (int, error) {
 			return from + n, err
 		}
 		w := p.words[x.first:]
-		if err := x.m.Run(s.Handle(), w[0], w[1], w[2], w[3], w[4]); err != nil {
+		if err := x.m.Run(s.Handle(), w[0], w[1], w[2], w[3], w[4], w[5]); err != nil {
 			return x.call, err
 		}
 		from = x.call + 1

@@ -174,6 +174,14 @@ func (b *builder) chainOf(v *ir.Value, body *op.Body, operands []*ir.Value) (ptx
 		Dims: d.sizes, Strides: d.strides[:len(operands)],
 		Body: body, Results: results, Gated: b.pos[v] >= b.p.graph.Commit, Aligned: true,
 	}
+	for i, a := range args[len(operands):] {
+		if p, ok := b.packed[a.(*ir.Value)]; ok {
+			if c.Eight == nil {
+				c.Eight = make([]string, len(results))
+			}
+			c.Eight[i] = p.name()
+		}
+	}
 	for _, a := range args {
 		x := a.(*ir.Value)
 		c.Aligned = c.Aligned && b.alignment(x)%min(16, ptx.PerThread*x.Type.DType.Size()) == 0
@@ -187,6 +195,7 @@ func (b *builder) launch(v *ir.Value, c ptx.Chain, args []any, n int) {
 	if c.Group != nil {
 		blocks = c.Group.Blocks()
 	}
+	results := args[len(args)-len(c.Results):]
 	if c.Gated {
 		args = append(args, faultWord{})
 	}
@@ -194,6 +203,15 @@ func (b *builder) launch(v *ir.Value, c ptx.Chain, args []any, n int) {
 	b.chains = append(b.chains, c)
 	b.call(v, c.Name, [3]int{blocks, 1, 1}, [3]int{ptx.Threads, 1, 1}, args...)
 	b.pending[len(b.pending)-1].chain = true
+	if c.Eight == nil {
+		return
+	}
+	for _, a := range results {
+		a := a.(*ir.Value)
+		if p := b.packed[a]; p.turned {
+			b.turnEight(v, dtype.Uint8, a, behind{a, p.rows * p.columns}, p.rows, p.columns, 0)
+		}
+	}
 }
 
 // extra finds the value of an extra result.

@@ -152,7 +152,7 @@ func (b *builder) paddedProduct(v *ir.Value, p, q cublaslt.Problem, m *cublaslt.
 	if q.M != p.M || q.N != p.N {
 		out = b.hold(q.M * q.N * p.Out.Size())
 	}
-	b.libraryCall(v, m, x, y, bias, out)
+	b.libraryCall(v, m, x, y, bias, uint64(0), out)
 	if out != any(v) {
 		b.resize(v, p.Out, out, v, 1, q.M, q.N, p.M, p.N)
 	}

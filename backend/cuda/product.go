@@ -89,13 +89,12 @@ func (b *builder) followed(v *ir.Value) error {
 		return nil
 	}
 	b.pos[u] = b.pos[v]
+	held := b.reserved
 	if !b.inPlace(v, u) {
-		b.temporary[u] = 0
-		b.reserved = aligned(u.Type.Bytes())
-		b.scratch = max(b.scratch, b.reserved)
+		b.temporary[u] = b.hold(u.Type.Bytes())
 	}
 	err := builders[v.Op](b, u)
-	b.reserved = 0
+	b.reserved = held
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (b *builder) followed(v *ir.Value) error {
 // chain that reads and writes it element by element: they need elements of
 // one size, and no other operand may lie there.
 func (b *builder) inPlace(v, u *ir.Value) bool {
-	if u.Type.Bytes() != v.Type.Bytes() {
+	if _, packed := b.packed[v]; packed || u.Type.Bytes() != v.Type.Bytes() {
 		return false
 	}
 	for _, a := range v.Args {

@@ -43,8 +43,9 @@ type Program struct {
 	patches  []patch
 	binds    []bind
 	static   map[*ir.Value]int // where constants lie in memory
-	ends     []int             // for each value, how many calls have been made when it is computed
-	bytes    int               // of memory
+	packed   map[*ir.Value]packing
+	ends     []int // for each value, how many calls have been made when it is computed
+	bytes    int   // of memory
 
 	// A run with the same buffers as one before is one call: its captured
 	// graph. The first run with them calls the kernels one by one, since the
@@ -216,6 +217,9 @@ func (p *Program) watched(in, out []driver.Buffer, see func(v *ir.Value, data []
 		}
 		if err := s.Wait(); err != nil {
 			return err
+		}
+		if packed, ok := p.packed[rootOf(v)]; ok {
+			packed.unpack(data, v.Type.DType)
 		}
 		if err := see(v, data); err != nil {
 			return err

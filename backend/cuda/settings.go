@@ -31,6 +31,10 @@ type settings struct {
 	// are. cuDNN rounds them to 16 bits, as Keras does, so our own kernels compute
 	// them then: KERAS_CUDA_WIDE_GRADIENTS.
 	wideGradients bool
+	// eight has products of what is rounded to 8-bit floats be products of those,
+	// where the GPU has them and it pays: KERAS_CUDA_FP8. eightAll has it done
+	// whatever it costs, for tests.
+	eight, eightAll bool
 	// graphs has a run with the same buffers as before be the launch of one
 	// captured graph: KERAS_CUDA_GRAPHS.
 	graphs bool
@@ -39,7 +43,7 @@ type settings struct {
 func readSettings() (settings, error) {
 	var s settings
 	for name, to := range map[string]*bool{
-		"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune, "KERAS_CUDA_GRAPHS": &s.graphs, "KERAS_CUDA_PAD": &s.pad,
+		"KERAS_TF32": &s.tf32, "KERAS_CUDA_EPILOGUE": &s.epilogue, "KERAS_CUDA_AUTOTUNE": &s.autotune, "KERAS_CUDA_GRAPHS": &s.graphs, "KERAS_CUDA_PAD": &s.pad, "KERAS_CUDA_FP8": &s.eight,
 		"KERAS_CUDA_CUDNN": &s.cudnn, "KERAS_CUDA_WIDE_GRADIENTS": &s.wideGradients,
 	} {
 		switch value := os.Getenv(name); value {

@@ -91,6 +91,9 @@ func (b *builder) tiles(v *ir.Value, name string, t tiling, f following, before,
 
 func (b *builder) matmul(v *ir.Value, f following) (bool, error) {
 	g := productOf(v)
+	if b.current != nil {
+		return b.eightMatmul(v, f), nil
+	}
 	if done, alone := b.libraryProduct(v, g, f); done || alone {
 		return done, nil
 	}

@@ -32,7 +32,7 @@ const mostWaiting = 512
 // contiguous array, with operands of that size or of one element.
 func (b *builder) update(v *ir.Value, c ptx.Chain, args []any) {
 	n := v.Type.Shape.Size()
-	waits := len(c.Dims) == 1 && n < 1<<30 && !b.p.graph.Watched && b.pos[v] >= b.p.graph.Commit
+	waits := c.Eight == nil && len(c.Dims) == 1 && n < 1<<30 && !b.p.graph.Watched && b.pos[v] >= b.p.graph.Commit
 	key := op.Attr{Body: c.Body}.AppendKey(nil)
 	for _, s := range c.Strides {
 		waits = waits && (s[0] == 0 || s[0] == 1)

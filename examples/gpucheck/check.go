@@ -102,7 +102,7 @@ func wanted(name string) bool {
 func curves(ctx context.Context, w io.Writer) error {
 	fmt.Fprint(w, "## Loss curves\n\nThe guide's model on built-in digits: loss after each epoch, on the device and on the processor.\n\n")
 	lines := [][]string{{"policy", "device", "losses", "largest difference"}}
-	for _, p := range policies {
+	for p := range strings.SplitSeq(*under, ",") {
 		var cpu, gpu []float64
 		if err := spawn(ctx, "cpu", task{Kind: "curve", Policy: p}, &cpu); err != nil {
 			return err

@@ -36,12 +36,11 @@ var (
 	limit    = flag.Duration("limit", 2*time.Minute, "longest process of a measurement")
 	cases    = flag.String("cases", "", `conformance cases, comma-separated prefixes such as "Softmax/float16" (default: all that are not large)`)
 	rows     = flag.String("rows", "", `training steps, comma-separated names (default: all)`)
+	under    = flag.String("policies", "float32,mixed_bfloat16,mixed_float16", "policies of curves, ops and steps, comma-separated")
 	torch    = flag.String("torch", "", "figures of docs/benchmarks/peers/torch_cuda.py to compare with, a file of JSON")
 	specs    = flag.Bool("specs", false, "print what torch_cuda.py is to time, as JSON, and end")
 	child    = flag.String("child", "", "what to do as a process of its own; used by the program itself")
 )
-
-var policies = []string{"float32", "mixed_bfloat16", "mixed_float16"}
 
 func main() {
 	log.SetFlags(0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -184,7 +185,7 @@ func operations(ctx context.Context, w io.Writer) error {
 	times := map[result]float64{}
 	var copyRate, productRate = map[string]float64{}, map[string]float64{}
 	all := operationRows()
-	for _, p := range policies {
+	for p := range strings.SplitSeq(*under, ",") {
 		kind := typeOf(p)
 		for _, o := range all {
 			var ms float64
@@ -201,7 +202,7 @@ func operations(ctx context.Context, w io.Writer) error {
 		}
 	}
 	for _, o := range all {
-		for _, p := range policies {
+		for p := range strings.SplitSeq(*under, ",") {
 			ms, ok := times[result{o.name, p}]
 			if !ok {
 				continue

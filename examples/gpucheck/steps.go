@@ -159,7 +159,7 @@ func steps(ctx context.Context, w io.Writer) error {
 		if *rows != "" && !slices.Contains(strings.Split(*rows, ","), n.name) {
 			continue
 		}
-		for _, p := range policies {
+		for p := range strings.SplitSeq(*under, ",") {
 			t := task{Kind: "step", Name: n.name, Policy: p}
 			var graph, calls timing
 			line := []string{n.name, p}

@@ -14,6 +14,8 @@ FUNCTION float load_float16(u32 h) { return half_to_float((u16)h); }
 FUNCTION u32 store_float16(float f) { return float_to_half(f); }
 FUNCTION float load_bfloat16(u32 h) { return bfloat_to_float((u16)h); }
 FUNCTION u32 store_bfloat16(float f) { return float_to_bfloat(f); }
+FUNCTION u32 store_e4m3(float f) { return float_to_e4m3(f); }
+FUNCTION u32 store_e5m2(float f) { return float_to_e5m2(f); }
 FUNCTION u32 load_bool(u32 x) { return x != 0; }
 FUNCTION float round_float16(float f) { return half_to_float(float_to_half(f)); }
 FUNCTION float round_bfloat16(float f) { return bfloat_to_float(float_to_bfloat(f)); }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/fake"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -92,6 +93,62 @@ func TestNames(t *testing.T) {
 	} {
 		if got := names(major); !slices.Equal(got, want) {
 			t.Errorf("driver of CUDA %d: %v, want %v", major, got, want)
+		}
+	}
+}
+
+// TestEight: the library takes descriptions of products of 8-bit floats, and
+// no others are made than it has.
+func TestEight(t *testing.T) {
+	for _, l := range libraries(t) {
+		if l.Version < 111100 { // of CUDA 11.8
+			t.Errorf("%s: version %d has no 8-bit floats", l.Path, l.Version)
+			continue
+		}
+		for _, eight := range [][2]Format{{E4M3, E4M3}, {E4M3, E5M2}, {E5M2, E4M3}, {E5M2, E5M2}, {E4M3, 0}} {
+			for _, out := range dtype.Floats() {
+				for bits := range 32 {
+					p := Problem{
+						M: 96, N: 32, K: 64, TransA: bits&1 != 0, TransB: bits&2 == 0, In: dtype.Uint8, Out: out, Batch: 1,
+						Eight: eight, Scaled: bits&4 != 0, Fast: bits&8 != 0, Bias: bits&16 != 0,
+					}
+					m, err := l.describe(p)
+					want := !p.TransA && p.TransB && eight[1] != 0 && eight != [2]Format{E5M2, E5M2} && (out.Is16() || out == dtype.Float32 && !p.Bias)
+					if (err == nil) != want {
+						t.Fatalf("%s: %+v: error %v, want one: %v", l.Path, p, err, !want)
+					}
+					if err != nil {
+						continue
+					}
+					// The library's first operand is B.
+					for attribute, want := range map[int]uint64{0: compute32, descTransA: operationT, descTransB: operationN} {
+						if got, err := m.attribute(attribute); err != nil || got != want {
+							t.Errorf("%s: %+v: attribute %d is %d, want %d (%v)", l.Path, p, attribute, got, want, err)
+						}
+					}
+					scale, fast := uint64(0), uint64(0)
+					if p.Scaled {
+						scale = anyAddress
+					}
+					if p.Fast {
+						fast = 1
+					}
+					for attribute, want := range map[int]struct {
+						bytes int
+						value uint64
+					}{descScaleA: {8, scale}, descFast: {1, fast}} {
+						if got, err := m.attributeOf(attribute, want.bytes); err != nil || got != want.value {
+							t.Errorf("%s: %+v: attribute %d is %d, want %d (%v)", l.Path, p, attribute, got, want.value, err)
+						}
+					}
+					for i, layout := range []unsafe.Pointer{m.b, m.a} {
+						if got, err := m.layoutType(layout); err != nil || got != uint64(eight[i]) {
+							t.Errorf("%s: %+v: operand %d has type %d, want %d (%v)", l.Path, p, i, got, eight[i], err)
+						}
+					}
+					m.Close()
+				}
+			}
 		}
 	}
 }

@@ -37,7 +37,22 @@ type Problem struct {
 	Bias           bool
 	Activation     Activation
 	Align          [3]int // bytes that the addresses of A, B and D are multiples of
+
+	// Eight are the formats of A and B where they hold 8-bit floats; In is then
+	// Uint8. GPUs have such products of an A that is not transposed and a B that
+	// is, and not of two operands of E5M2.
+	Eight  [2]Format
+	Scaled bool // the sums are multiplied by a float32 of the device before the bias is added
+	Fast   bool // 8-bit floats are summed up with fewer bits
 }
+
+// Format is that of 8-bit floats: the number of a cudaDataType.
+type Format int
+
+const (
+	E4M3 Format = 28
+	E5M2 Format = 29
+)
 
 // Bytes are the sizes of A, B and D with their batches.
 func (p Problem) Bytes() (a, b, d int) {
@@ -52,7 +67,9 @@ const (
 	descTransA, descTransB            = 3, 4        // cublasLtMatmulDescAttributes_t
 	descEpilogue, descBias            = 7, 8        //
 	descBiasType                      = 26          //
-	layoutBatch, layoutStride         = 5, 6        // cublasLtMatrixLayoutAttribute_t
+	descScaleA, descFast              = 17, 25      // of 8-bit floats
+	layoutTypeOf                      = 0           // cublasLtMatrixLayoutAttribute_t
+	layoutBatch, layoutStride         = 5, 6        //
 	operationN, operationT            = 0, 1        // cublasOperation_t
 	epilogueDefault, epilogueRelu     = 1, 2        // cublasLtEpilogue_t
 	epilogueBias                      = 4           // added to those
@@ -64,6 +81,24 @@ const anyAddress = 256
 
 // types are the numbers of element types.
 var types = map[dtype.DType]C.int{dtype.Float32: real32, dtype.Float64: real64, dtype.Float16: real16, dtype.BFloat16: realBF16}
+
+// typeOf is the number of the type of operand i.
+func (p Problem) typeOf(i int) C.int {
+	if p.Eight[i] != 0 {
+		return C.int(p.Eight[i])
+	}
+	return types[p.In]
+}
+
+// supported reports whether there are such products.
+func (p Problem) supported() bool {
+	if p.Eight == [2]Format{} {
+		return !p.Scaled && !p.Fast && Supports(p.In, p.Out)
+	}
+	known := func(f Format) bool { return f == E4M3 || f == E5M2 }
+	return known(p.Eight[0]) && known(p.Eight[1]) && p.Eight != [2]Format{E5M2, E5M2} && p.In == dtype.Uint8 && !p.TransA && p.TransB &&
+		(p.Out.Is16() || p.Out == dtype.Float32 && !p.Bias)
+}
 
 // Supports reports whether the library has products of these types.
 func Supports(in, out dtype.DType) bool {
@@ -78,13 +113,13 @@ type Matmul struct {
 	desc, a, b, d, bias unsafe.Pointer
 	choices             []C.mezzo_lt_choice
 	chosen              int
-	biasAt              uint64
+	biasAt, scaleAt     uint64
 }
 
 // describe makes the library's description of a problem. It needs no device.
 func (l *Library) describe(p Problem) (*Matmul, error) {
-	if !Supports(p.In, p.Out) {
-		return nil, fmt.Errorf("cublasLt: product of %v as %v", p.In, p.Out)
+	if !p.supported() {
+		return nil, fmt.Errorf("cublasLt: product of %v (formats %v) as %v", p.In, p.Eight, p.Out)
 	}
 	if p.M < 1 || p.N < 1 || p.K < 1 || p.Batch < 1 {
 		return nil, fmt.Errorf("cublasLt: %d products of [%d %d] and [%d %d], want sizes of at least 1", p.Batch, p.M, p.K, p.K, p.N)
@@ -122,10 +157,17 @@ func (l *Library) describe(p Problem) (*Matmul, error) {
 		m.biasAt = anyAddress
 	}
 	set(descEpilogue, uint64(epilogue), 4)
-	layout := func(to *unsafe.Pointer, t dtype.DType, rows, columns, stride int) {
+	if p.Scaled {
+		set(descScaleA, anyAddress, 8)
+		m.scaleAt = anyAddress
+	}
+	if p.Fast {
+		set(descFast, 1, 1)
+	}
+	layout := func(to *unsafe.Pointer, t C.int, rows, columns, stride int) {
 		var made unsafe.Pointer
 		if err == nil {
-			err = check("cublasLtMatrixLayoutCreate", C.mezzo_lt_layout_create(c, &made, types[t], C.uint64_t(columns), C.uint64_t(rows), C.int64_t(columns)))
+			err = check("cublasLtMatrixLayoutCreate", C.mezzo_lt_layout_create(c, &made, t, C.uint64_t(columns), C.uint64_t(rows), C.int64_t(columns)))
 			*to = made
 		}
 		if err == nil && p.Batch > 1 {
@@ -143,9 +185,9 @@ func (l *Library) describe(p Problem) (*Matmul, error) {
 	}
 	ar, ac := stored(p.M, p.K, p.TransA)
 	br, bc := stored(p.K, p.N, p.TransB)
-	layout(&m.a, p.In, br, bc, p.StrideB)
-	layout(&m.b, p.In, ar, ac, p.StrideA)
-	layout(&m.d, p.Out, p.M, p.N, p.M*p.N)
+	layout(&m.a, p.typeOf(1), br, bc, p.StrideB)
+	layout(&m.b, p.typeOf(0), ar, ac, p.StrideA)
+	layout(&m.d, types[p.Out], p.M, p.N, p.M*p.N)
 	if err != nil {
 		m.Close()
 		return nil, err
@@ -191,15 +233,21 @@ func (m *Matmul) Choose(i int) { m.chosen = i }
 func (m *Matmul) Workspace() int { return int(m.choices[m.chosen].workspace) }
 
 // Run puts the product on a stream. Addresses are those of device memory: bias
-// is not used unless the problem has one, and workspace has as many bytes as
+// and scale are not used unless the problem has one, and workspace has as many bytes as
 // Workspace says, aligned to 256.
-func (m *Matmul) Run(stream uintptr, a, b, bias, d, workspace uint64) error {
+func (m *Matmul) Run(stream uintptr, a, b, bias, scale, d, workspace uint64) error {
 	c := m.h.l.c
 	if m.Bias && bias != m.biasAt {
 		if err := check("cublasLtMatmulDescSetAttribute bias", C.mezzo_lt_desc_set(c, m.desc, descBias, C.uint64_t(bias), 8)); err != nil {
 			return err
 		}
 		m.biasAt = bias
+	}
+	if m.Scaled && scale != m.scaleAt {
+		if err := check("cublasLtMatmulDescSetAttribute scale", C.mezzo_lt_desc_set(c, m.desc, descScaleA, C.uint64_t(scale), 8)); err != nil {
+			return err
+		}
+		m.scaleAt = scale
 	}
 	wide := C.int(0)
 	if m.In == dtype.Float64 {
@@ -216,9 +264,19 @@ func (m *Matmul) Close() {
 }
 
 // attribute reads back what the library has of the description.
-func (m *Matmul) attribute(number int) (uint64, error) {
+func (m *Matmul) attribute(number int) (uint64, error) { return m.attributeOf(number, 4) }
+
+// attributeOf is attribute for one of so many bytes.
+func (m *Matmul) attributeOf(number, bytes int) (uint64, error) {
 	var v C.uint64_t
-	err := check("cublasLtMatmulDescGetAttribute", C.mezzo_lt_desc_get(m.h.l.c, m.desc, C.int(number), &v, 4))
+	err := check("cublasLtMatmulDescGetAttribute", C.mezzo_lt_desc_get(m.h.l.c, m.desc, C.int(number), &v, C.size_t(bytes)))
+	return uint64(v), err
+}
+
+// layoutType reads back the type of the matrices of a layout.
+func (m *Matmul) layoutType(layout unsafe.Pointer) (uint64, error) {
+	var v C.uint64_t
+	err := check("cublasLtMatrixLayoutGetAttribute", C.mezzo_lt_layout_get(m.h.l.c, layout, layoutTypeOf, &v, 4))
 	return uint64(v), err
 }
 

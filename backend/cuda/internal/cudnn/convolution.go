@@ -192,7 +192,7 @@ func (c *Convolution) Workspace() int { return int(c.choices[c.chosen].memory) }
 // of its Operation. Addresses are those of device memory, aligned to 16 bytes:
 // bias is not used unless the problem has one, and workspace has as many bytes
 // as Workspace says, aligned to 256.
-func (c *Convolution) Run(stream uintptr, a, b, bias, out, workspace uint64) error {
+func (c *Convolution) Run(stream uintptr, a, b, bias, _, out, workspace uint64) error {
 	l := c.h.l
 	if err := c.h.use(stream); err != nil {
 		return err

@@ -39,6 +39,10 @@ type Chain struct {
 	Gated   bool
 	Group   *Group // or nil: then Dims are those of any of its boxes
 
+	// Eight has "e4m3" or "e5m2" for results that are stored as 8-bit floats, which
+	// have all of their numbers, and "" for others; nil: there is none.
+	Eight []string
+
 	// Aligned says that what is addressed begins where PerThread of its
 	// elements, or 16 bytes if they are more, would lie.
 	Aligned bool
@@ -240,9 +244,8 @@ func (w *writer) compute() error {
 			}
 			values[e] = append(values[e], v)
 		}
-		for _, r := range c.Results {
-			d := c.Body.Code[r].DType
-			v, err := w.pack(values[e][len(c.Body.Inputs)+r], d)
+		for i, r := range c.Results {
+			v, err := w.pack(values[e][len(c.Body.Inputs)+r], c.Body.Code[r].DType, c.eight(i))
 			if err != nil {
 				return err
 			}
@@ -251,16 +254,32 @@ func (w *writer) compute() error {
 	}
 	if w.vector {
 		for i, r := range c.Results {
-			w.storeVector(base[len(c.Body.Inputs)+i], i, results, c.Body.Code[r].DType)
+			w.storeVector(base[len(c.Body.Inputs)+i], i, results, c.stored(i, r))
 		}
 		return nil
 	}
 	for e := range per {
 		for i, r := range c.Results {
-			w.store(base[len(c.Body.Inputs)+i], at[e], inside[e], results[e][i], c.Body.Code[r].DType)
+			w.store(base[len(c.Body.Inputs)+i], at[e], inside[e], results[e][i], c.stored(i, r))
 		}
 	}
 	return nil
+}
+
+// eight is how result i is stored as an 8-bit float, or "".
+func (c *Chain) eight(i int) string {
+	if c.Eight == nil {
+		return ""
+	}
+	return c.Eight[i]
+}
+
+// stored is a type of the size that result i, of instruction r, has in memory.
+func (c *Chain) stored(i, r int) dtype.DType {
+	if c.eight(i) != "" {
+		return dtype.Uint8
+	}
+	return c.Body.Code[r].DType
 }
 
 // places writes the positions of the operands that belong to element i of the
@@ -394,7 +413,10 @@ func (w *writer) unpack(v string, d dtype.DType) (string, error) {
 	return v, nil
 }
 
-func (w *writer) pack(v string, d dtype.DType) (string, error) {
+func (w *writer) pack(v string, d dtype.DType, eight string) (string, error) {
+	if eight != "" {
+		return w.apply("store_"+eight, "b32", v)
+	}
 	switch d {
 	case dtype.Float16, dtype.BFloat16:
 		return w.apply("store_"+d.String(), "b32", v)

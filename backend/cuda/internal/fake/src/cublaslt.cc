@@ -9,7 +9,7 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
 enum { COMPUTE32 = 68, COMPUTE64 = 70, COMPUTE_TF32 = 77 };
-enum { COMPUTE_TYPE = 0, TRANSA = 3, TRANSB = 4, EPILOGUE = 7, BIAS_POINTER = 8, BIAS_TYPE = 26 };
+enum { COMPUTE_TYPE = 0, TRANSA = 3, TRANSB = 4, EPILOGUE = 7, BIAS_POINTER = 8, A_SCALE = 17, AMAX = 21, FAST = 25, BIAS_TYPE = 26 };
 
 struct Desc {
 	int compute;
@@ -44,7 +44,7 @@ API cublasLtMatmulDescCreate(void **d, int compute, int scale) {
 API cublasLtMatmulDescDestroy(void *d) { delete (Desc *)d; return SUCCESS; }
 API cublasLtMatmulDescSetAttribute(void *d, int a, const void *v, size_t n) {
 	uint64_t u = 0;
-	if (n != (a == BIAS_POINTER ? 8 : 4)) return INVALID_VALUE;
+	if (n != (a == BIAS_POINTER || (a >= A_SCALE && a <= AMAX) ? 8 : a == FAST ? 1 : 4)) return INVALID_VALUE;
 	memcpy(&u, v, n);
 	((Desc *)d)->attributes[a] = u;
 	return SUCCESS;
@@ -67,7 +67,8 @@ API cublasLtMatrixLayoutSetAttribute(void *l, int a, const void *v, size_t n) {
 }
 API cublasLtMatrixLayoutGetAttribute(void *l, int a, void *v, size_t n, size_t *written) {
 	*written = n;
-	if (a == 5 && n == 4) memcpy(v, &((Layout *)l)->batch, 4);
+	if (a == 0 && n == 4) memcpy(v, &((Layout *)l)->type, 4);
+	else if (a == 5 && n == 4) memcpy(v, &((Layout *)l)->batch, 4);
 	else if (a == 6 && n == 8) memcpy(v, &((Layout *)l)->stride, 8);
 	else return INVALID_VALUE;
 	return SUCCESS;
@@ -85,11 +86,15 @@ static int fits(const Desc &desc, const Layout &a, const Layout &b, const Layout
 	auto get = [&](int k) { auto i = desc.attributes.find(k); return i == desc.attributes.end() ? 0 : i->second; };
 	const uint64_t m = get(TRANSA) ? a.columns : a.rows, k = get(TRANSA) ? a.rows : a.columns;
 	const uint64_t l = get(TRANSB) ? b.columns : b.rows, n = get(TRANSB) ? b.rows : b.columns;
-	if (m != d.rows || n != d.columns || k != l || a.type != b.type || a.batch != d.batch || b.batch != d.batch) return INVALID_VALUE;
+	if (m != d.rows || n != d.columns || k != l || (a.type != b.type && !(eight(a.type) && eight(b.type))) || a.batch != d.batch || b.batch != d.batch) return INVALID_VALUE;
 	const bool wide = a.type == R64;
 	if (wide != (desc.compute == COMPUTE64) || (desc.compute == COMPUTE_TF32 && a.type != R32)) return NOT_SUPPORTED;
-	if (d.type != a.type && !(size_of(a.type) == 2 && d.type == R32)) return NOT_SUPPORTED;
 	const uint64_t epilogue = get(EPILOGUE);
+	if (eight(a.type)) { // on Hopper, and on Ada from CUDA 12 on
+		const char *s = getenv("FAKECUDA_CAPABILITY");
+		if ((s && atoi(s) < 89) || !get(TRANSA) || get(TRANSB) || (a.type == E5M2 && b.type == E5M2)) return NOT_SUPPORTED;
+		if (m % 16 || n % 16 || k % 16 || eight(d.type) || d.type == R64 || (d.type == R32 && epilogue & 4)) return NOT_SUPPORTED;
+	} else if (get(A_SCALE) || get(FAST) || (d.type != a.type && !(size_of(a.type) == 2 && d.type == R32))) return NOT_SUPPORTED;
 	if (epilogue != 1 && epilogue != 2 && epilogue != 4 && epilogue != 6) return NOT_SUPPORTED;
 	if (epilogue & 4 && ((int)get(BIAS_TYPE) != d.type || !get(BIAS_POINTER))) return NOT_SUPPORTED;
 	return SUCCESS;
@@ -126,6 +131,9 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 	const uint64_t epilogue = get(EPILOGUE);
 	const void *bias = epilogue & 4 ? (const void *)get(BIAS_POINTER) : nullptr;
 	if (bias && !fakecuda_inside(bias, z.rows * size_of(z.type))) return INVALID_VALUE;
+	const float *scale = (const float *)get(A_SCALE);
+	if (scale && !fakecuda_inside(scale, sizeof *scale)) return INVALID_VALUE;
+	if (eight(x.type) && ((uintptr_t)a % 16 || (uintptr_t)b % 16 || (uintptr_t)d % 16)) return NOT_SUPPORTED;
 	const bool wide = m.compute == COMPUTE64, algo70 = algo->number == 70;
 	if ((wide ? *(double *)alpha : *(float *)alpha) != 1 || (wide ? *(double *)beta : *(float *)beta) != 0) return NOT_SUPPORTED;
 	std::function<int()> work = [=] {
@@ -141,6 +149,7 @@ API cublasLtMatmul(void *, void *desc, const void *alpha, const void *a, void *l
 						if (tf) p = tf32(p), q = tf32(q);
 						sum = wide ? sum + p * q : (double)(float)(sum + (float)(p * q));
 					}
+					if (scale) sum = (float)sum * *scale;
 					if (bias) sum = wide ? sum + read(bias, z.type, i) : (double)((float)sum + (float)read(bias, z.type, i));
 					if (epilogue & 2 && (algo70 ? sum < 0 : !(sum > 0))) sum = 0;
 					write(d, z.type, g * z.stride + i + j * z.ld, sum);

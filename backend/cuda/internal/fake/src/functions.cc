@@ -5,6 +5,7 @@
 #include <string>
 
 #include "types.h"
+#include "eight.h"
 #include "functions.cu"
 
 namespace ptx {

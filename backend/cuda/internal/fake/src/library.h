@@ -2,6 +2,7 @@
 // elements of the types that they compute on.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,10 +19,22 @@ extern "C" int fakecuda_submit(void *stream, std::function<int()> *work);
 // fakecuda_inside reports whether memory of the device lies there.
 extern "C" int fakecuda_inside(const void *p, size_t n);
 
-enum { R32 = 0, R64 = 1, R16 = 2, RBF16 = 14 }; // cudaDataType
+enum { R32 = 0, R64 = 1, R16 = 2, RBF16 = 14, E4M3 = 28, E5M2 = 29 }; // cudaDataType
 
-static size_t size_of(int type) { return type == R64 ? 8 : type == R32 ? 4 : 2; }
+static bool eight(int type) { return type == E4M3 || type == E5M2; }
+static size_t size_of(int type) { return type == R64 ? 8 : type == R32 ? 4 : eight(type) ? 1 : 2; }
+// eight_bits is an 8-bit float: E5M2 is the upper half of a float16, E4M3 has
+// no infinities.
+static double eight_bits(uint8_t u, int type) {
+	const int fraction = type == E4M3 ? 3 : 2, bias = type == E4M3 ? 7 : 15, most = (1 << (7 - fraction)) - 1;
+	const int e = u >> fraction & most, m = u & ((1 << fraction) - 1);
+	double x = e ? ldexp(m + (1 << fraction), e - bias - fraction) : ldexp(m, 1 - bias - fraction);
+	if (type == E4M3 ? (u & 127) == 127 : e == most && m) x = NAN;
+	else if (type == E5M2 && e == most) x = INFINITY;
+	return u & 128 ? -x : x;
+}
 static double read(const void *p, int type, int64_t i) {
+	if (eight(type)) return eight_bits(((const uint8_t *)p)[i], type);
 	switch (type) {
 	case R64: return ((const double *)p)[i];
 	case R32: return ((const float *)p)[i];
