@@ -73,33 +73,41 @@ func TestGenerate(t *testing.T) {
 		if *only != "" && unit != *only {
 			continue
 		}
-		text, err := source(unit)
+		for _, a := range Architectures {
+			t.Run(fmt.Sprintf("%s_%d", unit, a), func(t *testing.T) {
+				t.Parallel()
+				compileUnit(t, c, unit, a)
+			})
+		}
+	}
+}
+
+// compileUnit writes or checks the PTX of a unit for an architecture.
+func compileUnit(t *testing.T, c *nvrtc.Compiler, unit string, architecture int) {
+	text, err := source(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ptx, err := c.Compile(text, unit+".cu", append(options(unit), fmt.Sprintf("--gpu-architecture=compute_%d", architecture))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *generate {
+		z, err := pack(ptx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range Architectures {
-			ptx, err := c.Compile(text, unit+".cu", append(options(unit), fmt.Sprintf("--gpu-architecture=compute_%d", a))...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if *generate {
-				z, err := pack(ptx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(fmt.Sprintf("%s_%d.ptx.gz", unit, a), z, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				continue
-			}
-			kept, err := PTX(unit, a)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal([]byte(kept), ptx) {
-				t.Errorf("%s_%d.ptx.gz is not what the sources compile to: run the test with -generate", unit, a)
-			}
+		if err := os.WriteFile(fmt.Sprintf("%s_%d.ptx.gz", unit, architecture), z, 0o644); err != nil {
+			t.Fatal(err)
 		}
+		return
+	}
+	kept, err := PTX(unit, architecture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal([]byte(kept), ptx) {
+		t.Errorf("%s_%d.ptx.gz is not what the sources compile to: run the test with -generate", unit, architecture)
 	}
 }
 
@@ -134,7 +142,10 @@ func TestAssemble(t *testing.T) {
 	}
 	for _, unit := range Units() {
 		for _, sm := range models {
-			assemble(t, ptxas, unit, sm)
+			t.Run(fmt.Sprintf("%s_%d", unit, sm), func(t *testing.T) {
+				t.Parallel()
+				assemble(t, ptxas, unit, sm)
+			})
 		}
 	}
 }
