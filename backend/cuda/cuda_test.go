@@ -55,6 +55,10 @@ func open(tb testing.TB) *Device {
 	return d
 }
 
-func TestConformance(t *testing.T) { backendtest.Run(t, open(t)) }
+// TestConformance runs beside TestOwnProducts: each takes a core for a minute.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	backendtest.Run(t, open(t))
+}
 
 func BenchmarkConformance(b *testing.B) { backendtest.Bench(b, open(b)) }
