@@ -247,11 +247,7 @@ func (d *Device) function(name string) (api.Function, error) {
 	}
 	m, ok := d.modules[unit]
 	if !ok {
-		image, err := kernels.PTX(unit, d.capability())
-		if err != nil {
-			return 0, err
-		}
-		if m, err = api.Load(image); err != nil {
+		if m, err = load(unit, d.capability()); err != nil {
 			return 0, fmt.Errorf("cuda: kernels of unit %s: %w", unit, err)
 		}
 		d.modules[unit] = m
@@ -261,6 +257,21 @@ func (d *Device) function(name string) (api.Function, error) {
 		d.functions[name] = f
 	}
 	return f, err
+}
+
+// load loads the kernels of a unit: as PTX, where the driver does not take what
+// is compiled (CUDA_FORCE_PTX_JIT, for one, forbids it).
+func load(unit string, capability int) (m api.Module, err error) {
+	images, err := kernels.Images(unit, capability)
+	if err != nil {
+		return m, err
+	}
+	for _, image := range images {
+		if m, err = api.Load(image); err == nil {
+			break
+		}
+	}
+	return m, err
 }
 
 // Compile makes a program from a plan.

@@ -1,15 +1,18 @@
 // Package kernels is the device code of Mezzo: its sources, in the part of
-// CUDA C++ that needs no header, and the PTX that NVRTC 11.8 makes of them.
+// CUDA C++ that needs no header, the PTX that NVRTC 11.8 makes of them, and the
+// cubins that ptxas 11.8 makes of that.
 //
 // functions.cu has what each element-wise operation means, for package ptx;
 // the other files have the kernels. As C++ for the host, with the fake
 // driver's emu.h before them, the same sources run in tests.
 //
-//	KERAS_NVRTC=.../libnvrtc.so.11.2 go test -tags cuda ./backend/cuda/kernels -generate
+//	KERAS_NVRTC=.../libnvrtc.so.11.2 go test -tags cuda ./backend/cuda/kernels -run Generate -generate
+//	KERAS_PTXAS=.../ptxas go test -tags cuda ./backend/cuda/kernels -run Assemble -generate
 //
-// writes the PTX anew; without -generate the test checks that it is up to date.
-// KERAS_PTXAS=.../ptxas has it assembled for each GPU as well. The packages
-// nvidia-cuda-nvrtc-cu11 and nvidia-cuda-nvcc-cu11 of PyPI have both tools.
+// write first the PTX and then the cubins anew; without -generate the tests
+// check that they are up to date, and that ptxas takes the PTX for each GPU.
+// The packages nvidia-cuda-nvrtc-cu11 and nvidia-cuda-nvcc-cu11 of PyPI have
+// both tools.
 package kernels
 
 import (
@@ -29,12 +32,17 @@ import (
 //go:embed *.h *.cu
 var Sources embed.FS
 
-//go:embed *.ptx.gz
+//go:embed *.ptx.gz *.cubin.gz
 var compiled embed.FS
 
 // Architectures are the virtual architectures for which there is PTX, newest
 // first: a device takes the first one that is not newer than itself.
 var Architectures = []int{80, 70}
+
+// Machines are the GPUs for which there are cubins, newest first, which the
+// driver has not to compile: each is for all of its major version from itself
+// on. The others' kernels are compiled when they are first loaded.
+var Machines = []int{90, 80}
 
 // units are the texts that are compiled, each with the files that it is made
 // of. A program loads those that it calls kernels of, so related kernels lie
@@ -111,20 +119,42 @@ func UnitOf(kernel string) (string, error) {
 // not newer than a compute capability, given as 10·major+minor.
 func PTX(unit string, capability int) (string, error) {
 	for _, a := range Architectures {
-		if a > capability {
-			continue
+		if a <= capability {
+			return unpack(fmt.Sprintf("%s_%d.ptx.gz", unit, a))
 		}
-		f, err := compiled.Open(fmt.Sprintf("%s_%d.ptx.gz", unit, a))
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		z, err := gzip.NewReader(f)
-		if err != nil {
-			return "", err
-		}
-		text, err := io.ReadAll(z)
-		return string(text), err
 	}
 	return "", fmt.Errorf("compute capability %d.%d is not supported, want 7.0 or newer", capability/10, capability%10)
+}
+
+// Images are what a device may load for a unit, best first: the cubin, if there
+// is one for its compute capability, and the PTX.
+func Images(unit string, capability int) ([]string, error) {
+	var images []string
+	for _, m := range Machines {
+		if m <= capability && m/10 == capability/10 {
+			cubin, err := unpack(fmt.Sprintf("%s_%d.cubin.gz", unit, m))
+			if err != nil {
+				return nil, err
+			}
+			images = append(images, cubin)
+			break
+		}
+	}
+	text, err := PTX(unit, capability)
+	return append(images, text), err
+}
+
+// unpack is a compiled file.
+func unpack(name string) (string, error) {
+	f, err := compiled.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(z)
+	return string(text), err
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 )
 
 var (
-	generate = flag.Bool("generate", false, "write the PTX anew")
+	generate = flag.Bool("generate", false, "write the PTX and the cubins anew")
 	only     = flag.String("unit", "", "compile this unit alone")
 )
 
@@ -91,22 +92,27 @@ func compileUnit(t *testing.T, c *nvrtc.Compiler, unit string, architecture int)
 	if err != nil {
 		t.Fatal(err)
 	}
+	keep(t, fmt.Sprintf("%s_%d.ptx.gz", unit, architecture), ptx)
+}
+
+// keep writes a compiled file, or checks that it is up to date.
+func keep(t *testing.T, name string, data []byte) {
 	if *generate {
-		z, err := pack(ptx)
+		z, err := pack(data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(fmt.Sprintf("%s_%d.ptx.gz", unit, architecture), z, 0o644); err != nil {
+		if err := os.WriteFile(name, z, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	kept, err := PTX(unit, architecture)
+	kept, err := unpack(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal([]byte(kept), ptx) {
-		t.Errorf("%s_%d.ptx.gz is not what the sources compile to: run the test with -generate", unit, architecture)
+	if kept != string(data) {
+		t.Errorf("%s is not what the sources compile to: run the test with -generate", name)
 	}
 }
 
@@ -129,7 +135,8 @@ var (
 )
 
 // TestAssemble: every GPU's assembler takes the kernels, keeps all of their
-// variables in registers, and needs few enough of those.
+// variables in registers, needs few enough of those, and makes the cubins that
+// are kept.
 func TestAssemble(t *testing.T) {
 	ptxas := os.Getenv("KERAS_PTXAS")
 	if ptxas == "" {
@@ -137,7 +144,7 @@ func TestAssemble(t *testing.T) {
 	}
 	models := []int{70, 75, 80, 86, 89, 90}
 	if testing.Short() {
-		models = []int{70, 90}
+		models = []int{70, 80, 90}
 	}
 	for _, unit := range Units() {
 		for _, sm := range models {
@@ -155,10 +162,11 @@ func assemble(t *testing.T, ptxas, unit string, sm int) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "kernels.ptx")
+	cubin := strings.TrimSuffix(file, "ptx") + "cubin"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(ptxas, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", os.DevNull, file).CombinedOutput()
+	out, err := exec.Command(ptxas, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", cubin, file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s for sm_%d: %v\n%s", unit, sm, err, out)
 	}
@@ -177,5 +185,12 @@ func assemble(t *testing.T, ptxas, unit string, sm int) {
 	}
 	if kernels == 0 {
 		t.Errorf("%s for sm_%d: the assembler names no kernel:\n%s", unit, sm, out)
+	}
+	if slices.Contains(Machines, sm) {
+		data, err := os.ReadFile(cubin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep(t, fmt.Sprintf("%s_%d.cubin.gz", unit, sm), data)
 	}
 }

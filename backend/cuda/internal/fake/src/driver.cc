@@ -8,7 +8,9 @@
 // FAKECUDA_DEVICES (1), and for each device, with commas between them,
 // FAKECUDA_CAPABILITY (90), FAKECUDA_NAME (Fake GPU) and FAKECUDA_MEMORY (bytes,
 // 1 GiB) describe the machine. FAKECUDA_LAUNCHES names a file that gets a line
-// for each kernel that runs.
+// for each kernel that runs, FAKECUDA_LOADS one that gets the kind of each
+// module. CUDA_FORCE_PTX_JIT=1 refuses cubins, as it does to the real driver.
+#include "cubin.h"
 #include "ptx.h"
 #include "streams.h"
 #undef blockIdx
@@ -23,7 +25,7 @@
 typedef unsigned long long CUdeviceptr;
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
-	INVALID_PTX = 218, INVALID_HANDLE = 400, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719,
+	NO_BINARY = 209, INVALID_PTX = 218, INVALID_HANDLE = 400, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600, LAUNCH_FAILED = 719,
 	CAPTURE_UNSUPPORTED = 900, CAPTURE_ISOLATION = 905,
 };
 
@@ -295,6 +297,29 @@ struct Module {
 API cuModuleLoadData(void **m, const void *image) {
 	LOCKED;
 	if (capturing) return CAPTURE_UNSUPPORTED;
+	int machine = cubin::machine(image), capability = atoi(of_device("FAKECUDA_CAPABILITY", "90", current).c_str());
+	if (const char *name = getenv("FAKECUDA_LOADS")) {
+		if (FILE *f = fopen(name, "a")) {
+			fprintf(f, machine ? "sm_%d\n" : "PTX\n", machine);
+			fclose(f);
+		}
+	}
+	if (machine) {
+		if (setting("CUDA_FORCE_PTX_JIT", 0) || machine > capability || machine / 10 != capability / 10) return NO_BINARY;
+		Module *module = new Module;
+		for (auto &entry : cubin::entries(image)) {
+			auto k = kernels().find(entry.first);
+			if (k == kernels().end() || k->second.parameters != entry.second) {
+				fprintf(stderr, "fakecuda: kernel %s has %zu parameters in the cubin and %zd on the host\n", entry.first.c_str(), entry.second,
+					k == kernels().end() ? -1 : (ssize_t)k->second.parameters);
+				delete module;
+				return INVALID_IMAGE;
+			}
+			module->functions[entry.first] = {entry.first, &k->second, {}};
+		}
+		*m = module;
+		return SUCCESS;
+	}
 	std::string text((const char *)image);
 	if (text.find(".version") == std::string::npos) return INVALID_IMAGE;
 	Module *module = new Module;
