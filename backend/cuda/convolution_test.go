@@ -24,7 +24,7 @@ func TestLibraryConvolution(t *testing.T) {
 			d := open(t) // which has not chosen algorithms yet
 			defer d.Close()
 			if d.dnn.handle == nil {
-				t.Skip(d.dnn.missing)
+				lacks(t, d.dnn.missing)
 			}
 			d.settings = settings{tf32: tf32, autotune: autotune, epilogue: true, cudnn: true, wideGradients: true}
 			for _, dt := range dtype.Floats() {
@@ -66,7 +66,7 @@ func TestWideGradients(t *testing.T) {
 	d := open(t)
 	defer d.Close()
 	if d.dnn.handle == nil {
-		t.Skip(d.dnn.missing)
+		lacks(t, d.dnn.missing)
 	}
 	c := convolutions[1]
 	for _, wide := range []bool{true, false} {
@@ -99,7 +99,7 @@ func TestPaddingOfLibrary(t *testing.T) {
 	d := open(t)
 	defer d.Close()
 	if d.dnn.handle == nil {
-		t.Skip(d.dnn.missing)
+		lacks(t, d.dnn.missing)
 	}
 	for _, c := range []struct {
 		stride, low, high int

@@ -55,6 +55,16 @@ func open(tb testing.TB) *Device {
 	return d
 }
 
+// lacks ends a test of what a library computes, because of what is missing: the
+// fake driver has everything, unless the setting turns the libraries off.
+func lacks(t *testing.T, missing any) {
+	t.Helper()
+	if os.Getenv("KERAS_CUDA_TEST") != "gpu" && os.Getenv(nvlib.Setting) != "-" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+}
+
 // TestConformance runs beside TestOwnProducts: each takes a core for a minute.
 func TestConformance(t *testing.T) {
 	t.Parallel()

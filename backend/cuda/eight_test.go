@@ -147,7 +147,7 @@ func TestEightWatched(t *testing.T) {
 	defer d.Close()
 	d.settings = settings{eight: true, eightAll: true}
 	if !d.eightBits() {
-		t.Skip("the GPU has no products of 8-bit floats")
+		lacks(t, "the GPU has no products of 8-bit floats")
 	}
 	seen := 0
 	for _, c := range []op.Code{op.RoundE4M3, op.RoundE5M2} {
@@ -225,7 +225,7 @@ func TestEightDevices(t *testing.T) {
 	d := open(t)
 	defer d.Close()
 	if d.lt.handle == nil {
-		t.Skip("no cublasLt")
+		lacks(t, d.lt.missing)
 	}
 	d.settings.eight = true
 	l := d.lt.handle.Library()
