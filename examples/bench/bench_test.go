@@ -34,21 +34,35 @@ func small() []row {
 	}
 }
 
-// TestLine runs each kind of row under each policy and looks at what it prints.
-func TestLine(t *testing.T) {
+// TestTable runs each kind of row under each policy and looks at what it
+// prints.
+func TestTable(t *testing.T) {
 	defer func(n int, d time.Duration) { *reps, *least = n, d }(*reps, *least)
 	*reps, *least = 1, 0
-	full := regexp.MustCompile(`^\| \S+ \| \S+ \| ~?[0-9.e+-]+ \| [0-9.e+-]+ (GFLOP|GB)/s \| (–|[0-9]+ %) \|\n$`)
+	full := regexp.MustCompile(`^\| \S+ \| (\S+) \| ~?[0-9.e+-]+ \| [0-9.e+-]+ (GFLOP|GB)/s \| (–|[0-9]+ %) \| (–|[0-9]+\.[0-9]{2}) \|$`)
 	for _, r := range small() {
-		for _, name := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
-			if r.policies != nil && !strings.Contains(strings.Join(r.policies, ","), name) {
-				continue
-			}
-			var b bytes.Buffer
-			if err := line(context.Background(), &b, r, name, nil); err != nil {
-				t.Errorf("%s, %s: %v", r.name, name, err)
-			} else if !full.Match(b.Bytes()) {
-				t.Errorf("%s, %s: got %q", r.name, name, b.String())
+		var b bytes.Buffer
+		table := &table{w: &b, policies: []string{"float32", "mixed_bfloat16", "mixed_float16"}}
+		table.header()
+		if err := table.measure(context.Background(), r); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+			continue
+		}
+		lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+		want := len(table.policies)
+		if r.policies != nil {
+			want = len(r.policies)
+		}
+		if len(lines) != 2+want {
+			t.Errorf("%s: got %d lines, want a header of two and one for each of %d policies:\n%s", r.name, len(lines), want, b.String())
+		}
+		columns := strings.Count(lines[0], "|")
+		for i, line := range lines[2:] {
+			cells := full.FindStringSubmatch(line)
+			if cells == nil || strings.Count(line, "|") != columns {
+				t.Errorf("%s: got %q below %q", r.name, line, lines[0])
+			} else if alone := r.policies != nil || i == 0; alone != (cells[len(cells)-1] == "–") {
+				t.Errorf("%s: got %q, want float32's time divided by its own beside a line of float32 only", r.name, line)
 			}
 		}
 	}

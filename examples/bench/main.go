@@ -12,7 +12,9 @@
 // that interpreter's environment, taking turns with Mezzo repetition by
 // repetition, and the table gets the ratio of PyTorch's and of Keras's time to
 // Mezzo's. Above 1 Mezzo is faster. -peer names others: numpy is OpenBLAS, whose
-// products NumPy uses.
+// products NumPy uses. The policies of a row take turns as well, so that what
+// else runs on the machine slows all of them alike; where float32 is among them
+// its time is divided by that of each.
 //
 // With -memory it prints what the steps need and that they do not grow.
 package main
@@ -135,88 +137,161 @@ func run(ctx context.Context, w io.Writer) error {
 	if *memory {
 		return memoryTable(ctx, w, steps, names)
 	}
-	var peers []*peer
+	table := &table{w: w, policies: names}
+	defer table.close()
 	if *peerEnv != "" {
-		for name := range strings.SplitSeq(*peerOnly, ",") {
-			p, err := startPeer(ctx, *peerEnv, *peerDir, name, runtime.GOMAXPROCS(0))
-			if err != nil {
-				return err
-			}
-			defer p.close()
-			peers = append(peers, p)
-			fmt.Fprintf(w, "%s: %s\n", name, p.version)
+		table.peerNames = strings.Split(*peerOnly, ",")
+		if err := table.start(ctx); err != nil {
+			return err
 		}
-		fmt.Fprintln(w)
 	}
-	header(w, peers)
+	table.header()
 	for _, r := range append(ops, steps...) {
 		if r.onlyPlanned {
 			continue
 		}
-		for _, p := range names {
-			if r.policies != nil && !slices.Contains(r.policies, p) {
-				continue
-			}
-			if err := line(ctx, w, r, p, peers); err != nil {
-				return fmt.Errorf("%s, %s: %w", r.name, p, err)
-			}
+		if err := table.measure(ctx, r); err != nil {
+			return fmt.Errorf("%s, %w", r.name, err)
 		}
 	}
 	return nil
 }
 
-func header(w io.Writer, peers []*peer) {
-	fmt.Fprint(w, "| row | policy | ms | rate | share of peak |")
-	for _, p := range peers {
-		fmt.Fprintf(w, " %s, ms | %s / Mezzo |", p.name, p.name)
-	}
-	fmt.Fprint(w, "\n|---|---|---|---|---|", strings.Repeat("---|---|", len(peers)), "\n")
+// table is what is printed: a line for each row and policy.
+type table struct {
+	w         io.Writer
+	policies  []string
+	peerNames []string
+	peers     map[string][]*peer // under a policy: a process builds one row under one
 }
 
-// line measures a row under a policy and prints it.
-func line(ctx context.Context, w io.Writer, r row, name string, peers []*peer) error {
+// start starts the peers.
+func (t *table) start(ctx context.Context) error {
+	t.peers = map[string][]*peer{}
+	for _, policy := range t.policies {
+		for _, name := range t.peerNames {
+			p, err := startPeer(ctx, *peerEnv, *peerDir, name, runtime.GOMAXPROCS(0))
+			if err != nil {
+				return err
+			}
+			t.peers[policy] = append(t.peers[policy], p)
+		}
+	}
+	for _, p := range t.peers[t.policies[0]] {
+		fmt.Fprintf(t.w, "%s: %s\n", p.name, p.version)
+	}
+	fmt.Fprintln(t.w)
+	return nil
+}
+
+func (t *table) close() {
+	for _, peers := range t.peers {
+		for _, p := range peers {
+			p.close()
+		}
+	}
+}
+
+// compared reports whether the times under other policies are compared with
+// float32's.
+func (t *table) compared() bool {
+	return len(t.policies) > 1 && slices.Contains(t.policies, "float32")
+}
+
+func (t *table) header() {
+	fmt.Fprint(t.w, "| row | policy | ms | rate | share of peak |")
+	columns := 5
+	if t.compared() {
+		fmt.Fprint(t.w, " float32 / it |")
+		columns++
+	}
+	for _, name := range t.peerNames {
+		fmt.Fprintf(t.w, " %s, ms | %s / Mezzo |", name, name)
+		columns += 2
+	}
+	fmt.Fprint(t.w, "\n|", strings.Repeat("---|", columns), "\n")
+}
+
+// entry is a row under one policy: Mezzo, and each peer.
+type entry struct {
+	policy string
+	work   float64
+	unit   string
+	ours   *contender
+	peers  []*contender
+}
+
+// measure measures a row under all policies in turns and prints it.
+func (t *table) measure(ctx context.Context, r row) error {
+	var entries []*entry
+	var contenders []*contender
+	for _, name := range t.policies {
+		if r.policies != nil && !slices.Contains(r.policies, name) {
+			continue
+		}
+		e, err := t.enter(ctx, r, name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		entries = append(entries, e)
+		contenders = append(append(contenders, e.ours), e.peers...)
+	}
+	if err := compete(ctx, contenders, *reps); err != nil {
+		return err
+	}
+	full := slices.IndexFunc(entries, func(e *entry) bool { return e.policy == "float32" })
+	for _, e := range entries {
+		share, float32s := "–", "–"
+		if rate := median(e.ours.peaks); rate > 0 {
+			share = fmt.Sprintf("%.0f %%", 100*median(e.ours.shares(e.work)))
+		}
+		seconds := e.ours.median()
+		fmt.Fprintf(t.w, "| %s | %s | %s | %.4g %s | %s |", r.name, columnPolicy(r, e.policy), e.ours.ms(), e.work/seconds/1e9, e.unit, share)
+		if t.compared() {
+			if full >= 0 && e.policy != "float32" {
+				float32s = fmt.Sprintf("%.2f", entries[full].ours.median()/seconds)
+			}
+			fmt.Fprintf(t.w, " %s |", float32s)
+		}
+		for _, c := range e.peers {
+			if c.runner == nil {
+				fmt.Fprintf(t.w, " %s | – |", c.label)
+				continue
+			}
+			fmt.Fprintf(t.w, " %s (%s) | %.2f |", c.ms(), c.label, c.median()/seconds)
+		}
+		if _, err := fmt.Fprintln(t.w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter builds a row under a policy, warms it up, and finds each peer's fastest
+// setting for it.
+func (t *table) enter(ctx context.Context, r row, name string) (*entry, error) {
 	defer policy.SetGlobal(policy.SetGlobal(name))
 	call, err := r.build(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	compute := policy.Global().Compute
-	work, unit := r.flops, "GFLOP/s"
-	probe := arithmetic(compute)
+	e := &entry{policy: name, work: r.flops, unit: "GFLOP/s", ours: &contender{runner: own(call), probe: arithmetic(compute)}}
 	if r.bytes != nil {
-		work, unit = r.bytes(compute.Size()), "GB/s"
-		probe = newCopies(int(work)).rate
+		e.work, e.unit = r.bytes(compute.Size()), "GB/s"
+		e.ours.probe = newCopies(int(e.work)).rate
 	}
-	ours := &contender{runner: own(call)}
-	if err := ours.calibrate(*least); err != nil {
-		return err
+	if err := e.ours.calibrate(*least); err != nil {
+		return nil, err
 	}
-	contenders := []*contender{ours}
-	for _, p := range peers {
+	for _, p := range t.peers[name] {
 		best, err := p.best(r.spec, name, *least)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		contenders = append(contenders, best)
+		e.peers = append(e.peers, best)
 	}
-	if err := compete(ctx, contenders, *reps, probe); err != nil {
-		return err
-	}
-	seconds := ours.median()
-	share := "–"
-	if rate := median(ours.peaks); rate > 0 {
-		share = fmt.Sprintf("%.0f %%", 100*median(ours.shares(work)))
-	}
-	fmt.Fprintf(w, "| %s | %s | %s | %.4g %s | %s |", r.name, columnPolicy(r, name), ours.ms(), work/seconds/1e9, unit, share)
-	for _, c := range contenders[1:] {
-		if c.runner == nil {
-			fmt.Fprintf(w, " %s | – |", c.label)
-			continue
-		}
-		fmt.Fprintf(w, " %s (%s) | %.2f |", c.ms(), c.label, c.median()/seconds)
-	}
-	_, err = fmt.Fprintln(w)
-	return err
+	return e, nil
 }
 
 // columnPolicy is the policy of a training step, the element type of an

@@ -33,9 +33,10 @@ func (f own) repeat(n int) (wall, used time.Duration, err error) {
 
 // contender is one side of a comparison.
 type contender struct {
-	runner runner // nil: it does not run here
-	label  string // of a peer: the setting that is fastest, or why there is none
-	calls  int    // in a repetition
+	runner runner         // nil: it does not run here
+	label  string         // of a peer: the setting that is fastest, or why there is none
+	calls  int            // in a repetition
+	probe  func() float64 // of Mezzo: measures the peak
 
 	walls    []float64 // seconds a call, of accepted repetitions
 	rejected []float64 // of the others
@@ -71,13 +72,13 @@ const busy = 0.975
 const settle = 20 * time.Millisecond
 
 // compete lets the contenders take turns until each has so many accepted
-// repetitions, or has used four times as many. probe measures the peak around
-// the repetitions of the first.
-func compete(ctx context.Context, contenders []*contender, reps int, probe func() float64) error {
+// repetitions, or has used four times as many. The peak is measured around each
+// repetition of those that have a probe.
+func compete(ctx context.Context, contenders []*contender, reps int) error {
 	threads := float64(runtime.GOMAXPROCS(0))
 	for range 4 * reps {
 		done := true
-		for i, c := range contenders {
+		for _, c := range contenders {
 			if c.runner == nil || len(c.walls) >= reps {
 				continue
 			}
@@ -89,15 +90,15 @@ func compete(ctx context.Context, contenders []*contender, reps int, probe func(
 				time.Sleep(settle)
 			}
 			peak := 0.0
-			if i == 0 {
-				peak = probe()
+			if c.probe != nil {
+				peak = c.probe()
 			}
 			wall, used, err := c.runner.repeat(c.calls)
 			if err != nil {
 				return err
 			}
-			if i == 0 {
-				peak = (peak + probe()) / 2
+			if c.probe != nil {
+				peak = (peak + c.probe()) / 2
 			}
 			seconds := wall.Seconds() / float64(c.calls)
 			if used.Seconds() < busy*wall.Seconds()*threads {
