@@ -204,7 +204,10 @@ func (k *convProduct) splitPays() bool {
 
 // withoutBlocks is k by Winograd's transforms where they pay, or run by run.
 func (k *convProduct) withoutBlocks(b *builder, v *ir.Value) kernel {
-	if k.element != gemm.Pairs && k.winogradPays() {
+	switch {
+	case k.element != gemm.Pairs && k.inTaps():
+		return newFew(b, v, k)
+	case k.element != gemm.Pairs && k.winogradPays():
 		return newWinograd(b, v, k)
 	}
 	return k.byRuns(b, v)

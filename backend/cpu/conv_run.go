@@ -25,10 +25,10 @@ type packWeights struct{ *convProduct }
 
 // panel is where a panel of a phase begins in the shared memory.
 func (k *convProduct) panel(r *run, p *convPhase, group, panel int) unsafe.Pointer {
-	at := 4 * k.tiles.NR * ((group*k.panels+panel)*k.allCells() + p.weights)
-	if p.cells == 0 { // perhaps behind the end
-		at = 0
+	if p.cells == 0 { // it would begin behind the end
+		return nil
 	}
+	at := 4 * k.tiles.NR * ((group*k.panels+panel)*k.allCells() + p.weights)
 	return unsafe.Pointer(&r.shared[at])
 }
 
@@ -219,7 +219,7 @@ func (k *convProduct) lanesOf(w *worker, p *convPhase, b *band, weights, d unsaf
 		kernels = t.NarrowInner
 	}
 	mask := uint(1)<<cols - 1
-	a := unsafe.Pointer(&w.scratch[k.atA])
+	a := unsafe.Pointer(unsafe.SliceData(w.scratch[k.atA:]))
 	blocks := ceilDiv(p.count[2], min(laneBlock, 2*t.MR))
 	for y := range b.rows {
 		for i := range blocks {

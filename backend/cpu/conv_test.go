@@ -22,8 +22,11 @@ func randomConv(rng *rand.Rand) (a op.Attr, x, w, y op.Shape) {
 		n := 1 + rng.IntN(3)
 		groups := []int{1, 1, 1, 2, 3}[rng.IntN(5)]
 		in, out := []int{1, 2, 3, 4, 8, 17, 32}[rng.IntN(7)], []int{1, 3, 16, 33, 40}[rng.IntN(5)]
-		if rng.IntN(8) == 0 {
+		switch rng.IntN(8) {
+		case 0:
 			groups, in, out = 1+rng.IntN(40), 1, 1
+		case 1:
+			groups, in, out = 1, 1+rng.IntN(4), []int{24, 32, 63}[rng.IntN(3)]
 		}
 		x, w = op.Shape{1 + rng.IntN(3)}, nil
 		a = op.Attr{Groups: groups}
@@ -148,6 +151,63 @@ func TestConvWorkers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestConvBiasRelu: a bias and a relu that follow a convolution give the bits
+// that they give apart, also where sums are negative zeros and NaNs.
+func TestConvBiasRelu(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(37, 38))
+		for i := range 48 {
+			d := dtype.Floats()[i%4]
+			x, w := op.Shape{1 + rng.IntN(3), 1 + rng.IntN(30), 1 + rng.IntN(30), 1 + i/4%2}, op.Shape{1 + rng.IntN(3), 1 + rng.IntN(3), 1 + i/4%2, []int{24, 32, 40, 63}[rng.IntN(4)]}
+			pad := func() []int { return []int{rng.IntN(3), rng.IntN(3)} }
+			a := op.Attr{Stride: []int{1 + i%2, 1 + i%3}, Dilation: []int{1, 1}, Low: pad(), High: pad()}
+			if x[1] < w[0] || x[2] < w[1] {
+				continue
+			}
+			small := func(shape op.Shape, scale float64) array {
+				return arrayOf(d, shape, func(int) float64 { return float64(rng.IntN(5)-2) * scale })
+			}
+			args := []array{small(x, 1), small(w, []float64{1, 1, 0x1p-24}[i%3]), small(w[3:], []float64{1, 0}[i%2])}
+			if i%5 == 0 {
+				args[0] = arrayOf(d, x, func(i int) float64 { return []float64{1, -2, math.NaN()}[i%17%3] })
+			}
+			var got [2][]byte
+			for j, skip := range [][]string{nil, {"epilogue"}} {
+				g := ir.New(3)
+				var vals []*ir.Value
+				var in []driver.Buffer
+				for k, arg := range args {
+					vals, in = append(vals, param(t, g, k, arg.Type)), append(in, &Buffer{data: arg.data})
+				}
+				v := record(t, g, op.Conv, a, vals[0], vals[1])
+				if i%7 > 0 {
+					v = record(t, g, op.Add, op.Attr{}, vals[2], v)
+				}
+				if i%3 > 0 || i%7 == 0 {
+					v = record(t, g, op.Relu, op.Attr{}, v)
+				}
+				g.Output(v, -1)
+				if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
+					t.Fatal(err)
+				}
+				p, err := New().Compile(g)
+				if err != nil {
+					t.Fatal(err)
+				}
+				buf, intact := guarded(v.Type.Bytes())
+				if err := p.Run(context.Background(), in, []driver.Buffer{buf}); err != nil {
+					t.Fatal(err)
+				}
+				intact(t)
+				got[j] = buf.data
+			}
+			if !bytes.Equal(got[0], got[1]) {
+				t.Errorf("%v %v %v, %v: fused and apart differ", d, x, w, a)
+			}
+		}
+	})
 }
 
 // TestConvEpilogue: what follows a convolution gives the bits that it gives

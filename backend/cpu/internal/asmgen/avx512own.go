@@ -26,6 +26,9 @@ func avx512Own() *gen {
 	g.own("ownAVX512", "is Own of 32 channels for AVX-512.", false)
 	g.own("ownAddAVX512", "is OwnAdd of 32 channels for AVX-512.", true)
 	g.ownGrad()
+	for _, e := range []element{floats, halfs, brains} {
+		g.taps(e)
+	}
 	g.transform("winogradSourceAVX512", winogradSource)
 	g.transform("winogradResultAVX512", winogradResult)
 	g.transform("winogradGradsAVX512", winogradGrads)

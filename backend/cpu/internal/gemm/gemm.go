@@ -176,7 +176,9 @@ type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int,
 //	PositiveGrad: as LargestGrad if the largest is above 0, else 0
 //	LargestGradAdd: d[at[t]+i*ds+j] += y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, window by window
 //
-// The last four read of y those of mask.
+//	Taps: d[i*ds+j] = z if not z < y[ys+128], else 0, with z = y[ys+j] + Σ x[at[2t]+i*xs]·y[at[2t+1]+j] for t < taps
+//
+// OwnGrad to LargestGradAdd read of y those of mask.
 type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
 // Transform is a transform of n tiles of Winograd's F(2x2, 3x3) by a matrix M
@@ -219,6 +221,13 @@ type Set struct {
 	// All may be nil.
 	Own, OwnAdd, OwnGrad, LargestGradAdd Windows
 	Largest, LargestGrad, PositiveGrad   [elements]Windows
+
+	// Taps is convolutions of sources with few channels, by what the result is
+	// made of and the number of pixels of a turn, of which there are n, or nil.
+	// Unlike other Windows they read 32 channels of y. In 16 bits the sum is
+	// rounded before the last term, too. For BF16 the first 16 numbers of each 32
+	// of y are those of channels 0, 2, 4 and so on.
+	Taps [elements][]Windows
 
 	// WinogradSource transforms 4x4 pixels of a source by
 	//

@@ -231,6 +231,211 @@ func ownAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, 
 //go:noescape
 func ownGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
+// taps1F32AVX512 is Taps of 1 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps2F32AVX512 is Taps of 2 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps3F32AVX512 is Taps of 3 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps3F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps4F32AVX512 is Taps of 4 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps5F32AVX512 is Taps of 5 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps5F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps6F32AVX512 is Taps of 6 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps7F32AVX512 is Taps of 7 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps7F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps8F32AVX512 is Taps of 8 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps9F32AVX512 is Taps of 9 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps9F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps10F32AVX512 is Taps of 10 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps10F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps11F32AVX512 is Taps of 11 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps11F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps12F32AVX512 is Taps of 12 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps12F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps13F32AVX512 is Taps of 13 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps13F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps14F32AVX512 is Taps of 14 pixels and 32 channels, to F32, for AVX-512.
+//
+//go:noescape
+func taps14F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps1F16AVX512 is Taps of 1 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps2F16AVX512 is Taps of 2 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps3F16AVX512 is Taps of 3 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps4F16AVX512 is Taps of 4 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps5F16AVX512 is Taps of 5 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps6F16AVX512 is Taps of 6 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps7F16AVX512 is Taps of 7 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps8F16AVX512 is Taps of 8 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps9F16AVX512 is Taps of 9 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps10F16AVX512 is Taps of 10 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps10F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps11F16AVX512 is Taps of 11 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps11F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps12F16AVX512 is Taps of 12 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps12F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps13F16AVX512 is Taps of 13 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps13F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps14F16AVX512 is Taps of 14 pixels and 32 channels, to F16, for AVX-512.
+//
+//go:noescape
+func taps14F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps1BF16AVX512 is Taps of 1 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps1BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps2BF16AVX512 is Taps of 2 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps3BF16AVX512 is Taps of 3 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps4BF16AVX512 is Taps of 4 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps5BF16AVX512 is Taps of 5 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps6BF16AVX512 is Taps of 6 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps7BF16AVX512 is Taps of 7 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps8BF16AVX512 is Taps of 8 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps9BF16AVX512 is Taps of 9 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps10BF16AVX512 is Taps of 10 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps10BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps11BF16AVX512 is Taps of 11 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps11BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps12BF16AVX512 is Taps of 12 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps12BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// taps13BF16AVX512 is Taps of 13 pixels and 32 channels, to BF16, for AVX-512.
+//
+//go:noescape
+func taps13BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
 // winogradSourceAVX512 is a Transform of 4×4 pixels to 4×4 for AVX-512.
 //
 //go:noescape
@@ -299,3 +504,6 @@ func largestGradAddF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointe
 var pixelRunsAVX512 = []PixelRuns{1: pixelRuns1AVX512, pixelRuns2AVX512, pixelRuns3AVX512, pixelRuns4AVX512, pixelRuns5AVX512, pixelRuns6AVX512, pixelRuns7AVX512, pixelRuns8AVX512, pixelRuns9AVX512, pixelRuns10AVX512, pixelRuns11AVX512, pixelRuns12AVX512, pixelRuns13AVX512, pixelRuns14AVX512}
 var rowRunsAVX512 = []PixelRuns{1: rowRuns1AVX512, rowRuns2AVX512, rowRuns3AVX512, rowRuns4AVX512, rowRuns5AVX512, rowRuns6AVX512, rowRuns7AVX512, rowRuns8AVX512, rowRuns9AVX512, rowRuns10AVX512, rowRuns11AVX512, rowRuns12AVX512, rowRuns13AVX512, rowRuns14AVX512}
 var rowRunsNarrowAVX512 = []PixelRuns{1: rowRunsNarrow1AVX512, rowRunsNarrow2AVX512, rowRunsNarrow3AVX512, rowRunsNarrow4AVX512, rowRunsNarrow5AVX512, rowRunsNarrow6AVX512, rowRunsNarrow7AVX512, rowRunsNarrow8AVX512, rowRunsNarrow9AVX512, rowRunsNarrow10AVX512, rowRunsNarrow11AVX512, rowRunsNarrow12AVX512, rowRunsNarrow13AVX512, rowRunsNarrow14AVX512}
+var tapsF32AVX512 = []Windows{1: taps1F32AVX512, taps2F32AVX512, taps3F32AVX512, taps4F32AVX512, taps5F32AVX512, taps6F32AVX512, taps7F32AVX512, taps8F32AVX512, taps9F32AVX512, taps10F32AVX512, taps11F32AVX512, taps12F32AVX512, taps13F32AVX512, taps14F32AVX512}
+var tapsF16AVX512 = []Windows{1: taps1F16AVX512, taps2F16AVX512, taps3F16AVX512, taps4F16AVX512, taps5F16AVX512, taps6F16AVX512, taps7F16AVX512, taps8F16AVX512, taps9F16AVX512, taps10F16AVX512, taps11F16AVX512, taps12F16AVX512, taps13F16AVX512, taps14F16AVX512}
+var tapsBF16AVX512 = []Windows{1: taps1BF16AVX512, taps2BF16AVX512, taps3BF16AVX512, taps4BF16AVX512, taps5BF16AVX512, taps6BF16AVX512, taps7BF16AVX512, taps8BF16AVX512, taps9BF16AVX512, taps10BF16AVX512, taps11BF16AVX512, taps12BF16AVX512, taps13BF16AVX512}

@@ -163,6 +163,79 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// TestTaps holds the loops over elements of windows of few channels against what
+// they say, with sums that are negative, that round to -0, and NaNs.
+func TestTaps(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	for _, set := range setsHere() {
+		for e, d := range map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16} {
+			for p := 1; p < len(set.Taps[e]); p++ {
+				for round := range 12 {
+					n, taps, cols, size := rng.IntN(3), rng.IntN(10), 1+rng.IntN(32), d.Size()
+					ds, xs := size*(cols+rng.IntN(3)), 4*(1+rng.IntN(3))
+					scale := []float64{1, 0x1p-26, 0x1p-134}[round%3]
+					x, y := make([]float32, 256), make([]float32, 32*(taps+2))
+					for i := range x {
+						x[i] = float32(rng.IntN(9) - 4)
+					}
+					for i := range y {
+						y[i] = float32(float64(rng.IntN(9)-4) * scale / 4)
+					}
+					if round%4 == 0 {
+						x[rng.IntN(9)] = float32(math.NaN())
+					}
+					least := math.Inf(-1)
+					if round%2 == 0 {
+						least = map[Element]float64{F32: 0, F16: -0x1p-25, BF16: -0x1p-134}[e]
+					}
+					y[32*taps+32] = float32(least)
+					at := make([]int64, 2*taps+1)
+					for i := range taps {
+						at[2*i], at[2*i+1] = int64(4*rng.IntN(100)), int64(128*i)
+					}
+					got := newGuarded(max(0, (n*p-1)*ds+size*cols))
+					set.Taps[e][p](n, taps, unsafe.Pointer(&at[0]), unsafe.Pointer(&x[0]), xs, unsafe.Pointer(&y[0]), 128*taps, got.pointer(), ds, 1<<cols-1)
+					what := fmt.Sprintf("%s, %d times %d pixels, %d elements, %d channels to %v", set.Name, n, p, taps, cols, d)
+					got.check(t, what)
+					for i := range n * p {
+						for j := range cols {
+							place := j
+							if e == BF16 {
+								place = j%2*16 + j/2
+							}
+							// All that is added up is a multiple of a small number: exact.
+							sum := float32(0)
+							for k := range taps {
+								sum += x[(int(at[2*k])+i*xs)/4] * y[32*k+place]
+							}
+							var want [2]byte
+							rounded := func(v float32) float32 {
+								if d == dtype.Float32 {
+									return v
+								}
+								dtype.FromF32(want[:], []float32{v}, d)
+								var w [1]float32
+								dtype.ToF32(w[:], want[:], d)
+								return w[0]
+							}
+							z := rounded(sum) + y[32*taps+place]
+							w := rounded(z)
+							if float64(z) < least {
+								w = 0
+							}
+							var g [1]float32
+							dtype.ToF32(g[:], got.data[i*ds+j*size:][:size], d)
+							if g[0] != w && (g[0] == g[0] || w == w) || math.Signbit(float64(g[0])) != math.Signbit(float64(w)) && w == w {
+								t.Fatalf("%s: element %d of pixel %d: got %v, want %v, of %v", what, j, i, g[0], w, sum)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestTransforms holds Winograd's transforms against products of matrices.
 func TestTransforms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))

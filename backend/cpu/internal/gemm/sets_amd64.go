@@ -27,6 +27,7 @@ var AVX512 = &Set{
 	LargestGrad:  [elements]Windows{largestGradF32AVX512, largestGradF16AVX512, largestGradBF16AVX512},
 	PositiveGrad: [elements]Windows{positiveGradF32AVX512, positiveGradF16AVX512, positiveGradBF16AVX512},
 	PixelRuns:    pixelRunsAVX512,
+	Taps:         [elements][]Windows{tapsF32AVX512, tapsF16AVX512, tapsBF16AVX512},
 
 	WinogradSource: winogradSourceAVX512, WinogradResult: winogradResultAVX512, WinogradGrads: winogradGradsAVX512,
 

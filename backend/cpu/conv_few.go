@@ -1,0 +1,192 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// fewProduct is a convolution of a source with few channels, as the first one
+// of a network: sums of a row's pixels stay in registers for all of the window.
+// A bias and a relu that follow are done there, too.
+type fewProduct struct {
+	windowRegions
+	taps   []gemm.Windows // by the pixels of a turn
+	bias   int            // position, or -1
+	relu   bool
+	paired bool // kernels lie as Taps wants them for bfloat16
+	atBias int  // in the shared memory: a row, and the least of results behind it
+}
+
+var (
+	negativeZero = float32(math.Copysign(0, -1))
+	negativeInf  = float32(math.Inf(-1))
+)
+
+const (
+	fewDepth = 4  // channels of the source that are few
+	fewTaps  = 16 // elements of a sum for which tiles are too low
+)
+
+// inTaps reports whether k is for fewProduct.
+func (k *convProduct) inTaps() bool {
+	last := k.lanes % ownChannels // of a loop that is not full
+	return k.code == op.Conv && k.groups == 1 && k.depth <= fewDepth && k.depth*k.windowSize < fewTaps && k.set.Taps[gemm.F32] != nil && (last == 0 || last > ownChannels/2)
+}
+
+func newFew(b *builder, v *ir.Value, p *convProduct) kernel {
+	k := &fewProduct{windowRegions: windowRegions{convProduct: p}, bias: -1}
+	p.own, p.element, p.bytes, p.tiles = true, p.stored, 4, p.set.F32
+	k.cutAll()
+	q := &k.phases[0]
+	k.taps = k.set.Taps[gemm.F32]
+	if bias, relu, ok := biasRelu(v, k.outs); ok && k.to != dtype.Float64 && k.set.Taps[elementOf[k.to]] != nil {
+		k.direct, k.relu, k.taps = true, relu, k.set.Taps[elementOf[k.to]]
+		k.paired = k.to == dtype.BFloat16
+		if bias != nil {
+			k.bias = b.at(bias)
+		}
+	}
+	box, tile := 0, 0
+	if q.copied {
+		box = q.box[0] * q.box[1] * q.box[2] * 4 * k.channels
+	}
+	k.lead = 4 * k.outs
+	if !k.direct {
+		tile = q.band * q.count[2] * k.lead
+	}
+	k.atTile = roundUp(box, 64)
+	k.atBias = k.widen.rows() * k.padded
+	b.wantShared(k.atBias + 3*k.padded)
+	b.wantScratch(k.atTile + roundUp(tile, 64))
+	if !k.direct {
+		k.follow(b, v, k.atTile+roundUp(tile, 64), k.outs)
+	}
+	k.result = product{set: k.set, n: k.outs, tileN: k.outs, out: k.dst, to: k.to, after: k.after}
+	return k
+}
+
+// biasRelu reports whether all that follows the product v of as many columns, if
+// anything, is to add a bias and to take the relu, in its own type. The bias is
+// nil if there is none.
+func biasRelu(v *ir.Value, cols int) (bias *ir.Value, relu, ok bool) {
+	body := v.Attr.Body
+	if body == nil {
+		return nil, false, true
+	}
+	if v.Attr.DType != v.Type.DType || len(body.Extra) > 0 {
+		return nil, false, false
+	}
+	last := int32(0) // what the next instruction goes on from
+	for i, ins := range body.Code {
+		other := ins.Args[0] + ins.Args[1] - last
+		switch {
+		case ins.DType != v.Type.DType:
+			return nil, false, false
+		case ins.Op == op.Add && i == 0 && other > 0 && int(other) < len(body.Inputs):
+			bias = v.Args[1+other]
+			if s := bias.Type.Shape; bias.Type.DType != v.Type.DType || s.Size() != cols || s[len(s)-1] != cols {
+				return nil, false, false
+			}
+		case ins.Op == op.Relu && i == len(body.Code)-1 && ins.Args[0] == last:
+			relu = true
+		default:
+			return nil, false, false
+		}
+		last = int32(len(body.Inputs) + i)
+	}
+	return bias, relu, true
+}
+
+func (k *fewProduct) run(r *run) {
+	k.widen.run(r)
+	k.limits(r)
+	r.parallel(k, k.phases[0].chunks, k.macs()/16)
+}
+
+// limits writes the bias, and what the least result is, to the shared memory.
+// Without a bias it is -0, which changes nothing. With a relu what rounds to -0
+// is not less than 0.
+func (k *fewProduct) limits(r *run) {
+	floor := map[dtype.DType]float32{dtype.Float32: 0, dtype.Float16: -0x1p-25, dtype.BFloat16: -0x1p-134}[k.to]
+	if !k.relu {
+		floor = negativeInf
+	}
+	var bias []float32
+	if k.bias >= 0 {
+		bias = realView(r.values[k.bias], k.to, viewOf[float32](r.shared[k.atBias+2*k.padded:], k.outs))
+	}
+	for c := 0; c < k.outs; c += ownChannels {
+		both := viewOf[float32](r.shared[k.atBias+8*c:], 2*ownChannels)
+		row := both[:ownChannels]
+		for i := range both {
+			both[i] = negativeZero
+		}
+		copy(row, bias[min(c, len(bias)):])
+		both[ownChannels] = floor
+		if k.paired {
+			pairUp(row)
+		}
+	}
+	if k.paired {
+		for row := range k.widen.rows() {
+			pairUp(viewOf[float32](r.shared[row*k.padded:], k.padded/4))
+		}
+	}
+}
+
+// pairUp brings the even ones of each ownChannels numbers before the odd ones.
+func pairUp(x []float32) {
+	var y [ownChannels]float32
+	for ; len(x) > 0; x = x[ownChannels:] {
+		copy(y[:], x)
+		for i := range ownChannels / 2 {
+			x[i], x[ownChannels/2+i] = y[2*i], y[2*i+1]
+		}
+	}
+}
+
+func (k *fewProduct) chunk(r *run, w *worker, i int) {
+	p := &k.phases[0]
+	b := k.bandOf(r, w, p, i)
+	size, lead := 4, k.lead
+	var d unsafe.Pointer
+	if k.direct {
+		size = k.to.Size()
+		lead = size * k.outs
+		d = unsafe.Pointer(&r.values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*lead])
+	} else {
+		d = unsafe.Pointer(&w.scratch[k.atTile])
+	}
+	weights := unsafe.Pointer(&r.shared[0])
+	for y := range b.rows {
+		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
+			to := unsafe.Add(d, (y*p.count[2]+from)*lead)
+			for c := 0; c < k.outs; c += ownChannels {
+				k.pixels(n, places, x, p.move[2]*b.pixel, unsafe.Add(weights, 4*c), k.atBias+4*c, unsafe.Add(to, size*c), lead, uint(1)<<min(ownChannels, k.outs-c)-1)
+			}
+		})
+	}
+	if !k.direct {
+		k.putBand(r, w, p, &b, d)
+	}
+}
+
+// pixels computes n neighbours of a row, in turns of about as many.
+func (k *fewProduct) pixels(n int, places []int64, x unsafe.Pointer, xs int, weights unsafe.Pointer, bias int, d unsafe.Pointer, ds int, mask uint) {
+	at := unsafe.Pointer(unsafe.SliceData(places))
+	turns := ceilDiv(n, len(k.taps)-1)
+	for turns > 0 {
+		of := ceilDiv(n, turns)
+		times := turns - (of*turns - n) // of that many, the others of one less
+		k.taps[of](times, len(places)/2, at, x, xs, weights, bias, d, ds, mask)
+		n, turns = n-times*of, turns-times
+		if turns > 0 {
+			x, d = unsafe.Add(x, times*of*xs), unsafe.Add(d, times*of*ds)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+)
+
+// windowRegions is convProduct in loops that keep sums in registers for all of
+// the window, in float32. Pixels go in regions, as those of convRegions do.
+// Kernels lie in the shared memory, a row for each element of the window and
+// channel that is read.
+type windowRegions struct {
+	*convProduct
+	regions [][]windowRegion // by phase
+	padded  int              // bytes of a row of kernels, or of sums
+	widen   widenKernels
+}
+
+// windowRegion is a box of pixels of a phase whose windows have the same elements
+// within the source: where the first of these lies for the first pixel of a row,
+// and all, behind it, and in the kernels.
+type windowRegion struct {
+	from, to [3]int
+	first    int
+	places   []int64
+}
+
+// widenKernels is the task that makes float32 kernels with room for whole
+// loops.
+type widenKernels struct{ *windowRegions }
+
+const (
+	ownBytes    = 64 << 10 // of a band: with what is written, less than the second cache
+	ownChannels = 32       // of a loop
+)
+
+// cutAll cuts all phases into regions.
+func (k *windowRegions) cutAll() {
+	k.widen.windowRegions = k
+	k.padded = 4 * roundUp(k.dstAll, ownChannels)
+	k.eachPhase(func(q convPhase, taps [3][]convTap) {
+		k.phase(q, taps)
+		k.cut(&k.phases[len(k.phases)-1], taps)
+	})
+}
+
+// cut cuts a phase into regions.
+func (k *windowRegions) cut(p *convPhase, taps [3][]convTap) {
+	pixel := 4 * k.srcAll
+	row, plane, low := k.dims[2]*pixel, k.dims[1]*k.dims[2]*pixel, [3]int{}
+	if p.copied {
+		row, plane, low = p.box[2]*pixel, p.box[1]*p.box[2]*pixel, p.low
+	}
+	var pieces [3][]regionPiece
+	for axis := range 3 {
+		pieces[axis] = k.along(p, axis, taps[axis])
+	}
+	var all []windowRegion
+	for _, z := range pieces[0] {
+		for _, y := range pieces[1] {
+			for _, x := range pieces[2] {
+				g := windowRegion{from: [3]int{z.from, y.from, x.from}, to: [3]int{z.to, y.to, x.to}}
+				for _, tz := range taps[0][z.lo:z.hi] {
+					for _, ty := range taps[1][y.lo:y.hi] {
+						for _, tx := range taps[2][x.lo:x.hi] {
+							from := (tz.at-low[0])*plane + (ty.at-low[1])*row + (tx.at-low[2])*pixel + x.from*p.move[2]*pixel
+							tap := (tz.element*k.size[1]+ty.element)*k.size[2] + tx.element
+							if len(g.places) == 0 {
+								g.first = from
+							}
+							for c := range k.depth {
+								g.places = append(g.places, int64(from-g.first+4*c), int64((tap*k.depth+c)*k.padded))
+							}
+						}
+					}
+				}
+				all = append(all, g)
+			}
+		}
+	}
+	k.regions = append(k.regions, all)
+}
+
+// eachRegion calls f with the regions that row y of a band has pixels of, with
+// where the first of these windows begins in the source and the places of the
+// others from there on.
+func (k *windowRegions) eachRegion(phase int, b *band, y int, f func(x unsafe.Pointer, places []int64, from, n int)) {
+	p := &k.phases[phase]
+	for i := range k.regions[phase] {
+		g := &k.regions[phase][i]
+		if b.z < g.from[0] || b.z >= g.to[0] || b.y+y < g.from[1] || b.y+y >= g.to[1] {
+			continue
+		}
+		x := b.data
+		if len(g.places) > 0 {
+			x = b.from(g.first + y*p.move[1]*b.row)
+		}
+		f(x, g.places, g.from[2], g.to[2]-g.from[2])
+	}
+}
+
+// rows is the rows of kernels.
+func (k *widenKernels) rows() int { return k.windowSize * k.depth }
+
+func (k *widenKernels) run(r *run) { r.parallel(k, k.rows(), k.rows()*k.dstAll) }
+
+func (k *widenKernels) chunk(r *run, _ *worker, row int) {
+	to := r.shared[row*k.padded:][:k.padded]
+	n := k.dstAll * k.from.Size()
+	realView(r.values[k.b][row*n:(row+1)*n], k.from, viewOf[float32](to, k.dstAll))
+	if k.stored == gemm.F32 {
+		copy(to, r.values[k.b][row*n:(row+1)*n])
+	}
+	clear(to[4*k.dstAll:])
+}
+
+// bandOf is band number i of a phase.
+func (k *windowRegions) bandOf(r *run, w *worker, p *convPhase, i int) band {
+	y := i % p.bands * p.band
+	i /= p.bands
+	b := band{image: i / p.count[0], z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
+	k.find(r, w.scratch, p, &b)
+	return b
+}
+
+// putBand stores the pixels of a band, whose accumulators begin at d.
+func (k *windowRegions) putBand(r *run, w *worker, p *convPhase, b *band, d unsafe.Pointer) {
+	tile := resultTile{cols: k.dstAll, data: d, lead: k.lead}
+	if p.step == [3]int{1, 1, 1} {
+		tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
+		k.store(r, w, tile)
+		return
+	}
+	tile.rows, tile.step = p.count[2], p.step[2]
+	for y := range b.rows {
+		tile.row = k.pixelOf(p, b.image, b.z, b.y+y, 0)
+		tile.data = unsafe.Add(d, y*p.count[2]*k.lead)
+		k.store(r, w, tile)
+	}
+}
