@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,8 @@ type worker struct {
 	regs     [][]byte
 	operands [12]vec.Operand // of the loop of a recurrent cell
 
-	packedA, packedB packedBlock // of the task's product, in scratch
+	job              uint64      // number of the one whose chunks it does
+	packedA, packedB packedBlock // of that job's product, in scratch
 }
 
 // fit makes sure that a worker has the scratch memory that a program asks for.
@@ -39,159 +41,261 @@ func (w *worker) fit(p *Program) {
 // another core: some microseconds.
 const minShare = 1 << 14
 
-// job is a task being done. Each run has one and uses it for all its steps.
+// A job is a task being done: its chunks are cut into a range for each of its
+// workers, who goes through its own and then helps with those of others. So
+// neighbouring chunks, which mostly read and write neighbouring memory, are
+// done by the same core, also in the next task of the same shape, and claiming
+// one costs no traffic between cores. Which worker does a chunk has no
+// influence on results.
 //
-// Helpers join while state says that the job is open. The caller closes it
-// when no chunk is left to claim and waits until those who joined have left,
-// which is as long as their last chunks take. As joining and closing are steps
-// of one atomic word, nobody joins a job that is over and being prepared for
-// the next task.
-//
-// Chunks are cut into a range for each of the job's workers, who goes through
-// its own and then helps with those of others. So neighbouring chunks, which
-// mostly read and write neighbouring memory, are done by the same core, also in
-// the next task of the same shape, and claiming one costs no traffic between
-// cores. Which worker does a chunk has no influence on results.
-type job struct {
+// A worker waits for work by looking at its own range, and finds next to it all
+// that it needs to know: what a job costs is mostly the cache lines that go from
+// core to core, which here are one to the helper and one back.
+
+// chunkRange is chunks that are to be done, and what they are chunks of, which
+// is read by those who have claimed a chunk: until it is done, nothing changes.
+type chunkRange struct {
+	left   atomic.Uint64 // a rangeLeft
+	job    uint64        // its number: no two have the same
 	task   task
 	run    *run
-	ranges int
-
-	_      [64]byte     // words below are written by all workers
-	state  atomic.Int64 // openJob, limit<<32, helpers
-	_      [56]byte
-	chunks [maxRanges]chunkRange
+	ranges int // of the job
+	_      [128 - 48]byte
 }
 
-// chunkRange is chunks that are to be done: next, of which each claim takes
-// one, to end-1.
-type chunkRange struct {
-	next atomic.Int64
-	end  int64
-	_    [48]byte
+// rangeLeft is which chunks are left: from the lowest bits, which a claim
+// raises, to below the next, which a thief lowers. The highest bits are the
+// helpers that the job may have.
+type rangeLeft uint64
+
+const (
+	chunkBits = 28
+	maxChunks = 1<<chunkBits - 1<<10 // some claims more than there are chunks do no harm
+	maxLimit  = 1<<(64-2*chunkBits) - 1
+)
+
+func newRangeLeft(first, end, limit int) rangeLeft {
+	return rangeLeft(min(limit, maxLimit))<<(2*chunkBits) | rangeLeft(end)<<chunkBits | rangeLeft(first)
+}
+
+func (l rangeLeft) first() int { return int(l & (1<<chunkBits - 1)) }
+func (l rangeLeft) end() int   { return int(l >> chunkBits & (1<<chunkBits - 1)) }
+
+// helps reports whether there are chunks for a helper.
+func (l rangeLeft) helps(id int) bool {
+	limit := int(l >> (2 * chunkBits))
+	return l.first() < l.end() && (id <= limit || limit == maxLimit)
+}
+
+// claim takes a chunk: the first that is left of a range of one's own, or the
+// last of another's, who goes on with those next to his own.
+func (c *chunkRange) claim(own bool) (chunk int, claimed bool) {
+	for {
+		l := rangeLeft(c.left.Load())
+		if l.first() >= l.end() {
+			return 0, false
+		}
+		if own {
+			l = rangeLeft(c.left.Add(1) - 1)
+			return l.first(), l.first() < l.end()
+		}
+		if c.left.CompareAndSwap(uint64(l), uint64(l-1<<chunkBits)) {
+			return l.end() - 1, true
+		}
+	}
 }
 
 // maxRanges is the most ranges of a job; more workers share them.
 const maxRanges = 16
 
-const openJob = 1 << 62
+// place is where workers look for a job. Who has taken it puts one there after
+// the other; a job is over when all of its chunks are done.
+type place struct {
+	taken atomic.Bool
+
+	// Of who has taken it.
+	last *run   // that ranges name
+	used int    // ranges that do
+	jobs uint64 // put here so far
+	due  int64  // what done is when helpers have done all they have claimed
+
+	_      [128]byte
+	done   atomic.Int64 // chunks done by helpers, of all jobs so far
+	_      [120]byte
+	ranges [maxRanges]chunkRange
+}
+
+// helper is a worker that is not the caller of a run.
+type helper struct {
+	worker
+	asleep atomic.Bool
+	wake   chan struct{}
+}
 
 // pool is the workers of the process. They are shared by all programs, start
 // when first needed, and sleep when there is nothing to do.
-var pool = struct {
-	open    [8]atomic.Pointer[job] // jobs that may want help; the caller of any more does them alone
-	workers atomic.Int32
-	parked  atomic.Int32
-	wake    chan struct{}
-}{wake: make(chan struct{}, 1024)}
+var pool struct {
+	places  [8]place // the caller of any more jobs does them alone
+	helpers atomic.Pointer[[]*helper]
+	mu      sync.Mutex // of who adds helpers
+}
 
 // parallel does chunks 0 to n-1 of t, where work is the number of element
 // operations in all. It returns when all are done.
 func (r *run) parallel(t task, n, work int) {
-	limit := min(r.procs, n, 1+work/minShare) - 1
-	place := -1
-	if limit > 0 {
-		place = r.job.offer(t, r, n, limit)
-	}
-	if place < 0 {
-		r.worker.packedA, r.worker.packedB = packedBlock{}, packedBlock{}
-		for i := range n {
-			t.chunk(r, &r.worker, i)
+	r.worker.packedA, r.worker.packedB = packedBlock{}, packedBlock{}
+	if limit := min(r.procs, n, 1+work/minShare) - 1; limit > 0 && n <= maxChunks {
+		if p := r.take(); p != nil {
+			p.do(t, r, n, limit)
+			p.taken.Store(false)
+			return
 		}
-		return
 	}
-	r.job.work(&r.worker, 0)
-	r.job.finish(place)
+	for i := range n {
+		t.chunk(r, &r.worker, i)
+	}
 }
 
-// offer opens the job, puts it where workers look and wakes those asleep. It
-// returns the place, or -1 if there is none.
-func (j *job) offer(t task, r *run, n, limit int) int {
-	for place := range pool.open {
-		if pool.open[place].Load() != nil || !pool.open[place].CompareAndSwap(nil, j) {
+// take takes a place for a job, the one that the run had before if it can, or
+// returns nil.
+func (r *run) take() *place {
+	for i := range pool.places {
+		i = (r.place + i) % len(pool.places)
+		p := &pool.places[i]
+		if p.taken.Load() || !p.taken.CompareAndSwap(false, true) {
 			continue
 		}
-		j.task, j.run, j.ranges = t, r, min(limit+1, maxRanges)
-		for i := range j.ranges {
-			first, end := span(i, j.ranges, n)
-			j.chunks[i].end = int64(end)
-			j.chunks[i].next.Store(int64(first))
+		if p.last != r {
+			p.forget()
+			p.last = r
 		}
-		j.state.Store(openJob | int64(limit)<<32)
-		for k := pool.workers.Load(); k < int32(limit); k = pool.workers.Load() {
-			if pool.workers.CompareAndSwap(k, k+1) {
-				go serve(int(k) + 1)
+		r.place = i
+		r.places |= 1 << i
+		return p
+	}
+	return nil
+}
+
+// leave makes places forget a run that is over: they would keep its memory.
+func (r *run) leave() {
+	for i := range pool.places {
+		// Who else has taken the place has made it forget r.
+		if p := &pool.places[i]; r.places>>i&1 != 0 && p.taken.CompareAndSwap(false, true) {
+			if p.last == r {
+				p.forget()
 			}
+			p.taken.Store(false)
 		}
-		for range limit {
-			if !unpark() {
+	}
+	r.places = 0
+}
+
+func (p *place) forget() {
+	for i := range p.used {
+		p.ranges[i].task, p.ranges[i].run = nil, nil
+	}
+	p.last, p.used = nil, 0
+}
+
+// do does a job with the help of at most limit workers.
+func (p *place) do(t task, r *run, n, limit int) {
+	ranges := min(limit+1, maxRanges)
+	p.used = max(p.used, ranges)
+	p.jobs += uint64(len(pool.places))
+	helpers := startHelpers(limit)
+	for i := ranges - 1; i >= 0; i-- { // the caller's own last
+		c := &p.ranges[i]
+		first, end := span(i, ranges, n)
+		c.job, c.task, c.run, c.ranges = p.jobs+uint64(r.place), t, r, ranges
+		c.left.Store(uint64(newRangeLeft(first, end, limit)))
+	}
+	for _, h := range helpers {
+		if h.asleep.Load() && h.asleep.CompareAndSwap(true, false) {
+			h.wake <- struct{}{}
+		}
+	}
+	own := 0
+	for i := range ranges {
+		for c := &p.ranges[i]; ; own++ {
+			chunk, claimed := c.claim(i == 0)
+			if !claimed {
 				break
 			}
-			pool.wake <- struct{}{}
-		}
-		return place
-	}
-	return -1
-}
-
-// unpark takes one of the workers that sleep or are about to, and reports
-// whether there was one: it is going to take a message from pool.wake.
-func unpark() bool {
-	for {
-		n := pool.parked.Load()
-		if n == 0 || pool.parked.CompareAndSwap(n, n-1) {
-			return n > 0
+			t.chunk(r, &r.worker, chunk)
 		}
 	}
-}
-
-// join makes the caller a helper of the job if it is open and wants one, and
-// says which.
-func (j *job) join() (helper int, joined bool) {
-	for {
-		s := j.state.Load()
-		helpers := s & (1<<32 - 1)
-		if s&openJob == 0 || helpers >= s&^openJob>>32 {
-			return 0, false
-		}
-		if j.state.CompareAndSwap(s, s+1) {
-			return int(helpers) + 1, true
-		}
-	}
-}
-
-// work does chunks until all are claimed, those of range own%ranges first.
-func (j *job) work(w *worker, own int) {
-	w.packedA, w.packedB = packedBlock{}, packedBlock{}
-	for i := range j.ranges {
-		c := &j.chunks[(own+i)%j.ranges]
-		for c.next.Load() < c.end {
-			chunk := c.next.Add(1) - 1
-			if chunk >= c.end {
-				break
-			}
-			j.task.chunk(j.run, w, int(chunk))
-		}
-	}
-}
-
-// finish closes the job and waits for its helpers.
-func (j *job) finish(place int) {
-	j.state.And(^openJob)
-	pool.open[place].Store(nil)
-	for i := 0; j.state.Load()&(1<<32-1) != 0; i++ {
+	p.due += int64(n - own)
+	for i := 0; p.done.Load() != p.due; i++ {
 		if i < spins {
 			pause()
 		} else {
 			yield()
 		}
 	}
-	j.task = nil
+}
+
+// startHelpers returns the first n helpers, and starts those missing.
+func startHelpers(n int) []*helper {
+	all := pool.helpers.Load()
+	if all == nil || len(*all) < n {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		var more []*helper
+		if all = pool.helpers.Load(); all != nil {
+			more = append(more, *all...)
+		}
+		for len(more) < n {
+			h := &helper{worker: worker{id: len(more) + 1}, wake: make(chan struct{}, 1)}
+			more = append(more, h)
+			go h.serve()
+		}
+		all = &more
+		pool.helpers.Store(all)
+	}
+	return (*all)[:n]
+}
+
+// work does chunks of range i until all are claimed. It returns the number of
+// ranges of the job that they were of, 0 if there were none.
+func (p *place) work(w *worker, i int, own bool) (ranges int) {
+	c := &p.ranges[i]
+	chunk, claimed := c.claim(own)
+	if !claimed {
+		return 0
+	}
+	// The job is not over before this chunk is: what it is stays.
+	r := c.run
+	if w.job != c.job {
+		w.job = c.job
+		w.packedA, w.packedB = packedBlock{}, packedBlock{}
+		w.fit(r.program)
+	}
+	ranges = c.ranges
+	var done int64
+	if r.trace != nil || r.labels != nil {
+		r.observe(w.id, func() { done = c.rest(w, chunk, own) })
+	} else {
+		done = c.rest(w, chunk, own)
+	}
+	p.done.Add(done)
+	return ranges
+}
+
+// rest does a chunk that has been claimed, and others until none is left. It
+// returns how many.
+func (c *chunkRange) rest(w *worker, chunk int, own bool) (done int64) {
+	t, r := c.task, c.run
+	for claimed := true; claimed; chunk, claimed = c.claim(own) {
+		t.chunk(r, w, chunk)
+		done++
+	}
+	return done
 }
 
 const (
 	spins  = 64                   // pauses before a core is offered to others: a few microseconds
 	linger = 2 * time.Millisecond // how long an idle worker looks for work before it sleeps
+	stray  = 16                   // times that a worker looks at its own ranges before it looks at all
 )
 
 // yield lets other goroutines and, where the system can, other threads run.
@@ -200,34 +304,42 @@ func yield() {
 	yieldThread()
 }
 
-// help joins one of the open jobs and works on it, if there is any.
-func help(w *worker) bool {
-	for i := range pool.open {
-		j := pool.open[i].Load()
-		if j == nil {
-			continue
+// help does chunks of the helper's own range of a job, if there are any, and
+// then of the job's others. If there are none, those of any job count that may
+// have the helper, when others is set. It reports whether there were any.
+func (h *helper) help(others bool) bool {
+	own := h.id
+	if own >= maxRanges {
+		own = 1 + (own-1)%(maxRanges-1)
+	}
+	for i := range pool.places {
+		p := &pool.places[i]
+		last := 1
+		if others {
+			last = maxRanges
 		}
-		if helper, joined := j.join(); joined {
-			w.fit(j.run.program)
-			if r := j.run; r.trace != nil || r.labels != nil {
-				r.observe(w.id, func() { j.work(w, helper) })
-			} else {
-				j.work(w, helper)
+		for at := range last {
+			at = (own + at) % maxRanges
+			if !rangeLeft(p.ranges[at].left.Load()).helps(h.id) {
+				continue
 			}
-			j.state.Add(-1)
-			return true
+			if ranges := p.work(&h.worker, at, at == own); ranges > 0 {
+				for other := 1; other < ranges; other++ {
+					p.work(&h.worker, (at+other)%ranges, false)
+				}
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// serve is the life of a worker.
-func serve(id int) {
-	w := worker{id: id}
+// serve is the life of a helper.
+func (h *helper) serve() {
 	var idle time.Time // since when, once it has spun
 	for i := 0; ; i++ {
 		switch {
-		case help(&w):
+		case h.help(i%stray == stray-1):
 			i = 0
 		case i < spins:
 			pause()
@@ -236,11 +348,11 @@ func serve(id int) {
 		case time.Since(idle) < linger:
 			yield()
 		default:
-			// Whoever offers a job now sees that a worker is parked, or the
-			// worker sees the job.
-			pool.parked.Add(1)
-			if !help(&w) || !unpark() {
-				<-pool.wake
+			// Whoever puts a job somewhere now sees that the helper is asleep, or
+			// the helper sees the job.
+			h.asleep.Store(true)
+			if !h.help(true) || !h.asleep.CompareAndSwap(true, false) {
+				<-h.wake
 			}
 			i = 0
 		}

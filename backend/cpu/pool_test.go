@@ -125,13 +125,16 @@ type counter []atomic.Int32
 
 func (c counter) chunk(_ *run, _ *worker, i int) { c[i].Add(1) }
 
-// TestParallelDoesAllOnce has many goroutines share the pool.
+// TestParallelDoesAllOnce has many goroutines share the pool: more than it has
+// places for, with more workers than a job has ranges.
 func TestParallelDoesAllOnce(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	const procs = maxRanges + 3
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 	var wg sync.WaitGroup
-	for range 6 {
+	for range len(pool.places) + 2 {
 		wg.Go(func() {
-			r := &run{program: &Program{}, procs: 4}
+			r := &run{program: &Program{}, procs: procs}
+			defer r.leave()
 			for round := range 300 {
 				c := make(counter, round%40)
 				r.parallel(c, len(c), 1<<20)
@@ -145,6 +148,29 @@ func TestParallelDoesAllOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestPoolForgetsRuns: the pool does not keep the memory of a run that is over.
+func TestPoolForgetsRuns(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	r := &run{program: &Program{}, procs: 4}
+	r.parallel(make(counter, 30), 30, 1<<20)
+	names := func() (n int) {
+		for i := range pool.places {
+			for j := range pool.places[i].ranges {
+				if pool.places[i].ranges[j].run == r {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if n := names(); n != 4 {
+		t.Errorf("a job with 3 helpers has %d ranges, want 4", n)
+	}
+	if r.leave(); names() != 0 {
+		t.Errorf("%d ranges name a run that is over", names())
+	}
 }
 
 // nothing is a task without work, and busy one whose chunks take a while.

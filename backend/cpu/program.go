@@ -87,7 +87,8 @@ type run struct {
 	kept    []keptOperand
 	stamps  []uint64 // of the buffers of inputs, by position
 	worker  worker   // the caller's own
-	job     job
+	place   int      // where its last job was
+	places  uint     // where it had any, as bits
 	times   []int64
 	trace   *tracer           // nil unless the run is traced
 	labels  []context.Context // of the program
@@ -302,6 +303,7 @@ func (p *Program) put(r *run) {
 	for _, b := range p.binds {
 		r.values[b.pos] = nil
 	}
+	r.leave()
 	r.failed, r.trace, r.see = nil, nil, nil
 	p.mu.Lock()
 	if p.timing.Load() {
