@@ -10,7 +10,8 @@ import (
 // Goto and van de Geijn like matmul. What differs is that operands are packed
 // only where that pays: a micro-kernel reads A from where it lies, unless it
 // must be converted or its rows would fall on the same lines of the cache, and
-// B too if all is small.
+// B too if all is small. B is packed panel by panel as the first rows of a tile
+// are computed, where that can be.
 //
 // The result is cut into tiles, and each worker takes whole tiles through all
 // of the inner dimension. A large product first packs B, in stripes of columns
@@ -33,6 +34,8 @@ type product struct {
 	stripes      []part // the columns, by the stripes in which B is shared; one if it is not
 	sharesB      bool
 	ownsB        bool // each worker packs all columns of B, and keeps them for its other chunks
+	copies       bool // kernels pack B while they compute the first rows of a tile
+	onePanel     bool // of B is packed at a time
 	keeps        bool // packed B from run to run, at kept
 	kept         int
 	unkept       *product // what is computed while B changes, or nil
@@ -81,6 +84,7 @@ const (
 	streamDepth = 32       // of B that is read in place from memory
 	shareBytes  = 16 << 20 // of packed B
 	ownedBytes  = 1 << 18  // of B that each worker packs for itself
+	gapBytes    = 1 << 20  // of A that all of B's panels go along
 	deepDepth   = 256      // of kernels of tile registers, for which B must be in the first cache
 	conflicts   = 4096     // rows a multiple of this apart share lines of the first cache
 	convertMACs = 1 << 23  // multiplications that pay for converting an operand again
@@ -179,10 +183,17 @@ func (k *product) block() {
 	}
 	k.depth = max(k.depth, 1)
 
+	// Where columns cannot be masked, the last kernel writes more of them.
+	k.direct = k.to == dtype.Float32 && (t.Masked || k.n%t.NR == 0) && k.after == nil
+
 	inPlace := t.Masked && k.b.element == gemm.F32 && !k.b.trans
 	if k.a.trans && k.m > 4*t.MR && k.b.stride*k.b.size%rowConflict == 0 {
 		inPlace = false // many short panels, whose rows share lines of the first cache
 	}
+	// Rows of a small B that share lines of the first cache are packed as the
+	// first rows of a tile are computed, by the worker that needs them.
+	gaps := small && inPlace && t.Copies.Rows != nil && k.m > 2*t.MR && k.b.stride*k.b.size%rowConflict == 0
+	inPlace = inPlace && !gaps
 	k.b.packed = k.keeps || !(inPlace && (small || k.m <= t.MR))
 	if !small && !k.b.packed {
 		// All that costs is to read B: row by row, as it lies.
@@ -209,6 +220,9 @@ func (k *product) block() {
 		blocks = roundUp(blocks, 2)
 	}
 	k.tileM = max(1, ceilDiv(k.m, blocks))
+	if gaps && 4*cells*k.m <= gapBytes {
+		k.tileM = k.m
+	}
 	k.slice()
 	// A single block of rows is cut by columns, which each chunk packs itself:
 	// they do not go from core to core. What must be converted is packed once
@@ -218,14 +232,17 @@ func (k *product) block() {
 		share = 8
 	}
 	k.keeps = k.keeps && k.slices == 1
-	k.ownsB = !k.keeps && k.slices == 1 && k.b.packed && k.n <= mostCols && 4*cells*roundUp(k.n, t.NR) <= ownedBytes && k.depth >= k.k
-	k.sharesB = k.keeps || !k.ownsB && k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
+	byColumns := gaps && k.n >= 4*t.NR
+	k.ownsB = !k.keeps && !byColumns && k.slices == 1 && k.b.packed && k.n <= mostCols && 4*cells*roundUp(k.n, t.NR) <= ownedBytes && k.depth >= k.k
+	k.sharesB = k.keeps || !k.ownsB && !byColumns && k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
 	if k.slices == 1 {
 		k.cut()
 	}
-	// A few columns: A is what is read from memory, rows in turn.
-	k.rowsFirst = !k.a.packed && !k.a.trans && k.b.packed && k.depth >= k.k && k.tileN <= firstPanels*t.NR
 	k.down = ceilDiv(k.m, k.tileM)
+	k.copies = t.Copies.Rows != nil && k.b.packed && !k.sharesB && k.b.element == gemm.F32 && !k.b.trans
+	k.onePanel = k.down == 1 && k.b.packed && !k.sharesB && !k.ownsB
+	// A few columns: A is what is read from memory, rows in turn.
+	k.rowsFirst = !k.onePanel && !k.a.packed && !k.a.trans && k.b.packed && k.depth >= k.k && k.tileN <= firstPanels*t.NR
 	stripe := max(k.n, 1)
 	if k.sharesB && !k.keeps {
 		stripe = max(k.tileN, shareBytes/(4*k.cells(k.k))/k.tileN*k.tileN)
@@ -238,8 +255,6 @@ func (k *product) block() {
 	for i := range k.stripes {
 		k.stripes[i].packing.part = &k.stripes[i]
 	}
-	// Where columns cannot be masked, the last kernel writes more of them.
-	k.direct = k.to == dtype.Float32 && (t.Masked || k.n%t.NR == 0) && k.after == nil
 }
 
 // cut chooses the columns of tiles, and makes tiles smaller until there are
@@ -311,6 +326,8 @@ func (k *product) layout() {
 		k.atA = take(rows * k.a.lead)
 	}
 	switch {
+	case k.onePanel:
+		k.atB = take(4 * cells * t.NR)
 	case k.b.packed && !k.sharesB:
 		k.atB = take(4 * cells * roundUp(k.tileN, t.NR))
 	case !k.b.packed && k.n%t.NR != 0:

@@ -168,14 +168,6 @@ func (of *packedBlock) packs(b packedBlock) bool {
 	return true
 }
 
-// fetchStride is the bytes between what kernels fetch: the first eight heights
-// of a tile bring the next panel of B, or twice as far apart the first four.
-const fetchStride = 64
-
-// fetchLine is that distance where what is fetched is the rows of A that come
-// next, which follow each other: nothing is left out.
-const fetchLine = 128
-
 // span is part i when rows are cut into parts whose heights differ by one at
 // most: a low panel is slow.
 func span(i, parts, rows int) (at, end int) { return i * rows / parts, (i + 1) * rows / parts }
@@ -195,6 +187,35 @@ func (k *part) ahead(batch int, dataA, dataB []byte) (operands [2][]byte) {
 		}
 	}
 	return operands
+}
+
+// panelB is the panel of B for the columns of tile t from column j of it on, and
+// depth steps from p on, and the distance of its rows: where B lies, shared, or
+// packed, the worker's own. That is written when first is set, for the first rows
+// of a tile, if packs is: here, or by a kernel, which reads the panel where it
+// lies and copies it to copied.
+func (k *part) panelB(r *run, t resultTile, batch, j, p, depth int, packed unsafe.Pointer, first, packs bool) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
+	nr, col := k.tiles.NR, t.col+j
+	cols := min(nr, t.cols-j)
+	if k.sharesB {
+		return unsafe.Pointer(&k.sharedB(r)[4*((col-k.col)*k.cells(k.k)+nr*k.cells(p))]), 4 * nr, nil
+	}
+	data := r.values[k.b.pos]
+	if k.b.packed && !k.onePanel {
+		packed = unsafe.Add(packed, 4*j*k.cells(depth))
+	}
+	inPlace := !k.b.packed && cols == nr // rows of B must be whole
+	if copies := first && packs && k.copies && cols == nr; inPlace || copies {
+		b = unsafe.Add(unsafe.Pointer(unsafe.SliceData(data)), (k.b.starts[batch]+p*k.b.stride+col)*k.b.size)
+		if inPlace {
+			return b, k.b.stride * k.b.size, nil
+		}
+		return b, k.b.stride * k.b.size, packed
+	}
+	if first && (packs || !k.b.packed) {
+		k.packB(packed, 0, data, batch, col, cols, p, depth)
+	}
+	return packed, 4 * nr, nil
 }
 
 // chunk computes a tile of the result. Every unsafe.Pointer in it points into
@@ -237,16 +258,13 @@ func (k *part) chunk(r *run, w *worker, i int) {
 
 	dataA, dataB := r.values[k.a.pos], r.values[k.b.pos]
 	baseA := unsafe.Pointer(unsafe.SliceData(dataA))
-	baseB := unsafe.Pointer(unsafe.SliceData(dataB))
 	heights := ceilDiv(rows, t.MR)
 	inner := (k.a.trans || k.a.panels) && t.Inner != nil
-	fetches, stride := t.Next.Rows, fetchStride
+	fetching, copying, stride := t.Next.Rows, t.Copies.Rows, fetchPiece
 	if inner {
-		fetches = t.Next.Inner
+		fetching, copying = t.Next.Inner, t.Copies.Inner
 	}
-	if heights < 8 {
-		stride *= 2
-	}
+	var list fetchList
 	ahead := k.ahead(batch, dataA, dataB)
 	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
 	for p := first; p < end; p += k.depth {
@@ -281,9 +299,7 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			d, ldd = out, outLead
 		}
 		packed := unsafe.Add(scratch, k.atB)
-		if k.b.packed && !k.sharesB && w.packedB.packs(packedBlock{batch, tile.col, tile.cols, p, depth}) {
-			k.packB(packed, 4*nr*cells, dataB, batch, tile.col, tile.cols, p, depth)
-		}
+		fresh := k.b.packed && !k.sharesB && (k.onePanel || w.packedB.packs(packedBlock{batch, tile.col, tile.cols, p, depth}))
 		panels := ceilDiv(tile.cols, nr)
 		for c := range panels * heights {
 			panel, i := c/heights, c%heights
@@ -294,32 +310,30 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			cols := min(nr, tile.cols-j)
 			at, end := span(i, heights, rows)
 			h := end - at
-			var b, next unsafe.Pointer
-			ldb := 4 * nr
+			b, ldb, copied := k.panelB(r, tile, batch, j, p, depth, packed, i == 0, fresh)
+			if copied != nil && copying[h] == nil {
+				k.packB(copied, 0, dataB, batch, tile.col+j, cols, p, depth)
+				b, ldb, copied = copied, 4*nr, nil
+			}
+			var next unsafe.Pointer
 			switch {
-			case k.sharesB:
-				b = unsafe.Pointer(&k.sharedB(r)[4*nr*(((tile.col-k.col)/nr+panel)*k.cells(k.k)+p/t.Step)])
-				if done := i * (cells / 4) * stride; j+nr < tile.cols && done < 4*nr*cells {
-					next = unsafe.Add(b, 4*nr*k.cells(k.k)+done)
-				}
-			case k.b.packed:
-				b = unsafe.Add(packed, 4*j*cells)
-			case cols < nr: // rows of B must be whole
-				b = packed
-				if i == 0 {
-					k.packB(b, 0, dataB, batch, tile.col+j, cols, p, depth)
-				}
+			case k.rowsFirst || fetching == nil:
+			case i == 0:
+				k.fetches(&list, r, tile, batch, j, p, depth, fresh)
+				fallthrough
 			default:
-				b, ldb = unsafe.Add(baseB, (k.b.starts[batch]+p*k.b.stride+tile.col+j)*k.b.size), k.b.stride*k.b.size
+				if copied == nil {
+					next, stride = list.take(cells / 4)
+				}
 			}
 			if k.rowsFirst {
-				next, stride = nil, fetchLine
+				next, stride = nil, fetchPiece
 				if done := panel * (cells / 4) * stride; done < min(h, k.m-row-end)*rowA {
 					next = unsafe.Add(a, end*rowA+done)
 				}
 			}
 			if ahead[0] != nil || ahead[1] != nil {
-				next, stride = nil, fetchLine
+				next, stride = nil, fetchPiece
 				if done := c * (cells / 4) * stride; done < len(ahead[0]) {
 					next = unsafe.Pointer(&ahead[0][done])
 				} else if done -= len(ahead[0]); done < len(ahead[1]) {
@@ -344,8 +358,12 @@ func (k *part) chunk(r *run, w *worker, i int) {
 				si = unsafe.Add(s, at*tile.lead+4*j)
 			}
 			ai, di := unsafe.Add(a, at*rowA), unsafe.Add(d, at*ldd+4*j)
-			if next != nil && cols > t.NarrowNR && fetches != nil && fetches[h] != nil {
-				fetches[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask, next, stride)
+			if copied != nil {
+				copying[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask, copied)
+				continue
+			}
+			if next != nil && cols > t.NarrowNR && fetching != nil && fetching[h] != nil {
+				fetching[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask, next, stride)
 				continue
 			}
 			kernels[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask)

@@ -53,7 +53,7 @@ func TestMatMulBlocks(t *testing.T) {
 		{"shortRow", 1, 10, 300}, {"dot", 1, 1, 300}, {"lean", 64, 64, 64}, {"ragged", 45, 83, 61},
 		{"shared", 331, 170, 161}, {"steps", 60, 70, 1101}, {"sharedSteps", 90, 161, 1537},
 		{"conflicts", 130, 257, 1024}, {"tall", 1000, 17, 64}, {"wide", 17, 1100, 64}, {"narrow", 300, 10, 300}, {"even", 128, 128, 256},
-		{"conflictSteps", 130, 161, 2048}, {"evenColumns", 90, 256, 40},
+		{"conflictSteps", 130, 161, 2048}, {"evenColumns", 90, 256, 40}, {"gapsDown", 300, 256, 1000},
 		{"slices", 70, 45, 2100}, {"nothing", 9, 7, 0},
 		{"blocks", 300, 650, 1200}, {"manyRows", 1030, 40, 70},
 	}
@@ -183,6 +183,9 @@ func TestProductPlan(t *testing.T) {
 		}
 		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); !p.rowsFirst || !p.ownsB || p.a.packed {
 			t.Errorf("a tall product does not go through its rows in turn: %+v", p)
+		}
+		if p := kernelOf(dtype.Float32, op.Attr{}, 128, 512, 784).unkept; !p.copies || !p.onePanel || p.a.packed || p.stripes[0].across < wantChunks {
+			t.Errorf("a small product with rows on the same lines of the cache does not pack a panel at a time: %+v", p)
 		}
 		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 30); !p.a.packed || p.store == nil {
 			t.Errorf("float16 is not converted: %+v", p)

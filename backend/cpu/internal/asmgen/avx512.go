@@ -14,7 +14,9 @@ func avx512() *gen {
 	g.family("f32AVX512", 14, []int{2, 1}, base)
 	base.next = true
 	g.family("f32AVX512Next", 14, []int{2}, base)
-	base.next = false
+	base.next, base.copies = false, true
+	g.family("f32AVX512Copy", 14, []int{2}, base)
+	base.copies = false
 	base.bcast = "VPBROADCASTD"
 	base.step = vdpbf16ps
 	g.family("pairsAVX512", 14, []int{2, 1}, base)

@@ -24,6 +24,7 @@ type tile struct {
 	reg     string // "Z" or "Y"
 	runs    bool   // operands lie in runs, of which there is a list
 	next    bool   // what is needed next is fetched meanwhile
+	copies  bool   // B is copied as it is read
 	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
 	masked  bool   // columns of s and d are masked
 	bcast   string
@@ -35,6 +36,10 @@ type tile struct {
 // nextParams are those that kernels have besides when they fetch what comes
 // after them; package gemm documents them at its type NextKernel.
 const nextParams = ", next unsafe.Pointer, stride int"
+
+// copyParams are those that kernels have besides when they copy B; package gemm
+// documents them at its type CopyKernel.
+const copyParams = ", packed unsafe.Pointer"
 
 // pixelRunsParams is the signature of kernels whose operands lie in runs;
 // package gemm documents it at its type PixelRuns.
@@ -91,13 +96,19 @@ func (t *tile) write(g *gen) {
 		g.ins("MOVQ lda+16(FP), R12\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
 	} else {
 		params, what := kernelParams, "Kernel"
-		if t.next {
+		switch {
+		case t.next:
 			params, what = params+nextParams, "NextKernel"
+		case t.copies:
+			params, what = params+copyParams, "CopyKernel"
 		}
 		g.text(t.name, params, fmt.Sprintf("is a %s of %d rows and %d columns: Σ %s·b[p*ldb+j].", what, t.rows, t.vectors*lanes, how))
 		g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
 		if t.next {
 			g.ins("MOVQ next+80(FP), R15")
+		}
+		if t.copies {
+			g.ins("MOVQ packed+80(FP), R15")
 		}
 	}
 	if t.masked {
@@ -142,6 +153,9 @@ func (t *tile) write(g *gen) {
 			// Unmasked: a mask costs some processors an operation on the ports of
 			// multiplications.
 			g.ins("%s %s, %s%d", t.loadB, at, t.reg, b)
+			if t.copies {
+				g.ins("VMOVUPS %s%d, %d(R15)", t.reg, b, (u*t.vectors+v)*t.bytes)
+			}
 		}
 		for v := 0; v < t.vectors*t.bytes; v += 64 {
 			g.ins("PREFETCHT0 %s", stepped(v, "R14", "R13", "R11", u))
@@ -157,6 +171,9 @@ func (t *tile) write(g *gen) {
 	advance := func(n int) {
 		times := map[int]string{1: "*1", 4: "*4"}[n]
 		g.ins("LEAQ (BX)(R13%[1]s), BX\nLEAQ (R14)(R13%[1]s), R14", times)
+		if t.copies {
+			g.ins("ADDQ $%d, R15", n*t.vectors*t.bytes)
+		}
 		if t.inner {
 			g.ins("LEAQ (AX)(R12%s), AX", times)
 			return
@@ -224,8 +241,11 @@ func (t *tile) write(g *gen) {
 // family writes the kernels of one kind of arithmetic, and tables of them.
 func (g *gen) family(prefix string, rows int, widths []int, base tile) {
 	what, least := "Kernel", 1
-	if base.next {
+	switch {
+	case base.next:
 		what, least = "NextKernel", rows/2
+	case base.copies:
+		what, least = "CopyKernel", rows/2
 	}
 	for _, inner := range []bool{false, true} {
 		for _, vectors := range widths {

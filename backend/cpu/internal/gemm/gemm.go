@@ -38,6 +38,12 @@ type Kernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s 
 // cache: 128 bytes at next for every four steps, stride bytes apart.
 type NextKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
+// CopyKernel is a [Kernel] of the whole columns of a tile that copies B as it
+// reads it, so that tiles below find it in the cache without gaps:
+//
+//	packed[p*NR+j] = b[p*ldb+j]
+type CopyKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
+
 // RunsKernel is a [Kernel] on pairs, with packed B, whose A lies in n blocks of
 // Deep pairs: block q begins at[q] bytes, a list of int64, behind a. So A can
 // be what a convolution reads.
@@ -57,6 +63,9 @@ type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, 
 // such only if they are all.
 type NextKernels struct{ Rows, Inner []NextKernel }
 
+// CopyKernels is kernels that copy B, like [NextKernels].
+type CopyKernels struct{ Rows, Inner []CopyKernel }
+
 // Tiles is the kernels of one kind of arithmetic. Tables are indexed by the
 // number of rows, from 1 to MR.
 type Tiles struct {
@@ -69,6 +78,9 @@ type Tiles struct {
 
 	// Next is kernels with NR columns that fetch what comes after them, or nil.
 	Next NextKernels
+
+	// Copies is kernels with NR columns that copy B, or nil.
+	Copies CopyKernels
 
 	// Narrow kernels have NarrowNR columns, for the last ones; 0 is none.
 	NarrowNR                int

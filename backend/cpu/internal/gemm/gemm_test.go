@@ -157,6 +157,47 @@ func TestNextKernels(t *testing.T) {
 	}
 }
 
+// TestCopyKernels: kernels that copy B give the bits of those that do not, and a
+// copy of B without gaps.
+func TestCopyKernels(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for _, set := range setsHere() {
+		tiles := set.F32
+		for inner, form := range [][2]any{{tiles.Copies.Rows, tiles.Rows}, {tiles.Copies.Inner, tiles.Inner}} {
+			plain := form[1].([]Kernel)
+			for mr, kernel := range form[0].([]CopyKernel) {
+				for _, k := range []int{0, 3, 8, 37} {
+					if kernel == nil {
+						continue
+					}
+					row := 4 * tiles.NR
+					ldb := row + 4*rng.IntN(3)
+					a, b, packed := newGuarded(4*mr*k), newGuarded(max(0, (k-1)*ldb+row)), newGuarded(row*k)
+					floats(rng, a.data, F32)
+					floats(rng, b.data, F32)
+					lda := []int{4 * k, 4 * mr}[inner]
+					got, want := newGuarded(row*mr), newGuarded(row*mr)
+					floats(rng, want.data, F32)
+					copy(got.data, want.data)
+					mask := uint(1)<<(tiles.NR-1) - 1
+					kernel(k, a.pointer(), lda, b.pointer(), ldb, got.pointer(), row, got.pointer(), row, mask, packed.pointer())
+					plain[mr](k, a.pointer(), lda, b.pointer(), ldb, want.pointer(), row, want.pointer(), row, mask)
+					what := fmt.Sprintf("%s, %d rows, k %d", set.Name, mr, k)
+					packed.check(t, what)
+					if !bytes.Equal(got.all, want.all) {
+						t.Errorf("%s: other bits than without copying", what)
+					}
+					for p := range k {
+						if !bytes.Equal(packed.data[p*row:(p+1)*row], b.data[p*ldb:p*ldb+row]) {
+							t.Errorf("%s: row %d is not copied", what, p)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestPack holds packing against the loops in Go, to the bit.
 func TestPack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -14,6 +14,7 @@ var AVX512 = &Set{
 		MR: 14, NR: 32, Unit: 1, Step: 1, Deep: 1, Masked: true, Rows: f32AVX512Rows32, Inner: f32AVX512Inner32,
 		NarrowNR: 16, NarrowRows: f32AVX512Rows16, NarrowInner: f32AVX512Inner16,
 		Next:    NextKernels{f32AVX512NextRows32, f32AVX512NextInner32},
+		Copies:  CopyKernels{f32AVX512CopyRows32, f32AVX512CopyInner32},
 		RowRuns: rowRunsAVX512, NarrowRowRuns: rowRunsNarrowAVX512,
 	},
 	Lanes:     [elements]Pack{lanesF32AVX512, lanesF16AVX512, lanesBF16AVX512, lanesPairsAVX512},
