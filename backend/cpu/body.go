@@ -117,7 +117,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	c.findAhead(operands, list)
 	c.findSingles(operands, list)
 	c.allocate(operands, list)
-	for _, ins := range list {
+	for i, ins := range list {
 		if ins.draws {
 			continue
 		}
@@ -126,6 +126,11 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 			continue
 		}
 		f := c.loop(ins, operands, through)
+		if at := i - 2; at >= 0 && moveTogether(list[at:i+1]) {
+			last := len(c.exec) - 2
+			c.exec = append(c.exec[:last], momentsExec(list[at:i+1], operands, [3]exec{c.exec[last], c.exec[last+1], f}))
+			continue
+		}
 		if g := roundedLoop(ins.Instr, ins.dst, ins.args); g != nil && !ins.stored {
 			f, ins.stored = g, true
 		}

@@ -52,10 +52,10 @@ var chainPatterns = func() []chainPattern {
 		},
 		{root: do(op.Add, do(op.Add, do(op.Mul, a, b), scaled(c, d, e)), f), whole: affineSum},
 		{root: do(op.Add, scaled(a, b, c), d), whole: affine},
-		{root: step(do(op.Add, do(op.Sqrt, c), t)), slow: func(v *vec.Set) vec.SlowChain { return v.RootStep }},
+		{root: step(do(op.Add, do(op.Sqrt, c), t)), role: rootStep, slow: func(v *vec.Set) vec.SlowChain { return v.RootStep }},
 		{root: step(do(op.Sqrt, do(op.Add, c, t))), slow: func(v *vec.Set) vec.SlowChain { return v.RootStepInside }},
-		{root: flush(lerp(square)), of: func(v *vec.Set) vec.Chain { return v.LerpSquareFlush }},
-		{root: flush(lerp(b)), of: func(v *vec.Set) vec.Chain { return v.LerpFlush }},
+		{root: flush(lerp(square)), role: secondMoment, of: func(v *vec.Set) vec.Chain { return v.LerpSquareFlush }},
+		{root: flush(lerp(b)), role: firstMoment, of: func(v *vec.Set) vec.Chain { return v.LerpFlush }},
 		{root: lerp(square), of: func(v *vec.Set) vec.Chain { return v.LerpSquare }},
 		{root: lerp(b), of: func(v *vec.Set) vec.Chain { return v.Lerp }},
 		{root: blend(op.Add, square), of: func(v *vec.Set) vec.Chain { return v.BlendSquare }},
@@ -80,6 +80,7 @@ var chainPatterns = func() []chainPattern {
 
 type chainPattern struct {
 	root  pattern
+	role  role
 	of    func(v *vec.Set) vec.Chain
 	slow  func(v *vec.Set) vec.SlowChain                                 // instead of of
 	whole func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
@@ -87,6 +88,15 @@ type chainPattern struct {
 	// two numbers.
 	masked func(v *vec.Set, dst []float32, c []byte, a []float32, s, t float32)
 }
+
+// role is what a chain is to vec.Set.Moments.
+type role uint8
+
+const (
+	firstMoment role = 1 + iota
+	secondMoment
+	rootStep
+)
 
 // affine is (a-b)·c + d. What is left after whole vectors is done in Go.
 func affine(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
@@ -256,6 +266,55 @@ func chainExec(ins instr, operands []operand, through int) exec {
 			}
 		}
 		f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), vector(r, in[2], n), number(r, 0), number(r, 1), ahead)
+	}
+}
+
+// moveTogether reports whether three instructions are what vec.Set.Moments does:
+// the moments of a gradient, and the step by them.
+func moveTogether(list []instr) bool {
+	first, second, step := byRole(list)
+	return first != nil && second != nil && step == &list[2] &&
+		step.args[1] == first.dst && step.args[2] == second.dst && first.args[1] == second.args[1]
+}
+
+func byRole(list []instr) (first, second, step *instr) {
+	for i := range list {
+		if p := list[i].chain; p != nil {
+			switch p.role {
+			case firstMoment:
+				first = &list[i]
+			case secondMoment:
+				second = &list[i]
+			case rootStep:
+				step = &list[i]
+			}
+		}
+	}
+	return first, second, step
+}
+
+// momentsExec does the loops of three instructions in one if the moments are
+// moved where they are, as those of training steps are.
+func momentsExec(list []instr, operands []operand, apart [3]exec) exec {
+	first, second, step := byRole(list)
+	numbers := slices.Concat(first.args[2:], second.args[2:], step.args[3:])
+	to, from := [3]int{first.dst, second.dst, step.dst}, [3]int{first.args[0], second.args[0], step.args[0]}
+	gradient, f := first.args[1], vectors().Moments
+	return func(r [][]byte, n int) {
+		start := func(reg int) *byte { return unsafe.SliceData(r[reg]) }
+		if start(to[0]) != start(from[0]) || start(to[1]) != start(from[1]) || start(to[2]) == start(gradient) {
+			for _, f := range apart {
+				f(r, n)
+			}
+			return
+		}
+		vector := func(reg int) []float32 { return dtype.View[float32](r[reg])[:n] }
+		if start(to[2]) != start(from[2]) { // a weight that has decayed
+			copy(vector(to[2]), vector(from[2]))
+		}
+		number := func(i int) float32 { return dtype.View[float32](r[numbers[i]])[0] }
+		f(vector(to[0]), vector(to[1]), vector(to[2]), vector(gradient),
+			number(0), number(1), number(2), number(3), number(4), number(5))
 	}
 }
 

@@ -93,6 +93,9 @@ var updateRules = []updateRule{
 		return b.do(op.Sub, w, b.do(op.Mul, b.do(op.Sign, blend(0.9)), b.num(0.001))), []*ir.Value{blend(0.99)}
 	}},
 	{"Adam", 2, moveAdam},
+	{"AdamW", 2, func(b *updates, w, g *ir.Value, s []*ir.Value) (*ir.Value, []*ir.Value) {
+		return moveAdam(b, b.do(op.Sub, w, b.do(op.Mul, w, b.num(0.004))), g, s)
+	}},
 	{"AdamClipAverage", 3, func(b *updates, w, g *ir.Value, s []*ir.Value) (*ir.Value, []*ir.Value) {
 		g = b.do(op.Mul, g, b.num(0.5))
 		w, slots := moveAdam(b, w, g, s)

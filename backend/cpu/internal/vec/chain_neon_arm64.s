@@ -860,3 +860,95 @@ last:
 	BNE last
 done:
 	RET
+
+// moments: m[i] += (grad[i]-m[i])*s + t - t; v[i] += (grad[i]*grad[i]-v[i])*u + x - x; w[i] -= m[i]*y/(√v[i]+z)
+// func momentsNEON(m unsafe.Pointer, v unsafe.Pointer, w unsafe.Pointer, grad unsafe.Pointer, s float32, t float32, u float32, x float32, y float32, z float32, n int)
+TEXT ·momentsNEON(SB), NOSPLIT, $0-64
+	MOVD m+0(FP), R0
+	MOVD v+8(FP), R1
+	MOVD w+16(FP), R2
+	MOVD grad+24(FP), R3
+	FMOVS s+32(FP), F6
+	VDUP V6.S[0], V6.S4
+	FMOVS t+36(FP), F7
+	VDUP V7.S[0], V7.S4
+	FMOVS u+40(FP), F8
+	VDUP V8.S[0], V8.S4
+	FMOVS x+44(FP), F9
+	VDUP V9.S[0], V9.S4
+	FMOVS y+48(FP), F10
+	VDUP V10.S[0], V10.S4
+	FMOVS z+52(FP), F11
+	VDUP V11.S[0], V11.S4
+	MOVD n+56(FP), R8
+	SUBS $4, R8
+	BLT rest
+loop:
+	PRFM 1024(R0), PLDL1KEEP
+	PRFM 1024(R1), PLDL1KEEP
+	PRFM 1024(R2), PLDL1KEEP
+	PRFM 1024(R3), PLDL1KEEP
+	FMOVQ (R3), F3
+	FMOVQ (R2), F2
+	FMOVQ (R1), F1
+	FMOVQ (R0), F0
+	WORD $0x4ea0d464 // FSUB V4.4S, V3.4S, V0.4S
+	WORD $0x6e26dc84 // FMUL V4.4S, V4.4S, V6.4S
+	WORD $0x4e24d400 // FADD V0.4S, V0.4S, V4.4S
+	WORD $0x4e27d400 // FADD V0.4S, V0.4S, V7.4S
+	WORD $0x4ea7d400 // FSUB V0.4S, V0.4S, V7.4S
+	WORD $0x6e23dc63 // FMUL V3.4S, V3.4S, V3.4S
+	WORD $0x4ea1d464 // FSUB V4.4S, V3.4S, V1.4S
+	WORD $0x6e28dc84 // FMUL V4.4S, V4.4S, V8.4S
+	WORD $0x4e24d421 // FADD V1.4S, V1.4S, V4.4S
+	WORD $0x4e29d421 // FADD V1.4S, V1.4S, V9.4S
+	WORD $0x4ea9d421 // FSUB V1.4S, V1.4S, V9.4S
+	WORD $0x6ea1f824 // FSQRT V4.4S, V1.4S
+	WORD $0x4e2bd484 // FADD V4.4S, V4.4S, V11.4S
+	WORD $0x6e2adc03 // FMUL V3.4S, V0.4S, V10.4S
+	WORD $0x6e24fc63 // FDIV V3.4S, V3.4S, V4.4S
+	WORD $0x4ea3d442 // FSUB V2.4S, V2.4S, V3.4S
+	FMOVQ F0, (R0)
+	FMOVQ F1, (R1)
+	FMOVQ F2, (R2)
+	ADD $16, R0
+	ADD $16, R1
+	ADD $16, R2
+	ADD $16, R3
+	SUBS $4, R8
+	BGE loop
+rest:
+	ADDS $4, R8
+	BEQ done
+last:
+	FMOVS (R3), F3
+	FMOVS (R2), F2
+	FMOVS (R1), F1
+	FMOVS (R0), F0
+	WORD $0x4ea0d464 // FSUB V4.4S, V3.4S, V0.4S
+	WORD $0x6e26dc84 // FMUL V4.4S, V4.4S, V6.4S
+	WORD $0x4e24d400 // FADD V0.4S, V0.4S, V4.4S
+	WORD $0x4e27d400 // FADD V0.4S, V0.4S, V7.4S
+	WORD $0x4ea7d400 // FSUB V0.4S, V0.4S, V7.4S
+	WORD $0x6e23dc63 // FMUL V3.4S, V3.4S, V3.4S
+	WORD $0x4ea1d464 // FSUB V4.4S, V3.4S, V1.4S
+	WORD $0x6e28dc84 // FMUL V4.4S, V4.4S, V8.4S
+	WORD $0x4e24d421 // FADD V1.4S, V1.4S, V4.4S
+	WORD $0x4e29d421 // FADD V1.4S, V1.4S, V9.4S
+	WORD $0x4ea9d421 // FSUB V1.4S, V1.4S, V9.4S
+	WORD $0x6ea1f824 // FSQRT V4.4S, V1.4S
+	WORD $0x4e2bd484 // FADD V4.4S, V4.4S, V11.4S
+	WORD $0x6e2adc03 // FMUL V3.4S, V0.4S, V10.4S
+	WORD $0x6e24fc63 // FDIV V3.4S, V3.4S, V4.4S
+	WORD $0x4ea3d442 // FSUB V2.4S, V2.4S, V3.4S
+	VST1 V0.S[0], (R0)
+	VST1 V1.S[0], (R1)
+	VST1 V2.S[0], (R2)
+	ADD $4, R0
+	ADD $4, R1
+	ADD $4, R2
+	ADD $4, R3
+	SUBS $1, R8
+	BNE last
+done:
+	RET

@@ -53,3 +53,36 @@ func TestChains(t *testing.T) {
 		}
 	})
 }
+
+// TestMoments holds the loop of all three against the loops of each.
+func TestMoments(t *testing.T) {
+	a, b := pairs()
+	forEachSet(t, func(t *testing.T, s *Set) {
+		for _, n := range []int{0, 1, 5, 16, 37, 256, len(a) / 4 * 3} {
+			var got, want [4][]float32
+			for i := range got {
+				got[i] = slices.Concat(a[i:i+n], []float32{7, 7})
+			}
+			copy(got[3], b[:n])
+			for i, x := range got[1][:n] {
+				got[1][i] = max(x, -x)
+			}
+			for i := range got {
+				want[i] = slices.Clone(got[i])
+			}
+			const s1, t1, s2, t2, rate, epsilon = 0.1, 0x1p-80, 0.001, 0x1p-81, 0.01, 1e-7
+			s.Moments(got[0][:n], got[1][:n], got[2][:n], got[3][:n], s1, t1, s2, t2, rate, epsilon)
+			s.LerpFlush(want[0][:n], want[0][:n], want[3][:n], s1, t1)
+			s.LerpSquareFlush(want[1][:n], want[1][:n], want[3][:n], s2, t2)
+			p := unsafe.Pointer(&a[0])
+			s.RootStep(want[2][:n], want[2][:n], want[0][:n], want[1][:n], rate, epsilon, [4]unsafe.Pointer{p, p, p, p})
+			for i := range got {
+				for j := range got[i] {
+					if x, y := got[i][j], want[i][j]; math.Float32bits(x) != math.Float32bits(y) && !(x != x && y != y) {
+						t.Fatalf("slice %d of %d elements: element %d is %v, want %v", i, n, j, x, y)
+					}
+				}
+			}
+		}
+	})
+}

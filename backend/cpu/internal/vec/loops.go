@@ -52,6 +52,8 @@ type loops struct {
 	rootStep func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v
 	rootStepInside func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+	// m[i] += (grad[i]-m[i])*s + t - t; v[i] += (grad[i]*grad[i]-v[i])*u + x - x; w[i] -= m[i]*y/(√v[i]+z)
+	moments func(m unsafe.Pointer, v unsafe.Pointer, w unsafe.Pointer, grad unsafe.Pointer, s float32, t float32, u float32, x float32, y float32, z float32, n int)
 	// dst[i] = a[i] == b[i]
 	equal func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 	// dst[i] = a[i] != b[i]

@@ -74,6 +74,9 @@ func rootStepAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsa
 func rootStepInsideAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
+func momentsAVX2(m unsafe.Pointer, v unsafe.Pointer, w unsafe.Pointer, grad unsafe.Pointer, s float32, t float32, u float32, x float32, y float32, z float32, n int)
+
+//go:noescape
 func equalAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
@@ -633,6 +636,9 @@ func rootStepAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c un
 
 //go:noescape
 func rootStepInsideAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func momentsAVX512(m unsafe.Pointer, v unsafe.Pointer, w unsafe.Pointer, grad unsafe.Pointer, s float32, t float32, u float32, x float32, y float32, z float32, n int)
 
 //go:noescape
 func equalAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)

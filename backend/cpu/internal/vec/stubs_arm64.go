@@ -74,6 +74,9 @@ func rootStepNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsa
 func rootStepInsideNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
+func momentsNEON(m unsafe.Pointer, v unsafe.Pointer, w unsafe.Pointer, grad unsafe.Pointer, s float32, t float32, u float32, x float32, y float32, z float32, n int)
+
+//go:noescape
 func equalNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape

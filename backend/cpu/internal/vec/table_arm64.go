@@ -26,6 +26,7 @@ var loopsNEON = loops{
 	subScaled:            subScaledNEON,
 	rootStep:             rootStepNEON,
 	rootStepInside:       rootStepInsideNEON,
+	moments:              momentsNEON,
 	equal:                equalNEON,
 	notEqual:             notEqualNEON,
 	less:                 lessNEON,

@@ -73,6 +73,11 @@ type Set struct {
 	AddScaled, SubScaled         Chain     // a+b·s, a-b·s
 	RootStep, RootStepInside     SlowChain // a-b·s/(√c+t), a-b·s/√(c+t)
 
+	// Moments moves w by the running averages m of g and v of g²: it is
+	// LerpFlush(m, m, g, s, t), LerpSquareFlush(v, v, g, u, x) and
+	// RootStep(w, w, m, v, y, z), element by element.
+	Moments func(m, v, w, g []float32, s, t, u, x, y, z float32)
+
 	// Gelu is a·s·(erf(a·t)+u) and GeluGrad b·(erf(a·t)+u)·s + b·(a·s)·exp(-(a·t)²)·v·t,
 	// with a rounding for each operation.
 	Gelu     func(dst, a []float32, s, t, u float32)
@@ -177,6 +182,10 @@ func (l *loops) set(lanes int) *Set {
 		Lerp:   chain(l.lerp), LerpSquare: chain(l.lerpSquare), LerpFlush: chain(l.lerpFlush), LerpSquareFlush: chain(l.lerpSquareFlush),
 		Blend: chain(l.blend), BlendSquare: chain(l.blendSquare), BlendSub: chain(l.blendSub),
 		AddScaled: chain(l.addScaled), SubScaled: chain(l.subScaled), RootStep: slowChain(l.rootStep), RootStepInside: slowChain(l.rootStepInside),
+		Moments: func(m, v, w, g []float32, s, t, u, x, y, z float32) {
+			n := len(m)
+			l.moments(data(m), data(v[:n]), data(w[:n]), data(g[:n]), s, t, u, x, y, z, n)
+		},
 		AddF16: binary(l.addF16), SubF16: binary(l.subF16), MulF16: binary(l.mulF16),
 		AddBF16: binary(l.addBF16), SubBF16: binary(l.subBF16), MulBF16: binary(l.mulBF16),
 		Gelu: func(dst, a []float32, s, t, u float32) { l.gelu(data(dst), data(a[:len(dst)]), s, t, u, len(dst)) },

@@ -104,7 +104,53 @@ func chainKernels() []*kernel {
 			k.op("VSQRTPS", c, c)
 			step(k)
 		}),
+		moments(),
 	}
+}
+
+// moments is Adam's update in one loop: the arithmetic of the moments is done
+// while root and quotient keep the divider busy.
+func moments() *kernel {
+	const m, v, w, g, t = reg(0), reg(1), reg(2), reg(3), reg(4)
+	const numbers = reg(6)
+	k := &kernel{
+		name: "moments", spread: numbers,
+		doc:    "m[i] += (grad[i]-m[i])*s + t - t; v[i] += (grad[i]*grad[i]-v[i])*u + x - x; w[i] -= m[i]*y/(√v[i]+z)",
+		params: []param{{name: "m"}, {name: "v"}, {name: "w"}, {name: "grad"}},
+		body: func(k *asm) {
+			if !k.rest {
+				for i := range 4 {
+					k.op("PREFETCHT0", k.further(i, 1024))
+				}
+			}
+			for i := 3; i >= 0; i-- {
+				k.load(i, reg(i))
+			}
+			// Operands are in the order of the Go assembler: y, x, x-y.
+			move := func(to, by, slot reg) {
+				k.op("VSUBPS", slot, to, t)
+				k.op("VMULPS", by, t, t)
+				k.op("VADDPS", t, slot, slot)
+				k.op("VADDPS", by+1, slot, slot)
+				k.op("VSUBPS", by+1, slot, slot)
+			}
+			move(g, numbers, m)
+			k.op("VMULPS", g, g, g)
+			move(g, numbers+2, v)
+			k.op("VSQRTPS", v, t)
+			k.op("VADDPS", numbers+5, t, t)
+			k.op("VMULPS", numbers+4, m, g)
+			k.op("VDIVPS", t, g, g)
+			k.op("VSUBPS", g, w, w)
+			for i := range 3 {
+				k.storeTo(i, reg(i))
+			}
+		},
+	}
+	for _, name := range []string{"s", "t", "u", "x", "y", "z"} {
+		k.params = append(k.params, param{name: name, scalar: true})
+	}
+	return k
 }
 
 // geluKernels are the activation by the error function and its gradient, which

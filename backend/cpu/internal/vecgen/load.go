@@ -10,6 +10,14 @@ func (a *asm) address(i int) string {
 	return fmt.Sprintf("(%s)(AX*%d)", pointers[i], a.k.params[i].elem.size())
 }
 
+// further is some bytes behind the current vector.
+func (a *asm) further(i, bytes int) string {
+	if a.arm {
+		return fmt.Sprintf("%d(R%d)", bytes+a.ahead*4*a.k.params[i].elem.size(), i)
+	}
+	return fmt.Sprint(bytes) + a.address(i)
+}
+
 // loadOp writes a load of the current vector; lanes beyond the rest become
 // what is neutral.
 func (a *asm) loadOp(name, from string, to reg) {
@@ -123,11 +131,15 @@ func (a *asm) loadFlags(i int, m mask, t reg) {
 
 // target is the operand to write the current vector of the result to; done
 // completes the write.
-func (a *asm) target() (to string, done func()) {
+func (a *asm) target() (to string, done func()) { return a.targetOf(0) }
+
+// targetOf is that for argument i.
+func (a *asm) targetOf(i int) (to string, done func()) {
 	if a.wide || !a.rest {
-		return a.address(0), func() {}
+		return a.address(i), func() {}
 	}
-	return "0(SP)", func() { a.copy(0, a.address(0), "0(SP)", true) }
+	frame := fmt.Sprintf("%d(SP)", 32*i)
+	return frame, func() { a.copy(i, a.address(i), frame, true) }
 }
 
 func (a *asm) storeOp(name string, args ...any) {
@@ -154,6 +166,17 @@ func (a *asm) store(from reg) {
 		a.toBF16(from, 1, 2)
 		a.storeUpper(from, to)
 	}
+	done()
+}
+
+// storeTo writes a register to argument i, of float32.
+func (a *asm) storeTo(i int, from reg) {
+	if a.arm {
+		a.storeNEON(f32, from, a.address(i))
+		return
+	}
+	to, done := a.targetOf(i)
+	a.storeOp("VMOVUPS", from, to)
 	done()
 }
 
