@@ -103,10 +103,33 @@ func biasRelu(v *ir.Value, cols int) (bias *ir.Value, relu, ok bool) {
 }
 
 func (k *fewProduct) run(r *run) {
-	k.widen.run(r)
-	k.limits(r)
+	k.begin(r)
 	r.parallel(k, k.phases[0].chunks, k.macs()/16)
 }
+
+// cuts implements imagewise.
+func (k *fewProduct) cuts() (images, pieces, chunks int) { return k.batch, k.batch, k.batch }
+
+// share implements imagewise: it comes first.
+func (k *fewProduct) share(int) int { return k.atBias + 3*k.padded }
+
+// begin implements imagewise.
+func (k *fewProduct) begin(r *run) {
+	k.widen.run(r)
+	k.limits(r)
+}
+
+// piece implements imagewise.
+func (k *fewProduct) piece(r *run, w *worker, i, pieces int) {
+	first, end := span(i, pieces, k.batch)
+	n := k.phases[0].chunks / k.batch
+	for j := first * n; j < end*n; j++ {
+		k.chunk(r, w, j)
+	}
+}
+
+// end implements imagewise.
+func (k *fewProduct) end(*run) {}
 
 // limits writes the bias, and what the least result is, to the shared memory.
 // Without a bias it is -0, which changes nothing. With a relu what rounds to -0

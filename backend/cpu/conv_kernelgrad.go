@@ -36,6 +36,7 @@ type kernelProduct struct {
 	width  int // columns of a group's sums, padded
 	panels int // of a group
 	finish addSums
+	base   int // of all sums in the shared memory
 
 	tapRows              int // rows of an element of the window in a group's sums, padded
 	atA, atPairs, atB    int // places in scratch memory
@@ -56,6 +57,9 @@ const (
 
 func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
 	k := &kernelProduct{convolution: c, set: set, tiles: set.F32, stored: elementOf[c.from]}
+	if k.inTaps() {
+		return newFewGrad(b, v, k)
+	}
 	if t := set.Blocks; t != nil && t.Runs[0] != nil && k.batch*k.outSize >= t.Deep*t.Step {
 		switch {
 		case k.stored == gemm.BF16:
@@ -173,7 +177,7 @@ func (k *kernelProduct) run(r *run) {
 // sumsOf is the sums of one worker, in the shared memory behind the flag of
 // tilePieces.
 func (k *kernelProduct) sumsOf(r *run, i int) []byte {
-	return r.shared[flagBytes+i*k.sumBytes:][:k.sumBytes]
+	return r.shared[k.base+flagBytes+i*k.sumBytes:][:k.sumBytes]
 }
 
 func (k *addSums) chunk(r *run, w *worker, row int) {

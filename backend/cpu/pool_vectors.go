@@ -119,6 +119,32 @@ const (
 
 func (k *windowPool) run(r *run) { r.parallel(k, k.chunks, k.batch*k.outSize*k.windowSize*k.channels) }
 
+// cuts implements imagewise.
+func (k *windowPool) cuts() (images, pieces, chunks int) {
+	if k.add {
+		return 0, 0, 0
+	}
+	return k.batch, k.batch, k.batch
+}
+
+// share implements imagewise.
+func (k *windowPool) share(base int) int { return base }
+
+// begin implements imagewise.
+func (k *windowPool) begin(*run) {}
+
+// piece implements imagewise.
+func (k *windowPool) piece(r *run, w *worker, i, pieces int) {
+	first, end := span(i, pieces, k.batch)
+	n := k.out[0] * k.out[1]
+	for row := first * n; row < end*n; row++ {
+		k.windowRow(r, w, row)
+	}
+}
+
+// end implements imagewise.
+func (k *windowPool) end(*run) {}
+
 // poolRow is a row of windows: the rows of the input that it reads, and where
 // they lie in float32.
 type poolRow struct {

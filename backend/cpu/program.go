@@ -48,6 +48,7 @@ func (b *builder) wantRegs(n int) { b.p.regs = max(b.p.regs, n) }
 type step struct {
 	pos     int
 	kernel  kernel
+	alone   kernel // that who watches gets, or nil: the same one
 	watched bool
 }
 
@@ -139,6 +140,7 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 			p.steps = append(p.steps, s)
 		}
 	}
+	b.joinImages(g)
 	return p, nil
 }
 
@@ -362,7 +364,11 @@ func (p *Program) do(ctx context.Context, r *run) error {
 			if timing || r.trace != nil {
 				start = time.Now()
 			}
-			s.kernel.run(r)
+			if r.see != nil && s.alone != nil {
+				s.alone.run(r)
+			} else {
+				s.kernel.run(r)
+			}
 			if timing {
 				r.times[s.pos] = int64(time.Since(start))
 			}

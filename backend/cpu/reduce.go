@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"math/bits"
+
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -12,6 +14,7 @@ const (
 	runSize       = 4 * segmentSize           // of a segment that assembly folds, in stretches of a page
 	multiRow      = 1024                      // elements of a row that is folded together with others, at most
 	columnTile    = block                     // columns that are reduced together
+	mostSegments  = 64                        // of rows, as the results of each take memory
 	downRows      = 8                         // rows that are: as many streams as the processor fetches ahead
 )
 
@@ -36,6 +39,8 @@ type reduce[T number, A accumulator] struct {
 	columns               int   // width of a row; 1 when by runs
 	byColumn              bool
 	segment, segments     int // length in elements of a run, or in rows; how many
+	images                int // that segments are cut between, or 0
+	base                  int // of what segments add up to, in the shared memory
 	tiles, group, units   int
 	period                int  // rows that are folded as one wide row, or 0
 	short                 bool // rows are folded some at a time
@@ -70,6 +75,8 @@ func makeReduce[T number, A accumulator](b *builder, v *ir.Value, f folds[T, A])
 	}
 	all := v.Op == op.SumSquares || v.Op == op.AllFinite
 	k.collapse(x.Shape, v.Attr.Axes, all)
+	k.cutImages(x.Shape)
+	k.settle()
 	k.near = vectors() != nil && x.Bytes() >= aroundBytes
 	k.finish.reduce = k
 	b.wantShared(8 * k.outputs * k.segments)
@@ -117,8 +124,7 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 	}
 	if k.byColumn {
 		k.tiles = max(1, (k.columns+columnTile-1)/columnTile)
-		// Few segments, as the results of each take memory.
-		k.segment = max(min(256, max(16, segmentSize/max(1, k.columns))), (k.count+63)/64)
+		k.segment = max(min(256, max(16, segmentSize/max(1, k.columns))), ceilDiv(k.count, mostSegments))
 		k.setPeriod()
 	} else {
 		k.tiles = 1
@@ -128,6 +134,32 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 		}
 	}
 	k.segments = max(1, (k.count+k.segment-1)/k.segment)
+}
+
+// cutImages cuts the sums of a bias's gradient between images, where that makes
+// segments of about the same length: their number is a power of two, as that of
+// all who go through images together (imagewise).
+func (k *reduce[T, A]) cutImages(s op.Shape) {
+	if !k.byColumn || len(k.keptDims) > 0 || len(k.redDims) != 1 || len(s) < 3 || k.columns != s[len(s)-1] || s[0] < 2*wantChunks || k.count/s[0] > 2*k.segment {
+		return
+	}
+	n := min(mostSegments, s[0], max(2*wantChunks, k.segments))
+	k.images, k.segments = s[0], 1<<(bits.Len(uint(n))-1)
+	k.segment = ceilDiv(k.images, k.segments) * (k.count / k.images)
+}
+
+// bounds is the elements of a segment.
+func (k *reduce[T, A]) bounds(segment int) (lo, hi int) {
+	if k.images > 0 {
+		lo, hi = span(segment, k.segments, k.images)
+		plane := k.count / k.images
+		return lo * plane, hi * plane
+	}
+	return segment * k.segment, min(k.count, (segment+1)*k.segment)
+}
+
+// settle deals the segments out.
+func (k *reduce[T, A]) settle() {
 	k.units = k.outputs / max(1, k.columns) * k.segments * k.tiles
 	k.group = max(1, 2*segmentSize/max(1, min(k.segment, k.count)*min(k.columns, columnTile)))
 	most := multiRow
@@ -164,38 +196,48 @@ func (k *reduce[T, A]) run(r *run) {
 	if k.count > 0 {
 		r.parallel(k, (k.units+k.group-1)/k.group, k.outputs*k.count)
 	} else {
-		acc := viewOf[A](r.shared, k.outputs)
+		acc := viewOf[A](r.shared[k.base:], k.outputs)
 		for i := range acc {
 			acc[i] = k.folds.empty
 		}
 	}
+	k.end(r)
+}
+
+// end joins segments.
+func (k *reduce[T, A]) end(r *run) {
 	r.parallel(&k.finish, (k.outputs+block-1)/block, k.outputs*(k.segments+1))
 }
 
 func (k *reduce[T, A]) chunk(r *run, w *worker, c int) {
-	acc := viewOf[A](r.shared, k.outputs*k.segments)
 	if k.short {
-		k.shortRows(r, w, acc, c*k.group, min(k.units, (c+1)*k.group))
+		k.shortRows(r, w, viewOf[A](r.shared[k.base:], k.outputs*k.segments), c*k.group, min(k.units, (c+1)*k.group))
 		return
 	}
 	if k.near && k.sideBySide() {
 		k.touch(r, c*k.group*k.length, min(k.units, (c+1)*k.group)*k.length)
 	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
-		tile := u % k.tiles
-		seg := u / k.tiles % k.segments
-		o := u / k.tiles / k.segments
-		start := offsetAt(o, k.keptDims, k.keptStrides)
-		lo, hi := seg*k.segment, min(k.count, (seg+1)*k.segment)
-		if !k.byColumn {
-			acc[o*k.segments+seg] = k.runs(r, w, start, lo, hi)
-			continue
-		}
-		col := tile * columnTile
-		cols := min(columnTile, k.columns-col)
-		at := (o*k.segments+seg)*k.columns + col
-		k.rows(r, w, acc[at:at+cols], start+col, lo, hi)
+		k.unit(r, w, u)
 	}
+}
+
+// unit folds a segment, or a tile of its columns.
+func (k *reduce[T, A]) unit(r *run, w *worker, u int) {
+	acc := viewOf[A](r.shared[k.base:], k.outputs*k.segments)
+	tile := u % k.tiles
+	seg := u / k.tiles % k.segments
+	o := u / k.tiles / k.segments
+	start := offsetAt(o, k.keptDims, k.keptStrides)
+	lo, hi := k.bounds(seg)
+	if !k.byColumn {
+		acc[o*k.segments+seg] = k.runs(r, w, start, lo, hi)
+		return
+	}
+	col := tile * columnTile
+	cols := min(columnTile, k.columns-col)
+	at := (o*k.segments+seg)*k.columns + col
+	k.rows(r, w, acc[at:at+cols], start+col, lo, hi)
 }
 
 // sideBySide reports whether units are rows that follow each other.
@@ -340,6 +382,31 @@ func (k *reduce[T, A]) shortRows(r *run, w *worker, acc []A, lo, hi int) {
 	}
 }
 
+// cuts implements imagewise.
+func (k *reduce[T, A]) cuts() (images, pieces, chunks int) {
+	if k.images == 0 || k.count == 0 {
+		return 0, 0, 0
+	}
+	return k.images, k.segments, k.segments
+}
+
+// share implements imagewise.
+func (k *reduce[T, A]) share(base int) int {
+	k.base = base
+	return base + roundUp(8*k.outputs*k.segments, 64)
+}
+
+// begin implements imagewise.
+func (k *reduce[T, A]) begin(*run) {}
+
+// piece implements imagewise.
+func (k *reduce[T, A]) piece(r *run, w *worker, i, pieces int) {
+	n := k.segments / pieces * k.tiles
+	for u := i * n; u < (i+1)*n; u++ {
+		k.unit(r, w, u)
+	}
+}
+
 // down folds rows into acc.
 func (k *reduce[T, A]) down(acc []A, x []T, rows, stride int) {
 	if k.folds.down != nil {
@@ -356,7 +423,7 @@ type finishReduce[T number, A accumulator] struct{ reduce *reduce[T, A] }
 
 func (f *finishReduce[T, A]) chunk(r *run, w *worker, c int) {
 	k := f.reduce
-	acc := viewOf[A](r.shared, k.outputs*max(1, k.segments))
+	acc := viewOf[A](r.shared[k.base:], k.outputs*max(1, k.segments))
 	lo, hi := c*block, min(k.outputs, (c+1)*block)
 	x := viewOf[A](w.scratch, hi-lo)
 	if k.segments == 1 {

@@ -28,6 +28,7 @@ func avx512Own() *gen {
 	g.ownGrad()
 	for _, e := range []element{floats, halfs, brains} {
 		g.taps(e)
+		g.tapsGrad(e)
 	}
 	g.transform("winogradSourceAVX512", winogradSource)
 	g.transform("winogradResultAVX512", winogradResult)

@@ -189,6 +189,7 @@ type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int,
 //	LargestGradAdd: d[at[t]+i*ds+j] += y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, window by window
 //
 //	Taps: d[i*ds+j] = z if not z < y[ys+128], else 0, with z = y[ys+j] + Σ x[at[2t]+i*xs]·y[at[2t+1]+j] for t < taps
+//	TapsGrad: d[at[2t+1]+j] += Σ x[at[2t]+i*xs+r*(n*xs+ds)]·y[(r*n+i)*ys+j] for r < taps, i < n; writes all 32
 //
 // OwnGrad to LargestGradAdd read of y those of mask.
 type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
@@ -239,7 +240,10 @@ type Set struct {
 	// Unlike other Windows they read 32 channels of y. In 16 bits the sum is
 	// rounded before the last term, too. For BF16 the first 16 numbers of each 32
 	// of y are those of channels 0, 2, 4 and so on.
-	Taps [elements][]Windows
+	//
+	// TapsGrad is their gradients by the kernels, of y of each type, by the number
+	// of places; taps is that of rows.
+	Taps, TapsGrad [elements][]Windows
 
 	// WinogradSource transforms 4x4 pixels of a source by
 	//

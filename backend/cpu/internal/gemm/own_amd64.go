@@ -301,6 +301,51 @@ func taps13F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs in
 //go:noescape
 func taps14F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
+// tapsGrad1F32AVX512 is TapsGrad of 1 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad2F32AVX512 is TapsGrad of 2 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad3F32AVX512 is TapsGrad of 3 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad3F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad4F32AVX512 is TapsGrad of 4 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad5F32AVX512 is TapsGrad of 5 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad5F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad6F32AVX512 is TapsGrad of 6 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad7F32AVX512 is TapsGrad of 7 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad7F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad8F32AVX512 is TapsGrad of 8 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad9F32AVX512 is TapsGrad of 9 elements and 32 channels of F32 for AVX-512.
+//
+//go:noescape
+func tapsGrad9F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
 // taps1F16AVX512 is Taps of 1 pixels and 32 channels, to F16, for AVX-512.
 //
 //go:noescape
@@ -371,6 +416,51 @@ func taps13F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs in
 //go:noescape
 func taps14F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
+// tapsGrad1F16AVX512 is TapsGrad of 1 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad2F16AVX512 is TapsGrad of 2 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad3F16AVX512 is TapsGrad of 3 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad4F16AVX512 is TapsGrad of 4 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad5F16AVX512 is TapsGrad of 5 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad6F16AVX512 is TapsGrad of 6 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad7F16AVX512 is TapsGrad of 7 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad8F16AVX512 is TapsGrad of 8 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad9F16AVX512 is TapsGrad of 9 elements and 32 channels of F16 for AVX-512.
+//
+//go:noescape
+func tapsGrad9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
 // taps1BF16AVX512 is Taps of 1 pixels and 32 channels, to BF16, for AVX-512.
 //
 //go:noescape
@@ -435,6 +525,51 @@ func taps12BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs i
 //
 //go:noescape
 func taps13BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad1BF16AVX512 is TapsGrad of 1 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad1BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad2BF16AVX512 is TapsGrad of 2 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad3BF16AVX512 is TapsGrad of 3 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad4BF16AVX512 is TapsGrad of 4 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad5BF16AVX512 is TapsGrad of 5 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad6BF16AVX512 is TapsGrad of 6 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad7BF16AVX512 is TapsGrad of 7 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad8BF16AVX512 is TapsGrad of 8 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+
+// tapsGrad9BF16AVX512 is TapsGrad of 9 elements and 32 channels of BF16 for AVX-512.
+//
+//go:noescape
+func tapsGrad9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
 // winogradSourceAVX512 is a Transform of 4×4 pixels to 4×4 for AVX-512.
 //
@@ -505,5 +640,8 @@ var pixelRunsAVX512 = []PixelRuns{1: pixelRuns1AVX512, pixelRuns2AVX512, pixelRu
 var rowRunsAVX512 = []PixelRuns{1: rowRuns1AVX512, rowRuns2AVX512, rowRuns3AVX512, rowRuns4AVX512, rowRuns5AVX512, rowRuns6AVX512, rowRuns7AVX512, rowRuns8AVX512, rowRuns9AVX512, rowRuns10AVX512, rowRuns11AVX512, rowRuns12AVX512, rowRuns13AVX512, rowRuns14AVX512}
 var rowRunsNarrowAVX512 = []PixelRuns{1: rowRunsNarrow1AVX512, rowRunsNarrow2AVX512, rowRunsNarrow3AVX512, rowRunsNarrow4AVX512, rowRunsNarrow5AVX512, rowRunsNarrow6AVX512, rowRunsNarrow7AVX512, rowRunsNarrow8AVX512, rowRunsNarrow9AVX512, rowRunsNarrow10AVX512, rowRunsNarrow11AVX512, rowRunsNarrow12AVX512, rowRunsNarrow13AVX512, rowRunsNarrow14AVX512}
 var tapsF32AVX512 = []Windows{1: taps1F32AVX512, taps2F32AVX512, taps3F32AVX512, taps4F32AVX512, taps5F32AVX512, taps6F32AVX512, taps7F32AVX512, taps8F32AVX512, taps9F32AVX512, taps10F32AVX512, taps11F32AVX512, taps12F32AVX512, taps13F32AVX512, taps14F32AVX512}
+var tapsGradF32AVX512 = []Windows{1: tapsGrad1F32AVX512, tapsGrad2F32AVX512, tapsGrad3F32AVX512, tapsGrad4F32AVX512, tapsGrad5F32AVX512, tapsGrad6F32AVX512, tapsGrad7F32AVX512, tapsGrad8F32AVX512, tapsGrad9F32AVX512}
 var tapsF16AVX512 = []Windows{1: taps1F16AVX512, taps2F16AVX512, taps3F16AVX512, taps4F16AVX512, taps5F16AVX512, taps6F16AVX512, taps7F16AVX512, taps8F16AVX512, taps9F16AVX512, taps10F16AVX512, taps11F16AVX512, taps12F16AVX512, taps13F16AVX512, taps14F16AVX512}
+var tapsGradF16AVX512 = []Windows{1: tapsGrad1F16AVX512, tapsGrad2F16AVX512, tapsGrad3F16AVX512, tapsGrad4F16AVX512, tapsGrad5F16AVX512, tapsGrad6F16AVX512, tapsGrad7F16AVX512, tapsGrad8F16AVX512, tapsGrad9F16AVX512}
 var tapsBF16AVX512 = []Windows{1: taps1BF16AVX512, taps2BF16AVX512, taps3BF16AVX512, taps4BF16AVX512, taps5BF16AVX512, taps6BF16AVX512, taps7BF16AVX512, taps8BF16AVX512, taps9BF16AVX512, taps10BF16AVX512, taps11BF16AVX512, taps12BF16AVX512, taps13BF16AVX512}
+var tapsGradBF16AVX512 = []Windows{1: tapsGrad1BF16AVX512, tapsGrad2BF16AVX512, tapsGrad3BF16AVX512, tapsGrad4BF16AVX512, tapsGrad5BF16AVX512, tapsGrad6BF16AVX512, tapsGrad7BF16AVX512, tapsGrad8BF16AVX512, tapsGrad9BF16AVX512}

@@ -236,6 +236,54 @@ func TestTaps(t *testing.T) {
 	}
 }
 
+// TestTapsGrad holds the gradients of few channels by the kernels against what
+// they say.
+func TestTapsGrad(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for _, set := range setsHere() {
+		for e, d := range map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16} {
+			for p := 1; p < len(set.TapsGrad[e]); p++ {
+				for range 20 {
+					n, rows, cols, size := rng.IntN(6), rng.IntN(4), 1+rng.IntN(32), d.Size()
+					xs, ys := 4*(1+rng.IntN(3)), size*(cols+rng.IntN(3))
+					skip := 4 * rng.IntN(9)
+					x, at := make([]float32, 256), make([]int64, 2*p)
+					for i := range x {
+						x[i] = float32(rng.IntN(9)-4) / 4
+					}
+					for i := range p {
+						at[2*i], at[2*i+1] = int64(4*rng.IntN(60)), int64(128*i)
+					}
+					y, got := newGuarded(max(0, (n*rows-1)*ys+size*cols)), newGuarded(128*p)
+					floats(rng, y.data, e)
+					floats(rng, got.data, F32)
+					sums := dtype.View[float32](got.data)
+					before := append([]float32(nil), sums...)
+					set.TapsGrad[e][p](n, rows, unsafe.Pointer(&at[0]), unsafe.Pointer(&x[0]), xs, y.pointer(), ys, got.pointer(), skip, 1<<cols-1)
+					what := fmt.Sprintf("%s, %d rows of %d pixels, %d elements, %d channels of %v", set.Name, rows, n, p, cols, d)
+					got.check(t, what)
+					for k := range p {
+						for j := range 32 {
+							want := float64(before[32*k+j])
+							for i := range n * rows {
+								if j < cols {
+									var v [1]float64
+									dtype.ToF64(v[:], y.data[i*ys+j*size:][:size], d)
+									want += v[0] * float64(x[(int(at[2*k])+i%n*xs+i/n*(n*xs+skip))/4])
+								}
+							}
+							// Sums of up to 16 numbers of magnitude 1.
+							if g := float64(sums[32*k+j]); math.Abs(g-want) > 32*dtype.Float32.Epsilon() {
+								t.Fatalf("%s: element %d of sum %d: got %v, want %v", what, j, k, g, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestTransforms holds Winograd's transforms against products of matrices.
 func TestTransforms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))

@@ -29,6 +29,7 @@ var AVX512 = &Set{
 	PositiveGrad: [elements]Windows{positiveGradF32AVX512, positiveGradF16AVX512, positiveGradBF16AVX512},
 	PixelRuns:    pixelRunsAVX512,
 	Taps:         [elements][]Windows{tapsF32AVX512, tapsF16AVX512, tapsBF16AVX512},
+	TapsGrad:     [elements][]Windows{tapsGradF32AVX512, tapsGradF16AVX512, tapsGradBF16AVX512},
 
 	WinogradSource: winogradSourceAVX512, WinogradResult: winogradResultAVX512, WinogradGrads: winogradGradsAVX512,
 

@@ -1,0 +1,170 @@
+package cpu
+
+import (
+	"math/bits"
+
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// imagewise is a kernel that can go through the images of a batch piece by piece,
+// and so right behind the one that makes what it reads, while that is in the
+// cache. Images are cut into pieces as span cuts them, into a power of two: a
+// kernel that adds up cuts them alike when it is alone, so the bits are the same.
+type imagewise interface {
+	kernel
+	// cuts is the images, the most pieces that they can be cut into, 0 if they
+	// cannot, and the most chunks that different workers can do.
+	cuts() (images, pieces, chunks int)
+	// share places what the kernel keeps in shared memory from base on, and
+	// returns the end of it.
+	share(base int) int
+	// begin comes before the first piece, end after the last: it writes the result
+	// of a kernel that adds up.
+	begin(r *run)
+	piece(r *run, w *worker, i, pieces int)
+	end(r *run)
+}
+
+// together is the kernels of values that follow each other, done piece by piece
+// in the place of the first. The others only end in theirs.
+type together struct {
+	kernels        []imagewise
+	pieces, chunks int
+	work           int
+}
+
+// ending is what is left of a kernel of a together.
+type ending struct{ of imagewise }
+
+func (k ending) run(r *run) { k.of.end(r) }
+
+// togetherBytes is how large what others read must be for it to leave the caches
+// until they do.
+const togetherBytes = 1 << 20
+
+func (k *together) run(r *run) {
+	for _, m := range k.kernels {
+		m.begin(r)
+	}
+	r.parallel(k, k.chunks, k.work)
+	k.kernels[0].end(r)
+}
+
+func (k *together) chunk(r *run, w *worker, i int) {
+	for j, end := span(i, k.chunks, k.pieces); j < end; j++ {
+		for _, m := range k.kernels {
+			m.piece(r, w, j, k.pieces)
+		}
+	}
+}
+
+// joinImages has kernels of steps that follow each other go through images
+// together. Who watches values gets the kernels one by one.
+func (b *builder) joinImages(g *ir.Graph) {
+	steps := b.p.steps
+	for i := range steps {
+		first, ok := steps[i].kernel.(imagewise)
+		v := g.Values[steps[i].pos]
+		if !ok || v.Slot.Place != ir.Arena || v.Type.Bytes() < togetherBytes {
+			continue
+		}
+		images, pieces, chunks := first.cuts()
+		c := companions{values: []*ir.Value{v}}
+		k := &together{kernels: []imagewise{first}}
+		shared := first.share(0)
+		var members []int
+		for j := i + 1; j < len(steps); j++ {
+			u := g.Values[steps[j].pos]
+			if u.View() {
+				continue
+			}
+			m, ok := steps[j].kernel.(imagewise)
+			if !ok || !c.takes(b, u) {
+				break
+			}
+			n, p, q := m.cuts()
+			if n != images || min(p, pieces) == 0 {
+				break
+			}
+			pieces, chunks = min(p, pieces), min(q, chunks)
+			shared = m.share(shared)
+			c.values, k.kernels, members = append(c.values, u), append(k.kernels, m), append(members, j)
+		}
+		if len(members) == 0 {
+			continue
+		}
+		k.pieces = 1 << (bits.Len(uint(pieces)) - 1)
+		k.chunks = min(k.pieces, chunks)
+		k.work = len(k.kernels) * v.Type.Shape.Size()
+		b.wantShared(shared)
+		steps[i].alone, steps[i].kernel = first, k
+		for n, j := range members {
+			steps[j].alone, steps[j].kernel = steps[j].kernel, ending{k.kernels[n+1]}
+		}
+	}
+}
+
+// companions is the values of a together.
+type companions struct{ values []*ir.Value }
+
+// takes reports whether u can be computed with the values: image by image it
+// reads one of them, all else that it reads was there before, and if it is
+// written early, nothing lies there.
+func (c *companions) takes(b *builder, u *ir.Value) bool {
+	switch u.Op {
+	case op.MaxPool, op.AvgPool:
+		if !c.free(u) {
+			return false
+		}
+	case op.Sum, op.ConvKernelGrad:
+	default:
+		return false
+	}
+	reads := false
+	for _, a := range u.Args {
+		if c.has(a) {
+			reads = true
+			continue
+		}
+		for a.View() {
+			a = a.Args[0]
+		}
+		if c.has(a) || a.Op != op.Param && a.Op != op.Const && b.at(a) > b.at(c.values[0]) {
+			return false
+		}
+	}
+	return reads
+}
+
+func (c *companions) has(v *ir.Value) bool {
+	for _, u := range c.values {
+		if u == v {
+			return true
+		}
+	}
+	return false
+}
+
+// free reports whether the slot of u is free while the values are computed: it
+// lies in none of them, and in nothing that they read.
+func (c *companions) free(u *ir.Value) bool {
+	if u.Slot.Place != ir.Arena {
+		return false
+	}
+	apart := func(v *ir.Value) bool {
+		s, t := u.Slot, v.Slot
+		return t.Place != ir.Arena || s.Offset >= t.Offset+v.Type.Bytes() || t.Offset >= s.Offset+u.Type.Bytes()
+	}
+	for _, v := range c.values {
+		if !apart(v) {
+			return false
+		}
+		for _, a := range v.Args {
+			if !apart(a) {
+				return false
+			}
+		}
+	}
+	return true
+}
