@@ -120,7 +120,7 @@ func (k *fewProduct) begin(r *run) {
 }
 
 // piece implements imagewise.
-func (k *fewProduct) piece(r *run, w *worker, i, pieces int) {
+func (k *fewProduct) piece(r *run, w *worker, i, pieces, _ int) {
 	first, end := span(i, pieces, k.batch)
 	n := k.phases[0].chunks / k.batch
 	for j := first * n; j < end*n; j++ {

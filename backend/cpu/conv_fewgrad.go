@@ -88,7 +88,7 @@ func (k *fewGrad) end(r *run) {
 func (k *fewGrad) chunk(r *run, w *worker, i int) {
 	clear(k.sumsOf(r, i))
 	first, end := span(i, k.sums, k.units)
-	k.add(r, w, i, first, end)
+	k.add(r, w, i, first, end, 0)
 }
 
 // cuts implements imagewise.
@@ -109,24 +109,18 @@ func (k *fewGrad) share(base int) int {
 func (k *fewGrad) begin(*run) {}
 
 // piece implements imagewise.
-func (k *fewGrad) piece(r *run, w *worker, i, pieces int) {
-	if pieces < k.sums { // it has whole sums
-		n := k.sums / pieces
-		for j := range n {
-			k.chunk(r, w, i*n+j)
-		}
-		return
-	}
-	n := pieces / k.sums
+func (k *fewGrad) piece(r *run, w *worker, i, pieces, shift int) {
+	n := pieces / k.sums // chunks are no more than sums, so it is at least one
 	if i%n == 0 {
 		clear(k.sumsOf(r, i/n))
 	}
 	first, end := span(i, pieces, k.units)
-	k.add(r, w, i/n, first, end)
+	k.add(r, w, i/n, first, end, shift)
 }
 
-// add adds the products of units first to end-1 to a sum.
-func (k *fewGrad) add(r *run, w *worker, sum, first, end int) {
+// add adds the products of units first to end-1 to a sum; the result's gradient
+// lies that many images earlier than it would.
+func (k *fewGrad) add(r *run, w *worker, sum, first, end, shift int) {
 	if k.byPlanes {
 		first, end = first*k.bands, end*k.bands
 	}
@@ -140,7 +134,7 @@ func (k *fewGrad) add(r *run, w *worker, sum, first, end int) {
 		k.bring(r, w, image, y*k.stride[1]-k.low[1])
 		box := unsafe.Pointer(&w.scratch[0])
 		for p := range k.panels {
-			grads := unsafe.Pointer(&r.values[k.b][(((image*k.out[1]+y)*k.out[2])*k.outs+p*ownChannels)*size])
+			grads := unsafe.Pointer(&r.values[k.b][((((image-shift)*k.out[1]+y)*k.out[2])*k.outs+p*ownChannels)*size])
 			mask := uint(1)<<min(ownChannels, k.outs-p*ownChannels) - 1
 			for at := k.at; len(at) > 0; {
 				n := min(len(at)/2, fewGradTaps)

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -22,16 +23,21 @@ type imagewise interface {
 	// begin comes before the first piece, end after the last: it writes the result
 	// of a kernel that adds up.
 	begin(r *run)
-	piece(r *run, w *worker, i, pieces int)
+	// piece does a piece. What the first kernel writes lies shift images earlier
+	// than it would.
+	piece(r *run, w *worker, i, pieces, shift int)
 	end(r *run)
 }
 
 // together is the kernels of values that follow each other, done piece by piece
-// in the place of the first. The others only end in theirs.
+// in the place of the first. The others only end in theirs. If nobody else reads
+// the first value, all pieces of a chunk lie in the place of its first one, which
+// stays in the cache.
 type together struct {
-	kernels        []imagewise
-	pieces, chunks int
-	work           int
+	kernels                []imagewise
+	images, pieces, chunks int
+	passing                bool // the first value
+	work                   int
 }
 
 // ending is what is left of a kernel of a together.
@@ -52,9 +58,14 @@ func (k *together) run(r *run) {
 }
 
 func (k *together) chunk(r *run, w *worker, i int) {
-	for j, end := span(i, k.chunks, k.pieces); j < end; j++ {
+	first, end := span(i, k.chunks, k.pieces)
+	for j := first; j < end; j++ {
+		shift := 0
+		if k.passing {
+			shift = j*k.images/k.pieces - first*k.images/k.pieces
+		}
 		for _, m := range k.kernels {
-			m.piece(r, w, j, k.pieces)
+			m.piece(r, w, j, k.pieces, shift)
 		}
 	}
 }
@@ -94,6 +105,8 @@ func (b *builder) joinImages(g *ir.Graph) {
 		if len(members) == 0 {
 			continue
 		}
+		pool, ok := first.(*windowPool)
+		k.images, k.passing = images, ok && pool.after == nil && c.passes(g)
 		k.pieces = 1 << (bits.Len(uint(pieces)) - 1)
 		k.chunks = min(k.pieces, chunks)
 		k.work = len(k.kernels) * v.Type.Shape.Size()
@@ -137,13 +150,21 @@ func (c *companions) takes(b *builder, u *ir.Value) bool {
 	return reads
 }
 
-func (c *companions) has(v *ir.Value) bool {
-	for _, u := range c.values {
-		if u == v {
-			return true
+func (c *companions) has(v *ir.Value) bool { return slices.Contains(c.values, v) }
+
+// passes reports whether only the other values read the first one: a gradient of
+// pooling, of which nothing is left when they have.
+func (c *companions) passes(g *ir.Graph) bool {
+	v := c.values[0]
+	if v.Op != op.MaxPoolGrad && v.Op != op.AvgPoolGrad {
+		return false
+	}
+	for _, u := range g.Values {
+		if slices.Contains(u.Args, v) && (!c.has(u) || u.Op == op.ConvKernelGrad && u.Args[0] == v) {
+			return false
 		}
 	}
-	return false
+	return !slices.Contains(g.Outputs, v)
 }
 
 // free reports whether the slot of u is free while the values are computed: it

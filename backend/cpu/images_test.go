@@ -62,6 +62,9 @@ func TestTogether(t *testing.T) {
 				for _, s := range p.steps {
 					if k, ok := s.kernel.(*together); ok {
 						joined += len(k.kernels)
+						if pool, ok := k.kernels[0].(*windowPool); ok && pool.after == nil && !k.passing {
+							t.Errorf("%d images of %v: all of the gradient of pooling is kept", c.batch, d)
+						}
 					}
 				}
 				if wide := set != nil && set.Taps[0] != nil; wide && d == dtype.Float32 && joined != 5 {

@@ -134,11 +134,14 @@ func (k *windowPool) share(base int) int { return base }
 func (k *windowPool) begin(*run) {}
 
 // piece implements imagewise.
-func (k *windowPool) piece(r *run, w *worker, i, pieces int) {
+func (k *windowPool) piece(r *run, w *worker, i, pieces, shift int) {
 	first, end := span(i, pieces, k.batch)
 	n := k.out[0] * k.out[1]
+	if k.code == op.MaxPool || k.code == op.AvgPool { // what it writes is not the first value
+		shift = 0
+	}
 	for row := first * n; row < end*n; row++ {
-		k.windowRow(r, w, row)
+		k.windowRow(r, w, row, shift*k.in[0]*k.in[1])
 	}
 }
 
@@ -155,7 +158,7 @@ type poolRow struct {
 func (k *windowPool) chunk(r *run, w *worker, i int) {
 	if !k.add {
 		for row, end := span(i, k.chunks, k.rows); row < end; row++ {
-			k.windowRow(r, w, row)
+			k.windowRow(r, w, row, 0)
 		}
 		return
 	}
@@ -173,15 +176,16 @@ func (k *windowPool) chunk(r *run, w *worker, i int) {
 	clear(grads)
 	rows := k.out[0] * k.out[1]
 	for row := range rows {
-		k.windowRow(r, w, i*rows+row)
+		k.windowRow(r, w, i*rows+row, 0)
 	}
 	if k.wide {
 		fromF32(to, grads, k.dtype)
 	}
 }
 
-// windowRow computes a row of windows.
-func (k *windowPool) windowRow(r *run, w *worker, row int) {
+// windowRow computes a row of windows. The rows of a gradient lie that many
+// earlier than they would.
+func (k *windowPool) windowRow(r *run, w *worker, row, earlier int) {
 	grad := k.code == op.MaxPoolGrad || k.code == op.AvgPoolGrad
 	n := k.out[2] * k.channels
 	size := k.dtype.Size()
@@ -205,11 +209,11 @@ func (k *windowPool) windowRow(r *run, w *worker, row int) {
 	}
 	from, to := k.owns(row)
 	if grad && !k.add && k.after == nil {
-		k.clearBetween(r, from, to)
+		k.clearBetween(r, from, to, earlier)
 	}
 	// Where the lines begin: in the operands, or in scratch memory.
 	lines := viewOf[int64](w.scratch[k.atPlaces+16*k.windowSize:], k.windowSize)
-	p.x, p.d = unsafe.Pointer(&r.values[input][0]), unsafe.Pointer(&r.values[k.dst][0])
+	first := 0 // of lines
 	if k.wide {
 		p.x, p.d = unsafe.Pointer(&w.scratch[k.atLines]), unsafe.Pointer(&w.scratch[k.atGrads])
 	}
@@ -231,7 +235,10 @@ func (k *windowPool) windowRow(r *run, w *worker, row int) {
 				toF32(viewOf[float32](w.scratch[k.atLines+at:], k.lineSize/4), k.row(r, input, line), k.dtype)
 			}
 		case !k.wide:
-			lines[p.count] = int64(line * k.lineSize)
+			if p.count == 0 {
+				first = line
+			}
+			lines[p.count] = int64((line - first) * k.lineSize)
 		case k.add:
 			lines[p.count] = int64(line % (k.in[0] * k.in[1]) * k.lineSize)
 		default:
@@ -246,6 +253,12 @@ func (k *windowPool) windowRow(r *run, w *worker, row int) {
 		}
 		p.count++
 	})
+	if !k.wide && k.after == nil && p.count > 0 {
+		p.x = unsafe.Pointer(&r.values[input][first*k.lineSize])
+		if p.d = p.x; grad {
+			p.d = unsafe.Pointer(&r.values[k.dst][(first-earlier)*k.lineSize])
+		}
+	}
 	for ox := 0; ox < k.out[2]; {
 		end := ox + 1
 		if ox == k.lo && k.hi > k.lo {
@@ -269,7 +282,7 @@ func (k *windowPool) windowRow(r *run, w *worker, row int) {
 	}
 	i := 0
 	k.eachLine(row, func(_, line int) {
-		fromF32(k.row(r, k.dst, line), viewOf[float32](w.scratch[k.atGrads+i*k.lineSize:], k.lineSize/4), k.dtype)
+		fromF32(k.row(r, k.dst, line-earlier), viewOf[float32](w.scratch[k.atGrads+i*k.lineSize:], k.lineSize/4), k.dtype)
 		i++
 	})
 }
@@ -299,12 +312,12 @@ func (k *windowPool) owns(row int) (from, to int) {
 func (k *windowPool) fills(from, to int) bool { return k.covers && to-from == k.size[1] }
 
 // clearBetween clears rows of the gradient that windows do not fill.
-func (k *windowPool) clearBetween(r *run, from, to int) {
+func (k *windowPool) clearBetween(r *run, from, to, earlier int) {
 	if k.fills(from, to) {
 		return
 	}
 	n := k.in[2] * k.channels * k.dtype.Size()
-	clear(r.values[k.dst][from*n : to*n])
+	clear(r.values[k.dst][(from-earlier)*n : (to-earlier)*n])
 }
 
 // here is the places of a pixel and of what it is multiplied with.
@@ -345,8 +358,10 @@ func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int)
 		d = unsafe.Add(d, x0*pixel)
 	}
 	mean := viewOf[float32](w.scratch[k.atMean:], ownChannels)
-	for i := range mean {
-		mean[i] = 1 / float32(taps)
+	if k.code == op.AvgPool || k.code == op.AvgPoolGrad {
+		for i := range mean {
+			mean[i] = 1 / float32(taps)
+		}
 	}
 	places := k.placesOf(w, lines[:p.count], end-first)
 	at := unsafe.Pointer(&places[0])

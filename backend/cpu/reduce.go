@@ -218,17 +218,18 @@ func (k *reduce[T, A]) chunk(r *run, w *worker, c int) {
 		k.touch(r, c*k.group*k.length, min(k.units, (c+1)*k.group)*k.length)
 	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
-		k.unit(r, w, u)
+		k.unit(r, w, u, 0)
 	}
 }
 
-// unit folds a segment, or a tile of its columns.
-func (k *reduce[T, A]) unit(r *run, w *worker, u int) {
+// unit folds a segment, or a tile of its columns, which lies that many elements
+// earlier than it would.
+func (k *reduce[T, A]) unit(r *run, w *worker, u, earlier int) {
 	acc := viewOf[A](r.shared[k.base:], k.outputs*k.segments)
 	tile := u % k.tiles
 	seg := u / k.tiles % k.segments
 	o := u / k.tiles / k.segments
-	start := offsetAt(o, k.keptDims, k.keptStrides)
+	start := offsetAt(o, k.keptDims, k.keptStrides) - earlier
 	lo, hi := k.bounds(seg)
 	if !k.byColumn {
 		acc[o*k.segments+seg] = k.runs(r, w, start, lo, hi)
@@ -400,10 +401,10 @@ func (k *reduce[T, A]) share(base int) int {
 func (k *reduce[T, A]) begin(*run) {}
 
 // piece implements imagewise.
-func (k *reduce[T, A]) piece(r *run, w *worker, i, pieces int) {
+func (k *reduce[T, A]) piece(r *run, w *worker, i, pieces, shift int) {
 	n := k.segments / pieces * k.tiles
 	for u := i * n; u < (i+1)*n; u++ {
-		k.unit(r, w, u)
+		k.unit(r, w, u, shift*(k.count/k.images)*k.columns)
 	}
 }
 

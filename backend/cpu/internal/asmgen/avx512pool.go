@@ -63,22 +63,88 @@ func (g *gen) largest(e element) {
 	g.text("largest"+string(e)+"AVX512", ownParams, "is Largest of 32 channels of "+string(e)+" for AVX-512.")
 	g.poolStart()
 	g.ins("MOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
+	g.fourTaps(e, func() {
+		g.storeHalves(e, 9)
+		g.ins("ADDQ R9, SI\nADDQ R11, DI")
+	})
 	g.label("pixel")
 	g.maxima(e)
-	switch e {
-	case floats:
-		g.ins("VMOVUPS Z0, K1, (DI)\nVMOVUPS Z1, K2, 64(DI)")
-	case halfs:
-		g.ins("VCVTPS2PH $0, Z0, Y0\nVCVTPS2PH $0, Z1, Y1")
-	case brains: // which have nothing in the lower half
-		g.ins("VPSRLD $16, Z0, Z0\nVPSRLD $16, Z1, Z1\nVPMOVDW Z0, Y0\nVPMOVDW Z1, Y1")
-	}
-	if e != floats {
-		g.ins("VINSERTI64X4 $1, Y1, Z0, Z0\nVMOVDQU16 Z0, K7, (DI)")
-	}
+	g.storeHalves(e, 0)
 	g.ins("ADDQ R9, SI\nADDQ R11, DI\nDECQ CX\nJNZ pixel")
 	g.label("done")
 	g.ins("VZEROUPPER\nRET")
+}
+
+// storeHalves stores what registers z and z+1 have.
+func (g *gen) storeHalves(e element, z int) {
+	switch e {
+	case floats:
+		g.ins("VMOVUPS Z%d, K1, (DI)\nVMOVUPS Z%d, K2, 64(DI)", z, z+1)
+		return
+	case halfs:
+		g.ins("VCVTPS2PH $0, Z%[1]d, Y%[1]d\nVCVTPS2PH $0, Z%[2]d, Y%[2]d", z, z+1)
+	case brains: // which have nothing in the lower half
+		g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPSRLD $16, Z%[2]d, Z%[2]d\nVPMOVDW Z%[1]d, Y%[1]d\nVPMOVDW Z%[2]d, Y%[2]d", z, z+1)
+	}
+	g.ins("VINSERTI64X4 $1, Y%[2]d, Z%[1]d, Z%[1]d\nVMOVDQU16 Z%[1]d, K7, (DI)", z, z+1)
+}
+
+// Windows of four elements have their places in registers.
+var fourPlaces = []string{"(R10*1)", "(R12*1)", "(R13*1)", "(R14*1)"}
+
+// fourTaps goes over windows of four elements, which are in Z0 to Z7, up to the
+// first that has a NaN: all from there on are left to what follows. Then does
+// the rest for a window, whose maxima are in Z9 and Z10, and goes to the next.
+func (g *gen) fourTaps(e element, then func()) {
+	g.ins("CMPQ AX, $4\nJNE pixel\nMOVQ (R8), R10\nMOVQ 8(R8), R12\nMOVQ 16(R8), R13\nMOVQ 24(R8), R14")
+	g.label("four")
+	for i := range 2 {
+		for t, at := range fourPlaces {
+			if i == 0 {
+				g.ahead(e, "(SI)"+at)
+			}
+			g.loadHalf(e, i, "(SI)"+at, i+1, 4*i+t)
+		}
+		g.ins("VCMPPS $3, Z%d, Z%d, K%d\nVCMPPS $3, Z%d, Z%d, K%d", 4*i, 4*i+1, 3+2*i, 4*i+2, 4*i+3, 4+2*i)
+		// Of zeros VMAXPS gives the operand written first.
+		g.ins("VMAXPS Z%d, Z%d, Z%d\nVMAXPS Z%d, Z%d, Z11\nVMAXPS Z%[3]d, Z11, Z%[3]d", 4*i, 4*i+1, 9+i, 4*i+2, 4*i+3)
+	}
+	g.ins("KORW K3, K4, K3\nKORW K5, K6, K5\nKORTESTW K3, K5\nJNZ pixel")
+	then()
+	g.ins("DECQ CX\nJNZ four\nJMP done")
+}
+
+// giveFour hands the gradient of a window out: each element that is the largest
+// takes what is left, and leaves nothing.
+func (g *gen) giveFour(e element, positive bool) {
+	if e == floats {
+		g.ins("VMOVUPS.Z (BX), K1, Z12\nVMOVUPS.Z 64(BX), K2, Z13")
+	} else {
+		g.ins("VMOVDQU16.Z (BX), K7, Z12")
+	}
+	for i := range 2 {
+		if positive {
+			g.ins("VCMPPS $14, Z8, Z%d, K%d, K%d", 9+i, i+1, 5+i)
+		} else {
+			g.ins("KMOVW K%d, K%d", i+1, 5+i)
+		}
+	}
+	for t, at := range fourPlaces {
+		g.ahead(e, "(DI)"+at)
+		for i := range 2 {
+			g.ins("VCMPPS $0, Z%d, Z%d, K%d, K%d", 4*i+t, 9+i, 5+i, 3+i)
+			if t < len(fourPlaces)-1 {
+				g.ins("KANDNW K%[1]d, K%[2]d, K%[1]d", 5+i, 3+i)
+			}
+			if e == floats {
+				g.ins("VMOVAPS.Z Z%d, K%d, Z%d\nVMOVUPS Z%[3]d, K%[4]d, %[5]d(DI)%[6]s", 12+i, 3+i, 14+i, i+1, 64*i, at)
+			}
+		}
+		if e != floats {
+			g.ins("KUNPCKWD K3, K4, K3\nVMOVDQU16.Z Z12, K3, Z14\nVMOVDQU16 Z14, K7, (DI)%s", at)
+		}
+	}
+	g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX")
 }
 
 // largestGrad hands the gradient of a window to the first of its elements that
@@ -98,6 +164,9 @@ func (g *gen) largestGrad(e element, positive, add bool) {
 		g.ins("VPXORD Z8, Z8, Z8")
 	} else {
 		g.ins("MOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
+	}
+	if !add {
+		g.fourTaps(e, func() { g.giveFour(e, positive) })
 	}
 	g.label("pixel")
 	g.maxima(e)
