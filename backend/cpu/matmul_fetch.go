@@ -66,7 +66,7 @@ func (k *part) fetches(f *fetchList, r *run, t resultTile, batch, j, p, depth in
 	case packs && col < k.n && !b.trans:
 		f.add(r.values[b.pos], (b.starts[batch]+p*b.stride+col)*b.size, b.stride*b.size, depth)
 	}
-	if k.after != nil {
+	if k.after != nil && k.slices == 1 {
 		k.after.fetches(f, r, t.row*k.n+t.col+j, k.n, t.rows)
 	}
 }

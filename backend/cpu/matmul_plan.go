@@ -43,7 +43,8 @@ type product struct {
 	sliceK       int      // of a slice, in elements
 	partLead     int      // bytes from a row of a slice's result to the next
 	sums         sums
-	leads        int // bytes from a row of the accumulators to the next
+	turned       *product // of the result itself, if this is its transpose, or nil
+	leads        int      // bytes from a row of the accumulators to the next
 
 	out    int
 	to     dtype.DType
@@ -122,29 +123,31 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 		unkept.settle(b)
 		k.keeps, k.unkept = true, &unkept
 	}
+	k.turn()
 	k.settle(b)
 	return k
 }
 
 // settle cuts the product and asks for the memory that it needs.
 func (k *product) settle(b *builder) {
+	result := k.result()
 	if k.after != nil {
-		k.store = k.storeEpilogue
+		k.store = result.storeEpilogue
 	}
 	k.block()
 	k.layout()
+	if k.slices > 1 {
+		k.sums.init(k)
+		b.wantShared(k.slices * k.partBytes())
+	}
 	b.wantScratch(k.scratch)
 	if k.after != nil {
 		// Behind that of the product which is computed while nothing is kept.
-		behind, cols := k.scratch, k.tileN
+		behind, cols := k.scratch, max(k.tileN, result.tileN)
 		if k.unkept != nil {
 			behind, cols = max(behind, k.unkept.scratch), max(cols, k.unkept.tileN)
 		}
 		k.after.place(b, behind, cols)
-	}
-	if k.slices > 1 {
-		k.sums.init(k)
-		b.wantShared(k.slices * k.partBytes())
 	}
 	if k.sharesB {
 		// The first stripe is the widest.
@@ -155,6 +158,14 @@ func (k *product) settle(b *builder) {
 			b.wantShared(bytes)
 		}
 	}
+}
+
+// result is the product whose result is stored.
+func (k *product) result() *product {
+	if k.turned != nil {
+		return k.turned
+	}
+	return k
 }
 
 // cells is the number of elements of 4 bytes, float32 or pairs, that n
@@ -335,6 +346,6 @@ func (k *product) layout() {
 	}
 	k.scratch = need
 	if !k.direct && k.store == nil {
-		k.store = k.convert
+		k.store = k.result().convert
 	}
 }

@@ -54,7 +54,7 @@ func TestMatMulBlocks(t *testing.T) {
 		{"shared", 331, 170, 161}, {"steps", 60, 70, 1101}, {"sharedSteps", 90, 161, 1537},
 		{"conflicts", 130, 257, 1024}, {"tall", 1000, 17, 64}, {"wide", 17, 1100, 64}, {"narrow", 300, 10, 300}, {"even", 128, 128, 256},
 		{"conflictSteps", 130, 161, 2048}, {"evenColumns", 90, 256, 40}, {"gapsDown", 300, 256, 1000},
-		{"slices", 70, 45, 2100}, {"nothing", 9, 7, 0},
+		{"slices", 70, 45, 2100}, {"turned", 300, 37, 2100}, {"nothing", 9, 7, 0},
 		{"blocks", 300, 650, 1200}, {"manyRows", 1030, 40, 70},
 	}
 	// The collector finds pointers that point nowhere, and interrupts kernels.
@@ -192,6 +192,9 @@ func TestProductPlan(t *testing.T) {
 		}
 		if p := kernelOf(dtype.Float32, op.Attr{}, 100, 100, 3000); p.slices < 4 {
 			t.Errorf("a long inner dimension is not cut into slices: %+v", p)
+		}
+		if p := kernelOf(dtype.Float32, op.Attr{TransA: true}, 300, 37, 2100); p.turned == nil || p.m != 37 || p.slices < 4 {
+			t.Errorf("a gradient of few columns does not read the larger operand where it lies: %+v", p)
 		}
 		if p := kernelOf(dtype.Float32, op.Attr{}, 700, 700, 3000); p.slices != 1 || p.depth >= 3000 || p.leads == 0 {
 			t.Errorf("a long inner dimension is not split: %+v", p)
