@@ -4,7 +4,6 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -27,6 +26,8 @@ type attention struct {
 	before, after float32 // the scale, as a factor of queries and of scores
 	blockKeys     int     // keys of a block
 	blockRows     int     // queries of a block
+
+	atNumbers, atKeep, atRandom int
 }
 
 func (k *attention) init(b *builder, v *ir.Value, operands int) {
@@ -103,30 +104,42 @@ func (k *attention) seenRow(t, s, n int) (lo, hi int) {
 	return lo, max(lo, hi)
 }
 
-// random returns the words of the draw, 0 without one.
-func (k *attention) random(r *run) (seed, counter uint64) {
-	if k.drop == nil {
-		return
+// partly reports whether queries see a part of the keys, by their places.
+func (k *attention) partly() bool { return k.attr.Causal || k.attr.N > 0 }
+
+// alike is how many of n queries from t on see the same of the columns from s to
+// s+cols as the first, and what.
+func (k *attention) alike(t, n, s, cols int) (same, lo, hi int) {
+	lo, hi = k.seenRow(t, s, cols)
+	if !k.partly() {
+		return n, lo, hi
 	}
-	state := dtype.View[int64](r.values[k.state])
-	return uint64(state[0]), uint64(state[1])
+	for same = 1; same < n; same++ {
+		if a, b := k.seenRow(t+same, s, cols); a != lo || b != hi {
+			break
+		}
+	}
+	return same, lo, hi
 }
 
 // attentionForward is AttentionForward. A chunk is some queries of a head,
 // which go through the keys block by block.
 type attentionForward struct {
 	attention
-	out     int
+	result  headResult
+	logs    resultPart
 	queries int // of a chunk
 	chunks  int // of a head
 
-	leadQ, leadS, leadP, leadO                                              int
-	atQ, atO, atTop, atSum, atK, atV, atS, atP, atRandom, atKeep, atNumbers int
+	leadQ, leadS, leadO                                               int
+	atQ, atO, atTop, atSum, atBefore, atFresh, atScale, atK, atV, atS int
 }
 
 func newAttention(b *builder, v *ir.Value) kernel {
-	k := &attentionForward{out: b.at(v)}
+	k := &attentionForward{}
 	k.init(b, v, 3)
+	parts := b.parts(v)
+	k.result, k.logs = newHeadResult(parts[0], k.ValueFeatures), parts[1]
 	k.blockRows = 4 * k.tiles.MR
 	if k.pairs {
 		k.blockRows = 2 * k.tiles.MR
@@ -144,17 +157,11 @@ func newAttention(b *builder, v *ir.Value) kernel {
 	var l layout
 	k.atQ = l.take(k.rows(k.queries)*k.leadQ + 4*k.Features)
 	k.atO = l.take(k.rows(k.queries) * k.leadO)
-	k.atNumbers = l.take(64)
 	k.atTop, k.atSum = l.take(4*k.queries), l.take(8*k.queries)
+	k.atBefore, k.atFresh, k.atScale = l.take(4*rows), l.take(4*rows), l.take(4*k.queries)
 	k.atK, k.atV = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.blockKeys, k.ValueFeatures))
 	k.atS = l.take(k.rows(rows) * k.leadS)
-	if k.pairs {
-		k.leadP = k.rowLead(k.blockKeys)
-		k.atP = l.take(k.rows(rows) * k.leadP)
-	}
-	if k.drop != nil {
-		k.atRandom, k.atKeep = l.take(4*(k.blockKeys+192)), l.take(k.blockKeys)
-	}
+	k.takeRows(&l, rows)
 	b.wantScratch(int(l))
 	return k
 }
@@ -179,7 +186,10 @@ func (k *attentionForward) chunk(r *run, w *worker, i int) {
 	top, sum := viewOf[float32](w.scratch[k.atTop:], n), viewOf[float64](w.scratch[k.atSum:], n)
 	fillRow(top, float32(math.Inf(-1)))
 	clear(sum)
-	clear(w.scratch[k.atO : k.atO+n*k.leadO])
+	if k.partly() {
+		clear(w.scratch[k.atO : k.atO+n*k.leadO])
+	}
+	next := k.ahead(r, i)
 	for s := 0; s < k.Keys; s += k.blockKeys {
 		keys := min(k.blockKeys, k.Keys-s)
 		if first, last := k.seen(t0, t0+n, s, keys); first == last {
@@ -190,7 +200,7 @@ func (k *attentionForward) chunk(r *run, w *worker, i int) {
 		src, step = k.operand(r.values[k.v], batch, k.Keys, k.KeyHeads, head/share, s, k.ValueFeatures)
 		value := k.straight(unsafe.Add(base, k.atV), src, step, k.ValueFeatures, keys)
 		for t := 0; t < n; t += k.blockRows {
-			k.block(r, w, batch, head, t0, t, min(k.blockRows, n-t), s, keys, key, value)
+			k.block(r, w, &next, batch, head, t0, t, min(k.blockRows, n-t), s, keys, key, value)
 		}
 	}
 	k.blocks.end()
@@ -198,7 +208,7 @@ func (k *attentionForward) chunk(r *run, w *worker, i int) {
 }
 
 // block takes rows queries of a chunk, from t on, through a block of keys.
-func (k *attentionForward) block(r *run, w *worker, batch, head, t0, t, rows, s, keys int, key, value panels) {
+func (k *attentionForward) block(r *run, w *worker, next *ahead, batch, head, t0, t, rows, s, keys int, key, value panels) {
 	first, last := k.seen(t0+t, t0+t+rows, s, keys)
 	if first == last {
 		return
@@ -207,99 +217,98 @@ func (k *attentionForward) block(r *run, w *worker, batch, head, t0, t, rows, s,
 	scores := unsafe.Add(base, k.atS)
 	from := first * k.tiles.NR
 	cols := min(last*k.tiles.NR, keys) - from
-	k.multiply(scores, k.leadS, rows, cols, k.cells(k.Features), unsafe.Add(base, k.atQ+t*k.leadQ), k.leadQ, false, key.from(0, first), false)
-	depth := k.depth(cols)
-	weights, lead := scores, k.leadS
-	if k.pairs {
-		weights, lead = unsafe.Add(base, k.atP), k.leadP
-	}
-	for i := range rows {
-		x := floatsAt(unsafe.Add(scores, i*k.leadS), depth+rowPad/4)[:depth]
-		if !k.pairs {
-			k.weigh(r, w, batch, head, t0+t+i, t+i, s+from, x, cols, nil)
-			continue
-		}
-		narrow := unsafe.Slice((*uint16)(unsafe.Add(weights, i*lead)), depth+rowPad/4)[:depth]
-		if !k.weigh(r, w, batch, head, t0+t+i, t+i, s+from, x, cols, narrow) {
-			k.set.Narrow[gemm.BF16](unsafe.Pointer(&narrow[0]), unsafe.Pointer(&x[0]), depth)
-		}
+	k.multiply(scores, k.leadS, rows, cols, k.cells(k.Features), unsafe.Add(base, k.atQ+t*k.leadQ), k.leadQ, false, key.from(0, first), false, next)
+	for i := 0; i < rows; {
+		same, lo, hi := k.alike(t0+t+i, rows-i, s+from, cols)
+		b := scoreRows{x: unsafe.Add(scores, i*k.leadS), lead: k.leadS, rows: same, lo: lo, n: hi, all: k.depth(cols), batch: batch, head: head, t: t0 + t + i, s: s + from}
+		k.weigh(r, w, b, t+i)
+		i += same
 	}
 	row := from / k.tiles.Step
-	k.multiply(unsafe.Add(base, k.atO+t*k.leadO), k.leadO, rows, k.ValueFeatures, k.cells(cols), weights, lead, false, value.from(row, 0), true)
+	k.multiply(unsafe.Add(base, k.atO+t*k.leadO), k.leadO, rows, k.ValueFeatures, k.cells(cols), scores, k.leadS, false, value.from(row, 0), s > 0 || k.partly(), next)
 }
 
-// weigh turns scores of query t, number i of the chunk, for keys from s on
-// into weights that are not yet divided by their sum; what pads them is 0. Where
-// it can, it writes them to narrow alone, and reports that it has.
-func (k *attentionForward) weigh(r *run, w *worker, batch, head, t, i, s int, x []float32, cols int, narrow []uint16) bool {
-	top, sum := &viewOf[float32](w.scratch[k.atTop:], i+1)[i], &viewOf[float64](w.scratch[k.atSum:], i+1)[i]
-	lo, hi := k.seenRow(t, s, cols)
-	clear(x[:lo])
-	clear(x[hi:])
-	x = x[lo:hi]
-	s += lo
-	if k.hide(r, batch, head, t, s, x) {
-		clear(x)
-		return false
-	}
-	most := maxRow(x) * k.after
-	if math.IsInf(float64(most), -1) && k.nothing(r, batch, head, t, s, len(x)) {
-		clear(x)
-		return false
-	}
-	if most > *top || most != most {
-		if *sum != 0 {
-			fade := float32(math.Exp(float64(*top - most)))
-			*sum *= float64(fade)
-			scaleRow(floatsAt(unsafe.Pointer(&w.scratch[k.atO+i*k.leadO]), k.ValueFeatures), fade)
+// ahead is what chunk i writes and the next one reads.
+func (k *attentionForward) ahead(r *run, i int) (a ahead) {
+	head := func(i int) (batch, head int) { return i / (k.chunks * k.Heads), i / k.chunks % k.Heads }
+	batch, h := head(i)
+	k.result.ahead(r, &a, batch, k.Queries, k.Heads, h, i%k.chunks*k.queries, k.queries)
+	if i++; i < k.Batch*k.Heads*k.chunks {
+		size, share, last := k.from.Size(), k.Heads/k.KeyHeads, h
+		batch, h = head(i)
+		a.add(r.values[k.q], size, batch, k.Queries, k.Heads, h, i%k.chunks*k.queries, k.queries, k.Features)
+		if h/share != last/share || i%(k.chunks*k.Heads) == 0 {
+			a.add(r.values[k.k], size, batch, k.Keys, k.KeyHeads, h/share, 0, k.blockKeys, k.Features)
+			a.add(r.values[k.v], size, batch, k.Keys, k.KeyHeads, h/share, 0, k.blockKeys, k.ValueFeatures)
 		}
-		*top = most
 	}
-	numbers := viewOf[float32](w.scratch[k.atNumbers:], 4)
-	if narrow != nil && k.drop == nil {
-		*sum += expRowBF16(narrow[lo:hi], x, k.after, -*top, numbers)
-		clear(narrow[:lo])
-		clear(narrow[hi:])
-		return true
+	a.most = ceilDiv(a.all, max(1, k.within(k.queries, k.Keys)+k.within(k.queries, k.ValueFeatures)))
+	return a
+}
+
+// weigh turns scores, of queries from number i of the chunk on, into weights that
+// are not yet divided by their sum.
+func (k *attentionForward) weigh(r *run, w *worker, b scoreRows, i int) {
+	if b.lo == b.n {
+		b.clear(k.pairs)
+		return
 	}
-	*sum += expRow(x, k.after, -*top, numbers)
+	b.cut()
+	k.hide(r, b, nil)
+	top, sum := viewOf[float32](w.scratch[k.atTop+4*i:], b.rows), viewOf[float64](w.scratch[k.atSum+8*i:], b.rows)
+	before, fresh := viewOf[float32](w.scratch[k.atBefore:], b.rows), viewOf[float32](w.scratch[k.atFresh:], b.rows)
+	copy(before, top)
+	b.weigh(k.pairs, k.after, top, fresh, k.numbers(w))
+	for j, v := range fresh {
+		if sum[j] != 0 && before[j] != top[j] {
+			fade := float32(math.Exp(float64(before[j] - top[j])))
+			sum[j] *= float64(fade)
+			scaleRow(floatsAt(unsafe.Pointer(&w.scratch[k.atO+(i+j)*k.leadO]), k.ValueFeatures), fade)
+		}
+		sum[j] += float64(v)
+		if math.IsInf(float64(top[j]), -1) && !k.nothing(r, b, j) {
+			sum[j] = math.NaN() // as the softmax of infinities is
+		}
+	}
 	if k.drop != nil {
-		keep := w.scratch[k.atKeep : k.atKeep+len(x)]
-		seed, counter := k.random(r)
-		k.drop.keep(keep, viewOf[float32](w.scratch[k.atRandom:], len(x)+192), seed, counter, ((batch*k.Heads+head)*k.Queries+t)*k.Keys+s)
-		whereRow(x, keep, zeros[:])
+		flags, step := k.kept(r, w, b)
+		b.choose(flags, step, k.pairs, zeros[:])
 	}
-	return false
 }
 
 // store divides the sums of a chunk and writes them.
 func (k *attentionForward) store(r *run, w *worker, batch, head, t0, n int) {
-	out := dtype.View[float32](r.values[k.out])
-	logs := out[k.Result().Size()+(batch*k.Heads+head)*k.Queries+t0:][:n]
 	top, sum := viewOf[float32](w.scratch[k.atTop:], n), viewOf[float64](w.scratch[k.atSum:], n)
+	first := (batch*k.Queries+t0)*k.Heads + head
+	if k.result.pos >= 0 {
+		by, keep := viewOf[float32](w.scratch[k.atScale:], n), 1.
+		if k.drop != nil {
+			keep = float64(k.drop.scale)
+		}
+		for i, v := range sum {
+			by[i] = float32(keep / v)
+		}
+		k.result.store(r, first, k.Heads, unsafe.Pointer(&w.scratch[k.atO]), k.leadO, n, by, 1, k.numbers(w))
+		for i, v := range sum {
+			if v == 0 {
+				k.result.clear(r, first+i*k.Heads)
+			}
+		}
+		k.result.scaled.done()
+	}
+	all := k.logs.in(r)
+	if all == nil {
+		return
+	}
+	logs := dtype.View[float32](all)[(batch*k.Heads+head)*k.Queries+t0:][:n]
 	for i, v := range sum {
 		logs[i] = float32(v)
 	}
 	logRow(logs)
-	for i := range n {
-		at := ((batch*k.Queries+t0+i)*k.Heads + head) * k.ValueFeatures
-		to := out[at : at+k.ValueFeatures]
-		if sum[i] == 0 {
-			clear(to)
-			logs[i] = math.MaxFloat32
-			continue
-		}
-		scale := 1 / sum[i]
-		if k.drop != nil {
-			scale *= float64(k.drop.scale)
-		}
-		x := viewOf[float32](w.scratch[k.atO+i*k.leadO:], k.ValueFeatures)
-		if v := vectors(); v != nil {
-			v.MulScalar(to, x, float32(scale))
-		} else {
-			copy(to, x)
-			scaleRow(to, float32(scale))
-		}
+	for i, v := range sum {
 		logs[i] += top[i]
+		if v == 0 {
+			logs[i] = math.MaxFloat32
+		}
 	}
 }

@@ -118,38 +118,44 @@ func (x *blocks) pad(d unsafe.Pointer, depth int) {
 // scale, and clears what pads them. Pairs are rounded once more unless that is
 // exact.
 func (x *blocks) load(d unsafe.Pointer, lead int, src unsafe.Pointer, lds, rows, n int, scale float32) {
+	size, end := n*4, 4*x.cells(n)
+	if x.pairs {
+		size = n * 2
+	}
+	v, copied := vectors(), (x.pairs || x.from == dtype.Float32) && scale == 1 && n > 0
+	if copied = copied && v != nil && v.Scores != nil; copied {
+		v.CopyRows(d, src, lead, lds, size, rows)
+	}
 	for i := range rows {
 		to, from := unsafe.Add(d, i*lead), unsafe.Add(src, i*lds)
-		switch row := unsafe.Slice((*float32)(to), n); {
+		row := floatsAt(to, n)
+		switch {
+		case copied:
 		case x.pairs && scale != 1:
-			wide := unsafe.Slice((*float32)(unsafe.Add(d, rows*lead)), n)
-			x.set.Widen[gemm.BF16](unsafe.Pointer(&wide[0]), from, n)
-			scaleRow(wide, scale)
-			x.set.Narrow[gemm.BF16](to, unsafe.Pointer(&wide[0]), n)
+			row = floatsAt(unsafe.Add(d, rows*lead), n)
+			x.set.Widen[gemm.BF16](unsafe.Pointer(unsafe.SliceData(row)), from, n)
+			scaleRow(row, scale)
+			x.set.Narrow[gemm.BF16](to, unsafe.Pointer(unsafe.SliceData(row)), n)
 		case x.pairs:
 			copy(unsafe.Slice((*uint16)(to), n), unsafe.Slice((*uint16)(from), n))
 		case x.from == dtype.Float32:
-			copy(row, unsafe.Slice((*float32)(from), n))
-			if scale != 1 {
-				scaleRow(row, scale)
-			}
+			copy(row, floatsAt(from, n))
 		default:
 			x.set.Widen[x.element](to, from, n)
-			if scale != 1 {
-				scaleRow(row, scale)
-			}
 		}
-		end := n * 4
-		if x.pairs {
-			end = n * 2
+		if !x.pairs && scale != 1 {
+			scaleRow(row, scale)
 		}
-		clear(unsafe.Slice((*byte)(unsafe.Add(to, end)), lead-end))
+		if size < end {
+			clear(unsafe.Slice((*byte)(unsafe.Add(to, size)), end-size))
+		}
 	}
 }
 
 // multiply computes d = a·b, or adds that to d: rows times cols sums, cells
-// steps deep. If turned, a lies with the inner dimension down.
-func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe.Pointer, lda int, turned bool, b panels, add bool) {
+// steps deep. If turned, a lies with the inner dimension down. With each kernel
+// comes a part of what is needed next.
+func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe.Pointer, lda int, turned bool, b panels, add bool, next *ahead) {
 	t := x.tiles
 	rowA := lda
 	wide, narrow := t.Rows, t.NarrowRows
@@ -173,6 +179,7 @@ func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe
 			if !add {
 				s = nil
 			}
+			next.part()
 			kernels[end-at](cells, unsafe.Add(a, at*rowA), lda, bj, b.lead, s, ldd, di, ldd, 1<<n-1)
 		}
 	}

@@ -23,15 +23,16 @@ import (
 // keys, which compute the weights twice: nothing is added up by two workers.
 type attentionGrad struct {
 	attention
-	y, log, g, out int
-	passes         []gradPass
-	means, slopes  passes // over a result and its gradient, and over scores
+	y, log, g  int
+	dq, dk, dv headResult
+	passes     []gradPass
+	means      passes // over a result and its gradient
 
-	leadQ, leadG, leadS, leadW, leadT                          int
-	atQ, atG, atTurnQ, atTurnG, atTurn, atMean, atNumbers      int
-	atKey, atRow, atValue, atWeights, atSlopes, atKeep, atRand int
-	atW, atPacked                                              int // of pairs
-	atDQ, atDK, atDV                                           int
+	leadQ, leadG, leadS, leadT                 int
+	atQ, atG, atTurnQ, atTurnG, atTurn, atMean int
+	atKey, atRow, atValue, atWeights, atSlopes int
+	atPacked                                   int // of pairs
+	atDQ, atDK, atDV                           int
 }
 
 // gradPass computes gradients in chunks of some queries and some keys.
@@ -48,10 +49,11 @@ const (
 )
 
 func newAttentionGrad(b *builder, v *ir.Value) kernel {
-	k := &attentionGrad{y: b.at(v.Args[3]), log: b.at(v.Args[4]), g: b.at(v.Args[5]), out: b.at(v)}
+	k := &attentionGrad{y: b.at(v.Args[3]), log: b.at(v.Args[4]), g: b.at(v.Args[5])}
 	k.init(b, v, 6)
+	parts := b.parts(v)
+	k.dq, k.dk, k.dv = newHeadResult(parts[0], k.Features), newHeadResult(parts[1], k.Features), newHeadResult(parts[2], k.ValueFeatures)
 	k.means = newPasses(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, k.ValueFeatures, k.from)
-	k.slopes = newPasses(op.Type{DType: dtype.Float32, Shape: op.Shape{k.blockKeys}}, k.blockKeys, dtype.Float32)
 	k.blockRows = 64
 	if !k.pairs {
 		k.blockRows = even(64, 64, k.tiles.MR)
@@ -71,23 +73,21 @@ func newAttentionGrad(b *builder, v *ir.Value) kernel {
 	k.leadQ, k.leadG, k.leadS = k.rowLead(k.Features), k.rowLead(k.ValueFeatures), k.sumLead(k.blockKeys)
 	var l layout
 	k.atQ, k.atG = l.take(rows*k.leadQ+4*k.Features), l.take(rows*k.leadG)
-	k.atMean, k.atNumbers = l.take(4*k.blockRows), l.take(4*passNumbers)
+	k.atMean = l.take(4 * k.blockRows)
 	k.atKey, k.atValue = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.ValueFeatures, k.blockKeys))
 	k.atRow = l.take(k.size(k.blockKeys, k.Features))
 	// They hold a row of features, too, before weights and after.
 	block := max(rows*k.leadS, k.turnedLead(max(k.Features, k.ValueFeatures)))
 	k.atWeights, k.atSlopes = l.take(block), l.take(block)
 	if k.pairs {
-		k.leadW, k.leadT = k.rowLead(k.blockKeys), lead(4*k.cells(k.blockRows))
-		k.atW, k.atPacked = l.take(rows*k.leadW), l.take(k.size(k.blockRows, k.blockKeys))
+		k.leadT = lead(4 * k.cells(k.blockRows))
+		k.atPacked = l.take(k.size(k.blockRows, k.blockKeys))
 		k.atTurnQ, k.atTurnG = l.take(k.rows(k.Features)*k.leadT), l.take(k.rows(k.ValueFeatures)*k.leadT)
 		k.atTurn = l.take(64 * k.cells(k.blockRows))
 	}
 	k.atDQ = l.take(k.rowsOf(share, most) * k.sumLead(k.Features))
 	k.atDK, k.atDV = l.take(k.sumRows(k.Features)*k.leadS), l.take(k.sumRows(k.ValueFeatures)*k.leadS)
-	if k.drop != nil {
-		k.atRand, k.atKeep = l.take(4*(k.blockKeys+192)), l.take(k.blockKeys)
-	}
+	k.takeRows(&l, k.blockRows)
 	b.wantScratch(int(l))
 	return k
 }
@@ -110,11 +110,16 @@ func (k *attentionGrad) run(r *run) {
 	}
 }
 
+// place is which queries and keys of which head chunk i is for.
+func (p *gradPass) place(i int) (batch, head, q0, s0 int) {
+	q0, s0 = i%p.queryParts*p.queries, i/p.queryParts%p.keyParts*p.keys
+	head = i / (p.queryParts * p.keyParts) % p.KeyHeads
+	return i / (p.queryParts * p.keyParts * p.KeyHeads), head, q0, s0
+}
+
 func (p *gradPass) chunk(r *run, w *worker, i int) {
 	k := p.attentionGrad
-	q0, s0 := i%p.queryParts*p.queries, i/p.queryParts%p.keyParts*p.keys
-	head := i / (p.queryParts * p.keyParts) % k.KeyHeads
-	batch := i / (p.queryParts * p.keyParts * k.KeyHeads)
+	batch, head, q0, s0 := p.place(i)
 	n, end := min(p.queries, k.Queries-q0), min(s0+p.keys, k.Keys)
 	share := k.Heads / k.KeyHeads
 	base := unsafe.Pointer(&w.scratch[0])
@@ -141,74 +146,106 @@ func (p *gradPass) chunk(r *run, w *worker, i int) {
 			c.head = head*share + j
 			for t := 0; t < n; t += k.blockRows {
 				c.t, c.n = q0+t, min(k.blockRows, n-t)
+				next := p.ahead(&c, i, j, t, n, s+keys == end)
 				var sums unsafe.Pointer // scratch has no room for them in the pass of the keys
 				if p.ofQueries {
 					sums = unsafe.Add(base, k.atDQ+(k.rowsOf(j, n)+t)*leadDQ)
 				}
-				c.compute(sums, leadDQ, p.ofKeys)
+				c.compute(sums, leadDQ, p.ofKeys, &next)
 			}
 		}
 		if p.ofKeys {
-			k.storeTurned(r, w, k.atDK, k.q0()+k.place(batch, s, head, k.Features), k.Features, keys, k.after)
-			scale := float32(1)
-			if k.drop != nil {
-				scale = k.drop.scale
-			}
-			k.storeTurned(r, w, k.atDV, k.q0()+k.Batch*k.Keys*k.KeyHeads*k.Features+k.place(batch, s, head, k.ValueFeatures), k.ValueFeatures, keys, scale)
+			first := (batch*k.Keys+s)*k.KeyHeads + head
+			k.storeTurned(r, w, &k.dk, k.atDK, first, keys, k.after)
+			k.storeTurned(r, w, &k.dv, k.atDV, first, keys, k.keepScale())
 		}
 	}
 	k.blocks.end()
-	if !p.ofQueries {
-		return
-	}
-	for j := range share {
-		for t := range n {
-			x := floatsAt(unsafe.Add(base, k.atDQ+(k.rowsOf(j, n)+t)*leadDQ), k.Features)
-			scaleRow(x, float32(k.attr.Value))
-			at := ((batch*k.Queries+q0+t)*k.Heads + head*share + j) * k.Features
-			k.storeRow(r, at, x)
+	if p.ofQueries && k.dq.pos >= 0 {
+		for j := range share {
+			k.dq.storeAll(r, (batch*k.Queries+q0)*k.Heads+head*share+j, k.Heads, unsafe.Add(base, k.atDQ+k.rowsOf(j, n)*leadDQ), leadDQ, n, float32(k.attr.Value), k.numbers(w))
 		}
 	}
+	k.dq.scaled.done()
+	k.dk.scaled.done()
+	k.dv.scaled.done()
 }
 
-// q0 is where the gradient of the keys begins in the result.
-func (k *attentionGrad) q0() int { return k.Batch * k.Queries * k.Heads * k.Features }
-
-// place is where key s of a head begins.
-func (k *attentionGrad) place(batch, s, head, features int) int {
-	return ((batch*k.Keys+s)*k.KeyHeads + head) * features
-}
-
-// storeRow rounds x to the result from element at on.
-func (k *attentionGrad) storeRow(r *run, at int, x []float32) {
-	size := k.from.Size()
-	if k.pairs {
-		if len(x) > 0 {
-			k.set.Narrow[gemm.BF16](unsafe.Pointer(&r.values[k.out][at*size]), unsafe.Pointer(&x[0]), len(x))
+// ahead is what is fetched while chunk i computes a block, from query t of n on of
+// the head number j that shares the keys: the next block of queries, the next
+// chunk's keys, and where gradients go.
+func (p *gradPass) ahead(c *gradBlock, i, j, t, n int, last bool) (a ahead) {
+	k := p.attentionGrad
+	share, size := k.Heads/k.KeyHeads, k.from.Size()
+	blocks := share * ceilDiv(n, k.blockRows)
+	// part is this block's of as many rows as keys.
+	part := func(keys int) (step, rows int) {
+		from, to := span(j*ceilDiv(n, k.blockRows)+t/k.blockRows, blocks, keys)
+		return from, to - from
+	}
+	queries := func(batch, head, t int) {
+		a.add(c.r.values[k.q], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.Features)
+		a.add(c.r.values[k.g], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.ValueFeatures)
+		a.add(c.r.values[k.y], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.ValueFeatures)
+	}
+	switch ends := t+c.n == n; {
+	case !ends:
+		queries(c.batch, c.head, c.t+c.n)
+	case j+1 < share:
+		queries(c.batch, c.head+1, c.t+c.n-n)
+	}
+	if last && i+1 < k.Batch*k.KeyHeads*p.queryParts*p.keyParts {
+		batch, head, q0, s0 := p.place(i + 1)
+		if t+c.n == n && j+1 == share {
+			queries(batch, head*share, q0)
 		}
+		step, rows := part(k.blockKeys)
+		a.add(c.r.values[k.k], size, batch, k.Keys, k.KeyHeads, head, s0+step, rows, k.Features)
+		a.add(c.r.values[k.v], size, batch, k.Keys, k.KeyHeads, head, s0+step, rows, k.ValueFeatures)
+	}
+	if last && p.ofQueries {
+		k.dq.ahead(c.r, &a, c.batch, k.Queries, k.Heads, c.head, c.t, c.n)
+	}
+	if p.ofKeys {
+		step, rows := part(c.keys)
+		k.dk.ahead(c.r, &a, c.batch, k.Keys, k.KeyHeads, c.head/share, c.s+step, rows)
+		k.dv.ahead(c.r, &a, c.batch, k.Keys, k.KeyHeads, c.head/share, c.s+step, rows)
+	}
+	kernels := 2 * k.within(c.n, c.keys)
+	if p.ofQueries {
+		kernels += k.within(c.n, k.Features)
+	}
+	if p.ofKeys {
+		kernels += k.within(k.Features, c.keys) + k.within(k.ValueFeatures, c.keys)
+	}
+	a.most = ceilDiv(a.all, max(1, kernels))
+	return a
+}
+
+// keepScale is what weights that are not dropped are multiplied by.
+func (k *attentionGrad) keepScale() float32 {
+	if k.drop == nil {
+		return 1
+	}
+	return k.drop.scale
+}
+
+// storeTurned writes sums, turned back, times scale, as rows of a gradient from
+// row first on.
+func (k *attentionGrad) storeTurned(r *run, w *worker, p *headResult, sums, first, keys int, scale float32) {
+	if p.pos < 0 {
 		return
 	}
-	storeReal(r.values[k.out][at*size:(at+len(x))*size], x, k.from)
-}
-
-// storeTurned writes sums, turned back, times scale, from element at on.
-func (k *attentionGrad) storeTurned(r *run, w *worker, sums, at, features, keys int, scale float32) {
 	base := unsafe.Pointer(&w.scratch[0])
-	to, lead := unsafe.Add(base, k.atWeights), k.turnedLead(features)
+	to, lead := unsafe.Add(base, k.atWeights), k.turnedLead(p.features)
 	// A block of weights has room for some rows of features.
 	most := max(1, k.depthRows(k.blockRows)*k.leadS/lead)
 	for s := 0; s < keys; s += most {
 		n := min(most, keys-s)
-		for f := 0; f < features; f += 16 {
+		for f := 0; f < p.features; f += 16 {
 			k.set.Transpose[gemm.F32](unsafe.Add(to, 4*f), lead, unsafe.Add(base, sums+f*k.leadS+4*s), k.leadS, n, 1<<16-1, 1<<16-1)
 		}
-		for i := range n {
-			x := floatsAt(unsafe.Add(to, i*lead), features)
-			if scale != 1 {
-				scaleRow(x, scale)
-			}
-			k.storeRow(r, at+(s+i)*k.KeyHeads*features, x)
-		}
+		p.storeAll(r, first+s*k.KeyHeads, k.KeyHeads, to, lead, n, scale, k.numbers(w))
 	}
 }
 
@@ -229,7 +266,7 @@ type gradBlock struct {
 
 // compute adds what a block gives to the gradient of its queries, unless sums
 // is nil, and to those of its keys.
-func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool) {
+func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *ahead) {
 	k, w := c.attentionGrad, c.w
 	first, last := k.seen(c.t, c.t+c.n, c.s, c.keys)
 	if first == last {
@@ -249,48 +286,48 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool) {
 	c.setMeans()
 
 	weights, slopes := unsafe.Add(base, k.atWeights), unsafe.Add(base, k.atSlopes)
-	k.multiply(weights, k.leadS, c.n, cols, k.cells(k.Features), q, k.leadQ, false, c.key.from(0, first), false)
-	k.multiply(slopes, k.leadS, c.n, cols, k.cells(k.ValueFeatures), g, k.leadG, false, c.value.from(0, first), false)
-	depth := k.depth(cols)
-	for i := range c.n {
-		c.slope(i, c.s+from, floatsAt(unsafe.Add(weights, i*k.leadS), depth+rowPad/4)[:depth], floatsAt(unsafe.Add(slopes, i*k.leadS), depth), cols)
+	k.multiply(weights, k.leadS, c.n, cols, k.cells(k.Features), q, k.leadQ, false, c.key.from(0, first), false, next)
+	k.multiply(slopes, k.leadS, c.n, cols, k.cells(k.ValueFeatures), g, k.leadG, false, c.value.from(0, first), false, next)
+	for i := 0; i < c.n; {
+		same, lo, hi := k.alike(c.t+i, c.n-i, c.s+from, cols)
+		b := scoreRows{x: unsafe.Add(weights, i*k.leadS), lead: k.leadS, rows: same, lo: lo, n: hi, all: k.depth(cols), batch: c.batch, head: c.head, t: c.t + i, s: c.s + from}
+		c.slope(b, unsafe.Add(slopes, i*k.leadS), i)
+		i += same
 	}
 	clear(w.scratch[k.atWeights+c.n*k.leadS : k.atWeights+rows*k.leadS])
 	clear(w.scratch[k.atSlopes+c.n*k.leadS : k.atSlopes+rows*k.leadS])
 
-	if k.pairs {
-		c.narrow(slopes, rows, depth)
-	}
 	if sums != nil {
-		a, lda := slopes, k.leadS
-		if k.pairs {
-			a, lda = unsafe.Add(base, k.atW), k.leadW
-		}
-		k.multiply(sums, leadDQ, c.n, k.Features, k.cells(cols), a, lda, false, c.row.from(from/k.tiles.Step, 0), true)
+		k.multiply(sums, leadDQ, c.n, k.Features, k.cells(cols), slopes, k.leadS, false, c.row.from(from/k.tiles.Step, 0), true, next)
 	}
 	if !ofKeys {
 		return
 	}
 	dk, dv := unsafe.Add(base, k.atDK+4*from), unsafe.Add(base, k.atDV+4*from)
 	if !k.pairs {
-		k.multiply(dk, k.leadS, k.Features, cols, k.cells(c.n), q, k.leadQ, true, k.inPlace(slopes, k.leadS), true)
-		k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(c.n), g, k.leadG, true, k.inPlace(weights, k.leadS), true)
+		k.multiply(dk, k.leadS, k.Features, cols, k.cells(c.n), q, k.leadQ, true, k.inPlace(slopes, k.leadS), true, next)
+		k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(c.n), g, k.leadG, true, k.inPlace(weights, k.leadS), true, next)
 		return
 	}
 	turnQ := k.turn(w, k.atTurnQ, q, k.leadQ, rows, k.Features)
 	turnG := k.turn(w, k.atTurnG, g, k.leadG, rows, k.ValueFeatures)
-	narrowed, packed := unsafe.Add(base, k.atW), unsafe.Add(base, k.atPacked)
-	k.multiply(dk, k.leadS, k.Features, cols, k.cells(rows), turnQ, k.leadT, false, k.straight(packed, narrowed, k.leadW, depth, rows), true)
-	c.narrow(weights, rows, depth)
-	k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(rows), turnG, k.leadT, false, k.straight(packed, narrowed, k.leadW, depth, rows), true)
+	packed, depth := unsafe.Add(base, k.atPacked), k.depth(cols)
+	k.multiply(dk, k.leadS, k.Features, cols, k.cells(rows), turnQ, k.leadT, false, k.straight(packed, slopes, k.leadS, depth, rows), true, next)
+	k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(rows), turnG, k.leadT, false, k.straight(packed, weights, k.leadS, depth, rows), true, next)
 }
 
 // setMeans is, for each query, the sum of the products of its result and the
 // gradient of that.
 func (c *gradBlock) setMeans() {
 	k := c.attentionGrad
-	numbers := viewOf[float32](c.w.scratch[k.atNumbers:], passNumbers)
-	mean := viewOf[float32](c.w.scratch[k.atMean:], c.n)
+	mean, numbers := viewOf[float32](c.w.scratch[k.atMean:], c.n), k.numbers(c.w)
+	if v := vectors(); v != nil && v.Scores != nil && k.ValueFeatures > 0 {
+		f := map[dtype.DType]func(dst, x, y unsafe.Pointer, lead, n, rows int){dtype.Float32: v.DotRows, dtype.Float16: v.DotRowsF16, dtype.BFloat16: v.DotRowsBF16}[k.from]
+		g, step := k.operand(c.r.values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+		y, _ := k.operand(c.r.values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+		f(unsafe.Pointer(&mean[0]), g, y, step, k.ValueFeatures, c.n)
+		return
+	}
 	for i := range mean {
 		at := (c.batch*k.Queries+c.t+i)*k.Heads + c.head
 		g := k.means.row(c.r.values[k.g], at, k.ValueFeatures, k.from, c.w.scratch[k.atWeights:])
@@ -299,43 +336,33 @@ func (c *gradBlock) setMeans() {
 	}
 }
 
-// slope turns scores of query i of the block for keys from s on into weights,
-// and what weights get from the result into what scores get.
-func (c *gradBlock) slope(i, s int, x, dx []float32, cols int) {
-	k, t := c.attentionGrad, c.t+i
-	lo, hi := k.seenRow(t, s, cols)
-	clear(x[:lo])
-	clear(x[hi:])
-	clear(dx[:lo])
-	clear(dx[hi:])
-	x, dx, s = x[lo:hi], dx[lo:hi], s+lo
-	if k.hide(c.r, c.batch, c.head, t, s, x) {
-		clear(x)
-		clear(dx)
-		return
-	}
-	row := (c.batch*k.Heads+c.head)*k.Queries + t
-	numbers := viewOf[float32](c.w.scratch[k.atNumbers:], passNumbers)
-	expRow(x, k.after, -dtype.View[float32](c.r.values[k.log])[row], numbers)
-	mean := viewOf[float32](c.w.scratch[k.atMean:], i+1)[i]
-	if k.drop == nil {
-		k.slopes.softmaxGradRow(bytesOf(dx), bytesOf(x), bytesOf(dx), mean, numbers, nil)
-		return
-	}
-	keep := c.w.scratch[k.atKeep : k.atKeep+len(x)]
-	seed, counter := k.random(c.r)
-	k.drop.keep(keep, viewOf[float32](c.w.scratch[k.atRand:], len(x)+192), seed, counter, row*k.Keys+s)
-	whereRow(dx, keep, zeros[:])
-	scaleRow(dx, k.drop.scale)
-	k.slopes.softmaxGradRow(bytesOf(dx), bytesOf(x), bytesOf(dx), mean, numbers, nil)
-	whereRow(x, keep, zeros[:])
-}
-
-// narrow rounds rows of sums to bfloat16.
-func (c *gradBlock) narrow(from unsafe.Pointer, rows, n int) {
+// slope turns scores of queries from number i of the block on into weights, and
+// what weights get from the result, dx, into what scores get.
+func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 	k := c.attentionGrad
-	for i := range rows {
-		k.set.Narrow[gemm.BF16](unsafe.Add(unsafe.Pointer(&c.w.scratch[k.atW]), i*k.leadW), unsafe.Add(from, i*k.leadS), n)
+	d := b
+	d.x = dx
+	if b.lo == b.n {
+		b.clear(k.pairs)
+		d.clear(k.pairs)
+		return
+	}
+	b.cut()
+	for j := range b.rows {
+		clear(d.row(j)[:b.lo])
+	}
+	k.hide(c.r, b, dx)
+	var flags []byte
+	var step int
+	if k.drop != nil {
+		flags, step = k.kept(c.r, c.w, b)
+		d.choose(flags, step, false, zeros[:])
+	}
+	first := (c.batch*k.Heads+c.head)*k.Queries + b.t
+	log := dtype.View[float32](c.r.values[k.log])[first : first+b.rows]
+	b.slopes(dx, k.pairs, k.after, k.keepScale(), log, viewOf[float32](c.w.scratch[k.atMean+4*i:], b.rows), k.numbers(c.w))
+	if k.drop != nil {
+		b.choose(flags, step, k.pairs, zeros[:])
 	}
 }
 

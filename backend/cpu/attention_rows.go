@@ -28,6 +28,16 @@ func addRow(x []float32, c float32) {
 	}
 }
 
+func mulRow(x, by []float32) {
+	if v := vectors(); v != nil {
+		v.Mul(x, x, by[:len(x)])
+		return
+	}
+	for i := range x {
+		x[i] *= by[i]
+	}
+}
+
 func logRow(x []float32) {
 	if v := vectors(); v != nil {
 		v.Log(x, x)
@@ -63,20 +73,6 @@ func expRow(x []float32, scale, c float32, s []float32) float64 {
 	return sumRun[float32, float64](x)
 }
 
-// expRowBF16 is expRow that rounds to bfloat16, where there are vectors. x is
-// changed, and so is what is behind dst, as it is behind x.
-func expRowBF16(dst []uint16, x []float32, scale, c float32, s []float32) float64 {
-	v := vectors()
-	whole := wholeRow(x, v.Lanes)
-	s[0], s[1] = scale*math.Log2E, c*math.Log2E
-	if current() >= isaAVX512BF16 {
-		v.Exp2SumConvertBF16(dst[:len(whole)], whole, s)
-	} else {
-		v.Exp2SumBF16(dst[:len(whole)], whole, s)
-	}
-	return float64(s[2])
-}
-
 // wholeRow is x up to a whole vector, with -∞ behind it.
 func wholeRow(x []float32, lanes int) []float32 {
 	whole := x[:roundUp(len(x), lanes)]
@@ -108,43 +104,10 @@ var hidden = func() (x [block]float32) {
 	return
 }()
 
-// hide puts -∞ in place of the scores that the mask hides from a query; all
-// reports that it hides all of them.
-func (k *attention) hide(r *run, b, h, t, s int, x []float32) (all bool) {
-	if k.Mask < 0 || len(x) == 0 {
-		return len(x) == 0
-	}
-	m := r.values[k.mask]
-	at := b*k.maskStep[0] + h*k.maskStep[1] + t*k.maskStep[2]
-	if k.maskStep[3] == 0 {
-		if m[at] == 0 {
-			fillRow(x, float32(math.Inf(-1)))
-		}
-		return m[at] == 0
-	}
-	whereRow(x, m[at+s:at+s+len(x)], hidden[:])
-	return false
-}
-
 func fillRow(x []float32, v float32) {
 	for i := range x {
 		x[i] = v
 	}
-}
-
-// nothing reports whether the mask hides all keys from s on of a query. It is
-// asked in the rare case that no score is above -∞.
-func (k *attention) nothing(r *run, b, h, t, s, n int) bool {
-	if k.Mask < 0 {
-		return n == 0
-	}
-	at := b*k.maskStep[0] + h*k.maskStep[1] + t*k.maskStep[2]
-	for i := range n {
-		if r.values[k.mask][at+(s+i)*k.maskStep[3]] != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // dropout is how weights are dropped: number i of the draw decides on weight i
@@ -161,23 +124,21 @@ func newDropout(a op.Attr) *dropout {
 	return d
 }
 
-// keep writes 1 for the weights from number first on that are kept, 0 for the
-// others. random is scratch memory for 192 numbers more.
-func (d *dropout) keep(keep []byte, random []float32, seed, counter uint64, first int) {
-	from := first &^ 3
-	n := roundUp(first-from+len(keep), 128)
-	draw{seed, counter, d.stream}.uniform(from, random[:n])
-	random = random[first-from:]
+// keep writes 1 for the numbers from number lo on that are kept, 0 for the others:
+// a multiple of 128, up to randomPart, which random is scratch memory for.
+func (d *dropout) keep(out []byte, random []float32, all draw, lo int) {
 	v := vectors()
-	for len(keep) > 0 {
-		n := min(len(keep), block)
-		if v != nil {
-			v.LessEqual(keep[:n], d.rate[:n], random[:n])
-		} else {
-			for i := range keep[:n] {
-				keep[i] = truth(random[i] >= d.rate[0])
-			}
-		}
-		keep, random = keep[n:], random[n:]
+	if v != nil && v.PhiloxAtLeast != nil {
+		all.atLeast(lo, out, d.rate[0])
+		return
+	}
+	random = random[:len(out)]
+	all.uniform(lo, random)
+	if v != nil {
+		v.LessEqual(out, d.rate[:len(out)], random)
+		return
+	}
+	for i, x := range random {
+		out[i] = truth(x >= d.rate[0])
 	}
 }

@@ -375,7 +375,7 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			}
 		}
 		if d := c.draw; d != nil {
-			d.random.atLeast(r, lo, regs[d.dst][:n], dtype.View[float32](regs[d.number])[0])
+			d.random.of(r).atLeast(lo, regs[d.dst][:n], dtype.View[float32](regs[d.number])[0])
 		}
 		for _, f := range c.exec {
 			f(regs, n)

@@ -43,3 +43,13 @@ func (p resultPart) in(r *run) []byte {
 	}
 	return r.values[p.pos][p.start : p.start+p.Bytes()]
 }
+
+// rows is the loops that store rows of n elements of the part: around the caches
+// if it is large and has a place of its own, which begins with a line.
+func (p resultPart) rows(n int) passes {
+	t := p.Type
+	if p.start != 0 {
+		t.Shape = op.Shape{n}
+	}
+	return newPasses(t, n, p.DType)
+}

@@ -25,39 +25,72 @@ func TestParts(t *testing.T) {
 					if s[0] == large && (d != dtype.BFloat16 || wanted != [3]bool{true, true, true}) {
 						continue
 					}
-					t.Run(fmt.Sprint(d, s, wanted), func(t *testing.T) { sameParts(t, d, s, wanted) })
+					rng := rand.New(rand.NewPCG(5, 6))
+					in := []array{randomArray(rng, d, s...), randomArray(rng, dtype.Float32, s[1]), randomArray(rng, d, s...)}
+					t.Run(fmt.Sprint(d, s, wanted), func(t *testing.T) { sameParts(t, op.NormalizeGrad, op.Attr{Value: 1e-3}, in, wanted[:]) })
 				}
 			}
 		}
 	})
 }
 
-func sameParts(t *testing.T, d dtype.DType, s op.Shape, wanted [3]bool) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	in := []array{randomArray(rng, d, s...), randomArray(rng, dtype.Float32, s[1]), randomArray(rng, d, s...)}
-	var want [3][]byte
-	for _, skip := range [][]string{{"apart"}, nil} {
-		g := ir.New(3)
-		var args []*ir.Value
-		for i, x := range in {
-			args = append(args, param(t, g, i, x.Type))
-		}
-		whole := record(t, g, op.NormalizeGrad, op.Attr{Value: 1e-3}, args...)
-		at := 0
-		for i, shape := range []op.Shape{s, s[1:], s[1:]} {
-			if wanted[i] {
-				p := record(t, g, op.Part, op.Attr{Start: []int{at}, Dims: shape}, whole)
-				if i == 0 && d.Is16() {
-					p = record(t, g, op.Cast, op.Attr{DType: d}, p)
+// TestAttentionParts: the same of attention, of few keys.
+func TestAttentionParts(t *testing.T) {
+	steps := aroundBytes/4/64/128 + 5
+	forEachISA(t, func(t *testing.T) {
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			for _, s := range []attentionShape{
+				{b: 2, t: 37, s: 3, h: 3, g: 3, d: 5, e: 7},
+				{b: 128, t: steps, s: 2, h: 4, g: 4, d: 4, e: 16}, // the result goes around the caches
+				{b: 2, t: 0, s: 2, h: 1, g: 1, d: 4, e: 4},
+			} {
+				if s.t == steps && (d.Is16() || current() == isaPortable) {
+					continue
 				}
-				g.Output(p, -1)
+				a, in := s.operands(d)
+				t.Run(fmt.Sprint(d, s.t), func(t *testing.T) {
+					sameParts(t, op.AttentionForward, a, in, []bool{true, true})
+					sameParts(t, op.AttentionForward, a, in, []bool{true, false})
+					if s.t != 37 {
+						return
+					}
+					forward := array{Type: op.Type{DType: dtype.Float32, Shape: op.Shape{s.b * s.t * s.h * (s.e + 1)}}}
+					forward.data = make([]byte, forward.Bytes())
+					in = gradOperands(s, d, in, forward)
+					sameParts(t, op.AttentionGrad, a, in, []bool{true, true, true})
+					sameParts(t, op.AttentionGrad, a, in, []bool{false, true, false})
+				})
 			}
-			at += shape.Size()
+		}
+	})
+}
+
+// sameParts compares the wanted parts of an operation's result, the first of which
+// is cast to the first argument's type, computed apart and not.
+func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
+	want := make([][]byte, len(wanted))
+	for _, skip := range [][]string{{"apart"}, nil} {
+		g := ir.New(len(in))
+		var args []*ir.Value
+		var types []op.Type
+		for i, x := range in {
+			args, types = append(args, param(t, g, i, x.Type)), append(types, x.Type)
+		}
+		whole := record(t, g, c, a, args...)
+		for i, s := range c.Info().Parts(a, types) {
+			if !wanted[i] {
+				continue
+			}
+			p := record(t, g, op.Part, op.Attr{Start: []int{s.Start}, Dims: s.Shape}, whole)
+			if d := types[0].DType; i == 0 && p.Type.DType != d {
+				p = record(t, g, op.Cast, op.Attr{DType: d}, p)
+			}
+			g.Output(p, -1)
 		}
 		if err := ir.Optimize(g, ir.Options{Skip: skip, Check: true}); err != nil {
 			t.Fatal(err)
 		}
-		if apart := g.Values[3].Apart; apart != (skip == nil && at > 0) {
+		if apart := g.Values[len(in)].Apart; apart != (skip == nil && whole.Type.Bytes() > 0) {
 			t.Fatalf("apart: %v in\n%v", apart, g)
 		}
 		p, err := New().Compile(g)

@@ -34,8 +34,7 @@ func (k *random) chunk(r *run, _ *worker, i int) {
 
 // fill makes up to randomGrain numbers from number lo on.
 func (k *random) fill(r *run, lo int, out []float32) {
-	state := dtype.View[int64](r.values[k.state])
-	d := draw{uint64(state[0]), uint64(state[1]), k.stream}
+	d := k.of(r)
 	if lo%4 != 0 { // philox makes four at a time
 		var four [4]float32
 		philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo&^3), four[:])
@@ -45,9 +44,15 @@ func (k *random) fill(r *run, lo int, out []float32) {
 	d.uniform(lo, out)
 }
 
+// of is what the state of a run draws.
+func (k *random) of(r *run) draw {
+	state := dtype.View[int64](r.values[k.state])
+	return draw{uint64(state[0]), uint64(state[1]), k.stream}
+}
+
 // atLeast says which of up to randomGrain numbers from number lo on are not
 // less than x.
-func (k *random) atLeast(r *run, lo int, out []byte, x float32) {
+func (d draw) atLeast(lo int, out []byte, x float32) {
 	bound := math.Ceil(float64(x) * (1 << 24)) // numbers are whole ones of 2⁻²⁴
 	switch {
 	case !(bound < 1<<24): // or NaN
@@ -59,8 +64,6 @@ func (k *random) atLeast(r *run, lo int, out []byte, x float32) {
 		}
 		return
 	}
-	state := dtype.View[int64](r.values[k.state])
-	d := draw{uint64(state[0]), uint64(state[1]), k.stream}
 	compare := func(out []byte, lo int) { // to the end of its block of numbers
 		var numbers [128]float32
 		philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo&^3), numbers[:lo%4+len(out)])

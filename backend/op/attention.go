@@ -131,6 +131,18 @@ func inferAttentionForward(a Attr, t []Type) (Type, error) {
 	return Type{t[0].DType.Accumulator(), Shape{s.Result().Size() + s.Sums().Size()}}, nil
 }
 
+// attentionForwardParts are the result and the logarithms of the sums.
+func attentionForwardParts(a Attr, t []Type) []Section {
+	s, _ := SizesOfAttention(3, a, t)
+	return []Section{{0, s.Result()}, {s.Result().Size(), s.Sums()}}
+}
+
+// attentionGradParts are the gradients by query, key and value.
+func attentionGradParts(_ Attr, t []Type) []Section {
+	q, k := t[0].Shape.Size(), t[1].Shape.Size()
+	return []Section{{0, t[0].Shape}, {q, t[1].Shape}, {q + k, t[2].Shape}}
+}
+
 func inferAttentionGrad(a Attr, t []Type) (Type, error) {
 	s, err := SizesOfAttention(6, a, t)
 	if err != nil {

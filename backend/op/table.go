@@ -341,8 +341,8 @@ func init() {
 		NormalizeColumns: {Name: "NormalizeColumns", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeColumns, Expand: expandNormalizeColumns},
 
 		Attention:        {Name: "Attention", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttention, Expand: expandAttention},
-		AttentionForward: {Name: "AttentionForward", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionForward, Expand: expandAttentionForward},
-		AttentionGrad:    {Name: "AttentionGrad", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionGrad, Expand: expandAttentionGrad},
+		AttentionForward: {Name: "AttentionForward", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionForward, Parts: attentionForwardParts, Expand: expandAttentionForward},
+		AttentionGrad:    {Name: "AttentionGrad", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionGrad, Parts: attentionGradParts, Expand: expandAttentionGrad},
 
 		Reshape:     {Name: "Reshape", Args: 1, Class: Movement, Grad: true, Infer: inferReshape},
 		Barrier:     {Name: "Barrier", Args: 2, Class: Movement, Grad: true, Infer: inferBarrier},

@@ -222,6 +222,38 @@ type loops struct {
 	rsqrt func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = 1/a[i]
 	reciprocal func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// for rows r, x[r*lead+i] = v where flags[r*step+i] is 0, for i < n; x is float32
+	choose func(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
+	// for rows r, x[r*lead+i] = v where flags[r*step+i] is 0, for i < n; x has 16 bits, those of v are the upper ones
+	chooseHalf func(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
+	// dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, an even number
+	copyRows func(dst, src unsafe.Pointer, to, from, n, rows int)
+	// dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
+	dotRows func(dst, x, y unsafe.Pointer, lead, n, rows int)
+	// dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
+	dotRowsBF16 func(dst, x, y unsafe.Pointer, lead, n, rows int)
+	// dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
+	dotRowsF16 func(dst, x, y unsafe.Pointer, lead, n, rows int)
+	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
+	scaleRows func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
+	scaleRowsAround func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
+	scaleRowsBF16 func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
+	scaleRowsBF16Around func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
+	scaleRowsF16 func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
+	scaleRowsF16Around func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, x[r][i] = e to the power of x[r][i]*s[0] - log[r], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least
+	slopes func(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
+	// for rows r, x[r][i] = e to the power of x[r][i]*s[0] - log[r], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
+	slopesBF16 func(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
+	// for rows r, top[r] = max(top[r], x[r][i]*s[0]), x[r][i] = e to the power of x[r][i]*s[0] - top[r], or 0 if that is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
+	weigh func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+	// for rows r, top[r] = max(top[r], x[r][i]*s[0]), x[r][i] = e to the power of x[r][i]*s[0] - top[r], or 0 if that is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
+	weighBF16 func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 	lstm func(p unsafe.Pointer, rows, n int)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
@@ -304,10 +336,6 @@ type loops struct {
 	exp2SumF16 func(dst, x, ahead, s unsafe.Pointer, n int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
 	exp2SumBF16 func(dst, x, ahead, s unsafe.Pointer, n int)
-	// dst[i] = 2 to the power of x[i]*s[0] + s[1], rounded, s[2] = Σ before rounding, for n a multiple of the lanes
-	exp2SumRoundedBF16 func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = 2 to the power of x[i]*s[0] + s[1], rounded, s[2] = Σ before rounding, for n a multiple of the lanes
-	exp2SumRoundedConvertBF16 func(dst, x, s unsafe.Pointer, n int)
 	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	deviations func(x, s unsafe.Pointer, n int)
 	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
@@ -456,4 +484,6 @@ type loops struct {
 	touch func(src unsafe.Pointer, n int)
 	// asks the caches for n bytes, of which there may be less
 	prefetch func(src unsafe.Pointer, n int)
+	// asks the second cache for n bytes of each of rows step bytes apart, of which there may be less
+	prefetchRows func(src unsafe.Pointer, n, rows, step int)
 }

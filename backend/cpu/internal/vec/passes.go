@@ -39,10 +39,8 @@ type RowStores struct {
 // Passes are loops over float32, a multiple of Lanes each, that do several
 // operations.
 type Passes struct {
-	// Exp2Sum is that of Rows; Exp2SumBF16 rounds to bfloat16 after it, and
-	// Exp2SumConvertBF16 as CellsConvertBF16 do.
-	Exp2Sum                         func(dst, x, s []float32)
-	Exp2SumBF16, Exp2SumConvertBF16 func(dst []uint16, x, s []float32)
+	// Exp2Sum is that of Rows.
+	Exp2Sum func(dst, x, s []float32)
 
 	// Affine is dst = (a-b)·c + d and AffineSum a·b + (c-d)·e + f, for v of a, b,
 	// c …, with a rounding for each operation.
@@ -50,14 +48,10 @@ type Passes struct {
 }
 
 func (l *loops) passes() Passes {
-	rounded := func(f func(dst, x, s unsafe.Pointer, n int)) func(dst []uint16, x, s []float32) {
-		return func(dst []uint16, x, s []float32) { f(data(dst), data(x[:len(dst)]), data(s[:3]), len(dst)) }
-	}
 	return Passes{
 		Exp2Sum: func(dst, x, s []float32) {
 			l.exp2Sum(data(dst), data(x[:len(dst)]), data(x), data(s[:3]), len(dst))
 		},
-		Exp2SumBF16: rounded(l.exp2SumRoundedBF16), Exp2SumConvertBF16: rounded(l.exp2SumRoundedConvertBF16),
 		Affine: func(dst []float32, v [6][]float32) {
 			n := len(dst)
 			l.affine(data(dst), data(v[0][:n]), data(v[1][:n]), data(v[2][:n]), data(v[3][:n]), nil, n)

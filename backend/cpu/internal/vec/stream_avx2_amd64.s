@@ -178,3 +178,22 @@ lines:
 	JMP lines
 done:
 	RET
+
+// prefetchRows: asks the second cache for n bytes of each of rows step bytes apart, of which there may be less
+// func prefetchRowsAVX2(src unsafe.Pointer, n, rows, step int)
+TEXT ·prefetchRowsAVX2(SB), NOSPLIT, $0-32
+	MOVQ src+0(FP), SI
+	MOVQ n+8(FP), DX
+	MOVQ rows+16(FP), R8
+	MOVQ step+24(FP), R9
+row:
+	XORQ AX, AX
+lines:
+	PREFETCHT1 (SI)(AX*1)
+	ADDQ $64, AX
+	CMPQ AX, DX
+	JLT lines
+	ADDQ R9, SI
+	DECQ R8
+	JNZ row
+	RET

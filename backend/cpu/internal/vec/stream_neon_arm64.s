@@ -97,3 +97,23 @@ lines:
 	B lines
 done:
 	RET
+
+// prefetchRows: asks the second cache for n bytes of each of rows step bytes apart, of which there may be less
+// func prefetchRowsNEON(src unsafe.Pointer, n, rows, step int)
+TEXT ·prefetchRowsNEON(SB), NOSPLIT, $0-32
+	MOVD src+0(FP), R0
+	MOVD n+8(FP), R1
+	MOVD rows+16(FP), R2
+	MOVD step+24(FP), R3
+row:
+	MOVD $0, R4
+lines:
+	ADD R0, R4, R5
+	PRFM (R5), PLDL2KEEP
+	ADD $64, R4
+	CMP R1, R4
+	BLT lines
+	ADD R3, R0
+	SUBS $1, R2
+	BNE row
+	RET

@@ -437,9 +437,6 @@ func exp2SumF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
 func exp2SumBF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumRoundedBF16AVX2(dst, x, s unsafe.Pointer, n int)
-
-//go:noescape
 func deviationsAVX2(x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -567,6 +564,9 @@ func touchAVX2(src unsafe.Pointer, n int)
 
 //go:noescape
 func prefetchAVX2(src unsafe.Pointer, n int)
+
+//go:noescape
+func prefetchRowsAVX2(src unsafe.Pointer, n, rows, step int)
 
 //go:noescape
 func addAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -893,6 +893,54 @@ func rsqrtAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func reciprocalAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
+func chooseAVX512(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
+
+//go:noescape
+func chooseHalfAVX512(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
+
+//go:noescape
+func copyRowsAVX512(dst, src unsafe.Pointer, to, from, n, rows int)
+
+//go:noescape
+func dotRowsAVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+
+//go:noescape
+func dotRowsBF16AVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+
+//go:noescape
+func dotRowsF16AVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+
+//go:noescape
+func scaleRowsAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+
+//go:noescape
+func scaleRowsAroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+
+//go:noescape
+func scaleRowsBF16AVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+
+//go:noescape
+func scaleRowsBF16AroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+
+//go:noescape
+func scaleRowsF16AVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+
+//go:noescape
+func scaleRowsF16AroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+
+//go:noescape
+func slopesAVX512(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
+
+//go:noescape
+func slopesBF16AVX512(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
+
+//go:noescape
+func weighAVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+
+//go:noescape
+func weighBF16AVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+
+//go:noescape
 func lstmAVX512(p unsafe.Pointer, rows, n int)
 
 //go:noescape
@@ -1014,12 +1062,6 @@ func exp2SumF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func exp2SumBF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
-
-//go:noescape
-func exp2SumRoundedBF16AVX512(dst, x, s unsafe.Pointer, n int)
-
-//go:noescape
-func exp2SumRoundedConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func deviationsAVX512(x, s unsafe.Pointer, n int)
@@ -1242,3 +1284,6 @@ func touchAVX512(src unsafe.Pointer, n int)
 
 //go:noescape
 func prefetchAVX512(src unsafe.Pointer, n int)
+
+//go:noescape
+func prefetchRowsAVX512(src unsafe.Pointer, n, rows, step int)

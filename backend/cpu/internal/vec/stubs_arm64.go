@@ -437,9 +437,6 @@ func exp2SumF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
 func exp2SumBF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumRoundedBF16NEON(dst, x, s unsafe.Pointer, n int)
-
-//go:noescape
 func deviationsNEON(x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -567,3 +564,6 @@ func touchNEON(src unsafe.Pointer, n int)
 
 //go:noescape
 func prefetchNEON(src unsafe.Pointer, n int)
+
+//go:noescape
+func prefetchRowsNEON(src unsafe.Pointer, n, rows, step int)

@@ -147,7 +147,6 @@ var loopsNEON = loops{
 	exp2Sum:              exp2SumNEON,
 	exp2SumF16:           exp2SumF16NEON,
 	exp2SumBF16:          exp2SumBF16NEON,
-	exp2SumRoundedBF16:   exp2SumRoundedBF16NEON,
 	deviations:           deviationsNEON,
 	deviationsF16:        deviationsF16NEON,
 	deviationsBF16:       deviationsBF16NEON,
@@ -191,4 +190,5 @@ var loopsNEON = loops{
 	fence:                fenceNEON,
 	touch:                touchNEON,
 	prefetch:             prefetchNEON,
+	prefetchRows:         prefetchRowsNEON,
 }

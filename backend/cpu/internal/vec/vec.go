@@ -155,11 +155,15 @@ type Set struct {
 	Touch      func(src []byte)
 	// Prefetch asks the caches for src.
 	Prefetch func(src []byte)
+	// PrefetchRows asks the second cache for n bytes of rows step bytes apart, at
+	// least one.
+	PrefetchRows func(src unsafe.Pointer, n, rows, step int)
 	// CellsF32, CellsF16 and CellsBF16 are the recurrent cells, by the type of
 	// what they store. CellsConvertBF16 needs AVX512-BF16, and takes subnormal
 	// numbers for zero when it stores them.
 	CellsF32, CellsF16, CellsBF16, CellsConvertBF16 Cells
 	CellLanes                                       int // what rows of cells are a multiple of
+	*Scores                                             // nil where registers are too few
 	// Pause has the processor wait n times as its spinning loops should.
 	Pause func(n int)
 }
@@ -273,15 +277,16 @@ func (l *loops) set(lanes int) *Set {
 				l.rowsAround(data(dst[:(rows-1)*to+n]), data(src[:(rows-1)*from+n]), n, rows, to, from)
 			}
 		},
-		Fence:     l.fence,
-		Touch:     func(src []byte) { l.touch(data(src), len(src)&^511) },
-		Prefetch:  func(src []byte) { l.prefetch(data(src), len(src)) },
-		Passes:    l.passes(),
-		Lanes:     lanes,
-		Pause:     l.pause,
-		CellsF32:  cellsOf(l.lstm, l.lstmGrad, l.gru, l.gruGrad),
-		CellsF16:  cellsOf(l.lstmF16, l.lstmGradF16, l.gruF16, l.gruGradF16),
-		CellsBF16: cellsOf(l.lstmBF16, l.lstmGradBF16, l.gruBF16, l.gruGradBF16),
+		Fence:        l.fence,
+		Touch:        func(src []byte) { l.touch(data(src), len(src)&^511) },
+		Prefetch:     func(src []byte) { l.prefetch(data(src), len(src)) },
+		PrefetchRows: l.prefetchRows,
+		Passes:       l.passes(),
+		Lanes:        lanes,
+		Pause:        l.pause,
+		CellsF32:     cellsOf(l.lstm, l.lstmGrad, l.gru, l.gruGrad),
+		CellsF16:     cellsOf(l.lstmF16, l.lstmGradF16, l.gruF16, l.gruGradF16),
+		CellsBF16:    cellsOf(l.lstmBF16, l.lstmGradBF16, l.gruBF16, l.gruGradBF16),
 
 		CellsConvertBF16: cellsOf(l.lstmConvertBF16, l.lstmGradConvertBF16, l.gruConvertBF16, l.gruGradConvertBF16),
 
@@ -298,6 +303,7 @@ func (l *loops) set(lanes int) *Set {
 	l.ofHalves(s)
 	l.halves(s)
 	l.finds(s)
+	l.scores(s)
 	return s
 }
 

@@ -230,7 +230,7 @@ func tanhOf(a *asm) {
 func sigmoidCoarse(a *asm) {
 	a.op("VMULPS", num(-1.44269504088896341), reg(0), reg(0))
 	a.op("VREDUCEPS", 1, reg(0), reg(1)) // less the whole number below
-	horner(a, 1, 2, 7.70673007e-2, 2.27644712e-1, 6.95116878e-1, 1)
+	horner(a, 1, 2, powers13...)
 	a.op("VSCALEFPS", reg(0), reg(2), reg(1))
 	a.op("VADDPS", num(1), reg(1), reg(1))
 	a.op("VRCP14PS", reg(1), reg(0))

@@ -227,15 +227,26 @@ func (a *asm) upper(from reg) {
 // exp2 leaves 2 to the power of register 0 in register 0, and 0 below -126,
 // where results are subnormal, and changes 1 to 3 and mask 1. Polynomials are
 // of minimal relative error (Remez).
-func exp2(a *asm) {
+func exp2(a *asm) { exp2By(a, powers23) }
+
+// Coefficients of 2 to the power of numbers in [0, 1), by the negative exponent of
+// the relative error's bound.
+var (
+	powers23 = []num{1.8671300698700148e-3, 9.017030322458968e-3, 5.579991310372466e-2, 2.4016445015509363e-1, 6.931513118046009e-1, 1}
+	powers18 = []num{1.342668553e-2, 5.22424722e-2, 2.412802057e-1, 6.930448448e-1, 1}
+	powers13 = []num{7.70673007e-2, 2.27644712e-1, 6.95116878e-1, 1}
+)
+
+// exp2By is exp2 with a polynomial for AVX-512.
+func exp2By(a *asm, powers []num) {
 	if a.wide {
-		// 2 to the power of what is above the next whole number below, within
-		// 2⁻²³; the instruction for the rest rounds down itself. Infinities have 0
-		// above, and NaNs stay.
+		// 2 to the power of what is above the next whole number below; the
+		// instruction for the rest rounds down itself. Infinities have 0 above, and
+		// NaNs stay.
 		const notLess = 5
 		a.cmp(notLess, 0, num(-126), 1)
 		a.op("VREDUCEPS", 1, reg(0), reg(1))
-		horner(a, 1, 2, 1.8671300698700148e-3, 9.017030322458968e-3, 5.579991310372466e-2, 2.4016445015509363e-1, 6.931513118046009e-1, 1)
+		horner(a, 1, 2, powers...)
 		a.op("VSCALEFPS.Z", reg(0), reg(2), mask(1), reg(0))
 		return
 	}
@@ -267,14 +278,6 @@ func passes() []pass {
 				p.ahead(2)
 				powers(a, p)
 				a.op("VMOVUPS", reg(0), p.at(0))
-			},
-		},
-		{
-			name: "exp2SumRounded", doc: "dst[i] = 2 to the power of x[i]*s[0] + s[1], rounded, s[2] = Σ before rounding",
-			slices: []string{"*dst", "x"}, only: []string{"BF16", "ConvertBF16"}, numbers: 2, sums: 1,
-			body: func(a *asm, p passAt) {
-				powers(a, p)
-				p.store(0)
 			},
 		},
 		{

@@ -33,6 +33,22 @@ func touchNEON(a *asm) {
 	a.line("RET")
 }
 
+func prefetchRowsNEON(a *asm) {
+	a.arguments("src", "n", "rows", "step")
+	a.label("row")
+	a.line("MOVD $0, R4")
+	a.label("lines")
+	a.line("ADD R0, R4, R5")
+	a.line("PRFM (R5), PLDL2KEEP")
+	a.line("ADD $%d, R4", line)
+	a.line("CMP R1, R4")
+	a.line("BLT lines")
+	a.line("ADD R3, R0")
+	a.line("SUBS $1, R2")
+	a.line("BNE row")
+	a.line("RET")
+}
+
 func copyAroundNEON(a *asm) {
 	a.arguments("dst", "src", "n")
 	a.line("CBZ R2, done")

@@ -50,6 +50,7 @@ var special = map[string][]function{"columns": {
 	{"()", 0, fence, "fence", "waits for the stores around the caches", false},
 	{"(src unsafe.Pointer, n int)", 16, touch, "touch", "reads n bytes, a multiple of 512", false},
 	{"(src unsafe.Pointer, n int)", 16, prefetch, "prefetch", "asks the caches for n bytes, of which there may be less", false},
+	{"(src unsafe.Pointer, n, rows, step int)", 32, prefetchRows, "prefetchRows", "asks the second cache for n bytes of each of rows step bytes apart, of which there may be less", false},
 }, "rows": {
 	{foldRowParams, 40, foldRows(""), "sumRows", "for rows r, dst[r] = Σ float64(x[r*n+i]); rows is a multiple of a vector's float64", false},
 	{foldRowParams, 40, foldRows("VMAXPD"), "largestRows", "for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN", false},

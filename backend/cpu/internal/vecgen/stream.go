@@ -76,6 +76,29 @@ func prefetch(a *asm) {
 	a.op("RET")
 }
 
+// prefetchRows is a line at a time, to the second cache.
+func prefetchRows(a *asm) {
+	if a.arm {
+		prefetchRowsNEON(a)
+		return
+	}
+	a.op("MOVQ", "src+0(FP)", "SI")
+	a.op("MOVQ", "n+8(FP)", "DX")
+	a.op("MOVQ", "rows+16(FP)", "R8")
+	a.op("MOVQ", "step+24(FP)", "R9")
+	a.label("row")
+	a.op("XORQ", "AX", "AX")
+	a.label("lines")
+	a.op("PREFETCHT1", "(SI)(AX*1)")
+	a.op("ADDQ", line, "AX")
+	a.op("CMPQ", "AX", "DX")
+	a.op("JLT", "lines")
+	a.op("ADDQ", "R9", "SI")
+	a.op("DECQ", "R8")
+	a.op("JNZ", "row")
+	a.op("RET")
+}
+
 func copyAround(a *asm) {
 	if a.arm {
 		copyAroundNEON(a)

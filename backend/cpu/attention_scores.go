@@ -1,0 +1,187 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// scoreRows is rows of scores, lead bytes apart in scratch memory, of queries
+// from t on of a head: those of n keys from s on, of which the queries see none
+// before lo. Rows have room for whole vectors beyond all, which is where those end
+// that a product reads.
+type scoreRows struct {
+	x           unsafe.Pointer
+	lead        int
+	rows        int
+	lo, n, all  int
+	batch, head int
+	t, s        int
+}
+
+func (b *scoreRows) row(i int) []float32 { return floatsAt(unsafe.Add(b.x, i*b.lead), b.n) }
+
+// clear makes all weights 0.
+func (b *scoreRows) clear(pairs bool) {
+	for i := range b.rows {
+		if row := unsafe.Add(b.x, i*b.lead); pairs {
+			clear(unsafe.Slice((*uint16)(row), b.all))
+		} else {
+			clear(floatsAt(row, b.all))
+		}
+	}
+}
+
+// cut hides what comes before lo.
+func (b *scoreRows) cut() {
+	for i := range b.rows {
+		fillRow(b.row(i)[:b.lo], float32(math.Inf(-1)))
+	}
+}
+
+// weigh is vec.Scores.Weigh, or WeighBF16 for pairs, of scores times scale. s is
+// scratch memory for numbers.
+func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
+	if v := vectors(); v != nil && v.Scores != nil {
+		f := v.Weigh
+		if pairs {
+			f = v.WeighBF16
+		}
+		s[0] = scale
+		f(b.x, b.lead, b.n, roundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&s[0]))
+		return
+	}
+	for i := range b.rows {
+		x := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+rowPad/4)
+		top[i] = max(top[i], maxRow(x[:b.n])*scale)
+		shift := -top[i]
+		if math.IsInf(float64(shift), 1) {
+			shift = 0
+		}
+		sum[i] = float32(expRow(x[:b.n], scale, shift, s))
+		clear(x[b.n:b.all])
+	}
+}
+
+// slopes is vec.Scores.Slopes, or SlopesBF16 for pairs, of scores times scale and
+// of dx, which lies like x, times by.
+func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, log, mean, s []float32) {
+	if v := vectors(); v != nil && v.Scores != nil {
+		f := v.Slopes
+		if pairs {
+			f = v.SlopesBF16
+		}
+		s[0], s[1] = scale, by
+		f(b.x, dx, b.lead, b.n, roundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&log[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&s[0]))
+		return
+	}
+	for i := range b.rows {
+		x, d := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+rowPad/4), floatsAt(unsafe.Add(dx, i*b.lead), b.all)
+		expRow(x[:b.n], scale, -log[i], s)
+		if by != 1 {
+			scaleRow(d[:b.n], by)
+		}
+		addRow(d[:b.n], -mean[i])
+		mulRow(d[:b.n], x)
+		clear(x[b.n:b.all])
+		clear(d[b.n:])
+	}
+}
+
+// choose puts v, which is repeated, where the flags of rows step bytes apart are
+// 0; of pairs it is 0.
+func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
+	if s := vectors(); s != nil && s.Scores != nil {
+		f := s.Choose
+		if pairs {
+			f = s.ChooseHalf
+		}
+		f(b.x, unsafe.Pointer(&flags[0]), b.lead, step, b.n, b.rows, v[0])
+		return
+	}
+	for i := range b.rows {
+		whereRow(b.row(i), flags[i*step:], v)
+	}
+}
+
+// hide puts -∞ in place of the scores that the mask hides. Where it hides all
+// keys of a query, their slopes dx, which lie like scores, are 0; dx may be nil.
+func (k *attention) hide(r *run, b scoreRows, dx unsafe.Pointer) {
+	if k.Mask < 0 {
+		return
+	}
+	m := r.values[k.mask]
+	at, step := b.batch*k.maskStep[0]+b.head*k.maskStep[1]+b.t*k.maskStep[2], k.maskStep[2]
+	if k.maskStep[3] != 0 {
+		b.choose(m[at+b.s:], step, false, hidden[:])
+		return
+	}
+	for i := range b.rows {
+		if m[at+i*step] != 0 {
+			continue
+		}
+		fillRow(b.row(i), float32(math.Inf(-1)))
+		if dx != nil {
+			clear(floatsAt(unsafe.Add(dx, i*b.lead), b.n))
+		}
+	}
+}
+
+// nothing reports whether the mask hides all keys that query i of b sees. It is
+// asked in the rare case that no score is above -∞.
+func (k *attention) nothing(r *run, b scoreRows, i int) bool {
+	if k.Mask < 0 {
+		return false
+	}
+	at := b.batch*k.maskStep[0] + b.head*k.maskStep[1] + (b.t+i)*k.maskStep[2]
+	for j := b.lo; j < b.n; j++ {
+		if r.values[k.mask][at+(b.s+j)*k.maskStep[3]] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// takeRows takes memory for what is made for rows of scores besides.
+func (k *attention) takeRows(l *layout, rows int) {
+	k.atNumbers = l.take(4 * passNumbers)
+	if k.drop != nil {
+		k.atKeep = l.take(rows*keepStep(k.blockKeys) + 2*randomPart)
+		k.atRandom = l.take(4 * randomPart)
+	}
+}
+
+// numbers is scratch memory for the numbers of loops over rows.
+func (k *attention) numbers(w *worker) []float32 {
+	return viewOf[float32](w.scratch[k.atNumbers:], passNumbers)
+}
+
+const randomPart = 512 // random numbers that are made together
+
+// keepStep is the bytes from a row of n flags to the next, which are made 128 at a
+// time and begin up to three before the row.
+func keepStep(n int) int { return roundUp(n+3, 128) + 64 }
+
+// kept is flags of the weights that dropout keeps, in rows step bytes apart: number
+// i of the draw decides on weight i of [B H T S], wherever blocks begin.
+func (k *attention) kept(r *run, w *worker, b scoreRows) (flags []byte, step int) {
+	flags, step = w.scratch[k.atKeep:], keepStep(k.blockKeys)
+	state := dtype.View[int64](r.values[k.state])
+	d := draw{uint64(state[0]), uint64(state[1]), k.drop.stream}
+	number := ((b.batch*k.Heads+b.head)*k.Queries+b.t)*k.Keys + b.s
+	rows, n := b.rows, b.n
+	if n == k.Keys { // one row goes on where the last ended
+		rows, n, step = 1, rows*n, n
+	}
+	const first = 64
+	for i := range rows {
+		from := (number + i*k.Keys) &^ 3
+		before := number + i*k.Keys - from
+		out := flags[first-before+i*step:][:roundUp(before+n, 128)]
+		for at := 0; at < len(out); at += randomPart {
+			k.drop.keep(out[at:min(len(out), at+randomPart)], viewOf[float32](w.scratch[k.atRandom:], randomPart), d, from+at)
+		}
+	}
+	return flags[first:], step
+}

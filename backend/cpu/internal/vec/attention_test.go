@@ -1,0 +1,284 @@
+package vec
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// scoreBlock is rows of n numbers, with room for whole vectors and some more,
+// and guards before, behind and after the last row.
+type scoreBlock struct {
+	data    []float32
+	lead, n int // elements
+	rows    int
+}
+
+const scoreGuard = 4321
+
+func newScoreBlock(rng *rand.Rand, n, all, rows int) *scoreBlock {
+	b := &scoreBlock{lead: all + 19, n: n, rows: rows}
+	b.data = make([]float32, 16+rows*b.lead)
+	for i := range b.data {
+		b.data[i] = scoreGuard
+	}
+	for r := range rows {
+		for i := range n {
+			b.row(r)[i] = 8*rng.Float32() - 4
+		}
+		for i := n; i < all; i++ {
+			b.row(r)[i] = float32(math.NaN()) // whatever was there
+		}
+	}
+	return b
+}
+
+func (b *scoreBlock) row(r int) []float32 { return b.data[16+r*b.lead:] }
+
+func (b *scoreBlock) at() unsafe.Pointer { return unsafe.Pointer(&b.data[16]) }
+
+// weights are the first n elements that came in place of row r.
+func (b *scoreBlock) weights(r, n int, half bool) []float64 {
+	x, d := make([]float64, n), dtype.Float32
+	if half {
+		d = dtype.BFloat16
+	}
+	row := b.row(r)
+	dtype.ToF64(x, unsafe.Slice((*byte)(unsafe.Pointer(&row[0])), n*d.Size()), d)
+	return x
+}
+
+func (b *scoreBlock) guarded(t *testing.T, all int) {
+	t.Helper()
+	for i, v := range b.data {
+		if at := (i - 16) % b.lead; (i < 16 || at >= all) && v != scoreGuard {
+			t.Fatalf("element %d, %d of a row of %d, was written", i, at, b.n)
+		}
+	}
+}
+
+// TestScores compares the loops over scores with what they are said to do, in
+// float64, for rows of every length up to some vectors.
+func TestScores(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 32))
+	forEachSet(t, func(t *testing.T, s *Set) {
+		if s.Scores == nil {
+			return
+		}
+		for _, half := range []bool{false, true} {
+			weigh, slopes, choose, rel := s.Weigh, s.Slopes, s.Choose, 0x1p-20 // the difference is rounded, which is relative to the power
+			if half {
+				if !cpu.X86.HasAVX512BF16 {
+					continue
+				}
+				weigh, slopes, choose, rel = s.WeighBF16, s.SlopesBF16, s.ChooseHalf, 0x1p-8+0x1p-13
+			}
+			for n := 1; n < 150; n++ {
+				const rows = 3
+				all := (n + 15 + 16*(n%3)) &^ 15
+				what := fmt.Sprintf("half %v, rows of %d: ", half, n)
+				near := func(kind string, got, want, off float64) {
+					t.Helper()
+					if !(math.Abs(got-want) <= off) {
+						t.Fatalf("%s%s is %v, want %v ± %.2g", what, kind, got, want, off)
+					}
+				}
+				inf := float32(math.Inf(-1))
+				x := newScoreBlock(rng, n, all, rows)
+				before := append([]float32(nil), x.data...)
+				old := func(r, i int) float64 { return float64(before[16+r*x.lead+i]) }
+				top, sum, numbers := []float32{-9, 5, inf}, make([]float32, rows), []float32{0.75, 1.5}
+				weigh(x.at(), 4*x.lead, n, all, rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&numbers[0]))
+				x.guarded(t, all)
+				for r := range rows {
+					most, total := []float64{-9, 5, math.Inf(-1)}[r], 0.
+					for i := range n {
+						most = max(most, 0.75*old(r, i))
+					}
+					near("the largest", float64(top[r]), most, 1e-6)
+					for i, v := range x.weights(r, all, half) {
+						want := 0.
+						if i < n {
+							want = math.Exp(0.75*old(r, i) - most)
+						}
+						near("a weight", v, want, rel*want)
+						total += want
+					}
+					near("the sum", float64(sum[r]), total, (0x1p-20+map[bool]float64{true: 0x1p-18}[half])*total)
+				}
+
+				x, d := newScoreBlock(rng, n, all, rows), newScoreBlock(rng, n, all, rows)
+				for i := range min(n, 3) {
+					x.row(1)[i] = inf
+				}
+				before = append([]float32(nil), x.data...)
+				dx := append([]float32(nil), d.data...)
+				log, mean := []float32{1, 3, math.MaxFloat32}, []float32{0.5, -2, 1}
+				slopes(x.at(), d.at(), 4*x.lead, n, all, rows, unsafe.Pointer(&log[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&numbers[0]))
+				x.guarded(t, all)
+				d.guarded(t, all)
+				for r := range rows {
+					w, g := x.weights(r, all, half), d.weights(r, all, half)
+					for i := range all {
+						want, slope := 0., 0.
+						if i < n {
+							want = math.Exp(0.75*old(r, i) - float64(log[r]))
+							slope = want * (1.5*float64(dx[16+r*d.lead+i]) - float64(mean[r]))
+						}
+						near("a weight again", w[i], want, rel*want)
+						near("a slope", g[i], slope, 2*rel*math.Abs(slope)+want*0x1p-20)
+					}
+				}
+
+				x = newScoreBlock(rng, n, n, rows)
+				before = append([]float32(nil), x.data...)
+				step, flags := n+5, make([]byte, rows*(n+5))
+				for i := range flags {
+					flags[i] = byte(rng.IntN(3))
+				}
+				choose(x.at(), unsafe.Pointer(&flags[0]), 4*x.lead, step, n, rows, float32(math.Inf(-1)))
+				x.guarded(t, n)
+				for r := range rows {
+					was := x.weights(r, n, half)
+					y := &scoreBlock{data: before, lead: x.lead, n: n, rows: rows}
+					for i, v := range y.weights(r, n, half) {
+						if flags[r*step+i] == 0 {
+							v = math.Inf(-1)
+						}
+						if was[i] != v && (v == v || was[i] == was[i]) {
+							t.Fatalf("%selement %d of row %d is %v after the choice, want %v", what, i, r, was[i], v)
+						}
+					}
+				}
+			}
+			weighNothing(t, weigh, half)
+		}
+	})
+}
+
+// weighNothing: rows of -∞ have weights of 0, a NaN reaches the sum, and the
+// largest so far stays.
+func weighNothing(t *testing.T, weigh func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer), half bool) {
+	const n = 20
+	x := &scoreBlock{data: make([]float32, 16+3*40), lead: 40, n: n, rows: 3}
+	for r := range 3 {
+		for i := range n {
+			x.row(r)[i] = float32(math.Inf(-1))
+		}
+	}
+	x.row(2)[7] = float32(math.NaN())
+	top, sum, numbers := []float32{float32(math.Inf(-1)), 2, 3}, make([]float32, 3), []float32{1}
+	weigh(x.at(), 4*x.lead, n, 32, 3, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&numbers[0]))
+	if !math.IsInf(float64(top[0]), -1) || top[1] != 2 || sum[0] != 0 || sum[1] != 0 || sum[2] == sum[2] {
+		t.Errorf("half %v: of nothing, the largest are %v and the sums %v", half, top, sum)
+	}
+	for r := range 2 {
+		for i, v := range x.weights(r, 32, half) {
+			if v != 0 {
+				t.Fatalf("half %v: weight %d of nothing is %v", half, i, v)
+			}
+		}
+	}
+}
+
+// TestScoreRows compares the loops that copy rows, scale them and multiply two
+// with what they are said to do.
+func TestScoreRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(33, 34))
+	forEachSet(t, func(t *testing.T, s *Set) {
+		if s.Scores == nil {
+			return
+		}
+		type of struct {
+			dtype         dtype.DType
+			scale, around RowScale
+			dot           func(dst, x, y unsafe.Pointer, lead, n, rows int)
+		}
+		types := []of{
+			{dtype.Float32, s.RowScales.F32, s.RowScalesAround.F32, s.DotRows}, {dtype.Float16, s.RowScales.F16, s.RowScalesAround.F16, s.DotRowsF16},
+			{dtype.BFloat16, s.RowScales.BF16, s.RowScalesAround.BF16, s.DotRowsBF16},
+		}
+		for _, c := range types {
+			size := c.dtype.Size()
+			rel, _ := c.dtype.Tolerance()
+			for _, n := range []int{1, 2, 15, 16, 17, 31, 32, 33, 64, 70, 96, 128} {
+				const rows = 5
+				what := fmt.Sprintf("%v, rows of %d: ", c.dtype, n)
+				x := newScoreBlock(rng, n, n, rows)
+				by := []float32{2, 0, -0.5, 0, 1, 0, 0.25, 0, 3}
+				for _, scale := range []RowScale{c.scale, c.around} {
+					to := Line * (n*size/Line + 2)
+					dst := alignedTo(Line + rows*to)
+					for i := range dst {
+						dst[i] = 77
+					}
+					if around := n*size%Line == 0; !around {
+						scale = c.scale
+					}
+					scale(unsafe.Pointer(&dst[Line]), x.at(), to, 4*x.lead, n, rows, unsafe.Pointer(&by[0]), 8)
+					s.Fence()
+					got := make([]float64, n)
+					for r := range rows {
+						dtype.ToF64(got, dst[Line+r*to:][:n*size], c.dtype)
+						for i, v := range got {
+							if want := float64(by[2*r]) * float64(x.row(r)[i]); !(math.Abs(v-want) <= rel*math.Abs(want)) {
+								t.Fatalf("%selement %d is %v scaled, want %v", what, i, v, want)
+							}
+						}
+						for _, v := range dst[Line+r*to+n*size : Line+(r+1)*to] {
+							if v != 77 {
+								t.Fatalf("%sscaling wrote behind a row", what)
+							}
+						}
+					}
+				}
+
+				lead := 2 * (n*size + 6)
+				a, b, dst := make([]byte, rows*lead), make([]byte, rows*lead), make([]float32, rows+1)
+				va, vb := make([]float64, rows*lead/size), make([]float64, rows*lead/size)
+				for _, v := range []struct {
+					data []byte
+					x    []float64
+				}{{a, va}, {b, vb}} {
+					for i := range v.x {
+						v.x[i] = 2*rng.Float64() - 1
+					}
+					dtype.FromF64(v.data, v.x, c.dtype)
+					dtype.ToF64(v.x, v.data, c.dtype)
+				}
+				c.dot(unsafe.Pointer(&dst[0]), unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), lead, n, rows)
+				for r, got := range dst {
+					want := 0.
+					for i := range n {
+						if r < rows {
+							want += va[r*lead/size+i] * vb[r*lead/size+i]
+						}
+					}
+					if math.Abs(float64(got)-want) > float64(n)*0x1p-23 {
+						t.Fatalf("%sthe product of rows %d is %v, want %v", what, r, got, want)
+					}
+				}
+
+				copied := make([]byte, rows*(lead+8))
+				s.CopyRows(unsafe.Pointer(&copied[0]), unsafe.Pointer(&a[0]), lead+8, lead, n*size, rows)
+				for r := range rows {
+					for i, v := range copied[r*(lead+8) : (r+1)*(lead+8)] {
+						want := byte(0)
+						if i < n*size {
+							want = a[r*lead+i]
+						}
+						if v != want {
+							t.Fatalf("%sbyte %d of row %d is %d when copied, want %d", what, i, r, v, want)
+						}
+					}
+				}
+			}
+		}
+	})
+}
