@@ -89,7 +89,9 @@ func newKernelSide(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	}
 	k.tapRows, k.width = k.perGroup, roundUp(k.outsPerGroup, t.NR)
 	k.panels = ceilDiv(k.outsPerGroup, t.NR)
-	k.sumBytes = 4 * roundUp(k.windowSize*k.perGroup, t.Unit) * k.width
+	// The last rows that kernels take for a plane reach into the next one's, and
+	// behind the last.
+	k.sumBytes = 4 * ((k.size[0]-1)*c.planeRows() + roundUp(c.planeRows(), t.Unit)) * k.width
 	k.block, c.planes = k.out[1], 1
 	for k.block > 1 && (shape(k.block, 1) > sideBytes || c.steps > 3*sideSteps) {
 		k.block = ceilDiv(k.block, 2)
@@ -133,9 +135,12 @@ func (k *kernelSide) layout() int {
 	k.atTurn = take(2 * k.pixels / 4 * 64)
 	k.panelBytes = 4 * k.planes * k.steps * k.tiles.Deep * k.tiles.NR
 	k.atB = take(k.panelBytes * ceilDiv(k.panels, k.parts))
-	k.atSide = take(roundUp(k.windowSize*k.perGroup, k.tiles.Unit) * k.lda)
+	k.atSide = take(roundUp(k.planeRows(), k.tiles.Unit) * k.lda)
 	return need
 }
+
+// planeRows is the rows of the product for a plane of the window.
+func (k *kernelSide) planeRows() int { return len(k.packed) * k.perGroup }
 
 func (k *kernelSide) run(r *run) {
 	r.parallel(k, k.sums*k.parts, k.macs()/16)
@@ -242,7 +247,7 @@ func (k *kernelSide) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins 
 	t, lead := k.tiles, 4*k.width
 	steps := planes * k.steps
 	k.laySide(w, planes)
-	rows := len(k.packed) * k.perGroup
+	rows := k.planeRows()
 	for p := b.lo; p < b.hi; p++ {
 		for step := 0; step < steps; step += panelSteps {
 			n := min(panelSteps, steps-step)
@@ -261,7 +266,7 @@ func (k *kernelSide) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins 
 }
 
 // laySide lays out the pixels under each element of a plane of the window, for
-// each channel, as rows.
+// each channel, as rows, and zeros up to a whole unit of them.
 func (k *kernelSide) laySide(w *worker, planes int) {
 	n := 2 * (planes*k.pixels - (k.pixels - cellHalfs*k.steps))
 	for i, tap := range k.packed {
@@ -269,5 +274,8 @@ func (k *kernelSide) laySide(w *worker, planes int) {
 			from := w.scratch[k.atInput+(tap.residue*k.channels+c)*k.lda+2*tap.shift:]
 			copy(w.scratch[k.atSide+(i*k.perGroup+c)*k.lda:][:n], from[:n])
 		}
+	}
+	for row := k.planeRows(); row < roundUp(k.planeRows(), k.tiles.Unit); row++ {
+		clear(w.scratch[k.atSide+row*k.lda:][:n])
 	}
 }
