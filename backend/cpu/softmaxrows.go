@@ -44,7 +44,7 @@ func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	n := p.length(x)
 	s, e := t[:passNumbers], t[passNumbers:][:n]
 	top := p.max(x)
-	if !(math.Abs(top) < 1<<100) { // the product below may overflow, or is NaN
+	if !ordinary(top) {
 		p.far(dst, x, e, t[passNumbers+n:])
 		return
 	}
@@ -59,6 +59,10 @@ func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
 	s[1] = float32(math.Log(sum) - math.Ln2*(float64(shift)+top*float64(scale)))
 	p.lessRow(dst, x, s)
 }
+
+// ordinary reports whether the errors of a row's numbers times log₂e are a small
+// factor of its exponentials, which divides out; no NaN is.
+func ordinary(top float64) bool { return math.Abs(top) < 1<<24 }
 
 // far is softmaxRow for rows with elements of any size.
 func (p *softmaxPasses) far(dst, x []byte, e, t []float32) {
@@ -85,6 +89,7 @@ type softmaxRows struct {
 	n, rows           int
 	group             int // rows of a chunk
 	atX, atOut, atRaw int
+	atE               int // of rows whose stores go along with the next row's powers
 }
 
 func newSoftmaxRows(b *builder, v *ir.Value) kernel {
@@ -98,6 +103,10 @@ func newSoftmaxRows(b *builder, v *ir.Value) kernel {
 	var l layout
 	l.take(4 * rowScratch(n))
 	k.atX, k.atOut, k.atRaw = l.take(4*n), l.take(4*n), l.take(2*n)
+	if k.stores.Exp2SumScale != nil && !k.log && !k.staged && x.DType == k.in && k.whole(n) == n && n <= 4*block {
+		k.group = max(k.group, min(16*k.group, k.rows/32))
+		k.atE = l.take(8 * n)
+	}
 	b.wantScratch(int(l))
 	return k
 }
@@ -109,6 +118,10 @@ func (k *softmaxRows) run(r *run) {
 func (k *softmaxRows) chunk(r *run, w *worker, c int) {
 	src, dst, size := r.values[k.src], r.values[k.out], k.n*k.to.Size()
 	t := viewOf[float32](w.scratch, rowScratch(k.n))
+	if k.atE > 0 {
+		k.inTurns(src, dst, c*k.group, min(k.rows, (c+1)*k.group), t, viewOf[float32](w.scratch[k.atE:], 2*k.n))
+		return
+	}
 	for i := c * k.group; i < min(k.rows, (c+1)*k.group); i++ {
 		x := k.row(src, i, k.n, k.from, w.scratch[k.atX:])
 		to := dst[i*size : (i+1)*size]
@@ -121,5 +134,38 @@ func (k *softmaxRows) chunk(r *run, w *worker, c int) {
 			k.store(to, out, w.scratch[k.atRaw:])
 		}
 	}
+	k.done()
+}
+
+// inTurns is softmaxRow for rows from first to end of 16 bits: the powers of a row
+// are computed while the row before, in the other half of e, is stored. Where
+// there is none the row itself is stored, and then once more.
+func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t, e []float32) {
+	size, s := k.n*k.in.Size(), t[:passNumbers]
+	half := func(i int) []float32 { return e[i%2*k.n:][:k.n] }
+	open := -1 // the row whose powers are not yet stored
+	finish := func() {
+		if open >= 0 {
+			k.scaleRow(dst[open*size:(open+1)*size], half(open), 1/s[3], s)
+		}
+		open = -1
+	}
+	for i := first; i < end; i++ {
+		x := src[i*size : (i+1)*size]
+		top := k.max(x)
+		if !ordinary(top) {
+			finish()
+			k.far(dst[i*size:(i+1)*size], x, half(i), t[passNumbers+k.n:])
+			continue
+		}
+		to := open
+		if s[2] = 1 / s[3]; open < 0 {
+			to, s[2] = i, 0
+		}
+		s[0], s[1] = math.Log2E, float32(-top*math.Log2E)
+		k.stores.Exp2SumScale(dst[to*size:(to+1)*size], half(i+1), half(i), x, s, src[(i+1)*size:])
+		open = i
+	}
+	finish()
 	k.done()
 }

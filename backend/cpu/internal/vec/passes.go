@@ -34,6 +34,11 @@ type RowStores struct {
 	NormalizeRow   func(dst, x []byte, gain, shift, s []float32, ahead []byte)
 	GradRow        func(dst, x, grad []byte, gain, s []float32, ahead []byte)
 	SoftmaxGradRow func(dst, y, grad []byte, s []float32, ahead []byte)
+
+	// Exp2SumScale is e = 2 to the power of x·s[0] + s[1], within a sixteenth of half
+	// a unit of the type, with the sum in s[3], and dst = last·s[2]. It is nil for
+	// float32.
+	Exp2SumScale func(dst []byte, last, e []float32, x []byte, s []float32, ahead []byte)
 }
 
 // Passes are loops over float32, a multiple of Lanes each, that do several
@@ -91,8 +96,8 @@ func wrapRows(size int, exp2Sum, products pass3, deviations pass1, gradRowSums p
 	}
 }
 
-func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow, gradRow pass5, softmaxGradRow pass4) RowStores {
-	return RowStores{
+func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow, gradRow pass5, softmaxGradRow pass4, exp2SumScale pass5) RowStores {
+	r := RowStores{
 		ScaleRow: func(dst []byte, x, s []float32) {
 			n := len(dst) / size
 			scaleRow(data(dst), data(x[:n]), data(s[:1]), n)
@@ -112,6 +117,13 @@ func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow, gradRow pass
 			softmaxGradRow(data(dst), data(y[:len(dst)]), data(grad[:len(dst)]), data(ahead), data(s[:1]), len(dst)/size)
 		},
 	}
+	if exp2SumScale != nil {
+		r.Exp2SumScale = func(dst []byte, last, e []float32, x []byte, s []float32, ahead []byte) {
+			n := len(e)
+			exp2SumScale(data(dst[:size*n]), data(last[:n]), data(e), data(x[:size*n]), data(ahead), data(s[:4]), n)
+		}
+	}
+	return r
 }
 
 // rows adds the loops over rows to s.
@@ -123,17 +135,17 @@ func (l *loops) rows(s *Set) {
 		return &r
 	}
 	s.RowsF32 = wrapRows(4, l.exp2Sum, l.products, l.deviations, l.gradRowSums,
-		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow),
-		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround)))
+		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow, nil),
+		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround, nil)))
 	s.RowsF16 = wrapRows(2, l.exp2SumF16, l.productsF16, l.deviationsF16, l.gradRowSumsF16,
-		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16),
-		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around)))
+		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16, l.exp2SumScaleF16),
+		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around, l.exp2SumScaleF16Around)))
 	s.RowsBF16 = wrapRows(2, l.exp2SumBF16, l.productsBF16, l.deviationsBF16, l.gradRowSumsBF16,
-		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16),
-		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around)))
+		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16, l.exp2SumScaleBF16),
+		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around, l.exp2SumScaleBF16Around)))
 	s.RowsConvertBF16 = wrapRows(2, l.exp2SumBF16, l.productsBF16, l.deviationsBF16, l.gradRowSumsBF16,
-		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16),
-		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around)))
+		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16, l.exp2SumScaleConvertBF16),
+		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around, l.exp2SumScaleConvertBF16Around)))
 }
 
 // halves adds conversions of float32 to 16 bits that are passes to s.

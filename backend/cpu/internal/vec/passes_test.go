@@ -102,6 +102,7 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 			}
 		}
 		number("sum of powers", s[2], sum)
+		total := s[2]
 
 		sum = 0
 		for i, v := range vx {
@@ -137,6 +138,24 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 
 		result("ScaleRow", d, func(to *RowStores, dst []byte) { to.ScaleRow(dst, gain, []float32{0.75}) },
 			func(i int) float64 { return float64(gain[i]) * 0.75 })
+		result("Exp2SumScale", d, func(to *RowStores, dst []byte) {
+			if to.Exp2SumScale == nil { // of float32
+				to.ScaleRow(dst, gain, []float32{0.75})
+				return
+			}
+			powers, s := make([]float32, n), []float32{1.5, -2.25, 0.75, 0}
+			to.Exp2SumScale(dst, gain, powers, x, s, x)
+			for i, w := range append(e, total) {
+				// The polynomials are for the type, within a sixteenth of half a unit.
+				off, got := map[dtype.DType]float64{dtype.Float16: 0x1p-15, dtype.BFloat16: 0x1p-12}[d], s[3]
+				if i < n {
+					got = powers[i]
+				}
+				if math.Abs(float64(got-w)) > off*float64(w) {
+					t.Fatalf("power %d of %d is %v, want %v", i, n, got, w)
+				}
+			}
+		}, func(i int) float64 { return float64(gain[i]) * 0.75 })
 		result("LessRow", d, func(to *RowStores, dst []byte) { to.LessRow(dst, x, []float32{0.5, 0.25}) },
 			func(i int) float64 { return vx[i] - 0.75 })
 		result("NormalizeRow", d, func(to *RowStores, dst []byte) { to.NormalizeRow(dst, x, gain, shift, []float32{0.5, 0.75}, x) },

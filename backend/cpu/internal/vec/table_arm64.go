@@ -147,6 +147,8 @@ var loopsNEON = loops{
 	exp2Sum:              exp2SumNEON,
 	exp2SumF16:           exp2SumF16NEON,
 	exp2SumBF16:          exp2SumBF16NEON,
+	exp2SumScaleF16:      exp2SumScaleF16NEON,
+	exp2SumScaleBF16:     exp2SumScaleBF16NEON,
 	deviations:           deviationsNEON,
 	deviationsF16:        deviationsF16NEON,
 	deviationsBF16:       deviationsBF16NEON,
