@@ -21,11 +21,12 @@ type code struct {
 	exec    []exec
 	results []result
 	draw    *flagDraw
-	ahead   []int // operands whose next block slow loops ask the cache for
-	step    int   // elements that the loops take at a time
-	brings  bool  // whether the caches are asked for the next ones meanwhile
-	bytes   int   // scratch memory in all
-	cost    int   // of an element, in simple operations
+	drop    *dropLoop // or nil
+	ahead   []int     // operands whose next block slow loops ask the cache for
+	step    int       // elements that the loops take at a time
+	brings  bool      // whether the caches are asked for the next ones meanwhile
+	bytes   int       // scratch memory in all
+	cost    int       // of an element, in simple operations
 }
 
 // result is what a body leaves in memory.
@@ -117,6 +118,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	c.findAhead(operands, list)
 	c.findSingles(operands, list)
 	c.allocate(operands, list)
+	c.findDrop(operands, list)
 	for i, ins := range list {
 		if ins.draws {
 			continue

@@ -322,6 +322,7 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			regs[i] = scratch[c.offset[i]:][:block*c.domain[i].size()]
 		}
 	}
+	lo = c.drop.run(r, k, c, regs, lo, hi, first != nil)
 	step := c.step
 	if k.n < fromMemory {
 		step = block

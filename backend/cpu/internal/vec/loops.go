@@ -484,6 +484,18 @@ type loops struct {
 	tileHalfAround func(dst, src unsafe.Pointer, to, from int)
 	// waits for n times the processor's pause in a loop
 	pause func(n int)
+	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32
+	philoxScale func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
+	philoxScaleAround func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32
+	philoxScaleF16 func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
+	philoxScaleF16Around func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32
+	philoxScaleBF16 func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
+	philoxScaleBF16Around func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 	// dst[i] = src[i] for n bytes, a multiple of 512, around the caches; dst is a multiple of 64
 	copyAround func(dst, src unsafe.Pointer, n int)
 	// n bytes of dst, a multiple of 64, are x over and over; dst is one, too

@@ -1292,6 +1292,24 @@ func tileHalfAroundAVX512(dst, src unsafe.Pointer, to, from int)
 func pauseAVX512(n int)
 
 //go:noescape
+func philoxScaleAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+
+//go:noescape
+func philoxScaleAroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+
+//go:noescape
+func philoxScaleF16AVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+
+//go:noescape
+func philoxScaleF16AroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+
+//go:noescape
+func philoxScaleBF16AVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+
+//go:noescape
+func philoxScaleBF16AroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+
+//go:noescape
 func copyAroundAVX512(dst, src unsafe.Pointer, n int)
 
 //go:noescape

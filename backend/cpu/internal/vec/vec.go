@@ -125,6 +125,10 @@ type Set struct {
 	// PhiloxAtLeast says which words of the same blocks are at least bound, as
 	// bytes 0 and 1. It is nil where registers are too few.
 	PhiloxAtLeast func(dst []byte, first, k0, k1, c1, c2, c3, bound uint32)
+	// PhiloxScale is, by the type of dst and x, dst = x·s where those words are at
+	// least bound, and 0 elsewhere; those named Around write around the caches, to
+	// multiples of 64 bytes. They are nil where registers are too few.
+	PhiloxScale, PhiloxScaleAround PhiloxScales
 	// SoftmaxRows, LogSoftmaxRows and ArgRows work on rows of n elements, at
 	// most Lanes. ArgRows finds the first of the largest or, with sign = 1<<31,
 	// of the smallest; NaN wins.
@@ -299,12 +303,32 @@ func (l *loops) set(lanes int) *Set {
 			}
 		}
 	}
+	s.PhiloxScale = PhiloxScales{philoxScale[float32](l.philoxScale), philoxScale[uint16](l.philoxScaleF16), philoxScale[uint16](l.philoxScaleBF16)}
+	s.PhiloxScaleAround = PhiloxScales{philoxScale[float32](l.philoxScaleAround), philoxScale[uint16](l.philoxScaleF16Around), philoxScale[uint16](l.philoxScaleBF16Around)}
 	l.rows(s)
 	l.ofHalves(s)
 	l.halves(s)
 	l.finds(s)
 	l.scores(s)
 	return s
+}
+
+// PhiloxScales are loops by type, over bytes of so many elements, a multiple of 128.
+type PhiloxScales struct{ F32, F16, BF16 PhiloxScale }
+
+// PhiloxScale is one of them.
+type PhiloxScale func(dst, x []byte, first, k0, k1, c1, c2, c3, bound uint32, s float32)
+
+func philoxScale[T float32 | uint16](f func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)) PhiloxScale {
+	if f == nil {
+		return nil
+	}
+	return func(dst, x []byte, first, k0, k1, c1, c2, c3, bound uint32, s float32) {
+		var t T
+		if n := len(dst) / int(unsafe.Sizeof(t)) / 128 * 32; n > 0 {
+			f(data(dst), n, first, k0, k1, c1, c2, c3, bound, s, data(x[:len(dst)]))
+		}
+	}
 }
 
 // TurnLimit is how large arguments of Sin and Cos may be: π/2 is taken from

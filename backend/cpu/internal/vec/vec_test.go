@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
-	"github.com/mezzo-ml/mezzo/backend/philox"
 )
 
 // sets are the instruction sets that the machine has.
@@ -404,33 +403,6 @@ func TestConvert(t *testing.T) {
 			func(i int) float32 { return float32(u[i]) })
 		checkBytes(t, "FromI32", 300, func(dst []float32, at int) { s.FromI32(dst, n[at:at+len(dst)]) },
 			func(i int) float32 { return float32(n[i]) })
-	})
-}
-
-func TestPhilox(t *testing.T) {
-	forEachSet(t, func(t *testing.T, s *Set) {
-		for _, n := range []int{128, 256, 640} {
-			got, want := make([]float32, n+20), make([]float32, n+20)
-			philox.UniformAt(1<<40|77, 3, 9, 4*1001, want[:n])
-			s.Philox(got[:n], 1001, 77, 1<<8, 0, 3, 9)
-			for i := range got {
-				if got[i] != want[i] {
-					t.Fatalf("number %d of %d is %v, want %v", i, n, got[i], want[i])
-				}
-			}
-			if s.PhiloxAtLeast == nil {
-				continue
-			}
-			flags := make([]byte, n+20)
-			for _, bound := range []float64{0, 0.3, 1 - 0x1p-24} {
-				s.PhiloxAtLeast(flags[:n], 1001, 77, 1<<8, 0, 3, 9, uint32(math.Ceil(bound*(1<<24)))<<8)
-				for i, f := range flags {
-					if f != truthOf(i < n && float64(want[i]) >= bound) {
-						t.Fatalf("flag %d of %d is %d, want %v >= %v", i, n, f, want[i], bound)
-					}
-				}
-			}
-		}
 	})
 }
 

@@ -167,12 +167,15 @@ func (a *asm) convertBF16(r reg) {
 // upperHalves is the register with the places of the upper halves of 16 lanes.
 const upperHalves = "Z31"
 
-func (a *asm) loadUpperHalves() {
+func (a *asm) loadUpperHalves() { a.op("VMOVUPS", a.upperPlaces(), upperHalves) }
+
+// upperPlaces is the operand of that.
+func (a *asm) upperPlaces() string {
 	halves := make([]uint32, 16) // two places of 16 bits each
 	for i := range 8 {
 		halves[i] = uint32(4*i+1) | uint32(4*i+3)<<16
 	}
-	a.op("VMOVUPS", a.vector(halves), upperHalves)
+	return a.vector(halves)
 }
 
 // sigmoidOf leaves 1/(1+e⁻ˣ) in register 0 for x there, and changes 1 to 4, 7

@@ -246,18 +246,24 @@ func (a *asm) round(mode int, from, to reg) {
 // toBF16 rounds x to nearest even at bit 16 and quiets a NaN; the lower bits
 // are undefined. t, u and masks 0 and 1 are changed.
 func (a *asm) toBF16(x, t, u reg) {
-	a.cmp(nan, x, x, 0)
 	if a.wide {
-		a.op("VPTESTMD", bits(1<<16), x, mask(1))
-		a.op("VPADDD", bits(0x7fff), x, t)
-		a.op("VPADDD", bits(1), t, mask(1), t)
-		a.op("VPOR", bits(0x00400000), x, mask(0), t)
-		a.op("VMOVUPS", t, x)
+		a.roundBF16By(x, t, 0, 1)
 		return
 	}
+	a.cmp(nan, x, x, 0)
 	a.op("VPOR", bits(0x00400000), x, u)
 	a.nearestBF16(x, t)
 	a.blend(0, x, u, x)
+}
+
+// roundBF16By is toBF16 with given masks, for AVX-512.
+func (a *asm) roundBF16By(x, t reg, isNaN, odd mask) {
+	a.cmp(nan, x, x, isNaN)
+	a.op("VPTESTMD", bits(1<<16), x, odd)
+	a.op("VPADDD", bits(0x7fff), x, t)
+	a.op("VPADDD", bits(1), t, odd, t)
+	a.op("VPOR", bits(0x00400000), x, isNaN, t)
+	a.op("VMOVUPS", t, x)
 }
 
 // nearestBF16 is toBF16 for numbers, and NaNs without lower bits. It changes t

@@ -5,6 +5,7 @@ import "fmt"
 const (
 	philoxParams      = "(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)"
 	philoxFlagsParams = "(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)"
+	philoxScaleParams = "(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)"
 )
 
 const weyl0, weyl1 = 0x9E3779B9, 0xBB67AE85
@@ -24,7 +25,7 @@ func philox(a *asm) {
 		philoxNEON(a)
 		return
 	}
-	philoxBlocks(a, 16, func(g int, words [2]reg) {
+	philoxBlocks(a, 16, func(g int, words [2]reg, _ reg) {
 		for i, r := range words {
 			a.op("VPSRLD", 8, r, r)
 			a.op("VCVTDQ2PS", r, r)
@@ -40,7 +41,7 @@ func philoxAtLeast(a *asm) {
 	const bound, yes = reg(24), reg(25)
 	a.op("VBROADCASTSS", "bound+40(FP)", bound)
 	a.op("VMOVUPS", bits(0x01010101), yes)
-	philoxBlocks(a, 4, func(g int, words [2]reg) {
+	philoxBlocks(a, 4, func(g int, words [2]reg, _ reg) {
 		const notLess = 5
 		for i, r := range words {
 			a.op("VPCMPUD", notLess, bound, r, mask(1+i))
@@ -52,12 +53,61 @@ func philoxAtLeast(a *asm) {
 	})
 }
 
+// philoxScale makes x times a factor where words are not less than a bound, and 0
+// elsewhere, and asks the cache for what comes a page later. It is for AVX-512.
+func philoxScale(t elem, around bool) func(a *asm) {
+	return func(a *asm) {
+		const bound, factor, halves, notLess, page = reg(24), reg(25), reg(23), 5, 4096
+		a.op("VBROADCASTSS", "bound+40(FP)", bound)
+		a.op("VBROADCASTSS", "s+44(FP)", factor)
+		a.op("MOVQ", "x+48(FP)", "SI")
+		if t == bf16 {
+			a.op("VMOVUPS", a.upperPlaces(), halves)
+		}
+		size := t.size()
+		half := func(r, spare reg) {
+			if t == f16 {
+				a.op("VCVTPS2PH", 0, r, fmt.Sprintf("Y%d", r))
+				return
+			}
+			a.roundBF16By(r, spare, 3, 4)
+			a.op("VPERMW", r, halves, r)
+		}
+		philoxBlocks(a, 4*size, func(g int, words [2]reg, spare reg) {
+			for i, r := range words {
+				at := (2*g + i) * size * a.lanes()
+				if at%line == 0 {
+					a.op("PREFETCHT0", fmt.Sprintf("%d(SI)", page+at))
+				}
+				a.op("VPCMPUD", notLess, bound, r, mask(1))
+				from := fmt.Sprintf("%d(SI)", at)
+				switch t {
+				case f32:
+					a.op("VMULPS.Z", from, factor, mask(1), r)
+				case f16:
+					a.op("VCVTPH2PS.Z", from, mask(1), r)
+					a.op("VMULPS", factor, r, r)
+				case bf16:
+					a.op("VPMOVZXWD.Z", from, mask(1), r)
+					a.op("VPSLLD", 16, r, r)
+					a.op("VMULPS", factor, r, r)
+				}
+				a.storeRow(t, func(from reg) { half(from, spare) }, around, r, fmt.Sprintf("%d(DI)", at))
+			}
+			if g == a.philoxGroups()-1 {
+				a.op("ADDQ", 2*a.philoxGroups()*size*a.lanes(), "SI")
+			}
+		})
+	}
+}
+
 // philoxBlocks computes a block in each lane of 64 bits, whose upper half is of no
 // account: a product has its upper word there and its lower where the next one
 // reads it. Lane 2l has block l and lane 2l+1 the block half a vector of lanes
 // later, so that interleaving pairs of words puts them in order. store takes
-// the words of a group, in order, to DI, which goes on by bytes for each block.
-func philoxBlocks(a *asm, bytes int, store func(g int, words [2]reg)) {
+// the words of a group, in order, to DI, which goes on by bytes for each block; it
+// may change a spare register.
+func philoxBlocks(a *asm, bytes int, store func(g int, words [2]reg, spare reg)) {
 	const counter, key0, key1 = reg(0), reg(1), reg(2)
 	var m0, m1 any = bits(0xD2511F53), bits(0xCD9E8D57) // operands in memory
 	groups, lanes := a.philoxGroups(), a.lanes()/2
@@ -171,7 +221,7 @@ func philoxBlocks(a *asm, bytes int, store func(g int, words [2]reg)) {
 		}
 		a.op("VPUNPCKLQDQ", c[2], c[0], c[1])
 		a.op("VPUNPCKHQDQ", c[2], c[0], c[3])
-		store(g, [2]reg{c[1], c[3]})
+		store(g, [2]reg{c[1], c[3]}, c[0])
 	}
 	a.op("ADDQ", groups*lanes*bytes, "DI")
 	a.op("SUBQ", groups*lanes, "CX")

@@ -60,6 +60,21 @@ var special = map[string][]function{"columns": {
 	{argParams, 36, argRows, "argRows", "for rows r, dst[r] = argmax(x[r] xor sign) of n elements, at most a vector", false},
 }}
 
+func init() {
+	for _, t := range passTypes {
+		for _, around := range []bool{false, true} {
+			if t.convert {
+				continue
+			}
+			name, doc := "philoxScale"+t.suffix, "dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32"
+			if around {
+				name, doc = name+"Around", doc+"; around the caches, dst a multiple of 64"
+			}
+			special["special"] = append(special["special"], function{philoxScaleParams, 56, philoxScale(t.elem, around), name, doc, true})
+		}
+	}
+}
+
 const (
 	tileParams    = "(dst, src unsafe.Pointer, to, from int)"
 	tileDoc       = "dst[i*to+j] = src[j*from+i] for i < 16; "

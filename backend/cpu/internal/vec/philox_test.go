@@ -1,0 +1,81 @@
+package vec
+
+import (
+	"bytes"
+	"math"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/philox"
+)
+
+func TestPhilox(t *testing.T) {
+	forEachSet(t, func(t *testing.T, s *Set) {
+		for _, n := range []int{128, 256, 640} {
+			got, want := make([]float32, n+20), make([]float32, n+20)
+			philox.UniformAt(1<<40|77, 3, 9, 4*1001, want[:n])
+			s.Philox(got[:n], 1001, 77, 1<<8, 0, 3, 9)
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("number %d of %d is %v, want %v", i, n, got[i], want[i])
+				}
+			}
+			if s.PhiloxAtLeast == nil {
+				continue
+			}
+			flags := make([]byte, n+20)
+			for _, bound := range []float64{0, 0.3, 1 - 0x1p-24} {
+				s.PhiloxAtLeast(flags[:n], 1001, 77, 1<<8, 0, 3, 9, uint32(math.Ceil(bound*(1<<24)))<<8)
+				for i, f := range flags {
+					if f != truthOf(i < n && float64(want[i]) >= bound) {
+						t.Fatalf("flag %d of %d is %d, want %v >= %v", i, n, f, want[i], bound)
+					}
+				}
+				checkPhiloxScale(t, s, flags[:n], uint32(math.Ceil(bound*(1<<24)))<<8)
+			}
+		}
+	})
+}
+
+// checkPhiloxScale compares PhiloxScale of each type with a product and a choice by
+// flags.
+func checkPhiloxScale(t *testing.T, s *Set, flags []byte, bound uint32) {
+	for _, c := range []struct {
+		dtype  dtype.DType
+		direct PhiloxScale
+		around PhiloxScale
+		round  func(dst []byte, x []float32)
+	}{
+		{dtype.Float32, s.PhiloxScale.F32, s.PhiloxScaleAround.F32, func(dst []byte, x []float32) { copy(dtype.View[float32](dst), x) }},
+		{dtype.Float16, s.PhiloxScale.F16, s.PhiloxScaleAround.F16, func(dst []byte, x []float32) { s.ToF16(dtype.View[uint16](dst), x) }},
+		{dtype.BFloat16, s.PhiloxScale.BF16, s.PhiloxScaleAround.BF16, func(dst []byte, x []float32) { s.ToBF16(dtype.View[uint16](dst), x) }},
+	} {
+		n, size := len(flags), c.dtype.Size()
+		x, values, want := make([]byte, n*size), make([]float64, n), make([]float32, n)
+		for i := range values {
+			values[i] = math.Sin(float64(i)) * math.Pow(2, float64(i%60-45))
+		}
+		values[3], values[4], values[5] = math.Inf(1), math.NaN(), math.Inf(-1)
+		dtype.FromF64(x, values, c.dtype)
+		dtype.ToF64(values, x, c.dtype)
+		const by = 1.2345
+		for i, v := range values {
+			if flags[i] != 0 {
+				want[i] = float32(v) * by
+			}
+		}
+		rounded := make([]byte, n*size)
+		c.round(rounded, want)
+		for _, f := range []PhiloxScale{c.direct, c.around} {
+			all := alignedTo(n*size + 2*Line)
+			f(all[Line:Line+n*size], x, 1001, 77, 1<<8, 0, 3, 9, bound, by)
+			s.Fence()
+			if !bytes.Equal(all[Line:Line+n*size], rounded) {
+				t.Errorf("%d %v that are dropped or scaled differ from such a choice", n, c.dtype)
+			}
+			if !bytes.Equal(all[:Line], make([]byte, Line)) || !bytes.Equal(all[Line+n*size:], make([]byte, Line)) {
+				t.Errorf("dropping from %d %v wrote beside the result", n, c.dtype)
+			}
+		}
+	}
+}
