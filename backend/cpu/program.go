@@ -28,6 +28,7 @@ type builder struct {
 	p    *Program
 	pos  map[*ir.Value]int
 	made map[*ir.Value]maker // whose one reader makes the elements itself
+	sums map[*ir.Value]int   // of squares, by what they are of: where in run.sums
 }
 
 // at is the position of v among the program's values.
@@ -67,6 +68,7 @@ type Program struct {
 	static  [][]byte // data of constants, by position
 	scratch int
 	shared  int
+	sums    int   // numbers that stay during a run
 	kept    []int // bytes of packed inputs
 	regs    int
 	labels  []context.Context // of the values, for profiles
@@ -85,6 +87,7 @@ type run struct {
 	arena   []byte
 	values  [][]byte // where each value lies
 	shared  []byte
+	sums    []float64
 	kept    []keptOperand
 	stamps  []uint64 // of the buffers of inputs, by position
 	worker  worker   // the caller's own
@@ -106,7 +109,7 @@ type run struct {
 
 func compile(d *Device, g *ir.Graph) (*Program, error) {
 	p := &Program{device: d, graph: g, static: make([][]byte, len(g.Values)), labels: labelled(g)}
-	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]maker{}}
+	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]maker{}, sums: map[*ir.Value]int{}}
 	for i, v := range g.Values {
 		b.pos[v] = i
 		bytes := v.Type.Bytes()
@@ -282,6 +285,7 @@ func (p *Program) get() *run {
 		arena:   p.device.aligned(p.graph.ArenaBytes),
 		values:  make([][]byte, len(p.graph.Values)),
 		shared:  p.device.aligned(p.shared),
+		sums:    viewOf[float64](p.device.aligned(8*p.sums), p.sums),
 		kept:    make([]keptOperand, len(p.kept)),
 		stamps:  make([]uint64, len(p.graph.Values)),
 		times:   make([]int64, len(p.graph.Values)),
@@ -410,7 +414,7 @@ func (p *Program) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.free {
-		n := len(r.arena) + len(r.shared) + len(r.worker.scratch)
+		n := len(r.arena) + len(r.shared) + 8*len(r.sums) + len(r.worker.scratch)
 		for _, k := range r.kept {
 			n += len(k.data)
 		}
@@ -444,7 +448,7 @@ func (p *Program) Workspace() int {
 // workspace is what a run holds by itself, and what scratch memory a helper
 // needs.
 func (p *Program) workspace() (own, scratch int) {
-	own, scratch = p.shared+p.scratch, p.scratch
+	own, scratch = p.shared+8*p.sums+p.scratch, p.scratch
 	for _, n := range p.kept {
 		own += n
 	}

@@ -45,11 +45,16 @@ type reduce[T number, A accumulator] struct {
 	period                int  // rows that are folded as one wide row, or 0
 	short                 bool // rows are folded some at a time
 	near                  bool // large: brought near first, at the rate that memory gives
+	sum                   int  // where the result goes in run.sums, too, or -1
 	finish                finishReduce[T, A]
 }
 
 func newReduce(b *builder, v *ir.Value) kernel {
-	switch d := v.Args[0].Type.DType; domainOf(d) {
+	d := v.Args[0].Type.DType
+	if at, ok := b.sums[v.Args[0]]; ok && v.Op == op.AllFinite {
+		return &finiteSum{at: at, out: b.at(v)}
+	}
+	switch domainOf(d) {
 	case inF32:
 		return makeReduce(b, v, vectorFolds(v.Op, d))
 	case inF64:
@@ -78,7 +83,12 @@ func makeReduce[T number, A accumulator](b *builder, v *ir.Value, f folds[T, A])
 	k.cutImages(x.Shape)
 	k.settle()
 	k.near = vectors() != nil && x.Bytes() >= aroundBytes
-	k.finish.reduce = k
+	k.finish.reduce, k.sum = k, -1
+	if v.Op == op.SumSquares && domainOf(x.DType) == inF32 && b.readBy(op.AllFinite, v.Args[0]) {
+		k.sum = b.p.sums
+		b.sums[v.Args[0]] = k.sum
+		b.p.sums++
+	}
 	b.wantShared(8 * k.outputs * k.segments)
 	b.wantScratch(reduceScratch)
 	return k
@@ -441,6 +451,9 @@ func (f *finishReduce[T, A]) chunk(r *run, w *worker, c int) {
 			}
 			i += n
 		}
+	}
+	if k.sum >= 0 {
+		r.sums[k.sum] = float64(x[0])
 	}
 	out := r.values[k.out][lo*k.to.Size() : hi*k.to.Size()]
 	if k.mean {
