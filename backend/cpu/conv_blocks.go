@@ -25,6 +25,7 @@ type convBlocks struct {
 	*convProduct
 	tilePieces
 	phases []blockPhase
+	chunks []int // of each phase
 	weigh  packBlocks
 	parts  int // of the columns, each a task
 	lead   int // bytes from a row of accumulators to the next
@@ -121,12 +122,16 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 	q.images = 1
 	if q.bands*q.count[0] == 1 {
 		q.whole = true
-		for 2*q.images*q.bytes <= boxes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.batch >= 16*2*q.images && q.images*q.pixels < 256 {
+		chunks := 2 * wantChunks
+		if !k.kept(&q) {
+			chunks = wantChunks
+		}
+		for 2*q.images*q.bytes <= boxes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.batch >= chunks*2*q.images && q.images*q.pixels < 256 {
 			q.images *= 2
 		}
 	}
 	q.chunks = ceilDiv(k.batch, q.images) * q.count[0] * q.bands
-	k.phases = append(k.phases, q)
+	k.phases, k.chunks = append(k.phases, q), append(k.chunks, q.chunks)
 }
 
 // fit sizes the box for the rows of a band.
@@ -308,14 +313,8 @@ func (k *packBlocks) pad(d unsafe.Pointer, n int) {
 func (k *convBlocks) chunk(r *run, w *worker, i int) {
 	group, part := i%k.groups, i/k.groups%k.parts
 	i /= k.groups * k.parts
-	p := &k.phases[0]
-	for j := range k.phases {
-		p = &k.phases[j]
-		if i < p.chunks {
-			break
-		}
-		i -= p.chunks
-	}
+	phase, i := chunkOf(k.chunks, i)
+	p := &k.phases[phase]
 	y := i % p.bands * p.band
 	i /= p.bands
 	b := band{image: i / p.count[0] * p.images, z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
@@ -404,7 +403,7 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 	rows := roundUp(to-from, t.Unit)
 	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, lead: k.lead}
 	// Pixels whose channels do not follow each other are converted together.
-	apart := (p.step[2] > 1 || tile.cols < k.dstAll) && k.after == nil && k.to.Is16()
+	apart := (p.step[2] > 1 || tile.cols < k.dstAll || 8*tile.cols <= tile.lead) && k.after == nil && k.to.Is16()
 	for j := image; j < images; j++ {
 		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} && !apart { // no pixels between rows, there as here
 			tile.data = unsafe.Pointer(&w.scratch[k.atTile+(j-image)*rows*k.lead])

@@ -275,6 +275,19 @@ func (k *convProduct) eachPhase(f func(p convPhase, taps [3][]convTap)) {
 	}
 }
 
+// chunkOf is chunk i as one of a phase, of which there are as many as the list
+// says. Phases of as many chunks take turns: their pixels lie side by side, and
+// they read the same source.
+func chunkOf(chunks []int, i int) (phase, chunk int) {
+	if n := len(chunks); n > 1 && slices.Min(chunks) == slices.Max(chunks) {
+		return i % n, i / n
+	}
+	for ; i >= chunks[phase]; phase++ {
+		i -= chunks[phase]
+	}
+	return phase, i
+}
+
 // convTap is an element of the window along an axis, and what it lies on in
 // the source for the first pixel of a phase.
 type convTap struct{ element, at int }

@@ -18,8 +18,9 @@ import (
 // multiplied with all pixels of a chunk before the next is.
 type convRegions struct {
 	*convProduct
-	cuts []regionCuts // by phase
-	lead int          // bytes from a row of accumulators to the next
+	cuts   []regionCuts // by phase
+	chunks []int        // of each
+	lead   int          // bytes from a row of accumulators to the next
 }
 
 // regionCuts is how a phase is cut.
@@ -119,7 +120,7 @@ func (k *convRegions) phase(p convPhase, taps [3][]convTap) {
 			}
 		}
 	}
-	k.cuts = append(k.cuts, c)
+	k.cuts, k.chunks = append(k.cuts, c), append(k.chunks, c.chunks)
 }
 
 // cut chooses the chunks of a phase.
@@ -226,14 +227,8 @@ type regionBand struct {
 }
 
 func (k *convRegions) chunk(r *run, w *worker, i int) {
-	p, c := &k.phases[0], &k.cuts[0]
-	for j := range k.cuts {
-		p, c = &k.phases[j], &k.cuts[j]
-		if i < c.chunks {
-			break
-		}
-		i -= c.chunks
-	}
+	phase, i := chunkOf(k.chunks, i)
+	p, c := &k.phases[phase], &k.cuts[phase]
 	lo, hi := span(i%c.parts, c.parts, k.groups*k.panels)
 	i /= c.parts
 	y := i % p.bands * p.band
