@@ -162,6 +162,9 @@ func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kerne
 	}
 	k.stored = elementOf[k.from]
 	k.element, k.bytes = k.stored, 4
+	if k.inProducts() {
+		return newFewInput(b, v, k)
+	}
 	if k.splitPays() {
 		blocks := *k
 		blocks.tiles = set.Blocks

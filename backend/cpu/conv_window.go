@@ -125,7 +125,7 @@ func (k *windowRegions) bandOf(r *run, w *worker, p *convPhase, i int) band {
 }
 
 // putBand stores the pixels of a band, whose accumulators begin at d.
-func (k *windowRegions) putBand(r *run, w *worker, p *convPhase, b *band, d unsafe.Pointer) {
+func (k *convProduct) putBand(r *run, w *worker, p *convPhase, b *band, d unsafe.Pointer) {
 	tile := resultTile{cols: k.dstAll, data: d, lead: k.lead}
 	if p.step == [3]int{1, 1, 1} {
 		tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]

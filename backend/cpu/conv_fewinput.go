@@ -1,0 +1,209 @@
+package cpu
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// fewInput is the gradient by an input of few channels, which would leave most
+// columns of a tile empty. First each pixel of the result's gradient is
+// multiplied with all elements of the window, which make a row of products;
+// then a pixel of the input's adds up those of the windows that cover it.
+type fewInput struct {
+	*convProduct
+	regions [][]windowRegion // by phase
+	pairs   bool             // products are of tile registers
+	least   int              // rows of the result's gradient, from its own on, that a band reads first
+	reads   int              // and how many, where there are so many
+	places  []int64          // of steps of tile registers
+
+	atStage int // scratch memory of pixels that are copied
+}
+
+const (
+	fewInputRow   = 4 * ownChannels // bytes of a pixel's products
+	fewInputBytes = 256 << 10       // of products, in the second cache
+	fewInputStage = 64              // pixels that are converted together
+)
+
+// inProducts reports whether k is for fewInput.
+func (k *convProduct) inProducts() bool {
+	return k.code == op.ConvInputGrad && k.groups == 1 && k.in[0]*k.size[0] == 1 && k.lanes <= fewDepth && k.windowSize > 1 &&
+		k.windowSize*k.lanes <= ownChannels && k.set.Own != nil && k.set.F32.NR == ownChannels
+}
+
+func newFewInput(b *builder, v *ir.Value, p *convProduct) kernel {
+	k := &fewInput{convProduct: p}
+	p.tiles = p.set.F32
+	if t := p.set.Blocks; t != nil && p.stored == gemm.BF16 && p.outs%cellHalfs == 0 {
+		k.pairs, p.tiles = true, t
+		for s := range p.outs / cellHalfs {
+			k.places = append(k.places, int64(s*cellBytes))
+		}
+	}
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
+	k.lead = 4 * k.lanes
+	most, rows := 0, 0 // rows behind a band's own, and of a phase
+	k.eachPhase(func(p convPhase, taps [3][]convTap) {
+		for _, t := range taps[1] {
+			k.least, most = min(k.least, t.at), max(most, t.at)
+		}
+		rows = max(rows, p.count[1])
+		k.cut(&p, taps)
+		k.phases = append(k.phases, p)
+	})
+	band := max(1, min(rows, fewInputBytes/(k.out[2]*fewInputRow)-most+k.least))
+	band = even(rows, band, 1)
+	k.reads = band + most - k.least
+	tile := 0
+	for i := range k.phases {
+		p := &k.phases[i]
+		p.band, p.bands = band, ceilDiv(rows, band)
+		if !k.direct {
+			tile = max(tile, band*p.count[2]*k.lead)
+		}
+	}
+	k.atTile = (min(k.out[1], k.reads)*k.out[2] + k.tiles.MR) * fewInputRow
+	k.atStage = k.atTile + roundUp(tile, 64)
+	k.follow(b, v, k.atStage+4*fewInputStage*k.outs, k.lanes)
+	k.result = product{set: k.set, n: k.lanes, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
+	b.wantShared(fewInputRow * k.outs)
+	return k
+}
+
+// cut cuts a phase into regions, whose places are those of products: of the first
+// window of a row, and all, behind it.
+func (k *fewInput) cut(p *convPhase, taps [3][]convTap) {
+	row := k.out[2] * fewInputRow
+	var all []windowRegion
+	for _, y := range k.along(p, 1, taps[1]) {
+		for _, x := range k.along(p, 2, taps[2]) {
+			g := windowRegion{from: [3]int{0, y.from, x.from}, to: [3]int{1, y.to, x.to}}
+			for _, ty := range taps[1][y.lo:y.hi] {
+				for _, tx := range taps[2][x.lo:x.hi] {
+					at := ty.at*row + (tx.at+x.from)*fewInputRow + 4*k.lanes*(ty.element*k.size[2]+tx.element)
+					if len(g.places) == 0 {
+						g.first = at
+					}
+					g.places = append(g.places, int64(at-g.first), 0)
+				}
+			}
+			all = append(all, g)
+		}
+	}
+	k.regions = append(k.regions, all)
+}
+
+func (k *fewInput) run(r *run) {
+	k.pack(r)
+	r.parallel(k, k.batch*k.phases[0].bands, k.macs()/16)
+}
+
+// pack packs the kernels: a column for each element of the window and channel.
+func (k *fewInput) pack(r *run) {
+	element, size := k.stored, k.from.Size()
+	if k.pairs {
+		element = gemm.Pairs
+	}
+	src := unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
+	cols := k.windowSize * k.lanes
+	for j := 0; j < ownChannels; j += 16 {
+		load := uint(1)<<max(0, min(16, cols-j)) - 1
+		k.set.Transpose[element](unsafe.Pointer(&r.shared[4*j]), fewInputRow, unsafe.Add(src, min(j, cols-1)*k.outs*size), k.outs*size, k.outs, load, 1<<16-1)
+	}
+}
+
+func (k *fewInput) chunk(r *run, w *worker, i int) {
+	bands, rows := k.phases[0].bands, k.phases[0].band
+	image, y := i/bands, i%bands*rows
+	first := max(0, min(k.out[1], y+k.least))
+	end := max(first, min(k.out[1], y+k.least+k.reads))
+	k.multiply(r, w, (image*k.out[1]+first)*k.out[2], (end-first)*k.out[2])
+	for n := range k.phases {
+		p := &k.phases[n]
+		b := band{image: image, y: y, rows: min(rows, p.count[1]-y)}
+		if b.rows <= 0 {
+			continue
+		}
+		lead, down := k.lead, p.count[2]*k.lead
+		d := unsafe.Pointer(&w.scratch[k.atTile])
+		if k.direct {
+			lead, down = p.step[2]*k.lead, p.step[1]*k.in[2]*k.lead
+			d = unsafe.Pointer(&r.values[k.dst][k.pixelOf(p, image, 0, y, 0)*k.lead])
+		}
+		for j := range b.rows {
+			k.addUp(w, n, y+j, first, unsafe.Add(d, j*down), lead)
+		}
+		if !k.direct {
+			k.putBand(r, w, p, &b, d)
+		}
+	}
+}
+
+// addUp makes a row of a phase of products, which begin with those of a row of
+// the result's gradient.
+func (k *fewInput) addUp(w *worker, phase, y, first int, d unsafe.Pointer, lead int) {
+	for i := range k.regions[phase] {
+		g := &k.regions[phase][i]
+		if y < g.from[1] || y >= g.to[1] {
+			continue
+		}
+		n, to := g.to[2]-g.from[2], unsafe.Add(d, g.from[2]*lead)
+		if len(g.places) == 0 {
+			for x := range n {
+				clear(unsafe.Slice((*float32)(unsafe.Add(to, x*lead)), k.lanes))
+			}
+			continue
+		}
+		x := unsafe.Pointer(&w.scratch[g.first+(y-first)*k.out[2]*fewInputRow])
+		sumChannels(k.set, n, g.places, x, fewInputRow, to, lead, k.lanes)
+	}
+}
+
+// multiply forms the products of n pixels of the result's gradient.
+func (k *fewInput) multiply(r *run, w *worker, pixel, n int) {
+	if n == 0 {
+		return
+	}
+	line := k.outs * k.from.Size()
+	grads := r.values[k.source][pixel*line:][:n*line]
+	weights := unsafe.Pointer(&r.shared[0])
+	if !k.pairs {
+		for at := 0; at < n; at += fewInputStage {
+			rows := min(fewInputStage, n-at)
+			a := unsafe.Pointer(&grads[at*line])
+			if k.stored != gemm.F32 {
+				k.set.Widen[k.stored](unsafe.Pointer(&w.scratch[k.atStage]), a, rows*k.outs)
+				a = unsafe.Pointer(&w.scratch[k.atStage])
+			}
+			heights := ceilDiv(rows, k.tiles.MR)
+			for h := range heights {
+				lo, hi := span(h, heights, rows)
+				d := unsafe.Pointer(&w.scratch[(at+lo)*fewInputRow])
+				k.tiles.Rows[hi-lo](k.outs, unsafe.Add(a, 4*lo*k.outs), 4*k.outs, weights, fewInputRow, nil, 0, d, fewInputRow, 1<<ownChannels-1)
+			}
+		}
+		return
+	}
+	runtime.LockOSThread()
+	k.tiles.Begin()
+	for at := 0; at < n; {
+		rows := min(k.tiles.MR, (n-at)/k.tiles.Unit*k.tiles.Unit)
+		a := unsafe.Pointer(&grads[at*line])
+		if rows == 0 { // the last ones are copied, as kernels read whole units
+			rows = k.tiles.Unit
+			a = unsafe.Pointer(&w.scratch[k.atStage])
+			copy(w.scratch[k.atStage:][:rows*line], grads[at*line:])
+		}
+		d := unsafe.Pointer(&w.scratch[at*fewInputRow])
+		k.tiles.Runs[0][rows](len(k.places), a, line, 0, unsafe.Pointer(&k.places[0]), weights, 0, nil, 0, d, fewInputRow, nil)
+		at += rows
+	}
+	k.tiles.End()
+	runtime.UnlockOSThread()
+}
