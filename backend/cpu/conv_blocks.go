@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -26,6 +27,7 @@ type convBlocks struct {
 	tilePieces
 	phases []blockPhase
 	chunks []int // of each phase
+	turns  bool  // a chunk is that of all phases
 	weigh  packBlocks
 	parts  int // of the columns, each a task
 	lead   int // bytes from a row of accumulators to the next
@@ -177,6 +179,7 @@ func (k *convBlocks) layout(b *builder, v *ir.Value) {
 		apart = max(apart, p.count[2])
 		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
 	}
+	k.turns = len(k.chunks) > 1 && slices.Min(k.chunks) == slices.Max(k.chunks) && k.groups*k.chunks[0] >= 2*wantChunks
 	k.parts = min(k.panels, max(1, ceilDiv(wantChunks, k.groups*chunks)))
 	k.lead = 4 * ceilDiv(k.panels, k.parts) * k.tiles.NR
 	if k.lead%conflicts == 0 {
@@ -209,6 +212,9 @@ func (k *convBlocks) run(r *run) {
 	}
 	k.clearFound(r)
 	r.parallel(&k.weigh, k.groups*packs, k.windowSize*k.perGroup*k.outs)
+	if k.turns {
+		chunks /= len(k.phases)
+	}
 	r.parallel(k, k.groups*k.parts*chunks, k.macs()/16)
 	if k.lost(r) {
 		k.fallback.run(r)
@@ -313,14 +319,38 @@ func (k *packBlocks) pad(d unsafe.Pointer, n int) {
 func (k *convBlocks) chunk(r *run, w *worker, i int) {
 	group, part := i%k.groups, i/k.groups%k.parts
 	i /= k.groups * k.parts
-	phase, i := chunkOf(k.chunks, i)
+	if !k.turns {
+		phase, i := chunkOf(k.chunks, i)
+		k.bandOf(r, w, group, part, phase, i, true)
+		return
+	}
+	for phase := range k.phases {
+		k.bandOf(r, w, group, part, phase, i, phase == 0 || !k.phases[phase].readsAs(&k.phases[phase-1]))
+	}
+}
+
+// readsAs reports whether bands of p have the same boxes as those of q.
+func (p *blockPhase) readsAs(q *blockPhase) bool {
+	for axis := range p.taps {
+		if !slices.EqualFunc(p.taps[axis], q.taps[axis], func(a, b convTap) bool { return a.at == b.at }) {
+			return false
+		}
+	}
+	return p.count == q.count && p.band == q.band && p.images == q.images
+}
+
+// bandOf computes band i of a phase, whose boxes are filled unless they are those
+// of the phase before.
+func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill bool) {
 	p := &k.phases[phase]
 	y := i % p.bands * p.band
 	i /= p.bands
 	b := band{image: i / p.count[0] * p.images, z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
 	images := min(p.images, k.batch-b.image)
 	for j := range images {
-		k.fill(r, w, p, &b, group, b.image+j, w.scratch[j*p.bytes:][:p.bytes])
+		if fill {
+			k.fill(r, w, p, &b, group, b.image+j, w.scratch[j*p.bytes:][:p.bytes])
+		}
 	}
 	if k.lost(r) {
 		return
