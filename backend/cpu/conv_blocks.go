@@ -32,7 +32,7 @@ type convBlocks struct {
 	parts  int // of the columns, each a task
 	lead   int // bytes from a row of accumulators to the next
 
-	atTile, atLine, atApart int // places in scratch memory
+	atTile, atLine int // places in scratch memory
 }
 
 // blockPhase is a phase and how its source lies in a box.
@@ -170,13 +170,12 @@ func (k *convBlocks) fit(q *blockPhase) {
 // layout places boxes, accumulators and a row of the source in scratch memory,
 // and packed kernels in the memory that workers share.
 func (k *convBlocks) layout(b *builder, v *ir.Value) {
-	chunks, boxes, rows, line, apart := 0, 0, 0, 0, 0
+	chunks, boxes, rows, line := 0, 0, 0, 0
 	for i := range k.phases {
 		p := &k.phases[i]
 		chunks += p.chunks
 		boxes = max(boxes, p.images*p.bytes)
 		rows = max(rows, p.images*roundUp(p.pixels, k.tiles.Unit))
-		apart = max(apart, p.count[2])
 		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
 	}
 	k.turns = len(k.chunks) > 1 && slices.Min(k.chunks) == slices.Max(k.chunks) && k.groups*k.chunks[0] >= 2*wantChunks
@@ -187,8 +186,7 @@ func (k *convBlocks) layout(b *builder, v *ir.Value) {
 	}
 	k.atTile = boxes
 	k.atLine = k.atTile + roundUp(rows*k.lead, 64)
-	k.atApart = k.atLine + roundUp(line, 64)
-	k.follow(b, v, k.atApart+roundUp(apart*k.lead/2, 64), k.lanes)
+	k.follow(b, v, k.atLine+roundUp(line, 64), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
 	b.wantShared(flagBytes + k.groups*k.panels*k.allSteps()*k.pieces*k.stepBytes())
 }
@@ -433,7 +431,7 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 	rows := roundUp(to-from, t.Unit)
 	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, lead: k.lead}
 	// Pixels whose channels do not follow each other are converted together.
-	apart := (p.step[2] > 1 || tile.cols < k.dstAll || 8*tile.cols <= tile.lead) && k.after == nil && k.to.Is16()
+	apart := (p.step[2] > 1 || tile.cols < k.dstAll || 4*tile.cols < tile.lead) && k.after == nil && k.to.Is16()
 	for j := image; j < images; j++ {
 		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} && !apart { // no pixels between rows, there as here
 			tile.data = unsafe.Pointer(&w.scratch[k.atTile+(j-image)*rows*k.lead])
@@ -450,7 +448,7 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y+y, x0), x1-x0
 			tile.step = p.step[2]
 			if apart {
-				k.putApart(r, w, tile)
+				k.putApart(r, tile)
 			} else {
 				k.store(r, w, tile)
 			}
@@ -458,14 +456,11 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 	}
 }
 
-// putApart stores pixels whose channels do not follow each other in the result, in
-// 16 bits.
-func (k *convBlocks) putApart(r *run, w *worker, tile resultTile) {
-	src := unsafe.Pointer(&w.scratch[k.atApart])
-	k.set.Narrow[elementOf[k.to]](src, tile.data, tile.rows*tile.lead/4)
-	for c := 0; c < tile.cols; c += cellHalfs {
-		mask := uint(1)<<min(cellHalfs, tile.cols-c) - 1
+// putApart stores pixels whose channels do not follow each other, in the result or
+// among accumulators, in 16 bits.
+func (k *convBlocks) putApart(r *run, tile resultTile) {
+	for c := 0; c < tile.cols; c += ownChannels {
 		d := unsafe.Pointer(&r.values[k.dst][2*(tile.row*k.dstAll+tile.col+c)])
-		k.tiles.Copy(d, 2*tile.step*k.dstAll, unsafe.Add(src, 2*c), tile.lead/2, tile.rows, mask, mask)
+		k.set.NarrowLanes[elementOf[k.to]](d, 2*max(1, tile.step)*k.dstAll, unsafe.Add(tile.data, 4*c), tile.lead, tile.rows, 0, 1<<min(ownChannels, tile.cols-c)-1)
 	}
 }

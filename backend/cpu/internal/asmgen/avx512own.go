@@ -39,6 +39,8 @@ func avx512Own() *gen {
 		g.largestGrad(e, true, false)
 	}
 	g.largestGrad(floats, false, true)
+	g.narrowLanes(halfs)
+	g.narrowLanes(brains)
 	return g
 }
 

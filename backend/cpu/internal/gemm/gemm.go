@@ -227,6 +227,9 @@ type Set struct {
 	// Widen and Narrow convert 16-bit floats, F16 or BF16, to and from float32.
 	Widen, Narrow [elements]Convert
 
+	// NarrowLanes rounds rows of up to 32 float32 to 16-bit floats: those of store.
+	NarrowLanes [elements]Pack
+
 	// Own is convolutions with a kernel for each channel, OwnGrad their gradients
 	// by the kernels, LargestGradAdd those of maxima of windows that overlap, all
 	// of float32. Largest is maxima of windows, LargestGrad their gradients, and

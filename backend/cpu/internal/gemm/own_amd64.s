@@ -23056,3 +23056,83 @@ next:
 done:
 	VZEROUPPER
 	RET
+
+// func narrowLanesF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
+TEXT ·narrowLanesF16AVX512(SB), NOSPLIT, $0-56
+	MOVQ d+0(FP), DI
+	MOVQ ldd+8(FP), R9
+	MOVQ s+16(FP), SI
+	MOVQ lds+24(FP), R8
+	MOVQ k+32(FP), CX
+	MOVQ store+48(FP), BX
+	KMOVD BX, K7
+	KMOVW BX, K1
+	SHRQ $16, BX
+	KMOVW BX, K2
+	TESTQ CX, CX
+	JLE done
+row:
+	VMOVUPS.Z 0(SI), K1, Z0
+	VCVTPS2PH $0, Z0, Y0
+	VMOVUPS.Z 64(SI), K2, Z1
+	VCVTPS2PH $0, Z1, Y1
+	VINSERTI64X4 $1, Y1, Z0, Z0
+	VMOVDQU16 Z0, K7, (DI)
+	ADDQ R8, SI
+	ADDQ R9, DI
+	DECQ CX
+	JNZ row
+done:
+	VZEROUPPER
+	RET
+
+// func narrowLanesBF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
+TEXT ·narrowLanesBF16AVX512(SB), NOSPLIT, $0-56
+	MOVQ d+0(FP), DI
+	MOVQ ldd+8(FP), R9
+	MOVQ s+16(FP), SI
+	MOVQ lds+24(FP), R8
+	MOVQ k+32(FP), CX
+	MOVQ store+48(FP), BX
+	KMOVD BX, K7
+	KMOVW BX, K1
+	SHRQ $16, BX
+	KMOVW BX, K2
+	TESTQ CX, CX
+	JLE done
+	MOVL $0x7fff, DX
+	VPBROADCASTD DX, Z4
+	MOVL $0x1, DX
+	VPBROADCASTD DX, Z5
+	MOVL $0x10000, DX
+	VPBROADCASTD DX, Z6
+	MOVL $0x400000, DX
+	VPBROADCASTD DX, Z7
+row:
+	VMOVUPS.Z 0(SI), K1, Z0
+	VCMPPS $7, Z0, Z0, K3
+	VPTESTMD Z6, Z0, K3, K4
+	KNOTW K3, K5
+	VPADDD Z4, Z0, K3, Z0
+	VPADDD Z5, Z0, K4, Z0
+	VPORD Z7, Z0, K5, Z0
+	VPSRLD $16, Z0, Z0
+	VPMOVDW Z0, Y0
+	VMOVUPS.Z 64(SI), K2, Z1
+	VCMPPS $7, Z1, Z1, K3
+	VPTESTMD Z6, Z1, K3, K4
+	KNOTW K3, K5
+	VPADDD Z4, Z1, K3, Z1
+	VPADDD Z5, Z1, K4, Z1
+	VPORD Z7, Z1, K5, Z1
+	VPSRLD $16, Z1, Z1
+	VPMOVDW Z1, Y1
+	VINSERTI64X4 $1, Y1, Z0, Z0
+	VMOVDQU16 Z0, K7, (DI)
+	ADDQ R8, SI
+	ADDQ R9, DI
+	DECQ CX
+	JNZ row
+done:
+	VZEROUPPER
+	RET

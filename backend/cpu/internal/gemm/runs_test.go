@@ -284,6 +284,36 @@ func TestTapsGrad(t *testing.T) {
 	}
 }
 
+// TestNarrowLanes holds the rounding of rows against that of slices, to the bit.
+func TestNarrowLanes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	for _, set := range setsHere() {
+		for e, f := range set.NarrowLanes {
+			if f == nil {
+				continue
+			}
+			for range 200 {
+				n, rows := 1+rng.IntN(32), rng.IntN(4)
+				lds, ldd := 4*(n+rng.IntN(3)), 2*(n+rng.IntN(3))
+				s, got := newGuarded(max(0, (rows-1)*lds+4*n)), newGuarded(max(0, (rows-1)*ldd+2*n))
+				x := dtype.View[float32](s.data)
+				for i := range x {
+					x[i] = math.Float32frombits(rng.Uint32() >> rng.IntN(3) << (16 * rng.IntN(2)))
+				}
+				f(got.pointer(), ldd, s.pointer(), lds, rows, 0, 1<<n-1)
+				got.check(t, set.Name)
+				for r := range rows {
+					want := make([]byte, 2*n)
+					set.Narrow[e](unsafe.Pointer(&want[0]), unsafe.Add(s.pointer(), r*lds), n)
+					if !bytes.Equal(got.data[r*ldd:][:2*n], want) {
+						t.Fatalf("%s: %d of type %d: row %d is %x, want %x of %v", set.Name, n, e, r, got.data[r*ldd:][:2*n], want, x[r*lds/4:][:n])
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestTransforms holds Winograd's transforms against products of matrices.
 func TestTransforms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))

@@ -28,6 +28,7 @@ var AVX512 = &Set{
 	LargestGrad:  [elements]Windows{largestGradF32AVX512, largestGradF16AVX512, largestGradBF16AVX512},
 	PositiveGrad: [elements]Windows{positiveGradF32AVX512, positiveGradF16AVX512, positiveGradBF16AVX512},
 	PixelRuns:    pixelRunsAVX512,
+	NarrowLanes:  [elements]Pack{F16: narrowLanesF16AVX512, BF16: narrowLanesBF16AVX512},
 	Taps:         [elements][]Windows{tapsF32AVX512, tapsF16AVX512, tapsBF16AVX512},
 	TapsGrad:     [elements][]Windows{tapsGradF32AVX512, tapsGradF16AVX512, tapsGradBF16AVX512},
 
