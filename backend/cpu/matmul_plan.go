@@ -83,6 +83,8 @@ const (
 	mostCols    = 1024
 	mostDepth   = 1024     // inner dimensions up to this are not split
 	streamDepth = 32       // of B that is read in place from memory
+	copyDepth   = 256      // of panels of B that go into the first cache, with a panel of A
+	streamRows  = 64       // that use B too seldom to hide its way from memory
 	shareBytes  = 16 << 20 // of packed B
 	ownedBytes  = 1 << 18  // of B that each worker packs for itself
 	gapBytes    = 1 << 20  // of A that all of B's panels go along
@@ -209,6 +211,11 @@ func (k *product) block() {
 	if !small && !k.b.packed {
 		// All that costs is to read B: row by row, as it lies.
 		k.depth = min(k.depth, streamDepth)
+	}
+	if !small && k.b.packed && !k.b.trans && k.b.element == gemm.F32 && k.m <= streamRows && t.Copies.Rows != nil {
+		// That is most of what costs: panels that fit the first cache are copied
+		// while few lines are on their way.
+		k.depth = min(k.depth, even(k.k, copyDepth, 16))
 	}
 	switch {
 	case k.a.element == gemm.F16 || k.a.element == gemm.BF16:

@@ -17,7 +17,6 @@ const (
 	leastSlice = 512     // steps of the inner dimension that pay for adding up a result
 	sliceBytes = 1 << 20 // most bytes of a slice's result: it stays in the second cache
 	leastDepth = 128     // of blocks of A that go into the second cache
-	turnDepth  = 192     // of panels of B that go into the first one, with a panel of A
 )
 
 // parts is how many parts the inner dimension may be cut into, 0 if that does
@@ -57,7 +56,7 @@ func (k *product) slice() {
 	k.slices = ceilDiv(k.k, k.sliceK)
 	k.depth = min(k.depth, even(k.sliceK, max(leastDepth, blockBytes/(4*k.m)), packDepth))
 	if k.turned != nil {
-		k.depth = even(k.sliceK, turnDepth, packDepth)
+		k.depth = even(k.sliceK, copyDepth, packDepth)
 	}
 	k.tileM = even(k.m, max(k.tileM, blockBytes/(4*k.depth)), 1)
 	k.tileN = even(k.n, mostCols, k.tiles.NR)

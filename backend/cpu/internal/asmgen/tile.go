@@ -62,6 +62,10 @@ func stepped(offset int, pointer, stride, three string, u int) string {
 // a panel of 32 columns is after as many rows.
 const ahead = 32
 
+// copyAhead is that number for kernels that copy B: it lies in the second cache
+// then, mostly, and its rows on few lines of the first, which more would fill.
+const copyAhead = 8
+
 // acc is the number of an accumulator register.
 func (t *tile) acc(i, v int) int { return i*t.vectors + v }
 
@@ -137,7 +141,11 @@ func (t *tile) write(g *gen) {
 				g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i], b, b)
 			}
 		}
-		g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(ahead))
+		steps := uint(ahead)
+		if t.copies {
+			steps = copyAhead
+		}
+		g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(steps))
 	}
 	if !t.runs {
 		begin()
