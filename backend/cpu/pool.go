@@ -293,7 +293,7 @@ func (c *chunkRange) rest(w *worker, chunk int, own bool) (done int64) {
 }
 
 const (
-	spins  = 64                   // pauses before a core is offered to others: a few microseconds
+	spins  = 256                  // pauses before a core is offered to others: longer than what a step does between its large tasks
 	linger = 2 * time.Millisecond // how long an idle worker looks for work before it sleeps
 	stray  = 16                   // times that a worker looks at its own ranges before it looks at all
 )
