@@ -18,7 +18,7 @@ type Debug struct {
 	Graph  bool // "graph": print each graph as recorded
 	Eager  bool // "eager": compile and run each recorded operation at once
 	NaN    bool // "nan": stop at the first value that is NaN or infinite
-	Check  bool // "check": verify the graph between passes, in shuffled order
+	Check  bool // "check": verify the graph between passes, in shuffled order; guards around the memory of kernels
 	Pprof  bool // "pprof": label what runs with layer and operation, for profiles
 
 	// Trace is the file of "trace=FILE", "trace.json" of "trace": the third run

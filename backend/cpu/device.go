@@ -38,7 +38,6 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -224,11 +223,3 @@ func (d *Device) FusesEpilogue() bool { return true }
 
 // WritesParts implements driver.PartWriter.
 func (d *Device) WritesParts() bool { return true }
-
-// aligned returns n zero bytes that start at a multiple of ir.Align. Go
-// promises only the alignment of the element type.
-func aligned(n int) []byte {
-	b := make([]byte, n+ir.Align-1)
-	off := int(-uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (ir.Align - 1))
-	return b[off : off+n : off+n]
-}

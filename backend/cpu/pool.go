@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -30,7 +31,7 @@ type worker struct {
 func (w *worker) fit(p *Program) {
 	if len(w.scratch) < p.scratch {
 		p.device.held.Add(-int64(len(w.scratch)))
-		w.scratch = p.device.aligned(p.scratch)
+		w.scratch = dirty(p.device.aligned(p.scratch))
 	}
 	if len(w.regs) < p.regs {
 		w.regs = make([][]byte, p.regs)
@@ -276,6 +277,9 @@ func (p *place) work(w *worker, i int, own bool) (ranges int) {
 		r.observe(w.id, func() { done = c.rest(w, chunk, own) })
 	} else {
 		done = c.rest(w, chunk, own)
+	}
+	if guards {
+		checkGuards(w.scratch, func() string { return fmt.Sprintf("%T with a helper's scratch memory", c.task) })
 	}
 	p.done.Add(done)
 	return ranges

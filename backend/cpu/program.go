@@ -282,9 +282,9 @@ func (p *Program) get() *run {
 	p.mu.Unlock()
 	r := &run{
 		program: p,
-		arena:   p.device.aligned(p.graph.ArenaBytes),
+		arena:   dirty(p.device.aligned(p.graph.ArenaBytes)),
 		values:  make([][]byte, len(p.graph.Values)),
-		shared:  p.device.aligned(p.shared),
+		shared:  dirty(p.device.aligned(p.shared)),
 		sums:    viewOf[float64](p.device.aligned(8*p.sums), p.sums),
 		kept:    make([]keptOperand, len(p.kept)),
 		stamps:  make([]uint64, len(p.graph.Values)),
@@ -381,6 +381,9 @@ func (p *Program) do(ctx context.Context, r *run) error {
 			}
 			if r.failed != nil {
 				return r.failed
+			}
+			if guards {
+				r.checkGuards(s.pos)
 			}
 		}
 		if err := p.show(r, s.pos); err != nil {
