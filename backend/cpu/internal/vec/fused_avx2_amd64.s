@@ -550,7 +550,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
+// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
 // func exp2SumScaleF16AVX2(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleF16AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
@@ -749,7 +749,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
+// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
 // func exp2SumScaleBF16AVX2(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleBF16AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI

@@ -346,7 +346,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
+// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
 // func exp2SumScaleF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
@@ -374,10 +374,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
@@ -390,10 +391,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z5, Z5
@@ -406,10 +408,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z6, Z6
@@ -422,10 +425,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z7, Z7
@@ -443,10 +447,11 @@ one:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
@@ -472,7 +477,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+// exp2SumScaleF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
 // func exp2SumScaleF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleF16AroundAVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
@@ -500,10 +505,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
@@ -516,10 +522,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z5, Z5
@@ -532,10 +539,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z6, Z6
@@ -548,10 +556,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z7, Z7
@@ -569,10 +578,11 @@ one:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+28(SB), Z2
-	VFMADD213PS.BCST fused<>+32(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+36(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+40(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
@@ -598,7 +608,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
+// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
 // func exp2SumScaleBF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
@@ -628,19 +638,21 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVUPS Z0, 0(DX)(AX*4)
 	VMULPS 0(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -650,19 +662,21 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z5, Z5
 	VMOVUPS Z0, 64(DX)(AX*4)
 	VMULPS 64(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
@@ -672,19 +686,21 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z6, Z6
 	VMOVUPS Z0, 128(DX)(AX*4)
 	VMULPS 128(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -694,19 +710,21 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z7, Z7
 	VMOVUPS Z0, 192(DX)(AX*4)
 	VMULPS 192(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -721,19 +739,21 @@ one:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVUPS Z0, 0(DX)(AX*4)
 	VMULPS 0(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -755,7 +775,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+// exp2SumScaleBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
 // func exp2SumScaleBF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleBF16AroundAVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
@@ -785,19 +805,21 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVUPS Z0, 0(DX)(AX*4)
 	VMULPS 0(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -807,19 +829,21 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z5, Z5
 	VMOVUPS Z0, 64(DX)(AX*4)
 	VMULPS 64(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
@@ -829,19 +853,21 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z6, Z6
 	VMOVUPS Z0, 128(DX)(AX*4)
 	VMULPS 128(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -851,19 +877,21 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z7, Z7
 	VMOVUPS Z0, 192(DX)(AX*4)
 	VMULPS 192(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -878,19 +906,21 @@ one:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVUPS Z0, 0(DX)(AX*4)
 	VMULPS 0(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -912,7 +942,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
+// exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
 // func exp2SumScaleConvertBF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
@@ -941,9 +971,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
@@ -962,9 +994,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z5, Z5
@@ -983,9 +1017,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z6, Z6
@@ -1004,9 +1040,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z7, Z7
@@ -1030,9 +1068,11 @@ one:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
@@ -1063,7 +1103,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleConvertBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+// exp2SumScaleConvertBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
 // func exp2SumScaleConvertBF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleConvertBF16AroundAVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
@@ -1092,9 +1132,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
@@ -1113,9 +1155,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z5, Z5
@@ -1134,9 +1178,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z6, Z6
@@ -1155,9 +1201,11 @@ many:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z7, Z7
@@ -1181,9 +1229,11 @@ one:
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS fused<>+44(SB), Z2
-	VFMADD213PS.BCST fused<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST fused<>+52(SB), Z1, Z2
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z4, Z4
@@ -1807,37 +1857,37 @@ many:
 	JGT one
 	VMULPS 0(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
 	VMULPS 64(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
 	VMULPS 128(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
 	VMULPS 192(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -1848,10 +1898,10 @@ one:
 	JGE done
 	VMULPS 0(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -1878,37 +1928,37 @@ many:
 	JGT one
 	VMULPS 0(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
 	VMULPS 64(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
 	VMULPS 128(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
 	VMULPS 192(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -1919,10 +1969,10 @@ one:
 	JGE done
 	VMULPS 0(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -2117,37 +2167,37 @@ many:
 	JGT one
 	VMOVUPS 0(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
 	VMOVUPS 64(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
 	VMOVUPS 128(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
 	VMOVUPS 192(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -2158,10 +2208,10 @@ one:
 	JGE done
 	VMOVUPS 0(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -2466,10 +2516,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -2478,10 +2528,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
@@ -2490,10 +2540,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -2502,10 +2552,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -2519,10 +2569,10 @@ one:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -2553,10 +2603,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -2565,10 +2615,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
@@ -2577,10 +2627,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -2589,10 +2639,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -2606,10 +2656,10 @@ one:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -3074,10 +3124,10 @@ many:
 	VMOVUPS 0(DX)(AX*4), Z1
 	VFMADD213PS 0(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -3089,10 +3139,10 @@ many:
 	VMOVUPS 64(DX)(AX*4), Z1
 	VFMADD213PS 64(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
@@ -3104,10 +3154,10 @@ many:
 	VMOVUPS 128(DX)(AX*4), Z1
 	VFMADD213PS 128(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -3119,10 +3169,10 @@ many:
 	VMOVUPS 192(DX)(AX*4), Z1
 	VFMADD213PS 192(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -3139,10 +3189,10 @@ one:
 	VMOVUPS 0(DX)(AX*4), Z1
 	VFMADD213PS 0(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -3179,10 +3229,10 @@ many:
 	VMOVUPS 0(DX)(AX*4), Z1
 	VFMADD213PS 0(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -3194,10 +3244,10 @@ many:
 	VMOVUPS 64(DX)(AX*4), Z1
 	VFMADD213PS 64(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
@@ -3209,10 +3259,10 @@ many:
 	VMOVUPS 128(DX)(AX*4), Z1
 	VFMADD213PS 128(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -3224,10 +3274,10 @@ many:
 	VMOVUPS 192(DX)(AX*4), Z1
 	VFMADD213PS 192(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -3244,10 +3294,10 @@ one:
 	VMOVUPS 0(DX)(AX*4), Z1
 	VFMADD213PS 0(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -4171,10 +4221,10 @@ many:
 	VMULPS 0(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -4188,10 +4238,10 @@ many:
 	VMULPS 64(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
@@ -4205,10 +4255,10 @@ many:
 	VMULPS 128(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -4222,10 +4272,10 @@ many:
 	VMULPS 192(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -4244,10 +4294,10 @@ one:
 	VMULPS 0(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -4288,10 +4338,10 @@ many:
 	VMULPS 0(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -4305,10 +4355,10 @@ many:
 	VMULPS 64(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
@@ -4322,10 +4372,10 @@ many:
 	VMULPS 128(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -4339,10 +4389,10 @@ many:
 	VMULPS 192(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -4361,10 +4411,10 @@ one:
 	VMULPS 0(R8)(AX*4), Z1, Z1
 	VFMADD231PS Z5, Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -4637,10 +4687,10 @@ many:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -4652,10 +4702,10 @@ many:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
@@ -4667,10 +4717,10 @@ many:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -4682,10 +4732,10 @@ many:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -4702,10 +4752,10 @@ one:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -4740,10 +4790,10 @@ many:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -4755,10 +4805,10 @@ many:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
@@ -4770,10 +4820,10 @@ many:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -4785,10 +4835,10 @@ many:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -4805,10 +4855,10 @@ one:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+56(SB), Z0, K2
-	VPADDD.BCST fused<>+60(SB), Z0, Z2
-	VPADDD.BCST fused<>+64(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+68(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+28(SB), Z0, K2
+	VPADDD.BCST fused<>+32(SB), Z0, Z2
+	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -5140,18 +5190,11 @@ DATA fused<>+12(SB)/4, $0x3d648e73
 DATA fused<>+16(SB)/4, $0x3e75edab
 DATA fused<>+20(SB)/4, $0x3f31725d
 DATA fused<>+24(SB)/4, $0x3f800000
-DATA fused<>+28(SB)/4, $0x3c5bfb9a
-DATA fused<>+32(SB)/4, $0x3d55fc34
-DATA fused<>+36(SB)/4, $0x3e771229
-DATA fused<>+40(SB)/4, $0x3f316b63
-DATA fused<>+44(SB)/4, $0x3d9dd576
-DATA fused<>+48(SB)/4, $0x3e691bb2
-DATA fused<>+52(SB)/4, $0x3f31f32e
-DATA fused<>+56(SB)/4, $0x00010000
-DATA fused<>+60(SB)/4, $0x00007fff
-DATA fused<>+64(SB)/4, $0x00000001
-DATA fused<>+68(SB)/4, $0x00400000
-GLOBL fused<>(SB), RODATA|NOPTR, $72
+DATA fused<>+28(SB)/4, $0x00010000
+DATA fused<>+32(SB)/4, $0x00007fff
+DATA fused<>+36(SB)/4, $0x00000001
+DATA fused<>+40(SB)/4, $0x00400000
+GLOBL fused<>(SB), RODATA|NOPTR, $44
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/4, $196609
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+4(SB)/4, $458757
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/4, $720905

@@ -711,7 +711,7 @@ done:
 	FMOVS F4, 8(R7)
 	RET
 
-// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
+// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
 // func exp2SumScaleF16NEON(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleF16NEON(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
@@ -977,7 +977,7 @@ done:
 	FMOVS F4, 12(R7)
 	RET
 
-// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
+// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
 // func exp2SumScaleBF16NEON(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleBF16NEON(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0

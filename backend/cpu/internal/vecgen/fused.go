@@ -25,7 +25,6 @@ type pass struct {
 
 // passAt is a vector of a pass.
 type passAt struct {
-	elem   elem               // of the function's rows
 	at     func(i int) string // where slice i, of float32, lies
 	load   func(i int, to reg)
 	ahead  func(i int) // asks the cache for that of slice i
@@ -172,7 +171,6 @@ func (p pass) vector(a *asm, t passType, elems []elem, around bool, u int) passA
 	}
 	round := func(from reg) { a.roundHalf(elems[0], t.convert, from) }
 	return passAt{
-		elem:   t.elem,
 		at:     at,
 		load:   func(i int, to reg) { a.widened(elems[i], at(i), to) },
 		ahead:  func(i int) { a.op("PREFETCHT0", at(i)) },
@@ -285,13 +283,13 @@ func passes() []pass {
 		{
 			// A row's powers are computed while the one before is stored: else the
 			// processor waits for memory now and for arithmetic then.
-			name: "exp2SumScale", doc: "e[i] = 2 to the power of x[i]*s[0] + s[1], as coarse as the type lets it be, s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead",
+			name: "exp2SumScale", doc: "e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead",
 			slices: []string{"*dst", "last", "e", "*x", "*ahead"}, only: []string{"F16", "BF16", "ConvertBF16"}, around: true, numbers: 3, sums: 1,
 			body: func(a *asm, p passAt) {
 				p.ahead(4)
 				p.load(3, 0)
 				a.op("VFMADD213PS", p.number(1), p.number(0), reg(0))
-				exp2By(a, map[elem][]num{f16: powers18, bf16: powers13}[p.elem])
+				exp2(a) // a shorter polynomial's error would be a second rounding
 				a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
 				a.op("VMOVUPS", reg(0), p.at(2))
 				a.op("VMULPS", p.at(1), p.number(2), reg(0))
