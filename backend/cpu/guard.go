@@ -10,9 +10,9 @@ import (
 )
 
 // Under KERAS_DEBUG=check, and in this package's tests, the memory that kernels
-// work in lies between guards, bytes that nobody writes, and begins as NaNs. Kernels in assembly have
-// no bounds; what they write elsewhere is the memory of others, or of the
-// runtime, and shows in another place and much later.
+// work in lies between guards, bytes that nobody writes, and begins as NaNs.
+// Kernels in assembly have no bounds; what they write elsewhere is the memory of
+// others, or of the runtime, and shows in another place and much later.
 
 // guardBytes is the bytes of a guard, a multiple of ir.Align.
 const guardBytes = 16 * ir.Align
