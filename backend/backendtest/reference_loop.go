@@ -88,9 +88,7 @@ func (b bounds) instruction(c op.Code, x [][]bounded, types []op.Type, t op.Type
 			}
 		case op.MatMul:
 			inner, cols := types[1].Shape[0], types[1].Shape[1]
-			out[i] = b.dot(bounded{}, inner, func(p int) (bounded, bounded) {
-				return x[0][i/cols*inner+p], x[1][p*cols+i%cols]
-			})
+			out[i] = b.dot(bounded{}, inner, strip{x[0][i/cols*inner:], 1}, strip{x[1][i%cols:], cols})
 		default:
 			panic(fmt.Sprintf("no reference for %v in a loop", c))
 		}

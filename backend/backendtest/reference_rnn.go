@@ -57,15 +57,23 @@ func (b bounds) stored(x bounded) bounded {
 	return bounded{x.v, x.e + b.rel*math.Abs(x.v) + b.abs}
 }
 
-// dot is start + Σ x·y.
-func (b bounds) dot(start bounded, n int, term func(i int) (x, y bounded)) bounded {
+// strip is numbers of an array, one every step.
+type strip struct {
+	x    []bounded
+	step int
+}
+
+// dot is start + Σ x·y of n numbers each. It is mul and add written out: most of
+// what the references of recurrent layers take.
+func (b bounds) dot(start bounded, n int, x, y strip) bounded {
 	size := math.Abs(start.v)
 	for i := range n {
-		x, y := term(i)
-		p := b.mul(x, y)
-		start.v += p.v
-		start.e += p.e
-		size += math.Abs(p.v)
+		l, r := x.x[i*x.step], y.x[i*y.step]
+		v := l.v * r.v
+		a := math.Abs(v)
+		start.v += v
+		start.e += math.Abs(l.v)*r.e + math.Abs(r.v)*l.e + l.e*r.e + b.acc*a
+		size += a
 	}
 	start.e += b.acc * size
 	return start
@@ -78,6 +86,13 @@ type cube struct {
 }
 
 func (c cube) at(i, row, col int) *bounded { return &c.x[(i*c.rows+row)*c.cols+col] }
+
+// along is a row from a column on, and down a column of the matrices one below
+// the other, from a matrix on.
+func (c cube) along(i, row, col int) strip { return strip{c.x[(i*c.rows+row)*c.cols+col:], 1} }
+func (c cube) down(i, col int) strip {
+	return strip{c.x[min(i*c.rows*c.cols+col, len(c.x)):], c.cols} // empty if there are no rows
+}
 
 func exact(f []float64) []bounded {
 	out := make([]bounded, len(f))
@@ -126,7 +141,7 @@ func (s *scanOf) inputs(x cube, steps int, w cube, v []bounded) cube {
 	for t := range steps {
 		for n := range s.batch {
 			for i := range w.cols {
-				*z.at(t, n, i) = s.dot(v[i], x.cols, func(p int) (bounded, bounded) { return *x.at(t, n, p), *w.at(0, p, i) })
+				*z.at(t, n, i) = s.dot(v[i], x.cols, x.along(t, n, 0), w.down(0, i))
 			}
 		}
 	}
@@ -164,8 +179,9 @@ func rnnReference(a op.Attr, t op.Type, args []array) result {
 		t, before, after := s.place(j)
 		for n := range s.batch {
 			last := func(i int) bounded { return *h.at(before, n, i) }
-			sum := func(x func(i int) bounded, start bounded, g, i int) bounded {
-				return s.dot(start, s.units, func(p int) (bounded, bounded) { return x(p), *s.u.at(0, p, g*s.units+i) })
+			row := h.along(before, n, 0)
+			sum := func(x strip, start bounded, g, i int) bounded {
+				return s.dot(start, s.units, x, s.u.down(0, g*s.units+i))
 			}
 			z := func(g, i int) bounded { return *in.at(t, n, g*s.units+i) }
 			keep := func(g, i int) *bounded { return saved.at(t*s.Cell.Saved()+g, n, i) }
@@ -173,22 +189,22 @@ func rnnReference(a op.Attr, t op.Type, args []array) result {
 			for i := range s.units {
 				switch s.Cell {
 				case op.GRUCell:
-					q[i] = s.add(sum(last, bounded{}, 2, i), bounded{v: bias[i]})
+					q[i] = s.add(sum(row, bounded{}, 2, i), bounded{v: bias[i]})
 				case op.GRUBeforeCell:
-					q[i] = s.stored(s.mul(s.sigmoid(sum(last, z(1, i), 1, i)), last(i)))
+					q[i] = s.stored(s.mul(s.sigmoid(sum(row, z(1, i), 1, i)), last(i)))
 				}
 			}
 			for i := range s.units {
 				var y bounded
 				switch s.Cell {
 				case op.TanhCell:
-					y = s.tanh(sum(last, z(0, i), 0, i))
+					y = s.tanh(sum(row, z(0, i), 0, i))
 				case op.ReluCell:
-					y = sum(last, z(0, i), 0, i)
+					y = sum(row, z(0, i), 0, i)
 					y.v = max(y.v, 0)
 				case op.LSTMCell:
-					in, forget := s.sigmoid(sum(last, z(0, i), 0, i)), s.sigmoid(sum(last, z(1, i), 1, i))
-					g, o := s.tanh(sum(last, z(2, i), 2, i)), s.sigmoid(sum(last, z(3, i), 3, i))
+					in, forget := s.sigmoid(sum(row, z(0, i), 0, i)), s.sigmoid(sum(row, z(1, i), 1, i))
+					g, o := s.tanh(sum(row, z(2, i), 2, i)), s.sigmoid(sum(row, z(3, i), 3, i))
 					for k, x := range []bounded{in, forget, g, o} {
 						*keep(k, i) = s.stored(x)
 					}
@@ -199,12 +215,12 @@ func rnnReference(a op.Attr, t op.Type, args []array) result {
 					*c.at(after, n, i) = s.stored(carry[at])
 					y = s.mul(o, s.tanh(carry[at]))
 				default:
-					x, r := s.sigmoid(sum(last, z(0, i), 0, i)), s.sigmoid(sum(last, z(1, i), 1, i))
+					x, r := s.sigmoid(sum(row, z(0, i), 0, i)), s.sigmoid(sum(row, z(1, i), 1, i))
 					var g bounded
 					if s.Cell == op.GRUCell {
 						g = s.tanh(s.add(z(2, i), s.mul(r, q[i])))
 					} else {
-						g = s.tanh(sum(func(p int) bounded { return q[p] }, z(2, i), 2, i))
+						g = s.tanh(sum(strip{q, 1}, z(2, i), 2, i))
 					}
 					for k, x := range []bounded{x, r, g, q[i]} {
 						*keep(k, i) = s.stored(x)
@@ -271,9 +287,7 @@ func rnnGradReference(a op.Attr, t op.Type, args []array) result {
 				*recurrent.at(t, n, g*s.units+i) = s.stored(x)
 			}
 			back := func(i, from, to int, x cube) bounded { // columns from to to of x·uᵀ
-				return s.dot(bounded{}, to-from, func(p int) (bounded, bounded) {
-					return *x.at(t, n, from+p), *s.u.at(0, i, from+p)
-				})
+				return s.dot(bounded{}, to-from, x.along(t, n, from), s.u.along(0, i, from))
 			}
 			pass := make([]bounded, s.units)
 			for i := range row {
@@ -343,34 +357,37 @@ func rnnGradReference(a op.Attr, t op.Type, args []array) result {
 
 // weights is the gradients by the weights: sums over all steps and rows.
 func (s *scanOf) weights(out []bounded, to op.RNNGradSections, x, h, saved, input, recurrent cube) {
-	rows := s.steps * s.batch
-	one := bounded{v: 1}
-	sum := func(at int, left func(t, n int) bounded, g cube, col int) {
-		out[at] = s.dot(bounded{}, rows, func(p int) (bounded, bounded) {
-			return left(p/s.batch, p%s.batch), *g.at(p/s.batch, p%s.batch, col)
-		})
+	rows, wide := s.steps*s.batch, s.gates*s.units
+	sum := func(at int, left strip, g cube, col int) {
+		out[at] = s.dot(bounded{}, rows, left, g.down(0, col))
 	}
-	before := func(t int) int {
-		if s.Reverse {
-			return t + 1
+	first := 0
+	if s.Reverse {
+		first = 1 // the step before is the next in memory
+	}
+	one := strip{[]bounded{{v: 1}}, 0}
+	var candidate cube // the fourth of what a step saves
+	if s.Cell == op.GRUBeforeCell {
+		candidate = cube{make([]bounded, 0, rows*s.units), s.batch, s.units}
+		for t := range s.steps {
+			from := (t*s.Cell.Saved() + 3) * s.batch * s.units
+			candidate.x = append(candidate.x, saved.x[from:][:s.batch*s.units]...)
 		}
-		return t
 	}
-	wide := s.gates * s.units
 	for j := range wide {
 		for i := range x.cols {
-			sum(to.W.Start+i*wide+j, func(t, n int) bounded { return *x.at(t, n, i) }, input, j)
+			sum(to.W.Start+i*wide+j, x.down(0, i), input, j)
 		}
 		for i := range s.units {
-			left := func(t, n int) bounded { return *h.at(before(t), n, i) }
+			left := h.down(first, i)
 			if s.Cell == op.GRUBeforeCell && j >= 2*s.units {
-				left = func(t, n int) bounded { return *saved.at(t*s.Cell.Saved()+3, n, i) }
+				left = candidate.down(0, i)
 			}
 			sum(to.U.Start+i*wide+j, left, recurrent, j)
 		}
-		sum(to.V.Start+j, func(int, int) bounded { return one }, input, j)
+		sum(to.V.Start+j, one, input, j)
 		if s.Cell.HasBias() && j >= 2*s.units {
-			sum(to.B.Start+j-2*s.units, func(int, int) bounded { return one }, recurrent, j)
+			sum(to.B.Start+j-2*s.units, one, recurrent, j)
 		}
 	}
 }
@@ -379,9 +396,7 @@ func (s *scanOf) weights(out []bounded, to op.RNNGradSections, x, h, saved, inpu
 func (s *scanOf) back(out []bounded, features int, w []bounded, input cube) {
 	for row := range s.steps * s.batch {
 		for i := range features {
-			out[row*features+i] = s.dot(bounded{}, input.cols, func(p int) (bounded, bounded) {
-				return input.x[row*input.cols+p], w[i*input.cols+p]
-			})
+			out[row*features+i] = s.dot(bounded{}, input.cols, strip{input.x[row*input.cols:], 1}, strip{w[i*input.cols:], 1})
 		}
 	}
 }
