@@ -19,9 +19,12 @@ type scatterAdd struct {
 	// Where the operand has many more rows than the result, its rows are cut
 	// into parts, which add up in tables of their own: so they are read in
 	// order, and once. The tables are then joined in order. Else a chunk is a
-	// range of rows of the result and reads all indices.
+	// range of rows of the result: if rows are long, each is made in one go of
+	// those of the operand that sorted lists, and written once; if not, the chunk
+	// reads all indices.
 	parts, part int
 	join        joinTables
+	sorted      *sortedRows
 }
 
 func newScatterAdd(b *builder, v *ir.Value) kernel {
@@ -37,6 +40,9 @@ func newScatterAdd(b *builder, v *ir.Value) kernel {
 		k.parts = min(8, k.n/(8*k.limit))
 		k.part = (k.n + k.parts - 1) / k.parts
 		b.wantShared(k.parts * k.limit * k.inner * width)
+	} else if k.plus != nil && k.inner >= longRow {
+		k.sorted = newSortedRows(b, k, v.Type)
+		return k
 	} else if !native(k.dtype) {
 		b.wantShared(k.limit * k.inner * width)
 	}
@@ -48,7 +54,9 @@ func (k *scatterAdd) run(r *run) {
 	if k.limit == 0 && k.n > 0 {
 		k.at(r, 0)
 	}
-	if k.parts > 0 {
+	if k.sorted != nil {
+		k.sorted.run(r)
+	} else if k.parts > 0 {
 		r.parallel(k, k.parts, k.n*k.inner)
 		r.parallel(&k.join, k.chunks, k.parts*k.limit*k.inner)
 	} else {
