@@ -36,28 +36,34 @@ func (k *panelPacking) chunk(r *run, w *worker, i int) {
 // packB packs depth steps from p on of columns from col on. Panels are size
 // bytes apart.
 func (k *panelProduct) packB(_ *worker, d unsafe.Pointer, size int, found *uint32, data []byte, batch, col, cols, p, depth int) {
-	const lanes = 4 * gemm.PanelCols // bytes of a row of pairs
-	b, set, step := &k.b, k.result.set, k.parts*gemm.PanelStep
-	if !b.trans {
-		src := unsafe.Pointer(&data[2*(b.starts[batch]+p*b.stride+col)])
-		packPanels(set, d, size, k.parts, src, 2*b.stride, cols, depth, unsafe.Pointer(found))
+	b, set := &k.b, k.result.set
+	if b.trans {
+		src := unsafe.Pointer(&data[2*(b.starts[batch]+col*b.stride+p)])
+		turnPanels(set, d, size, k.parts, src, 2*b.stride, cols, depth, unsafe.Pointer(found))
 		return
 	}
-	clearTails(d, size, k.parts, cols, depth)
+	src := unsafe.Pointer(&data[2*(b.starts[batch]+p*b.stride+col)])
+	packPanels(set, d, size, k.parts, src, 2*b.stride, cols, depth, unsafe.Pointer(found))
+}
+
+// turnPanels is packPanels of columns that are rows of memory, distance bytes
+// apart.
+func turnPanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Pointer, distance, cols, depth int, found unsafe.Pointer) {
+	clearTails(d, size, pieces, cols, depth)
 	wide := cols
-	if k.parts == 2 {
+	if pieces == 2 {
 		wide = roundUp(cols, gemm.PanelCols) // all of a panel is split
 	}
 	for j := 0; j < wide; j += 16 {
 		n := max(0, min(16, cols-j))
-		src := unsafe.Pointer(&data[2*(b.starts[batch]+(col+min(j, cols-1))*b.stride+p)])
+		from := unsafe.Add(src, min(j, cols-1)*distance)
 		to := unsafe.Add(d, j/gemm.PanelCols*size+j%gemm.PanelCols*4)
 		for q := 0; q < depth; q += gemm.PanelDepth {
-			set.Transpose[gemm.Pairs](unsafe.Add(to, q/gemm.PanelDepth*step), lanes,
-				unsafe.Add(src, 2*q), 2*b.stride, min(gemm.PanelDepth, depth-q), 1<<n-1, 1<<16-1)
+			set.Transpose[gemm.Pairs](unsafe.Add(to, q/gemm.PanelDepth*pieces*gemm.PanelStep), 4*gemm.PanelCols,
+				unsafe.Add(from, 2*q), distance, min(gemm.PanelDepth, depth-q), 1<<n-1, 1<<16-1)
 		}
 	}
-	splitPanels(set, d, size, k.parts, cols, depth, unsafe.Pointer(found))
+	splitPanels(set, d, size, pieces, cols, depth, found)
 }
 
 // packPanels packs depth rows of columns, distance bytes apart at src, to panels

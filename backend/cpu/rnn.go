@@ -98,17 +98,21 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 	k.Scan, k.dtype = *s, d
 	k.steps, k.batch, k.units, k.gates = steps, batch, units, s.Cell.Gates()
 	// Equal blocks, and two at least, as there mostly are cores.
-	unit := fewRows
-	if set := kernelsOf(current()); set != nil && d == dtype.BFloat16 && set.Blocks != nil {
+	set, unit, split := kernelsOf(current()), fewRows, false
+	switch {
+	case set == nil:
+	case d == dtype.BFloat16 && set.Blocks != nil:
 		unit = set.Blocks.Unit
+	case d == dtype.Float16 && set.Panels != nil && batch > sharedRows && steps > 1:
+		unit, split = panelUnit, true
 	}
 	n := max(batch, 1)
 	k.rows = even(n, min(scanRows, roundUp(ceilDiv(n, 2), unit)), unit)
 	k.cells = cellsOf(d, units)
-	shared, masks := 0, true
+	shared, masks := flagBytes, true
 	unit = 1
 	for _, c := range blocks {
-		p := newStepProduct[T](c.position, d, c.rows, k.gates*units, c.from, c.n, trans, k.rows, &shared)
+		p := newStepProduct[T](c.position, d, c.rows, k.gates*units, c.from, c.n, trans, k.rows, split, &shared)
 		k.products = append(k.products, p)
 		unit, masks = max(unit, p.unit()), masks && p.masks()
 	}
@@ -127,7 +131,7 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		k.packs[len(k.packs)-1].end++
 	}
 	k.take(sizeOf[T]() * k.gates * units) // also for a row of the kernel
-	k.operand = k.takeBytes(max(k.padded, scanRows) * lead)
+	k.operand = k.takeBytes(flagBytes + max(k.padded, scanRows)*lead)
 }
 
 // take reserves scratch memory for n elements and returns where it begins.
@@ -153,7 +157,7 @@ func (k *recurrence[T]) reserve(b *builder) {
 // there is one, kept from run to run where the program lets it, and where
 // packing it is a large part of the work.
 func (k *recurrence[T]) keep(b *builder, kernels ...*ir.Value) {
-	if k.steps*k.batch > keepRows {
+	if k.steps*k.batch > keepRows || k.products[0].panels != nil {
 		return
 	}
 	for i, v := range kernels {
@@ -172,6 +176,7 @@ func (k *recurrence[T]) prepare(r *run) bool {
 	if k.batch*k.units == 0 {
 		return false
 	}
+	*flagOf(r.shared) = 0
 	for i := range k.packs {
 		p := &k.packs[i]
 		first, good := &k.products[p.first], false

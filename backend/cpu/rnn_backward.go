@@ -257,8 +257,8 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T, wi
 		k.skip(w, mask, &all, gru, input, recurrent)
 	}
 	p := &k.products[0]
-	a, lda := p.operand(recurrent, k.leadSums, rows, w.scratch[k.operand:])
-	p.mul(r, rows, a, lda, past, lead, pointer(dh), k.lead())
+	a := p.operand(r, recurrent, k.leadSums, rows, w.scratch[k.operand:])
+	p.mul(r, rows, a, past, lead, pointer(dh), k.lead())
 	if win != nil {
 		k.add(r, w, t, before, first, rows, input, win)
 	}
@@ -300,8 +300,8 @@ func (k *scanGrad[T]) add(r *run, w *worker, t, before, first, rows int, input [
 	}
 	d, lead := w.scratch[k.atInput:], k.inputLead()
 	multiply := func(p *stepProduct[T], col int, s unsafe.Pointer) {
-		a, lda := p.operand(input[col*k.dtype.Size():], k.leadSums, rows, w.scratch[k.operand:])
-		p.mul(r, rows, a, lda, s, lead, pointer(d), lead)
+		a := p.operand(r, input[col*k.dtype.Size():], k.leadSums, rows, w.scratch[k.operand:])
+		p.mul(r, rows, a, s, lead, pointer(d), lead)
 	}
 	if n := len(k.products); k.Cell == op.GRUCell {
 		multiply(&k.products[n-2], 0, nil)
@@ -355,8 +355,8 @@ func (k *scanGrad[T]) sums(r *run, w *worker, all *stepRows[T], t, before, after
 	}
 	if k.Cell == op.GRUBeforeCell {
 		p := &k.products[1]
-		a, lda := p.operand(input[2*k.units*size:], k.leadSums, rows, w.scratch[k.operand:])
-		p.mul(r, rows, a, lda, nil, 0, pointer(all.q), k.lead())
+		a := p.operand(r, input[2*k.units*size:], k.leadSums, rows, w.scratch[k.operand:])
+		p.mul(r, rows, a, nil, 0, pointer(all.q), k.lead())
 		for lo := 0; lo < len(all.dh); lo += step {
 			p := all.cut(lo, min(len(all.dh), lo+step))
 			k.pieceOf(w, &p)

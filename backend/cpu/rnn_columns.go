@@ -144,11 +144,11 @@ func (c *columnInput[T]) chunk(r *run, w *worker, i int) {
 	lead := c.features * c.dtype.Size()
 	for first := 0; first < rows; first += scanRows {
 		n := min(scanRows, rows-first)
-		a, lda := products[0].operand(x[first*lead:], lead, n, w.scratch[c.operand:])
+		a := products[0].operand(r, x[first*lead:], lead, n, w.scratch[c.operand:])
 		for g := range products {
 			offsets := pointer(c.shared(r, c.atOffsets+g*c.lead(), c.wide))
 			d := pointer(in[first*width+g*c.wide:])
-			products[g].columns(r, from, end, n, a, lda, offsets, 0, d, width*sizeOf[T]())
+			products[g].columns(r, from, end, n, a, offsets, 0, d, width*sizeOf[T]())
 		}
 	}
 }
@@ -162,7 +162,7 @@ func (s *columnStep[T]) chunk(r *run, w *worker, i int) {
 	state := c.shared(r, c.atStates[s.step%2], rows*c.wide)
 	next := c.shared(r, c.atStates[(s.step+1)%2], rows*c.wide)
 	hBytes, lastBytes := c.outputs(out, after, 0, rows), c.outputs(out, before, 0, rows)
-	a, lda := c.products[0].operand(lastBytes, c.units*size, rows, w.scratch[c.operand:])
+	a := c.products[0].operand(r, lastBytes, c.units*size, rows, w.scratch[c.operand:])
 
 	in, inLead := c.row(r, t), c.gates*c.lead()
 	block := func(x []T) vec.Operand { return vec.Operand{P: pointer(x[from:]), Stride: c.lead()} }
@@ -170,7 +170,7 @@ func (s *columnStep[T]) chunk(r *run, w *worker, i int) {
 	// multiply computes the sums of a gate by a product of its kernel.
 	multiply := func(g, product int, s unsafe.Pointer, lds int) vec.Operand {
 		d := c.room(c.blockOf(w, c.atGates[g], c.padded), c.saved(out, t, g, 0, rows))
-		c.products[product].columns(r, from, end, rows, a, lda, s, lds, pointer(d), c.lead())
+		c.products[product].columns(r, from, end, rows, a, s, lds, pointer(d), c.lead())
 		return block(d)
 	}
 	input := func(g int) unsafe.Pointer { return pointer(in[g*c.wide:]) }

@@ -133,12 +133,12 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 	default:
 		k.multiply(r, w, t, first, rows, gates[:k.gates]...)
 	}
-	a, lda := k.products[0].operand(lastBytes, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
+	a := k.products[0].operand(r, lastBytes, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
 	stored := false
 	switch k.Cell {
 	case op.LSTMCell:
 		for g := range gates {
-			k.product(r, g, rows, a, lda, in, gates[g])
+			k.product(r, g, rows, a, in, gates[g])
 		}
 		if stored = k.cells.LSTM != nil; stored {
 			for g, x := range gates {
@@ -153,9 +153,9 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 			k.lstm(gates[0][lo:hi], gates[1][lo:hi], gates[2][lo:hi], gates[3][lo:hi], c[lo:hi], next[lo:hi], h[lo:hi])
 		})
 	case op.GRUCell:
-		k.product(r, 0, rows, a, lda, in, gates[0])
-		k.product(r, 1, rows, a, lda, in, gates[1])
-		k.products[2].mul(r, rows, a, lda, nil, 0, pointer(gates[3]), k.lead())
+		k.product(r, 0, rows, a, in, gates[0])
+		k.product(r, 1, rows, a, in, gates[1])
+		k.products[2].mul(r, rows, a, nil, 0, pointer(gates[3]), k.lead())
 		k.addBias(r, w, gates[3])
 		if k.w < 0 {
 			k.copyInput(in, 2, gates[2], rows)
@@ -171,19 +171,19 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 		k.gru(gates, k.load(k.blockOf(w, k.atLast, rows), lastBytes), h)
 	case op.GRUBeforeCell:
 		last := k.load(k.blockOf(w, k.atLast, rows), lastBytes)
-		k.product(r, 0, rows, a, lda, in, gates[0])
-		k.product(r, 1, rows, a, lda, in, gates[1])
+		k.product(r, 0, rows, a, in, gates[0])
+		k.product(r, 1, rows, a, in, gates[1])
 		pieces(len(h), scanPiece, func(lo, hi int) {
 			k.fn.sigmoid(gates[1][lo:hi], gates[1][lo:hi])
 			k.fn.mul(gates[3][lo:hi], gates[1][lo:hi], last[lo:hi])
 		})
 		q := k.saved(out, t, 3, first, rows)
 		k.store(q, gates[3])
-		a, lda = k.products[2].operand(q, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
-		k.product(r, 2, rows, a, lda, in, gates[2])
+		a = k.products[2].operand(r, q, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
+		k.product(r, 2, rows, a, in, gates[2])
 		k.gru(gates, last, h)
 	default:
-		k.product(r, 0, rows, a, lda, in, h)
+		k.product(r, 0, rows, a, in, h)
 		f := k.fn.tanh
 		if k.Cell == op.ReluCell {
 			f = k.fn.relu
@@ -228,16 +228,15 @@ func (k *scan[T]) input(r *run, w *worker, t, first, rows int) []T {
 // multiply computes the input of a step: x·w+v, a gate in each of dst.
 func (k *scan[T]) multiply(r *run, w *worker, t, first, rows int, dst ...[]T) {
 	inputs := k.products[k.gates:]
-	var a unsafe.Pointer
-	var lda int
+	var a stepOperand
 	if len(inputs) > 0 {
 		x := k.bytesOf(r.values[k.x], 0, t, first, rows, k.features)
-		a, lda = inputs[0].operand(x, k.features*k.dtype.Size(), rows, w.scratch[k.operand:])
+		a = inputs[0].operand(r, x, k.features*k.dtype.Size(), rows, w.scratch[k.operand:])
 	}
 	for g, d := range dst {
 		v := viewOf[T](w.scratch[k.atOffsets[g]:], k.wide)
 		if len(inputs) > 0 {
-			inputs[g].mul(r, rows, a, lda, pointer(v), 0, pointer(d), k.lead())
+			inputs[g].mul(r, rows, a, pointer(v), 0, pointer(d), k.lead())
 			continue
 		}
 		for i := range rows {
@@ -248,20 +247,20 @@ func (k *scan[T]) multiply(r *run, w *worker, t, first, rows int, dst ...[]T) {
 
 // product computes gate g of a step, before its function: the input, which is
 // in d unless it is an argument, plus a·u.
-func (k *scan[T]) product(r *run, g, rows int, a unsafe.Pointer, lda int, in, d []T) {
+func (k *scan[T]) product(r *run, g, rows int, a stepOperand, in, d []T) {
 	p := &k.products[g]
 	if k.w >= 0 {
-		p.mul(r, rows, a, lda, pointer(d), k.lead(), pointer(d), k.lead())
+		p.mul(r, rows, a, pointer(d), k.lead(), pointer(d), k.lead())
 		return
 	}
 	if p.masks() && (p.unit() == 1 || k.dtype.Size() < sizeOf[T]()) {
 		s := unsafe.Pointer(&in[g*k.units])
-		p.mul(r, rows, a, lda, s, sizeOf[T]()*k.gates*k.units, pointer(d), k.lead())
+		p.mul(r, rows, a, s, sizeOf[T]()*k.gates*k.units, pointer(d), k.lead())
 		return
 	}
 	// The kernel would read beyond the input's end.
 	k.copyInput(in, g, d, rows)
-	p.mul(r, rows, a, lda, pointer(d), k.lead(), pointer(d), k.lead())
+	p.mul(r, rows, a, pointer(d), k.lead(), pointer(d), k.lead())
 }
 
 // copyInput copies gate g of the input to a block.

@@ -33,12 +33,25 @@ type stepProduct[T real] struct {
 	keptAt  int // where it begins there
 	chunks  int // of packing
 	lead    int // bytes from a row of a copied operand to the next
+
+	// Float16 on tile registers, or nil, and the same product in float32, for
+	// what has elements that are not finite.
+	panels *gemm.Panels
+	wide   *stepProduct[T]
+}
+
+// stepOperand is the rows that a stepProduct multiplies: the first, the bytes
+// from one to the next and, of float16 in two parts, from those to the others.
+type stepOperand struct {
+	p         unsafe.Pointer
+	lead, low int
 }
 
 // newStepProduct makes the product by columns col to col+cols-1 of the
 // recurrent kernel of units rows and stride columns, transposed or not, of
-// blocks of rows. It packs to *shared, which it moves.
-func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int, trans bool, rows int, shared *int) stepProduct[T] {
+// blocks of rows. It packs to *shared, which it moves. With split float16 is
+// multiplied on tile registers.
+func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int, trans bool, rows int, split bool, shared *int) stepProduct[T] {
 	p := stepProduct[T]{src: src, dtype: d, stride: stride, col: col, trans: trans, k: units, n: cols, at: *shared, kept: -1}
 	if trans {
 		p.k, p.n = cols, units
@@ -62,12 +75,18 @@ func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int
 	p.cells = roundUp(ceilDiv(p.k, p.tiles.Step), p.tiles.Deep)
 	p.lead = 4*p.cells + rowPad
 	p.chunks = ceilDiv(p.n, p.tiles.NR)
+	if split {
+		p.usePanels()
+	}
 	*shared += p.bytes()
 	return p
 }
 
 // bytes is the size of the packed kernel.
 func (p *stepProduct[T]) bytes() int {
+	if p.panels != nil {
+		return p.panelBytes() + p.wide.bytes()
+	}
 	if p.set == nil {
 		return roundUp(sizeOf[T]()*p.k*p.n, 64)
 	}
@@ -87,14 +106,22 @@ func (p *stepProduct[T]) packed(r *run) []byte {
 
 // unit is what a number of rows is rounded up to in operand and result.
 func (p *stepProduct[T]) unit() int {
-	if p.set == nil {
+	switch {
+	case p.set == nil:
 		return 1
+	case p.panels != nil:
+		return panelUnit
 	}
 	return p.tiles.Unit
 }
 
 // masks reports whether kernels leave columns beyond the last alone.
-func (p *stepProduct[T]) masks() bool { return p.set == nil || p.tiles.Masked || p.n%p.tiles.NR == 0 }
+func (p *stepProduct[T]) masks() bool {
+	if p.panels != nil {
+		return p.n%panelUnit == 0
+	}
+	return p.set == nil || p.tiles.Masked || p.n%p.tiles.NR == 0
+}
 
 // inPlace reports whether a block of rows can be read where it lies.
 func (p *stepProduct[T]) inPlace(rows int) bool {
@@ -109,6 +136,10 @@ func (p *stepProduct[T]) inPlace(rows int) bool {
 
 // pack packs part i of the recurrent kernel.
 func (p *stepProduct[T]) pack(r *run, w *worker, i int) {
+	if p.panels != nil {
+		p.packPanel(r, w, i)
+		return
+	}
 	data, size := r.values[p.src], p.dtype.Size()
 	if p.set == nil {
 		p.packRows(viewOf[T](p.packed(r), p.k*p.n), data, i, w.scratch)
@@ -154,11 +185,16 @@ func (p *stepProduct[T]) packRows(dst []T, data []byte, i int, scratch []byte) {
 }
 
 // operand brings rows of k elements, lead bytes apart in data, into the form
-// that mul reads: where they lie, or copied to scratch. It returns the first
-// and the bytes from one to the next.
-func (p *stepProduct[T]) operand(data []byte, lead, rows int, scratch []byte) (unsafe.Pointer, int) {
+// that mul reads: where they lie, or copied to scratch.
+func (p *stepProduct[T]) operand(r *run, data []byte, lead, rows int, scratch []byte) stepOperand {
+	if p.panels != nil {
+		if a, finite := p.split(r, data, lead, rows, scratch); finite {
+			return a
+		}
+		p = p.wide
+	}
 	if p.inPlace(rows) {
-		return unsafe.Pointer(unsafe.SliceData(data)), lead
+		return stepOperand{p: unsafe.Pointer(unsafe.SliceData(data)), lead: lead}
 	}
 	n := p.k * p.dtype.Size()
 	for i := range rows {
@@ -174,23 +210,28 @@ func (p *stepProduct[T]) operand(data []byte, lead, rows int, scratch []byte) (u
 			}
 		}
 	}
-	return unsafe.Pointer(unsafe.SliceData(scratch)), p.lead
+	return stepOperand{p: unsafe.Pointer(unsafe.SliceData(scratch)), lead: p.lead}
 }
 
 // mul computes d = s + a·u for rows, s nil standing for zeros. Rows of a come
 // from operand; those of d and s are ldd and lds bytes apart. Rows up to the
 // next unit, and columns up to the next panel unless masks, are written, too.
-func (p *stepProduct[T]) mul(r *run, rows int, a unsafe.Pointer, lda int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
-	if p.set == nil {
-		p.loop(r, rows, a, lda, s, lds, d, ldd)
-		return
+func (p *stepProduct[T]) mul(r *run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+	switch {
+	case p.set == nil:
+		p.loop(r, rows, a, s, lds, d, ldd)
+	case a.low > 0:
+		p.mulPanels(r, rows, a, s, lds, d, ldd)
+	case p.panels != nil:
+		p.wide.mul(r, rows, a, s, lds, d, ldd)
+	default:
+		p.columns(r, 0, p.n, rows, a, s, lds, d, ldd)
 	}
-	p.columns(r, 0, p.n, rows, a, lda, s, lds, d, ldd)
 }
 
 // columns computes columns from to end-1 of mul, whole panels but for the last;
 // s and d are those of column 0.
-func (p *stepProduct[T]) columns(r *run, from, end, rows int, a unsafe.Pointer, lda int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+func (p *stepProduct[T]) columns(r *run, from, end, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	t, nr := p.tiles, p.tiles.NR
 	units := ceilDiv(rows, t.Unit)
 	heights := ceilDiv(units*t.Unit, t.MR)
@@ -228,7 +269,7 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a unsafe.Pointer, 
 				if si != nil {
 					si = unsafe.Add(si, at*lead)
 				}
-				kernels[end-at](min(depth, p.cells-q), unsafe.Add(a, at*lda+4*q), lda, b, 4*nr, si, lead, unsafe.Add(d, at*ldd+4*j), ldd, 1<<cols-1)
+				kernels[end-at](min(depth, p.cells-q), unsafe.Add(a.p, at*a.lead+4*q), a.lead, b, 4*nr, si, lead, unsafe.Add(d, at*ldd+4*j), ldd, 1<<cols-1)
 			}
 		}
 	}
@@ -239,10 +280,10 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a unsafe.Pointer, 
 }
 
 // loop is mul in Go.
-func (p *stepProduct[T]) loop(r *run, rows int, a unsafe.Pointer, lda int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+func (p *stepProduct[T]) loop(r *run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	u := viewOf[T](p.packed(r), p.k*p.n)
 	for i := range rows {
-		x := unsafe.Slice((*T)(unsafe.Add(a, i*lda)), p.k)
+		x := unsafe.Slice((*T)(unsafe.Add(a.p, i*a.lead)), p.k)
 		y := unsafe.Slice((*T)(unsafe.Add(d, i*ldd)), p.n)
 		switch {
 		case s == nil:

@@ -54,7 +54,8 @@ func TestScanWorkers(t *testing.T) {
 
 // TestScanColumns: on every instruction set a scan of few rows and a large
 // kernel, which workers share by columns, has the bits of these rows in a larger
-// batch, which they share by rows, for every number of workers.
+// batch, which they share by rows, for every number of workers. On tile registers
+// float16 has not: few rows are multiplied in float32.
 func TestScanColumns(t *testing.T) {
 	const steps, few, many, units, features = 3, 3, 20, 376, 11
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
@@ -129,7 +130,7 @@ func TestScanColumns(t *testing.T) {
 						results[batch] = got
 					}
 				}
-				if !bytes.Equal(results[few], results[many]) {
+				if split := d == dtype.Float16 && kernelsOf(current()) != nil && kernelsOf(current()).Panels != nil; !split && !bytes.Equal(results[few], results[many]) {
 					t.Errorf("%v, %v: other bits for %d rows than for %d", d, &s, few, many)
 				}
 			}
