@@ -74,32 +74,12 @@ func newFew(b *builder, v *ir.Value, p *convProduct) kernel {
 // anything, is to add a bias and to take the relu, in its own type. The bias is
 // nil if there is none.
 func biasRelu(v *ir.Value, cols int) (bias *ir.Value, relu, ok bool) {
-	body := v.Attr.Body
-	if body == nil {
-		return nil, false, true
+	f, ok := followerOf(v)
+	if f.add != nil {
+		s := f.add.Type.Shape
+		ok = ok && s.Size() == cols && s[len(s)-1] == cols
 	}
-	if v.Attr.DType != v.Type.DType || len(body.Extra) > 0 {
-		return nil, false, false
-	}
-	last := int32(0) // what the next instruction goes on from
-	for i, ins := range body.Code {
-		other := ins.Args[0] + ins.Args[1] - last
-		switch {
-		case ins.DType != v.Type.DType:
-			return nil, false, false
-		case ins.Op == op.Add && i == 0 && other > 0 && int(other) < len(body.Inputs):
-			bias = v.Args[1+other]
-			if s := bias.Type.Shape; bias.Type.DType != v.Type.DType || s.Size() != cols || s[len(s)-1] != cols {
-				return nil, false, false
-			}
-		case ins.Op == op.Relu && i == len(body.Code)-1 && ins.Args[0] == last:
-			relu = true
-		default:
-			return nil, false, false
-		}
-		last = int32(len(body.Inputs) + i)
-	}
-	return bias, relu, true
+	return f.add, f.relu, ok && f.positive == nil
 }
 
 func (k *fewProduct) run(r *run) {

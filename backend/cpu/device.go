@@ -23,8 +23,8 @@
 // loops of loops.go and math.go or, through vector.go, on those of package vec,
 // of which some do several operations at once (chains.go);
 // matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
-// matmul_plan.go and matmul_slices.go have cut them and matmul_fetch.go brings
-// memory ahead; matmul_vector.go multiplies
+// matmul_plan.go and matmul_slices.go have cut them, matmul_fetch.go brings
+// memory ahead and matmul_finish.go has what kernels do of what follows; matmul_vector.go multiplies
 // single rows and columns, and matmul_keep.go keeps packed weights; attention.go multiplies blocks of queries and keys
 // with the same kernels, through attention_blocks.go; normalize.go has
 // normalizations of rows, by the loops of passes.go; reduce.go, softmax.go,

@@ -108,6 +108,11 @@ func TestEpilogue(t *testing.T) {
 			y := operand(p.Type.DType, p.Type.Shape...)
 			return record(t, g, op.Where, op.Attr{}, record(t, g, op.Greater, op.Attr{}, y, zero), p, zero)
 		},
+		"sum and mask": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
+			zero := record(t, g, op.Const, op.Attr{DType: p.Type.DType})
+			x, y := operand(p.Type.DType, p.Type.Shape...), operand(p.Type.DType, p.Type.Shape...)
+			return record(t, g, op.Where, op.Attr{}, record(t, g, op.Greater, op.Attr{}, y, zero), record(t, g, op.Add, op.Attr{}, x, p), zero)
+		},
 		"column, scale and cast": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
 			m := p.Type.Shape[len(p.Type.Shape)-2]
 			x := record(t, g, op.Div, op.Attr{}, p, operand(p.Type.DType))

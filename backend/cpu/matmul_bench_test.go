@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -29,21 +30,38 @@ func BenchmarkMatMulPeak(b *testing.B) {
 		{1024, 1024, 1024, "A"}, {1024, 1024, 1024, "B"},
 		{1024, 4096, 784, ""}, {1024, 4096, 4096, ""}, {1024, 4096, 4096, "B"}, {4096, 4096, 1024, "A"}, {784, 4096, 1024, "A"}, {1024, 4096, 10, "B"}, {4096, 10, 1024, "A"},
 		{1, 4096, 4096, ""}, {1, 4096, 4096, "B"}, {4096, 1, 4096, ""},
+		{128, 512, 784, "+"}, {128, 512, 512, "+"}, {128, 512, 512, "B>"}, {1024, 4096, 10, "B>"}, {784, 512, 128, "A"},
 	} {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, threads := range []int{1, 2} {
 				b.Run(fmt.Sprintf("%dx%dx%d%s/%v/%dT", s.m, s.n, s.k, s.trans, d, threads), func(b *testing.B) {
 					a := op.Attr{TransA: strings.Contains(s.trans, "A"), TransB: strings.Contains(s.trans, "B")}
-					benchMatMul(b, a, d, s.m, s.n, s.k, threads)
+					benchMatMul(b, a, s.trans, d, s.m, s.n, s.k, threads)
 				})
 			}
 		}
 	}
 }
 
-func benchMatMul(b *testing.B, a op.Attr, d dtype.DType, m, n, k, threads int) {
+// benchMatMul measures a product; with + a bias and a relu follow, with > the
+// gradient of one.
+func benchMatMul(b *testing.B, a op.Attr, what string, d dtype.DType, m, n, k, threads int) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
-	p := matMulProgram(b, a, d, m, n, k)
+	more := 0
+	if strings.ContainsAny(what, "+>") {
+		more = 1
+	}
+	p := followedProgram(b, a, d, m, n, k, more, func(g *ir.Graph, v *ir.Value) *ir.Value {
+		switch {
+		case strings.Contains(what, "+"):
+			v = record(b, g, op.Relu, op.Attr{}, record(b, g, op.Add, op.Attr{}, v, param(b, g, 2, op.Type{DType: d, Shape: op.Shape{n}})))
+		case strings.Contains(what, ">"):
+			zero := record(b, g, op.Const, op.Attr{DType: d})
+			mask := record(b, g, op.Greater, op.Attr{}, param(b, g, 2, v.Type), zero)
+			v = record(b, g, op.Where, op.Attr{}, mask, v, zero)
+		}
+		return v
+	})
 	in, out := buffers(p, someOperands(p))
 	r := p.get()
 	if err := p.bind(r, in, out); err != nil {

@@ -51,6 +51,7 @@ type product struct {
 	direct bool // kernels write the result themselves
 	store  tileStore
 	after  *epilogue // or nil
+	finish *finish   // what after does, if kernels can, or nil
 
 	atA, atB, scratch int // where the scratch memory has packed operands, and its size
 }
@@ -120,6 +121,7 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	k.a = operandOf{matrix: dims.a, element: element, size: element.Size()}
 	k.b = operandOf{matrix: dims.b, element: element, size: element.Size()}
 	k.after = newEpilogue(b, v, 2, k.n)
+	k.finish = newFinish(b, v, set, k.n)
 	if k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && b.keepable(v.Args[1]) {
 		unkept := *k
 		unkept.settle(b)
@@ -133,10 +135,10 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 // settle cuts the product and asks for the memory that it needs.
 func (k *product) settle(b *builder) {
 	result := k.result()
-	if k.after != nil {
+	k.block()
+	if k.after != nil && !k.direct {
 		k.store = result.storeEpilogue
 	}
-	k.block()
 	k.layout()
 	if k.slices > 1 {
 		k.sums.init(k)
@@ -196,9 +198,6 @@ func (k *product) block() {
 	}
 	k.depth = max(k.depth, 1)
 
-	// Where columns cannot be masked, the last kernel writes more of them.
-	k.direct = k.to == dtype.Float32 && (t.Masked || k.n%t.NR == 0) && k.after == nil
-
 	inPlace := t.Masked && k.b.element == gemm.F32 && !k.b.trans
 	if k.a.trans && k.m > 4*t.MR && k.b.stride*k.b.size%rowConflict == 0 {
 		inPlace = false // many short panels, whose rows share lines of the first cache
@@ -242,6 +241,10 @@ func (k *product) block() {
 		k.tileM = k.m
 	}
 	k.slice()
+	// Where columns cannot be masked, the last kernel writes more of them. What
+	// follows a product is done by kernels if sums are of a single step.
+	finishes := k.finish != nil && k.k > 0 && k.depth >= k.k
+	k.direct = k.to == dtype.Float32 && (t.Masked || k.n%t.NR == 0) && (k.after == nil || finishes)
 	// A single block of rows is cut by columns, which each chunk packs itself:
 	// they do not go from core to core. What must be converted is packed once
 	// rather than by each block of rows.

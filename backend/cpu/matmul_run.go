@@ -264,6 +264,10 @@ func (k *part) chunk(r *run, w *worker, i int) {
 	if inner {
 		fetching, copying = t.Next.Inner, t.Copies.Inner
 	}
+	finish := k.finish
+	if !k.direct {
+		finish = nil
+	}
 	var list fetchList
 	ahead := k.ahead(batch, dataA, dataB)
 	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
@@ -354,19 +358,25 @@ func (k *part) chunk(r *run, w *worker, i int) {
 				lda = 4 * h
 			}
 			var si unsafe.Pointer
-			if s != nil {
-				si = unsafe.Add(s, at*tile.lead+4*j)
+			lds := tile.lead
+			switch {
+			case s != nil:
+				si = unsafe.Add(s, at*lds+4*j)
+			case finish != nil:
+				si, lds = finish.term(r, tile.row+at, tile.col+j), finish.lead
 			}
 			ai, di := unsafe.Add(a, at*rowA), unsafe.Add(d, at*ldd+4*j)
-			if copied != nil {
-				copying[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask, copied)
-				continue
+			switch {
+			case copied != nil:
+				copying[h](cells, ai, lda, b, ldb, si, lds, di, ldd, mask, copied)
+			case next != nil && cols > t.NarrowNR && fetching != nil && fetching[h] != nil:
+				fetching[h](cells, ai, lda, b, ldb, si, lds, di, ldd, mask, next, stride)
+			default:
+				kernels[h](cells, ai, lda, b, ldb, si, lds, di, ldd, mask)
 			}
-			if next != nil && cols > t.NarrowNR && fetching != nil && fetching[h] != nil {
-				fetching[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask, next, stride)
-				continue
+			if finish != nil {
+				finish.tile(r, tile.row+at, tile.col+j, h, outLead, di, mask)
 			}
-			kernels[h](cells, ai, lda, b, ldb, si, tile.lead, di, ldd, mask)
 		}
 	}
 	if k.slices == 1 && k.store != nil {

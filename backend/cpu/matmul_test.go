@@ -19,6 +19,13 @@ import (
 
 // matMulProgram is a product alone.
 func matMulProgram(t testing.TB, a op.Attr, d dtype.DType, m, n, k int) *Program {
+	t.Helper()
+	return followedProgram(t, a, d, m, n, k, 0, func(_ *ir.Graph, v *ir.Value) *ir.Value { return v })
+}
+
+// followedProgram is a product and what follows it, which may have more inputs.
+func followedProgram(t testing.TB, a op.Attr, d dtype.DType, m, n, k, more int, follow func(*ir.Graph, *ir.Value) *ir.Value) *Program {
+	t.Helper()
 	x, y := op.Shape{m, k}, op.Shape{k, n}
 	if a.TransA {
 		slices.Reverse(x)
@@ -26,9 +33,9 @@ func matMulProgram(t testing.TB, a op.Attr, d dtype.DType, m, n, k int) *Program
 	if a.TransB {
 		slices.Reverse(y)
 	}
-	g := ir.New(2)
+	g := ir.New(2 + more)
 	v := record(t, g, op.MatMul, a, param(t, g, 0, op.Type{DType: d, Shape: x}), param(t, g, 1, op.Type{DType: d, Shape: y}))
-	g.Output(v, -1)
+	g.Output(follow(g, v), -1)
 	return plan(t, g)
 }
 

@@ -727,6 +727,16 @@ func pairsAVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, l
 //go:noescape
 func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
+// reluAVX512 is Relu: d[i*ldd+j] = 0 if d[i*ldd+j] < 0. It does not read y.
+//
+//go:noescape
+func reluAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
+// reluGradAVX512 is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.
+//
+//go:noescape
+func reluGradAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
 // lanesF32AVX512 packs float32, from rows of lanes:
 // d[p*ldd+j] = s[p*lds+j] for p < k and j in store, 0 where j is not in load.
 //

@@ -35998,6 +35998,59 @@ store:
 	VZEROUPPER
 	RET
 
+// func reluAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·reluAVX512(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), CX
+	MOVQ d+8(FP), DI
+	MOVQ ldd+16(FP), R8
+	MOVQ y+24(FP), SI
+	MOVQ ldy+32(FP), R9
+	MOVQ mask+40(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	VPXORD Z0, Z0, Z0
+row:
+	VMOVUPS.Z (DI), K1, Z1
+	VMOVUPS.Z 64(DI), K2, Z2
+	VMAXPS Z1, Z0, Z1
+	VMAXPS Z2, Z0, Z2
+	VMOVUPS Z1, K1, (DI)
+	VMOVUPS Z2, K2, 64(DI)
+	ADDQ R8, DI
+	DECQ CX
+	JNZ row
+	VZEROUPPER
+	RET
+
+// func reluGradAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·reluGradAVX512(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), CX
+	MOVQ d+8(FP), DI
+	MOVQ ldd+16(FP), R8
+	MOVQ y+24(FP), SI
+	MOVQ ldy+32(FP), R9
+	MOVQ mask+40(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	VPXORD Z0, Z0, Z0
+row:
+	VMOVUPS.Z (SI), K1, Z1
+	VMOVUPS.Z 64(SI), K2, Z2
+	VCMPPS $30, Z0, Z1, K1, K3
+	VCMPPS $30, Z0, Z2, K2, K4
+	VMOVUPS.Z (DI), K3, Z1
+	VMOVUPS.Z 64(DI), K4, Z2
+	ADDQ R9, SI
+	VMOVUPS Z1, K1, (DI)
+	VMOVUPS Z2, K2, 64(DI)
+	ADDQ R8, DI
+	DECQ CX
+	JNZ row
+	VZEROUPPER
+	RET
+
 // func lanesF32AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·lanesF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ d+0(FP), DI

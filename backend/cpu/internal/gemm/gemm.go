@@ -177,6 +177,13 @@ type Pack func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load
 // steps there are.
 type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
+// Finish does in place what follows a product, to rows of up to 32 columns, those
+// of mask, of at least one row:
+//
+//	Relu:     d[i*ldd+j] = 0 if d[i*ldd+j] < 0; does not read y
+//	ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0
+type Finish func(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
 // Windows goes over windows of n pixels, up to 32 channels of them: those of
 // mask, though it may read all 32 of y. At is a list of int64.
 //
@@ -229,6 +236,9 @@ type Set struct {
 
 	// NarrowLanes rounds rows of up to 32 float32 to 16-bit floats: those of store.
 	NarrowLanes [elements]Pack
+
+	// Relu and ReluGrad are an activation and its gradient behind a product, or nil.
+	Relu, ReluGrad Finish
 
 	// Own is convolutions with a kernel for each channel, OwnGrad their gradients
 	// by the kernels, LargestGradAdd those of maxima of windows that overlap, all

@@ -1,0 +1,32 @@
+package asmgen
+
+// finishParams is the signature of what follows a product; package gemm
+// documents it at its type Finish.
+const finishParams = "rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint"
+
+// finishes writes what follows products for AVX-512.
+func (g *gen) finishes() {
+	for _, f := range []struct {
+		name, doc string
+		grad      bool
+	}{
+		{"reluAVX512", "is Relu: d[i*ldd+j] = 0 if d[i*ldd+j] < 0. It does not read y.", false},
+		{"reluGradAVX512", "is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.", true},
+	} {
+		g.text(f.name, finishParams, f.doc)
+		g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ y+24(FP), SI\nMOVQ ldy+32(FP), R9")
+		g.ins("MOVQ mask+40(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2\nVPXORD Z0, Z0, Z0")
+		g.label("row")
+		if f.grad {
+			const greater = 0x1e // ordered, quiet
+			g.ins("VMOVUPS.Z (SI), K1, Z1\nVMOVUPS.Z 64(SI), K2, Z2")
+			g.ins("VCMPPS $%d, Z0, Z1, K1, K3\nVCMPPS $%d, Z0, Z2, K2, K4", greater, greater)
+			g.ins("VMOVUPS.Z (DI), K3, Z1\nVMOVUPS.Z 64(DI), K4, Z2\nADDQ R9, SI")
+		} else {
+			// The second operand, which Go's assembler has first, is the result if
+			// either is NaN or both are 0.
+			g.ins("VMOVUPS.Z (DI), K1, Z1\nVMOVUPS.Z 64(DI), K2, Z2\nVMAXPS Z1, Z0, Z1\nVMAXPS Z2, Z0, Z2")
+		}
+		g.ins("VMOVUPS Z1, K1, (DI)\nVMOVUPS Z2, K2, 64(DI)\nADDQ R8, DI\nDECQ CX\nJNZ row\nVZEROUPPER\nRET")
+	}
+}

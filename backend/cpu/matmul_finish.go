@@ -1,0 +1,123 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// follower is what follows a product most often, in the product's own type: a
+// term is added, or none; then the result is the relu of the sum, or the sum
+// where something is positive and 0 elsewhere, or the sum.
+type follower struct {
+	add, positive *ir.Value // or nil
+	relu          bool
+}
+
+// followerOf reports whether that is all that follows v, and what it is.
+func followerOf(v *ir.Value) (f follower, ok bool) {
+	body, t := v.Attr.Body, v.Type.DType
+	if body == nil {
+		return f, true
+	}
+	if v.Attr.DType != t || len(body.Extra) > 0 {
+		return f, false
+	}
+	operand := func(i int32) *ir.Value { // of the body, unless it is the product or computed there
+		if i <= 0 || int(i) >= len(body.Inputs) || body.Inputs[i] != t {
+			return nil
+		}
+		return v.Args[1+i]
+	}
+	zero := func(i int32) bool {
+		c := operand(i)
+		return c != nil && c.Op == op.Const && c.Attr.Data == nil && math.Float64bits(c.Attr.Value) == 0
+	}
+	last := int32(0) // what the next instruction goes on from
+	for i, ins := range body.Code {
+		left := body.Code[i:]
+		switch a := ins.Args; {
+		case i == 0 && ins.Op == op.Add && ins.DType == t && a[0]+a[1] > 0 && (a[0] == 0 || a[1] == 0):
+			if f.add = operand(a[0] + a[1]); f.add == nil {
+				return f, false
+			}
+		case len(left) == 1 && ins.Op == op.Relu && ins.DType == t && a[0] == last:
+			f.relu = true
+		case len(left) == 2 && ins.Op == op.Greater && zero(a[1]):
+			where, mask := left[1], int32(len(body.Inputs)+i)
+			f.positive = operand(a[0])
+			return f, f.positive != nil && where.Op == op.Where && where.DType == t && where.Args[0] == mask && where.Args[1] == last && zero(where.Args[2])
+		default:
+			return f, false
+		}
+		last = int32(len(body.Inputs) + i)
+	}
+	return f, true
+}
+
+// finish is a follower that kernels and routines of package gemm compute where
+// the result lies: the term is what kernels begin with, a sum of a single step
+// then, and what is left is done while a tile is in the first cache. Bits are
+// those of the chain.
+type finish struct {
+	add   int // position of the term, or -1
+	lead  int // bytes from a row of it to the next
+	then  gemm.Finish
+	reads int // position of what that reads, or -1
+}
+
+// newFinish is what follows the product v of n columns, or nil if chains do it.
+func newFinish(b *builder, v *ir.Value, set *gemm.Set, n int) *finish {
+	f, ok := followerOf(v)
+	if v.Attr.Body == nil || !ok || v.Type.DType != dtype.Float32 || set.Relu == nil {
+		return nil
+	}
+	k := &finish{add: -1, reads: -1}
+	if f.add != nil {
+		o := newOperand(b.at(f.add), f.add, v.Type.Shape)
+		switch k.add = o.pos; {
+		case b.made[f.add] != nil:
+			return nil
+		case o.access == full:
+			k.lead = 4 * n
+		case o.access != byRow || o.period != n || o.every != 0:
+			return nil
+		}
+	}
+	if f.relu {
+		k.then = set.Relu
+	}
+	if y := f.positive; y != nil {
+		// It is read when the product has been written.
+		if b.made[y] != nil || y.Type.Shape.Size() != v.Type.Shape.Size() || y.Slot == v.Slot {
+			return nil
+		}
+		k.then, k.reads = set.ReluGrad, b.at(y)
+	}
+	return k
+}
+
+// term is where the term for row and column of the result lies, of n columns,
+// or nil.
+func (k *finish) term(r *run, row, col int) unsafe.Pointer {
+	if k.add < 0 {
+		return nil
+	}
+	return unsafe.Pointer(&r.values[k.add][row*k.lead+4*col])
+}
+
+// tile does what is left for rows of up to 32 columns, from row and col of the
+// result on, which lie at d.
+func (k *finish) tile(r *run, row, col, rows, lead int, d unsafe.Pointer, mask uint) {
+	var y unsafe.Pointer
+	if k.reads >= 0 {
+		y = unsafe.Pointer(&r.values[k.reads][row*lead+4*col])
+	}
+	if k.then != nil {
+		k.then(rows, d, lead, y, lead, mask)
+	}
+}
