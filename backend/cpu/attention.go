@@ -74,6 +74,18 @@ func (l *layout) take(bytes int) int {
 	return at
 }
 
+// apart is take for rows that a loop writes while it reads others beside them. A
+// load at the place within a page where something was just stored waits, as if
+// it were the same memory; what follows lies some lines further within its page.
+func (l *layout) apart(bytes int) int {
+	const page, further = 4096, 13 * 64
+	at := l.take(bytes)
+	if bytes >= page/4 {
+		l.take((further - roundUp(bytes, 64)) & (page - 1))
+	}
+	return at
+}
+
 // operand is where the features of a head begin, and the bytes from a step to
 // the next.
 func (k *attention) operand(data []byte, batch, steps, heads, head, step, features int) (unsafe.Pointer, int) {

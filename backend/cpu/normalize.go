@@ -44,7 +44,7 @@ func newNormalize(b *builder, v *ir.Value) kernel {
 	n := k.batch * k.features
 	var l layout
 	l.take(4 * passNumbers)
-	k.atX, k.atOut, k.atRaw = l.take(4*k.features), l.take(4*n), l.take(2*n)
+	k.atX, k.atOut, k.atRaw = l.apart(4*k.features), l.take(4*n), l.take(2*n)
 	b.wantScratch(int(l))
 	return &k
 }
@@ -56,8 +56,8 @@ func (k *normalize) run(r *run) {
 }
 
 // statistics are the mean of a row and 1/√(variance+epsilon).
-func (k *normalize) statistics(x []byte, s []float32) (mean, scale float32) {
-	m, v := k.momentsOf(x, k.uncentered, s)
+func (k *normalize) statistics(kept []float32, x []byte, s []float32) (mean, scale float32) {
+	m, v := k.momentsOf(kept, x, k.uncentered, s)
 	return float32(m), float32(1 / math.Sqrt(v+k.epsilon))
 }
 
@@ -74,8 +74,9 @@ func (k *normalize) chunk(r *run, w *worker, c int) {
 		}
 		for j := i; j < last; j++ {
 			x := k.row(r.values[k.x], j, k.features, k.from, conv)
-			s[0], s[1] = k.statistics(x, s)
-			k.normalizeRow(out[(j-i)*size:(j-i+1)*size], x, gain, shift, s, k.next(r.values[k.x], j, k.features, k.from))
+			kept := k.kept(x, conv)
+			s[0], s[1] = k.statistics(kept, x, s)
+			k.normalizeRow(out[(j-i)*size:(j-i+1)*size], kept, gain, shift, s, k.next(r.values[k.x], j, k.features, k.from))
 		}
 		if k.staged {
 			k.store(to, out, w.scratch[k.atRaw:])
@@ -94,6 +95,7 @@ type normalizeGrad struct {
 	dx, dgain, dshift       resultPart
 	chunks                  int
 	atGrad, atGain, atShift int
+	atGained, atQuiet       int
 	join                    joinNormalizeGrad
 }
 
@@ -113,7 +115,8 @@ func newNormalizeGrad(b *builder, v *ir.Value) kernel {
 	n := 4 * k.features
 	var l layout
 	l.take(4 * passNumbers)
-	k.atX, k.atGrad, k.atGain, k.atShift = l.take(n), l.take(n), l.take(n), l.take(n)
+	k.atGain, k.atShift, k.atGained, k.atX = l.apart(n), l.apart(n), l.apart(n), l.apart(n)
+	k.atQuiet, k.atGrad = l.apart(n), l.take(n)
 	k.atOut, k.atRaw = l.take(k.batch*n), l.take(k.batch*n/2)
 	b.wantScratch(max(int(l), 16*block)) // also of the join
 	return k
@@ -137,8 +140,8 @@ func (k *normalizeGrad) sums(r *run, c int) (gain, shift []float64) {
 func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 	s := viewOf[float32](w.scratch, passNumbers)
 	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], k.features) }
-	convX, convG, dgain, dshift := w.scratch[k.atX:], w.scratch[k.atGrad:], part(k.atGain), part(k.atShift)
-	gain, dx := dtype.View[float32](r.values[k.gain]), k.dx.in(r)
+	convX, convG, dgain, dshift, gained := w.scratch[k.atX:], w.scratch[k.atGrad:], part(k.atGain), part(k.atShift), part(k.atGained)
+	gain, dx := k.quiet(dtype.View[float32](r.values[k.gain]), part(k.atQuiet)), k.dx.in(r)
 	allGain, allShift := k.sums(r, c)
 	clear(allGain)
 	clear(allShift)
@@ -155,9 +158,10 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 			for j := i; j < last; j++ {
 				x := k.row(r.values[k.x], j, k.features, k.from, convX)
 				g := k.row(r.values[k.grad], j, k.features, k.gradType, convG)
-				mean, scale := k.statistics(x, s)
+				kept := k.kept(x, convX)
+				mean, scale := k.statistics(kept, x, s)
 				s[0], s[1] = mean, scale
-				k.gradRowSums(dgain, dshift, x, g, gain, s, k.next(r.values[k.x], j, k.features, k.from))
+				k.gradRowSums(dgain, dshift, gained, kept, g, gain, s, k.next(r.values[k.x], j, k.features, k.from))
 				if dx == nil {
 					continue
 				}
@@ -166,7 +170,7 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 				if k.uncentered {
 					s[3] = 0
 				}
-				k.gradRow(out[(j-i)*size:(j-i+1)*size], x, g, gain, s, k.next(r.values[k.grad], j, k.features, k.gradType))
+				k.gradRow(out[(j-i)*size:(j-i+1)*size], kept, gained, s, k.next(r.values[k.grad], j, k.features, k.gradType))
 			}
 			if dx != nil && k.staged {
 				to := k.features * k.to.Size()
@@ -177,6 +181,21 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 		sumEach(allShift, dshift)
 	}
 	k.done()
+}
+
+// quiet is gains whose NaNs have no more bits than bfloat16: what is computed of
+// them is rounded without a look at NaNs.
+func (k *normalizeGrad) quiet(gain, t []float32) []float32 {
+	if k.in != dtype.BFloat16 {
+		return gain
+	}
+	for i, g := range gain {
+		if g != g {
+			g = float32(math.NaN())
+		}
+		t[i] = g
+	}
+	return t
 }
 
 // joinNormalizeGrad is the task that adds up the chunks' sums.

@@ -36,6 +36,27 @@ func TestNormalizeLevels(t *testing.T) {
 	})
 }
 
+// TestNormalizeGradNaN: a gain that is a NaN of any bits makes NaNs of all rows,
+// also where 16 bits are rounded without a look at them.
+func TestNormalizeGradNaN(t *testing.T) {
+	forEachISA(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(7, 8))
+		for _, d := range []dtype.DType{dtype.BFloat16, dtype.Float16} {
+			for _, bits := range []uint32{0x7fffffff, 0xffffffff, 0x7f800001} {
+				const rows, features = 3, 67
+				x, gain := randomArray(rng, d, rows, features), randomArray(rng, dtype.Float32, features)
+				dtype.View[uint32](gain.data)[20] = bits
+				got := eval(t, op.NormalizeGrad, op.Attr{Value: 1e-3}, x, gain, x).values()
+				for i, v := range got[:rows*features] {
+					if v == v {
+						t.Fatalf("%v with a gain of bits %#x: element %d is %v", d, bits, i, v)
+					}
+				}
+			}
+		}
+	})
+}
+
 // TestColumnLevels does the same with moments and sums of columns: with and
 // without rows taken together, vectors that overlap, segments, and operands of
 // two types.

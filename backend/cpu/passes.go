@@ -124,18 +124,35 @@ func (p *passes) put(dst []byte, n int, t []float32) {
 	}
 }
 
-func (p *passes) deviations(x []byte, s []float32) {
-	all := p.length(x)
-	n := p.whole(all)
-	s[1], s[2] = 0, 0
-	if n > 0 {
-		p.v.Deviations(p.bytes(x, n), s)
+// kept is a row of which passes read float32 more than once: its own memory, or
+// conv, where deviations leaves it.
+func (p *passes) kept(x, conv []byte) []float32 {
+	n := p.length(x)
+	if p.in != dtype.Float32 {
+		x = conv
 	}
-	if n == all {
+	return viewOf[float32](x, n)
+}
+
+// deviations reads a row that is kept, which it makes of x if that is not nil.
+func (p *passes) deviations(kept []float32, x []byte, s []float32) {
+	n := p.whole(len(kept))
+	s[1], s[2] = 0, 0
+	switch {
+	case n == 0:
+	case x != nil:
+		p.v.KeepDeviations(kept[:n], p.bytes(x, n), s)
+	default:
+		p.v.Deviations(kept[:n], s)
+	}
+	if n == len(kept) {
 		return
 	}
+	if x != nil {
+		toF32(kept[n:], x[n*p.in.Size():], p.in)
+	}
 	var a, b float64 // without vectors there is one sum of each, of up to a whole row
-	for _, v := range p.end(x, n, 0, s) {
+	for _, v := range kept[n:] {
 		d := float64(v - s[0])
 		a += d
 		b += d * d
@@ -220,37 +237,38 @@ func (p *passes) lessRow(dst, x []byte, s []float32) {
 }
 
 // normalizeRow also asks the caches for what is read next.
-func (p *passes) normalizeRow(dst, x []byte, gain, shift, s []float32, ahead []byte) {
-	all := p.length(x)
-	n := p.whole(all)
+func (p *passes) normalizeRow(dst []byte, x, gain, shift, s []float32, ahead []byte) {
+	n := p.whole(len(x))
 	if n > 0 {
 		p.stores.NormalizeRow(p.bytes(dst, n), x, gain, shift, s, ahead)
 	}
-	if n < all {
+	if n < len(x) {
 		t := p.end(dst, n, 0, s)
-		for i, v := range p.end(x, n, 1, s) {
+		for i, v := range x[n:] {
 			t[i] = (v-s[0])*s[1]*gain[n+i] + shift[n+i]
 		}
 		p.put(dst, n, t)
 	}
 }
 
-func (p *passes) gradRowSums(dgain, dshift []float32, x, grad []byte, gain, s []float32, ahead []byte) {
+// gradRowSums leaves grad·gain in gained.
+func (p *passes) gradRowSums(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, ahead []byte) {
 	n := p.whole(len(dgain))
 	s[2], s[3] = 0, 0
 	if n > 0 {
-		p.v.GradRowSums(dgain[:n], dshift, x, grad, gain, s, ahead)
+		p.v.GradRowSums(dgain[:n], dshift, gained, x, grad, gain, s, ahead)
 	}
 	if n == len(dgain) {
 		return
 	}
 	var a, b float64
 	g := p.end(grad, n, 1, s)
-	for i, v := range p.end(x, n, 0, s) {
+	for i, v := range x[n:] {
 		h, g := (v-s[0])*s[1], g[i]
 		dgain[n+i] += g * h
 		dshift[n+i] += g
 		g *= gain[n+i]
+		gained[n+i] = g
 		a += float64(g)
 		b += float64(g) * float64(h)
 	}
@@ -258,16 +276,15 @@ func (p *passes) gradRowSums(dgain, dshift []float32, x, grad []byte, gain, s []
 	s[3] += float32(b)
 }
 
-func (p *passes) gradRow(dst, x, grad []byte, gain, s []float32, ahead []byte) {
-	all := p.length(x)
-	n := p.whole(all)
+func (p *passes) gradRow(dst []byte, x, gained, s []float32, ahead []byte) {
+	n := p.whole(len(x))
 	if n > 0 {
-		p.stores.GradRow(p.bytes(dst, n), x, grad, gain, s, ahead)
+		p.stores.GradRow(p.bytes(dst, n), x, gained, s, ahead)
 	}
-	if n < all {
-		t, g := p.end(dst, n, 0, s), p.end(grad, n, 1, s)
-		for i, v := range p.end(x, n, 2, s) {
-			t[i] = g[i]*gain[n+i]*s[1] + (v-s[0])*s[2] + s[3]
+	if n < len(x) {
+		t := p.end(dst, n, 0, s)
+		for i, v := range x[n:] {
+			t[i] = gained[n+i]*s[1] + (v-s[0])*s[2] + s[3]
 		}
 		p.put(dst, n, t)
 	}
@@ -293,25 +310,38 @@ func (p *passes) softmaxGradRow(dst, y, grad []byte, sum float32, s []float32, a
 // momentsOf are the mean and the biased variance of a row. Sums of parts of it
 // are in float32, that of the parts in float64. They are of deviations from the
 // first element; if the mean turns out to be many standard deviations from
-// that, so that they cancel, they are computed once more, from the mean.
-func (p *passes) momentsOf(x []byte, uncentered bool, s []float32) (mean, variance float64) {
+// that, so that they cancel, they are computed once more, from the mean. Later
+// passes read what is kept.
+func (p *passes) momentsOf(kept []float32, x []byte, uncentered bool, s []float32) (mean, variance float64) {
 	const part, many = 8192, 4
-	all := p.length(x)
+	all, size := len(kept), p.in.Size()
 	n := float64(all)
+	if p.in == dtype.Float32 {
+		x = nil
+	}
 	sums := func(from float32) (a, b float64) {
 		for at := 0; at < all; at += part {
+			end := min(at+part, all)
 			s[0] = from
-			p.deviations(x[at*p.in.Size():min(at+part, all)*p.in.Size()], s)
+			if x != nil {
+				p.deviations(kept[at:end], x[at*size:end*size], s)
+			} else {
+				p.deviations(kept[at:end], nil, s)
+			}
 			a += float64(s[1])
 			b += float64(s[2])
 		}
+		x = nil
 		return a / n, b / n
 	}
 	if uncentered {
 		_, b := sums(0)
 		return 0, b
 	}
-	from := p.end(p.bytes(x, 1), 0, 0, s)[0]
+	if x != nil {
+		toF32(kept[:1], p.bytes(x, 1), p.in)
+	}
+	from := kept[0]
 	a, b := sums(from)
 	if variance = b - a*a; a*a > many*many*variance {
 		from = float32(float64(from) + a)

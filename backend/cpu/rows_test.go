@@ -99,7 +99,7 @@ func TestFarMoments(t *testing.T) {
 				variance += (v - mean) * (v - mean) / n
 			}
 			p := newPasses(x.Type, n, dtype.Float32)
-			m, v := p.momentsOf(x.data, false, make([]float32, passNumbers))
+			m, v := p.momentsOf(dtype.View[float32](x.data), x.data, false, make([]float32, passNumbers))
 			// Sums of up to 16 squares in a lane, each rounded, and a shift of up to
 			// 4 standard deviations, whose square is taken off 17 times the variance.
 			if tol := 17 * 16 * 0x1p-24; math.Abs(m-mean) > tol || math.Abs(v-variance) > tol*variance {

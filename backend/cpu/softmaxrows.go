@@ -89,7 +89,7 @@ type softmaxRows struct {
 	n, rows           int
 	group             int // rows of a chunk
 	atX, atOut, atRaw int
-	atE               int // of rows whose stores go along with the next row's powers
+	atE               [2]int // of rows whose stores go along with the next row's powers
 }
 
 func newSoftmaxRows(b *builder, v *ir.Value) kernel {
@@ -105,7 +105,7 @@ func newSoftmaxRows(b *builder, v *ir.Value) kernel {
 	k.atX, k.atOut, k.atRaw = l.take(4*n), l.take(4*n), l.take(2*n)
 	if k.stores.Exp2SumScale != nil && !k.log && !k.staged && x.DType == k.in && k.whole(n) == n && n <= 4*block {
 		k.group = max(k.group, min(16*k.group, k.rows/32))
-		k.atE = l.take(8 * n)
+		k.atE = [2]int{l.apart(4 * n), l.apart(4 * n)}
 	}
 	b.wantScratch(int(l))
 	return k
@@ -118,8 +118,9 @@ func (k *softmaxRows) run(r *run) {
 func (k *softmaxRows) chunk(r *run, w *worker, c int) {
 	src, dst, size := r.values[k.src], r.values[k.out], k.n*k.to.Size()
 	t := viewOf[float32](w.scratch, rowScratch(k.n))
-	if k.atE > 0 {
-		k.inTurns(src, dst, c*k.group, min(k.rows, (c+1)*k.group), t, viewOf[float32](w.scratch[k.atE:], 2*k.n))
+	if k.atE[0] > 0 {
+		e := [2][]float32{viewOf[float32](w.scratch[k.atE[0]:], k.n), viewOf[float32](w.scratch[k.atE[1]:], k.n)}
+		k.inTurns(src, dst, c*k.group, min(k.rows, (c+1)*k.group), t, e)
 		return
 	}
 	for i := c * k.group; i < min(k.rows, (c+1)*k.group); i++ {
@@ -138,15 +139,14 @@ func (k *softmaxRows) chunk(r *run, w *worker, c int) {
 }
 
 // inTurns is softmaxRow for rows from first to end of 16 bits: the powers of a row
-// are computed while the row before, in the other half of e, is stored. Where
+// are computed while the row before, in the other of e, is stored. Where
 // there is none the row itself is stored, and then once more.
-func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t, e []float32) {
+func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t []float32, e [2][]float32) {
 	size, s := k.n*k.in.Size(), t[:passNumbers]
-	half := func(i int) []float32 { return e[i%2*k.n:][:k.n] }
 	open := -1 // the row whose powers are not yet stored
 	finish := func() {
 		if open >= 0 {
-			k.scaleRow(dst[open*size:(open+1)*size], half(open), 1/s[3], s)
+			k.scaleRow(dst[open*size:(open+1)*size], e[open%2], 1/s[3], s)
 		}
 		open = -1
 	}
@@ -155,7 +155,7 @@ func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t, e []float32) {
 		top := k.max(x)
 		if !ordinary(top) {
 			finish()
-			k.far(dst[i*size:(i+1)*size], x, half(i), t[passNumbers+k.n:])
+			k.far(dst[i*size:(i+1)*size], x, e[i%2], t[passNumbers+k.n:])
 			continue
 		}
 		to := open
@@ -163,7 +163,7 @@ func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t, e []float32) {
 			to, s[2] = i, 0
 		}
 		s[0], s[1] = math.Log2E, float32(-top*math.Log2E)
-		k.stores.Exp2SumScale(dst[to*size:(to+1)*size], half(i+1), half(i), x, s, src[(i+1)*size:])
+		k.stores.Exp2SumScale(dst[to*size:(to+1)*size], e[(i+1)%2], e[i%2], x, s, src[(i+1)*size:])
 		open = i
 	}
 	finish()

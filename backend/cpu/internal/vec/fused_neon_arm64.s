@@ -1359,12 +1359,13 @@ done:
 	FMOVS F8, 8(R7)
 	RET
 
-// deviationsF16: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-// func deviationsF16NEON(x, s unsafe.Pointer, n int)
-TEXT ·deviationsF16NEON(SB), NOSPLIT, $0-24
-	MOVD x+0(FP), R0
-	MOVD s+8(FP), R7
-	MOVD n+16(FP), R8
+// keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+// func keepDeviationsF16NEON(dst, x, s unsafe.Pointer, n int)
+TEXT ·keepDeviationsF16NEON(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD s+16(FP), R7
+	MOVD n+24(FP), R8
 	FMOVS 0(R7), F12
 	VDUP V12.S[0], V12.S4
 	VEOR V4.B16, V4.B16, V4.B16
@@ -1378,39 +1379,46 @@ TEXT ·deviationsF16NEON(SB), NOSPLIT, $0-24
 	SUBS $16, R8
 	BLT few
 many:
-	FMOVD 0(R0), F0
+	FMOVD 0(R1), F0
 	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ F0, 0(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d484 // FADD V4.4S, V4.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V8.S4
-	FMOVD 8(R0), F0
+	FMOVD 8(R1), F0
 	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ F0, 16(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d4a5 // FADD V5.4S, V5.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V9.S4
-	FMOVD 16(R0), F0
+	FMOVD 16(R1), F0
 	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ F0, 32(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d4c6 // FADD V6.4S, V6.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V10.S4
-	FMOVD 24(R0), F0
+	FMOVD 24(R1), F0
 	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ F0, 48(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d4e7 // FADD V7.4S, V7.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V11.S4
-	ADD $32, R0
+	ADD $64, R0
+	ADD $32, R1
 	SUBS $16, R8
 	BGE many
 few:
 	ADDS $16, R8
 	BEQ done
 one:
-	FMOVD 0(R0), F0
+	FMOVD 0(R1), F0
 	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ F0, 0(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d484 // FADD V4.4S, V4.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V8.S4
-	ADD $8, R0
+	ADD $16, R0
+	ADD $8, R1
 	SUBS $4, R8
 	BNE one
 done:
@@ -1432,12 +1440,13 @@ done:
 	FMOVS F8, 8(R7)
 	RET
 
-// deviationsBF16: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-// func deviationsBF16NEON(x, s unsafe.Pointer, n int)
-TEXT ·deviationsBF16NEON(SB), NOSPLIT, $0-24
-	MOVD x+0(FP), R0
-	MOVD s+8(FP), R7
-	MOVD n+16(FP), R8
+// keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+// func keepDeviationsBF16NEON(dst, x, s unsafe.Pointer, n int)
+TEXT ·keepDeviationsBF16NEON(SB), NOSPLIT, $0-32
+	MOVD dst+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD s+16(FP), R7
+	MOVD n+24(FP), R8
 	FMOVS 0(R7), F12
 	VDUP V12.S[0], V12.S4
 	VEOR V4.B16, V4.B16, V4.B16
@@ -1451,39 +1460,46 @@ TEXT ·deviationsBF16NEON(SB), NOSPLIT, $0-24
 	SUBS $16, R8
 	BLT few
 many:
-	FMOVD 0(R0), F0
+	FMOVD 0(R1), F0
 	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ F0, 0(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d484 // FADD V4.4S, V4.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V8.S4
-	FMOVD 8(R0), F0
+	FMOVD 8(R1), F0
 	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ F0, 16(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d4a5 // FADD V5.4S, V5.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V9.S4
-	FMOVD 16(R0), F0
+	FMOVD 16(R1), F0
 	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ F0, 32(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d4c6 // FADD V6.4S, V6.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V10.S4
-	FMOVD 24(R0), F0
+	FMOVD 24(R1), F0
 	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ F0, 48(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d4e7 // FADD V7.4S, V7.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V11.S4
-	ADD $32, R0
+	ADD $64, R0
+	ADD $32, R1
 	SUBS $16, R8
 	BGE many
 few:
 	ADDS $16, R8
 	BEQ done
 one:
-	FMOVD 0(R0), F0
+	FMOVD 0(R1), F0
 	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ F0, 0(R0)
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x4e20d484 // FADD V4.4S, V4.4S, V0.4S
 	VFMLA V0.S4, V0.S4, V8.S4
-	ADD $8, R0
+	ADD $16, R0
+	ADD $8, R1
 	SUBS $4, R8
 	BNE one
 done:
@@ -2252,8 +2268,7 @@ TEXT ·normalizeRowF16NEON(SB), NOSPLIT, $0-56
 	BLT few
 many:
 	PRFM 0(R4), PLDL1KEEP
-	FMOVD 0(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 0(R2), F1
@@ -2263,8 +2278,7 @@ many:
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 0(R0)
 	PRFM 8(R4), PLDL1KEEP
-	FMOVD 8(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ 16(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 16(R2), F1
@@ -2274,8 +2288,7 @@ many:
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 8(R0)
 	PRFM 16(R4), PLDL1KEEP
-	FMOVD 16(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ 32(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 32(R2), F1
@@ -2285,8 +2298,7 @@ many:
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 16(R0)
 	PRFM 24(R4), PLDL1KEEP
-	FMOVD 24(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ 48(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 48(R2), F1
@@ -2296,7 +2308,7 @@ many:
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 24(R0)
 	ADD $32, R0
-	ADD $32, R1
+	ADD $64, R1
 	ADD $64, R2
 	ADD $64, R3
 	ADD $32, R4
@@ -2307,8 +2319,7 @@ few:
 	BEQ done
 one:
 	PRFM 0(R4), PLDL1KEEP
-	FMOVD 0(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 0(R2), F1
@@ -2318,7 +2329,7 @@ one:
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 0(R0)
 	ADD $8, R0
-	ADD $8, R1
+	ADD $16, R1
 	ADD $16, R2
 	ADD $16, R3
 	ADD $8, R4
@@ -2349,8 +2360,7 @@ TEXT ·normalizeRowBF16NEON(SB), NOSPLIT, $0-56
 	BLT few
 many:
 	PRFM 0(R4), PLDL1KEEP
-	FMOVD 0(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 0(R2), F1
@@ -2369,8 +2379,7 @@ many:
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 0(R0)
 	PRFM 8(R4), PLDL1KEEP
-	FMOVD 8(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ 16(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 16(R2), F1
@@ -2389,8 +2398,7 @@ many:
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 8(R0)
 	PRFM 16(R4), PLDL1KEEP
-	FMOVD 16(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ 32(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 32(R2), F1
@@ -2409,8 +2417,7 @@ many:
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 16(R0)
 	PRFM 24(R4), PLDL1KEEP
-	FMOVD 24(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ 48(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 48(R2), F1
@@ -2429,7 +2436,7 @@ many:
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 24(R0)
 	ADD $32, R0
-	ADD $32, R1
+	ADD $64, R1
 	ADD $64, R2
 	ADD $64, R3
 	ADD $32, R4
@@ -2440,8 +2447,7 @@ few:
 	BEQ done
 one:
 	PRFM 0(R4), PLDL1KEEP
-	FMOVD 0(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	WORD $0x6e25dc00 // FMUL V0.4S, V0.4S, V5.4S
 	FMOVQ 0(R2), F1
@@ -2460,7 +2466,7 @@ one:
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 0(R0)
 	ADD $8, R0
-	ADD $8, R1
+	ADD $16, R1
 	ADD $16, R2
 	ADD $16, R3
 	ADD $8, R4
@@ -2469,17 +2475,18 @@ one:
 done:
 	RET
 
-// gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsNEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowSumsNEON(SB), NOSPLIT, $0-64
+// gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
+// func gradRowSumsNEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+TEXT ·gradRowSumsNEON(SB), NOSPLIT, $0-72
 	MOVD dgain+0(FP), R0
 	MOVD dshift+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD grad+24(FP), R3
-	MOVD gain+32(FP), R4
-	MOVD ahead+40(FP), R5
-	MOVD s+48(FP), R7
-	MOVD n+56(FP), R8
+	MOVD gained+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD grad+32(FP), R4
+	MOVD gain+40(FP), R5
+	MOVD ahead+48(FP), R6
+	MOVD s+56(FP), R7
+	MOVD n+64(FP), R8
 	FMOVS 0(R7), F12
 	VDUP V12.S[0], V12.S4
 	FMOVS 4(R7), F13
@@ -2495,64 +2502,68 @@ TEXT ·gradRowSumsNEON(SB), NOSPLIT, $0-64
 	SUBS $16, R8
 	BLT few
 many:
-	PRFM 0(R5), PLDL1KEEP
-	FMOVQ 0(R2), F0
+	PRFM 0(R6), PLDL1KEEP
+	FMOVQ 0(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVQ 0(R3), F1
+	FMOVQ 0(R4), F1
 	FMOVQ 0(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
 	FMOVQ F2, 0(R0)
 	FMOVQ 0(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 0(R1)
-	FMOVQ 0(R4), F28
+	FMOVQ 0(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 0(R2)
 	WORD $0x4e21d484 // FADD V4.4S, V4.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V8.S4
-	PRFM 16(R5), PLDL1KEEP
-	FMOVQ 16(R2), F0
+	PRFM 16(R6), PLDL1KEEP
+	FMOVQ 16(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVQ 16(R3), F1
+	FMOVQ 16(R4), F1
 	FMOVQ 16(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
 	FMOVQ F2, 16(R0)
 	FMOVQ 16(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 16(R1)
-	FMOVQ 16(R4), F28
+	FMOVQ 16(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 16(R2)
 	WORD $0x4e21d4a5 // FADD V5.4S, V5.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V9.S4
-	PRFM 32(R5), PLDL1KEEP
-	FMOVQ 32(R2), F0
+	PRFM 32(R6), PLDL1KEEP
+	FMOVQ 32(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVQ 32(R3), F1
+	FMOVQ 32(R4), F1
 	FMOVQ 32(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
 	FMOVQ F2, 32(R0)
 	FMOVQ 32(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 32(R1)
-	FMOVQ 32(R4), F28
+	FMOVQ 32(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 32(R2)
 	WORD $0x4e21d4c6 // FADD V6.4S, V6.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V10.S4
-	PRFM 48(R5), PLDL1KEEP
-	FMOVQ 48(R2), F0
+	PRFM 48(R6), PLDL1KEEP
+	FMOVQ 48(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVQ 48(R3), F1
+	FMOVQ 48(R4), F1
 	FMOVQ 48(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
 	FMOVQ F2, 48(R0)
 	FMOVQ 48(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 48(R1)
-	FMOVQ 48(R4), F28
+	FMOVQ 48(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 48(R2)
 	WORD $0x4e21d4e7 // FADD V7.4S, V7.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V11.S4
 	ADD $64, R0
@@ -2561,25 +2572,27 @@ many:
 	ADD $64, R3
 	ADD $64, R4
 	ADD $64, R5
+	ADD $64, R6
 	SUBS $16, R8
 	BGE many
 few:
 	ADDS $16, R8
 	BEQ done
 one:
-	PRFM 0(R5), PLDL1KEEP
-	FMOVQ 0(R2), F0
+	PRFM 0(R6), PLDL1KEEP
+	FMOVQ 0(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVQ 0(R3), F1
+	FMOVQ 0(R4), F1
 	FMOVQ 0(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
 	FMOVQ F2, 0(R0)
 	FMOVQ 0(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 0(R1)
-	FMOVQ 0(R4), F28
+	FMOVQ 0(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 0(R2)
 	WORD $0x4e21d484 // FADD V4.4S, V4.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V8.S4
 	ADD $16, R0
@@ -2588,6 +2601,7 @@ one:
 	ADD $16, R3
 	ADD $16, R4
 	ADD $16, R5
+	ADD $16, R6
 	SUBS $4, R8
 	BNE one
 done:
@@ -2609,17 +2623,18 @@ done:
 	FMOVS F8, 12(R7)
 	RET
 
-// gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsF16NEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowSumsF16NEON(SB), NOSPLIT, $0-64
+// gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
+// func gradRowSumsF16NEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+TEXT ·gradRowSumsF16NEON(SB), NOSPLIT, $0-72
 	MOVD dgain+0(FP), R0
 	MOVD dshift+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD grad+24(FP), R3
-	MOVD gain+32(FP), R4
-	MOVD ahead+40(FP), R5
-	MOVD s+48(FP), R7
-	MOVD n+56(FP), R8
+	MOVD gained+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD grad+32(FP), R4
+	MOVD gain+40(FP), R5
+	MOVD ahead+48(FP), R6
+	MOVD s+56(FP), R7
+	MOVD n+64(FP), R8
 	FMOVS 0(R7), F12
 	VDUP V12.S[0], V12.S4
 	FMOVS 4(R7), F13
@@ -2635,12 +2650,11 @@ TEXT ·gradRowSumsF16NEON(SB), NOSPLIT, $0-64
 	SUBS $16, R8
 	BLT few
 many:
-	PRFM 0(R5), PLDL1KEEP
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 0(R6), PLDL1KEEP
+	FMOVQ 0(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 0(R3), F1
+	FMOVD 0(R4), F1
 	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
 	FMOVQ 0(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2648,16 +2662,16 @@ many:
 	FMOVQ 0(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 0(R1)
-	FMOVQ 0(R4), F28
+	FMOVQ 0(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 0(R2)
 	WORD $0x4e21d484 // FADD V4.4S, V4.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V8.S4
-	PRFM 8(R5), PLDL1KEEP
-	FMOVD 8(R2), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 8(R6), PLDL1KEEP
+	FMOVQ 16(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 8(R3), F1
+	FMOVD 8(R4), F1
 	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
 	FMOVQ 16(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2665,16 +2679,16 @@ many:
 	FMOVQ 16(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 16(R1)
-	FMOVQ 16(R4), F28
+	FMOVQ 16(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 16(R2)
 	WORD $0x4e21d4a5 // FADD V5.4S, V5.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V9.S4
-	PRFM 16(R5), PLDL1KEEP
-	FMOVD 16(R2), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 16(R6), PLDL1KEEP
+	FMOVQ 32(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 16(R3), F1
+	FMOVD 16(R4), F1
 	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
 	FMOVQ 32(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2682,16 +2696,16 @@ many:
 	FMOVQ 32(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 32(R1)
-	FMOVQ 32(R4), F28
+	FMOVQ 32(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 32(R2)
 	WORD $0x4e21d4c6 // FADD V6.4S, V6.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V10.S4
-	PRFM 24(R5), PLDL1KEEP
-	FMOVD 24(R2), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 24(R6), PLDL1KEEP
+	FMOVQ 48(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 24(R3), F1
+	FMOVD 24(R4), F1
 	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
 	FMOVQ 48(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2699,28 +2713,29 @@ many:
 	FMOVQ 48(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 48(R1)
-	FMOVQ 48(R4), F28
+	FMOVQ 48(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 48(R2)
 	WORD $0x4e21d4e7 // FADD V7.4S, V7.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V11.S4
 	ADD $64, R0
 	ADD $64, R1
-	ADD $32, R2
-	ADD $32, R3
-	ADD $64, R4
-	ADD $32, R5
+	ADD $64, R2
+	ADD $64, R3
+	ADD $32, R4
+	ADD $64, R5
+	ADD $32, R6
 	SUBS $16, R8
 	BGE many
 few:
 	ADDS $16, R8
 	BEQ done
 one:
-	PRFM 0(R5), PLDL1KEEP
-	FMOVD 0(R2), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 0(R6), PLDL1KEEP
+	FMOVQ 0(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 0(R3), F1
+	FMOVD 0(R4), F1
 	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
 	FMOVQ 0(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2728,16 +2743,18 @@ one:
 	FMOVQ 0(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 0(R1)
-	FMOVQ 0(R4), F28
+	FMOVQ 0(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 0(R2)
 	WORD $0x4e21d484 // FADD V4.4S, V4.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V8.S4
 	ADD $16, R0
 	ADD $16, R1
-	ADD $8, R2
-	ADD $8, R3
-	ADD $16, R4
-	ADD $8, R5
+	ADD $16, R2
+	ADD $16, R3
+	ADD $8, R4
+	ADD $16, R5
+	ADD $8, R6
 	SUBS $4, R8
 	BNE one
 done:
@@ -2759,17 +2776,18 @@ done:
 	FMOVS F8, 12(R7)
 	RET
 
-// gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsBF16NEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowSumsBF16NEON(SB), NOSPLIT, $0-64
+// gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
+// func gradRowSumsBF16NEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+TEXT ·gradRowSumsBF16NEON(SB), NOSPLIT, $0-72
 	MOVD dgain+0(FP), R0
 	MOVD dshift+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD grad+24(FP), R3
-	MOVD gain+32(FP), R4
-	MOVD ahead+40(FP), R5
-	MOVD s+48(FP), R7
-	MOVD n+56(FP), R8
+	MOVD gained+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD grad+32(FP), R4
+	MOVD gain+40(FP), R5
+	MOVD ahead+48(FP), R6
+	MOVD s+56(FP), R7
+	MOVD n+64(FP), R8
 	FMOVS 0(R7), F12
 	VDUP V12.S[0], V12.S4
 	FMOVS 4(R7), F13
@@ -2785,12 +2803,11 @@ TEXT ·gradRowSumsBF16NEON(SB), NOSPLIT, $0-64
 	SUBS $16, R8
 	BLT few
 many:
-	PRFM 0(R5), PLDL1KEEP
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 0(R6), PLDL1KEEP
+	FMOVQ 0(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 0(R3), F1
+	FMOVD 0(R4), F1
 	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
 	FMOVQ 0(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2798,16 +2815,16 @@ many:
 	FMOVQ 0(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 0(R1)
-	FMOVQ 0(R4), F28
+	FMOVQ 0(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 0(R2)
 	WORD $0x4e21d484 // FADD V4.4S, V4.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V8.S4
-	PRFM 8(R5), PLDL1KEEP
-	FMOVD 8(R2), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 8(R6), PLDL1KEEP
+	FMOVQ 16(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 8(R3), F1
+	FMOVD 8(R4), F1
 	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
 	FMOVQ 16(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2815,16 +2832,16 @@ many:
 	FMOVQ 16(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 16(R1)
-	FMOVQ 16(R4), F28
+	FMOVQ 16(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 16(R2)
 	WORD $0x4e21d4a5 // FADD V5.4S, V5.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V9.S4
-	PRFM 16(R5), PLDL1KEEP
-	FMOVD 16(R2), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 16(R6), PLDL1KEEP
+	FMOVQ 32(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 16(R3), F1
+	FMOVD 16(R4), F1
 	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
 	FMOVQ 32(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2832,16 +2849,16 @@ many:
 	FMOVQ 32(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 32(R1)
-	FMOVQ 32(R4), F28
+	FMOVQ 32(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 32(R2)
 	WORD $0x4e21d4c6 // FADD V6.4S, V6.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V10.S4
-	PRFM 24(R5), PLDL1KEEP
-	FMOVD 24(R2), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 24(R6), PLDL1KEEP
+	FMOVQ 48(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 24(R3), F1
+	FMOVD 24(R4), F1
 	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
 	FMOVQ 48(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2849,28 +2866,29 @@ many:
 	FMOVQ 48(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 48(R1)
-	FMOVQ 48(R4), F28
+	FMOVQ 48(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 48(R2)
 	WORD $0x4e21d4e7 // FADD V7.4S, V7.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V11.S4
 	ADD $64, R0
 	ADD $64, R1
-	ADD $32, R2
-	ADD $32, R3
-	ADD $64, R4
-	ADD $32, R5
+	ADD $64, R2
+	ADD $64, R3
+	ADD $32, R4
+	ADD $64, R5
+	ADD $32, R6
 	SUBS $16, R8
 	BGE many
 few:
 	ADDS $16, R8
 	BEQ done
 one:
-	PRFM 0(R5), PLDL1KEEP
-	FMOVD 0(R2), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 0(R6), PLDL1KEEP
+	FMOVQ 0(R3), F0
 	WORD $0x4eacd400 // FSUB V0.4S, V0.4S, V12.4S
 	WORD $0x6e2ddc00 // FMUL V0.4S, V0.4S, V13.4S
-	FMOVD 0(R3), F1
+	FMOVD 0(R4), F1
 	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
 	FMOVQ 0(R0), F2
 	VFMLA V1.S4, V0.S4, V2.S4
@@ -2878,16 +2896,18 @@ one:
 	FMOVQ 0(R1), F28
 	WORD $0x4e3cd422 // FADD V2.4S, V1.4S, V28.4S
 	FMOVQ F2, 0(R1)
-	FMOVQ 0(R4), F28
+	FMOVQ 0(R5), F28
 	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
+	FMOVQ F1, 0(R2)
 	WORD $0x4e21d484 // FADD V4.4S, V4.4S, V1.4S
 	VFMLA V0.S4, V1.S4, V8.S4
 	ADD $16, R0
 	ADD $16, R1
-	ADD $8, R2
-	ADD $8, R3
-	ADD $16, R4
-	ADD $8, R5
+	ADD $16, R2
+	ADD $16, R3
+	ADD $8, R4
+	ADD $16, R5
+	ADD $8, R6
 	SUBS $4, R8
 	BNE one
 done:
@@ -2909,16 +2929,15 @@ done:
 	FMOVS F8, 12(R7)
 	RET
 
-// gradRow: dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
-// func gradRowNEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowNEON(SB), NOSPLIT, $0-56
+// gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
+// func gradRowNEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+TEXT ·gradRowNEON(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
-	MOVD grad+16(FP), R2
-	MOVD gain+24(FP), R3
-	MOVD ahead+32(FP), R4
-	MOVD s+40(FP), R7
-	MOVD n+48(FP), R8
+	MOVD gained+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD s+32(FP), R7
+	MOVD n+40(FP), R8
 	FMOVS 0(R7), F4
 	VDUP V4.S[0], V4.S4
 	FMOVS 4(R7), F5
@@ -2930,92 +2949,79 @@ TEXT ·gradRowNEON(SB), NOSPLIT, $0-56
 	SUBS $16, R8
 	BLT few
 many:
-	PRFM 0(R4), PLDL1KEEP
+	PRFM 0(R3), PLDL1KEEP
 	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVQ 0(R2), F1
-	FMOVQ 0(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 0(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	FMOVQ F0, 0(R0)
-	PRFM 16(R4), PLDL1KEEP
+	PRFM 16(R3), PLDL1KEEP
 	FMOVQ 16(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVQ 16(R2), F1
-	FMOVQ 16(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 16(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	FMOVQ F0, 16(R0)
-	PRFM 32(R4), PLDL1KEEP
+	PRFM 32(R3), PLDL1KEEP
 	FMOVQ 32(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVQ 32(R2), F1
-	FMOVQ 32(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 32(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	FMOVQ F0, 32(R0)
-	PRFM 48(R4), PLDL1KEEP
+	PRFM 48(R3), PLDL1KEEP
 	FMOVQ 48(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVQ 48(R2), F1
-	FMOVQ 48(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 48(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	FMOVQ F0, 48(R0)
 	ADD $64, R0
 	ADD $64, R1
 	ADD $64, R2
 	ADD $64, R3
-	ADD $64, R4
 	SUBS $16, R8
 	BGE many
 few:
 	ADDS $16, R8
 	BEQ done
 one:
-	PRFM 0(R4), PLDL1KEEP
+	PRFM 0(R3), PLDL1KEEP
 	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVQ 0(R2), F1
-	FMOVQ 0(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 0(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	FMOVQ F0, 0(R0)
 	ADD $16, R0
 	ADD $16, R1
 	ADD $16, R2
 	ADD $16, R3
-	ADD $16, R4
 	SUBS $4, R8
 	BNE one
 done:
 	RET
 
-// gradRowF16: dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
-// func gradRowF16NEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowF16NEON(SB), NOSPLIT, $0-56
+// gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
+// func gradRowF16NEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+TEXT ·gradRowF16NEON(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
-	MOVD grad+16(FP), R2
-	MOVD gain+24(FP), R3
-	MOVD ahead+32(FP), R4
-	MOVD s+40(FP), R7
-	MOVD n+48(FP), R8
+	MOVD gained+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD s+32(FP), R7
+	MOVD n+40(FP), R8
 	FMOVS 0(R7), F4
 	VDUP V4.S[0], V4.S4
 	FMOVS 4(R7), F5
@@ -3027,107 +3033,84 @@ TEXT ·gradRowF16NEON(SB), NOSPLIT, $0-56
 	SUBS $16, R8
 	BLT few
 many:
-	PRFM 0(R4), PLDL1KEEP
-	FMOVD 0(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 0(R3), PLDL1KEEP
+	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 0(R2), F1
-	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
-	FMOVQ 0(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 0(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 0(R0)
-	PRFM 8(R4), PLDL1KEEP
-	FMOVD 8(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 8(R3), PLDL1KEEP
+	FMOVQ 16(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 8(R2), F1
-	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
-	FMOVQ 16(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 16(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 8(R0)
-	PRFM 16(R4), PLDL1KEEP
-	FMOVD 16(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 16(R3), PLDL1KEEP
+	FMOVQ 32(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 16(R2), F1
-	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
-	FMOVQ 32(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 32(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 16(R0)
-	PRFM 24(R4), PLDL1KEEP
-	FMOVD 24(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 24(R3), PLDL1KEEP
+	FMOVQ 48(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 24(R2), F1
-	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
-	FMOVQ 48(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 48(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 24(R0)
 	ADD $32, R0
-	ADD $32, R1
-	ADD $32, R2
-	ADD $64, R3
-	ADD $32, R4
+	ADD $64, R1
+	ADD $64, R2
+	ADD $32, R3
 	SUBS $16, R8
 	BGE many
 few:
 	ADDS $16, R8
 	BEQ done
 one:
-	PRFM 0(R4), PLDL1KEEP
-	FMOVD 0(R1), F0
-	WORD $0x0e217800 // FCVTL V0.4S, V0.4H
+	PRFM 0(R3), PLDL1KEEP
+	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 0(R2), F1
-	WORD $0x0e217821 // FCVTL V1.4S, V1.4H
-	FMOVQ 0(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 0(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x0e21681c // FCVTN V28.4H, V0.4S
 	FMOVD F28, 0(R0)
 	ADD $8, R0
-	ADD $8, R1
-	ADD $8, R2
-	ADD $16, R3
-	ADD $8, R4
+	ADD $16, R1
+	ADD $16, R2
+	ADD $8, R3
 	SUBS $4, R8
 	BNE one
 done:
 	RET
 
-// gradRowBF16: dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
-// func gradRowBF16NEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowBF16NEON(SB), NOSPLIT, $0-56
+// gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
+// func gradRowBF16NEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+TEXT ·gradRowBF16NEON(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R0
 	MOVD x+8(FP), R1
-	MOVD grad+16(FP), R2
-	MOVD gain+24(FP), R3
-	MOVD ahead+32(FP), R4
-	MOVD s+40(FP), R7
-	MOVD n+48(FP), R8
+	MOVD gained+16(FP), R2
+	MOVD ahead+24(FP), R3
+	MOVD s+32(FP), R7
+	MOVD n+40(FP), R8
 	FMOVS 0(R7), F4
 	VDUP V4.S[0], V4.S4
 	FMOVS 4(R7), F5
@@ -3143,18 +3126,14 @@ TEXT ·gradRowBF16NEON(SB), NOSPLIT, $0-56
 	SUBS $16, R8
 	BLT few
 many:
-	PRFM 0(R4), PLDL1KEEP
-	FMOVD 0(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 0(R3), PLDL1KEEP
+	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 0(R2), F1
-	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
-	FMOVQ 0(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 0(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x4e20e41b // FCMEQ V27.4S, V0.4S, V0.4S
 	WORD $0x6e205b7b // MVN V27.16B, V27.16B
 	VORR V16.B16, V0.B16, V3.B16
@@ -3166,18 +3145,14 @@ many:
 	VUSHR $16, V0.S4, V0.S4
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 0(R0)
-	PRFM 8(R4), PLDL1KEEP
-	FMOVD 8(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 8(R3), PLDL1KEEP
+	FMOVQ 16(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 8(R2), F1
-	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
-	FMOVQ 16(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 16(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x4e20e41b // FCMEQ V27.4S, V0.4S, V0.4S
 	WORD $0x6e205b7b // MVN V27.16B, V27.16B
 	VORR V16.B16, V0.B16, V3.B16
@@ -3189,18 +3164,14 @@ many:
 	VUSHR $16, V0.S4, V0.S4
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 8(R0)
-	PRFM 16(R4), PLDL1KEEP
-	FMOVD 16(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 16(R3), PLDL1KEEP
+	FMOVQ 32(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 16(R2), F1
-	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
-	FMOVQ 32(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 32(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x4e20e41b // FCMEQ V27.4S, V0.4S, V0.4S
 	WORD $0x6e205b7b // MVN V27.16B, V27.16B
 	VORR V16.B16, V0.B16, V3.B16
@@ -3212,18 +3183,14 @@ many:
 	VUSHR $16, V0.S4, V0.S4
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 16(R0)
-	PRFM 24(R4), PLDL1KEEP
-	FMOVD 24(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 24(R3), PLDL1KEEP
+	FMOVQ 48(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 24(R2), F1
-	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
-	FMOVQ 48(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 48(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x4e20e41b // FCMEQ V27.4S, V0.4S, V0.4S
 	WORD $0x6e205b7b // MVN V27.16B, V27.16B
 	VORR V16.B16, V0.B16, V3.B16
@@ -3236,28 +3203,23 @@ many:
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 24(R0)
 	ADD $32, R0
-	ADD $32, R1
-	ADD $32, R2
-	ADD $64, R3
-	ADD $32, R4
+	ADD $64, R1
+	ADD $64, R2
+	ADD $32, R3
 	SUBS $16, R8
 	BGE many
 few:
 	ADDS $16, R8
 	BEQ done
 one:
-	PRFM 0(R4), PLDL1KEEP
-	FMOVD 0(R1), F0
-	WORD $0x2e613800 // SHLL V0.4S, V0.4H, $16
+	PRFM 0(R3), PLDL1KEEP
+	FMOVQ 0(R1), F0
 	WORD $0x4ea4d400 // FSUB V0.4S, V0.4S, V4.4S
 	VMOV V7.B16, V28.B16
 	VFMLA V0.S4, V6.S4, V28.S4
 	VMOV V28.B16, V0.B16
-	FMOVD 0(R2), F1
-	WORD $0x2e613821 // SHLL V1.4S, V1.4H, $16
-	FMOVQ 0(R3), F28
-	WORD $0x6e3cdc21 // FMUL V1.4S, V1.4S, V28.4S
-	VFMLA V5.S4, V1.S4, V0.S4
+	FMOVQ 0(R2), F28
+	VFMLA V28.S4, V5.S4, V0.S4
 	WORD $0x4e20e41b // FCMEQ V27.4S, V0.4S, V0.4S
 	WORD $0x6e205b7b // MVN V27.16B, V27.16B
 	VORR V16.B16, V0.B16, V3.B16
@@ -3270,10 +3232,9 @@ one:
 	WORD $0x0e61281c // XTN V28.4H, V0.4S
 	FMOVD F28, 0(R0)
 	ADD $8, R0
-	ADD $8, R1
-	ADD $8, R2
-	ADD $16, R3
-	ADD $8, R4
+	ADD $16, R1
+	ADD $16, R2
+	ADD $8, R3
 	SUBS $4, R8
 	BNE one
 done:

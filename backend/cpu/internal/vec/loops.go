@@ -350,10 +350,10 @@ type loops struct {
 	exp2SumScaleConvertBF16Around func(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	deviations func(x, s unsafe.Pointer, n int)
-	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-	deviationsF16 func(x, s unsafe.Pointer, n int)
-	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
-	deviationsBF16 func(x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+	keepDeviationsF16 func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
+	keepDeviationsBF16 func(dst, x, s unsafe.Pointer, n int)
 	// s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
 	products func(x, y, ahead, s unsafe.Pointer, n int)
 	// s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
@@ -416,24 +416,24 @@ type loops struct {
 	normalizeRowConvertBF16 func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
 	normalizeRowConvertBF16Around func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
-	gradRowSums func(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
-	gradRowSumsF16 func(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead, for n a multiple of the lanes
-	gradRowSumsBF16 func(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
-	gradRow func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	gradRowAround func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
-	gradRowF16 func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	gradRowF16Around func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, for n a multiple of the lanes
-	gradRowBF16 func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	gradRowBF16Around func(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
+	gradRowSums func(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
+	gradRowSumsF16 func(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
+	gradRowSumsBF16 func(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
+	gradRow func(dst, x, gained, ahead, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	gradRowAround func(dst, x, gained, ahead, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
+	gradRowF16 func(dst, x, gained, ahead, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	gradRowF16Around func(dst, x, gained, ahead, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
+	gradRowBF16 func(dst, x, gained, ahead, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	gradRowBF16Around func(dst, x, gained, ahead, s unsafe.Pointer, n int)
 	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
 	softmaxGradRow func(dst, y, grad, ahead, s unsafe.Pointer, n int)
 	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes

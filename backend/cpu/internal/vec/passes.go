@@ -18,8 +18,13 @@ type Rows struct {
 	// Products is s[0] = Σ x·y.
 	Products func(x, y []byte, s []float32, ahead []byte)
 
-	Deviations  func(x []byte, s []float32)
-	GradRowSums func(dgain, dshift []float32, x, grad []byte, gain, s []float32, ahead []byte)
+	// KeepDeviations is Deviations of a row of 16 bits, which it leaves in dst. It is
+	// nil for float32. What is to be read again is read there: to convert costs more.
+	KeepDeviations func(dst []float32, x []byte, s []float32)
+	Deviations     func(x, s []float32)
+	// GradRowSums leaves grad·gain in gained, for GradRow: a gain that is a NaN has no
+	// more bits than bfloat16.
+	GradRowSums func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, ahead []byte)
 
 	RowStores
 	// Around writes around the caches, to multiples of 64 bytes. It is nil where
@@ -31,8 +36,8 @@ type Rows struct {
 type RowStores struct {
 	ScaleRow       func(dst []byte, x, s []float32)
 	LessRow        func(dst, x []byte, s []float32)
-	NormalizeRow   func(dst, x []byte, gain, shift, s []float32, ahead []byte)
-	GradRow        func(dst, x, grad []byte, gain, s []float32, ahead []byte)
+	NormalizeRow   func(dst []byte, x, gain, shift, s []float32, ahead []byte)
+	GradRow        func(dst []byte, x, gained, s []float32, ahead []byte)
 	SoftmaxGradRow func(dst, y, grad []byte, s []float32, ahead []byte)
 
 	// Exp2SumScale is e = 2 to the power of x·s[0] + s[1], within a sixteenth of half
@@ -76,27 +81,34 @@ type (
 	pass4 = func(a, b, c, d, s unsafe.Pointer, n int)
 	pass5 = func(a, b, c, d, e, s unsafe.Pointer, n int)
 	pass6 = func(a, b, c, d, e, f, s unsafe.Pointer, n int)
+	pass7 = func(a, b, c, d, e, f, g, s unsafe.Pointer, n int)
 )
 
 // wrapRows wraps the functions for elements of size bytes.
-func wrapRows(size int, exp2Sum, products pass3, deviations pass1, gradRowSums pass6, stores RowStores, around *RowStores) Rows {
-	return Rows{
+func (l *loops) wrapRows(size int, exp2Sum, products pass3, keepDeviations pass2, gradRowSums pass7, stores RowStores, around *RowStores) Rows {
+	r := Rows{
 		Exp2Sum: func(dst []float32, x []byte, s []float32, ahead []byte) {
 			exp2Sum(data(dst), data(x[:size*len(dst)]), data(ahead), data(s[:3]), len(dst))
 		},
 		Products: func(x, y []byte, s []float32, ahead []byte) {
 			products(data(x), data(y[:len(x)]), data(ahead), data(s[:1]), len(x)/size)
 		},
-		Deviations: func(x []byte, s []float32) { deviations(data(x), data(s[:3]), len(x)/size) },
-		GradRowSums: func(dgain, dshift []float32, x, grad []byte, gain, s []float32, ahead []byte) {
+		Deviations: func(x, s []float32) { l.deviations(data(x), data(s[:3]), len(x)) },
+		GradRowSums: func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, ahead []byte) {
 			n := len(dgain)
-			gradRowSums(data(dgain), data(dshift[:n]), data(x[:size*n]), data(grad[:size*n]), data(gain[:n]), data(ahead), data(s[:4]), n)
+			gradRowSums(data(dgain), data(dshift[:n]), data(gained[:n]), data(x[:n]), data(grad[:size*n]), data(gain[:n]), data(ahead), data(s[:4]), n)
 		},
 		RowStores: stores, Around: around,
 	}
+	if keepDeviations != nil {
+		r.KeepDeviations = func(dst []float32, x []byte, s []float32) {
+			keepDeviations(data(dst), data(x[:size*len(dst)]), data(s[:3]), len(dst))
+		}
+	}
+	return r
 }
 
-func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow, gradRow pass5, softmaxGradRow pass4, exp2SumScale pass5) RowStores {
+func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRow, softmaxGradRow pass4, exp2SumScale pass5) RowStores {
 	r := RowStores{
 		ScaleRow: func(dst []byte, x, s []float32) {
 			n := len(dst) / size
@@ -105,13 +117,13 @@ func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow, gradRow pass
 		LessRow: func(dst, x []byte, s []float32) {
 			lessRow(data(dst), data(x[:len(dst)]), data(s[:2]), len(dst)/size)
 		},
-		NormalizeRow: func(dst, x []byte, gain, shift, s []float32, ahead []byte) {
+		NormalizeRow: func(dst []byte, x, gain, shift, s []float32, ahead []byte) {
 			n := len(dst) / size
-			normalizeRow(data(dst), data(x[:len(dst)]), data(gain[:n]), data(shift[:n]), data(ahead), data(s[:2]), n)
+			normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(ahead), data(s[:2]), n)
 		},
-		GradRow: func(dst, x, grad []byte, gain, s []float32, ahead []byte) {
+		GradRow: func(dst []byte, x, gained, s []float32, ahead []byte) {
 			n := len(dst) / size
-			gradRow(data(dst), data(x[:len(dst)]), data(grad[:len(dst)]), data(gain[:n]), data(ahead), data(s[:4]), n)
+			gradRow(data(dst), data(x[:n]), data(gained[:n]), data(ahead), data(s[:4]), n)
 		},
 		SoftmaxGradRow: func(dst, y, grad []byte, s []float32, ahead []byte) {
 			softmaxGradRow(data(dst), data(y[:len(dst)]), data(grad[:len(dst)]), data(ahead), data(s[:1]), len(dst)/size)
@@ -134,16 +146,16 @@ func (l *loops) rows(s *Set) {
 		}
 		return &r
 	}
-	s.RowsF32 = wrapRows(4, l.exp2Sum, l.products, l.deviations, l.gradRowSums,
+	s.RowsF32 = l.wrapRows(4, l.exp2Sum, l.products, nil, l.gradRowSums,
 		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow, nil),
 		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround, nil)))
-	s.RowsF16 = wrapRows(2, l.exp2SumF16, l.productsF16, l.deviationsF16, l.gradRowSumsF16,
+	s.RowsF16 = l.wrapRows(2, l.exp2SumF16, l.productsF16, l.keepDeviationsF16, l.gradRowSumsF16,
 		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16, l.exp2SumScaleF16),
 		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around, l.exp2SumScaleF16Around)))
-	s.RowsBF16 = wrapRows(2, l.exp2SumBF16, l.productsBF16, l.deviationsBF16, l.gradRowSumsBF16,
+	s.RowsBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
 		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16, l.exp2SumScaleBF16),
 		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around, l.exp2SumScaleBF16Around)))
-	s.RowsConvertBF16 = wrapRows(2, l.exp2SumBF16, l.productsBF16, l.deviationsBF16, l.gradRowSumsBF16,
+	s.RowsConvertBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
 		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16, l.exp2SumScaleConvertBF16),
 		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around, l.exp2SumScaleConvertBF16Around)))
 }

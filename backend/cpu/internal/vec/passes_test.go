@@ -117,14 +117,30 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 			squares += (v - 0.5) * (v - 0.5)
 		}
 		s[0] = 0.5
-		r.Deviations(x, s)
+		kept, times := make([]float32, n), make([]float32, n)
+		for i, v := range vx {
+			kept[i] = float32(v)
+		}
+		if r.KeepDeviations != nil {
+			clear(kept)
+			r.KeepDeviations(kept, x, s)
+			number("sum of deviations", s[1], sum)
+			number("sum of their squares", s[2], squares)
+			for i, v := range vx {
+				if float64(kept[i]) != v {
+					t.Fatalf("element %d of %d is kept as %v, want %v", i, n, kept[i], v)
+				}
+			}
+		}
+		s[1], s[2] = 0, 0
+		r.Deviations(kept, s)
 		number("sum of deviations", s[1], sum)
 		number("sum of their squares", s[2], squares)
 
 		dgain, dshift := floats(n), floats(n)
 		beforeGain, beforeShift := append([]float32(nil), dgain...), append([]float32(nil), dshift...)
 		s[0], s[1] = 0.5, 0.75
-		r.GradRowSums(dgain, dshift, x, g, gain, s, nil)
+		r.GradRowSums(dgain, dshift, times, kept, g, gain, s, nil)
 		sum, gained = 0, 0
 		for i := range vx {
 			h := (vx[i] - 0.5) * 0.75
@@ -132,6 +148,7 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 			gained += vg[i] * float64(gain[i]) * h
 			number("gradient of a gain", dgain[i], float64(beforeGain[i])+vg[i]*h)
 			number("gradient of a shift", dshift[i], float64(beforeShift[i])+vg[i])
+			number("gradient by a gain", times[i], vg[i]*float64(gain[i]))
 		}
 		number("sum of gradients", s[2], sum)
 		number("sum of gradients' products", s[3], gained)
@@ -157,12 +174,12 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 		}, func(i int) float64 { return float64(gain[i]) * 0.75 })
 		result("LessRow", d, func(to *RowStores, dst []byte) { to.LessRow(dst, x, []float32{0.5, 0.25}) },
 			func(i int) float64 { return vx[i] - 0.75 })
-		result("NormalizeRow", d, func(to *RowStores, dst []byte) { to.NormalizeRow(dst, x, gain, shift, []float32{0.5, 0.75}, x) },
+		result("NormalizeRow", d, func(to *RowStores, dst []byte) { to.NormalizeRow(dst, kept, gain, shift, []float32{0.5, 0.75}, x) },
 			func(i int) float64 { return (vx[i]-0.5)*0.75*float64(gain[i]) + float64(shift[i]) })
 		result("SoftmaxGradRow", d, func(to *RowStores, dst []byte) { to.SoftmaxGradRow(dst, x, g, []float32{0.5}, g) },
 			func(i int) float64 { return vx[i] * (vg[i] - 0.5) })
 		result("GradRow", d, func(to *RowStores, dst []byte) {
-			to.GradRow(dst, x, g, gain, []float32{0.5, 0.75, -1.5, 0.25}, x)
+			to.GradRow(dst, kept, times, []float32{0.5, 0.75, -1.5, 0.25}, x)
 		}, func(i int) float64 { return vg[i]*float64(gain[i])*0.75 + (vx[i]-0.5)*-1.5 + 0.25 })
 	}
 }

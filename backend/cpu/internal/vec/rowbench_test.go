@@ -23,15 +23,21 @@ func BenchmarkRows(b *testing.B) {
 				continue
 			}
 			dst, x, g := make([]byte, 4*n), make([]byte, c.size*n), make([]byte, c.size*n)
-			e, gain, shift, t := make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, 16)
+			e, gain, shift, gained, t := make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, 16)
 			for what, f := range map[string]func(){
-				"Exp2Sum":        func() { c.rows.Exp2Sum(e, x, t, x) },
-				"Deviations":     func() { c.rows.Deviations(x, t) },
+				"Exp2Sum": func() { c.rows.Exp2Sum(e, x, t, x) },
+				"Deviations": func() {
+					if c.rows.KeepDeviations != nil {
+						c.rows.KeepDeviations(e, x, t)
+					} else {
+						c.rows.Deviations(e, t)
+					}
+				},
 				"Products":       func() { c.rows.Products(x, g, t, x) },
 				"ScaleRow":       func() { c.rows.ScaleRow(dst[:c.size*n], gain, t) },
-				"NormalizeRow":   func() { c.rows.NormalizeRow(dst[:c.size*n], x, gain, shift, t, x) },
-				"GradRowSums":    func() { c.rows.GradRowSums(gain, shift, x, g, e, t, x) },
-				"GradRow":        func() { c.rows.GradRow(dst[:c.size*n], x, g, gain, t, x) },
+				"NormalizeRow":   func() { c.rows.NormalizeRow(dst[:c.size*n], e, gain, shift, t, x) },
+				"GradRowSums":    func() { c.rows.GradRowSums(gain, shift, gained, e, g, e, t, x) },
+				"GradRow":        func() { c.rows.GradRow(dst[:c.size*n], e, gained, t, x) },
 				"SoftmaxGradRow": func() { c.rows.SoftmaxGradRow(dst[:c.size*n], x, g, t, x) },
 			} {
 				b.Run(fmt.Sprintf("%s/%s/%s", what, name, c.name), func(b *testing.B) {

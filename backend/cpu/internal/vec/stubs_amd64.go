@@ -446,10 +446,10 @@ func exp2SumScaleBF16AVX2(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 func deviationsAVX2(x, s unsafe.Pointer, n int)
 
 //go:noescape
-func deviationsF16AVX2(x, s unsafe.Pointer, n int)
+func keepDeviationsF16AVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func deviationsBF16AVX2(x, s unsafe.Pointer, n int)
+func keepDeviationsBF16AVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func productsAVX2(x, y, ahead, s unsafe.Pointer, n int)
@@ -491,22 +491,22 @@ func normalizeRowF16AVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 func normalizeRowBF16AVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsAVX2(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsAVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsF16AVX2(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsF16AVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsBF16AVX2(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsBF16AVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowAVX2(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowAVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowF16AVX2(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowF16AVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowBF16AVX2(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowBF16AVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func softmaxGradRowAVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
@@ -1091,10 +1091,10 @@ func exp2SumScaleConvertBF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointe
 func deviationsAVX512(x, s unsafe.Pointer, n int)
 
 //go:noescape
-func deviationsF16AVX512(x, s unsafe.Pointer, n int)
+func keepDeviationsF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func deviationsBF16AVX512(x, s unsafe.Pointer, n int)
+func keepDeviationsBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func productsAVX512(x, y, ahead, s unsafe.Pointer, n int)
@@ -1190,31 +1190,31 @@ func normalizeRowConvertBF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer,
 func normalizeRowConvertBF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsAVX512(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsAVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsF16AVX512(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsF16AVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsBF16AVX512(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsBF16AVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowAVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowAroundAVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowAroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowF16AVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowF16AVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowF16AroundAVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowF16AroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowBF16AVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowBF16AVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowBF16AroundAVX512(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowBF16AroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func softmaxGradRowAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)

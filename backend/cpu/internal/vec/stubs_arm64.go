@@ -446,10 +446,10 @@ func exp2SumScaleBF16NEON(dst, last, e, x, ahead, s unsafe.Pointer, n int)
 func deviationsNEON(x, s unsafe.Pointer, n int)
 
 //go:noescape
-func deviationsF16NEON(x, s unsafe.Pointer, n int)
+func keepDeviationsF16NEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func deviationsBF16NEON(x, s unsafe.Pointer, n int)
+func keepDeviationsBF16NEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func productsNEON(x, y, ahead, s unsafe.Pointer, n int)
@@ -491,22 +491,22 @@ func normalizeRowF16NEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 func normalizeRowBF16NEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsNEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsNEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsF16NEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsF16NEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsBF16NEON(dgain, dshift, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsBF16NEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowNEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowNEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowF16NEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowF16NEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowBF16NEON(dst, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowBF16NEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func softmaxGradRowNEON(dst, y, grad, ahead, s unsafe.Pointer, n int)

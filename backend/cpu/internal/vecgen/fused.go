@@ -25,13 +25,14 @@ type pass struct {
 
 // passAt is a vector of a pass.
 type passAt struct {
-	at     func(i int) string // where slice i, of float32, lies
-	load   func(i int, to reg)
-	ahead  func(i int) // asks the cache for that of slice i
-	number func(i int) reg
-	sum    [2]reg
-	store  func(from reg) // to the first slice; of 16 bits it changes from, 2 and 3
-	cut    func(from reg) // the same for numbers that are of the type already
+	at       func(i int) string // where slice i, of float32, lies
+	load     func(i int, to reg)
+	ahead    func(i int) // asks the cache for that of slice i
+	number   func(i int) reg
+	sum      [2]reg
+	store    func(from reg) // to the first slice; of 16 bits it changes from, 2 and 3
+	cut      func(from reg) // the same for numbers that are of the type already
+	number16 func(from reg) // the same for numbers, and NaNs without lower bits
 }
 
 // passType is what the rows of a function are.
@@ -130,6 +131,9 @@ func (p pass) write(a *asm, t passType, around bool) {
 	if a.wide && p.half() && t.elem == bf16 && !t.convert {
 		a.loadUpperHalves()
 	}
+	if a.wide && t.elem == bf16 {
+		a.loadSpread()
+	}
 	a.op("XORQ", "AX", "AX")
 	a.op("MOVQ", "CX", "BX")
 	a.op("SUBQ", unrolled*a.lanes(), "BX")
@@ -137,14 +141,14 @@ func (p pass) write(a *asm, t passType, around bool) {
 	a.op("CMPQ", "AX", "BX")
 	a.op("JGT", "one")
 	for u := range unrolled {
-		p.body(a, p.vector(a, t, elems, around, u))
+		p.body(a, p.vector(a, t, elems, around, u, true))
 	}
 	a.op("ADDQ", unrolled*a.lanes(), "AX")
 	a.op("JMP", "many")
 	a.label("one")
 	a.op("CMPQ", "AX", "CX")
 	a.op("JGE", "done")
-	p.body(a, p.vector(a, t, elems, around, 0))
+	p.body(a, p.vector(a, t, elems, around, 0, false))
 	a.op("ADDQ", a.lanes(), "AX")
 	a.op("JMP", "one")
 	a.label("done")
@@ -160,25 +164,67 @@ func (p pass) write(a *asm, t passType, around bool) {
 	a.op("RET")
 }
 
-func (p pass) vector(a *asm, t passType, elems []elem, around bool, u int) passAt {
-	at := func(i int) string {
+// vector is number u of those side by side, of many, or the one that is left.
+func (p pass) vector(a *asm, t passType, elems []elem, around bool, u int, many bool) passAt {
+	address := func(i, u int) string {
 		size := elems[i].size()
 		return fmt.Sprintf("%d(%s)(AX*%d)", u*size*a.lanes(), passPointers[i], size)
 	}
+	at := func(i int) string { return address(i, u) }
 	a.rest = false
 	store := func(convert func(from reg)) func(from reg) {
 		return func(from reg) { a.storeRow(elems[0], convert, around, from, at(0)) }
 	}
 	round := func(from reg) { a.roundHalf(elems[0], t.convert, from) }
 	return passAt{
-		at:     at,
-		load:   func(i int, to reg) { a.widened(elems[i], at(i), to) },
-		ahead:  func(i int) { a.op("PREFETCHT0", at(i)) },
+		at: at,
+		load: func(i int, to reg) {
+			if many && a.wide && elems[i] == bf16 {
+				a.spread(u%2, address(i, u&^1), to)
+				return
+			}
+			a.widened(elems[i], at(i), to)
+		},
+		ahead: func(i int) {
+			if u*elems[i].size()*a.lanes()%line == 0 {
+				a.op("PREFETCHT0", at(i))
+			}
+		},
 		number: p.number,
 		sum:    [2]reg{reg(4 + u), reg(8 + u)},
 		store:  store(round),
 		cut:    store(a.upper),
+		number16: store(func(from reg) {
+			if elems[0] != bf16 || t.convert {
+				round(from)
+				return
+			}
+			a.nearestBF16(from, 2)
+			a.upper(from)
+		}),
 	}
+}
+
+// Registers and the mask of spread.
+const spreadLow, spreadHigh, spreadMask = reg(29), reg(30), "K6"
+
+// loadSpread prepares spread.
+func (a *asm) loadSpread() {
+	for half, r := range []reg{spreadLow, spreadHigh} {
+		places := make([]uint32, 16) // of two elements each: nothing, and one of bfloat16
+		for i := range places {
+			places[i] = uint32(16*half+i) << 16
+		}
+		a.op("VMOVUPS", a.vector(places), r)
+	}
+	a.op("MOVL", "$0xaaaaaaaa", "R13")
+	a.op("KMOVD", "R13", spreadMask)
+}
+
+// spread loads half of a line of bfloat16 as float32, in one instruction instead
+// of a widening and a shift.
+func (a *asm) spread(half int, address string, to reg) {
+	a.op("VPERMW.Z", address, spreadLow+reg(half), spreadMask, to)
 }
 
 // storeRow writes a register of float32 to memory. If elements have 16 bits,
@@ -270,6 +316,12 @@ func passes() []pass {
 		exp2(a)
 		a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
 	}
+	// deviate adds what register 0 deviates from a number, and its square.
+	deviate := func(a *asm, p passAt) {
+		a.op("VSUBPS", p.number(0), reg(0), reg(0))
+		a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
+		a.op("VFMADD231PS", reg(0), reg(0), p.sum[1])
+	}
 	return []pass{
 		{
 			name: "exp2Sum", doc: "dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead",
@@ -298,12 +350,19 @@ func passes() []pass {
 		},
 		{
 			name: "deviations", doc: "s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])²",
-			slices: []string{"*x"}, numbers: 1, sums: 2,
+			slices: []string{"x"}, numbers: 1, sums: 2,
 			body: func(a *asm, p passAt) {
 				p.load(0, 0)
-				a.op("VSUBPS", p.number(0), reg(0), reg(0))
-				a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
-				a.op("VFMADD231PS", reg(0), reg(0), p.sum[1])
+				deviate(a, p)
+			},
+		},
+		{
+			name: "keepDeviations", doc: "dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])²",
+			slices: []string{"dst", "*x"}, only: []string{"F16", "BF16"}, numbers: 1, sums: 2,
+			body: func(a *asm, p passAt) {
+				p.load(1, 0)
+				a.op("VMOVUPS", reg(0), p.at(0))
+				deviate(a, p)
 			},
 		},
 		{
@@ -348,7 +407,7 @@ func passes() []pass {
 		},
 		{
 			name: "normalizeRow", doc: "dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead",
-			slices: []string{"*dst", "*x", "gain", "shift", "*ahead"}, around: true, numbers: 2,
+			slices: []string{"*dst", "x", "gain", "shift", "*ahead"}, around: true, numbers: 2,
 			body: func(a *asm, p passAt) {
 				p.ahead(4)
 				p.load(1, 0)
@@ -360,37 +419,36 @@ func passes() []pass {
 			},
 		},
 		{
-			name: "gradRowSums", doc: "h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], s[2] = Σ grad[i]*gain[i], s[3] = Σ grad[i]*gain[i]*h, asking for the same of ahead",
-			slices: []string{"dgain", "dshift", "*x", "*grad", "gain", "*ahead"}, numbers: 2, sums: 2,
+			name: "gradRowSums", doc: "h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead",
+			slices: []string{"dgain", "dshift", "gained", "x", "*grad", "gain", "*ahead"}, numbers: 2, sums: 2,
 			body: func(a *asm, p passAt) {
-				p.ahead(5)
-				p.load(2, 0)
+				p.ahead(6)
+				p.load(3, 0)
 				a.op("VSUBPS", p.number(0), reg(0), reg(0))
 				a.op("VMULPS", p.number(1), reg(0), reg(0))
-				p.load(3, 1)
+				p.load(4, 1)
 				a.op("VMOVUPS", p.at(0), reg(2))
 				a.op("VFMADD231PS", reg(1), reg(0), reg(2))
 				a.op("VMOVUPS", reg(2), p.at(0))
 				a.op("VADDPS", p.at(1), reg(1), reg(2))
 				a.op("VMOVUPS", reg(2), p.at(1))
-				a.op("VMULPS", p.at(4), reg(1), reg(1))
+				a.op("VMULPS", p.at(5), reg(1), reg(1))
+				a.op("VMOVUPS", reg(1), p.at(2))
 				a.op("VADDPS", reg(1), p.sum[0], p.sum[0])
 				a.op("VFMADD231PS", reg(0), reg(1), p.sum[1])
 			},
 		},
 		{
-			name: "gradRow", doc: "dst[i] = grad[i]*gain[i]*s[1] + (x[i]-s[0])*s[2] + s[3], asking for the same of ahead",
-			slices: []string{"*dst", "*x", "*grad", "gain", "*ahead"}, around: true, numbers: 4,
+			name: "gradRow", doc: "dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead",
+			slices: []string{"*dst", "x", "gained", "*ahead"}, around: true, numbers: 4,
 			only: []string{"", "F16", "BF16"}, // a cast of float32 has these bits
 			body: func(a *asm, p passAt) {
-				p.ahead(4)
+				p.ahead(3)
 				p.load(1, 0)
 				a.op("VSUBPS", p.number(0), reg(0), reg(0))
 				a.op("VFMADD213PS", p.number(3), p.number(2), reg(0))
-				p.load(2, 1)
-				a.op("VMULPS", p.at(3), reg(1), reg(1))
-				a.op("VFMADD231PS", p.number(1), reg(1), reg(0))
-				p.store(0)
+				a.op("VFMADD231PS", p.at(2), p.number(1), reg(0))
+				p.number16(0)
 			},
 		},
 		{

@@ -241,19 +241,21 @@ func (a *asm) foldStreamsNEON(s *streams, size int) {
 func (p pass) writeNEON(a *asm, elems []elem) {
 	vector := func(u int) passAt {
 		at := func(i int) string { return fmt.Sprintf("%d(R%d)", u*4*elems[i].size(), i) }
+		store := func(from reg) {
+			if elems[0] == bf16 {
+				a.putBF16(from, 2, 3, at(0))
+			} else {
+				a.storeNEON(elems[0], from, at(0))
+			}
+		}
 		return passAt{
-			at:     at,
-			load:   func(i int, to reg) { a.widened(elems[i], at(i), to) },
-			ahead:  func(i int) { a.op("PREFETCHT0", at(i)) },
-			number: p.number,
-			sum:    [2]reg{reg(4 + u), reg(8 + u)},
-			store: func(from reg) {
-				if elems[0] == bf16 {
-					a.putBF16(from, 2, 3, at(0))
-				} else {
-					a.storeNEON(elems[0], from, at(0))
-				}
-			},
+			at:       at,
+			load:     func(i int, to reg) { a.widened(elems[i], at(i), to) },
+			ahead:    func(i int) { a.op("PREFETCHT0", at(i)) },
+			number:   p.number,
+			sum:      [2]reg{reg(4 + u), reg(8 + u)},
+			store:    store,
+			number16: store,
 			cut: func(from reg) {
 				a.op("VPSRLD", 16, from, from)
 				a.ins("XTN", scratch, int(from))

@@ -70,7 +70,7 @@ func philoxScale(t elem, around bool) func(a *asm) {
 				a.op("VCVTPS2PH", 0, r, fmt.Sprintf("Y%d", r))
 				return
 			}
-			a.roundBF16By(r, spare, 3, 4)
+			a.nearestBF16(r, spare) // a NaN of x has no lower bits
 			a.op("VPERMW", r, halves, r)
 		}
 		philoxBlocks(a, 4*size, func(g int, words [2]reg, spare reg) {
