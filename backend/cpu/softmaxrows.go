@@ -139,8 +139,9 @@ func (k *softmaxRows) chunk(r *run, w *worker, c int) {
 }
 
 // inTurns is softmaxRow for rows from first to end of 16 bits: the powers of a row
-// are computed while the row before, in the other of e, is stored. Where
-// there is none the row itself is stored, and then once more.
+// are computed while the row before, in the other of e, is stored, and the largest
+// of the next one is looked for. Where there is none before, the row itself is
+// stored, and then once more.
 func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t []float32, e [2][]float32) {
 	size, s := k.n*k.in.Size(), t[:passNumbers]
 	open := -1 // the row whose powers are not yet stored
@@ -150,12 +151,14 @@ func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t []float32, e [2
 		}
 		open = -1
 	}
+	row := func(i int) []byte { return src[i*size : (i+1)*size] }
+	top := k.max(row(first))
 	for i := first; i < end; i++ {
-		x := src[i*size : (i+1)*size]
-		top := k.max(x)
+		x, next := row(i), row(min(i+1, end-1))
 		if !ordinary(top) {
 			finish()
 			k.far(dst[i*size:(i+1)*size], x, e[i%2], t[passNumbers+k.n:])
+			top = k.max(next)
 			continue
 		}
 		to := open
@@ -163,7 +166,7 @@ func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t []float32, e [2
 			to, s[2] = i, 0
 		}
 		s[0], s[1] = math.Log2E, float32(-top*math.Log2E)
-		k.stores.Exp2SumScale(dst[to*size:(to+1)*size], e[(i+1)%2], e[i%2], x, s, src[(i+1)*size:])
+		top = k.stores.Exp2SumScale(dst[to*size:(to+1)*size], e[(i+1)%2], e[i%2], x, s, next, src[min(i+2, k.rows)*size:])
 		open = i
 	}
 	finish()

@@ -342,16 +342,17 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumScaleF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-56
+// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
+// func exp2SumScaleF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ last+8(FP), SI
 	MOVQ e+16(FP), DX
 	MOVQ x+24(FP), R8
-	MOVQ ahead+32(FP), R9
-	MOVQ s+40(FP), R12
-	MOVQ n+48(FP), CX
+	MOVQ next+32(FP), R9
+	MOVQ ahead+40(FP), R10
+	MOVQ s+48(FP), R12
+	MOVQ n+56(FP), CX
 	VBROADCASTSS 0(R12), Z8
 	VBROADCASTSS 4(R12), Z9
 	VBROADCASTSS 8(R12), Z10
@@ -359,13 +360,21 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-56
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
+	VBROADCASTSS fused<>+28(SB), Z16
+	VBROADCASTSS fused<>+32(SB), Z18
+	VBROADCASTSS fused<>+28(SB), Z17
+	VBROADCASTSS fused<>+32(SB), Z19
+	MOVL $65535, R13
+	KMOVD R13, K5
 	XORQ AX, AX
 	MOVQ CX, BX
 	SUBQ $64, BX
 many:
 	CMPQ AX, BX
 	JGT one
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, Z16
+	VPMINSW 0(R9)(AX*2), Z18, Z18
 	VCVTPH2PS 0(R8)(AX*2), Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -398,7 +407,9 @@ many:
 	VMULPS 64(SI)(AX*4), Z10, Z0
 	VCVTPS2PH $0, Z0, Y0
 	VMOVUPS Y0, 32(DI)(AX*2)
-	PREFETCHT0 64(R9)(AX*2)
+	PREFETCHT0 64(R10)(AX*2)
+	VPMAXSW 64(R9)(AX*2), Z17, Z17
+	VPMINSW 64(R9)(AX*2), Z19, Z19
 	VCVTPH2PS 64(R8)(AX*2), Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -436,7 +447,9 @@ many:
 one:
 	CMPQ AX, CX
 	JGE done
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, K5, Z16
+	VPMINSW 0(R9)(AX*2), Z18, K5, Z18
 	VCVTPH2PS 0(R8)(AX*2), Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -468,19 +481,44 @@ done:
 	VPERMILPS $177, Z4, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVSS X4, 12(R12)
+	VPMAXSW Z17, Z16, Z16
+	VMOVUPS Z16, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMAXSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMAXSW X5, X4, X4
+	VPXORD.BCST fused<>+32(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, AX
+	XORL $32767, AX
+	MOVWLZX AX, AX
+	VPMINSW Z19, Z18, Z18
+	VMOVUPS Z18, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMINSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMINSW X5, X4, X4
+	VPXORD.BCST fused<>+28(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, BX
+	XORL $32768, BX
+	MOVWLZX BX, BX
+	MOVL AX, 16(R12)
+	MOVL BX, 20(R12)
 	VZEROUPPER
 	RET
 
-// exp2SumScaleF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func exp2SumScaleF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleF16AroundAVX512(SB), NOSPLIT, $0-56
+// exp2SumScaleF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+// func exp2SumScaleF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleF16AroundAVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ last+8(FP), SI
 	MOVQ e+16(FP), DX
 	MOVQ x+24(FP), R8
-	MOVQ ahead+32(FP), R9
-	MOVQ s+40(FP), R12
-	MOVQ n+48(FP), CX
+	MOVQ next+32(FP), R9
+	MOVQ ahead+40(FP), R10
+	MOVQ s+48(FP), R12
+	MOVQ n+56(FP), CX
 	VBROADCASTSS 0(R12), Z8
 	VBROADCASTSS 4(R12), Z9
 	VBROADCASTSS 8(R12), Z10
@@ -488,13 +526,21 @@ TEXT ·exp2SumScaleF16AroundAVX512(SB), NOSPLIT, $0-56
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
+	VBROADCASTSS fused<>+28(SB), Z16
+	VBROADCASTSS fused<>+32(SB), Z18
+	VBROADCASTSS fused<>+28(SB), Z17
+	VBROADCASTSS fused<>+32(SB), Z19
+	MOVL $65535, R13
+	KMOVD R13, K5
 	XORQ AX, AX
 	MOVQ CX, BX
 	SUBQ $64, BX
 many:
 	CMPQ AX, BX
 	JGT one
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, Z16
+	VPMINSW 0(R9)(AX*2), Z18, Z18
 	VCVTPH2PS 0(R8)(AX*2), Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -527,7 +573,9 @@ many:
 	VMULPS 64(SI)(AX*4), Z10, Z0
 	VCVTPS2PH $0, Z0, Y0
 	VMOVNTPS Y0, 32(DI)(AX*2)
-	PREFETCHT0 64(R9)(AX*2)
+	PREFETCHT0 64(R10)(AX*2)
+	VPMAXSW 64(R9)(AX*2), Z17, Z17
+	VPMINSW 64(R9)(AX*2), Z19, Z19
 	VCVTPH2PS 64(R8)(AX*2), Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -565,7 +613,9 @@ many:
 one:
 	CMPQ AX, CX
 	JGE done
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, K5, Z16
+	VPMINSW 0(R9)(AX*2), Z18, K5, Z18
 	VCVTPH2PS 0(R8)(AX*2), Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -597,19 +647,44 @@ done:
 	VPERMILPS $177, Z4, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVSS X4, 12(R12)
+	VPMAXSW Z17, Z16, Z16
+	VMOVUPS Z16, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMAXSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMAXSW X5, X4, X4
+	VPXORD.BCST fused<>+32(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, AX
+	XORL $32767, AX
+	MOVWLZX AX, AX
+	VPMINSW Z19, Z18, Z18
+	VMOVUPS Z18, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMINSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMINSW X5, X4, X4
+	VPXORD.BCST fused<>+28(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, BX
+	XORL $32768, BX
+	MOVWLZX BX, BX
+	MOVL AX, 16(R12)
+	MOVL BX, 20(R12)
 	VZEROUPPER
 	RET
 
-// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumScaleBF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-56
+// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
+// func exp2SumScaleBF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ last+8(FP), SI
 	MOVQ e+16(FP), DX
 	MOVQ x+24(FP), R8
-	MOVQ ahead+32(FP), R9
-	MOVQ s+40(FP), R12
-	MOVQ n+48(FP), CX
+	MOVQ next+32(FP), R9
+	MOVQ ahead+40(FP), R10
+	MOVQ s+48(FP), R12
+	MOVQ n+56(FP), CX
 	VBROADCASTSS 0(R12), Z8
 	VBROADCASTSS 4(R12), Z9
 	VBROADCASTSS 8(R12), Z10
@@ -622,13 +697,21 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-56
 	VMOVUPS lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>(SB), Z30
 	MOVL $0xaaaaaaaa, R13
 	KMOVD R13, K6
+	VBROADCASTSS fused<>+28(SB), Z16
+	VBROADCASTSS fused<>+32(SB), Z18
+	VBROADCASTSS fused<>+28(SB), Z17
+	VBROADCASTSS fused<>+32(SB), Z19
+	MOVL $65535, R13
+	KMOVD R13, K5
 	XORQ AX, AX
 	MOVQ CX, BX
 	SUBQ $64, BX
 many:
 	CMPQ AX, BX
 	JGT one
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, Z16
+	VPMINSW 0(R9)(AX*2), Z18, Z18
 	VPERMW.Z 0(R8)(AX*2), Z29, K6, Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -644,10 +727,10 @@ many:
 	VMOVUPS Z0, 0(DX)(AX*4)
 	VMULPS 0(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -666,14 +749,16 @@ many:
 	VMOVUPS Z0, 64(DX)(AX*4)
 	VMULPS 64(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
-	PREFETCHT0 64(R9)(AX*2)
+	PREFETCHT0 64(R10)(AX*2)
+	VPMAXSW 64(R9)(AX*2), Z17, Z17
+	VPMINSW 64(R9)(AX*2), Z19, Z19
 	VPERMW.Z 64(R8)(AX*2), Z29, K6, Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -689,10 +774,10 @@ many:
 	VMOVUPS Z0, 128(DX)(AX*4)
 	VMULPS 128(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -711,10 +796,10 @@ many:
 	VMOVUPS Z0, 192(DX)(AX*4)
 	VMULPS 192(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -723,7 +808,9 @@ many:
 one:
 	CMPQ AX, CX
 	JGE done
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, K5, Z16
+	VPMINSW 0(R9)(AX*2), Z18, K5, Z18
 	VPMOVZXWD 0(R8)(AX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VFMADD213PS Z9, Z8, Z0
@@ -740,10 +827,10 @@ one:
 	VMOVUPS Z0, 0(DX)(AX*4)
 	VMULPS 0(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -762,19 +849,44 @@ done:
 	VPERMILPS $177, Z4, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVSS X4, 12(R12)
+	VPMAXSW Z17, Z16, Z16
+	VMOVUPS Z16, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMAXSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMAXSW X5, X4, X4
+	VPXORD.BCST fused<>+32(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, AX
+	XORL $32767, AX
+	MOVWLZX AX, AX
+	VPMINSW Z19, Z18, Z18
+	VMOVUPS Z18, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMINSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMINSW X5, X4, X4
+	VPXORD.BCST fused<>+28(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, BX
+	XORL $32768, BX
+	MOVWLZX BX, BX
+	MOVL AX, 16(R12)
+	MOVL BX, 20(R12)
 	VZEROUPPER
 	RET
 
-// exp2SumScaleBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func exp2SumScaleBF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleBF16AroundAVX512(SB), NOSPLIT, $0-56
+// exp2SumScaleBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+// func exp2SumScaleBF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleBF16AroundAVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ last+8(FP), SI
 	MOVQ e+16(FP), DX
 	MOVQ x+24(FP), R8
-	MOVQ ahead+32(FP), R9
-	MOVQ s+40(FP), R12
-	MOVQ n+48(FP), CX
+	MOVQ next+32(FP), R9
+	MOVQ ahead+40(FP), R10
+	MOVQ s+48(FP), R12
+	MOVQ n+56(FP), CX
 	VBROADCASTSS 0(R12), Z8
 	VBROADCASTSS 4(R12), Z9
 	VBROADCASTSS 8(R12), Z10
@@ -787,13 +899,21 @@ TEXT ·exp2SumScaleBF16AroundAVX512(SB), NOSPLIT, $0-56
 	VMOVUPS lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>(SB), Z30
 	MOVL $0xaaaaaaaa, R13
 	KMOVD R13, K6
+	VBROADCASTSS fused<>+28(SB), Z16
+	VBROADCASTSS fused<>+32(SB), Z18
+	VBROADCASTSS fused<>+28(SB), Z17
+	VBROADCASTSS fused<>+32(SB), Z19
+	MOVL $65535, R13
+	KMOVD R13, K5
 	XORQ AX, AX
 	MOVQ CX, BX
 	SUBQ $64, BX
 many:
 	CMPQ AX, BX
 	JGT one
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, Z16
+	VPMINSW 0(R9)(AX*2), Z18, Z18
 	VPERMW.Z 0(R8)(AX*2), Z29, K6, Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -809,10 +929,10 @@ many:
 	VMOVUPS Z0, 0(DX)(AX*4)
 	VMULPS 0(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -831,14 +951,16 @@ many:
 	VMOVUPS Z0, 64(DX)(AX*4)
 	VMULPS 64(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
-	PREFETCHT0 64(R9)(AX*2)
+	PREFETCHT0 64(R10)(AX*2)
+	VPMAXSW 64(R9)(AX*2), Z17, Z17
+	VPMINSW 64(R9)(AX*2), Z19, Z19
 	VPERMW.Z 64(R8)(AX*2), Z29, K6, Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -854,10 +976,10 @@ many:
 	VMOVUPS Z0, 128(DX)(AX*4)
 	VMULPS 128(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -876,10 +998,10 @@ many:
 	VMOVUPS Z0, 192(DX)(AX*4)
 	VMULPS 192(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -888,7 +1010,9 @@ many:
 one:
 	CMPQ AX, CX
 	JGE done
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, K5, Z16
+	VPMINSW 0(R9)(AX*2), Z18, K5, Z18
 	VPMOVZXWD 0(R8)(AX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VFMADD213PS Z9, Z8, Z0
@@ -905,10 +1029,10 @@ one:
 	VMOVUPS Z0, 0(DX)(AX*4)
 	VMULPS 0(SI)(AX*4), Z10, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -927,19 +1051,44 @@ done:
 	VPERMILPS $177, Z4, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVSS X4, 12(R12)
+	VPMAXSW Z17, Z16, Z16
+	VMOVUPS Z16, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMAXSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMAXSW X5, X4, X4
+	VPXORD.BCST fused<>+32(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, AX
+	XORL $32767, AX
+	MOVWLZX AX, AX
+	VPMINSW Z19, Z18, Z18
+	VMOVUPS Z18, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMINSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMINSW X5, X4, X4
+	VPXORD.BCST fused<>+28(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, BX
+	XORL $32768, BX
+	MOVWLZX BX, BX
+	MOVL AX, 16(R12)
+	MOVL BX, 20(R12)
 	VZEROUPPER
 	RET
 
-// exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumScaleConvertBF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-56
+// exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
+// func exp2SumScaleConvertBF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ last+8(FP), SI
 	MOVQ e+16(FP), DX
 	MOVQ x+24(FP), R8
-	MOVQ ahead+32(FP), R9
-	MOVQ s+40(FP), R12
-	MOVQ n+48(FP), CX
+	MOVQ next+32(FP), R9
+	MOVQ ahead+40(FP), R10
+	MOVQ s+48(FP), R12
+	MOVQ n+56(FP), CX
 	VBROADCASTSS 0(R12), Z8
 	VBROADCASTSS 4(R12), Z9
 	VBROADCASTSS 8(R12), Z10
@@ -951,13 +1100,21 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-56
 	VMOVUPS lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>(SB), Z30
 	MOVL $0xaaaaaaaa, R13
 	KMOVD R13, K6
+	VBROADCASTSS fused<>+28(SB), Z16
+	VBROADCASTSS fused<>+32(SB), Z18
+	VBROADCASTSS fused<>+28(SB), Z17
+	VBROADCASTSS fused<>+32(SB), Z19
+	MOVL $65535, R13
+	KMOVD R13, K5
 	XORQ AX, AX
 	MOVQ CX, BX
 	SUBQ $64, BX
 many:
 	CMPQ AX, BX
 	JGT one
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, Z16
+	VPMINSW 0(R9)(AX*2), Z18, Z18
 	VPERMW.Z 0(R8)(AX*2), Z29, K6, Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -1000,7 +1157,9 @@ many:
 	BYTE $0x72
 	BYTE $0xc0
 	VMOVUPS Y0, 32(DI)(AX*2)
-	PREFETCHT0 64(R9)(AX*2)
+	PREFETCHT0 64(R10)(AX*2)
+	VPMAXSW 64(R9)(AX*2), Z17, Z17
+	VPMINSW 64(R9)(AX*2), Z19, Z19
 	VPERMW.Z 64(R8)(AX*2), Z29, K6, Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -1048,7 +1207,9 @@ many:
 one:
 	CMPQ AX, CX
 	JGE done
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, K5, Z16
+	VPMINSW 0(R9)(AX*2), Z18, K5, Z18
 	VPMOVZXWD 0(R8)(AX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VFMADD213PS Z9, Z8, Z0
@@ -1086,19 +1247,44 @@ done:
 	VPERMILPS $177, Z4, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVSS X4, 12(R12)
+	VPMAXSW Z17, Z16, Z16
+	VMOVUPS Z16, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMAXSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMAXSW X5, X4, X4
+	VPXORD.BCST fused<>+32(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, AX
+	XORL $32767, AX
+	MOVWLZX AX, AX
+	VPMINSW Z19, Z18, Z18
+	VMOVUPS Z18, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMINSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMINSW X5, X4, X4
+	VPXORD.BCST fused<>+28(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, BX
+	XORL $32768, BX
+	MOVWLZX BX, BX
+	MOVL AX, 16(R12)
+	MOVL BX, 20(R12)
 	VZEROUPPER
 	RET
 
-// exp2SumScaleConvertBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func exp2SumScaleConvertBF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleConvertBF16AroundAVX512(SB), NOSPLIT, $0-56
+// exp2SumScaleConvertBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+// func exp2SumScaleConvertBF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleConvertBF16AroundAVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ last+8(FP), SI
 	MOVQ e+16(FP), DX
 	MOVQ x+24(FP), R8
-	MOVQ ahead+32(FP), R9
-	MOVQ s+40(FP), R12
-	MOVQ n+48(FP), CX
+	MOVQ next+32(FP), R9
+	MOVQ ahead+40(FP), R10
+	MOVQ s+48(FP), R12
+	MOVQ n+56(FP), CX
 	VBROADCASTSS 0(R12), Z8
 	VBROADCASTSS 4(R12), Z9
 	VBROADCASTSS 8(R12), Z10
@@ -1110,13 +1296,21 @@ TEXT ·exp2SumScaleConvertBF16AroundAVX512(SB), NOSPLIT, $0-56
 	VMOVUPS lanes1048576_1114112_1179648_1245184_1310720_1376256_1441792_1507328_1572864_1638400_1703936_1769472_1835008_1900544_1966080_2031616<>(SB), Z30
 	MOVL $0xaaaaaaaa, R13
 	KMOVD R13, K6
+	VBROADCASTSS fused<>+28(SB), Z16
+	VBROADCASTSS fused<>+32(SB), Z18
+	VBROADCASTSS fused<>+28(SB), Z17
+	VBROADCASTSS fused<>+32(SB), Z19
+	MOVL $65535, R13
+	KMOVD R13, K5
 	XORQ AX, AX
 	MOVQ CX, BX
 	SUBQ $64, BX
 many:
 	CMPQ AX, BX
 	JGT one
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, Z16
+	VPMINSW 0(R9)(AX*2), Z18, Z18
 	VPERMW.Z 0(R8)(AX*2), Z29, K6, Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -1159,7 +1353,9 @@ many:
 	BYTE $0x72
 	BYTE $0xc0
 	VMOVNTPS Y0, 32(DI)(AX*2)
-	PREFETCHT0 64(R9)(AX*2)
+	PREFETCHT0 64(R10)(AX*2)
+	VPMAXSW 64(R9)(AX*2), Z17, Z17
+	VPMINSW 64(R9)(AX*2), Z19, Z19
 	VPERMW.Z 64(R8)(AX*2), Z29, K6, Z0
 	VFMADD213PS Z9, Z8, Z0
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
@@ -1207,7 +1403,9 @@ many:
 one:
 	CMPQ AX, CX
 	JGE done
-	PREFETCHT0 0(R9)(AX*2)
+	PREFETCHT0 0(R10)(AX*2)
+	VPMAXSW 0(R9)(AX*2), Z16, K5, Z16
+	VPMINSW 0(R9)(AX*2), Z18, K5, Z18
 	VPMOVZXWD 0(R8)(AX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VFMADD213PS Z9, Z8, Z0
@@ -1245,6 +1443,30 @@ done:
 	VPERMILPS $177, Z4, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVSS X4, 12(R12)
+	VPMAXSW Z17, Z16, Z16
+	VMOVUPS Z16, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMAXSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMAXSW X5, X4, X4
+	VPXORD.BCST fused<>+32(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, AX
+	XORL $32767, AX
+	MOVWLZX AX, AX
+	VPMINSW Z19, Z18, Z18
+	VMOVUPS Z18, Z4
+	VEXTRACTF64X4 $1, Z4, Y5
+	VPMINSW Y5, Y4, Y4
+	VEXTRACTF128 $1, Y4, X5
+	VPMINSW X5, X4, X4
+	VPXORD.BCST fused<>+28(SB), X4, X4
+	VPHMINPOSUW X4, X4
+	VMOVD X4, BX
+	XORL $32768, BX
+	MOVWLZX BX, BX
+	MOVL AX, 16(R12)
+	MOVL BX, 20(R12)
 	VZEROUPPER
 	RET
 
@@ -1849,37 +2071,37 @@ many:
 	JGT one
 	VMULPS 0(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
 	VMULPS 64(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
 	VMULPS 128(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
 	VMULPS 192(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -1890,10 +2112,10 @@ one:
 	JGE done
 	VMULPS 0(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -1924,37 +2146,37 @@ many:
 	JGT one
 	VMULPS 0(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
 	VMULPS 64(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
 	VMULPS 128(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
 	VMULPS 192(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -1965,10 +2187,10 @@ one:
 	JGE done
 	VMULPS 0(SI)(AX*4), Z4, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -2175,37 +2397,37 @@ many:
 	JGT one
 	VMOVUPS 0(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
 	VMOVUPS 64(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
 	VMOVUPS 128(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
 	VMOVUPS 192(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -2216,10 +2438,10 @@ one:
 	JGE done
 	VMOVUPS 0(SI)(AX*4), Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -2535,10 +2757,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -2546,10 +2768,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
@@ -2557,10 +2779,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -2568,10 +2790,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -2585,10 +2807,10 @@ one:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -2622,10 +2844,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -2633,10 +2855,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
@@ -2644,10 +2866,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -2655,10 +2877,10 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -2672,10 +2894,10 @@ one:
 	VSUBPS Z4, Z0, Z0
 	VSUBPS Z5, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -3139,10 +3361,10 @@ many:
 	VMOVUPS 0(DX)(AX*4), Z1
 	VFMADD213PS 0(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -3152,10 +3374,10 @@ many:
 	VMOVUPS 64(DX)(AX*4), Z1
 	VFMADD213PS 64(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
@@ -3166,10 +3388,10 @@ many:
 	VMOVUPS 128(DX)(AX*4), Z1
 	VFMADD213PS 128(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -3179,10 +3401,10 @@ many:
 	VMOVUPS 192(DX)(AX*4), Z1
 	VFMADD213PS 192(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -3198,10 +3420,10 @@ one:
 	VMOVUPS 0(DX)(AX*4), Z1
 	VFMADD213PS 0(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -3241,10 +3463,10 @@ many:
 	VMOVUPS 0(DX)(AX*4), Z1
 	VFMADD213PS 0(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -3254,10 +3476,10 @@ many:
 	VMOVUPS 64(DX)(AX*4), Z1
 	VFMADD213PS 64(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
@@ -3268,10 +3490,10 @@ many:
 	VMOVUPS 128(DX)(AX*4), Z1
 	VFMADD213PS 128(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -3281,10 +3503,10 @@ many:
 	VMOVUPS 192(DX)(AX*4), Z1
 	VFMADD213PS 192(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -3300,10 +3522,10 @@ one:
 	VMOVUPS 0(DX)(AX*4), Z1
 	VFMADD213PS 0(R8)(AX*4), Z1, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -4180,18 +4402,18 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 0(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
 	VMOVUPS 64(SI)(AX*4), Z0
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 64(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
 	PREFETCHT0 64(R8)(AX*2)
@@ -4199,18 +4421,18 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 128(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
 	VMOVUPS 192(SI)(AX*4), Z0
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 192(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
 	ADDQ $64, AX
@@ -4223,9 +4445,9 @@ one:
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 0(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
 	ADDQ $16, AX
@@ -4263,18 +4485,18 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 0(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
 	VMOVUPS 64(SI)(AX*4), Z0
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 64(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
 	PREFETCHT0 64(R8)(AX*2)
@@ -4282,18 +4504,18 @@ many:
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 128(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
 	VMOVUPS 192(SI)(AX*4), Z0
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 192(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
 	ADDQ $64, AX
@@ -4306,9 +4528,9 @@ one:
 	VSUBPS Z4, Z0, Z0
 	VFMADD213PS Z7, Z6, Z0
 	VFMADD231PS 0(DX)(AX*4), Z5, Z0
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z0
-	VPADDD.BCST fused<>+36(SB), Z0, K2, Z0
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z0
+	VPADDD.BCST fused<>+44(SB), Z0, K2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
 	ADDQ $16, AX
@@ -4578,10 +4800,10 @@ many:
 	VPERMW.Z 0(SI)(AX*2), Z29, K6, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -4590,10 +4812,10 @@ many:
 	VPERMW.Z 0(SI)(AX*2), Z30, K6, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 32(DI)(AX*2)
@@ -4603,10 +4825,10 @@ many:
 	VPERMW.Z 64(SI)(AX*2), Z29, K6, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 64(DI)(AX*2)
@@ -4615,10 +4837,10 @@ many:
 	VPERMW.Z 64(SI)(AX*2), Z30, K6, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 96(DI)(AX*2)
@@ -4635,10 +4857,10 @@ one:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, 0(DI)(AX*2)
@@ -4675,10 +4897,10 @@ many:
 	VPERMW.Z 0(SI)(AX*2), Z29, K6, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -4687,10 +4909,10 @@ many:
 	VPERMW.Z 0(SI)(AX*2), Z30, K6, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 32(DI)(AX*2)
@@ -4700,10 +4922,10 @@ many:
 	VPERMW.Z 64(SI)(AX*2), Z29, K6, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 64(DI)(AX*2)
@@ -4712,10 +4934,10 @@ many:
 	VPERMW.Z 64(SI)(AX*2), Z30, K6, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 96(DI)(AX*2)
@@ -4732,10 +4954,10 @@ one:
 	VPSLLD $16, Z1, Z1
 	VMULPS Z1, Z0, Z0
 	VCMPPS $3, Z0, Z0, K1
-	VPTESTMD.BCST fused<>+28(SB), Z0, K2
-	VPADDD.BCST fused<>+32(SB), Z0, Z2
-	VPADDD.BCST fused<>+36(SB), Z2, K2, Z2
-	VPORD.BCST fused<>+40(SB), Z0, K1, Z2
+	VPTESTMD.BCST fused<>+36(SB), Z0, K2
+	VPADDD.BCST fused<>+40(SB), Z0, Z2
+	VPADDD.BCST fused<>+44(SB), Z2, K2, Z2
+	VPORD.BCST fused<>+48(SB), Z0, K1, Z2
 	VMOVUPS Z2, Z0
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, 0(DI)(AX*2)
@@ -5055,11 +5277,13 @@ DATA fused<>+12(SB)/4, $0x3d648e73
 DATA fused<>+16(SB)/4, $0x3e75edab
 DATA fused<>+20(SB)/4, $0x3f31725d
 DATA fused<>+24(SB)/4, $0x3f800000
-DATA fused<>+28(SB)/4, $0x00010000
-DATA fused<>+32(SB)/4, $0x00007fff
-DATA fused<>+36(SB)/4, $0x00000001
-DATA fused<>+40(SB)/4, $0x00400000
-GLOBL fused<>(SB), RODATA|NOPTR, $44
+DATA fused<>+28(SB)/4, $0x80008000
+DATA fused<>+32(SB)/4, $0x7fff7fff
+DATA fused<>+36(SB)/4, $0x00010000
+DATA fused<>+40(SB)/4, $0x00007fff
+DATA fused<>+44(SB)/4, $0x00000001
+DATA fused<>+48(SB)/4, $0x00400000
+GLOBL fused<>(SB), RODATA|NOPTR, $52
 DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+0(SB)/4, $0
 DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+4(SB)/4, $65536
 DATA lanes0_65536_131072_196608_262144_327680_393216_458752_524288_589824_655360_720896_786432_851968_917504_983040<>+8(SB)/4, $131072

@@ -336,18 +336,18 @@ type loops struct {
 	exp2SumF16 func(dst, x, ahead, s unsafe.Pointer, n int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
 	exp2SumBF16 func(dst, x, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
-	exp2SumScaleF16 func(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	exp2SumScaleF16Around func(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
-	exp2SumScaleBF16 func(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	exp2SumScaleBF16Around func(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, for n a multiple of the lanes
-	exp2SumScaleConvertBF16 func(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	exp2SumScaleConvertBF16Around func(dst, last, e, x, ahead, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
+	exp2SumScaleF16 func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	exp2SumScaleF16Around func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
+	exp2SumScaleBF16 func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	exp2SumScaleBF16Around func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
+	exp2SumScaleConvertBF16 func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
+	exp2SumScaleConvertBF16Around func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	deviations func(x, s unsafe.Pointer, n int)
 	// dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes

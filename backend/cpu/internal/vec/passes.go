@@ -3,6 +3,8 @@ package vec
 import (
 	"math"
 	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
 // Rows are the loops of normalizations and softmaxes over rows as they lie in
@@ -41,9 +43,11 @@ type RowStores struct {
 	SoftmaxGradRow func(dst, y, grad []byte, s []float32, ahead []byte)
 
 	// Exp2SumScale is e = 2 to the power of x·s[0] + s[1], within a sixteenth of half
-	// a unit of the type, with the sum in s[3], and dst = last·s[2]. It is nil for
-	// float32.
-	Exp2SumScale func(dst []byte, last, e []float32, x []byte, s []float32, ahead []byte)
+	// a unit of the type, with the sum in s[3], and dst = last·s[2]. It returns the
+	// largest of next, a row like x; a NaN, which need not be the result, reaches the
+	// sum of its row. s[4] and s[5] are changed. It is nil for float32, and where a
+	// register is not a line.
+	Exp2SumScale func(dst []byte, last, e []float32, x []byte, s []float32, next, ahead []byte) float64
 }
 
 // Passes are loops over float32, a multiple of Lanes each, that do several
@@ -108,7 +112,7 @@ func (l *loops) wrapRows(size int, exp2Sum, products pass3, keepDeviations pass2
 	return r
 }
 
-func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRow, softmaxGradRow pass4, exp2SumScale pass5) RowStores {
+func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRow, softmaxGradRow pass4, exp2SumScale pass6, top func(most, least uint16) float64) RowStores {
 	r := RowStores{
 		ScaleRow: func(dst []byte, x, s []float32) {
 			n := len(dst) / size
@@ -130,16 +134,32 @@ func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRo
 		},
 	}
 	if exp2SumScale != nil {
-		r.Exp2SumScale = func(dst []byte, last, e []float32, x []byte, s []float32, ahead []byte) {
+		r.Exp2SumScale = func(dst []byte, last, e []float32, x []byte, s []float32, next, ahead []byte) float64 {
 			n := len(e)
-			exp2SumScale(data(dst[:size*n]), data(last[:n]), data(e), data(x[:size*n]), data(ahead), data(s[:4]), n)
+			exp2SumScale(data(dst[:size*n]), data(last[:n]), data(e), data(x[:size*n]), data(next[:size*n]), data(ahead), data(s[:6]), n)
+			return top(uint16(math.Float32bits(s[4])), uint16(math.Float32bits(s[5])))
 		}
 	}
 	return r
 }
 
+// topOf is the largest of 16-bit floats, of which inf is infinity, by the largest
+// and the smallest of them as integers.
+func topOf(inf uint16, value func(uint16) float32) func(most, least uint16) float64 {
+	return func(most, least uint16) float64 {
+		if int16(most) < 0 { // all are: the smallest magnitude
+			most = least
+		}
+		if most&0x7fff > inf {
+			return math.NaN()
+		}
+		return float64(value(most))
+	}
+}
+
 // rows adds the loops over rows to s.
 func (l *loops) rows(s *Set) {
+	topF16, topBF16 := topOf(0x7c00, dtype.F16ToF32), topOf(0x7f80, dtype.BF16ToF32)
 	around := func(r RowStores) *RowStores {
 		if l.scaleRowAround == nil {
 			return nil
@@ -147,17 +167,17 @@ func (l *loops) rows(s *Set) {
 		return &r
 	}
 	s.RowsF32 = l.wrapRows(4, l.exp2Sum, l.products, nil, l.gradRowSums,
-		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow, nil),
-		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround, nil)))
+		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow, nil, nil),
+		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround, nil, nil)))
 	s.RowsF16 = l.wrapRows(2, l.exp2SumF16, l.productsF16, l.keepDeviationsF16, l.gradRowSumsF16,
-		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16, l.exp2SumScaleF16),
-		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around, l.exp2SumScaleF16Around)))
+		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16, l.exp2SumScaleF16, topF16),
+		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around, l.exp2SumScaleF16Around, topF16)))
 	s.RowsBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
-		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16, l.exp2SumScaleBF16),
-		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around, l.exp2SumScaleBF16Around)))
+		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16, l.exp2SumScaleBF16, topBF16),
+		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around, l.exp2SumScaleBF16Around, topBF16)))
 	s.RowsConvertBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
-		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16, l.exp2SumScaleConvertBF16),
-		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around, l.exp2SumScaleConvertBF16Around)))
+		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16, l.exp2SumScaleConvertBF16, topBF16),
+		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around, l.exp2SumScaleConvertBF16Around, topBF16)))
 }
 
 // halves adds conversions of float32 to 16 bits that are passes to s.

@@ -3,6 +3,7 @@ package vec
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -160,8 +161,15 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 				to.ScaleRow(dst, gain, []float32{0.75})
 				return
 			}
-			powers, s := make([]float32, n), []float32{1.5, -2.25, 0.75, 0}
-			to.Exp2SumScale(dst, gain, powers, x, s, x)
+			powers, s := make([]float32, n), []float32{1.5, -2.25, 0.75, 0, 0, 0}
+			if top := to.Exp2SumScale(dst, gain, powers, x, s, g, x); top != slices.Max(vg) {
+				t.Fatalf("the largest of %d is %v, want %v", n, top, slices.Max(vg))
+			}
+			below, vb := row(n, -3, -1)
+			s = []float32{1.5, -2.25, 0.75, 0, 0, 0}
+			if top := to.Exp2SumScale(dst, gain, powers, x, s, below, x); top != slices.Max(vb) {
+				t.Fatalf("the largest of %d below zero is %v, want %v", n, top, slices.Max(vb))
+			}
 			for i, w := range append(e, total) {
 				off, got := 16*0x1p-23, s[3] // as above
 				if i < n {

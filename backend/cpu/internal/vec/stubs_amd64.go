@@ -437,12 +437,6 @@ func exp2SumF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
 func exp2SumBF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleF16AVX2(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-
-//go:noescape
-func exp2SumScaleBF16AVX2(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-
-//go:noescape
 func deviationsAVX2(x, s unsafe.Pointer, n int)
 
 //go:noescape
@@ -1070,22 +1064,22 @@ func exp2SumF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
 func exp2SumBF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleBF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleBF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleBF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleBF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleConvertBF16AVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleConvertBF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleConvertBF16AroundAVX512(dst, last, e, x, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleConvertBF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func deviationsAVX512(x, s unsafe.Pointer, n int)

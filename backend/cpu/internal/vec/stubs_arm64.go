@@ -437,12 +437,6 @@ func exp2SumF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
 func exp2SumBF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleF16NEON(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-
-//go:noescape
-func exp2SumScaleBF16NEON(dst, last, e, x, ahead, s unsafe.Pointer, n int)
-
-//go:noescape
 func deviationsNEON(x, s unsafe.Pointer, n int)
 
 //go:noescape

@@ -147,8 +147,6 @@ var loopsAVX2 = loops{
 	exp2Sum:              exp2SumAVX2,
 	exp2SumF16:           exp2SumF16AVX2,
 	exp2SumBF16:          exp2SumBF16AVX2,
-	exp2SumScaleF16:      exp2SumScaleF16AVX2,
-	exp2SumScaleBF16:     exp2SumScaleBF16AVX2,
 	deviations:           deviationsAVX2,
 	keepDeviationsF16:    keepDeviationsF16AVX2,
 	keepDeviationsBF16:   keepDeviationsBF16AVX2,

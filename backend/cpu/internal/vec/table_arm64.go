@@ -147,8 +147,6 @@ var loopsNEON = loops{
 	exp2Sum:              exp2SumNEON,
 	exp2SumF16:           exp2SumF16NEON,
 	exp2SumBF16:          exp2SumBF16NEON,
-	exp2SumScaleF16:      exp2SumScaleF16NEON,
-	exp2SumScaleBF16:     exp2SumScaleBF16NEON,
 	deviations:           deviationsNEON,
 	keepDeviationsF16:    keepDeviationsF16NEON,
 	keepDeviationsBF16:   keepDeviationsBF16NEON,

@@ -104,6 +104,17 @@ func extremes(a *asm) {
 	a.op("SUBQ", 32, "CX")
 	a.op("JNZ", "one")
 	a.label("done")
+	a.extremesOf(most, least, 4)
+	a.op("SHLL", 16, "BX")
+	a.op("ORL", "BX", "AX")
+	a.op("MOVQ", "AX", "ret+16(FP)")
+	a.op("VZEROUPPER")
+	a.op("RET")
+}
+
+// extremesOf leaves the largest 16 bits of some registers from most on in AX and
+// the smallest of those from least on in BX, and changes registers 4 and 5.
+func (a *asm) extremesOf(most, least reg, count int) {
 	// An instruction finds the smallest of eight without a sign.
 	for _, x := range []struct {
 		first  reg
@@ -111,8 +122,8 @@ func extremes(a *asm) {
 		invert uint32
 		to     string
 	}{{most, "VPMAXSW", 0x7fff7fff, "AX"}, {least, "VPMINSW", 0x80008000, "BX"}} {
-		for i := reg(1); i < 4; i++ {
-			a.op(x.name, x.first+i, x.first, x.first)
+		for i := range reg(count - 1) {
+			a.op(x.name, x.first+i+1, x.first, x.first)
 		}
 		a.op("VMOVUPS", x.first, reg(4))
 		halve(a, x.name)
@@ -122,9 +133,37 @@ func extremes(a *asm) {
 		a.op("XORL", fmt.Sprintf("$%d", x.invert&0xffff), x.to)
 		a.op("MOVWLZX", x.to, x.to)
 	}
-	a.op("SHLL", 16, "BX")
-	a.op("ORL", "BX", "AX")
-	a.op("MOVQ", "AX", "ret+16(FP)")
-	a.op("VZEROUPPER")
-	a.op("RET")
+}
+
+// The largest and the smallest of rows of 16-bit floats as integers, two registers
+// each, and the mask of half a line. If the largest is not negative, it is that of
+// the numbers, else the smallest is, as those below zero are in the other order.
+const topMost, topLeast, topHalf = reg(16), reg(18), "K5"
+
+func beginTops(a *asm) {
+	for i := range reg(2) {
+		a.op("VMOVUPS", bits(0x80008000), topMost+i)
+		a.op("VMOVUPS", bits(0x7fff7fff), topLeast+i)
+	}
+	a.op("MOVL", 0xffff, "R13")
+	a.op("KMOVD", "R13", topHalf)
+}
+
+// foldTops folds the vector at an address, or of many a line for two of them.
+func (a *asm) foldTops(address string, u int, many bool) {
+	most, least := topMost+reg(u/2), topLeast+reg(u/2)
+	switch {
+	case !many:
+		a.op("VPMAXSW", address, most, topHalf, most)
+		a.op("VPMINSW", address, least, topHalf, least)
+	case u%2 == 0:
+		a.op("VPMAXSW", address, most, most)
+		a.op("VPMINSW", address, least, least)
+	}
+}
+
+func endTops(a *asm) {
+	a.extremesOf(topMost, topLeast, 2)
+	a.op("MOVL", "AX", "16(R12)")
+	a.op("MOVL", "BX", "20(R12)")
 }

@@ -21,6 +21,9 @@ type pass struct {
 	numbers   int      // in s, from 0 on
 	sums      int      // into s, after the numbers: in registers 4 and up, 8 and up
 	body      func(a *asm, p passAt)
+
+	wide          bool         // only for AVX-512
+	before, after func(a *asm) // or nil; after finds s in R12
 }
 
 // passAt is a vector of a pass.
@@ -28,6 +31,7 @@ type passAt struct {
 	at       func(i int) string // where slice i, of float32, lies
 	load     func(i int, to reg)
 	ahead    func(i int) // asks the cache for that of slice i
+	top      func(i int) // folds that of slice i, of 16 bits, into tops
 	number   func(i int) reg
 	sum      [2]reg
 	store    func(from reg) // to the first slice; of 16 bits it changes from, 2 and 3
@@ -90,7 +94,7 @@ func (p pass) function(t passType, around bool) function {
 	return function{
 		signature: "(" + strings.ReplaceAll(strings.Join(p.slices, ", "), "*", "") + ", s unsafe.Pointer, n int)",
 		args:      8 * (len(p.slices) + 2), name: name, doc: doc + ", for n a multiple of the lanes",
-		write: func(a *asm) { p.write(a, t, around) }, wide: around || t.convert,
+		write: func(a *asm) { p.write(a, t, around) }, wide: around || t.convert || p.wide,
 	}
 }
 
@@ -134,6 +138,9 @@ func (p pass) write(a *asm, t passType, around bool) {
 	if a.wide && t.elem == bf16 {
 		a.loadSpread()
 	}
+	if p.before != nil {
+		p.before(a)
+	}
 	a.op("XORQ", "AX", "AX")
 	a.op("MOVQ", "CX", "BX")
 	a.op("SUBQ", unrolled*a.lanes(), "BX")
@@ -159,6 +166,9 @@ func (p pass) write(a *asm, t passType, around bool) {
 		}
 		across(a, "VADDPS", first, 0)
 		a.op("VMOVSS", fmt.Sprintf("X%d", first), fmt.Sprintf("%d(R12)", 4*(p.numbers+i)))
+	}
+	if p.after != nil {
+		p.after(a)
 	}
 	a.op("VZEROUPPER")
 	a.op("RET")
@@ -190,6 +200,7 @@ func (p pass) vector(a *asm, t passType, elems []elem, around bool, u int, many 
 				a.op("PREFETCHT0", at(i))
 			}
 		},
+		top:    func(i int) { a.foldTops(at(i), u, many) },
 		number: p.number,
 		sum:    [2]reg{reg(4 + u), reg(8 + u)},
 		store:  store(round),
@@ -203,28 +214,6 @@ func (p pass) vector(a *asm, t passType, elems []elem, around bool, u int, many 
 			a.upper(from)
 		}),
 	}
-}
-
-// Registers and the mask of spread.
-const spreadLow, spreadHigh, spreadMask = reg(29), reg(30), "K6"
-
-// loadSpread prepares spread.
-func (a *asm) loadSpread() {
-	for half, r := range []reg{spreadLow, spreadHigh} {
-		places := make([]uint32, 16) // of two elements each: nothing, and one of bfloat16
-		for i := range places {
-			places[i] = uint32(16*half+i) << 16
-		}
-		a.op("VMOVUPS", a.vector(places), r)
-	}
-	a.op("MOVL", "$0xaaaaaaaa", "R13")
-	a.op("KMOVD", "R13", spreadMask)
-}
-
-// spread loads half of a line of bfloat16 as float32, in one instruction instead
-// of a widening and a shift.
-func (a *asm) spread(half int, address string, to reg) {
-	a.op("VPERMW.Z", address, spreadLow+reg(half), spreadMask, to)
 }
 
 // storeRow writes a register of float32 to memory. If elements have 16 bits,
@@ -333,12 +322,15 @@ func passes() []pass {
 			},
 		},
 		{
-			// A row's powers are computed while the one before is stored: else the
-			// processor waits for memory now and for arithmetic then.
-			name: "exp2SumScale", doc: "e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], asking for the same of ahead",
-			slices: []string{"*dst", "last", "e", "*x", "*ahead"}, only: []string{"F16", "BF16", "ConvertBF16"}, around: true, numbers: 3, sums: 1,
+			// A row's powers are computed while the one before is stored and the next
+			// one is read: else the processor waits for memory now and for arithmetic
+			// then.
+			name: "exp2SumScale", doc: "e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead",
+			slices: []string{"*dst", "last", "e", "*x", "*next", "*ahead"}, only: []string{"F16", "BF16", "ConvertBF16"}, around: true, numbers: 3, sums: 1,
+			wide: true, before: beginTops, after: endTops,
 			body: func(a *asm, p passAt) {
-				p.ahead(4)
+				p.ahead(5)
+				p.top(4)
 				p.load(3, 0)
 				a.op("VFMADD213PS", p.number(1), p.number(0), reg(0))
 				exp2(a) // a shorter polynomial's error would be a second rounding

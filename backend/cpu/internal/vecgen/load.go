@@ -280,3 +280,25 @@ func (a *asm) nearestBF16(x, t reg) {
 	a.op("VPADDD", bits(0x7fff), t, t)
 	a.op("VPADDD", t, x, x)
 }
+
+// Registers and the mask of spread.
+const spreadLow, spreadHigh, spreadMask = reg(29), reg(30), "K6"
+
+// loadSpread prepares spread.
+func (a *asm) loadSpread() {
+	for half, r := range []reg{spreadLow, spreadHigh} {
+		places := make([]uint32, 16) // of two elements each: nothing, and one of bfloat16
+		for i := range places {
+			places[i] = uint32(16*half+i) << 16
+		}
+		a.op("VMOVUPS", a.vector(places), r)
+	}
+	a.op("MOVL", "$0xaaaaaaaa", "R13")
+	a.op("KMOVD", "R13", spreadMask)
+}
+
+// spread loads half of a line of bfloat16 as float32, in one instruction instead
+// of a widening and a shift.
+func (a *asm) spread(half int, address string, to reg) {
+	a.op("VPERMW.Z", address, spreadLow+reg(half), spreadMask, to)
+}
