@@ -21,13 +21,19 @@ import (
 //
 // Where channels do not fill blocks, or windows have strides, the elements
 // under a row of the window are laid side by side instead: those are a pixel's
-// vector in the box, and no pixels lie in between.
+// vector in the box, and no pixels lie in between. If all of the window fits a
+// block, all of its elements are.
+//
+// Where blocks are full and windows do not reach beyond the source, that is such
+// a box itself.
 type convBlocks struct {
 	*convProduct
 	tilePieces
 	phases []blockPhase
-	chunks []int // of each phase
-	turns  bool  // a chunk is that of all phases
+	chunks []int  // of each phase
+	turns  bool   // a chunk is that of all phases
+	least  [3]int // first position that a phase reads for its first pixel
+	most   [3]int // and the last
 	weigh  packBlocks
 	parts  int // of the columns, each a task
 	lead   int // bytes from a row of accumulators to the next
@@ -39,20 +45,24 @@ type convBlocks struct {
 type blockPhase struct {
 	convPhase
 	taps    [3][]convTap
-	side    bool // elements under a row of the window lie side by side
-	vector  int  // elements of a pixel in the box
-	blocks  int  // that it fills
-	starts  int  // elements of the window that blocks begin at
-	rows    int  // of each residue of the stride in a plane of the box
-	pitch   int  // pixels of a row of the box
-	block   int  // bytes of all pixels of a block
-	piece   int  // bytes of a piece of a box
-	bytes   int  // of the box of an image
-	pixels  int  // from the first of the result in a box to behind the last
-	steps   int  // blocks × starts
-	first   int  // step of all phases
+	side    bool          // elements under a row of the window lie side by side
+	patch   bool          // and those under all of it
+	down    []regionPiece // of a column, for patches
+	across  []regionPiece // and of a row
+	vector  int           // elements of a pixel in the box
+	blocks  int           // that it fills
+	starts  int           // elements of the window that blocks begin at
+	rows    int           // of each residue of the stride in a plane of the box
+	pitch   int           // pixels of a row of the box
+	block   int           // bytes of all pixels of a block
+	piece   int           // bytes of a piece of a box
+	bytes   int           // of the box of an image
+	pixels  int           // from the first of the result in a box to behind the last
+	steps   int           // blocks × starts
+	first   int           // step of all phases
 	at      []int64
-	images  int // of a chunk
+	placed  []int64 // as at, in the source; nil if it must be copied
+	images  int     // of a chunk
 	whole   bool
 	chunkOf int // steps of a call, at most
 }
@@ -67,6 +77,7 @@ const (
 	sumBytes    = 640 << 10  // of its accumulators
 	keptBytes   = 320 << 10  // of packed kernels that stay there, too
 	groupBytes  = 64 << 10   // of accumulators that are stored together
+	placedBytes = 512        // of a pixel of a source that is read in place: 16 of them do not crowd the first cache
 )
 
 // newConvBlocks makes the kernel of k, or returns nil if images are so small
@@ -74,6 +85,7 @@ const (
 func newConvBlocks(b *builder, v *ir.Value, k *convProduct, pieces tilePieces) kernel {
 	c := &convBlocks{convProduct: k, tilePieces: pieces}
 	k.panels = ceilDiv(k.lanes, k.tiles.NR)
+	c.reach()
 	k.eachPhase(c.phase)
 	for i := range c.phases {
 		if c.phases[i].pixels < k.tiles.Unit {
@@ -97,17 +109,30 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 	}
 	// Blocks with room behind the channels take more steps, but less of a box.
 	q.side = q.move[2] != 1 || sideSaves*ceilDiv(k.depth*len(taps[2]), cellHalfs) < (sideSaves-1)*ceilDiv(k.depth, cellHalfs)*len(taps[2])
+	if !q.side && q.steps > 0 {
+		for axis := 1; axis < 3; axis++ { // of the first axis boxes have only planes that are read
+			q.low[axis], q.span[axis] = k.least[axis], k.most[axis]-k.least[axis]+1
+		}
+	}
 	if n := len(k.phases); n > 0 {
 		q.first = k.phases[n-1].first + k.phases[n-1].steps
+	}
+	if k.code == op.Conv && k.groups == 1 && k.dilation[2] == 1 && k.depth*k.windowSize <= cellHalfs && k.windowSize > len(taps[2]) {
+		q.side, q.patch = true, true
+		q.down, q.across = k.along(&q.convPhase, 1, taps[1]), k.along(&q.convPhase, 2, taps[2])
 	}
 	q.vector, q.pitch, q.starts = k.depth, q.count[2]+max(0, q.span[2]-1), q.steps
 	if q.side && q.steps > 0 {
 		q.starts = q.steps / len(taps[2])
 		q.vector, q.pitch = k.depth*len(taps[2]), q.count[2]
 	}
+	if q.patch {
+		q.starts, q.vector = 1, k.depth*k.windowSize
+	}
 	q.blocks = ceilDiv(q.vector, cellHalfs)
 	q.steps = q.blocks * q.starts
 	q.chunkOf = even(max(1, q.steps), panelSteps/k.pieces, 1)
+	k.place(&q)
 	q.band = q.count[1]
 	k.fit(&q)
 	boxes, most := boxesBytes, boxesBytes/2
@@ -142,12 +167,19 @@ func (k *convBlocks) fit(q *blockPhase) {
 	row := q.pitch * cellBytes
 	plane := q.move[1] * q.rows * row
 	q.block = len(q.taps[0]) * plane
+	if q.patch {
+		q.rows, q.block = q.band, q.band*row
+	}
 	// Kernels take whole units of pixels.
 	q.piece = q.blocks*q.block + k.tiles.MR*cellBytes
 	q.bytes = k.pieces * q.piece
 	q.pixels = (q.band-1)*q.pitch + q.count[2]
 	q.at = q.at[:0]
 	if q.steps == 0 {
+		return
+	}
+	if q.patch {
+		q.at = append(q.at, 0)
 		return
 	}
 	across := q.taps[2]
@@ -327,16 +359,6 @@ func (k *convBlocks) chunk(r *run, w *worker, i int) {
 	}
 }
 
-// readsAs reports whether bands of p have the same boxes as those of q.
-func (p *blockPhase) readsAs(q *blockPhase) bool {
-	for axis := range p.taps {
-		if !slices.EqualFunc(p.taps[axis], q.taps[axis], func(a, b convTap) bool { return a.at == b.at }) {
-			return false
-		}
-	}
-	return p.count == q.count && p.band == q.band && p.images == q.images
-}
-
 // bandOf computes band i of a phase, whose boxes are filled unless they are those
 // of the phase before.
 func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill bool) {
@@ -346,7 +368,7 @@ func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill b
 	b := band{image: i / p.count[0] * p.images, z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
 	images := min(p.images, k.batch-b.image)
 	for j := range images {
-		if fill {
+		if _, ok := k.inSource(r, p, &b, group, b.image+j); fill && !ok {
 			k.fill(r, w, p, &b, group, b.image+j, w.scratch[j*p.bytes:][:p.bytes])
 		}
 	}
@@ -363,12 +385,12 @@ func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill b
 		group32 := max(1, groupBytes/(k.lead*k.tiles.MR)) * k.tiles.MR
 		for j := range images {
 			for at := 0; at < rows; at += group32 {
-				k.compute(r, w, p, group, lo, hi, j, j+1, at, min(at+group32, rows))
+				k.compute(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows))
 				k.put(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows))
 			}
 		}
 	} else {
-		k.compute(r, w, p, group, lo, hi, 0, images, 0, rows)
+		k.compute(r, w, p, &b, group, lo, hi, 0, images, 0, rows)
 		k.put(r, w, p, &b, group, lo, hi, 0, images, 0, rows)
 	}
 	k.tiles.End()
@@ -382,7 +404,7 @@ func (k *convBlocks) kept(p *blockPhase) bool {
 
 // compute forms the sums of panels lo to hi-1 for the pixels from one to
 // before another of the boxes of some images.
-func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, image, images, from, to int) {
+func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, b *band, group, lo, hi, image, images, from, to int) {
 	t := k.tiles
 	units := ceilDiv(to-from, t.Unit)
 	heights := ceilDiv(units*t.Unit, t.MR)
@@ -404,7 +426,11 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, im
 			}
 			for j := image; j < images; j++ {
 				d := unsafe.Pointer(&w.scratch[k.atTile+(j-image)*units*t.Unit*k.lead+4*(panel-lo)*t.NR])
-				a := unsafe.Pointer(&w.scratch[j*p.bytes+from*cellBytes])
+				a, lda, places := unsafe.Pointer(&w.scratch[j*p.bytes+from*cellBytes]), cellBytes, p.at
+				if at, ok := k.inSource(r, p, b, group, b.image+j); ok {
+					lda, places = 2*k.srcAll, p.placed
+					a = unsafe.Pointer(&r.values[k.source][at+from*lda])
+				}
 				for h := range heights {
 					first, end := span(h, heights, units)
 					first, end = first*t.Unit, end*t.Unit
@@ -417,7 +443,7 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, group, lo, hi, im
 					if ahead > 0 && call < 8 {
 						part = unsafe.Add(next, call*ahead*k.stepBytes()/8)
 					}
-					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*cellBytes), cellBytes, p.piece, unsafe.Pointer(&p.at[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead, part)
+					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*lda), lda, p.piece, unsafe.Pointer(&places[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead, part)
 					call++
 				}
 			}
@@ -430,10 +456,8 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 	t := k.tiles
 	rows := roundUp(to-from, t.Unit)
 	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, lead: k.lead}
-	// Pixels whose channels do not follow each other are converted together.
-	apart := (p.step[2] > 1 || tile.cols < k.dstAll || 4*tile.cols < tile.lead) && k.after == nil && k.to.Is16()
 	for j := image; j < images; j++ {
-		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} && !apart { // no pixels between rows, there as here
+		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} { // no pixels between rows, there as here
 			tile.data = unsafe.Pointer(&w.scratch[k.atTile+(j-image)*rows*k.lead])
 			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y, 0)+from, to-from
 			k.store(r, w, tile)
@@ -447,20 +471,7 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 			tile.data = unsafe.Pointer(&w.scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.lead])
 			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y+y, x0), x1-x0
 			tile.step = p.step[2]
-			if apart {
-				k.putApart(r, tile)
-			} else {
-				k.store(r, w, tile)
-			}
+			k.store(r, w, tile)
 		}
-	}
-}
-
-// putApart stores pixels whose channels do not follow each other, in the result or
-// among accumulators, in 16 bits.
-func (k *convBlocks) putApart(r *run, tile resultTile) {
-	for c := 0; c < tile.cols; c += ownChannels {
-		d := unsafe.Pointer(&r.values[k.dst][2*(tile.row*k.dstAll+tile.col+c)])
-		k.set.NarrowLanes[elementOf[k.to]](d, 2*max(1, tile.step)*k.dstAll, unsafe.Add(tile.data, 4*c), tile.lead, tile.rows, 0, 1<<min(ownChannels, tile.cols-c)-1)
 	}
 }

@@ -1,11 +1,55 @@
 package cpu
 
-import "unsafe"
+import (
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+)
+
+// reach finds what all phases read, so that they can share boxes.
+func (k *convBlocks) reach() {
+	for axis := range 3 {
+		k.least[axis], k.most[axis] = math.MaxInt, math.MinInt
+	}
+	k.eachPhase(func(_ convPhase, taps [3][]convTap) {
+		for axis, list := range taps {
+			if len(list) > 0 {
+				k.least[axis], k.most[axis] = min(k.least[axis], list[0].at), max(k.most[axis], list[len(list)-1].at)
+			}
+		}
+	})
+}
+
+// readsAs reports whether bands of p have the same boxes as those of q.
+func (p *blockPhase) readsAs(q *blockPhase) bool {
+	if p.count != q.count || p.band != q.band || p.images != q.images {
+		return false
+	}
+	axes := 3 // along which the same elements must be read
+	if p.steps > 0 && q.steps > 0 && !p.side && !q.side && p.low == q.low && p.span == q.span {
+		axes = 1
+	}
+	for axis := range axes {
+		if !slices.EqualFunc(p.taps[axis], q.taps[axis], func(a, b convTap) bool { return a.at == b.at }) {
+			return false
+		}
+	}
+	return true
+}
 
 // fill copies what a band of an image reads into a box, with zeros for what is
 // outside.
 func (k *convBlocks) fill(r *run, w *worker, p *blockPhase, b *band, group, image int, box []byte) {
-	if p.steps == 0 {
+	switch {
+	case p.steps == 0:
+		return
+	case p.patch:
+		k.fillPatches(r, p, b, image, box)
+		return
+	case !p.side && k.pieces == 1:
+		k.fillPlanes(r, p, b, group, image, box)
 		return
 	}
 	row := p.pitch * cellBytes
@@ -30,6 +74,108 @@ func (k *convBlocks) fill(r *run, w *worker, p *blockPhase, b *band, group, imag
 	}
 }
 
+// inAxis is those of n positions, from lo to before hi, that lie within an axis
+// of some elements: the first one, and others a step apart.
+func inAxis(first, step, n, size int) (lo, hi int) {
+	lo = min(n, ceilDiv(max(0, -first), step))
+	return lo, max(lo, min(n, ceilDiv(max(0, size-first), step)))
+}
+
+// fillPlanes is fill where elements of a row of the window do not lie side by
+// side, plane by plane of the window and block by block of channels.
+func (k *convBlocks) fillPlanes(r *run, p *blockPhase, b *band, group, image int, box []byte) {
+	row, pixel, data := p.pitch*cellBytes, 2*k.srcAll, r.values[k.source]
+	left, right := inAxis(p.low[2], 1, p.pitch, k.dims[2])
+	reads := (b.rows-1)*p.move[1] + p.span[1]
+	const all = 1<<cellHalfs - 1
+	for i, tz := range p.taps[0] {
+		z := b.z*p.move[0] + tz.at
+		for residue := range min(p.move[1], reads) {
+			rows := ceilDiv(reads-residue, p.move[1])
+			y := b.y*p.move[1] + p.low[1] + residue
+			lo, hi := 0, 0
+			if z >= 0 && z < k.dims[0] {
+				lo, hi = inAxis(y, p.move[1], rows, k.dims[1])
+			}
+			for c := range p.blocks {
+				to := box[c*p.block+(i*p.move[1]+residue)*p.rows*row:][:rows*row]
+				clear(to[:lo*row])
+				clear(to[hi*row:])
+				if lo == hi {
+					continue
+				}
+				to = to[lo*row:]
+				d := unsafe.Pointer(&to[0])
+				k.tiles.Copy(d, cellBytes, row, d, 0, 0, left, hi-lo, 0, all)
+				if right < p.pitch {
+					k.tiles.Copy(unsafe.Add(d, right*cellBytes), cellBytes, row, d, 0, 0, p.pitch-right, hi-lo, 0, all)
+				}
+				if left == right {
+					continue
+				}
+				line := (image*k.dims[0]+z)*k.dims[1] + y + lo*p.move[1]
+				from := (line*k.dims[2]+p.low[2]+left)*pixel + 2*(group*k.depth+c*cellHalfs)
+				n := min(cellHalfs, k.depth-c*cellHalfs)
+				k.tiles.Copy(unsafe.Add(d, left*cellBytes), cellBytes, row, unsafe.Pointer(&data[from]), pixel, p.move[1]*k.dims[2]*pixel, right-left, hi-lo, 1<<n-1, all)
+			}
+		}
+	}
+}
+
+// fillPatches copies for each pixel of a band what lies under all of the window.
+func (k *convBlocks) fillPatches(r *run, p *blockPhase, b *band, image int, box []byte) {
+	for _, y := range p.down {
+		y.from, y.to = max(y.from, b.y), min(y.to, b.y+b.rows)
+		for _, x := range p.across {
+			if y.from < y.to {
+				k.fillPatch(r, p, b, image, box, y, x)
+			}
+		}
+	}
+	k.split(r, unsafe.Pointer(&box[0]), cellBytes, p.piece, b.rows*p.pitch, cellHalfs)
+}
+
+// fillPatch is fillPatches of pixels under which the same elements of the window
+// lie within the source.
+func (k *convBlocks) fillPatch(r *run, p *blockPhase, b *band, image int, box []byte, y, x regionPiece) {
+	row, pixel, data := p.pitch*cellBytes, 2*k.srcAll, r.values[k.source]
+	line := k.dims[2] * pixel
+	to := box[(y.from-b.y)*row+x.from*cellBytes:]
+	source := func(tz, ty, tx convTap) unsafe.Pointer {
+		plane := image*k.dims[0] + b.z*p.move[0] + tz.at
+		return unsafe.Pointer(&data[(plane*k.dims[1]+y.from*p.move[1]+ty.at)*line+(x.from*p.move[2]+tx.at)*pixel])
+	}
+	copyTo := func(lane int, s unsafe.Pointer, load, store int) {
+		if store > 0 {
+			k.tiles.Copy(unsafe.Pointer(&to[2*lane]), cellBytes, row, s, p.move[2]*pixel, p.move[1]*line, x.to-x.from, y.to-y.from, 1<<load-1, 1<<store-1)
+		}
+	}
+	all := len(p.taps[2]) * k.depth // elements under a row of the window
+	if n := len(p.taps[1]); k.size[0]*k.in[0] == 1 && y.hi-y.lo == n && x.hi-x.lo == len(p.taps[2]) && n <= gemm.PatchRuns {
+		k.tiles.Patches(unsafe.Pointer(&to[0]), cellBytes, row, source(p.taps[0][0], p.taps[1][0], p.taps[2][0]), p.move[2]*pixel, p.move[1]*line,
+			x.to-x.from, y.to-y.from, n, k.dilation[1]*line, all)
+		return
+	}
+	lane, zeros := 0, unsafe.Pointer(&box[0]) // of which nothing is loaded
+	before, n := x.lo*k.depth, (x.hi-x.lo)*k.depth
+	for _, tz := range p.taps[0] {
+		z := b.z*p.move[0] + tz.at
+		for i, ty := range p.taps[1] {
+			store := all
+			if lane+all == p.vector {
+				store = cellHalfs - lane
+			}
+			if z < 0 || z >= k.dims[0] || i < y.lo || i >= y.hi || n == 0 {
+				copyTo(lane, zeros, 0, store)
+			} else {
+				copyTo(lane, zeros, 0, before)
+				copyTo(lane+before, source(tz, ty, p.taps[2][x.lo]), n, store-before)
+			}
+			lane += all
+		}
+	}
+}
+
 // clearCells clears n bytes of each piece of a box.
 func (k *convBlocks) clearCells(p *blockPhase, box []byte, n int) {
 	for i := range k.pieces {
@@ -37,7 +183,7 @@ func (k *convBlocks) clearCells(p *blockPhase, box []byte, n int) {
 	}
 }
 
-// fillRow copies a row of the source, block by block.
+// fillRow copies a row of the source in pieces, block by block of channels.
 func (k *convBlocks) fillRow(r *run, p *blockPhase, group, line int, box []byte) {
 	left := min(max(0, -p.low[2]), p.pitch)
 	cols := max(0, min(p.pitch, k.dims[2]-p.low[2])-left)
@@ -51,11 +197,7 @@ func (k *convBlocks) fillRow(r *run, p *blockPhase, group, line int, box []byte)
 		from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellHalfs
 		d, s := unsafe.Pointer(&to[left*cellBytes]), unsafe.Pointer(&r.values[k.source][2*from])
 		n := min(cellHalfs, k.depth-c*cellHalfs)
-		if k.pieces == 1 {
-			k.tiles.Copy(d, cellBytes, s, 2*k.srcAll, cols, 1<<n-1, 1<<cellHalfs-1)
-		} else {
-			k.splitter(d, cellBytes, p.piece, s, 2*k.srcAll, cols, n, unsafe.Pointer(k.found(r)))
-		}
+		k.splitter(d, cellBytes, p.piece, s, 2*k.srcAll, cols, n, unsafe.Pointer(k.found(r)))
 	}
 }
 
@@ -82,7 +224,7 @@ func (k *convBlocks) fillSide(r *run, w *worker, p *blockPhase, group, line int,
 			if v+load == p.vector {
 				store = cellHalfs - lane
 			}
-			k.tiles.Copy(unsafe.Pointer(&box[v/cellHalfs*p.block+2*lane]), cellBytes, at, p.move[2]*pixel, p.count[2], 1<<load-1, 1<<store-1)
+			k.tiles.Copy(unsafe.Pointer(&box[v/cellHalfs*p.block+2*lane]), cellBytes, 0, at, p.move[2]*pixel, 0, p.count[2], 1, 1<<load-1, 1<<store-1)
 			v, at = v+load, unsafe.Add(at, 2*load)
 		}
 	}
@@ -108,8 +250,43 @@ func (k *convBlocks) padLine(r *run, w *worker, p *blockPhase, group, line, pixe
 	default:
 		for c := 0; c < k.depth; c += cellHalfs {
 			mask := uint(1)<<min(cellHalfs, k.depth-c) - 1
-			k.tiles.Copy(unsafe.Pointer(&to[left*pixel+2*c]), pixel, unsafe.Pointer(&data[from+2*c]), 2*k.srcAll, cols, mask, mask)
+			k.tiles.Copy(unsafe.Pointer(&to[left*pixel+2*c]), pixel, 0, unsafe.Pointer(&data[from+2*c]), 2*k.srcAll, 0, cols, 1, mask, mask)
 		}
 	}
 	return unsafe.Pointer(&to[0])
+}
+
+// place finds the blocks of p in the source, if they are there.
+func (k *convBlocks) place(p *blockPhase) {
+	pixel := 2 * k.srcAll
+	if k.pieces > 1 || p.side || p.steps == 0 || k.depth%cellHalfs != 0 || pixel > placedBytes || p.move[1] != 1 || p.pitch != k.dims[2] {
+		return
+	}
+	for axis := range 3 {
+		if p.low[axis] < 0 || p.low[axis]+p.span[axis]+(p.count[axis]-1)*p.move[axis] > k.dims[axis] {
+			return
+		}
+	}
+	for b := range p.blocks {
+		for _, tz := range p.taps[0] {
+			for _, ty := range p.taps[1] {
+				for _, tx := range p.taps[2] {
+					p.placed = append(p.placed, int64(((tz.at*k.dims[1]+ty.at)*k.dims[2]+tx.at)*pixel+b*cellBytes))
+				}
+			}
+		}
+	}
+}
+
+// inSource is where the source has the first pixel of a band of an image, and
+// whether kernels can read the band there: they take whole units of pixels, which
+// may reach beyond the end.
+func (k *convBlocks) inSource(r *run, p *blockPhase, b *band, group, image int) (int, bool) {
+	if p.placed == nil {
+		return 0, false
+	}
+	pixel := 2 * k.srcAll
+	at := (((image*k.dims[0]+b.z*p.move[0])*k.dims[1]+b.y)*k.dims[2])*pixel + 2*group*k.depth
+	pixels := roundUp((b.rows-1)*p.pitch+p.count[2], k.tiles.Unit)
+	return at, at+(pixels-1)*pixel+int(p.placed[len(p.placed)-1])+cellBytes <= len(r.values[k.source])
 }

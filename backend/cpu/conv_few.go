@@ -166,14 +166,14 @@ func (k *fewProduct) chunk(r *run, w *worker, i int) {
 		d = unsafe.Pointer(&w.scratch[k.atTile])
 	}
 	weights := unsafe.Pointer(&r.shared[0])
-	for y := range b.rows {
+	k.eachRow(r, w, p, &b, func(y int) {
 		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
 			to := unsafe.Add(d, (y*p.count[2]+from)*lead)
 			for c := 0; c < k.outs; c += ownChannels {
 				k.pixels(n, places, x, p.move[2]*b.pixel, unsafe.Add(weights, 4*c), k.atBias+4*c, unsafe.Add(to, size*c), lead, uint(1)<<min(ownChannels, k.outs-c)-1)
 			}
 		})
-	}
+	})
 	if !k.direct {
 		k.putBand(r, w, p, &b, d)
 	}

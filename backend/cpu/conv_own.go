@@ -53,8 +53,8 @@ func newOwn(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
 		if q.copied {
 			box = max(box, q.box[0]*q.box[1]*q.box[2]*4*k.channels)
 		}
-		if !k.direct {
-			tile = max(tile, q.band*q.count[2]*k.lead)
+		if !k.direct && !k.grad {
+			tile = max(tile, k.groupOf(q)*q.count[2]*k.lead)
 		}
 	}
 	// Loops read whole vectors of channels.
@@ -100,26 +100,32 @@ func (k *ownProduct) chunk(r *run, w *worker, i int) {
 	}
 	p := &k.phases[phase]
 	b := k.bandOf(r, w, p, i)
-	lead, row := p.step[2]*k.lead, p.step[1]*k.rowPixels()*k.lead
+	lead, row, group := p.step[2]*k.lead, p.step[1]*k.rowPixels()*k.lead, b.rows
 	d := unsafe.Pointer(&w.scratch[k.atTile])
 	if k.direct {
 		d = unsafe.Pointer(&r.values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*k.lead])
 	} else {
-		lead, row = k.lead, p.count[2]*k.lead
+		lead, row, group = k.lead, p.count[2]*k.lead, k.groupOf(p)
 	}
-	for y := range b.rows {
+	k.eachRow(r, w, p, &b, func(y int) {
 		k.eachRegion(phase, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
-			to := unsafe.Add(d, y*row+from*lead)
+			to := unsafe.Add(d, y%group*row+from*lead)
 			for c := 0; c < k.channels; c += ownChannels {
 				mask := uint(1)<<min(ownChannels, k.channels-c) - 1
 				k.set.Own(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
 					unsafe.Pointer(&r.shared[4*c]), 0, unsafe.Add(to, 4*c), lead, mask)
 			}
 		})
-	}
-	if !k.direct {
-		k.putBand(r, w, p, &b, d)
-	}
+		if rows := y%group + 1; !k.direct && (rows == group || y == b.rows-1) {
+			k.putBand(r, w, p, &band{image: b.image, z: b.z, y: b.y + y + 1 - rows, rows: rows}, d)
+		}
+	})
+}
+
+// groupOf is the rows of a phase that are stored together: while they are in the
+// first cache.
+func (k *ownProduct) groupOf(p *convPhase) int {
+	return max(1, min(p.band, laneBytes/(p.count[2]*k.lead)))
 }
 
 // addBand adds to sum s the products of a band with the result's gradient.
@@ -128,7 +134,7 @@ func (k *ownProduct) addBand(r *run, w *worker, s, i int) {
 	b := k.bandOf(r, w, p, i)
 	size := k.from.Size()
 	n := k.out[2] * k.channels
-	for y := range b.rows {
+	k.eachRow(r, w, p, &b, func(y int) {
 		from := k.pixelOf(p, b.image, b.z, b.y+y, 0) * k.channels * size
 		grads := realView(r.values[k.b][from:from+n*size], k.from, viewOf[float32](w.scratch[k.atGrads:], n))
 		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
@@ -138,7 +144,7 @@ func (k *ownProduct) addBand(r *run, w *worker, s, i int) {
 					unsafe.Pointer(&grads[from*k.channels+c]), 4*k.channels, unsafe.Pointer(&r.shared[s*k.windowSize*k.padded+4*c]), 0, mask)
 			}
 		})
-	}
+	})
 }
 
 func (k *addOwn) chunk(r *run, w *worker, tap int) {

@@ -403,6 +403,9 @@ func (k *convProduct) shape(p *convPhase) {
 	switch {
 	case k.own:
 		box = ownBytes
+		if p.copied && k.lanes == 1 {
+			box = copiedBytes
+		}
 	case k.tiles.Unit == 1 && k.oneChannel():
 		p.mode = inLanes
 		if !k.direct {

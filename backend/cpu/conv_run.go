@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -110,29 +111,44 @@ func (b *band) from(n int) unsafe.Pointer { return unsafe.Add(b.data, b.start+n)
 
 // find finds the source of a band, or copies it.
 func (k *convProduct) find(r *run, scratch []byte, p *convPhase, b *band) {
+	k.locate(r, scratch, p, b)
+	k.copyRows(r, scratch, p, b, 0, p.reads(b.rows))
+}
+
+// reads is the rows of the source that some rows of the result read.
+func (p *convPhase) reads(rows int) int { return (rows-1)*p.move[1] + p.span[1] }
+
+// locate finds the source of a band, or where it is to be copied.
+func (k *convProduct) locate(r *run, scratch []byte, p *convPhase, b *band) {
 	data := r.values[k.source]
-	size := k.from.Size()
 	b.pixel = k.srcAll * k.bytes
-	z, y := b.z*p.move[0], b.y*p.move[1]
 	if !p.copied {
 		b.row = k.dims[2] * b.pixel
 		b.plane = k.dims[1] * b.row
 		b.data = unsafe.Pointer(unsafe.SliceData(data))
-		b.start = (b.image*k.dims[0]+z)*b.plane + y*b.row
+		b.start = (b.image*k.dims[0]+b.z*p.move[0])*b.plane + b.y*p.move[1]*b.row
 		return
 	}
 	b.low = p.low
 	b.row = p.box[2] * b.pixel
-	rows := (b.rows-1)*p.move[1] + p.span[1]
 	b.plane = p.box[1] * b.row
 	b.data = unsafe.Pointer(unsafe.SliceData(scratch))
+}
+
+// copyRows copies what a band reads of the source, from one row to before
+// another, if it is to be copied.
+func (k *convProduct) copyRows(r *run, scratch []byte, p *convPhase, b *band, from, to int) {
+	if !p.copied {
+		return
+	}
+	data, size := r.values[k.source], k.from.Size()
 	x := p.low[2]
 	left := min(max(0, -x), p.box[2])
 	cols := max(0, min(p.box[2], k.dims[2]-x)-left)
 	for i := range p.box[0] {
-		sz := z + p.low[0] + i
-		for j := range rows {
-			sy := y + p.low[1] + j
+		sz := b.z*p.move[0] + p.low[0] + i
+		for j := from; j < to; j++ {
+			sy := b.y*p.move[1] + p.low[1] + j
 			row := scratch[i*b.plane+j*b.row:][:b.row]
 			if sz < 0 || sz >= k.dims[0] || sy < 0 || sy >= k.dims[1] || cols == 0 {
 				clear(row)
@@ -344,12 +360,39 @@ func (k *convProduct) gather(r *run, p *convPhase, dst []byte, image int, at [3]
 
 // store takes a tile of accumulators.
 func (k *convProduct) store(r *run, w *worker, t resultTile) {
-	if k.after != nil {
+	follows := t.cols == k.dstAll && t.lead == 4*t.cols && t.step <= 1 // rows follow each other, there as here
+	narrow := k.narrow()
+	switch {
+	case k.after != nil:
 		k.result.storeEpilogue(r, w, t)
 		return
-	}
-	if t.cols == k.dstAll && t.lead == 4*t.cols && t.step <= 1 { // rows follow each other, there as here
+	case narrow == nil && follows:
 		t.cols, t.rows = t.cols*t.rows, 1
 	}
-	k.result.convert(r, w, t)
+	if narrow == nil {
+		k.result.convert(r, w, t)
+		return
+	}
+	d := unsafe.Pointer(&r.values[k.dst][2*(t.row*k.dstAll+t.col)])
+	if n := t.rows * t.cols; follows { // as rows of a loop's channels
+		narrow(d, 2*ownChannels, t.data, 4*ownChannels, n/ownChannels, 0, 1<<ownChannels-1)
+		if rest := n % ownChannels; rest > 0 {
+			narrow(unsafe.Add(d, 2*(n-rest)), 0, unsafe.Add(t.data, 4*(n-rest)), 0, 1, 0, 1<<rest-1)
+		}
+		return
+	}
+	for c := 0; c < t.cols; c += ownChannels {
+		narrow(unsafe.Add(d, 2*c), 2*max(1, t.step)*k.dstAll, unsafe.Add(t.data, 4*c), t.lead, t.rows, 0, 1<<min(ownChannels, t.cols-c)-1)
+	}
+}
+
+// narrow is what rounds rows of lanes to the type of the result, or nil.
+func (k *convProduct) narrow() gemm.Pack {
+	switch k.to {
+	case dtype.BFloat16:
+		return k.set.NarrowLanes[gemm.BF16]
+	case dtype.Float16:
+		return k.set.NarrowLanes[gemm.F16]
+	}
+	return nil
 }

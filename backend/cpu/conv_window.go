@@ -31,8 +31,9 @@ type windowRegion struct {
 type widenKernels struct{ *windowRegions }
 
 const (
-	ownBytes    = 64 << 10 // of a band: with what is written, less than the second cache
-	ownChannels = 32       // of a loop
+	ownBytes    = 64 << 10  // of a band: with what is written, less than the second cache
+	copiedBytes = 640 << 10 // of the copy of one: the rows that neighbours share are copied twice
+	ownChannels = 32        // of a loop
 )
 
 // cutAll cuts all phases into regions.
@@ -115,13 +116,23 @@ func (k *widenKernels) chunk(r *run, _ *worker, row int) {
 	clear(to[4*k.dstAll:])
 }
 
-// bandOf is band number i of a phase.
+// bandOf is band number i of a phase. What it reads is still to be copied.
 func (k *windowRegions) bandOf(r *run, w *worker, p *convPhase, i int) band {
 	y := i % p.bands * p.band
 	i /= p.bands
 	b := band{image: i / p.count[0], z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
-	k.find(r, w.scratch, p, &b)
+	k.locate(r, w.scratch, p, &b)
 	return b
+}
+
+// eachRow calls f with the rows of a band in order, when what they read has been
+// copied, if it is to be: so it is in the first cache still.
+func (k *windowRegions) eachRow(r *run, w *worker, p *convPhase, b *band, f func(y int)) {
+	for y, copied := 0, 0; y < b.rows; y++ {
+		k.copyRows(r, w.scratch, p, b, copied, p.reads(y+1))
+		copied = p.reads(y + 1)
+		f(y)
+	}
 }
 
 // putBand stores the pixels of a band, whose accumulators begin at d.

@@ -16,6 +16,7 @@ func amxRuns() *gen {
 		}
 	}
 	g.copyLanes()
+	g.copyPatches()
 	fmt.Fprintf(&g.tables, "var pairsAMXRuns32 = [2][]RunsKernel{{16: pairsAMXRuns16Parts1, 32: pairsAMXRuns32Parts1}, {16: pairsAMXRuns16Parts2, 32: pairsAMXRuns32Parts2}}\n")
 	return g
 }
@@ -90,16 +91,58 @@ func (g *gen) amxEnds(tiles int, move tileMove) {
 	}
 }
 
-// copyLanes copies rows of 16-bit lanes.
+// lanesParams is the signature of a gemm.Copy.
+const lanesParams = "d unsafe.Pointer, ldd int, drow int, s unsafe.Pointer, lds int, srow int, cols int, rows int, load uint, store uint"
+
+// copyLanes copies rows of pixels of 16-bit lanes.
 func (g *gen) copyLanes() {
-	g.text("copyLanesAVX512", packParams, "copies up to 32 neighbouring lanes of 16 bits, from rows of lanes:\nd[p*ldd+j] = s[p*lds+j] for p < k and j in store, 0 where j is not in load.")
-	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ s+16(FP), SI\nMOVQ lds+24(FP), R8\nMOVQ k+32(FP), CX\nMOVQ load+40(FP), AX\nMOVQ store+48(FP), BX")
-	g.ins("KMOVD AX, K1\nKMOVD BX, K2\nSUBQ $2, CX\nJLT tail\nPCALIGN $32")
+	g.text("copyLanesAVX512", lanesParams, "is a Copy of up to 32 neighbouring lanes of 16 bits.")
+	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ drow+16(FP), R10\nMOVQ s+24(FP), SI\nMOVQ lds+32(FP), R8\nMOVQ srow+40(FP), R11")
+	g.ins("MOVQ cols+48(FP), R12\nMOVQ rows+56(FP), R13\nMOVQ load+64(FP), AX\nMOVQ store+72(FP), BX\nKMOVD AX, K1\nKMOVD BX, K2")
+	g.ins("TESTQ R13, R13\nJLE done\nTESTQ R12, R12\nJLE done")
+	g.label("row")
+	g.ins("MOVQ DI, DX\nMOVQ SI, BX\nMOVQ R12, CX\nSUBQ $2, CX\nJLT tail\nPCALIGN $32")
 	g.label("loop")
-	g.ins("VMOVDQU16.Z (SI), K1, Z0\nVMOVDQU16.Z (SI)(R8*1), K1, Z1\nLEAQ (SI)(R8*2), SI")
-	g.ins("VMOVDQU16 Z0, K2, (DI)\nVMOVDQU16 Z1, K2, (DI)(R9*1)\nLEAQ (DI)(R9*2), DI\nSUBQ $2, CX\nJGE loop")
+	g.ins("VMOVDQU16.Z (BX), K1, Z0\nVMOVDQU16.Z (BX)(R8*1), K1, Z1\nLEAQ (BX)(R8*2), BX")
+	g.ins("VMOVDQU16 Z0, K2, (DX)\nVMOVDQU16 Z1, K2, (DX)(R9*1)\nLEAQ (DX)(R9*2), DX\nSUBQ $2, CX\nJGE loop")
 	g.label("tail")
-	g.ins("ADDQ $2, CX\nJLE done\nVMOVDQU16.Z (SI), K1, Z0\nVMOVDQU16 Z0, K2, (DI)")
+	g.ins("ADDQ $2, CX\nJLE next\nVMOVDQU16.Z (BX), K1, Z0\nVMOVDQU16 Z0, K2, (DX)")
+	g.label("next")
+	g.ins("ADDQ R10, DI\nADDQ R11, SI\nDECQ R13\nJNZ row")
 	g.label("done")
 	g.ins("VZEROUPPER\nRET")
+}
+
+// patchParams is the signature of a gemm.Patches.
+const patchParams = "d unsafe.Pointer, ldd int, drow int, s unsafe.Pointer, lds int, srow int, cols int, rows int, runs int, next int, n int"
+
+// patchRuns is the most runs of a patch.
+const patchRuns = 5
+
+// copyPatches loads the runs of a pixel's patch to where they belong in a
+// register: each from an address that many lanes earlier, under a mask.
+func (g *gen) copyPatches() {
+	g.text("copyPatchesAVX512", patchParams, "is a Patches of 16-bit lanes.")
+	g.ins("MOVQ n+80(FP), CX\nMOVQ $1, AX\nSHLQ CX, AX\nDECQ AX")
+	for i := range patchRuns {
+		g.ins("KMOVD AX, K%d\nSHLQ CX, AX", i+1)
+	}
+	g.ins("MOVQ next+72(FP), AX\nSHLQ $1, CX\nSUBQ CX, AX\nLEAQ (AX)(AX*2), R13") // from a run to the next, and to the third
+	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ drow+16(FP), R10\nMOVQ s+24(FP), SI\nMOVQ lds+32(FP), R8\nMOVQ srow+40(FP), R11\nMOVQ rows+56(FP), R12")
+	at := []string{"(BX)", "(BX)(AX*1)", "(BX)(AX*2)", "(BX)(R13*1)", "(BX)(AX*4)"}
+	for runs := patchRuns; runs > 0; runs-- {
+		g.label(fmt.Sprintf("runs%d", runs))
+		if runs > 1 {
+			g.ins("CMPQ runs+64(FP), $%d\nJLT runs%d", runs, runs-1)
+		}
+		g.label(fmt.Sprintf("row%d", runs))
+		g.ins("MOVQ DI, DX\nMOVQ SI, BX\nMOVQ cols+48(FP), CX\nPCALIGN $32")
+		g.label(fmt.Sprintf("pixel%d", runs))
+		g.ins("VMOVDQU16.Z (BX), K1, Z0")
+		for i := 1; i < runs; i++ {
+			g.ins("VMOVDQU16 %s, K%d, Z0", at[i], i+1)
+		}
+		g.ins("VMOVDQU64 Z0, (DX)\nADDQ R8, BX\nADDQ R9, DX\nDECQ CX\nJNZ pixel%d", runs)
+		g.ins("ADDQ R10, DI\nADDQ R11, SI\nDECQ R12\nJNZ row%d\nVZEROUPPER\nRET", runs)
+	}
 }

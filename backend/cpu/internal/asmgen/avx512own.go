@@ -41,6 +41,7 @@ func avx512Own() *gen {
 	g.largestGrad(floats, false, true)
 	g.narrowLanes(halfs)
 	g.narrowLanes(brains)
+	g.narrowNative()
 	return g
 }
 

@@ -26,10 +26,14 @@ func pairsAMXRuns16Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.
 //go:noescape
 func pairsAMXRuns32Parts2(n int, a unsafe.Pointer, lda int, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
-// copyLanesAVX512 copies up to 32 neighbouring lanes of 16 bits, from rows of lanes:
-// d[p*ldd+j] = s[p*lds+j] for p < k and j in store, 0 where j is not in load.
+// copyLanesAVX512 is a Copy of up to 32 neighbouring lanes of 16 bits.
 //
 //go:noescape
-func copyLanesAVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
+func copyLanesAVX512(d unsafe.Pointer, ldd int, drow int, s unsafe.Pointer, lds int, srow int, cols int, rows int, load uint, store uint)
+
+// copyPatchesAVX512 is a Patches of 16-bit lanes.
+//
+//go:noescape
+func copyPatchesAVX512(d unsafe.Pointer, ldd int, drow int, s unsafe.Pointer, lds int, srow int, cols int, rows int, runs int, next int, n int)
 
 var pairsAMXRuns32 = [2][]RunsKernel{{16: pairsAMXRuns16Parts1, 32: pairsAMXRuns32Parts1}, {16: pairsAMXRuns16Parts2, 32: pairsAMXRuns32Parts2}}

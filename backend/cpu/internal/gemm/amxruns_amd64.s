@@ -388,34 +388,191 @@ store:
 	BYTE $0xc4; BYTE $0xa2; BYTE $0x7a; BYTE $0x4b; BYTE $0x9c; BYTE $0x0e; BYTE $0x40; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILESTORED TMM3, 64(SI)(R9*1)
 	RET
 
-// func copyLanesAVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
-TEXT ·copyLanesAVX512(SB), NOSPLIT, $0-56
+// func copyLanesAVX512(d unsafe.Pointer, ldd int, drow int, s unsafe.Pointer, lds int, srow int, cols int, rows int, load uint, store uint)
+TEXT ·copyLanesAVX512(SB), NOSPLIT, $0-80
 	MOVQ d+0(FP), DI
 	MOVQ ldd+8(FP), R9
-	MOVQ s+16(FP), SI
-	MOVQ lds+24(FP), R8
-	MOVQ k+32(FP), CX
-	MOVQ load+40(FP), AX
-	MOVQ store+48(FP), BX
+	MOVQ drow+16(FP), R10
+	MOVQ s+24(FP), SI
+	MOVQ lds+32(FP), R8
+	MOVQ srow+40(FP), R11
+	MOVQ cols+48(FP), R12
+	MOVQ rows+56(FP), R13
+	MOVQ load+64(FP), AX
+	MOVQ store+72(FP), BX
 	KMOVD AX, K1
 	KMOVD BX, K2
+	TESTQ R13, R13
+	JLE done
+	TESTQ R12, R12
+	JLE done
+row:
+	MOVQ DI, DX
+	MOVQ SI, BX
+	MOVQ R12, CX
 	SUBQ $2, CX
 	JLT tail
 	PCALIGN $32
 loop:
-	VMOVDQU16.Z (SI), K1, Z0
-	VMOVDQU16.Z (SI)(R8*1), K1, Z1
-	LEAQ (SI)(R8*2), SI
-	VMOVDQU16 Z0, K2, (DI)
-	VMOVDQU16 Z1, K2, (DI)(R9*1)
-	LEAQ (DI)(R9*2), DI
+	VMOVDQU16.Z (BX), K1, Z0
+	VMOVDQU16.Z (BX)(R8*1), K1, Z1
+	LEAQ (BX)(R8*2), BX
+	VMOVDQU16 Z0, K2, (DX)
+	VMOVDQU16 Z1, K2, (DX)(R9*1)
+	LEAQ (DX)(R9*2), DX
 	SUBQ $2, CX
 	JGE loop
 tail:
 	ADDQ $2, CX
-	JLE done
-	VMOVDQU16.Z (SI), K1, Z0
-	VMOVDQU16 Z0, K2, (DI)
+	JLE next
+	VMOVDQU16.Z (BX), K1, Z0
+	VMOVDQU16 Z0, K2, (DX)
+next:
+	ADDQ R10, DI
+	ADDQ R11, SI
+	DECQ R13
+	JNZ row
 done:
+	VZEROUPPER
+	RET
+
+// func copyPatchesAVX512(d unsafe.Pointer, ldd int, drow int, s unsafe.Pointer, lds int, srow int, cols int, rows int, runs int, next int, n int)
+TEXT ·copyPatchesAVX512(SB), NOSPLIT, $0-88
+	MOVQ n+80(FP), CX
+	MOVQ $1, AX
+	SHLQ CX, AX
+	DECQ AX
+	KMOVD AX, K1
+	SHLQ CX, AX
+	KMOVD AX, K2
+	SHLQ CX, AX
+	KMOVD AX, K3
+	SHLQ CX, AX
+	KMOVD AX, K4
+	SHLQ CX, AX
+	KMOVD AX, K5
+	SHLQ CX, AX
+	MOVQ next+72(FP), AX
+	SHLQ $1, CX
+	SUBQ CX, AX
+	LEAQ (AX)(AX*2), R13
+	MOVQ d+0(FP), DI
+	MOVQ ldd+8(FP), R9
+	MOVQ drow+16(FP), R10
+	MOVQ s+24(FP), SI
+	MOVQ lds+32(FP), R8
+	MOVQ srow+40(FP), R11
+	MOVQ rows+56(FP), R12
+runs5:
+	CMPQ runs+64(FP), $5
+	JLT runs4
+row5:
+	MOVQ DI, DX
+	MOVQ SI, BX
+	MOVQ cols+48(FP), CX
+	PCALIGN $32
+pixel5:
+	VMOVDQU16.Z (BX), K1, Z0
+	VMOVDQU16 (BX)(AX*1), K2, Z0
+	VMOVDQU16 (BX)(AX*2), K3, Z0
+	VMOVDQU16 (BX)(R13*1), K4, Z0
+	VMOVDQU16 (BX)(AX*4), K5, Z0
+	VMOVDQU64 Z0, (DX)
+	ADDQ R8, BX
+	ADDQ R9, DX
+	DECQ CX
+	JNZ pixel5
+	ADDQ R10, DI
+	ADDQ R11, SI
+	DECQ R12
+	JNZ row5
+	VZEROUPPER
+	RET
+runs4:
+	CMPQ runs+64(FP), $4
+	JLT runs3
+row4:
+	MOVQ DI, DX
+	MOVQ SI, BX
+	MOVQ cols+48(FP), CX
+	PCALIGN $32
+pixel4:
+	VMOVDQU16.Z (BX), K1, Z0
+	VMOVDQU16 (BX)(AX*1), K2, Z0
+	VMOVDQU16 (BX)(AX*2), K3, Z0
+	VMOVDQU16 (BX)(R13*1), K4, Z0
+	VMOVDQU64 Z0, (DX)
+	ADDQ R8, BX
+	ADDQ R9, DX
+	DECQ CX
+	JNZ pixel4
+	ADDQ R10, DI
+	ADDQ R11, SI
+	DECQ R12
+	JNZ row4
+	VZEROUPPER
+	RET
+runs3:
+	CMPQ runs+64(FP), $3
+	JLT runs2
+row3:
+	MOVQ DI, DX
+	MOVQ SI, BX
+	MOVQ cols+48(FP), CX
+	PCALIGN $32
+pixel3:
+	VMOVDQU16.Z (BX), K1, Z0
+	VMOVDQU16 (BX)(AX*1), K2, Z0
+	VMOVDQU16 (BX)(AX*2), K3, Z0
+	VMOVDQU64 Z0, (DX)
+	ADDQ R8, BX
+	ADDQ R9, DX
+	DECQ CX
+	JNZ pixel3
+	ADDQ R10, DI
+	ADDQ R11, SI
+	DECQ R12
+	JNZ row3
+	VZEROUPPER
+	RET
+runs2:
+	CMPQ runs+64(FP), $2
+	JLT runs1
+row2:
+	MOVQ DI, DX
+	MOVQ SI, BX
+	MOVQ cols+48(FP), CX
+	PCALIGN $32
+pixel2:
+	VMOVDQU16.Z (BX), K1, Z0
+	VMOVDQU16 (BX)(AX*1), K2, Z0
+	VMOVDQU64 Z0, (DX)
+	ADDQ R8, BX
+	ADDQ R9, DX
+	DECQ CX
+	JNZ pixel2
+	ADDQ R10, DI
+	ADDQ R11, SI
+	DECQ R12
+	JNZ row2
+	VZEROUPPER
+	RET
+runs1:
+row1:
+	MOVQ DI, DX
+	MOVQ SI, BX
+	MOVQ cols+48(FP), CX
+	PCALIGN $32
+pixel1:
+	VMOVDQU16.Z (BX), K1, Z0
+	VMOVDQU64 Z0, (DX)
+	ADDQ R8, BX
+	ADDQ R9, DX
+	DECQ CX
+	JNZ pixel1
+	ADDQ R10, DI
+	ADDQ R11, SI
+	DECQ R12
+	JNZ row1
 	VZEROUPPER
 	RET

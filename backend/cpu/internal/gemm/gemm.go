@@ -87,10 +87,11 @@ type Tiles struct {
 	NarrowRows, NarrowInner []Kernel
 
 	// Runs is kernels with A in blocks, by parts of a number less one and by
-	// rows like the others, or nil. Copy copies up to 32 neighbouring lanes of
-	// 16 bits as they are, to make blocks.
-	Runs [2][]RunsKernel
-	Copy Pack
+	// rows like the others, or nil. Copy and Patches copy lanes of 16 bits, to
+	// make blocks.
+	Runs    [2][]RunsKernel
+	Copy    Copy
+	Patches Patches
 
 	// RowRuns is kernels of the form Rows that go through runs, and NarrowRowRuns
 	// those with NarrowNR columns, or nil.
@@ -171,6 +172,23 @@ func (e Element) Size() int {
 // index, lanes with a bit in store are written, and are zero without one in
 // load. Loads are lanes from 0 on.
 type Pack func(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint)
+
+// Copy copies up to 32 neighbouring lanes of rows of pixels as they are: those
+// with a bit in store are written, and are zero without one in load.
+//
+//	d[y*drow+x*ldd+j] = s[y*srow+x*lds+j]   for y < rows, x < cols
+type Copy func(d unsafe.Pointer, ldd, drow int, s unsafe.Pointer, lds, srow int, cols, rows int, load, store uint)
+
+// PatchRuns is the most runs of a patch of [Patches].
+const PatchRuns = 5
+
+// Patches copies what windows read of a source with few channels: some runs of n
+// lanes of 16 bits for each pixel, next bytes apart, of together at most 32. They
+// follow each other in the 32 lanes that are written, with zeros behind. There is
+// at least one row, column and run.
+//
+//	d[y*drow+x*ldd+i*n+j] = s[y*srow+x*lds+i*next+j]   for y < rows, x < cols, i < runs, j < n
+type Patches func(d unsafe.Pointer, ldd, drow int, s unsafe.Pointer, lds, srow int, cols, rows, runs, next, n int)
 
 // PixelRuns is a [Kernel] whose operands lie in n runs, at least one, a list of
 // three int64 each: where A and B begin, in bytes behind a and b, and how many

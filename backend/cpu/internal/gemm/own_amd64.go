@@ -646,6 +646,11 @@ func narrowLanesF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, 
 //go:noescape
 func narrowLanesBF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 
+// narrowLanesBF16AVX512BF16 is NarrowLanes to BF16 for AVX512-BF16.
+//
+//go:noescape
+func narrowLanesBF16AVX512BF16(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
+
 var pixelRunsAVX512 = []PixelRuns{1: pixelRuns1AVX512, pixelRuns2AVX512, pixelRuns3AVX512, pixelRuns4AVX512, pixelRuns5AVX512, pixelRuns6AVX512, pixelRuns7AVX512, pixelRuns8AVX512, pixelRuns9AVX512, pixelRuns10AVX512, pixelRuns11AVX512, pixelRuns12AVX512, pixelRuns13AVX512, pixelRuns14AVX512}
 var rowRunsAVX512 = []PixelRuns{1: rowRuns1AVX512, rowRuns2AVX512, rowRuns3AVX512, rowRuns4AVX512, rowRuns5AVX512, rowRuns6AVX512, rowRuns7AVX512, rowRuns8AVX512, rowRuns9AVX512, rowRuns10AVX512, rowRuns11AVX512, rowRuns12AVX512, rowRuns13AVX512, rowRuns14AVX512}
 var rowRunsNarrowAVX512 = []PixelRuns{1: rowRunsNarrow1AVX512, rowRunsNarrow2AVX512, rowRunsNarrow3AVX512, rowRunsNarrow4AVX512, rowRunsNarrow5AVX512, rowRunsNarrow6AVX512, rowRunsNarrow7AVX512, rowRunsNarrow8AVX512, rowRunsNarrow9AVX512, rowRunsNarrow10AVX512, rowRunsNarrow11AVX512, rowRunsNarrow12AVX512, rowRunsNarrow13AVX512, rowRunsNarrow14AVX512}

@@ -56,12 +56,27 @@ func RunsReference(parts, rows, cols, deep int) RunsKernel {
 }
 
 // copyLanes is Tiles.Copy in Go.
-func copyLanes(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load, store uint) {
+func copyLanes(d unsafe.Pointer, ldd, drow int, s unsafe.Pointer, lds, srow int, cols, rows int, load, store uint) {
 	n, all := bits.Len(load&store), bits.Len(store)
-	for p := range k {
-		to := unsafe.Slice((*uint16)(unsafe.Add(d, p*ldd)), all)
-		clear(to[n:])
-		copy(to, unsafe.Slice((*uint16)(unsafe.Add(s, p*lds)), n))
+	for y := range rows {
+		for x := range cols {
+			to := unsafe.Slice((*uint16)(unsafe.Add(d, y*drow+x*ldd)), all)
+			clear(to[n:])
+			copy(to, unsafe.Slice((*uint16)(unsafe.Add(s, y*srow+x*lds)), n))
+		}
+	}
+}
+
+// copyPatches is Tiles.Patches in Go.
+func copyPatches(d unsafe.Pointer, ldd, drow int, s unsafe.Pointer, lds, srow int, cols, rows, runs, next, n int) {
+	for y := range rows {
+		for x := range cols {
+			to := unsafe.Slice((*uint16)(unsafe.Add(d, y*drow+x*ldd)), 32)
+			clear(to)
+			for i := range runs {
+				copy(to[i*n:], unsafe.Slice((*uint16)(unsafe.Add(s, y*srow+x*lds+i*next)), n))
+			}
+		}
 	}
 }
 

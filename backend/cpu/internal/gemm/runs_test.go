@@ -31,14 +31,34 @@ func TestRuns(t *testing.T) {
 		}
 		for range 200 {
 			width := 1 + rng.IntN(32)
-			n, k := 1+rng.IntN(width), 1+rng.IntN(9)
+			n, cols, rows := rng.IntN(width+1), rng.IntN(10), rng.IntN(4)
 			lds, ldd := 2*(n+rng.IntN(3)), 2*(width+rng.IntN(3))
-			s := newGuarded((k-1)*lds + 2*n)
+			srow, drow := cols*lds+2*rng.IntN(3), cols*ldd+2*rng.IntN(3)
+			s := newGuarded(max(0, rows-1)*srow + max(0, cols-1)*lds + 2*n)
 			floats(rng, s.data, BF16)
-			got, want := newGuarded((k-1)*ldd+2*width), newGuarded((k-1)*ldd+2*width)
-			tiles.Copy(got.pointer(), ldd, s.pointer(), lds, k, 1<<n-1, 1<<width-1)
-			copyLanes(want.pointer(), ldd, s.pointer(), lds, k, 1<<n-1, 1<<width-1)
-			what := fmt.Sprintf("%s copy of %d rows, %d of %d lanes", set.Name, k, n, width)
+			size := max(0, rows-1)*drow + max(0, cols-1)*ldd + 2*width
+			got, want := newGuarded(size), newGuarded(size)
+			tiles.Copy(got.pointer(), ldd, drow, s.pointer(), lds, srow, cols, rows, 1<<n-1, 1<<width-1)
+			copyLanes(want.pointer(), ldd, drow, s.pointer(), lds, srow, cols, rows, 1<<n-1, 1<<width-1)
+			what := fmt.Sprintf("%s copy of %dx%d pixels, %d of %d lanes", set.Name, rows, cols, n, width)
+			got.check(t, what)
+			if !bytes.Equal(got.data, want.data) {
+				t.Fatalf("%s: got\n%x, want\n%x", what, got.data, want.data)
+			}
+		}
+		for range 100 {
+			runs, cols, rows := 1+rng.IntN(PatchRuns), 1+rng.IntN(9), 1+rng.IntN(4)
+			n := 1 + rng.IntN(32/runs)
+			lds, ldd := 2*(n+rng.IntN(3)), 64+2*rng.IntN(3)
+			next, drow := 2*(n+rng.IntN(9)), cols*ldd+2*rng.IntN(3)
+			srow := next + 2*rng.IntN(9)
+			s := newGuarded((rows-1)*srow + (cols-1)*lds + (runs-1)*next + 2*n)
+			floats(rng, s.data, BF16)
+			size := (rows-1)*drow + (cols-1)*ldd + 64
+			got, want := newGuarded(size), newGuarded(size)
+			tiles.Patches(got.pointer(), ldd, drow, s.pointer(), lds, srow, cols, rows, runs, next, n)
+			copyPatches(want.pointer(), ldd, drow, s.pointer(), lds, srow, cols, rows, runs, next, n)
+			what := fmt.Sprintf("%s patches of %dx%d pixels, %d runs of %d", set.Name, rows, cols, runs, n)
 			got.check(t, what)
 			if !bytes.Equal(got.data, want.data) {
 				t.Fatalf("%s: got\n%x, want\n%x", what, got.data, want.data)

@@ -47,6 +47,7 @@ var AVX512BF16 = func() *Set {
 		NarrowNR: 16, NarrowRows: pairsAVX512Rows16, NarrowInner: pairsAVX512Inner16,
 		RowRuns: runsBy(pairsAVX512Rows32), NarrowRowRuns: runsBy(pairsAVX512Rows16),
 	}
+	s.NarrowLanes[BF16] = narrowLanesBF16AVX512BF16
 	s.PeakPairs, s.PeakPairsFlops = peakPairsAVX512, 48*64
 	return &s
 }()
@@ -72,10 +73,11 @@ var AVX2 = func() *Set {
 var AMX = func() *Set {
 	s := *AVX512
 	s.Name = "AMX-BF16"
+	s.NarrowLanes[BF16] = narrowLanesBF16AVX512BF16
 	s.Blocks = &Tiles{
 		MR: 32, NR: 32, Unit: 16, Step: 2, Deep: 16,
 		Rows: []Kernel{16: pairsAMXRows16x32, 32: pairsAMXRows32x32},
-		Runs: pairsAMXRuns32, Copy: copyLanesAVX512,
+		Runs: pairsAMXRuns32, Copy: copyLanesAVX512, Patches: copyPatchesAVX512,
 		Begin: beginAMX, End: releaseAMX,
 	}
 	s.Panels = &Panels{
