@@ -31,6 +31,11 @@ func TestConvCuts(t *testing.T) {
 		{"point", op.Shape{20, 8, 8, 24}, op.Shape{1, 1, 24, 64}, 1, 0, 1},
 		{"groups", op.Shape{20, 12, 12, 32}, op.Shape{3, 3, 8, 128}, 1, 1, 4},
 		{"depthwise", op.Shape{20, 20, 20, 40}, op.Shape{3, 3, 1, 40}, 2, 1, 40},
+		{"inSource", op.Shape{9, 9, 10, 64}, op.Shape{3, 3, 32, 64}, 1, 0, 2},
+		{"patches", op.Shape{5, 12, 11, 3}, op.Shape{3, 3, 3, 32}, 1, 1, 1},
+		{"patchesStride", op.Shape{5, 12, 11, 3}, op.Shape{3, 3, 3, 32}, 2, 1, 1},
+		{"fewPixels", op.Shape{3, 5, 3, 192}, op.Shape{3, 3, 192, 192}, 1, 1, 1},
+		{"sharedColumns", op.Shape{3, 2, 70, 33}, op.Shape{1, 5, 33, 64}, 1, 1, 1},
 	}
 	type key struct {
 		shape int

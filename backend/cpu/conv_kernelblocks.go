@@ -14,23 +14,26 @@ import (
 // kernelBlocks is kernelProduct on kernels that read A from a list of blocks:
 // those for AMX. The inner dimension is pixels. A is the result's gradient,
 // transposed; B is the input that lies under a column of the window, as pairs
-// of pixels, in which another row of the window is another place to begin. So
-// all that kernels read begins where lines of the cache do. Sums are those of
-// the transposed result, and are turned in the end.
+// of pixels, in which another row of the window is another place to begin, and,
+// where that pays, another column that is an even number of pixels away. So all
+// that kernels read begins where lines of the cache do. Sums are those of the
+// transposed result, and are turned in the end.
 //
 // Behind the pixels of a band the gradient is 0, and what it is multiplied with
 // may be anything of the input. (So an infinite pixel can make NaNs of the
 // gradients under elements of the window that do not reach it.)
 type kernelBlocks struct {
 	*kernelProduct
-	down []int      // residues of the stride
-	tap  []tapPlace // of the elements of a plane of the window
+	down   []int      // residues of the stride
+	across []int      // first columns of copies of the input
+	tap    []tapPlace // of the elements of a plane of the window
 
+	wide   int // pixels of a row of B
 	pitch  int // pixels from a row to the next
 	rows   int // of the input that a band reads, of a residue of the stride
-	steps  int // of a plane of a block
-	pixels int // of it
 	planes int // of a block
+	steps  int // of it
+	pixels int // of them
 	bands  int // of a plane
 	ahead  int // pixels that the last element of the window lies behind the first
 
@@ -41,70 +44,43 @@ type kernelBlocks struct {
 	turned    turnSums
 	direct    bool // there is one block: sums are turned at once
 
-	atGrads, atInput, atTurn, atStage int // scratch memory
+	atGrads, atInput, atTurn, atSums, atStage int // scratch memory
 }
 
 // tapPlace is where an element of the window begins in B: in which copy of the
-// input, and how many rows behind its first.
-type tapPlace struct{ array, row int }
+// input, and how many rows and pixels behind its first.
+type tapPlace struct{ array, row, pixel int }
 
 // turnSums is the task that adds up and turns the sums of a panel of a tap.
 type turnSums struct{ *kernelBlocks }
 
 const (
-	tileBytes   = 2048      // of a step, of A or B
-	mostSteps   = 48        // of a block
-	callSteps   = 16        // of a call of a kernel, at most
-	sumsInCache = 1 << 20   // bytes of sums to which more pixels are added at a time, else
-	turnedMost  = 768 << 10 // bytes of A and B, in the second cache with sums
+	tileBytes   = 2048       // of a step, of A or B
+	mostSteps   = 48         // of a block
+	callBytes   = 40 << 10   // bytes of A and B for calls with a copy of the input: they stay in the first cache
+	leastSteps  = 4          // of a call: more sums are moved than multiplied, else
+	sumsInCache = 1 << 20    // bytes of sums to which more pixels are added at a time, else
+	turnedMost  = 768 << 10  // bytes of A and B, in the second cache with sums
+	directMost  = 1536 << 10 // and of those with the sums of a panel, if the block is all there is
 )
 
 func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	c := &kernelBlocks{kernelProduct: k}
 	c.turned.kernelBlocks = c
-	c.pitch = roundUp(k.out[2], 2)
-	behind := 0
-	for y := range k.size[1] {
-		d := y * k.dilation[1]
-		residue := slices.Index(c.down, d%k.stride[1])
-		if residue < 0 {
-			residue = len(c.down)
-			c.down = append(c.down, d%k.stride[1])
-		}
-		behind = max(behind, d/k.stride[1])
-		for x := range k.size[2] {
-			c.tap = append(c.tap, tapPlace{residue*k.size[2] + x, d / k.stride[1]})
-		}
-	}
-	c.ahead = behind * c.pitch
 	nr := k.tiles.NR
 	k.panels = ceilDiv(k.perGroup, nr)
 	k.tapRows = roundUp(k.outsPerGroup, k.tiles.Unit)
 	c.heights = ceilDiv(k.outsPerGroup, k.tiles.MR)
+	behind := c.placeTaps()
 	k.sumBytes = 4 * nr * k.groups * k.windowSize * k.panels * k.tapRows
 	most := max(1, min(mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs<<4)))
 	k.parts = min(k.panels, ceilDiv(wantChunks/2, most)) // each turns the gradient
 	c.mine = ceilDiv(k.panels, k.parts)
 
-	// Sums that do not stay in the second cache are read and written once for
-	// more pixels.
-	limit := turnedMost
-	if k.sumBytes > sumsInCache {
-		limit *= 2
+	if !c.shapeAll(behind) {
+		c.shapeBlock(behind)
 	}
-	k.block, c.planes = k.out[1], 1
-	for k.block > 1 && (c.shape(behind) > limit || c.steps > mostSteps) {
-		k.block = ceilDiv(k.block, 2)
-	}
-	k.block = even(k.out[1], k.block, 1)
-	for c.shape(behind); k.block == k.out[1] && k.batch*k.out[0] >= 4*(c.planes+1); {
-		if c.planes++; c.shape(behind) > limit || c.planes*c.steps > mostSteps {
-			c.planes--
-			break
-		}
-	}
-	c.shape(behind)
-	for s := range c.planes * c.steps {
+	for s := range c.steps {
 		c.places = append(c.places, int64(s*k.pieces*tileBytes))
 	}
 	c.bands = ceilDiv(k.out[1], k.block)
@@ -124,16 +100,117 @@ func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	return c
 }
 
+// placeTaps finds where the elements of the window begin in B, and returns the
+// rows that the last one lies behind the first.
+func (k *kernelBlocks) placeTaps() (behind int) {
+	step := 2 * k.stride[2] // columns so far apart can share a copy
+	column := func(x int, share bool) (first, pixel int) {
+		d := x * k.dilation[2]
+		if !share {
+			return d, 0
+		}
+		return d % step, d / step * 2
+	}
+	pitch := func(share bool) int {
+		k.across, k.wide = k.across[:0], k.out[2]
+		for x := range k.size[2] {
+			first, pixel := column(x, share)
+			if !slices.Contains(k.across, first) {
+				k.across = append(k.across, first)
+			}
+			k.wide = max(k.wide, k.out[2]+pixel)
+		}
+		return roundUp(k.wide, 2)
+	}
+	// In cycles for a pixel, measured: a step of a kernel takes about 100 for 32
+	// of them, what turns the gradient 8 for 32 channels, and what copies a panel
+	// of the input 6.
+	own := pitch(false)
+	copies := len(k.across)
+	shared := pitch(true)
+	work := k.heights * (3*k.panels*k.size[1]*k.size[2] + 8)
+	share := work*(shared-own) < 6*k.panels*(copies-len(k.across))*own
+	k.pitch = pitch(share)
+	for y := range k.size[1] {
+		d := y * k.dilation[1]
+		residue := slices.Index(k.down, d%k.stride[1])
+		if residue < 0 {
+			residue = len(k.down)
+			k.down = append(k.down, d%k.stride[1])
+		}
+		behind = max(behind, d/k.stride[1])
+		for x := range k.size[2] {
+			first, pixel := column(x, share)
+			k.tap = append(k.tap, tapPlace{residue*len(k.across) + slices.Index(k.across, first), d / k.stride[1], pixel})
+		}
+	}
+	k.ahead = behind*k.pitch + k.wide - k.out[2]
+	return behind
+}
+
+// shapeBlock chooses the planes and rows of a block.
+func (k *kernelBlocks) shapeBlock(behind int) {
+	// Sums that do not stay in the second cache are read and written once for
+	// more pixels.
+	limit := turnedMost
+	if k.sumBytes > sumsInCache {
+		limit *= 2
+	}
+	k.block, k.planes = k.out[1], 1
+	for k.block > 1 && (k.shape(behind) > limit || k.steps > mostSteps) {
+		k.block = ceilDiv(k.block, 2)
+	}
+	k.block = even(k.out[1], k.block, 1)
+	for k.shape(behind); k.block == k.out[1] && k.batch*k.out[0] >= 4*(k.planes+1); {
+		if k.planes++; k.shape(behind) > limit || k.steps > mostSteps {
+			k.planes--
+			break
+		}
+	}
+	if all := k.batch * k.out[0]; k.planes > 1 { // workers get as many blocks
+		blocks := roundUp(ceilDiv(all, k.planes), 2)
+		if blocks > wantChunks {
+			blocks = roundUp(blocks, wantChunks)
+		}
+		k.planes = ceilDiv(all, blocks)
+	}
+	k.shape(behind)
+}
+
+// shapeAll makes all pixels a block, and reports whether it is for that: where
+// there are few pixels for many sums, which are then written once.
+func (k *kernelBlocks) shapeAll(behind int) bool {
+	parts := min(k.panels, wantChunks/2)
+	if k.sumBytes <= sumsInCache || parts < 2 || k.size[0] > 1 {
+		return false
+	}
+	mine := k.mine
+	k.block, k.planes, k.mine = k.out[1], k.batch*k.out[0], ceilDiv(k.panels, parts)
+	if k.shape(behind)+k.panelSums() > directMost {
+		k.mine = mine
+		return false
+	}
+	k.parts = parts
+	return true
+}
+
+// panelSums is the bytes of the sums of a panel of a group and plane of the
+// window.
+func (k *kernelBlocks) panelSums() int { return 4 * k.tiles.NR * len(k.tap) * k.tapRows }
+
 // shape sizes a block of some planes and rows, and returns the bytes of A and B.
 func (k *kernelBlocks) shape(behind int) int {
 	k.rows = k.block + behind
-	k.steps = ceilDiv((k.block-1)*k.pitch+k.out[2], cellHalfs)
-	if k.planes > 1 { // steps go on from a plane to the next
-		k.steps = ceilDiv(k.rows*k.pitch, cellHalfs)
-	}
+	k.steps = k.stepsOf(k.planes, k.block)
 	k.pixels = cellHalfs * k.steps
-	k.laneBytes = 2 * k.tiles.NR * max(k.planes*k.pixels+k.ahead, k.rows*k.pitch)
-	return k.pieces * (k.planes*k.steps*tileBytes*k.groups*k.heights + k.lowInput())
+	k.laneBytes = 2 * k.tiles.NR * max(k.pixels+k.ahead, k.planes*k.rows*k.pitch)
+	return k.pieces * (k.steps*tileBytes*k.groups*k.heights + k.lowInput())
+}
+
+// stepsOf is the steps of some planes of so many rows. Planes follow each other
+// as they do in B, so that A has zeros between them.
+func (k *kernelBlocks) stepsOf(planes, rows int) int {
+	return ceilDiv(((planes-1)*k.rows+rows-1)*k.pitch+k.out[2], cellHalfs)
 }
 
 // lowInput is the bytes of a piece of B.
@@ -141,7 +218,7 @@ func (k *kernelBlocks) lowInput() int { return k.arrays() * k.groups * k.mine * 
 
 // arrays is the copies of the input in B.
 func (k *kernelBlocks) arrays() int {
-	return len(k.down) * k.size[2]
+	return len(k.down) * len(k.across)
 }
 
 // layout places everything in scratch memory, and returns how much it needs.
@@ -152,10 +229,13 @@ func (k *kernelBlocks) layout() int {
 		need += roundUp(n, 64)
 		return at
 	}
-	k.atGrads = take(k.pieces * k.planes * k.steps * tileBytes * k.groups * k.heights)
+	k.atGrads = take(k.pieces * k.steps * tileBytes * k.groups * k.heights)
 	k.atInput = take(k.pieces * k.lowInput())
-	k.atTurn = take(max(32*k.pixels, 4*k.tiles.NR*max(k.outsPerGroup, k.tiles.MR))) // and of sums
-	k.atStage = take(2 * k.out[2] * k.channels)
+	k.atTurn = take(max(64*k.pixels, 4*k.tiles.NR*max(k.outsPerGroup, k.tiles.MR))) // and of sums
+	if k.direct {
+		k.atSums = take(k.panelSums())
+	}
+	k.atStage = take(2 * k.wide * k.channels)
 	return need
 }
 
@@ -184,18 +264,17 @@ func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
 	for j := first; j < end && !k.lost(r); j++ {
 		plane, y := j/k.bands*k.planes, j%k.bands*k.block
 		planes, rows := min(k.planes, k.batch*k.out[0]-plane), min(k.block, k.out[1]-y)
-		for p := range planes {
-			k.turnGrads(r, w, p, plane+p, y, rows)
-		}
+		k.turnGrads(r, w, plane, planes, y, rows)
 		for kz := range k.size[0] {
 			for p := range planes {
 				k.layRows(r, w, &b, kz, p, plane+p, y)
 			}
 			k.clearBehind(w, planes)
+			steps := k.stepsOf(planes, rows)
 			if k.direct {
-				k.turnPlanes(r, w, &b, planes)
+				k.turnPlanes(r, w, &b, steps)
 			} else {
-				k.addPlanes(w, &b, kz, planes, j == first)
+				k.addPlanes(w, &b, kz, steps, j == first)
 			}
 		}
 	}
@@ -205,26 +284,40 @@ func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
 
 // gradsOf is where a step of A begins.
 func (k *kernelBlocks) gradsOf(w *worker, group, height, step int) unsafe.Pointer {
-	return unsafe.Pointer(&w.scratch[k.atGrads+((group*k.heights+height)*k.planes*k.steps+step)*k.pieces*tileBytes])
+	return unsafe.Pointer(&w.scratch[k.atGrads+((group*k.heights+height)*k.steps+step)*k.pieces*tileBytes])
 }
 
-// turnGrads transposes the gradient of plane p of a block, with zeros behind the
-// rows that there are: 16 channels at a time, first as pairs of pixels.
-func (k *kernelBlocks) turnGrads(r *run, w *worker, p, plane, y, rows int) {
-	turn := w.scratch[k.atTurn:][:32*k.pixels]
-	line := 32 * k.pitch
-	clear(turn[rows*line:])
+// turnGrads transposes the gradient of some planes of a block, with zeros behind
+// the rows that there are: 32 channels at a time, first as pairs of pixels.
+func (k *kernelBlocks) turnGrads(r *run, w *worker, plane, planes, y, rows int) {
+	steps, mr := k.stepsOf(planes, rows), k.tiles.MR
+	turn := w.scratch[k.atTurn:][:2*mr*cellHalfs*steps]
+	line := 2 * mr * k.pitch
+	lines, pixels := rows, k.out[2]
+	if k.pitch == pixels { // rows follow each other
+		lines, pixels = 1, rows*pixels
+	}
 	for g := range k.groups {
-		for o := 0; o < k.outsPerGroup; o += 16 {
-			lanes := min(16, k.outsPerGroup-o)
-			for j := range rows {
-				at := ((plane*k.out[1]+y+j)*k.out[2])*k.outs + g*k.outsPerGroup + o
-				k.set.Lanes[gemm.Pairs](unsafe.Pointer(&turn[j*line]), 64, unsafe.Pointer(&r.values[k.b][2*at]), 2*k.outs, k.out[2], 1<<lanes-1, 1<<16-1)
+		for h := range k.heights {
+			outs := min(mr, k.outsPerGroup-h*mr)
+			for p := range planes {
+				at := (((plane+p)*k.out[1]+y)*k.out[2])*k.outs + g*k.outsPerGroup + h*mr
+				to := turn[p*k.rows*line:]
+				for j := range lines {
+					k.set.Lanes[gemm.Pairs](unsafe.Pointer(&to[j*line]), 4*mr, unsafe.Pointer(&r.values[k.b][2*(at+j*k.out[2]*k.outs)]), 2*k.outs, pixels, 1<<outs-1, 1<<mr-1)
+					if used := 4 * mr * ceilDiv(k.out[2], 2); used < line {
+						clear(to[min(j*line+used, len(to)):min((j+1)*line, len(to))])
+					}
+				}
+				clear(to[min(rows*line, len(to)):min(k.rows*line, len(to))])
 			}
-			for s := range k.steps {
-				d := unsafe.Add(k.gradsOf(w, g, o/k.tiles.MR, p*k.steps+s), o%k.tiles.MR*64)
-				k.set.Transpose[gemm.F32](d, 64, unsafe.Pointer(&turn[s*1024]), 64, lanes, 1<<16-1, 1<<16-1)
-				k.split(r, d, 64, tileBytes, lanes, cellHalfs)
+			clear(turn[min(planes*k.rows*line, len(turn)):])
+			for s := range steps {
+				for o := 0; o < outs; o += 16 {
+					d, lanes := unsafe.Add(k.gradsOf(w, g, h, s), 64*o), min(16, outs-o)
+					k.set.Transpose[gemm.F32](d, 64, unsafe.Pointer(&turn[s*tileBytes+4*o]), 4*mr, lanes, 1<<16-1, 1<<16-1)
+					k.split(r, d, 64, tileBytes, lanes, cellHalfs)
+				}
 			}
 		}
 	}
@@ -236,21 +329,21 @@ func (k *kernelBlocks) inputOf(w *worker, b *pixelBlock, array, group, panel, pi
 	return unsafe.Pointer(&w.scratch[k.atInput+at])
 }
 
-// rowUnder is the input that lies under column kx of the window for a row of the
-// result: where its first channel lies, and the bytes from a pixel to the next.
+// rowUnder is the input that lies under a column of the window for a row of the
+// result, and behind it: where its first channel lies, and the bytes from a pixel to the next.
 // Nil is zeros.
-func (k *kernelBlocks) rowUnder(r *run, w *worker, plane, kz, y, kx int) (unsafe.Pointer, int) {
+func (k *kernelBlocks) rowUnder(r *run, w *worker, plane, kz, y, column int) (unsafe.Pointer, int) {
 	z, ok := k.at(0, plane%k.out[0], kz)
 	if !ok || y < 0 || y >= k.in[1] {
 		return nil, 0
 	}
 	row := (plane/k.out[0]*k.in[0]+z)*k.in[1] + y
-	x := kx*k.dilation[2] - k.low[2]
-	if x >= 0 && x+(k.out[2]-1)*k.stride[2] < k.in[2] {
+	x := column - k.low[2]
+	if x >= 0 && x+(k.wide-1)*k.stride[2] < k.in[2] {
 		return unsafe.Pointer(&r.values[k.a][2*(row*k.in[2]+x)*k.channels]), 2 * k.channels * k.stride[2]
 	}
-	stage := w.scratch[k.atStage:][:2*k.out[2]*k.channels]
-	k.line(r, stage, row, x, k.stride[2], k.out[2])
+	stage := w.scratch[k.atStage:][:2*k.wide*k.channels]
+	k.line(r, stage, row, x, k.stride[2], k.wide)
 	return unsafe.Pointer(&stage[0]), 2 * k.channels
 }
 
@@ -259,12 +352,12 @@ func (k *kernelBlocks) rowUnder(r *run, w *worker, plane, kz, y, kx int) (unsafe
 func (k *kernelBlocks) layRows(r *run, w *worker, b *pixelBlock, kz, p, plane, y int) {
 	nr := k.tiles.NR
 	for i, ry := range k.down {
-		for kx := range k.size[2] {
+		for j, column := range k.across {
 			for row := range k.rows {
-				x, pixel := k.rowUnder(r, w, plane, kz, (y+row)*k.stride[1]+ry-k.low[1], kx)
+				x, pixel := k.rowUnder(r, w, plane, kz, (y+row)*k.stride[1]+ry-k.low[1], column)
 				for g := range k.groups {
 					for panel := b.lo; panel < b.hi; panel++ {
-						d := k.inputOf(w, b, i*k.size[2]+kx, g, panel, p*k.pixels+row*k.pitch)
+						d := k.inputOf(w, b, i*len(k.across)+j, g, panel, (p*k.rows+row)*k.pitch)
 						if x == nil {
 							for piece := range k.pieces {
 								clear(unsafe.Slice((*byte)(unsafe.Add(d, piece*k.lowInput())), 2*nr*k.pitch))
@@ -272,7 +365,7 @@ func (k *kernelBlocks) layRows(r *run, w *worker, b *pixelBlock, kz, p, plane, y
 							continue
 						}
 						lanes := min(nr, k.perGroup-panel*nr)
-						k.set.Lanes[gemm.Pairs](d, 4*nr, unsafe.Add(x, 2*(g*k.perGroup+panel*nr)), pixel, k.out[2], 1<<lanes-1, 1<<nr-1)
+						k.set.Lanes[gemm.Pairs](d, 4*nr, unsafe.Add(x, 2*(g*k.perGroup+panel*nr)), pixel, k.wide, 1<<lanes-1, 1<<nr-1)
 						k.split(r, d, 0, k.lowInput(), 1, nr*k.pitch)
 					}
 				}
@@ -284,44 +377,58 @@ func (k *kernelBlocks) layRows(r *run, w *worker, b *pixelBlock, kz, p, plane, y
 // clearBehind clears what B has behind the rows of some planes: what is there
 // may be no number.
 func (k *kernelBlocks) clearBehind(w *worker, planes int) {
-	n := 2 * k.tiles.NR
+	from := 2 * k.tiles.NR * planes * k.rows * k.pitch
 	for i := range k.pieces * k.arrays() * k.groups * k.mine {
-		panel := w.scratch[k.atInput+i*k.laneBytes:][:k.laneBytes]
-		for p := range planes {
-			end := (p + 1) * k.pixels * n
-			if p == planes-1 {
-				end = len(panel)
-			}
-			if from := (p*k.pixels + k.rows*k.pitch) * n; from < end {
-				clear(panel[from:end])
+		clear(w.scratch[k.atInput+i*k.laneBytes:][from:k.laneBytes])
+	}
+}
+
+// tapSums is where the sums of the elements of a plane of the window lie: those
+// of the first, and the bytes to those of the next.
+type tapSums struct {
+	first unsafe.Pointer
+	next  int
+}
+
+// addPlanes adds the products of a block to the sums of the elements of a plane
+// of the window, or begins them.
+func (k *kernelBlocks) addPlanes(w *worker, b *pixelBlock, kz, steps int, begins bool) {
+	one := 4 * k.tiles.NR * k.tapRows
+	for g := range k.groups {
+		for panel := b.lo; panel < b.hi; panel++ {
+			at := (g*k.windowSize+kz*len(k.tap))*k.panels + panel
+			k.addPanel(w, b, g, panel, steps, begins, tapSums{unsafe.Add(b.sums, at*one), k.panels * one})
+		}
+	}
+}
+
+// addPanel adds to the sums of a panel. All that reads a copy of the input does so
+// while a part of it is in the first cache.
+func (k *kernelBlocks) addPanel(w *worker, b *pixelBlock, g, panel, steps int, begins bool, sums tapSums) {
+	ld := 4 * k.tiles.NR
+	call := even(steps, k.callSteps(), 1)
+	for step := 0; step < steps; step += call {
+		for array := range k.arrays() {
+			for h := range k.heights {
+				for i := range k.tap {
+					if k.tap[i].array != array {
+						continue
+					}
+					d := unsafe.Add(sums.first, i*sums.next+h*k.tiles.MR*ld)
+					s := d
+					if begins && step == 0 {
+						s = nil
+					}
+					k.multiply(w, b, g, panel, h, i, step, min(call, steps-step), s, d)
+				}
 			}
 		}
 	}
 }
 
-// addPlanes adds the products of a block to the sums of the elements of a plane
-// of the window, or begins them.
-func (k *kernelBlocks) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins bool) {
-	ld := 4 * k.tiles.NR
-	steps := planes * k.steps
-	call := even(steps, callSteps, 1)
-	for g := range k.groups {
-		for panel := b.lo; panel < b.hi; panel++ {
-			for step := 0; step < steps; step += call {
-				for h := range k.heights {
-					for i := range k.tap {
-						at := ((g*k.windowSize+kz*len(k.tap)+i)*k.panels+panel)*k.tapRows + h*k.tiles.MR
-						d := unsafe.Add(b.sums, at*ld)
-						s := d
-						if begins && step == 0 {
-							s = nil
-						}
-						k.multiply(w, b, g, panel, h, i, step, min(call, steps-step), s, d)
-					}
-				}
-			}
-		}
-	}
+// callSteps is the steps of a call of a kernel, at most.
+func (k *kernelBlocks) callSteps() int {
+	return max(leastSteps, (callBytes/k.pieces-2*k.tiles.NR*k.ahead)/(2*tileBytes))
 }
 
 // multiply adds the products of some steps to a tile of the sums of an element
@@ -329,22 +436,21 @@ func (k *kernelBlocks) addPlanes(w *worker, b *pixelBlock, kz, planes int, begin
 func (k *kernelBlocks) multiply(w *worker, b *pixelBlock, g, panel, h, tap, step, n int, s, d unsafe.Pointer) {
 	t, place := k.tiles, k.tap[tap]
 	rows := min(t.MR, k.tapRows-h*t.MR)
-	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch)
+	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch+place.pixel)
 	t.Runs[k.pieces-1][rows](n, k.gradsOf(w, g, h, step), 64, tileBytes, unsafe.Pointer(&k.places[0]), input, k.lowInput(), s, 4*t.NR, d, 4*t.NR, nil)
 }
 
-// turnPlanes computes tiles from all steps, and turns them into the result.
-func (k *kernelBlocks) turnPlanes(r *run, w *worker, b *pixelBlock, planes int) {
-	tile, nr := unsafe.Pointer(&w.scratch[k.atTurn]), k.tiles.NR
+// turnPlanes computes the sums of a panel from all steps, and turns them into the
+// result.
+func (k *kernelBlocks) turnPlanes(r *run, w *worker, b *pixelBlock, steps int) {
+	nr, one := k.tiles.NR, 4*k.tiles.NR*k.tapRows
+	sums := unsafe.Pointer(&w.scratch[k.atSums])
 	for g := range k.groups {
 		for panel := b.lo; panel < b.hi; panel++ {
-			for h := range k.heights {
-				for i := range k.tap {
-					k.multiply(w, b, g, panel, h, i, 0, planes*k.steps, nil, tile)
-					row, out := i*k.perGroup+panel*nr, h*k.tiles.MR
-					d := unsafe.Pointer(&r.values[k.dst][4*(row*k.outs+g*k.outsPerGroup+out)])
-					k.turn(d, 4*k.outs, tile, min(k.tiles.MR, k.outsPerGroup-out), min(nr, k.perGroup-panel*nr))
-				}
+			k.addPanel(w, b, g, panel, steps, true, tapSums{sums, one})
+			for i := range k.tap {
+				d := unsafe.Pointer(&r.values[k.dst][4*((i*k.perGroup+panel*nr)*k.outs+g*k.outsPerGroup)])
+				k.turn(d, 4*k.outs, unsafe.Add(sums, i*one), k.outsPerGroup, min(nr, k.perGroup-panel*nr))
 			}
 		}
 	}
