@@ -8,10 +8,11 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// kernelRows is kernelProduct on kernels that go through runs of pixels: both
-// operands are read where they lie, and sums stay in registers for all rows of
-// a block. Only 16-bit operands are copied, as float32. Pixels outside of the
-// input are in no run.
+// kernelRows is kernelProduct on kernels that go through runs of pixels: the
+// input is read where it lies, and sums stay in registers for all rows of a
+// block. A panel of the gradient is packed, so that it stays in the first cache
+// for all of the window, and 16-bit inputs are copied as float32. Pixels outside
+// of the input are in no run.
 type kernelRows struct {
 	*kernelProduct
 	planes  int       // of a block, if it has whole planes
@@ -19,12 +20,11 @@ type kernelRows struct {
 	runs    [][]int64 // by element of a plane of the window: of all rows of a block's planes, behind the first of their band
 	starts  [][]int   // the first run of each row, and the end, in numbers
 	inPlane int       // elements
-	ofGrad  int
-	atGrad  int // places in scratch memory
+	atPanel int       // of a gradient, in scratch memory
 }
 
 const (
-	runPixels = 512 // of a block, roughly: its operands stay in the second cache
+	runPixels = 512 // of a block, roughly: its input stays in the second cache
 	runRows   = 6   // channels of a group, at least
 )
 
@@ -45,7 +45,7 @@ func newKernelRows(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	}
 	c.bands = ceilDiv(k.out[1], k.block)
 	k.blocks = ceilDiv(k.batch*k.out[0], c.planes) * c.bands
-	c.inPlane, c.ofGrad = k.in[1]*k.in[2]*k.channels, plane*k.outs
+	c.inPlane = k.in[1] * k.in[2] * k.channels
 	c.list()
 
 	k.tapRows, k.width = k.perGroup, k.outsPerGroup
@@ -61,8 +61,10 @@ func newKernelRows(b *builder, v *ir.Value, k *kernelProduct) kernel {
 		if c.bands > 1 {
 			rows = min(rows, (k.block-1)*k.stride[1]+(k.size[1]-1)*k.dilation[1]+1)
 		}
-		c.atGrad = roundUp(4*c.planes*rows*k.in[2]*k.channels, 64)
-		scratch = c.atGrad + 4*c.planes*k.block*k.out[2]*k.outs
+		scratch = roundUp(4*c.planes*rows*k.in[2]*k.channels, 64)
+	}
+	if c.atPanel = scratch; !c.asPanel() {
+		scratch += 4 * k.tiles.NR * c.planes * k.block * k.out[2]
 	}
 	k.follow(b, v, scratch, k.outs)
 	return c
@@ -70,7 +72,7 @@ func newKernelRows(b *builder, v *ir.Value, k *kernelProduct) kernel {
 
 // list makes the runs. Those that go on where the last one ends are one.
 func (k *kernelRows) list() {
-	lda, ldb := int64(4*k.stride[2]*k.channels), int64(4*k.outs)
+	lda, ldb := int64(4*k.stride[2]*k.channels), int64(4*k.tiles.NR)
 	for ky := range k.size[1] {
 		for kx := range k.size[2] {
 			var runs []int64
@@ -85,7 +87,7 @@ func (k *kernelRows) list() {
 				if y, ok := k.at(1, oy, ky); ok && hi > lo {
 					top, _ := k.reads(begin)
 					a := int64(4 * (image*k.inPlane + ((y-top)*k.in[2]+x)*k.channels))
-					b := int64(4 * ((row-begin)*k.out[2] + lo) * k.outs)
+					b := int64((row-begin)*k.out[2]+lo) * ldb
 					n := int64(hi - lo)
 					if l := len(runs); l > 0 && oy%k.block > 0 && runs[l-3]+runs[l-1]*lda == a && runs[l-2]+runs[l-1]*ldb == b {
 						runs[l-1] += n
@@ -120,7 +122,7 @@ func (k *kernelRows) chunk(r *run, w *worker, i int) {
 		if k.planes > 1 {
 			rows *= planes
 		}
-		grads := k.floats(r.values[k.b], plane*k.ofGrad+y*k.out[2]*k.outs, rows*k.out[2]*k.outs, w.scratch[k.atGrad:])
+		pixel := (plane*k.out[1] + y) * k.out[2]
 		line := k.in[2] * k.channels
 		top, bottom := k.reads(y)
 		for kz := range k.size[0] {
@@ -130,7 +132,7 @@ func (k *kernelRows) chunk(r *run, w *worker, i int) {
 			}
 			from := (plane/k.out[0]*k.in[0]+z)*k.inPlane + top*line
 			x := k.floats(r.values[k.a], from, (planes-1)*k.inPlane+(bottom-top)*line, w.scratch)
-			k.addRuns(&b, kz, y, rows, x, grads)
+			k.addRuns(r, w, &b, kz, y, rows, x, pixel)
 		}
 	}
 }
@@ -146,7 +148,7 @@ func (k *kernelRows) reads(y int) (top, bottom int) {
 	return top, max(top, min(k.in[1], (y+rows-1)*k.stride[1]-k.low[1]+(k.size[1]-1)*k.dilation[1]+1))
 }
 
-// floats is n elements of an operand from element at on, in scratch memory if
+// floats is n elements of the input from element at on, in scratch memory if
 // they are converted.
 func (k *kernelRows) floats(data []byte, at, n int, scratch []byte) unsafe.Pointer {
 	size := k.from.Size()
@@ -160,13 +162,29 @@ func (k *kernelRows) floats(data []byte, at, n int, scratch []byte) unsafe.Point
 	return unsafe.Pointer(&scratch[0])
 }
 
-// addRuns adds the products of some rows to the sums.
-func (k *kernelRows) addRuns(b *pixelBlock, kz, row, rows int, x, grads unsafe.Pointer) {
+// asPanel reports whether the gradient is a panel as it lies.
+func (k *kernelRows) asPanel() bool { return k.stored == gemm.F32 && k.outs == k.tiles.NR }
+
+// panelOf is a panel of the gradient of some pixels.
+func (k *kernelRows) panelOf(r *run, w *worker, g, p, pixel, pixels int) unsafe.Pointer {
+	nr := k.tiles.NR
+	src := unsafe.Pointer(&r.values[k.b][(pixel*k.outs+g*k.outsPerGroup+p*nr)*k.from.Size()])
+	if k.asPanel() {
+		return src
+	}
+	panel := unsafe.Pointer(&w.scratch[k.atPanel])
+	k.set.Lanes[k.stored](panel, 4*nr, src, k.outs*k.from.Size(), pixels, 1<<nr-1, 1<<nr-1)
+	return panel
+}
+
+// addRuns adds the products of some rows, whose gradient begins at a pixel, to the
+// sums.
+func (k *kernelRows) addRuns(r *run, w *worker, b *pixelBlock, kz, row, rows int, x unsafe.Pointer, pixel int) {
 	nr, lead := k.tiles.NR, 4*k.width
 	heights := ceilDiv(k.perGroup, k.tiles.MR)
 	for g := range k.groups {
 		for p := b.lo; p < b.hi; p++ {
-			gp := unsafe.Add(grads, 4*(g*k.outsPerGroup+p*nr))
+			panel := k.panelOf(r, w, g, p, pixel, rows*k.out[2])
 			for h := range heights {
 				lo, hi := span(h, heights, k.perGroup)
 				for tap, runs := range k.runs {
@@ -176,7 +194,7 @@ func (k *kernelRows) addRuns(b *pixelBlock, kz, row, rows int, x, grads unsafe.P
 					}
 					at := ((g*k.windowSize+kz*len(k.runs)+tap)*k.tapRows+lo)*lead + 4*p*nr
 					d := unsafe.Add(b.sums, at)
-					k.set.PixelRuns[hi-lo](end-first, unsafe.Add(x, 4*(g*k.perGroup+lo)), 4*k.stride[2]*k.channels, gp, 4*k.outs, d, lead, d, lead, 1<<nr-1, unsafe.Pointer(&runs[3*first]))
+					k.set.PixelRuns[hi-lo](end-first, unsafe.Add(x, 4*(g*k.perGroup+lo)), 4*k.stride[2]*k.channels, panel, 4*nr, d, lead, d, lead, 1<<nr-1, unsafe.Pointer(&runs[3*first]))
 				}
 			}
 		}
