@@ -76,8 +76,10 @@ const (
 	streamBytes = 1088 << 10 // of these, if packed kernels do not stay there
 	sumBytes    = 640 << 10  // of its accumulators
 	keptBytes   = 320 << 10  // of packed kernels that stay there, too
-	groupBytes  = 64 << 10   // of accumulators that are stored together
-	placedBytes = 512        // of a pixel of a source that is read in place: 16 of them do not crowd the first cache
+	groupBytes  = 64 << 10   // of accumulators that are stored together: so many share a panel of kernels
+	shortBytes  = 24 << 10   // of these, if panels are so short that it does not matter: they stay in the first cache
+	shortSteps  = 4
+	placedBytes = 512 // of a pixel of a source that is read in place: 16 of them do not crowd the first cache
 )
 
 // newConvBlocks makes the kernel of k, or returns nil if images are so small
@@ -382,7 +384,11 @@ func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill b
 	lo, hi := span(part, k.parts, k.panels)
 	rows := (b.rows-1)*p.pitch + p.count[2]
 	if k.kept(p) {
-		group32 := max(1, groupBytes/(k.lead*k.tiles.MR)) * k.tiles.MR
+		group32 := groupBytes
+		if p.steps <= shortSteps {
+			group32 = shortBytes
+		}
+		group32 = max(1, group32/(k.lead*k.tiles.MR)) * k.tiles.MR
 		for j := range images {
 			for at := 0; at < rows; at += group32 {
 				k.compute(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows))

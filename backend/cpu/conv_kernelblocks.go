@@ -57,7 +57,7 @@ type turnSums struct{ *kernelBlocks }
 const (
 	tileBytes   = 2048       // of a step, of A or B
 	mostSteps   = 48         // of a block
-	callBytes   = 40 << 10   // bytes of A and B for calls with a copy of the input: they stay in the first cache
+	callBytes   = 64 << 10   // bytes of A and B for calls with a copy of the input: of less, sums take longer
 	leastSteps  = 4          // of a call: more sums are moved than multiplied, else
 	sumsInCache = 1 << 20    // bytes of sums to which more pixels are added at a time, else
 	turnedMost  = 768 << 10  // bytes of A and B, in the second cache with sums

@@ -24,7 +24,7 @@ type kernelRows struct {
 }
 
 const (
-	runPixels = 512 // of a block, roughly: its input stays in the second cache
+	runPixels = 256 // of a block, roughly: a panel of its gradient stays in the first cache
 	runRows   = 6   // channels of a group, at least
 )
 

@@ -32,7 +32,7 @@ type widenKernels struct{ *windowRegions }
 
 const (
 	ownBytes    = 64 << 10  // of a band: with what is written, less than the second cache
-	copiedBytes = 640 << 10 // of the copy of one: the rows that neighbours share are copied twice
+	copiedBytes = 128 << 10 // of the copy of one: the rows that neighbours share are copied twice
 	ownChannels = 32        // of a loop
 )
 
