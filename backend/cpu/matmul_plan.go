@@ -78,25 +78,27 @@ type part struct {
 
 // Limits of blocks, in bytes or elements of 4 bytes.
 const (
-	fewBytes    = 4 << 20 // operands and result that are not far from the second cache: nothing is packed
-	blockBytes  = 700_000 // of A, which stays in the second cache
-	mostRows    = 448
-	mostCols    = 1024
-	mostDepth   = 1024     // inner dimensions up to this are not split
-	streamDepth = 32       // of B that is read in place from memory
-	copyDepth   = 256      // of panels of B that go into the first cache, with a panel of A
-	streamRows  = 64       // that use B too seldom to hide its way from memory
-	shareBytes  = 16 << 20 // of packed B
-	ownedBytes  = 1 << 18  // of B that each worker packs for itself
-	gapBytes    = 1 << 20  // of A that all of B's panels go along
-	deepDepth   = 256      // of kernels of tile registers, for which B must be in the first cache
-	conflicts   = 4096     // rows a multiple of this apart share lines of the first cache
-	convertMACs = 1 << 23  // multiplications that pay for converting an operand again
-	chunkMACs   = 1 << 18  // multiplications worth handing to another core
-	wantChunks  = 8
-	rowConflict = 1024 // rows that a multiple of this apart share some lines
-	firstPanels = 4    // of columns along which kernels go first
-	rowPad      = 64   // bytes that keep copied rows from sharing lines
+	fewBytes     = 4 << 20 // operands and result that are not far from the second cache: nothing is packed
+	blockBytes   = 700_000 // of A, which stays in the second cache
+	mostRows     = 448
+	mostCols     = 1024
+	mostDepth    = 1024     // inner dimensions up to this are not split
+	streamDepth  = 32       // of B that is read in place from memory
+	copyDepth    = 256      // of panels of B that go into the first cache, with a panel of A
+	streamRows   = 64       // that use B too seldom to hide its way from memory
+	shareBytes   = 16 << 20 // of packed B
+	ownedBytes   = 1 << 18  // of B that each worker packs for itself
+	gapBytes     = 1 << 20  // of A that all of B's panels go along
+	deepDepth    = 256      // of kernels of tile registers, for which B must be in the first cache
+	conflicts    = 4096     // rows a multiple of this apart share lines of the first cache
+	convertMACs  = 1 << 23  // multiplications that pay for converting an operand again
+	chunkMACs    = 1 << 18  // multiplications worth handing to another core
+	wantChunks   = 8
+	rowConflict  = 1024 // rows that a multiple of this apart share some lines
+	firstPanels  = 4    // of columns along which kernels go first
+	packedPanels = 8    // of columns that pay for packing rows that share lines
+	fewSteps     = 32   // of the inner dimension
+	rowPad       = 64   // bytes that keep copied rows from sharing lines
 )
 
 // kernelsOf is the set of routines for a level, or nil: matmul computes.
@@ -220,7 +222,7 @@ func (k *product) block() {
 	case k.a.element == gemm.F16 || k.a.element == gemm.BF16:
 		k.a.packed = true // and converted
 	case k.a.trans:
-		k.a.packed = k.a.element == gemm.Pairs || !small
+		k.a.packed = k.a.element == gemm.Pairs || !small || k.a.stride*k.a.size%rowConflict == 0 && k.n >= packedPanels*t.NR && t.Next.Inner != nil
 	default:
 		apart := k.a.stride * k.a.size
 		k.a.packed = k.k%t.Step != 0 || k.k > 16*t.MR && apart%conflicts == 0 && k.n > 4*t.NR
@@ -256,14 +258,16 @@ func (k *product) block() {
 	byColumns := gaps && k.n >= 4*t.NR
 	k.ownsB = !k.keeps && !byColumns && k.slices == 1 && k.b.packed && k.n <= mostCols && 4*cells*roundUp(k.n, t.NR) <= ownedBytes && k.depth >= k.k
 	k.sharesB = k.keeps || !k.ownsB && !byColumns && k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
+	shallow := k.k <= fewSteps
 	if k.slices == 1 {
-		k.cut()
+		k.cut(shallow)
 	}
 	k.down = ceilDiv(k.m, k.tileM)
 	k.copies = t.Copies.Rows != nil && k.b.packed && !k.sharesB && k.b.element == gemm.F32 && !k.b.trans
-	k.onePanel = k.down == 1 && k.b.packed && !k.sharesB && !k.ownsB
-	// A few columns: A is what is read from memory, rows in turn.
-	k.rowsFirst = !k.onePanel && !k.a.packed && !k.a.trans && k.b.packed && k.depth >= k.k && k.tileN <= firstPanels*t.NR
+	k.onePanel = k.down == 1 && k.b.packed && !k.sharesB && !k.ownsB && !shallow
+	// A few columns: A is what is read from memory, rows in turn. Few steps: what
+	// counts is to write the result, and to read what follows.
+	k.rowsFirst = shallow || !k.onePanel && !k.a.packed && !k.a.trans && k.b.packed && k.depth >= k.k && k.tileN <= firstPanels*t.NR
 	stripe := max(k.n, 1)
 	if k.sharesB && !k.keeps {
 		stripe = max(k.tileN, shareBytes/(4*k.cells(k.k))/k.tileN*k.tileN)
@@ -280,7 +284,7 @@ func (k *product) block() {
 
 // cut chooses the columns of tiles, and makes tiles smaller until there are
 // enough for several workers.
-func (k *product) cut() {
+func (k *product) cut(shallow bool) {
 	t := k.tiles
 	k.tileN = even(k.n, mostCols, t.NR)
 	least := chunkMACs
@@ -302,7 +306,7 @@ func (k *product) cut() {
 		// Halve what costs the least: rows are shared by all tiles of a row,
 		// columns packed by each tile of a column.
 		// B in place that is the larger operand is read by one worker or the other.
-		across := k.tileN >= 2*t.NR && !k.ownsB && (k.b.packed && !k.sharesB || !k.b.packed && k.n >= 2*k.m || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
+		across := k.tileN >= 2*t.NR && !k.ownsB && !shallow && (k.b.packed && !k.sharesB || !k.b.packed && k.n >= 2*k.m || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
 		switch {
 		case across:
 			k.tileN = even(k.tileN, k.tileN/2, t.NR)

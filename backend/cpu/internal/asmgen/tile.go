@@ -62,6 +62,14 @@ func stepped(offset int, pointer, stride, three string, u int) string {
 // a panel of 32 columns is after as many rows.
 const ahead = 32
 
+// aheadA is the number of steps by which A is fetched, which comes from the
+// second cache.
+const aheadA = 32
+
+// fetchesA reports whether A is fetched. Short runs of it would be over first, and
+// without AVX-512 there are as many loads as the processor can do.
+func (t *tile) fetchesA() bool { return !t.runs && t.bytes == 64 }
+
 // copyAhead is that number for kernels that copy B: it lies in the second cache
 // then, mostly, and its rows on few lines of the first, which more would fill.
 const copyAhead = 8
@@ -146,6 +154,9 @@ func (t *tile) write(g *gen) {
 			steps = copyAhead
 		}
 		g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(steps))
+		if t.inner && t.fetchesA() {
+			g.ins("MOVQ R12, SI\nSHLQ $%d, SI\nADDQ AX, SI", bits.TrailingZeros(aheadA))
+		}
 	}
 	if !t.runs {
 		begin()
@@ -168,6 +179,15 @@ func (t *tile) write(g *gen) {
 		for v := 0; v < t.vectors*t.bytes; v += 64 {
 			g.ins("PREFETCHT0 %s", stepped(v, "R14", "R13", "R11", u))
 		}
+		for i := range t.rows {
+			switch {
+			case !t.fetchesA():
+			case t.inner && (i == 0 || i == t.rows-1):
+				g.ins("PREFETCHT0 %s", stepped(4*i, "SI", "R12", "R10", u))
+			case !t.inner && i%unroll == u:
+				g.ins("PREFETCHT0 %d(%s)%s", 4*aheadA, rowBases[i/3], []string{"", "(R12*1)", "(R12*2)"}[i%3])
+			}
+		}
 		free := []int{t.rows*t.vectors + t.vectors, t.rows*t.vectors + t.vectors + 1}
 		for i := range t.rows {
 			g.ins("%s %s, %s%d", t.bcast, t.addressA(i, u), t.reg, free[i%2])
@@ -184,6 +204,9 @@ func (t *tile) write(g *gen) {
 		}
 		if t.inner {
 			g.ins("LEAQ (AX)(R12%s), AX", times)
+			if t.fetchesA() {
+				g.ins("LEAQ (SI)(R12%s), SI", times)
+			}
 			return
 		}
 		for _, b := range bases {
