@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"runtime"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
@@ -16,9 +17,10 @@ import (
 // pieces of the result that stay in the first cache.
 
 const (
-	scanRows  = 64   // of a block, at most: a kernel that is read once for them takes little of the time
-	fewRows   = 4    // of a block, at least
-	scanPiece = 1024 // elements that the functions of a cell are computed on at a time
+	scanRows  = 64      // of a block, at most: a kernel that is read once for them takes little of the time
+	fewRows   = 4       // of a block, at least
+	wideBytes = 1 << 19 // of a recurrent kernel in float32, at most, that a few rows of bfloat16 are multiplied by so
+	scanPiece = 1024    // elements that the functions of a cell are computed on at a time
 )
 
 // recurrence is what a scan and its gradient have in common.
@@ -36,6 +38,7 @@ type recurrence[T real] struct {
 	packs    []packKernels[T]
 	fn       arithmetic[T]
 	cells    vec.Cells // for rows of units, or empty
+	tiles    bool      // whether products need tile registers set up
 	scratch  int       // bytes
 	operand  int       // where a copied operand of a product lies in it
 }
@@ -101,20 +104,23 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 	set, unit, split := kernelsOf(current()), fewRows, false
 	switch {
 	case set == nil:
-	case d == dtype.BFloat16 && set.Blocks != nil:
+	case d == dtype.BFloat16 && set.Blocks != nil && (batch > fewRows || 4*k.gates*units*units > wideBytes):
 		unit = set.Blocks.Unit
 	case d == dtype.Float16 && set.Panels != nil && batch > sharedRows && steps > 1:
 		unit, split = panelUnit, true
 	}
 	n := max(batch, 1)
 	k.rows = even(n, min(scanRows, roundUp(ceilDiv(n, 2), unit)), unit)
-	k.cells = cellsOf(d, units)
+	if set != nil {
+		k.cells = cellsOf(d, units)
+	}
 	shared, masks := flagBytes, true
 	unit = 1
 	for _, c := range blocks {
 		p := newStepProduct[T](c.position, d, c.rows, k.gates*units, c.from, c.n, trans, k.rows, split, &shared)
 		k.products = append(k.products, p)
 		unit, masks = max(unit, p.unit()), masks && p.masks()
+		k.tiles = k.tiles || p.set != nil && (p.panels != nil || p.tiles.Begin != nil)
 	}
 	k.padded = roundUp(k.rows, unit)
 	k.wide = units
@@ -193,6 +199,21 @@ func (k *recurrence[T]) prepare(r *run) bool {
 // start runs t, which embeds k, on all blocks, in n chunks.
 func (k *recurrence[T]) start(r *run, t task, n int) {
 	r.parallel(t, n, k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
+}
+
+// begin and end come before the first and after the last product of a chunk.
+func (k *recurrence[T]) begin() {
+	if k.tiles {
+		runtime.LockOSThread()
+		kernelsOf(current()).Panels.Begin()
+	}
+}
+
+func (k *recurrence[T]) end() {
+	if k.tiles {
+		kernelsOf(current()).Panels.End()
+		runtime.UnlockOSThread()
+	}
 }
 
 // packKernels is the task that packs a kernel, for products first to end-1.

@@ -120,6 +120,8 @@ func (k *scanGrad[T]) run(r *run) {
 
 // chunk takes block i of the batch through all steps, or the blocks of part i.
 func (k *scanGrad[T]) chunk(r *run, w *worker, i int) {
+	k.begin()
+	defer k.end()
 	if !k.Weights {
 		k.through(r, w, i, nil)
 		return

@@ -141,13 +141,15 @@ func (c *columnInput[T]) chunk(r *run, w *worker, i int) {
 		}
 		return
 	}
+	c.begin()
+	defer c.end()
 	lead := c.features * c.dtype.Size()
 	for first := 0; first < rows; first += scanRows {
 		n := min(scanRows, rows-first)
 		a := products[0].operand(r, x[first*lead:], lead, n, w.scratch[c.operand:])
 		for g := range products {
-			offsets := pointer(c.shared(r, c.atOffsets+g*c.lead(), c.wide))
-			d := pointer(in[first*width+g*c.wide:])
+			offsets := pointer(c.shared(r, c.atOffsets+g*c.lead(), c.wide)[from:])
+			d := pointer(in[first*width+g*c.wide+from:])
 			products[g].columns(r, from, end, n, a, offsets, 0, d, width*sizeOf[T]())
 		}
 	}
@@ -156,6 +158,8 @@ func (c *columnInput[T]) chunk(r *run, w *worker, i int) {
 // chunk computes a step of some units.
 func (s *columnStep[T]) chunk(r *run, w *worker, i int) {
 	c := s.columnScan
+	c.begin()
+	defer c.end()
 	from, end := c.span(i)
 	t, before, after := c.place(s.step)
 	rows, out, size := c.batch, r.values[c.out], c.dtype.Size()
@@ -170,10 +174,10 @@ func (s *columnStep[T]) chunk(r *run, w *worker, i int) {
 	// multiply computes the sums of a gate by a product of its kernel.
 	multiply := func(g, product int, s unsafe.Pointer, lds int) vec.Operand {
 		d := c.room(c.blockOf(w, c.atGates[g], c.padded), c.saved(out, t, g, 0, rows))
-		c.products[product].columns(r, from, end, rows, a, s, lds, pointer(d), c.lead())
+		c.products[product].columns(r, from, end, rows, a, s, lds, pointer(d[from:]), c.lead())
 		return block(d)
 	}
-	input := func(g int) unsafe.Pointer { return pointer(in[g*c.wide:]) }
+	input := func(g int) unsafe.Pointer { return pointer(in[g*c.wide+from:]) }
 	sums, results := w.operands[:], w.operands[6:]
 	if c.Cell == op.LSTMCell {
 		for g := range c.gates {
@@ -184,7 +188,7 @@ func (s *columnStep[T]) chunk(r *run, w *worker, i int) {
 	} else {
 		sums[0], sums[1] = multiply(0, 0, input(0), inLead), multiply(1, 1, input(1), inLead)
 		sums[2] = vec.Operand{P: pointer(in[2*c.wide+from:]), Stride: inLead}
-		sums[3] = multiply(3, 2, pointer(c.shared(r, c.atBias, c.wide)), 0)
+		sums[3] = multiply(3, 2, pointer(c.shared(r, c.atBias, c.wide)[from:]), 0)
 		sums[4] = stored(lastBytes)
 		results = w.operands[5:]
 		results[4] = stored(hBytes)

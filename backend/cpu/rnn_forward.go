@@ -63,7 +63,7 @@ func makeScan[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 	}
 	k.atOutput, k.atLast = k.block(), k.block()
 	k.atStates = [2]int{k.block(), k.block()}
-	k.atBias = k.take(units)
+	k.atBias = k.take(k.wide)
 	k.reserve(b)
 	if c := newColumnScan(b, k); c != nil {
 		return c
@@ -96,6 +96,12 @@ func (k *scan[T]) chunk(r *run, w *worker, i int) {
 			copy(to, realView(v, k.dtype, to))
 		}
 	}
+	if k.b >= 0 {
+		b := viewOf[T](w.scratch[k.atBias:], k.units)
+		copy(b, realView(r.values[k.b], k.dtype, b))
+	}
+	k.begin()
+	defer k.end()
 	for j := range k.steps {
 		k.step(r, w, j, first, rows, states[j%2], states[(j+1)%2])
 	}
@@ -155,8 +161,8 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 	case op.GRUCell:
 		k.product(r, 0, rows, a, in, gates[0])
 		k.product(r, 1, rows, a, in, gates[1])
-		k.products[2].mul(r, rows, a, nil, 0, pointer(gates[3]), k.lead())
-		k.addBias(r, w, gates[3])
+		bias := pointer(viewOf[T](w.scratch[k.atBias:], k.wide))
+		k.products[2].mul(r, rows, a, bias, 0, pointer(gates[3]), k.lead())
 		if k.w < 0 {
 			k.copyInput(in, 2, gates[2], rows)
 		}
@@ -267,14 +273,6 @@ func (k *scan[T]) product(r *run, g, rows int, a stepOperand, in, d []T) {
 func (k *scan[T]) copyInput(in []T, g int, d []T, rows int) {
 	for i := range rows {
 		copy(d[i*k.wide:][:k.units], in[(i*k.gates+g)*k.units:])
-	}
-}
-
-// addBias adds the recurrent bias to the rows of d.
-func (k *scan[T]) addBias(r *run, w *worker, d []T) {
-	b := realView(r.values[k.b], k.dtype, viewOf[T](w.scratch[k.atBias:], k.units))
-	for ; len(d) > 0; d = d[k.wide:] {
-		k.fn.add(d[:k.units], d[:k.units], b)
 	}
 }
 

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"runtime"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -68,30 +67,26 @@ func (p *stepProduct[T]) split(r *run, data []byte, lead, rows int, scratch []by
 	return a, *found == 0
 }
 
-// mulPanels is mul of an operand in two parts.
-func (p *stepProduct[T]) mulPanels(r *run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+// splitColumns is columns of an operand in two parts.
+func (p *stepProduct[T]) splitColumns(r *run, from, end, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	if s != nil && lds != ldd { // kernels know one distance for both
 		for i := range rows {
-			copy(unsafe.Slice((*float32)(unsafe.Add(d, i*ldd)), p.n), unsafe.Slice((*float32)(unsafe.Add(s, i*lds)), p.n))
+			copy(unsafe.Slice((*float32)(unsafe.Add(d, i*ldd)), end-from), unsafe.Slice((*float32)(unsafe.Add(s, i*lds)), end-from))
 		}
 		s = d
 	}
 	depth, size := ceilDiv(p.k, gemm.PanelDepth), p.panelSize()
-	runtime.LockOSThread()
-	p.panels.Begin()
-	for j := 0; j < p.n; j += gemm.PanelCols {
+	for j := from; j < end; j += gemm.PanelCols {
 		panel := unsafe.Pointer(&r.shared[p.at+j/gemm.PanelCols*size])
-		cols := (min(gemm.PanelCols, p.n-j) - 1) / panelUnit
+		cols := (min(gemm.PanelCols, end-j) - 1) / panelUnit
 		for i := 0; i < rows; i += gemm.PanelRows {
 			high := (min(gemm.PanelRows, rows-i) - 1) / panelUnit
-			at := i*ldd + 4*j
-			from := s
+			at := i*ldd + 4*(j-from)
+			start := s
 			if s != nil {
-				from = unsafe.Add(s, at)
+				start = unsafe.Add(s, at)
 			}
-			p.panels.Kernels[1][high][cols](depth, unsafe.Add(a.p, i*a.lead), a.lead, a.low, nil, panel, from, unsafe.Add(d, at), ldd, panel)
+			p.panels.Kernels[1][high][cols](depth, unsafe.Add(a.p, i*a.lead), a.lead, a.low, nil, panel, start, unsafe.Add(d, at), ldd, panel)
 		}
 	}
-	p.panels.End()
-	runtime.UnlockOSThread()
 }

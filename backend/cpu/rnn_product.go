@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"runtime"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -45,6 +44,12 @@ type stepProduct[T real] struct {
 type stepOperand struct {
 	p         unsafe.Pointer
 	lead, low int
+}
+
+// row is the operand from a row on.
+func (a stepOperand) row(i int) stepOperand {
+	a.p = unsafe.Add(a.p, i*a.lead)
+	return a
 }
 
 // newStepProduct makes the product by columns col to col+cols-1 of the
@@ -217,21 +222,23 @@ func (p *stepProduct[T]) operand(r *run, data []byte, lead, rows int, scratch []
 // from operand; those of d and s are ldd and lds bytes apart. Rows up to the
 // next unit, and columns up to the next panel unless masks, are written, too.
 func (p *stepProduct[T]) mul(r *run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
-	switch {
-	case p.set == nil:
+	if p.set == nil {
 		p.loop(r, rows, a, s, lds, d, ldd)
-	case a.low > 0:
-		p.mulPanels(r, rows, a, s, lds, d, ldd)
-	case p.panels != nil:
-		p.wide.mul(r, rows, a, s, lds, d, ldd)
-	default:
-		p.columns(r, 0, p.n, rows, a, s, lds, d, ldd)
+		return
 	}
+	p.columns(r, 0, p.n, rows, a, s, lds, d, ldd)
 }
 
-// columns computes columns from to end-1 of mul, whole panels but for the last;
-// s and d are those of column 0.
+// columns computes columns from to end-1 of mul, whole panels but for the last,
+// with vector instructions; s and d begin at the first of them.
 func (p *stepProduct[T]) columns(r *run, from, end, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+	switch {
+	case a.low > 0:
+		p.splitColumns(r, from, end, rows, a, s, lds, d, ldd)
+		return
+	case p.panels != nil:
+		p = p.wide
+	}
 	t, nr := p.tiles, p.tiles.NR
 	units := ceilDiv(rows, t.Unit)
 	heights := ceilDiv(units*t.Unit, t.MR)
@@ -243,23 +250,20 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a stepOperand, s u
 		depth = even(depth, mostDepth, 16)
 	}
 	packed := p.packed(r)
-	if t.Begin != nil {
-		runtime.LockOSThread()
-		t.Begin()
-	}
 	for j := from; j < end; j += nr {
 		cols := min(nr, end-j)
 		kernels := t.Rows
 		if cols <= t.NarrowNR {
 			kernels = t.NarrowRows
 		}
+		dj := unsafe.Add(d, 4*(j-from))
 		for q := 0; q < p.cells; q += depth {
 			b := unsafe.Pointer(&packed[4*nr*(j/nr*p.cells+q)])
-			sj, lead := unsafe.Add(d, 4*j), ldd
+			sj, lead := dj, ldd
 			if q == 0 {
 				sj, lead = nil, 0
 				if s != nil {
-					sj, lead = unsafe.Add(s, 4*j), lds
+					sj, lead = unsafe.Add(s, 4*(j-from)), lds
 				}
 			}
 			for i := range heights {
@@ -269,13 +273,9 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a stepOperand, s u
 				if si != nil {
 					si = unsafe.Add(si, at*lead)
 				}
-				kernels[end-at](min(depth, p.cells-q), unsafe.Add(a.p, at*a.lead+4*q), a.lead, b, 4*nr, si, lead, unsafe.Add(d, at*ldd+4*j), ldd, 1<<cols-1)
+				kernels[end-at](min(depth, p.cells-q), unsafe.Add(a.p, at*a.lead+4*q), a.lead, b, 4*nr, si, lead, unsafe.Add(dj, at*ldd), ldd, 1<<cols-1)
 			}
 		}
-	}
-	if t.End != nil {
-		t.End()
-		runtime.UnlockOSThread()
 	}
 }
 

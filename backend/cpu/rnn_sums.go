@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"runtime"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -137,6 +136,7 @@ func (s *weightSums[T]) choosePanels(set *gemm.Set) {
 		return
 	}
 	s.panels, s.rows = set.Panels, windowPanels
+	s.scanGrad.tiles = true
 }
 
 // layout places the sums in the shared memory and windows in scratch memory.
@@ -339,8 +339,6 @@ func (s *weightSums[T]) panel(w *worker, sums []byte, rows int, first bool) bool
 			return false
 		}
 	}
-	runtime.LockOSThread()
-	s.panels.Begin()
 	for _, c := range s.blocks {
 		for j := 0; j < c.cols; j += gemm.PanelCols {
 			panel := unsafe.Pointer(&w.scratch[s.atPackB+(c.panels+j/gemm.PanelCols)*size])
@@ -356,8 +354,6 @@ func (s *weightSums[T]) panel(w *worker, sums []byte, rows int, first bool) bool
 			}
 		}
 	}
-	s.panels.End()
-	runtime.UnlockOSThread()
 	return true
 }
 
