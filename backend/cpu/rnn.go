@@ -17,10 +17,9 @@ import (
 // pieces of the result that stay in the first cache.
 
 const (
-	scanRows  = 64      // of a block, at most: a kernel that is read once for them takes little of the time
-	fewRows   = 4       // of a block, at least
-	wideBytes = 1 << 19 // of a recurrent kernel in float32, at most, that a few rows of bfloat16 are multiplied by so
-	scanPiece = 1024    // elements that the functions of a cell are computed on at a time
+	scanRows  = 64   // of a block, at most: a kernel that is read once for them takes little of the time
+	fewRows   = 4    // of a block, at least
+	scanPiece = 1024 // elements that the functions of a cell are computed on at a time
 )
 
 // recurrence is what a scan and its gradient have in common.
@@ -104,7 +103,7 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 	set, unit, split := kernelsOf(current()), fewRows, false
 	switch {
 	case set == nil:
-	case d == dtype.BFloat16 && set.Blocks != nil && (batch > fewRows || 4*k.gates*units*units > wideBytes):
+	case d == dtype.BFloat16 && set.Blocks != nil:
 		unit = set.Blocks.Unit
 	case d == dtype.Float16 && set.Panels != nil && batch > sharedRows && steps > 1:
 		unit, split = panelUnit, true

@@ -10,7 +10,7 @@ type Operand struct {
 }
 
 // CellLoop computes the functions of a recurrent cell on rows of n elements, a
-// multiple of Set.CellLanes.
+// multiple of Set.CellLanes. It changes the list of operands.
 type CellLoop func(operands []Operand, rows, n int)
 
 // Cells is the recurrent cells whose functions are done in one pass. Sums,
@@ -31,6 +31,16 @@ type Cells struct {
 	GRUGrad CellLoop
 }
 
+// upward has a loop, which goes from the last row to the first, go from the
+// first to the last: the processor fetches what follows in memory. The operands
+// of a loop are changed by it.
+func upward(operands []Operand, rows int) {
+	for i := range operands {
+		o := &operands[i]
+		o.P, o.Stride = unsafe.Add(o.P, (rows-1)*o.Stride), -o.Stride
+	}
+}
+
 func cellsOf(lstm, lstmGrad, gru, gruGrad func(p unsafe.Pointer, rows, n int)) Cells {
 	loop := func(f func(p unsafe.Pointer, rows, n int)) CellLoop {
 		if f == nil {
@@ -38,6 +48,7 @@ func cellsOf(lstm, lstmGrad, gru, gruGrad func(p unsafe.Pointer, rows, n int)) C
 		}
 		return func(operands []Operand, rows, n int) {
 			if rows > 0 && n > 0 {
+				upward(operands, rows)
 				f(data(operands), rows, n)
 			}
 		}
