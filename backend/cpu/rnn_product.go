@@ -46,12 +46,6 @@ type stepOperand struct {
 	lead, low int
 }
 
-// row is the operand from a row on.
-func (a stepOperand) row(i int) stepOperand {
-	a.p = unsafe.Add(a.p, i*a.lead)
-	return a
-}
-
 // newStepProduct makes the product by columns col to col+cols-1 of the
 // recurrent kernel of units rows and stride columns, transposed or not, of
 // blocks of rows. It packs to *shared, which it moves. With split float16 is
