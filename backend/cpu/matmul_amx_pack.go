@@ -66,19 +66,28 @@ func turnPanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Po
 	splitPanels(set, d, size, pieces, cols, depth, found)
 }
 
+// splitCols is the columns that are packed before they are split: they are in the
+// first cache then.
+const splitCols = 8 * gemm.PanelCols
+
 // packPanels packs depth rows of columns, distance bytes apart at src, to panels
 // of so many pieces of a number, size bytes apart.
 func packPanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Pointer, distance, cols, depth int, found unsafe.Pointer) {
 	clearTails(d, size, pieces, cols, depth)
 	for q := 0; q < depth; q += gemm.PanelDepth {
 		n := min(gemm.PanelDepth, depth-q)
-		from := unsafe.Add(src, q*distance)
-		for j := 0; j < cols; j += gemm.PanelCols {
-			to := unsafe.Add(d, j/gemm.PanelCols*size+q/gemm.PanelDepth*pieces*gemm.PanelStep)
-			set.Lanes[gemm.Pairs](to, 4*gemm.PanelCols, unsafe.Add(from, 2*j), distance, n, 1<<min(gemm.PanelCols, cols-j)-1, 1<<gemm.PanelCols-1)
+		from, to := unsafe.Add(src, q*distance), unsafe.Add(d, q/gemm.PanelDepth*pieces*gemm.PanelStep)
+		for j := 0; j < cols; j += splitCols {
+			width, first := min(splitCols, cols-j), unsafe.Add(to, j/gemm.PanelCols*size)
+			for i := 0; i < width; i += gemm.PanelCols {
+				panel := unsafe.Add(first, i/gemm.PanelCols*size)
+				set.Lanes[gemm.Pairs](panel, 4*gemm.PanelCols, unsafe.Add(from, 2*(j+i)), distance, n, 1<<min(gemm.PanelCols, width-i)-1, 1<<gemm.PanelCols-1)
+			}
+			if pieces == 2 {
+				set.Panels.Split(first, size, gemm.PanelStep, first, size, ceilDiv(width, gemm.PanelCols), gemm.PanelStep/2, found)
+			}
 		}
 	}
-	splitPanels(set, d, size, pieces, cols, depth, found)
 }
 
 // clearTails fills the last step of panels with zeros, if packing does not

@@ -68,6 +68,7 @@ type panelStripe struct {
 const (
 	panelMACs   = 1 << 21 // multiplications worth handing to another core
 	panelRows   = 256     // of A in a chunk
+	tallRows    = 96      // of A in a chunk, where long ones would push a B of few columns out of the second cache
 	panelDepth  = 1024    // inner dimensions up to this are not split
 	panelBlock  = 512 << 10
 	panelWidth  = 512                                  // columns of a chunk that packs B itself
@@ -169,6 +170,9 @@ func (k *panelProduct) block() {
 	}
 	k.tileM = even(k.m, panelRows, gemm.PanelRows)
 	k.tileN = k.n
+	if k.m > panelRows && k.n <= panelRows && k.parts*2*panelRows*k.depth > panelBlock {
+		k.tileM = even(k.m, tallRows, gemm.PanelRows)
+	}
 	k.slice()
 	// A single block of rows is cut by columns, which each chunk packs itself.
 	k.sharesB = p.slices == 1 && p.batches == 1 && ceilDiv(k.m, k.tileM) > 1

@@ -29,7 +29,7 @@ func (g *gen) panel(k panel) {
 	}
 	g.text(fmt.Sprintf("panelAMX%dx%dParts%d", 16*k.rows, 16*k.cols, k.parts), panelParams, fmt.Sprintf("is a PanelKernel on %s of %d rows and %d columns.", what, 16*k.rows, 16*k.cols))
 	g.ins("MOVQ s+48(FP), SI\nMOVQ ld+64(FP), R9\nTESTQ SI, SI\nJZ zero")
-	g.ends(k, func(tile, disp int) string { return tileStream(tile, regSI, regR9, disp) })
+	g.ends(k, func(tile, disp int) string { return tileLoad(tile, regSI, regR9, disp) })
 	g.ins("JMP start")
 	g.label("zero")
 	for i := range k.rows {
@@ -45,7 +45,7 @@ func (g *gen) panel(k panel) {
 	}
 	g.ins("TESTQ CX, CX\nJZ rest")
 	g.label("loop")
-	g.panelStep(k, tileStream, nil)
+	g.panelStep(k, nil)
 	// The next panel of B is as long as this one. It is asked for in eight
 	// calls, a part in each.
 	for i := range 4 * k.parts {
@@ -70,9 +70,9 @@ func (g *gen) panel(k panel) {
 // on, with those of B from BX on. With two parts to a number, all four products
 // of parts are added; the low parts of A begin at DI and R11, those of B where
 // lowB says, which is called when DI is free, or behind the high ones.
-func (g *gen) panelStep(k panel, load tileMove, lowB func() int) {
-	loadA := func(i int, bases [2]int) { g.ins("%s", load(4+i, bases[i], regR12, 0)) }
-	loadB := func(j, base, disp int) { g.ins("%s", load(6+j, base, regR8, 64*j+disp)) }
+func (g *gen) panelStep(k panel, lowB func() int) {
+	loadA := func(i int, bases [2]int) { g.ins("%s", tileLoad(4+i, bases[i], regR12, 0)) }
+	loadB := func(j, base, disp int) { g.ins("%s", tileLoad(6+j, base, regR8, 64*j+disp)) }
 	mul := func(i, j int) { g.ins("%s", tdpbf16ps(2*i+j, 4+i, 6+j)) }
 	high, lowA := [2]int{regAX, regDX}, [2]int{regDI, regR11}
 	loadB(0, regBX, 0)

@@ -60,7 +60,7 @@ func (g *gen) runsLoop(name string, k panel, ahead bool) {
 	if k.parts == 2 {
 		g.ins("LEAQ (AX)(R9*1), DI\nLEAQ (DX)(R9*1), R11")
 	}
-	g.panelStep(k, tileLoad, func() int {
+	g.panelStep(k, func() int {
 		g.ins("MOVQ lowB+48(FP), DI\nADDQ BX, DI")
 		return regDI
 	})

@@ -94,11 +94,6 @@ func tileLoad(tile, base, stride, disp int) string {
 	return bytesOf(vexMemory(0x4b, 3, tile, base, stride, disp), fmt.Sprintf("TILELOADD %d(%s)(%s*1), TMM%d", disp, regNames[base], regNames[stride], tile))
 }
 
-// tileStream is tileLoad for what is not to stay in the first cache.
-func tileStream(tile, base, stride, disp int) string {
-	return bytesOf(vexMemory(0x4b, 1, tile, base, stride, disp), fmt.Sprintf("TILELOADDT1 %d(%s)(%s*1), TMM%d", disp, regNames[base], regNames[stride], tile))
-}
-
 func tileStore(tile, base, stride, disp int) string {
 	return bytesOf(vexMemory(0x4b, 2, tile, base, stride, disp), fmt.Sprintf("TILESTORED TMM%d, %d(%s)(%s*1)", tile, disp, regNames[base], regNames[stride]))
 }
