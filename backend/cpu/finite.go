@@ -3,21 +3,56 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// finiteSum is an AllFinite of what a SumSquares before it has read, as a step
-// with a loss scale asks of each gradient: squares of floats of up to 32 bits
-// add up to a finite float64 unless one of them is not finite.
-type finiteSum struct{ at, out int }
-
-func (k *finiteSum) run(r *run) {
-	sum := r.sums[k.at]
-	r.values[k.out][0] = truth(sum-sum == 0)
+// keptSum is what a sum of squares says that a step before has formed and left in
+// run.sums: an AllFinite and a SumSquares of one value, as a step with a loss scale
+// asks for of each gradient, read it once.
+type keptSum struct {
+	at, out int
+	to      dtype.DType
 }
 
-// readBy reports whether c of v comes later.
+// newKeptSum makes the kernel of the second of such a pair, or returns nil.
+func newKeptSum(b *builder, v *ir.Value) kernel {
+	if at, ok := b.sums[v.Args[0]]; ok && (v.Op == op.AllFinite || v.Op == op.SumSquares) {
+		return &keptSum{at: at, out: b.at(v), to: v.Type.DType}
+	}
+	return nil
+}
+
+func (k *keptSum) run(r *run) {
+	sum := r.sums[k.at : k.at+1]
+	if k.to == dtype.Bool {
+		r.values[k.out][0] = finiteSquares(sum[0])
+		return
+	}
+	dtype.FromF64(r.values[k.out], sum, k.to)
+}
+
+// finiteSquares reports whether a sum of squares is one of finite numbers: squares
+// of floats of up to 32 bits add up to a finite float64 unless one of them is not
+// finite.
+func finiteSquares(sum float64) byte { return truth(sum-sum == 0) }
+
+// alsoRead reports whether v is the first of such a pair.
+func (b *builder) alsoRead(v *ir.Value) bool {
+	if domainOf(v.Args[0].Type.DType) != inF32 {
+		return false
+	}
+	switch v.Op {
+	case op.SumSquares:
+		return b.readBy(op.AllFinite, v)
+	case op.AllFinite:
+		return b.readBy(op.SumSquares, v)
+	}
+	return false
+}
+
+// readBy reports whether c of what v reads comes after v.
 func (b *builder) readBy(c op.Code, v *ir.Value) bool {
-	return slices.ContainsFunc(b.p.graph.Values[b.at(v)+1:], func(u *ir.Value) bool { return u.Op == c && u.Args[0] == v })
+	return slices.ContainsFunc(b.p.graph.Values[b.at(v)+1:], func(u *ir.Value) bool { return u.Op == c && u.Args[0] == v.Args[0] })
 }

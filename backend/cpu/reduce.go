@@ -51,12 +51,16 @@ type reduce[T number, A accumulator] struct {
 
 func newReduce(b *builder, v *ir.Value) kernel {
 	d := v.Args[0].Type.DType
-	if at, ok := b.sums[v.Args[0]]; ok && v.Op == op.AllFinite {
-		return &finiteSum{at: at, out: b.at(v)}
+	if k := newKeptSum(b, v); k != nil {
+		return k
 	}
 	switch domainOf(d) {
 	case inF32:
-		return makeReduce(b, v, vectorFolds(v.Op, d))
+		c := v.Op
+		if b.alsoRead(v) {
+			c = op.SumSquares // which say whether all elements are finite
+		}
+		return makeReduce(b, v, vectorFolds(c, d))
 	case inF64:
 		return makeReduce(b, v, floatFolds[float64](v.Op))
 	default:
@@ -84,7 +88,7 @@ func makeReduce[T number, A accumulator](b *builder, v *ir.Value, f folds[T, A])
 	k.settle()
 	k.near = vectors() != nil && x.Bytes() >= aroundBytes
 	k.finish.reduce, k.sum = k, -1
-	if v.Op == op.SumSquares && domainOf(x.DType) == inF32 && b.readBy(op.AllFinite, v.Args[0]) {
+	if b.alsoRead(v) {
 		k.sum = b.p.sums
 		b.sums[v.Args[0]] = k.sum
 		b.p.sums++
@@ -454,6 +458,10 @@ func (f *finishReduce[T, A]) chunk(r *run, w *worker, c int) {
 	}
 	if k.sum >= 0 {
 		r.sums[k.sum] = float64(x[0])
+		if k.to == dtype.Bool {
+			r.values[k.out][0] = finiteSquares(float64(x[0]))
+			return
+		}
 	}
 	out := r.values[k.out][lo*k.to.Size() : hi*k.to.Size()]
 	if k.mean {
