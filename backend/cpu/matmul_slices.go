@@ -32,9 +32,10 @@ func (k *product) parts() int {
 // turn makes AᵀB with few columns (BᵀA)ᵀ if it is cut into slices: it is A, the
 // larger of both, that kernels then read where it lies, from end to end, a
 // vector at a time. Of transposed A they read single elements, and it would be
-// packed for the sake of a few columns. Sums of slices turn the result back.
+// packed for the sake of a few columns. In 16 bits it is converted to panels that
+// are wider than those of rows. Sums of slices turn the result back.
 func (k *product) turn() {
-	if t := k.tiles; t.Copies.Inner == nil || k.a.element != gemm.F32 || !k.a.trans || k.b.trans || k.n > 2*t.NR || k.m < 2*k.n || k.parts() == 0 {
+	if t := k.tiles; t.Copies.Inner == nil || k.a.element == gemm.Pairs || !k.a.trans || k.b.trans || k.n > 2*t.NR || k.m < 2*k.n || k.parts() == 0 {
 		return
 	}
 	whole := *k
