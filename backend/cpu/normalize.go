@@ -19,6 +19,8 @@ type normalize struct {
 	uncentered          bool
 	batch               int // rows that are stored together
 	atX, atOut, atRaw   int
+	atKept              [2]int // rows of 16 bits in float32
+	turns               bool   // see rowTurn
 }
 
 const (
@@ -44,7 +46,8 @@ func newNormalize(b *builder, v *ir.Value) kernel {
 	n := k.batch * k.features
 	var l layout
 	l.take(4 * passNumbers)
-	k.atX, k.atOut, k.atRaw = l.apart(4*k.features), l.take(4*n), l.take(2*n)
+	k.atX, k.atOut, k.atRaw = l.take(4*k.features), l.take(4*n), l.take(2*n)
+	k.keepRows(&l)
 	b.wantScratch(int(l))
 	return &k
 }
@@ -61,8 +64,44 @@ func (k *normalize) statistics(kept []float32, x []byte, s []float32) (mean, sca
 	return float32(m), float32(1 / math.Sqrt(v+k.epsilon))
 }
 
+// rowTurn is what the rows of a chunk leave each other: while one is written, the
+// next one is kept and summed up, so that the processor has arithmetic to do
+// while it waits for memory.
+type rowTurn struct {
+	kept        [2][]float32 // of even rows and of odd ones
+	row         int          // whose statistics are known, or -1
+	mean, scale float32
+}
+
+// keepRows places kept rows of 16 bits, and settles whether they take turns.
+func (k *normalize) keepRows(l *layout) {
+	if k.in == dtype.Float32 {
+		return
+	}
+	n := 4 * k.features
+	k.atKept = [2]int{l.apart(n), l.apart(n)}
+	k.turns = k.stores.NormalizeKeep != nil && !k.staged && k.whole(k.features) == k.features && k.features <= sumPart
+}
+
+func (k *normalize) turn(w *worker) rowTurn {
+	t := rowTurn{row: -1}
+	if k.in != dtype.Float32 {
+		for i, at := range k.atKept {
+			t.kept[i] = viewOf[float32](w.scratch[at:], k.features)
+		}
+	}
+	return t
+}
+
+// settled makes statistics of the sums of a row that was kept, in deviations from
+// a number.
+func (k *normalize) settled(t *rowTurn, row int, from, a, b float32, s []float32) {
+	m, v := k.settle(t.kept[row%2], from, float64(a), float64(b), k.uncentered, s)
+	t.row, t.mean, t.scale = row, float32(m), float32(1/math.Sqrt(v+k.epsilon))
+}
+
 func (k *normalize) chunk(r *run, w *worker, c int) {
-	s, conv := viewOf[float32](w.scratch, passNumbers), w.scratch[k.atX:]
+	s, conv, t := viewOf[float32](w.scratch, passNumbers), w.scratch[k.atX:], k.turn(w)
 	gain, shift := dtype.View[float32](r.values[k.gain]), dtype.View[float32](r.values[k.shift])
 	end := min(k.rows, (c+1)*k.group)
 	for i := c * k.group; i < end; i += k.batch {
@@ -74,9 +113,21 @@ func (k *normalize) chunk(r *run, w *worker, c int) {
 		}
 		for j := i; j < last; j++ {
 			x := k.row(r.values[k.x], j, k.features, k.from, conv)
-			kept := k.kept(x, conv)
-			s[0], s[1] = k.statistics(kept, x, s)
-			k.normalizeRow(out[(j-i)*size:(j-i+1)*size], kept, gain, shift, s, k.next(r.values[k.x], j, k.features, k.from))
+			kept := k.kept(x, t.kept[j%2])
+			if t.row != j {
+				t.mean, t.scale = k.statistics(kept, x, s)
+			}
+			s[0], s[1] = t.mean, t.scale
+			row, ahead := out[(j-i)*size:(j-i+1)*size], k.next(r.values[k.x], j, k.features, k.from)
+			if !k.turns || j+1 == end {
+				k.normalizeRow(row, kept, gain, shift, s, ahead)
+				continue
+			}
+			next := t.kept[(j+1)%2]
+			from := k.centerOf(next, ahead, k.uncentered)
+			s[2] = from
+			k.stores.NormalizeKeep(row, kept, gain, shift, next, ahead, s, ahead[min(size, len(ahead)-size):])
+			k.settled(&t, j+1, from, s[3], s[4], s)
 		}
 		if k.staged {
 			k.store(to, out, w.scratch[k.atRaw:])
@@ -115,8 +166,8 @@ func newNormalizeGrad(b *builder, v *ir.Value) kernel {
 	n := 4 * k.features
 	var l layout
 	l.take(4 * passNumbers)
-	k.atGain, k.atShift, k.atGained, k.atX = l.apart(n), l.apart(n), l.apart(n), l.apart(n)
-	k.atQuiet, k.atGrad = l.apart(n), l.take(n)
+	k.atGain, k.atShift, k.atGained = l.apart(n), l.apart(n), l.apart(n)
+	k.atX, k.atQuiet, k.atGrad = l.apart(n), l.apart(n), l.take(n)
 	k.atOut, k.atRaw = l.take(k.batch*n), l.take(k.batch*n/2)
 	b.wantScratch(max(int(l), 16*block)) // also of the join
 	return k
@@ -158,7 +209,7 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 			for j := i; j < last; j++ {
 				x := k.row(r.values[k.x], j, k.features, k.from, convX)
 				g := k.row(r.values[k.grad], j, k.features, k.gradType, convG)
-				kept := k.kept(x, convX)
+				kept := k.kept(x, part(k.atX))
 				mean, scale := k.statistics(kept, x, s)
 				s[0], s[1] = mean, scale
 				k.gradRowSums(dgain, dshift, gained, kept, g, gain, s, k.next(r.values[k.x], j, k.features, k.from))

@@ -126,12 +126,11 @@ func (p *passes) put(dst []byte, n int, t []float32) {
 
 // kept is a row of which passes read float32 more than once: its own memory, or
 // conv, where deviations leaves it.
-func (p *passes) kept(x, conv []byte) []float32 {
-	n := p.length(x)
+func (p *passes) kept(x []byte, conv []float32) []float32 {
 	if p.in != dtype.Float32 {
-		x = conv
+		return conv
 	}
-	return viewOf[float32](x, n)
+	return dtype.View[float32](x)
 }
 
 // deviations reads a row that is kept, which it makes of x if that is not nil.
@@ -313,39 +312,58 @@ func (p *passes) softmaxGradRow(dst, y, grad []byte, sum float32, s []float32, a
 // that, so that they cancel, they are computed once more, from the mean. Later
 // passes read what is kept.
 func (p *passes) momentsOf(kept []float32, x []byte, uncentered bool, s []float32) (mean, variance float64) {
-	const part, many = 8192, 4
-	all, size := len(kept), p.in.Size()
-	n := float64(all)
 	if p.in == dtype.Float32 {
 		x = nil
 	}
-	sums := func(from float32) (a, b float64) {
-		for at := 0; at < all; at += part {
-			end := min(at+part, all)
-			s[0] = from
-			if x != nil {
-				p.deviations(kept[at:end], x[at*size:end*size], s)
-			} else {
-				p.deviations(kept[at:end], nil, s)
-			}
-			a += float64(s[1])
-			b += float64(s[2])
-		}
-		x = nil
-		return a / n, b / n
-	}
+	from := p.centerOf(kept, x, uncentered)
+	a, b := p.sumsFrom(kept, x, from, s)
+	return p.settle(kept, from, a, b, uncentered, s)
+}
+
+// sumPart is how many elements are summed up in float32.
+const sumPart = 8192
+
+// centerOf is the number that deviations of a row are from at first. It may change
+// what is kept.
+func (p *passes) centerOf(kept []float32, x []byte, uncentered bool) float32 {
 	if uncentered {
-		_, b := sums(0)
-		return 0, b
+		return 0
 	}
 	if x != nil {
 		toF32(kept[:1], p.bytes(x, 1), p.in)
 	}
-	from := kept[0]
-	a, b := sums(from)
+	return kept[0]
+}
+
+// sumsFrom are those of the deviations of a row from a number, and of their squares.
+func (p *passes) sumsFrom(kept []float32, x []byte, from float32, s []float32) (a, b float64) {
+	size := p.in.Size()
+	for at := 0; at < len(kept); at += sumPart {
+		end := min(at+sumPart, len(kept))
+		s[0] = from
+		if x != nil {
+			p.deviations(kept[at:end], x[at*size:end*size], s)
+		} else {
+			p.deviations(kept[at:end], nil, s)
+		}
+		a += float64(s[1])
+		b += float64(s[2])
+	}
+	return a, b
+}
+
+// settle makes moments of the sums of deviations, or of better ones.
+func (p *passes) settle(kept []float32, from float32, a, b float64, uncentered bool, s []float32) (mean, variance float64) {
+	const many = 4
+	n := float64(len(kept))
+	a, b = a/n, b/n
+	if uncentered {
+		return 0, b
+	}
 	if variance = b - a*a; a*a > many*many*variance {
 		from = float32(float64(from) + a)
-		a, b = sums(from)
+		a, b = p.sumsFrom(kept, nil, from, s)
+		a, b = a/n, b/n
 		variance = b - a*a
 	}
 	return float64(from) + a, math.Max(0, variance)

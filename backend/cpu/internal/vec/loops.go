@@ -416,6 +416,18 @@ type loops struct {
 	normalizeRowConvertBF16 func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
 	normalizeRowConvertBF16Around func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
+	normalizeKeepF16 func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
+	normalizeKeepF16Around func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
+	normalizeKeepBF16 func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
+	normalizeKeepBF16Around func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
+	normalizeKeepConvertBF16 func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
+	normalizeKeepConvertBF16Around func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
 	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
 	gradRowSums func(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes

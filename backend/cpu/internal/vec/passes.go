@@ -36,10 +36,13 @@ type Rows struct {
 
 // RowStores are those of the Rows that write rows.
 type RowStores struct {
-	ScaleRow       func(dst []byte, x, s []float32)
-	LessRow        func(dst, x []byte, s []float32)
-	NormalizeRow   func(dst []byte, x, gain, shift, s []float32, ahead []byte)
-	GradRow        func(dst []byte, x, gained, s []float32, ahead []byte)
+	ScaleRow     func(dst []byte, x, s []float32)
+	LessRow      func(dst, x []byte, s []float32)
+	NormalizeRow func(dst []byte, x, gain, shift, s []float32, ahead []byte)
+	GradRow      func(dst []byte, x, gained, s []float32, ahead []byte)
+	// NormalizeKeep is NormalizeRow, and KeepDeviations of the next row. It is nil for
+	// float32, and where registers are too few.
+	NormalizeKeep  func(dst []byte, x, gain, shift, kept []float32, next []byte, s []float32, ahead []byte)
 	SoftmaxGradRow func(dst, y, grad []byte, s []float32, ahead []byte)
 
 	// Exp2SumScale is e = 2 to the power of x·s[0] + s[1], within a sixteenth of half
@@ -79,7 +82,6 @@ func (l *loops) passes() Passes {
 
 // The functions in assembly, by the number of their slices; s is one more.
 type (
-	pass1 = func(a, s unsafe.Pointer, n int)
 	pass2 = func(a, b, s unsafe.Pointer, n int)
 	pass3 = func(a, b, c, s unsafe.Pointer, n int)
 	pass4 = func(a, b, c, d, s unsafe.Pointer, n int)
@@ -112,7 +114,7 @@ func (l *loops) wrapRows(size int, exp2Sum, products pass3, keepDeviations pass2
 	return r
 }
 
-func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRow, softmaxGradRow pass4, exp2SumScale pass6, top func(most, least uint16) float64) RowStores {
+func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRow, softmaxGradRow pass4, normalizeKeep pass7, exp2SumScale pass6, top func(most, least uint16) float64) RowStores {
 	r := RowStores{
 		ScaleRow: func(dst []byte, x, s []float32) {
 			n := len(dst) / size
@@ -132,6 +134,12 @@ func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRo
 		SoftmaxGradRow: func(dst, y, grad []byte, s []float32, ahead []byte) {
 			softmaxGradRow(data(dst), data(y[:len(dst)]), data(grad[:len(dst)]), data(ahead), data(s[:1]), len(dst)/size)
 		},
+	}
+	if normalizeKeep != nil {
+		r.NormalizeKeep = func(dst []byte, x, gain, shift, kept []float32, next []byte, s []float32, ahead []byte) {
+			n := len(dst) / size
+			normalizeKeep(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(kept[:n]), data(next[:len(dst)]), data(ahead), data(s[:5]), n)
+		}
 	}
 	if exp2SumScale != nil {
 		r.Exp2SumScale = func(dst []byte, last, e []float32, x []byte, s []float32, next, ahead []byte) float64 {
@@ -167,17 +175,17 @@ func (l *loops) rows(s *Set) {
 		return &r
 	}
 	s.RowsF32 = l.wrapRows(4, l.exp2Sum, l.products, nil, l.gradRowSums,
-		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow, nil, nil),
-		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround, nil, nil)))
+		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow, nil, nil, nil),
+		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround, nil, nil, nil)))
 	s.RowsF16 = l.wrapRows(2, l.exp2SumF16, l.productsF16, l.keepDeviationsF16, l.gradRowSumsF16,
-		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16, l.exp2SumScaleF16, topF16),
-		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around, l.exp2SumScaleF16Around, topF16)))
+		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16, l.normalizeKeepF16, l.exp2SumScaleF16, topF16),
+		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around, l.normalizeKeepF16Around, l.exp2SumScaleF16Around, topF16)))
 	s.RowsBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
-		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16, l.exp2SumScaleBF16, topBF16),
-		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around, l.exp2SumScaleBF16Around, topBF16)))
+		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16, l.normalizeKeepBF16, l.exp2SumScaleBF16, topBF16),
+		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around, l.normalizeKeepBF16Around, l.exp2SumScaleBF16Around, topBF16)))
 	s.RowsConvertBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
-		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16, l.exp2SumScaleConvertBF16, topBF16),
-		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around, l.exp2SumScaleConvertBF16Around, topBF16)))
+		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16, l.normalizeKeepConvertBF16, l.exp2SumScaleConvertBF16, topBF16),
+		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around, l.normalizeKeepConvertBF16Around, l.exp2SumScaleConvertBF16Around, topBF16)))
 }
 
 // halves adds conversions of float32 to 16 bits that are passes to s.

@@ -180,6 +180,23 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 				}
 			}
 		}, func(i int) float64 { return float64(gain[i]) * 0.75 })
+		if r.NormalizeKeep != nil {
+			next := make([]float32, n)
+			result("NormalizeKeep", d, func(to *RowStores, dst []byte) {
+				s := []float32{0.5, 0.75, 0.25, 0, 0}
+				to.NormalizeKeep(dst, kept, gain, shift, next, g, s, x)
+				var sum, squares float64
+				for i, v := range vg {
+					if float64(next[i]) != v {
+						t.Fatalf("element %d of %d is kept as %v, want %v", i, n, next[i], v)
+					}
+					sum += v - 0.25
+					squares += (v - 0.25) * (v - 0.25)
+				}
+				number("sum of deviations of the next row", s[3], sum)
+				number("sum of their squares", s[4], squares)
+			}, func(i int) float64 { return (vx[i]-0.5)*0.75*float64(gain[i]) + float64(shift[i]) })
+		}
 		result("LessRow", d, func(to *RowStores, dst []byte) { to.LessRow(dst, x, []float32{0.5, 0.25}) },
 			func(i int) float64 { return vx[i] - 0.75 })
 		result("NormalizeRow", d, func(to *RowStores, dst []byte) { to.NormalizeRow(dst, kept, gain, shift, []float32{0.5, 0.75}, x) },

@@ -1184,6 +1184,24 @@ func normalizeRowConvertBF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer,
 func normalizeRowConvertBF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
+func normalizeKeepF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeKeepF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeKeepBF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeKeepBF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeKeepConvertBF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func normalizeKeepConvertBF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
 func gradRowSumsAVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
