@@ -384,6 +384,10 @@ func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill b
 	lo, hi := span(part, k.parts, k.panels)
 	rows := (b.rows-1)*p.pitch + p.count[2]
 	if k.kept(p) {
+		var next coming
+		if fill && k.pieces == 1 {
+			next = k.behindBand(r, p, &b, images)
+		}
 		group32 := groupBytes
 		if p.steps <= shortSteps {
 			group32 = shortBytes
@@ -391,12 +395,12 @@ func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill b
 		group32 = max(1, group32/(k.lead*k.tiles.MR)) * k.tiles.MR
 		for j := range images {
 			for at := 0; at < rows; at += group32 {
-				k.compute(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows))
+				k.compute(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows), &next)
 				k.put(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows))
 			}
 		}
 	} else {
-		k.compute(r, w, p, &b, group, lo, hi, 0, images, 0, rows)
+		k.compute(r, w, p, &b, group, lo, hi, 0, images, 0, rows, nil)
 		k.put(r, w, p, &b, group, lo, hi, 0, images, 0, rows)
 	}
 	k.tiles.End()
@@ -409,8 +413,9 @@ func (k *convBlocks) kept(p *blockPhase) bool {
 }
 
 // compute forms the sums of panels lo to hi-1 for the pixels from one to
-// before another of the boxes of some images.
-func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, b *band, group, lo, hi, image, images, from, to int) {
+// before another of the boxes of some images. Meanwhile it brings what comes next:
+// kernels, or if these are kept what it is given.
+func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, b *band, group, lo, hi, image, images, from, to int, behind *coming) {
 	t := k.tiles
 	units := ceilDiv(to-from, t.Unit)
 	heights := ceilDiv(units*t.Unit, t.MR)
@@ -422,13 +427,13 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, b *band, group, l
 		for step := 0; step < p.steps; step += p.chunkOf {
 			n := min(p.chunkOf, p.steps-step)
 			weights := k.panel(r, p, group, panel, step)
-			next, ahead, call := unsafe.Pointer(nil), 0, 0
+			next, steps, call := unsafe.Pointer(nil), 0, 0
 			switch {
 			case k.kept(p):
 			case step+n < p.steps:
-				next, ahead = k.panel(r, p, group, panel, step+n), min(p.chunkOf, p.steps-step-n)
+				next, steps = k.panel(r, p, group, panel, step+n), min(p.chunkOf, p.steps-step-n)
 			case panel+1 < hi:
-				next, ahead = k.panel(r, p, group, panel+1, 0), p.chunkOf
+				next, steps = k.panel(r, p, group, panel+1, 0), p.chunkOf
 			}
 			for j := image; j < images; j++ {
 				d := unsafe.Pointer(&w.scratch[k.atTile+(j-image)*units*t.Unit*k.lead+4*(panel-lo)*t.NR])
@@ -446,8 +451,11 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, b *band, group, l
 						s = nil
 					}
 					part := unsafe.Pointer(nil)
-					if ahead > 0 && call < 8 {
-						part = unsafe.Add(next, call*ahead*k.stepBytes()/8)
+					switch {
+					case behind != nil:
+						part = behind.next(n)
+					case steps > 0 && call < 8:
+						part = unsafe.Add(next, call*steps*k.stepBytes()/8)
 					}
 					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*lda), lda, p.piece, unsafe.Pointer(&places[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead, part)
 					call++

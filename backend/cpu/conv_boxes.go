@@ -97,26 +97,31 @@ func (k *convBlocks) fillPlanes(r *run, p *blockPhase, b *band, group, image int
 			if z >= 0 && z < k.dims[0] {
 				lo, hi = inAxis(y, p.move[1], rows, k.dims[1])
 			}
+			at := (i*p.move[1] + residue) * p.rows * row
 			for c := range p.blocks {
-				to := box[c*p.block+(i*p.move[1]+residue)*p.rows*row:][:rows*row]
+				to := box[c*p.block+at:][:rows*row]
 				clear(to[:lo*row])
 				clear(to[hi*row:])
 				if lo == hi {
 					continue
 				}
-				to = to[lo*row:]
-				d := unsafe.Pointer(&to[0])
+				d := unsafe.Pointer(&to[lo*row])
 				k.tiles.Copy(d, cellBytes, row, d, 0, 0, left, hi-lo, 0, all)
 				if right < p.pitch {
 					k.tiles.Copy(unsafe.Add(d, right*cellBytes), cellBytes, row, d, 0, 0, p.pitch-right, hi-lo, 0, all)
 				}
-				if left == right {
-					continue
-				}
+			}
+			if left == right {
+				continue
+			}
+			// Some rows at a time, so that memory is read in order.
+			for some := max(1, laneBytes/((right-left)*pixel)); lo < hi; lo += some {
 				line := (image*k.dims[0]+z)*k.dims[1] + y + lo*p.move[1]
-				from := (line*k.dims[2]+p.low[2]+left)*pixel + 2*(group*k.depth+c*cellHalfs)
-				n := min(cellHalfs, k.depth-c*cellHalfs)
-				k.tiles.Copy(unsafe.Add(d, left*cellBytes), cellBytes, row, unsafe.Pointer(&data[from]), pixel, p.move[1]*k.dims[2]*pixel, right-left, hi-lo, 1<<n-1, all)
+				from := (line*k.dims[2]+p.low[2]+left)*pixel + 2*group*k.depth
+				for c := range p.blocks {
+					d, n := unsafe.Pointer(&box[c*p.block+at+lo*row+left*cellBytes]), min(cellHalfs, k.depth-c*cellHalfs)
+					k.tiles.Copy(d, cellBytes, row, unsafe.Pointer(&data[from+c*cellBytes]), pixel, p.move[1]*k.dims[2]*pixel, right-left, min(some, hi-lo), 1<<n-1, all)
+				}
 			}
 		}
 	}

@@ -265,6 +265,9 @@ func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
 		plane, y := j/k.bands*k.planes, j%k.bands*k.block
 		planes, rows := min(k.planes, k.batch*k.out[0]-plane), min(k.block, k.out[1]-y)
 		k.turnGrads(r, w, plane, planes, y, rows)
+		if j+1 < end && k.pieces == 1 {
+			k.fetchBlock(r, &b, j+1)
+		}
 		for kz := range k.size[0] {
 			for p := range planes {
 				k.layRows(r, w, &b, kz, p, plane+p, y)
@@ -330,8 +333,8 @@ func (k *kernelBlocks) inputOf(w *worker, b *pixelBlock, array, group, panel, pi
 }
 
 // rowUnder is the input that lies under a column of the window for a row of the
-// result, and behind it: where its first channel lies, and the bytes from a pixel to the next.
-// Nil is zeros.
+// result, and behind it: where its first channel lies, and the bytes from a pixel
+// to the next. Nil is zeros.
 func (k *kernelBlocks) rowUnder(r *run, w *worker, plane, kz, y, column int) (unsafe.Pointer, int) {
 	z, ok := k.at(0, plane%k.out[0], kz)
 	if !ok || y < 0 || y >= k.in[1] {
@@ -437,7 +440,11 @@ func (k *kernelBlocks) multiply(w *worker, b *pixelBlock, g, panel, h, tap, step
 	t, place := k.tiles, k.tap[tap]
 	rows := min(t.MR, k.tapRows-h*t.MR)
 	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch+place.pixel)
-	t.Runs[k.pieces-1][rows](n, k.gradsOf(w, g, h, step), 64, tileBytes, unsafe.Pointer(&k.places[0]), input, k.lowInput(), s, 4*t.NR, d, 4*t.NR, nil)
+	next := b.coming[0].next(n)
+	if next == nil {
+		next = b.coming[1].next(n)
+	}
+	t.Runs[k.pieces-1][rows](n, k.gradsOf(w, g, h, step), 64, tileBytes, unsafe.Pointer(&k.places[0]), input, k.lowInput(), s, 4*t.NR, d, 4*t.NR, next)
 }
 
 // turnPlanes computes the sums of a panel from all steps, and turns them into the

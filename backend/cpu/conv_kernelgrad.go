@@ -198,7 +198,8 @@ func (k *addSums) chunk(r *run, w *worker, row int) {
 type pixelBlock struct {
 	row, rows int // over all images
 	sums      unsafe.Pointer
-	lo, hi    int // panels of each group
+	lo, hi    int       // panels of each group
+	coming    [2]coming // operands of the next block
 }
 
 func (k *kernelProduct) chunk(r *run, w *worker, i int) {
