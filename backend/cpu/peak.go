@@ -3,6 +3,7 @@ package cpu
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -23,14 +24,20 @@ func Peak(d dtype.DType) float64 {
 	if d == dtype.BFloat16 && set.PeakPairs != nil {
 		peak, flops = set.PeakPairs, set.PeakPairsFlops
 	}
-	const n = 20000
+	const n = 50000
 	rates := make([]float64, runtime.GOMAXPROCS(0))
+	var ready atomic.Int32
 	var wg sync.WaitGroup
 	for i := range rates {
 		wg.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			peak(n) // wakes the core and its vector units
+			// Together: what the system calls two cores may be one, which serves
+			// both in turn.
+			for ready.Add(1); int(ready.Load()) < len(rates); {
+				yield()
+			}
 			start := time.Now()
 			peak(n)
 			rates[i] = float64(n*flops) / time.Since(start).Seconds()
