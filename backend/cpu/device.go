@@ -24,9 +24,12 @@
 // of which some do several operations at once (chains.go);
 // matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
 // matmul_plan.go and matmul_slices.go have cut them, matmul_fetch.go brings
-// memory ahead and matmul_finish.go has what kernels do of what follows; matmul_vector.go multiplies
-// single rows and columns, and matmul_keep.go keeps packed weights; attention.go multiplies blocks of queries and keys
-// with the same kernels, through attention_blocks.go; normalize.go has
+// memory ahead and matmul_finish.go has what kernels do of what follows;
+// matmul_vector.go multiplies single rows and columns, and matmul_keep.go keeps
+// packed weights; attention.go multiplies blocks of queries and keys with the
+// same kernels, through attention_blocks.go; rnn.go has scans, whose products
+// rnn_product.go and, for float16 on tile registers, rnn_panels.go do; conv.go
+// chooses among the convolutions of conv_*.go; normalize.go has
 // normalizations of rows, by the loops of passes.go; reduce.go, softmax.go,
 // arg.go, movement.go, index.go, rows.go and random.go hold the other kernels; pool.go
 // shares work out.
