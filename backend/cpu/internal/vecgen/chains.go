@@ -1,5 +1,8 @@
 package vecgen
 
+// ahead is how many bytes before their turn chains ask for what they write.
+const ahead = 2048
+
 // chainKernels do a few operations on each element while it is in a register:
 // what the updates of optimizers consist of. Every operation rounds, as when
 // it is a loop of its own; nothing is contracted to a fused multiply-add.
@@ -17,7 +20,11 @@ func chainKernels() []*kernel {
 	numbers := []param{{name: "s", scalar: true}, {name: "t", scalar: true}}
 	chain := func(name, doc string, body func(k *asm)) *kernel {
 		return &kernel{
-			name: name, doc: doc, body: vectors(2, body),
+			name: name, doc: doc,
+			body: func(k *asm) {
+				k.claim(0, ahead)
+				vectors(2, body)(k)
+			},
 			params: append([]param{{name: "dst"}, {name: "a"}, {name: "b"}}, numbers...),
 		}
 	}
@@ -27,6 +34,7 @@ func chainKernels() []*kernel {
 		return &kernel{
 			name: name, doc: doc + ", asking for the same of p, q, u and v",
 			body: func(k *asm) {
+				k.claim(0, ahead)
 				if !k.rest {
 					for i := 4; i < 8; i++ {
 						k.op("PREFETCHT0", k.address(i))
@@ -118,10 +126,11 @@ func moments() *kernel {
 		doc:    "m[i] += (grad[i]-m[i])*s + t - t; v[i] += (grad[i]*grad[i]-v[i])*u + x - x; w[i] -= m[i]*y/(√v[i]+z)",
 		params: []param{{name: "m"}, {name: "v"}, {name: "w"}, {name: "grad"}},
 		body: func(k *asm) {
+			for i := range 3 {
+				k.claim(i, ahead)
+			}
 			if !k.rest {
-				for i := range 4 {
-					k.op("PREFETCHT0", k.further(i, 1024))
-				}
+				k.op("PREFETCHT0", k.further(3, ahead))
 			}
 			for i := 3; i >= 0; i-- {
 				k.load(i, reg(i))

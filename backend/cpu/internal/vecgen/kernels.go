@@ -55,13 +55,14 @@ func binary(name, doc string, body func(a *asm)) *kernel {
 // back.
 func convertKernels() []*kernel {
 	none := func(*asm) {}
+	claim := func(k *asm) { k.claim(0, ahead/2) } // copies of weights are written after all cores have read them
 	return []*kernel{
 		unary("f32FromF16", "dst[i] = float32(a[i]), exactly", f32, f16, none),
 		unary("f32FromBF16", "dst[i] = float32(a[i]), exactly", f32, bf16, none),
 		unary("f32FromU8", "dst[i] = float32(a[i]), exactly", f32, u8, none),
 		unary("f32FromI32", "dst[i] = float32(a[i]), to nearest even", f32, i32, none),
-		unary("f16FromF32", "dst[i] = float16(a[i]), to nearest even", f16, f32, none),
-		unary("bf16FromF32", "dst[i] = bfloat16(a[i]), to nearest even", bf16, f32, none),
+		unary("f16FromF32", "dst[i] = float16(a[i]), to nearest even", f16, f32, claim),
+		unary("bf16FromF32", "dst[i] = bfloat16(a[i]), to nearest even", bf16, f32, claim),
 		plus("plusF16", f16),
 		plus("plusBF16", bf16),
 		unary("roundF16", "dst[i] = float32(float16(a[i]))", f32, f32, roundF16),

@@ -18,6 +18,25 @@ func (a *asm) further(i, bytes int) string {
 	return fmt.Sprint(bytes) + a.address(i)
 }
 
+// claim asks for what lies some bytes behind the current vector of argument i,
+// one of the first three, in order to write it. What all cores have read, as
+// they have weights, a core may write when the others have dropped it: a store
+// waits for that, but a processor looks ahead at few stores. Go's assembler has
+// no PREFETCHW, which does nothing on processors without it.
+func (a *asm) claim(i, bytes int) {
+	if a.rest {
+		return
+	}
+	at := a.further(i, bytes)
+	if a.arm {
+		a.line("PRFM %s, PSTL1KEEP", at)
+		return
+	}
+	base := map[string]int{"DI": 7, "SI": 6, "DX": 2}[pointers[i]]
+	scale := map[int]int{1: 0, 2: 1, 4: 2}[a.k.params[i].elem.size()]
+	a.op(fmt.Sprintf("BYTE $0x0f; BYTE $0x0d; BYTE $0x8c; BYTE $0x%02x; LONG $%d // PREFETCHW %s", scale<<6|base, bytes, at))
+}
+
 // loadOp writes a load of the current vector; lanes beyond the rest become
 // what is neutral.
 func (a *asm) loadOp(name, from string, to reg) {
