@@ -24,7 +24,7 @@ import (
 // channel, and run in the loops of those.
 type winograd struct {
 	*convProduct
-	weigh  transformKernels
+	passes []winogradPass
 	across int // tiles of a row
 	down   int // rows of tiles of a band
 	images int // of a chunk
@@ -38,8 +38,15 @@ type winograd struct {
 	atV, atM int // scratch memory of transformed sources and of products
 }
 
-// transformKernels is the task that transforms a panel of kernels.
-type transformKernels struct{ *winograd }
+// winogradPass is the task that computes the panels from one to before another,
+// whose transformed kernels are in the shared memory together.
+type winogradPass struct {
+	*winograd
+	first, end int
+}
+
+// transformKernels is the task that transforms a panel of kernels of a pass.
+type transformKernels struct{ *winogradPass }
 
 // The transforms of a tile of the source, of a kernel, and of products, along
 // an axis.
@@ -85,13 +92,26 @@ func winogradPlaces(m [][]float32, row, column int) [][]int64 {
 }
 
 const (
-	winogradSize  = 16        // elements of a transformed tile
-	winogradBytes = 768 << 10 // of the tiles and products of a chunk, which stay in the second cache
-	winogradTiles = 48        // of a chunk, about, even if they do not: for so many, transformed kernels are read once
-	winogradWide  = 128       // of a chunk, about, if they come from the third cache
-	winogradDepth = 256       // channels of the source of a call: a panel of kernels stays in the first cache
-	winogradKept  = 1 << 20   // bytes of transformed kernels that stay in the second cache
+	winogradSize   = 16        // elements of a transformed tile
+	winogradBytes  = 768 << 10 // of the tiles and products of a chunk, which stay in the second cache
+	winogradTiles  = 48        // of a chunk, about, even if they do not: for so many, transformed kernels are read once
+	winogradWide   = 128       // of a chunk, about, if they come from the third cache
+	winogradDepth  = 256       // channels of the source of a call: a panel of kernels stays in the first cache
+	winogradKept   = 1 << 20   // bytes of transformed kernels that stay in the second cache
+	manyGroups     = 4         // of 32 channels
+	winogradPassed = 16 << 20  // bytes of what is transformed of the kernels at a time, about, for 16-bit types
 )
+
+// winogradPanels is how many panels of kernels are there at a time, of all, with
+// so many bytes each when transformed. Who takes 16 bits wants less memory: there
+// they go in passes, for each of which tiles of the other side are transformed
+// once more.
+func winogradPanels(stored gemm.Element, panels, bytes int) int {
+	if stored == gemm.F32 {
+		return panels
+	}
+	return ceilDiv(panels, ceilDiv(panels*bytes, winogradPassed))
+}
 
 // winogradPays reports whether k has windows for winograd, and so many channels
 // and tiles that transforms cost less than is saved.
@@ -131,7 +151,6 @@ func (k *convProduct) tileProducts() (direct, tiles float64) {
 
 func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	k := &winograd{convProduct: c}
-	k.weigh.winograd = k
 	k.eachPhase(func(p convPhase, taps [3][]convTap) {
 		for axis, list := range taps {
 			p.low[axis], p.span[axis] = list[0].at, len(list)
@@ -142,7 +161,15 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	k.bytes = 4
 	k.panels = ceilDiv(k.lanes, k.tiles.NR)
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
+	nr := 4 * k.tiles.NR
+	most := winogradPanels(k.stored, k.panels, winogradSize*k.depth*nr)
+	for first := 0; first < k.panels; first += most {
+		k.passes = append(k.passes, winogradPass{k, first, min(first+most, k.panels)})
+	}
 	k.lead = 4 * k.lanes
+	if !k.direct {
+		k.lead = min(k.lead, most*nr)
+	}
 	k.step = even(k.depth, winogradDepth, 1)
 	if k.ldv = 4 * k.depth; k.ldv%conflicts == 0 {
 		k.ldv += rowPad
@@ -150,8 +177,8 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	// Kernels that the second cache has no room for are multiplied element by
 	// element, for all panels of them: so tiles stay there.
 	k.held = 1
-	if 4*winogradSize*k.panels*k.tiles.NR*k.depth > winogradKept {
-		k.held = k.panels
+	if k.panels*winogradSize*k.depth*nr > winogradKept {
+		k.held = most
 	}
 	k.cut(p)
 
@@ -164,7 +191,6 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	if p.copied {
 		box = p.box[1] * p.box[2] * k.depth * k.bytes
 	}
-	nr := 4 * k.tiles.NR
 	k.weights = winogradPlaces(winogradKernel, 3*k.depth*nr, k.depth*nr)
 	k.spread = winogradPlaces(winogradResult, 4*k.most*nr, k.most*nr)
 	tile := 0
@@ -176,7 +202,7 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	k.atM = k.atV + roundUp(winogradSize*k.most*k.ldv, 64)
 	k.follow(b, v, max(k.atM+k.held*winogradSize*k.most*nr, 9*k.depth*nr), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
-	b.wantShared(k.panels * winogradSize * k.depth * nr)
+	b.wantShared(most * winogradSize * k.depth * nr)
 	return k
 }
 
@@ -201,18 +227,21 @@ func (k *winograd) cut(p *convPhase) {
 }
 
 func (k *winograd) run(r *run) {
-	r.parallel(&k.weigh, k.panels, winogradSize*k.depth*k.lanes)
-	r.parallel(k, k.phases[0].chunks, k.macs()/32)
+	for i := range k.passes {
+		p := &k.passes[i]
+		r.parallel(transformKernels{p}, p.end-p.first, winogradSize*k.depth*k.lanes)
+		r.parallel(p, k.phases[0].chunks, k.macs()/32)
+	}
 }
 
 // panelAt is where the transformed kernels of a panel begin, of an element of
 // transformed tiles.
-func (k *winograd) panelAt(r *run, panel, element int) unsafe.Pointer {
-	return unsafe.Pointer(&r.shared[4*k.tiles.NR*k.depth*(winogradSize*panel+element)])
+func (k *winogradPass) panelAt(r *run, panel, element int) unsafe.Pointer {
+	return unsafe.Pointer(&r.shared[4*k.tiles.NR*k.depth*(winogradSize*(panel-k.first)+element)])
 }
 
-func (k *transformKernels) chunk(r *run, w *worker, panel int) {
-	nr := k.tiles.NR
+func (k transformKernels) chunk(r *run, w *worker, i int) {
+	nr, panel := k.tiles.NR, k.first+i
 	first := panel * nr
 	cols := min(nr, k.lanes-first)
 	src, size := unsafe.Pointer(unsafe.SliceData(r.values[k.b])), k.from.Size()
@@ -241,7 +270,7 @@ func sumChannels(set *gemm.Set, n int, at []int64, x unsafe.Pointer, xs int, d u
 	set.Own(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
 }
 
-func (k *winograd) chunk(r *run, w *worker, i int) {
+func (k *winogradPass) chunk(r *run, w *worker, i int) {
 	p := &k.phases[0]
 	y := i % p.bands * p.band
 	i /= p.bands
@@ -253,16 +282,16 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 		from := b
 		from.image += j
 		k.find(r, w.scratch, p, &from)
-		k.transformTiles(p, &from, k.across, k.set.WinogradSource, nil, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * ownChannels, k.ldv})
+		k.transformTiles(p, &from, k.across, 0, k.srcAll, k.set.WinogradSource, nil, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * ownChannels, k.ldv})
 	}
-	first := k.pixelOf(p, b.image, b.z, y, 0)
+	first, left := k.pixelOf(p, b.image, b.z, y, 0), k.first*k.tiles.NR
 	d, lead := unsafe.Pointer(&w.scratch[k.atTile]), k.lead
 	if k.direct {
-		d = unsafe.Pointer(&r.values[k.dst][4*first*k.dstAll])
+		d = unsafe.Pointer(&r.values[k.dst][4*(first*k.dstAll+left)])
 	}
 	// What lies between the rows of a chunk's images belongs to it, too.
 	image := rows * p.count[2] * lead
-	for panel := range k.panels {
+	for panel := k.first; panel < k.end; panel++ {
 		if panel%k.held == 0 {
 			k.multiply(r, w, panel, images*tiles)
 		}
@@ -270,13 +299,14 @@ func (k *winograd) chunk(r *run, w *worker, i int) {
 		for j := range images {
 			for ty := range b.rows / 2 {
 				from := k.productsOf(w, panel, 0, j*tiles+ty*k.across)
-				to := unsafe.Add(d, j*image+2*ty*p.count[2]*lead+4*col)
+				to := unsafe.Add(d, j*image+2*ty*p.count[2]*lead+4*(col-left))
 				k.spreadTiles(from, to, p.count[2], min(2, rows-2*ty), lead, min(k.tiles.NR, k.lanes-col))
 			}
 		}
 	}
 	if !k.direct {
-		k.store(r, w, resultTile{row: first, rows: images * rows * p.count[2], cols: k.lanes, data: d, lead: lead})
+		cols := min(k.lanes, k.end*k.tiles.NR) - left
+		k.store(r, w, resultTile{row: first, col: left, rows: images * rows * p.count[2], cols: cols, data: d, lead: lead})
 	}
 }
 
@@ -301,14 +331,24 @@ func (k *winograd) spreadTiles(from, to unsafe.Pointer, pixels, rows, lead, chan
 // from 32 channels to the next, and from a tile to the next.
 type tileSteps struct{ element, group, tile int }
 
-// transformTiles transforms the tiles of a band, in rows of so many, to v: all
-// elements of them, or, if by is nil, some by the places of what they sum up.
-func (k *convProduct) transformTiles(p *convPhase, b *band, across int, by gemm.Transform, elements [][]int64, v unsafe.Pointer, to tileSteps) {
+// transformTiles transforms channels lo to hi-1 of the tiles of a band, in rows of
+// so many, to v: all elements of them, or, if by is nil, some by the places of what
+// they sum up. Tiles of many channels are transformed one by one: so they are
+// written in order, and not a bit of each page.
+func (k *convProduct) transformTiles(p *convPhase, b *band, across, lo, hi int, by gemm.Transform, elements [][]int64, v unsafe.Pointer, to tileSteps) {
 	start := (p.low[0]-b.low[0])*b.plane + (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
 	for ty := range b.rows / 2 {
-		for c := 0; c < k.srcAll; c += ownChannels {
-			x, d := b.from(start+2*ty*b.row+4*c), unsafe.Add(v, c/ownChannels*to.group+ty*across*to.tile)
-			channels := min(ownChannels, k.srcAll-c)
+		c := lo
+		if n := (hi - lo) / ownChannels; by != nil && n >= manyGroups {
+			for tx := range across {
+				x, d := b.from(start+2*ty*b.row+2*tx*b.pixel+4*c), unsafe.Add(v, (ty*across+tx)*to.tile)
+				by(n, x, b.row, b.pixel, 4*ownChannels, d, 4*to.element, to.element, to.group, 1<<ownChannels-1)
+			}
+			c += n * ownChannels
+		}
+		for ; c < hi; c += ownChannels {
+			x, d := b.from(start+2*ty*b.row+4*c), unsafe.Add(v, (c-lo)/ownChannels*to.group+ty*across*to.tile)
+			channels := min(ownChannels, hi-c)
 			if by != nil {
 				by(across, x, b.row, b.pixel, 2*b.pixel, d, 4*to.element, to.element, to.tile, 1<<channels-1)
 				continue
@@ -328,18 +368,18 @@ func (k *winograd) productsOf(w *worker, panel, element, tile int) unsafe.Pointe
 // multiply forms the products of a chunk's tiles with the panels of kernels from
 // one on whose products are formed together. Kernels that come from the third
 // cache are fetched while those before them are multiplied.
-func (k *winograd) multiply(r *run, w *worker, first, tiles int) {
-	t := k.tiles
+func (k *winogradPass) multiply(r *run, w *worker, first, tiles int) {
+	t, end := k.tiles, min(first+k.held, k.end)
 	nr := 4 * t.NR
 	heights := ceilDiv(tiles, t.MR)
 	for e := range winogradSize {
 		for c := 0; c < k.depth; c += k.step {
 			n := min(k.step, k.depth-c)
-			for panel := first; panel < first+k.held; panel++ {
+			for panel := first; panel < end; panel++ {
 				weights, next := unsafe.Add(k.panelAt(r, panel, e), c*nr), unsafe.Pointer(nil)
 				switch {
 				case k.held == 1:
-				case panel+1 < first+k.held:
+				case panel+1 < end:
 					next = unsafe.Add(k.panelAt(r, panel+1, e), c*nr)
 				case c+n < k.depth:
 					next = unsafe.Add(k.panelAt(r, first, e), (c+n)*nr)

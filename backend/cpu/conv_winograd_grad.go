@@ -31,10 +31,10 @@ type winogradGrad struct {
 	blocks int
 	sums   int
 	parts  int
-	finish transformSums
+	passes []winogradGradPass
 	direct bool
 
-	inPanels, outPanels int // of 32 channels
+	inPanels, outPanels int // of 32 channels; those of a pass, at most
 
 	ofInput, ofGrads, ofSums [][]int64      // places of what transforms sum up
 	byInput, byGrads         gemm.Transform // if there is one part: of all elements at once
@@ -43,9 +43,16 @@ type winogradGrad struct {
 	atIn, atGrads int // scratch memory of transformed tiles
 }
 
-// transformSums is the task that adds up sums and transforms them: a panel of
-// channels of the result, for an element of the window.
-type transformSums struct{ *winogradGrad }
+// winogradGradPass is the task that computes the sums of channels of the result from one to
+// before another.
+type winogradGradPass struct {
+	*winogradGrad
+	first, end int
+}
+
+// transformSums is the task that adds up sums of a pass and transforms them: a
+// panel of channels of the result, for an element of the window.
+type transformSums struct{ *winogradGradPass }
 
 const (
 	gradBytes = 768 << 10 // of the transformed tiles of a block
@@ -109,9 +116,12 @@ func (k *convProduct) layBands(down, across, more int) (box, row int) {
 
 func newWinogradGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
 	k := &winogradGrad{convolution: c, set: set, input: c.bandsOf(set, c.a, true), grads: c.bandsOf(set, c.b, false)}
-	k.finish.winogradGrad = k
-	k.inPanels, k.outPanels = ceilDiv(k.channels, ownChannels), ceilDiv(k.outs, ownChannels)
 	const row = 4 * ownChannels
+	k.inPanels = ceilDiv(k.channels, ownChannels)
+	k.outPanels = winogradPanels(k.input.stored, ceilDiv(k.outs, ownChannels), winogradSize*k.channels*row)
+	for first := 0; first < k.outs; first += k.outPanels * ownChannels {
+		k.passes = append(k.passes, winogradGradPass{k, first, min(first+k.outPanels*ownChannels, k.outs)})
+	}
 	k.sumBytes = winogradSize * k.outPanels * k.channels * row
 	k.sums = max(1, min(mostSums/2, sumsBytes/k.sumBytes, ceilDiv(k.macs(), chunkMACs<<2)))
 	k.parts = min(winogradSize, ceilDiv(wantChunks, k.sums))
@@ -158,11 +168,17 @@ func newWinogradGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kern
 }
 
 func (k *winogradGrad) run(r *run) {
-	r.parallel(k, k.sums*k.parts, k.macs()/32)
-	r.parallel(&k.finish, k.outPanels*k.windowSize, k.sums*winogradSize*k.channels*k.outs)
+	for i := range k.passes {
+		p := &k.passes[i]
+		r.parallel(p, k.sums*k.parts, k.macs()/32)
+		r.parallel(transformSums{p}, p.panels()*k.windowSize, k.sums*winogradSize*k.channels*k.outs)
+	}
 }
 
-func (k *winogradGrad) chunk(r *run, w *worker, i int) {
+// panels is the panels of channels of a pass.
+func (k *winogradGradPass) panels() int { return ceilDiv(k.end-k.first, ownChannels) }
+
+func (k *winogradGradPass) chunk(r *run, w *worker, i int) {
 	lo, hi := span(i%k.parts, k.parts, winogradSize)
 	i /= k.parts
 	const row = 4 * ownChannels
@@ -176,15 +192,17 @@ func (k *winogradGrad) chunk(r *run, w *worker, i int) {
 		for image := range images {
 			for _, s := range []struct {
 				*convProduct
-				by         gemm.Transform
-				elements   [][]int64
-				at, panels int
-			}{{k.input, k.byInput, k.ofInput, k.atIn, k.inPanels}, {k.grads, k.byGrads, k.ofGrads, k.atGrads, k.outPanels}} {
+				by       gemm.Transform
+				elements [][]int64
+				at       int
+				lo, hi   int
+			}{{k.input, k.byInput, k.ofInput, k.atIn, 0, k.channels}, {k.grads, k.byGrads, k.ofGrads, k.atGrads, k.first, k.end}} {
 				p, from := &s.phases[0], b
 				from.image += image
 				s.find(r, w.scratch, p, &from)
 				to := unsafe.Pointer(&w.scratch[s.at+image*tiles*row])
-				s.transformTiles(p, &from, k.across, s.by, s.elements[lo:hi], to, tileSteps{s.panels * k.most * row, k.most * row, row})
+				steps := tileSteps{ceilDiv(s.hi-s.lo, ownChannels) * k.most * row, k.most * row, row}
+				s.transformTiles(p, &from, k.across, s.lo, s.hi, s.by, s.elements[lo:hi], to, steps)
 			}
 		}
 		sums := unsafe.Pointer(&r.shared[i*k.sumBytes])
@@ -196,11 +214,11 @@ func (k *winogradGrad) chunk(r *run, w *worker, i int) {
 
 // multiply adds the products of an element of some tiles to its sums, or begins
 // them.
-func (k *winogradGrad) multiply(w *worker, sums unsafe.Pointer, element, tiles int, begins bool) {
+func (k *winogradGradPass) multiply(w *worker, sums unsafe.Pointer, element, tiles int, begins bool) {
 	const row = 4 * ownChannels
-	t := k.set.F32
-	for out := range k.outPanels {
-		b := unsafe.Pointer(&w.scratch[k.atGrads+(element*k.outPanels+out)*k.most*row])
+	t, panels := k.set.F32, k.panels()
+	for out := range panels {
+		b := unsafe.Pointer(&w.scratch[k.atGrads+(element*panels+out)*k.most*row])
 		for in := range k.inPanels {
 			a := unsafe.Pointer(&w.scratch[k.atIn+(element*k.inPanels+in)*k.most*row])
 			channels := min(ownChannels, k.channels-in*ownChannels)
@@ -218,11 +236,11 @@ func (k *winogradGrad) multiply(w *worker, sums unsafe.Pointer, element, tiles i
 	}
 }
 
-func (k *transformSums) chunk(r *run, w *worker, i int) {
+func (k transformSums) chunk(r *run, w *worker, i int) {
 	const row = 4 * ownChannels
 	tap, out := i%k.windowSize, i/k.windowSize*ownChannels
-	n := min(ownChannels, k.outs-out)
-	at := tap*k.channels*k.outs + out
+	n := min(ownChannels, k.end-k.first-out)
+	at := tap*k.channels*k.outs + k.first + out
 	from := unsafe.Pointer(&r.shared[out*k.channels*4])
 	if k.direct {
 		sumChannels(k.set, k.channels, k.ofSums[tap], from, row, unsafe.Pointer(&r.values[k.dst][4*at]), 4*k.outs, n)

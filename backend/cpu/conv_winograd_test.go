@@ -14,7 +14,8 @@ import (
 
 // TestWinograd holds convolutions by Winograd's transforms against the portable
 // kernels: even and odd sizes, planes, one band and several, several images to a
-// chunk, padding and cropping, and channels that do not fill a panel.
+// chunk, kernels in passes, padding and cropping, and channels that do not fill a
+// panel.
 func TestWinograd(t *testing.T) {
 	rng := rand.New(rand.NewPCG(41, 42))
 	used := 0
@@ -33,6 +34,7 @@ func TestWinograd(t *testing.T) {
 			{"bands", op.Shape{1, 64, 61, 72}, op.Shape{3, 3, 72, 100}, []int{1, 1}, []int{1, 1}},
 			{"images", op.Shape{9, 13, 14, 64}, op.Shape{3, 3, 64, 64}, []int{1, 1}, []int{1, 1}},
 			{"deep", op.Shape{1, 18, 18, 300}, op.Shape{3, 3, 300, 40}, []int{0, 0}, []int{0, 0}},
+			{"passes", op.Shape{1, 10, 10, 260}, op.Shape{3, 3, 260, 1080}, []int{0, 0}, []int{0, 0}},
 			{"planes", op.Shape{2, 3, 12, 16, 48}, op.Shape{1, 3, 3, 48, 80}, []int{0, 1, 1}, []int{0, 1, 1}},
 			{"wide edges", op.Shape{1, 30, 30, 64}, op.Shape{3, 3, 64, 64}, []int{2, 0}, []int{1, 2}},
 			{"cropped", op.Shape{1, 30, 32, 64}, op.Shape{3, 3, 64, 64}, []int{-1, -2}, []int{0, -1}},
@@ -89,8 +91,12 @@ func TestWinogradEpilogue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(43, 44))
 	ones := []int{1, 1}
 	a := op.Attr{Stride: ones, Dilation: ones, Low: ones, High: ones}
-	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
-		args := []array{randomArray(rng, d, 3, 15, 16, 64), randomArray(rng, d, 3, 3, 64, 72), randomArray(rng, d, 72)}
+	for i, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16, dtype.Float16} {
+		x, outs := op.Shape{3, 15, 16, 64}, 72
+		if i == 3 { // kernels in passes
+			x, outs = op.Shape{1, 10, 10, 260}, 1080
+		}
+		args := []array{randomArray(rng, d, x...), randomArray(rng, d, 3, 3, x[3], outs), randomArray(rng, d, outs)}
 		var got [2]array
 		for i, skip := range [][]string{nil, {"epilogue"}} {
 			g := ir.New(3)
