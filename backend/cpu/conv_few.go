@@ -79,7 +79,7 @@ func biasRelu(v *ir.Value, cols int) (bias *ir.Value, relu, ok bool) {
 		s := f.add.Type.Shape
 		ok = ok && s.Size() == cols && s[len(s)-1] == cols
 	}
-	return f.add, f.relu, ok && f.positive == nil
+	return f.add, f.relu, ok && f.positive == nil && f.over == nil
 }
 
 func (k *fewProduct) run(r *run) {

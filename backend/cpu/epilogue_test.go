@@ -129,6 +129,9 @@ func TestEpilogue(t *testing.T) {
 		"comparison": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
 			return record(t, g, op.Less, op.Attr{}, p, operand(p.Type.DType, p.Type.Shape...))
 		},
+		"quotient": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
+			return record(t, g, op.Div, op.Attr{}, p, operand(p.Type.DType))
+		},
 		"used twice": func(t *testing.T, g *ir.Graph, p *ir.Value, _ func(dtype.DType, ...int) *ir.Value) *ir.Value {
 			return record(t, g, op.Mul, op.Attr{}, p, record(t, g, op.Sigmoid, op.Attr{}, p))
 		},
@@ -149,7 +152,11 @@ func TestEpilogue(t *testing.T) {
 							case "B":
 								w = []int{s.batch, s.n, s.k}
 							}
-							p := record(t, g, op.MatMul, op.Attr{TransA: s.trans == "A", TransB: s.trans == "B"}, operand(d, x...), operand(d, w...))
+							a := op.Attr{TransA: s.trans == "A", TransB: s.trans == "B"}
+							if name == "quotient" && d.Is16() {
+								a.DType = dtype.Float32 // as gradients of weights are
+							}
+							p := record(t, g, op.MatMul, a, operand(d, x...), operand(d, w...))
 							return chain(t, g, p, operand)
 						})
 					})

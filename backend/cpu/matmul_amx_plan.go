@@ -45,7 +45,8 @@ type panelProduct struct {
 	stripes      []panelStripe
 	sharesB      bool
 	packsA       bool
-	direct       bool // kernels write the result themselves
+	direct       bool    // kernels write the result themselves
+	follow       *finish // what follows, if that is done there, or nil
 	store        tileStore
 	fallback     *product // of float16
 
@@ -109,6 +110,9 @@ func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 	p := &k.result
 	if p.after = newEpilogue(b, v, 2, p.n); p.after != nil {
 		k.store = p.storeEpilogue
+		if k.follow = newFinish(b, v, set, p.n); k.follow != nil && k.follow.add >= 0 {
+			k.follow = nil // kernels begin with sums that lie as theirs do
+		}
 	} else {
 		k.store = p.convert
 		p.direct = p.to == dtype.Float32
@@ -211,7 +215,8 @@ cut:
 	}
 	k.packsA = k.parts > 1 || k.a.trans || p.k%2 != 0 || 2*k.a.stride%setConflict == 0 && k.tileN >= 4*gemm.PanelCols
 	// Kernels write whole tile registers, as far apart as sums of earlier steps.
-	k.direct = p.direct && !k.turned && p.slices == 1 && k.depth >= p.k && k.m%16 == 0 && k.n%16 == 0
+	k.direct = (p.direct || k.follow != nil) && !k.turned && p.slices == 1 && k.depth >= p.k && k.m%16 == 0 && k.n%16 == 0
+	p.direct = p.direct || k.direct
 	p.tileM, p.tileN = k.tileM, k.tileN
 	if k.turned {
 		p.tileM, p.tileN = k.tileN, k.tileM

@@ -160,7 +160,11 @@ func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int,
 			if part.first {
 				s = nil
 			}
-			kernels[(h-1)/16][(min(gemm.PanelCols, cols-j)-1)/16](steps, a, lda, k.lowA, rest, b, s, d, lead, next)
+			width := min(gemm.PanelCols, cols-j)
+			kernels[(h-1)/16][(width-1)/16](steps, a, lda, k.lowA, rest, b, s, d, lead, next)
+			if k.follow != nil && k.direct {
+				k.follow.tile(r, t.row+i, t.col+at+j, h, lead, d, 1<<width-1)
+			}
 		}
 		if part.last && !k.direct && !k.turned && k.result.slices == 1 {
 			u := t

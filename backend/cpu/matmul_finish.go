@@ -12,10 +12,11 @@ import (
 
 // follower is what follows a product most often, in the product's own type: a
 // term is added, or none; then the result is the relu of the sum, or the sum
-// where something is positive and 0 elsewhere, or the sum.
+// where something is positive and 0 elsewhere, or the sum. Or the result is the
+// quotient by a number.
 type follower struct {
-	add, positive *ir.Value // or nil
-	relu          bool
+	add, positive, over *ir.Value // or nil
+	relu                bool
 }
 
 // followerOf reports whether that is all that follows v, and what it is.
@@ -45,6 +46,9 @@ func followerOf(v *ir.Value) (f follower, ok bool) {
 			if f.add = operand(a[0] + a[1]); f.add == nil {
 				return f, false
 			}
+		case len(body.Code) == 1 && ins.Op == op.Div && ins.DType == t && a[0] == 0:
+			f.over = operand(a[1])
+			return f, f.over != nil && f.over.Type.Shape.Size() == 1
 		case len(left) == 1 && ins.Op == op.Relu && ins.DType == t && a[0] == last:
 			f.relu = true
 		case len(left) == 2 && ins.Op == op.Greater && zero(a[1]):
@@ -67,7 +71,8 @@ type finish struct {
 	add   int // position of the term, or -1
 	lead  int // bytes from a row of it to the next
 	then  gemm.Finish
-	reads int // position of what that reads, or -1
+	reads int  // position of what that reads, or -1
+	along bool // element by element, else a number
 }
 
 // newFinish is what follows the product v of n columns, or nil if chains do it.
@@ -96,7 +101,13 @@ func newFinish(b *builder, v *ir.Value, set *gemm.Set, n int) *finish {
 		if b.made[y] != nil || y.Type.Shape.Size() != v.Type.Shape.Size() || y.Slot == v.Slot {
 			return nil
 		}
-		k.then, k.reads = set.ReluGrad, b.at(y)
+		k.then, k.reads, k.along = set.ReluGrad, b.at(y), true
+	}
+	if f.over != nil {
+		if b.made[f.over] != nil {
+			return nil
+		}
+		k.then, k.reads = set.Divide, b.at(f.over)
 	}
 	return k
 }
@@ -115,7 +126,11 @@ func (k *finish) term(r *run, row, col int) unsafe.Pointer {
 func (k *finish) tile(r *run, row, col, rows, lead int, d unsafe.Pointer, mask uint) {
 	var y unsafe.Pointer
 	if k.reads >= 0 {
-		y = unsafe.Pointer(&r.values[k.reads][row*lead+4*col])
+		at := 0
+		if k.along {
+			at = row*lead + 4*col
+		}
+		y = unsafe.Pointer(&r.values[k.reads][at])
 	}
 	if k.then != nil {
 		k.then(rows, d, lead, y, lead, mask)

@@ -29,4 +29,21 @@ func (g *gen) finishes() {
 		}
 		g.ins("VMOVUPS Z1, K1, (DI)\nVMOVUPS Z2, K2, 64(DI)\nADDQ R8, DI\nDECQ CX\nJNZ row\nVZEROUPPER\nRET")
 	}
+	g.divide()
+}
+
+// divide divides by a number. The quotient by a power of two, as scales of losses
+// are, is a product by its reciprocal, to the bit, if that is a normal number.
+func (g *gen) divide() {
+	g.text("divideAVX512", finishParams, "is Divide: d[i*ldd+j] /= y[0].")
+	g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ y+24(FP), SI")
+	g.ins("MOVQ mask+40(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2\nVBROADCASTSS (SI), Z0")
+	g.ins("MOVL (SI), AX\nTESTL $0x7fffff, AX\nJNZ row") // the exponent alone has bits
+	g.ins("SHRL $23, AX\nANDL $0xff, AX\nDECL AX\nCMPL AX, $252\nJHI row")
+	g.ins("MOVL $0x3f800000, AX\nVPBROADCASTD AX, Z1\nVDIVPS Z0, Z1, Z0")
+	for _, by := range []struct{ label, op string }{{"product", "VMULPS"}, {"row", "VDIVPS"}} {
+		g.label(by.label)
+		g.ins("VMOVUPS.Z (DI), K1, Z1\nVMOVUPS.Z 64(DI), K2, Z2\n%[1]s Z0, Z1, Z1\n%[1]s Z0, Z2, Z2", by.op)
+		g.ins("VMOVUPS Z1, K1, (DI)\nVMOVUPS Z2, K2, 64(DI)\nADDQ R8, DI\nDECQ CX\nJNZ %s\nVZEROUPPER\nRET", by.label)
+	}
 }

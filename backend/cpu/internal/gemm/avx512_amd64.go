@@ -737,6 +737,11 @@ func reluAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, 
 //go:noescape
 func reluGradAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 
+// divideAVX512 is Divide: d[i*ldd+j] /= y[0].
+//
+//go:noescape
+func divideAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+
 // lanesF32AVX512 packs float32, from rows of lanes:
 // d[p*ldd+j] = s[p*lds+j] for p < k and j in store, 0 where j is not in load.
 //

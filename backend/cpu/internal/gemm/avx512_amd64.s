@@ -37875,6 +37875,53 @@ row:
 	VZEROUPPER
 	RET
 
+// func divideAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·divideAVX512(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), CX
+	MOVQ d+8(FP), DI
+	MOVQ ldd+16(FP), R8
+	MOVQ y+24(FP), SI
+	MOVQ mask+40(FP), DX
+	KMOVW DX, K1
+	SHRQ $16, DX
+	KMOVW DX, K2
+	VBROADCASTSS (SI), Z0
+	MOVL (SI), AX
+	TESTL $0x7fffff, AX
+	JNZ row
+	SHRL $23, AX
+	ANDL $0xff, AX
+	DECL AX
+	CMPL AX, $252
+	JHI row
+	MOVL $0x3f800000, AX
+	VPBROADCASTD AX, Z1
+	VDIVPS Z0, Z1, Z0
+product:
+	VMOVUPS.Z (DI), K1, Z1
+	VMOVUPS.Z 64(DI), K2, Z2
+	VMULPS Z0, Z1, Z1
+	VMULPS Z0, Z2, Z2
+	VMOVUPS Z1, K1, (DI)
+	VMOVUPS Z2, K2, 64(DI)
+	ADDQ R8, DI
+	DECQ CX
+	JNZ product
+	VZEROUPPER
+	RET
+row:
+	VMOVUPS.Z (DI), K1, Z1
+	VMOVUPS.Z 64(DI), K2, Z2
+	VDIVPS Z0, Z1, Z1
+	VDIVPS Z0, Z2, Z2
+	VMOVUPS Z1, K1, (DI)
+	VMOVUPS Z2, K2, 64(DI)
+	ADDQ R8, DI
+	DECQ CX
+	JNZ row
+	VZEROUPPER
+	RET
+
 // func lanesF32AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·lanesF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ d+0(FP), DI

@@ -200,6 +200,7 @@ type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int,
 //
 //	Relu:     d[i*ldd+j] = 0 if d[i*ldd+j] < 0; does not read y
 //	ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0
+//	Divide:   d[i*ldd+j] /= y[0]
 type Finish func(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 
 // Windows goes over windows of n pixels, up to 32 channels of them: those of
@@ -255,8 +256,9 @@ type Set struct {
 	// NarrowLanes rounds rows of up to 32 float32 to 16-bit floats: those of store.
 	NarrowLanes [elements]Pack
 
-	// Relu and ReluGrad are an activation and its gradient behind a product, or nil.
-	Relu, ReluGrad Finish
+	// Relu and ReluGrad are an activation and its gradient behind a product, Divide
+	// takes the scale of a loss from a gradient, or nil.
+	Relu, ReluGrad, Divide Finish
 
 	// Own is convolutions with a kernel for each channel, OwnGrad their gradients
 	// by the kernels, LargestGradAdd those of maxima of windows that overlap, all
