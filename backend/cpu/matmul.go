@@ -40,6 +40,7 @@ type matrix struct {
 	trans  bool
 	stride int   // elements from a row of the stored matrix to the next
 	starts []int // first element, by batch
+	rounds bool  // its elements become those of float16 when they are read: see sources
 }
 
 // microKernel computes c += Σ a·b over k panels: a has rows elements for each
@@ -138,7 +139,11 @@ func (k *matmul[T]) tile() {
 func newMatrix(b *builder, v *ir.Value, trans bool, lead op.Shape) matrix {
 	s := v.Type.Shape
 	own := s[:len(s)-2]
-	m := matrix{pos: b.at(v), dtype: v.Type.DType, trans: trans, stride: s[len(s)-1], starts: make([]int, lead.Size())}
+	source, rounds := b.source[v]
+	if rounds {
+		v = source
+	}
+	m := matrix{rounds: rounds, pos: b.at(v), dtype: v.Type.DType, trans: trans, stride: s[len(s)-1], starts: make([]int, lead.Size())}
 	strides := make([]int, len(lead))
 	size := s[len(s)-2] * s[len(s)-1]
 	for i := len(own) - 1; i >= 0; i-- {

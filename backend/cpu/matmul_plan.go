@@ -30,6 +30,7 @@ type product struct {
 	depth        int    // of a step of the inner dimension, in elements
 	tileM, tileN int    // of a tile
 	rowsFirst    bool   // kernels go along the columns of a tile first
+	packsRows    bool   // then: rows of A are converted as kernels come to them
 	down         int    // tiles
 	stripes      []part // the columns, by the stripes in which B is shared; one if it is not
 	sharesB      bool
@@ -65,6 +66,15 @@ type operandOf struct {
 	panels  bool // packed rows of A lie k by k, in panels of those that a kernel takes
 	lead    int  // bytes from a packed row to the next, if A is copied row by row
 	stored  bool // transposed A is converted in the rows that it is stored in, not in panels
+}
+
+// newOperandOf is the operand m of a product of elements, or of what these are
+// made of.
+func newOperandOf(m matrix, element gemm.Element) operandOf {
+	if m.rounds {
+		element = gemm.RoundF16
+	}
+	return operandOf{matrix: m, element: element, size: element.Size()}
 }
 
 // part is a stripe of columns, from col on. It is the task that computes the
@@ -114,14 +124,13 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 		return k
 	}
 	k := &product{m: dims.m, n: dims.n, k: dims.k, batches: dims.batches, set: set, tiles: set.F32, out: b.at(v), to: v.Type.DType}
-	element := elementOf[dims.a.dtype]
+	element := elementOf[v.Args[0].Type.DType]
 	// Sums over a short inner dimension cost less than their conversion, and
 	// go through float32, which keeps subnormal numbers.
 	if t := set.Pairs; element == gemm.BF16 && t != nil && k.k >= 8 {
 		element, k.tiles = gemm.Pairs, t
 	}
-	k.a = operandOf{matrix: dims.a, element: element, size: element.Size()}
-	k.b = operandOf{matrix: dims.b, element: element, size: element.Size()}
+	k.a, k.b = newOperandOf(dims.a, element), newOperandOf(dims.b, element)
 	k.after = newEpilogue(b, v, 2, k.n)
 	k.finish = newFinish(b, v, set, k.n)
 	if k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && b.keepable(v.Args[1]) {
@@ -219,7 +228,7 @@ func (k *product) block() {
 		k.depth = min(k.depth, even(k.k, copyDepth, 16))
 	}
 	switch {
-	case k.a.element == gemm.F16 || k.a.element == gemm.BF16:
+	case k.a.element.Converts():
 		k.a.packed = true // and converted
 	case k.a.trans:
 		k.a.packed = k.a.element == gemm.Pairs || !small || k.a.stride*k.a.size%rowConflict == 0 && k.n >= packedPanels*t.NR && t.Next.Inner != nil
@@ -267,7 +276,9 @@ func (k *product) block() {
 	k.onePanel = k.down == 1 && k.b.packed && !k.sharesB && !k.ownsB && !shallow
 	// A few columns: A is what is read from memory, rows in turn. Few steps: what
 	// counts is to write the result, and to read what follows.
-	k.rowsFirst = shallow || !k.onePanel && !k.a.packed && !k.a.trans && k.b.packed && k.depth >= k.k && k.tileN <= firstPanels*t.NR
+	along := !k.onePanel && !k.a.trans && k.b.packed && k.depth >= k.k && k.tileN <= firstPanels*t.NR
+	k.packsRows = along && !shallow && k.a.element.Converts()
+	k.rowsFirst = shallow || along && !k.a.packed || k.packsRows
 	stripe := max(k.n, 1)
 	if k.sharesB && !k.keeps {
 		stripe = max(k.tileN, shareBytes/(4*k.cells(k.k))/k.tileN*k.tileN)
@@ -339,13 +350,16 @@ func (k *product) layout() {
 	if k.a.packed {
 		// Where a panel has fewer rows than a vector, to convert their pieces
 		// would take as long as to multiply.
-		k.a.stored = k.a.trans && t.Inner != nil && t.MR < 8 && (k.a.element == gemm.F16 || k.a.element == gemm.BF16)
+		k.a.stored = k.a.trans && t.Inner != nil && t.MR < 8 && k.a.element.Converts()
 		width, rows := cells, k.tileM
 		if k.a.stored {
 			width, rows = rows, width
 		}
+		if k.packsRows {
+			rows = min(rows, t.MR)
+		}
 		k.a.lead = 4 * width
-		if k.a.lead%rowConflict == 0 || k.a.element.Size() == 4 {
+		if k.a.lead%rowConflict == 0 || k.a.element == gemm.F32 {
 			k.a.lead += rowPad
 		}
 		k.atA = take(rows * k.a.lead)

@@ -2,8 +2,6 @@ package cpu
 
 import (
 	"unsafe"
-
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 )
 
 // run computes a product stripe by stripe.
@@ -144,8 +142,8 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 	}
 	for i := range rows {
 		from, to := unsafe.Add(src, i*lds), unsafe.Add(d, i*a.lead)
-		switch a.element {
-		case gemm.F16, gemm.BF16:
+		switch {
+		case a.element.Converts():
 			k.set.Widen[a.element](to, from, depth)
 		default:
 			n := depth * a.size
@@ -276,6 +274,8 @@ func (k *part) chunk(r *run, w *worker, i int) {
 		cells := k.cells(depth)
 		a, lda, rowA := unsafe.Pointer(nil), 0, 0
 		switch {
+		case k.packsRows:
+			a, lda = unsafe.Add(scratch, k.atA), k.a.lead
 		case k.a.packed:
 			a, lda, rowA = unsafe.Add(scratch, k.atA), k.a.lead, k.a.lead
 			switch {
@@ -319,6 +319,9 @@ func (k *part) chunk(r *run, w *worker, i int) {
 				k.packB(copied, 0, dataB, batch, tile.col+j, cols, p, depth)
 				b, ldb, copied = copied, 4*nr, nil
 			}
+			if k.packsRows && panel == 0 {
+				k.packA(a, dataA, batch, row+at, h, p, depth)
+			}
 			var next unsafe.Pointer
 			switch {
 			case k.rowsFirst || fetching == nil:
@@ -332,8 +335,13 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			}
 			if k.rowsFirst {
 				next, stride = nil, fetchPiece
-				if done := panel * (cells / 4) * stride; done < min(h, k.m-row-end)*rowA {
-					next = unsafe.Add(a, end*rowA+done)
+				from, apart := a, rowA
+				if k.packsRows {
+					apart = k.a.stride * k.a.size
+					from = unsafe.Add(baseA, k.a.starts[batch]*k.a.size+row*apart+p*k.a.size)
+				}
+				if done := panel * (cells / 4) * stride; done < min(h, k.m-row-end)*apart {
+					next = unsafe.Add(from, end*apart+done)
 				}
 			}
 			if ahead[0] != nil || ahead[1] != nil {

@@ -29,6 +29,8 @@ type builder struct {
 	pos  map[*ir.Value]int
 	made map[*ir.Value]maker // whose one reader makes the elements itself
 	sums map[*ir.Value]int   // of squares, by what they are of: where in run.sums
+
+	source map[*ir.Value]*ir.Value // of casts that their readers make themselves
 }
 
 // at is the position of v among the program's values.
@@ -110,6 +112,7 @@ type run struct {
 func compile(d *Device, g *ir.Graph) (*Program, error) {
 	p := &Program{device: d, graph: g, static: make([][]byte, len(g.Values)), labels: labelled(g)}
 	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]maker{}, sums: map[*ir.Value]int{}}
+	b.source = b.sources()
 	for i, v := range g.Values {
 		b.pos[v] = i
 		bytes := v.Type.Bytes()
@@ -139,6 +142,9 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 			s := step{pos: i, kernel: k}
 			if k, ok := k.(maker); ok && v.Op != op.TakeAlong && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
 				b.made[v], s.watched = k, true
+			}
+			if b.source[v] != nil {
+				s.watched = true
 			}
 			p.steps = append(p.steps, s)
 		}

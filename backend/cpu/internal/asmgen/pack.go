@@ -2,13 +2,16 @@ package asmgen
 
 import "fmt"
 
-// elementKinds are what operands are made of, and how 16 of them, or of pairs,
-// are loaded under mask k as 32-bit lanes: as float32, or as pairs.
-var elementKinds = []struct {
+// elementKind is what an operand is made of.
+type elementKind struct {
 	name, doc string
 	bytes     int // of an element
 	load      func(address, k string, z int) string
-}{
+}
+
+// elementKinds are what operands are made of, and how 16 of them, or of pairs,
+// are loaded under mask k as 32-bit lanes: as float32, or as pairs.
+var elementKinds = []elementKind{
 	{"F32", "float32", 4, func(at, k string, z int) string { return fmt.Sprintf("VMOVUPS.Z %s, %s, Z%d", at, k, z) }},
 	{"F16", "float16, made float32", 2, func(at, k string, z int) string { return fmt.Sprintf("VCVTPH2PS.Z %s, %s, Z%d", at, k, z) }},
 	{"BF16", "bfloat16, made float32", 2, func(at, k string, z int) string {
@@ -16,14 +19,20 @@ var elementKinds = []struct {
 	}},
 }
 
+// packedKinds are those that are packed: besides, float32 that become numbers of
+// float16.
+var packedKinds = append(elementKinds[:len(elementKinds):len(elementKinds)], elementKind{"RoundF16", "float32, rounded to float16", 4, func(at, k string, z int) string {
+	return fmt.Sprintf("VMOVUPS.Z %s, %s, Z%d\nVCVTPS2PH $0, Z%d, Y%d\nVCVTPH2PS Y%d, Z%d", at, k, z, z, z, z, z)
+}})
+
 const packParams = "d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint"
 
 func (g *gen) packing() {
-	for _, kind := range elementKinds {
+	for _, kind := range packedKinds {
 		g.lanes("lanes"+kind.name+"AVX512", kind.doc, kind.bytes, kind.load)
 	}
 	g.lanePairs()
-	for _, kind := range elementKinds {
+	for _, kind := range packedKinds {
 		g.transpose("transpose"+kind.name+"AVX512", kind.doc, 16*kind.bytes, 16, kind.load)
 	}
 	g.transpose("transposePairsAVX512", "pairs of bfloat16", 64, 32, func(at, k string, z int) string {

@@ -760,6 +760,12 @@ func lanesF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int,
 //go:noescape
 func lanesBF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 
+// lanesRoundF16AVX512 packs float32, rounded to float16, from rows of lanes:
+// d[p*ldd+j] = s[p*lds+j] for p < k and j in store, 0 where j is not in load.
+//
+//go:noescape
+func lanesRoundF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
+
 // lanesPairsAVX512 packs bfloat16 from rows of lanes, two rows to a row of pairs:
 // d[p*ldd+2j] = s[2p*lds+j] and d[p*ldd+2j+1] = s[(2p+1)*lds+j] for 2p < k,
 // with 0 for row k.
@@ -784,6 +790,12 @@ func transposeF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k 
 //
 //go:noescape
 func transposeBF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
+
+// transposeRoundF16AVX512 packs float32, rounded to float16, from up to 16 lanes that lie apart:
+// d[p*ldd+j] = s[j*lds+p] for j in store, 0 where j is not in load.
+//
+//go:noescape
+func transposeRoundF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 
 // transposePairsAVX512 packs pairs of bfloat16, from up to 16 lanes that lie apart:
 // d[p*ldd+j] = s[j*lds+p] for j in store, 0 where j is not in load.

@@ -13,7 +13,9 @@ func widenBy(v *vec.Set) [elements]Convert {
 			load(unsafe.Slice((*float32)(d), n), unsafe.Slice((*uint16)(s), n))
 		}
 	}
-	return [elements]Convert{F16: by(v.FromF16), BF16: by(v.FromBF16)}
+	return [elements]Convert{F16: by(v.FromF16), BF16: by(v.FromBF16), RoundF16: func(d, s unsafe.Pointer, n int) {
+		v.RoundF16(unsafe.Slice((*float32)(d), n), unsafe.Slice((*float32)(s), n))
+	}}
 }
 
 // narrowBy makes conversions of the loops of package vec.

@@ -152,21 +152,25 @@ type Panels struct {
 type Element uint8
 
 const (
-	F32   Element = iota // float32, as it is
-	F16                  // float16, made float32
-	BF16                 // bfloat16, made float32
-	Pairs                // bfloat16, packed as pairs
+	F32      Element = iota // float32, as it is
+	F16                     // float16, made float32
+	BF16                    // bfloat16, made float32
+	Pairs                   // bfloat16, packed as pairs
+	RoundF16                // float32, rounded to float16
 	elements
 )
 
 // Size is the bytes of an element before packing. A packed one, or a packed
 // pair, has 4.
 func (e Element) Size() int {
-	if e == F32 {
+	if e == F32 || e == RoundF16 {
 		return 4
 	}
 	return 2
 }
+
+// Converts reports whether packed elements are others than those packed.
+func (e Element) Converts() bool { return e == F16 || e == BF16 || e == RoundF16 }
 
 // Pack packs lanes, the rows of A or the columns of B: p < k is the inner
 // index, lanes with a bit in store are written, and are zero without one in
@@ -251,6 +255,7 @@ type Set struct {
 	Adds [elements]Adds
 
 	// Widen and Narrow convert 16-bit floats, F16 or BF16, to and from float32.
+	// Widen rounds to float16, too.
 	Widen, Narrow [elements]Convert
 
 	// NarrowLanes rounds rows of up to 32 float32 to 16-bit floats: those of store.

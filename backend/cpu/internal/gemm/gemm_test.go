@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -37,12 +38,15 @@ func (g *guarded) check(t *testing.T, what string) {
 	}
 }
 
-// floats fills b with elements that bfloat16 has exactly, as kind e says.
+// floats fills b with elements that bfloat16 has exactly, as kind e says, or with
+// others that are to be rounded.
 func floats(rng *rand.Rand, b []byte, e Element) {
-	d := map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16, Pairs: dtype.BFloat16}[e]
+	d := map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16, Pairs: dtype.BFloat16, RoundF16: dtype.Float32}[e]
 	x := make([]float32, len(b)/e.Size())
 	for i := range x {
-		x[i] = dtype.BFloat16.Round(rng.Float32()*2 - 1)
+		if x[i] = rng.Float32()*2 - 1; e != RoundF16 {
+			x[i] = dtype.BFloat16.Round(x[i])
+		}
 	}
 	dtype.FromF32(b, x, d)
 }
@@ -276,6 +280,15 @@ func TestConvert(t *testing.T) {
 				}
 				if half[i] != want {
 					t.Fatalf("%s: %#08x narrowed to %v is %#04x, want %#04x", set.Name, w, d, half[i], want)
+				}
+			}
+			if d == dtype.Float16 {
+				rounded := slices.Clone(words)
+				set.Widen[RoundF16](unsafe.Pointer(&rounded[0]), unsafe.Pointer(&words[0]), len(words))
+				for i, w := range rounded {
+					if want := math.Float32bits(dtype.F16ToF32(half[i])); w != want {
+						t.Fatalf("%s: %#04x, rounded at once, is %#08x, want %#08x", set.Name, half[i], w, want)
+					}
 				}
 			}
 			for n := range 40 {

@@ -88,6 +88,8 @@ func (e Element) load(p unsafe.Pointer, i int) float32 {
 		return *(*float32)(p)
 	case F16:
 		return dtype.F16ToF32(*(*uint16)(p))
+	case RoundF16:
+		return dtype.Float16.Round(*(*float32)(p))
 	}
 	return dtype.BF16ToF32(*(*uint16)(p))
 }
@@ -165,13 +167,9 @@ func packPairs(d unsafe.Pointer, ldd int, s unsafe.Pointer, lane, inner, k int, 
 // widen is Set.Widen in Go.
 func widen(e Element) Convert {
 	return func(d, s unsafe.Pointer, n int) {
-		for i, h := range unsafe.Slice((*uint16)(s), n) {
-			x := (*float32)(at(d, i, 4))
-			if e == F16 {
-				*x = dtype.F16ToF32(h)
-			} else {
-				*x = dtype.BF16ToF32(h)
-			}
+		to := unsafe.Slice((*float32)(d), n)
+		for i := range to {
+			to[i] = e.load(s, i)
 		}
 	}
 }
@@ -194,8 +192,8 @@ func narrow(e Element) Convert {
 // assembly, and tests compare with them.
 var portable = Set{
 	Name:      "portable",
-	Lanes:     [elements]Pack{lanes(F32), lanes(F16), lanes(BF16), pairLanes},
-	Transpose: [elements]Pack{transpose(F32), transpose(F16), transpose(BF16), pairTranspose},
-	Widen:     [elements]Convert{F16: widen(F16), BF16: widen(BF16)},
+	Lanes:     [elements]Pack{lanes(F32), lanes(F16), lanes(BF16), pairLanes, lanes(RoundF16)},
+	Transpose: [elements]Pack{transpose(F32), transpose(F16), transpose(BF16), pairTranspose, transpose(RoundF16)},
+	Widen:     [elements]Convert{F16: widen(F16), BF16: widen(BF16), RoundF16: widen(RoundF16)},
 	Narrow:    [elements]Convert{F16: narrow(F16), BF16: narrow(BF16)},
 }

@@ -17,8 +17,8 @@ var AVX512 = &Set{
 		Copies:  CopyKernels{f32AVX512CopyRows32, f32AVX512CopyInner32},
 		RowRuns: rowRunsAVX512, NarrowRowRuns: rowRunsNarrowAVX512,
 	},
-	Lanes:     [elements]Pack{lanesF32AVX512, lanesF16AVX512, lanesBF16AVX512, lanesPairsAVX512},
-	Transpose: [elements]Pack{transposeF32AVX512, transposeF16AVX512, transposeBF16AVX512, transposePairsAVX512},
+	Lanes:     [elements]Pack{lanesF32AVX512, lanesF16AVX512, lanesBF16AVX512, lanesPairsAVX512, lanesRoundF16AVX512},
+	Transpose: [elements]Pack{transposeF32AVX512, transposeF16AVX512, transposeBF16AVX512, transposePairsAVX512, transposeRoundF16AVX512},
 	Dots:      [elements]Dots{dotsBy(F32, 1, dotsF324AVX512, dotsF321AVX512), dotsBy(F16, 1, dotsF164AVX512, dotsF161AVX512), dotsBy(BF16, 1, dotsBF164AVX512, dotsBF161AVX512)},
 	Adds:      [elements]Adds{addsBy(F32, 1, addsF324AVX512, addsF321AVX512), addsBy(F16, 1, addsF164AVX512, addsF161AVX512), addsBy(BF16, 1, addsBF164AVX512, addsBF161AVX512)},
 	Widen:     widenBy(vec.AVX512()),
@@ -60,7 +60,7 @@ var AVX2 = func() *Set {
 	s.Dots = [elements]Dots{dotsBy(F32, 8, dotsF324AVX2, dotsF321AVX2), dotsBy(F16, 8, dotsF164AVX2, dotsF161AVX2), dotsBy(BF16, 8, dotsBF164AVX2, dotsBF161AVX2)}
 	s.Adds = [elements]Adds{addsBy(F32, 8, addsF324AVX2, addsF321AVX2), addsBy(F16, 8, addsF164AVX2, addsF161AVX2), addsBy(BF16, 8, addsBF164AVX2, addsBF161AVX2)}
 	s.Widen, s.Narrow = widenBy(vec.AVX2()), narrowBy(vec.AVX2())
-	for _, e := range []Element{F16, BF16} {
+	for _, e := range []Element{F16, BF16, RoundF16} {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])
 	}
 	s.Peak, s.PeakFlops = peakAVX2, 48*16

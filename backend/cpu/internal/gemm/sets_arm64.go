@@ -15,11 +15,11 @@ var NEON = func() *Set {
 	s.Dots = [elements]Dots{dotsBy(F32, 4, dotsF324NEON, dotsF321NEON), dotsBy(F16, 4, dotsF164NEON, dotsF161NEON), dotsBy(BF16, 4, dotsBF164NEON, dotsBF161NEON)}
 	s.Adds = [elements]Adds{addsBy(F32, 4, addsF324NEON, addsF321NEON), addsBy(F16, 4, addsF164NEON, addsF161NEON), addsBy(BF16, 4, addsBF164NEON, addsBF161NEON)}
 	s.Widen, s.Narrow = widenBy(vec.NEON()), narrowBy(vec.NEON())
-	for _, e := range []Element{F16, BF16} {
+	for _, e := range []Element{F16, BF16, RoundF16} {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])
 	}
 	s.Lanes[Pairs] = zipLanes
-	s.Transpose = [elements]Pack{transposeBy(F32, turnF32NEON), transposeBy(F16, turnF16NEON), transposeBy(BF16, turnBF16NEON), transposeBy(Pairs, turnF32NEON)}
+	s.Transpose = [elements]Pack{transposeBy(F32, turnF32NEON), transposeBy(F16, turnF16NEON), transposeBy(BF16, turnBF16NEON), transposeBy(Pairs, turnF32NEON), portable.Transpose[RoundF16]}
 	s.Peak, s.PeakFlops = f32PeakNEON, 48*8
 	return &s
 }()
