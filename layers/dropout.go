@@ -224,11 +224,9 @@ func noiseShape(noise []int, x *tensor.Tensor) Shape {
 }
 
 // kept tells which elements, of a shape that broadcasts to x, a share rate of
-// which is dropped, are kept. It is drawn in float32 whatever the type of x: in
-// 16 bits the share would be a multiple of 2⁻⁸ or 2⁻¹¹.
+// which is dropped, are kept. It is the same whatever the type of x.
 func kept(x *tensor.Tensor, state *tensor.Variable, rate float64, shape Shape) *tensor.Tensor {
-	u := tensor.RandomUniform(NextState(state, x), 0, shape...)
-	return u.GreaterEqual(tensor.Scalar(u.DType(), rate))
+	return tensor.RandomKeep(NextState(state, x), 0, rate, shape...)
 }
 
 // drop sets a share of x to 0 and multiplies the rest so that the expected sum

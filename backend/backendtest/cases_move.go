@@ -72,9 +72,13 @@ func iotaCases(b *builder) {
 func randomCases(b *builder) {
 	state := func(seed, counter float64) fill { return values(seed, counter) }
 	for i, s := range shapeClasses {
-		b.add(s.name, op.Attr{Dims: s.shape, Stream: uint64(i)}, []op.Type{b.t(2)}, state(float64(42+i), float64(i))).Large = large(s.name)
+		for _, bits := range []int{0, 16} {
+			name := s.name + map[int]string{16: "Halves"}[bits]
+			b.add(name, op.Attr{Dims: s.shape, Stream: uint64(i), N: bits}, []op.Type{b.t(2)}, state(float64(42+i), float64(i))).Large = large(s.name)
+		}
 	}
 	b.add("negative", op.Attr{Dims: op.Shape{9}, Stream: 1<<40 + 3}, []op.Type{b.t(2)}, state(-5, 0x1p35))
+	b.add("negativeHalves", op.Attr{Dims: op.Shape{19}, Stream: 1<<40 + 3, N: 16}, []op.Type{b.t(2)}, state(-5, 0x1p35))
 }
 
 func reshapeCases(b *builder) {

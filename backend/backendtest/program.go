@@ -195,6 +195,7 @@ func busyGraph() (*ir.Graph, []op.Type) {
 	g.Output(add(g, op.Prod, op.Attr{Axes: []int{0}}, p[1]), -1)
 	g.Output(add(g, op.MatMul, op.Attr{TransA: true, DType: f32}, p[2], p[2]), -1)
 	g.Output(add(g, op.RandomUniform, op.Attr{Dims: op.Shape{40001}, Stream: 3}, p[3]), -1)
+	g.Output(add(g, op.RandomUniform, op.Attr{Dims: op.Shape{40001}, Stream: 3, N: 16}, p[3]), -1)
 	g.Output(add(g, op.ScatterAdd, op.Attr{N: 7}, p[0], p[4]), -1)
 	return g, types
 }

@@ -31,6 +31,7 @@ type attended struct {
 	mask          []float64
 	maskAt        []int
 	random        []float32
+	bound         float64     // of the numbers that keep a weight
 	wide          dtype.DType // of scores and sums
 	acc, operands float64     // relative errors: of the accumulator; of weights as operands
 }
@@ -52,7 +53,12 @@ func newAttended(operands int, a op.Attr, args []array) *attended {
 	if s.State >= 0 {
 		state := args[s.State].ints()
 		d.random = make([]float32, scores.Size())
-		philox.Uniform(uint64(state[0]), uint64(state[1]), a.Stream, d.random)
+		draw := philox.Uniform
+		var bits int
+		if bits, d.bound = op.DropDraw(a.Rate); bits == 16 {
+			draw = philox.UniformHalves
+		}
+		draw(uint64(state[0]), uint64(state[1]), a.Stream, d.random)
 	}
 	t := args[0].DType
 	d.wide = t.Accumulator()
@@ -75,7 +81,7 @@ func (d *attended) kept(row, s int) float64 {
 	switch {
 	case d.random == nil:
 		return 1
-	case float64(d.random[row*d.Keys+s]) < float64(float32(d.attr.Rate)):
+	case d.random[row*d.Keys+s] < float32(d.bound):
 		return 0
 	}
 	return d.attr.KeepScale()

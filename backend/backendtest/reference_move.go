@@ -53,7 +53,11 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 	op.RandomUniform: func(a op.Attr, t op.Type, x []array) (result, error) {
 		state := x[0].ints()
 		u := make([]float32, t.Shape.Size())
-		philox.Uniform(uint64(state[0]), uint64(state[1]), a.Stream, u)
+		if a.N == 16 {
+			philox.UniformHalves(uint64(state[0]), uint64(state[1]), a.Stream, u)
+		} else {
+			philox.Uniform(uint64(state[0]), uint64(state[1]), a.Stream, u)
+		}
 		r := result{Type: t, raw: make([]byte, t.Bytes())}
 		dtype.FromF32(r.raw, u, dtype.Float32)
 		return r, nil

@@ -114,31 +114,33 @@ func fillRow(x []float32, v float32) {
 // of [B H T S], wherever the blocks begin.
 type dropout struct {
 	stream uint64
-	rate   []float32 // repeated
+	halves bool      // numbers have 16 bits
+	bound  []float32 // of those that keep a weight, repeated
 	scale  float32   // of what is kept
 }
 
 func newDropout(a op.Attr) *dropout {
-	d := &dropout{stream: a.Stream, scale: float32(a.KeepScale()), rate: make([]float32, block)}
-	fillRow(d.rate, float32(a.Rate))
+	bits, bound := op.DropDraw(a.Rate)
+	d := &dropout{a.Stream, bits == 16, make([]float32, block), float32(a.KeepScale())}
+	fillRow(d.bound, float32(bound))
 	return d
 }
 
 // keep writes 1 for the numbers from number lo on that are kept, 0 for the others:
-// a multiple of 128, up to randomPart, which random is scratch memory for.
+// a multiple of 256, up to randomPart, which random is scratch memory for.
 func (d *dropout) keep(out []byte, random []float32, all draw, lo int) {
 	v := vectors()
-	if v != nil && v.PhiloxAtLeast != nil {
-		all.atLeast(lo, out, d.rate[0])
+	if v != nil && d.halves {
+		all.atLeast(lo, out, d.bound[0])
 		return
 	}
 	random = random[:len(out)]
 	all.uniform(lo, random)
 	if v != nil {
-		v.LessEqual(out, d.rate[:len(out)], random)
+		v.LessEqual(out, d.bound[:len(out)], random)
 		return
 	}
 	for i, x := range random {
-		out[i] = truth(x >= d.rate[0])
+		out[i] = truth(x >= d.bound[0])
 	}
 }

@@ -3,8 +3,6 @@ package cpu
 import (
 	"math"
 	"unsafe"
-
-	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
 // scoreRows is rows of scores, lead bytes apart in scratch memory, of queries
@@ -159,16 +157,15 @@ func (k *attention) numbers(w *worker) []float32 {
 
 const randomPart = 512 // random numbers that are made together
 
-// keepStep is the bytes from a row of n flags to the next, which are made 128 at a
-// time and begin up to three before the row.
-func keepStep(n int) int { return roundUp(n+3, 128) + 64 }
+// keepStep is the bytes from a row of n flags to the next, which are made 256 at a
+// time and begin up to seven before the row.
+func keepStep(n int) int { return roundUp(n+7, 256) + 64 }
 
 // kept is flags of the weights that dropout keeps, in rows step bytes apart: number
 // i of the draw decides on weight i of [B H T S], wherever blocks begin.
 func (k *attention) kept(r *run, w *worker, b scoreRows) (flags []byte, step int) {
 	flags, step = w.scratch[k.atKeep:], keepStep(k.blockKeys)
-	state := dtype.View[int64](r.values[k.state])
-	d := draw{uint64(state[0]), uint64(state[1]), k.drop.stream}
+	d := drawn(r.values[k.state], k.drop.stream, k.drop.halves)
 	number := ((b.batch*k.Heads+b.head)*k.Queries+b.t)*k.Keys + b.s
 	rows, n := b.rows, b.n
 	if n == k.Keys { // one row goes on where the last ended
@@ -176,9 +173,9 @@ func (k *attention) kept(r *run, w *worker, b scoreRows) (flags []byte, step int
 	}
 	const first = 64
 	for i := range rows {
-		from := (number + i*k.Keys) &^ 3
+		from := (number + i*k.Keys) &^ 7 // a block of numbers begins there
 		before := number + i*k.Keys - from
-		out := flags[first-before+i*step:][:roundUp(before+n, 128)]
+		out := flags[first-before+i*step:][:roundUp(before+n, 256)]
 		for at := 0; at < len(out); at += randomPart {
 			k.drop.keep(out[at:min(len(out), at+randomPart)], viewOf[float32](w.scratch[k.atRandom:], randomPart), d, from+at)
 		}

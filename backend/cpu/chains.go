@@ -366,7 +366,7 @@ func (c *code) findSingles(operands []operand, list []instr) {
 
 // findDraw looks for a comparison of random numbers that nothing else reads with
 // a number, as dropout makes: it needs no more than the bits of the numbers, and
-// takes them as they are made.
+// takes them as they are made, if there is assembly for it: for 16 bits.
 func (c *code) findDraw(operands []operand, list []instr) {
 	for i := range list {
 		ins := &list[i]
@@ -375,7 +375,7 @@ func (c *code) findDraw(operands []operand, list []instr) {
 		}
 		from := ins.args[0]
 		numbers, ok := operands[from].made.(*random)
-		if !ok || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
+		if !ok || !numbers.halves || vectors() == nil || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
 			continue
 		}
 		ins.draws, ins.args = true, ins.args[1:]

@@ -21,7 +21,7 @@ type dropLoop struct {
 // it.
 func (c *code) findDrop(operands []operand, list []instr) {
 	v := vectors()
-	if c.draw == nil || v == nil || v.PhiloxScale.F32 == nil || len(list) != 2 || len(c.results) != 1 || !list[0].draws {
+	if c.draw == nil || v.PhiloxScale.F32 == nil || len(list) != 2 || len(c.results) != 1 || !list[0].draws {
 		return
 	}
 	ins, r := &list[1], &c.results[0]
@@ -62,15 +62,15 @@ func (d *dropLoop) run(r *run, k *elementwise, c *code, regs [][]byte, lo, hi in
 	}
 	number := func(reg int) float32 { return dtype.View[float32](regs[reg])[0] }
 	s, all := number(d.factor), c.draw.random.of(r)
-	bound := math.Ceil(float64(number(c.draw.number)) * (1 << 24)) // numbers are whole ones of 2⁻²⁴
-	if lo%4 != 0 || !(bound > 0 && bound < 1<<24) || !(s > 0 && s <= math.MaxFloat32) || math.Float32bits(number(d.none)) != 0 {
+	bound, none := halfBound(number(c.draw.number))
+	if lo%8 != 0 || none || !(s > 0 && s <= math.MaxFloat32) || math.Float32bits(number(d.none)) != 0 {
 		return lo
 	}
 	x, dst := r.values[k.operands[d.operand].pos], r.values[k.outs[0]]
-	for hi-lo >= 128 && all.within(lo) {
-		n := min(randomGrain, (hi-lo)/128*128)
+	for hi-lo >= 256 && all.within(lo) {
+		n := min(randomGrain, (hi-lo)/256*256)
 		first, k0, k1, c1, c2, c3 := all.words(lo)
-		d.scale(dst[lo*d.size:(lo+n)*d.size], x[lo*d.size:], first, k0, k1, c1, c2, c3, uint32(bound)<<8, s)
+		d.scale(dst[lo*d.size:(lo+n)*d.size], x[lo*d.size:], first, k0, k1, c1, c2, c3, bound, s)
 		lo += n
 	}
 	return lo

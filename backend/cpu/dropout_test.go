@@ -24,8 +24,9 @@ func testDropout(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, dims := range []op.Shape{{1}, {3, 37, 43}, {41, 1024}} {
 			x := randomArray(rng, d, dims...)
-			for _, rate := range []float64{0, 0.2, 0.5, 0x1p-30, 1 - 0x1p-24, 1, -1, 2, math.NaN()} {
-				for _, mask := range []bool{false, true} {
+			for _, rate := range []float64{0, 0.2, 0.5, 0x1p-30, 0x1p-16, 1 - 0x1p-16, 1 - 0x1p-24, 1, -1, 2, math.NaN()} {
+				for _, mask := range []int{0, 1, 2, 3} { // drawn from words or halves, alone or with other results
+					mask, bits := mask%2 == 1, mask/2*16
 					build := func(o ir.Options) (results [][]byte) {
 						g := ir.New(2)
 						s := param(t, g, 0, op.Type{DType: dtype.Int64, Shape: op.Shape{2}})
@@ -34,7 +35,7 @@ func testDropout(t *testing.T) {
 							return record(t, g, op.Const, op.Attr{DType: d, Dims: op.Shape{}, Value: x})
 						}
 						to := func(d dtype.DType, v *ir.Value) *ir.Value { return record(t, g, op.Cast, op.Attr{DType: d}, v) }
-						u := record(t, g, op.RandomUniform, op.Attr{Dims: dims, Stream: 5, DType: dtype.Float32}, s)
+						u := record(t, g, op.RandomUniform, op.Attr{Dims: dims, Stream: 5, N: bits}, s)
 						keep := record(t, g, op.GreaterEqual, op.Attr{}, u, number(dtype.Float32, rate))
 						scale, zero := number(dtype.Float32, 1.25), number(d, 0)
 						scaled := to(d, record(t, g, op.Mul, op.Attr{}, to(dtype.Float32, v), scale))
@@ -68,7 +69,7 @@ func testDropout(t *testing.T) {
 					got, want := build(ir.Options{Check: true}), build(ir.Options{Skip: ir.OptionalPasses()})
 					for i := range want {
 						if !bytes.Equal(got[i], want[i]) {
-							t.Errorf("%v%v, rate %v, mask %t: result %d differs", d, dims, rate, mask, i)
+							t.Errorf("%v%v, rate %v, %d bits, mask %t: result %d differs", d, dims, rate, bits, mask, i)
 						}
 					}
 				}

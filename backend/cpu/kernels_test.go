@@ -359,11 +359,13 @@ func TestRandomUniform(t *testing.T) { forEachVectors(t, testRandomUniform) }
 
 func testRandomUniform(t *testing.T) {
 	state := arrayOf(dtype.Int64, op.Shape{2}, func(i int) float64 { return []float64{12345, 7}[i] })
-	got := eval(t, op.RandomUniform, op.Attr{Dims: op.Shape{3, 3333}, Stream: 5, DType: dtype.Float32}, state)
 	want := make([]float32, 9999)
-	philox.Uniform(12345, 7, 5, want)
-	if !bytes.Equal(got.data, bytesOfFloats(want)) {
-		t.Error("the numbers are not those of package philox")
+	for bits, draw := range map[int]func(seed, counter, stream uint64, dst []float32){0: philox.Uniform, 16: philox.UniformHalves} {
+		got := eval(t, op.RandomUniform, op.Attr{Dims: op.Shape{3, 3333}, Stream: 5, N: bits}, state)
+		draw(12345, 7, 5, want)
+		if !bytes.Equal(got.data, bytesOfFloats(want)) {
+			t.Errorf("numbers (N %d) are not those of package philox", bits)
+		}
 	}
 }
 

@@ -240,7 +240,7 @@ func BenchmarkMemory(b *testing.B) {
 		benchMemory(b, "Dropout/"+d.String(), 2*s, func(tb testing.TB, g *ir.Graph, n int) *ir.Value {
 			x, state := param(tb, g, 0, typ(d, n)), param(tb, g, 1, typ(dtype.Int64, 2))
 			rec := func(c op.Code, a op.Attr, args ...*ir.Value) *ir.Value { return record(tb, g, c, a, args...) }
-			u := rec(op.RandomUniform, op.Attr{Dims: x.Type.Shape, DType: f32}, state)
+			u := rec(op.RandomUniform, op.Attr{Dims: x.Type.Shape, N: 16}, state)
 			number := func(d dtype.DType, v float64) *ir.Value { return rec(op.Const, op.Attr{DType: d, Value: v}) }
 			keep := rec(op.GreaterEqual, op.Attr{}, u, number(f32, 0.2))
 			return rec(op.Where, op.Attr{}, keep, rec(op.Mul, op.Attr{}, x, number(d, 1.25)), number(d, 0))

@@ -15,12 +15,13 @@ import (
 type random struct {
 	state, out, n int
 	stream        uint64
+	halves        bool
 }
 
 const randomGrain = 4096 // numbers of a chunk, a multiple of philox's block
 
 func newRandom(b *builder, v *ir.Value) kernel {
-	return &random{b.at(v.Args[0]), b.at(v), v.Type.Shape.Size(), v.Attr.Stream}
+	return &random{b.at(v.Args[0]), b.at(v), v.Type.Shape.Size(), v.Attr.Stream, v.Attr.N == 16}
 }
 
 const randomCost = 4 // of a number, in simple operations
@@ -35,57 +36,56 @@ func (k *random) chunk(r *run, _ *worker, i int) {
 // fill makes up to randomGrain numbers from number lo on.
 func (k *random) fill(r *run, lo int, out []float32) {
 	d := k.of(r)
-	if lo%4 != 0 { // philox makes four at a time
-		var four [4]float32
-		philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo&^3), four[:])
-		n := copy(out, four[lo%4:])
+	if before := lo % d.inBlock(); before != 0 {
+		var block [8]float32
+		d.numbers(lo-before, block[:d.inBlock()])
+		n := copy(out, block[before:d.inBlock()])
 		lo, out = lo+n, out[n:]
 	}
 	d.uniform(lo, out)
 }
 
 // of is what the state of a run draws.
-func (k *random) of(r *run) draw {
-	state := dtype.View[int64](r.values[k.state])
-	return draw{uint64(state[0]), uint64(state[1]), k.stream}
-}
+func (k *random) of(r *run) draw { return drawn(r.values[k.state], k.stream, k.halves) }
 
-// atLeast says which of up to randomGrain numbers from number lo on are not
-// less than x.
+// atLeast says which of up to randomGrain numbers of 16 bits from number lo on
+// are not less than x. There must be assembly for it.
 func (d draw) atLeast(lo int, out []byte, x float32) {
-	bound := math.Ceil(float64(x) * (1 << 24)) // numbers are whole ones of 2⁻²⁴
-	switch {
-	case !(bound < 1<<24): // or NaN
+	bound, none := halfBound(x)
+	if none {
 		clear(out)
 		return
-	case bound <= 0:
-		for i := range out {
-			out[i] = 1
-		}
-		return
 	}
-	compare := func(out []byte, lo int) { // to the end of its block of numbers
-		var numbers [128]float32
-		philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo&^3), numbers[:lo%4+len(out)])
-		for i, v := range numbers[lo%4:][:len(out)] {
-			out[i] = truth(v >= x)
-		}
-	}
-	if n := min(len(out), -lo&3); n > 0 {
-		compare(out[:n], lo)
-		lo, out = lo+n, out[n:]
-	}
-	if v := vectors(); v != nil && v.PhiloxAtLeast != nil && d.within(lo) {
-		n := len(out) / 128 * 128
-		first, k0, k1, c1, c2, c3 := d.words(lo)
-		v.PhiloxAtLeast(out[:n], first, k0, k1, c1, c2, c3, uint32(bound)<<8)
-		lo, out = lo+n, out[n:]
-	}
+	f := vectors().PhiloxAtLeast
 	for len(out) > 0 {
-		n := min(len(out), 64)
-		compare(out[:n], lo)
+		before := lo % 8
+		n := min(len(out), 256)
+		if before != 0 { // to the end of the block
+			n = min(len(out), 8-before)
+		}
+		if n == 256 && d.within(lo) {
+			n = len(out) / 256 * 256
+			first, k0, k1, c1, c2, c3 := d.words(lo)
+			f(out[:n], first, k0, k1, c1, c2, c3, bound)
+		} else {
+			var numbers [256]float32
+			d.numbers(lo-before, numbers[:before+n])
+			for i, v := range numbers[before:][:n] {
+				out[i] = truth(v >= x)
+			}
+		}
 		lo, out = lo+n, out[n:]
 	}
+}
+
+// halfBound is the least half word whose number is not less than x, if there is
+// one.
+func halfBound(x float32) (bound uint16, none bool) {
+	b := math.Ceil(float64(x) * (1 << 16))
+	if !(b < 1<<16) { // or NaN
+		return 0, true
+	}
+	return uint16(max(b, 0)), false
 }
 
 // madeByReader reports whether value i, random numbers or rows of a table, need
@@ -111,29 +111,59 @@ func madeByReader(g *ir.Graph, i int) bool {
 }
 
 // draw names random numbers as package philox does.
-type draw struct{ seed, counter, stream uint64 }
+type draw struct {
+	seed, counter, stream uint64
+	halves                bool // of 16 bits
+}
+
+// drawn is the draw of a state.
+func drawn(state []byte, stream uint64, halves bool) draw {
+	s := dtype.View[int64](state)
+	return draw{uint64(s[0]), uint64(s[1]), stream, halves}
+}
+
+// inBlock is how many numbers a block of philox's makes.
+func (d draw) inBlock() int {
+	if d.halves {
+		return 8
+	}
+	return 4
+}
 
 // within reports whether the blocks of randomGrain numbers from number lo on
 // have the same upper word.
-func (d draw) within(lo int) bool { return uint32(lo/4) < 1<<32-randomGrain }
+func (d draw) within(lo int) bool { return uint32(lo/d.inBlock()) < 1<<32-randomGrain }
 
 // words are the number of the block that number lo begins, in its lower word,
 // and the other words as package philox has them.
 func (d draw) words(lo int) (first, k0, k1, c1, c2, c3 uint32) {
 	c3 = uint32(d.stream) ^ bits.RotateLeft32(uint32(d.counter>>32), 16) ^ bits.RotateLeft32(uint32(d.stream>>32), 8)
-	return uint32(lo / 4), uint32(d.seed), uint32(d.seed >> 32), uint32(uint64(lo) / 4 >> 32), uint32(d.counter), c3
+	block := uint64(lo / d.inBlock())
+	return uint32(block), uint32(d.seed), uint32(d.seed >> 32), uint32(block >> 32), uint32(d.counter), c3
 }
 
-// uniform is [philox.UniformAt] for up to randomGrain numbers, in assembly where
-// there is some.
+// uniform makes up to randomGrain numbers from number lo on, which begins a
+// block, in assembly where there is some.
 func (d draw) uniform(lo int, out []float32) {
 	if v := vectors(); v != nil && d.within(lo) {
-		n := len(out) / 128 * 128
+		n, f := len(out)/128*128, v.Philox
+		if d.halves {
+			n, f = len(out)/256*256, v.PhiloxHalves
+		}
 		first, k0, k1, c1, c2, c3 := d.words(lo)
-		v.Philox(out[:n], first, k0, k1, c1, c2, c3)
+		f(out[:n], first, k0, k1, c1, c2, c3)
 		lo, out = lo+n, out[n:]
 	}
-	philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo), out)
+	d.numbers(lo, out)
+}
+
+// numbers is uniform without assembly.
+func (d draw) numbers(lo int, out []float32) {
+	if d.halves {
+		philox.UniformHalvesAt(d.seed, d.counter, d.stream, uint64(lo), out)
+	} else {
+		philox.UniformAt(d.seed, d.counter, d.stream, uint64(lo), out)
+	}
 }
 
 // counting is Iota: a row of ascending numbers, repeated.

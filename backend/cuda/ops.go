@@ -231,8 +231,11 @@ func (b *builder) iota(v *ir.Value) error {
 }
 
 func (b *builder) random(v *ir.Value) error {
-	n := v.Type.Shape.Size()
-	b.each(v, "random_uniform", (n+3)/4, v, v.Args[0], n, v.Attr.Stream)
+	n, kernel, block := v.Type.Shape.Size(), "random_uniform", 4
+	if v.Attr.N == 16 {
+		kernel, block = "random_halves", 8
+	}
+	b.each(v, kernel, (n+block-1)/block, v, v.Args[0], n, v.Attr.Stream)
 	return nil
 }
 

@@ -14,8 +14,8 @@ import (
 //   - a bool mask of four axes that broadcasts to [B H T S]: a query sees only
 //     keys where it is true;
 //   - a random state int64[2], for Attr.Rate above 0: weight i of [B H T S] is
-//     kept, and divided by 1-Rate, where number i of RandomUniform is at least
-//     Rate; with a Rate of 1 nothing is kept.
+//     kept, and divided by 1-Rate, as number i of RandomUniform says ([DropDraw]);
+//     with a Rate of 1 nothing is kept.
 //
 // Attr.Value is the factor of the scores. Positions of queries and keys are
 // their places on the axes T and S, both from 0: with Attr.Causal a query sees
@@ -265,8 +265,9 @@ func (a attention) dropped(x Ref) Ref {
 	if a.State < 0 {
 		return x
 	}
-	u := a.Record(RandomUniform, Attr{Dims: a.AttentionSizes.scores(), Stream: a.attr.Stream}, a.args[a.State])
-	keep := a.Record(GreaterEqual, Attr{}, u, a.number(dtype.Float32, a.attr.Rate))
+	bits, bound := DropDraw(a.attr.Rate)
+	u := a.Record(RandomUniform, Attr{Dims: a.AttentionSizes.scores(), Stream: a.attr.Stream, N: bits}, a.args[a.State])
+	keep := a.Record(GreaterEqual, Attr{}, u, a.number(dtype.Float32, bound))
 	return a.where(keep, a.Record(Mul, Attr{}, x, a.number(a.wide, a.attr.KeepScale())), 0)
 }
 

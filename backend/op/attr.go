@@ -35,7 +35,7 @@ type Attr struct {
 	Uncentered bool        // normalization: the mean counts as 0
 	Rate       float64     // attention: share of the weights that is dropped
 	Data       []byte      // Const: elements, little-endian; must not change
-	N          int         // ScatterAdd: rows of the result; PutAlong: last axis of the result; Unique: what stands for values that there are not; attention: a query sees keys less than N positions away, 0 = all
+	N          int         // RandomUniform: bits of a number, 16 or 0 = 24; ScatterAdd: rows of the result; PutAlong: last axis of the result; Unique: what stands for values that there are not; attention: a query sees keys less than N positions away, 0 = all
 	Index      int         // Param: which input of the program; Extra: which of the extra results
 	Stream     uint64      // RandomUniform, attention: which of the independent streams of a state
 	Scan       *Scan       // RNN, RNNGrad: which cell, and which arguments there are

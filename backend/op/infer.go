@@ -43,6 +43,9 @@ func inferRandom(a Attr, args []Type) (Type, error) {
 	if want := (Type{dtype.Int64, Shape{2}}); !args[0].Equal(want) {
 		return Type{}, fmt.Errorf("the random state is %v, want %v", args[0], want)
 	}
+	if a.N != 0 && a.N != 16 {
+		return Type{}, fmt.Errorf("numbers are to have %d bits, want 16 or 0, which is 24", a.N)
+	}
 	return Type{dtype.Float32, a.Dims}, checkDims(a.Dims)
 }
 

@@ -82,6 +82,8 @@ func TestInfer(t *testing.T) {
 		{Iota, Attr{DType: i32}, nil, "wants at least one axis"},
 		{RandomUniform, Attr{Dims: Shape{3}}, args(ty(i64, 2)), "float32[3]"},
 		{RandomUniform, Attr{Dims: Shape{3}}, args(ty(i32, 2)), "the random state is int32[2], want int64[2]"},
+		{RandomUniform, Attr{Dims: Shape{3}, N: 16}, args(ty(i64, 2)), "float32[3]"},
+		{RandomUniform, Attr{Dims: Shape{3}, N: 8}, args(ty(i64, 2)), "numbers are to have 8 bits, want 16 or 0, which is 24"},
 		{RandomUniform, Attr{Dims: Shape{-3}}, args(ty(i64, 2)), "shape [-3] has a negative axis"},
 
 		{Identity, Attr{}, args(ty(bo, 2)), "bool[2]"},

@@ -17,7 +17,7 @@ const (
 	Param         // input number Attr.Index of the program
 	Const         // a constant: Attr.Data, or Attr.Value everywhere
 	Iota          // 0, 1, 2 … along the last axis
-	RandomUniform // numbers in [0, 1) from Philox4x32-10; x is int64[2]: seed and counter
+	RandomUniform // numbers in [0, 1) from Philox4x32-10, of 24 bits or, with Attr.N = 16, of 16; x is int64[2]: seed and counter
 
 	Identity   // x
 	Cast       // x as another element type, rounded to nearest even

@@ -3,8 +3,8 @@
 // 1, 2, 3" (SC 2011), and the one way in which Mezzo draws from it, on every
 // device and on the host.
 //
-// Main functions: [Block] is the generator, [Words] and [Uniform] are the
-// numbers of one draw.
+// Main functions: [Block] is the generator, [Words], [Uniform] and
+// [UniformHalves] are the numbers of one draw.
 //
 // Rules: a draw is named by a seed, a counter and a stream, and number i of it
 // depends on nothing else: not on how many are drawn, by how many workers, nor
@@ -18,8 +18,10 @@
 //	     xor the high 32 bits of counter rotated left by 16
 //	     xor the high 32 bits of stream  rotated left by 8
 //
-// and a word w is the float32 (w>>8)·2⁻²⁴, uniform in [0, 1). Draws differ as
-// long as counter and stream stay below 2³².
+// and a word w is the float32 (w>>8)·2⁻²⁴, uniform in [0, 1). A draw of halves has
+// numbers of 16 bits: 8b to 8b+7 are the halves h of the same four words, the
+// lower one first, as h·2⁻¹⁶. Draws differ as long as counter and stream stay
+// below 2³²; one of halves is no other draw, but has bits of that of words.
 package philox
 
 import "math/bits"
@@ -71,6 +73,25 @@ func UniformAt(seed, counter, stream, first uint64, dst []float32) {
 		n := min(len(dst), 4)
 		for j := range n {
 			dst[j] = float32(w[j]>>8) * 0x1p-24
+		}
+		dst = dst[n:]
+	}
+}
+
+// UniformHalves fills dst with numbers of 16 bits in [0, 1) of a draw, from
+// number 0 on.
+func UniformHalves(seed, counter, stream uint64, dst []float32) {
+	UniformHalvesAt(seed, counter, stream, 0, dst)
+}
+
+// UniformHalvesAt is [UniformHalves] from number first on, which must be a
+// multiple of 8.
+func UniformHalvesAt(seed, counter, stream, first uint64, dst []float32) {
+	for b := first / 8; len(dst) > 0; b++ {
+		w := block(seed, counter, stream, b)
+		n := min(len(dst), 8)
+		for j := range n {
+			dst[j] = float32(uint16(w[j/2]>>(j%2*16))) * 0x1p-16
 		}
 		dst = dst[n:]
 	}

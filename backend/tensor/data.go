@@ -126,6 +126,14 @@ func RandomUniform(state *Tensor, stream uint64, shape ...int) *Tensor {
 	return Record(op.RandomUniform, op.Attr{Dims: Shape(shape).Clone(), Stream: stream}, state)
 }
 
+// RandomKeep returns which elements of a shape a dropout of a rate keeps, a
+// function of state and stream alone: see [op.DropDraw].
+func RandomKeep(state *Tensor, stream uint64, rate float64, shape ...int) *Tensor {
+	bits, bound := op.DropDraw(rate)
+	u := Record(op.RandomUniform, op.Attr{Dims: Shape(shape).Clone(), Stream: stream, N: bits}, state)
+	return u.GreaterEqual(Scalar(u.DType(), bound))
+}
+
 // RandomNormal returns float32 numbers of mean 0 and standard deviation 1, a
 // function of state and stream alone, by Box and Muller's method: at most
 // √(48·ln 2) ≈ 5.8 in magnitude. It takes two streams of RandomUniform: stream

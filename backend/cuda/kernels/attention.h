@@ -167,7 +167,8 @@ template <class T> struct Attention {
 	i64 m0, m1, m2, m3;
 	const u64 *state;
 	i64 stream;
-	float rate;
+	bool halves; // numbers have 16 bits
+	float bound; // of those that keep a weight
 	W keep, factor;
 	int causal, window;
 	int queries, keys, heads, key_heads, features, value_features;
@@ -186,10 +187,11 @@ template <class T> struct Attention {
 	}
 	// kept reports whether a weight is not dropped.
 	INLINE_MEMBER bool kept(i64 row, int s) const {
-		const u64 i = (u64)(row * keys + s);
+		const u64 number = (u64)(row * keys + s), i = halves ? number / 2 : number;
 		u32 w[4];
 		random_block(Random{state[0], state[1], (u64)stream}, (i64)(i / 4), w);
-		return uniform(i & 2 ? i & 1 ? w[3] : w[2] : i & 1 ? w[1] : w[0]) >= rate;
+		const u32 word = i & 2 ? i & 1 ? w[3] : w[2] : i & 1 ? w[1] : w[0];
+		return uniform(halves ? upper_half(word, (u32)number) : word) >= bound;
 	}
 	// marks has a bit for each of a lane's scores of a tile, element e of block n
 	// in bit 4·n+e: whether it is seen, and, of those seen, whether it is kept. T0
@@ -226,8 +228,8 @@ template <class T> struct Attention {
 	}
 };
 #define ATTENTION(T) \
-	const T *q, const T *k, const T *v, const u8 *mask, i64 m0, i64 m1, i64 m2, i64 m3, const u64 *state, i64 stream, double rate, double keep, double factor, \
+	const T *q, const T *k, const T *v, const u8 *mask, i64 m0, i64 m1, i64 m2, i64 m3, const u64 *state, i64 stream, i64 bits, double bound, double keep, double factor, \
 		i64 causal, i64 window, i64 queries, i64 keys, i64 heads, i64 key_heads, i64 features, i64 value_features, i64 wide_q, i64 wide_v
 #define MAKE_ATTENTION(T) \
-	Attention<T>{q, k, v, mask, m0, m1, m2, m3, state, stream, (float)rate, (Wide<T>::type)keep, (Wide<T>::type)factor, (int)causal, (int)window, \
+	Attention<T>{q, k, v, mask, m0, m1, m2, m3, state, stream, bits == 16, (float)bound, (Wide<T>::type)keep, (Wide<T>::type)factor, (int)causal, (int)window, \
 		(int)queries, (int)keys, (int)heads, (int)key_heads, (int)features, (int)value_features, (int)wide_q, (int)wide_v}

@@ -10,3 +10,13 @@ extern "C" __global__ void random_uniform(float *out, const u64 *state, i64 n, u
 	}
 }
 KERNEL(random_uniform)
+extern "C" __global__ void random_halves(float *out, const u64 *state, i64 n, u64 stream) {
+	const Random from{state[0], state[1], stream};
+	EACH(b, (n + 7) / 8) {
+		u32 w[4];
+		random_block(from, b, w);
+		for (int j = 0; j < 8; j++)
+			if (8 * b + j < n) out[8 * b + j] = uniform(upper_half(w[j / 2], j));
+	}
+}
+KERNEL(random_halves)

@@ -1,6 +1,7 @@
 // Random numbers: the definition is that of package philox.
 
-// Random is where numbers come from: four of them from each block.
+// Random is where numbers come from: four of them from each block, or eight of
+// 16 bits.
 struct Random { u64 seed, counter, stream; };
 INLINE void random_block(const Random &from, i64 block, u32 w[4]) {
 	const u32 high = (u32)(from.counter >> 32), above = (u32)(from.stream >> 32);
@@ -21,4 +22,6 @@ INLINE void random_block(const Random &from, i64 block, u32 w[4]) {
 	}
 	w[0] = c0, w[1] = c1, w[2] = c2, w[3] = c3;
 }
+// upper_half is a word with half i % 2 of w above zeros, whose number has 16 bits.
+INLINE u32 upper_half(u32 w, u32 i) { return i & 1 ? w & 0xffff0000u : w << 16; }
 INLINE float uniform(u32 w) { return (float)(w >> 8) * 0x1p-24f; }

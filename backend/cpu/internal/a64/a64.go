@@ -47,7 +47,8 @@ var forms = map[string]form{
 
 	"ADD": {0x4ea08400, s4, "VADD"}, "SUB": {0x6ea08400, s4, "VSUB"},
 	"CMTST": {0x4ea08c00, s4, "VCMTST"}, "CMGT": {0x4ea03400, s4, ""}, "CMEQ": {0x6ea08c00, s4, "VCMEQ"},
-	"AND": {0x4e201c00, b, "VAND"}, "BIC": {0x4e601c00, b, ""}, "ORR": {0x4ea01c00, b, "VORR"}, "EOR": {0x6e201c00, b, "VEOR"},
+	"CMHS.8H": {0x6e603c00, "8H 8H 8H", ""}, // not less, without signs
+	"AND":     {0x4e201c00, b, "VAND"}, "BIC": {0x4e601c00, b, ""}, "ORR": {0x4ea01c00, b, "VORR"}, "EOR": {0x6e201c00, b, "VEOR"},
 	"BSL": {0x6e601c00, b, "VBSL"}, "BIT": {0x6ea01c00, b, "VBIT"}, "BIF": {0x6ee01c00, b, "VBIF"},
 	"MVN":  {0x6e205800, "16B 16B", ""},
 	"UZP1": {0x4e801800, s4, "VUZP1"}, "UZP2": {0x4e805800, s4, "VUZP2"},

@@ -480,7 +480,9 @@ type loops struct {
 	argRows func(dst, x unsafe.Pointer, n, rows int, sign uint32)
 	// blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32
 	philox func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
-	// words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, as bytes; n is a multiple of 32
+	// blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
+	philoxHalves func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+	// halves of words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, which is there twice, as bytes; n is a multiple of 32
 	philoxAtLeast func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
 	// dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes
 	transpose8 func(dst, src unsafe.Pointer, to, from int)
@@ -496,17 +498,17 @@ type loops struct {
 	tileHalfAround func(dst, src unsafe.Pointer, to, from int)
 	// waits for n times the processor's pause in a loop
 	pause func(n int)
-	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32
 	philoxScale func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
 	philoxScaleAround func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32
 	philoxScaleF16 func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
 	philoxScaleF16Around func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32
 	philoxScaleBF16 func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
 	philoxScaleBF16Around func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 	// dst[i] = src[i] for n bytes, a multiple of 512, around the caches; dst is a multiple of 64
 	copyAround func(dst, src unsafe.Pointer, n int)

@@ -11,27 +11,33 @@ import (
 
 func TestPhilox(t *testing.T) {
 	forEachSet(t, func(t *testing.T, s *Set) {
-		for _, n := range []int{128, 256, 640} {
+		for _, n := range []int{256, 512, 1280} {
 			got, want := make([]float32, n+20), make([]float32, n+20)
-			philox.UniformAt(1<<40|77, 3, 9, 4*1001, want[:n])
-			s.Philox(got[:n], 1001, 77, 1<<8, 0, 3, 9)
-			for i := range got {
-				if got[i] != want[i] {
-					t.Fatalf("number %d of %d is %v, want %v", i, n, got[i], want[i])
-				}
-			}
-			if s.PhiloxAtLeast == nil {
-				continue
-			}
-			flags := make([]byte, n+20)
-			for _, bound := range []float64{0, 0.3, 1 - 0x1p-24} {
-				s.PhiloxAtLeast(flags[:n], 1001, 77, 1<<8, 0, 3, 9, uint32(math.Ceil(bound*(1<<24)))<<8)
-				for i, f := range flags {
-					if f != truthOf(i < n && float64(want[i]) >= bound) {
-						t.Fatalf("flag %d of %d is %d, want %v >= %v", i, n, f, want[i], bound)
+			check := func() {
+				t.Helper()
+				for i := range got {
+					if got[i] != want[i] {
+						t.Fatalf("number %d of %d is %v, want %v", i, n, got[i], want[i])
 					}
 				}
-				checkPhiloxScale(t, s, flags[:n], uint32(math.Ceil(bound*(1<<24)))<<8)
+			}
+			philox.UniformAt(1<<40|77, 3, 9, 4*1001, want[:n])
+			s.Philox(got[:n], 1001, 77, 1<<8, 0, 3, 9)
+			check()
+			philox.UniformHalvesAt(1<<40|77, 3, 9, 8*1001, want[:n])
+			s.PhiloxHalves(got[:n], 1001, 77, 1<<8, 0, 3, 9)
+			check()
+			flags := make([]byte, n+20)
+			for _, bound := range []uint16{0, 1, 0x4ccd, 0x8000, 0xffff} {
+				s.PhiloxAtLeast(flags[:n], 1001, 77, 1<<8, 0, 3, 9, bound)
+				for i, f := range flags {
+					if f != truthOf(i < n && want[i]*(1<<16) >= float32(bound)) {
+						t.Fatalf("flag %d of %d is %d, want %v·2¹⁶ >= %v", i, n, f, want[i], bound)
+					}
+				}
+				if s.PhiloxScale.F32 != nil {
+					checkPhiloxScale(t, s, flags[:n], bound)
+				}
 			}
 		}
 	})
@@ -39,7 +45,7 @@ func TestPhilox(t *testing.T) {
 
 // checkPhiloxScale compares PhiloxScale of each type with a product and a choice by
 // flags.
-func checkPhiloxScale(t *testing.T, s *Set, flags []byte, bound uint32) {
+func checkPhiloxScale(t *testing.T, s *Set, flags []byte, bound uint16) {
 	for _, c := range []struct {
 		dtype  dtype.DType
 		direct PhiloxScale

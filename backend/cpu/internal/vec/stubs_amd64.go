@@ -539,6 +539,12 @@ func argRowsAVX2(dst, x unsafe.Pointer, n, rows int, sign uint32)
 func philoxAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
+func philoxHalvesAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+
+//go:noescape
+func philoxAtLeastAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
+
+//go:noescape
 func transpose8AVX2(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
@@ -1278,6 +1284,9 @@ func argRowsAVX512(dst, x unsafe.Pointer, n, rows int, sign uint32)
 
 //go:noescape
 func philoxAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+
+//go:noescape
+func philoxHalvesAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
 func philoxAtLeastAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)

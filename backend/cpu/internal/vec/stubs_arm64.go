@@ -539,6 +539,12 @@ func argRowsNEON(dst, x unsafe.Pointer, n, rows int, sign uint32)
 func philoxNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
+func philoxHalvesNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+
+//go:noescape
+func philoxAtLeastNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
+
+//go:noescape
 func transpose8NEON(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape

@@ -181,6 +181,8 @@ var loopsNEON = loops{
 	logSoftmaxRows:       logSoftmaxRowsNEON,
 	argRows:              argRowsNEON,
 	philox:               philoxNEON,
+	philoxHalves:         philoxHalvesNEON,
+	philoxAtLeast:        philoxAtLeastNEON,
 	transpose8:           transpose8NEON,
 	transpose8Half:       transpose8HalfNEON,
 	pause:                pauseNEON,

@@ -122,10 +122,13 @@ type Set struct {
 	// of package philox, as [philox.Uniform] does, for key words k0 and k1
 	// and counter words c1 to c3. First must not overflow within dst.
 	Philox func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
-	// PhiloxAtLeast says which words of the same blocks are at least bound, as
-	// bytes 0 and 1. It is nil where registers are too few.
-	PhiloxAtLeast func(dst []byte, first, k0, k1, c1, c2, c3, bound uint32)
-	// PhiloxScale is, by the type of dst and x, dst = x·s where those words are at
+	// PhiloxHalves is the same for [philox.UniformHalves] and a multiple of 256
+	// numbers.
+	PhiloxHalves func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
+	// PhiloxAtLeast says which halves of the words of the same blocks are at least
+	// bound, as bytes 0 and 1.
+	PhiloxAtLeast func(dst []byte, first, k0, k1, c1, c2, c3 uint32, bound uint16)
+	// PhiloxScale is, by the type of dst and x, dst = x·s where those halves are at
 	// least bound, and 0 elsewhere; those named Around write around the caches, to
 	// multiples of 64 bytes. They are nil where registers are too few.
 	PhiloxScale, PhiloxScaleAround PhiloxScales
@@ -236,6 +239,16 @@ func (l *loops) set(lanes int) *Set {
 				l.philox(data(dst), n, first, k0, k1, c1, c2, c3)
 			}
 		},
+		PhiloxHalves: func(dst []float32, first, k0, k1, c1, c2, c3 uint32) {
+			if n := len(dst) / 256 * 32; n > 0 {
+				l.philoxHalves(data(dst), n, first, k0, k1, c1, c2, c3)
+			}
+		},
+		PhiloxAtLeast: func(dst []byte, first, k0, k1, c1, c2, c3 uint32, bound uint16) {
+			if n := len(dst) / 256 * 32; n > 0 {
+				l.philoxAtLeast(data(dst), n, first, k0, k1, c1, c2, c3, twice(bound))
+			}
+		},
 		Transpose8: func(dst, src []uint32, to, from int) {
 			l.transpose8(data(dst[:7*to+8]), data(src[:7*from+8]), to, from)
 		},
@@ -296,13 +309,6 @@ func (l *loops) set(lanes int) *Set {
 
 		CellLanes: map[int]int{4: 4, 8: 8, 16: 1}[lanes], // 16 lanes have masks
 	}
-	if l.philoxAtLeast != nil {
-		s.PhiloxAtLeast = func(dst []byte, first, k0, k1, c1, c2, c3, bound uint32) {
-			if n := len(dst) / 128 * 32; n > 0 {
-				l.philoxAtLeast(data(dst), n, first, k0, k1, c1, c2, c3, bound)
-			}
-		}
-	}
 	s.PhiloxScale = PhiloxScales{philoxScale[float32](l.philoxScale), philoxScale[uint16](l.philoxScaleF16), philoxScale[uint16](l.philoxScaleBF16)}
 	s.PhiloxScaleAround = PhiloxScales{philoxScale[float32](l.philoxScaleAround), philoxScale[uint16](l.philoxScaleF16Around), philoxScale[uint16](l.philoxScaleBF16Around)}
 	l.rows(s)
@@ -313,20 +319,23 @@ func (l *loops) set(lanes int) *Set {
 	return s
 }
 
-// PhiloxScales are loops by type, over bytes of so many elements, a multiple of 128.
+// PhiloxScales are loops by type, over bytes of so many elements, a multiple of 256.
 type PhiloxScales struct{ F32, F16, BF16 PhiloxScale }
 
 // PhiloxScale is one of them.
-type PhiloxScale func(dst, x []byte, first, k0, k1, c1, c2, c3, bound uint32, s float32)
+type PhiloxScale func(dst, x []byte, first, k0, k1, c1, c2, c3 uint32, bound uint16, s float32)
+
+// twice has x in both halves.
+func twice(x uint16) uint32 { return uint32(x) * 0x10001 }
 
 func philoxScale[T float32 | uint16](f func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)) PhiloxScale {
 	if f == nil {
 		return nil
 	}
-	return func(dst, x []byte, first, k0, k1, c1, c2, c3, bound uint32, s float32) {
+	return func(dst, x []byte, first, k0, k1, c1, c2, c3 uint32, bound uint16, s float32) {
 		var t T
-		if n := len(dst) / int(unsafe.Sizeof(t)) / 128 * 32; n > 0 {
-			f(data(dst), n, first, k0, k1, c1, c2, c3, bound, s, data(x[:len(dst)]))
+		if n := len(dst) / int(unsafe.Sizeof(t)) / 256 * 32; n > 0 {
+			f(data(dst), n, first, k0, k1, c1, c2, c3, twice(bound), s, data(x[:len(dst)]))
 		}
 	}
 }

@@ -158,12 +158,13 @@ func foldRowsNEON(a *asm, join string) {
 	})
 }
 
-// philoxNEON has a block in each lane and its words in four registers; a store
-// that interleaves puts them in order.
-func philoxNEON(a *asm) {
+// philoxNEON has a block in each lane and its words in four registers, which
+// store takes, to R0. It may change them and registers 24 to 27; constants fills
+// register 18 and those from 20 to 23.
+func philoxNEON(a *asm, constants func(), store func(c int)) {
 	const (
 		counter, key0, key1, c1  = 0, 1, 2, 11 // c2 and c3 follow
-		m0, m1, w0, w1, scale    = 14, 15, 16, 17, 18
+		m0, m1, w0, w1           = 14, 15, 16, 17
 		groupStep, groups, first = 19, 2, 3
 		low0, high0, low1, high1 = 24, 25, 26, 27
 	)
@@ -188,7 +189,7 @@ func philoxNEON(a *asm) {
 		a.into(bits(0xCD9E8D57), m1)
 		a.into(bits(0x9E3779B9), w0)
 		a.into(bits(0xBB67AE85), w1)
-		a.into(num(0x1p-24), scale)
+		constants()
 		a.into(bits(4), groupStep)
 		a.label("blocks")
 		dup("k0", 20, key0)
@@ -223,18 +224,74 @@ func philoxNEON(a *asm) {
 			}
 		}
 		for g := range groups {
-			c := first + 4*g
-			for i := range 4 {
-				a.line("%s", a64.Shift("USHR", c+i, c+i, 8))
-				a.ins("SCVTF", c+i, c+i)
-				a.ins("FMUL", c+i, c+i, scale)
-			}
-			a.line("VST4.P [V%d.S4, V%d.S4, V%d.S4, V%d.S4], 64(R0)", c, c+1, c+2, c+3)
+			store(first + 4*g)
 		}
 		a.line("SUBS $%d, R1", 4*groups)
 		a.line("BNE blocks")
 		a.line("RET")
 	})
+}
+
+// philoxNumbersNEON makes numbers of words; a store that interleaves puts them in
+// order.
+func philoxNumbersNEON(a *asm) {
+	const scale = 18
+	philoxNEON(a, func() { a.into(num(0x1p-24), scale) }, func(c int) {
+		for i := range 4 {
+			a.line("%s", a64.Shift("USHR", c+i, c+i, 8))
+			a.ins("SCVTF", c+i, c+i)
+			a.ins("FMUL", c+i, c+i, scale)
+		}
+		a.line("VST4.P [V%d.S4, V%d.S4, V%d.S4, V%d.S4], 64(R0)", c, c+1, c+2, c+3)
+	})
+}
+
+// philoxHalvesNEON makes numbers of halves of words.
+func philoxHalvesNEON(a *asm) {
+	const scale = 18
+	philoxNEON(a, func() { a.into(num(0x1p-16), scale) }, func(c int) {
+		eachBlockNEON(a, c, func() {
+			a.line("%s", a64.Shift("USHR", c+1, c, 16))
+			a.line("%s", a64.Shift("SHL", c, c, 16))
+			a.line("%s", a64.Shift("USHR", c, c, 16))
+			for i := range 2 {
+				a.ins("SCVTF", c+i, c+i)
+				a.ins("FMUL", c+i, c+i, scale)
+			}
+			a.line("VST2.P [V%d.S4, V%d.S4], 32(R0)", c, c+1)
+		})
+	})
+}
+
+// philoxAtLeastNEON makes truth values of halves of words.
+func philoxAtLeastNEON(a *asm) {
+	const bound, yes = 18, 20
+	philoxNEON(a, func() {
+		a.line("MOVWU bound+40(FP), R2")
+		a.line("VDUP R2, V%d.S4", bound)
+		a.into(bits(0x01010101), yes)
+	}, func(c int) {
+		eachBlockNEON(a, c, func() {
+			a.ins("CMHS.8H", c, c, bound)
+			a.ins("XTN.8B", c, c)
+			a.ins("AND", c, c, yes)
+			a.line("FMOVD.P F%d, 8(R0)", c)
+		})
+	})
+}
+
+// eachBlockNEON has the words of a block side by side in register c, one after
+// another; do may change it and the next.
+func eachBlockNEON(a *asm, c int, do func()) {
+	const pairs = 24
+	for i := 0; i < 4; i += 2 {
+		a.ins("TRN1", pairs+i, c+i, c+i+1)
+		a.ins("TRN2", pairs+i+1, c+i, c+i+1)
+	}
+	for i := range 4 {
+		a.ins([]string{"TRN1.2D", "TRN2.2D"}[i/2], c, pairs+i%2, pairs+2+i%2)
+		do()
+	}
 }
 
 // square writes the start of a transpose: distances in bytes, R2 of dst and R3

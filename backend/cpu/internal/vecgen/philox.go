@@ -19,10 +19,10 @@ func (a *asm) philoxGroups() int {
 	return 2
 }
 
-// philox makes numbers in [0, 1).
+// philox makes numbers in [0, 1) of words.
 func philox(a *asm) {
 	if a.arm {
-		philoxNEON(a)
+		philoxNumbersNEON(a)
 		return
 	}
 	philoxBlocks(a, 16, func(g int, words [2]reg, _ reg) {
@@ -35,67 +35,116 @@ func philox(a *asm) {
 	})
 }
 
-// philoxAtLeast makes truth values: which words are not less than a bound. It is
-// for AVX-512.
-func philoxAtLeast(a *asm) {
-	const bound, yes = reg(24), reg(25)
-	a.op("VBROADCASTSS", "bound+40(FP)", bound)
-	a.op("VMOVUPS", bits(0x01010101), yes)
-	philoxBlocks(a, 4, func(g int, words [2]reg, _ reg) {
-		const notLess = 5
+// philoxHalves makes numbers in [0, 1) of halves of words.
+func philoxHalves(a *asm) {
+	if a.arm {
+		philoxHalvesNEON(a)
+		return
+	}
+	philoxBlocks(a, 32, func(g int, words [2]reg, spare reg) {
 		for i, r := range words {
-			a.op("VPCMPUD", notLess, bound, r, mask(1+i))
+			lower, upper, take := fmt.Sprintf("X%d", r), fmt.Sprintf("Y%d", r), "VEXTRACTI128"
+			if a.wide {
+				lower, upper, take = upper, fmt.Sprintf("Z%d", r), "VEXTRACTI64X4"
+			}
+			a.op("VPMOVZXWD", lower, spare)
+			a.op(take, 1, upper, lower)
+			a.op("VPMOVZXWD", lower, r)
+			for j, x := range []reg{spare, r} {
+				a.op("VCVTDQ2PS", x, x)
+				a.op("VMULPS", num(0x1p-16), x, x)
+				a.op("VMOVUPS", x, fmt.Sprintf("%d(DI)", (4*g+2*i+j)*4*a.lanes()))
+			}
 		}
-		a.op("KUNPCKWD", mask(1), mask(2), mask(1))
-		to := fmt.Sprintf("Y%d", words[0])
-		a.op("VMOVDQU8.Z", fmt.Sprintf("Y%d", yes), mask(1), to)
-		a.op("VMOVUPS", to, fmt.Sprintf("%d(DI)", 2*g*a.lanes()))
 	})
 }
 
-// philoxScale makes x times a factor where words are not less than a bound, and 0
-// elsewhere, and asks the cache for what comes a page later. It is for AVX-512.
+// notLess is the comparison of VPCMPUW.
+const notLess = 5
+
+// philoxAtLeast makes truth values: which halves of words are not less than a
+// bound.
+func philoxAtLeast(a *asm) {
+	if a.arm {
+		philoxAtLeastNEON(a)
+		return
+	}
+	if !a.wide {
+		const bound = reg(15)
+		a.op("VBROADCASTSS", "bound+40(FP)", bound)
+		philoxBlocks(a, 8, func(g int, words [2]reg, spare reg) {
+			for _, r := range words {
+				a.op("VPMAXUW", bound, r, spare)
+				a.op("VPCMPEQW", spare, r, r)
+			}
+			a.op("VPACKSSWB", words[1], words[0], spare)
+			a.op("VPERMQ", 0xd8, spare, spare)
+			a.op("VPAND", bits(0x01010101), spare, spare)
+			a.op("VMOVUPS", spare, fmt.Sprintf("%d(DI)", g*4*a.lanes()))
+		})
+		return
+	}
+	const bound, yes = reg(24), reg(25)
+	a.op("VBROADCASTSS", "bound+40(FP)", bound)
+	a.op("VMOVUPS", bits(0x01010101), yes)
+	philoxBlocks(a, 8, func(g int, words [2]reg, _ reg) {
+		for i, r := range words {
+			a.op("VPCMPUW", notLess, bound, r, mask(1))
+			to := fmt.Sprintf("Y%d", r)
+			a.op("VMOVDQU8.Z", fmt.Sprintf("Y%d", yes), mask(1), to)
+			a.op("VMOVUPS", to, fmt.Sprintf("%d(DI)", (2*g+i)*2*a.lanes()))
+		}
+	})
+}
+
+// philoxScale makes x times a factor where halves of words are not less than a
+// bound, and 0 elsewhere, and asks the cache for what comes a page later. It is
+// for AVX-512. What is dropped is 0 when it is read, so that the product is.
 func philoxScale(t elem, around bool) func(a *asm) {
 	return func(a *asm) {
-		const bound, factor, halves, notLess, page = reg(24), reg(25), reg(23), 5, 4096
+		const bound, factor, even, page = reg(24), reg(25), "K7", 4096
 		a.op("VBROADCASTSS", "bound+40(FP)", bound)
 		a.op("VBROADCASTSS", "s+44(FP)", factor)
 		a.op("MOVQ", "x+48(FP)", "SI")
 		if t == bf16 {
-			a.op("VMOVUPS", a.upperPlaces(), halves)
+			a.op("MOVL", 0x55555555, "R10")
+			a.op("KMOVD", "R10", even)
 		}
 		size := t.size()
-		half := func(r, spare reg) {
-			if t == f16 {
-				a.op("VCVTPS2PH", 0, r, fmt.Sprintf("Y%d", r))
-				return
-			}
-			a.nearestBF16(r, spare) // a NaN of x has no lower bits
-			a.op("VPERMW", r, halves, r)
-		}
-		philoxBlocks(a, 4*size, func(g int, words [2]reg, spare reg) {
+		philoxBlocks(a, 8*size, func(g int, words [2]reg, spare reg) {
 			for i, r := range words {
-				at := (2*g + i) * size * a.lanes()
-				if at%line == 0 {
-					a.op("PREFETCHT0", fmt.Sprintf("%d(SI)", page+at))
+				at := (2*g + i) * 2 * size * a.lanes()
+				for l := 0; l < 2*size*a.lanes(); l += line {
+					a.op("PREFETCHT0", fmt.Sprintf("%d(SI)", page+at+l))
 				}
-				a.op("VPCMPUD", notLess, bound, r, mask(1))
-				from := fmt.Sprintf("%d(SI)", at)
-				switch t {
-				case f32:
-					a.op("VMULPS.Z", from, factor, mask(1), r)
-				case f16:
-					a.op("VCVTPH2PS.Z", from, mask(1), r)
-					a.op("VMULPS", factor, r, r)
-				case bf16:
-					a.op("VPMOVZXWD.Z", from, mask(1), r)
-					a.op("VPSLLD", 16, r, r)
-					a.op("VMULPS", factor, r, r)
+				a.op("VPCMPUW", notLess, bound, r, mask(1))
+				if t == bf16 { // even and odd ones lie above the other half of their lanes
+					a.op("VMOVDQU16.Z", fmt.Sprintf("%d(SI)", at), mask(1), r)
+					a.op("VPSLLD", 16, r, spare)
+					a.op("VPAND", bits(0xffff0000), r, r)
+					for _, x := range []reg{spare, r} {
+						a.op("VMULPS", factor, x, x)
+						a.nearestBF16(x, x) // a NaN of x has no lower bits
+					}
+					a.op("VPSRLD", 16, spare, spare)
+					a.op("VMOVDQU16", spare, even, r)
+					a.storeRow(f32, nil, around, r, fmt.Sprintf("%d(DI)", at))
+					continue
 				}
-				a.storeRow(t, func(from reg) { half(from, spare) }, around, r, fmt.Sprintf("%d(DI)", at))
+				a.op("KSHIFTRD", 16, mask(1), mask(2))
+				for j, x := range []reg{spare, r} {
+					from, to := fmt.Sprintf("%d(SI)", at+j*size*a.lanes()), fmt.Sprintf("%d(DI)", at+j*size*a.lanes())
+					if t == f32 {
+						a.op("VMULPS.Z", from, factor, mask(1+j), x)
+					} else {
+						a.op("VCVTPH2PS.Z", from, mask(1+j), x)
+						a.op("VMULPS", factor, x, x)
+					}
+					a.storeRow(t, func(from reg) { a.op("VCVTPS2PH", 0, from, fmt.Sprintf("Y%d", from)) }, around, x, to)
+				}
 			}
 			if g == a.philoxGroups()-1 {
-				a.op("ADDQ", 2*a.philoxGroups()*size*a.lanes(), "SI")
+				a.op("ADDQ", 4*a.philoxGroups()*size*a.lanes(), "SI")
 			}
 		})
 	}
@@ -125,7 +174,7 @@ func philoxBlocks(a *asm, bytes int, store func(g int, words [2]reg, spare reg))
 	a.op("VBROADCASTSS", "first+16(FP)", counter)
 	a.op("VPADDD", a.vector(first), counter, counter)
 	if a.wide {
-		a.op("MOVL", 0xaaaa, "R10")
+		a.op("MOVL", 0x5555, "R10")
 		a.op("KMOVW", "R10", "K1")
 	}
 	var state [4][4]reg
@@ -187,11 +236,19 @@ func philoxBlocks(a *asm, bytes int, store func(g int, words [2]reg, spare reg))
 			}
 		}
 	}
-	for range rounds {
+	for round := range rounds {
 		for g := range groups {
 			c, p, q, x, y := state[g], free[0], free[1], free[2], free[3]
 			a.op("VPMULUDQ", m0, c[0], p)
 			a.op("VPMULUDQ", m1, c[2], q)
+			if a.wide && round == rounds-1 { // words 2j and 2j+1 of a block side by side
+				a.op("VPROLQ", 32, q, x)
+				a.op("VPROLQ", 32, p, y)
+				a.op("VPTERNLOGD", 0x96, key0, c[1], "K1", x)
+				a.op("VPTERNLOGD", 0x96, key1, third(g), "K1", y)
+				state[g], free = [4]reg{x, q, y, p}, c
+				continue
+			}
 			a.op("VPSRLQ", 32, q, x)
 			a.op("VPSRLQ", 32, p, y)
 			if a.wide {
@@ -206,18 +263,16 @@ func philoxBlocks(a *asm, bytes int, store func(g int, words [2]reg, spare reg))
 			state[g], free = [4]reg{x, q, y, p}, c
 		}
 		third = func(g int) reg { return state[g][3] }
-		a.op("VPADDD", bits(weyl0), key0, key0)
-		a.op("VPADDD", bits(weyl1), key1, key1)
+		if round < rounds-1 {
+			a.op("VPADDD", bits(weyl0), key0, key0)
+			a.op("VPADDD", bits(weyl1), key1, key1)
+		}
 	}
 	for g := range groups {
 		c := state[g]
-		for i := 0; i < 4; i += 2 { // words 2j and 2j+1 of a block side by side
+		for i := 0; i < 4 && !a.wide; i += 2 { // words 2j and 2j+1 of a block side by side
 			a.op("VPSLLQ", 32, c[i+1], c[i+1])
-			if a.wide {
-				a.op("VMOVDQA32", c[i+1], "K1", c[i])
-			} else {
-				a.op("VPBLENDD", 0xaa, c[i+1], c[i], c[i])
-			}
+			a.op("VPBLENDD", 0xaa, c[i+1], c[i], c[i])
 		}
 		a.op("VPUNPCKLQDQ", c[2], c[0], c[1])
 		a.op("VPUNPCKHQDQ", c[2], c[0], c[3])

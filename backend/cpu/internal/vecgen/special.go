@@ -31,8 +31,10 @@ var special = map[string][]function{"columns": {
 }, "special": {
 	{philoxParams, 40, philox, "philox",
 		"blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32", false},
+	{philoxParams, 40, philoxHalves, "philoxHalves",
+		"blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32", false},
 	{philoxFlagsParams, 44, philoxAtLeast, "philoxAtLeast",
-		"words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, as bytes; n is a multiple of 32", true},
+		"halves of words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, which is there twice, as bytes; n is a multiple of 32", false},
 	{tileParams, 32, transpose, "transpose8",
 		"dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes", false},
 	{tileParams, 32, transpose16, "transpose8Half",
@@ -66,7 +68,7 @@ func init() {
 			if t.convert {
 				continue
 			}
-			name, doc := "philoxScale"+t.suffix, "dst[i] = x[i]*s where word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, else 0; n is a multiple of 32"
+			name, doc := "philoxScale"+t.suffix, "dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32"
 			if around {
 				name, doc = name+"Around", doc+"; around the caches, dst a multiple of 64"
 			}
