@@ -98,6 +98,7 @@ const (
 	winogradWide   = 128       // of a chunk, about, if they come from the third cache
 	winogradDepth  = 256       // channels of the source of a call: a panel of kernels stays in the first cache
 	winogradKept   = 1 << 20   // bytes of transformed kernels that stay in the second cache
+	winogradHeld   = 8         // panels whose products are formed together, at most
 	manyGroups     = 4         // of 32 channels
 	winogradPassed = 16 << 20  // bytes of what is transformed of the kernels at a time, about, for 16-bit types
 )
@@ -175,10 +176,11 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 		k.ldv += rowPad
 	}
 	// Kernels that the second cache has no room for are multiplied element by
-	// element, for all panels of them: so tiles stay there.
+	// element, for some panels of them: so tiles stay there, and most of the
+	// products until they are transformed.
 	k.held = 1
 	if k.panels*winogradSize*k.depth*nr > winogradKept {
-		k.held = most
+		k.held = even(most, winogradHeld, 1)
 	}
 	k.cut(p)
 
@@ -292,7 +294,7 @@ func (k *winogradPass) chunk(r *run, w *worker, i int) {
 	// What lies between the rows of a chunk's images belongs to it, too.
 	image := rows * p.count[2] * lead
 	for panel := k.first; panel < k.end; panel++ {
-		if panel%k.held == 0 {
+		if (panel-k.first)%k.held == 0 {
 			k.multiply(r, w, panel, images*tiles)
 		}
 		col := panel * k.tiles.NR
@@ -361,8 +363,8 @@ func (k *convProduct) transformTiles(p *convPhase, b *band, across, lo, hi int, 
 }
 
 // productsOf is where the products of an element of tiles lie, from a tile on.
-func (k *winograd) productsOf(w *worker, panel, element, tile int) unsafe.Pointer {
-	return unsafe.Pointer(&w.scratch[k.atM+4*k.tiles.NR*((panel%k.held*winogradSize+element)*k.most+tile)])
+func (k *winogradPass) productsOf(w *worker, panel, element, tile int) unsafe.Pointer {
+	return unsafe.Pointer(&w.scratch[k.atM+4*k.tiles.NR*(((panel-k.first)%k.held*winogradSize+element)*k.most+tile)])
 }
 
 // multiply forms the products of a chunk's tiles with the panels of kernels from
