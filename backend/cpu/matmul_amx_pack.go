@@ -25,12 +25,21 @@ func (k *panelPacking) chunk(r *run, w *worker, i int) {
 		first, p, end = i*packGroup*gemm.PanelCols, 0, k.result.k
 		cols = min(packGroup*gemm.PanelCols, cols-first)
 	}
-	size := k.panelBytes(k.result.k)
 	found := (*uint32)(unsafe.Pointer(&r.shared[0]))
 	for ; p < end; p += k.depth {
-		d := unsafe.Pointer(&r.shared[flagBytes+first/gemm.PanelCols*size+k.panelBytes(p)])
+		step := p / k.depth * k.depth
+		size := k.panelBytes(min(k.depth, k.result.k-step))
+		d := unsafe.Add(k.packed(r, step, k.col+first), k.panelBytes(p-step))
 		k.packB(w, d, size, found, r.values[k.b.pos], 0, k.col+first, cols, p, min(k.depth, end-p))
 	}
+}
+
+// packed is where the panels from a column on lie in shared memory, for the
+// step of the inner dimension from p on. Panels of a step follow each other.
+func (k *panelStripe) packed(r *run, p, col int) unsafe.Pointer {
+	size := k.panelBytes(min(k.depth, k.result.k-p))
+	before := ceilDiv(k.cols, gemm.PanelCols) * k.panelBytes(p)
+	return unsafe.Pointer(&r.shared[flagBytes+before+(col-k.col)/gemm.PanelCols*size])
 }
 
 // packB packs depth steps from p on of columns from col on. Panels are size

@@ -16,6 +16,11 @@ import (
 // columns, by all workers together if several blocks of rows need it. While a
 // block of columns is computed, the next one is fetched.
 //
+// An inner dimension that is too long for that is taken in steps, and sums are
+// stored after each. Where there are many rows and columns, those of a block
+// go through all steps before the next block begins: they stay in the second
+// cache, to which a step then brings little.
+//
 // In packed B neighbouring steps of the inner dimension make pairs, as rows of
 // A have them. So rows of memory that are steps are interleaved to make B, but
 // transposed besides to make A: a product with A transposed, the gradient of a
@@ -45,12 +50,14 @@ type panelProduct struct {
 	stripes      []panelStripe
 	sharesB      bool
 	packsA       bool
+	byBlocks     bool    // each block of columns goes through all of the inner dimension before the next
 	direct       bool    // kernels write the result themselves
 	follow       *finish // what follows, if that is done there, or nil
 	store        tileStore
 	fallback     *product // of float16
 
 	lead, leadA, lowA, leadTurned                      int // bytes from row to row of sums and of packed A, to its other part, of turned results
+	stepA                                              int // bytes from a packed step of A to the next
 	atSums, atA, atTail, atEdge, atTurn, atTurned, atB int // in scratch memory
 	scratch                                            int
 }
@@ -73,6 +80,8 @@ const (
 	panelDepth  = 1024    // inner dimensions up to this are not split
 	panelBlock  = 512 << 10
 	panelWidth  = 512                                  // columns of a chunk that packs B itself
+	blockCols   = 512                                  // columns of bfloat16 whose sums, of panelRows, stay in the second cache with a step of both operands
+	blockDepth  = 256                                  // of such a step: a kernel's rows of A stay in the first cache
 	wideChunk   = 2048                                 // columns of a chunk that can be halved
 	flagBytes   = 64                                   // before packed operands: whether an element is not finite
 	setConflict = 2048                                 // rows of A a multiple of these bytes apart leave few lines of the first cache
@@ -183,11 +192,14 @@ func (k *panelProduct) block() {
 	if !k.sharesB && p.slices == 1 {
 		k.tileN = even(k.n, panelWidth, gemm.PanelCols)
 	}
+	if k.byBlocks = k.sharesB && k.depth < p.k && !k.turned && k.n > panelRows; k.byBlocks {
+		k.depth = even(p.k, blockDepth, gemm.PanelDepth)
+	}
 	count := func() int { return p.batches * p.slices * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
 	worth := func() bool { return k.tileM*k.tileN*p.k >= 2*panelMACs }
 	for count() < wantChunks && worth() {
 		switch {
-		case k.sharesB && k.tileN >= wideChunk, !k.sharesB && k.tileN > 2*gemm.PanelCols:
+		case k.byBlocks && k.tileN >= 2*blockCols, k.sharesB && k.tileN >= wideChunk, !k.sharesB && k.tileN > 2*gemm.PanelCols:
 			k.tileN = even(k.tileN, ceilDiv(k.tileN, 2), gemm.PanelCols)
 		case k.tileM > gemm.PanelRows && count() < wantChunks/2 && !k.turned:
 			k.tileM = even(k.tileM, ceilDiv(k.tileM, 2), gemm.PanelRows)
@@ -198,6 +210,9 @@ func (k *panelProduct) block() {
 cut:
 	k.down = ceilDiv(k.m, k.tileM)
 	k.blockN = min(roundUp(k.tileN, gemm.PanelCols), even(k.tileN, max(2, panelBlock/k.panelBytes(k.depth))*gemm.PanelCols, gemm.PanelCols))
+	if k.byBlocks {
+		k.blockN = min(roundUp(k.tileN, gemm.PanelCols), even(k.tileN, blockCols/k.parts, gemm.PanelCols))
+	}
 	if k.turned {
 		k.blockN = min(k.blockN, even(k.tileN, turnedCols, gemm.PanelCols))
 	}
@@ -232,7 +247,10 @@ func (k *panelProduct) layout() {
 		return at
 	}
 	rows, cols := gemm.PanelRows, k.blockN
-	if k.turned || k.depth < k.result.k {
+	switch {
+	case k.byBlocks:
+		rows = roundUp(k.tileM, gemm.PanelRows)
+	case k.turned || k.depth < k.result.k:
 		rows, cols = roundUp(k.tileM, gemm.PanelRows), roundUp(k.tileN, gemm.PanelCols)
 	}
 	k.lead = 4*cols + 2*rowPad
@@ -245,7 +263,12 @@ func (k *panelProduct) layout() {
 	k.leadA = 2*roundUp(k.depth, gemm.PanelDepth) + rowPad
 	if k.packsA {
 		k.lowA = roundUp(k.tileM, gemm.PanelRows) * k.leadA
-		k.atA = take(k.parts * k.lowA)
+		k.stepA = k.parts * k.lowA
+		steps := 1
+		if k.byBlocks {
+			steps = ceilDiv(k.result.k, k.depth)
+		}
+		k.atA = take(steps * k.stepA)
 	} else {
 		k.atTail = take(k.tileM * 2 * gemm.PanelDepth)
 		k.atEdge = take(gemm.PanelRows * k.leadA)

@@ -52,6 +52,9 @@ type panelPart struct {
 	last       bool
 	out        unsafe.Pointer // the result, if kernels write it
 	slice      int
+	next       unsafe.Pointer // panels of B that are needed next
+	nextPanel  int            // bytes from one of them to the next
+	nextCols   int
 }
 
 // tile computes chunk i, and reports whether all elements were finite or need
@@ -79,32 +82,39 @@ func (k *panelStripe) tile(r *run, w *worker, i int) bool {
 	if k.sharesB {
 		*found = *(*uint32)(unsafe.Pointer(&r.shared[0]))
 	}
-	dataA, dataB := r.values[k.a.pos], r.values[k.b.pos]
 	begin, end := part.slice*p.sliceK, min(p.k, (part.slice+1)*p.sliceK)
+	if k.byBlocks {
+		packs := w.packedA.packs(packedBlock{batch, row, part.rows, 0, p.k})
+		for at := 0; at < part.cols; at += k.blockN {
+			cols := min(k.blockN, part.cols-at)
+			for part.p = 0; part.p < p.k; part.p += k.depth {
+				if !k.operands(r, w, &part, row, col, batch, packs && at == 0) {
+					return false
+				}
+				next, from := part.p+k.depth, at
+				part.nextCols = cols
+				if part.last {
+					next, from = 0, at+cols
+					part.nextCols = min(k.blockN, part.cols-from)
+				}
+				if part.nextCols > 0 {
+					part.next, part.nextPanel = k.packed(r, next, col+from), k.panelBytes(min(k.depth, p.k-next))
+				}
+				k.columns(r, w, &part, at, cols, t)
+			}
+		}
+		return true
+	}
 	for part.p = begin; part.p < end; part.p += k.depth {
-		part.depth = min(k.depth, end-part.p)
-		part.first, part.last = part.p == begin, part.p+part.depth >= end
-		if k.sharesB {
-			part.panel = k.panelBytes(p.k)
-			part.b = unsafe.Pointer(&r.shared[flagBytes+(col-k.col)/gemm.PanelCols*part.panel+k.panelBytes(part.p)])
-		} else {
-			part.panel = k.panelBytes(part.depth)
-			part.b = unsafe.Add(scratch, k.atB)
-			k.packB(w, part.b, part.panel, found, dataB, batch, col, part.cols, part.p, part.depth)
-		}
-		if k.packsA {
-			part.a, part.lda = unsafe.Add(scratch, k.atA), k.leadA
-			k.packA(w, part.a, dataA, batch, row, part.rows, part.p, part.depth)
-		} else {
-			part.lda = 2 * k.a.stride
-			part.a = unsafe.Pointer(&dataA[2*(k.a.starts[batch]+row*k.a.stride+part.p)])
-			k.edges(w, &part)
-		}
-		if *found != 0 {
+		if !k.operands(r, w, &part, row, col, batch, true) {
 			return false
 		}
 		for at := 0; at < part.cols; at += k.blockN {
 			cols := min(k.blockN, part.cols-at)
+			part.nextCols = min(k.blockN, part.cols-at-cols)
+			if part.nextCols > 0 {
+				part.next, part.nextPanel = unsafe.Add(part.b, (at+cols)/gemm.PanelCols*part.panel), part.panel
+			}
 			k.columns(r, w, &part, at, cols, t)
 			if part.last && (k.turned || p.slices > 1) {
 				k.finish(r, w, &part, at, cols, t)
@@ -112,6 +122,40 @@ func (k *panelStripe) tile(r *run, w *worker, i int) bool {
 		}
 	}
 	return true
+}
+
+// operands makes a part's step of the inner dimension ready, from part.p on. A
+// is packed if it has to be and packs is set. It reports whether all elements
+// so far were finite or need not be.
+func (k *panelStripe) operands(r *run, w *worker, part *panelPart, row, col, batch int, packs bool) bool {
+	p := &k.result
+	scratch := unsafe.Pointer(&w.scratch[0])
+	found := (*uint32)(scratch)
+	begin, end := part.slice*p.sliceK, min(p.k, (part.slice+1)*p.sliceK)
+	part.depth = min(k.depth, end-part.p)
+	part.first, part.last = part.p == begin, part.p+part.depth >= end
+	part.panel = k.panelBytes(part.depth)
+	if k.sharesB {
+		part.b = k.packed(r, part.p, col)
+	} else {
+		part.b = unsafe.Add(scratch, k.atB)
+		k.packB(w, part.b, part.panel, found, r.values[k.b.pos], batch, col, part.cols, part.p, part.depth)
+	}
+	dataA := r.values[k.a.pos]
+	if k.packsA {
+		part.a, part.lda = unsafe.Add(scratch, k.atA), k.leadA
+		if k.byBlocks {
+			part.a = unsafe.Add(part.a, part.p/k.depth*k.stepA)
+		}
+		if packs {
+			k.packA(w, part.a, dataA, batch, row, part.rows, part.p, part.depth)
+		}
+	} else {
+		part.lda = 2 * k.a.stride
+		part.a = unsafe.Pointer(&dataA[2*(k.a.starts[batch]+row*k.a.stride+part.p)])
+		k.edges(w, part)
+	}
+	return *found == 0
 }
 
 // columns computes a block of columns of a part, from column at on.
@@ -122,8 +166,7 @@ func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int,
 	if at > 0 {
 		block = unsafe.Add(block, at/gemm.PanelCols*part.panel)
 	}
-	more := part.cols - at - cols // columns after these
-	eighth := part.panel / 8
+	eighth := part.nextPanel / 8
 	kernels := &k.panels.Kernels[k.parts-1]
 	for i := 0; i < part.rows; i += gemm.PanelRows {
 		h := min(gemm.PanelRows, part.rows-i)
@@ -142,6 +185,8 @@ func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int,
 		case k.direct:
 			lead = 4 * k.result.n
 			sums = unsafe.Add(part.out, i*lead+4*at)
+		case k.byBlocks:
+			sums = unsafe.Add(sums, i*lead)
 		case k.turned || k.depth < k.result.k:
 			sums = unsafe.Add(sums, i*lead+4*at)
 		}
@@ -152,8 +197,8 @@ func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int,
 				b = unsafe.Add(block, j/gemm.PanelCols*part.panel)
 			}
 			next := b
-			if j < more && i < 8*gemm.PanelRows {
-				next = unsafe.Add(b, k.blockN/gemm.PanelCols*part.panel+fetch)
+			if j < part.nextCols && i < 8*gemm.PanelRows {
+				next = unsafe.Add(part.next, j/gemm.PanelCols*part.nextPanel+fetch)
 			}
 			d := unsafe.Add(sums, 4*j)
 			s := d

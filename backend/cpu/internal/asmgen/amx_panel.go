@@ -75,17 +75,18 @@ func (g *gen) panelStep(k panel, lowB func() int) {
 	loadB := func(j, base, disp int) { g.ins("%s", tileLoad(6+j, base, regR8, 64*j+disp)) }
 	mul := func(i, j int) { g.ins("%s", tdpbf16ps(2*i+j, 4+i, 6+j)) }
 	high, lowA := [2]int{regAX, regDX}, [2]int{regDI, regR11}
+	// All tiles are asked for before the first product waits for its own.
 	loadB(0, regBX, 0)
 	loadA(0, high)
-	mul(0, 0)
 	if k.cols == 2 {
 		loadB(1, regBX, 0)
-		mul(0, 1)
 	}
 	if k.rows == 2 {
 		loadA(1, high)
+	}
+	for i := range k.rows {
 		for j := range k.cols {
-			mul(1, j)
+			mul(i, j)
 		}
 	}
 	if k.parts == 1 {
