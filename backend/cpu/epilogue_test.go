@@ -129,6 +129,9 @@ func TestEpilogue(t *testing.T) {
 		"comparison": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
 			return record(t, g, op.Less, op.Attr{}, p, operand(p.Type.DType, p.Type.Shape...))
 		},
+		"sum": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
+			return record(t, g, op.Add, op.Attr{}, operand(p.Type.DType, p.Type.Shape...), p)
+		},
 		"quotient": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {
 			return record(t, g, op.Div, op.Attr{}, p, operand(p.Type.DType))
 		},

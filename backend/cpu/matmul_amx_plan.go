@@ -118,7 +118,8 @@ func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 	}
 	p := &k.result
 	if p.after = newEpilogue(b, v, 2, p.n); p.after != nil {
-		k.store = p.storeEpilogue
+		p.halves = newHalfFinish(b, v, set, p.n)
+		k.store = p.followed()
 		if k.follow = newFinish(b, v, set, p.n); k.follow != nil && k.follow.add >= 0 {
 			k.follow = nil // kernels begin with sums that lie as theirs do
 		}
@@ -300,7 +301,7 @@ func (k *panelProduct) makeFallback() int {
 	f.b = operandOf{matrix: y, element: gemm.F16, size: 2}
 	k.fallback = &f
 	if f.after != nil {
-		f.store = k.fallback.storeEpilogue
+		f.store = k.fallback.followed()
 	}
 	f.block()
 	f.depth = min(f.depth, 128)

@@ -136,3 +136,49 @@ func (k *finish) tile(r *run, row, col, rows, lead int, d unsafe.Pointer, mask u
 		k.then(rows, d, lead, y, lead, mask)
 	}
 }
+
+// halfFinish is a follower of a product of 16 bits, which a routine does where sums
+// are rounded: they are read once. Bits are those of the chain.
+type halfFinish struct {
+	do    gemm.FinishHalf
+	reads int // position of what it reads besides
+	lead  int // bytes from a row of that to the next
+}
+
+// newHalfFinish is what follows the product v of n columns, or nil if chains do it.
+func newHalfFinish(b *builder, v *ir.Value, set *gemm.Set, n int) *halfFinish {
+	f, ok := followerOf(v)
+	if v.Attr.Body == nil || !ok || !v.Type.DType.Is16() || (f.add == nil) == (f.positive == nil) {
+		return nil
+	}
+	routines, y := &set.Halves[elementOf[v.Type.DType]], f.add
+	k := &halfFinish{do: routines.Add}
+	switch {
+	case f.relu:
+		k.do = routines.AddRelu
+	case f.positive != nil:
+		k.do, y = routines.Grad, f.positive
+	}
+	o := newOperand(b.at(y), y, v.Type.Shape)
+	k.reads = o.pos
+	switch {
+	case k.do == nil || b.made[y] != nil:
+		return nil
+	case o.access == full:
+		k.lead = 2 * n
+	case o.access != byRow || o.period != n || o.every != 0:
+		return nil
+	}
+	return k
+}
+
+// storeHalves is the store of a product that a halfFinish follows.
+func (k *product) storeHalves(r *run, _ *worker, t resultTile) {
+	f, step := k.halves, max(1, t.step)
+	out, reads := r.values[k.out], r.values[f.reads]
+	for j := 0; j < t.cols; j += 32 {
+		col, mask := t.col+j, uint(1)<<min(32, t.cols-j)-1
+		d, y := unsafe.Pointer(&out[2*(t.row*k.n+col)]), unsafe.Pointer(&reads[t.row*f.lead+2*col])
+		f.do(t.rows, d, 2*k.n*step, unsafe.Add(t.data, 4*j), t.lead, y, f.lead*step, mask)
+	}
+}

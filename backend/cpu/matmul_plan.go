@@ -51,8 +51,9 @@ type product struct {
 	to     dtype.DType
 	direct bool // kernels write the result themselves
 	store  tileStore
-	after  *epilogue // or nil
-	finish *finish   // what after does, if kernels can, or nil
+	after  *epilogue   // or nil
+	finish *finish     // what after does, if kernels can, or nil
+	halves *halfFinish // what after does, if that can be done as sums are rounded, or nil
 
 	atA, atB, scratch int // where the scratch memory has packed operands, and its size
 }
@@ -132,7 +133,7 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	}
 	k.a, k.b = newOperandOf(dims.a, element), newOperandOf(dims.b, element)
 	k.after = newEpilogue(b, v, 2, k.n)
-	k.finish = newFinish(b, v, set, k.n)
+	k.finish, k.halves = newFinish(b, v, set, k.n), newHalfFinish(b, v, set, k.n)
 	if k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && b.keepable(v.Args[1]) {
 		unkept := *k
 		unkept.settle(b)
@@ -148,7 +149,7 @@ func (k *product) settle(b *builder) {
 	result := k.result()
 	k.block()
 	if k.after != nil && !k.direct {
-		k.store = result.storeEpilogue
+		k.store = result.followed()
 	}
 	k.layout()
 	if k.slices > 1 {
@@ -181,6 +182,14 @@ func (k *product) result() *product {
 		return k.turned
 	}
 	return k
+}
+
+// followed is the store of a product that something follows.
+func (k *product) followed() tileStore {
+	if k.halves != nil {
+		return k.storeHalves
+	}
+	return k.storeEpilogue
 }
 
 // cells is the number of elements of 4 bytes, float32 or pairs, that n

@@ -21,6 +21,7 @@ func avx512() *gen {
 	base.step = vdpbf16ps
 	g.family("pairsAVX512", 14, []int{2, 1}, base)
 	g.finishes()
+	g.finishHalves()
 	g.packing()
 	g.vectorProducts("AVX512", "Z", 64)
 	g.peak("peakAVX512", "VFMADD231PS", "Z", 32, func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })

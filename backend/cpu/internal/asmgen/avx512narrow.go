@@ -31,18 +31,30 @@ func (g *gen) narrowStart(name, doc string, e element) {
 	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ s+16(FP), SI\nMOVQ lds+24(FP), R8\nMOVQ k+32(FP), CX\nMOVQ store+48(FP), BX")
 	g.ins("KMOVD BX, K7\nKMOVW BX, K1\nSHRQ $16, BX\nKMOVW BX, K2\nTESTQ CX, CX\nJLE done")
 	if e == brains {
-		for i, c := range []uint32{0x7fff, 1, 1 << 16, 1 << 22} {
-			g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, Z%d", c, 4+i)
-		}
+		g.brainConstants()
 	}
 	g.label("row")
 	g.ins("VMOVUPS.Z (SI), K1, Z0\nVMOVUPS.Z 64(SI), K2, Z1")
 }
 
-// narrowBrains rounds Z0 and Z1 to Z0, to nearest even; a NaN is made quiet.
+// brainConstants sets what roundBrain reads, Z4 to Z7.
+func (g *gen) brainConstants() {
+	for i, c := range []uint32{0x7fff, 1, 1 << 16, 1 << 22} {
+		g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, Z%d", c, 4+i)
+	}
+}
+
+// roundBrain rounds register v to nearest even, in its upper halves; a NaN is made
+// quiet.
+func (g *gen) roundBrain(v int) {
+	g.ins("VCMPPS $7, Z%[1]d, Z%[1]d, K3\nVPTESTMD Z6, Z%[1]d, K3, K4\nKNOTW K3, K5\nVPADDD Z4, Z%[1]d, K3, Z%[1]d\nVPADDD Z5, Z%[1]d, K4, Z%[1]d\nVPORD Z7, Z%[1]d, K5, Z%[1]d", v)
+}
+
+// narrowBrains rounds Z0 and Z1 to Z0.
 func (g *gen) narrowBrains() {
 	for v := range 2 {
-		g.ins("VCMPPS $7, Z%[1]d, Z%[1]d, K3\nVPTESTMD Z6, Z%[1]d, K3, K4\nKNOTW K3, K5\nVPADDD Z4, Z%[1]d, K3, Z%[1]d\nVPADDD Z5, Z%[1]d, K4, Z%[1]d\nVPORD Z7, Z%[1]d, K5, Z%[1]d\nVPSRLD $16, Z%[1]d, Z%[1]d\nVPMOVDW Z%[1]d, Y%[1]d", v)
+		g.roundBrain(v)
+		g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPMOVDW Z%[1]d, Y%[1]d", v)
 	}
 	g.ins("VINSERTI64X4 $1, Y1, Z0, Z0")
 }

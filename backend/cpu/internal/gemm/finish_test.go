@@ -76,3 +76,83 @@ func TestFinish(t *testing.T) {
 		}
 	}
 }
+
+// TestFinishHalf holds what follows a product of 16 bits against the loop in Go,
+// bit by bit but for what is in a NaN: with every other operand, and sums that are
+// halfway between two numbers, subnormal or not finite.
+func TestFinishHalf(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for _, set := range setsHere() {
+		for e, d := range map[Element]dtype.DType{F16: dtype.Float16, BF16: dtype.BFloat16} {
+			from, to := dtype.F16ToF32, dtype.F16FromF32
+			if e == BF16 {
+				from, to = dtype.BF16ToF32, dtype.BF16FromF32
+			}
+			sum := func(x, y float32) float32 { return from(to(from(to(x)) + y)) }
+			for name, finish := range map[string]struct {
+				do   FinishHalf
+				each func(x, y float32) float32
+			}{
+				"Add": {set.Halves[e].Add, sum},
+				"AddRelu": {set.Halves[e].AddRelu, func(x, y float32) float32 {
+					if z := sum(x, y); !(z < 0) {
+						return z
+					}
+					return 0
+				}},
+				"Grad": {set.Halves[e].Grad, func(x, y float32) float32 {
+					if y > 0 {
+						return x
+					}
+					return 0
+				}},
+			} {
+				if finish.do == nil {
+					continue
+				}
+				next := uint16(0) // of the words that y goes through
+				for rows := 1; rows < 96; rows++ {
+					cols := 1 + rng.IntN(32)
+					if rows > 64 {
+						rows, cols = 700, 32
+					}
+					lds, ldd, ldy := cols+rng.IntN(3), cols+rng.IntN(3), cols+rng.IntN(3)
+					if rows%4 == 0 {
+						ldy = 0 // the same row for all
+					}
+					s, out, y := newGuarded(4*((rows-1)*lds+cols)), newGuarded(2*((rows-1)*ldd+cols)), newGuarded(2*((rows-1)*ldy+cols))
+					sums, words, others := dtype.View[float32](s.data), dtype.View[uint16](out.data), dtype.View[uint16](y.data)
+					for i := range others {
+						others[i], next = next, next+1
+					}
+					for i := range sums {
+						switch rng.IntN(4) {
+						case 0:
+							sums[i] = math.Float32frombits(rng.Uint32())
+						case 1: // near what is halfway
+							sums[i] = math.Float32frombits(math.Float32bits(from(uint16(rng.Uint32()))) + 1<<12 - 1 + uint32(rng.IntN(3)))
+						case 2: // which a sum is 0, or nearly
+							sums[i] = -from(others[rng.IntN(len(others))])
+						default:
+							sums[i] = rng.Float32() - 0.5
+						}
+					}
+					want := slices.Clone(words)
+					for i := range rows {
+						for j := range cols {
+							want[i*ldd+j] = to(finish.each(sums[i*lds+j], from(others[i*ldy+j])))
+						}
+					}
+					finish.do(rows, out.pointer(), 2*ldd, s.pointer(), 4*lds, y.pointer(), 2*ldy, 1<<cols-1)
+					what := fmt.Sprintf("%s: %s of %v, %d×%d", set.Name, name, d, rows, cols)
+					out.check(t, what)
+					for i, w := range want {
+						if g := words[i]; g != w && !(from(g) != from(g) && from(w) != from(w)) {
+							t.Fatalf("%s: element %d is %v, want %v", what, i, from(g), from(w))
+						}
+					}
+				}
+			}
+		}
+	}
+}

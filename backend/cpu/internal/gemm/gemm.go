@@ -207,6 +207,14 @@ type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int,
 //	Divide:   d[i*ldd+j] /= y[0]
 type Finish func(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 
+// FinishHalf rounds rows of up to 32 columns, those of mask, of at least one row, to
+// 16 bits, as y and d are, and does what follows a product: each sum is rounded, too.
+//
+//	Add:     d[i*ldd+j] = s[i*lds+j] + y[i*ldy+j]
+//	AddRelu: d[i*ldd+j] = the same, or 0 if that is below 0
+//	Grad:    d[i*ldd+j] = s[i*lds+j], or 0 unless y[i*ldy+j] > 0
+type FinishHalf func(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+
 // Windows goes over windows of n pixels, up to 32 channels of them: those of
 // mask, though it may read all 32 of y. At is a list of int64.
 //
@@ -264,6 +272,9 @@ type Set struct {
 	// Relu and ReluGrad are an activation and its gradient behind a product, Divide
 	// takes the scale of a loss from a gradient, or nil.
 	Relu, ReluGrad, Divide Finish
+
+	// Halves are those of products of F16 and BF16, or nil.
+	Halves [elements]struct{ Add, AddRelu, Grad FinishHalf }
 
 	// Own is convolutions with a kernel for each channel, OwnGrad their gradients
 	// by the kernels, LargestGradAdd those of maxima of windows that overlap, all

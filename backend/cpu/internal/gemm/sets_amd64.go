@@ -25,6 +25,10 @@ var AVX512 = &Set{
 	Narrow:    narrowBy(vec.AVX512()),
 	Own:       ownAVX512, OwnAdd: ownAddAVX512, OwnGrad: ownGradAVX512, LargestGradAdd: largestGradAddF32AVX512,
 	Relu: reluAVX512, ReluGrad: reluGradAVX512, Divide: divideAVX512,
+	Halves: [elements]struct{ Add, AddRelu, Grad FinishHalf }{
+		F16:  {addHalfF16AVX512, addReluHalfF16AVX512, gradHalfF16AVX512},
+		BF16: {addHalfBF16AVX512, addReluHalfBF16AVX512, gradHalfBF16AVX512},
+	},
 	Largest:      [elements]Windows{largestF32AVX512, largestF16AVX512, largestBF16AVX512},
 	LargestGrad:  [elements]Windows{largestGradF32AVX512, largestGradF16AVX512, largestGradBF16AVX512},
 	PositiveGrad: [elements]Windows{positiveGradF32AVX512, positiveGradF16AVX512, positiveGradBF16AVX512},
