@@ -86,6 +86,16 @@ func vexMemory(opcode, pp byte, reg, base, index, disp int) []byte {
 	return code
 }
 
+// prefetchw fetches the line disp bytes behind base, which is not above 7, in
+// order to write it. Processors without the instruction do nothing instead.
+func prefetchw(base, disp int) string {
+	return bytesOf(prefetchwCode(base, disp), fmt.Sprintf("PREFETCHW %d(%s)", disp, regNames[base]))
+}
+
+func prefetchwCode(base, disp int) []byte {
+	return binary.LittleEndian.AppendUint32([]byte{0x0f, 0x0d, 0x88 | byte(base)}, uint32(disp))
+}
+
 // tileMove loads or stores a tile register: rows that are the register stride
 // apart, from disp bytes behind base on.
 type tileMove func(tile, base, stride, disp int) string

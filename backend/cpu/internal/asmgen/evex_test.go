@@ -36,6 +36,7 @@ func TestEncoder(t *testing.T) {
 		string(vexMemory(0x4b, 1, 7, regBX, regR8, 2112)): "tileloaddt1 0x840(%rbx,%r8,1),%tmm7",
 		string(evex(0x72, 3, 4, 3, 2)):                    "vcvtne2ps2bf16 %zmm2,%zmm3,%zmm4",
 		string(vex(0x5c, 2, 2, 7, 5)):                     "tdpbf16ps %tmm7,%tmm5,%tmm2",
+		string(prefetchwCode(regDX, 64)):                  "prefetchw 0x40(%rdx)",
 	} {
 		code = append(code, code1...)
 		want = append(want, text)

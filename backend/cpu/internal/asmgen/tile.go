@@ -129,11 +129,12 @@ func (t *tile) write(g *gen) {
 			g.ins("SHRQ $16, DX\nKMOVW DX, K2")
 		}
 	}
-	// The tile at d is fetched while the sums are formed.
+	// The tile at d is fetched while the sums are formed: to be written, as what
+	// was there before may be in other cores' caches, too.
 	g.ins("MOVQ DI, DX")
 	for i := range t.rows {
 		for v := 0; v < t.vectors*t.bytes; v += 64 {
-			g.ins("PREFETCHT0 %d(DX)", v)
+			g.ins("%s", prefetchw(regDX, v))
 		}
 		if i < t.rows-1 {
 			g.ins("ADDQ R8, DX")
