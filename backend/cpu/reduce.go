@@ -3,6 +3,7 @@ package cpu
 import (
 	"math/bits"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -148,6 +149,12 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 		}
 	}
 	k.segments = max(1, (k.count+k.segment-1)/k.segment)
+	if !k.byColumn && k.segments > 1 {
+		// An even number of equal ones: where a core has just written the first
+		// half, as of a gradient, it is the one that reads it.
+		k.segment = roundUp(ceilDiv(k.count, roundUp(k.segments, 2)), vec.Line/4)
+		k.segments = ceilDiv(k.count, k.segment)
+	}
 }
 
 // cutImages cuts the sums of a bias's gradient between images, where that makes
