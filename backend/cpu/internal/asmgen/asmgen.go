@@ -19,7 +19,7 @@ import (
 // Files returns the contents of the generated files of package gemm by name.
 func Files() map[string]string {
 	files := map[string]string{}
-	for _, g := range []*gen{avx512(), amx(), amxRuns(), avx512Own(), avx2(), neon()} {
+	for _, g := range []*gen{avx512(), avx512Pairs(), avx512Pack(), amx(), amxRuns(), avx512Own(), avx2(), neon()} {
 		files[g.name+".s"] = g.assembly()
 		files[g.name+".go"] = g.declarations()
 	}

@@ -2,30 +2,44 @@ package asmgen
 
 import "fmt"
 
-// avx512 writes the kernels for AVX-512 and AVX512-BF16. A tile of 14 rows and
-// two vectors takes 28 accumulators; two vectors of B and two broadcasts take
-// the other registers.
+// avx512Tile is a kernel for AVX-512. One of 14 rows and two vectors takes 28
+// accumulators; two vectors of B and two broadcasts take the other registers.
+var avx512Tile = tile{
+	bytes: 64, reg: "Z", masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD",
+	step: fmadd512,
+}
+
+// avx512 writes the kernels for AVX-512.
 func avx512() *gen {
-	g := &gen{name: "avx512_amd64", doc: "// Kernels and packing for AVX-512; those with pairs in their names need\n// AVX512-BF16.\n\n"}
-	base := tile{
-		bytes: 64, reg: "Z", masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD",
-		step: fmadd512,
-	}
+	g := &gen{name: "avx512_amd64", doc: "// Kernels for AVX-512.\n\n"}
+	base := avx512Tile
 	g.family("f32AVX512", 14, []int{2, 1}, base)
 	base.next = true
 	g.family("f32AVX512Next", 14, []int{2}, base)
 	base.next, base.copies = false, true
 	g.family("f32AVX512Copy", 14, []int{2}, base)
-	base.copies = false
-	base.bcast = "VPBROADCASTD"
-	base.step = vdpbf16ps
+	g.vectorProducts("AVX512", "Z", 64)
+	g.peak("peakAVX512", "VFMADD231PS", "Z", 32, func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })
+	return g
+}
+
+// avx512Pairs writes the kernels for AVX512-BF16.
+func avx512Pairs() *gen {
+	g := &gen{name: "pairs_amd64", doc: "// Kernels for AVX512-BF16.\n\n"}
+	base := avx512Tile
+	base.bcast, base.step = "VPBROADCASTD", vdpbf16ps
 	g.family("pairsAVX512", 14, []int{2, 1}, base)
+	g.peak("peakPairsAVX512", "VDPBF16PS", "Z", 32, func(acc int) string { return vdpbf16ps(acc, 31, 30) })
+	return g
+}
+
+// avx512Pack writes what is done to operands before products, and to their
+// results, for AVX-512.
+func avx512Pack() *gen {
+	g := &gen{name: "pack_amd64", doc: "// Packing for AVX-512, and what follows products there.\n\n"}
 	g.finishes()
 	g.finishHalves()
 	g.packing()
-	g.vectorProducts("AVX512", "Z", 64)
-	g.peak("peakAVX512", "VFMADD231PS", "Z", 32, func(acc int) string { return fmt.Sprintf("VFMADD231PS Z30, Z31, Z%d", acc) })
-	g.peak("peakPairsAVX512", "VDPBF16PS", "Z", 32, func(acc int) string { return vdpbf16ps(acc, 31, 30) })
 	return g
 }
 

@@ -35,12 +35,16 @@ func Generate() map[string]string {
 
 // architecture writes the files of an architecture.
 func architecture(arch string, out map[string]string) {
-	var stubs, table strings.Builder
-	stubs.WriteString(header + "package vec\n\nimport \"unsafe\"\n")
+	var table strings.Builder
 	table.WriteString(header + "package vec\n\n")
 	groups := files()
 	for _, set := range sets[arch] {
-		path := "%s_" + strings.ToLower(set.suffix) + "_" + arch + ".s"
+		const begin = header + "package vec\n\nimport \"unsafe\"\n"
+		var stubs, specials strings.Builder
+		stubs.WriteString(begin)
+		specials.WriteString(begin)
+		of := "_" + strings.ToLower(set.suffix) + "_" + arch
+		path := "%s" + of + ".s"
 		fmt.Fprintf(&table, "var loops%s = loops{\n", set.suffix)
 		for _, name := range slices.Sorted(maps.Keys(groups)) {
 			a := newAsm(name, set)
@@ -62,7 +66,7 @@ func architecture(arch string, out map[string]string) {
 				fmt.Fprintf(a, "\n// %s: %s\n// func %s%s%s\n", s.name, s.doc, s.name, set.suffix, s.signature)
 				fmt.Fprintf(a, "TEXT ·%s%s(SB), NOSPLIT, $0-%d\n", s.name, set.suffix, s.args)
 				s.write(a)
-				fmt.Fprintf(&stubs, "\n//go:noescape\nfunc %s%s%s\n", s.name, set.suffix, s.signature)
+				fmt.Fprintf(&specials, "\n//go:noescape\nfunc %s%s%s\n", s.name, set.suffix, s.signature)
 				fmt.Fprintf(&table, "%s: %s%s,\n", s.name, s.name, set.suffix)
 			}
 			a.data()
@@ -70,8 +74,9 @@ func architecture(arch string, out map[string]string) {
 			out[fmt.Sprintf(path, name)] = a.String()
 		}
 		table.WriteString("}\n\n")
+		out["stubs"+of+".go"] = gofmt(stubs.String())
+		out["specials"+of+".go"] = gofmt(specials.String())
 	}
-	out["stubs_"+arch+".go"] = gofmt(stubs.String())
 	out["table_"+arch+".go"] = gofmt(table.String())
 }
 
