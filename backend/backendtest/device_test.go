@@ -28,11 +28,18 @@ func (d *interpreter) Name() string { return d.name }
 func (d *interpreter) Supports(c op.Code, _ dtype.DType) bool {
 	return c != d.unsupported && c != op.Extra
 }
-func (d *interpreter) Alloc(n int) (driver.Buffer, error)          { return &memory{data: make([]byte, n)}, nil }
+func (d *interpreter) Alloc(n int) (driver.Buffer, error) {
+	m := &memory{data: make([]byte, n)}
+	m.Changed()
+	return m, nil
+}
 func (d *interpreter) Compile(g *ir.Graph) (driver.Program, error) { return &interpreted{d, g}, nil }
 func (d *interpreter) Close() error                                { return nil }
 
-type memory struct{ data []byte }
+type memory struct {
+	driver.Contents
+	data []byte
+}
 
 func (m *memory) Bytes() int { return len(m.data) }
 func (m *memory) Free()      { m.data = nil }
@@ -41,6 +48,7 @@ func (m *memory) CopyIn(src []byte) error {
 		return fmt.Errorf("got %d bytes, want at most %d", len(src), len(m.data))
 	}
 	copy(m.data, src)
+	m.Changed()
 	return nil
 }
 func (m *memory) CopyOut(dst []byte) error {

@@ -30,6 +30,7 @@ func testProgram(t *testing.T, d driver.Device) {
 	t.Run("UnusedInput", func(t *testing.T) { testUnusedInput(t, d) })
 	t.Run("SameArgument", func(t *testing.T) { testSameArgument(t, d) })
 	t.Run("Buffer", func(t *testing.T) { testBuffer(t, d) })
+	t.Run("Versions", func(t *testing.T) { testVersions(t, d) })
 }
 
 var f32 = dtype.Float32
@@ -448,5 +449,73 @@ func testBuffer(t *testing.T, d driver.Device) {
 	}
 	if err := b.CopyOut(make([]byte, 10)); err == nil {
 		t.Error("10 bytes came out of a buffer of 9 without an error")
+	}
+}
+
+// testVersions writes to buffers in every way there is: the version is another
+// after each, and the same after reading.
+func testVersions(t *testing.T, d driver.Device) {
+	const n = 100
+	alloc := func() driver.Buffer {
+		b, err := d.Alloc(4 * n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	weight, step, out, other := alloc(), alloc(), alloc(), alloc()
+	versions := map[uint64]bool{0: true}
+	check := func(what string, err error, changed ...driver.Buffer) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		for i, b := range []driver.Buffer{weight, step, out, other} {
+			v := b.Version()
+			if want := slices.Contains(changed, b); want == versions[v] {
+				t.Errorf("%s: buffer %d has version %d; that it is a new one is %v, want %v", what, i, v, !versions[v], want)
+			}
+		}
+		for _, b := range changed {
+			versions[b.Version()] = true
+		}
+	}
+	check("Alloc", nil, weight, step, out, other)
+	check("CopyIn", weight.CopyIn(make([]byte, 4*n)), weight)
+	check("CopyIn of a part", weight.CopyIn(make([]byte, 4)), weight)
+	check("CopyOut", weight.CopyOut(make([]byte, 4*n)))
+	if h, ok := weight.(driver.Host); ok {
+		_ = h.Data()
+		check("Data", nil)
+	}
+	if f, ok := weight.(driver.Filler); ok {
+		check("Fill", f.Fill(4*n, func([]byte) error { return nil }), weight)
+	}
+	if c, ok := weight.(driver.Copier); ok {
+		check("CopyFrom", c.CopyFrom(step, 4*n), weight)
+	}
+	g := ir.New(2)
+	w, s := param(g, 0, typ(f32, n)), param(g, 1, typ(f32, n))
+	g.Output(add(g, op.Sub, op.Attr{}, w, s), 0)
+	g.Output(add(g, op.Mul, op.Attr{}, s, s), -1)
+	p, plan, err := backend.Compile(d, g, ir.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Donated[0] != 0 {
+		t.Fatalf("outputs overwrite the inputs %v, want the first to overwrite input 0", plan.Donated)
+	}
+	run := func() error {
+		return p.Run(context.Background(), []driver.Buffer{weight, step}, []driver.Buffer{weight, out})
+	}
+	for range 3 { // with memory of its own, then as the device repeats it
+		check("a program that updates in place", run(), weight, out)
+	}
+	if s, ok := p.(driver.Starter); ok {
+		check("Start", s.Start(context.Background(), []driver.Buffer{weight, step}, []driver.Buffer{weight, out}), weight, out)
+	}
+	if tr, ok := p.(driver.Tracer); ok {
+		_, err := tr.RunTraced(context.Background(), []driver.Buffer{weight, step}, []driver.Buffer{weight, out})
+		check("RunTraced", err, weight, out)
 	}
 }

@@ -63,7 +63,7 @@ func evalExpanded(t *testing.T, c op.Code, a op.Attr, args ...array) array {
 	if err := p.Run(context.Background(), in, out); err != nil {
 		t.Fatal(err)
 	}
-	return array{v.Type, out[0].(*Buffer).data}
+	return array{v.Type, out[0].(*Buffer).storage}
 }
 
 // TestAttentionBlocks runs attentions of several blocks on every instruction

@@ -120,18 +120,18 @@ func TestConvWorkers(t *testing.T) {
 			var in []driver.Buffer
 			for i, s := range c.args {
 				arg := randomArray(rng, d, s...)
-				vals, in = append(vals, param(t, g, i, arg.Type)), append(in, &Buffer{data: arg.data})
+				vals, in = append(vals, param(t, g, i, arg.Type)), append(in, &Buffer{storage: arg.data})
 			}
 			v := record(t, g, c.op, c.attr, vals...)
 			g.Output(v, -1)
 			p := plan(t, g)
 			run := func(procs int) []byte {
 				runtime.GOMAXPROCS(procs)
-				out := &Buffer{data: aligned(v.Type.Bytes())}
+				out := &Buffer{storage: aligned(v.Type.Bytes())}
 				if err := p.Run(context.Background(), in, []driver.Buffer{out}); err != nil {
 					t.Fatal(err)
 				}
-				return out.data
+				return out.storage
 			}
 			want := run(1)
 			for _, procs := range []int{2, 5} {
@@ -140,7 +140,7 @@ func TestConvWorkers(t *testing.T) {
 				}
 			}
 			runtime.GOMAXPROCS(1)
-			out := []driver.Buffer{&Buffer{data: aligned(v.Type.Bytes())}}
+			out := []driver.Buffer{&Buffer{storage: aligned(v.Type.Bytes())}}
 			// Workers that fall asleep meanwhile may allocate, once each.
 			if n := testing.AllocsPerRun(8, func() {
 				if err := p.Run(context.Background(), in, out); err != nil {
@@ -179,7 +179,7 @@ func TestConvBiasRelu(t *testing.T) {
 				var vals []*ir.Value
 				var in []driver.Buffer
 				for k, arg := range args {
-					vals, in = append(vals, param(t, g, k, arg.Type)), append(in, &Buffer{data: arg.data})
+					vals, in = append(vals, param(t, g, k, arg.Type)), append(in, &Buffer{storage: arg.data})
 				}
 				v := record(t, g, op.Conv, a, vals[0], vals[1])
 				if i%7 > 0 {
@@ -201,7 +201,7 @@ func TestConvBiasRelu(t *testing.T) {
 					t.Fatal(err)
 				}
 				intact(t)
-				got[j] = buf.data
+				got[j] = buf.storage
 			}
 			if !bytes.Equal(got[0], got[1]) {
 				t.Errorf("%v %v %v, %v: fused and apart differ", d, x, w, a)
@@ -241,7 +241,7 @@ func TestConvEpilogue(t *testing.T) {
 					var vals []*ir.Value
 					var in []driver.Buffer
 					for k, arg := range args {
-						vals, in = append(vals, param(t, g, k, arg.Type)), append(in, &Buffer{data: arg.data})
+						vals, in = append(vals, param(t, g, k, arg.Type)), append(in, &Buffer{storage: arg.data})
 					}
 					v := record(t, g, op.Add, op.Attr{}, record(t, g, c, a, vals[0], vals[1]), vals[2])
 					v = record(t, g, op.Cast, op.Attr{DType: dtype.Float16}, record(t, g, op.Mul, op.Attr{}, record(t, g, op.Relu, op.Attr{}, v), vals[3]))
@@ -261,7 +261,7 @@ func TestConvEpilogue(t *testing.T) {
 						t.Fatal(err)
 					}
 					intact(t)
-					got[j] = buf.data
+					got[j] = buf.storage
 				}
 				if !bytes.Equal(got[0], got[1]) {
 					t.Errorf("%v of %v %v %v, %v: fused and apart differ", c, d, x, w, a)

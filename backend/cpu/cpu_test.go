@@ -60,7 +60,7 @@ func guarded(bytes int) (*Buffer, func(t *testing.T)) {
 	for i := range all {
 		all[i] = 0xa5
 	}
-	return &Buffer{data: all[guard : guard+bytes]}, func(t *testing.T) {
+	return &Buffer{storage: all[guard : guard+bytes]}, func(t *testing.T) {
 		t.Helper()
 		for i, b := range all {
 			if (i < guard || i >= guard+bytes) && b != 0xa5 {
@@ -118,7 +118,7 @@ func tryEval(t testing.TB, c op.Code, a op.Attr, args ...array) (array, error) {
 	vals := make([]*ir.Value, len(args))
 	for i, x := range args {
 		vals[i] = param(t, g, i, x.Type)
-		in[i] = &Buffer{data: x.data}
+		in[i] = &Buffer{storage: x.data}
 	}
 	v := record(t, g, c, a, vals...)
 	g.Output(v, -1)
@@ -128,7 +128,7 @@ func tryEval(t testing.TB, c op.Code, a op.Attr, args ...array) (array, error) {
 	if tt, ok := t.(*testing.T); ok {
 		intact(tt)
 	}
-	out.data = buf.data
+	out.data = buf.storage
 	return out, err
 }
 
@@ -187,13 +187,13 @@ func TestTrainingStep(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			in1 := randomArray(rng, dtype.Float32, batch, in)
 			labels := arrayOf(dtype.Int32, op.Shape{batch}, func(i int) float64 { return float64(i % classes) })
-			bufs := []driver.Buffer{&Buffer{data: in1.data}, &Buffer{data: labels.data},
-				&Buffer{data: randomArray(rng, dtype.Float32, in, hidden).data}, &Buffer{data: randomArray(rng, dtype.Float32, hidden, classes).data}}
-			lossBuf := &Buffer{data: aligned(4)}
+			bufs := []driver.Buffer{&Buffer{storage: in1.data}, &Buffer{storage: labels.data},
+				&Buffer{storage: randomArray(rng, dtype.Float32, in, hidden).data}, &Buffer{storage: randomArray(rng, dtype.Float32, hidden, classes).data}}
+			lossBuf := &Buffer{storage: aligned(4)}
 			out := []driver.Buffer{lossBuf, bufs[2], bufs[3]}
 			for i, donated := range g.Donated {
 				if i > 0 && donated < 0 {
-					out[i] = &Buffer{data: aligned(out[i].Bytes())}
+					out[i] = &Buffer{storage: aligned(out[i].Bytes())}
 				}
 			}
 			var first, last float32
@@ -206,7 +206,7 @@ func TestTrainingStep(t *testing.T) {
 						bufs[j+1], out[j] = out[j], bufs[j+1]
 					}
 				}
-				last = dtype.View[float32](lossBuf.data)[0]
+				last = dtype.View[float32](lossBuf.storage)[0]
 				if i == 0 {
 					first = last
 				}

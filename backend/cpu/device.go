@@ -114,11 +114,7 @@ func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cpu: Alloc: got %d bytes, want 0 or more", bytes)
 	}
-	b := &Buffer{data: d.aligned(bytes), lease: &lease{device: d}}
-	b.lease.bytes.Store(int64(bytes))
-	runtime.AddCleanup(b, (*lease).end, b.lease)
-	b.written()
-	return b, nil
+	return newBuffer(d, bytes), nil
 }
 
 // Compile makes a program from a plan.
@@ -164,61 +160,6 @@ func model() string {
 		}
 	}
 	return runtime.GOARCH
-}
-
-// Buffer is memory of the device: a Go slice. Run works synchronously, so no
-// program is using a buffer once it has returned, and copies need not wait.
-type Buffer struct {
-	data  []byte
-	stamp atomic.Uint64 // of the last write; 0 is unknown
-	lease *lease        // nil: not the device's
-}
-
-// lease is memory that the device counts until its buffer is freed or nobody
-// has it any more.
-type lease struct {
-	device *Device
-	bytes  atomic.Int64
-}
-
-func (l *lease) end() { l.device.held.Add(-l.bytes.Swap(0)) }
-
-// Bytes is the size.
-func (b *Buffer) Bytes() int { return len(b.data) }
-
-// Data is the memory itself, aligned to 64 bytes. Who writes to it gets it
-// anew after each run of a program that reads it: packed copies are kept until
-// then.
-func (b *Buffer) Data() []byte {
-	b.written()
-	return b.data
-}
-
-// CopyIn overwrites the first len(src) bytes.
-func (b *Buffer) CopyIn(src []byte) error {
-	if len(src) > len(b.data) {
-		return fmt.Errorf("cpu: CopyIn: got %d bytes, want at most the buffer's %d", len(src), len(b.data))
-	}
-	b.written()
-	copy(b.data, src)
-	return nil
-}
-
-// CopyOut reads the first len(dst) bytes.
-func (b *Buffer) CopyOut(dst []byte) error {
-	if len(dst) > len(b.data) {
-		return fmt.Errorf("cpu: CopyOut: wants %d bytes, the buffer has %d", len(dst), len(b.data))
-	}
-	copy(dst, b.data)
-	return nil
-}
-
-// Free forgets the memory, so that using the buffer afterwards fails.
-func (b *Buffer) Free() {
-	if b.lease != nil {
-		b.lease.end()
-	}
-	b.data = nil
 }
 
 // FusesEpilogue implements driver.EpilogueFuser.

@@ -19,8 +19,8 @@ func TestDropout(t *testing.T) { forEachVectors(t, testDropout) }
 
 func testDropout(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	state := &Buffer{data: aligned(16)}
-	copy(dtype.View[int64](state.data), []int64{12345, 7})
+	state := &Buffer{storage: aligned(16)}
+	copy(dtype.View[int64](state.storage), []int64{12345, 7})
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, dims := range []op.Shape{{1}, {3, 37, 43}, {41, 1024}} {
 			x := randomArray(rng, d, dims...)
@@ -56,9 +56,9 @@ func testDropout(t *testing.T) {
 						var checks []func(*testing.T)
 						for _, o := range g.Outputs {
 							b, check := guarded(o.Type.Bytes())
-							out, checks, results = append(out, b), append(checks, check), append(results, b.data)
+							out, checks, results = append(out, b), append(checks, check), append(results, b.storage)
 						}
-						if err := prog.Run(context.Background(), []driver.Buffer{state, &Buffer{data: x.data}}, out); err != nil {
+						if err := prog.Run(context.Background(), []driver.Buffer{state, &Buffer{storage: x.data}}, out); err != nil {
 							t.Fatal(err)
 						}
 						for _, check := range checks {

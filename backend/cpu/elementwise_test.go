@@ -382,7 +382,7 @@ func TestShortRows(t *testing.T) {
 					one(op.Add, one(op.Add, one(op.Mul, x, other), one(op.Mul, centered, inputs[3])), other),
 					one(op.Mul, one(op.Maximum, x, other), inputs[5]),
 				} {
-					if !bytes.Equal(outs[i].(*Buffer).data, want.data) {
+					if !bytes.Equal(outs[i].(*Buffer).storage, want.data) {
 						t.Errorf("%v %v: result %d differs from its operations one by one", d, s, i)
 					}
 				}

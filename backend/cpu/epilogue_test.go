@@ -42,7 +42,7 @@ func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(
 		}
 		bufs := make([]driver.Buffer, 6)
 		for i, x := range in {
-			bufs[i] = &Buffer{data: x.data}
+			bufs[i] = &Buffer{storage: x.data}
 		}
 		out, intact := guarded(g.Outputs[0].Type.Bytes())
 		if err := p.Run(context.Background(), bufs, []driver.Buffer{out}); err != nil {

@@ -60,9 +60,9 @@ func testGatherInRegisters(t *testing.T) {
 							}
 						}
 						out, check := guarded(g.Outputs[0].Type.Bytes())
-						err = prog.Run(context.Background(), []driver.Buffer{&Buffer{data: table.data}, &Buffer{data: at.data}}, []driver.Buffer{out})
+						err = prog.Run(context.Background(), []driver.Buffer{&Buffer{storage: table.data}, &Buffer{storage: at.data}}, []driver.Buffer{out})
 						check(t)
-						return out.data, spared, err
+						return out.storage, spared, err
 					}
 					got, spared, err := run(ir.Options{Check: true})
 					if spared != 1 {

@@ -43,13 +43,13 @@ func testGelu(t *testing.T) {
 					z := do(op.Mul, v, number(math.Sqrt2/2))
 					phi := do(op.Add, do(op.Erf, z), number(1))
 					y := do(op.Mul, do(op.Mul, v, half), phi)
-					in := []driver.Buffer{&Buffer{data: x.data}}
+					in := []driver.Buffer{&Buffer{storage: x.data}}
 					if backward {
 						dy := wide(1)
 						slope := do(op.Mul, do(op.Mul, dy, do(op.Mul, v, half)), do(op.Exp, do(op.Neg, do(op.Square, z))))
 						slope = do(op.Mul, do(op.Mul, slope, number(2/math.Sqrt(math.Pi))), number(math.Sqrt2/2))
 						y = do(op.Add, do(op.Mul, do(op.Mul, dy, phi), half), slope)
-						in = append(in, &Buffer{data: grad.data})
+						in = append(in, &Buffer{storage: grad.data})
 					} else {
 						g.Params = g.Params[:1]
 					}
@@ -66,13 +66,13 @@ func testGelu(t *testing.T) {
 					if skip == nil && (!ok || vectors() != nil && n > 1 && len(k.variants[0].exec) != 1) {
 						t.Errorf("%v, backward %v: not one loop", d, backward)
 					}
-					out := &Buffer{data: aligned(n * d.Size())}
+					out := &Buffer{storage: aligned(n * d.Size())}
 					if err := p.Run(context.Background(), in, []driver.Buffer{out}); err != nil {
 						t.Fatal(err)
 					}
 					if first == nil {
-						first = out.data
-					} else if !bytes.Equal(first, out.data) {
+						first = out.storage
+					} else if !bytes.Equal(first, out.storage) {
 						t.Errorf("%v, %d elements, backward %v: other bits than without fusion", d, n, backward)
 					}
 				}

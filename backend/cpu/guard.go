@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
@@ -19,14 +18,11 @@ const guardBytes = 16 * ir.Align
 
 var guardPattern = bytes.Repeat([]byte{0xA5}, guardBytes)
 
-// guards reports whether there are any.
-var guards = backend.DebugFromEnv().Check
-
 // aligned returns n zero bytes that start at a multiple of ir.Align. Go
 // promises only the alignment of the element type.
 func aligned(n int) []byte {
 	room := 0
-	if guards {
+	if checking {
 		room = guardBytes
 	}
 	b := make([]byte, n+ir.Align-1+2*room)
@@ -39,7 +35,7 @@ func aligned(n int) []byte {
 // dirty fills memory that promises nothing with NaNs, where there are guards: the
 // memory of another program would be as bad, but not always there.
 func dirty(b []byte) []byte {
-	if guards {
+	if checking {
 		for i := range b {
 			b[i] = 0xFF
 		}
@@ -50,7 +46,7 @@ func dirty(b []byte) []byte {
 // checkGuards panics if somebody wrote before or behind memory from aligned. name
 // says which that is, and who the last kernel was.
 func checkGuards(b []byte, name func() string) {
-	if !guards || len(b) == 0 {
+	if !checking || len(b) == 0 {
 		return
 	}
 	p := unsafe.Pointer(unsafe.SliceData(b))

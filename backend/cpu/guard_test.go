@@ -7,7 +7,7 @@ import (
 )
 
 // All tests of this package run between guards.
-func init() { guards = true }
+func init() { checking = true }
 
 func TestGuards(t *testing.T) {
 	for _, n := range []int{1, 63, 64, 1000} {

@@ -85,12 +85,12 @@ func testHalves(t *testing.T) {
 						t.Fatal(err)
 					}
 					out, check := guarded(g.Outputs[0].Type.Bytes())
-					in := []driver.Buffer{&Buffer{data: x.data}, &Buffer{data: y.data}, &Buffer{data: flags.data}}
+					in := []driver.Buffer{&Buffer{storage: x.data}, &Buffer{storage: y.data}, &Buffer{storage: flags.data}}
 					if err := p.Run(context.Background(), in, []driver.Buffer{out}); err != nil {
 						t.Fatal(err)
 					}
 					check(t)
-					return dtype.View[uint16](out.data), p
+					return dtype.View[uint16](out.storage), p
 				}
 				got, p := run(ir.Options{Check: true})
 				k, ok := p.steps[len(p.steps)-1].kernel.(*elementwise)

@@ -29,7 +29,7 @@ func firstLayer(t *testing.T, d dtype.DType, batch, size, outs int) (*Program, [
 	var vals []*ir.Value
 	for i, s := range []op.Shape{{batch, size, size, 1}, {3, 3, 1, outs}, {outs}, {batch, half, half, outs}} {
 		x := randomArray(rng, d, s...)
-		vals, in = append(vals, param(t, g, i, x.Type)), append(in, &Buffer{data: x.data})
+		vals, in = append(vals, param(t, g, i, x.Type)), append(in, &Buffer{storage: x.data})
 	}
 	y := record(t, g, op.Relu, op.Attr{}, record(t, g, op.Add, op.Attr{}, record(t, g, op.Conv, a, vals[0], vals[1]), vals[2]))
 	zeros := record(t, g, op.Const, op.Attr{DType: d})
@@ -73,13 +73,13 @@ func TestTogether(t *testing.T) {
 				run := func(see func(*ir.Value, []byte) error) (all []byte) {
 					var out []driver.Buffer
 					for _, v := range p.graph.Outputs {
-						out = append(out, &Buffer{data: aligned(v.Type.Bytes())})
+						out = append(out, &Buffer{storage: aligned(v.Type.Bytes())})
 					}
 					if err := p.RunWatched(context.Background(), in, out, see); err != nil {
 						t.Fatal(err)
 					}
 					for _, b := range out {
-						all = append(all, b.(*Buffer).data...)
+						all = append(all, b.(*Buffer).storage...)
 					}
 					return all
 				}

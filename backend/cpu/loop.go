@@ -161,39 +161,40 @@ func (k *stepLoop) output(out []byte, i, t int) []byte {
 
 // bind gives the inputs and outputs of step i their memory.
 func (k *stepLoop) bind(r, inner *run, i int) {
-	out := r.values[k.out]
+	result := r.values[k.out]
 	t, before, after := k.Place(i)
 	for _, b := range k.step.binds {
+		buffer, out := k.step.buffers[b.from].index, k.step.buffers[b.from].out
 		var data []byte
-		switch s := b.buffer - k.Sequences; {
-		case b.out && b.buffer < k.Outputs:
-			if p := &k.outputs[b.buffer]; p.stage >= 0 {
+		switch s := buffer - k.Sequences; {
+		case out && buffer < k.Outputs:
+			if p := &k.outputs[buffer]; p.stage >= 0 {
 				data = r.shared[p.stage:][:p.bytes:p.bytes]
 			} else {
-				data = k.output(out, b.buffer, t)
+				data = k.output(result, buffer, t)
 			}
-		case b.out:
-			s = b.buffer - k.Outputs
+		case out:
+			s = buffer - k.Outputs
 			if p := &k.inputs[k.Sequences+s]; p.stage >= 0 {
 				data = p.place(r, i+1)
 			} else {
-				data = k.kept(out, s, after)
+				data = k.kept(result, s, after)
 			}
 		case s < 0:
-			p := &k.inputs[b.buffer]
-			data = r.values[k.args[b.buffer]][t*p.bytes:][:p.bytes:p.bytes]
+			p := &k.inputs[buffer]
+			data = r.values[k.args[buffer]][t*p.bytes:][:p.bytes:p.bytes]
 			if p.stage >= 0 {
 				copy(r.shared[p.stage:], data)
 				data = r.shared[p.stage:][:p.bytes:p.bytes]
 			}
 		case s < k.States:
-			if p := &k.inputs[b.buffer]; p.stage >= 0 {
+			if p := &k.inputs[buffer]; p.stage >= 0 {
 				data = p.place(r, i)
 			} else {
-				data = k.kept(out, s, before)
+				data = k.kept(result, s, before)
 			}
 		default:
-			data = r.values[k.args[b.buffer]]
+			data = r.values[k.args[buffer]]
 		}
 		inner.values[b.pos] = data[:b.bytes:b.bytes]
 	}

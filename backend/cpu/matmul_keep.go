@@ -1,16 +1,17 @@
 package cpu
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // Operands that a program does not change, such as the weights of a model that
-// only predicts, are packed once and kept with the run's memory, until their
-// buffer has been written to. Programs that train overwrite their weights, and
+// only predicts, are packed once and kept with the run's memory, until the
+// version of their buffer is another. Programs that train overwrite their weights, and
 // keep nothing. What is not the same in two runs, such as a batch of data, is
 // not packed for the sake of keeping it.
 
@@ -19,17 +20,13 @@ const (
 	keepBytes = 1 << 16 // of an operand: less lies in the cache as it is
 )
 
-// writes counts writes to buffers, so that each leaves a stamp of its own.
-var writes atomic.Uint64
-
-// written gives the buffer a stamp that no buffer has had.
-func (b *Buffer) written() { b.stamp.Store(writes.Add(1)) }
-
-// keptOperand is a packed copy of an input, made when its buffer had a stamp;
-// 0 is no copy. Seen is the stamp of the latest run.
+// keptOperand is a packed copy of an input, made when its buffer had a version;
+// 0 is no copy. Seen is the version of the latest run. While one is checked,
+// expected is what it was before it was packed anew.
 type keptOperand struct {
-	data        []byte
-	stamp, seen uint64
+	data          []byte
+	version, seen uint64
+	expected      []byte
 }
 
 // keepable reports whether v is an input that the program does not overwrite.
@@ -51,15 +48,37 @@ func (b *builder) keep(bytes int) int {
 // changed since the last run, the caller makes it.
 func (r *run) keptCopy(place, pos int) (good, changed bool) {
 	k := &r.kept[place]
-	stamp := r.stamps[pos]
-	if stamp == 0 || stamp != k.seen {
-		k.seen = stamp
+	version := r.version[pos]
+	if version == 0 || version != k.seen {
+		k.seen = version
 		return false, true
 	}
 	if k.data == nil {
 		k.data = r.program.device.aligned(r.program.kept[place])
 	}
-	good = k.stamp == stamp
-	k.stamp = stamp
+	good = k.version == version
+	k.version = version
+	if good && checkingKept {
+		k.expected = append(k.expected[:0], k.data...)
+		good = false
+	}
 	return good, false
+}
+
+// checkKept compares the copies that the step of the value at pos would have
+// used with those that it made.
+func (r *run) checkKept(pos int) error {
+	for i := range r.kept {
+		k := &r.kept[i]
+		if len(k.expected) == 0 {
+			continue
+		}
+		same := bytes.Equal(k.expected, k.data)
+		k.expected = k.expected[:0]
+		if !same {
+			v := r.program.graph.Values[pos]
+			return fmt.Errorf("cpu: check: %s: %s: the packed copy that was kept of its operand differs from the operand packed anew, and its version %d is the same", r.program, nameOf(v), k.version)
+		}
+	}
+	return nil
 }

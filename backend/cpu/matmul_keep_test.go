@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -28,46 +29,119 @@ func TestKeptOperands(t *testing.T) {
 			}
 			w, _ := New().Alloc(k * n * d.Size())
 			multiply := func(w driver.Buffer) []byte {
-				out := &Buffer{data: aligned(m * n * d.Size())}
+				out := &Buffer{storage: aligned(m * n * d.Size())}
 				if err := p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{out}); err != nil {
 					t.Fatal(err)
 				}
-				return out.data
+				return out.storage
 			}
 			for seed, write := range []func(data []byte){
 				func(data []byte) { _ = w.CopyIn(data) },
-				func(data []byte) { copy(w.(*Buffer).Data(), data) },
+				func(data []byte) {
+					_ = w.(*Buffer).Fill(len(data), func(dst []byte) error { copy(dst, data); return nil })
+				},
 				func(data []byte) { w, _ = New().Alloc(len(data)); _ = w.CopyIn(data) },
 				func(data []byte) { // as the output of a program
 					g := ir.New(1)
 					typ := op.Type{DType: d, Shape: op.Shape{k, n}}
 					g.Output(record(t, g, op.Identity, op.Attr{}, param(t, g, 0, typ)), -1)
-					if err := plan(t, g).Run(context.Background(), []driver.Buffer{&Buffer{data: data}}, []driver.Buffer{w}); err != nil {
+					if err := plan(t, g).Run(context.Background(), []driver.Buffer{&Buffer{storage: data}}, []driver.Buffer{w}); err != nil {
+						t.Fatal(err)
+					}
+				},
+				func(data []byte) { // in place: w becomes data + (w - w)
+					g := ir.New(2)
+					typ := op.Type{DType: d, Shape: op.Shape{k, n}}
+					old := param(t, g, 1, typ)
+					zero := record(t, g, op.Sub, op.Attr{}, old, old)
+					g.Output(record(t, g, op.Add, op.Attr{}, param(t, g, 0, typ), zero), 1)
+					p := plan(t, g)
+					if g.Donated[0] != 1 {
+						t.Fatal("the update is not in place")
+					}
+					if err := p.Run(context.Background(), []driver.Buffer{&Buffer{storage: data}, w}, []driver.Buffer{w}); err != nil {
 						t.Fatal(err)
 					}
 				},
 			} {
 				data := weights(uint64(seed), d)
 				write(data)
-				want := multiply(&Buffer{data: data}) // not known, so packed for this run
+				want := multiply(&Buffer{storage: data}) // not known, so packed for this run
 				for range 3 {
 					if !bytes.Equal(multiply(w), want) {
 						t.Fatalf("%v: other bits after write %d", d, seed)
 					}
 				}
 			}
-			// A write that the buffer does not learn of goes unnoticed.
-			before := multiply(w)
-			copy(w.(*Buffer).data, weights(9, d))
 			product, _ := p.steps[len(p.steps)-1].kernel.(*product)
-			if kept := product != nil && product.keeps; kept != bytes.Equal(multiply(w), before) {
-				t.Errorf("%v: keeps %v, but the results say otherwise", d, kept)
-			}
-			if current() >= isaAVX2 && d == dtype.Float32 && !product.keeps {
+			if keeps := product != nil && product.keeps; keeps {
+				before := multiply(w)
+				r := p.get()
+				clear(r.kept[product.kept].data) // the copy is what is read
+				p.put(r)
+				if bytes.Equal(multiply(w), before) {
+					t.Errorf("%v: the packed copy is not read", d)
+				}
+			} else if current() >= isaAVX2 && d == dtype.Float32 {
 				t.Errorf("float32 weights are not kept")
 			}
 		}
 	})
+}
+
+// TestCheck: what passes by the version of a buffer is an error that names it.
+func TestCheck(t *testing.T) {
+	checkingKept = true
+	defer func() { checkingKept = false }()
+	const m, n, k = 20, 300, 150
+	setup := func() (p *Program, run func() error, w *Buffer) {
+		p = matMulProgram(t, op.Attr{}, dtype.Float32, m, n, k)
+		x, w, out := newBuffer(New(), 4*m*k), newBuffer(New(), 4*k*n), newBuffer(New(), 4*m*n)
+		run = func() error {
+			return p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{out})
+		}
+		for range 4 {
+			if err := run(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return p, run, w
+	}
+	wantError := func(what string, err error, want ...string) {
+		t.Helper()
+		for _, s := range want {
+			if err == nil || !strings.Contains(err.Error(), s) {
+				t.Errorf("%s: error %v, want %q", what, err, s)
+			}
+		}
+	}
+	_, run, w := setup()
+	w.storage[0]++
+	wantError("written between runs", run(), "before the program of 3 values", "input 1", "float32[150 300]")
+
+	p, run, w := setup()
+	if product := p.steps[0].kernel.(*product); product.keeps {
+		r := p.get()
+		r.kept[product.kept].data[0]++
+		p.put(r)
+		wantError("a stale copy", run(), "MatMul", "packed copy", "packed anew")
+	} else if current() >= isaAVX2 {
+		t.Error("float32 weights are not kept")
+	}
+	p, run, w = setup()
+	p.steps[0].kernel = strayWrite{p.steps[0].kernel, 1}
+	wantError("written by a kernel", run(), "changed the buffer of input 1", "MatMul")
+}
+
+// strayWrite is a kernel that also writes to the value at pos.
+type strayWrite struct {
+	kernel
+	pos int
+}
+
+func (k strayWrite) run(r *run) {
+	k.kernel.run(r)
+	r.values[k.pos][0]++
 }
 
 // TestChangingOperands: what changes from run to run is not packed to be kept.
@@ -76,7 +150,7 @@ func TestChangingOperands(t *testing.T) {
 	x, _ := New().Alloc(4 * 20 * 150)
 	w, _ := New().Alloc(4 * 150 * 300)
 	packed := func() bool {
-		if err := p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{&Buffer{data: aligned(4 * 20 * 300)}}); err != nil {
+		if err := p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{&Buffer{storage: aligned(4 * 20 * 300)}}); err != nil {
 			t.Fatal(err)
 		}
 		r := p.get()

@@ -76,9 +76,9 @@ func TestSources(t *testing.T) {
 						out, intact := guarded(g.Outputs[0].Type.Bytes())
 						bufs := []driver.Buffer{out}
 						if i == 1 {
-							bufs = append(bufs, &Buffer{data: make([]byte, g.Outputs[1].Type.Bytes())})
+							bufs = append(bufs, &Buffer{storage: make([]byte, g.Outputs[1].Type.Bytes())})
 						}
-						if err := p.Run(context.Background(), []driver.Buffer{&Buffer{data: x.data}, &Buffer{data: y.data}}, bufs); err != nil {
+						if err := p.Run(context.Background(), []driver.Buffer{&Buffer{storage: x.data}, &Buffer{storage: y.data}}, bufs); err != nil {
 							t.Fatal(err)
 						}
 						intact(t)

@@ -122,7 +122,7 @@ func runProcs(t *testing.T, p *Program, in []array, procs int) array {
 		t.Fatal(err)
 	}
 	check(t)
-	return array{typ, out.data}
+	return array{typ, out.storage}
 }
 
 // value is element i.

@@ -99,7 +99,7 @@ func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
 		}
 		var bufs, out []driver.Buffer
 		for _, x := range in {
-			bufs = append(bufs, &Buffer{data: x.data})
+			bufs = append(bufs, &Buffer{storage: x.data})
 		}
 		var checks []func(*testing.T)
 		for _, v := range g.Outputs {

@@ -278,7 +278,7 @@ func (p *place) work(w *worker, i int, own bool) (ranges int) {
 	} else {
 		done = c.rest(w, chunk, own)
 	}
-	if guards {
+	if checking {
 		checkGuards(w.scratch, func() string { return fmt.Sprintf("%T with a helper's scratch memory", c.task) })
 	}
 	p.done.Add(done)

@@ -47,10 +47,10 @@ func largeProgram(t testing.TB, d dtype.DType) (*Program, []array) {
 
 func buffers(p *Program, inputs []array) (in, out []driver.Buffer) {
 	for _, x := range inputs {
-		in = append(in, &Buffer{data: x.data})
+		in = append(in, &Buffer{storage: x.data})
 	}
 	for _, v := range p.graph.Outputs {
-		out = append(out, &Buffer{data: aligned(v.Type.Bytes())})
+		out = append(out, &Buffer{storage: aligned(v.Type.Bytes())})
 	}
 	return in, out
 }
@@ -81,7 +81,7 @@ func TestSameBits(t *testing.T) {
 			}
 			for _, out := range results {
 				for i := range out {
-					if !bytes.Equal(out[i].(*Buffer).data, want[i].(*Buffer).data) {
+					if !bytes.Equal(out[i].(*Buffer).storage, want[i].(*Buffer).storage) {
 						t.Errorf("%v: output %d with %d workers differs in bits", d, i, procs)
 					}
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,8 +58,15 @@ type step struct {
 
 // bind says that a value lies in a buffer of the caller.
 type bind struct {
-	pos, buffer, bytes int
-	out                bool
+	pos, bytes int
+	from       int // in Program.buffers
+}
+
+// callerBuffer is an input or output that values lie in. What is overwritten is
+// outputs, and inputs that the plan donated.
+type callerBuffer struct {
+	index, bytes     int
+	out, overwritten bool
 }
 
 // Program is a compiled plan.
@@ -67,6 +75,7 @@ type Program struct {
 	graph   *ir.Graph
 	steps   []step
 	binds   []bind
+	buffers []callerBuffer
 	static  [][]byte // data of constants, by position
 	scratch int
 	shared  int
@@ -91,10 +100,11 @@ type run struct {
 	shared  []byte
 	sums    []float64
 	kept    []keptOperand
-	stamps  []uint64 // of the buffers of inputs, by position
-	worker  worker   // the caller's own
-	place   int      // where its last job was
-	places  uint     // where it had any, as bits
+	bound   []*Buffer // the caller's, as in Program.buffers
+	version []uint64  // of the buffers of inputs that are not overwritten, by position; else 0
+	worker  worker    // the caller's own
+	place   int       // where its last job was
+	places  uint      // where it had any, as bits
 	times   []int64
 	trace   *tracer           // nil unless the run is traced
 	labels  []context.Context // of the program
@@ -120,9 +130,9 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 		case ir.Nowhere:
 			return nil, fmt.Errorf("cpu: Compile: value %d (%v) has no place; the graph was not optimized", i, v.Op)
 		case ir.Input:
-			p.binds = append(p.binds, bind{i, v.Slot.Index, bytes, false})
+			p.place(i, callerBuffer{v.Slot.Index, bytes, false, slices.Contains(g.Donated, v.Slot.Index)})
 		case ir.Output:
-			p.binds = append(p.binds, bind{i, v.Slot.Index, bytes, true})
+			p.place(i, callerBuffer{v.Slot.Index, bytes, true, true})
 		}
 		switch {
 		case v.Op == op.Param:
@@ -151,6 +161,17 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 	}
 	b.joinImages(g)
 	return p, nil
+}
+
+// place notes that the value at pos lies in a buffer of the caller.
+func (p *Program) place(pos int, b callerBuffer) {
+	at := slices.IndexFunc(p.buffers, func(x callerBuffer) bool { return x.index == b.index && x.out == b.out })
+	if at < 0 {
+		at = len(p.buffers)
+		p.buffers = append(p.buffers, b)
+	}
+	p.buffers[at].bytes = max(p.buffers[at].bytes, b.bytes)
+	p.binds = append(p.binds, bind{pos, b.bytes, at})
 }
 
 // kernel makes the kernel of v.
@@ -272,6 +293,9 @@ func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *trace
 		r.see = see
 		err = p.do(ctx, r)
 	}
+	if e := p.unbind(r); err == nil {
+		err = e
+	}
 	p.put(r)
 	return err
 }
@@ -293,7 +317,8 @@ func (p *Program) get() *run {
 		shared:  dirty(p.device.aligned(p.shared)),
 		sums:    viewOf[float64](p.device.aligned(8*p.sums), p.sums),
 		kept:    make([]keptOperand, len(p.kept)),
-		stamps:  make([]uint64, len(p.graph.Values)),
+		bound:   make([]*Buffer, len(p.buffers)),
+		version: make([]uint64, len(p.graph.Values)),
 		times:   make([]int64, len(p.graph.Values)),
 		labels:  p.labels,
 	}
@@ -330,26 +355,55 @@ func (p *Program) bind(r *run, in, out []driver.Buffer) error {
 	if len(in) != len(p.graph.Params) || len(out) != len(p.graph.Outputs) {
 		return fmt.Errorf("cpu: Run: got %d inputs and %d outputs, want %d and %d", len(in), len(out), len(p.graph.Params), len(p.graph.Outputs))
 	}
-	for _, b := range p.binds {
+	for i, b := range p.buffers {
 		list, kind := in, "input"
 		if b.out {
 			list, kind = out, "output"
 		}
-		host, ok := list[b.buffer].(*Buffer)
+		host, ok := list[b.index].(*Buffer)
 		if !ok {
-			return fmt.Errorf("cpu: Run: %s %d is a %T, want a buffer of device cpu", kind, b.buffer, list[b.buffer])
+			return fmt.Errorf("cpu: Run: %s %d is a %T, want a buffer of device cpu", kind, b.index, list[b.index])
 		}
-		if len(host.data) < b.bytes {
-			return fmt.Errorf("cpu: Run: %s %d has %d bytes, want %d", kind, b.buffer, len(host.data), b.bytes)
+		if host.Bytes() < b.bytes {
+			return fmt.Errorf("cpu: Run: %s %d has %d bytes, want %d", kind, b.index, host.Bytes(), b.bytes)
 		}
-		r.values[b.pos] = host.data[:b.bytes:b.bytes]
-		if b.out {
-			host.written()
-		} else {
-			r.stamps[b.pos] = host.stamp.Load()
+		if checking && !host.verify() {
+			return fmt.Errorf("cpu: check: before %s: %s changed, and not its version %d", p, p.nameOf(b), host.Version())
+		}
+		r.bound[i] = host
+	}
+	for i, b := range p.buffers {
+		if b.overwritten {
+			r.bound[i].beginWrite()
+		}
+	}
+	for _, b := range p.binds {
+		host := r.bound[b.from]
+		r.values[b.pos] = host.Data()[:b.bytes:b.bytes]
+		if r.version[b.pos] = 0; !p.buffers[b.from].overwritten {
+			r.version[b.pos] = host.Version()
 		}
 	}
 	return nil
+}
+
+// unbind gives the caller's buffers back. Its error is that a kernel wrote to
+// one that the plan does not overwrite.
+func (p *Program) unbind(r *run) (err error) {
+	for i, b := range p.buffers {
+		host := r.bound[i]
+		if host == nil { // bind failed
+			continue
+		}
+		r.bound[i] = nil
+		if b.overwritten {
+			host.endWrite()
+		}
+		if checking && !host.verify() && err == nil {
+			err = fmt.Errorf("cpu: check: %s changed %s, and not its version %d", p, p.nameOf(b), host.Version())
+		}
+	}
+	return err
 }
 
 // do runs the steps.
@@ -388,8 +442,13 @@ func (p *Program) do(ctx context.Context, r *run) error {
 			if r.failed != nil {
 				return r.failed
 			}
-			if guards {
+			if checking {
 				r.checkGuards(s.pos)
+			}
+			if checkingKept {
+				if err := r.checkKept(s.pos); err != nil {
+					return err
+				}
 			}
 		}
 		if err := p.show(r, s.pos); err != nil {
@@ -481,5 +540,4 @@ var (
 	_ driver.Sizer     = (*Program)(nil)
 	_ driver.Device    = (*Device)(nil)
 	_ driver.Describer = (*Device)(nil)
-	_ driver.Host      = (*Buffer)(nil)
 )

@@ -63,7 +63,7 @@ func chain(t *testing.T, o ir.Options) *Program {
 
 func three() (in, out []driver.Buffer) {
 	x := arrayOf(dtype.Int32, op.Shape{3}, func(i int) float64 { return float64(i) })
-	return []driver.Buffer{&Buffer{data: x.data}}, []driver.Buffer{&Buffer{data: aligned(12)}}
+	return []driver.Buffer{&Buffer{storage: x.data}}, []driver.Buffer{&Buffer{storage: aligned(12)}}
 }
 
 func TestCanceled(t *testing.T) {
@@ -125,7 +125,7 @@ func TestRunErrors(t *testing.T) {
 	}{
 		{in, nil, "got 1 inputs and 0 outputs, want 1 and 1"},
 		{[]driver.Buffer{nil}, out, "input 0 is a <nil>, want a buffer of device cpu"},
-		{in, []driver.Buffer{&Buffer{data: make([]byte, 8)}}, "output 0 has 8 bytes, want 12"},
+		{in, []driver.Buffer{&Buffer{storage: make([]byte, 8)}}, "output 0 has 8 bytes, want 12"},
 	} {
 		if err := p.Run(ctx, c.in, c.out); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got error %v, want %q", err, c.want)

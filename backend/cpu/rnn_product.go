@@ -96,7 +96,7 @@ func (p *stepProduct[T]) bytes() int {
 // there is of the kernel as it is now.
 func (p *stepProduct[T]) packed(r *run) []byte {
 	if p.kept >= 0 {
-		if k := &r.kept[p.kept]; k.data != nil && k.stamp == r.stamps[p.src] {
+		if k := &r.kept[p.kept]; k.data != nil && k.version == r.version[p.src] {
 			return k.data[p.keptAt:]
 		}
 	}

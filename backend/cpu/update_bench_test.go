@@ -152,7 +152,7 @@ func BenchmarkUpdate(b *testing.B) {
 				}
 				in, out := buffers(p, inputs)
 				for _, buf := range in {
-					t.moved = append(t.moved, dtype.View[float32](buf.(*Buffer).data)[:n])
+					t.moved = append(t.moved, dtype.View[float32](buf.(*Buffer).storage)[:n])
 				}
 				t.gradient, t.moved = t.moved[u.slots+1], t.moved[:u.slots+1]
 				seconds, plain := 1e9, 1e9

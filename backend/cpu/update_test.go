@@ -37,7 +37,7 @@ func TestUpdateBits(t *testing.T) {
 							}
 							b, intact := guarded(len(x.data))
 							defer intact(t)
-							copy(b.data, x.data)
+							copy(b.storage, x.data)
 							in = append(in, b)
 						}
 						g := u.graph(t, n)
@@ -65,7 +65,7 @@ func TestUpdateBits(t *testing.T) {
 							want = out
 						}
 						for o := range out {
-							if !bytes.Equal(out[o].(*Buffer).data, want[o].(*Buffer).data) {
+							if !bytes.Equal(out[o].(*Buffer).storage, want[o].(*Buffer).storage) {
 								t.Errorf("output %d differs from that of the operations one by one", o)
 							}
 						}

@@ -12,6 +12,7 @@ import (
 
 // Buffer is memory of a GPU. Who forgets one need not free it.
 type Buffer struct {
+	driver.Contents
 	device *Device
 	*block
 }
@@ -36,6 +37,7 @@ func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
 		return nil, fmt.Errorf("cuda: Alloc: got %d bytes, want 0 or more", bytes)
 	}
 	b := &Buffer{device: d, block: &block{bytes: bytes}}
+	b.Changed()
 	if bytes == 0 {
 		return b, nil
 	}
@@ -61,6 +63,8 @@ func (b *Buffer) CopyIn(src []byte) error {
 	if len(src) > b.bytes {
 		return fmt.Errorf("cuda: CopyIn: got %d bytes, want at most the buffer's %d", len(src), b.bytes)
 	}
+	b.Changed()
+	defer b.Changed()
 	for at := 0; at < len(src); at += maxStage {
 		part := src[at:min(at+maxStage, len(src))]
 		if err := b.send(at, len(part), func(dst []byte) error { copy(dst, part); return nil }); err != nil {
@@ -79,6 +83,8 @@ func (b *Buffer) Fill(bytes int, f func(dst []byte) error) error {
 		}
 		return b.CopyIn(data)
 	}
+	b.Changed()
+	defer b.Changed()
 	return b.send(0, bytes, f)
 }
 
@@ -169,6 +175,7 @@ func (b *Buffer) CopyFrom(src driver.Buffer, bytes int) error {
 	if !ok || from.device != b.device || bytes > b.bytes || bytes > from.bytes {
 		return fmt.Errorf("cuda: CopyFrom: got %d bytes of a %T, want at most %d of a buffer of device %s that has them", bytes, src, b.bytes, b.device.Name())
 	}
+	b.Changed()
 	if bytes == 0 {
 		return nil
 	}

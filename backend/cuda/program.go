@@ -116,6 +116,9 @@ func (p *Program) run(ctx context.Context, in, out []driver.Buffer, f func() err
 			return err
 		}
 		x.used = d.mark + 1
+		if b.out || slices.Contains(p.graph.Donated, b.buffer) {
+			x.Changed()
+		}
 	}
 	if err := f(); err != nil {
 		return err

@@ -47,6 +47,8 @@ type Buffer interface {
 	// They wait for programs that use the buffer.
 	CopyIn(src []byte) error
 	CopyOut(dst []byte) error
+	// Version names the contents: it changes with every write, see [Contents].
+	Version() uint64
 	// Free returns the memory. Using the buffer afterwards is a bug.
 	Free()
 }
@@ -68,7 +70,8 @@ type Program interface {
 }
 
 // Host is a Buffer whose memory the processor can address; Data is that
-// memory, aligned to at least 8 bytes.
+// memory, aligned to at least 8 bytes, for reading only: writes go through
+// CopyIn, Fill and CopyFrom, which change the version.
 type Host interface {
 	Data() []byte
 }

@@ -59,6 +59,7 @@ func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
 	runtime.Callers(2, b.stack[:])
 	d.next++
 	d.live[b] = struct{}{}
+	b.Changed()
 	d.bytes += int64(bytes)
 	return b, nil
 }
@@ -104,6 +105,7 @@ func (d *Device) Compile(g *ir.Graph) (driver.Program, error) {
 }
 
 type buffer struct {
+	driver.Contents
 	device *Device
 	bytes  int
 	number int
@@ -120,6 +122,7 @@ func (b *buffer) CopyIn(src []byte) error {
 			b.data = make([]byte, b.bytes)
 		}
 		copy(b.data, src)
+		b.Changed()
 	})
 }
 
@@ -217,6 +220,9 @@ func (p *program) Run(ctx context.Context, in, out []driver.Buffer) error {
 		if i := slices.Index(out[:o], out[o]); i >= 0 {
 			return fmt.Errorf("null: Run: outputs %d and %d have the same buffer", i, o)
 		}
+	}
+	for _, b := range out {
+		b.(*buffer).Changed()
 	}
 	return nil
 }

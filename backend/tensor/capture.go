@@ -84,7 +84,7 @@ func GateStatistics(cond *Tensor) {
 type source struct {
 	argument int       // ≥ 0: this argument of the Function
 	variable *Variable // the variable's value when the program runs
-	half     *half     // the same of its copy
+	shadow   *shadow   // the same of its copy in 16 bits
 	data     *storage  // else: these elements
 }
 
@@ -95,7 +95,7 @@ type capture struct {
 	sources []source
 	values  map[*Tensor]*ir.Value
 	taken   map[*ir.Value]bool // values that are outputs already
-	halves  bool               // variables cast to 16 bits are read from copies that are kept
+	shadows bool               // variables cast to 16 bits are read from copies that are kept
 }
 
 func newCapture(tr *trace) *capture {
@@ -115,7 +115,7 @@ func (c *capture) roots(ts ...*Tensor) {
 		}
 		seen[t] = true
 		all = append(all, t)
-		if t.data == nil && !(c.halves && halfOf(t) != nil) { // what is computed is an input, whatever made it
+		if t.data == nil && !(c.shadows && shadowOf(t) != nil) { // what is computed is an input, whatever made it
 			stack = append(stack, t.args...)
 		}
 	}
@@ -137,8 +137,8 @@ func (c *capture) add(t *Tensor) {
 		c.input(t, source{argument: -1, variable: t.variable})
 	case t.data != nil:
 		c.input(t, source{argument: -1, data: t.data})
-	case c.halves && halfOf(t) != nil:
-		c.input(t, source{argument: -1, half: halfOf(t).half(t.typ.DType)})
+	case c.shadows && shadowOf(t) != nil:
+		c.input(t, source{argument: -1, shadow: shadowOf(t).shadow(t.typ.DType)})
 	case t.op == op.Param:
 		Fail("Function", "%v has no data: it belongs to a model under construction", t.typ)
 	default:
@@ -166,8 +166,8 @@ func (c *capture) input(t *Tensor, s source) {
 	switch {
 	case s.variable != nil:
 		path = s.variable.name
-	case s.half != nil:
-		path = s.half.path()
+	case s.shadow != nil:
+		path = s.shadow.path()
 	case s.argument >= 0:
 		path = fmt.Sprintf("argument %d", s.argument)
 	case path == "":
@@ -190,9 +190,9 @@ func (c *capture) output(t *Tensor, donate int) {
 
 // inputOf is the input that the elements of a variable, or of its copy h, are
 // read from, or -1.
-func (c *capture) inputOf(v *Variable, h *half) int {
+func (c *capture) inputOf(v *Variable, h *shadow) int {
 	if h != nil {
 		v = nil
 	}
-	return slices.Index(c.sources, source{argument: -1, variable: v, half: h})
+	return slices.Index(c.sources, source{argument: -1, variable: v, shadow: h})
 }

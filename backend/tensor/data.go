@@ -332,9 +332,6 @@ func (t *Tensor) Overwrite(fill func(dst []byte) error) error {
 	if t.data == nil || t.op != op.Param || t.variable != nil {
 		return &Error{Op: "Overwrite", Err: fmt.Errorf("%v does not own its data", t.typ)}
 	}
-	if h, ok := t.data.buf.(driver.Host); ok {
-		return fill(h.Data()[:t.typ.Bytes()])
-	}
 	if f, ok := t.data.buf.(driver.Filler); ok {
 		return f.Fill(t.typ.Bytes(), fill)
 	}

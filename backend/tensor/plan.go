@@ -36,11 +36,11 @@ type plan struct {
 	traced    func(*ir.Graph, []driver.Span) error
 }
 
-// written is what a program assigns: a variable, or its copy half. What the
+// written is what a program assigns: a variable, or its shadow. What the
 // program does not read (blind) it may write where it lies.
 type written struct {
 	variable *Variable
-	half     *half
+	shadow   *shadow
 	blind    bool
 }
 
@@ -133,9 +133,9 @@ func (p *plan) bind(args []*Tensor) error {
 			if st, err = s.variable.ensure(); err != nil {
 				return err
 			}
-		case s.half != nil:
+		case s.shadow != nil:
 			var err error
-			if st, err = s.half.ensure(true); err != nil {
+			if st, err = s.shadow.ensure(true); err != nil {
 				return err
 			}
 		}
@@ -150,7 +150,7 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 		return nil, err
 	}
 	for _, w := range p.written {
-		if w.half == nil {
+		if w.shadow == nil {
 			if err := w.variable.own(); err != nil {
 				return nil, err
 			}
@@ -189,11 +189,11 @@ func (p *plan) place(i int) (err error) {
 		return nil
 	}
 	if w := p.written[i]; w.blind {
-		s, err := w.half.ensure(false)
+		s, err := w.shadow.ensure(false)
 		if err != nil {
 			return err
 		}
-		w.half.version.Store(0) // should the run fail
+		w.shadow.made.Store(0) // should the run fail
 		p.outBufs[i] = s.buf
 		return nil
 	}
@@ -211,14 +211,14 @@ func (p *plan) place(i int) (err error) {
 func (p *plan) settle() {
 	for i, w := range p.written {
 		at := &w.variable.store
-		if w.half != nil {
-			at = &w.half.store
-			w.half.version.Store(w.variable.version.Load())
-		} else {
-			w.variable.version.Add(1)
+		if w.shadow != nil {
+			at = &w.shadow.store
 		}
 		if p.graph.Donated[i] < 0 && !w.blind {
 			*at, p.spare[i] = p.spare[i], *at
+		}
+		if w.shadow != nil {
+			w.shadow.made.Store(w.variable.store.buf.Version())
 		}
 	}
 }
@@ -434,7 +434,7 @@ func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 			m.Results += o.Type.Bytes()
 		case p.graph.Donated[i] < 0:
 			m.Variables += o.Type.Bytes()
-			if w := p.written[i]; w.half == nil && !read[w.variable] {
+			if w := p.written[i]; w.shadow == nil && !read[w.variable] {
 				m.Variables += o.Type.Bytes() // its last value, should the run fail
 			}
 		}

@@ -132,7 +132,7 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 
 // compile compiles what tr recorded, with these results. The copies in 16 bits
 // of assigned variables are results too, whoever reads them.
-func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options, halves bool) error {
+func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options, shadows bool) error {
 	var roots []*Tensor
 	for _, v := range tr.assigned {
 		p.written = append(p.written, written{variable: v})
@@ -145,24 +145,24 @@ func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options, halves bool) 
 		roots = append(roots, r)
 	}
 	c := newCapture(tr)
-	c.halves = halves
+	c.shadows = shadows
 	c.roots(roots...)
 	roots = slices.Delete(roots, 0, len(tr.assigned))
-	if halves {
+	if shadows {
 		for _, v := range tr.assigned {
-			for _, h := range v.halves {
+			for _, h := range v.shadows {
 				p.written = append(p.written, written{v, h, c.inputOf(v, h) < 0})
 			}
 		}
 	}
 	for _, w := range p.written {
 		t := w.variable.bound
-		if w.half != nil {
+		if w.shadow != nil {
 			since := Mark()
-			t = t.Cast(w.half.typ.DType)
+			t = t.Cast(w.shadow.typ.DType)
 			Label(w.variable.bound.path, since, t)
 		}
-		c.output(t, c.inputOf(w.variable, w.half))
+		c.output(t, c.inputOf(w.variable, w.shadow))
 	}
 	for _, t := range roots {
 		c.output(t, -1)
@@ -217,7 +217,6 @@ func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) 
 		}
 		for i, v := range tr.assigned {
 			v.adopt(data[len(results)+i])
-			v.version.Add(1)
 		}
 		fn.out.restore(ptr(&out), fn.out.shape(nil, ptr(&computed)), results)
 		return nil

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -23,8 +22,7 @@ type Variable struct {
 	value *Tensor  // outside a Function: the current value, handed out as a snapshot
 	store *storage // its elements; nil until first needed
 
-	version atomic.Uint64 // how often the elements were written
-	halves  []*half       // copies in 16 bits, of the types that Functions cast to
+	shadows []*shadow // copies in 16 bits, of the types that Functions cast to
 
 	// While a Function is recorded:
 	leaf  *Tensor // the value at the start of the step
@@ -132,7 +130,6 @@ func (v *Variable) SetBytes(b []byte) error {
 	if err := v.own(); err != nil {
 		return err
 	}
-	v.version.Add(1)
 	return v.store.buf.CopyIn(b)
 }
 
@@ -229,7 +226,6 @@ func (v *Variable) ensure() (*storage, error) {
 			return nil, fmt.Errorf("variable %s: %w", v.name, err)
 		}
 		v.store = s
-		v.version.Add(1)
 	}
 	return v.store, nil
 }

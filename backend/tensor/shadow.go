@@ -13,7 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// half is a copy of a variable in a 16-bit type, kept from run to run: the
+// shadow is a copy of a variable in a 16-bit type, kept from run to run: the
 // half-precision weights next to the master weights of Micikevicius et al.,
 // "Mixed Precision Training", 2018. Programs that cast the variable as it was at
 // their start read the copy, and those that assign the variable write it with
@@ -21,36 +21,37 @@ import (
 // copy behind, which the next program to read it brings up to date.
 //
 // A copy exists for a variable and type that a Function casts, and for no other.
-type half struct {
+type shadow struct {
 	of  *Variable
 	typ op.Type
 
-	// version is that of the variable when the copy was made.
-	version atomic.Uint64
+	// made is the version of the variable's buffer that the copy was made from;
+	// 0 is no copy.
+	made atomic.Uint64
 
 	mu    sync.Mutex // of refresh: programs that only read may run at a time
 	store *storage
 	cast  driver.Program // from the variable
 }
 
-// half returns the copy of v in type d; recordings are made one at a time.
-func (v *Variable) half(d dtype.DType) *half {
-	for _, h := range v.halves {
+// shadow returns the copy of v in type d; recordings are made one at a time.
+func (v *Variable) shadow(d dtype.DType) *shadow {
+	for _, h := range v.shadows {
 		if h.typ.DType == d {
 			return h
 		}
 	}
-	h := &half{of: v, typ: op.Type{DType: d, Shape: v.typ.Shape}}
-	v.halves = append(v.halves, h)
+	h := &shadow{of: v, typ: op.Type{DType: d, Shape: v.typ.Shape}}
+	v.shadows = append(v.shadows, h)
 	return h
 }
 
 // path names h where values are named: "dense/kernel (float16)".
-func (h *half) path() string { return fmt.Sprintf("%s (%v)", h.of.name, h.typ.DType) }
+func (h *shadow) path() string { return fmt.Sprintf("%s (%v)", h.of.name, h.typ.DType) }
 
 // ensure returns the elements of h; where they are to be read, those of the
 // variable now.
-func (h *half) ensure(read bool) (*storage, error) {
+func (h *shadow) ensure(read bool) (*storage, error) {
 	from, err := h.of.ensure()
 	if err != nil {
 		return nil, err
@@ -62,17 +63,17 @@ func (h *half) ensure(read bool) (*storage, error) {
 			return nil, fmt.Errorf("variable %s: %w", h.path(), err)
 		}
 	}
-	if now := h.of.version.Load(); read && h.version.Load() != now {
-		if err := h.refresh(from); err != nil {
+	if now := from.buf.Version(); read && h.made.Load() != now {
+		if err := h.castTo(h.store, from); err != nil {
 			return nil, fmt.Errorf("variable %s: %w", h.path(), err)
 		}
-		h.version.Store(now)
+		h.made.Store(now)
 	}
 	return h.store, nil
 }
 
-// refresh casts the variable, on its device as any program would.
-func (h *half) refresh(from *storage) error {
+// castTo casts the variable, on its device as any program would.
+func (h *shadow) castTo(to, from *storage) error {
 	if h.cast == nil {
 		g := ir.New(1)
 		p := g.Add(op.Param, op.Attr{DType: h.of.typ.DType, Dims: h.of.typ.Shape}, h.of.typ, h.of.name)
@@ -83,12 +84,12 @@ func (h *half) refresh(from *storage) error {
 		}
 		h.cast = program
 	}
-	return h.cast.Run(context.Background(), []driver.Buffer{from.buf}, []driver.Buffer{h.store.buf})
+	return h.cast.Run(context.Background(), []driver.Buffer{from.buf}, []driver.Buffer{to.buf})
 }
 
-// halfOf returns the variable that t casts to 16 bits, as it is at the start of
+// shadowOf returns the variable that t casts to 16 bits, as it is at the start of
 // a recording, or nil.
-func halfOf(t *Tensor) *Variable {
+func shadowOf(t *Tensor) *Variable {
 	if t.op != op.Cast || !t.typ.DType.Is16() {
 		return nil
 	}

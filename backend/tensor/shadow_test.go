@@ -22,9 +22,9 @@ func casts(g *ir.Graph) (n int) {
 	return n
 }
 
-// TestHalves: a function that casts a variable sees what it is at the start of
+// TestShadows: a function that casts a variable sees what it is at the start of
 // each call, whoever wrote it, and casts it itself in none.
-func TestHalves(t *testing.T) {
+func TestShadows(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
 		v := variable("v", dtype.Float32, 1.001, 2.003, 3.007)
 		x := f32(1, 1, 1).Cast(d)
@@ -108,9 +108,9 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// TestHalvesTogether: copies are right for every choice of passes, and when
+// TestShadowsTogether: copies are right for every choice of passes, and when
 // results are the casts themselves.
-func TestHalvesTogether(t *testing.T) {
+func TestShadowsTogether(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
 		for _, o := range []ir.Options{{}, {Check: true}, {Skip: ir.OptionalPasses()}, {Skip: []string{"donate"}}, {Skip: []string{"dead"}}, {Watch: true}} {
 			v, w := variable("v", dtype.Float32, 0.1, 0.7), variable("w", dtype.Float32, 0.3, 0.9)

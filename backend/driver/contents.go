@@ -1,0 +1,24 @@
+package driver
+
+import "sync/atomic"
+
+// Contents is the version of what a buffer holds. Devices embed it in their
+// buffers and call Changed wherever they write to one: in Alloc, CopyIn, Fill
+// and CopyFrom, and when a program runs that has the buffer among its outputs,
+// donated inputs included ([ir.Graph.Donated]). A write of the host calls it
+// before and after, so that nothing that was read meanwhile passes for current.
+//
+// Whatever is derived from a buffer and kept (packed operands, 16-bit shadow
+// weights) remembers the version that it was made from, and is current only
+// while the buffer still has that one.
+type Contents struct{ version atomic.Uint64 }
+
+// versions counts the writes to all buffers of the process.
+var versions atomic.Uint64
+
+// Changed gives the contents a version that no buffer of the process has had.
+func (c *Contents) Changed() { c.version.Store(versions.Add(1)) }
+
+// Version is the version of the contents; 0 if Changed was never called, which
+// nothing that is kept may take for current.
+func (c *Contents) Version() uint64 { return c.version.Load() }

@@ -1,0 +1,72 @@
+package keras_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// TestEvaluateBetweenTrainings: what Evaluate says after each of several
+// trainings is what it says when every variable has just been written with its
+// own bytes, so that nothing derived from older weights is left: packed
+// operands, 16-bit shadow weights.
+func TestEvaluateBetweenTrainings(t *testing.T) {
+	models := map[string]func() *keras.Model{
+		"dense": func() *keras.Model {
+			return keras.Sequential(&layers.Flatten{}, &layers.Dense{Units: 64, Activation: "relu"}, &layers.Dense{Units: 10, Activation: "softmax"})
+		},
+		"lstm": func() *keras.Model {
+			return keras.Sequential(&layers.Reshape{TargetShape: []int{7, 112}}, &layers.LSTM{Units: 72}, &layers.Dense{Units: 10, Activation: "softmax"})
+		},
+		"gru": func() *keras.Model {
+			return keras.Sequential(&layers.Reshape{TargetShape: []int{7, 112}}, &layers.GRU{Units: 96}, &layers.Dense{Units: 10, Activation: "softmax"})
+		},
+	}
+	ctx := context.Background()
+	data := digits.Dataset(128, 1)
+	for _, name := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
+		for kind, model := range models {
+			t.Run(fmt.Sprint(kind, "/", name), func(t *testing.T) {
+				defer policy.SetGlobal(policy.SetGlobal(name))
+				m := model()
+				if err := m.Compile(keras.CompileConfig{Optimizer: &optimizers.Adam{}, Loss: &losses.SparseCategoricalCrossentropy{}}); err != nil {
+					t.Fatal(err)
+				}
+				evaluate := func() float64 {
+					logs, err := m.Evaluate(ctx, data.Batch(32))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return logs.Get("loss")
+				}
+				for round := range 3 {
+					if _, err := m.Fit(ctx, data.Batch(64), keras.FitConfig{Epochs: 1, Output: io.Discard}); err != nil {
+						t.Fatal(err)
+					}
+					evaluate()
+					got := evaluate()
+					for _, v := range m.Variables() {
+						b, err := v.Bytes()
+						if err == nil {
+							err = v.SetBytes(b)
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+					if want := evaluate(); got != want {
+						t.Errorf("after training %d: loss %v, want %v, which the same weights have when they are written anew", round+1, got, want)
+					}
+				}
+			})
+		}
+	}
+}
