@@ -265,6 +265,7 @@ type entry struct {
 func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Graph, error) {
 	debug := DebugFromEnv()
 	o.Check = o.Check || debug.Check
+	o.Skip = append(slices.Clone(o.Skip), SkippedPasses()...)
 	if f, ok := d.(driver.EpilogueFuser); !ok || !f.FusesEpilogue() {
 		o.Skip = append(slices.Clone(o.Skip), "epilogue")
 	}
@@ -280,11 +281,14 @@ func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Gr
 	if debug.Passes {
 		o.Trace = tracePasses(o.Trace)
 	}
-	key := g.AppendKey(append([]byte(d.Name()+"\x00"+o.Key()), 0))
+	key := g.AppendKey(append([]byte(d.Name()+"\x00"+o.Key()+"\x00"+skips.Load().key), 0))
 	for _, v := range g.Values { // errors of a run name the layer
 		key = append(append(key, v.Path...), 0)
 	}
-	e := remembered(string(key))
+	e := &entry{}
+	if Keeps(Programs) {
+		e = remembered(string(key))
+	}
 	e.once.Do(func() {
 		e.graph = g
 		if e.err = Expand(d, g); e.err == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
@@ -32,10 +33,11 @@ func aligned(n int) []byte {
 	return b[off : off+n : off+n]
 }
 
-// dirty fills memory that promises nothing with NaNs, where there are guards: the
-// memory of another program would be as bad, but not always there.
+// dirty fills memory that promises nothing with NaNs, where there are guards and
+// where no memory is used again: that of another program would be as bad, but
+// not always there.
 func dirty(b []byte) []byte {
-	if checking {
+	if checking || !backend.Keeps(backend.Arenas) {
 		for i := range b {
 			b[i] = 0xFF
 		}

@@ -31,7 +31,7 @@ func newLoop(b *builder, v *ir.Value) (kernel, error) {
 	if err := backend.Expand(b.p.device, g); err != nil {
 		return nil, err
 	}
-	if err := ir.Optimize(g, ir.Options{Watch: b.p.graph.Watched}); err != nil {
+	if err := ir.Optimize(g, ir.Options{Watch: b.p.graph.Watched, Skip: backend.SkippedPasses()}); err != nil {
 		return nil, err
 	}
 	step, err := compile(b.p.device, g)

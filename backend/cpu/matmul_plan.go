@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -134,7 +135,7 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	k.a, k.b = newOperandOf(dims.a, element), newOperandOf(dims.b, element)
 	k.after = newEpilogue(b, v, 2, k.n)
 	k.finish, k.halves = newFinish(b, v, set, k.n), newHalfFinish(b, v, set, k.n)
-	if k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && b.keepable(v.Args[1]) {
+	if k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && backend.Keeps(backend.PackedOperands) && b.keepable(v.Args[1]) {
 		unkept := *k
 		unkept.settle(b)
 		k.keeps, k.unkept = true, &unkept

@@ -343,11 +343,24 @@ func (p *Program) put(r *run) {
 	r.leave()
 	r.failed, r.trace, r.see = nil, nil, nil
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.timing.Load() {
 		p.times = append(p.times[:0], r.times...)
 	}
+	if !backend.Keeps(backend.Arenas) {
+		p.device.held.Add(-int64(r.bytes()))
+		return
+	}
 	p.free = append(p.free, r)
-	p.mu.Unlock()
+}
+
+// bytes is what a run holds.
+func (r *run) bytes() int {
+	n := len(r.arena) + len(r.shared) + 8*len(r.sums) + len(r.worker.scratch)
+	for _, k := range r.kept {
+		n += len(k.data)
+	}
+	return n
 }
 
 // bind gives the values in the caller's buffers their memory.
@@ -482,11 +495,7 @@ func (p *Program) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.free {
-		n := len(r.arena) + len(r.shared) + 8*len(r.sums) + len(r.worker.scratch)
-		for _, k := range r.kept {
-			n += len(k.data)
-		}
-		p.device.held.Add(-int64(n))
+		p.device.held.Add(-int64(r.bytes()))
 	}
 	p.free = nil
 	for _, l := range p.loops() {

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -162,7 +163,7 @@ func (k *recurrence[T]) reserve(b *builder) {
 // there is one, kept from run to run where the program lets it, and where
 // packing it is a large part of the work.
 func (k *recurrence[T]) keep(b *builder, kernels ...*ir.Value) {
-	if k.steps*k.batch > keepRows || k.products[0].panels != nil {
+	if !backend.Keeps(backend.PackedOperands) || k.steps*k.batch > keepRows || k.products[0].panels != nil {
 		return
 	}
 	for i, v := range kernels {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -145,7 +146,7 @@ func (x patch) in(in, out []driver.Buffer) api.Ptr {
 // start puts a run on the stream, as a captured graph if it is not the first
 // one with these buffers.
 func (p *Program) start(in, out []driver.Buffer) error {
-	if !p.device.settings.graphs {
+	if !p.device.settings.graphs || !backend.Keeps(backend.CapturedGraphs) {
 		return p.launch()
 	}
 	s := p.device.stream

@@ -191,7 +191,9 @@ func (fn *Func[In, Out]) plan(in In) (*plan, error) {
 		return nil, err
 	}
 	p.stopAtNaN = nan
-	fn.core.plans = append(fn.core.plans, p)
+	if backend.Keeps(backend.Plans) {
+		fn.core.plans = append(fn.core.plans, p)
+	}
 	return p, nil
 }
 

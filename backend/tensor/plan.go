@@ -58,6 +58,9 @@ func (t *Tensor) Release() {
 	if t == nil || t.home == nil {
 		return
 	}
+	if !backend.Keeps(backend.Results) {
+		return
+	}
 	t.home.mu.Lock()
 	defer t.home.mu.Unlock()
 	if !slices.Contains(t.home.tensors, t) {
@@ -179,6 +182,11 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 		return nil, err
 	}
 	p.settle()
+	if backend.DebugFromEnv().Check {
+		if err := p.checkShadows(); err != nil {
+			return nil, err
+		}
+	}
 	return p.results, nil
 }
 

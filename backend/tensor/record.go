@@ -122,7 +122,7 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 		out = fn.f(fn.in.replace(in, ptr(&in), args).(In))
 	}, func(tr *trace) error {
 		p.out = fn.out.shape(nil, ptr(&out))
-		return p.compile(tr, fn.out.tensors(nil, ptr(&out)), o, !fn.core.castAlways && !o.Watch)
+		return p.compile(tr, fn.out.tensors(nil, ptr(&out)), o, !fn.core.castAlways && !o.Watch && backend.Keeps(backend.ShadowWeights))
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -70,6 +71,50 @@ func (h *shadow) ensure(read bool) (*storage, error) {
 		h.made.Store(now)
 	}
 	return h.store, nil
+}
+
+// check reports a copy that passes for current and is not the variable rounded.
+func (h *shadow) check() error {
+	from, err := h.of.ensure()
+	if err != nil || h.store == nil || h.made.Load() != from.buf.Version() {
+		return err
+	}
+	fresh, err := allocate(h.typ.Bytes())
+	if err == nil {
+		err = h.castTo(fresh, from)
+	}
+	if err != nil {
+		return err
+	}
+	got, err := host(h.store.buf, h.typ.Bytes())
+	if err != nil {
+		return err
+	}
+	want, err := host(fresh.buf, h.typ.Bytes())
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("variable %s: the copy that is kept differs from the variable cast anew, and the version %d that it was made from is the variable's", h.path(), h.made.Load())
+	}
+	return err
+}
+
+// checkShadows checks the copies that a run has read or written.
+func (p *plan) checkShadows() error {
+	var all []*shadow
+	for _, s := range p.sources {
+		all = append(all, s.shadow)
+	}
+	for _, w := range p.written {
+		all = append(all, w.shadow)
+	}
+	for _, h := range all {
+		if h == nil {
+			continue
+		}
+		if err := h.check(); err != nil {
+			return fmt.Errorf("check: after a program of %d values, the last of which is %v: %w", len(p.graph.Values), p.graph.Values[len(p.graph.Values)-1], err)
+		}
+	}
+	return nil
 }
 
 // castTo casts the variable, on its device as any program would.

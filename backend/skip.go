@@ -1,0 +1,99 @@
+package backend
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// Cache names something that is kept from one run to the next. Each has one
+// owner, which says when it is stale, and none changes a bit of a result: with
+// all of them switched off everything is computed anew, which is the truth that
+// the others are compared with.
+type Cache string
+
+// The caches, each with its owner.
+const (
+	PackedOperands Cache = "packed-operands" // weights in the order that product kernels read them: a CPU program, by the version of their buffer
+	ShadowWeights  Cache = "shadow-weights"  // 16-bit copies of variables: the variable, by the version of its buffer
+	Plans          Cache = "plans"           // compiled recordings: the Function, by the types of its arguments
+	Programs       Cache = "programs"        // compiled graphs of the process: Compile, by the text of the graph
+	Arenas         Cache = "arenas"          // memory of finished runs for the next ones: a program
+	Results        Cache = "results"         // memory of released results for the next ones: a plan
+	CapturedGraphs Cache = "captured-graphs" // launches captured by CUDA: a CUDA program, by the addresses of its buffers
+)
+
+// Caches lists them.
+var Caches = []Cache{PackedOperands, ShadowWeights, Plans, Programs, Arenas, Results, CapturedGraphs}
+
+// Skips is what KERAS_SKIP leaves out: caches, and optional passes of
+// ir.Optimize.
+type Skips struct {
+	caches map[Cache]bool
+	passes []string
+	key    string
+}
+
+// ParseSkips reads a value of KERAS_SKIP: a comma-separated list of caches and
+// passes, "all" for all of them, "caches" or "passes" for all of a kind.
+func ParseSkips(list string) (*Skips, error) {
+	s := &Skips{caches: map[Cache]bool{}}
+	for word := range strings.SplitSeq(list, ",") {
+		word = strings.TrimSpace(word)
+		caches, passes := word == "all" || word == "caches", word == "all" || word == "passes"
+		for _, c := range Caches {
+			if caches || word == string(c) {
+				s.caches[c] = true
+			}
+		}
+		for _, p := range ir.OptionalPasses() {
+			if (passes || word == p) && !slices.Contains(s.passes, p) {
+				s.passes = append(s.passes, p)
+			}
+		}
+		if word != "" && !caches && !passes && !s.caches[Cache(word)] && !slices.Contains(s.passes, word) {
+			return nil, fmt.Errorf("KERAS_SKIP: unknown word %q; want a comma-separated list of %s", word, strings.Join(SkipWords(), ", "))
+		}
+	}
+	for _, c := range Caches {
+		if s.caches[c] {
+			s.key += string(c) + ","
+		}
+	}
+	return s, nil
+}
+
+// SkipWords lists the words that KERAS_SKIP understands.
+func SkipWords() []string {
+	words := []string{"all", "caches", "passes"}
+	for _, c := range Caches {
+		words = append(words, string(c))
+	}
+	return append(words, ir.OptionalPasses()...)
+}
+
+// skips is what is left out now.
+var skips = func() (now atomic.Pointer[Skips]) {
+	s, err := ParseSkips(os.Getenv("KERAS_SKIP"))
+	if err != nil { // a debugging aid must not stop a program
+		fmt.Fprintln(os.Stderr, err)
+		s, _ = ParseSkips("")
+	}
+	now.Store(s)
+	return
+}()
+
+// Keeps reports whether a cache is in use. Owners ask before they keep
+// something, and when they compile what can.
+func Keeps(c Cache) bool { return !skips.Load().caches[c] }
+
+// SkippedPasses lists the optional passes that every compilation leaves out.
+func SkippedPasses() []string { return skips.Load().passes }
+
+// SetSkips replaces what KERAS_SKIP says and returns what held before, for
+// tests. What was kept or compiled earlier stays.
+func SetSkips(s *Skips) (before *Skips) { return skips.Swap(s) }
