@@ -97,3 +97,7 @@ func SkippedPasses() []string { return skips.Load().passes }
 // SetSkips replaces what KERAS_SKIP says and returns what held before, for
 // tests. What was kept or compiled earlier stays.
 func SetSkips(s *Skips) (before *Skips) { return skips.Swap(s) }
+
+// Skipping reports whether anything is left out: then plans, memory and
+// allocations are not what tests of them expect.
+func Skipping() bool { s := skips.Load(); return s.key != "" || len(s.passes) > 0 }

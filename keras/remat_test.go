@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -61,6 +62,9 @@ func TestRemat(t *testing.T) {
 			size = 2
 		}
 		bound := rows * units * (blocks*size + 12*4*4)
+		if backend.Skipping() {
+			continue
+		}
 		if plan[1].Activation >= plan[0].Activation || plan[1].Activation > bound {
 			t.Errorf("%s: %d bytes of activations with Remat, %d without; want less, and at most %d", name, plan[1].Activation, plan[0].Activation, bound)
 		}

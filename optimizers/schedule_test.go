@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
@@ -146,7 +147,7 @@ func TestSchedulesCompileOnce(t *testing.T) {
 			// Each of the at most three steps rounds once.
 			within(t, c.Name, floats(t, v), []float64{want}, 3*dtype.Float32.Epsilon()*math.Abs(want))
 		}
-		if fn.Programs() != 1 {
+		if fn.Programs() != 1 && backend.Keeps(backend.Plans) {
 			t.Errorf("%s: %d programs, want 1", c.Name, fn.Programs())
 		}
 	}

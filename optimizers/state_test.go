@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -69,6 +70,9 @@ func every() map[string]Optimizer {
 // TestInPlace: weights and slots are overwritten where they are, steady steps
 // allocate nothing, and the learning rate changes without compiling again.
 func TestInPlace(t *testing.T) {
+	if backend.Skipping() {
+		t.Skip("tests what KERAS_SKIP leaves out")
+	}
 	const n = 32 * 32
 	for name, o := range every() {
 		v := variable("layer/kernel", dtype.Float32, nil, 32, 32)
@@ -123,6 +127,9 @@ func TestInPlace(t *testing.T) {
 // TestWorkingMemory: most updates need no memory of the size of a weight, and
 // Lamb, whose norm needs one value as a whole, only that of one variable.
 func TestWorkingMemory(t *testing.T) {
+	if backend.Skipping() {
+		t.Skip("tests what KERAS_SKIP leaves out")
+	}
 	const n = 64 * 64
 	for name, o := range every() {
 		most := 4 * n

@@ -17,7 +17,6 @@ type Buffer struct {
 	driver.Contents
 	storage []byte
 	lease   *lease // nil: not the device's
-	checked checksum
 }
 
 // lease is memory that the device counts until its buffer is freed or nobody
@@ -89,6 +88,9 @@ func (b *Buffer) beginWrite() []byte {
 }
 
 func (b *Buffer) endWrite() { b.Changed() }
+
+// verify reports whether all writes since the last call have changed the version.
+func (b *Buffer) verify() bool { return b.Verify(b.storage) }
 
 var (
 	_ driver.Host   = (*Buffer)(nil)

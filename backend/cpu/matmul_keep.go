@@ -77,7 +77,7 @@ func (r *run) checkKept(pos int) error {
 		k.expected = k.expected[:0]
 		if !same {
 			v := r.program.graph.Values[pos]
-			return fmt.Errorf("cpu: check: %s: %s: the packed copy that was kept of its operand differs from the operand packed anew, and its version %d is the same", r.program, nameOf(v), k.version)
+			return fmt.Errorf("cpu: check: %s: %s: the packed copy that was kept of its operand differs from the operand packed anew, and its version %d is the same", r.program.graph.Describe(), v.Describe(), k.version)
 		}
 	}
 	return nil

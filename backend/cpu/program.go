@@ -381,7 +381,7 @@ func (p *Program) bind(r *run, in, out []driver.Buffer) error {
 			return fmt.Errorf("cpu: Run: %s %d has %d bytes, want %d", kind, b.index, host.Bytes(), b.bytes)
 		}
 		if checking && !host.verify() {
-			return fmt.Errorf("cpu: check: before %s: %s changed, and not its version %d", p, p.nameOf(b), host.Version())
+			return fmt.Errorf("cpu: check: before %s: %s changed, and its version %d did not", p.graph.Describe(), p.graph.DescribeBuffer(b.out, b.index), host.Version())
 		}
 		r.bound[i] = host
 	}
@@ -413,7 +413,7 @@ func (p *Program) unbind(r *run) (err error) {
 			host.endWrite()
 		}
 		if checking && !host.verify() && err == nil {
-			err = fmt.Errorf("cpu: check: %s changed %s, and not its version %d", p, p.nameOf(b), host.Version())
+			err = fmt.Errorf("cpu: check: %s changed %s, and its version %d did not change", p.graph.Describe(), p.graph.DescribeBuffer(b.out, b.index), host.Version())
 		}
 	}
 	return err

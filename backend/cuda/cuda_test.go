@@ -3,14 +3,21 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/backendtest"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/fake"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/nvlib"
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // TestMain runs the tests on the fake driver, or, if KERAS_CUDA_TEST is "gpu",
@@ -72,3 +79,45 @@ func TestConformance(t *testing.T) {
 }
 
 func BenchmarkConformance(b *testing.B) { backendtest.Bench(b, open(b)) }
+
+// TestCheck: under check, elements that changed and left the version of their
+// buffer are an error that names it, of the run before or after.
+func TestCheck(t *testing.T) {
+	defer func(before bool) { checking = before }(checking)
+	checking = true
+	d := open(t)
+	const n = 64
+	g := ir.New(2)
+	typ := op.Type{DType: dtype.Float32, Shape: op.Shape{n}}
+	w := g.Add(op.Param, op.Attr{DType: typ.DType, Dims: typ.Shape}, typ, "dense/kernel")
+	s := g.Add(op.Param, op.Attr{Index: 1, DType: typ.DType, Dims: typ.Shape}, typ, "step")
+	g.Output(g.Add(op.Sub, op.Attr{}, typ, "sgd/dense/kernel", w, s), 0)
+	p, _, err := backend.Compile(d, g, ir.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b [2]*Buffer
+	for i := range b {
+		x, err := d.Alloc(4 * n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[i] = x.(*Buffer)
+	}
+	run := func() error {
+		return p.Run(context.Background(), []driver.Buffer{b[0], b[1]}, []driver.Buffer{b[0]})
+	}
+	for range 3 {
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range []string{"dense/kernel", "step"} {
+		if err := b[i].send(0, 4, func(dst []byte) error { dst[0]++; return nil }); err != nil { // past CopyIn
+			t.Fatal(err)
+		}
+		if err := run(); err == nil || !strings.Contains(err.Error(), "cuda: check: before the program of 3 values") || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got error %v", name, err)
+		}
+	}
+}

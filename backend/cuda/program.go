@@ -101,6 +101,21 @@ func (p *Program) run(ctx context.Context, in, out []driver.Buffer, f func() err
 	if err := p.check(in, out); err != nil {
 		return err
 	}
+	if !checking {
+		return p.enqueue(in, out, f)
+	}
+	if err := p.verify(in, out, "before"); err != nil {
+		return err
+	}
+	if err := p.enqueue(in, out, f); err != nil {
+		return err
+	}
+	return p.verify(in, out, "after")
+}
+
+// enqueue calls f with the device, when what was copied to the buffers is on
+// the stream.
+func (p *Program) enqueue(in, out []driver.Buffer, f func() error) error {
 	d := p.device
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,6 +1,10 @@
 package driver
 
-import "sync/atomic"
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
 
 // Contents is the version of what a buffer holds. Devices embed it in their
 // buffers and call Changed wherever they write to one: in Alloc, CopyIn, Fill
@@ -11,7 +15,13 @@ import "sync/atomic"
 // Whatever is derived from a buffer and kept (packed operands, 16-bit shadow
 // weights) remembers the version that it was made from, and is current only
 // while the buffer still has that one.
-type Contents struct{ version atomic.Uint64 }
+type Contents struct {
+	version  atomic.Uint64
+	verified struct {
+		sync.Mutex
+		version, hash uint64
+	}
+}
 
 // versions counts the writes to all buffers of the process.
 var versions atomic.Uint64
@@ -22,3 +32,23 @@ func (c *Contents) Changed() { c.version.Store(versions.Add(1)) }
 // Version is the version of the contents; 0 if Changed was never called, which
 // nothing that is kept may take for current.
 func (c *Contents) Version() uint64 { return c.version.Load() }
+
+// hashSeed is of the hashes of Verify.
+var hashSeed = maphash.MakeSeed()
+
+// Verify reports whether elements, all that the buffer holds, are those that it
+// held when Verify last saw its present version. Devices ask it before and
+// after each run under KERAS_DEBUG=check: a write that does not change the
+// version leaves what was derived from the buffer behind.
+func (c *Contents) Verify(elements []byte) bool {
+	c.verified.Lock()
+	defer c.verified.Unlock()
+	version := c.Version()
+	hash := maphash.Bytes(hashSeed, elements)
+	if version == 0 || c.Version() != version { // unknown, or somebody else writes to it now
+		return true
+	}
+	same := c.verified.version != version || c.verified.hash == hash
+	c.verified.version, c.verified.hash = version, hash
+	return same
+}

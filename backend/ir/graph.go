@@ -226,3 +226,36 @@ func (g *Graph) AppendKey(k []byte) []byte {
 	}
 	return k
 }
+
+// Describe says what v is, for messages: "dense (MatMul float32[4 8])".
+func (v *Value) Describe() string {
+	if v.Path == "" {
+		return fmt.Sprintf("%v %v", v.Op, v.Type)
+	}
+	return fmt.Sprintf("%s (%v %v)", v.Path, v.Op, v.Type)
+}
+
+// Describe says which graph g is, for messages: by its size, and its first and
+// last output.
+func (g *Graph) Describe() string {
+	name := fmt.Sprintf("the program of %d values", len(g.Values))
+	if n := len(g.Outputs); n > 0 {
+		name += fmt.Sprintf(" with the results %s … %s", g.Outputs[0].Describe(), g.Outputs[n-1].Describe())
+	}
+	return name
+}
+
+// DescribeBuffer says which buffer of the caller is output index, or input
+// index, and what the program computes there.
+func (g *Graph) DescribeBuffer(out bool, index int) string {
+	name, place := fmt.Sprintf("the buffer of output %d", index), Output
+	if !out {
+		name, place = fmt.Sprintf("the buffer of input %d, %s", index, g.Params[index].Describe()), Input
+	}
+	for _, v := range g.Values {
+		if v.Slot.Place == place && v.Slot.Index == index && v.Op != op.Param && !v.View() {
+			name += "; written by " + v.Describe()
+		}
+	}
+	return name
+}

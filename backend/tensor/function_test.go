@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -57,7 +58,7 @@ func TestSignatures(t *testing.T) {
 			t.Errorf("got %v", out)
 		}
 	}
-	if calls != 1 {
+	if calls != 1 && backend.Keeps(backend.Plans) {
 		t.Errorf("recorded %d times, want 1", calls)
 	}
 	defer func() {
@@ -71,6 +72,9 @@ func TestSignatures(t *testing.T) {
 // TestProgramPerType: a program serves arguments of the same types in the same
 // places.
 func TestProgramPerType(t *testing.T) {
+	if backend.Skipping() {
+		t.Skip("tests what KERAS_SKIP leaves out")
+	}
 	type pair struct{ A, B T }
 	calls := 0
 	fn := tensor.Function(func(x pair) T {
@@ -200,6 +204,9 @@ func TestResults(t *testing.T) {
 // TestInPlace: an updated variable stays where it is, and needs no second
 // copy.
 func TestInPlace(t *testing.T) {
+	if backend.Skipping() {
+		t.Skip("tests what KERAS_SKIP leaves out")
+	}
 	v := tensor.NewVariable("v", dtype.Float32, tensor.Shape{1000}, nil)
 	fn := tensor.Function(func(x T) none {
 		v.Assign(v.Value().Add(x))
@@ -382,6 +389,9 @@ func TestConcurrentCalls(t *testing.T) {
 }
 
 func TestRelease(t *testing.T) {
+	if backend.Skipping() {
+		t.Skip("tests what KERAS_SKIP leaves out")
+	}
 	v := scalar("v", 0)
 	type in struct{ X, Y T }
 	fn := tensor.Function(func(x in) T {

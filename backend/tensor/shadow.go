@@ -111,7 +111,7 @@ func (p *plan) checkShadows() error {
 			continue
 		}
 		if err := h.check(); err != nil {
-			return fmt.Errorf("check: after a program of %d values, the last of which is %v: %w", len(p.graph.Values), p.graph.Values[len(p.graph.Values)-1], err)
+			return fmt.Errorf("check: after %s: %w", p.graph.Describe(), err)
 		}
 	}
 	return nil

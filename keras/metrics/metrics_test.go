@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	_ "github.com/mezzo-ml/mezzo/backend/cpu"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -211,7 +212,7 @@ func TestCountIsTheDataset(t *testing.T) {
 		}
 		samples, right, total = 0, 0, 0
 	}
-	if f.Programs() != 4 {
+	if f.Programs() != 4 && backend.Keeps(backend.Plans) {
 		t.Errorf("got %d programs for batches of 4, 1, 7 and 3, want 4", f.Programs())
 	}
 }
