@@ -41,10 +41,7 @@ func Save(path string, m *keras.Model, opts ...Option) error {
 	if !strings.HasSuffix(path, ".keras") {
 		return fmt.Errorf("saving: got file name %q, want one that ends in .keras, as Keras does", path)
 	}
-	if err := built(m); err != nil {
-		return fileError(path, err)
-	}
-	o, err := modelObject(m, m.Name())
+	o, err := describe(m)
 	if err != nil {
 		return fileError(path, err)
 	}

@@ -30,14 +30,22 @@ type inbound struct {
 // ToJSON describes the architecture of a built model as Keras 3 does (Keras:
 // Model.to_json): the config.json of a .keras file, without weights.
 func ToJSON(m *keras.Model) ([]byte, error) {
-	if err := built(m); err != nil {
-		return nil, err
-	}
-	o, err := modelObject(m, m.Name())
+	o, err := describe(m)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(o)
+}
+
+// describe is the content of config.json.
+func describe(m *keras.Model) (*object, error) {
+	if err := built(m); err != nil {
+		return nil, err
+	}
+	if err := shared(m); err != nil {
+		return nil, err
+	}
+	return modelObject(m, m.Name())
 }
 
 func modelObject(m *keras.Model, name string) (*object, error) {
@@ -96,9 +104,6 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 	index := make([]int, len(g.Calls)) // of a call among those of its layer
 	calls := map[layers.Layer]int{}
 	for i, c := range g.Calls {
-		if calls[c.Layer] == 0 && isFunctional(c.Layer) {
-			calls[c.Layer] = 1 // Keras counts the call that made the model
-		}
 		index[i] = calls[c.Layer]
 		calls[c.Layer]++
 	}
@@ -163,12 +168,17 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 		ins = append(ins, history(keras.Ref{Call: -1, Part: i}))
 	}
 	for _, r := range g.Outputs {
-		outs = append(outs, history(r))
+		end := history(r)
+		if r.Call >= 0 && isFunctional(g.Calls[r.Call].Layer) {
+			end[1] = index[r.Call] + 1 // here, and only here, Keras counts the call that made the model
+		}
+		outs = append(outs, end)
 	}
 	return &object{
 		Module: "keras.src.models.functional", Class: "Functional", RegisteredName: "Functional",
 		Config: map[string]any{"name": name, "trainable": m.Trainable(), "layers": all,
 			"input_layers": ends(ins), "output_layers": ends(outs)},
+		BuildConfig: map[string]any{"input_shape": nil}, // see countFromZero
 	}, nil
 }
 

@@ -27,8 +27,20 @@ func places(m *keras.Model) ([]place, error) {
 }
 
 type walk struct {
-	found []place
-	seen  map[layers.Layer]bool
+	found  []place
+	seen   map[layers.Layer]bool
+	shared layers.Layer // the first one that was met in a second place
+}
+
+// shared is an error for a layer that two models within m have, or m and a
+// model within it: a `.keras` file describes it, with other weights, in each of
+// them, and Keras 3 does not load its own files of such models.
+func shared(m *keras.Model) error {
+	w := &walk{seen: map[layers.Layer]bool{}}
+	if err := w.model("", m); err != nil || w.shared == nil {
+		return err
+	}
+	return fmt.Errorf("layer %s: two models have it, which .keras files cannot say; save weights with SaveWeights and make the model in Go", layers.BaseOf(w.shared).LayerName())
 }
 
 func (w *walk) model(path string, m *keras.Model) error {
@@ -72,6 +84,9 @@ var recurrent = []string{"RNN", "SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvL
 
 func (w *walk) layer(path string, l layers.Layer) error {
 	if w.seen[l] {
+		if w.shared == nil {
+			w.shared = l
+		}
 		return nil
 	}
 	w.seen[l] = true
@@ -151,8 +166,15 @@ func (m member) class() string {
 }
 
 // sequential reports whether Keras would have the model as a Sequential, which
-// has one input.
-func sequential(m *keras.Model) bool { return m.Stacked() && len(m.InputTypes()) == 1 }
+// has one input. One that has a layer twice is written as a functional model:
+// of the Sequential Keras would make two layers.
+func sequential(m *keras.Model) bool {
+	if !m.Stacked() || len(m.InputTypes()) != 1 {
+		return false
+	}
+	g, err := m.Graph()
+	return err != nil || len(g.Calls) == len(m.Layers())
+}
 
 // members lists the layers of a model in Keras's order, in which weights are
 // counted.

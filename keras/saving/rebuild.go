@@ -3,6 +3,7 @@ package saving
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -245,13 +246,14 @@ type pending struct {
 func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, error) {
 	at := map[key]*keras.Tensor{}
 	var calls []pending
-	first := map[string]int{} // index of a layer's first call
+	taken := map[string]bool{}
+	nested := map[string]*object{} // functional models among the layers
 	for _, l := range all {
 		name := l.Name
-		if _, dup := first[name]; dup || name == "" {
+		if taken[name] || name == "" {
 			return nil, fmt.Errorf("got two layers named %q, want names that are unique", name)
 		}
-		first[name] = 0
+		taken[name] = true
 		if l.Class == "InputLayer" {
 			in, err := input(l, readers(name, all))
 			if err != nil {
@@ -268,7 +270,7 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 			return nil, err
 		}
 		if isFunctional(made) {
-			first[name] = 1
+			nested[name] = l
 		}
 		if l.InboundNodes == nil || len(calls)+len(*l.InboundNodes) > maxCalls {
 			return nil, fmt.Errorf("layer %s: it has no inbound_nodes, or the model has more than %d calls", name, maxCalls)
@@ -278,8 +280,19 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 			if err != nil {
 				return nil, fmt.Errorf("layer %s: inbound_nodes: entry %d: %w", name, i, err)
 			}
-			calls = append(calls, pending{made, name, first[name] + i, in, args})
+			calls = append(calls, pending{made, name, i, in, args})
 		}
+	}
+	ins, err := endKeys(o.Config["input_layers"], nested)
+	if err != nil {
+		return nil, fmt.Errorf("input_layers: %w", err)
+	}
+	outs, err := endKeys(o.Config["output_layers"], nested)
+	if err != nil {
+		return nil, fmt.Errorf("output_layers: %w", err)
+	}
+	if err := countFromZero(calls, outs, nested); err != nil {
+		return nil, err
 	}
 	for len(calls) > 0 { // usually once: files have the layers in order
 		var left []pending
@@ -303,15 +316,66 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 		}
 		calls = left
 	}
-	in, err := endsFrom(o.Config["input_layers"], at)
+	in, err := endsOf(ins, at)
 	if err != nil {
 		return nil, fmt.Errorf("input_layers: %w", err)
 	}
-	out, err := endsFrom(o.Config["output_layers"], at)
+	out, err := endsOf(outs, at)
 	if err != nil {
 		return nil, fmt.Errorf("output_layers: %w", err)
 	}
 	return keras.NewModel(in, out)
+}
+
+// countFromZero makes all calls of nested functional models that the inputs of
+// calls name count from 0, as Keras writes them there (and not in input_layers
+// and output_layers; see endKeys). Files that this package wrote before it
+// knew of that count from 1. They can be told apart: Keras writes a build_config
+// for each model, and they have none. Where there is none, the right index is
+// the one by which every call of the model is used; if both are, or may be, it is an
+// error.
+func countFromZero(calls []pending, outs []key, nested map[string]*object) error {
+	for _, name := range slices.Sorted(maps.Keys(nested)) {
+		l := nested[name]
+		if l.BuildConfig != nil {
+			continue
+		}
+		n := len(*l.InboundNodes)
+		var readers []*key
+		for _, c := range calls {
+			for i := range c.in {
+				if c.in[i].layer == name {
+					readers = append(readers, &c.in[i])
+				}
+			}
+		}
+		usesAll := func(first int) bool { // if indices start there
+			used := map[int]bool{}
+			for _, k := range readers {
+				used[k.node-first] = true
+			}
+			for _, k := range outs {
+				if k.layer == name {
+					used[k.node] = true
+				}
+			}
+			for i := range used {
+				if i < 0 || i >= n {
+					return false
+				}
+			}
+			return len(used) == n
+		}
+		switch zero, one := usesAll(0), usesAll(1); {
+		case zero && one && len(readers) > 0:
+			return fmt.Errorf("layer %s: it has no build_config, so its calls may be counted from 0 or from 1; make the model in Go, read the file with LoadWeights, and Save it again", name)
+		case one && !zero:
+			for _, k := range readers {
+				k.node--
+			}
+		}
+	}
+	return nil
 }
 
 func tensors(keys []key, at map[key]*keras.Tensor) (out []*keras.Tensor, missing *key) {
@@ -396,8 +460,10 @@ func keyFrom(v any) (k key, err error) {
 	return k, fmt.Errorf("got %v, want the name of a layer and two indices", v)
 }
 
-// endsFrom finds a model's inputs or outputs: one triple, or a list of them.
-func endsFrom(v any, at map[key]*keras.Tensor) (*keras.Tensor, error) {
+// endKeys reads a model's inputs or outputs: one triple, or a list of them.
+// There Keras counts calls of nested functional models from 1, for the call that made the
+// model, and those of other layers from 0.
+func endKeys(v any, nested map[string]*object) ([]key, error) {
 	all, ok := v.([]any)
 	if !ok || len(all) == 0 {
 		return nil, fmt.Errorf("got %v, want a list", v)
@@ -411,8 +477,16 @@ func endsFrom(v any, at map[key]*keras.Tensor) (*keras.Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
+		if nested[k.layer] != nil {
+			k.node--
+		}
 		keys = append(keys, k)
 	}
+	return keys, nil
+}
+
+// endsOf finds a model's inputs or outputs.
+func endsOf(keys []key, at map[key]*keras.Tensor) (*keras.Tensor, error) {
 	ts, missing := tensors(keys, at)
 	if missing != nil {
 		return nil, fmt.Errorf("there is no tensor %v", *missing)
