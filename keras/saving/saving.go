@@ -70,7 +70,9 @@ func replace(path string, write func(aside.File) error) error {
 	return nil
 }
 
-// opened calls read with the file at path.
+// opened calls read with the file at path. What read makes tensors of may fail
+// in a panic, such as for want of memory or of the device that
+// KERAS_DEVICE names; that is an error here.
 func opened[T any](path string, read func(f *os.File, size int64) (T, error)) (x T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -83,7 +85,10 @@ func opened[T any](path string, read func(f *os.File, size int64) (T, error)) (x
 	case !info.Mode().IsRegular():
 		err = errors.New("it is no regular file")
 	default:
-		x, err = read(f, info.Size())
+		func() {
+			defer tensor.Catch(&err)
+			x, err = read(f, info.Size())
+		}()
 	}
 	if err != nil {
 		return x, fileError(path, err)
