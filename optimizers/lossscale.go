@@ -121,7 +121,8 @@ func (o *LossScaleOptimizer) Variables() []*tensor.Variable {
 }
 
 // KerasVariables lists the variables that Keras's has: good steps, the scale,
-// and those of Inner, which has none if Keras does not know it.
+// and those of Inner, which has none if Keras does not know it. Keras's has an
+// iteration and a learning rate in front of them, which it does not use.
 func (o *LossScaleOptimizer) KerasVariables() []*tensor.Variable {
 	o.begin()
 	out := []*tensor.Variable{o.goodSteps, o.scale}

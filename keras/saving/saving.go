@@ -38,8 +38,13 @@ type config struct {
 }
 
 // WithOptimizer saves or loads the state of an optimizer too, in
-// SaveWeights, LoadWeights and Save. Of a LossScaleOptimizer it is the state of
-// Inner, so that files are the same with and without loss scaling.
+// SaveWeights, LoadWeights and Save: that of a LossScaleOptimizer as Keras's
+// class of this name has it, the scale and what counts good steps next to the
+// state of Inner. Given Inner itself it is saved without these. Loading takes
+// files with and without loss scaling for optimizers with and without: a
+// file's scale is brought within MinScale and MaxScale, and a Fixed one, or one
+// that the file does not have, stays as it is. See [optimizers.ToKeras] for
+// what else is counted as Keras does.
 func WithOptimizer(o optimizers.Optimizer) Option { return func(c *config) { c.optimizer = o } }
 
 // WithPolicy makes Load give a model another policy than it was saved with: it

@@ -10,13 +10,11 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
 // SaveWeights writes the weights of a model, which must be built, as Keras's
@@ -64,41 +62,40 @@ func weightTree(m *keras.Model, c config) (*hdf5.Group, error) {
 	}
 	root := hdf5.NewGroup()
 	for _, p := range all {
-		var vs []*tensor.Variable
+		var vs []value
 		for _, w := range p.weights {
-			vs = append(vs, w.Variable)
+			b, err := w.Bytes()
+			if err != nil {
+				return nil, err
+			}
+			vs = append(vs, value{w.Type(), b})
 		}
-		if err := put(root, p.path, p.name, vs); err != nil {
-			return nil, err
-		}
+		put(root, p.path, p.name, vs)
 		putFrequencies(root, p)
 	}
 	if c.optimizer == nil {
 		return root, nil
 	}
-	name, vs, err := optimizerVariables(c.optimizer, m, all)
-	if err != nil {
-		return nil, err
-	}
-	return root, put(root, "optimizer", name, vs)
+	return root, putOptimizer(root, c.optimizer, m, all)
 }
 
-// put writes variables the way Keras does: numbered, in a group vars.
-func put(root *hdf5.Group, path, name string, vs []*tensor.Variable) error {
+// value is that of a variable in a file.
+type value struct {
+	typ   op.Type
+	bytes []byte
+}
+
+// put writes values the way Keras does: numbered, in a group vars.
+func put(root *hdf5.Group, path, name string, vs []value) {
 	g := root.Require(strings.TrimPrefix(path+"/vars", "/"))
 	g.Attrs["name"] = hdf5.StringAttr(name)
 	for i, v := range vs {
-		b, err := v.Bytes()
-		if err != nil {
-			return err
-		}
-		d := hdf5.NewDataset(stored[v.DType()], v.Shape(), b)
-		if v.DType() == dtype.BFloat16 {
+		d := hdf5.NewDataset(stored[v.typ.DType], v.typ.Shape, v.bytes)
+		if v.typ.DType == dtype.BFloat16 {
 			d.Attrs["dtype"] = hdf5.StringAttr("bfloat16")
 		}
 		g.Datasets[strconv.Itoa(i)] = d
 	}
-	return nil
 }
 
 // stored are the types of elements in HDF5.
@@ -154,32 +151,15 @@ func loadTree(name string, r io.ReaderAt, size int64, m *keras.Model, c config) 
 	if c.optimizer == nil {
 		return setWeights(m, saved)
 	}
-	owner, vs, err := optimizerVariables(c.optimizer, m, all)
+	state, err := readOptimizer(root, c.optimizer, m, all)
 	if err != nil {
 		return err
-	}
-	arrays, err := arraysOf(root, "optimizer/vars", len(vs), "optimizer "+owner)
-	if err != nil {
-		return fmt.Errorf("%w; the slots of an optimizer exist after its first step", err)
-	}
-	data := make([][]byte, len(vs))
-	for i, v := range vs {
-		if !arrays[i].typ.Shape.Equal(v.Shape()) {
-			return fmt.Errorf("optimizer %s: variable %d, %s: got %v, want %v", owner, i, v.Name(), arrays[i].typ, v.Type())
-		}
-		b, err := arrays[i].bytes()
-		if err != nil {
-			return err
-		}
-		if data[i], err = tensor.FromBytes(arrays[i].typ, b).Cast(v.DType()).Bytes(); err != nil {
-			return err
-		}
 	}
 	if err := setWeights(m, saved); err != nil {
 		return err
 	}
-	for i, v := range vs {
-		if err := v.SetBytes(data[i]); err != nil {
+	for v, b := range state {
+		if err := v.SetBytes(b); err != nil {
 			return err
 		}
 	}
@@ -230,63 +210,4 @@ func unknown(g *hdf5.Group, path string, known map[string]bool, m *keras.Model) 
 		}
 	}
 	return nil
-}
-
-// optimizerVariables lists the state of an optimizer in Keras's order.
-func optimizerVariables(o optimizers.Optimizer, m *keras.Model, all []place) (name string, vs []*tensor.Variable, err error) {
-	if scaled, ok := o.(*optimizers.LossScaleOptimizer); ok && scaled.Inner != nil {
-		o = scaled.Inner
-	}
-	o.Variables() // makes those that are there before the first step
-	k, ok := o.(interface{ KerasVariables() []*tensor.Variable })
-	if !ok {
-		return "", nil, fmt.Errorf("optimizer %T: Keras has no such optimizer; keep its state with package checkpoint", o)
-	}
-	vs = k.KerasVariables()
-	if len(vs) > 0 {
-		name, _, _ = strings.Cut(vs[0].Name(), "/")
-	}
-	return name, kerasOrder(vs, m, all), nil
-}
-
-// kerasOrder sorts slots such that within each group of slots those of a
-// weight stand where Keras, which has the layers in another order, has them.
-func kerasOrder(vs []*tensor.Variable, m *keras.Model, all []place) []*tensor.Variable {
-	slotOf := map[string]int{} // start of a slot's name, without its optimizer's → place of its weight in the model
-	inKeras := map[int]int{}   // place in the model → place in Keras's model
-	index := map[*layers.Weight]int{}
-	ws := m.Weights()
-	for i, w := range ws {
-		index[w] = i
-		slotOf[strings.ReplaceAll(w.Name(), "/", "_")] = i
-	}
-	for _, p := range all {
-		for _, w := range p.weights {
-			if _, twice := inKeras[index[w]]; !twice {
-				inKeras[index[w]] = len(inKeras)
-			}
-		}
-	}
-	owner := func(v *tensor.Variable) int {
-		_, n, _ := strings.Cut(v.Name(), "/")
-		for ; strings.Contains(n, "_"); n = n[:strings.LastIndexByte(n, '_')] {
-			if i, ok := slotOf[n]; ok {
-				return i
-			}
-		}
-		return -1
-	}
-	out := slices.Clone(vs)
-	for from := 0; from < len(out); {
-		to, last := from+1, owner(out[from])
-		for to < len(out) && (last < 0) == (owner(out[to]) < 0) && owner(out[to]) >= last {
-			last = owner(out[to])
-			to++
-		}
-		if last >= 0 {
-			slices.SortStableFunc(out[from:to], func(a, b *tensor.Variable) int { return inKeras[owner(a)] - inKeras[owner(b)] })
-		}
-		from = to
-	}
-	return out
 }
