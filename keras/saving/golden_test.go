@@ -91,7 +91,7 @@ func (c goldenCase) check(t *testing.T, name string, m *keras.Model, d keras.DTy
 	}
 }
 
-var goldenModels = []string{"functional", "attention", "sequential", "recurrent"}
+var goldenModels = []string{"functional", "attention", "sequential", "recurrent", "arguments"}
 
 // TestGoldenModels loads what Keras has saved, and what Save makes of it.
 func TestGoldenModels(t *testing.T) {

@@ -56,6 +56,26 @@ var zeroIsNone = []string{"value_dim", "max_tokens", "output_sequence_length", "
 // which is not their default.
 var noneIsNone = []string{"merge_mode", "standardize", "split", "window", "scaling"}
 
+// noiseShape is the field whose sizes, where they are those of the input, are
+// -1 here and null in Keras.
+const noiseShape = "noise_shape"
+
+// exchanged is a copy of a list with one value in place of another; what is no
+// list stays as it is.
+func exchanged(v, from, to any) any {
+	all, ok := v.([]any)
+	if !ok {
+		return v
+	}
+	out := slices.Clone(all)
+	for i, x := range out {
+		if x == from {
+			out[i] = to
+		}
+	}
+	return out
+}
+
 // notTrainable are classes that have no argument of that name.
 var notTrainable = []string{"SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "Discretization"}
 
@@ -81,9 +101,18 @@ func toKeras(o *object) error {
 	if strings.HasPrefix(o.Class, "Hash") && o.Config["output_mode"] == "int" {
 		o.Config["dtype"] = "int64" // in Keras the type of the result
 	}
+	dtype, _ := o.Config["dtype"].(string)
 	for name, value := range o.Config {
 		text, isText := value.(string)
 		switch {
+		case isActivation(name) && isText && text != "":
+			made, err := activationObject(text, dtype)
+			if err != nil {
+				return fmt.Errorf("field %q: %w", name, err)
+			}
+			o.Config[name] = made
+		case name == noiseShape:
+			o.Config[name] = exchanged(value, json.Number("-1"), nil)
 		case name == "dtype" && isText:
 			o.Config[name] = policyObject(text)
 		case kind(name) != "" && isText:
@@ -143,6 +172,7 @@ var parameters = map[string][]string{
 	"glorot_uniform": {"seed"}, "glorot_normal": {"seed"}, "he_uniform": {"seed"}, "he_normal": {"seed"},
 	"lecun_uniform": {"seed"}, "lecun_normal": {"seed"},
 	"l1": {"l1"}, "l2": {"l2"}, "l1_l2": {"l1", "l2"}, "orthogonal_regularizer": {"factor", "mode"},
+	"relu": {"negative_slope", "max_value", "threshold"}, "leaky_relu": {"negative_slope"}, "elu": {"alpha"}, "softmax": {"axis"},
 	"max_norm": {"max_value", "axis"}, "unit_norm": {"axis"}, "min_max_norm": {"min_value", "max_value", "rate", "axis"},
 }
 
@@ -161,17 +191,21 @@ func namedObject(module, text string) (any, error) {
 	if len(s.Args) == 0 {
 		return s.Name, nil
 	}
-	name := s.Name
-	if other, ok := synonyms[name]; ok {
-		name = other
+	if other, ok := synonyms[s.Name]; ok {
+		s.Name = other
 	}
-	o := object{Module: module, Class: className(name), Config: map[string]any{}}
+	return objectOf(module, className(s.Name), s)
+}
+
+// objectOf is Keras's object of a class with the arguments of s.
+func objectOf(module, class string, s spec.Spec) (*object, error) {
+	o := &object{Module: module, Class: class, Config: map[string]any{}}
 	for i, a := range s.Args {
 		if a.Name == "" {
-			if i >= len(parameters[name]) {
-				return nil, fmt.Errorf("argument %d of %s has no name that Keras knows; give it one", i, text)
+			if i >= len(parameters[s.Name]) {
+				return nil, fmt.Errorf("argument %d of %s has no name that Keras knows; give it one", i, s)
 			}
-			a.Name = parameters[name][i]
+			a.Name = parameters[s.Name][i]
 		}
 		o.Config[a.Name] = a.Value
 	}
@@ -286,6 +320,9 @@ func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 			out[name] = all
 			continue
 		}
+		if name == noiseShape {
+			value = exchanged(value, nil, json.Number("-1"))
+		}
 		if !isObject(value) {
 			out[name] = value
 			continue
@@ -297,6 +334,12 @@ func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 		inner, err := decode(value)
 		if err != nil {
 			return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
+		}
+		if isActivation(name) && strings.HasPrefix(inner.Module, "keras.layers") {
+			if out[name], err = activationText(inner, o.Config["dtype"]); err != nil {
+				return nil, fmt.Errorf("layers: %s: field %q: %w", o.Class, name, err)
+			}
+			continue
 		}
 		if kind(name) != "" || !strings.HasPrefix(inner.Module, "keras.layers") {
 			out[name] = specOf(inner)

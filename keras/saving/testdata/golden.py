@@ -64,6 +64,18 @@ def recurrent():
     return keras.Model(x, layers.Concatenate()([a, b, layers.LSTM(3, dropout=0.2)(t)])), [np.random.rand(2, 5, 3).astype("float32")]
 
 
+def arguments():
+    """Activations with arguments, which are layers, and shapes of noise with
+    None."""
+    x = keras.Input((5, 4))
+    t = layers.Dense(4, activation=layers.LeakyReLU(0.4))(x)
+    t = layers.Dropout(0.2, noise_shape=(None, 1, 4))(t)
+    t = layers.SimpleRNN(3, activation=layers.ELU(0.7), return_sequences=True)(t)
+    t = layers.AlphaDropout(0.1, noise_shape=[None, None, 1])(t)
+    t = layers.Activation(layers.ReLU(6.0, 0.1, 0.25))(t)
+    return keras.Model(x, layers.Dense(3, activation=layers.Softmax(axis=1))(t)), [np.random.randn(2, 5, 4).astype("float32")]
+
+
 def save(name, m, data):
     m.save(name + ".keras")
     with open(name + ".keras", "rb") as f:
@@ -85,3 +97,4 @@ save("functional", *functional())
 save("attention", *attention())
 save("sequential", *sequential())
 save("recurrent", *recurrent())
+save("arguments", *arguments())
