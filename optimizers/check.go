@@ -39,7 +39,7 @@ func (s *setup) check() {
 		tensor.Fail("ApplyGradients", "optimizer %s: "+format, append([]any{s.name()}, args...)...)
 	}
 	fields := append([]field{
-		positive("LearningRate", s.learningRate),
+		{"LearningRate", s.learningRate, 0, math.MaxFloat32, "a positive number"}, // or negative zero; zero means the default
 		notNegative("WeightDecay", s.weightDecay),
 		notNegative("ClipNorm", o.ClipNorm),
 		notNegative("ClipValue", o.ClipValue),

@@ -292,3 +292,35 @@ func TestKerasConfig(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestZeroLearningRate: Keras's learning_rate=0.0 is a rate of 0 and not the
+// default, in a clone and in the config that is written too.
+func TestZeroLearningRate(t *testing.T) {
+	for class := range classes {
+		if class == wrapper || class == divider || class == "Ftrl" { // Ftrl divides by the rate; Keras's weights are NaN
+			continue
+		}
+		o, err := UnmarshalConfig([]byte(`{"class_name": "` + class + `", "config": {"learning_rate": 0.0}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := MarshalConfig(o); err != nil || string(b) != `{"class_name":"`+class+`","config":{"learning_rate":0.0}}` {
+			t.Errorf("%s: got config %s, %v", class, b, err)
+		}
+		o = Clone(o)
+		v := variable("v", dtype.Float32, []float64{1, -2}, 2)
+		fn := applier(o, v)
+		run(t, fn, f32(3, 4))
+		within(t, class, floats(t, v), []float64{1, -2}, 0)
+		if rate, err := o.CurrentLearningRate(); rate != 0 || math.Signbit(rate) || err != nil {
+			t.Errorf("%s: got a rate of %v, want 0, error %v", class, rate, err)
+		}
+		if err := o.SetLearningRate(0.5); err != nil {
+			t.Fatal(err)
+		}
+		run(t, fn, f32(3, 4))
+		if w := floats(t, v); !(w[0] < 1 && w[1] < -2) {
+			t.Errorf("%s: got %v after a step with a rate of 0.5", class, w)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -24,7 +25,7 @@ func withDefaults[T any](o *T) *T {
 	for _, f := range configFields(to.Type()) {
 		value, ok := f.Tag.Lookup("default")
 		field := to.FieldByIndex(f.Index)
-		if !ok || !field.IsZero() {
+		if !ok || !unset(field) {
 			continue
 		}
 		if field.Kind() == reflect.String {
@@ -34,6 +35,12 @@ func withDefaults[T any](o *T) *T {
 		}
 	}
 	return out
+}
+
+// unset reports whether a field has Go's zero value, which means its default.
+// Negative zero is a number.
+func unset(v reflect.Value) bool {
+	return v.IsZero() && !(v.Kind() == reflect.Float64 && math.Signbit(v.Float()))
 }
 
 // configFields lists the exported fields of a class, those of Options included.
@@ -119,12 +126,16 @@ func marshal(x any, kind string) ([]byte, error) {
 	v := reflect.ValueOf(x).Elem()
 	for _, f := range configFields(v.Type()) {
 		field, name := v.FieldByIndex(f.Index), configName(f)
-		if field.IsZero() {
+		if unset(field) {
 			continue
 		}
 		var raw []byte
 		var err error
 		switch value := field.Interface().(type) {
+		case float64:
+			if raw, err = json.Marshal(value); value == 0 {
+				raw = []byte("0.0") // negative zero, see setField
+			}
 		case Schedule:
 			name = "learning_rate"
 			raw, err = MarshalSchedule(value)
@@ -182,9 +193,10 @@ func unmarshal[T any](data []byte, known map[string]func() T, kind string) (x T,
 	return x, nil
 }
 
-// setField sets a field from JSON. Two things that Keras can say need care:
+// setField sets a field from JSON. Three things that Keras can say need care:
 // null for a number that has a default means that there is none, which is 0
-// here; and 0 where Go's zero value means the default cannot be said.
+// here; a learning rate of 0 is negative zero, since Go's zero value means the
+// default; and 0 in other such fields cannot be said.
 func setField(v reflect.Value, f reflect.StructField, raw json.RawMessage) error {
 	_, hasDefault := f.Tag.Lookup("default")
 	switch field := v.Addr().Interface().(type) {
@@ -205,7 +217,10 @@ func setField(v reflect.Value, f reflect.StructField, raw json.RawMessage) error
 	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
 		return err
 	}
-	if hasDefault && v.IsZero() && string(raw) != "null" {
+	if f.Name == "LearningRate" && unset(v) && string(raw) != "null" {
+		v.SetFloat(math.Copysign(0, -1))
+	}
+	if hasDefault && unset(v) && string(raw) != "null" {
 		return fmt.Errorf("got %s, want another value: the field's zero means the default %s", raw, f.Tag.Get("default"))
 	}
 	return nil

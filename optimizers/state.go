@@ -101,7 +101,7 @@ func (b *state) begin(s setup) {
 	}
 	if b.iterations == nil {
 		b.iterations = scalar("iteration", dtype.Int64, 0)
-		b.learningRate = scalar("learning_rate", dtype.Float32, s.learningRate)
+		b.learningRate = scalar("learning_rate", dtype.Float32, math.Abs(s.learningRate)) // of negative zero, 0
 		b.norm = scalar("gradient_norm", dtype.Float32, 0)
 		b.microStep = scalar("accumulated_steps", dtype.Int64, 0)
 		b.nonFinite = scalar("accumulated_non_finite", dtype.Int64, 0)
