@@ -10,6 +10,8 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
 func init() {
@@ -28,6 +30,48 @@ func init() {
 				t.Fatal(err)
 			}
 			return plainError(saving.Save("model.keras", m), "")
+		},
+		"Saving a layer that two models have": func(t *testing.T) error {
+			shared := &layers.Dense{Units: 4, Name: "shared"}
+			x, y := keras.Input(4), keras.Input(4)
+			encoder, err := keras.NewModel(x, keras.Apply(shared, x))
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := keras.NewModel(y, keras.Apply(encoder.Layer(), keras.Apply(shared, y)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return saving.Save("model.keras", m)
+		},
+		"Saving arguments of an activation": func(t *testing.T) error {
+			m := keras.Sequential(&layers.Dense{Units: 2, Activation: "gelu(approximate=true)"})
+			if err := m.Build(4); err != nil {
+				t.Fatal(err)
+			}
+			return saving.Save("model.keras", m)
+		},
+		"Optimizer state of another window": func(t *testing.T) error {
+			model := func(window, calls int) *keras.Model {
+				m := keras.Sequential(&layers.Dense{Units: 1})
+				o := &optimizers.SGD{Options: optimizers.Options{GradientAccumulationSteps: window}}
+				if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: o}); err != nil {
+					t.Fatal(err)
+				}
+				for range calls {
+					if _, err := m.TrainOnBatch(t.Context(), keras.Batch{X: keras.NewTensor([]float32{1, 2}, 1, 2), Y: keras.NewTensor([]float32{1}, 1, 1)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return m
+			}
+			dir := t.TempDir()
+			path := filepath.Join(dir, "model.weights.h5")
+			from, to := model(4, 2), model(2, 1)
+			if err := saving.SaveWeights(path, from, saving.WithOptimizer(from.Optimizer())); err != nil {
+				t.Fatal(err)
+			}
+			return plainError(saving.LoadWeights(path, to, saving.WithOptimizer(to.Optimizer())), dir)
 		},
 	} {
 		errorCases[name] = f

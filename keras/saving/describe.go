@@ -170,7 +170,7 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 	for _, r := range g.Outputs {
 		end := history(r)
 		if r.Call >= 0 && isFunctional(g.Calls[r.Call].Layer) {
-			end[1] = index[r.Call] + 1 // here, and only here, Keras counts the call that made the model
+			end[1] = index[r.Call] + 1 // here, and only here, Keras counts from 1
 		}
 		outs = append(outs, end)
 	}

@@ -327,37 +327,35 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 	return keras.NewModel(in, out)
 }
 
-// countFromZero makes all calls of nested functional models that the inputs of
-// calls name count from 0, as Keras writes them there (and not in input_layers
-// and output_layers; see endKeys). Files that this package wrote before it
-// knew of that count from 1. They can be told apart: Keras writes a build_config
-// for each model, and they have none. Where there is none, the right index is
-// the one by which every call of the model is used; if both are, or may be, it is an
-// error.
+// countFromZero makes the inputs of calls name the calls of nested functional
+// models by indices from 0, as Keras writes them there; see endKeys for
+// input_layers and output_layers. Older files of this package count from 1.
+// These can be told apart: Keras writes a build_config for each model, and they
+// have none. In a file without one, the right way of counting is that by which
+// every call of the model is used; it is an error when both are.
 func countFromZero(calls []pending, outs []key, nested map[string]*object) error {
+	readersOf, outsOf := map[string][]*key{}, map[string][]key{}
+	for _, c := range calls {
+		for i, k := range c.in {
+			readersOf[k.layer] = append(readersOf[k.layer], &c.in[i])
+		}
+	}
+	for _, k := range outs {
+		outsOf[k.layer] = append(outsOf[k.layer], k)
+	}
 	for _, name := range slices.Sorted(maps.Keys(nested)) {
 		l := nested[name]
 		if l.BuildConfig != nil {
 			continue
 		}
-		n := len(*l.InboundNodes)
-		var readers []*key
-		for _, c := range calls {
-			for i := range c.in {
-				if c.in[i].layer == name {
-					readers = append(readers, &c.in[i])
-				}
-			}
-		}
+		n, readers := len(*l.InboundNodes), readersOf[name]
 		usesAll := func(first int) bool { // if indices start there
 			used := map[int]bool{}
 			for _, k := range readers {
 				used[k.node-first] = true
 			}
-			for _, k := range outs {
-				if k.layer == name {
-					used[k.node] = true
-				}
+			for _, k := range outsOf[name] {
+				used[k.node] = true
 			}
 			for i := range used {
 				if i < 0 || i >= n {
@@ -461,8 +459,8 @@ func keyFrom(v any) (k key, err error) {
 }
 
 // endKeys reads a model's inputs or outputs: one triple, or a list of them.
-// There Keras counts calls of nested functional models from 1, for the call that made the
-// model, and those of other layers from 0.
+// There Keras counts the calls of nested functional models from 1, and those of
+// other layers from 0.
 func endKeys(v any, nested map[string]*object) ([]key, error) {
 	all, ok := v.([]any)
 	if !ok || len(all) == 0 {

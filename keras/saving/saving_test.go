@@ -442,8 +442,13 @@ func FuzzLoad(f *testing.F) {
 	config, weights := saved(f)
 	f.Add(config)
 	small := filepath.Join(f.TempDir(), "m.keras")
-	x := keras.Input(3)
-	m, err := keras.NewModel(x, keras.Apply(&layers.Add{}, x, keras.Apply(&layers.Dense{Units: 3}, x)))
+	x, y := keras.Input(3), keras.Input(3)
+	inner, err := keras.NewModel(x, keras.Apply(&layers.Dense{Units: 3}, x))
+	if err != nil {
+		f.Fatal(err)
+	}
+	once := keras.Apply(inner.Layer(), y)
+	m, err := keras.NewModel(y, keras.Apply(&layers.Add{}, y, once, keras.Apply(inner.Layer(), once)))
 	if err != nil {
 		f.Fatal(err)
 	}
