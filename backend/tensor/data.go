@@ -192,6 +192,9 @@ func Eval(ctx context.Context, ts ...*Tensor) (err error) {
 				return err
 			}
 		}
+		if err := st.held(); err != nil {
+			return &Error{Op: "Eval", Err: err}
+		}
 		in[i] = st.buf
 	}
 	out := make([]driver.Buffer, len(roots))
@@ -225,7 +228,13 @@ func (t *Tensor) readable() error {
 	if t.parts != nil {
 		return &Error{Op: "read", Err: fmt.Errorf("a tuple of %d tensors has no elements of its own; use Parts", len(t.parts))}
 	}
-	return Eval(context.Background(), t)
+	if err := Eval(context.Background(), t); err != nil {
+		return err
+	}
+	if err := t.data.held(); err != nil {
+		return &Error{Op: "read", Err: err}
+	}
+	return nil
 }
 
 // host returns the elements without a copy where the device allows it.
@@ -239,6 +248,9 @@ func host(buf driver.Buffer, n int) ([]byte, error) {
 
 // copy returns the first n bytes in memory of their own.
 func (s *storage) copy(n int) (*storage, error) {
+	if err := s.held(); err != nil {
+		return nil, err
+	}
 	fresh, err := allocate(n)
 	if err != nil {
 		return nil, err
@@ -311,12 +323,14 @@ func (t *Tensor) Item() (float64, error) {
 
 // Host returns the elements of a computed tensor without a copy, for readers
 // that promise not to change them, or an error when t is not computed or its
-// memory is out of the processor's reach.
+// memory is out of the processor's reach. The memory of a batch that was read
+// this way is not used again.
 func (t *Tensor) Host() ([]byte, error) {
-	if t.data == nil {
+	if t.data == nil || t.data.lease != nil {
 		if err := t.readable(); err != nil {
 			return nil, err
 		}
+		t.data.keep()
 	}
 	h, ok := t.data.buf.(driver.Host)
 	if !ok {
@@ -326,11 +340,14 @@ func (t *Tensor) Host() ([]byte, error) {
 }
 
 // Overwrite replaces the elements of a computed tensor that nothing else
-// reads: how data pipelines refill one batch again and again. It is for
-// tensors made by New, FromBytes or Uninitialized only.
+// reads, or has recorded: how data pipelines fill batches. It is for tensors
+// made by New, FromBytes, Uninitialized or a Pool only.
 func (t *Tensor) Overwrite(fill func(dst []byte) error) error {
 	if t.data == nil || t.op != op.Param || t.variable != nil {
 		return &Error{Op: "Overwrite", Err: fmt.Errorf("%v does not own its data", t.typ)}
+	}
+	if err := t.data.held(); err != nil {
+		return &Error{Op: "Overwrite", Err: err}
 	}
 	if f, ok := t.data.buf.(driver.Filler); ok {
 		return f.Fill(t.typ.Bytes(), fill)

@@ -122,7 +122,11 @@ func (fn *Func[In, Out]) Run(ctx context.Context, in In) (err error) {
 }
 
 // Each runs the function on every element of a sequence, for its effects, and
-// stops at the first error.
+// stops at the first error. It hands the memory of a dataset's batches back
+// after it ran on them, as [Tensor.Release] does: what else keeps such a batch
+// until the sequence goes on keeps a [Tensor.Clone] instead, or calls Run in a
+// loop of its own. Elements of other sequences, and batches that were kept
+// before, stay.
 func (fn *Func[In, Out]) Each(ctx context.Context, seq iter.Seq2[In, error]) error {
 	for in, err := range seq {
 		if err != nil {
@@ -131,8 +135,26 @@ func (fn *Func[In, Out]) Each(ctx context.Context, seq iter.Seq2[In, error]) err
 		if err := fn.Run(ctx, in); err != nil {
 			return err
 		}
+		fn.handBack(in)
 	}
 	return nil
+}
+
+// handBack releases the batches of an argument that Run was called with, unless
+// what it recorded still refers to them.
+func (fn *Func[In, Out]) handBack(in In) {
+	if current() != nil {
+		return
+	}
+	fn.core.mu.Lock()
+	defer fn.core.mu.Unlock()
+	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(&in))
+	for _, a := range fn.core.args {
+		if a.trace != nil || a.symbolic {
+			return
+		}
+	}
+	HandBack(fn.core.args...)
 }
 
 // Plan compiles the function for arguments of these types and returns the

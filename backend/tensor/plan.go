@@ -50,12 +50,25 @@ type freeList struct {
 	tensors []*Tensor
 }
 
-// Release hands the memory of a Function's result back for the next call. Use
-// it on results that are no longer needed where steady calls should allocate
-// nothing; t must not be used afterwards. On other tensors, and a second time,
-// it does nothing.
+// Release hands memory back that is no longer needed: that of a Function's
+// result for the next call, that of a tensor of a batch, or of a tuple, for a
+// later batch. Use it where steady calls and loops should allocate nothing.
+//
+// A result must not be used afterwards. A tensor of a batch may be read until
+// the dataset is asked for the next batch; then reading it, or what was recorded
+// of it and is not computed yet, is an error. Releasing it later than that, all
+// other tensors, and a second Release do nothing.
 func (t *Tensor) Release() {
-	if t == nil || t.home == nil {
+	if t == nil {
+		return
+	}
+	for _, p := range t.parts {
+		p.Release()
+	}
+	if t.data != nil {
+		t.data.release()
+	}
+	if t.home == nil {
 		return
 	}
 	if !backend.Keeps(backend.Results) {
@@ -141,6 +154,9 @@ func (p *plan) bind(args []*Tensor) error {
 			if st, err = s.shadow.ensure(true); err != nil {
 				return err
 			}
+		}
+		if err := st.held(); err != nil {
+			return &Error{Op: "Function", Err: err}
 		}
 		p.inBufs[i] = st.buf
 	}

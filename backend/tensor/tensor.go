@@ -33,8 +33,9 @@ type Shape = op.Shape
 const Unknown = op.Unknown
 
 // Tensor is an array of one element type: data, or the recipe to compute it.
-// It does not change once made. A Tensor is used by one goroutine at a time
-// until it is computed.
+// Its elements do not change once made; of batches and of results of Functions
+// whose memory was handed back see [Tensor.Release]. A Tensor is used by one
+// goroutine at a time until it is computed.
 type Tensor struct {
 	op   op.Code
 	attr op.Attr
@@ -65,6 +66,7 @@ type Tensor struct {
 type storage struct {
 	buf    driver.Buffer
 	device driver.Device
+	lease  *lease // nil: the memory is that of no Pool
 }
 
 var sequence atomic.Uint64

@@ -1,0 +1,173 @@
+package tensor
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mezzo-ml/mezzo/backend/driver"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Pool makes tensors whose memory it uses again: how a data pipeline fills one
+// batch after the other without leaving garbage. Memory comes back in two steps,
+// so that no tensor changes while its reader may still look at it:
+//
+//   - The reader calls Release (or runs Func.Each, which does) to say that it
+//     keeps nothing of the tensor.
+//   - The pipeline calls BeginTurn before it hands an element to the reader, and
+//     EndTurn when the reader asks for the next one. Memory that was released by then
+//     goes back to the pool; all other memory belongs to its tensor for good, and the garbage collector frees it.
+//
+// Every Get makes a new Tensor, so a reader that keeps a tensor keeps its
+// elements. Reading a tensor after its memory went back is an error.
+//
+// The zero value is an empty pool. Its methods may be called from several
+// goroutines.
+type Pool struct {
+	mu   sync.Mutex
+	idle []driver.Buffer
+}
+
+// lease says whose the memory of a pooled tensor is.
+type lease struct {
+	pool  *Pool
+	state atomic.Int32
+	turns atomic.Int32 // readers that it was handed to, one by the other
+}
+
+const (
+	leased   = iota // the reader's, in its turn
+	released        // the same, but the reader has called Release
+	owned           // the tensor's for good
+	returned        // the pool's
+)
+
+// errReturned is the error of reading a tensor whose memory went back.
+var errReturned = errors.New("the memory of this batch was handed back to its dataset and holds other samples now: " +
+	"Fit, Evaluate, PredictDataset, Adapt and Func.Each hand back what they have run on, as Release does; keep a Clone instead")
+
+// pooled is a tensor with its storage, in one allocation.
+type pooled struct {
+	tensor  Tensor
+	storage storage
+	lease   lease
+}
+
+// Get returns a tensor with undefined elements, to be filled with Overwrite. It
+// keeps t.Shape.
+func (p *Pool) Get(t op.Type) (*Tensor, error) {
+	x := &pooled{}
+	if b := p.take(t.Bytes()); b != nil {
+		x.storage.buf = b
+	} else {
+		s, err := allocate(t.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		x.storage = *s
+	}
+	x.lease.pool = p
+	x.storage.lease = &x.lease
+	x.tensor = Tensor{op: op.Param, typ: t, data: &x.storage, seq: sequence.Add(1), argument: -1}
+	return &x.tensor, nil
+}
+
+func (p *Pool) take(bytes int) driver.Buffer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, b := range p.idle {
+		if b.Bytes() == bytes {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			return b
+		}
+	}
+	return nil
+}
+
+// BeginTurn tells tensors of a Pool, alone or in tuples, that they are handed to
+// a reader, who may hand them to another one in its turn. Nil and tensors of no
+// Pool are passed over.
+func BeginTurn(ts ...*Tensor) { eachLease(ts, func(s *storage) { s.lease.turns.Add(1) }) }
+
+// EndTurn tells tensors, after BeginTurn, that their reader has asked for the
+// next element: with the last one memory that was released goes back, other
+// memory stays with its tensor for good.
+func EndTurn(ts ...*Tensor) {
+	eachLease(ts, func(s *storage) {
+		l := s.lease
+		if l.turns.Add(-1) > 0 {
+			return
+		}
+		switch {
+		case l.state.CompareAndSwap(leased, owned):
+		case l.state.CompareAndSwap(released, returned):
+			l.pool.mu.Lock()
+			l.pool.idle = append(l.pool.idle, s.buf)
+			l.pool.mu.Unlock()
+		}
+	})
+}
+
+// HandBack says that the reader keeps nothing of ts, as Release does, but only
+// of tensors of a Pool: results of Functions stay.
+func HandBack(ts ...*Tensor) { eachLease(ts, (*storage).release) }
+
+func eachLease(ts []*Tensor, f func(*storage)) {
+	for _, t := range ts {
+		switch {
+		case t == nil:
+		case t.parts != nil:
+			eachLease(t.parts, f)
+		case t.data != nil && t.data.lease != nil:
+			f(t.data)
+		}
+	}
+}
+
+// release does nothing outside the turn of a reader: whoever still has the
+// tensor then has kept it.
+func (s *storage) release() {
+	if s.lease != nil && s.lease.turns.Load() > 0 {
+		s.lease.state.CompareAndSwap(leased, released)
+	}
+}
+
+// keep gives the memory to its tensor for good.
+func (s *storage) keep() {
+	if s.lease != nil && !s.lease.state.CompareAndSwap(leased, owned) {
+		s.lease.state.CompareAndSwap(released, owned)
+	}
+}
+
+// held returns an error when the memory went back to its pool.
+func (s *storage) held() error {
+	if s.lease != nil && s.lease.state.Load() == returned {
+		return errReturned
+	}
+	return nil
+}
+
+// Clone computes t if needed and returns a copy with memory of its own, which
+// no later Release concerns. The copy of a tuple is a tuple.
+func (t *Tensor) Clone() (*Tensor, error) {
+	if t.parts != nil {
+		parts := make([]*Tensor, len(t.parts))
+		for i, p := range t.parts {
+			var err error
+			if parts[i], err = p.Clone(); err != nil {
+				return nil, err
+			}
+		}
+		return Tuple(parts...), nil
+	}
+	if err := t.readable(); err != nil {
+		return nil, err
+	}
+	s, err := t.data.copy(t.typ.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	return fromStorage(t.typ, s), nil
+}
