@@ -36,11 +36,12 @@ func Adapt(ctx context.Context, l Adapter, d Dataset) (err error) {
 		case b.X == nil || b.X.IsTuple():
 			return fmt.Errorf("Adapt: batch %d: X is %s, want one tensor", len(all)+1, typeText(b.X))
 		}
-		data, err := b.X.Bytes() // a copy: the batch's memory is used again
+		x, err := b.X.Clone()
 		if err != nil {
 			return err
 		}
-		all = append(all, tensor.FromBytes(b.X.Type(), data))
+		b.Release()
+		all = append(all, x)
 	}
 	if len(all) == 0 {
 		return fmt.Errorf("Adapt: %w", ErrEmptyDataset)

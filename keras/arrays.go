@@ -2,6 +2,7 @@ package keras
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -84,7 +85,7 @@ func (a *arrays) pick(columns []*Tensor) Batch {
 		case g.count == 0:
 			return nil
 		case g.tuple:
-			return tensor.Tuple(columns[g.first : g.first+g.count : g.first+g.count]...)
+			return tensor.Tuple(slices.Clone(columns[g.first : g.first+g.count])...)
 		}
 		return columns[g.first]
 	}
@@ -92,27 +93,17 @@ func (a *arrays) pick(columns []*Tensor) Batch {
 }
 
 // batches yields batches of up to size rows in the given order (nil: as they
-// lie), without the first skip. For ring see flow.Opener.
-func (a *arrays) batches(size int, drop bool, order []int32, skip, ring int) iter.Seq2[Batch, error] {
+// lie), without the first skip.
+func (a *arrays) batches(size int, drop bool, order []int32, skip int, hold flow.Hold) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		full := make([]Batch, 0, ring)
-		for at, k := skip*size, 0; at < a.n; at, k = at+size, k+1 {
+		w := &batchWriter{arrays: a, order: order, memory: batchMemory{hold: hold}}
+		w.fill = w.copyRows
+		for at := skip * size; at < a.n; at += size {
 			n := min(size, a.n-at)
 			if n < size && drop {
 				return
 			}
-			var b Batch
-			var err error
-			if n == size && ring != flow.Forever && len(full) == ring {
-				b = full[k%ring]
-			} else {
-				if b, err = a.alloc(n); err == nil && n == size && ring != flow.Forever {
-					full = append(full, b)
-				}
-			}
-			if err == nil {
-				err = a.fill(b, at, n, order)
-			}
+			b, err := w.write(at, n)
 			if !yield(b, err) || err != nil {
 				return
 			}
@@ -120,42 +111,50 @@ func (a *arrays) batches(size int, drop bool, order []int32, skip, ring int) ite
 	}
 }
 
-func (a *arrays) alloc(n int) (Batch, error) {
-	columns := make([]*Tensor, len(a.columns))
-	for i, c := range a.columns {
-		var err error
-		if columns[i], err = tensor.Uninitialized(c.row.DType, append(Shape{n}, c.row.Shape...)...); err != nil {
+// batchWriter copies rows into batches. What does not change from one batch to
+// the next is in it, so that a batch allocates nothing.
+type batchWriter struct {
+	*arrays
+	order  []int32
+	memory batchMemory
+	types  []op.Type // of the columns of a batch, with their axis of samples
+
+	// The rows that are copied now, by fill, which is copyRows.
+	at, n  int
+	column *column
+	fill   func(dst []byte) error
+}
+
+// write returns the batch of n rows from position at of the order.
+func (w *batchWriter) write(at, n int) (Batch, error) {
+	if w.types == nil || n != w.n {
+		w.types = make([]op.Type, len(w.columns))
+		for i, c := range w.columns {
+			w.types[i] = op.Type{DType: c.row.DType, Shape: append(Shape{n}, c.row.Shape...)}
+		}
+	}
+	w.at, w.n = at, n
+	c, err := w.memory.next(w.types, w.pick)
+	if err != nil {
+		return Batch{}, err
+	}
+	for i, t := range c.parts {
+		w.column = &w.columns[i]
+		if err := t.Overwrite(w.fill); err != nil {
 			return Batch{}, err
 		}
 	}
-	return a.pick(columns), nil
+	return c.batch, nil
 }
 
-// fill copies n rows, from position at of the order, into b.
-func (a *arrays) fill(b Batch, at, n int, order []int32) error {
-	i := 0
-	for _, t := range [...]*Tensor{b.X, b.Y, b.Weight} {
-		if t == nil {
-			continue
-		}
-		for _, part := range t.Parts() {
-			c := a.columns[i]
-			i++
-			size := c.row.Bytes()
-			err := part.Overwrite(func(dst []byte) error {
-				if order == nil {
-					copy(dst, c.data[(a.lo+at)*size:][:n*size])
-					return nil
-				}
-				for k, row := range order[at : at+n] {
-					copy(dst[k*size:(k+1)*size], c.data[(a.lo+int(row))*size:][:size])
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
+func (w *batchWriter) copyRows(dst []byte) error {
+	data, size := w.column.data, w.column.row.Bytes()
+	if w.order == nil {
+		copy(dst, data[(w.lo+w.at)*size:][:w.n*size])
+		return nil
+	}
+	for k, row := range w.order[w.at : w.at+w.n] {
+		copy(dst[k*size:(k+1)*size], data[(w.lo+int(row))*size:][:size])
 	}
 	return nil
 }

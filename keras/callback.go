@@ -37,6 +37,9 @@ type Callback struct {
 // callbacks are (see callbacks.List).
 func (c Callback) Callback() Callback { return c }
 
+// seesBatches reports whether a hook runs while there is a Run.Batch.
+func (c Callback) seesBatches() bool { return c.BatchBegin != nil || c.BatchEnd != nil }
+
 // Run is a Fit in progress.
 type Run struct {
 	Model  *Model
@@ -44,7 +47,7 @@ type Run struct {
 	Epoch  int   // 0-based
 	Step   int   // steps done in the epoch
 	Steps  int   // of an epoch; -1 while unknown
-	Batch  Batch // of the step, from BatchBegin to BatchEnd; valid until then
+	Batch  Batch // of the step, from BatchBegin to BatchEnd; to keep it, Clone it
 	Logs   Logs  // at EpochEnd: of the epoch; hooks may add to it. At BatchEnd: empty, see Read
 	Stop   bool  // set it to end Fit after the current step
 

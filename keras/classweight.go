@@ -3,7 +3,6 @@ package keras
 import (
 	"context"
 	"fmt"
-	"iter"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
@@ -19,19 +18,17 @@ func weighted(d Dataset, byClass map[int]float64) (Dataset, error) {
 		}
 		p = FromGenerator(d.Batches, true)
 		p.n = source.steps
-		p.open = flow.Generated(func(_ context.Context, epoch int) iter.Seq2[Batch, error] { return source.open(epoch, 0) })
-		if s, ok := d.(SeekableDataset); ok {
-			p.open = func(at flow.Start, _ int) iter.Seq2[Batch, error] { return s.Epoch(at.Context, at.Epoch, at.Skip) }
-		}
+		p.open = source.at
 	}
 	if p.arrays != nil && !p.batched {
 		return p.weighArrays(byClass)
 	}
-	return p.Map(func(b Batch) (Batch, error) {
-		w, err := classWeights(b, byClass)
-		b.Weight = w
+	q := p.derive()
+	q.open = flow.MapAt("ClassWeight", p.elements(), func(_ context.Context, _, _ int, b Batch) (_ Batch, err error) {
+		b.Weight, err = classWeights(b, byClass)
 		return b, err
-	}), nil
+	})
+	return q, nil
 }
 
 // weighArrays weights samples in memory once rather than in each epoch.

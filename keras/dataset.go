@@ -11,13 +11,15 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
-// Batch is what one training step sees. X and Y are tuples for models with
-// several inputs or outputs. Weight holds one weight per sample, or is nil.
-type Batch struct{ X, Y, Weight *Tensor }
-
 // Dataset yields the batches of one epoch and can be opened again for the
-// next. A batch is valid until the next one is asked for: its memory is used
-// again. The caller stops by leaving the loop.
+// next. The caller stops by leaving the loop.
+//
+// A batch that a loop keeps keeps its numbers, and so does what is recorded of
+// it and computed later. What has run a step on a batch (Fit, Evaluate,
+// PredictDataset, [Adapt], Func.Each) hands its memory back, and so does
+// [Batch.Release]: where a dataset of a user's own, or a callback, keeps a batch
+// besides, reading it after the next one was asked for is an error, and
+// [Batch.Clone] the cure. See docs/data.md, "The memory of a batch".
 type Dataset interface {
 	Batches() iter.Seq2[Batch, error]
 }
@@ -125,8 +127,8 @@ func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 		q.open = flow.Failing[Batch](errors.New("Batch: the dataset is batched already"))
 	case p.arrays != nil:
 		a, s := p.arrays, p.shuffle
-		q.open = func(at flow.Start, ring int) iter.Seq2[Batch, error] {
-			return a.batches(n, drop, s.order(a.n, at.Epoch), at.Skip, ring)
+		q.open = func(at flow.Start, hold flow.Hold) iter.Seq2[Batch, error] {
+			return a.batches(n, drop, s.order(a.n, at.Epoch), at.Skip, hold)
 		}
 	default:
 		q.open = flow.Group(p.elements(), p.n, n, drop, Stacker)
@@ -157,8 +159,8 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 	return q
 }
 
-// Map puts every element through f. What f returns must not share memory with
-// its argument unless it is the argument.
+// Map puts every element through f, which may keep and return its argument. It
+// must not change the memory of what it has returned.
 func (p *Pipeline) Map(f func(Batch) (Batch, error)) *Pipeline {
 	q := p.derive()
 	q.open = flow.Map(p.elements(), func(_ context.Context, b Batch) (Batch, error) { return f(b) })
@@ -172,17 +174,24 @@ func (p *Pipeline) Prefetch(n int) *Pipeline {
 	return q
 }
 
-// Batches yields the elements of the next epoch.
+// Batches yields the elements of the next epoch. What the loop keeps of them
+// keeps its numbers, see [Dataset]; with [Batch.Release] their memory is used
+// again.
 func (p *Pipeline) Batches() iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		p.Epoch(context.Background(), int(p.epoch.Add(1)-1), 0)(yield)
 	}
 }
 
-// Epoch yields the elements of an epoch by number, from the skip-th on.
+// Epoch yields the elements of an epoch by number, from the skip-th on, as
+// Batches does.
 func (p *Pipeline) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[Batch, error] {
-	return p.elements()(flow.Start{Context: ctx, Epoch: epoch, Skip: skip}, 1)
+	return inTurn(p.elements()(flow.Start{Context: ctx, Epoch: epoch, Skip: skip}, flow.Returning))
 }
+
+// Opener is for packages of this module: it opens the elements for readers that
+// say how they hold them. owner is p, which tells it from a type that embeds it.
+func (p *Pipeline) Opener() (owner any, open flow.Opener[Batch]) { return p, p.elements() }
 
 func (p *Pipeline) derive() *Pipeline {
 	return &Pipeline{n: p.n, batched: p.batched, epoch: new(atomic.Int64)}
@@ -195,7 +204,9 @@ func (p *Pipeline) elements() flow.Opener[Batch] {
 		return p.open
 	}
 	a, s := p.arrays, p.shuffle
-	return func(at flow.Start, _ int) iter.Seq2[Batch, error] { return a.samples(s.order(a.n, at.Epoch), at.Skip) }
+	return func(at flow.Start, _ flow.Hold) iter.Seq2[Batch, error] {
+		return a.samples(s.order(a.n, at.Epoch), at.Skip)
+	}
 }
 
 // order is the sequence of sample numbers of an epoch, or nil for 0, 1, 2 ….

@@ -149,19 +149,6 @@ func TestHeldBatches(t *testing.T) {
 	}
 }
 
-// TestRing pins that batches are refilled, not made anew, where nobody holds
-// them.
-func TestRing(t *testing.T) {
-	seen := map[*Tensor]bool{}
-	for b, err := range counted(60).Shuffle(60).Batch(4).Prefetch(1).Batches() {
-		check(t, err)
-		seen[b.X] = true
-	}
-	if len(seen) > 3 { // the reader's, one on the way, one being filled
-		t.Errorf("got %d tensors for 15 batches, want at most 3", len(seen))
-	}
-}
-
 func TestTuplesAndWeights(t *testing.T) {
 	a, b := NewTensor(rising(12), 6, 2), NewTensor([]int32{10, 11, 12, 13, 14, 15}, 6)
 	w := NewTensor([]float32{0, .5, 1, 1.5, 2, 2.5}, 6)

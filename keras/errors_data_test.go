@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/keras/data/images"
 )
@@ -15,6 +16,20 @@ func init() {
 		"Dataset without an end": func(t *testing.T) error {
 			d := data.Batch(data.FromDataset(samples(8, 4, 3)), 2).Repeat()
 			_, err := classifier(t).Fit(context.Background(), d, quiet)
+			return err
+		},
+		"Batch that was handed back": func(t *testing.T) error {
+			var kept []keras.Batch
+			keep := keras.Callback{BatchEnd: func(_ context.Context, r *keras.Run) error {
+				kept = append(kept, r.Batch)
+				return nil
+			}}
+			c := quiet
+			c.Callbacks = []keras.Callback{keep}
+			if _, err := classifier(t).Fit(context.Background(), samples(8, 4, 3).Batch(2), c); err != nil {
+				t.Fatal(err)
+			}
+			_, err := kept[0].X.Values()
 			return err
 		},
 		"Table with another type": func(t *testing.T) error {

@@ -46,6 +46,7 @@ func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, e
 		if err := m.training.test.Run(ctx, b); err != nil {
 			return nil, err
 		}
+		b.Release()
 		if n++; n == steps {
 			break
 		}
@@ -126,6 +127,7 @@ func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err e
 		if err != nil {
 			return nil, err
 		}
+		b.Release()
 		tuple = y.IsTuple()
 		parts = append(parts, y.Parts())
 	}

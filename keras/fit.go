@@ -269,6 +269,7 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		begin = false
 		r.Batch = b
 		done, err := f.step(ctx, b)
+		b.Release()
 		r.Batch = Batch{}
 		switch {
 		case err == nil:

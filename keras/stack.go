@@ -1,6 +1,8 @@
 package keras
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
@@ -8,52 +10,63 @@ import (
 
 // Stack joins samples, which have no batch axis, to a batch. They must agree in
 // types, shapes and in what is nil. The memory of into is used again if it is
-// a batch of the same shapes; it may be the zero value.
+// a batch of the same shapes, which then changes; it may be the zero value.
 func Stack(into Batch, samples []Batch) (b Batch, err error) {
 	defer tensor.Catch(&err)
+	old := into.tensors(nil)
+	return stack(samples, func(types []op.Type, pick func([]*Tensor) Batch) (columns, error) {
+		parts := make([]*Tensor, len(types))
+		for i, t := range types {
+			if i < len(old) && old[i].Type().Equal(t) {
+				parts[i] = old[i]
+				continue
+			}
+			var err error
+			if parts[i], err = tensor.Uninitialized(t.DType, t.Shape...); err != nil {
+				return columns{}, err
+			}
+		}
+		return columns{parts, pick(parts)}, nil
+	}), nil
+}
+
+// Stacker returns a Stack into memory that is used again as hold allows.
+func Stacker(hold flow.Hold) func([]Batch) (Batch, error) {
+	memory := &batchMemory{hold: hold}
+	return func(samples []Batch) (b Batch, err error) {
+		defer tensor.Catch(&err)
+		return stack(samples, memory.next), nil
+	}
+}
+
+// stack copies samples into the tensors that memory returns for their types
+// with a batch axis.
+func stack(samples []Batch, memory func([]op.Type, func([]*Tensor) Batch) (columns, error)) Batch {
 	if len(samples) == 0 {
 		tensor.Fail("Batch", "there are no samples")
 	}
-	return Batch{
-		stack(into.X, samples, func(b Batch) *Tensor { return b.X }),
-		stack(into.Y, samples, func(b Batch) *Tensor { return b.Y }),
-		stack(into.Weight, samples, func(b Batch) *Tensor { return b.Weight }),
-	}, nil
-}
-
-func stack(into *Tensor, samples []Batch, get func(Batch) *Tensor) *Tensor {
-	first := get(samples[0])
+	first := samples[0]
+	parts := make([]*Tensor, 0, 2*len(samples)) // sample by sample
 	for k, s := range samples {
-		u := get(s)
-		fits := (u == nil) == (first == nil)
-		if fits && u != nil {
-			fits = u.IsTuple() == first.IsTuple() && u.Len() == first.Len()
-			for i := 0; fits && i < u.Len(); i++ {
-				fits = u.Parts()[i].Type().Equal(first.Parts()[i].Type())
-			}
-		}
-		if !fits {
-			tensor.Fail("Batch", "sample %d of the batch is %v, the first is %v", k, typeText(u), typeText(first))
-		}
+		checkSame(k, s.X, first.X)
+		checkSame(k, s.Y, first.Y)
+		checkSame(k, s.Weight, first.Weight)
+		parts = s.tensors(parts)
 	}
-	if first == nil {
-		return nil
+	n := len(parts) / len(samples)
+	types := make([]op.Type, n)
+	for i, p := range parts[:n] {
+		types[i] = op.Type{DType: p.DType(), Shape: append(Shape{len(samples)}, p.Shape()...)}
 	}
-	parts := make([]*Tensor, first.Len())
-	for i, p := range first.Parts() {
-		t := op.Type{DType: p.DType(), Shape: append(Shape{len(samples)}, p.Shape()...)}
-		if into != nil && into.Len() == len(parts) && into.Parts()[i].Type().Equal(t) {
-			parts[i] = into.Parts()[i]
-		} else {
-			var err error
-			if parts[i], err = tensor.Uninitialized(t.DType, t.Shape...); err != nil {
-				tensor.Fail("Batch", "%w", err)
-			}
-		}
-		size := p.Type().Bytes()
-		err := parts[i].Overwrite(func(dst []byte) error {
-			for k, s := range samples {
-				u := get(s).Parts()[i]
+	c, err := memory(types, first.like)
+	if err != nil {
+		tensor.Fail("Batch", "%w", err)
+	}
+	for i, t := range c.parts {
+		size := parts[i].Type().Bytes()
+		err := t.Overwrite(func(dst []byte) error {
+			for k := range samples {
+				u := parts[k*n+i]
 				src, err := u.Host()
 				if err != nil {
 					if src, err = u.Bytes(); err != nil {
@@ -68,28 +81,35 @@ func stack(into *Tensor, samples []Batch, get func(Batch) *Tensor) *Tensor {
 			tensor.Fail("Batch", "%w", err)
 		}
 	}
-	if first.IsTuple() {
-		return tensor.Tuple(parts...)
-	}
-	return parts[0]
+	return c.batch
 }
 
-// Stacker returns a Stack into the memory of batches that the reader, who holds
-// the ring newest, has done with; 0 if he holds all.
-func Stacker(ring int) func([]Batch) (Batch, error) {
-	var kept []Batch
-	next := 0
-	return func(samples []Batch) (b Batch, err error) {
-		if ring == flow.Forever {
-			return Stack(b, samples)
+// like returns a batch of these tensors, with tuples where b has them.
+func (b Batch) like(parts []*Tensor) Batch {
+	pick := func(t *Tensor) *Tensor {
+		if t == nil {
+			return nil
 		}
-		if len(kept) < ring {
-			b, err = Stack(b, samples)
-			kept = append(kept, b)
-			return b, err
+		mine := parts[:t.Len()]
+		parts = parts[t.Len():]
+		if t.IsTuple() {
+			return tensor.Tuple(slices.Clone(mine)...)
 		}
-		b, err = Stack(kept[next], samples)
-		kept[next], next = b, (next+1)%ring
-		return b, err
+		return mine[0]
+	}
+	return Batch{pick(b.X), pick(b.Y), pick(b.Weight)}
+}
+
+// checkSame panics unless part of sample k is like that of the first.
+func checkSame(k int, u, first *Tensor) {
+	fits := (u == nil) == (first == nil)
+	if fits && u != nil {
+		fits = u.IsTuple() == first.IsTuple() && u.Len() == first.Len()
+		for i := 0; fits && i < u.Len(); i++ {
+			fits = u.Parts()[i].Type().Equal(first.Parts()[i].Type())
+		}
+	}
+	if !fits {
+		tensor.Fail("Batch", "sample %d of the batch is %v, the first is %v", k, typeText(u), typeText(first))
 	}
 }

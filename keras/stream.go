@@ -4,13 +4,36 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
 // epochs opens the epochs of a dataset for training.
 type epochs struct {
-	open  func(epoch, skip int) iter.Seq2[Batch, error]
+	ctx   context.Context
+	at    flow.Opener[Batch]
+	hold  flow.Hold
 	seeks bool // open takes a skip other than 0
 	steps int  // of an epoch, -1: unknown
+}
+
+// open opens an epoch. Who reads it hands each batch back before the next.
+func (e epochs) open(epoch, skip int) iter.Seq2[Batch, error] {
+	return inTurn(e.at(flow.Start{Context: e.ctx, Epoch: epoch, Skip: skip}, e.hold))
+}
+
+// opened returns how the elements of a dataset of this module are opened.
+func opened(d Dataset) (flow.Opener[Batch], bool) {
+	if o, ok := d.(interface {
+		Opener() (any, flow.Opener[Batch])
+	}); ok {
+		if owner, open := o.Opener(); owner == any(d) { // not a type that embeds it and yields something else
+			return open, true
+		}
+	}
+	return nil, false
 }
 
 // batchedSource makes batches of a dataset where it has none, with the
@@ -31,15 +54,26 @@ func batchedSource(ctx context.Context, d Dataset, c FitConfig, shuffle bool) (e
 		}
 		d = p
 	}
+	e := epochs{ctx: ctx, hold: 1, steps: -1}
+	// What users see they may keep.
+	if backend.DebugFromEnv().Eager || slices.ContainsFunc(c.Callbacks, Callback.seesBatches) {
+		e.hold = flow.Returning
+	}
 	switch d := d.(type) {
 	case SeekableDataset:
-		e := epochs{steps: d.Len(), seeks: true}
-		e.open = func(epoch, skip int) iter.Seq2[Batch, error] { return d.Epoch(ctx, epoch, skip) }
-		return e, nil
+		e.steps, e.seeks = d.Len(), true
+		e.at = func(at flow.Start, _ flow.Hold) iter.Seq2[Batch, error] {
+			return d.Epoch(at.Context, at.Epoch, at.Skip)
+		}
 	case EpochDataset:
-		return epochs{open: func(epoch, _ int) iter.Seq2[Batch, error] { return d.EpochBatches(epoch) }, steps: -1}, nil
+		e.at = flow.Generated(func(_ context.Context, epoch int) iter.Seq2[Batch, error] { return d.EpochBatches(epoch) })
+	default:
+		e.at = flow.Generated(func(context.Context, int) iter.Seq2[Batch, error] { return d.Batches() })
 	}
-	return epochs{open: func(int, int) iter.Seq2[Batch, error] { return d.Batches() }, steps: -1}, nil
+	if open, ok := opened(d); ok {
+		e.at = open
+	}
+	return e, nil
 }
 
 // bounded is an error when the epochs do not end and nothing else ends them.

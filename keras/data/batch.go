@@ -13,7 +13,7 @@ import (
 
 // Batch stacks n samples, tensors without a batch axis, to batches; the last
 // one may be smaller (tf.data: batch). The memory of a batch is used again when
-// it is no longer read.
+// its reader hands it back; see [keras.Dataset].
 func Batch(d *Dataset[keras.Batch], n int) *Dataset[keras.Batch] {
 	return batched("Batch", d, n, false, nil)
 }
@@ -49,8 +49,8 @@ func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Paddin
 	}
 	join := keras.Stacker
 	if pad != nil {
-		join = func(ring int) func([]keras.Batch) (keras.Batch, error) {
-			stack := keras.Stacker(ring)
+		join = func(hold flow.Hold) func([]keras.Batch) (keras.Batch, error) {
+			stack := keras.Stacker(hold)
 			return func(samples []keras.Batch) (keras.Batch, error) {
 				if err := pad.samples(samples); err != nil {
 					return keras.Batch{}, err
@@ -161,28 +161,6 @@ func place(dst, src []byte, to, of keras.Shape, width int) {
 	for i := range of[0] {
 		place(dst[i*a:(i+1)*a], src[i*b:(i+1)*b], to[1:], of[1:], width)
 	}
-}
-
-// clone copies a batch.
-func clone(b keras.Batch) (c keras.Batch, err error) {
-	defer tensor.Catch(&err)
-	for _, t := range []struct{ to, of **keras.Tensor }{{&c.X, &b.X}, {&c.Y, &b.Y}, {&c.Weight, &b.Weight}} {
-		if *t.of == nil {
-			continue
-		}
-		parts := make([]*keras.Tensor, (*t.of).Len())
-		for i, p := range (*t.of).Parts() {
-			data, err := p.Bytes()
-			if err != nil {
-				return c, err
-			}
-			parts[i] = tensor.FromBytes(p.Type(), data)
-		}
-		if *t.to = parts[0]; (*t.of).IsTuple() {
-			*t.to = keras.Tuple(parts...)
-		}
-	}
-	return c, nil
 }
 
 // Unbatch yields the rows of batches as samples (tf.data: unbatch).

@@ -11,6 +11,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
 // texts is what a dataset of batches yields, as text.
@@ -71,9 +72,11 @@ func TestBatch(t *testing.T) {
 		_, err := d.Collect(background)
 		wantError(t, err, want)
 	}
-	// Batches are filled again: the reader's, two on the way, one being filled.
+	// For this module's readers batches are filled again: the reader's, two on
+	// the way, one being filled.
 	seen := map[*keras.Tensor]bool{}
-	for b, err := range data.Batch(numbered(40), 2).Prefetch(2).Epoch(background, 0, 0) {
+	_, open := data.Batch(numbered(40), 2).Prefetch(2).Opener()
+	for b, err := range open(flow.Start{Context: background}, 1) {
 		check(t, err)
 		seen[b.X] = true
 	}

@@ -17,7 +17,7 @@ import (
 // with [Random], come after it.
 func (d *Dataset[T]) Cache() *Dataset[T] {
 	var kept atomic.Pointer[[]T]
-	return from(d.n, func(at flow.Start, _ int) iter.Seq2[T, error] {
+	return from(d.n, func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			all := kept.Load()
 			if all == nil && at.Skip > 0 { // it is not read from the beginning
@@ -70,7 +70,7 @@ func Bytes() Codec[[]byte] {
 // read to the end, and is read from then on, also by the next program. Remove
 // it when the data changes.
 func (d *Dataset[T]) CacheFile(path string, codec Codec[T]) *Dataset[T] {
-	return from(d.n, func(at flow.Start, _ int) iter.Seq2[T, error] {
+	return from(d.n, func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			if _, err := os.Stat(path); err == nil {
 				decode := func(_ context.Context, b []byte) (T, error) { return codec.Decode(b) }

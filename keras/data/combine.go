@@ -23,11 +23,11 @@ func Zip[A, B any](a *Dataset[A], b *Dataset[B]) *Dataset[Pair[A, B]] {
 	if n == Unknown && (a.n == 0 || b.n == 0) {
 		n = 0
 	}
-	return from(n, func(at flow.Start, ring int) iter.Seq2[Pair[A, B], error] {
+	return from(n, func(at flow.Start, hold flow.Hold) iter.Seq2[Pair[A, B], error] {
 		return func(yield func(Pair[A, B], error) bool) {
-			next, stop := iter.Pull2(b.open(at, ring))
+			next, stop := iter.Pull2(b.open(at, hold))
 			defer stop()
-			for x, err := range a.open(at, ring) {
+			for x, err := range a.open(at, hold) {
 				p := Pair[A, B]{First: x}
 				if err == nil {
 					var ok bool
@@ -55,7 +55,7 @@ func Enumerate[T any](d *Dataset[T]) *Dataset[Pair[int, T]] { return Zip(Range(0
 //		…
 //	})
 func Random(seed uint64) *Dataset[uint64] {
-	return from(Infinite, func(at flow.Start, _ int) iter.Seq2[uint64, error] {
+	return from(Infinite, func(at flow.Start, _ flow.Hold) iter.Seq2[uint64, error] {
 		return func(yield func(uint64, error) bool) {
 			var words [4]uint32
 			for i := uint64(at.Skip); ; i++ {
@@ -80,7 +80,7 @@ func Chunk[T any](d *Dataset[T], n int, drop bool) *Dataset[[]T] {
 	if n < 1 {
 		return from(Unknown, flow.Failing[[]T](fmt.Errorf("Chunk: size is %d, want a positive number", n)))
 	}
-	return from(groups(d.n, n, drop), flow.Group(d.held(), d.n, n, drop, func(int) func([]T) ([]T, error) {
+	return from(groups(d.n, n, drop), flow.Group(d.held(), d.n, n, drop, func(flow.Hold) func([]T) ([]T, error) {
 		return func(group []T) ([]T, error) { return append(make([]T, 0, len(group)), group...), nil }
 	}))
 }
@@ -115,11 +115,11 @@ func Interleave[T, U any](d *Dataset[T], cycle, block int, f func(context.Contex
 	if cycle < 1 || block < 1 {
 		return from(n, flow.Failing[U](fmt.Errorf("Interleave: cycle is %d and block %d, want positive numbers", cycle, block)))
 	}
-	return from(n, func(at flow.Start, ring int) iter.Seq2[U, error] {
+	return from(n, func(at flow.Start, hold flow.Hold) iter.Seq2[U, error] {
 		from := at
 		from.Skip = 0
 		return flow.Past(func(yield func(U, error) bool) {
-			in := &interleaving[T, U]{at: from, ring: ring, f: f, slots: make([]pulled[U], cycle)}
+			in := &interleaving[T, U]{at: from, hold: hold, f: f, slots: make([]pulled[U], cycle)}
 			in.next, in.stop = iter.Pull2(d.open(from, flow.Forever))
 			defer in.close()
 			in.run(block, yield)
@@ -130,7 +130,7 @@ func Interleave[T, U any](d *Dataset[T], cycle, block int, f func(context.Contex
 // interleaving is one reading of an Interleave.
 type interleaving[T, U any] struct {
 	at    flow.Start
-	ring  int
+	hold  flow.Hold
 	f     func(context.Context, T) (*Dataset[U], error)
 	next  func() (T, error, bool) // the input, nil after its end
 	stop  func()
@@ -199,6 +199,6 @@ func (in *interleaving[T, U]) fill(s *pulled[U]) error {
 	}
 	in.made++
 	in.open++
-	s.next, s.stop = iter.Pull2(d.open(in.at, in.ring))
+	s.next, s.stop = iter.Pull2(d.open(in.at, in.hold))
 	return nil
 }

@@ -20,7 +20,8 @@
 //   - A reader may leave its loop at any time; all goroutines have ended when
 //     the loop has. A context that ends is an error of the sequence, its last
 //     element.
-//   - An element is valid until the next one is asked for.
+//   - What keeps an element keeps its numbers, unless it hands the memory of a
+//     batch back: see [keras.Dataset].
 //   - Files are not trusted: what they say of their size is checked before
 //     memory is taken. Errors name the file and the record.
 package data
@@ -32,6 +33,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
@@ -62,7 +64,7 @@ func from[T any](n int, open flow.Opener[T]) *Dataset[T] {
 // from_tensor_slices), which must not change afterwards. For the rows of
 // tensors see [keras.FromTensors].
 func FromSlice[T any](s []T) *Dataset[T] {
-	return from(len(s), func(at flow.Start, _ int) iter.Seq2[T, error] {
+	return from(len(s), func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			for _, x := range s[min(at.Skip, len(s)):] {
 				if !yield(x, nil) {
@@ -75,7 +77,7 @@ func FromSlice[T any](s []T) *Dataset[T] {
 
 // FromGenerator returns the dataset of what open yields, opened anew for each
 // epoch (tf.data: from_generator). It must be a function of the number of the
-// epoch, and must not overwrite what it has yielded.
+// epoch, and must not change what it has yielded.
 func FromGenerator[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, error]) *Dataset[T] {
 	return from(Unknown, flow.Generated(open))
 }
@@ -86,13 +88,11 @@ func FromDataset(d keras.SeekableDataset) *Dataset[keras.Batch] {
 	if own, ok := d.(*Dataset[keras.Batch]); ok {
 		return own
 	}
-	p, _ := d.(*keras.Pipeline)
-	return from(d.Len(), func(at flow.Start, ring int) iter.Seq2[keras.Batch, error] {
-		if p != nil && ring != 1 { // a copy of each batch: only the newest one is valid
-			return flow.Map(func(at flow.Start, _ int) iter.Seq2[keras.Batch, error] {
-				return p.Epoch(at.Context, at.Epoch, at.Skip)
-			}, func(_ context.Context, b keras.Batch) (keras.Batch, error) { return clone(b) })(at, ring)
-		}
+	if p, ok := d.(*keras.Pipeline); ok {
+		_, open := p.Opener()
+		return from(d.Len(), open)
+	}
+	return from(d.Len(), func(at flow.Start, _ flow.Hold) iter.Seq2[keras.Batch, error] {
 		return d.Epoch(at.Context, at.Epoch, at.Skip)
 	})
 }
@@ -100,7 +100,7 @@ func FromDataset(d keras.SeekableDataset) *Dataset[keras.Batch] {
 // Range returns the numbers from start to below stop (tf.data: range).
 func Range(start, stop int) *Dataset[int] {
 	n := max(stop-start, 0)
-	return from(n, func(at flow.Start, _ int) iter.Seq2[int, error] {
+	return from(n, func(at flow.Start, _ flow.Hold) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
 			for i := start + min(at.Skip, n); i < stop && yield(i, nil); i++ {
 			}
@@ -122,15 +122,31 @@ func (d *Dataset[T]) All(ctx context.Context) iter.Seq2[T, error] {
 // Epoch yields the elements of an epoch, from 0, without the first skip, which
 // must exist. When ctx ends, its error is the last element.
 func (d *Dataset[T]) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[T, error] {
+	at := flow.Start{Context: ctx, Epoch: epoch, Skip: skip}
+	if d, ok := any(d).(*Dataset[keras.Batch]); ok {
+		return any(inTurn(d.until(at, flow.Returning))).(iter.Seq2[T, error])
+	}
+	return d.until(at, flow.Forever)
+}
+
+// inTurn ends the turn of each batch when the next one is asked for.
+func inTurn(seq iter.Seq2[keras.Batch, error]) iter.Seq2[keras.Batch, error] {
+	return flow.InTurn(seq,
+		func(b keras.Batch) { tensor.BeginTurn(b.X, b.Y, b.Weight) },
+		func(b keras.Batch) { tensor.EndTurn(b.X, b.Y, b.Weight) })
+}
+
+// until opens the elements until the context ends.
+func (d *Dataset[T]) until(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		if ctx.Err() != nil {
-			yield(none, context.Cause(ctx))
+		if at.Context.Err() != nil {
+			yield(none, context.Cause(at.Context))
 			return
 		}
-		for x, err := range d.open(flow.Start{Context: ctx, Epoch: epoch, Skip: skip}, 1) {
-			if ctx.Err() != nil {
-				yield(none, context.Cause(ctx))
+		for x, err := range d.open(at, hold) {
+			if at.Context.Err() != nil {
+				yield(none, context.Cause(at.Context))
 				return
 			}
 			if !yield(x, err) || err != nil {
@@ -140,12 +156,15 @@ func (d *Dataset[T]) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[T, er
 	}
 }
 
+// Opener is for packages of this module: it opens the elements for readers that
+// say how they hold them. owner is d, which tells it from a type that embeds it.
+func (d *Dataset[T]) Opener() (owner any, open flow.Opener[T]) { return d, d.until }
+
 // Batches is All without a context. With it and Epoch a Dataset of keras.Batch
 // is a [keras.SeekableDataset].
 func (d *Dataset[T]) Batches() iter.Seq2[T, error] { return d.All(context.Background()) }
 
-// Collect returns the elements of the next epoch. They must not use their
-// memory again, as those of [Batch] do.
+// Collect returns the elements of the next epoch.
 func (d *Dataset[T]) Collect(ctx context.Context) ([]T, error) {
 	if d.n == Infinite {
 		return nil, fmt.Errorf("Collect: the dataset has no end; use Take")
@@ -162,7 +181,7 @@ func (d *Dataset[T]) Collect(ctx context.Context) ([]T, error) {
 
 // held opens the dataset for a reader that holds all elements.
 func (d *Dataset[T]) held() flow.Opener[T] {
-	return func(at flow.Start, _ int) iter.Seq2[T, error] { return d.open(at, flow.Forever) }
+	return func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] { return d.open(at, flow.Forever) }
 }
 
 // Shuffle mixes the elements: each comes at random from a window of buffer
@@ -207,7 +226,7 @@ func (d *Dataset[T]) Shard(num, index int) *Dataset[T] {
 	if n != Unknown && n != Infinite {
 		n = (n - index + num - 1) / num
 	}
-	return from(n, func(at flow.Start, _ int) iter.Seq2[T, error] {
+	return from(n, func(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 		from := at
 		from.Skip = 0
 		if d.n != Unknown {
@@ -215,7 +234,7 @@ func (d *Dataset[T]) Shard(num, index int) *Dataset[T] {
 		}
 		return func(yield func(T, error) bool) {
 			i := from.Skip
-			for x, err := range d.open(from, flow.Forever) {
+			for x, err := range d.open(from, hold.InAnyOrder()) {
 				if (i%num == index && i/num >= at.Skip || err != nil) && !yield(x, err) || err != nil {
 					return
 				}
@@ -242,7 +261,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 	case d.n != Infinite && times < Infinite/max(d.n, 1):
 		total = d.n * times
 	}
-	return from(total, func(at flow.Start, ring int) iter.Seq2[T, error] {
+	return from(total, func(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			first, i, skip := at.Epoch, 0, at.Skip
 			if times != Infinite {
@@ -253,7 +272,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 			}
 			for ; i < times; i++ {
 				some := false
-				for x, err := range d.open(flow.Start{Context: at.Context, Epoch: first + i, Skip: 0}, ring) {
+				for x, err := range d.open(flow.Start{Context: at.Context, Epoch: first + i, Skip: 0}, hold) {
 					if some = true; skip > 0 && err == nil {
 						skip--
 						continue
@@ -281,7 +300,7 @@ func (d *Dataset[T]) Concatenate(others ...*Dataset[T]) *Dataset[T] {
 	for _, o := range all {
 		n = plus(n, o.n)
 	}
-	return from(n, func(at flow.Start, ring int) iter.Seq2[T, error] {
+	return from(n, func(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			skip := at.Skip
 			for i, o := range all {
@@ -294,7 +313,7 @@ func (d *Dataset[T]) Concatenate(others ...*Dataset[T]) *Dataset[T] {
 				case o.n != Unknown:
 					from.Skip, skip = skip, 0
 				}
-				for x, err := range o.open(from, ring) {
+				for x, err := range o.open(from, hold) {
 					if skip > 0 && err == nil {
 						skip--
 						continue
@@ -329,11 +348,11 @@ func (d *Dataset[T]) Filter(keep func(T) bool) *Dataset[T] {
 	if d.n == 0 {
 		n = 0
 	}
-	return from(n, func(at flow.Start, _ int) iter.Seq2[T, error] {
+	return from(n, func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] {
 		from := at
 		from.Skip = 0
 		return flow.Past(func(yield func(T, error) bool) {
-			// Between two elements there may be many: their memory must stay.
+			// keep may hold its argument.
 			for x, err := range d.open(from, flow.Forever) {
 				if (err != nil || keep(x)) && !yield(x, err) || err != nil {
 					return
@@ -355,10 +374,10 @@ func (d *Dataset[T]) Prefetch(n int) *Dataset[T] { return from(d.n, flow.Ahead(d
 // read of the epoch and Len, and so shows how far long work is. See
 // [keras.Progbar].
 func (d *Dataset[T]) Progress(report func(done, total int)) *Dataset[T] {
-	return from(d.n, func(at flow.Start, ring int) iter.Seq2[T, error] {
+	return from(d.n, func(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			i := at.Skip
-			for x, err := range d.open(at, ring) {
+			for x, err := range d.open(at, hold) {
 				if err == nil {
 					i++
 					report(i, d.n)

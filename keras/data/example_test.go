@@ -16,6 +16,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/keras/data/images"
+	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 )
@@ -225,6 +226,66 @@ func ExamplePadSequences() {
 	// int32[2 2] [8 9 0 5] float32[2 3] [1 0 0 0 0 1]
 	// float32[2 3] [0 1 2 1 2 3] float32[2] [3 4]
 	// 8 2 2
+}
+
+// What a loop keeps of batches stays.
+func ExampleBatch() {
+	train := data.Batch(data.FromDataset(keras.FromTensors(keras.NewTensor([]float32{0, 1, 2, 3, 4}, 5, 1), nil, nil)), 2)
+	model := keras.Sequential(&layers.Dense{Units: 1, KernelInitializer: "ones"})
+	must(model.Build(1))
+	loop := func() error {
+		var batches []keras.Batch
+		var predictions []*keras.Tensor
+		for b, err := range train.Batches() {
+			if err != nil {
+				return err
+			}
+			batches = append(batches, b)
+			predictions = append(predictions, model.Call(b.X)) // computed when it is read
+		}
+
+		for i, p := range predictions {
+			x, err := batches[i].X.Values()
+			must(err)
+			y, err := p.Values()
+			must(err)
+			fmt.Println(x, y)
+		}
+		return nil
+	}
+	must(loop())
+	// Output:
+	// [0 1] [0 1]
+	// [2 3] [2 3]
+	// [4] [4]
+}
+
+// A loop that hands the memory of batches back.
+func ExampleDataset_Epoch() {
+	train := data.Batch(data.FromDataset(keras.FromTensors(keras.NewTensor([]float32{0, 1, 2, 3, 4}, 5, 1), nil, nil)), 2)
+	sum := &metrics.Mean{}
+	step := keras.Function(func(b keras.Batch) *keras.Tensor {
+		sum.Add(b.X.Sum())
+		return b.X
+	}, sum)
+	loop := func(epoch int) error {
+		for b, err := range train.Epoch(ctx, epoch, 0) {
+			if err != nil {
+				return err
+			}
+			if err := step.Run(ctx, b); err != nil {
+				return err
+			}
+			b.Release()
+		}
+
+		return nil
+	}
+	must(loop(0))
+	mean, err := sum.Result()
+	must(err)
+	fmt.Printf("%.3f\n", mean)
+	// Output: 3.333
 }
 
 func ExampleDataset_Progress() {

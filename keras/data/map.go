@@ -15,9 +15,9 @@ import (
 
 // Map puts every element through f (tf.data: map), which must be a function of
 // its argument: see [Random] for how to augment, and
-// [Augment] for layers that do so. f must not return memory that it shares with
-// its argument unless it is the argument. An error names the number of the
-// element.
+// [Augment] for layers that do so. f may keep its argument and return it or a
+// part of it, but must not change the memory of what it has returned. An error
+// names the number of the element.
 func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Dataset[U] {
 	return from(d.n, flow.Map(d.open, f))
 }
@@ -27,7 +27,7 @@ func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Datase
 // 0. Elements come in the order of those of d. d is read in a goroutine too, at
 // most about 32 elements for each worker ahead of the reader.
 func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T) (U, error)) *Dataset[U] {
-	return from(d.n, func(at flow.Start, _ int) iter.Seq2[U, error] {
+	return from(d.n, func(at flow.Start, _ flow.Hold) iter.Seq2[U, error] {
 		return func(yield func(U, error) bool) {
 			n := workers
 			if n < 1 {

@@ -19,20 +19,40 @@ type Start struct {
 	Skip    int             // elements to leave out, which must exist
 }
 
-// Opener opens an epoch. ring is how many elements the reader holds at once,
-// the newest ones: the memory of older ones may be used again. Forever means
-// that the reader holds elements in no order, so that none may be.
-type Opener[T any] func(at Start, ring int) iter.Seq2[T, error]
+// Opener opens an epoch for a reader that holds elements in some way.
+type Opener[T any] func(at Start, hold Hold) iter.Seq2[T, error]
 
-// Forever is the ring of readers that hold elements in no order.
-const Forever = 0
+// Hold says how long the reader of a sequence holds its elements, and so when
+// their memory may be used again. A number n > 0 means: the n newest elements,
+// and nobody but packages of this module sees them, so that the very same
+// element may come again with other contents.
+type Hold int
 
-// More is ring for a reader that holds n more elements on the way.
-func More(ring, n int) int {
-	if ring == Forever {
-		return Forever
+const (
+	// Forever: for as long as it likes. No memory is used again.
+	Forever Hold = 0
+
+	// Returning: for as long as it likes, but the reader may hand elements back
+	// (tensor.HandBack, tensor.EndTurn), and the memory of those is used again.
+	// It is the Hold of loops of users.
+	Returning Hold = -1
+)
+
+// More is the Hold of a reader that holds n more elements on the way.
+func (h Hold) More(n int) Hold {
+	if h > 0 {
+		return h + Hold(n)
 	}
-	return ring + n
+	return h
+}
+
+// InAnyOrder is the Hold of a reader that passes elements on in another order,
+// or not all of them, to a reader that holds them as h says.
+func (h Hold) InAnyOrder() Hold {
+	if h > 0 {
+		return Returning
+	}
+	return h
 }
 
 // Unknown is the number of elements of an epoch that cannot be told.
@@ -40,7 +60,7 @@ const Unknown = -1
 
 // Failing is the opener of a sequence that is an error.
 func Failing[T any](err error) Opener[T] {
-	return func(Start, int) iter.Seq2[T, error] { return Failure[T](err) }
+	return func(Start, Hold) iter.Seq2[T, error] { return Failure[T](err) }
 }
 
 // Failure is a sequence that is an error.
@@ -53,7 +73,7 @@ func Failure[T any](err error) iter.Seq2[T, error] {
 
 // Generated is the opener of what open yields from the beginning of an epoch.
 func Generated[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, error]) Opener[T] {
-	return func(at Start, _ int) iter.Seq2[T, error] {
+	return func(at Start, _ Hold) iter.Seq2[T, error] {
 		return Past(open(at.Context, at.Epoch), at.Skip)
 	}
 }
@@ -86,7 +106,7 @@ func Short(got, want int) error {
 // Part opens the elements lo … hi-1, as far as there are so many, of a dataset
 // of n.
 func Part[T any](inner Opener[T], n, lo, hi int) Opener[T] {
-	return func(at Start, ring int) iter.Seq2[T, error] {
+	return func(at Start, hold Hold) iter.Seq2[T, error] {
 		from := at
 		from.Skip = 0
 		if n != Unknown {
@@ -98,7 +118,7 @@ func Part[T any](inner Opener[T], n, lo, hi int) Opener[T] {
 		return func(yield func(T, error) bool) {
 			i := from.Skip
 			if i < hi {
-				for x, err := range inner(from, ring) {
+				for x, err := range inner(from, hold) {
 					if (i >= lo+at.Skip || err != nil) && !yield(x, err) || err != nil {
 						return
 					}
@@ -115,18 +135,21 @@ func Part[T any](inner Opener[T], n, lo, hi int) Opener[T] {
 	}
 }
 
-// Map puts every element through f. An error names the element.
+// Map puts every element through a function of the user, who may keep its
+// argument. An error names the element.
 func Map[T, U any](inner Opener[T], f func(context.Context, T) (U, error)) Opener[U] {
-	return MapAt("Map", inner, func(ctx context.Context, _, _ int, x T) (U, error) { return f(ctx, x) })
+	kept := func(at Start, _ Hold) iter.Seq2[T, error] { return inner(at, Forever) }
+	return MapAt("Map", kept, func(ctx context.Context, _, _ int, x T) (U, error) { return f(ctx, x) })
 }
 
-// MapAt is Map for a function that also gets the epoch and the number of the
-// element. name is the operation's, for errors.
+// MapAt puts every element through a function that also gets the epoch and the
+// number of the element, and keeps nothing of it but what it returns. name is
+// the operation's, for errors.
 func MapAt[T, U any](name string, inner Opener[T], f func(ctx context.Context, epoch, i int, x T) (U, error)) Opener[U] {
-	return func(at Start, ring int) iter.Seq2[U, error] {
+	return func(at Start, hold Hold) iter.Seq2[U, error] {
 		return func(yield func(U, error) bool) {
 			i := at.Skip
-			for x, err := range inner(at, ring) {
+			for x, err := range inner(at, hold) {
 				var y U
 				if err == nil {
 					if y, err = f(at.Context, at.Epoch, i, x); err != nil {
@@ -142,17 +165,32 @@ func MapAt[T, U any](name string, inner Opener[T], f func(ctx context.Context, e
 	}
 }
 
+// InTurn calls begin before each element is handed to the reader and end when
+// the reader asks for the next one or leaves.
+func InTurn[T any](in iter.Seq2[T, error], begin, end func(T)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for x, err := range in {
+			begin(x)
+			more := yield(x, err)
+			end(x)
+			if !more {
+				return
+			}
+		}
+	}
+}
+
 // InMap says which element the function of a Map returned an error for.
 func InMap(i int, err error) error { return At("Map", i, err) }
 
 // At says which element an operation met an error at.
 func At(name string, i int, err error) error { return fmt.Errorf("%s: element %d: %w", name, i, err) }
 
-// Group makes one element of n each, with join, whose argument is used again;
-// the last one may have fewer, and is left out with drop. size is how many
-// elements there are, or Unknown.
-func Group[T, U any](inner Opener[T], size, n int, drop bool, join func(ring int) func([]T) (U, error)) Opener[U] {
-	return func(at Start, ring int) iter.Seq2[U, error] {
+// Group makes one element of n each, with join, whose argument is used again and
+// whose result must have memory of its own; the last one may have fewer, and is
+// left out with drop. size is how many elements there are, or Unknown.
+func Group[T, U any](inner Opener[T], size, n int, drop bool, join func(Hold) func([]T) (U, error)) Opener[U] {
+	return func(at Start, hold Hold) iter.Seq2[U, error] {
 		// Of the groups to leave out the last may be smaller than the others.
 		from := at
 		from.Skip = max(at.Skip-1, 0) * n
@@ -163,7 +201,7 @@ func Group[T, U any](inner Opener[T], size, n int, drop bool, join func(ring int
 		return func(yield func(U, error) bool) {
 			var none U
 			group := make([]T, 0, min(n, 1<<16))
-			made := join(ring)
+			made := join(hold)
 			pass := func() bool {
 				if left > 0 {
 					left--
@@ -175,7 +213,7 @@ func Group[T, U any](inner Opener[T], size, n int, drop bool, join func(ring int
 				group = group[:0]
 				return yield(y, err) && err == nil
 			}
-			for x, err := range inner(from, More(ring, n)) {
+			for x, err := range inner(from, Hold(n)) {
 				if err != nil {
 					yield(none, err)
 					return
@@ -197,7 +235,7 @@ func Group[T, U any](inner Opener[T], size, n int, drop bool, join func(ring int
 // Ahead runs a sequence in a goroutine, up to n elements before the reader.
 func Ahead[T any](inner Opener[T], n int) Opener[T] {
 	n = max(n, 1)
-	return func(at Start, ring int) iter.Seq2[T, error] { return ahead(inner(at, More(ring, n+1)), n) }
+	return func(at Start, hold Hold) iter.Seq2[T, error] { return ahead(inner(at, hold.More(n+1)), n) }
 }
 
 func ahead[T any](in iter.Seq2[T, error], n int) iter.Seq2[T, error] {

@@ -36,10 +36,10 @@ func Order(n, buffer int, seed uint64, epoch int) []int32 {
 // nothing on.
 func Shuffle[T any](inner Opener[T], buffer int, seed uint64) Opener[T] {
 	buffer = max(buffer, 1)
-	return func(at Start, _ int) iter.Seq2[T, error] {
+	return func(at Start, hold Hold) iter.Seq2[T, error] {
 		from := at
 		from.Skip = 0
-		return Past(shuffled(inner(from, Forever), buffer, seed, at.Epoch), at.Skip)
+		return Past(shuffled(inner(from, hold.InAnyOrder()), buffer, seed, at.Epoch), at.Skip)
 	}
 }
 

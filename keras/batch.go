@@ -1,0 +1,105 @@
+package keras
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+)
+
+// Batch is what one training step sees. X and Y are tuples for models with
+// several inputs or outputs. Weight holds one weight per sample, or is nil.
+type Batch struct{ X, Y, Weight *Tensor }
+
+// Release hands the memory of a batch back to its dataset, which uses it for a
+// later batch: in a loop over a dataset that should leave no garbage, where the
+// batch, and what was recorded of it but is not computed yet, is no longer
+// needed. The batch may be read until the next one is asked for; reading it
+// after that is an error. On batches of other origin, and later than that,
+// Release does nothing.
+func (b Batch) Release() { tensor.HandBack(b.X, b.Y, b.Weight) }
+
+// Clone computes the batch if needed and returns a copy with memory of its own:
+// to keep a batch that is handed back. See [Dataset].
+func (b Batch) Clone() (c Batch, err error) {
+	for _, t := range []struct{ to, of **Tensor }{{&c.X, &b.X}, {&c.Y, &b.Y}, {&c.Weight, &b.Weight}} {
+		if *t.of == nil {
+			continue
+		}
+		if *t.to, err = (*t.of).Clone(); err != nil {
+			return Batch{}, err
+		}
+	}
+	return c, nil
+}
+
+// tensors appends the tensors of b, tuples taken apart.
+func (b Batch) tensors(dst []*Tensor) []*Tensor {
+	for _, t := range [...]*Tensor{b.X, b.Y, b.Weight} {
+		if t != nil {
+			dst = append(dst, t.Parts()...)
+		}
+	}
+	return dst
+}
+
+// batchMemory makes the tensors of batches for a reader that holds them as hold
+// says.
+type batchMemory struct {
+	hold flow.Hold
+	pool tensor.Pool // for flow.Returning
+	ring []columns   // for readers that hold the newest elements
+	at   int         // the oldest of a full ring
+	free []*Tensor   // parts of the last batch, of readers without a ring
+}
+
+// columns is the tensors of a batch, tuples taken apart.
+type columns struct {
+	parts []*Tensor
+	batch Batch
+}
+
+// next returns tensors of these types with any contents, and what pick makes of
+// them. It keeps the shapes, but not types; pick must not keep its argument. The
+// result's parts are valid until the next call.
+func (m *batchMemory) next(types []op.Type, pick func([]*Tensor) Batch) (c columns, err error) {
+	if m.hold > 0 && len(m.ring) == int(m.hold) {
+		old := m.ring[m.at]
+		if slices.EqualFunc(old.parts, types, func(t *Tensor, u op.Type) bool { return t.Type().Equal(u) }) {
+			m.at = (m.at + 1) % len(m.ring)
+			return old, nil
+		}
+	}
+	if c.parts = m.free; len(c.parts) != len(types) {
+		c.parts = make([]*Tensor, len(types))
+	}
+	for i, t := range types {
+		if m.hold == flow.Returning {
+			c.parts[i], err = m.pool.Get(t)
+		} else {
+			c.parts[i], err = tensor.Uninitialized(t.DType, t.Shape...)
+		}
+		if err != nil {
+			return columns{}, err
+		}
+	}
+	c.batch = pick(c.parts)
+	switch {
+	case m.hold <= 0:
+		m.free = c.parts
+	case len(m.ring) < int(m.hold):
+		m.ring = append(m.ring, c)
+	default: // sizes differ, as PaddedBatch's do
+		m.ring[m.at] = c
+		m.at = (m.at + 1) % len(m.ring)
+	}
+	return c, nil
+}
+
+// inTurn ends the turn of each batch when the next one is asked for: what is
+// released by then is used again, what is not stays with those who keep it.
+func inTurn(seq iter.Seq2[Batch, error]) iter.Seq2[Batch, error] {
+	return flow.InTurn(seq, func(b Batch) { tensor.BeginTurn(b.X, b.Y, b.Weight) }, func(b Batch) { tensor.EndTurn(b.X, b.Y, b.Weight) })
+}
