@@ -19,7 +19,7 @@ func (m *Model) Clone(policyName string) (*Model, error) {
 		}
 		c.policy = &p
 	}
-	return c.model(m)
+	return c.model(m, nil, nil)
 }
 
 // cloning is one call of Clone: a layer that is used twice is cloned once.
@@ -28,35 +28,41 @@ type cloning struct {
 	layers map[layers.Layer]layers.Layer
 }
 
-func (c cloning) model(m *Model) (*Model, error) {
+// model clones m. A model within a model is applied to was, and its clone to
+// is; both are nil for others, and where that is not known.
+func (c cloning) model(m *Model, was, is *Tensor) (*Model, error) {
 	to := &Model{name: m.name, named: m.named, prefix: m.prefix, keepDType: m.keepDType, seed: m.seed, frozen: m.frozen}
-	for _, l := range m.stack {
-		s, err := c.layer(l)
-		if err != nil {
-			return nil, err
-		}
-		to.stack = append(to.stack, s)
-	}
 	if !m.built {
-		return to, nil
+		return to, c.stack(m, to)
 	}
 	at := map[*Tensor]*Tensor{}
+	i := -1
 	in := eachPart(m.in, func(t *Tensor) *Tensor {
-		at[t] = InputOf(t.DType(), t.Shape()[1:]...)
+		i++
+		d := t.DType()
+		if o, ok := t.Origin().(*origin); ok && !o.float32 && was != nil && was.Len() == m.in.Len() && was.Parts()[i].DType() == d {
+			d = is.Parts()[i].DType() // it has the type of what the model is applied to
+		}
+		at[t] = InputOf(d, t.Shape()[1:]...)
+		at[t].Origin().(*origin).float32 = t.Origin().(*origin).float32
 		return at[t]
 	})
 	for _, n := range m.nodes {
-		l, err := c.layer(n.layer)
+		x := replace(n.in, at)
+		l, err := c.layer(n.layer, n.in, x)
 		if err != nil {
 			return nil, err
 		}
-		y := call(layers.With(l, n.args), to.prefix, replace(n.in, at))
+		y := call(layers.With(l, n.args), to.prefix, x)
 		if y.Err() != nil {
 			return nil, y.Err()
 		}
 		for i, t := range y.Parts() {
 			at[n.out[i]] = t
 		}
+	}
+	if err := c.stack(m, to); err != nil {
+		return nil, err
 	}
 	if err := to.wire(in, replace(m.out, at)); err != nil {
 		return nil, err
@@ -67,14 +73,27 @@ func (c cloning) model(m *Model) (*Model, error) {
 	return to, nil
 }
 
-func (c cloning) layer(l layers.Layer) (layers.Layer, error) {
+// stack clones the layers that m was given as a Sequential.
+func (c cloning) stack(m, to *Model) error {
+	for _, l := range m.stack {
+		s, err := c.layer(l, nil, nil)
+		if err != nil {
+			return err
+		}
+		to.stack = append(to.stack, s)
+	}
+	return nil
+}
+
+// layer clones l, which is applied to was, and its clone to is; see model.
+func (c cloning) layer(l layers.Layer, was, is *Tensor) (layers.Layer, error) {
 	l, args := layers.Unwrap(l)
 	if made := c.layers[l]; made != nil {
 		return layers.With(made, args), nil
 	}
 	var made layers.Layer
 	if inner, ok := l.(*modelLayer); ok {
-		m, err := c.model(inner.model)
+		m, err := c.model(inner.model, was, is)
 		if err != nil {
 			return nil, err
 		}

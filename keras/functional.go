@@ -13,9 +13,18 @@ import (
 
 // Input starts a functional model: a symbolic float32 tensor of the given
 // sample shape, without the batch axis (Keras: Input(shape=...)).
-func Input(shape ...int) *Tensor { return InputOf(Float32, shape...) }
+func Input(shape ...int) *Tensor {
+	t := InputOf(Float32, shape...)
+	if o, ok := t.Origin().(*origin); ok {
+		o.float32 = true
+	}
+	return t
+}
 
-// InputOf is Input with another element type, such as Int32 for indices.
+// InputOf is Input with another element type, such as Int32 for indices. In a
+// model within a model it may be that of the tensor the model is applied to,
+// InputOf(x.DType(), …): then Clone gives it the type which that tensor has
+// under the other policy.
 func InputOf(dt DType, shape ...int) *Tensor {
 	for _, d := range shape {
 		if d < 1 && d != tensor.Unknown {
@@ -32,6 +41,8 @@ type origin struct {
 	node  *node // nil for an Input
 	part  int   // which of the node's results
 	names *names
+	// float32 says of an Input that it is float32 under every policy.
+	float32 bool
 }
 
 // node is one call of a layer in a model.
