@@ -1,6 +1,8 @@
 package keras
 
 import (
+	"cmp"
+
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -100,7 +102,10 @@ func (c cloning) layer(l layers.Layer, was, is *Tensor) (layers.Layer, error) {
 		made = m.Layer()
 		layers.TakeAfter(made, l)
 	} else {
-		made = layers.Clone(l)
+		var err error
+		if made, err = c.wrapper(l); err != nil {
+			return nil, err
+		}
 	}
 	switch b := layers.BaseOf(l); {
 	case c.policy != nil:
@@ -110,6 +115,21 @@ func (c cloning) layer(l layers.Layer, was, is *Tensor) (layers.Layer, error) {
 	}
 	c.layers[l] = made
 	return layers.With(made, args), nil
+}
+
+// wrapper clones a layer that may have models in its fields.
+func (c cloning) wrapper(l layers.Layer) (made layers.Layer, err error) {
+	var inner func(l layers.Layer) layers.Layer
+	inner = func(l layers.Layer) layers.Layer {
+		if !isModel(l) {
+			return layers.CloneWith(l, inner)
+		}
+		m, e := c.layer(l, nil, nil)
+		err = cmp.Or(err, e)
+		return m
+	}
+	made = layers.CloneWith(l, inner)
+	return made, err
 }
 
 // cloneCompiled is Clone with the same losses and metrics, and a copy of the

@@ -2,6 +2,7 @@ package keras
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/layers"
@@ -97,4 +98,27 @@ func flat(all [][]byte) (out []byte) {
 		out = append(out, b...)
 	}
 	return out
+}
+
+// TestCloneWrapped: a model in a wrapper is cloned with it.
+func TestCloneWrapped(t *testing.T) {
+	for _, name := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
+		underPolicy(t, name)
+		m := Sequential(&layers.TimeDistributed{Layer: Sequential(&layers.Dense{Units: 3}).Layer()})
+		check(t, m.Build(4, 5))
+		c, err := m.Clone(name)
+		check(t, err)
+		w, err := m.GetWeights()
+		check(t, err)
+		check(t, c.SetWeights(w))
+		x := NewTensor(numbers(2*4*5), 2, 4, 5)
+		var y [2]*Tensor
+		for i, m := range []*Model{m, c} {
+			y[i], err = m.Predict(background, x)
+			check(t, err)
+		}
+		if got, want := values(t, y[1]), values(t, y[0]); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
+	}
 }

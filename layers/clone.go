@@ -9,7 +9,11 @@ import (
 // Clone returns a layer of the class and exported fields of l that is not
 // built: it has the name, and is trainable or not, as l. Layers in its fields
 // are cloned too. Weights, and what Adapt has learned, are not copied.
-func Clone(l Layer) Layer {
+func Clone(l Layer) Layer { return CloneWith(l, Clone) }
+
+// CloneWith is Clone where inner clones the layers in the fields of l, such as
+// that of TimeDistributed.
+func CloneWith(l Layer, inner func(Layer) Layer) Layer {
 	l, args := Unwrap(l)
 	from := reflect.ValueOf(l).Elem()
 	to := reflect.New(from.Type())
@@ -17,11 +21,11 @@ func Clone(l Layer) Layer {
 		value := from.FieldByIndex(f.Index)
 		switch x := value.Interface().(type) {
 		case Layer:
-			value = reflect.ValueOf(Clone(x))
+			value = reflect.ValueOf(inner(x))
 		case []Layer:
 			all := make([]Layer, len(x))
 			for i, one := range x {
-				all[i] = Clone(one)
+				all[i] = inner(one)
 			}
 			value = reflect.ValueOf(all)
 		}
@@ -38,6 +42,18 @@ func TakeAfter(l, from Layer) {
 	b, old := l.base(), from.base()
 	b.name, b.prefix, b.remat = old.name, old.prefix, old.remat
 	b.SetTrainable(old.Trainable())
+}
+
+// Outdated reports whether l was built with the policy that held for its path
+// when it was built, and another one holds now, which it returns: SetGlobal or
+// SetGlobalMap came too late for l.
+func Outdated(l Layer) (now policy.Policy, yes bool) {
+	b := l.base()
+	if !b.built || !b.follows {
+		return policy.Policy{}, false
+	}
+	now, err := policy.For(b.Path(), "")
+	return now, err == nil && now != b.policy
 }
 
 // SetPolicy gives l, which is not built yet, the policy that stands in for the

@@ -86,6 +86,7 @@ type Base struct {
 	prefix     string // path of the model or layer it is part of, with "/"
 	policy     policy.Policy
 	general    *policy.Policy // see SetPolicy
+	follows    bool           // it was built with what the policy package had for its path
 	built      bool
 	frozen     bool
 	uncast     bool // see SetAutocast
@@ -408,7 +409,7 @@ func (b *Base) build(l Layer, in []Shape) error {
 		if err != nil {
 			return err
 		}
-		b.policy = p
+		b.policy, b.follows = p, name == "" && b.general == nil
 	}
 	if err := l.Build(in...); err != nil {
 		return err
