@@ -10,6 +10,7 @@ import (
 
 // trace is the recording of one call of a Function.
 type trace struct {
+	id       uint64
 	eager    bool        // operations run at once; tensors have data
 	done     bool        // the Function has returned: its tensors are dead
 	assigned []*Variable // in order of their first Assign

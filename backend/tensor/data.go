@@ -148,6 +148,7 @@ func RandomNormal(state *Tensor, stream uint64, shape ...int) *Tensor {
 // Eval computes the tensors that are not computed yet, as one program.
 func Eval(ctx context.Context, ts ...*Tensor) (err error) {
 	defer Catch(&err)
+	needs(ctx, "Eval")
 	var roots []*Tensor
 	for _, t := range ts {
 		for _, p := range t.Parts() {

@@ -2,7 +2,9 @@ package tensor
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"reflect"
 	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -11,6 +13,14 @@ import (
 
 // Stateful is what a Function may change: a model, an optimizer, a metric.
 type Stateful interface{ Variables() []*Variable }
+
+// Runnable is a Stateful that knows when Functions that were recorded with it
+// no longer do what it says, because what they have read has changed. Functions
+// that list it ask before each call, and return the error.
+type Runnable interface {
+	Stateful
+	Runnable() error
+}
 
 // Func is a compiled Go function; see Function. Its methods may be called
 // from several goroutines; they take turns.
@@ -29,7 +39,9 @@ type Func[In, Out any] struct {
 // only while it is recorded: the first time for each combination of argument
 // types, and once more when variables are made in it.
 func Function[In, Out any](f func(In) Out, changes ...Stateful) *Func[In, Out] {
-	return &Func[In, Out]{f: f, in: layoutOf[In](), out: layoutOf[Out](), core: core{owners: changes}}
+	fn := &Func[In, Out]{f: f, in: layoutOf[In](), out: layoutOf[Out](), core: core{owners: changes}}
+	fn.core.meet()
+	return fn
 }
 
 // Options changes how later calls are compiled; programs made so far are
@@ -65,6 +77,7 @@ func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 	if current() != nil {
 		return fn.f(in), nil // part of another recording: inline
 	}
+	needs(ctx, "Function")
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
@@ -88,8 +101,17 @@ func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 	return out, nil
 }
 
-// take notes the tensors of in as those of the call in progress.
+// needs panics when a caller gave no context.
+func needs(ctx context.Context, where string) {
+	if ctx == nil {
+		Fail(where, "the context is nil; use context.Background()")
+	}
+}
+
+// take notes the tensors of in as those of the call in progress, after asking
+// whether calls may run.
 func (fn *Func[In, Out]) take(in *In) {
+	fn.core.ask()
 	fn.core.args = fn.in.tensors(fn.core.args[:0], ptr(in))
 	fn.core.shape = fn.in.shape(fn.core.shape[:0], ptr(in))
 	for _, a := range fn.core.args {
@@ -107,6 +129,7 @@ func (fn *Func[In, Out]) Run(ctx context.Context, in In) (err error) {
 		return err
 	}
 	defer Catch(&err)
+	needs(ctx, "Function")
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
@@ -176,6 +199,7 @@ func (fn *Func[In, Out]) Plan(in In) (g *ir.Graph, err error) {
 // it computes, and changes no variable: how the cause of a NaN is found.
 func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value, data []byte) error) (err error) {
 	defer Catch(&err)
+	needs(ctx, "Watch")
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
@@ -223,11 +247,41 @@ func (fn *Func[In, Out]) plan(in In) (*plan, error) {
 type core struct {
 	mu         sync.Mutex
 	owners     []Stateful
+	absent     error      // an owner is nil
+	runnable   []Runnable // the owners that are asked before each call
 	options    ir.Options
 	castAlways bool // see KeepCasts
 	plans      []*plan
 	args       []*Tensor // of the call in progress
 	shape      []int     // how they lie in its argument; see layout.shape
+}
+
+// meet finds out about the owners what each call needs to know.
+func (c *core) meet() {
+	for i, o := range c.owners {
+		if v := reflect.ValueOf(o); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			c.absent = fmt.Errorf("owner %d of its list is nil", i+1)
+			if o != nil {
+				c.absent = fmt.Errorf("owner %d of its list is a nil %T", i+1, o)
+			}
+			return
+		}
+		if r, ok := o.(Runnable); ok {
+			c.runnable = append(c.runnable, r)
+		}
+	}
+}
+
+// ask panics when an owner is nil or does not want the function to run.
+func (c *core) ask() {
+	if c.absent != nil {
+		panic(&Error{Op: "Function", Err: c.absent})
+	}
+	for _, r := range c.runnable {
+		if err := r.Runnable(); err != nil {
+			panic(&Error{Err: err})
+		}
+	}
 }
 
 func (c *core) variables() []*Variable {

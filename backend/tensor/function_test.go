@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"sync"
 	"testing"
@@ -500,4 +501,66 @@ func TestPanics(t *testing.T) {
 	if e.Error() != "layer dense: Call: no" {
 		t.Errorf("got %q", e)
 	}
+}
+
+// keeper is a Runnable.
+type keeper struct {
+	vars
+	err error
+}
+
+func (k *keeper) Runnable() error { return k.err }
+
+// TestRunnable: owners that know are asked before every call, also of plans that
+// are there.
+func TestRunnable(t *testing.T) {
+	k := &keeper{vars: vars{scalar("v", 0)}}
+	fn := tensor.Function(func(x T) T {
+		k.vars[0].Assign(k.vars[0].Value().Add(x))
+		return x
+	}, k)
+	x := tensor.Scalar(k.vars[0].DType(), 1)
+	calls := map[string]func() error{
+		"Call":     func() error { _, err := fn.Call(ctx, x); return err },
+		"Run":      func() error { return fn.Run(ctx, x) },
+		"Plan":     func() error { _, err := fn.Plan(x); return err },
+		"MemoryOf": func() error { _, err := fn.MemoryOf(x); return err },
+		"Watch":    func() error { return fn.Watch(ctx, x, func(*ir.Value, []byte) error { return nil }) },
+		"Trace":    func() error { return fn.Trace(ctx, x, io.Discard) },
+	}
+	for _, err := range []error{nil, errors.New("it has changed"), nil} {
+		k.err = err
+		for name, call := range calls {
+			if got := call(); err == nil && got != nil || err != nil && (got == nil || got.Error() != err.Error()) {
+				t.Errorf("%s: got %v, want %v", name, got, err)
+			}
+		}
+	}
+	want(t, "calls that ran", k.vars[0], 6) // Call, Run and Trace, twice
+}
+
+// TestNil: a nil owner and a nil context are errors that name them.
+func TestNil(t *testing.T) {
+	var none *owner
+	identity := func(x T) T { return x }
+	x := f32(1)
+	for _, c := range []struct {
+		owners []tensor.Stateful
+		text   string
+	}{
+		{[]tensor.Stateful{vars{}, none}, "Function: owner 2 of its list is a nil *tensor_test.owner"},
+		{[]tensor.Stateful{nil}, "Function: owner 1 of its list is nil"},
+	} {
+		_, err := tensor.Function(identity, c.owners...).Call(ctx, x)
+		wantError(t, "Call", err, c.text)
+		wantError(t, "Run", tensor.Function(identity, c.owners...).Run(ctx, x), c.text)
+	}
+	fn := tensor.Function(identity)
+	var noContext context.Context
+	_, err := fn.Call(noContext, x)
+	wantError(t, "Call", err, "Function: the context is nil; use context.Background()")
+	wantError(t, "Run", fn.Run(noContext, x), "Function: the context is nil; use context.Background()")
+	wantError(t, "Watch", fn.Watch(noContext, x, nil), "Watch: the context is nil; use context.Background()")
+	wantError(t, "Trace", fn.Trace(noContext, x, io.Discard), "Trace: the context is nil; use context.Background()")
+	wantError(t, "Eval", tensor.Eval(noContext, x.Exp()), "Eval: the context is nil; use context.Background()")
 }

@@ -71,14 +71,24 @@ func GradientsAt(loss *Tensor, at ...*Tensor) []*Tensor {
 	keep := keeping{start: Mark()}
 	one := Scalar(loss.typ.DType, 1)
 	one.scaled, one.trace = loss.scaled, loss.trace
-	out := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &keep)
+	out, through16 := differentiate([]*Tensor{loss}, []*Tensor{one}, at, &keep)
 	keep.least(out)
+	for i, g := range out {
+		if g == nil {
+			continue
+		}
+		// Whatever gradients loss is made of, this one is a gradient of loss.
+		if g.gradient = nil; loss.scaled == nil {
+			g.gradient = &GradientMark{Unscaled: true, Float16: through16[i]}
+		}
+	}
 	return out
 }
 
-// differentiate returns the gradients by the tensors at from those of roots.
-// What rules do is noted in keep.
-func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
+// differentiate returns the gradients by the tensors at from those of roots,
+// and for each whether it passed through float16 on its way. What rules do is
+// noted in keep.
+func differentiate(roots, seeds, at []*Tensor, keep *keeping) (out []*Tensor, through16 []bool) {
 	wanted := map[*Tensor]bool{}
 	for _, t := range at {
 		wanted[t] = true
@@ -108,6 +118,7 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
 		}
 	}
 	parts := map[*Tensor][]partGradient{} // of what has several results
+	half := map[*Tensor]bool{}            // its gradient passed through float16
 	for _, t := range slices.Backward(all) {
 		if parts[t] != nil && gradientsOfParts[t.op] == nil {
 			g := joinParts(t, parts[t])
@@ -117,12 +128,14 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
 			grad[t] = g
 		}
 		g := grad[t]
+		half[t] = half[t] || t.typ.DType == dtype.Float16
 		sources := t.sources()
 		if g == nil && parts[t] == nil || !needs[t] || t.stop || len(sources) == 0 {
 			continue
 		}
 		if t.op == op.Part {
 			parts[t.args[0]] = append(parts[t.args[0]], partGradient{t, g})
+			half[t.args[0]] = half[t.args[0]] || half[t]
 			continue
 		}
 		relevant := false
@@ -162,17 +175,17 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) []*Tensor {
 				p = old.Add(p)
 			}
 			grad[a] = p
+			half[a] = half[a] || half[t]
 			if t.path != "" {
 				Label(t.path+"/grad", since, p)
 			}
 		}
 		keep.applied(g)
 	}
-	out := make([]*Tensor, len(at))
-	for i, t := range at {
-		out[i] = grad[t]
+	for _, t := range at {
+		out, through16 = append(out, grad[t]), append(through16, half[t])
 	}
-	return out
+	return out, through16
 }
 
 // sumTo undoes broadcasting: it sums g over the axes along which shape was

@@ -160,7 +160,7 @@ func (k *keeping) repeat(t, g *Tensor) *Tensor {
 		case k.kept[a] || !repeatable(a):
 			if k.barriers[a] == nil {
 				b := a.record(op.Barrier, op.Attr{}, a, k.before(g))
-				b.path, b.scaled = a.path, a.scaled
+				b.path, b.scaled, b.gradient = a.path, a.scaled, a.gradient
 				k.barriers[a] = b
 			}
 			args[i] = k.barriers[a]
@@ -169,7 +169,7 @@ func (k *keeping) repeat(t, g *Tensor) *Tensor {
 		}
 	}
 	c := t.record(t.op, t.attr, args...)
-	c.path, c.stop, c.scaled = t.path, t.stop, t.scaled
+	c.path, c.stop, c.scaled, c.gradient = t.path, t.stop, t.scaled, t.gradient
 	k.again[t] = c
 	return c
 }

@@ -378,7 +378,7 @@ func loopGradient(t *Tensor, parts []partGradient, needs map[*Tensor]bool) []*Te
 		for i, g := range states[:l.States] {
 			roots, seeds = append(roots, values[l.Results[l.Outputs+i]]), append(seeds, g)
 		}
-		grads := differentiate(roots, seeds, at, &keeping{})
+		grads, _ := differentiate(roots, seeds, at, &keeping{})
 		for i, g := range grads {
 			if g == nil {
 				g = Zeros(at[i].typ.DType).BroadcastTo(at[i].typ.Shape...)

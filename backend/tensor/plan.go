@@ -25,9 +25,10 @@ type plan struct {
 	written []written // where outputs 0 … go; results follow
 
 	inBufs, outBufs []driver.Buffer
-	spare           []*storage  // per output that is written: memory to swap with, when it is not overwritten in place
-	results         []*Tensor   // of the last run
-	free            []*freeList // per result: released tensors
+	spare           []*storage      // per output that is written: memory to swap with, when it is not overwritten in place
+	results         []*Tensor       // of the last run
+	marks           []*GradientMark // of the results
+	free            []*freeList     // per result: released tensors
 
 	starter driver.Starter // the program, if a failed run leaves nothing to undo here
 
@@ -257,7 +258,7 @@ func (p *plan) result(i int) (*Tensor, error) {
 		return nil, err
 	}
 	r := fromStorage(t, s)
-	r.home = p.free[i]
+	r.home, r.gradient = p.free[i], p.marks[i]
 	return r, nil
 }
 

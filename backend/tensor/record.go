@@ -32,6 +32,25 @@ func current() *trace {
 	return recording.trace
 }
 
+// Recording numbers the recording that the calling goroutine is in: no two have
+// the same number. It is 0 outside of Functions.
+func Recording() uint64 {
+	if tr := current(); tr != nil {
+		return tr.id
+	}
+	return 0
+}
+
+// Readable is nil outside of Functions, where what was computed can be read. In
+// a Function it is an error about what: a number read there would be that of
+// the moment of recording, for ever.
+func Readable(what string) error {
+	if current() == nil {
+		return nil
+	}
+	return fmt.Errorf("%s has no data inside a Function; read it when the call has returned", what)
+}
+
 // goroutine is the number of the calling goroutine. The runtime tells it only
 // at the start of a stack trace: "goroutine 18 [running]:".
 func goroutine() (id uint64) {
@@ -56,7 +75,7 @@ func (c *core) record(eager bool, call func(*trace), finish func(*trace) error) 
 	}
 	for range 4 {
 		before := len(c.variables())
-		err := c.recordOnce(&trace{eager: eager}, call, finish)
+		err := c.recordOnce(&trace{id: sequence.Add(1), eager: eager}, call, finish)
 		var e *Error
 		if len(c.variables()) == before || err != nil && !errors.As(err, &e) {
 			return err
@@ -70,6 +89,13 @@ func (c *core) recordOnce(tr *trace, call func(*trace), finish func(*trace) erro
 	recording.Lock()
 	defer recording.Unlock()
 	listed := c.variables()
+	if tr.eager { // before the recording begins, in which variables cannot be read: a slot may start as the weight
+		for _, v := range listed {
+			if _, err := v.ensure(); err != nil {
+				return err
+			}
+		}
+	}
 	recording.trace = tr
 	recording.by.Store(goroutine())
 	defer func() {
@@ -83,9 +109,7 @@ func (c *core) recordOnce(tr *trace, call func(*trace), finish func(*trace) erro
 	for _, v := range listed {
 		leaf := &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), trace: tr, argument: -1}
 		if tr.eager {
-			if leaf.data, err = v.ensure(); err != nil {
-				return err
-			}
+			leaf.data = v.store
 		}
 		v.leaf, v.bound = leaf, leaf
 	}
@@ -117,12 +141,16 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 	err := fn.core.record(false, func(tr *trace) {
 		args := make([]*Tensor, len(fn.core.args))
 		for i, a := range fn.core.args {
-			args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i}
+			args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i, gradient: a.gradient}
 		}
 		out = fn.f(fn.in.replace(in, ptr(&in), args).(In))
 	}, func(tr *trace) error {
 		p.out = fn.out.shape(nil, ptr(&out))
-		return p.compile(tr, fn.out.tensors(nil, ptr(&out)), o, !fn.core.castAlways && !o.Watch && backend.Keeps(backend.ShadowWeights))
+		results := fn.out.tensors(nil, ptr(&out))
+		for _, r := range results {
+			p.marks = append(p.marks, r.returned())
+		}
+		return p.compile(tr, results, o, !fn.core.castAlways && !o.Watch && backend.Keeps(backend.ShadowWeights))
 	})
 	if err != nil {
 		return nil, err
@@ -190,7 +218,7 @@ func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) 
 	err = fn.core.record(true, func(tr *trace) {
 		args := make([]*Tensor, len(fn.core.args))
 		for i, a := range fn.core.args {
-			args[i] = &Tensor{op: op.Param, typ: a.typ, data: a.data, seq: sequence.Add(1), trace: tr, argument: i}
+			args[i] = &Tensor{op: op.Param, typ: a.typ, data: a.data, seq: sequence.Add(1), trace: tr, argument: i, gradient: a.gradient}
 		}
 		computed = fn.f(fn.in.replace(in, ptr(&in), args).(In))
 	}, func(tr *trace) error {
@@ -214,6 +242,7 @@ func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) 
 		}
 		for i, r := range results {
 			results[i] = fromStorage(r.typ, data[i])
+			results[i].gradient = r.returned()
 		}
 		for i, v := range tr.assigned {
 			v.adopt(data[len(results)+i])

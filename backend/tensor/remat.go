@@ -80,7 +80,7 @@ func (s *segment) recompute(t, g *Tensor) *Tensor {
 				if c == nil && !inside[a] && a.op != op.Const {
 					// Not sooner, and not taken for the first time's.
 					c = a.record(op.Barrier, op.Attr{}, a, g)
-					c.scaled = a.scaled
+					c.scaled, c.gradient = a.scaled, a.gradient
 					s.again[a] = c
 				}
 				if c != nil {
@@ -88,7 +88,7 @@ func (s *segment) recompute(t, g *Tensor) *Tensor {
 				}
 			}
 			c := u.record(u.op, u.attr, args...)
-			c.stop, c.scaled = u.stop, u.scaled
+			c.stop, c.scaled, c.gradient = u.stop, u.scaled, u.gradient
 			s.again[u] = c
 			if u.path != "" {
 				Label(u.path+"/again", since, c)

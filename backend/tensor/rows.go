@@ -137,7 +137,7 @@ func (t *Tensor) onRows(made map[*Tensor]*Tensor) *Tensor {
 		}
 	}
 	r := t.record(t.op, t.attr, args...)
-	r.path, r.stop, r.scaled = t.path, t.stop, t.scaled
+	r.path, r.stop, r.scaled, r.gradient = t.path, t.stop, t.scaled, t.gradient
 	made[t] = r
 	return r
 }

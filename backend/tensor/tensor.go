@@ -48,10 +48,11 @@ type Tensor struct {
 	variable *Variable // the variable this is the value of, for leaves
 	argument int       // position among a Function's arguments, -1 for others
 
-	trace    *trace   // the recording it belongs to, nil outside a Function
-	symbolic bool     // depends on an Input: has no data, ever
-	stop     bool     // gradients end here
-	scaled   any      // the scaler whose loss scale is in it; see MarkScaled
+	trace    *trace // the recording it belongs to, nil outside a Function
+	symbolic bool   // depends on an Input: has no data, ever
+	stop     bool   // gradients end here
+	scaled   any    // the scaler whose loss scale is in it; see MarkScaled
+	gradient *GradientMark
 	mask     *Tensor  // see Mask
 	segment  *segment // see Remat
 	custom   *custom  // see WithGradient
@@ -212,17 +213,18 @@ func (t *Tensor) Op() op.Code { return t.op }
 // refuse tensors that carry one. by identifies who scaled.
 func (t *Tensor) MarkScaled(by any) *Tensor {
 	u := t.record(op.Identity, op.Attr{}, t)
-	u.scaled = by
+	u.scaled, u.gradient = by, nil
 	return u
 }
 
 // Scaled is who put the mark of a loss scale on t, or nil.
 func (t *Tensor) Scaled() any { return t.scaled }
 
-// Unmark returns t without the mark of a loss scale.
-func (t *Tensor) Unmark() *Tensor {
+// Unmark returns t without the mark of a loss scale. Its GradientMark tells
+// that by, who has divided by the scale or is about to, took it away.
+func (t *Tensor) Unmark(by any) *Tensor {
 	u := t.record(op.Identity, op.Attr{}, t)
-	u.scaled = nil
+	u.scaled, u.gradient = nil, &GradientMark{UnscaledBy: []any{by}}
 	return u
 }
 
@@ -315,6 +317,7 @@ func Record(c op.Code, a op.Attr, args ...*Tensor) *Tensor {
 		if x.scaled != nil {
 			r.scaled = x.scaled
 		}
+		r.gradient = r.gradient.with(x.gradient)
 		if x.trace != nil {
 			switch {
 			case x.trace.done:
@@ -331,7 +334,7 @@ func Record(c op.Code, a op.Attr, args ...*Tensor) *Tensor {
 	}
 	r.seq = sequence.Add(1)
 	if !r.typ.DType.IsFloat() {
-		r.scaled = nil // a comparison, a count or an index is not larger for it
+		r.scaled, r.gradient = nil, nil // a comparison, a count or an index is not larger for it
 	}
 	if eager() && len(args) > 0 && !r.symbolic && r.typ.Shape.Known() && (r.trace == nil || r.trace.eager) {
 		r.compute()

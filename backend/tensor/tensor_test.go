@@ -200,7 +200,7 @@ func TestBroken(t *testing.T) {
 	for i, y := range []T{
 		b, b.Cast(dtype.Float16), x.CastLike(b), b.CastLike(x), b.Exp(), x.Add(b), b.AddScalar(1), b.Clip(0, 1), b.Sum(), b.SumSquares(), b.Mean(3),
 		b.ArgMax(1), b.Softmax(-1), b.MatMul(x), b.Reshape(2), b.ExpandDims(4), b.Squeeze(4), b.Transpose(), b.BroadcastTo(2), b.Slice(3, 0, 1),
-		b.Pad(nil, nil, 0), b.Gather(x), x.Gather(b), b.Widen(), b.StopGradient(), b.MarkScaled(1), b.Unmark(), tensor.Concat(0, b, x),
+		b.Pad(nil, nil, 0), b.Gather(x), x.Gather(b), b.Widen(), b.StopGradient(), b.MarkScaled(1), b.Unmark(1), tensor.Concat(0, b, x),
 		tensor.Concat(0, x, b), tensor.Where(b, x, x), tensor.Tuple(x, b),
 	} {
 		if y.Err() != cause {
@@ -232,7 +232,7 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	for name, x := range map[string]T{
-		"unmarked": g[0].Unmark(), "after": g[0].Unmark().MulScalar(2), "finite": g[0].AllFinite(), "comparison": g[0].Greater(v.Value()),
+		"unmarked": g[0].Unmark(by), "after": g[0].Unmark(by).MulScalar(2), "finite": g[0].AllFinite(), "comparison": g[0].Greater(v.Value()),
 		"selected": tensor.Where(g[0].AllFinite(), v.Value(), w.Value()), "index": g[0].ArgMax(0), "v": v.Value(),
 	} {
 		if x.Scaled() != nil {
@@ -240,7 +240,7 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	half := v.Value().Cast(dtype.Float16).Sum()
-	if half.MarkScaled(by).Unmark().Widen().Scaled() != nil || half.MarkScaled(by).Widen().Scaled() != by {
+	if half.MarkScaled(by).Unmark(by).Widen().Scaled() != nil || half.MarkScaled(by).Widen().Scaled() != by {
 		t.Error("Widen changes the mark")
 	}
 }

@@ -20,6 +20,7 @@ import (
 // trace a later one.
 func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err error) {
 	defer Catch(&err)
+	needs(ctx, "Trace")
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)

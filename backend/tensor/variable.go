@@ -148,8 +148,12 @@ func (v *Variable) Reset() error {
 	return v.SetBytes(b)
 }
 
-// Bytes returns a copy of the elements, little-endian.
+// Bytes returns a copy of the elements, little-endian. Like everything that
+// reads elements it is an error inside a Function.
 func (v *Variable) Bytes() ([]byte, error) {
+	if current() != nil {
+		return nil, v.unreadable()
+	}
 	s, err := v.ensure()
 	if err != nil {
 		return nil, err
@@ -180,8 +184,16 @@ func (v *Variable) Values() ([]float32, error) {
 	return out, nil
 }
 
+// unreadable is why v cannot be read inside a Function.
+func (v *Variable) unreadable() error {
+	return Readable("variable " + v.name)
+}
+
 // Item returns the only element without allocating.
 func (v *Variable) Item() (float64, error) {
+	if current() != nil {
+		return 0, v.unreadable()
+	}
 	if v.typ.Shape.Size() != 1 {
 		return 0, fmt.Errorf("variable %s: %v has not one element", v.name, v.typ)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
@@ -153,5 +154,48 @@ func TestAssignErrors(t *testing.T) {
 		}, vars{v}).Run(ctx, f32(5, 6))
 		wantError(t, c.name, err, c.want)
 		want(t, c.name, v, 1, 2)
+	}
+}
+
+// TestReadInFunction: what is read while a Function is recorded would be the
+// number of that moment for ever, so that it is an error, whether the variable
+// is listed, assigned, both or neither.
+func TestReadInFunction(t *testing.T) {
+	for _, debug := range []backend.Debug{{}, {Eager: true}} {
+		debugging(t, debug)
+		for name, c := range map[string]struct{ listed, assigned bool }{
+			"neither": {}, "listed": {true, false}, "assigned": {true, true},
+		} {
+			v := scalar("total", 3)
+			var owners []tensor.Stateful
+			if c.listed {
+				owners = append(owners, vars{v})
+			}
+			fn := tensor.Function(func(x T) T {
+				if c.assigned {
+					v.Assign(v.Value().Add(x))
+				}
+				const text = "variable total has no data inside a Function; read it when the call has returned"
+				_, err := v.Item()
+				wantError(t, name+": Item", err, text)
+				_, err = v.Bytes()
+				wantError(t, name+": Bytes", err, text)
+				_, err = v.Values()
+				wantError(t, name+": Values", err, text)
+				_, err = v.Float64s()
+				wantError(t, name+": Float64s", err, text)
+				return x
+			}, owners...)
+			for range 2 {
+				if _, err := fn.Call(ctx, tensor.Scalar(v.DType(), 1)); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			sum := 3.0
+			if c.assigned {
+				sum = 5
+			}
+			want(t, name, v, sum)
+		}
 	}
 }

@@ -25,7 +25,7 @@ func (t *Tensor) Widen() *Tensor {
 func (t *Tensor) widened() *Tensor {
 	again := func(a op.Attr, args ...*Tensor) *Tensor {
 		r := t.record(t.op, a, args...)
-		r.path, r.stop, r.scaled = t.path, t.stop, t.scaled
+		r.path, r.stop, r.scaled, r.gradient = t.path, t.stop, t.scaled, t.gradient
 		t.segment.add(r)
 		return r
 	}
