@@ -11,7 +11,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slots: accumulated_grad (a), accumulated_delta_var (d).
 type Adadelta struct {
-	LearningRate float64 `default:"0.001"` // the paper has 1; changes after the first step have no effect, see SetLearningRate
+	LearningRate float64 `default:"0.001"` // the paper has 1; to change it later is an error, see SetLearningRate
 	Rho          float64 `default:"0.95"`
 	Epsilon      float64 `default:"1e-7"`
 	Options
@@ -20,10 +20,12 @@ type Adadelta struct {
 }
 
 func (o *Adadelta) setup() setup {
+	given := o
 	o = withDefaults(o)
 	return setup{
 		class:        "adadelta",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Rho", o.Rho), notNegative("Epsilon", o.Epsilon)},

@@ -23,7 +23,7 @@ import (
 // take the memory that Adafactor saves, KerasVariables has fewer variables
 // here than Keras's files.
 type Adafactor struct {
-	LearningRate  float64 `default:"0.001"`                     // changes after the first step have no effect, see SetLearningRate
+	LearningRate  float64 `default:"0.001"`                     // to change it later is an error, see SetLearningRate
 	Beta2Decay    float64 `default:"-0.8" keras:"beta_2_decay"` // negative
 	Epsilon1      float64 `default:"1e-30"`
 	Epsilon2      float64 `default:"1e-3"`
@@ -35,6 +35,7 @@ type Adafactor struct {
 }
 
 func (o *Adafactor) setup() setup {
+	given := o
 	o = withDefaults(o)
 	without := func(s tensor.Shape, fromEnd int) tensor.Shape {
 		return slices.Delete(s.Clone(), len(s)-fromEnd, len(s)-fromEnd+1)
@@ -42,6 +43,7 @@ func (o *Adafactor) setup() setup {
 	return setup{
 		class:        "adafactor",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields: []field{

@@ -9,7 +9,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slot: accumulator.
 type Adagrad struct {
-	LearningRate            float64  `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate            float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
 	InitialAccumulatorValue *float64 `default:"0.1"`   // where a starts; a pointer because 0 makes sense: new(0.0)
 	Epsilon                 float64  `default:"1e-7"`
 	Options
@@ -18,10 +18,12 @@ type Adagrad struct {
 }
 
 func (o *Adagrad) setup() setup {
+	given := o
 	o = withDefaults(o)
 	return setup{
 		class:        "adagrad",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{notNegative("InitialAccumulatorValue", *o.InitialAccumulatorValue), notNegative("Epsilon", o.Epsilon)},

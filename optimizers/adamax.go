@@ -10,7 +10,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slots: momentum, norm.
 type Adamax struct {
-	LearningRate float64  `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
 	Beta1        *float64 `default:"0.9"`   // 0 means no momentum: new(0.0)
 	Beta2        float64  `default:"0.999"`
 	Epsilon      float64  `default:"1e-7"`
@@ -20,10 +20,12 @@ type Adamax struct {
 }
 
 func (o *Adamax) setup() setup {
+	given := o
 	o = withDefaults(o)
 	return setup{
 		class:        "adamax",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),

@@ -1,13 +1,70 @@
 package optimizers
 
 import (
+	"fmt"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
+
+// Check tells what is wrong with the fields of o, such as a LearningRate that
+// is not finite, before a step is recorded with it. For types from outside of
+// this package it is nil.
+func Check(o Optimizer) (err error) {
+	defer tensor.Catch(&err)
+	if isNil(o) {
+		return fmt.Errorf("got %s, want an optimizer", nilText(o))
+	}
+	var parts []Optimizer
+	switch o := o.(type) {
+	case *LossScaleOptimizer:
+		o.check("")
+		parts = []Optimizer{o.Inner}
+	case *MultiOptimizer:
+		o.check("")
+		parts = o.Optimizers()
+	case ruled:
+		s := o.setup()
+		s.check("")
+		if s.options.Schedule != nil {
+			// At step 0: where its own numbers are found wrong.
+			scheduled(s.options.Schedule, tensor.Scalar(dtype.Float32, 0))
+		}
+	}
+	for _, p := range parts {
+		if err := Check(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isNil reports whether o is nil, or a nil pointer to one of the classes.
+func isNil(o Optimizer) bool {
+	v := reflect.ValueOf(o)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// nilText is what a nil optimizer is called in messages.
+func nilText(o Optimizer) string {
+	if o == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("a nil %T", o)
+}
+
+// runnable is o's Runnable, if it has one.
+func runnable(o Optimizer) error {
+	if r, ok := o.(tensor.Runnable); ok && !isNil(o) {
+		return r.Runnable()
+	}
+	return nil
+}
 
 // field is a number of an optimizer with the range it must be in.
 type field struct {
@@ -28,18 +85,28 @@ func notNegative(name string, v float64) field {
 	return field{name, v, 0, math.MaxFloat32, "a number that is not negative"}
 }
 
+// rate is the field LearningRate: at least the smallest number of float32, or
+// negative zero; zero means the default.
+func rate(v float64) field {
+	least := float64(math.SmallestNonzeroFloat32)
+	if v == 0 {
+		least = 0
+	}
+	return field{"LearningRate", v, least, math.MaxFloat32, "a positive float32 number"}
+}
+
 func fraction(name string, v float64) field {
 	return field{name, v, 0, math.Nextafter(1, 0), "at least 0 and less than 1"}
 }
 
 // check fails when a field makes no sense.
-func (s *setup) check() {
+func (s *setup) check(where string) {
 	o := s.options
 	fail := func(format string, args ...any) {
-		tensor.Fail("ApplyGradients", "optimizer %s: "+format, append([]any{s.name()}, args...)...)
+		tensor.Fail(where, "optimizer %s: "+format, append([]any{s.name()}, args...)...)
 	}
 	fields := append([]field{
-		{"LearningRate", s.learningRate, 0, math.MaxFloat32, "a positive number"}, // or negative zero; zero means the default
+		rate(s.learningRate),
 		notNegative("WeightDecay", s.weightDecay),
 		notNegative("ClipNorm", o.ClipNorm),
 		notNegative("ClipValue", o.ClipValue),
@@ -110,7 +177,7 @@ func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor,
 			tensor.Fail(where, "gradient of %s: %w", x.Name(), t.Err())
 		case t.IsTuple() || !t.DType().IsFloat() || !t.Shape().Equal(x.Shape()):
 			tensor.Fail(where, "gradient of %s: got %v, want %v", x.Name(), describe(t), x.Type())
-		case t.Scaled() != nil:
+		case t.Scaled() != nil || t.GradientMark().Scaled:
 			tensor.Fail(where, "gradient of %s still carries the loss scale; call GetUnscaledGradients first", x.Name())
 		}
 		g, v = append(g, t), append(v, x)
@@ -119,6 +186,18 @@ func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor,
 		tensor.Fail(where, "got no gradient for any of %d variables; does the loss depend on them?", len(vars))
 	}
 	return g, v
+}
+
+// throughFloat16 fails when a gradient passed through float16 on its way from
+// a loss without a loss scale. who is who applies it, cure what gives the loss
+// one.
+func throughFloat16(g []*tensor.Tensor, v []*tensor.Variable, who, cure string) {
+	for i, t := range g {
+		if m := t.GradientMark(); m.Unscaled && m.Float16 {
+			tensor.Fail("ApplyGradients", "%s: the gradient of %s passed through float16 and its loss was not scaled, so small gradients are lost; "+
+				"%s, with GetScaledLoss and GetUnscaledGradients, or set AllowUnscaledLoss", who, v[i].Name(), cure)
+		}
+	}
 }
 
 // describe is the type of t for messages.

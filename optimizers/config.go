@@ -10,11 +10,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
 // withDefaults returns a copy of the exported fields of o in which those that
 // are zero have the values of their tags: `default:"0.9"`.
 func withDefaults[T any](o *T) *T {
+	if o == nil {
+		tensor.Fail("optimizers", "got a nil %T, want an optimizer such as &optimizers.Adam{}", o)
+	}
 	out := new(T)
 	to, from := reflect.ValueOf(out).Elem(), reflect.ValueOf(o).Elem()
 	for i := range to.NumField() {

@@ -19,7 +19,7 @@ import (
 //
 // Slots: accumulator (n), linear (z).
 type Ftrl struct {
-	LearningRate                      float64  `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate                      float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
 	LearningRatePower                 *float64 `default:"-0.5"`  // not positive; 0 means a rate that does not fall
 	InitialAccumulatorValue           *float64 `default:"0.1"`   // where n starts
 	L1RegularizationStrength          float64  `keras:"l1_regularization_strength"`
@@ -32,10 +32,12 @@ type Ftrl struct {
 }
 
 func (o *Ftrl) setup() setup {
+	given := o
 	o = withDefaults(o)
 	return setup{
 		class:        "ftrl",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields: []field{

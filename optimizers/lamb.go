@@ -12,7 +12,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slots: momentum, velocity.
 type Lamb struct {
-	LearningRate float64  `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
 	Beta1        *float64 `default:"0.9"`   // 0 means no momentum: new(0.0)
 	Beta2        float64  `default:"0.999"`
 	Epsilon      float64  `default:"1e-7"`
@@ -22,10 +22,12 @@ type Lamb struct {
 }
 
 func (o *Lamb) setup() setup {
+	given := o
 	o = withDefaults(o)
 	return setup{
 		class:        "lamb",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),

@@ -14,7 +14,7 @@ import (
 //
 // Slot: momentum.
 type Lion struct {
-	LearningRate float64 `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate float64 `default:"0.001"` // to change it later is an error, see SetLearningRate
 	Beta1        float64 `default:"0.9"`   // 0 < Beta1 ≤ 1
 	Beta2        float64 `default:"0.99"`
 	Options
@@ -23,10 +23,12 @@ type Lion struct {
 }
 
 func (o *Lion) setup() setup {
+	given := o
 	o = withDefaults(o)
 	return setup{
 		class:        "lion",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields: []field{

@@ -38,15 +38,16 @@ type LossScaleOptimizer struct {
 	MinScale           float64   `default:"1"`
 	MaxScale           float64   `default:"16777216"` // 2²⁴
 	Fixed              bool      // keep InitialScale for ever; steps that are not finite are skipped nevertheless
-	Name               string    `default:"loss_scale_optimizer"` // starts the names of the state's variables
+	// AllowUnscaledLoss accepts gradients of losses that did not come from
+	// GetScaledLoss, which are an error otherwise.
+	AllowUnscaledLoss bool
+	Name              string `default:"loss_scale_optimizer"` // starts the names of the state's variables
 
 	scale     *tensor.Variable // float32
 	goodSteps *tensor.Variable // int64: good steps since the scale changed
 	norm      *tensor.Variable
 	applied, skipped,
 	consecutive, atFloor *tensor.Variable // int64 counters of StepResult
-
-	unscaled []*tensor.Tensor // made by GetUnscaledGradients since the last loss
 }
 
 // lossScale is the mark on tensors that carry a loss scale.
@@ -58,6 +59,7 @@ type lossScale struct {
 // ruled is what the optimizers of this package have in common.
 type ruled interface {
 	setup() setup
+	scaledBy(s setup, o *LossScaleOptimizer)
 	apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor)
 }
 
@@ -67,10 +69,10 @@ func (o *LossScaleOptimizer) check(where string) *LossScaleOptimizer {
 	fail := func(format string, args ...any) {
 		tensor.Fail(where, "optimizer %s: "+format, append([]any{s.Name}, args...)...)
 	}
-	switch o.Inner.(type) {
-	case nil:
-		fail("Inner: got nil, want an optimizer")
-	case *LossScaleOptimizer:
+	if isNil(o.Inner) {
+		fail("Inner: got %s, want an optimizer", nilText(o.Inner))
+	}
+	if _, twice := o.Inner.(*LossScaleOptimizer); twice {
 		fail("Inner: got a LossScaleOptimizer, want an optimizer without loss scaling")
 	}
 	// The smallest normal float32: a scale below would lose digits.
@@ -139,7 +141,6 @@ func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
 	const where = "GetScaledLoss"
 	s := o.check(where)
 	o.begin()
-	o.unscaled = nil
 	switch {
 	case loss == nil:
 		tensor.Fail(where, "the loss is nil")
@@ -173,21 +174,18 @@ func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*ten
 		switch {
 		case g.Err() != nil:
 			tensor.Fail(where, "gradient %d: %w", i, g.Err())
-		case slices.Contains(o.unscaled, g):
+		case mark == nil && slices.Contains(g.GradientMark().UnscaledBy, any(o)):
 			tensor.Fail(where, "gradient %d is already unscaled; call GetUnscaledGradients once", i)
+		case g.GradientMark().Scaled:
+			tensor.Fail(where, "gradient %d was scaled in another Function; call GetUnscaledGradients in the one that calls GetScaledLoss", i)
 		case mark == nil || mark.by != o:
 			tensor.Fail(where, "gradient %d was not scaled by this optimizer; compute it from GetScaledLoss", i)
 		}
 		g = g.Widen()
 		since := tensor.Mark()
-		g = g.Unmark()
+		g = g.Unmark(o)
 		out[i] = g.Div(mark.scale.CastLike(g))
 		tensor.Label(s.Name, since, out[i])
-	}
-	for _, g := range out {
-		if g != nil {
-			o.unscaled = append(o.unscaled, g)
-		}
 	}
 	return out
 }
@@ -199,6 +197,11 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	s := o.check("ApplyGradients")
 	o.begin()
 	g, v := pairs(grads, vars)
+	o.scalesAll(s, g, v)
+	in, own := o.Inner.(ruled)
+	if own {
+		in.scaledBy(in.setup(), o)
+	}
 	for i := range g {
 		g[i] = join(g[i].Widen(), o.applied)
 	}
@@ -216,9 +219,14 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	for i, x := range v {
 		widened[slices.Index(vars, x)] = g[i]
 	}
-	if in, is := o.Inner.(ruled); is {
+	if own {
 		ends, ok = in.apply(in.setup(), finite, widened, vars)
 	} else {
+		if s.AllowUnscaledLoss { // it may hand them on to an optimizer that asks
+			for _, x := range g {
+				x.ClearGradientMark()
+			}
+		}
 		tensor.Gated(finite, func() { o.Inner.ApplyGradients(widened, vars) })
 	}
 	// Only what the forward pass has assigned is a statistic.
@@ -231,7 +239,47 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 		tensor.Gated(ends, func() { o.follow(s, ok) })
 	}
 	tensor.Label(s.Name, since, o.scale.Value())
-	o.unscaled = nil
+}
+
+// scalesAll fails for gradients whose losses this optimizer has not scaled: its
+// scale would follow numbers that do not depend on it.
+func (o *LossScaleOptimizer) scalesAll(s *LossScaleOptimizer, g []*tensor.Tensor, v []*tensor.Variable) {
+	const where = "ApplyGradients"
+	unscaled, own := -1, false
+	for i, t := range g {
+		m := t.GradientMark()
+		for _, by := range m.UnscaledBy {
+			if by == o {
+				own = true
+			} else if other, is := by.(*LossScaleOptimizer); is {
+				tensor.Fail(where, "optimizer %s: the gradient of %s was scaled by another LossScaleOptimizer, %s, whose scale would not follow from it; "+
+					"scale all losses of a step with the one that applies their gradients", s.Name, v[i].Name(), withDefaults(other).Name)
+			}
+		}
+		if m.Unscaled && unscaled < 0 {
+			unscaled = i
+		}
+	}
+	if s.AllowUnscaledLoss {
+		return
+	}
+	if unscaled >= 0 && !own {
+		tensor.Fail(where, "optimizer %s: the loss whose gradient of %s is given was not scaled; "+
+			"compute gradients from GetScaledLoss and give them to GetUnscaledGradients, or set AllowUnscaledLoss", s.Name, v[unscaled].Name())
+	}
+	throughFloat16(g, v, "optimizer "+s.Name, "scale every loss")
+}
+
+// scaledBy notes that o is about to apply gradients with this optimizer, and
+// fails if another one has done so in the same recording: each would count the
+// other's steps.
+func (b *state) scaledBy(s setup, o *LossScaleOptimizer) {
+	now := tensor.Recording()
+	if b.scaler != nil && b.scaler != o && b.scaledIn == now && now != 0 {
+		tensor.Fail("ApplyGradients", "optimizer %s: two LossScaleOptimizers around it apply gradients in one step, %s and %s; "+
+			"use one, and its GetScaledLoss for each loss", s.name(), withDefaults(b.scaler).Name, withDefaults(o).Name)
+	}
+	b.scaler, b.scaledIn = o, now
 }
 
 // follow records how scale and counters follow a step that was applied or
@@ -283,8 +331,8 @@ func (o *LossScaleOptimizer) Result() (r StepResult, err error) {
 
 // errNoInner is what methods outside a Function return without Inner.
 func (o *LossScaleOptimizer) errNoInner() error {
-	if o.Inner == nil {
-		return fmt.Errorf("optimizer %s: Inner: got nil, want an optimizer", withDefaults(o).Name)
+	if isNil(o.Inner) {
+		return fmt.Errorf("optimizer %s: Inner: got %s, want an optimizer", withDefaults(o).Name, nilText(o.Inner))
 	}
 	return nil
 }
@@ -296,6 +344,9 @@ func (o *LossScaleOptimizer) Iterations() (int64, error) {
 	}
 	return o.Inner.Iterations()
 }
+
+// Runnable is that of Inner; see Adam.
+func (o *LossScaleOptimizer) Runnable() error { return runnable(o.Inner) }
 
 // SetLearningRate changes the rate of Inner from the next step on.
 func (o *LossScaleOptimizer) SetLearningRate(rate float64) error {

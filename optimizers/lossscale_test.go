@@ -167,7 +167,7 @@ func TestAccumulationSkipsWindow(t *testing.T) {
 func TestUnderflow(t *testing.T) {
 	step := func(scaled bool) float64 {
 		v := variable("v", dtype.Float32, []float64{1}, 1, 1)
-		inner := &SGD{LearningRate: 1 << 35}
+		inner := &SGD{LearningRate: 1 << 35, Options: Options{AllowUnscaledLoss: true}}
 		o := &LossScaleOptimizer{Inner: inner}
 		fn := tensor.Function(func(x *tensor.Tensor) struct{} {
 			y := x.MatMul(v.Value().Cast(dtype.Float16)) // its gradient is x²

@@ -71,7 +71,7 @@ func TestMisuse(t *testing.T) {
 		{"GetScaledLoss: optimizer s: DynamicGrowthSteps: got -1, want a positive number", func() { (&LossScaleOptimizer{Inner: sgd, DynamicGrowthSteps: -1, Name: "s"}).GetScaledLoss(loss()) }},
 
 		{"ApplyGradients: optimizer sgd: got ClipNorm and ClipValue, want at most one of ClipNorm, ClipValue and GlobalClipNorm", func() { (&SGD{Options: Options{ClipNorm: 1, ClipValue: 2}}).ApplyGradients(g, vars) }},
-		{"ApplyGradients: optimizer sgd: LearningRate: got -1, want a positive number", func() { (&SGD{LearningRate: -1}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer sgd: LearningRate: got -1, want a positive float32 number", func() { (&SGD{LearningRate: -1}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer sgd: Momentum: got 1, want at least 0 and less than 1", func() { (&SGD{Momentum: 1}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer mine: Rho: got NaN, want at least 0 and less than 1", func() { (&RMSprop{Rho: nan, Options: Options{Name: "mine"}}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer adam: Beta1: got 1.5, want at least 0 and less than 1", func() { (&Adam{Beta1: new(1.5)}).ApplyGradients(g, vars) }},

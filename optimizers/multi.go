@@ -69,14 +69,15 @@ func (o *MultiOptimizer) setup() setup {
 
 // check fails when the parts do not fit together, and returns the steps that
 // gradients are accumulated for.
-func (o *MultiOptimizer) check() (window int) {
+func (o *MultiOptimizer) check(where string) (window int) {
 	fail := func(format string, args ...any) {
-		tensor.Fail("ApplyGradients", "optimizer %s: "+format, append([]any{withDefaults(o).Name}, args...)...)
+		tensor.Fail(where, "optimizer %s: "+format, append([]any{withDefaults(o).Name}, args...)...)
 	}
 	one := func(what string, x Optimizer) {
+		if isNil(x) {
+			fail("%s: got %s, want an optimizer", what, nilText(x))
+		}
 		switch x.(type) {
-		case nil:
-			fail("%s: got nil, want an optimizer", what)
 		case *LossScaleOptimizer:
 			fail("%s: got a LossScaleOptimizer, want an optimizer without loss scaling; it goes around the MultiOptimizer", what)
 		case *MultiOptimizer:
@@ -148,7 +149,7 @@ func (m OptimizerMap) clone() OptimizerMap {
 
 // apply has each optimizer apply the gradients of its part; see ruled.
 func (o *MultiOptimizer) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor) {
-	o.check()
+	o.check("ApplyGradients")
 	g, v := pairs(grads, vars)
 	o.begin(s)
 	for i := range g {
@@ -239,6 +240,16 @@ func (o *MultiOptimizer) CurrentLearningRate() (float64, error) {
 		return 0, fmt.Errorf("optimizer %s: Default: got nil, want an optimizer", withDefaults(o).Name)
 	}
 	return o.OptimizerMap.Default.CurrentLearningRate()
+}
+
+// Runnable is that of each part; see Adam.
+func (o *MultiOptimizer) Runnable() error {
+	for _, e := range o.OptimizerMap.Entries { // Optimizers would allocate in each step
+		if err := runnable(e.Optimizer); err != nil {
+			return err
+		}
+	}
+	return runnable(o.OptimizerMap.Default)
 }
 
 // FinalizeVariables is that of each part.

@@ -21,7 +21,7 @@ import (
 //
 // Slots: momentum, and velocity for what AdamW moves.
 type Muon struct {
-	LearningRate      float64  `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate      float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
 	AdamBeta1         *float64 `default:"0.9"`
 	AdamBeta2         float64  `default:"0.999"`
 	AdamWeightDecay   *float64 `default:"0.004"` // weight decay of what AdamW moves; Options.WeightDecay, here 0.004 by default, is that of the matrices
@@ -42,10 +42,12 @@ type Muon struct {
 }
 
 func (o *Muon) setup() setup {
+	given := o
 	o = withDefaults(o)
 	s := setup{
 		class:        "muon",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0.004),
 		fields: []field{

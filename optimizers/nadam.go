@@ -11,7 +11,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slots: momentum, velocity. The product P is the scalar u_product.
 type Nadam struct {
-	LearningRate float64  `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
 	Beta1        *float64 `default:"0.9"`   // 0 means no momentum: new(0.0)
 	Beta2        float64  `default:"0.999"`
 	Epsilon      float64  `default:"1e-7"`
@@ -21,11 +21,13 @@ type Nadam struct {
 }
 
 func (o *Nadam) setup() setup {
+	given := o
 	o = withDefaults(o)
 	const product = "u_product"
 	return setup{
 		class:        "nadam",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),

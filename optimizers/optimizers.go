@@ -38,7 +38,9 @@ import (
 type Optimizer interface {
 	// ApplyGradients records one update of vars, each by the gradient at the
 	// same place in grads; a nil gradient leaves its variable alone. Gradients
-	// have the shapes of the variables and carry no loss scale.
+	// have the shapes of the variables and carry no loss scale. Those that
+	// passed through float16 must come from a loss that had one, see
+	// LossScaleOptimizer and Options.AllowUnscaledLoss.
 	ApplyGradients(grads []*tensor.Tensor, vars []*tensor.Variable)
 	// Variables lists the state: what a checkpoint holds. Slots appear when
 	// ApplyGradients has met their variables.
@@ -49,7 +51,8 @@ type Optimizer interface {
 	// a window of accumulated gradients is one step.
 	Iterations() (int64, error)
 	// SetLearningRate changes the rate from the next step on. It is an error
-	// when a Schedule determines it.
+	// when a Schedule determines it. The field LearningRate is the rate of the
+	// first step alone: a step after the field has changed is an error.
 	SetLearningRate(rate float64) error
 	// CurrentLearningRate is the rate of the next step.
 	CurrentLearningRate() (float64, error)
@@ -92,6 +95,11 @@ type Options struct {
 	// Schedule computes the learning rate from the number of applied steps; nil
 	// means the rate is LearningRate until SetLearningRate changes it.
 	Schedule Schedule
+
+	// AllowUnscaledLoss accepts gradients that passed through float16 although
+	// their loss had no loss scale, which is an error otherwise: small ones have
+	// become 0. Set it where losses are scaled by hand, or on purpose not at all.
+	AllowUnscaledLoss bool
 
 	// Name starts the names of the state's variables; default: the class in
 	// lower case.

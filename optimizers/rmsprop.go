@@ -13,7 +13,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 // Slots: velocity, momentum if Momentum is not 0, average_gradient if
 // Centered.
 type RMSprop struct {
-	LearningRate float64 `default:"0.001"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate float64 `default:"0.001"` // to change it later is an error, see SetLearningRate
 	Rho          float64 `default:"0.9"`
 	Momentum     float64 // 0 ≤ Momentum < 1
 	Epsilon      float64 `default:"1e-7"`
@@ -24,10 +24,12 @@ type RMSprop struct {
 }
 
 func (o *RMSprop) setup() setup {
+	given := o
 	o = withDefaults(o)
 	s := setup{
 		class:        "rmsprop",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Rho", o.Rho), fraction("Momentum", o.Momentum), notNegative("Epsilon", o.Epsilon)},

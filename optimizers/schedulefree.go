@@ -18,7 +18,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slots: momentum, which is z, and velocity.
 type ScheduleFreeAdamW struct {
-	LearningRate float64 `default:"0.0025"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate float64 `default:"0.0025"` // to change it later is an error, see SetLearningRate
 	Beta1        float64 `default:"0.9"`    // the share of x in w, more than 0
 	Beta2        float64 `default:"0.999"`
 	Epsilon      float64 `default:"1e-8"`
@@ -29,10 +29,12 @@ type ScheduleFreeAdamW struct {
 }
 
 func (o *ScheduleFreeAdamW) setup() setup {
+	given := o
 	o = withDefaults(o)
 	return setup{
 		class:        "schedule_free_adam_w",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields: append(moments(o.Beta1, o.Beta2, o.Epsilon),

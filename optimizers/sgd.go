@@ -10,7 +10,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 //
 // Slot: momentum, if Momentum is not 0.
 type SGD struct {
-	LearningRate float64 `default:"0.01"` // changes after the first step have no effect, see SetLearningRate
+	LearningRate float64 `default:"0.01"` // to change it later is an error, see SetLearningRate
 	Momentum     float64 // 0 ≤ Momentum < 1
 	Nesterov     bool
 	Options
@@ -19,10 +19,12 @@ type SGD struct {
 }
 
 func (o *SGD) setup() setup {
+	given := o
 	o = withDefaults(o)
 	s := setup{
 		class:        "sgd",
 		learningRate: o.LearningRate,
+		given:        &given.LearningRate,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Momentum", o.Momentum)},

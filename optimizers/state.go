@@ -20,6 +20,7 @@ const (
 type setup struct {
 	class        string // default of Options.Name
 	learningRate float64
+	given        *float64 // the field LearningRate itself; nil where there is none
 	options      *Options
 	weightDecay  float64
 	fields       []field // checked before recording
@@ -79,9 +80,13 @@ type state struct {
 
 	iterations   *tensor.Variable // applied steps
 	learningRate *tensor.Variable
+	given, began float64          // the field LearningRate when learningRate was made or set, and the rate it stood for
 	norm         *tensor.Variable // of the last gradients
 	microStep    *tensor.Variable // calls in the open window
 	nonFinite    *tensor.Variable // of them, those with a gradient that was not finite
+
+	scaler   *LossScaleOptimizer // the last one that has applied gradients with this optimizer
+	scaledIn uint64              // and the recording in which it did
 
 	known      []*tensor.Variable // what was passed to ApplyGradients, in order of appearance
 	companions map[*tensor.Variable]map[string]*tensor.Variable
@@ -102,11 +107,19 @@ func (b *state) begin(s setup) {
 	if b.iterations == nil {
 		b.iterations = scalar("iteration", dtype.Int64, 0)
 		b.learningRate = scalar("learning_rate", dtype.Float32, math.Abs(s.learningRate)) // of negative zero, 0
+		b.note(s)
 		b.norm = scalar("gradient_norm", dtype.Float32, 0)
 		b.microStep = scalar("accumulated_steps", dtype.Int64, 0)
 		b.nonFinite = scalar("accumulated_non_finite", dtype.Int64, 0)
 		b.companions = map[*tensor.Variable]map[string]*tensor.Variable{}
 		b.shared = map[string]*tensor.Variable{}
+	}
+}
+
+// note remembers the field LearningRate.
+func (b *state) note(s setup) {
+	if s.given != nil {
+		b.given, b.began = *s.given, s.learningRate
 	}
 }
 
@@ -205,9 +218,15 @@ func (b *state) variables(s setup) []*tensor.Variable {
 // returns whether this call ends a step (nil: always), and whether all
 // gradients of that step were finite (nil: not asked).
 func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor) {
-	s.check()
+	s.check("ApplyGradients")
 	g, v := pairs(grads, vars)
+	if finite == nil && !s.options.AllowUnscaledLoss {
+		throughFloat16(g, v, "optimizer "+s.name(), "use a LossScaleOptimizer")
+	}
 	b.begin(s)
+	if err := b.Runnable(); err != nil {
+		tensor.Fail("ApplyGradients", "%w", err)
+	}
 	b.meet(vars)
 	for i := range g {
 		g[i] = join(g[i].Widen().Cast(arithmetic(v[i])), b.iterations)
@@ -337,12 +356,35 @@ func (b *state) setLearningRate(s setup, rate float64) error {
 	if !(rate >= 0 && rate <= math.MaxFloat32) {
 		return fmt.Errorf("optimizer %s: SetLearningRate: got %v, want a finite number that is not negative", s.name(), rate)
 	}
-	return b.learningRate.Set([]float64{rate})
+	if err := b.learningRate.Set([]float64{rate}); err != nil {
+		return err
+	}
+	b.note(s)
+	return nil
+}
+
+// Runnable is an error when the field LearningRate has been changed since the
+// rate was taken from it: steps do not read the field. Functions that list the
+// optimizer ask before each call.
+func (b *state) Runnable() error {
+	s := &b.setup
+	if b.iterations == nil || s.given == nil || *s.given != 0 && *s.given == b.began || math.Float64bits(*s.given) == math.Float64bits(b.given) {
+		return nil
+	}
+	cure := fmt.Sprintf("call SetLearningRate(%v)", math.Abs(*s.given))
+	if s.options.Schedule != nil {
+		cure = fmt.Sprintf("the rate is determined by the Schedule %T", s.options.Schedule)
+	}
+	return fmt.Errorf("optimizer %s: the field LearningRate is %v, but the optimizer has begun with %v and does not read it again; %s",
+		s.name(), *s.given, b.began, cure)
 }
 
 func (b *state) currentLearningRate(s setup) (rate float64, err error) {
 	defer tensor.Catch(&err)
 	b.begin(s)
+	if err := b.Runnable(); err != nil {
+		return 0, err
+	}
 	if s.options.Schedule == nil {
 		return b.learningRate.Item()
 	}
@@ -357,7 +399,7 @@ func (b *state) currentLearningRate(s setup) (rate float64, err error) {
 // Iterations is how many steps were applied.
 func (b *state) Iterations() (int64, error) {
 	if b.iterations == nil {
-		return 0, nil
+		return 0, tensor.Readable("an optimizer")
 	}
 	n, err := b.iterations.Item()
 	return int64(n), err
@@ -367,7 +409,7 @@ func (b *state) Iterations() (int64, error) {
 func (b *state) Result() (StepResult, error) {
 	r := StepResult{LossScale: 1}
 	if b.iterations == nil {
-		return r, nil
+		return r, tensor.Readable("an optimizer")
 	}
 	var err error
 	if r.AppliedSteps, err = b.Iterations(); err != nil {

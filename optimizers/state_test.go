@@ -421,3 +421,101 @@ func TestCloneParts(t *testing.T) {
 		t.Errorf("got %d steps, %v, of a clone, want none", n, err)
 	}
 }
+
+// TestLearningRateField: the rate is taken from the field once. A change of the
+// field after that is an error before the next step, also of a compiled one,
+// until SetLearningRate says what is meant.
+func TestLearningRateField(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		of   func(o *SGD) Optimizer
+	}{
+		{"sgd", func(o *SGD) Optimizer { return o }},
+		{"scaled", func(o *SGD) Optimizer { return &LossScaleOptimizer{Inner: o} }},
+		{"default of multi", func(o *SGD) Optimizer { return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: o}} }},
+		{"part of multi", func(o *SGD) Optimizer {
+			return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: &Adam{}, Entries: []OptimizerEntry{{"v", o}}}}
+		}},
+	} {
+		sgd := &SGD{LearningRate: 0.5}
+		o := c.of(sgd)
+		v := variable("v", dtype.Float32, []float64{1}, 1)
+		fn := applier(o, v)
+		run(t, fn, f32(1))
+		within(t, c.name, floats(t, v), []float64{0.5}, 0)
+		sgd.LearningRate = 0.25
+		const want = "optimizer sgd: the field LearningRate is 0.25, but the optimizer has begun with 0.5 and does not read it again; call SetLearningRate(0.25)"
+		_, err := sgd.CurrentLearningRate()
+		for what, err := range map[string]error{
+			"a step":          fn.Run(t.Context(), []*tensor.Tensor{f32(1)}),
+			"a recorded step": applier(c.of(sgd), v).Run(t.Context(), []*tensor.Tensor{f32(1)}),
+			"the rate":        err,
+		} {
+			if err == nil || err.Error() != want {
+				t.Errorf("%s: %s: got  %v\nwant %s", c.name, what, err, want)
+			}
+		}
+		within(t, c.name+" after the error", floats(t, v), []float64{0.5}, 0)
+		if err := sgd.SetLearningRate(0.25); err != nil {
+			t.Fatal(err)
+		}
+		run(t, fn, f32(1))
+		within(t, c.name+" after SetLearningRate", floats(t, v), []float64{0.25}, 0)
+		if err := sgd.SetLearningRate(0.125); err != nil { // the field need not follow
+			t.Fatal(err)
+		}
+		run(t, fn, f32(1))
+		within(t, c.name+" after SetLearningRate alone", floats(t, v), []float64{0.125}, 0)
+	}
+	// Before the first step the field is free, and to write down the default
+	// changes nothing.
+	o := &SGD{LearningRate: 3}
+	o.LearningRate = 0
+	v := variable("v", dtype.Float32, []float64{1}, 1)
+	fn := applier(o, v)
+	run(t, fn, f32(1))
+	o.LearningRate = 0.01
+	run(t, fn, f32(1))
+	within(t, "default", floats(t, v), []float64{0.98}, 1e-6)
+	scheduled := &SGD{Options: Options{Schedule: &ExponentialDecay{1, 1, 0.5, false}}}
+	fn = applier(scheduled, v)
+	run(t, fn, f32(1))
+	scheduled.LearningRate = 2
+	const want = "optimizer sgd: the field LearningRate is 2, but the optimizer has begun with 0.01 and does not read it again; the rate is determined by the Schedule *optimizers.ExponentialDecay"
+	if err := fn.Run(t.Context(), []*tensor.Tensor{f32(1)}); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// TestCheck finds fields that make no sense before a step is recorded.
+func TestCheck(t *testing.T) {
+	nan := math.NaN()
+	var none *Adam
+	for want, o := range map[string]Optimizer{
+		"optimizer sgd: LearningRate: got NaN, want a positive float32 number":      &SGD{LearningRate: nan},
+		"optimizer adam: LearningRate: got +Inf, want a positive float32 number":    &Adam{LearningRate: math.Inf(1)},
+		"optimizer adamw: LearningRate: got 5e-324, want a positive float32 number": &AdamW{LearningRate: 5e-324},
+		"optimizer lion: LearningRate: got 1e+39, want a positive float32 number":   &LossScaleOptimizer{Inner: &Lion{LearningRate: 1e39}},
+		"optimizer muon: LearningRate: got -1, want a positive float32 number": &MultiOptimizer{OptimizerMap: OptimizerMap{
+			Default: &Adam{}, Entries: []OptimizerEntry{{"v", &Muon{LearningRate: -1}}}}},
+		"ExponentialDecay: InitialLearningRate: got NaN, want a positive number":               &SGD{Options: Options{Schedule: &ExponentialDecay{nan, 1, 1, false}}},
+		"optimizer adam: Beta1: got 1.5, want at least 0 and less than 1":                      &Adam{Beta1: new(1.5)},
+		"optimizer loss_scale_optimizer: Inner: got a nil *optimizers.Adam, want an optimizer": &LossScaleOptimizer{Inner: none},
+		"optimizer loss_scale_optimizer: Backoff: got NaN, want more than 0 and at most 1":     &LossScaleOptimizer{Inner: &Adam{}, Backoff: nan},
+		"optimizer multi_optimizer: Default: got a nil *optimizers.Adam, want an optimizer":    &MultiOptimizer{OptimizerMap: OptimizerMap{Default: none}},
+		"got a nil *optimizers.Adam, want an optimizer":                                        none,
+		"got nil, want an optimizer": nil,
+	} {
+		if err := Check(o); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	for _, class := range Names() {
+		if o, err := Get(class); err == nil && Check(o) != nil {
+			t.Errorf("%s: %v", class, Check(o))
+		}
+	}
+	if err := Check(&LossScaleOptimizer{Inner: &foreign{}}); err != nil {
+		t.Error(err)
+	}
+}
