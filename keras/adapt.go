@@ -19,6 +19,12 @@ type Adapter interface {
 // of all batches are in memory together. When ctx ends the layer is as it was.
 func Adapt(ctx context.Context, l Adapter, d Dataset) (err error) {
 	defer tensor.Catch(&err)
+	if err := needs(ctx, "Adapt"); err != nil {
+		return err
+	}
+	if isNil(d) {
+		return fmt.Errorf("Adapt: no dataset given")
+	}
 	source, err := batchedSource(ctx, d, FitConfig{BatchSize: predictRows}, false)
 	if err == nil {
 		source, err = source.bounded(0, "give one that ends")

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -15,6 +16,11 @@ func (f *fitting) announce() {
 	}
 	f.announced = true
 	fmt.Fprintln(f.c.Output, policy.EffectiveText())
+	if text := f.m.outdated(); text != "" {
+		if _, again := warned.LoadOrStore(text, true); !again {
+			fmt.Fprintln(f.c.Output, text)
+		}
+	}
 	for _, t := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
 		if !f.m.computesIn(t) {
 			continue
@@ -27,5 +33,43 @@ func (f *fitting) announce() {
 	}
 }
 
-// warned has the compatibility warnings that were printed: each once.
+// outdated says that layers keep the policy they were built with although
+// another one was set since, or "".
+func (m *Model) outdated() string {
+	var first layers.Layer
+	var now policy.Policy
+	n := 0
+	for _, l := range m.leaves() {
+		if p, yes := layers.Outdated(l); yes {
+			if n++; n == 1 {
+				first, now = l, p
+			}
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	b := layers.BaseOf(first)
+	also := ""
+	if n > 1 {
+		also = fmt.Sprintf(" (so do %d more)", n-1)
+	}
+	return fmt.Sprintf("Policy: layer %s was built under %s and keeps it%s; %s was set later. Set it before the layers are built.",
+		b.Path(), b.Policy().Name, also, now.Name)
+}
+
+// leaves lists the model's layers, those of nested models in their place.
+func (m *Model) leaves() []layers.Layer {
+	var all []layers.Layer
+	for _, l := range m.layers {
+		if inner, ok := l.(*modelLayer); ok {
+			all = append(all, inner.model.leaves()...)
+		} else {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// warned has the warnings that were printed: each once.
 var warned sync.Map

@@ -41,6 +41,7 @@ type training struct {
 	scaler    *optimizers.LossScaleOptimizer // nil when losses are not scaled
 	outputs   []output                       // nil until prepared
 	total     *metrics.Mean                  // the loss over an epoch
+	trained   *trained                       // nil until prepared
 	train     *tensor.Func[Batch, none]
 	test      *tensor.Func[Batch, none]
 }
@@ -70,12 +71,20 @@ func (m *Model) Compile(c CompileConfig) error {
 		return m.errorf("Compile: both Metrics and OutputMetrics are given; use one")
 	}
 	for _, list := range append(slices.Clone(c.OutputMetrics), c.Metrics) {
-		if slices.Contains(list, nil) {
+		if slices.ContainsFunc(list, isNil[metrics.Metric]) {
 			return m.errorf("Compile: a metric is nil")
+		}
+	}
+	for _, l := range append(slices.Clone(c.Losses), c.Loss) {
+		if l != nil && isNil(l) {
+			return m.errorf("Compile: a loss is a nil %T", l)
 		}
 	}
 	if t.optimizer == nil {
 		t.optimizer = &optimizers.RMSprop{}
+	}
+	if isNil(t.optimizer) {
+		return m.errorf("Compile: the Optimizer is a nil %T", t.optimizer)
 	}
 	if s, ok := t.optimizer.(*optimizers.LossScaleOptimizer); ok {
 		if _, twice := s.Inner.(*optimizers.LossScaleOptimizer); twice {
@@ -85,6 +94,9 @@ func (m *Model) Compile(c CompileConfig) error {
 			return m.errorf("Compile: the LossScaleOptimizer has no Inner optimizer")
 		}
 		t.scaler = s
+	}
+	if err := optimizers.Check(t.optimizer); err != nil {
+		return m.errorf("Compile: %w", err)
 	}
 	if old := m.training; old != nil && old.config.Optimizer != nil && old.config.Optimizer == c.Optimizer {
 		t.wrapped = old.wrapped
@@ -185,9 +197,42 @@ func (m *Model) prepare() error {
 		}
 		t.scaler, t.optimizer = t.wrapped, t.wrapped
 	}
-	t.outputs = outs
-	t.train = Function(m.trainStep, m, t.optimizer, t)
+	t.outputs, t.trained = outs, m.trained()
+	t.train = Function(m.trainStep, m, t.optimizer, t, t.trained)
 	t.test = Function(m.testStep, m, t)
+	return nil
+}
+
+// trained is which weights Compile has found trainable. Steps are recorded with
+// them, so that to freeze a layer later would change some steps, or none.
+type trained struct {
+	m       *Model
+	weights []*layers.Weight
+	on      []bool
+}
+
+func (m *Model) trained() *trained {
+	t := &trained{m: m, weights: m.Weights()}
+	for _, w := range t.weights {
+		t.on = append(t.on, w.Trainable())
+	}
+	return t
+}
+
+// Variables is none: it makes a Function ask Runnable.
+func (t *trained) Variables() []*Variable { return nil }
+
+// Runnable is an error when weights were frozen or unfrozen since Compile.
+func (t *trained) Runnable() error {
+	for i, w := range t.weights {
+		if now := w.Trainable(); now != t.on[i] {
+			is := "frozen"
+			if now {
+				is = "trainable"
+			}
+			return t.m.errorf("trainable weights have changed since Compile: %s is %s now; Compile again", w.Name(), is)
+		}
+	}
 	return nil
 }
 
@@ -246,6 +291,12 @@ func (m *Model) trainStep(b Batch) none {
 	gradients := Gradients(scaled, vars)
 	if t.scaler != nil {
 		gradients = t.scaler.GetUnscaledGradients(gradients)
+	} else if auto := t.config.AutoScaleLoss; auto != nil && !*auto {
+		for _, g := range gradients { // not scaled on purpose
+			if g != nil {
+				g.ClearGradientMark()
+			}
+		}
 	}
 	t.optimizer.ApplyGradients(gradients, vars)
 	t.track(b, predictions, loss)
@@ -361,6 +412,13 @@ func (m *Model) TestOnBatch(ctx context.Context, b Batch) (Logs, error) {
 }
 
 func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) {
+	where := "TestOnBatch"
+	if train {
+		where = "TrainOnBatch"
+	}
+	if err := needs(ctx, where); err != nil {
+		return nil, err
+	}
 	if err := m.ready(b); err != nil {
 		return nil, err
 	}
@@ -432,6 +490,9 @@ func (m *Model) planMemory(step *tensor.Func[Batch, none], b Batch) (p MemoryPla
 // TrainStep runs one training step and reads nothing back: what Fit does for
 // each batch. Once compiled it allocates nothing.
 func (m *Model) TrainStep(ctx context.Context, b Batch) error {
+	if err := needs(ctx, "TrainStep"); err != nil {
+		return err
+	}
 	if err := m.ready(b); err != nil {
 		return err
 	}
@@ -442,6 +503,9 @@ func (m *Model) TrainStep(ctx context.Context, b Batch) error {
 // of the device did when, in the format that chrome://tracing and Perfetto
 // load. See tensor.Func.Trace.
 func (m *Model) Trace(ctx context.Context, b Batch, w io.Writer) error {
+	if err := needs(ctx, "Trace"); err != nil {
+		return err
+	}
 	if err := m.ready(b); err != nil {
 		return err
 	}

@@ -186,6 +186,9 @@ func (p *Pipeline) Batches() iter.Seq2[Batch, error] {
 // Epoch yields the elements of an epoch by number, from the skip-th on, as
 // Batches does.
 func (p *Pipeline) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[Batch, error] {
+	if err := needs(ctx, "Epoch"); err != nil {
+		return func(yield func(Batch, error) bool) { yield(Batch{}, err) }
+	}
 	return inTurn(p.elements()(flow.Start{Context: ctx, Epoch: epoch, Skip: skip}, flow.Returning))
 }
 

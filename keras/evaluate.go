@@ -16,7 +16,10 @@ func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) 
 	if m.training == nil {
 		return nil, m.errorf("%w; call Compile before Evaluate", ErrNotCompiled)
 	}
-	if d == nil {
+	if err := needs(ctx, "Evaluate"); err != nil {
+		return nil, err
+	}
+	if isNil(d) {
 		return nil, fmt.Errorf("Evaluate: no dataset given")
 	}
 	source, err := batchedSource(ctx, d, FitConfig{BatchSize: 1024}, false)
@@ -65,6 +68,9 @@ const predictRows = 1024
 // nothing, hand the result back with Tensor.Release.
 func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 	defer tensor.Catch(&err)
+	if err := needs(ctx, "Predict"); err != nil {
+		return nil, err
+	}
 	if err := m.predictable(x); err != nil {
 		return nil, err
 	}
@@ -104,7 +110,10 @@ func (m *Model) predictable(x *Tensor) error {
 // time.
 func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err error) {
 	defer tensor.Catch(&err)
-	if d == nil {
+	if err := needs(ctx, "PredictDataset"); err != nil {
+		return nil, err
+	}
+	if isNil(d) {
 		return nil, m.errorf("PredictDataset: no dataset given")
 	}
 	source, err := batchedSource(ctx, d, FitConfig{BatchSize: predictRows}, false)

@@ -26,6 +26,9 @@ func (f *fitting) begins(ctx context.Context) {
 	if name, err := backend.Fallback(); err != nil {
 		f.event(ctx, slog.LevelWarn, "device fallback", slog.String("wanted", name), slog.Any("error", err))
 	}
+	if text := f.m.outdated(); text != "" {
+		f.event(ctx, slog.LevelWarn, "policy set too late", slog.String("text", text))
+	}
 	f.event(ctx, slog.LevelInfo, "fit begins", slog.String("model", f.m.name), slog.Int("epochs", f.c.Epochs), slog.String("device", policy.EffectiveText()))
 }
 

@@ -29,6 +29,9 @@ type LayerExponents struct {
 // compiled. Copies, constants, and casts of weights do not count.
 func (m *Model) Exponents(ctx context.Context, b Batch) (all []LayerExponents, err error) {
 	defer tensor.Catch(&err)
+	if err := needs(ctx, "Exponents"); err != nil {
+		return nil, err
+	}
 	if err := m.ready(b); err != nil {
 		return nil, err
 	}

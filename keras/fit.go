@@ -122,8 +122,16 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 	if m.training == nil {
 		return h, m.errorf("%w; call Compile before Fit", ErrNotCompiled)
 	}
-	if d == nil {
+	if err := needs(ctx, "Fit"); err != nil {
+		return h, err
+	}
+	if isNil(d) {
 		return h, fmt.Errorf("Fit: no dataset given")
+	}
+	if t := m.training.trained; t != nil {
+		if err := t.Runnable(); err != nil {
+			return h, err
+		}
 	}
 	validation := c.ValidationData
 	if c.ValidationSplit > 0 {

@@ -358,7 +358,7 @@ func (m *Model) SetWeights(values []*Tensor) error {
 func (m *Model) Trainable() bool { return !m.frozen }
 
 // SetTrainable freezes or unfreezes every layer. Compile the model again
-// afterwards.
+// afterwards: until then Fit, TrainOnBatch and TrainStep are errors.
 func (m *Model) SetTrainable(on bool) {
 	m.frozen = !on
 	for _, l := range m.Layers() {

@@ -203,7 +203,7 @@ func (b *Base) RandomStates() []*tensor.Variable {
 func (b *Base) Trainable() bool { return !b.frozen }
 
 // SetTrainable freezes or unfreezes the layer. Compile the model again
-// afterwards.
+// afterwards: until then its Fit, TrainOnBatch and TrainStep are errors.
 func (b *Base) SetTrainable(on bool) {
 	b.frozen = !on
 	for _, w := range b.weights {

@@ -28,6 +28,7 @@ package data
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -140,6 +141,10 @@ func inTurn(seq iter.Seq2[keras.Batch, error]) iter.Seq2[keras.Batch, error] {
 func (d *Dataset[T]) until(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
+		if at.Context == nil {
+			yield(none, errors.New("Epoch: the context is nil; use context.Background()"))
+			return
+		}
 		if at.Context.Err() != nil {
 			yield(none, context.Cause(at.Context))
 			return

@@ -33,7 +33,7 @@ func (a *AutoAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor)
 // Result implements Accumulator.
 func (a *AutoAccuracy) Result() (float64, error) {
 	if a.kind == nil {
-		return 0, nil
+		return 0, unread()
 	}
 	return a.kind.Result()
 }

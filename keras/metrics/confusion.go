@@ -184,7 +184,7 @@ func ratioOf(a, b float64) float64 {
 // label.
 func (c *confusion) at(n int) ([][]counts, error) {
 	if c.histogram == nil {
-		return [][]counts{make([]counts, n)}, nil
+		return [][]counts{make([]counts, n)}, unread()
 	}
 	data, err := c.histogram.Float64s()
 	if err != nil {

@@ -257,7 +257,7 @@ func (c *matrix) update(m named, class string, k classes, yTrue, yPred, weight *
 // iou is the mean over the classes that occur among ids; none are all.
 func (c *matrix) iou(ids []int) (float64, error) {
 	if c.total == nil {
-		return 0, nil
+		return 0, unread()
 	}
 	data, err := c.total.Float64s()
 	if err != nil {

@@ -67,7 +67,7 @@ func (m *Sum) AddWeighted(x, weight *tensor.Tensor) {
 // Result implements Accumulator.
 func (m *Sum) Result() (float64, error) {
 	if m.total == nil {
-		return 0, nil
+		return 0, unread()
 	}
 	return m.total.Item()
 }

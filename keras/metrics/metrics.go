@@ -33,7 +33,8 @@ import (
 
 // Accumulator is a number accumulated on the device.
 type Accumulator interface {
-	// Result reads the number back. It is 0 before the first update.
+	// Result reads the number back. It is 0 before the first update, and an
+	// error inside a Function.
 	Result() (float64, error)
 	// Reset starts over: at the beginning of an epoch. Like Result it belongs
 	// outside of Functions.
@@ -169,10 +170,14 @@ func failWeights(class string, weight *tensor.Tensor, shape tensor.Shape) {
 	tensor.Fail(class, "got sample weights %v for values of shape %v, want that shape, the start of it, or one that broadcasts to it", weight.Type(), shape)
 }
 
+// unread is the error of reading a metric that has no variables yet: none but
+// inside a Function, where those that have some are errors too.
+func unread() error { return tensor.Readable("a metric") }
+
 // Result implements Accumulator.
 func (r *ratio) Result() (float64, error) {
 	if r.total == nil {
-		return 0, nil
+		return 0, unread()
 	}
 	total, err := r.total.Item()
 	if err != nil {

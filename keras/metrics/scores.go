@@ -275,6 +275,9 @@ func (s *sums) add(m named, class string, since uint64, names []string, added []
 
 // values reads all sums; nil before the first batch.
 func (s *sums) values() (all [][]float64, err error) {
+	if s.vars == nil {
+		return nil, unread()
+	}
 	for _, v := range s.vars {
 		data, err := v.Float64s()
 		if err != nil {
