@@ -19,16 +19,16 @@ import (
 func TestInterrupt(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		args []string // of which -epochs is the first
-		line string   // after which it is struck
-		end  string   // what must be the same in the end; "" where it takes too long
+		args []string
+		line string // after which it is struck
+		end  string // what must be the same in the end
 	}{
 		{"guide", []string{"-epochs", "20", "-units", "32", "-batch", "128"}, "Epoch 3/", "Test loss:"},
 		{"customloop", []string{"-epochs", "20", "-units", "32", "-batch", "128"}, "Epoch 2:", "loss="},
-		{"mnistcnn", []string{"-epochs", "40"}, "Epoch 2/", ""},
-		{"rossmann", []string{"-epochs", "40", "-rows", "20000"}, "Epoch 2/", ""},
-		{"unet", []string{"-epochs", "40", "-images", "40"}, "Epoch 2/", ""},
-		{"bert", []string{"-epochs", "40", "-texts", "900"}, "Epoch 2/", ""},
+		{"mnistcnn", []string{"-epochs", "3"}, "Epoch 2/", "Test loss:"},
+		{"rossmann", []string{"-epochs", "3", "-rows", "20000"}, "Epoch 2/", "Test loss:"},
+		{"unet", []string{"-epochs", "4", "-images", "40"}, "Epoch 2/", "Test loss:"},
+		{"bert", []string{"-epochs", "3", "-texts", "900"}, "Epoch 2/", "Test loss:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bin, run := buildAt(t, c.name)
@@ -62,15 +62,7 @@ func TestInterrupt(t *testing.T) {
 			if words[0] != bin || !slices.Equal(words[1:1+len(c.args)], c.args) || words[len(words)-2] != "-dir" {
 				t.Fatalf("got the command %q, want %s with %q and -dir", words, bin, c.args)
 			}
-			args := words[1:]
-			if c.end == "" {
-				args[1] = "1" // no more than is done, or little
-			}
-			resumed := run(args...)
-			if c.end == "" {
-				last(t, resumed, "Test loss:")
-				return
-			}
+			resumed := run(words[1:]...)
 			if strings.Contains(resumed, "Epoch 1/") || strings.Contains(resumed, "Epoch 0:") {
 				t.Errorf("it began anew:\n%s", resumed)
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"image"
 	_ "image/jpeg"
@@ -12,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/keras"
+	dataset "github.com/mezzo-ml/mezzo/keras/data"
 )
 
 // classes are what a pixel can be, with the numbers that they have in the
@@ -79,12 +81,12 @@ func plain(scenes []scene, input int) *keras.Pipeline {
 }
 
 // flipped is the dataset of scenes in an order that is another one in each
-// epoch, every other scene mirrored. Image and labels are mirrored together.
-func flipped(scenes []scene, input int) *keras.Pipeline {
-	epoch := uint64(0)
-	return keras.FromGenerator(func() iter.Seq2[keras.Batch, error] {
-		rng := rand.New(rand.NewPCG(epoch, 3))
-		epoch++
+// epoch, every other scene mirrored. Image and labels are mirrored together. All
+// follows from the epoch's number, so that a training that is resumed goes on
+// with the same samples.
+func flipped(scenes []scene, input int) *dataset.Dataset[keras.Batch] {
+	return dataset.FromGenerator(func(_ context.Context, epoch int) iter.Seq2[keras.Batch, error] {
+		rng := rand.New(rand.NewPCG(uint64(epoch), 3))
 		order := rng.Perm(len(scenes))
 		return func(yield func(keras.Batch, error) bool) {
 			for _, i := range order {
@@ -93,7 +95,7 @@ func flipped(scenes []scene, input int) *keras.Pipeline {
 				}
 			}
 		}
-	}, false).Prefetch(16)
+	}).Prefetch(16)
 }
 
 // load reads the images of a directory, scaled to size, and their labels.
