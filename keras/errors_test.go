@@ -23,6 +23,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
 	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
+	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -172,6 +173,65 @@ var errorCases = map[string]func(t *testing.T) error{
 			o.GetUnscaledGradients(o.GetUnscaledGradients(g))
 		})
 	},
+	"Loss that was not scaled": func(t *testing.T) error {
+		return customStep(t, &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{}})
+	},
+	"float16 without a loss scale": func(t *testing.T) error {
+		defer policy.SetGlobal(policy.SetGlobal("mixed_float16"))
+		return customStep(t, &optimizers.SGD{})
+	},
+	"Two loss scales": func(t *testing.T) error {
+		other := &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{}, Name: "other"}
+		return scaledStep(t, func(o *optimizers.LossScaleOptimizer, g []*keras.Tensor, v []*keras.Variable) {
+			other.ApplyGradients(o.GetUnscaledGradients(g), v)
+		})
+	},
+	"Metric read in a step": func(t *testing.T) (err error) {
+		mean := &metrics.Mean{}
+		step := keras.Function(func(x *keras.Tensor) *keras.Tensor {
+			mean.Add(x)
+			_, err = mean.Result()
+			return x
+		}, mean)
+		if _, err := step.Call(context.Background(), keras.NewTensor([]float32{1}, 1)); err != nil {
+			t.Fatal(err)
+		}
+		return err
+	},
+	"Nil owner": func(t *testing.T) error {
+		var optimizer *optimizers.Adam
+		_, err := keras.Function(func(x *keras.Tensor) *keras.Tensor { return x }, classifier(t), optimizer).
+			Call(context.Background(), keras.NewTensor([]float32{1}, 1))
+		return err
+	},
+	"Nil context": func(t *testing.T) error {
+		var ctx context.Context
+		_, err := classifier(t).Fit(ctx, samples(8, 4, 3), quiet)
+		return err
+	},
+	"Learning rate that is not a number": func(t *testing.T) error {
+		return keras.Sequential(&layers.Dense{Units: 3}).Compile(keras.CompileConfig{
+			Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{LearningRate: math.NaN()}})
+	},
+	"Frozen after Compile": func(t *testing.T) error {
+		m := classifier(t)
+		m.SetTrainable(false)
+		_, err := m.Fit(context.Background(), samples(8, 4, 3), quiet)
+		return err
+	},
+	"LearningRate set after the first step": func(t *testing.T) error {
+		adam := &optimizers.Adam{}
+		m := classifier(t)
+		if err := m.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}, Optimizer: adam}); err != nil {
+			return err
+		}
+		if _, err := m.Fit(context.Background(), samples(8, 4, 3), quiet); err != nil {
+			return err
+		}
+		adam.LearningRate = 1e-4
+		_, err := m.Fit(context.Background(), samples(8, 4, 3), quiet)
+		return err
+	},
 	"Corrupt MNIST file": func(t *testing.T) error {
 		return mnistError(t, func(b []byte) []byte { return append([]byte("not "), b...) }, false)
 	},
@@ -217,6 +277,19 @@ func scaledStep(t *testing.T, use func(*optimizers.LossScaleOptimizer, []*keras.
 	step := keras.Function(func(b keras.Batch) *keras.Tensor {
 		l := loss.Call(b.Y, m.Call(b.X))
 		use(opt, keras.Gradients(opt.GetScaledLoss(l), m.TrainableVariables()), m.TrainableVariables())
+		return l
+	}, m, opt)
+	_, err := step.Call(context.Background(), keras.Batch{X: keras.NewTensor(make([]float32, 8), 2, 4), Y: keras.NewTensor([]int32{0, 1}, 2)})
+	return err
+}
+
+// customStep is a step of a loop that scales no loss.
+func customStep(t *testing.T, opt optimizers.Optimizer) error {
+	m := classifier(t)
+	loss := &losses.SparseCategoricalCrossentropy{FromLogits: true}
+	step := keras.Function(func(b keras.Batch) *keras.Tensor {
+		l := loss.Call(b.Y, m.Call(b.X, keras.Training))
+		opt.ApplyGradients(keras.Gradients(l, m.TrainableVariables()), m.TrainableVariables())
 		return l
 	}, m, opt)
 	_, err := step.Call(context.Background(), keras.Batch{X: keras.NewTensor(make([]float32, 8), 2, 4), Y: keras.NewTensor([]int32{0, 1}, 2)})

@@ -118,7 +118,7 @@ func TestResult(t *testing.T) {
 			g = f32(3, inf)
 		}
 		run(t, fn, g)
-		if got := result(t, o); got != want {
+		if got := result(t, o); got != want || got.Steps() != int64(i+1) {
 			t.Errorf("step %d: got %+v, want %+v", i, got, want)
 		}
 	}

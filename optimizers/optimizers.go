@@ -47,8 +47,8 @@ type Optimizer interface {
 	Variables() []*tensor.Variable
 	// Result tells what the last step did.
 	Result() (StepResult, error)
-	// Iterations is how many steps were applied. Skipped ones do not count, and
-	// a window of accumulated gradients is one step.
+	// Iterations is how many steps were applied. Skipped ones do not count (see
+	// StepResult.Steps), and a window of accumulated gradients is one step.
 	Iterations() (int64, error)
 	// SetLearningRate changes the rate from the next step on. It is an error
 	// when a Schedule determines it. The field LearningRate is the rate of the
@@ -117,6 +117,11 @@ type StepResult struct {
 	ConsecutiveSkips int64 // steps skipped since the last one that was applied
 	SkipsAtFloor     int64 // of these, skipped when the loss scale could not get smaller any more
 }
+
+// Steps is how many steps were done: applied and skipped. In a loop of one's own
+// it tells which batch comes next; while gradients are accumulated a step is a
+// window, of GradientAccumulationSteps batches.
+func (r StepResult) Steps() int64 { return r.AppliedSteps + r.SkippedSteps }
 
 // or returns x, or the default d when x is zero.
 func or[T comparable](x, d T) T {

@@ -132,5 +132,5 @@ func resume(data *keras.Pipeline, step *tensor.Func[keras.Batch, *keras.Tensor],
 		return 0, err
 	}
 	r, err := optimizer.Result()
-	return int(r.AppliedSteps + r.SkippedSteps), err
+	return int(r.Steps()), err
 }
