@@ -48,14 +48,14 @@ type Tensor struct {
 	variable *Variable // the variable this is the value of, for leaves
 	argument int       // position among a Function's arguments, -1 for others
 
-	trace    *trace // the recording it belongs to, nil outside a Function
-	symbolic bool   // depends on an Input: has no data, ever
-	stop     bool   // gradients end here
-	scaled   any    // the scaler whose loss scale is in it; see MarkScaled
-	gradient *GradientMark
-	mask     *Tensor  // see Mask
-	segment  *segment // see Remat
-	custom   *custom  // see WithGradient
+	trace    *trace        // the recording it belongs to, nil outside a Function
+	symbolic bool          // depends on an Input: has no data, ever
+	stop     bool          // gradients end here
+	scaled   any           // the scaler whose loss scale is in it; see MarkScaled
+	gradient *GradientMark // see GradientMark
+	mask     *Tensor       // see Mask
+	segment  *segment      // see Remat
+	custom   *custom       // see WithGradient
 
 	parts  []*Tensor // a tuple's tensors; the other fields are unused then
 	err    error     // a broken tensor: the error that made it
