@@ -122,11 +122,34 @@ func Devices() []string {
 	})
 }
 
+// tags are the kinds of devices that only programs built with a tag have, and
+// that tag.
+var tags = map[string]string{"cuda": "cuda"}
+
+// builtWithout returns the error of a kind of device that the program was built
+// without, or nil for one that no build has. Call it for kinds that are not
+// registered.
+func builtWithout(kind string) error {
+	tag, ok := tags[kind]
+	if !ok {
+		return nil
+	}
+	return fmt.Errorf("the program was built without it; build it with: go build -tags %s (see docs/%s.md)", tag, kind)
+}
+
 // Search lists all devices that were looked for, sorted by kind and number,
-// those that cannot be used with the reason. A kind without any has one entry.
+// those that cannot be used with the reason. A kind without any, or that the
+// program was built without, has one entry.
 func Search() []Found {
 	var all []Found
-	for _, name := range registered() {
+	have := registered()
+	names := slices.Concat(have, slices.Collect(maps.Keys(tags)))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if !slices.Contains(have, name) {
+			all = append(all, Found{Name: name, Err: builtWithout(name)})
+			continue
+		}
 		registry.Lock()
 		p := registry.providers[name]
 		registry.Unlock()
@@ -177,6 +200,9 @@ func Open(name string) (driver.Device, error) {
 	}
 	registry.Unlock()
 	if !ok {
+		if err := builtWithout(kind); err != nil {
+			return nil, fmt.Errorf("backend: device %q does not open: %w", name, err)
+		}
 		return nil, fmt.Errorf("backend: unknown device %q; have %q", name, registered())
 	}
 	o.once.Do(func() { o.device, o.err = p.Open(number) })

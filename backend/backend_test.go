@@ -89,7 +89,7 @@ func TestRegistry(t *testing.T) {
 	for _, f := range backend.Search() {
 		got = append(got, f.String())
 	}
-	if want := []string{"fails: not available: no driver", "many: Small, sm_70, 1.0 GiB", "many:1: not available: Old, sm_30: too old", "opens: "}; !slices.Equal(got, want) {
+	if want := []string{"cuda: not available: the program was built without it; build it with: go build -tags cuda (see docs/cuda.md)", "fails: not available: no driver", "many: Small, sm_70, 1.0 GiB", "many:1: not available: Old, sm_30: too old", "opens: "}; !slices.Equal(got, want) {
 		t.Errorf("Search: got %q, want %q", got, want)
 	}
 	if d, err := backend.Open("many:1"); err != nil || d.Name() != "many:1" {
@@ -105,6 +105,8 @@ func TestRegistry(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"tpu":     `backend: unknown device "tpu"; have ["fails" "many" "opens"]`,
+		"cuda":    `backend: device "cuda" does not open: the program was built without it; build it with: go build -tags cuda (see docs/cuda.md)`,
+		"cuda:1":  `backend: device "cuda:1" does not open: the program was built without it; build it with: go build -tags cuda (see docs/cuda.md)`,
 		"many:x":  `backend: device "many:x": got number "x", want 0 or more`,
 		"opens:2": `backend: device "opens:2" does not open: there is one, got number 2`,
 		"fails":   `backend: device "fails" does not open: no driver`,

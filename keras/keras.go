@@ -23,10 +23,6 @@
 package keras
 
 import (
-	"errors"
-	"slices"
-	"strings"
-
 	"github.com/mezzo-ml/mezzo/backend"
 	_ "github.com/mezzo-ml/mezzo/backend/cpu" // every program can run on the processor
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -66,16 +62,11 @@ type Device = backend.Found
 // Devices lists the devices of this machine (TensorFlow:
 // tf.config.list_physical_devices), and those that cannot be used with the
 // reason, in Err: "cpu", and the GPUs "cuda", "cuda:1" … KERAS_DEVICE chooses one.
+// A program built without the tag cuda has one entry "cuda" that says so.
 //
 //	cpu: Intel Xeon, AVX-512
 //	cuda: not available: no driver found: tried libcuda.so.1, …
-func Devices() []Device {
-	all := backend.Search()
-	if !slices.ContainsFunc(all, func(d Device) bool { return strings.HasPrefix(d.Name, "cuda") }) {
-		all = append(all, Device{Name: "cuda", Err: errors.New("the program was built without it, see docs/cuda.md: go build -tags cuda")})
-	}
-	return all
-}
+func Devices() []Device { return backend.Search() }
 
 // Function compiles f (TensorFlow: tf.function); see tensor.Function. changes
 // lists the owners of everything f changes: the model, the optimizer, metrics.
