@@ -154,6 +154,9 @@ func (s *setup) matcher(field string, expressions []string) func(*tensor.Variabl
 // checking that they fit.
 func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor, v []*tensor.Variable) {
 	const where = "ApplyGradients"
+	if len(grads) == 0 && len(vars) == 0 {
+		tensor.Fail(where, "got 0 variables; was the model built when they were listed? call Build first, or list them inside the Function")
+	}
 	if len(grads) != len(vars) {
 		tensor.Fail(where, "got %d gradients, want %d: one for each variable", len(grads), len(vars))
 	}
@@ -197,6 +200,14 @@ func throughFloat16(g []*tensor.Tensor, v []*tensor.Variable, who, cure string) 
 			tensor.Fail("ApplyGradients", "%s: the gradient of %s passed through float16 and its loss was not scaled, so small gradients are lost; "+
 				"%s, with GetScaledLoss and GetUnscaledGradients, or set AllowUnscaledLoss", who, v[i].Name(), cure)
 		}
+	}
+}
+
+// inFunction fails where ApplyGradients of the optimizer of a name is called
+// outside of Functions.
+func inFunction(name string) {
+	if tensor.Recording() == 0 {
+		tensor.Fail("optimizer "+name, "ApplyGradients belongs in a keras.Function that lists it and the model")
 	}
 }
 

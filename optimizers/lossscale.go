@@ -195,6 +195,7 @@ func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*ten
 // Optimizer.
 func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tensor.Variable) {
 	s := o.check("ApplyGradients")
+	inFunction(s.Name)
 	o.begin()
 	g, v := pairs(grads, vars)
 	o.scalesAll(s, g, v)

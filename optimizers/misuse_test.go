@@ -3,6 +3,7 @@ package optimizers
 import (
 	"context"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -43,6 +44,8 @@ func TestMisuse(t *testing.T) {
 		{"ApplyGradients: gradient of dense/bias: got int32[3], want float32[3]", func() { sgd.ApplyGradients([]*tensor.Tensor{g[0], tensor.Zeros(dtype.Int32, 3)}, vars) }},
 		{"ApplyGradients: gradient of dense/kernel: got a tuple, want float32[2 3]", func() { sgd.ApplyGradients([]*tensor.Tensor{tensor.Tuple(g...), nil}, vars) }},
 		{"ApplyGradients: got no gradient for any of 2 variables; does the loss depend on them?", func() { sgd.ApplyGradients([]*tensor.Tensor{nil, nil}, vars) }},
+		{"ApplyGradients: got 0 variables; was the model built when they were listed? call Build first, or list them inside the Function", func() { sgd.ApplyGradients(nil, nil) }},
+		{"ApplyGradients: got 0 variables; was the model built when they were listed? call Build first, or list them inside the Function", func() { lso.ApplyGradients(nil, nil) }},
 
 		{"ApplyGradients: gradient of dense/kernel still carries the loss scale; call GetUnscaledGradients first", func() { sgd.ApplyGradients(scaled(), vars) }},
 		{"ApplyGradients: gradient of dense/kernel still carries the loss scale; call GetUnscaledGradients first", func() { lso.ApplyGradients(scaled(), vars) }},
@@ -111,6 +114,34 @@ func TestMisuse(t *testing.T) {
 		err := fn.Run(context.Background(), struct{}{})
 		if err == nil || err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+	}
+}
+
+// TestApplyOutside: outside of a Function no optimizer applies gradients, and
+// the error says where that belongs.
+func TestApplyOutside(t *testing.T) {
+	all := []Optimizer{&LossScaleOptimizer{Inner: &Adam{}}, &MultiOptimizer{OptimizerMap: OptimizerMap{Default: &SGD{}}}, &LossScaleOptimizer{Inner: &foreign{}}}
+	for _, n := range Names() {
+		if n == "LossScaleOptimizer" || n == "MultiOptimizer" {
+			continue // Get makes none, they need an inner one
+		}
+		o, err := Get(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, o)
+	}
+	for _, o := range all {
+		v := variable("v", dtype.Float32, []float64{1, 2}, 1, 2)
+		err := func() (err error) {
+			defer tensor.Catch(&err)
+			o.ApplyGradients([]*tensor.Tensor{tensor.Ones(dtype.Float32, 1, 2)}, []*tensor.Variable{v})
+			return nil
+		}()
+		const want = ": ApplyGradients belongs in a keras.Function that lists it and the model"
+		if err == nil || !strings.HasPrefix(err.Error(), "optimizer ") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%T: got  %v\nwant optimizer NAME%s", o, err, want)
 		}
 	}
 }

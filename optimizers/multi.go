@@ -149,6 +149,7 @@ func (m OptimizerMap) clone() OptimizerMap {
 
 // apply has each optimizer apply the gradients of its part; see ruled.
 func (o *MultiOptimizer) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor) {
+	inFunction(s.name())
 	o.check("ApplyGradients")
 	g, v := pairs(grads, vars)
 	o.begin(s)

@@ -218,6 +218,7 @@ func (b *state) variables(s setup) []*tensor.Variable {
 // returns whether this call ends a step (nil: always), and whether all
 // gradients of that step were finite (nil: not asked).
 func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, vars []*tensor.Variable) (ends, ok *tensor.Tensor) {
+	inFunction(s.name())
 	s.check("ApplyGradients")
 	g, v := pairs(grads, vars)
 	if finite == nil && !s.options.AllowUnscaledLoss {

@@ -37,10 +37,7 @@ func (v *Variable) Rows(indices *Tensor) *Tensor { return v.Value().gatherKnown(
 // AssignRows is Assign of v's value with other rows at indices that
 // [Tensor.SparseRows] returned. In a compiled step it reads and writes no others.
 func (v *Variable) AssignRows(indices, rows *Tensor) {
-	tr := current()
-	if tr == nil {
-		Fail("AssignRows", "variable %s is assigned outside a Function; use Set there", v.name)
-	}
+	tr := v.assignable("AssignRows")
 	if tr.gate != nil {
 		rows = Where(tr.gate, rows, v.Rows(indices))
 	}

@@ -101,11 +101,17 @@ func (v *Variable) Assign(t *Tensor) {
 	if t.parts != nil || !t.typ.Equal(v.typ) {
 		Fail("Assign", "variable %s is %v, got %v", v.name, v.typ, t.describe())
 	}
+	v.assignable("Assign").assign(v, t)
+}
+
+// assignable returns the recording that the calling goroutine is in, which
+// alone may assign v, and fails where there is none.
+func (v *Variable) assignable(where string) *trace {
 	tr := current()
 	if tr == nil {
-		Fail("Assign", "variable %s is assigned outside a Function; use Set there", v.name)
+		Fail(where, "variable %s is assigned outside a Function; record it in a keras.Function that lists the variable's owner, or use Set", v.name)
 	}
-	tr.assign(v, t)
+	return tr
 }
 
 // Set writes elements at once, outside Functions; v keeps its type and the

@@ -127,7 +127,8 @@ func TestValueAsArgument(t *testing.T) {
 
 func TestAssignErrors(t *testing.T) {
 	v := variable("v", dtype.Float32, 1, 2)
-	wantError(t, "outside", catch(func() { v.Assign(f32(1, 2)) }), "Assign: variable v is assigned outside a Function; use Set there")
+	wantError(t, "outside", catch(func() { v.Assign(f32(1, 2)) }), "Assign: variable v is assigned outside a Function; record it in a keras.Function that lists the variable's owner, or use Set")
+	wantError(t, "rows outside", catch(func() { v.AssignRows(f32(0), f32(1)) }), "AssignRows: variable v is assigned outside a Function; record it in a keras.Function that lists the variable's owner, or use Set")
 	for _, c := range []struct {
 		name string
 		f    func(x T)

@@ -145,7 +145,7 @@ func (c *confusion) update(m named, class string, d decision, yTrue, yPred, weig
 	}
 	n := p.Shape().Size()
 	added := weight.Reshape(n).ScatterAdd(index.Reshape(n), want.Size()).Reshape(want...)
-	c.histogram.Assign(c.histogram.Value().Add(added))
+	addTo(m, c.histogram, added)
 	tensor.Label("metrics/"+m.MetricName(), since, c.histogram.Value())
 }
 

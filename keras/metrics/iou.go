@@ -250,7 +250,7 @@ func (c *matrix) update(m named, class string, k classes, yTrue, yPred, weight *
 	at := tensor.Where(counted, t.MulScalar(float64(k.n)).Add(p), limit(0))
 	size := t.Shape().Size()
 	added := w.Reshape(size).ScatterAdd(at.Reshape(size), k.n*k.n).Reshape(k.n, k.n)
-	c.total.Assign(c.total.Value().Add(added))
+	addTo(m, c.total, added)
 	tensor.Label("metrics/"+m.MetricName(), since, c.total.Value())
 }
 

@@ -29,6 +29,7 @@ func (m *Mean) Add(x *tensor.Tensor) { m.AddWeighted(x, nil) }
 // or broadcasting to it; nil weighs all alike. A scalar weight is that of all
 // of x together: the size of the batch, where x is its mean.
 func (m *Mean) AddWeighted(x, weight *tensor.Tensor) {
+	inFunction(m, "Add")
 	m.add(m, "Mean", number("Mean", x), weight)
 }
 
@@ -57,10 +58,11 @@ func (m *Sum) Add(x *tensor.Tensor) { m.AddWeighted(x, nil) }
 // AddWeighted is Add with weights, of the shape of x, or of the start of it,
 // or broadcasting to it; nil weighs all alike.
 func (m *Sum) AddWeighted(x, weight *tensor.Tensor) {
+	inFunction(m, "Add")
 	m.Variables()
 	since := tensor.Mark()
 	sum, _, _ := weigh("Sum", number("Sum", x), weight)
-	m.total.Assign(m.total.Value().Add(sum))
+	addTo(m, m.total, sum)
 	tensor.Label("metrics/"+m.MetricName(), since, m.total.Value())
 }
 

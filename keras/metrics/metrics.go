@@ -101,13 +101,27 @@ func newTotal(m named, name string) *tensor.Variable {
 	return tensor.NewState(m.MetricName()+"/"+name, dtype.Float64, nil, nil)
 }
 
+// addTo records that x is added to v, which belongs to m.
+func addTo(m named, v *tensor.Variable, x *tensor.Tensor) {
+	inFunction(m, "Update")
+	v.Assign(v.Value().Add(x))
+}
+
+// inFunction fails where a method of m that records is called outside of
+// Functions.
+func inFunction(m named, method string) {
+	if tensor.Recording() == 0 {
+		tensor.Fail("metric "+m.MetricName(), "%s belongs in a keras.Function that lists it", method)
+	}
+}
+
 // add records that the values of a batch are added; class is for messages.
 func (r *ratio) add(m named, class string, values, weight *tensor.Tensor) {
 	r.variables(m)
 	since := tensor.Mark()
 	sum, samples, elements := weigh(class, values, weight)
-	r.total.Assign(r.total.Value().Add(sum.DivScalar(float64(elements))))
-	r.count.Assign(r.count.Value().Add(samples))
+	addTo(m, r.total, sum.DivScalar(float64(elements)))
+	addTo(m, r.count, samples)
 	tensor.Label("metrics/"+m.MetricName(), since, r.total.Value(), r.count.Value())
 }
 

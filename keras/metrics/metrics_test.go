@@ -346,6 +346,39 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestUpdateOutside: outside of a Function an update is an error that says
+// where it belongs.
+func TestUpdateOutside(t *testing.T) {
+	outside := func(f func()) (err error) {
+		defer tensor.Catch(&err)
+		f()
+		return nil
+	}
+	check := func(m Accumulator, method string, f func()) {
+		want := "metric " + m.MetricName() + ": " + method + " belongs in a keras.Function that lists it"
+		if err := outside(f); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+		if got := result(t, m); got != 0 {
+			t.Errorf("%s: got %v after the error, want 0", m.MetricName(), got)
+		}
+	}
+	mean, sum := &Mean{}, &Sum{Name: "total"}
+	check(mean, "Add", func() { mean.Add(vector(1, 2)) })
+	check(sum, "Add", func() { sum.AddWeighted(vector(1, 2), vector(1, 1)) })
+	for _, n := range Names() {
+		m, err := Get(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y := f32([]int{2, 2}, 1, 0, 0, 1)
+		if strings.HasPrefix(m.MetricName(), "sparse_") {
+			y = i32(1, 0)
+		}
+		check(m, "Update", func() { m.Update(y, f32([]int{2, 2}, 0.5, 0.25, 0.125, 0.875)) })
+	}
+}
+
 func TestGet(t *testing.T) {
 	for _, n := range Names() {
 		m, err := Get(n)

@@ -268,7 +268,7 @@ func (s *sums) add(m named, class string, since uint64, names []string, added []
 		if !v.Shape().Equal(added[i].Shape()) {
 			tensor.Fail(class, "got %d classes, want %d as before", added[i].Dim(0), v.Shape()[0])
 		}
-		v.Assign(v.Value().Add(added[i]))
+		addTo(m, v, added[i])
 		tensor.Label("metrics/"+m.MetricName(), since, v.Value())
 	}
 }

@@ -1,0 +1,44 @@
+package keras_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+)
+
+// What custom loops get wrong.
+func init() {
+	maps.Copy(errorCases, map[string]func(t *testing.T) error{
+		"Metric updated outside of a Function": func(*testing.T) (err error) {
+			defer tensor.Catch(&err)
+			new(metrics.Mean).Add(keras.NewTensor([]float32{1, 2}, 2))
+			return nil
+		},
+		"Gradients applied outside of a Function": func(t *testing.T) (err error) {
+			defer tensor.Catch(&err)
+			m := classifier(t)
+			loss := &losses.SparseCategoricalCrossentropy{FromLogits: true}
+			l := loss.Call(keras.NewTensor([]int32{0, 1}, 2), m.Call(keras.NewTensor(make([]float32, 8), 2, 4)))
+			new(optimizers.Adam).ApplyGradients(keras.Gradients(l, m.TrainableVariables()), m.TrainableVariables())
+			return nil
+		},
+		"Variables listed before the model is built": func(*testing.T) error {
+			m, opt, loss := keras.Sequential(&layers.Dense{Units: 3}), &optimizers.Adam{}, &losses.SparseCategoricalCrossentropy{FromLogits: true}
+			vars := m.TrainableVariables()
+			step := keras.Function(func(b keras.Batch) *keras.Tensor {
+				l := loss.Call(b.Y, m.Call(b.X, keras.Training))
+				opt.ApplyGradients(keras.Gradients(l, vars), vars)
+				return l
+			}, m, opt)
+			_, err := step.Call(context.Background(), keras.Batch{X: keras.NewTensor(make([]float32, 8), 2, 4), Y: keras.NewTensor([]int32{0, 1}, 2)})
+			return err
+		},
+	})
+}
