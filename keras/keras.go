@@ -78,8 +78,9 @@ func Function[In, Out any](f func(In) Out, changes ...Stateful) *tensor.Func[In,
 // (TensorFlow: GradientTape.gradient); see tensor.Gradients.
 func Gradients(loss *Tensor, vars []*Variable) []*Tensor { return tensor.Gradients(loss, vars) }
 
-// NewTensor returns a tensor of a copy of data, in row-major order. It panics
-// with *tensor.Error when the number of elements is not that of the shape.
+// NewTensor returns a tensor of a copy of data, in row-major order; without a
+// shape it takes one element. It panics with *tensor.Error when the number of
+// elements is not that of the shape.
 func NewTensor[T tensor.Element](data []T, shape ...int) *Tensor { return tensor.New(data, shape...) }
 
 // Tuple groups tensors: the inputs or outputs of a model that has several.

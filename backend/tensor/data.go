@@ -42,17 +42,22 @@ func elementType[T Element]() dtype.DType {
 	return dtype.Float64
 }
 
-// New returns a tensor of a copy of data, in row-major order. It panics with
-// *Error when the number of elements is not that of the shape.
+// New returns a tensor of a copy of data, in row-major order; without a shape
+// it takes one element. It panics with *Error when the number of elements is
+// not that of the shape. Its errors call it NewTensor, its name in keras.
 func New[T Element](data []T, shape ...int) *Tensor {
 	t := op.Type{DType: elementType[T](), Shape: Shape(shape).Clone()}
 	for _, d := range shape {
 		if d < 0 {
-			Fail("New", "shape %v has a negative axis", shape)
+			Fail("NewTensor", "shape %v has a negative axis", shape)
 		}
 	}
-	if n := t.Shape.Size(); n != len(data) {
-		Fail("New", "%d elements given, %v takes %d", len(data), t, n)
+	switch n := t.Shape.Size(); {
+	case n == len(data):
+	case len(shape) == 0:
+		Fail("NewTensor", "%d elements and no shape given, want shape %d for a vector", len(data), len(data))
+	default:
+		Fail("NewTensor", "%d elements given, %v takes %d", len(data), t, n)
 	}
 	return FromBytes(t, asBytes(data))
 }

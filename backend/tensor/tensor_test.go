@@ -57,8 +57,10 @@ func TestElements(t *testing.T) {
 		f    func()
 		want string
 	}{
-		"count":     {func() { tensor.New([]float32{1, 2}, 3) }, "New: 2 elements given, float32[3] takes 3"},
-		"negative":  {func() { tensor.New([]float32{}, -1) }, "New: shape [-1] has a negative axis"},
+		"count":     {func() { tensor.New([]float32{1, 2}, 3) }, "NewTensor: 2 elements given, float32[3] takes 3"},
+		"no shape":  {func() { tensor.New([]float32{1, 2, 3}) }, "NewTensor: 3 elements and no shape given, want shape 3 for a vector"},
+		"nothing":   {func() { tensor.New([]float32{}) }, "NewTensor: 0 elements and no shape given, want shape 0 for a vector"},
+		"negative":  {func() { tensor.New([]float32{}, -1) }, "NewTensor: shape [-1] has a negative axis"},
 		"bytes":     {func() { tensor.FromBytes(x.Type(), nil) }, "FromBytes: 0 bytes given, float32[2 2] takes 16"},
 		"full":      {func() { tensor.Full(dtype.Float32, 1, -3) }, "BroadcastTo: shape [-3] has a negative axis"},
 		"dim":       {func() { x.Dim(2) }, "Dim: axis 2 does not exist in shape [2 2]"},
