@@ -25,7 +25,7 @@ func Adapt(ctx context.Context, l Adapter, d Dataset) (err error) {
 	if isNil(d) {
 		return fmt.Errorf("Adapt: no dataset given")
 	}
-	source, err := batchedSource(ctx, d, FitConfig{BatchSize: predictRows}, false)
+	source, err := batchedSource(ctx, nil, d, FitConfig{BatchSize: readRows(d)}, false)
 	if err == nil {
 		source, err = source.bounded(0, "give one that ends")
 	}

@@ -8,27 +8,22 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
-// weighted gives the samples of a dataset the weights of their classes.
-func weighted(d Dataset, byClass map[int]float64) (Dataset, error) {
+// weighted gives the samples of a dataset of batches the weights of their
+// classes.
+func weighted(d Dataset, byClass map[int]float64) Dataset {
 	p, ok := d.(*Pipeline)
 	if !ok {
-		source, err := batchedSource(context.Background(), d, FitConfig{}, false)
-		if err != nil {
-			return nil, err
-		}
+		source := epochsOf(context.Background(), d, FitConfig{})
 		p = FromGenerator(d.Batches, true)
 		p.n = source.steps
 		p.open = source.at
-	}
-	if p.arrays != nil && !p.batched {
-		return p.weighArrays(byClass)
 	}
 	q := p.derive()
 	q.open = flow.MapAt("ClassWeight", p.elements(), func(_ context.Context, _, _ int, b Batch) (_ Batch, err error) {
 		b.Weight, err = classWeights(b, byClass)
 		return b, err
 	})
-	return q, nil
+	return q
 }
 
 // weighArrays weights samples in memory once rather than in each epoch.

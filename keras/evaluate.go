@@ -10,7 +10,8 @@ import (
 )
 
 // Evaluate judges the model on a dataset (Keras: Model.evaluate) and returns
-// the loss and the metrics. Samples in memory are taken 1024 at a time.
+// the loss and the metrics. Samples of a Pipeline are taken 1024 at a time, those
+// of keras/data, which may be pictures read from files, 32.
 func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) {
 	defer tensor.Catch(&err)
 	if m.training == nil {
@@ -22,7 +23,7 @@ func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) 
 	if isNil(d) {
 		return nil, fmt.Errorf("Evaluate: no dataset given")
 	}
-	source, err := batchedSource(ctx, d, FitConfig{BatchSize: 1024}, false)
+	source, err := batchedSource(ctx, m, d, FitConfig{BatchSize: readRows(d)}, false)
 	if err == nil {
 		source, err = source.bounded(0, "use Take")
 	}
@@ -62,6 +63,15 @@ func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, e
 
 // predictRows is how many samples Predict takes at a time.
 const predictRows = 1024
+
+// readRows is how many samples of a dataset without batches Evaluate and
+// PredictDataset take at a time.
+func readRows(d Dataset) int {
+	if _, ok := d.(UnbatchedDataset); ok {
+		return 32 // Keras's default
+	}
+	return predictRows
+}
 
 // Predict computes the model on x, for inference (Keras: Model.predict). More
 // than 1024 samples are taken in parts. Where steady calls should allocate
@@ -106,8 +116,7 @@ func (m *Model) predictable(x *Tensor) error {
 
 // PredictDataset computes the model on the X of all batches of a dataset, for
 // inference (Keras: Model.predict of a dataset), and returns the results as one
-// tensor or tuple. Samples in memory that are not batched are taken 1024 at a
-// time.
+// tensor or tuple. Samples that are not batched are taken as by Evaluate.
 func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err error) {
 	defer tensor.Catch(&err)
 	if err := needs(ctx, "PredictDataset"); err != nil {
@@ -116,7 +125,7 @@ func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err e
 	if isNil(d) {
 		return nil, m.errorf("PredictDataset: no dataset given")
 	}
-	source, err := batchedSource(ctx, d, FitConfig{BatchSize: predictRows}, false)
+	source, err := batchedSource(ctx, m, d, FitConfig{BatchSize: readRows(d)}, false)
 	if err == nil {
 		source, err = source.bounded(0, "use Take")
 	}

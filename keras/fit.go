@@ -29,7 +29,7 @@ const (
 
 // FitConfig says how Fit trains (Keras: Model.fit).
 type FitConfig struct {
-	BatchSize       int     // default: 32; for datasets that are not batched yet
+	BatchSize       int     // default: 32; for datasets that are not batched yet, of keras and of keras/data
 	Epochs          int     // number of the last epoch; default: 1
 	InitialEpoch    int     // epochs done before, when training goes on
 	StepsPerEpoch   int     // default: all of the dataset. With it, an epoch goes on where the last one ended
@@ -106,8 +106,8 @@ func (c FitConfig) check() error {
 	return nil
 }
 
-// Fit trains the model (Keras: Model.fit). Samples in memory are batched and
-// shuffled; datasets that are batched already are taken as they come. It
+// Fit trains the model (Keras: Model.fit). Samples are batched, those in memory
+// also shuffled; datasets that are batched already are taken as they come. It
 // returns the logs of the epochs that finished, also together with an error.
 // When ctx ends Fit stops within a step and returns an *Interrupted; the model
 // has the weights of the last finished step, and the Checkpoint, if there is
@@ -145,21 +145,26 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 		}
 		d, validation = train, held
 	}
-	if c.ClassWeight != nil {
-		if d, err = weighted(d, c.ClassWeight); err != nil {
+	byClass := c.ClassWeight
+	if p, ok := d.(*Pipeline); ok && byClass != nil && p.arrays != nil && !p.batched {
+		if d, err = p.weighArrays(byClass); err != nil {
 			return h, fmt.Errorf("Fit: %w", err)
 		}
+		byClass = nil
 	}
-	source, err := batchedSource(ctx, d, c, c.Shuffle == nil || *c.Shuffle)
-	if err == nil {
-		source, err = source.bounded(c.StepsPerEpoch, "give StepsPerEpoch")
+	if d, err = batched(ctx, m, d, c, c.Shuffle == nil || *c.Shuffle); err != nil {
+		return h, fmt.Errorf("Fit: %w", err)
 	}
+	if byClass != nil {
+		d = weighted(d, byClass)
+	}
+	source, err := epochsOf(ctx, d, c).bounded(c.StepsPerEpoch, "give StepsPerEpoch")
 	if err != nil {
 		return h, fmt.Errorf("Fit: %w", err)
 	}
 	f := &fitting{m: m, h: h, c: c, source: source, run: &Run{Model: m, Config: c, Steps: source.steps, Checkpoint: c.Checkpoint, SaveEvery: c.SaveEvery}}
 	if validation != nil {
-		v, err := batchedSource(ctx, validation, c, false)
+		v, err := batchedSource(ctx, m, validation, c, false)
 		if err == nil {
 			v, err = v.bounded(c.ValidationSteps, "give ValidationSteps")
 		}

@@ -36,24 +36,78 @@ func opened(d Dataset) (flow.Opener[Batch], bool) {
 	return nil, false
 }
 
-// batchedSource makes batches of a dataset where it has none, with the
-// shuffling that Fit's arguments ask for.
-func batchedSource(ctx context.Context, d Dataset, c FitConfig, shuffle bool) (epochs, error) {
-	if p, ok := d.(*Pipeline); ok {
-		if p.n == 0 {
-			return epochs{}, ErrEmptyDataset
+// batched makes batches of a dataset where it has none, for a model (nil: for
+// none), with the shuffling that Fit's arguments ask for.
+func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool) (Dataset, error) {
+	switch d := d.(type) {
+	case *Pipeline:
+		if d.n == 0 {
+			return nil, ErrEmptyDataset
 		}
-		if !p.batched {
-			if shuffle && p.arrays != nil && p.shuffle == nil {
-				p = p.Shuffle(p.n, c.Seed)
-			}
-			p = p.Batch(c.BatchSize)
-			if p.n != 1 {
-				p = p.Prefetch(1)
-			}
+		if d.batched {
+			return d, nil
 		}
-		d = p
+		if shuffle && d.arrays != nil && d.shuffle == nil {
+			d = d.Shuffle(d.n, c.Seed)
+		}
+		d = d.Batch(c.BatchSize)
+		if d.n != 1 {
+			d = d.Prefetch(1)
+		}
+		return d, nil
+	case UnbatchedDataset:
+		yes, known := d.Batched()
+		if !known {
+			yes = !firstIsSample(ctx, m, d)
+		}
+		if !yes {
+			return d.InBatches(c.BatchSize), nil
+		}
 	}
+	return d, nil
+}
+
+// firstIsSample reads the first element of a dataset to see whether it has no
+// batch axis. What does not read is taken for batches: it is reported where it
+// is read to train on.
+func firstIsSample(ctx context.Context, m *Model, d SeekableDataset) bool {
+	for b, err := range d.Epoch(ctx, 0, 0) {
+		return err == nil && b.X != nil && isSample(m, b)
+	}
+	return false
+}
+
+// isSample reports whether b is a sample rather than a batch.
+func isSample(m *Model, b Batch) bool {
+	rows, differ := -1, false
+	for _, t := range []*Tensor{b.X, b.Y, b.Weight} {
+		if t == nil {
+			continue
+		}
+		for _, p := range t.Parts() {
+			if p.Err() != nil {
+				return false
+			}
+			if p.Rank() == 0 {
+				return true
+			}
+			differ = differ || rows >= 0 && p.Dim(0) != rows
+			rows = p.Dim(0)
+		}
+	}
+	if m == nil || m.in == nil {
+		return differ
+	}
+	for i, in := range m.in.Parts() {
+		if b.X.Len() != m.in.Len() || b.X.Parts()[i].Rank() != in.Rank()-1 {
+			return false
+		}
+	}
+	return true
+}
+
+// epochsOf opens the epochs of a dataset of batches, for the callbacks of c.
+func epochsOf(ctx context.Context, d Dataset, c FitConfig) epochs {
 	e := epochs{ctx: ctx, hold: 1, steps: -1}
 	// What users see they may keep.
 	if backend.DebugFromEnv().Eager || slices.ContainsFunc(c.Callbacks, Callback.seesBatches) {
@@ -73,7 +127,16 @@ func batchedSource(ctx context.Context, d Dataset, c FitConfig, shuffle bool) (e
 	if open, ok := opened(d); ok {
 		e.at = open
 	}
-	return e, nil
+	return e
+}
+
+// batchedSource opens the epochs of a dataset in batches; see batched.
+func batchedSource(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool) (epochs, error) {
+	d, err := batched(ctx, m, d, c, shuffle)
+	if err != nil {
+		return epochs{}, err
+	}
+	return epochsOf(ctx, d, c), nil
 }
 
 // bounded is an error when the epochs do not end and nothing else ends them.

@@ -59,7 +59,7 @@ func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Paddin
 			}
 		}
 	}
-	return from(groups(d.n, n, drop), flow.Group(d.open, d.n, n, drop, join))
+	return from(groups(d.n, n, drop), flow.Group(d.open, d.n, n, drop, join)).of(batches)
 }
 
 // samples fills up the samples of a batch.
@@ -168,5 +168,5 @@ func Unbatch(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
 	return FlatMap(d, func(_ context.Context, b keras.Batch) (rows *Dataset[keras.Batch], err error) {
 		defer tensor.Catch(&err)
 		return FromDataset(keras.FromTensors(b.X, b.Y, b.Weight)), nil
-	})
+	}).of(samples)
 }

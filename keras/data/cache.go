@@ -49,7 +49,7 @@ func (d *Dataset[T]) Cache() *Dataset[T] {
 			}
 			kept.CompareAndSwap(nil, &read)
 		}
-	})
+	}).of(d.form)
 }
 
 // Codec writes elements into files and reads them back: [Bytes] and [Samples]
@@ -87,7 +87,7 @@ func (d *Dataset[T]) CacheFile(path string, codec Codec[T]) *Dataset[T] {
 				yield(none, err)
 			}
 		}
-	})
+	}).of(d.form)
 }
 
 var errLeft = fmt.Errorf("the reader has left")

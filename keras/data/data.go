@@ -53,12 +53,44 @@ type Dataset[T any] struct {
 	n     int
 	open  flow.Opener[T]
 	epoch *atomic.Int64 // how often All was called
+	form  form
 }
 
-var _ keras.SeekableDataset = (*Dataset[keras.Batch])(nil)
+// form is what is known of the elements of a Dataset of keras.Batch: whether
+// they have a batch axis.
+type form int8
+
+const (
+	unknown form = iota // they come from a function of the program
+	samples
+	batches
+)
+
+var _ keras.UnbatchedDataset = (*Dataset[keras.Batch])(nil)
 
 func from[T any](n int, open flow.Opener[T]) *Dataset[T] {
 	return &Dataset[T]{n: n, open: open, epoch: new(atomic.Int64)}
+}
+
+// of says of which form the elements are.
+func (d *Dataset[T]) of(f form) *Dataset[T] {
+	d.form = f
+	return d
+}
+
+// Batched reports whether the elements are batches, as those of [Batch] and of
+// what is made of it are. It is not known of what a function of the program
+// returns.
+func (d *Dataset[T]) Batched() (yes, known bool) { return d.form == batches, d.form != unknown }
+
+// InBatches returns the dataset of batches of n samples that Fit, Evaluate and
+// PredictDataset make of one without batches: [Batch], prepared one ahead.
+func (d *Dataset[T]) InBatches(n int) keras.SeekableDataset {
+	b, ok := any(d).(*Dataset[keras.Batch])
+	if !ok {
+		return from(Unknown, flow.Failing[keras.Batch](fmt.Errorf("InBatches: the elements are %T, want keras.Batch", *new(T))))
+	}
+	return Batch(b, n).Prefetch(1)
 }
 
 // FromSlice returns the dataset of the elements of s (tf.data:
@@ -89,13 +121,17 @@ func FromDataset(d keras.SeekableDataset) *Dataset[keras.Batch] {
 	if own, ok := d.(*Dataset[keras.Batch]); ok {
 		return own
 	}
+	form := batches
 	if p, ok := d.(*keras.Pipeline); ok {
+		if !p.Batched() {
+			form = samples
+		}
 		_, open := p.Opener()
-		return from(d.Len(), open)
+		return from(d.Len(), open).of(form)
 	}
 	return from(d.Len(), func(at flow.Start, _ flow.Hold) iter.Seq2[keras.Batch, error] {
 		return d.Epoch(at.Context, at.Epoch, at.Skip)
-	})
+	}).of(form)
 }
 
 // Range returns the numbers from start to below stop (tf.data: range).
@@ -199,7 +235,7 @@ func (d *Dataset[T]) Shuffle(buffer int, seed ...uint64) *Dataset[T] {
 	if len(seed) > 0 {
 		s = seed[0]
 	}
-	return from(d.n, flow.Shuffle(d.open, buffer, s))
+	return from(d.n, flow.Shuffle(d.open, buffer, s)).of(d.form)
 }
 
 // Take keeps the first n elements of each epoch.
@@ -218,7 +254,7 @@ func (d *Dataset[T]) part(lo, hi int) *Dataset[T] {
 	default:
 		n = min(hi, n) - min(lo, n)
 	}
-	return from(n, flow.Part(d.open, d.n, lo, hi))
+	return from(n, flow.Part(d.open, d.n, lo, hi)).of(d.form)
 }
 
 // Shard keeps each num-th element, from number index on (tf.data: shard): the
@@ -246,7 +282,7 @@ func (d *Dataset[T]) Shard(num, index int) *Dataset[T] {
 				i++
 			}
 		}
-	})
+	}).of(d.form)
 }
 
 // Repeat yields n epochs as one; without n, or with a negative one, there is
@@ -295,7 +331,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 				yield(none, flow.Short(at.Skip-skip, at.Skip))
 			}
 		}
-	})
+	}).of(d.form)
 }
 
 // Concatenate yields the elements of d, then those of the others.
@@ -333,7 +369,7 @@ func (d *Dataset[T]) Concatenate(others ...*Dataset[T]) *Dataset[T] {
 				yield(none, flow.Short(at.Skip-skip, at.Skip))
 			}
 		}
-	})
+	}).of(d.form)
 }
 
 // plus adds lengths.
@@ -369,11 +405,11 @@ func (d *Dataset[T]) Filter(keep func(T) bool) *Dataset[T] {
 				}
 			}
 		}, at.Skip)
-	})
+	}).of(d.form)
 }
 
 // Prefetch prepares up to n elements ahead in a goroutine of its own.
-func (d *Dataset[T]) Prefetch(n int) *Dataset[T] { return from(d.n, flow.Ahead(d.open, n)) }
+func (d *Dataset[T]) Prefetch(n int) *Dataset[T] { return from(d.n, flow.Ahead(d.open, n)).of(d.form) }
 
 // Progress calls report after each element that is read, with how many were
 // read of the epoch and Len, and so shows how far long work is. See
@@ -392,5 +428,5 @@ func (d *Dataset[T]) Progress(report func(done, total int)) *Dataset[T] {
 				}
 			}
 		}
-	})
+	}).of(d.form)
 }

@@ -19,7 +19,7 @@ import (
 // part of it, but must not change the memory of what it has returned. An error
 // names the number of the element.
 func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Dataset[U] {
-	return from(d.n, flow.Map(d.open, f))
+	return from(d.n, flow.Map(d.open, f)).of(d.form)
 }
 
 // ParallelMap is Map in several goroutines (tf.data: map with
@@ -36,7 +36,7 @@ func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T
 			p := &parallel[T, U]{f: f, at: at, order: make(chan *task[T, U], n), work: make(chan *task[T, U], n)}
 			p.run(d.open, n, yield)
 		}
-	})
+	}).of(d.form)
 }
 
 // Augment puts the images of batches through layers as in training, and labels
@@ -44,7 +44,7 @@ func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T
 // numbers are functions of the layers' seeds, the epoch and the number of the
 // batch.
 func Augment(d *Dataset[keras.Batch], ls ...layers.Layer) *Dataset[keras.Batch] {
-	return from(d.n, flow.MapAt("Augment", d.open, keras.NewAugmenter(d.n, ls...).Batch))
+	return from(d.n, flow.MapAt("Augment", d.open, keras.NewAugmenter(d.n, ls...).Batch)).of(batches)
 }
 
 const (
