@@ -279,7 +279,7 @@ func (m *Model) wire(in, out *Tensor) error {
 		return nil
 	}
 	for i, t := range out.Parts() {
-		if _, ok := t.Origin().(*origin); !ok {
+		if _, ok := t.Origin().(*origin); !ok && !t.Symbolic() {
 			return m.errorf("output %d, %v, does not come from an Input; make it with Apply", i, t.Type())
 		}
 		if err := visit(t); err != nil {

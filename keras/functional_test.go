@@ -53,6 +53,7 @@ func TestBuildErrors(t *testing.T) {
 		"nil":           {in, nil, "NewModel: an input or output is nil"},
 		"not an Input":  {Apply(dense(2), in), Apply(dense(2), in), "model functional: input 0, float32[? 2], is not an Input"},
 		"operation":     {in, Apply(dense(2), in.MulScalar(2)), "model functional: an output depends on float32[? 4], which operation Mul made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own"},
+		"operation at the end": {in, Apply(dense(2), in).MulScalar(2), "model functional: an output depends on float32[? 2], which operation Mul made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own"},
 		"missing Input": {in, Apply(&layers.Concatenate{}, in, other), "model functional: an output depends on an Input of type float32[? 3] that is not among the model's inputs"},
 		"constant":      {in, NewTensor([]float32{1}, 1), "model functional: output 0, float32[1], does not come from an Input; make it with Apply"},
 		"same name": {in, Apply(&layers.Dense{Units: 2, Name: "head"}, Apply(&layers.Dense{Units: 2, Name: "head"}, in)),
@@ -76,6 +77,8 @@ func TestBuildErrors(t *testing.T) {
 	wantError(t, err, "model sequential: Predict: the input is the scalar float32[]; axis 0 counts samples")
 	_, err = Sequential(dense(2)).Predict(background, tensor.Scalar(Float32, 1))
 	wantError(t, err, "model sequential: the input is the scalar float32[]; axis 0 counts samples")
+	_, err = built.Predict(background, NewTensor(rising(4), 4))
+	wantError(t, err, "model sequential: input 0 is float32[4], want float32[? 4]; give a sample its batch axis with ExpandDims(0)")
 	_, err = built.Predict(background, NewTensor(rising(6), 2, 3))
 	wantError(t, err, "model sequential: input 0 is float32[2 3], want float32[? 4]")
 	_, err = built.Predict(background, Tuple(NewTensor(rising(4), 1, 4), NewTensor(rising(4), 1, 4)))
@@ -240,7 +243,7 @@ func TestInputsAreCast(t *testing.T) {
 	}
 	// Indices are not floats: what takes them says so.
 	_, err := lazy().Predict(background, NewTensor([]int32{1, 2}, 1, 2))
-	wantError(t, err, "layer dense: Call: got int32[? 2], want floats")
+	wantError(t, err, "layer dense: Call: got int32[? 2], want floats; Cast the data, or use keras.Input(…), which is for floats")
 }
 
 func TestOutputDType(t *testing.T) {

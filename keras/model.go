@@ -207,6 +207,9 @@ func (m *Model) accept(i int, t *Tensor, want op.Type) *Tensor {
 		fits = want.Shape[k] == tensor.Unknown || t.Shape()[k] == want.Shape[k] || t.Shape()[k] == tensor.Unknown
 	}
 	if !fits {
+		if len(want.Shape) > 0 && t.Shape().Equal(want.Shape[1:]) {
+			panic(&tensor.Error{Err: m.errorf("input %d is %v, want %v; give a sample its batch axis with ExpandDims(0)", i, t.Type(), want)})
+		}
 		panic(&tensor.Error{Err: m.errorf("input %d is %v, want %v", i, t.Type(), want)})
 	}
 	return t.Cast(want.DType)

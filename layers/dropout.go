@@ -195,7 +195,7 @@ func (b *Base) rateState(rate float64, seed *int64) (*tensor.Variable, error) {
 // wantFloats reports inputs that a layer cannot compute with.
 func wantFloats(x *tensor.Tensor) {
 	if !x.DType().IsFloat() {
-		tensor.Fail("Call", "got %v, want floats", x.Type())
+		tensor.Fail("Call", "got %v, want floats; Cast the data, or use keras.Input(…), which is for floats", x.Type())
 	}
 }
 

@@ -119,7 +119,7 @@ func TestErrors(t *testing.T) {
 		{&layers.Dropout{Rate: math.NaN()}, nil, "layer dropout: Build: Rate is NaN, want a number from 0 to 1"},
 		{&layers.Dropout{Rate: .5, NoiseShape: []int{1}}, nil, "layer dropout: Build: NoiseShape is [1], want 2 axes as input [? 4] has"},
 		{&layers.Dropout{Rate: .5, NoiseShape: []int{1, 3}}, nil, "layer dropout: Build: NoiseShape is [1 3], want 1, -1 or the size of the input in each axis of [? 4]"},
-		{&layers.Dropout{Rate: .5}, []op.Type{{DType: dtype.Int32, Shape: op.Shape{2, 3}}}, "layer dropout: Call: got int32[2 3], want floats"},
+		{&layers.Dropout{Rate: .5}, []op.Type{{DType: dtype.Int32, Shape: op.Shape{2, 3}}}, "layer dropout: Call: got int32[2 3], want floats; Cast the data, or use keras.Input(…), which is for floats"},
 		{&layers.Flatten{DataFormat: "last"}, nil, `layer flatten: Build: DataFormat is "last", want channels_last or channels_first`},
 		{&layers.Flatten{}, many([]int{-1, -1, 3}), "layer flatten: Build: input [? ? 3] has axes without a size, want sizes for all but the batch"},
 		{&layers.Reshape{TargetShape: []int{3}}, nil, "layer reshape: Build: TargetShape is [3], want a shape of 4 elements as input [? 4] has"},

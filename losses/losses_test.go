@@ -446,6 +446,8 @@ func TestErrors(t *testing.T) {
 			`layer dense: Units is -1, want a positive number`},
 		{func() *tensor.Tensor { return (&SparseCategoricalCrossentropy{}).Call(i32(0, 12), p) },
 			`layer loss/sparse_categorical_crossentropy: TakeAlong: index 12 at position 1 is out of range, want 0 to 2`},
+		{func() *tensor.Tensor { return (&SparseCategoricalCrossentropy{}).Call(i32(0, 1), f32([]int{2, 1}, 0.5, 0.5)) },
+			`SparseCategoricalCrossentropy: got predictions float32[2 1] of 1 class, want at least 2; for a head with 1 output use BinaryCrossentropy`},
 		{func() *tensor.Tensor {
 			return (&SparseCategoricalCrossentropy{Name: "digits"}).Call(tensor.New([]int64{-1, 1}, 2), p)
 		},

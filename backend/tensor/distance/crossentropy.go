@@ -114,10 +114,14 @@ func (c Crossentropy) categorical(class string, yTrue, yPred *tensor.Tensor) (t,
 // were limited to 1e-7 … 1-1e-7 (as Keras does on TensorFlow).
 //
 // Shapes: yTrue [batch …] or [batch … 1], class indices; yPred
-// [batch … classes], or with the classes along another axis (nil: the last).
+// [batch … classes], at least 2, or with the classes along another axis (nil:
+// the last).
 func Sparse(class string, yTrue, yPred *tensor.Tensor, fromLogits bool, ignore, axis *int) (values, valid *tensor.Tensor) {
 	if axis != nil {
 		yPred = classesLast(yPred, Axis(class, axis, yPred))
+	}
+	if yPred.Rank() > 0 && yPred.Dim(-1) == 1 { // of which every softmax is 1
+		tensor.Fail(class, "got predictions %v of 1 class, want at least 2; for a head with 1 output use BinaryCrossentropy", yPred.Type())
 	}
 	labels := align.Labels(class, yTrue, yPred)
 	p, logits := scores(yPred, op.Softmax, fromLogits)

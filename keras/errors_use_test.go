@@ -13,13 +13,21 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
-// What custom loops get wrong.
+// What custom loops and losses get wrong.
 func init() {
 	maps.Copy(errorCases, map[string]func(t *testing.T) error{
 		"Metric updated outside of a Function": func(*testing.T) (err error) {
 			defer tensor.Catch(&err)
 			new(metrics.Mean).Add(keras.NewTensor([]float32{1, 2}, 2))
 			return nil
+		},
+		"One output for classes": func(t *testing.T) error {
+			m := keras.Sequential(&layers.Dense{Units: 1, Activation: "sigmoid"})
+			if err := m.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}, Optimizer: &optimizers.SGD{}}); err != nil {
+				return err
+			}
+			_, err := m.Fit(context.Background(), samples(8, 4, 2), quiet)
+			return err
 		},
 		"Gradients applied outside of a Function": func(t *testing.T) (err error) {
 			defer tensor.Catch(&err)
