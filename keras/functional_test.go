@@ -43,19 +43,19 @@ func TestBuildErrors(t *testing.T) {
 		in, out *Tensor
 		want    string
 	}{
-		"layer":         {in, Apply(&layers.Dense{Name: "head"}, in), "layer head: Build: Units is 0, want a positive number"},
-		"kept on":       {in, Apply(dense(3), Apply(dense(2), Apply(&layers.Dense{Units: -1, Name: "first"}, in))), "layer first: Build: Units is -1, want a positive number"},
-		"in a tuple":    {in, Tuple(Apply(dense(2), in), Apply(&layers.Dropout{Rate: 2}, in)), "layer dropout: Build: Rate is 2, want a number from 0 to 1"},
-		"input":         {Input(4, 0), Apply(dense(2), Input(4, 0)), "Input: shape [4 0] has an axis of size 0, want positive sizes"},
-		"other shape":   {other, Apply(shared, other), "layer dense: Call: the last axis of input [? 3] is 3, want 4"},
-		"merge":         {in, Apply(&layers.Add{}, in, Input(4, 2, 5)), "layer add: Build: inputs [[? 4] [? 4 2 5]] do not broadcast, want equal sizes or 1 in each axis after the batch"},
-		"no input":      {in, Apply(dense(2)), "Apply: no input given"},
-		"nil":           {in, nil, "NewModel: an input or output is nil"},
-		"not an Input":  {Apply(dense(2), in), Apply(dense(2), in), "model functional: input 0, float32[? 2], is not an Input"},
-		"operation":     {in, Apply(dense(2), in.MulScalar(2)), "model functional: an output depends on float32[? 4], which operation Mul made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own"},
+		"layer":                {in, Apply(&layers.Dense{Name: "head"}, in), "layer head: Build: Units is 0, want a positive number"},
+		"kept on":              {in, Apply(dense(3), Apply(dense(2), Apply(&layers.Dense{Units: -1, Name: "first"}, in))), "layer first: Build: Units is -1, want a positive number"},
+		"in a tuple":           {in, Tuple(Apply(dense(2), in), Apply(&layers.Dropout{Rate: 2}, in)), "layer dropout: Build: Rate is 2, want a number from 0 to 1"},
+		"input":                {Input(4, 0), Apply(dense(2), Input(4, 0)), "Input: shape [4 0] has an axis of size 0, want positive sizes"},
+		"other shape":          {other, Apply(shared, other), "layer dense: Call: the last axis of input [? 3] is 3, want 4"},
+		"merge":                {in, Apply(&layers.Add{}, in, Input(4, 2, 5)), "layer add: Build: inputs [[? 4] [? 4 2 5]] do not broadcast, want equal sizes or 1 in each axis after the batch"},
+		"no input":             {in, Apply(dense(2)), "Apply: no input given"},
+		"nil":                  {in, nil, "NewModel: an input or output is nil"},
+		"not an Input":         {Apply(dense(2), in), Apply(dense(2), in), "model functional: input 0, float32[? 2], is not an Input"},
+		"operation":            {in, Apply(dense(2), in.MulScalar(2)), "model functional: an output depends on float32[? 4], which operation Mul made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own"},
 		"operation at the end": {in, Apply(dense(2), in).MulScalar(2), "model functional: an output depends on float32[? 2], which operation Mul made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own"},
-		"missing Input": {in, Apply(&layers.Concatenate{}, in, other), "model functional: an output depends on an Input of type float32[? 3] that is not among the model's inputs"},
-		"constant":      {in, NewTensor([]float32{1}, 1), "model functional: output 0, float32[1], does not come from an Input; make it with Apply"},
+		"missing Input":        {in, Apply(&layers.Concatenate{}, in, other), "model functional: an output depends on an Input of type float32[? 3] that is not among the model's inputs"},
+		"constant":             {in, NewTensor([]float32{1}, 1), "model functional: output 0, float32[1], does not come from an Input; make it with Apply"},
 		"same name": {in, Apply(&layers.Dense{Units: 2, Name: "head"}, Apply(&layers.Dense{Units: 2, Name: "head"}, in)),
 			`model functional: two layers are named "head"; names in a model are unique`},
 	} {
@@ -73,6 +73,8 @@ func TestBuildErrors(t *testing.T) {
 	wantError(t, built.Add(dense(2)), "model sequential: Add: the model is built; add layers before it sees data")
 	_, err := built.GetLayer("head")
 	wantError(t, err, `model sequential: GetLayer: no layer "head"; have ["dense"]`)
+	_, err = built.GetLayer("dense_1")
+	wantError(t, err, `model sequential: GetLayer: no layer "dense_1"; did you mean "dense"? have ["dense"]`)
 	_, err = built.Predict(background, tensor.Scalar(Float32, 1))
 	wantError(t, err, "model sequential: Predict: the input is the scalar float32[]; axis 0 counts samples")
 	_, err = Sequential(dense(2)).Predict(background, tensor.Scalar(Float32, 1))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
 )
@@ -254,7 +255,7 @@ func (m *Model) GetLayer(name string) (layers.Layer, error) {
 		}
 		have = append(have, n)
 	}
-	return nil, m.errorf("GetLayer: no layer %q; have %q", name, have)
+	return nil, m.errorf("GetLayer: no layer %q; %shave %q", name, suggest.Meant(name, have), have)
 }
 
 // collect lists what f finds in the layers, once each: a layer may also be

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 	"github.com/mezzo-ml/mezzo/layers/spec"
 )
 
@@ -226,7 +227,7 @@ func UnmarshalConfig(data []byte) (Layer, error) {
 	}
 	classes.RUnlock()
 	if make == nil {
-		return nil, fmt.Errorf("layers: unknown class %q; have %q", object.ClassName, Classes())
+		return nil, fmt.Errorf("layers: %w", suggest.Unknown("class", object.ClassName, Classes()))
 	}
 	l := make()
 	v := reflect.ValueOf(l).Elem()
@@ -240,7 +241,7 @@ func UnmarshalConfig(data []byte) (Layer, error) {
 		raw := object.Config[name]
 		field, ok := fields[name]
 		if !ok {
-			return nil, fmt.Errorf("layers: %s: unknown field %q; have %q", object.ClassName, name, slices.Sorted(maps.Keys(fields)))
+			return nil, fmt.Errorf("layers: %s: %w", object.ClassName, suggest.Unknown("field", name, slices.Sorted(maps.Keys(fields))))
 		}
 		if err := setField(field, raw); err != nil {
 			var wrong *json.UnmarshalTypeError

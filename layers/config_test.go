@@ -38,8 +38,8 @@ func TestMarshalConfig(t *testing.T) {
 
 func TestUnmarshalConfigErrors(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"class_name":"Dence","config":{}}`:                           `layers: unknown class "Dence"; have [`,
-		`{"class_name":"Add","config":{"unitz":3}}`:                    `layers: Add: unknown field "unitz"; have ["dtype" "name" "trainable"]`,
+		`{"class_name":"Dence","config":{}}`:                           `layers: unknown class "Dence"; did you mean "Dense"? have Activation, `,
+		`{"class_name":"Add","config":{"unitz":3}}`:                    `layers: Add: unknown field "unitz"; have dtype, name, trainable`,
 		`{"class_name":"Dense","config":{"units":"x"}}`:                `layers: Dense: field "units": got "x", want int`,
 		`{"class_name":"Dense","config":{"use_bias":1}}`:               `layers: Dense: field "use_bias": got 1, want bool`,
 		`{"class_name":"LayerNormalization","config":{"axis":[1,{}]}}`: `layers: LayerNormalization: field "axis": got [1,{}], want int`,

@@ -138,7 +138,7 @@ func TestNestedConfig(t *testing.T) {
 		t.Errorf("got %s, %v\nwant %s", data, err, want)
 	}
 	_, err = layers.UnmarshalConfig([]byte(`{"class_name":"SpectralNormalization","config":{"layer":{"class_name":"Identity","config":{"x":1}}}}`))
-	if want := `layers: SpectralNormalization: field "layer": layers: Identity: unknown field "x"; have ["dtype" "name" "trainable"]`; err == nil || err.Error() != want {
+	if want := `layers: SpectralNormalization: field "layer": layers: Identity: unknown field "x"; have dtype, name, trainable`; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/align"
 )
@@ -107,7 +108,7 @@ func Get(name string) (Loss, error) {
 	if f := byName[name]; f != nil {
 		return f(), nil
 	}
-	return nil, fmt.Errorf("losses: got %q, want one of %s", name, strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("losses: %w", suggest.Unknown("loss", name, Names()))
 }
 
 // common is what is the same for all losses: the class for messages, the

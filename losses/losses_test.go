@@ -446,7 +446,9 @@ func TestErrors(t *testing.T) {
 			`layer dense: Units is -1, want a positive number`},
 		{func() *tensor.Tensor { return (&SparseCategoricalCrossentropy{}).Call(i32(0, 12), p) },
 			`layer loss/sparse_categorical_crossentropy: TakeAlong: index 12 at position 1 is out of range, want 0 to 2`},
-		{func() *tensor.Tensor { return (&SparseCategoricalCrossentropy{}).Call(i32(0, 1), f32([]int{2, 1}, 0.5, 0.5)) },
+		{func() *tensor.Tensor {
+			return (&SparseCategoricalCrossentropy{}).Call(i32(0, 1), f32([]int{2, 1}, 0.5, 0.5))
+		},
 			`SparseCategoricalCrossentropy: got predictions float32[2 1] of 1 class, want at least 2; for a head with 1 output use BinaryCrossentropy`},
 		{func() *tensor.Tensor {
 			return (&SparseCategoricalCrossentropy{Name: "digits"}).Call(tensor.New([]int64{-1, 1}, 2), p)
@@ -479,8 +481,8 @@ func TestGet(t *testing.T) {
 			t.Errorf("Get(%q): got %v, %v, want %s", alias, l, err, name)
 		}
 	}
-	_, err := Get("msee")
-	want := `losses: got "msee", want one of ` + strings.Join(Names(), ", ")
+	_, err := Get("sparse_crossentropy")
+	want := `losses: unknown loss "sparse_crossentropy"; did you mean "sparse_categorical_crossentropy"? have ` + strings.Join(Names(), ", ")
 	if err == nil || err.Error() != want || !slices.Contains(Names(), "mse") {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
@@ -164,7 +165,7 @@ func unmarshal[T any](data []byte, known map[string]func() T, kind string) (x T,
 	}
 	made := known[in.Class]
 	if made == nil {
-		return x, fmt.Errorf("unknown %s %q; have %s", kind, in.Class, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		return x, suggest.Unknown(kind, in.Class, slices.Sorted(maps.Keys(known)))
 	}
 	x = made()
 	v := reflect.ValueOf(x).Elem()
@@ -185,7 +186,7 @@ func unmarshal[T any](data []byte, known map[string]func() T, kind string) (x T,
 			if string(raw) == "null" || kind == scheduleKind && name == "name" {
 				continue // what Keras writes for every class, and is off
 			}
-			return x, fmt.Errorf("%s %s: unknown field %q; have %s", kind, in.Class, name, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+			return x, fmt.Errorf("%s %s: %w", kind, in.Class, suggest.Unknown("field", name, slices.Sorted(maps.Keys(fields))))
 		}
 		if err := setField(v.FieldByIndex(f.Index), f, raw); err != nil {
 			var wrong *json.UnmarshalTypeError

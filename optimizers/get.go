@@ -1,10 +1,11 @@
 package optimizers
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 )
 
 // classes are the optimizers by name, as Keras spells it.
@@ -62,5 +63,5 @@ func Get(name string) (Optimizer, error) {
 			return classes[class](), nil
 		}
 	}
-	return nil, fmt.Errorf("unknown optimizer %q; have %s", name, strings.Join(have, ", "))
+	return nil, suggest.Unknown("optimizer", name, have)
 }

@@ -280,7 +280,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("%s: rate: got %v, %v, want %v", name, rate, err, want)
 		}
 	}
-	const want = `unknown optimizer "lam"; have Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Ftrl, Lamb, Lion, Muon, Nadam, RMSprop, SGD, ScheduleFreeAdamW`
+	const want = `unknown optimizer "lam"; did you mean "Lamb"? have Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Ftrl, Lamb, Lion, Muon, Nadam, RMSprop, SGD, ScheduleFreeAdamW`
 	if _, err := Get("lam"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

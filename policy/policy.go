@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 )
 
 // Policy is a pair of element types (Keras: DTypePolicy). Policies compare
@@ -59,10 +60,13 @@ func Parse(name string) (Policy, error) {
 	}
 	d, err := dtype.Parse(name)
 	if err != nil || !d.IsFloat() {
-		return Policy{}, fmt.Errorf("policy: unknown policy %q; want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32", name)
+		return Policy{}, fmt.Errorf("policy: unknown policy %q; %swant mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32", name, suggest.Meant(name, known))
 	}
 	return Policy{Name: name, Compute: d, Variable: d}, nil
 }
+
+// known are the policies that Parse names first.
+var known = []string{"mixed_float16", "mixed_bfloat16", "mixed_float8", "float32", "float16", "bfloat16", "float64"}
 
 const float8From = "float8_from_"
 

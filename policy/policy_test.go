@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	_, err := Parse("float8")
-	want := `policy: unknown policy "float8"; want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32`
+	want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32`
 	if err == nil || err.Error() != want {
 		t.Errorf("Parse(float8): got error %v, want %s", err, want)
 	}
@@ -142,7 +142,7 @@ func TestGlobalMap(t *testing.T) {
 func TestGlobalMapPanics(t *testing.T) {
 	defer func() {
 		err, _ := recover().(error)
-		want := `policy: unknown policy "float8"; want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32, for the layers at "head"`
+		want := `policy: unknown policy "float8"; did you mean "mixed_float8"? want mixed_float16, mixed_bfloat16, mixed_float8 or a float type such as float32, for the layers at "head"`
 		if err == nil || err.Error() != want {
 			t.Errorf("got panic %v, want %s", err, want)
 		}

@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 )
@@ -70,19 +71,19 @@ func (m *monitor) get(r *keras.Run, logs keras.Logs) (value float64, ok bool, er
 		return logs.Get(m.log), err == nil, err
 	}
 	validated := false
-	names := make([]string, len(logs))
+	have := make([]string, len(logs))
 	for i, l := range logs {
-		names[i] = l.Name
+		have[i] = l.Name
 		validated = validated || strings.HasPrefix(l.Name, "val_")
 	}
 	if c := r.Config; strings.HasPrefix(m.log, "val_") && !validated && (c.ValidationData != nil || c.ValidationSplit > 0) {
 		return 0, false, nil
 	}
-	hint := ""
+	near, hint := suggest.Meant(m.log, have), ""
 	if strings.HasPrefix(m.log, "val_") && !validated {
-		hint = "; give ValidationData, or another Monitor"
+		near, hint = "", "; give ValidationData, or another Monitor"
 	}
-	return 0, false, fmt.Errorf("callback %s: Monitor: got %q, want one of %s%s", m.class, m.log, strings.Join(names, ", "), hint)
+	return 0, false, fmt.Errorf("callback %s: Monitor: got %q, %swant one of %s%s", m.class, m.log, near, strings.Join(have, ", "), hint)
 }
 
 // settle decides which values are better, once the metrics are known.

@@ -321,7 +321,7 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{&EarlyStopping{}, `callback EarlyStopping: Monitor: got "val_loss", want one of accuracy, loss, gradient_norm, learning_rate; give ValidationData, or another Monitor`},
-		{&EarlyStopping{Monitor: "los"}, `callback EarlyStopping: Monitor: got "los", want one of accuracy, loss, gradient_norm, learning_rate`},
+		{&EarlyStopping{Monitor: "los"}, `callback EarlyStopping: Monitor: got "los", did you mean "loss"? want one of accuracy, loss, gradient_norm, learning_rate`},
 		{&EarlyStopping{Monitor: "gradient_norm"}, `callback EarlyStopping: Mode: whether less or more of "gradient_norm" is better is not known, want min or max`},
 		{&EarlyStopping{Monitor: "loss", Mode: "most"}, `callback EarlyStopping: Mode: got "most", want min, max or nothing`},
 		{&EarlyStopping{Patience: -1}, "callback EarlyStopping: Patience: got -1, want 0 or more"},

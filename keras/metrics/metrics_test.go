@@ -340,7 +340,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: got %v after an error, want 0", c.metric.MetricName(), got)
 		}
 	}
-	want := `metrics: got "acuracy", want one of ` + strings.Join(Names(), ", ")
+	want := `metrics: unknown metric "acuracy"; did you mean "accuracy"? have ` + strings.Join(Names(), ", ")
 	if _, err := Get("acuracy"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

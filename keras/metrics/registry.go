@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 )
 
 // Better tells which way a metric improves.
@@ -116,7 +118,7 @@ func Get(name string) (Metric, error) {
 	e := byName[name]
 	switch {
 	case e == nil:
-		return nil, fmt.Errorf("metrics: got %q, want one of %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("metrics: %w", suggest.Unknown("metric", name, Names()))
 	case e.needs != "":
 		class, _, _ := strings.Cut(e.names, " ")
 		return nil, fmt.Errorf("metrics: got %q, which has no default for %s; want &metrics.%s{…} with that", name, e.needs, class)

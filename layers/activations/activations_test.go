@@ -260,8 +260,8 @@ func TestSymbolic(t *testing.T) {
 func TestErrors(t *testing.T) {
 	names := strings.Join(slices.Sorted(maps.Keys(table.Make)), ", ")
 	for text, want := range map[string]string{
-		"rleu":                     `unknown activation "rleu"; have [` + names + `]`,
-		"leaky_relu(slope=1)":      `unknown argument "slope" of leaky_relu; have negative_slope`,
+		"rleu":                     `unknown activation "rleu"; did you mean "relu"? have ` + names,
+		"leaky_relu(slope=1)":      `unknown argument "slope" of leaky_relu; did you mean "negative_slope"? have negative_slope`,
 		"gelu(approximate=1)":      "argument approximate of gelu: got 1, want True or False",
 		"tanh(1)":                  "too many arguments of tanh: got 1; it takes none",
 		"threshold(1)":             "argument default_value of threshold is missing; have threshold, default_value",

@@ -72,8 +72,8 @@ func TestErrors(t *testing.T) {
 		t.Errorf(`"": got a constraint or error %v, want neither`, err)
 	}
 	for text, want := range map[string]string{
-		"maxnorm":                `unknown constraint "maxnorm"; have [max_norm, min_max_norm, non_neg, unit_norm]`,
-		"MaxNorm(max=1)":         `unknown argument "max" of max_norm; have max_value, axis`,
+		"maxnorm":                `unknown constraint "maxnorm"; did you mean "max_norm"? have max_norm, min_max_norm, non_neg, unit_norm`,
+		"MaxNorm(max=1)":         `unknown argument "max" of max_norm; did you mean "max_value"? have max_value, axis`,
 		"max_norm(-1)":           "argument max_value of max_norm: got -1.0, want 0 or more",
 		"max_norm(axis=x)":       `argument axis of max_norm: got "x", want an integer or a list of integers`,
 		"min_max_norm(2)":        "argument min_value of min_max_norm: got 2.0, want at most max_value, 1",

@@ -252,8 +252,8 @@ func TestErrors(t *testing.T) {
 	names := strings.Join(slices.Sorted(maps.Keys(table.Make)), ", ")
 	for text, want := range map[string]string{
 		"":                                   "no initializer given",
-		"xavier":                             `unknown initializer "xavier"; have [` + names + `]`,
-		"random_normal(sttdev=1)":            `unknown argument "sttdev" of random_normal; have mean, stddev, seed`,
+		"xavier":                             `unknown initializer "xavier"; have ` + names,
+		"random_normal(sttdev=1)":            `unknown argument "sttdev" of random_normal; did you mean "stddev"? have mean, stddev, seed`,
 		"random_normal(stddev=-1)":           "argument stddev of random_normal: got -1.0, want 0 or more",
 		"uniform(1, 0)":                      "argument minval of uniform: got 1.0, want at most maxval, 0",
 		"variance_scaling(0)":                "argument scale of variance_scaling: got 0.0, want more than 0",

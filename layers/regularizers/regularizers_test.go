@@ -110,7 +110,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf(`"": got %v, %v, want nil, nil`, f, err)
 	}
 	for text, want := range map[string]string{
-		"l3":                                `unknown regularizer "l3"; have [l1, l1_l2, l1l2, l2, orthogonal_regularizer]`,
+		"l3":                                `unknown regularizer "l3"; have l1, l1_l2, l1l2, l2, orthogonal_regularizer`,
 		"l2(l1=0.1)":                        `unknown argument "l1" of l2; have l2`,
 		"L1L2(l3=0.1)":                      `unknown argument "l3" of l1l2; have l1, l2`,
 		"l1(-1)":                            "argument l1 of l1: got -1.0, want 0 or more",

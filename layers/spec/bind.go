@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 )
 
 // Param is a parameter that an argument can be bound to; see Optional.
@@ -31,33 +33,33 @@ func Required(name string, to any) Param { return Param{name: name, to: to, requ
 // the others by name. It is an error when an argument has no parameter or is
 // of another kind, and when a required one is missing.
 func (s Spec) Bind(params ...Param) error {
-	names := make([]string, len(params))
+	have := make([]string, len(params))
 	for i, p := range params {
-		names[i] = p.name
+		have[i] = p.name
 	}
 	takes := "it takes none"
-	if len(names) > 0 {
-		takes = "have " + strings.Join(names, ", ")
+	if len(have) > 0 {
+		takes = "have " + strings.Join(have, ", ")
 	}
 	given := make([]bool, len(params))
 	for i, a := range s.Args {
 		at := i
 		if a.Name != "" {
-			for at = 0; at < len(names) && names[at] != a.Name; at++ {
+			for at = 0; at < len(have) && have[at] != a.Name; at++ {
 			}
-			if at == len(names) {
-				return fmt.Errorf("unknown argument %q of %s; %s", a.Name, s.Name, takes)
+			if at == len(have) {
+				return fmt.Errorf("unknown argument %q of %s; %s%s", a.Name, s.Name, suggest.Meant(a.Name, have), takes)
 			}
 		}
 		switch {
 		case at >= len(params):
 			return fmt.Errorf("too many arguments of %s: got %d; %s", s.Name, len(s.Args), takes)
 		case given[at]:
-			return fmt.Errorf("argument %s of %s is given twice", names[at], s.Name)
+			return fmt.Errorf("argument %s of %s is given twice", have[at], s.Name)
 		}
 		given[at] = true
 		if want := set(params[at].to, a.Value); want != "" {
-			return s.Reject(names[at], a.Value, want)
+			return s.Reject(have[at], a.Value, want)
 		}
 	}
 	for i, p := range params {

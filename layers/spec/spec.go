@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/suggest"
 )
 
 // Spec is a name with arguments.
@@ -284,7 +286,7 @@ func (t Table[T]) Get(text string) (T, error) {
 	}
 	f := t.Make[s.Name]
 	if f == nil {
-		return none, fmt.Errorf("unknown %s %q; have [%s]", t.Kind, s.Name, strings.Join(t.Names(), ", "))
+		return none, suggest.Unknown(t.Kind, s.Name, t.Names())
 	}
 	made, err := f(s)
 	if err != nil {

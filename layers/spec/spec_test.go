@@ -115,7 +115,7 @@ func TestTable(t *testing.T) {
 		t.Errorf("Two: got %d, %v, want 2", got, err)
 	}
 	for text, want := range map[string]string{
-		"three":    `unknown number "three"; have [one, two]`,
+		"three":    `unknown number "three"; have one, two`,
 		"two(x=1)": `unknown argument "x" of two; it takes none`,
 		"two(1)":   "too many arguments of two: got 1; it takes none",
 		"two(":     `number "two(" cannot be read: got its end, want a value`,
