@@ -58,14 +58,14 @@ func explainScale(w io.Writer, h *exponents.Histogram, scale float64, scaled boo
 	for e := exponents.Lowest; e < half.Subnormal-1+at; e++ {
 		lost += h.Binade(e)
 	}
-	share := 100 * float64(lost) / float64(h.Count)
+	share := exponents.Percent(lost, h.Count)
 	switch {
 	case h.NonFinite > 0:
-		fmt.Fprintf(w, " Loss scale %v: %.2g %% of the gradients are not finite; a step like this one is skipped\n", scale, 100*float64(h.NonFinite)/float64(h.Count))
+		fmt.Fprintf(w, " Loss scale %v: %s of the gradients are not finite; a step like this one is skipped\n", scale, exponents.Percent(h.NonFinite, h.Count))
 	case scaled:
-		fmt.Fprintf(w, " Loss scale %v: the largest gradients are near 2^%d, and fit float16 up to a scale of 2^%d; unscaled, %.2g %% of all would be 0\n", scale, last, at+room, share)
+		fmt.Fprintf(w, " Loss scale %v: the largest gradients are near 2^%d, and fit float16 up to a scale of 2^%d; unscaled, %s of all would be 0\n", scale, last, at+room, share)
 	default:
-		fmt.Fprintf(w, " No loss scale: the largest gradients are near 2^%d; in float16 %.2g %% of all would be 0, and a scale of up to 2^%d would fit\n", last, share, room)
+		fmt.Fprintf(w, " No loss scale: the largest gradients are near 2^%d; in float16 %s of all would be 0, and a scale of up to 2^%d would fit\n", last, share, room)
 	}
 }
 
@@ -87,5 +87,5 @@ func lostText(h *exponents.Histogram) string {
 	if h.Count == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.2g %%", 100*float64(h.Float16Zeros+h.Float16Infinities)/float64(h.Count))
+	return exponents.Percent(h.Float16Zeros+h.Float16Infinities, h.Count)
 }

@@ -42,6 +42,8 @@ func TestExplain(t *testing.T) {
 		{[]float32{0x1p-30, 0x1p-4, 0, 1}, 1, false, " No loss scale: the largest gradients are near 2^0; in float16 25 % of all would be 0, and a scale of up to 2^15 would fit\n"},
 		{[]float32{0x1p-20, 0x1p6, 1, 1}, 1024, true, " Loss scale 1024: the largest gradients are near 2^6, and fit float16 up to a scale of 2^19; unscaled, 25 % of all would be 0\n"},
 		{[]float32{1, float32(math.Inf(1))}, 8, true, " Loss scale 8: 50 % of the gradients are not finite; a step like this one is skipped\n"},
+		{[]float32{0x1p-30, 0x1p-30}, 1, false, " No loss scale: the largest gradients are near 2^-30; in float16 100 % of all would be 0, and a scale of up to 2^45 would fit\n"},
+		{slices.Concat(slices.Repeat([]float32{0x1p-30}, 299), []float32{1}), 1, false, " No loss scale: the largest gradients are near 2^0; in float16 99.7 % of all would be 0, and a scale of up to 2^15 would fit\n"},
 	} {
 		var h exponents.Histogram
 		h.Add(c.values...)

@@ -252,7 +252,13 @@ func (l *linter) policies() {
 	m := l.m
 	for _, x := range m.layers {
 		b := layers.BaseOf(x)
-		if d := b.Policy().Variable; d.Is16() && len(b.TrainableWeights()) > 0 && !isModel(x) {
+		if isModel(x) {
+			continue
+		}
+		// The weights, not the policy: layers that normalize store float32.
+		stored := b.TrainableWeights()
+		if i := slices.IndexFunc(stored, func(v *layers.Weight) bool { return v.DType().Is16() }); i >= 0 {
+			d := stored[i].DType()
 			l.add(b.Path(), fmt.Sprintf("its weights are stored in %v", d),
 				fmt.Sprintf("updates of less than about %.1g of a weight change nothing", d.Epsilon()/2),
 				fmt.Sprintf(`DType: "mixed_%v"`, d))

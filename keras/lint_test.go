@@ -145,6 +145,11 @@ func TestLintPrecision(t *testing.T) {
 			[]string{"sequential: layers compute in float16, and the loss is not scaled"}},
 		{"stored", "bfloat16", Sequential(&layers.Dense{Units: 8}), CompileConfig{Loss: &losses.MeanSquaredError{}},
 			[]string{"dense: its weights are stored in bfloat16"}},
+		// What normalizes keeps its weights in float32 whatever the policy.
+		{"stored in float32", "bfloat16", Sequential(&layers.BatchNormalization{}, &layers.Dense{Units: 8}), CompileConfig{Loss: &losses.MeanSquaredError{}},
+			[]string{"dense: its weights are stored in bfloat16"}},
+		{"stored in float32", "float16", Sequential(&layers.BatchNormalization{}, &layers.Dense{Units: 8}), CompileConfig{Loss: &losses.MeanSquaredError{}},
+			[]string{"dense: its weights are stored in float16"}},
 	} {
 		underPolicy(t, c.policy)
 		check(t, c.m.Build(16))

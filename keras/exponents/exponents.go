@@ -5,6 +5,7 @@
 package exponents
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -96,6 +97,19 @@ func (h *Histogram) Range() (first, last int, ok bool) {
 		}
 	}
 	return first, last, ok
+}
+
+// Percent prints the share that part has of all as "25 %": in two digits, or
+// three where two would say that it is all. It is "0 %" of none.
+func Percent(part, all int64) string {
+	if all == 0 {
+		return "0 %"
+	}
+	x := 100 * float64(part) / float64(all)
+	if x >= 99.5 {
+		return fmt.Sprintf("%.3g %%", x)
+	}
+	return fmt.Sprintf("%.2g %%", x)
 }
 
 // Limits of a 16-bit type, as exponents: its least number above 0, the least

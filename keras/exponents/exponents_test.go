@@ -76,3 +76,14 @@ func TestAddBytes(t *testing.T) {
 		t.Errorf("got limits %+v of bfloat16, want %+v", got, want)
 	}
 }
+
+func TestPercent(t *testing.T) {
+	for _, c := range []struct {
+		part, all int64
+		want      string
+	}{{0, 0, "0 %"}, {0, 8, "0 %"}, {1, 3, "33 %"}, {1, 3000, "0.033 %"}, {994, 1000, "99 %"}, {995, 1000, "99.5 %"}, {9996, 10000, "100 %"}, {7, 7, "100 %"}} {
+		if got := Percent(c.part, c.all); got != c.want {
+			t.Errorf("%d of %d: got %s, want %s", c.part, c.all, got, c.want)
+		}
+	}
+}

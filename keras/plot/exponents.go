@@ -67,8 +67,8 @@ func Exponents(path string, all ...Series) error {
 			}
 			l.Color, l.Width = colors[i%len(colors)], vg.Points(1.5)
 			p.Add(l)
-			p.Legend.Add(fmt.Sprintf("%s: %.2g %% zero or not finite, %.2g %% lost in float16", s.Name,
-				100*float64(h.Zeros+h.NonFinite)/float64(h.Count), 100*float64(h.Float16Zeros+h.Float16Infinities)/float64(h.Count)), l)
+			p.Legend.Add(fmt.Sprintf("%s: %s zero or not finite, %s lost in float16", s.Name,
+				exponents.Percent(h.Zeros+h.NonFinite, h.Count), exponents.Percent(h.Float16Zeros+h.Float16Infinities, h.Count)), l)
 		} else {
 			p.Legend.Add(s.Name + ": zero or not finite")
 		}

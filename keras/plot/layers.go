@@ -105,10 +105,10 @@ func strip(c draw.Canvas, h *exponents.Histogram, y, height vg.Length, first, la
 	lost := text(6)
 	lost.Color, lost.YAlign = orange, draw.YCenter
 	if h.Float16Zeros > 0 {
-		c.FillText(lost, vg.Point{X: at(first), Y: y - height/2}, fmt.Sprintf("%.2g %%", 100*float64(h.Float16Zeros)/float64(h.Count)))
+		c.FillText(lost, vg.Point{X: at(first), Y: y - height/2}, exponents.Percent(h.Float16Zeros, h.Count))
 	}
 	if h.Float16Infinities > 0 {
 		lost.XAlign = draw.XRight
-		c.FillText(lost, vg.Point{X: at(last + 1), Y: y - height/2}, fmt.Sprintf("%.2g %%", 100*float64(h.Float16Infinities)/float64(h.Count)))
+		c.FillText(lost, vg.Point{X: at(last + 1), Y: y - height/2}, exponents.Percent(h.Float16Infinities, h.Count))
 	}
 }
