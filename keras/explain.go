@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/keras/exponents"
+	"github.com/mezzo-ml/mezzo/keras/internal/console"
 )
 
 // Explain runs a training step on b without changing anything, as Exponents
@@ -30,7 +31,7 @@ func (m *Model) Explain(ctx context.Context, b Batch, w io.Writer) error {
 			rangeText(&e.Gradients), lostText(&e.Gradients)})
 	}
 	fmt.Fprintf(&out, "Model: %q\n", m.name)
-	table(&out, []string{"Layer", "Compute", "Weights", "Activations", "Lost in float16", "Gradients", "Lost in float16"}, rows)
+	table(&out, []string{"Layer", "Compute", "Weights", "Activations", "Lost in float16", "Gradients", "Lost in float16"}, rows, console.Of(w).Width())
 	scale := 1.0
 	if s := m.training.scaler; s != nil {
 		r, err := s.Result()

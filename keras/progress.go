@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/rivo/uniseg"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
+
+	"github.com/mezzo-ml/mezzo/keras/internal/console"
 )
 
 // How progress is shown; the values but the first are Keras' verbose argument.
@@ -67,23 +67,17 @@ type progress struct {
 // newProgress returns the progress of epochs of the given number of steps (-1:
 // unknown until the first epoch ends) on w. The first epoch begins now.
 func newProgress(w io.Writer, verbosity int, steps int) *progress {
-	f, _ := w.(*os.File)
-	terminal := f != nil && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+	c := console.Of(w)
 	mode := progressLine
 	switch {
 	case verbosity == progressSilent:
 		mode = progressSilent
-	case verbosity != progressLine && terminal:
+	case verbosity != progressLine && c.Redraws:
 		mode = progressBar
 	}
-	width := func() int { return 0 }
-	if terminal {
-		width = func() int {
-			columns, _, _ := term.GetSize(int(f.Fd()))
-			return columns
-		}
-	}
-	return newProgressMode(w, mode, steps, time.Now, width)
+	p := newProgressMode(w, mode, steps, time.Now, c.Columns)
+	p.line.plain = !c.Colors
+	return p
 }
 
 // newProgressMode is newProgress with everything taken from outside decided:
@@ -314,6 +308,8 @@ const (
 	ansiWhite = "\x1b[37m"
 	ansiReset = "\x1b[0m"
 	barCell   = "━"
+
+	barCellLeft = "─" // of a bar without colours
 )
 
 // newBar returns a bar of the given number of steps (-1: unknown) that redraws
@@ -345,6 +341,7 @@ func newBar(w io.Writer, steps int) *progressbar.ProgressBar {
 type lineWriter struct {
 	out     io.Writer
 	columns func() int // width of the terminal, 0 for unlimited
+	plain   bool       // without colours, or any other escape sequence
 	head    []byte     // what stands before the bar
 	final   bool       // end the line
 	width   int        // columns of the line on the screen
@@ -371,7 +368,11 @@ func (l *lineWriter) Write(frame []byte) (int, error) {
 	}
 	if done+left > 0 {
 		b = append(b, ansiWhite...)
-		b = append(b, bytes.Repeat([]byte(barCell), left)...)
+		cell := barCell
+		if l.plain {
+			cell = barCellLeft
+		}
+		b = append(b, bytes.Repeat([]byte(cell), left)...)
 		b = append(b, ansiReset...)
 	}
 	b = append(b, info...)
@@ -387,6 +388,9 @@ func (l *lineWriter) Write(frame []byte) (int, error) {
 		cut = math.MaxInt
 	}
 	b, width := cutVisible(b, cut)
+	if l.plain {
+		b = withoutEscapes(b)
+	}
 	for range min(l.width, limit) - width {
 		b = append(b, ' ')
 	}
@@ -400,6 +404,21 @@ func (l *lineWriter) Write(frame []byte) (int, error) {
 		return 0, err
 	}
 	return len(frame), nil
+}
+
+// withoutEscapes takes the escape sequences of colours out of b.
+func withoutEscapes(b []byte) []byte {
+	out := b[:0]
+	for i := 0; i < len(b); i++ {
+		if b[i] == '\x1b' {
+			if end := bytes.IndexByte(b[i:], 'm'); end >= 0 {
+				i += end
+				continue
+			}
+		}
+		out = append(out, b[i])
+	}
+	return out
 }
 
 // cutVisible cuts b where its visible part would be wider than limit columns

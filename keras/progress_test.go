@@ -235,6 +235,28 @@ func TestProgressFitsTheTerminal(t *testing.T) {
 	}
 }
 
+// TestProgressWithoutColors: where colours are not wanted no escape sequence is
+// written, and the cells that are left look different.
+func TestProgressWithoutColors(t *testing.T) {
+	logs := []logItem{{Name: "loss", Value: 0.5}}
+	for columns, want := range map[int]string{
+		0:  "1/4 " + strings.Repeat("━", 5) + strings.Repeat("─", 15) + " 3s 1s/step - loss: 0.5000",
+		12: "1/4 ━━━━━──",
+	} {
+		p, w, c := testProgress(progressBar, 4, columns)
+		p.line.plain = true
+		c.add(time.Second)
+		p.step(1, logs)
+		wantOutput(t, "first step", w.take(), "\r"+want)
+		c.add(3 * time.Second)
+		p.step(4, logs)
+		p.finish(logs)
+		if got := w.take(); strings.Contains(got, "\x1b") || !strings.HasSuffix(got, "4/4 "+strings.Repeat("━", 20)+" 4s 1s/step - loss: 0.5000\n") {
+			t.Errorf("%d columns: got %q, want a full bar without escape sequences", columns, got)
+		}
+	}
+}
+
 func TestProgressFormats(t *testing.T) {
 	for _, c := range []struct {
 		value float64

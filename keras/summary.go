@@ -1,6 +1,7 @@
 package keras
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -10,14 +11,23 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/console"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
 // Summary writes a table of the model's layers to w (Keras: Model.summary):
 // name and class, output shape, parameters, and the types each computes and
 // stores in; for models that are not a plain chain, what each is connected to.
-// A Sequential model that is not built yet shows "?" for what is not known.
+// A Sequential model that is not built yet shows "?" for what is not known. The
+// table is as wide as the terminal at most, 100 columns elsewhere; cells that do
+// not fit have several lines.
 func (m *Model) Summary(w io.Writer) error {
+	_, err := io.WriteString(w, m.summary(console.Of(w).Width()))
+	return err
+}
+
+// summary is the text of Summary with a table of at most so many columns.
+func (m *Model) summary(columns int) string {
 	chain := m.chain()
 	header := []string{"Layer (type)", "Output Shape", "Param #", "Compute", "Variable"}
 	if !chain {
@@ -34,16 +44,16 @@ func (m *Model) Summary(w io.Writer) error {
 			rows = append(rows, m.row(n, chain))
 		}
 	} else {
-		for _, l := range m.stack {
-			rows = append(rows, []string{nameOf(l) + " (" + layers.Class(l) + ")", "?", "0 (unbuilt)", "?", "?"})
+		names := m.stackNames()
+		for i, l := range m.stack {
+			rows = append(rows, []string{names[i] + " (" + classOf(l) + ")", "?", "0 (unbuilt)", "?", "?"})
 		}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Model: %q\n", m.name)
-	table(&b, header, rows)
+	table(&b, header, rows, columns)
 	m.footer(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // chain reports whether every layer takes the output of the one before.
@@ -64,14 +74,36 @@ func (m *Model) chain() bool {
 	return true
 }
 
-func nameOf(l layers.Layer) string {
-	if n := layers.BaseOf(l).LayerName(); n != "" {
-		return n
+// stackNames are the names that the layers of a Sequential model will have when
+// it is built.
+func (m *Model) stackNames() []string {
+	numbers := newNames()
+	given := map[layers.Layer]string{}
+	all := make([]string, len(m.stack))
+	for i, l := range m.stack {
+		name, again := given[l]
+		if !again {
+			name = cmp.Or(layers.BaseOf(l).LayerName(), l.Config().Name)
+			if name == "" {
+				name = numbers.next(snakeClass(l))
+			}
+			given[l], numbers.layers[name] = name, l
+		}
+		all[i] = name
 	}
-	if n := l.Config().Name; n != "" {
-		return n
+	return all
+}
+
+// classOf is the class of a layer, that of the model for one that is a model.
+func classOf(l layers.Layer) string {
+	n, ok := l.(*modelLayer)
+	switch {
+	case !ok:
+		return layers.Class(l)
+	case n.model.stack != nil:
+		return "Sequential"
 	}
-	return layers.SnakeClass(l)
+	return "Functional"
 }
 
 func (m *Model) inputName(t *Tensor) string {
@@ -88,19 +120,12 @@ func (m *Model) row(n *node, chain bool) []string {
 	for _, w := range b.Weights() {
 		params += w.Shape().Size()
 	}
-	class := layers.Class(n.layer)
-	if l, ok := n.layer.(*modelLayer); ok {
-		class = "Functional"
-		if l.model.stack != nil {
-			class = "Sequential"
-		}
-	}
 	var shapes []string
 	for _, t := range n.out {
 		shapes = append(shapes, shapeText(t.Shape()))
 	}
-	p := b.Policy()
-	row := []string{b.LayerName() + " (" + class + ")", strings.Join(shapes, ", "), thousands(params), p.Compute.String(), p.Variable.String()}
+	compute, variable := layerTypes(n.layer)
+	row := []string{b.LayerName() + " (" + classOf(n.layer) + ")", strings.Join(shapes, ", "), thousands(params), compute, variable}
 	if !chain {
 		var from []string
 		for _, t := range n.in.Parts() {
@@ -116,6 +141,31 @@ func (m *Model) row(n *node, chain bool) []string {
 		row = append(row, strings.Join(from, ", "))
 	}
 	return row
+}
+
+// layerTypes are the types that a layer computes and stores in: of a model, those of
+// the layers inside, as it computes nothing itself.
+func layerTypes(l layers.Layer) (compute, variable string) {
+	var in, of []string
+	add := func(all []string, d DType) []string {
+		if s := d.String(); !slices.Contains(all, s) {
+			return append(all, s)
+		}
+		return all
+	}
+	var visit func(l layers.Layer)
+	visit = func(l layers.Layer) {
+		if n, ok := l.(*modelLayer); ok {
+			for _, inner := range n.model.layers {
+				visit(inner)
+			}
+			return
+		}
+		p := layers.BaseOf(l).Policy()
+		in, of = add(in, p.Compute), add(of, p.Variable)
+	}
+	visit(l)
+	return strings.Join(in, ", "), strings.Join(of, ", ")
 }
 
 // shapeText prints a shape as Keras does: (None, 784).
@@ -138,14 +188,10 @@ func thousands(n int) string {
 	return s
 }
 
-// table draws Keras's box: a heavy header over a light body.
-func table(b *strings.Builder, header []string, rows [][]string) {
-	width := make([]int, len(header))
-	for _, r := range append([][]string{header}, rows...) {
-		for i, c := range r {
-			width[i] = max(width[i], uniseg.StringWidth(c))
-		}
-	}
+// table draws Keras's box, of at most so many columns: a heavy header over a
+// light body.
+func table(b *strings.Builder, header []string, rows [][]string, columns int) {
+	width := columnWidths(append([][]string{header}, rows...), columns)
 	rule := func(left, fill, cross, right string) {
 		for _, w := range width {
 			b.WriteString(left)
@@ -155,15 +201,27 @@ func table(b *strings.Builder, header []string, rows [][]string) {
 		b.WriteString(right + "\n")
 	}
 	line := func(bar string, cells []string) {
-		for i, w := range width {
-			pad := strings.Repeat(" ", w-uniseg.StringWidth(cells[i]))
-			if header[i] == "Param #" {
-				fmt.Fprintf(b, "%s %s%s ", bar, pad, cells[i])
-			} else {
-				fmt.Fprintf(b, "%s %s%s ", bar, cells[i], pad)
-			}
+		wrapped := make([][]string, len(cells))
+		height := 1
+		for i, c := range cells {
+			wrapped[i] = wrap(c, width[i])
+			height = max(height, len(wrapped[i]))
 		}
-		b.WriteString(bar + "\n")
+		for k := range height {
+			for i, w := range width {
+				cell := ""
+				if k < len(wrapped[i]) {
+					cell = wrapped[i][k]
+				}
+				pad := strings.Repeat(" ", w-uniseg.StringWidth(cell))
+				if header[i] == "Param #" {
+					fmt.Fprintf(b, "%s %s%s ", bar, pad, cell)
+				} else {
+					fmt.Fprintf(b, "%s %s%s ", bar, cell, pad)
+				}
+			}
+			b.WriteString(bar + "\n")
+		}
 	}
 	rule("┏", "━", "┳", "┓")
 	line("┃", header)
@@ -179,6 +237,87 @@ func table(b *strings.Builder, header []string, rows [][]string) {
 		line("│", r)
 	}
 	rule("└", "─", "┴", "┘")
+}
+
+// columnWidths are those of the widest cells, where the table fits into so many
+// columns with its rules. Else the widest columns are made narrower: first as
+// far as no word is broken, then as far as none is but at an underscore, then
+// down to 6.
+func columnWidths(rows [][]string, columns int) []int {
+	n := len(rows[0])
+	width, total := make([]int, n), 3*n+1
+	least := [3][]int{make([]int, n), make([]int, n), slices.Repeat([]int{6}, n)}
+	for _, r := range rows {
+		for i, c := range r {
+			width[i] = max(width[i], uniseg.StringWidth(c))
+			for _, word := range strings.Fields(c) {
+				least[0][i] = max(least[0][i], uniseg.StringWidth(word))
+				for _, piece := range strings.SplitAfter(word, "_") {
+					least[1][i] = max(least[1][i], uniseg.StringWidth(piece))
+				}
+			}
+		}
+	}
+	for _, w := range width {
+		total += w
+	}
+	for _, limit := range least {
+		for total > columns {
+			widest := -1
+			for i, w := range width {
+				if w > limit[i] && (widest < 0 || w > width[widest]) {
+					widest = i
+				}
+			}
+			if widest < 0 {
+				break
+			}
+			width[widest]--
+			total--
+		}
+	}
+	return width
+}
+
+// wrap cuts a text into lines of a width: at spaces, else behind underscores,
+// else anywhere.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" {
+			if with := line + " " + word; uniseg.StringWidth(with) <= width {
+				line = with
+				continue
+			}
+			lines = append(lines, line)
+		}
+		for uniseg.StringWidth(word) > width {
+			fits := cut(word, width)
+			if at := strings.LastIndexByte(fits, '_'); at > 0 {
+				fits = fits[:at+1]
+			}
+			lines, word = append(lines, fits), word[len(fits):]
+		}
+		line = word
+	}
+	return append(lines, line)
+}
+
+// cut returns the longest beginning of a text, of at least one character, that
+// is no wider than width.
+func cut(text string, width int) string {
+	rest, state, at := text, -1, 0
+	for w := 0; rest != ""; {
+		var cluster string
+		var n int
+		cluster, rest, n, state = uniseg.FirstGraphemeClusterInString(rest, state)
+		if w += n; w > width && at > 0 {
+			break
+		}
+		at += len(cluster)
+	}
+	return text[:at]
 }
 
 // footer adds up the parameters and says what the model does on its own for
