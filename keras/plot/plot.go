@@ -11,6 +11,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/guptarohit/asciigraph"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/console"
 )
 
 // Colours that are told apart also by the colour-blind (Okabe and Ito).
@@ -72,38 +74,9 @@ func History(path string, h *keras.History, names ...string) error {
 	}
 	var panels [][]*plot.Plot
 	for _, name := range names {
-		p := plot.New()
-		p.Title.Text, p.X.Label.Text = name, "epoch"
-		p.Add(plotter.NewGrid())
-		drawn := false
-		for i, series := range []string{name, "val_" + name} {
-			label := []string{"training", "validation"}[i]
-			for k, part := range finiteParts(h, series) {
-				line, err := plotter.NewLine(part)
-				if err != nil {
-					return fmt.Errorf("plot: %s: %s: %w", path, series, err)
-				}
-				line.Color, line.Width = colors[i], vg.Points(1.5)
-				p.Add(line)
-				if len(part) == 1 { // a line of one point is not seen
-					dot, err := plotter.NewScatter(part)
-					if err != nil {
-						return fmt.Errorf("plot: %s: %s: %w", path, series, err)
-					}
-					dot.Color = colors[i]
-					p.Add(dot)
-				}
-				if k == 0 {
-					p.Legend.Add(label, line)
-				}
-				if k == 0 && i == 0 { // where the curve is not
-					p.Legend.Top = part[len(part)-1].Y <= part[0].Y
-				}
-				drawn = true
-			}
-		}
-		if !drawn {
-			return fmt.Errorf("plot: %s: %q has no finite value, want one of %s", path, name, strings.Join(h.Names(), ", "))
+		p, err := panel(h, name)
+		if err != nil {
+			return fmt.Errorf("plot: %s: %w", path, err)
 		}
 		panels = append(panels, []*plot.Plot{p})
 	}
@@ -113,6 +86,51 @@ func History(path string, h *keras.History, names ...string) error {
 			panels[i][0].Draw(row[0])
 		}
 	})
+}
+
+// panel draws one log and that of the validation.
+func panel(h *keras.History, name string) (*plot.Plot, error) {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text = name, "epoch"
+	p.Add(plotter.NewGrid())
+	drawn := false
+	for i, series := range []string{name, "val_" + name} {
+		label := []string{"training", "validation"}[i]
+		for k, part := range finiteParts(h, series) {
+			line, err := plotter.NewLine(part)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", series, err)
+			}
+			line.Color, line.Width = colors[i], vg.Points(1.5)
+			p.Add(line)
+			if len(part) == 1 { // a line of one point is not seen
+				dot, err := plotter.NewScatter(part)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", series, err)
+				}
+				dot.Color = colors[i]
+				p.Add(dot)
+			}
+			if k == 0 {
+				p.Legend.Add(label, line)
+			}
+			if k == 0 && i == 0 { // where the curve is not
+				p.Legend.Top = part[len(part)-1].Y <= part[0].Y
+			}
+			drawn = true
+		}
+	}
+	if !drawn {
+		return nil, noValues(h, name)
+	}
+	p.X.Min, p.X.Max = spread(p.X.Min, p.X.Max)
+	p.Y.Min, p.Y.Max = spread(p.Y.Min, p.Y.Max)
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks{whole: true}, ticks{}
+	return p, nil
+}
+
+func noValues(h *keras.History, name string) error {
+	return fmt.Errorf("%q has no finite value, want one of %s", name, strings.Join(h.Names(), ", "))
 }
 
 // finiteParts are the runs of finite values of a log.
@@ -134,29 +152,87 @@ func finiteParts(h *keras.History, name string) []plotter.XYs {
 }
 
 // Terminal draws one log over the epochs, with that of the validation, in
-// characters: height rows, at most width columns.
+// characters: height rows, and what stands below them, at most width columns
+// (least: 20). On a terminal the curves differ in colour; elsewhere, and with
+// NO_COLOR or TERM=dumb, in their characters.
 func Terminal(w io.Writer, h *keras.History, name string, width, height int) error {
+	return terminal(w, h, name, width, height, console.Of(w).Colors)
+}
+
+func terminal(w io.Writer, h *keras.History, name string, width, height int, colors bool) error {
 	var series [][]float64
 	var legends []string
+	lo, hi := math.Inf(1), math.Inf(-1)
 	for i, n := range []string{name, "val_" + name} {
-		values := h.Get(n)
-		if !slices.ContainsFunc(values, func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }) {
-			continue
-		}
+		values := slices.Clone(h.Get(n))
+		some := false
 		for k, x := range values {
-			if math.IsInf(x, 0) {
+			if math.IsInf(x, 0) || math.IsNaN(x) {
 				values[k] = math.NaN() // a gap
+				continue
 			}
+			some, lo, hi = true, min(lo, x), max(hi, x)
 		}
-		series = append(series, values)
-		legends = append(legends, []string{name, "validation"}[i])
+		if some {
+			series = append(series, values)
+			legends = append(legends, []string{name, "validation"}[i])
+		}
 	}
 	if len(series) == 0 {
-		return fmt.Errorf("plot: %q has no finite value, want one of %s", name, strings.Join(h.Names(), ", "))
+		return fmt.Errorf("plot: %w", noValues(h, name))
 	}
-	_, err := fmt.Fprintln(w, asciigraph.PlotMany(series, asciigraph.Height(height), asciigraph.Width(width),
-		asciigraph.SeriesColors(asciigraph.Default, asciigraph.Blue), asciigraph.SeriesLegends(legends...), asciigraph.Caption(name+" over epochs")))
+	height = max(height, 1)
+	low, high := spread(lo, hi)
+	y := labels(low, high, (high-low)/float64(height))
+	wide := max(len(y(lo)), len(y(hi)))
+	for k := range height {
+		wide = max(wide, len(y(lo+(hi-lo)*float64(k)/float64(height))))
+	}
+	const axis = 3 // columns of the axis beside the labels
+	columns := max(width, 20) - wide - axis
+	first, last := float64(h.Epochs[0]+1), float64(h.Epochs[len(h.Epochs)-1]+1)
+	before := ""
+	options := []asciigraph.Option{
+		asciigraph.Height(height), asciigraph.Width(columns),
+		asciigraph.YAxisValueFormatter(func(x float64) string { return fmt.Sprintf("%*s", wide, y(x)) }),
+		asciigraph.XAxisRange(first, last), asciigraph.XAxisTickCount(epochTicks(last-first, columns)),
+		asciigraph.XAxisValueFormatter(func(x float64) string { // of the nearest epoch, each once
+			label := strconv.Itoa(int(math.Round(x)))
+			if label == before {
+				return ""
+			}
+			before = label
+			return label
+		}),
+	}
+	legend := ""
+	if colors {
+		options = append(options, asciigraph.SeriesColors(asciigraph.Default, asciigraph.Blue), asciigraph.SeriesLegends(legends...))
+	} else {
+		const dots = "•"
+		options = append(options, asciigraph.SeriesChars(asciigraph.DefaultCharSet, asciigraph.CreateCharSet(dots)))
+		marks := []string{"──", dots + dots}
+		if legends[0] != name {
+			marks = marks[1:]
+		}
+		for i, l := range legends {
+			legend += "   " + marks[i] + " " + l
+		}
+		legend = "\n" + strings.Repeat(" ", wide) + legend
+	}
+	_, err := fmt.Fprintln(w, asciigraph.PlotMany(series, append(options, asciigraph.Caption(name+" over epochs"))...)+legend)
 	return err
+}
+
+// epochTicks is how many epochs the axis names, of so many between the first and
+// the last: as many as divide them, if any do.
+func epochTicks(epochs float64, columns int) int {
+	for _, n := range []int{5, 4, 6, 3} {
+		if n <= columns/6+1 && math.Mod(epochs, float64(n-1)) == 0 && epochs > 0 {
+			return n
+		}
+	}
+	return min(5, max(2, columns/6))
 }
 
 // Confusion draws a matrix of counts: rows are true classes, columns predicted

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"gonum.org/v1/plot"
+
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -203,14 +205,111 @@ func TestQuoted(t *testing.T) {
 	}
 }
 
-// TestTerminal: a value that is not finite is a gap.
+// log is a history of one log.
+func log(name string, values ...float64) *keras.History {
+	h := &keras.History{}
+	for i, x := range values {
+		h.Epochs = append(h.Epochs, i)
+		h.Logs = append(h.Logs, keras.Logs{{Name: name, Value: x}})
+	}
+	return h
+}
+
+// TestAxes: what is drawn lies within the axes, in the middle where it does not
+// change, and labels differ.
+func TestAxes(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		y      string // labels
+		x      string
+	}{
+		{[]float64{0.001, 0.001, 0.001}, "0.00090 0.00095 0.00100 0.00105 0.00110", "1 2 3"},
+		{[]float64{0.5}, "0.46 0.48 0.50 0.52 0.54", "1"},
+		{[]float64{0, 0}, "-1.0 -0.5 0.0 0.5 1.0", "1 2"},
+		{[]float64{32768, 32768, 32768}, "30000 32000 34000 36000", "1 2 3"},
+		{[]float64{1.8, 1.78, 1.74, 1.7}, "1.70 1.72 1.74 1.76 1.78 1.80", "1 2 3 4"},
+		{[]float64{2e-7, 1e-7, 0}, "0 5.0e-08 1.0e-07 1.5e-07 2.0e-07", "1 2 3"},
+		{[]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, "2 4 6 8 10 12", "2 4 6 8 10 12"},
+		{[]float64{16777216, 1}, "5.0e+06 1.0e+07 1.5e+07", "1 2"},
+	} {
+		p, err := panel(log("loss", c.values...), "loss")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, axis := range []struct {
+			name string
+			a    plot.Axis
+			want string
+			data []float64
+		}{{"y", p.Y, c.y, c.values}, {"x", p.X, c.x, []float64{1, float64(len(c.values))}}} {
+			var got []string
+			for _, tick := range axis.a.Tick.Marker.Ticks(axis.a.Min, axis.a.Max) {
+				got = append(got, tick.Label)
+			}
+			if text := strings.Join(got, " "); text != axis.want {
+				t.Errorf("%v: axis %s: got labels %s, want %s", c.values, axis.name, text, axis.want)
+			}
+			for _, x := range axis.data {
+				if !(x >= axis.a.Min && x <= axis.a.Max) || axis.a.Max <= axis.a.Min {
+					t.Errorf("%v: axis %s from %v to %v: %v is not in it", c.values, axis.name, axis.a.Min, axis.a.Max, x)
+				}
+			}
+		}
+	}
+}
+
+// TestTerminal: without a terminal there are no escape sequences, curves differ
+// in their characters, the axes have numbers, and nothing is wider than asked
+// for. A value that is not finite is a gap.
 func TestTerminal(t *testing.T) {
+	for _, h := range []*keras.History{history(), log("loss", 0.001, 0.001, 0.001), log("loss", 0.5), log("loss", 0, 0), log("loss", 123456789, 1e-9)} {
+		for _, width := range []int{30, 60} {
+			var b strings.Builder
+			if err := Terminal(&b, h, "loss", width, 6); err != nil {
+				t.Fatal(err)
+			}
+			if lines := strings.Count(b.String(), "\n"); lines < 4 || lines > 12 || strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "\x1b") {
+				t.Errorf("got\n%s", b.String())
+			}
+			for _, line := range strings.Split(b.String(), "\n") {
+				if n := len([]rune(line)); n > width {
+					t.Errorf("got %d columns of %d in %q of\n%s", n, width, line, &b)
+				}
+			}
+		}
+	}
 	var b strings.Builder
-	if err := Terminal(&b, history(), "loss", 40, 6); err != nil {
+	if err := Terminal(&b, history(), "loss", 50, 8); err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Count(b.String(), "\n"); lines < 8 || !strings.Contains(b.String(), "validation") || strings.Contains(b.String(), "NaN") {
-		t.Errorf("got\n%s", b.String())
+	const want = ` 2.2 ┼•
+ 1.9 ┼••
+ 1.7 ┤╰•
+ 1.4 ┤ ••
+ 1.2 ┤  ••
+ 0.9 ┤   ••••
+ 0.7 ┤     ╰••••••
+ 0.4 ┤        ╰──••••••••••••••••••••••••••••••••
+ 0.2 ┤                       ╶───────────────────
+     └┬──────────┬──────────┬─────────┬──────────┬
+      1          4          7         9         12
+                    loss over epochs
+      ── loss   •• validation
+`
+	if got := b.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestTerminalColors: a terminal that takes them gets the colours, and one
+// character for all curves.
+func TestTerminalColors(t *testing.T) {
+	var b strings.Builder
+	if err := terminal(&b, history(), "loss", 50, 8, true); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.String(); !strings.Contains(s, "\x1b[") || strings.Contains(s, "•") || !strings.Contains(s, "validation") {
+		t.Errorf("got\n%s", s)
 	}
 }
 
