@@ -3,12 +3,14 @@
 package examples_test
 
 import (
+	"debug/elf"
 	"fmt"
 	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,11 +37,35 @@ var buildAll = sync.OnceValue(func() error {
 	for _, name := range []string{"accuracy", "bert", "customloop", "guide", "mnistcnn", "overflow", "resume", "rossmann", "unet"} {
 		args = append(args, "./"+name)
 	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // or package net is linked to libc
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return nil
 })
+
+// TestStatic: the program that CGO_ENABLED=0 makes needs no libraries, as the
+// README says.
+func TestStatic(t *testing.T) {
+	bin, _ := buildAt(t, "guide")
+	f, err := elf.Open(bin)
+	if err != nil {
+		if runtime.GOOS == "linux" {
+			t.Fatal(err)
+		}
+		return // only Linux has programs that need no libraries
+	}
+	defer f.Close()
+	if libraries, err := f.ImportedLibraries(); len(libraries) > 0 {
+		t.Errorf("got libraries %v, %v, want none", libraries, err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("the program is dynamically linked")
+		}
+	}
+}
 
 // build compiles an example and returns a function that runs it.
 func build(t *testing.T, name string) func(args ...string) string {
@@ -187,8 +213,38 @@ func TestUNet(t *testing.T) {
 	}
 }
 
+// TestREADME: the flags that the table of the README gives to a program are ones
+// that it has.
+func TestREADME(t *testing.T) {
+	page, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `go run ./examples/(\\w+)` \\|(.*)$").FindAllStringSubmatch(string(page), -1)
+	seen := 0
+	for _, row := range rows {
+		if row[1] == "bench" { // it is a tool, and not built here
+			continue
+		}
+		bin, _ := buildAt(t, row[1])
+		help, _ := exec.Command(bin, "-h").CombinedOutput()
+		for _, f := range regexp.MustCompile("`(-\\w+)").FindAllStringSubmatch(row[2], -1) {
+			seen++
+			if !regexp.MustCompile(`(?m)^  ` + f[1] + `\b`).Match(help) {
+				t.Errorf("examples/%s: the README has flag %s, the program has\n%s", row[1], f[1], help)
+			}
+		}
+	}
+	if len(rows) < 8 || seen < 8 {
+		t.Errorf("got %d programs and %d flags in the README, want its table", len(rows), seen)
+	}
+}
+
 func TestBERT(t *testing.T) {
 	run := build(t, "bert")
+	if out := run("-texts", "100", "-epochs", "1", "-steps", "2", "-remat"); !strings.Contains(out, "Test loss:") {
+		t.Errorf("-remat: got\n%s", out)
+	}
 	for _, policy := range []string{"float32", "mixed_bfloat16", "mixed_float16"} {
 		out := run("-policy", policy, "-texts", "900", "-epochs", "3")
 		// A guess has a loss of 2·ln 40 = 7.4.

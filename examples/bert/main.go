@@ -29,6 +29,7 @@ var (
 	epochs     = flag.Int("epochs", 6, "epochs")
 	steps      = flag.Int("steps", 0, "steps per epoch (default: all texts)")
 	seed       = flag.Uint64("seed", 0, "seed of first weights, shuffling and dropout")
+	remat      = flag.Bool("remat", false, "compute each layer again in the backward pass instead of keeping it: less memory, more time")
 	texts      = flag.Int("texts", 4000, "texts to make up, a tenth of them to validate on")
 	data       = flag.String("data", "", "directory with train.csv (text, selected_text, sentiment) and vocab.txt of bert-base-uncased (default: made-up texts)")
 )
@@ -59,6 +60,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	policy.SetGlobal(*policyName)
+	v.bert.Remat = *remat
 	var all []example
 	if *data == "" {
 		all = invent(*texts, v.tokens)
