@@ -269,6 +269,9 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 		if err != nil {
 			return nil, err
 		}
+		if err := checkOperation(l); err != nil {
+			return nil, err
+		}
 		if isFunctional(made) {
 			nested[name] = l
 		}
