@@ -20,8 +20,9 @@ type Case struct {
 	Args  []op.Type
 	Large bool // enough work to measure speed with
 
-	fill    []fill // one for each argument
-	wantErr bool   // an index is out of range: the run must fail
+	fill    []fill                        // one for each argument
+	derive  func(a op.Attr, args []array) // changes arguments that follow from others, or nil
+	wantErr bool                          // an index is out of range: the run must fail
 }
 
 // Name is "MatMul/float16/batched".
@@ -45,6 +46,9 @@ func (c Case) arguments() []array {
 	args := make([]array, len(in))
 	for i, t := range in {
 		args[i] = array{t, c.fill[i](r, t)}
+	}
+	if c.derive != nil {
+		c.derive(c.Attr, args)
 	}
 	return args
 }

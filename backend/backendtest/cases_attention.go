@@ -2,6 +2,8 @@ package backendtest
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -56,9 +58,76 @@ func attentionCases(b *builder) {
 	// The softmax of such scores is all but one-hot, and exponentials of them
 	// overflow.
 	b.attention(attentionClass{name: "peaked", b: 1, t: 20, s: 30, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{Value: 4}}, numbers)
+	b.attention(attentionClass{name: "negative", b: 2, t: 13, s: 70, h: 2, g: 1, d: 8, e: 8, mask: op.Shape{2, 1, 1, 70}, attr: op.Attr{Value: -0.7}}, numbers)
+	b.farAttentions()
 	if b.op != op.AttentionGrad {
 		b.attention(attentionClass{name: "nan", b: 1, t: 5, s: 6, h: 1, g: 1, d: 4, e: 4}, values(1, 2, -1, 0.5, 3, 1, math.NaN(), 1, 2, 1, 1, 1))
 		b.attention(attentionClass{name: "huge", b: 1, t: 2, s: 3, h: 1, g: 1, d: 4, e: 4}, constant(min(b.dtype.Max()/4, 0x1p50)))
+		// Keys with products of -∞ are not seen, unless a query sees no others; with ∞
+		// there is no softmax.
+		b.infinite("infinity", attentionClass{t: 9, s: 20, attr: op.Attr{Causal: true}}, math.Inf(1), 5, 6)
+		b.infinite("minusInfinity", attentionClass{t: 9, s: 20, attr: op.Attr{Causal: true}}, math.Inf(-1), 0, 4)
+		b.infinite("minusInfinityBlocks", attentionClass{t: 3, s: 650}, math.Inf(-1), 0, 640)
+	}
+}
+
+// infinite adds a case in which products with the keys from lo on, up to hi, are v.
+func (b *builder) infinite(name string, c attentionClass, v float64, lo, hi int) {
+	c.name, c.b, c.h, c.g, c.d, c.e = name, 1, 1, 1, 1, 2
+	keys := make([]float64, c.s)
+	for i := range keys {
+		if keys[i] = 0.5 + float64(i%3); i >= lo && i < hi {
+			keys[i] = v
+		}
+	}
+	k := b.attention(c, numbers)
+	k.fill[0], k.fill[1] = constant(1), values(keys...)
+}
+
+// farAttentions adds cases whose products of queries and keys are all near a large
+// number. Sums of their terms are exact in float32, in any order, so that nothing
+// excuses weights that depend on that number.
+func (b *builder) farAttentions() {
+	small := attentionClass{b: 1, t: 20, s: 30, h: 2, g: 1, d: 8, e: 8}
+	masked := attentionClass{b: 2, t: 21, s: 30, h: 2, g: 2, d: 8, e: 5, mask: op.Shape{2, 1, 21, 30}, attr: op.Attr{Causal: true, Rate: 0.2}}
+	blocks := attentionClass{b: 1, t: 30, s: 650, h: 1, g: 1, d: 8, e: 8}
+	for _, far := range []struct {
+		name   string
+		class  attentionClass
+		q, k   float64 // the first features, whose product it is
+		unit   float64 // the other features are small multiples of this
+		factor float64
+	}{
+		{"far3e4", blocks, 0x1p8, 0x1p7, 1, 0.4},
+		{"far4e6", masked, 0x1p11, 0x1p11, 1, 0.4},
+		{"far5e8", blocks, 0x1p15, 0x1p14, 0x1p3, 0.4 / 0x1p6},
+		{"farTies5e8", masked, 0x1p15, 0x1p14, 0x1p3, 1}, // many weights are 0, some equal
+		{"far7e10", blocks, 0x1p18, 0x1p18, 0x1p7, 0.4 / 0x1p14},
+		{"farTies7e10", small, 0x1p18, 0x1p18, 0x1p7, 1},
+		{"far1e36", masked, 0x1p60, 0x1p60, 0x1p49, 0.4 / 0x1p98},
+		{"farTies1e36", blocks, 0x1p60, 0x1p60, 0x1p49, 1},
+		{"farBelow1e36", small, -0x1p60, 0x1p60, 0x1p49, 0.4 / 0x1p98},
+	} {
+		if max(math.Abs(far.q), far.k) > b.dtype.Max() {
+			continue
+		}
+		side := func(first float64) fill {
+			return func(r *rand.Rand, t op.Type) []byte {
+				v, n := make([]float64, t.Shape.Size()), t.Shape[len(t.Shape)-1]
+				for i := range v {
+					if v[i] = far.unit * float64(r.IntN(7)-3); i%n == 0 {
+						v[i] = first
+					}
+				}
+				a := newArray(t)
+				dtype.FromF64(a.data, v, t.DType)
+				return a.data
+			}
+		}
+		c := far.class
+		c.name, c.attr.Value = far.name, far.factor
+		k := b.attention(c, numbers)
+		k.fill[0], k.fill[1] = side(far.q), side(far.k)
 	}
 }
 
@@ -72,12 +141,8 @@ func (b *builder) attention(c attentionClass, f fill) *Case {
 	fills := []fill{f, f, f}
 	if b.op == op.AttentionGrad {
 		y := b.t(c.b, c.t, c.h, c.e)
-		args = append(args, y, op.Type{DType: b.dtype.Accumulator(), Shape: op.Shape{c.b, c.h, c.t}}, y)
-		// Sums of exponentials of about as many scores.
-		fills = append(fills, f, each(uniform(2, 5), smallInt), f)
-		if c.attr.Value > 1 {
-			fills[4] = each(uniform(60, 130), smallInt) // scores are up to 128
-		}
+		args = append(args, y, op.Type{DType: b.dtype.Accumulator(), Shape: op.Shape{2, c.b, c.h, c.t}}, y)
+		fills = append(fills, f, f, f)
 	}
 	if c.mask != nil {
 		args, fills = append(args, op.Type{DType: dtype.Bool, Shape: c.mask}), append(fills, bits)
@@ -85,5 +150,18 @@ func (b *builder) attention(c attentionClass, f fill) *Case {
 	if a.Rate > 0 {
 		args, fills = append(args, op.Type{DType: dtype.Int64, Shape: op.Shape{2}}), append(fills, bits)
 	}
-	return b.add(c.name, a, args, fills...)
+	k := b.add(c.name, a, args, fills...)
+	if b.op == op.AttentionGrad {
+		k.derive = forwardOfGrad
+	}
+	return k
+}
+
+// forwardOfGrad makes of the arguments of AttentionGrad that AttentionForward
+// returns what it does.
+func forwardOfGrad(a op.Attr, args []array) {
+	r := attentionForward(a, op.Type{DType: args[4].DType}, slices.Concat(args[:3], args[6:]))
+	n := args[3].Shape.Size()
+	dtype.FromF64(args[3].data, r.f[:n], args[3].DType)
+	dtype.FromF64(args[4].data, r.f[n:], args[4].DType)
 }

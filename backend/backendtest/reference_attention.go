@@ -34,6 +34,7 @@ type attended struct {
 	bound         float64     // of the numbers that keep a weight
 	wide          dtype.DType // of scores and sums
 	acc, operands float64     // relative errors: of the accumulator; of weights as operands
+	sign, factor  float64     // of the scores
 }
 
 func newAttended(operands int, a op.Attr, args []array) *attended {
@@ -62,6 +63,7 @@ func newAttended(operands int, a op.Attr, args []array) *attended {
 	}
 	t := args[0].DType
 	d.wide = t.Accumulator()
+	d.sign, d.factor = a.ScoreFactors()
 	d.acc, _ = d.wide.Tolerance()
 	d.operands = d.acc
 	if t.Is16() {
@@ -113,46 +115,78 @@ func dot(x, y []float64, n int) (sum, magnitude float64) {
 	return
 }
 
+// product is that of a query, with the sign of the factor, and what it may be missed
+// by: nothing where the sums of its terms, in any order, have few enough bits.
+func (d *attended) product(q, key int) (p, off float64) {
+	p, size := dot(d.q[q:], d.k[key:], d.Features)
+	unit := math.Inf(1)
+	for i := range d.Features {
+		unit = min(unit, lowestBit(d.q[q+i]*d.k[key+i]))
+	}
+	if finite := !math.IsInf(size, 0) && !math.IsNaN(size); finite && size*d.wide.Epsilon() > unit {
+		off = d.acc * size
+	}
+	return d.sign * p, off
+}
+
+// lowestBit is the place of the last bit of x that is set, ∞ for 0.
+func lowestBit(x float64) float64 {
+	if x == 0 {
+		return math.Inf(1)
+	}
+	_, exponent := math.Frexp(x)
+	fraction := math.Float64bits(x) & (1<<52 - 1) // with the bit before it:
+	fraction |= 1 << 52
+	return math.Ldexp(float64(fraction&-fraction), exponent-53)
+}
+
 func attentionForward(a op.Attr, t op.Type, args []array) result {
 	d := newAttended(3, a, args)
-	n := d.Result().Size()
-	r := result{Type: t, f: make([]float64, n+d.Sums().Size())}
+	n, rows := d.Result().Size(), d.PerQuery().Size()
+	r := result{Type: t, f: make([]float64, n+2*rows)}
 	r.tol = make([]float64, len(r.f))
-	score, size := make([]float64, d.Keys), make([]float64, d.Keys)
+	product, off, weight := make([]float64, d.Keys), make([]float64, d.Keys), make([]float64, d.Keys)
 	d.each(func(row, t, q, y int, key, value func(int) int) {
 		top, seen := math.Inf(-1), false
 		for s := range d.Keys {
 			if d.seen(row, t, s) {
 				seen = true
-				score[s], size[s] = dot(d.q[q:], d.k[key(s):], d.Features)
-				score[s] *= a.Value
-				top = larger(top, score[s])
+				product[s], off[s] = d.product(q, key(s))
+				top = larger(top, product[s])
 			}
 		}
 		if !seen {
-			r.f[n+row] = d.wide.Max()
 			return
 		}
-		sum, most := 0., 0.
+		sum, most, largest := 0., 0., 0. // the last two: what the sum and the top may be missed by
 		for s := range d.Keys {
 			if d.seen(row, t, s) {
 				// What a score may be missed by is what its exponential may be
 				// missed by, relatively.
-				most = max(most, size[s]*math.Abs(a.Value)+math.Abs(score[s]-top)+1)
-				sum += math.Exp(score[s] - top)
+				exponent := d.factor * (product[s] - top)
+				largest, weight[s] = max(largest, off[s]), math.Exp(exponent)
+				off[s] = off[s]*d.factor + d.acc*(1-exponent)
+				sum += weight[s]
+				if weight[s] > 0 {
+					most += weight[s] * off[s]
+				}
 			}
 		}
-		r.f[n+row] = top + math.Log(sum)
-		r.tol[n+row] = d.acc * (most + math.Abs(r.f[n+row]) + math.Log(sum))
+		r.f[n+row], r.f[n+rows+row] = top, 1/sum
+		r.tol[n+row], r.tol[n+rows+row] = largest, (2*most+d.acc*sum)/(sum*sum)
+		if math.IsNaN(sum) { // some of both make NaNs of weights
+			r.f[n+row], r.tol[n+row] = 0, math.Inf(1)
+			r.f[n+rows+row], r.tol[n+rows+row] = 0, math.Inf(1)
+		}
 		for s := range d.Keys {
-			if !d.seen(row, t, s) {
+			if !d.seen(row, t, s) || weight[s] == 0 {
 				continue
 			}
-			w := math.Exp(score[s]-top) / sum * d.kept(row, s)
+			w := weight[s] / sum * d.kept(row, s)
 			for e := range d.ValueFeatures {
 				p := w * d.v[value(s)+e]
 				r.f[y+e] += p
-				r.tol[y+e] += math.Abs(p) * (2*d.acc*most + d.operands)
+				r.tol[y+e] += math.Abs(p) * (off[s] + most/sum + d.acc + d.operands)
 			}
 		}
 		for e := range d.ValueFeatures {
@@ -164,9 +198,9 @@ func attentionForward(a op.Attr, t op.Type, args []array) result {
 
 func attentionGrad(a op.Attr, t op.Type, args []array) result {
 	d := newAttended(6, a, args)
-	out, log, grad := args[3].floats(), args[4].floats(), args[5].floats()
+	out, statistics, grad := args[3].floats(), args[4].floats(), args[5].floats()
 	r := result{Type: t, f: make([]float64, t.Shape.Size()), tol: make([]float64, t.Shape.Size())}
-	dk := len(d.q)
+	rows, dk := d.PerQuery().Size(), len(d.q)
 	dv := dk + len(d.k)
 	add := func(at int, x, err float64) {
 		r.f[at] += x
@@ -178,10 +212,10 @@ func attentionGrad(a op.Attr, t op.Type, args []array) result {
 			if !d.seen(row, t, s) {
 				continue
 			}
-			score, size := dot(d.q[q:], d.k[key(s):], d.Features)
-			exponent := score*a.Value - log[row]
-			w, kept := math.Exp(exponent), d.kept(row, s)
-			off := d.acc * (size*math.Abs(a.Value) + math.Abs(log[row]) + math.Abs(exponent) + 1)
+			product, off := d.product(q, key(s))
+			exponent := d.factor * (product - statistics[row])
+			w, kept := math.Exp(exponent)*statistics[rows+row], d.kept(row, s)
+			off = off*d.factor + d.acc*(math.Abs(exponent)+1)
 			for e := range d.ValueFeatures {
 				p := w * kept * grad[y+e]
 				add(dv+value(s)+e, p, math.Abs(p)*(off+d.operands))

@@ -11,9 +11,10 @@ import (
 
 // attention is what AttentionForward and AttentionGrad have in common. Scores
 // exist for a block of queries and keys at a time, after Dao et al.,
-// "FlashAttention" (2022): the forward pass keeps the largest score and the
-// sum of exponentials of each query so far, the backward pass computes the
-// weights again from the logarithm of the sum.
+// "FlashAttention" (2022): the forward pass keeps the largest score and the sum of
+// exponentials of each query so far, the backward pass computes the weights again
+// from both. That the largest score is the one it was, to the last bit, is what the
+// kernels of products promise, whose sums are formed in one order.
 type attention struct {
 	op.AttentionSizes
 	blocks
@@ -23,7 +24,7 @@ type attention struct {
 	q, k, v, mask, state int // values
 	maskStep             [4]int
 
-	before, after float32 // the scale, as a factor of queries and of scores
+	before, after float32 // the scale, as a factor of queries, ±1, and of differences of scores
 	blockKeys     int     // keys of a block
 	blockRows     int     // queries of a block
 
@@ -50,11 +51,12 @@ func (k *attention) init(b *builder, v *ir.Value, operands int) {
 	if k.State >= 0 {
 		k.state, k.drop = b.at(v.Args[k.State]), newDropout(v.Attr)
 	}
-	// Scores take the scale on their way to exponentials, where it costs nothing:
-	// multiplied by a positive number, the largest score stays the largest.
-	k.before, k.after = 1, float32(v.Attr.Value)
-	if !(k.after > 0) {
-		k.before, k.after = k.after, 1
+	// Scores take the scale on their way to exponentials, after the largest has been
+	// subtracted: that is exact for scores near it, however large they are.
+	sign, factor := v.Attr.ScoreFactors()
+	k.before, k.after = float32(sign), float32(factor)
+	if k.after == 0 { // underflowed
+		k.before, k.after = 0, 1
 	}
 	// A packed block of keys and one of values, and the accumulators of as many
 	// gradients, are to stay in the second cache.
@@ -116,6 +118,13 @@ func (k *attention) seenRow(t, s, n int) (lo, hi int) {
 	return lo, max(lo, hi)
 }
 
+// split is the largest score of each query and 1 over the sum of its exponentials,
+// [B H T] each.
+func (k *attention) split(statistics []byte) (tops, inverses []float32) {
+	all := dtype.View[float32](statistics)
+	return all[:len(all)/2], all[len(all)/2:]
+}
+
 // partly reports whether queries see a part of the keys, by their places.
 func (k *attention) partly() bool { return k.attr.Causal || k.attr.N > 0 }
 
@@ -138,20 +147,20 @@ func (k *attention) alike(t, n, s, cols int) (same, lo, hi int) {
 // which go through the keys block by block.
 type attentionForward struct {
 	attention
-	result  headResult
-	logs    resultPart
-	queries int // of a chunk
-	chunks  int // of a head
+	result     headResult
+	statistics resultPart // of each query: the largest scores, then 1 over the sums
+	queries    int        // of a chunk
+	chunks     int        // of a head
 
-	leadQ, leadS, leadO                                               int
-	atQ, atO, atTop, atSum, atBefore, atFresh, atScale, atK, atV, atS int
+	leadQ, leadS, leadO                                                        int
+	atQ, atO, atTop, atSum, atBefore, atFresh, atScale, atBlind, atK, atV, atS int
 }
 
 func newAttention(b *builder, v *ir.Value) kernel {
 	k := &attentionForward{}
 	k.init(b, v, 3)
 	parts := b.parts(v)
-	k.result, k.logs = newHeadResult(parts[0], k.ValueFeatures), parts[1]
+	k.result, k.statistics = newHeadResult(parts[0], k.ValueFeatures), parts[1]
 	k.blockRows = 4 * k.tiles.MR
 	if k.pairs {
 		k.blockRows = 2 * k.tiles.MR
@@ -171,6 +180,7 @@ func newAttention(b *builder, v *ir.Value) kernel {
 	k.atO = l.take(k.rows(k.queries) * k.leadO)
 	k.atTop, k.atSum = l.take(4*k.queries), l.take(8*k.queries)
 	k.atBefore, k.atFresh, k.atScale = l.take(4*rows), l.take(4*rows), l.take(4*k.queries)
+	k.atBlind = l.take(k.queries)
 	k.atK, k.atV = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.blockKeys, k.ValueFeatures))
 	k.atS = l.take(k.rows(rows) * k.leadS)
 	k.takeRows(&l, rows)
@@ -273,14 +283,11 @@ func (k *attentionForward) weigh(r *run, w *worker, b scoreRows, i int) {
 	b.weigh(k.pairs, k.after, top, fresh, k.numbers(w))
 	for j, v := range fresh {
 		if sum[j] != 0 && before[j] != top[j] {
-			fade := float32(math.Exp(float64(before[j] - top[j])))
+			fade := float32(math.Exp(float64(k.after) * (float64(before[j]) - float64(top[j]))))
 			sum[j] *= float64(fade)
 			scaleRow(floatsAt(unsafe.Pointer(&w.scratch[k.atO+(i+j)*k.leadO]), k.ValueFeatures), fade)
 		}
 		sum[j] += float64(v)
-		if math.IsInf(float64(top[j]), -1) && !k.nothing(r, b, j) {
-			sum[j] = math.NaN() // as the softmax of infinities is
-		}
 	}
 	if k.drop != nil {
 		flags, step := k.kept(r, w, b)
@@ -291,6 +298,15 @@ func (k *attentionForward) weigh(r *run, w *worker, b scoreRows, i int) {
 // store divides the sums of a chunk and writes them.
 func (k *attentionForward) store(r *run, w *worker, batch, head, t0, n int) {
 	top, sum := viewOf[float32](w.scratch[k.atTop:], n), viewOf[float64](w.scratch[k.atSum:], n)
+	blind := viewOf[byte](w.scratch[k.atBlind:], n)
+	for i, v := range sum {
+		if blind[i] = 0; v != 0 {
+			continue
+		}
+		if blind[i] = truth(!k.sees(r, batch, head, t0+i)); blind[i] == 0 {
+			sum[i] = math.NaN() // as the softmax of infinities is
+		}
+	}
 	first := (batch*k.Queries+t0)*k.Heads + head
 	if k.result.pos >= 0 {
 		by, keep := viewOf[float32](w.scratch[k.atScale:], n), 1.
@@ -301,26 +317,24 @@ func (k *attentionForward) store(r *run, w *worker, batch, head, t0, n int) {
 			by[i] = float32(keep / v)
 		}
 		k.result.store(r, first, k.Heads, unsafe.Pointer(&w.scratch[k.atO]), k.leadO, n, by, 1, k.numbers(w))
-		for i, v := range sum {
-			if v == 0 {
+		for i, none := range blind {
+			if none != 0 {
 				k.result.clear(r, first+i*k.Heads)
 			}
 		}
 		k.result.scaled.done()
 	}
-	all := k.logs.in(r)
+	all := k.statistics.in(r)
 	if all == nil {
 		return
 	}
-	logs := dtype.View[float32](all)[(batch*k.Heads+head)*k.Queries+t0:][:n]
+	at := (batch*k.Heads+head)*k.Queries + t0
+	tops, inverses := k.split(all)
+	tops, inverses = tops[at:at+n], inverses[at:at+n]
 	for i, v := range sum {
-		logs[i] = float32(v)
-	}
-	logRow(logs)
-	for i, v := range sum {
-		logs[i] += top[i]
-		if v == 0 {
-			logs[i] = math.MaxFloat32
+		tops[i], inverses[i] = top[i], float32(1/v)
+		if blind[i] != 0 {
+			tops[i], inverses[i] = 0, 0
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
@@ -23,10 +24,10 @@ import (
 // keys, which compute the weights twice: nothing is added up by two workers.
 type attentionGrad struct {
 	attention
-	y, log, g  int
-	dq, dk, dv headResult
-	passes     []gradPass
-	means      passes // over a result and its gradient
+	y, statistics, g int
+	dq, dk, dv       headResult
+	passes           []gradPass
+	means            passes // over a result and its gradient
 
 	leadQ, leadG, leadS, leadT                 int
 	atQ, atG, atTurnQ, atTurnG, atTurn, atMean int
@@ -49,7 +50,7 @@ const (
 )
 
 func newAttentionGrad(b *builder, v *ir.Value) kernel {
-	k := &attentionGrad{y: b.at(v.Args[3]), log: b.at(v.Args[4]), g: b.at(v.Args[5])}
+	k := &attentionGrad{y: b.at(v.Args[3]), statistics: b.at(v.Args[4]), g: b.at(v.Args[5])}
 	k.init(b, v, 6)
 	parts := b.parts(v)
 	k.dq, k.dk, k.dv = newHeadResult(parts[0], k.Features), newHeadResult(parts[1], k.Features), newHeadResult(parts[2], k.ValueFeatures)
@@ -76,8 +77,8 @@ func newAttentionGrad(b *builder, v *ir.Value) kernel {
 	k.atMean = l.take(4 * k.blockRows)
 	k.atKey, k.atValue = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.ValueFeatures, k.blockKeys))
 	k.atRow = l.take(k.size(k.blockKeys, k.Features))
-	// They hold a row of features, too, before weights and after.
-	block := max(rows*k.leadS, k.turnedLead(max(k.Features, k.ValueFeatures)))
+	// They hold packed results before weights, and a row of features after.
+	block := max(rows*k.leadS, k.size(k.ValueFeatures, k.blockRows), k.turnedLead(max(k.Features, k.ValueFeatures)))
 	k.atWeights, k.atSlopes = l.take(block), l.take(block)
 	if k.pairs {
 		k.leadT = lead(4 * k.cells(k.blockRows))
@@ -284,6 +285,9 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *
 	clear(w.scratch[k.atQ+c.n*k.leadQ : k.atQ+rows*k.leadQ])
 	clear(w.scratch[k.atG+c.n*k.leadG : k.atG+rows*k.leadG])
 	c.setMeans()
+	if _, inverse := c.statistics(); slices.Contains(inverse, 1) {
+		c.setMeansAlike(g)
+	}
 
 	weights, slopes := unsafe.Add(base, k.atWeights), unsafe.Add(base, k.atSlopes)
 	k.multiply(weights, k.leadS, c.n, cols, k.cells(k.Features), q, k.leadQ, false, c.key.from(0, first), false, next)
@@ -316,6 +320,13 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *
 	k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(rows), turnG, k.leadT, false, k.straight(packed, weights, k.leadS, depth, rows), true, next)
 }
 
+// statistics are the largest scores of the queries and 1 over the sums.
+func (c *gradBlock) statistics() (top, inverse []float32) {
+	first := (c.batch*c.Heads+c.head)*c.Queries + c.t
+	top, inverse = c.split(c.r.values[c.attentionGrad.statistics])
+	return top[first : first+c.n], inverse[first : first+c.n]
+}
+
 // setMeans is, for each query, the sum of the products of its result and the
 // gradient of that.
 func (c *gradBlock) setMeans() {
@@ -333,6 +344,33 @@ func (c *gradBlock) setMeans() {
 		g := k.means.row(c.r.values[k.g], at, k.ValueFeatures, k.from, c.w.scratch[k.atWeights:])
 		y := k.means.row(c.r.values[k.y], at, k.ValueFeatures, k.from, c.w.scratch[k.atSlopes:])
 		mean[i] = float32(k.means.products(g, y, numbers, nil))
+	}
+}
+
+// setMeansAlike is setMeans by the kernels that compute what each weight gets, g
+// times a value, so that both are the same number where the result is one value, to
+// the last bit: a query with one weight of 1 has a slope of exactly 0, whatever keys
+// it is multiplied by. These are squares of which the diagonals are wanted.
+func (c *gradBlock) setMeansAlike(g unsafe.Pointer) {
+	k := c.attentionGrad
+	base := unsafe.Pointer(&c.w.scratch[0])
+	src, step := k.operand(c.r.values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+	y := k.transposed(unsafe.Add(base, k.atWeights), src, step, c.n, k.ValueFeatures)
+	squares := unsafe.Add(base, k.atSlopes)
+	side := k.tiles.NR
+	if k.tiles.NarrowNR > 0 {
+		side = k.tiles.NarrowNR
+	}
+	var none ahead
+	mean := viewOf[float32](c.w.scratch[k.atMean:], c.n)
+	for t := 0; t < c.n; t += side {
+		n := min(side, c.n-t)
+		at := y.from(0, t/k.tiles.NR)
+		at.data = unsafe.Add(at.data, 4*(t%k.tiles.NR))
+		k.multiply(squares, k.leadS, n, n, k.cells(k.ValueFeatures), unsafe.Add(g, t*k.leadG), k.leadG, false, at, false, &none)
+		for i := range n {
+			mean[t+i] = *(*float32)(unsafe.Add(squares, i*(k.leadS+4)))
+		}
 	}
 }
 
@@ -358,9 +396,8 @@ func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 		flags, step = k.kept(c.r, c.w, b)
 		d.choose(flags, step, false, zeros[:])
 	}
-	first := (c.batch*k.Heads+c.head)*k.Queries + b.t
-	log := dtype.View[float32](c.r.values[k.log])[first : first+b.rows]
-	b.slopes(dx, k.pairs, k.after, k.keepScale(), log, viewOf[float32](c.w.scratch[k.atMean+4*i:], b.rows), k.numbers(c.w))
+	top, inverse := c.statistics()
+	b.slopes(dx, k.pairs, k.after, k.keepScale(), top[i:i+b.rows], inverse[i:i+b.rows], viewOf[float32](c.w.scratch[k.atMean+4*i:], b.rows), k.numbers(c.w))
 	if k.drop != nil {
 		b.choose(flags, step, k.pairs, zeros[:])
 	}

@@ -38,16 +38,6 @@ func mulRow(x, by []float32) {
 	}
 }
 
-func logRow(x []float32) {
-	if v := vectors(); v != nil {
-		v.Log(x, x)
-		return
-	}
-	for i, v := range x {
-		x[i] = float32(math.Log(float64(v)))
-	}
-}
-
 func maxRow(x []float32) float32 {
 	if v := vectors(); v != nil {
 		return float32(v.Max(x))
@@ -55,20 +45,19 @@ func maxRow(x []float32) float32 {
 	return float32(maxRun(x))
 }
 
-// expRow is e to the power of x·scale+c, in place, and returns the sum. What is
-// behind x, up to a whole vector, is overwritten by 0: rows of scores have room
-// for it. s is scratch memory.
-func expRow(x []float32, scale, c float32, s []float32) float64 {
+// expRow is e to the power of min(0, x-top)·scale, in place, and returns the sum.
+// What is behind x, up to a whole vector, is overwritten by 0: rows of scores have
+// room for it. s is scratch memory.
+func expRow(x []float32, scale, top float32, s []float32) float64 {
 	if v := vectors(); v != nil {
 		whole := wholeRow(x, v.Lanes)
-		s[0], s[1] = scale*math.Log2E, c*math.Log2E
-		v.Exp2Sum(whole, whole, s)
+		s[0], s[1] = scale*math.Log2E, top
+		v.Exp2BelowSum(whole, whole, s)
 		return float64(s[2])
 	}
-	if scale != 1 {
-		scaleRow(x, scale)
+	for i, v := range x {
+		x[i] = min(0, v-top) * scale
 	}
-	addRow(x, c)
 	expAll(x, x)
 	return sumRun[float32, float64](x)
 }

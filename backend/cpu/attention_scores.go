@@ -52,31 +52,28 @@ func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 	}
 	for i := range b.rows {
 		x := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+rowPad/4)
-		top[i] = max(top[i], maxRow(x[:b.n])*scale)
-		shift := -top[i]
-		if math.IsInf(float64(shift), 1) {
-			shift = 0
-		}
-		sum[i] = float32(expRow(x[:b.n], scale, shift, s))
+		top[i] = max(top[i], maxRow(x[:b.n]))
+		sum[i] = float32(expRow(x[:b.n], scale, max(top[i], -math.MaxFloat32), s))
 		clear(x[b.n:b.all])
 	}
 }
 
 // slopes is vec.Scores.Slopes, or SlopesBF16 for pairs, of scores times scale and
 // of dx, which lies like x, times by.
-func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, log, mean, s []float32) {
+func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top, inverse, mean, s []float32) {
 	if v := vectors(); v != nil && v.Scores != nil {
 		f := v.Slopes
 		if pairs {
 			f = v.SlopesBF16
 		}
 		s[0], s[1] = scale, by
-		f(b.x, dx, b.lead, b.n, roundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&log[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&s[0]))
+		f(b.x, dx, b.lead, b.n, roundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&s[0]))
 		return
 	}
 	for i := range b.rows {
 		x, d := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+rowPad/4), floatsAt(unsafe.Add(dx, i*b.lead), b.all)
-		expRow(x[:b.n], scale, -log[i], s)
+		expRow(x[:b.n], scale, top[i], s)
+		scaleRow(x[:b.n], inverse[i])
 		if by != 1 {
 			scaleRow(d[:b.n], by)
 		}
@@ -126,19 +123,20 @@ func (k *attention) hide(r *run, b scoreRows, dx unsafe.Pointer) {
 	}
 }
 
-// nothing reports whether the mask hides all keys that query i of b sees. It is
-// asked in the rare case that no score is above -∞.
-func (k *attention) nothing(r *run, b scoreRows, i int) bool {
+// sees reports whether query t sees a key. It is asked in the rare case that no
+// weight is above 0.
+func (k *attention) sees(r *run, batch, head, t int) bool {
+	lo, hi := k.Seen(k.attr, t)
 	if k.Mask < 0 {
-		return false
+		return lo < hi
 	}
-	at := b.batch*k.maskStep[0] + b.head*k.maskStep[1] + (b.t+i)*k.maskStep[2]
-	for j := b.lo; j < b.n; j++ {
-		if r.values[k.mask][at+(b.s+j)*k.maskStep[3]] != 0 {
-			return false
+	at := batch*k.maskStep[0] + head*k.maskStep[1] + t*k.maskStep[2]
+	for s := lo; s < hi; s++ {
+		if r.values[k.mask][at+s*k.maskStep[3]] != 0 {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // takeRows takes memory for what is made for rows of scores besides.

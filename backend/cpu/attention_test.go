@@ -117,15 +117,28 @@ func TestAttentionBlocks(t *testing.T) {
 
 // gradOperands are those of AttentionGrad, given what the forward pass found.
 func gradOperands(s attentionShape, d dtype.DType, in []array, forward array) []array {
-	n := s.b * s.t * s.h * s.e
-	y := arrayOf(d, op.Shape{s.b, s.t, s.h, s.e}, forward.value)
-	log := arrayOf(dtype.Float32, op.Shape{s.b, s.h, s.t}, func(i int) float64 { return forward.value(n + i) })
+	y, statistics := s.forwardParts(d, in, forward)
 	g := randomArray(rand.New(rand.NewPCG(7, 8)), d, s.b, s.t, s.h, s.e)
-	return slices.Concat(in[:3], []array{y, log, g}, in[3:])
+	return slices.Concat(in[:3], []array{y, statistics, g}, in[3:])
+}
+
+// forwardParts are those of the result of AttentionForward, the first in type d.
+func (s attentionShape) forwardParts(d dtype.DType, in []array, forward array) (y, statistics array) {
+	p := op.AttentionForward.Info().Parts(s.attr, typesOf(in))
+	at := func(i int) func(int) float64 { return func(j int) float64 { return forward.value(p[i].Start + j) } }
+	return arrayOf(d, p[0].Shape, at(0)), arrayOf(d.Accumulator(), p[1].Shape, at(1))
+}
+
+func typesOf(in []array) []op.Type {
+	var types []op.Type
+	for _, x := range in {
+		types = append(types, x.Type)
+	}
+	return types
 }
 
 // checkExpanded runs an operation. The first n elements may be missed by tol
-// times the largest of them, the others by 1e-4.
+// times the largest of them, the others by 1e-4, and by a part of them as small.
 func checkExpanded(t *testing.T, what string, c op.Code, a op.Attr, in []array, want array, n int, tol float64) {
 	t.Helper()
 	g := ir.New(len(in))
@@ -152,12 +165,258 @@ func checkExpanded(t *testing.T, what string, c op.Code, a op.Attr, in []array, 
 		for i := range want.Shape.Size() {
 			off := tol * largest
 			if i >= n {
-				off = 1e-4
+				off = 1e-4 * min(1, math.Abs(want.value(i)))
 			}
 			if diff := math.Abs(got.value(i) - want.value(i)); !(diff <= off) {
 				t.Fatalf("%s: element %d is %v, want %v ± %.2g", what, i, got.value(i), want.value(i), off)
 			}
 		}
+	}
+}
+
+// TestAttentionFar: results and gradients of scores of all sizes are as near to
+// those in float64 as rounded products of queries and keys permit. Queries all of
+// whose weight is on one key have no gradient, not even a rounding error times keys
+// as large as those are.
+func TestAttentionFar(t *testing.T) {
+	shapes := []attentionShape{
+		{name: "one block", b: 1, t: 50, s: 50, h: 2, g: 1, d: 8, e: 8},
+		{name: "blocks", b: 1, t: 70, s: 1100, h: 1, g: 1, d: 8, e: 9},
+		{name: "causal", b: 1, t: 300, s: 600, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{Causal: true}},
+		{name: "window", b: 1, t: 70, s: 70, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{N: 20}},
+		{name: "masked", b: 2, t: 40, s: 600, h: 2, g: 2, d: 8, e: 8, mask: op.Shape{2, 1, 40, 600}},
+		{name: "dropped", b: 2, t: 40, s: 70, h: 2, g: 1, d: 8, e: 8, mask: op.Shape{2, 1, 1, 70}, attr: op.Attr{Rate: 0.25}},
+	}
+	wants := map[string]*farAttention{}
+	forEachISA(t, func(t *testing.T) {
+		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			for _, s := range shapes {
+				for _, size := range []float64{4e2, 4e4, 5e6, 5e8, 5e10} {
+					if d == dtype.Float16 && size > 1e9 {
+						continue // the products of its numbers are smaller
+					}
+					what := fmt.Sprintf("%v, %s, %.0e: ", d, s.name, size)
+					want := wants[what]
+					if want == nil {
+						want = newFarAttention(t, s, d, size)
+						wants[what] = want
+					}
+					want.check(t, what)
+				}
+			}
+		}
+	})
+}
+
+// farAttention is an attention and what it and its gradients are: result, dq, dk and
+// dv, with what each may be missed by.
+type farAttention struct {
+	attr      op.Attr
+	in        []array // and the gradient of the result
+	n         int     // arguments of AttentionForward
+	want, off [4][]float64
+}
+
+func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64) *farAttention {
+	a, in := s.operands(d)
+	f := &farAttention{attr: a, n: len(in)}
+	// Queries and keys are made such that the largest score is about of that size.
+	wide := func(x array) []float64 {
+		v := make([]float64, x.Shape.Size())
+		for i := range v {
+			v[i] = x.value(i)
+		}
+		return v
+	}
+	largest := 0.
+	q, k := wide(in[0]), wide(in[1])
+	each := func(f func(row, t, at, kept int)) {
+		for row := range s.b * s.h {
+			for t := range s.t {
+				b, h := row/s.h, row%s.h
+				f(row*s.t+t, t, (b*s.t+t)*s.h+h, (b*s.s)*s.g+h/(s.h/s.g))
+			}
+		}
+	}
+	dot := func(x, y []float64, at, to, n int) (sum, size float64) {
+		for i := range n {
+			sum += x[at*n+i] * y[to*n+i]
+			size += math.Abs(x[at*n+i] * y[to*n+i])
+		}
+		return
+	}
+	each(func(_, _, at, first int) {
+		for j := range s.s {
+			p, _ := dot(q, k, at, first+j*s.g, s.d)
+			largest = max(largest, math.Abs(p*a.Value))
+		}
+	})
+	by := math.Sqrt(size / largest)
+	for i := range 2 {
+		x := in[i]
+		in[i] = arrayOf(d, x.Shape, func(j int) float64 { return by * x.value(j) })
+	}
+	f.in = append(slices.Clone(in), randomArray(rand.New(rand.NewPCG(7, 8)), d, s.b, s.t, s.h, s.e))
+
+	var in64 []array
+	for _, x := range in {
+		in64 = append(in64, x.converted(dtype.Float64))
+	}
+	forward := evalExpanded(t, op.AttentionForward, a, in64...)
+	y, statistics := s.forwardParts(dtype.Float64, in64, forward)
+	grads := evalExpanded(t, op.AttentionGrad, a, slices.Concat(in64[:3], []array{y, statistics, f.in[f.n].converted(dtype.Float64)}, in64[3:])...)
+	for i, p := range op.AttentionGrad.Info().Parts(a, typesOf(in64)) {
+		f.want[i+1] = wide(grads)[p.Start : p.Start+p.Shape.Size()]
+	}
+	f.want[0] = wide(y)
+
+	// Sums, and what is added up, may be missed by rel, and operands in 16 bits.
+	q, k = wide(in[0]), wide(in[1])
+	v, g := wide(in[2]), wide(f.in[f.n])
+	unit := dtype.Float32.Epsilon() / 2
+	rel, _ := dtype.Float32.Tolerance()
+	out, _ := d.Tolerance()
+	keep := a.KeepScale()
+	for i := range f.off {
+		f.off[i] = make([]float64, len(f.want[i]))
+	}
+	sizes := op.AttentionSizes{Keys: s.s}
+	product, exact, weight, off := make([]float64, s.s), make([]float64, s.s), make([]float64, s.s), make([]float64, s.s)
+	each(func(row, t, at, first int) {
+		lo, hi := sizes.Seen(a, t)
+		seen := func(j int) bool {
+			if j < lo || j >= hi {
+				return false
+			}
+			if s.mask == nil {
+				return true
+			}
+			m, i := rowMajor(s.mask), 0
+			for axis, at := range []int{row / s.t / s.h, row / s.t % s.h, t, j} {
+				if s.mask[axis] > 1 {
+					i += at * m[axis]
+				}
+			}
+			return in[3].data[i] != 0
+		}
+		top, sum, rest, missed := math.Inf(-1), 0., 0., 0.
+		for j := range s.s {
+			if seen(j) {
+				p, size := dot(q, k, at, first+j*s.g, s.d)
+				product[j], missed = p, max(missed, a.Value*size*unit*float64(s.d+1))
+				top = max(top, p)
+			}
+		}
+		for j := range s.s {
+			weight[j], exact[j] = 0, 0
+			if seen(j) {
+				weight[j] = math.Exp(a.Value * (product[j] - top))
+				if sum += weight[j]; product[j] != top {
+					rest += weight[j]
+				}
+			}
+		}
+		if sum == 0 {
+			return
+		}
+		// A score that is missed moves weight between the keys: none where one has
+		// all of it.
+		result := make([]float64, s.e)
+		for j := range s.s {
+			if weight[j] == 0 {
+				off[j] = 0
+				continue
+			}
+			others := sum - weight[j]
+			if product[j] == top && rest < others {
+				others = rest
+			}
+			exponent := a.Value * (top - product[j])
+			weight[j] /= sum
+			off[j] = weight[j] * (rel*(1+exponent) + map[bool]float64{true: out}[d.Is16()])
+			if others > 0 {
+				off[j] += min(1, weight[j]*others/sum*math.Expm1(min(2*missed, 700)))
+			}
+			for e := range s.e {
+				x := (first + j*s.g) * s.e
+				result[e] += keep * (off[j]*math.Abs(v[x+e]) + rel*weight[j]*math.Abs(v[x+e]))
+			}
+		}
+		mean := 0. // what it may be missed by
+		for e, x := range result {
+			f.off[0][at*s.e+e] = x
+			rounded := x + out*math.Abs(f.want[0][at*s.e+e])
+			mean += math.Abs(g[at*s.e+e]) * (rounded + rel*math.Abs(f.want[0][at*s.e+e]))
+		}
+		was, _ := dot(g, f.want[0], at, at, s.e)
+		for j := range s.s {
+			if weight[j] == 0 {
+				continue
+			}
+			x := first + j*s.g
+			slope, size := dot(g, v, at, x, s.e)
+			// Without knowing whether a weight is dropped, both are allowed for.
+			slopes := max(math.Abs(slope*keep-was), map[bool]float64{true: math.Abs(was)}[a.Rate > 0])
+			ds := a.Value * (off[j]*slopes + weight[j]*(mean+rel*size*keep+rel*slopes))
+			if a.Rate == 0 && weight[j] == 1 && rest < dtype.Float32.SmallestNormal() {
+				ds = a.Value * size * 0x1p-50 // 0 but for what float64 makes of it: the result is this key's value
+			}
+			for i := range s.d {
+				f.off[1][at*s.d+i] += ds * math.Abs(k[x*s.d+i])
+				f.off[2][x*s.d+i] += ds * math.Abs(q[at*s.d+i])
+			}
+			for e := range s.e {
+				f.off[3][x*s.e+e] += keep * (off[j] + rel*weight[j]) * math.Abs(g[at*s.e+e])
+			}
+		}
+	})
+	for i := range f.off {
+		for j, x := range f.want[i] {
+			f.off[i][j] += out*math.Abs(x) + d.SmallestSubnormal() + 0x1p-100
+		}
+	}
+	return f
+}
+
+func (f *farAttention) check(t *testing.T, what string) {
+	t.Helper()
+	g := ir.New(len(f.in))
+	vals := make([]*ir.Value, len(f.in))
+	for i, x := range f.in {
+		vals[i] = param(t, g, i, x.Type)
+	}
+	args := vals[:f.n]
+	both := record(t, g, op.AttentionForward, f.attr, args...)
+	parts := op.AttentionForward.Info().Parts(f.attr, typesOf(f.in[:f.n]))
+	part := func(i int) *ir.Value {
+		return record(t, g, op.Part, op.Attr{Start: []int{parts[i].Start}, Dims: parts[i].Shape}, both)
+	}
+	y := part(0)
+	if d := f.in[0].DType; d != y.Type.DType {
+		y = record(t, g, op.Cast, op.Attr{DType: d}, y)
+	}
+	grads := record(t, g, op.AttentionGrad, f.attr, slices.Concat(args[:3], []*ir.Value{y, part(1), vals[f.n]}, args[3:])...)
+	g.Output(record(t, g, op.Identity, op.Attr{}, y), -1)
+	g.Output(grads, -1)
+	p := plan(t, g)
+	in, out := buffers(p, f.in)
+	if err := p.Run(context.Background(), in, out); err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for i, name := range []string{"the result", "dq", "dk", "dv"} {
+		got := array{y.Type, out[min(i, 1)].(*Buffer).data}
+		if i == 1 {
+			at = 0
+		}
+		got.DType = f.in[0].DType
+		for j, want := range f.want[i] {
+			if v := got.value(at + j); !(math.Abs(v-want) <= f.off[i][j]) {
+				t.Errorf("%selement %d of %s is %v, want %v ± %.2g", what, j, name, v, want, f.off[i][j])
+				break
+			}
+		}
+		at += len(f.want[i])
 	}
 }
 
@@ -188,7 +447,7 @@ func BenchmarkAttention(b *testing.B) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			s := attentionShape{b: 8, t: 512, s: 512, h: 12, g: 12, d: 64, e: 64, attr: op.Attr{Causal: causal}}
 			a, in := s.operands(d)
-			forward := array{Type: op.Type{DType: dtype.Float64, Shape: op.Shape{s.b * s.t * s.h * (s.e + 1)}}}
+			forward := array{Type: op.Type{DType: dtype.Float64, Shape: op.Shape{s.b * s.t * s.h * (s.e + 2)}}}
 			forward.data = make([]byte, forward.Bytes())
 			pairs := float64(s.b*s.h) * float64(s.t*s.s) * float64(s.d)
 			benchAttention(b, fmt.Sprintf("%v/causal=%v/forward", d, causal), 4*pairs, op.AttentionForward, a, in)

@@ -54,7 +54,7 @@ func TestAttentionParts(t *testing.T) {
 					if s.t != 37 {
 						return
 					}
-					forward := array{Type: op.Type{DType: dtype.Float32, Shape: op.Shape{s.b * s.t * s.h * (s.e + 1)}}}
+					forward := array{Type: op.Type{DType: dtype.Float32, Shape: op.Shape{s.b * s.t * s.h * (s.e + 2)}}}
 					forward.data = make([]byte, forward.Bytes())
 					in = gradOperands(s, d, in, forward)
 					sameParts(t, op.AttentionGrad, a, in, []bool{true, true, true})

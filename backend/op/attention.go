@@ -17,13 +17,18 @@ import (
 //     kept, and divided by 1-Rate, as number i of RandomUniform says ([DropDraw]);
 //     with a Rate of 1 nothing is kept.
 //
-// Attr.Value is the factor of the scores. Positions of queries and keys are
-// their places on the axes T and S, both from 0: with Attr.Causal a query sees
-// keys up to its own position, with Attr.N > 0 those less than N away. Head h
-// of the queries attends to head h/(H/G) of the keys and values. The result of
-// a query that sees nothing is 0. Scores, their softmax and sums are in the
-// accumulator's type; a device may round weights to the operands' type before
-// they multiply.
+// Attr.Value is the factor of the scores, Q·Kᵀ times it. Positions of queries and
+// keys are their places on the axes T and S, both from 0: with Attr.Causal a query
+// sees keys up to its own position, with Attr.N > 0 those less than N away. Head h
+// of the queries attends to head h/(H/G) of the keys and values. The result of a
+// query that sees nothing is 0.
+//
+// Scores, their softmax and sums are in the accumulator's type; a device may round
+// weights to the operands' type before they multiply. Weights are right for all
+// products of queries and keys that are finite, however large: they are exponentials
+// of differences of products, which take the factor last, and the gradient takes
+// them from the same differences. Where a product is infinite, they are what the
+// softmax of infinities is.
 type AttentionSizes struct {
 	Batch, Queries, Keys    int // B, T, S
 	Heads, KeyHeads         int // H, G
@@ -88,8 +93,12 @@ func (s AttentionSizes) Result() Shape {
 	return Shape{s.Batch, s.Queries, s.Heads, s.ValueFeatures}
 }
 
-// Sums is the shape of the logarithms of the sums.
-func (s AttentionSizes) Sums() Shape { return Shape{s.Batch, s.Heads, s.Queries} }
+// Statistics is the shape of what AttentionForward says of the softmax of each
+// query: first the largest products, then the reciprocals of the sums.
+func (s AttentionSizes) Statistics() Shape { return Shape{2, s.Batch, s.Heads, s.Queries} }
+
+// PerQuery is the shape of one number for each query.
+func (s AttentionSizes) PerQuery() Shape { return s.Statistics()[1:] }
 
 // Seen returns the keys from lo to hi, not included, that the attributes allow
 // query t to see.
@@ -102,6 +111,18 @@ func (s AttentionSizes) Seen(a Attr, t int) (lo, hi int) {
 		hi = min(hi, t+1)
 	}
 	return lo, max(lo, hi)
+}
+
+// ScoreFactors are the sign and the magnitude of the factor of the scores: products
+// times the sign are as large, beside each other, as scores.
+func (a Attr) ScoreFactors() (sign, magnitude float64) {
+	switch {
+	case a.Value > 0:
+		return 1, a.Value
+	case a.Value < 0:
+		return -1, -a.Value
+	}
+	return a.Value, 1
 }
 
 // KeepScale is what weights that are not dropped are multiplied by.
@@ -128,13 +149,13 @@ func inferAttentionForward(a Attr, t []Type) (Type, error) {
 	if !s.scores().Known() || !s.Result().Known() {
 		return Type{}, fmt.Errorf("query %v, key %v and value %v must be of known shapes", t[0], t[1], t[2])
 	}
-	return Type{t[0].DType.Accumulator(), Shape{s.Result().Size() + s.Sums().Size()}}, nil
+	return Type{t[0].DType.Accumulator(), Shape{s.Result().Size() + s.Statistics().Size()}}, nil
 }
 
-// attentionForwardParts are the result and the logarithms of the sums.
+// attentionForwardParts are the result and the statistics of the softmax.
 func attentionForwardParts(a Attr, t []Type) []Section {
 	s, _ := SizesOfAttention(3, a, t)
-	return []Section{{0, s.Result()}, {s.Result().Size(), s.Sums()}}
+	return []Section{{0, s.Result()}, {s.Result().Size(), s.Statistics()}}
 }
 
 // attentionGradParts are the gradients by query, key and value.
@@ -149,7 +170,7 @@ func inferAttentionGrad(a Attr, t []Type) (Type, error) {
 		return Type{}, err
 	}
 	d := t[0].DType
-	for i, want := range []Type{{d, s.Result()}, {d.Accumulator(), s.Sums()}, {d, s.Result()}} {
+	for i, want := range []Type{{d, s.Result()}, {d.Accumulator(), s.Statistics()}, {d, s.Result()}} {
 		if !t[3+i].Equal(want) {
 			return Type{}, fmt.Errorf("argument %d is %v, want %v", 3+i, t[3+i], want)
 		}
@@ -225,11 +246,15 @@ func (a attention) grouped(x Ref) Ref {
 	return a.Record(Reshape, Attr{Dims: Shape{a.Batch, a.KeyHeads, a.Heads / a.KeyHeads * a.Queries, a.Keys}}, x)
 }
 
-// scores are those of queries q and keys k, and what is seen of them, or nil.
-func (a attention) scores(q, k Ref) (scores, seen Ref) {
+// products are those of queries q and keys k, with the sign of the factor, and what
+// is seen of them, or nil.
+func (a attention) products(q, k Ref) (products, seen Ref) {
 	all := a.AttentionSizes.scores()
-	scores = a.Record(Mul, Attr{}, a.product(q, k, false, true), a.number(a.wide, a.attr.Value))
-	scores = a.Record(Reshape, Attr{Dims: all}, scores)
+	products = a.product(q, k, false, true)
+	if sign, _ := a.attr.ScoreFactors(); sign != 1 {
+		products = a.Record(Mul, Attr{}, products, a.number(a.wide, sign))
+	}
+	products = a.Record(Reshape, Attr{Dims: all}, products)
 	and := func(x Ref) {
 		if seen != nil {
 			x = a.Record(And, Attr{}, seen, x)
@@ -249,7 +274,31 @@ func (a attention) scores(q, k Ref) (scores, seen Ref) {
 			and(a.Record(Less, Attr{}, a.Record(Abs, Attr{}, away), a.number(dtype.Int32, float64(a.attr.N))))
 		}
 	}
-	return scores, seen
+	return products, seen
+}
+
+// powers are e to the power of what products, where they are seen, are above top,
+// times the factor's magnitude; 0 elsewhere.
+func (a attention) powers(products, seen, top Ref) Ref {
+	x := a.Record(Sub, Attr{}, products, top)
+	if _, factor := a.attr.ScoreFactors(); factor != 1 {
+		x = a.Record(Mul, Attr{}, x, a.number(a.wide, factor))
+	}
+	return a.where(seen, a.Record(Exp, Attr{}, x), 0)
+}
+
+// unlessBlind is x, [B H T 1], or 0 for queries that see no key.
+func (a attention) unlessBlind(seen, x Ref) Ref {
+	var sees Ref
+	switch {
+	case a.Keys == 0:
+		return a.Record(Const, Attr{DType: a.wide, Dims: append(a.PerQuery(), 1)})
+	case seen == nil:
+		return x
+	}
+	sees = a.Record(Cast, Attr{DType: a.wide}, a.Record(BroadcastTo, Attr{Dims: a.AttentionSizes.scores()}, seen))
+	sees = a.Record(Greater, Attr{}, a.Record(Max, Attr{Axes: []int{3}, KeepDims: true}, sees), a.number(a.wide, 0))
+	return a.where(sees, x, 0)
 }
 
 // where is x where cond is true, else v; x if cond is nil.
@@ -273,37 +322,35 @@ func (a attention) dropped(x Ref) Ref {
 
 func expandAttentionForward(r Recorder, attr Attr, args []Ref) Ref {
 	a := newAttention(r, 3, attr, args)
-	scores, seen := a.scores(a.byHead(args[0]), a.byHead(args[1]))
-	// The least number and not -∞, from which nothing can be subtracted.
-	scores = a.where(seen, scores, -a.wide.Max())
+	products, seen := a.products(a.byHead(args[0]), a.byHead(args[1]))
 	last := Attr{Axes: []int{3}, KeepDims: true}
-	top := r.Record(Max, last, scores)
-	if a.Keys == 0 {
-		top = r.Record(Maximum, Attr{}, top, a.number(a.wide, 0))
-	}
-	weights := a.where(seen, r.Record(Exp, Attr{}, r.Record(Sub, Attr{}, scores, top)), 0)
-	sum := r.Record(Sum, last, weights)
-	none := r.Record(Equal, Attr{}, sum, a.number(a.wide, 0))
-	sum = r.Record(Where, Attr{}, none, a.number(a.wide, 1), sum)
-	log := r.Record(Add, Attr{}, top, r.Record(Log, Attr{}, sum))
-	log = r.Record(Where, Attr{}, none, a.number(a.wide, a.wide.Max()), log)
-	weights = a.dropped(r.Record(Div, Attr{}, weights, sum))
+	// The least number and not -∞, from which nothing can be subtracted.
+	top := r.Record(Max, last, a.where(seen, products, -a.wide.Max()))
+	top = a.unlessBlind(seen, top)
+	weights := a.powers(products, seen, top)
+	inverse := r.Record(Div, Attr{}, a.number(a.wide, 1), r.Record(Sum, last, weights))
+	inverse = a.unlessBlind(seen, inverse)
+	weights = a.dropped(r.Record(Mul, Attr{}, weights, inverse))
 	y := a.product(a.grouped(weights), a.byHead(args[2]), false, false)
-	return r.Record(Concat, Attr{Axes: []int{0}}, a.bySteps(y, a.Queries), a.vector(log))
+	return r.Record(Concat, Attr{Axes: []int{0}}, a.bySteps(y, a.Queries), a.vector(top), a.vector(inverse))
 }
 
 func expandAttentionGrad(r Recorder, attr Attr, args []Ref) Ref {
 	a := newAttention(r, 6, attr, args)
 	out := r.TypeOf(args[0]).DType
 	q, k, v, y, g := a.byHead(args[0]), a.byHead(args[1]), a.byHead(args[2]), a.byHead(args[3]), a.byHead(args[5])
-	scores, seen := a.scores(q, k)
-	log := r.Record(Reshape, Attr{Dims: append(a.Sums(), 1)}, args[4])
-	weights := a.where(seen, r.Record(Exp, Attr{}, r.Record(Sub, Attr{}, scores, log)), 0)
+	products, seen := a.products(q, k)
+	each := append(a.PerQuery(), 1)
+	statistic := func(i int) Ref {
+		one := Attr{Start: []int{i, 0, 0, 0}, Limit: append([]int{i + 1}, a.PerQuery()...), Stride: []int{1, 1, 1, 1}}
+		return r.Record(Reshape, Attr{Dims: each}, r.Record(Slice, one, args[4]))
+	}
+	weights := r.Record(Mul, Attr{}, a.powers(products, seen, statistic(0)), statistic(1))
 	dv := a.product(a.grouped(a.dropped(weights)), g, true, false)
 	// The softmax takes the mean of what its weights get from each of them;
 	// that mean is the product of the result and its gradient.
 	mean := r.Record(Sum, Attr{Axes: []int{3}, KeepDims: true}, r.Record(Mul, Attr{}, y, g))
-	mean = r.Record(Reshape, Attr{Dims: append(a.Sums(), 1)}, mean)
+	mean = r.Record(Reshape, Attr{Dims: each}, mean)
 	dw := r.Record(Reshape, Attr{Dims: a.AttentionSizes.scores()}, a.product(g, v, false, true))
 	ds := r.Record(Mul, Attr{}, weights, r.Record(Sub, Attr{}, a.dropped(dw), mean))
 	ds = a.grouped(a.where(seen, r.Record(Mul, Attr{}, ds, a.number(a.wide, attr.Value)), 0))

@@ -123,8 +123,8 @@ const (
 	// Attention of Q [B T H D], K [B S G D] and V [B S G E], the first arguments;
 	// see [AttentionSizes] for the others and the attributes.
 	Attention        // softmax(Value·Q·Kᵀ)·V for each head: [B T H E]
-	AttentionForward // a vector in the accumulator's type: Attention, then the logarithm of the sum that a softmax divides by [B H T], the largest number where nothing is seen
-	AttentionGrad    // a vector: the gradients of Attention by Q, K and V; x, y, z are these, then come Attention, that logarithm and the gradient of the result
+	AttentionForward // a vector in the accumulator's type: Attention, then what its softmax is of each query [2 B H T]: the largest product with a key that it sees, of Q·Kᵀ times the sign of Value, and 1 over the sum of e to the power of the magnitude of Value times what products are above that; 0 and 0 where nothing is seen
+	AttentionGrad    // a vector: the gradients of Attention by Q, K and V; x, y, z are these, then come both parts of AttentionForward, the first in the type of x, and the gradient of the result
 
 	Reshape     // the same elements in another shape
 	Barrier     // x, for what must not be computed before y is known, nor be taken for the same computation made earlier

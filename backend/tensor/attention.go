@@ -50,15 +50,15 @@ func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	return Record(op.Attention, a, args...)
 }
 
-// attentionGradient takes the sums of the softmax from AttentionForward, which
-// is what Attention is computed by.
+// attentionGradient takes what the softmax was from AttentionForward, which is what
+// Attention is computed by.
 func attentionGradient(t, g *Tensor) []*Tensor {
 	q, k, v := t.args[0], t.args[1], t.args[2]
 	n := t.typ.Shape.Size()
 	b, h, steps := q.typ.Shape[0], q.typ.Shape[2], q.typ.Shape[1]
 	forward := t.record(op.AttentionForward, t.attr, t.args...)
-	sums := forward.part(op.Section{Start: n, Shape: Shape{b, h, steps}})
-	args := append([]*Tensor{q, k, v, t, sums, g}, t.args[3:]...)
+	statistics := forward.part(op.Section{Start: n, Shape: Shape{2, b, h, steps}})
+	args := append([]*Tensor{q, k, v, t, statistics, g}, t.args[3:]...)
 	all := t.record(op.AttentionGrad, t.attr, args...)
 	out := make([]*Tensor, 3)
 	at := 0

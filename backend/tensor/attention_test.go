@@ -32,7 +32,7 @@ func attentionParts(c op.Code) []point {
 	a := op.Attr{Value: 0.7, Causal: true}
 	shapes := [][]int{s(2, 3, 2, 3), s(2, 3, 1, 3), s(2, 3, 1, 2)}
 	if c == op.AttentionGrad {
-		shapes = append(shapes, s(2, 3, 2, 2), s(2, 2, 3), s(2, 3, 2, 2))
+		shapes = append(shapes, s(2, 3, 2, 2), s(2, 2, 2, 3), s(2, 3, 2, 2))
 	}
 	return []point{at(-1, 1, func(x []T) T { return tensor.Record(c, a, x...) }, shapes...)}
 }

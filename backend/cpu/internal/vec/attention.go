@@ -7,16 +7,16 @@ import "unsafe"
 // in their names leave bfloat16s in the place of a row, from its beginning, and
 // are as coarse as that type lets them be.
 type Scores struct {
-	// Weigh turns n scores of a row, times s[0], into exponentials of their
-	// differences from the largest of them and top[r], which becomes that; the
-	// sum is in sum[r]. If all are -∞, so are exponentials 0. What is behind them
-	// is 0 up to all, a multiple of Lanes.
+	// Weigh turns n scores of a row into exponentials of their differences from the
+	// largest of them and top[r], which becomes that, times s[0], above 0; the sum is
+	// in sum[r]. If all are -∞, so are exponentials 0. What is behind them is 0 up to
+	// all, a multiple of Lanes.
 	Weigh, WeighBF16 func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
 
-	// Slopes turns n scores of a row, times s[0], into exponentials of their
-	// differences from log[r], and dx into x·(dx·s[1] - mean[r]). What is behind
-	// them is 0 up to all.
-	Slopes, SlopesBF16 func(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
+	// Slopes turns n scores of a row into x, exponentials of their differences from
+	// top[r], of which none is above it, times s[0], and times inverse[r], and dx into
+	// x·(dx·s[1] - mean[r]). What is behind them is 0 up to all.
+	Slopes, SlopesBF16 func(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 
 	// Choose puts v, of which a half has the upper 16 bits, where flags, in rows
 	// step bytes apart, are 0.

@@ -556,24 +556,24 @@ next:
 	VZEROUPPER
 	RET
 
-// slopes: for rows r, x[r][i] = e to the power of x[r][i]*s[0] - log[r], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least
-// func slopesAVX512(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
-TEXT ·slopesAVX512(SB), NOSPLIT, $0-72
+// slopes: for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least
+// func slopesAVX512(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+TEXT ·slopesAVX512(SB), NOSPLIT, $0-80
 	MOVQ x+0(FP), SI
 	MOVQ dx+8(FP), DI
 	MOVQ lead+16(FP), R8
 	MOVQ n+24(FP), R10
 	MOVQ all+32(FP), R11
 	MOVQ rows+40(FP), DX
-	MOVQ log+48(FP), R12
-	MOVQ mean+56(FP), R13
-	MOVQ s+64(FP), CX
-	VBROADCASTSS (CX), Z20
+	MOVQ top+48(FP), R12
+	MOVQ inverse+56(FP), CX
+	MOVQ mean+64(FP), R13
+	MOVQ s+72(FP), R9
+	VBROADCASTSS (R9), Z20
 	VMULPS.BCST attention<>+16(SB), Z20, Z20
-	VBROADCASTSS 4(CX), Z21
+	VBROADCASTSS 4(R9), Z21
 	VBROADCASTSS attention<>+20(SB), Z22
-	VBROADCASTSS attention<>+24(SB), Z23
-	VPXORD Z24, Z24, Z24
+	VPXORD Z23, Z23, Z23
 	MOVQ R10, R15
 	ANDQ $15, R15
 	MOVL $65535, R14
@@ -584,75 +584,83 @@ TEXT ·slopesAVX512(SB), NOSPLIT, $0-72
 row:
 	TESTQ R15, R15
 	JZ whole
-	VMOVUPS Z23, K7, -64(SI)(R10*4)
-	VMOVUPS Z24, K7, -64(DI)(R10*4)
+	VMOVUPS Z22, K7, -64(SI)(R10*4)
+	VMOVUPS Z23, K7, -64(DI)(R10*4)
 whole:
-	VBROADCASTSS (R12), Z25
-	VMULPS Z22, Z25, Z25
+	VBROADCASTSS (R12), Z24
+	VBROADCASTSS (CX), Z25
 	VBROADCASTSS (R13), Z26
 	XORQ AX, AX
 	LEAQ -64(R10), R14
 	JMP powerMany
 powerFour:
-	VMOVUPS 0(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 0(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 0(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z0, 0(SI)(AX*4)
 	VMOVUPS Z1, 0(DI)(AX*4)
-	VMOVUPS 64(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 64(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 64(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z0, 64(SI)(AX*4)
 	VMOVUPS Z1, 64(DI)(AX*4)
-	VMOVUPS 128(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 128(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 128(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
 	VMOVUPS Z0, 128(SI)(AX*4)
 	VMOVUPS Z1, 128(DI)(AX*4)
-	VMOVUPS 192(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 192(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 192(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
@@ -664,17 +672,19 @@ powerMany:
 	JLE powerFour
 	JMP powerFew
 powerOne:
-	VMOVUPS 0(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 0(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 0(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
@@ -697,30 +707,31 @@ filled:
 	ADDQ R8, SI
 	ADDQ R8, DI
 	ADDQ $4, R12
+	ADDQ $4, CX
 	ADDQ $4, R13
 	DECQ DX
 	JNZ row
 	VZEROUPPER
 	RET
 
-// slopesBF16: for rows r, x[r][i] = e to the power of x[r][i]*s[0] - log[r], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
-// func slopesBF16AVX512(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
-TEXT ·slopesBF16AVX512(SB), NOSPLIT, $0-72
+// slopesBF16: for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
+// func slopesBF16AVX512(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+TEXT ·slopesBF16AVX512(SB), NOSPLIT, $0-80
 	MOVQ x+0(FP), SI
 	MOVQ dx+8(FP), DI
 	MOVQ lead+16(FP), R8
 	MOVQ n+24(FP), R10
 	MOVQ all+32(FP), R11
 	MOVQ rows+40(FP), DX
-	MOVQ log+48(FP), R12
-	MOVQ mean+56(FP), R13
-	MOVQ s+64(FP), CX
-	VBROADCASTSS (CX), Z20
+	MOVQ top+48(FP), R12
+	MOVQ inverse+56(FP), CX
+	MOVQ mean+64(FP), R13
+	MOVQ s+72(FP), R9
+	VBROADCASTSS (R9), Z20
 	VMULPS.BCST attention<>+16(SB), Z20, Z20
-	VBROADCASTSS 4(CX), Z21
+	VBROADCASTSS 4(R9), Z21
 	VBROADCASTSS attention<>+20(SB), Z22
-	VBROADCASTSS attention<>+24(SB), Z23
-	VPXORD Z24, Z24, Z24
+	VPXORD Z23, Z23, Z23
 	MOVQ R10, R15
 	ANDQ $15, R15
 	MOVL $65535, R14
@@ -731,25 +742,27 @@ TEXT ·slopesBF16AVX512(SB), NOSPLIT, $0-72
 row:
 	TESTQ R15, R15
 	JZ whole
-	VMOVUPS Z23, K7, -64(SI)(R10*4)
-	VMOVUPS Z24, K7, -64(DI)(R10*4)
+	VMOVUPS Z22, K7, -64(SI)(R10*4)
+	VMOVUPS Z23, K7, -64(DI)(R10*4)
 whole:
-	VBROADCASTSS (R12), Z25
-	VMULPS Z22, Z25, Z25
+	VBROADCASTSS (R12), Z24
+	VBROADCASTSS (CX), Z25
 	VBROADCASTSS (R13), Z26
 	XORQ AX, AX
 	LEAQ -64(R10), R14
 	JMP powerMany
 powerFour:
-	VMOVUPS 0(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 0(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+56(SB), Z2
+	VBROADCASTSS attention<>+52(SB), Z2
+	VFMADD213PS.BCST attention<>+56(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+60(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+64(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 0(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
@@ -767,15 +780,17 @@ powerFour:
 	BYTE $0x72
 	BYTE $0xc9
 	VMOVUPS Y1, 0(DI)(AX*2)
-	VMOVUPS 64(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 64(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+56(SB), Z2
+	VBROADCASTSS attention<>+52(SB), Z2
+	VFMADD213PS.BCST attention<>+56(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+60(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+64(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 64(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
@@ -793,15 +808,17 @@ powerFour:
 	BYTE $0x72
 	BYTE $0xc9
 	VMOVUPS Y1, 32(DI)(AX*2)
-	VMOVUPS 128(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 128(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+56(SB), Z2
+	VBROADCASTSS attention<>+52(SB), Z2
+	VFMADD213PS.BCST attention<>+56(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+60(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+64(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 128(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
@@ -819,15 +836,17 @@ powerFour:
 	BYTE $0x72
 	BYTE $0xc9
 	VMOVUPS Y1, 64(DI)(AX*2)
-	VMOVUPS 192(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 192(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+56(SB), Z2
+	VBROADCASTSS attention<>+52(SB), Z2
+	VFMADD213PS.BCST attention<>+56(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+60(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+64(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 192(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
@@ -851,15 +870,17 @@ powerMany:
 	JLE powerFour
 	JMP powerFew
 powerOne:
-	VMOVUPS 0(SI)(AX*4), Z0
-	VFMADD213PS Z25, Z20, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 0(SI)(AX*4), Z24, Z0
+	VMAXPS Z0, Z23, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+56(SB), Z2
+	VBROADCASTSS attention<>+52(SB), Z2
+	VFMADD213PS.BCST attention<>+56(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+60(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+64(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z25, Z0, Z0
 	VMOVUPS 0(DI)(AX*4), Z1
 	VFMSUB213PS Z26, Z21, Z1
 	VMULPS Z0, Z1, Z1
@@ -894,13 +915,14 @@ filled:
 	ADDQ R8, SI
 	ADDQ R8, DI
 	ADDQ $4, R12
+	ADDQ $4, CX
 	ADDQ $4, R13
 	DECQ DX
 	JNZ row
 	VZEROUPPER
 	RET
 
-// weigh: for rows r, top[r] = max(top[r], x[r][i]*s[0]), x[r][i] = e to the power of x[r][i]*s[0] - top[r], or 0 if that is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
+// weigh: for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
 // func weighAVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
 TEXT ·weighAVX512(SB), NOSPLIT, $0-64
 	MOVQ x+0(FP), SI
@@ -912,9 +934,8 @@ TEXT ·weighAVX512(SB), NOSPLIT, $0-64
 	MOVQ sum+48(FP), R13
 	MOVQ s+56(FP), CX
 	VBROADCASTSS (CX), Z20
-	VMULPS.BCST attention<>+16(SB), Z20, Z21
-	VBROADCASTSS attention<>+20(SB), Z22
-	VBROADCASTSS attention<>+24(SB), Z23
+	VMULPS.BCST attention<>+16(SB), Z20, Z20
+	VBROADCASTSS attention<>+20(SB), Z21
 	MOVQ R10, R15
 	ANDQ $15, R15
 	MOVL $65535, R14
@@ -925,12 +946,12 @@ TEXT ·weighAVX512(SB), NOSPLIT, $0-64
 row:
 	TESTQ R15, R15
 	JZ whole
-	VMOVUPS Z23, K7, -64(SI)(R10*4)
+	VMOVUPS Z21, K7, -64(SI)(R10*4)
 whole:
-	VMOVUPS Z23, Z4
-	VMOVUPS Z23, Z5
-	VMOVUPS Z23, Z6
-	VMOVUPS Z23, Z7
+	VMOVUPS Z21, Z4
+	VMOVUPS Z21, Z5
+	VMOVUPS Z21, Z6
+	VMOVUPS Z21, Z7
 	XORQ AX, AX
 	LEAQ -64(R10), R14
 	JMP maxMany
@@ -961,12 +982,11 @@ maxFew:
 	VMAXPS Z5, Z4, Z4
 	VPERMILPS $177, Z4, Z5
 	VMAXPS Z5, Z4, Z4
-	VMULPS Z20, Z4, Z4
 	VBROADCASTSS (R12), Z5
 	VMAXPS Z5, Z4, Z4
 	VMOVSS X4, (R12)
-	VCMPPS $4, Z23, Z4, K1
-	VMULPS.Z Z22, Z4, K1, Z24
+	VCMPPS $4, Z21, Z4, K1
+	VMOVUPS.Z Z4, K1, Z22
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
@@ -975,55 +995,55 @@ maxFew:
 	LEAQ -64(R10), R14
 	JMP powerMany
 powerFour:
-	VMOVUPS 0(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 0(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z8, Z8
 	VMOVUPS Z0, 0(SI)(AX*4)
-	VMOVUPS 64(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 64(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z9, Z9
 	VMOVUPS Z0, 64(SI)(AX*4)
-	VMOVUPS 128(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 128(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z10, Z10
 	VMOVUPS Z0, 128(SI)(AX*4)
-	VMOVUPS 192(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 192(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z11, Z11
 	VMOVUPS Z0, 192(SI)(AX*4)
@@ -1033,16 +1053,16 @@ powerMany:
 	JLE powerFour
 	JMP powerFew
 powerOne:
-	VMOVUPS 0(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 0(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+32(SB), Z2
+	VBROADCASTSS attention<>+28(SB), Z2
+	VFMADD213PS.BCST attention<>+32(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+36(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+40(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+44(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z8, Z8
 	VMOVUPS Z0, 0(SI)(AX*4)
@@ -1079,7 +1099,7 @@ filled:
 	VZEROUPPER
 	RET
 
-// weighBF16: for rows r, top[r] = max(top[r], x[r][i]*s[0]), x[r][i] = e to the power of x[r][i]*s[0] - top[r], or 0 if that is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
+// weighBF16: for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
 // func weighBF16AVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
 TEXT ·weighBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ x+0(FP), SI
@@ -1091,9 +1111,8 @@ TEXT ·weighBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ sum+48(FP), R13
 	MOVQ s+56(FP), CX
 	VBROADCASTSS (CX), Z20
-	VMULPS.BCST attention<>+16(SB), Z20, Z21
-	VBROADCASTSS attention<>+20(SB), Z22
-	VBROADCASTSS attention<>+24(SB), Z23
+	VMULPS.BCST attention<>+16(SB), Z20, Z20
+	VBROADCASTSS attention<>+20(SB), Z21
 	MOVQ R10, R15
 	ANDQ $15, R15
 	MOVL $65535, R14
@@ -1104,12 +1123,12 @@ TEXT ·weighBF16AVX512(SB), NOSPLIT, $0-64
 row:
 	TESTQ R15, R15
 	JZ whole
-	VMOVUPS Z23, K7, -64(SI)(R10*4)
+	VMOVUPS Z21, K7, -64(SI)(R10*4)
 whole:
-	VMOVUPS Z23, Z4
-	VMOVUPS Z23, Z5
-	VMOVUPS Z23, Z6
-	VMOVUPS Z23, Z7
+	VMOVUPS Z21, Z4
+	VMOVUPS Z21, Z5
+	VMOVUPS Z21, Z6
+	VMOVUPS Z21, Z7
 	XORQ AX, AX
 	LEAQ -64(R10), R14
 	JMP maxMany
@@ -1140,12 +1159,11 @@ maxFew:
 	VMAXPS Z5, Z4, Z4
 	VPERMILPS $177, Z4, Z5
 	VMAXPS Z5, Z4, Z4
-	VMULPS Z20, Z4, Z4
 	VBROADCASTSS (R12), Z5
 	VMAXPS Z5, Z4, Z4
 	VMOVSS X4, (R12)
-	VCMPPS $4, Z23, Z4, K1
-	VMULPS.Z Z22, Z4, K1, Z24
+	VCMPPS $4, Z21, Z4, K1
+	VMOVUPS.Z Z4, K1, Z22
 	VPXORD Z8, Z8, Z8
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
@@ -1154,15 +1172,15 @@ maxFew:
 	LEAQ -64(R10), R14
 	JMP powerMany
 powerFour:
-	VMOVUPS 0(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 0(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+68(SB), Z2
+	VBROADCASTSS attention<>+64(SB), Z2
+	VFMADD213PS.BCST attention<>+68(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+72(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+76(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+80(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z8, Z8
 	BYTE $0x62
@@ -1172,15 +1190,15 @@ powerFour:
 	BYTE $0x72
 	BYTE $0xc0
 	VMOVUPS Y0, 0(SI)(AX*2)
-	VMOVUPS 64(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 64(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+68(SB), Z2
+	VBROADCASTSS attention<>+64(SB), Z2
+	VFMADD213PS.BCST attention<>+68(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+72(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+76(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+80(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z9, Z9
 	BYTE $0x62
@@ -1190,15 +1208,15 @@ powerFour:
 	BYTE $0x72
 	BYTE $0xc0
 	VMOVUPS Y0, 32(SI)(AX*2)
-	VMOVUPS 128(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 128(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+68(SB), Z2
+	VBROADCASTSS attention<>+64(SB), Z2
+	VFMADD213PS.BCST attention<>+68(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+72(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+76(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+80(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z10, Z10
 	BYTE $0x62
@@ -1208,15 +1226,15 @@ powerFour:
 	BYTE $0x72
 	BYTE $0xc0
 	VMOVUPS Y0, 64(SI)(AX*2)
-	VMOVUPS 192(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 192(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+68(SB), Z2
+	VBROADCASTSS attention<>+64(SB), Z2
+	VFMADD213PS.BCST attention<>+68(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+72(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+76(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+80(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z11, Z11
 	BYTE $0x62
@@ -1232,15 +1250,15 @@ powerMany:
 	JLE powerFour
 	JMP powerFew
 powerOne:
-	VMOVUPS 0(SI)(AX*4), Z0
-	VFMADD213PS Z24, Z21, Z0
-	VCMPPS.BCST $5, attention<>+28(SB), Z0, K2
+	VSUBPS 0(SI)(AX*4), Z22, Z0
+	VMULPS Z20, Z0, Z0
+	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2
 	VREDUCEPS $1, Z0, Z1
-	VBROADCASTSS attention<>+68(SB), Z2
+	VBROADCASTSS attention<>+64(SB), Z2
+	VFMADD213PS.BCST attention<>+68(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+72(SB), Z1, Z2
 	VFMADD213PS.BCST attention<>+76(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+80(SB), Z1, Z2
-	VFMADD213PS.BCST attention<>+52(SB), Z1, Z2
+	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 	VADDPS Z0, Z8, Z8
 	BYTE $0x62
@@ -1287,24 +1305,23 @@ DATA attention<>+0(SB)/4, $0x00010000
 DATA attention<>+4(SB)/4, $0x00007fff
 DATA attention<>+8(SB)/4, $0x00000001
 DATA attention<>+12(SB)/4, $0x00400000
-DATA attention<>+16(SB)/4, $0x3fb8aa3b
-DATA attention<>+20(SB)/4, $0xbfb8aa3b
-DATA attention<>+24(SB)/4, $0xff800000
-DATA attention<>+28(SB)/4, $0xc2fc0000
-DATA attention<>+32(SB)/4, $0x3af4ba7d
-DATA attention<>+36(SB)/4, $0x3c13bc2b
-DATA attention<>+40(SB)/4, $0x3d648e73
-DATA attention<>+44(SB)/4, $0x3e75edab
-DATA attention<>+48(SB)/4, $0x3f31725d
-DATA attention<>+52(SB)/4, $0x3f800000
-DATA attention<>+56(SB)/4, $0x3d9dd576
-DATA attention<>+60(SB)/4, $0x3e691bb2
-DATA attention<>+64(SB)/4, $0x3f31f32e
-DATA attention<>+68(SB)/4, $0x3c5bfb9a
-DATA attention<>+72(SB)/4, $0x3d55fc34
-DATA attention<>+76(SB)/4, $0x3e771229
-DATA attention<>+80(SB)/4, $0x3f316b63
-GLOBL attention<>(SB), RODATA|NOPTR, $84
+DATA attention<>+16(SB)/4, $0xbfb8aa3b
+DATA attention<>+20(SB)/4, $0xff800000
+DATA attention<>+24(SB)/4, $0xc2fc0000
+DATA attention<>+28(SB)/4, $0x3af4ba7d
+DATA attention<>+32(SB)/4, $0x3c13bc2b
+DATA attention<>+36(SB)/4, $0x3d648e73
+DATA attention<>+40(SB)/4, $0x3e75edab
+DATA attention<>+44(SB)/4, $0x3f31725d
+DATA attention<>+48(SB)/4, $0x3f800000
+DATA attention<>+52(SB)/4, $0x3d9dd576
+DATA attention<>+56(SB)/4, $0x3e691bb2
+DATA attention<>+60(SB)/4, $0x3f31f32e
+DATA attention<>+64(SB)/4, $0x3c5bfb9a
+DATA attention<>+68(SB)/4, $0x3d55fc34
+DATA attention<>+72(SB)/4, $0x3e771229
+DATA attention<>+76(SB)/4, $0x3f316b63
+GLOBL attention<>(SB), RODATA|NOPTR, $80
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/4, $196609
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+4(SB)/4, $458757
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/4, $720905

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -72,12 +73,18 @@ func TestScores(t *testing.T) {
 			return
 		}
 		for _, half := range []bool{false, true} {
-			weigh, slopes, choose, rel := s.Weigh, s.Slopes, s.Choose, 0x1p-20 // the difference is rounded, which is relative to the power
+			weigh, slopes, choose, rel := s.Weigh, s.Slopes, s.Choose, 0x1p-22
 			if half {
 				if !cpu.X86.HasAVX512BF16 {
 					continue
 				}
 				weigh, slopes, choose, rel = s.WeighBF16, s.SlopesBF16, s.ChooseHalf, 0x1p-8+0x1p-13
+			}
+			// A difference, its factor and their product are rounded, which is relative
+			// to the exponent.
+			power := func(exponent float64) (e, off float64) {
+				e = math.Exp(exponent)
+				return e, e * (rel - max(-200, exponent)*0x1p-22)
 			}
 			for n := 1; n < 150; n++ {
 				const rows = 3
@@ -99,15 +106,15 @@ func TestScores(t *testing.T) {
 				for r := range rows {
 					most, total := []float64{-9, 5, math.Inf(-1)}[r], 0.
 					for i := range n {
-						most = max(most, 0.75*old(r, i))
+						most = max(most, old(r, i))
 					}
-					near("the largest", float64(top[r]), most, 1e-6)
+					near("the largest", float64(top[r]), most, 0)
 					for i, v := range x.weights(r, all, half) {
-						want := 0.
+						want, off := 0., 0.
 						if i < n {
-							want = math.Exp(0.75*old(r, i) - most)
+							want, off = power(0.75 * (old(r, i) - most))
 						}
-						near("a weight", v, want, rel*want)
+						near("a weight", v, want, off)
 						total += want
 					}
 					near("the sum", float64(sum[r]), total, (0x1p-20+map[bool]float64{true: 0x1p-18}[half])*total)
@@ -119,20 +126,22 @@ func TestScores(t *testing.T) {
 				}
 				before = append([]float32(nil), x.data...)
 				dx := append([]float32(nil), d.data...)
-				log, mean := []float32{1, 3, math.MaxFloat32}, []float32{0.5, -2, 1}
-				slopes(x.at(), d.at(), 4*x.lead, n, all, rows, unsafe.Pointer(&log[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&numbers[0]))
+				// Nothing is above the largest, which the second row's is not.
+				top, inverse, mean := []float32{4, 1, 0}, []float32{0.5, 0.25, 0}, []float32{0.5, -2, 1}
+				slopes(x.at(), d.at(), 4*x.lead, n, all, rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&numbers[0]))
 				x.guarded(t, all)
 				d.guarded(t, all)
 				for r := range rows {
 					w, g := x.weights(r, all, half), d.weights(r, all, half)
 					for i := range all {
-						want, slope := 0., 0.
+						want, off, slope := 0., 0., 0.
 						if i < n {
-							want = math.Exp(0.75*old(r, i) - float64(log[r]))
+							want, off = power(0.75 * min(0, old(r, i)-float64(top[r])))
+							want, off = want*float64(inverse[r]), off*float64(inverse[r])
 							slope = want * (1.5*float64(dx[16+r*d.lead+i]) - float64(mean[r]))
 						}
-						near("a weight again", w[i], want, rel*want)
-						near("a slope", g[i], slope, 2*rel*math.Abs(slope)+want*0x1p-20)
+						near("a weight again", w[i], want, off)
+						near("a slope", g[i], slope, 2*rel*math.Abs(slope)+off*math.Abs(slope/max(want, 1e-30))+want*0x1p-20)
 					}
 				}
 
@@ -158,6 +167,48 @@ func TestScores(t *testing.T) {
 				}
 			}
 			weighNothing(t, weigh, half)
+		}
+	})
+}
+
+// TestScoresFar: weights depend on the differences of scores alone, to the last bit,
+// and one that is a little above the largest, as another order of sums may make it,
+// is no more than that.
+func TestScoresFar(t *testing.T) {
+	forEachSet(t, func(t *testing.T, s *Set) {
+		const n, all, lead = 40, 48, 64
+		compute := func(far float32) (weights, slopes []float32, sum float32) {
+			x, d := make([]float32, lead), make([]float32, lead)
+			for i := range n {
+				x[i], d[i] = far-float32(i%9)*0x1p6, float32(i)
+			}
+			y := append([]float32(nil), x...)
+			y[9] = far + 0x1p6
+			if s.Scores == nil { // what there is of it
+				numbers := []float32{0.01, far, 0}
+				s.Exp2BelowSum(x[:n], x[:n], numbers)
+				sum = numbers[2]
+				numbers[0], numbers[1] = 0.01, far
+				s.Exp2BelowSum(y[:n], y[:n], numbers)
+				return x[:n], y[:n], sum
+			}
+			top, inverse, mean, numbers := float32(math.Inf(-1)), float32(1), float32(0), []float32{0.01, 1}
+			s.Weigh(unsafe.Pointer(&x[0]), 4*lead, n, all, 1, unsafe.Pointer(&top), unsafe.Pointer(&sum), unsafe.Pointer(&numbers[0]))
+			s.Slopes(unsafe.Pointer(&y[0]), unsafe.Pointer(&d[0]), 4*lead, n, all, 1, unsafe.Pointer(&top), unsafe.Pointer(&inverse), unsafe.Pointer(&mean), unsafe.Pointer(&numbers[0]))
+			if top != far {
+				t.Errorf("the largest is %v, want %v", top, far)
+			}
+			return x[:n], y[:n], sum
+		}
+		weights, slopes, sum := compute(0)
+		for _, far := range []float32{0x1p9, -0x1p20, 0x1p29} {
+			w, sl, total := compute(far)
+			if !slices.Equal(w, weights) || !slices.Equal(sl, slopes) || sum != total {
+				t.Errorf("weights of scores near %v differ from those of scores near 0:\n%v, sum %v\n%v, sum %v", far, w, total, weights, sum)
+			}
+			if sl[9] != 1 || sl[0] != 1 || w[0] != 1 {
+				t.Errorf("near %v: weights of the largest are %v and %v, of one above it %v, want 1", far, w[0], sl[0], sl[9])
+			}
 		}
 	})
 }

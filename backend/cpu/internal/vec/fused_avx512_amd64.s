@@ -342,6 +342,128 @@ done:
 	VZEROUPPER
 	RET
 
+// exp2BelowSum: dst[i] = 2 to the power of min(0, x[i]-s[1]) * s[0], s[2] = Σ dst[i], for n a multiple of the lanes
+// func exp2BelowSumAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ s+16(FP), R12
+	MOVQ n+24(FP), CX
+	VBROADCASTSS 0(R12), Z8
+	VBROADCASTSS 4(R12), Z9
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	XORQ AX, AX
+	MOVQ CX, BX
+	SUBQ $64, BX
+many:
+	CMPQ AX, BX
+	JGT one
+	VMOVUPS 0(SI)(AX*4), Z0
+	VSUBPS Z9, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VMINPS Z0, Z1, Z0
+	VMULPS Z8, Z0, Z0
+	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
+	VREDUCEPS $1, Z0, Z1
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
+	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VADDPS Z0, Z4, Z4
+	VMOVUPS Z0, 0(DI)(AX*4)
+	VMOVUPS 64(SI)(AX*4), Z0
+	VSUBPS Z9, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VMINPS Z0, Z1, Z0
+	VMULPS Z8, Z0, Z0
+	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
+	VREDUCEPS $1, Z0, Z1
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
+	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VADDPS Z0, Z5, Z5
+	VMOVUPS Z0, 64(DI)(AX*4)
+	VMOVUPS 128(SI)(AX*4), Z0
+	VSUBPS Z9, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VMINPS Z0, Z1, Z0
+	VMULPS Z8, Z0, Z0
+	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
+	VREDUCEPS $1, Z0, Z1
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
+	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VADDPS Z0, Z6, Z6
+	VMOVUPS Z0, 128(DI)(AX*4)
+	VMOVUPS 192(SI)(AX*4), Z0
+	VSUBPS Z9, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VMINPS Z0, Z1, Z0
+	VMULPS Z8, Z0, Z0
+	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
+	VREDUCEPS $1, Z0, Z1
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
+	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VADDPS Z0, Z7, Z7
+	VMOVUPS Z0, 192(DI)(AX*4)
+	ADDQ $64, AX
+	JMP many
+one:
+	CMPQ AX, CX
+	JGE done
+	VMOVUPS 0(SI)(AX*4), Z0
+	VSUBPS Z9, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VMINPS Z0, Z1, Z0
+	VMULPS Z8, Z0, Z0
+	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2
+	VREDUCEPS $1, Z0, Z1
+	VBROADCASTSS fused<>+4(SB), Z2
+	VFMADD213PS.BCST fused<>+8(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+12(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+16(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
+	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
+	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VADDPS Z0, Z4, Z4
+	VMOVUPS Z0, 0(DI)(AX*4)
+	ADDQ $16, AX
+	JMP one
+done:
+	VADDPS Z5, Z4, Z4
+	VADDPS Z6, Z4, Z4
+	VADDPS Z7, Z4, Z4
+	VSHUFF32X4 $78, Z4, Z4, Z0
+	VADDPS Z0, Z4, Z4
+	VSHUFF32X4 $177, Z4, Z4, Z0
+	VADDPS Z0, Z4, Z4
+	VPERMILPS $78, Z4, Z0
+	VADDPS Z0, Z4, Z4
+	VPERMILPS $177, Z4, Z0
+	VADDPS Z0, Z4, Z4
+	VMOVSS X4, 8(R12)
+	VZEROUPPER
+	RET
+
 // exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
 // func exp2SumScaleF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64

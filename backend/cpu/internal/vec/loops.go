@@ -246,13 +246,13 @@ type loops struct {
 	scaleRowsF16 func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
 	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
 	scaleRowsF16Around func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-	// for rows r, x[r][i] = e to the power of x[r][i]*s[0] - log[r], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least
-	slopes func(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
-	// for rows r, x[r][i] = e to the power of x[r][i]*s[0] - log[r], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
-	slopesBF16 func(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
-	// for rows r, top[r] = max(top[r], x[r][i]*s[0]), x[r][i] = e to the power of x[r][i]*s[0] - top[r], or 0 if that is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
+	// for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least
+	slopes func(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+	// for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
+	slopesBF16 func(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+	// for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
 	weigh func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
-	// for rows r, top[r] = max(top[r], x[r][i]*s[0]), x[r][i] = e to the power of x[r][i]*s[0] - top[r], or 0 if that is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
+	// for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
 	weighBF16 func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 	lstm func(p unsafe.Pointer, rows, n int)
@@ -336,6 +336,8 @@ type loops struct {
 	exp2SumF16 func(dst, x, ahead, s unsafe.Pointer, n int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
 	exp2SumBF16 func(dst, x, ahead, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of min(0, x[i]-s[1]) * s[0], s[2] = Σ dst[i], for n a multiple of the lanes
+	exp2BelowSum func(dst, x, s unsafe.Pointer, n int)
 	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
 	exp2SumScaleF16 func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
 	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes

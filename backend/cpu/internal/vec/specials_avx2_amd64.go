@@ -113,6 +113,9 @@ func exp2SumF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
 func exp2SumBF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
+func exp2BelowSumAVX2(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
 func deviationsAVX2(x, s unsafe.Pointer, n int)
 
 //go:noescape

@@ -41,10 +41,10 @@ func scaleRowsF16AVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.
 func scaleRowsF16AroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
 
 //go:noescape
-func slopesAVX512(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
+func slopesAVX512(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 
 //go:noescape
-func slopesBF16AVX512(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)
+func slopesBF16AVX512(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 
 //go:noescape
 func weighAVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
@@ -174,6 +174,9 @@ func exp2SumF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
 func exp2SumBF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
+
+//go:noescape
+func exp2BelowSumAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func exp2SumScaleF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)

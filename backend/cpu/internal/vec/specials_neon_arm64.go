@@ -113,6 +113,9 @@ func exp2SumF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
 func exp2SumBF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
 
 //go:noescape
+func exp2BelowSumNEON(dst, x, s unsafe.Pointer, n int)
+
+//go:noescape
 func deviationsNEON(x, s unsafe.Pointer, n int)
 
 //go:noescape

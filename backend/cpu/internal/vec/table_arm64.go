@@ -147,6 +147,7 @@ var loopsNEON = loops{
 	exp2Sum:              exp2SumNEON,
 	exp2SumF16:           exp2SumF16NEON,
 	exp2SumBF16:          exp2SumBF16NEON,
+	exp2BelowSum:         exp2BelowSumNEON,
 	deviations:           deviationsNEON,
 	keepDeviationsF16:    keepDeviationsF16NEON,
 	keepDeviationsBF16:   keepDeviationsBF16NEON,

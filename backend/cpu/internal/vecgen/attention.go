@@ -12,14 +12,14 @@ import (
 
 const (
 	weighParams    = "(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)"
-	slopesParams   = "(x, dx unsafe.Pointer, lead, n, all, rows int, log, mean, s unsafe.Pointer)"
+	slopesParams   = "(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)"
 	chooseParams   = "(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)"
 	scaleParams    = "(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)"
 	dotParams      = "(dst, x, y unsafe.Pointer, lead, n, rows int)"
 	copyRowsParams = "(dst, src unsafe.Pointer, to, from, n, rows int)"
 
-	weighDoc  = "for rows r, top[r] = max(top[r], x[r][i]*s[0]), x[r][i] = e to the power of x[r][i]*s[0] - top[r], or 0 if that is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least"
-	slopesDoc = "for rows r, x[r][i] = e to the power of x[r][i]*s[0] - log[r], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least"
+	weighDoc  = "for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least"
+	slopesDoc = "for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least"
 	chooseDoc = "for rows r, x[r*lead+i] = v where flags[r*step+i] is 0, for i < n"
 )
 
@@ -29,8 +29,8 @@ func init() {
 	special["attention"] = []function{
 		{weighParams, 64, weigh(false), "weigh", weighDoc, true},
 		{weighParams, 64, weigh(true), "weighBF16", weighDoc + "; in place of the float32s of a row come bfloat16s", true},
-		{slopesParams, 72, slopes(false), "slopes", slopesDoc, true},
-		{slopesParams, 72, slopes(true), "slopesBF16", slopesDoc + "; in place of the float32s of a row come bfloat16s", true},
+		{slopesParams, 80, slopes(false), "slopes", slopesDoc, true},
+		{slopesParams, 80, slopes(true), "slopesBF16", slopesDoc + "; in place of the float32s of a row come bfloat16s", true},
 		{chooseParams, 52, choose(false), "choose", chooseDoc + "; x is float32", true},
 		{copyRowsParams, 48, copyRows, "copyRows", "dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, an even number", true},
 		{chooseParams, 52, choose(true), "chooseHalf", chooseDoc + "; x has 16 bits, those of v are the upper ones", true},
@@ -104,6 +104,14 @@ func (a *asm) scoreFill(size int, rows ...string) {
 	a.op("JLT", "fill")
 }
 
+// scoreScale is -log₂e times the number at s: what takes the distance of a score
+// from the largest to a power of two. The distance comes first, since it is exact
+// where it is small, however large scores are.
+func (a *asm) scoreScale(s string, scale reg) {
+	a.op("VBROADCASTSS", "("+s+")", scale)
+	a.op("VMULPS", num(-log2e), scale, scale)
+}
+
 func (a *asm) storeScore(size int, r reg, to string) {
 	if size == 2 {
 		a.op("VMOVUPS", fmt.Sprintf("Y%d", r), to)
@@ -114,16 +122,14 @@ func (a *asm) storeScore(size int, r reg, to string) {
 
 func weigh(half bool) func(a *asm) {
 	return func(a *asm) {
-		const after, scale, minusLog2e, least, shift = reg(20), reg(21), reg(22), reg(23), reg(24)
+		const scale, least, shift = reg(20), reg(21), reg(22)
 		// Sums of weights are kept with more bits than bfloat16 has.
 		size, powers := 4, powers23
 		if half {
 			size, powers = 2, powers18
 		}
 		a.arguments64("x lead n all rows top sum s", "SI R8 R10 R11 DX R12 R13 CX")
-		a.op("VBROADCASTSS", "(CX)", after)
-		a.op("VMULPS", num(log2e), after, scale)
-		a.op("VMOVUPS", num(-log2e), minusLog2e)
+		a.scoreScale("CX", scale)
 		a.op("VMOVUPS", bits(minusInf), least)
 		a.scoreTail()
 		a.label("row")
@@ -141,18 +147,17 @@ func weigh(half bool) func(a *asm) {
 		a.op("VMAXPS", reg(7), reg(6), reg(6))
 		a.op("VMAXPS", reg(6), reg(4), reg(4))
 		across(a, "VMAXPS", 4, 5)
-		a.op("VMULPS", after, reg(4), reg(4))
 		a.op("VBROADCASTSS", "(R12)", reg(5))
 		a.op("VMAXPS", reg(5), reg(4), reg(4))
 		a.op("VMOVSS", "X4", "(R12)")
 		a.cmp(ne, 4, least, 0)
-		a.op("VMULPS.Z", minusLog2e, reg(4), mask(0), shift)
+		a.op("VMOVUPS.Z", reg(4), mask(0), shift)
 		for u := range 4 {
 			a.op("VPXOR", reg(8+u), reg(8+u), reg(8+u))
 		}
 		a.scoreVectors("power", func(u int) {
-			a.op("VMOVUPS", fmt.Sprintf("%d(SI)(AX*4)", 64*u), reg(0))
-			a.op("VFMADD213PS", shift, scale, reg(0))
+			a.op("VSUBPS", fmt.Sprintf("%d(SI)(AX*4)", 64*u), shift, reg(0))
+			a.op("VMULPS", scale, reg(0), reg(0))
 			exp2By(a, powers)
 			a.op("VADDPS", reg(0), reg(8+u), reg(8+u))
 			if half {
@@ -178,16 +183,14 @@ func weigh(half bool) func(a *asm) {
 
 func slopes(half bool) func(a *asm) {
 	return func(a *asm) {
-		const scale, by, minusLog2e, least, zero, shift, mean = reg(20), reg(21), reg(22), reg(23), reg(24), reg(25), reg(26)
+		const scale, by, least, zero, top, inverse, mean = reg(20), reg(21), reg(22), reg(23), reg(24), reg(25), reg(26)
 		size, powers := 4, powers23
 		if half {
 			size, powers = 2, powers13 // a twentieth of half a unit of bfloat16
 		}
-		a.arguments64("x dx lead n all rows log mean s", "SI DI R8 R10 R11 DX R12 R13 CX")
-		a.op("VBROADCASTSS", "(CX)", scale)
-		a.op("VMULPS", num(log2e), scale, scale)
-		a.op("VBROADCASTSS", "4(CX)", by)
-		a.op("VMOVUPS", num(-log2e), minusLog2e)
+		a.arguments64("x dx lead n all rows top inverse mean s", "SI DI R8 R10 R11 DX R12 CX R13 R9")
+		a.scoreScale("R9", scale)
+		a.op("VBROADCASTSS", "4(R9)", by)
 		a.op("VMOVUPS", bits(minusInf), least)
 		a.op("VPXOR", zero, zero, zero)
 		a.scoreTail()
@@ -197,13 +200,15 @@ func slopes(half bool) func(a *asm) {
 		a.op("VMOVUPS", least, "K7", fmt.Sprintf("-64(SI)(%s*4)", scoreLength))
 		a.op("VMOVUPS", zero, "K7", fmt.Sprintf("-64(DI)(%s*4)", scoreLength))
 		a.label("whole")
-		a.op("VBROADCASTSS", "(R12)", shift)
-		a.op("VMULPS", minusLog2e, shift, shift)
+		a.op("VBROADCASTSS", "(R12)", top)
+		a.op("VBROADCASTSS", "(CX)", inverse)
 		a.op("VBROADCASTSS", "(R13)", mean)
 		a.scoreVectors("power", func(u int) {
-			a.op("VMOVUPS", fmt.Sprintf("%d(SI)(AX*4)", 64*u), reg(0))
-			a.op("VFMADD213PS", shift, scale, reg(0))
+			a.op("VSUBPS", fmt.Sprintf("%d(SI)(AX*4)", 64*u), top, reg(0))
+			a.op("VMAXPS", reg(0), zero, reg(0)) // a NaN stays, as the second operand
+			a.op("VMULPS", scale, reg(0), reg(0))
 			exp2By(a, powers)
+			a.op("VMULPS", inverse, reg(0), reg(0))
 			a.op("VMOVUPS", fmt.Sprintf("%d(DI)(AX*4)", 64*u), reg(1))
 			a.op("VFMSUB213PS", mean, by, reg(1))
 			a.op("VMULPS", reg(0), reg(1), reg(1))
@@ -217,8 +222,9 @@ func slopes(half bool) func(a *asm) {
 		a.scoreFill(size, "SI", "DI")
 		a.op("ADDQ", "R8", "SI")
 		a.op("ADDQ", "R8", "DI")
-		a.op("ADDQ", 4, "R12")
-		a.op("ADDQ", 4, "R13")
+		for _, r := range []string{"R12", "CX", "R13"} {
+			a.op("ADDQ", 4, r)
+		}
 		a.op("DECQ", "DX")
 		a.op("JNZ", "row")
 		a.op("VZEROUPPER")

@@ -42,6 +42,20 @@ func passes() []pass {
 			},
 		},
 		{
+			name: "exp2BelowSum", doc: "dst[i] = 2 to the power of min(0, x[i]-s[1]) * s[0], s[2] = Σ dst[i]",
+			slices: []string{"dst", "x"}, numbers: 2, sums: 1,
+			body: func(a *asm, p passAt) {
+				p.load(1, 0)
+				a.op("VSUBPS", p.number(1), reg(0), reg(0))
+				a.op("VPXOR", reg(1), reg(1), reg(1))
+				a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
+				a.op("VMULPS", p.number(0), reg(0), reg(0))
+				exp2(a)
+				a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
+				a.op("VMOVUPS", reg(0), p.at(0))
+			},
+		},
+		{
 			// A row's powers are computed while the one before is stored and the next
 			// one is read: else the processor waits for memory now and for arithmetic
 			// then.
