@@ -45,20 +45,23 @@ func maxRow(x []float32) float32 {
 	return float32(maxRun(x))
 }
 
-// expRow is e to the power of min(0, x-top)·scale, in place, and returns the sum.
-// What is behind x, up to a whole vector, is overwritten by 0: rows of scores have
-// room for it. s is scratch memory.
-func expRow(x []float32, scale, top float32, s []float32) float64 {
+// expRow is by times e to the power of min(0, x-top)·scale, in place, and returns the
+// sum. What is behind x, up to a whole vector, is overwritten by 0: rows of scores
+// have room for it. s is scratch memory.
+func expRow(x []float32, scale, top, by float32, s []float32) float64 {
 	if v := vectors(); v != nil {
 		whole := wholeRow(x, v.Lanes)
-		s[0], s[1] = scale*math.Log2E, top
+		s[0], s[1], s[2] = scale*math.Log2E, top, by
 		v.Exp2BelowSum(whole, whole, s)
-		return float64(s[2])
+		return float64(s[3])
 	}
 	for i, v := range x {
 		x[i] = min(0, v-top) * scale
 	}
 	expAll(x, x)
+	if by != 1 {
+		scaleRow(x, by)
+	}
 	return sumRun[float32, float64](x)
 }
 

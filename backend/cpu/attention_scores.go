@@ -53,7 +53,7 @@ func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 	for i := range b.rows {
 		x := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+rowPad/4)
 		top[i] = max(top[i], maxRow(x[:b.n]))
-		sum[i] = float32(expRow(x[:b.n], scale, max(top[i], -math.MaxFloat32), s))
+		sum[i] = float32(expRow(x[:b.n], scale, max(top[i], -math.MaxFloat32), 1, s))
 		clear(x[b.n:b.all])
 	}
 }
@@ -72,8 +72,7 @@ func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top
 	}
 	for i := range b.rows {
 		x, d := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+rowPad/4), floatsAt(unsafe.Add(dx, i*b.lead), b.all)
-		expRow(x[:b.n], scale, top[i], s)
-		scaleRow(x[:b.n], inverse[i])
+		expRow(x[:b.n], scale, top[i], inverse[i], s)
 		if by != 1 {
 			scaleRow(d[:b.n], by)
 		}

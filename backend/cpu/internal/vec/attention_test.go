@@ -185,10 +185,9 @@ func TestScoresFar(t *testing.T) {
 			y := append([]float32(nil), x...)
 			y[9] = far + 0x1p6
 			if s.Scores == nil { // what there is of it
-				numbers := []float32{0.01, far, 0}
+				numbers := []float32{0.01, far, 1, 0}
 				s.Exp2BelowSum(x[:n], x[:n], numbers)
-				sum = numbers[2]
-				numbers[0], numbers[1] = 0.01, far
+				sum = numbers[3]
 				s.Exp2BelowSum(y[:n], y[:n], numbers)
 				return x[:n], y[:n], sum
 			}

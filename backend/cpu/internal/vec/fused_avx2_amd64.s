@@ -542,7 +542,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2BelowSum: dst[i] = 2 to the power of min(0, x[i]-s[1]) * s[0], s[2] = Σ dst[i], for n a multiple of the lanes
+// exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
 // func exp2BelowSumAVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·exp2BelowSumAVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
@@ -551,6 +551,7 @@ TEXT ·exp2BelowSumAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), CX
 	VBROADCASTSS 0(R12), Y8
 	VBROADCASTSS 4(R12), Y9
+	VBROADCASTSS 8(R12), Y10
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
@@ -589,6 +590,7 @@ many:
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y0, Y0
 	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VMULPS Y10, Y0, Y0
 	VADDPS Y0, Y4, Y4
 	VMOVUPS Y0, 0(DI)(AX*4)
 	VMOVUPS 32(SI)(AX*4), Y0
@@ -619,6 +621,7 @@ many:
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y0, Y0
 	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VMULPS Y10, Y0, Y0
 	VADDPS Y0, Y5, Y5
 	VMOVUPS Y0, 32(DI)(AX*4)
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -649,6 +652,7 @@ many:
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y0, Y0
 	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VMULPS Y10, Y0, Y0
 	VADDPS Y0, Y6, Y6
 	VMOVUPS Y0, 64(DI)(AX*4)
 	VMOVUPS 96(SI)(AX*4), Y0
@@ -679,6 +683,7 @@ many:
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y0, Y0
 	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VMULPS Y10, Y0, Y0
 	VADDPS Y0, Y7, Y7
 	VMOVUPS Y0, 96(DI)(AX*4)
 	ADDQ $32, AX
@@ -714,6 +719,7 @@ one:
 	VPSLLD $23, Y3, Y3
 	VMULPS Y3, Y0, Y0
 	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
+	VMULPS Y10, Y0, Y0
 	VADDPS Y0, Y4, Y4
 	VMOVUPS Y0, 0(DI)(AX*4)
 	ADDQ $8, AX
@@ -728,7 +734,7 @@ done:
 	VADDPS Y0, Y4, Y4
 	VPERMILPS $177, Y4, Y0
 	VADDPS Y0, Y4, Y4
-	VMOVSS X4, 8(R12)
+	VMOVSS X4, 12(R12)
 	VZEROUPPER
 	RET
 

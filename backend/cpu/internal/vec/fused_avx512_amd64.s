@@ -342,7 +342,7 @@ done:
 	VZEROUPPER
 	RET
 
-// exp2BelowSum: dst[i] = 2 to the power of min(0, x[i]-s[1]) * s[0], s[2] = Σ dst[i], for n a multiple of the lanes
+// exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
 // func exp2BelowSumAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
@@ -351,6 +351,7 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), CX
 	VBROADCASTSS 0(R12), Z8
 	VBROADCASTSS 4(R12), Z9
+	VBROADCASTSS 8(R12), Z10
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
@@ -375,6 +376,7 @@ many:
 	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z10, Z0, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVUPS Z0, 0(DI)(AX*4)
 	VMOVUPS 64(SI)(AX*4), Z0
@@ -391,6 +393,7 @@ many:
 	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z10, Z0, Z0
 	VADDPS Z0, Z5, Z5
 	VMOVUPS Z0, 64(DI)(AX*4)
 	VMOVUPS 128(SI)(AX*4), Z0
@@ -407,6 +410,7 @@ many:
 	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z10, Z0, Z0
 	VADDPS Z0, Z6, Z6
 	VMOVUPS Z0, 128(DI)(AX*4)
 	VMOVUPS 192(SI)(AX*4), Z0
@@ -423,6 +427,7 @@ many:
 	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z10, Z0, Z0
 	VADDPS Z0, Z7, Z7
 	VMOVUPS Z0, 192(DI)(AX*4)
 	ADDQ $64, AX
@@ -444,6 +449,7 @@ one:
 	VFMADD213PS.BCST fused<>+20(SB), Z1, Z2
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2
 	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VMULPS Z10, Z0, Z0
 	VADDPS Z0, Z4, Z4
 	VMOVUPS Z0, 0(DI)(AX*4)
 	ADDQ $16, AX
@@ -460,7 +466,7 @@ done:
 	VADDPS Z0, Z4, Z4
 	VPERMILPS $177, Z4, Z0
 	VADDPS Z0, Z4, Z4
-	VMOVSS X4, 8(R12)
+	VMOVSS X4, 12(R12)
 	VZEROUPPER
 	RET
 

@@ -711,7 +711,7 @@ done:
 	FMOVS F4, 8(R7)
 	RET
 
-// exp2BelowSum: dst[i] = 2 to the power of min(0, x[i]-s[1]) * s[0], s[2] = Σ dst[i], for n a multiple of the lanes
+// exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
 // func exp2BelowSumNEON(dst, x, s unsafe.Pointer, n int)
 TEXT ·exp2BelowSumNEON(SB), NOSPLIT, $0-32
 	MOVD dst+0(FP), R0
@@ -722,6 +722,8 @@ TEXT ·exp2BelowSumNEON(SB), NOSPLIT, $0-32
 	VDUP V8.S[0], V8.S4
 	FMOVS 4(R7), F9
 	VDUP V9.S[0], V9.S4
+	FMOVS 8(R7), F10
+	VDUP V10.S[0], V10.S4
 	MOVD $fused<>(SB), R9
 	FMOVQ 128(R9), F16
 	FMOVQ 144(R9), F17
@@ -769,6 +771,7 @@ many:
 	VSHL $23, V3.S4, V3.S4
 	WORD $0x6e23dc00 // FMUL V0.4S, V0.4S, V3.4S
 	VBIT V26.B16, V18.B16, V0.B16
+	WORD $0x6e2adc00 // FMUL V0.4S, V0.4S, V10.4S
 	WORD $0x4e20d484 // FADD V4.4S, V4.4S, V0.4S
 	FMOVQ F0, 0(R0)
 	FMOVQ 16(R1), F0
@@ -807,6 +810,7 @@ many:
 	VSHL $23, V3.S4, V3.S4
 	WORD $0x6e23dc00 // FMUL V0.4S, V0.4S, V3.4S
 	VBIT V26.B16, V18.B16, V0.B16
+	WORD $0x6e2adc00 // FMUL V0.4S, V0.4S, V10.4S
 	WORD $0x4e20d4a5 // FADD V5.4S, V5.4S, V0.4S
 	FMOVQ F0, 16(R0)
 	FMOVQ 32(R1), F0
@@ -845,6 +849,7 @@ many:
 	VSHL $23, V3.S4, V3.S4
 	WORD $0x6e23dc00 // FMUL V0.4S, V0.4S, V3.4S
 	VBIT V26.B16, V18.B16, V0.B16
+	WORD $0x6e2adc00 // FMUL V0.4S, V0.4S, V10.4S
 	WORD $0x4e20d4c6 // FADD V6.4S, V6.4S, V0.4S
 	FMOVQ F0, 32(R0)
 	FMOVQ 48(R1), F0
@@ -883,6 +888,7 @@ many:
 	VSHL $23, V3.S4, V3.S4
 	WORD $0x6e23dc00 // FMUL V0.4S, V0.4S, V3.4S
 	VBIT V26.B16, V18.B16, V0.B16
+	WORD $0x6e2adc00 // FMUL V0.4S, V0.4S, V10.4S
 	WORD $0x4e20d4e7 // FADD V7.4S, V7.4S, V0.4S
 	FMOVQ F0, 48(R0)
 	ADD $64, R0
@@ -929,6 +935,7 @@ one:
 	VSHL $23, V3.S4, V3.S4
 	WORD $0x6e23dc00 // FMUL V0.4S, V0.4S, V3.4S
 	VBIT V26.B16, V18.B16, V0.B16
+	WORD $0x6e2adc00 // FMUL V0.4S, V0.4S, V10.4S
 	WORD $0x4e20d484 // FADD V4.4S, V4.4S, V0.4S
 	FMOVQ F0, 0(R0)
 	ADD $16, R0
@@ -943,7 +950,7 @@ done:
 	WORD $0x4e20d484 // FADD V4.4S, V4.4S, V0.4S
 	VEXT $4, V4.B16, V4.B16, V0.B16
 	WORD $0x4e20d484 // FADD V4.4S, V4.4S, V0.4S
-	FMOVS F4, 8(R7)
+	FMOVS F4, 12(R7)
 	RET
 
 // deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes

@@ -336,7 +336,7 @@ type loops struct {
 	exp2SumF16 func(dst, x, ahead, s unsafe.Pointer, n int)
 	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
 	exp2SumBF16 func(dst, x, ahead, s unsafe.Pointer, n int)
-	// dst[i] = 2 to the power of min(0, x[i]-s[1]) * s[0], s[2] = Σ dst[i], for n a multiple of the lanes
+	// dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
 	exp2BelowSum func(dst, x, s unsafe.Pointer, n int)
 	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
 	exp2SumScaleF16 func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)

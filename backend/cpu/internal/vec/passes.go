@@ -59,8 +59,8 @@ type Passes struct {
 	// Exp2Sum is that of Rows.
 	Exp2Sum func(dst, x, s []float32)
 
-	// Exp2BelowSum is dst = 2 to the power of min(0, x-s[1])·s[0], and 0 below 2⁻¹²⁶,
-	// with the sum in s[2].
+	// Exp2BelowSum is dst = s[2] times 2 to the power of min(0, x-s[1])·s[0], and 0
+	// below 2⁻¹²⁶, with the sum in s[3].
 	Exp2BelowSum func(dst, x, s []float32)
 
 	// Affine is dst = (a-b)·c + d and AffineSum a·b + (c-d)·e + f, for v of a, b,
@@ -74,7 +74,7 @@ func (l *loops) passes() Passes {
 			l.exp2Sum(data(dst), data(x[:len(dst)]), data(x), data(s[:3]), len(dst))
 		},
 		Exp2BelowSum: func(dst, x, s []float32) {
-			l.exp2BelowSum(data(dst), data(x[:len(dst)]), data(s[:3]), len(dst))
+			l.exp2BelowSum(data(dst), data(x[:len(dst)]), data(s[:4]), len(dst))
 		},
 		Affine: func(dst []float32, v [6][]float32) {
 			n := len(dst)

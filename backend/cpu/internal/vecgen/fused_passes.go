@@ -42,8 +42,8 @@ func passes() []pass {
 			},
 		},
 		{
-			name: "exp2BelowSum", doc: "dst[i] = 2 to the power of min(0, x[i]-s[1]) * s[0], s[2] = Σ dst[i]",
-			slices: []string{"dst", "x"}, numbers: 2, sums: 1,
+			name: "exp2BelowSum", doc: "dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i]",
+			slices: []string{"dst", "x"}, numbers: 3, sums: 1,
 			body: func(a *asm, p passAt) {
 				p.load(1, 0)
 				a.op("VSUBPS", p.number(1), reg(0), reg(0))
@@ -51,6 +51,7 @@ func passes() []pass {
 				a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
 				a.op("VMULPS", p.number(0), reg(0), reg(0))
 				exp2(a)
+				a.op("VMULPS", p.number(2), reg(0), reg(0))
 				a.op("VADDPS", reg(0), p.sum[0], p.sum[0])
 				a.op("VMOVUPS", reg(0), p.at(0))
 			},
