@@ -34,6 +34,7 @@ type attended struct {
 	bound         float64     // of the numbers that keep a weight
 	wide          dtype.DType // of scores and sums
 	acc, operands float64     // relative errors: of the accumulator; of weights as operands
+	small         float64     // the error of weights as operands that are subnormal
 	sign, factor  float64     // of the scores
 }
 
@@ -68,6 +69,7 @@ func newAttended(operands int, a op.Attr, args []array) *attended {
 	d.operands = d.acc
 	if t.Is16() {
 		d.operands, _ = t.Tolerance()
+		d.small = t.SmallestSubnormal()
 	}
 	return d
 }
@@ -186,7 +188,7 @@ func attentionForward(a op.Attr, t op.Type, args []array) result {
 			for e := range d.ValueFeatures {
 				p := w * d.v[value(s)+e]
 				r.f[y+e] += p
-				r.tol[y+e] += math.Abs(p) * (off[s] + most/sum + d.acc + d.operands)
+				r.tol[y+e] += math.Abs(p)*(off[s]+most/sum+d.acc+d.operands) + d.small*math.Abs(d.v[value(s)+e])
 			}
 		}
 		for e := range d.ValueFeatures {
@@ -218,11 +220,11 @@ func attentionGrad(a op.Attr, t op.Type, args []array) result {
 			off = off*d.factor + d.acc*(math.Abs(exponent)+1)
 			for e := range d.ValueFeatures {
 				p := w * kept * grad[y+e]
-				add(dv+value(s)+e, p, math.Abs(p)*(off+d.operands))
+				add(dv+value(s)+e, p, math.Abs(p)*(off+d.operands)+d.small*math.Abs(grad[y+e]))
 			}
 			dw, dwSize := dot(grad[y:], d.v[value(s):], d.ValueFeatures)
 			ds := w * (dw*kept - mean) * a.Value
-			err := math.Abs(ds)*(off+d.operands) + d.acc*w*(dwSize*kept+meanSize)*math.Abs(a.Value)
+			err := math.Abs(ds)*(off+d.operands) + (d.acc*w*(dwSize*kept+meanSize)+d.small)*math.Abs(a.Value)
 			for f := range d.Features {
 				x, z := d.k[key(s)+f], d.q[q+f]
 				add(q+f, ds*x, err*math.Abs(x))

@@ -44,9 +44,10 @@ func (b *builder) attended(v *ir.Value, operands int, others ...*ir.Value) (a at
 		wideV = min(wideV, b.wide(x, t, s.ValueFeatures))
 	}
 	bits, bound := op.DropDraw(v.Attr.Rate)
+	sign, factor := v.Attr.ScoreFactors()
 	return attended{s, v, how + "_" + t.String(), []any{
 		q, v.Args[1], v.Args[2], pointer(argument(v, s.Mask)), strides[0], strides[1], strides[2], strides[3],
-		pointer(argument(v, s.State)), int(v.Attr.Stream), bits, bound, v.Attr.KeepScale(), v.Attr.Value, number(v.Attr.Causal), min(v.Attr.N, max(s.Queries, s.Keys)),
+		pointer(argument(v, s.State)), int(v.Attr.Stream), bits, bound, v.Attr.KeepScale(), sign, factor, number(v.Attr.Causal), min(v.Attr.N, max(s.Queries, s.Keys)),
 		s.Queries, s.Keys, s.Heads, s.KeyHeads, s.Features, s.ValueFeatures, wideQ, wideV,
 	}}, nil
 }
@@ -70,16 +71,17 @@ func (b *builder) attention(v *ir.Value) error {
 }
 
 func (b *builder) attentionGrad(v *ir.Value) error {
-	y, logs, g := v.Args[3], v.Args[4], v.Args[5]
-	a, err := b.attended(v, 6, g)
+	y, statistics, g := v.Args[3], v.Args[4], v.Args[5]
+	a, err := b.attended(v, 6, y, g)
 	if err != nil {
 		return err
 	}
 	defer func() { b.reserved = 0 }()
-	means := b.working(v, logs.Type.DType, a.Sums()...)
+	rows := a.PerQuery().Size()
+	means, inverses := b.working(v, statistics.Type.DType, a.PerQuery()...), b.section(statistics, rows, rows)
 	queries, keys := v.Args[0].Type.Shape.Size(), v.Args[1].Type.Shape.Size()
-	a.call(b, "attention_query_grad_", a.Queries, a.Heads, a.Features, y, g, logs, means, v)
-	a.call(b, "attention_key_grad_", a.Keys, a.KeyHeads, max(a.Features, a.ValueFeatures), g, logs, means,
+	a.call(b, "attention_query_grad_", a.Queries, a.Heads, a.Features, y, g, statistics, inverses, means, v)
+	a.call(b, "attention_key_grad_", a.Keys, a.KeyHeads, max(a.Features, a.ValueFeatures), g, statistics, inverses, means,
 		b.section(v, queries, keys), b.section(v, queries+keys, v.Args[2].Type.Shape.Size()))
 	return nil
 }

@@ -37,8 +37,8 @@ func TestAttention(t *testing.T) {
 		part := func(start int, s ...int) *ir.Value {
 			return g.add(op.Part, op.Attr{Start: []int{start}, Dims: s}, both)
 		}
-		out, logs := part(0, y...), part(y.Size(), batch, heads, queries)
-		grad := g.add(op.AttentionGrad, a, append(args, out, logs, by)...)
+		out, statistics := part(0, y...), part(y.Size(), 2, batch, heads, queries)
+		grad := g.add(op.AttentionGrad, a, append(args, out, statistics, by)...)
 		got, names := g.run(d, ir.Options{Check: true}, in, g.add(op.Identity, op.Attr{}, out), grad)
 		how := map[bool]string{false: "plain", true: "tensor"}[tf32]
 		names = slices.DeleteFunc(names, func(name string) bool { return name == "collect_4" }) // parts that lie where no value may
@@ -70,6 +70,58 @@ func TestAttention(t *testing.T) {
 		}
 		if !differ {
 			t.Errorf("%s: nothing was rounded to TF32", name)
+		}
+	}
+}
+
+// TestAttentionOneKey: queries all of whose weight is on one key have no gradient,
+// not even a rounding error times keys as large as those are, in any arithmetic and
+// for features of several chunks.
+func TestAttentionOneKey(t *testing.T) {
+	d := open(t)
+	defer d.Close()
+	const batch, queries, keys, heads, groups, features, values = 1, 70, 45, 2, 1, 130, 70
+	r := rand.New(rand.NewPCG(3, 4))
+	q, k, v := op.Shape{batch, queries, heads, features}, op.Shape{batch, keys, groups, features}, op.Shape{batch, keys, groups, values}
+	y := op.Shape{batch, queries, heads, values}
+	for _, c := range []struct {
+		dtype dtype.DType
+		tf32  bool
+	}{{dtype.Float32, false}, {dtype.Float32, true}, {dtype.BFloat16, false}, {dtype.Float16, false}} {
+		d.settings = settings{tf32: c.tf32}
+		var in [][]float64
+		for i, s := range []op.Shape{q, k, v, y} {
+			x := numbers(r, c.dtype, s.Size())
+			for j := range x {
+				if i < 2 {
+					x[j] *= 0x1p13
+				}
+			}
+			in = append(in, x)
+		}
+		g := newGraph(t)
+		a := op.Attr{Value: 1}
+		args := []*ir.Value{g.param(c.dtype, q...), g.param(c.dtype, k...), g.param(c.dtype, v...)}
+		by := g.param(c.dtype, y...)
+		both := g.add(op.AttentionForward, a, args...)
+		part := func(start int, s ...int) *ir.Value {
+			return g.add(op.Part, op.Attr{Start: []int{start}, Dims: s}, both)
+		}
+		out, statistics := part(0, y...), part(y.Size(), 2, batch, heads, queries)
+		if c.dtype != dtype.Float32 {
+			out = g.add(op.Cast, op.Attr{DType: c.dtype}, out)
+		}
+		grad := g.add(op.AttentionGrad, a, append(args, out, statistics, by)...)
+		got, _ := g.run(d, ir.Options{Check: true}, in, g.add(op.Identity, op.Attr{}, statistics), grad)
+		for i := range batch * heads * queries {
+			if w := got[0][batch*heads*queries+i]; w != 1 {
+				t.Fatalf("%v: the largest weight of query %d is %v, want 1", c, i, w)
+			}
+		}
+		for i, x := range got[1][:q.Size()+k.Size()] {
+			if x != 0 {
+				t.Fatalf("%v: element %d of the gradients by queries and keys is %v, want 0", c, i, x)
+			}
 		}
 	}
 }

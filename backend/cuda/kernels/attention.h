@@ -169,7 +169,7 @@ template <class T> struct Attention {
 	i64 stream;
 	bool halves; // numbers have 16 bits
 	float bound; // of those that keep a weight
-	W keep, factor;
+	W keep, sign, factor; // scores are products times sign and factor
 	int causal, window;
 	int queries, keys, heads, key_heads, features, value_features;
 	int wide_q, wide_v;
@@ -228,8 +228,8 @@ template <class T> struct Attention {
 	}
 };
 #define ATTENTION(T) \
-	const T *q, const T *k, const T *v, const u8 *mask, i64 m0, i64 m1, i64 m2, i64 m3, const u64 *state, i64 stream, i64 bits, double bound, double keep, double factor, \
+	const T *q, const T *k, const T *v, const u8 *mask, i64 m0, i64 m1, i64 m2, i64 m3, const u64 *state, i64 stream, i64 bits, double bound, double keep, double sign, double factor, \
 		i64 causal, i64 window, i64 queries, i64 keys, i64 heads, i64 key_heads, i64 features, i64 value_features, i64 wide_q, i64 wide_v
 #define MAKE_ATTENTION(T) \
-	Attention<T>{q, k, v, mask, m0, m1, m2, m3, state, stream, bits == 16, (float)bound, (Wide<T>::type)keep, (Wide<T>::type)factor, (int)causal, (int)window, \
+	Attention<T>{q, k, v, mask, m0, m1, m2, m3, state, stream, bits == 16, (float)bound, (Wide<T>::type)keep, (Wide<T>::type)sign, (Wide<T>::type)factor, (int)causal, (int)window, \
 		(int)queries, (int)keys, (int)heads, (int)key_heads, (int)features, (int)value_features, (int)wide_q, (int)wide_v}
