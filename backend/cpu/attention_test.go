@@ -192,7 +192,7 @@ func TestAttentionFar(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range shapes {
 				for _, size := range []float64{4e2, 4e4, 5e6, 5e8, 5e10} {
-					if d == dtype.Float16 && size > 1e9 {
+					if d == dtype.Float16 && size > 1e9 || testing.Short() && size != 4e2 && size != 5e8 {
 						continue // the products of its numbers are smaller
 					}
 					what := fmt.Sprintf("%v, %s, %.0e: ", d, s.name, size)

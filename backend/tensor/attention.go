@@ -25,7 +25,8 @@ type AttentionOptions struct {
 // the keys that a query sees (Vaswani et al. 2017; Keras:
 // ops.dot_product_attention). A query that sees none gets 0. Head h of the
 // queries attends to head h/(H/G) of the keys and values. Scores, softmax and
-// sums are float32, or float64 for float64.
+// sums are float32, or float64 for float64, and exact for scores of any size that
+// do not overflow that.
 //
 // Neither it nor its gradient stores the scores: memory grows with T+S (Dao et
 // al. 2022), but for masks of T and S, on devices with a kernel for it.
