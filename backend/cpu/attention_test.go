@@ -405,7 +405,7 @@ func (f *farAttention) check(t *testing.T, what string) {
 	}
 	at := 0
 	for i, name := range []string{"the result", "dq", "dk", "dv"} {
-		got := array{y.Type, out[min(i, 1)].(*Buffer).data}
+		got := array{y.Type, out[min(i, 1)].(*Buffer).storage}
 		if i == 1 {
 			at = 0
 		}
