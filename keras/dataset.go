@@ -43,20 +43,6 @@ type SeekableDataset interface {
 	Epoch(ctx context.Context, epoch, skip int) iter.Seq2[Batch, error]
 }
 
-// UnbatchedDataset is a SeekableDataset that may be one of samples, without a
-// batch axis, which Fit, Evaluate and PredictDataset batch: those of package
-// keras/data.
-type UnbatchedDataset interface {
-	SeekableDataset
-	// Batched reports whether the elements are batches, if that is known. Of
-	// others Fit reads one first: it is a sample if X, Y or Weight is a scalar,
-	// if X has an axis less than the input of the model, or, before that is
-	// built, if the first axes of X, Y and Weight differ in size.
-	Batched() (yes, known bool)
-	// InBatches returns the dataset of batches of n samples.
-	InBatches(n int) SeekableDataset
-}
-
 // Infinite is the Len of datasets whose epochs do not end.
 const Infinite = math.MaxInt
 

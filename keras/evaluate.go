@@ -67,7 +67,7 @@ const predictRows = 1024
 // readRows is how many samples of a dataset without batches Evaluate and
 // PredictDataset take at a time.
 func readRows(d Dataset) int {
-	if _, ok := d.(UnbatchedDataset); ok {
+	if _, ok := d.(unbatched); ok {
 		return 32 // Keras's default
 	}
 	return predictRows

@@ -36,6 +36,14 @@ func opened(d Dataset) (flow.Opener[Batch], bool) {
 	return nil, false
 }
 
+// unbatched is a dataset that may be one of samples, without a batch axis: those
+// of package keras/data.
+type unbatched interface {
+	SeekableDataset
+	Batched() (yes, known bool)
+	InBatches(n int) SeekableDataset
+}
+
 // batched makes batches of a dataset where it has none, for a model (nil: for
 // none), with the shuffling that Fit's arguments ask for.
 func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool) (Dataset, error) {
@@ -55,7 +63,10 @@ func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool
 			d = d.Prefetch(1)
 		}
 		return d, nil
-	case UnbatchedDataset:
+	case unbatched:
+		if _, own := opened(d); !own { // it embeds one and yields something else
+			return d, nil
+		}
 		yes, known := d.Batched()
 		if !known {
 			yes = !firstIsSample(ctx, m, d)
@@ -106,7 +117,7 @@ func isSample(m *Model, b Batch) bool {
 	return true
 }
 
-// epochsOf opens the epochs of a dataset of batches, for the callbacks of c.
+// epochsOf opens the epochs of a dataset of batches.
 func epochsOf(ctx context.Context, d Dataset, c FitConfig) epochs {
 	e := epochs{ctx: ctx, hold: 1, steps: -1}
 	// What users see they may keep.

@@ -66,7 +66,7 @@ const (
 	batches
 )
 
-var _ keras.UnbatchedDataset = (*Dataset[keras.Batch])(nil)
+var _ keras.SeekableDataset = (*Dataset[keras.Batch])(nil)
 
 func from[T any](n int, open flow.Opener[T]) *Dataset[T] {
 	return &Dataset[T]{n: n, open: open, epoch: new(atomic.Int64)}
@@ -80,7 +80,10 @@ func (d *Dataset[T]) of(f form) *Dataset[T] {
 
 // Batched reports whether the elements are batches, as those of [Batch] and of
 // what is made of it are. It is not known of what a function of the program
-// returns.
+// returns: Fit, Evaluate and PredictDataset read one such element first. It is
+// a sample if X, Y or Weight is a scalar, if X has an axis less than the input
+// of the model, or, before that is built, if the first axes of X, Y and Weight
+// differ in size.
 func (d *Dataset[T]) Batched() (yes, known bool) { return d.form == batches, d.form != unknown }
 
 // InBatches returns the dataset of batches of n samples that Fit, Evaluate and
@@ -121,17 +124,16 @@ func FromDataset(d keras.SeekableDataset) *Dataset[keras.Batch] {
 	if own, ok := d.(*Dataset[keras.Batch]); ok {
 		return own
 	}
-	form := batches
 	if p, ok := d.(*keras.Pipeline); ok {
-		if !p.Batched() {
-			form = samples
-		}
 		_, open := p.Opener()
-		return from(d.Len(), open).of(form)
+		if p.Batched() {
+			return from(d.Len(), open).of(batches)
+		}
+		return from(d.Len(), open).of(samples)
 	}
 	return from(d.Len(), func(at flow.Start, _ flow.Hold) iter.Seq2[keras.Batch, error] {
 		return d.Epoch(at.Context, at.Epoch, at.Skip)
-	}).of(form)
+	}).of(batches)
 }
 
 // Range returns the numbers from start to below stop (tf.data: range).

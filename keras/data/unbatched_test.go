@@ -181,3 +181,27 @@ func TestResumeUnbatched(t *testing.T) {
 		}
 	}
 }
+
+// pairs is a dataset of one's own made of another: its samples in batches of
+// two.
+type pairs struct{ *data.Dataset[keras.Batch] }
+
+func (p pairs) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[keras.Batch, error] {
+	return data.Batch(p.Dataset, 2).Epoch(ctx, epoch, skip)
+}
+
+// TestEmbedded: what a type that embeds a dataset yields is taken, not what the
+// dataset in it does.
+func TestEmbedded(t *testing.T) {
+	x, y := samples(8)
+	steps := 0
+	_, err := model(t).Fit(background, pairs{data.FromDataset(keras.FromTensors(x, y, nil))}, keras.FitConfig{BatchSize: 8, Verbose: keras.Silent,
+		Callbacks: []keras.Callback{{BatchEnd: func(_ context.Context, r *keras.Run) error {
+			steps++
+			return nil
+		}}}})
+	check(t, err)
+	if steps != 4 {
+		t.Errorf("got %d steps, want 4 of two samples each", steps)
+	}
+}
