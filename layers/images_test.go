@@ -13,23 +13,26 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/layertest"
 )
 
-// TestKerasImages compares resizing and cropping with Keras, also of 16-bit
-// types, where pixels are blended in float32 and rounded once.
+// TestKerasImages compares resizing and cropping with Keras, cropping at random
+// where nothing is left to chance, also of 16-bit types, where pixels are blended in float32 and rounded once.
 func TestKerasImages(t *testing.T) {
 	for _, c := range tensortest.Load(t, "../keras/testdata/golden/images.json").Cases {
-		if c.Class() != "Resizing" && c.Class() != "CenterCrop" {
+		switch c.Class() {
+		case "Resizing", "CenterCrop", "RandomCrop":
+		default:
 			continue // TestAffine has these
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			var exact []float64
 			for _, policy := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
 				c.Policy = policy
-				l, _ := fromCase(t, &c)
+				l, training := fromCase(t, &c)
+				p := layers.Pass{Training: training}
 				x := inputs(&c, dtype.Float32)
 				if err := apply(l, layers.Pass{}, symbols(x)); err != nil {
 					t.Fatal(err)
 				}
-				y := layers.Apply(l, layers.Pass{}, x)
+				y := layers.Apply(l, p, x)
 				if policy == "float32" {
 					// TensorFlow's positions are float32: off by an epsilon of up
 					// to 13 pixels, which kernels of slopes up to 2 and sums of up
@@ -41,7 +44,7 @@ func TestKerasImages(t *testing.T) {
 				c.Policy = "float32"
 				same, _ := fromCase(t, &c)
 				var err error
-				if exact, err = layers.Apply(same, layers.Pass{}, rounded.Tensor()).Float64s(); err != nil {
+				if exact, err = layers.Apply(same, p, rounded.Tensor()).Float64s(); err != nil {
 					t.Fatal(err)
 				}
 				tensortest.Close(t, policy, y, tensortest.Of(dtype.Float64, exact, y.Shape()...), 1)
@@ -200,7 +203,7 @@ func TestRandomImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range []layers.Layer{flip, bright, contrast, &layers.RandomRotation{Factor: layers.Factor{1}},
+	for _, l := range []layers.Layer{flip, crop, bright, contrast, &layers.RandomRotation{Factor: layers.Factor{1}},
 		&layers.RandomZoom{HeightFactor: layers.Factor{0.5}}, &layers.RandomTranslation{HeightFactor: layers.Factor{1}, WidthFactor: layers.Factor{1}}} {
 		y, err := training(l, false).Call(context.Background(), x)
 		if err != nil {

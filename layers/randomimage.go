@@ -196,11 +196,15 @@ func (r *RandomFlip) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	})
 }
 
-// RandomCrop leaves a window of images, the same of all in a batch. When not
-// training, and of images that are not larger, it leaves the largest window of
-// the right shape in the middle and resizes it.
+// RandomCrop crops images to a random window while training, the same window for
+// a whole batch. Images that are not larger in both directions are cropped to a
+// fixed window of at most Height by Width, then resized. Inference leaves images
+// as they are, as Keras 3.15 does whatever its documentation says: layers after
+// this one must take images of both sizes, or be preceded by CenterCrop or
+// Resizing.
 //
-// Shapes: [batch rows columns channels] → [batch Height Width channels].
+// Shapes: [batch rows columns channels] → [batch Height Width channels] in
+// training and in a model that is being built; unchanged at inference.
 type RandomCrop struct {
 	Height, Width int    // required
 	Seed          *int64 // default: derived from the model's seed and the layer's path
@@ -227,11 +231,25 @@ func (r *RandomCrop) CheckInput(in ...Shape) error {
 	return err
 }
 
+// OtherSizeAtInference marks the layer for layertest: only training crops.
+func (r *RandomCrop) OtherSizeAtInference() {}
+
 // Call computes the layer on x.
 func (r *RandomCrop) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	s := &r.size
-	if x = r.floats(x); still(p, x) || s.from[0] <= s.to[0] || s.from[1] <= s.to[1] {
-		return s.cropped(x, "bilinear", false)
+	switch x = r.floats(x); {
+	case !p.Training && !x.Symbolic():
+		return x
+	case x.Symbolic() || s.from[0] <= s.to[0] || s.from[1] <= s.to[1]:
+		// Keras starts at the largest window of the right shape, but cuts off
+		// Height and Width from there on.
+		var start, size [2]int
+		for i := range start {
+			fits := s.from[1-i] * s.to[i] / s.to[1-i]
+			start[i] = (s.from[i] - max(min(s.from[i], fits), 1)) / 2
+			size[i] = min(s.to[i], s.from[i]-start[i])
+		}
+		return s.resize(s.cut(x, start, size), "bilinear", false)
 	}
 	d := r.image.draws(x)
 	start := func(i int) *tensor.Tensor {

@@ -15,9 +15,9 @@ X = rand(1, 2, 5, 7, 2)
 Y = rand(2, 1, 12, 9, 1)
 
 
-def add(name, cls, args, x):
+def add(name, cls, args, x, **call):
     keras.utils.clear_session()
-    cases.append(case(name, {"class_name": cls, **args}, {"y": getattr(keras.layers, cls)(**args)(x)}, {"x": x}))
+    cases.append(case(name, {"class_name": cls, **args, **call}, {"y": getattr(keras.layers, cls)(**args)(x, **call)}, {"x": x}))
 
 
 for how in ("nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5"):
@@ -33,6 +33,16 @@ add("resizing_first", "Resizing", {"height": 7, "width": 3, "data_format": "chan
 add("center_crop", "CenterCrop", {"height": 3, "width": 4}, X)
 add("center_crop_first", "CenterCrop", {"height": 2, "width": 6, "data_format": "channels_first"}, np.ascontiguousarray(X.transpose(0, 3, 1, 2)))
 add("center_crop_small", "CenterCrop", {"height": 8, "width": 6}, X)
+# While training, images that are larger in both directions are cropped at random; the others are not.
+CROP = {"height": 4, "width": 3}
+for tag, shape in (("larger", (6, 5)), ("higher", (7, 2)), ("wider", (2, 9)), ("smaller", (3, 2)), ("as_high", (4, 8)), ("equal", (4, 3))):
+    x = rand(3, 1, *shape, 2)
+    for training in (False, True):
+        if training and tag == "larger":
+            continue
+        add("random_crop_%s%s" % (tag, "_training" * training), "RandomCrop", CROP, x, training=training)
+        add("random_crop_%s_first%s" % (tag, "_training" * training), "RandomCrop", {**CROP, "data_format": "channels_first"},
+            np.ascontiguousarray(x.transpose(0, 3, 1, 2)), training=training)
 
 T = np.array([[1.1, 0.3, -1.7, -0.2, 0.9, 2.3, 0, 0], [-0.8, 2.5, 9.3, 1.9, 0.7, -14.6, 0, 0]], np.float32)
 for fill in ("reflect", "wrap", "constant", "nearest"):
