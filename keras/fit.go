@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -41,7 +43,8 @@ type FitConfig struct {
 	Seed            uint64
 
 	// ClassWeight weights samples by class: integer targets, or the largest
-	// of one-hot targets. Classes that are missing count 1.
+	// of one-hot targets. Weights are finite and 0 or more; classes that are
+	// missing count 1.
 	ClassWeight map[int]float64
 
 	Callbacks []Callback
@@ -98,6 +101,11 @@ func (c FitConfig) check() error {
 	} {
 		if f.bad {
 			return fmt.Errorf("Fit: %s is %v, want %s", f.name, f.got, f.want)
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(c.ClassWeight)) {
+		if w := c.ClassWeight[class]; !(w >= 0 && w <= math.MaxFloat32) {
+			return fmt.Errorf("Fit: ClassWeight of class %d is %v, want a finite number of 0 or more", class, w)
 		}
 	}
 	if c.ValidationSplit > 0 && c.ValidationData != nil {

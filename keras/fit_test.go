@@ -355,6 +355,10 @@ func TestFitErrors(t *testing.T) {
 		"Fit: Verbose is 9, want Auto, Silent, Bar or Lines":                           {Verbose: 9},
 		"Fit: both ValidationSplit and ValidationData are given; use one":              {ValidationSplit: 0.5, ValidationData: d},
 		"Fit: validation: the dataset is empty":                                        {ValidationData: counted(0)},
+		"Fit: ClassWeight of class 1 is NaN, want a finite number of 0 or more":        {ClassWeight: map[int]float64{0: 1, 1: math.NaN()}},
+		"Fit: ClassWeight of class 2 is +Inf, want a finite number of 0 or more":       {ClassWeight: map[int]float64{2: math.Inf(1), 3: -1}},
+		"Fit: ClassWeight of class 0 is -0.5, want a finite number of 0 or more":       {ClassWeight: map[int]float64{0: -0.5}},
+		"Fit: ClassWeight of class -3 is 1e+39, want a finite number of 0 or more":     {ClassWeight: map[int]float64{-3: 1e39, 4: 0}}, // infinite in float32
 	} {
 		_, err := line(t).Fit(background, d, silent(c))
 		wantError(t, err, want)
