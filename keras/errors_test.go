@@ -105,6 +105,11 @@ var errorCases = map[string]func(t *testing.T) error{
 		_, err := classifier(t).TrainOnBatch(context.Background(), keras.Batch{X: x, Y: keras.NewTensor([]int32{1, 12}, 2)})
 		return err
 	},
+	"Label that is no whole number": func(t *testing.T) error {
+		x := keras.NewTensor(make([]float32, 2*4), 2, 4)
+		_, err := classifier(t).TrainOnBatch(context.Background(), keras.Batch{X: x, Y: keras.NewTensor([]float32{1, float32(math.NaN())}, 2)})
+		return err
+	},
 	"Empty dataset": func(t *testing.T) error {
 		_, err := classifier(t).Fit(context.Background(), samples(0, 4, 3), quiet)
 		return err

@@ -46,7 +46,7 @@ func (l *Circle) values(class string, yTrue, yPred *tensor.Tensor) (values, mask
 	if yPred.Rank() != 2 {
 		tensor.Fail(class, "got predictions %v, want embeddings [batch size]", yPred.Type())
 	}
-	labels, p := align.Labels(class, yTrue, yPred), align.Float(yPred)
+	labels, p := align.WholeLabels(class, yTrue, yPred), align.Float(yPred)
 	row, column := labels.ExpandDims(-1), labels.ExpandDims(0)
 	same := row.Equal(column)
 	positive, negative := same, same.Not()

@@ -13,8 +13,9 @@ import (
 // Probabilities that do not add up to 1 are divided by their sum, after they
 // were limited to 1e-7 … 1-1e-7 (as Keras does on TensorFlow).
 //
-// Shapes: yTrue [batch …] or [batch … 1], class indices of an integer type
-// (floats are truncated); yPred [batch … classes].
+// Shapes: yTrue [batch …] or [batch … 1], class indices: integers, or floats
+// without a fraction; yPred [batch … classes]. An index that is no class is an
+// error of the run.
 type SparseCategoricalCrossentropy struct {
 	FromLogits  bool   // the predictions are logits; see the package's rules
 	IgnoreClass *int   // samples with this label have no part in the loss or its mean; default: none

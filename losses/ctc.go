@@ -71,10 +71,7 @@ func ctc(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 	}
 	batch, steps, classes := yPred.Dim(0), yPred.Dim(1), yPred.Dim(2)
 	count, states := yTrue.Dim(1), 2*yTrue.Dim(1)+1
-	labels := yTrue
-	if labels.DType() != dtype.Int64 {
-		labels = labels.Cast(dtype.Int32)
-	}
+	labels := align.Indices(yTrue)
 	length := labels.NotEqual(tensor.Scalar(labels.DType(), 0)).SumAs(dtype.Int32, -1)
 	labels = tensor.Iota(dtype.Int64, classes).Gather(labels) // the same numbers, or an error if out of range
 

@@ -3,6 +3,7 @@ package losses
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -457,6 +458,54 @@ func TestErrors(t *testing.T) {
 	} {
 		if err := failure(c.call); err == nil || err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+	}
+}
+
+// TestLabelsOfFloats: class indices may be floats, if they are whole numbers.
+// NaN and fractions are errors that name the loss, in every float type.
+func TestLabelsOfFloats(t *testing.T) {
+	p := tensortest.Of(dtype.Float32, []float64{0.2, 0.5, 0.3, 0.6, 0.3, 0.1}, 2, 3).Tensor()
+	wrong := "index -2147483648 at position 1 is out of range, want 0 to 2; NaN and numbers with a fraction count as -2147483648"
+	for _, c := range []struct {
+		name string
+		loss Weighted
+		p    *tensor.Tensor
+		op   string
+	}{
+		{"sparse_categorical_crossentropy", &SparseCategoricalCrossentropy{}, p, "TakeAlong"},
+		{"logits", &SparseCategoricalCrossentropy{FromLogits: true, Name: "logits"}, p, "TakeAlong"},
+		{"softmax", &SparseCategoricalCrossentropy{Name: "softmax"}, p.Softmax(-1), "TakeAlong"},
+		{"ignoring", &SparseCategoricalCrossentropy{IgnoreClass: new(-1), Name: "ignoring"}, p, "TakeAlong"},
+		{"categorical_generalized_cross_entropy", &CategoricalGeneralizedCrossEntropy{}, p, "TakeAlong"},
+		{"circle", &Circle{}, p, "Gather"},
+		{"ctc", &CTC{}, p.ExpandDims(1), "Gather"},
+	} {
+		for _, d := range []dtype.DType{dtype.Float64, dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			labels := func(v float64) *tensor.Tensor { return tensortest.Of(d, []float64{1, v}, 2, 1).Tensor() }
+			got, err := c.loss.Call(labels(2), c.p).Item()
+			want, err2 := c.loss.Call(tensor.New([]int32{1, 2}, 2, 1), c.p).Item()
+			if err != nil || err2 != nil || got != want {
+				t.Errorf("%s of %v: got %v, %v, want %v, %v as for integers", c.name, d, got, err, want, err2)
+			}
+			for _, v := range []float64{math.NaN(), -0.5, 0.5, 1.9921875, math.Inf(-1)} {
+				err := failure(func() *tensor.Tensor { return c.loss.Call(labels(v), c.p) })
+				if want := "layer loss/" + c.name + ": " + c.op + ": " + wrong; err == nil || err.Error() != want {
+					t.Errorf("%s of %v label %v: got  %v\nwant %s", c.name, d, v, err, want)
+				}
+			}
+			if c.name == "circle" {
+				continue // its labels are any numbers
+			}
+			for v, index := range map[float64]int{-1: -1, 3: 3, math.Inf(1): math.MaxInt32} {
+				if c.name == "ignoring" && v < 0 {
+					continue
+				}
+				err := failure(func() *tensor.Tensor { return c.loss.Call(labels(v), c.p) })
+				if want := fmt.Sprintf("layer loss/%s: %s: index %d at position 1 is out of range, want 0 to 2", c.name, c.op, index); err == nil || err.Error() != want {
+					t.Errorf("%s of %v label %v: got  %v\nwant %s", c.name, d, v, err, want)
+				}
+			}
 		}
 	}
 }

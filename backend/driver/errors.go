@@ -12,7 +12,7 @@ import (
 type IndexError struct {
 	Path     string  // who recorded the operation
 	Op       op.Code // the operation
-	Got      int64   // the index
+	Got      int64   // the index; op.NotIndex also stands for a float that is NaN or has a fraction
 	Position int     // where it stands among the indices, counted in row-major order
 	Size     int     // size of the axis; indices from 0 to Size-1 are in range
 }
@@ -27,6 +27,9 @@ func (e *IndexError) Error() string {
 	want := fmt.Sprintf("want 0 to %d", e.Size-1)
 	if e.Size == 0 {
 		want = "the axis is empty"
+	}
+	if e.Got == op.NotIndex {
+		want += fmt.Sprintf("; NaN and numbers with a fraction count as %d", op.NotIndex)
 	}
 	return fmt.Sprintf("%s%v: index %d at position %d is out of range, %s", where, e.Op, e.Got, e.Position, want)
 }

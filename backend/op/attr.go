@@ -10,6 +10,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
+// NotIndex stands among indices of int32 for a float that is NaN or has a
+// fraction: no axis has it, so operations that take indices refuse it.
+const NotIndex = math.MinInt32
+
 // Attr is what an operation needs besides its arguments. Each operation reads
 // only the fields that its row in the table names; the rest stay zero. It is
 // one flat struct rather than a type per operation so that keys, printing and

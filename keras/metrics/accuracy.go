@@ -101,8 +101,8 @@ func (m *CategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.
 
 // SparseCategoricalAccuracy is the share of samples whose largest prediction
 // is that of the class that is the label; the first one where several are
-// equal. A label that is no class is never right. Default name:
-// sparse_categorical_accuracy.
+// equal. An integer that is no class is never right; a label of NaN, or with a
+// fraction, is an error of the run. Default name: sparse_categorical_accuracy.
 //
 // Shapes: yTrue [batch …] or [batch … 1], class indices; yPred
 // [batch … classes].
@@ -128,7 +128,7 @@ func (m *SparseCategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *SparseCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "SparseCategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		labels := align.Labels(class, t, p)
+		labels := align.WholeLabels(class, t, p)
 		return hits(align.Float(p).ArgMax(-1).CastLike(labels).Equal(labels))
 	})
 }
@@ -168,7 +168,8 @@ func (m *TopKCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *ten
 }
 
 // SparseTopKCategoricalAccuracy is TopKCategoricalAccuracy for targets that
-// are class indices. A label that is no class is never right. Default name:
+// are class indices. An integer that is no class is never right; a label of NaN,
+// or with a fraction, is an error of the run. Default name:
 // sparse_top_k_categorical_accuracy.
 //
 // Shapes: yTrue [batch …] or [batch … 1]; yPred [batch … classes].
@@ -195,7 +196,7 @@ func (m *SparseTopKCategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *SparseTopKCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "SparseTopKCategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		return inTopK(class, align.Labels(class, t, p), align.Float(p), m.K)
+		return inTopK(class, align.WholeLabels(class, t, p), align.Float(p), m.K)
 	})
 }
 

@@ -227,6 +227,9 @@ func (c *matrix) update(m named, class string, k classes, yTrue, yPred, weight *
 		}
 		return x.Cast(dtype.Int64)
 	}
+	if k.sparseTrue {
+		yTrue = align.Whole(align.Indices(yTrue), yTrue, k.n)
+	}
 	t, p := index(yTrue, k.sparseTrue), yPred
 	if k.threshold != nil {
 		p = align.Float(p)

@@ -269,6 +269,65 @@ func TestTopKTiesAndNaN(t *testing.T) {
 	}
 }
 
+// TestLabelsOfFloats: class indices may be floats, if they are whole numbers.
+// NaN and fractions are errors that name the metric, in every float type, and
+// count nothing; whole numbers that are no class are never right.
+func TestLabelsOfFloats(t *testing.T) {
+	scores := f32([]int{2, 3}, 0.2, 0.5, 0.3, 0.1, 0.3, 0.6)
+	for _, c := range []struct {
+		m    Accumulator
+		pred *tensor.Tensor
+		op   string
+	}{
+		{&SparseCategoricalAccuracy{}, scores, "Gather"},
+		{&SparseTopKCategoricalAccuracy{K: 1}, scores, "Gather"},
+		{&SparseCategoricalCrossentropy{}, scores, "TakeAlong"},
+		{&MeanIoU{NumClasses: 3}, f32([]int{2, 1}, 1, 2), "Gather"},
+		{&IoU{NumClasses: 3, SparseYPred: new(false)}, scores, "Gather"},
+		{&BinaryIoU{}, f32([]int{2, 1}, 0.7, 0.9), "Gather"},
+	} {
+		_, binary := c.m.(*BinaryIoU)
+		classes := 3
+		if binary {
+			classes = 2
+		}
+		for _, d := range []dtype.DType{dtype.Float64, dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			labels := func(v float64) *tensor.Tensor {
+				y := tensortest.Of(d, []float64{1, v}, 2, 1).Tensor()
+				if c.pred.Dim(1) == 3 {
+					y = y.Squeeze(1)
+				}
+				return y
+			}
+			if err := c.m.Reset(); err != nil {
+				t.Fatal(err)
+			}
+			f := step(c.m)
+			for _, v := range []float64{math.NaN(), -0.5, 0.5, 1.9921875, math.Inf(-1)} {
+				_, err := f.Call(context.Background(), batch{T: labels(v), P: c.pred})
+				want := fmt.Sprintf("layer metrics/%s: %s: index -2147483648 at position 1 is out of range, want 0 to %d; NaN and numbers with a fraction count as -2147483648", c.m.MetricName(), c.op, classes-1)
+				if err == nil || err.Error() != want {
+					t.Errorf("%s of %v label %v: got  %v\nwant %s", c.m.MetricName(), d, v, err, want)
+				}
+			}
+			last := float64(classes - 1)
+			update(t, c.m, batch{T: labels(last), P: c.pred})
+			got := result(t, c.m)
+			if err := c.m.Reset(); err != nil {
+				t.Fatal(err)
+			}
+			y := tensor.New([]int32{1, int32(last)}, labels(last).Shape()...)
+			update(t, c.m, batch{T: y, P: c.pred})
+			if want := result(t, c.m); got != want {
+				t.Errorf("%s of %v: got %v, want %v as of integers", c.m.MetricName(), d, got, want)
+			}
+			if c.op == "Gather" {
+				update(t, c.m, batch{T: labels(7), P: c.pred}, batch{T: labels(-1), P: c.pred}) // no error
+			}
+		}
+	}
+}
+
 func TestWeightsOfSteps(t *testing.T) {
 	x := f32([]int{2, 2}, 1, 2, 3, 4)
 	for _, c := range []struct {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
@@ -76,8 +77,34 @@ func Floats(where string, yTrue, yPred *tensor.Tensor) (t, p *tensor.Tensor) {
 	return t.Cast(p.DType()), p
 }
 
-// Labels returns class indices, one for each row of the predictions, as int32
-// or int64; floats are truncated. Targets may have an extra last axis of 1.
+// Indices returns x as int32 or int64, for operations that take indices. Floats
+// that are NaN or have a fraction become op.NotIndex, which those refuse when
+// they run, as they refuse an index out of range.
+func Indices(x *tensor.Tensor) *tensor.Tensor {
+	switch {
+	case x.DType() == dtype.Int64:
+		return x
+	case x.DType().IsFloat():
+		return tensor.Where(x.Equal(x.Floor()), x.Cast(dtype.Int32), tensor.Scalar(dtype.Int32, op.NotIndex))
+	}
+	return x.Cast(dtype.Int32)
+}
+
+// Whole returns labels, which Indices or Labels made of x, for comparisons
+// rather than as indices: where x is NaN or has a fraction the run fails. Other
+// labels are not checked; n, for the message, is the number of classes.
+func Whole(labels, x *tensor.Tensor, n int) *tensor.Tensor {
+	if !x.DType().IsFloat() {
+		return labels
+	}
+	zero := tensor.Scalar(dtype.Int32, 0)
+	bad := labels.Equal(tensor.Scalar(dtype.Int32, op.NotIndex))
+	// Gather checks its indices: it returns zeros, or the run fails.
+	return labels.Add(tensor.Zeros(dtype.Int32, n).Gather(tensor.Where(bad, labels, zero)))
+}
+
+// Labels returns class indices, one for each row of the predictions, by
+// Indices. Targets may have an extra last axis of 1.
 //
 // Shapes: yTrue […] or [… 1], yPred [… classes] → […].
 func Labels(where string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
@@ -95,10 +122,12 @@ func Labels(where string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 		}
 		tensor.Fail(where, "got labels %v for predictions %v, want shape %v%s", yTrue.Type(), yPred.Type(), rows, hint)
 	}
-	if labels.DType() != dtype.Int64 {
-		labels = labels.Cast(dtype.Int32)
-	}
-	return labels
+	return Indices(labels)
+}
+
+// WholeLabels is Labels for comparisons: see Whole.
+func WholeLabels(where string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
+	return Whole(Labels(where, yTrue, yPred), yTrue, yPred.Dim(-1))
 }
 
 // LastMean averages over the last axis, which makes elements the value of a
