@@ -295,8 +295,8 @@ func init() {
 			safe := Where(x.GreaterScalar(0), x, x.like(1))
 			return both(t, g.Mul(y).Mul(x.Pow(less)), g.Mul(t).Mul(safe.Log()))
 		},
-		op.Maximum: func(t, g *Tensor) []*Tensor { return chosen(t, g, t.args[0].Greater(t.args[1])) },
-		op.Minimum: func(t, g *Tensor) []*Tensor { return chosen(t, g, t.args[0].Less(t.args[1])) },
+		op.Maximum: func(t, g *Tensor) []*Tensor { return chosen(t, g, t.args[0].GreaterEqual(t.args[1])) },
+		op.Minimum: func(t, g *Tensor) []*Tensor { return chosen(t, g, t.args[0].LessEqual(t.args[1])) },
 		op.Where: func(t, g *Tensor) []*Tensor {
 			zero := g.like(0)
 			c := t.args[0]
@@ -420,13 +420,11 @@ func spread(t, g *Tensor) *Tensor {
 }
 
 // chosen is the gradient of Maximum and Minimum: it goes to the argument that
-// won, and half to each where they are equal.
+// won, the first one where they are equal (as in TensorFlow). So a limit passes
+// the gradient of elements that are exactly at it.
 func chosen(t, g, first *Tensor) []*Tensor {
-	equal := t.args[0].Equal(t.args[1])
-	half, zero := g.MulScalar(0.5), g.like(0)
-	a := Where(equal, half, Where(first, g, zero))
-	b := Where(equal, half, Where(first, zero, g))
-	return both(t, a, b)
+	zero := g.like(0)
+	return both(t, Where(first, g, zero), Where(first, zero, g))
 }
 
 // extreme is the gradient of Max and Min: it is shared by the elements that

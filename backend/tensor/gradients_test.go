@@ -244,8 +244,16 @@ func TestGradientsAtCorners(t *testing.T) {
 	want(t, "Min", gradient(func(x T) T { return x.Min() }, x), 0, 1, 0, 0)
 	y := f32(3, 2, 1, 2)
 	g := tensor.GradientsAt(x.Maximum(y).Sum(), x, y)
-	want(t, "Maximum of a tie, left", g[0], 0.5, 0, 1, 0.5)
-	want(t, "Maximum of a tie, right", g[1], 0.5, 1, 0, 0.5)
+	want(t, "Maximum of a tie, left", g[0], 1, 0, 1, 1)
+	want(t, "Maximum of a tie, right", g[1], 0, 1, 0, 0)
+	g = tensor.GradientsAt(x.Minimum(y).Sum(), x, y)
+	want(t, "Minimum of a tie, left", g[0], 1, 1, 0, 1)
+	want(t, "Minimum of a tie, right", g[1], 0, 0, 1, 0)
+	// tf.clip_by_value's: limits pass the gradient, NaN does not.
+	for _, d := range []dtype.DType{dtype.Float64, dtype.Float32, dtype.BFloat16, dtype.Float16} {
+		z := f32(-2, -1, 0, 1, 2, float32(math.NaN())).Cast(d)
+		want(t, "Clip", gradient(func(x T) T { return x.Clip(-1, 1) }, z), 0, 1, 1, 1, 0, 0)
+	}
 	want(t, "Relu", gradient(T.Relu, f32(-1, 0, 1)), 0, 0, 1)
 	want(t, "Abs", gradient(T.Abs, f32(-1, 0, 1)), -1, 0, 1)
 	want(t, "Gather of one row three times", gradient(func(x T) T { return x.Gather(indices(1, 1, 1)) }, f32(5, 6)), 0, 3)

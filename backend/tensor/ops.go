@@ -125,10 +125,12 @@ func (t *Tensor) Mod(u *Tensor) *Tensor { return t.record(op.Mod, op.Attr{}, t, 
 // Pow returns tᵘ.
 func (t *Tensor) Pow(u *Tensor) *Tensor { return t.record(op.Pow, op.Attr{}, t, u) }
 
-// Maximum returns the larger of t and u; NaN wins.
+// Maximum returns the larger of t and u; NaN wins. Where both are equal, the
+// gradient goes to t, as in TensorFlow.
 func (t *Tensor) Maximum(u *Tensor) *Tensor { return t.record(op.Maximum, op.Attr{}, t, u) }
 
-// Minimum returns the smaller of t and u; NaN wins.
+// Minimum returns the smaller of t and u; NaN wins. Where both are equal, the
+// gradient goes to t, as in TensorFlow.
 func (t *Tensor) Minimum(u *Tensor) *Tensor { return t.record(op.Minimum, op.Attr{}, t, u) }
 
 // Equal returns t == u.
@@ -187,7 +189,8 @@ func (t *Tensor) GreaterScalar(c float64) *Tensor { return t.Greater(t.like(c)) 
 // LessScalar returns t < c, with c rounded to the type of t.
 func (t *Tensor) LessScalar(c float64) *Tensor { return t.Less(t.like(c)) }
 
-// Clip returns t limited to lo … hi.
+// Clip returns t limited to lo … hi. It passes the gradient of elements from lo
+// to hi, both included, as tf.clip_by_value does.
 func (t *Tensor) Clip(lo, hi float64) *Tensor { return t.MaximumScalar(lo).MinimumScalar(hi) }
 
 // Reductions. Axes may be negative; no axes means all of them. 16-bit types

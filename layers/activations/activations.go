@@ -9,8 +9,7 @@
 //     the end; the others are one operation, which does so by itself.
 //   - Formulas and their gradients stay finite for every finite argument up to
 //     1e18 in magnitude.
-//   - Where a function has a kink its gradient is one of the one-sided ones,
-//     or their mean.
+//   - Where a function has a kink its gradient is that of Keras on TensorFlow.
 package activations
 
 import (

@@ -18,8 +18,13 @@ func once(x *tensor.Tensor, f Func) *tensor.Tensor {
 	return f(x.Cast(dtype.Float32)).CastLike(x)
 }
 
-// constant is v in the element type of x.
-func constant(x *tensor.Tensor, v float64) *tensor.Tensor { return tensor.Scalar(x.DType(), v) }
+// constant is v in the element type of x; a broken x stays so.
+func constant(x *tensor.Tensor, v float64) *tensor.Tensor {
+	if x.Err() != nil {
+		return x
+	}
+	return tensor.Scalar(x.DType(), v)
+}
 
 // negative is x where it is not positive, else 0. Exponentials are taken of
 // it: of x itself they would overflow where they are not wanted, and infinity
@@ -35,30 +40,48 @@ func Linear(x *tensor.Tensor) *tensor.Tensor { return x }
 func Relu(x *tensor.Tensor) *tensor.Tensor { return x.Relu() }
 
 // Relu6 returns min(max(x, 0), 6).
-func Relu6(x *tensor.Tensor) *tensor.Tensor { return x.Relu().MinimumScalar(6) }
+func Relu6(x *tensor.Tensor) *tensor.Tensor { return atMost6(x.Relu()) }
 
-// ReluWith is Keras's relu with all its arguments: maxValue from there up, x
+// Maximum and Minimum pass the gradient to their first argument where both are
+// equal. The order of arguments below is what gives kinks Keras's gradients.
+
+// atMost6 is min(x, 6) with gradient 0 at 6.
+func atMost6(x *tensor.Tensor) *tensor.Tensor { return constant(x, 6).Minimum(x) }
+
+// share is x limited to 0 … 1, with gradient 0 at both ends.
+func share(x *tensor.Tensor) *tensor.Tensor {
+	return constant(x, 1).Minimum(constant(x, 0).Maximum(x))
+}
+
+// ReluWith is Keras's relu with all its arguments: x limited to 0 … maxValue
 // above threshold, negativeSlope·(x-threshold) below. A maxValue of +Inf stands
 // for none.
 func ReluWith(x *tensor.Tensor, negativeSlope, maxValue, threshold float64) *tensor.Tensor {
-	limited := !math.IsInf(maxValue, 1)
-	if negativeSlope == 0 && threshold == 0 {
-		y := x.Relu()
-		if limited {
-			y = y.MinimumScalar(maxValue)
+	limit := func(x *tensor.Tensor) *tensor.Tensor {
+		switch {
+		case math.IsInf(maxValue, 1):
+		case maxValue == 6 && threshold == 0:
+			x = atMost6(x) // here Keras takes relu6
+		default:
+			x = x.MinimumScalar(maxValue)
 		}
-		return y
+		return x
+	}
+	if negativeSlope == 0 && threshold == 0 {
+		return limit(x.Relu())
 	}
 	return once(x, func(x *tensor.Tensor) *tensor.Tensor {
-		below := constant(x, 0)
+		above, below := limit(x), constant(x, 0)
+		if threshold < 0 && !math.IsInf(maxValue, 1) {
+			above = above.MaximumScalar(0)
+		}
 		if negativeSlope != 0 {
 			below = x.AddScalar(-threshold).MulScalar(negativeSlope)
+			if threshold != 0 || !math.IsInf(maxValue, 1) { // gradient 0 at the threshold
+				below = tensor.Where(x.GreaterEqual(constant(x, threshold)), constant(x, 0), below)
+			}
 		}
-		y := tensor.Where(x.GreaterScalar(threshold), x, below)
-		if limited {
-			y = y.MinimumScalar(maxValue)
-		}
-		return y
+		return tensor.Where(x.GreaterScalar(threshold), above, below)
 	})
 }
 
@@ -72,7 +95,7 @@ func LeakyRelu(x *tensor.Tensor, negativeSlope float64) *tensor.Tensor {
 func Elu(x *tensor.Tensor, alpha float64) *tensor.Tensor { return elu(x, 1, alpha, 1) }
 
 // Selu returns 1.0507·x where it is positive, 1.0507·1.6733·(eˣ-1) elsewhere
-// (Klambauer et al. 2017).
+// (Klambauer et al. 2017). At 0 its gradient is 1.0507.
 func Selu(x *tensor.Tensor) *tensor.Tensor {
 	const scale, alpha = 1.0507009873554805, 1.6732632423543772
 	return elu(x, scale, scale*alpha, 1)
@@ -82,10 +105,14 @@ func Selu(x *tensor.Tensor) *tensor.Tensor {
 // 2017).
 func Celu(x *tensor.Tensor, alpha float64) *tensor.Tensor { return elu(x, 1, alpha, alpha) }
 
-// elu is scale·x where x is positive, alpha·(e^(x/width)-1) elsewhere.
+// elu is scale·x where x is positive, alpha·(e^(x/width)-1) elsewhere. At 0 it
+// has the gradient of the exponential, but that of the line if it has a scale.
 func elu(x *tensor.Tensor, scale, alpha, width float64) *tensor.Tensor {
 	return once(x, func(x *tensor.Tensor) *tensor.Tensor {
 		positive := x.GreaterScalar(0)
+		if scale != 1 {
+			positive = x.GreaterEqual(constant(x, 0))
+		}
 		curve := negative(x, positive)
 		if width != 1 {
 			curve = curve.DivScalar(width)
@@ -146,17 +173,18 @@ func Sigmoid(x *tensor.Tensor) *tensor.Tensor { return x.Sigmoid() }
 
 // HardSigmoid returns x/6+½, limited to 0 … 1.
 func HardSigmoid(x *tensor.Tensor) *tensor.Tensor {
-	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return x.DivScalar(6).AddScalar(0.5).Clip(0, 1) })
+	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return share(x.DivScalar(6).AddScalar(0.5)) })
 }
 
 // LogSigmoid returns ln sigmoid(x).
 func LogSigmoid(x *tensor.Tensor) *tensor.Tensor {
-	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return x.MinimumScalar(0).Sub(tail(x)) })
+	// At 0 the gradient is that of tail alone, ½.
+	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return constant(x, 0).Minimum(x).Sub(tail(x)) })
 }
 
 // SparseSigmoid returns (x+1)/2, limited to 0 … 1.
 func SparseSigmoid(x *tensor.Tensor) *tensor.Tensor {
-	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return x.AddScalar(1).MulScalar(0.5).Clip(0, 1) })
+	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return share(x.AddScalar(1).MulScalar(0.5)) })
 }
 
 // HardSilu returns x·hard_sigmoid(x), also called hard swish.
@@ -208,18 +236,19 @@ func Sparsemax(x *tensor.Tensor, axis int) *tensor.Tensor {
 
 // Softplus returns ln(1+eˣ).
 func Softplus(x *tensor.Tensor) *tensor.Tensor {
-	// Maximum, not Relu: half of the gradient at 0 is what is right here.
+	// At 0 the gradients are 1 and -½, which make ½.
 	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return x.MaximumScalar(0).Add(tail(x)) })
 }
 
-// tail is ln(1+e^-|x|), what softplus adds to max(x, 0).
-func tail(x *tensor.Tensor) *tensor.Tensor { return x.Abs().Neg().Exp().Log1p() }
+// tail is ln(1+e^-|x|), what softplus adds to max(x, 0), with gradient -½ at 0.
+func tail(x *tensor.Tensor) *tensor.Tensor { return x.Neg().Minimum(x).Exp().Log1p() }
 
 // Squareplus returns (x+√(x²+b))/2, for b > 0 (Barron 2021).
 func Squareplus(x *tensor.Tensor, b float64) *tensor.Tensor {
 	return once(x, func(x *tensor.Tensor) *tensor.Tensor {
 		// The same as max(x, 0) + b/(2(√(x²+b)+|x|)), where nothing cancels.
-		sum := x.Square().AddScalar(b).Sqrt().Add(x.Abs())
+		// |x| has gradient 1 at 0, as max(x, 0) has, which makes ½ of all.
+		sum := x.Square().AddScalar(b).Sqrt().Add(x.Maximum(x.Neg()))
 		return x.MaximumScalar(0).Add(constant(x, b/2).Div(sum))
 	})
 }

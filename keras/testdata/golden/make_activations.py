@@ -14,7 +14,10 @@ R = rand(1, 3, 10)
 # name -> list of (arguments, points where the function has no derivative and TensorFlow's choice is a convention)
 CASES = {
     "linear": [({}, [])],
-    "relu": [({}, [0]), ({"negative_slope": 0.25, "max_value": 6.0, "threshold": 1.0}, [1, 6])],
+    "relu": [({}, [0]), ({"negative_slope": 0.25, "max_value": 6.0, "threshold": 1.0}, [1, 6]),
+             ({"max_value": 3.0}, [0, 3]), ({"max_value": 6.0}, [0, 6]), ({"negative_slope": 0.25, "max_value": 6.0}, [0, 6]),
+             ({"negative_slope": 0.25, "max_value": 3.0}, [0, 3]), ({"threshold": 1.0, "max_value": 3.0}, [1, 3]),
+             ({"threshold": -1.0, "max_value": 3.0, "negative_slope": 0.25}, [-1, 0, 3]), ({"threshold": -1.0}, [-1])],
     "relu6": [({}, [0, 6])],
     "leaky_relu": [({}, [0]), ({"negative_slope": 0.3}, [0])],
     "elu": [({}, []), ({"alpha": 0.5}, [0])],

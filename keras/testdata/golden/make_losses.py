@@ -135,4 +135,23 @@ add("ctc_one_label", "CTC", {}, SPELL[:3, :1], rand(26, 3, 4, C), COLUMN[:1], RE
 add("ctc_extreme", "CTC", {}, SPELL[:2], rand(27, 2, 6, C, scale=40), COLUMN[:1], ("none", "sum_over_batch_size"))
 add("ctc_odd", "CTC", {}, SPELL[3:], rand(28, 3, 5, C), COLUMN[:1], ("none",))
 
+# Predictions exactly at the limits of clips and at the ends of hinges, where the gradient is TensorFlow's convention.
+AT = np.array([[1e-7, 1, 0.5], [0.25, 1e-7, 1]], np.float32)
+HALF = np.array([[0.5, 0.25, 0.25], [0, 0.5, 0.5]], np.float32)
+add("kl_divergence_limits", "KLDivergence", {}, HALF, AT, COLUMN[:1], REDUCTIONS[:1])
+add("msle_limits", "MeanSquaredLogarithmicError", {}, HALF, AT, COLUMN[:1], REDUCTIONS[:1])
+add("bce_limits", "BinaryCrossentropy", {}, np.array([[1, 0, 1], [1, 0, 1]], np.float32), np.array([[1e-7, 1, 0.5], [1 - 1e-7, 1e-7, 0]], np.float32),
+    COLUMN[:1], REDUCTIONS[:1])
+add("binary_focal_limits", "BinaryFocalCrossentropy", {}, np.array([[1, 0, 1]], np.float32), np.array([[1e-7, 1e-7, 1 - 1e-7]], np.float32), COLUMN[:1], REDUCTIONS[:1])
+add("scce_limits", "SparseCategoricalCrossentropy", {}, np.array([0, 2], np.int32), np.array([[1e-7, 1 - 1e-7, 0.5], [0.25, 1e-7, 1 - 1e-7]], np.float32),
+    COLUMN[:1], REDUCTIONS[:1])
+add("hinge_limits", "Hinge", {}, np.array([[1, -1, 1]], np.float32), np.array([[1, -1, 2]], np.float32), COLUMN[:1], REDUCTIONS[:1])
+add("squared_hinge_limits", "SquaredHinge", {}, np.array([[1, -1, 1]], np.float32), np.array([[1, -1, 0.5]], np.float32), COLUMN[:1], REDUCTIONS[:1])
+add("categorical_hinge_limits", "CategoricalHinge", {}, np.array([[1, 0, 0], [0, 1, 0]], np.float32), np.array([[1.5, 0.5, 0.25], [0.5, 0.75, 0.5]], np.float32),
+    COLUMN[:1], REDUCTIONS[:1])
+add("mae_limits", "MeanAbsoluteError", {}, np.array([[1, 0, 0]], np.float32), np.array([[1, 0.5, 0]], np.float32), COLUMN[:1], REDUCTIONS[:1])
+add("mape_limits", "MeanAbsolutePercentageError", {}, np.array([[1, 2, 4]], np.float32), np.array([[1, 0.5, 8]], np.float32), COLUMN[:1], REDUCTIONS[:1])
+add("huber_limits", "Huber", {}, np.array([[1, 0, 0]], np.float32), np.array([[2, -1, 0]], np.float32), COLUMN[:1], REDUCTIONS[:1])
+add("circle_limits", "Circle", {"gamma": 2.0}, np.array([1, 1, 2, 2], np.int32), np.array([[1, 0], [1, 0], [0, 1], [1, 0]], np.float32), COLUMN[:1], REDUCTIONS[:1])
+
 write("losses.json", cases)
