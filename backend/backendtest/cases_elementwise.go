@@ -8,7 +8,7 @@ import (
 func init() {
 	register(unaryCases(numbers),
 		op.Identity, op.Neg, op.Abs, op.Sign, op.Exp, op.Expm1, op.Reciprocal, op.Square, op.Sin, op.Cos,
-		op.Tanh, op.Sigmoid, op.Relu, op.Erf, op.Floor, op.Ceil, op.Round, op.RoundE4M3, op.RoundE5M2, op.Not, op.IsFinite)
+		op.Tanh, op.Sigmoid, op.Relu, op.Erf, op.NormalCDF, op.NormalPDF, op.Floor, op.Ceil, op.Round, op.RoundE4M3, op.RoundE5M2, op.Not, op.IsFinite)
 	register(unaryCases(positive), op.Log, op.Log1p, op.Sqrt, op.Rsqrt)
 	register(castCases, op.Cast)
 	register(binaryCases(numbers, true), op.Add, op.Sub, op.Mul, op.Div)

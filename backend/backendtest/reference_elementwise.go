@@ -21,6 +21,9 @@ type function struct {
 
 func relative(_, _, f, rel, _ float64) float64 { return rel * math.Abs(f) }
 
+// normal distributions have e^(-x²/2), of which rounding x² leaves so many units.
+func normal(x, _, f, rel, _ float64) float64 { return rel * math.Abs(f) * (1 + min(x*x, 1e3)) }
+
 // trigonometric functions cancel near their roots, where the error is that of
 // the reduced argument: abs, as for terms of magnitude 1. Beyond the range of
 // float16 devices may reduce arguments as they like, within -1 … 1.
@@ -85,6 +88,8 @@ var onFloats = map[op.Code]function{
 	op.Sigmoid:    unary(sigmoid, relative),
 	op.Relu:       {f: func(x, _ float64) float64 { return larger(x, 0) }, anyZero: true},
 	op.Erf:        unary(math.Erf, relative),
+	op.NormalCDF:  unary(func(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }, normal),
+	op.NormalPDF:  unary(func(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }, normal),
 	op.Floor:      unary(math.Floor, nil),
 	op.Ceil:       unary(math.Ceil, nil),
 	op.Round:      unary(math.RoundToEven, nil),

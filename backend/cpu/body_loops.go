@@ -111,7 +111,7 @@ var exact = map[op.Code]bool{
 
 // slow operations are costly though they may run in 16 bits.
 var slow = map[op.Code]bool{
-	op.Sin: true, op.Cos: true, op.Tanh: true, op.Sigmoid: true, op.Erf: true,
+	op.Sin: true, op.Cos: true, op.Tanh: true, op.Sigmoid: true, op.Erf: true, op.NormalCDF: true, op.NormalPDF: true,
 	op.Div: true, op.Mod: true, op.Sqrt: true, op.Rsqrt: true, op.Reciprocal: true,
 }
 

@@ -27,28 +27,23 @@ var chainPatterns = func() []chainPattern {
 	k := leaf('k')
 	do := func(c op.Code, args ...pattern) pattern { return pattern{op: c, args: args} }
 	a, b, c, d, e, f := leaf('a'), leaf('b'), leaf('c'), leaf('d'), leaf('e'), leaf('f')
-	s, t, u, v := leaf('s'), leaf('t'), leaf('u'), leaf('v')
+	s, t := leaf('s'), leaf('t')
 	square := do(op.Square, b)
 	lerp := func(b pattern) pattern { return do(op.Add, a, do(op.Mul, do(op.Sub, b, a), s)) }
 	flush := func(a pattern) pattern { return do(op.Sub, do(op.Add, a, t), t) }
 	blend := func(c op.Code, b pattern) pattern { return do(c, do(op.Mul, a, s), do(op.Mul, b, t)) }
 	step := func(root pattern) pattern { return do(op.Sub, a, do(op.Div, do(op.Mul, b, s), root)) }
 	scaled := func(a, b, c pattern) pattern { return do(op.Mul, do(op.Sub, a, b), c) }
-	z := do(op.Mul, a, t)
-	z.more = 1
 	return []chainPattern{
 		{
-			root: do(op.Add, do(op.Mul, do(op.Mul, b, do(op.Add, do(op.Erf, z), u)), s),
-				do(op.Mul, do(op.Mul, do(op.Mul, do(op.Mul, b, do(op.Mul, a, s)), do(op.Exp, do(op.Neg, do(op.Square, z)))), v), t)),
-			whole: func(set *vec.Set, dst []float32, in [6][]float32, n [4]float32) {
-				set.GeluGrad(dst, in[0], in[1], n[0], n[1], n[2], n[3])
+			root: do(op.Add, do(op.Mul, b, do(op.NormalCDF, a)), do(op.Mul, do(op.Mul, b, a), do(op.NormalPDF, a))),
+			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) {
+				set.GeluGrad(dst, in[0], in[1])
 			},
 		},
 		{
-			root: do(op.Mul, do(op.Mul, a, s), do(op.Add, do(op.Erf, do(op.Mul, a, t)), u)),
-			whole: func(set *vec.Set, dst []float32, in [6][]float32, n [4]float32) {
-				set.Gelu(dst, in[0], n[0], n[1], n[2])
-			},
+			root:  do(op.Mul, a, do(op.NormalCDF, a)),
+			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Gelu(dst, in[0]) },
 		},
 		{root: do(op.Add, do(op.Add, do(op.Mul, a, b), scaled(c, d, e)), f), whole: affineSum},
 		{root: do(op.Add, scaled(a, b, c), d), whole: affine},

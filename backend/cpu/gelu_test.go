@@ -32,23 +32,17 @@ func testGelu(t *testing.T) {
 				var first []byte
 				for _, skip := range [][]string{nil, {"fuse"}} {
 					g := ir.New(2)
-					number := func(v float64) *ir.Value {
-						return record(t, g, op.Const, op.Attr{DType: dtype.Float32, Value: v})
-					}
 					do := func(c op.Code, args ...*ir.Value) *ir.Value { return record(t, g, c, op.Attr{}, args...) }
 					wide := func(i int) *ir.Value {
 						return record(t, g, op.Cast, op.Attr{DType: dtype.Float32}, param(t, g, i, x.Type))
 					}
-					v, half := wide(0), number(0.5)
-					z := do(op.Mul, v, number(math.Sqrt2/2))
-					phi := do(op.Add, do(op.Erf, z), number(1))
-					y := do(op.Mul, do(op.Mul, v, half), phi)
+					v := wide(0)
+					cdf := do(op.NormalCDF, v)
+					y := do(op.Mul, v, cdf)
 					in := []driver.Buffer{&Buffer{storage: x.data}}
 					if backward {
 						dy := wide(1)
-						slope := do(op.Mul, do(op.Mul, dy, do(op.Mul, v, half)), do(op.Exp, do(op.Neg, do(op.Square, z))))
-						slope = do(op.Mul, do(op.Mul, slope, number(2/math.Sqrt(math.Pi))), number(math.Sqrt2/2))
-						y = do(op.Add, do(op.Mul, do(op.Mul, dy, phi), half), slope)
+						y = do(op.Add, do(op.Mul, dy, cdf), do(op.Mul, do(op.Mul, dy, v), do(op.NormalPDF, v)))
 						in = append(in, &Buffer{storage: grad.data})
 					} else {
 						g.Params = g.Params[:1]

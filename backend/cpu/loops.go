@@ -139,6 +139,7 @@ func floatLoops[T real]() *loops[T] {
 	for c, f := range map[op.Code]func(float64) float64{
 		op.Expm1: math.Expm1, op.Log: logarithm, op.Log1p: math.Log1p,
 		op.Sin: math.Sin, op.Cos: math.Cos, op.Erf: math.Erf,
+		op.NormalCDF: normalCDF, op.NormalPDF: normalPDF,
 	} {
 		l.unary[c] = by64[T](f)
 	}
@@ -159,6 +160,10 @@ func floatLoops[T real]() *loops[T] {
 	l.test[op.IsFinite] = isFinite[T]
 	return l
 }
+
+func normalCDF(x float64) float64 { return math.Erfc(-x*(math.Sqrt2/2)) / 2 }
+
+func normalPDF(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
 
 func float32Loops() *loops[float32] {
 	l := floatLoops[float32]()

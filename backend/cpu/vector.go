@@ -31,6 +31,7 @@ func overlay(s *vec.Set) *loops[float32] {
 		op.Floor: s.Floor, op.Ceil: s.Ceil, op.Round: s.Round,
 		op.Exp: s.Exp, op.Expm1: s.Expm1, op.Log: s.Log, op.Log1p: s.Log1p,
 		op.Tanh: s.Tanh, op.Sigmoid: s.Sigmoid, op.Erf: s.Erf,
+		op.NormalCDF: s.NormalCDF, op.NormalPDF: s.NormalPDF,
 	} {
 		l.unary[c] = f
 	}

@@ -38,6 +38,8 @@ const (
 	Sigmoid    // 1/(1+e⁻ˣ)
 	Relu       // max(x, 0); NaN stays
 	Erf        // the error function
+	NormalCDF  // the distribution function of the standard normal distribution: ½·erfc(-x/√2), with all digits where it is near 0
+	NormalPDF  // its density: e^(-x²/2)/√(2π)
 	Floor      // largest integer ≤ x
 	Ceil       // smallest integer ≥ x
 	Round      // nearest integer, ties to even
@@ -276,6 +278,8 @@ func init() {
 		Sigmoid:    row1("Sigmoid", Inferred, inferFloat),
 		Relu:       row1("Relu", Clear, inferNumber),
 		Erf:        row1("Erf", Inferred, inferFloat),
+		NormalCDF:  row1("NormalCDF", Inferred, inferFloat),
+		NormalPDF:  row1("NormalPDF", Inferred, inferFloat),
 		Floor:      without(row1("Floor", Clear, inferFloat)),
 		Ceil:       without(row1("Ceil", Clear, inferFloat)),
 		Round:      without(row1("Round", Clear, inferFloat)),

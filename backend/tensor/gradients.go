@@ -257,10 +257,12 @@ func init() {
 			}
 			return one(g.Cast(to))
 		},
-		op.Neg:        func(t, g *Tensor) []*Tensor { return one(g.Neg()) },
-		op.Abs:        func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].Sign())) },
-		op.Exp:        func(t, g *Tensor) []*Tensor { return one(g.Mul(t)) },
-		op.Expm1:      func(t, g *Tensor) []*Tensor { return one(g.Mul(t.AddScalar(1))) },
+		op.Neg: func(t, g *Tensor) []*Tensor { return one(g.Neg()) },
+		op.Abs: func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].Sign())) },
+		op.Exp: func(t, g *Tensor) []*Tensor { return one(g.Mul(t)) },
+		op.Expm1: func(t, g *Tensor) []*Tensor {
+			return one(g.Mul(t.args[0].Exp())) // t+1 would cancel where t is near -1
+		},
 		op.Log:        func(t, g *Tensor) []*Tensor { return one(g.Div(t.args[0])) },
 		op.Log1p:      func(t, g *Tensor) []*Tensor { return one(g.Div(t.args[0].AddScalar(1))) },
 		op.Sqrt:       func(t, g *Tensor) []*Tensor { return one(g.MulScalar(0.5).Div(t)) },
@@ -277,9 +279,11 @@ func init() {
 		op.Erf: func(t, g *Tensor) []*Tensor {
 			return one(g.Mul(t.args[0].Square().Neg().Exp()).MulScalar(2 / math.Sqrt(math.Pi)))
 		},
-		op.Add: func(t, g *Tensor) []*Tensor { return both(t, g, g) },
-		op.Sub: func(t, g *Tensor) []*Tensor { return both(t, g, g.Neg()) },
-		op.Mul: func(t, g *Tensor) []*Tensor { return both(t, g.Mul(t.args[1]), g.Mul(t.args[0])) },
+		op.NormalCDF: func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].NormalPDF())) },
+		op.NormalPDF: func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0]).Mul(t).Neg()) },
+		op.Add:       func(t, g *Tensor) []*Tensor { return both(t, g, g) },
+		op.Sub:       func(t, g *Tensor) []*Tensor { return both(t, g, g.Neg()) },
+		op.Mul:       func(t, g *Tensor) []*Tensor { return both(t, g.Mul(t.args[1]), g.Mul(t.args[0])) },
 		op.Div: func(t, g *Tensor) []*Tensor {
 			d := g.Div(t.args[1])
 			return both(t, d, d.Mul(t).Neg())

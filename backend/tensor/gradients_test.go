@@ -95,6 +95,8 @@ func points() map[op.Code][]point {
 		op.Sigmoid:    unary(-2, 2, T.Sigmoid),
 		op.Relu:       append(unary(0.1, 1, T.Relu), unary(-1, -0.1, T.Relu)...),
 		op.Erf:        unary(-2, 2, T.Erf),
+		op.NormalCDF:  unary(-3, 3, T.NormalCDF),
+		op.NormalPDF:  unary(-3, 3, T.NormalPDF),
 		op.Add:        binary(-1, 1, T.Add),
 		op.Sub:        binary(-1, 1, T.Sub),
 		op.Mul:        binary(-1, 1, T.Mul),

@@ -77,6 +77,14 @@ func (t *Tensor) Relu() *Tensor { return t.record(op.Relu, op.Attr{}, t) }
 // Erf returns the error function of t.
 func (t *Tensor) Erf() *Tensor { return t.record(op.Erf, op.Attr{}, t) }
 
+// NormalCDF returns the distribution function of the standard normal
+// distribution, ½·erfc(-t/√2), with all digits where it is near 0.
+func (t *Tensor) NormalCDF() *Tensor { return t.record(op.NormalCDF, op.Attr{}, t) }
+
+// NormalPDF returns the density of the standard normal distribution,
+// e^(-t²/2)/√(2π).
+func (t *Tensor) NormalPDF() *Tensor { return t.record(op.NormalPDF, op.Attr{}, t) }
+
 // Floor returns the largest integers ≤ t.
 func (t *Tensor) Floor() *Tensor { return t.record(op.Floor, op.Attr{}, t) }
 

@@ -197,6 +197,87 @@ func TestSmoothAtZero(t *testing.T) {
 	}
 }
 
+// TestTails: gradients keep their relative accuracy where they are near 0, to a
+// few units and what rounding the argument of an exponential leaves, which
+// grows with that argument. Results of 16 bits are rounded once more.
+func TestTails(t *testing.T) {
+	exp := func(factor, width float64) func(x float64) (float64, float64) {
+		return func(x float64) (float64, float64) {
+			if x > 0 {
+				return 1, 0
+			}
+			return factor * math.Exp(x/width), x / width
+		}
+	}
+	normal := func(x float64) (float64, float64) {
+		pdf := math.Exp(-x*x/2) / math.Sqrt(2*math.Pi)
+		return math.Erfc(-x/math.Sqrt2)/2 + x*pdf, 0
+	}
+	for text, f := range map[string]func(x float64) (want, argument float64){
+		"elu":             exp(1, 1),
+		"elu(alpha=0.3)":  exp(0.3, 1),
+		"celu":            exp(1, 1),
+		"celu(alpha=0.3)": exp(1, 0.3),
+		"selu": func(x float64) (float64, float64) {
+			if x >= 0 {
+				return 1.0507009873554805, 0
+			}
+			return 1.0507009873554805 * 1.6732632423543772 * math.Exp(x), 0
+		},
+		"gelu": normal,
+		"gelu(approximate=True)": func(x float64) (float64, float64) {
+			u := 2 * math.Sqrt(2/math.Pi) * (x + 0.044715*x*x*x)
+			s := 1 / (1 + math.Exp(-u))
+			return s + x*s/(1+math.Exp(u))*2*math.Sqrt(2/math.Pi)*(1+3*0.044715*x*x), u
+		},
+		"softsign": func(x float64) (float64, float64) { return 1 / (1 + math.Abs(x)) / (1 + math.Abs(x)), 0 },
+	} {
+		activation := get(t, text)
+		for _, d := range []dtype.DType{dtype.Float64, dtype.Float32, dtype.BFloat16, dtype.Float16} {
+			var at []float64
+			for x := -85.0; x < 20; x += 0.0625 {
+				if _, u := f(x); u > -85 { // above the least normal number
+					at = append(at, x)
+				}
+			}
+			x := tensortest.Of(d, at, len(at))
+			g, err := gradient(activation, x.Tensor(), tensor.Ones(d, len(at))).Float64s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			const unit = 0x1p-23 // of float32, which 16-bit types compute in
+			rel, _ := d.Tolerance()
+			for i, v := range x.Data {
+				want, u := f(v)
+				tol := unit*(6+4*math.Abs(u)) + rel*float64(b2i(d.Is16()))
+				least := 0x1p-126
+				switch d {
+				case dtype.Float64:
+					tol = 64 * rel * (1 + math.Abs(u))
+				case dtype.Float16:
+					least = 0x1p-14
+				}
+				if strings.HasPrefix(text, "gelu") && v > -1.5 && v < 1 { // there is a root
+					tol /= math.Min(math.Abs(want), 1)
+				}
+				if math.Abs(want) < least {
+					continue
+				}
+				if math.Abs(g[i]-want) > tol*math.Abs(want) {
+					t.Errorf("%s of %v at %v: got gradient %v, want %v, off by %.3g units of float32", text, d, v, g[i], want, math.Abs(g[i]/want-1)/unit)
+				}
+			}
+		}
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // sorted is sparsemax of a vector as the paper computes it.
 func sorted(z []float64) []float64 {
 	s := slices.Sorted(slices.Values(z))

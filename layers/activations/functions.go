@@ -133,13 +133,11 @@ func elu(x *tensor.Tensor, scale, alpha, width float64) *tensor.Tensor {
 // exact in Keras when chosen by name, approximate in keras.ops.gelu.
 func Gelu(x *tensor.Tensor, approximate bool) *tensor.Tensor {
 	return once(x, func(x *tensor.Tensor) *tensor.Tensor {
-		var twice *tensor.Tensor // Φ
-		if approximate {
-			twice = x.Square().MulScalar(0.044715).AddScalar(1).Mul(x).MulScalar(math.Sqrt(2 / math.Pi)).Tanh().AddScalar(1)
-		} else {
-			twice = x.MulScalar(1 / math.Sqrt2).Erf().AddScalar(1)
+		if !approximate {
+			return x.Mul(x.NormalCDF())
 		}
-		return x.MulScalar(0.5).Mul(twice)
+		// ½(1+tanh u) is sigmoid(2u), where nothing cancels.
+		return x.Square().MulScalar(0.044715).AddScalar(1).Mul(x).MulScalar(2 * math.Sqrt(2/math.Pi)).Sigmoid().Mul(x)
 	})
 }
 
@@ -263,7 +261,13 @@ func SparsePlus(x *tensor.Tensor) *tensor.Tensor {
 
 // Softsign returns x/(1+|x|).
 func Softsign(x *tensor.Tensor) *tensor.Tensor {
-	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return x.Div(x.Abs().AddScalar(1)) })
+	return once(x, func(x *tensor.Tensor) *tensor.Tensor {
+		// The gradient is 1/(1+|x|)²; that of the quotient would cancel.
+		d := x.Abs().AddScalar(1)
+		return x.Div(d).WithGradient(func(g *tensor.Tensor) []*tensor.Tensor {
+			return []*tensor.Tensor{g.Div(d).Div(d)}
+		}, x)
+	})
 }
 
 // Exponential returns eˣ.

@@ -39,7 +39,7 @@ INLINE double round8(double x, int fraction, int least, double largest) {
 }
 
 // Arithmetic of floats.
-#define FLOATS(T, S, abs, floor, ceil, rint, sqrt, exp, expm1, log, log1p, sin, cos, tanh, erf, pow, fmod) \
+#define FLOATS(T, S, abs, floor, ceil, rint, sqrt, exp, expm1, log, log1p, sin, cos, tanh, erf, erfc, pow, fmod) \
 	FUNCTION T Neg_##S(T x) { return -x; } \
 	FUNCTION T Abs_##S(T x) { return abs(x); } \
 	FUNCTION T Sign_##S(T x) { return is_nan(x) ? x : (T)((x > 0) - (x < 0)); } \
@@ -57,6 +57,8 @@ INLINE double round8(double x, int fraction, int least, double largest) {
 	FUNCTION T Sigmoid_##S(T x) { T e = exp(-abs(x)); return (x < 0 ? e : 1) / (1 + e); } \
 	FUNCTION T Relu_##S(T x) { return x > 0 || is_nan(x) ? x : 0; } \
 	FUNCTION T Erf_##S(T x) { return erf(x); } \
+	FUNCTION T NormalCDF_##S(T x) { return erfc(x * (T)-0.70710678118654752) / 2; } \
+	FUNCTION T NormalPDF_##S(T x) { return exp(x * x / -2) * (T)0.39894228040143268; } \
 	FUNCTION T Floor_##S(T x) { return floor(x); } \
 	FUNCTION T Ceil_##S(T x) { return ceil(x); } \
 	FUNCTION T Round_##S(T x) { return rint(x); } \
@@ -72,8 +74,8 @@ INLINE double round8(double x, int fraction, int least, double largest) {
 	FUNCTION T Maximum_##S(T x, T y) { return is_nan(x) || x > y ? x : y; } \
 	FUNCTION T Minimum_##S(T x, T y) { return is_nan(x) || x < y ? x : y; }
 
-FLOATS(float, float32, fabsf, floorf, ceilf, rintf, sqrtf, expf, expm1f, logf, log1pf, sinf, cosf, tanhf, erff, powf, fmodf)
-FLOATS(double, float64, fabs, floor, ceil, rint, sqrt, exp, expm1, log, log1p, sin, cos, tanh, erf, pow, fmod)
+FLOATS(float, float32, fabsf, floorf, ceilf, rintf, sqrtf, expf, expm1f, logf, log1pf, sinf, cosf, tanhf, erff, erfcf, powf, fmodf)
+FLOATS(double, float64, fabs, floor, ceil, rint, sqrt, exp, expm1, log, log1p, sin, cos, tanh, erf, erfc, pow, fmod)
 
 // Integers wrap; those of 8 bits are cut after each operation.
 #define INTEGERS(T, U, S, CUT) \

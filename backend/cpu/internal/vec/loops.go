@@ -88,10 +88,14 @@ type loops struct {
 	roundF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = float32(bfloat16(a[i]))
 	roundBF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
-	// dst[i] = a[i]*s*(erf(a[i]*t)+u)
-	gelu func(dst unsafe.Pointer, a unsafe.Pointer, s float32, t float32, u float32, n int)
-	// dst[i] = b[i]*(erf(a[i]*t)+u)*s + b[i]*(a[i]*s)*e to the power of -(a[i]*t)²*v*t
-	geluGrad func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, u float32, v float32, n int)
+	// dst[i] = the normal distribution function at a[i]
+	normalCDF func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = the normal density at a[i]
+	normalPDF func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = a[i]*normalCDF(a[i])
+	gelu func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])
+	geluGrad func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 	// dst[i] = erf a[i]
 	erf func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = e to the power of a[i]

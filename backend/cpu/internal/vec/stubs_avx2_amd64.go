@@ -128,10 +128,16 @@ func roundF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func roundBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func geluAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, t float32, u float32, n int)
+func normalCDFAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func geluGradAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, u float32, v float32, n int)
+func normalPDFAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func geluAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func geluGradAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
 func erfAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -128,10 +128,16 @@ func roundF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func roundBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func geluAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, t float32, u float32, n int)
+func normalCDFAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func geluGradAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, u float32, v float32, n int)
+func normalPDFAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func geluAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func geluGradAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
 func erfAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -128,10 +128,16 @@ func roundF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 func roundBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func geluNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, t float32, u float32, n int)
+func normalCDFNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
-func geluGradNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, u float32, v float32, n int)
+func normalPDFNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func geluNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func geluGradNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 //go:noescape
 func erfNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -44,6 +44,8 @@ var loopsNEON = loops{
 	plusBF16:             plusBF16NEON,
 	roundF16:             roundF16NEON,
 	roundBF16:            roundBF16NEON,
+	normalCDF:            normalCDFNEON,
+	normalPDF:            normalPDFNEON,
 	gelu:                 geluNEON,
 	geluGrad:             geluGradNEON,
 	erf:                  erfNEON,

@@ -55,7 +55,7 @@ type Folds[T float32 | uint16] struct {
 // package op.
 type Set struct {
 	Neg, Abs, Sign, Square, Relu, Sqrt, Rsqrt, Reciprocal, Floor, Ceil, Round Unary
-	Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf                                Unary
+	Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf, NormalCDF, NormalPDF          Unary
 	Sin, Cos                                                                  Unary // of numbers within ±TurnLimit
 	RoundF16, RoundBF16                                                       Unary // to values of the type
 
@@ -78,10 +78,10 @@ type Set struct {
 	// RootStep(w, w, m, v, y, z), element by element.
 	Moments func(m, v, w, g []float32, s, t, u, x, y, z float32)
 
-	// Gelu is a·s·(erf(a·t)+u) and GeluGrad b·(erf(a·t)+u)·s + b·(a·s)·exp(-(a·t)²)·v·t,
-	// with a rounding for each operation.
-	Gelu     func(dst, a []float32, s, t, u float32)
-	GeluGrad func(dst, a, b []float32, s, t, u, v float32)
+	// Gelu is a·NormalCDF(a) and GeluGrad b·NormalCDF(a) + b·a·NormalPDF(a), with
+	// a rounding for each operation.
+	Gelu     Unary
+	GeluGrad Binary
 
 	// ExpSum is ExpAdd and returns the sum.
 	ExpSum func(dst, a []float32, s float32) float64
@@ -183,6 +183,7 @@ func (l *loops) set(lanes int) *Set {
 		Floor: unary(l.floor), Ceil: unary(l.ceil), Round: unary(l.round),
 		Exp: unary(l.exp), Expm1: unary(l.expm1), Log: unary(l.log), Log1p: unary(l.log1p),
 		Tanh: unary(l.tanh), Sigmoid: unary(l.sigmoid), Erf: unary(l.erf),
+		NormalCDF: unary(l.normalCDF), NormalPDF: unary(l.normalPDF), Gelu: unary(l.gelu), GeluGrad: binary(l.geluGrad),
 		Sin: unary(l.sin), Cos: unary(l.cos),
 		RoundF16: unary(l.roundF16), RoundBF16: unary(l.roundBF16),
 		Add: binary(l.add), Sub: binary(l.sub), Mul: binary(l.mul), Div: binary(l.div),
@@ -199,11 +200,6 @@ func (l *loops) set(lanes int) *Set {
 		},
 		AddF16: binary(l.addF16), SubF16: binary(l.subF16), MulF16: binary(l.mulF16),
 		AddBF16: binary(l.addBF16), SubBF16: binary(l.subBF16), MulBF16: binary(l.mulBF16),
-		Gelu: func(dst, a []float32, s, t, u float32) { l.gelu(data(dst), data(a[:len(dst)]), s, t, u, len(dst)) },
-		GeluGrad: func(dst, a, b []float32, s, t, u, v float32) {
-			n := len(dst)
-			l.geluGrad(data(dst), data(a[:n]), data(b[:n]), s, t, u, v, n)
-		},
 		ExpSum: func(dst, a []float32, s float32) float64 {
 			return l.expSum(data(dst), data(a[:len(dst)]), s, len(dst))
 		},

@@ -162,53 +162,32 @@ func moments() *kernel {
 	return k
 }
 
-// geluKernels are the activation by the error function and its gradient, which
-// round as chains do. Their numbers are in registers that the functions leave
-// alone; operands are read again rather than kept.
-func geluKernels() []*kernel {
-	const first, kept = reg(9), reg(13)
-	numbers := []param{{name: "s", scalar: true}, {name: "t", scalar: true}, {name: "u", scalar: true}, {name: "v", scalar: true}}
-	s, t, u, v := first, first+1, first+2, first+3
-	// more leaves erf(a*t) + u in register kept.
-	more := func(k *asm) {
-		k.load(1, 0)
-		k.op("VMULPS", t, reg(0), reg(0))
-		erf(k)
-		k.op("VADDPS", u, reg(0), kept)
-	}
+// normalKernels are the normal distribution, and the activation made of it with
+// its gradient, which round as chains do.
+func normalKernels() []*kernel {
 	return []*kernel{
+		unary("normalCDF", "dst[i] = the normal distribution function at a[i]", f32, f32, normalCDF),
+		unary("normalPDF", "dst[i] = the normal density at a[i]", f32, f32, func(a *asm) {
+			a.op("VPAND", bits(^signBit), reg(0), reg(0))
+			bell(a)
+			a.op("VMULPS", density, reg(0), reg(0))
+		}),
+		unary("gelu", "dst[i] = a[i]*normalCDF(a[i])", f32, f32, func(a *asm) {
+			normalCDF(a)
+			a.op("VMULPS", reg(7), reg(0), reg(0))
+		}),
 		{
-			name: "gelu", doc: "dst[i] = a[i]*s*(erf(a[i]*t)+u)", spread: first,
-			params: append([]param{{name: "dst"}, {name: "a"}}, numbers[:3]...),
+			name: "geluGrad", doc: "dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])",
+			params: []param{{name: "dst"}, {name: "a"}, {name: "b"}},
 			body: func(k *asm) {
-				more(k)
-				k.load(1, 1)
-				k.op("VMULPS", s, reg(1), reg(1))
-				k.op("VMULPS", kept, reg(1), reg(0))
-				k.store(0)
-			},
-		},
-		{
-			name: "geluGrad", doc: "dst[i] = b[i]*(erf(a[i]*t)+u)*s + b[i]*(a[i]*s)*e to the power of -(a[i]*t)²*v*t", spread: first,
-			params: append([]param{{name: "dst"}, {name: "a"}, {name: "b"}}, numbers...),
-			body: func(k *asm) {
-				more(k)
 				k.load(1, 0)
-				k.op("VMULPS", t, reg(0), reg(0))
-				k.op("VMULPS", reg(0), reg(0), reg(0))
-				k.op("VPXOR", bits(signBit), reg(0), reg(0))
-				exp(k)
-				k.op("VMOVUPS", reg(0), reg(8))
+				normalCDF(k)
+				k.op("VMULPS", density, reg(5), reg(5))
 				k.load(2, 6)
-				k.load(1, 5)
-				k.op("VMULPS", reg(6), kept, kept)
-				k.op("VMULPS", s, kept, kept)
-				k.op("VMULPS", s, reg(5), reg(5))
-				k.op("VMULPS", reg(6), reg(5), reg(5))
-				for _, by := range []reg{8, v, t} {
-					k.op("VMULPS", by, reg(5), reg(5))
-				}
-				k.op("VADDPS", reg(5), kept, reg(0))
+				k.op("VMULPS", reg(6), reg(0), reg(0))
+				k.op("VMULPS", reg(6), reg(7), reg(7))
+				k.op("VMULPS", reg(5), reg(7), reg(7))
+				k.op("VADDPS", reg(7), reg(0), reg(0))
 				k.store(0)
 			},
 		},

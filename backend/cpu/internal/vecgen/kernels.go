@@ -12,7 +12,7 @@ func files() map[string][]*kernel {
 		"compare": compareKernels(),
 		"exp":     expKernels(),
 		"tanh":    tanhKernels(),
-		"erf":     append(geluKernels(), unary("erf", "dst[i] = erf a[i]", f32, f32, erf)),
+		"erf":     append(normalKernels(), unary("erf", "dst[i] = erf a[i]", f32, f32, erf)),
 		"log":     logKernels(),
 		"turn": {
 			unary("sin", "dst[i] = sin a[i], of no great number", f32, f32, turn(0)),

@@ -31,9 +31,9 @@ template <class R, class... A> static bool call(R (*f)(A...), const uint64_t *a,
 
 bool call_host(const std::string &name, const uint64_t *args, size_t n, uint64_t *result) {
 #define TRY(f) if (name == #f) return call(f, args, n, result);
-	TRY(Sin_float32) TRY(Cos_float32) TRY(Tanh_float32) TRY(Erf_float32) TRY(Pow_float32) TRY(Mod_float32)
+	TRY(Sin_float32) TRY(Cos_float32) TRY(Tanh_float32) TRY(Erf_float32) TRY(NormalCDF_float32) TRY(Pow_float32) TRY(Mod_float32)
 	TRY(Exp_float64) TRY(Expm1_float64) TRY(Log_float64) TRY(Log1p_float64) TRY(Sin_float64) TRY(Cos_float64)
-	TRY(Tanh_float64) TRY(Sigmoid_float64) TRY(Erf_float64) TRY(Pow_float64) TRY(Mod_float64)
+	TRY(Tanh_float64) TRY(Sigmoid_float64) TRY(Erf_float64) TRY(NormalCDF_float64) TRY(NormalPDF_float64) TRY(Pow_float64) TRY(Mod_float64)
 #undef TRY
 	return false;
 }
