@@ -15,8 +15,8 @@ import (
 // for Convolutional Neural Networks"): 2x2 pixels of the result, which read 4x4
 // of the source, take 16 products for each pair of channels in place of 36.
 // Sources, kernels and products are transformed by sums, differences and
-// halves, which costs about two bits of float32; what is not finite spreads to
-// all pixels of a tile.
+// halves, which costs about two bits of float32. What overflows thereby, or is
+// not finite, is computed again without transforms.
 //
 // The products are those of sixteen matrices, one for each element of a
 // transformed tile: tiles by channels of the source, and channels of the source
@@ -202,7 +202,7 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	k.atTile = roundUp(box, 64)
 	k.atV = k.atTile + roundUp(tile, 64)
 	k.atM = k.atV + roundUp(winogradSize*k.most*k.ldv, 64)
-	k.follow(b, v, max(k.atM+k.held*winogradSize*k.most*nr, 9*k.depth*nr), k.lanes)
+	k.follow(b, v, max(k.atM+k.held*winogradSize*k.most*nr, k.atV+9*k.depth*nr), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
 	b.wantShared(most * winogradSize * k.depth * nr)
 	return k
@@ -244,25 +244,31 @@ func (k *winogradPass) panelAt(r *run, panel, element int) unsafe.Pointer {
 
 func (k transformKernels) chunk(r *run, w *worker, i int) {
 	nr, panel := k.tiles.NR, k.first+i
+	k.kernels(r, panel, unsafe.Pointer(&w.scratch[0]))
+	for i, at := range k.weights {
+		sumChannels(k.set, k.depth, at, unsafe.Pointer(&w.scratch[0]), 4*nr, k.panelAt(r, panel, i), 4*nr, nr)
+	}
+}
+
+// kernels makes float32 of a panel of kernels, at d: for each element of the
+// window rows of the panel's channels, one for each channel of the source.
+func (k *winograd) kernels(r *run, panel int, d unsafe.Pointer) {
+	nr := k.tiles.NR
 	first := panel * nr
 	cols := min(nr, k.lanes-first)
 	src, size := unsafe.Pointer(unsafe.SliceData(r.values[k.b])), k.from.Size()
 	for tap := range k.windowSize {
 		at := tap * k.perGroup
 		if k.code == op.Conv {
-			d := unsafe.Pointer(&w.scratch[4*nr*k.depth*tap])
-			k.set.Lanes[k.element](d, 4*nr, unsafe.Add(src, (at*k.outs+first)*size), k.outs*size, k.depth, 1<<cols-1, 1<<nr-1)
+			k.set.Lanes[k.element](unsafe.Add(d, 4*nr*k.depth*tap), 4*nr, unsafe.Add(src, (at*k.outs+first)*size), k.outs*size, k.depth, 1<<cols-1, 1<<nr-1)
 			continue
 		}
-		d := unsafe.Pointer(&w.scratch[4*nr*k.depth*(k.windowSize-1-tap)]) // in the order of the source
+		d := unsafe.Add(d, 4*nr*k.depth*(k.windowSize-1-tap)) // in the order of the source
 		for j := 0; j < nr; j += 16 {
 			load := max(0, min(16, cols-j))
 			lane := (at + first + min(j, cols-1)) * k.outs
 			k.set.Transpose[k.element](unsafe.Add(d, 4*j), 4*nr, unsafe.Add(src, lane*size), k.outs*size, k.depth, 1<<load-1, 1<<16-1)
 		}
-	}
-	for i, at := range k.weights {
-		sumChannels(k.set, k.depth, at, unsafe.Pointer(&w.scratch[0]), 4*nr, k.panelAt(r, panel, i), 4*nr, nr)
 	}
 }
 
@@ -306,8 +312,11 @@ func (k *winogradPass) chunk(r *run, w *worker, i int) {
 			}
 		}
 	}
+	cols := min(k.lanes, k.end*k.tiles.NR) - left
+	if !k.exact(d, images*rows*p.count[2], cols, lead) {
+		k.directly(r, w, b, images, rows, d)
+	}
 	if !k.direct {
-		cols := min(k.lanes, k.end*k.tiles.NR) - left
 		k.store(r, w, resultTile{row: first, col: left, rows: images * rows * p.count[2], cols: cols, data: d, lead: lead})
 	}
 }
@@ -338,7 +347,7 @@ type tileSteps struct{ element, group, tile int }
 // they sum up. Tiles of many channels are transformed one by one: so they are
 // written in order, and not a bit of each page.
 func (k *convProduct) transformTiles(p *convPhase, b *band, across, lo, hi int, by gemm.Transform, elements [][]int64, v unsafe.Pointer, to tileSteps) {
-	start := (p.low[0]-b.low[0])*b.plane + (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
+	start := b.first(p)
 	for ty := range b.rows / 2 {
 		c := lo
 		if n := (hi - lo) / ownChannels; by != nil && n >= manyGroups {

@@ -41,6 +41,9 @@ type winogradGrad struct {
 
 	sumBytes      int
 	atIn, atGrads int // scratch memory of transformed tiles
+
+	atColumns             int // scratch memory of exact
+	atGradsBand, atDirect int // and of directly
 }
 
 // winogradGradPass is the task that computes the sums of channels of the result from one to
@@ -163,7 +166,11 @@ func newWinogradGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kern
 	elements := ceilDiv(winogradSize, k.parts)
 	k.atGrads = k.atIn + elements*k.inPanels*k.most*row
 	b.wantShared(k.sums * k.sumBytes)
-	k.follow(b, v, max(k.atGrads+elements*k.outPanels*k.most*row, k.channels*row), k.outs)
+	k.atColumns = k.channels * row
+	k.atGradsBand = roundUp(boxIn, 64)
+	k.atDirect = k.atGradsBand + roundUp(boxGrads, 64)
+	scratch := max(k.atGrads+elements*k.outPanels*k.most*row, k.atColumns+8*ownChannels, k.atDirect+(k.channels+k.out[2])*row)
+	k.follow(b, v, scratch, k.outs)
 	return k
 }
 
@@ -242,12 +249,15 @@ func (k transformSums) chunk(r *run, w *worker, i int) {
 	n := min(ownChannels, k.end-k.first-out)
 	at := tap*k.channels*k.outs + k.first + out
 	from := unsafe.Pointer(&r.shared[out*k.channels*4])
+	to, step := unsafe.Pointer(&w.scratch[0]), row
 	if k.direct {
-		sumChannels(k.set, k.channels, k.ofSums[tap], from, row, unsafe.Pointer(&r.values[k.dst][4*at]), 4*k.outs, n)
-		return
+		to, step = unsafe.Pointer(&r.values[k.dst][4*at]), 4*k.outs
 	}
-	sumChannels(k.set, k.channels, k.ofSums[tap], from, row, unsafe.Pointer(&w.scratch[0]), row, n)
-	for c := range k.channels {
-		putRow(&k.convolution, r, w, at+c*k.outs, viewOf[float32](w.scratch[c*row:], n))
+	sumChannels(k.set, k.channels, k.ofSums[tap], from, row, to, step, n)
+	switch exact := k.exact(w, to, step, n); {
+	case !exact:
+		k.put(r, w, at, n, k.directly(r, w, tap, k.first+out, n))
+	case !k.direct:
+		k.put(r, w, at, n, to)
 	}
 }
