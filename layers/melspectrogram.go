@@ -22,7 +22,7 @@ type MelSpectrogram struct {
 	FFTLength      *int     `default:"2048"` // samples of a transform
 	SequenceStride *int     `default:"512"`  // from one frame to the next
 	SequenceLength *int     // samples of the window, in the middle of a frame; default: FFTLength
-	Window         string   `default:"hann"`  // or hamming, none
+	Window         string   `default:"hann"`  // or hamming; none weights all FFTLength samples equally, whatever SequenceLength is
 	SamplingRate   *int     `default:"16000"` // samples of a second
 	NumMelBins     *int     `default:"128"`
 	MinFreq        *float64 `default:"20"` // of the lowest band, in hertz
@@ -86,6 +86,9 @@ func (m *MelSpectrogram) Build(in ...Shape) error {
 	}
 	m.SetAutocast(false) // sums of squares exceed float16
 	bins := fft/2 + 1
+	if c.Window == "none" {
+		length = fft // Keras applies no window at all: SequenceLength has no effect
+	}
 	// As TensorFlow has it: windows of odd length are symmetric.
 	window := make([]float64, fft)
 	copy(window[(fft-length)/2:], initializers.Window(c.Window, length, length%2 == 0))

@@ -48,6 +48,8 @@ def add(name, cls, args, inputs, weights=None, training=None, policies=("float32
     for policy in policies:
         keras.utils.clear_session()
         ctor = {k: v for k, v in args.items() if k not in CALL + ("use_attention_mask",)}
+        if ctor.get("window") == "none":
+            ctor["window"] = None
         if cls == "SpectralNormalization":
             inner = ctor.pop("layer")
             ctor["layer"] = getattr(keras.layers, inner["class_name"])(**inner["config"], dtype=policy)
@@ -119,6 +121,7 @@ add("mel_spectrogram", "MelSpectrogram", MEL, {"x": SOUND})
 add("mel_spectrogram_args", "MelSpectrogram", {**MEL, "sequence_length": 11, "window": "hamming", "mag_exp": 1.5, "min_freq": 300.0, "max_freq": 3500.0,
     "power_to_db": False}, {"x": SOUND})
 add("mel_spectrogram_top", "MelSpectrogram", {**MEL, "mag_exp": 1.0, "top_db": 3.0, "ref_power": 4.0, "min_power": 0.5}, {"x": SOUND})
+add("mel_spectrogram_no_window", "MelSpectrogram", {**MEL, "sequence_length": 11, "window": "none"}, {"x": SOUND}, policies=ALL)
 XM = X3.copy()
 XM[0, 3:] = 0
 XM[1, 1] = 0
