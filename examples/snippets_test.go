@@ -1,0 +1,275 @@
+package examples_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
+	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
+	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
+)
+
+// snippetVariable names the snippet that this test program runs in place of the
+// tests: TestDocs does so for pages that show what one prints.
+const snippetVariable = "MEZZO_SNIPPET"
+
+var ctx = context.Background()
+
+// snippets are pieces of code that pages show with their output, where no
+// example is that program. A page may leave out what it does not need.
+var snippets = map[string]func() error{
+	"quickstart":     quickstart,
+	"setPolicy":      setPolicy,
+	"unknownDevice":  unknownDevice,
+	"effective":      effective,
+	"summary":        summary,
+	"headNote":       headNote,
+	"skippedSteps":   skippedSteps,
+	"atTheFloor":     atTheFloor,
+	"memoryPlan":     memoryPlan,
+	"nonFinite":      nonFinite,
+	"debugNonFinite": debugNonFinite,
+	"explain":        explain,
+	"events":         events,
+}
+
+// runSnippetOf is what TestMain does in such a process.
+func runSnippetOf(name string) int {
+	f, ok := snippets[name]
+	if !ok {
+		fmt.Printf("there is no snippet %q\n", name)
+		return 1
+	}
+	if err := f(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+func quickstart() error {
+	train, _, failed := digits.Load()
+	if failed != nil {
+		return failed
+	}
+	policy.SetGlobal("mixed_float16")
+
+	model := keras.Sequential(
+		&layers.Dense{Units: 512, Activation: "relu"},
+		&layers.Dropout{Rate: 0.2},
+		&layers.Dense{Units: 10, Activation: "softmax"},
+	)
+	err := model.Compile(keras.CompileConfig{
+		Optimizer: &optimizers.Adam{},
+		Loss:      &losses.SparseCategoricalCrossentropy{},
+		Metrics:   []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
+	})
+	if err != nil {
+		return err
+	}
+	history, err := model.Fit(ctx, train, keras.FitConfig{BatchSize: 128, Epochs: 2, ValidationSplit: 0.2})
+	_ = history
+	return err
+}
+
+func setPolicy() error {
+	policy.SetGlobal("mixed_float16")
+	p := policy.Global()
+	fmt.Println("Compute dtype:", p.Compute, " Variable dtype:", p.Variable)
+	return nil
+}
+
+// unknownDevice runs under KERAS_DEVICE=gpu.
+func unknownDevice() error {
+	_, err := policy.Effective()
+	fmt.Println(err)
+	return nil
+}
+
+func effective() error {
+	fmt.Println(policy.EffectiveText())
+	return nil
+}
+
+// guide is the model of examples/guide.
+func guide(units int) (*keras.Model, error) {
+	inputs := keras.Input(784)
+	x := keras.Apply(&layers.Dense{Units: units, Activation: "relu", Name: "dense_1"}, inputs)
+	x = keras.Apply(&layers.Dense{Units: units, Activation: "relu", Name: "dense_2"}, x)
+	x = keras.Apply(&layers.Dense{Units: 10, Name: "dense_logits"}, x)
+	outputs := keras.Apply(&layers.Activation{Activation: "softmax", DType: "float32", Name: "predictions"}, x)
+	model, err := keras.NewModel(inputs, outputs)
+	if err != nil {
+		return nil, err
+	}
+	return model, model.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}, Optimizer: &optimizers.RMSprop{}})
+}
+
+// batchOf are n blank pictures with labels.
+func batchOf(n int) keras.Batch {
+	return keras.Batch{X: keras.NewTensor(make([]float32, n*784), n, 784), Y: keras.NewTensor(make([]int32, n), n)}
+}
+
+func summary() error {
+	policy.SetGlobal("mixed_float16")
+	model, err := guide(64)
+	if err != nil {
+		return err
+	}
+	return model.Summary(os.Stdout)
+}
+
+func headNote() error {
+	policy.SetGlobal("mixed_float16")
+	model := keras.Sequential(
+		&layers.Dense{Units: 64, Activation: "relu"},
+		&layers.Dense{Units: 10, Activation: "softmax"},
+	)
+	if err := model.Build(784); err != nil {
+		return err
+	}
+	return model.Summary(os.Stdout)
+}
+
+func skippedSteps() error {
+	policy.SetGlobal("mixed_float16")
+	model := keras.Sequential(
+		&layers.Dense{Units: 64, Activation: "relu"},
+		&layers.Dense{Units: 10, Activation: "softmax"},
+	)
+	optimizer := &optimizers.LossScaleOptimizer{Inner: &optimizers.Adam{}, InitialScale: 1 << 26, MaxScale: 1 << 26}
+	err := model.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}, Optimizer: optimizer})
+	if err != nil {
+		return err
+	}
+	train, _, err := digits.Load()
+	if err != nil {
+		return err
+	}
+	for b, err := range train.Take(8 * 128).Batch(128).Batches() {
+		if err != nil {
+			return err
+		}
+		if _, err := model.TrainOnBatch(ctx, b); err != nil {
+			return err
+		}
+		r, err := model.StepResult() // or optimizer.Result()
+		if err != nil {
+			return err
+		}
+		fmt.Printf("applied %-5v  next scale %-8.0f  gradient norm %-4.2f  skipped %d\n",
+			r.Applied, r.LossScale, r.GradientNorm, r.SkippedSteps)
+	}
+	return nil
+}
+
+func atTheFloor() error {
+	policy.SetGlobal("mixed_float16")
+	model, err := guide(64)
+	if err != nil {
+		return err
+	}
+	x := make([]float32, 640*784)
+	for i := range x {
+		x[i] = 1e6 // beyond float16
+	}
+	data := keras.FromTensors(keras.NewTensor(x, 640, 784), keras.NewTensor(make([]int32, 640), 640), nil)
+	_, err = model.Fit(ctx, data, keras.FitConfig{BatchSize: 64, Epochs: 4, Verbose: keras.Silent})
+	fmt.Println(err)
+	return nil
+}
+
+func memoryPlan() error {
+	batch := batchOf(8192)
+	for _, name := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
+		policy.SetGlobal(name)
+		model, err := guide(4096)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-16s", name)
+		plan, err := model.PlanMemory(batch)
+		fmt.Println(plan)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overflowing is a step whose product leaves float16's range.
+func overflowing() (*tensor.Func[*keras.Tensor, *keras.Tensor], *keras.Tensor) {
+	policy.SetGlobal("mixed_float16")
+	model := keras.Sequential(&layers.Dense{Units: 8, KernelInitializer: "constant(300)"}, &layers.Dense{Units: 2})
+	step := keras.Function(func(x *keras.Tensor) *keras.Tensor { return model.Call(x, keras.Training) }, model)
+	x := make([]float32, 4*8)
+	for i := range x {
+		x[i] = 300
+	}
+	return step, keras.NewTensor(x, 4, 8)
+}
+
+func nonFinite() error {
+	step, batch := overflowing()
+	first, err := step.FirstNonFinite(ctx, batch)
+	fmt.Println(first)
+	return err
+}
+
+// debugNonFinite runs under KERAS_DEBUG=nan.
+func debugNonFinite() error {
+	step, batch := overflowing()
+	_, err := step.Call(ctx, batch)
+	fmt.Println(err)
+	return nil
+}
+
+func explain() error {
+	policy.SetGlobal("mixed_float16")
+	model := keras.Sequential(
+		&layers.Dense{Units: 64, Activation: "relu"},
+		&layers.Dense{Units: 10, Activation: "softmax"},
+	)
+	if err := model.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}}); err != nil {
+		return err
+	}
+	train, _, err := digits.Load()
+	if err != nil {
+		return err
+	}
+	for batch, err := range train.Take(128).Batch(128).Batches() {
+		if err != nil {
+			return err
+		}
+		return model.Explain(ctx, batch, os.Stdout)
+	}
+	return nil
+}
+
+func events() error {
+	policy.SetGlobal("mixed_float16")
+	model, err := guide(8)
+	if err != nil {
+		return err
+	}
+	err = model.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{},
+		Optimizer: &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{}, InitialScale: 1 << 22}})
+	if err != nil {
+		return err
+	}
+	x := make([]float32, 16*784)
+	for i := range x {
+		x[i] = float32(math.Mod(float64(i), 7)) * 50
+	}
+	train := keras.FromTensors(keras.NewTensor(x, 16, 784), keras.NewTensor(make([]int32, 16), 16), nil)
+	_, err = model.Fit(ctx, train, keras.FitConfig{Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Verbose: keras.Silent})
+	return err
+}
