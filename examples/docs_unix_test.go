@@ -586,7 +586,7 @@ func checkFence(t *testing.T, f *fence) {
 		checkHolder(t, f, strings.TrimPrefix(what, "by "))
 	case kind == "output:":
 		if m := snippetNote.FindStringSubmatch(what); m != nil {
-			checkCode(t, f, m[3], m[2])
+			checkCode(t, f, m[3])
 			hold(t, f, runSnippet(t, m[2], strings.Fields(m[1])))
 			return
 		}
@@ -598,7 +598,7 @@ func checkFence(t *testing.T, f *fence) {
 		if m == nil {
 			t.Fatalf("%v: %q is neither a command that runs an example nor a snippet", f, what)
 		}
-		checkCode(t, f, "examples/"+m[2]+"/main.go", "")
+		checkCode(t, f, "examples/"+m[2]+"/main.go")
 		hold(t, f, newShell(t).run(t, what, strikeOf(f)))
 	case kind == "table":
 		holdTable(t, f, what)
@@ -685,8 +685,8 @@ func checkHolder(t *testing.T, f *fence, what string) {
 	}
 }
 
-// checkCode: code between is that of the program, or of a function of it.
-func checkCode(t *testing.T, f *fence, file, function string) {
+// checkCode: code between is that of the program.
+func checkCode(t *testing.T, f *fence, file string) {
 	t.Helper()
 	if f.previous == nil || f.previous.language != "go" {
 		return
@@ -694,14 +694,6 @@ func checkCode(t *testing.T, f *fence, file, function string) {
 	source, err := os.ReadFile(filepath.Join("..", file))
 	if err != nil {
 		t.Fatal(err)
-	}
-	text := string(source)
-	if function != "" {
-		var ok bool
-		if _, text, ok = strings.Cut(text, "\nfunc "+function+"("); !ok {
-			t.Fatalf("%v: %s has no function %s", f, file, function)
-		}
-		text, _, _ = strings.Cut(text, "\n}\n")
 	}
 	trimmed := func(lines []string) (out []string) {
 		for _, l := range lines {
@@ -715,8 +707,8 @@ func checkCode(t *testing.T, f *fence, file, function string) {
 		}
 		return out
 	}
-	if find(trimmed(f.previous.text), trimmed(strings.Split(text, "\n")), exactly) == nil {
-		t.Errorf("%v: this code is not that of %s %s:\n%s", f.previous, file, function, strings.Join(f.previous.text, "\n"))
+	if find(trimmed(f.previous.text), trimmed(strings.Split(string(source), "\n")), exactly) == nil {
+		t.Errorf("%v: this code is not in %s:\n%s", f.previous, file, strings.Join(f.previous.text, "\n"))
 	}
 }
 

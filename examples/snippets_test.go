@@ -1,16 +1,22 @@
 package examples_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
+	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -38,6 +44,7 @@ var snippets = map[string]func() error{
 	"nonFinite":      nonFinite,
 	"debugNonFinite": debugNonFinite,
 	"explain":        explain,
+	"serve":          serve,
 	"events":         events,
 }
 
@@ -251,6 +258,98 @@ func explain() error {
 		}
 		return model.Explain(ctx, batch, os.Stdout)
 	}
+	return nil
+}
+
+func handler(model *keras.Model) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var pixels []float32
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&pixels)
+		if err != nil || len(pixels) != 784 {
+			http.Error(w, "want a JSON list of 784 numbers", http.StatusBadRequest)
+			return
+		}
+		y, err := model.Predict(r.Context(), keras.NewTensor(pixels, 1, 784))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		probabilities, err := y.Values()
+		y.Release() // its memory is for the next request
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		json.NewEncoder(w).Encode(probabilities)
+	}
+}
+
+// serve asks the handler for eight digits at once.
+func serve() error {
+	trained, err := guide(64)
+	if err != nil {
+		return err
+	}
+	train, test, err := digits.Load()
+	if err != nil {
+		return err
+	}
+	if _, err := trained.Fit(ctx, train, keras.FitConfig{BatchSize: 128, Epochs: 5, Verbose: keras.Silent}); err != nil {
+		return err
+	}
+	if err := saving.Save("digits.keras", trained); err != nil {
+		return err
+	}
+	model, err := saving.Load("digits.keras")
+	if err != nil {
+		return err
+	}
+	server := httptest.NewServer(handler(model))
+	defer server.Close()
+	var shown, answers [8]int
+	failures := make(chan error, len(answers))
+	i := 0
+	for b, err := range test.Take(len(answers)).Batch(1).Batches() {
+		if err != nil {
+			return err
+		}
+		pixels, err := b.X.Values()
+		if err != nil {
+			return err
+		}
+		label, err := b.Y.Int64s()
+		if err != nil {
+			return err
+		}
+		body, err := json.Marshal(pixels)
+		if err != nil {
+			return err
+		}
+		shown[i] = int(label[0])
+		go func(answer *int) {
+			failures <- func() error {
+				r, err := http.Post(server.URL, "application/json", bytes.NewReader(body))
+				if err != nil {
+					return err
+				}
+				defer r.Body.Close()
+				var p []float64
+				if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+					return err
+				}
+				*answer = slices.Index(p, slices.Max(p))
+				return nil
+			}()
+		}(&answers[i])
+		i++
+	}
+	for range answers {
+		if err := <-failures; err != nil {
+			return err
+		}
+	}
+	fmt.Println("shown:  ", shown)
+	fmt.Println("answers:", answers)
 	return nil
 }
 

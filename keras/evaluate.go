@@ -75,7 +75,8 @@ func readRows(d Dataset) int {
 
 // Predict computes the model on x, for inference (Keras: Model.predict). More
 // than 1024 samples are taken in parts. Where steady calls should allocate
-// nothing, hand the result back with Tensor.Release.
+// nothing, hand the result back with Tensor.Release. Several goroutines may call
+// it, and take turns; none may train the model, or set its weights, meanwhile.
 func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 	defer tensor.Catch(&err)
 	if err := needs(ctx, "Predict"); err != nil {
@@ -105,6 +106,8 @@ func (m *Model) predictable(x *Tensor) error {
 	if err := x.Err(); err != nil {
 		return err
 	}
+	m.predicting.Lock()
+	defer m.predicting.Unlock()
 	if err := m.buildFor(x); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -14,7 +15,8 @@ import (
 )
 
 // Model is a graph of layers with inputs and outputs. Make it with NewModel or
-// Sequential. Its methods are for one goroutine at a time.
+// Sequential. Its methods are for one goroutine at a time, but for Predict, which
+// several may call while none changes the model.
 type Model struct {
 	name    string
 	named   bool           // by Named
@@ -30,7 +32,8 @@ type Model struct {
 	seed       *uint64
 	frozen     bool
 	asLayer    *modelLayer
-	training   *training // after Compile
+	training   *training  // after Compile
+	predicting sync.Mutex // of who builds the model, or prediction, in Predict
 	prediction *tensor.Func[*Tensor, *Tensor]
 }
 
