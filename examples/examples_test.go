@@ -218,33 +218,6 @@ func TestUNet(t *testing.T) {
 	}
 }
 
-// TestREADME: the flags that the table of the README gives to a program are ones
-// that it has.
-func TestREADME(t *testing.T) {
-	page, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := regexp.MustCompile("(?m)^\\| `go run ./examples/(\\w+)` \\|(.*)$").FindAllStringSubmatch(string(page), -1)
-	seen := 0
-	for _, row := range rows {
-		if row[1] == "bench" { // it is a tool, and not built here
-			continue
-		}
-		bin, _ := buildAt(t, row[1])
-		help, _ := exec.Command(bin, "-h").CombinedOutput()
-		for _, f := range regexp.MustCompile("`(-\\w+)").FindAllStringSubmatch(row[2], -1) {
-			seen++
-			if !regexp.MustCompile(`(?m)^  ` + f[1] + `\b`).Match(help) {
-				t.Errorf("examples/%s: the README has flag %s, the program has\n%s", row[1], f[1], help)
-			}
-		}
-	}
-	if len(rows) < 8 || seen < 8 {
-		t.Errorf("got %d programs and %d flags in the README, want its table", len(rows), seen)
-	}
-}
-
 func TestBERT(t *testing.T) {
 	run := build(t, "bert")
 	if out := run("-texts", "100", "-epochs", "1", "-steps", "2", "-remat"); !strings.Contains(out, "Test loss:") {

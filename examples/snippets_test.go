@@ -45,6 +45,7 @@ var snippets = map[string]func() error{
 	"debugNonFinite": debugNonFinite,
 	"explain":        explain,
 	"serve":          serve,
+	"keptBatch":      keptBatch,
 	"events":         events,
 }
 
@@ -94,7 +95,7 @@ func setPolicy() error {
 	return nil
 }
 
-// unknownDevice runs under KERAS_DEVICE=gpu.
+// unknownDevice runs under KERAS_DEVICE.
 func unknownDevice() error {
 	_, err := policy.Effective()
 	fmt.Println(err)
@@ -350,6 +351,23 @@ func serve() error {
 	}
 	fmt.Println("shown:  ", shown)
 	fmt.Println("answers:", answers)
+	return nil
+}
+
+// keptBatch reads a batch that was handed back two batches before.
+func keptBatch() error {
+	var kept *keras.Tensor
+	for b, err := range keras.FromTensors(keras.NewTensor(make([]float32, 12), 12, 1), nil, nil).Batch(2).Batches() {
+		if err != nil {
+			return err
+		}
+		if kept == nil {
+			kept = b.X
+		}
+		b.Release()
+	}
+	_, err := kept.Values()
+	fmt.Println(err)
 	return nil
 }
 

@@ -65,6 +65,9 @@ func runPrograms(ctx context.Context, more []string) error {
 	fmt.Print("\n\n")
 	fmt.Printf("| program | measured | %s |\n|---|---|%s\n", strings.Join(policies, " | "), strings.Repeat("---|", len(policies)))
 	for _, p := range programs {
+		if *only != "" && p.name != *only {
+			continue
+		}
 		bin := filepath.Join(dir, p.name)
 		if _, err := output(ctx, "go", "build", "-o", bin, "./examples/"+p.name); err != nil {
 			return err
