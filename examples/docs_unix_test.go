@@ -528,6 +528,16 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// TestDocsTables: every table of a page of figures is from a file.
+func TestDocsTables(t *testing.T) {
+	p := readPage(t, "docs/benchmarks/accuracy.md")
+	for i, l := range p.lines[1:] {
+		if above := p.lines[i]; strings.HasPrefix(l, "|") && !strings.HasPrefix(above, "|") && !tableNote.MatchString(above) {
+			t.Errorf("%s:%d: what has printed this table? Say so in a comment above it", p.name, i+2)
+		}
+	}
+}
+
 // TestDocsFlags: examples have the flags that pages give them.
 func TestDocsFlags(t *testing.T) {
 	var (
