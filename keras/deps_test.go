@@ -82,6 +82,8 @@ var imports = map[string]string{
 	"keras/tensorboard":      "backend/dtype keras/exponents keras/internal/record google.golang.org/protobuf/encoding/protowire",
 	"keras/datasets/digits":  "backend/philox backend/tensor keras",
 	"keras/datasets/mnist":   "backend/tensor keras keras/internal/aside keras/internal/bounded",
+
+	"keras/internal/scenario": "", // tests only
 }
 
 // TestImports holds packages to the import rules: architecture that is not

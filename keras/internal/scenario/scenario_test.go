@@ -1,0 +1,191 @@
+package scenario
+
+import (
+	"flag"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+var (
+	full   = flag.Bool("full", false, "run scenarios also with caches or passes alone left out: twice as long")
+	device = flag.String("device", "cpu", "compare this device with plain Go, instead of the instruction sets of the processor")
+	survey = flag.Bool("survey", false, "with -v, say how near differences come to their tolerances")
+)
+
+var policies = []string{"float32", "mixed_float16", "mixed_bfloat16"}
+
+// caches are what KERAS_SKIP can name besides passes.
+var caches = func() (names []string) {
+	for _, c := range backend.Caches {
+		names = append(names, string(c))
+	}
+	return names
+}()
+
+// configs are what scenarios run under: for each level, caches and passes on and
+// off; of all, the second of the first level is the reference, which computes
+// with plain Go and keeps nothing.
+func configs(t testing.TB) (byLevel [][]config) {
+	words, err := levels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if testing.Short() && *device == "cpu" {
+		words = words[len(words)-1:]
+	}
+	devices := slices.Repeat([]string{"cpu"}, len(words))
+	if *device != "cpu" {
+		words, devices = []string{"portable", "portable"}, []string{"cpu", *device}
+	}
+	for i, l := range words {
+		list := []config{
+			{Device: devices[i], Level: l, Procs: 2},
+			{Device: devices[i], Level: l, Skip: everything, Procs: 1},
+			{Device: devices[i], Level: l, Skip: ir.OptionalPasses(), Procs: 1},
+			{Device: devices[i], Level: l, Skip: caches, Procs: 3},
+		}
+		if !*full {
+			list = list[:2]
+		}
+		byLevel = append(byLevel, list)
+	}
+	return byLevel
+}
+
+// TestScenarios runs each scenario under every instruction set of this
+// processor, with caches and passes on and off. Within an instruction set all
+// bits agree, and all agree with the reference within the tolerances.
+func TestScenarios(t *testing.T) {
+	byLevel := configs(t)
+	for i, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			for j, p := range policies {
+				if !testing.Short() || i%4 == 0 && j == i/4%len(policies) {
+					t.Run(p, func(t *testing.T) { s.test(t, p, byLevel) })
+				}
+			}
+		})
+	}
+}
+
+// size is the size of the perturbations that tolerances are measured with.
+func (s scenario) size(policy string) float64 {
+	if s.recurrent && policy == "mixed_bfloat16" {
+		return coarse
+	}
+	return perturbation
+}
+
+func (s scenario) test(t *testing.T, policy string, byLevel [][]config) {
+	reference := byLevel[0][1]
+	tasks := []task{{reference, job{Scenario: s.name, Policy: policy}}}
+	for _, l := range byLevel {
+		for _, c := range l {
+			if c.String() != reference.String() {
+				tasks = append(tasks, task{c, job{Scenario: s.name, Policy: policy}})
+			}
+		}
+	}
+	plain := len(tasks)
+	if len(byLevel) > 1 {
+		for i := range trials {
+			tasks = append(tasks, task{byLevel[0][0], job{Scenario: s.name, Policy: policy, Noise: uint64(1 + i), Size: s.size(policy)}})
+		}
+	}
+	answers := pool.doAll(t, tasks)
+	of := map[string][]record{}
+	for i, a := range answers {
+		if a.Err != "" {
+			t.Fatalf("%v: %s", tasks[i].config, a.Err)
+		}
+		for _, b := range a.Broken {
+			t.Errorf("%v: not so: %s", tasks[i].config, b)
+		}
+		if i < plain {
+			of[tasks[i].config.String()] = a.Records
+		}
+	}
+	for _, l := range byLevel {
+		for _, c := range l[1:] {
+			if err := sameBits(of[l[0].String()], of[c.String()]); err != nil {
+				t.Errorf("%v and %v differ: %v", c, l[0], err)
+			}
+		}
+	}
+	if len(byLevel) == 1 {
+		return
+	}
+	tolerance, err := tolerances(answers[0].Records, s.size(policy), recordsOf(answers[plain:])...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(tolerance, func(x float64) bool { return math.IsInf(x, 1) }) {
+		t.Error("the scenario is chaotic: across instruction sets it says nothing; give it other data or another rate")
+	}
+	for _, l := range byLevel[1:] {
+		worst, at, err := closeTo(answers[0].Records, of[l[0].String()], tolerance)
+		if err != nil {
+			t.Errorf("%v and %v differ: %v", l[0], reference, err)
+		}
+		if *survey {
+			t.Logf("%v: largest difference to %v: %.3f of its tolerance, at %s", l[0], reference, worst, at)
+		}
+	}
+}
+
+func recordsOf(answers []answer) (lists [][]record) {
+	for _, a := range answers {
+		lists = append(lists, a.Records)
+	}
+	return lists
+}
+
+// TestTolerances seeds a small error and sees that it is far outside the
+// tolerances: what is predicted and judged between trainings is computed with
+// weights of one step before. In 16 bits one step moves a model by not much more
+// than rounding does.
+func TestTolerances(t *testing.T) {
+	words, err := levels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := config{Level: words[len(words)-1], Procs: 1}
+	least := map[string]float64{"float32": 100, "mixed_float16": 5, "mixed_bfloat16": 2} // tolerances that the error is off by
+	for _, name := range []string{
+		"predict between steps", "fit and evaluate, nothing written in between", "batch normalization in both modes", "pictures",
+		"depthwise and separable convolutions", "LSTM", "a stateful LSTM", "texts with padding", "embeddings of which few rows move",
+	} {
+		s := scenarios[slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })]
+		for _, p := range policies {
+			tasks := []task{{best, job{Scenario: s.name, Policy: p, Fault: "stale"}}}
+			for i := range 1 + trials { // the first without noise
+				tasks = append(tasks, task{best, job{Scenario: s.name, Policy: p, Noise: uint64(i), Size: s.size(p)}})
+			}
+			answers := pool.doAll(t, tasks)
+			for _, a := range answers {
+				if a.Err != "" {
+					t.Fatalf("%s: %s", name, a.Err)
+				}
+			}
+			lists := recordsOf(answers)
+			tolerance, err := tolerances(lists[1], s.size(p), lists[2:]...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			worst, at, _ := closeTo(lists[1], lists[0], tolerance)
+			if worst < least[p] {
+				t.Errorf("%s, %s: weights of one step before are off by %.3g tolerances, want %v", name, p, worst, least[p])
+			}
+			if *survey {
+				t.Logf("%s, %s: weights of one step before are off by %.3g tolerances, at %s", name, p, worst, at)
+			}
+		}
+		if testing.Short() {
+			break
+		}
+	}
+}
