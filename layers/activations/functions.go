@@ -262,11 +262,10 @@ func SparsePlus(x *tensor.Tensor) *tensor.Tensor {
 // Softsign returns x/(1+|x|).
 func Softsign(x *tensor.Tensor) *tensor.Tensor {
 	return once(x, func(x *tensor.Tensor) *tensor.Tensor {
-		// The gradient is 1/(1+|x|)²; that of the quotient would cancel.
-		d := x.Abs().AddScalar(1)
-		return x.Div(d).WithGradient(func(g *tensor.Tensor) []*tensor.Tensor {
-			return []*tensor.Tensor{g.Div(d).Div(d)}
-		}, x)
+		// Beyond ±1 it is 1/(1/x ± 1): the gradient of the quotient would cancel.
+		far := x.Abs().GreaterScalar(1)
+		near, away := tensor.Where(far, constant(x, 0), x), tensor.Where(far, x, constant(x, 1))
+		return tensor.Where(far, away.Reciprocal().Add(away.Sign()).Reciprocal(), near.Div(near.Abs().AddScalar(1)))
 	})
 }
 
