@@ -25,8 +25,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS binary<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS binary<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -84,8 +84,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS binary<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS binary<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -143,8 +143,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS binary<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS binary<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -202,8 +202,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS binary<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS binary<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -263,8 +263,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS binary<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS binary<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -326,8 +326,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS binary<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS binary<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:

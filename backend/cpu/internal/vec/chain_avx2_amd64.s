@@ -30,8 +30,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -97,8 +97,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -166,8 +166,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -237,8 +237,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -306,8 +306,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -373,8 +373,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -440,8 +440,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -505,8 +505,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -569,8 +569,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -646,8 +646,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 96(SP)
+	VMOVUPS chain<>+0(SB), Y2
+	VMOVUPS Y2, 96(SP)
 	LEAQ (R8)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -657,8 +657,8 @@ copy1:
 	CMPQ R11, R9
 	JLT copy1
 	VMOVUPS 96(SP), Y2
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy2:
@@ -737,8 +737,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 96(SP)
+	VMOVUPS chain<>+0(SB), Y2
+	VMOVUPS Y2, 96(SP)
 	LEAQ (R8)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -748,8 +748,8 @@ copy1:
 	CMPQ R11, R9
 	JLT copy1
 	VMOVUPS 96(SP), Y2
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy2:
@@ -841,8 +841,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 96(SP)
+	VMOVUPS chain<>+0(SB), Y3
+	VMOVUPS Y3, 96(SP)
 	LEAQ (R8)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -852,8 +852,8 @@ copy1:
 	CMPQ R11, R9
 	JLT copy1
 	VMOVUPS 96(SP), Y3
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS chain<>+0(SB), Y2
+	VMOVUPS Y2, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy2:
@@ -863,8 +863,8 @@ copy2:
 	CMPQ R11, R9
 	JLT copy2
 	VMOVUPS 64(SP), Y2
-	VMOVUPS chain<>+0(SB), Y0
-	VMOVUPS Y0, 32(SP)
+	VMOVUPS chain<>+0(SB), Y1
+	VMOVUPS Y1, 32(SP)
 	LEAQ (SI)(AX*4), R12
 	XORQ R11, R11
 copy3:

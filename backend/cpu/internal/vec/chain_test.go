@@ -2,6 +2,7 @@ package vec
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"unsafe"
@@ -83,6 +84,40 @@ func TestMoments(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// TestGelu: the activation and its gradient have the bits of the operations that
+// they are made of, for whole vectors and what is left, also in place.
+func TestGelu(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	forEachSet(t, func(t *testing.T, s *Set) {
+		for n := range 70 {
+			a, b := make([]float32, n), make([]float32, n)
+			for i := range a {
+				a[i], b[i] = float32(3*rng.NormFloat64()), float32(rng.NormFloat64())
+			}
+			cdf, pdf := make([]float32, n), make([]float32, n)
+			s.NormalCDF(cdf, a)
+			s.NormalPDF(pdf, a)
+			check := func(what string, got []float32, want func(i int) float32) {
+				for i, g := range got {
+					if w := want(i); math.Float32bits(g) != math.Float32bits(w) {
+						t.Fatalf("%s of %d elements: element %d is %v, want %v", what, n, i, g, w)
+					}
+				}
+			}
+			gelu := func(i int) float32 { return a[i] * cdf[i] }
+			gradient := func(i int) float32 { return float32(b[i]*cdf[i]) + float32(float32(b[i]*a[i])*pdf[i]) }
+			dst := make([]float32, n)
+			s.Gelu(dst, a)
+			check("Gelu", dst, gelu)
+			s.GeluGrad(dst, a, b)
+			check("GeluGrad", dst, gradient)
+			dst = slices.Clone(b)
+			s.GeluGrad(dst, a, dst)
+			check("GeluGrad in place", dst, gradient)
 		}
 	})
 }

@@ -29,8 +29,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS compare<>+32(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS compare<>+32(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -96,8 +96,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS compare<>+32(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS compare<>+32(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -163,8 +163,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS compare<>+32(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS compare<>+32(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -230,8 +230,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS compare<>+32(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS compare<>+32(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -353,8 +353,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS compare<>+32(SB), Y0
-	VMOVUPS Y0, 96(SP)
+	VMOVUPS compare<>+32(SB), Y2
+	VMOVUPS Y2, 96(SP)
 	LEAQ (R8)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -364,8 +364,8 @@ copy1:
 	CMPQ R11, R9
 	JLT copy1
 	VMOVUPS 96(SP), Y2
-	VMOVUPS compare<>+32(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS compare<>+32(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy2:
@@ -430,8 +430,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS compare<>+32(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS compare<>+32(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:

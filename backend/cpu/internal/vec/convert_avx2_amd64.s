@@ -316,8 +316,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS convert<>+0(SB), Y0
-	VMOVUPS Y0, 32(SP)
+	VMOVUPS convert<>+0(SB), Y1
+	VMOVUPS Y1, 32(SP)
 	LEAQ (SI)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -375,8 +375,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS convert<>+0(SB), Y0
-	VMOVUPS Y0, 32(SP)
+	VMOVUPS convert<>+0(SB), Y1
+	VMOVUPS Y1, 32(SP)
 	LEAQ (SI)(AX*2), R12
 	XORQ R11, R11
 copy1:

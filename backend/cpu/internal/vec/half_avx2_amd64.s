@@ -25,8 +25,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -84,8 +84,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -143,8 +143,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -204,8 +204,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -265,8 +265,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -324,8 +324,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -383,8 +383,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -444,8 +444,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -556,8 +556,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -621,8 +621,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -692,8 +692,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -769,8 +769,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -846,8 +846,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -925,8 +925,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -1003,8 +1003,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -1078,8 +1078,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -1153,8 +1153,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -1230,8 +1230,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -1363,8 +1363,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:
@@ -1444,8 +1444,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS half<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS half<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*2), R12
 	XORQ R11, R11
 copy1:

@@ -27,8 +27,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS rounded<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS rounded<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -96,8 +96,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS rounded<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS rounded<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -165,8 +165,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS rounded<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS rounded<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -234,8 +234,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS rounded<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS rounded<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -303,8 +303,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS rounded<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS rounded<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:
@@ -372,8 +372,8 @@ rest:
 	MOVQ CX, R9
 	SUBQ AX, R9
 	JZ done
-	VMOVUPS rounded<>+0(SB), Y0
-	VMOVUPS Y0, 64(SP)
+	VMOVUPS rounded<>+0(SB), Y1
+	VMOVUPS Y1, 64(SP)
 	LEAQ (DX)(AX*4), R12
 	XORQ R11, R11
 copy1:

@@ -183,10 +183,8 @@ func normalKernels() []*kernel {
 				k.load(1, 0)
 				normalCDF(k)
 				k.op("VMULPS", density, reg(5), reg(5))
-				// Without masks a load of the rest changes register 0.
-				k.op("VMOVUPS", reg(0), reg(8))
 				k.load(2, 6)
-				k.op("VMULPS", reg(6), reg(8), reg(0))
+				k.op("VMULPS", reg(6), reg(0), reg(0))
 				k.op("VMULPS", reg(6), reg(7), reg(7))
 				k.op("VMULPS", reg(5), reg(7), reg(7))
 				k.op("VADDPS", reg(7), reg(0), reg(0))

@@ -63,8 +63,9 @@ func (a *asm) neutral() uint32 {
 }
 
 // source is the operand that holds the current vector of argument i: memory,
-// or for the rest without masks a copy on the stack.
-func (a *asm) source(i int) string {
+// or for the rest without masks a copy on the stack, which is made by way of
+// register to.
+func (a *asm) source(i int, to reg) string {
 	if a.wide || !a.rest {
 		return a.address(i)
 	}
@@ -76,8 +77,8 @@ func (a *asm) source(i int) string {
 	case f16:
 		fill = map[uint32]uint32{0: 0, plusInf: 0x7c007c00, minusInf: 0xfc00fc00}[fill]
 	}
-	a.op("VMOVUPS", bits(fill), "Y0")
-	a.op("VMOVUPS", "Y0", frame)
+	a.op("VMOVUPS", bits(fill), to)
+	a.op("VMOVUPS", to, frame)
 	a.copy(i, a.address(i), frame, false)
 	return frame
 }
@@ -105,14 +106,14 @@ func (a *asm) copy(i int, address, frame string, out bool) {
 	a.op("JLT", l)
 }
 
-// load reads the current vector of argument i into a register as float32. In
-// the rest it uses register 0, so that loads come in descending order.
+// load reads the current vector of argument i into a register as float32. It
+// changes no other register.
 func (a *asm) load(i int, to reg) {
 	if a.arm {
 		a.element(a.k.params[i].elem, a.address(i), int(to), a.neutral())
 		return
 	}
-	from := a.source(i)
+	from := a.source(i, to)
 	switch a.k.params[i].elem {
 	case f32:
 		a.loadOp("VMOVUPS", from, to)
@@ -138,7 +139,7 @@ func (a *asm) loadFlags(i int, m mask, t reg) {
 		a.ins("CMTST", maskFirst-int(m), int(t), int(t))
 		return
 	}
-	from := a.source(i)
+	from := a.source(i, t)
 	a.loadOp("VPMOVZXBD", from, t)
 	if a.wide {
 		a.op("VPTESTMD", t, t, m)
