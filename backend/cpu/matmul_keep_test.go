@@ -119,7 +119,7 @@ func TestCheck(t *testing.T) {
 	w.storage[0]++
 	wantError("written between runs", run(), "before the program of 3 values", "input 1", "float32[150 300]")
 
-	p, run, w := setup()
+	p, run, _ := setup()
 	if product := p.steps[0].kernel.(*product); product.keeps {
 		r := p.get()
 		r.kept[product.kept].data[0]++
@@ -128,7 +128,7 @@ func TestCheck(t *testing.T) {
 	} else if current() >= isaAVX2 {
 		t.Error("float32 weights are not kept")
 	}
-	p, run, w = setup()
+	p, run, _ = setup()
 	p.steps[0].kernel = strayWrite{p.steps[0].kernel, 1}
 	wantError("written by a kernel", run(), "changed the buffer of input 1", "MatMul")
 }
