@@ -120,7 +120,7 @@ func TestCheck(t *testing.T) {
 	wantError("written between runs", run(), "before the program of 3 values", "input 1", "float32[150 300]")
 
 	p, run, _ := setup()
-	if product := p.steps[0].kernel.(*product); product.keeps {
+	if product, ok := p.steps[0].kernel.(*product); ok && product.keeps {
 		r := p.get()
 		r.kept[product.kept].data[0]++
 		p.put(r)
