@@ -54,6 +54,9 @@ var faults = []fault{
 	{"a tail left out of element-wise loops", "backend/cpu/elementwise.go", "\t\tn := min(step, hi-lo)\n\t\tif rows", "\t\tn := min(step, hi-lo)\n\t\tif n > 16 && n%2 == 1 {\n\t\t\tn--\n\t\t}\n\t\tif rows", "./backend/cpu"},
 	{"sums are cut by the number of workers", "backend/cpu/reduce.go", "ceilDiv(k.count, roundUp(k.segments, 2))", "ceilDiv(k.count, roundUp(k.segments, 2*runtime.GOMAXPROCS(0)))", "./backend/cpu"},
 	{"float32 results go through 16 bits", "layers/layer.go", "t = t.Widen()", "_ = t", "./layers"},
+	{"state that is loaded goes to the variable before", "keras/state.go", "if err := v.SetBytes(arrays[i].Data)", "at := i\n\t\tif i+1 < len(vs) && v.Type().Equal(vs[i+1].Type()) {\n\t\t\tat++\n\t\t}\n\t\tif err := v.SetBytes(arrays[at].Data)", "./keras/checkpoint"},
+	{"an input is not cast to the compute type", "layers/layer.go", "if !b.uncast {\n", "if !b.uncast && false {\n", "./layers"},
+	{"a schedule is a step ahead", "optimizers/state.go", "scheduled(schedule, b.iterations.Value().Cast", "scheduled(schedule, b.iterations.Value().AddScalar(1).Cast", "./optimizers"},
 	{"early stopping gives back the weights of the last epoch", "keras/callbacks/earlystopping.go", "e.wait++\n", "e.wait++\n\tif e.RestoreBestWeights {\n\t\tif e.weights, err = r.Model.GetWeights(); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n", "./keras/callbacks"},
 }
 
