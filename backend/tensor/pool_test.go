@@ -171,7 +171,7 @@ func TestEachHandsBack(t *testing.T) {
 		must[T](t)(outer.Call(ctx, f32(1)))
 	}
 	want(t, "v", v, 3*18)
-	for i, x := range passed {
-		want(t, "recorded", x, float64(i), float64(i), float64(i))
+	for i, x := range passed { // in each recording, of which there are two where plans are not kept
+		want(t, "recorded", x, float64(i%3), float64(i%3), float64(i%3))
 	}
 }
