@@ -11,12 +11,11 @@ import (
 )
 
 // pattern is a tree of operations on float32: a vector ('a' to 'f'), a scalar
-// ('s' to 'v'), a vector of truth values ('k'), or an operation on patterns, which may be read more times.
+// ('s' to 'v'), a vector of truth values ('k'), or an operation on patterns.
 type pattern struct {
 	leaf byte
 	op   op.Code
 	args []pattern
-	more int
 }
 
 // chainPatterns are the trees that package vec has one loop for, larger ones
@@ -176,7 +175,7 @@ func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
 		return true
 	}
 	ins := m.made[reg]
-	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 && (root || !exact[ins.Op] || !ins.DType.Is16()) || !root && m.reads[reg] > 1+p.more {
+	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 && (root || !exact[ins.Op] || !ins.DType.Is16()) || !root && m.reads[reg] > 1 {
 		return false
 	}
 	was := *b

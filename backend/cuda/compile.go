@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cuda/internal/api"
@@ -77,9 +78,9 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 		case ir.Nowhere:
 			return nil, fmt.Errorf("cuda: Compile: value %d (%v) has no place; the graph was not optimized", i, v.Op)
 		case ir.Input:
-			p.binds = append(p.binds, bind{v.Slot.Index, v.Type.Bytes(), false})
+			p.binds = append(p.binds, bind{v.Slot.Index, v.Type.Bytes(), false, slices.Contains(g.Donated, v.Slot.Index)})
 		case ir.Output:
-			p.binds = append(p.binds, bind{v.Slot.Index, v.Type.Bytes(), true})
+			p.binds = append(p.binds, bind{v.Slot.Index, v.Type.Bytes(), true, true})
 		}
 		if v.Op == op.Const {
 			p.static[v] = b.bytes + len(constants)

@@ -26,6 +26,7 @@ type patch struct {
 type bind struct {
 	buffer, bytes int
 	out           bool
+	overwritten   bool // outputs, and inputs that the plan donated
 }
 
 // Program is a compiled plan: kernel calls with their parameters, of which
@@ -132,7 +133,7 @@ func (p *Program) enqueue(in, out []driver.Buffer, f func() error) error {
 			return err
 		}
 		x.used = d.mark + 1
-		if b.out || slices.Contains(p.graph.Donated, b.buffer) {
+		if b.overwritten {
 			x.Changed()
 		}
 	}

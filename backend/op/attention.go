@@ -25,10 +25,10 @@ import (
 //
 // Scores, their softmax and sums are in the accumulator's type; a device may round
 // weights to the operands' type before they multiply. Weights are right for all
-// products of queries and keys that are finite, however large: they are exponentials
-// of differences of products, which take the factor last, and the gradient takes
-// them from the same differences. Where a product is infinite, they are what the
-// softmax of infinities is.
+// products of queries and keys whose differences are finite: they are exponentials
+// of these differences, which take the factor last, and the gradient takes them from
+// the same ones. Where a product is infinite, they are what the softmax of infinities
+// is.
 type AttentionSizes struct {
 	Batch, Queries, Keys    int // B, T, S
 	Heads, KeyHeads         int // H, G

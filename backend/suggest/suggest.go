@@ -11,7 +11,7 @@ import (
 
 // Unknown returns the error of a name that is not among those of a kind:
 //
-//	unknown loss "sparse_crossentropy"; did you mean "sparse_categorical_crossentropy"? have Adam, …
+//	unknown loss "sparse_crossentropy"; did you mean "sparse_categorical_crossentropy"? have binary_crossentropy, …
 func Unknown(kind, name string, have []string) error {
 	return fmt.Errorf("unknown %s %q; %shave %s", kind, name, Meant(name, have), strings.Join(have, ", "))
 }

@@ -45,6 +45,15 @@ func (m *GradientMark) with(o *GradientMark) *GradientMark {
 	return &both
 }
 
+// equal reports whether two marks say the same: what is checked while a step is
+// recorded holds for all arguments that the recording is used for.
+func (m *GradientMark) equal(o *GradientMark) bool {
+	if m == o {
+		return true
+	}
+	return m != nil && o != nil && m.Unscaled == o.Unscaled && m.Float16 == o.Float16 && m.Scaled == o.Scaled && slices.Equal(m.UnscaledBy, o.UnscaledBy)
+}
+
 // returned is the mark of t as the result of a Function.
 func (t *Tensor) returned() *GradientMark {
 	if t.scaled == nil {

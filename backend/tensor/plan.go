@@ -17,8 +17,9 @@ import (
 
 // plan is a compiled recording with what its inputs and outputs are bound to.
 type plan struct {
-	types   []op.Type // of the arguments it was recorded for
-	in, out []int     // how they lie in the argument, and the results in the result; see layout.shape
+	types   []op.Type       // of the arguments it was recorded for
+	given   []*GradientMark // of the arguments
+	in, out []int           // how they lie in the argument, and the results in the result; see layout.shape
 	program driver.Program
 	graph   *ir.Graph
 	sources []source
@@ -102,7 +103,7 @@ func (p *plan) fits(c *core) bool {
 		return false
 	}
 	for i, a := range c.args {
-		if !a.typ.Equal(p.types[i]) {
+		if !a.typ.Equal(p.types[i]) || !a.gradient.equal(p.given[i]) {
 			return false
 		}
 	}

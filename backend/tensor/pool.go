@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -27,8 +26,12 @@ import (
 // goroutines.
 type Pool struct {
 	mu   sync.Mutex
-	idle []driver.Buffer
+	idle []storage // memory without a lease, the one that came last at the end
 }
+
+// mostIdle bounds the memory that waits: of batches of ever new sizes, most
+// would wait for ever.
+const mostIdle = 16
 
 // lease says whose the memory of a pooled tensor is.
 type lease struct {
@@ -59,9 +62,8 @@ type pooled struct {
 // keeps t.Shape.
 func (p *Pool) Get(t op.Type) (*Tensor, error) {
 	x := &pooled{}
-	if b := p.take(t.Bytes()); b != nil {
-		x.storage.buf = b
-	} else {
+	var ok bool
+	if x.storage, ok = p.take(t.Bytes()); !ok {
 		s, err := allocate(t.Bytes())
 		if err != nil {
 			return nil, err
@@ -74,16 +76,28 @@ func (p *Pool) Get(t op.Type) (*Tensor, error) {
 	return &x.tensor, nil
 }
 
-func (p *Pool) take(bytes int) driver.Buffer {
+func (p *Pool) take(bytes int) (s storage, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, b := range p.idle {
-		if b.Bytes() == bytes {
+	for i, s := range p.idle {
+		if s.buf.Bytes() == bytes {
 			p.idle = slices.Delete(p.idle, i, i+1)
-			return b
+			return s, true
 		}
 	}
-	return nil
+	return s, false
+}
+
+// give takes memory back, in the place of what has waited longest if there is
+// too much of it.
+func (p *Pool) give(s *storage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) == mostIdle {
+		p.idle[0].buf.Free()
+		p.idle = slices.Delete(p.idle, 0, 1)
+	}
+	p.idle = append(p.idle, storage{buf: s.buf, device: s.device})
 }
 
 // BeginTurn tells tensors of a Pool, alone or in tuples, that they are handed to
@@ -103,9 +117,7 @@ func EndTurn(ts ...*Tensor) {
 		switch {
 		case l.state.CompareAndSwap(leased, owned):
 		case l.state.CompareAndSwap(released, returned):
-			l.pool.mu.Lock()
-			l.pool.idle = append(l.pool.idle, s.buf)
-			l.pool.mu.Unlock()
+			l.pool.give(s)
 		}
 	})
 }

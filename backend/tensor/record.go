@@ -136,7 +136,7 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 	var out Out
 	p := &plan{in: slices.Clone(fn.core.shape)}
 	for _, a := range fn.core.args {
-		p.types = append(p.types, a.typ)
+		p.types, p.given = append(p.types, a.typ), append(p.given, a.gradient)
 	}
 	err := fn.core.record(false, func(tr *trace) {
 		args := make([]*Tensor, len(fn.core.args))

@@ -30,9 +30,12 @@ type shadow struct {
 	// 0 is no copy.
 	made atomic.Uint64
 
-	mu    sync.Mutex // of refresh: programs that only read may run at a time
+	mu    sync.Mutex // programs that only read may run at a time
 	store *storage
 	cast  driver.Program // from the variable
+	fresh *storage       // of check
+	in    [1]driver.Buffer
+	out   [1]driver.Buffer
 }
 
 // shadow returns the copy of v in type d; recordings are made one at a time.
@@ -64,7 +67,7 @@ func (h *shadow) ensure(read bool) (*storage, error) {
 			return nil, fmt.Errorf("variable %s: %w", h.path(), err)
 		}
 	}
-	if now := from.buf.Version(); read && h.made.Load() != now {
+	if now := from.buf.Version(); read && (now == 0 || h.made.Load() != now) {
 		if err := h.castTo(h.store, from); err != nil {
 			return nil, fmt.Errorf("variable %s: %w", h.path(), err)
 		}
@@ -76,21 +79,27 @@ func (h *shadow) ensure(read bool) (*storage, error) {
 // check reports a copy that passes for current and is not the variable rounded.
 func (h *shadow) check() error {
 	from, err := h.of.ensure()
-	if err != nil || h.store == nil || h.made.Load() != from.buf.Version() {
+	if err != nil {
 		return err
 	}
-	fresh, err := allocate(h.typ.Bytes())
-	if err == nil {
-		err = h.castTo(fresh, from)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.store == nil || h.made.Load() == 0 || h.made.Load() != from.buf.Version() {
+		return nil
 	}
-	if err != nil {
+	if h.fresh == nil {
+		if h.fresh, err = allocate(h.typ.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := h.castTo(h.fresh, from); err != nil {
 		return err
 	}
 	got, err := host(h.store.buf, h.typ.Bytes())
 	if err != nil {
 		return err
 	}
-	want, err := host(fresh.buf, h.typ.Bytes())
+	want, err := host(h.fresh.buf, h.typ.Bytes())
 	if err == nil && !bytes.Equal(got, want) {
 		err = fmt.Errorf("variable %s: the copy that is kept differs from the variable cast anew, and the version %d that it was made from is the variable's", h.path(), h.made.Load())
 	}
@@ -99,19 +108,23 @@ func (h *shadow) check() error {
 
 // checkShadows checks the copies that a run has read or written.
 func (p *plan) checkShadows() error {
-	var all []*shadow
-	for _, s := range p.sources {
-		all = append(all, s.shadow)
-	}
-	for _, w := range p.written {
-		all = append(all, w.shadow)
-	}
-	for _, h := range all {
+	check := func(h *shadow) error {
 		if h == nil {
-			continue
+			return nil
 		}
 		if err := h.check(); err != nil {
 			return fmt.Errorf("check: after %s: %w", p.graph.Describe(), err)
+		}
+		return nil
+	}
+	for i := range p.sources {
+		if err := check(p.sources[i].shadow); err != nil {
+			return err
+		}
+	}
+	for i := range p.written {
+		if err := check(p.written[i].shadow); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -129,7 +142,8 @@ func (h *shadow) castTo(to, from *storage) error {
 		}
 		h.cast = program
 	}
-	return h.cast.Run(context.Background(), []driver.Buffer{from.buf}, []driver.Buffer{to.buf})
+	h.in[0], h.out[0] = from.buf, to.buf
+	return h.cast.Run(context.Background(), h.in[:], h.out[:])
 }
 
 // shadowOf returns the variable that t casts to 16 bits, as it is at the start of

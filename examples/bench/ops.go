@@ -103,9 +103,12 @@ func product(m, n, k int, transX, transW bool) row {
 			if err != nil {
 				return nil, err
 			}
+			if b, err = b.Clone(); err != nil { // a tensor that may be overwritten
+				return nil, err
+			}
 			fn, in := keras.Function(func(in []*keras.Tensor) *keras.Tensor { return in[0].MatMulT(in[1], transX, transW) }), []*keras.Tensor{a, b}
 			return func() error {
-				if _, err := b.Host(); err != nil { // who has the memory may have changed it
+				if err := b.Overwrite(func([]byte) error { return nil }); err != nil { // the same elements, as new ones
 					return err
 				}
 				return fn.Run(ctx, in)
