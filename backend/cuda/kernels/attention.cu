@@ -161,7 +161,6 @@ template <class T, class A> INLINE void attention_query_grad(const Attention<T> 
 	const Operand<T> by{grad.g + p.result(batch, head, 0), p.heads * p.value_features, p.queries, p.value_features, p.wide_v};
 	const Operand<T> result{grad.y + p.result(batch, head, 0), p.heads * p.value_features, p.queries, p.value_features, p.wide_v};
 	W top[2] = {0, 0}, inverse[2] = {0, 0}, mean[2] = {0, 0}, dq[O][4];
-	clear(dq);
 	// What weights get on average is computed as what each of them gets is, as the
 	// diagonal of products: so both are the same number where the result is a value,
 	// and a query with one weight of 1 has no gradient.
@@ -183,6 +182,7 @@ template <class T, class A> INLINE void attention_query_grad(const Attention<T> 
 		inverse[i] = grad.inverses[row];
 		if (blockIdx.y == 0 && threadIdx.x % 4 == 0) grad.means[row] = mean[i];
 	}
+	clear(dq); // not before: registers
 	const int first = p.first_key(t0) / (8 * N) * (8 * N), last = p.last_key(t0);
 	for (int s0 = first; s0 < last; s0 += 8 * N) {
 		W s[N][4], w[N][4];
