@@ -1,8 +1,6 @@
 package keras
 
 import (
-	"cmp"
-
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -21,7 +19,11 @@ func (m *Model) Clone(policyName string) (*Model, error) {
 		}
 		c.policy = &p
 	}
-	return c.model(m, nil, nil)
+	to := blank(m)
+	if err := c.fill(to, m, nil, nil); err != nil {
+		return nil, err
+	}
+	return to, nil
 }
 
 // cloning is one call of Clone: a layer that is used twice is cloned once.
@@ -30,20 +32,25 @@ type cloning struct {
 	layers map[layers.Layer]layers.Layer
 }
 
-// model clones m. A model within a model is applied to was, and its clone to
-// is; both are nil for others, and where that is not known.
-func (c cloning) model(m *Model, was, is *Tensor) (*Model, error) {
-	to := &Model{name: m.name, named: m.named, prefix: m.prefix, keepDType: m.keepDType, seed: m.seed, frozen: m.frozen}
+// blank is a model like m without layers.
+func blank(m *Model) *Model {
+	return &Model{name: m.name, named: m.named, prefix: m.prefix, keepDType: m.keepDType, seed: m.seed, frozen: m.frozen}
+}
+
+// fill gives to the layers of m, cloned. A model within a model was applied to
+// inputs of types was, and its clone is applied to inputs of types is; both are
+// nil for others.
+func (c cloning) fill(to, m *Model, was, is []DType) error {
 	if !m.built {
-		return to, c.stack(m, to)
+		return c.stack(m, to)
 	}
 	at := map[*Tensor]*Tensor{}
 	i := -1
 	in := eachPart(m.in, func(t *Tensor) *Tensor {
 		i++
 		d := t.DType()
-		if o, ok := t.Origin().(*origin); ok && !o.float32 && was != nil && was.Len() == m.in.Len() && was.Parts()[i].DType() == d {
-			d = is.Parts()[i].DType() // it has the type of what the model is applied to
+		if o, ok := t.Origin().(*origin); ok && !o.float32 && i < len(was) && i < len(is) && was[i] == d {
+			d = is[i] // it has the type of what the model is applied to
 		}
 		at[t] = InputOf(d, t.Shape()[1:]...)
 		at[t].Origin().(*origin).float32 = t.Origin().(*origin).float32
@@ -51,34 +58,34 @@ func (c cloning) model(m *Model, was, is *Tensor) (*Model, error) {
 	})
 	for _, n := range m.nodes {
 		x := replace(n.in, at)
-		l, err := c.layer(n.layer, n.in, x)
+		l, err := c.layer(n.layer)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		y := call(layers.With(l, n.args), to.prefix, x)
 		if y.Err() != nil {
-			return nil, y.Err()
+			return y.Err()
 		}
 		for i, t := range y.Parts() {
 			at[n.out[i]] = t
 		}
 	}
 	if err := c.stack(m, to); err != nil {
-		return nil, err
+		return err
 	}
 	if err := to.wire(in, replace(m.out, at)); err != nil {
-		return nil, err
+		return err
 	}
 	if m.seed != nil {
-		return to, to.SetSeed(*m.seed)
+		return to.SetSeed(*m.seed)
 	}
-	return to, nil
+	return nil
 }
 
 // stack clones the layers that m was given as a Sequential.
 func (c cloning) stack(m, to *Model) error {
 	for _, l := range m.stack {
-		s, err := c.layer(l, nil, nil)
+		s, err := c.layer(l)
 		if err != nil {
 			return err
 		}
@@ -87,49 +94,59 @@ func (c cloning) stack(m, to *Model) error {
 	return nil
 }
 
-// layer clones l, which is applied to was, and its clone to is; see model.
-func (c cloning) layer(l layers.Layer, was, is *Tensor) (layers.Layer, error) {
+// layer clones a layer of a model.
+func (c cloning) layer(l layers.Layer) (layers.Layer, error) {
+	old, _ := layers.Unwrap(l)
+	known := c.layers[old] != nil
+	made, err := c.bare(l)
+	if err != nil || known {
+		return made, err
+	}
+	switch b := layers.BaseOf(old); {
+	case c.policy != nil:
+		layers.SetPolicy(c.layers[old], *c.policy)
+	case b.Built():
+		layers.SetPolicy(c.layers[old], b.Policy())
+	}
+	return made, nil
+}
+
+// bare clones a layer of a model, or one in a field of such a layer, which has
+// that layer's policy.
+func (c cloning) bare(l layers.Layer) (made layers.Layer, err error) {
 	l, args := layers.Unwrap(l)
-	if made := c.layers[l]; made != nil {
+	if made = c.layers[l]; made != nil {
 		return layers.With(made, args), nil
 	}
-	var made layers.Layer
 	if inner, ok := l.(*modelLayer); ok {
-		m, err := c.model(inner.model, was, is)
-		if err != nil {
-			return nil, err
-		}
-		made = m.Layer()
-		layers.TakeAfter(made, l)
+		made, err = c.nested(inner)
 	} else {
-		var err error
-		if made, err = c.wrapper(l); err != nil {
-			return nil, err
-		}
+		made, err = layers.CloneWith(l, func(in layers.Layer) (layers.Layer, error) {
+			if isModel(in) {
+				return c.layer(in)
+			}
+			return c.bare(in)
+		})
 	}
-	switch b := layers.BaseOf(l); {
-	case c.policy != nil:
-		layers.SetPolicy(made, *c.policy)
-	case b.Built():
-		layers.SetPolicy(made, b.Policy())
+	if err != nil {
+		return nil, err
 	}
 	c.layers[l] = made
 	return layers.With(made, args), nil
 }
 
-// wrapper clones a layer that may have models in its fields.
-func (c cloning) wrapper(l layers.Layer) (made layers.Layer, err error) {
-	var inner func(l layers.Layer) layers.Layer
-	inner = func(l layers.Layer) layers.Layer {
-		if !isModel(l) {
-			return layers.CloneWith(l, inner)
-		}
-		m, e := c.layer(l, nil, nil)
-		err = cmp.Or(err, e)
-		return m
+// nested clones a model within a model. Where l was built, its clone is made
+// when that is built: only then the types that it is applied to are known,
+// whatever layers are around it.
+func (c cloning) nested(l *modelLayer) (layers.Layer, error) {
+	m, to := l.model, blank(l.model)
+	made := to.Layer()
+	layers.TakeAfter(made, l)
+	if was := l.InputDTypes(); l.Built() {
+		made.(*modelLayer).fill = func(is []DType) error { return c.fill(to, m, was, is) }
+		return made, nil
 	}
-	made = layers.CloneWith(l, inner)
-	return made, err
+	return made, c.fill(to, m, nil, nil)
 }
 
 // cloneCompiled is Clone with the same losses and metrics, and a copy of the

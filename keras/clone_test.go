@@ -1,8 +1,10 @@
 package keras
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/layers"
@@ -120,5 +122,121 @@ func TestCloneWrapped(t *testing.T) {
 		if got, want := values(t, y[1]), values(t, y[0]); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
+	}
+}
+
+// TestCloneWrappedPolicies: a model in a wrapper whose Input has the type of
+// what the model is applied to has it in a clone under another policy too.
+func TestCloneWrappedPolicies(t *testing.T) {
+	const rows, steps, units = 3, 4, 8
+	inner := func(like *Tensor) layers.Layer {
+		in := InputOf(like.DType(), units)
+		h := Apply(&layers.LayerNormalization{}, in)
+		m, err := NewModel(in, Apply(&layers.Add{}, in, Apply(&layers.Dense{Units: units}, h)))
+		check(t, err)
+		return m.Layer()
+	}
+	wrappers := map[string]func(like *Tensor) layers.Layer{
+		"TimeDistributed": func(like *Tensor) layers.Layer { return &layers.TimeDistributed{Layer: inner(like)} },
+		"around": func(like *Tensor) layers.Layer {
+			return layers.Remat(&castingWrapper{Layer: &layers.TimeDistributed{Layer: inner(like)}})
+		},
+		"within": func(like *Tensor) layers.Layer {
+			return &layers.TimeDistributed{Layer: &castingWrapper{Layer: inner(like)}}
+		},
+	}
+	build := func(wrap func(*Tensor) layers.Layer) *Model {
+		x := Input(steps, units)
+		y := Apply(&layers.Dense{Units: units}, x)
+		m, err := NewModel(x, Apply(&layers.Dense{Units: 2}, Apply(wrap(y), y)))
+		check(t, err)
+		return m
+	}
+	x := NewTensor(numbers(rows*steps*units), rows, steps, units)
+	policies := []string{"float32", "mixed_float16", "mixed_bfloat16"}
+	for name, wrap := range wrappers {
+		for _, from := range policies {
+			underPolicy(t, from)
+			m := build(wrap)
+			start, err := m.GetWeights()
+			check(t, err)
+			for _, to := range policies {
+				underPolicy(t, to)
+				want := build(wrap)
+				underPolicy(t, from)
+				c, err := m.Clone(to)
+				check(t, err)
+				var y [2][]float64
+				for i, one := range []*Model{c, want} {
+					check(t, one.SetWeights(start))
+					p, err := one.Predict(background, x)
+					check(t, err)
+					y[i] = values(t, p)
+				}
+				if !slices.Equal(y[0], y[1]) {
+					t.Errorf("%s: %s cloned under %s is not the model built under it", name, from, to)
+				}
+			}
+		}
+	}
+}
+
+// castingWrapper applies a layer to its input in the compute type.
+type castingWrapper struct {
+	layers.Base
+	Layer layers.Layer
+}
+
+func (w *castingWrapper) Config() layers.Config { return layers.Config{} }
+
+func (w *castingWrapper) Build(in ...Shape) error { return w.AddBuilt("inner", w.Layer, in...) }
+
+func (w *castingWrapper) CheckInput(...Shape) error { return nil }
+
+func (w *castingWrapper) Call(p layers.Pass, x *Tensor) *Tensor { return layers.Apply(w.Layer, p, x) }
+
+// TestCloneWrappedFails: an error in a model in a wrapper is that of Clone.
+func TestCloneWrappedFails(t *testing.T) {
+	for _, built := range []bool{true, false} {
+		x := Input(5)
+		inner, err := NewModel(x, Apply(&onlyFloat32{}, x))
+		check(t, err)
+		m := Sequential(&layers.TimeDistributed{Layer: inner.Layer()})
+		if built {
+			check(t, m.Build(4, 5))
+		}
+		if _, err := m.Clone("mixed_float16"); err == nil || !strings.Contains(err.Error(), "only float32") {
+			t.Errorf("built %v: got error %v, want that of the layer", built, err)
+		}
+	}
+}
+
+// onlyFloat32 is a layer that does not build under other policies.
+type onlyFloat32 struct{ layers.Base }
+
+func (l *onlyFloat32) Config() layers.Config { return layers.Config{} }
+
+func (l *onlyFloat32) Build(...Shape) error {
+	if l.ComputeDType() != Float32 {
+		return errors.New("only float32")
+	}
+	return nil
+}
+
+func (l *onlyFloat32) Call(_ layers.Pass, x *Tensor) *Tensor { return x }
+
+// TestCloneShared: a layer in two wrappers, and outside of them, is one layer
+// in the clone.
+func TestCloneShared(t *testing.T) {
+	d := &layers.Dense{Units: 5}
+	x := Input(4, 5)
+	y := Apply(&layers.TimeDistributed{Layer: d}, x)
+	y = Apply(&layers.TimeDistributed{Layer: d}, y)
+	m, err := NewModel(x, Apply(d, y))
+	check(t, err)
+	c, err := m.Clone("")
+	check(t, err)
+	if got, want := c.CountParams(), m.CountParams(); got != want {
+		t.Errorf("got %d parameters, want %d", got, want)
 	}
 }

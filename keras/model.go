@@ -130,7 +130,7 @@ func (m *Model) buildFor(x *Tensor) error {
 		if t.Rank() == 0 {
 			return m.errorf("the input is the scalar %v; axis 0 counts samples", t.Type())
 		}
-		ins[i] = InputOf(inputType(t.DType()), t.Shape()[1:]...)
+		ins[i] = inputFor(t.DType(), t.Shape()[1:]...)
 	}
 	if len(ins) == 1 {
 		return m.build(ins[0])
@@ -138,13 +138,13 @@ func (m *Model) buildFor(x *Tensor) error {
 	return m.build(tensor.Tuple(ins...))
 }
 
-// inputType is the type of the Input that a model gets which is built for
-// tensors of type d: indices are int32 or int64, images uint8.
-func inputType(d DType) DType {
+// inputFor is the Input of a model that is built for tensors of type d: float32
+// for floats and images, which are uint8, and indices are int32 or int64.
+func inputFor(d DType, shape ...int) *Tensor {
 	if d.IsFloat() || d == dtype.Uint8 {
-		return dtype.Float32
+		return Input(shape...)
 	}
-	return d
+	return InputOf(d, shape...)
 }
 
 // CallOption changes how a model is called.

@@ -13,6 +13,7 @@ type modelLayer struct {
 	layers.Base
 	layers.SetsMask // the layers inside decide about masks
 	model           *Model
+	fill            func(in []DType) error // of a clone: makes the model's layers, for inputs of these types
 }
 
 // Layer returns the model as a layer, to nest it in another model: in
@@ -52,31 +53,43 @@ func (l *modelLayer) Build(in ...layers.Shape) error {
 	m := l.model
 	l.SetAutocast(false) // the layers inside cast for themselves
 	m.prefix = l.Path() + "/"
+	if fill := l.fill; fill != nil {
+		l.fill = nil
+		if err := fill(l.InputDTypes()); err != nil {
+			return inside(err)
+		}
+	}
 	if !m.built {
 		ins := make([]*Tensor, len(in))
 		for i, s := range in {
 			d := dtype.Float32
 			if types := l.InputDTypes(); i < len(types) {
-				d = inputType(types[i])
+				d = types[i]
 			}
-			ins[i] = InputOf(d, s[1:]...)
+			ins[i] = inputFor(d, s[1:]...)
 		}
 		x := ins[0]
 		if len(ins) > 1 {
 			x = tensor.Tuple(ins...)
 		}
 		if err := m.build(x); err != nil {
-			var inner *tensor.Error
-			if errors.As(err, &inner) {
-				panic(inner) // it names the layer inside already
-			}
-			return err
+			return inside(err)
 		}
 	}
 	for _, inner := range m.layers {
 		l.AddLayer(layers.BaseOf(inner).LayerName(), inner)
 	}
 	return nil
+}
+
+// inside panics with an error that names a layer of the model already, and
+// returns others.
+func inside(err error) error {
+	var inner *tensor.Error
+	if errors.As(err, &inner) {
+		panic(inner)
+	}
+	return err
 }
 
 // CheckInput implements layers.InputChecker: the model checks for itself.

@@ -9,11 +9,14 @@ import (
 // Clone returns a layer of the class and exported fields of l that is not
 // built: it has the name, and is trainable or not, as l. Layers in its fields
 // are cloned too. Weights, and what Adapt has learned, are not copied.
-func Clone(l Layer) Layer { return CloneWith(l, Clone) }
+func Clone(l Layer) Layer {
+	c, _ := CloneWith(l, func(l Layer) (Layer, error) { return Clone(l), nil })
+	return c
+}
 
 // CloneWith is Clone where inner clones the layers in the fields of l, such as
-// that of TimeDistributed.
-func CloneWith(l Layer, inner func(Layer) Layer) Layer {
+// that of TimeDistributed. It returns the first error of inner.
+func CloneWith(l Layer, inner func(Layer) (Layer, error)) (Layer, error) {
 	l, args := Unwrap(l)
 	from := reflect.ValueOf(l).Elem()
 	to := reflect.New(from.Type())
@@ -21,11 +24,18 @@ func CloneWith(l Layer, inner func(Layer) Layer) Layer {
 		value := from.FieldByIndex(f.Index)
 		switch x := value.Interface().(type) {
 		case Layer:
-			value = reflect.ValueOf(inner(x))
+			one, err := inner(x)
+			if err != nil {
+				return nil, err
+			}
+			value = reflect.ValueOf(one)
 		case []Layer:
 			all := make([]Layer, len(x))
 			for i, one := range x {
-				all[i] = inner(one)
+				var err error
+				if all[i], err = inner(one); err != nil {
+					return nil, err
+				}
 			}
 			value = reflect.ValueOf(all)
 		}
@@ -33,7 +43,7 @@ func CloneWith(l Layer, inner func(Layer) Layer) Layer {
 	}
 	c := to.Interface().(Layer)
 	TakeAfter(c, l)
-	return With(c, args)
+	return With(c, args), nil
 }
 
 // TakeAfter gives l the name of from, and what SetTrainable and Remat have said

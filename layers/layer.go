@@ -119,8 +119,8 @@ func (b *Base) ComputeDType() dtype.DType { return b.policy.Compute }
 // Built reports whether the layer has its weights.
 func (b *Base) Built() bool { return b.built }
 
-// InputDTypes lists, in Build, the element types of the inputs that the layer
-// is built for; it is empty where they are not known.
+// InputDTypes lists, in Build and after it, the element types of the inputs that
+// the layer is built for; it is empty where they are not known.
 func (b *Base) InputDTypes() []dtype.DType { return b.types }
 
 // SetAutocast says whether Apply casts float inputs to the compute type; call
@@ -233,10 +233,16 @@ func (b *Base) AddLayer(name string, l Layer) {
 }
 
 // AddBuilt is AddLayer for a layer whose weights are needed at once: it builds
-// l for inputs of the given shapes, and of this layer's types.
+// l for inputs of the given shapes, and of the types that Call gets.
 func (b *Base) AddBuilt(name string, l Layer, in ...Shape) error {
 	b.AddLayer(name, l)
-	l.base().types = b.types
+	types := slices.Clone(b.types)
+	for i, d := range types {
+		if d.IsFloat() && !b.uncast {
+			types[i] = b.policy.Compute
+		}
+	}
+	l.base().types = types
 	return l.base().buildAs(l, in)
 }
 
