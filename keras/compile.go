@@ -203,12 +203,14 @@ func (m *Model) prepare() error {
 	return nil
 }
 
-// trained is which weights Compile has found trainable. Steps are recorded with
-// them, so that to freeze a layer later would change some steps, or none.
+// trained is which weights and layers are trainable when the training step is
+// made. It is recorded with them (BatchNormalization uses its averages while it
+// is frozen), so that to freeze a layer later would change some steps, or none.
 type trained struct {
 	m       *Model
 	weights []*layers.Weight
-	on      []bool
+	layers  []*layers.Base // also those in others
+	on      []bool         // of the weights, then of the layers
 }
 
 func (m *Model) trained() *trained {
@@ -216,24 +218,44 @@ func (m *Model) trained() *trained {
 	for _, w := range t.weights {
 		t.on = append(t.on, w.Trainable())
 	}
+	var add func(ls []layers.Layer)
+	add = func(ls []layers.Layer) {
+		for _, l := range ls {
+			b := layers.BaseOf(l)
+			t.layers = append(t.layers, b)
+			t.on = append(t.on, b.Trainable())
+			add(b.Sublayers())
+		}
+	}
+	add(m.layers)
 	return t
 }
 
 // Variables is none: it makes a Function ask Runnable.
 func (t *trained) Variables() []*Variable { return nil }
 
-// Runnable is an error when weights were frozen or unfrozen since Compile.
+// Runnable is an error when weights or layers were frozen or unfrozen since the
+// training step was made.
 func (t *trained) Runnable() error {
 	for i, w := range t.weights {
-		if now := w.Trainable(); now != t.on[i] {
-			is := "frozen"
-			if now {
-				is = "trainable"
-			}
-			return t.m.errorf("trainable weights have changed since Compile: %s is %s now; Compile again", w.Name(), is)
+		if w.Trainable() != t.on[i] {
+			return t.changed(w.Name(), w.Trainable())
+		}
+	}
+	for i, b := range t.layers {
+		if b.Trainable() != t.on[len(t.weights)+i] {
+			return t.changed("layer "+b.Path(), b.Trainable())
 		}
 	}
 	return nil
+}
+
+func (t *trained) changed(what string, on bool) error {
+	now, was := "frozen", "trainable"
+	if on {
+		now, was = was, now
+	}
+	return t.m.errorf("%s is %s now, but the training step was made with it %s; Compile again", what, now, was)
 }
 
 // Variables lists the totals of the loss and the metrics.

@@ -364,8 +364,9 @@ func (m *Model) SetWeights(values []*Tensor) error {
 // Trainable is Keras's attribute: true unless SetTrainable(false).
 func (m *Model) Trainable() bool { return !m.frozen }
 
-// SetTrainable freezes or unfreezes every layer. Compile the model again
-// afterwards: until then Fit, TrainOnBatch and TrainStep are errors.
+// SetTrainable freezes or unfreezes every layer. Where the model was compiled
+// after it was built, or has had a batch, compile it again: until then Fit,
+// TrainOnBatch and TrainStep are errors.
 func (m *Model) SetTrainable(on bool) {
 	m.frozen = !on
 	for _, l := range m.Layers() {

@@ -35,11 +35,11 @@ func TestFreezeAfterCompile(t *testing.T) {
 			b := Batch{X: NewTensor(numbers(12), 4, 3), Y: NewTensor(numbers(4), 4, 1)}
 			check(t, m.TrainStep(background, b))
 			first.SetTrainable(on)
-			is := "frozen"
+			is, was := "frozen", "trainable"
 			if on {
-				is = "trainable"
+				is, was = was, is
 			}
-			want := "model sequential: trainable weights have changed since Compile: first/kernel is " + is + " now; Compile again"
+			want := "model sequential: first/kernel is " + is + " now, but the training step was made with it " + was + "; Compile again"
 			before := bits(t, m)
 			for what, train := range map[string]func() error{
 				"TrainStep":    func() error { return m.TrainStep(background, b) },
@@ -90,7 +90,49 @@ func TestFreezeAfterCompile(t *testing.T) {
 		_, err := m.Fit(background, regression(8), silent(FitConfig{BatchSize: 4, Callbacks: []Callback{{
 			BatchEnd: func(context.Context, *Run) error { m.SetTrainable(true); return nil },
 		}}}))
-		wantError(t, err, "model sequential: trainable weights have changed since Compile: first/kernel is trainable now; Compile again")
+		wantError(t, err, "model sequential: first/kernel is trainable now, but the training step was made with it frozen; Compile again")
+	}
+}
+
+// TestFreezeStatistics: to freeze a layer that has only statistics counts as
+// well, wherever in the model it is.
+func TestFreezeStatistics(t *testing.T) {
+	no := false
+	for _, where := range []string{"batch_normalization", "sequential/batch_normalization", "time_distributed/batch_normalization"} {
+		bn := &layers.BatchNormalization{Center: &no, Scale: &no, Name: "batch_normalization"}
+		var l layers.Layer = bn
+		shape := []int{3}
+		switch where {
+		case "sequential/batch_normalization":
+			l = Sequential(bn).Layer()
+		case "time_distributed/batch_normalization":
+			l = &layers.TimeDistributed{Layer: bn}
+			shape = []int{2, 3}
+		}
+		m := Sequential(l, &layers.Dense{Units: 1})
+		check(t, m.Compile(lineConfig()))
+		of := func(last int) *Tensor {
+			all := append(append(Shape{4}, shape[:len(shape)-1]...), last)
+			return NewTensor(numbers(all.Size()), all...)
+		}
+		b := Batch{X: of(3), Y: of(1)}
+		check(t, m.TrainStep(background, b))
+		bn.SetTrainable(false)
+		before := bits(t, m)
+		wantError(t, m.TrainStep(background, b),
+			"model sequential: layer "+where+" is frozen now, but the training step was made with it trainable; Compile again")
+		if !same(before, bits(t, m)) {
+			t.Errorf("%s: something has moved", where)
+		}
+		_, err := m.TestOnBatch(background, b)
+		check(t, err)
+		check(t, m.Compile(lineConfig()))
+		mean := bits(t, bn)
+		check(t, m.TrainStep(background, b))
+		if !same(mean, bits(t, bn)) {
+			t.Errorf("%s: statistics of a frozen layer have moved", where)
+		}
+		check(t, m.TrainStep(background, b))
 	}
 }
 

@@ -202,8 +202,9 @@ func (b *Base) RandomStates() []*tensor.Variable {
 // Trainable is Keras's attribute: true unless SetTrainable(false).
 func (b *Base) Trainable() bool { return !b.frozen }
 
-// SetTrainable freezes or unfreezes the layer. Compile the model again
-// afterwards: until then its Fit, TrainOnBatch and TrainStep are errors.
+// SetTrainable freezes or unfreezes the layer. Where the model was compiled
+// after it was built, or has had a batch, compile it again: until then its Fit,
+// TrainOnBatch and TrainStep are errors.
 func (b *Base) SetTrainable(on bool) {
 	b.frozen = !on
 	for _, w := range b.weights {
