@@ -144,6 +144,8 @@ func TestLearningRateField(t *testing.T) {
 		sgd := &optimizers.SGD{LearningRate: 0.1}
 		m := Sequential(&layers.Dense{Units: 1})
 		check(t, m.Compile(CompileConfig{Optimizer: sgd, Loss: &losses.MeanSquaredError{}}))
+		_, err := m.PlanMemory(Batch{X: NewTensor(numbers(12), 4, 3), Y: NewTensor(numbers(4), 4, 1)})
+		check(t, err)
 		sgd.LearningRate = 0.2 // before the first step it is what counts
 		h := fit(t, m, regression(4), FitConfig{})
 		if rate := h.Get("learning_rate")[0]; rate != float64(float32(0.2)) {
@@ -151,7 +153,7 @@ func TestLearningRateField(t *testing.T) {
 		}
 		sgd.LearningRate = 0.5
 		const want = "optimizer sgd: the field LearningRate is 0.5, but the optimizer has begun with 0.2 and does not read it again; call SetLearningRate(0.5)"
-		_, err := m.Fit(background, regression(4), silent(FitConfig{}))
+		_, err = m.Fit(background, regression(4), silent(FitConfig{}))
 		wantError(t, err, want)
 		_, err = m.TrainOnBatch(background, Batch{X: NewTensor(numbers(12), 4, 3), Y: NewTensor(numbers(4), 4, 1)})
 		wantError(t, err, want)

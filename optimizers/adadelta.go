@@ -26,6 +26,7 @@ func (o *Adadelta) setup() setup {
 		class:        "adadelta",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Rho", o.Rho), notNegative("Epsilon", o.Epsilon)},

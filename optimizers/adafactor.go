@@ -44,6 +44,7 @@ func (o *Adafactor) setup() setup {
 		class:        "adafactor",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields: []field{

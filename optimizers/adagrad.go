@@ -24,6 +24,7 @@ func (o *Adagrad) setup() setup {
 		class:        "adagrad",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{notNegative("InitialAccumulatorValue", *o.InitialAccumulatorValue), notNegative("Epsilon", o.Epsilon)},

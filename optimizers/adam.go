@@ -31,6 +31,7 @@ func (o *Adam) setup() setup {
 		class:        "adam",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),

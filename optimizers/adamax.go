@@ -26,6 +26,7 @@ func (o *Adamax) setup() setup {
 		class:        "adamax",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),

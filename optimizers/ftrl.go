@@ -38,6 +38,7 @@ func (o *Ftrl) setup() setup {
 		class:        "ftrl",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields: []field{

@@ -28,6 +28,7 @@ func (o *Lamb) setup() setup {
 		class:        "lamb",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),

@@ -29,6 +29,7 @@ func (o *Lion) setup() setup {
 		class:        "lion",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields: []field{

@@ -48,6 +48,7 @@ func (o *Muon) setup() setup {
 		class:        "muon",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0.004),
 		fields: []field{

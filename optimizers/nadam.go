@@ -28,6 +28,7 @@ func (o *Nadam) setup() setup {
 		class:        "nadam",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),

@@ -52,7 +52,8 @@ type Optimizer interface {
 	Iterations() (int64, error)
 	// SetLearningRate changes the rate from the next step on. It is an error
 	// when a Schedule determines it. The field LearningRate is the rate of the
-	// first step alone: a step after the field has changed is an error.
+	// first applied step alone: a step after the field has changed later is an
+	// error.
 	SetLearningRate(rate float64) error
 	// CurrentLearningRate is the rate of the next step.
 	CurrentLearningRate() (float64, error)

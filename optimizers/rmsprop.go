@@ -30,6 +30,7 @@ func (o *RMSprop) setup() setup {
 		class:        "rmsprop",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Rho", o.Rho), fraction("Momentum", o.Momentum), notNegative("Epsilon", o.Epsilon)},

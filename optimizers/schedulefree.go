@@ -35,6 +35,7 @@ func (o *ScheduleFreeAdamW) setup() setup {
 		class:        "schedule_free_adam_w",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields: append(moments(o.Beta1, o.Beta2, o.Epsilon),

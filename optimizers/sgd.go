@@ -25,6 +25,7 @@ func (o *SGD) setup() setup {
 		class:        "sgd",
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
+		again:        given.setup,
 		options:      &o.Options,
 		weightDecay:  o.decay(0),
 		fields:       []field{fraction("Momentum", o.Momentum)},

@@ -20,7 +20,8 @@ const (
 type setup struct {
 	class        string // default of Options.Name
 	learningRate float64
-	given        *float64 // the field LearningRate itself; nil where there is none
+	given        *float64     // the field LearningRate itself; nil where there is none
+	again        func() setup // reads the fields again
 	options      *Options
 	weightDecay  float64
 	fields       []field // checked before recording
@@ -365,12 +366,15 @@ func (b *state) setLearningRate(s setup, rate float64) error {
 }
 
 // Runnable is an error when the field LearningRate has been changed since the
-// rate was taken from it: steps do not read the field. Functions that list the
-// optimizer ask before each call.
+// first step: later ones do not read it. Functions that list the optimizer ask
+// before each call.
 func (b *state) Runnable() error {
 	s := &b.setup
 	if b.iterations == nil || s.given == nil || *s.given != 0 && *s.given == b.began || math.Float64bits(*s.given) == math.Float64bits(b.given) {
 		return nil
+	}
+	if renewed, err := b.renew(); renewed || err != nil {
+		return err
 	}
 	cure := fmt.Sprintf("call SetLearningRate(%v)", math.Abs(*s.given))
 	if s.options.Schedule != nil {
@@ -378,6 +382,25 @@ func (b *state) Runnable() error {
 	}
 	return fmt.Errorf("optimizer %s: the field LearningRate is %v, but the optimizer has begun with %v and does not read it again; %s",
 		s.name(), *s.given, b.began, cure)
+}
+
+// renew takes the rate from the field again if no step was applied so far: the
+// variables may have been made only to list them or to plan a step.
+func (b *state) renew() (done bool, err error) {
+	defer tensor.Catch(&err)
+	if tensor.Recording() != 0 {
+		return false, nil
+	}
+	if n, err := b.Iterations(); n > 0 || err != nil {
+		return false, err
+	}
+	s := b.setup.again()
+	s.check("LearningRate")
+	if err := b.learningRate.Set([]float64{math.Abs(s.learningRate)}); err != nil {
+		return false, err
+	}
+	b.note(s)
+	return true, nil
 }
 
 func (b *state) currentLearningRate(s setup) (rate float64, err error) {

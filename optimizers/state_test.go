@@ -487,6 +487,61 @@ func TestLearningRateField(t *testing.T) {
 	}
 }
 
+// TestLearningRatePlanned: variables that are made to list them, or to plan a
+// step, do not settle the rate; the first step that is applied does.
+func TestLearningRatePlanned(t *testing.T) {
+	scaled := func(o *SGD) Optimizer { return &LossScaleOptimizer{Inner: o, AllowUnscaledLoss: true} }
+	for name, of := range map[string]func(o *SGD) Optimizer{
+		"sgd":    func(o *SGD) Optimizer { return o },
+		"scaled": scaled,
+		"multi":  func(o *SGD) Optimizer { return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: o}} },
+	} {
+		for _, rate := range []float64{0.25, 0, math.Copysign(0, -1)} {
+			sgd := &SGD{LearningRate: 0.5}
+			v := variable("v", dtype.Float32, []float64{1}, 1)
+			fn := applier(of(sgd), v)
+			if _, err := fn.MemoryOf([]*tensor.Tensor{f32(1)}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sgd.CurrentLearningRate(); err != nil {
+				t.Fatal(err)
+			}
+			sgd.LearningRate = rate
+			run(t, fn, f32(1))
+			want := rate
+			switch {
+			case math.Signbit(rate):
+				want = 0
+			case rate == 0:
+				want = 0.01 // the default
+			}
+			within(t, name, floats(t, v), []float64{1 - want}, 1e-7)
+			sgd.LearningRate = 0.125
+			if err := fn.Run(t.Context(), []*tensor.Tensor{f32(1)}); err == nil || !strings.Contains(err.Error(), "does not read it again") {
+				t.Errorf("%s: got error %v after a step, want that of a changed field", name, err)
+			}
+		}
+	}
+	// A step that was skipped was not applied.
+	sgd := &SGD{LearningRate: 0.5}
+	v := variable("v", dtype.Float32, []float64{1}, 1)
+	fn := applier(scaled(sgd), v)
+	run(t, fn, f32(float32(math.Inf(1))))
+	sgd.LearningRate = 0.25
+	run(t, fn, f32(1))
+	within(t, "after a skipped step", floats(t, v), []float64{0.75}, 0)
+	// What makes no sense is an error, whenever it is set.
+	sgd = &SGD{LearningRate: 0.5}
+	fn = applier(sgd, v)
+	if _, err := sgd.CurrentLearningRate(); err != nil {
+		t.Fatal(err)
+	}
+	sgd.LearningRate = math.NaN()
+	if err := fn.Run(t.Context(), []*tensor.Tensor{f32(1)}); err == nil || !strings.Contains(err.Error(), "LearningRate: got NaN") {
+		t.Errorf("got error %v, want that of NaN", err)
+	}
+}
+
 // TestCheck finds fields that make no sense before a step is recorded.
 func TestCheck(t *testing.T) {
 	nan := math.NaN()
