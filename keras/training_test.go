@@ -245,6 +245,10 @@ func TestNilArguments(t *testing.T) {
 		"model sequential: Compile: the Optimizer is a nil *optimizers.Adam": func() error {
 			return Sequential().Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: noAdam})
 		},
+		"model sequential: Compile: Schedule: got a nil *optimizers.CosineDecay, want a schedule, or nil for none": func() error {
+			none := (*optimizers.CosineDecay)(nil)
+			return m.Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{Options: optimizers.Options{Schedule: none}}})
+		},
 		"model sequential: Compile: the Optimizer is a nil *optimizers.LossScaleOptimizer": func() error {
 			return Sequential().Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: noScaler})
 		},

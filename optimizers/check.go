@@ -44,18 +44,18 @@ func Check(o Optimizer) (err error) {
 	return nil
 }
 
-// isNil reports whether o is nil, or a nil pointer to one of the classes.
-func isNil(o Optimizer) bool {
-	v := reflect.ValueOf(o)
+// isNil reports whether x, an Optimizer or a Schedule, is nil or a nil pointer.
+func isNil(x any) bool {
+	v := reflect.ValueOf(x)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// nilText is what a nil optimizer is called in messages.
-func nilText(o Optimizer) string {
-	if o == nil {
+// nilText is what isNil has found, for messages.
+func nilText(x any) string {
+	if x == nil {
 		return "nil"
 	}
-	return fmt.Sprintf("a nil %T", o)
+	return fmt.Sprintf("a nil %T", x)
 }
 
 // runnable is o's Runnable, if it has one.

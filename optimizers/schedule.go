@@ -19,6 +19,9 @@ type Schedule interface {
 
 // scheduled is the rate that s gives, checked, as float32.
 func scheduled(s Schedule, step *tensor.Tensor) *tensor.Tensor {
+	if isNil(s) {
+		tensor.Fail("", "Schedule: got %s, want a schedule, or nil for none", nilText(s))
+	}
 	r := s.Rate(step)
 	switch {
 	case r == nil:

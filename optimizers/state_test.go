@@ -530,6 +530,10 @@ func TestLearningRatePlanned(t *testing.T) {
 	sgd.LearningRate = 0.25
 	run(t, fn, f32(1))
 	within(t, "after a skipped step", floats(t, v), []float64{0.75}, 0)
+	nothing := &SGD{Options: Options{Schedule: (*CosineDecay)(nil)}}
+	if _, err := nothing.CurrentLearningRate(); err == nil || !strings.Contains(err.Error(), "got a nil *optimizers.CosineDecay") {
+		t.Errorf("got error %v, want that of a nil schedule", err)
+	}
 	// What makes no sense is an error, whenever it is set.
 	sgd = &SGD{LearningRate: 0.5}
 	fn = applier(sgd, v)
@@ -553,7 +557,9 @@ func TestCheck(t *testing.T) {
 		"optimizer lion: LearningRate: got 1e+39, want a positive float32 number":   &LossScaleOptimizer{Inner: &Lion{LearningRate: 1e39}},
 		"optimizer muon: LearningRate: got -1, want a positive float32 number": &MultiOptimizer{OptimizerMap: OptimizerMap{
 			Default: &Adam{}, Entries: []OptimizerEntry{{"v", &Muon{LearningRate: -1}}}}},
-		"ExponentialDecay: InitialLearningRate: got NaN, want a positive number":               &SGD{Options: Options{Schedule: &ExponentialDecay{nan, 1, 1, false}}},
+		"ExponentialDecay: InitialLearningRate: got NaN, want a positive number": &SGD{Options: Options{Schedule: &ExponentialDecay{nan, 1, 1, false}}},
+		"Schedule: got a nil *optimizers.CosineDecay, want a schedule, or nil for none": &LossScaleOptimizer{
+			Inner: &SGD{Options: Options{Schedule: (*CosineDecay)(nil)}}},
 		"optimizer adam: Beta1: got 1.5, want at least 0 and less than 1":                      &Adam{Beta1: new(1.5)},
 		"optimizer loss_scale_optimizer: Inner: got a nil *optimizers.Adam, want an optimizer": &LossScaleOptimizer{Inner: none},
 		"optimizer loss_scale_optimizer: Backoff: got NaN, want more than 0 and at most 1":     &LossScaleOptimizer{Inner: &Adam{}, Backoff: nan},
