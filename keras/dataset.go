@@ -115,7 +115,7 @@ func (p *Pipeline) BatchDropRemainder(n int) *Pipeline { return p.batch(n, true)
 func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 	q := p.derive()
 	q.batched = true
-	if q.n >= 0 {
+	if q.n >= 0 && q.n != Infinite {
 		q.n = (p.n + n - 1) / max(n, 1)
 		if drop {
 			q.n = p.n / max(n, 1)
@@ -134,7 +134,7 @@ func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 			return a.batches(n, drop, s.order(a.n, at.Epoch), at.Skip, hold)
 		}
 	default:
-		q.open = flow.Group(p.elements(), p.n, n, drop, Stacker)
+		q.open = flow.Group(p.elements(), p.n, n, drop, stacker)
 	}
 	return q
 }
@@ -195,9 +195,40 @@ func (p *Pipeline) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[Batch, 
 	return inTurn(p.elements()(flow.Start{Context: ctx, Epoch: epoch, Skip: skip}, flow.Returning))
 }
 
-// Opener is for packages of this module: it opens the elements for readers that
-// say how they hold them. owner is p, which tells it from a type that embeds it.
-func (p *Pipeline) Opener() (owner any, open flow.Opener[Batch]) { return p, p.elements() }
+// source is p for readers that say how they hold its elements.
+func (p *Pipeline) source() flow.Source[Batch] {
+	s := flow.Source[Batch]{Len: p.n, Form: flow.Samples, Open: p.elements()}
+	if p.batched {
+		s.Form = flow.Batches
+	}
+	return s
+}
+
+// hooks are shared with package keras/data.
+var hooks = flow.Shared[Batch]()
+
+func init() {
+	hooks.Stacker, hooks.InTurn = stacker, inTurn
+	hooks.Pipeline = func(d any) (s flow.Source[Batch], ok bool) {
+		p, ok := d.(*Pipeline)
+		if ok {
+			s = p.source()
+		}
+		return s, ok
+	}
+}
+
+// sourceOf returns the source of a dataset of this module. A type that embeds
+// one may yield something else, and has none.
+func sourceOf(d Dataset) (s flow.Source[Batch], ok bool) {
+	if p, ok := d.(*Pipeline); ok {
+		return p.source(), true
+	}
+	if hooks.Dataset == nil {
+		return s, false
+	}
+	return hooks.Dataset(d)
+}
 
 func (p *Pipeline) derive() *Pipeline {
 	return &Pipeline{n: p.n, batched: p.batched, epoch: new(atomic.Int64)}

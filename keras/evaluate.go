@@ -67,10 +67,10 @@ const predictRows = 1024
 // readRows is how many samples of a dataset without batches Evaluate and
 // PredictDataset take at a time.
 func readRows(d Dataset) int {
-	if _, ok := d.(unbatched); ok {
-		return 32 // Keras's default
+	if _, ok := d.(*Pipeline); ok {
+		return predictRows
 	}
-	return predictRows
+	return 32 // Keras's default
 }
 
 // Predict computes the model on x, for inference (Keras: Model.predict). More

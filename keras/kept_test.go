@@ -198,7 +198,7 @@ func TestRing(t *testing.T) {
 		"stream":    generator(60, false).Batch(4).Prefetch(1),
 	} {
 		seen := map[*Tensor]bool{}
-		_, open := p.Opener()
+		open := p.elements()
 		for b, err := range open(flow.Start{Context: background}, 1) {
 			check(t, err)
 			seen[b.X] = true
@@ -289,7 +289,7 @@ func TestGarbage(t *testing.T) {
 // sizes differ.
 func TestOrderOfNext(t *testing.T) {
 	var text []string
-	stack := Stacker(2)
+	stack := stacker(2)
 	seen := map[*Tensor]int{}
 	for i, n := range []int{2, 2, 2, 3, 2, 2, 3} {
 		var group []Batch

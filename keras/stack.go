@@ -30,8 +30,8 @@ func Stack(into Batch, samples []Batch) (b Batch, err error) {
 	}), nil
 }
 
-// Stacker returns a Stack into memory that is used again as hold allows.
-func Stacker(hold flow.Hold) func([]Batch) (Batch, error) {
+// stacker returns a Stack into memory that is used again as hold allows.
+func stacker(hold flow.Hold) func([]Batch) (Batch, error) {
 	memory := &batchMemory{hold: hold}
 	return func(samples []Batch) (b Batch, err error) {
 		defer tensor.Catch(&err)

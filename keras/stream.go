@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
@@ -24,65 +25,38 @@ func (e epochs) open(epoch, skip int) iter.Seq2[Batch, error] {
 	return inTurn(e.at(flow.Start{Context: e.ctx, Epoch: epoch, Skip: skip}, e.hold))
 }
 
-// opened returns how the elements of a dataset of this module are opened.
-func opened(d Dataset) (flow.Opener[Batch], bool) {
-	if o, ok := d.(interface {
-		Opener() (any, flow.Opener[Batch])
-	}); ok {
-		if owner, open := o.Opener(); owner == any(d) { // not a type that embeds it and yields something else
-			return open, true
-		}
-	}
-	return nil, false
-}
-
-// unbatched is a dataset that may be one of samples, without a batch axis: those
-// of package keras/data.
-type unbatched interface {
-	SeekableDataset
-	Batched() (yes, known bool)
-	InBatches(n int) SeekableDataset
-}
-
 // batched makes batches of a dataset where it has none, for a model (nil: for
 // none), with the shuffling that Fit's arguments ask for.
 func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool) (Dataset, error) {
-	switch d := d.(type) {
-	case *Pipeline:
-		if d.n == 0 {
+	if p, ok := d.(*Pipeline); ok {
+		if p.n == 0 {
 			return nil, ErrEmptyDataset
 		}
-		if d.batched {
-			return d, nil
+		if p.batched {
+			return p, nil
 		}
-		if shuffle && d.arrays != nil && d.shuffle == nil {
-			d = d.Shuffle(d.n, c.Seed)
+		if shuffle && p.arrays != nil && p.shuffle == nil {
+			p = p.Shuffle(p.n, c.Seed)
 		}
-		d = d.Batch(c.BatchSize)
-		if d.n != 1 {
-			d = d.Prefetch(1)
+		p = p.Batch(c.BatchSize)
+		if p.n != 1 {
+			p = p.Prefetch(1)
 		}
-		return d, nil
-	case unbatched:
-		if _, own := opened(d); !own { // it embeds one and yields something else
-			return d, nil
-		}
-		yes, known := d.Batched()
-		if !known {
-			yes = !firstIsSample(ctx, m, d)
-		}
-		if !yes {
-			return d.InBatches(c.BatchSize), nil
-		}
+		return p, nil
 	}
-	return d, nil
+	s, ok := sourceOf(d)
+	if !ok || s.Form == flow.Batches || s.Form == flow.AnyForm && !firstIsSample(ctx, m, s) {
+		return d, nil
+	}
+	samples := &Pipeline{n: s.Len, open: s.Open, epoch: new(atomic.Int64)}
+	return samples.Batch(c.BatchSize).Prefetch(1), nil
 }
 
 // firstIsSample reads the first element of a dataset to see whether it has no
 // batch axis. What does not read is taken for batches: it is reported where it
 // is read to train on.
-func firstIsSample(ctx context.Context, m *Model, d SeekableDataset) bool {
-	for b, err := range d.Epoch(ctx, 0, 0) {
+func firstIsSample(ctx context.Context, m *Model, s flow.Source[Batch]) bool {
+	for b, err := range inTurn(s.Open(flow.Start{Context: ctx}, flow.Returning)) {
 		return err == nil && b.X != nil && isSample(m, b)
 	}
 	return false
@@ -135,8 +109,8 @@ func epochsOf(ctx context.Context, d Dataset, c FitConfig) epochs {
 	default:
 		e.at = flow.Generated(func(context.Context, int) iter.Seq2[Batch, error] { return d.Batches() })
 	}
-	if open, ok := opened(d); ok {
-		e.at = open
+	if s, ok := sourceOf(d); ok {
+		e.at = s.Open
 	}
 	return e
 }

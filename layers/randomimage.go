@@ -231,9 +231,6 @@ func (r *RandomCrop) CheckInput(in ...Shape) error {
 	return err
 }
 
-// OtherSizeAtInference marks the layer for layertest: only training crops.
-func (r *RandomCrop) OtherSizeAtInference() {}
-
 // Call computes the layer on x.
 func (r *RandomCrop) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	s := &r.size

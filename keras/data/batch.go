@@ -47,10 +47,10 @@ func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Paddin
 	if n < 1 {
 		return from(Unknown, flow.Failing[keras.Batch](fmt.Errorf("%s: size is %d, want a positive number", name, n)))
 	}
-	join := keras.Stacker
+	join := hooks.Stacker
 	if pad != nil {
 		join = func(hold flow.Hold) func([]keras.Batch) (keras.Batch, error) {
-			stack := keras.Stacker(hold)
+			stack := hooks.Stacker(hold)
 			return func(samples []keras.Batch) (keras.Batch, error) {
 				if err := pad.samples(samples); err != nil {
 					return keras.Batch{}, err
@@ -59,7 +59,7 @@ func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Paddin
 			}
 		}
 	}
-	return from(groups(d.n, n, drop), flow.Group(d.open, d.n, n, drop, join)).of(batches)
+	return from(groups(d.n, n, drop), flow.Group(d.open, d.n, n, drop, join)).of(flow.Batches)
 }
 
 // samples fills up the samples of a batch.
@@ -168,5 +168,5 @@ func Unbatch(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
 	return FlatMap(d, func(_ context.Context, b keras.Batch) (rows *Dataset[keras.Batch], err error) {
 		defer tensor.Catch(&err)
 		return FromDataset(keras.FromTensors(b.X, b.Y, b.Weight)), nil
-	}).of(samples)
+	}).of(flow.Samples)
 }

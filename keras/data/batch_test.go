@@ -75,8 +75,8 @@ func TestBatch(t *testing.T) {
 	// For this module's readers batches are filled again: the reader's, two on
 	// the way, one being filled.
 	seen := map[*keras.Tensor]bool{}
-	_, open := data.Batch(numbered(40), 2).Prefetch(2).Opener()
-	for b, err := range open(flow.Start{Context: background}, 1) {
+	s, _ := flow.Shared[keras.Batch]().Dataset(data.Batch(numbered(40), 2).Prefetch(2))
+	for b, err := range s.Open(flow.Start{Context: background}, 1) {
 		check(t, err)
 		seen[b.X] = true
 	}

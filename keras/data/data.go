@@ -34,7 +34,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
@@ -53,47 +52,32 @@ type Dataset[T any] struct {
 	n     int
 	open  flow.Opener[T]
 	epoch *atomic.Int64 // how often All was called
-	form  form
+	form  flow.Form     // of the elements of a Dataset of keras.Batch
 }
 
-// form is what is known of the elements of a Dataset of keras.Batch: whether
-// they have a batch axis.
-type form int8
-
-const (
-	unknown form = iota // they come from a function of the program
-	samples
-	batches
-)
-
 var _ keras.SeekableDataset = (*Dataset[keras.Batch])(nil)
+
+// hooks are shared with package keras.
+var hooks = flow.Shared[keras.Batch]()
+
+func init() {
+	hooks.Dataset = func(dataset any) (s flow.Source[keras.Batch], ok bool) {
+		d, ok := dataset.(*Dataset[keras.Batch])
+		if ok {
+			s = flow.Source[keras.Batch]{Len: d.n, Form: d.form, Open: d.until}
+		}
+		return s, ok
+	}
+}
 
 func from[T any](n int, open flow.Opener[T]) *Dataset[T] {
 	return &Dataset[T]{n: n, open: open, epoch: new(atomic.Int64)}
 }
 
 // of says of which form the elements are.
-func (d *Dataset[T]) of(f form) *Dataset[T] {
+func (d *Dataset[T]) of(f flow.Form) *Dataset[T] {
 	d.form = f
 	return d
-}
-
-// Batched reports whether the elements are batches, as those of [Batch] and of
-// what is made of it are. It is not known of what a function of the program
-// returns: Fit, Evaluate and PredictDataset read one such element first. It is
-// a sample if X, Y or Weight is a scalar, if X has an axis less than the input
-// of the model, or, before that is built, if the first axes of X, Y and Weight
-// differ in size.
-func (d *Dataset[T]) Batched() (yes, known bool) { return d.form == batches, d.form != unknown }
-
-// InBatches returns the dataset of batches of n samples that Fit, Evaluate and
-// PredictDataset make of one without batches: [Batch], prepared one ahead.
-func (d *Dataset[T]) InBatches(n int) keras.SeekableDataset {
-	b, ok := any(d).(*Dataset[keras.Batch])
-	if !ok {
-		return from(Unknown, flow.Failing[keras.Batch](fmt.Errorf("InBatches: the elements are %T, want keras.Batch", *new(T))))
-	}
-	return Batch(b, n).Prefetch(1)
 }
 
 // FromSlice returns the dataset of the elements of s (tf.data:
@@ -124,16 +108,12 @@ func FromDataset(d keras.SeekableDataset) *Dataset[keras.Batch] {
 	if own, ok := d.(*Dataset[keras.Batch]); ok {
 		return own
 	}
-	if p, ok := d.(*keras.Pipeline); ok {
-		_, open := p.Opener()
-		if p.Batched() {
-			return from(d.Len(), open).of(batches)
-		}
-		return from(d.Len(), open).of(samples)
+	if s, ok := hooks.Pipeline(d); ok {
+		return from(s.Len, s.Open).of(s.Form)
 	}
 	return from(d.Len(), func(at flow.Start, _ flow.Hold) iter.Seq2[keras.Batch, error] {
 		return d.Epoch(at.Context, at.Epoch, at.Skip)
-	}).of(batches)
+	}).of(flow.Batches)
 }
 
 // Range returns the numbers from start to below stop (tf.data: range).
@@ -163,16 +143,9 @@ func (d *Dataset[T]) All(ctx context.Context) iter.Seq2[T, error] {
 func (d *Dataset[T]) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[T, error] {
 	at := flow.Start{Context: ctx, Epoch: epoch, Skip: skip}
 	if d, ok := any(d).(*Dataset[keras.Batch]); ok {
-		return any(inTurn(d.until(at, flow.Returning))).(iter.Seq2[T, error])
+		return any(hooks.InTurn(d.until(at, flow.Returning))).(iter.Seq2[T, error])
 	}
 	return d.until(at, flow.Forever)
-}
-
-// inTurn ends the turn of each batch when the next one is asked for.
-func inTurn(seq iter.Seq2[keras.Batch, error]) iter.Seq2[keras.Batch, error] {
-	return flow.InTurn(seq,
-		func(b keras.Batch) { tensor.BeginTurn(b.X, b.Y, b.Weight) },
-		func(b keras.Batch) { tensor.EndTurn(b.X, b.Y, b.Weight) })
 }
 
 // until opens the elements until the context ends.
@@ -198,10 +171,6 @@ func (d *Dataset[T]) until(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 		}
 	}
 }
-
-// Opener is for packages of this module: it opens the elements for readers that
-// say how they hold them. owner is d, which tells it from a type that embeds it.
-func (d *Dataset[T]) Opener() (owner any, open flow.Opener[T]) { return d, d.until }
 
 // Batches is All without a context. With it and Epoch a Dataset of keras.Batch
 // is a [keras.SeekableDataset].

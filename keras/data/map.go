@@ -44,7 +44,7 @@ func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T
 // numbers are functions of the layers' seeds, the epoch and the number of the
 // batch.
 func Augment(d *Dataset[keras.Batch], ls ...layers.Layer) *Dataset[keras.Batch] {
-	return from(d.n, flow.MapAt("Augment", d.open, keras.NewAugmenter(d.n, ls...).Batch)).of(batches)
+	return from(d.n, flow.MapAt("Augment", d.open, keras.NewAugmenter(d.n, ls...).Batch)).of(flow.Batches)
 }
 
 const (
