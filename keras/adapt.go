@@ -25,10 +25,7 @@ func Adapt(ctx context.Context, l Adapter, d Dataset) (err error) {
 	if isNil(d) {
 		return fmt.Errorf("Adapt: no dataset given")
 	}
-	source, err := batchedSource(ctx, nil, d, FitConfig{BatchSize: readRows(d)}, false)
-	if err == nil {
-		source, err = source.bounded(0, "give one that ends")
-	}
+	source, err := batchedSource(ctx, nil, d, FitConfig{BatchSize: readRows(d)}, 0, "give one that ends")
 	if err != nil {
 		return fmt.Errorf("Adapt: %w", err)
 	}

@@ -2,6 +2,7 @@ package keras_test
 
 import (
 	"context"
+	"iter"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,8 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/keras/data/images"
+	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/losses"
 )
 
 func init() {
@@ -16,6 +19,19 @@ func init() {
 		"Dataset without an end": func(t *testing.T) error {
 			d := data.Batch(data.FromDataset(samples(8, 4, 3)), 2).Repeat()
 			_, err := classifier(t).Fit(context.Background(), d, quiet)
+			return err
+		},
+		"Samples or batches": func(t *testing.T) error {
+			steps := data.FromGenerator(func(context.Context, int) iter.Seq2[keras.Batch, error] {
+				return func(yield func(keras.Batch, error) bool) {
+					yield(keras.Batch{X: keras.NewTensor(make([]float32, 21), 7, 3), Y: keras.NewTensor(make([]float32, 7), 7, 1)}, nil)
+				}
+			})
+			m := keras.Sequential(&layers.Dense{Units: 1})
+			if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := m.Fit(context.Background(), steps, quiet)
 			return err
 		},
 		"Batch that was handed back": func(t *testing.T) error {

@@ -23,10 +23,7 @@ func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) 
 	if isNil(d) {
 		return nil, fmt.Errorf("Evaluate: no dataset given")
 	}
-	source, err := batchedSource(ctx, m, d, FitConfig{BatchSize: readRows(d)}, false)
-	if err == nil {
-		source, err = source.bounded(0, "use Take")
-	}
+	source, err := batchedSource(ctx, m, d, FitConfig{BatchSize: readRows(d)}, 0, "use Take")
 	if err != nil {
 		return nil, fmt.Errorf("Evaluate: %w", err)
 	}
@@ -128,10 +125,7 @@ func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err e
 	if isNil(d) {
 		return nil, m.errorf("PredictDataset: no dataset given")
 	}
-	source, err := batchedSource(ctx, m, d, FitConfig{BatchSize: readRows(d)}, false)
-	if err == nil {
-		source, err = source.bounded(0, "use Take")
-	}
+	source, err := batchedSource(ctx, m, d, FitConfig{BatchSize: readRows(d)}, 0, "use Take")
 	if err != nil {
 		return nil, fmt.Errorf("PredictDataset: %w", err)
 	}

@@ -160,7 +160,9 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 		}
 		byClass = nil
 	}
-	if d, err = batched(ctx, m, d, c, c.Shuffle == nil || *c.Shuffle); err != nil {
+	d, close, err := batched(ctx, m, d, c, c.Shuffle == nil || *c.Shuffle)
+	defer close()
+	if err != nil {
 		return h, fmt.Errorf("Fit: %w", err)
 	}
 	if byClass != nil {
@@ -172,10 +174,7 @@ func (m *Model) Fit(ctx context.Context, d Dataset, c FitConfig) (h *History, er
 	}
 	f := &fitting{m: m, h: h, c: c, source: source, run: &Run{Model: m, Config: c, Steps: source.steps, Checkpoint: c.Checkpoint, SaveEvery: c.SaveEvery}}
 	if validation != nil {
-		v, err := batchedSource(ctx, m, validation, c, false)
-		if err == nil {
-			v, err = v.bounded(c.ValidationSteps, "give ValidationSteps")
-		}
+		v, err := batchedSource(ctx, m, validation, c, c.ValidationSteps, "give ValidationSteps")
 		if err != nil {
 			return h, fmt.Errorf("Fit: validation: %w", err)
 		}

@@ -26,14 +26,16 @@ func (e epochs) open(epoch, skip int) iter.Seq2[Batch, error] {
 }
 
 // batched makes batches of a dataset where it has none, for a model (nil: for
-// none), with the shuffling that Fit's arguments ask for.
-func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool) (Dataset, error) {
+// none), with the shuffling that Fit's arguments ask for. close, to be called
+// when the dataset has been read, ends what was opened to look at it.
+func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool) (_ Dataset, close func(), err error) {
+	close = func() {}
 	if p, ok := d.(*Pipeline); ok {
 		if p.n == 0 {
-			return nil, ErrEmptyDataset
+			return nil, close, ErrEmptyDataset
 		}
 		if p.batched {
-			return p, nil
+			return p, close, nil
 		}
 		if shuffle && p.arrays != nil && p.shuffle == nil {
 			p = p.Shuffle(p.n, c.Seed)
@@ -42,53 +44,26 @@ func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool
 		if p.n != 1 {
 			p = p.Prefetch(1)
 		}
-		return p, nil
+		return p, close, nil
 	}
 	s, ok := sourceOf(d)
-	if !ok || s.Form == flow.Batches || s.Form == flow.AnyForm && !firstIsSample(ctx, m, s) {
-		return d, nil
+	if !ok || s.Form == flow.Batches {
+		return d, close, nil
 	}
-	samples := &Pipeline{n: s.Len, open: s.Open, epoch: new(atomic.Int64)}
-	return samples.Batch(c.BatchSize).Prefetch(1), nil
-}
-
-// firstIsSample reads the first element of a dataset to see whether it has no
-// batch axis. What does not read is taken for batches: it is reported where it
-// is read to train on.
-func firstIsSample(ctx context.Context, m *Model, s flow.Source[Batch]) bool {
-	for b, err := range inTurn(s.Open(flow.Start{Context: ctx}, flow.Returning)) {
-		return err == nil && b.X != nil && isSample(m, b)
-	}
-	return false
-}
-
-// isSample reports whether b is a sample rather than a batch.
-func isSample(m *Model, b Batch) bool {
-	rows, differ := -1, false
-	for _, t := range []*Tensor{b.X, b.Y, b.Weight} {
-		if t == nil {
-			continue
+	all := &Pipeline{n: s.Len, open: s.Open, epoch: new(atomic.Int64)}
+	if s.Form != flow.Samples {
+		l := look(ctx, s, c.InitialEpoch)
+		all.open, close = l.open, l.close
+		sample := false
+		if l.some && l.err == nil {
+			sample, err = isSample(m, l.first, s.Form)
 		}
-		for _, p := range t.Parts() {
-			if p.Err() != nil {
-				return false
-			}
-			if p.Rank() == 0 {
-				return true
-			}
-			differ = differ || rows >= 0 && p.Dim(0) != rows
-			rows = p.Dim(0)
+		if err != nil || !sample {
+			all.batched = true
+			return all, close, err
 		}
 	}
-	if m == nil || m.in == nil {
-		return differ
-	}
-	for i, in := range m.in.Parts() {
-		if b.X.Len() != m.in.Len() || b.X.Parts()[i].Rank() != in.Rank()-1 {
-			return false
-		}
-	}
-	return true
+	return all.Batch(c.BatchSize).Prefetch(1), close, nil
 }
 
 // epochsOf opens the epochs of a dataset of batches.
@@ -115,13 +90,33 @@ func epochsOf(ctx context.Context, d Dataset, c FitConfig) epochs {
 	return e
 }
 
-// batchedSource opens the epochs of a dataset in batches; see batched.
-func batchedSource(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool) (epochs, error) {
-	d, err := batched(ctx, m, d, c, shuffle)
-	if err != nil {
-		return epochs{}, err
+// batchedSource opens the epochs of a dataset in batches, and nothing yet, for
+// readers that say how, where it has no end, it is made to end. m is the model
+// when the dataset is opened; see batched.
+func batchedSource(ctx context.Context, m *Model, d Dataset, c FitConfig, steps int, advice string) (epochs, error) {
+	s, ok := sourceOf(d)
+	if !ok || s.Form == flow.Batches || s.Form == flow.Samples {
+		d, _, err := batched(ctx, m, d, c, false)
+		if err != nil {
+			return epochs{}, err
+		}
+		return epochsOf(ctx, d, c).bounded(steps, advice)
 	}
-	return epochsOf(ctx, d, c), nil
+	e := epochsOf(ctx, d, c)
+	e.at = func(at flow.Start, hold flow.Hold) iter.Seq2[Batch, error] {
+		return func(yield func(Batch, error) bool) {
+			c := c
+			c.InitialEpoch = at.Epoch
+			d, close, err := batched(at.Context, m, d, c, false)
+			defer close()
+			if err != nil {
+				yield(Batch{}, err)
+				return
+			}
+			epochsOf(at.Context, d, c).at(at, hold)(yield)
+		}
+	}
+	return e.bounded(steps, advice)
 }
 
 // bounded is an error when the epochs do not end and nothing else ends them.

@@ -40,7 +40,7 @@ func Zip[A, B any](a *Dataset[A], b *Dataset[B]) *Dataset[Pair[A, B]] {
 				}
 			}
 		}
-	})
+	}).of(max(a.form, b.form).Likely())
 }
 
 // Enumerate yields the elements with their numbers, from 0.
@@ -82,7 +82,7 @@ func Chunk[T any](d *Dataset[T], n int, drop bool) *Dataset[[]T] {
 	}
 	return from(groups(d.n, n, drop), flow.Group(d.held(), d.n, n, drop, func(flow.Hold) func([]T) ([]T, error) {
 		return func(group []T) ([]T, error) { return append(make([]T, 0, len(group)), group...), nil }
-	}))
+	})).of(flow.LikelyBatches)
 }
 
 // groups is how many groups of n there are.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
@@ -143,6 +144,169 @@ func TestBatchedIsTaken(t *testing.T) {
 		check(t, err)
 		if got := fmt.Sprint(shapes); got != "[float32[16 4] float32[16 4] float32[16 4]]" {
 			t.Errorf("got batches %v, want three of 16 samples", got)
+		}
+	}
+}
+
+// elements is a dataset of one batch or sample, again and again, from a function
+// of the program.
+func elements(b keras.Batch, n int) *data.Dataset[keras.Batch] {
+	return data.FromGenerator(func(context.Context, int) iter.Seq2[keras.Batch, error] {
+		return func(yield func(keras.Batch, error) bool) {
+			for range n {
+				if !yield(b, nil) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// TestSampleOrBatch: what a function returns is a sample or a batch for a model
+// that is not built where only one of them fits its layers or Y, or the dataset
+// tells; else it is an error, and for a built model never.
+func TestSampleOrBatch(t *testing.T) {
+	zeros := func(shape ...int) *keras.Tensor {
+		return keras.NewTensor(make([]float32, keras.Shape(shape).Size()), shape...)
+	}
+	dense := func() []layers.Layer { return []layers.Layer{&layers.Dense{Units: 1}} }
+	const ambiguous = "may be samples or batches of 7: X is float32[7 3], Y float32[7 1]; make batches of samples with data.Batch"
+	for name, c := range map[string]struct {
+		layers []layers.Layer
+		x, y   *keras.Tensor
+		built  []int
+		want   string // shape of X in the first step, or what is in the error
+	}{
+		"features":           {dense(), zeros(4), zeros(4), nil, "[2 4]"},
+		"rows differ":        {dense(), zeros(7, 3), zeros(5, 1), nil, "[2 7 3]"},
+		"steps":              {dense(), zeros(7, 3), zeros(7, 1), nil, ambiguous},
+		"built for rows":     {dense(), zeros(7, 3), zeros(7, 1), []int{3}, "[7 3]"},
+		"built for steps":    {dense(), zeros(7, 3), zeros(7, 1), []int{7, 3}, "[2 7 3]"},
+		"sequence":           {[]layers.Layer{&layers.LSTM{Units: 1, ReturnSequences: true}}, zeros(7, 3), zeros(7, 1), nil, "[2 7 3]"},
+		"batch of sequences": {[]layers.Layer{&layers.LSTM{Units: 1}}, zeros(7, 5, 3), zeros(7, 1), nil, "[7 5 3]"},
+		"batch of images":    {[]layers.Layer{&layers.Flatten{}, &layers.Dense{Units: 4}}, zeros(7, 5, 5), zeros(7, 4), nil, "[7 5 5]"},
+		"image or classes":   {[]layers.Layer{&layers.Flatten{}, &layers.Dense{Units: 4}}, zeros(4, 5, 5), zeros(4), nil, "may be samples or batches of 4"},
+		"another's layer":    {append(dense(), &own{}), zeros(7, 3), zeros(7, 1), nil, ambiguous},
+		"neither":            {[]layers.Layer{&layers.Conv2D{Filters: 1, KernelSize: []int{9}}}, zeros(7, 3), zeros(7, 3), nil, "layer conv2d: Build"},
+	} {
+		m := keras.Sequential(c.layers...)
+		check(t, m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}}))
+		if c.built != nil {
+			check(t, m.Build(c.built...))
+		}
+		got := ""
+		_, err := m.Fit(background, elements(keras.Batch{X: c.x, Y: c.y}, 2), keras.FitConfig{BatchSize: 2, Verbose: keras.Silent,
+			Callbacks: []keras.Callback{{BatchBegin: func(_ context.Context, r *keras.Run) error {
+				if got == "" {
+					got = fmt.Sprint(r.Batch.X.Shape())
+				}
+				return nil
+			}}}})
+		if got == "" && err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %s, want %s (%v)", name, got, c.want, err)
+		}
+	}
+	// Where the dataset knows, and of validation data, of which the model is
+	// built when they are read.
+	steps := elements(keras.Batch{X: zeros(7, 3), Y: zeros(7, 1)}, 2)
+	rows := func() *data.Dataset[keras.Batch] {
+		return data.Map(data.Chunk(elements(keras.Batch{X: zeros(3), Y: zeros(1)}, 14), 7, false),
+			func(_ context.Context, b []keras.Batch) (keras.Batch, error) { return keras.Stack(keras.Batch{}, b) })
+	}
+	pair := func(_ context.Context, p data.Pair[keras.Batch, uint64]) (keras.Batch, error) { return p.First, nil }
+	for name, c := range map[string]struct {
+		d    *data.Dataset[keras.Batch]
+		want string
+	}{
+		"batched":          {data.Batch(steps, 2), "[2 7 3]"},
+		"mapped":           {data.Map(data.Batch(steps, 2), func(_ context.Context, b keras.Batch) (keras.Batch, error) { return b, nil }), "[2 7 3]"},
+		"of chunks":        {rows(), "[7 3]"},
+		"zipped batches":   {data.Map(data.Zip(data.Batch(steps, 2), data.Random(1)), pair), "[2 7 3]"},
+		"zipped samples":   {data.Map(data.Zip(data.Unbatch(data.Batch(steps, 2)), data.Random(1)), pair), "[2 7 3]"},
+		"unbatched chunks": {data.Unbatch(rows()), "[2 3]"},
+	} {
+		m := keras.Sequential(dense()...)
+		check(t, m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}}))
+		got := ""
+		h, err := m.Fit(background, c.d, keras.FitConfig{BatchSize: 2, Verbose: keras.Silent, ValidationData: c.d,
+			Callbacks: []keras.Callback{{BatchBegin: func(_ context.Context, r *keras.Run) error {
+				got = fmt.Sprint(r.Batch.X.Shape())
+				return nil
+			}}}})
+		check(t, err)
+		if got != c.want || len(h.Get("val_loss")) != 1 {
+			t.Errorf("%s: got batches %s and logs %v, want %s", name, got, h.Logs, c.want)
+		}
+	}
+}
+
+// own is a layer that is not of this module.
+type own struct{ layers.Base }
+
+func (*own) Config() layers.Config { return layers.Config{} }
+
+func (*own) Build(...keras.Shape) error { return nil }
+
+func (*own) Call(_ layers.Pass, x *keras.Tensor) *keras.Tensor { return x }
+
+// TestReadOnce: to look at the first element costs no reading of its own.
+func TestReadOnce(t *testing.T) {
+	x, y := samples(50)
+	var opened, read int
+	all, err := data.FromDataset(keras.FromTensors(x, y, nil)).Collect(background)
+	check(t, err)
+	d := data.FromGenerator(func(context.Context, int) iter.Seq2[keras.Batch, error] {
+		opened++
+		return func(yield func(keras.Batch, error) bool) {
+			for _, b := range all {
+				read++
+				if !yield(b, nil) {
+					return
+				}
+			}
+		}
+	}).Shuffle(50)
+	noLeaks(t)
+	for _, built := range []bool{true, false} {
+		m := unbuilt(t)
+		if built {
+			m = model(t)
+		}
+		for what, f := range map[string]func() error{
+			"Fit": func() error {
+				_, err := m.Fit(background, d, keras.FitConfig{BatchSize: 8, Verbose: keras.Silent})
+				return err
+			},
+			"Fit from epoch 3": func() error {
+				_, err := m.Fit(background, d, keras.FitConfig{BatchSize: 8, InitialEpoch: 3, Epochs: 4, Verbose: keras.Silent})
+				return err
+			},
+			"Fit of batches": func() error {
+				_, err := m.Fit(background, data.Batch(d, 8), keras.FitConfig{Verbose: keras.Silent})
+				return err
+			},
+			"Evaluate":       func() error { _, err := m.Evaluate(background, d); return err },
+			"PredictDataset": func() error { _, err := m.PredictDataset(background, d); return err },
+			"validation": func() error {
+				_, err := m.Fit(background, keras.FromTensors(x, y, nil), keras.FitConfig{ValidationData: d, Verbose: keras.Silent})
+				return err
+			},
+		} {
+			opened, read = 0, 0
+			check(t, f())
+			if opened != 1 || read != 50 {
+				t.Errorf("%s: the generator was opened %d times and asked for %d samples, want 1 and 50", what, opened, read)
+			}
+		}
+		// What is opened to look at it ends with a Fit that fails.
+		stop := errors.New("stop")
+		_, err := model(t).Fit(background, d, keras.FitConfig{Verbose: keras.Silent,
+			Callbacks: []keras.Callback{{TrainBegin: func(context.Context, *keras.Run) error { return stop }}}})
+		if !errors.Is(err, stop) {
+			t.Errorf("got error %v, want that of the callback", err)
 		}
 	}
 }

@@ -13,10 +13,24 @@ type Source[T any] struct {
 type Form int8
 
 const (
-	AnyForm Form = iota // not known: they come from a function of the program
-	Samples             // no
-	Batches             // yes
+	AnyForm       Form = iota // not known: they come from a function of the program
+	Samples                   // no
+	Batches                   // yes
+	LikelySamples             // no, unless the elements themselves tell otherwise
+	LikelyBatches             // yes, unless they do
 )
+
+// Likely is the form of what a function makes of something that holds elements
+// of form f.
+func (f Form) Likely() Form {
+	switch f {
+	case Samples:
+		return LikelySamples
+	case Batches:
+		return LikelyBatches
+	}
+	return f
+}
 
 // Hooks are what packages keras and keras/data have for each other and not for
 // users. Each is set while its package is initialized. B is keras.Batch, which
