@@ -44,13 +44,6 @@ func init() {
 			}
 			return saving.Save("model.keras", m)
 		},
-		"Saving arguments of an activation": func(t *testing.T) error {
-			m := keras.Sequential(&layers.Dense{Units: 2, Activation: "gelu(approximate=true)"})
-			if err := m.Build(4); err != nil {
-				t.Fatal(err)
-			}
-			return saving.Save("model.keras", m)
-		},
 		"Optimizer state of another window": func(t *testing.T) error {
 			model := func(window, calls int) *keras.Model {
 				m := keras.Sequential(&layers.Dense{Units: 1})

@@ -16,9 +16,17 @@ var activationLayers = map[string]string{"relu": "ReLU", "leaky_relu": "LeakyReL
 // isActivation reports whether a field names an activation.
 func isActivation(field string) bool { return strings.HasSuffix(field, "activation") }
 
+// activationDefaults are the arguments that other activations of Keras take, with
+// Keras's defaults. Its configs have only their names.
+var activationDefaults = map[string]any{
+	"gelu": false, "celu": 1.0, "glu": -1.0, "log_softmax": -1.0, "sparsemax": -1.0, "squareplus": 4.0, "hard_shrink": 0.5, "soft_shrink": 0.5,
+}
+
 // activationObject turns "leaky_relu(negative_slope=0.4)" into the layer that
 // Keras loads in its place, with the policy dtype of the layer around it; ""
-// leaves the choice to Keras. A name without arguments stays one.
+// leaves the choice to Keras. A name without arguments, or with Keras's
+// defaults, stays a name. What Keras has no layer for is written as it is: it
+// loads here, and Keras refuses the name.
 func activationObject(text, dtype string) (any, error) {
 	s, err := spec.Parse(text)
 	if err != nil {
@@ -29,8 +37,13 @@ func activationObject(text, dtype string) (any, error) {
 	}
 	class := activationLayers[s.Name]
 	if class == "" {
-		return nil, fmt.Errorf("got %s; Keras keeps no arguments of this activation, only those of %q. Leave them out, or save weights with SaveWeights and make the model in Go",
-			s, slices.Sorted(maps.Keys(activationLayers)))
+		if d, ok := activationDefaults[s.Name]; ok && len(s.Args) == 1 {
+			x, isNumber := number(s.Args[0].Value)
+			if isNumber && d == x || s.Args[0].Value == d {
+				return s.Name, nil
+			}
+		}
+		return s.String(), nil
 	}
 	made, err := objectOf("keras.layers", class, s)
 	if err != nil {
@@ -38,7 +51,7 @@ func activationObject(text, dtype string) (any, error) {
 	}
 	for name, v := range made.Config {
 		if x, isNumber := number(v); isNumber && x < 0 && name != "axis" {
-			return nil, fmt.Errorf("got %s; Keras's layer %s, which stands for it in files, has %s 0 or more", s, class, name)
+			return s.String(), nil // Keras's layer refuses it
 		}
 	}
 	if dtype != "" {
