@@ -34,7 +34,7 @@ var faults = []fault{
 	{"a 16-bit copy of a weight is never brought up to date", "backend/tensor/shadow.go", "(now == 0 || h.made.Load() != now)", "h.made.Load() == 0", "./backend/tensor"},
 	{"a step writes the 16-bit copy of the old weight", "backend/tensor/record.go", "t = t.Cast(w.shadow.typ.DType)", "t = w.variable.leaf.Cast(w.shadow.typ.DType)", "./backend/tensor"},
 	{"a variable that was handed out is overwritten", "backend/tensor/variable.go", "if err != nil || v.value == nil {", "if err != nil || v.value == nil || v.value.variable == v {", "./backend/tensor"},
-	{"a plan is used for another shape", "backend/tensor/plan.go", "if !a.typ.Equal(p.types[i]) {", "if a.typ.DType != p.types[i].DType {", "./backend/tensor"},
+	{"a plan is used for another shape", "backend/tensor/plan.go", "if !a.typ.Equal(p.types[i]) ||", "if a.typ.DType != p.types[i].DType ||", "./backend/tensor"},
 	{"a result is released twice", "backend/tensor/plan.go", "if !slices.Contains(t.home.tensors, t) {", "if t.home.tensors == nil || true {", "./backend/tensor"},
 	{"equal operations with exchanged arguments are one", "backend/ir/cse.go", "for _, x := range v.Args {\n\t\tk = binary.AppendUvarint(k, uint64(x.ID))\n\t}", "ids := uint64(0)\n\tfor _, x := range v.Args {\n\t\tids += uint64(x.ID)\n\t}\n\tk = binary.AppendUvarint(k, ids)", "./backend/ir"},
 	{"memory is used again one value too soon", "backend/ir/memory.go", "b.last = i\n\t\t\t}\n\t\t}\n\t\tif v.Slot", "b.last = max(b.first, i-1)\n\t\t\t}\n\t\t}\n\t\tif v.Slot", "./backend/ir"},
