@@ -188,7 +188,7 @@ func (d *Directory) prune(s *keras.State) error {
 			drop = append(drop, path)
 		}
 	}
-	left, err := filepath.Glob(filepath.Join(escape(d.Path), "*.ckpt"+aside.Suffix))
+	left, err := filepath.Glob(filepath.Join(escape(d.Path), "*.ckpt.*"+aside.Suffix))
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}

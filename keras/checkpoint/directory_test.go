@@ -67,7 +67,7 @@ func TestDirectory(t *testing.T) {
 	// What was left unfinished goes; what is someone else's stays.
 	other := filepath.Join(d.Path, "notes.txt")
 	check(t, os.WriteFile(other, nil, 0o644))
-	check(t, os.WriteFile(filepath.Join(d.Path, "epoch-00001-step-00000000.ckpt.tmp"), nil, 0o644))
+	check(t, os.WriteFile(filepath.Join(d.Path, "epoch-00001-step-00000000.ckpt.0123abcd.tmp"), nil, 0o644))
 	check(t, d.Save(background, state(9, 6)))
 	check(t, d.Remove())
 	if got := names(t, d.Path); !slices.Equal(got, []string{"notes.txt"}) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras/data"
@@ -325,6 +326,29 @@ func TestCache(t *testing.T) {
 	}
 	if files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(files) != 1 {
 		t.Errorf("got files %v, want the one", files)
+	}
+}
+
+// TestCacheFileShared: trainings that begin at once with one file fill it each for
+// itself, and all get all elements.
+func TestCacheFileShared(t *testing.T) {
+	for range 20 {
+		path := filepath.Join(t.TempDir(), "numbers.tfrecord")
+		var all sync.WaitGroup
+		for range 3 {
+			d := data.Range(0, 200).CacheFile(path, number())
+			all.Go(func() {
+				for e := range 2 {
+					if got := epoch(t, d, e); len(got) != 200 || got[199] != 199 {
+						t.Errorf("epoch %d has %d elements", e, len(got))
+					}
+				}
+			})
+		}
+		all.Wait()
+		if files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(files) != 1 {
+			t.Errorf("got files %v, want the one", files)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func Save(path string, m *keras.Model, opts ...Option) error {
 
 func writeArchive(f aside.File, description []byte, root *hdf5.Group, vocabularies map[string]string) error {
 	// HDF5 is written in no order, so it takes a file of its own first.
-	weights, err := os.Create(f.Name() + ".h5")
+	weights, err := os.OpenFile(f.Name()+".h5", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -4,18 +4,22 @@ package aside
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 )
 
-// Suffix ends the names of files that are being written; one that a killed
-// program left behind may be deleted.
+// Suffix ends the names of files that are being written, path.NUMBER.tmp; one
+// that a killed program left behind may be deleted.
 const Suffix = ".tmp"
 
 // FS is what is needed of a file system; tests give one that fails.
 type FS interface {
+	// Create makes a file to become path, with a name of its own beside it.
 	Create(path string) (File, error)
 	Rename(from, to string) error
 	Remove(path string) error
@@ -33,8 +37,16 @@ type File interface {
 // System is the file system of the machine.
 type System struct{}
 
-// Create is os.Create.
-func (System) Create(path string) (File, error) { return os.Create(path) }
+// Create makes a file that was not there: two writers of a path have one each, and
+// nothing that somebody left under a name of one is written to.
+func (System) Create(path string) (File, error) {
+	for {
+		f, err := os.OpenFile(fmt.Sprintf("%s.%08x%s", path, rand.Uint32(), Suffix), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
+}
 
 // Rename is os.Rename.
 func (System) Rename(from, to string) error { return os.Rename(from, to) }
@@ -57,25 +69,23 @@ func (System) SyncDir(path string) error {
 
 // Write makes the file at path, or replaces it, with what write writes. Errors
 // of package os come without the path, which would be that of the unfinished
-// file.
+// file. Of several writers at a time the last one's file stays.
 func Write(fs FS, path string, write func(File) error) error {
-	tmp := path + Suffix
-	err := store(fs, tmp, write)
-	if err == nil {
-		err = fs.Rename(tmp, path)
+	f, err := fs.Create(path)
+	if err != nil {
+		return Bare(err)
+	}
+	if err = store(f, write); err == nil {
+		err = fs.Rename(f.Name(), path)
 	}
 	if err != nil {
-		fs.Remove(tmp) // it may not be there
+		fs.Remove(f.Name()) // the cause is err
 		return Bare(err)
 	}
 	return Bare(fs.SyncDir(filepath.Dir(path)))
 }
 
-func store(fs FS, path string, write func(File) error) error {
-	f, err := fs.Create(path)
-	if err != nil {
-		return err
-	}
+func store(f File, write func(File) error) error {
 	if err := write(f); err != nil {
 		f.Close()
 		return err
