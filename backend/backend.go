@@ -7,9 +7,11 @@
 package backend
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -267,28 +269,37 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%sdevice %q has no kernel for %v on %v", where, e.Device, e.Op, e.DType)
 }
 
-// programs remembers compiled programs; the bound keeps a process that sees
-// ever new shapes from growing without end.
+// programs remembers the programs that were asked for last; the bound keeps a
+// process that sees ever new shapes from growing without end.
 var programs = struct {
 	sync.Mutex
 	byKey map[string]*entry
-	order []string // oldest first
+	asked uint64 // calls of remembered so far
 }{byKey: map[string]*entry{}}
 
-const maxPrograms = 1024
+const maxPrograms = 256
 
+// entry is a program that is compiled by who asks for it first.
 type entry struct {
-	once    sync.Once
-	program driver.Program
-	graph   *ir.Graph
-	err     error
+	asked    uint64        // the last call that asked for it
+	turn     chan struct{} // of one element: who has taken it compiles
+	planned  bool          // graph has been optimized, with err
+	graph    *ir.Graph
+	memory   ir.Memory
+	err      error
+	compiled bool
+	program  driver.Program
 }
+
+func newEntry() *entry { return &entry{turn: make(chan struct{}, 1)} }
 
 // Compile optimizes g for a device and compiles it, or returns the program it
 // compiled before for a graph of the same structure and paths on the same
 // device with the same options. g is used up. The plan that the program runs
-// is returned with it and must not be changed.
-func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Graph, error) {
+// is returned with it and must not be changed. A plan that does not fit into the
+// device's memory limit is a *MemoryError. When the context ends first, its
+// error is returned, and nothing is remembered.
+func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Graph, error) {
 	debug := DebugFromEnv()
 	o.Check = o.Check || debug.Check
 	o.Skip = append(slices.Clone(o.Skip), SkippedPasses()...)
@@ -311,24 +322,67 @@ func Compile(d driver.Device, g *ir.Graph, o ir.Options) (driver.Program, *ir.Gr
 	for _, v := range g.Values { // errors of a run name the layer
 		key = append(append(key, v.Path...), 0)
 	}
-	e := &entry{}
+	e := newEntry()
 	if Keeps(Programs) {
 		e = remembered(string(key))
 	}
-	e.once.Do(func() {
-		e.graph = g
+	select {
+	case e.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	defer func() { <-e.turn }()
+	if err := e.compile(ctx, d, g, o); err != nil {
+		return nil, nil, err
+	}
+	return e.program, e.graph, nil
+}
+
+// compile does what is not done yet. What is wrong with the graph stays so; other
+// errors need not come again.
+func (e *entry) compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) error {
+	if !e.planned {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		e.planned, e.graph = true, g
 		if e.err = Expand(d, g); e.err == nil {
-			if e.err = ir.Optimize(g, o); e.err == nil {
-				e.program, e.err = d.Compile(g)
-			}
+			e.err = ir.Optimize(g, o)
 		}
-		if debug.Plan && e.err == nil {
-			m := g.Memory()
-			fmt.Fprintf(os.Stderr, "plan: %d values; bytes: %d arena, %d inputs, %d outputs, %d constants\n%v",
-				len(g.Values), m.Arena, m.Inputs, m.Outputs, m.Static, g)
+		if e.err == nil {
+			e.memory = g.Memory()
 		}
-	})
-	return e.program, e.graph, e.err
+	}
+	if e.err != nil {
+		return e.err
+	}
+	if !o.Unbounded {
+		if err := fits(d, e.graph, e.memory); err != nil {
+			return err
+		}
+	}
+	if e.compiled {
+		return nil
+	}
+	program, err := d.Compile(ctx, e.graph)
+	if err != nil {
+		return err
+	}
+	e.program, e.compiled = program, true
+	if DebugFromEnv().Plan {
+		m := e.memory
+		fmt.Fprintf(os.Stderr, "plan: %d values; bytes: %d arena, %d inputs, %d outputs, %d constants\n%v",
+			len(e.graph.Values), m.Arena, m.Inputs, m.Outputs, m.Static, e.graph)
+	}
+	return nil
+}
+
+// ForgetPrograms empties the memory of Compile. Programs in use stay with their
+// users.
+func ForgetPrograms() {
+	programs.Lock()
+	defer programs.Unlock()
+	clear(programs.byKey)
 }
 
 // remembered returns the entry of a key, a new one if need be.
@@ -337,16 +391,22 @@ func remembered(key string) *entry {
 	defer programs.Unlock()
 	e, ok := programs.byKey[key]
 	if !ok {
-		if len(programs.order) >= maxPrograms {
+		if len(programs.byKey) >= maxPrograms {
+			oldest, least := "", uint64(math.MaxUint64)
+			for k, e := range programs.byKey {
+				if e.asked < least {
+					oldest, least = k, e.asked
+				}
+			}
 			// Programs in use stay alive with their users; the cache only
 			// forgets them.
-			delete(programs.byKey, programs.order[0])
-			programs.order = programs.order[1:]
+			delete(programs.byKey, oldest)
 		}
-		e = &entry{}
+		e = newEntry()
 		programs.byKey[key] = e
-		programs.order = append(programs.order, key)
 	}
+	programs.asked++
+	e.asked = programs.asked
 	return e
 }
 

@@ -1,6 +1,7 @@
 package backend_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -32,7 +33,7 @@ func (f *fake) Supports(c op.Code, d dtype.DType) bool { return !slices.Contains
 
 func (f *fake) Alloc(int) (driver.Buffer, error) { return nil, errors.New("no memory") }
 
-func (f *fake) Compile(g *ir.Graph) (driver.Program, error) {
+func (f *fake) Compile(_ context.Context, g *ir.Graph) (driver.Program, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.compiled = append(f.compiled, g)
@@ -166,7 +167,7 @@ func TestParseDebug(t *testing.T) {
 func TestCache(t *testing.T) {
 	d := &fake{name: fmt.Sprintf("cache%p", t)} // the cache outlives a test that runs again
 	compile := func(d driver.Device, c op.Code, path string, o ir.Options) *ir.Graph {
-		_, g, err := backend.Compile(d, unary(t, c, op.Attr{}, path), o)
+		_, g, err := backend.Compile(t.Context(), d, unary(t, c, op.Attr{}, path), o)
 		if err != nil {
 			t.Error(err)
 		}
@@ -208,14 +209,14 @@ func TestCache(t *testing.T) {
 	if len(d.compiled) != last {
 		t.Error("the newest program is gone")
 	}
-	if _, _, err := backend.Compile(d, unary(t, op.Exp, op.Attr{}, ""), ir.Options{Skip: []string{"magic"}}); err == nil {
+	if _, _, err := backend.Compile(t.Context(), d, unary(t, op.Exp, op.Attr{}, ""), ir.Options{Skip: []string{"magic"}}); err == nil {
 		t.Error("an unknown pass can be skipped")
 	}
 }
 
 func TestUnsupported(t *testing.T) {
 	d := &fake{name: "poor", lacks: []op.Code{op.Erf}}
-	_, _, err := backend.Compile(d, unary(t, op.Erf, op.Attr{}, "dense"), ir.Options{})
+	_, _, err := backend.Compile(t.Context(), d, unary(t, op.Erf, op.Attr{}, "dense"), ir.Options{})
 	var e *backend.UnsupportedError
 	if !errors.As(err, &e) || *e != (backend.UnsupportedError{Device: "poor", Op: op.Erf, DType: dtype.Float32, Path: "dense"}) {
 		t.Fatalf("got error %v", err)
@@ -234,7 +235,7 @@ func TestUnsupported(t *testing.T) {
 func TestExpansion(t *testing.T) {
 	for _, c := range []op.Code{op.Softmax, op.LogSoftmax} {
 		d := &fake{name: "plain " + c.String(), lacks: []op.Code{op.Softmax, op.LogSoftmax}}
-		_, g, err := backend.Compile(d, unary(t, c, op.Attr{Axes: []int{0}}, "head"), ir.Options{Check: true, Skip: []string{"fuse", "join"}})
+		_, g, err := backend.Compile(t.Context(), d, unary(t, c, op.Attr{Axes: []int{0}}, "head"), ir.Options{Check: true, Skip: []string{"fuse", "join"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +257,7 @@ func TestExpansion(t *testing.T) {
 			t.Errorf("%v: the result is %v", c, g.Outputs[0].Type)
 		}
 		d = &fake{name: "poorer " + c.String(), lacks: []op.Code{c, op.Max}}
-		_, _, err = backend.Compile(d, unary(t, c, op.Attr{Axes: []int{0}}, "head"), ir.Options{})
+		_, _, err = backend.Compile(t.Context(), d, unary(t, c, op.Attr{Axes: []int{0}}, "head"), ir.Options{})
 		if want := fmt.Sprintf("layer head: device %q has no kernel for Max on float32", d.name); err == nil || err.Error() != want {
 			t.Errorf("%v: got error %v, want %q", c, err, want)
 		}

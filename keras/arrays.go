@@ -2,6 +2,7 @@ package keras
 
 import (
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -58,7 +59,9 @@ func (a *arrays) add(what string, t *Tensor) group {
 		if a.n >= 0 && n != a.n {
 			tensor.Fail("FromTensors", "%s has %d samples, X has %d", what, n, a.n)
 		}
-		a.n = n
+		if a.n = n; n > math.MaxInt32 {
+			tensor.Fail("FromTensors", "%s has %d samples, want at most %d", what, n, math.MaxInt32)
+		}
 		data, err := p.Host()
 		if err != nil {
 			if data, err = p.Bytes(); err != nil {

@@ -200,6 +200,10 @@ func (m *Model) prepare() error {
 	t.outputs, t.trained = outs, m.trained()
 	t.train = Function(m.trainStep, m, t.optimizer, t, t.trained)
 	t.test = Function(m.testStep, m, t)
+	if m.plans > 0 {
+		t.train.KeepPlans(m.plans)
+		t.test.KeepPlans(m.plans)
+	}
 	return nil
 }
 
@@ -507,6 +511,22 @@ func (m *Model) planMemory(step *tensor.Func[Batch, none], b Batch) (p MemoryPla
 	p.Slots = max(need.Variables-p.Weights, 0)
 	p.Peak = need.Arena + need.Workspace + need.Variables + need.Arguments + need.Results
 	return p, nil
+}
+
+// KeepPlans sets for how many shapes of batches the model keeps a compiled plan of
+// training, of evaluation and of prediction each: those that came last. The default
+// is 64. Less than 1 is 1. See tensor.Func.KeepPlans.
+func (m *Model) KeepPlans(n int) {
+	m.plans = max(n, 1)
+	if t := m.training; t != nil && t.train != nil {
+		t.train.KeepPlans(m.plans)
+		t.test.KeepPlans(m.plans)
+	}
+	m.predicting.Lock()
+	defer m.predicting.Unlock()
+	if m.prediction != nil {
+		m.prediction.KeepPlans(m.plans)
+	}
 }
 
 // TrainStep runs one training step and reads nothing back: what Fit does for

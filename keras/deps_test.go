@@ -25,7 +25,7 @@ var imports = map[string]string{
 	"backend/driver":                 "backend/dtype backend/ir backend/op",
 	"backend":                        "backend/driver backend/dtype backend/ir backend/op",
 	"backend/null":                   "backend backend/driver backend/dtype backend/ir backend/op",
-	"backend/cpu":                    "backend backend/cpu/internal/gemm backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/cpu",
+	"backend/cpu":                    "backend backend/cpu/internal/gemm backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/cpu golang.org/x/sys/unix", // on Windows golang.org/x/sys/windows
 	"backend/cpu/internal/a64":       "",
 	"backend/cpu/internal/asmgen":    "backend/cpu/internal/a64",
 	"backend/cpu/internal/gemm":      "backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",

@@ -433,6 +433,10 @@ func TestErrorKinds(t *testing.T) {
 	if err := errorCases["Overflow at the lowest loss scale"](t); !errors.As(err, &first) || first.Path != "head/grad" {
 		t.Errorf("errors.As does not find *tensor.NonFinite in %v", err)
 	}
+	var memory *keras.MemoryError
+	if err := errorCases["Model that does not fit into memory"](t); !errors.As(err, &memory) || memory.Limit != 1<<30 || memory.Largest[0].Bytes != 4*20000*40000 {
+		t.Errorf("errors.As does not find *keras.MemoryError in %v", err)
+	}
 	var shape *tensor.Error
 	if err := errorCases["Integers where floats are wanted"](t); !errors.As(err, &shape) || shape.Path != "dense" {
 		t.Errorf("errors.As does not find *tensor.Error in %v", err)

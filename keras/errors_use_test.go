@@ -37,6 +37,24 @@ func init() {
 			new(optimizers.Adam).ApplyGradients(keras.Gradients(l, m.TrainableVariables()), m.TrainableVariables())
 			return nil
 		},
+		"Shape that no memory holds": func(*testing.T) (err error) {
+			defer tensor.Catch(&err)
+			keras.NewTensor([]float32{}, 1<<32, 1<<32)
+			return nil
+		},
+		"Model that does not fit into memory": func(t *testing.T) error {
+			if err := keras.SetMemoryLimit(1 << 30); err != nil {
+				return err
+			}
+			defer func() {
+				if err := keras.SetMemoryLimit(0); err != nil {
+					t.Error(err)
+				}
+			}()
+			m := keras.Sequential(&layers.Dense{Units: 20000}, &layers.Dense{Units: 40000}, &layers.Dense{Units: 1})
+			_, err := m.Predict(context.Background(), keras.NewTensor(make([]float32, 4), 1, 4))
+			return err
+		},
 		"Variables listed before the model is built": func(*testing.T) error {
 			m, opt, loss := keras.Sequential(&layers.Dense{Units: 3}), &optimizers.Adam{}, &losses.SparseCategoricalCrossentropy{FromLogits: true}
 			vars := m.TrainableVariables()

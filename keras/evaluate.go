@@ -110,6 +110,9 @@ func (m *Model) predictable(x *Tensor) error {
 	}
 	if m.prediction == nil {
 		m.prediction = Function(func(x *Tensor) *Tensor { return m.call(layers.Pass{}, x, true) }, m)
+		if m.plans > 0 {
+			m.prediction.KeepPlans(m.plans)
+		}
 	}
 	return nil
 }

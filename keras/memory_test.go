@@ -46,6 +46,7 @@ func TestMeasuredMemory(t *testing.T) {
 	} {
 		for _, p := range []string{"float32", "bfloat16", "float16", "mixed_float16", "mixed_bfloat16"} {
 			underPolicy(t, p)
+			backend.ForgetPrograms() // or those of other tests make room for these
 			before := settled(device.(*cpu.Device).Held)
 			m := Sequential(append(list(), dense(1))...)
 			check(t, m.Compile(CompileConfig{Optimizer: &optimizers.Adam{}, Loss: &losses.MeanSquaredError{}}))

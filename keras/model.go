@@ -33,6 +33,7 @@ type Model struct {
 	frozen     bool
 	asLayer    *modelLayer
 	training   *training  // after Compile
+	plans      int        // see KeepPlans; 0: the default
 	predicting sync.Mutex // of who builds the model, or prediction, in Predict
 	prediction *tensor.Func[*Tensor, *Tensor]
 }

@@ -35,6 +35,9 @@ func checkEncoding(mode string, in []Shape, allowed ...string) error {
 // counts. A category that is not from 0 to n-1 is an error of the step.
 func (e encoding) of(x, weights *tensor.Tensor, d dtype.DType) *tensor.Tensor {
 	if e.mode == "int" {
+		if err := wantTable("categories", e.n); err != nil {
+			tensor.Fail("Call", "%w", err)
+		}
 		every := make([]int64, e.n) // Gather checks its indices
 		for i := range every {
 			every[i] = int64(i)

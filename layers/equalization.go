@@ -136,6 +136,9 @@ func (l *ContrastLimitedAdaptiveHistogramEqualization) Build(in ...Shape) error 
 	if g := c.TileGridSize; len(g) != 2 || g[0] < 1 || g[1] < 1 {
 		return fmt.Errorf("TileGridSize is %v, want 2 positive numbers", g)
 	}
+	if err := wantTable("TileGridSize", c.TileGridSize...); err != nil {
+		return err
+	}
 	return l.CheckInput(in...)
 }
 

@@ -418,6 +418,9 @@ func (b *Base) build(l Layer, in []Shape) error {
 		}
 		b.policy, b.follows = p, name == "" && b.general == nil
 	}
+	if err := checkIntegers(l); err != nil {
+		return err
+	}
 	if err := l.Build(in...); err != nil {
 		return err
 	}

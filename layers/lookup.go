@@ -25,6 +25,10 @@ type lookup[K cmp.Ordered] struct {
 	pad      bool
 }
 
+// maxOOV is the most indices for tokens that are not in a vocabulary: each is one
+// of the tokens that a layer lists.
+const maxOOV = 1 << 20
+
 // modes are those of lookups.
 var modes = []string{"int", "one_hot", "multi_hot", "count", "tf_idf"}
 
@@ -35,8 +39,8 @@ func (l lookup[K]) check() error {
 		return fmt.Errorf("MaxTokens is %d, want at least 2", l.max)
 	case l.pad && l.max == 0:
 		return fmt.Errorf("PadToMaxTokens is set and MaxTokens is not, want both")
-	case l.oov < 0:
-		return fmt.Errorf("NumOOVIndices is %d, want a number from 0", l.oov)
+	case l.oov < 0 || l.oov > maxOOV:
+		return fmt.Errorf("NumOOVIndices is %d, want a number from 0 to %d", l.oov, maxOOV)
 	case !slices.Contains(modes, l.mode):
 		return fmt.Errorf("OutputMode is %q, want one of %q", l.mode, modes)
 	case l.invert && l.mode != "int":
@@ -124,6 +128,9 @@ func (l lookup[K]) table() (*table[K], error) {
 	}
 	if len(l.idf) != len(l.words) {
 		return nil, fmt.Errorf("IDFWeights has %d numbers, want %d as Vocabulary", len(l.idf), len(l.words))
+	}
+	if err := wantTable("MaxTokens", t.size); err != nil {
+		return nil, err
 	}
 	t.idf = make([]float64, t.size)
 	if at := t.idf; whole {

@@ -113,6 +113,9 @@ func (m *MelSpectrogram) Build(in ...Shape) error {
 	if m.sin, err = kernel("imag"); err != nil {
 		return err
 	}
+	if err := wantTable("FFTLength and NumMelBins", bins, *c.NumMelBins); err != nil {
+		return err
+	}
 	m.bands = tensor.New(melBands(*c.NumMelBins, bins, float64(*c.SamplingRate), *c.MinFreq, highest), bins, *c.NumMelBins)
 	return nil
 }

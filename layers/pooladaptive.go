@@ -42,6 +42,9 @@ func (p *adaptivePooling) pool(x *tensor.Tensor, reduce func(x *tensor.Tensor, a
 			x = reduce(x.Reshape(shape...), axis+1)
 			continue
 		}
+		if err := wantRecorded("OutputSize", o); err != nil {
+			tensor.Fail("Call", "%w", err)
+		}
 		parts := make([]*tensor.Tensor, o)
 		for j := range parts {
 			parts[j] = reduce(x.Slice(axis, j*n/o, ((j+1)*n+o-1)/o), axis).ExpandDims(axis)

@@ -53,7 +53,7 @@ func (s *imageSize) resize(x *tensor.Tensor, how string, antialias bool) *tensor
 	for i, to := range s.to {
 		axis := s.field.first() + i
 		if from := x.Dim(axis); from != to {
-			w, err := resample.Weights(how, antialias, from, to)
+			w, err := resampleTable(how, antialias, from, to)
 			if err != nil {
 				tensor.Fail("Call", "%w", err)
 			}
@@ -61,6 +61,14 @@ func (s *imageSize) resize(x *tensor.Tensor, how string, antialias bool) *tensor
 		}
 	}
 	return x.Cast(d)
+}
+
+// resampleTable is resample.Weights, unless the table would be too large.
+func resampleTable(how string, antialias bool, from, to int) ([]float64, error) {
+	if err := wantTable(fmt.Sprintf("%d pixels in the place of %d", to, from), to, from); err != nil {
+		return nil, err
+	}
+	return resample.Weights(how, antialias, from, to)
 }
 
 // cut leaves a window of images.

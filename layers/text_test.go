@@ -197,7 +197,7 @@ func TestTextErrors(t *testing.T) {
 		{&layers.StringLookup{Vocabulary: words, MaxTokens: 1}, "layer string_lookup: Build: MaxTokens is 1, want at least 2"},
 		{&layers.StringLookup{Vocabulary: words, MaxTokens: 4}, "layer string_lookup: Build: Vocabulary has 5 tokens with special ones, want at most MaxTokens, 4"},
 		{&layers.StringLookup{Vocabulary: words, PadToMaxTokens: true}, "layer string_lookup: Build: PadToMaxTokens is set and MaxTokens is not, want both"},
-		{&layers.StringLookup{Vocabulary: words, NumOOVIndices: new(-1)}, "layer string_lookup: Build: NumOOVIndices is -1, want a number from 0"},
+		{&layers.StringLookup{Vocabulary: words, NumOOVIndices: new(-1)}, "layer string_lookup: Build: NumOOVIndices is -1, want a number from 0 to 1048576"},
 		{&layers.StringLookup{Vocabulary: words, OutputMode: "binary"}, `layer string_lookup: Build: OutputMode is "binary", want one of ["int" "one_hot" "multi_hot" "count" "tf_idf"]`},
 		{&layers.StringLookup{Vocabulary: words, Invert: true, OutputMode: "count"}, `layer string_lookup: Build: OutputMode is "count" with Invert, want int`},
 		{&layers.StringLookup{Vocabulary: words, Invert: true}, "layer string_lookup: Build: Invert makes strings, which tensors cannot hold; use Decode"},

@@ -5,7 +5,6 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/resample"
 )
 
 // UpSampling1D repeats each step of sequences.
@@ -102,7 +101,7 @@ func (u *UpSampling2D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	for axis, f := range u.factors {
 		if f > 1 {
 			n := y.Dim(axis)
-			w, err := resample.Weights("bilinear", false, n, n*f)
+			w, err := resampleTable("bilinear", false, n, n*f)
 			if err != nil {
 				tensor.Fail("Call", "%w", err)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/constraints"
 	"github.com/mezzo-ml/mezzo/layers/initializers"
@@ -91,6 +92,9 @@ func (b *Base) AddWeight(name string, s Shape, initializer string, options ...We
 		store, w.compute = dtype.Int32, dtype.Int32
 	}
 	shape := s.Clone()
+	if err := (op.Type{DType: store, Shape: shape}).Check(); err != nil {
+		return nil, fmt.Errorf("weight %s: %w", name, err)
+	}
 	w.Variable = tensor.NewVariable(b.Path()+"/"+name, store, shape, func(dst []float64) error {
 		err := init(dst, shape, b.key(name))
 		if err == nil && want.adjust != nil {

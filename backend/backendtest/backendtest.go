@@ -161,7 +161,7 @@ func add(g *ir.Graph, c op.Code, a op.Attr, args ...*ir.Value) *ir.Value {
 
 // compute compiles g through the cache of package backend and runs it once.
 func compute(d driver.Device, g *ir.Graph, o ir.Options, in []array) ([]array, error) {
-	p, plan, err := backend.Compile(d, g, o)
+	p, plan, err := backend.Compile(context.Background(), d, g, o)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func Bench(b *testing.B, d driver.Device) {
 }
 
 func (c Case) bench(b *testing.B, d driver.Device) {
-	p, plan, err := backend.Compile(d, c.graph(), ir.Options{})
+	p, plan, err := backend.Compile(context.Background(), d, c.graph(), ir.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -33,8 +33,10 @@ func (d *interpreter) Alloc(n int) (driver.Buffer, error) {
 	m.Changed()
 	return m, nil
 }
-func (d *interpreter) Compile(g *ir.Graph) (driver.Program, error) { return &interpreted{d, g}, nil }
-func (d *interpreter) Close() error                                { return nil }
+func (d *interpreter) Compile(_ context.Context, g *ir.Graph) (driver.Program, error) {
+	return &interpreted{d, g}, nil
+}
+func (d *interpreter) Close() error { return nil }
 
 type memory struct {
 	driver.Contents
@@ -197,7 +199,7 @@ func compileUnordered(d driver.Device, g *ir.Graph) (driver.Program, *ir.Graph, 
 		return nil, nil, err
 	}
 	slices.SortStableFunc(g.Values, func(a, b *ir.Value) int { return rank(a) - rank(b) })
-	p, err := d.Compile(g)
+	p, err := d.Compile(context.Background(), g)
 	return p, g, err
 }
 

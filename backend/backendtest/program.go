@@ -78,7 +78,7 @@ func testDonation(t *testing.T, d driver.Device) {
 	if err := norm.check(out[1]); err != nil {
 		t.Errorf("norm of the old variable: %v", err)
 	}
-	_, plan, err := backend.Compile(d, updateGraph(1023), ir.Options{Check: true})
+	_, plan, err := backend.Compile(t.Context(), d, updateGraph(1023), ir.Options{Check: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func testOverwriting(t *testing.T, d driver.Device) {
 }
 
 func testCanceled(t *testing.T, d driver.Device) {
-	p, plan, err := backend.Compile(d, updateGraph(1023), ir.Options{Check: true})
+	p, plan, err := backend.Compile(t.Context(), d, updateGraph(1023), ir.Options{Check: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func busyInputs(seed uint64) []array {
 // testConcurrent runs one program in two goroutines with different inputs.
 func testConcurrent(t *testing.T, d driver.Device) {
 	g, _ := busyGraph()
-	p, plan, err := backend.Compile(d, g, ir.Options{Check: true})
+	p, plan, err := backend.Compile(t.Context(), d, g, ir.Options{Check: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func testWorkers(t *testing.T, d driver.Device) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	in := busyInputs(1)
 	g, _ := busyGraph()
-	first, plan, err := backend.Compile(d, g, ir.Options{Check: true})
+	first, plan, err := backend.Compile(t.Context(), d, g, ir.Options{Check: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func testWorkers(t *testing.T, d driver.Device) {
 		if err := ir.Optimize(g, ir.Options{Check: true}); err != nil {
 			t.Fatal(err)
 		}
-		fresh, err := d.Compile(g) // past the cache
+		fresh, err := d.Compile(t.Context(), g) // past the cache
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +289,7 @@ func testWorkers(t *testing.T, d driver.Device) {
 
 func testCache(t *testing.T, d driver.Device) {
 	compile := func(g *ir.Graph, o ir.Options) driver.Program {
-		p, _, err := backend.Compile(d, g, o)
+		p, _, err := backend.Compile(t.Context(), d, g, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +313,7 @@ func testCache(t *testing.T, d driver.Device) {
 // the elements that its arguments, as shown, give.
 func testWatcher(t *testing.T, d driver.Device) {
 	in := updateInputs(1023)
-	p, plan, err := backend.Compile(d, updateGraph(1023), ir.Options{Watch: true, Check: true})
+	p, plan, err := backend.Compile(t.Context(), d, updateGraph(1023), ir.Options{Watch: true, Check: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +381,7 @@ func testWatcher(t *testing.T, d driver.Device) {
 func testUnusedInput(t *testing.T, d driver.Device) {
 	g := ir.New(2)
 	g.Output(add(g, op.Neg, op.Attr{}, param(g, 1, typ(f32, 3))), -1)
-	p, plan, err := backend.Compile(d, g, ir.Options{Check: true})
+	p, plan, err := backend.Compile(t.Context(), d, g, ir.Options{Check: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -498,7 +498,7 @@ func testVersions(t *testing.T, d driver.Device) {
 	w, s := param(g, 0, typ(f32, n)), param(g, 1, typ(f32, n))
 	g.Output(add(g, op.Sub, op.Attr{}, w, s), 0)
 	g.Output(add(g, op.Mul, op.Attr{}, s, s), -1)
-	p, plan, err := backend.Compile(d, g, ir.Options{})
+	p, plan, err := backend.Compile(t.Context(), d, g, ir.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func trainingInputs(types []op.Type) []array {
 // the losses of the first and of the last step.
 func train(d driver.Device, dt dtype.DType, o ir.Options, steps int) (vars []array, first, last float64, err error) {
 	g, types := trainStep(dt)
-	p, plan, err := backend.Compile(d, g, o)
+	p, plan, err := backend.Compile(context.Background(), d, g, o)
 	if err != nil {
 		return nil, 0, 0, err
 	}

@@ -44,7 +44,7 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 		if err := ir.Optimize(g, ir.Options{Check: true}); err != nil {
 			t.Fatal(err)
 		}
-		prog, err := compile(New(), g)
+		prog, err := compile(t.Context(), New(), g)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func testRandomInRegisters(t *testing.T) {
 			if err := ir.Optimize(g, ir.Options{Check: true}); err != nil {
 				t.Fatal(err)
 			}
-			prog, err := compile(New(), g)
+			prog, err := compile(t.Context(), New(), g)
 			if err != nil {
 				t.Fatal(err)
 			}

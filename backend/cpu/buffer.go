@@ -19,8 +19,8 @@ type Buffer struct {
 	lease   *lease // nil: not the device's
 }
 
-// lease is memory that the device counts until its buffer is freed or nobody
-// has it any more.
+// lease is memory that the device counts until its buffer is freed, or its program
+// trimmed, or nobody has it any more.
 type lease struct {
 	device *Device
 	bytes  atomic.Int64
@@ -28,9 +28,15 @@ type lease struct {
 
 func (l *lease) end() { l.device.held.Add(-l.bytes.Swap(0)) }
 
-// newBuffer makes a buffer of zeros.
+// add counts n bytes more, or less.
+func (l *lease) add(n int) {
+	l.device.held.Add(int64(n))
+	l.bytes.Add(int64(n))
+}
+
+// newBuffer makes a buffer of zeros, of bytes that the device has counted.
 func newBuffer(d *Device, bytes int) *Buffer {
-	b := &Buffer{storage: d.aligned(bytes), lease: &lease{device: d}}
+	b := &Buffer{storage: aligned(bytes), lease: &lease{device: d}}
 	b.lease.bytes.Store(int64(bytes))
 	runtime.AddCleanup(b, (*lease).end, b.lease)
 	b.Changed()

@@ -40,6 +40,14 @@ func (s *slide) at(axis, y, k int) (int, bool) {
 	return p, p >= 0 && p < s.in[axis]
 }
 
+// within is how many elements of window y along an axis lie on the source.
+func (s *slide) within(axis, y int) int {
+	apart, first := s.dilation[axis], s.low[axis]-y*s.stride[axis] // from the window's beginning to that of the source
+	lo := ceilDiv(max(0, first), apart)
+	hi := min(s.size[axis], ceilDiv(max(0, first+s.in[axis]), apart))
+	return max(0, hi-lo)
+}
+
 // window is the number of the window along an axis whose element k lies on
 // position p, and whether there is one.
 func (s *slide) window(axis, p, k int) (int, bool) {

@@ -89,7 +89,10 @@ func bound(b *testing.B, c op.Code, a op.Attr, types []op.Type, threads int) (*r
 	g.Output(record(b, g, c, a, args...), -1)
 	p := plan(b, g)
 	in, out := buffers(p, arrays)
-	r := p.get()
+	r, err := p.get()
+	if err != nil {
+		b.Fatal(err)
+	}
 	if err := p.bind(r, in, out); err != nil {
 		b.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func TestConvNotFinite(t *testing.T) {
 				if err := ir.Optimize(g, ir.Options{}); err != nil {
 					t.Fatal(err)
 				}
-				p, err := New().Compile(g)
+				p, err := New().Compile(t.Context(), g)
 				if err != nil {
 					t.Fatal(err)
 				}

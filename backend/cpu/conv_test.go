@@ -192,7 +192,7 @@ func TestConvBiasRelu(t *testing.T) {
 				if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
 					t.Fatal(err)
 				}
-				p, err := New().Compile(g)
+				p, err := New().Compile(t.Context(), g)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -252,7 +252,7 @@ func TestConvEpilogue(t *testing.T) {
 					if v := g.Values[4]; (v.Attr.Body != nil) != (j == 0) {
 						t.Fatalf("%v with skipped passes %v is\n%v", c, skip, g)
 					}
-					p, err := New().Compile(g)
+					p, err := New().Compile(t.Context(), g)
 					if err != nil {
 						t.Fatal(err)
 					}

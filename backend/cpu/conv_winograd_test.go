@@ -151,7 +151,7 @@ func testWinogradLimits(t *testing.T, direct map[string][]float64) {
 					if err := ir.Optimize(g, ir.Options{}); err != nil {
 						t.Fatal(err)
 					}
-					program, err := New().Compile(g)
+					program, err := New().Compile(t.Context(), g)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -213,7 +213,7 @@ func TestWinogradEpilogue(t *testing.T) {
 			if err := ir.Optimize(g, ir.Options{Skip: skip}); err != nil {
 				t.Fatal(err)
 			}
-			p, err := New().Compile(g)
+			p, err := New().Compile(t.Context(), g)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -76,7 +76,7 @@ func plan(t testing.TB, g *ir.Graph) *Program {
 	if err := ir.Optimize(g, ir.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New().Compile(g)
+	p, err := New().Compile(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}

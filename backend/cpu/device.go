@@ -36,11 +36,14 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"weak"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -54,19 +57,13 @@ func init() {
 }
 
 // Device is the processor that the program runs on. All it knows is how much
-// memory it has given away.
+// memory it has given away, and may give.
 type Device struct {
-	held atomic.Int64
-}
+	held  atomic.Int64
+	limit atomic.Int64 // 0: not known yet
 
-// Held is the bytes of elements in buffers that were not freed, nor collected as
-// garbage, and in the memory of programs that were not closed.
-func (d *Device) Held() int { return int(d.held.Load()) }
-
-// aligned is [aligned], counted.
-func (d *Device) aligned(n int) []byte {
-	d.held.Add(int64(n))
-	return aligned(n)
+	mu       sync.Mutex
+	programs []weak.Pointer[Program]
 }
 
 // New returns the device. Most users get it from backend.Open("cpu").
@@ -109,16 +106,27 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	return false
 }
 
-// Alloc makes a buffer, filled with zeros.
+// Alloc makes a buffer, filled with zeros. Its error is a *backend.MemoryError when
+// the device would hold more than MemoryLimit.
 func (d *Device) Alloc(bytes int) (driver.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("cpu: Alloc: got %d bytes, want 0 or more", bytes)
+	}
+	if err := d.reserve(bytes, "a buffer"); err != nil {
+		return nil, err
 	}
 	return newBuffer(d, bytes), nil
 }
 
 // Compile makes a program from a plan.
-func (d *Device) Compile(g *ir.Graph) (driver.Program, error) { return compile(d, g) }
+func (d *Device) Compile(ctx context.Context, g *ir.Graph) (driver.Program, error) {
+	p, err := compile(ctx, d, g)
+	if err != nil {
+		return nil, err
+	}
+	d.compiled(p)
+	return p, nil
+}
 
 // Close does nothing: memory belongs to Go.
 func (*Device) Close() error { return nil }

@@ -48,7 +48,7 @@ func testDropout(t *testing.T) {
 						if err := ir.Optimize(g, o); err != nil {
 							t.Fatal(err)
 						}
-						prog, err := compile(New(), g)
+						prog, err := compile(t.Context(), New(), g)
 						if err != nil {
 							t.Fatal(err)
 						}

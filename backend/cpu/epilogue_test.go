@@ -36,7 +36,7 @@ func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(
 		if fused != (i == 0) {
 			t.Fatalf("fused: %v in\n%v", fused, g)
 		}
-		p, err := New().Compile(g)
+		p, err := New().Compile(t.Context(), g)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,7 @@ func testHalves(t *testing.T) {
 					if err := ir.Optimize(g, o); err != nil {
 						t.Fatal(err)
 					}
-					p, err := compile(New(), g)
+					p, err := compile(t.Context(), New(), g)
 					if err != nil {
 						t.Fatal(err)
 					}

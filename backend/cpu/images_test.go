@@ -42,7 +42,7 @@ func firstLayer(t *testing.T, d dtype.DType, batch, size, outs int) (*Program, [
 	if err := ir.Optimize(g, ir.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New().Compile(g)
+	p, err := New().Compile(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}

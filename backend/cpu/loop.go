@@ -34,7 +34,7 @@ func newLoop(b *builder, v *ir.Value) (kernel, error) {
 	if err := ir.Optimize(g, ir.Options{Watch: b.p.graph.Watched, Skip: backend.SkippedPasses()}); err != nil {
 		return nil, err
 	}
-	step, err := compile(b.p.device, g)
+	step, err := compile(b.ctx, b.p.device, g)
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +102,17 @@ func (k *stepLoop) run(r *run) {
 			copy(r.shared[p.stage:][:p.bytes], first)
 		}
 	}
-	inner := k.step.get()
-	inner.procs, inner.see = r.procs, r.see
+	inner, err := k.step.get()
+	if err != nil {
+		r.failed = err
+		return
+	}
+	inner.procs, inner.see, inner.done = r.procs, r.see, r.done
 	for i := range k.Steps {
+		if r.over() {
+			inner.forgetKept()
+			break
+		}
 		k.bind(r, inner, i)
 		if r.failed = k.step.values(inner); r.failed != nil {
 			k.step.put(inner)

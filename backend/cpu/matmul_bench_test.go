@@ -63,7 +63,10 @@ func benchMatMul(b *testing.B, a op.Attr, what string, d dtype.DType, m, n, k, t
 		return v
 	})
 	in, out := buffers(p, someOperands(p))
-	r := p.get()
+	r, err := p.get()
+	if err != nil {
+		b.Fatal(err)
+	}
 	if err := p.bind(r, in, out); err != nil {
 		b.Fatal(err)
 	}

@@ -54,7 +54,8 @@ func (r *run) keptCopy(place, pos int) (good, changed bool) {
 		return false, true
 	}
 	if k.data == nil {
-		k.data = r.program.device.aligned(r.program.kept[place])
+		r.program.lease.add(r.program.kept[place])
+		k.data = aligned(r.program.kept[place])
 	}
 	good = k.version == version
 	k.version = version

@@ -76,7 +76,10 @@ func TestKeptOperands(t *testing.T) {
 			product, _ := p.steps[len(p.steps)-1].kernel.(*product)
 			if keeps := product != nil && product.keeps; keeps {
 				before := multiply(w)
-				r := p.get()
+				r, err := p.get()
+				if err != nil {
+					t.Fatal(err)
+				}
 				clear(r.kept[product.kept].data) // the copy is what is read
 				p.put(r)
 				if bytes.Equal(multiply(w), before) {
@@ -121,7 +124,10 @@ func TestCheck(t *testing.T) {
 
 	p, run, _ := setup()
 	if product, ok := p.steps[0].kernel.(*product); ok && product.keeps {
-		r := p.get()
+		r, err := p.get()
+		if err != nil {
+			t.Fatal(err)
+		}
 		r.kept[product.kept].data[0]++
 		p.put(r)
 		wantError("a stale copy", run(), "MatMul", "packed copy", "packed anew")
@@ -153,7 +159,10 @@ func TestChangingOperands(t *testing.T) {
 		if err := p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{&Buffer{storage: aligned(4 * 20 * 300)}}); err != nil {
 			t.Fatal(err)
 		}
-		r := p.get()
+		r, err := p.get()
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer p.put(r)
 		return len(r.kept) > 0 && r.kept[0].data != nil
 	}

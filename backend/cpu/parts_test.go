@@ -93,7 +93,7 @@ func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
 		if apart := g.Values[len(in)].Apart; apart != (skip == nil && whole.Type.Bytes() > 0) {
 			t.Fatalf("apart: %v in\n%v", apart, g)
 		}
-		p, err := New().Compile(g)
+		p, err := New().Compile(t.Context(), g)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,12 @@ type worker struct {
 // fit makes sure that a worker has the scratch memory that a program asks for.
 func (w *worker) fit(p *Program) {
 	if len(w.scratch) < p.scratch {
-		p.device.held.Add(-int64(len(w.scratch)))
-		w.scratch = dirty(p.device.aligned(p.scratch))
+		if more := p.scratch - len(w.scratch); w.id == 0 {
+			p.lease.add(more)
+		} else { // a helper is nobody's
+			p.device.held.Add(int64(more))
+		}
+		w.scratch = dirty(aligned(p.scratch))
 	}
 	if len(w.regs) < p.regs {
 		w.regs = make([][]byte, p.regs)
@@ -153,7 +157,14 @@ func (r *run) parallel(t task, n, work int) {
 		}
 	}
 	for i := range n {
-		t.chunk(r, &r.worker, i)
+		r.chunk(t, &r.worker, i)
+	}
+}
+
+// chunk does chunk i of t, unless the run is over.
+func (r *run) chunk(t task, w *worker, i int) {
+	if !r.over() {
+		t.chunk(r, w, i)
 	}
 }
 
@@ -222,7 +233,7 @@ func (p *place) do(t task, r *run, n, limit int) {
 			if !claimed {
 				break
 			}
-			t.chunk(r, &r.worker, chunk)
+			r.chunk(t, &r.worker, chunk)
 		}
 	}
 	p.due += int64(n - own)
@@ -290,7 +301,7 @@ func (p *place) work(w *worker, i int, own bool) (ranges int) {
 func (c *chunkRange) rest(w *worker, chunk int, own bool) (done int64) {
 	t, r := c.task, c.run
 	for claimed := true; claimed; chunk, claimed = c.claim(own) {
-		t.chunk(r, w, chunk)
+		r.chunk(t, w, chunk)
 		done++
 	}
 	return done

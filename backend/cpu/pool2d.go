@@ -88,13 +88,7 @@ func makePool[T real](b *builder, v *ir.Value, l *loops[T]) *pooling[T] {
 	}
 	for axis := range 3 {
 		for o := range k.out[axis] {
-			n := 0
-			for i := range k.size[axis] {
-				if _, ok := k.at(axis, o, i); ok {
-					n++
-				}
-			}
-			k.counts[axis] = append(k.counts[axis], n)
+			k.counts[axis] = append(k.counts[axis], k.within(axis, o))
 		}
 	}
 	if k.places != nil {

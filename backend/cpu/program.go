@@ -26,6 +26,7 @@ type kernel interface {
 // builder is what making a kernel needs to know and what the kernel needs
 // from its program.
 type builder struct {
+	ctx  context.Context // of the compilation
 	p    *Program
 	pos  map[*ir.Value]int
 	made map[*ir.Value]maker // whose one reader makes the elements itself
@@ -72,6 +73,7 @@ type callerBuffer struct {
 // Program is a compiled plan.
 type Program struct {
 	device  *Device
+	lease   *lease // of constants and runs
 	graph   *ir.Graph
 	steps   []step
 	binds   []bind
@@ -116,12 +118,13 @@ type run struct {
 	badIndex atomic.Int64
 	failed   error
 
-	see func(v *ir.Value, data []byte) error // or nil
+	see  func(v *ir.Value, data []byte) error // or nil
+	done <-chan struct{}                      // of the context, while the run may end with it
 }
 
-func compile(d *Device, g *ir.Graph) (*Program, error) {
-	p := &Program{device: d, graph: g, static: make([][]byte, len(g.Values)), labels: labelled(g)}
-	b := &builder{p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]maker{}, sums: map[*ir.Value]int{}}
+func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
+	p := &Program{device: d, lease: &lease{device: d}, graph: g, static: make([][]byte, len(g.Values)), labels: labelled(g)}
+	b := &builder{ctx: ctx, p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]maker{}, sums: map[*ir.Value]int{}}
 	b.source = b.sources()
 	for i, v := range g.Values {
 		b.pos[v] = i
@@ -136,8 +139,11 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 		}
 		switch {
 		case v.Op == op.Param:
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
 		case v.Op == op.Const:
-			p.static[i] = constant(d, v)
+			p.static[i] = constant(v)
+			p.lease.add(len(p.static[i]))
 		case v.View():
 			p.static[i] = p.static[b.pos[v.Args[0]]]
 			p.steps = append(p.steps, step{pos: i})
@@ -160,6 +166,7 @@ func compile(d *Device, g *ir.Graph) (*Program, error) {
 		}
 	}
 	b.joinImages(g)
+	runtime.AddCleanup(p, (*lease).end, p.lease)
 	return p, nil
 }
 
@@ -249,8 +256,8 @@ func init() {
 }
 
 // constant returns the elements of a Const.
-func constant(d *Device, v *ir.Value) []byte {
-	data := d.aligned(v.Type.Bytes())
+func constant(v *ir.Value) []byte {
+	data := aligned(v.Type.Bytes())
 	if v.Attr.Data != nil {
 		copy(data, v.Attr.Data)
 		return data
@@ -286,9 +293,12 @@ func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see f
 }
 
 func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *tracer, see func(v *ir.Value, data []byte) error) error {
-	r := p.get()
+	r, err := p.get()
+	if err != nil {
+		return err
+	}
 	r.trace = t
-	err := p.bind(r, in, out)
+	err = p.bind(r, in, out)
 	if err == nil {
 		r.see = see
 		err = p.do(ctx, r)
@@ -300,22 +310,29 @@ func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *trace
 	return err
 }
 
-// get takes a run from the list, or makes one.
-func (p *Program) get() *run {
+// get takes a run from the list, or makes one. Its error is a
+// *backend.MemoryError.
+func (p *Program) get() (*run, error) {
 	p.mu.Lock()
 	if n := len(p.free); n > 0 {
 		r := p.free[n-1]
 		p.free = p.free[:n-1]
 		p.mu.Unlock()
-		return r
+		return r, nil
 	}
 	p.mu.Unlock()
+	need := p.graph.ArenaBytes + p.shared + 8*p.sums
+	if err := p.device.reserve(min(need+p.scratch, op.Limit), "a run of "+p.graph.Describe()); err != nil {
+		return nil, err
+	}
+	p.device.held.Add(-int64(need + p.scratch)) // by whom it is held is counted below
+	p.lease.add(need)
 	r := &run{
 		program: p,
-		arena:   dirty(p.device.aligned(p.graph.ArenaBytes)),
+		arena:   dirty(aligned(p.graph.ArenaBytes)),
 		values:  make([][]byte, len(p.graph.Values)),
-		shared:  dirty(p.device.aligned(p.shared)),
-		sums:    viewOf[float64](p.device.aligned(8*p.sums), p.sums),
+		shared:  dirty(aligned(p.shared)),
+		sums:    viewOf[float64](aligned(8*p.sums), p.sums),
 		kept:    make([]keptOperand, len(p.kept)),
 		bound:   make([]*Buffer, len(p.buffers)),
 		version: make([]uint64, len(p.graph.Values)),
@@ -332,7 +349,7 @@ func (p *Program) get() *run {
 			r.values[i] = p.static[i]
 		}
 	}
-	return r
+	return r, nil
 }
 
 // put returns a run to the list, without the caller's buffers.
@@ -341,14 +358,14 @@ func (p *Program) put(r *run) {
 		r.values[b.pos] = nil
 	}
 	r.leave()
-	r.failed, r.trace, r.see = nil, nil, nil
+	r.failed, r.trace, r.see, r.done = nil, nil, nil, nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timing.Load() {
 		p.times = append(p.times[:0], r.times...)
 	}
 	if !backend.Keeps(backend.Arenas) {
-		p.device.held.Add(-int64(r.bytes()))
+		p.lease.add(-r.bytes())
 		return
 	}
 	p.free = append(p.free, r)
@@ -419,8 +436,10 @@ func (p *Program) unbind(r *run) (err error) {
 	return err
 }
 
-// do runs the steps.
+// do runs the steps. When the context ends before the first that overwrites an
+// input, what is left of the one that runs is left undone.
 func (p *Program) do(ctx context.Context, r *run) error {
+	r.done = ctx.Done()
 	r.procs = runtime.GOMAXPROCS(0)
 	timing := p.timing.Load()
 	if p.labels != nil {
@@ -428,10 +447,10 @@ func (p *Program) do(ctx context.Context, r *run) error {
 	}
 	for i := range p.steps {
 		s := &p.steps[i]
-		if s.pos < p.graph.Commit {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
+		if s.pos >= p.graph.Commit {
+			r.done = nil
+		} else if err := ctx.Err(); err != nil {
+			return err
 		}
 		if s.kernel != nil && (r.see != nil || !s.watched) {
 			var start time.Time
@@ -452,6 +471,10 @@ func (p *Program) do(ctx context.Context, r *run) error {
 			if r.trace != nil {
 				r.trace.add(s.pos, 0, start)
 			}
+			if r.over() {
+				r.forgetKept()
+				return ctx.Err()
+			}
 			if r.failed != nil {
 				return r.failed
 			}
@@ -469,6 +492,26 @@ func (p *Program) do(ctx context.Context, r *run) error {
 		}
 	}
 	return nil
+}
+
+// forgetKept is for a run that ended early: copies may be packed in part.
+func (r *run) forgetKept() {
+	for i := range r.kept {
+		r.kept[i].version, r.kept[i].seen = 0, 0
+	}
+}
+
+// over reports whether the context has ended and the run is to do no more.
+func (r *run) over() bool {
+	if r.done == nil {
+		return false
+	}
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // show shows the value at pos to who wants to see it.
@@ -492,18 +535,21 @@ func (p *Program) Times() []int64 {
 
 // Close releases the memory of finished runs.
 func (p *Program) Close() error {
+	p.Trim()
+	return nil
+}
+
+// Trim implements driver.Trimmer.
+func (p *Program) Trim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.free {
-		p.device.held.Add(-int64(r.bytes()))
+		p.lease.add(-r.bytes())
 	}
 	p.free = nil
 	for _, l := range p.loops() {
-		if err := l.Close(); err != nil {
-			return err
-		}
+		l.Trim()
 	}
-	return nil
 }
 
 // loops is the programs of steps of loops among p's own.

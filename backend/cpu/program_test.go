@@ -54,7 +54,7 @@ func chain(t *testing.T, o ir.Options) *Program {
 	if err := ir.Optimize(g, o); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New().Compile(g)
+	p, err := New().Compile(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestRunErrors(t *testing.T) {
 	}
 	g := ir.New(0)
 	g.Output(record(t, g, op.Iota, op.Attr{DType: dtype.Int32, Dims: op.Shape{2}}), -1)
-	if _, err := New().Compile(g); err == nil || !strings.Contains(err.Error(), "was not optimized") {
+	if _, err := New().Compile(t.Context(), g); err == nil || !strings.Contains(err.Error(), "was not optimized") {
 		t.Errorf("compiling a graph without a plan gave %v", err)
 	}
 	if err := p.Close(); err != nil {

@@ -178,7 +178,10 @@ func TestScanKept(t *testing.T) {
 				}
 			}
 			before := scan()
-			r := p.get()
+			r, err := p.get()
+			if err != nil {
+				t.Fatal(err)
+			}
 			for i := range r.kept { // the copies are what is read
 				clear(r.kept[i].data)
 			}

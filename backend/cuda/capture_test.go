@@ -36,7 +36,7 @@ func step(t *testing.T, d *Device, path string) *Program {
 	total := add(op.Param, op.Attr{Index: 2, Dims: op.Shape{5}, DType: dtype.Float32})
 	taken := add(op.TakeAlong, op.Attr{}, add(op.Softmax, op.Attr{Axes: []int{1}}, x), index)
 	g.Output(add(op.Add, op.Attr{}, total, taken), 2)
-	p, _, err := backend.Compile(d, g, ir.Options{})
+	p, _, err := backend.Compile(t.Context(), d, g, ir.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func TestCheck(t *testing.T) {
 	w := g.Add(op.Param, op.Attr{DType: typ.DType, Dims: typ.Shape}, typ, "dense/kernel")
 	s := g.Add(op.Param, op.Attr{Index: 1, DType: typ.DType, Dims: typ.Shape}, typ, "step")
 	g.Output(g.Add(op.Sub, op.Attr{}, typ, "sgd/dense/kernel", w, s), 0)
-	p, _, err := backend.Compile(d, g, ir.Options{})
+	p, _, err := backend.Compile(t.Context(), d, g, ir.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

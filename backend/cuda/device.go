@@ -3,11 +3,13 @@
 package cuda
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend"
@@ -90,6 +92,8 @@ type Device struct {
 	stageMu sync.Mutex
 	stages  []*staging // that nobody fills or reads, oldest first
 	pinned  int        // bytes of all staging
+
+	limit atomic.Int64 // of memory, in bytes; 0: what the GPU has
 
 	deadMu sync.Mutex
 	dead   []block // of buffers that were freed, or forgotten
@@ -274,8 +278,26 @@ func load(unit string, capability int) (m api.Module, err error) {
 	return m, err
 }
 
+// MemoryLimit is the bytes that a plan may need: KERAS_MEMORY_LIMIT, or what the
+// GPU has.
+func (d *Device) MemoryLimit() int {
+	if n := d.limit.Load(); n > 0 {
+		return int(n)
+	}
+	if n := backend.MemoryLimitSetting(); n > 0 {
+		return n
+	}
+	if n := d.gpu.Bytes; n > 0 && n < op.Limit {
+		return int(n)
+	}
+	return op.Limit
+}
+
+// SetMemoryLimit sets MemoryLimit; 0 is the default.
+func (d *Device) SetMemoryLimit(bytes int) { d.limit.Store(int64(max(bytes, 0))) }
+
 // Compile makes a program from a plan.
-func (d *Device) Compile(g *ir.Graph) (driver.Program, error) {
+func (d *Device) Compile(ctx context.Context, g *ir.Graph) (driver.Program, error) {
 	var p *Program
 	err := d.do(func() (err error) {
 		p, err = compile(d, g)

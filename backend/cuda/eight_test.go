@@ -161,7 +161,7 @@ func TestEightWatched(t *testing.T) {
 		if err := ir.Optimize(g.Graph, ir.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		p, err := d.Compile(g.Graph)
+		p, err := d.Compile(t.Context(), g.Graph)
 		if err != nil {
 			t.Fatal(err)
 		}

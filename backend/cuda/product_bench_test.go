@@ -95,7 +95,7 @@ func measure(b *testing.B, d *Device, dt dtype.DType, c op.Code, a op.Attr, x, y
 	if err := ir.Optimize(g, ir.Options{}); err != nil {
 		b.Fatal(err)
 	}
-	p, err := d.Compile(g)
+	p, err := d.Compile(b.Context(), g)
 	if err != nil {
 		b.Fatal(err)
 	}

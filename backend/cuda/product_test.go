@@ -62,7 +62,7 @@ func (g *graph) run(d *Device, o ir.Options, in [][]float64, outs ...*ir.Value) 
 	if err := ir.Optimize(g.Graph, o); err != nil {
 		t.Fatal(err)
 	}
-	program, err := d.Compile(g.Graph)
+	program, err := d.Compile(t.Context(), g.Graph)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func accumulate(t *testing.T, d *Device, n int) *Program {
 	x := g.Add(op.Param, op.Attr{Dims: ty.Shape, DType: ty.DType}, ty, "x")
 	total := g.Add(op.Param, op.Attr{Index: 1, Dims: ty.Shape, DType: ty.DType}, ty, "total")
 	g.Output(g.Add(op.Add, op.Attr{}, ty, "total", total, g.Add(op.Mul, op.Attr{}, ty, "square", x, x)), 1)
-	p, _, err := backend.Compile(d, g, ir.Options{})
+	p, _, err := backend.Compile(t.Context(), d, g, ir.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func TestTogether(t *testing.T) {
 	if err := ir.Optimize(g.Graph, ir.Options{Check: true}); err != nil {
 		t.Fatal(err)
 	}
-	program, err := d.Compile(g.Graph)
+	program, err := d.Compile(t.Context(), g.Graph)
 	if err != nil {
 		t.Fatal(err)
 	}

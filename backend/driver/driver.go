@@ -31,8 +31,9 @@ type Device interface {
 	Alloc(bytes int) (Buffer, error)
 
 	// Compile makes a program from a plan: a graph that ir.Optimize has been
-	// over. The device keeps the graph; nobody changes it afterwards.
-	Compile(*ir.Graph) (Program, error)
+	// over. The device keeps the graph; nobody changes it afterwards. When the
+	// context ends first, its error is returned.
+	Compile(context.Context, *ir.Graph) (Program, error)
 
 	// Close releases the device. Its buffers and programs must not be used
 	// afterwards.
@@ -128,6 +129,21 @@ type Span struct {
 	Value           int // position in the graph's values
 	Worker          int // 0: the caller, who is there from the value's beginning to its end
 	Start, Duration time.Duration
+}
+
+// MemoryLimiter is a Device that says how much memory it may take. Plans that do
+// not fit are not compiled for it: a *backend.MemoryError.
+type MemoryLimiter interface {
+	// MemoryLimit is the bytes that buffers and programs may take together: by
+	// default, and after SetMemoryLimit(0), what the machine has.
+	MemoryLimit() int
+	SetMemoryLimit(bytes int)
+}
+
+// Trimmer is a Program that keeps the memory of finished runs for the next ones:
+// Trim gives it back. The next run takes memory anew.
+type Trimmer interface {
+	Trim()
 }
 
 // Sizer is a Program that knows what memory it holds on to once it has run, in

@@ -20,6 +20,10 @@ type Options struct {
 	// one: no fusion, no reuse of memory, no overwriting of inputs.
 	Watch bool
 
+	// Unbounded is for plans that are made to be looked at: they may need more
+	// memory than the device may take.
+	Unbounded bool
+
 	// Trace, when not nil, is called with the graph before the first pass
 	// (name "") and after each one.
 	Trace func(pass string, g *Graph)

@@ -97,7 +97,7 @@ func (d *Device) Close() error {
 }
 
 // Compile verifies the plan.
-func (d *Device) Compile(g *ir.Graph) (driver.Program, error) {
+func (d *Device) Compile(_ context.Context, g *ir.Graph) (driver.Program, error) {
 	if err := g.Verify(); err != nil {
 		return nil, fmt.Errorf("null: %w", err)
 	}

@@ -95,7 +95,7 @@ func TestBuffers(t *testing.T) {
 
 func TestRun(t *testing.T) {
 	d := New()
-	p, g, err := backend.Compile(d, update(), ir.Options{Check: true})
+	p, g, err := backend.Compile(t.Context(), d, update(), ir.Options{Check: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestSameOutputTwice(t *testing.T) {
 	d := New()
 	g := update()
 	g.Donate[0] = -1
-	p, _, err := backend.Compile(d, g, ir.Options{Skip: []string{"dead"}})
+	p, _, err := backend.Compile(t.Context(), d, g, ir.Options{Skip: []string{"dead"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +157,6 @@ func TestCompileVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Commit = 0
-	_, err := New().Compile(g)
+	_, err := New().Compile(t.Context(), g)
 	wantError(t, "Compile", err, "commit phase")
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -45,6 +46,18 @@ type Attr struct {
 	Scan       *Scan       // RNN, RNNGrad: which cell, and which arguments there are
 	Loop       *LoopBody   // Loop: what a step does
 	Body       *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
+}
+
+// check is an error for integers beyond Limit, which no memory could do justice.
+func (a *Attr) check() error {
+	for _, list := range [...][]int{a.Dims, a.Start, a.Limit, a.Stride, a.Low, a.High, a.Window, a.Dilation, {a.Groups, a.N}} {
+		for _, n := range list {
+			if n < -Limit || n > Limit {
+				return fmt.Errorf("got the size %d, want at most 2^%d", n, bits.Len(Limit))
+			}
+		}
+	}
+	return nil
 }
 
 // Body is a fused chain of element-wise operations: a small program that a

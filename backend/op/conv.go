@@ -16,11 +16,36 @@ func Windows(n, size, stride, dilation, low, high int) (int, error) {
 	case n == Unknown:
 		return Unknown, nil
 	}
-	room := n + low + high - (size-1)*dilation - 1
+	room := n + low + high - Times(size-1, dilation) - 1
 	if room < 0 {
 		return 0, fmt.Errorf("a window of %d elements, %d apart, does not fit into %d elements with padding %d and %d", size, dilation, n, low, high)
 	}
 	return room/stride + 1, nil
+}
+
+// TrimWindows takes the elements from the ends of a pooling's windows that lie on
+// padding in all windows over an input of shape x: they cost and change nothing.
+// Axes without a size, and attributes that do not fit, stay as they are.
+func (a Attr) TrimWindows(x Shape) Attr {
+	n := len(x) - 2
+	if n < 1 || len(a.Window) != n || len(a.Stride) != n || len(a.Dilation) != n || len(a.Low) != n || len(a.High) != n || a.check() != nil {
+		return a
+	}
+	a.Window, a.Low, a.High = slices.Clone(a.Window), slices.Clone(a.Low), slices.Clone(a.High)
+	for i := range n {
+		size, apart := a.Window[i], a.Dilation[i]
+		count, err := Windows(x[i+1], size, a.Stride[i], apart, a.Low[i], a.High[i])
+		if err != nil || count < 1 {
+			continue
+		}
+		last := Times(count-1, a.Stride[i])
+		before := min(max(0, (a.Low[i]-last+apart-1)/apart), size-1)
+		behind := min(max(0, size-(x[i+1]+a.Low[i]+apart-1)/apart), size-1-before)
+		a.Window[i] -= before + behind
+		a.Low[i] -= before * apart
+		a.High[i] -= behind * apart
+	}
+	return a
 }
 
 // windowed gives the spatial axes of the result of sliding windows of the
@@ -64,8 +89,8 @@ func convShape(a Attr, x, w Type) (Shape, error) {
 	switch {
 	case a.Groups < 0:
 		return nil, fmt.Errorf("got %d groups, want at least 1", a.Groups)
-	case x.Shape[n+1] != in*groups:
-		return nil, fmt.Errorf("%v has %d channels, want the %d of the kernels %v in %d groups", x, x.Shape[n+1], in*groups, w, groups)
+	case x.Shape[n+1] != Times(in, groups):
+		return nil, fmt.Errorf("%v has %d channels, want the %d of the kernels %v in %d groups", x, x.Shape[n+1], Times(in, groups), w, groups)
 	case out%groups != 0:
 		return nil, fmt.Errorf("the %d output channels of the kernels %v are not a multiple of %d groups", out, w, groups)
 	}

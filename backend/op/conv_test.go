@@ -1,6 +1,10 @@
 package op
 
-import "testing"
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+)
 
 // TestInferConv: want is the type of the result, or the text of the error.
 func TestInferConv(t *testing.T) {
@@ -76,5 +80,48 @@ func TestConvAttr(t *testing.T) {
 	a := Attr{Window: []int{2}, Stride: []int{1}, Dilation: []int{3}, Low: []int{0}, High: []int{4}, Groups: 5}
 	if got, want := a.String(), "window=[2] stride=[1] dilation=[3] low=[0] high=[4] groups=5"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestTrimWindows: what lies on padding in all windows goes, and as many windows
+// stay, over the same elements.
+func TestTrimWindows(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	on := func(a Attr, n, count int) (all [][]int) {
+		for y := range count {
+			var window []int
+			for i := range a.Window[0] {
+				if at := y*a.Stride[0] + i*a.Dilation[0] - a.Low[0]; at >= 0 && at < n {
+					window = append(window, at)
+				}
+			}
+			all = append(all, window)
+		}
+		return all
+	}
+	trimmed := 0
+	for range 20000 {
+		n := 1 + r.IntN(9)
+		a := Attr{Window: []int{1 + r.IntN(12)}, Stride: []int{1 + r.IntN(4)}, Dilation: []int{1 + r.IntN(3)}, Low: []int{r.IntN(20) - 2}, High: []int{r.IntN(20) - 2}}
+		count, err := Windows(n, a.Window[0], a.Stride[0], a.Dilation[0], a.Low[0], a.High[0])
+		if err != nil {
+			continue
+		}
+		b := a.TrimWindows(Shape{1, n, 1})
+		again, err := Windows(n, b.Window[0], b.Stride[0], b.Dilation[0], b.Low[0], b.High[0])
+		if err != nil || again != count || !reflect.DeepEqual(on(a, n, count), on(b, n, count)) {
+			t.Fatalf("%d elements: %+v became %+v: %d windows, want %d over the same elements; %v", n, a, b, again, count, err)
+		}
+		if b.Window[0] < a.Window[0] {
+			trimmed++
+		}
+	}
+	if trimmed < 1000 {
+		t.Errorf("only %d windows were trimmed", trimmed)
+	}
+	const huge = 1 << 34
+	a := Attr{Window: []int{huge}, Stride: []int{1}, Dilation: []int{1}, Low: []int{huge / 2}, High: []int{huge - 1 - huge/2}}
+	if b := a.TrimWindows(Shape{1, 5, 1}); b.Window[0] > 9 {
+		t.Errorf("a window of %d over 5 elements, padded the same, became one of %d", huge, b.Window[0])
 	}
 }

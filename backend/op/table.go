@@ -236,7 +236,14 @@ func Infer(c Code, a Attr, args ...Type) (Type, error) {
 	case info.Args >= 0 && len(args) != info.Args:
 		return Type{}, fmt.Errorf("takes %d arguments, got %d", info.Args, len(args))
 	}
-	return info.Infer(a, args)
+	if err := a.check(); err != nil {
+		return Type{}, err
+	}
+	t, err := info.Infer(a, args)
+	if err == nil {
+		err = t.Check()
+	}
+	return t, err
 }
 
 func row1(name string, p Precision, f func(Attr, []Type) (Type, error)) Info {

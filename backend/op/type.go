@@ -13,6 +13,8 @@ package op
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,16 +29,29 @@ const Unknown = -1
 // Shape lists the sizes of the axes, outermost first. A scalar has none.
 type Shape []int
 
-// Size is the number of elements, or Unknown when an axis is.
+// Limit bounds the sizes of axes, the elements of a shape, the bytes of a value
+// and the integers of attributes: 2⁴⁷ where int has 64 bits, which is as much as a
+// process can address. What stays below can be added up without overflow.
+const Limit = math.MaxInt >> (strconv.IntSize / 64 * 16)
+
+// Size is the number of elements, at most Limit, or Unknown when an axis is.
 func (s Shape) Size() int {
 	n := 1
 	for _, d := range s {
 		if d == Unknown {
 			return Unknown
 		}
-		n *= d
+		n = Times(n, d)
 	}
 	return n
+}
+
+// Times is x·y for x and y from 0 to Limit, and at most Limit.
+func Times(x, y int) int {
+	if hi, lo := bits.Mul64(uint64(x), uint64(y)); hi != 0 || lo > Limit {
+		return Limit
+	}
+	return x * y
 }
 
 // Known reports whether every axis has a size.
@@ -90,8 +105,27 @@ func (t Type) String() string { return t.DType.String() + t.Shape.String() }
 // Equal reports whether element type and shape agree.
 func (t Type) Equal(u Type) bool { return t.DType == u.DType && t.Shape.Equal(u.Shape) }
 
-// Bytes is the size of a value of this type. Shape must be known.
-func (t Type) Bytes() int { return t.DType.Size() * t.Shape.Size() }
+// Bytes is the size of a value of this type, at most Limit. Shape must be known.
+func (t Type) Bytes() int { return Times(t.DType.Size(), t.Shape.Size()) }
+
+// Check is an error for shapes with negative axes, and for those whose elements
+// no memory can hold. As in NumPy, axes of size 0 do not make others small: what
+// is derived from them may leave those out.
+func (t Type) Check() error {
+	n := max(t.DType.Size(), 1)
+	for _, d := range t.Shape {
+		switch {
+		case d < Unknown:
+			return fmt.Errorf("shape %v has a negative axis", t.Shape)
+		case d > 0:
+			n = Times(n, d)
+		}
+	}
+	if n >= Limit {
+		return fmt.Errorf("shape %v is too large: %v elements of it would take 2^%d bytes or more", t.Shape, t.DType, bits.Len(Limit))
+	}
+	return nil
+}
 
 // Broadcast gives the shape of an element-wise operation on shapes a and b
 // after NumPy's rule: axes align at the end, and an axis of size 1, or a

@@ -91,7 +91,7 @@ func (t *Tensor) pool(c op.Code, o PoolOptions) *Tensor {
 	}
 	a := slides{c.String(), o.Stride, o.Dilation, o.Low, o.High, o.Padding}.attr(t.typ.Shape, window)
 	a.Window = window
-	return t.record(c, a, t)
+	return t.record(c, a.TrimWindows(t.typ.Shape), t)
 }
 
 // brokenOf is the first tensor that no operation takes, or nil.

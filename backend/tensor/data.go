@@ -47,10 +47,8 @@ func elementType[T Element]() dtype.DType {
 // not that of the shape. Its errors call it NewTensor, its name in keras.
 func New[T Element](data []T, shape ...int) *Tensor {
 	t := op.Type{DType: elementType[T](), Shape: Shape(shape).Clone()}
-	for _, d := range shape {
-		if d < 0 {
-			Fail("NewTensor", "shape %v has a negative axis", shape)
-		}
+	if err := complete(t); err != nil {
+		panic(&Error{Op: "NewTensor", Err: err})
 	}
 	switch n := t.Shape.Size(); {
 	case n == len(data):
@@ -65,6 +63,9 @@ func New[T Element](data []T, shape ...int) *Tensor {
 // FromBytes returns a tensor of a copy of data: the elements in row-major
 // order, little-endian. It panics with *Error when the size is wrong.
 func FromBytes(t op.Type, data []byte) *Tensor {
+	if err := complete(t); err != nil {
+		panic(&Error{Op: "FromBytes", Err: err})
+	}
 	if len(data) != t.Bytes() {
 		Fail("FromBytes", "%d bytes given, %v takes %d", len(data), t, t.Bytes())
 	}
@@ -76,6 +77,14 @@ func FromBytes(t op.Type, data []byte) *Tensor {
 		panic(&Error{Op: "FromBytes", Err: err})
 	}
 	return fromStorage(t, s)
+}
+
+// complete is an error for shapes that no elements can have.
+func complete(t op.Type) error {
+	if !t.Shape.Known() {
+		return fmt.Errorf("shape %v has a negative axis", []int(t.Shape))
+	}
+	return t.Check()
 }
 
 func fromStorage(t op.Type, s *storage) *Tensor {
@@ -167,7 +176,7 @@ func Eval(ctx context.Context, ts ...*Tensor) (err error) {
 			case p.trace != nil && !p.trace.eager:
 				return &Error{Path: p.path, Op: "Eval", Err: fmt.Errorf("%v has no data inside a Function; return it to read it", p.typ)}
 			case p.variable != nil:
-				if p.data, err = p.variable.ensure(); err != nil {
+				if p.data, err = p.variable.ensure(ctx); err != nil {
 					return err
 				}
 				continue
@@ -186,7 +195,7 @@ func Eval(ctx context.Context, ts ...*Tensor) (err error) {
 	if err != nil {
 		return err
 	}
-	prog, plan, err := backend.Compile(d, c.graph, ir.Options{})
+	prog, plan, err := backend.Compile(ctx, d, c.graph, ir.Options{})
 	if err != nil {
 		return err
 	}
@@ -194,7 +203,7 @@ func Eval(ctx context.Context, ts ...*Tensor) (err error) {
 	for i, s := range c.sources {
 		st := s.data
 		if st == nil {
-			if st, err = s.variable.ensure(); err != nil {
+			if st, err = s.variable.ensure(ctx); err != nil {
 				return err
 			}
 		}
@@ -355,24 +364,27 @@ func (t *Tensor) Overwrite(fill func(dst []byte) error) error {
 	if err := t.data.held(); err != nil {
 		return &Error{Op: "Overwrite", Err: err}
 	}
-	if f, ok := t.data.buf.(driver.Filler); ok {
-		return f.Fill(t.typ.Bytes(), fill)
+	return t.data.fill(t.typ.Bytes(), fill)
+}
+
+// fill overwrites the first bytes with what f writes to dst.
+func (s *storage) fill(bytes int, f func(dst []byte) error) error {
+	if b, ok := s.buf.(driver.Filler); ok {
+		return b.Fill(bytes, f)
 	}
-	b := make([]byte, t.typ.Bytes())
-	if err := fill(b); err != nil {
+	b := make([]byte, bytes)
+	if err := f(b); err != nil {
 		return err
 	}
-	return t.data.buf.CopyIn(b)
+	return s.buf.CopyIn(b)
 }
 
 // Uninitialized returns a tensor of zeros with memory of its own, to be filled
 // with Overwrite.
 func Uninitialized(dt dtype.DType, shape ...int) (*Tensor, error) {
 	t := op.Type{DType: dt, Shape: Shape(shape).Clone()}
-	for _, d := range shape {
-		if d < 0 {
-			return nil, &Error{Op: "Uninitialized", Err: fmt.Errorf("shape %v has a negative axis", shape)}
-		}
+	if err := complete(t); err != nil {
+		return nil, &Error{Op: "Uninitialized", Err: err}
 	}
 	s, err := allocate(t.Bytes())
 	if err != nil {

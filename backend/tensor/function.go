@@ -1,13 +1,17 @@
 package tensor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
@@ -89,7 +93,7 @@ func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 	if eager() {
 		return fn.eager(ctx, in)
 	}
-	p, err := fn.plan(in)
+	p, err := fn.plan(ctx, in, false)
 	if err != nil {
 		return out, err
 	}
@@ -133,7 +137,7 @@ func (fn *Func[In, Out]) Run(ctx context.Context, in In) (err error) {
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
-	p, err := fn.plan(in)
+	p, err := fn.plan(ctx, in, false)
 	if err != nil {
 		return err
 	}
@@ -188,7 +192,7 @@ func (fn *Func[In, Out]) Plan(in In) (g *ir.Graph, err error) {
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
-	p, err := fn.plan(in)
+	p, err := fn.plan(context.Background(), in, true)
 	if err != nil {
 		return nil, err
 	}
@@ -205,11 +209,11 @@ func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value,
 	fn.take(&in)
 	o := fn.core.options
 	o.Watch = true
-	p, err := fn.compile(in, o)
+	p, err := fn.compile(ctx, in, o)
 	if err != nil {
 		return err
 	}
-	if err := p.bind(fn.core.args); err != nil {
+	if err := p.bind(ctx, fn.core.args); err != nil {
 		return err
 	}
 	for i, v := range p.graph.Outputs {
@@ -222,25 +226,76 @@ func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value,
 	return p.watch(ctx, see)
 }
 
-// plan finds or makes the program for the types of the arguments.
-func (fn *Func[In, Out]) plan(in In) (*plan, error) {
-	for _, p := range fn.core.plans {
+// plan finds or makes the program for the types of the arguments. A plan that is
+// only looked at may need more memory than there is.
+func (fn *Func[In, Out]) plan(ctx context.Context, in In, look bool) (*plan, error) {
+	for i, p := range fn.core.plans {
 		if p.fits(&fn.core) {
+			copy(fn.core.plans[1:i+1], fn.core.plans[:i])
+			fn.core.plans[0] = p
 			return p, nil
 		}
 	}
 	o := fn.core.options
 	nan := backend.DebugFromEnv().NaN
-	o.Watch = o.Watch || nan
-	p, err := fn.compile(in, o)
+	o.Watch, o.Unbounded = o.Watch || nan, look
+	p, err := fn.compile(ctx, in, o)
 	if err != nil {
 		return nil, err
 	}
-	p.stopAtNaN = nan
+	p.stopAtNaN, p.unbounded = nan, look
 	if backend.Keeps(backend.Plans) {
-		fn.core.plans = append(fn.core.plans, p)
+		fn.core.keep(p)
 	}
 	return p, nil
+}
+
+// maxPlans is how many plans a Function keeps, unless KeepPlans says another
+// number.
+const maxPlans = 64
+
+// KeepPlans sets how many plans the function keeps, one for each combination of
+// types that its arguments have had: those that were used last. The default is 64.
+// A plan has memory of its own, so data of ever new lengths should be padded to a
+// few (data.BucketByLength): each new plan also takes the time to compile it.
+// Less than 1 is 1. No bit of a result depends on the number.
+func (fn *Func[In, Out]) KeepPlans(n int) {
+	fn.core.mu.Lock()
+	defer fn.core.mu.Unlock()
+	fn.core.maxPlans = max(n, 1)
+	fn.core.trim()
+}
+
+// keep makes p the plan that was used last.
+func (c *core) keep(p *plan) {
+	c.plans = slices.Insert(c.plans, 0, p)
+	if c.trim() && !c.told {
+		c.told = true
+		slog.Warn("keras: the arguments of a Function keep changing their shapes, and each change compiles a plan; pad them to fewer lengths (data.BucketByLength), or raise the number of plans that are kept (KeepPlans)",
+			slog.Int("plans", len(c.plans)), slog.Any("arguments", describe(c.args)))
+	}
+}
+
+// trim forgets the plans that were not used for longest, if there are too many.
+func (c *core) trim() (forgot bool) {
+	n := cmp.Or(c.maxPlans, maxPlans)
+	for len(c.plans) > n {
+		last := len(c.plans) - 1
+		if t, ok := c.plans[last].program.(driver.Trimmer); ok {
+			t.Trim() // others may still have the program
+		}
+		c.plans = slices.Delete(c.plans, last, last+1)
+		forgot = true
+	}
+	return forgot
+}
+
+// describe lists the types of arguments, for messages.
+func describe(args []*Tensor) (all []string) {
+	for _, a := range args {
+		all = append(all, a.typ.String())
+	}
+	return all
 }
 
 // core is the part of a Func that does not depend on its types.
@@ -250,8 +305,10 @@ type core struct {
 	absent     error      // an owner is nil
 	runnable   []Runnable // the owners that are asked before each call
 	options    ir.Options
-	castAlways bool // see KeepCasts
-	plans      []*plan
+	castAlways bool      // see KeepCasts
+	plans      []*plan   // the one that was used last first
+	maxPlans   int       // 0: the default
+	told       bool      // that shapes keep changing
 	args       []*Tensor // of the call in progress
 	shape      []int     // how they lie in its argument; see layout.shape
 }

@@ -316,7 +316,7 @@ func (t *Tensor) Reshape(shape ...int) *Tensor {
 		case d < 0:
 			Fail("Reshape", "shape %v has a negative axis", s)
 		default:
-			known *= d
+			known = op.Times(known, d)
 		}
 	}
 	if n := t.typ.Shape.Size(); hole >= 0 && n != Unknown {

@@ -33,6 +33,7 @@ type plan struct {
 
 	starter driver.Starter // the program, if a failed run leaves nothing to undo here
 
+	unbounded bool // it was made to be looked at; whether it fits into memory is not known
 	stopAtNaN bool
 	runs      int // how often it ran, for KERAS_DEBUG=plan and trace
 	traced    func(*ir.Graph, []driver.Span) error
@@ -131,7 +132,7 @@ func (p *plan) finish(sources []source) {
 }
 
 // bind finds the buffers of the inputs.
-func (p *plan) bind(args []*Tensor) error {
+func (p *plan) bind(ctx context.Context, args []*Tensor) error {
 	for i, s := range p.sources {
 		if p.graph.Params[i] == nil {
 			continue // nothing depends on it
@@ -141,19 +142,19 @@ func (p *plan) bind(args []*Tensor) error {
 		case s.argument >= 0:
 			a := args[s.argument]
 			if a.data == nil {
-				if err := Eval(context.Background(), a); err != nil {
+				if err := Eval(ctx, a); err != nil {
 					return err
 				}
 			}
 			st = a.data
 		case s.variable != nil:
 			var err error
-			if st, err = s.variable.ensure(); err != nil {
+			if st, err = s.variable.ensure(ctx); err != nil {
 				return err
 			}
 		case s.shadow != nil:
 			var err error
-			if st, err = s.shadow.ensure(true); err != nil {
+			if st, err = s.shadow.ensure(ctx, true); err != nil {
 				return err
 			}
 		}
@@ -170,18 +171,21 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := p.bound(); err != nil {
+		return nil, err
+	}
 	for _, w := range p.written {
 		if w.shadow == nil {
-			if err := w.variable.own(); err != nil {
+			if err := w.variable.own(ctx); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := p.bind(args); err != nil {
+	if err := p.bind(ctx, args); err != nil {
 		return nil, err
 	}
 	for i := range p.written {
-		if err := p.place(i); err != nil {
+		if err := p.place(ctx, i); err != nil {
 			return nil, err
 		}
 	}
@@ -208,14 +212,28 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 	return p.results, nil
 }
 
+// bound returns a *backend.MemoryError for a plan that does not fit into memory,
+// of which that is not known yet.
+func (p *plan) bound() error {
+	if !p.unbounded {
+		return nil
+	}
+	d, err := backend.Default()
+	if err == nil {
+		err = backend.Fits(d, p.graph)
+	}
+	p.unbounded = err != nil
+	return err
+}
+
 // place finds memory for what output i writes.
-func (p *plan) place(i int) (err error) {
+func (p *plan) place(ctx context.Context, i int) (err error) {
 	if in := p.graph.Donated[i]; in >= 0 {
 		p.outBufs[i] = p.inBufs[in]
 		return nil
 	}
 	if w := p.written[i]; w.blind {
-		s, err := w.shadow.ensure(false)
+		s, err := w.shadow.ensure(ctx, false)
 		if err != nil {
 			return err
 		}
@@ -432,7 +450,7 @@ func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
-	p, err := fn.plan(in)
+	p, err := fn.plan(context.Background(), in, true)
 	if err != nil {
 		return m, err
 	}

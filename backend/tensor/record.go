@@ -69,13 +69,13 @@ func goroutine() (id uint64) {
 // build weights in their first call, then optimizers make slots for them. Only
 // a recording that finds all of them in the list counts; what an earlier one
 // ran into, such as assigning a variable that it had just made, does not.
-func (c *core) record(eager bool, call func(*trace), finish func(*trace) error) error {
+func (c *core) record(ctx context.Context, eager bool, call func(*trace), finish func(*trace) error) error {
 	if current() != nil {
 		return &Error{Op: "Function", Err: errors.New("it is planned or watched inside another Function; do that outside")}
 	}
 	for range 4 {
 		before := len(c.variables())
-		err := c.recordOnce(&trace{id: sequence.Add(1), eager: eager}, call, finish)
+		err := c.recordOnce(ctx, &trace{id: sequence.Add(1), eager: eager}, call, finish)
 		var e *Error
 		if len(c.variables()) == before || err != nil && !errors.As(err, &e) {
 			return err
@@ -84,14 +84,14 @@ func (c *core) record(eager bool, call func(*trace), finish func(*trace) error) 
 	return &Error{Op: "Function", Err: errors.New("it makes new variables each time it is recorded; make them once, and keep them")}
 }
 
-func (c *core) recordOnce(tr *trace, call func(*trace), finish func(*trace) error) (err error) {
+func (c *core) recordOnce(ctx context.Context, tr *trace, call func(*trace), finish func(*trace) error) (err error) {
 	defer Catch(&err)
 	recording.Lock()
 	defer recording.Unlock()
 	listed := c.variables()
 	if tr.eager { // before the recording begins, in which variables cannot be read: a slot may start as the weight
 		for _, v := range listed {
-			if _, err := v.ensure(); err != nil {
+			if _, err := v.ensure(ctx); err != nil {
 				return err
 			}
 		}
@@ -127,7 +127,7 @@ func (c *core) recordOnce(tr *trace, call func(*trace), finish func(*trace) erro
 }
 
 // compile records f and compiles the recording.
-func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
+func (fn *Func[In, Out]) compile(ctx context.Context, in In, o ir.Options) (*plan, error) {
 	for _, a := range fn.core.args {
 		if !a.typ.Shape.Known() {
 			return nil, &Error{Op: "Function", Err: fmt.Errorf("an argument is %v, want one of known shape", a.typ)}
@@ -138,7 +138,7 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 	for _, a := range fn.core.args {
 		p.types, p.given = append(p.types, a.typ), append(p.given, a.gradient)
 	}
-	err := fn.core.record(false, func(tr *trace) {
+	err := fn.core.record(ctx, false, func(tr *trace) {
 		args := make([]*Tensor, len(fn.core.args))
 		for i, a := range fn.core.args {
 			args[i] = &Tensor{op: op.Param, typ: a.typ, seq: sequence.Add(1), trace: tr, argument: i, gradient: a.gradient}
@@ -150,7 +150,7 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 		for _, r := range results {
 			p.marks = append(p.marks, r.returned())
 		}
-		return p.compile(tr, results, o, !fn.core.castAlways && !o.Watch && backend.Keeps(backend.ShadowWeights))
+		return p.compile(ctx, tr, results, o, !fn.core.castAlways && !o.Watch && backend.Keeps(backend.ShadowWeights))
 	})
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (fn *Func[In, Out]) compile(in In, o ir.Options) (*plan, error) {
 
 // compile compiles what tr recorded, with these results. The copies in 16 bits
 // of assigned variables are results too, whoever reads them.
-func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options, shadows bool) error {
+func (p *plan) compile(ctx context.Context, tr *trace, results []*Tensor, o ir.Options, shadows bool) error {
 	var roots []*Tensor
 	for _, v := range tr.assigned {
 		p.written = append(p.written, written{variable: v})
@@ -199,7 +199,7 @@ func (p *plan) compile(tr *trace, results []*Tensor, o ir.Options, shadows bool)
 	if err != nil {
 		return err
 	}
-	if p.program, p.graph, err = backend.Compile(d, c.graph, o); err != nil {
+	if p.program, p.graph, err = backend.Compile(ctx, d, c.graph, o); err != nil {
 		return err
 	}
 	p.finish(c.sources)
@@ -215,7 +215,7 @@ func (fn *Func[In, Out]) eager(ctx context.Context, in In) (out Out, err error) 
 		return out, err
 	}
 	var computed Out
-	err = fn.core.record(true, func(tr *trace) {
+	err = fn.core.record(ctx, true, func(tr *trace) {
 		args := make([]*Tensor, len(fn.core.args))
 		for i, a := range fn.core.args {
 			args[i] = &Tensor{op: op.Param, typ: a.typ, data: a.data, seq: sequence.Add(1), trace: tr, argument: i, gradient: a.gradient}

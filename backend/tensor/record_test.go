@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -26,7 +27,7 @@ func TestTwoRecordings(t *testing.T) {
 func TestCurrent(t *testing.T) {
 	var c core
 	var mine, other *trace
-	err := c.record(false, func(tr *trace) {
+	err := c.record(context.Background(), false, func(tr *trace) {
 		mine = current()
 		var wg sync.WaitGroup
 		wg.Go(func() { other = current() })

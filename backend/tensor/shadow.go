@@ -55,8 +55,8 @@ func (h *shadow) path() string { return fmt.Sprintf("%s (%v)", h.of.name, h.typ.
 
 // ensure returns the elements of h; where they are to be read, those of the
 // variable now.
-func (h *shadow) ensure(read bool) (*storage, error) {
-	from, err := h.of.ensure()
+func (h *shadow) ensure(ctx context.Context, read bool) (*storage, error) {
+	from, err := h.of.ensure(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (h *shadow) ensure(read bool) (*storage, error) {
 
 // check reports a copy that passes for current and is not the variable rounded.
 func (h *shadow) check() error {
-	from, err := h.of.ensure()
+	from, err := h.of.ensure(context.Background())
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (h *shadow) castTo(to, from *storage) error {
 		g := ir.New(1)
 		p := g.Add(op.Param, op.Attr{DType: h.of.typ.DType, Dims: h.of.typ.Shape}, h.of.typ, h.of.name)
 		g.Output(g.Add(op.Cast, op.Attr{DType: h.typ.DType}, h.typ, h.path(), p), -1)
-		program, _, err := backend.Compile(from.device, g, ir.Options{})
+		program, _, err := backend.Compile(context.Background(), from.device, g, ir.Options{})
 		if err != nil {
 			return err
 		}

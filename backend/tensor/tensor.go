@@ -156,7 +156,11 @@ func (t *Tensor) Len() int {
 // Placeholder returns a symbolic tensor: it has a type but never data. Models
 // are built on it. Axes may be Unknown.
 func Placeholder(dt dtype.DType, shape ...int) *Tensor {
-	return &Tensor{op: op.Param, typ: op.Type{DType: dt, Shape: Shape(shape).Clone()}, seq: sequence.Add(1), symbolic: true, argument: -1}
+	t := op.Type{DType: dt, Shape: Shape(shape).Clone()}
+	if err := t.Check(); err != nil {
+		return Broken(err)
+	}
+	return &Tensor{op: op.Param, typ: t, seq: sequence.Add(1), symbolic: true, argument: -1}
 }
 
 // Symbolic reports whether t depends on a Placeholder.

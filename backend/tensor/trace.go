@@ -24,7 +24,7 @@ func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err err
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
-	p, err := fn.plan(in)
+	p, err := fn.plan(ctx, in, false)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package tensor
 
 import (
+	"context"
 	"fmt"
 
+	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -19,8 +21,9 @@ type Variable struct {
 	init      func(dst []float64) error
 	constrain func(*Tensor) *Tensor
 
-	value *Tensor  // outside a Function: the current value, handed out as a snapshot
-	store *storage // its elements; nil until first needed
+	value  *Tensor  // outside a Function: the current value, handed out as a snapshot
+	store  *storage // its elements; nil until first needed
+	making *making  // of the first value, or nil
 
 	shadows []*shadow // copies in 16 bits, of the types that Functions cast to
 
@@ -30,9 +33,14 @@ type Variable struct {
 }
 
 // NewVariable makes a variable. init fills in the first value when it is
-// first needed; nil means zeros.
+// first needed; nil means zeros. It panics with *Error when the shape is not known
+// or too large for any memory.
 func NewVariable(name string, dt dtype.DType, shape Shape, init func(dst []float64) error) *Variable {
-	return &Variable{name: name, typ: op.Type{DType: dt, Shape: shape.Clone()}, init: init, trainable: true}
+	t := op.Type{DType: dt, Shape: shape.Clone()}
+	if err := complete(t); err != nil {
+		panic(&Error{Op: "variable " + name, Err: err})
+	}
+	return &Variable{name: name, typ: t, init: init, trainable: true}
 }
 
 // NewState makes a variable that no gradient updates.
@@ -133,7 +141,15 @@ func (v *Variable) SetBytes(b []byte) error {
 	if current() != nil && v.leaf != nil {
 		return fmt.Errorf("variable %s: Set inside a Function; use Assign", v.name)
 	}
-	if err := v.own(); err != nil {
+	ctx := context.Background()
+	if v.value == nil && !v.begun() { // nobody has seen a first value, which all of b replaces
+		s, err := allocate(len(b))
+		if err != nil {
+			return fmt.Errorf("variable %s: %w", v.name, err)
+		}
+		v.store = s
+	}
+	if err := v.own(ctx); err != nil {
 		return err
 	}
 	return v.store.buf.CopyIn(b)
@@ -147,11 +163,10 @@ func (v *Variable) Reset() error {
 	if v.store == nil {
 		return nil
 	}
-	b, err := v.first()
-	if err != nil {
+	if err := v.own(context.Background()); err != nil {
 		return err
 	}
-	return v.SetBytes(b)
+	return v.initialize(v.store)
 }
 
 // Bytes returns a copy of the elements, little-endian. Like everything that
@@ -160,7 +175,7 @@ func (v *Variable) Bytes() ([]byte, error) {
 	if current() != nil {
 		return nil, v.unreadable()
 	}
-	s, err := v.ensure()
+	s, err := v.ensure(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +218,7 @@ func (v *Variable) Item() (float64, error) {
 	if v.typ.Shape.Size() != 1 {
 		return 0, fmt.Errorf("variable %s: %v has not one element", v.name, v.typ)
 	}
-	s, err := v.ensure()
+	s, err := v.ensure(context.Background())
 	if err != nil {
 		return 0, err
 	}
@@ -216,42 +231,99 @@ func (v *Variable) Item() (float64, error) {
 	return x[0], nil
 }
 
-func (v *Variable) first() ([]byte, error) {
-	b := make([]byte, v.typ.Bytes())
-	if v.init == nil {
-		return b, nil
+// initialize writes the first value to s, which has the memory for it.
+func (v *Variable) initialize(s *storage) error {
+	n := v.typ.Shape.Size()
+	f := func(data []float64) error {
+		if v.init != nil {
+			if err := v.init(data); err != nil {
+				return fmt.Errorf("variable %s: %w", v.name, err)
+			}
+		}
+		return s.fill(v.typ.Bytes(), func(dst []byte) error {
+			dtype.FromF64(dst, data, v.typ.DType)
+			return nil
+		})
 	}
-	data := make([]float64, v.typ.Shape.Size())
-	if err := v.init(data); err != nil {
-		return nil, fmt.Errorf("variable %s: %w", v.name, err)
+	if _, ok := s.buf.(driver.Host); ok { // then the device counts the memory of the process
+		all, err := allocate(op.Times(8, n))
+		if err != nil {
+			return fmt.Errorf("variable %s, %v: its first value, in float64: %w", v.name, v.typ, err)
+		}
+		err = all.fill(8*n, func(dst []byte) error { return f(dtype.View[float64](dst)) })
+		all.buf.Free()
+		return err
 	}
-	dtype.FromF64(b, data, v.typ.DType)
-	return b, nil
+	return f(make([]float64, n))
 }
 
-// ensure makes the first value if there is none yet.
-func (v *Variable) ensure() (*storage, error) {
-	if v.store == nil {
-		b, err := v.first()
+// making is a first value that is being made.
+type making struct {
+	done  chan struct{} // closed when the rest is there
+	store *storage
+	err   error
+}
+
+// make makes the first value.
+func (v *Variable) make() (*storage, error) {
+	s, err := allocate(v.typ.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("variable %s, %v: %w", v.name, v.typ, err)
+	}
+	if err := v.initialize(s); err != nil {
+		s.buf.Free()
+		return nil, err
+	}
+	return s, nil
+}
+
+// longMaking is how many elements take so long to make that a context may end
+// meanwhile.
+const longMaking = 1 << 16
+
+// begun reports whether there is a first value, or one is being made.
+func (v *Variable) begun() bool { return v.store != nil || v.making != nil }
+
+// ensure makes the first value if there is none yet. When the context ends
+// first, its error is returned; the value is made to its end, for the next call.
+func (v *Variable) ensure(ctx context.Context) (*storage, error) {
+	if v.store != nil {
+		return v.store, nil
+	}
+	if v.making == nil && (ctx.Done() == nil || v.typ.Shape.Size() < longMaking) {
+		s, err := v.make()
 		if err != nil {
 			return nil, err
 		}
-		s, err := allocate(len(b))
-		if err != nil {
-			return nil, fmt.Errorf("variable %s: %w", v.name, err)
-		}
-		if err := s.buf.CopyIn(b); err != nil {
-			return nil, fmt.Errorf("variable %s: %w", v.name, err)
-		}
 		v.store = s
+		return s, nil
 	}
+	if v.making == nil {
+		m := &making{done: make(chan struct{})}
+		v.making = m
+		go func() {
+			defer close(m.done)
+			m.store, m.err = v.make()
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-v.making.done:
+	}
+	m := v.making
+	v.making = nil
+	if m.err != nil {
+		return nil, m.err
+	}
+	v.store = m.store
 	return v.store, nil
 }
 
 // own makes sure that the memory of v is its alone, so that it may be
 // overwritten: a tensor that was handed out as the value keeps the old one.
-func (v *Variable) own() error {
-	s, err := v.ensure()
+func (v *Variable) own(ctx context.Context) error {
+	s, err := v.ensure(ctx)
 	if err != nil || v.value == nil {
 		return err
 	}

@@ -375,7 +375,7 @@ func TestConfigErrors(t *testing.T) {
 		{`"units":2`, `"units":3`, `got float32[3 2], want float32[3 3]`},
 		{`"units":2`, `"units":2,"lora_rank":4`, `unknown field "lora_rank"`},
 		{`"units":2`, `"units":2,"renorm":null`, ``},
-		{`"units":2`, `"units":1000000000000`, `want float32[3 1000000000000]`},
+		{`"units":2`, `"units":1000000000`, `want float32[3 1000000000]`},
 		{`"units":2`, `"units":4611686018427387904`, `dense`},
 		{`"Sequential"`, `"Lambda"`, `want Sequential or Functional`},
 		{`[null,3]`, `[null,-3]`, `want a positive integer or null`},

@@ -1,0 +1,97 @@
+package cpu
+
+import (
+	"runtime"
+	"slices"
+	"time"
+	"weak"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// The device counts the memory that it gives away and refuses to give more than
+// its limit: an error before the system has to end the process. What kernels
+// keep for themselves, packed operands and scratch memory of helpers, is counted
+// and not refused.
+
+// MemoryLimit is the bytes that buffers and programs may take together. By
+// default it is KERAS_MEMORY_LIMIT, else the least of the machine's memory,
+// the limit of its control group, GOMEMLIMIT and the process's address space.
+func (d *Device) MemoryLimit() int {
+	if n := d.limit.Load(); n > 0 {
+		return int(n)
+	}
+	n := backend.MemoryLimitSetting()
+	if n == 0 {
+		n = available()
+	}
+	d.limit.CompareAndSwap(0, int64(n))
+	return int(d.limit.Load())
+}
+
+// SetMemoryLimit sets MemoryLimit; 0 is the default.
+func (d *Device) SetMemoryLimit(bytes int) { d.limit.Store(int64(min(max(bytes, 0), op.Limit))) }
+
+// Held is the bytes of elements in buffers that were not freed, nor collected as
+// garbage, and in the memory of programs that were not closed.
+func (d *Device) Held() int { return int(d.held.Load()) }
+
+// reserve counts n bytes that are about to be allocated, or returns a
+// *backend.MemoryError about what they are for. The caller gives them back.
+func (d *Device) reserve(n int, what string) error {
+	limit := int64(d.MemoryLimit())
+	for try := 0; ; try++ {
+		if d.held.Add(int64(n)) <= limit {
+			return nil
+		}
+		d.held.Add(-int64(n))
+		held := d.held.Load()
+		switch {
+		case int64(n) > limit || try == 2:
+			return &backend.MemoryError{Device: "cpu", What: what, Need: n, Held: int(held), Limit: int(limit)}
+		case try == 0:
+			d.trim()
+		default:
+			// What nobody has any more is not held for long: cleanups run after a
+			// collection.
+			runtime.GC()
+			for i := 0; i < 10 && d.held.Load() == held; i++ {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
+// compiled notes a program for trim.
+func (d *Device) compiled(p *Program) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.programs) == cap(d.programs) { // time to forget those that are no more
+		d.programs = slices.DeleteFunc(d.programs, func(w weak.Pointer[Program]) bool { return w.Value() == nil })
+	}
+	d.programs = append(d.programs, weak.Make(p))
+}
+
+// trim gives back the memory that programs keep for their next runs.
+func (d *Device) trim() {
+	d.mu.Lock()
+	all := slices.Clone(d.programs)
+	d.mu.Unlock()
+	for _, w := range all {
+		if p := w.Value(); p != nil {
+			p.Trim()
+		}
+	}
+}
+
+// available is the memory that the process can have.
+func available() int {
+	n := op.Limit
+	for _, m := range memoryBounds() {
+		if m > 0 {
+			n = min(n, m)
+		}
+	}
+	return n
+}

@@ -1,0 +1,18 @@
+package cpu
+
+import (
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// memoryBounds lists what bounds the memory of the process; 0 is no bound.
+func memoryBounds() []int {
+	n, err := unix.SysctlUint64("hw.memsize")
+	if err != nil {
+		n = 0
+	}
+	return []int{int(min(debug.SetMemoryLimit(-1), op.Limit)), int(min(n, op.Limit))}
+}

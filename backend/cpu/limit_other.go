@@ -1,0 +1,12 @@
+//go:build !linux && !darwin && !windows
+
+package cpu
+
+import (
+	"runtime/debug"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// memoryBounds lists what bounds the memory of the process; 0 is no bound.
+func memoryBounds() []int { return []int{int(min(debug.SetMemoryLimit(-1), op.Limit))} }

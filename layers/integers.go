@@ -1,0 +1,76 @@
+package layers
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+)
+
+// checkIntegers is an error for an integer among the exported fields of l whose
+// magnitude is 2³¹ or more. No layer means such a size, products of two others
+// cannot overflow, and the shapes that they make are checked where they are made.
+func checkIntegers(l Layer) error {
+	v := reflect.ValueOf(l)
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+		return nil // a class of another package
+	}
+	v = v.Elem()
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if !f.IsExported() || f.Anonymous {
+			continue
+		}
+		field, err := v.FieldByIndexErr(f.Index)
+		if err != nil {
+			continue // of an embedded pointer that is nil
+		}
+		if field.Kind() == reflect.Pointer && !field.IsNil() {
+			field = field.Elem()
+		}
+		switch kind := field.Kind(); {
+		case kind == reflect.Int:
+			err = wantInt32(f.Name, field.Int())
+		case (kind == reflect.Slice || kind == reflect.Array) && field.Type().Elem().Kind() == reflect.Int:
+			for i := range field.Len() {
+				if err == nil {
+					err = wantInt32(fmt.Sprintf("%s[%d]", f.Name, i), field.Index(i).Int())
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wantInt32(name string, n int64) error {
+	if n < math.MinInt32 || n > math.MaxInt32 {
+		return fmt.Errorf("%s is %d, want at most %d", name, n, math.MaxInt32)
+	}
+	return nil
+}
+
+// maxTable is the most numbers of a table that a layer computes when it is built
+// or called: those of images of 4096 pixels from others of as many.
+const maxTable = 1 << 24
+
+// wantTable is an error for a table of so many numbers that it takes long to
+// compute. what names the fields that it follows from.
+func wantTable(what string, sizes ...int) error {
+	if n := Shape(sizes).Size(); n > maxTable {
+		return fmt.Errorf("%s want a table of %v numbers, more than 2^24", what, Shape(sizes))
+	}
+	return nil
+}
+
+// maxRecorded is the most operations that a layer records one after the other
+// for a number among its fields.
+const maxRecorded = 1 << 13
+
+// wantRecorded is an error for a field that asks for more.
+func wantRecorded(field string, n int) error {
+	if n > maxRecorded {
+		return fmt.Errorf("%s is %d, want at most %d: each is an operation of its own", field, n, maxRecorded)
+	}
+	return nil
+}
