@@ -15,8 +15,10 @@ import (
 )
 
 // Model is a graph of layers with inputs and outputs. Make it with NewModel or
-// Sequential. Its methods are for one goroutine at a time, but for Predict, which
-// several may call while none changes the model.
+// Sequential. Its methods are for one goroutine at a time, but for these, which any
+// number may call, also while one trains: Predict, GetWeights and SetWeights, and
+// what reads or writes files of weights. They see, and leave, the weights as they
+// are between two steps.
 type Model struct {
 	name    string
 	named   bool           // by Named
@@ -322,13 +324,14 @@ func (m *Model) GetWeights() ([]*Tensor, error) {
 	if !m.built {
 		return nil, m.errorf("GetWeights: %w; call it on data or Build it first", ErrNotBuilt)
 	}
-	var out []*Tensor
-	for _, w := range m.Weights() {
-		b, err := w.Bytes()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, tensor.FromBytes(w.Type(), b))
+	ws := m.Weights()
+	data, err := layers.BytesOf(ws)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*Tensor, len(ws))
+	for i, w := range ws {
+		out[i] = tensor.FromBytes(w.Type(), data[i])
 	}
 	return out, nil
 }
@@ -354,12 +357,7 @@ func (m *Model) SetWeights(values []*Tensor) error {
 			return err
 		}
 	}
-	for i, w := range ws {
-		if err := w.SetBytes(data[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return layers.SetBytesOf(ws, data)
 }
 
 // Trainable is Keras's attribute: true unless SetTrainable(false).

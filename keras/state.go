@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
 // Checkpointer keeps the states of a training for a later Fit;
@@ -79,15 +80,17 @@ type Array struct {
 
 // ArraysOf returns the values of everything that the owners change, in order.
 func ArraysOf(owners ...Stateful) ([]Array, error) {
-	var all []Array
+	var vs []*Variable
 	for _, o := range owners {
-		for _, v := range o.Variables() {
-			b, err := v.Bytes()
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, Array{v.Name(), v.Type(), b})
-		}
+		vs = append(vs, o.Variables()...)
+	}
+	data, err := tensor.BytesOf(vs...)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Array, len(vs))
+	for i, v := range vs {
+		all[i] = Array{v.Name(), v.Type(), data[i]}
 	}
 	return all, nil
 }
@@ -102,12 +105,11 @@ func SetArrays(arrays []Array, owners ...Stateful) error {
 	if err := match(arrays, vs); err != nil {
 		return err
 	}
-	for i, v := range vs {
-		if err := v.SetBytes(arrays[i].Data); err != nil {
-			return err
-		}
+	data := make([][]byte, len(vs))
+	for i := range vs {
+		data[i] = arrays[i].Data
 	}
-	return nil
+	return tensor.SetBytesOf(vs, data)
 }
 
 // match checks that arrays are values of the variables.

@@ -59,6 +59,22 @@ func Statistic(s *weightSpec) { s.nonTrainable, s.statistic = true, true }
 // policy) whatever the policy: the gains and statistics of normalization.
 func KeepDType(s *weightSpec) { s.keepDType = true }
 
+// BytesOf returns copies of the elements of weights, little-endian, as they are at
+// one time: between two steps of a training that goes on.
+func BytesOf(ws []*Weight) ([][]byte, error) { return tensor.BytesOf(variablesOf(ws)...) }
+
+// SetBytesOf writes the elements of weights at one time. When sizes do not fit
+// nothing changes.
+func SetBytesOf(ws []*Weight, data [][]byte) error { return tensor.SetBytesOf(variablesOf(ws), data) }
+
+func variablesOf(ws []*Weight) []*tensor.Variable {
+	vs := make([]*tensor.Variable, len(ws))
+	for i, w := range ws {
+		vs[i] = w.Variable
+	}
+	return vs
+}
+
 // Integer makes a non-trainable weight of int32: a count.
 func Integer(s *weightSpec) { s.nonTrainable, s.integer = true, true }
 

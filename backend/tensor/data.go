@@ -199,13 +199,21 @@ func Eval(ctx context.Context, ts ...*Tensor) (err error) {
 	if err != nil {
 		return err
 	}
+	var read []*Variable
+	for _, s := range c.sources {
+		if s.data == nil {
+			if _, err := s.variable.ensure(ctx); err != nil {
+				return err
+			}
+			read = append(read, s.variable)
+		}
+	}
+	defer lockAll(read, false)()
 	in := make([]driver.Buffer, len(c.sources))
 	for i, s := range c.sources {
 		st := s.data
 		if st == nil {
-			if st, err = s.variable.ensure(ctx); err != nil {
-				return err
-			}
+			st = s.variable.store.Load()
 		}
 		if err := st.held(); err != nil {
 			return &Error{Op: "Eval", Err: err}

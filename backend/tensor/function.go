@@ -27,7 +27,9 @@ type Runnable interface {
 }
 
 // Func is a compiled Go function; see Function. Its methods may be called
-// from several goroutines; they take turns.
+// from several goroutines. Calls of a Func that assigns no variable run at the same
+// time; others take turns, and calls of whatever Func that read the variables wait
+// for them.
 type Func[In, Out any] struct {
 	f    func(In) Out
 	in   layout
@@ -82,8 +84,8 @@ func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 		return fn.f(in), nil // part of another recording: inline
 	}
 	needs(ctx, "Function")
-	fn.core.mu.Lock()
-	defer fn.core.mu.Unlock()
+	turn := fn.core.begin()
+	defer turn.end()
 	fn.take(&in)
 	for _, a := range fn.core.args {
 		if a.trace != nil || a.symbolic {
@@ -97,12 +99,52 @@ func (fn *Func[In, Out]) Call(ctx context.Context, in In) (out Out, err error) {
 	if err != nil {
 		return out, err
 	}
-	results, err := p.run(ctx, fn.core.args)
-	if err != nil {
-		return out, err
+	c := turn.call(p)
+	results, err := p.run(ctx, c)
+	if err == nil {
+		fn.out.restore(ptr(&out), p.out, results)
 	}
-	fn.out.restore(ptr(&out), p.out, results)
-	return out, nil
+	turn.done(p, c)
+	return out, err
+}
+
+// turn is the time that a call has the state of its Function to itself. Calls
+// that assign nothing end it before they run.
+type turn struct {
+	c    *core
+	over bool
+}
+
+func (c *core) begin() turn {
+	c.mu.Lock()
+	return turn{c: c}
+}
+
+func (t *turn) end() {
+	if !t.over {
+		t.over = true
+		t.c.mu.Unlock()
+	}
+}
+
+// call is what a run of p is bound to, with the arguments of the call in progress.
+func (t *turn) call(p *plan) *call {
+	c := &p.own
+	if p.concurrent() {
+		c = p.calls.take()
+	}
+	c.args = append(c.args[:0], t.c.args...)
+	if c != &p.own {
+		t.end()
+	}
+	return c
+}
+
+// done hands back what call returned.
+func (t *turn) done(p *plan, c *call) {
+	if c != &p.own {
+		p.calls.give(c)
+	}
 }
 
 // needs panics when a caller gave no context.
@@ -134,17 +176,19 @@ func (fn *Func[In, Out]) Run(ctx context.Context, in In) (err error) {
 	}
 	defer Catch(&err)
 	needs(ctx, "Function")
-	fn.core.mu.Lock()
-	defer fn.core.mu.Unlock()
+	turn := fn.core.begin()
+	defer turn.end()
 	fn.take(&in)
 	p, err := fn.plan(ctx, in, false)
 	if err != nil {
 		return err
 	}
-	results, err := p.run(ctx, fn.core.args)
+	c := turn.call(p)
+	results, err := p.run(ctx, c)
 	for _, r := range results {
 		r.Release()
 	}
+	turn.done(p, c)
 	return err
 }
 
@@ -213,7 +257,17 @@ func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value,
 	if err != nil {
 		return err
 	}
-	if err := p.bind(ctx, fn.core.args); err != nil {
+	c := &p.own
+	c.args = append(c.args[:0], fn.core.args...)
+	c.fit(p)
+	if err := p.ready(ctx, c.args); err != nil {
+		return err
+	}
+	if p.domain != nil {
+		d := p.domain.lock(false)
+		defer d.unlock(false)
+	}
+	if err := p.bind(ctx, c); err != nil {
 		return err
 	}
 	for i, v := range p.graph.Outputs {
@@ -221,9 +275,9 @@ func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value,
 		if err != nil {
 			return err
 		}
-		p.outBufs[i] = s.buf
+		c.outBufs[i] = s.buf
 	}
-	return p.watch(ctx, see)
+	return p.watch(ctx, c, see)
 }
 
 // plan finds or makes the program for the types of the arguments. A plan that is

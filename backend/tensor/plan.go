@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -25,18 +26,73 @@ type plan struct {
 	sources []source
 	written []written // where outputs 0 … go; results follow
 
-	inBufs, outBufs []driver.Buffer
-	spare           []*storage      // per output that is written: memory to swap with, when it is not overwritten in place
-	results         []*Tensor       // of the last run
-	marks           []*GradientMark // of the results
-	free            []*freeList     // per result: released tensors
+	variables []*Variable // that it reads or assigns
+	domain    *domain     // theirs, nil without any
+	ensured   atomic.Bool // all have a value
+
+	own   call            // of runs that assign variables, which take turns
+	calls callList        // of others
+	spare []*storage      // per output that is written: memory to swap with, when it is not overwritten in place
+	marks []*GradientMark // of the results
+	free  []*freeList     // per result: released tensors
 
 	starter driver.Starter // the program, if a failed run leaves nothing to undo here
 
 	unbounded bool // it was made to be looked at; whether it fits into memory is not known
 	stopAtNaN bool
 	runs      int // how often it ran, for KERAS_DEBUG=plan and trace
-	traced    func(*ir.Graph, []driver.Span) error
+}
+
+// call is what a run binds the plan to.
+type call struct {
+	args            []*Tensor
+	inBufs, outBufs []driver.Buffer
+	results         []*Tensor
+	traced          func(*ir.Graph, []driver.Span) error // who wants to see what workers did, or nil
+}
+
+// callList holds those that no run uses.
+type callList struct {
+	mu   sync.Mutex
+	idle []*call
+}
+
+func (l *callList) take() *call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.idle)
+	if n == 0 {
+		return &call{}
+	}
+	c := l.idle[n-1]
+	l.idle = l.idle[:n-1]
+	return c
+}
+
+func (l *callList) give(c *call) {
+	clear(c.args)
+	clear(c.inBufs)
+	clear(c.outBufs)
+	clear(c.results)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.idle = append(l.idle, c)
+}
+
+// fit makes room for the buffers of p.
+func (c *call) fit(p *plan) {
+	if c.inBufs == nil {
+		c.inBufs = make([]driver.Buffer, len(p.sources))
+		c.outBufs = make([]driver.Buffer, len(p.graph.Outputs))
+		c.results = make([]*Tensor, len(p.graph.Outputs)-len(p.written))
+	}
+}
+
+// concurrent reports whether runs of p need not take turns: they assign nothing,
+// and nothing is to be seen of them.
+func (p *plan) concurrent() bool {
+	debug := backend.DebugFromEnv()
+	return len(p.written) == 0 && !p.stopAtNaN && !p.unbounded && !debug.Plan && debug.Trace == ""
 }
 
 // written is what a program assigns: a variable, or its shadow. What the
@@ -113,8 +169,19 @@ func (p *plan) fits(c *core) bool {
 
 func (p *plan) finish(sources []source) {
 	p.sources = sources
-	p.inBufs = make([]driver.Buffer, len(sources))
-	p.outBufs = make([]driver.Buffer, len(p.graph.Outputs))
+	for i, s := range sources {
+		switch {
+		case p.graph.Params[i] == nil:
+		case s.variable != nil:
+			p.variables = append(p.variables, s.variable)
+		case s.shadow != nil:
+			p.variables = append(p.variables, s.shadow.of)
+		}
+	}
+	for _, w := range p.written {
+		p.variables = append(p.variables, w.variable)
+	}
+	p.domain = unite(p.variables)
 	p.spare = make([]*storage, len(p.written))
 	inPlace := true
 	for i := range p.written {
@@ -123,16 +190,36 @@ func (p *plan) finish(sources []source) {
 	if inPlace {
 		p.starter, _ = p.program.(driver.Starter)
 	}
-	n := len(p.graph.Outputs) - len(p.written)
-	p.results = make([]*Tensor, n)
-	p.free = make([]*freeList, n)
+	p.free = make([]*freeList, len(p.graph.Outputs)-len(p.written))
 	for i := range p.free {
 		p.free[i] = &freeList{}
 	}
 }
 
+// ready makes sure that arguments and variables have values, which may take
+// programs of their own. Who calls it has no domain.
+func (p *plan) ready(ctx context.Context, args []*Tensor) error {
+	for i, s := range p.sources {
+		if s.argument >= 0 && p.graph.Params[i] != nil && args[s.argument].data == nil {
+			if err := Eval(ctx, args[s.argument]); err != nil {
+				return err
+			}
+		}
+	}
+	if p.ensured.Load() {
+		return nil
+	}
+	for _, v := range p.variables {
+		if _, err := v.ensure(ctx); err != nil {
+			return err
+		}
+	}
+	p.ensured.Store(true)
+	return nil
+}
+
 // bind finds the buffers of the inputs.
-func (p *plan) bind(ctx context.Context, args []*Tensor) error {
+func (p *plan) bind(ctx context.Context, c *call) error {
 	for i, s := range p.sources {
 		if p.graph.Params[i] == nil {
 			continue // nothing depends on it
@@ -140,13 +227,7 @@ func (p *plan) bind(ctx context.Context, args []*Tensor) error {
 		st := s.data
 		switch {
 		case s.argument >= 0:
-			a := args[s.argument]
-			if a.data == nil {
-				if err := Eval(ctx, a); err != nil {
-					return err
-				}
-			}
-			st = a.data
+			st = c.args[s.argument].data
 		case s.variable != nil:
 			var err error
 			if st, err = s.variable.ensure(ctx); err != nil {
@@ -161,44 +242,54 @@ func (p *plan) bind(ctx context.Context, args []*Tensor) error {
 		if err := st.held(); err != nil {
 			return &Error{Op: "Function", Err: err}
 		}
-		p.inBufs[i] = st.buf
+		c.inBufs[i] = st.buf
 	}
 	return nil
 }
 
-// run executes the program once and rebinds the variables it assigns.
-func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
+// run executes the program once, with the arguments of c, and rebinds the
+// variables it assigns. The results are those of c.
+func (p *plan) run(ctx context.Context, c *call) ([]*Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if err := p.bound(); err != nil {
 		return nil, err
 	}
+	if err := p.ready(ctx, c.args); err != nil {
+		return nil, err
+	}
+	c.fit(p)
+	if p.domain != nil {
+		alone := len(p.written) > 0
+		d := p.domain.lock(alone)
+		defer d.unlock(alone)
+	}
 	for _, w := range p.written {
 		if w.shadow == nil {
-			if err := w.variable.own(ctx); err != nil {
+			if err := w.variable.own(); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := p.bind(ctx, args); err != nil {
+	if err := p.bind(ctx, c); err != nil {
 		return nil, err
 	}
 	for i := range p.written {
-		if err := p.place(ctx, i); err != nil {
+		if err := p.place(ctx, c, i); err != nil {
 			return nil, err
 		}
 	}
-	for i := range p.results {
+	for i := range c.results {
 		r, err := p.result(i)
 		if err != nil {
 			return nil, err
 		}
-		p.results[i] = r
-		p.outBufs[len(p.written)+i] = r.data.buf
+		c.results[i] = r
+		c.outBufs[len(p.written)+i] = r.data.buf
 	}
-	if err := p.execute(ctx); err != nil {
-		for _, r := range p.results {
+	if err := p.execute(ctx, c); err != nil {
+		for _, r := range c.results {
 			r.Release()
 		}
 		return nil, err
@@ -209,7 +300,7 @@ func (p *plan) run(ctx context.Context, args []*Tensor) ([]*Tensor, error) {
 			return nil, err
 		}
 	}
-	return p.results, nil
+	return c.results, nil
 }
 
 // bound returns a *backend.MemoryError for a plan that does not fit into memory,
@@ -227,9 +318,9 @@ func (p *plan) bound() error {
 }
 
 // place finds memory for what output i writes.
-func (p *plan) place(ctx context.Context, i int) (err error) {
+func (p *plan) place(ctx context.Context, c *call, i int) (err error) {
 	if in := p.graph.Donated[i]; in >= 0 {
-		p.outBufs[i] = p.inBufs[in]
+		c.outBufs[i] = c.inBufs[in]
 		return nil
 	}
 	if w := p.written[i]; w.blind {
@@ -238,7 +329,7 @@ func (p *plan) place(ctx context.Context, i int) (err error) {
 			return err
 		}
 		w.shadow.made.Store(0) // should the run fail
-		p.outBufs[i] = s.buf
+		c.outBufs[i] = s.buf
 		return nil
 	}
 	if p.spare[i] == nil {
@@ -246,7 +337,7 @@ func (p *plan) place(ctx context.Context, i int) (err error) {
 			return err
 		}
 	}
-	p.outBufs[i] = p.spare[i].buf
+	c.outBufs[i] = p.spare[i].buf
 	return nil
 }
 
@@ -254,15 +345,13 @@ func (p *plan) place(ctx context.Context, i int) (err error) {
 // their copies.
 func (p *plan) settle() {
 	for i, w := range p.written {
-		at := &w.variable.store
-		if w.shadow != nil {
-			at = &w.shadow.store
-		}
-		if p.graph.Donated[i] < 0 && !w.blind {
-			*at, p.spare[i] = p.spare[i], *at
+		if swap := p.graph.Donated[i] < 0 && !w.blind; swap && w.shadow == nil {
+			p.spare[i] = w.variable.store.Swap(p.spare[i])
+		} else if swap {
+			w.shadow.store, p.spare[i] = p.spare[i], w.shadow.store
 		}
 		if w.shadow != nil {
-			w.shadow.made.Store(w.variable.store.buf.Version())
+			w.shadow.made.Store(w.variable.store.Load().buf.Version())
 		}
 	}
 }
@@ -281,32 +370,32 @@ func (p *plan) result(i int) (*Tensor, error) {
 	return r, nil
 }
 
-func (p *plan) execute(ctx context.Context) error {
+func (p *plan) execute(ctx context.Context, c *call) error {
 	if p.stopAtNaN {
-		return p.watch(ctx, stopAtNaN)
+		return p.watch(ctx, c, stopAtNaN)
 	}
-	if p.traced != nil {
-		return p.trace(ctx, p.traced)
+	if c.traced != nil {
+		return p.trace(ctx, c, c.traced)
 	}
 	debug := backend.DebugFromEnv()
 	if !debug.Plan && debug.Trace == "" {
 		if p.starter != nil {
-			return p.starter.Start(ctx, p.inBufs, p.outBufs)
+			return p.starter.Start(ctx, c.inBufs, c.outBufs)
 		}
-		return p.program.Run(ctx, p.inBufs, p.outBufs)
+		return p.program.Run(ctx, c.inBufs, c.outBufs)
 	}
 	p.runs++
 	if debug.Trace != "" && p.runs == 3 {
-		return p.trace(ctx, appendTrace(debug.Trace))
+		return p.trace(ctx, c, appendTrace(debug.Trace))
 	}
 	if !debug.Plan {
-		return p.program.Run(ctx, p.inBufs, p.outBufs)
+		return p.program.Run(ctx, c.inBufs, c.outBufs)
 	}
 	t, ok := p.program.(driver.Timer)
 	if ok {
 		t.SetTiming(true)
 	}
-	err := p.program.Run(ctx, p.inBufs, p.outBufs)
+	err := p.program.Run(ctx, c.inBufs, c.outBufs)
 	// The third run is the first with warm caches and all memory touched.
 	if ok && err == nil && p.runs == 3 {
 		printTimes(p.graph, t.Times())
@@ -315,7 +404,7 @@ func (p *plan) execute(ctx context.Context) error {
 }
 
 // watch runs the program and shows see its inputs, then every value computed.
-func (p *plan) watch(ctx context.Context, see func(v *ir.Value, data []byte) error) error {
+func (p *plan) watch(ctx context.Context, c *call, see func(v *ir.Value, data []byte) error) error {
 	w, ok := p.program.(driver.Watcher)
 	if !ok {
 		return &Error{Op: "Function", Err: errors.New("the device cannot show the values that it computes")}
@@ -324,7 +413,7 @@ func (p *plan) watch(ctx context.Context, see func(v *ir.Value, data []byte) err
 		if v == nil {
 			continue
 		}
-		b, err := host(p.inBufs[i], v.Type.Bytes())
+		b, err := host(c.inBufs[i], v.Type.Bytes())
 		if err == nil {
 			err = see(v, b)
 		}
@@ -332,7 +421,7 @@ func (p *plan) watch(ctx context.Context, see func(v *ir.Value, data []byte) err
 			return err
 		}
 	}
-	return w.RunWatched(ctx, p.inBufs, p.outBufs, see)
+	return w.RunWatched(ctx, c.inBufs, c.outBufs, see)
 }
 
 func printTimes(g *ir.Graph, ns []int64) {

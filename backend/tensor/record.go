@@ -109,7 +109,7 @@ func (c *core) recordOnce(ctx context.Context, tr *trace, call func(*trace), fin
 	for _, v := range listed {
 		leaf := &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), trace: tr, argument: -1}
 		if tr.eager {
-			leaf.data = v.store
+			leaf.data = v.store.Load()
 		}
 		v.leaf, v.bound = leaf, leaf
 	}

@@ -29,12 +29,11 @@ func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err err
 		return err
 	}
 	var events []traceEvent
-	p.traced = func(g *ir.Graph, spans []driver.Span) error {
+	c := &call{args: fn.core.args, traced: func(g *ir.Graph, spans []driver.Span) error {
 		events = traceEvents(1, "step", g, spans)
 		return nil
-	}
-	defer func() { p.traced = nil }()
-	results, err := p.run(ctx, fn.core.args)
+	}}
+	results, err := p.run(ctx, c)
 	for _, r := range results {
 		r.Release()
 	}
@@ -45,12 +44,12 @@ func (fn *Func[In, Out]) Trace(ctx context.Context, in In, w io.Writer) (err err
 }
 
 // trace runs the program and hands on what its workers did.
-func (p *plan) trace(ctx context.Context, see func(*ir.Graph, []driver.Span) error) error {
+func (p *plan) trace(ctx context.Context, c *call, see func(*ir.Graph, []driver.Span) error) error {
 	t, ok := p.program.(driver.Tracer)
 	if !ok {
 		return &Error{Op: "Function", Err: errors.New("the device cannot tell what its workers do")}
 	}
-	spans, err := t.RunTraced(ctx, p.inBufs, p.outBufs)
+	spans, err := t.RunTraced(ctx, c.inBufs, c.outBufs)
 	if err != nil {
 		return err
 	}

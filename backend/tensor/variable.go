@@ -3,6 +3,8 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -21,9 +23,11 @@ type Variable struct {
 	init      func(dst []float64) error
 	constrain func(*Tensor) *Tensor
 
-	value  *Tensor  // outside a Function: the current value, handed out as a snapshot
-	store  *storage // its elements; nil until first needed
-	making *making  // of the first value, or nil
+	in     atomic.Pointer[domain]  // see domain
+	store  atomic.Pointer[storage] // its elements; nil until first needed
+	mu     sync.Mutex              // of value and making
+	value  *Tensor                 // outside a Function: the current value, handed out as a snapshot
+	making *making                 // of the first value, or nil
 
 	shadows []*shadow // copies in 16 bits, of the types that Functions cast to
 
@@ -94,6 +98,8 @@ func (v *Variable) Value() *Tensor {
 	if v.bound != nil {
 		return v.bound
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.value == nil {
 		v.value = &Tensor{op: op.Param, typ: v.typ, variable: v, seq: sequence.Add(1), argument: -1}
 	}
@@ -135,24 +141,26 @@ func (v *Variable) Set(data []float64) error {
 
 // SetBytes writes elements given in the variable's own type, little-endian.
 func (v *Variable) SetBytes(b []byte) error {
-	if len(b) != v.typ.Bytes() {
-		return fmt.Errorf("variable %s: %d bytes given, %v takes %d", v.name, len(b), v.typ, v.typ.Bytes())
-	}
-	if current() != nil && v.leaf != nil {
-		return fmt.Errorf("variable %s: Set inside a Function; use Assign", v.name)
-	}
-	ctx := context.Background()
-	if v.value == nil && !v.begun() { // nobody has seen a first value, which all of b replaces
+	return SetBytesOf([]*Variable{v}, [][]byte{b})
+}
+
+// overwrite writes all elements; the caller has v's domain alone, and b has their
+// size.
+func (v *Variable) overwrite(b []byte) error {
+	v.mu.Lock()
+	if v.value == nil && v.making == nil && v.store.Load() == nil { // nobody has seen a first value, which all of b replaces
 		s, err := allocate(len(b))
 		if err != nil {
+			v.mu.Unlock()
 			return fmt.Errorf("variable %s: %w", v.name, err)
 		}
-		v.store = s
+		v.store.Store(s)
 	}
-	if err := v.own(ctx); err != nil {
+	v.mu.Unlock()
+	if err := v.own(); err != nil {
 		return err
 	}
-	return v.store.buf.CopyIn(b)
+	return v.store.Load().buf.CopyIn(b)
 }
 
 // Reset gives v its first value again, drawn anew by its initializer.
@@ -160,13 +168,14 @@ func (v *Variable) Reset() error {
 	if current() != nil && v.leaf != nil {
 		return fmt.Errorf("variable %s: Reset inside a Function; use Assign", v.name)
 	}
-	if v.store == nil {
+	if v.store.Load() == nil {
 		return nil
 	}
-	if err := v.own(context.Background()); err != nil {
+	defer lockAll([]*Variable{v}, true)()
+	if err := v.own(); err != nil {
 		return err
 	}
-	return v.initialize(v.store)
+	return v.initialize(v.store.Load())
 }
 
 // Bytes returns a copy of the elements, little-endian. Like everything that
@@ -175,12 +184,11 @@ func (v *Variable) Bytes() ([]byte, error) {
 	if current() != nil {
 		return nil, v.unreadable()
 	}
-	s, err := v.ensure(context.Background())
+	all, err := BytesOf(v)
 	if err != nil {
 		return nil, err
 	}
-	b := make([]byte, v.typ.Bytes())
-	return b, s.buf.CopyOut(b)
+	return all[0], nil
 }
 
 // Float64s returns a copy of the elements.
@@ -218,11 +226,12 @@ func (v *Variable) Item() (float64, error) {
 	if v.typ.Shape.Size() != 1 {
 		return 0, fmt.Errorf("variable %s: %v has not one element", v.name, v.typ)
 	}
-	s, err := v.ensure(context.Background())
-	if err != nil {
+	if _, err := v.ensure(context.Background()); err != nil {
 		return 0, err
 	}
-	b, err := host(s.buf, v.typ.Bytes())
+	d := v.domain().lock(false)
+	defer d.unlock(false)
+	b, err := host(v.store.Load().buf, v.typ.Bytes())
 	if err != nil {
 		return 0, err
 	}
@@ -281,52 +290,62 @@ func (v *Variable) make() (*storage, error) {
 // meanwhile.
 const longMaking = 1 << 16
 
-// begun reports whether there is a first value, or one is being made.
-func (v *Variable) begun() bool { return v.store != nil || v.making != nil }
-
 // ensure makes the first value if there is none yet. When the context ends
 // first, its error is returned; the value is made to its end, for the next call.
+//
+// A first value may be made of other variables, so nobody who calls it has a
+// domain.
 func (v *Variable) ensure(ctx context.Context) (*storage, error) {
-	if v.store != nil {
-		return v.store, nil
-	}
-	if v.making == nil && (ctx.Done() == nil || v.typ.Shape.Size() < longMaking) {
-		s, err := v.make()
-		if err != nil {
-			return nil, err
-		}
-		v.store = s
+	if s := v.store.Load(); s != nil {
 		return s, nil
 	}
-	if v.making == nil {
-		m := &making{done: make(chan struct{})}
-		v.making = m
-		go func() {
-			defer close(m.done)
-			m.store, m.err = v.make()
-		}()
+	v.mu.Lock()
+	if s := v.store.Load(); s != nil {
+		v.mu.Unlock()
+		return s, nil
 	}
+	m := v.making
+	if m == nil {
+		m = &making{done: make(chan struct{})}
+		v.making = m
+		f := func() {
+			defer func() { // whatever the initializer does
+				v.mu.Lock()
+				defer v.mu.Unlock()
+				if v.making = nil; m.err == nil {
+					v.store.Store(m.store)
+				}
+				close(m.done)
+			}()
+			m.err = fmt.Errorf("variable %s: its initializer did not return", v.name)
+			m.store, m.err = v.make()
+		}
+		if ctx.Done() == nil || v.typ.Shape.Size() < longMaking {
+			v.mu.Unlock()
+			f()
+			return m.store, m.err
+		}
+		go f()
+	}
+	v.mu.Unlock()
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-v.making.done:
+	case <-m.done:
+		return m.store, m.err
 	}
-	m := v.making
-	v.making = nil
-	if m.err != nil {
-		return nil, m.err
-	}
-	v.store = m.store
-	return v.store, nil
 }
 
 // own makes sure that the memory of v is its alone, so that it may be
 // overwritten: a tensor that was handed out as the value keeps the old one.
-func (v *Variable) own(ctx context.Context) error {
-	s, err := v.ensure(ctx)
-	if err != nil || v.value == nil {
-		return err
+// The caller has v's domain alone, and v a value.
+func (v *Variable) own() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.value == nil {
+		return nil
 	}
+	s := v.store.Load()
 	fresh, err := s.copy(v.typ.Bytes())
 	if err != nil {
 		return fmt.Errorf("variable %s: %w", v.name, err)
@@ -339,7 +358,7 @@ func (v *Variable) own(ctx context.Context) error {
 // keeps the old one.
 func (v *Variable) adopt(s *storage) {
 	if v.value != nil {
-		v.value.data, v.value.variable, v.value = v.store, nil, nil
+		v.value.data, v.value.variable, v.value = v.store.Load(), nil, nil
 	}
-	v.store = s
+	v.store.Store(s)
 }

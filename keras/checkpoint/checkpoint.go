@@ -117,13 +117,17 @@ func SaveWeights(path string, m *keras.Model) error {
 	if len(ws) == 0 {
 		return fmt.Errorf("checkpoint: %s: model %s has no weights; call it on data or Build it first", path, m.Name())
 	}
+	vs := make([]*tensor.Variable, len(ws))
+	for i, w := range ws {
+		vs[i] = w.Variable
+	}
+	data, err := tensor.BytesOf(vs...)
+	if err != nil {
+		return err
+	}
 	p := Part{Name: partModel}
-	for _, w := range ws {
-		b, err := w.Bytes()
-		if err != nil {
-			return err
-		}
-		p.Arrays = append(p.Arrays, keras.Array{Name: w.Name(), Type: w.Type(), Data: b})
+	for i, w := range ws {
+		p.Arrays = append(p.Arrays, keras.Array{Name: w.Name(), Type: w.Type(), Data: data[i]})
 	}
 	return write(aside.System{}, path, kindWeights, nil, []Part{p})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
 	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/keras/internal/npy"
+	"github.com/mezzo-ml/mezzo/layers"
 )
 
 // SaveNPZ writes the weights of a model, which must be built, as NumPy's
@@ -24,14 +25,14 @@ func SaveNPZ(path string, m *keras.Model) error {
 	if err != nil {
 		return fileError(path, err)
 	}
+	data, err := layers.BytesOf(ws)
+	if err != nil {
+		return fileError(path, err)
+	}
 	return replace(path, func(f aside.File) error {
 		z := npy.NewArchive(f)
-		for _, w := range ws {
-			b, err := w.Bytes()
-			if err != nil {
-				return err
-			}
-			if err := z.Add(w.Name(), w.Type(), b); err != nil {
+		for i, w := range ws {
+			if err := z.Add(w.Name(), w.Type(), data[i]); err != nil {
 				return err
 			}
 		}

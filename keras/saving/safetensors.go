@@ -33,17 +33,17 @@ func SaveSafetensors(path string, m *keras.Model) error {
 	// The widest elements first, so that all of them lie at multiples of their
 	// size.
 	slices.SortStableFunc(ws, func(a, b *layers.Weight) int { return cmp.Compare(b.DType().Size(), a.DType().Size()) })
+	data, err := layers.BytesOf(ws)
+	if err != nil {
+		return fileError(path, err)
+	}
 	var f safetensors.File
-	for _, w := range ws {
-		b, err := w.Bytes()
-		if err != nil {
-			return fileError(path, err)
-		}
+	for i, w := range ws {
 		shape := []uint64{} // null for a scalar would be no list
 		for _, n := range w.Shape() {
 			shape = append(shape, uint64(n))
 		}
-		f.Tensors = append(f.Tensors, safetensors.Tensor{Name: w.Name(), DType: tensorTypes[w.DType()], Shape: shape, Data: b})
+		f.Tensors = append(f.Tensors, safetensors.Tensor{Name: w.Name(), DType: tensorTypes[w.DType()], Shape: shape, Data: data[i]})
 	}
 	return replace(path, func(out aside.File) error { return f.Serialize(out) })
 }

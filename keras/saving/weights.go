@@ -60,16 +60,21 @@ func weightTree(m *keras.Model, c config) (*hdf5.Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	var ws []*layers.Weight
+	for _, p := range all {
+		ws = append(ws, p.weights...)
+	}
+	data, err := layers.BytesOf(ws)
+	if err != nil {
+		return nil, err
+	}
 	root := hdf5.NewGroup()
 	for _, p := range all {
 		var vs []value
-		for _, w := range p.weights {
-			b, err := w.Bytes()
-			if err != nil {
-				return nil, err
-			}
-			vs = append(vs, value{w.Type(), b})
+		for i, w := range p.weights {
+			vs = append(vs, value{w.Type(), data[i]})
 		}
+		data = data[len(p.weights):]
 		put(root, p.path, p.name, vs)
 		putFrequencies(root, p)
 	}
