@@ -10,6 +10,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
@@ -457,7 +458,7 @@ func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) 
 		step = t.train
 	}
 	if err := step.Run(ctx, b); err != nil {
-		return nil, err
+		return nil, flow.WithCause(ctx, err)
 	}
 	return t.read(nil)
 }
@@ -538,7 +539,7 @@ func (m *Model) TrainStep(ctx context.Context, b Batch) error {
 	if err := m.ready(b); err != nil {
 		return err
 	}
-	return m.training.train.Run(ctx, b)
+	return flow.WithCause(ctx, m.training.train.Run(ctx, b))
 }
 
 // Trace runs one training step, as TrainStep does, and writes what each worker
@@ -551,5 +552,5 @@ func (m *Model) Trace(ctx context.Context, b Batch, w io.Writer) error {
 	if err := m.ready(b); err != nil {
 		return err
 	}
-	return m.training.train.Trace(ctx, b, w)
+	return flow.WithCause(ctx, m.training.train.Trace(ctx, b, w))
 }

@@ -77,9 +77,13 @@ func FromTensors(x, y, weight *Tensor) *Pipeline {
 // epoch. batched says whether it yields batches or single samples, which have
 // no batch axis and need Batch. It must not overwrite what it has yielded:
 // Batch, Shuffle and Prefetch hold several elements at once.
+//
+// A reader whose context ends, as that of Fit, does not wait for a generator that
+// blocks: the goroutine of the generator ends when it returns or yields. One that
+// should end at once takes the context, as that of data.FromGenerator does.
 func FromGenerator(open func() iter.Seq2[Batch, error], batched bool) *Pipeline {
 	return &Pipeline{n: -1, batched: batched, epoch: new(atomic.Int64),
-		open: flow.Generated(func(context.Context, int) iter.Seq2[Batch, error] { return open() })}
+		open: flow.Interruptible(func(context.Context, int) iter.Seq2[Batch, error] { return open() })}
 }
 
 // Len is the number of samples, or of batches once batched; -1 when unknown.

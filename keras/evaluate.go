@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -27,7 +28,8 @@ func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("Evaluate: %w", err)
 	}
-	return m.evaluate(ctx, source, 0)
+	logs, err = m.evaluate(ctx, source, 0)
+	return logs, flow.WithCause(ctx, err)
 }
 
 func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, error) {
@@ -90,7 +92,8 @@ func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 		n = max(n, t.Dim(0))
 	}
 	if n <= predictRows {
-		return m.prediction.Call(ctx, x)
+		y, err := m.prediction.Call(ctx, x)
+		return y, flow.WithCause(ctx, err)
 	}
 	return m.PredictDataset(ctx, FromTensors(x, nil, nil).Batch(predictRows))
 }
@@ -125,6 +128,7 @@ func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err e
 	if err := needs(ctx, "PredictDataset"); err != nil {
 		return nil, err
 	}
+	defer func() { err = flow.WithCause(ctx, err) }()
 	if isNil(d) {
 		return nil, m.errorf("PredictDataset: no dataset given")
 	}

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+
+	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
 // Interrupted is the error of a Fit whose context ended before the training
-// did: errors.Is finds context.Canceled or context.DeadlineExceeded in it.
+// did: errors.Is finds context.Canceled or context.DeadlineExceeded in it, and
+// the cause of the context.
 type Interrupted struct {
 	Epoch int   // 0-based: the epoch that training was in
 	Step  int   // the steps of it that are done
 	Saved bool  // the Checkpoint has what is done; otherwise there is none, or nothing is done
-	Err   error // of the context
+	Err   error // of the context and its cause, or the error that came from its end
 }
 
 func (e *Interrupted) Error() string {
@@ -30,16 +33,31 @@ func (e *Interrupted) Unwrap() error { return e.Err }
 // interrupted ends training between two steps because ctx has ended. The next
 // step would read the batch at a place.
 func (f *fitting) interrupted(ctx context.Context, epoch int, at Position) error {
-	e := &Interrupted{Epoch: epoch, Step: f.run.Step, Saved: f.saved, Err: ctx.Err()}
-	defer func() {
-		f.event(ctx, slog.LevelWarn, "interrupted", slog.Bool("saved", e.Saved), slog.Any("error", e.Err))
-	}()
+	e := &Interrupted{Epoch: epoch, Step: f.run.Step, Saved: f.saved, Err: flow.Ended(ctx)}
+	defer func() { f.told(ctx, e) }()
 	if err := f.keep(ctx, epoch, at); err != nil {
 		e.Saved = false
 		return errors.Join(e, err)
 	}
 	e.Saved = f.saved
 	return e
+}
+
+// told tells the Logger of an interruption.
+func (f *fitting) told(ctx context.Context, e *Interrupted) *Interrupted {
+	f.event(ctx, slog.LevelWarn, "interrupted", slog.Bool("saved", e.Saved), slog.Any("error", e.Err))
+	return e
+}
+
+// ended makes err, which ends training, an *Interrupted if it came from the end
+// of ctx, wherever that was noticed. What is done since the last checkpoint is
+// not saved: this is for places in the middle of a step or of callbacks.
+func (f *fitting) ended(ctx context.Context, err error) error {
+	var already *Interrupted
+	if err == nil || !flow.EndedBy(ctx, err) || errors.As(err, &already) {
+		return err
+	}
+	return f.told(ctx, &Interrupted{Epoch: f.run.Epoch, Step: f.run.Step, Err: flow.WithCause(ctx, err)})
 }
 
 // broken ends training between two steps because of err, of a dataset or a

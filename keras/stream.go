@@ -80,9 +80,9 @@ func epochsOf(ctx context.Context, d Dataset, c FitConfig) epochs {
 			return d.Epoch(at.Context, at.Epoch, at.Skip)
 		}
 	case EpochDataset:
-		e.at = flow.Generated(func(_ context.Context, epoch int) iter.Seq2[Batch, error] { return d.EpochBatches(epoch) })
+		e.at = flow.Interruptible(func(_ context.Context, epoch int) iter.Seq2[Batch, error] { return d.EpochBatches(epoch) })
 	default:
-		e.at = flow.Generated(func(context.Context, int) iter.Seq2[Batch, error] { return d.Batches() })
+		e.at = flow.Interruptible(func(context.Context, int) iter.Seq2[Batch, error] { return d.Batches() })
 	}
 	if s, ok := sourceOf(d); ok {
 		e.at = s.Open

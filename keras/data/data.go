@@ -19,7 +19,8 @@
 //     Functions given to Map and others must be functions of their arguments.
 //   - A reader may leave its loop at any time; all goroutines have ended when
 //     the loop has. A context that ends is an error of the sequence, its last
-//     element.
+//     element, in which errors.Is finds ctx.Err() and its cause. A [FromGenerator]
+//     that blocks then is not waited for.
 //   - What keeps an element keeps its numbers, unless it hands the memory of a
 //     batch back: see [keras.Dataset].
 //   - Files are not trusted: what they say of their size is checked before
@@ -98,7 +99,16 @@ func FromSlice[T any](s []T) *Dataset[T] {
 // FromGenerator returns the dataset of what open yields, opened anew for each
 // epoch (tf.data: from_generator). It must be a function of the number of the
 // epoch, and must not change what it has yielded.
+//
+// open gets the context of the reading, and should return when it ends. A reader
+// whose context ends does not wait for a generator that blocks: its goroutine
+// ends when it returns or yields.
 func FromGenerator[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, error]) *Dataset[T] {
+	return from(Unknown, flow.Interruptible(open))
+}
+
+// generated is FromGenerator for generators of this package, which do not block.
+func generated[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, error]) *Dataset[T] {
 	return from(Unknown, flow.Generated(open))
 }
 
@@ -157,12 +167,12 @@ func (d *Dataset[T]) until(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 			return
 		}
 		if at.Context.Err() != nil {
-			yield(none, context.Cause(at.Context))
+			yield(none, flow.Ended(at.Context))
 			return
 		}
 		for x, err := range d.open(at, hold) {
 			if at.Context.Err() != nil {
-				yield(none, context.Cause(at.Context))
+				yield(none, flow.Ended(at.Context))
 				return
 			}
 			if !yield(x, err) || err != nil {
@@ -369,9 +379,9 @@ func (d *Dataset[T]) Filter(keep func(T) bool) *Dataset[T] {
 				if (err != nil || keep(x)) && !yield(x, err) || err != nil {
 					return
 				}
-				if err := at.Context.Err(); err != nil {
+				if at.Context.Err() != nil {
 					var none T
-					yield(none, context.Cause(at.Context))
+					yield(none, flow.Ended(at.Context))
 					return
 				}
 			}

@@ -97,7 +97,7 @@ func (p *parallel[T, U]) run(open flow.Opener[T], workers int, yield func(U, err
 		case <-t.done:
 		case <-ctx.Done():
 			if p.at.Context.Err() != nil {
-				yield(none, context.Cause(p.at.Context))
+				yield(none, flow.Ended(p.at.Context))
 			}
 			return
 		}
@@ -113,7 +113,7 @@ func (p *parallel[T, U]) run(open flow.Opener[T], workers int, yield func(U, err
 	}
 	// The feeder leaves early only when there is a panic or the context ends.
 	if p.at.Context.Err() != nil {
-		yield(none, context.Cause(p.at.Context))
+		yield(none, flow.Ended(p.at.Context))
 	}
 }
 

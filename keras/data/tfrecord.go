@@ -40,7 +40,7 @@ func TFRecordFiles(paths []string, o TFRecordOptions) *Dataset[[]byte] {
 // fromFile is the dataset of what read finds in a file: elements that it
 // yields, or an error, which is given the name of the file.
 func fromFile[T any](path string, read func(at flow.Start, f io.Reader, yield func(T, error) bool) error) *Dataset[T] {
-	return FromGenerator(func(ctx context.Context, epoch int) iter.Seq2[T, error] {
+	return generated(func(ctx context.Context, epoch int) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			var none T
 			f, err := os.Open(path)
@@ -52,7 +52,7 @@ func fromFile[T any](path string, read func(at flow.Start, f io.Reader, yield fu
 			left := false
 			err = read(flow.Start{Context: ctx, Epoch: epoch}, f, func(x T, err error) bool {
 				if err == nil {
-					if err = context.Cause(ctx); err != nil {
+					if err = flow.Ended(ctx); err != nil {
 						x = none
 					}
 				}
