@@ -33,6 +33,29 @@ func init() {
 		"Checkpoint of another version": func(t *testing.T) error {
 			return weightsError(t, func(b []byte) []byte { b[8]++; return b }, 3)
 		},
+		"Newest checkpoint that cannot be read": func(t *testing.T) error {
+			dir, c := t.TempDir(), quiet
+			c.Checkpoint = &checkpoint.Directory{Path: dir}
+			if _, err := classifier(t).Fit(context.Background(), samples(8, 4, 3), c); err != nil {
+				return err
+			}
+			all, err := (&checkpoint.Directory{Path: dir}).Files()
+			if err != nil {
+				return err
+			}
+			b, err := os.ReadFile(all[0])
+			if err != nil {
+				return err
+			}
+			b[8]++
+			if err := os.WriteFile(all[0], b, 0o644); err != nil {
+				return err
+			}
+			if _, err = classifier(t).Fit(context.Background(), samples(8, 4, 3), c); err == nil {
+				return nil
+			}
+			return elsewhereError{err, dir}
+		},
 		"Weights of another shape": func(t *testing.T) error {
 			return weightsError(t, func(b []byte) []byte { return b }, 5)
 		},

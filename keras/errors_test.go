@@ -401,7 +401,7 @@ func TestErrorKinds(t *testing.T) {
 		is      error
 	}{
 		{"Not compiled", keras.ErrNotCompiled}, {"Empty dataset", keras.ErrEmptyDataset}, {"Interrupted training", context.Canceled},
-		{"Damaged checkpoint", checkpoint.ErrDamaged}, {"Truncated checkpoint", checkpoint.ErrTruncated}, {"File that is no checkpoint", checkpoint.ErrNoCheckpoint},
+		{"Damaged checkpoint", checkpoint.ErrDamaged}, {"Truncated checkpoint", checkpoint.ErrTruncated}, {"File that is no checkpoint", checkpoint.ErrNoCheckpoint}, {"Newest checkpoint that cannot be read", checkpoint.ErrVersion},
 	} {
 		if err := errorCases[c.heading](t); !errors.Is(err, c.is) {
 			t.Errorf("%s: errors.Is does not find %q in %v", c.heading, c.is, err)

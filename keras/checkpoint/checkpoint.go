@@ -40,6 +40,7 @@ var (
 	ErrDamaged      = errors.New("the file is damaged")
 	ErrTruncated    = errors.New("it is truncated")
 	ErrNoCheckpoint = errors.New("it is no checkpoint")
+	ErrVersion      = errors.New("another version of this module wrote it")
 )
 
 // The kinds of files.

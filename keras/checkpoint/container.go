@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -162,11 +163,11 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 		return nil, fmt.Errorf("it starts with %q, want %q; %w", start[:len(magic)], magic, ErrNoCheckpoint)
 	}
 	if v := binary.LittleEndian.Uint32(start[len(magic):]); v != version {
-		return nil, fmt.Errorf("got version %d of the format, want %d", v, version)
+		return nil, fmt.Errorf("got version %d of the format, want %d; %w", v, version, ErrVersion)
 	}
 	n := int64(binary.LittleEndian.Uint32(start[len(magic)+4:]))
 	if room := min(size-int64(fixed)-sha256.Size, maxHeader); n > room {
-		return nil, fmt.Errorf("header: got %d bytes, want at most %d", n, room)
+		return nil, spoilt(r, size, fmt.Errorf("header: got %d bytes, want at most %d", n, room))
 	}
 	text := in.bytes(n)
 	if in.err != nil {
@@ -174,11 +175,11 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	}
 	var h header
 	if err := json.Unmarshal(text, &h); err != nil {
-		return nil, fmt.Errorf("header: %w", err)
+		return nil, spoilt(r, size, fmt.Errorf("header: %w", err))
 	}
 	parts, err := h.layout(in.n, size-sha256.Size)
 	if err != nil {
-		return nil, err
+		return nil, spoilt(r, size, err)
 	}
 	for _, p := range parts {
 		for i := range p.Arrays {
@@ -209,6 +210,24 @@ func compare(r io.ReaderAt, size int64, sum hash.Hash) error {
 		return fmt.Errorf("got SHA-256 %x, want %x; %w", got, want, ErrDamaged)
 	}
 	return nil
+}
+
+// spoilt is err, of what the header says, with ErrDamaged if the checksum is
+// wrong: else the header is as it was written.
+func spoilt(r io.ReaderAt, size int64, err error) error {
+	if errors.Is(err, ErrTruncated) {
+		return err
+	}
+	sum := sha256.New()
+	if _, e := io.Copy(sum, io.NewSectionReader(r, 0, size-sha256.Size)); e != nil {
+		return fmt.Errorf("%w; %w", err, e)
+	}
+	if e := compare(r, size, sum); errors.Is(e, ErrDamaged) {
+		return fmt.Errorf("%w; %w", err, ErrDamaged)
+	} else if e != nil {
+		return fmt.Errorf("%w; %w", err, e)
+	}
+	return err
 }
 
 // layout gives the arrays of the header their types, without data. They start

@@ -124,10 +124,10 @@ func TestReadErrors(t *testing.T) {
 	}{
 		{nil, "got 0 bytes, want 48 or more; it is no checkpoint"},
 		{bytes.Repeat([]byte("x"), 64), `it starts with "xxxxxxxx", want "\x89MEZZO\r\n"; it is no checkpoint`},
-		{later, "got version 9 of the format, want 1"},
+		{later, "got version 9 of the format, want 1; another version of this module wrote it"},
 		{flipped, fmt.Sprintf("got SHA-256 %x, want %x; the file is damaged", sum, flipped[len(flipped)-32:])},
 		{forge("{"), "header: unexpected end of JSON input"},
-		{append([]byte(magic), "\x01\x00\x00\x00\xff\xff\xff\xff................................"...), "header: got 4294967295 bytes, want at most 0"},
+		{append([]byte(magic), "\x01\x00\x00\x00\xff\xff\xff\xff................................"...), "header: got 4294967295 bytes, want at most 0; the file is damaged"},
 		{array("float8", "[1]"), `array w: dtype: got "float8", want one of bool, uint8, int32, int64, float16, bfloat16, float32, float64`},
 		{array("float32", "[-1]"), "array w: got shape [-1], want sizes of 0 or more"},
 		{array("float32", "[4611686018427387904,4]"), "array w: float32[4611686018427387904 4] is larger than the file"},

@@ -33,8 +33,8 @@ type Directory struct {
 	// first Save that finds out, after it has saved.
 	Best, Mode string
 
-	// Logger is told of files that are passed over because they are damaged.
-	// Default: none.
+	// Logger is told of files that are passed over because they are damaged, and
+	// of old ones that cannot be removed. Default: slog.Default().
 	Logger *slog.Logger
 
 	files   aside.FS // nil: the machine's
@@ -70,8 +70,9 @@ func (d *Directory) check() error {
 }
 
 // Save writes a state to a file of its own and removes those that are not kept
-// any more.
-func (d *Directory) Save(_ context.Context, s *keras.State) error {
+// any more. An old file that cannot be removed is a warning for the Logger, and
+// tried again by the next Save.
+func (d *Directory) Save(ctx context.Context, s *keras.State) error {
 	if err := d.check(); err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (d *Directory) Save(_ context.Context, s *keras.State) error {
 	if err := save(d.system(), d.file(s.Epoch, s.Step), s); err != nil {
 		return err
 	}
-	return errors.Join(d.prune(s), d.checkBest(s))
+	return errors.Join(d.prune(ctx, s), d.checkBest(s))
 }
 
 // checkBest wants Best among the logs of the last epoch; those of validations
@@ -99,8 +100,9 @@ func (d *Directory) checkBest(s *keras.State) error {
 }
 
 // Load returns the newest state: that of the file that is furthest in the
-// training. A file that is damaged is passed over if there is another; nil
-// means that there is no file.
+// training. A file that is damaged, or was cut, is passed over if there is
+// another. One that cannot be read for another reason is an error: it may hold
+// newer work. nil means that there is no file.
 func (d *Directory) Load(ctx context.Context) (*keras.State, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -116,12 +118,28 @@ func (d *Directory) Load(ctx context.Context) (*keras.State, error) {
 			s.From = path
 			return s, nil
 		}
-		if d.Logger != nil {
-			d.Logger.WarnContext(ctx, "checkpoint passed over", slog.String("file", path), slog.Any("error", err))
+		if !damaged(err) {
+			return nil, fmt.Errorf("%w; it may be the newest, so it is not passed over: "+
+				"see that it can be read, or move it away to go on from an older one", err)
 		}
+		d.warn(ctx, "checkpoint passed over", path, err)
 		first = cmp.Or(first, err)
 	}
 	return nil, first
+}
+
+// damaged reports whether err, of Load, says that nobody can read the file.
+func damaged(err error) bool {
+	return errors.Is(err, ErrDamaged) || errors.Is(err, ErrTruncated) || errors.Is(err, ErrNoCheckpoint)
+}
+
+// warn tells the Logger.
+func (d *Directory) warn(ctx context.Context, message, path string, err error) {
+	l := d.Logger
+	if l == nil {
+		l = slog.Default()
+	}
+	l.WarnContext(ctx, message, slog.String("file", path), slog.Any("error", err))
 }
 
 // Files lists the paths of the files, the newest state last.
@@ -173,15 +191,28 @@ func (d *Directory) BestFile(h *keras.History) string {
 }
 
 // prune removes what is not kept, and what was left unfinished.
-func (d *Directory) prune(s *keras.State) error {
+func (d *Directory) prune(ctx context.Context, s *keras.State) error {
 	all, err := d.Files()
 	if err != nil {
 		return err
 	}
 	// What lies further ahead belongs to a training that is no more: the newest
-	// file is the one that was just written.
+	// file is the one that was just written. But what cannot be read stays, as it
+	// may be somebody's work.
 	now := slices.Index(all, d.file(s.Epoch, s.Step))
-	drop := slices.Clone(all[now+1:])
+	var drop []string
+	for _, path := range all[now+1:] {
+		_, err := Load(path)
+		if err != nil && !damaged(err) {
+			d.warn(ctx, "checkpoint kept: it cannot be read", path, err)
+			continue
+		}
+		if e := d.remove(path); e != nil && err == nil { // or a training would go on from it
+			return fmt.Errorf("checkpoint: %w", e)
+		} else if e != nil {
+			d.warn(ctx, "checkpoint not removed", path, e)
+		}
+	}
 	best := d.BestFile(&s.History)
 	for _, path := range all[:max(0, now+1-cmp.Or(d.Keep, 2))] {
 		if path != best {
@@ -193,9 +224,17 @@ func (d *Directory) prune(s *keras.State) error {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	for _, path := range append(drop, left...) {
-		if err := d.system().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("checkpoint: %w", err)
+		if err := d.remove(path); err != nil {
+			d.warn(ctx, "checkpoint not removed", path, err)
 		}
+	}
+	return nil
+}
+
+// remove removes a file if it is there.
+func (d *Directory) remove(path string) error {
+	if err := d.system().Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }
