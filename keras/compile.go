@@ -32,6 +32,11 @@ type CompileConfig struct {
 	// AutoScaleLoss wraps the optimizer in a LossScaleOptimizer when any layer
 	// computes in float16. Default: true.
 	AutoScaleLoss *bool
+
+	// NonFinite says what becomes of a training step whose loss, gradients or
+	// moving statistics are not finite, under every policy: NonFiniteApply,
+	// NonFiniteSkip or NonFiniteError. Default: NonFiniteApply, as in Keras.
+	NonFinite NonFinite
 }
 
 // training is what Compile adds to a model.
@@ -42,6 +47,7 @@ type training struct {
 	scaler    *optimizers.LossScaleOptimizer // nil when losses are not scaled
 	outputs   []output                       // nil until prepared
 	total     *metrics.Mean                  // the loss over an epoch
+	guard     *guard                         // nil: steps that are not finite are applied
 	trained   *trained                       // nil until prepared
 	train     *tensor.Func[Batch, none]
 	test      *tensor.Func[Batch, none]
@@ -62,8 +68,10 @@ type none struct{}
 // Compile sets what the model is trained with. Compiling again starts with a
 // fresh optimizer state only if the optimizer is a new one.
 func (m *Model) Compile(c CompileConfig) error {
-	t := &training{config: c, optimizer: c.Optimizer, total: &metrics.Mean{Name: "loss"}}
+	t := &training{config: c, optimizer: c.Optimizer, total: &metrics.Mean{Name: "loss"}, guard: newGuard(c.NonFinite)}
 	switch {
+	case c.NonFinite < NonFiniteApply || c.NonFinite > NonFiniteError:
+		return m.errorf("Compile: NonFinite is %d, want NonFiniteApply, NonFiniteSkip or NonFiniteError", int(c.NonFinite))
 	case c.Loss == nil && len(c.Losses) == 0:
 		return m.errorf("Compile: no Loss given")
 	case c.Loss != nil && len(c.Losses) > 0:
@@ -199,7 +207,11 @@ func (m *Model) prepare() error {
 		t.scaler, t.optimizer = t.wrapped, t.wrapped
 	}
 	t.outputs, t.trained = outs, m.trained()
-	t.train = Function(m.trainStep, m, t.optimizer, t, t.trained)
+	owners := []Stateful{m, t.optimizer, t, t.trained}
+	if t.guard != nil {
+		owners = append(owners, t.guard)
+	}
+	t.train = Function(m.trainStep, owners...)
 	t.test = Function(m.testStep, m, t)
 	if m.plans > 0 {
 		t.train.KeepPlans(m.plans)
@@ -325,8 +337,18 @@ func (m *Model) trainStep(b Batch) none {
 			}
 		}
 	}
-	t.optimizer.ApplyGradients(gradients, vars)
-	t.track(b, predictions, loss)
+	update := func() {
+		t.optimizer.ApplyGradients(gradients, vars)
+		t.track(b, predictions, loss)
+	}
+	switch {
+	case t.guard == nil:
+		update()
+	case t.scaler != nil: // which skips steps with gradients that overflow
+		t.guard.update(m, loss, nil, update)
+	default:
+		t.guard.update(m, loss, gradients, update)
+	}
 	return none{}
 }
 
@@ -423,6 +445,9 @@ func (t *training) read(dst Logs) (Logs, error) {
 		err = cmp.Or(err, e)
 		dst = append(dst, Log{name, v})
 	})
+	if err == nil {
+		err = t.unseen(dst[from:])
+	}
 	slices.SortStableFunc(dst[from:], func(a, b Log) int { return strings.Compare(a.Name, b.Name) })
 	return dst, err
 }
@@ -453,11 +478,13 @@ func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) 
 	if err := t.reset(); err != nil {
 		return nil, err
 	}
-	step := t.test
+	var err error
 	if train {
-		step = t.train
+		err = m.refusal(m.trainOn(ctx, b))
+	} else {
+		err = t.test.Run(ctx, b)
 	}
-	if err := step.Run(ctx, b); err != nil {
+	if err != nil {
 		return nil, flow.WithCause(ctx, err)
 	}
 	return t.read(nil)
@@ -469,7 +496,7 @@ func (m *Model) StepResult() (optimizers.StepResult, error) {
 	if m.training == nil {
 		return optimizers.StepResult{}, m.errorf("%w", ErrNotCompiled)
 	}
-	return m.training.optimizer.Result()
+	return m.training.result()
 }
 
 // MemoryPlan is what a training step needs, in bytes, known before the first
@@ -539,7 +566,7 @@ func (m *Model) TrainStep(ctx context.Context, b Batch) error {
 	if err := m.ready(b); err != nil {
 		return err
 	}
-	return flow.WithCause(ctx, m.training.train.Run(ctx, b))
+	return flow.WithCause(ctx, m.refusal(m.trainOn(ctx, b)))
 }
 
 // Trace runs one training step, as TrainStep does, and writes what each worker
@@ -552,5 +579,9 @@ func (m *Model) Trace(ctx context.Context, b Batch, w io.Writer) error {
 	if err := m.ready(b); err != nil {
 		return err
 	}
-	return flow.WithCause(ctx, m.training.train.Trace(ctx, b, w))
+	err := m.training.train.Trace(ctx, b, w)
+	if err == nil {
+		err = m.refusal(m.refused(ctx, b))
+	}
+	return flow.WithCause(ctx, err)
 }

@@ -3,6 +3,7 @@ package keras_test
 import (
 	"context"
 	"maps"
+	"math"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
@@ -21,6 +22,8 @@ func init() {
 			new(metrics.Mean).Add(keras.NewTensor([]float32{1, 2}, 2))
 			return nil
 		},
+		"Step that is not finite":        func(t *testing.T) error { return nonFinite(t, keras.NonFiniteError, 2) },
+		"Only steps that are not finite": func(t *testing.T) error { return nonFinite(t, keras.NonFiniteSkip, 10) },
 		"One output for classes": func(t *testing.T) error {
 			m := keras.Sequential(&layers.Dense{Units: 1, Activation: "sigmoid"})
 			if err := m.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}, Optimizer: &optimizers.SGD{}}); err != nil {
@@ -67,4 +70,24 @@ func init() {
 			return err
 		},
 	})
+}
+
+// nonFinite trains on batches of which the first that are not finite is the
+// second, or all are.
+func nonFinite(t *testing.T, action keras.NonFinite, batches int) error {
+	m := keras.Sequential(&layers.Dense{Units: 3})
+	if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, NonFinite: action}); err != nil {
+		return err
+	}
+	x, y := make([]float32, 8*batches), make([]float32, 6*batches)
+	if action == keras.NonFiniteError {
+		x[12] = float32(math.NaN())
+	} else {
+		for i := range y {
+			y[i] = float32(math.Inf(1))
+		}
+	}
+	_, err := m.Fit(context.Background(), keras.FromTensors(keras.NewTensor(x, 2*batches, 4), keras.NewTensor(y, 2*batches, 3), nil),
+		keras.FitConfig{Verbose: keras.Silent, BatchSize: 2, Shuffle: new(false)})
+	return err
 }

@@ -67,8 +67,8 @@ type FitConfig struct {
 	Logger *slog.Logger
 
 	// MaxSkipsAtFloor is how many steps in a row may be skipped with the loss
-	// scale at its minimum before Fit gives up with an error that names the
-	// layer. Default: 10; negative: never.
+	// scale at its minimum, or by NonFiniteSkip, before Fit gives up with an error
+	// that names the layer. Default: 10; negative: never.
 	MaxSkipsAtFloor int
 }
 
@@ -331,8 +331,8 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 func (f *fitting) begin(epoch int) (err error) {
 	f.announce()
 	f.progress.epoch(epoch+1, f.c.Epochs)
-	if s := f.m.training.scaler; s != nil && f.c.Logger != nil {
-		f.last, err = s.Result()
+	if t := f.m.training; t.skips() && f.c.Logger != nil {
+		f.last, err = t.result()
 	}
 	return err
 }
@@ -342,7 +342,9 @@ func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.BatchBegin }); err != nil {
 		return false, err
 	}
-	if err := f.m.training.train.Run(ctx, b); err != nil {
+	if err := f.m.trainOn(ctx, b); errors.Is(err, errNonFinite) {
+		return false, fmt.Errorf("Fit: batch %d of epoch %d: %w", f.run.Step+1, f.run.Epoch+1, err)
+	} else if err != nil {
 		return false, err
 	}
 	return true, f.stepped(ctx, b)
@@ -352,16 +354,24 @@ func (f *fitting) step(ctx context.Context, b Batch) (done bool, err error) {
 func (f *fitting) stepped(ctx context.Context, b Batch) error {
 	r, t := f.run, f.m.training
 	r.Step++
-	if most := f.c.MaxSkipsAtFloor; t.scaler != nil && (f.c.Logger != nil || most > 0 && f.unread <= 1) {
-		res, err := t.scaler.Result()
+	if most := f.c.MaxSkipsAtFloor; t.skips() && (f.c.Logger != nil || most > 0 && f.unread <= 1) {
+		res, err := t.result()
+		if err != nil {
+			return err
+		}
+		_, refused, err := t.guard.counts()
 		if err != nil {
 			return err
 		}
 		f.scaled(ctx, res)
-		if most > 0 && res.SkipsAtFloor >= int64(most) {
-			return f.giveUp(ctx, b, res.SkipsAtFloor, res.LossScale)
+		switch {
+		case most <= 0:
+		case refused >= int64(most):
+			return f.giveUp(ctx, b, fmt.Errorf("Fit: %d steps in a row were not finite", refused))
+		case res.SkipsAtFloor >= int64(most):
+			return f.giveUp(ctx, b, fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v", res.SkipsAtFloor, res.LossScale))
 		}
-		f.unread = most - int(res.SkipsAtFloor)
+		f.unread = most - int(max(res.SkipsAtFloor, refused))
 	} else {
 		f.unread--
 	}
@@ -379,8 +389,9 @@ func (f *fitting) stepped(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// giveUp explains why steps are skipped although the scale cannot fall.
-func (f *fitting) giveUp(ctx context.Context, b Batch, skips int64, scale float64) error {
+// giveUp explains why steps are skipped although the scale cannot fall, or would
+// not help.
+func (f *fitting) giveUp(ctx context.Context, b Batch, why error) error {
 	// The totals have taken in losses that are not finite: not what is sought.
 	if err := f.m.training.reset(); err != nil {
 		return err
@@ -390,9 +401,9 @@ func (f *fitting) giveUp(ctx context.Context, b Batch, skips int64, scale float6
 	case err != nil:
 		return err
 	case first == nil:
-		return fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v", skips, scale)
+		return why
 	}
-	return fmt.Errorf("Fit: %d steps in a row had gradients that are not finite with the loss scale at its minimum %v: %w", skips, scale, inBatch(first, b))
+	return fmt.Errorf("%w: %w", why, inBatch(first, b))
 }
 
 // inBatch calls an argument of a step what it is called in the batch.
@@ -477,7 +488,7 @@ func (f *fitting) validate(ctx context.Context) (Logs, error) {
 // lastStep is what the logs of an epoch tell about its last step.
 func (f *fitting) lastStep() (Logs, error) {
 	t := f.m.training
-	res, err := t.optimizer.Result()
+	res, err := t.result()
 	if err != nil {
 		return nil, err
 	}
@@ -487,23 +498,27 @@ func (f *fitting) lastStep() (Logs, error) {
 	}
 	var logs Logs
 	if t.scaler != nil {
-		logs = Logs{{"loss_scale", res.LossScale}, {"skipped_steps", float64(res.SkippedSteps)}}
+		logs = Logs{{"loss_scale", res.LossScale}}
+	}
+	if t.skips() {
+		logs = append(logs, Log{"skipped_steps", float64(res.SkippedSteps)})
 	}
 	return append(logs, Log{"gradient_norm", res.GradientNorm}, Log{"learning_rate", rate}), nil
 }
 
-// show turns logs into what the progress line prints: with the loss scale and
-// the skipped steps where float16 is scaled.
+// show turns logs into what the progress line prints: with the loss scale where
+// float16 is scaled, and the skipped steps where steps may be skipped.
 func (f *fitting) show(logs, validated Logs) []logItem {
 	f.items = f.items[:0]
 	for _, l := range logs {
 		f.items = append(f.items, logItem{Name: l.Name, Value: l.Value})
 	}
-	if s := f.m.training.scaler; s != nil {
-		if res, err := s.Result(); err == nil {
-			f.items = append(f.items,
-				logItem{Name: "loss_scale", Text: "loss_scale: " + strconv.FormatFloat(res.LossScale, 'g', -1, 64)},
-				logItem{Name: "skipped", Text: "skipped: " + strconv.FormatInt(res.SkippedSteps, 10)})
+	if t := f.m.training; t.skips() {
+		if res, err := t.result(); err == nil {
+			if t.scaler != nil {
+				f.items = append(f.items, logItem{Name: "loss_scale", Text: "loss_scale: " + strconv.FormatFloat(res.LossScale, 'g', -1, 64)})
+			}
+			f.items = append(f.items, logItem{Name: "skipped", Text: "skipped: " + strconv.FormatInt(res.SkippedSteps, 10)})
 		}
 	}
 	for _, l := range validated {

@@ -48,6 +48,8 @@ type State struct {
 	Optimizer []Array         // slots, iterations, learning rate, averages, accumulators, the loss scale and its counters
 	Metrics   []Array         // totals of loss and metrics
 
+	Skipped, SkippedInRow int64 // steps that NonFiniteSkip left out: all, and those since the last that it did not
+
 	Validated bool   // whether Fit validates epochs, or some of them; not kept
 	From      string // where Load has found the state, for messages; not kept
 }
@@ -161,8 +163,11 @@ func (f *fitting) save(ctx context.Context, epoch, step int, at Position) error 
 		state.Name = c.Name
 		s.Callbacks = append(s.Callbacks, state)
 	}
+	var err error
+	if s.Skipped, s.SkippedInRow, err = f.m.training.guard.counts(); err != nil {
+		return err
+	}
 	for _, p := range f.parts(s) {
-		var err error
 		if *p.values, err = ArraysOf(p.owner); err != nil {
 			return err
 		}
@@ -239,6 +244,9 @@ func (f *fitting) restore(s *State) error {
 		if err := SetArrays(*p.values, p.owner); err != nil {
 			return err
 		}
+	}
+	if err := f.m.training.guard.set(s.Skipped, s.SkippedInRow); err != nil {
+		return err
 	}
 	left := slices.Clone(s.Callbacks)
 	for _, c := range f.c.Callbacks {

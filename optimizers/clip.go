@@ -87,6 +87,22 @@ func sumSquares(g *tensor.Tensor) *tensor.Tensor { return occupied(g).SumSquares
 // allFinite reports whether all elements are finite.
 func allFinite(g *tensor.Tensor) *tensor.Tensor { return occupied(g).AllFinite() }
 
+// AllFinite reports whether no element of gradients is NaN or infinite: a bool
+// scalar, nil if all of them are nil.
+func AllFinite(gradients []*tensor.Tensor) *tensor.Tensor {
+	var finite *tensor.Tensor
+	for _, g := range gradients {
+		switch {
+		case g == nil:
+		case finite == nil:
+			finite = allFinite(g)
+		default:
+			finite = finite.And(allFinite(g))
+		}
+	}
+	return finite
+}
+
 // occupied returns the rows of g that are not 0 for certain, or g.
 func occupied(g *tensor.Tensor) *tensor.Tensor {
 	if _, rows, ok := g.SparseRows(); ok {

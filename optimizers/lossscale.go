@@ -208,10 +208,7 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	}
 	since := tensor.Mark()
 	o.norm.Assign(globalNorm(g))
-	finite := allFinite(g[0])
-	for _, x := range g[1:] {
-		finite = finite.And(allFinite(x))
-	}
+	finite := AllFinite(g)
 	tensor.Label(s.Name, since, finite, o.norm.Value())
 
 	var ends *tensor.Tensor

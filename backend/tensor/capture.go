@@ -73,12 +73,28 @@ func GateStatistics(cond *Tensor) {
 	if tr == nil {
 		Fail("GateStatistics", "the condition was not recorded in a Function")
 	}
+	tr.keep(cond, func(v *Variable) bool { return v.statistic })
+	tr.statistics = cond
+}
+
+// GateAssigned keeps the old value, where cond is false, of every variable that
+// the recording has assigned before this call.
+func GateAssigned(cond *Tensor) {
+	tr := cond.trace
+	if tr == nil {
+		Fail("GateAssigned", "the condition was not recorded in a Function")
+	}
+	tr.keep(cond, func(*Variable) bool { return true })
+}
+
+// keep rebinds some of the variables assigned so far to their old values where
+// cond is false.
+func (tr *trace) keep(cond *Tensor, some func(*Variable) bool) {
 	for _, v := range tr.assigned {
-		if v.statistic {
+		if some(v) {
 			v.bound = Where(cond, v.bound, v.leaf)
 		}
 	}
-	tr.statistics = cond
 }
 
 // source says where an input of a captured graph comes from.

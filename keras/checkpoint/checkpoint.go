@@ -67,6 +67,8 @@ type meta struct {
 	Epochs      []int
 	Logs        []keras.Logs
 	Callbacks   []callback
+
+	Skipped, SkippedInRow int64 `json:",omitempty"`
 }
 
 type callback struct {
@@ -78,7 +80,7 @@ type callback struct {
 func Save(path string, s *keras.State) error { return save(aside.System{}, path, s) }
 
 func save(fs aside.FS, path string, s *keras.State) error {
-	m := meta{s.Epoch, s.Step, s.Stopped, s.Data, s.Setup, s.History.Epochs, s.History.Logs, nil}
+	m := meta{s.Epoch, s.Step, s.Stopped, s.Data, s.Setup, s.History.Epochs, s.History.Logs, nil, s.Skipped, s.SkippedInRow}
 	parts := []Part{{partModel, s.Model}, {partOptimizer, s.Optimizer}, {partMetrics, s.Metrics}}
 	for _, c := range s.Callbacks {
 		m.Callbacks = append(m.Callbacks, callback{c.Name, c.Data})
@@ -105,6 +107,7 @@ func Load(path string) (*keras.State, error) {
 		Epoch: m.Epoch, Step: m.Step, Stopped: m.Stopped, Data: m.Data, Setup: m.Setup,
 		History: keras.History{Epochs: m.Epochs, Logs: m.Logs},
 		Model:   f.Parts[0].Arrays, Optimizer: f.Parts[1].Arrays, Metrics: f.Parts[2].Arrays,
+		Skipped: m.Skipped, SkippedInRow: m.SkippedInRow,
 	}
 	for i, c := range m.Callbacks {
 		s.Callbacks = append(s.Callbacks, keras.CallbackState{Name: c.Name, Data: c.Data, Arrays: f.Parts[3+i].Arrays})

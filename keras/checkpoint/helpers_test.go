@@ -41,6 +41,7 @@ type setting struct {
 	optimizer func() optimizers.Optimizer
 	data      func() keras.Dataset
 	config    keras.FitConfig
+	nonFinite keras.NonFinite
 }
 
 // settings cover what a state must hold: every kind of optimizer state, each
@@ -51,21 +52,25 @@ func settings() map[string]setting {
 		"float32, Adam, schedule, averages": {"float32", func() optimizers.Optimizer {
 			return &optimizers.Adam{Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.9, EMAOverwriteFrequency: 7,
 				Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 0.05, DecaySteps: 3, DecayRate: 0.9}}}
-		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 3, Seed: 5, ValidationData: data(8, 3)}},
+		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 3, Seed: 5, ValidationData: data(8, 3)}, 0},
 		// The scale grows until steps are skipped, and falls again.
 		"mixed_float16, loss scale": {"mixed_float16", func() optimizers.Optimizer {
 			return &optimizers.LossScaleOptimizer{Inner: &optimizers.Adam{Options: optimizers.Options{UseEMA: true}},
 				InitialScale: 1 << 20, DynamicGrowthSteps: 2, Growth: 8}
-		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 3, ValidationSplit: 0.2}},
+		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 3, ValidationSplit: 0.2}, 0},
 		"mixed_bfloat16, accumulation, epochs of 4 steps": {"mixed_bfloat16", func() optimizers.Optimizer {
 			return &optimizers.SGD{LearningRate: 0.05, Momentum: 0.9, Options: optimizers.Options{GradientAccumulationSteps: 3}}
-		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 4, StepsPerEpoch: 4}},
+		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 4, StepsPerEpoch: 4}, 0},
 		"bfloat16, Nadam, cosine": {"bfloat16", func() optimizers.Optimizer {
 			return &optimizers.Nadam{Options: optimizers.Options{Schedule: &optimizers.CosineDecay{InitialLearningRate: 0.05, DecaySteps: 12}}}
-		}, func() keras.Dataset { return data(36, 1).Shuffle(10, 3).Batch(8).Prefetch(2) }, keras.FitConfig{Epochs: 3, ValidationData: data(8, 3), ValidationFreq: 2}},
+		}, func() keras.Dataset { return data(36, 1).Shuffle(10, 3).Batch(8).Prefetch(2) }, keras.FitConfig{Epochs: 3, ValidationData: data(8, 3), ValidationFreq: 2}, 0},
 		"float16, generator, class weights": {"float16", func() optimizers.Optimizer { return &optimizers.RMSprop{} },
 			func() keras.Dataset { return epochs{} },
-			keras.FitConfig{Epochs: 3, ClassWeight: map[int]float64{0: 0.5}}},
+			keras.FitConfig{Epochs: 3, ClassWeight: map[int]float64{0: 0.5}}, 0},
+		// Some batches are not finite.
+		"float32, batches skipped": {"float32", func() optimizers.Optimizer { return &optimizers.Adam{} },
+			func() keras.Dataset { return data(36, 1).Shuffle(36, 3).Batch(8).Map(spoil) },
+			keras.FitConfig{Epochs: 3, MaxSkipsAtFloor: 4}, keras.NonFiniteSkip},
 	}
 }
 
@@ -81,6 +86,18 @@ func data(n int, seed uint32) *keras.Pipeline {
 		x[6*i] += float32(y[i])
 	}
 	return keras.FromTensors(keras.NewTensor(x, n, 6), keras.NewTensor(y, n), nil)
+}
+
+// spoil puts a NaN into some batches.
+func spoil(b keras.Batch) (keras.Batch, error) {
+	x, err := b.X.Values()
+	if err != nil {
+		return b, err
+	}
+	if x[5] > 0.4 {
+		x[0] = float32(math.NaN())
+	}
+	return keras.Batch{X: keras.NewTensor(x, b.X.Shape()...), Y: b.Y}, nil
 }
 
 // epochs is a dataset of its own type, of other samples in each epoch.
@@ -106,7 +123,7 @@ func (s setting) runUntil(ctx context.Context, t testing.TB, c keras.Checkpointe
 	m := keras.Sequential(&layers.Dense{Units: 8, Activation: "relu"}, &layers.BatchNormalization{}, &layers.Dropout{Rate: 0.3},
 		&layers.Dense{Units: 3})
 	check(t, m.Compile(keras.CompileConfig{Optimizer: s.optimizer(), Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true},
-		Metrics: []metrics.Metric{&metrics.SparseCategoricalAccuracy{}}}))
+		Metrics: []metrics.Metric{&metrics.SparseCategoricalAccuracy{}}, NonFinite: s.nonFinite}))
 	f := s.config
 	f.Verbose, f.Output, f.Checkpoint, f.SaveEvery, f.Callbacks = keras.Silent, io.Discard, c, every, callbacks
 	h, err := m.Fit(ctx, s.data(), f)

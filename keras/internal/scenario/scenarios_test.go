@@ -166,6 +166,49 @@ var trainings = []scenario{
 		r.weights(m)
 		r.state(o)
 	}},
+	{"batches that are not finite, skipped or refused", false, func(r *run) {
+		noise := r.noise
+		r.noise = nil // the same first weights in all
+		made := func(action keras.NonFinite) *keras.Model {
+			m := r.build(keras.Sequential(&layers.Dense{Units: units, Activation: "relu"}, &layers.BatchNormalization{},
+				&layers.Dropout{Rate: 0.1, Seed: new(int64(2))}, &layers.Dense{Units: classes}), features)
+			check(m.Compile(keras.CompileConfig{
+				Optimizer: &optimizers.Adam{LearningRate: 0.002, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.9}},
+				Loss:      &losses.SparseCategoricalCrossentropy{FromLogits: true},
+				NonFinite: action,
+			}))
+			return m
+		}
+		whole, skips, fails := made(keras.NonFiniteApply), made(keras.NonFiniteSkip), made(keras.NonFiniteError)
+		r.noise = noise
+		test := r.points(2, 45, classes, features).Batch(45)
+		for i, b := range batches(r.points(1, 144, classes, features).Batch(24)) {
+			switch i {
+			case 2:
+				b.X = infinite(b.X)
+			case 4:
+				b.Weight = keras.NewTensor(make([]float32, b.X.Dim(0)), b.X.Dim(0)).MulScalar(math.NaN())
+			default:
+				for _, m := range []*keras.Model{whole, skips, fails} {
+					r.train(m, b)
+				}
+				continue
+			}
+			before := bytesOf(skips, skips.Optimizer())
+			check(skips.TrainStep(background, b))
+			r.same("variables before and after a step that is skipped", before, bytesOf(skips, skips.Optimizer()))
+			before = bytesOf(fails, fails.Optimizer())
+			r.truth("a step that is not finite is an error", fails.TrainStep(background, b) != nil)
+			r.same("variables before and after a step that is refused", before, bytesOf(fails, fails.Optimizer()))
+			r.exact("skipped", float64(must(skips.StepResult()).SkippedSteps-must(whole.StepResult()).SkippedSteps))
+			r.evaluate(skips, test)
+		}
+		want := bytesOf(whole, whole.Optimizer())
+		r.same("variables of a training that skipped batches and of one that never saw them", want, bytesOf(skips, skips.Optimizer()))
+		r.same("variables of a training that refused batches and of one that never saw them", want, bytesOf(fails, fails.Optimizer()))
+		r.weights(skips)
+		r.honest(skips, test, r.input(3, 20, features))
+	}},
 	{"moving averages swapped in and out", false, func(r *run) {
 		m := compile(r.mlp(), &optimizers.Adam{LearningRate: 0.003, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.7}})
 		train, test := r.points(1, 64, classes, features), r.points(2, 55, classes, features).Batch(55)
