@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -78,6 +79,11 @@ func (m *Model) Compile(c CompileConfig) error {
 		return m.errorf("Compile: both Loss and Losses are given; use one")
 	case len(c.Metrics) > 0 && len(c.OutputMetrics) > 0:
 		return m.errorf("Compile: both Metrics and OutputMetrics are given; use one")
+	}
+	for i, w := range c.LossWeights {
+		if !(math.Abs(w) <= math.MaxFloat32) {
+			return m.errorf("Compile: LossWeights[%d] is %v, want a finite number", i, w)
+		}
 	}
 	for _, list := range append(slices.Clone(c.OutputMetrics), c.Metrics) {
 		if slices.ContainsFunc(list, isNil[metrics.Metric]) {

@@ -218,6 +218,16 @@ var errorCases = map[string]func(t *testing.T) error{
 		return keras.Sequential(&layers.Dense{Units: 3}).Compile(keras.CompileConfig{
 			Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{LearningRate: math.NaN()}})
 	},
+	"Schedule that is not a number": func(t *testing.T) error {
+		return keras.Sequential(&layers.Dense{Units: 3}).Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{
+			Options: optimizers.Options{Schedule: &optimizers.CosineDecay{InitialLearningRate: math.Inf(1), DecaySteps: 100}}}})
+	},
+	"Class weight that is not a number": func(t *testing.T) error {
+		c := quiet
+		c.ClassWeight = map[int]float64{0: 1, 1: math.NaN()}
+		_, err := classifier(t).Fit(context.Background(), samples(8, 4, 3), c)
+		return err
+	},
 	"Frozen after Compile": func(t *testing.T) error {
 		m := classifier(t)
 		m.SetTrainable(false)

@@ -297,6 +297,75 @@ func TestCompileChecks(t *testing.T) {
 	}
 }
 
+// startsAt is a Schedule of a user's own.
+type startsAt float64
+
+func (s startsAt) Rate(step *Tensor) *Tensor { return step.AddScalar(float64(s)) }
+
+// TestCompileChecksRates: so are the numbers of schedules, and rates of 0 stay
+// legal.
+func TestCompileChecksRates(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	compile := func(s optimizers.Schedule, wrap bool) error {
+		var o optimizers.Optimizer = &optimizers.Adam{Options: optimizers.Options{Schedule: s}}
+		if wrap {
+			o = &optimizers.LossScaleOptimizer{Inner: &optimizers.MultiOptimizer{OptimizerMap: optimizers.OptimizerMap{Default: o}}}
+		}
+		return Sequential(&layers.Dense{Units: 1}).Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: o})
+	}
+	for _, bad := range []float64{nan, inf, -1, 5e-324} {
+		for _, s := range []optimizers.Schedule{
+			&optimizers.ExponentialDecay{InitialLearningRate: bad, DecaySteps: 10, DecayRate: 0.9},
+			&optimizers.InverseTimeDecay{InitialLearningRate: bad, DecaySteps: 10, DecayRate: 0.9},
+			&optimizers.PolynomialDecay{InitialLearningRate: bad, DecaySteps: 10},
+			&optimizers.CosineDecay{InitialLearningRate: bad, DecaySteps: 10},
+			&optimizers.CosineDecay{DecaySteps: 10, WarmupSteps: 3, WarmupTarget: &bad},
+			&optimizers.CosineDecayRestarts{InitialLearningRate: bad, FirstDecaySteps: 10},
+			&optimizers.OneCycle{MaxLearningRate: bad, TotalSteps: 10},
+			startsAt(bad),
+		} {
+			if _, own := s.(startsAt); own && bad == 5e-324 {
+				continue // it is 0 in float32
+			}
+			for _, wrap := range []bool{false, true} {
+				if err := compile(s, wrap); err == nil || !strings.Contains(err.Error(), "Compile: ") || !strings.Contains(err.Error(), "got ") {
+					t.Errorf("%T of %v: got %v, want an error", s, bad, err)
+				}
+			}
+		}
+		if bad == 5e-324 {
+			continue
+		}
+		for _, s := range []optimizers.Schedule{
+			&optimizers.ExponentialDecay{InitialLearningRate: 1, DecaySteps: bad, DecayRate: 0.9},
+			&optimizers.ExponentialDecay{InitialLearningRate: 1, DecaySteps: 10, DecayRate: bad},
+			&optimizers.PiecewiseConstantDecay{Boundaries: []float64{1}, Values: []float64{1, bad}},
+			&optimizers.PolynomialDecay{InitialLearningRate: 1, DecaySteps: 10, EndLearningRate: &bad},
+			&optimizers.CosineDecay{InitialLearningRate: 1, DecaySteps: 10, Alpha: bad},
+		} {
+			if err := compile(s, false); err == nil {
+				t.Errorf("%+v: got no error", s)
+			}
+		}
+		if bad >= 0 || bad != bad {
+			if err := compile(&optimizers.PiecewiseConstantDecay{Boundaries: []float64{bad}, Values: []float64{1, 2}}, false); err == nil {
+				t.Errorf("a boundary of %v: got no error", bad)
+			}
+			err := Sequential(&layers.Dense{Units: 1}).Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, LossWeights: []float64{bad}})
+			wantError(t, err, fmt.Sprintf("model sequential: Compile: LossWeights[0] is %v, want a finite number", bad))
+		}
+	}
+	wantError(t, compile(startsAt(nan), false), "model sequential: Compile: optimizer adam: Schedule: keras.startsAt: got rate NaN at step 0, want a number that is not negative")
+	for _, s := range []optimizers.Schedule{
+		startsAt(0), &optimizers.PiecewiseConstantDecay{Boundaries: []float64{1}, Values: []float64{0, 0}},
+		&optimizers.CosineDecay{DecaySteps: 10, WarmupSteps: 3, WarmupTarget: new(1.0)},
+		&optimizers.PolynomialDecay{InitialLearningRate: 1, DecaySteps: 10, EndLearningRate: new(0.0)},
+	} {
+		check(t, compile(s, true))
+	}
+	check(t, Sequential(&layers.Dense{Units: 1}).Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.SGD{LearningRate: math.Copysign(0, -1)}}))
+}
+
 // TestMetricInFunction: a metric cannot be read in a step, whether or not that
 // has it in its list.
 func TestMetricInFunction(t *testing.T) {

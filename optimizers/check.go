@@ -34,12 +34,30 @@ func Check(o Optimizer) (err error) {
 		if s.options.Schedule != nil {
 			// At step 0: where its own numbers are found wrong.
 			scheduled(s.options.Schedule, tensor.Scalar(dtype.Float32, 0))
+			if err := startRate(&s); err != nil {
+				return err
+			}
 		}
 	}
 	for _, p := range parts {
 		if err := Check(p); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// startRate checks the first rate of a schedule, which may be one of a program.
+func startRate(s *setup) error {
+	if tensor.Recording() != 0 { // nothing has a value
+		return nil
+	}
+	rate, err := scheduled(s.options.Schedule, tensor.New([]float32{0})).Item()
+	if err != nil {
+		return err
+	}
+	if f := notNegative("rate", rate); !f.fits() {
+		return fmt.Errorf("optimizer %s: Schedule: %T: got rate %v at step 0, want %s", s.name(), s.options.Schedule, rate, f.want)
 	}
 	return nil
 }
@@ -83,6 +101,11 @@ func positive(name string, v float64) field {
 
 func notNegative(name string, v float64) field {
 	return field{name, v, 0, math.MaxFloat32, "a number that is not negative"}
+}
+
+// firstRate is the rate that a schedule begins with, or its highest.
+func firstRate(name string, v float64) field {
+	return field{name, v, math.SmallestNonzeroFloat32, math.MaxFloat32, "a positive number"}
 }
 
 // rate is the field LearningRate: at least the smallest number of float32, or

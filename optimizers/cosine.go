@@ -27,10 +27,10 @@ func (s *CosineDecay) Rate(step *tensor.Tensor) *tensor.Tensor {
 	const where = "CosineDecay"
 	require(where, positive("DecaySteps", s.DecaySteps), notNegative("Alpha", s.Alpha), notNegative("WarmupSteps", s.WarmupSteps))
 	if s.WarmupTarget == nil {
-		require(where, positive("InitialLearningRate", s.InitialLearningRate))
+		require(where, firstRate("InitialLearningRate", s.InitialLearningRate))
 		return half(step, s.DecaySteps).MulScalar(1 - s.Alpha).AddScalar(s.Alpha).MulScalar(s.InitialLearningRate)
 	}
-	require(where, notNegative("InitialLearningRate", s.InitialLearningRate), positive("WarmupTarget", *s.WarmupTarget))
+	require(where, notNegative("InitialLearningRate", s.InitialLearningRate), firstRate("WarmupTarget", *s.WarmupTarget))
 	rate := half(step.AddScalar(-s.WarmupSteps), s.DecaySteps).MulScalar(1 - s.Alpha).AddScalar(s.Alpha).MulScalar(*s.WarmupTarget)
 	if s.WarmupSteps == 0 {
 		return rate
@@ -66,7 +66,7 @@ type CosineDecayRestarts struct {
 // Rate is the rate after step applied steps.
 func (s *CosineDecayRestarts) Rate(step *tensor.Tensor) *tensor.Tensor {
 	s = withDefaults(s)
-	require("CosineDecayRestarts", positive("InitialLearningRate", s.InitialLearningRate), positive("FirstDecaySteps", s.FirstDecaySteps),
+	require("CosineDecayRestarts", firstRate("InitialLearningRate", s.InitialLearningRate), positive("FirstDecaySteps", s.FirstDecaySteps),
 		field{"TMul", s.TMul, 1, math.MaxFloat32, "at least 1"}, positive("MMul", s.MMul), notNegative("Alpha", s.Alpha))
 	power := func(x float64, i *tensor.Tensor) *tensor.Tensor { return tensor.Scalar(step.DType(), x).Pow(i) }
 	c := step.DivScalar(s.FirstDecaySteps)
@@ -107,7 +107,7 @@ type OneCycle struct {
 func (s *OneCycle) Rate(step *tensor.Tensor) *tensor.Tensor {
 	s = withDefaults(s)
 	const where = "OneCycle"
-	require(where, positive("MaxLearningRate", s.MaxLearningRate), field{"TotalSteps", s.TotalSteps, 2, math.MaxFloat32, "at least 2"},
+	require(where, firstRate("MaxLearningRate", s.MaxLearningRate), field{"TotalSteps", s.TotalSteps, 2, math.MaxFloat32, "at least 2"},
 		field{"PctStart", s.PctStart, math.SmallestNonzeroFloat64, 1, "more than 0 and at most 1"},
 		positive("DivFactor", s.DivFactor), positive("FinalDivFactor", s.FinalDivFactor))
 	if s.AnnealStrategy != "cos" && s.AnnealStrategy != "linear" {

@@ -47,7 +47,7 @@ type ExponentialDecay struct {
 
 // Rate is the rate after step applied steps.
 func (s *ExponentialDecay) Rate(step *tensor.Tensor) *tensor.Tensor {
-	require("ExponentialDecay", positive("InitialLearningRate", s.InitialLearningRate),
+	require("ExponentialDecay", firstRate("InitialLearningRate", s.InitialLearningRate),
 		positive("DecaySteps", s.DecaySteps), positive("DecayRate", s.DecayRate))
 	p := periods(step, s.DecaySteps, s.Staircase)
 	return tensor.Scalar(step.DType(), s.DecayRate).Pow(p).MulScalar(s.InitialLearningRate)
@@ -68,7 +68,7 @@ type InverseTimeDecay struct {
 
 // Rate is the rate after step applied steps.
 func (s *InverseTimeDecay) Rate(step *tensor.Tensor) *tensor.Tensor {
-	require("InverseTimeDecay", positive("InitialLearningRate", s.InitialLearningRate),
+	require("InverseTimeDecay", firstRate("InitialLearningRate", s.InitialLearningRate),
 		positive("DecaySteps", s.DecaySteps), positive("DecayRate", s.DecayRate))
 	p := periods(step, s.DecaySteps, s.Staircase)
 	return tensor.Scalar(step.DType(), s.InitialLearningRate).Div(p.MulScalar(s.DecayRate).AddScalar(1))
@@ -94,6 +94,7 @@ func (s *PiecewiseConstantDecay) Rate(step *tensor.Tensor) *tensor.Tensor {
 		require(where, notNegative(fmt.Sprintf("Values[%d]", i), v))
 	}
 	for i, b := range s.Boundaries {
+		require(where, field{fmt.Sprintf("Boundaries[%d]", i), b, -math.MaxFloat32, math.MaxFloat32, "a finite number"})
 		if !(b > last) {
 			tensor.Fail(where, "Boundaries[%d]: got %v, want more than %v", i, b, last)
 		}
@@ -125,7 +126,7 @@ type PolynomialDecay struct {
 // Rate is the rate after step applied steps.
 func (s *PolynomialDecay) Rate(step *tensor.Tensor) *tensor.Tensor {
 	s = withDefaults(s)
-	require("PolynomialDecay", positive("InitialLearningRate", s.InitialLearningRate), positive("DecaySteps", s.DecaySteps),
+	require("PolynomialDecay", firstRate("InitialLearningRate", s.InitialLearningRate), positive("DecaySteps", s.DecaySteps),
 		notNegative("EndLearningRate", *s.EndLearningRate), positive("Power", s.Power))
 	one := tensor.Scalar(step.DType(), 1)
 	p := step.DivScalar(s.DecaySteps)

@@ -101,6 +101,18 @@ func TestEndedCause(t *testing.T) {
 	}
 }
 
+// TestNilContext: what reads with no context says so.
+func TestNilContext(t *testing.T) {
+	var none context.Context
+	d := data.Range(0, 3)
+	const want = "Epoch: the context is nil; use context.Background()"
+	_, err := d.Collect(none)
+	wantError(t, err, want)
+	_, err = read(d.All(none))
+	wantError(t, err, want)
+	wantError(t, data.Adapt(none, &layers.TextVectorization{}, data.FromSlice([]string{"a"})), want)
+}
+
 // TestInterruptedFirstBatch ends the context while a resumed Fit reads its first
 // batch: it is interrupted, as anywhere else, and goes on when it is run again.
 func TestInterruptedFirstBatch(t *testing.T) {

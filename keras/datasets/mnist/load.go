@@ -2,6 +2,7 @@ package mnist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -25,6 +26,9 @@ func Load(dir string) (train, test *keras.Pipeline, err error) {
 // file at url (-1: not known). See Progbar.
 func LoadContext(ctx context.Context, dir string, progress ...func(url string, done, total int)) (train, test *keras.Pipeline, err error) {
 	defer tensor.Catch(&err)
+	if ctx == nil {
+		return nil, nil, errors.New("mnist: LoadContext: the context is nil; use context.Background()")
+	}
 	trainImages, trainLabels, testImages, testLabels, err := raw(ctx, dir, progress...)
 	if err != nil {
 		return nil, nil, err
