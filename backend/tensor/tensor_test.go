@@ -293,6 +293,27 @@ func TestGated(t *testing.T) {
 	wantError(t, "GateStatistics outside", catch(func() { tensor.GateStatistics(yes) }), "GateStatistics: the condition was not recorded in a Function")
 }
 
+// TestGateAssigned: what was assigned before keeps the old value where the
+// condition is false, what is assigned later does not.
+func TestGateAssigned(t *testing.T) {
+	before, later := scalar("before", 1), scalar("later", 1)
+	fn := tensor.Function(func(x T) none {
+		before.Assign(before.Value().AddScalar(1))
+		tensor.GateAssigned(x.Squeeze(0))
+		later.Assign(later.Value().AddScalar(1))
+		return none{}
+	}, vars{before, later})
+	for i, p := range []bool{false, true} {
+		if err := fn.Run(ctx, tensor.New([]bool{p}, 1)); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "before", before, float64(1+i))
+		want(t, "later", later, float64(2+i))
+	}
+	wantError(t, "GateAssigned outside", catch(func() { tensor.GateAssigned(tensor.New([]bool{true})) }),
+		"GateAssigned: the condition was not recorded in a Function")
+}
+
 // TestPaths: the graph of a step names who recorded what.
 func TestPaths(t *testing.T) {
 	v := scalar("dense/bias", 1)

@@ -3,7 +3,8 @@
 //
 // Rules: an epoch of a dataset is a function of its number, so that it can be
 // opened again, also in its middle; what a reader leaves early ends with all
-// its goroutines before the loop of the reader does.
+// its goroutines before the loop of the reader does, but for a generator that
+// blocks when the context ends (Interruptible).
 package flow
 
 import (
