@@ -1,6 +1,8 @@
 package keras_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -23,6 +25,25 @@ func init() {
 		},
 		"Weight file that is no HDF5": func(t *testing.T) error {
 			return savingError(t, 3, func(b []byte) []byte { return []byte(strings.Repeat("weights\n", 20)) })
+		},
+		"Model file with a config that is too large": func(t *testing.T) error {
+			var b bytes.Buffer
+			z := zip.NewWriter(&b)
+			w, err := z.Create("config.json")
+			if err == nil {
+				_, err = w.Write(make([]byte, 16<<20+1))
+			}
+			if err := errors.Join(err, z.Close()); err != nil {
+				t.Fatal(err)
+			}
+			dir, path := fileOf(t, "model.keras", b.Bytes())
+			_, err = saving.Load(path)
+			return plainError(err, dir)
+		},
+		"File that is no file": func(t *testing.T) error {
+			dir := t.TempDir()
+			_, err := saving.Load(dir)
+			return plainError(err, dir)
 		},
 		"Saving a layer that is not registered": func(t *testing.T) error {
 			m := keras.Sequential(&layers.Dense{Units: 2}, &unregistered{})

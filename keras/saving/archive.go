@@ -23,8 +23,16 @@ const (
 	metadataFile = "metadata.json"
 	configFile   = "config.json"
 	weightsFile  = "model.weights.h5"
+)
 
-	maxText = 64 << 20 // bytes of a JSON member
+// What Load reads of the texts in a file, which may be compressed a thousand
+// times.
+const (
+	maxConfig = 16 << 20 // bytes of config.json, by default
+	maxValues = 1 << 20  // values and keys in config.json, up to that size
+	maxNested = 256      // lists and objects in config.json within one another
+	maxPacked = 16 << 20 // bytes of vocabularies beyond those that the file has
+	maxWords  = 1 << 20  // of vocabularies, beyond one for two bytes that the file has
 )
 
 // epoch is the time of members that have none: where zip's times start.
@@ -114,7 +122,7 @@ func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error
 	if err != nil {
 		return nil, err
 	}
-	text, err := a.text(configFile, maxText)
+	text, err := a.config(c.maxConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +151,8 @@ func read(path string, r io.ReaderAt, size int64, c config) (*keras.Model, error
 type archive struct {
 	r       io.ReaderAt
 	members map[string]*zip.File
+
+	packed, words int64 // of vocabularies, see maxPacked and maxWords
 }
 
 func openArchive(r io.ReaderAt, size int64) (*archive, error) {
@@ -150,7 +160,7 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it is no .keras file: %w", err)
 	}
-	return &archive{r, members}, nil
+	return &archive{r: r, members: members}, nil
 }
 
 func (a *archive) member(name string) (*zip.File, error) {
@@ -160,21 +170,70 @@ func (a *archive) member(name string) (*zip.File, error) {
 	return nil, fmt.Errorf("it has no member %s; it is no .keras file", name)
 }
 
-// text reads a member of at most so many bytes.
-func (a *archive) text(name string, most int64) ([]byte, error) {
+// config reads config.json, of at most so many bytes (0: maxConfig).
+func (a *archive) config(most int64) ([]byte, error) {
+	if most == 0 {
+		most = maxConfig
+	}
+	text, err := a.text(configFile, func(f *zip.File) error {
+		if f.UncompressedSize64 > uint64(most) {
+			return fmt.Errorf("got %d bytes, want at most %d; see WithMaxConfig", f.UncompressedSize64, most)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := bounded.JSON(text, max(maxValues, most/maxConfig*maxValues), maxNested); err != nil {
+		return nil, fmt.Errorf("%s: %w", configFile, err)
+	}
+	return text, nil
+}
+
+// vocabulary reads a member with the words of a layer.
+func (a *archive) vocabulary(name string, integers bool) ([]any, error) {
+	var stored int64
+	text, err := a.text(name, func(f *zip.File) error {
+		stored = int64(min(f.CompressedSize64, f.UncompressedSize64))
+		if more := f.UncompressedSize64 - uint64(stored); more > uint64(maxPacked-a.packed) {
+			return fmt.Errorf("got %d bytes of vocabularies that the file has compressed to %d, want at most %d more", f.UncompressedSize64, stored, maxPacked-a.packed)
+		}
+		a.packed += int64(f.UncompressedSize64) - stored
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	words := wordsOf(string(text), integers, stored/2+maxWords-a.words)
+	if words == nil {
+		return nil, fmt.Errorf("%s: got more than %d words in a vocabulary that the file has compressed to %d bytes", name, stored/2+maxWords-a.words, stored)
+	}
+	a.words += max(int64(len(words))-stored/2, 0)
+	return words, nil
+}
+
+// text reads a member if check returns nil.
+func (a *archive) text(name string, check func(*zip.File) error) ([]byte, error) {
 	f, err := a.member(name)
 	if err != nil {
 		return nil, err
 	}
-	if f.UncompressedSize64 > uint64(most) {
-		return nil, fmt.Errorf("%s: got %d bytes, want at most %d", name, f.UncompressedSize64, most)
+	err = check(f)
+	var r io.ReadCloser
+	if err == nil {
+		r, err = f.Open()
 	}
-	r, err := f.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, most))
+	b, err := bounded.Read(r, int(f.UncompressedSize64), "bytes")
+	if err == nil {
+		_, err = r.Read(make([]byte, 1)) // the end, where the checksum is compared
+		if err == io.EOF {
+			err = nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

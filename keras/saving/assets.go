@@ -19,10 +19,7 @@ import (
 // withVocabulary are the classes that have one.
 var withVocabulary = []string{"StringLookup", "IntegerLookup", "TextVectorization"}
 
-const (
-	vocabulary    = "vocabulary" // the field
-	maxVocabulary = 1 << 30      // bytes of a member
-)
+const vocabulary = "vocabulary" // the field
 
 // vocabularyFiles are the members with the vocabulary of a layer at path; Keras
 // reads each of them.
@@ -103,16 +100,15 @@ func (a *archive) giveVocabularies(config map[string]any, path string, root *wei
 		if a.members[name] == nil {
 			continue
 		}
-		text, err := a.text(name, maxVocabulary)
+		words, err := a.vocabulary(name, class == "IntegerLookup")
 		if err != nil {
 			return err
 		}
-		words := wordsOf(string(text), class == "IntegerLookup")
 		inner[vocabulary] = words
 		if inner["output_mode"] != "tf_idf" {
 			continue
 		}
-		all, err := root.frequencies(at)
+		all, err := root.frequencies(at, len(words)+maxWords)
 		if err != nil {
 			return err
 		}
@@ -125,27 +121,32 @@ func (a *archive) giveVocabularies(config map[string]any, path string, root *wei
 }
 
 // wordsOf takes the lines of a vocabulary apart; empty ones at the end are
-// none.
-func wordsOf(text string, integers bool) []any {
-	var lines []string
+// none. It returns nil if there are more than most.
+func wordsOf(text string, integers bool, most int64) []any {
+	words := []any{}
+	add := func(w string) bool {
+		var x any = w
+		if integers {
+			x = json.Number(w)
+		}
+		words = append(words, x)
+		return int64(len(words)) <= most
+	}
+	if text = strings.TrimRight(text, lineBreaks); text == "" {
+		return words
+	}
 	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n") {
 		from := 0
 		for i, r := range line {
 			if strings.ContainsRune(lineBreaks, r) {
-				lines = append(lines, line[from:i])
+				if !add(line[from:i]) {
+					return nil
+				}
 				from = i + utf8.RuneLen(r)
 			}
 		}
-		lines = append(lines, line[from:])
-	}
-	for len(lines) > 0 && lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
-	}
-	words := make([]any, len(lines))
-	for i, w := range lines {
-		words[i] = w
-		if integers {
-			words[i] = json.Number(w)
+		if !add(line[from:]) {
+			return nil
 		}
 	}
 	return words

@@ -116,7 +116,7 @@ func numbersIn(v any, into *[]float64) {
 }
 
 // arguments are what some names stand for.
-var arguments = map[string]string{"uniform": "random_uniform(maxval=0.05, minval=-0.05)", "orthogonal": "orthogonal(gain=1)"}
+var arguments = map[string]string{"uniform": "random_uniform(maxval=0.05, minval=-0.05)", "orthogonal": "orthogonal(gain=1.0)"}
 
 // canonical brings a value of a config into one form: objects with their
 // arguments and without those that are not set.

@@ -40,7 +40,7 @@ func takeFrequencies(root *hdf5.Group, p place) error {
 	if p.frequencies == nil {
 		return nil
 	}
-	got, err := frequenciesIn(root, p.path)
+	got, err := frequenciesIn(root, p.path, len(p.frequencies)+maxWords)
 	if err != nil {
 		return fmt.Errorf("layer %s: %w", p.name, err)
 	}
@@ -57,8 +57,8 @@ func takeFrequencies(root *hdf5.Group, p place) error {
 	return nil
 }
 
-// frequenciesIn reads those of the layer at path.
-func frequenciesIn(root *hdf5.Group, path string) ([]float64, error) {
+// frequenciesIn reads those of the layer at path, which may be at most so many.
+func frequenciesIn(root *hdf5.Group, path string, most int) ([]float64, error) {
 	var d *hdf5.Dataset
 	if g := root.Group(path + "/vars"); g != nil {
 		d = g.Datasets[frequenciesName]
@@ -70,12 +70,12 @@ func frequenciesIn(root *hdf5.Group, path string) ([]float64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", frequenciesName, err)
 	}
+	if !a.typ.DType.IsFloat() || len(a.typ.Shape) != 1 || a.typ.Shape[0] > most {
+		return nil, fmt.Errorf("%s: got %v, want a list of at most %d floats", frequenciesName, a.typ, most)
+	}
 	b, err := a.bytes()
 	if err != nil {
 		return nil, err
-	}
-	if !a.typ.DType.IsFloat() || len(a.typ.Shape) != 1 {
-		return nil, fmt.Errorf("%s: got %v, want a list of floats", frequenciesName, a.typ)
 	}
 	return tensor.FromBytes(op.Type{DType: a.typ.DType, Shape: a.typ.Shape}, b).Float64s()
 }
@@ -87,13 +87,13 @@ type weightFile struct {
 	root *hdf5.Group
 }
 
-func (w *weightFile) frequencies(path string) (all []float64, err error) {
+func (w *weightFile) frequencies(path string, most int) (all []float64, err error) {
 	if w.root == nil {
 		if w.root, err = hdf5.Read(weightsFile, w.r, w.size); err != nil {
 			return nil, fmt.Errorf("%s: %w", weightsFile, err)
 		}
 	}
-	if all, err = frequenciesIn(w.root, path); err != nil {
+	if all, err = frequenciesIn(w.root, path, most); err != nil {
 		return nil, fmt.Errorf("%s: %w", weightsFile, err)
 	}
 	return all, nil

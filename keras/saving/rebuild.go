@@ -1,26 +1,30 @@
 package saving
 
 import (
+	"container/heap"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
 const (
 	maxModels = 32     // within one another
+	maxLayers = 20_000 // of all models in a file
 	maxCalls  = 20_000 // of layers, in one model
 )
 
 // rebuild makes the model that config.json describes. It is built.
 func rebuild(o *object, c config) (*keras.Model, error) {
-	b := builder{repolicy: func(name string) string { return name }}
+	b := &builder{repolicy: func(name string) string { return name }}
 	if c.policy != nil {
 		general := generalPolicy(o)
 		b.repolicy = func(name string) string {
@@ -83,16 +87,21 @@ func list(v any) ([]*object, error) {
 
 type builder struct {
 	repolicy func(string) string
+	layers   int // so far
 }
 
-func (b builder) model(o *object, depth int) (m *keras.Model, err error) {
+func (b *builder) model(o *object, depth int) (m *keras.Model, err error) {
 	if depth > maxModels {
 		return nil, fmt.Errorf("models are nested more than %d deep", maxModels)
 	}
 	name, _ := o.Config["name"].(string)
+	known := bounded.Text(name) // in errors
 	all, err := list(o.Config["layers"])
 	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", name, err)
+		return nil, fmt.Errorf("model %s: %w", known, err)
+	}
+	if b.layers += len(all); b.layers > maxLayers {
+		return nil, fmt.Errorf("model %s: got more than %d layers", known, maxLayers)
 	}
 	switch o.Class {
 	case "Sequential":
@@ -100,10 +109,10 @@ func (b builder) model(o *object, depth int) (m *keras.Model, err error) {
 	case "Functional":
 		m, err = b.functional(o, all, depth)
 	default:
-		return nil, fmt.Errorf("got a model of class %q, want Sequential or Functional", o.Class)
+		return nil, fmt.Errorf("got a model of class %s, want Sequential or Functional", bounded.Quote(o.Class))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", name, err)
+		return nil, fmt.Errorf("model %s: %w", known, err)
 	}
 	if name != "" {
 		m.Named(name)
@@ -115,7 +124,7 @@ func (b builder) model(o *object, depth int) (m *keras.Model, err error) {
 }
 
 // layer makes a layer, or a model as a layer.
-func (b builder) layer(o *object, depth int) (layers.Layer, error) {
+func (b *builder) layer(o *object, depth int) (layers.Layer, error) {
 	if o.Class == "Sequential" || o.Class == "Functional" {
 		m, err := b.model(o, depth+1)
 		if err != nil {
@@ -126,7 +135,7 @@ func (b builder) layer(o *object, depth int) (layers.Layer, error) {
 	return fromKeras(o, b.repolicy)
 }
 
-func (b builder) sequential(o *object, all []*object, depth int) (*keras.Model, error) {
+func (b *builder) sequential(o *object, all []*object, depth int) (*keras.Model, error) {
 	var in *keras.Tensor
 	var stack []layers.Layer
 	for i, l := range all {
@@ -154,15 +163,22 @@ func (b builder) sequential(o *object, all []*object, depth int) (*keras.Model, 
 	return m, m.BuildOn(in)
 }
 
-// readers are the layers that an Input of a functional model goes to.
-func readers(name string, all []*object) (found []*object) {
+// readers returns the layers that each Input of a functional model goes to.
+func readers(all []*object) map[string][]*object {
+	found := map[string][]*object{}
 	for _, l := range all {
 		if l.InboundNodes == nil {
 			continue
 		}
 		for _, n := range *l.InboundNodes {
-			if in, _, err := n.inputs(); err == nil && slices.Contains(in, key{name, 0, 0}) {
-				found = append(found, l)
+			in, _, err := n.inputs()
+			if err != nil {
+				continue
+			}
+			for _, k := range in {
+				if f := found[k.layer]; k.node == 0 && k.part == 0 && (len(f) == 0 || f[len(f)-1] != l) {
+					found[k.layer] = append(f, l)
+				}
 			}
 		}
 	}
@@ -210,7 +226,7 @@ func input(o *object, readers []*object) (*keras.Tensor, error) {
 func shapeFrom(v any) ([]int, error) {
 	all, ok := v.([]any)
 	if !ok || len(all) == 0 {
-		return nil, fmt.Errorf("got %v, want a list of sizes", v)
+		return nil, fmt.Errorf("got %s, want a list of sizes", bounded.Text(v))
 	}
 	var out []int
 	for _, x := range all[1:] {
@@ -219,7 +235,7 @@ func shapeFrom(v any) ([]int, error) {
 			n, ok := x.(json.Number)
 			i, err := n.Int64()
 			if !ok || err != nil || i < 1 || i > 1<<40 {
-				return nil, fmt.Errorf("got size %v, want a positive integer or null", x)
+				return nil, fmt.Errorf("got size %s, want a positive integer or null", bounded.Text(x))
 			}
 			size = int(i)
 		}
@@ -243,21 +259,23 @@ type pending struct {
 	args  layers.Args
 }
 
-func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, error) {
+func (b *builder) functional(o *object, all []*object, depth int) (*keras.Model, error) {
 	at := map[key]*keras.Tensor{}
 	var calls []pending
 	taken := map[string]bool{}
 	nested := map[string]*object{} // functional models among the layers
+	readersOf := readers(all)
 	for _, l := range all {
 		name := l.Name
+		known := bounded.Text(name) // in errors
 		if taken[name] || name == "" {
-			return nil, fmt.Errorf("got two layers named %q, want names that are unique", name)
+			return nil, fmt.Errorf("got two layers named %s, want names that are unique", bounded.Quote(name))
 		}
 		taken[name] = true
 		if l.Class == "InputLayer" {
-			in, err := input(l, readers(name, all))
+			in, err := input(l, readersOf[name])
 			if err != nil {
-				return nil, fmt.Errorf("layer %s: %w", name, err)
+				return nil, fmt.Errorf("layer %s: %w", known, err)
 			}
 			at[key{name, 0, 0}] = in
 			continue
@@ -276,12 +294,12 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 			nested[name] = l
 		}
 		if l.InboundNodes == nil || len(calls)+len(*l.InboundNodes) > maxCalls {
-			return nil, fmt.Errorf("layer %s: it has no inbound_nodes, or the model has more than %d calls", name, maxCalls)
+			return nil, fmt.Errorf("layer %s: it has no inbound_nodes, or the model has more than %d calls", known, maxCalls)
 		}
 		for i, n := range *l.InboundNodes {
 			in, args, err := n.inputs()
 			if err != nil {
-				return nil, fmt.Errorf("layer %s: inbound_nodes: entry %d: %w", name, i, err)
+				return nil, fmt.Errorf("layer %s: inbound_nodes: entry %d: %w", known, i, err)
 			}
 			calls = append(calls, pending{made, name, i, in, args})
 		}
@@ -297,27 +315,8 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 	if err := countFromZero(calls, outs, nested); err != nil {
 		return nil, err
 	}
-	for len(calls) > 0 { // usually once: files have the layers in order
-		var left []pending
-		for _, c := range calls {
-			in, missing := tensors(c.in, at)
-			if missing != nil {
-				left = append(left, c)
-				continue
-			}
-			out := keras.Apply(layers.With(c.layer, c.args), in...)
-			if out.Err() != nil {
-				return nil, out.Err()
-			}
-			for i, t := range out.Parts() {
-				at[key{c.name, c.node, i}] = t
-			}
-		}
-		if len(left) == len(calls) {
-			_, missing := tensors(left[0].in, at)
-			return nil, fmt.Errorf("layer %s: its input %v comes from nowhere", left[0].name, *missing)
-		}
-		calls = left
+	if err := b.run(calls, at); err != nil {
+		return nil, err
 	}
 	in, err := endsOf(ins, at)
 	if err != nil {
@@ -328,6 +327,74 @@ func (b builder) functional(o *object, all []*object, depth int) (*keras.Model, 
 		return nil, fmt.Errorf("output_layers: %w", err)
 	}
 	return keras.NewModel(in, out)
+}
+
+// run makes the calls, whose results go to at. Usually they are in order. If
+// not, they are made in rounds: in each those, in order, whose inputs are there.
+func (b *builder) run(calls []pending, at map[key]*keras.Tensor) error {
+	missing := make([]int, len(calls)) // inputs
+	waiting := map[key][]int{}         // calls
+	for i, c := range calls {
+		for _, k := range c.in {
+			if at[k] == nil {
+				missing[i]++
+				waiting[k] = append(waiting[k], i)
+			}
+		}
+	}
+	round, next := &numbers{}, &numbers{} // calls whose inputs are there
+	for i, n := range missing {
+		if n == 0 {
+			heap.Push(round, i)
+		}
+	}
+	for done := 0; done < len(calls); done++ {
+		if round.Len() == 0 {
+			round, next = next, round
+		}
+		if round.Len() == 0 {
+			i := slices.IndexFunc(missing, func(n int) bool { return n > 0 })
+			_, k := tensors(calls[i].in, at)
+			return fmt.Errorf("layer %s: its input %s comes from nowhere", bounded.Text(calls[i].name), bounded.Text(*k))
+		}
+		i := heap.Pop(round).(int)
+		c := calls[i]
+		in, _ := tensors(c.in, at)
+		out := keras.Apply(layers.With(c.layer, c.args), in...)
+		if out.Err() != nil {
+			return out.Err()
+		}
+		for part, t := range out.Parts() {
+			k := key{c.name, c.node, part}
+			at[k] = t
+			for _, j := range waiting[k] {
+				if missing[j]--; missing[j] > 0 {
+					continue
+				}
+				if j > i {
+					heap.Push(round, j)
+				} else {
+					heap.Push(next, j)
+				}
+			}
+			delete(waiting, k)
+		}
+	}
+	return nil
+}
+
+// numbers is a heap of them.
+type numbers struct{ sort.IntSlice }
+
+// Push is of heap.Interface.
+func (h *numbers) Push(x any) { h.IntSlice = append(h.IntSlice, x.(int)) }
+
+// Pop is of heap.Interface.
+func (h *numbers) Pop() any {
+	last := len(h.IntSlice) - 1
+	x := h.IntSlice[last]
+	h.IntSlice = h.IntSlice[:last]
+	return x
 }
 
 // countFromZero makes the inputs of calls name the calls of nested functional
@@ -369,7 +436,7 @@ func countFromZero(calls []pending, outs []key, nested map[string]*object) error
 		}
 		switch zero, one := usesAll(0), usesAll(1); {
 		case zero && one && len(readers) > 0:
-			return fmt.Errorf("layer %s: it has no build_config, so its calls may be counted from 0 or from 1; make the model in Go, read the file with LoadWeights, and Save it again", name)
+			return fmt.Errorf("layer %s: it has no build_config, so its calls may be counted from 0 or from 1; make the model in Go, read the file with LoadWeights, and Save it again", bounded.Text(name))
 		case one && !zero:
 			for _, k := range readers {
 				k.node--
@@ -409,7 +476,7 @@ func (n inbound) inputs() (in []key, args layers.Args, err error) {
 			return nil, args, err
 		}
 		if !slices.Contains(named, name) && len(rest) > 0 {
-			return nil, args, fmt.Errorf("argument %q of the call is a tensor, which cannot be read", name)
+			return nil, args, fmt.Errorf("argument %s of the call is a tensor, which cannot be read", bounded.Quote(name))
 		}
 		if to := argumentOf(&args, name); to != nil {
 			*to = v == true
@@ -433,7 +500,7 @@ func flatten(v any, to []key) ([]key, error) {
 		}
 	case map[string]any:
 		if v["class_name"] != "__keras_tensor__" {
-			return nil, fmt.Errorf("got an argument of class %v, want tensors of the model", v["class_name"])
+			return nil, fmt.Errorf("got an argument of class %s, want tensors of the model", bounded.Text(v["class_name"]))
 		}
 		c, _ := v["config"].(map[string]any)
 		k, err := keyFrom(c["keras_history"])
@@ -458,7 +525,7 @@ func keyFrom(v any) (k key, err error) {
 			return key{name, int(n), int(p)}, nil
 		}
 	}
-	return k, fmt.Errorf("got %v, want the name of a layer and two indices", v)
+	return k, fmt.Errorf("got %s, want the name of a layer and two indices", bounded.Text(v))
 }
 
 // endKeys reads a model's inputs or outputs: one triple, or a list of them.
@@ -467,7 +534,7 @@ func keyFrom(v any) (k key, err error) {
 func endKeys(v any, nested map[string]*object) ([]key, error) {
 	all, ok := v.([]any)
 	if !ok || len(all) == 0 {
-		return nil, fmt.Errorf("got %v, want a list", v)
+		return nil, fmt.Errorf("got %s, want a list", bounded.Text(v))
 	}
 	if _, alone := all[0].(string); alone {
 		all = []any{v}
@@ -490,7 +557,7 @@ func endKeys(v any, nested map[string]*object) ([]key, error) {
 func endsOf(keys []key, at map[key]*keras.Tensor) (*keras.Tensor, error) {
 	ts, missing := tensors(keys, at)
 	if missing != nil {
-		return nil, fmt.Errorf("there is no tensor %v", *missing)
+		return nil, fmt.Errorf("there is no tensor %s", bounded.Text(*missing))
 	}
 	if len(ts) == 1 {
 		return ts[0], nil

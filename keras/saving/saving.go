@@ -23,6 +23,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -35,6 +36,7 @@ type Option func(*config)
 type config struct {
 	optimizer optimizers.Optimizer
 	policy    *policy.Policy
+	maxConfig int64
 }
 
 // WithOptimizer saves or loads the state of an optimizer too, in
@@ -52,6 +54,12 @@ func WithOptimizer(o optimizers.Optimizer) Option { return func(c *config) { c.o
 // a float32 output of a mixed_float16 model, keep theirs.
 func WithPolicy(p policy.Policy) Option { return func(c *config) { c.policy = &p } }
 
+// WithMaxConfig sets how many bytes Load reads of the config.json of a `.keras`
+// file, by default 16 MiB with 1,048,576 values and keys; each further 16 MiB
+// allow as many again. A file may compress a config a thousand times, and
+// values take more memory than their text: raise it for files that you trust.
+func WithMaxConfig(bytes int64) Option { return func(c *config) { c.maxConfig = bytes } }
+
 func options(all []Option) (c config) {
 	for _, o := range all {
 		o(&c)
@@ -62,9 +70,9 @@ func options(all []Option) (c config) {
 // fileError says in which file something went wrong.
 func fileError(path string, err error) error {
 	if h := (*hdf5.Error)(nil); errors.As(err, &h) {
-		return fmt.Errorf("saving: %w", h) // which names the file itself
+		return bounded.Short(fmt.Errorf("saving: %w", h)) // which names the file itself
 	}
-	return fmt.Errorf("saving: %s: %w", path, aside.Bare(err))
+	return bounded.Short(fmt.Errorf("saving: %s: %w", path, aside.Bare(err)))
 }
 
 // replace makes the file at path, or replaces it, with what write writes.
@@ -79,22 +87,15 @@ func replace(path string, write func(aside.File) error) error {
 // in a panic, such as for want of memory or of the device that
 // KERAS_DEVICE names; that is an error here.
 func opened[T any](path string, read func(f *os.File, size int64) (T, error)) (x T, err error) {
-	f, err := os.Open(path)
+	f, size, err := bounded.Open(path)
 	if err != nil {
 		return x, fileError(path, err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-	case !info.Mode().IsRegular():
-		err = errors.New("it is no regular file")
-	default:
-		func() {
-			defer tensor.Catch(&err)
-			x, err = read(f, info.Size())
-		}()
-	}
+	func() {
+		defer tensor.Catch(&err)
+		x, err = read(f, size)
+	}()
 	if err != nil {
 		return x, fileError(path, err)
 	}

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/spec"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -229,13 +231,65 @@ func isObject(v any) bool {
 	return ok && m["class_name"] != nil
 }
 
-// decode reads an object from decoded JSON.
+// decode reads an object from decoded JSON, which it refers to.
 func decode(v any) (*object, error) {
-	raw, err := json.Marshal(v)
-	if err != nil {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("got %s, want an object", bounded.Text(v))
+	}
+	o := &object{RegisteredName: m["registered_name"], BuildConfig: m["build_config"]}
+	for name, to := range map[string]*string{"module": &o.Module, "class_name": &o.Class, "name": &o.Name} {
+		if err := field(m, name, to); err != nil {
+			return nil, err
+		}
+	}
+	if err := field(m, "config", &o.Config); err != nil {
 		return nil, err
 	}
-	return parseObject(raw)
+	if m["inbound_nodes"] == nil {
+		return o, nil
+	}
+	var nodes []any
+	if err := field(m, "inbound_nodes", &nodes); err != nil {
+		return nil, err
+	}
+	calls := make([]inbound, len(nodes))
+	for i, n := range nodes {
+		call, ok := n.(map[string]any)
+		if !ok && n != nil {
+			return nil, fmt.Errorf("inbound_nodes: entry %d: got %s, want an object", i, bounded.Text(n))
+		}
+		err := field(call, "args", &calls[i].Args)
+		if err == nil {
+			err = field(call, "kwargs", &calls[i].Kwargs)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("inbound_nodes: entry %d: %w", i, err)
+		}
+	}
+	o.InboundNodes = &calls
+	return o, nil
+}
+
+// field sets to to a field of an object, which may be absent or null.
+func field[T any](m map[string]any, name string, to *T) error {
+	v := m[name]
+	if v == nil {
+		return nil
+	}
+	x, ok := v.(T)
+	if !ok {
+		want := "a string"
+		switch any(to).(type) {
+		case *[]any:
+			want = "a list"
+		case *map[string]any:
+			want = "an object"
+		}
+		return fmt.Errorf("%s: got %s, want %s", name, bounded.Text(v), want)
+	}
+	*to = x
+	return nil
 }
 
 // parseObject reads an object, and numbers in it as they are written.
@@ -354,8 +408,14 @@ func ours(o *object, repolicy func(string) string, depth int) ([]byte, error) {
 	return json.Marshal(map[string]any{"class_name": o.Class, "config": out})
 }
 
-// fieldsOf lists the fields of a class.
+// fields are what fieldsOf has found, by class.
+var fields sync.Map
+
+// fieldsOf returns the fields of a class. Do not change the map.
 func fieldsOf(class string) (map[string]bool, error) {
+	if known, ok := fields.Load(class); ok {
+		return known.(map[string]bool), nil
+	}
 	l, err := layers.UnmarshalConfig([]byte(`{"class_name":"` + class + `","config":{}}`))
 	if err != nil {
 		return nil, err
@@ -372,6 +432,7 @@ func fieldsOf(class string) (map[string]bool, error) {
 	for name := range o.Config {
 		known[name] = true
 	}
+	fields.Store(class, known)
 	return known, nil
 }
 
@@ -404,12 +465,12 @@ func policyOf(v any) (string, error) {
 		if c, ok := v["config"].(map[string]any); ok && v["class_name"] == "QuantizedFloat8DTypePolicy" {
 			source, _ := c["source_name"].(string)
 			if n := c["amax_history_length"]; n != json.Number(strconv.Itoa(amaxHistory)) {
-				return "", fmt.Errorf("amax_history_length is %v, want %d", n, amaxHistory)
+				return "", fmt.Errorf("amax_history_length is %s, want %d", bounded.Text(n), amaxHistory)
 			}
 			return "float8_from_" + source, nil
 		}
 	}
-	return "", fmt.Errorf("got %v, want a DTypePolicy", v)
+	return "", fmt.Errorf("got %s, want a DTypePolicy", bounded.Text(v))
 }
 
 // specOf writes an object of Keras as "random_normal(mean=0.0, stddev=0.05)".
