@@ -186,7 +186,7 @@ func TestState(t *testing.T) {
 	_, err = Load(path + "x")
 	wantError(t, err, "checkpoint: "+path+"x: no such file or directory")
 	_, err = Load(filepath.Dir(path))
-	wantError(t, err, "checkpoint: "+filepath.Dir(path)+": it is no regular file")
+	wantError(t, err, "checkpoint: "+filepath.Dir(path)+": it is a directory, want a regular file")
 	check(t, os.WriteFile(path, forge(`{"kind":"training","meta":{"Epoch":-1},"parts":[]}`), 0o644))
 	_, err = Load(path)
 	wantError(t, err, "checkpoint: "+path+": its header contradicts itself")

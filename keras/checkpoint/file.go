@@ -2,13 +2,12 @@ package checkpoint
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 )
 
 // write makes the file at path, or replaces it.
@@ -30,26 +29,19 @@ func write(fs aside.FS, path, kind string, meta any, parts []Part) error {
 func open(path string, kinds ...string) (*File, error) {
 	f, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %s: %w", path, aside.Bare(err))
+		return nil, bounded.Short(fmt.Errorf("checkpoint: %s: %w", path, aside.Bare(err)))
 	}
 	if !slices.Contains(kinds, f.Kind) {
-		return nil, fmt.Errorf("checkpoint: %s: it holds %s, want %s", path, f.Kind, strings.Join(kinds, " or "))
+		return nil, fmt.Errorf("checkpoint: %s: it holds %s, want %s", path, bounded.Text(f.Kind), strings.Join(kinds, " or "))
 	}
 	return f, nil
 }
 
 func readFile(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, size, err := bounded.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
-	}
-	return Read(f, info.Size())
+	return Read(f, size)
 }

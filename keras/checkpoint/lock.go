@@ -3,11 +3,13 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 )
 
 // ErrInUse is found in the error of a Directory that another training uses.
@@ -68,7 +70,12 @@ func (d *Directory) Hold() (release func() error, err error) {
 
 // holder says which process has the lock, if it can be told.
 func holder(path string) string {
-	b, err := os.ReadFile(path)
+	f, _, err := bounded.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 64))
 	if text := strings.TrimSpace(string(b)); err == nil && strings.HasPrefix(text, "process ") {
 		return ", " + text
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 )
 
@@ -168,7 +169,7 @@ func newCSVDecoder(t reflect.Type, header []string, columns int) (*csvDecoder, e
 		at.whenNone, at.has = strings.CutPrefix(option, "default=")
 		if header != nil {
 			if at.column = slices.Index(header, name); at.column < 0 {
-				return nil, fmt.Errorf("there is no column %q for field %s; there are %q", name, f.Name, header)
+				return nil, fmt.Errorf("there is no column %q for field %s; there are %s", name, f.Name, bounded.Text(fmt.Sprintf("%q", header)))
 			}
 		} else if at.column >= columns {
 			return nil, fmt.Errorf("got %d columns, want one for each field of %v", columns, t)
@@ -181,7 +182,7 @@ func newCSVDecoder(t reflect.Type, header []string, columns int) (*csvDecoder, e
 // column names a column in errors.
 func (d *csvDecoder) column(i int) string {
 	if d.header != nil && i < len(d.header) {
-		return strconv.Quote(d.header[i])
+		return bounded.Quote(d.header[i])
 	}
 	return strconv.Itoa(i)
 }
@@ -244,9 +245,9 @@ func parse(v reflect.Value, text string) error {
 	if err != nil {
 		var n *strconv.NumError
 		if errors.As(err, &n) && n.Err == strconv.ErrRange {
-			return fmt.Errorf("got %q, which %v has no place for", text, v.Type())
+			return fmt.Errorf("got %s, which %v has no place for", bounded.Quote(text), v.Type())
 		}
-		return fmt.Errorf("got %q, want %v", text, v.Type())
+		return fmt.Errorf("got %s, want %v", bounded.Quote(text), v.Type())
 	}
 	return nil
 }

@@ -154,19 +154,22 @@ func walk(dir string, formats []string, links bool, found func(path string)) err
 		l := level{path: path}
 		for _, e := range entries {
 			sub := filepath.Join(path, e.Name())
-			isDir := e.IsDir()
+			isDir, mode := e.IsDir(), e.Type()
 			if e.Type()&fs.ModeSymlink != 0 {
 				s, err := os.Stat(sub)
 				if err != nil || s.IsDir() && !links {
 					continue
 				}
-				isDir = s.IsDir()
+				isDir, mode = s.IsDir(), s.Mode()
 			}
 			if isDir {
 				if err := visit(sub, depth+1); err != nil {
 					return err
 				}
 			} else if slices.Contains(formats, strings.ToLower(filepath.Ext(e.Name()))) {
+				if err := bounded.Regular(sub, mode); err != nil {
+					return err
+				}
 				l.files = append(l.files, sub)
 			}
 		}
@@ -204,7 +207,7 @@ func TextFromDirectory(dir string, o DirectoryOptions) (texts *Dataset[Labeled[s
 }
 
 func readText(path string) (string, error) {
-	f, size, err := openSized(path)
+	f, size, err := bounded.Open(path)
 	if err != nil {
 		return "", err
 	}

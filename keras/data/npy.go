@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
@@ -25,14 +24,14 @@ import (
 // element types that Mezzo does not have, int8, int16 and uint16 become int32,
 // and uint32 becomes int64.
 func LoadNPY(path string) (*keras.Tensor, error) {
-	f, size, err := openSized(path)
+	f, size, err := bounded.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	t, err := readNPY(bufio.NewReaderSize(f, 1<<18), size)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, bounded.Short(fmt.Errorf("%s: %w", path, err))
 	}
 	return t, nil
 }
@@ -45,7 +44,7 @@ const maxNPZ = 1 << 30
 // most maxBytes bytes (default: 1 GiB, or the size of the file if that is
 // more): a small file can be packed so that it would fill any memory.
 func LoadNPZ(path string, maxBytes ...int64) (map[string]*keras.Tensor, error) {
-	f, size, err := openSized(path)
+	f, size, err := bounded.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -56,25 +55,9 @@ func LoadNPZ(path string, maxBytes ...int64) (map[string]*keras.Tensor, error) {
 	}
 	all, err := readNPZ(f, size, limit)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, bounded.Short(fmt.Errorf("%s: %w", path, err))
 	}
 	return all, nil
-}
-
-func openSized(path string) (*os.File, int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	s, err := f.Stat()
-	if err == nil && !s.Mode().IsRegular() {
-		err = fmt.Errorf("%s: it is no file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, 0, err
-	}
-	return f, s.Size(), nil
 }
 
 func readNPZ(f io.ReaderAt, size, limit int64) (map[string]*keras.Tensor, error) {
@@ -86,11 +69,11 @@ func readNPZ(f io.ReaderAt, size, limit int64) (map[string]*keras.Tensor, error)
 	for _, file := range slices.Sorted(maps.Keys(members)) {
 		name, ok := strings.CutSuffix(file, ".npy")
 		if !ok {
-			return nil, fmt.Errorf("got a member named %q, want arrays, which end in .npy", file)
+			return nil, fmt.Errorf("got a member named %s, want arrays, which end in .npy", bounded.Quote(file))
 		}
 		t, err := member(members[file], limit)
 		if err != nil {
-			return nil, fmt.Errorf("array %s: %w", name, err)
+			return nil, fmt.Errorf("array %s: %w", bounded.Text(name), err)
 		}
 		limit -= int64(t.Type().Bytes())
 		all[name] = t
@@ -133,7 +116,7 @@ func readNPY(r io.Reader, limit int64) (t *keras.Tensor, err error) {
 		return nil, err
 	}
 	if len(a.Descr) < 2 {
-		return nil, fmt.Errorf("got elements of type %q, want numbers", a.Descr)
+		return nil, fmt.Errorf("got elements of type %s, want numbers", bounded.Quote(a.Descr))
 	}
 	kind := a.Descr[1:]
 	from, isForeign := foreign[kind]
@@ -145,7 +128,7 @@ func readNPY(r io.Reader, limit int64) (t *keras.Tensor, err error) {
 		to = native[kind]
 		width = to.Size()
 	case to == dtype.Invalid:
-		return nil, fmt.Errorf("got elements of type %q, want bools, integers of up to 64 bits (signed) or 32 (unsigned), or floats of 16 to 64", a.Descr)
+		return nil, fmt.Errorf("got elements of type %s, want bools, integers of up to 64 bits (signed) or 32 (unsigned), or floats of 16 to 64", bounded.Quote(a.Descr))
 	}
 	// Widened, it may have four times as many.
 	if _, err := a.Bytes(max(width, to.Size()), min(limit*int64(max(to.Size()/width, 1)), math.MaxInt)); err != nil {

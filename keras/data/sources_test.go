@@ -226,7 +226,7 @@ func TestNumPyErrors(t *testing.T) {
 		wantError(t, err, at(name)+want)
 	}
 	_, err := data.LoadNPY(dir)
-	wantError(t, err, "it is no file")
+	wantError(t, err, "it is a directory, want a regular file")
 	_, err = data.LoadNPY(at("nowhere"))
 	wantError(t, err, "no such file")
 

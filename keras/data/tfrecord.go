@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 	"github.com/mezzo-ml/mezzo/keras/internal/record"
 )
@@ -43,7 +43,7 @@ func fromFile[T any](path string, read func(at flow.Start, f io.Reader, yield fu
 	return generated(func(ctx context.Context, epoch int) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			var none T
-			f, err := os.Open(path)
+			f, _, err := bounded.Open(path)
 			if err != nil {
 				yield(none, err)
 				return
@@ -60,7 +60,7 @@ func fromFile[T any](path string, read func(at flow.Start, f io.Reader, yield fu
 				return !left
 			})
 			if err != nil && !left {
-				yield(none, fmt.Errorf("%s: %w", path, err))
+				yield(none, bounded.Short(fmt.Errorf("%s: %w", path, err)))
 			}
 		}
 	})

@@ -68,16 +68,16 @@ func parseNPZ(r io.ReaderAt, size, limit int64) (map[string]array, error) {
 	for file, f := range members {
 		name, ok := strings.CutSuffix(file, ".npy")
 		if !ok {
-			return nil, fmt.Errorf("got a member named %q, want arrays, which end in .npy", file)
+			return nil, fmt.Errorf("got a member named %s, want arrays, which end in .npy", bounded.Quote(file))
 		}
 		a, err := npyArray(f, limit)
 		if err != nil {
-			return nil, fmt.Errorf("array %s: %w", name, err)
+			return nil, fmt.Errorf("array %s: %w", bounded.Text(name), err)
 		}
 		out[name] = array{a.typ, func() ([]byte, error) {
 			b, err := a.bytes()
 			if err != nil {
-				return nil, fmt.Errorf("array %s: %w", name, err)
+				return nil, fmt.Errorf("array %s: %w", bounded.Text(name), err)
 			}
 			return b, nil
 		}}
@@ -99,7 +99,7 @@ func npyArray(f *zip.File, limit int64) (out array, err error) {
 	case a.Column:
 		return out, errors.New("it is in Fortran's order; save it with np.ascontiguousarray")
 	case a.DType == dtype.Invalid:
-		return out, fmt.Errorf("got elements of type %q, which no weight has", a.Descr)
+		return out, fmt.Errorf("got elements of type %s, which no weight has", bounded.Quote(a.Descr))
 	}
 	out.typ = op.Type{DType: a.DType, Shape: a.Shape}
 	n, err := a.Bytes(a.DType.Size(), limit)

@@ -117,7 +117,7 @@ func arrayOf(d *hdf5.Dataset) (array, error) {
 		}
 		name := d.Attrs["dtype"].Strings
 		if dt == dtype.BFloat16 && !slices.Equal(name, []string{"bfloat16"}) {
-			return array{}, fmt.Errorf("got %v with attribute dtype %q, want bfloat16", d.Type, name)
+			return array{}, fmt.Errorf("got %v with attribute dtype %s, want bfloat16", d.Type, bounded.Text(fmt.Sprintf("%q", name)))
 		}
 		return array{op.Type{DType: dt, Shape: op.Shape(d.Shape)}, d.Bytes}, nil
 	}
@@ -202,7 +202,7 @@ func arraysOf(root *hdf5.Group, path string, n int, owner string) ([]array, erro
 // either, are let be.
 func unknown(g *hdf5.Group, path string, known map[string]bool, m *keras.Model) error {
 	if len(g.Datasets) > 0 && !known[path] {
-		return fmt.Errorf("model %s has no layer for group %s; it has the variables %v", m.Name(), path, g.Names())
+		return fmt.Errorf("model %s has no layer for group %s; it has the variables %s", m.Name(), bounded.Text(path), bounded.Text(g.Names()))
 	}
 	for _, name := range g.Names() {
 		if path == "" && name == "optimizer" || strings.HasPrefix(name, "seed_generator") {

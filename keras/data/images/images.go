@@ -17,13 +17,13 @@ import (
 	_ "image/jpeg"
 	_ "image/png"
 	"io"
-	"os"
 
 	_ "golang.org/x/image/bmp"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/layers/resample"
 )
 
@@ -117,7 +117,7 @@ func reader(src image.Image) func(x, y int) color.NRGBA {
 
 // Load is Decode of a file.
 func Load(path, mode string) (*Image, error) {
-	f, err := os.Open(path)
+	f, _, err := bounded.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 )
 
 // maxDownload bounds a downloaded file, compressed and decompressed. The
@@ -184,7 +185,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 // contentSum returns the SHA-256 of a file's decompressed content in
 // hexadecimal.
 func contentSum(path string) (string, error) {
-	f, err := os.Open(path)
+	f, _, err := bounded.Open(path)
 	if err != nil {
 		return "", err
 	}

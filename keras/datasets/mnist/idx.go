@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 )
@@ -24,7 +23,7 @@ const maxElements = 1 << 30
 // with gzip or not (the content decides, not the name), and returns its
 // dimensions and elements.
 func readIDX(path string, ndim int) (dims []int, data []byte, err error) {
-	f, err := os.Open(path)
+	f, _, err := bounded.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("mnist: %w", err)
 	}

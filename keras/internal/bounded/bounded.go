@@ -53,7 +53,7 @@ func IsZip(r io.ReaderAt) bool {
 // Name checks the name of a member of an archive.
 func Name(name string) error {
 	if path.Clean("/" + name)[1:] != strings.TrimSuffix(name, "/") || strings.ContainsAny(name, "\\:\x00") {
-		return fmt.Errorf("got a member named %q, which points out of the archive", name)
+		return fmt.Errorf("got a member named %s, which points out of the archive", Quote(name))
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func Zip(r io.ReaderAt, size int64) (map[string]*zip.File, error) {
 			return nil, err
 		}
 		if members[f.Name] != nil {
-			return nil, fmt.Errorf("got two members named %q", f.Name)
+			return nil, fmt.Errorf("got two members named %s", Quote(f.Name))
 		}
 		members[f.Name] = f
 	}

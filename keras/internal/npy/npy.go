@@ -85,7 +85,7 @@ func ReadHeader(r io.Reader) (a Array, err error) {
 	}
 	m := headerText.FindStringSubmatch(string(text))
 	if m == nil {
-		return a, fmt.Errorf("got header %q, want one of an array of numbers", text)
+		return a, fmt.Errorf("got header %s, want one of an array of numbers", bounded.Quote(text))
 	}
 	a.Descr, a.Column = m[1], m[2] == "True"
 	for d, name := range types {
@@ -99,7 +99,7 @@ func ReadHeader(r io.Reader) (a Array, err error) {
 		}
 		size, err := strconv.ParseInt(part, 10, 48)
 		if err != nil || len(a.Shape) == maxAxes {
-			return a, fmt.Errorf("got shape (%s), want at most %d axes of less than 2^47", m[3], maxAxes)
+			return a, fmt.Errorf("got shape (%s), want at most %d axes of less than 2^47", bounded.Text(m[3]), maxAxes)
 		}
 		a.Shape = append(a.Shape, int(size))
 	}
@@ -118,7 +118,7 @@ func (a Array) Bytes(width int, limit int64) (int64, error) {
 	}
 	for _, s := range a.Shape {
 		if n > limit/int64(s) {
-			return 0, fmt.Errorf("%s%v has more than %d bytes", a.Descr, a.Shape, limit)
+			return 0, fmt.Errorf("%s%v has more than %d bytes", bounded.Text(a.Descr), a.Shape, limit)
 		}
 		n *= int64(s)
 	}

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
+
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 )
 
 const (
@@ -15,6 +16,8 @@ const (
 	maxDepth  = 64             // of groups, and of B-trees
 	maxRank   = 32             // HDF5's own limit
 	vlenSize  = 16             // of a reference to a string
+
+	maxStructure = 256 << 20 // bytes of a file that are not numbers
 )
 
 var le = binary.LittleEndian
@@ -33,18 +36,11 @@ type file struct {
 // Open opens the file at path and reads its structure. Close the file when its
 // datasets are no longer needed.
 func Open(path string) (root *Group, close func() error, err error) {
-	f, err := os.Open(path)
+	f, size, err := bounded.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = &Error{path, "/", "it is no regular file"}
-	}
-	if err == nil {
-		root, err = Read(path, f, info.Size())
-	}
-	if err != nil {
+	if root, err = Read(path, f, size); err != nil {
 		f.Close()
 		return nil, nil, err
 	}
@@ -58,8 +54,9 @@ func Read(name string, r io.ReaderAt, size int64) (root *Group, err error) {
 		name: name, r: r, size: uint64(max(size, 0)), object: "/",
 		seen: map[uint64]bool{}, heaps: map[uint64]map[uint16][]byte{},
 	}
-	// Well-formed files are read once, but for the first bytes of some blocks.
-	f.budget = 4*f.size + 4096
+	// Well-formed files are read once, but for the first bytes of some blocks. A
+	// file with holes has any size, and no structure takes that much.
+	f.budget = 4*min(f.size, maxStructure) + 4096
 	defer f.recover(&err)
 	root, ok := f.read(f.superblock(), "", 0).(*Group)
 	if !ok {
@@ -71,8 +68,17 @@ func Read(name string, r io.ReaderAt, size int64) (root *Group, err error) {
 // failure carries an error out of the reader.
 type failure struct{ err error }
 
+// fail ends the reading with an error. Texts of the file in it are cut.
 func (f *file) fail(format string, args ...any) {
-	panic(failure{&Error{f.name, f.object, fmt.Sprintf(format, args...)}})
+	for i, a := range args {
+		switch a := a.(type) {
+		case string:
+			args[i] = bounded.Text(a)
+		case []byte:
+			args[i] = bounded.Text(string(a))
+		}
+	}
+	panic(failure{&Error{f.name, bounded.Text(f.object), fmt.Sprintf(format, args...)}})
 }
 
 func (f *file) recover(err *error) {
@@ -92,7 +98,7 @@ func (f *file) bytes(at, n uint64) []byte {
 	}
 	b := make([]byte, n)
 	if got, err := f.r.ReadAt(b, int64(at)); uint64(got) < n {
-		panic(failure{fmt.Errorf("hdf5: %s: %s: %w", f.name, f.object, err)})
+		panic(failure{fmt.Errorf("hdf5: %s: %s: %w", f.name, bounded.Text(f.object), err)})
 	}
 	return b
 }
