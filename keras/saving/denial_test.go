@@ -3,6 +3,8 @@ package saving
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -159,5 +161,69 @@ func TestCallsOutOfOrder(t *testing.T) {
 	}
 	if _, err := rebuild(o, options(nil)); err == nil || err.Error() != "model : layer d2000: its input {d1999 0 0} comes from nowhere" {
 		t.Errorf("got error %v", err)
+	}
+}
+
+// TestSafetensorsOfAnySize loads files with holes, which have any size: what
+// they say is compared with the file and the model before memory is taken.
+func TestSafetensorsOfAnySize(t *testing.T) {
+	m := keras.Sequential(&layers.Dense{Units: 4, UseBias: new(bool), Name: "dense"})
+	if err := m.Build(3); err != nil {
+		t.Fatal(err)
+	}
+	const size = 20 << 30
+	for _, c := range []struct {
+		length         uint64
+		header, within string
+	}{
+		{1 << 63, "", "header: got 9223372036854775808 bytes, want at most 16777216"},
+		{16 << 20, "", "header: it is no object"},
+		{0, `{"dense/kernel":{"dtype":"F32","shape":[5368709120],"data_offsets":[0,21474836480]}}`, "weight dense/kernel: got float32[5368709120], want float32[3 4]"},
+		{0, `{"dense/kernel":{"dtype":"F32","shape":[4,3],"data_offsets":[0,48]}}`, "bytes of tensors, want 48 as the header says"},
+		{0, `{"other":{"dtype":"U8","shape":[21474836481],"data_offsets":[0,21474836481]}}`, "got offsets [0 21474836481]"},
+		{0, `{"` + strings.Repeat("x", 1<<20) + `":{"dtype":"F32","shape":[4,3],"data_offsets":[0,48]}}`, "bytes of tensors"},
+		{0, `{"` + strings.Repeat("x", 1<<20) + `":{"dtype":"F3","shape":[4,3],"data_offsets":[0,48]}}`, "not a valid DType"},
+		{0, `{"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}}`, "larger than the file"},
+		{0, `{"a":{"dtype":"U8","shape":[0],"data_offsets":[1,0]}}`, "got offsets [1 0]"},
+		{0, `{"__metadata__":{"a":1}}`, "__metadata__"},
+		{0, strings.Repeat("[", 100), "nested more than 8 deep"},
+		{0, `{"a":[` + strings.Repeat("0,", 1<<20) + `0]}`, "more than 1048576 values"},
+		{0, `{} x`, `got "x" after`},
+	} {
+		path := filepath.Join(t.TempDir(), "model.safetensors")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := c.header + strings.Repeat(" ", -len(c.header)&7)
+		if c.header != "" {
+			c.length = uint64(len(text))
+		}
+		_, err = f.Write(append(binary.LittleEndian.AppendUint64(nil, c.length), text...))
+		if err := errors.Join(err, f.Truncate(8+int64(len(text))+size), f.Close()); err != nil {
+			t.Skip(err) // no files with holes
+		}
+		used := allocated(func() { err = LoadSafetensors(path, m) })
+		if err == nil || !strings.Contains(err.Error(), c.within) || len(err.Error()) > 600 {
+			t.Errorf("%.60s: got error %.400v, want one with %s", c.header, err, c.within)
+		}
+		// The header, twice while it grows, and what is decoded of it.
+		if used > 80<<20 {
+			t.Errorf("%.60s: took %d MiB", c.header, used>>20)
+		}
+	}
+}
+
+// TestSafetensorsOfOtherOrder reads tensors in another order than they lie in,
+// among them one without elements.
+func TestSafetensorsOfOtherOrder(t *testing.T) {
+	header := `{"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[0,7],"data_offsets":[0,0]}} `
+	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"\x05\x06"...)
+	arrays, err := parseSafetensors(bytes.NewReader(file), int64(len(file)))
+	if err != nil || len(arrays) != 2 {
+		t.Fatalf("got %d arrays, error %v", len(arrays), err)
+	}
+	if b, err := arrays["b"].bytes(); err != nil || string(b) != "\x05\x06" {
+		t.Errorf("got %v, error %v", b, err)
 	}
 }

@@ -1,9 +1,14 @@
 package saving
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 
@@ -13,6 +18,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -52,30 +58,59 @@ func SaveSafetensors(path string, m *keras.Model) error {
 // safetensors file. It must have all of them by name, and no others.
 func LoadSafetensors(path string, m *keras.Model) error {
 	_, err := opened(path, func(f *os.File, size int64) (struct{}, error) {
-		b := make([]byte, size)
-		if _, err := io.ReadFull(f, b); err != nil {
-			return struct{}{}, err
-		}
-		arrays, err := parseSafetensors(b)
+		arrays, err := parseSafetensors(f, size)
 		if err != nil {
-			return struct{}{}, err
+			return struct{}{}, fmt.Errorf("it is no safetensors file, or damaged: %w", err)
 		}
 		return struct{}{}, byName(m, arrays)
 	})
 	return err
 }
 
-// parseSafetensors finds the arrays in the content of a file.
-func parseSafetensors(b []byte) (map[string]array, error) {
-	f, err := safetensors.Parse(b)
+const (
+	maxTensorHeader = 16 << 20 // bytes
+	maxTensorValues = 1 << 20  // in it
+)
+
+// parseSafetensors finds the arrays in a file: 8 bytes with the length of the
+// header, the header, which is JSON, and the tensors one after the other. It
+// reads the header alone.
+func parseSafetensors(r io.ReaderAt, size int64) (map[string]array, error) {
+	start := make([]byte, 8)
+	if size < int64(len(start)) {
+		return nil, fmt.Errorf("got %d bytes, want %d or more", size, len(start))
+	}
+	if _, err := r.ReadAt(start, 0); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint64(start)
+	if room := uint64(min(size-8, maxTensorHeader)); n > room {
+		return nil, fmt.Errorf("header: got %d bytes, want at most %d", n, room)
+	}
+	text, err := bounded.Read(io.NewSectionReader(r, 8, int64(n)), int(n), "bytes of the header")
+	if err == nil {
+		err = bounded.JSON(text, maxTensorValues, 8)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("it is no safetensors file, or damaged: %w", err)
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	all, err := tensorsIn(text)
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
 	}
 	out := map[string]array{}
-	for _, t := range f.Tensors {
-		if _, dup := out[t.Name]; dup {
-			return nil, fmt.Errorf("got two tensors named %q", t.Name)
+	slices.SortStableFunc(all, func(a, b tensorInfo) int { return slices.Compare(a.Offsets[:], b.Offsets[:]) })
+	room := uint64(size) - 8 - n // of the tensors
+	var at uint64
+	for _, t := range all {
+		known := bounded.Quote(t.name) // in errors
+		if _, dup := out[t.name]; dup {
+			return nil, fmt.Errorf("got two tensors named %s", known)
 		}
+		if t.Offsets[0] != at || t.Offsets[1] < at || t.Offsets[1] > room {
+			return nil, fmt.Errorf("tensor %s: got offsets %d, want them to start at %d and to end within the %d bytes of the file's tensors", known, t.Offsets, at, room)
+		}
+		at = t.Offsets[1]
 		typ := op.Type{DType: dtype.Invalid}
 		for d, name := range tensorTypes {
 			if name == t.DType {
@@ -83,15 +118,72 @@ func parseSafetensors(b []byte) (map[string]array, error) {
 			}
 		}
 		if typ.DType == dtype.Invalid {
-			return nil, fmt.Errorf("tensor %q: got elements of type %s, which no weight has", t.Name, t.DType)
+			return nil, fmt.Errorf("tensor %s: got elements of type %s, which no weight has", known, bounded.Text(string(t.DType)))
 		}
-		for _, n := range t.Shape {
-			if n > uint64(len(b)) && len(t.Data) > 0 {
-				return nil, fmt.Errorf("tensor %q: got shape %v, which is larger than the file", t.Name, t.Shape)
+		from, length := 8+n+t.Offsets[0], at-t.Offsets[0]
+		want := uint64(typ.DType.Size())
+		for _, s := range t.Shape {
+			if s > 1<<40 || s > 0 && want > math.MaxInt64/s {
+				return nil, fmt.Errorf("tensor %s: got shape %s, which is larger than the file", known, bounded.Text(t.Shape))
 			}
-			typ.Shape = append(typ.Shape, int(n))
+			want *= s
+			typ.Shape = append(typ.Shape, int(s))
 		}
-		out[t.Name] = array{typ, func() ([]byte, error) { return t.Data, nil }}
+		if length != want {
+			return nil, fmt.Errorf("tensor %s: got %d bytes, want %d for %s", known, length, want, bounded.Text(typ))
+		}
+		out[t.name] = array{typ, func() ([]byte, error) {
+			b := make([]byte, length)
+			if k, err := r.ReadAt(b, int64(from)); k < len(b) {
+				return nil, fmt.Errorf("tensor %s: %w", known, bounded.Error(err, "bytes", k, len(b)))
+			}
+			return b, nil
+		}}
+	}
+	if at != room {
+		return nil, fmt.Errorf("got %d bytes of tensors, want %d as the header says", room, at)
 	}
 	return out, nil
+}
+
+// tensorInfo is what a header says of a tensor.
+type tensorInfo struct {
+	name    string
+	DType   safetensors.DType `json:"dtype"`
+	Shape   []uint64          `json:"shape"`
+	Offsets [2]uint64         `json:"data_offsets"`
+}
+
+// tensorsIn reads a header.
+func tensorsIn(text []byte) (all []tensorInfo, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.Join(errors.New("it is no object"), err)
+	}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := t.(string) // of a key it is one
+		if name == "__metadata__" {
+			var skipped map[string]string
+			if err := d.Decode(&skipped); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			continue
+		}
+		one := tensorInfo{name: name}
+		if err := d.Decode(&one); err != nil {
+			return nil, fmt.Errorf("tensor %s: %w", bounded.Quote(name), err)
+		}
+		all = append(all, one)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
+		return nil, fmt.Errorf("got %s after the header's object", bounded.Quote(rest))
+	}
+	return all, nil
 }
