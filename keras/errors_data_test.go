@@ -1,7 +1,10 @@
 package keras_test
 
 import (
+	"bytes"
 	"context"
+	"image"
+	"image/png"
 	"iter"
 	"os"
 	"path/filepath"
@@ -63,6 +66,28 @@ func init() {
 			}
 			dir, path := fileOf(t, "train.tfrecord", good[:len(good)-9])
 			_, err = data.TFRecord(path).Collect(context.Background())
+			return plainError(err, dir)
+		},
+		"Picture with too many pixels": func(t *testing.T) error {
+			var b bytes.Buffer
+			if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 4, 4))); err != nil {
+				t.Fatal(err)
+			}
+			dir, path := fileOf(t, "cat.png", b.Bytes())
+			_, err := images.Load(path, "rgb", 15)
+			return plainError(err, dir)
+		},
+		"Picture that is resized too far": func(t *testing.T) error {
+			var b bytes.Buffer
+			if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 1<<24, 1))); err != nil {
+				t.Fatal(err)
+			}
+			dir, _ := fileOf(t, "cat.png", b.Bytes())
+			d, _, err := images.FromDirectory(dir, images.Options{DirectoryOptions: data.DirectoryOptions{Unlabeled: true}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = d.Collect(context.Background())
 			return plainError(err, dir)
 		},
 		"Directory without pictures": func(t *testing.T) error {

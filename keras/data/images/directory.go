@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
@@ -27,6 +28,11 @@ type Options struct {
 	BatchSize int // default: 32; -1: pictures one by one
 	Workers   int // goroutines that decode; default: as many as processors
 
+	// MaxPixels is how many pixels a picture may have, also filled up by
+	// PadToAspectRatio, and how many those have together that Workers hold at
+	// once: others wait. A pixel takes up to 12 bytes. Default: MaxPixels, 2²⁶.
+	MaxPixels int
+
 	data.DirectoryOptions // which files, in which order
 }
 
@@ -46,8 +52,9 @@ func FromDirectory(dir string, o Options) (d *data.Dataset[keras.Batch], classes
 	if o.LabelMode == "binary" && len(classes) != 2 {
 		return nil, nil, fmt.Errorf("images: %s: LabelMode is binary with classes %q, want two", dir, classes)
 	}
-	d = data.ParallelMap(files, o.Workers, func(_ context.Context, f data.Labeled[string]) (keras.Batch, error) {
-		return o.read(f, len(classes))
+	held := &gate{size: o.MaxPixels}
+	d = data.ParallelMap(files, o.Workers, func(ctx context.Context, f data.Labeled[string]) (keras.Batch, error) {
+		return o.read(ctx, held, f, len(classes))
 	})
 	if o.BatchSize > 0 {
 		d = data.Batch(d, o.BatchSize).Prefetch(1)
@@ -60,7 +67,7 @@ func (o *Options) fill() error {
 	for _, f := range []struct {
 		field *int
 		value int
-	}{{&o.Height, 256}, {&o.Width, 256}, {&o.BatchSize, 32}} {
+	}{{&o.Height, 256}, {&o.Width, 256}, {&o.BatchSize, 32}, {&o.MaxPixels, MaxPixels}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
@@ -87,30 +94,60 @@ func (o *Options) fill() error {
 		return fmt.Errorf("LabelMode is %q, want int, binary, categorical or none, and none where there are no labels", o.LabelMode)
 	case o.CropToAspectRatio && o.PadToAspectRatio:
 		return fmt.Errorf("CropToAspectRatio and PadToAspectRatio are set, want one at most")
+	case o.MaxPixels < 0:
+		return fmt.Errorf("MaxPixels is %d, want a positive number", o.MaxPixels)
 	case o.BatchSize < -1:
 		return fmt.Errorf("BatchSize is %d, want a positive number, or -1 for none", o.BatchSize)
 	}
 	return nil
 }
 
+// window is the part of a picture that is resized, and where it starts.
+func (o *Options) window(height, width int) (size, start [2]int) {
+	if !o.CropToAspectRatio && !o.PadToAspectRatio {
+		return [2]int{height, width}, start
+	}
+	return resample.Fit([2]int{height, width}, [2]int{o.Height, o.Width}, o.PadToAspectRatio)
+}
+
+// pixels returns how many pixels, or as much memory, it takes to read a picture.
+func (o *Options) pixels(height, width int) (int, error) {
+	size, _ := o.window(height, width)
+	if size[1] > o.MaxPixels/max(size[0], 1) {
+		return 0, fmt.Errorf("filled up to %d by %d pixels, want at most %d pixels; see MaxPixels", size[0], size[1], o.MaxPixels)
+	}
+	n, err := resizing(size[0], size[1], o.Height, o.Width, channels[o.ColorMode], o.MaxPixels)
+	if o.CropToAspectRatio || o.PadToAspectRatio {
+		n += size[0] * size[1]
+	}
+	return height*width + n, err
+}
+
 // read makes a sample of a file.
-func (o *Options) read(f data.Labeled[string], classes int) (b keras.Batch, err error) {
-	m, err := Load(f.Value, o.ColorMode)
+func (o *Options) read(ctx context.Context, held *gate, f data.Labeled[string], classes int) (b keras.Batch, err error) {
+	taken := 0
+	defer func() { held.leave(taken) }()
+	m, err := load(f.Value, func(r io.Reader) (*Image, error) {
+		return decode(r, o.ColorMode, o.MaxPixels, func(height, width int) error {
+			n, err := o.pixels(height, width)
+			if err == nil {
+				taken, err = held.enter(ctx, n)
+			}
+			return err
+		})
+	})
 	if err != nil {
 		return b, err
 	}
 	if o.CropToAspectRatio || o.PadToAspectRatio {
-		size, start := resample.Fit([2]int{m.Height, m.Width}, [2]int{o.Height, o.Width}, o.PadToAspectRatio)
+		size, start := o.window(m.Height, m.Width)
 		if o.PadToAspectRatio { // as in layers.Resizing, as much after the picture as before it
-			if size[1] > maxPixels/size[0] {
-				return b, fmt.Errorf("%s: filled up to %d by %d pixels, want at most %d pixels", f.Value, size[0], size[1], maxPixels)
-			}
 			m = m.Window(-start[0], -start[1], m.Height+2*start[0], m.Width+2*start[1])
 		} else {
 			m = m.Window(start[0], start[1], size[0], size[1])
 		}
 	}
-	x, err := m.Resize(o.Height, o.Width, o.Interpolation)
+	x, err := m.resize(o.Height, o.Width, o.Interpolation)
 	if err != nil {
 		return b, fmt.Errorf("%s: %w", f.Value, err)
 	}

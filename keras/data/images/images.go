@@ -36,12 +36,24 @@ type Image struct {
 // channels is how many there are in each of Keras's color modes.
 var channels = map[string]int{"grayscale": 1, "rgb": 3, "rgba": 4}
 
-// maxPixels is more than cameras make, and 1 GB of rgba.
-const maxPixels = 1 << 28
+// MaxPixels is how many pixels a picture may have by default: 8192 by 8192. A
+// decoder takes up to 8 bytes for each before it has read any, and a file that
+// claims 2²⁶ has 100 bytes.
+const MaxPixels = 1 << 26
 
 // Decode reads a picture in a color mode: grayscale, rgb or rgba. Where the
-// file has transparency and mode does not, colors are as if it were opaque.
-func Decode(r io.Reader, mode string) (*Image, error) {
+// file has transparency and mode does not, colors are as if it were opaque. One
+// of more than maxPixels (default: MaxPixels) is an error.
+func Decode(r io.Reader, mode string, maxPixels ...int) (*Image, error) {
+	most := MaxPixels
+	if len(maxPixels) > 0 {
+		most = maxPixels[0]
+	}
+	return decode(r, mode, most, func(int, int) error { return nil })
+}
+
+// decode calls check with the height and width before it takes memory for them.
+func decode(r io.Reader, mode string, most int, check func(height, width int) error) (*Image, error) {
 	n, ok := channels[mode]
 	if !ok {
 		return nil, fmt.Errorf("images: color mode is %q, want grayscale, rgb or rgba", mode)
@@ -53,8 +65,11 @@ func Decode(r io.Reader, mode string) (*Image, error) {
 		return nil, fmt.Errorf("images: got no data: %w", io.EOF)
 	case err != nil:
 		return nil, fmt.Errorf("images: %w", err)
-	case c.Width > maxPixels/max(c.Height, 1):
-		return nil, fmt.Errorf("images: picture of %d by %d pixels, want at most %d pixels", c.Height, c.Width, maxPixels)
+	case c.Width > most/max(c.Height, 1):
+		return nil, fmt.Errorf("images: picture of %d by %d pixels, want at most %d pixels; see MaxPixels", c.Height, c.Width, most)
+	}
+	if err := check(c.Height, c.Width); err != nil {
+		return nil, err
 	}
 	src, _, err := image.Decode(bufio.NewReaderSize(io.MultiReader(&head, r), 1<<16))
 	if err != nil {
@@ -116,13 +131,17 @@ func reader(src image.Image) func(x, y int) color.NRGBA {
 }
 
 // Load is Decode of a file.
-func Load(path, mode string) (*Image, error) {
+func Load(path, mode string, maxPixels ...int) (*Image, error) {
+	return load(path, func(f io.Reader) (*Image, error) { return Decode(f, mode, maxPixels...) })
+}
+
+func load(path string, decode func(io.Reader) (*Image, error)) (*Image, error) {
 	f, _, err := bounded.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	m, err := Decode(f, mode)
+	m, err := decode(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -135,11 +154,32 @@ func (m *Image) Tensor() *tensor.Tensor {
 }
 
 // Resize returns the pixels of the picture in another size, [height width
-// Channels], by one of Keras's interpolations (see layers.Resizing).
+// Channels], by one of Keras's interpolations (see layers.Resizing). What it
+// computes on the way may have as many numbers as MaxPixels, or 16 for each
+// pixel of the result if that is more: a picture of one row and millions of
+// columns is an error.
 func (m *Image) Resize(height, width int, interpolation string) ([]float32, error) {
 	if height < 1 || width < 1 {
 		return nil, fmt.Errorf("images: size is %d by %d, want positive numbers", height, width)
 	}
+	if _, err := resizing(m.Height, m.Width, height, width, m.Channels, MaxPixels); err != nil {
+		return nil, fmt.Errorf("images: %w", err)
+	}
+	return m.resize(height, width, interpolation)
+}
+
+// resizing returns how many numbers resize computes on the way, or an error
+// when they are too many: two matrices of weights, and the rows, which take
+// half as many bytes.
+func resizing(fromHeight, fromWidth, height, width, channels, most int) (int, error) {
+	n := float64(height)*float64(fromHeight) + float64(width)*float64(fromWidth) + float64(height)*float64(fromWidth)*float64(channels)/2
+	if room := max(float64(most), 16*float64(height)*float64(width)); n > room {
+		return 0, fmt.Errorf("picture of %d by %d pixels: resizing it to %d by %d takes %.0f numbers, want at most %.0f; see MaxPixels", fromHeight, fromWidth, height, width, n, room)
+	}
+	return int(n), nil
+}
+
+func (m *Image) resize(height, width int, interpolation string) ([]float32, error) {
 	down, err := resample.Weights(interpolation, false, m.Height, height)
 	if err != nil {
 		return nil, fmt.Errorf("images: %w", err)
