@@ -13,6 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/keras/data/images"
+	"github.com/mezzo-ml/mezzo/keras/datasets/mnist"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 )
@@ -66,6 +67,24 @@ func init() {
 			}
 			dir, path := fileOf(t, "train.tfrecord", good[:len(good)-9])
 			_, err = data.TFRecord(path).Collect(context.Background())
+			return plainError(err, dir)
+		},
+		"Record that is too long": func(t *testing.T) error {
+			var b bytes.Buffer
+			if err := data.NewTFRecordWriter(&b).Write(make([]byte, 8)); err != nil {
+				t.Fatal(err)
+			}
+			dir, path := fileOf(t, "train.tfrecord", b.Bytes())
+			_, err := data.TFRecordFiles([]string{path}, data.TFRecordOptions{MaxRecord: 7}).Collect(context.Background())
+			return plainError(err, dir)
+		},
+		"Set of digits that is too large": func(t *testing.T) error {
+			images := []byte{0, 0, 8, 3, 0, 0, 3, 232, 0, 0, 0, 28, 0, 0, 0, 28}
+			dir, _ := fileOf(t, "train-images-idx3-ubyte", images)
+			if err := os.WriteFile(filepath.Join(dir, "train-labels-idx1-ubyte"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := mnist.LoadWith(context.Background(), dir, mnist.Options{MaxBytes: 100})
 			return plainError(err, dir)
 		},
 		"Picture with too many pixels": func(t *testing.T) error {

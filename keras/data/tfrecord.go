@@ -17,7 +17,7 @@ import (
 // TFRecordOptions is how TFRecordFiles reads.
 type TFRecordOptions struct {
 	Compression string // "", "GZIP" or "ZLIB"
-	MaxRecord   int64  // bytes of a record; default: 1 GiB
+	MaxRecord   int64  // bytes of a record; default: 1 GiB, or 64 MiB in compressed files
 }
 
 // TFRecord returns the records of TFRecord files, one file after the other
@@ -29,6 +29,9 @@ func TFRecord(paths ...string) *Dataset[[]byte] { return TFRecordFiles(paths, TF
 func TFRecordFiles(paths []string, o TFRecordOptions) *Dataset[[]byte] {
 	if o.MaxRecord == 0 {
 		o.MaxRecord = 1 << 30
+		if o.Compression != "" {
+			o.MaxRecord = 64 << 20 // a thousand bytes may be packed into one
+		}
 	}
 	return FlatMap(FromSlice(paths), func(_ context.Context, path string) (*Dataset[[]byte], error) {
 		return fromFile(path, func(at flow.Start, f io.Reader, yield func([]byte, error) bool) error {

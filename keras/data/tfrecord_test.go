@@ -3,16 +3,19 @@ package data_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras/data"
+	"github.com/mezzo-ml/mezzo/keras/internal/record"
 )
 
 // example is the i-th one of testdata/golden.py.
@@ -142,13 +145,13 @@ func TestTFRecordErrors(t *testing.T) {
 		n    int
 	}{
 		"no such file": {filepath.Join(dir, "none"), data.TFRecordOptions{}, 0},
-		file("cut", good[:len(good)-1]) + ": record 2: truncated: got 3 bytes of its checksum, want 4": {filepath.Join(dir, "cut"), data.TFRecordOptions{}, 2},
-		file("flip", flipped) + ": record 2: its checksum is ":                                         {filepath.Join(dir, "flip"), data.TFRecordOptions{}, 2},
-		file("text", []byte("these are no records")) + ": record 0: the checksum of its length is ":    {filepath.Join(dir, "text"), data.TFRecordOptions{}, 0},
-		file("plain", good) + ": gzip: invalid header":                                                 {filepath.Join(dir, "plain"), data.TFRecordOptions{Compression: "GZIP"}, 0},
-		file("small", good) + ": record 0: it has ":                                                    {filepath.Join(dir, "small"), data.TFRecordOptions{MaxRecord: 10}, 0},
-		file("bomb", bomb.Bytes()) + ": record 0: it has 1048576 bytes, want at most 1000":             {filepath.Join(dir, "bomb"), data.TFRecordOptions{Compression: "GZIP", MaxRecord: 1000}, 0},
-		`Compression is "zip", want GZIP, ZLIB or nothing`:                                             {filepath.Join(dir, "plain"), data.TFRecordOptions{Compression: "zip"}, 0},
+		file("cut", good[:len(good)-1]) + ": record 2: truncated: got 3 bytes of its checksum, want 4":    {filepath.Join(dir, "cut"), data.TFRecordOptions{}, 2},
+		file("flip", flipped) + ": record 2: its checksum is ":                                            {filepath.Join(dir, "flip"), data.TFRecordOptions{}, 2},
+		file("text", []byte("these are no records")) + ": record 0: the checksum of its length is ":       {filepath.Join(dir, "text"), data.TFRecordOptions{}, 0},
+		file("plain", good) + ": gzip: invalid header":                                                    {filepath.Join(dir, "plain"), data.TFRecordOptions{Compression: "GZIP"}, 0},
+		file("small", good) + ": record 0: it has ":                                                       {filepath.Join(dir, "small"), data.TFRecordOptions{MaxRecord: 10}, 0},
+		file("bomb", bomb.Bytes()) + ": record 0: it has 1048576 bytes, want at most 1000; see MaxRecord": {filepath.Join(dir, "bomb"), data.TFRecordOptions{Compression: "GZIP", MaxRecord: 1000}, 0},
+		`Compression is "zip", want GZIP, ZLIB or nothing`:                                                {filepath.Join(dir, "plain"), data.TFRecordOptions{Compression: "zip"}, 0},
 	} {
 		got, err := read(data.TFRecordFiles([]string{c.path}, c.o).Epoch(background, 0, 0))
 		if len(got) != c.n || err == nil || !strings.Contains(err.Error(), want) {
@@ -204,4 +207,46 @@ func FuzzExample(f *testing.F) {
 			t.Errorf("got %v, want %v", again, e)
 		}
 	})
+}
+
+// TestRecordsThatClaimBytes reads files that say they have large records: memory
+// is taken for what they have.
+func TestRecordsThatClaimBytes(t *testing.T) {
+	dir := t.TempDir()
+	head := func(n uint64) []byte { // of a record of n bytes
+		b := binary.LittleEndian.AppendUint64(nil, n)
+		return binary.LittleEndian.AppendUint32(b, record.Checksum(b))
+	}
+	packed := func(n uint64) []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, err := z.Write(append(head(n), make([]byte, 1<<20)...))
+		check(t, err)
+		check(t, z.Close())
+		return b.Bytes()
+	}
+	for _, c := range []struct {
+		file        []byte
+		compression string
+		want        string
+	}{
+		{append(head(1<<30), make([]byte, 10_000)...), "", "record 0: truncated: got 10000 bytes, want 1073741824: unexpected EOF"},
+		{head(1<<30 + 1), "", "record 0: it has 1073741825 bytes, want at most 1073741824; see MaxRecord"},
+		{packed(64 << 20), "GZIP", "record 0: truncated: got 1048576 bytes, want 67108864: unexpected EOF"},
+		{packed(64<<20 + 1), "GZIP", "record 0: it has 67108865 bytes, want at most 67108864; see MaxRecord"},
+	} {
+		path := filepath.Join(dir, "records")
+		check(t, os.WriteFile(path, c.file, 0o600))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := data.TFRecordFiles([]string{path}, data.TFRecordOptions{Compression: c.compression}).Collect(t.Context())
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("got error %v, want %s", err, c.want)
+		}
+		// Of 1 MiB that there is, in buffers that double.
+		if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
+			t.Errorf("%s: took %d KiB", c.want, used>>10)
+		}
+	}
 }

@@ -86,7 +86,7 @@ func TestGetDownloadsOnceAndRepairs(t *testing.T) {
 	}
 	wantFiles(t, d, wanted)
 	path := filepath.Join(d.dir, wanted)
-	if _, data, err := readIDX(path, 1); err != nil || string(data) != string(ramp(300)) {
+	if _, data, err := readIDX(path, 1, 0); err != nil || string(data) != string(ramp(300)) {
 		t.Errorf("the downloaded file reads as %d bytes and error %v", len(data), err)
 	}
 

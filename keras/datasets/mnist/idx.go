@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 )
@@ -15,20 +16,24 @@ import (
 // (LeCun, Cortes and Burges, "The MNIST database of handwritten digits").
 const typeUbyte = 0x08
 
-// maxElements bounds what one file may hold. The largest public set in this
-// format, EMNIST ByClass, has 547 million pixels.
-const maxElements = 1 << 30
+// maxElements is how many bytes of data a file may hold by default, or as many
+// as it has itself. MNIST's largest has 47 million; gzip packs a thousand bytes
+// of zeros into one.
+const maxElements = 256 << 20
 
 // readIDX reads an IDX file of unsigned bytes with ndim dimensions, compressed
 // with gzip or not (the content decides, not the name), and returns its
-// dimensions and elements.
-func readIDX(path string, ndim int) (dims []int, data []byte, err error) {
-	f, _, err := bounded.Open(path)
+// dimensions and elements, at most limit (0: maxElements).
+func readIDX(path string, ndim int, limit int64) (dims []int, data []byte, err error) {
+	f, size, err := bounded.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("mnist: %w", err)
 	}
 	defer f.Close()
-	return decodeIDX(path, f, ndim, maxElements)
+	if limit == 0 {
+		limit = max(maxElements, size)
+	}
+	return decodeIDX(path, f, ndim, int(min(limit, math.MaxInt)))
 }
 
 // decodeIDX decodes one IDX file of at most limit elements; name stands in
@@ -50,9 +55,8 @@ func decodeIDX(name string, src io.Reader, ndim, limit int) (dims []int, data []
 	size := 1
 	for i := range dims {
 		d := binary.BigEndian.Uint32(header[4+4*i:])
-		// size <= limit < 2^31 and d < 2^32, so the product fits.
-		if d == 0 || uint64(size)*uint64(d) > uint64(limit) {
-			return nil, nil, fmt.Errorf("mnist: %s: got size %d for dimension %d, want at least 1 and at most %d elements in the file", name, d, i, limit)
+		if d == 0 || uint64(d) > uint64(limit/size) {
+			return nil, nil, fmt.Errorf("mnist: %s: got size %d for dimension %d, want at least 1 and at most %d elements in the file; see Options.MaxBytes", name, d, i, limit)
 		}
 		dims[i] = int(d)
 		size *= int(d)

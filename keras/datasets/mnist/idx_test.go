@@ -54,7 +54,7 @@ func TestReadIDX(t *testing.T) {
 		if err := os.WriteFile(path, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		dims, got, err := readIDX(path, 3)
+		dims, got, err := readIDX(path, 3, 0)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -69,7 +69,7 @@ func TestReadIDX(t *testing.T) {
 
 func TestReadIDXMissingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "absent")
-	if _, _, err := readIDX(path, 1); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
+	if _, _, err := readIDX(path, 1, 0); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v, want a not-exist error naming %s", err, path)
 	}
 }
@@ -127,9 +127,9 @@ func TestDecodeIDXTakesNoMemoryOnTrust(t *testing.T) {
 		want string
 	}{
 		{"over the limit", []uint32{1<<32 - 1, 28, 28}, "got size 4294967295 for dimension 0"},
-		{"product over the limit", []uint32{1 << 20, 1 << 20, 1}, "got size 1048576 for dimension 1"},
-		{"product that wraps around", []uint32{1 << 30, 1 << 31, 8}, "got size 2147483648 for dimension 1"},
-		{"just allowed", []uint32{1 << 10, 1 << 10, 1 << 10}, "got 5000 bytes of data, want 1073741824"},
+		{"product over the limit", []uint32{1 << 20, 1 << 20, 1}, "got size 1048576 for dimension 1, want at least 1 and at most 268435456 elements in the file; see Options.MaxBytes"},
+		{"product that wraps around", []uint32{1 << 28, 1 << 31, 8}, "got size 2147483648 for dimension 1"},
+		{"just allowed", []uint32{1 << 9, 1 << 9, 1 << 10}, "got 5000 bytes of data, want 268435456"},
 	} {
 		file := encodeIDX(0x803, c.dims, ramp(5000))
 		var before, after runtime.MemStats
@@ -143,6 +143,54 @@ func TestDecodeIDXTakesNoMemoryOnTrust(t *testing.T) {
 			t.Errorf("%s: took %d bytes of memory for a file of %d", c.name, got, len(file))
 		}
 	}
+}
+
+// TestReadIDXMaxBytes gives a small file that unpacks to a large one.
+func TestReadIDXMaxBytes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "train-images-idx3-ubyte.gz")
+	const n = 512 << 20
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(encodeIDX(0x803, []uint32{n / 1024, 32, 32}, nil))
+	if err == nil {
+		_, err = io.CopyN(z, zeros{}, n)
+	}
+	if err := errors.Join(err, z.Close(), os.WriteFile(path, b.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	for limit, want := range map[int64]string{0: "at most 268435456 elements", 1000: "at most 1000 elements"} {
+		runtime.ReadMemStats(&before)
+		_, _, err := readIDX(path, 3, limit)
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("MaxBytes %d: got error %v, want %s", limit, err, want)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+			t.Errorf("MaxBytes %d: took %d bytes for a file of %d", limit, got, b.Len())
+		}
+	}
+	// More is read when it is asked for, and of what the file really has.
+	small := encodeIDX(0x801, []uint32{300}, ramp(300))
+	if err := os.WriteFile(path, small, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := readIDX(path, 1, 299); err == nil {
+		t.Error("got no error for more than MaxBytes")
+	}
+	if _, _, err := readIDX(path, 1, 300); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := LoadWith(t.Context(), t.TempDir(), Options{MaxBytes: -1}); err == nil || err.Error() != "mnist: MaxBytes is -1, want a positive number" {
+		t.Errorf("got error %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }
 
 func FuzzIDX(f *testing.F) {

@@ -25,11 +25,33 @@ func Load(dir string) (train, test *keras.Pipeline, err error) {
 // that are told of its progress: how many bytes of how many there are of the
 // file at url (-1: not known). See Progbar.
 func LoadContext(ctx context.Context, dir string, progress ...func(url string, done, total int)) (train, test *keras.Pipeline, err error) {
+	return LoadWith(ctx, dir, Options{Progress: func(url string, done, total int) {
+		for _, p := range progress {
+			p(url, done, total)
+		}
+	}})
+}
+
+// Options is how LoadWith reads.
+type Options struct {
+	// MaxBytes is how many bytes of images or labels one file may hold,
+	// decompressed. Default: 256 MiB, or the size of the file if that is more.
+	MaxBytes int64
+
+	// Progress is told of downloads, see LoadContext. Default: nothing.
+	Progress func(url string, done, total int)
+}
+
+// LoadWith is LoadContext with options.
+func LoadWith(ctx context.Context, dir string, o Options) (train, test *keras.Pipeline, err error) {
 	defer tensor.Catch(&err)
 	if ctx == nil {
 		return nil, nil, errors.New("mnist: LoadContext: the context is nil; use context.Background()")
 	}
-	trainImages, trainLabels, testImages, testLabels, err := raw(ctx, dir, progress...)
+	if o.MaxBytes < 0 {
+		return nil, nil, fmt.Errorf("mnist: MaxBytes is %d, want a positive number", o.MaxBytes)
+	}
+	trainImages, trainLabels, testImages, testLabels, err := raw(ctx, dir, o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -76,13 +76,15 @@ func (f dataFile) find(dir string) (string, error) {
 //
 // They are read from the directory dir. An empty dir means the original MNIST,
 // downloaded into the cache directory unless it is there already; ctx ends the
-// download, and progress is told of it.
-func raw(ctx context.Context, dir string, progress ...func(url string, done, total int)) (trainImages, trainLabels, testImages, testLabels []byte, err error) {
+// download.
+func raw(ctx context.Context, dir string, o Options) (trainImages, trainLabels, testImages, testLabels []byte, err error) {
 	if dir == "" {
 		dir, err = cacheDir()
 		if err == nil {
 			d := newDownloader(dir)
-			d.progress = progress
+			if o.Progress != nil {
+				d.progress = append(d.progress, o.Progress)
+			}
 			err = d.downloadAll(ctx)
 		}
 		if err != nil {
@@ -90,11 +92,11 @@ func raw(ctx context.Context, dir string, progress ...func(url string, done, tot
 		}
 	}
 	files := dataFiles()
-	trainImages, trainLabels, err = readSet(dir, files[0], files[1])
+	trainImages, trainLabels, err = readSet(dir, files[0], files[1], o.MaxBytes)
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
-	testImages, testLabels, err = readSet(dir, files[2], files[3])
+	testImages, testLabels, err = readSet(dir, files[2], files[3], o.MaxBytes)
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
@@ -103,7 +105,7 @@ func raw(ctx context.Context, dir string, progress ...func(url string, done, tot
 
 // readSet reads the images and labels of one set and checks that they belong
 // together.
-func readSet(dir string, imageFile, labelFile dataFile) (images, labels []byte, err error) {
+func readSet(dir string, imageFile, labelFile dataFile, limit int64) (images, labels []byte, err error) {
 	imagePath, err := imageFile.find(dir)
 	if err != nil {
 		return nil, nil, err
@@ -112,14 +114,14 @@ func readSet(dir string, imageFile, labelFile dataFile) (images, labels []byte, 
 	if err != nil {
 		return nil, nil, err
 	}
-	dims, images, err := readIDX(imagePath, 3)
+	dims, images, err := readIDX(imagePath, 3, limit)
 	if err != nil {
 		return nil, nil, err
 	}
 	if dims[1] != side || dims[2] != side {
 		return nil, nil, fmt.Errorf("mnist: %s: got images of %dx%d pixels, want %dx%d", imagePath, dims[1], dims[2], side, side)
 	}
-	_, labels, err = readIDX(labelPath, 1)
+	_, labels, err = readIDX(labelPath, 1, limit)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -48,7 +48,7 @@ func writeSet(t *testing.T, train, test int, spell func(dataFile) string) (dir s
 func TestRawReadsEverySpelling(t *testing.T) {
 	for k := range 4 {
 		dir, want := writeSet(t, 12, 5, func(f dataFile) string { return f.names()[k] })
-		a, b, c, d, err := raw(context.Background(), dir)
+		a, b, c, d, err := raw(context.Background(), dir, Options{})
 		if err != nil {
 			t.Fatalf("spelling %d: %v", k, err)
 		}
@@ -83,7 +83,7 @@ func TestRawRefusesInconsistentFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, _, _, err = raw(context.Background(), dir)
+		_, _, _, _, err = raw(context.Background(), dir, Options{})
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: got error %v, want %q and the directory", c.name, err, c.want)
 		}
@@ -109,7 +109,7 @@ func TestRealFiles(t *testing.T) {
 			t.Errorf("%s: got SHA-256 %s and error %v, want %s", path, got, err, f.sum)
 		}
 	}
-	trainImages, trainLabels, testImages, testLabels, err := raw(context.Background(), dir)
+	trainImages, trainLabels, testImages, testLabels, err := raw(context.Background(), dir, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func Read(r io.Reader, limit int64) ([]byte, error) {
 	}
 	length := binary.LittleEndian.Uint64(head[:])
 	if length > uint64(max(limit, 0)) {
-		return nil, fmt.Errorf("it has %d bytes, want at most %d", length, limit)
+		return nil, fmt.Errorf("it has %d bytes, want at most %d; see MaxRecord", length, limit)
 	}
 	data, err := bounded.Read(r, int(length), "bytes")
 	if err != nil {

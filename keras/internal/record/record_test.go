@@ -48,7 +48,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("bit %d: got error %v, want one of a checksum", i, err)
 		}
 	}
-	if _, err := Read(bytes.NewReader(one), 7); err == nil || err.Error() != "it has 8 bytes, want at most 7" {
+	if _, err := Read(bytes.NewReader(one), 7); err == nil || err.Error() != "it has 8 bytes, want at most 7; see MaxRecord" {
 		t.Errorf("got error %v", err)
 	}
 	// A length of 2^63 with a good checksum takes no memory.
