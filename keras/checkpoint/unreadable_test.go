@@ -47,7 +47,7 @@ func TestUnreadable(t *testing.T) {
 		}, nil, ""},
 		"that is no file": {func(path string, b []byte) error {
 			return errors.Join(os.Remove(path), os.Mkdir(path, 0o755))
-		}, nil, "it is no regular file"},
+		}, nil, "want a regular file"},
 		"that leads nowhere": {func(path string, b []byte) error {
 			return errors.Join(os.Remove(path), os.Symlink(path+".elsewhere", path))
 		}, fs.ErrNotExist, "no such file or directory"},
