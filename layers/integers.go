@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"sync"
 )
 
 // checkIntegers is an error for an integer among the exported fields of l whose
@@ -15,10 +16,7 @@ func checkIntegers(l Layer) error {
 		return nil // a class of another package
 	}
 	v = v.Elem()
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		if !f.IsExported() || f.Anonymous {
-			continue
-		}
+	for _, f := range fieldsOf(v.Type()) {
 		field, err := v.FieldByIndexErr(f.Index)
 		if err != nil {
 			continue // of an embedded pointer that is nil
@@ -41,6 +39,28 @@ func checkIntegers(l Layer) error {
 		}
 	}
 	return nil
+}
+
+// integerFields are the exported fields of a class that may hold integers, by its
+// type: reflection finds them once.
+var integerFields sync.Map
+
+func fieldsOf(t reflect.Type) []reflect.StructField {
+	if all, ok := integerFields.Load(t); ok {
+		return all.([]reflect.StructField)
+	}
+	var all []reflect.StructField
+	for _, f := range reflect.VisibleFields(t) {
+		kind := f.Type
+		for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice || kind.Kind() == reflect.Array {
+			kind = kind.Elem()
+		}
+		if f.IsExported() && !f.Anonymous && kind.Kind() == reflect.Int {
+			all = append(all, f)
+		}
+	}
+	integerFields.Store(t, all)
+	return all
 }
 
 func wantInt32(name string, n int64) error {

@@ -69,7 +69,6 @@ func aligned(bytes int) int { return (bytes + Align - 1) / Align * Align }
 // Memory is the memory that a plan works with, in bytes.
 type Memory struct {
 	Arena   int // working memory of a run
-	Peak    int // most of the arena that is in use at one time
 	Inputs  int // inputs that are used, overwritten ones included
 	Outputs int // outputs in buffers of their own
 	Static  int // constants
@@ -91,6 +90,11 @@ func (g *Graph) Memory() Memory {
 			m.Outputs += v.Type.Bytes()
 		}
 	}
+	return m
+}
+
+// Peak is most of the arena that is in use at one time, in bytes.
+func (g *Graph) Peak() (peak int) {
 	// A value that took over the place of another overlaps it for one step,
 	// at the same offset; count the place once.
 	change := make([]map[int]int, len(g.Values)+1) // offset -> bytes live at that step
@@ -107,9 +111,9 @@ func (g *Graph) Memory() Memory {
 		for _, bytes := range live {
 			sum += bytes
 		}
-		m.Peak = max(m.Peak, sum)
+		peak = max(peak, sum)
 	}
-	return m
+	return peak
 }
 
 // block is memory in the arena for the time that it is needed: from the
