@@ -346,7 +346,7 @@ func TestResumeUnbatched(t *testing.T) {
 	}
 }
 
-// pairs is a dataset of one's own made of another: its samples in batches of
+// pairs is a user-defined dataset made of another: its samples in batches of
 // two.
 type pairs struct{ *data.Dataset[keras.Batch] }
 

@@ -26,7 +26,7 @@ func (r *run) lesson(m *keras.Model, train, test *keras.Pipeline, rows int) {
 	r.fresh(m, x)
 }
 
-// swish is a layer of one's own, with a weight, a statistic and a loss.
+// swish is a user-defined layer, with a weight, a statistic and a loss.
 type swish struct {
 	Units int
 
