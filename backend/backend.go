@@ -306,11 +306,11 @@ func Compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.Options) (d
 	if f, ok := d.(driver.EpilogueFuser); !ok || !f.FusesEpilogue() {
 		o.Skip = append(slices.Clone(o.Skip), "epilogue")
 	}
-	if w, ok := d.(driver.PartWriter); !ok || !w.WritesParts() {
-		o.Skip = append(slices.Clone(o.Skip), "apart")
+	if w, ok := d.(driver.ResultSplitter); !ok || !w.SplitsResults() {
+		o.Skip = append(slices.Clone(o.Skip), "split")
 	}
-	if !d.Supports(op.Extra, dtype.Float32) {
-		o.Skip = append(slices.Clone(o.Skip), "join")
+	if !d.Supports(op.ExtraOutput, dtype.Float32) {
+		o.Skip = append(slices.Clone(o.Skip), "multioutput")
 	}
 	if debug.Graph {
 		fmt.Fprintf(os.Stderr, "graph: %d values\n%v", len(g.Values), g)

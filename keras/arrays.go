@@ -48,7 +48,7 @@ func (a *arrays) add(what string, t *Tensor) group {
 		return g
 	}
 	g.tuple = t.IsTuple()
-	for _, p := range t.Parts() {
+	for _, p := range t.Unpack() {
 		if p.Err() != nil {
 			panic(&tensor.Error{Op: "FromTensors", Err: p.Err()})
 		}

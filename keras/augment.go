@@ -55,7 +55,7 @@ func NewAugmenter(steps int, ls ...layers.Layer) *Augmenter {
 func (a *Augmenter) call(in augmented) augmented {
 	for _, l := range a.layers {
 		if _, mixes := l.(layers.LabelMixer); mixes && in.Y != nil {
-			both := layers.Apply(l, layers.Pass{Training: true}, tensor.Tuple(in.X, in.Y)).Parts()
+			both := layers.Apply(l, layers.Pass{Training: true}, tensor.Tuple(in.X, in.Y)).Unpack()
 			in.X, in.Y = both[0], both[1]
 		} else {
 			in.X = layers.Apply(l, layers.Pass{Training: true}, in.X)

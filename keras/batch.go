@@ -39,7 +39,7 @@ func (b Batch) Clone() (c Batch, err error) {
 func (b Batch) tensors(dst []*Tensor) []*Tensor {
 	for _, t := range [...]*Tensor{b.X, b.Y, b.Weight} {
 		if t != nil {
-			dst = append(dst, t.Parts()...)
+			dst = append(dst, t.Unpack()...)
 		}
 	}
 	return dst

@@ -66,7 +66,7 @@ func (c cloning) fill(to, m *Model, was, is []DType) error {
 		if y.Err() != nil {
 			return y.Err()
 		}
-		for i, t := range y.Parts() {
+		for i, t := range y.Unpack() {
 			at[n.out[i]] = t
 		}
 	}

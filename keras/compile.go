@@ -425,10 +425,10 @@ func (t *training) judged(b Batch, predictions *Tensor) (ys, ps, ws []*Tensor) {
 	ws = make([]*Tensor, n)
 	if b.Weight != nil {
 		for i := range ws {
-			ws[i] = b.Weight.Parts()[min(i, b.Weight.Len()-1)]
+			ws[i] = b.Weight.Unpack()[min(i, b.Weight.Len()-1)]
 		}
 	}
-	return b.Y.Parts(), predictions.Parts(), ws
+	return b.Y.Unpack(), predictions.Unpack(), ws
 }
 
 // reset starts the totals again.

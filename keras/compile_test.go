@@ -245,10 +245,10 @@ func TestMoreThan1024Rows(t *testing.T) {
 		in := NewTensor(rising(n), n, 1)
 		p, err := m.Predict(background, in)
 		check(t, err)
-		if !p.IsTuple() || !p.Parts()[0].Shape().Equal(Shape{n, 2}) || !p.Parts()[1].Shape().Equal(Shape{n, 1}) {
+		if !p.IsTuple() || !p.Unpack()[0].Shape().Equal(Shape{n, 2}) || !p.Unpack()[1].Shape().Equal(Shape{n, 1}) {
 			t.Fatalf("%d rows: got %v", n, p)
 		}
-		for i, v := range values(t, p.Parts()[1]) {
+		for i, v := range values(t, p.Unpack()[1]) {
 			if v != 2*float64(i) {
 				t.Fatalf("%d rows: row %d is %v, want %v", n, i, v, 2*i)
 			}

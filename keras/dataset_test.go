@@ -162,16 +162,16 @@ func TestTuplesAndWeights(t *testing.T) {
 			if !batch.X.IsTuple() || batch.X.Len() != 2 || !batch.Y.IsTuple() || batch.Weight.IsTuple() {
 				t.Fatalf("%s: got X %v, Y %v, Weight %v, want the tuples of the dataset", name, batch.X, batch.Y, batch.Weight)
 			}
-			xa, xb := values(t, batch.X.Parts()[0]), values(t, batch.X.Parts()[1])
-			y, w := values(t, batch.Y.Parts()[0]), values(t, batch.Weight)
+			xa, xb := values(t, batch.X.Unpack()[0]), values(t, batch.X.Unpack()[1])
+			y, w := values(t, batch.Y.Unpack()[0]), values(t, batch.Weight)
 			for i := range w {
 				if row := 2 * w[i]; xa[2*i] != 2*row || xa[2*i+1] != 2*row+1 || xb[i] != row+10 || y[i] != row+10 {
 					t.Errorf("%s: the parts of a sample are not of one row: %v %v %v %v", name, xa, xb, y, w)
 				}
 			}
 			n += len(w)
-			if batch.X.Parts()[1].DType() != Int32 {
-				t.Errorf("%s: got %v, want int32", name, batch.X.Parts()[1].Type())
+			if batch.X.Unpack()[1].DType() != Int32 {
+				t.Errorf("%s: got %v, want int32", name, batch.X.Unpack()[1].Type())
 			}
 		}
 		if n != 6 {

@@ -85,7 +85,7 @@ func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 		return nil, err
 	}
 	n := -1
-	for _, t := range x.Parts() {
+	for _, t := range x.Unpack() {
 		if t.Rank() == 0 {
 			return nil, m.errorf("Predict: the input is the scalar %v; axis 0 counts samples", t.Type())
 		}
@@ -151,7 +151,7 @@ func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err e
 		}
 		b.Release()
 		tuple = y.IsTuple()
-		parts = append(parts, y.Parts())
+		parts = append(parts, y.Unpack())
 	}
 	if parts == nil {
 		return nil, fmt.Errorf("PredictDataset: %w", ErrEmptyDataset)

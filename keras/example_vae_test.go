@@ -29,7 +29,7 @@ func (s *sampling) Build(...layers.Shape) error {
 }
 
 func (s *sampling) Call(_ layers.Pass, x *keras.Tensor) *keras.Tensor {
-	mean, logVar := x.Parts()[0], x.Parts()[1]
+	mean, logVar := x.Unpack()[0], x.Unpack()[1]
 	if mean.Symbolic() {
 		return mean // the batch has no size yet
 	}
@@ -51,7 +51,7 @@ func ExampleFunction_autoencoder() {
 	optimizer := &optimizers.Adam{LearningRate: 0.01}
 	reconstruction := &losses.MeanSquaredError{}
 	step := keras.Function(func(b keras.Batch) *keras.Tensor {
-		parts := encoder.Call(b.X, keras.Training).Parts()
+		parts := encoder.Call(b.X, keras.Training).Unpack()
 		mean, logVar, z := parts[0], parts[1], parts[2]
 		divergence := mean.Square().Add(logVar.Exp()).Sub(logVar).AddScalar(-1).MulScalar(0.5).Sum(1).Mean()
 		loss := reconstruction.Call(b.X, decoder.Call(z, keras.Training)).Add(divergence.MulScalar(0.01))

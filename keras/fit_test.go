@@ -415,7 +415,7 @@ func TestLabelOutOfRange(t *testing.T) {
 	fit(t, m, FromTensors(x, y, nil), FitConfig{})
 	before := bits(t, m, m.Optimizer())
 	_, err := m.Fit(background, FromTensors(x, NewTensor([]int32{0, 1, 2, 7, 1, 0}, 6), nil), silent(FitConfig{Shuffle: new(false)}))
-	wantError(t, err, "layer loss/sparse_categorical_crossentropy: TakeAlong: index 7 at position 3 is out of range, want 0 to 2")
+	wantError(t, err, "layer loss/sparse_categorical_crossentropy: TakeAlongAxis: index 7 at position 3 is out of range, want 0 to 2")
 	if !same(before, bits(t, m, m.Optimizer())) {
 		t.Error("the step that failed changed variables")
 	}

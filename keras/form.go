@@ -69,7 +69,7 @@ func isSample(m *Model, b Batch, form flow.Form) (bool, error) {
 		if t == nil {
 			continue
 		}
-		for _, p := range t.Parts() {
+		for _, p := range t.Unpack() {
 			if p.Err() != nil {
 				return false, nil
 			}
@@ -86,8 +86,8 @@ func isSample(m *Model, b Batch, form flow.Form) (bool, error) {
 	case m.in == nil:
 		return m.buildsFor(b, form)
 	}
-	for i, in := range m.in.Parts() {
-		if b.X.Len() != m.in.Len() || b.X.Parts()[i].Rank() != in.Rank()-1 {
+	for i, in := range m.in.Unpack() {
+		if b.X.Len() != m.in.Len() || b.X.Unpack()[i].Rank() != in.Rank()-1 {
 			return false, nil
 		}
 	}
@@ -117,7 +117,7 @@ func (m *Model) buildsFor(b Batch, form flow.Form) (sample bool, err error) {
 		what += ", Y " + typeText(b.Y)
 	}
 	return false, m.errorf("the elements of the dataset may be samples or batches of %d: %s; "+
-		"make batches of samples with data.Batch, or for batches Build the model first, or begin it with keras.Input", b.X.Parts()[0].Dim(0), what)
+		"make batches of samples with data.Batch, or for batches Build the model first, or begin it with keras.Input", b.X.Unpack()[0].Dim(0), what)
 }
 
 // try reports whether the model can be built for inputs like x without its
@@ -133,7 +133,7 @@ func (m *Model) try(x *Tensor, axes int) (can bool, out Shape) {
 		return true, nil
 	}
 	ins := make([]*Tensor, x.Len())
-	for i, t := range x.Parts() {
+	for i, t := range x.Unpack() {
 		ins[i] = inputFor(t.DType(), t.Shape()[axes:]...)
 	}
 	in := ins[0]

@@ -183,7 +183,7 @@ func group1(x []*Tensor) (t *Tensor, err error) {
 // was computed: a model keeps layers, not recordings.
 func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
 	var shared *names
-	for _, t := range in.Parts() {
+	for _, t := range in.Unpack() {
 		if o, ok := t.Origin().(*origin); ok {
 			if shared == nil {
 				shared = o.names.root()
@@ -207,7 +207,7 @@ func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
 		return tensor.Broken(err)
 	}
 	n := &node{layer: l, args: args, in: in, tuple: out.IsTuple()}
-	for i, p := range out.Parts() {
+	for i, p := range out.Unpack() {
 		s := tensor.Placeholder(p.DType(), p.Shape()...)
 		if m := p.Mask(); m != nil { // of some type; layers make it again when the model runs
 			s = s.WithMask(tensor.Placeholder(m.DType(), m.Shape()...))
@@ -244,8 +244,8 @@ func NewModel(in, out *Tensor) (*Model, error) {
 func (m *Model) wire(in, out *Tensor) error {
 	m.in, m.out = in, out
 	known := map[*Tensor]bool{}
-	first, _ := in.Parts()[0].Origin().(*origin)
-	for i, t := range in.Parts() {
+	first, _ := in.Unpack()[0].Origin().(*origin)
+	for i, t := range in.Unpack() {
 		o, ok := t.Origin().(*origin)
 		if !ok || o.node != nil {
 			return m.errorf("input %d, %v, is not an Input", i, t.Type())
@@ -270,7 +270,7 @@ func (m *Model) wire(in, out *Tensor) error {
 			return nil
 		}
 		done[o.node] = true
-		for _, a := range o.node.in.Parts() {
+		for _, a := range o.node.in.Unpack() {
 			if err := visit(a); err != nil {
 				return err
 			}
@@ -278,7 +278,7 @@ func (m *Model) wire(in, out *Tensor) error {
 		m.nodes = append(m.nodes, o.node)
 		return nil
 	}
-	for i, t := range out.Parts() {
+	for i, t := range out.Unpack() {
 		if _, ok := t.Origin().(*origin); !ok && !t.Symbolic() {
 			return m.errorf("output %d, %v, does not come from an Input; make it with Apply", i, t.Type())
 		}

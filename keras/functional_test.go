@@ -282,7 +282,7 @@ func TestSeveralInputsAndOutputs(t *testing.T) {
 	}
 	p, err := m.Predict(background, Tuple(NewTensor(rising(4), 2, 2), NewTensor([]int32{7, 8}, 2, 1)))
 	check(t, err)
-	if !p.IsTuple() || p.Len() != 3 || !slices.Equal(values(t, p.Parts()[2]), []float64{7, 8}) {
+	if !p.IsTuple() || p.Len() != 3 || !slices.Equal(values(t, p.Unpack()[2]), []float64{7, 8}) {
 		t.Errorf("got %v", p)
 	}
 	_, err = m.Predict(background, NewTensor(rising(4), 2, 2))

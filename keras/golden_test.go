@@ -237,7 +237,7 @@ func trainGolden(t *testing.T, c *tensortest.Case) {
 		// One 16-bit rounding for each of up to four layers on the way.
 		scale := 4.0
 		want := c.Outputs["predict/"+name]
-		for k, v := range values(t, p.Parts()[i]) {
+		for k, v := range values(t, p.Unpack()[i]) {
 			if !tensortest.Within(d, v, want.Data[k], scale) && math.Abs(v-want.Data[k]) > scale*d.Epsilon() {
 				t.Errorf("prediction %s[%d]: got %v, want %v", name, k, v, want.Data[k])
 			}

@@ -32,12 +32,12 @@ func (m *Model) Graph() (*Graph, error) {
 	}
 	g := &Graph{Inputs: m.InputTypes()}
 	at := map[*Tensor]Ref{}
-	for i, t := range m.in.Parts() {
+	for i, t := range m.in.Unpack() {
 		at[t] = Ref{-1, i}
 	}
 	refs := func(what string, t *Tensor) ([]Ref, error) {
 		var out []Ref
-		for i, p := range t.Parts() {
+		for i, p := range t.Unpack() {
 			r, ok := at[p]
 			if !ok {
 				return nil, m.errorf("%s: tensor %d, %v, comes from no layer; it cannot be described", what, i, p.Type())

@@ -243,7 +243,7 @@ func TestGarbage(t *testing.T) {
 	samples := FromTensors(x, y, nil)
 	two := FromTensors(Tuple(x, x), y, nil)
 	step := Function(func(b Batch) *Tensor {
-		in := b.X.Parts()[0]
+		in := b.X.Unpack()[0]
 		l := (&losses.MeanSquaredError{}).Call(b.Y, m.Call(in, Training))
 		m.Optimizer().ApplyGradients(Gradients(l, m.TrainableVariables()), m.TrainableVariables())
 		return l

@@ -40,7 +40,7 @@ func (m *Model) Lint(b Batch) (findings []Finding, err error) {
 		if err := m.buildFor(x); err != nil {
 			return nil, err
 		}
-		x = b.resized(x.Parts()[0].Dim(0)).X
+		x = b.resized(x.Unpack()[0].Dim(0)).X
 	case !m.built:
 		return nil, m.errorf("Lint: %w; give a batch, or Build it first", ErrNotBuilt)
 	default:
@@ -60,7 +60,7 @@ func (m *Model) Lint(b Batch) (findings []Finding, err error) {
 	forward := Function(func(x *Tensor) *Tensor {
 		y := m.call(layers.Pass{Training: true}, x, true)
 		l.logits = l.logits[:0]
-		for _, p := range y.Parts() {
+		for _, p := range y.Unpack() {
 			_, _, ok := p.Logits()
 			l.logits = append(l.logits, ok)
 		}
@@ -75,7 +75,7 @@ func (m *Model) Lint(b Batch) (findings []Finding, err error) {
 	for _, v := range g.Values {
 		l.value(v)
 	}
-	if n := x.Parts()[0].Dim(0); b.X != nil && n%8 != 0 && l.products {
+	if n := x.Unpack()[0].Dim(0); b.X != nil && n%8 != 0 && l.products {
 		l.add(m.name, fmt.Sprintf("a batch of %d samples is not a multiple of 8", n), whyEight,
 			fmt.Sprintf("take %d or %d", max(n/8*8, 8), (n+7)/8*8))
 	}

@@ -172,7 +172,7 @@ func (*ratioCell) Config() layers.Config       { return layers.Config{} }
 func (*ratioCell) Build(...layers.Shape) error { return nil }
 func (c *ratioCell) StateShapes() []Shape      { return []Shape{{c.units}} }
 func (*ratioCell) Call(_ layers.Pass, x *Tensor) *Tensor {
-	y := x.Parts()[0].Add(x.Parts()[1])
+	y := x.Unpack()[0].Add(x.Unpack()[1])
 	y = y.Div(y.Abs().AddScalar(1e-8))
 	return Tuple(y, y)
 }

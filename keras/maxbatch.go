@@ -24,7 +24,7 @@ func (m *Model) MaxBatch(b Batch, budget int, policyName string) (n int, err err
 		if t == nil {
 			continue
 		}
-		for _, p := range t.Parts() {
+		for _, p := range t.Unpack() {
 			if p.Rank() == 0 {
 				return 0, m.errorf("MaxBatch: the batch has the scalar %v; axis 0 counts samples", p.Type())
 			}

@@ -21,7 +21,7 @@ func (m *Model) Members() []Member { return slices.Clone(m.members) }
 
 func (m *Model) ordered() []Member {
 	// Nodes are the inputs and then the calls; several may be one member.
-	inputs := m.in.Parts()
+	inputs := m.in.Unpack()
 	var all []Member
 	owner := make([]int, 0, len(inputs)+len(m.nodes))
 	at := map[*Tensor]int{} // the node that a tensor comes from
@@ -45,7 +45,7 @@ func (m *Model) ordered() []Member {
 		if n < len(inputs) {
 			return nil
 		}
-		for _, t := range m.nodes[n-len(inputs)].in.Parts() {
+		for _, t := range m.nodes[n-len(inputs)].in.Unpack() {
 			if p, ok := at[t]; ok { // not a constant
 				out = append(out, p)
 			}
@@ -71,7 +71,7 @@ func (m *Model) ordered() []Member {
 		}
 		order = append(order, n)
 	}
-	for _, t := range m.out.Parts() {
+	for _, t := range m.out.Unpack() {
 		if n, ok := at[t]; ok {
 			visit(n)
 		}

@@ -129,7 +129,7 @@ func (m *Model) buildFor(x *Tensor) error {
 		return x.Err()
 	}
 	ins := make([]*Tensor, x.Len())
-	for i, t := range x.Parts() {
+	for i, t := range x.Unpack() {
 		if t.Rank() == 0 {
 			return m.errorf("the input is the scalar %v; axis 0 counts samples", t.Type())
 		}
@@ -180,17 +180,17 @@ func (m *Model) call(p layers.Pass, x *Tensor, outer bool) *Tensor {
 		}
 		panic(&tensor.Error{Err: err})
 	}
-	ins := m.in.Parts()
+	ins := m.in.Unpack()
 	if x.Len() != len(ins) {
 		panic(&tensor.Error{Err: m.errorf("it has %d inputs, got %d", len(ins), x.Len())})
 	}
 	at := map[*Tensor]*Tensor{}
-	for i, t := range x.Parts() {
+	for i, t := range x.Unpack() {
 		at[ins[i]] = m.accept(i, t, ins[i].Type())
 	}
 	for _, n := range m.nodes {
 		y := layers.Apply(layers.With(n.layer, n.args), p, replace(n.in, at))
-		for i, part := range y.Parts() {
+		for i, part := range y.Unpack() {
 			at[n.out[i]] = part
 		}
 	}
@@ -235,7 +235,7 @@ func eachPart(t *Tensor, f func(*Tensor) *Tensor) *Tensor {
 	if !t.IsTuple() {
 		return f(t)
 	}
-	parts := slices.Clone(t.Parts())
+	parts := slices.Clone(t.Unpack())
 	for i, p := range parts {
 		parts[i] = f(p)
 	}
@@ -415,7 +415,7 @@ func typeText(t *Tensor) string {
 		return t.Type().String()
 	}
 	parts := make([]string, t.Len())
-	for i, p := range t.Parts() {
+	for i, p := range t.Unpack() {
 		parts[i] = p.Type().String()
 	}
 	return "(" + strings.Join(parts, ", ") + ")"
@@ -426,7 +426,7 @@ func typesOf(t *Tensor) []op.Type {
 		return nil
 	}
 	var out []op.Type
-	for _, p := range t.Parts() {
+	for _, p := range t.Unpack() {
 		out = append(out, p.Type())
 	}
 	return out
@@ -435,7 +435,7 @@ func typesOf(t *Tensor) []op.Type {
 // outputNames lists the names of the layers that made the outputs.
 func (m *Model) outputNames() []string {
 	var out []string
-	for _, t := range m.out.Parts() {
+	for _, t := range m.out.Unpack() {
 		name := "input"
 		if o := t.Origin().(*origin); o.node != nil {
 			name = layers.BaseOf(o.node.layer).LayerName()

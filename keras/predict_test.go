@@ -35,12 +35,12 @@ func TestPredictDataset(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		for i, p := range got.Parts() {
+		for i, p := range got.Unpack() {
 			g, err := p.Values()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if w, err := want.Parts()[i].Values(); err != nil || !slices.Equal(g, w) {
+			if w, err := want.Unpack()[i].Values(); err != nil || !slices.Equal(g, w) {
 				t.Errorf("%s: output %d: got %v, want %v, %v", what, i, g, w, err)
 			}
 		}

@@ -106,7 +106,7 @@ func checkSame(k int, u, first *Tensor) {
 	if fits && u != nil {
 		fits = u.IsTuple() == first.IsTuple() && u.Len() == first.Len()
 		for i := 0; fits && i < u.Len(); i++ {
-			fits = u.Parts()[i].Type().Equal(first.Parts()[i].Type())
+			fits = u.Unpack()[i].Type().Equal(first.Unpack()[i].Type())
 		}
 	}
 	if !fits {

@@ -35,7 +35,7 @@ func (m *Model) summary(columns int) string {
 	}
 	var rows [][]string
 	if m.built {
-		for _, t := range m.in.Parts() {
+		for _, t := range m.in.Unpack() {
 			if !chain {
 				rows = append(rows, []string{m.inputName(t) + " (Input)", shapeText(t.Shape()), "0", t.DType().String(), "-", "-"})
 			}
@@ -107,7 +107,7 @@ func classOf(l layers.Layer) string {
 }
 
 func (m *Model) inputName(t *Tensor) string {
-	i := slices.Index(m.in.Parts(), t)
+	i := slices.Index(m.in.Unpack(), t)
 	if i == 0 {
 		return "input_layer"
 	}
@@ -128,7 +128,7 @@ func (m *Model) row(n *node, chain bool) []string {
 	row := []string{b.LayerName() + " (" + classOf(n.layer) + ")", strings.Join(shapes, ", "), thousands(params), compute, variable}
 	if !chain {
 		var from []string
-		for _, t := range n.in.Parts() {
+		for _, t := range n.in.Unpack() {
 			switch o, ok := t.Origin().(*origin); {
 			case !ok:
 				from = append(from, "constant")
@@ -374,7 +374,7 @@ func (m *Model) precisionNotes() []string {
 		return nil
 	}
 	var notes []string
-	for i, t := range m.out.Parts() {
+	for i, t := range m.out.Unpack() {
 		if !t.DType().Is16() || m.keepDType {
 			continue
 		}

@@ -180,7 +180,7 @@ func sequences(in []Shape) error {
 
 // queryKeyValue takes the tuple of an attention layer apart.
 func queryKeyValue(x *tensor.Tensor) (q, k, v *tensor.Tensor) {
-	parts := x.Parts()
+	parts := x.Unpack()
 	wantSequences(parts)
 	if len(parts) > 2 {
 		return parts[0], parts[2], parts[1]

@@ -44,7 +44,7 @@ func TestFusedAttention(t *testing.T) {
 					var got [2]*tensor.Tensor
 					for i, scores := range []bool{true, false} {
 						f.scores = scores
-						got[i] = layers.Apply(make(f), layers.Pass{Training: true}, tensor.Tuple(q, v)).Parts()[0]
+						got[i] = layers.Apply(make(f), layers.Pass{Training: true}, tensor.Tuple(q, v)).Unpack()[0]
 					}
 					want, err := got[0].Values()
 					if err != nil {
@@ -99,7 +99,7 @@ func TestFusedAttentionFar(t *testing.T) {
 				x = append(x, in.Cast(d))
 			}
 			layer := &layers.Attention{Name: "a", ReturnAttentionScores: scores, DType: d.String()}
-			y := layers.Apply(layer, layers.Pass{}, tensor.Tuple(x...)).Parts()[0]
+			y := layers.Apply(layer, layers.Pass{}, tensor.Tuple(x...)).Unpack()[0]
 			all[0] = values(y)
 			for i, g := range tensor.GradientsAt(y.Mul(by.Cast(d)).Sum(), x...) {
 				all[i+1] = values(g)

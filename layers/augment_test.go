@@ -160,14 +160,14 @@ func augmented(t *testing.T, c *tensortest.Case, policy string, of tensortest.Ar
 			share = column("weight", 0).ExpandDims(-1)
 			return l.mix(x, share, order()), share, order()
 		})
-		return z.Parts()[0], z.Parts()[1]
+		return z.Unpack()[0], z.Unpack()[1]
 	case *CutMix:
 		z := tensor.Tuple(of.Tensor(), c.Tensor("labels"))
 		z = l.mixing.call(&l.Base, pass, z, func(_ *draws, x *tensor.Tensor) (y, share, at *tensor.Tensor) {
 			y, share = l.mix(x, part("box", 2), part("box", 0), order())
 			return y, share, order()
 		})
-		return z.Parts()[0], z.Parts()[1]
+		return z.Unpack()[0], z.Unpack()[1]
 	case *RandomErasing:
 		some := tensor.New([]bool{true, true, false}, 3, 1, 1, 1)
 		return l.erase(nil, x, some, part("box", 2), part("box", 0)), nil

@@ -195,11 +195,11 @@ func TestMixing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				y := z.Parts()[0]
-				if y.DType() != layers.BaseOf(l).ComputeDType() || z.Parts()[1].DType() != dtype.Float32 {
-					t.Errorf("%s %s: got %v and %v, want the compute type and float32", name, layers.Class(l), y.Type(), z.Parts()[1].Type())
+				y := z.Unpack()[0]
+				if y.DType() != layers.BaseOf(l).ComputeDType() || z.Unpack()[1].DType() != dtype.Float32 {
+					t.Errorf("%s %s: got %v and %v, want the compute type and float32", name, layers.Class(l), y.Type(), z.Unpack()[1].Type())
 				}
-				labels := perImage(t, z.Parts()[1])
+				labels := perImage(t, z.Unpack()[1])
 				changed := 0
 				for i, image := range perImage(t, y) {
 					var mean, other float64

@@ -124,14 +124,14 @@ func (b *Bidirectional) ResetState() error {
 
 // Call computes the layer on x.
 func (b *Bidirectional) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	parts := x.Parts()
+	parts := x.Unpack()
 	seq, half := parts[0], (len(parts)-1)/2
 	one := func(l Layer, states []*tensor.Tensor) (y *tensor.Tensor, next []*tensor.Tensor) {
 		in := seq
 		if len(states) > 0 {
 			in = tensor.Tuple(append([]*tensor.Tensor{seq}, states...)...)
 		}
-		all := Apply(l, p, in).Parts()
+		all := Apply(l, p, in).Unpack()
 		return all[0], all[1:]
 	}
 	f, states := one(b.forward, parts[1:1+half])

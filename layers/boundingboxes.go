@@ -51,7 +51,7 @@ func (m *MaxNumBoundingBoxes) CheckInput(in ...Shape) error {
 // Call computes the layer on x.
 func (m *MaxNumBoundingBoxes) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	fill := float64(*Defaults(*m).FillValue)
-	parts := x.Parts()
+	parts := x.Unpack()
 	out := make([]*tensor.Tensor, len(parts))
 	for i, p := range parts {
 		n := min(p.Dim(1), m.MaxNumber)

@@ -17,7 +17,7 @@ func TestMaxNumBoundingBoxes(t *testing.T) {
 		3: {10, 20, 100, 150, 50, 60, 200, 250, -1, -1, -1, -1},
 	} {
 		y := layers.Apply(&layers.MaxNumBoundingBoxes{MaxNumber: n}, layers.Pass{},
-			tensor.Tuple(tensor.New(boxes, 1, 2, 4), tensor.New([]int32{7, 9}, 1, 2))).Parts()
+			tensor.Tuple(tensor.New(boxes, 1, 2, 4), tensor.New([]int32{7, 9}, 1, 2))).Unpack()
 		if got, err := y[0].Values(); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%d boxes: got %v, %v, want %v", n, got, err, want)
 		}

@@ -20,7 +20,7 @@ func TestCallArgs(t *testing.T) {
 	x := tensor.New(slices.Repeat([]float32{0.5, -1, 2, 0.25, 1, -0.5}, 4), 2, 3, 4)
 	in := tensor.Tuple(x, x)
 	elements := func(y *tensor.Tensor) (all [][]float64) {
-		for _, p := range y.Parts() {
+		for _, p := range y.Unpack() {
 			data, err := p.Float64s()
 			if err != nil {
 				t.Fatal(err)

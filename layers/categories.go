@@ -52,9 +52,9 @@ func (e encoding) of(x, weights *tensor.Tensor, d dtype.DType) *tensor.Tensor {
 	}
 	var hot *tensor.Tensor
 	if e.drops {
-		hot = weights.PutAlong(x.AddScalar(1), e.n+1).Slice(-1, 1, e.n+1)
+		hot = weights.ScatterAlongAxis(x.AddScalar(1), e.n+1).Slice(-1, 1, e.n+1)
 	} else {
-		hot = weights.PutAlong(x, e.n)
+		hot = weights.ScatterAlongAxis(x, e.n)
 	}
 	switch e.mode {
 	case "multi_hot":
@@ -116,7 +116,7 @@ func (c *CategoryEncoding) CheckInput(in ...Shape) error {
 // Call computes the layer on x.
 func (c *CategoryEncoding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	d := c.ComputeDType()
-	parts := x.Parts()
+	parts := x.Unpack()
 	var weights *tensor.Tensor
 	if len(parts) > 1 {
 		weights = parts[1].Cast(d.Accumulator())

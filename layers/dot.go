@@ -49,7 +49,7 @@ func (d *Dot) CheckInput(in ...Shape) error {
 
 // Call computes the layer on the tuple x.
 func (d *Dot) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	a, b := x.Parts()[0], x.Parts()[1]
+	a, b := x.Unpack()[0], x.Unpack()[1]
 	wantFloats(a)
 	if d.Normalize {
 		// In float32, and rounded to be multiplied: norms may exceed float16.

@@ -115,8 +115,8 @@ func compare2(t *testing.T, c *tensortest.Case) {
 	}
 	run := tensor.Function(func(in masked) results {
 		y := layers.Apply(l, layers.Pass{Training: training}, in.tuple())
-		out := results{Y: y.Parts()}
-		for _, p := range y.Parts() {
+		out := results{Y: y.Unpack()}
+		for _, p := range y.Unpack() {
 			if m := p.Mask(); m != nil {
 				out.Mask = append(out.Mask, m)
 			}
@@ -125,7 +125,7 @@ func compare2(t *testing.T, c *tensortest.Case) {
 		if !ok {
 			return out
 		}
-		loss := y.Parts()[0].Mul(r.Tensor()).Sum()
+		loss := y.Unpack()[0].Mul(r.Tensor()).Sum()
 		for i, g := range tensor.GradientsAt(loss, in.X...) {
 			if g == nil {
 				g = tensor.Zeros(in.X[i].DType(), in.X[i].Shape()...)

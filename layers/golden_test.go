@@ -68,7 +68,7 @@ func inputs(c *tensortest.Case, d dtype.DType) *tensor.Tensor {
 // symbols returns placeholders of the types of x.
 func symbols(x *tensor.Tensor) *tensor.Tensor {
 	var parts []*tensor.Tensor
-	for _, p := range x.Parts() {
+	for _, p := range x.Unpack() {
 		parts = append(parts, tensor.Placeholder(p.DType(), p.Shape()...))
 	}
 	if len(parts) == 1 {
@@ -106,7 +106,7 @@ func compare(t *testing.T, c *tensortest.Case) {
 		for _, w := range b.TrainableWeights() {
 			vars = append(vars, w.Variable)
 		}
-		return outputs{y, loss, append(tensor.GradientsAt(loss, x.Parts()...), tensor.Gradients(loss, vars)...)}
+		return outputs{y, loss, append(tensor.GradientsAt(loss, x.Unpack()...), tensor.Gradients(loss, vars)...)}
 	}, b)
 	if err := apply(l, layers.Pass{}, symbols(x)); err != nil {
 		t.Fatal(err)

@@ -76,8 +76,8 @@ func (g *GroupNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	if g.axis == x.Rank()-1 {
 		x, gain, shift := g.widened(x, Shape{g.channels}, g.gamma, g.beta)
 		shape := x.Shape()
-		o := tensor.NormalizeColumnsOptions{Epsilon: g.epsilon, Groups: g.groups, DType: g.ComputeDType()}
-		return x.Reshape(shape[0], shape[1:g.axis].Size(), g.channels).NormalizeColumns(gain, shift, o).Reshape(shape...)
+		o := tensor.BatchNormOptions{Epsilon: g.epsilon, Groups: g.groups, DType: g.ComputeDType()}
+		return x.Reshape(shape[0], shape[1:g.axis].Size(), g.channels).BatchNorm(gain, shift, o).Reshape(shape...)
 	}
 	x = x.Cast(g.widest(x))
 	shape := x.Shape()
@@ -147,7 +147,7 @@ func (r *RMSNormalization) CheckInput(in ...Shape) error {
 // Call computes the layer on x.
 func (r *RMSNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	if trailing(r.axes, x) {
-		return r.normalizeRows(x, r.scale, nil, r.scale.Shape(), tensor.NormalizeOptions{Epsilon: r.epsilon, Uncentered: true})
+		return r.normalizeRows(x, r.scale, nil, r.scale.Shape(), tensor.LayerNormOptions{Epsilon: r.epsilon, Uncentered: true})
 	}
 	x = x.Cast(r.widest(x))
 	scale := r.scale.Value().CastLike(x).Reshape(along(x.Shape(), r.axes)...)

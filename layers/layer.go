@@ -354,14 +354,14 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	defer b.locate()
 	p.Args.check(l)
 	shapes := make([]Shape, x.Len())
-	for i, t := range x.Parts() {
+	for i, t := range x.Unpack() {
 		if shapes[i] = t.Shape(); len(shapes[i]) > 0 && shapes[i][0] == 0 {
 			panic(&tensor.Error{Op: "Call", Err: fmt.Errorf("input %d is %v, want a batch of at least one sample", i, t.Type())})
 		}
 	}
 	if !b.built {
 		b.types = nil
-		for _, t := range x.Parts() {
+		for _, t := range x.Unpack() {
 			b.types = append(b.types, t.DType())
 		}
 		if err := b.build(l, shapes); err != nil {
@@ -465,7 +465,7 @@ func castFloats(x *tensor.Tensor, d dtype.DType) *tensor.Tensor {
 	if !x.IsTuple() {
 		return one(x)
 	}
-	parts := slices.Clone(x.Parts())
+	parts := slices.Clone(x.Unpack())
 	for i, t := range parts {
 		parts[i] = one(t)
 	}
@@ -473,7 +473,7 @@ func castFloats(x *tensor.Tensor, d dtype.DType) *tensor.Tensor {
 }
 
 func (b *Base) penalize(p Pass, y *tensor.Tensor) {
-	for _, t := range y.Parts() {
+	for _, t := range y.Unpack() {
 		if !t.Symbolic() && t.Rank() > 0 {
 			p.AddLoss(b.activityOf(t.Cast(dtype.Promote(t.DType(), dtype.Float32))).DivScalar(float64(t.Dim(0))))
 		}

@@ -51,9 +51,9 @@ func maskResult(l Layer, x, y *tensor.Tensor) *tensor.Tensor {
 	if rule == SetMasks {
 		return y
 	}
-	in := x.Parts()
+	in := x.Unpack()
 	out := make([]*tensor.Tensor, y.Len())
-	for i, p := range y.Parts() {
+	for i, p := range y.Unpack() {
 		var m *tensor.Tensor
 		if rule == PassMasks && i < len(in) {
 			if m = in[i].Mask(); m != nil && !leads(m.Shape(), p.Shape()) {
@@ -84,7 +84,7 @@ func leads(a, b Shape) bool {
 // label names whoever recorded y and its masks.
 func label(path string, since uint64, y *tensor.Tensor) {
 	tensor.Label(path, since, y)
-	for _, p := range y.Parts() {
+	for _, p := range y.Unpack() {
 		if m := p.Mask(); m != nil {
 			tensor.Label(path, since, m)
 		}

@@ -49,7 +49,7 @@ func TestMaskRules(t *testing.T) {
 		{&layers.Embedding{InputDim: 3, OutputDim: 2, MaskZero: true}, tensor.Placeholder(dtype.Int32, -1, 5), tensor.Shape{-1, 5}},
 		{&layers.Embedding{InputDim: 3, OutputDim: 2}, tensor.Placeholder(dtype.Int32, -1, 5).WithMask(x.Mask()), nil},
 	} {
-		for i, y := range layers.Apply(c.layer, layers.Pass{}, c.in).Parts() {
+		for i, y := range layers.Apply(c.layer, layers.Pass{}, c.in).Unpack() {
 			want := c.want
 			if i > 0 {
 				want = nil // scores

@@ -187,7 +187,7 @@ func mergeable(in []Shape) error {
 // are done in float32 and the result is rounded once: a sum may exceed the
 // range of float16 before it is divided.
 func merge(x *tensor.Tensor, f func(a, b *tensor.Tensor) *tensor.Tensor, n int) *tensor.Tensor {
-	parts, rank := x.Parts(), 0
+	parts, rank := x.Unpack(), 0
 	for _, p := range parts {
 		rank = max(rank, p.Rank())
 	}
@@ -219,7 +219,7 @@ func merge(x *tensor.Tensor, f func(a, b *tensor.Tensor) *tensor.Tensor, n int) 
 // leaveOut puts a neutral number, with which the operation changes nothing,
 // where masks of the tuple x are false; 0 where all of them are.
 func leaveOut(x *tensor.Tensor, neutral func(dtype.DType) float64) *tensor.Tensor {
-	parts := slices.Clone(x.Parts())
+	parts := slices.Clone(x.Unpack())
 	all := anyMask(parts)
 	for i, p := range parts {
 		m := p.Mask()
@@ -292,8 +292,8 @@ func (c *Concatenate) CheckInput(in ...Shape) error {
 
 // Call computes the layer on the tuple x.
 func (c *Concatenate) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	y := tensor.Concat(c.axis, x.Parts()...)
-	return y.WithMask(c.joinedMask(x.Parts(), y))
+	y := tensor.Concat(c.axis, x.Unpack()...)
+	return y.WithMask(c.joinedMask(x.Unpack(), y))
 }
 
 // joinedMask is the mask of y, the result: the masks of parts joined likewise,

@@ -344,7 +344,7 @@ func (m *mistakes) shapes(a accepts) {
 	if a.least > 0 {
 		for n := range a.least {
 			x := symbolic(with(func(in []op.Type) []op.Type { in[0].Shape = in[0].Shape[:n]; return in }))
-			m.fails(fmt.Sprintf("%d axes", n), m.make(), x, x.Parts()[0].Shape().String())
+			m.fails(fmt.Sprintf("%d axes", n), m.make(), x, x.Unpack()[0].Shape().String())
 		}
 	}
 	if a.most > 0 {
@@ -401,7 +401,7 @@ func (m *mistakes) shapes(a accepts) {
 	}
 	if len(layers.BaseOf(l).Weights()) > 0 && (a.least > 0) && a.kind == floats {
 		x := symbolic(with(func(in []op.Type) []op.Type { in[0].Shape = in[0].Shape[:a.least-1]; return in }))
-		m.fails("fewer axes, built", l, x, x.Parts()[0].Shape().String())
+		m.fails("fewer axes, built", l, x, x.Unpack()[0].Shape().String())
 	}
 	// Axes without elements are errors or not, and no panics.
 	for axis := range m.in[0].Shape {
@@ -418,7 +418,7 @@ func (m *mistakes) masks() {
 	m.Helper()
 	for rank := range len(m.in[0].Shape) + 1 {
 		x := symbolic(m.in)
-		parts := slices.Clone(x.Parts())
+		parts := slices.Clone(x.Unpack())
 		parts[0] = parts[0].WithMask(tensor.Placeholder(dtype.Bool, parts[0].Shape()[:rank]...))
 		if len(parts) > 1 {
 			x = tensor.Tuple(parts...)
@@ -432,7 +432,7 @@ func (m *mistakes) masks() {
 	var err error
 	func() {
 		defer tensor.Catch(&err)
-		x := symbolic(m.in).Parts()[0]
+		x := symbolic(m.in).Unpack()[0]
 		x.WithMask(tensor.Placeholder(dtype.Bool, append(x.Shape().Clone(), 2)...))
 	}()
 	if err == nil || !strings.Contains(err.Error(), "want") {
@@ -475,7 +475,7 @@ func (m *mistakes) categories() {
 		var err error
 		func() {
 			defer tensor.Catch(&err)
-			_, err = layers.Apply(l, layers.Pass{}, x).Parts()[0].Bytes()
+			_, err = layers.Apply(l, layers.Pass{}, x).Unpack()[0].Bytes()
 		}()
 		if err == nil || !strings.HasPrefix(err.Error(), "layer "+layers.SnakeClass(l)) || !strings.Contains(err.Error(), "want") {
 			m.Errorf("%s: category %v: got error %v, want one that names the layer and the categories", m.name, id, err)

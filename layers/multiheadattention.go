@@ -339,7 +339,7 @@ func attentionInputs(in []Shape, withMask bool) ([3]Shape, error) {
 
 // splitInputs takes the tuple of a multi-head layer apart; mask may be nil.
 func splitInputs(x *tensor.Tensor, withMask bool) (q, k, v, mask *tensor.Tensor) {
-	parts := x.Parts()
+	parts := x.Unpack()
 	if withMask {
 		mask = parts[len(parts)-1]
 		if mask.DType() != dtype.Bool {

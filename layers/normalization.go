@@ -95,7 +95,7 @@ func (b *BatchNormalization) CheckInput(in ...Shape) error {
 // Call computes the layer on x.
 func (b *BatchNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if p.Training && b.Trainable() && b.axis == x.Rank()-1 && x.Mask() == nil {
-		return b.normalizeColumns(x)
+		return b.batchNorm(x)
 	}
 	x = x.Cast(b.widest(x))
 	onAxis := along(x.Shape(), []int{b.axis})
@@ -120,16 +120,16 @@ func (b *BatchNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	return y.Cast(b.ComputeDType())
 }
 
-// normalizeColumns normalizes x, whose features are the last axis, with the
+// batchNorm normalizes x, whose features are the last axis, with the
 // statistics of the batch.
-func (b *BatchNormalization) normalizeColumns(x *tensor.Tensor) *tensor.Tensor {
+func (b *BatchNormalization) batchNorm(x *tensor.Tensor) *tensor.Tensor {
 	x, gain, shift := b.widened(x, b.mean.Shape(), b.gamma, b.beta)
 	columns := x.Reshape(1, x.Shape()[:b.axis].Size(), x.Shape()[b.axis])
 	mean, variance := columns.Moments()
 	b.average(b.mean, mean)
 	b.average(b.variance, variance)
-	o := tensor.NormalizeColumnsOptions{Epsilon: b.epsilon, DType: b.ComputeDType()}
-	return columns.NormalizeColumns(gain, shift, o).Reshape(x.Shape()...)
+	o := tensor.BatchNormOptions{Epsilon: b.epsilon, DType: b.ComputeDType()}
+	return columns.BatchNorm(gain, shift, o).Reshape(x.Shape()...)
 }
 
 // average moves a statistic towards that of the batch.
@@ -208,7 +208,7 @@ func (l *LayerNormalization) CheckInput(in ...Shape) error {
 // Call computes the layer on x.
 func (l *LayerNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	if trailing(l.axes, x) {
-		return l.normalizeRows(x, l.gamma, l.beta, l.sizes, tensor.NormalizeOptions{Epsilon: l.epsilon})
+		return l.normalizeRows(x, l.gamma, l.beta, l.sizes, tensor.LayerNormOptions{Epsilon: l.epsilon})
 	}
 	x = x.Cast(l.widest(x))
 	onAxes := along(x.Shape(), l.axes)
@@ -235,11 +235,11 @@ func trailing(axes []int, x *tensor.Tensor) bool {
 
 // normalizeRows normalizes x over its last axes, of the given sizes, with
 // weights that may be nil.
-func (b *Base) normalizeRows(x *tensor.Tensor, gain, shift *Weight, sizes Shape, o tensor.NormalizeOptions) *tensor.Tensor {
+func (b *Base) normalizeRows(x *tensor.Tensor, gain, shift *Weight, sizes Shape, o tensor.LayerNormOptions) *tensor.Tensor {
 	x, g, s := b.widened(x, sizes, gain, shift)
 	rows := x.Shape()[:x.Rank()-len(sizes)].Size()
 	o.DType = b.ComputeDType()
-	return x.Reshape(rows, sizes.Size()).Normalize(g, s, o).Reshape(x.Shape()...)
+	return x.Reshape(rows, sizes.Size()).LayerNorm(g, s, o).Reshape(x.Shape()...)
 }
 
 // widened returns what normalizations in one operation take: x, in a type with

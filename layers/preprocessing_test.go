@@ -87,7 +87,7 @@ func TestKerasAdapt(t *testing.T) {
 	for _, c := range tensortest.Load(t, "../keras/testdata/golden/adapt.json").Cases {
 		made, _ := fromCase(t, &c)
 		l := made.(*layers.Discretization)
-		if err := l.Adapt(inputs(&c, dtype.Float32).Parts()...); err != nil {
+		if err := l.Adapt(inputs(&c, dtype.Float32).Unpack()...); err != nil {
 			t.Fatal(err)
 		}
 		got := tensor.New(l.BinBoundaries, len(l.BinBoundaries)).Cast(dtype.Float32)

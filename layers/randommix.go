@@ -44,11 +44,11 @@ func (m *mixing) check(format string, in []Shape) error {
 // other images, and the share, [batch 1 1 1], of those that an image keeps, and
 // which image, int32 [batch], the rest is from.
 func (m *mixing) call(b *Base, p Pass, x *tensor.Tensor, mix func(d *draws, x *tensor.Tensor) (y, share, order *tensor.Tensor)) *tensor.Tensor {
-	images := b.floats(x.Parts()[0])
+	images := b.floats(x.Unpack()[0])
 	images = castFloats(images, b.policy.Compute)
 	var labels *tensor.Tensor
 	if x.IsTuple() {
-		if labels = x.Parts()[1]; !labels.DType().IsFloat() {
+		if labels = x.Unpack()[1]; !labels.DType().IsFloat() {
 			tensor.Fail("Call", "labels are %v, want floats, such as one-hot vectors", labels.Type())
 		}
 	}

@@ -152,13 +152,13 @@ func (r *recurrent) first(b *Base, seq *tensor.Tensor, given []*tensor.Tensor) [
 
 // call goes through x, a sequence and perhaps states.
 func (r *recurrent) call(b *Base, p Pass, x *tensor.Tensor) *tensor.Tensor {
-	seq := x.Parts()[0]
+	seq := x.Unpack()[0]
 	wantFloats(seq)
 	mask := seq.Mask()
 	if mask != nil && mask.Rank() != 2 {
 		tensor.Fail("Call", "got mask %v, want [batch steps]", mask.Type())
 	}
-	states := r.first(b, seq, x.Parts()[1:])
+	states := r.first(b, seq, x.Unpack()[1:])
 	var steps *tensor.Tensor // of the mask
 	if mask != nil {
 		steps = mask.Transpose(1, 0)
@@ -335,7 +335,7 @@ func (s *StackedRNNCells) Build(in ...Shape) error {
 			inner.inputs = append(inner.inputs, state)
 			states = append(states, tensor.Placeholder(s.ComputeDType(), state...))
 		}
-		step = Apply(cell, Pass{}, tensor.Tuple(states...)).Parts()[0].Shape()
+		step = Apply(cell, Pass{}, tensor.Tuple(states...)).Unpack()[0].Shape()
 		s.cells = append(s.cells, cell)
 	}
 	return nil
@@ -370,7 +370,7 @@ func (s *StackedRNNCells) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	var next []*tensor.Tensor
 	for _, c := range s.cells {
 		n := len(c.StateShapes())
-		out := Apply(c, p, tensor.Tuple(append([]*tensor.Tensor{y}, states[:n]...)...)).Parts()
+		out := Apply(c, p, tensor.Tuple(append([]*tensor.Tensor{y}, states[:n]...)...)).Unpack()
 		y, states, next = out[0], states[n:], append(next, out[1:]...)
 	}
 	return tensor.Tuple(append([]*tensor.Tensor{y}, next...)...)

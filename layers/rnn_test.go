@@ -75,7 +75,7 @@ func (c *squareCell) Build(in ...layers.Shape) (err error) {
 }
 
 func (c *squareCell) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor {
-	h := x.Parts()[1].Square().Add(x.Parts()[0].MatMul(c.w.Value()))
+	h := x.Unpack()[1].Square().Add(x.Unpack()[0].MatMul(c.w.Value()))
 	return tensor.Tuple(h, h)
 }
 
@@ -166,7 +166,7 @@ func (c *total) Config() layers.Config          { return layers.Config{} }
 func (c *total) Build(in ...layers.Shape) error { c.n = in[0][1]; return nil }
 func (c *total) StateShapes() []layers.Shape    { return []layers.Shape{{c.n}} }
 func (c *total) Call(_ layers.Pass, x *tensor.Tensor) *tensor.Tensor {
-	s := x.Parts()[0].Add(x.Parts()[1])
+	s := x.Unpack()[0].Add(x.Unpack()[1])
 	return tensor.Tuple(s, s)
 }
 

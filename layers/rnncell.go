@@ -234,8 +234,8 @@ func unpackCell(x *tensor.Tensor, states int) (*tensor.Tensor, []*tensor.Tensor)
 	if x.Len() != states+1 {
 		tensor.Fail("Call", "got %d inputs, want x and %d states", x.Len(), states)
 	}
-	wantFloats(x.Parts()[0])
-	return x.Parts()[0], x.Parts()[1:]
+	wantFloats(x.Unpack()[0])
+	return x.Unpack()[0], x.Unpack()[1:]
 }
 
 // SimpleRNNCell is a step of [SimpleRNN]: activation(x·kernel + h·recurrent_kernel + bias).

@@ -24,7 +24,7 @@ func (r *recurrent) loop(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, ma
 	}
 	if seq.Symbolic() { // one step tells the types of all
 		x := seq.Slice(1, 0, 1).Reshape(append(Shape{batch}, r.features...)...)
-		y := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{x}, states...)...)).Parts()
+		y := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{x}, states...)...)).Unpack()
 		return y[0].ExpandDims(0).BroadcastTo(append(Shape{n}, y[0].Shape()...)...), y[0], y[1:]
 	}
 	if !r.unroll && steady(r.cell) && seq.Shape().Known() {
@@ -75,7 +75,7 @@ func (r *recurrent) once(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, ma
 	}
 	same := -1 // the state that is the output
 	y, next := tensor.Loop(sequences, states, r.backwards, func(x, states []*tensor.Tensor) (y, next []*tensor.Tensor) {
-		out := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{x[0]}, states...)...)).Parts()
+		out := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{x[0]}, states...)...)).Unpack()
 		y, next = out[:1], slices.Clone(out[1:])
 		r.checkStates(next)
 		same = slices.Index(next, y[0])
@@ -130,7 +130,7 @@ func (r *recurrent) unrolled(p Pass, seq *tensor.Tensor, states []*tensor.Tensor
 		if r.backwards {
 			i = n - 1 - k
 		}
-		y := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{xs[i]}, states...)...)).Parts()
+		y := Apply(r.cell, p, tensor.Tuple(append([]*tensor.Tensor{xs[i]}, states...)...)).Unpack()
 		next = y[1:]
 		r.checkStates(next)
 		out[i] = y[0]

@@ -110,8 +110,8 @@ func absurd(t *testing.T, name string, l layers.Layer, c layerCase) (outcome str
 			x = tensor.Tuple(in...)
 		}
 		y := layers.Apply(l, layers.Pass{}, x)
-		promised = y.Parts()[0].Shape().Clone()
-		return y.Parts()
+		promised = y.Unpack()[0].Shape().Clone()
+		return y.Unpack()
 	}, owned{l})
 	y, err := f.Call(ctx, in)
 	if took := time.Since(start); took > 2*deadline {

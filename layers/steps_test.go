@@ -127,7 +127,7 @@ func steps(t *testing.T, c *tensortest.Case) {
 		gradNames = append(gradNames, strings.TrimPrefix(w.Name(), b.Path()+"/"))
 	}
 	train := tensor.Function(func(in masked) (out stepResult) {
-		y := layers.Apply(l, layers.Pass{Training: true}, in.tuple()).Parts()[0]
+		y := layers.Apply(l, layers.Pass{Training: true}, in.tuple()).Unpack()[0]
 		out.Loss = y.Cast(dtype.Float32).Sub(c.Inputs["t"].Tensor()).Square().Mean()
 		loss := out.Loss
 		scaler, scaled := opt.(*optimizers.LossScaleOptimizer)

@@ -67,7 +67,7 @@ func (t *TimeDistributed) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	}
 	y := Apply(t.Layer, p, in)
 	out := make([]*tensor.Tensor, y.Len())
-	for i, part := range y.Parts() {
+	for i, part := range y.Unpack() {
 		// Not Reshape: batch and steps may both be unknown.
 		dims := append(Shape{x.Dim(0), x.Dim(1)}, part.Shape()[1:]...)
 		out[i] = tensor.Record(op.Reshape, op.Attr{Dims: dims}, part).WithMask(mask)
@@ -92,7 +92,7 @@ func (t *TimeDistributed) stepByStep(p Pass, x, mask *tensor.Tensor) *tensor.Ten
 		if steps == nil {
 			steps = make([][]*tensor.Tensor, y.Len())
 		}
-		for k, part := range y.Parts() {
+		for k, part := range y.Unpack() {
 			steps[k] = append(steps[k], part.ExpandDims(1))
 		}
 	}

@@ -54,7 +54,7 @@ func (v *vector) check(t *testing.T) {
 	}
 	// What is computed outside of the Function is as good as an argument.
 	run := tensor.Function(func(struct{}) []*tensor.Tensor {
-		return layers.Apply(v.layer, layers.Pass{}, x).Parts()
+		return layers.Apply(v.layer, layers.Pass{}, x).Unpack()
 	}, layers.BaseOf(v.layer))
 	var got []*tensor.Tensor
 	for range max(v.calls, 1) {

@@ -446,7 +446,7 @@ func TestErrors(t *testing.T) {
 		{func() *tensor.Tensor { return (&MeanSquaredError{}).Call(p, broken) },
 			`layer dense: Units is -1, want a positive number`},
 		{func() *tensor.Tensor { return (&SparseCategoricalCrossentropy{}).Call(i32(0, 12), p) },
-			`layer loss/sparse_categorical_crossentropy: TakeAlong: index 12 at position 1 is out of range, want 0 to 2`},
+			`layer loss/sparse_categorical_crossentropy: TakeAlongAxis: index 12 at position 1 is out of range, want 0 to 2`},
 		{func() *tensor.Tensor {
 			return (&SparseCategoricalCrossentropy{}).Call(i32(0, 1), f32([]int{2, 1}, 0.5, 0.5))
 		},
@@ -454,7 +454,7 @@ func TestErrors(t *testing.T) {
 		{func() *tensor.Tensor {
 			return (&SparseCategoricalCrossentropy{Name: "digits"}).Call(tensor.New([]int64{-1, 1}, 2), p)
 		},
-			`layer loss/digits: TakeAlong: index -1 at position 0 is out of range, want 0 to 2`},
+			`layer loss/digits: TakeAlongAxis: index -1 at position 0 is out of range, want 0 to 2`},
 	} {
 		if err := failure(c.call); err == nil || err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)
@@ -473,11 +473,11 @@ func TestLabelsOfFloats(t *testing.T) {
 		p    *tensor.Tensor
 		op   string
 	}{
-		{"sparse_categorical_crossentropy", &SparseCategoricalCrossentropy{}, p, "TakeAlong"},
-		{"logits", &SparseCategoricalCrossentropy{FromLogits: true, Name: "logits"}, p, "TakeAlong"},
-		{"softmax", &SparseCategoricalCrossentropy{Name: "softmax"}, p.Softmax(-1), "TakeAlong"},
-		{"ignoring", &SparseCategoricalCrossentropy{IgnoreClass: new(-1), Name: "ignoring"}, p, "TakeAlong"},
-		{"categorical_generalized_cross_entropy", &CategoricalGeneralizedCrossEntropy{}, p, "TakeAlong"},
+		{"sparse_categorical_crossentropy", &SparseCategoricalCrossentropy{}, p, "TakeAlongAxis"},
+		{"logits", &SparseCategoricalCrossentropy{FromLogits: true, Name: "logits"}, p, "TakeAlongAxis"},
+		{"softmax", &SparseCategoricalCrossentropy{Name: "softmax"}, p.Softmax(-1), "TakeAlongAxis"},
+		{"ignoring", &SparseCategoricalCrossentropy{IgnoreClass: new(-1), Name: "ignoring"}, p, "TakeAlongAxis"},
+		{"categorical_generalized_cross_entropy", &CategoricalGeneralizedCrossEntropy{}, p, "TakeAlongAxis"},
 		{"circle", &Circle{}, p, "Gather"},
 		{"ctc", &CTC{}, p.ExpandDims(1), "Gather"},
 	} {

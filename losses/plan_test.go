@@ -30,7 +30,7 @@ func TestPlanOfHead(t *testing.T) {
 			t.Errorf("got logits of %v by %q, want float32 by head", v.Type, v.Path)
 		case v.Op == op.Softmax:
 			t.Errorf("got a softmax %v, want the loss to be computed from logits", v.Type)
-		case v.Op == op.TakeAlong && v.Path != "loss/sparse_categorical_crossentropy":
+		case v.Op == op.TakeAlongAxis && v.Path != "loss/sparse_categorical_crossentropy":
 			t.Errorf("got path %q for %v, want the loss's", v.Path, v.Op)
 		}
 	}

@@ -66,7 +66,7 @@ func TestOnePass(t *testing.T) {
 				}
 				n := 0
 				for _, x := range g.Values[g.Commit:] {
-					if x.Type.Shape.Equal(v.Shape()) && x.Op != op.Extra && !x.View() {
+					if x.Type.Shape.Equal(v.Shape()) && x.Op != op.ExtraOutput && !x.View() {
 						n++
 					}
 				}

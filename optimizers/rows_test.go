@@ -143,7 +143,7 @@ func touched(g *ir.Graph, n int) (count int) {
 		}
 		large := func(t op.Type) bool { return len(t.Shape) > 0 && t.Shape[0] == n }
 		switch {
-		case v.Op == op.PutRows && v.Slot == v.Args[0].Slot: // writes its rows
+		case v.Op == op.ScatterUpdate && v.Slot == v.Args[0].Slot: // writes its rows
 		case large(v.Type):
 			count++
 		case v.Op != op.Gather && len(v.Args) > 0 && large(v.Args[0].Type):

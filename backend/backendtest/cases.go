@@ -120,7 +120,7 @@ func casesOf(c op.Code, d dtype.DType) ([]Case, error) {
 // operations are those that have cases. An Extra is only where a Fused value is,
 // and tested with it.
 func operations() []op.Code {
-	return slices.DeleteFunc(op.Codes(), func(c op.Code) bool { return c == op.Extra })
+	return slices.DeleteFunc(op.Codes(), func(c op.Code) bool { return c == op.ExtraOutput })
 }
 
 // Cases goes through the cases of all operations on all element types that

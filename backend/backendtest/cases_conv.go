@@ -9,7 +9,7 @@ import (
 
 func init() {
 	register(convCases, op.Conv, op.ConvInputGrad, op.ConvKernelGrad)
-	register(poolCases, op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad)
+	register(poolCases, op.MaxPool, op.MaxPoolGrad, op.MaxPoolGradGrad, op.AvgPool, op.AvgPoolGrad)
 }
 
 // slide is a convolution or, without the channels of w, a pooling. Lists that
@@ -141,7 +141,7 @@ func (b *builder) pool(s slide, suffix string, f fill) *Case {
 	switch b.op {
 	case op.MaxPoolGrad:
 		args = []op.Type{x, y}
-	case op.MaxPoolTake:
+	case op.MaxPoolGradGrad:
 		args = []op.Type{x, x}
 	case op.AvgPoolGrad:
 		a.Dims, args = s.x, []op.Type{y}

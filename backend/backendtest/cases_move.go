@@ -26,9 +26,9 @@ func init() {
 	register(padCases, op.Pad)
 	register(gatherCases, op.Gather)
 	register(scatterCases, op.ScatterAdd)
-	register(takeCases, op.TakeAlong)
-	register(putCases, op.PutAlong)
-	register(putRowsCases, op.PutRows)
+	register(takeCases, op.TakeAlongAxis)
+	register(putCases, op.ScatterAlongAxis)
+	register(scatterUpdateCases, op.ScatterUpdate)
 	register(uniqueCases, op.Unique)
 }
 
@@ -277,7 +277,7 @@ func putCases(b *builder) {
 	}
 }
 
-func putRowsCases(b *builder) {
+func scatterUpdateCases(b *builder) {
 	for _, d := range indexTypes {
 		add := func(name string, x op.Type, at fill, idx ...int) *Case {
 			rows := op.Type{DType: x.DType, Shape: append(slices.Clone(idx), x.Shape[1:]...)}

@@ -11,7 +11,7 @@ import (
 func init() {
 	register(rnnCases, op.RNN)
 	register(rnnGradCases, op.RNNGrad)
-	register(partCases, op.Part)
+	register(partCases, op.Result)
 }
 
 // recurrentCells are the cells that scans have.

@@ -26,7 +26,7 @@ type interpreter struct {
 
 func (d *interpreter) Name() string { return d.name }
 func (d *interpreter) Supports(c op.Code, _ dtype.DType) bool {
-	return c != d.unsupported && c != op.Extra
+	return c != d.unsupported && c != op.ExtraOutput
 }
 func (d *interpreter) Alloc(n int) (driver.Buffer, error) {
 	m := &memory{data: make([]byte, n)}

@@ -143,7 +143,7 @@ func randomBody(r *rand.Rand, d driver.Device) fusion {
 	}
 	var codes []op.Code
 	for _, c := range op.Codes() {
-		if c.Info().Class == op.Elementwise && c != op.Fused && c != op.Extra {
+		if c.Info().Class == op.Elementwise && c != op.Fused && c != op.ExtraOutput {
 			codes = append(codes, c)
 		}
 	}

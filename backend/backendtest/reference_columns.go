@@ -6,7 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-func init() { register(columnCases, op.Moments, op.CenteredSums, op.NormalizeColumns) }
+func init() { register(columnCases, op.Moments, op.BatchNormReduce, op.BatchNorm) }
 
 func columnCases(b *builder) {
 	acc := b.dtype.Accumulator()
@@ -23,7 +23,7 @@ func columnCases(b *builder) {
 		switch b.op {
 		case op.Moments:
 			b.add(s.name, op.Attr{}, []op.Type{x}, numbers).Large = large(s.name)
-		case op.CenteredSums:
+		case op.BatchNormReduce:
 			b.add(s.name, op.Attr{}, []op.Type{x, each, x}, numbers).Large = large(s.name)
 			if b.dtype.Is16() { // of another type than x
 				b.add(s.name+suffix(acc), op.Attr{}, []op.Type{x, each, {DType: acc, Shape: x.Shape}}, numbers).Large = large(s.name)
@@ -39,7 +39,7 @@ func columnCases(b *builder) {
 			b.add(s.name+"Together", a, []op.Type{x, per, per}, numbers).Large = large(s.name)
 		}
 	}
-	if b.op != op.CenteredSums {
+	if b.op != op.BatchNormReduce {
 		// Far from 0 the mean of the squares less the square of the mean would
 		// have no digit of the variance; nor would deviations from the first row,
 		// which is further off.
@@ -64,7 +64,7 @@ var columnwise = map[op.Code]func(op.Attr, op.Type, []array) result{
 		})
 		return r
 	},
-	op.CenteredSums: func(_ op.Attr, t op.Type, args []array) result {
+	op.BatchNormReduce: func(_ op.Attr, t op.Type, args []array) result {
 		r := blank(t)
 		acc, _ := t.DType.Tolerance()
 		n := len(r.f) / 2
@@ -78,7 +78,7 @@ var columnwise = map[op.Code]func(op.Attr, op.Type, []array) result{
 		})
 		return r
 	},
-	op.NormalizeColumns: func(a op.Attr, t op.Type, args []array) result {
+	op.BatchNorm: func(a op.Attr, t op.Type, args []array) result {
 		r := blank(t)
 		acc, _ := args[0].DType.Accumulator().Tolerance()
 		rel, _ := t.DType.Tolerance()

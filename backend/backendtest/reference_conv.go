@@ -28,7 +28,7 @@ var slidings = map[op.Code]func(op.Attr, op.Type, []array) result{
 		})
 		return r
 	},
-	op.MaxPoolTake: func(a op.Attr, t op.Type, x []array) result {
+	op.MaxPoolGradGrad: func(a op.Attr, t op.Type, x []array) result {
 		r := result{Type: t, f: make([]float64, t.Shape.Size())}
 		v, from := x[0].floats(), x[1].floats()
 		eachWindow(a, x[0].Shape, func(y int, members []int) {

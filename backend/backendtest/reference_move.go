@@ -89,7 +89,7 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 			return at
 		}), nil
 	},
-	op.Part: func(a op.Attr, t op.Type, x []array) (result, error) {
+	op.Result: func(a op.Attr, t op.Type, x []array) (result, error) {
 		size := t.DType.Size()
 		return result{Type: t, raw: slices.Clone(x[0].data[a.Start[0]*size:][:t.Bytes()])}, nil
 	},
@@ -109,10 +109,10 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 		}
 		return result{Type: t, raw: pick(x[0], at)}, nil
 	},
-	op.TakeAlong: func(_ op.Attr, t op.Type, x []array) (result, error) {
+	op.TakeAlongAxis: func(_ op.Attr, t op.Type, x []array) (result, error) {
 		n := x[0].Shape[len(x[0].Shape)-1]
 		idx := x[1].ints()
-		if err := checkIndices(op.TakeAlong, idx, n); err != nil {
+		if err := checkIndices(op.TakeAlongAxis, idx, n); err != nil {
 			return result{}, err
 		}
 		var at []int
@@ -121,11 +121,11 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 		}
 		return result{Type: t, raw: pick(x[0], at)}, nil
 	},
-	op.PutAlong: func(a op.Attr, t op.Type, x []array) (result, error) {
+	op.ScatterAlongAxis: func(a op.Attr, t op.Type, x []array) (result, error) {
 		out := newArray(t)
 		size := t.DType.Size()
 		idx := x[1].ints()
-		if err := checkIndices(op.PutAlong, idx, a.N); err != nil {
+		if err := checkIndices(op.ScatterAlongAxis, idx, a.N); err != nil {
 			return result{}, err
 		}
 		for r, i := range idx {
@@ -134,7 +134,7 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 		return result{Type: t, raw: out.data}, nil
 	},
 	op.ScatterAdd: scatterAdd,
-	op.PutRows: func(_ op.Attr, t op.Type, x []array) (result, error) {
+	op.ScatterUpdate: func(_ op.Attr, t op.Type, x []array) (result, error) {
 		out := slices.Clone(x[0].data)
 		row := t.Shape[1:].Size() * t.DType.Size()
 		for k, i := range x[1].ints() {

@@ -6,7 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-func init() { register(normalizeCases, op.Normalize, op.NormalizeGrad) }
+func init() { register(normalizeCases, op.LayerNorm, op.LayerNormGrad) }
 
 func normalizeCases(b *builder) {
 	acc := b.dtype.Accumulator()
@@ -25,11 +25,11 @@ func normalizeCases(b *builder) {
 			a := op.Attr{Value: 1e-3, Uncentered: uncentered}
 			x, per := b.t(s.rows, s.features), op.Type{DType: acc, Shape: op.Shape{s.features}}
 			third := per
-			if b.op == op.NormalizeGrad {
+			if b.op == op.LayerNormGrad {
 				third = x
 			}
 			b.add(name, a, []op.Type{x, per, third}, numbers).Large = large(s.name)
-			if b.op == op.Normalize && b.dtype.Is16() {
+			if b.op == op.LayerNorm && b.dtype.Is16() {
 				a.DType = acc
 				b.add(name+suffix(acc), a, []op.Type{x, per, third}, numbers)
 			}
@@ -39,15 +39,15 @@ func normalizeCases(b *builder) {
 	// have no digit of the variance.
 	far := values(1000, 1001, 1002, 999, 1000)
 	x, per := b.t(3, 40), op.Type{DType: acc, Shape: op.Shape{40}}
-	if b.op == op.Normalize {
+	if b.op == op.LayerNorm {
 		b.add("far", op.Attr{Value: 1e-3}, []op.Type{x, per, per}, far, numbers, numbers)
 		b.add("nan", op.Attr{Value: 1e-3}, []op.Type{b.t(2, 3), {DType: acc, Shape: op.Shape{3}}, {DType: acc, Shape: op.Shape{3}}}, values(1, math.NaN(), 2, 1, 2, 3), numbers, numbers)
 	}
 }
 
-// normalizations are Normalize and its gradient.
+// normalizations are LayerNorm and its gradient.
 var normalizations = map[op.Code]func(op.Attr, op.Type, []array) result{
-	op.Normalize: func(a op.Attr, t op.Type, args []array) result {
+	op.LayerNorm: func(a op.Attr, t op.Type, args []array) result {
 		r := result{Type: t, f: make([]float64, t.Shape.Size()), tol: make([]float64, t.Shape.Size())}
 		gain, shift := args[1].floats(), args[2].floats()
 		rel, _ := t.DType.Tolerance()
@@ -60,7 +60,7 @@ var normalizations = map[op.Code]func(op.Attr, op.Type, []array) result{
 		})
 		return r
 	},
-	op.NormalizeGrad: func(a op.Attr, t op.Type, args []array) result {
+	op.LayerNormGrad: func(a op.Attr, t op.Type, args []array) result {
 		r := result{Type: t, f: make([]float64, t.Shape.Size()), tol: make([]float64, t.Shape.Size())}
 		gain, grad := args[1].floats(), args[2].floats()
 		n := args[0].Shape.Size()

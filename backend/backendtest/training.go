@@ -51,12 +51,12 @@ func trainStep(d dtype.DType) (*ir.Graph, []op.Type) {
 	act := rec(op.Relu, op.Attr{}, hidden)
 	out := rec(op.Add, op.Attr{}, rec(op.MatMul, op.Attr{}, act, cast(p[2], d)), cast(p[3], d))
 	logp := rec(op.LogSoftmax, op.Attr{Axes: []int{1}}, cast(out, f32))
-	picked := rec(op.TakeAlong, op.Attr{}, logp, p[5])
+	picked := rec(op.TakeAlongAxis, op.Attr{}, logp, p[5])
 	loss := rec(op.Neg, op.Attr{}, rec(op.Mean, op.Attr{Axes: []int{0}}, picked))
 
 	// Backward, of scale·loss.
 	ones := constant(1, typ(f32, trainBatch))
-	hot := rec(op.PutAlong, op.Attr{N: trainClasses}, ones, p[5])
+	hot := rec(op.ScatterAlongAxis, op.Attr{N: trainClasses}, ones, p[5])
 	dOut := rec(op.Mul, op.Attr{}, rec(op.Sub, op.Attr{}, rec(op.Exp, op.Attr{}, logp), hot), scalar(trainScale/trainBatch))
 	dOut = cast(dOut, d)
 	rows := []int{0}

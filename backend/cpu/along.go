@@ -2,7 +2,7 @@ package cpu
 
 import "github.com/mezzo-ml/mezzo/backend/dtype"
 
-// alongGrain is the rows of a chunk of TakeAlong and PutAlong.
+// alongGrain is the rows of a chunk of TakeAlongAxis and ScatterAlongAxis.
 const alongGrain = 1 << 10
 
 // takeAll takes an element out of each of rows lo to hi-1. It reports whether all
@@ -40,7 +40,7 @@ func takeEach[T dtype.Element, I int32 | int64](dst, src []T, at []I, width int)
 
 // putAll puts src, an element for each of rows lo to hi-1, into these rows, which
 // are dst. It reports whether all indices are in range.
-func (k *putAlong) putAll(r *run, dst, src []byte, lo, hi int) bool {
+func (k *scatterAlongAxis) putAll(r *run, dst, src []byte, lo, hi int) bool {
 	switch k.size {
 	case 1:
 		return putOf(k, r, dst, src, lo, hi)
@@ -52,7 +52,7 @@ func (k *putAlong) putAll(r *run, dst, src []byte, lo, hi int) bool {
 	return putOf(k, r, dtype.View[uint64](dst), dtype.View[uint64](src), lo, hi)
 }
 
-func putOf[T dtype.Element](k *putAlong, r *run, dst, src []T, lo, hi int) bool {
+func putOf[T dtype.Element](k *scatterAlongAxis, r *run, dst, src []T, lo, hi int) bool {
 	if k.wide {
 		return putEach(dst, src, dtype.View[int64](r.values[k.pos])[lo:hi], k.limit)
 	}

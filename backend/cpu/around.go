@@ -42,7 +42,7 @@ func (k *elementwise) goesAround(g *ir.Graph, at int) bool {
 			same = append(same, u)
 		case reads:
 			return false
-		case u.Op != op.Extra && !u.View():
+		case u.Op != op.ExtraOutput && !u.View():
 			bytes += u.Type.Bytes()
 		}
 		if bytes > soonBytes {

@@ -124,7 +124,7 @@ func gradOperands(s attentionShape, d dtype.DType, in []array, forward array) []
 
 // forwardParts are those of the result of AttentionForward, the first in type d.
 func (s attentionShape) forwardParts(d dtype.DType, in []array, forward array) (y, statistics array) {
-	p := op.AttentionForward.Info().Parts(s.attr, typesOf(in))
+	p := op.AttentionForward.Info().Results(s.attr, typesOf(in))
 	at := func(i int) func(int) float64 { return func(j int) float64 { return forward.value(p[i].Start + j) } }
 	return arrayOf(d, p[0].Shape, at(0)), arrayOf(d.Accumulator(), p[1].Shape, at(1))
 }
@@ -265,7 +265,7 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 	forward := evalExpanded(t, op.AttentionForward, a, in64...)
 	y, statistics := s.forwardParts(dtype.Float64, in64, forward)
 	grads := evalExpanded(t, op.AttentionGrad, a, slices.Concat(in64[:3], []array{y, statistics, f.in[f.n].converted(dtype.Float64)}, in64[3:])...)
-	for i, p := range op.AttentionGrad.Info().Parts(a, typesOf(in64)) {
+	for i, p := range op.AttentionGrad.Info().Results(a, typesOf(in64)) {
 		f.want[i+1] = wide(grads)[p.Start : p.Start+p.Shape.Size()]
 	}
 	f.want[0] = wide(y)
@@ -387,9 +387,9 @@ func (f *farAttention) check(t *testing.T, what string) {
 	}
 	args := vals[:f.n]
 	both := record(t, g, op.AttentionForward, f.attr, args...)
-	parts := op.AttentionForward.Info().Parts(f.attr, typesOf(f.in[:f.n]))
+	parts := op.AttentionForward.Info().Results(f.attr, typesOf(f.in[:f.n]))
 	part := func(i int) *ir.Value {
-		return record(t, g, op.Part, op.Attr{Start: []int{parts[i].Start}, Dims: parts[i].Shape}, both)
+		return record(t, g, op.Result, op.Attr{Start: []int{parts[i].Start}, Dims: parts[i].Shape}, both)
 	}
 	y := part(0)
 	if d := f.in[0].DType; d != y.Type.DType {

@@ -189,7 +189,7 @@ func (c *code) resultsOf(body *op.Body, types []dtype.DType, list []instr) {
 		r := &c.results[k]
 		at := len(list) - 1
 		if k > 0 {
-			at = int(body.Extra[k-1]) - in
+			at = int(body.ExtraOutputs[k-1]) - in
 		}
 		ins := list[at]
 		d := ins.DType

@@ -111,7 +111,7 @@ func TestConvWorkers(t *testing.T) {
 	}{
 		{op.Conv, a, []op.Shape{x, w}}, {op.ConvInputGrad, dims, []op.Shape{y, w}}, {op.ConvKernelGrad, kernels, []op.Shape{x, y}},
 		{op.Conv, own, []op.Shape{x, one}}, {op.ConvInputGrad, ownDims, []op.Shape{x, one}}, {op.ConvKernelGrad, ownKernels, []op.Shape{x, x}},
-		{op.MaxPool, pool, []op.Shape{x}}, {op.MaxPoolGrad, pool, []op.Shape{x, half}}, {op.MaxPoolTake, pool, []op.Shape{x, x}},
+		{op.MaxPool, pool, []op.Shape{x}}, {op.MaxPoolGrad, pool, []op.Shape{x, half}}, {op.MaxPoolGradGrad, pool, []op.Shape{x, x}},
 		{op.AvgPool, pool, []op.Shape{x}}, {op.AvgPoolGrad, avg, []op.Shape{half}},
 	} {
 		for _, d := range dtype.Floats() {

@@ -79,7 +79,7 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	}
 	switch info := c.Info(); info.Class {
 	case op.Elementwise:
-		return c == op.Fused || c == op.Extra || hasLoop(c, d)
+		return c == op.Fused || c == op.ExtraOutput || hasLoop(c, d)
 	case op.Contraction:
 		switch c {
 		case op.AttentionForward, op.AttentionGrad: // float64 is expanded
@@ -90,9 +90,9 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 		return kernels[c] != nil && d.IsFloat()
 	case op.Leaf, op.Reduction, op.Movement:
 		switch c {
-		case op.Normalize, op.NormalizeGrad, op.SoftmaxGrad, op.Moments, op.CenteredSums: // float64 is expanded
+		case op.LayerNorm, op.LayerNormGrad, op.SoftmaxGrad, op.Moments, op.BatchNormReduce: // float64 is expanded
 			return d.IsFloat() && d != dtype.Float64
-		case op.Softmax, op.LogSoftmax, op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad:
+		case op.Softmax, op.LogSoftmax, op.MaxPool, op.MaxPoolGrad, op.MaxPoolGradGrad, op.AvgPool, op.AvgPoolGrad:
 			return d.IsFloat()
 		case op.ScatterAdd:
 			return d != dtype.Bool
@@ -173,5 +173,5 @@ func model() string {
 // FusesEpilogue implements driver.EpilogueFuser.
 func (d *Device) FusesEpilogue() bool { return true }
 
-// WritesParts implements driver.PartWriter.
-func (d *Device) WritesParts() bool { return true }
+// SplitsResults implements driver.ResultSplitter.
+func (d *Device) SplitsResults() bool { return true }

@@ -88,7 +88,7 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 		k.operand(b, a, v.Type.Shape)
 	}
 	var outs []result
-	for i := range 1 + len(body.Extra) { // Extras follow their value
+	for i := range 1 + len(body.ExtraOutputs) { // Extras follow their value
 		at := b.at(v) + i
 		k.outs = append(k.outs, at)
 		around := k.goesAround(b.p.graph, at)

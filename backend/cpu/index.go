@@ -56,7 +56,7 @@ func (x *indices) check(r *run) {
 	}
 }
 
-// gather is Gather: row by row. TakeAlong is Gather of single elements, each
+// gather is Gather: row by row. TakeAlongAxis is Gather of single elements, each
 // from a row of its own.
 type gather struct {
 	indices
@@ -76,7 +76,7 @@ func newGather(b *builder, v *ir.Value) kernel {
 	return k
 }
 
-func newTakeAlong(b *builder, v *ir.Value) kernel {
+func newTakeAlongAxis(b *builder, v *ir.Value) kernel {
 	x := v.Args[0].Type
 	axis, size := x.Shape[len(x.Shape)-1], x.DType.Size()
 	return &gather{newIndices(b, v, axis), b.at(v.Args[0]), b.at(v), size, axis * size, alongGrain, false}
@@ -153,16 +153,16 @@ func gatherWords(k *gather, r *run, dst, src []uint32, c int) {
 	}
 }
 
-// putAlong is PutAlong.
-type putAlong struct {
+// scatterAlongAxis is ScatterAlongAxis.
+type scatterAlongAxis struct {
 	indices
 	src, dst, size int
 	around         bool
 	rows           int // in scratch memory
 }
 
-func newPutAlong(b *builder, v *ir.Value) kernel {
-	k := &putAlong{indices: newIndices(b, v, v.Attr.N), src: b.at(v.Args[0]), dst: b.at(v), size: v.Type.DType.Size()}
+func newScatterAlongAxis(b *builder, v *ir.Value) kernel {
+	k := &scatterAlongAxis{indices: newIndices(b, v, v.Attr.N), src: b.at(v.Args[0]), dst: b.at(v), size: v.Type.DType.Size()}
 	row := k.limit * k.size
 	k.around = vectors() != nil && v.Type.Bytes() >= aroundBytes && row <= 4*moveGrain
 	if k.around {
@@ -172,14 +172,14 @@ func newPutAlong(b *builder, v *ir.Value) kernel {
 	return k
 }
 
-func (k *putAlong) run(r *run) {
+func (k *scatterAlongAxis) run(r *run) {
 	r.parallel(k, (k.n+alongGrain-1)/alongGrain, k.n*(4+k.limit/8))
 	k.check(r)
 }
 
 // chunk writes rows of zeros with an element set. Those of a large result are
 // made in scratch memory, some at a time, and go around the caches.
-func (k *putAlong) chunk(r *run, w *worker, c int) {
+func (k *scatterAlongAxis) chunk(r *run, w *worker, c int) {
 	src, dst := r.values[k.src], r.values[k.dst]
 	row, v := k.limit*k.size, vectors()
 	lo, hi := c*alongGrain, min(k.n, (c+1)*alongGrain)

@@ -302,10 +302,10 @@ func testMovement(t *testing.T) {
 		idx := arrayOf(dtype.Int32, op.Shape{2, 3}, func(i int) float64 { return float64(i * 2 % 5) })
 		check("Gather", eval(t, op.Gather, op.Attr{}, x, idx), func(p []int) float64 { return at((p[0]*3+p[1])*2%5, p[2], p[3]) })
 		one := arrayOf(dtype.Int64, op.Shape{5, 40}, func(i int) float64 { return float64(i * 7 % 33) })
-		check("TakeAlong", eval(t, op.TakeAlong, op.Attr{}, x, one), func(p []int) float64 { return at(p[0], p[1], (p[0]*40+p[1])*7%33) })
+		check("TakeAlongAxis", eval(t, op.TakeAlongAxis, op.Attr{}, x, one), func(p []int) float64 { return at(p[0], p[1], (p[0]*40+p[1])*7%33) })
 		z := randomArray(rng, d, 5, 40)
 		zs := z.values()
-		check("PutAlong", eval(t, op.PutAlong, op.Attr{N: 33}, z, one), func(p []int) float64 {
+		check("ScatterAlongAxis", eval(t, op.ScatterAlongAxis, op.Attr{N: 33}, z, one), func(p []int) float64 {
 			if row := p[0]*40 + p[1]; row*7%33 == p[2] {
 				return zs[row]
 			}
@@ -335,8 +335,8 @@ func TestIndexError(t *testing.T) {
 	labels := arrayOf(dtype.Int32, op.Shape{4}, func(i int) float64 { return []float64{3, 9, -1, 12}[i] })
 	row := arrayOf(dtype.Float32, op.Shape{4}, func(i int) float64 { return 1 })
 	for c, call := range map[op.Code]func() error{
-		op.TakeAlong: func() error { _, err := tryEval(t, op.TakeAlong, op.Attr{}, x, labels); return err },
-		op.PutAlong:  func() error { _, err := tryEval(t, op.PutAlong, op.Attr{N: 10}, row, labels); return err },
+		op.TakeAlongAxis:    func() error { _, err := tryEval(t, op.TakeAlongAxis, op.Attr{}, x, labels); return err },
+		op.ScatterAlongAxis: func() error { _, err := tryEval(t, op.ScatterAlongAxis, op.Attr{N: 10}, row, labels); return err },
 		op.Gather: func() error {
 			_, err := tryEval(t, op.Gather, op.Attr{}, arrayOf(dtype.Float32, op.Shape{10, 2}, func(int) float64 { return 0 }), labels)
 			return err

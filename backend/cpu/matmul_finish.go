@@ -25,7 +25,7 @@ func followerOf(v *ir.Value) (f follower, ok bool) {
 	if body == nil {
 		return f, true
 	}
-	if v.Attr.DType != t || len(body.Extra) > 0 {
+	if v.Attr.DType != t || len(body.ExtraOutputs) > 0 {
 		return f, false
 	}
 	operand := func(i int32) *ir.Value { // of the body, unless it is the product or computed there

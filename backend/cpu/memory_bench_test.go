@@ -235,7 +235,7 @@ func BenchmarkMemory(b *testing.B) {
 		})
 		benchMemory(b, "OneHot/"+d.String(), 100*s, func(tb testing.TB, g *ir.Graph, n int) *ir.Value {
 			one := record(tb, g, op.Const, op.Attr{DType: d, Dims: op.Shape{n}, Value: 1})
-			return record(tb, g, op.PutAlong, op.Attr{N: 1000}, one, param(tb, g, 0, typ(dtype.Int32, n)))
+			return record(tb, g, op.ScatterAlongAxis, op.Attr{N: 1000}, one, param(tb, g, 0, typ(dtype.Int32, n)))
 		})
 		benchMemory(b, "Dropout/"+d.String(), 2*s, func(tb testing.TB, g *ir.Graph, n int) *ir.Value {
 			x, state := param(tb, g, 0, typ(d, n)), param(tb, g, 1, typ(dtype.Int64, 2))

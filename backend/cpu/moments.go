@@ -170,24 +170,24 @@ func (k *joinMoments) chunk(r *run, _ *worker, c int) {
 	}
 }
 
-// centeredSums is CenteredSums, in one pass over both operands.
-type centeredSums struct {
+// batchNormReduce is BatchNormReduce, in one pass over both operands.
+type batchNormReduce struct {
 	columnWalk
 	x, center, grad, out int
 	from, gradType       dtype.DType
 	atSum, atProducts    int
 	atCenter, atA, atB   int
 	atConv, atConvGrad   int
-	join                 joinCenteredSums
+	join                 joinBatchNormReduce
 }
 
-func newCenteredSums(b *builder, v *ir.Value) kernel {
+func newBatchNormReduce(b *builder, v *ir.Value) kernel {
 	x, g := v.Args[0].Type, v.Args[2].Type
-	k := &centeredSums{
+	k := &batchNormReduce{
 		columnWalk: newColumnWalk(x.Shape[0], x.Shape[1], x.Shape[2], x.DType, g.DType),
 		x:          b.at(v.Args[0]), center: b.at(v.Args[1]), grad: b.at(v.Args[2]), out: b.at(v), from: x.DType, gradType: g.DType,
 	}
-	k.join.centeredSums = k
+	k.join.batchNormReduce = k
 	if k.segments > 1 {
 		b.wantShared(2 * 8 * k.outer * k.segments * k.width)
 	}
@@ -199,7 +199,7 @@ func newCenteredSums(b *builder, v *ir.Value) kernel {
 	return k
 }
 
-func (k *centeredSums) run(r *run) {
+func (k *batchNormReduce) run(r *run) {
 	if k.rows == 0 {
 		clear(r.values[k.out])
 		return
@@ -210,14 +210,14 @@ func (k *centeredSums) run(r *run) {
 	}
 }
 
-func (k *centeredSums) chunk(r *run, w *worker, c int) {
+func (k *batchNormReduce) chunk(r *run, w *worker, c int) {
 	for u := c * k.group; u < min(k.units(), (c+1)*k.group); u++ {
 		t := k.tileOf(u)
 		k.tileSums(r, w, &t)
 	}
 }
 
-func (k *centeredSums) tileSums(r *run, w *worker, t *columnsTile) {
+func (k *batchNormReduce) tileSums(r *run, w *worker, t *columnsTile) {
 	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], t.places) }
 	wide := func(at int) []float64 { return viewOf[float64](w.scratch[at:], t.places) }
 	sum, products, center, a, b := part(k.atSum), part(k.atProducts), part(k.atCenter), wide(k.atA), wide(k.atB)
@@ -272,15 +272,15 @@ func (k *centeredSums) tileSums(r *run, w *worker, t *columnsTile) {
 	}
 }
 
-func (k *centeredSums) result(r *run, i int, sum, products float64) {
+func (k *batchNormReduce) result(r *run, i int, sum, products float64) {
 	out := dtype.View[float32](r.values[k.out])
 	out[i], out[k.outer*k.width+i] = float32(sum), float32(products)
 }
 
-// joinCenteredSums is the task that adds up segments.
-type joinCenteredSums struct{ *centeredSums }
+// joinBatchNormReduce is the task that adds up segments.
+type joinBatchNormReduce struct{ *batchNormReduce }
 
-func (k *joinCenteredSums) chunk(r *run, _ *worker, c int) {
+func (k *joinBatchNormReduce) chunk(r *run, _ *worker, c int) {
 	s := viewOf[float64](r.shared, 2*k.outer*k.segments*k.width)
 	for i := c * block; i < min(k.outer*k.width, (c+1)*block); i++ {
 		var sum, products float64

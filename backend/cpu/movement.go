@@ -96,7 +96,7 @@ func newCopy(b *builder, v *ir.Value) kernel {
 	switch v.Op {
 	case op.Reshape, op.Barrier:
 		from = rowMajor(out)
-	case op.Part:
+	case op.Result:
 		from, start = rowMajor(out), v.Attr.Start[0]
 	case op.Transpose:
 		for i, p := range v.Attr.Perm {

@@ -74,7 +74,7 @@ func TestMovementBits(t *testing.T) {
 				testCase{"Pad long", op.Pad, op.Attr{Low: []int{3}, High: []int{5}}, []array{scattered(d, 40*n)}},
 				testCase{"Gather", op.Gather, op.Attr{}, []array{scattered(d, 97, 64), scattered(dtype.Int32, n)}},
 				testCase{"Gather odd", op.Gather, op.Attr{}, []array{scattered(d, 97, 63), scattered(dtype.Int32, n)}},
-				testCase{"PutAlong", op.PutAlong, op.Attr{N: 100}, []array{scattered(d, n), scattered(dtype.Int32, n)}},
+				testCase{"ScatterAlongAxis", op.ScatterAlongAxis, op.Attr{N: 100}, []array{scattered(d, n), scattered(dtype.Int32, n)}},
 			)
 		}
 	}

@@ -36,7 +36,7 @@ func BenchmarkNorm(b *testing.B) {
 				}
 				at := fmt.Sprintf("%d/%d", rows, c)
 				bench("Moments/"+at, s, op.Attr{}, op.Moments, func(n int) []op.Type { return []op.Type{{DType: d, Shape: shape(n)}} })
-				bench("CenteredSums/"+at, 2*s, op.Attr{}, op.CenteredSums, func(n int) []op.Type {
+				bench("BatchNormReduce/"+at, 2*s, op.Attr{}, op.BatchNormReduce, func(n int) []op.Type {
 					x := shape(n)
 					return []op.Type{{DType: d, Shape: x}, typ(f32, x[0], c), {DType: d, Shape: x}}
 				})
@@ -74,8 +74,8 @@ func BenchmarkNorm(b *testing.B) {
 		}
 		same := func(x op.Type) op.Type { return x }
 		per := func(x op.Type) op.Type { return typ(f32, x.Shape[1]) }
-		bench("Normalize", 2*s, op.Attr{Value: 1e-3}, op.Normalize, rows(768, per, per))
-		bench("NormalizeGrad", 2*s+4, op.Attr{Value: 1e-3}, op.NormalizeGrad, rows(768, per, same))
+		bench("LayerNorm", 2*s, op.Attr{Value: 1e-3}, op.LayerNorm, rows(768, per, per))
+		bench("LayerNormGrad", 2*s+4, op.Attr{Value: 1e-3}, op.LayerNormGrad, rows(768, per, same))
 		for _, n := range []int{10, 1024, 8192} {
 			bench(fmt.Sprintf("Softmax/%d", n), 2*s, op.Attr{Axes: []int{1}}, op.Softmax, rows(n))
 			bench(fmt.Sprintf("LogSoftmax/%d", n), 2*s, op.Attr{Axes: []int{1}}, op.LogSoftmax, rows(n))

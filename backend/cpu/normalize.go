@@ -7,7 +7,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// normalize is Normalize. A row is read from memory once; its statistics and
+// normalize is LayerNorm. A row is read from memory once; its statistics and
 // the result are computed in the first cache.
 type normalize struct {
 	passes
@@ -28,7 +28,7 @@ const (
 	normalizeBatch = 1 << 11 // elements that are stored together
 )
 
-func makeNormalize(b *builder, v *ir.Value) normalize {
+func makeLayerNorm(b *builder, v *ir.Value) normalize {
 	x := v.Args[0].Type
 	k := normalize{
 		x: b.at(v.Args[0]), gain: b.at(v.Args[1]), out: b.at(v), from: x.DType,
@@ -39,8 +39,8 @@ func makeNormalize(b *builder, v *ir.Value) normalize {
 	return k
 }
 
-func newNormalize(b *builder, v *ir.Value) kernel {
-	k := makeNormalize(b, v)
+func newLayerNorm(b *builder, v *ir.Value) kernel {
+	k := makeLayerNorm(b, v)
 	k.passes = newPasses(v.Type, k.features, k.from)
 	k.shift = b.at(v.Args[2])
 	n := k.batch * k.features
@@ -136,7 +136,7 @@ func (k *normalize) chunk(r *run, w *worker, c int) {
 	k.done()
 }
 
-// normalizeGrad is NormalizeGrad: rows as normalize, and sums over rows for
+// normalizeGrad is LayerNormGrad: rows as normalize, and sums over rows for
 // gains and shifts, of chunks in float64 (of blocks of rows in float32), which
 // are joined in the end.
 type normalizeGrad struct {
@@ -147,13 +147,13 @@ type normalizeGrad struct {
 	chunks                  int
 	atGrad, atGain, atShift int
 	atGained, atQuiet       int
-	join                    joinNormalizeGrad
+	join                    joinLayerNormGrad
 }
 
 const normalizeRows = 128 // that are added up in float32
 
-func newNormalizeGrad(b *builder, v *ir.Value) kernel {
-	k := &normalizeGrad{normalize: makeNormalize(b, v), grad: b.at(v.Args[2]), gradType: v.Args[2].Type.DType}
+func newLayerNormGrad(b *builder, v *ir.Value) kernel {
+	k := &normalizeGrad{normalize: makeLayerNorm(b, v), grad: b.at(v.Args[2]), gradType: v.Args[2].Type.DType}
 	parts := b.parts(v)
 	k.dx, k.dgain, k.dshift = parts[0], parts[1], parts[2]
 	k.passes = newPasses(k.dx.Type, k.features, k.from, k.gradType)
@@ -249,10 +249,10 @@ func (k *normalizeGrad) quiet(gain, t []float32) []float32 {
 	return t
 }
 
-// joinNormalizeGrad is the task that adds up the chunks' sums.
-type joinNormalizeGrad struct{ *normalizeGrad }
+// joinLayerNormGrad is the task that adds up the chunks' sums.
+type joinLayerNormGrad struct{ *normalizeGrad }
 
-func (k *joinNormalizeGrad) chunk(r *run, w *worker, i int) {
+func (k *joinLayerNormGrad) chunk(r *run, w *worker, i int) {
 	lo, hi := i*block, min(k.features, (i+1)*block)
 	gain, shift := viewOf[float64](w.scratch, hi-lo), viewOf[float64](w.scratch[8*block:], hi-lo)
 	clear(gain)

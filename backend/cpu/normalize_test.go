@@ -10,10 +10,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestNormalizeLevels runs normalizations and their gradients on every
+// TestLayerNormLevels runs normalizations and their gradients on every
 // instruction set: against the expansion in float64, with the same bits for
 // any number of workers, and without writing beside the result.
-func TestNormalizeLevels(t *testing.T) {
+func TestLayerNormLevels(t *testing.T) {
 	forEachISA(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
@@ -24,21 +24,21 @@ func TestNormalizeLevels(t *testing.T) {
 					a := op.Attr{Value: 1e-3, Uncentered: uncentered}
 					what := fmt.Sprintf("%v %v %v", d, s, uncentered)
 					rel, _ := d.Tolerance()
-					want := evalExpanded(t, op.Normalize, a, x.converted(dtype.Float64), gain.converted(dtype.Float64), shift.converted(dtype.Float64))
-					checkExpanded(t, what, op.Normalize, a, []array{x, gain, shift}, want, want.Shape.Size(), rel)
-					want = evalExpanded(t, op.NormalizeGrad, a, x.converted(dtype.Float64), gain.converted(dtype.Float64), g.converted(dtype.Float64))
+					want := evalExpanded(t, op.LayerNorm, a, x.converted(dtype.Float64), gain.converted(dtype.Float64), shift.converted(dtype.Float64))
+					checkExpanded(t, what, op.LayerNorm, a, []array{x, gain, shift}, want, want.Shape.Size(), rel)
+					want = evalExpanded(t, op.LayerNormGrad, a, x.converted(dtype.Float64), gain.converted(dtype.Float64), g.converted(dtype.Float64))
 					// Sums of up to 900 products of magnitude 4.
 					rel, _ = dtype.Float32.Tolerance()
-					checkExpanded(t, what+" gradient", op.NormalizeGrad, a, []array{x, gain, g}, want, want.Shape.Size(), 4*rel)
+					checkExpanded(t, what+" gradient", op.LayerNormGrad, a, []array{x, gain, g}, want, want.Shape.Size(), 4*rel)
 				}
 			}
 		}
 	})
 }
 
-// TestNormalizeGradNaN: a gain that is a NaN of any bits makes NaNs of all rows,
+// TestLayerNormGradNaN: a gain that is a NaN of any bits makes NaNs of all rows,
 // also where 16 bits are rounded without a look at them.
-func TestNormalizeGradNaN(t *testing.T) {
+func TestLayerNormGradNaN(t *testing.T) {
 	forEachISA(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(7, 8))
 		for _, d := range []dtype.DType{dtype.BFloat16, dtype.Float16} {
@@ -46,7 +46,7 @@ func TestNormalizeGradNaN(t *testing.T) {
 				const rows, features = 3, 67
 				x, gain := randomArray(rng, d, rows, features), randomArray(rng, dtype.Float32, features)
 				dtype.View[uint32](gain.data)[20] = bits
-				got := eval(t, op.NormalizeGrad, op.Attr{Value: 1e-3}, x, gain, x).values()
+				got := eval(t, op.LayerNormGrad, op.Attr{Value: 1e-3}, x, gain, x).values()
 				for i, v := range got[:rows*features] {
 					if v == v {
 						t.Fatalf("%v with a gain of bits %#x: element %d is %v", d, bits, i, v)
@@ -76,8 +76,8 @@ func TestColumnLevels(t *testing.T) {
 				rel, _ := dtype.Float32.Tolerance()
 				checkExpanded(t, fmt.Sprintf("Moments of %v %v", d, s), op.Moments, op.Attr{}, []array{x}, wide(op.Moments, x), n, rel)
 				for _, g := range []array{g, g.converted(dtype.Float32)} {
-					what := fmt.Sprintf("CenteredSums of %v and %v %v", d, g.DType, s)
-					checkExpanded(t, what, op.CenteredSums, op.Attr{}, []array{x, center, g}, wide(op.CenteredSums, x, center, g), n, rel)
+					what := fmt.Sprintf("BatchNormReduce of %v and %v %v", d, g.DType, s)
+					checkExpanded(t, what, op.BatchNormReduce, op.Attr{}, []array{x, center, g}, wide(op.BatchNormReduce, x, center, g), n, rel)
 				}
 			}
 		}

@@ -21,11 +21,11 @@ func (b *builder) parts(v *ir.Value) (all []resultPart) {
 	for i, a := range v.Args {
 		types[i] = a.Type
 	}
-	for _, s := range v.Op.Info().Parts(v.Attr, types) {
+	for _, s := range v.Op.Info().Results(v.Attr, types) {
 		p := resultPart{op.Type{DType: v.Type.DType, Shape: s.Shape}, b.at(v), s.Start * v.Type.DType.Size()}
-		if v.Apart {
+		if v.Split {
 			p.pos, p.start = slices.IndexFunc(b.p.graph.Values, func(u *ir.Value) bool {
-				return u.Op == op.Part && u.Args[0] == v && u.Attr.Start[0] == s.Start && u.Attr.Dims.Equal(s.Shape)
+				return u.Op == op.Result && u.Args[0] == v && u.Attr.Start[0] == s.Start && u.Attr.Dims.Equal(s.Shape)
 			}), 0
 			if p.pos >= 0 {
 				p.DType = b.p.graph.Values[p.pos].Type.DType

@@ -13,7 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestParts: the parts of a NormalizeGrad have the bits that they have when they
+// TestParts: the parts of a LayerNormGrad have the bits that they have when they
 // are copied out of a whole result and then cast, for every set of them that
 // may be wanted, also where rows go around the caches.
 func TestParts(t *testing.T) {
@@ -27,7 +27,7 @@ func TestParts(t *testing.T) {
 					}
 					rng := rand.New(rand.NewPCG(5, 6))
 					in := []array{randomArray(rng, d, s...), randomArray(rng, dtype.Float32, s[1]), randomArray(rng, d, s...)}
-					t.Run(fmt.Sprint(d, s, wanted), func(t *testing.T) { sameParts(t, op.NormalizeGrad, op.Attr{Value: 1e-3}, in, wanted[:]) })
+					t.Run(fmt.Sprint(d, s, wanted), func(t *testing.T) { sameParts(t, op.LayerNormGrad, op.Attr{Value: 1e-3}, in, wanted[:]) })
 				}
 			}
 		}
@@ -69,7 +69,7 @@ func TestAttentionParts(t *testing.T) {
 // is cast to the first argument's type, computed apart and not.
 func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
 	want := make([][]byte, len(wanted))
-	for _, skip := range [][]string{{"apart"}, nil} {
+	for _, skip := range [][]string{{"split"}, nil} {
 		g := ir.New(len(in))
 		var args []*ir.Value
 		var types []op.Type
@@ -77,11 +77,11 @@ func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
 			args, types = append(args, param(t, g, i, x.Type)), append(types, x.Type)
 		}
 		whole := record(t, g, c, a, args...)
-		for i, s := range c.Info().Parts(a, types) {
+		for i, s := range c.Info().Results(a, types) {
 			if !wanted[i] {
 				continue
 			}
-			p := record(t, g, op.Part, op.Attr{Start: []int{s.Start}, Dims: s.Shape}, whole)
+			p := record(t, g, op.Result, op.Attr{Start: []int{s.Start}, Dims: s.Shape}, whole)
 			if d := types[0].DType; i == 0 && p.Type.DType != d {
 				p = record(t, g, op.Cast, op.Attr{DType: d}, p)
 			}
@@ -90,7 +90,7 @@ func sameParts(t *testing.T, c op.Code, a op.Attr, in []array, wanted []bool) {
 		if err := ir.Optimize(g, ir.Options{Skip: skip, Check: true}); err != nil {
 			t.Fatal(err)
 		}
-		if apart := g.Values[len(in)].Apart; apart != (skip == nil && whole.Type.Bytes() > 0) {
+		if apart := g.Values[len(in)].Split; apart != (skip == nil && whole.Type.Bytes() > 0) {
 			t.Fatalf("apart: %v in\n%v", apart, g)
 		}
 		p, err := New().Compile(t.Context(), g)

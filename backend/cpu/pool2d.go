@@ -64,8 +64,8 @@ func makePool[T real](b *builder, v *ir.Value, l *loops[T]) *pooling[T] {
 	case op.AvgPoolGrad:
 		x, y = y, x
 		k.work = avgPoolGrad[T]
-	case op.MaxPoolTake:
-		k.work = maxPoolTake[T]
+	case op.MaxPoolGradGrad:
+		k.work = maxPoolGradGrad[T]
 	case op.MaxPoolGrad:
 		y = v.Args[1].Type.Shape
 		k.work = maxPoolGrad[T]
@@ -285,7 +285,7 @@ func (k *places[T]) chunk(r *run, w *worker, row int) {
 	}
 }
 
-func maxPoolTake[T real](k *pooling[T], r *run, w *worker, row int) {
+func maxPoolGradGrad[T real](k *pooling[T], r *run, w *worker, row int) {
 	sums, best, conv := k.scratch(w)
 	place := viewOf[int32](sums, k.channels)
 	for ox := range k.out[2] {

@@ -42,7 +42,7 @@ type windowPool struct {
 func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
 	set := kernelsOf(current())
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
-	if set == nil || set.Own == nil || k.channels == 0 || v.Op == op.MaxPoolTake || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
+	if set == nil || set.Own == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
 		return nil
 	}
 	c := &windowPool{pooling: k, set: set, code: v.Op, element: elementOf[k.dtype], bytes: 4}

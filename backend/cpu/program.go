@@ -156,7 +156,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 				return nil, fmt.Errorf("cpu: Compile: value %d (%v) lies among the constants", i, v.Op)
 			}
 			s := step{pos: i, kernel: k}
-			if k, ok := k.(maker); ok && v.Op != op.TakeAlong && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
+			if k, ok := k.(maker); ok && v.Op != op.TakeAlongAxis && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
 				b.made[v], s.watched = k, true
 			}
 			if b.source[v] != nil {
@@ -191,7 +191,7 @@ func (b *builder) kernel(v *ir.Value) (kernel, error) {
 		return nil, &backend.UnsupportedError{Device: "cpu", Op: v.Op, DType: d, Path: v.Path}
 	}
 	switch {
-	case v.WithArgument():
+	case v.WrittenByArg():
 		return nil, nil
 	case v.Op == op.Loop:
 		return newLoop(b, v)
@@ -206,39 +206,39 @@ var kernels map[op.Code]func(*builder, *ir.Value) kernel
 
 func init() {
 	kernels = map[op.Code]func(*builder, *ir.Value) kernel{
-		op.Iota:           newIota,
-		op.RandomUniform:  newRandom,
-		op.Sum:            newReduce,
-		op.Mean:           newReduce,
-		op.Prod:           newReduce,
-		op.Max:            newReduce,
-		op.Min:            newReduce,
-		op.SumSquares:     newReduce,
-		op.AllFinite:      newReduce,
-		op.ArgMax:         newArg,
-		op.ArgMin:         newArg,
-		op.MatMul:         newMatMul,
-		op.Conv:           newConv,
-		op.ConvInputGrad:  newConv,
-		op.ConvKernelGrad: newConv,
-		op.RNN:            newRNN,
-		op.RNNGrad:        newRNNGrad,
-		op.Part:           newCopy,
-		op.MaxPool:        newPool,
-		op.MaxPoolGrad:    newPool,
-		op.MaxPoolTake:    newPool,
-		op.AvgPool:        newPool,
-		op.AvgPoolGrad:    newPool,
-		op.Softmax:        newSoftmax,
-		op.LogSoftmax:     newSoftmax,
-		op.Reshape:        newCopy,
-		op.Barrier:        newCopy,
+		op.Iota:            newIota,
+		op.RandomUniform:   newRandom,
+		op.Sum:             newReduce,
+		op.Mean:            newReduce,
+		op.Prod:            newReduce,
+		op.Max:             newReduce,
+		op.Min:             newReduce,
+		op.SumSquares:      newReduce,
+		op.AllFinite:       newReduce,
+		op.ArgMax:          newArg,
+		op.ArgMin:          newArg,
+		op.MatMul:          newMatMul,
+		op.Conv:            newConv,
+		op.ConvInputGrad:   newConv,
+		op.ConvKernelGrad:  newConv,
+		op.RNN:             newRNN,
+		op.RNNGrad:         newRNNGrad,
+		op.Result:          newCopy,
+		op.MaxPool:         newPool,
+		op.MaxPoolGrad:     newPool,
+		op.MaxPoolGradGrad: newPool,
+		op.AvgPool:         newPool,
+		op.AvgPoolGrad:     newPool,
+		op.Softmax:         newSoftmax,
+		op.LogSoftmax:      newSoftmax,
+		op.Reshape:         newCopy,
+		op.Barrier:         newCopy,
 
 		op.SoftmaxGrad:      newSoftmaxGrad,
-		op.Normalize:        newNormalize,
-		op.NormalizeGrad:    newNormalizeGrad,
+		op.LayerNorm:        newLayerNorm,
+		op.LayerNormGrad:    newLayerNormGrad,
 		op.Moments:          newMoments,
-		op.CenteredSums:     newCenteredSums,
+		op.BatchNormReduce:  newBatchNormReduce,
 		op.AttentionForward: newAttention,
 		op.AttentionGrad:    newAttentionGrad,
 		op.Transpose:        newCopy,
@@ -247,10 +247,10 @@ func init() {
 		op.Concat:           newConcat,
 		op.Pad:              newPad,
 		op.Gather:           newGather,
-		op.TakeAlong:        newTakeAlong,
-		op.PutAlong:         newPutAlong,
+		op.TakeAlongAxis:    newTakeAlongAxis,
+		op.ScatterAlongAxis: newScatterAlongAxis,
 		op.ScatterAdd:       newScatterAdd,
-		op.PutRows:          newPutRows,
+		op.ScatterUpdate:    newScatterUpdate,
 		op.Unique:           newUnique,
 	}
 }

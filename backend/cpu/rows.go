@@ -7,9 +7,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// putRows is PutRows. A chunk is a range of rows of the result, for which it
+// scatterUpdate is ScatterUpdate. A chunk is a range of rows of the result, for which it
 // reads all indices, so that of equal ones the last counts.
-type putRows struct {
+type scatterUpdate struct {
 	indices
 	table, rows, dst int
 	bytes            int  // of a row
@@ -17,9 +17,9 @@ type putRows struct {
 	chunks, part     int
 }
 
-func newPutRows(b *builder, v *ir.Value) kernel {
+func newScatterUpdate(b *builder, v *ir.Value) kernel {
 	t := v.Type
-	k := &putRows{
+	k := &scatterUpdate{
 		indices: newIndices(b, v, t.Shape[0]),
 		table:   b.at(v.Args[0]), rows: b.at(v.Args[2]), dst: b.at(v),
 		bytes:  t.Shape[1:].Size() * t.DType.Size(),
@@ -30,7 +30,7 @@ func newPutRows(b *builder, v *ir.Value) kernel {
 	return k
 }
 
-func (k *putRows) run(r *run) {
+func (k *scatterUpdate) run(r *run) {
 	work := k.n * (1 + k.bytes/8)
 	if k.copies {
 		work += k.limit * k.bytes / 8
@@ -38,7 +38,7 @@ func (k *putRows) run(r *run) {
 	r.parallel(k, k.chunks, work)
 }
 
-func (k *putRows) chunk(r *run, _ *worker, c int) {
+func (k *scatterUpdate) chunk(r *run, _ *worker, c int) {
 	dst, rows := r.values[k.dst], r.values[k.rows]
 	lo, hi := min(k.limit, c*k.part), min(k.limit, (c+1)*k.part)
 	if k.copies {

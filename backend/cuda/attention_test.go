@@ -35,7 +35,7 @@ func TestAttention(t *testing.T) {
 		by := g.param(dtype.Float32, y...)
 		both := g.add(op.AttentionForward, a, args...)
 		part := func(start int, s ...int) *ir.Value {
-			return g.add(op.Part, op.Attr{Start: []int{start}, Dims: s}, both)
+			return g.add(op.Result, op.Attr{Start: []int{start}, Dims: s}, both)
 		}
 		out, statistics := part(0, y...), part(y.Size(), 2, batch, heads, queries)
 		grad := g.add(op.AttentionGrad, a, append(args, out, statistics, by)...)
@@ -105,7 +105,7 @@ func TestAttentionOneKey(t *testing.T) {
 		by := g.param(c.dtype, y...)
 		both := g.add(op.AttentionForward, a, args...)
 		part := func(start int, s ...int) *ir.Value {
-			return g.add(op.Part, op.Attr{Start: []int{start}, Dims: s}, both)
+			return g.add(op.Result, op.Attr{Start: []int{start}, Dims: s}, both)
 		}
 		out, statistics := part(0, y...), part(y.Size(), 2, batch, heads, queries)
 		if c.dtype != dtype.Float32 {

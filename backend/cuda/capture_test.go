@@ -34,7 +34,7 @@ func step(t *testing.T, d *Device, path string) *Program {
 	x := add(op.Param, op.Attr{Dims: op.Shape{5, 7}, DType: dtype.Float32})
 	index := add(op.Param, op.Attr{Index: 1, Dims: op.Shape{5}, DType: dtype.Int32})
 	total := add(op.Param, op.Attr{Index: 2, Dims: op.Shape{5}, DType: dtype.Float32})
-	taken := add(op.TakeAlong, op.Attr{}, add(op.Softmax, op.Attr{Axes: []int{1}}, x), index)
+	taken := add(op.TakeAlongAxis, op.Attr{}, add(op.Softmax, op.Attr{Axes: []int{1}}, x), index)
 	g.Output(add(op.Add, op.Attr{}, total, taken), 2)
 	p, _, err := backend.Compile(t.Context(), d, g, ir.Options{})
 	if err != nil {

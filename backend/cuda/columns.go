@@ -47,7 +47,7 @@ func (b *builder) moments(v *ir.Value) error {
 	return nil
 }
 
-func (b *builder) centeredSums(v *ir.Value) error {
+func (b *builder) batchNormReduce(v *ir.Value) error {
 	x, g := v.Args[0], v.Args[2]
 	if !paired(x.Type.DType, g.Type.DType) {
 		return &backend.UnsupportedError{Device: b.p.device.Name(), Op: v.Op, DType: g.Type.DType, Path: v.Path}

@@ -94,7 +94,7 @@ func compile(d *Device, g *ir.Graph) (made *Program, err error) {
 	b.bytes += len(constants)
 	b.findEight(g)
 	for i, v := range g.Values {
-		if v.Op != op.Param && v.Op != op.Const && !v.View() && v.Op != op.Extra {
+		if v.Op != op.Param && v.Op != op.Const && !v.View() && v.Op != op.ExtraOutput {
 			if err := b.value(v); err != nil {
 				return nil, err
 			}

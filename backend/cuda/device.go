@@ -163,11 +163,11 @@ func (d *Device) Supports(c op.Code, t dtype.DType) bool {
 		return false
 	}
 	if c.Info().Class == op.Elementwise {
-		return c == op.Fused || c == op.Extra || c == op.Cast || c == op.Identity || d.library.Has(ptx.Name(c, t))
+		return c == op.Fused || c == op.ExtraOutput || c == op.Cast || c == op.Identity || d.library.Has(ptx.Name(c, t))
 	}
 	switch c {
 	case op.Softmax, op.LogSoftmax, op.SoftmaxGrad, op.MatMul, op.Conv, op.ConvInputGrad, op.ConvKernelGrad,
-		op.MaxPool, op.MaxPoolGrad, op.MaxPoolTake, op.AvgPool, op.AvgPoolGrad, op.RNN, op.RNNGrad, op.Moments, op.CenteredSums:
+		op.MaxPool, op.MaxPoolGrad, op.MaxPoolGradGrad, op.AvgPool, op.AvgPoolGrad, op.RNN, op.RNNGrad, op.Moments, op.BatchNormReduce:
 		return t.IsFloat()
 	case op.AttentionForward, op.AttentionGrad:
 		return t.IsFloat() && t != dtype.Float64

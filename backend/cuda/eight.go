@@ -76,9 +76,9 @@ func formatOf(v *ir.Value) cublaslt.Format {
 		return cublaslt.E4M3
 	case op.RoundE5M2:
 		return cublaslt.E5M2
-	case op.Extra:
+	case op.ExtraOutput:
 		if body := v.Args[0].Attr.Body; body != nil {
-			return formatIn(body, body.Extra[v.Attr.Index])
+			return formatIn(body, body.ExtraOutputs[v.Attr.Index])
 		}
 	}
 	if body := v.Attr.Body; body != nil && (v.Op == op.Fused || v.Op.Info().Epilogue) {
@@ -112,7 +112,7 @@ func formatIn(body *op.Body, i int32) cublaslt.Format {
 
 // rootOf is the value that was computed where v lies, element for element.
 func rootOf(v *ir.Value) *ir.Value {
-	for v.Op != op.Part && v.View() {
+	for v.Op != op.Result && v.View() {
 		v = v.Args[0]
 	}
 	return v
@@ -149,7 +149,7 @@ func (b *builder) findEight(g *ir.Graph) {
 	for _, v := range g.Values {
 		_, eight := b.eight[v]
 		for i, a := range v.Args {
-			if a = rootOf(a); a != rootOf(v) && v.Op != op.Extra {
+			if a = rootOf(a); a != rootOf(v) && v.Op != op.ExtraOutput {
 				seen, known := alone[a]
 				alone[a] = eight && i < 2 && (seen || !known)
 			}
@@ -186,7 +186,7 @@ func (b *builder) findEight(g *ir.Graph) {
 // it: it lies over nothing that the chain reads.
 func (b *builder) packable(v *ir.Value) bool {
 	from := v
-	if v.Op == op.Extra {
+	if v.Op == op.ExtraOutput {
 		from = v.Args[0]
 	}
 	chain := from.Op.Info().Class == op.Elementwise || from.Attr.Body != nil && from.Op.Info().Epilogue
@@ -308,7 +308,7 @@ func (b *builder) turnEight(v *ir.Value, t dtype.DType, from, to any, rows, colu
 // that come first of what follows it; scale is the scalar.
 func scaled(v *ir.Value) (u *ir.Value, scale *ir.Value, ok bool) {
 	body := v.Attr.Body
-	if body == nil || len(body.Extra) > 0 || body.Inputs[0] != dtype.Float32 {
+	if body == nil || len(body.ExtraOutputs) > 0 || body.Inputs[0] != dtype.Float32 {
 		return nil, nil, false
 	}
 	inputs, own := len(body.Inputs), v.Op.Info().Args

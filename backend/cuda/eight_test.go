@@ -87,7 +87,7 @@ func TestEight(t *testing.T) {
 			{48, 32, 80, false, true}, {16, 80, 16, true, true}, {144, 16, 80, true, true},
 			{40, 32, 80, false, false}, {48, 24, 80, false, false}, {48, 32, 72, true, false},
 		} {
-			for _, skip := range [][]string{nil, {"fuse", "epilogue", "join", "reuse"}} {
+			for _, skip := range [][]string{nil, {"fuse", "epilogue", "multioutput", "share"}} {
 				for _, epilogue := range []bool{false, true} {
 					t.Run(fmt.Sprintf("%v/%+v/%v/%v", dt, c, skip, epilogue), func(t *testing.T) {
 						var want [][]float64

@@ -19,49 +19,49 @@ var builders map[op.Code]func(*builder, *ir.Value) error
 
 func init() {
 	builders = map[op.Code]func(*builder, *ir.Value) error{
-		op.Iota:          (*builder).iota,
-		op.RandomUniform: (*builder).random,
-		op.Sum:           (*builder).reduce,
-		op.Mean:          (*builder).reduce,
-		op.Prod:          (*builder).reduce,
-		op.Max:           (*builder).reduce,
-		op.Min:           (*builder).reduce,
-		op.SumSquares:    (*builder).reduce,
-		op.AllFinite:     (*builder).reduce,
-		op.ArgMax:        (*builder).arg,
-		op.ArgMin:        (*builder).arg,
-		op.MatMul:        (*builder).contraction,
-		op.Softmax:       (*builder).softmax,
-		op.LogSoftmax:    (*builder).softmax,
-		op.SoftmaxGrad:   (*builder).softmaxGrad,
-		op.Normalize:     (*builder).normalize,
-		op.NormalizeGrad: (*builder).normalizeGrad,
-		op.Reshape:       (*builder).copy,
-		op.Barrier:       (*builder).copy,
-		op.Part:          (*builder).copy,
-		op.Transpose:     (*builder).copy,
-		op.BroadcastTo:   (*builder).copy,
-		op.Slice:         (*builder).copy,
-		op.Concat:        (*builder).concat,
-		op.Pad:           (*builder).pad,
-		op.Gather:        (*builder).gather,
-		op.TakeAlong:     (*builder).along,
-		op.PutAlong:      (*builder).along,
-		op.ScatterAdd:    (*builder).scatter,
-		op.PutRows:       (*builder).putRows,
-		op.Unique:        (*builder).unique,
+		op.Iota:             (*builder).iota,
+		op.RandomUniform:    (*builder).random,
+		op.Sum:              (*builder).reduce,
+		op.Mean:             (*builder).reduce,
+		op.Prod:             (*builder).reduce,
+		op.Max:              (*builder).reduce,
+		op.Min:              (*builder).reduce,
+		op.SumSquares:       (*builder).reduce,
+		op.AllFinite:        (*builder).reduce,
+		op.ArgMax:           (*builder).arg,
+		op.ArgMin:           (*builder).arg,
+		op.MatMul:           (*builder).contraction,
+		op.Softmax:          (*builder).softmax,
+		op.LogSoftmax:       (*builder).softmax,
+		op.SoftmaxGrad:      (*builder).softmaxGrad,
+		op.LayerNorm:        (*builder).normalize,
+		op.LayerNormGrad:    (*builder).normalizeGrad,
+		op.Reshape:          (*builder).copy,
+		op.Barrier:          (*builder).copy,
+		op.Result:           (*builder).copy,
+		op.Transpose:        (*builder).copy,
+		op.BroadcastTo:      (*builder).copy,
+		op.Slice:            (*builder).copy,
+		op.Concat:           (*builder).concat,
+		op.Pad:              (*builder).pad,
+		op.Gather:           (*builder).gather,
+		op.TakeAlongAxis:    (*builder).along,
+		op.ScatterAlongAxis: (*builder).along,
+		op.ScatterAdd:       (*builder).scatter,
+		op.ScatterUpdate:    (*builder).scatterUpdate,
+		op.Unique:           (*builder).unique,
 
-		op.Conv:           (*builder).contraction,
-		op.ConvInputGrad:  (*builder).contraction,
-		op.ConvKernelGrad: (*builder).contraction,
-		op.MaxPool:        (*builder).pool,
-		op.MaxPoolGrad:    (*builder).pool,
-		op.MaxPoolTake:    (*builder).pool,
-		op.AvgPool:        (*builder).pool,
-		op.AvgPoolGrad:    (*builder).pool,
+		op.Conv:            (*builder).contraction,
+		op.ConvInputGrad:   (*builder).contraction,
+		op.ConvKernelGrad:  (*builder).contraction,
+		op.MaxPool:         (*builder).pool,
+		op.MaxPoolGrad:     (*builder).pool,
+		op.MaxPoolGradGrad: (*builder).pool,
+		op.AvgPool:         (*builder).pool,
+		op.AvgPoolGrad:     (*builder).pool,
 
-		op.Moments:      (*builder).moments,
-		op.CenteredSums: (*builder).centeredSums,
+		op.Moments:         (*builder).moments,
+		op.BatchNormReduce: (*builder).batchNormReduce,
 
 		op.AttentionForward: (*builder).attention,
 		op.AttentionGrad:    (*builder).attentionGrad,
@@ -165,7 +165,7 @@ func (b *builder) chainOf(v *ir.Value, body *op.Body, operands []*ir.Value) (ptx
 	}
 	results := []int{len(body.Code) - 1}
 	args = append(args, v)
-	for i, x := range body.Extra {
+	for i, x := range body.ExtraOutputs {
 		results = append(results, int(x)-len(body.Inputs))
 		args = append(args, b.extra(v, i))
 	}
@@ -217,7 +217,7 @@ func (b *builder) launch(v *ir.Value, c ptx.Chain, args []any, n int) {
 // extra finds the value of an extra result.
 func (b *builder) extra(v *ir.Value, index int) *ir.Value {
 	for _, u := range b.p.graph.Values[b.pos[v]+1:] {
-		if u.Op == op.Extra && u.Args[0] == v && u.Attr.Index == index {
+		if u.Op == op.ExtraOutput && u.Args[0] == v && u.Attr.Index == index {
 			return u
 		}
 	}
@@ -278,7 +278,7 @@ func (b *builder) copy(v *ir.Value) error {
 	dense := rowMajor(x.Type.Shape)
 	strides, offset := rowMajor(shape), 0
 	switch v.Op {
-	case op.Part:
+	case op.Result:
 		offset = v.Attr.Start[0]
 	case op.Transpose:
 		for i, from := range v.Attr.Perm {
@@ -360,7 +360,7 @@ func (b *builder) unique(v *ir.Value) error {
 	return nil
 }
 
-func (b *builder) putRows(v *ir.Value) error {
+func (b *builder) scatterUpdate(v *ir.Value) error {
 	table, idx, rows := v.Args[0], v.Args[1], v.Args[2]
 	if v.Slot != table.Slot {
 		if err := b.copy(v); err != nil {
@@ -395,7 +395,7 @@ func (b *builder) gather(v *ir.Value) error {
 
 func (b *builder) along(v *ir.Value) error {
 	x, idx := v.Args[0], v.Args[1]
-	if v.Op == op.TakeAlong {
+	if v.Op == op.TakeAlongAxis {
 		b.each(v, fmt.Sprint("take_along_", v.Type.DType.Size()), v.Type.Shape.Size(), b.indexed(v, x, idx, 1, x.Type.Shape[len(x.Type.Shape)-1])...)
 	} else {
 		b.each(v, fmt.Sprint("put_along_", v.Type.DType.Size()), v.Type.Shape.Size(), b.indexed(v, x, idx, 1, v.Attr.N)...)

@@ -58,7 +58,7 @@ func (g *graph) run(d *Device, o ir.Options, in [][]float64, outs ...*ir.Value) 
 	for _, v := range outs {
 		types = append(types, v.Type)
 	}
-	o.Skip = append(o.Skip, "apart") // as backend.Compile does for a device that is no driver.PartWriter
+	o.Skip = append(o.Skip, "split") // as backend.Compile does for a device that is no driver.ResultSplitter
 	if err := ir.Optimize(g.Graph, o); err != nil {
 		t.Fatal(err)
 	}

@@ -169,7 +169,7 @@ func (d *Device) takeFault() error {
 	e := &driver.IndexError{Path: v.Path, Op: v.Op, Got: got, Position: int(position), Size: v.Attr.N}
 	if x := v.Args[0].Type.Shape; v.Op == op.Gather {
 		e.Size = x[0]
-	} else if v.Op == op.TakeAlong {
+	} else if v.Op == op.TakeAlongAxis {
 		e.Size = x[len(x)-1]
 	}
 	return e

@@ -14,7 +14,7 @@ import (
 
 // section is the elements of v from one on, as an array of a shape.
 func (b *builder) section(v *ir.Value, start int, shape ...int) *ir.Value {
-	u := &ir.Value{Op: op.Part, Path: v.Path, Type: op.Type{DType: v.Type.DType, Shape: shape}, Slot: v.Slot}
+	u := &ir.Value{Op: op.Result, Path: v.Path, Type: op.Type{DType: v.Type.DType, Shape: shape}, Slot: v.Slot}
 	b.pos[u] = b.pos[v]
 	offset := start * v.Type.DType.Size()
 	if at, ok := b.temporary[v]; ok {
@@ -29,7 +29,7 @@ func (b *builder) section(v *ir.Value, start int, shape ...int) *ir.Value {
 
 // working reserves scratch memory for an array while v is built.
 func (b *builder) working(v *ir.Value, t dtype.DType, shape ...int) *ir.Value {
-	u := &ir.Value{Op: op.Part, Path: v.Path, Type: op.Type{DType: t, Shape: shape}}
+	u := &ir.Value{Op: op.Result, Path: v.Path, Type: op.Type{DType: t, Shape: shape}}
 	b.pos[u] = b.pos[v]
 	b.temporary[u] = scratch(b.reserved)
 	b.reserved += aligned(u.Type.Bytes())

@@ -106,7 +106,7 @@ func (b *builder) delays(v *ir.Value) bool {
 func (b *builder) results(v *ir.Value) []*ir.Value {
 	list := []*ir.Value{v}
 	for _, u := range b.p.graph.Values[b.pos[v]+1:] {
-		if u.Op != op.Extra {
+		if u.Op != op.ExtraOutput {
 			break
 		}
 		list = append(list, u)

@@ -32,7 +32,7 @@ func (b *builder) pool(v *ir.Value) error {
 	case op.MaxPool:
 		name = "max_pool_"
 		args = append(args, v)
-	case op.MaxPoolTake:
+	case op.MaxPoolGradGrad:
 		name = "max_pool_take_"
 		args = append(args, v.Args[1], v)
 	case op.MaxPoolGrad:

@@ -160,11 +160,11 @@ type EpilogueFuser interface {
 	FusesEpilogue() bool
 }
 
-// PartWriter is a Device whose kernels can write the Parts of a result each to
-// a place of its own (ir.Value.Apart), rounded to the type of the Part. Devices
-// without it get whole results.
-type PartWriter interface {
-	WritesParts() bool
+// ResultSplitter is a Device whose kernels can write each result of a
+// multi-result value to its own slot (ir.Value.Split), rounded to the type of the
+// Result. Devices without it get one packed vector.
+type ResultSplitter interface {
+	SplitsResults() bool
 }
 
 // Describer is a Device that can say what it runs on: instruction set,

@@ -7,7 +7,7 @@ import (
 )
 
 // IndexError is the error of a run in which an index of Gather, ScatterAdd,
-// TakeAlong or PutAlong is outside the axis that it points into: a label that
+// TakeAlongAxis or ScatterAlongAxis is outside the axis that it points into: a label that
 // the model has no output for, a word that is not in the vocabulary.
 type IndexError struct {
 	Path     string  // who recorded the operation
@@ -18,7 +18,7 @@ type IndexError struct {
 }
 
 // Error prints
-// "layer loss: TakeAlong: index 12 at position 3 is out of range, want 0 to 9".
+// "layer loss: TakeAlongAxis: index 12 at position 3 is out of range, want 0 to 9".
 func (e *IndexError) Error() string {
 	where := ""
 	if e.Path != "" {

@@ -85,39 +85,39 @@ func checkType(v *Value) error {
 	return nil
 }
 
-// checkResults verifies that the Extras of value i, and no other value, follow it,
-// that an Extra follows its Fused value, and that what exists only as its Parts
-// has no other reader.
+// checkResults verifies that the ExtraOutputs of value i directly follow it, that
+// an ExtraOutput follows its Fused value, and that a split value has no users but
+// Results.
 func (g *Graph) checkResults(i int) error {
 	v := g.Values[i]
-	if v.Op == op.Part && v.Attr.DType != dtype.Invalid && !v.Args[0].Apart {
-		return fmt.Errorf("is rounded, but %v does not exist as its parts", v.Args[0])
+	if v.Op == op.Result && v.Attr.DType != dtype.Invalid && !v.Args[0].Split {
+		return fmt.Errorf("is rounded, but %v is not split", v.Args[0])
 	}
-	if v.Op == op.Extra {
+	if v.Op == op.ExtraOutput {
 		at := i - 1 - v.Attr.Index
-		if v.Attr.Index < 0 || at < 0 || g.Values[at] != v.Args[0] || v.Args[0].Op != op.Fused || v.Attr.Index >= len(v.Args[0].Attr.Body.Extra) {
-			return fmt.Errorf("is not where extra %d of %v belongs", v.Attr.Index, v.Args[0])
+		if v.Attr.Index < 0 || at < 0 || g.Values[at] != v.Args[0] || v.Args[0].Op != op.Fused || v.Attr.Index >= len(v.Args[0].Attr.Body.ExtraOutputs) {
+			return fmt.Errorf("is not where extra output %d of %v belongs", v.Attr.Index, v.Args[0])
 		}
 		return nil
 	}
 	for _, a := range v.Args {
-		if a.Apart && v.Op != op.Part || slices.ContainsFunc(g.Outputs, func(o *Value) bool { return o == a && a.Apart }) {
-			return fmt.Errorf("%v does not exist as a whole", a)
+		if a.Split && v.Op != op.Result || slices.ContainsFunc(g.Outputs, func(o *Value) bool { return o == a && a.Split }) {
+			return fmt.Errorf("%v is split and has no memory of its own", a)
 		}
 	}
 	if v.Op != op.Fused {
 		return nil
 	}
 	body := v.Attr.Body
-	for k, x := range body.Extra {
+	for k, x := range body.ExtraOutputs {
 		n := int(x) - len(body.Inputs)
 		switch {
-		case n < 0 || n >= len(body.Code)-1 || slices.Contains(body.Extra[:k], x):
-			return fmt.Errorf("extra result %d is %%%d: want an instruction in front of the last, each once", k, x)
-		case i+1+k >= len(g.Values) || g.Values[i+1+k].Op != op.Extra || g.Values[i+1+k].Args[0] != v:
-			return fmt.Errorf("extra %d does not follow it", k)
+		case n < 0 || n >= len(body.Code)-1 || slices.Contains(body.ExtraOutputs[:k], x):
+			return fmt.Errorf("extra output %d is %%%d: want an instruction in front of the last, each once", k, x)
+		case i+1+k >= len(g.Values) || g.Values[i+1+k].Op != op.ExtraOutput || g.Values[i+1+k].Args[0] != v:
+			return fmt.Errorf("extra output %d does not follow it", k)
 		case g.Values[i+1+k].Type.DType != body.Code[n].DType:
-			return fmt.Errorf("extra %d is %v, want %v", k, g.Values[i+1+k].Type, body.Code[n].DType)
+			return fmt.Errorf("extra output %d is %v, want %v", k, g.Values[i+1+k].Type, body.Code[n].DType)
 		}
 	}
 	return nil
@@ -131,7 +131,7 @@ func checkBody(b *op.Body) error {
 	}
 	for i, in := range b.Code {
 		info := in.Op.Info()
-		if info.Class != op.Elementwise || in.Op == op.Fused || in.Op == op.Extra {
+		if info.Class != op.Elementwise || in.Op == op.Fused || in.Op == op.ExtraOutput {
 			return fmt.Errorf("instruction %d: %v cannot be fused", i, in.Op)
 		}
 		var args []op.Type

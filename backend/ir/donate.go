@@ -11,7 +11,7 @@ import (
 // by another output already.
 //
 // An output can be computed straight over its input when it and everything
-// computed from it is element-wise (or PutRows), it reads the old value only
+// computed from it is element-wise (or ScatterUpdate), it reads the old value only
 // element by element, and all other readers of the old value can come first. An output
 // that cannot is computed into working memory, and an Identity copies it at
 // the end, when nobody needs the old value.
@@ -64,11 +64,11 @@ func committable(v *Value, users map[*Value][]*Value) bool {
 }
 
 // readsInPlace reports whether v reads p, if it does, with v's own shape: then
-// element i of p is not needed any more once element i of v is known. PutRows
+// element i of p is not needed any more once element i of v is known. ScatterUpdate
 // reads its first argument in that way alone.
 func readsInPlace(v, p *Value) bool {
 	for i, a := range v.Args {
-		if source(a) == p && (!a.Type.Shape.Equal(v.Type.Shape) || v.Op == op.PutRows && i > 0) {
+		if source(a) == p && (!a.Type.Shape.Equal(v.Type.Shape) || v.Op == op.ScatterUpdate && i > 0) {
 			return false
 		}
 	}
@@ -142,7 +142,7 @@ func (g *Graph) commitOrder() (order []*Value, stuck int) {
 			return true
 		}
 		if i := slices.Index(waiting, v); i >= 0 {
-			stuck = g.breakCircle(waiting[i:], over)
+			stuck = g.breakCycle(waiting[i:], over)
 			return false
 		}
 		waiting = append(waiting, v)
@@ -193,10 +193,10 @@ func (g *Graph) sinkLate(phase []*Value) (sunk []*Value) {
 	return sunk
 }
 
-// breakCircle picks the output to copy from values of which each waits for
+// breakCycle picks the output to copy from values of which each waits for
 // the next, and the last for the first: the smallest that waits for a reader
 // of the input it overwrites. There is one, as arguments form no circle.
-func (g *Graph) breakCircle(circle []*Value, over map[*Value]int) int {
+func (g *Graph) breakCycle(circle []*Value, over map[*Value]int) int {
 	best := -1
 	for i, v := range circle {
 		o, ok := over[v]

@@ -6,30 +6,30 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// epilogue lets a contraction apply what follows it while the result is still
-// in the cache: bias, activation, the mask of an activation's gradient, a
-// cast. The element-wise value that is the contraction's only reader becomes
-// its body; the product is operand 0 of it, rounded to its own type as before,
-// so no bit changes.
+// epilogue fuses element-wise values into the contraction that produces their
+// operand: bias, activation, the mask of an activation's gradient, a cast. They
+// are computed while the result is in the cache. The element-wise value must be
+// the only user of the contraction. It becomes the contraction's body, with the
+// product as operand 0, rounded to its own type as before, so no bit changes.
 func epilogue(g *Graph) {
 	users := g.users()
 	outputs := g.outputs()
-	wished := map[*Value]bool{} // outputs that should overwrite an input stay element-wise
+	inPlace := map[*Value]bool{} // outputs to donate an input to stay element-wise
 	for i, v := range g.Outputs {
 		if g.Donate[i] >= 0 {
-			wished[v] = true
+			inPlace[v] = true
 		}
 	}
 	gone := map[*Value]bool{}
 	for _, v := range g.Values {
-		if !elementwise(v) || wished[v] {
+		if !elementwise(v) || inPlace[v] {
 			continue
 		}
 		at := -1
 		for i, a := range v.Args {
 			if a.Op.Info().Epilogue && a.Attr.Body == nil && len(users[a]) == 1 && !outputs[a] && !gone[a] &&
 				a.Type.Shape.Equal(v.Type.Shape) && !slices.Contains(v.Args[i+1:], a) && !slices.Contains(v.Args[:i], a) {
-				at = i // the last one: it has waited the shortest
+				at = i // the last one: its live range is the shortest
 			}
 		}
 		if at >= 0 {
@@ -40,8 +40,8 @@ func epilogue(g *Graph) {
 	g.Values = slices.DeleteFunc(g.Values, func(v *Value) bool { return gone[v] })
 }
 
-// attach makes v the contraction that is its argument number at, followed by
-// what v computes.
+// attach fuses v into v.Args[at]: v becomes that contraction with v's computation
+// as its epilogue.
 func attach(v *Value, at int) {
 	c := v.Args[at]
 	body := v.bodyOf()

@@ -27,9 +27,9 @@ type Value struct {
 	Path string // who recorded it: "dense_1", "dense_1/grad", "rmsprop/dense_1/kernel"
 	Slot Slot   // where it lies: set by the memory plan
 
-	// Apart is whether it exists only as its Parts, each with a slot of its own:
-	// set by a pass.
-	Apart bool
+	// Split is whether its results have slots of their own and it has none: all
+	// its users are Results. Set by a pass.
+	Split bool
 }
 
 // Place says which memory a slot is part of.
@@ -42,7 +42,7 @@ const (
 	Input                // the buffer of input Index
 	Output               // the buffer of output Index
 	Static               // a constant: belongs to the program
-	Apart                // nowhere itself: its Parts have slots of their own
+	Split                // no slot: each Result has its own
 )
 
 // Slot is where a value lies during a run.
@@ -50,7 +50,7 @@ const (
 // Slots of values that are needed at the same time never overlap, with one
 // exception: an element-wise value may have the very slot of one or more of
 // its arguments of the same shape and element size. A kernel must read element
-// i of its operands before it writes element i, and nothing more. PutRows may
+// i of its operands before it writes element i, and nothing more. ScatterUpdate may
 // have the slot of its first argument.
 type Slot struct {
 	Place  Place
@@ -86,7 +86,7 @@ type Graph struct {
 
 	// Commit is the index in Values of the first one that overwrites an
 	// input. A run may be abandoned before it and leaves no trace; from it on
-	// only element-wise operations and PutRows remain, which cannot fail, and
+	// only element-wise operations and ScatterUpdate remain, which cannot fail, and
 	// the run goes to its end. It is
 	// len(Values) when nothing is overwritten.
 	Commit int
@@ -94,7 +94,7 @@ type Graph struct {
 	// ArenaBytes is the working memory of a run.
 	ArenaBytes int
 
-	// Watched is whether every value is kept apart, to be shown: Options.Watch.
+	// Watched is whether every value has its own memory, to be shown: Options.Watch.
 	Watched bool
 }
 
@@ -157,7 +157,7 @@ func (g *Graph) String() string {
 	return s.String()
 }
 
-// String prints "arena+4096", "in 2", "out 0", "static" or "parts".
+// String prints "arena+4096", "in 2", "out 0", "static" or "split".
 func (s Slot) String() string {
 	switch s.Place {
 	case Arena:
@@ -168,31 +168,31 @@ func (s Slot) String() string {
 		return fmt.Sprintf("out %d", s.Index)
 	case Static:
 		return "static"
-	case Apart:
-		return "parts"
+	case Split:
+		return "split"
 	}
 	return "nowhere"
 }
 
 // View reports whether v needs no computation in the plan because it lies
 // where its argument does: a Reshape, a Barrier, an Identity that the plan
-// merged, or a Part of what lies in the arena.
+// merged, or a Result of a value in the arena.
 func (v *Value) View() bool {
-	if v.Slot.Place == Nowhere || !viewable(v) && v.Op != op.Part {
+	if v.Slot.Place == Nowhere || !viewable(v) && v.Op != op.Result {
 		return false
 	}
 	at := v.Args[0].Slot
-	if v.Op == op.Part {
+	if v.Op == op.Result {
 		if at.Place != Arena {
 			return false
 		}
-		at.Offset += v.partOffset()
+		at.Offset += v.resultOffset()
 	}
 	return v.Slot == at
 }
 
-// partOffset is where a Part begins in its argument, in bytes.
-func (v *Value) partOffset() int { return v.Attr.Start[0] * v.Type.DType.Size() }
+// resultOffset is where a Result begins in its argument, in bytes.
+func (v *Value) resultOffset() int { return v.Attr.Start[0] * v.Type.DType.Size() }
 
 // AppendKey appends an unambiguous encoding of the graph for the cache of
 // compiled programs. Paths are part of it: a program names layers in its

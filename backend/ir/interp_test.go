@@ -161,10 +161,10 @@ func compute(v *Value, out data, args, parts []data) {
 			regs = runBody(v.Attr.Body, regs)
 			set(i, regs[len(regs)-1])
 			for k, p := range parts {
-				store(p.b, i, p.t.DType, regs[v.Attr.Body.Extra[k]])
+				store(p.b, i, p.t.DType, regs[v.Attr.Body.ExtraOutputs[k]])
 			}
 		}
-	case op.Extra: // computed with its Fused value
+	case op.ExtraOutput: // computed with its Fused value
 	case op.Sum, op.Mean, op.Max, op.SumSquares, op.AllFinite:
 		reduce(v, args[0], set)
 	case op.MatMul:

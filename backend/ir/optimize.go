@@ -20,59 +20,59 @@ type pass struct {
 // passes run in this order. What must stay in front of what, and why, is in
 // passOrder, which a test holds against this table.
 var passes = [...]pass{
-	// Layers cast what they are given without looking at what it was, so
-	// chains of casts are common and most do nothing.
-	{name: "casts", run: casts, optional: true},
+	// Layers cast their inputs whatever the type, so chains of casts are common
+	// and most do nothing. Gradients multiply by 1.
+	{name: "simplify", run: simplify, optional: true},
 	// Layers record the same cast of a weight, the same constant and, in
 	// gradients, the same transpose again and again.
 	{name: "cse", run: cse, optional: true},
-	// A gradient that wants a sum in float32 next to a layer that wants it in
-	// 16 bits need not compute it twice.
-	{name: "narrow", run: narrow, optional: true},
-	// Gradients record more than anybody asked for, and the passes above
-	// leave values behind that they replaced.
-	{name: "dead", run: dead, optional: true},
-	// What has several results is packed into one vector. Copies of what is read
-	// of it, and casts, cost more than to write each to its place.
-	{name: "apart", run: apart, optional: true, hides: true},
-	// Element-wise operations wait for memory: a chain in one pass over its
-	// operands costs as much as its slowest part.
+	// A gradient may use a sum in float32 that a layer uses in 16 bits: it is
+	// computed once and rounded.
+	{name: "precisions", run: mergePrecisions, optional: true},
+	// Gradients record values that no output depends on, and the passes above
+	// leave values without uses.
+	{name: "dce", run: deadCode, optional: true},
+	// An operation with several results packs them into one vector. Writing each
+	// result to its own slot saves copies and casts.
+	{name: "split", run: split, optional: true, hides: true},
+	// Element-wise operations are bound by memory: one pass over the operands of
+	// a chain costs as much as the slowest operation of it.
 	{name: "fuse", run: fuse, optional: true, hides: true},
-	// What follows a product and reads it once costs nothing while the product
-	// is in the cache.
+	// An epilogue costs nothing while the product is in the cache.
 	{name: "epilogue", run: epilogue, optional: true, hides: true},
 	// A variable that is updated in place needs no second copy.
 	{name: "donate", run: donate, optional: true, hides: true},
-	// A plan is a list: this settles its order, and that all which overwrites
-	// inputs comes last.
+	// A plan is a list: this decides its order. Values that overwrite inputs
+	// come last.
 	{name: "schedule", run: schedule},
-	// The slots of an optimizer and the weights that move with them are one
-	// pass over memory; the order says what may be computed together.
-	{name: "join", run: join, optional: true, hides: true},
-	// Every value gets its place; arena values still lie side by side.
-	{name: "memory", run: memory},
-	// Values that are not alive at the same time share memory.
-	{name: "reuse", run: reuse, optional: true, hides: true},
+	// The slots of an optimizer and the weights that it updates with them take
+	// one pass over memory. Which values can be computed together depends on the
+	// order.
+	{name: "multioutput", run: fuseOutputs, optional: true, hides: true},
+	// Every value gets a slot; those in the arena do not overlap yet.
+	{name: "slots", run: assignSlots},
+	// Values with disjoint live ranges share memory.
+	{name: "share", run: shareBuffers, optional: true, hides: true},
 }
 
 // passOrder lists pairs of passes of which the first must run before the
 // second.
 var passOrder = [...][2]string{
-	{"casts", "cse"},       // equal values cast in different ways become one
-	{"cse", "narrow"},      // twins are found by having the same arguments
-	{"narrow", "dead"},     // what lost its last user goes
-	{"cse", "fuse"},        // two users of one value are seen as such
-	{"dead", "fuse"},       // a dead user would keep a value out of a group
-	{"cse", "apart"},       // each part is read by one Part
-	{"dead", "apart"},      // a dead reader would keep a value whole
-	{"apart", "fuse"},      // casts of parts go into them, not into chains
-	{"fuse", "epilogue"},   // whole chains move, not their first link
-	{"epilogue", "donate"}, // what overwrites an input stays element-wise
-	{"fuse", "donate"},     // who reads an old value is known after fusion
-	{"donate", "schedule"}, // the order depends on what is overwritten
-	{"schedule", "join"},   // what lies between two values is known
-	{"join", "memory"},     // lifetimes depend on the order
-	{"memory", "reuse"},    // reuse moves what memory has placed
+	{"simplify", "cse"},         // equal values cast in different ways become one
+	{"cse", "precisions"},       // duplicates are found by equal arguments
+	{"precisions", "dce"},       // values without uses are removed
+	{"cse", "fuse"},             // two users of one value are seen as such
+	{"dce", "fuse"},             // a dead user would keep a value out of a group
+	{"cse", "split"},            // each result is read by one Result
+	{"dce", "split"},            // a dead user would keep a value whole
+	{"split", "fuse"},           // casts of results are folded into them, not into chains
+	{"fuse", "epilogue"},        // a whole chain becomes the epilogue
+	{"epilogue", "donate"},      // values that overwrite an input stay element-wise
+	{"fuse", "donate"},          // the users of an old value are known after fusion
+	{"donate", "schedule"},      // the order depends on donated inputs
+	{"schedule", "multioutput"}, // needs the values between two values
+	{"multioutput", "slots"},    // live ranges depend on the order
+	{"slots", "share"},          // moves slots that were assigned
 }
 
 // OptionalPasses lists the passes that Options.Skip may name, in the order
@@ -87,7 +87,7 @@ func OptionalPasses() []string {
 	return names
 }
 
-// Optimize makes a plan of g: fewer values, in the order to compute them,
+// Optimize turns g into a plan: fewer values, in the order to compute them,
 // each with its slot. Afterwards a value's ID is its position. Errors: an
 // unknown name in o.Skip and, with o.Check, a graph that breaks a rule, with
 // the name of the pass that did.
@@ -258,6 +258,6 @@ func elementwise(v *Value) bool { return v.Op.Info().Class == op.Elementwise }
 
 // updates reports whether v may overwrite an input, and be computed once others
 // were overwritten: it cannot fail, and does with what lies there what an update
-// in place does. Besides the element-wise operations that is PutRows, which
+// in place does. Besides the element-wise operations that is ScatterUpdate, which
 // reads nothing but the rows that it puts into its first argument.
-func updates(v *Value) bool { return elementwise(v) || v.Op == op.PutRows }
+func updates(v *Value) bool { return elementwise(v) || v.Op == op.ScatterUpdate }

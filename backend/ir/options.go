@@ -16,8 +16,8 @@ type Options struct {
 	// as far as its order is free, so that no pass leans on order.
 	Check bool
 
-	// Watch keeps every value apart and alive, so that a run can show each
-	// one: no fusion, no reuse of memory, no overwriting of inputs.
+	// Watch keeps every value alive in memory of its own, so that a run can show
+	// each one: no fusion, no shared buffers, no donated inputs.
 	Watch bool
 
 	// Unbounded is for plans that are made to be looked at: they may need more

@@ -60,7 +60,7 @@ func TestCasts(t *testing.T) {
 	product := b.do(op.Mul, b.broadcast(one, 2), b.do(op.Mul, same, b.reshape(one, 1)))
 	b.Output(b.do(op.Exp, product), -1)
 	b.Output(b.do(op.Mul, b.scalar(f16, 2), one), -1) // stays: the other argument is a Const
-	wantText(t, optimize(t, b, "dead", Options{Skip: only("casts", "dead")}), ""+
+	wantText(t, optimize(t, b, "dce", Options{Skip: only("simplify", "dce")}), ""+
 		"%0 = Param() float16[2]\n"+
 		"%1 = Param() float32[2] index=1\n"+
 		"%6 = Cast(%0) bfloat16[2]\n"+
@@ -82,17 +82,17 @@ func TestCastsOfNormalizations(t *testing.T) {
 	x, y := b.param(bf16, 2, 3), b.param(f32, 2, 3)
 	gain := b.param(f32, 3)
 	wide := b.cast(x, f32)
-	b.Output(b.do(op.Normalize, wide, gain, gain), -1)
-	b.Output(b.do(op.NormalizeGrad, wide, gain, b.cast(x, f32)), -1)
-	b.Output(b.do(op.Normalize, b.cast(y, bf16), gain, gain), -1) // rounds
-	wantText(t, optimize(t, b, "dead", Options{Skip: only("casts", "dead")}), ""+
+	b.Output(b.do(op.LayerNorm, wide, gain, gain), -1)
+	b.Output(b.do(op.LayerNormGrad, wide, gain, b.cast(x, f32)), -1)
+	b.Output(b.do(op.LayerNorm, b.cast(y, bf16), gain, gain), -1) // rounds
+	wantText(t, optimize(t, b, "dce", Options{Skip: only("simplify", "dce")}), ""+
 		"%0 = Param() bfloat16[2 3]\n"+
 		"%1 = Param() float32[2 3] index=1\n"+
 		"%2 = Param() float32[3] index=2\n"+
-		"%4 = Normalize(%0 %2 %2) float32[2 3]\n"+
-		"%6 = NormalizeGrad(%0 %2 %0) float32[12]\n"+
+		"%4 = LayerNorm(%0 %2 %2) float32[2 3]\n"+
+		"%6 = LayerNormGrad(%0 %2 %0) float32[12]\n"+
 		"%7 = Cast(%1) bfloat16[2 3]\n"+
-		"%8 = Normalize(%7 %2 %2) bfloat16[2 3]\n"+
+		"%8 = LayerNorm(%7 %2 %2) bfloat16[2 3]\n"+
 		"out 0 = %4\nout 1 = %6\nout 2 = %8\n")
 }
 
@@ -148,7 +148,7 @@ func TestNarrow(t *testing.T) {
 	// Sums of float64 accumulate in float64: float32 would round twice.
 	b.Output(b.sum(y, f16, 0), -1)
 	b.Output(b.sum(y, f32, 0), -1)
-	wantText(t, optimize(t, b, "narrow", Options{Skip: only("narrow")}), ""+
+	wantText(t, optimize(t, b, "precisions", Options{Skip: only("precisions")}), ""+
 		"%0 = Param() float16[2 2]\n"+
 		"%1 = Param() float64[2] index=1\n"+
 		"%3 = MatMul(%0 %0) float32[2 2]\n"+
@@ -217,7 +217,7 @@ func TestFuseLimits(t *testing.T) {
 		sum = b.do(op.Neg, sum)
 	}
 	b.Output(sum, -1)
-	optimize(t, b, "", Options{Skip: []string{"join"}})
+	optimize(t, b, "", Options{Skip: []string{"multioutput"}})
 	n, code := 0, 0
 	for _, v := range b.Values {
 		if v.Op == op.Fused {
@@ -254,9 +254,9 @@ func TestWatchKeepsValues(t *testing.T) {
 }
 
 func TestSkipErrors(t *testing.T) {
-	for _, name := range []string{"memory", "inline"} {
+	for _, name := range []string{"slots", "inline"} {
 		err := Optimize(New(0), Options{Skip: []string{name}})
-		if err == nil || !strings.Contains(err.Error(), `cannot skip pass "`+name+`"; optional passes are ["casts" "cse"`) {
+		if err == nil || !strings.Contains(err.Error(), `cannot skip pass "`+name+`"; optional passes are ["simplify" "cse"`) {
 			t.Errorf("skip %s: got %v, want an error that lists the passes", name, err)
 		}
 	}
@@ -278,7 +278,7 @@ func TestTrace(t *testing.T) {
 	if err := Optimize(b.Graph, Options{Skip: []string{"cse"}, Trace: func(p string, _ *Graph) { got = append(got, p) }}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"", "casts", "narrow", "dead", "apart", "fuse", "epilogue", "donate", "schedule", "join", "memory", "reuse"}
+	want := []string{"", "simplify", "precisions", "dce", "split", "fuse", "epilogue", "donate", "schedule", "multioutput", "slots", "share"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got passes %q, want %q", got, want)
 	}

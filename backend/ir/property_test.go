@@ -204,7 +204,7 @@ func TestPlansComputeWhatGraphsDo(t *testing.T) {
 				switch v.Op {
 				case op.Fused:
 					fused++
-				case op.Extra:
+				case op.ExtraOutput:
 					extras++
 				}
 			}

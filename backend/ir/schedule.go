@@ -26,8 +26,8 @@ func schedule(g *Graph) {
 	arena := func(order []*Value) int {
 		g.Values = order
 		g.settleCommit()
-		memory(g)
-		reuse(g)
+		assignSlots(g)
+		shareBuffers(g)
 		return g.ArenaBytes
 	}
 	var orders [][]*Value
@@ -227,7 +227,7 @@ func (g *Graph) settleCommit() {
 	g.Commit = slices.IndexFunc(g.Values, func(v *Value) bool { return overwrites[v] })
 	if g.Commit < 0 {
 		g.Commit = len(g.Values)
-	} else if v := g.Values[g.Commit]; v.Op == op.Extra {
+	} else if v := g.Values[g.Commit]; v.Op == op.ExtraOutput {
 		g.Commit -= 1 + v.Attr.Index
 	}
 }

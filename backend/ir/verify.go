@@ -68,7 +68,7 @@ func checkMemory(g *Graph) error {
 			continue
 		}
 		source[v] = v
-		if v.Op == op.Param || v.Op == op.Const || v.WithArgument() { // which wrote it
+		if v.Op == op.Param || v.Op == op.Const || v.WrittenByArg() { // which wrote it
 			continue
 		}
 		for _, r := range g.results(i) {
@@ -111,8 +111,8 @@ func checkSlot(g *Graph, v *Value) error {
 			v.Type.Bytes() == g.Outputs[v.Slot.Index].Type.Bytes()
 	case Static:
 		ok = v.Op == op.Const || v.View()
-	case Apart:
-		ok = v.Apart
+	case Split:
+		ok = v.Split
 	default:
 		ok = false
 	}
@@ -135,7 +135,7 @@ func checkInPlace(v, r *Value) error {
 		if !overlap(r, a) {
 			continue
 		}
-		if r.Slot != a.Slot || !updates(v) || v.Op == op.PutRows && i > 0 || !r.Type.Shape.Equal(a.Type.Shape) || r.Type.DType.Size() != a.Type.DType.Size() {
+		if r.Slot != a.Slot || !updates(v) || v.Op == op.ScatterUpdate && i > 0 || !r.Type.Shape.Equal(a.Type.Shape) || r.Type.DType.Size() != a.Type.DType.Size() {
 			return fmt.Errorf("%v at %v is written over its argument %v at %v", r, r.Slot, a, a.Slot)
 		}
 	}

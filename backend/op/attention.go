@@ -152,14 +152,14 @@ func inferAttentionForward(a Attr, t []Type) (Type, error) {
 	return Type{t[0].DType.Accumulator(), Shape{s.Result().Size() + s.Statistics().Size()}}, nil
 }
 
-// attentionForwardParts are the result and the statistics of the softmax.
-func attentionForwardParts(a Attr, t []Type) []Section {
+// attentionForwardResults are the result and the statistics of the softmax.
+func attentionForwardResults(a Attr, t []Type) []Section {
 	s, _ := SizesOfAttention(3, a, t)
 	return []Section{{0, s.Result()}, {s.Result().Size(), s.Statistics()}}
 }
 
-// attentionGradParts are the gradients by query, key and value.
-func attentionGradParts(_ Attr, t []Type) []Section {
+// attentionGradResults are the gradients by query, key and value.
+func attentionGradResults(_ Attr, t []Type) []Section {
 	q, k := t[0].Shape.Size(), t[1].Shape.Size()
 	return []Section{{0, t[0].Shape}, {q, t[1].Shape}, {q + k, t[2].Shape}}
 }
@@ -182,7 +182,7 @@ func inferAttentionGrad(a Attr, t []Type) (Type, error) {
 func expandAttention(r Recorder, a Attr, args []Ref) Ref {
 	t := types(r, args)
 	s, _ := SizesOfAttention(3, a, t)
-	return r.Record(Cast, Attr{DType: t[0].DType}, r.Record(Part, Attr{Start: []int{0}, Dims: s.Result()}, r.Record(AttentionForward, a, args...)))
+	return r.Record(Cast, Attr{DType: t[0].DType}, r.Record(Result, Attr{Start: []int{0}, Dims: s.Result()}, r.Record(AttentionForward, a, args...)))
 }
 
 func types(r Recorder, args []Ref) []Type {

@@ -22,26 +22,26 @@ const NotIndex = math.MinInt32
 type Attr struct {
 	Axes       []int       // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
 	KeepDims   bool        // reductions: reduced axes stay, with size 1
-	Dims       Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Part: shape of the result; RNNGrad: steps, batch, units and perhaps features
+	Dims       Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Result: its shape; RNNGrad: steps, batch, units and perhaps features
 	Perm       []int       // Transpose: axis i of the result is axis Perm[i] of the argument
-	Start      []int       // Slice: first index per axis; Part: first element
+	Start      []int       // Slice: first index per axis; Result: first element
 	Limit      []int       // Slice: index after the last, per axis
 	Stride     []int       // Slice: step per axis, at least 1; convolution, pooling: of the windows, per spatial axis
 	Low        []int       // Pad: elements before, per axis; convolution, pooling: per spatial axis, negative ones are cut off
 	High       []int       // Pad: elements after, per axis; convolution, pooling: per spatial axis, negative ones are cut off
 	Window     []int       // pooling: size of the windows, per spatial axis
 	Dilation   []int       // convolution, pooling: steps between the elements of a window, per spatial axis, at least 1
-	Groups     int         // convolution: parts into which the channels are cut, 0 = 1; NormalizeColumns: of neighbouring columns with moments in common, 0 = as many as columns
+	Groups     int         // convolution: parts into which the channels are cut, 0 = 1; BatchNorm: of neighbouring columns with moments in common, 0 = as many as columns
 	TransA     bool        // MatMul: the last two axes of the first argument are swapped
 	TransB     bool        // MatMul: the last two axes of the second argument are swapped
-	DType      dtype.DType // Param, Const, Iota, Cast, Extra: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument; Part: 16 bits to round to, set by a pass, Invalid = none
+	DType      dtype.DType // Param, Const, Iota, Cast, ExtraOutput: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument; Result: 16-bit type to round to, set by a pass, Invalid = none
 	Value      float64     // Const: every element, when Data is nil; Pad: the fill; attention: factor of the scores; normalization: added to the variance
 	Causal     bool        // attention: a query sees no key after its own position
 	Uncentered bool        // normalization: the mean counts as 0
 	Rate       float64     // attention: share of the weights that is dropped
 	Data       []byte      // Const: elements, little-endian; must not change
-	N          int         // RandomUniform: bits of a number, 16 or 0 = 24; ScatterAdd: rows of the result; PutAlong: last axis of the result; Unique: what stands for values that there are not; attention: a query sees keys less than N positions away, 0 = all
-	Index      int         // Param: which input of the program; Extra: which of the extra results
+	N          int         // RandomUniform: bits of a number, 16 or 0 = 24; ScatterAdd: rows of the result; ScatterAlongAxis: last axis of the result; Unique: what stands for values that there are not; attention: a query sees keys less than N positions away, 0 = all
+	Index      int         // Param: which input of the program; ExtraOutput: which of the extra outputs
 	Stream     uint64      // RandomUniform, attention: which of the independent streams of a state
 	Scan       *Scan       // RNN, RNNGrad: which cell, and which arguments there are
 	Loop       *LoopBody   // Loop: what a step does
@@ -65,9 +65,9 @@ func (a *Attr) check() error {
 // Every instruction rounds to its own element type, so that a fused chain
 // gives the bits that its parts would.
 type Body struct {
-	Inputs []dtype.DType // element types of the operands
-	Code   []Instr       // in order; the last one is the result
-	Extra  []int32       // instructions that are results too, numbered as operands are: each is an Extra
+	Inputs       []dtype.DType // element types of the operands
+	Code         []Instr       // in order; the last one is the result
+	ExtraOutputs []int32       // further instructions that are outputs, numbered as operands are: each is an ExtraOutput
 }
 
 // Instr is one instruction of a [Body].
@@ -91,7 +91,7 @@ func (b *Body) String() string {
 		}
 		fmt.Fprintf(&s, "):%v", in.DType)
 	}
-	for i, x := range b.Extra {
+	for i, x := range b.ExtraOutputs {
 		s.WriteString([...]string{"; also", ""}[min(i, 1)])
 		fmt.Fprintf(&s, " %%%d", x)
 	}

@@ -27,7 +27,7 @@ func inferMoments(_ Attr, t []Type) (Type, error) {
 	return Type{x.DType.Accumulator(), Shape{2, x.Shape[0], x.Shape[2]}}, nil
 }
 
-func inferCenteredSums(_ Attr, t []Type) (Type, error) {
+func inferBatchNormReduce(_ Attr, t []Type) (Type, error) {
 	x, center, g := t[0], t[1], t[2]
 	if err := wantColumns(x); err != nil {
 		return Type{}, err
@@ -41,7 +41,7 @@ func inferCenteredSums(_ Attr, t []Type) (Type, error) {
 	return Type{x.DType.Accumulator(), Shape{2, x.Shape[0], x.Shape[2]}}, nil
 }
 
-func inferNormalizeColumns(a Attr, t []Type) (Type, error) {
+func inferBatchNorm(a Attr, t []Type) (Type, error) {
 	x := t[0]
 	if err := wantColumns(x); err != nil {
 		return Type{}, err
@@ -96,14 +96,14 @@ func expandMoments(r Recorder, _ Attr, args []Ref) Ref {
 	return pair(r, mean, r.Record(Mean, Attr{Axes: []int{1}}, r.Record(Square, Attr{}, d)))
 }
 
-func expandCenteredSums(r Recorder, _ Attr, args []Ref) Ref {
+func expandBatchNormReduce(r Recorder, _ Attr, args []Ref) Ref {
 	wide := Attr{DType: r.TypeOf(args[0]).DType.Accumulator()}
 	x, g := r.Record(Cast, wide, args[0]), r.Record(Cast, wide, args[2])
 	sum := func(x Ref) Ref { return r.Record(Sum, Attr{Axes: []int{1}}, x) }
 	return pair(r, sum(g), sum(r.Record(Mul, Attr{}, g, r.Record(Sub, Attr{}, x, perColumn(r, args[1])))))
 }
 
-// ColumnStatistics returns what NormalizeColumns with attributes a makes of
+// ColumnStatistics returns what BatchNorm with attributes a makes of
 // the Moments of its argument: the mean and 1/√(variance+Value) that apply to
 // each column, both [O C].
 func ColumnStatistics(r Recorder, a Attr, moments Ref) (mean, scale Ref) {
@@ -126,7 +126,7 @@ func ColumnStatistics(r Recorder, a Attr, moments Ref) (mean, scale Ref) {
 	return mean, r.Record(Rsqrt, Attr{}, r.Record(Add, Attr{}, variance, epsilon))
 }
 
-func expandNormalizeColumns(r Recorder, a Attr, args []Ref) Ref {
+func expandBatchNorm(r Recorder, a Attr, args []Ref) Ref {
 	x := r.TypeOf(args[0])
 	mean, scale := ColumnStatistics(r, a, r.Record(Moments, Attr{}, args[0]))
 	scale = r.Record(Mul, Attr{}, scale, args[1])

@@ -162,7 +162,7 @@ func inferMaxPoolGrad(a Attr, t []Type) (Type, error) {
 	return t[0], err
 }
 
-func inferMaxPoolTake(a Attr, t []Type) (Type, error) {
+func inferMaxPoolGradGrad(a Attr, t []Type) (Type, error) {
 	y, err := pooled(a, t[0])
 	if err == nil && !t[1].Equal(t[0]) {
 		err = fmt.Errorf("got %v to take from for an input %v, want its type", t[1], t[0])

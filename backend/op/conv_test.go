@@ -60,8 +60,8 @@ func TestInferConv(t *testing.T) {
 		{MaxPool, plain, args(ty(f16, 2, 5, 4, 3)), "windows of size [] do not fit the 2 spatial axes of float16[2 5 4 3]"},
 		{MaxPoolGrad, pool, args(ty(f16, 2, 5, 4, 3), ty(f16, 2, 2, 2, 3)), "float16[2 5 4 3]"},
 		{MaxPoolGrad, pool, args(ty(f16, 2, 5, 4, 3), ty(f16, 2, 2, 1, 3)), "got the gradient float16[2 2 1 3] for an input float16[2 5 4 3], want float16[2 2 2 3]"},
-		{MaxPoolTake, pool, args(ty(f16, 2, 5, 4, 3), ty(f16, 2, 5, 4, 3)), "float16[2 2 2 3]"},
-		{MaxPoolTake, pool, args(ty(f16, 2, 5, 4, 3), ty(f32, 2, 5, 4, 3)), "got float32[2 5 4 3] to take from for an input float16[2 5 4 3], want its type"},
+		{MaxPoolGradGrad, pool, args(ty(f16, 2, 5, 4, 3), ty(f16, 2, 5, 4, 3)), "float16[2 2 2 3]"},
+		{MaxPoolGradGrad, pool, args(ty(f16, 2, 5, 4, 3), ty(f32, 2, 5, 4, 3)), "got float32[2 5 4 3] to take from for an input float16[2 5 4 3], want its type"},
 		{AvgPoolGrad, poolDims, args(ty(f16, 2, 2, 2, 3)), "float16[2 5 4 3]"},
 		{AvgPoolGrad, poolDims, args(ty(f16, 2, 2, 2, 4)), "got the gradient float16[2 2 2 4] for an input of shape [2 5 4 3], want float16[2 2 2 3]"},
 	} {

@@ -394,7 +394,7 @@ func inferScatterAdd(a Attr, t []Type) (Type, error) {
 	return Type{t[0].DType, append(Shape{a.N}, x[len(idx):]...)}, wantIndices(t[1])
 }
 
-func inferTakeAlong(_ Attr, t []Type) (Type, error) {
+func inferTakeAlongAxis(_ Attr, t []Type) (Type, error) {
 	s := t[0].Shape
 	if len(s) == 0 || !s[:len(s)-1].Equal(t[1].Shape) {
 		return Type{}, fmt.Errorf("the indices are %v, want one for each row of %v", t[1], t[0])
@@ -402,7 +402,7 @@ func inferTakeAlong(_ Attr, t []Type) (Type, error) {
 	return Type{t[0].DType, t[1].Shape}, wantIndices(t[1])
 }
 
-func inferPutAlong(a Attr, t []Type) (Type, error) {
+func inferScatterAlongAxis(a Attr, t []Type) (Type, error) {
 	if !t[0].Shape.Equal(t[1].Shape) {
 		return Type{}, fmt.Errorf("values %v and indices %v differ in shape", t[0], t[1])
 	}
@@ -412,7 +412,7 @@ func inferPutAlong(a Attr, t []Type) (Type, error) {
 	return Type{t[0].DType, append(t[0].Shape.Clone(), a.N)}, wantIndices(t[1])
 }
 
-func inferPutRows(_ Attr, t []Type) (Type, error) {
+func inferScatterUpdate(_ Attr, t []Type) (Type, error) {
 	x, idx, rows := t[0].Shape, t[1].Shape, t[2]
 	if len(x) == 0 {
 		return Type{}, fmt.Errorf("a scalar has no rows")

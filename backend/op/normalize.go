@@ -11,7 +11,7 @@ import (
 // the mean is 0 and v the mean of the squares. All arithmetic is in the
 // accumulator's type.
 
-func inferNormalize(a Attr, t []Type) (Type, error) {
+func inferLayerNorm(a Attr, t []Type) (Type, error) {
 	if err := wantFeatures(t[0], t[1:3]); err != nil {
 		return Type{}, err
 	}
@@ -24,7 +24,7 @@ func inferNormalize(a Attr, t []Type) (Type, error) {
 	return Type{a.DType, t[0].Shape}, nil
 }
 
-func inferNormalizeGrad(_ Attr, t []Type) (Type, error) {
+func inferLayerNormGrad(_ Attr, t []Type) (Type, error) {
 	x, g := t[0], t[2]
 	if err := wantFeatures(x, t[1:2]); err != nil {
 		return Type{}, err
@@ -38,8 +38,8 @@ func inferNormalizeGrad(_ Attr, t []Type) (Type, error) {
 	return Type{x.DType.Accumulator(), Shape{x.Shape.Size() + 2*x.Shape[1]}}, nil
 }
 
-// normalizeGradParts are the gradients by x, gain and shift.
-func normalizeGradParts(_ Attr, t []Type) []Section {
+// layerNormGradResults are the gradients by x, gain and shift.
+func layerNormGradResults(_ Attr, t []Type) []Section {
 	x, gain := t[0].Shape, t[1].Shape
 	n, features := x.Size(), gain[0]
 	return []Section{{0, x}, {n, gain}, {n + features, gain}}
@@ -86,7 +86,7 @@ func (n normalization) normalized() (h, scale Ref) {
 	return n.Record(Mul, Attr{}, h, scale), scale
 }
 
-func expandNormalize(r Recorder, a Attr, args []Ref) Ref {
+func expandLayerNorm(r Recorder, a Attr, args []Ref) Ref {
 	h, _ := newNormalization(r, a, args[0]).normalized()
 	y := r.Record(Add, Attr{}, r.Record(Mul, Attr{}, h, args[1]), args[2])
 	if a.DType == dtype.Invalid {
@@ -95,9 +95,9 @@ func expandNormalize(r Recorder, a Attr, args []Ref) Ref {
 	return r.Record(Cast, Attr{DType: a.DType}, y)
 }
 
-// expandNormalizeGrad: the gradient by x is what comes through the gain, less
+// expandLayerNormGrad: the gradient by x is what comes through the gain, less
 // its mean and its part along x, which the statistics take out again.
-func expandNormalizeGrad(r Recorder, a Attr, args []Ref) Ref {
+func expandLayerNormGrad(r Recorder, a Attr, args []Ref) Ref {
 	n := newNormalization(r, a, args[0])
 	h, scale := n.normalized()
 	g := r.Record(Cast, Attr{DType: r.TypeOf(n.x).DType}, args[2])

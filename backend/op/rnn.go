@@ -95,7 +95,7 @@ func (s *Scan) flags() [8]bool {
 }
 
 // Section is a tensor within the flat result of an operation that has several:
-// see Part.
+// see Result.
 type Section struct {
 	Start int // first element
 	Shape Shape
@@ -344,7 +344,7 @@ func inferBoolShape(t Type, shape ...int) error {
 	return nil
 }
 
-func inferPart(a Attr, t []Type) (Type, error) {
+func inferResult(a Attr, t []Type) (Type, error) {
 	x := t[0]
 	if len(x.Shape) != 1 || len(a.Start) != 1 {
 		return Type{}, fmt.Errorf("got %v, want a flat tensor and where the part begins", x)

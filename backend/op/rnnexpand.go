@@ -44,7 +44,7 @@ func (r *scanRecorder) at(x Ref, i int) Ref { return elementOf(r.Recorder, x, i)
 
 // part is a section of a flat tensor.
 func (r *scanRecorder) part(x Ref, s Section) Ref {
-	return r.Record(Part, Attr{Start: []int{s.Start}, Dims: s.Shape}, x)
+	return r.Record(Result, Attr{Start: []int{s.Start}, Dims: s.Shape}, x)
 }
 
 // gate is part i of the last axis of x, a matrix of units·n columns.

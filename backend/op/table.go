@@ -86,11 +86,11 @@ const (
 	ConvInputGrad  // gradient of Conv by its input, of shape Dims: x is that of the result, y the kernels; also a transposed convolution
 	ConvKernelGrad // gradient of Conv by its kernels, of shape Dims: x is the input, y the gradient of the result
 
-	MaxPool     // maximum of each window; the first NaN wins; of nothing -∞
-	MaxPoolGrad // zeros like x, with y [N outputs… C] added at the places of the maxima: the first one of a window
-	MaxPoolTake // y [N spatial… C] at the places of the maxima of x: the first one of a window; of nothing 0
-	AvgPool     // mean of the elements of each window that are not padding; of nothing NaN
-	AvgPoolGrad // gradient of AvgPool, of shape Dims: x is that of the result
+	MaxPool         // maximum of each window; the first NaN wins; of nothing -∞
+	MaxPoolGrad     // zeros like x, with y [N outputs… C] added at the places of the maxima: the first one of a window
+	MaxPoolGradGrad // y [N spatial… C] at the places of the maxima of x: the first one of a window; of nothing 0
+	AvgPool         // mean of the elements of each window that are not padding; of nothing NaN
+	AvgPoolGrad     // gradient of AvgPool, of shape Dims: x is that of the result
 
 	// RNN goes through the first axis of x, [T N Gates·U], with a recurrent
 	// cell: see Cell and Scan. The other arguments are the recurrent kernel
@@ -108,19 +108,19 @@ const (
 	// change. Its results have one type; they are flat, and the parts are those of
 	// LoopBody.Sections.
 	Loop
-	Part // the elements of flat x from Start on, in shape Dims: a result of an operation that has several; see Info.Parts
+	Result // the elements of flat x from Start on, in shape Dims: a result of an operation that has several; see Info.Results
 
 	Softmax     // eˣ/Σeˣ over one axis, in float32 or better whatever the type
 	SoftmaxGrad // the gradient of a Softmax whose result is x, from that of its result, y: x·(y-Σxy)
 	LogSoftmax  // x - ln Σeˣ over one axis, in float32 or better whatever the type
 
-	Normalize     // rows of x [rows features]: (x-mean)/√(variance+Value)·y + z, with y and z [features]; rounded to DType
-	NormalizeGrad // a vector in the accumulator's type: the gradients of Normalize by x, y and z, where y is that of Normalize and z is the gradient of its result
+	LayerNorm     // rows of x [rows features]: (x-mean)/√(variance+Value)·y + z, with y and z [features]; rounded to DType
+	LayerNormGrad // a vector in the accumulator's type: the gradients of LayerNorm by x, y and z, where y is that of LayerNorm and z is the gradient of its result
 
 	// Of matrices x [O R C]; see columns.go.
-	Moments          // mean and biased variance of each column, in the accumulator's type: [2 O C]
-	CenteredSums     // Σz and Σz·(x-y) of each column, with y [O C] and z as x, in the accumulator's type: [2 O C]
-	NormalizeColumns // (x-mean)/√(variance+Value)·y + z, with y and z [C] and the moments of each column, or of all in its one of Groups; rounded to DType
+	Moments         // mean and biased variance of each column, in the accumulator's type: [2 O C]
+	BatchNormReduce // Σz and Σz·(x-y) of each column, with y [O C] and z as x, in the accumulator's type: [2 O C]
+	BatchNorm       // (x-mean)/√(variance+Value)·y + z, with y and z [C] and the moments of each column, or of all in its one of Groups; rounded to DType
 
 	// Attention of Q [B T H D], K [B S G D] and V [B S G E], the first arguments;
 	// see [AttentionSizes] for the others and the attributes.
@@ -128,22 +128,22 @@ const (
 	AttentionForward // a vector in the accumulator's type: Attention, then what its softmax is of each query [2 B H T]: the largest product with a key that it sees, of Q·Kᵀ times the sign of Value, and 1 over the sum of e to the power of the magnitude of Value times what products are above that; 0 and 0 where nothing is seen
 	AttentionGrad    // a vector: the gradients of Attention by Q, K and V; x, y, z are these, then come both parts of AttentionForward, the first in the type of x, and the gradient of the result
 
-	Reshape     // the same elements in another shape
-	Barrier     // x, for what must not be computed before y is known, nor be taken for the same computation made earlier
-	Transpose   // axes permuted
-	BroadcastTo // repeated to a larger shape (NumPy's rule)
-	Concat      // arguments one after the other along one axis
-	Slice       // every Stride-th element between Start and Limit
-	Pad         // Value around x
-	Gather      // rows of x at the indices y: [y… x[1:]…]; an index out of range is an error of the run
-	ScatterAdd  // zeros[N …], with row i of x added at index y[i]; in index order, accumulated wide and rounded once, so always the same bits
-	TakeAlong   // x[… y[…]]: one element of the last axis for each index; out of range is an error of the run
-	PutAlong    // zeros[… N] with x[…] at y[…] of the last axis
-	PutRows     // x[n …] with row i of z at index y[i]; indices out of range are left out, and of equal ones the last counts
-	Unique      // [2 n] of n indices: for each the number of its value among the different ones, in the order of their first appearance; then these, filled up with N
+	Reshape          // the same elements in another shape
+	Barrier          // x, for what must not be computed before y is known, nor be taken for the same computation made earlier
+	Transpose        // axes permuted
+	BroadcastTo      // repeated to a larger shape (NumPy's rule)
+	Concat           // arguments one after the other along one axis
+	Slice            // every Stride-th element between Start and Limit
+	Pad              // Value around x
+	Gather           // rows of x at the indices y: [y… x[1:]…]; an index out of range is an error of the run
+	ScatterAdd       // zeros[N …], with row i of x added at index y[i]; in index order, accumulated wide and rounded once, so always the same bits
+	TakeAlongAxis    // x[… y[…]]: one element of the last axis for each index; out of range is an error of the run
+	ScatterAlongAxis // zeros[… N] with x[…] at y[…] of the last axis
+	ScatterUpdate    // x[n …] with row i of z at index y[i]; indices out of range are left out, and of equal ones the last counts
+	Unique           // [2 n] of n indices: for each the number of its value among the different ones, in the order of their first appearance; then these, filled up with N
 
-	Fused // chains of element-wise operations in one pass: Attr.Body
-	Extra // an extra result of the Fused value x, which computes it: number Index of its Body.Extra
+	Fused       // chains of element-wise operations in one pass: Attr.Body
+	ExtraOutput // an output of the Fused value x besides its result: number Index of its Body.ExtraOutputs
 
 	numCodes
 )
@@ -182,9 +182,9 @@ type Info struct {
 	Grad      bool      // a gradient flows through it (to its float arguments)
 	Infer     func(Attr, []Type) (Type, error)
 
-	// Parts lists the results of an operation that packs several into a vector,
+	// Results lists the results of an operation that packs several into a vector,
 	// if devices may write each to a place of its own; nil for the rest.
-	Parts func(Attr, []Type) []Section
+	Results func(Attr, []Type) []Section
 
 	// Expand says what a fused operation means in simpler ones. Devices
 	// without a kernel of their own run this; nil for the rest.
@@ -329,47 +329,47 @@ func init() {
 		ConvInputGrad:  {Name: "ConvInputGrad", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConvInputGrad},
 		ConvKernelGrad: {Name: "ConvKernelGrad", Args: 2, Class: Contraction, Precision: Allow, Epilogue: true, Grad: true, Infer: inferConvKernelGrad},
 
-		MaxPool:     {Name: "MaxPool", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferPool},
-		MaxPoolGrad: {Name: "MaxPoolGrad", Args: 2, Class: Reduction, Precision: Clear, Epilogue: true, Grad: true, Infer: inferMaxPoolGrad},
-		MaxPoolTake: {Name: "MaxPoolTake", Args: 2, Class: Reduction, Precision: Clear, Grad: true, Infer: inferMaxPoolTake},
-		AvgPool:     {Name: "AvgPool", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferPool},
-		AvgPoolGrad: {Name: "AvgPoolGrad", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferAvgPoolGrad},
+		MaxPool:         {Name: "MaxPool", Args: 1, Class: Reduction, Precision: Clear, Grad: true, Infer: inferPool},
+		MaxPoolGrad:     {Name: "MaxPoolGrad", Args: 2, Class: Reduction, Precision: Clear, Epilogue: true, Grad: true, Infer: inferMaxPoolGrad},
+		MaxPoolGradGrad: {Name: "MaxPoolGradGrad", Args: 2, Class: Reduction, Precision: Clear, Grad: true, Infer: inferMaxPoolGradGrad},
+		AvgPool:         {Name: "AvgPool", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferPool},
+		AvgPoolGrad:     {Name: "AvgPoolGrad", Args: 1, Class: Reduction, Precision: Inferred, Grad: true, Infer: inferAvgPoolGrad},
 
 		RNN:     {Name: "RNN", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferRNN, Expand: expandRNN},
 		RNNGrad: {Name: "RNNGrad", Args: -1, Class: Contraction, Precision: Allow, Infer: inferRNNGrad, Expand: expandRNNGrad},
 		Loop:    {Name: "Loop", Args: -1, Class: Contraction, Precision: Clear, Grad: true, Infer: inferLoop, Expand: expandLoop},
-		Part:    {Name: "Part", Args: 1, Class: Movement, Grad: true, Infer: inferPart},
+		Result:  {Name: "Result", Args: 1, Class: Movement, Grad: true, Infer: inferResult},
 
 		Softmax:     {Name: "Softmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandSoftmax},
 		SoftmaxGrad: {Name: "SoftmaxGrad", Args: 2, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmaxGrad, Expand: expandSoftmaxGrad},
 		LogSoftmax:  {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
 
-		Normalize:     {Name: "Normalize", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalize, Expand: expandNormalize},
-		NormalizeGrad: {Name: "NormalizeGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeGrad, Parts: normalizeGradParts, Expand: expandNormalizeGrad},
+		LayerNorm:     {Name: "LayerNorm", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferLayerNorm, Expand: expandLayerNorm},
+		LayerNormGrad: {Name: "LayerNormGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferLayerNormGrad, Results: layerNormGradResults, Expand: expandLayerNormGrad},
 
-		Moments:          {Name: "Moments", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMoments, Expand: expandMoments},
-		CenteredSums:     {Name: "CenteredSums", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferCenteredSums, Expand: expandCenteredSums},
-		NormalizeColumns: {Name: "NormalizeColumns", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferNormalizeColumns, Expand: expandNormalizeColumns},
+		Moments:         {Name: "Moments", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMoments, Expand: expandMoments},
+		BatchNormReduce: {Name: "BatchNormReduce", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferBatchNormReduce, Expand: expandBatchNormReduce},
+		BatchNorm:       {Name: "BatchNorm", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferBatchNorm, Expand: expandBatchNorm},
 
 		Attention:        {Name: "Attention", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttention, Expand: expandAttention},
-		AttentionForward: {Name: "AttentionForward", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionForward, Parts: attentionForwardParts, Expand: expandAttentionForward},
-		AttentionGrad:    {Name: "AttentionGrad", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionGrad, Parts: attentionGradParts, Expand: expandAttentionGrad},
+		AttentionForward: {Name: "AttentionForward", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionForward, Results: attentionForwardResults, Expand: expandAttentionForward},
+		AttentionGrad:    {Name: "AttentionGrad", Args: -1, Class: Contraction, Precision: Allow, Grad: true, Infer: inferAttentionGrad, Results: attentionGradResults, Expand: expandAttentionGrad},
 
-		Reshape:     {Name: "Reshape", Args: 1, Class: Movement, Grad: true, Infer: inferReshape},
-		Barrier:     {Name: "Barrier", Args: 2, Class: Movement, Grad: true, Infer: inferBarrier},
-		Transpose:   {Name: "Transpose", Args: 1, Class: Movement, Grad: true, Infer: inferTranspose},
-		BroadcastTo: {Name: "BroadcastTo", Args: 1, Class: Movement, Grad: true, Infer: inferBroadcast},
-		Concat:      {Name: "Concat", Args: -1, Class: Movement, Grad: true, Infer: inferConcat},
-		Slice:       {Name: "Slice", Args: 1, Class: Movement, Grad: true, Infer: inferSlice},
-		Pad:         {Name: "Pad", Args: 1, Class: Movement, Grad: true, Infer: inferPad},
-		Gather:      {Name: "Gather", Args: 2, Class: Movement, Grad: true, Infer: inferGather},
-		ScatterAdd:  {Name: "ScatterAdd", Args: 2, Class: Movement, Grad: true, Infer: inferScatterAdd},
-		TakeAlong:   {Name: "TakeAlong", Args: 2, Class: Movement, Grad: true, Infer: inferTakeAlong},
-		PutAlong:    {Name: "PutAlong", Args: 2, Class: Movement, Grad: true, Infer: inferPutAlong},
-		PutRows:     {Name: "PutRows", Args: 3, Class: Movement, Infer: inferPutRows},
-		Unique:      {Name: "Unique", Args: 1, Class: Movement, Infer: inferUnique},
+		Reshape:          {Name: "Reshape", Args: 1, Class: Movement, Grad: true, Infer: inferReshape},
+		Barrier:          {Name: "Barrier", Args: 2, Class: Movement, Grad: true, Infer: inferBarrier},
+		Transpose:        {Name: "Transpose", Args: 1, Class: Movement, Grad: true, Infer: inferTranspose},
+		BroadcastTo:      {Name: "BroadcastTo", Args: 1, Class: Movement, Grad: true, Infer: inferBroadcast},
+		Concat:           {Name: "Concat", Args: -1, Class: Movement, Grad: true, Infer: inferConcat},
+		Slice:            {Name: "Slice", Args: 1, Class: Movement, Grad: true, Infer: inferSlice},
+		Pad:              {Name: "Pad", Args: 1, Class: Movement, Grad: true, Infer: inferPad},
+		Gather:           {Name: "Gather", Args: 2, Class: Movement, Grad: true, Infer: inferGather},
+		ScatterAdd:       {Name: "ScatterAdd", Args: 2, Class: Movement, Grad: true, Infer: inferScatterAdd},
+		TakeAlongAxis:    {Name: "TakeAlongAxis", Args: 2, Class: Movement, Grad: true, Infer: inferTakeAlongAxis},
+		ScatterAlongAxis: {Name: "ScatterAlongAxis", Args: 2, Class: Movement, Grad: true, Infer: inferScatterAlongAxis},
+		ScatterUpdate:    {Name: "ScatterUpdate", Args: 3, Class: Movement, Infer: inferScatterUpdate},
+		Unique:           {Name: "Unique", Args: 1, Class: Movement, Infer: inferUnique},
 
-		Fused: {Name: "Fused", Args: -1, Class: Elementwise, Infer: inferFused},
-		Extra: {Name: "Extra", Args: 1, Class: Elementwise, Infer: inferCast},
+		Fused:       {Name: "Fused", Args: -1, Class: Elementwise, Infer: inferFused},
+		ExtraOutput: {Name: "ExtraOutput", Args: 1, Class: Elementwise, Infer: inferCast},
 	}
 }

@@ -22,33 +22,33 @@ func (t *Tensor) half(i int) *Tensor {
 	return t.Slice(0, i, i+1).Reshape(t.typ.Shape[1:]...)
 }
 
-// NormalizeColumnsOptions are those of [Tensor.NormalizeColumns].
-type NormalizeColumnsOptions struct {
+// BatchNormOptions are those of [Tensor.BatchNorm].
+type BatchNormOptions struct {
 	Epsilon float64     // added to the variance
 	Groups  int         // of neighbouring columns with moments in common; default: each column has its own
 	DType   dtype.DType // of the result; default: that of t
 }
 
-// NormalizeColumns returns (t-mean)/√(variance+Epsilon)·gain + shift with the
+// BatchNorm returns (t-mean)/√(variance+Epsilon)·gain + shift with the
 // mean and the biased variance of each column of some matrices, or of each
 // group of columns, in float32 (float64 for float64), rounded once.
 //
 // Shapes: t [n rows columns], gain and shift [columns], in float32 (float64
 // for float64) → [n rows columns].
-func (t *Tensor) NormalizeColumns(gain, shift *Tensor, o NormalizeColumnsOptions) *Tensor {
-	return t.record(op.NormalizeColumns, op.Attr{Value: o.Epsilon, Groups: o.Groups, DType: o.DType}, t, gain, shift)
+func (t *Tensor) BatchNorm(gain, shift *Tensor, o BatchNormOptions) *Tensor {
+	return t.record(op.BatchNorm, op.Attr{Value: o.Epsilon, Groups: o.Groups, DType: o.DType}, t, gain, shift)
 }
 
-// normalizeColumnsGradient: with h = (x-mean)·scale, the gradient by x is
+// batchNormGradient: with h = (x-mean)·scale, the gradient by x is
 // what comes through the gain less its mean and its part along h, which the
 // moments take out again. Both means follow from sums down the columns, so
 // that x and g are read twice in all.
-func normalizeColumnsGradient(t, g *Tensor) []*Tensor {
+func batchNormGradient(t, g *Tensor) []*Tensor {
 	x, gain := t.args[0], t.args[1]
 	moments := x.record(op.Moments, op.Attr{}, x)
 	m, s := op.ColumnStatistics(recorder{}, t.attr, moments)
 	mean, scale := m.(*Tensor), s.(*Tensor)
-	sums := x.record(op.CenteredSums, op.Attr{}, x, mean, g)
+	sums := x.record(op.BatchNormReduce, op.Attr{}, x, mean, g)
 	sum, along := sums.half(0), sums.half(1).Mul(scale)
 	byGain, byShift := along.Sum(0), sum.Sum(0)
 

@@ -69,7 +69,7 @@ func pools(code op.Code) []point {
 		case op.MaxPoolGrad:
 			arg = y
 			f = func(x []T) T { return tensor.Record(code, a, fixed, x[0]) }
-		case op.MaxPoolTake:
+		case op.MaxPoolGradGrad:
 			f = func(x []T) T { return tensor.Record(code, a, fixed, x[0]) }
 		}
 		all = append(all, at(-1, 1, f, arg))

@@ -165,7 +165,7 @@ func Eval(ctx context.Context, ts ...*Tensor) (err error) {
 	needs(ctx, "Eval")
 	var roots []*Tensor
 	for _, t := range ts {
-		for _, p := range t.Parts() {
+		for _, p := range t.Unpack() {
 			switch {
 			case p.err != nil:
 				return p.err
@@ -249,7 +249,7 @@ func (t *Tensor) Bytes() ([]byte, error) {
 
 func (t *Tensor) readable() error {
 	if t.parts != nil {
-		return &Error{Op: "read", Err: fmt.Errorf("a tuple of %d tensors has no elements of its own; use Parts", len(t.parts))}
+		return &Error{Op: "read", Err: fmt.Errorf("a tuple of %d tensors has no elements of its own; use Unpack", len(t.parts))}
 	}
 	if err := Eval(context.Background(), t); err != nil {
 		return err

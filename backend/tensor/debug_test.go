@@ -178,11 +178,11 @@ func TestPrinted(t *testing.T) {
 
 	debugging(t, backend.Debug{Passes: true, Check: true})
 	got = stderr(t, step())
-	if lines(got, "recorded: 6 values\n") != 1 || lines(got, "pass dead: 6 values\n") != 1 || lines(got, "pass fuse: 4 values\n") != 1 {
+	if lines(got, "recorded: 6 values\n") != 1 || lines(got, "pass dce: 6 values\n") != 1 || lines(got, "pass fuse: 4 values\n") != 1 {
 		t.Errorf("passes: got\n%s", got)
 	}
 	// Those that run for every device.
-	for _, pass := range []string{"casts", "cse", "narrow", "dead", "fuse", "donate", "schedule", "join", "memory", "reuse"} {
+	for _, pass := range []string{"simplify", "cse", "precisions", "dce", "fuse", "donate", "schedule", "multioutput", "slots", "share"} {
 		if lines(got, "pass "+pass+": ") != 1 {
 			t.Errorf("passes: got\n%swithout %s", got, pass)
 		}

@@ -38,7 +38,7 @@ func TestSignatures(t *testing.T) {
 		}
 		more := func(t T) T {
 			if t.IsTuple() {
-				p := t.Parts()
+				p := t.Unpack()
 				return tensor.Tuple(p[0].AddScalar(10), p[1].AddScalar(10))
 			}
 			return t.AddScalar(10)
@@ -50,10 +50,10 @@ func TestSignatures(t *testing.T) {
 	for range 2 {
 		out := must[signature](t)(fn.Call(ctx, in))
 		want(t, "One", out.One, 11)
-		want(t, "Tuple", out.Tuple.Parts()[0], 12)
-		want(t, "Tuple", out.Tuple.Parts()[1], 13)
+		want(t, "Tuple", out.Tuple.Unpack()[0], 12)
+		want(t, "Tuple", out.Tuple.Unpack()[1], 13)
 		want(t, "List", out.List[0], 14)
-		want(t, "List", out.List[2].Parts()[1], 16)
+		want(t, "List", out.List[2].Unpack()[1], 16)
 		want(t, "Inner", out.Inner.B, 17)
 		if out.None != nil || out.Inner.A != nil || out.Empty != nil || out.List[1] != nil || len(out.List) != 3 || out.Tuple.Len() != 2 {
 			t.Errorf("got %v", out)

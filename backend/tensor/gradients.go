@@ -133,7 +133,7 @@ func differentiate(roots, seeds, at []*Tensor, keep *keeping) (out []*Tensor, th
 		if g == nil && parts[t] == nil || !needs[t] || t.stop || len(sources) == 0 {
 			continue
 		}
-		if t.op == op.Part {
+		if t.op == op.Result {
 			parts[t.args[0]] = append(parts[t.args[0]], partGradient{t, g})
 			half[t.args[0]] = half[t.args[0]] || half[t]
 			continue
@@ -208,9 +208,9 @@ func sumTo(g *Tensor, shape Shape) *Tensor {
 }
 
 // sumOfRows is SumKeep of an axis. Of rows with one element that is not 0, of
-// PutAlong, that is the sum: a cross-entropy of sparse targets.
+// ScatterAlongAxis, that is the sum: a cross-entropy of sparse targets.
 func (t *Tensor) sumOfRows(axis int) *Tensor {
-	if last := len(t.typ.Shape) - 1; t.op == op.PutAlong && axis == last {
+	if last := len(t.typ.Shape) - 1; t.op == op.ScatterAlongAxis && axis == last {
 		return t.args[0].Reshape(append(t.typ.Shape[:last:last], 1)...)
 	}
 	return t.SumKeep(axis)
@@ -343,9 +343,9 @@ func init() {
 		op.ConvKernelGrad: convKernelGradGradient,
 		op.MaxPool:        func(t, g *Tensor) []*Tensor { return one(t.again(op.MaxPoolGrad, nil, t.args[0], g)) },
 		op.MaxPoolGrad: func(t, g *Tensor) []*Tensor {
-			return []*Tensor{nil, t.again(op.MaxPoolTake, nil, t.args[0], g)}
+			return []*Tensor{nil, t.again(op.MaxPoolGradGrad, nil, t.args[0], g)}
 		},
-		op.MaxPoolTake: func(t, g *Tensor) []*Tensor {
+		op.MaxPoolGradGrad: func(t, g *Tensor) []*Tensor {
 			return []*Tensor{nil, t.again(op.MaxPoolGrad, nil, t.args[0], g)}
 		},
 		op.AvgPool:     func(t, g *Tensor) []*Tensor { return one(t.again(op.AvgPoolGrad, t.args[0].typ.Shape, g)) },
@@ -359,11 +359,11 @@ func init() {
 			y, d := t.accumulator(), g.accumulator()
 			return one(d.Sub(y.Exp().Mul(d.sumOfRows(axis))).Cast(x))
 		},
-		op.Normalize:        normalizeGradient,
-		op.NormalizeGrad:    throughExpansion,
+		op.LayerNorm:        normalizeGradient,
+		op.LayerNormGrad:    throughExpansion,
 		op.Moments:          throughExpansion,
-		op.CenteredSums:     throughExpansion,
-		op.NormalizeColumns: normalizeColumnsGradient,
+		op.BatchNormReduce:  throughExpansion,
+		op.BatchNorm:        batchNormGradient,
 		op.Attention:        attentionGradient,
 		op.AttentionForward: throughExpansion,
 		op.AttentionGrad:    throughExpansion,
@@ -400,10 +400,10 @@ func init() {
 			return []*Tensor{g.ScatterAdd(t.args[1], t.args[0].typ.Shape[0]), nil}
 		},
 		op.ScatterAdd: func(t, g *Tensor) []*Tensor { return []*Tensor{g.Gather(t.args[1]), nil} },
-		op.TakeAlong: func(t, g *Tensor) []*Tensor {
-			return []*Tensor{g.PutAlong(t.args[1], t.args[0].Dim(-1)), nil}
+		op.TakeAlongAxis: func(t, g *Tensor) []*Tensor {
+			return []*Tensor{g.ScatterAlongAxis(t.args[1], t.args[0].Dim(-1)), nil}
 		},
-		op.PutAlong: func(t, g *Tensor) []*Tensor { return []*Tensor{g.TakeAlong(t.args[1]), nil} },
+		op.ScatterAlongAxis: func(t, g *Tensor) []*Tensor { return []*Tensor{g.TakeAlongAxis(t.args[1]), nil} },
 	}
 }
 

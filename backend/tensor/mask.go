@@ -21,7 +21,7 @@ func (t *Tensor) WithMask(m *Tensor) *Tensor {
 	case t.err != nil || t.mask == m:
 		return t
 	case t.parts != nil:
-		Fail("WithMask", "got a tuple of %d tensors; use Parts", len(t.parts))
+		Fail("WithMask", "got a tuple of %d tensors; use Unpack", len(t.parts))
 	case m != nil && m.err != nil:
 		return m
 	case m != nil && (m.parts != nil || m.typ.DType != dtype.Bool || !m.maskFits(t.typ.Shape)):

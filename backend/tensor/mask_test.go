@@ -49,7 +49,7 @@ func TestMaskErrors(t *testing.T) {
 		{x, tensor.Placeholder(dtype.Int32, -1, 3), "WithMask: got mask int32[? 3] for float32[? 3], want bool with the first axes of it"},
 		{x, tensor.Placeholder(dtype.Bool, -1, 4), "WithMask: got mask bool[? 4] for float32[? 3], want bool with the first axes of it"},
 		{x, tensor.Placeholder(dtype.Bool, -1, 3, 1), "WithMask: got mask bool[? 3 1] for float32[? 3], want bool with the first axes of it"},
-		{tensor.Tuple(x, x), tensor.Placeholder(dtype.Bool, -1), "WithMask: got a tuple of 2 tensors; use Parts"},
+		{tensor.Tuple(x, x), tensor.Placeholder(dtype.Bool, -1), "WithMask: got a tuple of 2 tensors; use Unpack"},
 	} {
 		err := func() (err error) {
 			defer tensor.Catch(&err)

@@ -427,16 +427,16 @@ func (t *Tensor) ScatterAdd(indices *Tensor, n int) *Tensor {
 	return t.record(op.ScatterAdd, op.Attr{N: n}, t, indices)
 }
 
-// TakeAlong returns one element of the last axis for each index. An index out
+// TakeAlongAxis returns one element of the last axis for each index. An index out
 // of range is an error of the run.
 //
 // Shapes: t [… n], indices […] int32 or int64 → […].
-func (t *Tensor) TakeAlong(indices *Tensor) *Tensor {
-	return t.record(op.TakeAlong, op.Attr{}, t, indices)
+func (t *Tensor) TakeAlongAxis(indices *Tensor) *Tensor {
+	return t.record(op.TakeAlongAxis, op.Attr{}, t, indices)
 }
 
-// PutAlong returns zeros with a new last axis of size n that hold t at the
-// indices: the gradient of TakeAlong, and one-hot of ones.
-func (t *Tensor) PutAlong(indices *Tensor, n int) *Tensor {
-	return t.record(op.PutAlong, op.Attr{N: n}, t, indices)
+// ScatterAlongAxis returns zeros with a new last axis of size n that hold t at the
+// indices: the gradient of TakeAlongAxis, and one-hot of ones.
+func (t *Tensor) ScatterAlongAxis(indices *Tensor, n int) *Tensor {
+	return t.record(op.ScatterAlongAxis, op.Attr{N: n}, t, indices)
 }

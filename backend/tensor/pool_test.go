@@ -65,8 +65,8 @@ func TestPool(t *testing.T) {
 	want(t, "kept", kept, 1, 1, 1)
 	want(t, "computed later", doubled, 2, 2, 2)
 	want(t, "with a slice of its memory", hosted, 2, 2, 2)
-	want(t, "clone", clone.Parts()[0], 5, 5, 5)
-	want(t, "clone of what was not computed", clone.Parts()[1], 5, 5, 5)
+	want(t, "clone", clone.Unpack()[0], 5, 5, 5)
+	want(t, "clone of what was not computed", clone.Unpack()[1], 5, 5, 5)
 
 	const text = "the memory of this batch was handed back to its dataset"
 	closed := tensor.Function(func(x T) T { return x.Add(gone.Cast(dtype.Float32)) })

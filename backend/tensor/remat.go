@@ -26,7 +26,7 @@ func Remat(f func() *Tensor) *Tensor {
 		return y
 	}
 	s := &segment{}
-	for _, p := range y.Parts() {
+	for _, p := range y.Unpack() {
 		s.collect(p, since)
 	}
 	slices.SortFunc(s.tensors, bySeq)

@@ -74,7 +74,7 @@ func (t *Tensor) RNN(u *Tensor, o RNNOptions) RNNResult {
 
 // part returns a section of a flat tensor.
 func (t *Tensor) part(s op.Section) *Tensor {
-	return t.record(op.Part, op.Attr{Start: []int{s.Start}, Dims: s.Shape}, t)
+	return t.record(op.Result, op.Attr{Start: []int{s.Start}, Dims: s.Shape}, t)
 }
 
 // rnnPlaces are the sections of the result of RNN that are used.

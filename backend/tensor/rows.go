@@ -16,12 +16,12 @@ func (t *Tensor) Unique(n int) (places, distinct *Tensor) {
 	return both.Slice(0, 0, 1).Reshape(k), both.Slice(0, 1, 2).Reshape(k)
 }
 
-// PutRows returns t with rows in the place of those at indices. Indices that
+// ScatterUpdate returns t with rows in the place of those at indices. Indices that
 // are out of range are left out; of equal ones the last counts.
 //
 // Shapes: t [n …], indices [i…] int32 or int64, rows [i… …] → [n …].
-func (t *Tensor) PutRows(indices, rows *Tensor) *Tensor {
-	return t.record(op.PutRows, op.Attr{}, t, indices, rows)
+func (t *Tensor) ScatterUpdate(indices, rows *Tensor) *Tensor {
+	return t.record(op.ScatterUpdate, op.Attr{}, t, indices, rows)
 }
 
 // gatherKnown is Gather of rows at indices that end with ones out of range, as
@@ -41,7 +41,7 @@ func (v *Variable) AssignRows(indices, rows *Tensor) {
 	if tr.gate != nil {
 		rows = Where(tr.gate, rows, v.Rows(indices))
 	}
-	tr.rebind(v, v.Value().PutRows(indices, rows))
+	tr.rebind(v, v.Value().ScatterUpdate(indices, rows))
 }
 
 // SparseRows takes a tensor apart that is zero but for some rows, such as the

@@ -18,10 +18,10 @@ func TestUnique(t *testing.T) {
 	want(t, "distinct", distinct, 7, 2, 0, 9, 10, 10)
 }
 
-func TestPutRows(t *testing.T) {
+func TestScatterUpdate(t *testing.T) {
 	x := tensor.New([]float32{1, 2, 3, 4, 5, 6}, 3, 2)
 	rows := tensor.New([]float32{10, 20, 30, 40, 50, 60}, 3, 2)
-	want(t, "rows", x.PutRows(indices(2, 3, 2), rows), 1, 2, 3, 4, 50, 60)
+	want(t, "rows", x.ScatterUpdate(indices(2, 3, 2), rows), 1, 2, 3, 4, 50, 60)
 	want(t, "argument", x, 1, 2, 3, 4, 5, 6)
 }
 
@@ -60,7 +60,7 @@ func TestSparseRows(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, ok, c.ok)
 		}
 		if ok {
-			again := tensor.Zeros(c.x.DType(), n, 3).PutRows(at, rows)
+			again := tensor.Zeros(c.x.DType(), n, 3).ScatterUpdate(at, rows)
 			want(t, name, again, values(t, c.x)...)
 		}
 	}
@@ -101,7 +101,7 @@ func TestAssignRows(t *testing.T) {
 			}
 			g := must[*ir.Graph](t)(fn.Plan(tensor.Scalar(dtype.Float32, 0)))
 			for _, x := range g.Values {
-				if x.Op == op.PutRows && x.Slot != x.Args[0].Slot && !backend.Skipping() {
+				if x.Op == op.ScatterUpdate && x.Slot != x.Args[0].Slot && !backend.Skipping() {
 					t.Errorf("%s: rows are put into a copy\n%v", what, g)
 				}
 			}

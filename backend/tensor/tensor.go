@@ -134,8 +134,8 @@ func Tuple(ts ...*Tensor) *Tensor {
 	return t
 }
 
-// Parts lists the tensors of a tuple, or t alone.
-func (t *Tensor) Parts() []*Tensor {
+// Unpack returns the tensors of a tuple, or t alone.
+func (t *Tensor) Unpack() []*Tensor {
 	if t.parts != nil {
 		return t.parts
 	}
@@ -253,7 +253,7 @@ func Label(path string, since uint64, ts ...*Tensor) {
 		if t == nil {
 			continue
 		}
-		for _, p := range t.Parts() {
+		for _, p := range t.Unpack() {
 			walk(p)
 			if p.trace != nil {
 				for _, v := range p.trace.assigned {
@@ -314,7 +314,7 @@ func Record(c op.Code, a op.Attr, args ...*Tensor) *Tensor {
 		case x.err != nil:
 			return x
 		case x.parts != nil:
-			Fail(c.String(), "an argument is a tuple of %d tensors; use Parts", len(x.parts))
+			Fail(c.String(), "an argument is a tuple of %d tensors; use Unpack", len(x.parts))
 		}
 		types = append(types, x.typ)
 		r.symbolic = r.symbolic || x.symbolic

@@ -71,7 +71,7 @@ func TestElements(t *testing.T) {
 		"expand":    {func() { x.ExpandDims(3) }, "ExpandDims: axis 3 does not exist in the result of float32[2 2]"},
 		"concat":    {func() { tensor.Concat(0) }, "Concat: no tensors given"},
 		"nil":       {func() { x.Add(nil) }, "Add: an argument is nil"},
-		"tuple":     {func() { x.Add(tensor.Tuple(x, x)) }, "Add: an argument is a tuple of 2 tensors; use Parts"},
+		"tuple":     {func() { x.Add(tensor.Tuple(x, x)) }, "Add: an argument is a tuple of 2 tensors; use Unpack"},
 		"nested":    {func() { tensor.Tuple(tensor.Tuple(x)) }, "Tuple: tuples do not nest"},
 		"nil part":  {func() { tensor.Tuple(x, nil) }, "Tuple: a tensor is nil"},
 	} {
@@ -80,7 +80,7 @@ func TestElements(t *testing.T) {
 	_, err := x.Item()
 	wantError(t, "Item", err, "Item: float32[2 2] has 4 elements, want 1")
 	_, err = tensor.Tuple(x).Values()
-	wantError(t, "tuple", err, "read: a tuple of 1 tensors has no elements of its own; use Parts")
+	wantError(t, "tuple", err, "read: a tuple of 1 tensors has no elements of its own; use Unpack")
 	_, err = tensor.Uninitialized(dtype.Float32, 2, -1)
 	wantError(t, "Uninitialized", err, "Uninitialized: shape [2 -1] has a negative axis")
 	_, err = x.Gather(indices(7)).Values()
@@ -227,7 +227,7 @@ func TestMarks(t *testing.T) {
 	want(t, "gradient", g[0], 24, 32)
 	for name, x := range map[string]T{
 		"loss": loss, "v": g[0], "w": g[1], "sum": g[0].Add(w.Value()), "cast": g[0].Cast(dtype.Float16),
-		"norm": g[0].SumSquares().Sqrt(), "tuple part": tensor.Tuple(g[0]).Parts()[0], "widened": g[0].Cast(dtype.Float16).Sum().Widen(),
+		"norm": g[0].SumSquares().Sqrt(), "tuple part": tensor.Tuple(g[0]).Unpack()[0], "widened": g[0].Cast(dtype.Float16).Sum().Widen(),
 	} {
 		if x.Scaled() != by {
 			t.Errorf("%s does not carry the mark", name)

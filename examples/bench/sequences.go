@@ -90,7 +90,7 @@ func (c *minimalGate) Build(in ...layers.Shape) (err error) {
 }
 
 func (c *minimalGate) Call(_ layers.Pass, in *tensor.Tensor) *tensor.Tensor {
-	x, h := in.Parts()[0], in.Parts()[1]
+	x, h := in.Unpack()[0], in.Unpack()[1]
 	z := x.MatMul(c.w.Value()).Add(h.MatMul(c.u.Value()))
 	f, g := z.Slice(1, 0, c.units).Sigmoid(), z.Slice(1, c.units, 2*c.units).Tanh()
 	h = g.Add(f.Mul(h.Sub(g)))

@@ -133,7 +133,7 @@ func exactly(ctx context.Context, model *keras.Model, all []example, tokens int)
 			return 0, err
 		}
 		var found [2][]int64
-		for i, logits := range y.Parts() {
+		for i, logits := range y.Unpack() {
 			if found[i], err = logits.ArgMax(-1).Int64s(); err != nil {
 				return 0, err
 			}

@@ -116,8 +116,8 @@ func (b BERT) Span(steps int) (*keras.Model, error) {
 		return nil, ends.Err()
 	}
 	// Layers that do nothing but name the outputs.
-	start := keras.Apply(&layers.Activation{Activation: "linear", Name: "start"}, ends.Parts()[0])
-	end := keras.Apply(&layers.Activation{Activation: "linear", Name: "end"}, ends.Parts()[1])
+	start := keras.Apply(&layers.Activation{Activation: "linear", Name: "start"}, ends.Unpack()[0])
+	end := keras.Apply(&layers.Activation{Activation: "linear", Name: "end"}, ends.Unpack()[1])
 	return keras.NewModel(keras.Tuple(tokens, types), keras.Tuple(start, end))
 }
 
@@ -187,7 +187,7 @@ func (a *AddTo) Build(in ...layers.Shape) error {
 
 // Call computes the layer on a tuple.
 func (a *AddTo) Call(_ layers.Pass, in *keras.Tensor) *keras.Tensor {
-	x, y := in.Parts()[0], in.Parts()[1]
+	x, y := in.Unpack()[0], in.Unpack()[1]
 	return x.Add(y).WithMask(x.Mask())
 }
 

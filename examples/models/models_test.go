@@ -159,7 +159,7 @@ func TestBERTRemat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if starts[j], err = out.Parts()[0].Values(); err != nil {
+			if starts[j], err = out.Unpack()[0].Values(); err != nil {
 				t.Fatal(err)
 			}
 		}

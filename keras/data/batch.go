@@ -79,7 +79,7 @@ func (p *Padding) samples(samples []keras.Batch) (err error) {
 			continue
 		}
 		sizes := make([]keras.Shape, first.Len())
-		for i, t := range first.Parts() {
+		for i, t := range first.Unpack() {
 			sizes[i] = t.Shape().Clone()
 			if part.want != nil {
 				sizes[i] = part.want.Clone()
@@ -90,7 +90,7 @@ func (p *Padding) samples(samples []keras.Batch) (err error) {
 			if t == nil || t.Len() != len(sizes) {
 				return fmt.Errorf("PaddedBatch: sample %d of the batch has another number of tensors in %s than the first", k, part.name)
 			}
-			for i, u := range t.Parts() {
+			for i, u := range t.Unpack() {
 				if err := grow(sizes[i], part.want, u.Shape()); err != nil {
 					return fmt.Errorf("PaddedBatch: %s of sample %d of the batch: %w", part.name, k, err)
 				}
@@ -99,7 +99,7 @@ func (p *Padding) samples(samples []keras.Batch) (err error) {
 		for k := range samples {
 			t := part.of(&samples[k])
 			parts := make([]*keras.Tensor, len(sizes))
-			for i, u := range (*t).Parts() {
+			for i, u := range (*t).Unpack() {
 				if parts[i], err = padded(u, sizes[i], part.value); err != nil {
 					return fmt.Errorf("PaddedBatch: %w", err)
 				}

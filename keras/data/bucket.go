@@ -95,10 +95,10 @@ func (b *Buckets) of(x keras.Batch) (int, error) {
 	switch {
 	case b.Length != nil:
 		n = b.Length(x)
-	case x.X == nil || x.X.Parts()[0].Rank() == 0:
+	case x.X == nil || x.X.Unpack()[0].Rank() == 0:
 		return 0, fmt.Errorf("X has no axis, want one for the length, or set Length")
 	default:
-		n = x.X.Parts()[0].Dim(0)
+		n = x.X.Unpack()[0].Dim(0)
 	}
 	i, _ := slices.BinarySearch(b.Lengths, n)
 	if i == len(b.Lengths) {
@@ -122,10 +122,10 @@ func (b *Buckets) batch(i int, samples []keras.Batch, stack func([]keras.Batch) 
 // sized is the shape of samples like t with n elements on axis 0 and as many as
 // the largest of the batch on the others, or nil.
 func sized(t *keras.Tensor, n int) keras.Shape {
-	if t == nil || t.Parts()[0].Rank() == 0 {
+	if t == nil || t.Unpack()[0].Rank() == 0 {
 		return nil
 	}
-	s := slices.Repeat(keras.Shape{Unknown}, t.Parts()[0].Rank())
+	s := slices.Repeat(keras.Shape{Unknown}, t.Unpack()[0].Rank())
 	s[0] = n
 	return s
 }

@@ -33,7 +33,7 @@ func encodeBatch(b keras.Batch) ([]byte, error) {
 		default:
 			out = append(out, byte(t.Len()))
 		}
-		for _, p := range t.Parts() {
+		for _, p := range t.Unpack() {
 			data, err := p.Bytes()
 			if err != nil {
 				return nil, err

@@ -24,7 +24,7 @@ type numbers [][]float64
 
 // numbersOf copies the elements of a batch.
 func numbersOf(b keras.Batch) (n numbers, err error) {
-	for _, t := range slices.Concat(b.X.Parts(), b.Y.Parts()) {
+	for _, t := range slices.Concat(b.X.Unpack(), b.Y.Unpack()) {
 		v, err := t.Float64s()
 		if err != nil {
 			return nil, err
@@ -167,7 +167,7 @@ func (p *program) step(rng *rand.Rand) {
 	}
 	keep := func(b keras.Batch) (keras.Batch, error) { return b, p.keep(b) }
 	lazy := func(b keras.Batch) (keras.Batch, error) {
-		parts := b.X.Parts()
+		parts := b.X.Unpack()
 		twice := make([]*keras.Tensor, len(parts))
 		for i, t := range parts {
 			twice[i] = t.Add(t)
@@ -351,7 +351,7 @@ func TestKeptBatches(t *testing.T) {
 	total := tensor.NewVariable("total", keras.Float64, nil, nil)
 	add := tensor.Function(func(b keras.Batch) struct{} {
 		sum := b.Y.Cast(keras.Float64).Sum()
-		for _, x := range b.X.Parts() {
+		for _, x := range b.X.Unpack() {
 			sum = sum.Add(x.Cast(keras.Float64).Sum())
 		}
 		total.Assign(total.Value().MulScalar(0.5).Add(sum))
@@ -385,7 +385,7 @@ func TestKeptBatches(t *testing.T) {
 					check(t, err)
 					keep(b, truth[len(kept)])
 					kept = append(kept, b)
-					later = append(later, keras.Batch{X: b.X.Parts()[0].MulScalar(3), Y: b.Y.Neg()})
+					later = append(later, keras.Batch{X: b.X.Unpack()[0].MulScalar(3), Y: b.Y.Neg()})
 					if len(kept) == leave {
 						break
 					}

@@ -281,7 +281,7 @@ func TestLabelsOfFloats(t *testing.T) {
 	}{
 		{&SparseCategoricalAccuracy{}, scores, "Gather"},
 		{&SparseTopKCategoricalAccuracy{K: 1}, scores, "Gather"},
-		{&SparseCategoricalCrossentropy{}, scores, "TakeAlong"},
+		{&SparseCategoricalCrossentropy{}, scores, "TakeAlongAxis"},
 		{&MeanIoU{NumClasses: 3}, f32([]int{2, 1}, 1, 2), "Gather"},
 		{&IoU{NumClasses: 3, SparseYPred: new(false)}, scores, "Gather"},
 		{&BinaryIoU{}, f32([]int{2, 1}, 0.7, 0.9), "Gather"},

@@ -75,7 +75,7 @@ func (c nestedCase) check(t *testing.T, m *keras.Model) {
 	if len(in) > 1 {
 		x = keras.Tuple(in...)
 	}
-	got := m.Call(x).Parts()
+	got := m.Call(x).Unpack()
 	if len(got) != len(c.Outputs) {
 		t.Fatalf("got %d outputs, want %d", len(got), len(c.Outputs))
 	}

@@ -364,7 +364,7 @@ func (b *builder) run(calls []pending, at map[key]*keras.Tensor) error {
 		if out.Err() != nil {
 			return out.Err()
 		}
-		for part, t := range out.Parts() {
+		for part, t := range out.Unpack() {
 			k := key{c.name, c.node, part}
 			at[k] = t
 			for _, j := range waiting[k] {

@@ -50,7 +50,7 @@ func data() *keras.Tensor {
 
 func outputs(t testing.TB, m *keras.Model, x *keras.Tensor) (all []float32) {
 	t.Helper()
-	for _, y := range m.Call(x).Parts() {
+	for _, y := range m.Call(x).Unpack() {
 		v, err := y.Values()
 		if err != nil {
 			t.Fatal(err)

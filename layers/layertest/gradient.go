@@ -33,7 +33,7 @@ func (c *check) gradients(exact map[bool]derivative) {
 	c.Helper()
 	for _, training := range []bool{false, true} {
 		l, y := c.layer()
-		if !slices.ContainsFunc(y.Parts(), func(p *tensor.Tensor) bool { return p.DType().IsFloat() }) {
+		if !slices.ContainsFunc(y.Unpack(), func(p *tensor.Tensor) bool { return p.DType().IsFloat() }) {
 			return
 		}
 		e := c.newEvaluation(l, training)
@@ -94,7 +94,7 @@ func (c *check) newEvaluation(l layers.Layer, training bool) *evaluation {
 		e.weights = append(e.weights, data)
 	}
 	e.first = c.snapshot(l)
-	for _, x := range e.input.Parts() {
+	for _, x := range e.input.Unpack() {
 		if x.DType().IsFloat() {
 			sizes = append(sizes, x.Shape().Size())
 		}
@@ -117,7 +117,7 @@ func (c *check) newEvaluation(l layers.Layer, training bool) *evaluation {
 			return y.Mul(normal(300+i, y.Type())).Sum()
 		})
 		var inputs []*tensor.Tensor
-		for _, p := range x.Parts() {
+		for _, p := range x.Unpack() {
 			if p.DType().IsFloat() {
 				inputs = append(inputs, p)
 			}
@@ -150,7 +150,7 @@ func (e *evaluation) at(h float64) results {
 	}
 	var parts []*tensor.Tensor
 	next := len(e.vars)
-	for _, x := range e.input.Parts() {
+	for _, x := range e.input.Unpack() {
 		if x.DType().IsFloat() {
 			data, err := x.Float64s()
 			if err != nil {

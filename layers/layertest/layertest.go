@@ -133,8 +133,8 @@ func (c *check) predicted() {
 		if got.Len() != want.Len() {
 			c.Fatalf("got %d outputs, want %d as predicted", got.Len(), want.Len())
 		}
-		for i, y := range got.Parts() {
-			w := want.Parts()[i].Type()
+		for i, y := range got.Unpack() {
+			w := want.Unpack()[i].Type()
 			fits := y.DType() == w.DType && len(y.Shape()) == len(w.Shape)
 			for a := 0; fits && a < len(w.Shape); a++ {
 				fits = w.Shape[a] == op.Unknown || w.Shape[a] == y.Dim(a)
@@ -293,7 +293,7 @@ func (c *check) descends() {
 // total sums f over the float parts of y, widened to float32 at least.
 func total(y *tensor.Tensor, f func(y *tensor.Tensor, i uint64) *tensor.Tensor) *tensor.Tensor {
 	var sum *tensor.Tensor
-	for i, p := range y.Parts() {
+	for i, p := range y.Unpack() {
 		if !p.DType().IsFloat() {
 			continue
 		}
@@ -366,7 +366,7 @@ func placeholder(types []op.Type) *tensor.Tensor {
 func (c *check) bits(y *tensor.Tensor) []byte {
 	c.Helper()
 	var all []byte
-	for _, p := range y.Parts() {
+	for _, p := range y.Unpack() {
 		b, err := p.Bytes()
 		if err != nil {
 			c.Fatal(err)

@@ -135,7 +135,7 @@ func Sparse(class string, yTrue, yPred *tensor.Tensor, fromLogits bool, ignore, 
 	if !logits {
 		p = p.Clip(Epsilon, 1-Epsilon).Log()
 	}
-	values = p.LogSoftmax(-1).TakeAlong(labels).Neg()
+	values = p.LogSoftmax(-1).TakeAlongAxis(labels).Neg()
 	if valid != nil {
 		values = tensor.Where(valid, values, zero)
 	}
@@ -168,9 +168,9 @@ func Generalized(class string, yTrue, yPred *tensor.Tensor, q float64) *tensor.T
 	labels := align.Labels(class, yTrue, yPred)
 	p, logits := scores(yPred, op.Softmax, false)
 	if logits { // the derivative of p^q would be infinite where p is 0
-		p = p.LogSoftmax(-1).TakeAlong(labels).MulScalar(q).Exp()
+		p = p.LogSoftmax(-1).TakeAlongAxis(labels).MulScalar(q).Exp()
 	} else {
-		p = Power(p.TakeAlong(labels), q)
+		p = Power(p.TakeAlongAxis(labels), q)
 	}
 	return not(p).DivScalar(q)
 }

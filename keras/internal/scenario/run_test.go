@@ -352,7 +352,7 @@ func copied(t *keras.Tensor) *keras.Tensor {
 		return nil
 	case t.IsTuple():
 		var parts []*keras.Tensor
-		for _, p := range t.Parts() {
+		for _, p := range t.Unpack() {
 			parts = append(parts, copied(p))
 		}
 		return keras.Tuple(parts...)
@@ -419,7 +419,7 @@ func (r *run) predict(m *keras.Model, x *keras.Tensor) []byte {
 	var all []byte
 	r.faulty(m, func() {
 		y := must(m.Predict(background, x))
-		for _, p := range y.Parts() {
+		for _, p := range y.Unpack() {
 			data := r.tensor("predict", p)
 			all = append(all, data...)
 		}
@@ -503,7 +503,7 @@ func (r *run) honest(m *keras.Model, d keras.Dataset, x *keras.Tensor) {
 
 func allBytes(t *keras.Tensor) []byte {
 	var all []byte
-	for _, p := range t.Parts() {
+	for _, p := range t.Unpack() {
 		all = append(all, must(p.Bytes())...)
 	}
 	return all

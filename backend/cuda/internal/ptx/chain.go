@@ -454,7 +454,7 @@ func (w *writer) instruction(in op.Instr, values []string) (string, error) {
 	}
 	from := typeOf(in.Args[0])
 	switch in.Op {
-	case op.Identity, op.Extra:
+	case op.Identity, op.ExtraOutput:
 		return args[0], nil
 	case op.Cast:
 		return w.cast(args[0], from, in.DType)

@@ -34,7 +34,7 @@ func TestFunctions(t *testing.T) {
 	l := library(t)
 	for _, c := range op.Codes() {
 		info := c.Info()
-		if info.Class != op.Elementwise || info.Args < 1 || c == op.Identity || c == op.Cast || c == op.Extra {
+		if info.Class != op.Elementwise || info.Args < 1 || c == op.Identity || c == op.Cast || c == op.ExtraOutput {
 			continue
 		}
 		for _, d := range dtype.All() {
@@ -180,7 +180,7 @@ func TestAssemble(t *testing.T) {
 		for _, d := range dtype.All() {
 			for _, c := range op.Codes() {
 				info := c.Info()
-				if info.Class != op.Elementwise || info.Args < 1 || c == op.Cast || c == op.Extra || c == op.Fused {
+				if info.Class != op.Elementwise || info.Args < 1 || c == op.Cast || c == op.ExtraOutput || c == op.Fused {
 					continue
 				}
 				types := make([]op.Type, info.Args)

@@ -7,18 +7,18 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// reuse packs the arena: an element-wise value takes over the place of an
-// argument of its size that nobody needs afterwards, and blocks that are not
-// alive at the same time may overlap.
-func reuse(g *Graph) {
+// shareBuffers packs the arena: an element-wise value is computed in place over
+// an argument of its size that has no later use, and blocks with disjoint live
+// ranges may overlap.
+func shareBuffers(g *Graph) {
 	blocks := g.blocks()
-	within := map[*Value]int{} // where parts begin in their blocks
+	within := map[*Value]int{} // offsets of views in their blocks
 	for _, b := range blocks {
 		for _, v := range b.values {
 			within[v] = v.Slot.Offset - b.offset
 		}
 	}
-	blocks = g.takeOver(blocks)
+	blocks = g.shareInPlace(blocks)
 	g.ArenaBytes = pack(blocks)
 	for _, b := range blocks {
 		for _, v := range b.values {
@@ -27,8 +27,8 @@ func reuse(g *Graph) {
 	}
 }
 
-// takeOver joins the blocks of values computed in place.
-func (g *Graph) takeOver(blocks []*block) []*block {
+// shareInPlace merges the blocks of values that are computed in place.
+func (g *Graph) shareInPlace(blocks []*block) []*block {
 	of := map[*Value]*block{}
 	for _, b := range blocks {
 		for _, v := range b.values {
@@ -37,7 +37,7 @@ func (g *Graph) takeOver(blocks []*block) []*block {
 	}
 	gone := map[*block]bool{}
 	for i, v := range g.Values {
-		if !updates(v) || v.Op == op.Extra {
+		if !updates(v) || v.Op == op.ExtraOutput {
 			continue
 		}
 		for _, r := range g.results(i) {
@@ -47,7 +47,7 @@ func (g *Graph) takeOver(blocks []*block) []*block {
 			}
 			for _, a := range v.Args {
 				old := of[a]
-				if old == nil || old.last != i || a.Type.Bytes() != old.bytes || !readAlike(v, r, old, of) {
+				if old == nil || old.last != i || a.Type.Bytes() != old.bytes || !readsElementwise(v, r, old, of) {
 					continue
 				}
 				old.last = b.last
@@ -63,12 +63,12 @@ func (g *Graph) takeOver(blocks []*block) []*block {
 	return slices.DeleteFunc(blocks, func(b *block) bool { return gone[b] })
 }
 
-// readAlike reports whether v reads all its arguments in block b element for
-// element: with the shape and size of element of its result r. PutRows reads its
+// readsElementwise reports whether v reads all its arguments in block b element for
+// element: with the shape and size of element of its result r. ScatterUpdate reads its
 // first argument so.
-func readAlike(v, r *Value, b *block, of map[*Value]*block) bool {
+func readsElementwise(v, r *Value, b *block, of map[*Value]*block) bool {
 	for i, a := range v.Args {
-		if of[a] == b && (v.Op == op.PutRows && i > 0 || !a.Type.Shape.Equal(r.Type.Shape) || a.Type.DType.Size() != r.Type.DType.Size()) {
+		if of[a] == b && (v.Op == op.ScatterUpdate && i > 0 || !a.Type.Shape.Equal(r.Type.Shape) || a.Type.DType.Size() != r.Type.DType.Size()) {
 			return false
 		}
 	}

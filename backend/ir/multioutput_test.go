@@ -32,8 +32,8 @@ func TestJoin(t *testing.T) {
 		"%4 = Param() float32[] index=4  @in 4\n"+
 		"%5 = Param() float32[] index=5  @in 5\n"+
 		"%6 = Fused(%3 %1 %4 %0 %5 %2) float32[4 3] {Mul(%1 %2):float32; Add(%6 %0):float32; Mul(%7 %4):float32; Sub(%3 %8):float32; Sub(%9 %5):float32; Mul(%10 %2):float32; Add(%5 %11):float32; also %7 %9}  # sgd  @in 2\n"+
-		"%7 = Extra(%6) float32[4 3]  # sgd  @in 1\n"+
-		"%8 = Extra(%6) float32[4 3] index=1  # sgd  @in 0\n"+
+		"%7 = ExtraOutput(%6) float32[4 3]  # sgd  @in 1\n"+
+		"%8 = ExtraOutput(%6) float32[4 3] index=1  # sgd  @in 0\n"+
 		"out 0 = %8 over input 0\nout 1 = %7 over input 1\nout 2 = %6 over input 2\n")
 	if b.Commit != 6 {
 		t.Errorf("the commit phase begins at %d, want 6", b.Commit)
@@ -96,7 +96,7 @@ func TestJoinThroughOthers(t *testing.T) {
 		b := build()
 		record(b, b.param(f32, 4), b.param(f32, 4), b.param(f32, 4))
 		optimize(t, b, "", Options{})
-		if v := b.Values[3]; len(b.Values) != 6 || v.Op != op.Fused || len(v.Attr.Body.Extra) != 2 {
+		if v := b.Values[3]; len(b.Values) != 6 || v.Op != op.Fused || len(v.Attr.Body.ExtraOutputs) != 2 {
 			t.Errorf("%s: the values were not joined to one:\n%v", name, b.Graph)
 		}
 	}
@@ -106,7 +106,7 @@ func TestJoinLimits(t *testing.T) {
 	b := build()
 	x := b.param(f32, 2)
 	y := x
-	for range 2 * maxJoinedInputs {
+	for range 2 * maxMultiInputs {
 		y = b.do(op.Add, b.do(op.Mul, y, b.param(f32, 2)), x)
 		b.Output(y, -1)
 	}
@@ -115,8 +115,8 @@ func TestJoinLimits(t *testing.T) {
 	for _, v := range b.Values {
 		if v.Op == op.Fused {
 			joined++
-			if len(v.Args) > maxJoinedInputs || len(v.Attr.Body.Code) > maxJoinedCode {
-				t.Errorf("a joined value has %d inputs and %d instructions, want at most %d and %d", len(v.Args), len(v.Attr.Body.Code), maxJoinedInputs, maxJoinedCode)
+			if len(v.Args) > maxMultiInputs || len(v.Attr.Body.Code) > maxMultiCode {
+				t.Errorf("a joined value has %d inputs and %d instructions, want at most %d and %d", len(v.Args), len(v.Attr.Body.Code), maxMultiInputs, maxMultiCode)
 			}
 		}
 	}
@@ -125,16 +125,16 @@ func TestJoinLimits(t *testing.T) {
 	}
 }
 
-// TestVerifyExtras spoils a plan with Extras.
-func TestVerifyExtras(t *testing.T) {
+// TestVerifyExtraOutputs spoils a plan with Extras.
+func TestVerifyExtraOutputs(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		spoil      func(b *builder)
 	}{
-		{"order", "is not where extra 1", func(b *builder) { b.Values[7], b.Values[8] = b.Values[8], b.Values[7] }},
-		{"missing", "extra 1 does not follow it", func(b *builder) { b.Values = slices.Delete(b.Values, 8, 9); b.Outputs[0] = b.Values[6] }},
-		{"type", "extra 0 is", func(b *builder) { b.Values[7].Type.DType, b.Values[7].Attr.DType = f16, f16 }},
-		{"result", "extra result 0 is %12", func(b *builder) { b.Values[6].Attr.Body.Extra[0] = 12 }},
+		{"order", "is not where extra output 1", func(b *builder) { b.Values[7], b.Values[8] = b.Values[8], b.Values[7] }},
+		{"missing", "extra output 1 does not follow it", func(b *builder) { b.Values = slices.Delete(b.Values, 8, 9); b.Outputs[0] = b.Values[6] }},
+		{"type", "extra output 0 is", func(b *builder) { b.Values[7].Type.DType, b.Values[7].Attr.DType = f16, f16 }},
+		{"result", "extra output 0 is %12", func(b *builder) { b.Values[6].Attr.Body.ExtraOutputs[0] = 12 }},
 		{"place", "which begins at 7", func(b *builder) { b.Commit = 7 }},
 		{"over each other", "lies at in 0, want in 1", func(b *builder) { b.Values[7].Slot = b.Values[8].Slot }},
 	} {

@@ -2,17 +2,17 @@ package ir
 
 import "github.com/mezzo-ml/mezzo/backend/op"
 
-// memory gives every value its slot. Constants are static, params lie in the
-// inputs and outputs in their own buffers, or over the input that was donated
-// to them. The rest lies in the arena side by side; reuse packs it.
+// assignSlots gives every value its slot. Constants are static, params lie in
+// the inputs, and outputs in their own buffers or over the input that was donated
+// to them. All other values lie in the arena, without overlap: shareBuffers packs
+// them.
 //
-// A Reshape or Barrier lies where its argument does, and so does an Identity, unless it
-// keeps the old value of an input that is going to be overwritten. A Part lies
-// within its argument where that is in the arena and Align allows, but not of a
-// value that exists only as its Parts. An output
-// has its own buffer; where it is a view of a value that nothing else places,
-// that value is computed there.
-func memory(g *Graph) {
+// A Reshape or Barrier lies where its argument does, and so does an Identity,
+// unless it keeps the old value of an input that is overwritten later. A Result
+// lies within its argument if that is in the arena and the offset is a multiple
+// of Align; Results of a split value have their own slots. An output that is a
+// view of a value without another slot has that value computed in its buffer.
+func assignSlots(g *Graph) {
 	g.ArenaBytes = 0
 	overwritten := map[Slot]bool{}
 	for _, v := range g.Values {
@@ -45,13 +45,13 @@ func memory(g *Graph) {
 			v.Slot = Slot{Place: Input, Index: v.Attr.Index}
 		case v.Op == op.Const:
 			v.Slot = Slot{Place: Static}
-		case v.Apart:
-			v.Slot = Slot{Place: Apart}
+		case v.Split:
+			v.Slot = Slot{Place: Split}
 		case alias(v) || v.Op == op.Identity && !overwritten[v.Args[0].Slot]:
 			v.Slot = v.Args[0].Slot
-		case v.Op == op.Part && v.Args[0].Slot.Place == Arena && v.partOffset()%Align == 0:
+		case v.Op == op.Result && v.Args[0].Slot.Place == Arena && v.resultOffset()%Align == 0:
 			v.Slot = v.Args[0].Slot
-			v.Slot.Offset += v.partOffset()
+			v.Slot.Offset += v.resultOffset()
 		default:
 			v.Slot = Slot{Place: Arena, Offset: g.ArenaBytes}
 			g.ArenaBytes += aligned(v.Type.Bytes())
@@ -130,10 +130,10 @@ type block struct {
 func (g *Graph) blocks() []*block {
 	var list []*block
 	of := map[*Value]*block{}
-	apart := map[*Value]int{} // where what exists only as its Parts is computed
+	splits := map[*Value]int{} // positions of split values
 	for i, v := range g.Values {
-		if v.Apart {
-			apart[v] = i
+		if v.Split {
+			splits[v] = i
 		}
 		for _, a := range v.Args {
 			if b := of[a]; b != nil {
@@ -148,10 +148,10 @@ func (g *Graph) blocks() []*block {
 			b = of[v.Args[0]]
 		} else {
 			b = &block{first: i, bytes: v.Type.Bytes(), offset: v.Slot.Offset}
-			if v.Op == op.Extra { // written with the value it is part of
+			if v.Op == op.ExtraOutput { // written with the value it is part of
 				b.first -= 1 + v.Attr.Index
-			} else if v.writtenApart() {
-				b.first = apart[v.Args[0]]
+			} else if v.hasResultSlot() {
+				b.first = splits[v.Args[0]]
 			}
 			list = append(list, b)
 		}

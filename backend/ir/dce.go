@@ -2,8 +2,9 @@ package ir
 
 import "slices"
 
-// dead drops what no output needs. A Param among it becomes nil in g.Params.
-func dead(g *Graph) {
+// deadCode removes values that no output depends on. A removed Param becomes nil
+// in g.Params.
+func deadCode(g *Graph) {
 	w := walk{seen: make(map[*Value]bool, len(g.Values))}
 	for _, o := range g.Outputs {
 		w.visit(o)

@@ -5,12 +5,12 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// casts removes casts to the type a value has, casts through a type that
-// holds every value of the first (float16 to float32 to float16), those that
-// widen what an operation widens itself before it computes, products with the
-// constant 1, and identities. An Identity stays where it is an output and its argument may not
-// be one: a Param, a Const, or an output already.
-func casts(g *Graph) {
+// simplify removes casts to a value's own type, casts through a type that holds
+// every value of the first (float16 to float32 to float16), casts that widen an
+// argument that the operation widens itself, products with the constant 1, and
+// identities. An Identity stays if it is an output and its argument may not be
+// one: a Param, a Const, or another output.
+func simplify(g *Graph) {
 	g.sort()
 	outputs := g.outputs()
 	instead := map[*Value]*Value{}
@@ -20,8 +20,8 @@ func casts(g *Graph) {
 				v.Args[i] = b
 			}
 		}
-		if v.Op == op.Normalize || v.Op == op.NormalizeGrad {
-			readNarrow(v)
+		if v.Op == op.LayerNorm || v.Op == op.LayerNormGrad {
+			readUnwidened(v)
 		}
 		if v.Op == op.Cast {
 			if in := v.Args[0]; in.Op == op.Cast && in.Args[0].Type.DType.Widens(in.Type.DType) {
@@ -65,12 +65,12 @@ func isOne(v *Value) bool {
 	return v.Op == op.Const && v.Attr.Data == nil && v.Attr.Value == 1
 }
 
-// readNarrow has a normalization read rows and gradients as they were before
-// they were widened to the type that it computes in.
-func readNarrow(v *Value) {
+// readUnwidened replaces widened rows and gradients of a normalization by the
+// 16-bit values: its kernel widens them itself.
+func readUnwidened(v *Value) {
 	t := v.Type.DType
 	for i, a := range v.Args {
-		if i == 1 || v.Op == op.Normalize && i > 0 || a.Op != op.Cast { // gains and shifts have that type
+		if i == 1 || v.Op == op.LayerNorm && i > 0 || a.Op != op.Cast { // gains and shifts have that type
 			continue
 		}
 		from, to := a.Args[0].Type.DType, a.Type.DType
@@ -78,7 +78,7 @@ func readNarrow(v *Value) {
 			v.Args[i] = a.Args[0]
 		}
 	}
-	if v.Op == op.Normalize {
+	if v.Op == op.LayerNorm {
 		v.Attr.DType = t
 	}
 }
@@ -101,16 +101,16 @@ func (g *Graph) replace(instead map[*Value]*Value) {
 	}
 }
 
-// narrow replaces a contraction or reduction with a 16-bit result by a cast of
+// mergePrecisions replaces a contraction or reduction with a 16-bit result by a cast of
 // the same one with a float32 result, where the graph computes that too. The
 // bits are the same because both accumulate in float32 and a kernel with a
 // 16-bit result rounds its accumulator once, at the end. That rules out
 // arguments with a wider accumulator, and operations with an expansion, which
 // may work in a wider type than their result's.
-func narrow(g *Graph) {
-	type twin struct{ wide, narrow []*Value }
-	twins := map[string]*twin{}
-	var order []*twin
+func mergePrecisions(g *Graph) {
+	type duplicates struct{ wide, narrow []*Value }
+	byKey := map[string]*duplicates{}
+	var order []*duplicates
 	for _, v := range g.Values {
 		info := v.Op.Info()
 		if info.Class != op.Reduction && info.Class != op.Contraction || info.Expand != nil {
@@ -120,10 +120,10 @@ func narrow(g *Graph) {
 			continue
 		}
 		key := v.key(dtype.Invalid)
-		t := twins[key]
+		t := byKey[key]
 		if t == nil {
-			t = &twin{}
-			twins[key] = t
+			t = &duplicates{}
+			byKey[key] = t
 			order = append(order, t)
 		}
 		if v.Type.DType == dtype.Float32 {
@@ -146,5 +146,5 @@ func narrow(g *Graph) {
 			v.Op, v.Attr, v.Args = op.Cast, op.Attr{DType: v.Type.DType}, []*Value{wide}
 		}
 	}
-	g.sort() // a wide one may have come after its narrow twin
+	g.sort() // a wide value may have come after its narrow duplicate
 }

@@ -94,7 +94,7 @@ func TestDonate(t *testing.T) {
 		recorded := record()
 		in := randomInputs(rand.New(rand.NewPCG(1, 1)), recorded.Graph)
 		want := interpret(recorded.Graph, in)
-		for _, skip := range [][]string{nil, only("donate"), only("donate", "reuse")} {
+		for _, skip := range [][]string{nil, only("donate"), only("donate", "share")} {
 			b := record()
 			identities := count(b.Graph, op.Identity)
 			if err := Optimize(b.Graph, Options{Check: true, Skip: skip}); err != nil {
@@ -179,7 +179,7 @@ func TestReuseInPlace(t *testing.T) {
 	h := b.do(op.Tanh, b.do(op.Exp, b.do(op.Neg, x)))
 	wide := b.cast(h, f64) // another size of element: not in place
 	b.Output(b.sum(wide, dtype.Invalid, 0), -1)
-	optimize(t, b, "", Options{Skip: []string{"fuse", "join"}})
+	optimize(t, b, "", Options{Skip: []string{"fuse", "multioutput"}})
 	var slots []string
 	for _, v := range b.Values {
 		slots = append(slots, v.Slot.String())
@@ -267,12 +267,12 @@ func TestScheduleMemory(t *testing.T) {
 		}
 		return b.Peak()
 	}
-	asRecorded := peak(casts, cse, dead, fuse, (*Graph).sort, memory)
-	scheduled := peak(casts, cse, dead, fuse, schedule, memory)
+	asRecorded := peak(simplify, cse, deadCode, fuse, (*Graph).sort, assignSlots)
+	scheduled := peak(simplify, cse, deadCode, fuse, schedule, assignSlots)
 	if scheduled > asRecorded {
 		t.Errorf("the schedule needs %d bytes, the recorded order %d", scheduled, asRecorded)
 	}
-	inPlace := peak(casts, cse, dead, fuse, donate, schedule, memory)
+	inPlace := peak(simplify, cse, deadCode, fuse, donate, schedule, assignSlots)
 	if inPlace > scheduled {
 		t.Errorf("with donation the arena needs %d bytes, without %d", inPlace, scheduled)
 	}
@@ -333,7 +333,7 @@ func TestVerifyErrors(t *testing.T) {
 		m := b.do(op.MatMul, x, w)
 		s := b.op(op.Sum, op.Attr{Axes: []int{0}, KeepDims: true}, m)
 		b.Output(b.do(op.Add, b.do(op.Mul, b.do(op.Exp, m), s), w), 1)
-		if err := Optimize(b.Graph, Options{Skip: []string{"fuse", "join"}, Check: true}); err != nil {
+		if err := Optimize(b.Graph, Options{Skip: []string{"fuse", "multioutput"}, Check: true}); err != nil {
 			t.Fatal(err)
 		}
 		return b

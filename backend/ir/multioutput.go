@@ -6,24 +6,25 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// Limits of a Fused value with several results. Scalars, which updates have
-// many of, cost a kernel little.
+// Limits of a Fused value with several outputs. Scalars, of which updates have
+// many, cost a kernel little.
 const (
-	maxJoinedInputs = 24
-	maxJoinedCode   = 96
+	maxMultiInputs = 24
+	maxMultiCode   = 96
 )
 
-// join makes one pass over memory of element-wise values that read the same
-// memory or each other: an optimizer's slots, the weight and its average. It
-// works on the settled order. A value may wait for a later one of its shape
-// when nothing between the two reads it or overwrites what it reads; the later
-// one then computes both. What only the joined values read is not stored at
-// all; each other result but the last is an Extra, right behind the Fused value.
+// fuseOutputs is multi-output fusion: element-wise values of one shape that read
+// the same memory or each other become one Fused value with several outputs, for
+// example an optimizer's slots, the weight and its average. It works on the
+// scheduled order. A value may be delayed to a later one if no value between the
+// two reads it or overwrites its arguments; the later one then computes both.
+// Values that only members of the group read are not stored. Every other output
+// but the last is an ExtraOutput, directly after the Fused value.
 //
-// Nothing waits for longer than over element-wise values, so that no large
-// operand is kept alive during a product.
-func join(g *Graph) {
-	j := joiner{
+// Values are delayed over element-wise values only, so that no large operand
+// stays alive during a product.
+func fuseOutputs(g *Graph) {
+	j := multiFuser{
 		users:       g.users(),
 		outputs:     g.outputs(),
 		overwriters: map[*Value]*Value{},
@@ -35,7 +36,7 @@ func join(g *Graph) {
 			j.overwriters[g.Params[p]] = g.Outputs[o]
 		}
 	}
-	first := make([]int, len(g.Values)) // what value i may compute begins here
+	first := make([]int, len(g.Values)) // the first value that may be delayed to value i
 	for i, v := range g.Values {
 		j.position[v] = i
 		if i > 0 {
@@ -45,42 +46,42 @@ func join(g *Graph) {
 			}
 		}
 	}
-	parts := map[*Value][]*Value{}
+	extra := map[*Value][]*Value{} // outputs
 	for i, root := range slices.Backward(g.Values) {
-		if !joinable(root) || j.taken[root] {
+		if !multiFusable(root) || j.taken[root] {
 			continue
 		}
 		if members := j.gather(root, first[i]); len(members) > 1 {
-			parts[root] = j.emit(members)
+			extra[root] = j.emit(members)
 		}
 	}
 	var order []*Value
 	for _, v := range g.Values {
 		if !j.taken[v] {
-			order = append(append(order, v), parts[v]...)
+			order = append(append(order, v), extra[v]...)
 		}
 	}
 	g.Values = order
 	g.settleCommit()
 }
 
-func joinable(v *Value) bool { return elementwise(v) && !viewable(v) && v.Op != op.Extra }
+func multiFusable(v *Value) bool { return elementwise(v) && !viewable(v) && v.Op != op.ExtraOutput }
 
-type joiner struct {
+type multiFuser struct {
 	users       map[*Value][]*Value
 	outputs     map[*Value]bool
 	overwriters map[*Value]*Value // of Params
 	position    map[*Value]int
-	taken       map[*Value]bool // part of a later value
+	taken       map[*Value]bool // fused into a later value
 }
 
 // gather lists what root is to compute, in order, itself last: of the values
 // from position first on that are related to it, the most that may wait for it.
 // Relations come first and waiting second because a value may be related to root
 // only through an earlier one, which in turn may wait only if the value does.
-func (j *joiner) gather(root *Value, first int) []*Value {
+func (j *multiFuser) gather(root *Value, first int) []*Value {
 	members := j.related(root, func(v *Value) bool {
-		return j.position[v] >= first && joinable(v) && !j.taken[v] && v.Type.Shape.Equal(root.Type.Shape)
+		return j.position[v] >= first && multiFusable(v) && !j.taken[v] && v.Type.Shape.Equal(root.Type.Shape)
 	})
 	for {
 		waiting := j.waiting(members)
@@ -100,7 +101,7 @@ func (j *joiner) gather(root *Value, first int) []*Value {
 // related lists, in order, the values up to root that are among the eligible
 // and have to do with root, directly or through each other: one reads the other,
 // or both read the same memory of their shape.
-func (j *joiner) related(root *Value, eligible func(*Value) bool) []*Value {
+func (j *multiFuser) related(root *Value, eligible func(*Value) bool) []*Value {
 	list := []*Value{root}
 	seen := map[*Value]bool{root: true}
 	visit := func(v *Value) {
@@ -134,7 +135,7 @@ func (j *joiner) related(root *Value, eligible func(*Value) bool) []*Value {
 
 // waiting lists those of members that can be computed where the last of them is,
 // as many as the limits of a Fused value allow.
-func (j *joiner) waiting(members []*Value) []*Value {
+func (j *multiFuser) waiting(members []*Value) []*Value {
 	root := members[len(members)-1]
 	list := []*Value{root} // the last first
 	in := map[*Value]bool{root: true}
@@ -162,7 +163,7 @@ func (j *joiner) waiting(members []*Value) []*Value {
 				m++
 			}
 		}
-		if n > maxJoinedCode || m > maxJoinedInputs {
+		if n > maxMultiCode || m > maxMultiInputs {
 			continue
 		}
 		list, code, in[v] = append(list, v), n, true
@@ -188,8 +189,8 @@ func inputs(members []*Value) []*Value {
 	return list
 }
 
-// emit makes the last of members compute all. It returns its Extras.
-func (j *joiner) emit(members []*Value) (parts []*Value) {
+// emit makes the last of members compute all. It returns its ExtraOutputs.
+func (j *multiFuser) emit(members []*Value) (extra []*Value) {
 	root := members[len(members)-1]
 	args := inputs(members)
 	body := &op.Body{}
@@ -218,32 +219,32 @@ func (j *joiner) emit(members []*Value) (parts []*Value) {
 		j.taken[m] = true
 		outside := func(u *Value) bool { return !slices.Contains(members, u) }
 		if j.outputs[m] || slices.ContainsFunc(j.users[m], outside) {
-			body.Extra = append(body.Extra, register[m])
-			parts = append(parts, m)
+			body.ExtraOutputs = append(body.ExtraOutputs, register[m])
+			extra = append(extra, m)
 		}
 	}
-	for i, p := range parts {
-		p.Op, p.Attr, p.Args = op.Extra, op.Attr{Index: i, DType: p.Type.DType}, []*Value{root}
+	for i, p := range extra {
+		p.Op, p.Attr, p.Args = op.ExtraOutput, op.Attr{Index: i, DType: p.Type.DType}, []*Value{root}
 	}
 	root.Op, root.Attr, root.Args = op.Fused, op.Attr{Body: body}, args
-	return parts
+	return extra
 }
 
-// results lists what is computed with value i: itself, and its Extras, which
-// follow it, or its Parts if it exists only as those.
+// results lists the values that the kernel of value i writes: itself and its
+// ExtraOutputs, which follow it, or the Results of a split value.
 func (g *Graph) results(i int) []*Value {
 	n := 1
 	switch v := g.Values[i]; {
 	case v.Op == op.Fused:
-		n += len(v.Attr.Body.Extra)
-	case v.Apart:
-		var parts []*Value
+		n += len(v.Attr.Body.ExtraOutputs)
+	case v.Split:
+		var all []*Value
 		for _, u := range g.Values[i+1:] {
-			if u.writtenApart() && u.Args[0] == v {
-				parts = append(parts, u)
+			if u.hasResultSlot() && u.Args[0] == v {
+				all = append(all, u)
 			}
 		}
-		return parts
+		return all
 	}
 	return g.Values[i : i+n]
 }
