@@ -191,7 +191,7 @@ func TestCompileAgain(t *testing.T) {
 	}
 	check(t, m.Compile(lineConfig()))
 	check(t, m.ready(one(regression(4).Batch(4))))
-	if n, err := m.Optimizer().Iterations(); n != 0 || err != nil || m.Optimizer() == before {
+	if n, err := optimizers.Iterations(m.Optimizer()); n != 0 || err != nil || m.Optimizer() == before {
 		t.Errorf("got %d iterations of a new optimizer", n)
 	}
 }
@@ -226,7 +226,7 @@ func TestPlanMemory(t *testing.T) {
 	if p.Activation != g.ArenaBytes || p.Batch != 16*4*4 || p.Peak != p.Weights+p.Slots+p.Activation+p.Workspace+p.Batch {
 		t.Errorf("got %+v, want %d of activations, %d of batch", p, g.ArenaBytes, 16*4*4)
 	}
-	if n, err := m.Optimizer().Iterations(); n != 0 || err != nil {
+	if n, err := optimizers.Iterations(m.Optimizer()); n != 0 || err != nil {
 		t.Error("planning has run a step")
 	}
 	_, err = m.PlanMemory(Batch{})
@@ -320,7 +320,7 @@ func TestStepErrors(t *testing.T) {
 func TestMovingAverage(t *testing.T) {
 	m := Sequential(&layers.Dense{Units: 1, UseBias: new(false), KernelInitializer: "zeros"})
 	check(t, m.Compile(CompileConfig{Loss: plainLoss{},
-		Optimizer: &optimizers.SGD{LearningRate: 1, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.5}}}))
+		Optimizer: &optimizers.SGD{LearningRate: 1, UseEMA: true, EMAMomentum: 0.5}}))
 	d := FromTensors(NewTensor([]float32{1}, 1, 1), NewTensor([]float32{100}, 1, 1), nil)
 	fit(t, m, d, FitConfig{Epochs: 3})
 	// The weights are 1, 2, 3; their average starts at the first.

@@ -108,7 +108,7 @@ func init() {
 		"Learning rate of a schedule": func(t *testing.T) error {
 			m := classifier(t)
 			err := m.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}, Optimizer: &optimizers.SGD{
-				Options: optimizers.Options{Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 1, DecaySteps: 1, DecayRate: 1}}}})
+				Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 1, DecaySteps: 1, DecayRate: 1}}})
 			if err != nil {
 				return err
 			}

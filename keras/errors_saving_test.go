@@ -68,7 +68,7 @@ func init() {
 		"Optimizer state of another window": func(t *testing.T) error {
 			model := func(window, calls int) *keras.Model {
 				m := keras.Sequential(&layers.Dense{Units: 1})
-				o := &optimizers.SGD{Options: optimizers.Options{GradientAccumulationSteps: window}}
+				o := &optimizers.SGD{GradientAccumulationSteps: window}
 				if err := m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: o}); err != nil {
 					t.Fatal(err)
 				}

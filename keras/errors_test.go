@@ -220,7 +220,7 @@ var errorCases = map[string]func(t *testing.T) error{
 	},
 	"Schedule that is not a number": func(t *testing.T) error {
 		return keras.Sequential(&layers.Dense{Units: 3}).Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{
-			Options: optimizers.Options{Schedule: &optimizers.CosineDecay{InitialLearningRate: math.Inf(1), DecaySteps: 100}}}})
+			Schedule: &optimizers.CosineDecay{InitialLearningRate: math.Inf(1), DecaySteps: 100}}})
 	},
 	"Class weight that is not a number": func(t *testing.T) error {
 		c := quiet

@@ -237,7 +237,7 @@ func (f *fitting) fit(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := f.m.training.optimizer.FinalizeVariables(); err != nil {
+	if err := optimizers.FinalizeVariables(f.m.training.optimizer); err != nil {
 		return err
 	}
 	return f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainEnd })
@@ -492,10 +492,6 @@ func (f *fitting) lastStep() (Logs, error) {
 	if err != nil {
 		return nil, err
 	}
-	rate, err := t.optimizer.CurrentLearningRate()
-	if err != nil {
-		return nil, err
-	}
 	var logs Logs
 	if t.scaler != nil {
 		logs = Logs{{"loss_scale", res.LossScale}}
@@ -503,7 +499,17 @@ func (f *fitting) lastStep() (Logs, error) {
 	if t.skips() {
 		logs = append(logs, Log{"skipped_steps", float64(res.SkippedSteps)})
 	}
-	return append(logs, Log{"gradient_norm", res.GradientNorm}, Log{"learning_rate", rate}), nil
+	if _, ok := t.optimizer.(optimizers.Reporter); ok {
+		logs = append(logs, Log{"gradient_norm", res.GradientNorm})
+	}
+	rate, err := optimizers.CurrentLearningRate(t.optimizer)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return logs, nil
+	case err != nil:
+		return nil, err
+	}
+	return append(logs, Log{"learning_rate", rate}), nil
 }
 
 // show turns logs into what the progress line prints: with the loss scale where

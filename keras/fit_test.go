@@ -56,7 +56,7 @@ func TestFitLearns(t *testing.T) {
 	if !slices.Equal(h.Epochs[:3], []int{0, 1, 2}) || len(h.Logs) != 40 || !slices.Equal(h.Names(), []string{"loss", "gradient_norm", "learning_rate"}) {
 		t.Errorf("got %d epochs of %v", len(h.Logs), h.Names())
 	}
-	if n, err := m.Optimizer().Iterations(); n != 320 || err != nil {
+	if n, err := optimizers.Iterations(m.Optimizer()); n != 320 || err != nil {
 		t.Errorf("got %d iterations, %v, want 320", n, err)
 	}
 }
@@ -246,7 +246,7 @@ func TestStop(t *testing.T) {
 		ended := false
 		h := fit(t, m, regression(8), FitConfig{BatchSize: 2, Epochs: 9, Callbacks: []Callback{c.hook, {
 			TrainEnd: func(context.Context, *Run) error { ended = true; return nil }}}})
-		n, err := m.Optimizer().Iterations()
+		n, err := optimizers.Iterations(m.Optimizer())
 		check(t, err)
 		if int64(len(h.Logs)) != c.epochs || n != c.steps || !ended {
 			t.Errorf("%s: got %d epochs, %d steps, TrainEnd %v, want %d, %d, true", name, len(h.Logs), n, ended, c.epochs, c.steps)

@@ -212,7 +212,7 @@ func trainGolden(t *testing.T, c *tensortest.Case) {
 		logs, err := m.TrainOnBatch(background, g.batch(t, c, i))
 		check(t, err)
 		compareLogs(t, fmt.Sprintf("step %d", i+1), c, logs, "loss", "log/", i, d, g.batchSize)
-		n, err := m.Optimizer().Iterations()
+		n, err := optimizers.Iterations(m.Optimizer())
 		check(t, err)
 		if want := int64(c.Outputs["iterations"].Data[i]); n != want {
 			t.Errorf("step %d: got %d iterations, want %d", i+1, n, want)
@@ -344,8 +344,7 @@ func overflowGolden(t *testing.T, c *tensortest.Case, g *goldenModel, m *Model) 
 func TestVector121(t *testing.T) {
 	c := goldenCase(t, "vector_121_schedule_fit")
 	m := Sequential(&layers.Dense{Units: 2, KernelInitializer: "ones", BiasInitializer: "ones"})
-	adam := &optimizers.Adam{Options: optimizers.Options{
-		Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 0.05, DecaySteps: 1, DecayRate: 0.9}}}
+	adam := &optimizers.Adam{Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 0.05, DecaySteps: 1, DecayRate: 0.9}}
 	check(t, m.Compile(CompileConfig{Optimizer: adam, Loss: &losses.MeanSquaredError{}}))
 	var running []float64
 	x := NewTensor(rising(32), 16, 2)

@@ -49,14 +49,14 @@ func TestHalves(t *testing.T) {
 		underPolicy(t, name)
 		for what, make := range map[string]func() optimizers.Optimizer{
 			"Adam":     func() optimizers.Optimizer { return &optimizers.Adam{} },
-			"SGD":      func() optimizers.Optimizer { return &optimizers.SGD{Options: optimizers.Options{GlobalClipNorm: 0.1}} },
+			"SGD":      func() optimizers.Optimizer { return &optimizers.SGD{GlobalClipNorm: 0.1} },
 			"momentum": func() optimizers.Optimizer { return &optimizers.SGD{Momentum: 0.9, Nesterov: true} },
 			"Lamb":     func() optimizers.Optimizer { return &optimizers.Lamb{} },
 			"average": func() optimizers.Optimizer {
-				return &optimizers.AdamW{Options: optimizers.Options{UseEMA: true, EMAOverwriteFrequency: 2, ClipNorm: 1}}
+				return &optimizers.AdamW{UseEMA: true, EMAOverwriteFrequency: 2, ClipNorm: 1}
 			},
 			"accumulate": func() optimizers.Optimizer {
-				return &optimizers.RMSprop{Options: optimizers.Options{GradientAccumulationSteps: 2, ClipValue: 0.1, WeightDecay: new(0.01)}}
+				return &optimizers.RMSprop{GradientAccumulationSteps: 2, ClipValue: 0.1, WeightDecay: new(0.01)}
 			},
 		} {
 			what = fmt.Sprintf("%s, %s", name, what)
@@ -88,7 +88,7 @@ func TestHalves(t *testing.T) {
 				check(t, m.TrainStep(background, good))
 				snapshot()
 				for range 2 {
-					check(t, optimizer.SwapEMA())
+					check(t, optimizers.SwapEMA(optimizer))
 					out, err := m.Predict(background, good.X)
 					check(t, err)
 					data, err := out.Bytes()
@@ -96,7 +96,7 @@ func TestHalves(t *testing.T) {
 					states[i] = append(states[i], data...)
 				}
 				check(t, m.TrainStep(background, good))
-				check(t, optimizer.FinalizeVariables())
+				check(t, optimizers.FinalizeVariables(optimizer))
 				check(t, m.TrainStep(background, good))
 				snapshot()
 				if i == 1 || backend.Skipping() {

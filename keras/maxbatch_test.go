@@ -24,7 +24,7 @@ func varied(t testing.TB) *Model {
 	y = Apply(&layers.Dense{Units: 5, DType: "float32", KernelRegularizer: "l2"}, y)
 	m, err := NewModel(x, y)
 	check(t, err)
-	check(t, m.Compile(CompileConfig{Optimizer: &optimizers.Adam{Options: optimizers.Options{UseEMA: true}},
+	check(t, m.Compile(CompileConfig{Optimizer: &optimizers.Adam{UseEMA: true},
 		Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true}}))
 	return m
 }

@@ -159,7 +159,7 @@ func (t *training) unseen(logs Logs) error {
 
 // result is that of the optimizer, with the steps that the guard has skipped.
 func (t *training) result() (optimizers.StepResult, error) {
-	r, err := t.optimizer.Result()
+	r, err := optimizers.Result(t.optimizer)
 	if err != nil {
 		return r, err
 	}

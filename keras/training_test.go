@@ -157,7 +157,7 @@ func TestLearningRateField(t *testing.T) {
 		wantError(t, err, want)
 		_, err = m.TrainOnBatch(background, Batch{X: NewTensor(numbers(12), 4, 3), Y: NewTensor(numbers(4), 4, 1)})
 		wantError(t, err, want)
-		check(t, m.Optimizer().SetLearningRate(0.5))
+		check(t, optimizers.SetLearningRate(m.Optimizer(), 0.5))
 		if rate := fit(t, m, regression(4), FitConfig{}).Get("learning_rate")[0]; rate != 0.5 {
 			t.Errorf("%s: got a rate of %v, want 0.5", name, rate)
 		}
@@ -247,7 +247,7 @@ func TestNilArguments(t *testing.T) {
 		},
 		"model sequential: Compile: Schedule: got a nil *optimizers.CosineDecay, want a schedule, or nil for none": func() error {
 			none := (*optimizers.CosineDecay)(nil)
-			return m.Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{Options: optimizers.Options{Schedule: none}}})
+			return m.Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: &optimizers.Adam{Schedule: none}})
 		},
 		"model sequential: Compile: the Optimizer is a nil *optimizers.LossScaleOptimizer": func() error {
 			return Sequential().Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: noScaler})
@@ -307,7 +307,7 @@ func (s startsAt) Rate(step *Tensor) *Tensor { return step.AddScalar(float64(s))
 func TestCompileChecksRates(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	compile := func(s optimizers.Schedule, wrap bool) error {
-		var o optimizers.Optimizer = &optimizers.Adam{Options: optimizers.Options{Schedule: s}}
+		var o optimizers.Optimizer = &optimizers.Adam{Schedule: s}
 		if wrap {
 			o = &optimizers.LossScaleOptimizer{Inner: &optimizers.MultiOptimizer{OptimizerMap: optimizers.OptimizerMap{Default: o}}}
 		}

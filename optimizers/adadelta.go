@@ -14,7 +14,20 @@ type Adadelta struct {
 	LearningRate float64 `default:"0.001"` // the paper has 1; to change it later is an error, see SetLearningRate
 	Rho          float64 `default:"0.95"`
 	Epsilon      float64 `default:"1e-7"`
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -27,8 +40,7 @@ func (o *Adadelta) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields:       []field{fraction("Rho", o.Rho), notNegative("Epsilon", o.Epsilon)},
 		slots:        [][]slot{zeros("accumulated_grad", "accumulated_delta_var")},
 		update:       o.update,
@@ -56,5 +68,5 @@ func (o *Adadelta) Variables() []*tensor.Variable { return o.variables(o.setup()
 // SetLearningRate changes the rate from the next step on.
 func (o *Adadelta) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *Adadelta) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

@@ -29,7 +29,20 @@ type Adafactor struct {
 	Epsilon2      float64 `default:"1e-3"`
 	ClipThreshold float64 `default:"1"`
 	RelativeStep  *bool   `default:"true"` // an argument of Keras without effect, there and here: the rate is never above 1/√t
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -45,8 +58,7 @@ func (o *Adafactor) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields: []field{
 			{"Beta2Decay", o.Beta2Decay, -math.MaxFloat32, -math.SmallestNonzeroFloat64, "a negative number"},
 			notNegative("Epsilon1", o.Epsilon1), notNegative("Epsilon2", o.Epsilon2), positive("ClipThreshold", o.ClipThreshold),
@@ -97,5 +109,5 @@ func (o *Adafactor) Variables() []*tensor.Variable { return o.variables(o.setup(
 // SetLearningRate changes the rate from the next step on.
 func (o *Adafactor) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *Adafactor) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

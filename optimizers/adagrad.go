@@ -12,7 +12,20 @@ type Adagrad struct {
 	LearningRate            float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
 	InitialAccumulatorValue *float64 `default:"0.1"`   // where a starts; a pointer because 0 makes sense: new(0.0)
 	Epsilon                 float64  `default:"1e-7"`
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -25,8 +38,7 @@ func (o *Adagrad) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields:       []field{notNegative("InitialAccumulatorValue", *o.InitialAccumulatorValue), notNegative("Epsilon", o.Epsilon)},
 		slots:        [][]slot{{{name: "accumulator", first: *o.InitialAccumulatorValue}}},
 		still:        true,
@@ -48,5 +60,5 @@ func (o *Adagrad) Variables() []*tensor.Variable { return o.variables(o.setup())
 // SetLearningRate changes the rate from the next step on.
 func (o *Adagrad) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *Adagrad) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

@@ -15,14 +15,49 @@ type Adam struct {
 	Beta2        float64  `default:"0.999"`
 	Epsilon      float64  `default:"1e-7"`
 	AMSGrad      bool     `keras:"amsgrad"`
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
 
 // AdamW is Adam with WeightDecay 0.004 by default: Keras's AdamW (Loshchilov
-// and Hutter, 2017). Its fields are Adam's.
-type AdamW Adam
+// and Hutter, 2017).
+type AdamW struct {
+	LearningRate float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
+	Beta1        *float64 `default:"0.9"`   // a pointer because 0, no momentum, makes sense: new(0.0)
+	Beta2        float64  `default:"0.999"`
+	Epsilon      float64  `default:"1e-7"`
+	AMSGrad      bool     `keras:"amsgrad"`
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 `default:"0.004"`
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
+
+	state
+}
 
 func (o *Adam) setup() setup {
 	given := o
@@ -32,8 +67,7 @@ func (o *Adam) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),
 		slots:        [][]slot{zeros("momentum", "velocity")},
 		update:       o.update,
@@ -50,8 +84,8 @@ func moments(beta1, beta2, epsilon float64) []field {
 }
 
 func (o *AdamW) setup() setup {
-	s := (*Adam)(o).setup()
-	s.class, s.weightDecay = "adamw", o.decay(0.004)
+	s := (*Adam)(withDefaults(o)).setup()
+	s.class, s.given, s.again = "adamw", &o.LearningRate, o.setup
 	return s
 }
 
@@ -75,7 +109,7 @@ func (o *Adam) Variables() []*tensor.Variable { return o.variables(o.setup()) }
 // SetLearningRate changes the rate from the next step on.
 func (o *Adam) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *Adam) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }
 
 // ApplyGradients records one update of vars; see Optimizer.
@@ -89,5 +123,5 @@ func (o *AdamW) Variables() []*tensor.Variable { return o.variables(o.setup()) }
 // SetLearningRate changes the rate from the next step on.
 func (o *AdamW) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *AdamW) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

@@ -130,7 +130,7 @@ func (s *setup) check(where string) {
 	}
 	fields := append([]field{
 		rate(s.learningRate),
-		notNegative("WeightDecay", s.weightDecay),
+		notNegative("WeightDecay", s.weightDecay()),
 		notNegative("ClipNorm", o.ClipNorm),
 		notNegative("ClipValue", o.ClipValue),
 		notNegative("GlobalClipNorm", o.GlobalClipNorm),

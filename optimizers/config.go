@@ -49,7 +49,7 @@ func unset(v reflect.Value) bool {
 	return v.IsZero() && !(v.Kind() == reflect.Float64 && math.Signbit(v.Float()))
 }
 
-// configFields lists the exported fields of a class, those of Options included.
+// configFields lists the exported fields of a class.
 func configFields(t reflect.Type) []reflect.StructField {
 	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return !f.IsExported() || f.Anonymous })
 }

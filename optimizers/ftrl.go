@@ -26,7 +26,20 @@ type Ftrl struct {
 	L2RegularizationStrength          float64  `keras:"l2_regularization_strength"`
 	L2ShrinkageRegularizationStrength float64  `keras:"l2_shrinkage_regularization_strength"`
 	Beta                              float64
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -39,8 +52,7 @@ func (o *Ftrl) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields: []field{
 			{"LearningRatePower", *o.LearningRatePower, -math.MaxFloat32, 0, "a number that is not positive"},
 			notNegative("InitialAccumulatorValue", *o.InitialAccumulatorValue),
@@ -90,5 +102,5 @@ func (o *Ftrl) Variables() []*tensor.Variable { return o.variables(o.setup()) }
 // SetLearningRate changes the rate from the next step on.
 func (o *Ftrl) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *Ftrl) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

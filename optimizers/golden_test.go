@@ -84,7 +84,7 @@ func item(t *testing.T, v *tensor.Variable) float64 {
 
 func result(t *testing.T, o Optimizer) StepResult {
 	t.Helper()
-	r, err := o.Result()
+	r, err := Result(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestGoldenOptimizers(t *testing.T) {
 					}
 				}
 			}
-			n, err := o.Iterations()
+			n, err := Iterations(o)
 			if want := c.Outputs["iterations"].Data[0]; err != nil || float64(n) != want {
 				t.Errorf("iterations: got %d, %v, want %v", n, err, want)
 			}
@@ -216,7 +216,7 @@ func TestGoldenOptimizers(t *testing.T) {
 				}
 			}
 			if _, ok := c.Outputs["var0/finalized"]; ok {
-				if err := o.FinalizeVariables(); err != nil {
+				if err := FinalizeVariables(o); err != nil {
 					t.Fatal(err)
 				}
 				for _, v := range vars {

@@ -16,7 +16,20 @@ type Lamb struct {
 	Beta1        *float64 `default:"0.9"`   // 0 means no momentum: new(0.0)
 	Beta2        float64  `default:"0.999"`
 	Epsilon      float64  `default:"1e-7"`
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -29,8 +42,7 @@ func (o *Lamb) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields:       moments(*o.Beta1, o.Beta2, o.Epsilon),
 		slots:        [][]slot{zeros("momentum", "velocity")},
 		update:       o.update,
@@ -64,5 +76,5 @@ func (o *Lamb) Variables() []*tensor.Variable { return o.variables(o.setup()) }
 // SetLearningRate changes the rate from the next step on.
 func (o *Lamb) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *Lamb) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

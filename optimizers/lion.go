@@ -17,7 +17,20 @@ type Lion struct {
 	LearningRate float64 `default:"0.001"` // to change it later is an error, see SetLearningRate
 	Beta1        float64 `default:"0.9"`   // 0 < Beta1 ≤ 1
 	Beta2        float64 `default:"0.99"`
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -30,8 +43,7 @@ func (o *Lion) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields: []field{
 			{"Beta1", o.Beta1, math.SmallestNonzeroFloat64, 1, "more than 0 and at most 1"},
 			fraction("Beta2", o.Beta2),
@@ -57,5 +69,5 @@ func (o *Lion) Variables() []*tensor.Variable { return o.variables(o.setup()) }
 // SetLearningRate changes the rate from the next step on.
 func (o *Lion) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *Lion) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

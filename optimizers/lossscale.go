@@ -1,6 +1,7 @@
 package optimizers
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -335,15 +336,22 @@ func (o *LossScaleOptimizer) errNoInner() error {
 	return nil
 }
 
-// Iterations is how many steps were applied.
+// Iterations returns the number of applied steps: Inner's, or its own count
+// when Inner is no StepCounter.
 func (o *LossScaleOptimizer) Iterations() (int64, error) {
 	if err := o.errNoInner(); err != nil {
 		return 0, err
 	}
-	return o.Inner.Iterations()
+	n, err := Iterations(o.Inner)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return n, err
+	}
+	o.begin()
+	applied, err := o.applied.Item()
+	return int64(applied), err
 }
 
-// Runnable is that of Inner; see Adam.
+// Runnable is Inner's; see Adam.
 func (o *LossScaleOptimizer) Runnable() error { return runnable(o.Inner) }
 
 // SetLearningRate changes the rate of Inner from the next step on.
@@ -351,29 +359,29 @@ func (o *LossScaleOptimizer) SetLearningRate(rate float64) error {
 	if err := o.errNoInner(); err != nil {
 		return err
 	}
-	return o.Inner.SetLearningRate(rate)
+	return SetLearningRate(o.Inner, rate)
 }
 
-// CurrentLearningRate is Inner's rate of the next step.
+// CurrentLearningRate returns Inner's rate of the next step.
 func (o *LossScaleOptimizer) CurrentLearningRate() (float64, error) {
 	if err := o.errNoInner(); err != nil {
 		return 0, err
 	}
-	return o.Inner.CurrentLearningRate()
+	return CurrentLearningRate(o.Inner)
 }
 
-// FinalizeVariables is that of Inner.
+// FinalizeVariables is Inner's, if it has one.
 func (o *LossScaleOptimizer) FinalizeVariables() error {
 	if err := o.errNoInner(); err != nil {
 		return err
 	}
-	return o.Inner.FinalizeVariables()
+	return FinalizeVariables(o.Inner)
 }
 
-// SwapEMA is that of Inner.
+// SwapEMA is Inner's, if it has one.
 func (o *LossScaleOptimizer) SwapEMA() error {
 	if err := o.errNoInner(); err != nil {
 		return err
 	}
-	return o.Inner.SwapEMA()
+	return SwapEMA(o.Inner)
 }

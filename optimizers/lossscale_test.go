@@ -31,24 +31,24 @@ var inf, nan = float32(math.Inf(1)), float32(math.NaN())
 // TestSkippedStepMovesNothing: to the bit, except for scale, counters and
 // norm.
 func TestSkippedStepMovesNothing(t *testing.T) {
-	options := Options{WeightDecay: new(0.1), ClipNorm: 2, UseEMA: true, EMAOverwriteFrequency: 2}
-	windowed := options
+	more := options{WeightDecay: new(0.1), ClipNorm: 2, UseEMA: true, EMAOverwriteFrequency: 2}
+	windowed := more
 	windowed.GradientAccumulationSteps = 2
 	for _, inner := range []Optimizer{
-		&SGD{Momentum: 0.9, Nesterov: true, Options: options},
-		&RMSprop{Momentum: 0.9, Centered: true, Options: options},
-		&Adam{AMSGrad: true, Options: options},
-		&AdamW{Options: options},
-		&Adam{Options: windowed},
-		&Adamax{Options: options},
-		&Nadam{Options: options},
-		&Adagrad{Options: options},
-		&Adadelta{Options: options},
-		&Adafactor{Options: options},
-		&Ftrl{Options: options},
-		&Lion{Options: options},
-		&Lamb{Options: options},
-		&Muon{Options: options},
+		with(&SGD{Momentum: 0.9, Nesterov: true}, more),
+		with(&RMSprop{Momentum: 0.9, Centered: true}, more),
+		with(&Adam{AMSGrad: true}, more),
+		with(&AdamW{}, more),
+		with(&Adam{}, windowed),
+		with(&Adamax{}, more),
+		with(&Nadam{}, more),
+		with(&Adagrad{}, more),
+		with(&Adadelta{}, more),
+		with(&Adafactor{}, more),
+		with(&Ftrl{}, more),
+		with(&Lion{}, more),
+		with(&Lamb{}, more),
+		with(&Muon{}, more),
 	} {
 		o := &LossScaleOptimizer{Inner: inner}
 		v0 := variable("a", dtype.Float32, []float64{1, -2}, 1, 2)
@@ -134,7 +134,7 @@ func TestResult(t *testing.T) {
 // TestAccumulationSkipsWindow: one micro-batch that is not finite skips the
 // window it is in; the scale changes when the window ends, once.
 func TestAccumulationSkipsWindow(t *testing.T) {
-	o := &LossScaleOptimizer{Inner: &SGD{LearningRate: 1, Options: Options{GradientAccumulationSteps: 3}}, InitialScale: 8, DynamicGrowthSteps: 2}
+	o := &LossScaleOptimizer{Inner: &SGD{LearningRate: 1, GradientAccumulationSteps: 3}, InitialScale: 8, DynamicGrowthSteps: 2}
 	v := variable("v", dtype.Float32, []float64{0}, 1)
 	fn := scaledApplier(o, v)
 	for i, c := range []struct {
@@ -167,7 +167,7 @@ func TestAccumulationSkipsWindow(t *testing.T) {
 func TestUnderflow(t *testing.T) {
 	step := func(scaled bool) float64 {
 		v := variable("v", dtype.Float32, []float64{1}, 1, 1)
-		inner := &SGD{LearningRate: 1 << 35, Options: Options{AllowUnscaledLoss: true}}
+		inner := &SGD{LearningRate: 1 << 35, AllowUnscaledLoss: true}
 		o := &LossScaleOptimizer{Inner: inner}
 		fn := tensor.Function(func(x *tensor.Tensor) struct{} {
 			y := x.MatMul(v.Value().Cast(dtype.Float16)) // its gradient is x²

@@ -23,10 +23,10 @@ func TestMisuse(t *testing.T) {
 	other := &LossScaleOptimizer{Inner: sgd, Name: "other"}
 	loss := func() *tensor.Tensor { return v.Value().Square().Sum().Add(w.Value().Sum()) }
 	scaled := func() []*tensor.Tensor { return tensor.Gradients(lso.GetScaledLoss(loss()), vars) }
-	badPattern := &SGD{Options: Options{WeightDecay: new(0.1), ExcludeFromWeightDecay: []string{"("}}}
+	badPattern := &SGD{WeightDecay: new(0.1), ExcludeFromWeightDecay: []string{"("}}
 	badLayers := &Muon{ExcludeLayers: []string{"("}}
-	notScalar := &SGD{Options: Options{Schedule: vector{}}}
-	noSteps := &SGD{Options: Options{Schedule: &ExponentialDecay{InitialLearningRate: 1, DecayRate: 1}}}
+	notScalar := &SGD{Schedule: vector{}}
+	noSteps := &SGD{Schedule: &ExponentialDecay{InitialLearningRate: 1, DecayRate: 1}}
 	multi := func(e ...OptimizerEntry) *MultiOptimizer {
 		return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: sgd, Entries: e}}
 	}
@@ -73,13 +73,13 @@ func TestMisuse(t *testing.T) {
 		{"GetScaledLoss: optimizer s: Backoff: got 2, want more than 0 and at most 1", func() { (&LossScaleOptimizer{Inner: sgd, Backoff: 2, Name: "s"}).GetScaledLoss(loss()) }},
 		{"GetScaledLoss: optimizer s: DynamicGrowthSteps: got -1, want a positive number", func() { (&LossScaleOptimizer{Inner: sgd, DynamicGrowthSteps: -1, Name: "s"}).GetScaledLoss(loss()) }},
 
-		{"ApplyGradients: optimizer sgd: got ClipNorm and ClipValue, want at most one of ClipNorm, ClipValue and GlobalClipNorm", func() { (&SGD{Options: Options{ClipNorm: 1, ClipValue: 2}}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer sgd: got ClipNorm and ClipValue, want at most one of ClipNorm, ClipValue and GlobalClipNorm", func() { (&SGD{ClipNorm: 1, ClipValue: 2}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer sgd: LearningRate: got -1, want a positive float32 number", func() { (&SGD{LearningRate: -1}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer sgd: Momentum: got 1, want at least 0 and less than 1", func() { (&SGD{Momentum: 1}).ApplyGradients(g, vars) }},
-		{"ApplyGradients: optimizer mine: Rho: got NaN, want at least 0 and less than 1", func() { (&RMSprop{Rho: nan, Options: Options{Name: "mine"}}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer mine: Rho: got NaN, want at least 0 and less than 1", func() { (&RMSprop{Rho: nan, Name: "mine"}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer adam: Beta1: got 1.5, want at least 0 and less than 1", func() { (&Adam{Beta1: new(1.5)}).ApplyGradients(g, vars) }},
-		{"ApplyGradients: optimizer adamw: WeightDecay: got -1, want a number that is not negative", func() { (&AdamW{Options: Options{WeightDecay: new(-1.0)}}).ApplyGradients(g, vars) }},
-		{"ApplyGradients: optimizer adam: GradientAccumulationSteps: got 1, want 0 or at least 2", func() { (&Adam{Options: Options{GradientAccumulationSteps: 1}}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer adamw: WeightDecay: got -1, want a number that is not negative", func() { (&AdamW{WeightDecay: new(-1.0)}).ApplyGradients(g, vars) }},
+		{"ApplyGradients: optimizer adam: GradientAccumulationSteps: got 1, want 0 or at least 2", func() { (&Adam{GradientAccumulationSteps: 1}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer sgd: ExcludeFromWeightDecay: error parsing regexp: missing closing ): `(`", func() {
 			badPattern.ApplyGradients(g, vars)
 		}},
@@ -100,7 +100,7 @@ func TestMisuse(t *testing.T) {
 		}},
 		{"ApplyGradients: optimizer multi_optimizer: Entries[0]: error parsing regexp: missing closing ): `(`", func() { multi(OptimizerEntry{"(", &Adam{}}).ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer multi_optimizer: GradientAccumulationSteps: got 2 and 0, want one number for all", func() {
-			multi(OptimizerEntry{"d", &Adam{Options: Options{GradientAccumulationSteps: 2}}}).ApplyGradients(g, vars)
+			multi(OptimizerEntry{"d", &Adam{GradientAccumulationSteps: 2}}).ApplyGradients(g, vars)
 		}},
 		{`ApplyGradients: variable dense/kernel: got 2 entries that match, "dense/.*" and ".*kernel", want one at most`, func() { overlap.ApplyGradients(g, vars) }},
 		{"ApplyGradients: optimizer schedule_free_adam_w: Beta1: got 1, want at least 0 and less than 1", func() { (&ScheduleFreeAdamW{Beta1: 1}).ApplyGradients(g, vars) }},

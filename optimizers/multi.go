@@ -64,7 +64,7 @@ func (o *MultiOptimizer) Optimizers() []Optimizer {
 
 func (o *MultiOptimizer) setup() setup {
 	name := withDefaults(o).Name
-	return setup{class: name, options: &Options{Name: name}}
+	return setup{class: name, options: &options{Name: name}}
 }
 
 // check fails when the parts do not fit together, and returns the steps that
@@ -235,12 +235,12 @@ func (o *MultiOptimizer) SetLearningRate(float64) error {
 	return fmt.Errorf("optimizer %s: SetLearningRate: each part has a rate of its own; set those of Optimizers", withDefaults(o).Name)
 }
 
-// CurrentLearningRate is Default's rate of the next step.
+// CurrentLearningRate returns Default's rate of the next step.
 func (o *MultiOptimizer) CurrentLearningRate() (float64, error) {
 	if o.OptimizerMap.Default == nil {
 		return 0, fmt.Errorf("optimizer %s: Default: got nil, want an optimizer", withDefaults(o).Name)
 	}
-	return o.OptimizerMap.Default.CurrentLearningRate()
+	return CurrentLearningRate(o.OptimizerMap.Default)
 }
 
 // Runnable is that of each part; see Adam.
@@ -255,11 +255,11 @@ func (o *MultiOptimizer) Runnable() error {
 
 // FinalizeVariables is that of each part.
 func (o *MultiOptimizer) FinalizeVariables() error {
-	return o.each(Optimizer.FinalizeVariables)
+	return o.each(FinalizeVariables)
 }
 
 // SwapEMA is that of each part.
-func (o *MultiOptimizer) SwapEMA() error { return o.each(Optimizer.SwapEMA) }
+func (o *MultiOptimizer) SwapEMA() error { return o.each(SwapEMA) }
 
 func (o *MultiOptimizer) each(f func(Optimizer) error) error {
 	for _, part := range o.Optimizers() {

@@ -24,7 +24,7 @@ type Muon struct {
 	LearningRate      float64  `default:"0.001"` // to change it later is an error, see SetLearningRate
 	AdamBeta1         *float64 `default:"0.9"`
 	AdamBeta2         float64  `default:"0.999"`
-	AdamWeightDecay   *float64 `default:"0.004"` // weight decay of what AdamW moves; Options.WeightDecay, here 0.004 by default, is that of the matrices
+	AdamWeightDecay   *float64 `default:"0.004"` // of what AdamW moves
 	Epsilon           float64  `default:"1e-7"`  // of AdamW
 	ExcludeLayers     []string // regular expressions; a variable in whose path one is found is moved by AdamW
 	ExcludeEmbeddings *bool    `default:"true"` // variables with "embedding" in their path, in any case, are moved by AdamW
@@ -36,7 +36,20 @@ type Muon struct {
 	NSSteps           int      `default:"5"`
 	Nesterov          *bool    `default:"true"`
 	RMSRate           *float64 `default:"0.2"` // 0 leaves out the factor √max(rows, columns)·RMSRate: Keras's None
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 `default:"0.004"` // of matrices
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -49,8 +62,7 @@ func (o *Muon) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0.004),
+		options:      optionsOf(o),
 		fields: []field{
 			fraction("AdamBeta1", *o.AdamBeta1), fraction("AdamBeta2", o.AdamBeta2),
 			notNegative("AdamWeightDecay", *o.AdamWeightDecay), notNegative("Epsilon", o.Epsilon),
@@ -72,7 +84,7 @@ func (o *Muon) setup() setup {
 		if byAdam(v) {
 			return *o.AdamWeightDecay
 		}
-		return s.weightDecay
+		return s.weightDecay()
 	}
 	return s
 }
@@ -129,5 +141,5 @@ func (o *Muon) Variables() []*tensor.Variable { return o.variables(o.setup()) }
 // SetLearningRate changes the rate from the next step on.
 func (o *Muon) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *Muon) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

@@ -1,110 +1,191 @@
-// Package optimizers updates variables from gradients: Keras 3's optimizers
-// with its defaults and arithmetic, from [SGD] to [Muon]; its learning rate
-// schedules, such as [CosineDecay]; and [LossScaleOptimizer], which scales the
-// loss for float16. [Get] finds optimizers by name; [MarshalConfig] and
-// [MarshalSchedule] write down what they are made of.
+// Package optimizers updates variables from gradients. It has Keras 3's
+// optimizers with its defaults and arithmetic, from [SGD] to [Muon], its
+// learning rate schedules, such as [CosineDecay], and [LossScaleOptimizer],
+// which scales the loss for float16.
 //
-// Rules:
-//   - An optimizer is a struct whose zero value has Keras's defaults. What all
-//     of them share is in the embedded [Options].
-//   - ApplyGradients is recorded in a tensor.Function. Learning rate,
-//     iterations, slots and counters are variables on the device, so nothing is
-//     read back per step and no change of them compiles again.
+//	&optimizers.Adam{LearningRate: 1e-3, GlobalClipNorm: 1, WeightDecay: new(0.01)}
+//
+// The zero value of an optimizer has Keras's defaults. [Get] finds optimizers
+// by name; [MarshalConfig] and [MarshalSchedule] write their settings as JSON.
+//
+// # Fields of every optimizer
+//
+// Each class lists the same fields itself, as each class of Keras lists the
+// same arguments. They are not in an embedded struct because a composite
+// literal cannot set promoted fields: it would have to name that struct. A test
+// keeps the lists equal.
+//
+//   - LearningRate is the rate of the first step. [SetLearningRate] changes it
+//     afterwards; a step after a change of the field is an error.
+//   - Schedule computes the rate from the number of applied steps, instead of
+//     LearningRate.
+//   - WeightDecay subtracts weight·WeightDecay·rate from each weight before its
+//     update. Default: none, for [AdamW] and [Muon] 0.004; new(0.0) is none.
+//   - ExcludeFromWeightDecay are regular expressions: a variable whose name
+//     contains a match does not decay.
+//   - ClipNorm limits the L2 norm of each gradient, ClipValue each element, and
+//     GlobalClipNorm the norm of all gradients together. At most one may be set.
+//   - UseEMA keeps an exponential moving average of each weight with the
+//     momentum EMAMomentum, 0.99 by default. The average replaces the weight
+//     every EMAOverwriteFrequency steps (0: never) and in [FinalizeVariables].
+//   - GradientAccumulationSteps, 2 or more, adds up the gradients of so many
+//     calls in float32. The last call applies their average; the other calls
+//     change nothing else. 0 applies every call.
+//   - AllowUnscaledLoss accepts gradients that passed through float16 although
+//     their loss was not scaled. Without it they are an error, because small
+//     ones have become 0.
+//   - Name is the prefix of the names of the state's variables. Default: the
+//     class in lower case.
+//
+// # Rules
+//
+//   - ApplyGradients is recorded in a keras.Function. Learning rate,
+//     iterations, slots and counters are variables on the device, so no step
+//     reads back and no change of them compiles again.
 //   - Arithmetic and slots are float32 whatever the type of the variable
-//     (float64 for float64 variables); the result is rounded once, to the
+//     (float64 for float64 variables). The result is rounded once, to the
 //     variable's type.
 //   - The order is: average over accumulation steps, clip, decay the weights,
 //     update, moving average of the weights, constraint.
-//   - Of a gradient that is 0 but for some rows, as that of an embedding, those
-//     alone are read; they alone are updated where the others would not move:
-//     by SGD without momentum and Adagrad, without weight decay, average,
+//   - Of a sparse gradient, such as an embedding's, only the rows that are not
+//     0 are read. Only these rows are updated where the others would not move:
+//     by SGD without momentum and by Adagrad, without weight decay, average,
 //     accumulation or constraint.
 //   - A slot is assigned before the weight that is computed from it, and the
-//     weight reads the slot's new value: so everything is updated in place.
-//     What an update needs as a whole before the weight can move, such as the
-//     norm in Lamb, is computed from the old values instead.
-//   - A float32 slot that is a moving average or a momentum has no numbers
-//     that are almost 0: below 2⁻⁵⁵ it is rounded to multiples of 2⁻¹⁰³. Keras
-//     lets it decay into the subnormal numbers, which are slow.
-//   - What does not fit panics with *tensor.Error, as everything that records
-//     does; methods that run outside a Function return errors.
+//     weight reads the slot's new value, so that every update is in place.
+//     A value that must be complete before the weight can move, such as the
+//     norm in Lamb, is computed from the old slots instead.
+//   - Moving averages and momenta in float32 below 2⁻⁵⁵ are rounded to multiples
+//     of 2⁻¹⁰³. Keras lets them decay into the subnormal numbers, which are slow.
+//   - Recording panics with *tensor.Error when something does not fit. Methods
+//     that run outside a Function return errors.
 package optimizers
 
 import (
+	"errors"
+	"fmt"
+	"math"
+
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
 // Optimizer changes variables such that a loss gets smaller.
+//
+// An optimizer may implement [StepCounter], [Reporter], [RateSetter] and
+// [Averager]; all optimizers of this package do. The functions [Iterations],
+// [Result], [CurrentLearningRate], [SetLearningRate], [FinalizeVariables] and
+// [SwapEMA] take any Optimizer and say what happens without.
 type Optimizer interface {
 	// ApplyGradients records one update of vars, each by the gradient at the
-	// same place in grads; a nil gradient leaves its variable alone. Gradients
-	// have the shapes of the variables and carry no loss scale. Those that
-	// passed through float16 must come from a loss that had one, see
-	// LossScaleOptimizer and Options.AllowUnscaledLoss.
+	// same index of grads. A nil gradient leaves its variable alone. Gradients
+	// have the shapes of the variables and carry no loss scale. Gradients that
+	// passed through float16 must come from a scaled loss, see
+	// LossScaleOptimizer and AllowUnscaledLoss.
 	ApplyGradients(grads []*tensor.Tensor, vars []*tensor.Variable)
-	// Variables lists the state: what a checkpoint holds. Slots appear when
-	// ApplyGradients has met their variables.
+	// Variables lists the state that a checkpoint holds. Slots are in it once
+	// ApplyGradients has recorded their variables.
 	Variables() []*tensor.Variable
-	// Result tells what the last step did.
-	Result() (StepResult, error)
-	// Iterations is how many steps were applied. Skipped ones do not count (see
-	// StepResult.Steps), and a window of accumulated gradients is one step.
+}
+
+// StepCounter is an Optimizer that counts its steps.
+type StepCounter interface {
+	// Iterations returns the number of applied steps. Skipped steps do not
+	// count (see StepResult.Steps), and a window of accumulated gradients is
+	// one step.
 	Iterations() (int64, error)
-	// SetLearningRate changes the rate from the next step on. It is an error
-	// when a Schedule determines it. The field LearningRate is the rate of the
-	// first applied step alone: a step after the field has changed later is an
-	// error.
-	SetLearningRate(rate float64) error
-	// CurrentLearningRate is the rate of the next step.
+}
+
+// Reporter is an Optimizer that describes its last step.
+type Reporter interface {
+	Result() (StepResult, error)
+}
+
+// RateSetter is an Optimizer with a learning rate.
+type RateSetter interface {
+	// CurrentLearningRate returns the rate of the next step.
 	CurrentLearningRate() (float64, error)
-	// FinalizeVariables copies the moving averages of the weights into the
-	// weights, when UseEMA is set: the end of a training.
+	// SetLearningRate changes the rate from the next step on. It is an error
+	// when a Schedule computes the rate.
+	SetLearningRate(rate float64) error
+}
+
+// Averager is an Optimizer that may keep moving averages of the weights.
+type Averager interface {
+	// FinalizeVariables copies the averages into the weights at the end of a
+	// training. Without averages it does nothing.
 	FinalizeVariables() error
-	// SwapEMA exchanges the weights with their moving averages, when UseEMA is
-	// set; a second call gives both back, to the bit. Between the two the model
-	// may be evaluated, but not trained.
+	// SwapEMA exchanges the weights with their averages. A second call restores
+	// both, to the bit. Between the two calls the model may be evaluated but
+	// not trained.
 	SwapEMA() error
 }
 
-// Options are what all optimizers share: Keras's arguments of the same names.
-// The zero value turns everything off.
-type Options struct {
-	// WeightDecay subtracts weight·WeightDecay·rate from each weight before its
-	// update. nil means none (AdamW: 0.004); new(0.0) means none.
-	WeightDecay *float64
-	// ExcludeFromWeightDecay are regular expressions; a variable in whose name
-	// one is found does not decay.
-	ExcludeFromWeightDecay []string
+// Iterations returns the number of steps that o has applied. The error is
+// errors.ErrUnsupported when o is no StepCounter.
+func Iterations(o Optimizer) (int64, error) {
+	if c, ok := o.(StepCounter); ok && !isNil(o) {
+		return c.Iterations()
+	}
+	return 0, unsupported(o, "Iterations")
+}
 
-	// At most one of the three may be set; 0 is off.
-	ClipNorm       float64 `keras:"clipnorm"`        // limits the norm of each gradient
-	ClipValue      float64 `keras:"clipvalue"`       // limits each element to ±ClipValue
-	GlobalClipNorm float64 `keras:"global_clipnorm"` // limits the norm of all gradients together
+// Result describes the last step of o. For an optimizer that is no Reporter it
+// has the applied steps if o counts them, the loss scale 1 and the gradient
+// norm NaN.
+func Result(o Optimizer) (StepResult, error) {
+	if r, ok := o.(Reporter); ok && !isNil(o) {
+		return r.Result()
+	}
+	n, err := Iterations(o)
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return StepResult{Applied: n > 0, LossScale: 1, GradientNorm: math.NaN(), AppliedSteps: n}, err
+}
 
-	// UseEMA keeps an exponential moving average of each weight. It replaces
-	// the weights every EMAOverwriteFrequency steps (0: never), and when
-	// FinalizeVariables is called.
-	UseEMA                bool
-	EMAMomentum           float64 `default:"0.99"`
-	EMAOverwriteFrequency int
+// CurrentLearningRate returns o's rate of the next step. The error is
+// errors.ErrUnsupported when o is no RateSetter.
+func CurrentLearningRate(o Optimizer) (float64, error) {
+	if r, ok := o.(RateSetter); ok && !isNil(o) {
+		return r.CurrentLearningRate()
+	}
+	return 0, unsupported(o, "CurrentLearningRate")
+}
 
-	// GradientAccumulationSteps, 2 or more, adds up the gradients of so many
-	// calls in float32 and applies their average in the last of them; the other
-	// calls move nothing else. 0 applies every call.
-	GradientAccumulationSteps int
+// SetLearningRate changes o's rate from the next step on (Keras:
+// optimizer.learning_rate = rate). The error is errors.ErrUnsupported when o is
+// no RateSetter.
+func SetLearningRate(o Optimizer, rate float64) error {
+	if r, ok := o.(RateSetter); ok && !isNil(o) {
+		return r.SetLearningRate(rate)
+	}
+	return unsupported(o, "SetLearningRate")
+}
 
-	// Schedule computes the learning rate from the number of applied steps; nil
-	// means the rate is LearningRate until SetLearningRate changes it.
-	Schedule Schedule
+// FinalizeVariables copies o's moving averages into the weights. It does
+// nothing when o is no Averager or keeps no averages.
+func FinalizeVariables(o Optimizer) error {
+	if a, ok := o.(Averager); ok && !isNil(o) {
+		return a.FinalizeVariables()
+	}
+	return nil
+}
 
-	// AllowUnscaledLoss accepts gradients that passed through float16 although
-	// their loss had no loss scale, which is an error otherwise: small ones have
-	// become 0. Set it where losses are scaled by hand, or on purpose not at all.
-	AllowUnscaledLoss bool
+// SwapEMA exchanges the weights with o's moving averages. A second call
+// restores both. It does nothing when o is no Averager or keeps no averages.
+func SwapEMA(o Optimizer) error {
+	if a, ok := o.(Averager); ok && !isNil(o) {
+		return a.SwapEMA()
+	}
+	return nil
+}
 
-	// Name starts the names of the state's variables; default: the class in
-	// lower case.
-	Name string
+// unsupported is the error for an optimizer without an optional method.
+func unsupported(o Optimizer, method string) error {
+	if isNil(o) {
+		return fmt.Errorf("%s: got %s, want an optimizer", method, nilText(o))
+	}
+	return fmt.Errorf("optimizer %T has no method %s: %w", o, method, errors.ErrUnsupported)
 }
 
 // StepResult tells what the last step did. While gradients are accumulated a
@@ -119,9 +200,9 @@ type StepResult struct {
 	SkipsAtFloor     int64 // of these, skipped when the loss scale could not get smaller any more
 }
 
-// Steps is how many steps were done: applied and skipped. In a loop of one's own
-// it tells which batch comes next; while gradients are accumulated a step is a
-// window, of GradientAccumulationSteps batches.
+// Steps is how many steps were done: applied and skipped. In a custom
+// loop it tells which batch comes next. While gradients are accumulated a step
+// is a window of GradientAccumulationSteps batches.
 func (r StepResult) Steps() int64 { return r.AppliedSteps + r.SkippedSteps }
 
 // or returns x, or the default d when x is zero.

@@ -30,30 +30,30 @@ func TestOnePass(t *testing.T) {
 	if backend.Skipping() {
 		t.Skip("tests what KERAS_SKIP leaves out")
 	}
-	all := Options{GlobalClipNorm: 1, WeightDecay: new(0.01), UseEMA: true}
-	for name, make := range map[string]func(o Options) Optimizer{
-		"SGD":      func(o Options) Optimizer { return &SGD{Options: o} },
-		"momentum": func(o Options) Optimizer { return &SGD{Momentum: 0.9, Nesterov: true, Options: o} },
-		"RMSprop":  func(o Options) Optimizer { return &RMSprop{Momentum: 0.9, Centered: true, Options: o} },
-		"Adam":     func(o Options) Optimizer { return &Adam{AMSGrad: true, Options: o} },
-		"AdamW":    func(o Options) Optimizer { return &AdamW{Options: o} },
-		"Adamax":   func(o Options) Optimizer { return &Adamax{Options: o} },
-		"Nadam":    func(o Options) Optimizer { return &Nadam{Options: o} },
-		"Adagrad":  func(o Options) Optimizer { return &Adagrad{Options: o} },
-		"Adadelta": func(o Options) Optimizer { return &Adadelta{Options: o} },
-		"Ftrl":     func(o Options) Optimizer { return &Ftrl{Options: o} },
-		"Lion":     func(o Options) Optimizer { return &Lion{Options: o} },
-		"averaged": func(o Options) Optimizer { return &ScheduleFreeAdamW{WarmupSteps: 3, Options: o} },
-		"parts": func(o Options) Optimizer {
-			return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: &SGD{}, Entries: []OptimizerEntry{{Variables: "v", Optimizer: &AdamW{Options: o}}}}}
+	all := options{GlobalClipNorm: 1, WeightDecay: new(0.01), UseEMA: true}
+	for name, make := range map[string]func(o options) Optimizer{
+		"SGD":      func(o options) Optimizer { return with(&SGD{}, o) },
+		"momentum": func(o options) Optimizer { return with(&SGD{Momentum: 0.9, Nesterov: true}, o) },
+		"RMSprop":  func(o options) Optimizer { return with(&RMSprop{Momentum: 0.9, Centered: true}, o) },
+		"Adam":     func(o options) Optimizer { return with(&Adam{AMSGrad: true}, o) },
+		"AdamW":    func(o options) Optimizer { return with(&AdamW{}, o) },
+		"Adamax":   func(o options) Optimizer { return with(&Adamax{}, o) },
+		"Nadam":    func(o options) Optimizer { return with(&Nadam{}, o) },
+		"Adagrad":  func(o options) Optimizer { return with(&Adagrad{}, o) },
+		"Adadelta": func(o options) Optimizer { return with(&Adadelta{}, o) },
+		"Ftrl":     func(o options) Optimizer { return with(&Ftrl{}, o) },
+		"Lion":     func(o options) Optimizer { return with(&Lion{}, o) },
+		"averaged": func(o options) Optimizer { return with(&ScheduleFreeAdamW{WarmupSteps: 3}, o) },
+		"parts": func(o options) Optimizer {
+			return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: &SGD{}, Entries: []OptimizerEntry{{Variables: "v", Optimizer: with(&AdamW{}, o)}}}}
 		},
-		"Muon, excluded": func(o Options) Optimizer { return &Muon{ExcludeLayers: []string{"v"}, Options: o} },
+		"Muon, excluded": func(o options) Optimizer { return with(&Muon{ExcludeLayers: []string{"v"}}, o) },
 		// Their rates follow from norms of the whole update, which is made once
 		// to be measured and once to be applied.
-		"Lamb":      func(o Options) Optimizer { return &Lamb{Options: o} },
-		"Adafactor": func(o Options) Optimizer { return &Adafactor{Options: o} },
+		"Lamb":      func(o options) Optimizer { return with(&Lamb{}, o) },
+		"Adafactor": func(o options) Optimizer { return with(&Adafactor{}, o) },
 	} {
-		for kind, o := range map[string]Options{"plain": {}, "all options": all} {
+		for kind, o := range map[string]options{"plain": {}, "all options": all} {
 			for _, scaled := range []bool{false, true} {
 				v := variable("v", dtype.Float32, []float64{1, 2, 3, 4, 5, 6}, 2, 3)
 				opt := make(o)

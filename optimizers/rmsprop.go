@@ -18,7 +18,20 @@ type RMSprop struct {
 	Momentum     float64 // 0 ≤ Momentum < 1
 	Epsilon      float64 `default:"1e-7"`
 	Centered     bool
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -31,8 +44,7 @@ func (o *RMSprop) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields:       []field{fraction("Rho", o.Rho), fraction("Momentum", o.Momentum), notNegative("Epsilon", o.Epsilon)},
 		slots:        [][]slot{zeros("velocity")},
 		update:       o.update,
@@ -69,5 +81,5 @@ func (o *RMSprop) Variables() []*tensor.Variable { return o.variables(o.setup())
 // SetLearningRate changes the rate from the next step on.
 func (o *RMSprop) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *RMSprop) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }

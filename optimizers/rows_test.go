@@ -52,18 +52,18 @@ func rowsOf(n int) *tensor.Variable {
 // a dense gradient, to the bit; where only those rows move, it takes memory and
 // reads and writes as if the table had no others.
 func TestSparseRows(t *testing.T) {
-	options := map[string]Options{
+	kinds := map[string]options{
 		"plain": {}, "clip value": {ClipValue: 0.2}, "clip norm": {ClipNorm: 0.7}, "global clip": {GlobalClipNorm: 0.9},
 		"decay": {WeightDecay: new(0.1)}, "average": {UseEMA: true}, "accumulate": {GradientAccumulationSteps: 2},
 	}
-	for name, make := range map[string]func(o Options) Optimizer{
-		"SGD":      func(o Options) Optimizer { return &SGD{Options: o} },
-		"momentum": func(o Options) Optimizer { return &SGD{Momentum: 0.9, Options: o} },
-		"Adagrad":  func(o Options) Optimizer { return &Adagrad{Options: o} },
-		"Adam":     func(o Options) Optimizer { return &Adam{Options: o} },
-		"Lamb":     func(o Options) Optimizer { return &Lamb{Options: o} },
+	for name, make := range map[string]func(o options) Optimizer{
+		"SGD":      func(o options) Optimizer { return with(&SGD{}, o) },
+		"momentum": func(o options) Optimizer { return with(&SGD{Momentum: 0.9}, o) },
+		"Adagrad":  func(o options) Optimizer { return with(&Adagrad{}, o) },
+		"Adam":     func(o options) Optimizer { return with(&Adam{}, o) },
+		"Lamb":     func(o options) Optimizer { return with(&Lamb{}, o) },
 	} {
-		for kind, o := range options {
+		for kind, o := range kinds {
 			for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 				for _, scaled := range []bool{false, true} {
 					what := fmt.Sprintf("%s, %s, %v, scaled %v", name, kind, d, scaled)
@@ -163,7 +163,7 @@ func BenchmarkEmbedding(b *testing.B) {
 	}
 	in := []*tensor.Tensor{tensor.New(places, indices), tensor.Ones(dtype.Float32, indices, features)}
 	for name, o := range map[string]Optimizer{
-		"SGD": &SGD{}, "SGD-global-clip-scaled": &LossScaleOptimizer{Inner: &SGD{Options: Options{GlobalClipNorm: 1}}},
+		"SGD": &SGD{}, "SGD-global-clip-scaled": &LossScaleOptimizer{Inner: &SGD{GlobalClipNorm: 1}},
 		"Adagrad": &Adagrad{}, "Adam": &Adam{},
 	} {
 		b.Run(name, func(b *testing.B) {

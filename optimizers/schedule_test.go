@@ -135,7 +135,7 @@ func TestSchedulesCompileOnce(t *testing.T) {
 	f := tensortest.Load(t, golden+"schedules.json")
 	for _, c := range f.Cases {
 		s := caseSchedule(t, &c)
-		o := &SGD{Options: Options{Schedule: s, GradientAccumulationSteps: 2}}
+		o := &SGD{Schedule: s, GradientAccumulationSteps: 2}
 		v := variable("v", dtype.Float32, []float64{0}, 1)
 		fn := applier(o, v)
 		var want float64
@@ -154,7 +154,7 @@ func TestSchedulesCompileOnce(t *testing.T) {
 }
 
 func TestScheduleFollowsAppliedSteps(t *testing.T) {
-	o := &SGD{Options: Options{Schedule: &ExponentialDecay{InitialLearningRate: 1, DecaySteps: 1, DecayRate: 0.5}}}
+	o := &SGD{Schedule: &ExponentialDecay{InitialLearningRate: 1, DecaySteps: 1, DecayRate: 0.5}}
 	lso := &LossScaleOptimizer{Inner: o}
 	v := variable("v", dtype.Float32, []float64{0}, 1)
 	fn := scaledApplier(lso, v)
@@ -190,7 +190,7 @@ func TestScheduleErrors(t *testing.T) {
 		{&OneCycle{MaxLearningRate: 1, TotalSteps: 9, PctStart: 30}, "OneCycle: PctStart: got 30, want more than 0 and at most 1"},
 		{&OneCycle{MaxLearningRate: 1, TotalSteps: 9, AnnealStrategy: "cosine"}, `OneCycle: AnnealStrategy: got "cosine", want "cos" or "linear"`},
 	} {
-		o := &SGD{Options: Options{Schedule: c.s}}
+		o := &SGD{Schedule: c.s}
 		if _, err := o.CurrentLearningRate(); err == nil || err.Error() != c.want {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}

@@ -23,7 +23,20 @@ type ScheduleFreeAdamW struct {
 	Beta2        float64 `default:"0.999"`
 	Epsilon      float64 `default:"1e-8"`
 	WarmupSteps  int     // so many first steps have a rate that grows to the full one
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -36,8 +49,7 @@ func (o *ScheduleFreeAdamW) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields: append(moments(o.Beta1, o.Beta2, o.Epsilon),
 			positive("Beta1", o.Beta1), notNegative("WarmupSteps", float64(o.WarmupSteps))),
 		slots:  [][]slot{{{name: "momentum", copies: true}, {name: "velocity"}}},
@@ -76,7 +88,7 @@ func (o *ScheduleFreeAdamW) SetLearningRate(rate float64) error {
 	return o.setLearningRate(o.setup(), rate)
 }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *ScheduleFreeAdamW) CurrentLearningRate() (float64, error) {
 	return o.currentLearningRate(o.setup())
 }

@@ -13,7 +13,20 @@ type SGD struct {
 	LearningRate float64 `default:"0.01"` // to change it later is an error, see SetLearningRate
 	Momentum     float64 // 0 ≤ Momentum < 1
 	Nesterov     bool
-	Options
+
+	// What all optimizers have; the package's page says what each is.
+	Schedule                  Schedule // computes the rate instead of LearningRate
+	WeightDecay               *float64 // default: none
+	ExcludeFromWeightDecay    []string // regular expressions for names
+	ClipNorm                  float64  `keras:"clipnorm"`
+	ClipValue                 float64  `keras:"clipvalue"`
+	GlobalClipNorm            float64  `keras:"global_clipnorm"`
+	UseEMA                    bool
+	EMAMomentum               float64 `default:"0.99"`
+	EMAOverwriteFrequency     int     // 0: never
+	GradientAccumulationSteps int     // 0, or 2 and more
+	AllowUnscaledLoss         bool
+	Name                      string // of the state; default: the class in lower case
 
 	state
 }
@@ -26,8 +39,7 @@ func (o *SGD) setup() setup {
 		learningRate: o.LearningRate,
 		given:        &given.LearningRate,
 		again:        given.setup,
-		options:      &o.Options,
-		weightDecay:  o.decay(0),
+		options:      optionsOf(o),
 		fields:       []field{fraction("Momentum", o.Momentum)},
 		update:       o.update,
 		still:        o.Momentum == 0,
@@ -62,13 +74,5 @@ func (o *SGD) Variables() []*tensor.Variable { return o.variables(o.setup()) }
 // SetLearningRate changes the rate from the next step on.
 func (o *SGD) SetLearningRate(rate float64) error { return o.setLearningRate(o.setup(), rate) }
 
-// CurrentLearningRate is the rate of the next step.
+// CurrentLearningRate returns the rate of the next step.
 func (o *SGD) CurrentLearningRate() (float64, error) { return o.currentLearningRate(o.setup()) }
-
-// decay is the weight decay, d by default.
-func (o *Options) decay(d float64) float64 {
-	if o.WeightDecay != nil {
-		return *o.WeightDecay
-	}
-	return d
-}

@@ -10,7 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Slots that Options ask for; those of the update rules are named there.
+// Slots that options ask for; those of the update rules are named there.
 const (
 	averageSlot     = "average"
 	accumulatorSlot = "gradient_accumulator"
@@ -18,12 +18,11 @@ const (
 
 // setup is what a class of optimizers tells the shared code.
 type setup struct {
-	class        string // default of Options.Name
+	class        string // default of Name
 	learningRate float64
 	given        *float64     // the field LearningRate itself; nil where there is none
 	again        func() setup // reads the fields again
-	options      *Options
-	weightDecay  float64
+	options      *options
 	fields       []field // checked before recording
 
 	// slots are the companions of each variable. Keras stores those of one
@@ -73,6 +72,14 @@ func (s *slot) init(dst []float64) error {
 }
 
 func (s *setup) name() string { return or(s.options.Name, s.class) }
+
+// weightDecay is 0 where there is none.
+func (s *setup) weightDecay() float64 {
+	if d := s.options.WeightDecay; d != nil {
+		return *d
+	}
+	return 0
+}
 
 // state is embedded in every optimizer: its variables, and the code that all
 // classes share.
@@ -158,7 +165,7 @@ func (b *state) meet(vars []*tensor.Variable) {
 	}
 }
 
-// groups are the slots of the class after those that Options ask for.
+// groups are the slots of the class after those that options ask for.
 func (b *state) groups() [][]slot {
 	var own [][]slot
 	if b.setup.options.UseEMA {
@@ -312,7 +319,7 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 		d := arithmetic(v)
 		u := view(d, b.companions[v])
 		u.variable = v
-		decay := s.weightDecay
+		decay := s.weightDecay()
 		if s.decayOf != nil {
 			decay = s.decayOf(v)
 		}
@@ -420,7 +427,7 @@ func (b *state) currentLearningRate(s setup) (rate float64, err error) {
 	return scheduled(s.options.Schedule, tensor.New([]float32{float32(n)})).Item()
 }
 
-// Iterations is how many steps were applied.
+// Iterations returns the number of applied steps.
 func (b *state) Iterations() (int64, error) {
 	if b.iterations == nil {
 		return 0, tensor.Readable("an optimizer")

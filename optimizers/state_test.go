@@ -15,10 +15,10 @@ import (
 
 // parts has Adam for vectors such as biases and SGD for the rest.
 func parts(steps int) *MultiOptimizer {
-	o := Options{GradientAccumulationSteps: steps}
+	o := options{GradientAccumulationSteps: steps}
 	return &MultiOptimizer{OptimizerMap: OptimizerMap{
-		Default: &SGD{Momentum: 0.9, Options: o},
-		Entries: []OptimizerEntry{{"(.*/)?(bias|w)", &Adam{Options: o}}},
+		Default: with(&SGD{Momentum: 0.9}, o),
+		Entries: []OptimizerEntry{{"(.*/)?(bias|w)", with(&Adam{}, o)}},
 	}}
 }
 
@@ -40,10 +40,10 @@ func every() map[string]Optimizer {
 		"adadelta":             &Adadelta{},
 		"adafactor":            &Adafactor{},
 		"ftrl":                 &Ftrl{},
-		"ftrl all":             &Ftrl{LearningRatePower: new(-0.3), L2ShrinkageRegularizationStrength: 0.1, Options: Options{WeightDecay: new(0.1)}},
+		"ftrl all":             &Ftrl{LearningRatePower: new(-0.3), L2ShrinkageRegularizationStrength: 0.1, WeightDecay: new(0.1)},
 		"lion":                 &Lion{},
 		"lamb":                 &Lamb{},
-		"lamb decayed":         &Lamb{Options: Options{WeightDecay: new(0.1)}},
+		"lamb decayed":         &Lamb{WeightDecay: new(0.1)},
 		"muon":                 &Muon{},
 		"muon plain":           &Muon{Nesterov: new(false)},
 		"schedule free":        &ScheduleFreeAdamW{WarmupSteps: 3},
@@ -51,19 +51,19 @@ func every() map[string]Optimizer {
 		"scaled nadam":         &LossScaleOptimizer{Inner: &Nadam{}},
 		"scaled ftrl":          &LossScaleOptimizer{Inner: &Ftrl{}},
 		"scaled lamb":          &LossScaleOptimizer{Inner: &Lamb{}},
-		"scaled muon":          &LossScaleOptimizer{Inner: &Muon{Options: Options{GradientAccumulationSteps: 2}}},
+		"scaled muon":          &LossScaleOptimizer{Inner: &Muon{GradientAccumulationSteps: 2}},
 		"multi":                parts(0),
 		"scaled multi":         &LossScaleOptimizer{Inner: parts(3)},
-		"clip norm":            &Adam{Options: Options{ClipNorm: 1}},
-		"clip global norm":     &Adam{Options: Options{GlobalClipNorm: 1}},
-		"average":              &Adam{Options: Options{UseEMA: true}},
-		"average overwrites":   &Adam{Options: Options{UseEMA: true, EMAOverwriteFrequency: 2}},
-		"accumulate":           &Adam{Options: Options{GradientAccumulationSteps: 3}},
+		"clip norm":            &Adam{ClipNorm: 1},
+		"clip global norm":     &Adam{GlobalClipNorm: 1},
+		"average":              &Adam{UseEMA: true},
+		"average overwrites":   &Adam{UseEMA: true, EMAOverwriteFrequency: 2},
+		"accumulate":           &Adam{GradientAccumulationSteps: 3},
 		"scaled":               &LossScaleOptimizer{Inner: &Adam{}},
 		"scaled and decayed":   &LossScaleOptimizer{Inner: &AdamW{}},
 		"scaled rmsprop":       &LossScaleOptimizer{Inner: &RMSprop{Momentum: 0.5, Centered: true}},
-		"scaled, accumulate":   &LossScaleOptimizer{Inner: &Adam{Options: Options{GradientAccumulationSteps: 3}}},
-		"scaled with averages": &LossScaleOptimizer{Inner: &SGD{Options: Options{UseEMA: true}}},
+		"scaled, accumulate":   &LossScaleOptimizer{Inner: &Adam{GradientAccumulationSteps: 3}},
+		"scaled with averages": &LossScaleOptimizer{Inner: &SGD{UseEMA: true}},
 	}
 }
 
@@ -107,7 +107,7 @@ func TestInPlace(t *testing.T) {
 		if fn.Programs() != 1 {
 			t.Errorf("%s: %d programs, want 1", name, fn.Programs())
 		}
-		err = o.SetLearningRate(0.5)
+		err = SetLearningRate(o, 0.5)
 		if strings.HasSuffix(name, "multi") {
 			if err == nil {
 				t.Errorf("%s: SetLearningRate: got no error", name)
@@ -118,7 +118,7 @@ func TestInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, fn, g...)
-		if rate, err := o.CurrentLearningRate(); rate != 0.5 || err != nil || fn.Programs() != 1 {
+		if rate, err := CurrentLearningRate(o); rate != 0.5 || err != nil || fn.Programs() != 1 {
 			t.Errorf("%s: rate %v, %v after setting it to 0.5; %d programs, want 1", name, rate, err, fn.Programs())
 		}
 	}
@@ -223,17 +223,17 @@ func TestMovingSlotKeepsSmallUpdates(t *testing.T) {
 
 // TestOrderOfVariables is the order of Keras's files.
 func TestOrderOfVariables(t *testing.T) {
-	all := Options{UseEMA: true, GradientAccumulationSteps: 2}
-	noRate := Options{Schedule: &ExponentialDecay{InitialLearningRate: 1, DecaySteps: 1, DecayRate: 1}}
+	all := options{UseEMA: true, GradientAccumulationSteps: 2}
+	noRate := options{Schedule: &ExponentialDecay{InitialLearningRate: 1, DecaySteps: 1, DecayRate: 1}}
 	for _, c := range []struct {
 		o    Optimizer
 		want string
 	}{
 		{&SGD{}, "iteration learning_rate"},
-		{&SGD{Options: noRate}, "iteration"},
+		{with(&SGD{}, noRate), "iteration"},
 		{&SGD{Momentum: 0.9}, "iteration learning_rate dense_kernel_momentum b_momentum"},
 		{&RMSprop{Momentum: 0.9, Centered: true}, "iteration learning_rate dense_kernel_velocity b_velocity dense_kernel_momentum b_momentum dense_kernel_average_gradient b_average_gradient"},
-		{&Adam{AMSGrad: true, Options: all}, "iteration learning_rate dense_kernel_average b_average dense_kernel_gradient_accumulator b_gradient_accumulator " +
+		{with(&Adam{AMSGrad: true}, all), "iteration learning_rate dense_kernel_average b_average dense_kernel_gradient_accumulator b_gradient_accumulator " +
 			"dense_kernel_momentum dense_kernel_velocity b_momentum b_velocity dense_kernel_velocity_hat b_velocity_hat"},
 		{&Nadam{}, "iteration learning_rate dense_kernel_momentum dense_kernel_velocity b_momentum b_velocity u_product"},
 		{&Adamax{}, "iteration learning_rate dense_kernel_momentum dense_kernel_norm b_momentum b_norm"},
@@ -264,7 +264,7 @@ func TestOrderOfVariables(t *testing.T) {
 // TestNilGradient leaves its variable alone.
 func TestNilGradient(t *testing.T) {
 	v, w := variable("v", dtype.Float32, []float64{1}, 1), variable("w", dtype.Float32, []float64{1}, 1)
-	o := &LossScaleOptimizer{Inner: &SGD{LearningRate: 1, Options: Options{WeightDecay: new(0.5), UseEMA: true}}}
+	o := &LossScaleOptimizer{Inner: &SGD{LearningRate: 1, WeightDecay: new(0.5), UseEMA: true}}
 	fn := tensor.Function(func(struct{}) struct{} {
 		g := tensor.Gradients(o.GetScaledLoss(w.Value().Sum()), owner{v, w})
 		o.ApplyGradients(o.GetUnscaledGradients(g), owner{v, w})
@@ -301,7 +301,7 @@ func TestConstantGradient(t *testing.T) {
 func TestConstraint(t *testing.T) {
 	v := variable("v", dtype.Float16, []float64{1, -1}, 2)
 	v.SetConstraint(func(w *tensor.Tensor) *tensor.Tensor { return w.MaximumScalar(0) })
-	o := &SGD{LearningRate: 1, Options: Options{UseEMA: true}}
+	o := &SGD{LearningRate: 1, UseEMA: true}
 	run(t, applier(o, v), f32(-1, 1).Cast(dtype.Float16))
 	within(t, "weights", floats(t, v), []float64{2, 0}, 0)
 	within(t, "average", floats(t, find(t, o, "v_average")), []float64{2, -2}, 0) // Keras averages first
@@ -311,7 +311,7 @@ func TestConstraint(t *testing.T) {
 // averages have more of them.
 func TestSwapEMA(t *testing.T) {
 	v := variable("v", dtype.BFloat16, []float64{1, -1}, 2)
-	o := &SGD{LearningRate: 0.3, Options: Options{UseEMA: true, EMAMomentum: 0.7}}
+	o := &SGD{LearningRate: 0.3, UseEMA: true, EMAMomentum: 0.7}
 	if err := o.SwapEMA(); err != nil { // nothing to swap yet
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func TestSwapEMA(t *testing.T) {
 // TestFinalizeBeforeFirstStep keeps the weights.
 func TestFinalizeBeforeFirstStep(t *testing.T) {
 	v := variable("v", dtype.Float32, []float64{1}, 1)
-	o := &LossScaleOptimizer{Inner: &SGD{Options: Options{UseEMA: true}}}
+	o := &LossScaleOptimizer{Inner: &SGD{UseEMA: true}}
 	if err := o.FinalizeVariables(); err != nil {
 		t.Fatal(err)
 	}
@@ -358,9 +358,9 @@ func TestFinalizeBeforeFirstStep(t *testing.T) {
 // TestRestored: an optimizer with the state of another continues as that one
 // would, to the bit.
 func TestRestored(t *testing.T) {
-	options := Options{UseEMA: true, GradientAccumulationSteps: 2}
+	more := options{UseEMA: true, GradientAccumulationSteps: 2}
 	make := func() (*LossScaleOptimizer, *tensor.Variable, *stepFunc) {
-		o := &LossScaleOptimizer{Inner: &Adam{Options: options}, DynamicGrowthSteps: 2}
+		o := &LossScaleOptimizer{Inner: with(&Adam{}, more), DynamicGrowthSteps: 2}
 		v := variable("v", dtype.Float32, []float64{1}, 1)
 		return o, v, applier(o, v)
 	}
@@ -392,7 +392,7 @@ func TestRestored(t *testing.T) {
 
 // TestJSON: the exported fields are the configuration.
 func TestJSON(t *testing.T) {
-	o := &RMSprop{LearningRate: 0.5, Centered: true, Options: Options{WeightDecay: new(0.0), ClipNorm: 2, Name: "mine"}}
+	o := &RMSprop{LearningRate: 0.5, Centered: true, WeightDecay: new(0.0), ClipNorm: 2, Name: "mine"}
 	b, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -417,7 +417,7 @@ func TestCloneParts(t *testing.T) {
 	if len(parts) != 2 || parts[0] == Optimizer(shared) || parts[0].(*Adam).LearningRate != 0.5 {
 		t.Fatalf("got parts %v, want clones of an Adam and an SGD", parts)
 	}
-	if n, err := parts[0].Iterations(); n != 0 || err != nil {
+	if n, err := Iterations(parts[0]); n != 0 || err != nil {
 		t.Errorf("got %d steps, %v, of a clone, want none", n, err)
 	}
 }
@@ -477,7 +477,7 @@ func TestLearningRateField(t *testing.T) {
 	o.LearningRate = 0.01
 	run(t, fn, f32(1))
 	within(t, "default", floats(t, v), []float64{0.98}, 1e-6)
-	scheduled := &SGD{Options: Options{Schedule: &ExponentialDecay{1, 1, 0.5, false}}}
+	scheduled := &SGD{Schedule: &ExponentialDecay{1, 1, 0.5, false}}
 	fn = applier(scheduled, v)
 	run(t, fn, f32(1))
 	scheduled.LearningRate = 2
@@ -530,7 +530,7 @@ func TestLearningRatePlanned(t *testing.T) {
 	sgd.LearningRate = 0.25
 	run(t, fn, f32(1))
 	within(t, "after a skipped step", floats(t, v), []float64{0.75}, 0)
-	nothing := &SGD{Options: Options{Schedule: (*CosineDecay)(nil)}}
+	nothing := &SGD{Schedule: (*CosineDecay)(nil)}
 	if _, err := nothing.CurrentLearningRate(); err == nil || !strings.Contains(err.Error(), "got a nil *optimizers.CosineDecay") {
 		t.Errorf("got error %v, want that of a nil schedule", err)
 	}
@@ -557,9 +557,9 @@ func TestCheck(t *testing.T) {
 		"optimizer lion: LearningRate: got 1e+39, want a positive float32 number":   &LossScaleOptimizer{Inner: &Lion{LearningRate: 1e39}},
 		"optimizer muon: LearningRate: got -1, want a positive float32 number": &MultiOptimizer{OptimizerMap: OptimizerMap{
 			Default: &Adam{}, Entries: []OptimizerEntry{{"v", &Muon{LearningRate: -1}}}}},
-		"ExponentialDecay: InitialLearningRate: got NaN, want a positive number": &SGD{Options: Options{Schedule: &ExponentialDecay{nan, 1, 1, false}}},
+		"ExponentialDecay: InitialLearningRate: got NaN, want a positive number": &SGD{Schedule: &ExponentialDecay{nan, 1, 1, false}},
 		"Schedule: got a nil *optimizers.CosineDecay, want a schedule, or nil for none": &LossScaleOptimizer{
-			Inner: &SGD{Options: Options{Schedule: (*CosineDecay)(nil)}}},
+			Inner: &SGD{Schedule: (*CosineDecay)(nil)}},
 		"optimizer adam: Beta1: got 1.5, want at least 0 and less than 1":                      &Adam{Beta1: new(1.5)},
 		"optimizer loss_scale_optimizer: Inner: got a nil *optimizers.Adam, want an optimizer": &LossScaleOptimizer{Inner: none},
 		"optimizer loss_scale_optimizer: Backoff: got NaN, want more than 0 and at most 1":     &LossScaleOptimizer{Inner: &Adam{}, Backoff: nan},

@@ -76,12 +76,12 @@ func TestUnscaledLoss(t *testing.T) {
 			for name, make := range map[string]func() Optimizer{
 				"scaled":  func() Optimizer { return &LossScaleOptimizer{Inner: &Adam{}, AllowUnscaledLoss: allow} },
 				"foreign": func() Optimizer { return &LossScaleOptimizer{Inner: &foreign{SGD{}}, AllowUnscaledLoss: allow} },
-				"plain":   func() Optimizer { return &Adam{Options: Options{AllowUnscaledLoss: allow}} },
+				"plain":   func() Optimizer { return &Adam{AllowUnscaledLoss: allow} },
 				"accumulating": func() Optimizer {
-					return &SGD{Options: Options{AllowUnscaledLoss: allow, GradientAccumulationSteps: 2}}
+					return &SGD{AllowUnscaledLoss: allow, GradientAccumulationSteps: 2}
 				},
 				"multi": func() Optimizer {
-					part := &SGD{Options: Options{AllowUnscaledLoss: allow}}
+					part := &SGD{AllowUnscaledLoss: allow}
 					return &MultiOptimizer{OptimizerMap: OptimizerMap{Default: part, Entries: []OptimizerEntry{{"w", &Adam{}}}}}
 				},
 			} {

@@ -36,9 +36,9 @@ func TestKerasSingleStep(t *testing.T) {
 		{"SGD", &SGD{LearningRate: 0.5}, []float64{0.5, -1.0, -0.5, 3.0}},
 		{"RMSprop", &RMSprop{LearningRate: 0.5}, []float64{-0.5811, 0.4189, 1.4189, 2.4189}},
 		{"Adam", &Adam{LearningRate: 0.5}, []float64{0.5, 1.5, 2.5, 3.5}},
-		{"AdamW", &AdamW{LearningRate: 0.5, Options: Options{WeightDecay: new(0.004)}}, []float64{0.498, 1.496, 2.494, 3.492}},
+		{"AdamW", &AdamW{LearningRate: 0.5, WeightDecay: new(0.004)}, []float64{0.498, 1.496, 2.494, 3.492}},
 		{"AdamW default", &AdamW{LearningRate: 0.5}, []float64{0.498, 1.496, 2.494, 3.492}},
-		{"AdamW off", &AdamW{LearningRate: 0.5, Options: Options{WeightDecay: new(0.0)}}, []float64{0.5, 1.5, 2.5, 3.5}},
+		{"AdamW off", &AdamW{LearningRate: 0.5, WeightDecay: new(0.0)}, []float64{0.5, 1.5, 2.5, 3.5}},
 		{"Adamax", &Adamax{LearningRate: 0.5}, []float64{0.5, 1.5, 2.5, 3.5}},
 		{"Lion", &Lion{LearningRate: 0.5}, []float64{0.5, 1.5, 2.5, 3.5}},
 		{"Adadelta", &Adadelta{LearningRate: 0.5}, []float64{0.9993, 1.9993, 2.9993, 3.9993}},
@@ -72,7 +72,7 @@ func TestKerasGoldenRuns(t *testing.T) {
 		{"SGD", &SGD{Nesterov: true}, [][2]float64{{0.9999, 0.9999}, {0.9989, 0.9899}, {0.9979, 0.9799}, {0.9969, 0.9699}, {0.9959, 0.9599}}},
 		{"RMSprop", &RMSprop{Centered: true}, column(0.9967, 0.9933, 0.9908, 0.9885, 0.9864)},
 		{"Adam", &Adam{AMSGrad: true}, column(0.999, 0.9982, 0.9974, 0.9965, 0.9955)},
-		{"AdamW", &AdamW{LearningRate: 1, Epsilon: 2, Options: Options{WeightDecay: new(0.5)}},
+		{"AdamW", &AdamW{LearningRate: 1, Epsilon: 2, WeightDecay: new(0.5)},
 			[][2]float64{{0.4998, 0.4998}, {0.2486, 0.2382}, {0.1223, 0.1003}, {0.0586, 0.0258}, {0.0263, -0.0159}}},
 		{"Adadelta", &Adadelta{LearningRate: 1, Rho: 0.8, Epsilon: 1e-6}, column(0.9978, 0.9947, 0.9915, 0.9882, 0.9849)},
 		{"Adagrad", &Adagrad{LearningRate: 0.2, InitialAccumulatorValue: new(0.3), Epsilon: 1e-6},
@@ -140,18 +140,18 @@ func TestKerasWeightDecay(t *testing.T) {
 func TestKerasClipping(t *testing.T) {
 	eps := dtype.Float32.Epsilon()
 	for _, c := range []struct {
-		options Options
+		options options
 		grad    []float32
 		want    []float64
 	}{
-		{Options{ClipNorm: 1}, []float32{100, 100}, []float64{0.70710678, 0.70710678}},
-		{Options{ClipValue: 1}, []float32{100, 100}, []float64{1, 1}},
-		{Options{GlobalClipNorm: 1}, []float32{50, 100}, []float64{50 / 111.80339887, 100 / 111.80339887}},
-		{Options{GlobalClipNorm: 1000}, []float32{50, 100}, []float64{50, 100}},
-		{Options{ClipNorm: 1}, []float32{0, 0}, []float64{0, 0}},
+		{options{ClipNorm: 1}, []float32{100, 100}, []float64{0.70710678, 0.70710678}},
+		{options{ClipValue: 1}, []float32{100, 100}, []float64{1, 1}},
+		{options{GlobalClipNorm: 1}, []float32{50, 100}, []float64{50 / 111.80339887, 100 / 111.80339887}},
+		{options{GlobalClipNorm: 1000}, []float32{50, 100}, []float64{50, 100}},
+		{options{ClipNorm: 1}, []float32{0, 0}, []float64{0, 0}},
 	} {
 		v := variable("v", dtype.Float32, []float64{0, 0}, 2)
-		run(t, applier(&SGD{LearningRate: 1, Options: c.options}, v), f32(c.grad...))
+		run(t, applier(with(&SGD{LearningRate: 1}, c.options), v), f32(c.grad...))
 		got := floats(t, v)
 		for i := range got {
 			// A square root, a division and two products, each rounded once.
@@ -162,7 +162,7 @@ func TestKerasClipping(t *testing.T) {
 
 func TestGlobalNormOverAllGradients(t *testing.T) {
 	a, b := variable("a", dtype.Float32, []float64{0}, 1), variable("b", dtype.Float32, []float64{0}, 1)
-	o := &SGD{LearningRate: 1, Options: Options{GlobalClipNorm: 1}}
+	o := &SGD{LearningRate: 1, GlobalClipNorm: 1}
 	run(t, applier(o, a, b), f32(3), f32(4))
 	within(t, "clipped", append(floats(t, a), floats(t, b)...), []float64{-0.6, -0.8}, 4*dtype.Float32.Epsilon())
 	if r := result(t, o); r != (StepResult{Applied: true, LossScale: 1, GradientNorm: 5, AppliedSteps: 1}) {
@@ -172,7 +172,7 @@ func TestGlobalNormOverAllGradients(t *testing.T) {
 
 func TestKerasEMA(t *testing.T) {
 	v := variable("v", dtype.Float32, []float64{3, 4, 5, 6}, 2, 2)
-	o := &SGD{LearningRate: 1, Options: Options{UseEMA: true, EMAMomentum: 0.9, EMAOverwriteFrequency: 3}}
+	o := &SGD{LearningRate: 1, UseEMA: true, EMAMomentum: 0.9, EMAOverwriteFrequency: 3}
 	fn := applier(o, v)
 	tol := 3 * 2 * dtype.Float32.Epsilon() * 5
 	for _, want := range [][2][]float64{
@@ -188,7 +188,7 @@ func TestKerasEMA(t *testing.T) {
 
 func TestKerasAccumulation(t *testing.T) {
 	v := variable("v", dtype.Float32, []float64{1, 2, 3, 4}, 2, 2)
-	o := &SGD{LearningRate: 1, Options: Options{GradientAccumulationSteps: 3}}
+	o := &SGD{LearningRate: 1, GradientAccumulationSteps: 3}
 	fn := applier(o, v)
 	for _, want := range []struct{ first, accumulator, iterations float64 }{{1, 1, 0}, {1, 2, 0}, {0, 0, 1}, {0, 1, 1}} {
 		run(t, fn, tensor.New([]float32{1, 1, 1, 1}, 2, 2))
@@ -276,7 +276,7 @@ func TestDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rate, err := o.CurrentLearningRate(); err != nil || float32(rate) != float32(want) {
+		if rate, err := CurrentLearningRate(o); err != nil || float32(rate) != float32(want) {
 			t.Errorf("%s: rate: got %v, %v, want %v", name, rate, err, want)
 		}
 	}

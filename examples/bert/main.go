@@ -93,11 +93,9 @@ func run(ctx context.Context) error {
 		return []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}}
 	}
 	err = model.Compile(keras.CompileConfig{
-		Optimizer: &optimizers.AdamW{Options: optimizers.Options{
-			WeightDecay:            new(0.001),
+		Optimizer: &optimizers.AdamW{WeightDecay: new(0.001),
 			ExcludeFromWeightDecay: []string{"bias", "gamma", "beta"},
-			Schedule:               &optimizers.PolynomialDecay{InitialLearningRate: v.rate, DecaySteps: float64(*epochs * perEpoch), EndLearningRate: new(0.0)},
-		}},
+			Schedule:               &optimizers.PolynomialDecay{InitialLearningRate: v.rate, DecaySteps: float64(*epochs * perEpoch), EndLearningRate: new(0.0)}},
 		Loss:          &losses.SparseCategoricalCrossentropy{FromLogits: true}, // of start and of end
 		OutputMetrics: [][]metrics.Metric{accuracy(), accuracy()},
 	})

@@ -102,7 +102,7 @@ func train(ctx context.Context, c keras.Checkpointer, die int) (string, error) {
 	)
 	err = model.Compile(keras.CompileConfig{
 		Loss:      &losses.SparseCategoricalCrossentropy{FromLogits: true},
-		Optimizer: &optimizers.Adam{Options: optimizers.Options{UseEMA: true}},
+		Optimizer: &optimizers.Adam{UseEMA: true},
 		Metrics:   []metrics.Metric{&metrics.SparseCategoricalAccuracy{Name: "accuracy"}},
 	})
 	if err != nil {

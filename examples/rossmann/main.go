@@ -64,7 +64,7 @@ func run(ctx context.Context) error {
 	// The learning rate rises for three tenths of the training and then falls.
 	cycle := &optimizers.OneCycle{MaxLearningRate: *rate, TotalSteps: float64(max(2, *epochs*perEpoch))}
 	err = model.Compile(keras.CompileConfig{
-		Optimizer: &optimizers.Adam{Options: optimizers.Options{Schedule: cycle}},
+		Optimizer: &optimizers.Adam{Schedule: cycle},
 		Loss:      &losses.MeanSquaredError{},
 	})
 	if err != nil {

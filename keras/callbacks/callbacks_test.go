@@ -63,7 +63,7 @@ func fit(m *keras.Model, c keras.FitConfig) (*keras.History, string, error) {
 func TestResume(t *testing.T) {
 	killed := errors.New("killed")
 	run := func(dir string, c keras.Checkpointer, die int) (string, error) {
-		m := classifier(t, &optimizers.SGD{LearningRate: 0.5, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.5}})
+		m := classifier(t, &optimizers.SGD{LearningRate: 0.5, UseEMA: true, EMAMomentum: 0.5})
 		stop := &EarlyStopping{Patience: 3, RestoreBestWeights: true}
 		h, _, err := fit(m, keras.FitConfig{Epochs: 9, ValidationData: samples(10), Checkpoint: c, SaveEvery: 2, Callbacks: List(
 			&SwapEMAWeights{SwapOnEpoch: true},
@@ -109,7 +109,7 @@ func TestResume(t *testing.T) {
 // TestSwapEMAWeights: the validation sees the averages, training does not.
 func TestSwapEMAWeights(t *testing.T) {
 	ema := func() optimizers.Optimizer {
-		return &optimizers.SGD{LearningRate: 0.5, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.9}}
+		return &optimizers.SGD{LearningRate: 0.5, UseEMA: true, EMAMomentum: 0.9}
 	}
 	weight := func(m *keras.Model) float64 {
 		v, err := m.Weights()[0].Float64s()
@@ -153,7 +153,7 @@ func TestSwapEMAWeights(t *testing.T) {
 		}
 	}
 	_, _, err := fit(classifier(t, &optimizers.SGD{}), keras.FitConfig{Callbacks: List(&SwapEMAWeights{})})
-	wantError(t, err, "callback SwapEMAWeights: got an optimizer without averages, want UseEMA: true in its Options")
+	wantError(t, err, "callback SwapEMAWeights: got an optimizer without averages, want UseEMA: true")
 }
 
 func TestTerminateOnNaN(t *testing.T) {
@@ -343,7 +343,7 @@ func TestErrors(t *testing.T) {
 	}
 	_, _, err := fit(classifier(t, &optimizers.SGD{}), keras.FitConfig{Callbacks: List(&BackupAndRestore{Dir: file}, &BackupAndRestore{Dir: file})})
 	wantError(t, err, "callback BackupAndRestore: Fit has a Checkpoint already; use one of the two")
-	scheduled := &optimizers.SGD{Options: optimizers.Options{Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 1, DecaySteps: 1, DecayRate: 1}}}
+	scheduled := &optimizers.SGD{Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 1, DecaySteps: 1, DecayRate: 1}}
 	_, _, err = fit(classifier(t, scheduled), keras.FitConfig{Epochs: 3, Callbacks: List(&ReduceLROnPlateau{Monitor: "loss", Patience: 1, MinDelta: new(100.0)})})
 	wantError(t, err, "callback ReduceLROnPlateau: optimizer sgd: SetLearningRate: the rate is determined by the Schedule *optimizers.ExponentialDecay")
 	// In epochs without validation there is nothing to watch.

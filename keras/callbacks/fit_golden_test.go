@@ -99,11 +99,11 @@ func column[T ~float64](values []T) *keras.Pipeline {
 }
 
 // scalar is the model y = w·x.
-func scalar(t testing.TB, rate float64, o optimizers.Options) *keras.Model {
+func scalar(t testing.TB, sgd *optimizers.SGD, rate float64) *keras.Model {
 	t.Helper()
 	m := keras.Sequential(&layers.Dense{Units: 1, UseBias: new(false), KernelInitializer: "ones"})
 	check(t, m.Build(1))
-	sgd := &optimizers.SGD{LearningRate: cmpRate(rate), Options: o}
+	sgd.LearningRate = cmpRate(rate)
 	check(t, m.Compile(keras.CompileConfig{Loss: &losses.MeanAbsoluteError{}, Optimizer: sgd}))
 	check(t, sgd.SetLearningRate(rate)) // 0 as a field is the default
 	return m
@@ -187,7 +187,7 @@ func TestKerasFit(t *testing.T) {
 // order: hooks are called as Keras calls them, and History has the same.
 func order(t *testing.T, c *trained) {
 	var got []string
-	h, _, err := c.run(scalar(t, 0, optimizers.Options{}), column(trainX), 2, c.Config.Epochs, lines(c.Stop, &got))
+	h, _, err := c.run(scalar(t, &optimizers.SGD{}, 0), column(trainX), 2, c.Config.Epochs, lines(c.Stop, &got))
 	check(t, err)
 	if !slices.Equal(got, c.Lines) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.Lines, "\n"))
@@ -232,11 +232,11 @@ func rates(t *testing.T, c *trained) {
 		"keeps":  func(_ int, rate float64) float64 { return rate },
 		"counts": func(epoch int, _ float64) float64 { return 1 / float64(epoch+1) },
 	}[c.Name]
-	m := scalar(t, 0.1, optimizers.Options{})
+	m := scalar(t, &optimizers.SGD{}, 0.1)
 	var got []float64
 	h, text, err := c.run(m, column(trainX), 2, 5, &LearningRateScheduler{Schedule: schedule, Verbose: 1},
 		keras.Callback{EpochEnd: func(context.Context, *keras.Run) error {
-			rate, err := m.Optimizer().CurrentLearningRate()
+			rate, err := optimizers.CurrentLearningRate(m.Optimizer())
 			got = append(got, rate)
 			return err
 		}})
@@ -252,7 +252,7 @@ func rates(t *testing.T, c *trained) {
 // nans: TerminateOnNaN stops after the same batch.
 func nans(t *testing.T, c *trained) {
 	var got []string
-	h, text, err := c.run(scalar(t, 0, optimizers.Options{}), column(c.Values), 1, 2, &TerminateOnNaN{}, lines(0, &got))
+	h, text, err := c.run(scalar(t, &optimizers.SGD{}, 0), column(c.Values), 1, 2, &TerminateOnNaN{}, lines(0, &got))
 	check(t, err)
 	steps := 0
 	for _, l := range got {
@@ -267,7 +267,7 @@ func nans(t *testing.T, c *trained) {
 
 // averaged: SwapEMAWeights shows the same weights at every moment.
 func averaged(t *testing.T, c *trained) {
-	m := scalar(t, 0.125, optimizers.Options{UseEMA: true, EMAMomentum: 0.5})
+	m := scalar(t, &optimizers.SGD{UseEMA: true, EMAMomentum: 0.5}, 0.125)
 	var got []moment
 	note := func(what string) func(context.Context, *keras.Run) error {
 		return func(context.Context, *keras.Run) error {
@@ -302,7 +302,7 @@ func backup(t *testing.T, c *trained) {
 	failed, broken := false, errors.New("power cut")
 	var m *keras.Model
 	for _, want := range c.Lives {
-		m = scalar(t, 0.125, optimizers.Options{})
+		m = scalar(t, &optimizers.SGD{}, 0.125)
 		var got []string
 		_, _, err := c.run(m, column(trainX), 2, 4, &BackupAndRestore{Dir: dir, DeleteCheckpoint: new(!c.Keep)},
 			keras.Callback{EpochBegin: func(_ context.Context, r *keras.Run) error {
@@ -330,7 +330,7 @@ func backup(t *testing.T, c *trained) {
 // have the gradient norm besides.
 func board(t *testing.T, c *trained) {
 	dir := t.TempDir()
-	_, _, err := c.run(scalar(t, 0.125, optimizers.Options{}), column(trainX), 2, 2, &TensorBoard{LogDir: dir, WithoutGraph: true, UpdateFreq: c.Update})
+	_, _, err := c.run(scalar(t, &optimizers.SGD{}, 0.125), column(trainX), 2, 2, &TensorBoard{LogDir: dir, WithoutGraph: true, UpdateFreq: c.Update})
 	check(t, err)
 	got := scalars(t, events(t, filepath.Join(dir, "train")))
 	if c.Config.Held != nil {

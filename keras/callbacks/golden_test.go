@@ -195,7 +195,7 @@ func plateau(t *testing.T, c *scripted) {
 	var rates []float64
 	for i, v := range c.Values {
 		s.epochEnd(i, keras.Logs{{Name: "val_loss", Value: v}})
-		rate, err := m.Optimizer().CurrentLearningRate()
+		rate, err := optimizers.CurrentLearningRate(m.Optimizer())
 		check(t, err)
 		rates = append(rates, rate)
 	}

@@ -58,7 +58,7 @@ func (s *SwapEMAWeights) Callback() keras.Callback {
 			if s.swapped == to {
 				return nil
 			}
-			if err := r.Model.Optimizer().SwapEMA(); err != nil {
+			if err := optimizers.SwapEMA(r.Model.Optimizer()); err != nil {
 				return fmt.Errorf("callback SwapEMAWeights: %w", err)
 			}
 			s.swapped = to
@@ -69,7 +69,7 @@ func (s *SwapEMAWeights) Callback() keras.Callback {
 		TrainBegin: func(_ context.Context, r *keras.Run) error {
 			s.swapped = false
 			if !averages(r.Model.Optimizer()) {
-				return errors.New("callback SwapEMAWeights: got an optimizer without averages, want UseEMA: true in its Options")
+				return errors.New("callback SwapEMAWeights: got an optimizer without averages, want UseEMA: true")
 			}
 			return nil
 		},
@@ -82,11 +82,14 @@ func (s *SwapEMAWeights) Callback() keras.Callback {
 	return c
 }
 
-// averages tells whether an optimizer keeps averages; one of a type without
-// the field is believed to.
+// averages reports whether an optimizer keeps averages. An Averager without a
+// field UseEMA keeps them.
 func averages(o optimizers.Optimizer) bool {
 	if s, ok := o.(*optimizers.LossScaleOptimizer); ok {
 		o = s.Inner
+	}
+	if _, ok := o.(optimizers.Averager); !ok {
+		return false
 	}
 	v := reflect.Indirect(reflect.ValueOf(o))
 	if v.Kind() != reflect.Struct {

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
 // ReduceLROnPlateau lowers the learning rate when a log has stopped improving
@@ -81,7 +82,7 @@ func (p *ReduceLROnPlateau) epochEnd(r *keras.Run) error {
 		return nil
 	}
 	rate = max(rate*cmp.Or(p.Factor, 0.1), p.MinLR)
-	if err := r.Model.Optimizer().SetLearningRate(rate); err != nil {
+	if err := optimizers.SetLearningRate(r.Model.Optimizer(), rate); err != nil {
 		return fmt.Errorf("callback ReduceLROnPlateau: %w", err)
 	}
 	if p.Verbose > 0 {
@@ -93,7 +94,10 @@ func (p *ReduceLROnPlateau) epochEnd(r *keras.Run) error {
 
 // logRate puts the learning rate into the logs of the epoch.
 func logRate(r *keras.Run) (float64, error) {
-	rate, err := r.Model.Optimizer().CurrentLearningRate()
+	rate, err := optimizers.CurrentLearningRate(r.Model.Optimizer())
+	if err != nil {
+		return 0, err
+	}
 	r.Logs.Set("learning_rate", rate)
 	return rate, err
 }
@@ -115,12 +119,12 @@ func (l *LearningRateScheduler) Callback() keras.Callback {
 				return fmt.Errorf("callback LearningRateScheduler: Schedule: got nil, want a function")
 			}
 			o := r.Model.Optimizer()
-			rate, err := o.CurrentLearningRate()
+			rate, err := optimizers.CurrentLearningRate(o)
 			if err != nil {
 				return err
 			}
 			rate = l.Schedule(r.Epoch, rate)
-			if err := o.SetLearningRate(rate); err != nil {
+			if err := optimizers.SetLearningRate(o, rate); err != nil {
 				return fmt.Errorf("callback LearningRateScheduler: %w", err)
 			}
 			if l.Verbose > 0 {

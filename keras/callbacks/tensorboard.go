@@ -13,6 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/exponents"
 	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/keras/tensorboard"
+	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
 // TensorBoard writes event files for TensorBoard (Keras: TensorBoard):
@@ -115,7 +116,7 @@ func (b *TensorBoard) batchEnd(r *keras.Run) error {
 }
 
 func (b *TensorBoard) epochEnd(r *keras.Run) error {
-	if _, err := logRate(r); err != nil {
+	if _, err := logRate(r); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	if r.Epoch == r.Config.InitialEpoch && !b.WithoutGraph {
@@ -166,11 +167,16 @@ func (b *TensorBoard) validated(r *keras.Run, name string, value float64) (err e
 			return err
 		}
 	}
-	iterations, err := r.Model.Optimizer().Iterations()
-	if err != nil {
+	if err := b.validation.Scalar("epoch_"+name, int64(r.Epoch), value); err != nil {
 		return err
 	}
-	b.validation.Scalar("epoch_"+name, int64(r.Epoch), value)
+	iterations, err := optimizers.Iterations(r.Model.Optimizer())
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	case err != nil:
+		return err
+	}
 	return b.validation.Scalar("evaluation_"+name+"_vs_iterations", iterations, value)
 }
 

@@ -50,19 +50,19 @@ func settings() map[string]setting {
 	dataset := func() keras.Dataset { return data(36, 1) }
 	return map[string]setting{
 		"float32, Adam, schedule, averages": {"float32", func() optimizers.Optimizer {
-			return &optimizers.Adam{Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.9, EMAOverwriteFrequency: 7,
-				Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 0.05, DecaySteps: 3, DecayRate: 0.9}}}
+			return &optimizers.Adam{UseEMA: true, EMAMomentum: 0.9, EMAOverwriteFrequency: 7,
+				Schedule: &optimizers.ExponentialDecay{InitialLearningRate: 0.05, DecaySteps: 3, DecayRate: 0.9}}
 		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 3, Seed: 5, ValidationData: data(8, 3)}, 0},
 		// The scale grows until steps are skipped, and falls again.
 		"mixed_float16, loss scale": {"mixed_float16", func() optimizers.Optimizer {
-			return &optimizers.LossScaleOptimizer{Inner: &optimizers.Adam{Options: optimizers.Options{UseEMA: true}},
+			return &optimizers.LossScaleOptimizer{Inner: &optimizers.Adam{UseEMA: true},
 				InitialScale: 1 << 20, DynamicGrowthSteps: 2, Growth: 8}
 		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 3, ValidationSplit: 0.2}, 0},
 		"mixed_bfloat16, accumulation, epochs of 4 steps": {"mixed_bfloat16", func() optimizers.Optimizer {
-			return &optimizers.SGD{LearningRate: 0.05, Momentum: 0.9, Options: optimizers.Options{GradientAccumulationSteps: 3}}
+			return &optimizers.SGD{LearningRate: 0.05, Momentum: 0.9, GradientAccumulationSteps: 3}
 		}, dataset, keras.FitConfig{BatchSize: 8, Epochs: 4, StepsPerEpoch: 4}, 0},
 		"bfloat16, Nadam, cosine": {"bfloat16", func() optimizers.Optimizer {
-			return &optimizers.Nadam{Options: optimizers.Options{Schedule: &optimizers.CosineDecay{InitialLearningRate: 0.05, DecaySteps: 12}}}
+			return &optimizers.Nadam{Schedule: &optimizers.CosineDecay{InitialLearningRate: 0.05, DecaySteps: 12}}
 		}, func() keras.Dataset { return data(36, 1).Shuffle(10, 3).Batch(8).Prefetch(2) }, keras.FitConfig{Epochs: 3, ValidationData: data(8, 3), ValidationFreq: 2}, 0},
 		"float16, generator, class weights": {"float16", func() optimizers.Optimizer { return &optimizers.RMSprop{} },
 			func() keras.Dataset { return epochs{} },

@@ -191,7 +191,7 @@ func TestGoldenOptimizer(t *testing.T) {
 			t.Errorf("the optimizer has no variable %s", name)
 		}
 	}
-	if n, err := m.Optimizer().Iterations(); err != nil || n != 3 {
+	if n, err := optimizers.Iterations(m.Optimizer()); err != nil || n != 3 {
 		t.Errorf("got %d iterations, want Keras's 3, error %v", n, err)
 	}
 }

@@ -214,7 +214,7 @@ func testOptimizer(t *testing.T, optimizer func() optimizers.Optimizer) {
 		if err := saving.LoadWeights(path, o, saving.WithOptimizer(o.Optimizer())); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := o.Optimizer().Iterations(); err != nil || n < 1 {
+		if n, err := optimizers.Iterations(o.Optimizer()); err != nil || n < 1 {
 			t.Errorf("got %d iterations, error %v", n, err)
 		}
 	}

@@ -36,23 +36,24 @@ type training struct {
 // trainings unpacks testdata/training.zip.
 func trainings(t *testing.T) map[string]training {
 	t.Helper()
-	two := optimizers.Options{GradientAccumulationSteps: 2}
 	half, single := keras.Float16, keras.Float32
 	out := map[string]training{
 		"mixed_float16": {optimizer: func() optimizers.Optimizer { return &optimizers.Adam{LearningRate: 0.05} }, loss: half, iterations: 3},
 		"overflowed": {optimizer: func() optimizers.Optimizer {
 			return &optimizers.LossScaleOptimizer{Inner: &optimizers.SGD{LearningRate: 0.1, Momentum: 0.9}, DynamicGrowthSteps: 4}
 		}, loss: half, iterations: 4},
-		"accumulating": {optimizer: func() optimizers.Optimizer { return &optimizers.Adam{LearningRate: 0.05, Options: two} }, loss: single, iterations: 1},
+		"accumulating": {optimizer: func() optimizers.Optimizer { return &optimizers.Adam{LearningRate: 0.05, GradientAccumulationSteps: 2} }, loss: single, iterations: 1},
 		"accumulating_3": {optimizer: func() optimizers.Optimizer {
-			return &optimizers.SGD{LearningRate: 0.1, Momentum: 0.9, Nesterov: true, Options: optimizers.Options{GradientAccumulationSteps: 3}}
+			return &optimizers.SGD{LearningRate: 0.1, Momentum: 0.9, Nesterov: true, GradientAccumulationSteps: 3}
 		}, loss: single, iterations: 1},
-		"accumulated":        {optimizer: func() optimizers.Optimizer { return &optimizers.AdamW{LearningRate: 0.05, Options: two} }, loss: single, iterations: 2},
-		"mixed_accumulating": {optimizer: func() optimizers.Optimizer { return &optimizers.Adam{LearningRate: 0.05, Options: two} }, loss: half, iterations: 1},
+		"accumulated": {optimizer: func() optimizers.Optimizer {
+			return &optimizers.AdamW{LearningRate: 0.05, GradientAccumulationSteps: 2}
+		}, loss: single, iterations: 2},
+		"mixed_accumulating": {optimizer: func() optimizers.Optimizer { return &optimizers.Adam{LearningRate: 0.05, GradientAccumulationSteps: 2} }, loss: half, iterations: 1},
 		"parts": {optimizer: func() optimizers.Optimizer {
 			return &optimizers.MultiOptimizer{OptimizerMap: optimizers.OptimizerMap{
-				Default: &optimizers.Adam{LearningRate: 0.05, Options: two},
-				Entries: []optimizers.OptimizerEntry{{Variables: ".*bias", Optimizer: &optimizers.SGD{LearningRate: 0.1, Momentum: 0.9, Options: two}}},
+				Default: &optimizers.Adam{LearningRate: 0.05, GradientAccumulationSteps: 2},
+				Entries: []optimizers.OptimizerEntry{{Variables: ".*bias", Optimizer: &optimizers.SGD{LearningRate: 0.1, Momentum: 0.9, GradientAccumulationSteps: 2}}},
 			}}
 		}, loss: single, iterations: 1},
 		"transfer": {optimizer: func() optimizers.Optimizer { return &optimizers.Adam{LearningRate: 0.05} }, loss: single, iterations: 2},
@@ -136,10 +137,10 @@ func TestGoldenTraining(t *testing.T) {
 			if err := saving.LoadWeights(c.path, m, saving.WithOptimizer(m.Optimizer())); err != nil {
 				t.Fatal(err)
 			}
-			if n, err := m.Optimizer().Iterations(); n != c.iterations || err != nil {
+			if n, err := optimizers.Iterations(m.Optimizer()); n != c.iterations || err != nil {
 				t.Errorf("got %d applied steps, want %d, error %v", n, c.iterations, err)
 			}
-			if r, err := m.Optimizer().Result(); r.AppliedSteps != c.iterations || r.SkippedSteps != 0 || err != nil {
+			if r, err := optimizers.Result(m.Optimizer()); r.AppliedSteps != c.iterations || r.SkippedSteps != 0 || err != nil {
 				t.Errorf("got %+v, want %d applied steps and none skipped, error %v", r, c.iterations, err)
 			}
 			dir := t.TempDir()
@@ -176,7 +177,7 @@ func TestGoldenTraining(t *testing.T) {
 					t.Errorf("weight %d of the head: got %v, want %v", i, head[i], want)
 				}
 			}
-			if r, err := m.Optimizer().Result(); c.Scale != 0 && r.LossScale != c.Scale || err != nil {
+			if r, err := optimizers.Result(m.Optimizer()); c.Scale != 0 && r.LossScale != c.Scale || err != nil {
 				t.Errorf("got %+v, want a loss scale of %v, error %v", r, c.Scale, err)
 			}
 		})
@@ -234,7 +235,7 @@ func TestLossScaleTravels(t *testing.T) {
 		if err := passed(t, from, c.to); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if r, err := c.to.Optimizer().Result(); r.LossScale != c.scale || r.AppliedSteps != 2 || err != nil {
+		if r, err := optimizers.Result(c.to.Optimizer()); r.LossScale != c.scale || r.AppliedSteps != 2 || err != nil {
 			t.Errorf("%s: got %+v, want a scale of %v and 2 applied steps, error %v", name, r, c.scale, err)
 		}
 	}
@@ -244,7 +245,7 @@ func TestLossScaleTravels(t *testing.T) {
 		t.Fatal(err)
 	}
 	denseStep(t, to, 1, 2)
-	if r, err := to.Optimizer().Result(); r.LossScale != 1<<11 || err != nil {
+	if r, err := optimizers.Result(to.Optimizer()); r.LossScale != 1<<11 || err != nil {
 		t.Errorf("got a scale of %v after the third good step, want %v, error %v", r.LossScale, 1<<11, err)
 	}
 	// Without loss scaling in the file the scale stays.
@@ -252,7 +253,7 @@ func TestLossScaleTravels(t *testing.T) {
 	if err := passed(t, dense(t, "float32", &optimizers.Adam{}, 1, 2), to); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := to.Optimizer().Result(); r.LossScale != 1<<5 || err != nil {
+	if r, err := optimizers.Result(to.Optimizer()); r.LossScale != 1<<5 || err != nil {
 		t.Errorf("got a scale of %v from a file without one, want %v, error %v", r.LossScale, 1<<5, err)
 	}
 }
@@ -262,7 +263,7 @@ func TestLossScaleTravels(t *testing.T) {
 // error.
 func TestWindowTravels(t *testing.T) {
 	window := func(dtype string, n int, x ...float32) *keras.Model {
-		var o optimizers.Optimizer = &optimizers.SGD{LearningRate: 0.5, Options: optimizers.Options{GradientAccumulationSteps: n}}
+		var o optimizers.Optimizer = &optimizers.SGD{LearningRate: 0.5, GradientAccumulationSteps: n}
 		if dtype != "float32" {
 			o = &optimizers.LossScaleOptimizer{Inner: o, InitialScale: 8}
 		}

@@ -147,36 +147,41 @@ func (p program) build(r *run) *keras.Model {
 // optimizer makes a new optimizer. With halves it accumulates twice as many
 // gradients.
 func (u rule) optimizer(halves bool) optimizers.Optimizer {
-	o := optimizers.Options{UseEMA: u.EMA, EMAOverwriteFrequency: u.Overwrite, GlobalClipNorm: u.Clip, GradientAccumulationSteps: u.Accumulate}
-	if u.EMA {
-		o.EMAMomentum = 0.8
-	}
-	if halves {
-		o.GradientAccumulationSteps = 2 * max(1, u.Accumulate)
-	}
 	var made optimizers.Optimizer
 	switch u.Class {
 	case "SGD":
-		made = &optimizers.SGD{LearningRate: u.Rate, Options: o}
+		made = &optimizers.SGD{LearningRate: u.Rate}
 	case "momentum":
-		made = &optimizers.SGD{LearningRate: u.Rate, Momentum: 0.9, Options: o}
+		made = &optimizers.SGD{LearningRate: u.Rate, Momentum: 0.9}
 	case "Adam":
-		made = &optimizers.Adam{LearningRate: u.Rate, Options: o}
+		made = &optimizers.Adam{LearningRate: u.Rate}
 	case "AdamW":
-		made = &optimizers.AdamW{LearningRate: u.Rate, Options: o}
+		made = &optimizers.AdamW{LearningRate: u.Rate}
 	case "RMSprop":
-		made = &optimizers.RMSprop{LearningRate: u.Rate, Options: o}
+		made = &optimizers.RMSprop{LearningRate: u.Rate}
 	case "Adagrad":
-		made = &optimizers.Adagrad{LearningRate: u.Rate, Options: o}
+		made = &optimizers.Adagrad{LearningRate: u.Rate}
 	case "Nadam":
-		made = &optimizers.Nadam{LearningRate: u.Rate, Options: o}
+		made = &optimizers.Nadam{LearningRate: u.Rate}
 	case "Adamax":
-		made = &optimizers.Adamax{LearningRate: u.Rate, Options: o}
+		made = &optimizers.Adamax{LearningRate: u.Rate}
 	case "Lamb":
-		made = &optimizers.Lamb{LearningRate: u.Rate, Options: o}
+		made = &optimizers.Lamb{LearningRate: u.Rate}
 	default:
 		panic("there is no optimizer " + u.Class)
 	}
+	accumulate := u.Accumulate
+	if halves {
+		accumulate = 2 * max(1, u.Accumulate)
+	}
+	fields := reflect.ValueOf(made).Elem()
+	fields.FieldByName("UseEMA").SetBool(u.EMA)
+	if u.EMA {
+		fields.FieldByName("EMAMomentum").SetFloat(0.8)
+	}
+	fields.FieldByName("EMAOverwriteFrequency").SetInt(int64(u.Overwrite))
+	fields.FieldByName("GlobalClipNorm").SetFloat(u.Clip)
+	fields.FieldByName("GradientAccumulationSteps").SetInt(int64(accumulate))
 	if u.Scaled {
 		return &optimizers.LossScaleOptimizer{Inner: made, InitialScale: 4096, DynamicGrowthSteps: 3}
 	}
@@ -240,7 +245,7 @@ func (r *run) program(p program) {
 			}
 			r.read(l.read, batch(), a.Times)
 		case "rate":
-			check(m.Optimizer().SetLearningRate(p.Optimizer.Rate / float64(a.Times)))
+			check(optimizers.SetLearningRate(m.Optimizer(), p.Optimizer.Rate/float64(a.Times)))
 		case "swap":
 			r.swapped(m, data().Batch(a.Batch))
 		case "skip":
@@ -341,9 +346,9 @@ func (r *run) read(f reader, b keras.Batch, times int) {
 // back.
 func (r *run) swapped(m *keras.Model, d keras.Dataset) {
 	before := bytesOf(m)
-	check(m.Optimizer().SwapEMA())
+	check(optimizers.SwapEMA(m.Optimizer()))
 	r.evaluate(m, d)
-	check(m.Optimizer().SwapEMA())
+	check(optimizers.SwapEMA(m.Optimizer()))
 	r.same("weights before and after the averages were swapped in and out", before, bytesOf(m))
 	r.evaluate(m, d)
 }
@@ -490,7 +495,7 @@ func (p program) code(name string) string {
 			}
 			f("r.read(read%d, %s, %d)", i, batch, a.Times)
 		case "rate":
-			f("check(%s.Optimizer().SetLearningRate(%v))", m, p.Optimizer.Rate/float64(a.Times))
+			f("check(optimizers.SetLearningRate(%s.Optimizer(), %v))", m, p.Optimizer.Rate/float64(a.Times))
 		case "swap":
 			f("r.swapped(%s, %s.Batch(%d))", m, data, a.Batch)
 		case "skip":

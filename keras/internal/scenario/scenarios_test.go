@@ -115,16 +115,16 @@ var trainings = []scenario{
 		train, test := r.points(1, 64, classes, features), r.points(2, 31, classes, features)
 		r.fit(m, train, keras.FitConfig{ValidationData: test})
 		for _, rate := range []float64{0.01, 0.3} {
-			check(m.Optimizer().SetLearningRate(rate))
-			r.value("rate", must(m.Optimizer().CurrentLearningRate()))
+			check(optimizers.SetLearningRate(m.Optimizer(), rate))
+			r.value("rate", must(optimizers.CurrentLearningRate(m.Optimizer())))
 			r.fit(m, train, keras.FitConfig{ValidationData: test})
 		}
 		r.fit(m, train, keras.FitConfig{Epochs: 3, ValidationData: test, Callbacks: callbacks.List(
 			&callbacks.LearningRateScheduler{Schedule: func(epoch int, rate float64) float64 { return rate / float64(1+epoch) }})})
 	}},
 	{"schedule and clipping", false, func(r *run) {
-		m := compile(r.mlp(), &optimizers.Adam{Options: optimizers.Options{GlobalClipNorm: 0.5,
-			Schedule: &optimizers.CosineDecay{InitialLearningRate: 0.004, DecaySteps: 7}}})
+		m := compile(r.mlp(), &optimizers.Adam{GlobalClipNorm: 0.5,
+			Schedule: &optimizers.CosineDecay{InitialLearningRate: 0.004, DecaySteps: 7}})
 		r.fit(m, r.points(1, 71, classes, features), keras.FitConfig{BatchSize: 20, Epochs: 2, ValidationData: r.points(2, 40, classes, features)})
 		r.evaluate(m, r.points(2, 40, classes, features).Batch(20))
 	}},
@@ -134,7 +134,7 @@ var trainings = []scenario{
 			&callbacks.ReduceLROnPlateau{Patience: 1, MinDelta: new(0.8), Factor: 0.5})})
 	}},
 	{"accumulated gradients", false, func(r *run) {
-		m := compile(r.mlp(), &optimizers.Adam{LearningRate: 0.002, Options: optimizers.Options{GradientAccumulationSteps: 3}})
+		m := compile(r.mlp(), &optimizers.Adam{LearningRate: 0.002, GradientAccumulationSteps: 3})
 		test := r.points(2, 37, classes, features).Batch(37)
 		for i, b := range batches(r.points(1, 128, classes, features).Batch(16)) {
 			r.train(m, b)
@@ -173,7 +173,7 @@ var trainings = []scenario{
 			m := r.build(keras.Sequential(&layers.Dense{Units: units, Activation: "relu"}, &layers.BatchNormalization{},
 				&layers.Dropout{Rate: 0.1, Seed: new(int64(2))}, &layers.Dense{Units: classes}), features)
 			check(m.Compile(keras.CompileConfig{
-				Optimizer: &optimizers.Adam{LearningRate: 0.002, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.9}},
+				Optimizer: &optimizers.Adam{LearningRate: 0.002, UseEMA: true, EMAMomentum: 0.9},
 				Loss:      &losses.SparseCategoricalCrossentropy{FromLogits: true},
 				NonFinite: action,
 			}))
@@ -210,24 +210,24 @@ var trainings = []scenario{
 		r.honest(skips, test, r.input(3, 20, features))
 	}},
 	{"moving averages swapped in and out", false, func(r *run) {
-		m := compile(r.mlp(), &optimizers.Adam{LearningRate: 0.003, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.7}})
+		m := compile(r.mlp(), &optimizers.Adam{LearningRate: 0.003, UseEMA: true, EMAMomentum: 0.7})
 		train, test := r.points(1, 64, classes, features), r.points(2, 55, classes, features).Batch(55)
 		for range 3 {
 			r.fit(m, train, keras.FitConfig{})
 			before := r.evaluate(m, test)
 			r.evaluate(m, test)
-			check(m.Optimizer().SwapEMA())
+			check(optimizers.SwapEMA(m.Optimizer()))
 			r.evaluate(m, test)
 			r.evaluate(m, test)
-			check(m.Optimizer().SwapEMA())
+			check(optimizers.SwapEMA(m.Optimizer()))
 			r.sameNumbers("evaluation before and after the averages were swapped in and out", numbers(before), numbers(r.evaluate(m, test)))
 		}
-		check(m.Optimizer().FinalizeVariables())
+		check(optimizers.FinalizeVariables(m.Optimizer()))
 		r.evaluate(m, test)
 		r.honest(m, test, r.input(3, 19, features))
 	}},
 	{"averages that overwrite the weights", false, func(r *run) {
-		m := compile(r.mlp(), &optimizers.SGD{LearningRate: 0.05, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.8, EMAOverwriteFrequency: 3}})
+		m := compile(r.mlp(), &optimizers.SGD{LearningRate: 0.05, UseEMA: true, EMAMomentum: 0.8, EMAOverwriteFrequency: 3})
 		r.fit(m, r.points(1, 80, classes, features), keras.FitConfig{BatchSize: 16, Epochs: 2, ValidationData: r.points(2, 33, classes, features),
 			Callbacks: callbacks.List(&callbacks.SwapEMAWeights{})})
 		r.predict(m, r.input(3, 33, features))
@@ -399,7 +399,7 @@ var wholeFiles = []scenario{
 	}},
 	{"resumed and uninterrupted", false, func(r *run) {
 		make := func() *keras.Model {
-			return compile(r.mlp(), &optimizers.Adam{LearningRate: 0.002, Options: optimizers.Options{UseEMA: true, EMAMomentum: 0.9}})
+			return compile(r.mlp(), &optimizers.Adam{LearningRate: 0.002, UseEMA: true, EMAMomentum: 0.9})
 		}
 		train, test, x := r.points(1, 70, classes, features), r.points(2, 31, classes, features), r.input(3, 31, features)
 		config := keras.FitConfig{BatchSize: 16, Epochs: 3, ValidationData: test, Seed: 5}
