@@ -25,11 +25,12 @@ var imports = map[string]string{
 	"backend/driver":                 "backend/dtype backend/ir backend/op",
 	"backend":                        "backend/driver backend/dtype backend/ir backend/op",
 	"backend/null":                   "backend backend/driver backend/dtype backend/ir backend/op",
-	"backend/cpu":                    "backend backend/cpu/internal/gemm backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/cpu golang.org/x/sys/unix", // on Windows golang.org/x/sys/windows
+	"backend/cpu":                    "backend backend/cpu/internal/gemm backend/cpu/internal/isa backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/unix", // on Windows golang.org/x/sys/windows
 	"backend/cpu/internal/a64":       "",
 	"backend/cpu/internal/asmgen":    "backend/cpu/internal/a64",
-	"backend/cpu/internal/gemm":      "backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",
-	"backend/cpu/internal/vec":       "golang.org/x/sys/cpu backend/dtype",
+	"backend/cpu/internal/gemm":      "backend/cpu/internal/isa backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",
+	"backend/cpu/internal/isa":       "golang.org/x/sys/cpu",
+	"backend/cpu/internal/vec":       "backend/cpu/internal/isa golang.org/x/sys/cpu backend/dtype",
 	"backend/cpu/internal/vecgen":    "backend/cpu/internal/a64",
 	"backend/cuda":                   "backend backend/cuda/internal/api backend/cuda/internal/cublaslt backend/cuda/internal/cudnn backend/cuda/internal/ptx backend/cuda/kernels backend/driver backend/dtype backend/ir backend/op",
 	"backend/cuda/internal/api":      "gorgonia.org/cu",

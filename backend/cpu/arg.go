@@ -24,7 +24,7 @@ func newArg(b *builder, v *ir.Value) kernel {
 	switch domainOf(v.Args[0].Type.DType) {
 	case inF32:
 		k := makeArg[float32](b, v)
-		s, sign := vectors(), uint32(0)
+		s, sign := vec.Current(), uint32(0)
 		if s == nil {
 			return k
 		}
@@ -77,7 +77,7 @@ func (k *arg[T]) chunk(r *run, w *worker, c int) {
 	}
 	if k.near && k.inner == 1 {
 		size := k.n * k.dtype.Size()
-		vectors().Touch(r.values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
+		vec.Current().Touch(r.values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
 	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
 		o, col := u/k.tiles, u%k.tiles*block

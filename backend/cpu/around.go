@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -17,7 +18,7 @@ const soonBytes = 1 << 26
 // an operand, which is in them, and is not read before much else.
 func (k *elementwise) goesAround(g *ir.Graph, at int) bool {
 	v := g.Values[at]
-	switch d, s := v.Type.DType, vectors(); {
+	switch d, s := v.Type.DType, vec.Current(); {
 	case s == nil, d != dtype.Float32 && !d.Is16(), d.Is16() && s.ToF16Around == nil:
 		return false
 	}

@@ -48,7 +48,7 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k, ok := prog.steps[len(prog.steps)-1].kernel.(*elementwise); !ok || k.fence != (len(x) == n*size && (vectors() != nil && size == 4 || vectors() == vec.AVX512() && vectors() != nil)) {
+		if k, ok := prog.steps[len(prog.steps)-1].kernel.(*elementwise); !ok || k.fence != (len(x) == n*size && (vec.Current() != nil && size == 4 || vec.Current() == vec.AVX512() && vec.Current() != nil)) {
 			t.Fatalf("%d bytes: written around the caches: %v", len(x), ok && k.fence)
 		}
 		in, out := &Buffer{storage: aligned(len(x))}, &Buffer{storage: aligned(len(x) + 64)}

@@ -1,6 +1,10 @@
 package cpu
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+)
 
 // ahead asks the second cache, little by little, for what is read or written
 // soon: rows of a head lie so far apart that processors do not fetch them by
@@ -20,7 +24,7 @@ type ahead struct {
 // add has rows of features of a head fetched, from a step on.
 func (a *ahead) add(data []byte, size, batch, steps, heads, head, step, rows, features int) {
 	at := (((batch*steps+step)*heads + head) * features) * size
-	if rows = min(rows, steps-step); rows <= 0 || at >= len(data) || vectors() == nil {
+	if rows = min(rows, steps-step); rows <= 0 || at >= len(data) || vec.Current() == nil {
 		return
 	}
 	r := &a.rows[a.n]
@@ -34,7 +38,7 @@ func (a *ahead) part() {
 	for n := a.most; n > 0 && a.n > 0; {
 		r := &a.rows[a.n-1]
 		rows := min(n, r.rows)
-		vectors().PrefetchRows(unsafe.Pointer(&r.data[r.at]), r.bytes, rows, r.step)
+		vec.Current().PrefetchRows(unsafe.Pointer(&r.data[r.at]), r.bytes, rows, r.step)
 		n -= rows
 		r.at += rows * r.step
 		if r.rows -= rows; r.rows == 0 {

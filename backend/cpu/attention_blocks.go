@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
@@ -23,7 +24,7 @@ type blocks struct {
 }
 
 func newBlocks(d dtype.DType) blocks {
-	set := kernelsOf(current())
+	set := gemm.Current()
 	if set == nil {
 		set = gemm.Portable
 	}
@@ -122,7 +123,7 @@ func (x *blocks) load(d unsafe.Pointer, lead int, src unsafe.Pointer, lds, rows,
 	if x.pairs {
 		size = n * 2
 	}
-	v, copied := vectors(), (x.pairs || x.from == dtype.Float32) && scale == 1 && n > 0
+	v, copied := vec.Current(), (x.pairs || x.from == dtype.Float32) && scale == 1 && n > 0
 	if copied = copied && v != nil && v.Scores != nil; copied {
 		v.CopyRows(d, src, lead, lds, size, rows)
 	}

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -332,7 +333,7 @@ func (c *gradBlock) statistics() (top, inverse []float32) {
 func (c *gradBlock) setMeans() {
 	k := c.attentionGrad
 	mean, numbers := viewOf[float32](c.w.scratch[k.atMean:], c.n), k.numbers(c.w)
-	if v := vectors(); v != nil && v.Scores != nil && k.ValueFeatures > 0 {
+	if v := vec.Current(); v != nil && v.Scores != nil && k.ValueFeatures > 0 {
 		f := map[dtype.DType]func(dst, x, y unsafe.Pointer, lead, n, rows int){dtype.Float32: v.DotRows, dtype.Float16: v.DotRowsF16, dtype.BFloat16: v.DotRowsBF16}[k.from]
 		g, step := k.operand(c.r.values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
 		y, _ := k.operand(c.r.values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)

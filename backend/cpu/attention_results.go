@@ -18,7 +18,7 @@ type headResult struct {
 
 func newHeadResult(p resultPart, features int) headResult {
 	h := headResult{resultPart: p, features: features, scaled: p.rows(features)}
-	v := vectors()
+	v := vec.Current()
 	if v == nil || v.Scores == nil || h.scaled.staged {
 		return h
 	}

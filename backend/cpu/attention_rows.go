@@ -3,13 +3,14 @@ package cpu
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // Loops over a row of scores, in assembly where there is some.
 
 func scaleRow(x []float32, by float32) {
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		v.MulScalar(x, x, by)
 		return
 	}
@@ -19,7 +20,7 @@ func scaleRow(x []float32, by float32) {
 }
 
 func addRow(x []float32, c float32) {
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		v.AddScalar(x, x, c)
 		return
 	}
@@ -29,7 +30,7 @@ func addRow(x []float32, c float32) {
 }
 
 func mulRow(x, by []float32) {
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		v.Mul(x, x, by[:len(x)])
 		return
 	}
@@ -39,7 +40,7 @@ func mulRow(x, by []float32) {
 }
 
 func maxRow(x []float32) float32 {
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		return float32(v.Max(x))
 	}
 	return float32(maxRun(x))
@@ -49,7 +50,7 @@ func maxRow(x []float32) float32 {
 // sum. What is behind x, up to a whole vector, is overwritten by 0: rows of scores
 // have room for it. s is scratch memory.
 func expRow(x []float32, scale, top, by float32, s []float32) float64 {
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		whole := wholeRow(x, v.Lanes)
 		s[0], s[1], s[2] = scale*math.Log2E, top, by
 		v.Exp2BelowSum(whole, whole, s)
@@ -74,7 +75,7 @@ func wholeRow(x []float32, lanes int) []float32 {
 
 // whereRow puts v[0] where keep is 0.
 func whereRow(x []float32, keep []byte, v []float32) {
-	if s := vectors(); s != nil {
+	if s := vec.Current(); s != nil {
 		for len(x) > 0 {
 			n := min(len(x), len(v))
 			s.Where(x[:n], keep[:n], x[:n], v[:n])
@@ -121,7 +122,7 @@ func newDropout(a op.Attr) *dropout {
 // keep writes 1 for the numbers from number lo on that are kept, 0 for the others:
 // a multiple of 256, up to randomPart, which random is scratch memory for.
 func (d *dropout) keep(out []byte, random []float32, all draw, lo int) {
-	v := vectors()
+	v := vec.Current()
 	if v != nil && d.halves {
 		all.atLeast(lo, out, d.bound[0])
 		return

@@ -3,6 +3,8 @@ package cpu
 import (
 	"math"
 	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
 // scoreRows is rows of scores, lead bytes apart in scratch memory, of queries
@@ -41,7 +43,7 @@ func (b *scoreRows) cut() {
 // weigh is vec.Scores.Weigh, or WeighBF16 for pairs, of scores times scale. s is
 // scratch memory for numbers.
 func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
-	if v := vectors(); v != nil && v.Scores != nil {
+	if v := vec.Current(); v != nil && v.Scores != nil {
 		f := v.Weigh
 		if pairs {
 			f = v.WeighBF16
@@ -61,7 +63,7 @@ func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 // slopes is vec.Scores.Slopes, or SlopesBF16 for pairs, of scores times scale and
 // of dx, which lies like x, times by.
 func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top, inverse, mean, s []float32) {
-	if v := vectors(); v != nil && v.Scores != nil {
+	if v := vec.Current(); v != nil && v.Scores != nil {
 		f := v.Slopes
 		if pairs {
 			f = v.SlopesBF16
@@ -86,7 +88,7 @@ func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top
 // choose puts v, which is repeated, where the flags of rows step bytes apart are
 // 0; of pairs it is 0.
 func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
-	if s := vectors(); s != nil && s.Scores != nil {
+	if s := vec.Current(); s != nil && s.Scores != nil {
 		f := s.Choose
 		if pairs {
 			f = s.ChooseHalf

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -83,7 +84,7 @@ func TestAttentionBlocks(t *testing.T) {
 	forEachISA(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range shapes {
-				if current() == isaPortable && (d.Is16() || s.d > 100) {
+				if isa.Current() == isa.Portable && (d.Is16() || s.d > 100) {
 					continue // differs in conversions only
 				}
 				what := fmt.Sprintf("%v %s", d, s.name)

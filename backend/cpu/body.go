@@ -231,7 +231,7 @@ func (c *code) roundLater(list []instr) {
 // stored: without rounding where the numbers are of the type already, and
 // around the caches.
 func (c *code) storeHalves(list []instr) {
-	v := vectors()
+	v := vec.Current()
 	for k := range c.results {
 		r := &c.results[k]
 		if !r.dtype.Is16() {

@@ -71,7 +71,7 @@ func rounding(ins op.Instr, dst int) exec {
 // roundedLoop makes the loop of an instruction and its rounding where they are
 // one, or nil.
 func roundedLoop(ins op.Instr, dst int, args []int) exec {
-	v := vectors()
+	v := vec.Current()
 	if v == nil {
 		return nil
 	}

@@ -28,11 +28,14 @@ type lease struct {
 
 func (l *lease) end() { l.device.held.Add(-l.bytes.Swap(0)) }
 
-// add counts n bytes more, or less.
-func (l *lease) add(n int) {
+// hold counts n bytes more, or less.
+func (l *lease) hold(n int) {
 	l.device.held.Add(int64(n))
 	l.bytes.Add(int64(n))
 }
+
+// holdByHelper counts n bytes for the process: its helpers serve all programs.
+func (l *lease) holdByHelper(n int) { l.device.held.Add(int64(n)) }
 
 // newBuffer makes a buffer of zeros, of bytes that the device has counted.
 func newBuffer(d *Device, bytes int) *Buffer {

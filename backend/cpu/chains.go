@@ -113,7 +113,7 @@ func affineSum(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
 // chained puts one loop in the place of several where there is one. The
 // instructions that it takes the place of are left to needed.
 func (c *code) chained(list []instr, operands []operand) []instr {
-	if vectors() == nil {
+	if vec.Current() == nil {
 		return list
 	}
 	m := matcher{domain: c.domain, operands: operands, made: map[int]*instr{}, reads: map[int]int{}}
@@ -229,13 +229,13 @@ func chainExec(ins instr, operands []operand, through int) exec {
 	}
 	dst := ins.dst
 	if f := ins.chain.masked; f != nil {
-		set, a, c := vectors(), in[0], in[1]
+		set, a, c := vec.Current(), in[0], in[1]
 		return func(r [][]byte, n int) {
 			f(set, vector(r, dst, n), r[c][:n], vector(r, a, n), number(r, 0), number(r, 1))
 		}
 	}
 	if whole := ins.chain.whole; whole != nil {
-		set := vectors()
+		set := vec.Current()
 		return func(r [][]byte, n int) {
 			var v [6][]float32
 			for i, reg := range in {
@@ -245,12 +245,12 @@ func chainExec(ins instr, operands []operand, through int) exec {
 		}
 	}
 	if ins.chain.slow == nil {
-		f := ins.chain.of(vectors())
+		f := ins.chain.of(vec.Current())
 		return func(r [][]byte, n int) {
 			f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), number(r, 0), number(r, 1))
 		}
 	}
-	f := ins.chain.slow(vectors())
+	f := ins.chain.slow(vec.Current())
 	return func(r [][]byte, n int) {
 		var ahead [mostAhead]unsafe.Pointer
 		for i := range ahead {
@@ -293,7 +293,7 @@ func momentsExec(list []instr, operands []operand, apart [3]exec) exec {
 	first, second, step := byRole(list)
 	numbers := slices.Concat(first.args[2:], second.args[2:], step.args[3:])
 	to, from := [3]int{first.dst, second.dst, step.dst}, [3]int{first.args[0], second.args[0], step.args[0]}
-	gradient, f := first.args[1], vectors().Moments
+	gradient, f := first.args[1], vec.Current().Moments
 	return func(r [][]byte, n int) {
 		start := func(reg int) *byte { return unsafe.SliceData(r[reg]) }
 		if start(to[0]) != start(from[0]) || start(to[1]) != start(from[1]) || start(to[2]) == start(gradient) {
@@ -331,7 +331,7 @@ func (c *code) findAhead(operands []operand, list []instr) {
 // scalarLoop is the loop of an instruction between a vector and a number, or
 // nil.
 func scalarLoop(ins instr, operands []operand) (f vec.Scalar, vector, number int) {
-	v := vectors()
+	v := vec.Current()
 	if v == nil || len(ins.args) != 2 || ins.DType != dtype.Float32 || ins.from != dtype.Float32 {
 		return nil, 0, 0
 	}
@@ -369,7 +369,7 @@ func (c *code) findDraw(operands []operand, list []instr) {
 		}
 		from := ins.args[0]
 		numbers, ok := operands[from].made.(*random)
-		if !ok || !numbers.halves || vectors() == nil || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
+		if !ok || !numbers.halves || vec.Current() == nil || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
 			continue
 		}
 		ins.draws, ins.args = true, ins.args[1:]

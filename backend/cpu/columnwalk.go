@@ -46,7 +46,7 @@ func newColumnWalk(outer, rows, width int, types ...dtype.DType) columnWalk {
 	}
 	k.loops = columnLoopsOf(k.in)
 	k.places = k.tile
-	if vectors() != nil {
+	if vec.Current() != nil {
 		if width > 0 && width < narrowColumns {
 			for k.unit*width%columnLanes != 0 || k.unit*width < narrowColumns {
 				k.unit *= 2
@@ -89,7 +89,7 @@ func (k *columnWalk) tileOf(u int) columnsTile {
 	t.first = (t.outer*k.rows+t.segment*k.segment)*k.width + t.column
 	t.main = k.unit * t.width
 	t.places = t.main
-	if vectors() != nil && t.main%columnLanes != 0 {
+	if vec.Current() != nil && t.main%columnLanes != 0 {
 		t.main = t.width / columnLanes * columnLanes
 		t.places = t.main + columnLanes
 	}
@@ -180,7 +180,7 @@ func (k *columnWalk) converted() int { return 4 * max(1, k.block) * (k.places + 
 
 // near has a block read at the rate that memory gives.
 func (k *columnWalk) near(t *columnsTile, data []byte, d dtype.DType, first, rows int) {
-	if v := vectors(); v != nil && k.tiles == 1 && len(data) >= aroundBytes {
+	if v := vec.Current(); v != nil && k.tiles == 1 && len(data) >= aroundBytes {
 		v.Touch(data[first*d.Size() : (first+rows*k.unit*k.width)*d.Size()])
 	}
 }
@@ -197,7 +197,7 @@ type columnLoops struct {
 // columnLoopsOf are the loops for a type, or nil where its elements must be
 // converted to float32 first. Those in assembly take whole vectors.
 func columnLoopsOf(d dtype.DType) *columnLoops {
-	v := vectors()
+	v := vec.Current()
 	switch {
 	case v == nil && d == dtype.Float32:
 		return &plainColumns

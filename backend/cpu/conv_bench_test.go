@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -97,7 +98,7 @@ func bound(b *testing.B, c op.Code, a op.Attr, types []op.Type, threads int) (*r
 		b.Fatal(err)
 	}
 	r.procs = threads
-	return r, p.steps[len(p.steps)-1].kernel
+	return &r.run, p.steps[len(p.steps)-1].kernel
 }
 
 // BenchmarkPool measures pooling and its gradients in GB/s of what is read and
@@ -158,7 +159,7 @@ func BenchmarkPool(b *testing.B) {
 // shareOfPeak measures a kernel of some multiplications as a share of what the
 // processors can do at the same moment, in float32, or in pairs for bfloat16.
 func shareOfPeak(b *testing.B, r *run, work kernel, d dtype.DType, macs int) {
-	set := kernelsOf(current())
+	set := gemm.Current()
 	if set == nil || set.Peak == nil {
 		b.Skip("this instruction set has no measure of its peak")
 	}

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -50,8 +52,8 @@ func TestConvCuts(t *testing.T) {
 		return plan(t, g)
 	}
 	forEachISA(t, func(t *testing.T) {
-		level := current()
-		if level == isaPortable {
+		level := isa.Current()
+		if level == isa.Portable {
 			return
 		}
 		for i, s := range shapes {
@@ -67,9 +69,9 @@ func TestConvCuts(t *testing.T) {
 					k := key{i, d, c}
 					if args[k] == nil {
 						args[k] = []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}
-						isaLevel.Store(uint32(isaPortable))
+						isa.Use(isa.Portable)
 						want[k] = eval(t, c, a, args[k]...).values()
-						isaLevel.Store(uint32(level))
+						isa.Use(level)
 					}
 					p := compile(c, a, args[k])
 					got := runProcs(t, p, args[k], 1)
@@ -89,10 +91,10 @@ func TestConvCuts(t *testing.T) {
 // without tile registers, whatever part of an operand they are in, and leave
 // runs after them alone. What follows is applied once.
 func TestConvNotFinite(t *testing.T) {
-	if set := kernelsOf(current()); set == nil || set.Panels == nil {
+	if set := gemm.Current(); set == nil || set.Panels == nil {
 		return // no pieces
 	}
-	level := current()
+	level := isa.Current()
 	rng := rand.New(rand.NewPCG(45, 46))
 	two := []int{2, 2}
 	ones, zeros := []int{1, 1}, []int{0, 0}
@@ -127,9 +129,9 @@ func TestConvNotFinite(t *testing.T) {
 				return p.(*Program)
 			}
 			p := compile()
-			isaLevel.Store(uint32(isaAVX512))
+			isa.Use(isa.AVX512)
 			vector := compile()
-			isaLevel.Store(uint32(level))
+			isa.Use(level)
 			switch p.steps[len(p.steps)-1].kernel.(type) {
 			case *convBlocks, *kernelBlocks:
 				used++

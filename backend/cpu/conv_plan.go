@@ -98,7 +98,7 @@ const (
 // newConv chooses the kernel of a convolution or of one of its gradients.
 func newConv(b *builder, v *ir.Value) kernel {
 	k := newConvolution(b, v)
-	set := kernelsOf(current())
+	set := gemm.Current()
 	switch {
 	case k.macs() == 0:
 	case k.plainProduct(v) && !(v.Op == op.ConvKernelGrad && k.windowSize == 1 && k.from != dtype.Float64 && set != nil && k.inRuns(set)):
@@ -133,12 +133,7 @@ func (k *convolution) plainProduct(v *ir.Value) bool {
 
 // newPlainProduct is the product of matrices that the convolution k is.
 func newPlainProduct(b *builder, v *ir.Value, k *convolution) kernel {
-	alias := func(v *ir.Value) *ir.Value {
-		u := *v
-		b.pos[&u] = b.pos[v]
-		return &u
-	}
-	u := alias(v)
+	u := b.alias(v)
 	u.Op = op.MatMul
 	u.Attr = op.Attr{DType: v.Attr.DType, Body: v.Attr.Body, TransA: v.Op == op.ConvKernelGrad, TransB: v.Op == op.ConvInputGrad}
 	if k.windowSize == 1 && v.Op != op.ConvKernelGrad {
@@ -147,7 +142,7 @@ func newPlainProduct(b *builder, v *ir.Value, k *convolution) kernel {
 	rows, depth := k.batch*k.outSize, k.windowSize*k.channels
 	x, w, y := op.Shape{rows, depth}, op.Shape{depth, k.outs}, op.Shape{rows, k.outs}
 	shapes := map[op.Code][3]op.Shape{op.Conv: {x, w, y}, op.ConvInputGrad: {y, w, x}, op.ConvKernelGrad: {x, y, w}}[v.Op]
-	u.Args = append([]*ir.Value{alias(v.Args[0]), alias(v.Args[1])}, v.Args[2:]...)
+	u.Args = append([]*ir.Value{b.alias(v.Args[0]), b.alias(v.Args[1])}, v.Args[2:]...)
 	u.Args[0].Type.Shape, u.Args[1].Type.Shape, u.Type.Shape = shapes[0], shapes[1], shapes[2]
 	return newMatMul(b, u)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -61,10 +62,10 @@ func convArguments(c op.Code, a op.Attr, x, w, y op.Shape) (op.Attr, [2]op.Shape
 // portable ones, which the conformance suite holds against float64.
 func TestConvLevels(t *testing.T) {
 	forEachISA(t, func(t *testing.T) {
-		if current() == isaPortable {
+		if isa.Current() == isa.Portable {
 			return
 		}
-		level := current()
+		level := isa.Current()
 		rng := rand.New(rand.NewPCG(31, 32))
 		for i := range 150 {
 			a, x, w, y := randomConv(rng)
@@ -76,9 +77,9 @@ func TestConvLevels(t *testing.T) {
 				}
 				args := []array{randomArray(rng, d, shapes[0]...), randomArray(rng, d, shapes[1]...)}
 				got := eval(t, c, a, args...)
-				isaLevel.Store(uint32(isaPortable))
+				isa.Use(isa.Portable)
 				want := eval(t, c, a, args...)
-				isaLevel.Store(uint32(level))
+				isa.Use(level)
 				// Sums of that many products of up to 4; both sides round to the
 				// result's type, so twice the tolerance of a reference.
 				terms := max(y[1:].Size()*y[0], w.Size())

@@ -1,6 +1,10 @@
 package cpu
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+)
 
 // Transforms add up to four elements of a tile along two axes, so they overflow
 // where a direct convolution does not, and what is not finite reaches pixels
@@ -15,7 +19,7 @@ func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, lead int) bool {
 		pixels, cols = 1, pixels*cols
 	}
 	for i := range pixels {
-		if vectors().Infinities(unsafe.Slice((*float32)(unsafe.Add(d, i*lead)), cols)) != 0 {
+		if vec.Current().Infinities(unsafe.Slice((*float32)(unsafe.Add(d, i*lead)), cols)) != 0 {
 			return false
 		}
 	}
@@ -70,7 +74,7 @@ func (k *winogradGradPass) exact(w *worker, d unsafe.Pointer, step, n int) bool 
 	columns := viewOf[float64](w.scratch[k.atColumns:], n)
 	clear(columns)
 	x := unsafe.Slice((*float32)(d), (k.channels-1)*step/4+n)
-	vectors().SumColumns(columns, x, k.channels, step/4)
+	vec.Current().SumColumns(columns, x, k.channels, step/4)
 	for _, v := range columns {
 		if v-v != 0 {
 			return false

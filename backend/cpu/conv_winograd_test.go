@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -38,8 +40,8 @@ func TestWinograd(t *testing.T) {
 	rng := rand.New(rand.NewPCG(41, 42))
 	used := 0
 	forEachISA(t, func(t *testing.T) {
-		level := current()
-		if set := kernelsOf(level); set == nil || set.Own == nil {
+		level := isa.Current()
+		if set := gemm.Of(level); set == nil || set.Own == nil {
 			return
 		}
 		for _, s := range winogradShapes {
@@ -65,7 +67,7 @@ func TestWinograd(t *testing.T) {
 					case *winograd, *winogradGrad:
 						used++
 					default:
-						tiles := d == dtype.Float16 && kernelsOf(level).Panels != nil // which are faster
+						tiles := d == dtype.Float16 && gemm.Of(level).Panels != nil // which are faster
 						if c != op.ConvInputGrad && d != dtype.BFloat16 && !tiles {
 							t.Errorf("%s is not computed by transforms", what)
 						}
@@ -74,9 +76,9 @@ func TestWinograd(t *testing.T) {
 					if !bytes.Equal(got.data, runProcs(t, p, args, 3).data) {
 						t.Errorf("%s: other bits with 3 workers", what)
 					}
-					isaLevel.Store(uint32(isaPortable))
+					isa.Use(isa.Portable)
 					want := eval(t, c, a, args...)
-					isaLevel.Store(uint32(level))
+					isa.Use(level)
 					// As in TestConvLevels, and two bits more: a tile is the sum of
 					// 36 products in place of 9, and of sums of 4.
 					terms := 9 * max(s.x[n+1], s.w[n+1], y.Shape.Size()/s.w[n+1])
@@ -85,7 +87,7 @@ func TestWinograd(t *testing.T) {
 			}
 		}
 	})
-	if set := kernelsOf(current()); set != nil && set.Own != nil && used == 0 {
+	if set := gemm.Current(); set != nil && set.Own != nil && used == 0 {
 		t.Error("no convolution is computed by transforms")
 	}
 }
@@ -99,8 +101,8 @@ func TestWinogradLimits(t *testing.T) {
 }
 
 func testWinogradLimits(t *testing.T, direct map[string][]float64) {
-	level := current()
-	if set := kernelsOf(level); set == nil || set.Own == nil {
+	level := isa.Current()
+	if set := gemm.Of(level); set == nil || set.Own == nil {
 		return
 	}
 	const large, small = 8e37, 1e-3 // a sum of four numbers up to 2·large is infinite
@@ -166,9 +168,9 @@ func testWinogradLimits(t *testing.T, direct map[string][]float64) {
 						t.Errorf("%s: other bits with 3 workers", what)
 					}
 					if direct[what] == nil {
-						isaLevel.Store(uint32(isaPortable))
+						isa.Use(isa.Portable)
 						direct[what] = eval(t, c, a, k.args...).values()
-						isaLevel.Store(uint32(level))
+						isa.Use(level)
 					}
 					values, want := got.values(), slices.Clone(direct[what])
 					for i := range values {

@@ -46,6 +46,8 @@ import (
 	"weak"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -135,9 +137,9 @@ func (*Device) Close() error { return nil }
 // compute in.
 func (*Device) Describe() driver.Description {
 	const storage = "float32 (16-bit storage)"
-	level := current()
+	level := isa.Current()
 	bf16, f16 := storage, storage
-	if set := kernelsOf(level); set != nil {
+	if set := gemm.Of(level); set != nil {
 		if set.Pairs != nil || set.Panels != nil {
 			bf16 = "bfloat16 (" + set.Name + ")"
 		}
@@ -148,7 +150,7 @@ func (*Device) Describe() driver.Description {
 	return driver.Description{
 		Device:   "cpu",
 		Hardware: model(),
-		ISA:      isaNames[level].name,
+		ISA:      level.Name(),
 		Threads:  runtime.GOMAXPROCS(0),
 		Arithmetic: map[dtype.DType]string{
 			dtype.Float16: f16, dtype.BFloat16: bf16,

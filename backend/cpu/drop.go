@@ -20,7 +20,7 @@ type dropLoop struct {
 // findDrop looks for a body of a comparison of random numbers and what chooses by
 // it.
 func (c *code) findDrop(operands []operand, list []instr) {
-	v := vectors()
+	v := vec.Current()
 	if c.draw == nil || v.PhiloxScale.F32 == nil || len(list) != 2 || len(c.results) != 1 || !list[0].draws {
 		return
 	}

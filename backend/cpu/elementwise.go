@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -47,19 +48,12 @@ type operand struct {
 	dtype  dtype.DType
 	slot   ir.Slot
 	access access
-	made   maker // numbers that are not in memory, or nil
+	made   producer // numbers that are not in memory, or nil
 
 	period  int   // byRow: elements until it repeats
 	every   int   // byRow: elements until it gives way to the next row, or 0
 	dims    []int // byIndex: axes of the result, collapsed, innermost first
 	strides []int // byIndex: of the operand, in elements; 0 where it repeats
-}
-
-// maker makes float32 elements from element lo on for the one value that reads
-// them, in its registers.
-type maker interface {
-	kernel
-	fill(r *run, lo int, out []float32)
 }
 
 // fewest is how many elements a short row must last to be worth preparing.
@@ -91,14 +85,14 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 	for i := range 1 + len(body.ExtraOutputs) { // Extras follow their value
 		at := b.at(v) + i
 		k.outs = append(k.outs, at)
-		around := k.goesAround(b.p.graph, at)
+		around := k.goesAround(b.graph, at)
 		k.fence = k.fence || around
-		outs = append(outs, result{slot: b.p.graph.Values[at].Slot, around: around})
+		outs = append(outs, result{slot: b.graph.Values[at].Slot, around: around})
 	}
 	k.compile(b, body, outs)
 	halves := slices.ContainsFunc(k.operands, func(o operand) bool { return o.access == full && o.dtype.Is16() })
 	for _, c := range k.variants { // of wider operands memory gives more than caches that are asked, unless numbers are drawn meanwhile; slow loops bring what they read
-		c.brings = vectors() != nil && k.n >= fromMemory && (halves || c.draw != nil) && len(c.ahead) == 0
+		c.brings = vec.Current() != nil && k.n >= fromMemory && (halves || c.draw != nil) && len(c.ahead) == 0
 	}
 	// Chunks of a microsecond or two, whole blocks; larger ones where there are
 	// many, as memory is read faster in long runs.
@@ -273,7 +267,7 @@ func (k *elementwise) run(r *run) {
 func (k *elementwise) chunk(r *run, w *worker, i int) {
 	k.span(r, w.scratch, w.regs, i*k.grain, min(k.n, (i+1)*k.grain), nil)
 	if k.fence {
-		vectors().Fence()
+		vec.Current().Fence()
 	}
 }
 
@@ -387,7 +381,7 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			case o.copied:
 				copy(k.memory(r, c, i, lo, n), regs[o.reg])
 			case o.around && o.store != nil:
-				vectors().CopyAround(k.memory(r, c, i, lo, n), regs[o.reg][:n*o.dtype.Size()])
+				vec.Current().CopyAround(k.memory(r, c, i, lo, n), regs[o.reg][:n*o.dtype.Size()])
 			case o.store != nil:
 				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.domain[o.reg].size()])
 			}
@@ -412,7 +406,7 @@ func (k *elementwise) bring(r *run, lo, hi int) {
 	if lo >= hi {
 		return
 	}
-	v := vectors()
+	v := vec.Current()
 	for i := range k.operands {
 		if o := &k.operands[i]; o.access == full && o.made == nil {
 			size := o.dtype.Size()
@@ -444,7 +438,7 @@ func (o *operand) row(data []byte, lo int) []byte {
 // fetch is read, or makes the elements.
 func (o *operand) fetch(r *run, reg, data []byte, lo, n int, to domain) {
 	if o.made != nil {
-		o.made.fill(r, lo, dtype.View[float32](reg)[:n])
+		o.made.produce(r, lo, dtype.View[float32](reg)[:n])
 		return
 	}
 	o.read(reg, data, lo, n, to)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -126,7 +127,7 @@ func TestFloat32Ulp(t *testing.T) {
 
 func testFloat32Ulp(t *testing.T) {
 	most := int64(2)
-	if vectors() == nil {
+	if vec.Current() == nil {
 		most = 1
 	}
 	for c, span := range map[op.Code]float64{op.Exp: 100, op.Sigmoid: 90, op.Tanh: 10} {

@@ -18,7 +18,7 @@ type keptSum struct {
 
 // newKeptSum makes the kernel of the second of such a pair, or returns nil.
 func newKeptSum(b *builder, v *ir.Value) kernel {
-	if at, ok := b.sums[v.Args[0]]; ok && (v.Op == op.AllFinite || v.Op == op.SumSquares) {
+	if at, ok := b.squares[v.Args[0]]; ok && (v.Op == op.AllFinite || v.Op == op.SumSquares) {
 		return &keptSum{at: at, out: b.at(v), to: v.Type.DType}
 	}
 	return nil
@@ -54,5 +54,5 @@ func (b *builder) alsoRead(v *ir.Value) bool {
 
 // readBy reports whether c of what v reads comes after v.
 func (b *builder) readBy(c op.Code, v *ir.Value) bool {
-	return slices.ContainsFunc(b.p.graph.Values[b.at(v)+1:], func(u *ir.Value) bool { return u.Op == c && u.Args[0] == v.Args[0] })
+	return slices.ContainsFunc(b.graph.Values[b.at(v)+1:], func(u *ir.Value) bool { return u.Op == c && u.Args[0] == v.Args[0] })
 }

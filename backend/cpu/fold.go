@@ -49,7 +49,7 @@ func (f *folds[T, A]) joinEach(acc, x []A) {
 // elements of type d in memory.
 func vectorFolds(c op.Code, d dtype.DType) folds[float32, float64] {
 	f := floatFolds[float32](c)
-	v := vectors()
+	v := vec.Current()
 	if v == nil {
 		return f
 	}

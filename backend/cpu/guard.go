@@ -66,7 +66,7 @@ func checkGuards(b []byte, name func() string) {
 func (r *run) checkGuards(pos int) {
 	for i, b := range [][]byte{r.arena, r.shared, r.worker.scratch} {
 		checkGuards(b, func() string {
-			v := r.program.graph.Values[pos]
+			v := r.plan.graph.Values[pos]
 			return fmt.Sprintf("%v %v with %s", v.Op, v.Type, []string{"the arena", "shared memory", "scratch memory"}[i])
 		})
 	}

@@ -13,7 +13,7 @@ import (
 // over the cache once for each operation, and twice more to be converted. It
 // reports whether it did. Random numbers that list draws stay in the list.
 func (c *code) halves(list []instr, operands []operand) ([]instr, bool) {
-	v := vectors()
+	v := vec.Current()
 	if v == nil || len(c.results) != 1 || !c.results[0].dtype.Is16() || len(list) == 0 {
 		return list, false
 	}

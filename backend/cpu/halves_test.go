@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -19,7 +21,7 @@ import (
 func TestHalves(t *testing.T) { forEachVectors(t, testHalves) }
 
 func testHalves(t *testing.T) {
-	if vectors() == nil {
+	if vec.Current() == nil {
 		return // what is compared with
 	}
 	type do func(c op.Code, args ...*ir.Value) *ir.Value
@@ -97,9 +99,9 @@ func testHalves(t *testing.T) {
 				if one := ok && slices.Contains(k.variants[0].raw, true) && len(k.variants[0].exec) == 1; !one && k.n > 1 {
 					t.Errorf("%v %s of %v and %v is not one loop", d, name, shapes[0], shapes[1])
 				}
-				before := isaLevel.Swap(uint32(isaPortable))
+				before := isa.Use(isa.Portable)
 				want, _ := run(ir.Options{Skip: ir.OptionalPasses()})
-				isaLevel.Store(before)
+				isa.Use(before)
 				for i, w := range want {
 					if got[i] != w && !(isNaN16(got[i], d) && isNaN16(w, d)) {
 						t.Fatalf("%v %s of %v and %v: element %d is %#04x, want %#04x", d, name, shapes[0], shapes[1], i, got[i], w)

@@ -72,8 +72,8 @@ func (k *together) chunk(r *run, w *worker, i int) {
 
 // joinImages has kernels of steps that follow each other go through images
 // together. Who watches values gets the kernels one by one.
-func (b *builder) joinImages(g *ir.Graph) {
-	steps := b.p.steps
+func (b *compiler) joinImages(g *ir.Graph) {
+	steps := b.program.steps
 	for i := range steps {
 		first, ok := steps[i].kernel.(imagewise)
 		v := g.Values[steps[i].pos]
@@ -91,7 +91,7 @@ func (b *builder) joinImages(g *ir.Graph) {
 				continue
 			}
 			m, ok := steps[j].kernel.(imagewise)
-			if !ok || !c.takes(b, u) {
+			if !ok || !c.takes(b.builder, u) {
 				break
 			}
 			n, p, q := m.cuts()

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -54,7 +55,7 @@ func firstLayer(t *testing.T, d dtype.DType, batch, size, outs int) (*Program, [
 func TestTogether(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	forEachISA(t, func(t *testing.T) {
-		set := kernelsOf(current())
+		set := gemm.Current()
 		for _, c := range []struct{ batch, size, outs int }{{16, 28, 64}, {37, 22, 32}} {
 			for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 				p, in := firstLayer(t, d, c.batch, c.size, c.outs)

@@ -72,7 +72,7 @@ func newGather(b *builder, v *ir.Value) kernel {
 	k := &gather{indices: newIndices(b, v, x.Shape[0]), src: b.at(v.Args[0]), dst: b.at(v)}
 	k.bytes = x.Shape[1:].Size() * x.DType.Size()
 	k.group = max(1, 4*moveGrain/max(1, k.bytes))
-	k.around = vectors() != nil && k.bytes%vec.Line == 0 && v.Type.Bytes() >= aroundBytes
+	k.around = vec.Current() != nil && k.bytes%vec.Line == 0 && v.Type.Bytes() >= aroundBytes
 	return k
 }
 
@@ -96,7 +96,7 @@ func (k *gather) chunk(r *run, _ *worker, c int) {
 		gatherWords(k, r, dtype.View[uint32](dst), dtype.View[uint32](src), c)
 		return
 	}
-	v := vectors()
+	v := vec.Current()
 	around := k.around && wholeLines(unsafe.Pointer(unsafe.SliceData(dst)), k.bytes, k.bytes)
 	for i := c * k.group; i < min(k.n, (c+1)*k.group); i++ {
 		at, ok := k.at(r, i)
@@ -116,8 +116,10 @@ func (k *gather) chunk(r *run, _ *worker, c int) {
 	}
 }
 
-// fill makes elements of Gather for the one value that reads them.
-func (k *gather) fill(r *run, lo int, out []float32) { k.convert(r, lo, bytesOf(out), dtype.Float32) }
+// produce makes elements of Gather for the one value that reads them.
+func (k *gather) produce(r *run, lo int, out []float32) {
+	k.convert(r, lo, bytesOf(out), dtype.Float32)
+}
 
 // convert makes elements of Gather from element lo on, as those of another type.
 func (k *gather) convert(r *run, lo int, out []byte, to dtype.DType) {
@@ -164,7 +166,7 @@ type scatterAlongAxis struct {
 func newScatterAlongAxis(b *builder, v *ir.Value) kernel {
 	k := &scatterAlongAxis{indices: newIndices(b, v, v.Attr.N), src: b.at(v.Args[0]), dst: b.at(v), size: v.Type.DType.Size()}
 	row := k.limit * k.size
-	k.around = vectors() != nil && v.Type.Bytes() >= aroundBytes && row <= 4*moveGrain
+	k.around = vec.Current() != nil && v.Type.Bytes() >= aroundBytes && row <= 4*moveGrain
 	if k.around {
 		k.rows = max(1, moveGrain/row)
 		b.wantScratch(k.rows * row)
@@ -181,7 +183,7 @@ func (k *scatterAlongAxis) run(r *run) {
 // made in scratch memory, some at a time, and go around the caches.
 func (k *scatterAlongAxis) chunk(r *run, w *worker, c int) {
 	src, dst := r.values[k.src], r.values[k.dst]
-	row, v := k.limit*k.size, vectors()
+	row, v := k.limit*k.size, vec.Current()
 	lo, hi := c*alongGrain, min(k.n, (c+1)*alongGrain)
 	step := hi - lo
 	if k.around {

@@ -26,15 +26,15 @@ type stepLoop struct {
 // has two such places, in turn.
 type loopPart struct{ bytes, stage, other int }
 
-func newLoop(b *builder, v *ir.Value) (kernel, error) {
+func newLoop(b *compiler, v *ir.Value) (kernel, error) {
 	g := ir.LoopBody(v)
-	if err := backend.Expand(b.p.device, g); err != nil {
+	if err := backend.Expand(b.program.device, g); err != nil {
 		return nil, err
 	}
-	if err := ir.Optimize(g, ir.Options{Watch: b.p.graph.Watched, Skip: backend.SkippedPasses()}); err != nil {
+	if err := ir.Optimize(g, ir.Options{Watch: b.graph.Watched, Skip: backend.SkippedPasses()}); err != nil {
 		return nil, err
 	}
-	step, err := compile(b.ctx, b.p.device, g)
+	step, err := compile(b.ctx, b.program.device, g)
 	if err != nil {
 		return nil, err
 	}
@@ -128,15 +128,15 @@ func (k *stepLoop) run(r *run) {
 }
 
 // values computes all values of a run, and shows them to who wants to see them.
-func (p *Program) values(r *run) error {
+func (p *Program) values(r *execution) error {
 	for i := range p.steps {
 		s := &p.steps[i]
 		if s.kernel != nil && (r.see != nil || !s.watched) {
-			if s.kernel.run(r); r.failed != nil {
+			if s.kernel.run(&r.run); r.failed != nil {
 				return r.failed
 			}
 		}
-		if err := p.show(r, s.pos); err != nil {
+		if err := p.show(&r.run, s.pos); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (k *stepLoop) output(out []byte, i, t int) []byte {
 }
 
 // bind gives the inputs and outputs of step i their memory.
-func (k *stepLoop) bind(r, inner *run, i int) {
+func (k *stepLoop) bind(r *run, inner *execution, i int) {
 	result := r.values[k.out]
 	t, before, after := k.Place(i)
 	for _, b := range k.step.binds {

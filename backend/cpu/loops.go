@@ -45,7 +45,7 @@ func (l *loops[T]) exec(c op.Code, dst int, args []int) exec {
 
 // ofF32 is the loops of float32 of the level in use.
 func ofF32() *loops[float32] {
-	switch vectors() {
+	switch vec.Current() {
 	case nil:
 		return loopsF32
 	case vec.AVX512():

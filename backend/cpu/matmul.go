@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -65,7 +66,7 @@ func newMatMul(b *builder, v *ir.Value) kernel {
 	if v.Args[0].Type.DType == dtype.Float64 {
 		return makeMatMul(b, v, kernelF64)
 	}
-	if set := kernelsOf(current()); set != nil {
+	if set := gemm.Current(); set != nil {
 		return makeProduct(b, v, set)
 	}
 	return makeMatMul(b, v, kernelF32)

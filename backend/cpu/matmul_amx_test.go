@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -20,7 +22,7 @@ func TestPanelProductPlan(t *testing.T) {
 		return k1
 	}
 	forEachISA(t, func(t *testing.T) {
-		if kernelsOf(current()) == nil || kernelsOf(current()).Panels == nil {
+		if gemm.Current() == nil || gemm.Current().Panels == nil {
 			if planOf(dtype.BFloat16, op.Attr{}, 256, 256, 256) != nil {
 				t.Error("a product on tile registers, which there are not")
 			}
@@ -133,7 +135,7 @@ func checkNonFinite(t *testing.T, what string, in []array, a op.Attr, m, n, k in
 	t.Helper()
 	var want []uint16
 	forEachISA(t, func(t *testing.T) {
-		if current() == isaPortable && m*n*k > 1<<18 {
+		if isa.Current() == isa.Portable && m*n*k > 1<<18 {
 			return // blocks of another driver, which TestMatMul covers
 		}
 		p := matMulProgram(t, a, dtype.Float16, m, n, k)

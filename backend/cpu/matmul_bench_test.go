@@ -77,9 +77,9 @@ func benchMatMul(b *testing.B, a op.Attr, what string, d dtype.DType, m, n, k, t
 	}
 	// Of as many cores as the product has: fewer may have a higher clock.
 	probe := func() float64 { return Peak(d) / 1e9 }
-	work.run(r)
+	work.run(&r.run)
 	start := time.Now()
-	work.run(r)
+	work.run(&r.run)
 	calls := max(1, int(5*time.Millisecond/max(1, time.Since(start))))
 	for b.Loop() {
 		var rates, shares []float64
@@ -88,7 +88,7 @@ func benchMatMul(b *testing.B, a op.Attr, what string, d dtype.DType, m, n, k, t
 			before := max(probe(), probe())
 			cpu, start := processTime(), time.Now()
 			for range calls {
-				work.run(r)
+				work.run(&r.run)
 			}
 			wall, used := time.Since(start), processTime()-cpu
 			after := max(probe(), probe())

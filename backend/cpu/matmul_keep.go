@@ -34,13 +34,13 @@ func (b *builder) keepable(v *ir.Value) bool {
 	for v.View() {
 		v = v.Args[0]
 	}
-	return v.Op == op.Param && !slices.Contains(b.p.graph.Donated, v.Attr.Index)
+	return v.Op == op.Param && !slices.Contains(b.graph.Donated, v.Attr.Index)
 }
 
 // keep asks for the memory of a packed copy and returns its place.
 func (b *builder) keep(bytes int) int {
-	b.p.kept = append(b.p.kept, bytes)
-	return len(b.p.kept) - 1
+	b.kept = append(b.kept, bytes)
+	return len(b.kept) - 1
 }
 
 // keptCopy prepares the memory for a packed copy of the value at pos, and reports
@@ -54,8 +54,8 @@ func (r *run) keptCopy(place, pos int) (good, changed bool) {
 		return false, true
 	}
 	if k.data == nil {
-		r.program.lease.add(r.program.kept[place])
-		k.data = aligned(r.program.kept[place])
+		r.plan.memory.hold(r.plan.kept[place])
+		k.data = aligned(r.plan.kept[place])
 	}
 	good = k.version == version
 	k.version = version
@@ -77,8 +77,8 @@ func (r *run) checkKept(pos int) error {
 		same := bytes.Equal(k.expected, k.data)
 		k.expected = k.expected[:0]
 		if !same {
-			v := r.program.graph.Values[pos]
-			return fmt.Errorf("cpu: check: %s: %s: the packed copy that was kept of its operand differs from the operand packed anew, and its version %d is the same", r.program.graph.Describe(), v.Describe(), k.version)
+			v := r.plan.graph.Values[pos]
+			return fmt.Errorf("cpu: check: %s: %s: the packed copy that was kept of its operand differs from the operand packed anew, and its version %d is the same", r.plan.graph.Describe(), v.Describe(), k.version)
 		}
 	}
 	return nil

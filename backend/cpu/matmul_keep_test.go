@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -85,7 +86,7 @@ func TestKeptOperands(t *testing.T) {
 				if bytes.Equal(multiply(w), before) {
 					t.Errorf("%v: the packed copy is not read", d)
 				}
-			} else if current() >= isaAVX2 && d == dtype.Float32 {
+			} else if isa.Current() >= isa.AVX2 && d == dtype.Float32 {
 				t.Errorf("float32 weights are not kept")
 			}
 		}
@@ -131,7 +132,7 @@ func TestCheck(t *testing.T) {
 		r.kept[product.kept].data[0]++
 		p.put(r)
 		wantError("a stale copy", run(), "MatMul", "packed copy", "packed anew")
-	} else if current() >= isaAVX2 {
+	} else if isa.Current() >= isa.AVX2 {
 		t.Error("float32 weights are not kept")
 	}
 	p, run, _ = setup()

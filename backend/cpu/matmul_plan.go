@@ -113,9 +113,6 @@ const (
 	rowPad       = 64   // bytes that keep copied rows from sharing lines
 )
 
-// kernelsOf is the set of routines for a level, or nil: matmul computes.
-func kernelsOf(l isa) *gemm.Set { return gemmSets[l] }
-
 // makeProduct makes the kernel of a product with float32 accumulators.
 func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	dims := productDims(b, v)

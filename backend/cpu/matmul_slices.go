@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
@@ -77,7 +78,7 @@ type sums struct {
 const sumRows = 32
 
 func (k *sums) init(p *product) {
-	k.product, k.add = p, overlay(vectors()).binary[op.Add]
+	k.product, k.add = p, overlay(vec.Current()).binary[op.Add]
 	if p.turned != nil && !p.direct {
 		p.scratch = max(p.scratch, 4*turnRows*turnCols)
 	}

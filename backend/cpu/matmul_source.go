@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -11,12 +12,12 @@ import (
 // they pack. Those round as they pack, to the same numbers: to write a batch in
 // float16 and to read that again costs more than to read it twice as it is.
 func (b *builder) sources() map[*ir.Value]*ir.Value {
-	set := kernelsOf(current())
+	set := gemm.Current()
 	if set == nil || set.Panels != nil {
 		return nil // tile registers want numbers of 16 bits
 	}
 	found := map[*ir.Value]*ir.Value{}
-	g := b.p.graph
+	g := b.graph
 	for _, v := range g.Values {
 		if v.Op == op.Cast && v.Type.DType == dtype.Float16 && v.Args[0].Type.DType == dtype.Float32 && v.Slot.Place == ir.Arena && b.keepable(v.Args[0]) {
 			found[v] = v.Args[0]

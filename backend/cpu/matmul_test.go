@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -81,7 +82,7 @@ func TestMatMulBlocks(t *testing.T) {
 	forEachISA(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range shapes {
-				if current() == isaPortable && s.m*s.n*s.k > 1<<20 {
+				if isa.Current() == isa.Portable && s.m*s.n*s.k > 1<<20 {
 					continue // blocks of another driver, which TestMatMul covers
 				}
 				for trans := range 4 {
@@ -179,7 +180,7 @@ func TestProductPlan(t *testing.T) {
 		return k1
 	}
 	forEachISA(t, func(t *testing.T) {
-		if current() < isaAVX512 {
+		if isa.Current() < isa.AVX512 {
 			return
 		}
 		if p := kernelOf(dtype.Float32, op.Attr{}, 64, 64, 64); p.a.packed || p.b.packed || p.scratch != 0 || len(p.stripes) != 1 || p.down != 1 {

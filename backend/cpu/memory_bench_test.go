@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -30,7 +31,7 @@ func newPlain(reads, writes int) *plain {
 	}
 	clear(t.dst)
 	t.chunks = max(1, max(reads, writes)>>15)
-	t.r = &run{program: &Program{}}
+	t.r = &run{plan: &Plan{}}
 	return t
 }
 
@@ -40,7 +41,7 @@ func (t *plain) chunk(_ *run, _ *worker, i int) {
 	}
 	src, dst := part(t.src), part(t.dst)
 	n := min(len(src), len(dst))
-	if v := vectors(); v != nil && t.around {
+	if v := vec.Current(); v != nil && t.around {
 		v.CopyAround(dst[:n], src[:n])
 		v.FillAround(dst[n:], 0)
 		v.Touch(src[n:])
@@ -48,7 +49,7 @@ func (t *plain) chunk(_ *run, _ *worker, i int) {
 	}
 	copy(dst[:n], src[:n])
 	clear(dst[n:])
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		v.Touch(src[n:])
 	}
 }

@@ -66,7 +66,7 @@ func newMover(b *builder, src, dst, size int, dims, from, to []int, fromStart, t
 		m.part = min(m.part, moveGrain/64) // squarish, so that lines of both sides are used up
 		m.group = max(1, moveGrain/m.part)
 	}
-	m.around = vectors() != nil && m.n*size >= aroundBytes
+	m.around = vec.Current() != nil && m.n*size >= aroundBytes
 	if last := len(m.dims) - 1; m.around && m.part == inner {
 		m.inOrder = m.to[last] == 1 && slices.Equal(m.from, rowMajor(m.dims))
 	}
@@ -132,7 +132,7 @@ func (m *mover) chunk(r *run, w *worker, i int) {
 	outer := m.dims[:last]
 	if s := m.size; m.inOrder {
 		// At the rate that memory gives.
-		vectors().Touch(src[(m.fromStart+lo*cols)*s : (m.fromStart+hi*cols)*s])
+		vec.Current().Touch(src[(m.fromStart+lo*cols)*s : (m.fromStart+hi*cols)*s])
 	}
 	for lo < hi {
 		// Rows that differ in one axis only go together.
@@ -155,7 +155,7 @@ func (m *mover) rectangle(scratch, src, dst []byte, f, t, rows, cols, fs, ts int
 	fc, tc := m.from[last], m.to[last]
 	switch s := m.size; {
 	case fc == 1 && tc == 1 && m.around && wholeLines(unsafe.Pointer(&dst[t*s]), cols*s, ts*s):
-		v := vectors()
+		v := vec.Current()
 		v.RowsAround(dst[t*s:], src[f*s:], cols*s, rows, ts*s, fs*s)
 		v.Fence()
 	case fc == 1 && tc == 1:

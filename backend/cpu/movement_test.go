@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -84,7 +85,7 @@ func TestMovementBits(t *testing.T) {
 		forEachVectors(t, func(t *testing.T) {
 			got := eval(t, c.c, c.a, c.args...)
 			switch {
-			case current() == isaPortable:
+			case isa.Current() == isa.Portable:
 				want = got
 			case !bytes.Equal(got.data, want.data):
 				t.Fatalf("%s: differs from the portable one", name)

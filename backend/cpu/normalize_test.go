@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -88,7 +89,7 @@ func TestColumnLevels(t *testing.T) {
 // that is no subnormal number; 0 below, NaN for NaN.
 func TestExp2Sum(t *testing.T) {
 	forEachVectors(t, func(t *testing.T) {
-		v := vectors()
+		v := vec.Current()
 		if v == nil {
 			return
 		}

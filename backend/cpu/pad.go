@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -48,7 +49,7 @@ func newPad(b *builder, v *ir.Value) kernel {
 		}
 		return several{k, newMover(b, k.src, k.dst, k.size, x, rowMajor(x), to, 0, start)}
 	}
-	k.around = vectors() != nil && k.rows*k.row >= aroundBytes
+	k.around = vec.Current() != nil && k.rows*k.row >= aroundBytes
 	if k.around {
 		b.wantScratch(k.group * k.row)
 	}
@@ -83,7 +84,7 @@ func (k *pad) chunk(r *run, w *worker, c int) {
 		k.set(row[k.head+k.body:])
 	}
 	if k.around {
-		v := vectors()
+		v := vec.Current()
 		v.CopyAround(out, to)
 		v.Fence()
 	}
@@ -108,7 +109,7 @@ func (k *pad) touch(src []byte, lo, hi int) {
 		}
 	}
 	if first >= 0 {
-		vectors().Touch(src[first*k.body : (last+1)*k.body])
+		vec.Current().Touch(src[first*k.body : (last+1)*k.body])
 	}
 }
 

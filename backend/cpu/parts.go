@@ -24,11 +24,11 @@ func (b *builder) parts(v *ir.Value) (all []resultPart) {
 	for _, s := range v.Op.Info().Results(v.Attr, types) {
 		p := resultPart{op.Type{DType: v.Type.DType, Shape: s.Shape}, b.at(v), s.Start * v.Type.DType.Size()}
 		if v.Split {
-			p.pos, p.start = slices.IndexFunc(b.p.graph.Values, func(u *ir.Value) bool {
+			p.pos, p.start = slices.IndexFunc(b.graph.Values, func(u *ir.Value) bool {
 				return u.Op == op.Result && u.Args[0] == v && u.Attr.Start[0] == s.Start && u.Attr.Dims.Equal(s.Shape)
 			}), 0
 			if p.pos >= 0 {
-				p.DType = b.p.graph.Values[p.pos].Type.DType
+				p.DType = b.graph.Values[p.pos].Type.DType
 			}
 		}
 		all = append(all, p)

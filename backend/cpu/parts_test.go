@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -44,7 +45,7 @@ func TestAttentionParts(t *testing.T) {
 				{b: 128, t: steps, s: 2, h: 4, g: 4, d: 4, e: 16}, // the result goes around the caches
 				{b: 2, t: 0, s: 2, h: 1, g: 1, d: 4, e: 4},
 			} {
-				if s.t == steps && (d.Is16() || current() == isaPortable) {
+				if s.t == steps && (d.Is16() || isa.Current() == isa.Portable) {
 					continue
 				}
 				a, in := s.operands(d)

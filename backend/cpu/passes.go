@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -33,7 +34,7 @@ const endOf = 16
 // newPasses is for rows of width elements of the given types and a result. Loops
 // store in the type of the rows.
 func newPasses(result op.Type, width int, operands ...dtype.DType) passes {
-	p := passes{rowStore: rowStoreOf(result), set: vectors(), in: dtype.Float32}
+	p := passes{rowStore: rowStoreOf(result), set: vec.Current(), in: dtype.Float32}
 	if p.set == nil {
 		p.staged = result.DType != dtype.Float32
 		return p
@@ -60,11 +61,11 @@ func newPasses(result op.Type, width int, operands ...dtype.DType) passes {
 
 // rowsOfType are the loops for rows of a type of at most 32 bits.
 func rowsOfType(d dtype.DType) *vec.Rows {
-	v := vectors()
+	v := vec.Current()
 	switch {
 	case d == dtype.Float16:
 		return &v.RowsF16
-	case d == dtype.BFloat16 && current() >= isaAVX512BF16:
+	case d == dtype.BFloat16 && isa.Current() >= isa.AVX512BF16:
 		return &v.RowsConvertBF16
 	case d == dtype.BFloat16:
 		return &v.RowsBF16

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
@@ -16,7 +17,7 @@ import (
 // means something only next to the measurement. 0 where the instruction set in
 // use has no such measure.
 func Peak(d dtype.DType) float64 {
-	set := kernelsOf(current())
+	set := gemm.Current()
 	if set == nil || set.Peak == nil {
 		return 0
 	}

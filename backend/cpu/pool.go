@@ -28,12 +28,12 @@ type worker struct {
 }
 
 // fit makes sure that a worker has the scratch memory that a program asks for.
-func (w *worker) fit(p *Program) {
+func (w *worker) fit(p *Plan) {
 	if len(w.scratch) < p.scratch {
 		if more := p.scratch - len(w.scratch); w.id == 0 {
-			p.lease.add(more)
+			p.memory.hold(more)
 		} else { // a helper is nobody's
-			p.device.held.Add(int64(more))
+			p.memory.holdByHelper(more)
 		}
 		w.scratch = dirty(aligned(p.scratch))
 	}
@@ -280,11 +280,11 @@ func (p *place) work(w *worker, i int, own bool) (ranges int) {
 	if w.job != c.job {
 		w.job = c.job
 		w.packedA, w.packedB = packedBlock{}, packedBlock{}
-		w.fit(r.program)
+		w.fit(r.plan)
 	}
 	ranges = c.ranges
 	var done int64
-	if r.trace != nil || r.labels != nil {
+	if r.trace != nil || r.plan.labels != nil {
 		r.observe(w.id, func() { done = c.rest(w, chunk, own) })
 	} else {
 		done = c.rest(w, chunk, own)

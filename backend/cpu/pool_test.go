@@ -133,7 +133,7 @@ func TestParallelDoesAllOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range len(pool.places) + 2 {
 		wg.Go(func() {
-			r := &run{program: &Program{}, procs: procs}
+			r := &run{plan: &Plan{}, procs: procs}
 			defer r.leave()
 			for round := range 300 {
 				c := make(counter, round%40)
@@ -153,7 +153,7 @@ func TestParallelDoesAllOnce(t *testing.T) {
 // TestPoolForgetsRuns: the pool does not keep the memory of a run that is over.
 func TestPoolForgetsRuns(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	r := &run{program: &Program{}, procs: 4}
+	r := &run{plan: &Plan{}, procs: 4}
 	r.parallel(make(counter, 30), 30, 1<<20)
 	names := func() (n int) {
 		for i := range pool.places {
@@ -195,7 +195,7 @@ var sink atomic.Uint64
 // tasks of eight chunks of a few microseconds in all, which two cores do in
 // half the time that one needs at best.
 func BenchmarkForkJoin(b *testing.B) {
-	r := &run{program: &Program{}, procs: runtime.GOMAXPROCS(0)}
+	r := &run{plan: &Plan{}, procs: runtime.GOMAXPROCS(0)}
 	b.Run("empty", func(b *testing.B) {
 		for b.Loop() {
 			r.parallel(nothing{}, 8, 1<<30)

@@ -40,7 +40,7 @@ type windowPool struct {
 // newWindowPool makes the kernel of v, or returns nil if it has other windows.
 // What follows a gradient whose windows overlap is left to followedPool.
 func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
-	set := kernelsOf(current())
+	set := gemm.Current()
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
 	if set == nil || set.Own == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -14,8 +15,8 @@ import (
 // portable loops, with numbers that are equal and with NaNs.
 func TestPoolLevels(t *testing.T) {
 	forEachISA(t, func(t *testing.T) {
-		level := current()
-		if level == isaPortable {
+		level := isa.Current()
+		if level == isa.Portable {
 			return
 		}
 		rng := rand.New(rand.NewPCG(41, 42))
@@ -48,9 +49,9 @@ func TestPoolLevels(t *testing.T) {
 					args, a.Dims = []array{grad}, x
 				}
 				got := eval(t, c, a, args...)
-				isaLevel.Store(uint32(isaPortable))
+				isa.Use(isa.Portable)
 				want := eval(t, c, a, args...)
-				isaLevel.Store(uint32(level))
+				isa.Use(level)
 				// Up to 27 terms of up to 4, with a rounding each; both sides round
 				// to the result's type.
 				near(t, fmt.Sprint(c, " ", d, " ", x, " ", a), got, want.values(), 27*4)

@@ -17,37 +17,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// kernel computes one value. It knows the positions of its operands among the
-// program's values; everything else was settled when it was made.
-type kernel interface {
-	run(r *run)
-}
-
-// builder is what making a kernel needs to know and what the kernel needs
-// from its program.
-type builder struct {
-	ctx  context.Context // of the compilation
-	p    *Program
-	pos  map[*ir.Value]int
-	made map[*ir.Value]maker // whose one reader makes the elements itself
-	sums map[*ir.Value]int   // of squares, by what they are of: where in run.sums
-
-	source map[*ir.Value]*ir.Value // of casts that their readers make themselves
-}
-
-// at is the position of v among the program's values.
-func (b *builder) at(v *ir.Value) int { return b.pos[v] }
-
-// wantScratch asks for memory of each worker; kernels start to use it at its
-// beginning.
-func (b *builder) wantScratch(bytes int) { b.p.scratch = max(b.p.scratch, bytes) }
-
-// wantShared asks for memory that the workers of a step share.
-func (b *builder) wantShared(bytes int) { b.p.shared = max(b.p.shared, bytes) }
-
-// wantRegs asks for registers of each worker.
-func (b *builder) wantRegs(n int) { b.p.regs = max(b.p.regs, n) }
-
 // step is a value to be computed. Views have no kernel; what its reader makes
 // itself is computed only to be watched.
 type step struct {
@@ -72,62 +41,41 @@ type callerBuffer struct {
 
 // Program is a compiled plan.
 type Program struct {
+	Plan
 	device  *Device
 	lease   *lease // of constants and runs
-	graph   *ir.Graph
 	steps   []step
 	binds   []bind
 	buffers []callerBuffer
 	static  [][]byte // data of constants, by position
-	scratch int
-	shared  int
-	sums    int   // numbers that stay during a run
-	kept    []int // bytes of packed inputs
-	regs    int
-	labels  []context.Context // of the values, for profiles
 
 	mu     sync.Mutex
-	free   []*run
+	free   []*execution
 	times  []int64
 	timing atomic.Bool
 }
 
-// run is the memory of one run of a program; it goes back on the program's
-// list afterwards.
-type run struct {
+// execution is a run and the buffers that it is bound to. It goes back on the
+// program's list afterwards.
+type execution struct {
+	run
+	bound []*Buffer // the caller's, as in Program.buffers
+	times []int64
+}
+
+// compiler makes the kernels of a program.
+type compiler struct {
+	*builder
+	ctx     context.Context
 	program *Program
-	procs   int
-	arena   []byte
-	values  [][]byte // where each value lies
-	shared  []byte
-	sums    []float64
-	kept    []keptOperand
-	bound   []*Buffer // the caller's, as in Program.buffers
-	version []uint64  // of the buffers of inputs that are not overwritten, by position; else 0
-	worker  worker    // the caller's own
-	place   int       // where its last job was
-	places  uint      // where it had any, as bits
-	times   []int64
-	trace   *tracer           // nil unless the run is traced
-	labels  []context.Context // of the program
-	at      int               // position of the value that is computed, when traced or labelled
-
-	// badIndex is one more than the first position of an index out of range,
-	// or 0.
-	one      [1]int64 // an element on its way to another type
-	badIndex atomic.Int64
-	failed   error
-
-	see  func(v *ir.Value, data []byte) error // or nil
-	done <-chan struct{}                      // of the context, while the run may end with it
 }
 
 func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
-	p := &Program{device: d, lease: &lease{device: d}, graph: g, static: make([][]byte, len(g.Values)), labels: labelled(g)}
-	b := &builder{ctx: ctx, p: p, pos: make(map[*ir.Value]int, len(g.Values)), made: map[*ir.Value]maker{}, sums: map[*ir.Value]int{}}
+	l := &lease{device: d}
+	p := &Program{Plan: Plan{graph: g, memory: l, labels: labelled(g)}, device: d, lease: l, static: make([][]byte, len(g.Values))}
+	b := &compiler{newBuilder(&p.Plan), ctx, p}
 	b.source = b.sources()
 	for i, v := range g.Values {
-		b.pos[v] = i
 		bytes := v.Type.Bytes()
 		switch v.Slot.Place {
 		case ir.Nowhere:
@@ -143,7 +91,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 			return nil, ctx.Err()
 		case v.Op == op.Const:
 			p.static[i] = constant(v)
-			p.lease.add(len(p.static[i]))
+			p.lease.hold(len(p.static[i]))
 		case v.View():
 			p.static[i] = p.static[b.pos[v.Args[0]]]
 			p.steps = append(p.steps, step{pos: i})
@@ -156,7 +104,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 				return nil, fmt.Errorf("cpu: Compile: value %d (%v) lies among the constants", i, v.Op)
 			}
 			s := step{pos: i, kernel: k}
-			if k, ok := k.(maker); ok && v.Op != op.TakeAlongAxis && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
+			if k, ok := k.(producer); ok && v.Op != op.TakeAlongAxis && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
 				b.made[v], s.watched = k, true
 			}
 			if b.source[v] != nil {
@@ -182,12 +130,12 @@ func (p *Program) place(pos int, b callerBuffer) {
 }
 
 // kernel makes the kernel of v.
-func (b *builder) kernel(v *ir.Value) (kernel, error) {
+func (b *compiler) kernel(v *ir.Value) (kernel, error) {
 	d := v.Type.DType
 	if len(v.Args) > 0 {
 		d = v.Args[0].Type.DType
 	}
-	if !b.p.device.Supports(v.Op, d) {
+	if !b.program.device.Supports(v.Op, d) {
 		return nil, &backend.UnsupportedError{Device: "cpu", Op: v.Op, DType: d, Path: v.Path}
 	}
 	switch {
@@ -196,9 +144,9 @@ func (b *builder) kernel(v *ir.Value) (kernel, error) {
 	case v.Op == op.Loop:
 		return newLoop(b, v)
 	case v.Op.Info().Class == op.Elementwise:
-		return newElementwise(b, v), nil
+		return newElementwise(b.builder, v), nil
 	}
-	return kernels[v.Op](b, v), nil
+	return kernels[v.Op](b.builder, v), nil
 }
 
 // kernels makes those that are not element-wise.
@@ -255,33 +203,6 @@ func init() {
 	}
 }
 
-// constant returns the elements of a Const.
-func constant(v *ir.Value) []byte {
-	data := aligned(v.Type.Bytes())
-	if v.Attr.Data != nil {
-		copy(data, v.Attr.Data)
-		return data
-	}
-	fill(data, v.Type.DType, v.Attr.Value)
-	return data
-}
-
-// fill sets all elements of data to x.
-func fill(data []byte, d dtype.DType, x float64) {
-	if len(data) == 0 {
-		return
-	}
-	dtype.FromF64(data[:d.Size()], []float64{x}, d)
-	repeat(data, d.Size())
-}
-
-// repeat copies the first n bytes of b over the rest.
-func repeat(b []byte, n int) {
-	for ; n > 0 && n < len(b); n *= 2 {
-		copy(b[n:], b[:n])
-	}
-}
-
 // Run computes out from in.
 func (p *Program) Run(ctx context.Context, in, out []driver.Buffer) error {
 	return p.RunWatched(ctx, in, out, nil)
@@ -312,7 +233,7 @@ func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *trace
 
 // get takes a run from the list, or makes one. Its error is a
 // *backend.MemoryError.
-func (p *Program) get() (*run, error) {
+func (p *Program) get() (*execution, error) {
 	p.mu.Lock()
 	if n := len(p.free); n > 0 {
 		r := p.free[n-1]
@@ -326,20 +247,9 @@ func (p *Program) get() (*run, error) {
 		return nil, err
 	}
 	p.device.held.Add(-int64(need + p.scratch)) // by whom it is held is counted below
-	p.lease.add(need)
-	r := &run{
-		program: p,
-		arena:   dirty(aligned(p.graph.ArenaBytes)),
-		values:  make([][]byte, len(p.graph.Values)),
-		shared:  dirty(aligned(p.shared)),
-		sums:    viewOf[float64](aligned(8*p.sums), p.sums),
-		kept:    make([]keptOperand, len(p.kept)),
-		bound:   make([]*Buffer, len(p.buffers)),
-		version: make([]uint64, len(p.graph.Values)),
-		times:   make([]int64, len(p.graph.Values)),
-		labels:  p.labels,
-	}
-	r.worker.fit(p)
+	p.lease.hold(need)
+	r := &execution{bound: make([]*Buffer, len(p.buffers)), times: make([]int64, len(p.graph.Values))}
+	r.init(&p.Plan)
 	for i, v := range p.graph.Values {
 		switch v.Slot.Place {
 		case ir.Arena:
@@ -353,35 +263,25 @@ func (p *Program) get() (*run, error) {
 }
 
 // put returns a run to the list, without the caller's buffers.
-func (p *Program) put(r *run) {
+func (p *Program) put(r *execution) {
 	for _, b := range p.binds {
 		r.values[b.pos] = nil
 	}
-	r.leave()
-	r.failed, r.trace, r.see, r.done = nil, nil, nil, nil
+	r.reset()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timing.Load() {
 		p.times = append(p.times[:0], r.times...)
 	}
 	if !backend.Keeps(backend.Arenas) {
-		p.lease.add(-r.bytes())
+		p.lease.hold(-r.bytes())
 		return
 	}
 	p.free = append(p.free, r)
 }
 
-// bytes is what a run holds.
-func (r *run) bytes() int {
-	n := len(r.arena) + len(r.shared) + 8*len(r.sums) + len(r.worker.scratch)
-	for _, k := range r.kept {
-		n += len(k.data)
-	}
-	return n
-}
-
 // bind gives the values in the caller's buffers their memory.
-func (p *Program) bind(r *run, in, out []driver.Buffer) error {
+func (p *Program) bind(r *execution, in, out []driver.Buffer) error {
 	if len(in) != len(p.graph.Params) || len(out) != len(p.graph.Outputs) {
 		return fmt.Errorf("cpu: Run: got %d inputs and %d outputs, want %d and %d", len(in), len(out), len(p.graph.Params), len(p.graph.Outputs))
 	}
@@ -419,7 +319,7 @@ func (p *Program) bind(r *run, in, out []driver.Buffer) error {
 
 // unbind gives the caller's buffers back. Its error is that a kernel wrote to
 // one that the plan does not overwrite.
-func (p *Program) unbind(r *run) (err error) {
+func (p *Program) unbind(r *execution) (err error) {
 	for i, b := range p.buffers {
 		host := r.bound[i]
 		if host == nil { // bind failed
@@ -438,7 +338,7 @@ func (p *Program) unbind(r *run) (err error) {
 
 // do runs the steps. When the context ends before the first that overwrites an
 // input, what is left of the one that runs is left undone.
-func (p *Program) do(ctx context.Context, r *run) error {
+func (p *Program) do(ctx context.Context, r *execution) error {
 	r.done = ctx.Done()
 	r.procs = runtime.GOMAXPROCS(0)
 	timing := p.timing.Load()
@@ -461,9 +361,9 @@ func (p *Program) do(ctx context.Context, r *run) error {
 				start = time.Now()
 			}
 			if r.see != nil && s.alone != nil {
-				s.alone.run(r)
+				s.alone.run(&r.run)
 			} else {
-				s.kernel.run(r)
+				s.kernel.run(&r.run)
 			}
 			if timing {
 				r.times[s.pos] = int64(time.Since(start))
@@ -487,31 +387,11 @@ func (p *Program) do(ctx context.Context, r *run) error {
 				}
 			}
 		}
-		if err := p.show(r, s.pos); err != nil {
+		if err := p.show(&r.run, s.pos); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// forgetKept is for a run that ended early: copies may be packed in part.
-func (r *run) forgetKept() {
-	for i := range r.kept {
-		r.kept[i].version, r.kept[i].seen = 0, 0
-	}
-}
-
-// over reports whether the context has ended and the run is to do no more.
-func (r *run) over() bool {
-	if r.done == nil {
-		return false
-	}
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // show shows the value at pos to who wants to see it.
@@ -544,7 +424,7 @@ func (p *Program) Trim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.free {
-		p.lease.add(-r.bytes())
+		p.lease.hold(-r.bytes())
 	}
 	p.free = nil
 	for _, l := range p.loops() {

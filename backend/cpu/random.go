@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -30,11 +31,11 @@ func (k *random) run(r *run) { r.parallel(k, (k.n+randomGrain-1)/randomGrain, ra
 
 func (k *random) chunk(r *run, _ *worker, i int) {
 	lo, hi := i*randomGrain, min(k.n, (i+1)*randomGrain)
-	k.fill(r, lo, dtype.View[float32](r.values[k.out])[lo:hi])
+	k.produce(r, lo, dtype.View[float32](r.values[k.out])[lo:hi])
 }
 
-// fill makes up to randomGrain numbers from number lo on.
-func (k *random) fill(r *run, lo int, out []float32) {
+// produce makes up to randomGrain numbers from number lo on.
+func (k *random) produce(r *run, lo int, out []float32) {
 	d := k.of(r)
 	if before := lo % d.inBlock(); before != 0 {
 		var block [8]float32
@@ -56,7 +57,7 @@ func (d draw) atLeast(lo int, out []byte, x float32) {
 		clear(out)
 		return
 	}
-	f := vectors().PhiloxAtLeast
+	f := vec.Current().PhiloxAtLeast
 	for len(out) > 0 {
 		before := lo % 8
 		n := min(len(out), 256)
@@ -145,7 +146,7 @@ func (d draw) words(lo int) (first, k0, k1, c1, c2, c3 uint32) {
 // uniform makes up to randomGrain numbers from number lo on, which begins a
 // block, in assembly where there is some.
 func (d draw) uniform(lo int, out []float32) {
-	if v := vectors(); v != nil && d.within(lo) {
+	if v := vec.Current(); v != nil && d.within(lo) {
 		n, f := len(out)/128*128, v.Philox
 		if d.halves {
 			n, f = len(out)/256*256, v.PhiloxHalves

@@ -87,12 +87,11 @@ func makeReduce[T number, A accumulator](b *builder, v *ir.Value, f folds[T, A])
 	k.collapse(x.Shape, v.Attr.Axes, all)
 	k.cutImages(x.Shape)
 	k.settle()
-	k.near = vectors() != nil && x.Bytes() >= aroundBytes
+	k.near = vec.Current() != nil && x.Bytes() >= aroundBytes
 	k.finish.reduce, k.sum = k, -1
 	if b.alsoRead(v) {
-		k.sum = b.p.sums
-		b.sums[v.Args[0]] = k.sum
-		b.p.sums++
+		k.sum = b.wantSum()
+		b.squares[v.Args[0]] = k.sum
 	}
 	b.wantShared(8 * k.outputs * k.segments)
 	b.wantScratch(reduceScratch)
@@ -270,7 +269,7 @@ func (k *reduce[T, A]) sideBySide() bool {
 // touch reads elements lo to hi-1 at the rate that memory gives.
 func (k *reduce[T, A]) touch(r *run, lo, hi int) {
 	s := k.from.Size()
-	vectors().Touch(r.values[k.src][lo*s : hi*s])
+	vec.Current().Touch(r.values[k.src][lo*s : hi*s])
 }
 
 // direct reports whether elements in memory are of type T.

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -67,7 +69,7 @@ func (f *arithmetic[T]) oneLess(y, x, t []T) {
 // cellsOf is the cells in one pass for rows of units, of which there are none
 // for float64 and where rows are not whole vectors.
 func cellsOf(d dtype.DType, units int) vec.Cells {
-	v := vectors()
+	v := vec.Current()
 	if v == nil || units%v.CellLanes != 0 {
 		return vec.Cells{}
 	}
@@ -76,7 +78,7 @@ func cellsOf(d dtype.DType, units int) vec.Cells {
 		return v.CellsF32
 	case d == dtype.Float16:
 		return v.CellsF16
-	case d == dtype.BFloat16 && current() >= isaAVX512BF16:
+	case d == dtype.BFloat16 && isa.Current() >= isa.AVX512BF16:
 		return v.CellsConvertBF16
 	case d == dtype.BFloat16:
 		return v.CellsBF16
@@ -101,7 +103,7 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 	k.Scan, k.dtype = *s, d
 	k.steps, k.batch, k.units, k.gates = steps, batch, units, s.Cell.Gates()
 	// Equal blocks, and two at least, as there mostly are cores.
-	set, unit, split := kernelsOf(current()), fewRows, false
+	set, unit, split := gemm.Current(), fewRows, false
 	switch {
 	case set == nil:
 	case d == dtype.BFloat16 && set.Blocks != nil:
@@ -205,13 +207,13 @@ func (k *recurrence[T]) start(r *run, t task, n int) {
 func (k *recurrence[T]) begin() {
 	if k.tiles {
 		runtime.LockOSThread()
-		kernelsOf(current()).Panels.Begin()
+		gemm.Current().Panels.Begin()
 	}
 }
 
 func (k *recurrence[T]) end() {
 	if k.tiles {
-		kernelsOf(current()).Panels.End()
+		gemm.Current().Panels.End()
 		runtime.UnlockOSThread()
 	}
 }
@@ -362,7 +364,7 @@ func newRNN(b *builder, v *ir.Value) kernel {
 	if v.Type.DType == dtype.Float64 {
 		return makeScan(b, v, floatLoops[float64]())
 	}
-	return makeScan(b, v, overlay(vectors()))
+	return makeScan(b, v, overlay(vec.Current()))
 }
 
 // newRNNGrad makes the kernel of RNNGrad.
@@ -370,5 +372,5 @@ func newRNNGrad(b *builder, v *ir.Value) kernel {
 	if v.Type.DType == dtype.Float64 {
 		return makeScanGrad(b, v, floatLoops[float64]())
 	}
-	return makeScanGrad(b, v, overlay(vectors()))
+	return makeScanGrad(b, v, overlay(vec.Current()))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -64,7 +65,7 @@ func checkScanNotFinite(t *testing.T, what string, c op.Code, a op.Attr, shapes 
 	}
 	var want []float64
 	forEachISA(t, func(t *testing.T) {
-		if current() < isaAVX512 {
+		if isa.Current() < isa.AVX512 {
 			return // other functions of infinities
 		}
 		g := ir.New(len(args))

@@ -55,7 +55,7 @@ func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int
 	if trans {
 		p.k, p.n = cols, units
 	}
-	if p.set = kernelsOf(current()); p.set == nil || d == dtype.Float64 {
+	if p.set = gemm.Current(); p.set == nil || d == dtype.Float64 {
 		p.set = nil
 		p.cells, p.chunks = p.k, ceilDiv(units, 16)
 		p.lead = sizeOf[T]() * p.k

@@ -104,7 +104,7 @@ func (s *weightSums[T]) init(b *builder, k *scanGrad[T], features int) {
 	}
 	s.parts = min(wantChunks, ceilDiv(max(k.batch, 1), k.rows))
 	s.rows = windowRows
-	set := kernelsOf(current())
+	set := gemm.Current()
 	if set != nil && sizeOf[T]() == 4 && set.F32.Inner != nil {
 		s.tiles = set.F32
 		s.choosePanels(set)
@@ -319,7 +319,7 @@ func (s *weightSums[T]) wide(w *worker, sums []byte, rows int, first bool) {
 // panel is flush with tile registers. It reports whether it has done so: not if
 // elements of float16 are not finite.
 func (s *weightSums[T]) panel(w *worker, sums []byte, rows int, first bool) bool {
-	set := kernelsOf(current())
+	set := gemm.Current()
 	found := unsafe.Pointer(&w.scratch[s.atFlag])
 	*(*uint32)(found) = 0
 	depth := ceilDiv(rows, gemm.PanelDepth)

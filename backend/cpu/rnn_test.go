@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -130,7 +132,7 @@ func TestScanColumns(t *testing.T) {
 						results[batch] = got
 					}
 				}
-				if split := d == dtype.Float16 && kernelsOf(current()) != nil && kernelsOf(current()).Panels != nil; !split && !bytes.Equal(results[few], results[many]) {
+				if split := d == dtype.Float16 && gemm.Current() != nil && gemm.Current().Panels != nil; !split && !bytes.Equal(results[few], results[many]) {
 					t.Errorf("%v, %v: other bits for %d rows than for %d", d, &s, few, many)
 				}
 			}
@@ -156,7 +158,7 @@ func TestScanKept(t *testing.T) {
 			}
 			g.Output(record(t, g, op.RNN, op.Attr{Scan: s}, vals...), -1)
 			p := plan(t, g)
-			if n := len(p.kept); current() >= isaAVX2 && n != 2 {
+			if n := len(p.kept); isa.Current() >= isa.AVX2 && n != 2 {
 				t.Errorf("%v: %d kernels are kept, want 2", d, n)
 			}
 			in, out := buffers(p, args)

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -14,7 +15,7 @@ type rowStore struct {
 }
 
 func rowStoreOf(t op.Type) rowStore {
-	return rowStore{t.DType, vectors() != nil && t.DType != dtype.Float64 && t.Bytes() >= aroundBytes}
+	return rowStore{t.DType, vec.Current() != nil && t.DType != dtype.Float64 && t.Bytes() >= aroundBytes}
 }
 
 // store writes float32s to their place in the result; raw is scratch memory
@@ -30,7 +31,7 @@ func (s rowStore) store(dst, x, raw []byte) {
 	}
 	switch {
 	case s.around:
-		vectors().CopyAround(dst, x)
+		vec.Current().CopyAround(dst, x)
 	case s.to == dtype.Float32:
 		copy(dst, x)
 	}
@@ -39,6 +40,6 @@ func (s rowStore) store(dst, x, raw []byte) {
 // done makes what was written visible to others.
 func (s rowStore) done() {
 	if s.around {
-		vectors().Fence()
+		vec.Current().Fence()
 	}
 }

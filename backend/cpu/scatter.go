@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -84,7 +85,7 @@ func (k *scatterAdd) chunk(r *run, w *worker, c int) {
 // adder adds elements of type d to float32, or is nil where there is no
 // assembly for it.
 func adder(d dtype.DType) func(dst []float32, src []byte) {
-	v := vectors()
+	v := vec.Current()
 	if v == nil {
 		return nil
 	}
@@ -103,7 +104,7 @@ func adder(d dtype.DType) func(dst []float32, src []byte) {
 // time, at the rate that memory gives.
 func (k *scatterAdd) table(r *run, c int) {
 	size := k.dtype.Size()
-	row, src, v := k.inner*size, r.values[k.src], vectors()
+	row, src, v := k.inner*size, r.values[k.src], vec.Current()
 	sums := viewOf[float32](r.shared, k.parts*k.limit*k.inner)[c*k.limit*k.inner:][:k.limit*k.inner]
 	clear(sums)
 	if k.inner == 1 && k.dtype == dtype.Float32 { // a histogram
@@ -132,7 +133,7 @@ type joinTables struct{ *scatterAdd }
 
 func (k *joinTables) chunk(r *run, _ *worker, c int) {
 	lo, hi := min(k.limit, c*k.rows)*k.inner, min(k.limit, (c+1)*k.rows)*k.inner
-	all, plus := viewOf[float32](r.shared, k.parts*k.limit*k.inner), vectors().Add
+	all, plus := viewOf[float32](r.shared, k.parts*k.limit*k.inner), vec.Current().Add
 	for ; lo < hi; lo += block {
 		n := min(block, hi-lo)
 		sum := all[lo : lo+n]

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -67,7 +68,7 @@ func (k *sortedRows) chunk(r *run, w *worker, c int) {
 	if lo > 0 {
 		first = ends[lo-1]
 	}
-	size, v := k.inner*k.dtype.Size(), vectors()
+	size, v := k.inner*k.dtype.Size(), vec.Current()
 	src, dst := r.values[k.src], r.values[k.dst]
 	rowOf := func(i int32) []byte { return src[int(i)*size : (int(i)+1)*size] }
 	for lo < hi {
@@ -92,7 +93,7 @@ func (k *sortedRows) chunk(r *run, w *worker, c int) {
 // zeros clears rows of the result.
 func (k *sortedRows) zeros(dst []byte) {
 	if k.around {
-		vectors().FillAround(dst, 0)
+		vec.Current().FillAround(dst, 0)
 		return
 	}
 	clear(dst)

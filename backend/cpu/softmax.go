@@ -28,7 +28,7 @@ type softmax[T real] struct {
 
 func newSoftmax(b *builder, v *ir.Value) kernel {
 	x, log := v.Args[0].Type, v.Op == op.LogSoftmax
-	s := vectors()
+	s := vec.Current()
 	switch n := x.Shape[v.Attr.Axes[0]]; {
 	case x.DType == dtype.Float64:
 		return makeSoftmax(b, v, softRow[float64](log))

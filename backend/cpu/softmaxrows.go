@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -25,7 +26,7 @@ func newSoftmaxPasses(result op.Type, width int, log bool, from dtype.DType) *so
 
 // maxOf is the largest element of a row, NaN if there is one, in assembly.
 func maxOf(d dtype.DType) func(x []byte) float64 {
-	v := vectors()
+	v := vec.Current()
 	switch d {
 	case dtype.Float16:
 		return func(x []byte) float64 { return v.F16.RowMax(dtype.View[uint16](x)) }

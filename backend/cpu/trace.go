@@ -55,8 +55,8 @@ func labelled(g *ir.Graph) []context.Context {
 // observe does what a helper does for a run, in sight of its tracer and of
 // profiles.
 func (r *run) observe(worker int, f func()) {
-	if r.labels != nil {
-		pprof.SetGoroutineLabels(r.labels[r.at])
+	if r.plan.labels != nil {
+		pprof.SetGoroutineLabels(r.plan.labels[r.at])
 		defer pprof.SetGoroutineLabels(context.Background())
 	}
 	if r.trace != nil {

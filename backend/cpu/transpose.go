@@ -23,7 +23,7 @@ type transposition struct {
 const stageBytes = 1 << 19
 
 func (m *mover) setTransposition() {
-	v, last := vectors(), len(m.dims)-1
+	v, last := vec.Current(), len(m.dims)-1
 	if v == nil || last == 0 || m.from[last-1] != 1 || m.to[last] != 1 || m.from[last] == 1 {
 		return
 	}
@@ -84,7 +84,7 @@ func newTiling[T uint16 | uint32](large, around func(dst, src []T, to, from int)
 // transpose is mover.rectangle where columns of src, fc apart, become rows of
 // dst.
 func transpose[T uint16 | uint32](m *mover, k tiling[T], scratch, dst, src []T, f, t, rows, cols, ts, fc int) {
-	v := vectors()
+	v := vec.Current()
 	// Two tiles side by side go down the rows, so that few rows of the operand
 	// are read at a time, and each from end to end; but short rows without
 	// gaps are brought near first.

@@ -37,7 +37,7 @@ func (t *traffic) chunk(_ *run, _ *worker, i int) {
 // seconds is the best of a few rounds with blocks of several sizes.
 func (t *traffic) seconds() float64 {
 	best := time.Duration(1 << 62)
-	r := &run{program: &Program{}, procs: runtime.GOMAXPROCS(0)}
+	r := &run{plan: &Plan{}, procs: runtime.GOMAXPROCS(0)}
 	for _, t.block = range []int{256, 1024, 4096} {
 		for range 3 {
 			start := time.Now()

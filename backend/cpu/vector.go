@@ -6,19 +6,6 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// vectors is the loops in assembly of the level in use, or nil.
-func vectors() *vec.Set {
-	switch l := current(); {
-	case l >= isaAVX512:
-		return vec.AVX512()
-	case l >= isaAVX2:
-		return vec.AVX2()
-	case l >= isaNEON:
-		return vec.NEON()
-	}
-	return nil
-}
-
 // overlay is the portable loops of float32 with those of s in their places.
 func overlay(s *vec.Set) *loops[float32] {
 	l := float32Loops()
@@ -74,7 +61,7 @@ func turns(s *vec.Set, within, beyond func(dst, a []float32)) func(dst, a []floa
 
 // toF32 is [dtype.ToF32], in assembly where there is some.
 func toF32(dst []float32, src []byte, d dtype.DType) {
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		switch d {
 		case dtype.Float16:
 			v.FromF16(dst, dtype.View[uint16](src))
@@ -102,7 +89,7 @@ func toF32(dst []float32, src []byte, d dtype.DType) {
 
 // fromF32 is [dtype.FromF32], in assembly where there is some.
 func fromF32(dst []byte, src []float32, d dtype.DType) {
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		switch d {
 		case dtype.Float16:
 			v.ToF16(dtype.View[uint16](dst), src)
@@ -117,7 +104,7 @@ func fromF32(dst []byte, src []float32, d dtype.DType) {
 
 // roundTo rounds each element to a 16-bit type.
 func roundTo(dst, x []float32, d dtype.DType) {
-	v := vectors()
+	v := vec.Current()
 	switch {
 	case v != nil && d == dtype.BFloat16:
 		v.RoundBF16(dst, x)
@@ -140,7 +127,7 @@ var ones, zeros = func() (ones, zeros [block]float32) {
 // pause waits for some tens of nanoseconds in a way that leaves the core's
 // resources, and its memory, to others.
 func pause() {
-	if v := vectors(); v != nil {
+	if v := vec.Current(); v != nil {
 		v.Pause(1)
 	}
 }

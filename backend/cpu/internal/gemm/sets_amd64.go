@@ -71,7 +71,7 @@ var AVX2 = func() *Set {
 	return &s
 }()
 
-// AMX needs AMX-BF16, and that UseAMX reported true. There are no kernels for single
+// AMX needs AMX-BF16, and the permission of the system. There are no kernels for single
 // rows of pairs: processors that have AMX run those of AVX512-BF16 at half the
 // speed of float32.
 var AMX = func() *Set {

@@ -24,7 +24,7 @@ var NEON = func() *Set {
 	return &s
 }()
 
-// NEONBF16 needs products of bfloat16 (BFMMLA) besides: see [HasBF16].
+// NEONBF16 needs products of bfloat16 (BFMMLA) besides.
 var NEONBF16 = func() *Set {
 	s := *NEON
 	s.Name = "NEON with BF16"

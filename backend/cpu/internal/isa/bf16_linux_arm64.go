@@ -1,13 +1,13 @@
-package gemm
+package isa
 
 import (
 	"encoding/binary"
 	"os"
 )
 
-// HasBF16 reports whether the processor multiplies bfloat16: the bit BF16 of
+// hasBF16 reports whether the processor multiplies bfloat16: the bit BF16 of
 // what the kernel hands to programs as HWCAP2.
-func HasBF16() bool {
+func hasBF16() bool {
 	const tag, bit = 26, 1 << 14
 	entries, err := os.ReadFile("/proc/self/auxv")
 	if err != nil {

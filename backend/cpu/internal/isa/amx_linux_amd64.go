@@ -1,11 +1,11 @@
-package gemm
+package isa
 
 import "syscall"
 
-// UseAMX asks the system for the tile registers, which it gives to processes
+// useAMX asks the system for the tile registers, which it gives to processes
 // that ask, and reports whether it did: the state of threads that use them is
 // large. The processor must have AMX-BF16.
-func UseAMX() bool {
+func useAMX() bool {
 	const (
 		archPrctl  = 158
 		permission = 0x1023 // ARCH_REQ_XCOMP_PERM

@@ -1,9 +1,9 @@
-package gemm
+package isa
 
 import "syscall"
 
-// HasBF16 reports whether the processor multiplies bfloat16.
-func HasBF16() bool {
+// hasBF16 reports whether the processor multiplies bfloat16.
+func hasBF16() bool {
 	has, err := syscall.SysctlUint32("hw.optional.arm.FEAT_BF16")
 	return err == nil && has != 0
 }

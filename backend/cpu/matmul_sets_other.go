@@ -1,8 +1,0 @@
-//go:build !amd64 && !arm64
-
-package cpu
-
-import "github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
-
-// gemmSets are the routines of each level that has its own.
-var gemmSets map[isa]*gemm.Set
