@@ -40,17 +40,61 @@ type Conv1D struct {
 	groups int
 }
 
-// Conv2D is [Conv1D] with two axes, for images: its fields, without causal
-// padding.
+// Conv2D is [Conv1D] with two axes, for images, without causal padding.
 //
 // Shapes: [batch rows columns channels] → [batch rows' columns' Filters].
-type Conv2D Conv1D
+type Conv2D struct {
+	Filters             int     // channels of the output; required
+	KernelSize          PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides             PerAxis `default:"1"`             // from one window to the next
+	Padding             string  `default:"valid"`         // or same: zeros around, the odd one after
+	DataFormat          string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	DilationRate        PerAxis `default:"1"`             // between the elements of a window; not together with Strides
+	Groups              *int    `default:"1"`             // parts of the channels, each with kernels of its own
+	Activation          string  `default:"linear"`
+	UseBias             *bool   `default:"true"`
+	KernelInitializer   string  `default:"glorot_uniform"`
+	BiasInitializer     string  `default:"zeros"`
+	KernelRegularizer   string
+	BiasRegularizer     string
+	ActivityRegularizer string
+	KernelConstraint    string
+	BiasConstraint      string
+	Name, DType         string
 
-// Conv3D is [Conv1D] with three axes, for volumes: its fields, without causal
-// padding.
+	Base
+	conv   convolution
+	kernel *Weight
+	groups int
+}
+
+// Conv3D is [Conv1D] with three axes, for volumes, without causal padding.
 //
 // Shapes: [batch depth rows columns channels] → [batch depth' rows' columns' Filters].
-type Conv3D Conv1D
+type Conv3D struct {
+	Filters             int     // channels of the output; required
+	KernelSize          PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides             PerAxis `default:"1"`             // from one window to the next
+	Padding             string  `default:"valid"`         // or same: zeros around, the odd one after
+	DataFormat          string  `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	DilationRate        PerAxis `default:"1"`             // between the elements of a window; not together with Strides
+	Groups              *int    `default:"1"`             // parts of the channels, each with kernels of its own
+	Activation          string  `default:"linear"`
+	UseBias             *bool   `default:"true"`
+	KernelInitializer   string  `default:"glorot_uniform"`
+	BiasInitializer     string  `default:"zeros"`
+	KernelRegularizer   string
+	BiasRegularizer     string
+	ActivityRegularizer string
+	KernelConstraint    string
+	BiasConstraint      string
+	Name, DType         string
+
+	Base
+	conv   convolution
+	kernel *Weight
+	groups int
+}
 
 // Config returns the fields Name and DType.
 func (l *Conv1D) Config() Config { return Config{l.Name, l.DType} }

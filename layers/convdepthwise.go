@@ -38,10 +38,31 @@ type DepthwiseConv1D struct {
 	kernel *Weight
 }
 
-// DepthwiseConv2D is [DepthwiseConv1D] with two axes, for images: its fields.
+// DepthwiseConv2D is [DepthwiseConv1D] with two axes, for images.
 //
 // Shapes: [batch rows columns channels] → [batch rows' columns' channels·DepthMultiplier].
-type DepthwiseConv2D DepthwiseConv1D
+type DepthwiseConv2D struct {
+	KernelSize           PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides              PerAxis `default:"1"`             // from one window to the next
+	Padding              string  `default:"valid"`         // or same: zeros around, the odd one after
+	DepthMultiplier      *int    `default:"1"`             // kernels for each channel
+	DataFormat           string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	DilationRate         PerAxis `default:"1"`             // between the elements of a window; not together with Strides
+	Activation           string  `default:"linear"`
+	UseBias              *bool   `default:"true"`
+	DepthwiseInitializer string  `default:"glorot_uniform"`
+	BiasInitializer      string  `default:"zeros"`
+	DepthwiseRegularizer string
+	BiasRegularizer      string
+	ActivityRegularizer  string
+	DepthwiseConstraint  string
+	BiasConstraint       string
+	Name, DType          string
+
+	Base
+	conv   convolution
+	kernel *Weight
+}
 
 // Config returns the fields Name and DType.
 func (l *DepthwiseConv1D) Config() Config { return Config{l.Name, l.DType} }

@@ -54,11 +54,81 @@ type ConvLSTM1D struct {
 }
 
 // ConvLSTM2D is [ConvLSTM1D] for sequences of images [rows columns channels].
-type ConvLSTM2D ConvLSTM1D
+type ConvLSTM2D struct {
+	Filters              int     // channels of output and states; required
+	KernelSize           PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides              PerAxis `default:"1"`             // from one window to the next, in the input
+	Padding              string  `default:"valid"`         // or same, of the input
+	DataFormat           string  `default:"channels_last"` // or channels_first
+	DilationRate         PerAxis `default:"1"`             // between the elements of a window in the input; not together with Strides
+	Activation           string  `default:"tanh"`
+	RecurrentActivation  string  `default:"sigmoid"`
+	UseBias              *bool   `default:"true"`
+	KernelInitializer    string  `default:"glorot_uniform"`
+	RecurrentInitializer string  `default:"orthogonal"`
+	BiasInitializer      string  `default:"zeros"`
+	UnitForgetBias       *bool   `default:"true"` // the bias of the forget gate starts as 1
+	KernelRegularizer    string
+	RecurrentRegularizer string
+	BiasRegularizer      string
+	ActivityRegularizer  string
+	KernelConstraint     string
+	RecurrentConstraint  string
+	BiasConstraint       string
+	Dropout              float64 // share of the input that is dropped, at all steps alike
+	RecurrentDropout     float64 // share of the state that is dropped before each gate
+	Seed                 *int64
+	ReturnSequences      bool // return the output of each step
+	ReturnState          bool // return the last states too
+	GoBackwards          bool // start at the last step; outputs are in that order
+	Stateful             bool // begin where the last call ended; batches must have one size
+	Unroll               bool // record each step by itself
+	ZeroOutputForMask    bool // outputs of steps that are masked out are zero
+	Name, DType          string
+
+	Base
+	SetsMask
+	recurrent
+}
 
 // ConvLSTM3D is [ConvLSTM1D] for sequences of volumes [depth rows columns
 // channels].
-type ConvLSTM3D ConvLSTM1D
+type ConvLSTM3D struct {
+	Filters              int     // channels of output and states; required
+	KernelSize           PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides              PerAxis `default:"1"`             // from one window to the next, in the input
+	Padding              string  `default:"valid"`         // or same, of the input
+	DataFormat           string  `default:"channels_last"` // or channels_first
+	DilationRate         PerAxis `default:"1"`             // between the elements of a window in the input; not together with Strides
+	Activation           string  `default:"tanh"`
+	RecurrentActivation  string  `default:"sigmoid"`
+	UseBias              *bool   `default:"true"`
+	KernelInitializer    string  `default:"glorot_uniform"`
+	RecurrentInitializer string  `default:"orthogonal"`
+	BiasInitializer      string  `default:"zeros"`
+	UnitForgetBias       *bool   `default:"true"` // the bias of the forget gate starts as 1
+	KernelRegularizer    string
+	RecurrentRegularizer string
+	BiasRegularizer      string
+	ActivityRegularizer  string
+	KernelConstraint     string
+	RecurrentConstraint  string
+	BiasConstraint       string
+	Dropout              float64 // share of the input that is dropped, at all steps alike
+	RecurrentDropout     float64 // share of the state that is dropped before each gate
+	Seed                 *int64
+	ReturnSequences      bool // return the output of each step
+	ReturnState          bool // return the last states too
+	GoBackwards          bool // start at the last step; outputs are in that order
+	Stateful             bool // begin where the last call ended; batches must have one size
+	Unroll               bool // record each step by itself
+	ZeroOutputForMask    bool // outputs of steps that are masked out are zero
+	Name, DType          string
+
+	Base
+	SetsMask
+	recurrent
+}
 
 // Config returns the fields Name and DType.
 func (l *ConvLSTM1D) Config() Config { return Config{l.Name, l.DType} }

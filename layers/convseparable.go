@@ -41,10 +41,35 @@ type SeparableConv1D struct {
 	depthwise, pointwise *Weight
 }
 
-// SeparableConv2D is [SeparableConv1D] with two axes, for images: its fields.
+// SeparableConv2D is [SeparableConv1D] with two axes, for images.
 //
 // Shapes: [batch rows columns channels] → [batch rows' columns' Filters].
-type SeparableConv2D SeparableConv1D
+type SeparableConv2D struct {
+	Filters              int     // channels of the output; required
+	KernelSize           PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides              PerAxis `default:"1"`             // from one window to the next
+	Padding              string  `default:"valid"`         // or same: zeros around, the odd one after
+	DataFormat           string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	DilationRate         PerAxis `default:"1"`             // between the elements of a window; not together with Strides
+	DepthMultiplier      *int    `default:"1"`             // depthwise kernels for each channel
+	Activation           string  `default:"linear"`
+	UseBias              *bool   `default:"true"`
+	DepthwiseInitializer string  `default:"glorot_uniform"`
+	PointwiseInitializer string  `default:"glorot_uniform"`
+	BiasInitializer      string  `default:"zeros"`
+	DepthwiseRegularizer string
+	PointwiseRegularizer string
+	BiasRegularizer      string
+	ActivityRegularizer  string
+	DepthwiseConstraint  string
+	PointwiseConstraint  string
+	BiasConstraint       string
+	Name, DType          string
+
+	Base
+	conv                 convolution
+	depthwise, pointwise *Weight
+}
 
 // Config returns the fields Name and DType.
 func (l *SeparableConv1D) Config() Config { return Config{l.Name, l.DType} }

@@ -44,15 +44,61 @@ type Conv1DTranspose struct {
 	extra  []int // OutputPadding on each axis
 }
 
-// Conv2DTranspose is [Conv1DTranspose] with two axes, for images: its fields.
+// Conv2DTranspose is [Conv1DTranspose] with two axes, for images.
 //
 // Shapes: [batch rows columns channels] → [batch rows' columns' Filters].
-type Conv2DTranspose Conv1DTranspose
+type Conv2DTranspose struct {
+	Filters             int     // channels of the output; required
+	KernelSize          PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides             PerAxis `default:"1"`     // from one window to the next
+	Padding             string  `default:"valid"` // or same: without the edges that only some windows reach
+	OutputPadding       PerAxis // steps more at the end, less than Strides; default: see above
+	DataFormat          string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	DilationRate        PerAxis `default:"1"`             // between the elements of a window; not together with Strides
+	Activation          string  `default:"linear"`
+	UseBias             *bool   `default:"true"`
+	KernelInitializer   string  `default:"glorot_uniform"`
+	BiasInitializer     string  `default:"zeros"`
+	KernelRegularizer   string
+	BiasRegularizer     string
+	ActivityRegularizer string
+	KernelConstraint    string
+	BiasConstraint      string
+	Name, DType         string
 
-// Conv3DTranspose is [Conv1DTranspose] with three axes, for volumes: its fields.
+	Base
+	conv   convolution
+	kernel *Weight
+	extra  []int // OutputPadding on each axis
+}
+
+// Conv3DTranspose is [Conv1DTranspose] with three axes, for volumes.
 //
 // Shapes: [batch depth rows columns channels] → [batch depth' rows' columns' Filters].
-type Conv3DTranspose Conv1DTranspose
+type Conv3DTranspose struct {
+	Filters             int     // channels of the output; required
+	KernelSize          PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides             PerAxis `default:"1"`     // from one window to the next
+	Padding             string  `default:"valid"` // or same: without the edges that only some windows reach
+	OutputPadding       PerAxis // steps more at the end, less than Strides; default: see above
+	DataFormat          string  `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	DilationRate        PerAxis `default:"1"`             // between the elements of a window; not together with Strides
+	Activation          string  `default:"linear"`
+	UseBias             *bool   `default:"true"`
+	KernelInitializer   string  `default:"glorot_uniform"`
+	BiasInitializer     string  `default:"zeros"`
+	KernelRegularizer   string
+	BiasRegularizer     string
+	ActivityRegularizer string
+	KernelConstraint    string
+	BiasConstraint      string
+	Name, DType         string
+
+	Base
+	conv   convolution
+	kernel *Weight
+	extra  []int // OutputPadding on each axis
+}
 
 // Config returns the fields Name and DType.
 func (l *Conv1DTranspose) Config() Config { return Config{l.Name, l.DType} }

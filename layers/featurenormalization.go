@@ -53,13 +53,13 @@ func (n *Normalization) Build(in ...Shape) error {
 	if n.Mean != nil || n.Variance != nil {
 		return n.given()
 	}
-	if n.mean, err = n.AddWeight("mean", n.sizes, "zeros", NonTrainable, KeepDType); err != nil {
+	if n.mean, err = n.AddWeight("mean", n.sizes, "zeros", NonTrainable(), KeepDType()); err != nil {
 		return err
 	}
-	if n.variance, err = n.AddWeight("variance", n.sizes, "ones", NonTrainable, KeepDType); err != nil {
+	if n.variance, err = n.AddWeight("variance", n.sizes, "ones", NonTrainable(), KeepDType()); err != nil {
 		return err
 	}
-	n.count, err = n.AddWeight("count", Shape{}, "zeros", Integer)
+	n.count, err = n.AddWeight("count", Shape{}, "zeros", Integer())
 	return err
 }
 

@@ -41,10 +41,10 @@ func (b *Base) addFloat8() (*float8, error) {
 		of   *float8Scale
 	}{{"inputs", &f.inputs}, {"kernel", &f.kernel}, {"outputs_grad", &f.gradient}} {
 		var err error
-		if s.of.scale, err = b.AddWeight(s.name+"_scale", Shape{}, "ones", Statistic, KeepDType); err != nil {
+		if s.of.scale, err = b.AddWeight(s.name+"_scale", Shape{}, "ones", Statistic(), KeepDType()); err != nil {
 			return nil, err
 		}
-		if s.of.history, err = b.AddWeight(s.name+"_amax_history", Shape{amaxHistory}, "zeros", Statistic, KeepDType); err != nil {
+		if s.of.history, err = b.AddWeight(s.name+"_amax_history", Shape{amaxHistory}, "zeros", Statistic(), KeepDType()); err != nil {
 			return nil, err
 		}
 	}

@@ -134,7 +134,7 @@ func (r *RMSNormalization) Build(in ...Shape) error {
 		return err
 	}
 	r.SetAutocast(false)
-	r.scale, err = r.AddWeight("scale", sizes, "ones", KeepDType)
+	r.scale, err = r.AddWeight("scale", sizes, "ones", KeepDType())
 	return err
 }
 

@@ -78,11 +78,11 @@ func (b *BatchNormalization) Build(in ...Shape) error {
 	if err != nil {
 		return err
 	}
-	b.mean, err = b.AddWeight("moving_mean", Shape{n}, c.MovingMeanInitializer, Statistic, KeepDType)
+	b.mean, err = b.AddWeight("moving_mean", Shape{n}, c.MovingMeanInitializer, Statistic(), KeepDType())
 	if err != nil {
 		return err
 	}
-	b.variance, err = b.AddWeight("moving_variance", Shape{n}, c.MovingVarianceInitializer, Statistic, KeepDType)
+	b.variance, err = b.AddWeight("moving_variance", Shape{n}, c.MovingVarianceInitializer, Statistic(), KeepDType())
 	return err
 }
 
@@ -295,10 +295,10 @@ type affine struct{ initializer, regularizer, constraint string }
 // gainAndShift makes gamma and beta, nil where they are not wanted.
 func (b *Base) gainAndShift(s Shape, scale, center bool, gain, shift affine) (gamma, beta *Weight, err error) {
 	if scale {
-		gamma, err = b.AddWeight("gamma", s, gain.initializer, KeepDType, Regularizer(gain.regularizer), Constraint(gain.constraint))
+		gamma, err = b.AddWeight("gamma", s, gain.initializer, KeepDType(), Regularizer(gain.regularizer), Constraint(gain.constraint))
 	}
 	if center && err == nil {
-		beta, err = b.AddWeight("beta", s, shift.initializer, KeepDType, Regularizer(shift.regularizer), Constraint(shift.constraint))
+		beta, err = b.AddWeight("beta", s, shift.initializer, KeepDType(), Regularizer(shift.regularizer), Constraint(shift.constraint))
 	}
 	return gamma, beta, err
 }

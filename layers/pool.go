@@ -38,16 +38,34 @@ type MaxPooling1D struct {
 	pooling pooling
 }
 
-// MaxPooling2D is [MaxPooling1D] with two axes, for images: its fields.
+// MaxPooling2D is [MaxPooling1D] with two axes, for images.
 //
 // Shapes: [batch rows columns channels] → [batch rows' columns' channels].
-type MaxPooling2D MaxPooling1D
+type MaxPooling2D struct {
+	PoolSize    PerAxis `default:"2"` // size of the windows: 1 number for all axes, or one for each
+	Strides     PerAxis // from one window to the next; default: PoolSize
+	Padding     string  `default:"valid"`         // or same: added around, the odd one after
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	Name, DType string
 
-// MaxPooling3D is [MaxPooling1D] with three axes, for volumes: its fields.
+	Base
+	pooling pooling
+}
+
+// MaxPooling3D is [MaxPooling1D] with three axes, for volumes.
 //
 // Shapes: [batch depth rows columns channels] → [batch depth' rows' columns'
 // channels].
-type MaxPooling3D MaxPooling1D
+type MaxPooling3D struct {
+	PoolSize    PerAxis `default:"2"` // size of the windows: 1 number for all axes, or one for each
+	Strides     PerAxis // from one window to the next; default: PoolSize
+	Padding     string  `default:"valid"`         // or same: added around, the odd one after
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	Name, DType string
+
+	Base
+	pooling pooling
+}
 
 // AveragePooling1D takes the mean of each window of sequences, in each channel,
 // of the elements that are not padding.
@@ -65,17 +83,34 @@ type AveragePooling1D struct {
 	pooling pooling
 }
 
-// AveragePooling2D is [AveragePooling1D] with two axes, for images: its fields.
+// AveragePooling2D is [AveragePooling1D] with two axes, for images.
 //
 // Shapes: [batch rows columns channels] → [batch rows' columns' channels].
-type AveragePooling2D AveragePooling1D
+type AveragePooling2D struct {
+	PoolSize    PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides     PerAxis // from one window to the next; default: PoolSize
+	Padding     string  `default:"valid"`         // or same: added around, the odd one after
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	Name, DType string
 
-// AveragePooling3D is [AveragePooling1D] with three axes, for volumes: its
-// fields.
+	Base
+	pooling pooling
+}
+
+// AveragePooling3D is [AveragePooling1D] with three axes, for volumes.
 //
 // Shapes: [batch depth rows columns channels] → [batch depth' rows' columns'
 // channels].
-type AveragePooling3D AveragePooling1D
+type AveragePooling3D struct {
+	PoolSize    PerAxis // size of the windows: 1 number for all axes, or one for each; required
+	Strides     PerAxis // from one window to the next; default: PoolSize
+	Padding     string  `default:"valid"`         // or same: added around, the odd one after
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	Name, DType string
+
+	Base
+	pooling pooling
+}
 
 // Config returns the fields Name and DType.
 func (l *MaxPooling1D) Config() Config { return Config{l.Name, l.DType} }

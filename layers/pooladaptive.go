@@ -68,17 +68,29 @@ type AdaptiveMaxPooling1D struct {
 	pooling adaptivePooling
 }
 
-// AdaptiveMaxPooling2D is [AdaptiveMaxPooling1D] with two axes, for images: its
-// fields.
+// AdaptiveMaxPooling2D is [AdaptiveMaxPooling1D] with two axes, for images.
 //
 // Shapes: [batch rows columns channels] → [batch OutputSize… channels].
-type AdaptiveMaxPooling2D AdaptiveMaxPooling1D
+type AdaptiveMaxPooling2D struct {
+	OutputSize  PerAxis // 1 number for all axes, or one for each; required
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	Name, DType string
 
-// AdaptiveMaxPooling3D is [AdaptiveMaxPooling1D] with three axes, for volumes:
-// its fields.
+	Base
+	pooling adaptivePooling
+}
+
+// AdaptiveMaxPooling3D is [AdaptiveMaxPooling1D] with three axes, for volumes.
 //
 // Shapes: [batch depth rows columns channels] → [batch OutputSize… channels].
-type AdaptiveMaxPooling3D AdaptiveMaxPooling1D
+type AdaptiveMaxPooling3D struct {
+	OutputSize  PerAxis // 1 number for all axes, or one for each; required
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	Name, DType string
+
+	Base
+	pooling adaptivePooling
+}
 
 // AdaptiveAveragePooling1D takes the mean of each of OutputSize windows of
 // sequences that cover all steps, in each channel. Windows overlap where the
@@ -95,16 +107,30 @@ type AdaptiveAveragePooling1D struct {
 }
 
 // AdaptiveAveragePooling2D is [AdaptiveAveragePooling1D] with two axes, for
-// images: its fields.
+// images.
 //
 // Shapes: [batch rows columns channels] → [batch OutputSize… channels].
-type AdaptiveAveragePooling2D AdaptiveAveragePooling1D
+type AdaptiveAveragePooling2D struct {
+	OutputSize  PerAxis // 1 number for all axes, or one for each; required
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	Name, DType string
+
+	Base
+	pooling adaptivePooling
+}
 
 // AdaptiveAveragePooling3D is [AdaptiveAveragePooling1D] with three axes, for
-// volumes: its fields.
+// volumes.
 //
 // Shapes: [batch depth rows columns channels] → [batch OutputSize… channels].
-type AdaptiveAveragePooling3D AdaptiveAveragePooling1D
+type AdaptiveAveragePooling3D struct {
+	OutputSize  PerAxis // 1 number for all axes, or one for each; required
+	DataFormat  string  `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	Name, DType string
+
+	Base
+	pooling adaptivePooling
+}
 
 // Config returns the fields Name and DType.
 func (l *AdaptiveMaxPooling1D) Config() Config { return Config{l.Name, l.DType} }

@@ -67,16 +67,29 @@ type GlobalMaxPooling1D struct {
 	pooling globalPooling
 }
 
-// GlobalMaxPooling2D is [GlobalMaxPooling1D] over rows and columns: its fields.
+// GlobalMaxPooling2D is [GlobalMaxPooling1D] over rows and columns.
 //
 // Shapes: [batch rows columns channels] → [batch channels].
-type GlobalMaxPooling2D GlobalMaxPooling1D
+type GlobalMaxPooling2D struct {
+	DataFormat  string `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	Keepdims    bool   // leave axes of size 1
+	Name, DType string
 
-// GlobalMaxPooling3D is [GlobalMaxPooling1D] over depth, rows and columns: its
-// fields.
+	Base
+	pooling globalPooling
+}
+
+// GlobalMaxPooling3D is [GlobalMaxPooling1D] over depth, rows and columns.
 //
 // Shapes: [batch depth rows columns channels] → [batch channels].
-type GlobalMaxPooling3D GlobalMaxPooling1D
+type GlobalMaxPooling3D struct {
+	DataFormat  string `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	Keepdims    bool   // leave axes of size 1
+	Name, DType string
+
+	Base
+	pooling globalPooling
+}
 
 // GlobalAveragePooling1D takes the mean over all steps of sequences, in each
 // channel. Steps that the mask of the input hides do not count (channels_last);
@@ -94,16 +107,30 @@ type GlobalAveragePooling1D struct {
 }
 
 // GlobalAveragePooling2D is [GlobalAveragePooling1D] over rows and columns,
-// without masks: its fields.
+// without masks.
 //
 // Shapes: [batch rows columns channels] → [batch channels].
-type GlobalAveragePooling2D GlobalAveragePooling1D
+type GlobalAveragePooling2D struct {
+	DataFormat  string `default:"channels_last"` // or channels_first: [batch channels rows columns]
+	Keepdims    bool   // leave axes of size 1
+	Name, DType string
+
+	Base
+	pooling globalPooling
+}
 
 // GlobalAveragePooling3D is [GlobalAveragePooling1D] over depth, rows and
-// columns, without masks: its fields.
+// columns, without masks.
 //
 // Shapes: [batch depth rows columns channels] → [batch channels].
-type GlobalAveragePooling3D GlobalAveragePooling1D
+type GlobalAveragePooling3D struct {
+	DataFormat  string `default:"channels_last"` // or channels_first: [batch channels depth rows columns]
+	Keepdims    bool   // leave axes of size 1
+	Name, DType string
+
+	Base
+	pooling globalPooling
+}
 
 // Config returns the fields Name and DType.
 func (l *GlobalMaxPooling1D) Config() Config { return Config{l.Name, l.DType} }

@@ -65,7 +65,7 @@ func (s *SpectralNormalization) Build(in ...Shape) error {
 	s.kernel.SetStatistic(true)
 	shape := s.kernel.Shape()
 	var err error
-	s.u, err = s.AddWeight("vector_u", Shape{1, shape[len(shape)-1]}, "truncated_normal(stddev=0.02)", Statistic, KeepDType)
+	s.u, err = s.AddWeight("vector_u", Shape{1, shape[len(shape)-1]}, "truncated_normal(stddev=0.02)", Statistic(), KeepDType())
 	return err
 }
 

@@ -49,15 +49,21 @@ func Regularizer(spec string) WeightOption { return func(s *weightSpec) { s.regu
 func Constraint(spec string) WeightOption { return func(s *weightSpec) { s.constraint = spec } }
 
 // NonTrainable makes a weight that no optimizer updates.
-func NonTrainable(s *weightSpec) { s.nonTrainable = true }
+func NonTrainable() WeightOption {
+	return func(s *weightSpec) { s.nonTrainable = true }
+}
 
 // Statistic makes a non-trainable weight that the forward pass assigns; a step
 // that is skipped leaves it as it was.
-func Statistic(s *weightSpec) { s.nonTrainable, s.statistic = true, true }
+func Statistic() WeightOption {
+	return func(s *weightSpec) { s.nonTrainable, s.statistic = true, true }
+}
 
 // KeepDType makes a weight whose Value is in float32 (float64 under that
 // policy) whatever the policy: the gains and statistics of normalization.
-func KeepDType(s *weightSpec) { s.keepDType = true }
+func KeepDType() WeightOption {
+	return func(s *weightSpec) { s.keepDType = true }
+}
 
 // BytesOf returns copies of the elements of weights, little-endian, as they are at
 // one time: between two steps of a training that goes on.
@@ -76,7 +82,9 @@ func variablesOf(ws []*Weight) []*tensor.Variable {
 }
 
 // Integer makes a non-trainable weight of int32: a count.
-func Integer(s *weightSpec) { s.nonTrainable, s.integer = true, true }
+func Integer() WeightOption {
+	return func(s *weightSpec) { s.nonTrainable, s.integer = true, true }
+}
 
 // adjusted changes what the initializer made.
 func adjusted(f func(first []float64)) WeightOption {

@@ -41,10 +41,10 @@ func (s *swish) Build(in ...layers.Shape) (err error) {
 	if s.kernel, err = s.AddWeight("kernel", layers.Shape{in[0][len(in[0])-1], s.Units}, "glorot_uniform", layers.Regularizer("l2(0.001)")); err != nil {
 		return err
 	}
-	if s.beta, err = s.AddWeight("beta", layers.Shape{s.Units}, "ones", layers.KeepDType); err != nil {
+	if s.beta, err = s.AddWeight("beta", layers.Shape{s.Units}, "ones", layers.KeepDType()); err != nil {
 		return err
 	}
-	s.seen, err = s.AddWeight("seen", layers.Shape{s.Units}, "zeros", layers.NonTrainable, layers.Statistic, layers.KeepDType)
+	s.seen, err = s.AddWeight("seen", layers.Shape{s.Units}, "zeros", layers.NonTrainable(), layers.Statistic(), layers.KeepDType())
 	return err
 }
 
