@@ -32,11 +32,11 @@ type Provider struct {
 	// Search lists the devices that the machine has, those that do not open with
 	// the reason, or says why there are none. It opens none of them. Without it
 	// there is one.
-	Search func() ([]Found, error)
+	Search func() ([]DeviceInfo, error)
 }
 
-// Found is a device that was looked for.
-type Found struct {
+// DeviceInfo describes a device that was searched for.
+type DeviceInfo struct {
 	Name     string // "cpu", "cuda:1"
 	Hardware string // the model: "NVIDIA H200"; empty where there is none
 	ISA      string // "AVX-512", "sm_90"
@@ -48,7 +48,7 @@ type Found struct {
 //
 //	cuda:1: NVIDIA H200, sm_90, 139.8 GiB
 //	cuda: not available: no driver found: tried libcuda.so.1, …
-func (f Found) String() string {
+func (f DeviceInfo) String() string {
 	s := f.Name + ": "
 	if f.Err != nil {
 		s += "not available: "
@@ -142,14 +142,14 @@ func builtWithout(kind string) error {
 // Search lists all devices that were looked for, sorted by kind and number,
 // those that cannot be used with the reason. A kind without any, or that the
 // program was built without, has one entry.
-func Search() []Found {
-	var all []Found
+func Search() []DeviceInfo {
+	var all []DeviceInfo
 	have := registered()
 	names := slices.Concat(have, slices.Collect(maps.Keys(tags)))
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		if !slices.Contains(have, name) {
-			all = append(all, Found{Name: name, Err: builtWithout(name)})
+			all = append(all, DeviceInfo{Name: name, Err: builtWithout(name)})
 			continue
 		}
 		registry.Lock()
@@ -161,7 +161,7 @@ func Search() []Found {
 		}
 		found, err := p.Search()
 		if err != nil {
-			found = []Found{{Name: name, Err: err}}
+			found = []DeviceInfo{{Name: name, Err: err}}
 		}
 		all = append(all, found...)
 	}
@@ -169,8 +169,8 @@ func Search() []Found {
 }
 
 // opened describes the only device of its kind by opening it.
-func opened(name string) Found {
-	f := Found{Name: name}
+func opened(name string) DeviceInfo {
+	f := DeviceInfo{Name: name}
 	d, err := Open(name)
 	if err != nil {
 		f.Err = errors.Unwrap(err)
@@ -217,7 +217,7 @@ func Open(name string) (driver.Device, error) {
 // preference is the order in which Default looks for a device.
 var preference = []string{"cuda", "cpu"}
 
-// Default returns the device that tensors live on: the one KERAS_DEVICE
+// Default returns the device that tensors live on: the one MEZZO_DEVICE
 // names, else the first of cuda and cpu that opens.
 func Default() (driver.Device, error) {
 	if name := deviceSetting(); name != "" {

@@ -60,8 +60,8 @@ func TestMain(m *testing.M) {
 	backend.Register("fails", func() (driver.Device, error) { return nil, errors.New("no driver") })
 	backend.RegisterProvider("many", backend.Provider{
 		Open: func(n int) (driver.Device, error) { return &fake{name: fmt.Sprint("many:", n)}, nil },
-		Search: func() ([]backend.Found, error) {
-			return []backend.Found{
+		Search: func() ([]backend.DeviceInfo, error) {
+			return []backend.DeviceInfo{
 				{Name: "many", Hardware: "Small", ISA: "sm_70", Bytes: 1 << 30},
 				{Name: "many:1", Hardware: "Old", ISA: "sm_30", Err: errors.New("too old")},
 			}, nil
@@ -124,7 +124,7 @@ func TestRegistry(t *testing.T) {
 	backend.Register("opens", nil)
 }
 
-// TestEnvironment: KERAS_DEVICE and KERAS_DEBUG are read once, so each case is
+// TestEnvironment: MEZZO_DEVICE and MEZZO_DEBUG are read once, so each case is
 // a process of its own.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct{ device, debug, stdout, stderr string }{
@@ -132,16 +132,16 @@ func TestEnvironment(t *testing.T) {
 		{"tpu", "plan, check,,trace=a b", "backend: unknown device \"tpu\"; have [\"fails\" \"many\" \"opens\"]\n{Plan:true Passes:false Graph:false Eager:false NaN:false Check:true Pprof:false Trace:a b}", ""},
 		{"", "nan,grpah", "backend: no device; import package keras or backend/cpu: backend: unknown device \"cpu\"; have [\"fails\" \"many\" \"opens\"]\n" +
 			"{Plan:false Passes:false Graph:false Eager:false NaN:true Check:false Pprof:false Trace:}",
-			"KERAS_DEBUG: unknown word \"grpah\"; want a comma-separated list of plan, passes, graph, eager, nan, check, pprof, trace\n"},
+			"MEZZO_DEBUG: unknown word \"grpah\"; want a comma-separated list of plan, passes, graph, eager, nan, check, pprof, trace\n"},
 	} {
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), "MEZZO_TEST_CHILD=1", "KERAS_DEVICE="+c.device, "KERAS_DEBUG="+c.debug)
+		cmd.Env = append(os.Environ(), "MEZZO_TEST_CHILD=1", "MEZZO_DEVICE="+c.device, "MEZZO_DEBUG="+c.debug)
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
 		line := c.stdout[strings.LastIndexByte(c.stdout, '\n')+1:]
 		if want := c.stdout + "\n" + line + "\n"; err != nil || string(out) != want || stderr.String() != c.stderr {
-			t.Errorf("KERAS_DEVICE=%q KERAS_DEBUG=%q: got %v, %q and %q, want %q and %q", c.device, c.debug, err, out, &stderr, want, c.stderr)
+			t.Errorf("MEZZO_DEVICE=%q MEZZO_DEBUG=%q: got %v, %q and %q, want %q and %q", c.device, c.debug, err, out, &stderr, want, c.stderr)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// Debug holds what KERAS_DEBUG switches on: a comma-separated list, each entry
+// Debug holds what MEZZO_DEBUG switches on: a comma-separated list, each entry
 // described in docs/debugging.md.
 type Debug struct {
 	Plan   bool // "plan": print each plan with slots and bytes when it is compiled, and nanoseconds per value after its third run
@@ -26,10 +26,10 @@ type Debug struct {
 	Trace string
 }
 
-// DebugSettings lists the words KERAS_DEBUG understands.
+// DebugSettings lists the words MEZZO_DEBUG understands.
 var DebugSettings = []string{"plan", "passes", "graph", "eager", "nan", "check", "pprof", "trace"}
 
-// ParseDebug reads a value of KERAS_DEBUG.
+// ParseDebug reads a value of MEZZO_DEBUG.
 func ParseDebug(list string) (Debug, error) {
 	var d Debug
 	field := map[string]*bool{"plan": &d.Plan, "passes": &d.Passes, "graph": &d.Graph, "eager": &d.Eager, "nan": &d.NaN, "check": &d.Check, "pprof": &d.Pprof}
@@ -48,17 +48,17 @@ func ParseDebug(list string) (Debug, error) {
 		}
 		f, ok := field[word]
 		if !ok {
-			return Debug{}, fmt.Errorf("KERAS_DEBUG: unknown word %q; want a comma-separated list of %s", word, strings.Join(DebugSettings, ", "))
+			return Debug{}, fmt.Errorf("MEZZO_DEBUG: unknown word %q; want a comma-separated list of %s", word, strings.Join(DebugSettings, ", "))
 		}
 		*f = true
 	}
 	return d, nil
 }
 
-// DebugFromEnv is KERAS_DEBUG, read once. An unknown word is reported on
+// DebugFromEnv is MEZZO_DEBUG, read once. An unknown word is reported on
 // standard error and the rest holds: a debugging aid must not stop a program.
 var DebugFromEnv = sync.OnceValue(func() Debug {
-	words := strings.Split(os.Getenv("KERAS_DEBUG"), ",")
+	words := strings.Split(os.Getenv("MEZZO_DEBUG"), ",")
 	good := slices.DeleteFunc(slices.Clone(words), func(w string) bool {
 		_, err := ParseDebug(w)
 		if err != nil {
@@ -85,5 +85,5 @@ func tracePasses(next func(string, *ir.Graph)) func(string, *ir.Graph) {
 	}
 }
 
-// deviceSetting is KERAS_DEVICE, read once: the device to use by name.
-var deviceSetting = sync.OnceValue(func() string { return os.Getenv("KERAS_DEVICE") })
+// deviceSetting is MEZZO_DEVICE, read once: the device to use by name.
+var deviceSetting = sync.OnceValue(func() string { return os.Getenv("MEZZO_DEVICE") })

@@ -55,7 +55,7 @@ func (e *MemoryError) Error() string {
 			fmt.Fprintf(&s, "layer %s: %v %v (%s)", cmp.Or(v.Path, "?"), v.Op, v.Type, Bytes(v.Bytes))
 		}
 	}
-	s.WriteString("; SetMemoryLimit or KERAS_MEMORY_LIMIT changes the limit")
+	s.WriteString("; SetMemoryLimit or MEZZO_MEMORY_LIMIT changes the limit")
 	return s.String()
 }
 
@@ -100,12 +100,12 @@ func fits(d driver.Device, g *ir.Graph, m ir.Memory) error {
 	return e
 }
 
-// MemoryLimitSetting is KERAS_MEMORY_LIMIT, read once, in bytes, or 0 when there
+// MemoryLimitSetting is MEZZO_MEMORY_LIMIT, read once, in bytes, or 0 when there
 // is none. What is no number of bytes is reported on standard error.
 var MemoryLimitSetting = sync.OnceValue(func() int {
-	n, err := parseBytes(os.Getenv("KERAS_MEMORY_LIMIT"))
+	n, err := parseBytes(os.Getenv("MEZZO_MEMORY_LIMIT"))
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "KERAS_MEMORY_LIMIT: %v\n", err)
+		fmt.Fprintf(os.Stderr, "MEZZO_MEMORY_LIMIT: %v\n", err)
 	}
 	return n
 })

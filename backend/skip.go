@@ -30,7 +30,7 @@ const (
 // Caches lists them.
 var Caches = []Cache{PackedOperands, ShadowWeights, Plans, Programs, Arenas, Results, CapturedGraphs}
 
-// Skips is what KERAS_SKIP leaves out: caches, and optional passes of
+// Skips is what MEZZO_SKIP leaves out: caches, and optional passes of
 // ir.Optimize.
 type Skips struct {
 	caches map[Cache]bool
@@ -38,7 +38,7 @@ type Skips struct {
 	key    string
 }
 
-// ParseSkips reads a value of KERAS_SKIP: a comma-separated list of caches and
+// ParseSkips reads a value of MEZZO_SKIP: a comma-separated list of caches and
 // passes, "all" for all of them, "caches" or "passes" for all of a kind.
 func ParseSkips(list string) (*Skips, error) {
 	s := &Skips{caches: map[Cache]bool{}}
@@ -56,7 +56,7 @@ func ParseSkips(list string) (*Skips, error) {
 			}
 		}
 		if word != "" && !caches && !passes && !s.caches[Cache(word)] && !slices.Contains(s.passes, word) {
-			return nil, fmt.Errorf("KERAS_SKIP: unknown word %q; want a comma-separated list of %s", word, strings.Join(SkipWords(), ", "))
+			return nil, fmt.Errorf("MEZZO_SKIP: unknown word %q; want a comma-separated list of %s", word, strings.Join(SkipWords(), ", "))
 		}
 	}
 	for _, c := range Caches {
@@ -67,7 +67,7 @@ func ParseSkips(list string) (*Skips, error) {
 	return s, nil
 }
 
-// SkipWords lists the words that KERAS_SKIP understands.
+// SkipWords lists the words that MEZZO_SKIP understands.
 func SkipWords() []string {
 	words := []string{"all", "caches", "passes"}
 	for _, c := range Caches {
@@ -78,7 +78,7 @@ func SkipWords() []string {
 
 // skips is what is left out now.
 var skips = func() (now atomic.Pointer[Skips]) {
-	s, err := ParseSkips(os.Getenv("KERAS_SKIP"))
+	s, err := ParseSkips(os.Getenv("MEZZO_SKIP"))
 	if err != nil { // a debugging aid must not stop a program
 		fmt.Fprintln(os.Stderr, err)
 		s, _ = ParseSkips("")
@@ -94,7 +94,7 @@ func Keeps(c Cache) bool { return !skips.Load().caches[c] }
 // SkippedPasses lists the optional passes that every compilation leaves out.
 func SkippedPasses() []string { return skips.Load().passes }
 
-// SetSkips replaces what KERAS_SKIP says and returns what held before, for
+// SetSkips replaces what MEZZO_SKIP says and returns what held before, for
 // tests. What was kept or compiled earlier stays.
 func SetSkips(s *Skips) (before *Skips) { return skips.Swap(s) }
 

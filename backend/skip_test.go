@@ -44,7 +44,7 @@ func TestParseSkips(t *testing.T) {
 		t.Error("plans: another cache is off")
 	}
 	_, err := ParseSkips("plans,fused")
-	if want := `KERAS_SKIP: unknown word "fused"; want a comma-separated list of all, caches, passes, packed-operands, `; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := `MEZZO_SKIP: unknown word "fused"; want a comma-separated list of all, caches, passes, packed-operands, `; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got error %v, want %s…", err, want)
 	}
 }
@@ -55,14 +55,14 @@ func TestSkipsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, ok := strings.Cut(string(page), "`KERAS_SKIP`")
+	_, text, ok := strings.Cut(string(page), "`MEZZO_SKIP`")
 	if !ok {
-		t.Fatal("docs/debugging.md does not mention KERAS_SKIP")
+		t.Fatal("docs/debugging.md does not mention MEZZO_SKIP")
 	}
 	text, _, _ = strings.Cut(text, "\n## ")
 	for _, word := range SkipWords() {
 		if !strings.Contains(text, "`"+word+"`") {
-			t.Errorf("docs/debugging.md: the paragraphs on KERAS_SKIP do not name `%s`", word)
+			t.Errorf("docs/debugging.md: the paragraphs on MEZZO_SKIP do not name `%s`", word)
 		}
 	}
 }

@@ -29,7 +29,7 @@ import (
 //     a folder of its own;
 //   - the commands of the ```sh block before it;
 //   - else what the comment above it names, invisible to readers:
-//     <!-- output: KERAS_DEBUG=plan go run ./examples/guide -epochs 1 -->
+//     <!-- output: MEZZO_DEBUG=plan go run ./examples/guide -epochs 1 -->
 //     <!-- output: memoryPlan in examples/snippets_test.go -->
 //
 // A ```go block between is code of that program or snippet, to the letter but
@@ -61,7 +61,7 @@ import (
 // keeps every "…".
 var update = flag.Bool("update", false, "rewrite what docs/*.md and README.md show as output")
 
-var docsSettings = []string{"KERAS_CPU=avx2", "GOMAXPROCS=2"}
+var docsSettings = []string{"MEZZO_CPU=avx2", "GOMAXPROCS=2"}
 
 // A fence is a block between two lines of three backquotes.
 type fence struct {
@@ -344,7 +344,7 @@ func renew(block, out []string) []string {
 }
 
 // lacks is what a program says of an instruction set that there is not.
-var lacks = regexp.MustCompile(`(?m)^KERAS_CPU: got .*\n`)
+var lacks = regexp.MustCompile(`(?m)^MEZZO_CPU: got .*\n`)
 
 // hold compares a block with what was printed, or with -update writes that into
 // the page.
@@ -400,7 +400,7 @@ type shell struct {
 func newShell(t *testing.T) *shell {
 	s := &shell{dir: t.TempDir()}
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "KERAS_") && !strings.HasPrefix(v, "GOMAXPROCS=") {
+		if !strings.HasPrefix(v, "MEZZO_") && !strings.HasPrefix(v, "GOMAXPROCS=") {
 			s.env = append(s.env, v)
 		}
 	}

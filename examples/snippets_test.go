@@ -25,7 +25,7 @@ import (
 
 // snippetVariable names the snippet that this test program runs in place of the
 // tests: TestDocs does so for pages that show what one prints.
-const snippetVariable = "MEZZO_SNIPPET"
+const snippetVariable = "MEZZO_TEST_SNIPPET"
 
 var ctx = context.Background()
 
@@ -95,7 +95,7 @@ func setPolicy() error {
 	return nil
 }
 
-// unknownDevice runs under KERAS_DEVICE.
+// unknownDevice runs under MEZZO_DEVICE.
 func unknownDevice() error {
 	_, err := policy.Effective()
 	fmt.Println(err)
@@ -232,7 +232,7 @@ func nonFinite() error {
 	return err
 }
 
-// debugNonFinite runs under KERAS_DEBUG=nan.
+// debugNonFinite runs under MEZZO_DEBUG=nan.
 func debugNonFinite() error {
 	step, batch := overflowing()
 	_, err := step.Call(ctx, batch)

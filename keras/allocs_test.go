@@ -13,7 +13,7 @@ import (
 // result is released allocates in Go.
 func TestAllocs(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	for _, p := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
 		underPolicy(t, p)

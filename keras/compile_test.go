@@ -199,7 +199,7 @@ func TestCompileAgain(t *testing.T) {
 // TestPlanMemory compares the plan with what is there.
 func TestPlanMemory(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	m := Sequential(dense(8), &layers.Dropout{Rate: 0.5}, dense(1))
 	check(t, m.Compile(CompileConfig{Optimizer: &optimizers.Adam{}, Loss: &losses.MeanSquaredError{}, Metrics: []metrics.Metric{&metrics.MeanAbsoluteError{}}}))

@@ -233,7 +233,7 @@ func garbage(t *testing.T, run func(batches int)) (objects, bytes float64) {
 // that hand them back leave a header for each tensor.
 func TestGarbage(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	const size, width = 8, 1024 // 32 KiB a batch
 	n := 320 * size

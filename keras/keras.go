@@ -56,17 +56,17 @@ const (
 	Float64  = dtype.Float64
 )
 
-// Device is a device that was looked for: what it is, or why there is none.
-type Device = backend.Found
+// DeviceInfo describes a device, or says why it cannot be used.
+type DeviceInfo = backend.DeviceInfo
 
 // Devices lists the devices of this machine (TensorFlow:
 // tf.config.list_physical_devices), and those that cannot be used with the
-// reason, in Err: "cpu", and the GPUs "cuda", "cuda:1" … KERAS_DEVICE chooses one.
+// reason, in Err: "cpu", and the GPUs "cuda", "cuda:1" … MEZZO_DEVICE chooses one.
 // A program built without the tag cuda has one entry "cuda" that says so.
 //
 //	cpu: Intel Xeon, AVX-512
 //	cuda: not available: no driver found: tried libcuda.so.1, …
-func Devices() []Device { return backend.Search() }
+func Devices() []DeviceInfo { return backend.Search() }
 
 // Function compiles f (TensorFlow: tf.function); see tensor.Function. changes
 // lists the owners of everything f changes: the model, the optimizer, metrics.

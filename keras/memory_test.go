@@ -17,10 +17,10 @@ import (
 // programs would be there already.
 func TestMeasuredMemory(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	if backend.DebugFromEnv().Check {
-		t.Skip("KERAS_DEBUG=check casts weights to memory of its own")
+		t.Skip("MEZZO_DEBUG=check casts weights to memory of its own")
 	}
 	// Helpers of other tests' programs have kept their scratch memory.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

@@ -13,7 +13,7 @@ import (
 type MemoryError = backend.MemoryError
 
 // MemoryLimit is the bytes that tensors, weights and programs may take together
-// on the default device. By default that is KERAS_MEMORY_LIMIT, such as 8GiB; else
+// on the default device. By default that is MEZZO_MEMORY_LIMIT, such as 8GiB; else
 // what the device has: on the CPU the least of the machine's memory, the limit of
 // its control group (containers), GOMEMLIMIT and the process's address space.
 func MemoryLimit() (bytes int, err error) {

@@ -24,7 +24,7 @@ var shapes = flag.Int("shapes", 200, "random shapes of TestManyShapes; 5000 take
 // weights have the bits of a training that keeps one plan only.
 func TestManyShapes(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	var log bytes.Buffer
 	defer slog.SetDefault(slog.Default())

@@ -28,7 +28,7 @@ func withHalf(o Optimizer, v *tensor.Variable) *tensor.Func[[]*tensor.Tensor, *t
 // 16 bits in it.
 func TestOnePass(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	all := options{GlobalClipNorm: 1, WeightDecay: new(0.01), UseEMA: true}
 	for name, make := range map[string]func(o options) Optimizer{

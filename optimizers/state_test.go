@@ -71,7 +71,7 @@ func every() map[string]Optimizer {
 // allocate nothing, and the learning rate changes without compiling again.
 func TestInPlace(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	const n = 32 * 32
 	for name, o := range every() {
@@ -128,7 +128,7 @@ func TestInPlace(t *testing.T) {
 // Lamb, whose norm needs one value as a whole, only that of one variable.
 func TestWorkingMemory(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	const n = 64 * 64
 	for name, o := range every() {

@@ -32,21 +32,21 @@ var attentionClasses = []attentionClass{
 	{name: "causal", b: 1, t: 37, s: 37, h: 2, g: 2, d: 16, e: 16, attr: op.Attr{Causal: true}},
 	{name: "causalLong", b: 1, t: 9, s: 40, h: 1, g: 1, d: 16, e: 16, attr: op.Attr{Causal: true}},
 	{name: "causalShort", b: 1, t: 40, s: 9, h: 1, g: 1, d: 16, e: 16, attr: op.Attr{Causal: true}},
-	{name: "window", b: 1, t: 41, s: 41, h: 2, g: 1, d: 16, e: 16, attr: op.Attr{N: 5}},
-	{name: "windowShort", b: 1, t: 41, s: 11, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{N: 5, Causal: true}},
+	{name: "window", b: 1, t: 41, s: 41, h: 2, g: 1, d: 16, e: 16, attr: op.Attr{SlidingWindow: 5}},
+	{name: "windowShort", b: 1, t: 41, s: 11, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{SlidingWindow: 5, Causal: true}},
 	{name: "padding", b: 3, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, mask: op.Shape{3, 1, 1, 21}},
 	{name: "rows", b: 2, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, mask: op.Shape{2, 1, 13, 1}},
 	{name: "matrix", b: 2, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, mask: op.Shape{1, 1, 13, 21}},
 	{name: "full", b: 2, t: 9, s: 10, h: 4, g: 2, d: 8, e: 8, mask: op.Shape{2, 4, 9, 10}, attr: op.Attr{Causal: true}},
-	{name: "dropout", b: 2, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, attr: op.Attr{Rate: 0.3}},
-	{name: "dropoutAll", b: 1, t: 3, s: 5, h: 1, g: 1, d: 4, e: 4, attr: op.Attr{Rate: 1}},
-	{name: "dropoutMask", b: 2, t: 13, s: 23, h: 4, g: 2, d: 16, e: 16, mask: op.Shape{2, 1, 1, 23}, attr: op.Attr{Rate: 0.1, Stream: 3, Causal: true}},
+	{name: "dropout", b: 2, t: 13, s: 21, h: 2, g: 2, d: 16, e: 16, attr: op.Attr{DropoutRate: 0.3}},
+	{name: "dropoutAll", b: 1, t: 3, s: 5, h: 1, g: 1, d: 4, e: 4, attr: op.Attr{DropoutRate: 1}},
+	{name: "dropoutMask", b: 2, t: 13, s: 23, h: 4, g: 2, d: 16, e: 16, mask: op.Shape{2, 1, 1, 23}, attr: op.Attr{DropoutRate: 0.1, Stream: 3, Causal: true}},
 	{name: "emptyBatch", b: 0, t: 3, s: 5, h: 2, g: 2, d: 4, e: 4},
 	{name: "emptyQueries", b: 2, t: 0, s: 5, h: 2, g: 2, d: 4, e: 4},
 	{name: "emptyKeys", b: 2, t: 3, s: 0, h: 2, g: 2, d: 4, e: 4},
 	{name: "largeBlocks", b: 1, t: 150, s: 600, h: 2, g: 1, d: 64, e: 64},
 	{name: "largeCausal", b: 1, t: 530, s: 530, h: 1, g: 1, d: 32, e: 32, attr: op.Attr{Causal: true}},
-	{name: "largeWindow", b: 1, t: 600, s: 600, h: 1, g: 1, d: 16, e: 16, attr: op.Attr{N: 40, Rate: 0.2}},
+	{name: "largeWindow", b: 1, t: 600, s: 600, h: 1, g: 1, d: 16, e: 16, attr: op.Attr{SlidingWindow: 40, DropoutRate: 0.2}},
 	{name: "largeHead", b: 1, t: 65, s: 130, h: 1, g: 1, d: 256, e: 200},
 	{name: "largeMany", b: 3, t: 64, s: 64, h: 4, g: 4, d: 32, e: 32, mask: op.Shape{3, 1, 1, 64}},
 }
@@ -57,8 +57,8 @@ func attentionCases(b *builder) {
 	}
 	// The softmax of such scores is all but one-hot, and exponentials of them
 	// overflow.
-	b.attention(attentionClass{name: "peaked", b: 1, t: 20, s: 30, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{Value: 4}}, numbers)
-	b.attention(attentionClass{name: "negative", b: 2, t: 13, s: 70, h: 2, g: 1, d: 8, e: 8, mask: op.Shape{2, 1, 1, 70}, attr: op.Attr{Value: -0.7}}, numbers)
+	b.attention(attentionClass{name: "peaked", b: 1, t: 20, s: 30, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{Scale: 4}}, numbers)
+	b.attention(attentionClass{name: "negative", b: 2, t: 13, s: 70, h: 2, g: 1, d: 8, e: 8, mask: op.Shape{2, 1, 1, 70}, attr: op.Attr{Scale: -0.7}}, numbers)
 	b.farAttentions()
 	if b.op != op.AttentionGrad {
 		b.attention(attentionClass{name: "nan", b: 1, t: 5, s: 6, h: 1, g: 1, d: 4, e: 4}, values(1, 2, -1, 0.5, 3, 1, math.NaN(), 1, 2, 1, 1, 1))
@@ -89,7 +89,7 @@ func (b *builder) infinite(name string, c attentionClass, v float64, lo, hi int)
 // excuses weights that depend on that number.
 func (b *builder) farAttentions() {
 	small := attentionClass{b: 1, t: 20, s: 30, h: 2, g: 1, d: 8, e: 8}
-	masked := attentionClass{b: 2, t: 21, s: 30, h: 2, g: 2, d: 8, e: 5, mask: op.Shape{2, 1, 21, 30}, attr: op.Attr{Causal: true, Rate: 0.2}}
+	masked := attentionClass{b: 2, t: 21, s: 30, h: 2, g: 2, d: 8, e: 5, mask: op.Shape{2, 1, 21, 30}, attr: op.Attr{Causal: true, DropoutRate: 0.2}}
 	blocks := attentionClass{b: 1, t: 30, s: 650, h: 1, g: 1, d: 8, e: 8}
 	for _, far := range []struct {
 		name   string
@@ -125,7 +125,7 @@ func (b *builder) farAttentions() {
 			}
 		}
 		c := far.class
-		c.name, c.attr.Value = far.name, far.factor
+		c.name, c.attr.Scale = far.name, far.factor
 		k := b.attention(c, numbers)
 		k.fill[0], k.fill[1] = side(far.q), side(far.k)
 	}
@@ -134,8 +134,8 @@ func (b *builder) farAttentions() {
 // attention adds a case of an attention or of its gradient.
 func (b *builder) attention(c attentionClass, f fill) *Case {
 	a := c.attr
-	if a.Value == 0 {
-		a.Value = 1 / math.Sqrt(float64(c.d))
+	if a.Scale == 0 {
+		a.Scale = 1 / math.Sqrt(float64(c.d))
 	}
 	args := []op.Type{b.t(c.b, c.t, c.h, c.d), b.t(c.b, c.s, c.g, c.d), b.t(c.b, c.s, c.g, c.e)}
 	fills := []fill{f, f, f}
@@ -147,7 +147,7 @@ func (b *builder) attention(c attentionClass, f fill) *Case {
 	if c.mask != nil {
 		args, fills = append(args, op.Type{DType: dtype.Bool, Shape: c.mask}), append(fills, bits)
 	}
-	if a.Rate > 0 {
+	if a.DropoutRate > 0 {
 		args, fills = append(args, op.Type{DType: dtype.Int64, Shape: op.Shape{2}}), append(fills, bits)
 	}
 	k := b.add(c.name, a, args, fills...)

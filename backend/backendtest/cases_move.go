@@ -74,11 +74,11 @@ func randomCases(b *builder) {
 	for i, s := range shapeClasses {
 		for _, bits := range []int{0, 16} {
 			name := s.name + map[int]string{16: "Halves"}[bits]
-			b.add(name, op.Attr{Dims: s.shape, Stream: uint64(i), N: bits}, []op.Type{b.t(2)}, state(float64(42+i), float64(i))).Large = large(s.name)
+			b.add(name, op.Attr{Dims: s.shape, Stream: uint64(i), Bits: bits}, []op.Type{b.t(2)}, state(float64(42+i), float64(i))).Large = large(s.name)
 		}
 	}
 	b.add("negative", op.Attr{Dims: op.Shape{9}, Stream: 1<<40 + 3}, []op.Type{b.t(2)}, state(-5, 0x1p35))
-	b.add("negativeHalves", op.Attr{Dims: op.Shape{19}, Stream: 1<<40 + 3, N: 16}, []op.Type{b.t(2)}, state(-5, 0x1p35))
+	b.add("negativeHalves", op.Attr{Dims: op.Shape{19}, Stream: 1<<40 + 3, Bits: 16}, []op.Type{b.t(2)}, state(-5, 0x1p35))
 }
 
 func reshapeCases(b *builder) {
@@ -229,7 +229,7 @@ func scatterCases(b *builder) {
 	for _, d := range indexTypes {
 		add := func(name string, n int, x op.Type, axes int) *Case {
 			idx := op.Type{DType: d, Shape: slices.Clone(x.Shape[:axes])}
-			return b.add(name+suffix(d), op.Attr{N: n}, []op.Type{x, idx}, numbers, indices(max(1, n)))
+			return b.add(name+suffix(d), op.Attr{Size: n}, []op.Type{x, idx}, numbers, indices(max(1, n)))
 		}
 		add("scalar", 5, b.t(), 0)
 		add("row", 5, b.t(3), 0)
@@ -241,7 +241,7 @@ func scatterCases(b *builder) {
 		add("emptyRows", 4, b.t(3, 0), 1)
 		add("crowded", 2, b.t(5000, 3), 1)
 		add("large", 1000, b.t(70, 32, 33), 2).Large = true
-		b.outOfRange("bad"+suffix(d), op.Attr{N: 4}, []op.Type{b.t(3, 2), {DType: d, Shape: op.Shape{3}}}, 4)
+		b.outOfRange("bad"+suffix(d), op.Attr{Size: 4}, []op.Type{b.t(3, 2), {DType: d, Shape: op.Shape{3}}}, 4)
 	}
 }
 
@@ -265,7 +265,7 @@ func takeCases(b *builder) {
 func putCases(b *builder) {
 	for _, d := range indexTypes {
 		add := func(name string, n int, shape ...int) *Case {
-			return b.add(name+suffix(d), op.Attr{N: n}, []op.Type{b.t(shape...), {DType: d, Shape: shape}}, bits, indices(max(1, n)))
+			return b.add(name+suffix(d), op.Attr{Size: n}, []op.Type{b.t(shape...), {DType: d, Shape: shape}}, bits, indices(max(1, n)))
 		}
 		add("scalar", 5)
 		add("rows", 10, 33)
@@ -273,7 +273,7 @@ func putCases(b *builder) {
 		add("none", 3, 0)
 		add("noneOfNone", 0, 0)
 		add("large", 10, 7001).Large = true
-		b.outOfRange("bad"+suffix(d), op.Attr{N: 4}, []op.Type{b.t(3), {DType: d, Shape: op.Shape{3}}}, 4)
+		b.outOfRange("bad"+suffix(d), op.Attr{Size: 4}, []op.Type{b.t(3), {DType: d, Shape: op.Shape{3}}}, 4)
 	}
 }
 
@@ -301,7 +301,7 @@ func uniqueCases(b *builder) {
 		return
 	}
 	add := func(name string, n int, at fill, shape ...int) *Case {
-		return b.add(name, op.Attr{N: n}, []op.Type{b.t(shape...)}, at)
+		return b.add(name, op.Attr{Padding: n}, []op.Type{b.t(shape...)}, at)
 	}
 	add("scalar", 5, indices(5))
 	add("vector", 9, indices(9), 7)

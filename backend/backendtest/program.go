@@ -196,8 +196,8 @@ func busyGraph() (*ir.Graph, []op.Type) {
 	g.Output(add(g, op.Prod, op.Attr{Axes: []int{0}}, p[1]), -1)
 	g.Output(add(g, op.MatMul, op.Attr{TransA: true, DType: f32}, p[2], p[2]), -1)
 	g.Output(add(g, op.RandomUniform, op.Attr{Dims: op.Shape{40001}, Stream: 3}, p[3]), -1)
-	g.Output(add(g, op.RandomUniform, op.Attr{Dims: op.Shape{40001}, Stream: 3, N: 16}, p[3]), -1)
-	g.Output(add(g, op.ScatterAdd, op.Attr{N: 7}, p[0], p[4]), -1)
+	g.Output(add(g, op.RandomUniform, op.Attr{Dims: op.Shape{40001}, Stream: 3, Bits: 16}, p[3]), -1)
+	g.Output(add(g, op.ScatterAdd, op.Attr{Size: 7}, p[0], p[4]), -1)
 	return g, types
 }
 
@@ -484,11 +484,11 @@ func testVersions(t *testing.T, d driver.Device) {
 	check("CopyIn", weight.CopyIn(make([]byte, 4*n)), weight)
 	check("CopyIn of a part", weight.CopyIn(make([]byte, 4)), weight)
 	check("CopyOut", weight.CopyOut(make([]byte, 4*n)))
-	if h, ok := weight.(driver.Host); ok {
+	if h, ok := weight.(driver.HostBuffer); ok {
 		_ = h.Data()
 		check("Data", nil)
 	}
-	if f, ok := weight.(driver.Filler); ok {
+	if f, ok := weight.(driver.DirectWriter); ok {
 		check("Fill", f.Fill(4*n, func([]byte) error { return nil }), weight)
 	}
 	if c, ok := weight.(driver.Copier); ok {
@@ -511,7 +511,7 @@ func testVersions(t *testing.T, d driver.Device) {
 	for range 3 { // with memory of its own, then as the device repeats it
 		check("a program that updates in place", run(), weight, out)
 	}
-	if s, ok := p.(driver.Starter); ok {
+	if s, ok := p.(driver.AsyncProgram); ok {
 		check("Start", s.Start(context.Background(), []driver.Buffer{weight, step}, []driver.Buffer{weight, out}), weight, out)
 	}
 	if tr, ok := p.(driver.Tracer); ok {

@@ -57,7 +57,7 @@ func newAttended(operands int, a op.Attr, args []array) *attended {
 		d.random = make([]float32, scores.Size())
 		draw := philox.Uniform
 		var bits int
-		if bits, d.bound = op.DropDraw(a.Rate); bits == 16 {
+		if bits, d.bound = op.DropDraw(a.DropoutRate); bits == 16 {
 			draw = philox.UniformHalves
 		}
 		draw(uint64(state[0]), uint64(state[1]), a.Stream, d.random)
@@ -223,8 +223,8 @@ func attentionGrad(a op.Attr, t op.Type, args []array) result {
 				add(dv+value(s)+e, p, math.Abs(p)*(off+d.operands)+d.small*math.Abs(grad[y+e]))
 			}
 			dw, dwSize := dot(grad[y:], d.v[value(s):], d.ValueFeatures)
-			ds := w * (dw*kept - mean) * a.Value
-			err := math.Abs(ds)*(off+d.operands) + (d.acc*w*(dwSize*kept+meanSize)+d.small)*math.Abs(a.Value)
+			ds := w * (dw*kept - mean) * a.Scale
+			err := math.Abs(ds)*(off+d.operands) + (d.acc*w*(dwSize*kept+meanSize)+d.small)*math.Abs(a.Scale)
 			for f := range d.Features {
 				x, z := d.k[key(s)+f], d.q[q+f]
 				add(q+f, ds*x, err*math.Abs(x))

@@ -29,7 +29,7 @@ func columnCases(b *builder) {
 				b.add(s.name+suffix(acc), op.Attr{}, []op.Type{x, each, {DType: acc, Shape: x.Shape}}, numbers).Large = large(s.name)
 			}
 		default:
-			a := op.Attr{Value: 1e-3}
+			a := op.Attr{Epsilon: 1e-3}
 			b.add(s.name, a, []op.Type{x, per, per}, numbers).Large = large(s.name)
 			if s.columns%2 == 0 && s.columns > 0 {
 				a.Groups = s.columns / 2
@@ -45,9 +45,9 @@ func columnCases(b *builder) {
 		// which is further off.
 		args := []op.Type{b.t(1, 60, 5), {DType: acc, Shape: op.Shape{5}}, {DType: acc, Shape: op.Shape{5}}}
 		n := b.op.Info().Args
-		b.add("far", op.Attr{Value: 1e-3}, args[:n], values(1000, 1001, 1002, 999, 1000), numbers, numbers)
+		b.add("far", op.Attr{Epsilon: 1e-3}, args[:n], values(1000, 1001, 1002, 999, 1000), numbers, numbers)
 		args[0] = b.t(1, 3, 5)
-		b.add("nan", op.Attr{Value: 1e-3}, args[:n], values(1, math.NaN(), 2, 1, 2, 3, 4), numbers, numbers)
+		b.add("nan", op.Attr{Epsilon: 1e-3}, args[:n], values(1, math.NaN(), 2, 1, 2, 3, 4), numbers, numbers)
 	}
 }
 
@@ -85,7 +85,7 @@ var columnwise = map[op.Code]func(op.Attr, op.Type, []array) result{
 		x, gain, shift := args[0].floats(), args[1].floats(), args[2].floats()
 		columns := t.Shape[2]
 		eachGroup(a, args[0], func(at []int, _ int, m group) {
-			scale := 1 / math.Sqrt(m.variance+a.Value)
+			scale := 1 / math.Sqrt(m.variance+a.Epsilon)
 			for _, k := range at {
 				h := (x[k] - m.mean) * scale
 				off := acc * (math.Abs(h) + m.size*scale)

@@ -53,7 +53,7 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 	op.RandomUniform: func(a op.Attr, t op.Type, x []array) (result, error) {
 		state := x[0].ints()
 		u := make([]float32, t.Shape.Size())
-		if a.N == 16 {
+		if a.Bits == 16 {
 			philox.UniformHalves(uint64(state[0]), uint64(state[1]), a.Stream, u)
 		} else {
 			philox.Uniform(uint64(state[0]), uint64(state[1]), a.Stream, u)
@@ -125,11 +125,11 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 		out := newArray(t)
 		size := t.DType.Size()
 		idx := x[1].ints()
-		if err := checkIndices(op.ScatterAlongAxis, idx, a.N); err != nil {
+		if err := checkIndices(op.ScatterAlongAxis, idx, a.Size); err != nil {
 			return result{}, err
 		}
 		for r, i := range idx {
-			copy(out.data[(r*a.N+int(i))*size:], x[0].data[r*size:][:size])
+			copy(out.data[(r*a.Size+int(i))*size:], x[0].data[r*size:][:size])
 		}
 		return result{Type: t, raw: out.data}, nil
 	},
@@ -158,7 +158,7 @@ var movements = map[op.Code]func(op.Attr, op.Type, []array) (result, error){
 			out[k] = int64(at)
 		}
 		for k := range n {
-			out[n+k] = int64(a.N)
+			out[n+k] = int64(a.Padding)
 			if k < len(distinct) {
 				out[n+k] = distinct[k]
 			}
@@ -218,7 +218,7 @@ func scatterAdd(a op.Attr, t op.Type, x []array) (result, error) {
 	n := t.Shape.Size()
 	row := t.Shape[1:].Size()
 	idx := x[1].ints()
-	if err := checkIndices(op.ScatterAdd, idx, a.N); err != nil {
+	if err := checkIndices(op.ScatterAdd, idx, a.Size); err != nil {
 		return result{}, err
 	}
 	r := result{Type: t}

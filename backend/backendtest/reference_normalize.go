@@ -22,7 +22,7 @@ func normalizeCases(b *builder) {
 			if uncentered {
 				name += "Uncentered"
 			}
-			a := op.Attr{Value: 1e-3, Uncentered: uncentered}
+			a := op.Attr{Epsilon: 1e-3, Uncentered: uncentered}
 			x, per := b.t(s.rows, s.features), op.Type{DType: acc, Shape: op.Shape{s.features}}
 			third := per
 			if b.op == op.LayerNormGrad {
@@ -40,8 +40,8 @@ func normalizeCases(b *builder) {
 	far := values(1000, 1001, 1002, 999, 1000)
 	x, per := b.t(3, 40), op.Type{DType: acc, Shape: op.Shape{40}}
 	if b.op == op.LayerNorm {
-		b.add("far", op.Attr{Value: 1e-3}, []op.Type{x, per, per}, far, numbers, numbers)
-		b.add("nan", op.Attr{Value: 1e-3}, []op.Type{b.t(2, 3), {DType: acc, Shape: op.Shape{3}}, {DType: acc, Shape: op.Shape{3}}}, values(1, math.NaN(), 2, 1, 2, 3), numbers, numbers)
+		b.add("far", op.Attr{Epsilon: 1e-3}, []op.Type{x, per, per}, far, numbers, numbers)
+		b.add("nan", op.Attr{Epsilon: 1e-3}, []op.Type{b.t(2, 3), {DType: acc, Shape: op.Shape{3}}, {DType: acc, Shape: op.Shape{3}}}, values(1, math.NaN(), 2, 1, 2, 3), numbers, numbers)
 	}
 }
 
@@ -114,7 +114,7 @@ func eachNormalized(a op.Attr, x array, f func(at int, h, off []float64, scale, 
 		for _, e := range v[at : at+n] {
 			variance += (e - mean) * (e - mean) / float64(n)
 		}
-		scale := 1 / math.Sqrt(variance+a.Value)
+		scale := 1 / math.Sqrt(variance+a.Epsilon)
 		for i, e := range v[at : at+n] {
 			h[i] = (e - mean) * scale
 			off[i] = acc * (math.Abs(h[i]) + size*scale)

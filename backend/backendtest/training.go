@@ -56,7 +56,7 @@ func trainStep(d dtype.DType) (*ir.Graph, []op.Type) {
 
 	// Backward, of scale·loss.
 	ones := constant(1, typ(f32, trainBatch))
-	hot := rec(op.ScatterAlongAxis, op.Attr{N: trainClasses}, ones, p[5])
+	hot := rec(op.ScatterAlongAxis, op.Attr{Size: trainClasses}, ones, p[5])
 	dOut := rec(op.Mul, op.Attr{}, rec(op.Sub, op.Attr{}, rec(op.Exp, op.Attr{}, logp), hot), scalar(trainScale/trainBatch))
 	dOut = cast(dOut, d)
 	rows := []int{0}

@@ -126,7 +126,7 @@ func (k *attention) split(statistics []byte) (tops, inverses []float32) {
 }
 
 // partly reports whether queries see a part of the keys, by their places.
-func (k *attention) partly() bool { return k.attr.Causal || k.attr.N > 0 }
+func (k *attention) partly() bool { return k.attr.Causal || k.attr.SlidingWindow > 0 }
 
 // alike is how many of n queries from t on see the same of the columns from s to
 // s+cols as the first, and what.

@@ -165,7 +165,7 @@ func (p *gradPass) chunk(r *run, w *worker, i int) {
 	k.blocks.end()
 	if p.ofQueries && k.dq.pos >= 0 {
 		for j := range share {
-			k.dq.storeAll(r, (batch*k.Queries+q0)*k.Heads+head*share+j, k.Heads, unsafe.Add(base, k.atDQ+k.rowsOf(j, n)*leadDQ), leadDQ, n, float32(k.attr.Value), k.numbers(w))
+			k.dq.storeAll(r, (batch*k.Queries+q0)*k.Heads+head*share+j, k.Heads, unsafe.Add(base, k.atDQ+k.rowsOf(j, n)*leadDQ), leadDQ, n, float32(k.attr.Scale), k.numbers(w))
 		}
 	}
 	k.dq.scaled.done()

@@ -113,7 +113,7 @@ type dropout struct {
 }
 
 func newDropout(a op.Attr) *dropout {
-	bits, bound := op.DropDraw(a.Rate)
+	bits, bound := op.DropDraw(a.DropoutRate)
 	d := &dropout{a.Stream, bits == 16, make([]float32, block), float32(a.KeepScale())}
 	fillRow(d.bound, float32(bound))
 	return d

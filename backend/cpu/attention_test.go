@@ -32,11 +32,11 @@ func (s attentionShape) operands(d dtype.DType) (a op.Attr, in []array) {
 	if s.mask != nil {
 		in = append(in, randomArray(rng, dtype.Bool, s.mask...))
 	}
-	if s.attr.Rate > 0 {
+	if s.attr.DropoutRate > 0 {
 		in = append(in, randomArray(rng, dtype.Int64, 2))
 	}
 	a = s.attr
-	a.Value = 1 / math.Sqrt(float64(s.d))
+	a.Scale = 1 / math.Sqrt(float64(s.d))
 	return a, in
 }
 
@@ -75,8 +75,8 @@ func TestAttentionBlocks(t *testing.T) {
 		{name: "blocks", b: 1, t: 131, s: 661, h: 2, g: 2, d: 40, e: 24},
 		{name: "whole", b: 2, t: 96, s: 96, h: 10, g: 10, d: 32, e: 32},
 		{name: "causal", b: 1, t: 270, s: 600, h: 2, g: 1, d: 16, e: 70, attr: op.Attr{Causal: true}},
-		{name: "window", b: 1, t: 530, s: 530, h: 1, g: 1, d: 17, e: 9, attr: op.Attr{N: 30}},
-		{name: "masked", b: 2, t: 70, s: 150, h: 18, g: 9, d: 33, e: 33, mask: op.Shape{2, 1, 1, 150}, attr: op.Attr{Rate: 0.25, Stream: 2}},
+		{name: "window", b: 1, t: 530, s: 530, h: 1, g: 1, d: 17, e: 9, attr: op.Attr{SlidingWindow: 30}},
+		{name: "masked", b: 2, t: 70, s: 150, h: 18, g: 9, d: 33, e: 33, mask: op.Shape{2, 1, 1, 150}, attr: op.Attr{DropoutRate: 0.25, Stream: 2}},
 		{name: "wide", b: 1, t: 40, s: 300, h: 1, g: 1, d: 256, e: 256, mask: op.Shape{1, 1, 40, 300}},
 	}
 	type want struct{ forward, grad array }
@@ -184,9 +184,9 @@ func TestAttentionFar(t *testing.T) {
 		{name: "one block", b: 1, t: 50, s: 50, h: 2, g: 1, d: 8, e: 8},
 		{name: "blocks", b: 1, t: 70, s: 1100, h: 1, g: 1, d: 8, e: 9},
 		{name: "causal", b: 1, t: 300, s: 600, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{Causal: true}},
-		{name: "window", b: 1, t: 70, s: 70, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{N: 20}},
+		{name: "window", b: 1, t: 70, s: 70, h: 1, g: 1, d: 8, e: 8, attr: op.Attr{SlidingWindow: 20}},
 		{name: "masked", b: 2, t: 40, s: 600, h: 2, g: 2, d: 8, e: 8, mask: op.Shape{2, 1, 40, 600}},
-		{name: "dropped", b: 2, t: 40, s: 70, h: 2, g: 1, d: 8, e: 8, mask: op.Shape{2, 1, 1, 70}, attr: op.Attr{Rate: 0.25}},
+		{name: "dropped", b: 2, t: 40, s: 70, h: 2, g: 1, d: 8, e: 8, mask: op.Shape{2, 1, 1, 70}, attr: op.Attr{DropoutRate: 0.25}},
 	}
 	wants := map[string]*farAttention{}
 	forEachISA(t, func(t *testing.T) {
@@ -249,7 +249,7 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 	each(func(_, _, at, first int) {
 		for j := range s.s {
 			p, _ := dot(q, k, at, first+j*s.g, s.d)
-			largest = max(largest, math.Abs(p*a.Value))
+			largest = max(largest, math.Abs(p*a.Scale))
 		}
 	})
 	by := math.Sqrt(size / largest)
@@ -304,14 +304,14 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 		for j := range s.s {
 			if seen(j) {
 				p, size := dot(q, k, at, first+j*s.g, s.d)
-				product[j], missed = p, max(missed, a.Value*size*unit*float64(s.d+1))
+				product[j], missed = p, max(missed, a.Scale*size*unit*float64(s.d+1))
 				top = max(top, p)
 			}
 		}
 		for j := range s.s {
 			weight[j], exact[j] = 0, 0
 			if seen(j) {
-				weight[j] = math.Exp(a.Value * (product[j] - top))
+				weight[j] = math.Exp(a.Scale * (product[j] - top))
 				if sum += weight[j]; product[j] != top {
 					rest += weight[j]
 				}
@@ -332,7 +332,7 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 			if product[j] == top && rest < others {
 				others = rest
 			}
-			exponent := a.Value * (top - product[j])
+			exponent := a.Scale * (top - product[j])
 			weight[j] /= sum
 			off[j] = weight[j] * (rel*(1+exponent) + map[bool]float64{true: out}[d.Is16()])
 			if others > 0 {
@@ -357,10 +357,10 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 			x := first + j*s.g
 			slope, size := dot(g, v, at, x, s.e)
 			// Without knowing whether a weight is dropped, both are allowed for.
-			slopes := max(math.Abs(slope*keep-was), map[bool]float64{true: math.Abs(was)}[a.Rate > 0])
-			ds := a.Value * (off[j]*slopes + weight[j]*(mean+rel*size*keep+rel*slopes))
-			if a.Rate == 0 && weight[j] == 1 && rest < dtype.Float32.SmallestNormal() {
-				ds = a.Value * size * 0x1p-50 // 0 but for what float64 makes of it: the result is this key's value
+			slopes := max(math.Abs(slope*keep-was), map[bool]float64{true: math.Abs(was)}[a.DropoutRate > 0])
+			ds := a.Scale * (off[j]*slopes + weight[j]*(mean+rel*size*keep+rel*slopes))
+			if a.DropoutRate == 0 && weight[j] == 1 && rest < dtype.Float32.SmallestNormal() {
+				ds = a.Scale * size * 0x1p-50 // 0 but for what float64 makes of it: the result is this key's value
 			}
 			for i := range s.d {
 				f.off[1][at*s.d+i] += ds * math.Abs(k[x*s.d+i])

@@ -62,7 +62,7 @@ func (b *Buffer) CopyIn(src []byte) error {
 	return nil
 }
 
-// Fill implements driver.Filler: f writes to the memory itself.
+// Fill implements driver.DirectWriter: f writes to the memory itself.
 func (b *Buffer) Fill(bytes int, f func(dst []byte) error) error {
 	if bytes > len(b.storage) {
 		return fmt.Errorf("cpu: Fill: got %d bytes, want at most the buffer's %d", bytes, len(b.storage))
@@ -102,6 +102,6 @@ func (b *Buffer) endWrite() { b.Changed() }
 func (b *Buffer) verify() bool { return b.Verify(b.storage) }
 
 var (
-	_ driver.Host   = (*Buffer)(nil)
-	_ driver.Filler = (*Buffer)(nil)
+	_ driver.HostBuffer   = (*Buffer)(nil)
+	_ driver.DirectWriter = (*Buffer)(nil)
 )

@@ -2,7 +2,7 @@ package cpu
 
 import "github.com/mezzo-ml/mezzo/backend"
 
-// checking reports whether runs check themselves: under KERAS_DEBUG=check, and
+// checking reports whether runs check themselves: under MEZZO_DEBUG=check, and
 // in this package's tests. Then memory has guards (guard.go), the elements of
 // buffers are compared with those that their version had before, and packed
 // copies with their operands.

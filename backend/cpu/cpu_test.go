@@ -168,7 +168,7 @@ func TestTrainingStep(t *testing.T) {
 			logp := rec(op.LogSoftmax, op.Attr{Axes: []int{1}}, logits)
 			loss := rec(op.Neg, op.Attr{}, rec(op.Mean, op.Attr{Axes: []int{0}}, rec(op.TakeAlongAxis, op.Attr{}, logp, y)))
 			ones := rec(op.Const, op.Attr{DType: dtype.Float32, Dims: op.Shape{batch}, Value: 1})
-			hot := rec(op.ScatterAlongAxis, op.Attr{N: classes}, ones, y)
+			hot := rec(op.ScatterAlongAxis, op.Attr{Size: classes}, ones, y)
 			dl := cast(rec(op.Sub, op.Attr{}, rec(op.Exp, op.Attr{}, logp), hot), d)
 			dw2 := rec(op.MatMul, op.Attr{TransA: true, DType: dtype.Float32}, h, dl)
 			dh := rec(op.MatMul, op.Attr{TransB: true}, dl, w2d)

@@ -17,7 +17,7 @@
 //   - Kernels trust the plan. Only indices, which are data, are checked.
 //   - What is in assembly is also in Go, which every level of instructions must
 //     equal: exactly where IEEE 754 defines the result, to a few units in the
-//     last place elsewhere. KERAS_CPU chooses a level, see isa.go.
+//     last place elsewhere. MEZZO_CPU chooses a level, see isa.go.
 //
 // Where to look: elementwise.go and body.go run element-wise chains on the
 // loops of loops.go and math.go or, through vector.go, on those of package vec,

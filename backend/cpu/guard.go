@@ -9,7 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
-// Under KERAS_DEBUG=check, and in this package's tests, the memory that kernels
+// Under MEZZO_DEBUG=check, and in this package's tests, the memory that kernels
 // work in lies between guards, bytes that nobody writes, and begins as NaNs.
 // Kernels in assembly have no bounds; what they write elsewhere is the memory of
 // others, or of the runtime, and shows in another place and much later.

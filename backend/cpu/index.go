@@ -164,7 +164,7 @@ type scatterAlongAxis struct {
 }
 
 func newScatterAlongAxis(b *builder, v *ir.Value) kernel {
-	k := &scatterAlongAxis{indices: newIndices(b, v, v.Attr.N), src: b.at(v.Args[0]), dst: b.at(v), size: v.Type.DType.Size()}
+	k := &scatterAlongAxis{indices: newIndices(b, v, v.Attr.Size), src: b.at(v.Args[0]), dst: b.at(v), size: v.Type.DType.Size()}
 	row := k.limit * k.size
 	k.around = vec.Current() != nil && v.Type.Bytes() >= aroundBytes && row <= 4*moveGrain
 	if k.around {

@@ -305,7 +305,7 @@ func testMovement(t *testing.T) {
 		check("TakeAlongAxis", eval(t, op.TakeAlongAxis, op.Attr{}, x, one), func(p []int) float64 { return at(p[0], p[1], (p[0]*40+p[1])*7%33) })
 		z := randomArray(rng, d, 5, 40)
 		zs := z.values()
-		check("ScatterAlongAxis", eval(t, op.ScatterAlongAxis, op.Attr{N: 33}, z, one), func(p []int) float64 {
+		check("ScatterAlongAxis", eval(t, op.ScatterAlongAxis, op.Attr{Size: 33}, z, one), func(p []int) float64 {
 			if row := p[0]*40 + p[1]; row*7%33 == p[2] {
 				return zs[row]
 			}
@@ -315,7 +315,7 @@ func testMovement(t *testing.T) {
 			continue
 		}
 		rows := arrayOf(dtype.Int32, op.Shape{5, 40}, func(i int) float64 { return float64(i * i % 11) })
-		got := eval(t, op.ScatterAdd, op.Attr{N: 12}, x, rows)
+		got := eval(t, op.ScatterAdd, op.Attr{Size: 12}, x, rows)
 		want := make([]float64, 12*33)
 		for i, v := range xs {
 			want[i/33*(i/33)%11*33+i%33] += v
@@ -336,12 +336,12 @@ func TestIndexError(t *testing.T) {
 	row := arrayOf(dtype.Float32, op.Shape{4}, func(i int) float64 { return 1 })
 	for c, call := range map[op.Code]func() error{
 		op.TakeAlongAxis:    func() error { _, err := tryEval(t, op.TakeAlongAxis, op.Attr{}, x, labels); return err },
-		op.ScatterAlongAxis: func() error { _, err := tryEval(t, op.ScatterAlongAxis, op.Attr{N: 10}, row, labels); return err },
+		op.ScatterAlongAxis: func() error { _, err := tryEval(t, op.ScatterAlongAxis, op.Attr{Size: 10}, row, labels); return err },
 		op.Gather: func() error {
 			_, err := tryEval(t, op.Gather, op.Attr{}, arrayOf(dtype.Float32, op.Shape{10, 2}, func(int) float64 { return 0 }), labels)
 			return err
 		},
-		op.ScatterAdd: func() error { _, err := tryEval(t, op.ScatterAdd, op.Attr{N: 10}, row, labels); return err },
+		op.ScatterAdd: func() error { _, err := tryEval(t, op.ScatterAdd, op.Attr{Size: 10}, row, labels); return err },
 	} {
 		err := call()
 		var bad *driver.IndexError
@@ -361,7 +361,7 @@ func testRandomUniform(t *testing.T) {
 	state := arrayOf(dtype.Int64, op.Shape{2}, func(i int) float64 { return []float64{12345, 7}[i] })
 	want := make([]float32, 9999)
 	for bits, draw := range map[int]func(seed, counter, stream uint64, dst []float32){0: philox.Uniform, 16: philox.UniformHalves} {
-		got := eval(t, op.RandomUniform, op.Attr{Dims: op.Shape{3, 3333}, Stream: 5, N: bits}, state)
+		got := eval(t, op.RandomUniform, op.Attr{Dims: op.Shape{3, 3333}, Stream: 5, Bits: bits}, state)
 		draw(12345, 7, 5, want)
 		if !bytes.Equal(got.data, bytesOfFloats(want)) {
 			t.Errorf("numbers (N %d) are not those of package philox", bits)

@@ -16,7 +16,7 @@ import (
 // and not refused.
 
 // MemoryLimit is the bytes that buffers and programs may take together. By
-// default it is KERAS_MEMORY_LIMIT, else the least of the machine's memory,
+// default it is MEZZO_MEMORY_LIMIT, else the least of the machine's memory,
 // the limit of its control group, GOMEMLIMIT and the process's address space.
 func (d *Device) MemoryLimit() int {
 	if n := d.limit.Load(); n > 0 {

@@ -230,18 +230,18 @@ func BenchmarkMemory(b *testing.B) {
 			return []op.Type{typ(d, 1000, 128), typ(dtype.Int32, 2*k)}
 		}
 		one("Gather/"+d.String(), 2*s, op.Gather, fixed(op.Attr{}), indexed)
-		one("ScatterAdd/"+d.String(), s, op.ScatterAdd, fixed(op.Attr{N: 1000}), func(n int) []op.Type {
+		one("ScatterAdd/"+d.String(), s, op.ScatterAdd, fixed(op.Attr{Size: 1000}), func(n int) []op.Type {
 			k := max(1, n/128)
 			return []op.Type{typ(d, k, 128), typ(dtype.Int32, k)}
 		})
 		benchMemory(b, "OneHot/"+d.String(), 100*s, func(tb testing.TB, g *ir.Graph, n int) *ir.Value {
 			one := record(tb, g, op.Const, op.Attr{DType: d, Dims: op.Shape{n}, Value: 1})
-			return record(tb, g, op.ScatterAlongAxis, op.Attr{N: 1000}, one, param(tb, g, 0, typ(dtype.Int32, n)))
+			return record(tb, g, op.ScatterAlongAxis, op.Attr{Size: 1000}, one, param(tb, g, 0, typ(dtype.Int32, n)))
 		})
 		benchMemory(b, "Dropout/"+d.String(), 2*s, func(tb testing.TB, g *ir.Graph, n int) *ir.Value {
 			x, state := param(tb, g, 0, typ(d, n)), param(tb, g, 1, typ(dtype.Int64, 2))
 			rec := func(c op.Code, a op.Attr, args ...*ir.Value) *ir.Value { return record(tb, g, c, a, args...) }
-			u := rec(op.RandomUniform, op.Attr{Dims: x.Type.Shape, N: 16}, state)
+			u := rec(op.RandomUniform, op.Attr{Dims: x.Type.Shape, Bits: 16}, state)
 			number := func(d dtype.DType, v float64) *ir.Value { return rec(op.Const, op.Attr{DType: d, Value: v}) }
 			keep := rec(op.GreaterEqual, op.Attr{}, u, number(f32, 0.2))
 			return rec(op.Where, op.Attr{}, keep, rec(op.Mul, op.Attr{}, x, number(d, 1.25)), number(d, 0))

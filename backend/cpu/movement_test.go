@@ -75,7 +75,7 @@ func TestMovementBits(t *testing.T) {
 				testCase{"Pad long", op.Pad, op.Attr{Low: []int{3}, High: []int{5}}, []array{scattered(d, 40*n)}},
 				testCase{"Gather", op.Gather, op.Attr{}, []array{scattered(d, 97, 64), scattered(dtype.Int32, n)}},
 				testCase{"Gather odd", op.Gather, op.Attr{}, []array{scattered(d, 97, 63), scattered(dtype.Int32, n)}},
-				testCase{"ScatterAlongAxis", op.ScatterAlongAxis, op.Attr{N: 100}, []array{scattered(d, n), scattered(dtype.Int32, n)}},
+				testCase{"ScatterAlongAxis", op.ScatterAlongAxis, op.Attr{Size: 100}, []array{scattered(d, n), scattered(dtype.Int32, n)}},
 			)
 		}
 	}
@@ -114,7 +114,7 @@ func TestScatterAddTables(t *testing.T) {
 				for _, procs := range []int{1, 2, 3} {
 					func() {
 						defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-						got := eval(t, op.ScatterAdd, op.Attr{N: limit}, x, idx)
+						got := eval(t, op.ScatterAdd, op.Attr{Size: limit}, x, idx)
 						if procs == 1 {
 							first = got
 						} else if !bytes.Equal(got.data, first.data) {

@@ -74,8 +74,8 @@ func BenchmarkNorm(b *testing.B) {
 		}
 		same := func(x op.Type) op.Type { return x }
 		per := func(x op.Type) op.Type { return typ(f32, x.Shape[1]) }
-		bench("LayerNorm", 2*s, op.Attr{Value: 1e-3}, op.LayerNorm, rows(768, per, per))
-		bench("LayerNormGrad", 2*s+4, op.Attr{Value: 1e-3}, op.LayerNormGrad, rows(768, per, same))
+		bench("LayerNorm", 2*s, op.Attr{Epsilon: 1e-3}, op.LayerNorm, rows(768, per, per))
+		bench("LayerNormGrad", 2*s+4, op.Attr{Epsilon: 1e-3}, op.LayerNormGrad, rows(768, per, same))
 		for _, n := range []int{10, 1024, 8192} {
 			bench(fmt.Sprintf("Softmax/%d", n), 2*s, op.Attr{Axes: []int{1}}, op.Softmax, rows(n))
 			bench(fmt.Sprintf("LogSoftmax/%d", n), 2*s, op.Attr{Axes: []int{1}}, op.LogSoftmax, rows(n))

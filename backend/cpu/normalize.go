@@ -32,7 +32,7 @@ func makeLayerNorm(b *builder, v *ir.Value) normalize {
 	x := v.Args[0].Type
 	k := normalize{
 		x: b.at(v.Args[0]), gain: b.at(v.Args[1]), out: b.at(v), from: x.DType,
-		rows: x.Shape[0], features: x.Shape[1], epsilon: v.Attr.Value, uncentered: v.Attr.Uncentered,
+		rows: x.Shape[0], features: x.Shape[1], epsilon: v.Attr.Epsilon, uncentered: v.Attr.Uncentered,
 	}
 	k.group = max(1, normalizeBlock/max(1, k.features))
 	k.batch = max(1, normalizeBatch/max(1, k.features))

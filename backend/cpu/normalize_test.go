@@ -22,7 +22,7 @@ func TestLayerNormLevels(t *testing.T) {
 				x, gain, shift := randomArray(rng, d, s[0], s[1]), randomArray(rng, dtype.Float32, s[1]), randomArray(rng, dtype.Float32, s[1])
 				g := randomArray(rng, d, s[0], s[1])
 				for _, uncentered := range []bool{false, true} {
-					a := op.Attr{Value: 1e-3, Uncentered: uncentered}
+					a := op.Attr{Epsilon: 1e-3, Uncentered: uncentered}
 					what := fmt.Sprintf("%v %v %v", d, s, uncentered)
 					rel, _ := d.Tolerance()
 					want := evalExpanded(t, op.LayerNorm, a, x.converted(dtype.Float64), gain.converted(dtype.Float64), shift.converted(dtype.Float64))
@@ -47,7 +47,7 @@ func TestLayerNormGradNaN(t *testing.T) {
 				const rows, features = 3, 67
 				x, gain := randomArray(rng, d, rows, features), randomArray(rng, dtype.Float32, features)
 				dtype.View[uint32](gain.data)[20] = bits
-				got := eval(t, op.LayerNormGrad, op.Attr{Value: 1e-3}, x, gain, x).values()
+				got := eval(t, op.LayerNormGrad, op.Attr{Epsilon: 1e-3}, x, gain, x).values()
 				for i, v := range got[:rows*features] {
 					if v == v {
 						t.Fatalf("%v with a gain of bits %#x: element %d is %v", d, bits, i, v)

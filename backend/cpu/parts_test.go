@@ -28,7 +28,7 @@ func TestParts(t *testing.T) {
 					}
 					rng := rand.New(rand.NewPCG(5, 6))
 					in := []array{randomArray(rng, d, s...), randomArray(rng, dtype.Float32, s[1]), randomArray(rng, d, s...)}
-					t.Run(fmt.Sprint(d, s, wanted), func(t *testing.T) { sameParts(t, op.LayerNormGrad, op.Attr{Value: 1e-3}, in, wanted[:]) })
+					t.Run(fmt.Sprint(d, s, wanted), func(t *testing.T) { sameParts(t, op.LayerNormGrad, op.Attr{Epsilon: 1e-3}, in, wanted[:]) })
 				}
 			}
 		}

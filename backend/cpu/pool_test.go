@@ -37,7 +37,7 @@ func largeProgram(t testing.TB, d dtype.DType) (*Program, []array) {
 	for _, v := range []*ir.Value{
 		soft, rec(op.Sum, op.Attr{Axes: []int{0}}, h), rec(op.Mean, op.Attr{Axes: []int{1}}, h), rec(op.SumSquares, op.Attr{}, h),
 		rec(op.Transpose, op.Attr{Perm: []int{1, 0}}, h), rec(op.TakeAlongAxis, op.Attr{}, soft, in[3]),
-		rec(op.ScatterAdd, op.Attr{N: 110}, h, in[3]), rec(op.ArgMax, op.Attr{Axes: []int{1}}, h),
+		rec(op.ScatterAdd, op.Attr{Size: 110}, h, in[3]), rec(op.ArgMax, op.Attr{Axes: []int{1}}, h),
 		rec(op.Gather, op.Attr{}, in[1], in[3]), rec(op.Concat, op.Attr{Axes: []int{1}}, h, soft),
 	} {
 		g.Output(v, -1)

@@ -442,7 +442,7 @@ func (p *Program) loops() (all []*Program) {
 	return all
 }
 
-// Workspace implements driver.Sizer.
+// Workspace implements driver.WorkspaceSizer.
 func (p *Program) Workspace() int {
 	own, scratch := p.workspace()
 	return own + (runtime.GOMAXPROCS(0)-1)*scratch
@@ -468,11 +468,11 @@ func (p *Program) workspace() (own, scratch int) {
 }
 
 var (
-	_ driver.Program   = (*Program)(nil)
-	_ driver.Watcher   = (*Program)(nil)
-	_ driver.Timer     = (*Program)(nil)
-	_ driver.Tracer    = (*Program)(nil)
-	_ driver.Sizer     = (*Program)(nil)
-	_ driver.Device    = (*Device)(nil)
-	_ driver.Describer = (*Device)(nil)
+	_ driver.Program        = (*Program)(nil)
+	_ driver.Watcher        = (*Program)(nil)
+	_ driver.Timer          = (*Program)(nil)
+	_ driver.Tracer         = (*Program)(nil)
+	_ driver.WorkspaceSizer = (*Program)(nil)
+	_ driver.Device         = (*Device)(nil)
+	_ driver.Describer      = (*Device)(nil)
 )

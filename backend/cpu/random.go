@@ -22,7 +22,7 @@ type random struct {
 const randomGrain = 4096 // numbers of a chunk, a multiple of philox's block
 
 func newRandom(b *builder, v *ir.Value) kernel {
-	return &random{b.at(v.Args[0]), b.at(v), v.Type.Shape.Size(), v.Attr.Stream, v.Attr.N == 16}
+	return &random{b.at(v.Args[0]), b.at(v), v.Type.Shape.Size(), v.Attr.Stream, v.Attr.Bits == 16}
 }
 
 const randomCost = 4 // of a number, in simple operations

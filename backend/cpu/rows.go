@@ -60,7 +60,7 @@ type unique struct {
 }
 
 func newUnique(b *builder, v *ir.Value) kernel {
-	k := &unique{src: b.at(v.Args[0]), dst: b.at(v), n: v.Type.Shape[1], fill: int64(v.Attr.N), wide: v.Type.DType == dtype.Int64}
+	k := &unique{src: b.at(v.Args[0]), dst: b.at(v), n: v.Type.Shape[1], fill: int64(v.Attr.Padding), wide: v.Type.DType == dtype.Int64}
 	// At most half full.
 	k.shift = 64 - bits.Len(uint(2*k.n))
 	b.wantShared(4 << (64 - k.shift))

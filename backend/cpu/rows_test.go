@@ -60,8 +60,8 @@ func TestLargeRows(t *testing.T) {
 					{op.Softmax, op.Attr{Axes: []int{1}}, func(x array) []array { return []array{x} }},
 					{op.LogSoftmax, op.Attr{Axes: []int{1}}, func(x array) []array { return []array{x} }},
 					{op.SoftmaxGrad, op.Attr{Axes: []int{1}}, func(x array) []array { return []array{x, x} }},
-					{op.LayerNorm, op.Attr{Value: 1e-3}, func(x array) []array { return []array{x, gain, shift} }},
-					{op.LayerNormGrad, op.Attr{Value: 1e-3}, func(x array) []array { return []array{x, gain, x} }},
+					{op.LayerNorm, op.Attr{Epsilon: 1e-3}, func(x array) []array { return []array{x, gain, shift} }},
+					{op.LayerNormGrad, op.Attr{Epsilon: 1e-3}, func(x array) []array { return []array{x, gain, x} }},
 				} {
 					want := eval(t, c.code, c.attr, c.args(small)...)
 					got := eval(t, c.code, c.attr, c.args(large)...)

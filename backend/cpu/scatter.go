@@ -30,7 +30,7 @@ type scatterAdd struct {
 
 func newScatterAdd(b *builder, v *ir.Value) kernel {
 	x, idx := v.Args[0].Type, v.Args[1].Type
-	k := &scatterAdd{indices: newIndices(b, v, v.Attr.N), src: b.at(v.Args[0]), dst: b.at(v), dtype: x.DType}
+	k := &scatterAdd{indices: newIndices(b, v, v.Attr.Size), src: b.at(v.Args[0]), dst: b.at(v), dtype: x.DType}
 	k.inner = x.Shape[len(idx.Shape):].Size()
 	k.plus = adder(k.dtype)
 	k.chunks = min(8, max(1, k.limit))

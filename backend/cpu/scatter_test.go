@@ -35,7 +35,7 @@ func TestScatterAddSorted(t *testing.T) {
 				for _, procs := range []int{1, 3} {
 					func() {
 						defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-						got := eval(t, op.ScatterAdd, op.Attr{N: c.limit}, x, idx)
+						got := eval(t, op.ScatterAdd, op.Attr{Size: c.limit}, x, idx)
 						if want.data == nil {
 							want = got
 						}

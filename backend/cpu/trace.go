@@ -39,7 +39,7 @@ func labels(v *ir.Value) context.Context {
 	return pprof.WithLabels(context.Background(), pprof.Labels("layer", v.Path, "op", v.Op.String()))
 }
 
-// labelled are the labels of the values of a program, nil unless KERAS_DEBUG
+// labelled are the labels of the values of a program, nil unless MEZZO_DEBUG
 // asks for them.
 func labelled(g *ir.Graph) []context.Context {
 	if !backend.DebugFromEnv().Pprof {

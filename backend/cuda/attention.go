@@ -44,14 +44,14 @@ func (b *builder) attended(v *ir.Value, operands int, others ...*ir.Value) (a at
 	for _, x := range others {
 		wideV = min(wideV, b.wide(x, t, s.ValueFeatures))
 	}
-	bits, bound := op.DropDraw(v.Attr.Rate)
+	bits, bound := op.DropDraw(v.Attr.DropoutRate)
 	sign, factor := v.Attr.ScoreFactors()
 	if v.Args[0].Type.DType.Accumulator() == dtype.Float32 {
 		factor = max(factor, math.SmallestNonzeroFloat32) // infinities times 0 would be NaN
 	}
 	return attended{s, v, how + "_" + t.String(), []any{
 		q, v.Args[1], v.Args[2], pointer(argument(v, s.Mask)), strides[0], strides[1], strides[2], strides[3],
-		pointer(argument(v, s.State)), int(v.Attr.Stream), bits, bound, v.Attr.KeepScale(), sign, factor, number(v.Attr.Causal), min(v.Attr.N, max(s.Queries, s.Keys)),
+		pointer(argument(v, s.State)), int(v.Attr.Stream), bits, bound, v.Attr.KeepScale(), sign, factor, number(v.Attr.Causal), min(v.Attr.SlidingWindow, max(s.Queries, s.Keys)),
 		s.Queries, s.Keys, s.Heads, s.KeyHeads, s.Features, s.ValueFeatures, wideQ, wideV,
 	}}, nil
 }

@@ -30,7 +30,7 @@ func TestAttention(t *testing.T) {
 	for _, tf32 := range []bool{false, true} {
 		d.settings = settings{tf32: tf32}
 		g := newGraph(t)
-		a := op.Attr{Causal: true, Value: 1 / math.Sqrt(features)}
+		a := op.Attr{Causal: true, Scale: 1 / math.Sqrt(features)}
 		args := []*ir.Value{g.param(dtype.Float32, q...), g.param(dtype.Float32, k...), g.param(dtype.Float32, v...)}
 		by := g.param(dtype.Float32, y...)
 		both := g.add(op.AttentionForward, a, args...)
@@ -100,7 +100,7 @@ func TestAttentionOneKey(t *testing.T) {
 			in = append(in, x)
 		}
 		g := newGraph(t)
-		a := op.Attr{Value: 1}
+		a := op.Attr{Scale: 1}
 		args := []*ir.Value{g.param(c.dtype, q...), g.param(c.dtype, k...), g.param(c.dtype, v...)}
 		by := g.param(c.dtype, y...)
 		both := g.add(op.AttentionForward, a, args...)

@@ -12,7 +12,7 @@ import (
 
 // checking reports whether the elements of buffers are compared, before and
 // after each run, with those that their version had before: under
-// KERAS_DEBUG=check, and in this package's tests.
+// MEZZO_DEBUG=check, and in this package's tests.
 var checking = backend.DebugFromEnv().Check
 
 // verify reports buffers whose elements are not those of their version.

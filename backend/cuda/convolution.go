@@ -24,7 +24,7 @@ type convolutionLibrary struct {
 func openConvolutionLibrary(driver int, s settings) convolutionLibrary {
 	l := convolutionLibrary{chosen: map[cudnn.Problem]*cudnn.Convolution{}}
 	if !s.cudnn {
-		l.missing = errors.New("cuDNN: KERAS_CUDA_CUDNN=0 has it not used")
+		l.missing = errors.New("cuDNN: MEZZO_CUDA_CUDNN=0 has it not used")
 		return l
 	}
 	var found *cudnn.Library

@@ -151,11 +151,11 @@ func TestDescribeLibraries(t *testing.T) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
-	t.Setenv("KERAS_CUDA_CUDNN", "0")
+	t.Setenv("MEZZO_CUDA_CUDNN", "0")
 	d := open(t)
 	defer d.Close()
 	about := d.Describe()
-	if how := about.Arithmetic[dtype.Float16]; strings.Contains(how, "cuDNN") || !slices.Contains(about.Missing, "cuDNN: KERAS_CUDA_CUDNN=0 has it not used") {
+	if how := about.Arithmetic[dtype.Float16]; strings.Contains(how, "cuDNN") || !slices.Contains(about.Missing, "cuDNN: MEZZO_CUDA_CUDNN=0 has it not used") {
 		t.Errorf("float16: %s; missing: %q", how, about.Missing)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // TestCubins: a GPU takes what is compiled for its major version, and PTX where
 // there is nothing or the driver must not take it.
 func TestCubins(t *testing.T) {
-	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
 		t.Skip("describes machines of the fake driver")
 	}
 	for _, c := range []struct{ name, env, want string }{
@@ -27,7 +27,7 @@ func TestCubins(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "loads")
 			// One unit: reductions have no chains, which are always PTX.
 			cmd := exec.Command(os.Args[0], "-test.run=^TestConformance$/^Sum$/^float32$", "-test.short")
-			cmd.Env = append(os.Environ(), "KERAS_CUDA_TEST=gpu", "FAKECUDA_LOADS="+log, c.env)
+			cmd.Env = append(os.Environ(), "MEZZO_CUDA_TEST=gpu", "FAKECUDA_LOADS="+log, c.env)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

@@ -20,25 +20,25 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// TestMain runs the tests on the fake driver, or, if KERAS_CUDA_TEST is "gpu",
+// TestMain runs the tests on the fake driver, or, if MEZZO_CUDA_TEST is "gpu",
 // on the GPU.
 //
 // The suite compares with sums in float32 of what each operation has rounded.
 // There is nothing to measure on the fake driver.
 func TestMain(m *testing.M) {
-	for _, name := range []string{"KERAS_TF32", "KERAS_CUDA_EPILOGUE"} {
+	for _, name := range []string{"MEZZO_TF32", "MEZZO_CUDA_EPILOGUE"} {
 		if err := os.Setenv(name, "0"); err != nil {
 			panic(err)
 		}
 	}
-	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
 		os.Exit(m.Run())
 	}
 	dir, err := os.MkdirTemp("", "fakecuda")
 	if err == nil {
 		var library string
 		if library, err = fake.Build(dir); err == nil {
-			err = errors.Join(os.Setenv(api.DriverSetting, library), os.Setenv("KERAS_CUDA_AUTOTUNE", "0"))
+			err = errors.Join(os.Setenv(api.DriverSetting, library), os.Setenv("MEZZO_CUDA_AUTOTUNE", "0"))
 			if os.Getenv(nvlib.Setting) == "" {
 				err = errors.Join(err, os.Setenv(nvlib.Setting, dir))
 			}
@@ -66,7 +66,7 @@ func open(tb testing.TB) *Device {
 // fake driver has everything, unless the setting turns the libraries off.
 func lacks(t *testing.T, missing any) {
 	t.Helper()
-	if os.Getenv("KERAS_CUDA_TEST") != "gpu" && os.Getenv(nvlib.Setting) != "-" {
+	if os.Getenv("MEZZO_CUDA_TEST") != "gpu" && os.Getenv(nvlib.Setting) != "-" {
 		t.Fatal(missing)
 	}
 	t.Skip(missing)

@@ -30,15 +30,15 @@ func init() {
 }
 
 // search describes the GPUs without opening them.
-func search() ([]backend.Found, error) {
+func search() ([]backend.DeviceInfo, error) {
 	list, err := api.List()
 	if err != nil {
 		return nil, err
 	}
-	found := make([]backend.Found, len(list))
+	found := make([]backend.DeviceInfo, len(list))
 	for i, h := range list {
 		_, err := kernels.PTX("functions", capability(h))
-		found[i] = backend.Found{Name: name(i), Hardware: h.Name, ISA: isa(h), Bytes: h.Bytes, Err: err}
+		found[i] = backend.DeviceInfo{Name: name(i), Hardware: h.Name, ISA: isa(h), Bytes: h.Bytes, Err: err}
 	}
 	return found, nil
 }
@@ -278,7 +278,7 @@ func load(unit string, capability int) (m api.Module, err error) {
 	return m, err
 }
 
-// MemoryLimit is the bytes that a plan may need: KERAS_MEMORY_LIMIT, or what the
+// MemoryLimit is the bytes that a plan may need: MEZZO_MEMORY_LIMIT, or what the
 // GPU has.
 func (d *Device) MemoryLimit() int {
 	if n := d.limit.Load(); n > 0 {

@@ -77,7 +77,7 @@ func TestEight(t *testing.T) {
 	d := open(t)
 	defer d.Close()
 	d.settings.eight = true
-	has, hardware := d.eightBits(), os.Getenv("KERAS_CUDA_TEST") == "gpu" // whose sums have about 14 bits
+	has, hardware := d.eightBits(), os.Getenv("MEZZO_CUDA_TEST") == "gpu" // whose sums have about 14 bits
 	for _, dt := range []dtype.DType{dtype.BFloat16, dtype.Float16} {
 		for _, c := range []struct {
 			m, k, n int

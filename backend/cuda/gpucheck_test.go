@@ -14,7 +14,7 @@ import (
 // TestGPUCheck runs what will be carried to a GPU, at small sizes: every section
 // has its figures, no case fails, and the losses are those of the processor.
 func TestGPUCheck(t *testing.T) {
-	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
 		t.Skip("the program itself is for the GPU")
 	}
 	bin := filepath.Join(t.TempDir(), "gpucheck")

@@ -22,7 +22,7 @@ import (
 // TestOpenErrors: a machine without a usable GPU gets an error that says why.
 // The driver is opened once in a process, so each machine is one of its own.
 func TestOpenErrors(t *testing.T) {
-	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
 		t.Skip("describes machines of the fake driver")
 	}
 	for _, c := range []struct {
@@ -39,7 +39,7 @@ func TestOpenErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestOpenOnce$")
-			cmd.Env = append(append(os.Environ(), "OPEN_ONCE="+c.ordinal, "KERAS_CUDA_TEST=gpu"), c.env...)
+			cmd.Env = append(append(os.Environ(), "OPEN_ONCE="+c.ordinal, "MEZZO_CUDA_TEST=gpu"), c.env...)
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				t.Fatalf("opened:\n%s", out)
@@ -67,7 +67,7 @@ func TestOpenOnce(t *testing.T) {
 // TestSearch: every machine says what was looked for. Each is a process of its
 // own.
 func TestSearch(t *testing.T) {
-	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
 		t.Skip("describes machines of the fake driver")
 	}
 	for _, c := range []struct {
@@ -88,7 +88,7 @@ func TestSearch(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestSearchOnce$")
-			cmd.Env = append(append(os.Environ(), "SEARCH_ONCE=1", "KERAS_CUDA_TEST=gpu"), c.env...)
+			cmd.Env = append(append(os.Environ(), "SEARCH_ONCE=1", "MEZZO_CUDA_TEST=gpu"), c.env...)
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.HasPrefix(string(out), c.want) {
 				t.Errorf("got %v\n%swant\n%s", err, out, c.want)

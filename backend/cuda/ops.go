@@ -232,7 +232,7 @@ func (b *builder) iota(v *ir.Value) error {
 
 func (b *builder) random(v *ir.Value) error {
 	n, kernel, block := v.Type.Shape.Size(), "random_uniform", 4
-	if v.Attr.N == 16 {
+	if v.Attr.Bits == 16 {
 		kernel, block = "random_halves", 8
 	}
 	b.each(v, kernel, (n+block-1)/block, v, v.Args[0], n, v.Attr.Stream)
@@ -356,7 +356,7 @@ func (b *builder) unique(v *ir.Value) error {
 	n, is64 := idx.Type.Shape.Size(), wideIndex(idx)
 	b.scratch = max(b.scratch, 8*n)
 	b.each(v, "unique_firsts", n, scratch(0), idx, is64, n)
-	b.each(v, "unique", n, v, int(v.Type.DType), scratch(0), idx, is64, n, v.Attr.N)
+	b.each(v, "unique", n, v, int(v.Type.DType), scratch(0), idx, is64, n, v.Attr.Padding)
 	return nil
 }
 
@@ -398,7 +398,7 @@ func (b *builder) along(v *ir.Value) error {
 	if v.Op == op.TakeAlongAxis {
 		b.each(v, fmt.Sprint("take_along_", v.Type.DType.Size()), v.Type.Shape.Size(), b.indexed(v, x, idx, 1, x.Type.Shape[len(x.Type.Shape)-1])...)
 	} else {
-		b.each(v, fmt.Sprint("put_along_", v.Type.DType.Size()), v.Type.Shape.Size(), b.indexed(v, x, idx, 1, v.Attr.N)...)
+		b.each(v, fmt.Sprint("put_along_", v.Type.DType.Size()), v.Type.Shape.Size(), b.indexed(v, x, idx, 1, v.Attr.Size)...)
 	}
 	return nil
 }
@@ -407,7 +407,7 @@ func (b *builder) scatter(v *ir.Value) error {
 	x, idx := v.Args[0], v.Args[1]
 	b.fill(v, 0)
 	width := v.Type.Shape[1:].Size()
-	args := b.indexed(v, x, idx, width, v.Attr.N)
+	args := b.indexed(v, x, idx, width, v.Attr.Size)
 	b.each(v, "scatter_add_"+v.Type.DType.String(), x.Type.Shape.Size(), slices.Insert(args, 2, any(int(v.Type.DType)))...)
 	return nil
 }

@@ -39,7 +39,7 @@ func padding(t *testing.T, d *Device, exact bool, record func(*graph) *ir.Value)
 			in = append(in, x)
 		}
 		eps := max(y.Type.DType.Epsilon(), 0x1p-20)
-		exact := exact && os.Getenv("KERAS_CUDA_TEST") != "gpu" // whose library chooses other algorithms
+		exact := exact && os.Getenv("MEZZO_CUDA_TEST") != "gpu" // whose library chooses other algorithms
 		got, names := g.run(d, ir.Options{}, in, y)
 		if !pad {
 			plain = got[0]

@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkProducts measures products and convolutions on a GPU: those of the
-// library, and, under KERAS_CUDA_LIBS=-, our own. TFLOP/s are those of 16
+// library, and, under MEZZO_CUDA_LIBS=-, our own. TFLOP/s are those of 16
 // calls one behind the other.
 func BenchmarkProducts(b *testing.B) {
 	d := open(b)

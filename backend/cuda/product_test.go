@@ -296,7 +296,7 @@ func TestReluKeepsNaN(t *testing.T) {
 // threads of a block in other orders, and as on a GPU whose Tensor Cores are
 // not used.
 func TestOwnProducts(t *testing.T) {
-	if os.Getenv("KERAS_CUDA_LIBS") == "-" || os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+	if os.Getenv("MEZZO_CUDA_LIBS") == "-" || os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
 		t.Skip("describes machines of the fake driver")
 	}
 	t.Parallel()
@@ -313,7 +313,7 @@ func TestOwnProducts(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run="+c.tests, fmt.Sprint("-test.short=", testing.Short()))
-			cmd.Env = append(os.Environ(), "KERAS_CUDA_LIBS=-", "KERAS_CUDA_TEST=gpu", c.env)
+			cmd.Env = append(os.Environ(), "MEZZO_CUDA_LIBS=-", "MEZZO_CUDA_TEST=gpu", c.env)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
@@ -323,8 +323,8 @@ func TestOwnProducts(t *testing.T) {
 
 // TestSettings: a setting that is neither 0 nor 1 is an error that names it.
 func TestSettings(t *testing.T) {
-	t.Setenv("KERAS_TF32", "yes")
-	if _, err := readSettings(); err == nil || err.Error() != `cuda: KERAS_TF32: got "yes", want 0 or 1` {
+	t.Setenv("MEZZO_TF32", "yes")
+	if _, err := readSettings(); err == nil || err.Error() != `cuda: MEZZO_TF32: got "yes", want 0 or 1` {
 		t.Errorf("got %v", err)
 	}
 }

@@ -304,13 +304,13 @@ func (p *Program) Workspace() int { return size(p.bytes) - p.graph.ArenaBytes }
 func (p *Program) Close() error { return p.device.do(p.release) }
 
 var (
-	_ driver.Program   = (*Program)(nil)
-	_ driver.Starter   = (*Program)(nil)
-	_ driver.Watcher   = (*Program)(nil)
-	_ driver.Sizer     = (*Program)(nil)
-	_ driver.Device    = (*Device)(nil)
-	_ driver.Waiter    = (*Device)(nil)
-	_ driver.Filler    = (*Buffer)(nil)
-	_ driver.Copier    = (*Buffer)(nil)
-	_ driver.Describer = (*Device)(nil)
+	_ driver.Program        = (*Program)(nil)
+	_ driver.AsyncProgram   = (*Program)(nil)
+	_ driver.Watcher        = (*Program)(nil)
+	_ driver.WorkspaceSizer = (*Program)(nil)
+	_ driver.Device         = (*Device)(nil)
+	_ driver.Synchronizer   = (*Device)(nil)
+	_ driver.DirectWriter   = (*Buffer)(nil)
+	_ driver.Copier         = (*Buffer)(nil)
+	_ driver.Describer      = (*Device)(nil)
 )

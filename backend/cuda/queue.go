@@ -166,7 +166,7 @@ func (d *Device) takeFault() error {
 		return fmt.Errorf("cuda: index %d at position %d is out of range, in a program that was closed", got, position)
 	}
 	v := p.graph.Values[value&(1<<valueBits-1)]
-	e := &driver.IndexError{Path: v.Path, Op: v.Op, Got: got, Position: int(position), Size: v.Attr.N}
+	e := &driver.IndexError{Path: v.Path, Op: v.Op, Got: got, Position: int(position), Size: v.Attr.Size}
 	if x := v.Args[0].Type.Shape; v.Op == op.Gather {
 		e.Size = x[0]
 	} else if v.Op == op.TakeAlongAxis {

@@ -25,12 +25,12 @@ import (
 // every order: those that run late show a missing wait for what they make,
 // those that run early one for what they overwrite.
 func TestStreams(t *testing.T) {
-	if os.Getenv("KERAS_CUDA_TEST") == "gpu" {
+	if os.Getenv("MEZZO_CUDA_TEST") == "gpu" {
 		t.Skip("the GPU has an order of its own")
 	}
 	for _, order := range []string{"0", "1", "2", "3"} {
 		cmd := exec.Command(os.Args[0], "-test.run=^(TestMissingWait|TestStart|TestCopyFrom|TestLateFault|TestForgotten|TestCapture)$")
-		cmd.Env = append(os.Environ(), "FAKECUDA_STREAMS="+order, "KERAS_CUDA_TEST=gpu")
+		cmd.Env = append(os.Environ(), "FAKECUDA_STREAMS="+order, "MEZZO_CUDA_TEST=gpu")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("order %s: %v\n%s", order, err, out)
 		}

@@ -93,7 +93,7 @@ func (b *builder) normalize(v *ir.Value) error {
 		return &backend.UnsupportedError{Device: b.p.device.Name(), Op: v.Op, DType: to, Path: v.Path}
 	}
 	if rows*n > 0 {
-		b.dense(v, "normalize", x.Type.DType, v.Type.DType, rows, n, manyBlocks, []any{x, v.Args[1], v.Args[2], v, v.Attr.Value, uncentered(v.Attr)}, x, v)
+		b.dense(v, "normalize", x.Type.DType, v.Type.DType, rows, n, manyBlocks, []any{x, v.Args[1], v.Args[2], v, v.Attr.Epsilon, uncentered(v.Attr)}, x, v)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (b *builder) normalizeGrad(v *ir.Value) error {
 	}
 	const most = 128 // blocks: what they add up by themselves has to be added up again
 	groups := b.dense(v, "normalize_grad", x.Type.DType, g.Type.DType, rows, n, most,
-		[]any{x, v.Args[1], g, v, scratch(0), v.Attr.Value, uncentered(v.Attr)}, x, g, v)
+		[]any{x, v.Args[1], g, v, scratch(0), v.Attr.Epsilon, uncentered(v.Attr)}, x, g, v)
 	b.scratch = max(b.scratch, groups*2*n*v.Type.DType.Size())
 	b.each(v, "column_sums_"+v.Type.DType.String(), 2*n, scratch(0), v, rows*n, groups, 2*n)
 	return nil

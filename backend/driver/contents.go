@@ -38,7 +38,7 @@ var hashSeed = maphash.MakeSeed()
 
 // Verify reports whether elements, all that the buffer holds, are those that it
 // held when Verify last saw its present version. Devices ask it before and
-// after each run under KERAS_DEBUG=check: a write that does not change the
+// after each run under MEZZO_DEBUG=check: a write that does not change the
 // version leaves what was derived from the buffer behind.
 func (c *Contents) Verify(elements []byte) bool {
 	c.verified.Lock()

@@ -70,10 +70,10 @@ type Program interface {
 	Close() error
 }
 
-// Host is a Buffer whose memory the processor can address; Data is that
-// memory, aligned to at least 8 bytes, for reading only: writes go through
-// CopyIn, Fill and CopyFrom, which change the version.
-type Host interface {
+// HostBuffer is a Buffer in memory that the processor can address. Data returns
+// that memory, aligned to at least 8 bytes. It must not be written to: writes go
+// through CopyIn, Fill and CopyFrom, which change the version.
+type HostBuffer interface {
 	Data() []byte
 }
 
@@ -84,73 +84,74 @@ type Watcher interface {
 	RunWatched(ctx context.Context, in, out []Buffer, see func(v *ir.Value, data []byte) error) error
 }
 
-// Starter is a Program that the caller need not wait for: Start is Run, but may
-// return when the device knows of the run. What follows on the device sees its
-// results. Of a run that fails later, as on an index out of range, the error is
-// that of a later call of Start or Buffer.CopyOut, or of Waiter.Wait. From the
-// failed run on until then no run changes its inputs, and what they compute is
-// undefined.
-type Starter interface {
+// AsyncProgram is a Program that runs asynchronously: Start is Run, but may return
+// once the run is enqueued. Later work on the device sees its results. If the run
+// fails after Start has returned (an index out of range), a later call of Start,
+// Buffer.CopyOut or Synchronizer.Wait returns the error. Until then no run changes
+// its inputs, and results are undefined.
+type AsyncProgram interface {
 	Start(ctx context.Context, in, out []Buffer) error
 }
 
-// Waiter is a Device whose programs are Starters: Wait returns when all of the
-// runs are done, and the error of the first that failed.
-type Waiter interface {
+// Synchronizer is a Device with AsyncPrograms: Wait blocks until all enqueued runs
+// are done and returns the error of the first that failed.
+type Synchronizer interface {
 	Wait() error
 }
 
-// Filler is a Buffer that copies faster from memory of its own choice: Fill is
-// CopyIn of the bytes that f writes to dst.
-type Filler interface {
+// DirectWriter is a Buffer that is written without an extra copy: f must write
+// bytes bytes to dst, which is the buffer's memory or a staging buffer of the
+// device. Fill has the effect of CopyIn.
+type DirectWriter interface {
 	Fill(bytes int, f func(dst []byte) error) error
 }
 
-// Copier is a Buffer that copies from another one of its device without the
-// host: CopyFrom overwrites its first bytes with those of src.
+// Copier is a Buffer that copies from another buffer of its device without a
+// round trip through the host: CopyFrom overwrites its first bytes with those of
+// src.
 type Copier interface {
 	CopyFrom(src Buffer, bytes int) error
 }
 
-// Timer is a Program that measures itself: after SetTiming(true), Times gives
-// the nanoseconds of each value of the last run, 0 for views.
+// Timer is a Program with a built-in profiler: after SetTiming(true), Times
+// returns the nanoseconds of each value in the last run, 0 for views.
 type Timer interface {
 	SetTiming(on bool)
 	Times() []int64
 }
 
-// Tracer is a Program that tells what its workers do: RunTraced is Run.
+// Tracer is a Program that records the activity of its workers: RunTraced is Run
+// and returns the spans.
 type Tracer interface {
 	RunTraced(ctx context.Context, in, out []Buffer) ([]Span, error)
 }
 
-// Span is some time that a worker spent on a value.
+// Span is an interval in which a worker computed a value.
 type Span struct {
 	Value           int // position in the graph's values
-	Worker          int // 0: the caller, who is there from the value's beginning to its end
+	Worker          int // 0: the calling goroutine, from the value's beginning to its end
 	Start, Duration time.Duration
 }
 
-// MemoryLimiter is a Device that says how much memory it may take. Plans that do
-// not fit are not compiled for it: a *backend.MemoryError.
+// MemoryLimiter is a Device with a memory limit. Plans that need more fail to
+// compile with a *backend.MemoryError.
 type MemoryLimiter interface {
-	// MemoryLimit is the bytes that buffers and programs may take together: by
-	// default, and after SetMemoryLimit(0), what the machine has.
+	// MemoryLimit returns how many bytes buffers and programs may use together: by
+	// default, and after SetMemoryLimit(0), the memory of the machine.
 	MemoryLimit() int
 	SetMemoryLimit(bytes int)
 }
 
-// Trimmer is a Program that keeps the memory of finished runs for the next ones:
-// Trim gives it back. The next run takes memory anew.
+// Trimmer is a Program that keeps the memory of finished runs for later ones.
+// Trim releases it; the next run allocates again.
 type Trimmer interface {
 	Trim()
 }
 
-// Sizer is a Program that knows what memory it holds on to once it has run, in
-// bytes, besides the buffers of its inputs and outputs and the arena of its
-// graph: constants, operands in other forms, and what kernels work in, for as
-// many workers as there may be now.
-type Sizer interface {
+// WorkspaceSizer is a Program that reports how much memory it uses besides its
+// inputs, its outputs and the arena of its graph: Workspace returns the bytes of
+// constants, packed operands and the scratch memory of all workers.
+type WorkspaceSizer interface {
 	Workspace() int
 }
 
@@ -167,13 +168,13 @@ type ResultSplitter interface {
 	SplitsResults() bool
 }
 
-// Describer is a Device that can say what it runs on: instruction set,
-// threads, and per element type whether arithmetic or only storage is native.
+// Describer is a Device that describes its hardware: instruction set, threads,
+// and the arithmetic of each float type.
 type Describer interface {
 	Describe() Description
 }
 
-// Description says what really runs.
+// Description describes the hardware of a device and the kernels in use.
 type Description struct {
 	Device   string // "cpu"
 	Hardware string // processor or GPU model, as the system names it
@@ -182,10 +183,10 @@ type Description struct {
 	// Arithmetic says for each float type how contractions are computed, e.g.
 	// "float32" for native, "float32 (16-bit storage)" for a storage format.
 	Arithmetic map[dtype.DType]string
-	// Missing says of each library that the device would use and has not, why:
-	// "cuDNN: no library found …".
+	// Missing lists the libraries that the device would use but could not load,
+	// with the reason: "cuDNN: no library found …".
 	Missing []string
-	// Slow says of the float types that the device computes no faster than
-	// float32 although others like it do, why: "it does not have …".
+	// Slow lists the float types that are no faster than float32 on this device
+	// although they are on similar ones, with the reason: "it does not have …".
 	Slow map[dtype.DType]string
 }

@@ -149,7 +149,7 @@ func compute(v *Value, out data, args, parts []data) {
 	case op.RandomUniform:
 		for i := range n {
 			h := fnv.New32a()
-			fmt.Fprint(h, args[0].b, v.Attr.Stream, v.Attr.N, i)
+			fmt.Fprint(h, args[0].b, v.Attr.Stream, v.Attr.Bits, i)
 			set(i, float64(h.Sum32())/(1<<32))
 		}
 	case op.Fused:

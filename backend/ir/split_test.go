@@ -12,7 +12,7 @@ import (
 func normalized() (b *builder, whole *Value, parts []*Value) {
 	b = build()
 	x, gain := b.param(bf16, 8, 16), b.param(f32, 16)
-	whole = b.op(op.LayerNormGrad, op.Attr{Value: 1e-3}, b.do(op.Neg, x), gain, x)
+	whole = b.op(op.LayerNormGrad, op.Attr{Epsilon: 1e-3}, b.do(op.Neg, x), gain, x)
 	for _, s := range whole.Op.Info().Results(whole.Attr, []op.Type{x.Type, gain.Type, x.Type}) {
 		parts = append(parts, b.op(op.Result, op.Attr{Start: []int{s.Start}, Dims: s.Shape}, whole))
 	}
@@ -20,7 +20,7 @@ func normalized() (b *builder, whole *Value, parts []*Value) {
 	return b, whole, parts
 }
 
-func TestApart(t *testing.T) {
+func TestSplit(t *testing.T) {
 	b, _, parts := normalized()
 	b.Output(b.reshape(parts[0], 4, 2, 16), -1)
 	b.Output(b.do(op.Sub, b.Params[1], b.do(op.Add, parts[1], parts[2])), 1)
@@ -29,7 +29,7 @@ func TestApart(t *testing.T) {
 		"%0 = Param() bfloat16[8 16]  @in 0\n"+
 		"%1 = Param() float32[16] index=1  @in 1\n"+
 		"%2 = Neg(%0) bfloat16[8 16]  @arena+0\n"+
-		"%3 = LayerNormGrad(%2 %1 %0) float32[160] value=0.001  @split\n"+
+		"%3 = LayerNormGrad(%2 %1 %0) float32[160] epsilon=0.001  @split\n"+
 		"%4 = Result(%3) float32[16] start=[128]  @arena+256\n"+
 		"%5 = Result(%3) float32[16] start=[144]  @arena+320\n"+
 		"%6 = Result(%3) bfloat16[8 16] start=[0]  @out 0\n"+
@@ -82,7 +82,7 @@ func TestVerifySplit(t *testing.T) {
 		if err := Optimize(b.Graph, Options{}); err != nil {
 			t.Fatal(err)
 		}
-		// As in TestApart, without the Reshape.
+		// As in TestSplit, without the Reshape.
 		at := 0
 		for i, v := range b.Values {
 			if v.Op == op.LayerNormGrad {

@@ -142,7 +142,7 @@ func TestSameOutputTwice(t *testing.T) {
 	d := New()
 	g := update()
 	g.Donate[0] = -1
-	p, _, err := backend.Compile(t.Context(), d, g, ir.Options{Skip: []string{"dead"}})
+	p, _, err := backend.Compile(t.Context(), d, g, ir.Options{Skip: []string{"dce"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,13 @@ import (
 //
 //   - a bool mask of four axes that broadcasts to [B H T S]: a query sees only
 //     keys where it is true;
-//   - a random state int64[2], for Attr.Rate above 0: weight i of [B H T S] is
+//   - a random state int64[2], for Attr.DropoutRate above 0: weight i of [B H T S] is
 //     kept, and divided by 1-Rate, as number i of RandomUniform says ([DropDraw]);
 //     with a Rate of 1 nothing is kept.
 //
-// Attr.Value is the factor of the scores, Q·Kᵀ times it. Positions of queries and
+// Attr.Scale is the factor of the scores, Q·Kᵀ times it. Positions of queries and
 // keys are their places on the axes T and S, both from 0: with Attr.Causal a query
-// sees keys up to its own position, with Attr.N > 0 those less than N away. Head h
+// sees keys up to its own position, with Attr.SlidingWindow > 0 those less than that many away. Head h
 // of the queries attends to head h/(H/G) of the keys and values. The result of a
 // query that sees nothing is 0.
 //
@@ -57,11 +57,11 @@ func SizesOfAttention(operands int, a Attr, t []Type) (AttentionSizes, error) {
 	if s.KeyHeads < 1 || s.Heads < 1 || s.Heads%s.KeyHeads != 0 {
 		return s, fmt.Errorf("query %v has %d heads, want a positive multiple of the %d of key %v", q, s.Heads, s.KeyHeads, k)
 	}
-	if !(a.Rate >= 0 && a.Rate <= 1) {
-		return s, fmt.Errorf("the rate is %v, want a number from 0 to 1", a.Rate)
+	if !(a.DropoutRate >= 0 && a.DropoutRate <= 1) {
+		return s, fmt.Errorf("the rate is %v, want a number from 0 to 1", a.DropoutRate)
 	}
-	if a.N < 0 {
-		return s, fmt.Errorf("the window is %d, want 0 or more", a.N)
+	if a.SlidingWindow < 0 {
+		return s, fmt.Errorf("the window is %d, want 0 or more", a.SlidingWindow)
 	}
 	rest := t[operands:]
 	if len(rest) > 0 && rest[0].DType == dtype.Bool {
@@ -72,9 +72,9 @@ func SizesOfAttention(operands int, a Attr, t []Type) (AttentionSizes, error) {
 		s.Mask = operands
 		rest = rest[1:]
 	}
-	if a.Rate > 0 {
+	if a.DropoutRate > 0 {
 		if len(rest) == 0 || rest[0].DType != dtype.Int64 || !rest[0].Shape.Equal(Shape{2}) {
-			return s, fmt.Errorf("rate %v wants a random state int64[2] as the last argument", a.Rate)
+			return s, fmt.Errorf("rate %v wants a random state int64[2] as the last argument", a.DropoutRate)
 		}
 		s.State = len(t) - len(rest)
 		rest = rest[1:]
@@ -104,8 +104,8 @@ func (s AttentionSizes) PerQuery() Shape { return s.Statistics()[1:] }
 // query t to see.
 func (s AttentionSizes) Seen(a Attr, t int) (lo, hi int) {
 	hi = s.Keys
-	if a.N > 0 {
-		lo, hi = min(max(0, t-a.N+1), s.Keys), min(hi, t+a.N)
+	if a.SlidingWindow > 0 {
+		lo, hi = min(max(0, t-a.SlidingWindow+1), s.Keys), min(hi, t+a.SlidingWindow)
 	}
 	if a.Causal {
 		hi = min(hi, t+1)
@@ -117,18 +117,18 @@ func (s AttentionSizes) Seen(a Attr, t int) (lo, hi int) {
 // times the sign are as large, beside each other, as scores.
 func (a Attr) ScoreFactors() (sign, magnitude float64) {
 	switch {
-	case a.Value > 0:
-		return 1, a.Value
-	case a.Value < 0:
-		return -1, -a.Value
+	case a.Scale > 0:
+		return 1, a.Scale
+	case a.Scale < 0:
+		return -1, -a.Scale
 	}
-	return a.Value, 1
+	return a.Scale, 1
 }
 
 // KeepScale is what weights that are not dropped are multiplied by.
 func (a Attr) KeepScale() float64 {
-	if a.Rate < 1 {
-		return 1 / (1 - a.Rate)
+	if a.DropoutRate < 1 {
+		return 1 / (1 - a.DropoutRate)
 	}
 	return 1 // nothing is kept
 }
@@ -264,14 +264,14 @@ func (a attention) products(q, k Ref) (products, seen Ref) {
 	if a.Mask >= 0 {
 		and(a.args[a.Mask])
 	}
-	if a.attr.Causal || a.attr.N > 0 {
+	if a.attr.Causal || a.attr.SlidingWindow > 0 {
 		row := a.Record(Reshape, Attr{Dims: Shape{a.Queries, 1}}, a.Record(Iota, Attr{DType: dtype.Int32, Dims: Shape{a.Queries}}))
 		away := a.Record(Sub, Attr{}, row, a.Record(Iota, Attr{DType: dtype.Int32, Dims: Shape{a.Keys}}))
 		if a.attr.Causal {
 			and(a.Record(GreaterEqual, Attr{}, away, a.number(dtype.Int32, 0)))
 		}
-		if a.attr.N > 0 {
-			and(a.Record(Less, Attr{}, a.Record(Abs, Attr{}, away), a.number(dtype.Int32, float64(a.attr.N))))
+		if a.attr.SlidingWindow > 0 {
+			and(a.Record(Less, Attr{}, a.Record(Abs, Attr{}, away), a.number(dtype.Int32, float64(a.attr.SlidingWindow))))
 		}
 	}
 	return products, seen
@@ -314,8 +314,8 @@ func (a attention) dropped(x Ref) Ref {
 	if a.State < 0 {
 		return x
 	}
-	bits, bound := DropDraw(a.attr.Rate)
-	u := a.Record(RandomUniform, Attr{Dims: a.AttentionSizes.scores(), Stream: a.attr.Stream, N: bits}, a.args[a.State])
+	bits, bound := DropDraw(a.attr.DropoutRate)
+	u := a.Record(RandomUniform, Attr{Dims: a.AttentionSizes.scores(), Stream: a.attr.Stream, Bits: bits}, a.args[a.State])
 	keep := a.Record(GreaterEqual, Attr{}, u, a.number(dtype.Float32, bound))
 	return a.where(keep, a.Record(Mul, Attr{}, x, a.number(a.wide, a.attr.KeepScale())), 0)
 }
@@ -353,7 +353,7 @@ func expandAttentionGrad(r Recorder, attr Attr, args []Ref) Ref {
 	mean = r.Record(Reshape, Attr{Dims: each}, mean)
 	dw := r.Record(Reshape, Attr{Dims: a.AttentionSizes.scores()}, a.product(g, v, false, true))
 	ds := r.Record(Mul, Attr{}, weights, r.Record(Sub, Attr{}, a.dropped(dw), mean))
-	ds = a.grouped(a.where(seen, r.Record(Mul, Attr{}, ds, a.number(a.wide, attr.Value)), 0))
+	ds = a.grouped(a.where(seen, r.Record(Mul, Attr{}, ds, a.number(a.wide, attr.Scale)), 0))
 	dq, dk := a.product(ds, k, false, false), a.product(ds, q, true, false)
 	all := r.Record(Concat, Attr{Axes: []int{0}}, a.bySteps(dq, a.Queries), a.bySteps(dk, a.Keys), a.bySteps(dv, a.Keys))
 	return r.Record(Cast, Attr{DType: out}, all)

@@ -122,7 +122,7 @@ func ColumnStatistics(r Recorder, a Attr, moments Ref) (mean, scale Ref) {
 		variance = each(of(r.Record(Add, Attr{}, r.Record(Reshape, Attr{Dims: dims}, variance), off)))
 		mean = each(common)
 	}
-	epsilon := r.Record(Const, Attr{DType: t.DType, Dims: Shape{}, Value: a.Value})
+	epsilon := r.Record(Const, Attr{DType: t.DType, Dims: Shape{}, Value: a.Epsilon})
 	return mean, r.Record(Rsqrt, Attr{}, r.Record(Add, Attr{}, variance, epsilon))
 }
 

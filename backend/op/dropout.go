@@ -3,7 +3,7 @@ package op
 import "math"
 
 // DropDraw says which numbers a dropout of a rate draws: an element is kept where
-// its number of RandomUniform, of so many bits (Attr.N), is at least bound.
+// its number of RandomUniform, of so many bits (Attr.Bits), is at least bound.
 //
 // Numbers of 16 bits take half the work, and round the share that is dropped to a
 // multiple of 2⁻¹⁶. What is kept is multiplied by 1/(1-rate) all the same, as in

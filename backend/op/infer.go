@@ -43,8 +43,8 @@ func inferRandom(a Attr, args []Type) (Type, error) {
 	if want := (Type{dtype.Int64, Shape{2}}); !args[0].Equal(want) {
 		return Type{}, fmt.Errorf("the random state is %v, want %v", args[0], want)
 	}
-	if a.N != 0 && a.N != 16 {
-		return Type{}, fmt.Errorf("numbers are to have %d bits, want 16 or 0, which is 24", a.N)
+	if a.Bits != 0 && a.Bits != 16 {
+		return Type{}, fmt.Errorf("numbers are to have %d bits, want 16 or 0, which is 24", a.Bits)
 	}
 	return Type{dtype.Float32, a.Dims}, checkDims(a.Dims)
 }
@@ -388,10 +388,10 @@ func inferScatterAdd(a Attr, t []Type) (Type, error) {
 	if t[0].DType == dtype.Bool {
 		return Type{}, fmt.Errorf("wants numbers, got %v", t[0])
 	}
-	if a.N < 0 {
-		return Type{}, fmt.Errorf("the result would have %d rows", a.N)
+	if a.Size < 0 {
+		return Type{}, fmt.Errorf("the result would have %d rows", a.Size)
 	}
-	return Type{t[0].DType, append(Shape{a.N}, x[len(idx):]...)}, wantIndices(t[1])
+	return Type{t[0].DType, append(Shape{a.Size}, x[len(idx):]...)}, wantIndices(t[1])
 }
 
 func inferTakeAlongAxis(_ Attr, t []Type) (Type, error) {
@@ -406,10 +406,10 @@ func inferScatterAlongAxis(a Attr, t []Type) (Type, error) {
 	if !t[0].Shape.Equal(t[1].Shape) {
 		return Type{}, fmt.Errorf("values %v and indices %v differ in shape", t[0], t[1])
 	}
-	if a.N < 0 {
-		return Type{}, fmt.Errorf("the last axis of the result would have size %d", a.N)
+	if a.Size < 0 {
+		return Type{}, fmt.Errorf("the last axis of the result would have size %d", a.Size)
 	}
-	return Type{t[0].DType, append(t[0].Shape.Clone(), a.N)}, wantIndices(t[1])
+	return Type{t[0].DType, append(t[0].Shape.Clone(), a.Size)}, wantIndices(t[1])
 }
 
 func inferScatterUpdate(_ Attr, t []Type) (Type, error) {

@@ -80,7 +80,7 @@ func (n normalization) normalized() (h, scale Ref) {
 	if !n.attr.Uncentered {
 		h = n.Record(Sub, Attr{}, h, n.mean(h))
 	}
-	epsilon := n.Record(Const, Attr{DType: n.TypeOf(n.x).DType, Dims: Shape{}, Value: n.attr.Value})
+	epsilon := n.Record(Const, Attr{DType: n.TypeOf(n.x).DType, Dims: Shape{}, Value: n.attr.Epsilon})
 	variance := n.mean(n.Record(Square, Attr{}, h))
 	scale = n.Record(Rsqrt, Attr{}, n.Record(Add, Attr{}, variance, epsilon))
 	return n.Record(Mul, Attr{}, h, scale), scale

@@ -82,8 +82,8 @@ func TestInfer(t *testing.T) {
 		{Iota, Attr{DType: i32}, nil, "wants at least one axis"},
 		{RandomUniform, Attr{Dims: Shape{3}}, args(ty(i64, 2)), "float32[3]"},
 		{RandomUniform, Attr{Dims: Shape{3}}, args(ty(i32, 2)), "the random state is int32[2], want int64[2]"},
-		{RandomUniform, Attr{Dims: Shape{3}, N: 16}, args(ty(i64, 2)), "float32[3]"},
-		{RandomUniform, Attr{Dims: Shape{3}, N: 8}, args(ty(i64, 2)), "numbers are to have 8 bits, want 16 or 0, which is 24"},
+		{RandomUniform, Attr{Dims: Shape{3}, Bits: 16}, args(ty(i64, 2)), "float32[3]"},
+		{RandomUniform, Attr{Dims: Shape{3}, Bits: 8}, args(ty(i64, 2)), "numbers are to have 8 bits, want 16 or 0, which is 24"},
 		{RandomUniform, Attr{Dims: Shape{-3}}, args(ty(i64, 2)), "shape [-3] has a negative axis"},
 
 		{Identity, Attr{}, args(ty(bo, 2)), "bool[2]"},
@@ -183,21 +183,21 @@ func TestInfer(t *testing.T) {
 		{Gather, Attr{}, args(ty(f16, 5, 3), ty(i32, 2, 4)), "float16[2 4 3]"},
 		{Gather, Attr{}, args(ty(f16), ty(i32)), "a scalar has no rows"},
 		{Gather, Attr{}, args(ty(f16, 5), ty(f32)), "the indices are float32[], want int32 or int64"},
-		{ScatterAdd, Attr{N: 9}, args(ty(f16, 2, 4, 3), ty(i64, 2, 4)), "float16[9 3]"},
-		{ScatterAdd, Attr{N: 9}, args(ty(f16, 2, 3), ty(i64, 3)), "float16[2 3] does not start with the axes of the indices int64[3]"},
-		{ScatterAdd, Attr{N: -1}, args(ty(f16, 2), ty(i64, 2)), "the result would have -1 rows"},
-		{ScatterAdd, Attr{N: 1}, args(ty(bo, 2), ty(i64, 2)), "wants numbers, got bool[2]"},
+		{ScatterAdd, Attr{Size: 9}, args(ty(f16, 2, 4, 3), ty(i64, 2, 4)), "float16[9 3]"},
+		{ScatterAdd, Attr{Size: 9}, args(ty(f16, 2, 3), ty(i64, 3)), "float16[2 3] does not start with the axes of the indices int64[3]"},
+		{ScatterAdd, Attr{Size: -1}, args(ty(f16, 2), ty(i64, 2)), "the result would have -1 rows"},
+		{ScatterAdd, Attr{Size: 1}, args(ty(bo, 2), ty(i64, 2)), "wants numbers, got bool[2]"},
 		{TakeAlongAxis, Attr{}, args(ty(f16, 2, 3), ty(i32, 2)), "float16[2]"},
 		{TakeAlongAxis, Attr{}, args(ty(f16, 2, 3), ty(i32, 3)), "the indices are int32[3], want one for each row of float16[2 3]"},
-		{ScatterAlongAxis, Attr{N: 7}, args(ty(f16, 2), ty(i32, 2)), "float16[2 7]"},
-		{ScatterAlongAxis, Attr{N: 7}, args(ty(f16, 2), ty(i32, 3)), "values float16[2] and indices int32[3] differ in shape"},
+		{ScatterAlongAxis, Attr{Size: 7}, args(ty(f16, 2), ty(i32, 2)), "float16[2 7]"},
+		{ScatterAlongAxis, Attr{Size: 7}, args(ty(f16, 2), ty(i32, 3)), "values float16[2] and indices int32[3] differ in shape"},
 		{ScatterUpdate, Attr{}, args(ty(f16, 7, 3), ty(i32, 2, 4), ty(f16, 2, 4, 3)), "float16[7 3]"},
 		{ScatterUpdate, Attr{}, args(ty(f16), ty(i32), ty(f16)), "a scalar has no rows"},
 		{ScatterUpdate, Attr{}, args(ty(f16, 7, 3), ty(i32, 2), ty(f16, 2, 4)), "the rows are float16[2 4], want float16[2 3] for indices int32[2] into float16[7 3]"},
 		{ScatterUpdate, Attr{}, args(ty(f16, 7), ty(f16, 2), ty(f16, 2)), "the indices are float16[2], want int32 or int64"},
-		{Unique, Attr{N: 7}, args(ty(i32, 2, 3)), "int32[2 6]"},
-		{Unique, Attr{N: 7}, args(ty(f16, 2)), "the indices are float16[2], want int32 or int64"},
-		{ScatterAlongAxis, Attr{N: -7}, args(ty(f16, 2), ty(i32, 2)), "the last axis of the result would have size -7"},
+		{Unique, Attr{Padding: 7}, args(ty(i32, 2, 3)), "int32[2 6]"},
+		{Unique, Attr{Padding: 7}, args(ty(f16, 2)), "the indices are float16[2], want int32 or int64"},
+		{ScatterAlongAxis, Attr{Size: -7}, args(ty(f16, 2), ty(i32, 2)), "the last axis of the result would have size -7"},
 
 		{Fused, Attr{Body: body}, args(ty(f16, 2, 1), ty(f16, 3)), "float32[2 3]"},
 		{Fused, Attr{Body: body}, args(ty(f16, 2)), "body and arguments do not fit"},
@@ -320,7 +320,7 @@ func TestAppendKey(t *testing.T) {
 			continue
 		}
 		if f.Kind() == reflect.Struct {
-			f.Set(reflect.ValueOf(Attr{N: 1}))
+			f.Set(reflect.ValueOf(Attr{Size: 1}))
 		} else {
 			set(f)
 		}
@@ -346,7 +346,7 @@ func TestStrings(t *testing.T) {
 		{ty(f16, Unknown, 2).String(), "float16[? 2]"},
 		{Attr{}.String(), ""},
 		{Attr{Axes: []int{0, 1}, KeepDims: true}.String(), "axes=[0 1] keepdims"},
-		{Attr{TransA: true, TransB: true, Value: 0.5, N: 3, Stream: 4, Index: 2}.String(), "index=2 transA transB value=0.5 n=3 stream=4"},
+		{Attr{TransA: true, TransB: true, Value: 0.5, Size: 3, Stream: 4, Index: 2}.String(), "index=2 transA transB value=0.5 size=3 stream=4"},
 		{Attr{Start: []int{0}, Limit: []int{4}, Stride: []int{2}}.String(), "start=[0] limit=[4] stride=[2]"},
 		{Attr{Start: []int{8}, Scan: &Scan{Cell: GRUCell, Reverse: true, Last: true}}.String(), "start=[8] scan=(gru reverse last)"},
 		{Attr{Low: []int{0}, High: []int{1}, Perm: []int{1, 0}}.String(), "perm=[1 0] low=[0] high=[1]"},

@@ -17,7 +17,7 @@ const (
 	Param         // input number Attr.Index of the program
 	Const         // a constant: Attr.Data, or Attr.Value everywhere
 	Iota          // 0, 1, 2 … along the last axis
-	RandomUniform // numbers in [0, 1) from Philox4x32-10, of 24 bits or, with Attr.N = 16, of 16; x is int64[2]: seed and counter
+	RandomUniform // numbers in [0, 1) from Philox4x32-10, of 24 bits or, with Attr.Bits = 16, of 16; x is int64[2]: seed and counter
 
 	Identity   // x
 	Cast       // x as another element type, rounded to nearest even
@@ -114,18 +114,18 @@ const (
 	SoftmaxGrad // the gradient of a Softmax whose result is x, from that of its result, y: x·(y-Σxy)
 	LogSoftmax  // x - ln Σeˣ over one axis, in float32 or better whatever the type
 
-	LayerNorm     // rows of x [rows features]: (x-mean)/√(variance+Value)·y + z, with y and z [features]; rounded to DType
+	LayerNorm     // rows of x [rows features]: (x-mean)/√(variance+Epsilon)·y + z, with y and z [features]; rounded to DType
 	LayerNormGrad // a vector in the accumulator's type: the gradients of LayerNorm by x, y and z, where y is that of LayerNorm and z is the gradient of its result
 
 	// Of matrices x [O R C]; see columns.go.
 	Moments         // mean and biased variance of each column, in the accumulator's type: [2 O C]
 	BatchNormReduce // Σz and Σz·(x-y) of each column, with y [O C] and z as x, in the accumulator's type: [2 O C]
-	BatchNorm       // (x-mean)/√(variance+Value)·y + z, with y and z [C] and the moments of each column, or of all in its one of Groups; rounded to DType
+	BatchNorm       // (x-mean)/√(variance+Epsilon)·y + z, with y and z [C] and the moments of each column, or of all in its one of Groups; rounded to DType
 
 	// Attention of Q [B T H D], K [B S G D] and V [B S G E], the first arguments;
 	// see [AttentionSizes] for the others and the attributes.
-	Attention        // softmax(Value·Q·Kᵀ)·V for each head: [B T H E]
-	AttentionForward // a vector in the accumulator's type: Attention, then what its softmax is of each query [2 B H T]: the largest product with a key that it sees, of Q·Kᵀ times the sign of Value, and 1 over the sum of e to the power of the magnitude of Value times what products are above that; 0 and 0 where nothing is seen
+	Attention        // softmax(Scale·Q·Kᵀ)·V for each head: [B T H E]
+	AttentionForward // a vector in the accumulator's type: Attention, then what its softmax is of each query [2 B H T]: the largest product with a key that it sees, of Q·Kᵀ times the sign of Scale, and 1 over the sum of e to the power of the magnitude of Scale times what products are above that; 0 and 0 where nothing is seen
 	AttentionGrad    // a vector: the gradients of Attention by Q, K and V; x, y, z are these, then come both parts of AttentionForward, the first in the type of x, and the gradient of the result
 
 	Reshape          // the same elements in another shape
@@ -140,7 +140,7 @@ const (
 	TakeAlongAxis    // x[… y[…]]: one element of the last axis for each index; out of range is an error of the run
 	ScatterAlongAxis // zeros[… N] with x[…] at y[…] of the last axis
 	ScatterUpdate    // x[n …] with row i of z at index y[i]; indices out of range are left out, and of equal ones the last counts
-	Unique           // [2 n] of n indices: for each the number of its value among the different ones, in the order of their first appearance; then these, filled up with N
+	Unique           // [2 n] of n indices: for each the number of its value among the different ones, in the order of their first appearance; then these, filled up with Padding
 
 	Fused       // chains of element-wise operations in one pass: Attr.Body
 	ExtraOutput // an output of the Fused value x besides its result: number Index of its Body.ExtraOutputs

@@ -38,9 +38,9 @@ func Attention(q, k, v *Tensor, o AttentionOptions) *Tensor {
 	if o.Mask != nil {
 		args = append(args, o.Mask)
 	}
-	a := op.Attr{Value: o.Scale, Causal: o.Causal, N: o.Window, Rate: o.Dropout, Stream: o.Stream}
-	if a.Value == 0 && q.err == nil && len(q.typ.Shape) > 0 {
-		a.Value = 1 / math.Sqrt(float64(max(1, q.Dim(-1))))
+	a := op.Attr{Scale: o.Scale, Causal: o.Causal, SlidingWindow: o.Window, DropoutRate: o.Dropout, Stream: o.Stream}
+	if a.Scale == 0 && q.err == nil && len(q.typ.Shape) > 0 {
+		a.Scale = 1 / math.Sqrt(float64(max(1, q.Dim(-1))))
 	}
 	if o.Dropout != 0 {
 		if o.State == nil {

@@ -29,7 +29,7 @@ func attentions() []point {
 
 // attentionParts are points of what Attention and its gradient are computed by.
 func attentionParts(c op.Code) []point {
-	a := op.Attr{Value: 0.7, Causal: true}
+	a := op.Attr{Scale: 0.7, Causal: true}
 	shapes := [][]int{s(2, 3, 2, 3), s(2, 3, 1, 3), s(2, 3, 1, 2)}
 	if c == op.AttentionGrad {
 		shapes = append(shapes, s(2, 3, 2, 2), s(2, 2, 2, 3), s(2, 3, 2, 2))

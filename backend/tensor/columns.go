@@ -36,7 +36,7 @@ type BatchNormOptions struct {
 // Shapes: t [n rows columns], gain and shift [columns], in float32 (float64
 // for float64) → [n rows columns].
 func (t *Tensor) BatchNorm(gain, shift *Tensor, o BatchNormOptions) *Tensor {
-	return t.record(op.BatchNorm, op.Attr{Value: o.Epsilon, Groups: o.Groups, DType: o.DType}, t, gain, shift)
+	return t.record(op.BatchNorm, op.Attr{Epsilon: o.Epsilon, Groups: o.Groups, DType: o.DType}, t, gain, shift)
 }
 
 // batchNormGradient: with h = (x-mean)·scale, the gradient by x is

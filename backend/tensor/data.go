@@ -144,7 +144,7 @@ func RandomUniform(state *Tensor, stream uint64, shape ...int) *Tensor {
 // function of state and stream alone: see [op.DropDraw].
 func RandomKeep(state *Tensor, stream uint64, rate float64, shape ...int) *Tensor {
 	bits, bound := op.DropDraw(rate)
-	u := Record(op.RandomUniform, op.Attr{Dims: Shape(shape).Clone(), Stream: stream, N: bits}, state)
+	u := Record(op.RandomUniform, op.Attr{Dims: Shape(shape).Clone(), Stream: stream, Bits: bits}, state)
 	return u.GreaterEqual(Scalar(u.DType(), bound))
 }
 
@@ -262,7 +262,7 @@ func (t *Tensor) readable() error {
 
 // host returns the elements without a copy where the device allows it.
 func host(buf driver.Buffer, n int) ([]byte, error) {
-	if h, ok := buf.(driver.Host); ok {
+	if h, ok := buf.(driver.HostBuffer); ok {
 		return h.Data()[:n], nil
 	}
 	b := make([]byte, n)
@@ -355,7 +355,7 @@ func (t *Tensor) Host() ([]byte, error) {
 		}
 		t.data.keep()
 	}
-	h, ok := t.data.buf.(driver.Host)
+	h, ok := t.data.buf.(driver.HostBuffer)
 	if !ok {
 		return nil, &Error{Op: "Host", Err: fmt.Errorf("the memory of device %q is out of the processor's reach; use Bytes", t.data.device.Name())}
 	}
@@ -377,7 +377,7 @@ func (t *Tensor) Overwrite(fill func(dst []byte) error) error {
 
 // fill overwrites the first bytes with what f writes to dst.
 func (s *storage) fill(bytes int, f func(dst []byte) error) error {
-	if b, ok := s.buf.(driver.Filler); ok {
+	if b, ok := s.buf.(driver.DirectWriter); ok {
 		return b.Fill(bytes, f)
 	}
 	b := make([]byte, bytes)

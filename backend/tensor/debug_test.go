@@ -138,10 +138,10 @@ func TestNaN(t *testing.T) {
 // however often the test runs.
 var fresh = 1000.0
 
-// TestPrinted: what KERAS_DEBUG prints on standard error.
+// TestPrinted: what MEZZO_DEBUG prints on standard error.
 func TestPrinted(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	step := func() func() {
 		fresh++
@@ -163,7 +163,7 @@ func TestPrinted(t *testing.T) {
 	}
 	debugging(t, backend.Debug{})
 	if got := stderr(t, step()); got != "" {
-		t.Errorf("without KERAS_DEBUG: got %q", got)
+		t.Errorf("without MEZZO_DEBUG: got %q", got)
 	}
 	debugging(t, backend.Debug{Graph: true})
 	got := stderr(t, step())
@@ -203,7 +203,7 @@ func TestPrinted(t *testing.T) {
 // TestTraceFile: the third run of each plan is in the file, as a process.
 func TestTraceFile(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	file := filepath.Join(t.TempDir(), "trace.json")
 	debugging(t, backend.Debug{Trace: file})
@@ -252,7 +252,7 @@ func TestTraceFile(t *testing.T) {
 			must[T](t)(fn.Call(ctx, f32(1)))
 		}
 	})
-	if lines(got, "KERAS_DEBUG: trace: open ") != 1 {
+	if lines(got, "MEZZO_DEBUG: trace: open ") != 1 {
 		t.Errorf("got %q, want a complaint", got)
 	}
 }
@@ -297,7 +297,7 @@ func TestPprofLabels(t *testing.T) {
 // without them before.
 func TestCheckIsAnotherProgram(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	step := func() *ir.Graph {
 		return must[*ir.Graph](t)(tensor.Function(func(x T) T { return x.Exp().MulScalar(1234) }).Plan(f32(1)))

@@ -74,7 +74,7 @@ func TestSignatures(t *testing.T) {
 // places.
 func TestProgramPerType(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	type pair struct{ A, B T }
 	calls := 0
@@ -206,7 +206,7 @@ func TestResults(t *testing.T) {
 // copy.
 func TestInPlace(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	v := tensor.NewVariable("v", dtype.Float32, tensor.Shape{1000}, nil)
 	fn := tensor.Function(func(x T) none {
@@ -391,7 +391,7 @@ func TestConcurrentCalls(t *testing.T) {
 
 func TestRelease(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	v := scalar("v", 0)
 	type in struct{ X, Y T }

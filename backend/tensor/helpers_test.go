@@ -96,7 +96,7 @@ func catch(f func()) (err error) {
 	return nil
 }
 
-// debugging sets what KERAS_DEBUG would for the rest of a test.
+// debugging sets what MEZZO_DEBUG would for the rest of a test.
 func debugging(t testing.TB, d backend.Debug) {
 	old := backend.DebugFromEnv
 	backend.DebugFromEnv = func() backend.Debug { return d }

@@ -14,7 +14,7 @@ import (
 // where all is there anyway, gives the same bits.
 func TestKeepLeast(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	const depth, rows, units = 16, 256, 64
 	for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {

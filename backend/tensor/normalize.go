@@ -19,7 +19,7 @@ type LayerNormOptions struct {
 // Shapes: t [rows features], gain and shift [features], in float32 (float64
 // for float64) → [rows features].
 func (t *Tensor) LayerNorm(gain, shift *Tensor, o LayerNormOptions) *Tensor {
-	return t.record(op.LayerNorm, op.Attr{Value: o.Epsilon, Uncentered: o.Uncentered, DType: o.DType}, t, gain, shift)
+	return t.record(op.LayerNorm, op.Attr{Epsilon: o.Epsilon, Uncentered: o.Uncentered, DType: o.DType}, t, gain, shift)
 }
 
 func normalizeGradient(t, g *Tensor) []*Tensor {

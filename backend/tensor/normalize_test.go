@@ -9,7 +9,7 @@ import (
 func normalizations(c op.Code) []point {
 	var all []point
 	for _, uncentered := range []bool{false, true} {
-		a := op.Attr{Value: 0.1, Uncentered: uncentered}
+		a := op.Attr{Epsilon: 0.1, Uncentered: uncentered}
 		third := s(4)
 		if c == op.LayerNormGrad {
 			third = s(3, 4)
@@ -24,7 +24,7 @@ func normalizations(c op.Code) []point {
 func columnNormalizations() []point {
 	var all []point
 	for _, groups := range []int{0, 2, 1} {
-		a := op.Attr{Value: 0.1, Groups: groups}
+		a := op.Attr{Epsilon: 0.1, Groups: groups}
 		all = append(all, at(-1, 1, func(x []T) T { return tensor.Record(op.BatchNorm, a, x...) }, s(2, 3, 4), s(4), s(4)))
 	}
 	return all

@@ -424,7 +424,7 @@ func (t *Tensor) Gather(indices *Tensor) *Tensor {
 // ScatterAdd returns n rows of zeros with row i of t added at indices[i]: the
 // gradient of Gather.
 func (t *Tensor) ScatterAdd(indices *Tensor, n int) *Tensor {
-	return t.record(op.ScatterAdd, op.Attr{N: n}, t, indices)
+	return t.record(op.ScatterAdd, op.Attr{Size: n}, t, indices)
 }
 
 // TakeAlongAxis returns one element of the last axis for each index. An index out
@@ -438,5 +438,5 @@ func (t *Tensor) TakeAlongAxis(indices *Tensor) *Tensor {
 // ScatterAlongAxis returns zeros with a new last axis of size n that hold t at the
 // indices: the gradient of TakeAlongAxis, and one-hot of ones.
 func (t *Tensor) ScatterAlongAxis(indices *Tensor, n int) *Tensor {
-	return t.record(op.ScatterAlongAxis, op.Attr{N: n}, t, indices)
+	return t.record(op.ScatterAlongAxis, op.Attr{Size: n}, t, indices)
 }

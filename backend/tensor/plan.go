@@ -36,11 +36,11 @@ type plan struct {
 	marks []*GradientMark // of the results
 	free  []*freeList     // per result: released tensors
 
-	starter driver.Starter // the program, if a failed run leaves nothing to undo here
+	starter driver.AsyncProgram // the program, if a failed run leaves nothing to undo here
 
 	unbounded bool // it was made to be looked at; whether it fits into memory is not known
 	stopAtNaN bool
-	runs      int // how often it ran, for KERAS_DEBUG=plan and trace
+	runs      int // how often it ran, for MEZZO_DEBUG=plan and trace
 }
 
 // call is what a run binds the plan to.
@@ -188,7 +188,7 @@ func (p *plan) finish(sources []source) {
 		inPlace = inPlace && p.graph.Donated[i] >= 0
 	}
 	if inPlace {
-		p.starter, _ = p.program.(driver.Starter)
+		p.starter, _ = p.program.(driver.AsyncProgram)
 	}
 	p.free = make([]*freeList, len(p.graph.Outputs)-len(p.written))
 	for i := range p.free {
@@ -544,7 +544,7 @@ func (fn *Func[In, Out]) MemoryOf(in In) (m Memory, err error) {
 		return m, err
 	}
 	m.Arena = p.graph.ArenaBytes
-	if s, ok := p.program.(driver.Sizer); ok {
+	if s, ok := p.program.(driver.WorkspaceSizer); ok {
 		m.Workspace = s.Workspace()
 	}
 	read := map[*Variable]bool{}

@@ -8,7 +8,7 @@ import "github.com/mezzo-ml/mezzo/backend/op"
 //
 // Shapes: t [i…] int32 or int64, of k elements → places [k], distinct [k].
 func (t *Tensor) Unique(n int) (places, distinct *Tensor) {
-	both := t.record(op.Unique, op.Attr{N: n}, t)
+	both := t.record(op.Unique, op.Attr{Padding: n}, t)
 	if both.err != nil {
 		return both, both
 	}

@@ -27,7 +27,7 @@ func casts(g *ir.Graph) (n int) {
 // each call, whoever wrote it, and casts it itself in none.
 func TestShadows(t *testing.T) {
 	if backend.Skipping() {
-		t.Skip("tests what KERAS_SKIP leaves out")
+		t.Skip("tests what MEZZO_SKIP leaves out")
 	}
 	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
 		v := variable("v", dtype.Float32, 1.001, 2.003, 3.007)

@@ -357,5 +357,5 @@ func (t *Tensor) compute() {
 	}
 }
 
-// eager reports whether KERAS_DEBUG asks for each operation to run at once.
+// eager reports whether MEZZO_DEBUG asks for each operation to run at once.
 func eager() bool { return backend.DebugFromEnv().Eager }

@@ -99,7 +99,7 @@ func writeTrace(w io.Writer, events []traceEvent) error {
 	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": events, "displayTimeUnit": "ms"})
 }
 
-// traces is what KERAS_DEBUG=trace has written so far: each plan is a process.
+// traces is what MEZZO_DEBUG=trace has written so far: each plan is a process.
 var traces struct {
 	sync.Mutex
 	plans  int
@@ -118,7 +118,7 @@ func appendTrace(file string) func(*ir.Graph, []driver.Span) error {
 			err = errors.Join(writeTrace(f, traces.events), f.Close())
 		}
 		if err != nil { // a debugging aid must not stop a program
-			fmt.Fprintln(os.Stderr, "KERAS_DEBUG: trace:", err)
+			fmt.Fprintln(os.Stderr, "MEZZO_DEBUG: trace:", err)
 		}
 		return nil
 	}

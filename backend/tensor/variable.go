@@ -254,7 +254,7 @@ func (v *Variable) initialize(s *storage) error {
 			return nil
 		})
 	}
-	if _, ok := s.buf.(driver.Host); ok { // then the device counts the memory of the process
+	if _, ok := s.buf.(driver.HostBuffer); ok { // then the device counts the memory of the process
 		all, err := allocate(op.Times(8, n))
 		if err != nil {
 			return fmt.Errorf("variable %s, %v: its first value, in float64: %w", v.name, v.typ, err)

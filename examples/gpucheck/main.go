@@ -119,7 +119,7 @@ func spawn(ctx context.Context, device string, t task, result any, env ...string
 		args = append(args, "-small")
 	}
 	cmd := exec.CommandContext(ctx, own, args...)
-	cmd.Env = slices.Concat(os.Environ(), []string{"KERAS_DEVICE=" + device}, env)
+	cmd.Env = slices.Concat(os.Environ(), []string{"MEZZO_DEVICE=" + device}, env)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

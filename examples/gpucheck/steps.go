@@ -168,7 +168,7 @@ func steps(ctx context.Context, w io.Writer) error {
 				continue
 			}
 			eager := "–"
-			if err := spawn(ctx, *device, t, &calls, "KERAS_CUDA_GRAPHS=0"); err == nil {
+			if err := spawn(ctx, *device, t, &calls, "MEZZO_CUDA_GRAPHS=0"); err == nil {
 				eager = fmt.Sprintf("%.3f", calls.MS)
 			}
 			line = append(line, fmt.Sprintf("%.3f", graph.MS), eager, fmt.Sprint(graph.Bytes>>20), fmt.Sprintf("%.4g → %.4g", graph.Loss[0], graph.Loss[1]))
@@ -256,7 +256,7 @@ func measure(call func() error) (float64, error) {
 				return 0, err
 			}
 		}
-		if w, ok := d.(driver.Waiter); ok {
+		if w, ok := d.(driver.Synchronizer); ok {
 			if err := w.Wait(); err != nil {
 				return 0, err
 			}

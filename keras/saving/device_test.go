@@ -13,7 +13,7 @@ import (
 )
 
 // TestNoDevice: a device that is not there is an error of whatever reads or
-// writes. KERAS_DEVICE is read once, so a child process has it.
+// writes. MEZZO_DEVICE is read once, so a child process has it.
 func TestNoDevice(t *testing.T) {
 	const variable = "MEZZO_TEST_FILES"
 	m := keras.Sequential(&layers.Dense{Units: 1})
@@ -50,7 +50,7 @@ func TestNoDevice(t *testing.T) {
 		}
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestNoDevice$")
-	cmd.Env = append(os.Environ(), variable+"="+dir, "KERAS_DEVICE=nowhere")
+	cmd.Env = append(os.Environ(), variable+"="+dir, "MEZZO_DEVICE=nowhere")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -85,7 +85,7 @@ func replace(path string, write func(aside.File) error) error {
 
 // opened calls read with the file at path. What read makes tensors of may fail
 // in a panic, such as for want of memory or of the device that
-// KERAS_DEVICE names; that is an error here.
+// MEZZO_DEVICE names; that is an error here.
 func opened[T any](path string, read func(f *os.File, size int64) (T, error)) (x T, err error) {
 	f, size, err := bounded.Open(path)
 	if err != nil {

@@ -6,8 +6,8 @@
 // the other files have the kernels. As C++ for the host, with the fake
 // driver's emu.h before them, the same sources run in tests.
 //
-//	KERAS_NVRTC=.../libnvrtc.so.11.2 go test -tags cuda ./backend/cuda/kernels -run Generate -generate
-//	KERAS_PTXAS=.../ptxas go test -tags cuda ./backend/cuda/kernels -run Assemble -generate
+//	MEZZO_NVRTC=.../libnvrtc.so.11.2 go test -tags cuda ./backend/cuda/kernels -run Generate -generate
+//	MEZZO_PTXAS=.../ptxas go test -tags cuda ./backend/cuda/kernels -run Assemble -generate
 //
 // write first the PTX and then the cubins anew; without -generate the tests
 // check that they are up to date, and that ptxas takes the PTX for each GPU.

@@ -62,9 +62,9 @@ func pack(ptx []byte) ([]byte, error) {
 
 // TestGenerate compiles the sources, and compares with what is in the tree.
 func TestGenerate(t *testing.T) {
-	library := os.Getenv("KERAS_NVRTC")
+	library := os.Getenv("MEZZO_NVRTC")
 	if library == "" {
-		t.Skip("KERAS_NVRTC does not name the library libnvrtc.so.11.2")
+		t.Skip("MEZZO_NVRTC does not name the library libnvrtc.so.11.2")
 	}
 	c, err := nvrtc.Open(library)
 	if err != nil {
@@ -138,9 +138,9 @@ var (
 // variables in registers, needs few enough of those, and makes the cubins that
 // are kept.
 func TestAssemble(t *testing.T) {
-	ptxas := os.Getenv("KERAS_PTXAS")
+	ptxas := os.Getenv("MEZZO_PTXAS")
 	if ptxas == "" {
-		t.Skip("KERAS_PTXAS does not name the assembler ptxas")
+		t.Skip("MEZZO_PTXAS does not name the assembler ptxas")
 	}
 	models := []int{70, 75, 80, 86, 89, 90}
 	if testing.Short() {

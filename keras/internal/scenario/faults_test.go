@@ -95,7 +95,7 @@ func TestFaults(t *testing.T) {
 			}
 			return "caught"
 		}
-		check := caught([]string{"KERAS_DEBUG=check"}, "check: ", "-test.short", "-test.run=^TestScenarios$")
+		check := caught([]string{"MEZZO_DEBUG=check"}, "check: ", "-test.short", "-test.run=^TestScenarios$")
 		whole := caught(nil, "", "-test.short", "-test.run=^TestScenarios$")
 		random := caught(nil, "", "-test.run=^TestPrograms$")
 		if whole == "" && random == "" {

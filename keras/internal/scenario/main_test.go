@@ -33,7 +33,7 @@ import (
 )
 
 // workerVariable marks a process as a worker.
-const workerVariable = "MEZZO_SCENARIO_WORKER"
+const workerVariable = "MEZZO_TEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(workerVariable) != "" {
@@ -125,19 +125,19 @@ func (j job) do() (a answer) {
 
 // config is what a worker process computes with.
 type config struct {
-	Device string   // KERAS_DEVICE
-	Level  string   // KERAS_CPU
-	Skip   []string // KERAS_SKIP
+	Device string   // MEZZO_DEVICE
+	Level  string   // MEZZO_CPU
+	Skip   []string // MEZZO_SKIP
 	Procs  int      // GOMAXPROCS
 }
 
 func (c config) String() string {
-	s := "KERAS_CPU=" + c.Level
+	s := "MEZZO_CPU=" + c.Level
 	if c.Device != "cpu" && c.Device != "" {
-		s = "KERAS_DEVICE=" + c.Device
+		s = "MEZZO_DEVICE=" + c.Device
 	}
 	if len(c.Skip) > 0 {
-		s += " KERAS_SKIP=" + strings.Join(c.Skip, ",")
+		s += " MEZZO_SKIP=" + strings.Join(c.Skip, ",")
 	}
 	return s + " GOMAXPROCS=" + strconv.Itoa(c.Procs)
 }
@@ -166,7 +166,7 @@ func start(c config) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{config: c, cmd: exec.Command(os.Args[0])}
-	w.cmd.Env = append(os.Environ(), workerVariable+"=1", "KERAS_DEVICE="+c.Device, "KERAS_CPU="+c.Level, "KERAS_SKIP="+strings.Join(c.Skip, ","), "GOMAXPROCS="+strconv.Itoa(c.Procs))
+	w.cmd.Env = append(os.Environ(), workerVariable+"=1", "MEZZO_DEVICE="+c.Device, "MEZZO_CPU="+c.Level, "MEZZO_SKIP="+strings.Join(c.Skip, ","), "GOMAXPROCS="+strconv.Itoa(c.Procs))
 	w.cmd.Stderr = &w.said
 	var err error
 	if w.in, err = w.cmd.StdinPipe(); err != nil {

@@ -35,7 +35,7 @@ const batchPrograms = 50
 // reference, which takes as long as many.
 const acrossEvery = 5
 
-// allBut is everything that KERAS_SKIP can name but some.
+// allBut is everything that MEZZO_SKIP can name but some.
 func allBut(names ...string) []string {
 	return slices.DeleteFunc(slices.Concat(caches, ir.OptionalPasses()), func(s string) bool { return slices.Contains(names, s) })
 }

@@ -18,7 +18,7 @@ var (
 
 var policies = []string{"float32", "mixed_float16", "mixed_bfloat16"}
 
-// caches are what KERAS_SKIP can name besides passes.
+// caches are what MEZZO_SKIP can name besides passes.
 var caches = func() (names []string) {
 	for _, c := range backend.Caches {
 		names = append(names, string(c))

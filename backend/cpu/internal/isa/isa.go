@@ -35,16 +35,16 @@ var names = map[Level]struct{ word, name string }{
 	AMX:        {"amx", "AVX-512 and AMX-BF16"},
 }
 
-// String returns the level's word in KERAS_CPU.
+// String returns the level's word in MEZZO_CPU.
 func (l Level) String() string { return names[l].word }
 
 // Name returns the level's name for people.
 func (l Level) Name() string { return names[l].name }
 
-// level is the level in use: the best of the processor unless KERAS_CPU names a
+// level is the level in use: the best of the processor unless MEZZO_CPU names a
 // lower one.
 var level = func() (level atomic.Uint32) {
-	l, err := choose(os.Getenv("KERAS_CPU"), Levels())
+	l, err := choose(os.Getenv("MEZZO_CPU"), Levels())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -73,5 +73,5 @@ func choose(word string, levels []Level) (Level, error) {
 		}
 		words = append([]string{l.String()}, words...)
 	}
-	return best, fmt.Errorf("KERAS_CPU: got %q, want one of %s on this processor; using %s", word, strings.Join(words, ", "), best)
+	return best, fmt.Errorf("MEZZO_CPU: got %q, want one of %s on this processor; using %s", word, strings.Join(words, ", "), best)
 }

@@ -26,7 +26,7 @@ const Oldest = 11080
 
 // DriverSetting is the environment variable with the path of the driver's
 // library, for machines that keep it in an unusual place.
-const DriverSetting = "KERAS_CUDA_DRIVER"
+const DriverSetting = "MEZZO_CUDA_DRIVER"
 
 // NoDriverError says that there is no driver, or that it does not start.
 type NoDriverError struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// libraries are the fake one and, where KERAS_CUBLASLT names it, a real one:
+// libraries are the fake one and, where MEZZO_CUBLASLT names it, a real one:
 // descriptions need no GPU.
 func libraries(t *testing.T) []*Library {
 	path, err := fake.BuildLibrary(t.TempDir(), fake.CublasLt)
@@ -20,7 +20,7 @@ func libraries(t *testing.T) []*Library {
 		t.Fatal(err)
 	}
 	paths := []string{path}
-	if real := os.Getenv("KERAS_CUBLASLT"); real != "" {
+	if real := os.Getenv("MEZZO_CUBLASLT"); real != "" {
 		paths = append(paths, real)
 	}
 	var list []*Library

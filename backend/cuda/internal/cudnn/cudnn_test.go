@@ -33,11 +33,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// libraries are the fake one and those that KERAS_CUDNN names, real ones, with
+// libraries are the fake one and those that MEZZO_CUDNN names, real ones, with
 // colons between them: descriptions need no GPU.
 func libraries(t *testing.T) []*Library {
 	var list []*Library
-	for _, path := range append([]string{fakePath}, filepath.SplitList(os.Getenv("KERAS_CUDNN"))...) {
+	for _, path := range append([]string{fakePath}, filepath.SplitList(os.Getenv("MEZZO_CUDNN"))...) {
 		l, err := Load(path)
 		if err != nil {
 			t.Fatal(err)

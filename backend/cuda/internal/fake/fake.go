@@ -33,7 +33,7 @@ const (
 var libraries = map[string]string{CublasLt: "cublaslt.cc", CuDNN: "cudnn.cc"}
 
 // Build compiles the driver and the libraries in a directory, and returns the
-// driver's path, which belongs into KERAS_CUDA_DRIVER.
+// driver's path, which belongs into MEZZO_CUDA_DRIVER.
 func Build(dir string) (string, error) {
 	if err := errors.Join(copySources(dir), os.CopyFS(dir, kernels.Sources)); err != nil {
 		return "", err

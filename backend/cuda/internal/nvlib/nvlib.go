@@ -13,7 +13,7 @@ import (
 // Setting is the environment variable with the directories, separated by
 // colons, in which NVIDIA's libraries are looked for before the usual places.
 // "-" has none of them used.
-const Setting = "KERAS_CUDA_LIBS"
+const Setting = "MEZZO_CUDA_LIBS"
 
 // Unfit is the error of a library that is there and cannot be used: the text
 // says why.

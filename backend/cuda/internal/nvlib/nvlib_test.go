@@ -50,7 +50,7 @@ func TestOpen(t *testing.T) {
 		}
 		return errors.New("cannot open shared object file")
 	})
-	if want := "X: no library found for a driver of CUDA 12: tried libx.so.2 (of CUDA 13), libx.so.1; KERAS_CUDA_LIBS names the directory of one"; err == nil || err.Error() != want {
+	if want := "X: no library found for a driver of CUDA 12: tried libx.so.2 (of CUDA 13), libx.so.1; MEZZO_CUDA_LIBS names the directory of one"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	t.Setenv(Setting, "-")

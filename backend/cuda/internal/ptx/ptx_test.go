@@ -155,9 +155,9 @@ func TestVector(t *testing.T) {
 // TestAssemble: NVIDIA's assembler takes chains of every operation on every
 // type, element by element and in vectors, gated and not, and every cast.
 func TestAssemble(t *testing.T) {
-	ptxas := os.Getenv("KERAS_PTXAS")
+	ptxas := os.Getenv("MEZZO_PTXAS")
 	if ptxas == "" {
-		t.Skip("KERAS_PTXAS does not name the assembler ptxas")
+		t.Skip("MEZZO_PTXAS does not name the assembler ptxas")
 	}
 	for _, capability := range []int{70, 90} {
 		l := libraryFor(t, capability)
