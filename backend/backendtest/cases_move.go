@@ -74,7 +74,7 @@ func randomCases(b *builder) {
 	for i, s := range shapeClasses {
 		for _, bits := range []int{0, 16} {
 			name := s.name + map[int]string{16: "Halves"}[bits]
-			b.add(name, op.Attr{Dims: s.shape, Stream: uint64(i), Bits: bits}, []op.Type{b.t(2)}, state(float64(42+i), float64(i))).Large = large(s.name)
+			b.add(name, op.Attr{Dims: s.shape, Stream: uint64(i), Bits: int8(bits)}, []op.Type{b.t(2)}, state(float64(42+i), float64(i))).Large = large(s.name)
 		}
 	}
 	b.add("negative", op.Attr{Dims: op.Shape{9}, Stream: 1<<40 + 3}, []op.Type{b.t(2)}, state(-5, 0x1p35))

@@ -35,7 +35,7 @@ func testDropout(t *testing.T) {
 							return record(t, g, op.Const, op.Attr{DType: d, Dims: op.Shape{}, Value: x})
 						}
 						to := func(d dtype.DType, v *ir.Value) *ir.Value { return record(t, g, op.Cast, op.Attr{DType: d}, v) }
-						u := record(t, g, op.RandomUniform, op.Attr{Dims: dims, Stream: 5, Bits: bits}, s)
+						u := record(t, g, op.RandomUniform, op.Attr{Dims: dims, Stream: 5, Bits: int8(bits)}, s)
 						keep := record(t, g, op.GreaterEqual, op.Attr{}, u, number(dtype.Float32, rate))
 						scale, zero := number(dtype.Float32, 1.25), number(d, 0)
 						scaled := to(d, record(t, g, op.Mul, op.Attr{}, to(dtype.Float32, v), scale))

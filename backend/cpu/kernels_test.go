@@ -361,7 +361,7 @@ func testRandomUniform(t *testing.T) {
 	state := arrayOf(dtype.Int64, op.Shape{2}, func(i int) float64 { return []float64{12345, 7}[i] })
 	want := make([]float32, 9999)
 	for bits, draw := range map[int]func(seed, counter, stream uint64, dst []float32){0: philox.Uniform, 16: philox.UniformHalves} {
-		got := eval(t, op.RandomUniform, op.Attr{Dims: op.Shape{3, 3333}, Stream: 5, Bits: bits}, state)
+		got := eval(t, op.RandomUniform, op.Attr{Dims: op.Shape{3, 3333}, Stream: 5, Bits: int8(bits)}, state)
 		draw(12345, 7, 5, want)
 		if !bytes.Equal(got.data, bytesOfFloats(want)) {
 			t.Errorf("numbers (N %d) are not those of package philox", bits)

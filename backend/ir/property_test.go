@@ -85,7 +85,7 @@ func tryRandom(r *rand.Rand, b *builder, c op.Code, args []*Value) *Value {
 	case op.Iota:
 		a = op.Attr{DType: dtype.Float32, Dims: pick(r, randomShapes)}
 	case op.RandomUniform:
-		a = op.Attr{Dims: pick(r, randomShapes), Stream: uint64(r.IntN(2)), Bits: 16 * r.IntN(2)}
+		a = op.Attr{Dims: pick(r, randomShapes), Stream: uint64(r.IntN(2)), Bits: int8(16 * r.IntN(2))}
 	case op.Cast:
 		a.DType = pick(r, randomTypes)
 	case op.Reshape, op.BroadcastTo:

@@ -315,7 +315,7 @@ func (a attention) dropped(x Ref) Ref {
 		return x
 	}
 	bits, bound := DropDraw(a.attr.DropoutRate)
-	u := a.Record(RandomUniform, Attr{Dims: a.AttentionSizes.scores(), Stream: a.attr.Stream, Bits: bits}, a.args[a.State])
+	u := a.Record(RandomUniform, Attr{Dims: a.AttentionSizes.scores(), Stream: a.attr.Stream, Bits: int8(bits)}, a.args[a.State])
 	keep := a.Record(GreaterEqual, Attr{}, u, a.number(dtype.Float32, bound))
 	return a.where(keep, a.Record(Mul, Attr{}, x, a.number(a.wide, a.attr.KeepScale())), 0)
 }

@@ -20,37 +20,41 @@ const NotIndex = math.MinInt32
 // one flat struct rather than a type per operation so that keys, printing and
 // the checks between passes are written once.
 type Attr struct {
-	Axes          []int       // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
-	KeepDims      bool        // reductions: reduced axes stay, with size 1
-	Dims          Shape       // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Result: its shape; RNNGrad: steps, batch, units and perhaps features
-	Perm          []int       // Transpose: axis i of the result is axis Perm[i] of the argument
-	Start         []int       // Slice: first index per axis; Result: first element
-	Limit         []int       // Slice: index after the last, per axis
-	Stride        []int       // Slice: step per axis, at least 1; convolution, pooling: of the windows, per spatial axis
-	Low           []int       // Pad: elements before, per axis; convolution, pooling: per spatial axis, negative ones are cut off
-	High          []int       // Pad: elements after, per axis; convolution, pooling: per spatial axis, negative ones are cut off
-	Window        []int       // pooling: size of the windows, per spatial axis
-	Dilation      []int       // convolution, pooling: steps between the elements of a window, per spatial axis, at least 1
-	Groups        int         // convolution: parts into which the channels are cut, 0 = 1; BatchNorm: of neighbouring columns with moments in common, 0 = as many as columns
-	TransA        bool        // MatMul: the last two axes of the first argument are swapped
-	TransB        bool        // MatMul: the last two axes of the second argument are swapped
-	DType         dtype.DType // Param, Const, Iota, Cast, ExtraOutput: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument; Result: 16-bit type to round to, set by a pass, Invalid = none
-	Value         float64     // Const: every element, when Data is nil; Pad: the elements around
-	Epsilon       float64     // normalization: added to the variance
-	Scale         float64     // attention: factor of the scores
-	Causal        bool        // attention: a query sees no key after its own position
-	Uncentered    bool        // normalization: the mean counts as 0
-	DropoutRate   float64     // attention: share of the weights that is dropped
-	Data          []byte      // Const: elements, little-endian; must not change
-	Bits          int         // RandomUniform: of a number, 16 or 0 = 24
-	Size          int         // ScatterAdd, ScatterAlongAxis: of the axis of the result that the indices point into
-	Padding       int         // Unique: fills up the list of different values
-	SlidingWindow int         // attention: a query sees keys less than this many positions away, 0 = all
-	Index         int         // Param: which input of the program; ExtraOutput: which of the extra outputs
-	Stream        uint64      // RandomUniform, attention: which of the independent streams of a state
-	Scan          *Scan       // RNN, RNNGrad: which cell, and which arguments there are
-	Loop          *LoopBody   // Loop: what a step does
-	Body          *Body       // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
+	Axes          []int   // reductions, Softmax, LogSoftmax, Concat: resolved, ascending
+	Dims          Shape   // Param, Const, Iota, Reshape, Broadcast, RandomUniform, gradients of convolution and pooling, Result: its shape; RNNGrad: steps, batch, units and perhaps features
+	Perm          []int   // Transpose: axis i of the result is axis Perm[i] of the argument
+	Start         []int   // Slice: first index per axis; Result: first element
+	Limit         []int   // Slice: index after the last, per axis
+	Stride        []int   // Slice: step per axis, at least 1; convolution, pooling: of the windows, per spatial axis
+	Low           []int   // Pad: elements before, per axis; convolution, pooling: per spatial axis, negative ones are cut off
+	High          []int   // Pad: elements after, per axis; convolution, pooling: per spatial axis, negative ones are cut off
+	Window        []int   // pooling: size of the windows, per spatial axis
+	Dilation      []int   // convolution, pooling: steps between the elements of a window, per spatial axis, at least 1
+	Groups        int     // convolution: parts into which the channels are cut, 0 = 1; BatchNorm: of neighbouring columns with moments in common, 0 = as many as columns
+	Value         float64 // Const: every element, when Data is nil; Pad: the elements around
+	Epsilon       float64 // normalization: added to the variance
+	Scale         float64 // attention: factor of the scores
+	DropoutRate   float64 // attention: share of the weights that is dropped
+	Data          []byte  // Const: elements, little-endian; must not change
+	Size          int     // ScatterAdd, ScatterAlongAxis: of the axis of the result that the indices point into
+	Padding       int     // Unique: fills up the list of different values
+	SlidingWindow int     // attention: a query sees keys less than this many positions away, 0 = all
+	Index         int     // Param: which input of the program; ExtraOutput: which of the extra outputs
+	Stream        uint64  // RandomUniform, attention: which of the independent streams of a state
+
+	// Fields of a byte, together: a graph has thousands of these structs.
+
+	KeepDims   bool        // reductions: reduced axes stay, with size 1
+	TransA     bool        // MatMul: the last two axes of the first argument are swapped
+	TransB     bool        // MatMul: the last two axes of the second argument are swapped
+	Causal     bool        // attention: a query sees no key after its own position
+	Uncentered bool        // normalization: the mean counts as 0
+	DType      dtype.DType // Param, Const, Iota, Cast, ExtraOutput: result; Sum, Mean, Prod, SumSquares, MatMul, convolution, Softmax, LogSoftmax: result, Invalid = that of the argument; Result: 16-bit type to round to, set by a pass, Invalid = none
+	Bits       int8        // RandomUniform: of a number, 16 or 0 = 24
+
+	Scan *Scan     // RNN, RNNGrad: which cell, and which arguments there are
+	Loop *LoopBody // Loop: what a step does
+	Body *Body     // Fused: what it computes; contractions: what follows the product, which is operand 0 of it
 }
 
 // check is an error for integers beyond Limit, which no memory could do justice.
@@ -175,7 +179,7 @@ func (a Attr) String() string {
 	for _, f := range [...]struct {
 		name  string
 		value int
-	}{{"bits", a.Bits}, {"size", a.Size}, {"padding", a.Padding}, {"window", a.SlidingWindow}} {
+	}{{"bits", int(a.Bits)}, {"size", a.Size}, {"padding", a.Padding}, {"window", a.SlidingWindow}} {
 		if f.value != 0 {
 			put("%s=%d", f.name, f.value)
 		}
@@ -224,7 +228,7 @@ func (a Attr) AppendKey(k []byte) []byte {
 	for _, x := range [...]float64{a.Value, a.Epsilon, a.Scale, a.DropoutRate} {
 		k = binary.LittleEndian.AppendUint64(k, math.Float64bits(x))
 	}
-	for _, n := range [...]int{a.Groups, a.Bits, a.Size, a.Padding, a.SlidingWindow, a.Index} {
+	for _, n := range [...]int{a.Groups, int(a.Bits), a.Size, a.Padding, a.SlidingWindow, a.Index} {
 		k = binary.AppendVarint(k, int64(n))
 	}
 	k = binary.AppendUvarint(k, a.Stream)

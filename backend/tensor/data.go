@@ -144,7 +144,7 @@ func RandomUniform(state *Tensor, stream uint64, shape ...int) *Tensor {
 // function of state and stream alone: see [op.DropDraw].
 func RandomKeep(state *Tensor, stream uint64, rate float64, shape ...int) *Tensor {
 	bits, bound := op.DropDraw(rate)
-	u := Record(op.RandomUniform, op.Attr{Dims: Shape(shape).Clone(), Stream: stream, Bits: bits}, state)
+	u := Record(op.RandomUniform, op.Attr{Dims: Shape(shape).Clone(), Stream: stream, Bits: int8(bits)}, state)
 	return u.GreaterEqual(Scalar(u.DType(), bound))
 }
 
