@@ -272,7 +272,7 @@ func TestAppendKey(t *testing.T) {
 		switch v.Kind() {
 		case reflect.Bool:
 			v.SetBool(true)
-		case reflect.Int, reflect.Int32:
+		case reflect.Int, reflect.Int8, reflect.Int32:
 			v.SetInt(v.Int() + 3)
 		case reflect.Uint8, reflect.Uint16, reflect.Uint64:
 			v.SetUint(v.Uint() + 1)

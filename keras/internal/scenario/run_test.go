@@ -321,6 +321,9 @@ func (r *run) train(m *keras.Model, b keras.Batch) {
 		return
 	}
 	r.logs(must(m.TrainOnBatch(background, b)))
+	if s := must(m.StepResult()); !math.IsNaN(s.GradientNorm) {
+		r.value(gradientNorm, s.GradientNorm)
+	}
 }
 
 // update is a training step, or two of half the batch each that accumulate
