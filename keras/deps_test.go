@@ -25,9 +25,12 @@ var imports = map[string]string{
 	"backend/driver":                 "backend/dtype backend/ir backend/op",
 	"backend":                        "backend/driver backend/dtype backend/ir backend/op",
 	"backend/null":                   "backend backend/driver backend/dtype backend/ir backend/op",
-	"backend/cpu":                    "backend backend/cpu/internal/gemm backend/cpu/internal/isa backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/unix", // on Windows golang.org/x/sys/windows
+	"backend/cpu":                    "backend backend/cpu/internal/exec backend/cpu/internal/gemm backend/cpu/internal/isa backend/cpu/internal/lanes backend/cpu/internal/tiling backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op backend/philox golang.org/x/sys/unix", // on Windows golang.org/x/sys/windows
 	"backend/cpu/internal/a64":       "",
 	"backend/cpu/internal/asmgen":    "backend/cpu/internal/a64",
+	"backend/cpu/internal/exec":      "backend backend/cpu/internal/lanes backend/cpu/internal/tiling backend/cpu/internal/vec backend/driver backend/dtype backend/ir backend/op",
+	"backend/cpu/internal/lanes":     "backend/cpu/internal/isa backend/cpu/internal/vec backend/dtype backend/op",
+	"backend/cpu/internal/tiling":    "",
 	"backend/cpu/internal/gemm":      "backend/cpu/internal/isa backend/cpu/internal/vec backend/dtype golang.org/x/sys/cpu",
 	"backend/cpu/internal/isa":       "golang.org/x/sys/cpu",
 	"backend/cpu/internal/vec":       "backend/cpu/internal/isa golang.org/x/sys/cpu backend/dtype",

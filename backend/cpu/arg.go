@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -9,7 +11,7 @@ import (
 
 // arg is ArgMax and ArgMin: axes are outer, the one reduced, inner. It goes
 // through the reduced axis for a tile of inner positions at a time.
-type arg[T number] struct {
+type arg[T lanes.Number] struct {
 	src, out        int
 	dtype           dtype.DType
 	n, inner, tiles int
@@ -20,9 +22,9 @@ type arg[T number] struct {
 	short           func(index []int32, x []T)
 }
 
-func newArg(b *builder, v *ir.Value) kernel {
-	switch domainOf(v.Args[0].Type.DType) {
-	case inF32:
+func newArg(b *exec.Builder, v *ir.Value) exec.Kernel {
+	switch lanes.TypeOf(v.Args[0].Type.DType) {
+	case lanes.F32:
 		k := makeArg[float32](b, v)
 		s, sign := vec.Current(), uint32(0)
 		if s == nil {
@@ -32,43 +34,43 @@ func newArg(b *builder, v *ir.Value) kernel {
 			sign = 1 << 31
 		}
 		k.best = bestOf(s, k.dtype, sign != 0)
-		k.near = v.Args[0].Type.Bytes() >= aroundBytes
+		k.near = v.Args[0].Type.Bytes() >= lanes.NonTemporalBytes
 		if k.inner == 1 && k.n <= s.Lanes {
 			k.short = func(index []int32, x []float32) { s.ArgRows(index, x, k.n, sign) }
 		}
 		return k
-	case inF64:
+	case lanes.F64:
 		return makeArg[float64](b, v)
 	}
 	return makeArg[int64](b, v)
 }
 
-func makeArg[T number](b *builder, v *ir.Value) *arg[T] {
+func makeArg[T lanes.Number](b *exec.Builder, v *ir.Value) *arg[T] {
 	x, axis := v.Args[0].Type, v.Attr.Axes[0]
-	k := &arg[T]{src: b.at(v.Args[0]), out: b.at(v), dtype: x.DType, n: x.Shape[axis], inner: x.Shape[axis+1:].Size()}
+	k := &arg[T]{src: b.At(v.Args[0]), out: b.At(v), dtype: x.DType, n: x.Shape[axis], inner: x.Shape[axis+1:].Size()}
 	// A NaN is better than any number, and nothing is better than a NaN.
 	k.better = func(v, best T) bool { return v > best || v != v && best == best }
 	if v.Op == op.ArgMin {
 		k.better = func(v, best T) bool { return v < best || v != v && best == best }
 	}
-	k.tiles = max(1, (k.inner+block-1)/block)
+	k.tiles = max(1, (k.inner+lanes.Block-1)/lanes.Block)
 	k.units = x.Shape[:axis].Size() * k.tiles
 	if k.inner == 0 {
 		k.units = 0
 	}
-	k.group = max(1, moveGrain/(k.n*max(1, min(k.inner, block))))
-	b.wantScratch(2 * 8 * block)
+	k.group = max(1, moveGrain/(k.n*max(1, min(k.inner, lanes.Block))))
+	b.ReserveScratch(2 * 8 * lanes.Block)
 	return k
 }
 
-func (k *arg[T]) run(r *run) {
-	r.parallel(k, (k.units+k.group-1)/k.group, k.units*min(k.inner, block)*k.n)
+func (k *arg[T]) Run(r *exec.Run) {
+	r.Parallel(k, (k.units+k.group-1)/k.group, k.units*min(k.inner, lanes.Block)*k.n)
 }
 
-func (k *arg[T]) chunk(r *run, w *worker, c int) {
-	out := dtype.View[int32](r.values[k.out])
+func (k *arg[T]) Chunk(r *exec.Run, w *exec.Worker, c int) {
+	out := dtype.View[int32](r.Values[k.out])
 	if k.short != nil {
-		most := 2 * block / k.n // rows that fit the scratch memory
+		most := 2 * lanes.Block / k.n // rows that fit the scratch memory
 		for lo, hi := c*k.group, min(k.units, (c+1)*k.group); lo < hi; lo += most {
 			rows := min(most, hi-lo)
 			k.short(out[lo:lo+rows], k.load(r, w, lo*k.n, rows*k.n, 1))
@@ -77,11 +79,11 @@ func (k *arg[T]) chunk(r *run, w *worker, c int) {
 	}
 	if k.near && k.inner == 1 {
 		size := k.n * k.dtype.Size()
-		vec.Current().Touch(r.values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
+		vec.Current().Touch(r.Values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
 	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
-		o, col := u/k.tiles, u%k.tiles*block
-		cols := min(block, k.inner-col)
+		o, col := u/k.tiles, u%k.tiles*lanes.Block
+		cols := min(lanes.Block, k.inner-col)
 		at := o*k.n*k.inner + col
 		if k.inner == 1 {
 			out[o] = k.row(r, w, at)
@@ -93,18 +95,18 @@ func (k *arg[T]) chunk(r *run, w *worker, c int) {
 
 // load is elements at … at+n-1, in half number part of the scratch memory:
 // a copy in the first, what had to be converted in the second.
-func (k *arg[T]) load(r *run, w *worker, at, n, part int) []T {
+func (k *arg[T]) load(r *exec.Run, w *exec.Worker, at, n, part int) []T {
 	s := k.dtype.Size()
-	scratch := w.scratch[part*8*block:]
-	x := viewOf[T](scratch, n)
-	data := r.values[k.src][at*s : (at+n)*s]
-	if part == 1 && k.dtype != dtype.Bool && native(k.dtype) {
+	scratch := w.Scratch[part*8*lanes.Block:]
+	x := lanes.ViewOf[T](scratch, n)
+	data := r.Values[k.src][at*s : (at+n)*s]
+	if part == 1 && k.dtype != dtype.Bool && lanes.Native(k.dtype) {
 		return dtype.View[T](data)
 	}
 	if k.dtype == dtype.Bool {
 		dtype.ToI64(any(x).([]int64), data, dtype.Bool)
 	} else {
-		load(scratch[:n*sizeOf[T]()], data, k.dtype, domainOf(k.dtype))
+		lanes.Load(scratch[:n*lanes.SizeOf[T]()], data, k.dtype, lanes.TypeOf(k.dtype))
 	}
 	return x
 }
@@ -121,7 +123,7 @@ func bestOf(s *vec.Set, d dtype.DType, least bool) func(x []byte) int {
 }
 
 func bestIn[T float32 | uint16](f *vec.Folds[T], least bool) func(x []byte) int {
-	const part = 8 * block
+	const part = 8 * lanes.Block
 	best, better := f.RowMax, func(a, b float64) bool { return a > b }
 	if least {
 		best, better = f.Min, func(a, b float64) bool { return a < b }
@@ -141,9 +143,9 @@ func bestIn[T float32 | uint16](f *vec.Folds[T], least bool) func(x []byte) int 
 	}
 }
 
-func (k *arg[T]) row(r *run, w *worker, at int) int32 {
+func (k *arg[T]) row(r *exec.Run, w *exec.Worker, at int) int32 {
 	if k.best != nil {
-		data, size := r.values[k.src], k.dtype.Size()
+		data, size := r.Values[k.src], k.dtype.Size()
 		lo, hi := at*size, (at+k.n)*size
 		if i := k.best(data[lo:hi]); i >= 0 {
 			return int32(i)
@@ -151,8 +153,8 @@ func (k *arg[T]) row(r *run, w *worker, at int) int32 {
 	}
 	var best T
 	var index int32
-	for done := 0; done < k.n; done += block {
-		x := k.load(r, w, at+done, min(block, k.n-done), 1)
+	for done := 0; done < k.n; done += lanes.Block {
+		x := k.load(r, w, at+done, min(lanes.Block, k.n-done), 1)
 		if done == 0 {
 			best = x[0]
 		}
@@ -165,7 +167,7 @@ func (k *arg[T]) row(r *run, w *worker, at int) int32 {
 	return index
 }
 
-func (k *arg[T]) columns(r *run, w *worker, at int, index []int32) {
+func (k *arg[T]) columns(r *exec.Run, w *exec.Worker, at int, index []int32) {
 	best := k.load(r, w, at, len(index), 0)
 	clear(index)
 	for j := 1; j < k.n; j++ {

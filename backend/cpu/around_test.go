@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -31,10 +32,10 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 	size := d.Size()
 	const part = 1 << 12
 	n := soonBytes/(2*size) + part + 13
-	data := aligned(n * size)
+	data := exec.Aligned(n * size)
 	const period = 9973
 	few := arrayOf(d, op.Shape{period}, func(i int) float64 { return float64(i)/97 - 40 })
-	repeat(data, copy(data, few.data))
+	exec.Repeat(data, copy(data, few.data))
 	compute := func(x []byte) []byte {
 		g := ir.New(1)
 		typ := op.Type{DType: d, Shape: op.Shape{len(x) / size}}
@@ -51,7 +52,7 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 		if k, ok := prog.steps[len(prog.steps)-1].kernel.(*elementwise); !ok || k.fence != (len(x) == n*size && (vec.Current() != nil && size == 4 || vec.Current() == vec.AVX512() && vec.Current() != nil)) {
 			t.Fatalf("%d bytes: written around the caches: %v", len(x), ok && k.fence)
 		}
-		in, out := &Buffer{storage: aligned(len(x))}, &Buffer{storage: aligned(len(x) + 64)}
+		in, out := &Buffer{storage: exec.Aligned(len(x))}, &Buffer{storage: exec.Aligned(len(x) + 64)}
 		copy(in.storage, x)
 		for i := range out.storage[len(x):] {
 			out.storage[len(x)+i] = 0xa5
@@ -85,7 +86,7 @@ func testRandomInRegisters(t *testing.T) {
 	dims := op.Shape{3, 37, 43}
 	numbers := make([]float32, dims.Size())
 	philox.Uniform(12345, 7, 5, numbers)
-	state := &Buffer{storage: aligned(16)}
+	state := &Buffer{storage: exec.Aligned(16)}
 	copy(dtype.View[int64](state.storage), []int64{12345, 7})
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for name, c := range map[string]struct {
@@ -132,9 +133,9 @@ func testRandomInRegisters(t *testing.T) {
 			}
 			var out []driver.Buffer
 			for _, o := range g.Outputs {
-				out = append(out, &Buffer{storage: aligned(o.Type.Bytes())})
+				out = append(out, &Buffer{storage: exec.Aligned(o.Type.Bytes())})
 			}
-			expect := aligned(dims.Size() * d.Size())
+			expect := exec.Aligned(dims.Size() * d.Size())
 			products := make([]float32, len(numbers))
 			for i, x := range numbers {
 				products[i] = x

@@ -4,6 +4,9 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -31,16 +34,16 @@ type attention struct {
 	atNumbers, atKeep, atRandom int
 }
 
-func (k *attention) init(b *builder, v *ir.Value, operands int) {
+func (k *attention) init(b *exec.Builder, v *ir.Value, operands int) {
 	types := make([]op.Type, len(v.Args))
 	for i, a := range v.Args {
 		types[i] = a.Type
 	}
 	k.AttentionSizes, _ = op.SizesOfAttention(operands, v.Attr, types)
 	k.attr, k.blocks = v.Attr, newBlocks(types[0].DType)
-	k.q, k.k, k.v = b.at(v.Args[0]), b.at(v.Args[1]), b.at(v.Args[2])
+	k.q, k.k, k.v = b.At(v.Args[0]), b.At(v.Args[1]), b.At(v.Args[2])
 	if k.Mask >= 0 {
-		k.mask = b.at(v.Args[k.Mask])
+		k.mask = b.At(v.Args[k.Mask])
 		s := types[k.Mask].Shape
 		for i, d := range rowMajor(s) {
 			if s[i] != 1 {
@@ -49,7 +52,7 @@ func (k *attention) init(b *builder, v *ir.Value, operands int) {
 		}
 	}
 	if k.State >= 0 {
-		k.state, k.drop = b.at(v.Args[k.State]), newDropout(v.Attr)
+		k.state, k.drop = b.At(v.Args[k.State]), newDropout(v.Attr)
 	}
 	// Scores take the scale on their way to exponentials, after the largest has been
 	// subtracted: that is exact for scores near it, however large they are.
@@ -64,28 +67,7 @@ func (k *attention) init(b *builder, v *ir.Value, operands int) {
 	for most > 64 && most*max(k.Features, k.ValueFeatures) > 512*64 {
 		most /= 2
 	}
-	k.blockKeys = even(k.Keys, most, k.tiles.NR)
-}
-
-// layout places parts of scratch memory.
-type layout int
-
-func (l *layout) take(bytes int) int {
-	at := int(*l)
-	*l += layout(roundUp(bytes, 64))
-	return at
-}
-
-// apart is take for rows that a loop writes while it reads others beside them. A
-// load at the place within a page where something was just stored waits, as if
-// it were the same memory; what follows lies some lines further within its page.
-func (l *layout) apart(bytes int) int {
-	const page, further = 4096, 13 * 64
-	at := l.take(bytes)
-	if bytes >= page/4 {
-		l.take((further - roundUp(bytes, 64)) & (page - 1))
-	}
-	return at
+	k.blockKeys = tiling.Even(k.Keys, most, k.tiles.NR)
 }
 
 // operand is where the features of a head begin, and the bytes from a step to
@@ -108,7 +90,7 @@ func (k *attention) seen(lo, hi, s, n int) (first, last int) {
 	if from >= to {
 		return 0, 0
 	}
-	return from / k.tiles.NR, ceilDiv(to, k.tiles.NR)
+	return from / k.tiles.NR, tiling.CeilDiv(to, k.tiles.NR)
 }
 
 // seenRow is the keys that query t sees of the columns from s to s+n.
@@ -148,18 +130,18 @@ func (k *attention) alike(t, n, s, cols int) (same, lo, hi int) {
 type attentionForward struct {
 	attention
 	result     headResult
-	statistics resultPart // of each query: the largest scores, then 1 over the sums
-	queries    int        // of a chunk
-	chunks     int        // of a head
+	statistics exec.Result // of each query: the largest scores, then 1 over the sums
+	queries    int         // of a chunk
+	chunks     int         // of a head
 
 	leadQ, leadS, leadO                                                        int
 	atQ, atO, atTop, atSum, atBefore, atFresh, atScale, atBlind, atK, atV, atS int
 }
 
-func newAttention(b *builder, v *ir.Value) kernel {
+func newAttention(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k := &attentionForward{}
 	k.init(b, v, 3)
-	parts := b.parts(v)
+	parts := b.Results(v)
 	k.result, k.statistics = newHeadResult(parts[0], k.ValueFeatures), parts[1]
 	k.blockRows = 4 * k.tiles.MR
 	if k.pairs {
@@ -168,32 +150,32 @@ func newAttention(b *builder, v *ir.Value) kernel {
 	// Chunks pack all keys and values, so there are no more than keep some
 	// dozens of cores busy.
 	k.queries = k.Queries
-	for k.queries >= 4*k.blockRows && k.Batch*k.Heads*ceilDiv(k.Queries, k.queries) < 64 {
-		k.queries = even(k.Queries, ceilDiv(k.queries, 2), k.blockRows)
+	for k.queries >= 4*k.blockRows && k.Batch*k.Heads*tiling.CeilDiv(k.Queries, k.queries) < 64 {
+		k.queries = tiling.Even(k.Queries, tiling.CeilDiv(k.queries, 2), k.blockRows)
 	}
-	k.queries = max(1, min(even(k.Queries, 1024, k.blockRows), k.queries))
-	k.chunks = ceilDiv(k.Queries, k.queries)
+	k.queries = max(1, min(tiling.Even(k.Queries, 1024, k.blockRows), k.queries))
+	k.chunks = tiling.CeilDiv(k.Queries, k.queries)
 	rows := min(k.blockRows, k.queries)
 	k.leadQ, k.leadS, k.leadO = k.rowLead(k.Features), k.sumLead(k.blockKeys), k.sumLead(k.ValueFeatures)
-	var l layout
-	k.atQ = l.take(k.rows(k.queries)*k.leadQ + 4*k.Features)
-	k.atO = l.take(k.rows(k.queries) * k.leadO)
-	k.atTop, k.atSum = l.take(4*k.queries), l.take(8*k.queries)
-	k.atBefore, k.atFresh, k.atScale = l.take(4*rows), l.take(4*rows), l.take(4*k.queries)
-	k.atBlind = l.take(k.queries)
-	k.atK, k.atV = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.blockKeys, k.ValueFeatures))
-	k.atS = l.take(k.rows(rows) * k.leadS)
+	var l tiling.Layout
+	k.atQ = l.Take(k.rows(k.queries)*k.leadQ + 4*k.Features)
+	k.atO = l.Take(k.rows(k.queries) * k.leadO)
+	k.atTop, k.atSum = l.Take(4*k.queries), l.Take(8*k.queries)
+	k.atBefore, k.atFresh, k.atScale = l.Take(4*rows), l.Take(4*rows), l.Take(4*k.queries)
+	k.atBlind = l.Take(k.queries)
+	k.atK, k.atV = l.Take(k.size(k.Features, k.blockKeys)), l.Take(k.size(k.blockKeys, k.ValueFeatures))
+	k.atS = l.Take(k.rows(rows) * k.leadS)
 	k.takeRows(&l, rows)
-	b.wantScratch(int(l))
+	b.ReserveScratch(int(l))
 	return k
 }
 
-func (k *attentionForward) run(r *run) {
+func (k *attentionForward) Run(r *exec.Run) {
 	work := k.Batch * k.Heads * k.Queries * max(k.Keys, 1)
-	r.parallel(k, k.Batch*k.Heads*k.chunks, work*(k.Features+k.ValueFeatures)/16+8*work)
+	r.Parallel(k, k.Batch*k.Heads*k.chunks, work*(k.Features+k.ValueFeatures)/16+8*work)
 }
 
-func (k *attentionForward) chunk(r *run, w *worker, i int) {
+func (k *attentionForward) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	head, t0 := i/k.chunks%k.Heads, i%k.chunks*k.queries
 	batch := i / (k.chunks * k.Heads)
 	n := min(k.queries, k.Queries-t0)
@@ -201,15 +183,15 @@ func (k *attentionForward) chunk(r *run, w *worker, i int) {
 		return
 	}
 	share := k.Heads / k.KeyHeads
-	base := unsafe.Pointer(&w.scratch[0])
+	base := unsafe.Pointer(&w.Scratch[0])
 	k.begin()
-	src, step := k.operand(r.values[k.q], batch, k.Queries, k.Heads, head, t0, k.Features)
+	src, step := k.operand(r.Values[k.q], batch, k.Queries, k.Heads, head, t0, k.Features)
 	k.load(unsafe.Add(base, k.atQ), k.leadQ, src, step, n, k.Features, k.before)
-	top, sum := viewOf[float32](w.scratch[k.atTop:], n), viewOf[float64](w.scratch[k.atSum:], n)
-	fillRow(top, float32(math.Inf(-1)))
+	top, sum := lanes.ViewOf[float32](w.Scratch[k.atTop:], n), lanes.ViewOf[float64](w.Scratch[k.atSum:], n)
+	lanes.Fill(top, float32(math.Inf(-1)))
 	clear(sum)
 	if k.partly() {
-		clear(w.scratch[k.atO : k.atO+n*k.leadO])
+		clear(w.Scratch[k.atO : k.atO+n*k.leadO])
 	}
 	next := k.ahead(r, i)
 	for s := 0; s < k.Keys; s += k.blockKeys {
@@ -217,9 +199,9 @@ func (k *attentionForward) chunk(r *run, w *worker, i int) {
 		if first, last := k.seen(t0, t0+n, s, keys); first == last {
 			continue
 		}
-		src, step = k.operand(r.values[k.k], batch, k.Keys, k.KeyHeads, head/share, s, k.Features)
+		src, step = k.operand(r.Values[k.k], batch, k.Keys, k.KeyHeads, head/share, s, k.Features)
 		key := k.transposed(unsafe.Add(base, k.atK), src, step, keys, k.Features)
-		src, step = k.operand(r.values[k.v], batch, k.Keys, k.KeyHeads, head/share, s, k.ValueFeatures)
+		src, step = k.operand(r.Values[k.v], batch, k.Keys, k.KeyHeads, head/share, s, k.ValueFeatures)
 		value := k.straight(unsafe.Add(base, k.atV), src, step, k.ValueFeatures, keys)
 		for t := 0; t < n; t += k.blockRows {
 			k.block(r, w, &next, batch, head, t0, t, min(k.blockRows, n-t), s, keys, key, value)
@@ -230,12 +212,12 @@ func (k *attentionForward) chunk(r *run, w *worker, i int) {
 }
 
 // block takes rows queries of a chunk, from t on, through a block of keys.
-func (k *attentionForward) block(r *run, w *worker, next *ahead, batch, head, t0, t, rows, s, keys int, key, value panels) {
+func (k *attentionForward) block(r *exec.Run, w *exec.Worker, next *ahead, batch, head, t0, t, rows, s, keys int, key, value panels) {
 	first, last := k.seen(t0+t, t0+t+rows, s, keys)
 	if first == last {
 		return
 	}
-	base := unsafe.Pointer(&w.scratch[0])
+	base := unsafe.Pointer(&w.Scratch[0])
 	scores := unsafe.Add(base, k.atS)
 	from := first * k.tiles.NR
 	cols := min(last*k.tiles.NR, keys) - from
@@ -251,80 +233,80 @@ func (k *attentionForward) block(r *run, w *worker, next *ahead, batch, head, t0
 }
 
 // ahead is what chunk i writes and the next one reads.
-func (k *attentionForward) ahead(r *run, i int) (a ahead) {
+func (k *attentionForward) ahead(r *exec.Run, i int) (a ahead) {
 	head := func(i int) (batch, head int) { return i / (k.chunks * k.Heads), i / k.chunks % k.Heads }
 	batch, h := head(i)
 	k.result.ahead(r, &a, batch, k.Queries, k.Heads, h, i%k.chunks*k.queries, k.queries)
 	if i++; i < k.Batch*k.Heads*k.chunks {
 		size, share, last := k.from.Size(), k.Heads/k.KeyHeads, h
 		batch, h = head(i)
-		a.add(r.values[k.q], size, batch, k.Queries, k.Heads, h, i%k.chunks*k.queries, k.queries, k.Features)
+		a.add(r.Values[k.q], size, batch, k.Queries, k.Heads, h, i%k.chunks*k.queries, k.queries, k.Features)
 		if h/share != last/share || i%(k.chunks*k.Heads) == 0 {
-			a.add(r.values[k.k], size, batch, k.Keys, k.KeyHeads, h/share, 0, k.blockKeys, k.Features)
-			a.add(r.values[k.v], size, batch, k.Keys, k.KeyHeads, h/share, 0, k.blockKeys, k.ValueFeatures)
+			a.add(r.Values[k.k], size, batch, k.Keys, k.KeyHeads, h/share, 0, k.blockKeys, k.Features)
+			a.add(r.Values[k.v], size, batch, k.Keys, k.KeyHeads, h/share, 0, k.blockKeys, k.ValueFeatures)
 		}
 	}
-	a.most = ceilDiv(a.all, max(1, k.within(k.queries, k.Keys)+k.within(k.queries, k.ValueFeatures)))
+	a.most = tiling.CeilDiv(a.all, max(1, k.within(k.queries, k.Keys)+k.within(k.queries, k.ValueFeatures)))
 	return a
 }
 
 // weigh turns scores, of queries from number i of the chunk on, into weights that
 // are not yet divided by their sum.
-func (k *attentionForward) weigh(r *run, w *worker, b scoreRows, i int) {
+func (k *attentionForward) weigh(r *exec.Run, w *exec.Worker, b scoreRows, i int) {
 	if b.lo == b.n {
 		b.clear(k.pairs)
 		return
 	}
 	b.cut()
 	k.hide(r, b, nil)
-	top, sum := viewOf[float32](w.scratch[k.atTop+4*i:], b.rows), viewOf[float64](w.scratch[k.atSum+8*i:], b.rows)
-	before, fresh := viewOf[float32](w.scratch[k.atBefore:], b.rows), viewOf[float32](w.scratch[k.atFresh:], b.rows)
+	top, sum := lanes.ViewOf[float32](w.Scratch[k.atTop+4*i:], b.rows), lanes.ViewOf[float64](w.Scratch[k.atSum+8*i:], b.rows)
+	before, fresh := lanes.ViewOf[float32](w.Scratch[k.atBefore:], b.rows), lanes.ViewOf[float32](w.Scratch[k.atFresh:], b.rows)
 	copy(before, top)
 	b.weigh(k.pairs, k.after, top, fresh, k.numbers(w))
 	for j, v := range fresh {
 		if sum[j] != 0 && before[j] != top[j] {
 			fade := float32(math.Exp(float64(k.after) * (float64(before[j]) - float64(top[j]))))
 			sum[j] *= float64(fade)
-			scaleRow(floatsAt(unsafe.Pointer(&w.scratch[k.atO+(i+j)*k.leadO]), k.ValueFeatures), fade)
+			scaleRow(floatsAt(unsafe.Pointer(&w.Scratch[k.atO+(i+j)*k.leadO]), k.ValueFeatures), fade)
 		}
 		sum[j] += float64(v)
 	}
 	if k.drop != nil {
 		flags, step := k.kept(r, w, b)
-		b.choose(flags, step, k.pairs, zeros[:])
+		b.choose(flags, step, k.pairs, lanes.Zeros[:])
 	}
 }
 
 // store divides the sums of a chunk and writes them.
-func (k *attentionForward) store(r *run, w *worker, batch, head, t0, n int) {
-	top, sum := viewOf[float32](w.scratch[k.atTop:], n), viewOf[float64](w.scratch[k.atSum:], n)
-	blind := viewOf[byte](w.scratch[k.atBlind:], n)
+func (k *attentionForward) store(r *exec.Run, w *exec.Worker, batch, head, t0, n int) {
+	top, sum := lanes.ViewOf[float32](w.Scratch[k.atTop:], n), lanes.ViewOf[float64](w.Scratch[k.atSum:], n)
+	blind := lanes.ViewOf[byte](w.Scratch[k.atBlind:], n)
 	for i, v := range sum {
 		if blind[i] = 0; v != 0 {
 			continue
 		}
-		if blind[i] = truth(!k.sees(r, batch, head, t0+i)); blind[i] == 0 {
+		if blind[i] = lanes.Truth(!k.sees(r, batch, head, t0+i)); blind[i] == 0 {
 			sum[i] = math.NaN() // as the softmax of infinities is
 		}
 	}
 	first := (batch*k.Queries+t0)*k.Heads + head
-	if k.result.pos >= 0 {
-		by, keep := viewOf[float32](w.scratch[k.atScale:], n), 1.
+	if k.result.Pos >= 0 {
+		by, keep := lanes.ViewOf[float32](w.Scratch[k.atScale:], n), 1.
 		if k.drop != nil {
 			keep = float64(k.drop.scale)
 		}
 		for i, v := range sum {
 			by[i] = float32(keep / v)
 		}
-		k.result.store(r, first, k.Heads, unsafe.Pointer(&w.scratch[k.atO]), k.leadO, n, by, 1, k.numbers(w))
+		k.result.store(r, first, k.Heads, unsafe.Pointer(&w.Scratch[k.atO]), k.leadO, n, by, 1, k.numbers(w))
 		for i, none := range blind {
 			if none != 0 {
 				k.result.clear(r, first+i*k.Heads)
 			}
 		}
-		k.result.scaled.done()
+		k.result.scaled.Fence()
 	}
-	all := k.statistics.in(r)
+	all := k.statistics.In(r)
 	if all == nil {
 		return
 	}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
@@ -49,5 +50,5 @@ func (a *ahead) part() {
 
 // within is how many parts a matrix of as many rows and columns is multiplied in.
 func (x *blocks) within(rows, cols int) int {
-	return ceilDiv(roundUp(rows, x.tiles.Unit), x.tiles.MR) * ceilDiv(cols, x.tiles.NR)
+	return tiling.CeilDiv(tiling.RoundUp(rows, x.tiles.Unit), x.tiles.MR) * tiling.CeilDiv(cols, x.tiles.NR)
 }

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
@@ -37,12 +38,14 @@ func newBlocks(d dtype.DType) blocks {
 
 // cells is the number of elements of 4 bytes that n elements of an inner
 // dimension are padded to, and depth the elements in them.
-func (x *blocks) cells(n int) int { return roundUp(ceilDiv(n, x.tiles.Step), x.tiles.Deep) }
+func (x *blocks) cells(n int) int {
+	return tiling.RoundUp(tiling.CeilDiv(n, x.tiles.Step), x.tiles.Deep)
+}
 func (x *blocks) depth(n int) int { return x.cells(n) * x.tiles.Step }
 
 // rows and cols are what n rows or columns are padded to.
-func (x *blocks) rows(n int) int { return roundUp(n, x.tiles.Unit) }
-func (x *blocks) cols(n int) int { return roundUp(n, x.tiles.NR) }
+func (x *blocks) rows(n int) int { return tiling.RoundUp(n, x.tiles.Unit) }
+func (x *blocks) cols(n int) int { return tiling.RoundUp(n, x.tiles.NR) }
 
 // rowLead is the bytes from a row of n elements to the next, when they are the
 // first operand or, of float32, any: so that rows share no lines of the cache.
@@ -52,7 +55,7 @@ func (x *blocks) rowLead(n int) int { return lead(4 * max(x.cells(n), x.cols(n)/
 func (x *blocks) sumLead(n int) int { return lead(4 * x.cols(n)) }
 
 // lead is n bytes and a distance to the next row that is no power of two.
-func lead(n int) int { return roundUp(n, 2*rowPad) + 2*rowPad }
+func lead(n int) int { return tiling.RoundUp(n, 2*rowPad) + 2*rowPad }
 
 // size is the bytes of a packed second operand.
 func (x *blocks) size(depth, cols int) int { return 4 * x.cells(depth) * x.cols(cols) }
@@ -111,7 +114,7 @@ func (x *blocks) straight(d, src unsafe.Pointer, lds, cols, depth int) panels {
 
 // pad clears the rows of a panel that follow depth rows.
 func (x *blocks) pad(d unsafe.Pointer, depth int) {
-	nr, used, cells := x.tiles.NR, ceilDiv(depth, x.tiles.Step), x.cells(depth)
+	nr, used, cells := x.tiles.NR, tiling.CeilDiv(depth, x.tiles.Step), x.cells(depth)
 	clear(unsafe.Slice((*uint32)(unsafe.Add(d, 4*nr*used)), nr*(cells-used)))
 }
 
@@ -163,8 +166,8 @@ func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe
 	if turned {
 		rowA, wide, narrow = 4, t.Inner, t.NarrowInner
 	}
-	units := ceilDiv(rows, t.Unit)
-	heights := ceilDiv(units*t.Unit, t.MR)
+	units := tiling.CeilDiv(rows, t.Unit)
+	heights := tiling.CeilDiv(units*t.Unit, t.MR)
 	for j := 0; j < cols; j += t.NR {
 		n := min(t.NR, cols-j)
 		kernels := wide
@@ -173,7 +176,7 @@ func (x *blocks) multiply(d unsafe.Pointer, ldd, rows, cols, cells int, a unsafe
 		}
 		bj, dj := unsafe.Add(b.data, j/t.NR*b.panel), unsafe.Add(d, 4*j)
 		for i := range heights {
-			at, end := span(i, heights, units)
+			at, end := tiling.Cut(i, heights, units)
 			at, end = at*t.Unit, end*t.Unit
 			di := unsafe.Add(dj, at*ldd)
 			s := di

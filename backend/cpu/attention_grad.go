@@ -4,7 +4,10 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -28,7 +31,7 @@ type attentionGrad struct {
 	y, statistics, g int
 	dq, dk, dv       headResult
 	passes           []gradPass
-	means            passes // over a result and its gradient
+	means            lanes.Rows // over a result and its gradient
 
 	leadQ, leadG, leadS, leadT                 int
 	atQ, atG, atTurnQ, atTurnG, atTurn, atMean int
@@ -50,15 +53,15 @@ const (
 	gradientBytes = 8 << 20 // of the sums of a head's queries
 )
 
-func newAttentionGrad(b *builder, v *ir.Value) kernel {
-	k := &attentionGrad{y: b.at(v.Args[3]), statistics: b.at(v.Args[4]), g: b.at(v.Args[5])}
+func newAttentionGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
+	k := &attentionGrad{y: b.At(v.Args[3]), statistics: b.At(v.Args[4]), g: b.At(v.Args[5])}
 	k.init(b, v, 6)
-	parts := b.parts(v)
+	parts := b.Results(v)
 	k.dq, k.dk, k.dv = newHeadResult(parts[0], k.Features), newHeadResult(parts[1], k.Features), newHeadResult(parts[2], k.ValueFeatures)
-	k.means = newPasses(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, k.ValueFeatures, k.from)
+	k.means = lanes.NewRows(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, k.ValueFeatures, k.from)
 	k.blockRows = 64
 	if !k.pairs {
-		k.blockRows = even(64, 64, k.tiles.MR)
+		k.blockRows = tiling.Even(64, 64, k.tiles.MR)
 	}
 	share := k.Heads / k.KeyHeads
 	all := k.rowsOf(share, k.Queries) * k.sumLead(k.Features)
@@ -67,48 +70,50 @@ func newAttentionGrad(b *builder, v *ir.Value) kernel {
 	} else {
 		queries := min(k.Queries, 4*k.blockRows)
 		k.passes = []gradPass{
-			{k, queries, k.Keys, true, false, ceilDiv(k.Queries, max(1, queries)), 1},
-			{k, k.Queries, k.blockKeys, false, true, 1, ceilDiv(k.Keys, k.blockKeys)},
+			{k, queries, k.Keys, true, false, tiling.CeilDiv(k.Queries, max(1, queries)), 1},
+			{k, k.Queries, k.blockKeys, false, true, 1, tiling.CeilDiv(k.Keys, k.blockKeys)},
 		}
 	}
 	rows, most := k.depthRows(k.blockRows), k.passes[0].queries
 	k.leadQ, k.leadG, k.leadS = k.rowLead(k.Features), k.rowLead(k.ValueFeatures), k.sumLead(k.blockKeys)
-	var l layout
-	k.atQ, k.atG = l.take(rows*k.leadQ+4*k.Features), l.take(rows*k.leadG)
-	k.atMean = l.take(4 * k.blockRows)
-	k.atKey, k.atValue = l.take(k.size(k.Features, k.blockKeys)), l.take(k.size(k.ValueFeatures, k.blockKeys))
-	k.atRow = l.take(k.size(k.blockKeys, k.Features))
+	var l tiling.Layout
+	k.atQ, k.atG = l.Take(rows*k.leadQ+4*k.Features), l.Take(rows*k.leadG)
+	k.atMean = l.Take(4 * k.blockRows)
+	k.atKey, k.atValue = l.Take(k.size(k.Features, k.blockKeys)), l.Take(k.size(k.ValueFeatures, k.blockKeys))
+	k.atRow = l.Take(k.size(k.blockKeys, k.Features))
 	// They hold packed results before weights, and a row of features after.
 	block := max(rows*k.leadS, k.size(k.ValueFeatures, k.blockRows), k.turnedLead(max(k.Features, k.ValueFeatures)))
-	k.atWeights, k.atSlopes = l.take(block), l.take(block)
+	k.atWeights, k.atSlopes = l.Take(block), l.Take(block)
 	if k.pairs {
 		k.leadT = lead(4 * k.cells(k.blockRows))
-		k.atPacked = l.take(k.size(k.blockRows, k.blockKeys))
-		k.atTurnQ, k.atTurnG = l.take(k.rows(k.Features)*k.leadT), l.take(k.rows(k.ValueFeatures)*k.leadT)
-		k.atTurn = l.take(64 * k.cells(k.blockRows))
+		k.atPacked = l.Take(k.size(k.blockRows, k.blockKeys))
+		k.atTurnQ, k.atTurnG = l.Take(k.rows(k.Features)*k.leadT), l.Take(k.rows(k.ValueFeatures)*k.leadT)
+		k.atTurn = l.Take(64 * k.cells(k.blockRows))
 	}
-	k.atDQ = l.take(k.rowsOf(share, most) * k.sumLead(k.Features))
-	k.atDK, k.atDV = l.take(k.sumRows(k.Features)*k.leadS), l.take(k.sumRows(k.ValueFeatures)*k.leadS)
+	k.atDQ = l.Take(k.rowsOf(share, most) * k.sumLead(k.Features))
+	k.atDK, k.atDV = l.Take(k.sumRows(k.Features)*k.leadS), l.Take(k.sumRows(k.ValueFeatures)*k.leadS)
 	k.takeRows(&l, k.blockRows)
-	b.wantScratch(int(l))
+	b.ReserveScratch(int(l))
 	return k
 }
 
 // rowsOf is the rows of sums of some queries of several heads.
-func (k *attentionGrad) rowsOf(heads, queries int) int { return heads * roundUp(queries, k.blockRows) }
+func (k *attentionGrad) rowsOf(heads, queries int) int {
+	return heads * tiling.RoundUp(queries, k.blockRows)
+}
 
 // depthRows is what n rows are padded to when they are an inner dimension, too.
 func (k *attentionGrad) depthRows(n int) int { return k.rows(k.depth(n)) }
 
 // sumRows is what n rows of turned sums are padded to: they are turned back 16
 // at a time.
-func (k *attentionGrad) sumRows(n int) int { return roundUp(n, max(16, k.tiles.Unit)) }
+func (k *attentionGrad) sumRows(n int) int { return tiling.RoundUp(n, max(16, k.tiles.Unit)) }
 
-func (k *attentionGrad) run(r *run) {
+func (k *attentionGrad) Run(r *exec.Run) {
 	work := k.Batch * k.Heads * k.Queries * max(k.Keys, 1)
 	for i := range k.passes {
 		p := &k.passes[i]
-		r.parallel(p, k.Batch*k.KeyHeads*p.queryParts*p.keyParts, work*(k.Features+k.ValueFeatures)/8+16*work)
+		r.Parallel(p, k.Batch*k.KeyHeads*p.queryParts*p.keyParts, work*(k.Features+k.ValueFeatures)/8+16*work)
 	}
 }
 
@@ -119,30 +124,30 @@ func (p *gradPass) place(i int) (batch, head, q0, s0 int) {
 	return i / (p.queryParts * p.keyParts * p.KeyHeads), head, q0, s0
 }
 
-func (p *gradPass) chunk(r *run, w *worker, i int) {
+func (p *gradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k := p.attentionGrad
 	batch, head, q0, s0 := p.place(i)
 	n, end := min(p.queries, k.Queries-q0), min(s0+p.keys, k.Keys)
 	share := k.Heads / k.KeyHeads
-	base := unsafe.Pointer(&w.scratch[0])
+	base := unsafe.Pointer(&w.Scratch[0])
 	leadDQ := k.sumLead(k.Features)
 	if p.ofQueries {
-		clear(w.scratch[k.atDQ : k.atDQ+k.rowsOf(share, n)*leadDQ])
+		clear(w.Scratch[k.atDQ : k.atDQ+k.rowsOf(share, n)*leadDQ])
 	}
 	k.begin()
 	for s := s0; s < end; s += k.blockKeys {
 		keys := min(k.blockKeys, end-s)
 		c := gradBlock{attentionGrad: k, r: r, w: w, batch: batch, s: s, keys: keys}
-		src, step := k.operand(r.values[k.k], batch, k.Keys, k.KeyHeads, head, s, k.Features)
+		src, step := k.operand(r.Values[k.k], batch, k.Keys, k.KeyHeads, head, s, k.Features)
 		c.key = k.transposed(unsafe.Add(base, k.atKey), src, step, keys, k.Features)
 		if p.ofQueries {
 			c.row = k.straight(unsafe.Add(base, k.atRow), src, step, k.Features, keys)
 		}
-		src, step = k.operand(r.values[k.v], batch, k.Keys, k.KeyHeads, head, s, k.ValueFeatures)
+		src, step = k.operand(r.Values[k.v], batch, k.Keys, k.KeyHeads, head, s, k.ValueFeatures)
 		c.value = k.transposed(unsafe.Add(base, k.atValue), src, step, keys, k.ValueFeatures)
 		if p.ofKeys {
-			clear(w.scratch[k.atDK : k.atDK+k.sumRows(k.Features)*k.leadS])
-			clear(w.scratch[k.atDV : k.atDV+k.sumRows(k.ValueFeatures)*k.leadS])
+			clear(w.Scratch[k.atDK : k.atDK+k.sumRows(k.Features)*k.leadS])
+			clear(w.Scratch[k.atDV : k.atDV+k.sumRows(k.ValueFeatures)*k.leadS])
 		}
 		for j := range share {
 			c.head = head*share + j
@@ -163,14 +168,14 @@ func (p *gradPass) chunk(r *run, w *worker, i int) {
 		}
 	}
 	k.blocks.end()
-	if p.ofQueries && k.dq.pos >= 0 {
+	if p.ofQueries && k.dq.Pos >= 0 {
 		for j := range share {
 			k.dq.storeAll(r, (batch*k.Queries+q0)*k.Heads+head*share+j, k.Heads, unsafe.Add(base, k.atDQ+k.rowsOf(j, n)*leadDQ), leadDQ, n, float32(k.attr.Scale), k.numbers(w))
 		}
 	}
-	k.dq.scaled.done()
-	k.dk.scaled.done()
-	k.dv.scaled.done()
+	k.dq.scaled.Fence()
+	k.dk.scaled.Fence()
+	k.dv.scaled.Fence()
 }
 
 // ahead is what is fetched while chunk i computes a block, from query t of n on of
@@ -179,16 +184,16 @@ func (p *gradPass) chunk(r *run, w *worker, i int) {
 func (p *gradPass) ahead(c *gradBlock, i, j, t, n int, last bool) (a ahead) {
 	k := p.attentionGrad
 	share, size := k.Heads/k.KeyHeads, k.from.Size()
-	blocks := share * ceilDiv(n, k.blockRows)
+	blocks := share * tiling.CeilDiv(n, k.blockRows)
 	// part is this block's of as many rows as keys.
 	part := func(keys int) (step, rows int) {
-		from, to := span(j*ceilDiv(n, k.blockRows)+t/k.blockRows, blocks, keys)
+		from, to := tiling.Cut(j*tiling.CeilDiv(n, k.blockRows)+t/k.blockRows, blocks, keys)
 		return from, to - from
 	}
 	queries := func(batch, head, t int) {
-		a.add(c.r.values[k.q], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.Features)
-		a.add(c.r.values[k.g], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.ValueFeatures)
-		a.add(c.r.values[k.y], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.ValueFeatures)
+		a.add(c.r.Values[k.q], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.Features)
+		a.add(c.r.Values[k.g], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.ValueFeatures)
+		a.add(c.r.Values[k.y], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.ValueFeatures)
 	}
 	switch ends := t+c.n == n; {
 	case !ends:
@@ -202,8 +207,8 @@ func (p *gradPass) ahead(c *gradBlock, i, j, t, n int, last bool) (a ahead) {
 			queries(batch, head*share, q0)
 		}
 		step, rows := part(k.blockKeys)
-		a.add(c.r.values[k.k], size, batch, k.Keys, k.KeyHeads, head, s0+step, rows, k.Features)
-		a.add(c.r.values[k.v], size, batch, k.Keys, k.KeyHeads, head, s0+step, rows, k.ValueFeatures)
+		a.add(c.r.Values[k.k], size, batch, k.Keys, k.KeyHeads, head, s0+step, rows, k.Features)
+		a.add(c.r.Values[k.v], size, batch, k.Keys, k.KeyHeads, head, s0+step, rows, k.ValueFeatures)
 	}
 	if last && p.ofQueries {
 		k.dq.ahead(c.r, &a, c.batch, k.Queries, k.Heads, c.head, c.t, c.n)
@@ -220,7 +225,7 @@ func (p *gradPass) ahead(c *gradBlock, i, j, t, n int, last bool) (a ahead) {
 	if p.ofKeys {
 		kernels += k.within(k.Features, c.keys) + k.within(k.ValueFeatures, c.keys)
 	}
-	a.most = ceilDiv(a.all, max(1, kernels))
+	a.most = tiling.CeilDiv(a.all, max(1, kernels))
 	return a
 }
 
@@ -234,11 +239,11 @@ func (k *attentionGrad) keepScale() float32 {
 
 // storeTurned writes sums, turned back, times scale, as rows of a gradient from
 // row first on.
-func (k *attentionGrad) storeTurned(r *run, w *worker, p *headResult, sums, first, keys int, scale float32) {
-	if p.pos < 0 {
+func (k *attentionGrad) storeTurned(r *exec.Run, w *exec.Worker, p *headResult, sums, first, keys int, scale float32) {
+	if p.Pos < 0 {
 		return
 	}
-	base := unsafe.Pointer(&w.scratch[0])
+	base := unsafe.Pointer(&w.Scratch[0])
 	to, lead := unsafe.Add(base, k.atWeights), k.turnedLead(p.features)
 	// A block of weights has room for some rows of features.
 	most := max(1, k.depthRows(k.blockRows)*k.leadS/lead)
@@ -253,13 +258,13 @@ func (k *attentionGrad) storeTurned(r *run, w *worker, p *headResult, sums, firs
 
 // turnedLead is the bytes from a row of features to the next when sums are
 // turned back.
-func (k *attentionGrad) turnedLead(features int) int { return 4 * roundUp(features, 16) }
+func (k *attentionGrad) turnedLead(features int) int { return 4 * tiling.RoundUp(features, 16) }
 
 // gradBlock is a block of queries and keys.
 type gradBlock struct {
 	*attentionGrad
-	r               *run
-	w               *worker
+	r               *exec.Run
+	w               *exec.Worker
 	batch, head     int
 	t, n            int // queries
 	s, keys         int // keys
@@ -277,14 +282,14 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *
 	from := first * k.tiles.NR
 	cols := min(last*k.tiles.NR, c.keys) - from
 	rows := k.depthRows(c.n) // the inner dimension of the gradients of keys
-	base := unsafe.Pointer(&w.scratch[0])
+	base := unsafe.Pointer(&w.Scratch[0])
 	q, g := unsafe.Add(base, k.atQ), unsafe.Add(base, k.atG)
-	src, step := k.operand(c.r.values[k.q], c.batch, k.Queries, k.Heads, c.head, c.t, k.Features)
+	src, step := k.operand(c.r.Values[k.q], c.batch, k.Queries, k.Heads, c.head, c.t, k.Features)
 	k.load(q, k.leadQ, src, step, c.n, k.Features, k.before)
-	src, step = k.operand(c.r.values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+	src, step = k.operand(c.r.Values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
 	k.load(g, k.leadG, src, step, c.n, k.ValueFeatures, 1)
-	clear(w.scratch[k.atQ+c.n*k.leadQ : k.atQ+rows*k.leadQ])
-	clear(w.scratch[k.atG+c.n*k.leadG : k.atG+rows*k.leadG])
+	clear(w.Scratch[k.atQ+c.n*k.leadQ : k.atQ+rows*k.leadQ])
+	clear(w.Scratch[k.atG+c.n*k.leadG : k.atG+rows*k.leadG])
 	c.setMeans()
 	if _, inverse := c.statistics(); slices.Contains(inverse, 1) {
 		c.setMeansAlike(g)
@@ -299,8 +304,8 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *
 		c.slope(b, unsafe.Add(slopes, i*k.leadS), i)
 		i += same
 	}
-	clear(w.scratch[k.atWeights+c.n*k.leadS : k.atWeights+rows*k.leadS])
-	clear(w.scratch[k.atSlopes+c.n*k.leadS : k.atSlopes+rows*k.leadS])
+	clear(w.Scratch[k.atWeights+c.n*k.leadS : k.atWeights+rows*k.leadS])
+	clear(w.Scratch[k.atSlopes+c.n*k.leadS : k.atSlopes+rows*k.leadS])
 
 	if sums != nil {
 		k.multiply(sums, leadDQ, c.n, k.Features, k.cells(cols), slopes, k.leadS, false, c.row.from(from/k.tiles.Step, 0), true, next)
@@ -324,7 +329,7 @@ func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *
 // statistics are the largest scores of the queries and 1 over the sums.
 func (c *gradBlock) statistics() (top, inverse []float32) {
 	first := (c.batch*c.Heads+c.head)*c.Queries + c.t
-	top, inverse = c.split(c.r.values[c.attentionGrad.statistics])
+	top, inverse = c.split(c.r.Values[c.attentionGrad.statistics])
 	return top[first : first+c.n], inverse[first : first+c.n]
 }
 
@@ -332,19 +337,19 @@ func (c *gradBlock) statistics() (top, inverse []float32) {
 // gradient of that.
 func (c *gradBlock) setMeans() {
 	k := c.attentionGrad
-	mean, numbers := viewOf[float32](c.w.scratch[k.atMean:], c.n), k.numbers(c.w)
+	mean, numbers := lanes.ViewOf[float32](c.w.Scratch[k.atMean:], c.n), k.numbers(c.w)
 	if v := vec.Current(); v != nil && v.Scores != nil && k.ValueFeatures > 0 {
 		f := map[dtype.DType]func(dst, x, y unsafe.Pointer, lead, n, rows int){dtype.Float32: v.DotRows, dtype.Float16: v.DotRowsF16, dtype.BFloat16: v.DotRowsBF16}[k.from]
-		g, step := k.operand(c.r.values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
-		y, _ := k.operand(c.r.values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+		g, step := k.operand(c.r.Values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+		y, _ := k.operand(c.r.Values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
 		f(unsafe.Pointer(&mean[0]), g, y, step, k.ValueFeatures, c.n)
 		return
 	}
 	for i := range mean {
 		at := (c.batch*k.Queries+c.t+i)*k.Heads + c.head
-		g := k.means.row(c.r.values[k.g], at, k.ValueFeatures, k.from, c.w.scratch[k.atWeights:])
-		y := k.means.row(c.r.values[k.y], at, k.ValueFeatures, k.from, c.w.scratch[k.atSlopes:])
-		mean[i] = float32(k.means.products(g, y, numbers, nil))
+		g := k.means.Row(c.r.Values[k.g], at, k.ValueFeatures, k.from, c.w.Scratch[k.atWeights:])
+		y := k.means.Row(c.r.Values[k.y], at, k.ValueFeatures, k.from, c.w.Scratch[k.atSlopes:])
+		mean[i] = float32(k.means.Products(g, y, numbers, nil))
 	}
 }
 
@@ -354,8 +359,8 @@ func (c *gradBlock) setMeans() {
 // it is multiplied by. These are squares of which the diagonals are wanted.
 func (c *gradBlock) setMeansAlike(g unsafe.Pointer) {
 	k := c.attentionGrad
-	base := unsafe.Pointer(&c.w.scratch[0])
-	src, step := k.operand(c.r.values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+	base := unsafe.Pointer(&c.w.Scratch[0])
+	src, step := k.operand(c.r.Values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
 	y := k.transposed(unsafe.Add(base, k.atWeights), src, step, c.n, k.ValueFeatures)
 	squares := unsafe.Add(base, k.atSlopes)
 	side := k.tiles.NR
@@ -363,7 +368,7 @@ func (c *gradBlock) setMeansAlike(g unsafe.Pointer) {
 		side = k.tiles.NarrowNR
 	}
 	var none ahead
-	mean := viewOf[float32](c.w.scratch[k.atMean:], c.n)
+	mean := lanes.ViewOf[float32](c.w.Scratch[k.atMean:], c.n)
 	for t := 0; t < c.n; t += side {
 		n := min(side, c.n-t)
 		at := y.from(0, t/k.tiles.NR)
@@ -395,18 +400,18 @@ func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
 	var step int
 	if k.drop != nil {
 		flags, step = k.kept(c.r, c.w, b)
-		d.choose(flags, step, false, zeros[:])
+		d.choose(flags, step, false, lanes.Zeros[:])
 	}
 	top, inverse := c.statistics()
-	b.slopes(dx, k.pairs, k.after, k.keepScale(), top[i:i+b.rows], inverse[i:i+b.rows], viewOf[float32](c.w.scratch[k.atMean+4*i:], b.rows), k.numbers(c.w))
+	b.slopes(dx, k.pairs, k.after, k.keepScale(), top[i:i+b.rows], inverse[i:i+b.rows], lanes.ViewOf[float32](c.w.Scratch[k.atMean+4*i:], b.rows), k.numbers(c.w))
 	if k.drop != nil {
-		b.choose(flags, step, k.pairs, zeros[:])
+		b.choose(flags, step, k.pairs, lanes.Zeros[:])
 	}
 }
 
 // turn transposes rows of n bfloat16 to n rows of pairs.
-func (k *attentionGrad) turn(w *worker, to int, src unsafe.Pointer, lds, rows, n int) unsafe.Pointer {
-	d, turned := unsafe.Pointer(&w.scratch[to]), unsafe.Pointer(&w.scratch[k.atTurn])
+func (k *attentionGrad) turn(w *exec.Worker, to int, src unsafe.Pointer, lds, rows, n int) unsafe.Pointer {
+	d, turned := unsafe.Pointer(&w.Scratch[to]), unsafe.Pointer(&w.Scratch[k.atTurn])
 	cells := rows / k.tiles.Step
 	for f := 0; f < n; f += 16 {
 		lanes := min(16, n-f)

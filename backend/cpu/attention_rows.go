@@ -3,6 +3,8 @@ package cpu
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -59,7 +61,7 @@ func expRow(x []float32, scale, top, by float32, s []float32) float64 {
 	for i, v := range x {
 		x[i] = min(0, v-top) * scale
 	}
-	expAll(x, x)
+	lanes.ExpAll(x, x)
 	if by != 1 {
 		scaleRow(x, by)
 	}
@@ -67,9 +69,9 @@ func expRow(x []float32, scale, top, by float32, s []float32) float64 {
 }
 
 // wholeRow is x up to a whole vector, with -∞ behind it.
-func wholeRow(x []float32, lanes int) []float32 {
-	whole := x[:roundUp(len(x), lanes)]
-	fillRow(whole[len(x):], float32(math.Inf(-1)))
+func wholeRow(x []float32, width int) []float32 {
+	whole := x[:tiling.RoundUp(len(x), width)]
+	lanes.Fill(whole[len(x):], float32(math.Inf(-1)))
 	return whole
 }
 
@@ -90,18 +92,12 @@ func whereRow(x []float32, keep []byte, v []float32) {
 	}
 }
 
-var hidden = func() (x [block]float32) {
+var hidden = func() (x [lanes.Block]float32) {
 	for i := range x {
 		x[i] = float32(math.Inf(-1))
 	}
 	return
 }()
-
-func fillRow(x []float32, v float32) {
-	for i := range x {
-		x[i] = v
-	}
-}
 
 // dropout is how weights are dropped: number i of the draw decides on weight i
 // of [B H T S], wherever the blocks begin.
@@ -114,8 +110,8 @@ type dropout struct {
 
 func newDropout(a op.Attr) *dropout {
 	bits, bound := op.DropDraw(a.DropoutRate)
-	d := &dropout{a.Stream, bits == 16, make([]float32, block), float32(a.KeepScale())}
-	fillRow(d.bound, float32(bound))
+	d := &dropout{a.Stream, bits == 16, make([]float32, lanes.Block), float32(a.KeepScale())}
+	lanes.Fill(d.bound, float32(bound))
 	return d
 }
 
@@ -134,6 +130,6 @@ func (d *dropout) keep(out []byte, random []float32, all draw, lo int) {
 		return
 	}
 	for i, x := range random {
-		out[i] = truth(x >= d.bound[0])
+		out[i] = lanes.Truth(x >= d.bound[0])
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
@@ -36,7 +39,7 @@ func (b *scoreRows) clear(pairs bool) {
 // cut hides what comes before lo.
 func (b *scoreRows) cut() {
 	for i := range b.rows {
-		fillRow(b.row(i)[:b.lo], float32(math.Inf(-1)))
+		lanes.Fill(b.row(i)[:b.lo], float32(math.Inf(-1)))
 	}
 }
 
@@ -49,7 +52,7 @@ func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
 			f = v.WeighBF16
 		}
 		s[0] = scale
-		f(b.x, b.lead, b.n, roundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&s[0]))
+		f(b.x, b.lead, b.n, tiling.RoundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&s[0]))
 		return
 	}
 	for i := range b.rows {
@@ -69,7 +72,7 @@ func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top
 			f = v.SlopesBF16
 		}
 		s[0], s[1] = scale, by
-		f(b.x, dx, b.lead, b.n, roundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&s[0]))
+		f(b.x, dx, b.lead, b.n, tiling.RoundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&s[0]))
 		return
 	}
 	for i := range b.rows {
@@ -103,11 +106,11 @@ func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
 
 // hide puts -∞ in place of the scores that the mask hides. Where it hides all
 // keys of a query, their slopes dx, which lie like scores, are 0; dx may be nil.
-func (k *attention) hide(r *run, b scoreRows, dx unsafe.Pointer) {
+func (k *attention) hide(r *exec.Run, b scoreRows, dx unsafe.Pointer) {
 	if k.Mask < 0 {
 		return
 	}
-	m := r.values[k.mask]
+	m := r.Values[k.mask]
 	at, step := b.batch*k.maskStep[0]+b.head*k.maskStep[1]+b.t*k.maskStep[2], k.maskStep[2]
 	if k.maskStep[3] != 0 {
 		b.choose(m[at+b.s:], step, false, hidden[:])
@@ -117,7 +120,7 @@ func (k *attention) hide(r *run, b scoreRows, dx unsafe.Pointer) {
 		if m[at+i*step] != 0 {
 			continue
 		}
-		fillRow(b.row(i), float32(math.Inf(-1)))
+		lanes.Fill(b.row(i), float32(math.Inf(-1)))
 		if dx != nil {
 			clear(floatsAt(unsafe.Add(dx, i*b.lead), b.n))
 		}
@@ -126,14 +129,14 @@ func (k *attention) hide(r *run, b scoreRows, dx unsafe.Pointer) {
 
 // sees reports whether query t sees a key. It is asked in the rare case that no
 // weight is above 0.
-func (k *attention) sees(r *run, batch, head, t int) bool {
+func (k *attention) sees(r *exec.Run, batch, head, t int) bool {
 	lo, hi := k.Seen(k.attr, t)
 	if k.Mask < 0 {
 		return lo < hi
 	}
 	at := batch*k.maskStep[0] + head*k.maskStep[1] + t*k.maskStep[2]
 	for s := lo; s < hi; s++ {
-		if r.values[k.mask][at+s*k.maskStep[3]] != 0 {
+		if r.Values[k.mask][at+s*k.maskStep[3]] != 0 {
 			return true
 		}
 	}
@@ -141,30 +144,30 @@ func (k *attention) sees(r *run, batch, head, t int) bool {
 }
 
 // takeRows takes memory for what is made for rows of scores besides.
-func (k *attention) takeRows(l *layout, rows int) {
-	k.atNumbers = l.take(4 * passNumbers)
+func (k *attention) takeRows(l *tiling.Layout, rows int) {
+	k.atNumbers = l.Take(4 * lanes.PassNumbers)
 	if k.drop != nil {
-		k.atKeep = l.take(rows*keepStep(k.blockKeys) + 2*randomPart)
-		k.atRandom = l.take(4 * randomPart)
+		k.atKeep = l.Take(rows*keepStep(k.blockKeys) + 2*randomPart)
+		k.atRandom = l.Take(4 * randomPart)
 	}
 }
 
 // numbers is scratch memory for the numbers of loops over rows.
-func (k *attention) numbers(w *worker) []float32 {
-	return viewOf[float32](w.scratch[k.atNumbers:], passNumbers)
+func (k *attention) numbers(w *exec.Worker) []float32 {
+	return lanes.ViewOf[float32](w.Scratch[k.atNumbers:], lanes.PassNumbers)
 }
 
 const randomPart = 512 // random numbers that are made together
 
 // keepStep is the bytes from a row of n flags to the next, which are made 256 at a
 // time and begin up to seven before the row.
-func keepStep(n int) int { return roundUp(n+7, 256) + 64 }
+func keepStep(n int) int { return tiling.RoundUp(n+7, 256) + 64 }
 
 // kept is flags of the weights that dropout keeps, in rows step bytes apart: number
 // i of the draw decides on weight i of [B H T S], wherever blocks begin.
-func (k *attention) kept(r *run, w *worker, b scoreRows) (flags []byte, step int) {
-	flags, step = w.scratch[k.atKeep:], keepStep(k.blockKeys)
-	d := drawn(r.values[k.state], k.drop.stream, k.drop.halves)
+func (k *attention) kept(r *exec.Run, w *exec.Worker, b scoreRows) (flags []byte, step int) {
+	flags, step = w.Scratch[k.atKeep:], keepStep(k.blockKeys)
+	d := drawn(r.Values[k.state], k.drop.stream, k.drop.halves)
 	number := ((b.batch*k.Heads+b.head)*k.Queries+b.t)*k.Keys + b.s
 	rows, n := b.rows, b.n
 	if n == k.Keys { // one row goes on where the last ended
@@ -174,9 +177,9 @@ func (k *attention) kept(r *run, w *worker, b scoreRows) (flags []byte, step int
 	for i := range rows {
 		from := (number + i*k.Keys) &^ 7 // a block of numbers begins there
 		before := number + i*k.Keys - from
-		out := flags[first-before+i*step:][:roundUp(before+n, 256)]
+		out := flags[first-before+i*step:][:tiling.RoundUp(before+n, 256)]
 		for at := 0; at < len(out); at += randomPart {
-			k.drop.keep(out[at:min(len(out), at+randomPart)], viewOf[float32](w.scratch[k.atRandom:], randomPart), d, from+at)
+			k.drop.keep(out[at:min(len(out), at+randomPart)], lanes.ViewOf[float32](w.Scratch[k.atRandom:], randomPart), d, from+at)
 		}
 	}
 	return flags[first:], step

@@ -434,7 +434,7 @@ func TestAttentionMemory(t *testing.T) {
 		}
 		g.Output(record(t, g, op.AttentionForward, a, vals...), -1)
 		p := plan(t, g)
-		return p.scratch + p.graph.Memory().Arena + p.graph.Memory().Outputs
+		return p.plan.Scratch + p.graph.Memory().Arena + p.graph.Memory().Outputs
 	}
 	if a, b := arena(2048), arena(4096); float64(b) > 2.1*float64(a) {
 		t.Errorf("an attention over 2048 steps takes %d bytes, over 4096 %d", a, b)

@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -13,12 +14,12 @@ import (
 // named by the value it holds: first the operands, then the results of the
 // instructions, then one that conversions pass through.
 type code struct {
-	domain  []domain
+	domain  []lanes.Type
 	offset  []int  // of the register in scratch memory, or -1: no register, or the memory of an operand or a result
 	used    []bool // operands that are read
 	single  []bool // scalar operands that loops take as a number: one element is enough
 	raw     []bool // operands of 16 bits that loops read in memory
-	exec    []exec
+	exec    []lanes.Loop
 	results []result
 	draw    *flagDraw
 	drop    *dropLoop // or nil
@@ -41,9 +42,6 @@ type result struct {
 	rows   *gather                // rows of a table of float32 that only have to be converted to dtype, or nil
 }
 
-// exec runs one loop over the first n elements of registers.
-type exec func(regs [][]byte, n int)
-
 // costly operations take about this many times as long as an addition, in
 // assembly or without.
 const costly = 6
@@ -58,7 +56,7 @@ type instr struct {
 	stored  bool          // nothing but a store to its own 16-bit type reads it, and rounds
 	chain   *chainPattern // whose loop does more than this instruction, or nil
 	draws   bool          // made with random numbers: flagDraw
-	half    exec          // the loop of a body of 16 bits, or nil
+	half    lanes.Loop    // the loop of a body of 16 bits, or nil
 	numbers bool          // that loop takes scalars as numbers
 }
 
@@ -68,7 +66,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	in := len(body.Inputs)
 	through := in + len(body.Code)
 	c := &code{
-		domain:  make([]domain, through+1),
+		domain:  make([]lanes.Type, through+1),
 		offset:  make([]int, through+1),
 		used:    make([]bool, in),
 		single:  make([]bool, in),
@@ -85,10 +83,10 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 		types = append(types, i.DType)
 	}
 	for i, d := range types {
-		c.domain[i] = domainOf(d)
+		c.domain[i] = lanes.TypeOf(d)
 		c.offset[i] = -1
 	}
-	c.domain[through], c.offset[through] = inF64, -1 // the widest
+	c.domain[through], c.offset[through] = lanes.F64, -1 // the widest
 
 	list := resolve(body, types)
 	c.resultsOf(body, types, list)
@@ -130,7 +128,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 		f := c.loop(ins, operands, through)
 		if at := i - 2; at >= 0 && moveTogether(list[at:i+1]) {
 			last := len(c.exec) - 2
-			c.exec = append(c.exec[:last], momentsExec(list[at:i+1], operands, [3]exec{c.exec[last], c.exec[last+1], f}))
+			c.exec = append(c.exec[:last], momentsExec(list[at:i+1], operands, [3]lanes.Loop{c.exec[last], c.exec[last+1], f}))
 			continue
 		}
 		if g := roundedLoop(ins.Instr, ins.dst, ins.args); g != nil && !ins.stored {
@@ -141,7 +139,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 			c.exec = append(c.exec, fix)
 		}
 	}
-	c.step = block
+	c.step = lanes.Block
 	if len(c.exec) == 1 && c.inMemory() {
 		c.step = longBlock
 	}
@@ -197,14 +195,14 @@ func (c *code) resultsOf(body *op.Body, types []dtype.DType, list []instr) {
 		switch {
 		case changesNothing(body.Code[at], types[body.Code[at].Args[0]]):
 			r.reg = ins.args[0]
-			r.store = func(data, reg []byte) { store(data, reg, d) }
-		case ins.Op == op.Cast && !native(d) && !readLater(list, ins.dst):
+			r.store = func(data, reg []byte) { lanes.Store(data, reg, d) }
+		case ins.Op == op.Cast && !lanes.Native(d) && !readLater(list, ins.dst):
 			// The store converts, in one rounding, from what the cast reads.
 			r.reg = ins.args[0]
-			from := domainOf(types[r.reg])
+			from := lanes.TypeOf(types[r.reg])
 			r.store = func(data, reg []byte) { castStore(data, reg, from, d) }
 		default:
-			r.store = func(data, reg []byte) { store(data, reg, d) }
+			r.store = func(data, reg []byte) { lanes.Store(data, reg, d) }
 		}
 	}
 }
@@ -219,7 +217,7 @@ func (c *code) roundLater(list []instr) {
 		}
 		for j, a := range ins.args[1:] {
 			k := slices.IndexFunc(list, func(o instr) bool { return o.dst == a })
-			if k < 0 || list[k].Op != op.Cast || c.domain[list[k].args[0]] != inF32 || c.isResult(a) {
+			if k < 0 || list[k].Op != op.Cast || c.domain[list[k].args[0]] != lanes.F32 || c.isResult(a) {
 				continue
 			}
 			ins.args[1+j], ins.DType = list[k].args[0], dtype.Float32
@@ -237,7 +235,7 @@ func (c *code) storeHalves(list []instr) {
 		if !r.dtype.Is16() {
 			continue
 		}
-		if v == nil || r.store == nil || c.domain[r.reg] != inF32 {
+		if v == nil || r.store == nil || c.domain[r.reg] != lanes.F32 {
 			r.around = false
 			continue
 		}
@@ -269,7 +267,7 @@ func (c *code) storeHalves(list []instr) {
 
 // castsThrough reports whether a conversion takes two steps.
 func (c *code) castsThrough(ins instr) bool {
-	return ins.Op == op.Cast && !native(ins.DType) && !(ins.DType.Is16() && c.domain[ins.args[0]] == inF32)
+	return ins.Op == op.Cast && !lanes.Native(ins.DType) && !(ins.DType.Is16() && c.domain[ins.args[0]] == lanes.F32)
 }
 
 func readLater(list []instr, reg int) bool {
@@ -301,11 +299,11 @@ func (c *code) copyOperand(operands []operand) {
 	r := &c.results[0]
 	d := operands[r.reg].dtype
 	switch {
-	case native(r.dtype):
+	case lanes.Native(r.dtype):
 		r.copied = true
-		c.domain[r.reg] = domainOf(r.dtype)
+		c.domain[r.reg] = lanes.TypeOf(r.dtype)
 	case d == r.dtype:
-		r.store = func(data, reg []byte) { store(data, reg, d) }
+		r.store = func(data, reg []byte) { lanes.Store(data, reg, d) }
 	case r.dtype.Is16() && d == dtype.Float32 && !r.around:
 		r.rows, _ = operands[r.reg].made.(*gather)
 	}
@@ -339,10 +337,10 @@ func (c *code) place(operands []operand, list []instr) {
 			}
 			continue
 		}
-		if r.around || !native(r.dtype) || slices.ContainsFunc(c.results[:k], func(o result) bool { return o.reg == r.reg && o.direct }) {
+		if r.around || !lanes.Native(r.dtype) || slices.ContainsFunc(c.results[:k], func(o result) bool { return o.reg == r.reg && o.direct }) {
 			continue
 		}
-		if c.domain[r.reg] != domainOf(r.dtype) {
+		if c.domain[r.reg] != lanes.TypeOf(r.dtype) {
 			continue // a cast on the way
 		}
 		made := slices.IndexFunc(list, func(ins instr) bool { return ins.dst == r.reg })
@@ -385,7 +383,7 @@ func readAsFloat(body *op.Body, i int) bool {
 // of its register. Where there are several results one of them may be written
 // over it before another is stored from it.
 func (c *code) readsMemory(i int, o operand) bool {
-	return c.raw[i] || o.made == nil && native(o.dtype) && domainOf(o.dtype) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
+	return c.raw[i] || o.made == nil && lanes.Native(o.dtype) && lanes.TypeOf(o.dtype) == c.domain[i] && (len(c.results) == 1 || !c.isResult(i))
 }
 
 // changesNothing reports whether an instruction leaves a register as it is.
@@ -394,7 +392,7 @@ func changesNothing(ins op.Instr, from dtype.DType) bool {
 	case op.Identity:
 		return true
 	case op.Cast:
-		return from.Widens(ins.DType) && domainOf(from) == domainOf(ins.DType)
+		return from.Widens(ins.DType) && lanes.TypeOf(from) == lanes.TypeOf(ins.DType)
 	}
 	return false
 }
@@ -421,7 +419,7 @@ func (c *code) allocate(operands []operand, list []instr) {
 	}
 	free := map[int][]int{}
 	take := func(v int) {
-		size := c.domain[v].size() * block
+		size := c.domain[v].Size() * lanes.Block
 		if v < len(operands) && operands[v].pattern() { // of its own, larger
 			c.offset[v] = c.bytes
 			c.bytes += 2 * size
@@ -452,7 +450,7 @@ func (c *code) allocate(operands []operand, list []instr) {
 		for j, a := range ins.args {
 			held := a < len(operands) && (operands[a].access == scalar || operands[a].pattern())
 			if end[a] == i && c.offset[a] >= 0 && !held && !slices.Contains(ins.args[:j], a) {
-				size := c.domain[a].size() * block
+				size := c.domain[a].Size() * lanes.Block
 				free[size] = append(free[size], c.offset[a])
 			}
 		}

@@ -1,37 +1,38 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // loop makes the loop of an instruction whose first argument is of type from.
-func loop(ins op.Instr, from dtype.DType, dst int, args []int, through int) exec {
+func loop(ins op.Instr, from dtype.DType, dst int, args []int, through int) lanes.Loop {
 	switch ins.Op {
 	case op.Cast, op.Identity:
 		a, to := args[0], ins.DType
-		return func(r [][]byte, n int) { cast(r[dst], r[a], r[through], n, domainOf(from), to) }
+		return func(r [][]byte, n int) { cast(r[dst], r[a], r[through], n, lanes.TypeOf(from), to) }
 	case op.Where:
-		switch domainOf(ins.DType) {
-		case inF32:
-			return choose(dst, args, ofF32().where)
-		case inF64:
-			return choose(dst, args, where[float64])
-		case inI64:
-			return choose(dst, args, where[int64])
+		switch lanes.TypeOf(ins.DType) {
+		case lanes.F32:
+			return lanes.Choose(dst, args, lanes.OfF32().Where)
+		case lanes.F64:
+			return lanes.Choose(dst, args, lanes.Where[float64])
+		case lanes.I64:
+			return lanes.Choose(dst, args, lanes.Where[int64])
 		}
-		return choose(dst, args, where[uint8])
+		return lanes.Choose(dst, args, lanes.Where[uint8])
 	}
-	switch domainOf(from) {
-	case inF32:
-		return ofF32().exec(ins.Op, dst, args)
-	case inF64:
-		return loopsF64.exec(ins.Op, dst, args)
-	case inI64:
-		return loopsI64.exec(ins.Op, dst, args)
+	switch lanes.TypeOf(from) {
+	case lanes.F32:
+		return lanes.OfF32().Bind(ins.Op, dst, args)
+	case lanes.F64:
+		return lanes.F64Table.Bind(ins.Op, dst, args)
+	case lanes.I64:
+		return lanes.I64Table.Bind(ins.Op, dst, args)
 	}
-	return loopsBool.exec(ins.Op, dst, args)
+	return lanes.BoolTable.Bind(ins.Op, dst, args)
 }
 
 // hasLoop reports whether there is a loop for an operation on a type.
@@ -39,20 +40,20 @@ func hasLoop(c op.Code, d dtype.DType) bool {
 	if c == op.Cast || c == op.Identity || c == op.Where {
 		return true
 	}
-	switch domainOf(d) {
-	case inF32:
-		return loopsF32.has(c)
-	case inF64:
-		return loopsF64.has(c)
-	case inI64:
-		return loopsI64.has(c)
+	switch lanes.TypeOf(d) {
+	case lanes.F32:
+		return lanes.F32Table.Has(c)
+	case lanes.F64:
+		return lanes.F64Table.Has(c)
+	case lanes.I64:
+		return lanes.I64Table.Has(c)
 	}
-	return loopsBool.has(c)
+	return lanes.BoolTable.Has(c)
 }
 
 // rounding makes the loop that brings a register of instruction ins to values
 // of the instruction's type, or nil where they are that already.
-func rounding(ins op.Instr, dst int) exec {
+func rounding(ins op.Instr, dst int) lanes.Loop {
 	if ins.Op == op.Cast || exact[ins.Op] {
 		return nil
 	}
@@ -60,17 +61,17 @@ func rounding(ins op.Instr, dst int) exec {
 	case dtype.Float16, dtype.BFloat16:
 		return func(r [][]byte, n int) {
 			x := dtype.View[float32](r[dst])[:n]
-			roundTo(x, x, d)
+			lanes.RoundTo(x, x, d)
 		}
 	case dtype.Uint8, dtype.Int32:
-		return func(r [][]byte, n int) { wrap(dtype.View[int64](r[dst])[:n], d) }
+		return func(r [][]byte, n int) { lanes.Wrap(dtype.View[int64](r[dst])[:n], d) }
 	}
 	return nil
 }
 
 // roundedLoop makes the loop of an instruction and its rounding where they are
 // one, or nil.
-func roundedLoop(ins op.Instr, dst int, args []int) exec {
+func roundedLoop(ins op.Instr, dst int, args []int) lanes.Loop {
 	v := vec.Current()
 	if v == nil {
 		return nil
@@ -85,22 +86,8 @@ func roundedLoop(ins op.Instr, dst int, args []int) exec {
 	if f == nil {
 		return nil
 	}
-	l := &loops[float32]{binary: map[op.Code]func(dst, a, b []float32){ins.Op: f}}
-	return l.exec(ins.Op, dst, args)
-}
-
-// wrap brings each element into the range of an integer type, modulo its size.
-func wrap(x []int64, d dtype.DType) {
-	switch d {
-	case dtype.Uint8:
-		for i, v := range x {
-			x[i] = int64(uint8(v))
-		}
-	case dtype.Int32:
-		for i, v := range x {
-			x[i] = int64(int32(v))
-		}
-	}
+	l := &lanes.Table[float32]{Binary: map[op.Code]func(dst, a, b []float32){ins.Op: f}}
+	return l.Bind(ins.Op, dst, args)
 }
 
 // exact operations give a value that one of their arguments has, or its
@@ -117,51 +104,51 @@ var slow = map[op.Code]bool{
 
 // cast converts the first n elements of register src to type to, as a
 // register; through is a register for elements of that type on their way.
-func cast(dst, src, through []byte, n int, from domain, to dtype.DType) {
-	dom := domainOf(to)
-	dst, src = dst[:n*dom.size()], src[:n*from.size()]
+func cast(dst, src, through []byte, n int, from lanes.Type, to dtype.DType) {
+	dom := lanes.TypeOf(to)
+	dst, src = dst[:n*dom.Size()], src[:n*from.Size()]
 	switch {
-	case from == inBool && dom == inF32:
-		toF32(dtype.View[float32](dst), src, dtype.Bool)
-	case from == inBool && dom == inF64:
+	case from == lanes.Bool && dom == lanes.F32:
+		lanes.ToF32(dtype.View[float32](dst), src, dtype.Bool)
+	case from == lanes.Bool && dom == lanes.F64:
 		dtype.ToF64(dtype.View[float64](dst), src, dtype.Bool)
-	case from == inBool && dom == inI64:
+	case from == lanes.Bool && dom == lanes.I64:
 		dtype.ToI64(dtype.View[int64](dst), src, dtype.Bool)
-	case from == inF32 && to.Is16():
-		roundTo(dtype.View[float32](dst), dtype.View[float32](src), to)
-	case native(to):
+	case from == lanes.F32 && to.Is16():
+		lanes.RoundTo(dtype.View[float32](dst), dtype.View[float32](src), to)
+	case lanes.Native(to):
 		castStore(dst, src, from, to)
 	default:
 		through = through[:n*to.Size()]
 		castStore(through, src, from, to)
-		load(dst, through, to, domainOf(to))
+		lanes.Load(dst, through, to, lanes.TypeOf(to))
 	}
 }
 
 // castStore converts a register to elements of another domain's type to.
-func castStore(data, reg []byte, from domain, to dtype.DType) {
+func castStore(data, reg []byte, from lanes.Type, to dtype.DType) {
 	n := len(data) / to.Size()
 	switch from {
-	case inF32:
-		fromF32(data, dtype.View[float32](reg)[:n], to)
-	case inF64:
+	case lanes.F32:
+		lanes.FromF32(data, dtype.View[float32](reg)[:n], to)
+	case lanes.F64:
 		dtype.FromF64(data, dtype.View[float64](reg)[:n], to)
-	case inI64:
+	case lanes.I64:
 		dtype.FromI64(data, dtype.View[int64](reg)[:n], to)
-	case inBool:
+	case lanes.Bool:
 		switch {
 		case to == dtype.Bool:
 			for i, b := range reg[:n] {
-				data[i] = truth(b != 0)
+				data[i] = lanes.Truth(b != 0)
 			}
 		case to.IsInt():
 			for i, b := range reg[:n] {
-				putInt(data, i, to, int64(truth(b != 0)))
+				putInt(data, i, to, int64(lanes.Truth(b != 0)))
 			}
 		default:
 			one := [...]uint16{dtype.Float16: 0x3c00, dtype.BFloat16: 0x3f80}[to]
 			for i, b := range reg[:n] {
-				dtype.View[uint16](data)[i] = one * uint16(truth(b != 0))
+				dtype.View[uint16](data)[i] = one * uint16(lanes.Truth(b != 0))
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 )
 
@@ -28,18 +29,18 @@ type lease struct {
 
 func (l *lease) end() { l.device.held.Add(-l.bytes.Swap(0)) }
 
-// hold counts n bytes more, or less.
-func (l *lease) hold(n int) {
+// Hold counts n bytes more, or less.
+func (l *lease) Hold(n int) {
 	l.device.held.Add(int64(n))
 	l.bytes.Add(int64(n))
 }
 
-// holdByHelper counts n bytes for the process: its helpers serve all programs.
-func (l *lease) holdByHelper(n int) { l.device.held.Add(int64(n)) }
+// HoldByHelper counts n bytes for the process: its helpers serve all programs.
+func (l *lease) HoldByHelper(n int) { l.device.held.Add(int64(n)) }
 
 // newBuffer makes a buffer of zeros, of bytes that the device has counted.
 func newBuffer(d *Device, bytes int) *Buffer {
-	b := &Buffer{storage: aligned(bytes), lease: &lease{device: d}}
+	b := &Buffer{storage: exec.Aligned(bytes), lease: &lease{device: d}}
 	b.lease.bytes.Store(int64(bytes))
 	runtime.AddCleanup(b, (*lease).end, b.lease)
 	b.Changed()

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -151,7 +152,7 @@ type binding [11]int
 var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
 
 type matcher struct {
-	domain   []domain // of registers
+	domain   []lanes.Type // of registers
 	operands []operand
 	made     map[int]*instr
 	reads    map[int]int
@@ -160,13 +161,13 @@ type matcher struct {
 // match reports whether register reg is what p describes, and binds leaves.
 func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
 	if p.leaf != 0 {
-		number, want := p.leaf >= 's', inF32
+		number, want := p.leaf >= 's', lanes.F32
 		at := int(p.leaf - 'a')
 		switch {
 		case number:
 			at = 6 + int(p.leaf-'s')
 		case p.leaf == 'k':
-			at, want = len(b)-1, inBool
+			at, want = len(b)-1, lanes.Bool
 		}
 		if number != m.number(reg) || m.domain[reg] != want || b[at] >= 0 && b[at] != reg {
 			return false
@@ -211,7 +212,7 @@ func isNumber(reg int, operands []operand) bool {
 
 // chainExec binds the loop of a chain to registers: vectors, then numbers. The
 // registers after through have what is ahead.
-func chainExec(ins instr, operands []operand, through int) exec {
+func chainExec(ins instr, operands []operand, through int) lanes.Loop {
 	var in, numbers []int
 	for _, a := range ins.args {
 		if isNumber(a, operands) {
@@ -289,7 +290,7 @@ func byRole(list []instr) (first, second, step *instr) {
 
 // momentsExec does the loops of three instructions in one if the moments are
 // moved where they are, as those of training steps are.
-func momentsExec(list []instr, operands []operand, apart [3]exec) exec {
+func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Loop {
 	first, second, step := byRole(list)
 	numbers := slices.Concat(first.args[2:], second.args[2:], step.args[3:])
 	to, from := [3]int{first.dst, second.dst, step.dst}, [3]int{first.args[0], second.args[0], step.args[0]}
@@ -387,7 +388,7 @@ type flagDraw struct {
 }
 
 // loop makes the loop of an instruction.
-func (c *code) loop(ins instr, operands []operand, through int) exec {
+func (c *code) loop(ins instr, operands []operand, through int) lanes.Loop {
 	if ins.chain != nil {
 		return chainExec(ins, operands, through)
 	}

@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
@@ -52,13 +55,13 @@ func newColumnWalk(outer, rows, width int, types ...dtype.DType) columnWalk {
 				k.unit *= 2
 			}
 		}
-		k.places = roundUp(k.unit*k.tile, columnLanes)
+		k.places = tiling.RoundUp(k.unit*k.tile, columnLanes)
 	}
-	k.tiles = ceilDiv(width, max(1, k.tile))
+	k.tiles = tiling.CeilDiv(width, max(1, k.tile))
 	k.block = max(1, min(columnRows, columnBlock/max(1, k.places)))
 	// Few segments, as the results of each take memory.
-	k.segment = roundUp(max(columnRows, ceilDiv(rows, 64), columnPart/max(1, width)), k.unit)
-	k.segments = max(1, ceilDiv(rows, k.segment))
+	k.segment = tiling.RoundUp(max(columnRows, tiling.CeilDiv(rows, 64), columnPart/max(1, width)), k.unit)
+	k.segments = max(1, tiling.CeilDiv(rows, k.segment))
 	k.group = max(1, columnPart/max(1, min(k.segment, rows)*k.tile))
 	return k
 }
@@ -67,8 +70,8 @@ func newColumnWalk(outer, rows, width int, types ...dtype.DType) columnWalk {
 func (k *columnWalk) units() int { return k.outer * k.segments * k.tiles }
 
 // parallel goes through them all; work is that of an element.
-func (k *columnWalk) parallel(r *run, t task, work int) {
-	r.parallel(t, ceilDiv(k.units(), k.group), work*k.outer*k.rows*k.width)
+func (k *columnWalk) parallel(r *exec.Run, t exec.Task, work int) {
+	r.Parallel(t, tiling.CeilDiv(k.units(), k.group), work*k.outer*k.rows*k.width)
 }
 
 // columnsTile is a tile of a segment. It has a place for each column of a
@@ -132,10 +135,10 @@ func (k *columnWalk) bring(t *columnsTile, data []byte, d dtype.DType, first, ro
 		lead = max(0, -t.overlap())
 	}
 	n, size := k.unit*t.width+lead, d.Size()
-	x := viewOf[float32](conv, rows*n)
+	x := lanes.ViewOf[float32](conv, rows*n)
 	for r := range rows {
 		from := first + r*k.unit*k.width - lead
-		toF32(x[r*n:(r+1)*n], data[from*size:(from+n)*size], d)
+		lanes.ToF32(x[r*n:(r+1)*n], data[from*size:(from+n)*size], d)
 	}
 	return rowsOf{conv, lead, n}
 }
@@ -148,8 +151,8 @@ func (k *columnWalk) leftRows(t *columnsTile, data []byte, d dtype.DType, conv [
 	if d == dtype.Float32 {
 		return data
 	}
-	x := viewOf[float32](conv, n)
-	toF32(x, data, d)
+	x := lanes.ViewOf[float32](conv, n)
+	lanes.ToF32(x, data, d)
 	return conv
 }
 
@@ -180,7 +183,7 @@ func (k *columnWalk) converted() int { return 4 * max(1, k.block) * (k.places + 
 
 // near has a block read at the rate that memory gives.
 func (k *columnWalk) near(t *columnsTile, data []byte, d dtype.DType, first, rows int) {
-	if v := vec.Current(); v != nil && k.tiles == 1 && len(data) >= aroundBytes {
+	if v := vec.Current(); v != nil && k.tiles == 1 && len(data) >= lanes.NonTemporalBytes {
 		v.Touch(data[first*d.Size() : (first+rows*k.unit*k.width)*d.Size()])
 	}
 }

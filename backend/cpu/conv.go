@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -43,8 +46,8 @@ func (s *slide) at(axis, y, k int) (int, bool) {
 // within is how many elements of window y along an axis lie on the source.
 func (s *slide) within(axis, y int) int {
 	apart, first := s.dilation[axis], s.low[axis]-y*s.stride[axis] // from the window's beginning to that of the source
-	lo := ceilDiv(max(0, first), apart)
-	hi := min(s.size[axis], ceilDiv(max(0, first+s.in[axis]), apart))
+	lo := tiling.CeilDiv(max(0, first), apart)
+	hi := min(s.size[axis], tiling.CeilDiv(max(0, first+s.in[axis]), apart))
 	return max(0, hi-lo)
 }
 
@@ -63,8 +66,8 @@ func (s *slide) window(axis, p, k int) (int, bool) {
 // element kx lies on a pixel, and the pixel of the first.
 func (s *slide) under(kx int) (lo, hi, x int) {
 	d := s.low[2] - kx*s.dilation[2] // a pixel is y·stride - d
-	lo = ceilDiv(max(0, d), s.stride[2])
-	hi = min(s.out[2], ceilDiv(max(0, s.in[2]+d), s.stride[2]))
+	lo = tiling.CeilDiv(max(0, d), s.stride[2])
+	hi = min(s.out[2], tiling.CeilDiv(max(0, s.in[2]+d), s.stride[2]))
 	return lo, max(lo, hi), lo*s.stride[2] - d
 }
 
@@ -88,7 +91,7 @@ type convolution struct {
 	after          *epilogue // or nil
 }
 
-func newConvolution(b *builder, v *ir.Value) convolution {
+func newConvolution(b *exec.Builder, v *ir.Value) convolution {
 	x, w, y := v.Args[0].Type.Shape, v.Args[1].Type.Shape, v.Type.Shape
 	switch v.Op {
 	case op.ConvInputGrad:
@@ -100,7 +103,7 @@ func newConvolution(b *builder, v *ir.Value) convolution {
 	k := convolution{
 		slide: newSlide(&v.Attr, x, w[:n], y), code: v.Op,
 		channels: x[n+1], outs: w[n+1], groups: max(v.Attr.Groups, 1), perGroup: w[n],
-		a: b.at(v.Args[0]), b: b.at(v.Args[1]), dst: b.at(v), from: v.Args[0].Type.DType, to: v.Type.DType,
+		a: b.At(v.Args[0]), b: b.At(v.Args[1]), dst: b.At(v), from: v.Args[0].Type.DType, to: v.Type.DType,
 	}
 	k.outsPerGroup = k.outs / k.groups
 	if v.Attr.Body != nil {
@@ -112,18 +115,18 @@ func newConvolution(b *builder, v *ir.Value) convolution {
 // follow makes what follows the convolution of v, if anything does. Its memory
 // comes behind scratch bytes; rows of the result that are stored at a time have
 // most elements at most.
-func (k *convolution) follow(b *builder, v *ir.Value, scratch, most int) {
-	b.wantScratch(scratch)
+func (k *convolution) follow(b *exec.Builder, v *ir.Value, scratch, most int) {
+	b.ReserveScratch(scratch)
 	if k.after = newEpilogue(b, v, 2, v.Type.Shape[len(v.Type.Shape)-1]); k.after != nil {
 		k.after.place(b, scratch, most)
 	}
 }
 
 // putRow stores elements of the result from element at on, or what follows.
-func putRow[T real](k *convolution, r *run, w *worker, at int, x []T) {
+func putRow[T lanes.Real](k *convolution, r *exec.Run, w *exec.Worker, at int, x []T) {
 	size := k.to.Size()
 	if k.after == nil {
-		storeReal(r.values[k.dst][at*size:(at+len(x))*size], x, k.to)
+		lanes.StoreReal(r.Values[k.dst][at*size:(at+len(x))*size], x, k.to)
 		return
 	}
 	product := k.after.rows(w, len(x))
@@ -139,18 +142,18 @@ func (k *convolution) macs() int {
 // directConv is a convolution, or a gradient of one, in portable Go: a loop
 // over what it says. Its result is cut into rows of pixels, or of a kernel's
 // elements, each summed up by one worker in a fixed order.
-type directConv[T real] struct {
+type directConv[T lanes.Real] struct {
 	convolution
 	wideA, wideB wide[T]
 	work         func(k *directConv[T], a, b, acc []T, unit int)
 	units, width int // rows of the result, elements of each
 }
 
-func makeConv[T real](b *builder, v *ir.Value, c convolution) kernel {
+func makeConv[T lanes.Real](b *exec.Builder, v *ir.Value, c convolution) exec.Kernel {
 	k := &directConv[T]{convolution: c}
 	k.wideA = wide[T]{pos: k.a, dtype: k.from, n: v.Args[0].Type.Shape.Size()}
 	k.wideB = wide[T]{pos: k.b, dtype: k.from, n: v.Args[1].Type.Shape.Size(), offset: k.wideA.bytes()}
-	b.wantShared(k.wideA.bytes() + k.wideB.bytes())
+	b.ReserveShared(k.wideA.bytes() + k.wideB.bytes())
 	switch v.Op {
 	case op.Conv:
 		k.units, k.width, k.work = k.batch*k.outSize/k.out[2], k.out[2]*k.outs, forward[T]
@@ -159,27 +162,27 @@ func makeConv[T real](b *builder, v *ir.Value, c convolution) kernel {
 	case op.ConvKernelGrad:
 		k.units, k.width, k.work = k.windowSize*k.perGroup, k.outs, kernelGrad[T]
 	}
-	k.follow(b, v, k.width*sizeOf[T](), k.width)
+	k.follow(b, v, k.width*lanes.SizeOf[T](), k.width)
 	return k
 }
 
-func (k *directConv[T]) run(r *run) {
-	k.wideA.run(r)
-	k.wideB.run(r)
+func (k *directConv[T]) Run(r *exec.Run) {
+	k.wideA.Run(r)
+	k.wideB.Run(r)
 	if k.width > 0 {
-		r.parallel(k, k.units, k.macs())
+		r.Parallel(k, k.units, k.macs())
 	}
 }
 
-func (k *directConv[T]) chunk(r *run, w *worker, i int) {
-	acc := viewOf[T](w.scratch, k.width)
+func (k *directConv[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	acc := lanes.ViewOf[T](w.Scratch, k.width)
 	clear(acc)
 	k.work(k, k.wideA.view(r), k.wideB.view(r), acc, i)
 	putRow(&k.convolution, r, w, i*k.width, acc)
 }
 
 // forward is a row of pixels of the result.
-func forward[T real](k *directConv[T], x, w, acc []T, row int) {
+func forward[T lanes.Real](k *directConv[T], x, w, acc []T, row int) {
 	image, oz, oy := split(row, k.out)
 	tap := 0
 	for kz := range k.size[0] {
@@ -210,7 +213,7 @@ func forward[T real](k *directConv[T], x, w, acc []T, row int) {
 }
 
 // inputGrad is a row of pixels of the input's gradient.
-func inputGrad[T real](k *directConv[T], g, w, acc []T, row int) {
+func inputGrad[T lanes.Real](k *directConv[T], g, w, acc []T, row int) {
 	image, z, y := split(row, k.in)
 	tap := 0
 	for kz := range k.size[0] {
@@ -242,7 +245,7 @@ func inputGrad[T real](k *directConv[T], g, w, acc []T, row int) {
 
 // kernelGrad is the gradient of all weights that read one channel of a group
 // under one element of the window.
-func kernelGrad[T real](k *directConv[T], x, g, acc []T, unit int) {
+func kernelGrad[T lanes.Real](k *directConv[T], x, g, acc []T, unit int) {
 	c, tap := unit%k.perGroup, unit/k.perGroup
 	kz, ky, kx := tap/(k.size[1]*k.size[2]), tap/k.size[2]%k.size[1], tap%k.size[2]
 	lo, hi, first := k.under(kx)
@@ -269,7 +272,7 @@ func kernelGrad[T real](k *directConv[T], x, g, acc []T, unit int) {
 
 // addScaled adds Σ x[i·step]·row i to acc, for rows that are ld apart. Four rows
 // at a time halve the loads and stores of acc.
-func addScaled[T real](acc, x, rows []T, step, ld int) {
+func addScaled[T lanes.Real](acc, x, rows []T, step, ld int) {
 	n := len(acc)
 	i, at := 0, 0
 	for ; i+3*step < len(x); i, at = i+4*step, at+4*ld {
@@ -288,7 +291,7 @@ func addScaled[T real](acc, x, rows []T, step, ld int) {
 }
 
 // dot is Σ a·b over the elements of a.
-func dot[T real](a, b []T) T {
+func dot[T lanes.Real](a, b []T) T {
 	var s0, s1, s2, s3 T
 	b = b[:len(a)]
 	for len(a) >= 4 && len(b) >= 4 {
@@ -306,33 +309,33 @@ func dot[T real](a, b []T) T {
 
 // wide is an operand as elements of type T: itself, or converted in the shared
 // memory from offset on.
-type wide[T real] struct {
+type wide[T lanes.Real] struct {
 	pos, n, offset int
 	dtype          dtype.DType
 }
 
 func (w *wide[T]) bytes() int {
-	if w.dtype.Size() == sizeOf[T]() {
+	if w.dtype.Size() == lanes.SizeOf[T]() {
 		return 0
 	}
-	return roundUp(w.n*sizeOf[T](), 64)
+	return tiling.RoundUp(w.n*lanes.SizeOf[T](), 64)
 }
 
-func (w *wide[T]) run(r *run) {
+func (w *wide[T]) Run(r *exec.Run) {
 	if w.bytes() > 0 {
-		r.parallel(w, ceilDiv(w.n, moveGrain), w.n)
+		r.Parallel(w, tiling.CeilDiv(w.n, moveGrain), w.n)
 	}
 }
 
-func (w *wide[T]) chunk(r *run, _ *worker, i int) {
+func (w *wide[T]) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	lo, hi := i*moveGrain, min(w.n, (i+1)*moveGrain)
 	size := w.dtype.Size()
-	realView(r.values[w.pos][lo*size:hi*size], w.dtype, w.view(r)[lo:hi])
+	lanes.RealView(r.Values[w.pos][lo*size:hi*size], w.dtype, w.view(r)[lo:hi])
 }
 
-func (w *wide[T]) view(r *run) []T {
+func (w *wide[T]) view(r *exec.Run) []T {
 	if w.bytes() == 0 {
-		return viewOf[T](r.values[w.pos], w.n)
+		return lanes.ViewOf[T](r.Values[w.pos], w.n)
 	}
-	return viewOf[T](r.shared[w.offset:], w.n)
+	return lanes.ViewOf[T](r.Shared[w.offset:], w.n)
 }

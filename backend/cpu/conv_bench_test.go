@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -78,7 +79,7 @@ func benchPeak(b *testing.B, c op.Code, a op.Attr, types []op.Type, macs, thread
 }
 
 // bound is one operation on random operands, ready to run.
-func bound(b *testing.B, c op.Code, a op.Attr, types []op.Type, threads int) (*run, kernel) {
+func bound(b *testing.B, c op.Code, a op.Attr, types []op.Type, threads int) (*exec.Run, exec.Kernel) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	g := ir.New(len(types))
 	var args []*ir.Value
@@ -97,8 +98,8 @@ func bound(b *testing.B, c op.Code, a op.Attr, types []op.Type, threads int) (*r
 	if err := p.bind(r, in, out); err != nil {
 		b.Fatal(err)
 	}
-	r.procs = threads
-	return &r.run, p.steps[len(p.steps)-1].kernel
+	r.Procs = threads
+	return &r.Run, p.steps[len(p.steps)-1].kernel
 }
 
 // BenchmarkPool measures pooling and its gradients in GB/s of what is read and
@@ -134,13 +135,13 @@ func BenchmarkPool(b *testing.B) {
 							args, a.Dims = []op.Type{y}, s.x
 						}
 						r, k := bound(b, c, a, args, threads)
-						k.run(r)
+						k.Run(r)
 						var times []float64
 						for b.Loop() {
 							for range 15 {
 								start := time.Now()
 								for range 8 {
-									k.run(r)
+									k.Run(r)
 								}
 								times = append(times, time.Since(start).Seconds()/8)
 							}
@@ -158,7 +159,7 @@ func BenchmarkPool(b *testing.B) {
 
 // shareOfPeak measures a kernel of some multiplications as a share of what the
 // processors can do at the same moment, in float32, or in pairs for bfloat16.
-func shareOfPeak(b *testing.B, r *run, work kernel, d dtype.DType, macs int) {
+func shareOfPeak(b *testing.B, r *exec.Run, work exec.Kernel, d dtype.DType, macs int) {
 	set := gemm.Current()
 	if set == nil || set.Peak == nil {
 		b.Skip("this instruction set has no measure of its peak")
@@ -173,9 +174,9 @@ func shareOfPeak(b *testing.B, r *run, work kernel, d dtype.DType, macs int) {
 		peak(n)
 		return float64(n*flops) / float64(time.Since(start))
 	}
-	work.run(r)
+	work.Run(r)
 	start := time.Now()
-	work.run(r)
+	work.Run(r)
 	calls := max(1, int(5*time.Millisecond/max(1, time.Since(start))))
 	for b.Loop() {
 		var times, shares []float64
@@ -184,24 +185,24 @@ func shareOfPeak(b *testing.B, r *run, work kernel, d dtype.DType, macs int) {
 			before := max(probe(), probe())
 			cpu, start := processTime(), time.Now()
 			for range calls {
-				work.run(r)
+				work.Run(r)
 			}
 			wall, used := time.Since(start), processTime()-cpu
 			after := max(probe(), probe())
 			top = max(top, before, after)
-			if float64(used) < 0.975*float64(wall)*float64(r.procs) && tries < 31 {
+			if float64(used) < 0.975*float64(wall)*float64(r.Procs) && tries < 31 {
 				continue // others had the processors
 			}
 			times = append(times, wall.Seconds()*1e3/float64(calls))
 			rate := float64(2*macs*calls) / float64(wall)
-			shares = append(shares, 100*rate/((before+after)/2*float64(r.procs)))
+			shares = append(shares, 100*rate/((before+after)/2*float64(r.Procs)))
 		}
 		slices.Sort(times)
 		slices.Sort(shares)
 		b.ReportMetric(times[len(times)/2], "ms")
 		b.ReportMetric(shares[len(shares)/2], "%peak")
 		// The best of both is what a quiet machine would show.
-		b.ReportMetric(100*float64(2*macs)/(times[0]*1e6)/(top*float64(r.procs)), "%best")
+		b.ReportMetric(100*float64(2*macs)/(times[0]*1e6)/(top*float64(r.Procs)), "%best")
 	}
 	b.ReportMetric(0, "ns/op")
 }

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -84,9 +86,9 @@ const (
 
 // newConvBlocks makes the kernel of k, or returns nil if images are so small
 // that most of a kernel's rows would be between rows.
-func newConvBlocks(b *builder, v *ir.Value, k *convProduct, pieces tilePieces) kernel {
+func newConvBlocks(b *exec.Builder, v *ir.Value, k *convProduct, pieces tilePieces) exec.Kernel {
 	c := &convBlocks{convProduct: k, tilePieces: pieces}
-	k.panels = ceilDiv(k.lanes, k.tiles.NR)
+	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
 	c.reach()
 	k.eachPhase(c.phase)
 	for i := range c.phases {
@@ -110,7 +112,7 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 		}
 	}
 	// Blocks with room behind the channels take more steps, but less of a box.
-	q.side = q.move[2] != 1 || sideSaves*ceilDiv(k.depth*len(taps[2]), cellHalfs) < (sideSaves-1)*ceilDiv(k.depth, cellHalfs)*len(taps[2])
+	q.side = q.move[2] != 1 || sideSaves*tiling.CeilDiv(k.depth*len(taps[2]), cellHalfs) < (sideSaves-1)*tiling.CeilDiv(k.depth, cellHalfs)*len(taps[2])
 	if !q.side && q.steps > 0 {
 		for axis := 1; axis < 3; axis++ { // of the first axis boxes have only planes that are read
 			q.low[axis], q.span[axis] = k.least[axis], k.most[axis]-k.least[axis]+1
@@ -131,9 +133,9 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 	if q.patch {
 		q.starts, q.vector = 1, k.depth*k.windowSize
 	}
-	q.blocks = ceilDiv(q.vector, cellHalfs)
+	q.blocks = tiling.CeilDiv(q.vector, cellHalfs)
 	q.steps = q.blocks * q.starts
-	q.chunkOf = even(max(1, q.steps), panelSteps/k.pieces, 1)
+	q.chunkOf = tiling.Even(max(1, q.steps), panelSteps/k.pieces, 1)
 	k.place(&q)
 	q.band = q.count[1]
 	k.fit(&q)
@@ -142,24 +144,24 @@ func (k *convBlocks) phase(p convPhase, taps [3][]convTap) {
 		boxes, most = streamBytes, streamBytes
 	}
 	for q.band > 1 && (q.bytes > most || q.pixels > 512) {
-		q.band = ceilDiv(q.band, 2)
+		q.band = tiling.CeilDiv(q.band, 2)
 		k.fit(&q)
 	}
-	q.band = even(q.count[1], q.band, 1)
+	q.band = tiling.Even(q.count[1], q.band, 1)
 	k.fit(&q)
-	q.bands = ceilDiv(q.count[1], q.band)
+	q.bands = tiling.CeilDiv(q.count[1], q.band)
 	q.images = 1
 	if q.bands*q.count[0] == 1 {
 		q.whole = true
-		chunks := 2 * wantChunks
+		chunks := 2 * tiling.MinChunks
 		if !k.kept(&q) {
-			chunks = wantChunks
+			chunks = tiling.MinChunks
 		}
 		for 2*q.images*q.bytes <= boxes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.batch >= chunks*2*q.images && q.images*q.pixels < 256 {
 			q.images *= 2
 		}
 	}
-	q.chunks = ceilDiv(k.batch, q.images) * q.count[0] * q.bands
+	q.chunks = tiling.CeilDiv(k.batch, q.images) * q.count[0] * q.bands
 	k.phases, k.chunks = append(k.phases, q), append(k.chunks, q.chunks)
 }
 
@@ -203,26 +205,26 @@ func (k *convBlocks) fit(q *blockPhase) {
 
 // layout places boxes, accumulators and a row of the source in scratch memory,
 // and packed kernels in the memory that workers share.
-func (k *convBlocks) layout(b *builder, v *ir.Value) {
+func (k *convBlocks) layout(b *exec.Builder, v *ir.Value) {
 	chunks, boxes, rows, line := 0, 0, 0, 0
 	for i := range k.phases {
 		p := &k.phases[i]
 		chunks += p.chunks
 		boxes = max(boxes, p.images*p.bytes)
-		rows = max(rows, p.images*roundUp(p.pixels, k.tiles.Unit))
+		rows = max(rows, p.images*tiling.RoundUp(p.pixels, k.tiles.Unit))
 		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
 	}
-	k.turns = len(k.chunks) > 1 && slices.Min(k.chunks) == slices.Max(k.chunks) && k.groups*k.chunks[0] >= 2*wantChunks
-	k.parts = min(k.panels, max(1, ceilDiv(wantChunks, k.groups*chunks)))
-	k.lead = 4 * ceilDiv(k.panels, k.parts) * k.tiles.NR
+	k.turns = len(k.chunks) > 1 && slices.Min(k.chunks) == slices.Max(k.chunks) && k.groups*k.chunks[0] >= 2*tiling.MinChunks
+	k.parts = min(k.panels, max(1, tiling.CeilDiv(tiling.MinChunks, k.groups*chunks)))
+	k.lead = 4 * tiling.CeilDiv(k.panels, k.parts) * k.tiles.NR
 	if k.lead%conflicts == 0 {
 		k.lead += rowPad
 	}
 	k.atTile = boxes
-	k.atLine = k.atTile + roundUp(rows*k.lead, 64)
-	k.follow(b, v, k.atLine+roundUp(line, 64), k.lanes)
+	k.atLine = k.atTile + tiling.RoundUp(rows*k.lead, 64)
+	k.follow(b, v, k.atLine+tiling.RoundUp(line, 64), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
-	b.wantShared(flagBytes + k.groups*k.panels*k.allSteps()*k.pieces*k.stepBytes())
+	b.ReserveShared(flagBytes + k.groups*k.panels*k.allSteps()*k.pieces*k.stepBytes())
 }
 
 // stepBytes is the size of a piece of the packed kernels of a step and panel.
@@ -236,20 +238,20 @@ func (k *convBlocks) allSteps() int {
 	return last.first + last.steps
 }
 
-func (k *convBlocks) run(r *run) {
+func (k *convBlocks) Run(r *exec.Run) {
 	packs, chunks := 0, 0
 	for i := range k.phases {
 		packs += k.phases[i].starts * k.packsOf(&k.phases[i])
 		chunks += k.phases[i].chunks
 	}
 	k.clearFound(r)
-	r.parallel(&k.weigh, k.groups*packs, k.windowSize*k.perGroup*k.outs)
+	r.Parallel(&k.weigh, k.groups*packs, k.windowSize*k.perGroup*k.outs)
 	if k.turns {
 		chunks /= len(k.phases)
 	}
-	r.parallel(k, k.groups*k.parts*chunks, k.macs()/16)
+	r.Parallel(k, k.groups*k.parts*chunks, k.macs()/16)
 	if k.lost(r) {
-		k.fallback.run(r)
+		k.fallback.Run(r)
 	}
 }
 
@@ -267,12 +269,12 @@ func (k *convBlocks) packsOf(p *blockPhase) int {
 }
 
 // panel is where the kernels of a step begin.
-func (k *convBlocks) panel(r *run, p *blockPhase, group, panel, step int) unsafe.Pointer {
+func (k *convBlocks) panel(r *exec.Run, p *blockPhase, group, panel, step int) unsafe.Pointer {
 	at := ((group*k.panels+panel)*k.pieces*k.allSteps() + p.first + step) * k.stepBytes()
-	return unsafe.Pointer(&r.shared[flagBytes+at])
+	return unsafe.Pointer(&r.Shared[flagBytes+at])
 }
 
-func (k *packBlocks) chunk(r *run, _ *worker, i int) {
+func (k *packBlocks) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	p, group := &k.phases[0], 0
 	for j := range k.phases {
 		p = &k.phases[j]
@@ -293,7 +295,7 @@ func (k *packBlocks) chunk(r *run, _ *worker, i int) {
 	ty, tz := p.taps[1][start%len(p.taps[1])], p.taps[0][start/len(p.taps[1])]
 	row := (tz.element*k.size[1] + ty.element) * k.size[2]
 	start = i % p.starts
-	t, src := k.tiles, unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
+	t, src := k.tiles, unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
 	nr := t.NR
 	if k.code == op.Conv {
 		// The elements of the window that lie side by side follow each other.
@@ -338,17 +340,17 @@ func (k *packBlocks) chunk(r *run, _ *worker, i int) {
 }
 
 // splitStep makes the pieces of the packed kernels of a step.
-func (k *packBlocks) splitStep(r *run, d unsafe.Pointer) {
+func (k *packBlocks) splitStep(r *exec.Run, d unsafe.Pointer) {
 	k.split(r, d, 0, k.lowWeights(), 1, k.stepBytes()/2)
 }
 
 // pad clears the rows of packed kernels of a step behind n elements.
 func (k *packBlocks) pad(d unsafe.Pointer, n int) {
-	used := ceilDiv(n, 2)
+	used := tiling.CeilDiv(n, 2)
 	clear(unsafe.Slice((*uint32)(unsafe.Add(d, 4*k.tiles.NR*used)), k.tiles.NR*(k.tiles.Deep-used)))
 }
 
-func (k *convBlocks) chunk(r *run, w *worker, i int) {
+func (k *convBlocks) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	group, part := i%k.groups, i/k.groups%k.parts
 	i /= k.groups * k.parts
 	if !k.turns {
@@ -363,7 +365,7 @@ func (k *convBlocks) chunk(r *run, w *worker, i int) {
 
 // bandOf computes band i of a phase, whose boxes are filled unless they are those
 // of the phase before.
-func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill bool) {
+func (k *convBlocks) bandOf(r *exec.Run, w *exec.Worker, group, part, phase, i int, fill bool) {
 	p := &k.phases[phase]
 	y := i % p.bands * p.band
 	i /= p.bands
@@ -371,7 +373,7 @@ func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill b
 	images := min(p.images, k.batch-b.image)
 	for j := range images {
 		if _, ok := k.inSource(r, p, &b, group, b.image+j); fill && !ok {
-			k.fill(r, w, p, &b, group, b.image+j, w.scratch[j*p.bytes:][:p.bytes])
+			k.fill(r, w, p, &b, group, b.image+j, w.Scratch[j*p.bytes:][:p.bytes])
 		}
 	}
 	if k.lost(r) {
@@ -381,7 +383,7 @@ func (k *convBlocks) bandOf(r *run, w *worker, group, part, phase, i int, fill b
 	k.tiles.Begin()
 	// Few rows at a time stay in the first cache until they are stored, if
 	// all kernels stay in the second; else kernels pass once.
-	lo, hi := span(part, k.parts, k.panels)
+	lo, hi := tiling.Cut(part, k.parts, k.panels)
 	rows := (b.rows-1)*p.pitch + p.count[2]
 	if k.kept(p) {
 		var next coming
@@ -415,12 +417,12 @@ func (k *convBlocks) kept(p *blockPhase) bool {
 // compute forms the sums of panels lo to hi-1 for the pixels from one to
 // before another of the boxes of some images. Meanwhile it brings what comes next:
 // kernels, or if these are kept what it is given.
-func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, b *band, group, lo, hi, image, images, from, to int, behind *coming) {
+func (k *convBlocks) compute(r *exec.Run, w *exec.Worker, p *blockPhase, b *band, group, lo, hi, image, images, from, to int, behind *coming) {
 	t := k.tiles
-	units := ceilDiv(to-from, t.Unit)
-	heights := ceilDiv(units*t.Unit, t.MR)
+	units := tiling.CeilDiv(to-from, t.Unit)
+	heights := tiling.CeilDiv(units*t.Unit, t.MR)
 	if p.steps == 0 {
-		clear(w.scratch[k.atTile:][:(images-image)*units*t.Unit*k.lead])
+		clear(w.Scratch[k.atTile:][:(images-image)*units*t.Unit*k.lead])
 		return
 	}
 	for panel := lo; panel < hi; panel++ {
@@ -436,14 +438,14 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, b *band, group, l
 				next, steps = k.panel(r, p, group, panel+1, 0), p.chunkOf
 			}
 			for j := image; j < images; j++ {
-				d := unsafe.Pointer(&w.scratch[k.atTile+(j-image)*units*t.Unit*k.lead+4*(panel-lo)*t.NR])
-				a, lda, places := unsafe.Pointer(&w.scratch[j*p.bytes+from*cellBytes]), cellBytes, p.at
+				d := unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*units*t.Unit*k.lead+4*(panel-lo)*t.NR])
+				a, lda, places := unsafe.Pointer(&w.Scratch[j*p.bytes+from*cellBytes]), cellBytes, p.at
 				if at, ok := k.inSource(r, p, b, group, b.image+j); ok {
 					lda, places = 2*k.srcAll, p.placed
-					a = unsafe.Pointer(&r.values[k.source][at+from*lda])
+					a = unsafe.Pointer(&r.Values[k.source][at+from*lda])
 				}
 				for h := range heights {
-					first, end := span(h, heights, units)
+					first, end := tiling.Cut(h, heights, units)
 					first, end = first*t.Unit, end*t.Unit
 					dh := unsafe.Add(d, first*k.lead)
 					s := dh
@@ -466,13 +468,13 @@ func (k *convBlocks) compute(r *run, w *worker, p *blockPhase, b *band, group, l
 }
 
 // put stores what compute formed.
-func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, hi, image, images, from, to int) {
+func (k *convBlocks) put(r *exec.Run, w *exec.Worker, p *blockPhase, b *band, group, lo, hi, image, images, from, to int) {
 	t := k.tiles
-	rows := roundUp(to-from, t.Unit)
+	rows := tiling.RoundUp(to-from, t.Unit)
 	tile := resultTile{col: group*k.lanes + lo*t.NR, cols: min(k.lanes, hi*t.NR) - lo*t.NR, lead: k.lead}
 	for j := image; j < images; j++ {
 		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} { // no pixels between rows, there as here
-			tile.data = unsafe.Pointer(&w.scratch[k.atTile+(j-image)*rows*k.lead])
+			tile.data = unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*rows*k.lead])
 			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y, 0)+from, to-from
 			k.store(r, w, tile)
 			continue
@@ -482,7 +484,7 @@ func (k *convBlocks) put(r *run, w *worker, p *blockPhase, b *band, group, lo, h
 			if x1 <= x0 {
 				continue
 			}
-			tile.data = unsafe.Pointer(&w.scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.lead])
+			tile.data = unsafe.Pointer(&w.Scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.lead])
 			tile.row, tile.rows = k.pixelOf(&p.convPhase, b.image+j, b.z, b.y+y, x0), x1-x0
 			tile.step = p.step[2]
 			k.store(r, w, tile)

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
 // reach finds what all phases read, so that they can share boxes.
@@ -41,7 +43,7 @@ func (p *blockPhase) readsAs(q *blockPhase) bool {
 
 // fill copies what a band of an image reads into a box, with zeros for what is
 // outside.
-func (k *convBlocks) fill(r *run, w *worker, p *blockPhase, b *band, group, image int, box []byte) {
+func (k *convBlocks) fill(r *exec.Run, w *exec.Worker, p *blockPhase, b *band, group, image int, box []byte) {
 	switch {
 	case p.steps == 0:
 		return
@@ -77,21 +79,21 @@ func (k *convBlocks) fill(r *run, w *worker, p *blockPhase, b *band, group, imag
 // inAxis is those of n positions, from lo to before hi, that lie within an axis
 // of some elements: the first one, and others a step apart.
 func inAxis(first, step, n, size int) (lo, hi int) {
-	lo = min(n, ceilDiv(max(0, -first), step))
-	return lo, max(lo, min(n, ceilDiv(max(0, size-first), step)))
+	lo = min(n, tiling.CeilDiv(max(0, -first), step))
+	return lo, max(lo, min(n, tiling.CeilDiv(max(0, size-first), step)))
 }
 
 // fillPlanes is fill where elements of a row of the window do not lie side by
 // side, plane by plane of the window and block by block of channels.
-func (k *convBlocks) fillPlanes(r *run, p *blockPhase, b *band, group, image int, box []byte) {
-	row, pixel, data := p.pitch*cellBytes, 2*k.srcAll, r.values[k.source]
+func (k *convBlocks) fillPlanes(r *exec.Run, p *blockPhase, b *band, group, image int, box []byte) {
+	row, pixel, data := p.pitch*cellBytes, 2*k.srcAll, r.Values[k.source]
 	left, right := inAxis(p.low[2], 1, p.pitch, k.dims[2])
 	reads := (b.rows-1)*p.move[1] + p.span[1]
 	const all = 1<<cellHalfs - 1
 	for i, tz := range p.taps[0] {
 		z := b.z*p.move[0] + tz.at
 		for residue := range min(p.move[1], reads) {
-			rows := ceilDiv(reads-residue, p.move[1])
+			rows := tiling.CeilDiv(reads-residue, p.move[1])
 			y := b.y*p.move[1] + p.low[1] + residue
 			lo, hi := 0, 0
 			if z >= 0 && z < k.dims[0] {
@@ -128,7 +130,7 @@ func (k *convBlocks) fillPlanes(r *run, p *blockPhase, b *band, group, image int
 }
 
 // fillPatches copies for each pixel of a band what lies under all of the window.
-func (k *convBlocks) fillPatches(r *run, p *blockPhase, b *band, image int, box []byte) {
+func (k *convBlocks) fillPatches(r *exec.Run, p *blockPhase, b *band, image int, box []byte) {
 	for _, y := range p.down {
 		y.from, y.to = max(y.from, b.y), min(y.to, b.y+b.rows)
 		for _, x := range p.across {
@@ -142,8 +144,8 @@ func (k *convBlocks) fillPatches(r *run, p *blockPhase, b *band, image int, box 
 
 // fillPatch is fillPatches of pixels under which the same elements of the window
 // lie within the source.
-func (k *convBlocks) fillPatch(r *run, p *blockPhase, b *band, image int, box []byte, y, x regionPiece) {
-	row, pixel, data := p.pitch*cellBytes, 2*k.srcAll, r.values[k.source]
+func (k *convBlocks) fillPatch(r *exec.Run, p *blockPhase, b *band, image int, box []byte, y, x regionPiece) {
+	row, pixel, data := p.pitch*cellBytes, 2*k.srcAll, r.Values[k.source]
 	line := k.dims[2] * pixel
 	to := box[(y.from-b.y)*row+x.from*cellBytes:]
 	source := func(tz, ty, tx convTap) unsafe.Pointer {
@@ -188,8 +190,8 @@ func (k *convBlocks) clearCells(p *blockPhase, box []byte, n int) {
 	}
 }
 
-// fillRow copies a row of the source in pieces, block by block of channels.
-func (k *convBlocks) fillRow(r *run, p *blockPhase, group, line int, box []byte) {
+// Fill copies a row of the source in pieces, block by block of channels.
+func (k *convBlocks) fillRow(r *exec.Run, p *blockPhase, group, line int, box []byte) {
 	left := min(max(0, -p.low[2]), p.pitch)
 	cols := max(0, min(p.pitch, k.dims[2]-p.low[2])-left)
 	for c := range p.blocks {
@@ -200,19 +202,19 @@ func (k *convBlocks) fillRow(r *run, p *blockPhase, group, line int, box []byte)
 			continue
 		}
 		from := (line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth + c*cellHalfs
-		d, s := unsafe.Pointer(&to[left*cellBytes]), unsafe.Pointer(&r.values[k.source][2*from])
+		d, s := unsafe.Pointer(&to[left*cellBytes]), unsafe.Pointer(&r.Values[k.source][2*from])
 		n := min(cellHalfs, k.depth-c*cellHalfs)
 		k.splitter(d, cellBytes, p.piece, s, 2*k.srcAll, cols, n, unsafe.Pointer(k.found(r)))
 	}
 }
 
 // fillSide copies for each pixel of a row what lies under a row of the window.
-func (k *convBlocks) fillSide(r *run, w *worker, p *blockPhase, group, line int, box []byte) {
+func (k *convBlocks) fillSide(r *exec.Run, w *exec.Worker, p *blockPhase, group, line int, box []byte) {
 	pixels := (p.count[2]-1)*p.move[2] + p.span[2]
 	pixel := 2 * k.srcAll
 	var src unsafe.Pointer
 	if p.low[2] >= 0 && p.low[2]+pixels <= k.dims[2] {
-		src = unsafe.Pointer(&r.values[k.source][2*((line*k.dims[2]+p.low[2])*k.srcAll+group*k.depth)])
+		src = unsafe.Pointer(&r.Values[k.source][2*((line*k.dims[2]+p.low[2])*k.srcAll+group*k.depth)])
 	} else {
 		src, pixel = k.padLine(r, w, p, group, line, pixels), 2*k.depth
 	}
@@ -240,15 +242,15 @@ func (k *convBlocks) fillSide(r *run, w *worker, p *blockPhase, group, line int,
 
 // padLine copies a group's channels of a row of the source, with zeros for
 // pixels outside.
-func (k *convBlocks) padLine(r *run, w *worker, p *blockPhase, group, line, pixels int) unsafe.Pointer {
+func (k *convBlocks) padLine(r *exec.Run, w *exec.Worker, p *blockPhase, group, line, pixels int) unsafe.Pointer {
 	pixel := 2 * k.depth
-	to := w.scratch[k.atLine:][:pixels*pixel]
+	to := w.Scratch[k.atLine:][:pixels*pixel]
 	left := min(max(0, -p.low[2]), pixels)
 	cols := max(0, min(pixels, k.dims[2]-p.low[2])-left)
 	clear(to[:left*pixel])
 	clear(to[(left+cols)*pixel:])
 	from := ((line*k.dims[2]+p.low[2]+left)*k.srcAll + group*k.depth) * 2
-	switch data := r.values[k.source]; {
+	switch data := r.Values[k.source]; {
 	case cols == 0:
 	case k.groups == 1:
 		copy(to[left*pixel:(left+cols)*pixel], data[from:])
@@ -286,12 +288,12 @@ func (k *convBlocks) place(p *blockPhase) {
 // inSource is where the source has the first pixel of a band of an image, and
 // whether kernels can read the band there: they take whole units of pixels, which
 // may reach beyond the end.
-func (k *convBlocks) inSource(r *run, p *blockPhase, b *band, group, image int) (int, bool) {
+func (k *convBlocks) inSource(r *exec.Run, p *blockPhase, b *band, group, image int) (int, bool) {
 	if p.placed == nil {
 		return 0, false
 	}
 	pixel := 2 * k.srcAll
 	at := (((image*k.dims[0]+b.z*p.move[0])*k.dims[1]+b.y)*k.dims[2])*pixel + 2*group*k.depth
-	pixels := roundUp((b.rows-1)*p.pitch+p.count[2], k.tiles.Unit)
-	return at, at+(pixels-1)*pixel+int(p.placed[len(p.placed)-1])+cellBytes <= len(r.values[k.source])
+	pixels := tiling.RoundUp((b.rows-1)*p.pitch+p.count[2], k.tiles.Unit)
+	return at, at+(pixels-1)*pixel+int(p.placed[len(p.placed)-1])+cellBytes <= len(r.Values[k.source])
 }

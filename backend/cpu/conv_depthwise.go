@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -9,7 +12,7 @@ import (
 // gradient of one. There are no sums over channels, so it is computed by the
 // loops of element-wise operations: a row of pixels times the weights of an
 // element of the window, repeated for each pixel, is added to another row.
-type depthwise[T real] struct {
+type depthwise[T lanes.Real] struct {
 	convolution
 	wideA, wideB wide[T]
 	mul, add     func(dst, a, b []T)
@@ -22,16 +25,16 @@ type depthwise[T real] struct {
 
 // repeatWeights is the task that repeats the weights of an element of the
 // window for a row of pixels.
-type repeatWeights[T real] struct{ *depthwise[T] }
+type repeatWeights[T lanes.Real] struct{ *depthwise[T] }
 
 // foldSums is the task that adds up the sums of an element of the window.
-type foldSums[T real] struct{ *depthwise[T] }
+type foldSums[T lanes.Real] struct{ *depthwise[T] }
 
 // eachOwn reports whether each channel has one kernel of its own.
 func (k *convolution) eachOwn() bool { return k.groups > 1 && k.perGroup == 1 && k.outsPerGroup == 1 }
 
-func newDepthwise[T real](b *builder, v *ir.Value, c convolution, l *loops[T]) kernel {
-	k := &depthwise[T]{convolution: c, mul: l.binary[op.Mul], add: l.binary[op.Add], most: max(c.in[2], c.out[2])}
+func newDepthwise[T lanes.Real](b *exec.Builder, v *ir.Value, c convolution, l *lanes.Table[T]) exec.Kernel {
+	k := &depthwise[T]{convolution: c, mul: l.Binary[op.Mul], add: l.Binary[op.Add], most: max(c.in[2], c.out[2])}
 	k.wideA = wide[T]{pos: k.a, dtype: k.from, n: v.Args[0].Type.Shape.Size()}
 	k.wideB = wide[T]{pos: k.b, dtype: k.from, n: v.Args[1].Type.Shape.Size(), offset: k.wideA.bytes()}
 	k.repeat.depthwise, k.finish.depthwise = k, k
@@ -40,36 +43,36 @@ func newDepthwise[T real](b *builder, v *ir.Value, c convolution, l *loops[T]) k
 	if k.code == op.ConvKernelGrad {
 		k.sums = max(1, min(mostSums, k.batch*k.out[0]*k.out[1]))
 	}
-	row := sizeOf[T]() * k.most * k.channels
-	b.wantShared(k.atRepeat + k.sums*k.windowSize*row)
+	row := lanes.SizeOf[T]() * k.most * k.channels
+	b.ReserveShared(k.atRepeat + k.sums*k.windowSize*row)
 	k.follow(b, v, 2*row, k.most*k.channels)
 	return k
 }
 
-func (k *depthwise[T]) run(r *run) {
-	k.wideA.run(r)
-	k.wideB.run(r)
+func (k *depthwise[T]) Run(r *exec.Run) {
+	k.wideA.Run(r)
+	k.wideB.Run(r)
 	if k.code == op.ConvKernelGrad {
-		r.parallel(k, k.sums, k.macs())
-		r.parallel(&k.finish, k.windowSize, k.sums*k.windowSize*k.most*k.channels)
+		r.Parallel(k, k.sums, k.macs())
+		r.Parallel(&k.finish, k.windowSize, k.sums*k.windowSize*k.most*k.channels)
 		return
 	}
-	r.parallel(&k.repeat, k.windowSize, k.windowSize*k.most*k.channels)
+	r.Parallel(&k.repeat, k.windowSize, k.windowSize*k.most*k.channels)
 	rows := k.batch * k.out[0] * k.out[1]
 	if k.code == op.ConvInputGrad {
 		rows = k.batch * k.in[0] * k.in[1]
 	}
-	r.parallel(k, rows, k.macs()/4)
+	r.Parallel(k, rows, k.macs()/4)
 }
 
 // shared is the repeated weights, or row s of the sums, for an element of the
 // window.
-func (k *depthwise[T]) shared(r *run, s, tap int) []T {
+func (k *depthwise[T]) shared(r *exec.Run, s, tap int) []T {
 	n := k.most * k.channels
-	return viewOf[T](r.shared[k.atRepeat+(s*k.windowSize+tap)*n*sizeOf[T]():], n)
+	return lanes.ViewOf[T](r.Shared[k.atRepeat+(s*k.windowSize+tap)*n*lanes.SizeOf[T]():], n)
 }
 
-func (k *repeatWeights[T]) chunk(r *run, _ *worker, tap int) {
+func (k *repeatWeights[T]) Chunk(r *exec.Run, _ *exec.Worker, tap int) {
 	to := k.shared(r, 0, tap)
 	copy(to, k.wideB.view(r)[tap*k.channels:][:k.channels])
 	for n := k.channels; n > 0 && n < len(to); n *= 2 {
@@ -77,13 +80,13 @@ func (k *repeatWeights[T]) chunk(r *run, _ *worker, tap int) {
 	}
 }
 
-func (k *depthwise[T]) chunk(r *run, w *worker, i int) {
+func (k *depthwise[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if k.code == op.ConvKernelGrad {
 		rows := k.batch * k.out[0] * k.out[1]
 		for tap := range k.windowSize {
 			clear(k.shared(r, i, tap))
 		}
-		for row, end := span(i, k.sums, rows); row < end; row++ {
+		for row, end := tiling.Cut(i, k.sums, rows); row < end; row++ {
 			k.kernels(r, w, i, row)
 		}
 		return
@@ -92,8 +95,8 @@ func (k *depthwise[T]) chunk(r *run, w *worker, i int) {
 	if k.code == op.ConvInputGrad {
 		dims, source = source, dims
 	}
-	acc := viewOf[T](w.scratch, dims[2]*k.channels)
-	rest := w.scratch[k.most*k.channels*sizeOf[T]():]
+	acc := lanes.ViewOf[T](w.Scratch, dims[2]*k.channels)
+	rest := w.Scratch[k.most*k.channels*lanes.SizeOf[T]():]
 	clear(acc)
 	image, z, y := split(i, dims)
 	data := k.wideA.view(r)
@@ -113,7 +116,7 @@ func (k *depthwise[T]) chunk(r *run, w *worker, i int) {
 			for j := 0; j < hi-lo; j += length {
 				a := from[(src+j*srcStep)*k.channels:][:length*k.channels]
 				d := acc[(to+j*toStep)*k.channels:][:len(a)]
-				product := viewOf[T](rest, len(a))
+				product := lanes.ViewOf[T](rest, len(a))
 				k.mul(product, a, weights[:len(a)])
 				k.add(d, d, product)
 			}
@@ -146,7 +149,7 @@ func (k *depthwise[T]) reads(axis, p, element int) (int, bool) {
 
 // kernels adds the products of a row of the result's gradient to sums that
 // have an element for each of its pixels.
-func (k *depthwise[T]) kernels(r *run, w *worker, s, row int) {
+func (k *depthwise[T]) kernels(r *exec.Run, w *exec.Worker, s, row int) {
 	image, z, y := split(row, k.out)
 	data, grads := k.wideA.view(r), k.wideB.view(r)[row*k.out[2]*k.channels:]
 	k.eachRow(z, y, func(sz, sy, tap int) {
@@ -161,7 +164,7 @@ func (k *depthwise[T]) kernels(r *run, w *worker, s, row int) {
 				a := from[(x+j*k.stride[2])*k.channels:][:length*k.channels]
 				at := (lo + j) * k.channels
 				sums := k.shared(r, s, tap+kx)[at : at+len(a)]
-				product := viewOf[T](w.scratch, len(a))
+				product := lanes.ViewOf[T](w.Scratch, len(a))
 				k.mul(product, a, grads[at:at+len(a)])
 				k.add(sums, sums, product)
 			}
@@ -169,7 +172,7 @@ func (k *depthwise[T]) kernels(r *run, w *worker, s, row int) {
 	})
 }
 
-func (k *foldSums[T]) chunk(r *run, w *worker, tap int) {
+func (k *foldSums[T]) Chunk(r *exec.Run, w *exec.Worker, tap int) {
 	c := k.channels
 	total := k.shared(r, 0, tap)
 	for s := range k.sums {

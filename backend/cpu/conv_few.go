@@ -4,7 +4,10 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -38,7 +41,7 @@ func (k *convProduct) inTaps() bool {
 	return k.code == op.Conv && k.groups == 1 && k.depth <= fewDepth && k.depth*k.windowSize < fewTaps && k.set.Taps[gemm.F32] != nil && (last == 0 || last > ownChannels/2)
 }
 
-func newFew(b *builder, v *ir.Value, p *convProduct) kernel {
+func newFew(b *exec.Builder, v *ir.Value, p *convProduct) exec.Kernel {
 	k := &fewProduct{windowRegions: windowRegions{convProduct: p}, bias: -1}
 	p.own, p.element, p.bytes, p.tiles = true, p.stored, 4, p.set.F32
 	k.cutAll()
@@ -48,7 +51,7 @@ func newFew(b *builder, v *ir.Value, p *convProduct) kernel {
 		k.direct, k.relu, k.taps = true, relu, k.set.Taps[elementOf[k.to]]
 		k.paired = k.to == dtype.BFloat16
 		if bias != nil {
-			k.bias = b.at(bias)
+			k.bias = b.At(bias)
 		}
 	}
 	box, tile := 0, 0
@@ -59,12 +62,12 @@ func newFew(b *builder, v *ir.Value, p *convProduct) kernel {
 	if !k.direct {
 		tile = q.band * q.count[2] * k.lead
 	}
-	k.atTile = roundUp(box, 64)
+	k.atTile = tiling.RoundUp(box, 64)
 	k.atBias = k.widen.rows() * k.padded
-	b.wantShared(k.atBias + 3*k.padded)
-	b.wantScratch(k.atTile + roundUp(tile, 64))
+	b.ReserveShared(k.atBias + 3*k.padded)
+	b.ReserveScratch(k.atTile + tiling.RoundUp(tile, 64))
 	if !k.direct {
-		k.follow(b, v, k.atTile+roundUp(tile, 64), k.outs)
+		k.follow(b, v, k.atTile+tiling.RoundUp(tile, 64), k.outs)
 	}
 	k.result = product{set: k.set, n: k.outs, tileN: k.outs, out: k.dst, to: k.to, after: k.after}
 	return k
@@ -82,49 +85,49 @@ func biasRelu(v *ir.Value, cols int) (bias *ir.Value, relu, ok bool) {
 	return f.add, f.relu, ok && f.positive == nil && f.over == nil
 }
 
-func (k *fewProduct) run(r *run) {
-	k.begin(r)
-	r.parallel(k, k.phases[0].chunks, k.macs()/16)
+func (k *fewProduct) Run(r *exec.Run) {
+	k.Begin(r)
+	r.Parallel(k, k.phases[0].chunks, k.macs()/16)
 }
 
-// cuts implements imagewise.
-func (k *fewProduct) cuts() (images, pieces, chunks int) { return k.batch, k.batch, k.batch }
+// Cuts implements imagewise.
+func (k *fewProduct) Cuts() (images, pieces, chunks int) { return k.batch, k.batch, k.batch }
 
-// share implements imagewise: it comes first.
-func (k *fewProduct) share(int) int { return k.atBias + 3*k.padded }
+// Share implements imagewise: it comes first.
+func (k *fewProduct) Share(int) int { return k.atBias + 3*k.padded }
 
-// begin implements imagewise.
-func (k *fewProduct) begin(r *run) {
-	k.widen.run(r)
+// Begin implements imagewise.
+func (k *fewProduct) Begin(r *exec.Run) {
+	k.widen.Run(r)
 	k.limits(r)
 }
 
-// piece implements imagewise.
-func (k *fewProduct) piece(r *run, w *worker, i, pieces, _ int) {
-	first, end := span(i, pieces, k.batch)
+// Piece implements imagewise.
+func (k *fewProduct) Piece(r *exec.Run, w *exec.Worker, i, pieces, _ int) {
+	first, end := tiling.Cut(i, pieces, k.batch)
 	n := k.phases[0].chunks / k.batch
 	for j := first * n; j < end*n; j++ {
-		k.chunk(r, w, j)
+		k.Chunk(r, w, j)
 	}
 }
 
-// end implements imagewise.
-func (k *fewProduct) end(*run) {}
+// End implements imagewise.
+func (k *fewProduct) End(*exec.Run) {}
 
 // limits writes the bias, and what the least result is, to the shared memory.
 // Without a bias it is -0, which changes nothing. With a relu what rounds to -0
 // is not less than 0.
-func (k *fewProduct) limits(r *run) {
+func (k *fewProduct) limits(r *exec.Run) {
 	floor := map[dtype.DType]float32{dtype.Float32: 0, dtype.Float16: -0x1p-25, dtype.BFloat16: -0x1p-134}[k.to]
 	if !k.relu {
 		floor = negativeInf
 	}
 	var bias []float32
 	if k.bias >= 0 {
-		bias = realView(r.values[k.bias], k.to, viewOf[float32](r.shared[k.atBias+2*k.padded:], k.outs))
+		bias = lanes.RealView(r.Values[k.bias], k.to, lanes.ViewOf[float32](r.Shared[k.atBias+2*k.padded:], k.outs))
 	}
 	for c := 0; c < k.outs; c += ownChannels {
-		both := viewOf[float32](r.shared[k.atBias+8*c:], 2*ownChannels)
+		both := lanes.ViewOf[float32](r.Shared[k.atBias+8*c:], 2*ownChannels)
 		row := both[:ownChannels]
 		for i := range both {
 			both[i] = negativeZero
@@ -137,7 +140,7 @@ func (k *fewProduct) limits(r *run) {
 	}
 	if k.paired {
 		for row := range k.widen.rows() {
-			pairUp(viewOf[float32](r.shared[row*k.padded:], k.padded/4))
+			pairUp(lanes.ViewOf[float32](r.Shared[row*k.padded:], k.padded/4))
 		}
 	}
 }
@@ -153,7 +156,7 @@ func pairUp(x []float32) {
 	}
 }
 
-func (k *fewProduct) chunk(r *run, w *worker, i int) {
+func (k *fewProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	p := &k.phases[0]
 	b := k.bandOf(r, w, p, i)
 	size, lead := 4, k.lead
@@ -161,11 +164,11 @@ func (k *fewProduct) chunk(r *run, w *worker, i int) {
 	if k.direct {
 		size = k.to.Size()
 		lead = size * k.outs
-		d = unsafe.Pointer(&r.values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*lead])
+		d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*lead])
 	} else {
-		d = unsafe.Pointer(&w.scratch[k.atTile])
+		d = unsafe.Pointer(&w.Scratch[k.atTile])
 	}
-	weights := unsafe.Pointer(&r.shared[0])
+	weights := unsafe.Pointer(&r.Shared[0])
 	k.eachRow(r, w, p, &b, func(y int) {
 		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
 			to := unsafe.Add(d, (y*p.count[2]+from)*lead)
@@ -182,9 +185,9 @@ func (k *fewProduct) chunk(r *run, w *worker, i int) {
 // pixels computes n neighbours of a row, in turns of about as many.
 func (k *fewProduct) pixels(n int, places []int64, x unsafe.Pointer, xs int, weights unsafe.Pointer, bias int, d unsafe.Pointer, ds int, mask uint) {
 	at := unsafe.Pointer(unsafe.SliceData(places))
-	turns := ceilDiv(n, len(k.taps)-1)
+	turns := tiling.CeilDiv(n, len(k.taps)-1)
 	for turns > 0 {
-		of := ceilDiv(n, turns)
+		of := tiling.CeilDiv(n, turns)
 		times := turns - (of*turns - n) // of that many, the others of one less
 		k.taps[of](times, len(places)/2, at, x, xs, weights, bias, d, ds, mask)
 		n, turns = n-times*of, turns-times

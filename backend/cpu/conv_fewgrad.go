@@ -4,7 +4,9 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
@@ -39,7 +41,7 @@ func (k *kernelProduct) inTaps() bool {
 	return k.set.TapsGrad[k.stored] != nil && k.groups == 1 && k.in[0]*k.size[0] == 1 && k.channels <= fewDepth && k.windowSize*k.channels <= most && (last == 0 || last > ownChannels/2)
 }
 
-func newFewGrad(b *builder, v *ir.Value, k *kernelProduct) kernel {
+func newFewGrad(b *exec.Builder, v *ir.Value, k *kernelProduct) exec.Kernel {
 	c := &fewGrad{kernelProduct: k}
 	k.tiles = k.set.F32
 	k.boxCols = (k.out[2]-1)*k.stride[2] + (k.size[2]-1)*k.dilation[2] + 1
@@ -48,19 +50,19 @@ func newFewGrad(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	if k.windowSize*k.channels > fewGradTaps {
 		k.block = min(k.block, fewGradRead/(k.out[2]*k.outs*k.from.Size()))
 	}
-	k.block = even(k.out[1], max(1, k.block), 1)
+	k.block = tiling.Even(k.out[1], max(1, k.block), 1)
 	k.boxRows = (k.block-1)*k.stride[1] + (k.size[1]-1)*k.dilation[1] + 1
-	c.bands = ceilDiv(k.out[1], k.block)
+	c.bands = tiling.CeilDiv(k.out[1], k.block)
 	c.byPlanes = k.batch >= mostSums
 	k.blocks, c.units = k.batch*c.bands, k.batch
 	if !c.byPlanes {
 		c.units = k.blocks
 	}
-	k.tapRows, k.width = k.channels, roundUp(k.outs, ownChannels)
+	k.tapRows, k.width = k.channels, tiling.RoundUp(k.outs, ownChannels)
 	k.panels, k.parts = k.width/ownChannels, 1
 	k.sumBytes = 4 * k.windowSize * k.channels * k.width
 	// A power of two: images are cut where others cut them.
-	k.sums = max(1, min(c.units, mostSums, sumsBytes/k.sumBytes, ceilDiv(k.macs(), chunkMACs)))
+	k.sums = max(1, min(c.units, mostSums, sumsBytes/k.sumBytes, tiling.CeilDiv(k.macs(), chunkMACs)))
 	k.sums = 1 << (bits.Len(uint(k.sums)) - 1)
 	for ky := range k.size[1] {
 		for kx := range k.size[2] {
@@ -71,56 +73,56 @@ func newFewGrad(b *builder, v *ir.Value, k *kernelProduct) kernel {
 		}
 	}
 	k.finish.kernelProduct = k
-	b.wantShared(flagBytes + k.sums*k.sumBytes)
-	k.follow(b, v, roundUp(c.rowBytes*k.boxRows, 64), k.outs)
+	b.ReserveShared(flagBytes + k.sums*k.sumBytes)
+	k.follow(b, v, tiling.RoundUp(c.rowBytes*k.boxRows, 64), k.outs)
 	return c
 }
 
-func (k *fewGrad) run(r *run) {
-	r.parallel(k, k.sums, k.macs()/16)
-	k.end(r)
+func (k *fewGrad) Run(r *exec.Run) {
+	r.Parallel(k, k.sums, k.macs()/16)
+	k.End(r)
 }
 
-func (k *fewGrad) end(r *run) {
-	r.parallel(&k.finish, k.windowSize*k.channels, k.sums*k.windowSize*k.channels*k.outs)
+func (k *fewGrad) End(r *exec.Run) {
+	r.Parallel(&k.finish, k.windowSize*k.channels, k.sums*k.windowSize*k.channels*k.outs)
 }
 
-func (k *fewGrad) chunk(r *run, w *worker, i int) {
+func (k *fewGrad) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	clear(k.sumsOf(r, i))
-	first, end := span(i, k.sums, k.units)
+	first, end := tiling.Cut(i, k.sums, k.units)
 	k.add(r, w, i, first, end, 0)
 }
 
-// cuts implements imagewise.
-func (k *fewGrad) cuts() (images, pieces, chunks int) {
+// Cuts implements imagewise.
+func (k *fewGrad) Cuts() (images, pieces, chunks int) {
 	if !k.byPlanes {
 		return 0, 0, 0
 	}
 	return k.batch, k.batch, k.sums
 }
 
-// share implements imagewise.
-func (k *fewGrad) share(base int) int {
+// Share implements imagewise.
+func (k *fewGrad) Share(base int) int {
 	k.base = base
-	return base + roundUp(flagBytes+k.sums*k.sumBytes, 64)
+	return base + tiling.RoundUp(flagBytes+k.sums*k.sumBytes, 64)
 }
 
-// begin implements imagewise.
-func (k *fewGrad) begin(*run) {}
+// Begin implements imagewise.
+func (k *fewGrad) Begin(*exec.Run) {}
 
-// piece implements imagewise.
-func (k *fewGrad) piece(r *run, w *worker, i, pieces, shift int) {
+// Piece implements imagewise.
+func (k *fewGrad) Piece(r *exec.Run, w *exec.Worker, i, pieces, shift int) {
 	n := pieces / k.sums // chunks are no more than sums, so it is at least one
 	if i%n == 0 {
 		clear(k.sumsOf(r, i/n))
 	}
-	first, end := span(i, pieces, k.units)
+	first, end := tiling.Cut(i, pieces, k.units)
 	k.add(r, w, i/n, first, end, shift)
 }
 
 // add adds the products of units first to end-1 to a sum; the result's gradient
 // lies that many images earlier than it would.
-func (k *fewGrad) add(r *run, w *worker, sum, first, end, shift int) {
+func (k *fewGrad) add(r *exec.Run, w *exec.Worker, sum, first, end, shift int) {
 	if k.byPlanes {
 		first, end = first*k.bands, end*k.bands
 	}
@@ -132,14 +134,14 @@ func (k *fewGrad) add(r *run, w *worker, sum, first, end, shift int) {
 		image, y := block/k.bands, block%k.bands*k.block
 		rows := min(k.block, k.out[1]-y)
 		k.bring(r, w, image, y*k.stride[1]-k.low[1])
-		box := unsafe.Pointer(&w.scratch[0])
+		box := unsafe.Pointer(&w.Scratch[0])
 		for p := range k.panels {
-			grads := unsafe.Pointer(&r.values[k.b][((((image-shift)*k.out[1]+y)*k.out[2])*k.outs+p*ownChannels)*size])
+			grads := unsafe.Pointer(&r.Values[k.b][((((image-shift)*k.out[1]+y)*k.out[2])*k.outs+p*ownChannels)*size])
 			mask := uint(1)<<min(ownChannels, k.outs-p*ownChannels) - 1
 			for at := k.at; len(at) > 0; {
 				n := min(len(at)/2, fewGradTaps)
 				if len(at)/2 > fewGradTaps {
-					n = ceilDiv(len(at)/2, ceilDiv(len(at)/2, fewGradTaps))
+					n = tiling.CeilDiv(len(at)/2, tiling.CeilDiv(len(at)/2, fewGradTaps))
 				}
 				kernels[n](k.out[2], rows, unsafe.Pointer(&at[0]), box, xs, grads, k.outs*size,
 					unsafe.Add(sums, 4*p*ownChannels), k.stride[1]*k.rowBytes-k.out[2]*xs, mask)
@@ -150,9 +152,9 @@ func (k *fewGrad) add(r *run, w *worker, sum, first, end, shift int) {
 }
 
 // bring copies what a block reads of an image, from row y on.
-func (k *fewGrad) bring(r *run, w *worker, image, y int) {
+func (k *fewGrad) bring(r *exec.Run, w *exec.Worker, image, y int) {
 	for j := range k.boxRows {
-		row := w.scratch[j*k.rowBytes:][:k.rowBytes]
+		row := w.Scratch[j*k.rowBytes:][:k.rowBytes]
 		if y+j < 0 || y+j >= k.in[1] {
 			clear(row)
 			continue

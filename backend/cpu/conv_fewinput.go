@@ -4,7 +4,9 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -37,7 +39,7 @@ func (k *convProduct) inProducts() bool {
 		k.windowSize*k.lanes <= ownChannels && k.set.Own != nil && k.set.F32.NR == ownChannels
 }
 
-func newFewInput(b *builder, v *ir.Value, p *convProduct) kernel {
+func newFewInput(b *exec.Builder, v *ir.Value, p *convProduct) exec.Kernel {
 	k := &fewInput{convProduct: p}
 	p.tiles = p.set.F32
 	if t := p.set.Blocks; t != nil && p.stored == gemm.BF16 && p.outs%cellHalfs == 0 {
@@ -58,21 +60,21 @@ func newFewInput(b *builder, v *ir.Value, p *convProduct) kernel {
 		k.phases = append(k.phases, p)
 	})
 	band := max(1, min(rows, fewInputBytes/(k.out[2]*fewInputRow)-most+k.least))
-	band = even(rows, band, 1)
+	band = tiling.Even(rows, band, 1)
 	k.reads = band + most - k.least
 	tile := 0
 	for i := range k.phases {
 		p := &k.phases[i]
-		p.band, p.bands = band, ceilDiv(rows, band)
+		p.band, p.bands = band, tiling.CeilDiv(rows, band)
 		if !k.direct {
 			tile = max(tile, band*p.count[2]*k.lead)
 		}
 	}
 	k.atTile = (min(k.out[1], k.reads)*k.out[2] + k.tiles.MR) * fewInputRow
-	k.atStage = k.atTile + roundUp(tile, 64)
+	k.atStage = k.atTile + tiling.RoundUp(tile, 64)
 	k.follow(b, v, k.atStage+4*fewInputStage*k.outs, k.lanes)
 	k.result = product{set: k.set, n: k.lanes, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
-	b.wantShared(fewInputRow * k.outs)
+	b.ReserveShared(fewInputRow * k.outs)
 	return k
 }
 
@@ -99,26 +101,26 @@ func (k *fewInput) cut(p *convPhase, taps [3][]convTap) {
 	k.regions = append(k.regions, all)
 }
 
-func (k *fewInput) run(r *run) {
+func (k *fewInput) Run(r *exec.Run) {
 	k.pack(r)
-	r.parallel(k, k.batch*k.phases[0].bands, k.macs()/16)
+	r.Parallel(k, k.batch*k.phases[0].bands, k.macs()/16)
 }
 
 // pack packs the kernels: a column for each element of the window and channel.
-func (k *fewInput) pack(r *run) {
+func (k *fewInput) pack(r *exec.Run) {
 	element, size := k.stored, k.from.Size()
 	if k.pairs {
 		element = gemm.Pairs
 	}
-	src := unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
+	src := unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
 	cols := k.windowSize * k.lanes
 	for j := 0; j < ownChannels; j += 16 {
 		load := uint(1)<<max(0, min(16, cols-j)) - 1
-		k.set.Transpose[element](unsafe.Pointer(&r.shared[4*j]), fewInputRow, unsafe.Add(src, min(j, cols-1)*k.outs*size), k.outs*size, k.outs, load, 1<<16-1)
+		k.set.Transpose[element](unsafe.Pointer(&r.Shared[4*j]), fewInputRow, unsafe.Add(src, min(j, cols-1)*k.outs*size), k.outs*size, k.outs, load, 1<<16-1)
 	}
 }
 
-func (k *fewInput) chunk(r *run, w *worker, i int) {
+func (k *fewInput) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	bands, rows := k.phases[0].bands, k.phases[0].band
 	image, y := i/bands, i%bands*rows
 	first := max(0, min(k.out[1], y+k.least))
@@ -131,10 +133,10 @@ func (k *fewInput) chunk(r *run, w *worker, i int) {
 			continue
 		}
 		lead, down := k.lead, p.count[2]*k.lead
-		d := unsafe.Pointer(&w.scratch[k.atTile])
+		d := unsafe.Pointer(&w.Scratch[k.atTile])
 		if k.direct {
 			lead, down = p.step[2]*k.lead, p.step[1]*k.in[2]*k.lead
-			d = unsafe.Pointer(&r.values[k.dst][k.pixelOf(p, image, 0, y, 0)*k.lead])
+			d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, image, 0, y, 0)*k.lead])
 		}
 		for j := range b.rows {
 			k.addUp(w, n, y+j, first, unsafe.Add(d, j*down), lead)
@@ -147,7 +149,7 @@ func (k *fewInput) chunk(r *run, w *worker, i int) {
 
 // addUp makes a row of a phase of products, which begin with those of a row of
 // the result's gradient.
-func (k *fewInput) addUp(w *worker, phase, y, first int, d unsafe.Pointer, lead int) {
+func (k *fewInput) addUp(w *exec.Worker, phase, y, first int, d unsafe.Pointer, lead int) {
 	for i := range k.regions[phase] {
 		g := &k.regions[phase][i]
 		if y < g.from[1] || y >= g.to[1] {
@@ -160,31 +162,31 @@ func (k *fewInput) addUp(w *worker, phase, y, first int, d unsafe.Pointer, lead 
 			}
 			continue
 		}
-		x := unsafe.Pointer(&w.scratch[g.first+(y-first)*k.out[2]*fewInputRow])
+		x := unsafe.Pointer(&w.Scratch[g.first+(y-first)*k.out[2]*fewInputRow])
 		sumChannels(k.set, n, g.places, x, fewInputRow, to, lead, k.lanes)
 	}
 }
 
 // multiply forms the products of n pixels of the result's gradient.
-func (k *fewInput) multiply(r *run, w *worker, pixel, n int) {
+func (k *fewInput) multiply(r *exec.Run, w *exec.Worker, pixel, n int) {
 	if n == 0 {
 		return
 	}
 	line := k.outs * k.from.Size()
-	grads := r.values[k.source][pixel*line:][:n*line]
-	weights := unsafe.Pointer(&r.shared[0])
+	grads := r.Values[k.source][pixel*line:][:n*line]
+	weights := unsafe.Pointer(&r.Shared[0])
 	if !k.pairs {
 		for at := 0; at < n; at += fewInputStage {
 			rows := min(fewInputStage, n-at)
 			a := unsafe.Pointer(&grads[at*line])
 			if k.stored != gemm.F32 {
-				k.set.Widen[k.stored](unsafe.Pointer(&w.scratch[k.atStage]), a, rows*k.outs)
-				a = unsafe.Pointer(&w.scratch[k.atStage])
+				k.set.Widen[k.stored](unsafe.Pointer(&w.Scratch[k.atStage]), a, rows*k.outs)
+				a = unsafe.Pointer(&w.Scratch[k.atStage])
 			}
-			heights := ceilDiv(rows, k.tiles.MR)
+			heights := tiling.CeilDiv(rows, k.tiles.MR)
 			for h := range heights {
-				lo, hi := span(h, heights, rows)
-				d := unsafe.Pointer(&w.scratch[(at+lo)*fewInputRow])
+				lo, hi := tiling.Cut(h, heights, rows)
+				d := unsafe.Pointer(&w.Scratch[(at+lo)*fewInputRow])
 				k.tiles.Rows[hi-lo](k.outs, unsafe.Add(a, 4*lo*k.outs), 4*k.outs, weights, fewInputRow, nil, 0, d, fewInputRow, 1<<ownChannels-1)
 			}
 		}
@@ -197,10 +199,10 @@ func (k *fewInput) multiply(r *run, w *worker, pixel, n int) {
 		a := unsafe.Pointer(&grads[at*line])
 		if rows == 0 { // the last ones are copied, as kernels read whole units
 			rows = k.tiles.Unit
-			a = unsafe.Pointer(&w.scratch[k.atStage])
-			copy(w.scratch[k.atStage:][:rows*line], grads[at*line:])
+			a = unsafe.Pointer(&w.Scratch[k.atStage])
+			copy(w.Scratch[k.atStage:][:rows*line], grads[at*line:])
 		}
-		d := unsafe.Pointer(&w.scratch[at*fewInputRow])
+		d := unsafe.Pointer(&w.Scratch[at*fewInputRow])
 		k.tiles.Runs[0][rows](len(k.places), a, line, 0, unsafe.Pointer(&k.places[0]), weights, 0, nil, 0, d, fewInputRow, nil)
 		at += rows
 	}

@@ -5,7 +5,10 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -64,18 +67,18 @@ const (
 	directMost  = 1536 << 10 // and of those with the sums of a panel, if the block is all there is
 )
 
-func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
+func newKernelBlocks(b *exec.Builder, v *ir.Value, k *kernelProduct) exec.Kernel {
 	c := &kernelBlocks{kernelProduct: k}
 	c.turned.kernelBlocks = c
 	nr := k.tiles.NR
-	k.panels = ceilDiv(k.perGroup, nr)
-	k.tapRows = roundUp(k.outsPerGroup, k.tiles.Unit)
-	c.heights = ceilDiv(k.outsPerGroup, k.tiles.MR)
+	k.panels = tiling.CeilDiv(k.perGroup, nr)
+	k.tapRows = tiling.RoundUp(k.outsPerGroup, k.tiles.Unit)
+	c.heights = tiling.CeilDiv(k.outsPerGroup, k.tiles.MR)
 	behind := c.placeTaps()
 	k.sumBytes = 4 * nr * k.groups * k.windowSize * k.panels * k.tapRows
-	most := max(1, min(mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs<<4)))
-	k.parts = min(k.panels, ceilDiv(wantChunks/2, most)) // each turns the gradient
-	c.mine = ceilDiv(k.panels, k.parts)
+	most := max(1, min(mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), chunkMACs<<4)))
+	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, most)) // each turns the gradient
+	c.mine = tiling.CeilDiv(k.panels, k.parts)
 
 	if !c.shapeAll(behind) {
 		c.shapeBlock(behind)
@@ -83,19 +86,19 @@ func newKernelBlocks(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	for s := range c.steps {
 		c.places = append(c.places, int64(s*k.pieces*tileBytes))
 	}
-	c.bands = ceilDiv(k.out[1], k.block)
-	k.blocks = ceilDiv(k.batch*k.out[0], c.planes) * c.bands
+	c.bands = tiling.CeilDiv(k.out[1], k.block)
+	k.blocks = tiling.CeilDiv(k.batch*k.out[0], c.planes) * c.bands
 	k.sums = min(k.blocks, most)
-	k.sums = ceilDiv(k.blocks, ceilDiv(k.blocks, k.sums))
-	if parts := min(k.panels, ceilDiv(wantChunks/2, k.sums)); parts > k.parts {
-		k.parts, c.mine = parts, ceilDiv(k.panels, parts)
+	k.sums = tiling.CeilDiv(k.blocks, tiling.CeilDiv(k.blocks, k.sums))
+	if parts := min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, k.sums)); parts > k.parts {
+		k.parts, c.mine = parts, tiling.CeilDiv(k.panels, parts)
 	}
 	c.direct = k.blocks == 1 && k.size[0] == 1 && k.to == dtype.Float32 && v.Attr.Body == nil
 	shared := flagBytes
 	if !c.direct {
 		shared += k.sums * k.sumBytes
 	}
-	b.wantShared(shared)
+	b.ReserveShared(shared)
 	k.follow(b, v, c.layout(), k.outs)
 	return c
 }
@@ -120,7 +123,7 @@ func (k *kernelBlocks) placeTaps() (behind int) {
 			}
 			k.wide = max(k.wide, k.out[2]+pixel)
 		}
-		return roundUp(k.wide, 2)
+		return tiling.RoundUp(k.wide, 2)
 	}
 	// In cycles for a pixel, measured: a step of a kernel takes about 100 for 32
 	// of them, what turns the gradient 8 for 32 channels, and what copies a panel
@@ -158,9 +161,9 @@ func (k *kernelBlocks) shapeBlock(behind int) {
 	}
 	k.block, k.planes = k.out[1], 1
 	for k.block > 1 && (k.shape(behind) > limit || k.steps > mostSteps) {
-		k.block = ceilDiv(k.block, 2)
+		k.block = tiling.CeilDiv(k.block, 2)
 	}
-	k.block = even(k.out[1], k.block, 1)
+	k.block = tiling.Even(k.out[1], k.block, 1)
 	for k.shape(behind); k.block == k.out[1] && k.batch*k.out[0] >= 4*(k.planes+1); {
 		if k.planes++; k.shape(behind) > limit || k.steps > mostSteps {
 			k.planes--
@@ -168,11 +171,11 @@ func (k *kernelBlocks) shapeBlock(behind int) {
 		}
 	}
 	if all := k.batch * k.out[0]; k.planes > 1 { // workers get as many blocks
-		blocks := roundUp(ceilDiv(all, k.planes), 2)
-		if blocks > wantChunks {
-			blocks = roundUp(blocks, wantChunks)
+		blocks := tiling.RoundUp(tiling.CeilDiv(all, k.planes), 2)
+		if blocks > tiling.MinChunks {
+			blocks = tiling.RoundUp(blocks, tiling.MinChunks)
 		}
-		k.planes = ceilDiv(all, blocks)
+		k.planes = tiling.CeilDiv(all, blocks)
 	}
 	k.shape(behind)
 }
@@ -180,12 +183,12 @@ func (k *kernelBlocks) shapeBlock(behind int) {
 // shapeAll makes all pixels a block, and reports whether it is for that: where
 // there are few pixels for many sums, which are then written once.
 func (k *kernelBlocks) shapeAll(behind int) bool {
-	parts := min(k.panels, wantChunks/2)
+	parts := min(k.panels, tiling.MinChunks/2)
 	if k.sumBytes <= sumsInCache || parts < 2 || k.size[0] > 1 {
 		return false
 	}
 	mine := k.mine
-	k.block, k.planes, k.mine = k.out[1], k.batch*k.out[0], ceilDiv(k.panels, parts)
+	k.block, k.planes, k.mine = k.out[1], k.batch*k.out[0], tiling.CeilDiv(k.panels, parts)
 	if k.shape(behind)+k.panelSums() > directMost {
 		k.mine = mine
 		return false
@@ -210,7 +213,7 @@ func (k *kernelBlocks) shape(behind int) int {
 // stepsOf is the steps of some planes of so many rows. Planes follow each other
 // as they do in B, so that A has zeros between them.
 func (k *kernelBlocks) stepsOf(planes, rows int) int {
-	return ceilDiv(((planes-1)*k.rows+rows-1)*k.pitch+k.out[2], cellHalfs)
+	return tiling.CeilDiv(((planes-1)*k.rows+rows-1)*k.pitch+k.out[2], cellHalfs)
 }
 
 // lowInput is the bytes of a piece of B.
@@ -226,7 +229,7 @@ func (k *kernelBlocks) layout() int {
 	need := 0
 	take := func(n int) int {
 		at := need
-		need += roundUp(n, 64)
+		need += tiling.RoundUp(n, 64)
 		return at
 	}
 	k.atGrads = take(k.pieces * k.steps * tileBytes * k.groups * k.heights)
@@ -239,28 +242,28 @@ func (k *kernelBlocks) layout() int {
 	return need
 }
 
-func (k *kernelBlocks) run(r *run) {
+func (k *kernelBlocks) Run(r *exec.Run) {
 	k.clearFound(r)
-	r.parallel(k, k.sums*k.parts, k.macs()/16)
+	r.Parallel(k, k.sums*k.parts, k.macs()/16)
 	switch {
 	case k.lost(r):
-		k.fallback.run(r)
+		k.fallback.Run(r)
 	case !k.direct:
-		r.parallel(&k.turned, k.groups*k.windowSize*k.panels, k.sums*k.windowSize*k.perGroup*k.outs)
+		r.Parallel(&k.turned, k.groups*k.windowSize*k.panels, k.sums*k.windowSize*k.perGroup*k.outs)
 	}
 }
 
-func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
+func (k *kernelBlocks) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	part := i % k.parts
 	i /= k.parts
 	var b pixelBlock
-	b.lo, b.hi = span(part, k.parts, k.panels)
+	b.lo, b.hi = tiling.Cut(part, k.parts, k.panels)
 	if !k.direct {
 		b.sums = unsafe.Pointer(&k.sumsOf(r, i)[0])
 	}
 	runtime.LockOSThread()
 	k.tiles.Begin()
-	first, end := span(i, k.sums, k.blocks)
+	first, end := tiling.Cut(i, k.sums, k.blocks)
 	for j := first; j < end && !k.lost(r); j++ {
 		plane, y := j/k.bands*k.planes, j%k.bands*k.block
 		planes, rows := min(k.planes, k.batch*k.out[0]-plane), min(k.block, k.out[1]-y)
@@ -286,15 +289,15 @@ func (k *kernelBlocks) chunk(r *run, w *worker, i int) {
 }
 
 // gradsOf is where a step of A begins.
-func (k *kernelBlocks) gradsOf(w *worker, group, height, step int) unsafe.Pointer {
-	return unsafe.Pointer(&w.scratch[k.atGrads+((group*k.heights+height)*k.steps+step)*k.pieces*tileBytes])
+func (k *kernelBlocks) gradsOf(w *exec.Worker, group, height, step int) unsafe.Pointer {
+	return unsafe.Pointer(&w.Scratch[k.atGrads+((group*k.heights+height)*k.steps+step)*k.pieces*tileBytes])
 }
 
 // turnGrads transposes the gradient of some planes of a block, with zeros behind
 // the rows that there are: 32 channels at a time, first as pairs of pixels.
-func (k *kernelBlocks) turnGrads(r *run, w *worker, plane, planes, y, rows int) {
+func (k *kernelBlocks) turnGrads(r *exec.Run, w *exec.Worker, plane, planes, y, rows int) {
 	steps, mr := k.stepsOf(planes, rows), k.tiles.MR
-	turn := w.scratch[k.atTurn:][:2*mr*cellHalfs*steps]
+	turn := w.Scratch[k.atTurn:][:2*mr*cellHalfs*steps]
 	line := 2 * mr * k.pitch
 	lines, pixels := rows, k.out[2]
 	if k.pitch == pixels { // rows follow each other
@@ -307,8 +310,8 @@ func (k *kernelBlocks) turnGrads(r *run, w *worker, plane, planes, y, rows int) 
 				at := (((plane+p)*k.out[1]+y)*k.out[2])*k.outs + g*k.outsPerGroup + h*mr
 				to := turn[p*k.rows*line:]
 				for j := range lines {
-					k.set.Lanes[gemm.Pairs](unsafe.Pointer(&to[j*line]), 4*mr, unsafe.Pointer(&r.values[k.b][2*(at+j*k.out[2]*k.outs)]), 2*k.outs, pixels, 1<<outs-1, 1<<mr-1)
-					if used := 4 * mr * ceilDiv(k.out[2], 2); used < line {
+					k.set.Lanes[gemm.Pairs](unsafe.Pointer(&to[j*line]), 4*mr, unsafe.Pointer(&r.Values[k.b][2*(at+j*k.out[2]*k.outs)]), 2*k.outs, pixels, 1<<outs-1, 1<<mr-1)
+					if used := 4 * mr * tiling.CeilDiv(k.out[2], 2); used < line {
 						clear(to[min(j*line+used, len(to)):min((j+1)*line, len(to))])
 					}
 				}
@@ -327,15 +330,15 @@ func (k *kernelBlocks) turnGrads(r *run, w *worker, plane, planes, y, rows int) 
 }
 
 // inputOf is where a panel of B begins, from a pixel on, whose number is even.
-func (k *kernelBlocks) inputOf(w *worker, b *pixelBlock, array, group, panel, pixel int) unsafe.Pointer {
+func (k *kernelBlocks) inputOf(w *exec.Worker, b *pixelBlock, array, group, panel, pixel int) unsafe.Pointer {
 	at := ((array*k.groups+group)*k.mine+panel-b.lo)*k.laneBytes + 2*k.tiles.NR*pixel
-	return unsafe.Pointer(&w.scratch[k.atInput+at])
+	return unsafe.Pointer(&w.Scratch[k.atInput+at])
 }
 
 // rowUnder is the input that lies under a column of the window for a row of the
 // result, and behind it: where its first channel lies, and the bytes from a pixel
 // to the next. Nil is zeros.
-func (k *kernelBlocks) rowUnder(r *run, w *worker, plane, kz, y, column int) (unsafe.Pointer, int) {
+func (k *kernelBlocks) rowUnder(r *exec.Run, w *exec.Worker, plane, kz, y, column int) (unsafe.Pointer, int) {
 	z, ok := k.at(0, plane%k.out[0], kz)
 	if !ok || y < 0 || y >= k.in[1] {
 		return nil, 0
@@ -343,16 +346,16 @@ func (k *kernelBlocks) rowUnder(r *run, w *worker, plane, kz, y, column int) (un
 	row := (plane/k.out[0]*k.in[0]+z)*k.in[1] + y
 	x := column - k.low[2]
 	if x >= 0 && x+(k.wide-1)*k.stride[2] < k.in[2] {
-		return unsafe.Pointer(&r.values[k.a][2*(row*k.in[2]+x)*k.channels]), 2 * k.channels * k.stride[2]
+		return unsafe.Pointer(&r.Values[k.a][2*(row*k.in[2]+x)*k.channels]), 2 * k.channels * k.stride[2]
 	}
-	stage := w.scratch[k.atStage:][:2*k.wide*k.channels]
+	stage := w.Scratch[k.atStage:][:2*k.wide*k.channels]
 	k.line(r, stage, row, x, k.stride[2], k.wide)
 	return unsafe.Pointer(&stage[0]), 2 * k.channels
 }
 
 // layRows lays out what a plane of a block reads of the input, for each column
 // of the window.
-func (k *kernelBlocks) layRows(r *run, w *worker, b *pixelBlock, kz, p, plane, y int) {
+func (k *kernelBlocks) layRows(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, p, plane, y int) {
 	nr := k.tiles.NR
 	for i, ry := range k.down {
 		for j, column := range k.across {
@@ -379,10 +382,10 @@ func (k *kernelBlocks) layRows(r *run, w *worker, b *pixelBlock, kz, p, plane, y
 
 // clearBehind clears what B has behind the rows of some planes: what is there
 // may be no number.
-func (k *kernelBlocks) clearBehind(w *worker, planes int) {
+func (k *kernelBlocks) clearBehind(w *exec.Worker, planes int) {
 	from := 2 * k.tiles.NR * planes * k.rows * k.pitch
 	for i := range k.pieces * k.arrays() * k.groups * k.mine {
-		clear(w.scratch[k.atInput+i*k.laneBytes:][from:k.laneBytes])
+		clear(w.Scratch[k.atInput+i*k.laneBytes:][from:k.laneBytes])
 	}
 }
 
@@ -395,7 +398,7 @@ type tapSums struct {
 
 // addPlanes adds the products of a block to the sums of the elements of a plane
 // of the window, or begins them.
-func (k *kernelBlocks) addPlanes(w *worker, b *pixelBlock, kz, steps int, begins bool) {
+func (k *kernelBlocks) addPlanes(w *exec.Worker, b *pixelBlock, kz, steps int, begins bool) {
 	one := 4 * k.tiles.NR * k.tapRows
 	for g := range k.groups {
 		for panel := b.lo; panel < b.hi; panel++ {
@@ -407,9 +410,9 @@ func (k *kernelBlocks) addPlanes(w *worker, b *pixelBlock, kz, steps int, begins
 
 // addPanel adds to the sums of a panel. All that reads a copy of the input does so
 // while a part of it is in the first cache.
-func (k *kernelBlocks) addPanel(w *worker, b *pixelBlock, g, panel, steps int, begins bool, sums tapSums) {
+func (k *kernelBlocks) addPanel(w *exec.Worker, b *pixelBlock, g, panel, steps int, begins bool, sums tapSums) {
 	ld := 4 * k.tiles.NR
-	call := even(steps, k.callSteps(), 1)
+	call := tiling.Even(steps, k.callSteps(), 1)
 	for step := 0; step < steps; step += call {
 		for array := range k.arrays() {
 			for h := range k.heights {
@@ -436,7 +439,7 @@ func (k *kernelBlocks) callSteps() int {
 
 // multiply adds the products of some steps to a tile of the sums of an element
 // of the window.
-func (k *kernelBlocks) multiply(w *worker, b *pixelBlock, g, panel, h, tap, step, n int, s, d unsafe.Pointer) {
+func (k *kernelBlocks) multiply(w *exec.Worker, b *pixelBlock, g, panel, h, tap, step, n int, s, d unsafe.Pointer) {
 	t, place := k.tiles, k.tap[tap]
 	rows := min(t.MR, k.tapRows-h*t.MR)
 	input := k.inputOf(w, b, place.array, g, panel, step*cellHalfs+place.row*k.pitch+place.pixel)
@@ -449,14 +452,14 @@ func (k *kernelBlocks) multiply(w *worker, b *pixelBlock, g, panel, h, tap, step
 
 // turnPlanes computes the sums of a panel from all steps, and turns them into the
 // result.
-func (k *kernelBlocks) turnPlanes(r *run, w *worker, b *pixelBlock, steps int) {
+func (k *kernelBlocks) turnPlanes(r *exec.Run, w *exec.Worker, b *pixelBlock, steps int) {
 	nr, one := k.tiles.NR, 4*k.tiles.NR*k.tapRows
-	sums := unsafe.Pointer(&w.scratch[k.atSums])
+	sums := unsafe.Pointer(&w.Scratch[k.atSums])
 	for g := range k.groups {
 		for panel := b.lo; panel < b.hi; panel++ {
 			k.addPanel(w, b, g, panel, steps, true, tapSums{sums, one})
 			for i := range k.tap {
-				d := unsafe.Pointer(&r.values[k.dst][4*((i*k.perGroup+panel*nr)*k.outs+g*k.outsPerGroup)])
+				d := unsafe.Pointer(&r.Values[k.dst][4*((i*k.perGroup+panel*nr)*k.outs+g*k.outsPerGroup)])
 				k.turn(d, 4*k.outs, unsafe.Add(sums, i*one), k.outsPerGroup, min(nr, k.perGroup-panel*nr))
 			}
 		}
@@ -474,20 +477,20 @@ func (k *kernelBlocks) turn(d unsafe.Pointer, ld int, sums unsafe.Pointer, outs,
 	}
 }
 
-func (k *turnSums) chunk(r *run, w *worker, i int) {
+func (k *turnSums) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	nr := k.tiles.NR
 	panel, tap, g := i%k.panels, i/k.panels%k.windowSize, i/k.panels/k.windowSize
 	sum := func(s int) []float32 {
-		return viewOf[float32](k.sumsOf(r, s)[4*nr*i*k.tapRows:], nr*k.outsPerGroup)
+		return lanes.ViewOf[float32](k.sumsOf(r, s)[4*nr*i*k.tapRows:], nr*k.outsPerGroup)
 	}
 	total := sum(0)
 	for s := 1; s < k.sums; s++ {
-		ofF32().binary[op.Add](total, total, sum(s))
+		lanes.OfF32().Binary[op.Add](total, total, sum(s))
 	}
-	lanes, n := min(nr, k.perGroup-panel*nr), k.outsPerGroup
-	turned := viewOf[float32](w.scratch[k.atTurn:], lanes*n)
-	k.turn(unsafe.Pointer(&turned[0]), 4*n, unsafe.Pointer(&total[0]), n, lanes)
-	for c := range lanes {
+	channels, n := min(nr, k.perGroup-panel*nr), k.outsPerGroup
+	turned := lanes.ViewOf[float32](w.Scratch[k.atTurn:], channels*n)
+	k.turn(unsafe.Pointer(&turned[0]), 4*n, unsafe.Pointer(&total[0]), n, channels)
+	for c := range channels {
 		putRow(&k.convolution, r, w, (tap*k.perGroup+panel*nr+c)*k.outs+g*n, turned[c*n:][:n])
 	}
 }

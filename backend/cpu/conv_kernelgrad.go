@@ -3,7 +3,10 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
@@ -55,7 +58,7 @@ const (
 	sumsBytes   = 8 << 20 // of all sums: they are read and written once more
 )
 
-func newKernelGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
+func newKernelGrad(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
 	k := &kernelProduct{convolution: c, set: set, tiles: set.F32, stored: elementOf[c.from]}
 	if k.inTaps() {
 		return newFewGrad(b, v, k)
@@ -81,7 +84,7 @@ func (k *kernelProduct) few() bool {
 }
 
 // newTileGrad is k on tile registers.
-func newTileGrad(b *builder, v *ir.Value, k *kernelProduct) kernel {
+func newTileGrad(b *exec.Builder, v *ir.Value, k *kernelProduct) exec.Kernel {
 	k.tiles = k.set.Blocks
 	if k.few() {
 		return newKernelSide(b, v, k)
@@ -90,7 +93,7 @@ func newTileGrad(b *builder, v *ir.Value, k *kernelProduct) kernel {
 }
 
 // withoutTiles is k on vector registers, by Winograd's transforms where they pay.
-func (k *kernelProduct) withoutTiles(b *builder, v *ir.Value) kernel {
+func (k *kernelProduct) withoutTiles(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if !(k.stored == gemm.BF16 && k.set.Pairs != nil) && k.winogradGradPays(k.set) {
 		return newWinogradGrad(b, v, k.convolution, k.set)
 	}
@@ -98,7 +101,7 @@ func (k *kernelProduct) withoutTiles(b *builder, v *ir.Value) kernel {
 }
 
 // byBlocks is k block by block of pixels, or row by row.
-func (k *kernelProduct) byBlocks(b *builder, v *ir.Value) kernel {
+func (k *kernelProduct) byBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	set, row := k.set, k.size[2]*k.perGroup
 	if k.inRuns(set) {
 		return newKernelRows(b, v, k)
@@ -108,30 +111,32 @@ func (k *kernelProduct) byBlocks(b *builder, v *ir.Value) kernel {
 		k.tiles = set.Pairs
 	}
 	t := k.tiles
-	k.tapRows = roundUp(k.perGroup, t.Unit)
+	k.tapRows = tiling.RoundUp(k.perGroup, t.Unit)
 	k.perTap = k.stride[1] != 1 || k.out[1]*k.out[2] < fewPixels
 	plane := k.out[1]
 	if k.perTap && !k.direct {
 		plane = k.batch * k.out[0] * k.out[1]
 	}
-	k.block = even(plane, max(1, blockPixels/k.out[2]), 1)
-	k.blocks = ceilDiv(k.batch*k.out[0]*k.out[1], plane) * ceilDiv(plane, k.block)
+	k.block = tiling.Even(plane, max(1, blockPixels/k.out[2]), 1)
+	k.blocks = tiling.CeilDiv(k.batch*k.out[0]*k.out[1], plane) * tiling.CeilDiv(plane, k.block)
 	k.width = k.outsPerGroup
 	if !t.Masked {
-		k.width = roundUp(k.width, t.NR)
+		k.width = tiling.RoundUp(k.width, t.NR)
 	}
-	k.panels = ceilDiv(k.outsPerGroup, t.NR)
+	k.panels = tiling.CeilDiv(k.outsPerGroup, t.NR)
 	k.sumBytes = 4 * k.groups * k.windowSize * k.tapRows * k.width
-	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs)))
-	k.parts = min(k.panels, ceilDiv(wantChunks, k.sums))
+	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), chunkMACs)))
+	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks, k.sums))
 	k.finish.kernelProduct = k
-	b.wantShared(flagBytes + k.sums*k.sumBytes)
+	b.ReserveShared(flagBytes + k.sums*k.sumBytes)
 	k.follow(b, v, k.layout(), k.outs)
 	return k
 }
 
 // cells is the number of steps over n pixels.
-func (k *kernelProduct) cells(n int) int { return roundUp(ceilDiv(n, k.tiles.Step), k.tiles.Deep) }
+func (k *kernelProduct) cells(n int) int {
+	return tiling.RoundUp(tiling.CeilDiv(n, k.tiles.Step), k.tiles.Deep)
+}
 
 // bytes is the size of an element of the copied input.
 func (k *kernelProduct) bytes() int {
@@ -147,7 +152,7 @@ func (k *kernelProduct) layout() int {
 	need := 0
 	take := func(n int) int {
 		at := need
-		need += roundUp(n, 64)
+		need += tiling.RoundUp(n, 64)
 		return at
 	}
 	if k.direct {
@@ -169,23 +174,23 @@ func (k *kernelProduct) layout() int {
 	return need
 }
 
-func (k *kernelProduct) run(r *run) {
-	r.parallel(k, k.sums*k.parts, k.macs()/16)
-	r.parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
+func (k *kernelProduct) Run(r *exec.Run) {
+	r.Parallel(k, k.sums*k.parts, k.macs()/16)
+	r.Parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
 }
 
 // sumsOf is the sums of one worker, in the shared memory behind the flag of
 // tilePieces.
-func (k *kernelProduct) sumsOf(r *run, i int) []byte {
-	return r.shared[k.base+flagBytes+i*k.sumBytes:][:k.sumBytes]
+func (k *kernelProduct) sumsOf(r *exec.Run, i int) []byte {
+	return r.Shared[k.base+flagBytes+i*k.sumBytes:][:k.sumBytes]
 }
 
-func (k *addSums) chunk(r *run, w *worker, row int) {
+func (k *addSums) Chunk(r *exec.Run, w *exec.Worker, row int) {
 	for g := range k.groups {
 		at := ((g*k.windowSize+row/k.perGroup)*k.tapRows + row%k.perGroup) * k.width
-		sum := viewOf[float32](k.sumsOf(r, 0)[4*at:], k.outsPerGroup)
+		sum := lanes.ViewOf[float32](k.sumsOf(r, 0)[4*at:], k.outsPerGroup)
 		for s := 1; s < k.sums; s++ {
-			more := viewOf[float32](k.sumsOf(r, s)[4*at:], len(sum))
+			more := lanes.ViewOf[float32](k.sumsOf(r, s)[4*at:], len(sum))
 			for i, x := range more {
 				sum[i] += x
 			}
@@ -202,11 +207,11 @@ type pixelBlock struct {
 	coming    [2]coming // operands of the next block
 }
 
-func (k *kernelProduct) chunk(r *run, w *worker, i int) {
+func (k *kernelProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	part := i % k.parts
 	i /= k.parts
 	var b pixelBlock
-	b.lo, b.hi = span(part, k.parts, k.panels)
+	b.lo, b.hi = tiling.Cut(part, k.parts, k.panels)
 	sums := k.sumsOf(r, i)
 	b.sums = unsafe.Pointer(&sums[0])
 	k.begin(sums, &b)
@@ -214,8 +219,8 @@ func (k *kernelProduct) chunk(r *run, w *worker, i int) {
 	if k.perTap && !k.direct {
 		plane = k.batch * k.out[0] * k.out[1]
 	}
-	perPlane := ceilDiv(plane, k.block)
-	first, end := span(i, k.sums, k.blocks)
+	perPlane := tiling.CeilDiv(plane, k.block)
+	first, end := tiling.Cut(i, k.sums, k.blocks)
 	for j := first; j < end; j++ {
 		y := j % perPlane * k.block
 		b.row, b.rows = j/perPlane*plane+y, min(k.block, plane-y)
@@ -240,18 +245,18 @@ func (k *kernelProduct) begin(sums []byte, b *pixelBlock) {
 }
 
 // packGrads packs the gradients of a block's pixels, panel by panel.
-func (k *kernelProduct) packGrads(r *run, w *worker, b *pixelBlock) {
+func (k *kernelProduct) packGrads(r *exec.Run, w *exec.Worker, b *pixelBlock) {
 	element, nr, size := k.stored, k.tiles.NR, k.from.Size()
 	if k.tiles.Step > 1 {
 		element = gemm.Pairs
 	}
-	src := unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
+	src := unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
 	for g := range k.groups {
 		for p := b.lo; p < b.hi; p++ {
 			lanes := min(nr, k.outsPerGroup-p*nr)
 			at := (b.row*k.out[2]*k.outs + g*k.outsPerGroup + p*nr) * size
 			pixels := b.rows * k.out[2]
-			used, cells := ceilDiv(pixels, k.tiles.Step), k.cells(pixels)
+			used, cells := tiling.CeilDiv(pixels, k.tiles.Step), k.cells(pixels)
 			clear(unsafe.Slice((*float32)(unsafe.Add(k.grads(w, g, p), 4*nr*used)), nr*(cells-used)))
 			k.set.Lanes[element](k.grads(w, g, p), 4*nr, unsafe.Add(src, at), k.outs*size,
 				pixels, 1<<lanes-1, 1<<nr-1)
@@ -267,8 +272,8 @@ func (k *kernelProduct) inPlace() bool {
 
 // grads is where the gradients of a block begin, for a panel. From a pixel, or
 // a pair, to the next it is a panel's width.
-func (k *kernelProduct) grads(w *worker, group, panel int) unsafe.Pointer {
-	return unsafe.Pointer(&w.scratch[k.atB+(group*k.panels+panel)*k.panelBytes])
+func (k *kernelProduct) grads(w *exec.Worker, group, panel int) unsafe.Pointer {
+	return unsafe.Pointer(&w.Scratch[k.atB+(group*k.panels+panel)*k.panelBytes])
 }
 
 // add adds to rows of a group's sums, from the given one on, for a panel.
@@ -281,10 +286,10 @@ func (k *kernelProduct) add(b *pixelBlock, group, row, rows, panel, cells int, a
 	}
 	lead := 4 * k.width
 	d := unsafe.Add(b.sums, (group*k.windowSize*k.tapRows+row)*lead+4*panel*t.NR)
-	units := ceilDiv(rows, t.Unit)
-	heights := ceilDiv(units*t.Unit, t.MR)
+	units := tiling.CeilDiv(rows, t.Unit)
+	heights := tiling.CeilDiv(units*t.Unit, t.MR)
 	for h := range heights {
-		lo, hi := span(h, heights, units)
+		lo, hi := tiling.Cut(h, heights, units)
 		lo, hi = lo*t.Unit, hi*t.Unit
 		dh := unsafe.Add(d, lo*lead)
 		kernels[hi-lo](cells, unsafe.Add(a, 4*lo), lda, grads, 4*t.NR, dh, lead, dh, lead, 1<<cols-1)
@@ -292,7 +297,7 @@ func (k *kernelProduct) add(b *pixelBlock, group, row, rows, panel, cells int, a
 }
 
 // byTaps adds a block, element of the window by element.
-func (k *kernelProduct) byTaps(r *run, w *worker, b *pixelBlock) {
+func (k *kernelProduct) byTaps(r *exec.Run, w *exec.Worker, b *pixelBlock) {
 	cells := k.cells(b.rows * k.out[2])
 	pixel := k.channels * k.bytes()
 	for kz := range k.size[0] {
@@ -301,13 +306,13 @@ func (k *kernelProduct) byTaps(r *run, w *worker, b *pixelBlock) {
 				if k.perTap || ky == 0 {
 					k.stage(r, w, b, kz, ky, kx)
 				}
-				a, lda := unsafe.Pointer(&w.scratch[k.atA]), pixel
+				a, lda := unsafe.Pointer(&w.Scratch[k.atA]), pixel
 				if !k.perTap {
 					a = unsafe.Add(a, ky*k.dilation[1]*k.out[2]*pixel)
 				}
 				tap := (kz*k.size[1]+ky)*k.size[2] + kx
 				if k.tiles.Step > 1 {
-					pairs := unsafe.Pointer(&w.scratch[k.atPairs])
+					pairs := unsafe.Pointer(&w.Scratch[k.atPairs])
 					for c := 0; c < k.channels; c += 32 {
 						lanes := uint(1)<<min(32, k.channels-c) - 1
 						k.set.Lanes[gemm.Pairs](unsafe.Add(pairs, 4*c), 4*k.channels, unsafe.Add(a, 2*c), pixel, b.rows*k.out[2], lanes, lanes)
@@ -326,7 +331,7 @@ func (k *kernelProduct) byTaps(r *run, w *worker, b *pixelBlock) {
 
 // stage copies the pixels of the input that lie under an element of the
 // window, or under a column of elements.
-func (k *kernelProduct) stage(r *run, w *worker, b *pixelBlock, kz, ky, kx int) {
+func (k *kernelProduct) stage(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, ky, kx int) {
 	rowBytes := k.out[2] * k.channels * k.bytes()
 	rows := b.rows
 	if !k.perTap {
@@ -342,7 +347,7 @@ func (k *kernelProduct) stage(r *run, w *worker, b *pixelBlock, kz, ky, kx int) 
 		if !k.perTap {
 			y += j
 		}
-		row := w.scratch[k.atA+j*rowBytes:][:rowBytes]
+		row := w.Scratch[k.atA+j*rowBytes:][:rowBytes]
 		if !ok || y < 0 || y >= k.in[1] {
 			clear(row)
 			continue
@@ -353,10 +358,10 @@ func (k *kernelProduct) stage(r *run, w *worker, b *pixelBlock, kz, ky, kx int) 
 
 // line copies n pixels of a row of the input, step apart from pixel x on, with
 // zeros for those outside.
-func (k *kernelProduct) line(r *run, dst []byte, row, x, step, n int) {
-	data, size, pixel := r.values[k.a], k.from.Size(), k.channels*k.bytes()
-	left := min(n, max(0, ceilDiv(-x, step)))
-	right := max(left, min(n, ceilDiv(k.in[2]-x, step)))
+func (k *kernelProduct) line(r *exec.Run, dst []byte, row, x, step, n int) {
+	data, size, pixel := r.Values[k.a], k.from.Size(), k.channels*k.bytes()
+	left := min(n, max(0, tiling.CeilDiv(-x, step)))
+	right := max(left, min(n, tiling.CeilDiv(k.in[2]-x, step)))
 	clear(dst[:left*pixel])
 	clear(dst[right*pixel : n*pixel])
 	run, times := right-left, 1 // of neighbours
@@ -379,7 +384,7 @@ func (k *kernelProduct) line(r *run, dst []byte, row, x, step, n int) {
 
 // byRows adds a block pixel row by pixel row, with the elements of a row of
 // the window, and their channels, as the rows of tiles.
-func (k *kernelProduct) byRows(r *run, w *worker, b *pixelBlock) {
+func (k *kernelProduct) byRows(r *exec.Run, w *exec.Worker, b *pixelBlock) {
 	image, oz, oy := split(b.row, k.out)
 	pixel := 4 * k.channels
 	line := k.boxCols * pixel
@@ -390,7 +395,7 @@ func (k *kernelProduct) byRows(r *run, w *worker, b *pixelBlock) {
 			continue
 		}
 		for j := range rows {
-			row := w.scratch[k.atA+j*line:][:line]
+			row := w.Scratch[k.atA+j*line:][:line]
 			if y := oy*k.stride[1] + j - k.low[1]; y < 0 || y >= k.in[1] {
 				clear(row)
 			} else {
@@ -402,10 +407,10 @@ func (k *kernelProduct) byRows(r *run, w *worker, b *pixelBlock) {
 			for p := b.lo; p < b.hi; p++ {
 				grads := k.grads(w, 0, p)
 				if k.inPlace() {
-					grads = unsafe.Pointer(&r.values[k.b][4*b.row*k.out[2]*k.outs])
+					grads = unsafe.Pointer(&r.Values[k.b][4*b.row*k.out[2]*k.outs])
 				}
 				for y := range b.rows {
-					a := unsafe.Pointer(&w.scratch[k.atA+(y*k.stride[1]+ky*k.dilation[1])*line])
+					a := unsafe.Pointer(&w.Scratch[k.atA+(y*k.stride[1]+ky*k.dilation[1])*line])
 					k.add(b, 0, tap*k.tapRows, k.size[2]*k.perGroup, p, k.out[2], a, k.stride[2]*pixel, unsafe.Add(grads, 4*y*k.out[2]*k.tiles.NR))
 				}
 			}

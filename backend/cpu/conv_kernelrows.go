@@ -3,7 +3,9 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -35,33 +37,33 @@ func (k *convolution) inRuns(set *gemm.Set) bool {
 	return set.PixelRuns != nil && !pairs && k.perGroup >= runRows && k.outsPerGroup%set.F32.NR == 0
 }
 
-func newKernelRows(b *builder, v *ir.Value, k *kernelProduct) kernel {
+func newKernelRows(b *exec.Builder, v *ir.Value, k *kernelProduct) exec.Kernel {
 	c := &kernelRows{kernelProduct: k, planes: 1}
 	k.tiles = k.set.F32
 	plane := k.out[1] * k.out[2]
-	k.block = even(k.out[1], max(1, runPixels/k.out[2]), 1)
+	k.block = tiling.Even(k.out[1], max(1, runPixels/k.out[2]), 1)
 	if k.block == k.out[1] && k.in[0]*k.out[0]*k.size[0] == 1 {
-		c.planes = max(1, min(runPixels/plane, ceilDiv(k.batch, 16)))
+		c.planes = max(1, min(runPixels/plane, tiling.CeilDiv(k.batch, 16)))
 	}
-	c.bands = ceilDiv(k.out[1], k.block)
-	k.blocks = ceilDiv(k.batch*k.out[0], c.planes) * c.bands
+	c.bands = tiling.CeilDiv(k.out[1], k.block)
+	k.blocks = tiling.CeilDiv(k.batch*k.out[0], c.planes) * c.bands
 	c.inPlane = k.in[1] * k.in[2] * k.channels
 	c.list()
 
 	k.tapRows, k.width = k.perGroup, k.outsPerGroup
 	k.panels = k.outsPerGroup / k.tiles.NR
 	k.sumBytes = 4 * k.groups * k.windowSize * k.tapRows * k.width
-	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs)))
-	k.parts = min(k.panels, ceilDiv(wantChunks, k.sums))
+	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), chunkMACs)))
+	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks, k.sums))
 	k.finish.kernelProduct = k
-	b.wantShared(flagBytes + k.sums*k.sumBytes)
+	b.ReserveShared(flagBytes + k.sums*k.sumBytes)
 	scratch := 0
 	if k.stored != gemm.F32 {
 		rows := k.in[1]
 		if c.bands > 1 {
 			rows = min(rows, (k.block-1)*k.stride[1]+(k.size[1]-1)*k.dilation[1]+1)
 		}
-		scratch = roundUp(4*c.planes*rows*k.in[2]*k.channels, 64)
+		scratch = tiling.RoundUp(4*c.planes*rows*k.in[2]*k.channels, 64)
 	}
 	if c.atPanel = scratch; !c.asPanel() {
 		scratch += 4 * k.tiles.NR * c.planes * k.block * k.out[2]
@@ -102,20 +104,20 @@ func (k *kernelRows) list() {
 	}
 }
 
-func (k *kernelRows) run(r *run) {
-	r.parallel(k, k.sums*k.parts, k.macs()/16)
-	r.parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
+func (k *kernelRows) Run(r *exec.Run) {
+	r.Parallel(k, k.sums*k.parts, k.macs()/16)
+	r.Parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
 }
 
-func (k *kernelRows) chunk(r *run, w *worker, i int) {
+func (k *kernelRows) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	part := i % k.parts
 	i /= k.parts
 	var b pixelBlock
-	b.lo, b.hi = span(part, k.parts, k.panels)
+	b.lo, b.hi = tiling.Cut(part, k.parts, k.panels)
 	sums := k.sumsOf(r, i)
 	b.sums = unsafe.Pointer(&sums[0])
 	k.begin(sums, &b)
-	first, end := span(i, k.sums, k.blocks)
+	first, end := tiling.Cut(i, k.sums, k.blocks)
 	for j := first; j < end; j++ {
 		plane, y := j/k.bands*k.planes, j%k.bands*k.block
 		planes, rows := min(k.planes, k.batch*k.out[0]-plane), min(k.block, k.out[1]-y)
@@ -131,7 +133,7 @@ func (k *kernelRows) chunk(r *run, w *worker, i int) {
 				continue
 			}
 			from := (plane/k.out[0]*k.in[0]+z)*k.inPlane + top*line
-			x := k.floats(r.values[k.a], from, (planes-1)*k.inPlane+(bottom-top)*line, w.scratch)
+			x := k.floats(r.Values[k.a], from, (planes-1)*k.inPlane+(bottom-top)*line, w.Scratch)
 			k.addRuns(r, w, &b, kz, y, rows, x, pixel)
 		}
 	}
@@ -166,27 +168,27 @@ func (k *kernelRows) floats(data []byte, at, n int, scratch []byte) unsafe.Point
 func (k *kernelRows) asPanel() bool { return k.stored == gemm.F32 && k.outs == k.tiles.NR }
 
 // panelOf is a panel of the gradient of some pixels.
-func (k *kernelRows) panelOf(r *run, w *worker, g, p, pixel, pixels int) unsafe.Pointer {
+func (k *kernelRows) panelOf(r *exec.Run, w *exec.Worker, g, p, pixel, pixels int) unsafe.Pointer {
 	nr := k.tiles.NR
-	src := unsafe.Pointer(&r.values[k.b][(pixel*k.outs+g*k.outsPerGroup+p*nr)*k.from.Size()])
+	src := unsafe.Pointer(&r.Values[k.b][(pixel*k.outs+g*k.outsPerGroup+p*nr)*k.from.Size()])
 	if k.asPanel() {
 		return src
 	}
-	panel := unsafe.Pointer(&w.scratch[k.atPanel])
+	panel := unsafe.Pointer(&w.Scratch[k.atPanel])
 	k.set.Lanes[k.stored](panel, 4*nr, src, k.outs*k.from.Size(), pixels, 1<<nr-1, 1<<nr-1)
 	return panel
 }
 
 // addRuns adds the products of some rows, whose gradient begins at a pixel, to the
 // sums.
-func (k *kernelRows) addRuns(r *run, w *worker, b *pixelBlock, kz, row, rows int, x unsafe.Pointer, pixel int) {
+func (k *kernelRows) addRuns(r *exec.Run, w *exec.Worker, b *pixelBlock, kz, row, rows int, x unsafe.Pointer, pixel int) {
 	nr, lead := k.tiles.NR, 4*k.width
-	heights := ceilDiv(k.perGroup, k.tiles.MR)
+	heights := tiling.CeilDiv(k.perGroup, k.tiles.MR)
 	for g := range k.groups {
 		for p := b.lo; p < b.hi; p++ {
 			panel := k.panelOf(r, w, g, p, pixel, rows*k.out[2])
 			for h := range heights {
-				lo, hi := span(h, heights, k.perGroup)
+				lo, hi := tiling.Cut(h, heights, k.perGroup)
 				for tap, runs := range k.runs {
 					first, end := k.starts[tap][row], k.starts[tap][row+rows]
 					if first == end {

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
@@ -47,7 +49,7 @@ const (
 	sideBytes = 512 << 10 // of the transposed input, in the second cache with all else
 )
 
-func newKernelSide(b *builder, v *ir.Value, k *kernelProduct) kernel {
+func newKernelSide(b *exec.Builder, v *ir.Value, k *kernelProduct) exec.Kernel {
 	c := &kernelSide{kernelProduct: k}
 	t := k.tiles
 	var most [2]int
@@ -69,7 +71,7 @@ func newKernelSide(b *builder, v *ir.Value, k *kernelProduct) kernel {
 		place(1, x)
 	}
 	c.down, c.across = residues[0], residues[1]
-	c.pitch = roundUp(k.out[2]+most[1], 2)
+	c.pitch = tiling.RoundUp(k.out[2]+most[1], 2)
 	for y := range k.size[1] {
 		for x := range k.size[2] {
 			ry, qy := place(0, y)
@@ -79,24 +81,24 @@ func newKernelSide(b *builder, v *ir.Value, k *kernelProduct) kernel {
 	}
 	shape := func(band, planes int) int {
 		c.rows = band + most[0]
-		c.steps = ceilDiv((band-1)*c.pitch+k.out[2], cellHalfs)
-		c.pixels = roundUp(max(c.rows*c.pitch, cellHalfs*c.steps+most[0]*c.pitch+most[1]), cellHalfs)
+		c.steps = tiling.CeilDiv((band-1)*c.pitch+k.out[2], cellHalfs)
+		c.pixels = tiling.RoundUp(max(c.rows*c.pitch, cellHalfs*c.steps+most[0]*c.pitch+most[1]), cellHalfs)
 		c.lda = 2*planes*c.pixels + rowPad
 		if c.lda%128 == 0 {
 			c.lda += rowPad
 		}
 		return len(c.down) * len(c.across) * k.channels * c.lda
 	}
-	k.tapRows, k.width = k.perGroup, roundUp(k.outsPerGroup, t.NR)
-	k.panels = ceilDiv(k.outsPerGroup, t.NR)
+	k.tapRows, k.width = k.perGroup, tiling.RoundUp(k.outsPerGroup, t.NR)
+	k.panels = tiling.CeilDiv(k.outsPerGroup, t.NR)
 	// The last rows that kernels take for a plane reach into the next one's, and
 	// behind the last.
-	k.sumBytes = 4 * ((k.size[0]-1)*c.planeRows() + roundUp(c.planeRows(), t.Unit)) * k.width
+	k.sumBytes = 4 * ((k.size[0]-1)*c.planeRows() + tiling.RoundUp(c.planeRows(), t.Unit)) * k.width
 	k.block, c.planes = k.out[1], 1
 	for k.block > 1 && (shape(k.block, 1) > sideBytes || c.steps > 3*sideSteps) {
-		k.block = ceilDiv(k.block, 2)
+		k.block = tiling.CeilDiv(k.block, 2)
 	}
-	k.block = even(k.out[1], k.block, 1)
+	k.block = tiling.Even(k.out[1], k.block, 1)
 	if k.block == k.out[1] {
 		shape(k.block, 1)
 		for (c.planes+1)*c.steps <= sideSteps && shape(k.block, c.planes+1) <= sideBytes && k.batch*k.out[0] >= 4*(c.planes+1) {
@@ -109,14 +111,14 @@ func newKernelSide(b *builder, v *ir.Value, k *kernelProduct) kernel {
 			c.places = append(c.places, int64(2*(i*c.pixels+s*cellHalfs)))
 		}
 	}
-	c.bands = ceilDiv(k.out[1], k.block)
-	k.blocks = ceilDiv(k.batch*k.out[0], c.planes) * c.bands
+	c.bands = tiling.CeilDiv(k.out[1], k.block)
+	k.blocks = tiling.CeilDiv(k.batch*k.out[0], c.planes) * c.bands
 
-	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), ceilDiv(k.macs(), chunkMACs<<4)))
-	k.sums = ceilDiv(k.blocks, ceilDiv(k.blocks, k.sums))
-	k.parts = min(k.panels, ceilDiv(wantChunks/2, k.sums)) // each turns the input
+	k.sums = max(1, min(k.blocks, mostSums, sumsBytes/max(1, k.sumBytes), tiling.CeilDiv(k.macs(), chunkMACs<<4)))
+	k.sums = tiling.CeilDiv(k.blocks, tiling.CeilDiv(k.blocks, k.sums))
+	k.parts = min(k.panels, tiling.CeilDiv(tiling.MinChunks/2, k.sums)) // each turns the input
 	k.finish.kernelProduct = k
-	b.wantShared(flagBytes + k.sums*k.sumBytes)
+	b.ReserveShared(flagBytes + k.sums*k.sumBytes)
 	k.follow(b, v, c.layout(), k.outs)
 	return c
 }
@@ -126,7 +128,7 @@ func (k *kernelSide) layout() int {
 	need := 0
 	take := func(n int) int {
 		at := need
-		need += roundUp(n, 64)
+		need += tiling.RoundUp(n, 64)
 		return at
 	}
 	k.atStage = take(2 * k.pixels * k.channels)
@@ -134,28 +136,28 @@ func (k *kernelSide) layout() int {
 	k.atInput = take((len(k.down)*len(k.across)*k.channels + k.tiles.MR) * k.lda)
 	k.atTurn = take(2 * k.pixels / 4 * 64)
 	k.panelBytes = 4 * k.planes * k.steps * k.tiles.Deep * k.tiles.NR
-	k.atB = take(k.panelBytes * ceilDiv(k.panels, k.parts))
-	k.atSide = take(roundUp(k.planeRows(), k.tiles.Unit) * k.lda)
+	k.atB = take(k.panelBytes * tiling.CeilDiv(k.panels, k.parts))
+	k.atSide = take(tiling.RoundUp(k.planeRows(), k.tiles.Unit) * k.lda)
 	return need
 }
 
 // planeRows is the rows of the product for a plane of the window.
 func (k *kernelSide) planeRows() int { return len(k.packed) * k.perGroup }
 
-func (k *kernelSide) run(r *run) {
-	r.parallel(k, k.sums*k.parts, k.macs()/16)
-	r.parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
+func (k *kernelSide) Run(r *exec.Run) {
+	r.Parallel(k, k.sums*k.parts, k.macs()/16)
+	r.Parallel(&k.finish, k.windowSize*k.perGroup, k.sums*k.windowSize*k.perGroup*k.outs)
 }
 
-func (k *kernelSide) chunk(r *run, w *worker, i int) {
+func (k *kernelSide) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	part := i % k.parts
 	i /= k.parts
 	var b pixelBlock
-	b.lo, b.hi = span(part, k.parts, k.panels)
+	b.lo, b.hi = tiling.Cut(part, k.parts, k.panels)
 	b.sums = unsafe.Pointer(&k.sumsOf(r, i)[0])
 	runtime.LockOSThread()
 	k.tiles.Begin()
-	first, end := span(i, k.sums, k.blocks)
+	first, end := tiling.Cut(i, k.sums, k.blocks)
 	for j := first; j < end; j++ {
 		plane, y := j/k.bands*k.planes, j%k.bands*k.block
 		planes, rows := min(k.planes, k.batch*k.out[0]-plane), min(k.block, k.out[1]-y)
@@ -173,9 +175,9 @@ func (k *kernelSide) chunk(r *run, w *worker, i int) {
 
 // packPlanes packs the gradients of a block, with zeros for pixels between
 // rows and behind the last.
-func (k *kernelSide) packPlanes(r *run, w *worker, b *pixelBlock, plane, planes, y, rows int) {
-	nr, src := k.tiles.NR, unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
-	line, used := 4*nr*k.pitch/2, ceilDiv(k.out[2], 2)
+func (k *kernelSide) packPlanes(r *exec.Run, w *exec.Worker, b *pixelBlock, plane, planes, y, rows int) {
+	nr, src := k.tiles.NR, unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
+	line, used := 4*nr*k.pitch/2, tiling.CeilDiv(k.out[2], 2)
 	all := 4 * nr * k.steps * k.tiles.Deep
 	for p := b.lo; p < b.hi; p++ {
 		lanes := min(nr, k.outs-p*nr)
@@ -196,16 +198,16 @@ func (k *kernelSide) packPlanes(r *run, w *worker, b *pixelBlock, plane, planes,
 }
 
 // gradsOf is where the packed gradients of a step begin.
-func (k *kernelSide) gradsOf(w *worker, b *pixelBlock, panel, step int) unsafe.Pointer {
+func (k *kernelSide) gradsOf(w *exec.Worker, b *pixelBlock, panel, step int) unsafe.Pointer {
 	at := k.atB + (panel-b.lo)*k.panelBytes + 4*step*k.tiles.Deep*k.tiles.NR
-	return unsafe.Pointer(&w.scratch[at])
+	return unsafe.Pointer(&w.Scratch[at])
 }
 
 // turnPlane transposes the input that a plane of a block reads.
-func (k *kernelSide) turnPlane(r *run, w *worker, kz, p, plane, y int) {
+func (k *kernelSide) turnPlane(r *exec.Run, w *exec.Worker, kz, p, plane, y int) {
 	image, oz := plane/k.out[0], plane%k.out[0]
 	z, inside := k.at(0, oz, kz)
-	stage, line := w.scratch[k.atStage:][:2*k.pixels*k.channels], 2*k.pitch*k.channels
+	stage, line := w.Scratch[k.atStage:][:2*k.pixels*k.channels], 2*k.pitch*k.channels
 	for i, ry := range k.down {
 		for j, rx := range k.across {
 			for row := range k.rows {
@@ -218,7 +220,7 @@ func (k *kernelSide) turnPlane(r *run, w *worker, kz, p, plane, y int) {
 				k.line(r, to, (image*k.in[0]+z)*k.in[1]+sy, rx-k.low[2], k.stride[2], k.pitch)
 			}
 			clear(stage[k.rows*line:])
-			d := unsafe.Pointer(&w.scratch[k.atInput+(i*len(k.across)+j)*k.channels*k.lda+2*p*k.pixels])
+			d := unsafe.Pointer(&w.Scratch[k.atInput+(i*len(k.across)+j)*k.channels*k.lda+2*p*k.pixels])
 			if k.channels == 1 {
 				copy(unsafe.Slice((*byte)(d), len(stage)), stage)
 				continue
@@ -230,8 +232,8 @@ func (k *kernelSide) turnPlane(r *run, w *worker, kz, p, plane, y int) {
 
 // turnAll makes a row of pixels of each channel, 16 channels at a time: first
 // as lanes of pairs, then transposed.
-func (k *kernelSide) turnAll(w *worker, d, src unsafe.Pointer) {
-	turn := unsafe.Pointer(&w.scratch[k.atTurn])
+func (k *kernelSide) turnAll(w *exec.Worker, d, src unsafe.Pointer) {
+	turn := unsafe.Pointer(&w.Scratch[k.atTurn])
 	for c := 0; c < k.channels; c += 16 {
 		lanes := min(16, k.channels-c)
 		k.set.Lanes[gemm.Pairs](turn, 64, unsafe.Add(src, 2*c), 2*k.channels, k.pixels, 1<<lanes-1, 1<<16-1)
@@ -243,7 +245,7 @@ func (k *kernelSide) turnAll(w *worker, d, src unsafe.Pointer) {
 
 // addPlanes adds the products of a block to the sums of the elements of a plane
 // of the window, or begins them.
-func (k *kernelSide) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins bool) {
+func (k *kernelSide) addPlanes(w *exec.Worker, b *pixelBlock, kz, planes int, begins bool) {
 	t, lead := k.tiles, 4*k.width
 	steps := planes * k.steps
 	k.laySide(w, planes)
@@ -257,8 +259,8 @@ func (k *kernelSide) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins 
 				if begins && step == 0 {
 					s = nil
 				}
-				a := unsafe.Pointer(&w.scratch[k.atSide+row*k.lda])
-				h := min(t.MR, roundUp(rows-row, t.Unit))
+				a := unsafe.Pointer(&w.Scratch[k.atSide+row*k.lda])
+				h := min(t.MR, tiling.RoundUp(rows-row, t.Unit))
 				t.Runs[0][h](n, a, k.lda, 0, unsafe.Pointer(&k.places[step]), k.gradsOf(w, b, p, step), 0, s, lead, d, lead, nil)
 			}
 		}
@@ -267,15 +269,15 @@ func (k *kernelSide) addPlanes(w *worker, b *pixelBlock, kz, planes int, begins 
 
 // laySide lays out the pixels under each element of a plane of the window, for
 // each channel, as rows, and zeros up to a whole unit of them.
-func (k *kernelSide) laySide(w *worker, planes int) {
+func (k *kernelSide) laySide(w *exec.Worker, planes int) {
 	n := 2 * (planes*k.pixels - (k.pixels - cellHalfs*k.steps))
 	for i, tap := range k.packed {
 		for c := range k.perGroup {
-			from := w.scratch[k.atInput+(tap.residue*k.channels+c)*k.lda+2*tap.shift:]
-			copy(w.scratch[k.atSide+(i*k.perGroup+c)*k.lda:][:n], from[:n])
+			from := w.Scratch[k.atInput+(tap.residue*k.channels+c)*k.lda+2*tap.shift:]
+			copy(w.Scratch[k.atSide+(i*k.perGroup+c)*k.lda:][:n], from[:n])
 		}
 	}
-	for row := k.planeRows(); row < roundUp(k.planeRows(), k.tiles.Unit); row++ {
-		clear(w.scratch[k.atSide+row*k.lda:][:n])
+	for row := k.planeRows(); row < tiling.RoundUp(k.planeRows(), k.tiles.Unit); row++ {
+		clear(w.Scratch[k.atSide+row*k.lda:][:n])
 	}
 }

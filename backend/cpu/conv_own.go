@@ -3,7 +3,10 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -26,7 +29,7 @@ type ownProduct struct {
 // addOwn is the task that adds up the sums of an element of the window.
 type addOwn struct{ *ownProduct }
 
-func newOwn(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
+func newOwn(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
 	k := &ownProduct{grad: c.code == op.ConvKernelGrad}
 	p := &convProduct{
 		convolution: c, set: set, tiles: set.F32, source: c.a, own: true, bytes: 4,
@@ -41,7 +44,7 @@ func newOwn(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
 	}
 	p.stored = elementOf[k.from]
 	p.element = p.stored
-	k.padded = 4 * roundUp(k.channels, ownChannels)
+	k.padded = 4 * tiling.RoundUp(k.channels, ownChannels)
 	k.cutAll()
 	k.add.ownProduct = k
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && !k.grad
@@ -58,37 +61,37 @@ func newOwn(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
 		}
 	}
 	// Loops read whole vectors of channels.
-	k.atTile = roundUp(box+4*ownChannels, 64)
+	k.atTile = tiling.RoundUp(box+4*ownChannels, 64)
 	k.atGrads = k.atTile
 	most := max(tile, 4*k.out[2]*k.channels)
 	k.sums = 1
 	if k.grad {
 		k.sums = max(1, min(mostSums, chunks))
 	}
-	b.wantShared(k.sums * k.windowSize * k.padded)
-	k.follow(b, v, k.atTile+roundUp(most, 64), k.channels)
+	b.ReserveShared(k.sums * k.windowSize * k.padded)
+	k.follow(b, v, k.atTile+tiling.RoundUp(most, 64), k.channels)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.dstAll, out: k.dst, to: k.to, after: k.after}
 	return k
 }
 
-func (k *ownProduct) run(r *run) {
+func (k *ownProduct) Run(r *exec.Run) {
 	chunks := 0
 	for i := range k.phases {
 		chunks += k.phases[i].chunks
 	}
 	if k.grad {
-		r.parallel(k, k.sums, k.macs()/4)
-		r.parallel(&k.add, k.windowSize, k.sums*k.windowSize*k.channels)
+		r.Parallel(k, k.sums, k.macs()/4)
+		r.Parallel(&k.add, k.windowSize, k.sums*k.windowSize*k.channels)
 		return
 	}
-	k.widen.run(r)
-	r.parallel(k, chunks, k.macs()/4)
+	k.widen.Run(r)
+	r.Parallel(k, chunks, k.macs()/4)
 }
 
-func (k *ownProduct) chunk(r *run, w *worker, i int) {
+func (k *ownProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if k.grad {
-		clear(r.shared[i*k.windowSize*k.padded:][:k.windowSize*k.padded])
-		for j, end := span(i, k.sums, k.phases[0].chunks); j < end; j++ {
+		clear(r.Shared[i*k.windowSize*k.padded:][:k.windowSize*k.padded])
+		for j, end := tiling.Cut(i, k.sums, k.phases[0].chunks); j < end; j++ {
 			k.addBand(r, w, i, j)
 		}
 		return
@@ -101,9 +104,9 @@ func (k *ownProduct) chunk(r *run, w *worker, i int) {
 	p := &k.phases[phase]
 	b := k.bandOf(r, w, p, i)
 	lead, row, group := p.step[2]*k.lead, p.step[1]*k.rowPixels()*k.lead, b.rows
-	d := unsafe.Pointer(&w.scratch[k.atTile])
+	d := unsafe.Pointer(&w.Scratch[k.atTile])
 	if k.direct {
-		d = unsafe.Pointer(&r.values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*k.lead])
+		d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*k.lead])
 	} else {
 		lead, row, group = k.lead, p.count[2]*k.lead, k.groupOf(p)
 	}
@@ -113,7 +116,7 @@ func (k *ownProduct) chunk(r *run, w *worker, i int) {
 			for c := 0; c < k.channels; c += ownChannels {
 				mask := uint(1)<<min(ownChannels, k.channels-c) - 1
 				k.set.Own(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
-					unsafe.Pointer(&r.shared[4*c]), 0, unsafe.Add(to, 4*c), lead, mask)
+					unsafe.Pointer(&r.Shared[4*c]), 0, unsafe.Add(to, 4*c), lead, mask)
 			}
 		})
 		if rows := y%group + 1; !k.direct && (rows == group || y == b.rows-1) {
@@ -129,28 +132,28 @@ func (k *ownProduct) groupOf(p *convPhase) int {
 }
 
 // addBand adds to sum s the products of a band with the result's gradient.
-func (k *ownProduct) addBand(r *run, w *worker, s, i int) {
+func (k *ownProduct) addBand(r *exec.Run, w *exec.Worker, s, i int) {
 	p := &k.phases[0]
 	b := k.bandOf(r, w, p, i)
 	size := k.from.Size()
 	n := k.out[2] * k.channels
 	k.eachRow(r, w, p, &b, func(y int) {
 		from := k.pixelOf(p, b.image, b.z, b.y+y, 0) * k.channels * size
-		grads := realView(r.values[k.b][from:from+n*size], k.from, viewOf[float32](w.scratch[k.atGrads:], n))
+		grads := lanes.RealView(r.Values[k.b][from:from+n*size], k.from, lanes.ViewOf[float32](w.Scratch[k.atGrads:], n))
 		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
 			for c := 0; c < k.channels && len(places) > 0; c += ownChannels {
 				mask := uint(1)<<min(ownChannels, k.channels-c) - 1
 				k.set.OwnGrad(n, len(places)/2, unsafe.Pointer(&places[0]), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
-					unsafe.Pointer(&grads[from*k.channels+c]), 4*k.channels, unsafe.Pointer(&r.shared[s*k.windowSize*k.padded+4*c]), 0, mask)
+					unsafe.Pointer(&grads[from*k.channels+c]), 4*k.channels, unsafe.Pointer(&r.Shared[s*k.windowSize*k.padded+4*c]), 0, mask)
 			}
 		})
 	})
 }
 
-func (k *addOwn) chunk(r *run, w *worker, tap int) {
-	total := viewOf[float32](r.shared[tap*k.padded:], k.channels)
+func (k *addOwn) Chunk(r *exec.Run, w *exec.Worker, tap int) {
+	total := lanes.ViewOf[float32](r.Shared[tap*k.padded:], k.channels)
 	for s := 1; s < k.sums; s++ {
-		for i, x := range viewOf[float32](r.shared[(s*k.windowSize+tap)*k.padded:], k.channels) {
+		for i, x := range lanes.ViewOf[float32](r.Shared[(s*k.windowSize+tap)*k.padded:], k.channels) {
 			total[i] += x
 		}
 	}

@@ -3,7 +3,10 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -96,7 +99,7 @@ const (
 )
 
 // newConv chooses the kernel of a convolution or of one of its gradients.
-func newConv(b *builder, v *ir.Value) kernel {
+func newConv(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k := newConvolution(b, v)
 	set := gemm.Current()
 	switch {
@@ -106,9 +109,9 @@ func newConv(b *builder, v *ir.Value) kernel {
 	case k.eachOwn() && k.from != dtype.Float64 && set != nil && set.Own != nil:
 		return newOwn(b, v, k, set)
 	case k.eachOwn() && k.from == dtype.Float64:
-		return newDepthwise(b, v, k, loopsF64)
+		return newDepthwise(b, v, k, lanes.F64Table)
 	case k.eachOwn():
-		return newDepthwise(b, v, k, ofF32())
+		return newDepthwise(b, v, k, lanes.OfF32())
 	case k.from == dtype.Float64, set == nil, k.perGroup == 1 && k.groups > 1:
 	case v.Op == op.ConvKernelGrad:
 		return newKernelGrad(b, v, k, set)
@@ -132,8 +135,8 @@ func (k *convolution) plainProduct(v *ir.Value) bool {
 }
 
 // newPlainProduct is the product of matrices that the convolution k is.
-func newPlainProduct(b *builder, v *ir.Value, k *convolution) kernel {
-	u := b.alias(v)
+func newPlainProduct(b *exec.Builder, v *ir.Value, k *convolution) exec.Kernel {
+	u := b.Alias(v)
 	u.Op = op.MatMul
 	u.Attr = op.Attr{DType: v.Attr.DType, Body: v.Attr.Body, TransA: v.Op == op.ConvKernelGrad, TransB: v.Op == op.ConvInputGrad}
 	if k.windowSize == 1 && v.Op != op.ConvKernelGrad {
@@ -142,12 +145,12 @@ func newPlainProduct(b *builder, v *ir.Value, k *convolution) kernel {
 	rows, depth := k.batch*k.outSize, k.windowSize*k.channels
 	x, w, y := op.Shape{rows, depth}, op.Shape{depth, k.outs}, op.Shape{rows, k.outs}
 	shapes := map[op.Code][3]op.Shape{op.Conv: {x, w, y}, op.ConvInputGrad: {y, w, x}, op.ConvKernelGrad: {x, y, w}}[v.Op]
-	u.Args = append([]*ir.Value{b.alias(v.Args[0]), b.alias(v.Args[1])}, v.Args[2:]...)
+	u.Args = append([]*ir.Value{b.Alias(v.Args[0]), b.Alias(v.Args[1])}, v.Args[2:]...)
 	u.Args[0].Type.Shape, u.Args[1].Type.Shape, u.Type.Shape = shapes[0], shapes[1], shapes[2]
 	return newMatMul(b, u)
 }
 
-func newConvProduct(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
+func newConvProduct(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
 	k := &convProduct{
 		convolution: c, set: set, tiles: set.F32, source: c.a,
 		dims: c.in, depth: c.perGroup, lanes: c.outsPerGroup, srcAll: c.channels, dstAll: c.outs,
@@ -201,7 +204,7 @@ func (k *convProduct) splitPays() bool {
 }
 
 // withoutBlocks is k by Winograd's transforms where they pay, or run by run.
-func (k *convProduct) withoutBlocks(b *builder, v *ir.Value) kernel {
+func (k *convProduct) withoutBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
 	switch {
 	case k.element != gemm.Pairs && k.inTaps():
 		return newFew(b, v, k)
@@ -212,13 +215,13 @@ func (k *convProduct) withoutBlocks(b *builder, v *ir.Value) kernel {
 }
 
 // byRuns is k run by run.
-func (k *convProduct) byRuns(b *builder, v *ir.Value) kernel {
+func (k *convProduct) byRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if k.inRegions() {
 		return newConvRegions(b, v, k)
 	}
 	k.direct = k.inResult(v)
 	k.eachPhase(k.phase)
-	k.panels = ceilDiv(k.lanes, k.tiles.NR)
+	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
 	k.weigh.convProduct = k
 	k.layout(b, v)
 	return k
@@ -259,7 +262,7 @@ func (k *convProduct) eachPhase(f func(p convPhase, taps [3][]convTap)) {
 				p := convPhase{first: [3]int{z, y, x}, step: s, move: [3]int{1, 1, 1}}
 				var taps [3][]convTap
 				for axis, at := range p.first {
-					p.count[axis] = ceilDiv(k.in[axis]-at, s[axis])
+					p.count[axis] = tiling.CeilDiv(k.in[axis]-at, s[axis])
 					for i := range k.size[axis] {
 						if d := at + k.low[axis] - i*k.dilation[axis]; d%s[axis] == 0 {
 							taps[axis] = append(taps[axis], convTap{i, d / s[axis]})
@@ -320,7 +323,7 @@ func (k *convProduct) addRuns(p *convPhase, taps [3][]convTap) {
 					n++
 				}
 				tap := (tz.element*k.size[1]+ty.element)*k.size[2] + taps[2][i].element
-				p.addRun(convRun{at: [3]int{tz.at, ty.at, taps[2][i].at}, n: n * k.depth, cells: ceilDiv(n*k.depth, k.tiles.Step), tap: tap})
+				p.addRun(convRun{at: [3]int{tz.at, ty.at, taps[2][i].at}, n: n * k.depth, cells: tiling.CeilDiv(n*k.depth, k.tiles.Step), tap: tap})
 				i += n
 			}
 		}
@@ -330,7 +333,7 @@ func (k *convProduct) addRuns(p *convPhase, taps [3][]convTap) {
 		p.span = [3]int{1, 1, 1}
 		p.low = [3]int{}
 	}
-	p.cells = roundUp(p.cells, k.tiles.Deep)
+	p.cells = tiling.RoundUp(p.cells, k.tiles.Deep)
 }
 
 func (p *convPhase) addRun(r convRun) {
@@ -409,9 +412,9 @@ func (k *convProduct) shape(p *convPhase) {
 	default:
 		pixels := k.batch * p.count[0] * p.count[1] * p.count[2]
 		most := max(1, boxBytes/(4*p.cells+rowPad))
-		p.band = min(roundUp(max(1, macs/perPixel), k.tiles.MR), max(most, k.tiles.MR), max(1, pixels))
-		p.band = even(max(1, pixels), p.band, k.tiles.MR)
-		p.bands = ceilDiv(pixels, p.band)
+		p.band = min(tiling.RoundUp(max(1, macs/perPixel), k.tiles.MR), max(most, k.tiles.MR), max(1, pixels))
+		p.band = tiling.Even(max(1, pixels), p.band, k.tiles.MR)
+		p.bands = tiling.CeilDiv(pixels, p.band)
 		p.chunks = p.bands
 		return
 	}
@@ -420,8 +423,8 @@ func (k *convProduct) shape(p *convPhase) {
 		rowBytes = max(rowBytes, p.span[0]*p.move[1]*((p.count[2]-1)*p.move[2]+p.span[2])*k.srcAll*k.bytes)
 	}
 	p.band = max(1, min(box/max(1, rowBytes), p.count[1]))
-	p.band = even(p.count[1], max(1, min(p.band, ceilDiv(macs, perPixel*p.count[2]))), 1)
-	p.bands = ceilDiv(p.count[1], p.band)
+	p.band = tiling.Even(p.count[1], max(1, min(p.band, tiling.CeilDiv(macs, perPixel*p.count[2]))), 1)
+	p.bands = tiling.CeilDiv(p.count[1], p.band)
 	p.chunks = k.batch * p.count[0] * p.bands
 	p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
 }
@@ -434,11 +437,11 @@ func (k *convProduct) inResult(v *ir.Value) bool {
 
 // layout places accumulators and what is packed in scratch memory, and the
 // packed kernels in the memory that workers share.
-func (k *convProduct) layout(b *builder, v *ir.Value) {
+func (k *convProduct) layout(b *exec.Builder, v *ir.Value) {
 	t := k.tiles
 	k.lead = 4 * k.lanes
 	if !t.Masked {
-		k.lead = 4 * roundUp(k.lanes, t.NR)
+		k.lead = 4 * tiling.RoundUp(k.lanes, t.NR)
 	}
 	box, tile, packed := 0, 0, 0
 	for i := range k.phases {
@@ -458,11 +461,11 @@ func (k *convProduct) layout(b *builder, v *ir.Value) {
 			tile = max(tile, rows*k.lead)
 		}
 	}
-	k.atTile = roundUp(box, 64)
-	k.atA = k.atTile + roundUp(tile, 64)
-	k.follow(b, v, k.atA+roundUp(packed, 64), k.lanes)
+	k.atTile = tiling.RoundUp(box, 64)
+	k.atA = k.atTile + tiling.RoundUp(tile, 64)
+	k.follow(b, v, k.atA+tiling.RoundUp(packed, 64), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
-	b.wantShared(4 * k.groups * k.panels * k.allCells() * t.NR)
+	b.ReserveShared(4 * k.groups * k.panels * k.allCells() * t.NR)
 }
 
 // inPlace reports whether kernels write the result of a phase themselves.

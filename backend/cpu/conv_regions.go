@@ -3,6 +3,8 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -64,15 +66,15 @@ func (k *convProduct) inRegions() bool {
 	dims := k.out
 	if k.code == op.ConvInputGrad {
 		for axis := range dims {
-			dims[axis] = ceilDiv(k.in[axis], k.stride[axis])
+			dims[axis] = tiling.CeilDiv(k.in[axis], k.stride[axis])
 		}
 	}
 	return max(dims[2], dims[1], k.batch) >= min(shortRow, t.MR)
 }
 
-func newConvRegions(b *builder, v *ir.Value, p *convProduct) kernel {
+func newConvRegions(b *exec.Builder, v *ir.Value, p *convProduct) exec.Kernel {
 	k := &convRegions{convProduct: p}
-	k.panels = ceilDiv(k.lanes, k.tiles.NR)
+	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
 	k.weigh.convProduct = p
 	k.direct = k.inResult(v)
 	k.eachPhase(k.phase)
@@ -84,20 +86,20 @@ func newConvRegions(b *builder, v *ir.Value, p *convProduct) kernel {
 	}
 	units := 0
 	for i := range k.cuts {
-		units = max(units, ceilDiv(k.groups*k.panels, k.cuts[i].parts))
+		units = max(units, tiling.CeilDiv(k.groups*k.panels, k.cuts[i].parts))
 	}
 	k.lead = 4 * min(k.dstAll, units*k.tiles.NR)
 	if !k.tiles.Masked { // the last panel is written as a whole
-		k.lead = 4 * roundUp(units*k.tiles.NR, k.tiles.NR)
+		k.lead = 4 * tiling.RoundUp(units*k.tiles.NR, k.tiles.NR)
 	}
 	tile := 0
 	if !k.direct {
 		tile = most * k.lead
 	}
-	k.atTile = roundUp(box, 64)
-	k.follow(b, v, k.atTile+roundUp(tile, 64), k.dstAll)
+	k.atTile = tiling.RoundUp(box, 64)
+	k.follow(b, v, k.atTile+tiling.RoundUp(tile, 64), k.dstAll)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.dstAll, out: k.dst, to: k.to, after: k.after}
-	b.wantShared(4 * k.groups * k.panels * k.allCells() * k.tiles.NR)
+	b.ReserveShared(4 * k.groups * k.panels * k.allCells() * k.tiles.NR)
 	return k
 }
 
@@ -105,7 +107,7 @@ func newConvRegions(b *builder, v *ir.Value, p *convProduct) kernel {
 func (k *convRegions) phase(p convPhase, taps [3][]convTap) {
 	k.addRuns(&p, taps)
 	p.copied = k.element == k.stored && k.bytes != k.from.Size()
-	c := regionCuts{slices: ceilDiv(max(1, p.cells), sliceCells)}
+	c := regionCuts{slices: tiling.CeilDiv(max(1, p.cells), sliceCells)}
 	k.cut(&p, &c)
 	k.phases = append(k.phases, p)
 
@@ -125,19 +127,19 @@ func (k *convRegions) phase(p convPhase, taps [3][]convTap) {
 
 // cut chooses the chunks of a phase.
 func (k *convRegions) cut(p *convPhase, c *regionCuts) {
-	wanted := min(wantChunks, ceilDiv(k.macs(), chunkMACs))
+	wanted := min(tiling.MinChunks, tiling.CeilDiv(k.macs(), chunkMACs))
 	bytes := 4 * (p.span[0]*min(k.dims[1]*k.dims[2], p.count[1]*p.move[1]*p.count[2]*p.move[2])*k.srcAll + p.count[1]*p.count[2]*k.dstAll)
 	planes := k.batch * p.count[0]
-	p.band = even(p.count[1], max(1, p.count[1]*regionBytes/max(1, bytes)), 1)
-	p.band = min(p.band, ceilDiv(p.count[1], ceilDiv(wanted, max(1, planes))))
-	p.band = even(p.count[1], max(1, p.band), 1)
-	p.bands = ceilDiv(p.count[1], p.band)
+	p.band = tiling.Even(p.count[1], max(1, p.count[1]*regionBytes/max(1, bytes)), 1)
+	p.band = min(p.band, tiling.CeilDiv(p.count[1], tiling.CeilDiv(wanted, max(1, planes))))
+	p.band = tiling.Even(p.count[1], max(1, p.band), 1)
+	p.bands = tiling.CeilDiv(p.count[1], p.band)
 	c.images = 1
 	if p.bands == 1 {
-		c.images = even(k.batch, max(1, min(regionBytes/max(1, bytes), max(k.tiles.MR, ceilDiv(k.batch, 2*wantChunks)))), 1)
+		c.images = tiling.Even(k.batch, max(1, min(regionBytes/max(1, bytes), max(k.tiles.MR, tiling.CeilDiv(k.batch, 2*tiling.MinChunks)))), 1)
 	}
-	p.chunks = ceilDiv(k.batch, c.images) * p.count[0] * p.bands
-	c.parts = min(k.groups*k.panels, ceilDiv(wanted, max(1, p.chunks)))
+	p.chunks = tiling.CeilDiv(k.batch, c.images) * p.count[0] * p.bands
+	c.parts = min(k.groups*k.panels, tiling.CeilDiv(wanted, max(1, p.chunks)))
 	c.chunks = p.chunks * c.parts
 	if p.copied {
 		p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
@@ -207,13 +209,13 @@ func (k *convRegions) steps(p *convPhase) (row, plane, pixel int, low [3]int) {
 	return k.dims[2] * pixel, k.dims[1] * k.dims[2] * pixel, pixel, low
 }
 
-func (k *convRegions) run(r *run) {
-	r.parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.windowSize*k.perGroup*k.outs)
+func (k *convRegions) Run(r *exec.Run) {
+	r.Parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.windowSize*k.perGroup*k.outs)
 	n := 0
 	for i := range k.cuts {
 		n += k.cuts[i].chunks
 	}
-	r.parallel(k, n, k.macs()/16)
+	r.Parallel(k, n, k.macs()/16)
 }
 
 // regionBand is a band of some images: where kernels read and write, and the
@@ -226,10 +228,10 @@ type regionBand struct {
 	write  [4]int
 }
 
-func (k *convRegions) chunk(r *run, w *worker, i int) {
+func (k *convRegions) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	phase, i := chunkOf(k.chunks, i)
 	p, c := &k.phases[phase], &k.cuts[phase]
-	lo, hi := span(i%c.parts, c.parts, k.groups*k.panels)
+	lo, hi := tiling.Cut(i%c.parts, c.parts, k.groups*k.panels)
 	i /= c.parts
 	y := i % p.bands * p.band
 	i /= p.bands
@@ -243,10 +245,10 @@ func (k *convRegions) chunk(r *run, w *worker, i int) {
 	down := p.step[1] * k.rowPixels()
 	if k.direct {
 		lead := 4 * k.dstAll
-		b.d = unsafe.Pointer(&r.values[k.dst][first*lead+4*col])
+		b.d = unsafe.Pointer(&r.Values[k.dst][first*lead+4*col])
 		b.write = [4]int{image * lead, 0, down * lead, p.step[2] * lead}
 	} else {
-		b.d = unsafe.Pointer(&w.scratch[k.atTile])
+		b.d = unsafe.Pointer(&w.Scratch[k.atTile])
 		b.write = [4]int{b.rows * pixels * k.lead, 0, pixels * k.lead, k.lead}
 	}
 	for unit := lo; unit < hi; unit++ {
@@ -277,24 +279,24 @@ func (k *convRegions) column(unit int) int {
 }
 
 // sources finds what a band of some images reads, or copies it.
-func (k *convRegions) sources(r *run, w *worker, p *convPhase, c *regionCuts, b *regionBand) {
+func (k *convRegions) sources(r *exec.Run, w *exec.Worker, p *convPhase, c *regionCuts, b *regionBand) {
 	image := b.image
 	for j := range b.images {
 		b.image = image + j
-		if k.find(r, w.scratch[j*c.box:], p, &b.band); !p.copied {
+		if k.find(r, w.Scratch[j*c.box:], p, &b.band); !p.copied {
 			break
 		}
 	}
 	b.image = image
 	b.read = [4]int{k.dims[0] * b.plane, b.plane, p.move[1] * b.row, p.move[2] * b.pixel}
 	if p.copied {
-		b.data, b.read[0] = unsafe.Pointer(unsafe.SliceData(w.scratch)), c.box
+		b.data, b.read[0] = unsafe.Pointer(unsafe.SliceData(w.Scratch)), c.box
 	}
 }
 
 // panelOf computes the pixels of a band for a panel of a group, whose columns
 // begin that many bytes behind the first of the band.
-func (k *convRegions) panelOf(r *run, p *convPhase, c *regionCuts, b *regionBand, unit, col int) {
+func (k *convRegions) panelOf(r *exec.Run, p *convPhase, c *regionCuts, b *regionBand, unit, col int) {
 	group, panel := unit/k.panels, unit%k.panels
 	weights := k.panel(r, p, group, panel)
 	cols := min(k.tiles.NR, k.lanes-panel*k.tiles.NR)
@@ -341,7 +343,7 @@ func (k *convRegions) box(b *regionBand, part *regionSlice, n [4]int, a, weights
 	}
 	along := k.tileAxis(b, n)
 	lda, ldd := b.read[along], b.write[along]
-	heights := ceilDiv(n[along], t.MR)
+	heights := tiling.CeilDiv(n[along], t.MR)
 	length := n[along]
 	n[along] = 1
 	runs, mask := unsafe.Pointer(&part.runs[0]), uint(1)<<cols-1
@@ -351,7 +353,7 @@ func (k *convRegions) box(b *regionBand, part *regionSlice, n [4]int, a, weights
 				ax := unsafe.Add(a, i*b.read[0]+y*b.read[2]+x*b.read[3])
 				dx := unsafe.Add(d, i*b.write[0]+y*b.write[2]+x*b.write[3])
 				for h := range heights {
-					lo, hi := span(h, heights, length)
+					lo, hi := tiling.Cut(h, heights, length)
 					dh := unsafe.Add(dx, lo*ldd)
 					s := dh
 					if part.begins {
@@ -369,8 +371,8 @@ func (k *convRegions) box(b *regionBand, part *regionSlice, n [4]int, a, weights
 func (k *convRegions) tileAxis(b *regionBand, n [4]int) int {
 	best, least := 3, 0
 	for _, axis := range []int{3, 2, 0} {
-		heights := ceilDiv(n[axis], k.tiles.MR)
-		cost := n[0] * n[2] * n[3] / n[axis] * heights * (8*max(lowTile, ceilDiv(n[axis], heights)) + 12)
+		heights := tiling.CeilDiv(n[axis], k.tiles.MR)
+		cost := n[0] * n[2] * n[3] / n[axis] * heights * (8*max(lowTile, tiling.CeilDiv(n[axis], heights)) + 12)
 		if b.read[axis]%conflicts == 0 && n[axis] > 1 {
 			cost *= 2
 		}

@@ -4,19 +4,21 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// run packs the kernels and computes the phases.
-func (k *convProduct) run(r *run) {
-	r.parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.windowSize*k.perGroup*k.outs)
+// Run packs the kernels and computes the phases.
+func (k *convProduct) Run(r *exec.Run) {
+	r.Parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.windowSize*k.perGroup*k.outs)
 	n := 0
 	for i := range k.phases {
 		n += k.phases[i].chunks
 	}
-	r.parallel(k, n, k.macs()/16)
+	r.Parallel(k, n, k.macs()/16)
 }
 
 // packWeights is the task that packs a panel of kernels of a phase and group:
@@ -25,22 +27,22 @@ func (k *convProduct) run(r *run) {
 type packWeights struct{ *convProduct }
 
 // panel is where a panel of a phase begins in the shared memory.
-func (k *convProduct) panel(r *run, p *convPhase, group, panel int) unsafe.Pointer {
+func (k *convProduct) panel(r *exec.Run, p *convPhase, group, panel int) unsafe.Pointer {
 	if p.cells == 0 { // it would begin behind the end
 		return nil
 	}
 	at := 4 * k.tiles.NR * ((group*k.panels+panel)*k.allCells() + p.weights)
-	return unsafe.Pointer(&r.shared[at])
+	return unsafe.Pointer(&r.Shared[at])
 }
 
-func (k *packWeights) chunk(r *run, _ *worker, i int) {
+func (k *packWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	p := &k.phases[i/(k.groups*k.panels)]
 	group, panel := i/k.panels%k.groups, i%k.panels
 	nr := k.tiles.NR
 	first := panel * nr
 	cols := min(nr, k.lanes-first)
 	dst := k.panel(r, p, group, panel)
-	src := unsafe.Pointer(unsafe.SliceData(r.values[k.b]))
+	src := unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
 	size := k.from.Size()
 	for i := range p.runs {
 		run := &p.runs[i]
@@ -63,7 +65,7 @@ func (k *packWeights) chunk(r *run, _ *worker, i int) {
 				lane := at + min(j, cols-1)*k.outs
 				k.set.Transpose[k.element](unsafe.Add(dst, 4*(nr*cell+j)), 4*nr, unsafe.Add(src, lane*size), k.outs*size, n, 1<<load-1, 1<<store-1)
 			}
-			cell += ceilDiv(n, k.tiles.Step)
+			cell += tiling.CeilDiv(n, k.tiles.Step)
 			tap, from, left = tap+k.tapStep(), 0, left-n
 		}
 	}
@@ -72,7 +74,7 @@ func (k *packWeights) chunk(r *run, _ *worker, i int) {
 	clear(unsafe.Slice((*float32)(unsafe.Add(dst, 4*nr*used)), nr*(p.cells-used)))
 }
 
-func (k *convProduct) chunk(r *run, w *worker, i int) {
+func (k *convProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	p := &k.phases[0]
 	for j := range k.phases {
 		p = &k.phases[j]
@@ -88,7 +90,7 @@ func (k *convProduct) chunk(r *run, w *worker, i int) {
 	y0 := i % p.bands * p.band
 	i /= p.bands
 	b := band{image: i / p.count[0], z: i % p.count[0], y: y0, rows: min(p.band, p.count[1]-y0)}
-	k.find(r, w.scratch, p, &b)
+	k.find(r, w.Scratch, p, &b)
 	for group := range k.groups {
 		k.rows(r, w, p, &b, group)
 	}
@@ -110,7 +112,7 @@ type band struct {
 func (b *band) from(n int) unsafe.Pointer { return unsafe.Add(b.data, b.start+n) }
 
 // find finds the source of a band, or copies it.
-func (k *convProduct) find(r *run, scratch []byte, p *convPhase, b *band) {
+func (k *convProduct) find(r *exec.Run, scratch []byte, p *convPhase, b *band) {
 	k.locate(r, scratch, p, b)
 	k.copyRows(r, scratch, p, b, 0, p.reads(b.rows))
 }
@@ -119,8 +121,8 @@ func (k *convProduct) find(r *run, scratch []byte, p *convPhase, b *band) {
 func (p *convPhase) reads(rows int) int { return (rows-1)*p.move[1] + p.span[1] }
 
 // locate finds the source of a band, or where it is to be copied.
-func (k *convProduct) locate(r *run, scratch []byte, p *convPhase, b *band) {
-	data := r.values[k.source]
+func (k *convProduct) locate(r *exec.Run, scratch []byte, p *convPhase, b *band) {
+	data := r.Values[k.source]
 	b.pixel = k.srcAll * k.bytes
 	if !p.copied {
 		b.row = k.dims[2] * b.pixel
@@ -137,11 +139,11 @@ func (k *convProduct) locate(r *run, scratch []byte, p *convPhase, b *band) {
 
 // copyRows copies what a band reads of the source, from one row to before
 // another, if it is to be copied.
-func (k *convProduct) copyRows(r *run, scratch []byte, p *convPhase, b *band, from, to int) {
+func (k *convProduct) copyRows(r *exec.Run, scratch []byte, p *convPhase, b *band, from, to int) {
 	if !p.copied {
 		return
 	}
-	data, size := r.values[k.source], k.from.Size()
+	data, size := r.Values[k.source], k.from.Size()
 	x := p.low[2]
 	left := min(max(0, -x), p.box[2])
 	cols := max(0, min(p.box[2], k.dims[2]-x)-left)
@@ -172,14 +174,14 @@ func (k *convProduct) bring(dst, src []byte, n int) {
 }
 
 // rows computes a group's channels of a band.
-func (k *convProduct) rows(r *run, w *worker, p *convPhase, b *band, group int) {
+func (k *convProduct) rows(r *exec.Run, w *exec.Worker, p *convPhase, b *band, group int) {
 	t := k.tiles
 	var d unsafe.Pointer
 	lead, row := 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
 	if k.inPlace(p) {
-		d = unsafe.Pointer(&r.values[k.dst][4*(k.pixelOf(p, b.image, b.z, b.y, 0)*k.dstAll+group*k.lanes)])
+		d = unsafe.Pointer(&r.Values[k.dst][4*(k.pixelOf(p, b.image, b.z, b.y, 0)*k.dstAll+group*k.lanes)])
 	} else {
-		d, lead, row = unsafe.Pointer(&w.scratch[k.atTile]), k.lead, p.count[2]*k.lead
+		d, lead, row = unsafe.Pointer(&w.Scratch[k.atTile]), k.lead, p.count[2]*k.lead
 	}
 	for panel := range k.panels {
 		k.lanesOf(w, p, b, k.panel(r, p, group, panel), unsafe.Add(d, 4*panel*t.NR), lead, row, min(t.NR, k.lanes-panel*t.NR))
@@ -224,7 +226,7 @@ const laneBlock = 32
 
 // lanesOf computes a panel of a band whose source has one channel: runs are
 // packed with pixels as lanes, so that one call adds up all of them.
-func (k *convProduct) lanesOf(w *worker, p *convPhase, b *band, weights, d unsafe.Pointer, lead, row, cols int) {
+func (k *convProduct) lanesOf(w *exec.Worker, p *convPhase, b *band, weights, d unsafe.Pointer, lead, row, cols int) {
 	t := k.tiles
 	element := k.element
 	if p.copied && element != gemm.Pairs {
@@ -235,20 +237,20 @@ func (k *convProduct) lanesOf(w *worker, p *convPhase, b *band, weights, d unsaf
 		kernels = t.NarrowInner
 	}
 	mask := uint(1)<<cols - 1
-	a := unsafe.Pointer(unsafe.SliceData(w.scratch[k.atA:]))
-	blocks := ceilDiv(p.count[2], min(laneBlock, 2*t.MR))
+	a := unsafe.Pointer(unsafe.SliceData(w.Scratch[k.atA:]))
+	blocks := tiling.CeilDiv(p.count[2], min(laneBlock, 2*t.MR))
 	for y := range b.rows {
 		for i := range blocks {
-			x, end := span(i, blocks, p.count[2])
+			x, end := tiling.Cut(i, blocks, p.count[2])
 			for j := range p.runs {
 				run := &p.runs[j]
 				from := (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1]+y*p.move[1])*b.row + (run.at[2]-b.low[2]+x)*b.pixel
 				lanes := uint(1)<<(end-x) - 1
 				k.set.Lanes[element](unsafe.Add(a, 4*laneBlock*run.offset), 4*laneBlock, b.from(from), b.pixel, run.n, lanes, lanes)
 			}
-			heights := ceilDiv(end-x, t.MR)
+			heights := tiling.CeilDiv(end-x, t.MR)
 			for h := range heights {
-				lo, hi := span(h, heights, end-x)
+				lo, hi := tiling.Cut(h, heights, end-x)
 				kernels[hi-lo](p.cells, unsafe.Add(a, 4*lo), 4*laneBlock, weights, 4*t.NR, nil, 0, unsafe.Add(d, y*row+(x+lo)*lead), lead, mask)
 			}
 		}
@@ -256,13 +258,13 @@ func (k *convProduct) lanesOf(w *worker, p *convPhase, b *band, weights, d unsaf
 }
 
 // patches computes a chunk of pixels whose patches are gathered.
-func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
+func (k *convProduct) patches(r *exec.Run, w *exec.Worker, p *convPhase, i int) {
 	t := k.tiles
 	first := i * p.band
 	n := min(p.band, k.batch*p.count[0]*p.count[1]*p.count[2]-first)
 	lda := 4*p.cells + rowPad
-	units := ceilDiv(n, t.Unit)
-	heights := ceilDiv(units*t.Unit, t.MR)
+	units := tiling.CeilDiv(n, t.Unit)
+	heights := tiling.CeilDiv(units*t.Unit, t.MR)
 	direct := k.inPlace(p)
 	if t.Begin != nil {
 		runtime.LockOSThread()
@@ -276,13 +278,13 @@ func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
 		for j := range n {
 			row, x := (first+j)/p.count[2], (first+j)%p.count[2]
 			image, z, y := split(row, p.count)
-			k.gather(r, p, w.scratch[k.atA+j*lda:][:4*p.cells], image, [3]int{z * p.move[0], y * p.move[1], x * p.move[2]}, group)
+			k.gather(r, p, w.Scratch[k.atA+j*lda:][:4*p.cells], image, [3]int{z * p.move[0], y * p.move[1], x * p.move[2]}, group)
 		}
 		d, lead := unsafe.Pointer(nil), k.lead
 		if direct {
-			d, lead = unsafe.Pointer(&r.values[k.dst][4*(first*k.dstAll+group*k.lanes)]), 4*k.dstAll
+			d, lead = unsafe.Pointer(&r.Values[k.dst][4*(first*k.dstAll+group*k.lanes)]), 4*k.dstAll
 		} else {
-			d = unsafe.Pointer(&w.scratch[k.atTile])
+			d = unsafe.Pointer(&w.Scratch[k.atTile])
 		}
 		for panel := range k.panels {
 			cols := min(t.NR, k.lanes-panel*t.NR)
@@ -293,14 +295,14 @@ func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
 			weights := k.panel(r, p, group, panel)
 			for at := 0; at == 0 || at < p.cells; at += mostDepth {
 				for h := range heights {
-					lo, hi := span(h, heights, units)
+					lo, hi := tiling.Cut(h, heights, units)
 					lo, hi = lo*t.Unit, hi*t.Unit
 					dh := unsafe.Add(d, lo*lead+4*panel*t.NR)
 					s := dh
 					if at == 0 {
 						s = nil
 					}
-					a := unsafe.Pointer(unsafe.SliceData(w.scratch[k.atA:]))
+					a := unsafe.Pointer(unsafe.SliceData(w.Scratch[k.atA:]))
 					kernels[hi-lo](min(mostDepth, p.cells-at), unsafe.Add(a, lo*lda+4*at), lda,
 						unsafe.Add(weights, 4*t.NR*at), 4*t.NR, s, lead, dh, lead, 1<<cols-1)
 				}
@@ -325,8 +327,8 @@ func (k *convProduct) patches(r *run, w *worker, p *convPhase, i int) {
 
 // gather copies what a pixel reads, from position at on, run by run, with
 // zeros for what is outside.
-func (k *convProduct) gather(r *run, p *convPhase, dst []byte, image int, at [3]int, group int) {
-	data := r.values[k.source]
+func (k *convProduct) gather(r *exec.Run, p *convPhase, dst []byte, image int, at [3]int, group int) {
+	data := r.Values[k.source]
 	size := k.from.Size()
 	last := &p.runs[len(p.runs)-1]
 	clear(dst[4*(last.offset+last.cells):])
@@ -359,7 +361,7 @@ func (k *convProduct) gather(r *run, p *convPhase, dst []byte, image int, at [3]
 }
 
 // store takes a tile of accumulators.
-func (k *convProduct) store(r *run, w *worker, t resultTile) {
+func (k *convProduct) store(r *exec.Run, w *exec.Worker, t resultTile) {
 	follows := t.cols == k.dstAll && t.lead == 4*t.cols && t.step <= 1 // rows follow each other, there as here
 	narrow := k.narrow()
 	switch {
@@ -373,7 +375,7 @@ func (k *convProduct) store(r *run, w *worker, t resultTile) {
 		k.result.convert(r, w, t)
 		return
 	}
-	d := unsafe.Pointer(&r.values[k.dst][2*(t.row*k.dstAll+t.col)])
+	d := unsafe.Pointer(&r.Values[k.dst][2*(t.row*k.dstAll+t.col)])
 	if n := t.rows * t.cols; follows { // as rows of a loop's channels
 		narrow(d, 2*ownChannels, t.data, 4*ownChannels, n/ownChannels, 0, 1<<ownChannels-1)
 		if rest := n % ownChannels; rest > 0 {

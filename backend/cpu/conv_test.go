@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -128,7 +129,7 @@ func TestConvWorkers(t *testing.T) {
 			p := plan(t, g)
 			run := func(procs int) []byte {
 				runtime.GOMAXPROCS(procs)
-				out := &Buffer{storage: aligned(v.Type.Bytes())}
+				out := &Buffer{storage: exec.Aligned(v.Type.Bytes())}
 				if err := p.Run(context.Background(), in, []driver.Buffer{out}); err != nil {
 					t.Fatal(err)
 				}
@@ -141,7 +142,7 @@ func TestConvWorkers(t *testing.T) {
 				}
 			}
 			runtime.GOMAXPROCS(1)
-			out := []driver.Buffer{&Buffer{storage: aligned(v.Type.Bytes())}}
+			out := []driver.Buffer{&Buffer{storage: exec.Aligned(v.Type.Bytes())}}
 			// Workers that fall asleep meanwhile may allocate, once each.
 			if n := testing.AllocsPerRun(8, func() {
 				if err := p.Run(context.Background(), in, out); err != nil {

@@ -3,7 +3,10 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
 // windowRegions is convProduct in loops that keep sums in registers for all of
@@ -39,7 +42,7 @@ const (
 // cutAll cuts all phases into regions.
 func (k *windowRegions) cutAll() {
 	k.widen.windowRegions = k
-	k.padded = 4 * roundUp(k.dstAll, ownChannels)
+	k.padded = 4 * tiling.RoundUp(k.dstAll, ownChannels)
 	k.eachPhase(func(q convPhase, taps [3][]convTap) {
 		k.phase(q, taps)
 		k.cut(&k.phases[len(k.phases)-1], taps)
@@ -104,39 +107,39 @@ func (k *windowRegions) eachRegion(phase int, b *band, y int, f func(x unsafe.Po
 // rows is the rows of kernels.
 func (k *widenKernels) rows() int { return k.windowSize * k.depth }
 
-func (k *widenKernels) run(r *run) { r.parallel(k, k.rows(), k.rows()*k.dstAll) }
+func (k *widenKernels) Run(r *exec.Run) { r.Parallel(k, k.rows(), k.rows()*k.dstAll) }
 
-func (k *widenKernels) chunk(r *run, _ *worker, row int) {
-	to := r.shared[row*k.padded:][:k.padded]
+func (k *widenKernels) Chunk(r *exec.Run, _ *exec.Worker, row int) {
+	to := r.Shared[row*k.padded:][:k.padded]
 	n := k.dstAll * k.from.Size()
-	realView(r.values[k.b][row*n:(row+1)*n], k.from, viewOf[float32](to, k.dstAll))
+	lanes.RealView(r.Values[k.b][row*n:(row+1)*n], k.from, lanes.ViewOf[float32](to, k.dstAll))
 	if k.stored == gemm.F32 {
-		copy(to, r.values[k.b][row*n:(row+1)*n])
+		copy(to, r.Values[k.b][row*n:(row+1)*n])
 	}
 	clear(to[4*k.dstAll:])
 }
 
 // bandOf is band number i of a phase. What it reads is still to be copied.
-func (k *windowRegions) bandOf(r *run, w *worker, p *convPhase, i int) band {
+func (k *windowRegions) bandOf(r *exec.Run, w *exec.Worker, p *convPhase, i int) band {
 	y := i % p.bands * p.band
 	i /= p.bands
 	b := band{image: i / p.count[0], z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
-	k.locate(r, w.scratch, p, &b)
+	k.locate(r, w.Scratch, p, &b)
 	return b
 }
 
 // eachRow calls f with the rows of a band in order, when what they read has been
 // copied, if it is to be: so it is in the first cache still.
-func (k *windowRegions) eachRow(r *run, w *worker, p *convPhase, b *band, f func(y int)) {
+func (k *windowRegions) eachRow(r *exec.Run, w *exec.Worker, p *convPhase, b *band, f func(y int)) {
 	for y, copied := 0, 0; y < b.rows; y++ {
-		k.copyRows(r, w.scratch, p, b, copied, p.reads(y+1))
+		k.copyRows(r, w.Scratch, p, b, copied, p.reads(y+1))
 		copied = p.reads(y + 1)
 		f(y)
 	}
 }
 
 // putBand stores the pixels of a band, whose accumulators begin at d.
-func (k *convProduct) putBand(r *run, w *worker, p *convPhase, b *band, d unsafe.Pointer) {
+func (k *convProduct) putBand(r *exec.Run, w *exec.Worker, p *convPhase, b *band, d unsafe.Pointer) {
 	tile := resultTile{cols: k.dstAll, data: d, lead: k.lead}
 	if p.step == [3]int{1, 1, 1} {
 		tile.row, tile.rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]

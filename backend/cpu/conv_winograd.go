@@ -4,7 +4,9 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -111,7 +113,7 @@ func winogradPanels(stored gemm.Element, panels, bytes int) int {
 	if stored == gemm.F32 {
 		return panels
 	}
-	return ceilDiv(panels, ceilDiv(panels*bytes, winogradPassed))
+	return tiling.CeilDiv(panels, tiling.CeilDiv(panels*bytes, winogradPassed))
 }
 
 // winogradPays reports whether k has windows for winograd, and so many channels
@@ -145,12 +147,12 @@ func (k *convProduct) tileProducts() (direct, tiles float64) {
 			covered *= sum
 		}
 		direct = float64(n * covered)
-		tiles = float64(n * ceilDiv(p.count[1], 2) * ceilDiv(p.count[2], 2) * winogradSize)
+		tiles = float64(n * tiling.CeilDiv(p.count[1], 2) * tiling.CeilDiv(p.count[2], 2) * winogradSize)
 	})
 	return direct, tiles
 }
 
-func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
+func newWinograd(b *exec.Builder, v *ir.Value, c *convProduct) exec.Kernel {
 	k := &winograd{convProduct: c}
 	k.eachPhase(func(p convPhase, taps [3][]convTap) {
 		for axis, list := range taps {
@@ -160,7 +162,7 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	})
 	p := &k.phases[0]
 	k.bytes = 4
-	k.panels = ceilDiv(k.lanes, k.tiles.NR)
+	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
 	nr := 4 * k.tiles.NR
 	most := winogradPanels(k.stored, k.panels, winogradSize*k.depth*nr)
@@ -171,7 +173,7 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	if !k.direct {
 		k.lead = min(k.lead, most*nr)
 	}
-	k.step = even(k.depth, winogradDepth, 1)
+	k.step = tiling.Even(k.depth, winogradDepth, 1)
 	if k.ldv = 4 * k.depth; k.ldv%conflicts == 0 {
 		k.ldv += rowPad
 	}
@@ -180,7 +182,7 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	// products until they are transformed.
 	k.held = 1
 	if k.panels*winogradSize*k.depth*nr > winogradKept {
-		k.held = even(most, winogradHeld, 1)
+		k.held = tiling.Even(most, winogradHeld, 1)
 	}
 	k.cut(p)
 
@@ -199,64 +201,64 @@ func newWinograd(b *builder, v *ir.Value, c *convProduct) kernel {
 	if !k.direct {
 		tile = 4 * k.most * k.lead
 	}
-	k.atTile = roundUp(box, 64)
-	k.atV = k.atTile + roundUp(tile, 64)
-	k.atM = k.atV + roundUp(winogradSize*k.most*k.ldv, 64)
+	k.atTile = tiling.RoundUp(box, 64)
+	k.atV = k.atTile + tiling.RoundUp(tile, 64)
+	k.atM = k.atV + tiling.RoundUp(winogradSize*k.most*k.ldv, 64)
 	k.follow(b, v, max(k.atM+k.held*winogradSize*k.most*nr, k.atV+9*k.depth*nr), k.lanes)
 	k.result = product{set: k.set, n: k.dstAll, tileN: k.lanes, out: k.dst, to: k.to, after: k.after}
-	b.wantShared(most * winogradSize * k.depth * nr)
+	b.ReserveShared(most * winogradSize * k.depth * nr)
 	return k
 }
 
 // cut chooses the tiles of a chunk.
 func (k *winograd) cut(p *convPhase) {
-	k.across = ceilDiv(p.count[2], 2)
-	rows := ceilDiv(p.count[1], 2)
+	k.across = tiling.CeilDiv(p.count[2], 2)
+	rows := tiling.CeilDiv(p.count[1], 2)
 	all := k.batch * p.count[0] * rows * k.across
 	k.most = max(winogradBytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.lead), winogradTiles)
 	if k.held > 1 {
 		k.most = max(k.most, winogradWide)
 	}
-	k.most = min(k.most, max(winogradTiles, ceilDiv(all, wantChunks)))
-	k.down = even(rows, max(1, k.most/k.across), 1)
+	k.most = min(k.most, max(winogradTiles, tiling.CeilDiv(all, tiling.MinChunks)))
+	k.down = tiling.Even(rows, max(1, k.most/k.across), 1)
 	k.images = 1
 	if k.down == rows && p.count[0] == 1 {
-		k.images = even(k.batch, max(1, k.most/(rows*k.across)), 1)
+		k.images = tiling.Even(k.batch, max(1, k.most/(rows*k.across)), 1)
 	}
 	k.most = k.images * k.down * k.across
-	p.band, p.bands = 2*k.down, ceilDiv(rows, k.down)
-	p.chunks = ceilDiv(k.batch, k.images) * p.count[0] * p.bands
+	p.band, p.bands = 2*k.down, tiling.CeilDiv(rows, k.down)
+	p.chunks = tiling.CeilDiv(k.batch, k.images) * p.count[0] * p.bands
 }
 
-func (k *winograd) run(r *run) {
+func (k *winograd) Run(r *exec.Run) {
 	for i := range k.passes {
 		p := &k.passes[i]
-		r.parallel(transformKernels{p}, p.end-p.first, winogradSize*k.depth*k.lanes)
-		r.parallel(p, k.phases[0].chunks, k.macs()/32)
+		r.Parallel(transformKernels{p}, p.end-p.first, winogradSize*k.depth*k.lanes)
+		r.Parallel(p, k.phases[0].chunks, k.macs()/32)
 	}
 }
 
 // panelAt is where the transformed kernels of a panel begin, of an element of
 // transformed tiles.
-func (k *winogradPass) panelAt(r *run, panel, element int) unsafe.Pointer {
-	return unsafe.Pointer(&r.shared[4*k.tiles.NR*k.depth*(winogradSize*(panel-k.first)+element)])
+func (k *winogradPass) panelAt(r *exec.Run, panel, element int) unsafe.Pointer {
+	return unsafe.Pointer(&r.Shared[4*k.tiles.NR*k.depth*(winogradSize*(panel-k.first)+element)])
 }
 
-func (k transformKernels) chunk(r *run, w *worker, i int) {
+func (k transformKernels) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	nr, panel := k.tiles.NR, k.first+i
-	k.kernels(r, panel, unsafe.Pointer(&w.scratch[0]))
+	k.kernels(r, panel, unsafe.Pointer(&w.Scratch[0]))
 	for i, at := range k.weights {
-		sumChannels(k.set, k.depth, at, unsafe.Pointer(&w.scratch[0]), 4*nr, k.panelAt(r, panel, i), 4*nr, nr)
+		sumChannels(k.set, k.depth, at, unsafe.Pointer(&w.Scratch[0]), 4*nr, k.panelAt(r, panel, i), 4*nr, nr)
 	}
 }
 
 // kernels makes float32 of a panel of kernels, at d: for each element of the
 // window rows of the panel's channels, one for each channel of the source.
-func (k *winograd) kernels(r *run, panel int, d unsafe.Pointer) {
+func (k *winograd) kernels(r *exec.Run, panel int, d unsafe.Pointer) {
 	nr := k.tiles.NR
 	first := panel * nr
 	cols := min(nr, k.lanes-first)
-	src, size := unsafe.Pointer(unsafe.SliceData(r.values[k.b])), k.from.Size()
+	src, size := unsafe.Pointer(unsafe.SliceData(r.Values[k.b])), k.from.Size()
 	for tap := range k.windowSize {
 		at := tap * k.perGroup
 		if k.code == op.Conv {
@@ -278,24 +280,24 @@ func sumChannels(set *gemm.Set, n int, at []int64, x unsafe.Pointer, xs int, d u
 	set.Own(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
 }
 
-func (k *winogradPass) chunk(r *run, w *worker, i int) {
+func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	p := &k.phases[0]
 	y := i % p.bands * p.band
 	i /= p.bands
 	b := band{image: i / p.count[0] * k.images, z: i % p.count[0], y: y}
 	images, rows := min(k.images, k.batch-b.image), min(p.band, p.count[1]-y)
-	b.rows = roundUp(rows, 2)
+	b.rows = tiling.RoundUp(rows, 2)
 	tiles := b.rows / 2 * k.across // of an image
 	for j := range images {
 		from := b
 		from.image += j
-		k.find(r, w.scratch, p, &from)
-		k.transformTiles(p, &from, k.across, 0, k.srcAll, k.set.WinogradSource, nil, unsafe.Pointer(&w.scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * ownChannels, k.ldv})
+		k.find(r, w.Scratch, p, &from)
+		k.transformTiles(p, &from, k.across, 0, k.srcAll, k.set.WinogradSource, nil, unsafe.Pointer(&w.Scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * ownChannels, k.ldv})
 	}
 	first, left := k.pixelOf(p, b.image, b.z, y, 0), k.first*k.tiles.NR
-	d, lead := unsafe.Pointer(&w.scratch[k.atTile]), k.lead
+	d, lead := unsafe.Pointer(&w.Scratch[k.atTile]), k.lead
 	if k.direct {
-		d = unsafe.Pointer(&r.values[k.dst][4*(first*k.dstAll+left)])
+		d = unsafe.Pointer(&r.Values[k.dst][4*(first*k.dstAll+left)])
 	}
 	// What lies between the rows of a chunk's images belongs to it, too.
 	image := rows * p.count[2] * lead
@@ -372,17 +374,17 @@ func (k *convProduct) transformTiles(p *convPhase, b *band, across, lo, hi int, 
 }
 
 // productsOf is where the products of an element of tiles lie, from a tile on.
-func (k *winogradPass) productsOf(w *worker, panel, element, tile int) unsafe.Pointer {
-	return unsafe.Pointer(&w.scratch[k.atM+4*k.tiles.NR*(((panel-k.first)%k.held*winogradSize+element)*k.most+tile)])
+func (k *winogradPass) productsOf(w *exec.Worker, panel, element, tile int) unsafe.Pointer {
+	return unsafe.Pointer(&w.Scratch[k.atM+4*k.tiles.NR*(((panel-k.first)%k.held*winogradSize+element)*k.most+tile)])
 }
 
 // multiply forms the products of a chunk's tiles with the panels of kernels from
 // one on whose products are formed together. Kernels that come from the third
 // cache are fetched while those before them are multiplied.
-func (k *winogradPass) multiply(r *run, w *worker, first, tiles int) {
+func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
 	t, end := k.tiles, min(first+k.held, k.end)
 	nr := 4 * t.NR
-	heights := ceilDiv(tiles, t.MR)
+	heights := tiling.CeilDiv(tiles, t.MR)
 	for e := range winogradSize {
 		for c := 0; c < k.depth; c += k.step {
 			n := min(k.step, k.depth-c)
@@ -398,8 +400,8 @@ func (k *winogradPass) multiply(r *run, w *worker, first, tiles int) {
 					next = k.panelAt(r, first, e+1)
 				}
 				for h := range heights {
-					lo, hi := span(h, heights, tiles)
-					a := unsafe.Pointer(&w.scratch[k.atV+(e*k.most+lo)*k.ldv+4*c])
+					lo, hi := tiling.Cut(h, heights, tiles)
+					a := unsafe.Pointer(&w.Scratch[k.atV+(e*k.most+lo)*k.ldv+4*c])
 					d := k.productsOf(w, panel, e, lo)
 					s := d
 					if c == 0 {

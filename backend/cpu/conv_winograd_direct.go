@@ -3,6 +3,9 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
@@ -28,15 +31,15 @@ func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, lead int) bool {
 
 // directly computes a chunk of so many images and rows of pixels, from b on, at
 // d: the sum over the window of products of source pixels and kernels.
-func (k *winogradPass) directly(r *run, w *worker, b band, images, rows int, d unsafe.Pointer) {
+func (k *winogradPass) directly(r *exec.Run, w *exec.Worker, b band, images, rows int, d unsafe.Pointer) {
 	p, t := &k.phases[0], k.tiles
 	nr, width := 4*t.NR, p.count[2]
-	kernels := unsafe.Pointer(&w.scratch[k.atV]) // transformed tiles are not needed any more
-	heights := ceilDiv(width, t.MR)
+	kernels := unsafe.Pointer(&w.Scratch[k.atV]) // transformed tiles are not needed any more
+	heights := tiling.CeilDiv(width, t.MR)
 	for j := range images {
 		from := b
 		from.image += j
-		k.find(r, w.scratch, p, &from)
+		k.find(r, w.Scratch, p, &from)
 		start := from.first(p)
 		for panel := k.first; panel < k.end; panel++ {
 			k.kernels(r, panel, kernels)
@@ -47,7 +50,7 @@ func (k *winogradPass) directly(r *run, w *worker, b band, images, rows int, d u
 				for tap := range k.windowSize {
 					row := start + (y+tap/3)*from.row + tap%3*from.pixel
 					for h := range heights {
-						lo, hi := span(h, heights, width)
+						lo, hi := tiling.Cut(h, heights, width)
 						d := unsafe.Add(to, lo*k.lead)
 						s := d
 						if tap == 0 {
@@ -69,9 +72,9 @@ func (b *band) first(p *convPhase) int {
 
 // exact reports whether sums that were transformed are finite: rows of n
 // channels at d, one for each channel of the input, step bytes apart.
-func (k *winogradGradPass) exact(w *worker, d unsafe.Pointer, step, n int) bool {
+func (k *winogradGradPass) exact(w *exec.Worker, d unsafe.Pointer, step, n int) bool {
 	// Sums of float32 in float64 are finite unless an element is not.
-	columns := viewOf[float64](w.scratch[k.atColumns:], n)
+	columns := lanes.ViewOf[float64](w.Scratch[k.atColumns:], n)
 	clear(columns)
 	x := unsafe.Slice((*float32)(d), (k.channels-1)*step/4+n)
 	vec.Current().SumColumns(columns, x, k.channels, step/4)
@@ -86,22 +89,22 @@ func (k *winogradGradPass) exact(w *worker, d unsafe.Pointer, step, n int) bool 
 // directly returns the sum of products for an element of the window and n
 // channels of the result from out on: rows of 32 channels, one for each channel
 // of the input.
-func (k *winogradGradPass) directly(r *run, w *worker, tap, out, n int) unsafe.Pointer {
+func (k *winogradGradPass) directly(r *exec.Run, w *exec.Worker, tap, out, n int) unsafe.Pointer {
 	const row = 4 * ownChannels
 	in, grads := &k.input.phases[0], &k.grads.phases[0]
 	t, width := k.set.F32, k.out[2]
-	sums := unsafe.Pointer(&w.scratch[k.atDirect])
-	pixels := viewOf[float32](w.scratch[k.atDirect+k.channels*row:], width*ownChannels)
+	sums := unsafe.Pointer(&w.Scratch[k.atDirect])
+	pixels := lanes.ViewOf[float32](w.Scratch[k.atDirect+k.channels*row:], width*ownChannels)
 	clear(pixels) // channels beyond n, too
 	begins := true
-	heights := ceilDiv(k.channels, t.MR)
+	heights := tiling.CeilDiv(k.channels, t.MR)
 	for j := range k.batch * k.out[0] * k.bands {
 		y := j % k.bands * 2 * k.down
 		plane := j / k.bands
-		b := band{image: plane / k.out[0], z: plane % k.out[0], y: y, rows: roundUp(min(2*k.down, k.out[1]-y), 2)}
+		b := band{image: plane / k.out[0], z: plane % k.out[0], y: y, rows: tiling.RoundUp(min(2*k.down, k.out[1]-y), 2)}
 		x, g := b, b
-		k.input.find(r, w.scratch, in, &x)
-		k.grads.find(r, w.scratch[k.atGradsBand:], grads, &g)
+		k.input.find(r, w.Scratch, in, &x)
+		k.grads.find(r, w.Scratch[k.atGradsBand:], grads, &g)
 		for i := range min(2*k.down, k.out[1]-y) {
 			for at := range width {
 				from := unsafe.Slice((*float32)(g.from(g.first(grads)+i*g.row+at*g.pixel+4*out)), n)
@@ -109,7 +112,7 @@ func (k *winogradGradPass) directly(r *run, w *worker, tap, out, n int) unsafe.P
 			}
 			a := x.from(x.first(in) + (i+tap/3)*x.row + tap%3*x.pixel)
 			for h := range heights {
-				lo, hi := span(h, heights, k.channels)
+				lo, hi := tiling.Cut(h, heights, k.channels)
 				d := unsafe.Add(sums, lo*row)
 				s := d
 				if begins {
@@ -124,7 +127,7 @@ func (k *winogradGradPass) directly(r *run, w *worker, tap, out, n int) unsafe.P
 }
 
 // put stores sums of a tap for n channels of the result.
-func (k *winogradGradPass) put(r *run, w *worker, at, n int, sums unsafe.Pointer) {
+func (k *winogradGradPass) put(r *exec.Run, w *exec.Worker, at, n int, sums unsafe.Pointer) {
 	const row = 4 * ownChannels
 	for c := range k.channels {
 		putRow(&k.convolution, r, w, at+c*k.outs, unsafe.Slice((*float32)(unsafe.Add(sums, c*row)), n))

@@ -3,7 +3,9 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -117,32 +119,32 @@ func (k *convProduct) layBands(down, across, more int) (box, row int) {
 	return 0, k.dims[2] * pixel
 }
 
-func newWinogradGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kernel {
+func newWinogradGrad(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
 	k := &winogradGrad{convolution: c, set: set, input: c.bandsOf(set, c.a, true), grads: c.bandsOf(set, c.b, false)}
 	const row = 4 * ownChannels
-	k.inPanels = ceilDiv(k.channels, ownChannels)
-	k.outPanels = winogradPanels(k.input.stored, ceilDiv(k.outs, ownChannels), winogradSize*k.channels*row)
+	k.inPanels = tiling.CeilDiv(k.channels, ownChannels)
+	k.outPanels = winogradPanels(k.input.stored, tiling.CeilDiv(k.outs, ownChannels), winogradSize*k.channels*row)
 	for first := 0; first < k.outs; first += k.outPanels * ownChannels {
 		k.passes = append(k.passes, winogradGradPass{k, first, min(first+k.outPanels*ownChannels, k.outs)})
 	}
 	k.sumBytes = winogradSize * k.outPanels * k.channels * row
-	k.sums = max(1, min(mostSums/2, sumsBytes/k.sumBytes, ceilDiv(k.macs(), chunkMACs<<2)))
-	k.parts = min(winogradSize, ceilDiv(wantChunks, k.sums))
+	k.sums = max(1, min(mostSums/2, sumsBytes/k.sumBytes, tiling.CeilDiv(k.macs(), chunkMACs<<2)))
+	k.parts = min(winogradSize, tiling.CeilDiv(tiling.MinChunks, k.sums))
 
 	tile := winogradSize / k.parts * (k.inPanels + k.outPanels) * row
 	k.most = min(max(gradBytes/tile, gradTiles), mostTiles)
-	rows := ceilDiv(k.out[1], 2)
-	k.across = ceilDiv(k.out[2], 2)
-	k.down = even(rows, max(1, k.most/k.across), 1)
+	rows := tiling.CeilDiv(k.out[1], 2)
+	k.across = tiling.CeilDiv(k.out[2], 2)
+	k.down = tiling.Even(rows, max(1, k.most/k.across), 1)
 	k.images = 1
 	if k.down == rows && k.out[0] == 1 {
-		k.images = even(k.batch, min(max(1, k.most/(rows*k.across)), ceilDiv(k.batch, wantChunks)), 1)
+		k.images = tiling.Even(k.batch, min(max(1, k.most/(rows*k.across)), tiling.CeilDiv(k.batch, tiling.MinChunks)), 1)
 	}
 	k.most = k.images * k.down * k.across
-	k.bands = ceilDiv(rows, k.down)
-	k.blocks = ceilDiv(k.batch, k.images) * k.out[0] * k.bands
+	k.bands = tiling.CeilDiv(rows, k.down)
+	k.blocks = tiling.CeilDiv(k.batch, k.images) * k.out[0] * k.bands
 	k.sums = min(k.sums, k.blocks)
-	k.sums = ceilDiv(k.blocks, ceilDiv(k.blocks, k.sums))
+	k.sums = tiling.CeilDiv(k.blocks, tiling.CeilDiv(k.blocks, k.sums))
 
 	boxIn, lineIn := k.input.layBands(k.down, k.across, 2)
 	boxGrads, lineGrads := k.grads.layBands(k.down, k.across, 0)
@@ -162,38 +164,38 @@ func newWinogradGrad(b *builder, v *ir.Value, c convolution, set *gemm.Set) kern
 		k.ofSums = append(k.ofSums, all)
 	}
 	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
-	k.atIn = roundUp(max(boxIn, boxGrads), 64)
-	elements := ceilDiv(winogradSize, k.parts)
+	k.atIn = tiling.RoundUp(max(boxIn, boxGrads), 64)
+	elements := tiling.CeilDiv(winogradSize, k.parts)
 	k.atGrads = k.atIn + elements*k.inPanels*k.most*row
-	b.wantShared(k.sums * k.sumBytes)
+	b.ReserveShared(k.sums * k.sumBytes)
 	k.atColumns = k.channels * row
-	k.atGradsBand = roundUp(boxIn, 64)
-	k.atDirect = k.atGradsBand + roundUp(boxGrads, 64)
+	k.atGradsBand = tiling.RoundUp(boxIn, 64)
+	k.atDirect = k.atGradsBand + tiling.RoundUp(boxGrads, 64)
 	scratch := max(k.atGrads+elements*k.outPanels*k.most*row, k.atColumns+8*ownChannels, k.atDirect+(k.channels+k.out[2])*row)
 	k.follow(b, v, scratch, k.outs)
 	return k
 }
 
-func (k *winogradGrad) run(r *run) {
+func (k *winogradGrad) Run(r *exec.Run) {
 	for i := range k.passes {
 		p := &k.passes[i]
-		r.parallel(p, k.sums*k.parts, k.macs()/32)
-		r.parallel(transformSums{p}, p.panels()*k.windowSize, k.sums*winogradSize*k.channels*k.outs)
+		r.Parallel(p, k.sums*k.parts, k.macs()/32)
+		r.Parallel(transformSums{p}, p.panels()*k.windowSize, k.sums*winogradSize*k.channels*k.outs)
 	}
 }
 
 // panels is the panels of channels of a pass.
-func (k *winogradGradPass) panels() int { return ceilDiv(k.end-k.first, ownChannels) }
+func (k *winogradGradPass) panels() int { return tiling.CeilDiv(k.end-k.first, ownChannels) }
 
-func (k *winogradGradPass) chunk(r *run, w *worker, i int) {
-	lo, hi := span(i%k.parts, k.parts, winogradSize)
+func (k *winogradGradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	lo, hi := tiling.Cut(i%k.parts, k.parts, winogradSize)
 	i /= k.parts
 	const row = 4 * ownChannels
-	first, end := span(i, k.sums, k.blocks)
+	first, end := tiling.Cut(i, k.sums, k.blocks)
 	for j := first; j < end; j++ {
 		y := j % k.bands * 2 * k.down
 		plane := j / k.bands
-		b := band{image: plane / k.out[0] * k.images, z: plane % k.out[0], y: y, rows: roundUp(min(2*k.down, k.out[1]-y), 2)}
+		b := band{image: plane / k.out[0] * k.images, z: plane % k.out[0], y: y, rows: tiling.RoundUp(min(2*k.down, k.out[1]-y), 2)}
 		images := min(k.images, k.batch-b.image)
 		tiles := b.rows / 2 * k.across // of an image
 		for image := range images {
@@ -206,13 +208,13 @@ func (k *winogradGradPass) chunk(r *run, w *worker, i int) {
 			}{{k.input, k.byInput, k.ofInput, k.atIn, 0, k.channels}, {k.grads, k.byGrads, k.ofGrads, k.atGrads, k.first, k.end}} {
 				p, from := &s.phases[0], b
 				from.image += image
-				s.find(r, w.scratch, p, &from)
-				to := unsafe.Pointer(&w.scratch[s.at+image*tiles*row])
-				steps := tileSteps{ceilDiv(s.hi-s.lo, ownChannels) * k.most * row, k.most * row, row}
+				s.find(r, w.Scratch, p, &from)
+				to := unsafe.Pointer(&w.Scratch[s.at+image*tiles*row])
+				steps := tileSteps{tiling.CeilDiv(s.hi-s.lo, ownChannels) * k.most * row, k.most * row, row}
 				s.transformTiles(p, &from, k.across, s.lo, s.hi, s.by, s.elements[lo:hi], to, steps)
 			}
 		}
-		sums := unsafe.Pointer(&r.shared[i*k.sumBytes])
+		sums := unsafe.Pointer(&r.Shared[i*k.sumBytes])
 		for e := lo; e < hi; e++ {
 			k.multiply(w, unsafe.Add(sums, e*(k.sumBytes/winogradSize)), e-lo, images*tiles, j == first)
 		}
@@ -221,17 +223,17 @@ func (k *winogradGradPass) chunk(r *run, w *worker, i int) {
 
 // multiply adds the products of an element of some tiles to its sums, or begins
 // them.
-func (k *winogradGradPass) multiply(w *worker, sums unsafe.Pointer, element, tiles int, begins bool) {
+func (k *winogradGradPass) multiply(w *exec.Worker, sums unsafe.Pointer, element, tiles int, begins bool) {
 	const row = 4 * ownChannels
 	t, panels := k.set.F32, k.panels()
 	for out := range panels {
-		b := unsafe.Pointer(&w.scratch[k.atGrads+(element*panels+out)*k.most*row])
+		b := unsafe.Pointer(&w.Scratch[k.atGrads+(element*panels+out)*k.most*row])
 		for in := range k.inPanels {
-			a := unsafe.Pointer(&w.scratch[k.atIn+(element*k.inPanels+in)*k.most*row])
+			a := unsafe.Pointer(&w.Scratch[k.atIn+(element*k.inPanels+in)*k.most*row])
 			channels := min(ownChannels, k.channels-in*ownChannels)
-			heights := ceilDiv(channels, t.MR)
+			heights := tiling.CeilDiv(channels, t.MR)
 			for h := range heights {
-				lo, hi := span(h, heights, channels)
+				lo, hi := tiling.Cut(h, heights, channels)
 				d := unsafe.Add(sums, (out*k.channels+in*ownChannels+lo)*row)
 				s := d
 				if begins {
@@ -243,15 +245,15 @@ func (k *winogradGradPass) multiply(w *worker, sums unsafe.Pointer, element, til
 	}
 }
 
-func (k transformSums) chunk(r *run, w *worker, i int) {
+func (k transformSums) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	const row = 4 * ownChannels
 	tap, out := i%k.windowSize, i/k.windowSize*ownChannels
 	n := min(ownChannels, k.end-k.first-out)
 	at := tap*k.channels*k.outs + k.first + out
-	from := unsafe.Pointer(&r.shared[out*k.channels*4])
-	to, step := unsafe.Pointer(&w.scratch[0]), row
+	from := unsafe.Pointer(&r.Shared[out*k.channels*4])
+	to, step := unsafe.Pointer(&w.Scratch[0]), row
 	if k.direct {
-		to, step = unsafe.Pointer(&r.values[k.dst][4*at]), 4*k.outs
+		to, step = unsafe.Pointer(&r.Values[k.dst][4*at]), 4*k.outs
 	}
 	sumChannels(k.set, k.channels, k.ofSums[tap], from, row, to, step, n)
 	switch exact := k.exact(w, to, step, n); {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -40,7 +41,7 @@ func arrayOf(d dtype.DType, shape op.Shape, f func(i int) float64) array {
 	for i := range x {
 		x[i] = f(i)
 	}
-	a.data = aligned(a.Bytes())
+	a.data = exec.Aligned(a.Bytes())
 	dtype.FromF64(a.data, x, d)
 	return a
 }
@@ -56,7 +57,7 @@ const guard = 64 // bytes on either side of an output that must not change
 
 // guarded returns a buffer in the middle of memory filled with a pattern.
 func guarded(bytes int) (*Buffer, func(t *testing.T)) {
-	all := aligned(bytes + 2*guard)
+	all := exec.Aligned(bytes + 2*guard)
 	for i := range all {
 		all[i] = 0xa5
 	}
@@ -189,11 +190,11 @@ func TestTrainingStep(t *testing.T) {
 			labels := arrayOf(dtype.Int32, op.Shape{batch}, func(i int) float64 { return float64(i % classes) })
 			bufs := []driver.Buffer{&Buffer{storage: in1.data}, &Buffer{storage: labels.data},
 				&Buffer{storage: randomArray(rng, dtype.Float32, in, hidden).data}, &Buffer{storage: randomArray(rng, dtype.Float32, hidden, classes).data}}
-			lossBuf := &Buffer{storage: aligned(4)}
+			lossBuf := &Buffer{storage: exec.Aligned(4)}
 			out := []driver.Buffer{lossBuf, bufs[2], bufs[3]}
 			for i, donated := range g.Donated {
 				if i > 0 && donated < 0 {
-					out[i] = &Buffer{storage: aligned(out[i].Bytes())}
+					out[i] = &Buffer{storage: exec.Aligned(out[i].Bytes())}
 				}
 			}
 			var first, last float32

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
@@ -56,7 +57,7 @@ func (c *code) findDrop(operands []operand, list []instr) {
 
 // run does elements from lo on, as many as it can of those before hi, and returns
 // where it ended. It does none without a loop, or if some are elsewhere.
-func (d *dropLoop) run(r *run, k *elementwise, c *code, regs [][]byte, lo, hi int, elsewhere bool) int {
+func (d *dropLoop) run(r *exec.Run, k *elementwise, c *code, regs [][]byte, lo, hi int, elsewhere bool) int {
 	if d == nil || elsewhere {
 		return lo
 	}
@@ -66,7 +67,7 @@ func (d *dropLoop) run(r *run, k *elementwise, c *code, regs [][]byte, lo, hi in
 	if lo%8 != 0 || none || !(s > 0 && s <= math.MaxFloat32) || math.Float32bits(number(d.none)) != 0 {
 		return lo
 	}
-	x, dst := r.values[k.operands[d.operand].pos], r.values[k.outs[0]]
+	x, dst := r.Values[k.operands[d.operand].pos], r.Values[k.outs[0]]
 	for hi-lo >= 256 && all.within(lo) {
 		n := min(randomGrain, (hi-lo)/256*256)
 		first, k0, k1, c1, c2, c3 := all.words(lo)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -19,7 +20,7 @@ func TestDropout(t *testing.T) { forEachVectors(t, testDropout) }
 
 func testDropout(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	state := &Buffer{storage: aligned(16)}
+	state := &Buffer{storage: exec.Aligned(16)}
 	copy(dtype.View[int64](state.storage), []int64{12345, 7})
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, dims := range []op.Shape{{1}, {3, 37, 43}, {41, 1024}} {

@@ -3,19 +3,17 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// block is how many elements the engine takes through a chain at a time:
-// registers of that many float32 fit the innermost cache.
-const block = 1024
-
 // longBlock is as many elements as a single loop takes that needs no registers
 // but the memory of its operands, which is read faster in long runs.
-const longBlock = 4 * block
+const longBlock = 4 * lanes.Block
 
 // fromMemory is how many elements do not lie in the caches any more: they are
 // read in long runs, and brought ahead.
@@ -48,7 +46,7 @@ type operand struct {
 	dtype  dtype.DType
 	slot   ir.Slot
 	access access
-	made   producer // numbers that are not in memory, or nil
+	made   exec.Producer // numbers that are not in memory, or nil
 
 	period  int   // byRow: elements until it repeats
 	every   int   // byRow: elements until it gives way to the next row, or 0
@@ -57,7 +55,7 @@ type operand struct {
 }
 
 // fewest is how many elements a short row must last to be worth preparing.
-const fewest = 4 * block
+const fewest = 4 * lanes.Block
 
 type access uint8
 
@@ -68,7 +66,7 @@ const (
 	byIndex               // any other broadcast
 )
 
-func newElementwise(b *builder, v *ir.Value) kernel {
+func newElementwise(b *exec.Builder, v *ir.Value) exec.Kernel {
 	body := v.Attr.Body
 	if v.Op != op.Fused {
 		body = &op.Body{Code: []op.Instr{{Op: v.Op, DType: v.Type.DType}}}
@@ -83,11 +81,11 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 	}
 	var outs []result
 	for i := range 1 + len(body.ExtraOutputs) { // Extras follow their value
-		at := b.at(v) + i
+		at := b.At(v) + i
 		k.outs = append(k.outs, at)
-		around := k.goesAround(b.graph, at)
+		around := k.goesAround(b.Graph, at)
 		k.fence = k.fence || around
-		outs = append(outs, result{slot: b.graph.Values[at].Slot, around: around})
+		outs = append(outs, result{slot: b.Graph.Values[at].Slot, around: around})
 	}
 	k.compile(b, body, outs)
 	halves := slices.ContainsFunc(k.operands, func(o operand) bool { return o.access == full && o.dtype.Is16() })
@@ -97,13 +95,13 @@ func newElementwise(b *builder, v *ir.Value) kernel {
 	// Chunks of a microsecond or two, whole blocks; larger ones where there are
 	// many, as memory is read faster in long runs.
 	cost := k.cost()
-	k.grain = block * min(16, max(2, 32/cost))
-	for k.n/k.grain >= manyChunks && k.grain < block*maxBlocks {
+	k.grain = lanes.Block * min(16, max(2, 32/cost))
+	for k.n/k.grain >= manyChunks && k.grain < lanes.Block*maxBlocks {
 		k.grain *= 2
 	}
 	k.chunks = (k.n + k.grain - 1) / k.grain
 	k.work = k.n * cost
-	b.wantScratch(k.scratch())
+	b.ReserveScratch(k.scratch())
 	return k
 }
 
@@ -119,7 +117,7 @@ const maxFlags = 3
 // compile makes the loops. A body that chooses between two vectors by a bool
 // scalar, as the update of a training step that may be skipped does, becomes
 // one body for each of its values.
-func (k *elementwise) compile(b *builder, body *op.Body, outs []result) {
+func (k *elementwise) compile(b *exec.Builder, body *op.Body, outs []result) {
 	for i, o := range k.operands {
 		if o.access == scalar && o.dtype == dtype.Bool && len(k.flags) < maxFlags && onlyChooses(body, i) {
 			k.flags = append(k.flags, i)
@@ -132,7 +130,7 @@ func (k *elementwise) compile(b *builder, body *op.Body, outs []result) {
 		}
 		k.variants = append(k.variants, compileBody(chosen, k.operands, outs))
 	}
-	b.wantRegs(len(k.operands) + len(body.Code) + 1 + mostAhead)
+	b.ReserveBlocks(len(k.operands) + len(body.Code) + 1 + mostAhead)
 }
 
 // onlyChooses reports whether operand i is but the condition of Wheres.
@@ -188,10 +186,10 @@ func (k *elementwise) scratch() int {
 }
 
 // variant is the body for the flags of this run.
-func (k *elementwise) variant(r *run) *code {
+func (k *elementwise) variant(r *exec.Run) *code {
 	values := 0
 	for bit, i := range k.flags {
-		if r.values[k.operands[i].pos][0] != 0 {
+		if r.Values[k.operands[i].pos][0] != 0 {
 			values |= 1 << bit
 		}
 	}
@@ -199,13 +197,13 @@ func (k *elementwise) variant(r *run) *code {
 }
 
 // operand adds one. Those that give way to other rows all do so together.
-func (k *elementwise) operand(b *builder, a *ir.Value, out op.Shape) {
-	o := newOperand(b.at(a), a, out)
+func (k *elementwise) operand(b *exec.Builder, a *ir.Value, out op.Shape) {
+	o := newOperand(b.At(a), a, out)
 	if o.every > 0 && k.every > 0 && o.every != k.every {
 		o.access, o.every = byIndex, 0
 	}
 	k.every = max(k.every, o.every)
-	if m, ok := b.made[a]; ok {
+	if m, ok := b.Produced[a]; ok {
 		o.made, o.slot = m, ir.Slot{}
 	}
 	k.operands = append(k.operands, o)
@@ -248,15 +246,15 @@ func newOperand(pos int, v *ir.Value, out op.Shape) operand {
 		switch {
 		case len(o.dims) == 2:
 			o.access = byRow
-		case len(o.dims) == 3 && o.period <= block && o.period*o.dims[1] >= fewest:
+		case len(o.dims) == 3 && o.period <= lanes.Block && o.period*o.dims[1] >= fewest:
 			o.access, o.every = byRow, o.period*o.dims[1]
 		}
 	}
 	return o
 }
 
-func (k *elementwise) run(r *run) {
-	r.parallel(k, k.chunks, k.work)
+func (k *elementwise) Run(r *exec.Run) {
+	r.Parallel(k, k.chunks, k.work)
 	for i := range k.operands {
 		if g, ok := k.operands[i].made.(*gather); ok {
 			g.check(r)
@@ -264,8 +262,8 @@ func (k *elementwise) run(r *run) {
 	}
 }
 
-func (k *elementwise) chunk(r *run, w *worker, i int) {
-	k.span(r, w.scratch, w.regs, i*k.grain, min(k.n, (i+1)*k.grain), nil)
+func (k *elementwise) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	k.span(r, w.Scratch, w.Blocks, i*k.grain, min(k.n, (i+1)*k.grain), nil)
 	if k.fence {
 		vec.Current().Fence()
 	}
@@ -273,7 +271,7 @@ func (k *elementwise) chunk(r *run, w *worker, i int) {
 
 // span computes elements lo to hi-1. first, if not nil, has those of operand
 // 0, which then has no place of its own: see epilogue.
-func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
+func (k *elementwise) span(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
 	if k.every == 0 {
 		k.stretch(r, scratch, regs, lo, hi, first)
 		return
@@ -289,7 +287,7 @@ func (k *elementwise) span(r *run, scratch []byte, regs [][]byte, lo, hi int, fi
 }
 
 // stretch is span for elements with the same short rows.
-func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
+func (k *elementwise) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi int, first []byte) {
 	c := k.variant(r)
 	ahead := regs[len(c.offset):][:mostAhead]
 	clear(ahead)
@@ -297,29 +295,29 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 	begin := lo
 	for i := range k.operands { // those that stay for the whole chunk
 		o := &k.operands[i]
-		size := c.domain[i].size()
+		size := c.domain[i].Size()
 		switch {
 		case !c.used[i]:
 		case o.access == scalar:
-			regs[i] = c.number(r, scratch, o, i, min(block, hi-lo))
+			regs[i] = c.number(r, scratch, o, i, min(lanes.Block, hi-lo))
 		case o.pattern() && lo%o.period+hi-lo <= o.period: // a part of a row
 			at, n := lo%o.period, hi-lo
-			load(scratch[c.offset[i]+at*size:][:n*size], o.row(r.values[o.pos], lo)[at*o.dtype.Size():][:n*o.dtype.Size()], o.dtype, c.domain[i])
+			lanes.Load(scratch[c.offset[i]+at*size:][:n*size], o.row(r.Values[o.pos], lo)[at*o.dtype.Size():][:n*o.dtype.Size()], o.dtype, c.domain[i])
 		case o.pattern():
-			pattern := scratch[c.offset[i]:][:(o.period+min(block, hi-lo))*size]
-			load(pattern[:o.period*size], o.row(r.values[o.pos], lo), o.dtype, c.domain[i])
-			repeat(pattern, o.period*size)
+			pattern := scratch[c.offset[i]:][:(o.period+min(lanes.Block, hi-lo))*size]
+			lanes.Load(pattern[:o.period*size], o.row(r.Values[o.pos], lo), o.dtype, c.domain[i])
+			exec.Repeat(pattern, o.period*size)
 		}
 	}
 	for i := len(k.operands); i < len(c.offset); i++ {
 		if c.offset[i] >= 0 {
-			regs[i] = scratch[c.offset[i]:][:block*c.domain[i].size()]
+			regs[i] = scratch[c.offset[i]:][:lanes.Block*c.domain[i].Size()]
 		}
 	}
 	lo = c.drop.run(r, k, c, regs, lo, hi, first != nil)
 	step := c.step
 	if k.n < fromMemory {
-		step = block
+		step = lanes.Block
 	}
 	for ; lo < hi; lo += step {
 		n := min(step, hi-lo)
@@ -329,13 +327,13 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 		}
 		if a := c.results[0].reg; c.results[0].copied && (a > 0 || first == nil) && k.operands[a].access != scalar {
 			o := &k.operands[a]
-			o.fetch(r, k.memory(r, c, 0, lo, n), r.values[o.pos], lo, n, c.domain[a])
+			o.fetch(r, k.memory(r, c, 0, lo, n), r.Values[o.pos], lo, n, c.domain[a])
 			continue
 		}
 		for i := range k.operands {
 			o := &k.operands[i]
-			size := c.domain[i].size()
-			data, lo := r.values[o.pos], lo
+			size := c.domain[i].Size()
+			data, lo := r.Values[o.pos], lo
 			if i == 0 && first != nil {
 				data, lo = first, lo-begin
 			}
@@ -359,7 +357,7 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 				break
 			}
 			o := &k.operands[a]
-			ahead[i] = r.values[o.pos][min(k.n, lo+step)*o.dtype.Size():]
+			ahead[i] = r.Values[o.pos][min(k.n, lo+step)*o.dtype.Size():]
 		}
 		if c.brings {
 			k.bring(r, lo+step, min(hi, lo+2*step))
@@ -383,26 +381,26 @@ func (k *elementwise) stretch(r *run, scratch []byte, regs [][]byte, lo, hi int,
 			case o.around && o.store != nil:
 				vec.Current().CopyAround(k.memory(r, c, i, lo, n), regs[o.reg][:n*o.dtype.Size()])
 			case o.store != nil:
-				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.domain[o.reg].size()])
+				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.domain[o.reg].Size()])
 			}
 		}
 	}
 }
 
 // number is the register of scalar operand i, for up to n elements.
-func (c *code) number(r *run, scratch []byte, o *operand, i, n int) []byte {
-	size := c.domain[i].size()
+func (c *code) number(r *exec.Run, scratch []byte, o *operand, i, n int) []byte {
+	size := c.domain[i].Size()
 	if c.single[i] {
 		n = 1
 	}
 	reg := scratch[c.offset[i]:][:n*size]
-	load(reg[:size], r.values[o.pos], o.dtype, c.domain[i])
-	repeat(reg, size)
+	lanes.Load(reg[:size], r.Values[o.pos], o.dtype, c.domain[i])
+	exec.Repeat(reg, size)
 	return reg
 }
 
 // bring asks the caches for elements lo to hi-1 of the operands in memory.
-func (k *elementwise) bring(r *run, lo, hi int) {
+func (k *elementwise) bring(r *exec.Run, lo, hi int) {
 	if lo >= hi {
 		return
 	}
@@ -410,21 +408,21 @@ func (k *elementwise) bring(r *run, lo, hi int) {
 	for i := range k.operands {
 		if o := &k.operands[i]; o.access == full && o.made == nil {
 			size := o.dtype.Size()
-			v.Prefetch(r.values[o.pos][lo*size : hi*size])
+			v.Prefetch(r.Values[o.pos][lo*size : hi*size])
 		}
 	}
 }
 
 // memory is where n elements of result i of body c lie, from element lo on.
-func (k *elementwise) memory(r *run, c *code, i, lo, n int) []byte {
+func (k *elementwise) memory(r *exec.Run, c *code, i, lo, n int) []byte {
 	size := c.results[i].dtype.Size()
-	return r.values[k.outs[i]][lo*size : (lo+n)*size]
+	return r.Values[k.outs[i]][lo*size : (lo+n)*size]
 }
 
 // pattern reports whether the operand is a short row: then a chunk has it once
 // in a register that is a row longer than a block, and each block begins at
 // its place in it.
-func (o *operand) pattern() bool { return o.access == byRow && o.period <= block }
+func (o *operand) pattern() bool { return o.access == byRow && o.period <= lanes.Block }
 
 // row is the elements that repeat from element lo of the result on.
 func (o *operand) row(data []byte, lo int) []byte {
@@ -436,32 +434,32 @@ func (o *operand) row(data []byte, lo int) []byte {
 }
 
 // fetch is read, or makes the elements.
-func (o *operand) fetch(r *run, reg, data []byte, lo, n int, to domain) {
+func (o *operand) fetch(r *exec.Run, reg, data []byte, lo, n int, to lanes.Type) {
 	if o.made != nil {
-		o.made.produce(r, lo, dtype.View[float32](reg)[:n])
+		o.made.Produce(r, lo, dtype.View[float32](reg)[:n])
 		return
 	}
 	o.read(reg, data, lo, n, to)
 }
 
 // read converts the n elements from element lo of the result on to reg.
-func (o *operand) read(reg, data []byte, lo, n int, to domain) {
+func (o *operand) read(reg, data []byte, lo, n int, to lanes.Type) {
 	s := o.dtype.Size()
-	width := to.size()
+	width := to.Size()
 	switch o.access {
 	case full:
-		load(reg, data[lo*s:(lo+n)*s], o.dtype, to)
+		lanes.Load(reg, data[lo*s:(lo+n)*s], o.dtype, to)
 	case byRow:
 		data = o.row(data, lo)
 		for at, done := lo%o.period, 0; done < n; at = 0 {
 			m := min(o.period-at, n-done)
-			load(reg[done*width:(done+m)*width], data[at*s:(at+m)*s], o.dtype, to)
+			lanes.Load(reg[done*width:(done+m)*width], data[at*s:(at+m)*s], o.dtype, to)
 			done += m
 		}
 	case byIndex:
 		inner, step := o.dims[0], o.strides[0]
 		row, at := lo/inner, lo%inner
-		if step == 0 && inner <= fewTimes && len(o.dims) == 2 && o.strides[1] == 1 && o.dtype == dtype.Float32 && to == inF32 {
+		if step == 0 && inner <= fewTimes && len(o.dims) == 2 && o.strides[1] == 1 && o.dtype == dtype.Float32 && to == lanes.F32 {
 			eachTimes(dtype.View[float32](reg)[:n], dtype.View[float32](data)[row:], inner, at)
 			return
 		}
@@ -470,10 +468,10 @@ func (o *operand) read(reg, data []byte, lo, n int, to domain) {
 			src := data[o.offset(row)*s:]
 			dst := reg[done*width : (done+m)*width]
 			if step == 0 {
-				load(dst[:width], src[:s], o.dtype, to)
-				repeat(dst, width)
+				lanes.Load(dst[:width], src[:s], o.dtype, to)
+				exec.Repeat(dst, width)
 			} else {
-				load(dst, src[at*s:(at+m)*s], o.dtype, to)
+				lanes.Load(dst, src[at*s:(at+m)*s], o.dtype, to)
 			}
 			done += m
 			at = 0

@@ -8,13 +8,15 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-func flag(b bool) float64 { return float64(truth(b)) }
+func flag(b bool) float64 { return float64(lanes.Truth(b)) }
 
 // reference1 and reference2 are the operations on float64.
 var reference1 = map[op.Code]func(x float64) float64{
@@ -68,7 +70,7 @@ func TestUnaryAllHalves(t *testing.T) { forEachVectors(t, testUnaryAllHalves) }
 
 func testUnaryAllHalves(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
-		x := array{Type: op.Type{DType: d, Shape: op.Shape{1 << 16}}, data: aligned(1 << 17)}
+		x := array{Type: op.Type{DType: d, Shape: op.Shape{1 << 16}}, data: exec.Aligned(1 << 17)}
 		for i := range 1 << 16 {
 			dtype.View[uint16](x.data)[i] = uint16(i)
 		}

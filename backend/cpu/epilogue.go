@@ -3,6 +3,9 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -22,15 +25,15 @@ type epilogue struct {
 
 // stripElements is about how many elements go through the chain at a time:
 // whole rows where a tile has whole rows.
-const stripElements = 4 * block
+const stripElements = 4 * lanes.Block
 
 // newEpilogue makes what follows the product of v, a matrix of cols columns,
 // or nil when nothing does. own is how many arguments the product takes.
-func newEpilogue(b *builder, v *ir.Value, own, cols int) *epilogue {
+func newEpilogue(b *exec.Builder, v *ir.Value, own, cols int) *epilogue {
 	if v.Attr.Body == nil {
 		return nil
 	}
-	k := &elementwise{n: v.Type.Shape.Size(), outs: []int{b.at(v)}}
+	k := &elementwise{n: v.Type.Shape.Size(), outs: []int{b.At(v)}}
 	held := v.Attr.DType
 	if held.Is16() {
 		held = dtype.Float32
@@ -44,19 +47,19 @@ func newEpilogue(b *builder, v *ir.Value, own, cols int) *epilogue {
 }
 
 // place puts the epilogue's memory behind base bytes of scratch memory.
-func (e *epilogue) place(b *builder, base, tileCols int) {
-	e.base = roundUp(base, ir.Align)
-	e.gather = roundUp(e.scratch(), ir.Align)
-	b.wantScratch(e.base + e.bufferBytes(tileCols) + e.gather + len(e.operands)*gatherBytes)
+func (e *epilogue) place(b *exec.Builder, base, tileCols int) {
+	e.base = tiling.RoundUp(base, ir.Align)
+	e.gather = tiling.RoundUp(e.scratch(), ir.Align)
+	b.ReserveScratch(e.base + e.bufferBytes(tileCols) + e.gather + len(e.operands)*gatherBytes)
 }
 
 // gatherBytes is the room of an operand in parts of rows: a block of the widest
 // type.
-const gatherBytes = 8 * block
+const gatherBytes = 8 * lanes.Block
 
 // gatherCols is the columns of parts of rows up to which a call of the chain
 // for each would take longer than copying several together.
-const gatherCols = block / 2
+const gatherCols = lanes.Block / 2
 
 // strip is how many rows of a tile go through the chain at a time: one, unless
 // they follow each other in the result.
@@ -68,36 +71,36 @@ func (e *epilogue) strip(cols int) int {
 }
 
 func (e *epilogue) bufferBytes(tileCols int) int {
-	return roundUp(max(stripElements, tileCols)*e.operands[0].dtype.Size(), ir.Align)
+	return tiling.RoundUp(max(stripElements, tileCols)*e.operands[0].dtype.Size(), ir.Align)
 }
 
 // rows is the memory for n elements of the product on their way to apply.
-func (e *epilogue) rows(w *worker, n int) []byte {
-	return w.scratch[e.base:][:n*e.operands[0].dtype.Size()]
+func (e *epilogue) rows(w *exec.Worker, n int) []byte {
+	return w.Scratch[e.base:][:n*e.operands[0].dtype.Size()]
 }
 
 // apply runs the chain over the n elements of the result from element at on;
 // product has those of the product.
-func (e *epilogue) apply(r *run, w *worker, at, n, tileCols int, product []byte) {
-	e.span(r, w.scratch[e.base+e.bufferBytes(tileCols):], w.regs, at, at+n, product)
+func (e *epilogue) apply(r *exec.Run, w *exec.Worker, at, n, tileCols int, product []byte) {
+	e.span(r, w.Scratch[e.base+e.bufferBytes(tileCols):], w.Blocks, at, at+n, product)
 }
 
 // parts runs the chain over n parts of rows of the result, of cols elements
 // each, the first from element at on and step elements from one to the next,
 // together. product has those of the product.
-func (e *epilogue) parts(r *run, w *worker, at, step, n, cols, tileCols int, product []byte) {
+func (e *epilogue) parts(r *exec.Run, w *exec.Worker, at, step, n, cols, tileCols int, product []byte) {
 	c := e.variant(r)
-	scratch := w.scratch[e.base+e.bufferBytes(tileCols):]
+	scratch := w.Scratch[e.base+e.bufferBytes(tileCols):]
 	room := func(i, size int) []byte { return scratch[e.gather+i*gatherBytes:][:n*cols*size] }
-	regs := w.regs[:len(c.offset)+mostAhead]
+	regs := w.Blocks[:len(c.offset)+mostAhead]
 	clear(regs[len(c.offset):])
 	for i := len(e.operands); i < len(c.offset); i++ {
 		if c.offset[i] >= 0 {
-			regs[i] = scratch[c.offset[i]:][:block*c.domain[i].size()]
+			regs[i] = scratch[c.offset[i]:][:lanes.Block*c.domain[i].Size()]
 		}
 	}
 	for i := range e.operands {
-		o, size := &e.operands[i], c.domain[i].size()
+		o, size := &e.operands[i], c.domain[i].Size()
 		switch {
 		case i == 0:
 			regs[i] = product
@@ -106,12 +109,12 @@ func (e *epilogue) parts(r *run, w *worker, at, step, n, cols, tileCols int, pro
 			regs[i] = c.number(r, scratch, o, i, n*cols)
 		case o.access == byRow && o.period == e.cols && o.every == 0: // a bias: the same for all rows
 			regs[i] = room(i, size)
-			o.fetch(r, regs[i][:cols*size], r.values[o.pos], at, cols, c.domain[i])
-			repeat(regs[i], cols*size)
+			o.fetch(r, regs[i][:cols*size], r.Values[o.pos], at, cols, c.domain[i])
+			exec.Repeat(regs[i], cols*size)
 		default:
 			regs[i] = room(i, size)
 			for j := range n {
-				o.fetch(r, regs[i][j*cols*size:][:cols*size], r.values[o.pos], at+j*step, cols, c.domain[i])
+				o.fetch(r, regs[i][j*cols*size:][:cols*size], r.Values[o.pos], at+j*step, cols, c.domain[i])
 			}
 		}
 	}
@@ -122,7 +125,7 @@ func (e *epilogue) parts(r *run, w *worker, at, step, n, cols, tileCols int, pro
 	for _, f := range c.exec {
 		f(regs, n*cols)
 	}
-	size := c.domain[o.reg].size()
+	size := c.domain[o.reg].Size()
 	for j := range n {
 		to, reg := e.memory(r, c, 0, at+j*step, cols), regs[o.reg][j*cols*size:][:cols*size]
 		switch {
@@ -135,10 +138,10 @@ func (e *epilogue) parts(r *run, w *worker, at, step, n, cols, tileCols int, pro
 }
 
 // storeEpilogue is the store of a product that something follows.
-func (k *product) storeEpilogue(r *run, w *worker, t resultTile) {
+func (k *product) storeEpilogue(r *exec.Run, w *exec.Worker, t resultTile) {
 	e, apart := k.after, t.step > 1
 	if (t.cols < k.n || apart) && t.rows > 1 && t.cols <= gatherCols {
-		rows := block / t.cols
+		rows := lanes.Block / t.cols
 		for i := 0; i < t.rows; i += rows {
 			n := min(rows, t.rows-i)
 			e.parts(r, w, t.rowOf(i)*k.n+t.col, max(1, t.step)*k.n, n, t.cols, k.tileN, e.take(w, t, i, n))
@@ -158,12 +161,12 @@ func (k *product) storeEpilogue(r *run, w *worker, t resultTile) {
 // take is n rows of a tile from row i on as the chain reads them: rounded to
 // the type of the product, one after the other. They are those of the tile
 // itself where they lie like that.
-func (e *epilogue) take(w *worker, t resultTile, i, n int) []byte {
+func (e *epilogue) take(w *exec.Worker, t resultTile, i, n int) []byte {
 	if t.lead == 4*t.cols { // rows are one long row
 		t.data, t.cols, i, n = unsafe.Add(t.data, i*t.lead), n*t.cols, 0, 1
 	}
 	if n == 1 && e.operands[0].dtype == dtype.Float32 && !e.product.Is16() {
-		return bytesOf(t.at(i))
+		return lanes.BytesOf(t.at(i))
 	}
 	to := e.rows(w, n*t.cols)
 	row := len(to) / n
@@ -174,16 +177,16 @@ func (e *epilogue) take(w *worker, t resultTile, i, n int) []byte {
 }
 
 // putProduct writes elements of the product for the chain.
-func putProduct[T real](e *epilogue, to []byte, x []T) {
+func putProduct[T lanes.Real](e *epilogue, to []byte, x []T) {
 	if e.product.Is16() {
 		rounded := dtype.View[float32](to)
 		if x, ok := any(x).([]float32); ok {
-			roundTo(rounded, x, e.product)
+			lanes.RoundTo(rounded, x, e.product)
 			return
 		}
-		storeReal(to, x, dtype.Float32)
-		roundTo(rounded, rounded, e.product)
+		lanes.StoreReal(to, x, dtype.Float32)
+		lanes.RoundTo(rounded, rounded, e.product)
 		return
 	}
-	storeReal(to, x, e.product)
+	lanes.StoreReal(to, x, e.product)
 }

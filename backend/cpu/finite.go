@@ -3,6 +3,8 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -17,42 +19,42 @@ type keptSum struct {
 }
 
 // newKeptSum makes the kernel of the second of such a pair, or returns nil.
-func newKeptSum(b *builder, v *ir.Value) kernel {
-	if at, ok := b.squares[v.Args[0]]; ok && (v.Op == op.AllFinite || v.Op == op.SumSquares) {
-		return &keptSum{at: at, out: b.at(v), to: v.Type.DType}
+func newKeptSum(b *exec.Builder, v *ir.Value) exec.Kernel {
+	if at, ok := b.SquareSums[v.Args[0]]; ok && (v.Op == op.AllFinite || v.Op == op.SumSquares) {
+		return &keptSum{at: at, out: b.At(v), to: v.Type.DType}
 	}
 	return nil
 }
 
-func (k *keptSum) run(r *run) {
-	sum := r.sums[k.at : k.at+1]
+func (k *keptSum) Run(r *exec.Run) {
+	sum := r.Sums[k.at : k.at+1]
 	if k.to == dtype.Bool {
-		r.values[k.out][0] = finiteSquares(sum[0])
+		r.Values[k.out][0] = finiteSquares(sum[0])
 		return
 	}
-	dtype.FromF64(r.values[k.out], sum, k.to)
+	dtype.FromF64(r.Values[k.out], sum, k.to)
 }
 
 // finiteSquares reports whether a sum of squares is one of finite numbers: squares
 // of floats of up to 32 bits add up to a finite float64 unless one of them is not
 // finite.
-func finiteSquares(sum float64) byte { return truth(sum-sum == 0) }
+func finiteSquares(sum float64) byte { return lanes.Truth(sum-sum == 0) }
 
 // alsoRead reports whether v is the first of such a pair.
-func (b *builder) alsoRead(v *ir.Value) bool {
-	if domainOf(v.Args[0].Type.DType) != inF32 {
+func alsoRead(b *exec.Builder, v *ir.Value) bool {
+	if lanes.TypeOf(v.Args[0].Type.DType) != lanes.F32 {
 		return false
 	}
 	switch v.Op {
 	case op.SumSquares:
-		return b.readBy(op.AllFinite, v)
+		return readBy(b, op.AllFinite, v)
 	case op.AllFinite:
-		return b.readBy(op.SumSquares, v)
+		return readBy(b, op.SumSquares, v)
 	}
 	return false
 }
 
 // readBy reports whether c of what v reads comes after v.
-func (b *builder) readBy(c op.Code, v *ir.Value) bool {
-	return slices.ContainsFunc(b.graph.Values[b.at(v)+1:], func(u *ir.Value) bool { return u.Op == c && u.Args[0] == v.Args[0] })
+func readBy(b *exec.Builder, c op.Code, v *ir.Value) bool {
+	return slices.ContainsFunc(b.Graph.Values[b.At(v)+1:], func(u *ir.Value) bool { return u.Op == c && u.Args[0] == v.Args[0] })
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -41,14 +43,14 @@ func TestFiniteSum(t *testing.T) {
 							finite = out[1].(*Buffer)
 						}
 						for _, odd := range []float64{0, math.Inf(-1), most, math.NaN(), 1} {
-							fill(in.storage, d, most)
+							exec.Fill(in.storage, d, most)
 							if n > 0 {
 								dtype.FromF64(in.storage[n/2*d.Size():][:d.Size()], []float64{odd}, d)
 							}
 							if err := p.Run(context.Background(), []driver.Buffer{in}, out); err != nil {
 								t.Fatal(err)
 							}
-							if want := truth(n == 0 || odd-odd == 0); finite.storage[0] != want {
+							if want := lanes.Truth(n == 0 || odd-odd == 0); finite.storage[0] != want {
 								t.Errorf("with %v: got %v, want %v", odd, finite.storage[0], want)
 							}
 						}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -15,7 +16,7 @@ import (
 type accumulator interface{ float64 | int64 }
 
 // folds is what a reduction does to elements of type T.
-type folds[T number, A accumulator] struct {
+type folds[T lanes.Number, A accumulator] struct {
 	empty A
 	run   func(x []T) A        // of elements side by side
 	each  func(acc []A, x []T) // acc[i] with x[i]
@@ -97,12 +98,12 @@ func vectorRun[T float32 | uint16](c op.Code, v *vec.Folds[T]) func(x []T) float
 	case op.Min:
 		return v.Min
 	case op.AllFinite:
-		return func(x []T) float64 { return float64(truth(v.Infinities(x) == 0)) }
+		return func(x []T) float64 { return float64(lanes.Truth(v.Infinities(x) == 0)) }
 	}
 	return nil
 }
 
-func floatFolds[T real](c op.Code) folds[T, float64] {
+func floatFolds[T lanes.Real](c op.Code) folds[T, float64] {
 	switch c {
 	case op.Max:
 		return folds[T, float64]{empty: math.Inf(-1), run: maxRun[T], each: maxEach[T, float64], join: func(a, b float64) float64 { return max(a, b) }}
@@ -127,7 +128,7 @@ func intFolds(c op.Code) folds[int64, int64] {
 	return sumFolds[int64, int64](c)
 }
 
-func sumFolds[T number, A accumulator](c op.Code) folds[T, A] {
+func sumFolds[T lanes.Number, A accumulator](c op.Code) folds[T, A] {
 	plus := func(a, b A) A { return a + b }
 	switch c {
 	case op.SumSquares:
@@ -142,7 +143,7 @@ func sumFolds[T number, A accumulator](c op.Code) folds[T, A] {
 // rounding errors grow with the length of a chain.
 const foldBlock = 256
 
-func sumRun[T number, A accumulator](x []T) A {
+func sumRun[T lanes.Number, A accumulator](x []T) A {
 	var total, a, b, c, d A
 	for ; len(x) > foldBlock; x = x[foldBlock:] {
 		total += sumRun[T, A](x[:foldBlock])
@@ -159,7 +160,7 @@ func sumRun[T number, A accumulator](x []T) A {
 	return total + ((a + b) + (c + d))
 }
 
-func squaresRun[T number, A accumulator](x []T) A {
+func squaresRun[T lanes.Number, A accumulator](x []T) A {
 	var total, a, b, c, d A
 	for ; len(x) > foldBlock; x = x[foldBlock:] {
 		total += squaresRun[T, A](x[:foldBlock])
@@ -176,7 +177,7 @@ func squaresRun[T number, A accumulator](x []T) A {
 	return total + ((a + b) + (c + d))
 }
 
-func prodRun[T number, A accumulator](x []T) A {
+func prodRun[T lanes.Number, A accumulator](x []T) A {
 	p := A(1)
 	for _, v := range x {
 		p *= A(v)
@@ -184,7 +185,7 @@ func prodRun[T number, A accumulator](x []T) A {
 	return p
 }
 
-func maxRun[T real](x []T) float64 {
+func maxRun[T lanes.Real](x []T) float64 {
 	m := x[0]
 	for _, v := range x {
 		if v > m || v != v { // faster than the built-in; a NaN stays
@@ -194,7 +195,7 @@ func maxRun[T real](x []T) float64 {
 	return float64(m)
 }
 
-func minRun[T real](x []T) float64 {
+func minRun[T lanes.Real](x []T) float64 {
 	m := x[0]
 	for _, v := range x {
 		if v < m || v != v { // faster than the built-in; a NaN stays
@@ -206,7 +207,7 @@ func minRun[T real](x []T) float64 {
 
 // finiteRun is 1 if all elements are finite, else 0: x-x is NaN for the others
 // and a NaN stays in a sum.
-func finiteRun[T real](x []T) float64 {
+func finiteRun[T lanes.Real](x []T) float64 {
 	var a, b T
 	for ; len(x) >= 2; x = x[2:] {
 		a += x[0] - x[0]
@@ -221,21 +222,21 @@ func finiteRun[T real](x []T) float64 {
 	return 0
 }
 
-func sumEach[T number, A accumulator](acc []A, x []T) {
+func sumEach[T lanes.Number, A accumulator](acc []A, x []T) {
 	x = x[:len(acc)]
 	for i := range acc {
 		acc[i] += A(x[i])
 	}
 }
 
-func prodEach[T number, A accumulator](acc []A, x []T) {
+func prodEach[T lanes.Number, A accumulator](acc []A, x []T) {
 	x = x[:len(acc)]
 	for i := range acc {
 		acc[i] *= A(x[i])
 	}
 }
 
-func maxEach[T number, A accumulator](acc []A, x []T) {
+func maxEach[T lanes.Number, A accumulator](acc []A, x []T) {
 	x = x[:len(acc)]
 	for i := range acc {
 		if v := A(x[i]); v > acc[i] || v != v {
@@ -244,7 +245,7 @@ func maxEach[T number, A accumulator](acc []A, x []T) {
 	}
 }
 
-func minEach[T number, A accumulator](acc []A, x []T) {
+func minEach[T lanes.Number, A accumulator](acc []A, x []T) {
 	x = x[:len(acc)]
 	for i := range acc {
 		if v := A(x[i]); v < acc[i] || v != v {

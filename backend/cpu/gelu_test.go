@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -61,7 +62,7 @@ func testGelu(t *testing.T) {
 					if skip == nil && (!ok || vec.Current() != nil && n > 1 && len(k.variants[0].exec) != 1) {
 						t.Errorf("%v, backward %v: not one loop", d, backward)
 					}
-					out := &Buffer{storage: aligned(n * d.Size())}
+					out := &Buffer{storage: exec.Aligned(n * d.Size())}
 					if err := p.Run(context.Background(), in, []driver.Buffer{out}); err != nil {
 						t.Fatal(err)
 					}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -78,7 +79,7 @@ func (m *halfMatcher) by(reg int) *instr {
 
 // match returns the loop that makes register reg, the registers that it reads
 // and how many instructions it takes the place of.
-func (m *halfMatcher) match(reg int) (f exec, args []int, count int) {
+func (m *halfMatcher) match(reg int) (f lanes.Loop, args []int, count int) {
 	ins := m.by(reg)
 	if ins == nil || ins.draws {
 		return nil, nil, 0
@@ -105,7 +106,7 @@ func (m *halfMatcher) match(reg int) (f exec, args []int, count int) {
 }
 
 // arithmetic is an operation of two operands, the second of which may be a row.
-func (m *halfMatcher) arithmetic(ins *instr, dst int, relu bool) (exec, []int) {
+func (m *halfMatcher) arithmetic(ins *instr, dst int, relu bool) (lanes.Loop, []int) {
 	a, b := ins.args[0], ins.args[1]
 	if !m.memory(a) && ins.Op != op.Sub {
 		a, b = b, a
@@ -134,7 +135,7 @@ func (m *halfMatcher) arithmetic(ins *instr, dst int, relu bool) (exec, []int) {
 
 // choice is the gradient of a relu, or a dropout: the choice of numbers that are
 // scaled before.
-func (m *halfMatcher) choice(ins *instr, dst int) (f exec, args []int, count int) {
+func (m *halfMatcher) choice(ins *instr, dst int) (f lanes.Loop, args []int, count int) {
 	c, yes, no := m.by(ins.args[0]), ins.args[1], ins.args[2]
 	if !m.number(no) {
 		return nil, nil, 0
@@ -164,7 +165,7 @@ func (m *halfMatcher) choice(ins *instr, dst int) (f exec, args []int, count int
 
 // scaledChoice is the gradient of a dropout: numbers that are scaled after the
 // choice.
-func (m *halfMatcher) scaledChoice(ins *instr, dst int) (f exec, args []int, count int) {
+func (m *halfMatcher) scaledChoice(ins *instr, dst int) (f lanes.Loop, args []int, count int) {
 	c, s := m.by(ins.args[0]), ins.args[1]
 	if c == nil {
 		c, s = m.by(ins.args[1]), ins.args[0]

@@ -4,68 +4,49 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
-
-// imagewise is a kernel that can go through the images of a batch piece by piece,
-// and so right behind the one that makes what it reads, while that is in the
-// cache. Images are cut into pieces as span cuts them, into a power of two: a
-// kernel that adds up cuts them alike when it is alone, so the bits are the same.
-type imagewise interface {
-	kernel
-	// cuts is the images, the most pieces that they can be cut into, 0 if they
-	// cannot, and the most chunks that different workers can do.
-	cuts() (images, pieces, chunks int)
-	// share places what the kernel keeps in shared memory from base on, and
-	// returns the end of it.
-	share(base int) int
-	// begin comes before the first piece, end after the last: it writes the result
-	// of a kernel that adds up.
-	begin(r *run)
-	// piece does a piece. What the first kernel writes lies shift images earlier
-	// than it would.
-	piece(r *run, w *worker, i, pieces, shift int)
-	end(r *run)
-}
 
 // together is the kernels of values that follow each other, done piece by piece
 // in the place of the first. The others only end in theirs. If nobody else reads
 // the first value, all pieces of a chunk lie in the place of its first one, which
 // stays in the cache.
 type together struct {
-	kernels                []imagewise
+	kernels                []exec.BatchTiled
 	images, pieces, chunks int
 	passing                bool // the first value
 	work                   int
 }
 
 // ending is what is left of a kernel of a together.
-type ending struct{ of imagewise }
+type ending struct{ of exec.BatchTiled }
 
-func (k ending) run(r *run) { k.of.end(r) }
+func (k ending) Run(r *exec.Run) { k.of.End(r) }
 
 // togetherBytes is how large what others read must be for it to leave the caches
 // until they do.
 const togetherBytes = 1 << 20
 
-func (k *together) run(r *run) {
+func (k *together) Run(r *exec.Run) {
 	for _, m := range k.kernels {
-		m.begin(r)
+		m.Begin(r)
 	}
-	r.parallel(k, k.chunks, k.work)
-	k.kernels[0].end(r)
+	r.Parallel(k, k.chunks, k.work)
+	k.kernels[0].End(r)
 }
 
-func (k *together) chunk(r *run, w *worker, i int) {
-	first, end := span(i, k.chunks, k.pieces)
+func (k *together) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	first, end := tiling.Cut(i, k.chunks, k.pieces)
 	for j := first; j < end; j++ {
 		shift := 0
 		if k.passing {
 			shift = j*k.images/k.pieces - first*k.images/k.pieces
 		}
 		for _, m := range k.kernels {
-			m.piece(r, w, j, k.pieces, shift)
+			m.Piece(r, w, j, k.pieces, shift)
 		}
 	}
 }
@@ -75,31 +56,31 @@ func (k *together) chunk(r *run, w *worker, i int) {
 func (b *compiler) joinImages(g *ir.Graph) {
 	steps := b.program.steps
 	for i := range steps {
-		first, ok := steps[i].kernel.(imagewise)
+		first, ok := steps[i].kernel.(exec.BatchTiled)
 		v := g.Values[steps[i].pos]
 		if !ok || v.Slot.Place != ir.Arena || v.Type.Bytes() < togetherBytes {
 			continue
 		}
-		images, pieces, chunks := first.cuts()
+		images, pieces, chunks := first.Cuts()
 		c := companions{values: []*ir.Value{v}}
-		k := &together{kernels: []imagewise{first}}
-		shared := first.share(0)
+		k := &together{kernels: []exec.BatchTiled{first}}
+		shared := first.Share(0)
 		var members []int
 		for j := i + 1; j < len(steps); j++ {
 			u := g.Values[steps[j].pos]
 			if u.View() {
 				continue
 			}
-			m, ok := steps[j].kernel.(imagewise)
-			if !ok || !c.takes(b.builder, u) {
+			m, ok := steps[j].kernel.(exec.BatchTiled)
+			if !ok || !c.takes(b.Builder, u) {
 				break
 			}
-			n, p, q := m.cuts()
+			n, p, q := m.Cuts()
 			if n != images || min(p, pieces) == 0 {
 				break
 			}
 			pieces, chunks = min(p, pieces), min(q, chunks)
-			shared = m.share(shared)
+			shared = m.Share(shared)
 			c.values, k.kernels, members = append(c.values, u), append(k.kernels, m), append(members, j)
 		}
 		if len(members) == 0 {
@@ -110,7 +91,7 @@ func (b *compiler) joinImages(g *ir.Graph) {
 		k.pieces = 1 << (bits.Len(uint(pieces)) - 1)
 		k.chunks = min(k.pieces, chunks)
 		k.work = len(k.kernels) * v.Type.Shape.Size()
-		b.wantShared(shared)
+		b.ReserveShared(shared)
 		steps[i].alone, steps[i].kernel = first, k
 		for n, j := range members {
 			steps[j].alone, steps[j].kernel = steps[j].kernel, ending{k.kernels[n+1]}
@@ -124,7 +105,7 @@ type companions struct{ values []*ir.Value }
 // takes reports whether u can be computed with the values: image by image it
 // reads one of them, all else that it reads was there before, and if it is
 // written early, nothing lies there.
-func (c *companions) takes(b *builder, u *ir.Value) bool {
+func (c *companions) takes(b *exec.Builder, u *ir.Value) bool {
 	switch u.Op {
 	case op.MaxPool, op.AvgPool:
 		if !c.free(u) {
@@ -143,7 +124,7 @@ func (c *companions) takes(b *builder, u *ir.Value) bool {
 		for a.View() {
 			a = a.Args[0]
 		}
-		if c.has(a) || a.Op != op.Param && a.Op != op.Const && b.at(a) > b.at(c.values[0]) {
+		if c.has(a) || a.Op != op.Param && a.Op != op.Const && b.At(a) > b.At(c.values[0]) {
 			return false
 		}
 	}

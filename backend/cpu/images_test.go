@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -74,7 +75,7 @@ func TestTogether(t *testing.T) {
 				run := func(see func(*ir.Value, []byte) error) (all []byte) {
 					var out []driver.Buffer
 					for _, v := range p.graph.Outputs {
-						out = append(out, &Buffer{storage: aligned(v.Type.Bytes())})
+						out = append(out, &Buffer{storage: exec.Aligned(v.Type.Bytes())})
 					}
 					if err := p.RunWatched(context.Background(), in, out, see); err != nil {
 						t.Fatal(err)

@@ -3,6 +3,8 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -20,39 +22,39 @@ type indices struct {
 	path   string
 }
 
-func newIndices(b *builder, v *ir.Value, limit int) indices {
+func newIndices(b *exec.Builder, v *ir.Value, limit int) indices {
 	t := v.Args[1].Type
-	return indices{b.at(v.Args[1]), t.Shape.Size(), limit, t.DType == dtype.Int64, v.Op, v.Path}
+	return indices{b.At(v.Args[1]), t.Shape.Size(), limit, t.DType == dtype.Int64, v.Op, v.Path}
 }
 
 // at is index i. The second result is false, and the run is going to fail,
 // when it is out of range.
-func (x *indices) at(r *run, i int) (int, bool) {
+func (x *indices) at(r *exec.Run, i int) (int, bool) {
 	got := x.get(r, i)
 	if got >= 0 && got < int64(x.limit) {
 		return int(got), true
 	}
 	// The first one is reported, whichever worker was faster.
 	for {
-		old := r.badIndex.Load()
-		if old != 0 && old <= int64(i)+1 || r.badIndex.CompareAndSwap(old, int64(i)+1) {
+		old := r.BadIndex.Load()
+		if old != 0 && old <= int64(i)+1 || r.BadIndex.CompareAndSwap(old, int64(i)+1) {
 			return 0, false
 		}
 	}
 }
 
-func (x *indices) get(r *run, i int) int64 {
+func (x *indices) get(r *exec.Run, i int) int64 {
 	if x.wide {
-		return dtype.View[int64](r.values[x.pos])[i]
+		return dtype.View[int64](r.Values[x.pos])[i]
 	}
-	return int64(dtype.View[int32](r.values[x.pos])[i])
+	return int64(dtype.View[int32](r.Values[x.pos])[i])
 }
 
 // check makes the run fail if an index was out of range.
-func (x *indices) check(r *run) {
-	bad := int(r.badIndex.Swap(0)) - 1
+func (x *indices) check(r *exec.Run) {
+	bad := int(r.BadIndex.Swap(0)) - 1
 	if bad >= 0 {
-		r.failed = &driver.IndexError{Path: x.path, Op: x.op, Got: x.get(r, bad), Position: bad, Size: x.limit}
+		r.Failed = &driver.IndexError{Path: x.path, Op: x.op, Got: x.get(r, bad), Position: bad, Size: x.limit}
 	}
 }
 
@@ -67,28 +69,28 @@ type gather struct {
 	around   bool
 }
 
-func newGather(b *builder, v *ir.Value) kernel {
+func newGather(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x := v.Args[0].Type
-	k := &gather{indices: newIndices(b, v, x.Shape[0]), src: b.at(v.Args[0]), dst: b.at(v)}
+	k := &gather{indices: newIndices(b, v, x.Shape[0]), src: b.At(v.Args[0]), dst: b.At(v)}
 	k.bytes = x.Shape[1:].Size() * x.DType.Size()
 	k.group = max(1, 4*moveGrain/max(1, k.bytes))
-	k.around = vec.Current() != nil && k.bytes%vec.Line == 0 && v.Type.Bytes() >= aroundBytes
+	k.around = vec.Current() != nil && k.bytes%vec.Line == 0 && v.Type.Bytes() >= lanes.NonTemporalBytes
 	return k
 }
 
-func newTakeAlongAxis(b *builder, v *ir.Value) kernel {
+func newTakeAlongAxis(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x := v.Args[0].Type
 	axis, size := x.Shape[len(x.Shape)-1], x.DType.Size()
-	return &gather{newIndices(b, v, axis), b.at(v.Args[0]), b.at(v), size, axis * size, alongGrain, false}
+	return &gather{newIndices(b, v, axis), b.At(v.Args[0]), b.At(v), size, axis * size, alongGrain, false}
 }
 
-func (k *gather) run(r *run) {
-	r.parallel(k, (k.n+k.group-1)/k.group, k.n*(1+k.bytes/8))
+func (k *gather) Run(r *exec.Run) {
+	r.Parallel(k, (k.n+k.group-1)/k.group, k.n*(1+k.bytes/8))
 	k.check(r)
 }
 
-func (k *gather) chunk(r *run, _ *worker, c int) {
-	src, dst := r.values[k.src], r.values[k.dst]
+func (k *gather) Chunk(r *exec.Run, _ *exec.Worker, c int) {
+	src, dst := r.Values[k.src], r.Values[k.dst]
 	if k.along > 0 && k.takeAll(r, dst, src, c*k.group, min(k.n, (c+1)*k.group)) {
 		return
 	}
@@ -116,14 +118,14 @@ func (k *gather) chunk(r *run, _ *worker, c int) {
 	}
 }
 
-// produce makes elements of Gather for the one value that reads them.
-func (k *gather) produce(r *run, lo int, out []float32) {
-	k.convert(r, lo, bytesOf(out), dtype.Float32)
+// Produce makes elements of Gather for the one value that reads them.
+func (k *gather) Produce(r *exec.Run, lo int, out []float32) {
+	k.convert(r, lo, lanes.BytesOf(out), dtype.Float32)
 }
 
 // convert makes elements of Gather from element lo on, as those of another type.
-func (k *gather) convert(r *run, lo int, out []byte, to dtype.DType) {
-	table, width, size := dtype.View[float32](r.values[k.src]), k.bytes/4, to.Size()
+func (k *gather) convert(r *exec.Run, lo int, out []byte, to dtype.DType) {
+	table, width, size := dtype.View[float32](r.Values[k.src]), k.bytes/4, to.Size()
 	for i, at := lo/width, lo%width; len(out) > 0; i, at = i+1, 0 {
 		n := min(width-at, len(out)/size)
 		dst := out[:n*size]
@@ -133,7 +135,7 @@ func (k *gather) convert(r *run, lo int, out []byte, to dtype.DType) {
 		case to == dtype.Float32:
 			copy(dtype.View[float32](dst), table[row*width+at:])
 		default:
-			fromF32(dst, table[row*width+at:][:n], to)
+			lanes.FromF32(dst, table[row*width+at:][:n], to)
 		}
 		out = out[n*size:]
 	}
@@ -141,7 +143,7 @@ func (k *gather) convert(r *run, lo int, out []byte, to dtype.DType) {
 
 // gatherWords is chunk for rows of a few words, such as the colors of a pixel,
 // which a call for each would cost more than copying them.
-func gatherWords(k *gather, r *run, dst, src []uint32, c int) {
+func gatherWords(k *gather, r *exec.Run, dst, src []uint32, c int) {
 	n := k.bytes / 4
 	for i := c * k.group; i < min(k.n, (c+1)*k.group); i++ {
 		at, ok := k.at(r, i)
@@ -163,39 +165,39 @@ type scatterAlongAxis struct {
 	rows           int // in scratch memory
 }
 
-func newScatterAlongAxis(b *builder, v *ir.Value) kernel {
-	k := &scatterAlongAxis{indices: newIndices(b, v, v.Attr.Size), src: b.at(v.Args[0]), dst: b.at(v), size: v.Type.DType.Size()}
+func newScatterAlongAxis(b *exec.Builder, v *ir.Value) exec.Kernel {
+	k := &scatterAlongAxis{indices: newIndices(b, v, v.Attr.Size), src: b.At(v.Args[0]), dst: b.At(v), size: v.Type.DType.Size()}
 	row := k.limit * k.size
-	k.around = vec.Current() != nil && v.Type.Bytes() >= aroundBytes && row <= 4*moveGrain
+	k.around = vec.Current() != nil && v.Type.Bytes() >= lanes.NonTemporalBytes && row <= 4*moveGrain
 	if k.around {
 		k.rows = max(1, moveGrain/row)
-		b.wantScratch(k.rows * row)
+		b.ReserveScratch(k.rows * row)
 	}
 	return k
 }
 
-func (k *scatterAlongAxis) run(r *run) {
-	r.parallel(k, (k.n+alongGrain-1)/alongGrain, k.n*(4+k.limit/8))
+func (k *scatterAlongAxis) Run(r *exec.Run) {
+	r.Parallel(k, (k.n+alongGrain-1)/alongGrain, k.n*(4+k.limit/8))
 	k.check(r)
 }
 
-// chunk writes rows of zeros with an element set. Those of a large result are
+// Chunk writes rows of zeros with an element set. Those of a large result are
 // made in scratch memory, some at a time, and go around the caches.
-func (k *scatterAlongAxis) chunk(r *run, w *worker, c int) {
-	src, dst := r.values[k.src], r.values[k.dst]
+func (k *scatterAlongAxis) Chunk(r *exec.Run, w *exec.Worker, c int) {
+	src, dst := r.Values[k.src], r.Values[k.dst]
 	row, v := k.limit*k.size, vec.Current()
 	lo, hi := c*alongGrain, min(k.n, (c+1)*alongGrain)
 	step := hi - lo
 	if k.around {
 		step = k.rows
-		clear(w.scratch[:k.rows*row])
+		clear(w.Scratch[:k.rows*row])
 	}
 	for ; lo < hi; lo += step {
 		n := min(step, hi-lo)
 		out := dst[lo*row : (lo+n)*row]
 		to := out
 		if k.around {
-			to = w.scratch[:len(out)]
+			to = w.Scratch[:len(out)]
 		} else {
 			clear(to)
 		}

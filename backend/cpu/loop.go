@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -26,29 +28,29 @@ type stepLoop struct {
 // has two such places, in turn.
 type loopPart struct{ bytes, stage, other int }
 
-func newLoop(b *compiler, v *ir.Value) (kernel, error) {
+func newLoop(b *compiler, v *ir.Value) (exec.Kernel, error) {
 	g := ir.LoopBody(v)
 	if err := backend.Expand(b.program.device, g); err != nil {
 		return nil, err
 	}
-	if err := ir.Optimize(g, ir.Options{Watch: b.graph.Watched, Skip: backend.SkippedPasses()}); err != nil {
+	if err := ir.Optimize(g, ir.Options{Watch: b.Graph.Watched, Skip: backend.SkippedPasses()}); err != nil {
 		return nil, err
 	}
 	step, err := compile(b.ctx, b.program.device, g)
 	if err != nil {
 		return nil, err
 	}
-	k := &stepLoop{LoopBody: v.Attr.Loop, step: step, out: b.at(v), size: v.Type.DType.Size()}
+	k := &stepLoop{LoopBody: v.Attr.Loop, step: step, out: b.At(v), size: v.Type.DType.Size()}
 	var types []op.Type
 	for _, a := range v.Args {
-		k.args = append(k.args, b.at(a))
+		k.args = append(k.args, b.At(a))
 		types = append(types, a.Type)
 	}
 	k.sections = k.Sections(types)
 	shared := 0
 	room := func(bytes int) int {
 		at := shared
-		shared += roundUp(bytes, ir.Align)
+		shared += tiling.RoundUp(bytes, ir.Align)
 		return at
 	}
 	part := func(bytes int) loopPart {
@@ -79,18 +81,18 @@ func newLoop(b *compiler, v *ir.Value) (kernel, error) {
 		end = (s.Start + s.Shape.Size()) * k.size
 	}
 	k.padding = append(k.padding, [2]int{end, v.Type.Bytes()})
-	b.wantShared(shared)
+	b.ReserveShared(shared)
 	return k, nil
 }
 
-func (k *stepLoop) run(r *run) {
-	out := r.values[k.out]
+func (k *stepLoop) Run(r *exec.Run) {
+	out := r.Values[k.out]
 	for _, p := range k.padding {
 		clear(out[p[0]:p[1]])
 	}
 	for s := range k.States {
 		p := &k.inputs[k.Sequences+s]
-		first := r.values[k.args[k.Sequences+s]]
+		first := r.Values[k.args[k.Sequences+s]]
 		if s < k.Kept {
 			before := 0
 			if k.Reverse {
@@ -99,22 +101,22 @@ func (k *stepLoop) run(r *run) {
 			copy(k.kept(out, s, before), first)
 		}
 		if p.stage >= 0 {
-			copy(r.shared[p.stage:][:p.bytes], first)
+			copy(r.Shared[p.stage:][:p.bytes], first)
 		}
 	}
 	inner, err := k.step.get()
 	if err != nil {
-		r.failed = err
+		r.Failed = err
 		return
 	}
-	inner.procs, inner.see, inner.done = r.procs, r.see, r.done
+	inner.Procs, inner.See, inner.Done = r.Procs, r.See, r.Done
 	for i := range k.Steps {
-		if r.over() {
-			inner.forgetKept()
+		if r.Over() {
+			inner.ForgetPacked()
 			break
 		}
 		k.bind(r, inner, i)
-		if r.failed = k.step.values(inner); r.failed != nil {
+		if r.Failed = k.step.values(inner); r.Failed != nil {
 			k.step.put(inner)
 			return
 		}
@@ -131,12 +133,12 @@ func (k *stepLoop) run(r *run) {
 func (p *Program) values(r *execution) error {
 	for i := range p.steps {
 		s := &p.steps[i]
-		if s.kernel != nil && (r.see != nil || !s.watched) {
-			if s.kernel.run(&r.run); r.failed != nil {
-				return r.failed
+		if s.kernel != nil && (r.See != nil || !s.watched) {
+			if s.kernel.Run(&r.Run); r.Failed != nil {
+				return r.Failed
 			}
 		}
-		if err := p.show(&r.run, s.pos); err != nil {
+		if err := p.show(&r.Run, s.pos); err != nil {
 			return err
 		}
 	}
@@ -145,12 +147,12 @@ func (p *Program) values(r *execution) error {
 
 // place is the memory of a state of its own before step i, in the order of the
 // computation.
-func (p *loopPart) place(r *run, i int) []byte {
+func (p *loopPart) place(r *exec.Run, i int) []byte {
 	at := p.stage
 	if i%2 == 1 {
 		at = p.other
 	}
-	return r.shared[at:][:p.bytes:p.bytes]
+	return r.Shared[at:][:p.bytes:p.bytes]
 }
 
 // kept is value i of a kept state.
@@ -168,8 +170,8 @@ func (k *stepLoop) output(out []byte, i, t int) []byte {
 }
 
 // bind gives the inputs and outputs of step i their memory.
-func (k *stepLoop) bind(r *run, inner *execution, i int) {
-	result := r.values[k.out]
+func (k *stepLoop) bind(r *exec.Run, inner *execution, i int) {
+	result := r.Values[k.out]
 	t, before, after := k.Place(i)
 	for _, b := range k.step.binds {
 		buffer, out := k.step.buffers[b.from].index, k.step.buffers[b.from].out
@@ -177,7 +179,7 @@ func (k *stepLoop) bind(r *run, inner *execution, i int) {
 		switch s := buffer - k.Sequences; {
 		case out && buffer < k.Outputs:
 			if p := &k.outputs[buffer]; p.stage >= 0 {
-				data = r.shared[p.stage:][:p.bytes:p.bytes]
+				data = r.Shared[p.stage:][:p.bytes:p.bytes]
 			} else {
 				data = k.output(result, buffer, t)
 			}
@@ -190,10 +192,10 @@ func (k *stepLoop) bind(r *run, inner *execution, i int) {
 			}
 		case s < 0:
 			p := &k.inputs[buffer]
-			data = r.values[k.args[buffer]][t*p.bytes:][:p.bytes:p.bytes]
+			data = r.Values[k.args[buffer]][t*p.bytes:][:p.bytes:p.bytes]
 			if p.stage >= 0 {
-				copy(r.shared[p.stage:], data)
-				data = r.shared[p.stage:][:p.bytes:p.bytes]
+				copy(r.Shared[p.stage:], data)
+				data = r.Shared[p.stage:][:p.bytes:p.bytes]
 			}
 		case s < k.States:
 			if p := &k.inputs[buffer]; p.stage >= 0 {
@@ -202,19 +204,19 @@ func (k *stepLoop) bind(r *run, inner *execution, i int) {
 				data = k.kept(result, s, before)
 			}
 		default:
-			data = r.values[k.args[buffer]]
+			data = r.Values[k.args[buffer]]
 		}
-		inner.values[b.pos] = data[:b.bytes:b.bytes]
+		inner.Values[b.pos] = data[:b.bytes:b.bytes]
 	}
 }
 
 // collect copies what step i left in memory of its own to the result.
-func (k *stepLoop) collect(r *run, i int) {
-	out := r.values[k.out]
+func (k *stepLoop) collect(r *exec.Run, i int) {
+	out := r.Values[k.out]
 	t, _, after := k.Place(i)
 	for o := range k.outputs {
 		if p := &k.outputs[o]; p.stage >= 0 {
-			copy(k.output(out, o, t), r.shared[p.stage:][:p.bytes])
+			copy(k.output(out, o, t), r.Shared[p.stage:][:p.bytes])
 		}
 	}
 	for s := range k.Kept {

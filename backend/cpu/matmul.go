@@ -1,9 +1,10 @@
 package cpu
 
 import (
-	"slices"
-
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -19,7 +20,7 @@ import (
 // which is rounded to the result's type once, at the end. The length of a step
 // depends on the inner dimension alone, so each element has its own fixed
 // order of additions.
-type matmul[T real] struct {
+type matmul[T lanes.Real] struct {
 	m, n, k int
 	batches int
 	step    int // of the inner dimension
@@ -47,7 +48,7 @@ type matrix struct {
 // microKernel computes c += Σ a·b over k panels: a has rows elements for each
 // of k, b has cols, and c is a tile whose rows are ld apart. Kernels for a
 // processor's vectors take the place of the portable one.
-type microKernel[T real] struct {
+type microKernel[T lanes.Real] struct {
 	rows, cols int
 	run        func(k int, a, b, c []T, ld int)
 }
@@ -62,7 +63,7 @@ const (
 	maxTile = 256
 )
 
-func newMatMul(b *builder, v *ir.Value) kernel {
+func newMatMul(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if v.Args[0].Type.DType == dtype.Float64 {
 		return makeMatMul(b, v, kernelF64)
 	}
@@ -78,7 +79,7 @@ type dims struct {
 	a, b             matrix
 }
 
-func productDims(b *builder, v *ir.Value) dims {
+func productDims(b *exec.Builder, v *ir.Value) dims {
 	x, y, s := v.Args[0].Type.Shape, v.Args[1].Type.Shape, v.Type.Shape
 	lead := s[:len(s)-2]
 	d := dims{
@@ -97,17 +98,17 @@ func productDims(b *builder, v *ir.Value) dims {
 	return d
 }
 
-func makeMatMul[T real](b *builder, v *ir.Value, mk *microKernel[T]) kernel {
+func makeMatMul[T lanes.Real](b *exec.Builder, v *ir.Value, mk *microKernel[T]) exec.Kernel {
 	d := productDims(b, v)
 	k := &matmul[T]{
 		m: d.m, n: d.n, k: d.k, batches: d.batches,
-		kernel: mk, out: b.at(v), to: v.Type.DType, a: d.a, b: d.b,
+		kernel: mk, out: b.At(v), to: v.Type.DType, a: d.a, b: d.b,
 	}
 	steps := max(1, (k.k+maxStep-1)/maxStep)
 	k.step = max(1, (k.k+steps-1)/steps)
 	k.tile()
-	scratch := sizeOf[T]() * (k.tileM*k.step + k.step*k.tileN + k.tileM*k.tileN + max(k.step, k.tileM, k.tileN))
-	b.wantScratch(scratch)
+	scratch := lanes.SizeOf[T]() * (k.tileM*k.step + k.step*k.tileN + k.tileM*k.tileN + max(k.step, k.tileM, k.tileN))
+	b.ReserveScratch(scratch)
 	if k.after = newEpilogue(b, v, 2, k.n); k.after != nil {
 		k.after.place(b, scratch, k.tileN)
 	}
@@ -137,14 +138,14 @@ func (k *matmul[T]) tile() {
 
 // newMatrix finds where the matrices of an operand begin when its leading axes
 // are broadcast to lead.
-func newMatrix(b *builder, v *ir.Value, trans bool, lead op.Shape) matrix {
+func newMatrix(b *exec.Builder, v *ir.Value, trans bool, lead op.Shape) matrix {
 	s := v.Type.Shape
 	own := s[:len(s)-2]
-	source, rounds := b.source[v]
+	source, rounds := b.CastOf[v]
 	if rounds {
 		v = source
 	}
-	m := matrix{rounds: rounds, pos: b.at(v), dtype: v.Type.DType, trans: trans, stride: s[len(s)-1], starts: make([]int, lead.Size())}
+	m := matrix{rounds: rounds, pos: b.At(v), dtype: v.Type.DType, trans: trans, stride: s[len(s)-1], starts: make([]int, lead.Size())}
 	strides := make([]int, len(lead))
 	size := s[len(s)-2] * s[len(s)-1]
 	for i := len(own) - 1; i >= 0; i-- {
@@ -154,38 +155,27 @@ func newMatrix(b *builder, v *ir.Value, trans bool, lead op.Shape) matrix {
 		size *= own[i]
 	}
 	for i := range m.starts {
-		m.starts[i] = offsetAt(i, lead, strides)
+		m.starts[i] = tiling.OffsetAt(i, lead, strides)
 	}
 	return m
 }
 
-// offsetAt is the offset of element i, in row-major order, of axes of the
-// given sizes and strides, outermost first.
-func offsetAt(i int, dims, strides []int) int {
-	at := 0
-	for j, d := range slices.Backward(dims) {
-		at += i % d * strides[j]
-		i /= d
-	}
-	return at
-}
-
-func (k *matmul[T]) run(r *run) {
+func (k *matmul[T]) Run(r *exec.Run) {
 	n := k.batches * k.tiles[0] * k.tiles[1]
-	r.parallel(k, n, k.batches*k.m*k.n*max(k.k, 1))
+	r.Parallel(k, n, k.batches*k.m*k.n*max(k.k, 1))
 }
 
-func (k *matmul[T]) chunk(r *run, w *worker, i int) {
+func (k *matmul[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	across := i % k.tiles[1]
 	down := i / k.tiles[1] % k.tiles[0]
 	batch := i / (k.tiles[1] * k.tiles[0])
 	row, col := down*k.tileM, across*k.tileN
 	rows, cols := min(k.tileM, k.m-row), min(k.tileN, k.n-col)
 
-	scratch := w.scratch
+	scratch := w.Scratch
 	take := func(n int) []T {
-		s := viewOf[T](scratch, n)
-		scratch = scratch[n*sizeOf[T]():]
+		s := lanes.ViewOf[T](scratch, n)
+		scratch = scratch[n*lanes.SizeOf[T]():]
 		return s
 	}
 	c := take(k.tileM * k.tileN)
@@ -193,7 +183,7 @@ func (k *matmul[T]) chunk(r *run, w *worker, i int) {
 	conv := take(max(k.step, k.tileM, k.tileN))
 	clear(c)
 
-	a, b := r.values[k.a.pos], r.values[k.b.pos]
+	a, b := r.Values[k.a.pos], r.Values[k.b.pos]
 	mr, nr := k.kernel.rows, k.kernel.cols
 	for p := 0; p < k.k; p += k.step {
 		depth := min(k.step, k.k-p)
@@ -216,15 +206,15 @@ func (k *matmul[T]) chunk(r *run, w *worker, i int) {
 		return
 	}
 	size := k.to.Size()
-	out := r.values[k.out][(batch*k.m*k.n+row*k.n+col)*size:]
+	out := r.Values[k.out][(batch*k.m*k.n+row*k.n+col)*size:]
 	for i := range rows {
-		storeReal(out[i*k.n*size:][:cols*size], c[i*k.tileN:][:cols], k.to)
+		lanes.StoreReal(out[i*k.n*size:][:cols*size], c[i*k.tileN:][:cols], k.to)
 	}
 }
 
 // storeEpilogue stores the accumulators c of a tile with what follows the
 // product applied.
-func (k *matmul[T]) storeEpilogue(r *run, w *worker, c []T, row, col, rows, cols int) {
+func (k *matmul[T]) storeEpilogue(r *exec.Run, w *exec.Worker, c []T, row, col, rows, cols int) {
 	e := k.after
 	strip, size := e.strip(cols), e.operands[0].dtype.Size()
 	for i := 0; i < rows; i += strip {
@@ -237,20 +227,20 @@ func (k *matmul[T]) storeEpilogue(r *run, w *worker, c []T, row, col, rows, cols
 	}
 }
 
-// pack lays out lanes first to first+lanes-1 of a matrix, for depth values of
-// the inner index from p on, in panels of width lanes: panel, inner index,
-// lane. In the stored matrix the lanes are columns if across is set, else
+// pack lays out count first to first+count-1 of a matrix, for depth values of
+// the inner index from p on, in panels of width count: panel, inner index,
+// lane. In the stored matrix the count are columns if across is set, else
 // rows. Lanes that fill up the last panel are zero.
-func pack[T real](dst []T, data []byte, m *matrix, start, first, lanes, p, depth, width int, across bool, conv []T) {
-	panels := (lanes + width - 1) / width
-	if lanes%width != 0 {
+func pack[T lanes.Real](dst []T, data []byte, m *matrix, start, first, count, p, depth, width int, across bool, conv []T) {
+	panels := (count + width - 1) / width
+	if count%width != 0 {
 		clear(dst[(panels-1)*width*depth : panels*width*depth])
 	}
 	size := m.dtype.Size()
 	if across {
 		for i := range depth {
 			at := (start + (p+i)*m.stride + first) * size
-			src := realView(data[at:at+lanes*size], m.dtype, conv)
+			src := lanes.RealView(data[at:at+count*size], m.dtype, conv)
 			to := dst[i*width:]
 			for len(src) > width {
 				copy(to[:width], src)
@@ -260,9 +250,9 @@ func pack[T real](dst []T, data []byte, m *matrix, start, first, lanes, p, depth
 		}
 		return
 	}
-	for lane := range lanes {
+	for lane := range count {
 		at := (start + (first+lane)*m.stride + p) * size
-		src := realView(data[at:at+depth*size], m.dtype, conv)
+		src := lanes.RealView(data[at:at+depth*size], m.dtype, conv)
 		to := dst[lane/width*width*depth+lane%width:]
 		to = to[:(len(src)-1)*width+1]
 		for i, x := range src {
@@ -274,7 +264,7 @@ func pack[T real](dst []T, data []byte, m *matrix, start, first, lanes, p, depth
 // kernel2x4 is the portable micro-kernel: eight accumulators leave registers
 // for the operands on every processor, and two steps at a time halve the cost
 // of the loop.
-func kernel2x4[T real](k int, a, b, c []T, ld int) {
+func kernel2x4[T lanes.Real](k int, a, b, c []T, ld int) {
 	var c00, c01, c02, c03, c10, c11, c12, c13 T
 	a, b = a[:2*k], b[:4*k]
 	for len(a) >= 4 && len(b) >= 8 {
@@ -322,7 +312,7 @@ func kernel2x4[T real](k int, a, b, c []T, ld int) {
 	add4(c[ld:], c10, c11, c12, c13)
 }
 
-func add4[T real](c []T, x0, x1, x2, x3 T) {
+func add4[T lanes.Real](c []T, x0, x1, x2, x3 T) {
 	c = c[:4]
 	c[0] += x0
 	c[1] += x1
@@ -341,7 +331,7 @@ func (k *matmul[T]) thin(c, pa []T, data []byte, start, col, cols, p, depth int,
 			for i := range depth {
 				at := (start + (p+i)*k.b.stride + col) * size
 				x := pa[i*width+row]
-				for j, y := range realView(data[at:at+cols*size], k.b.dtype, conv) {
+				for j, y := range lanes.RealView(data[at:at+cols*size], k.b.dtype, conv) {
 					c[j] += x * y
 				}
 			}
@@ -349,7 +339,7 @@ func (k *matmul[T]) thin(c, pa []T, data []byte, start, col, cols, p, depth int,
 		}
 		for j := range c {
 			at := (start + (col+j)*k.b.stride + p) * size
-			b := realView(data[at:at+depth*size], k.b.dtype, conv)
+			b := lanes.RealView(data[at:at+depth*size], k.b.dtype, conv)
 			var s0, s1 T
 			a := pa[row:]
 			for ; len(b) >= 2 && len(a) > width; b = b[2:] {

@@ -3,7 +3,9 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
 // panelPacking is the task of packing a stripe of B into the shared memory:
@@ -14,37 +16,37 @@ type panelPacking struct{ *panelStripe }
 // of the inner dimension, so that memory is read from end to end.
 func (k *panelStripe) packings() int {
 	if k.b.trans {
-		return ceilDiv(k.cols, packGroup*gemm.PanelCols)
+		return tiling.CeilDiv(k.cols, packGroup*gemm.PanelCols)
 	}
-	return ceilDiv(k.result.k, gemm.PanelDepth)
+	return tiling.CeilDiv(k.result.k, gemm.PanelDepth)
 }
 
-func (k *panelPacking) chunk(r *run, w *worker, i int) {
+func (k *panelPacking) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	first, cols, p, end := 0, k.cols, i*gemm.PanelDepth, min((i+1)*gemm.PanelDepth, k.result.k)
 	if k.b.trans {
 		first, p, end = i*packGroup*gemm.PanelCols, 0, k.result.k
 		cols = min(packGroup*gemm.PanelCols, cols-first)
 	}
-	found := (*uint32)(unsafe.Pointer(&r.shared[0]))
+	found := (*uint32)(unsafe.Pointer(&r.Shared[0]))
 	for ; p < end; p += k.depth {
 		step := p / k.depth * k.depth
 		size := k.panelBytes(min(k.depth, k.result.k-step))
 		d := unsafe.Add(k.packed(r, step, k.col+first), k.panelBytes(p-step))
-		k.packB(w, d, size, found, r.values[k.b.pos], 0, k.col+first, cols, p, min(k.depth, end-p))
+		k.packB(w, d, size, found, r.Values[k.b.pos], 0, k.col+first, cols, p, min(k.depth, end-p))
 	}
 }
 
 // packed is where the panels from a column on lie in shared memory, for the
 // step of the inner dimension from p on. Panels of a step follow each other.
-func (k *panelStripe) packed(r *run, p, col int) unsafe.Pointer {
+func (k *panelStripe) packed(r *exec.Run, p, col int) unsafe.Pointer {
 	size := k.panelBytes(min(k.depth, k.result.k-p))
-	before := ceilDiv(k.cols, gemm.PanelCols) * k.panelBytes(p)
-	return unsafe.Pointer(&r.shared[flagBytes+before+(col-k.col)/gemm.PanelCols*size])
+	before := tiling.CeilDiv(k.cols, gemm.PanelCols) * k.panelBytes(p)
+	return unsafe.Pointer(&r.Shared[flagBytes+before+(col-k.col)/gemm.PanelCols*size])
 }
 
 // packB packs depth steps from p on of columns from col on. Panels are size
 // bytes apart.
-func (k *panelProduct) packB(_ *worker, d unsafe.Pointer, size int, found *uint32, data []byte, batch, col, cols, p, depth int) {
+func (k *panelProduct) packB(_ *exec.Worker, d unsafe.Pointer, size int, found *uint32, data []byte, batch, col, cols, p, depth int) {
 	b, set := &k.b, k.result.set
 	if b.trans {
 		src := unsafe.Pointer(&data[2*(b.starts[batch]+col*b.stride+p)])
@@ -61,7 +63,7 @@ func turnPanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Po
 	clearTails(d, size, pieces, cols, depth)
 	wide := cols
 	if pieces == 2 {
-		wide = roundUp(cols, gemm.PanelCols) // all of a panel is split
+		wide = tiling.RoundUp(cols, gemm.PanelCols) // all of a panel is split
 	}
 	for j := 0; j < wide; j += 16 {
 		n := max(0, min(16, cols-j))
@@ -93,7 +95,7 @@ func packPanels(set *gemm.Set, d unsafe.Pointer, size, pieces int, src unsafe.Po
 				set.Lanes[gemm.Pairs](panel, 4*gemm.PanelCols, unsafe.Add(from, 2*(j+i)), distance, n, 1<<min(gemm.PanelCols, width-i)-1, 1<<gemm.PanelCols-1)
 			}
 			if pieces == 2 {
-				set.Panels.Split(first, size, gemm.PanelStep, first, size, ceilDiv(width, gemm.PanelCols), gemm.PanelStep/2, found)
+				set.Panels.Split(first, size, gemm.PanelStep, first, size, tiling.CeilDiv(width, gemm.PanelCols), gemm.PanelStep/2, found)
 			}
 		}
 	}
@@ -121,15 +123,15 @@ func splitPanels(set *gemm.Set, d unsafe.Pointer, size, pieces, cols, depth int,
 	step := pieces * gemm.PanelStep
 	for j := 0; j < cols; j += gemm.PanelCols {
 		panel := unsafe.Add(d, j/gemm.PanelCols*size)
-		set.Panels.Split(panel, step, gemm.PanelStep, panel, step, ceilDiv(depth, gemm.PanelDepth), gemm.PanelStep/2, found)
+		set.Panels.Split(panel, step, gemm.PanelStep, panel, step, tiling.CeilDiv(depth, gemm.PanelDepth), gemm.PanelStep/2, found)
 	}
 }
 
 // packA packs rows for depth steps from p on: each part row by row. Steps
 // beyond depth are zero.
-func (k *panelProduct) packA(w *worker, d unsafe.Pointer, data []byte, batch, row, rows, p, depth int) {
-	a, found := &k.a, unsafe.Pointer(&w.scratch[0])
-	wide := roundUp(depth, gemm.PanelDepth)
+func (k *panelProduct) packA(w *exec.Worker, d unsafe.Pointer, data []byte, batch, row, rows, p, depth int) {
+	a, found := &k.a, unsafe.Pointer(&w.Scratch[0])
+	wide := tiling.RoundUp(depth, gemm.PanelDepth)
 	switch {
 	case a.trans:
 		src := unsafe.Pointer(&data[2*(a.starts[batch]+p*a.stride+row)])
@@ -152,8 +154,8 @@ func (k *panelProduct) packA(w *worker, d unsafe.Pointer, data []byte, batch, ro
 
 // turn packs rows that are columns in memory, for a step of the inner
 // dimension.
-func (k *panelProduct) turn(w *worker, d, s unsafe.Pointer, distance, rows, depth int) {
-	turnPairs(k.result.set, unsafe.Pointer(&w.scratch[k.atTurn]), d, k.leadA, s, distance, rows, depth)
+func (k *panelProduct) turn(w *exec.Worker, d, s unsafe.Pointer, distance, rows, depth int) {
+	turnPairs(k.result.set, unsafe.Pointer(&w.Scratch[k.atTurn]), d, k.leadA, s, distance, rows, depth)
 }
 
 // turnPairs packs rows that are columns at s, distance bytes from one to the

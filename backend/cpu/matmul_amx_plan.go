@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -93,9 +95,9 @@ const (
 
 // newPanelProduct makes the kernel of a product on tile registers, or returns
 // nil if others are faster or keep more.
-func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
+func newPanelProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.Kernel {
 	k := &panelProduct{
-		result: product{m: d.m, n: d.n, k: d.k, batches: d.batches, set: set, out: b.at(v), to: v.Type.DType},
+		result: product{m: d.m, n: d.n, k: d.k, batches: d.batches, set: set, out: b.At(v), to: v.Type.DType},
 		panels: set.Panels, m: d.m, n: d.n, a: d.a, b: d.b, parts: 1,
 	}
 	if set.Panels == nil {
@@ -139,18 +141,18 @@ func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 	if k.parts == 2 {
 		need = max(need, k.makeFallback())
 	}
-	b.wantScratch(need)
+	b.ReserveScratch(need)
 	if p.after != nil {
 		p.after.place(b, need, p.tileN)
 	}
 	if p.slices > 1 {
 		p.store = k.store
 		p.sums.init(p)
-		b.wantShared(p.slices * p.partBytes())
+		b.ReserveShared(p.slices * p.partBytes())
 	}
 	if k.sharesB {
 		// The first stripe is the widest.
-		b.wantShared(flagBytes + k.panelBytes(p.k)*ceilDiv(k.stripes[0].cols, gemm.PanelCols))
+		b.ReserveShared(flagBytes + k.panelBytes(p.k)*tiling.CeilDiv(k.stripes[0].cols, gemm.PanelCols))
 	}
 	return k
 }
@@ -158,21 +160,21 @@ func newPanelProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 // panelBytes is the size of a packed panel of B with n steps of the inner
 // dimension.
 func (k *panelProduct) panelBytes(n int) int {
-	return ceilDiv(n, gemm.PanelDepth) * gemm.PanelStep * k.parts
+	return tiling.CeilDiv(n, gemm.PanelDepth) * gemm.PanelStep * k.parts
 }
 
 // slice cuts the inner dimension if that pays, as product.slice does.
 func (k *panelProduct) slice() {
 	p := &k.result
 	p.slices, p.sliceK = 1, p.k
-	parts := min(wantChunks, p.k/leastSlice)
-	if !k.a.trans || k.b.trans || parts < wantChunks/2 || p.batches != 1 || k.m > panelRows || 4*p.m*p.n > sliceBytes || p.m*p.n*p.k < wantChunks*chunkMACs {
+	parts := min(tiling.MinChunks, p.k/leastSlice)
+	if !k.a.trans || k.b.trans || parts < tiling.MinChunks/2 || p.batches != 1 || k.m > panelRows || 4*p.m*p.n > sliceBytes || p.m*p.n*p.k < tiling.MinChunks*chunkMACs {
 		return
 	}
-	p.sliceK = roundUp(ceilDiv(p.k, parts), gemm.PanelDepth)
-	p.slices = ceilDiv(p.k, p.sliceK)
-	p.partLead = 4*roundUp(p.n, gemm.PanelCols) + rowPad
-	k.depth = even(p.sliceK, max(leastDepth, sliceBytes/(2*k.parts*k.n)), gemm.PanelDepth)
+	p.sliceK = tiling.RoundUp(tiling.CeilDiv(p.k, parts), gemm.PanelDepth)
+	p.slices = tiling.CeilDiv(p.k, p.sliceK)
+	p.partLead = 4*tiling.RoundUp(p.n, gemm.PanelCols) + rowPad
+	k.depth = tiling.Even(p.sliceK, max(leastDepth, sliceBytes/(2*k.parts*k.n)), gemm.PanelDepth)
 }
 
 // block chooses what is packed, and the size of chunks.
@@ -180,50 +182,50 @@ func (k *panelProduct) block() {
 	p := &k.result
 	k.depth = p.k
 	if p.k > panelDepth {
-		k.depth = even(p.k, panelDepth, gemm.PanelDepth)
+		k.depth = tiling.Even(p.k, panelDepth, gemm.PanelDepth)
 	}
-	k.tileM = even(k.m, panelRows, gemm.PanelRows)
+	k.tileM = tiling.Even(k.m, panelRows, gemm.PanelRows)
 	k.tileN = k.n
 	if k.m > panelRows && k.n <= panelRows && k.parts*2*panelRows*k.depth > panelBlock {
-		k.tileM = even(k.m, tallRows, gemm.PanelRows)
+		k.tileM = tiling.Even(k.m, tallRows, gemm.PanelRows)
 	}
 	k.slice()
 	// A single block of rows is cut by columns, which each chunk packs itself.
-	k.sharesB = p.slices == 1 && p.batches == 1 && ceilDiv(k.m, k.tileM) > 1
+	k.sharesB = p.slices == 1 && p.batches == 1 && tiling.CeilDiv(k.m, k.tileM) > 1
 	if !k.sharesB && p.slices == 1 {
-		k.tileN = even(k.n, panelWidth, gemm.PanelCols)
+		k.tileN = tiling.Even(k.n, panelWidth, gemm.PanelCols)
 	}
 	if k.byBlocks = k.sharesB && k.depth < p.k && !k.turned && k.n > panelRows; k.byBlocks {
-		k.depth = even(p.k, blockDepth, gemm.PanelDepth)
+		k.depth = tiling.Even(p.k, blockDepth, gemm.PanelDepth)
 	}
-	count := func() int { return p.batches * p.slices * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
+	count := func() int { return p.batches * p.slices * tiling.CeilDiv(k.m, k.tileM) * tiling.CeilDiv(k.n, k.tileN) }
 	worth := func() bool { return k.tileM*k.tileN*p.k >= 2*panelMACs }
-	for count() < wantChunks && worth() {
+	for count() < tiling.MinChunks && worth() {
 		switch {
 		case k.byBlocks && k.tileN >= 2*blockCols, k.sharesB && k.tileN >= wideChunk, !k.sharesB && k.tileN > 2*gemm.PanelCols:
-			k.tileN = even(k.tileN, ceilDiv(k.tileN, 2), gemm.PanelCols)
-		case k.tileM > gemm.PanelRows && count() < wantChunks/2 && !k.turned:
-			k.tileM = even(k.tileM, ceilDiv(k.tileM, 2), gemm.PanelRows)
+			k.tileN = tiling.Even(k.tileN, tiling.CeilDiv(k.tileN, 2), gemm.PanelCols)
+		case k.tileM > gemm.PanelRows && count() < tiling.MinChunks/2 && !k.turned:
+			k.tileM = tiling.Even(k.tileM, tiling.CeilDiv(k.tileM, 2), gemm.PanelRows)
 		default:
 			goto cut
 		}
 	}
 cut:
-	k.down = ceilDiv(k.m, k.tileM)
-	k.blockN = min(roundUp(k.tileN, gemm.PanelCols), even(k.tileN, max(2, panelBlock/k.panelBytes(k.depth))*gemm.PanelCols, gemm.PanelCols))
+	k.down = tiling.CeilDiv(k.m, k.tileM)
+	k.blockN = min(tiling.RoundUp(k.tileN, gemm.PanelCols), tiling.Even(k.tileN, max(2, panelBlock/k.panelBytes(k.depth))*gemm.PanelCols, gemm.PanelCols))
 	if k.byBlocks {
-		k.blockN = min(roundUp(k.tileN, gemm.PanelCols), even(k.tileN, blockCols/k.parts, gemm.PanelCols))
+		k.blockN = min(tiling.RoundUp(k.tileN, gemm.PanelCols), tiling.Even(k.tileN, blockCols/k.parts, gemm.PanelCols))
 	}
 	if k.turned {
-		k.blockN = min(k.blockN, even(k.tileN, turnedCols, gemm.PanelCols))
+		k.blockN = min(k.blockN, tiling.Even(k.tileN, turnedCols, gemm.PanelCols))
 	}
 	stripe := k.n
 	if k.sharesB {
-		stripe = max(1, shareBytes/(k.panelBytes(p.k)*ceilDiv(k.tileN, gemm.PanelCols))) * k.tileN
+		stripe = max(1, shareBytes/(k.panelBytes(p.k)*tiling.CeilDiv(k.tileN, gemm.PanelCols))) * k.tileN
 	}
 	for col := 0; col < k.n; col += stripe {
 		s := panelStripe{panelProduct: k, index: len(k.stripes), col: col, cols: min(stripe, k.n-col)}
-		s.across = ceilDiv(s.cols, k.tileN)
+		s.across = tiling.CeilDiv(s.cols, k.tileN)
 		k.stripes = append(k.stripes, s)
 	}
 	for i := range k.stripes {
@@ -244,15 +246,15 @@ func (k *panelProduct) layout() {
 	need := flagBytes
 	take := func(n int) int {
 		at := need
-		need += roundUp(n, 64)
+		need += tiling.RoundUp(n, 64)
 		return at
 	}
 	rows, cols := gemm.PanelRows, k.blockN
 	switch {
 	case k.byBlocks:
-		rows = roundUp(k.tileM, gemm.PanelRows)
+		rows = tiling.RoundUp(k.tileM, gemm.PanelRows)
 	case k.turned || k.depth < k.result.k:
-		rows, cols = roundUp(k.tileM, gemm.PanelRows), roundUp(k.tileN, gemm.PanelCols)
+		rows, cols = tiling.RoundUp(k.tileM, gemm.PanelRows), tiling.RoundUp(k.tileN, gemm.PanelCols)
 	}
 	k.lead = 4*cols + 2*rowPad
 	if k.n%16 == 0 && k.blockN >= k.n && 4*k.n%setConflict != 0 && !k.turned {
@@ -261,13 +263,13 @@ func (k *panelProduct) layout() {
 	if !k.direct {
 		k.atSums = take(rows * (4*cols + 2*rowPad))
 	}
-	k.leadA = 2*roundUp(k.depth, gemm.PanelDepth) + rowPad
+	k.leadA = 2*tiling.RoundUp(k.depth, gemm.PanelDepth) + rowPad
 	if k.packsA {
-		k.lowA = roundUp(k.tileM, gemm.PanelRows) * k.leadA
+		k.lowA = tiling.RoundUp(k.tileM, gemm.PanelRows) * k.leadA
 		k.stepA = k.parts * k.lowA
 		steps := 1
 		if k.byBlocks {
-			steps = ceilDiv(k.result.k, k.depth)
+			steps = tiling.CeilDiv(k.result.k, k.depth)
 		}
 		k.atA = take(steps * k.stepA)
 	} else {
@@ -282,7 +284,7 @@ func (k *panelProduct) layout() {
 		k.atTurned = take(k.blockN * k.leadTurned)
 	}
 	if !k.sharesB {
-		k.atB = take(k.panelBytes(k.depth) * ceilDiv(k.tileN, gemm.PanelCols))
+		k.atB = take(k.panelBytes(k.depth) * tiling.CeilDiv(k.tileN, gemm.PanelCols))
 	}
 	k.scratch = need
 }
@@ -308,7 +310,7 @@ func (k *panelProduct) makeFallback() int {
 	f.sharesB, f.b.packed = false, true
 	f.slices, f.sliceK, f.partLead = k.result.slices, k.result.sliceK, k.result.partLead
 	f.tileM, f.tileN = k.result.tileM, k.result.tileN
-	f.down = ceilDiv(f.m, f.tileM)
+	f.down = tiling.CeilDiv(f.m, f.tileM)
 	f.stripes = nil
 	for _, s := range k.stripes {
 		t := part{product: k.fallback, col: s.col, cols: s.cols, across: s.across}

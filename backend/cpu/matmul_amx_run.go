@@ -4,11 +4,13 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
-// run computes a product stripe by stripe.
-func (k *panelProduct) run(r *run) {
+// Run computes a product stripe by stripe.
+func (k *panelProduct) Run(r *exec.Run) {
 	p := &k.result
 	if p.batches*p.m*p.n == 0 {
 		return
@@ -16,26 +18,26 @@ func (k *panelProduct) run(r *run) {
 	for i := range k.stripes {
 		s := &k.stripes[i]
 		if k.sharesB {
-			clear(r.shared[:flagBytes])
-			r.parallel(&s.packing, s.packings(), s.cols*p.k)
+			clear(r.Shared[:flagBytes])
+			r.Parallel(&s.packing, s.packings(), s.cols*p.k)
 		}
-		r.parallel(s, p.batches*k.down*s.across*p.slices, p.batches*k.m*s.cols*p.k/64)
+		r.Parallel(s, p.batches*k.down*s.across*p.slices, p.batches*k.m*s.cols*p.k/64)
 	}
 	if p.slices > 1 {
-		r.parallel(&p.sums, p.sums.chunks(), p.slices*p.m*p.n)
+		r.Parallel(&p.sums, p.sums.chunks(), p.slices*p.m*p.n)
 	}
 }
 
-// chunk computes a part of the result.
-func (k *panelStripe) chunk(r *run, w *worker, i int) {
+// Chunk computes a part of the result.
+func (k *panelStripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	runtime.LockOSThread()
 	k.panels.Begin()
 	done := k.tile(r, w, i)
 	k.panels.End()
 	runtime.UnlockOSThread()
 	if !done {
-		w.packedA, w.packedB = packedBlock{}, packedBlock{} // others lie there
-		k.fallback.stripes[k.index].chunk(r, w, i)
+		w.PackedA, w.PackedB = exec.PackedBlock{}, exec.PackedBlock{} // others lie there
+		k.fallback.stripes[k.index].Chunk(r, w, i)
 	}
 }
 
@@ -60,7 +62,7 @@ type panelPart struct {
 // tile computes chunk i, and reports whether all elements were finite or need
 // not be. Every unsafe.Pointer points into its operand, also those not used in
 // the end: the garbage collector stops the program at others.
-func (k *panelStripe) tile(r *run, w *worker, i int) bool {
+func (k *panelStripe) tile(r *exec.Run, w *exec.Worker, i int) bool {
 	p := &k.result
 	part := panelPart{slice: i % p.slices}
 	i /= p.slices
@@ -73,18 +75,18 @@ func (k *panelStripe) tile(r *run, w *worker, i int) bool {
 		t.row, t.col = batch*p.m+col, row
 	}
 	if p.direct && p.slices == 1 {
-		part.out = unsafe.Pointer(&r.values[p.out][4*(t.row*p.n+t.col)])
+		part.out = unsafe.Pointer(&r.Values[p.out][4*(t.row*p.n+t.col)])
 	}
 
-	scratch := unsafe.Pointer(&w.scratch[0])
+	scratch := unsafe.Pointer(&w.Scratch[0])
 	found := (*uint32)(scratch)
 	*found = 0
 	if k.sharesB {
-		*found = *(*uint32)(unsafe.Pointer(&r.shared[0]))
+		*found = *(*uint32)(unsafe.Pointer(&r.Shared[0]))
 	}
 	begin, end := part.slice*p.sliceK, min(p.k, (part.slice+1)*p.sliceK)
 	if k.byBlocks {
-		packs := w.packedA.packs(packedBlock{batch, row, part.rows, 0, p.k})
+		packs := w.PackedA.Packs(exec.PackedBlock{Batch: batch, First: row, Lanes: part.rows, P: 0, Depth: p.k})
 		for at := 0; at < part.cols; at += k.blockN {
 			cols := min(k.blockN, part.cols-at)
 			for part.p = 0; part.p < p.k; part.p += k.depth {
@@ -127,9 +129,9 @@ func (k *panelStripe) tile(r *run, w *worker, i int) bool {
 // operands makes a part's step of the inner dimension ready, from part.p on. A
 // is packed if it has to be and packs is set. It reports whether all elements
 // so far were finite or need not be.
-func (k *panelStripe) operands(r *run, w *worker, part *panelPart, row, col, batch int, packs bool) bool {
+func (k *panelStripe) operands(r *exec.Run, w *exec.Worker, part *panelPart, row, col, batch int, packs bool) bool {
 	p := &k.result
-	scratch := unsafe.Pointer(&w.scratch[0])
+	scratch := unsafe.Pointer(&w.Scratch[0])
 	found := (*uint32)(scratch)
 	begin, end := part.slice*p.sliceK, min(p.k, (part.slice+1)*p.sliceK)
 	part.depth = min(k.depth, end-part.p)
@@ -139,9 +141,9 @@ func (k *panelStripe) operands(r *run, w *worker, part *panelPart, row, col, bat
 		part.b = k.packed(r, part.p, col)
 	} else {
 		part.b = unsafe.Add(scratch, k.atB)
-		k.packB(w, part.b, part.panel, found, r.values[k.b.pos], batch, col, part.cols, part.p, part.depth)
+		k.packB(w, part.b, part.panel, found, r.Values[k.b.pos], batch, col, part.cols, part.p, part.depth)
 	}
-	dataA := r.values[k.a.pos]
+	dataA := r.Values[k.a.pos]
 	if k.packsA {
 		part.a, part.lda = unsafe.Add(scratch, k.atA), k.leadA
 		if k.byBlocks {
@@ -159,8 +161,8 @@ func (k *panelStripe) operands(r *run, w *worker, part *panelPart, row, col, bat
 }
 
 // columns computes a block of columns of a part, from column at on.
-func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int, t resultTile) {
-	scratch := unsafe.Pointer(&w.scratch[0])
+func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelPart, at, cols int, t resultTile) {
+	scratch := unsafe.Pointer(&w.Scratch[0])
 	tail := part.depth % gemm.PanelDepth
 	block := part.b
 	if at > 0 {
@@ -174,9 +176,9 @@ func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int,
 		rest := unsafe.Pointer(nil)
 		switch {
 		case k.packsA:
-			steps = ceilDiv(part.depth, gemm.PanelDepth)
+			steps = tiling.CeilDiv(part.depth, gemm.PanelDepth)
 		case h%16 != 0:
-			a, lda, steps = unsafe.Add(scratch, k.atEdge), k.leadA, ceilDiv(part.depth, gemm.PanelDepth)
+			a, lda, steps = unsafe.Add(scratch, k.atEdge), k.leadA, tiling.CeilDiv(part.depth, gemm.PanelDepth)
 		case tail != 0:
 			rest = unsafe.Add(scratch, k.atTail+i*2*gemm.PanelDepth)
 		}
@@ -221,12 +223,12 @@ func (k *panelProduct) columns(r *run, w *worker, part *panelPart, at, cols int,
 
 // finish brings sums of a block of columns, from column at on, to where the
 // result is put together: turned, or as a slice of it.
-func (k *panelProduct) finish(r *run, w *worker, part *panelPart, at, cols int, t resultTile) {
+func (k *panelProduct) finish(r *exec.Run, w *exec.Worker, part *panelPart, at, cols int, t resultTile) {
 	p := &k.result
-	sums := unsafe.Add(unsafe.Pointer(&w.scratch[k.atSums]), 4*at)
+	sums := unsafe.Add(unsafe.Pointer(&w.Scratch[k.atSums]), 4*at)
 	if !k.turned {
 		for i := range part.rows {
-			to := r.shared[part.slice*p.partBytes()+(t.row+i)*p.partLead+4*(t.col+at):][:4*cols]
+			to := r.Shared[part.slice*p.partBytes()+(t.row+i)*p.partLead+4*(t.col+at):][:4*cols]
 			copy(to, unsafe.Slice((*byte)(unsafe.Add(sums, i*k.lead)), 4*cols))
 		}
 		return
@@ -236,12 +238,12 @@ func (k *panelProduct) finish(r *run, w *worker, part *panelPart, at, cols int, 
 	lead := k.leadTurned
 	switch {
 	case p.slices > 1:
-		d, lead = unsafe.Pointer(&r.shared[part.slice*p.partBytes()+t.row*p.partLead]), p.partLead
+		d, lead = unsafe.Pointer(&r.Shared[part.slice*p.partBytes()+t.row*p.partLead]), p.partLead
 	case p.direct:
 		lead = 4 * p.n
 		d = unsafe.Add(part.out, at*lead)
 	default:
-		d = unsafe.Pointer(&w.scratch[k.atTurned])
+		d = unsafe.Pointer(&w.Scratch[k.atTurned])
 	}
 	for i := 0; i < part.rows; i += 16 {
 		h := min(16, part.rows-i)
@@ -256,8 +258,8 @@ func (k *panelProduct) finish(r *run, w *worker, part *panelPart, at, cols int, 
 // edges copies what kernels must not read from A in place: the last columns of
 // rows, if they do not fill a step, and the last rows, if they do not fill a
 // tile register.
-func (k *panelProduct) edges(w *worker, part *panelPart) {
-	scratch := unsafe.Pointer(&w.scratch[0])
+func (k *panelProduct) edges(w *exec.Worker, part *panelPart) {
+	scratch := unsafe.Pointer(&w.Scratch[0])
 	whole := part.depth / gemm.PanelDepth * gemm.PanelDepth
 	rows := part.rows
 	if edge := rows % gemm.PanelRows; edge%16 != 0 {
@@ -275,5 +277,5 @@ func (k *panelProduct) edges(w *worker, part *panelPart) {
 // copyRow copies n bfloat16, and fills the last step with zeros.
 func (k *panelProduct) copyRow(d, s unsafe.Pointer, n int) {
 	copy(unsafe.Slice((*uint16)(d), n), unsafe.Slice((*uint16)(s), n))
-	clear(unsafe.Slice((*uint16)(unsafe.Add(d, 2*n)), roundUp(n, gemm.PanelDepth)-n))
+	clear(unsafe.Slice((*uint16)(unsafe.Add(d, 2*n)), tiling.RoundUp(n, gemm.PanelDepth)-n))
 }

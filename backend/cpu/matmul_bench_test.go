@@ -70,16 +70,16 @@ func benchMatMul(b *testing.B, a op.Attr, what string, d dtype.DType, m, n, k, t
 	if err := p.bind(r, in, out); err != nil {
 		b.Fatal(err)
 	}
-	r.procs = threads
+	r.Procs = threads
 	work := p.steps[len(p.steps)-1].kernel
 	if Peak(d) == 0 {
 		b.Skip("this instruction set has no measure of its peak")
 	}
 	// Of as many cores as the product has: fewer may have a higher clock.
 	probe := func() float64 { return Peak(d) / 1e9 }
-	work.run(&r.run)
+	work.Run(&r.Run)
 	start := time.Now()
-	work.run(&r.run)
+	work.Run(&r.Run)
 	calls := max(1, int(5*time.Millisecond/max(1, time.Since(start))))
 	for b.Loop() {
 		var rates, shares []float64
@@ -88,7 +88,7 @@ func benchMatMul(b *testing.B, a op.Attr, what string, d dtype.DType, m, n, k, t
 			before := max(probe(), probe())
 			cpu, start := processTime(), time.Now()
 			for range calls {
-				work.run(&r.run)
+				work.Run(&r.Run)
 			}
 			wall, used := time.Since(start), processTime()-cpu
 			after := max(probe(), probe())

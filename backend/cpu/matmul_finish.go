@@ -4,6 +4,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -76,16 +77,16 @@ type finish struct {
 }
 
 // newFinish is what follows the product v of n columns, or nil if chains do it.
-func newFinish(b *builder, v *ir.Value, set *gemm.Set, n int) *finish {
+func newFinish(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *finish {
 	f, ok := followerOf(v)
 	if v.Attr.Body == nil || !ok || v.Type.DType != dtype.Float32 || set.Relu == nil {
 		return nil
 	}
 	k := &finish{add: -1, reads: -1}
 	if f.add != nil {
-		o := newOperand(b.at(f.add), f.add, v.Type.Shape)
+		o := newOperand(b.At(f.add), f.add, v.Type.Shape)
 		switch k.add = o.pos; {
-		case b.made[f.add] != nil:
+		case b.Produced[f.add] != nil:
 			return nil
 		case o.access == full:
 			k.lead = 4 * n
@@ -98,39 +99,39 @@ func newFinish(b *builder, v *ir.Value, set *gemm.Set, n int) *finish {
 	}
 	if y := f.positive; y != nil {
 		// It is read when the product has been written.
-		if b.made[y] != nil || y.Type.Shape.Size() != v.Type.Shape.Size() || y.Slot == v.Slot {
+		if b.Produced[y] != nil || y.Type.Shape.Size() != v.Type.Shape.Size() || y.Slot == v.Slot {
 			return nil
 		}
-		k.then, k.reads, k.along = set.ReluGrad, b.at(y), true
+		k.then, k.reads, k.along = set.ReluGrad, b.At(y), true
 	}
 	if f.over != nil {
-		if b.made[f.over] != nil {
+		if b.Produced[f.over] != nil {
 			return nil
 		}
-		k.then, k.reads = set.Divide, b.at(f.over)
+		k.then, k.reads = set.Divide, b.At(f.over)
 	}
 	return k
 }
 
 // term is where the term for row and column of the result lies, of n columns,
 // or nil.
-func (k *finish) term(r *run, row, col int) unsafe.Pointer {
+func (k *finish) term(r *exec.Run, row, col int) unsafe.Pointer {
 	if k.add < 0 {
 		return nil
 	}
-	return unsafe.Pointer(&r.values[k.add][row*k.lead+4*col])
+	return unsafe.Pointer(&r.Values[k.add][row*k.lead+4*col])
 }
 
 // tile does what is left for rows of up to 32 columns, from row and col of the
 // result on, which lie at d.
-func (k *finish) tile(r *run, row, col, rows, lead int, d unsafe.Pointer, mask uint) {
+func (k *finish) tile(r *exec.Run, row, col, rows, lead int, d unsafe.Pointer, mask uint) {
 	var y unsafe.Pointer
 	if k.reads >= 0 {
 		at := 0
 		if k.along {
 			at = row*lead + 4*col
 		}
-		y = unsafe.Pointer(&r.values[k.reads][at])
+		y = unsafe.Pointer(&r.Values[k.reads][at])
 	}
 	if k.then != nil {
 		k.then(rows, d, lead, y, lead, mask)
@@ -146,7 +147,7 @@ type halfFinish struct {
 }
 
 // newHalfFinish is what follows the product v of n columns, or nil if chains do it.
-func newHalfFinish(b *builder, v *ir.Value, set *gemm.Set, n int) *halfFinish {
+func newHalfFinish(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *halfFinish {
 	f, ok := followerOf(v)
 	if v.Attr.Body == nil || !ok || !v.Type.DType.Is16() || (f.add == nil) == (f.positive == nil) {
 		return nil
@@ -159,10 +160,10 @@ func newHalfFinish(b *builder, v *ir.Value, set *gemm.Set, n int) *halfFinish {
 	case f.positive != nil:
 		k.do, y = routines.Grad, f.positive
 	}
-	o := newOperand(b.at(y), y, v.Type.Shape)
+	o := newOperand(b.At(y), y, v.Type.Shape)
 	k.reads = o.pos
 	switch {
-	case k.do == nil || b.made[y] != nil:
+	case k.do == nil || b.Produced[y] != nil:
 		return nil
 	case o.access == full:
 		k.lead = 2 * n
@@ -173,9 +174,9 @@ func newHalfFinish(b *builder, v *ir.Value, set *gemm.Set, n int) *halfFinish {
 }
 
 // storeHalves is the store of a product that a halfFinish follows.
-func (k *product) storeHalves(r *run, _ *worker, t resultTile) {
+func (k *product) storeHalves(r *exec.Run, _ *exec.Worker, t resultTile) {
 	f, step := k.halves, max(1, t.step)
-	out, reads := r.values[k.out], r.values[f.reads]
+	out, reads := r.Values[k.out], r.Values[f.reads]
 	for j := 0; j < t.cols; j += 32 {
 		col, mask := t.col+j, uint(1)<<min(32, t.cols-j)-1
 		d, y := unsafe.Pointer(&out[2*(t.row*k.n+col)]), unsafe.Pointer(&reads[t.row*f.lead+2*col])

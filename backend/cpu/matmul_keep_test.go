@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -30,7 +31,7 @@ func TestKeptOperands(t *testing.T) {
 			}
 			w, _ := New().Alloc(k * n * d.Size())
 			multiply := func(w driver.Buffer) []byte {
-				out := &Buffer{storage: aligned(m * n * d.Size())}
+				out := &Buffer{storage: exec.Aligned(m * n * d.Size())}
 				if err := p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{out}); err != nil {
 					t.Fatal(err)
 				}
@@ -81,7 +82,7 @@ func TestKeptOperands(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				clear(r.kept[product.kept].data) // the copy is what is read
+				clear(r.Packed[product.kept].Data) // the copy is what is read
 				p.put(r)
 				if bytes.Equal(multiply(w), before) {
 					t.Errorf("%v: the packed copy is not read", d)
@@ -95,8 +96,8 @@ func TestKeptOperands(t *testing.T) {
 
 // TestCheck: what passes by the version of a buffer is an error that names it.
 func TestCheck(t *testing.T) {
-	checkingKept = true
-	defer func() { checkingKept = false }()
+	exec.CheckingPacked = true
+	defer func() { exec.CheckingPacked = false }()
 	const m, n, k = 20, 300, 150
 	setup := func() (p *Program, run func() error, w *Buffer) {
 		p = matMulProgram(t, op.Attr{}, dtype.Float32, m, n, k)
@@ -129,7 +130,7 @@ func TestCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.kept[product.kept].data[0]++
+		r.Packed[product.kept].Data[0]++
 		p.put(r)
 		wantError("a stale copy", run(), "MatMul", "packed copy", "packed anew")
 	} else if isa.Current() >= isa.AVX2 {
@@ -142,13 +143,13 @@ func TestCheck(t *testing.T) {
 
 // strayWrite is a kernel that also writes to the value at pos.
 type strayWrite struct {
-	kernel
+	exec.Kernel
 	pos int
 }
 
-func (k strayWrite) run(r *run) {
-	k.kernel.run(r)
-	r.values[k.pos][0]++
+func (k strayWrite) Run(r *exec.Run) {
+	k.Kernel.Run(r)
+	r.Values[k.pos][0]++
 }
 
 // TestChangingOperands: what changes from run to run is not packed to be kept.
@@ -157,7 +158,7 @@ func TestChangingOperands(t *testing.T) {
 	x, _ := New().Alloc(4 * 20 * 150)
 	w, _ := New().Alloc(4 * 150 * 300)
 	packed := func() bool {
-		if err := p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{&Buffer{storage: aligned(4 * 20 * 300)}}); err != nil {
+		if err := p.Run(context.Background(), []driver.Buffer{x, w}, []driver.Buffer{&Buffer{storage: exec.Aligned(4 * 20 * 300)}}); err != nil {
 			t.Fatal(err)
 		}
 		r, err := p.get()
@@ -165,7 +166,7 @@ func TestChangingOperands(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.put(r)
-		return len(r.kept) > 0 && r.kept[0].data != nil
+		return len(r.Packed) > 0 && r.Packed[0].Data != nil
 	}
 	for range 3 {
 		if err := w.CopyIn(make([]byte, 16)); err != nil {
@@ -175,7 +176,7 @@ func TestChangingOperands(t *testing.T) {
 			t.Error("a changing operand is packed to be kept")
 		}
 	}
-	if keeps := len(p.kept) > 0; packed() != keeps {
+	if keeps := len(p.plan.Packed) > 0; packed() != keeps {
 		t.Errorf("an operand of two runs is packed to be kept: %v, want %v", !keeps, keeps)
 	}
 }
@@ -188,7 +189,7 @@ func TestOverwrittenOperands(t *testing.T) {
 	g.Output(record(t, g, op.MatMul, op.Attr{}, x, w), -1)
 	g.Output(record(t, g, op.Neg, op.Attr{}, w), 1)
 	p := plan(t, g)
-	if len(p.kept) != 0 {
-		t.Errorf("keeps %v bytes of a weight that it overwrites", p.kept)
+	if len(p.plan.Packed) != 0 {
+		t.Errorf("keeps %v bytes of a weight that it overwrites", p.plan.Packed)
 	}
 }

@@ -2,7 +2,9 @@ package cpu
 
 import (
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -105,16 +107,15 @@ const (
 	conflicts    = 4096     // rows a multiple of this apart share lines of the first cache
 	convertMACs  = 1 << 23  // multiplications that pay for converting an operand again
 	chunkMACs    = 1 << 18  // multiplications worth handing to another core
-	wantChunks   = 8
-	rowConflict  = 1024 // rows that a multiple of this apart share some lines
-	firstPanels  = 4    // of columns along which kernels go first
-	packedPanels = 8    // of columns that pay for packing rows that share lines
-	fewSteps     = 32   // of the inner dimension
-	rowPad       = 64   // bytes that keep copied rows from sharing lines
+	rowConflict  = 1024     // rows that a multiple of this apart share some lines
+	firstPanels  = 4        // of columns along which kernels go first
+	packedPanels = 8        // of columns that pay for packing rows that share lines
+	fewSteps     = 32       // of the inner dimension
+	rowPad       = 64       // bytes that keep copied rows from sharing lines
 )
 
 // makeProduct makes the kernel of a product with float32 accumulators.
-func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
+func makeProduct(b *exec.Builder, v *ir.Value, set *gemm.Set) exec.Kernel {
 	dims := productDims(b, v)
 	if k := newVectorProduct(b, v, set, &dims); k != nil {
 		return k
@@ -122,7 +123,7 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	if k := newPanelProduct(b, v, set, &dims); k != nil {
 		return k
 	}
-	k := &product{m: dims.m, n: dims.n, k: dims.k, batches: dims.batches, set: set, tiles: set.F32, out: b.at(v), to: v.Type.DType}
+	k := &product{m: dims.m, n: dims.n, k: dims.k, batches: dims.batches, set: set, tiles: set.F32, out: b.At(v), to: v.Type.DType}
 	element := elementOf[v.Args[0].Type.DType]
 	// Sums over a short inner dimension cost less than their conversion, and
 	// go through float32, which keeps subnormal numbers.
@@ -132,7 +133,7 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 	k.a, k.b = newOperandOf(dims.a, element), newOperandOf(dims.b, element)
 	k.after = newEpilogue(b, v, 2, k.n)
 	k.finish, k.halves = newFinish(b, v, set, k.n), newHalfFinish(b, v, set, k.n)
-	if k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && backend.Keeps(backend.PackedOperands) && b.keepable(v.Args[1]) {
+	if k.batches == 1 && k.m > k.tiles.MR && k.m <= keepRows && k.b.size*k.n*k.k >= keepBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
 		unkept := *k
 		unkept.settle(b)
 		k.keeps, k.unkept = true, &unkept
@@ -143,7 +144,7 @@ func makeProduct(b *builder, v *ir.Value, set *gemm.Set) kernel {
 }
 
 // settle cuts the product and asks for the memory that it needs.
-func (k *product) settle(b *builder) {
+func (k *product) settle(b *exec.Builder) {
 	result := k.result()
 	k.block()
 	if k.after != nil && !k.direct {
@@ -152,9 +153,9 @@ func (k *product) settle(b *builder) {
 	k.layout()
 	if k.slices > 1 {
 		k.sums.init(k)
-		b.wantShared(k.slices * k.partBytes())
+		b.ReserveShared(k.slices * k.partBytes())
 	}
-	b.wantScratch(k.scratch)
+	b.ReserveScratch(k.scratch)
 	if k.after != nil {
 		// Behind that of the product which is computed while nothing is kept.
 		behind, cols := k.scratch, max(k.tileN, result.tileN)
@@ -165,11 +166,11 @@ func (k *product) settle(b *builder) {
 	}
 	if k.sharesB {
 		// The first stripe is the widest.
-		bytes := 4 * roundUp(k.stripes[0].cols, k.tiles.NR) * k.cells(k.k)
+		bytes := 4 * tiling.RoundUp(k.stripes[0].cols, k.tiles.NR) * k.cells(k.k)
 		if k.keeps {
-			k.kept = b.keep(bytes)
+			k.kept = b.ReservePacked(bytes)
 		} else {
-			b.wantShared(bytes)
+			b.ReserveShared(bytes)
 		}
 	}
 }
@@ -192,16 +193,7 @@ func (k *product) followed() tileStore {
 
 // cells is the number of elements of 4 bytes, float32 or pairs, that n
 // elements of the inner dimension are padded to.
-func (k *product) cells(n int) int { return ceilDiv(n, k.tiles.Step) }
-
-func ceilDiv(n, by int) int { return (n + by - 1) / by }
-func roundUp(n, to int) int { return ceilDiv(n, to) * to }
-
-// even is the size of parts when n is cut into as many as parts of at most
-// most need, but into equal ones, up to a multiple of unit.
-func even(n, most, unit int) int {
-	return max(unit, roundUp(ceilDiv(n, max(1, ceilDiv(n, most))), unit))
-}
+func (k *product) cells(n int) int { return tiling.CeilDiv(n, k.tiles.Step) }
 
 // block chooses what is packed, and the size of tiles.
 func (k *product) block() {
@@ -212,7 +204,7 @@ func (k *product) block() {
 
 	k.depth = k.k
 	if cells := k.cells(k.k); cells > mostDepth {
-		k.depth = even(cells, mostDepth, 16) * t.Step
+		k.depth = tiling.Even(cells, mostDepth, 16) * t.Step
 	}
 	k.depth = max(k.depth, 1)
 
@@ -232,7 +224,7 @@ func (k *product) block() {
 	if !small && k.b.packed && !k.b.trans && k.b.element == gemm.F32 && k.m <= streamRows && t.Copies.Rows != nil {
 		// That is most of what costs: panels that fit the first cache are copied
 		// while few lines are on their way.
-		k.depth = min(k.depth, even(k.k, copyDepth, 16))
+		k.depth = min(k.depth, tiling.Even(k.k, copyDepth, 16))
 	}
 	switch {
 	case k.a.element.Converts():
@@ -250,11 +242,11 @@ func (k *product) block() {
 	cells := k.cells(k.depth)
 	k.tileM = max(1, min(mostRows, blockBytes/(4*cells)))
 	// An even number of tiles, as cores mostly are.
-	blocks := max(1, ceilDiv(k.m, k.tileM))
+	blocks := max(1, tiling.CeilDiv(k.m, k.tileM))
 	if blocks > 1 {
-		blocks = roundUp(blocks, 2)
+		blocks = tiling.RoundUp(blocks, 2)
 	}
-	k.tileM = max(1, ceilDiv(k.m, blocks))
+	k.tileM = max(1, tiling.CeilDiv(k.m, blocks))
 	if gaps && 4*cells*k.m <= gapBytes {
 		k.tileM = k.m
 	}
@@ -272,13 +264,13 @@ func (k *product) block() {
 	}
 	k.keeps = k.keeps && k.slices == 1
 	byColumns := gaps && k.n >= 4*t.NR
-	k.ownsB = !k.keeps && !byColumns && k.slices == 1 && k.b.packed && k.n <= mostCols && 4*cells*roundUp(k.n, t.NR) <= ownedBytes && k.depth >= k.k
+	k.ownsB = !k.keeps && !byColumns && k.slices == 1 && k.b.packed && k.n <= mostCols && 4*cells*tiling.RoundUp(k.n, t.NR) <= ownedBytes && k.depth >= k.k
 	k.sharesB = k.keeps || !k.ownsB && !byColumns && k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*chunkMACs
 	shallow := k.k <= fewSteps
 	if k.slices == 1 {
 		k.cut(shallow)
 	}
-	k.down = ceilDiv(k.m, k.tileM)
+	k.down = tiling.CeilDiv(k.m, k.tileM)
 	k.copies = t.Copies.Rows != nil && k.b.packed && !k.sharesB && k.b.element == gemm.F32 && !k.b.trans
 	k.onePanel = k.down == 1 && k.b.packed && !k.sharesB && !k.ownsB && !shallow
 	// A few columns: A is what is read from memory, rows in turn. Few steps: what
@@ -292,7 +284,7 @@ func (k *product) block() {
 	}
 	for col := 0; col < max(k.n, 1); col += stripe {
 		p := part{product: k, col: col, cols: min(stripe, k.n-col)}
-		p.across = ceilDiv(p.cols, k.tileN)
+		p.across = tiling.CeilDiv(p.cols, k.tileN)
 		k.stripes = append(k.stripes, p)
 	}
 	for i := range k.stripes {
@@ -304,9 +296,9 @@ func (k *product) block() {
 // enough for several workers.
 func (k *product) cut(shallow bool) {
 	t := k.tiles
-	k.tileN = even(k.n, mostCols, t.NR)
+	k.tileN = tiling.Even(k.n, mostCols, t.NR)
 	least := chunkMACs
-	want := wantChunks
+	want := tiling.MinChunks
 	// A worker that packs an operand keeps it for its other chunks: those of the
 	// same columns, or of the same rows.
 	ownsA := k.b.packed && !k.sharesB && !k.ownsB && k.tileM >= k.m && k.depth >= k.k
@@ -314,12 +306,12 @@ func (k *product) cut(shallow bool) {
 	case k.ownsB:
 		want *= 2 // for the sake of even shares
 	case ownsA:
-	case k.a.element != gemm.F32 && !k.sharesB && k.m*k.n*k.k < wantChunks*convertMACs:
+	case k.a.element != gemm.F32 && !k.sharesB && k.m*k.n*k.k < tiling.MinChunks*convertMACs:
 		want /= 2 // each chunk converts all rows
 	case k.a.packed || k.b.packed && !k.keeps:
 		least <<= 2 // each chunk packs
 	}
-	count := func() int { return k.batches * ceilDiv(k.m, k.tileM) * ceilDiv(k.n, k.tileN) }
+	count := func() int { return k.batches * tiling.CeilDiv(k.m, k.tileM) * tiling.CeilDiv(k.n, k.tileN) }
 	for count() < want && k.tileM*k.tileN*max(k.k, 1) >= 2*least {
 		// Halve what costs the least: rows are shared by all tiles of a row,
 		// columns packed by each tile of a column.
@@ -327,11 +319,11 @@ func (k *product) cut(shallow bool) {
 		across := k.tileN >= 2*t.NR && !k.ownsB && !shallow && (k.b.packed && !k.sharesB || !k.b.packed && k.n >= 2*k.m || k.tileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
 		switch {
 		case across:
-			k.tileN = even(k.tileN, k.tileN/2, t.NR)
+			k.tileN = tiling.Even(k.tileN, k.tileN/2, t.NR)
 		case k.tileM >= 2*t.MR && !ownsA:
-			k.tileM = ceilDiv(k.tileM, 2)
+			k.tileM = tiling.CeilDiv(k.tileM, 2)
 		case k.tileN >= 2*t.NR && !k.ownsB:
-			k.tileN = even(k.tileN, k.tileN/2, t.NR)
+			k.tileN = tiling.Even(k.tileN, k.tileN/2, t.NR)
 		default:
 			return
 		}
@@ -344,11 +336,11 @@ func (k *product) layout() {
 	need := 0
 	take := func(n int) int {
 		at := need
-		need += roundUp(n, 64)
+		need += tiling.RoundUp(n, 64)
 		return at
 	}
 	if k.slices == 1 && (!k.direct || k.depth < k.k) {
-		k.leads = 4*roundUp(k.tileN, t.NR) + 2*rowPad
+		k.leads = 4*tiling.RoundUp(k.tileN, t.NR) + 2*rowPad
 		if k.n%t.NR == 0 && k.tileN >= k.n && 4*k.n%setConflict != 0 {
 			k.leads = 4 * k.n // rows follow each other, as in the result
 		}
@@ -375,7 +367,7 @@ func (k *product) layout() {
 	case k.onePanel:
 		k.atB = take(4 * cells * t.NR)
 	case k.b.packed && !k.sharesB:
-		k.atB = take(4 * cells * roundUp(k.tileN, t.NR))
+		k.atB = take(4 * cells * tiling.RoundUp(k.tileN, t.NR))
 	case !k.b.packed && k.n%t.NR != 0:
 		k.atB = take(4 * cells * t.NR) // the last panel
 	}
@@ -384,3 +376,8 @@ func (k *product) layout() {
 		k.store = k.result().convert
 	}
 }
+
+const (
+	keepRows  = 256     // of a product: more of them make packing cheap
+	keepBytes = 1 << 16 // of an operand: less lies in the cache as it is
+)

@@ -2,40 +2,43 @@ package cpu
 
 import (
 	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
-// run computes a product stripe by stripe.
-func (k *product) run(r *run) {
+// Run computes a product stripe by stripe.
+func (k *product) Run(r *exec.Run) {
 	if k.batches*k.m*k.n == 0 {
 		return
 	}
 	kept := false
 	if k.keeps {
 		var changed bool
-		if kept, changed = r.keptCopy(k.kept, k.b.pos); changed {
-			k.unkept.run(r)
+		if kept, changed = r.PackedCopy(k.kept, k.b.pos); changed {
+			k.unkept.Run(r)
 			return
 		}
 	}
 	for i := range k.stripes {
 		p := &k.stripes[i]
 		if k.sharesB && !kept {
-			r.parallel(&p.packing, p.packings(), p.cols*k.k)
+			r.Parallel(&p.packing, p.packings(), p.cols*k.k)
 		}
 		// A multiplication takes a small part of an element operation's time.
-		r.parallel(p, k.batches*k.down*p.across*k.slices, k.batches*k.m*p.cols*max(k.k, 1)/16)
+		r.Parallel(p, k.batches*k.down*p.across*k.slices, k.batches*k.m*p.cols*max(k.k, 1)/16)
 	}
 	if k.slices > 1 {
-		r.parallel(&k.sums, k.sums.chunks(), k.slices*k.m*k.n)
+		r.Parallel(&k.sums, k.sums.chunks(), k.slices*k.m*k.n)
 	}
 }
 
 // sharedB is the memory in which B is packed for all workers.
-func (k *product) sharedB(r *run) []byte {
+func (k *product) sharedB(r *exec.Run) []byte {
 	if k.keeps {
-		return r.kept[k.kept].data
+		return r.Packed[k.kept].Data
 	}
-	return r.shared
+	return r.Shared
 }
 
 // Packing goes through a matrix in blocks of this many steps of the inner
@@ -54,12 +57,12 @@ type packing struct{ *part }
 // packings is the number of its chunks.
 func (k *part) packings() int {
 	if k.b.trans {
-		return ceilDiv(k.cols, packGroup*k.tiles.NR)
+		return tiling.CeilDiv(k.cols, packGroup*k.tiles.NR)
 	}
-	return ceilDiv(k.k, packDepth)
+	return tiling.CeilDiv(k.k, packDepth)
 }
 
-func (k *packing) chunk(r *run, _ *worker, i int) {
+func (k *packing) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	cells := k.cells(k.k)
 	first, cols, p, depth := 0, k.cols, i*packDepth, min(packDepth, k.k-i*packDepth)
 	if k.b.trans {
@@ -68,7 +71,7 @@ func (k *packing) chunk(r *run, _ *worker, i int) {
 		p, depth = 0, k.k
 	}
 	d := unsafe.Pointer(&k.sharedB(r)[4*(first*cells+k.cells(p)*k.tiles.NR)])
-	k.packB(d, 4*cells*k.tiles.NR, r.values[k.b.pos], 0, k.col+first, cols, p, depth)
+	k.packB(d, 4*cells*k.tiles.NR, r.Values[k.b.pos], 0, k.col+first, cols, p, depth)
 }
 
 // packB packs depth steps from p on of columns from col on. Panels are size
@@ -114,12 +117,12 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		if a.stored {
 			return
 		}
-		heights := ceilDiv(rows, k.tiles.MR)
+		heights := tiling.CeilDiv(rows, k.tiles.MR)
 		for q := 0; q < depth; q += packDepth {
 			n := min(packDepth, depth-q)
 			from := unsafe.Add(src, q*lds)
 			for i := range heights {
-				at, end := span(i, heights, rows)
+				at, end := tiling.Cut(i, heights, rows)
 				h := end - at
 				k.set.Lanes[a.element](unsafe.Add(d, 4*(at*cells+k.cells(q)*h)), 4*h, unsafe.Add(from, at*a.size), lds, n, 1<<h-1, 1<<h-1)
 			}
@@ -128,9 +131,9 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 	}
 	src = unsafe.Add(src, (a.starts[batch]+row*a.stride+p)*a.size)
 	if a.panels {
-		heights := ceilDiv(rows, k.tiles.MR)
+		heights := tiling.CeilDiv(rows, k.tiles.MR)
 		for i := range heights {
-			at, end := span(i, heights, rows)
+			at, end := tiling.Cut(i, heights, rows)
 			h := end - at
 			k.set.Transpose[a.element](unsafe.Add(d, 4*at*cells), 4*h, unsafe.Add(src, at*lds), lds, depth, 1<<h-1, 1<<h-1)
 		}
@@ -152,23 +155,6 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		}
 	}
 }
-
-// packedBlock says which block of an operand lies packed in a worker's scratch
-// memory, from an earlier chunk of the same task; the zero value is none.
-type packedBlock struct{ batch, first, lanes, p, depth int }
-
-// packs reports whether block b has to be packed, and notes that it will be.
-func (of *packedBlock) packs(b packedBlock) bool {
-	if *of == b {
-		return false
-	}
-	*of = b
-	return true
-}
-
-// span is part i when rows are cut into parts whose heights differ by one at
-// most: a low panel is slow.
-func span(i, parts, rows int) (at, end int) { return i * rows / parts, (i + 1) * rows / parts }
 
 // ahead is the operands that the next chunk reads, where chunks are small
 // products of a batch that the caches have no room for: they are fetched while
@@ -192,13 +178,13 @@ func (k *part) ahead(batch int, dataA, dataB []byte) (operands [2][]byte) {
 // packed, the worker's own. That is written when first is set, for the first rows
 // of a tile, if packs is: here, or by a kernel, which reads the panel where it
 // lies and copies it to copied.
-func (k *part) panelB(r *run, t resultTile, batch, j, p, depth int, packed unsafe.Pointer, first, packs bool) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
+func (k *part) panelB(r *exec.Run, t resultTile, batch, j, p, depth int, packed unsafe.Pointer, first, packs bool) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
 	nr, col := k.tiles.NR, t.col+j
 	cols := min(nr, t.cols-j)
 	if k.sharesB {
 		return unsafe.Pointer(&k.sharedB(r)[4*((col-k.col)*k.cells(k.k)+nr*k.cells(p))]), 4 * nr, nil
 	}
-	data := r.values[k.b.pos]
+	data := r.Values[k.b.pos]
 	if k.b.packed && !k.onePanel {
 		packed = unsafe.Add(packed, 4*j*k.cells(depth))
 	}
@@ -216,10 +202,10 @@ func (k *part) panelB(r *run, t resultTile, batch, j, p, depth int, packed unsaf
 	return packed, 4 * nr, nil
 }
 
-// chunk computes a tile of the result. Every unsafe.Pointer in it points into
+// Chunk computes a tile of the result. Every unsafe.Pointer in it points into
 // its operand, also those not used in the end: the garbage collector stops the
 // program at others.
-func (k *part) chunk(r *run, w *worker, i int) {
+func (k *part) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	slice := i % k.slices
 	i /= k.slices
 	tile := resultTile{col: k.col + i%k.across*k.tileN}
@@ -232,16 +218,16 @@ func (k *part) chunk(r *run, w *worker, i int) {
 	t, nr := k.tiles, k.tiles.NR
 	var scratch unsafe.Pointer
 	if k.scratch > 0 {
-		scratch = unsafe.Pointer(&w.scratch[0])
+		scratch = unsafe.Pointer(&w.Scratch[0])
 	}
 	tile.data, tile.lead = scratch, k.leads
 	if k.slices > 1 {
-		tile.data, tile.lead = unsafe.Pointer(&r.shared[slice*k.partBytes()+row*k.partLead+4*tile.col]), k.partLead
+		tile.data, tile.lead = unsafe.Pointer(&r.Shared[slice*k.partBytes()+row*k.partLead+4*tile.col]), k.partLead
 	}
 	var out unsafe.Pointer
 	outLead := 4 * k.n
 	if k.direct {
-		out = unsafe.Pointer(&r.values[k.out][4*(tile.row*k.n+tile.col)])
+		out = unsafe.Pointer(&r.Values[k.out][4*(tile.row*k.n+tile.col)])
 	}
 	if k.k == 0 {
 		// A sum of nothing; there are no elements to point at.
@@ -254,9 +240,9 @@ func (k *part) chunk(r *run, w *worker, i int) {
 		}
 	}
 
-	dataA, dataB := r.values[k.a.pos], r.values[k.b.pos]
+	dataA, dataB := r.Values[k.a.pos], r.Values[k.b.pos]
 	baseA := unsafe.Pointer(unsafe.SliceData(dataA))
-	heights := ceilDiv(rows, t.MR)
+	heights := tiling.CeilDiv(rows, t.MR)
 	inner := (k.a.trans || k.a.panels) && t.Inner != nil
 	fetching, copying, stride := t.Next.Rows, t.Copies.Rows, fetchPiece
 	if inner {
@@ -284,7 +270,7 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			case inner:
 				rowA = 4 * cells
 			}
-			if w.packedA.packs(packedBlock{batch, row, rows, p, depth}) {
+			if w.PackedA.Packs(exec.PackedBlock{Batch: batch, First: row, Lanes: rows, P: p, Depth: depth}) {
 				k.packA(a, dataA, batch, row, rows, p, depth)
 			}
 		case inner:
@@ -303,8 +289,8 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			d, ldd = out, outLead
 		}
 		packed := unsafe.Add(scratch, k.atB)
-		fresh := k.b.packed && !k.sharesB && (k.onePanel || w.packedB.packs(packedBlock{batch, tile.col, tile.cols, p, depth}))
-		panels := ceilDiv(tile.cols, nr)
+		fresh := k.b.packed && !k.sharesB && (k.onePanel || w.PackedB.Packs(exec.PackedBlock{Batch: batch, First: tile.col, Lanes: tile.cols, P: p, Depth: depth}))
+		panels := tiling.CeilDiv(tile.cols, nr)
 		for c := range panels * heights {
 			panel, i := c/heights, c%heights
 			if k.rowsFirst {
@@ -312,7 +298,7 @@ func (k *part) chunk(r *run, w *worker, i int) {
 			}
 			j := panel * nr
 			cols := min(nr, tile.cols-j)
-			at, end := span(i, heights, rows)
+			at, end := tiling.Cut(i, heights, rows)
 			h := end - at
 			b, ldb, copied := k.panelB(r, tile, batch, j, p, depth, packed, i == 0, fresh)
 			if copied != nil && copying[h] == nil {

@@ -3,7 +3,10 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -23,8 +26,8 @@ const (
 // parts is how many parts the inner dimension may be cut into, 0 if that does
 // not pay.
 func (k *product) parts() int {
-	parts := min(wantChunks, k.k/leastSlice)
-	if parts < wantChunks/2 || k.batches != 1 || 4*k.m*k.n > sliceBytes || k.m*k.n*k.k < wantChunks*chunkMACs {
+	parts := min(tiling.MinChunks, k.k/leastSlice)
+	if parts < tiling.MinChunks/2 || k.batches != 1 || 4*k.m*k.n > sliceBytes || k.m*k.n*k.k < tiling.MinChunks*chunkMACs {
 		return 0
 	}
 	return parts
@@ -54,15 +57,15 @@ func (k *product) slice() {
 	if parts == 0 {
 		return
 	}
-	k.sliceK = roundUp(ceilDiv(k.k, parts), packDepth)
-	k.slices = ceilDiv(k.k, k.sliceK)
-	k.depth = min(k.depth, even(k.sliceK, max(leastDepth, blockBytes/(4*k.m)), packDepth))
+	k.sliceK = tiling.RoundUp(tiling.CeilDiv(k.k, parts), packDepth)
+	k.slices = tiling.CeilDiv(k.k, k.sliceK)
+	k.depth = min(k.depth, tiling.Even(k.sliceK, max(leastDepth, blockBytes/(4*k.m)), packDepth))
 	if k.turned != nil {
-		k.depth = even(k.sliceK, copyDepth, packDepth)
+		k.depth = tiling.Even(k.sliceK, copyDepth, packDepth)
 	}
-	k.tileM = even(k.m, max(k.tileM, blockBytes/(4*k.depth)), 1)
-	k.tileN = even(k.n, mostCols, k.tiles.NR)
-	k.partLead = 4*roundUp(k.n, k.tiles.NR) + rowPad
+	k.tileM = tiling.Even(k.m, max(k.tileM, blockBytes/(4*k.depth)), 1)
+	k.tileN = tiling.Even(k.n, mostCols, k.tiles.NR)
+	k.partLead = 4*tiling.RoundUp(k.n, k.tiles.NR) + rowPad
 }
 
 // partBytes is the size of a slice's result.
@@ -78,7 +81,7 @@ type sums struct {
 const sumRows = 32
 
 func (k *sums) init(p *product) {
-	k.product, k.add = p, overlay(vec.Current()).binary[op.Add]
+	k.product, k.add = p, lanes.Overlay(vec.Current()).Binary[op.Add]
 	if p.turned != nil && !p.direct {
 		p.scratch = max(p.scratch, 4*turnRows*turnCols)
 	}
@@ -87,24 +90,24 @@ func (k *sums) init(p *product) {
 // chunks is how many there are.
 func (k *sums) chunks() int {
 	if k.turned != nil {
-		return ceilDiv(k.m, turnRows) * ceilDiv(k.n, turnCols)
+		return tiling.CeilDiv(k.m, turnRows) * tiling.CeilDiv(k.n, turnCols)
 	}
-	return ceilDiv(k.m, sumRows) * ceilDiv(k.n, k.tileN)
+	return tiling.CeilDiv(k.m, sumRows) * tiling.CeilDiv(k.n, k.tileN)
 }
 
-func (k *sums) chunk(r *run, w *worker, i int) {
+func (k *sums) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if k.turned != nil {
 		k.turnBack(r, w, i)
 		return
 	}
-	across := ceilDiv(k.n, k.tileN)
+	across := tiling.CeilDiv(k.n, k.tileN)
 	t := resultTile{row: i / across * sumRows, col: i % across * k.tileN, lead: k.partLead}
 	t.rows, t.cols = min(sumRows, k.m-t.row), min(k.tileN, k.n-t.col)
-	t.data = unsafe.Pointer(&r.shared[t.row*k.partLead+4*t.col])
+	t.data = unsafe.Pointer(&r.Shared[t.row*k.partLead+4*t.col])
 	for i := range t.rows {
 		k.sum(r, t, i)
 		if k.direct {
-			copy(viewOf[float32](r.values[k.out][4*((t.row+i)*k.n+t.col):], t.cols), t.at(i))
+			copy(lanes.ViewOf[float32](r.Values[k.out][4*((t.row+i)*k.n+t.col):], t.cols), t.at(i))
 		}
 	}
 	if k.store != nil {
@@ -113,11 +116,11 @@ func (k *sums) chunk(r *run, w *worker, i int) {
 }
 
 // sum adds up row i of a tile of the slices' results in that of the first.
-func (k *sums) sum(r *run, t resultTile, i int) {
+func (k *sums) sum(r *exec.Run, t resultTile, i int) {
 	sum := t.at(i)
 	for s := 1; s < k.slices; s++ {
 		part := t
-		part.data = unsafe.Pointer(&r.shared[s*k.partBytes()+t.row*k.partLead+4*t.col])
+		part.data = unsafe.Pointer(&r.Shared[s*k.partBytes()+t.row*k.partLead+4*t.col])
 		k.add(sum, sum, part.at(i))
 	}
 }
@@ -127,20 +130,20 @@ func (k *sums) sum(r *run, t resultTile, i int) {
 const turnRows, turnCols = 16, 256
 
 // turnBack adds up a part of the slices' results, and stores its columns as rows.
-func (k *sums) turnBack(r *run, w *worker, i int) {
-	across := ceilDiv(k.n, turnCols)
+func (k *sums) turnBack(r *exec.Run, w *exec.Worker, i int) {
+	across := tiling.CeilDiv(k.n, turnCols)
 	from := resultTile{row: i / across * turnRows, col: i % across * turnCols, lead: k.partLead}
 	from.rows, from.cols = min(turnRows, k.m-from.row), min(turnCols, k.n-from.col)
-	from.data = unsafe.Pointer(&r.shared[from.row*k.partLead+4*from.col])
+	from.data = unsafe.Pointer(&r.Shared[from.row*k.partLead+4*from.col])
 	for j := range from.rows {
 		k.sum(r, from, j)
 	}
 	t := resultTile{row: from.col, col: from.row, rows: from.cols, cols: from.rows, lead: 4 * from.rows}
 	if k.direct {
 		t.lead = 4 * k.m
-		t.data = unsafe.Pointer(&r.values[k.out][4*(t.row*k.m+t.col)])
+		t.data = unsafe.Pointer(&r.Values[k.out][4*(t.row*k.m+t.col)])
 	} else {
-		t.data = unsafe.Pointer(&w.scratch[0])
+		t.data = unsafe.Pointer(&w.Scratch[0])
 	}
 	lanes := uint(1)<<t.cols - 1
 	k.set.Transpose[gemm.F32](t.data, t.lead, from.data, k.partLead, t.rows, lanes, lanes)

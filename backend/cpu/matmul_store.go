@@ -3,7 +3,9 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
@@ -12,7 +14,7 @@ import (
 // applied. It runs on the worker that computed the tile, once for each element
 // of the result; tiles are those of shapes, not of workers. Scratch memory
 // that the store wants must lie beyond the product's own.
-type tileStore func(r *run, w *worker, t resultTile)
+type tileStore func(r *exec.Run, w *exec.Worker, t resultTile)
 
 // resultTile is a part of a product's result before it is rounded. Rows are
 // those of the result as a matrix in row-major order: batches follow each
@@ -34,14 +36,14 @@ func (t resultTile) at(i int) []float32 {
 }
 
 // convert is the store of a plain product: it rounds to the result's type.
-func (k *product) convert(r *run, _ *worker, t resultTile) {
+func (k *product) convert(r *exec.Run, _ *exec.Worker, t resultTile) {
 	size := k.to.Size()
 	if t.lead == 4*k.n && t.cols == k.n && t.step <= 1 {
 		t.rows, t.cols = 1, t.rows*t.cols // rows follow each other
 	}
 	for i := range t.rows {
 		at := (t.rowOf(i)*k.n + t.col) * size
-		k.narrowRow(r.values[k.out][at:at+t.cols*size], t, i, k.to)
+		k.narrowRow(r.Values[k.out][at:at+t.cols*size], t, i, k.to)
 	}
 }
 
@@ -55,6 +57,6 @@ func (k *product) narrowRow(to []byte, t resultTile, i int, d dtype.DType) {
 	case dtype.Float32:
 		copy(to, unsafe.Slice((*byte)(unsafe.Add(t.data, i*t.lead)), 4*t.cols))
 	default:
-		storeReal(to, t.at(i), d)
+		lanes.StoreReal(to, t.at(i), d)
 	}
 }

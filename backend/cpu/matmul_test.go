@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -186,13 +187,13 @@ func TestProductPlan(t *testing.T) {
 		if p := kernelOf(dtype.Float32, op.Attr{}, 64, 64, 64); p.a.packed || p.b.packed || p.scratch != 0 || len(p.stripes) != 1 || p.down != 1 {
 			t.Errorf("a small product packs or splits: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 1024, 1024, 1024); !p.sharesB || !p.a.packed || p.down*p.stripes[0].across < wantChunks {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 1024, 1024, 1024); !p.sharesB || !p.a.packed || p.down*p.stripes[0].across < tiling.MinChunks {
 			t.Errorf("a large product does not share packed B, or has few tiles: %+v", p)
 		}
 		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); !p.rowsFirst || !p.ownsB || p.a.packed {
 			t.Errorf("a tall product does not go through its rows in turn: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 128, 512, 784).unkept; !p.copies || !p.onePanel || p.a.packed || p.stripes[0].across < wantChunks {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 128, 512, 784).unkept; !p.copies || !p.onePanel || p.a.packed || p.stripes[0].across < tiling.MinChunks {
 			t.Errorf("a small product with rows on the same lines of the cache does not pack a panel at a time: %+v", p)
 		}
 		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 30); !p.a.packed || p.store == nil {

@@ -3,7 +3,9 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
 
@@ -32,7 +34,7 @@ const (
 )
 
 // newVectorProduct makes the kernel of such a product, or nil.
-func newVectorProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
+func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.Kernel {
 	if set.Dots[gemm.F32] == nil || d.batches != 1 || d.k == 0 || d.k > mostVector || d.m*d.n == 0 || d.m != 1 && d.n != 1 {
 		return nil
 	}
@@ -46,17 +48,17 @@ func newVectorProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 	}
 	element := elementOf[matrix.dtype]
 	k := &vectorProduct{
-		product: &product{m: 1, n: n, k: d.k, batches: 1, slices: 1, set: set, out: b.at(v), to: v.Type.DType},
+		product: &product{m: 1, n: n, k: d.k, batches: 1, slices: 1, set: set, out: b.At(v), to: v.Type.DType},
 		vector:  operandOf{matrix: vector, element: element, size: element.Size()},
 		matrix:  operandOf{matrix: matrix, element: element, size: element.Size()},
 	}
 	k.cutVector()
-	k.atX = roundUp(4*max(k.width, k.tileN), ir.Align)
+	k.atX = tiling.RoundUp(4*max(k.width, k.tileN), ir.Align)
 	k.scratch = k.atX
 	if element != gemm.F32 {
 		k.scratch += 4 * k.k
 	}
-	b.wantScratch(k.scratch)
+	b.ReserveScratch(k.scratch)
 	k.store = k.convert
 	if k.after = newEpilogue(b, v, 2, n); k.after != nil {
 		k.store = k.storeEpilogue
@@ -64,7 +66,7 @@ func newVectorProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 	}
 	if k.slices > 1 {
 		k.sums.init(k.product)
-		b.wantShared(k.slices * k.partBytes())
+		b.ReserveShared(k.slices * k.partBytes())
 	}
 	return k
 }
@@ -73,45 +75,45 @@ func newVectorProduct(b *builder, v *ir.Value, set *gemm.Set, d *dims) kernel {
 func (k *vectorProduct) cutVector() {
 	size := k.matrix.size
 	if k.matrix.trans {
-		k.width = min(mostCols, roundUp(max(16, vectorBytes/(k.k*size)), 4))
+		k.width = min(mostCols, tiling.RoundUp(max(16, vectorBytes/(k.k*size)), 4))
 	} else {
-		k.width = even(k.n, sumWidth, 64)
-		across := ceilDiv(k.n, k.width)
-		parts := max(1, min(ceilDiv(wantChunks, across), k.k*k.width*size/vectorBytes))
-		k.sliceK = roundUp(ceilDiv(k.k, parts), 4)
-		k.slices = ceilDiv(k.k, k.sliceK)
+		k.width = tiling.Even(k.n, sumWidth, 64)
+		across := tiling.CeilDiv(k.n, k.width)
+		parts := max(1, min(tiling.CeilDiv(tiling.MinChunks, across), k.k*k.width*size/vectorBytes))
+		k.sliceK = tiling.RoundUp(tiling.CeilDiv(k.k, parts), 4)
+		k.slices = tiling.CeilDiv(k.k, k.sliceK)
 	}
 	k.tileN = min(k.width, sumCols)
 	if k.slices == 1 {
 		k.sliceK, k.tileN = k.k, k.width
 	}
-	k.partLead = 4*roundUp(k.n, 16) + rowPad
+	k.partLead = 4*tiling.RoundUp(k.n, 16) + rowPad
 }
 
-func (k *vectorProduct) run(r *run) {
-	r.parallel(k, ceilDiv(k.n, k.width)*k.slices, k.n*k.k/8)
+func (k *vectorProduct) Run(r *exec.Run) {
+	r.Parallel(k, tiling.CeilDiv(k.n, k.width)*k.slices, k.n*k.k/8)
 	if k.slices > 1 {
-		r.parallel(&k.sums, k.sums.chunks(), k.slices*k.n)
+		r.Parallel(&k.sums, k.sums.chunks(), k.slices*k.n)
 	}
 }
 
-// chunk computes some of the results, or a slice's part of them.
-func (k *vectorProduct) chunk(r *run, w *worker, i int) {
+// Chunk computes some of the results, or a slice's part of them.
+func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	m, size := &k.matrix, k.matrix.size
 	slice := i % k.slices
-	t := resultTile{col: i / k.slices * k.width, rows: 1, lead: 4 * k.width, data: unsafe.Pointer(&w.scratch[0])}
+	t := resultTile{col: i / k.slices * k.width, rows: 1, lead: 4 * k.width, data: unsafe.Pointer(&w.Scratch[0])}
 	t.cols = min(k.width, k.n-t.col)
 	if k.slices > 1 {
-		t.data = unsafe.Pointer(&r.shared[slice*k.partBytes()+4*t.col])
+		t.data = unsafe.Pointer(&r.Shared[slice*k.partBytes()+4*t.col])
 	}
 	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
-	x := unsafe.Pointer(&r.values[k.vector.pos][(k.vector.starts[0]+first)*size])
+	x := unsafe.Pointer(&r.Values[k.vector.pos][(k.vector.starts[0]+first)*size])
 	if m.element != gemm.F32 {
-		wide := unsafe.Pointer(&w.scratch[k.atX])
+		wide := unsafe.Pointer(&w.Scratch[k.atX])
 		k.set.Widen[m.element](wide, x, end-first)
 		x = wide
 	}
-	s, lds := unsafe.Pointer(&r.values[m.pos][m.starts[0]*size]), m.stride*size
+	s, lds := unsafe.Pointer(&r.Values[m.pos][m.starts[0]*size]), m.stride*size
 	if m.trans {
 		dots := k.set.Dots[m.element]
 		for j := 0; j < t.cols; j += 4 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -20,22 +21,22 @@ import (
 type plain struct {
 	src, dst []byte
 	around   bool
-	r        *run
+	r        *exec.Run
 	chunks   int
 }
 
 func newPlain(reads, writes int) *plain {
-	t := &plain{src: aligned(reads), dst: aligned(writes)}
+	t := &plain{src: exec.Aligned(reads), dst: exec.Aligned(writes)}
 	for i := range t.src {
 		t.src[i] = 1
 	}
 	clear(t.dst)
 	t.chunks = max(1, max(reads, writes)>>15)
-	t.r = &run{plan: &Plan{}}
+	t.r = &exec.Run{Plan: &exec.Plan{}}
 	return t
 }
 
-func (t *plain) chunk(_ *run, _ *worker, i int) {
+func (t *plain) Chunk(_ *exec.Run, _ *exec.Worker, i int) {
 	part := func(b []byte) []byte {
 		return b[len(b)*i/t.chunks&^63 : len(b)*(i+1)/t.chunks&^63]
 	}
@@ -56,12 +57,12 @@ func (t *plain) chunk(_ *run, _ *worker, i int) {
 
 // seconds is the time of one pass, the shortest of several.
 func (t *plain) seconds(procs int) float64 {
-	t.r.procs = procs
+	t.r.Procs = procs
 	best := time.Duration(1 << 62)
 	for _, around := range []bool{false, true} {
 		t.around = around
 		for range 3 {
-			best = min(best, rounds(len(t.src)+len(t.dst), func() { t.r.parallel(t, t.chunks, 1<<40) }))
+			best = min(best, rounds(len(t.src)+len(t.dst), func() { t.r.Parallel(t, t.chunks, 1<<40) }))
 		}
 	}
 	return best.Seconds()
@@ -143,8 +144,8 @@ func repeated(t op.Type) array {
 		}
 		return float64(x)/250 - 2
 	})
-	data := aligned(t.Bytes())
-	repeat(data, copy(data, a.data))
+	data := exec.Aligned(t.Bytes())
+	exec.Repeat(data, copy(data, a.data))
 	return array{t, data}
 }
 

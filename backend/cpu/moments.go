@@ -3,6 +3,9 @@ package cpu
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -20,26 +23,26 @@ type moments struct {
 	join             joinMoments
 }
 
-func newMoments(b *builder, v *ir.Value) kernel {
+func newMoments(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x := v.Args[0].Type
 	k := &moments{
-		columnWalk: newColumnWalk(x.Shape[0], x.Shape[1], x.Shape[2], x.DType), x: b.at(v.Args[0]), out: b.at(v), from: x.DType,
+		columnWalk: newColumnWalk(x.Shape[0], x.Shape[1], x.Shape[2], x.DType), x: b.At(v.Args[0]), out: b.At(v), from: x.DType,
 	}
 	k.join.moments = k
 	if k.segments > 1 {
-		b.wantShared(3 * 8 * k.outer * k.segments * k.width)
+		b.ReserveShared(3 * 8 * k.outer * k.segments * k.width)
 	}
-	var l layout
-	k.atSum, k.atSquares, k.atCenter = l.take(4*k.places), l.take(4*k.places), l.take(4*k.places)
-	k.atK, k.atA, k.atB = l.take(8*k.places), l.take(8*k.places), l.take(8*k.places)
-	k.atConv = l.take(k.converted())
-	b.wantScratch(int(l))
+	var l tiling.Layout
+	k.atSum, k.atSquares, k.atCenter = l.Take(4*k.places), l.Take(4*k.places), l.Take(4*k.places)
+	k.atK, k.atA, k.atB = l.Take(8*k.places), l.Take(8*k.places), l.Take(8*k.places)
+	k.atConv = l.Take(k.converted())
+	b.ReserveScratch(int(l))
 	return k
 }
 
-func (k *moments) run(r *run) {
+func (k *moments) Run(r *exec.Run) {
 	if k.rows == 0 {
-		out := dtype.View[float32](r.values[k.out])
+		out := dtype.View[float32](r.Values[k.out])
 		for i := range out {
 			out[i] = float32(math.NaN())
 		}
@@ -47,7 +50,7 @@ func (k *moments) run(r *run) {
 	}
 	k.parallel(r, k, 3)
 	if k.segments > 1 {
-		r.parallel(&k.join, ceilDiv(k.outer*k.width, block), 6*k.outer*k.segments*k.width)
+		r.Parallel(&k.join, tiling.CeilDiv(k.outer*k.width, lanes.Block), 6*k.outer*k.segments*k.width)
 	}
 }
 
@@ -69,25 +72,25 @@ func (a shifted) moments() (mean, variance float64) {
 	return a.k + mean, math.Max(0, (a.squares-mean*a.sum)/a.n)
 }
 
-func (k *moments) chunk(r *run, w *worker, c int) {
+func (k *moments) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	for u := c * k.group; u < min(k.units(), (c+1)*k.group); u++ {
 		t := k.tileOf(u)
 		k.tileMoments(r, w, &t)
 	}
 }
 
-func (k *moments) tileMoments(r *run, w *worker, t *columnsTile) {
-	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], t.places) }
-	wide := func(at int) []float64 { return viewOf[float64](w.scratch[at:], t.places) }
+func (k *moments) tileMoments(r *exec.Run, w *exec.Worker, t *columnsTile) {
+	part := func(at int) []float32 { return lanes.ViewOf[float32](w.Scratch[at:], t.places) }
+	wide := func(at int) []float64 { return lanes.ViewOf[float64](w.Scratch[at:], t.places) }
 	sum, squares, center := part(k.atSum), part(k.atSquares), part(k.atCenter)
 	from, a, b := wide(k.atK), wide(k.atA), wide(k.atB)
-	conv := w.scratch[k.atConv:]
+	conv := w.Scratch[k.atConv:]
 	n := 0 // units so far
 	for n < t.whole/k.unit {
 		rows := min(k.block, t.whole/k.unit-n)
 		first := t.first + n*k.unit*k.width
-		k.near(t, r.values[k.x], k.from, first, rows)
-		x := k.bring(t, r.values[k.x], k.from, first, rows, conv)
+		k.near(t, r.Values[k.x], k.from, first, rows)
+		x := k.bring(t, r.Values[k.x], k.from, first, rows, conv)
 		clear(sum)
 		k.strips(t, rows, func(place, n, column, row, rows int) {
 			k.loops.sums(sum[place:place+n], k.elements(x, row, column), rows, x.stride)
@@ -115,7 +118,7 @@ func (k *moments) tileMoments(r *run, w *worker, t *columnsTile) {
 	}
 	left := t.rows - t.whole
 	if left > 0 {
-		x := k.leftRows(t, r.values[k.x], k.from, conv)
+		x := k.leftRows(t, r.Values[k.x], k.from, conv)
 		sum, squares, center = sum[:t.width], squares[:t.width], center[:t.width]
 		clear(sum)
 		plainColumns.sums(sum, x, left, t.width)
@@ -139,17 +142,17 @@ func (k *moments) tileMoments(r *run, w *worker, t *columnsTile) {
 }
 
 // store writes the moments of a column, or keeps what is to be joined.
-func (k *moments) store(r *run, t *columnsTile, column int, all shifted) {
+func (k *moments) store(r *exec.Run, t *columnsTile, column int, all shifted) {
 	if k.segments == 1 {
 		k.result(r, t.outer*k.width+column, all)
 		return
 	}
-	s := viewOf[float64](r.shared, 3*k.outer*k.segments*k.width)[3*((t.outer*k.segments+t.segment)*k.width+column):]
+	s := lanes.ViewOf[float64](r.Shared, 3*k.outer*k.segments*k.width)[3*((t.outer*k.segments+t.segment)*k.width+column):]
 	s[0], s[1], s[2] = all.k, all.sum, all.squares
 }
 
-func (k *moments) result(r *run, i int, all shifted) {
-	out := dtype.View[float32](r.values[k.out])
+func (k *moments) result(r *exec.Run, i int, all shifted) {
+	out := dtype.View[float32](r.Values[k.out])
 	mean, variance := all.moments()
 	out[i], out[k.outer*k.width+i] = float32(mean), float32(variance)
 }
@@ -157,9 +160,9 @@ func (k *moments) result(r *run, i int, all shifted) {
 // joinMoments is the task that joins segments.
 type joinMoments struct{ *moments }
 
-func (k *joinMoments) chunk(r *run, _ *worker, c int) {
-	s := viewOf[float64](r.shared, 3*k.outer*k.segments*k.width)
-	for i := c * block; i < min(k.outer*k.width, (c+1)*block); i++ {
+func (k *joinMoments) Chunk(r *exec.Run, _ *exec.Worker, c int) {
+	s := lanes.ViewOf[float64](r.Shared, 3*k.outer*k.segments*k.width)
+	for i := c * lanes.Block; i < min(k.outer*k.width, (c+1)*lanes.Block); i++ {
 		var all shifted
 		for g := range k.segments {
 			at := s[3*((i/k.width*k.segments+g)*k.width+i%k.width):]
@@ -181,48 +184,48 @@ type batchNormReduce struct {
 	join                 joinBatchNormReduce
 }
 
-func newBatchNormReduce(b *builder, v *ir.Value) kernel {
+func newBatchNormReduce(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x, g := v.Args[0].Type, v.Args[2].Type
 	k := &batchNormReduce{
 		columnWalk: newColumnWalk(x.Shape[0], x.Shape[1], x.Shape[2], x.DType, g.DType),
-		x:          b.at(v.Args[0]), center: b.at(v.Args[1]), grad: b.at(v.Args[2]), out: b.at(v), from: x.DType, gradType: g.DType,
+		x:          b.At(v.Args[0]), center: b.At(v.Args[1]), grad: b.At(v.Args[2]), out: b.At(v), from: x.DType, gradType: g.DType,
 	}
 	k.join.batchNormReduce = k
 	if k.segments > 1 {
-		b.wantShared(2 * 8 * k.outer * k.segments * k.width)
+		b.ReserveShared(2 * 8 * k.outer * k.segments * k.width)
 	}
-	var l layout
-	k.atSum, k.atProducts, k.atCenter = l.take(4*k.places), l.take(4*k.places), l.take(4*k.places)
-	k.atA, k.atB = l.take(8*k.places), l.take(8*k.places)
-	k.atConv, k.atConvGrad = l.take(k.converted()), l.take(k.converted())
-	b.wantScratch(int(l))
+	var l tiling.Layout
+	k.atSum, k.atProducts, k.atCenter = l.Take(4*k.places), l.Take(4*k.places), l.Take(4*k.places)
+	k.atA, k.atB = l.Take(8*k.places), l.Take(8*k.places)
+	k.atConv, k.atConvGrad = l.Take(k.converted()), l.Take(k.converted())
+	b.ReserveScratch(int(l))
 	return k
 }
 
-func (k *batchNormReduce) run(r *run) {
+func (k *batchNormReduce) Run(r *exec.Run) {
 	if k.rows == 0 {
-		clear(r.values[k.out])
+		clear(r.Values[k.out])
 		return
 	}
 	k.parallel(r, k, 3)
 	if k.segments > 1 {
-		r.parallel(&k.join, ceilDiv(k.outer*k.width, block), 4*k.outer*k.segments*k.width)
+		r.Parallel(&k.join, tiling.CeilDiv(k.outer*k.width, lanes.Block), 4*k.outer*k.segments*k.width)
 	}
 }
 
-func (k *batchNormReduce) chunk(r *run, w *worker, c int) {
+func (k *batchNormReduce) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	for u := c * k.group; u < min(k.units(), (c+1)*k.group); u++ {
 		t := k.tileOf(u)
 		k.tileSums(r, w, &t)
 	}
 }
 
-func (k *batchNormReduce) tileSums(r *run, w *worker, t *columnsTile) {
-	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], t.places) }
-	wide := func(at int) []float64 { return viewOf[float64](w.scratch[at:], t.places) }
+func (k *batchNormReduce) tileSums(r *exec.Run, w *exec.Worker, t *columnsTile) {
+	part := func(at int) []float32 { return lanes.ViewOf[float32](w.Scratch[at:], t.places) }
+	wide := func(at int) []float64 { return lanes.ViewOf[float64](w.Scratch[at:], t.places) }
 	sum, products, center, a, b := part(k.atSum), part(k.atProducts), part(k.atCenter), wide(k.atA), wide(k.atB)
-	convX, convG := w.scratch[k.atConv:], w.scratch[k.atConvGrad:]
-	centers := dtype.View[float32](r.values[k.center])[t.outer*k.width:]
+	convX, convG := w.Scratch[k.atConv:], w.Scratch[k.atConvGrad:]
+	centers := dtype.View[float32](r.Values[k.center])[t.outer*k.width:]
 	for c := range t.width {
 		t.sameColumn(c, func(p int) { center[p] = centers[t.column+c] })
 	}
@@ -234,10 +237,10 @@ func (k *batchNormReduce) tileSums(r *run, w *worker, t *columnsTile) {
 	for done := 0; done < t.whole; {
 		rows := min(k.block, (t.whole-done)/k.unit)
 		first := t.first + done*k.width
-		k.near(t, r.values[k.x], k.from, first, rows)
-		k.near(t, r.values[k.grad], k.gradType, first, rows)
-		x := k.bring(t, r.values[k.x], k.from, first, rows, convX)
-		g := k.bring(t, r.values[k.grad], k.gradType, first, rows, convG)
+		k.near(t, r.Values[k.x], k.from, first, rows)
+		k.near(t, r.Values[k.grad], k.gradType, first, rows)
+		x := k.bring(t, r.Values[k.x], k.from, first, rows, convX)
+		g := k.bring(t, r.Values[k.grad], k.gradType, first, rows, convG)
 		clear(sum)
 		clear(products)
 		k.strips(t, rows, func(place, n, column, row, rows int) {
@@ -254,7 +257,7 @@ func (k *batchNormReduce) tileSums(r *run, w *worker, t *columnsTile) {
 		sum, products = sum[:t.width], products[:t.width]
 		clear(sum)
 		clear(products)
-		x, g := k.leftRows(t, r.values[k.x], k.from, convX), k.leftRows(t, r.values[k.grad], k.gradType, convG)
+		x, g := k.leftRows(t, r.Values[k.x], k.from, convX), k.leftRows(t, r.Values[k.grad], k.gradType, convG)
 		plainColumns.products(sum, products, center, x, g, left, t.width)
 	}
 	for c := range t.width {
@@ -267,22 +270,22 @@ func (k *batchNormReduce) tileSums(r *run, w *worker, t *columnsTile) {
 			k.result(r, t.outer*k.width+t.column+c, s, p)
 			continue
 		}
-		to := viewOf[float64](r.shared, 2*k.outer*k.segments*k.width)[2*((t.outer*k.segments+t.segment)*k.width+t.column+c):]
+		to := lanes.ViewOf[float64](r.Shared, 2*k.outer*k.segments*k.width)[2*((t.outer*k.segments+t.segment)*k.width+t.column+c):]
 		to[0], to[1] = s, p
 	}
 }
 
-func (k *batchNormReduce) result(r *run, i int, sum, products float64) {
-	out := dtype.View[float32](r.values[k.out])
+func (k *batchNormReduce) result(r *exec.Run, i int, sum, products float64) {
+	out := dtype.View[float32](r.Values[k.out])
 	out[i], out[k.outer*k.width+i] = float32(sum), float32(products)
 }
 
 // joinBatchNormReduce is the task that adds up segments.
 type joinBatchNormReduce struct{ *batchNormReduce }
 
-func (k *joinBatchNormReduce) chunk(r *run, _ *worker, c int) {
-	s := viewOf[float64](r.shared, 2*k.outer*k.segments*k.width)
-	for i := c * block; i < min(k.outer*k.width, (c+1)*block); i++ {
+func (k *joinBatchNormReduce) Chunk(r *exec.Run, _ *exec.Worker, c int) {
+	s := lanes.ViewOf[float64](r.Shared, 2*k.outer*k.segments*k.width)
+	for i := c * lanes.Block; i < min(k.outer*k.width, (c+1)*lanes.Block); i++ {
 		var sum, products float64
 		for g := range k.segments {
 			at := s[2*((i/k.width*k.segments+g)*k.width+i%k.width):]

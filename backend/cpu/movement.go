@@ -4,6 +4,9 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -34,12 +37,7 @@ type mover struct {
 // moveGrain is how many elements a chunk has, roughly.
 const moveGrain = 1 << 14
 
-// aroundBytes is the size from which on results are written around the caches:
-// what is this large has left them again when it is read. A store to memory
-// that is not in a cache reads it first, so this saves a third of a copy.
-const aroundBytes = 1 << 23
-
-func newMover(b *builder, src, dst, size int, dims, from, to []int, fromStart, toStart int) *mover {
+func newMover(b *exec.Builder, src, dst, size int, dims, from, to []int, fromStart, toStart int) *mover {
 	m := &mover{src: src, dst: dst, size: size, fromStart: fromStart, toStart: toStart, n: 1}
 	for i, d := range dims {
 		m.n *= d
@@ -66,13 +64,13 @@ func newMover(b *builder, src, dst, size int, dims, from, to []int, fromStart, t
 		m.part = min(m.part, moveGrain/64) // squarish, so that lines of both sides are used up
 		m.group = max(1, moveGrain/m.part)
 	}
-	m.around = vec.Current() != nil && m.n*size >= aroundBytes
+	m.around = vec.Current() != nil && m.n*size >= lanes.NonTemporalBytes
 	if last := len(m.dims) - 1; m.around && m.part == inner {
 		m.inOrder = m.to[last] == 1 && slices.Equal(m.from, rowMajor(m.dims))
 	}
 	m.setTransposition()
 	m.parts = (inner + m.part - 1) / m.part
-	b.wantScratch(m.stage)
+	b.ReserveScratch(m.stage)
 	return m
 }
 
@@ -89,7 +87,7 @@ func rowMajor(s op.Shape) []int {
 
 // newCopy makes the movements that read one operand and write all of the
 // result in order.
-func newCopy(b *builder, v *ir.Value) kernel {
+func newCopy(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x, out := v.Args[0].Type.Shape, v.Type.Shape
 	strides := rowMajor(x)
 	from, start := make([]int, len(out)), 0
@@ -114,16 +112,16 @@ func newCopy(b *builder, v *ir.Value) kernel {
 			start += s * v.Attr.Start[i]
 		}
 	}
-	return newMover(b, b.at(v.Args[0]), b.at(v), v.Type.DType.Size(), out, from, rowMajor(out), start, 0)
+	return newMover(b, b.At(v.Args[0]), b.At(v), v.Type.DType.Size(), out, from, rowMajor(out), start, 0)
 }
 
-func (m *mover) run(r *run) {
+func (m *mover) Run(r *exec.Run) {
 	groups := (m.rows + m.group - 1) / m.group
-	r.parallel(m, groups*m.parts, m.n)
+	r.Parallel(m, groups*m.parts, m.n)
 }
 
-func (m *mover) chunk(r *run, w *worker, i int) {
-	src, dst := r.values[m.src], r.values[m.dst]
+func (m *mover) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	src, dst := r.Values[m.src], r.Values[m.dst]
 	lo := i / m.parts * m.group
 	hi := min(m.rows, lo+m.group)
 	col := i % m.parts * m.part
@@ -136,14 +134,14 @@ func (m *mover) chunk(r *run, w *worker, i int) {
 	}
 	for lo < hi {
 		// Rows that differ in one axis only go together.
-		f := m.fromStart + offsetAt(lo, outer, m.from) + col*m.from[last]
-		t := m.toStart + offsetAt(lo, outer, m.to) + col*m.to[last]
+		f := m.fromStart + tiling.OffsetAt(lo, outer, m.from) + col*m.from[last]
+		t := m.toStart + tiling.OffsetAt(lo, outer, m.to) + col*m.to[last]
 		rows, fs, ts := 1, 0, 0
 		if last > 0 {
 			rows = min(hi-lo, m.dims[last-1]-lo%m.dims[last-1])
 			fs, ts = m.from[last-1], m.to[last-1]
 		}
-		m.rectangle(w.scratch[:m.stage], src, dst, f, t, rows, cols, fs, ts)
+		m.rectangle(w.Scratch[:m.stage], src, dst, f, t, rows, cols, fs, ts)
 		lo += rows
 	}
 }
@@ -167,7 +165,7 @@ func (m *mover) rectangle(scratch, src, dst []byte, f, t, rows, cols, fs, ts int
 	case fc == 0 && tc == 1 && cols >= fewTimes:
 		for range rows {
 			row := dst[t*s : (t+cols)*s]
-			repeat(row, copy(row, src[f*s:(f+1)*s]))
+			exec.Repeat(row, copy(row, src[f*s:(f+1)*s]))
 			f += fs
 			t += ts
 		}
@@ -220,22 +218,22 @@ func scatterOf[T any](dst, src []T, f, t, rows, cols, fs, ts, fc, tc int) {
 }
 
 // several runs kernels one after the other.
-type several []kernel
+type several []exec.Kernel
 
-func (k several) run(r *run) {
+func (k several) Run(r *exec.Run) {
 	for _, one := range k {
-		one.run(r)
+		one.Run(r)
 	}
 }
 
-func newConcat(b *builder, v *ir.Value) kernel {
+func newConcat(b *exec.Builder, v *ir.Value) exec.Kernel {
 	axis := v.Attr.Axes[0]
 	to := rowMajor(v.Type.Shape)
 	var k several
 	at := 0
 	for _, a := range v.Args {
 		s := a.Type.Shape
-		k = append(k, newMover(b, b.at(a), b.at(v), v.Type.DType.Size(), s, rowMajor(s), to, 0, at*to[axis]))
+		k = append(k, newMover(b, b.At(a), b.At(v), v.Type.DType.Size(), s, rowMajor(s), to, 0, at*to[axis]))
 		at += s[axis]
 	}
 	return k

@@ -6,7 +6,9 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -15,7 +17,7 @@ import (
 // far; integers are small.
 func scattered(d dtype.DType, shape ...int) array {
 	a := array{op.Type{DType: d, Shape: shape}, nil}
-	a.data = aligned(a.Bytes())
+	a.data = exec.Aligned(a.Bytes())
 	for i := range a.data {
 		x := uint32(i/d.Size()) * 2654435761 >> 8
 		switch {
@@ -33,7 +35,7 @@ func scattered(d dtype.DType, shape ...int) array {
 }
 
 // TestMovementBits compares movements on every level with the portable ones, bit
-// for bit: small and beyond aroundBytes, with rows of whole lines and not.
+// for bit: small and beyond NonTemporalBytes, with rows of whole lines and not.
 func TestMovementBits(t *testing.T) {
 	type testCase struct {
 		name string
@@ -43,7 +45,7 @@ func TestMovementBits(t *testing.T) {
 	}
 	var cases []testCase
 	for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Uint8} {
-		large := aroundBytes/d.Size() + 1
+		large := lanes.NonTemporalBytes/d.Size() + 1
 		if d == dtype.Uint8 { // has no paths of its own
 			large = 5000
 		}

@@ -3,6 +3,9 @@ package cpu
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -10,7 +13,7 @@ import (
 // normalize is LayerNorm. A row is read from memory once; its statistics and
 // the result are computed in the first cache.
 type normalize struct {
-	passes
+	lanes.Rows
 	x, gain, shift, out int
 	from                dtype.DType
 	rows, features      int
@@ -28,10 +31,10 @@ const (
 	normalizeBatch = 1 << 11 // elements that are stored together
 )
 
-func makeLayerNorm(b *builder, v *ir.Value) normalize {
+func makeLayerNorm(b *exec.Builder, v *ir.Value) normalize {
 	x := v.Args[0].Type
 	k := normalize{
-		x: b.at(v.Args[0]), gain: b.at(v.Args[1]), out: b.at(v), from: x.DType,
+		x: b.At(v.Args[0]), gain: b.At(v.Args[1]), out: b.At(v), from: x.DType,
 		rows: x.Shape[0], features: x.Shape[1], epsilon: v.Attr.Epsilon, uncentered: v.Attr.Uncentered,
 	}
 	k.group = max(1, normalizeBlock/max(1, k.features))
@@ -39,28 +42,28 @@ func makeLayerNorm(b *builder, v *ir.Value) normalize {
 	return k
 }
 
-func newLayerNorm(b *builder, v *ir.Value) kernel {
+func newLayerNorm(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k := makeLayerNorm(b, v)
-	k.passes = newPasses(v.Type, k.features, k.from)
-	k.shift = b.at(v.Args[2])
+	k.Rows = lanes.NewRows(v.Type, k.features, k.from)
+	k.shift = b.At(v.Args[2])
 	n := k.batch * k.features
-	var l layout
-	l.take(4 * passNumbers)
-	k.atX, k.atOut, k.atRaw = l.take(4*k.features), l.take(4*n), l.take(2*n)
+	var l tiling.Layout
+	l.Take(4 * lanes.PassNumbers)
+	k.atX, k.atOut, k.atRaw = l.Take(4*k.features), l.Take(4*n), l.Take(2*n)
 	k.keepRows(&l)
-	b.wantScratch(int(l))
+	b.ReserveScratch(int(l))
 	return &k
 }
 
-func (k *normalize) run(r *run) {
+func (k *normalize) Run(r *exec.Run) {
 	if n := k.rows * k.features; n > 0 {
-		r.parallel(k, ceilDiv(k.rows, k.group), 2*n)
+		r.Parallel(k, tiling.CeilDiv(k.rows, k.group), 2*n)
 	}
 }
 
 // statistics are the mean of a row and 1/√(variance+epsilon).
 func (k *normalize) statistics(kept []float32, x []byte, s []float32) (mean, scale float32) {
-	m, v := k.momentsOf(kept, x, k.uncentered, s)
+	m, v := k.MomentsOf(kept, x, k.uncentered, s)
 	return float32(m), float32(1 / math.Sqrt(v+k.epsilon))
 }
 
@@ -74,20 +77,20 @@ type rowTurn struct {
 }
 
 // keepRows places kept rows of 16 bits, and settles whether they take turns.
-func (k *normalize) keepRows(l *layout) {
-	if k.in == dtype.Float32 {
+func (k *normalize) keepRows(l *tiling.Layout) {
+	if k.In == dtype.Float32 {
 		return
 	}
 	n := 4 * k.features
-	k.atKept = [2]int{l.apart(n), l.apart(n)}
-	k.turns = k.stores.NormalizeKeep != nil && !k.staged && k.whole(k.features) == k.features && k.features <= sumPart
+	k.atKept = [2]int{l.TakeApart(n), l.TakeApart(n)}
+	k.turns = k.Stores.NormalizeKeep != nil && !k.Staged && k.Whole(k.features) == k.features && k.features <= lanes.SumPart
 }
 
-func (k *normalize) turn(w *worker) rowTurn {
+func (k *normalize) turn(w *exec.Worker) rowTurn {
 	t := rowTurn{row: -1}
-	if k.in != dtype.Float32 {
+	if k.In != dtype.Float32 {
 		for i, at := range k.atKept {
-			t.kept[i] = viewOf[float32](w.scratch[at:], k.features)
+			t.kept[i] = lanes.ViewOf[float32](w.Scratch[at:], k.features)
 		}
 	}
 	return t
@@ -96,44 +99,44 @@ func (k *normalize) turn(w *worker) rowTurn {
 // settled makes statistics of the sums of a row that was kept, in deviations from
 // a number.
 func (k *normalize) settled(t *rowTurn, row int, from, a, b float32, s []float32) {
-	m, v := k.settle(t.kept[row%2], from, float64(a), float64(b), k.uncentered, s)
+	m, v := k.Settle(t.kept[row%2], from, float64(a), float64(b), k.uncentered, s)
 	t.row, t.mean, t.scale = row, float32(m), float32(1/math.Sqrt(v+k.epsilon))
 }
 
-func (k *normalize) chunk(r *run, w *worker, c int) {
-	s, conv, t := viewOf[float32](w.scratch, passNumbers), w.scratch[k.atX:], k.turn(w)
-	gain, shift := dtype.View[float32](r.values[k.gain]), dtype.View[float32](r.values[k.shift])
+func (k *normalize) Chunk(r *exec.Run, w *exec.Worker, c int) {
+	s, conv, t := lanes.ViewOf[float32](w.Scratch, lanes.PassNumbers), w.Scratch[k.atX:], k.turn(w)
+	gain, shift := dtype.View[float32](r.Values[k.gain]), dtype.View[float32](r.Values[k.shift])
 	end := min(k.rows, (c+1)*k.group)
 	for i := c * k.group; i < end; i += k.batch {
 		last := min(end, i+k.batch)
-		to := r.values[k.out][i*k.features*k.to.Size() : last*k.features*k.to.Size()]
-		out, size := to, k.features*k.in.Size()
-		if k.staged {
-			out = w.scratch[k.atOut:][:4*(last-i)*k.features]
+		to := r.Values[k.out][i*k.features*k.To.Size() : last*k.features*k.To.Size()]
+		out, size := to, k.features*k.In.Size()
+		if k.Staged {
+			out = w.Scratch[k.atOut:][:4*(last-i)*k.features]
 		}
 		for j := i; j < last; j++ {
-			x := k.row(r.values[k.x], j, k.features, k.from, conv)
-			kept := k.kept(x, t.kept[j%2])
+			x := k.Row(r.Values[k.x], j, k.features, k.from, conv)
+			kept := k.Widened(x, t.kept[j%2])
 			if t.row != j {
 				t.mean, t.scale = k.statistics(kept, x, s)
 			}
 			s[0], s[1] = t.mean, t.scale
-			row, ahead := out[(j-i)*size:(j-i+1)*size], k.next(r.values[k.x], j, k.features, k.from)
+			row, ahead := out[(j-i)*size:(j-i+1)*size], k.Next(r.Values[k.x], j, k.features, k.from)
 			if !k.turns || j+1 == end {
-				k.normalizeRow(row, kept, gain, shift, s, ahead)
+				k.NormalizeRow(row, kept, gain, shift, s, ahead)
 				continue
 			}
 			next := t.kept[(j+1)%2]
-			from := k.centerOf(next, ahead, k.uncentered)
+			from := k.CenterOf(next, ahead, k.uncentered)
 			s[2] = from
-			k.stores.NormalizeKeep(row, kept, gain, shift, next, ahead, s, ahead[min(size, len(ahead)-size):])
+			k.Stores.NormalizeKeep(row, kept, gain, shift, next, ahead, s, ahead[min(size, len(ahead)-size):])
 			k.settled(&t, j+1, from, s[3], s[4], s)
 		}
-		if k.staged {
-			k.store(to, out, w.scratch[k.atRaw:])
+		if k.Staged {
+			k.Store(to, out, w.Scratch[k.atRaw:])
 		}
 	}
-	k.done()
+	k.Fence()
 }
 
 // normalizeGrad is LayerNormGrad: rows as normalize, and sums over rows for
@@ -143,7 +146,7 @@ type normalizeGrad struct {
 	normalize
 	grad                    int
 	gradType                dtype.DType
-	dx, dgain, dshift       resultPart
+	dx, dgain, dshift       exec.Result
 	chunks                  int
 	atGrad, atGain, atShift int
 	atGained, atQuiet       int
@@ -152,47 +155,47 @@ type normalizeGrad struct {
 
 const normalizeRows = 128 // that are added up in float32
 
-func newLayerNormGrad(b *builder, v *ir.Value) kernel {
-	k := &normalizeGrad{normalize: makeLayerNorm(b, v), grad: b.at(v.Args[2]), gradType: v.Args[2].Type.DType}
-	parts := b.parts(v)
+func newLayerNormGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
+	k := &normalizeGrad{normalize: makeLayerNorm(b, v), grad: b.At(v.Args[2]), gradType: v.Args[2].Type.DType}
+	parts := b.Results(v)
 	k.dx, k.dgain, k.dshift = parts[0], parts[1], parts[2]
-	k.passes = newPasses(k.dx.Type, k.features, k.from, k.gradType)
+	k.Rows = lanes.NewRows(k.dx.Type, k.features, k.from, k.gradType)
 	k.join.normalizeGrad = k
 	// Each chunk has sums of its own: 64 at most, and as little as x takes.
-	k.chunks = max(1, min(64, ceilDiv(k.rows, k.group), k.rows/8))
-	k.group = max(1, ceilDiv(k.rows, k.chunks))
-	k.chunks = max(1, ceilDiv(k.rows, k.group))
-	b.wantShared(16 * k.chunks * k.features)
+	k.chunks = max(1, min(64, tiling.CeilDiv(k.rows, k.group), k.rows/8))
+	k.group = max(1, tiling.CeilDiv(k.rows, k.chunks))
+	k.chunks = max(1, tiling.CeilDiv(k.rows, k.group))
+	b.ReserveShared(16 * k.chunks * k.features)
 	n := 4 * k.features
-	var l layout
-	l.take(4 * passNumbers)
-	k.atGain, k.atShift, k.atGained = l.apart(n), l.apart(n), l.apart(n)
-	k.atX, k.atQuiet, k.atGrad = l.apart(n), l.apart(n), l.take(n)
-	k.atOut, k.atRaw = l.take(k.batch*n), l.take(k.batch*n/2)
-	b.wantScratch(max(int(l), 16*block)) // also of the join
+	var l tiling.Layout
+	l.Take(4 * lanes.PassNumbers)
+	k.atGain, k.atShift, k.atGained = l.TakeApart(n), l.TakeApart(n), l.TakeApart(n)
+	k.atX, k.atQuiet, k.atGrad = l.TakeApart(n), l.TakeApart(n), l.Take(n)
+	k.atOut, k.atRaw = l.Take(k.batch*n), l.Take(k.batch*n/2)
+	b.ReserveScratch(max(int(l), 16*lanes.Block)) // also of the join
 	return k
 }
 
-func (k *normalizeGrad) run(r *run) {
+func (k *normalizeGrad) Run(r *exec.Run) {
 	if k.features == 0 {
 		return
 	}
 	n := k.rows * k.features
-	r.parallel(k, k.chunks, 4*n)
-	r.parallel(&k.join, ceilDiv(k.features, block), 2*k.chunks*k.features)
+	r.Parallel(k, k.chunks, 4*n)
+	r.Parallel(&k.join, tiling.CeilDiv(k.features, lanes.Block), 2*k.chunks*k.features)
 }
 
 // sums are those of a chunk, for gains and for shifts.
-func (k *normalizeGrad) sums(r *run, c int) (gain, shift []float64) {
-	s := viewOf[float64](r.shared[16*c*k.features:], 2*k.features)
+func (k *normalizeGrad) sums(r *exec.Run, c int) (gain, shift []float64) {
+	s := lanes.ViewOf[float64](r.Shared[16*c*k.features:], 2*k.features)
 	return s[:k.features], s[k.features:]
 }
 
-func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
-	s := viewOf[float32](w.scratch, passNumbers)
-	part := func(at int) []float32 { return viewOf[float32](w.scratch[at:], k.features) }
-	convX, convG, dgain, dshift, gained := w.scratch[k.atX:], w.scratch[k.atGrad:], part(k.atGain), part(k.atShift), part(k.atGained)
-	gain, dx := k.quiet(dtype.View[float32](r.values[k.gain]), part(k.atQuiet)), k.dx.in(r)
+func (k *normalizeGrad) Chunk(r *exec.Run, w *exec.Worker, c int) {
+	s := lanes.ViewOf[float32](w.Scratch, lanes.PassNumbers)
+	part := func(at int) []float32 { return lanes.ViewOf[float32](w.Scratch[at:], k.features) }
+	convX, convG, dgain, dshift, gained := w.Scratch[k.atX:], w.Scratch[k.atGrad:], part(k.atGain), part(k.atShift), part(k.atGained)
+	gain, dx := k.quiet(dtype.View[float32](r.Values[k.gain]), part(k.atQuiet)), k.dx.In(r)
 	allGain, allShift := k.sums(r, c)
 	clear(allGain)
 	clear(allShift)
@@ -202,17 +205,17 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 		clear(dshift)
 		for i := first; i < min(end, first+normalizeRows); i += k.batch {
 			last := min(end, first+normalizeRows, i+k.batch)
-			out, size := w.scratch[k.atOut:], k.features*k.in.Size()
-			if dx != nil && !k.staged {
+			out, size := w.Scratch[k.atOut:], k.features*k.In.Size()
+			if dx != nil && !k.Staged {
 				out = dx[i*size:]
 			}
 			for j := i; j < last; j++ {
-				x := k.row(r.values[k.x], j, k.features, k.from, convX)
-				g := k.row(r.values[k.grad], j, k.features, k.gradType, convG)
-				kept := k.kept(x, part(k.atX))
+				x := k.Row(r.Values[k.x], j, k.features, k.from, convX)
+				g := k.Row(r.Values[k.grad], j, k.features, k.gradType, convG)
+				kept := k.Widened(x, part(k.atX))
 				mean, scale := k.statistics(kept, x, s)
 				s[0], s[1] = mean, scale
-				k.gradRowSums(dgain, dshift, gained, kept, g, gain, s, k.next(r.values[k.x], j, k.features, k.from))
+				k.GradRowSums(dgain, dshift, gained, kept, g, gain, s, k.Next(r.Values[k.x], j, k.features, k.from))
 				if dx == nil {
 					continue
 				}
@@ -221,23 +224,23 @@ func (k *normalizeGrad) chunk(r *run, w *worker, c int) {
 				if k.uncentered {
 					s[3] = 0
 				}
-				k.gradRow(out[(j-i)*size:(j-i+1)*size], kept, gained, s, k.next(r.values[k.grad], j, k.features, k.gradType))
+				k.GradRow(out[(j-i)*size:(j-i+1)*size], kept, gained, s, k.Next(r.Values[k.grad], j, k.features, k.gradType))
 			}
-			if dx != nil && k.staged {
-				to := k.features * k.to.Size()
-				k.store(dx[i*to:last*to], out[:(last-i)*size], w.scratch[k.atRaw:])
+			if dx != nil && k.Staged {
+				to := k.features * k.To.Size()
+				k.Store(dx[i*to:last*to], out[:(last-i)*size], w.Scratch[k.atRaw:])
 			}
 		}
 		sumEach(allGain, dgain)
 		sumEach(allShift, dshift)
 	}
-	k.done()
+	k.Fence()
 }
 
 // quiet is gains whose NaNs have no more bits than bfloat16: what is computed of
 // them is rounded without a look at NaNs.
 func (k *normalizeGrad) quiet(gain, t []float32) []float32 {
-	if k.in != dtype.BFloat16 {
+	if k.In != dtype.BFloat16 {
 		return gain
 	}
 	for i, g := range gain {
@@ -252,9 +255,9 @@ func (k *normalizeGrad) quiet(gain, t []float32) []float32 {
 // joinLayerNormGrad is the task that adds up the chunks' sums.
 type joinLayerNormGrad struct{ *normalizeGrad }
 
-func (k *joinLayerNormGrad) chunk(r *run, w *worker, i int) {
-	lo, hi := i*block, min(k.features, (i+1)*block)
-	gain, shift := viewOf[float64](w.scratch, hi-lo), viewOf[float64](w.scratch[8*block:], hi-lo)
+func (k *joinLayerNormGrad) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	lo, hi := i*lanes.Block, min(k.features, (i+1)*lanes.Block)
+	gain, shift := lanes.ViewOf[float64](w.Scratch, hi-lo), lanes.ViewOf[float64](w.Scratch[8*lanes.Block:], hi-lo)
 	clear(gain)
 	clear(shift)
 	for c := range k.chunks {
@@ -262,10 +265,10 @@ func (k *joinLayerNormGrad) chunk(r *run, w *worker, i int) {
 		sumEach(gain, a[lo:hi])
 		sumEach(shift, b[lo:hi])
 	}
-	if to := k.dgain.in(r); to != nil {
+	if to := k.dgain.In(r); to != nil {
 		dtype.FromF64(to[4*lo:4*hi], gain, dtype.Float32)
 	}
-	if to := k.dshift.in(r); to != nil {
+	if to := k.dshift.In(r); to != nil {
 		dtype.FromF64(to[4*lo:4*hi], shift, dtype.Float32)
 	}
 }

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -24,9 +26,9 @@ type pad struct {
 	around    bool
 }
 
-func newPad(b *builder, v *ir.Value) kernel {
+func newPad(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x, out := v.Args[0].Type.Shape, v.Type.Shape
-	k := &pad{src: b.at(v.Args[0]), dst: b.at(v), size: v.Type.DType.Size()}
+	k := &pad{src: b.At(v.Args[0]), dst: b.At(v), size: v.Type.DType.Size()}
 	last := len(out) - 1
 	for last > 0 && x[last] == out[last] {
 		last--
@@ -40,7 +42,7 @@ func newPad(b *builder, v *ir.Value) kernel {
 	}
 	k.group = max(1, 2*moveGrain/max(1, k.row))
 	k.fill = make([]byte, min(k.row, 4096))
-	fill(k.fill, v.Type.DType, v.Attr.Value)
+	exec.Fill(k.fill, v.Type.DType, v.Attr.Value)
 	if k.row > 4*moveGrain { // long rows are moved by several workers
 		k.border = true
 		to, start := rowMajor(out), 0
@@ -49,26 +51,26 @@ func newPad(b *builder, v *ir.Value) kernel {
 		}
 		return several{k, newMover(b, k.src, k.dst, k.size, x, rowMajor(x), to, 0, start)}
 	}
-	k.around = vec.Current() != nil && k.rows*k.row >= aroundBytes
+	k.around = vec.Current() != nil && k.rows*k.row >= lanes.NonTemporalBytes
 	if k.around {
-		b.wantScratch(k.group * k.row)
+		b.ReserveScratch(k.group * k.row)
 	}
 	return k
 }
 
-func (k *pad) run(r *run) {
+func (k *pad) Run(r *exec.Run) {
 	if k.row > 0 {
-		r.parallel(k, (k.rows+k.group-1)/k.group, k.rows*k.row/k.size)
+		r.Parallel(k, (k.rows+k.group-1)/k.group, k.rows*k.row/k.size)
 	}
 }
 
-func (k *pad) chunk(r *run, w *worker, c int) {
+func (k *pad) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	lo, hi := c*k.group, min(k.rows, (c+1)*k.group)
-	out := r.values[k.dst][lo*k.row : hi*k.row]
+	out := r.Values[k.dst][lo*k.row : hi*k.row]
 	to := out
 	if k.around {
-		to = w.scratch[:len(out)]
-		k.touch(r.values[k.src], lo, hi)
+		to = w.Scratch[:len(out)]
+		k.touch(r.Values[k.src], lo, hi)
 	}
 	for i := range hi - lo {
 		row := to[i*k.row:][:k.row]
@@ -79,7 +81,7 @@ func (k *pad) chunk(r *run, w *worker, c int) {
 		}
 		k.set(row[:k.head])
 		if !k.border {
-			copy(row[k.head:], r.values[k.src][at*k.body:(at+1)*k.body])
+			copy(row[k.head:], r.Values[k.src][at*k.body:(at+1)*k.body])
 		}
 		k.set(row[k.head+k.body:])
 	}

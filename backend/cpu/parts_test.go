@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -18,7 +19,7 @@ import (
 // are copied out of a whole result and then cast, for every set of them that
 // may be wanted, also where rows go around the caches.
 func TestParts(t *testing.T) {
-	large := aroundBytes/2/1024 + 3 // rows of 16 bits
+	large := lanes.NonTemporalBytes/2/1024 + 3 // rows of 16 bits
 	forEachISA(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range []op.Shape{{1, 1}, {37, 67}, {130, 96}, {large, 1024}, {0, 3}, {3, 0}} {
@@ -37,7 +38,7 @@ func TestParts(t *testing.T) {
 
 // TestAttentionParts: the same of attention, of few keys.
 func TestAttentionParts(t *testing.T) {
-	steps := aroundBytes/4/64/128 + 5
+	steps := lanes.NonTemporalBytes/4/64/128 + 5
 	forEachISA(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range []attentionShape{

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
@@ -37,7 +38,7 @@ func Peak(d dtype.DType) float64 {
 			// Together: what the system calls two cores may be one, which serves
 			// both in turn.
 			for ready.Add(1); int(ready.Load()) < len(rates); {
-				yield()
+				exec.Yield()
 			}
 			start := time.Now()
 			peak(n)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -17,14 +19,14 @@ import (
 // gradients gather: an element goes through the windows that cover it, so that
 // sums have a fixed order and rows are independent. Those of MaxPool first
 // write down which element of each window is the largest.
-type pooling[T real] struct {
+type pooling[T lanes.Real] struct {
 	slide
 	channels int
 	x, y     int // positions of the operands; y is -1 where there is one
 	dst      int
 	dtype    dtype.DType
-	loops    *loops[T]
-	work     func(k *pooling[T], r *run, w *worker, row int)
+	loops    *lanes.Table[T]
+	work     func(k *pooling[T], r *exec.Run, w *exec.Worker, row int)
 	rows     int
 	counts   [3][]int // of elements that are not padding, by window, per axis
 	places   *places[T]
@@ -32,14 +34,14 @@ type pooling[T real] struct {
 
 // places is the task that writes down, for each element of the result of
 // MaxPool, the number of the element of its window that is the largest.
-type places[T real] struct{ *pooling[T] }
+type places[T lanes.Real] struct{ *pooling[T] }
 
-func newPool(b *builder, v *ir.Value) kernel {
+func newPool(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if v.Args[0].Type.DType == dtype.Float64 {
-		k := makePool(b, v, loopsF64)
+		k := makePool(b, v, lanes.F64Table)
 		return followPool(b, v, k, k)
 	}
-	k := makePool(b, v, ofF32())
+	k := makePool(b, v, lanes.OfF32())
 	switch c := newWindowPool(b, v, k); {
 	case c == nil:
 		return followPool(b, v, k, k)
@@ -50,11 +52,11 @@ func newPool(b *builder, v *ir.Value) kernel {
 	}
 }
 
-func makePool[T real](b *builder, v *ir.Value, l *loops[T]) *pooling[T] {
+func makePool[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) *pooling[T] {
 	x, y := v.Args[0].Type.Shape, v.Type.Shape
-	k := &pooling[T]{x: b.at(v.Args[0]), y: -1, dst: b.at(v), dtype: v.Args[0].Type.DType, loops: l}
+	k := &pooling[T]{x: b.At(v.Args[0]), y: -1, dst: b.At(v), dtype: v.Args[0].Type.DType, loops: l}
 	if v.Op.Info().Args > 1 {
-		k.y = b.at(v.Args[1])
+		k.y = b.At(v.Args[1])
 	}
 	switch v.Op {
 	case op.MaxPool:
@@ -92,43 +94,43 @@ func makePool[T real](b *builder, v *ir.Value, l *loops[T]) *pooling[T] {
 		}
 	}
 	if k.places != nil {
-		b.wantShared(4 * k.batch * k.outSize * k.channels)
+		b.ReserveShared(4 * k.batch * k.outSize * k.channels)
 	}
-	b.wantScratch(scratch)
+	b.ReserveScratch(scratch)
 	return k
 }
 
-func (k *pooling[T]) run(r *run) {
+func (k *pooling[T]) Run(r *exec.Run) {
 	if k.channels == 0 {
 		return
 	}
 	work := k.batch * k.outSize * k.windowSize * k.channels
 	if k.places != nil {
-		r.parallel(k.places, k.batch*k.outSize/k.out[2], work)
+		r.Parallel(k.places, k.batch*k.outSize/k.out[2], work)
 	}
-	r.parallel(k, k.rows, work)
+	r.Parallel(k, k.rows, work)
 }
 
-func (k *pooling[T]) chunk(r *run, w *worker, i int) { k.work(k, r, w, i) }
+func (k *pooling[T]) Chunk(r *exec.Run, w *exec.Worker, i int) { k.work(k, r, w, i) }
 
 // scratch is room for 8 bytes for each channel, and for two times a T.
-func (k *pooling[T]) scratch(w *worker) (sums []byte, a, b []T) {
+func (k *pooling[T]) scratch(w *exec.Worker) (sums []byte, a, b []T) {
 	c := k.channels
-	rest := w.scratch[8*c:]
-	return w.scratch[:8*c], viewOf[T](rest, c), viewOf[T](rest[c*sizeOf[T]():], c)
+	rest := w.Scratch[8*c:]
+	return w.Scratch[:8*c], lanes.ViewOf[T](rest, c), lanes.ViewOf[T](rest[c*lanes.SizeOf[T]():], c)
 }
 
 // pixel is the channels of a pixel of operand pos, converted in conv if they
 // must be.
-func (k *pooling[T]) pixel(r *run, pos, pixel int, conv []T) []T {
+func (k *pooling[T]) pixel(r *exec.Run, pos, pixel int, conv []T) []T {
 	n := k.channels * k.dtype.Size()
-	return realView(r.values[pos][pixel*n:(pixel+1)*n], k.dtype, conv)
+	return lanes.RealView(r.Values[pos][pixel*n:(pixel+1)*n], k.dtype, conv)
 }
 
 // put stores the channels of a pixel of the result.
-func (k *pooling[T]) put(r *run, pixel int, x []T) {
+func (k *pooling[T]) put(r *exec.Run, pixel int, x []T) {
 	n := k.channels * k.dtype.Size()
-	storeReal(r.values[k.dst][pixel*n:(pixel+1)*n], x, k.dtype)
+	lanes.StoreReal(r.Values[k.dst][pixel*n:(pixel+1)*n], x, k.dtype)
 }
 
 // eachTap calls f for the elements of window ox of a row of windows that are
@@ -181,10 +183,10 @@ func (k *pooling[T]) eachWindow(row, x int, f func(tap, pixel, count int)) {
 
 // maxPool takes the maximum of the rows under a row of windows first, and then
 // that of neighbours.
-func maxPool[T real](k *pooling[T], r *run, w *worker, row int) {
-	larger := k.loops.binary[op.Maximum]
+func maxPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	larger := k.loops.Binary[op.Maximum]
 	acc, conv, top := k.lines(w)
-	if k.dtype.Size() == sizeOf[T]() { // in the result's memory
+	if k.dtype.Size() == lanes.SizeOf[T]() { // in the result's memory
 		top = k.line(r, k.dst, row, k.out[2], nil)
 	}
 	lowest(top)
@@ -214,14 +216,14 @@ func maxPool[T real](k *pooling[T], r *run, w *worker, row int) {
 	if first {
 		lowest(top)
 	}
-	if k.dtype.Size() != sizeOf[T]() {
+	if k.dtype.Size() != lanes.SizeOf[T]() {
 		size := k.dtype.Size()
-		storeReal(r.values[k.dst][row*len(top)*size:(row+1)*len(top)*size], top, k.dtype)
+		lanes.StoreReal(r.Values[k.dst][row*len(top)*size:(row+1)*len(top)*size], top, k.dtype)
 	}
 }
 
 // lowest makes all elements -∞, the maximum of nothing.
-func lowest[T real](x []T) {
+func lowest[T lanes.Real](x []T) {
 	if len(x) == 0 {
 		return
 	}
@@ -232,17 +234,17 @@ func lowest[T real](x []T) {
 }
 
 // lines is room for two rows of the input and one of the result.
-func (k *pooling[T]) lines(w *worker) (a, b, y []T) {
+func (k *pooling[T]) lines(w *exec.Worker) (a, b, y []T) {
 	in, out := k.in[2]*k.channels, k.out[2]*k.channels
-	all := viewOf[T](w.scratch, 2*in+out)
+	all := lanes.ViewOf[T](w.Scratch, 2*in+out)
 	return all[:in], all[in : 2*in], all[2*in:]
 }
 
 // line is row number i of an operand, of n pixels, converted in conv if it
 // must be.
-func (k *pooling[T]) line(r *run, pos, i, n int, conv []T) []T {
+func (k *pooling[T]) line(r *exec.Run, pos, i, n int, conv []T) []T {
 	n *= k.channels * k.dtype.Size()
-	return realView(r.values[pos][i*n:(i+1)*n], k.dtype, conv)
+	return lanes.RealView(r.Values[pos][i*n:(i+1)*n], k.dtype, conv)
 }
 
 // eachLine calls f with the rows of the input under a row of windows, and the
@@ -261,7 +263,7 @@ func (k *pooling[T]) eachLine(row int, f func(tap, line int)) {
 
 // find sets best to the maxima of a window, and place to the numbers of the
 // first elements that have them, -1 where there is none.
-func (k *pooling[T]) find(r *run, row, ox int, place []int32, best, conv []T) {
+func (k *pooling[T]) find(r *exec.Run, row, ox int, place []int32, best, conv []T) {
 	for c := range place {
 		place[c] = -1
 	}
@@ -277,17 +279,17 @@ func (k *pooling[T]) find(r *run, row, ox int, place []int32, best, conv []T) {
 	})
 }
 
-func (k *places[T]) chunk(r *run, w *worker, row int) {
-	all := viewOf[int32](r.shared, k.batch*k.outSize*k.channels)
+func (k *places[T]) Chunk(r *exec.Run, w *exec.Worker, row int) {
+	all := lanes.ViewOf[int32](r.Shared, k.batch*k.outSize*k.channels)
 	_, best, conv := k.scratch(w)
 	for ox := range k.out[2] {
 		k.find(r, row, ox, all[(row*k.out[2]+ox)*k.channels:][:k.channels], best, conv)
 	}
 }
 
-func maxPoolGradGrad[T real](k *pooling[T], r *run, w *worker, row int) {
+func maxPoolGradGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
 	sums, best, conv := k.scratch(w)
-	place := viewOf[int32](sums, k.channels)
+	place := lanes.ViewOf[int32](sums, k.channels)
 	for ox := range k.out[2] {
 		k.find(r, row, ox, place, best, conv)
 		clear(best)
@@ -303,8 +305,8 @@ func maxPoolGradGrad[T real](k *pooling[T], r *run, w *worker, row int) {
 	}
 }
 
-func maxPoolGrad[T real](k *pooling[T], r *run, w *worker, row int) {
-	all := viewOf[int32](r.shared, k.batch*k.outSize*k.channels)
+func maxPoolGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	all := lanes.ViewOf[int32](r.Shared, k.batch*k.outSize*k.channels)
 	_, sum, conv := k.scratch(w)
 	for x := range k.in[2] {
 		clear(sum)
@@ -335,7 +337,7 @@ func (k *pooling[T]) apart() bool {
 // maxPoolGradApart is the gradient of a row of windows that do not overlap,
 // and of the rows of pixels from the first of them to those of the next. It
 // works on one element of all windows of the row at a time.
-func maxPoolGradApart[T real](k *pooling[T], r *run, w *worker, row int) {
+func maxPoolGradApart[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
 	image, _, oy := split(row, k.out)
 	from, to := 0, k.in[1]
 	if oy > 0 {
@@ -347,14 +349,14 @@ func maxPoolGradApart[T real](k *pooling[T], r *run, w *worker, row int) {
 	from, to = min(max(0, from), k.in[1]), min(max(0, to), k.in[1])
 	size := k.dtype.Size()
 	rowBytes := k.in[2] * k.channels * size
-	clear(r.values[k.dst][(image*k.in[1]+from)*rowBytes : (image*k.in[1]+max(from, to))*rowBytes])
+	clear(r.Values[k.dst][(image*k.in[1]+from)*rowBytes : (image*k.in[1]+max(from, to))*rowBytes])
 
 	c, n := k.channels, k.out[2]*k.channels
 	grad, conv, _ := k.lines(w)
-	rest := viewOf[T](w.scratch[2*len(grad)*sizeOf[T]():], (4+k.windowSize)*n)
+	rest := lanes.ViewOf[T](w.Scratch[2*len(grad)*lanes.SizeOf[T]():], (4+k.windowSize)*n)
 	top, left, zero, part, taps := rest[:n], rest[n:2*n], rest[2*n:3*n], rest[3*n:4*n], rest[4*n:]
-	mask := w.scratch[(2*len(grad)+len(rest))*sizeOf[T]():][:n]
-	larger, equal, where := k.loops.binary[op.Maximum], k.loops.compare[op.Equal], k.loops.where
+	mask := w.Scratch[(2*len(grad)+len(rest))*lanes.SizeOf[T]():][:n]
+	larger, equal, where := k.loops.Binary[op.Maximum], k.loops.Compare[op.Equal], k.loops.Where
 	clear(zero)
 	lowest(top)
 	k.eachLine(row, func(tap, line int) {
@@ -387,12 +389,12 @@ func maxPoolGradApart[T real](k *pooling[T], r *run, w *worker, row int) {
 				copy(grad[(at+i*k.stride[2])*c:][:c], p[i*c:])
 			}
 		}
-		storeReal(r.values[k.dst][line*rowBytes:(line+1)*rowBytes], grad, k.dtype)
+		lanes.StoreReal(r.Values[k.dst][line*rowBytes:(line+1)*rowBytes], grad, k.dtype)
 	})
 }
 
 // sameNaN marks where both are NaN.
-func sameNaN[T real](mask []byte, x, y []T) {
+func sameNaN[T lanes.Real](mask []byte, x, y []T) {
 	for i := range mask {
 		if x[i] != x[i] && y[i] != y[i] {
 			mask[i] = 1
@@ -400,9 +402,9 @@ func sameNaN[T real](mask []byte, x, y []T) {
 	}
 }
 
-func avgPool[T real](k *pooling[T], r *run, w *worker, row int) {
+func avgPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
 	wide, mean, conv := k.scratch(w)
-	sums := viewOf[float64](wide, k.channels)
+	sums := lanes.ViewOf[float64](wide, k.channels)
 	for ox := range k.out[2] {
 		clear(sums)
 		n := 0
@@ -421,9 +423,9 @@ func avgPool[T real](k *pooling[T], r *run, w *worker, row int) {
 	}
 }
 
-func avgPoolGrad[T real](k *pooling[T], r *run, w *worker, row int) {
+func avgPoolGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
 	wide, mean, conv := k.scratch(w)
-	sums := viewOf[float64](wide, k.channels)
+	sums := lanes.ViewOf[float64](wide, k.channels)
 	for x := range k.in[2] {
 		clear(sums)
 		k.eachWindow(row, x, func(_, pixel, count int) {

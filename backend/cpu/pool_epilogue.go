@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -9,39 +12,39 @@ import (
 // the gradient goes to the memory that workers share. It is for gradients that
 // are sums; windowPool itself does what follows others.
 type followedPool struct {
-	pool        kernel
+	pool        exec.Kernel
 	after       *epilogue
 	dst         int // position of the result
 	n, at, size int // elements of the gradient, their place and bytes
 }
 
 // followPool is the kernel of k and what follows v, if anything does.
-func followPool[T real](b *builder, v *ir.Value, k *pooling[T], pool kernel) kernel {
+func followPool[T lanes.Real](b *exec.Builder, v *ir.Value, k *pooling[T], pool exec.Kernel) exec.Kernel {
 	if v.Attr.Body == nil {
 		return pool
 	}
 	c := &followedPool{pool: pool, dst: k.dst, n: v.Type.Shape.Size(), size: k.dtype.Size()}
-	c.at = roundUp(4*k.batch*k.outSize*k.channels, ir.Align) // behind the places of maxima
-	b.wantShared(c.at + c.n*c.size)
+	c.at = tiling.RoundUp(4*k.batch*k.outSize*k.channels, ir.Align) // behind the places of maxima
+	b.ReserveShared(c.at + c.n*c.size)
 	c.after = newEpilogue(b, v, 2, k.channels)
 	c.after.place(b, 0, 0)
 	return c
 }
 
-func (k *followedPool) run(r *run) {
-	result := r.values[k.dst]
-	r.values[k.dst] = r.shared[k.at:][:k.n*k.size]
-	k.pool.run(r)
-	r.values[k.dst] = result
-	r.parallel(k, ceilDiv(k.n, stripElements), k.n)
+func (k *followedPool) Run(r *exec.Run) {
+	result := r.Values[k.dst]
+	r.Values[k.dst] = r.Shared[k.at:][:k.n*k.size]
+	k.pool.Run(r)
+	r.Values[k.dst] = result
+	r.Parallel(k, tiling.CeilDiv(k.n, stripElements), k.n)
 }
 
-func (k *followedPool) chunk(r *run, w *worker, i int) {
+func (k *followedPool) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	lo, hi := i*stripElements, min(k.n, (i+1)*stripElements)
-	product := r.shared[k.at+lo*k.size : k.at+hi*k.size]
+	product := r.Shared[k.at+lo*k.size : k.at+hi*k.size]
 	if k.after.product.Is16() {
 		rounded := k.after.rows(w, hi-lo)
-		toF32(dtype.View[float32](rounded), product, k.after.product)
+		lanes.ToF32(dtype.View[float32](rounded), product, k.after.product)
 		product = rounded
 	}
 	k.after.apply(r, w, lo, hi-lo, 0, product)

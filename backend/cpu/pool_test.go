@@ -3,13 +3,12 @@ package cpu
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -50,7 +49,7 @@ func buffers(p *Program, inputs []array) (in, out []driver.Buffer) {
 		in = append(in, &Buffer{storage: x.data})
 	}
 	for _, v := range p.graph.Outputs {
-		out = append(out, &Buffer{storage: aligned(v.Type.Bytes())})
+		out = append(out, &Buffer{storage: exec.Aligned(v.Type.Bytes())})
 	}
 	return in, out
 }
@@ -117,98 +116,5 @@ func TestRunAllocates(t *testing.T) {
 	}
 	if least/runs != 0 {
 		t.Errorf("%d runs allocated %d times, want none in a run", runs, least)
-	}
-}
-
-// counter counts how often each chunk is done.
-type counter []atomic.Int32
-
-func (c counter) chunk(_ *run, _ *worker, i int) { c[i].Add(1) }
-
-// TestParallelDoesAllOnce has many goroutines share the pool: more than it has
-// places for, with more workers than a job has ranges.
-func TestParallelDoesAllOnce(t *testing.T) {
-	const procs = maxRanges + 3
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-	var wg sync.WaitGroup
-	for range len(pool.places) + 2 {
-		wg.Go(func() {
-			r := &run{plan: &Plan{}, procs: procs}
-			defer r.leave()
-			for round := range 300 {
-				c := make(counter, round%40)
-				r.parallel(c, len(c), 1<<20)
-				for i := range c {
-					if n := c[i].Load(); n != 1 {
-						t.Errorf("chunk %d of %d was done %d times", i, len(c), n)
-						return
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// TestPoolForgetsRuns: the pool does not keep the memory of a run that is over.
-func TestPoolForgetsRuns(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	r := &run{plan: &Plan{}, procs: 4}
-	r.parallel(make(counter, 30), 30, 1<<20)
-	names := func() (n int) {
-		for i := range pool.places {
-			for j := range pool.places[i].ranges {
-				if pool.places[i].ranges[j].run == r {
-					n++
-				}
-			}
-		}
-		return n
-	}
-	if n := names(); n != 4 {
-		t.Errorf("a job with 3 helpers has %d ranges, want 4", n)
-	}
-	if r.leave(); names() != 0 {
-		t.Errorf("%d ranges name a run that is over", names())
-	}
-}
-
-// nothing is a task without work, and busy one whose chunks take a while.
-type (
-	nothing struct{}
-	busy    struct{ loops int }
-)
-
-func (nothing) chunk(*run, *worker, int) {}
-
-func (b busy) chunk(*run, *worker, int) {
-	x := uint64(1)
-	for range b.loops {
-		x = x*6364136223846793005 + 1
-	}
-	sink.Store(x)
-}
-
-var sink atomic.Uint64
-
-// BenchmarkForkJoin is the price of sharing out: a task without work, and
-// tasks of eight chunks of a few microseconds in all, which two cores do in
-// half the time that one needs at best.
-func BenchmarkForkJoin(b *testing.B) {
-	r := &run{plan: &Plan{}, procs: runtime.GOMAXPROCS(0)}
-	b.Run("empty", func(b *testing.B) {
-		for b.Loop() {
-			r.parallel(nothing{}, 8, 1<<30)
-		}
-	})
-	for _, loops := range []int{1000, 5000, 50000} {
-		t := busy{loops}
-		for name, work := range map[string]int{"alone": 0, "shared": 1 << 30} {
-			b.Run(fmt.Sprintf("%d/%s", loops, name), func(b *testing.B) {
-				for b.Loop() {
-					r.parallel(t, 8, work)
-				}
-			})
-		}
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -39,7 +42,7 @@ type windowPool struct {
 
 // newWindowPool makes the kernel of v, or returns nil if it has other windows.
 // What follows a gradient whose windows overlap is left to followedPool.
-func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
+func newWindowPool(b *exec.Builder, v *ir.Value, k *pooling[float32]) *windowPool {
 	set := gemm.Current()
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
 	if set == nil || set.Own == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
@@ -66,12 +69,12 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
 	k.rows = k.batch * k.outSize / k.out[2]
 	k.places = nil
 	reach := (k.size[2] - 1) * k.dilation[2]
-	c.lo = min(k.out[2], ceilDiv(k.low[2], k.stride[2]))
+	c.lo = min(k.out[2], tiling.CeilDiv(k.low[2], k.stride[2]))
 	c.hi = c.lo
 	for c.hi < k.out[2] && c.hi*k.stride[2]-k.low[2]+reach < k.in[2] {
 		c.hi++
 	}
-	c.chunks = ceilDiv(k.rows, max(1, min(k.rows/wantChunks, poolChunk*k.out[1]/(k.in[1]*k.in[2]*k.channels*k.dtype.Size()))))
+	c.chunks = tiling.CeilDiv(k.rows, max(1, min(k.rows/tiling.MinChunks, poolChunk*k.out[1]/(k.in[1]*k.in[2]*k.channels*k.dtype.Size()))))
 	if c.add {
 		c.chunks = k.batch
 	}
@@ -79,7 +82,7 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
 	need := 0
 	take := func(n int) int {
 		at := need
-		need += roundUp(n, 64)
+		need += tiling.RoundUp(n, 64)
 		return at
 	}
 	c.lineSize = c.bytes * k.in[2] * k.channels
@@ -104,7 +107,7 @@ func newWindowPool(b *builder, v *ir.Value, k *pooling[float32]) *windowPool {
 	}
 	c.atMean = take(4 * ownChannels)
 	c.atPlaces = take(24 * k.windowSize) // pairs, and lines
-	b.wantScratch(need)
+	b.ReserveScratch(need)
 	if follow {
 		c.after = newEpilogue(b, v, 2, k.channels)
 		c.after.place(b, need, 0)
@@ -117,25 +120,27 @@ const (
 	poolChunk  = 64 << 10 // of the input that a chunk reads or writes, about, in rows that follow each other
 )
 
-func (k *windowPool) run(r *run) { r.parallel(k, k.chunks, k.batch*k.outSize*k.windowSize*k.channels) }
+func (k *windowPool) Run(r *exec.Run) {
+	r.Parallel(k, k.chunks, k.batch*k.outSize*k.windowSize*k.channels)
+}
 
-// cuts implements imagewise.
-func (k *windowPool) cuts() (images, pieces, chunks int) {
+// Cuts implements imagewise.
+func (k *windowPool) Cuts() (images, pieces, chunks int) {
 	if k.add {
 		return 0, 0, 0
 	}
 	return k.batch, k.batch, k.batch
 }
 
-// share implements imagewise.
-func (k *windowPool) share(base int) int { return base }
+// Share implements imagewise.
+func (k *windowPool) Share(base int) int { return base }
 
-// begin implements imagewise.
-func (k *windowPool) begin(*run) {}
+// Begin implements imagewise.
+func (k *windowPool) Begin(*exec.Run) {}
 
-// piece implements imagewise.
-func (k *windowPool) piece(r *run, w *worker, i, pieces, shift int) {
-	first, end := span(i, pieces, k.batch)
+// Piece implements imagewise.
+func (k *windowPool) Piece(r *exec.Run, w *exec.Worker, i, pieces, shift int) {
+	first, end := tiling.Cut(i, pieces, k.batch)
 	n := k.out[0] * k.out[1]
 	if k.code == op.MaxPool || k.code == op.AvgPool { // what it writes is not the first value
 		shift = 0
@@ -145,8 +150,8 @@ func (k *windowPool) piece(r *run, w *worker, i, pieces, shift int) {
 	}
 }
 
-// end implements imagewise.
-func (k *windowPool) end(*run) {}
+// End implements imagewise.
+func (k *windowPool) End(*exec.Run) {}
 
 // poolRow is a row of windows: the rows of the input that it reads, and where
 // they lie in float32.
@@ -155,22 +160,22 @@ type poolRow struct {
 	count   int            // rows that there are
 }
 
-func (k *windowPool) chunk(r *run, w *worker, i int) {
+func (k *windowPool) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if !k.add {
-		for row, end := span(i, k.chunks, k.rows); row < end; row++ {
+		for row, end := tiling.Cut(i, k.chunks, k.rows); row < end; row++ {
 			k.windowRow(r, w, row, 0)
 		}
 		return
 	}
 	size, n := k.dtype.Size(), k.inSize*k.channels
-	to := r.values[k.dst][i*n*size:][:n*size]
+	to := r.Values[k.dst][i*n*size:][:n*size]
 	var grads []float32
 	if !k.wide {
 		grads = dtype.View[float32](to)
 	} else {
-		grads = viewOf[float32](w.scratch[k.atGrads:], n)
+		grads = lanes.ViewOf[float32](w.Scratch[k.atGrads:], n)
 		if k.code == op.MaxPoolGrad {
-			toF32(viewOf[float32](w.scratch[k.atLines:], n), r.values[k.x][i*n*size:][:n*size], k.dtype)
+			lanes.ToF32(lanes.ViewOf[float32](w.Scratch[k.atLines:], n), r.Values[k.x][i*n*size:][:n*size], k.dtype)
 		}
 	}
 	clear(grads)
@@ -179,13 +184,13 @@ func (k *windowPool) chunk(r *run, w *worker, i int) {
 		k.windowRow(r, w, i*rows+row, 0)
 	}
 	if k.wide {
-		fromF32(to, grads, k.dtype)
+		lanes.FromF32(to, grads, k.dtype)
 	}
 }
 
 // windowRow computes a row of windows. The rows of a gradient lie that many
 // earlier than they would.
-func (k *windowPool) windowRow(r *run, w *worker, row, earlier int) {
+func (k *windowPool) windowRow(r *exec.Run, w *exec.Worker, row, earlier int) {
 	grad := k.code == op.MaxPoolGrad || k.code == op.AvgPoolGrad
 	n := k.out[2] * k.channels
 	size := k.dtype.Size()
@@ -197,14 +202,14 @@ func (k *windowPool) windowRow(r *run, w *worker, row, earlier int) {
 	case op.AvgPoolGrad:
 		input, windows = k.dst, k.x
 	}
-	line := r.values[windows][row*n*size:][:n*size]
+	line := r.Values[windows][row*n*size:][:n*size]
 	p.y = unsafe.Pointer(&line[0])
 	var rows []float32
 	if k.wide {
-		rows = viewOf[float32](w.scratch[k.atRow:], n)
+		rows = lanes.ViewOf[float32](w.Scratch[k.atRow:], n)
 		p.y = unsafe.Pointer(&rows[0])
 		if grad {
-			toF32(rows, line, k.dtype)
+			lanes.ToF32(rows, line, k.dtype)
 		}
 	}
 	from, to := k.owns(row)
@@ -212,18 +217,18 @@ func (k *windowPool) windowRow(r *run, w *worker, row, earlier int) {
 		k.clearBetween(r, from, to, earlier)
 	}
 	// Where the lines begin: in the operands, or in scratch memory.
-	lines := viewOf[int64](w.scratch[k.atPlaces+16*k.windowSize:], k.windowSize)
+	lines := lanes.ViewOf[int64](w.Scratch[k.atPlaces+16*k.windowSize:], k.windowSize)
 	first := 0 // of lines
 	if k.wide {
-		p.x, p.d = unsafe.Pointer(&w.scratch[k.atLines]), unsafe.Pointer(&w.scratch[k.atGrads])
+		p.x, p.d = unsafe.Pointer(&w.Scratch[k.atLines]), unsafe.Pointer(&w.Scratch[k.atGrads])
 	}
 	if k.after != nil {
-		p.d = unsafe.Pointer(&w.scratch[k.atGrads])
+		p.d = unsafe.Pointer(&w.Scratch[k.atGrads])
 		if !k.wide && from < to {
-			p.x = unsafe.Pointer(&r.values[input][from*k.lineSize])
+			p.x = unsafe.Pointer(&r.Values[input][from*k.lineSize])
 		}
 		if !k.fills(from, to) {
-			clear(w.scratch[k.atGrads:][:(to-from)*k.lineSize])
+			clear(w.Scratch[k.atGrads:][:(to-from)*k.lineSize])
 		}
 	}
 	k.eachLine(row, func(_, line int) {
@@ -232,7 +237,7 @@ func (k *windowPool) windowRow(r *run, w *worker, row, earlier int) {
 			at := (line - from) * k.lineSize
 			lines[p.count] = int64(at)
 			if k.wide && k.code == op.MaxPoolGrad {
-				toF32(viewOf[float32](w.scratch[k.atLines+at:], k.lineSize/4), k.row(r, input, line), k.dtype)
+				lanes.ToF32(lanes.ViewOf[float32](w.Scratch[k.atLines+at:], k.lineSize/4), k.row(r, input, line), k.dtype)
 			}
 		case !k.wide:
 			if p.count == 0 {
@@ -245,18 +250,18 @@ func (k *windowPool) windowRow(r *run, w *worker, row, earlier int) {
 			at := p.count * k.lineSize
 			lines[p.count] = int64(at)
 			if k.code != op.AvgPoolGrad {
-				toF32(viewOf[float32](w.scratch[k.atLines+at:], k.lineSize/4), k.row(r, input, line), k.dtype)
+				lanes.ToF32(lanes.ViewOf[float32](w.Scratch[k.atLines+at:], k.lineSize/4), k.row(r, input, line), k.dtype)
 			}
 			if grad {
-				clear(w.scratch[k.atGrads+at:][:k.lineSize])
+				clear(w.Scratch[k.atGrads+at:][:k.lineSize])
 			}
 		}
 		p.count++
 	})
 	if !k.wide && k.after == nil && p.count > 0 {
-		p.x = unsafe.Pointer(&r.values[input][first*k.lineSize])
+		p.x = unsafe.Pointer(&r.Values[input][first*k.lineSize])
 		if p.d = p.x; grad {
-			p.d = unsafe.Pointer(&r.values[k.dst][(first-earlier)*k.lineSize])
+			p.d = unsafe.Pointer(&r.Values[k.dst][(first-earlier)*k.lineSize])
 		}
 	}
 	for ox := 0; ox < k.out[2]; {
@@ -269,7 +274,7 @@ func (k *windowPool) windowRow(r *run, w *worker, row, earlier int) {
 	}
 	if k.after != nil {
 		if n := (to - from) * k.lineSize; n > 0 {
-			k.after.apply(r, w, from*k.lineSize/4, n/4, 0, w.scratch[k.atGrads:][:n])
+			k.after.apply(r, w, from*k.lineSize/4, n/4, 0, w.Scratch[k.atGrads:][:n])
 		}
 		return
 	}
@@ -277,20 +282,20 @@ func (k *windowPool) windowRow(r *run, w *worker, row, earlier int) {
 		return
 	}
 	if !grad {
-		fromF32(line, rows, k.dtype)
+		lanes.FromF32(line, rows, k.dtype)
 		return
 	}
 	i := 0
 	k.eachLine(row, func(_, line int) {
-		fromF32(k.row(r, k.dst, line-earlier), viewOf[float32](w.scratch[k.atGrads+i*k.lineSize:], k.lineSize/4), k.dtype)
+		lanes.FromF32(k.row(r, k.dst, line-earlier), lanes.ViewOf[float32](w.Scratch[k.atGrads+i*k.lineSize:], k.lineSize/4), k.dtype)
 		i++
 	})
 }
 
 // row is a row of pixels of the input, or of its gradient.
-func (k *windowPool) row(r *run, pos, line int) []byte {
+func (k *windowPool) row(r *exec.Run, pos, line int) []byte {
 	n := k.in[2] * k.channels * k.dtype.Size()
-	return r.values[pos][line*n : (line+1)*n]
+	return r.Values[pos][line*n : (line+1)*n]
 }
 
 // owns is the rows of the input from the first of a row of windows to that of
@@ -312,12 +317,12 @@ func (k *windowPool) owns(row int) (from, to int) {
 func (k *windowPool) fills(from, to int) bool { return k.covers && to-from == k.size[1] }
 
 // clearBetween clears rows of the gradient that windows do not fill.
-func (k *windowPool) clearBetween(r *run, from, to, earlier int) {
+func (k *windowPool) clearBetween(r *exec.Run, from, to, earlier int) {
 	if k.fills(from, to) {
 		return
 	}
 	n := k.in[2] * k.channels * k.dtype.Size()
-	clear(r.values[k.dst][(from-earlier)*n : (to-earlier)*n])
+	clear(r.Values[k.dst][(from-earlier)*n : (to-earlier)*n])
 }
 
 // here is the places of a pixel and of what it is multiplied with.
@@ -325,7 +330,7 @@ var here [2]int64
 
 // windows computes the windows of a row from one to before another, all with
 // the same elements within the input.
-func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int) {
+func (k *windowPool) windows(w *exec.Worker, p *poolRow, lines []int64, from, to int) {
 	pixel := k.bytes * k.channels
 	first, end := 0, k.size[2] // elements of a row of the window
 	for first < end {
@@ -357,7 +362,7 @@ func (k *windowPool) windows(w *worker, p *poolRow, lines []int64, from, to int)
 	if k.code == op.MaxPoolGrad || k.code == op.AvgPoolGrad { // d is as large as x
 		d = unsafe.Add(d, x0*pixel)
 	}
-	mean := viewOf[float32](w.scratch[k.atMean:], ownChannels)
+	mean := lanes.ViewOf[float32](w.Scratch[k.atMean:], ownChannels)
 	if k.code == op.AvgPool || k.code == op.AvgPoolGrad {
 		for i := range mean {
 			mean[i] = 1 / float32(taps)
@@ -421,8 +426,8 @@ func ofPositive(v *ir.Value) bool {
 // placesOf is where the elements of a window lie from its first pixel on, some
 // of each row: each followed by 0, the place of what means are multiplied with,
 // unless only the largest is looked for.
-func (k *windowPool) placesOf(w *worker, lines []int64, n int) []int64 {
-	at := viewOf[int64](w.scratch[k.atPlaces:], 2*k.windowSize)[:0]
+func (k *windowPool) placesOf(w *exec.Worker, lines []int64, n int) []int64 {
+	at := lanes.ViewOf[int64](w.Scratch[k.atPlaces:], 2*k.windowSize)[:0]
 	for _, line := range lines {
 		for kx := range n {
 			at = append(at, line+int64(kx*k.dilation[2]*k.bytes*k.channels))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -21,8 +22,8 @@ import (
 // itself is computed only to be watched.
 type step struct {
 	pos     int
-	kernel  kernel
-	alone   kernel // that who watches gets, or nil: the same one
+	kernel  exec.Kernel
+	alone   exec.Kernel // that who watches gets, or nil: the same one
 	watched bool
 }
 
@@ -41,7 +42,8 @@ type callerBuffer struct {
 
 // Program is a compiled plan.
 type Program struct {
-	Plan
+	plan    exec.Plan
+	graph   *ir.Graph
 	device  *Device
 	lease   *lease // of constants and runs
 	steps   []step
@@ -58,23 +60,23 @@ type Program struct {
 // execution is a run and the buffers that it is bound to. It goes back on the
 // program's list afterwards.
 type execution struct {
-	run
+	exec.Run
 	bound []*Buffer // the caller's, as in Program.buffers
 	times []int64
 }
 
 // compiler makes the kernels of a program.
 type compiler struct {
-	*builder
+	*exec.Builder
 	ctx     context.Context
 	program *Program
 }
 
 func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 	l := &lease{device: d}
-	p := &Program{Plan: Plan{graph: g, memory: l, labels: labelled(g)}, device: d, lease: l, static: make([][]byte, len(g.Values))}
-	b := &compiler{newBuilder(&p.Plan), ctx, p}
-	b.source = b.sources()
+	p := &Program{plan: exec.Plan{Graph: g, Memory: l, Labels: labelled(g)}, graph: g, device: d, lease: l, static: make([][]byte, len(g.Values))}
+	b := &compiler{exec.NewBuilder(&p.plan), ctx, p}
+	b.CastOf = foldCasts(b.Builder)
 	for i, v := range g.Values {
 		bytes := v.Type.Bytes()
 		switch v.Slot.Place {
@@ -90,10 +92,10 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case v.Op == op.Const:
-			p.static[i] = constant(v)
-			p.lease.hold(len(p.static[i]))
+			p.static[i] = exec.Constant(v)
+			p.lease.Hold(len(p.static[i]))
 		case v.View():
-			p.static[i] = p.static[b.pos[v.Args[0]]]
+			p.static[i] = p.static[b.Pos[v.Args[0]]]
 			p.steps = append(p.steps, step{pos: i})
 		default:
 			k, err := b.kernel(v)
@@ -104,10 +106,10 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 				return nil, fmt.Errorf("cpu: Compile: value %d (%v) lies among the constants", i, v.Op)
 			}
 			s := step{pos: i, kernel: k}
-			if k, ok := k.(producer); ok && v.Op != op.TakeAlongAxis && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
-				b.made[v], s.watched = k, true
+			if k, ok := k.(exec.Producer); ok && v.Op != op.TakeAlongAxis && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
+				b.Produced[v], s.watched = k, true
 			}
-			if b.source[v] != nil {
+			if b.CastOf[v] != nil {
 				s.watched = true
 			}
 			p.steps = append(p.steps, s)
@@ -130,7 +132,7 @@ func (p *Program) place(pos int, b callerBuffer) {
 }
 
 // kernel makes the kernel of v.
-func (b *compiler) kernel(v *ir.Value) (kernel, error) {
+func (b *compiler) kernel(v *ir.Value) (exec.Kernel, error) {
 	d := v.Type.DType
 	if len(v.Args) > 0 {
 		d = v.Args[0].Type.DType
@@ -144,16 +146,16 @@ func (b *compiler) kernel(v *ir.Value) (kernel, error) {
 	case v.Op == op.Loop:
 		return newLoop(b, v)
 	case v.Op.Info().Class == op.Elementwise:
-		return newElementwise(b.builder, v), nil
+		return newElementwise(b.Builder, v), nil
 	}
-	return kernels[v.Op](b.builder, v), nil
+	return kernels[v.Op](b.Builder, v), nil
 }
 
 // kernels makes those that are not element-wise.
-var kernels map[op.Code]func(*builder, *ir.Value) kernel
+var kernels map[op.Code]func(*exec.Builder, *ir.Value) exec.Kernel
 
 func init() {
-	kernels = map[op.Code]func(*builder, *ir.Value) kernel{
+	kernels = map[op.Code]func(*exec.Builder, *ir.Value) exec.Kernel{
 		op.Iota:            newIota,
 		op.RandomUniform:   newRandom,
 		op.Sum:             newReduce,
@@ -213,15 +215,15 @@ func (p *Program) RunWatched(ctx context.Context, in, out []driver.Buffer, see f
 	return p.runWith(ctx, in, out, nil, see)
 }
 
-func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *tracer, see func(v *ir.Value, data []byte) error) error {
+func (p *Program) runWith(ctx context.Context, in, out []driver.Buffer, t *exec.Tracer, see func(v *ir.Value, data []byte) error) error {
 	r, err := p.get()
 	if err != nil {
 		return err
 	}
-	r.trace = t
+	r.Trace = t
 	err = p.bind(r, in, out)
 	if err == nil {
-		r.see = see
+		r.See = see
 		err = p.do(ctx, r)
 	}
 	if e := p.unbind(r); err == nil {
@@ -242,21 +244,17 @@ func (p *Program) get() (*execution, error) {
 		return r, nil
 	}
 	p.mu.Unlock()
-	need := p.graph.ArenaBytes + p.shared + 8*p.sums
-	if err := p.device.reserve(min(need+p.scratch, op.Limit), "a run of "+p.graph.Describe()); err != nil {
+	need := p.graph.ArenaBytes + p.plan.Shared + 8*p.plan.Sums
+	if err := p.device.reserve(min(need+p.plan.Scratch, op.Limit), "a run of "+p.graph.Describe()); err != nil {
 		return nil, err
 	}
-	p.device.held.Add(-int64(need + p.scratch)) // by whom it is held is counted below
-	p.lease.hold(need)
+	p.device.held.Add(-int64(need + p.plan.Scratch)) // by whom it is held is counted below
+	p.lease.Hold(need)
 	r := &execution{bound: make([]*Buffer, len(p.buffers)), times: make([]int64, len(p.graph.Values))}
-	r.init(&p.Plan)
+	r.Init(&p.plan)
 	for i, v := range p.graph.Values {
-		switch v.Slot.Place {
-		case ir.Arena:
-			end := v.Slot.Offset + v.Type.Bytes()
-			r.values[i] = r.arena[v.Slot.Offset:end:end]
-		case ir.Static:
-			r.values[i] = p.static[i]
+		if v.Slot.Place == ir.Static {
+			r.Values[i] = p.static[i]
 		}
 	}
 	return r, nil
@@ -265,16 +263,16 @@ func (p *Program) get() (*execution, error) {
 // put returns a run to the list, without the caller's buffers.
 func (p *Program) put(r *execution) {
 	for _, b := range p.binds {
-		r.values[b.pos] = nil
+		r.Values[b.pos] = nil
 	}
-	r.reset()
+	r.Reset()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timing.Load() {
 		p.times = append(p.times[:0], r.times...)
 	}
 	if !backend.Keeps(backend.Arenas) {
-		p.lease.hold(-r.bytes())
+		p.lease.Hold(-r.Bytes())
 		return
 	}
 	p.free = append(p.free, r)
@@ -297,7 +295,7 @@ func (p *Program) bind(r *execution, in, out []driver.Buffer) error {
 		if host.Bytes() < b.bytes {
 			return fmt.Errorf("cpu: Run: %s %d has %d bytes, want %d", kind, b.index, host.Bytes(), b.bytes)
 		}
-		if checking && !host.verify() {
+		if exec.Checking && !host.verify() {
 			return fmt.Errorf("cpu: check: before %s: %s changed, and its version %d did not", p.graph.Describe(), p.graph.DescribeBuffer(b.out, b.index), host.Version())
 		}
 		r.bound[i] = host
@@ -309,9 +307,9 @@ func (p *Program) bind(r *execution, in, out []driver.Buffer) error {
 	}
 	for _, b := range p.binds {
 		host := r.bound[b.from]
-		r.values[b.pos] = host.Data()[:b.bytes:b.bytes]
-		if r.version[b.pos] = 0; !p.buffers[b.from].overwritten {
-			r.version[b.pos] = host.Version()
+		r.Values[b.pos] = host.Data()[:b.bytes:b.bytes]
+		if r.Version[b.pos] = 0; !p.buffers[b.from].overwritten {
+			r.Version[b.pos] = host.Version()
 		}
 	}
 	return nil
@@ -329,7 +327,7 @@ func (p *Program) unbind(r *execution) (err error) {
 		if b.overwritten {
 			host.endWrite()
 		}
-		if checking && !host.verify() && err == nil {
+		if exec.Checking && !host.verify() && err == nil {
 			err = fmt.Errorf("cpu: check: %s changed %s, and its version %d did not change", p.graph.Describe(), p.graph.DescribeBuffer(b.out, b.index), host.Version())
 		}
 	}
@@ -339,55 +337,55 @@ func (p *Program) unbind(r *execution) (err error) {
 // do runs the steps. When the context ends before the first that overwrites an
 // input, what is left of the one that runs is left undone.
 func (p *Program) do(ctx context.Context, r *execution) error {
-	r.done = ctx.Done()
-	r.procs = runtime.GOMAXPROCS(0)
+	r.Done = ctx.Done()
+	r.Procs = runtime.GOMAXPROCS(0)
 	timing := p.timing.Load()
-	if p.labels != nil {
+	if p.plan.Labels != nil {
 		defer pprof.SetGoroutineLabels(ctx)
 	}
 	for i := range p.steps {
 		s := &p.steps[i]
 		if s.pos >= p.graph.Commit {
-			r.done = nil
+			r.Done = nil
 		} else if err := ctx.Err(); err != nil {
 			return err
 		}
-		if s.kernel != nil && (r.see != nil || !s.watched) {
+		if s.kernel != nil && (r.See != nil || !s.watched) {
 			var start time.Time
-			if r.at = s.pos; p.labels != nil {
-				pprof.SetGoroutineLabels(p.labels[s.pos])
+			if r.At = s.pos; p.plan.Labels != nil {
+				pprof.SetGoroutineLabels(p.plan.Labels[s.pos])
 			}
-			if timing || r.trace != nil {
+			if timing || r.Trace != nil {
 				start = time.Now()
 			}
-			if r.see != nil && s.alone != nil {
-				s.alone.run(&r.run)
+			if r.See != nil && s.alone != nil {
+				s.alone.Run(&r.Run)
 			} else {
-				s.kernel.run(&r.run)
+				s.kernel.Run(&r.Run)
 			}
 			if timing {
 				r.times[s.pos] = int64(time.Since(start))
 			}
-			if r.trace != nil {
-				r.trace.add(s.pos, 0, start)
+			if r.Trace != nil {
+				r.Trace.Add(s.pos, 0, start)
 			}
-			if r.over() {
-				r.forgetKept()
+			if r.Over() {
+				r.ForgetPacked()
 				return ctx.Err()
 			}
-			if r.failed != nil {
-				return r.failed
+			if r.Failed != nil {
+				return r.Failed
 			}
-			if checking {
-				r.checkGuards(s.pos)
+			if exec.Checking {
+				r.CheckGuards(s.pos)
 			}
-			if checkingKept {
-				if err := r.checkKept(s.pos); err != nil {
+			if exec.CheckingPacked {
+				if err := r.CheckPacked(s.pos); err != nil {
 					return err
 				}
 			}
 		}
-		if err := p.show(&r.run, s.pos); err != nil {
+		if err := p.show(&r.Run, s.pos); err != nil {
 			return err
 		}
 	}
@@ -395,11 +393,11 @@ func (p *Program) do(ctx context.Context, r *execution) error {
 }
 
 // show shows the value at pos to who wants to see it.
-func (p *Program) show(r *run, pos int) error {
-	if r.see == nil {
+func (p *Program) show(r *exec.Run, pos int) error {
+	if r.See == nil {
 		return nil
 	}
-	return r.see(p.graph.Values[pos], r.values[pos])
+	return r.See(p.graph.Values[pos], r.Values[pos])
 }
 
 // SetTiming switches the measuring of steps on or off.
@@ -424,7 +422,7 @@ func (p *Program) Trim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.free {
-		p.lease.hold(-r.bytes())
+		p.lease.Hold(-r.Bytes())
 	}
 	p.free = nil
 	for _, l := range p.loops() {
@@ -451,8 +449,8 @@ func (p *Program) Workspace() int {
 // workspace is what a run holds by itself, and what scratch memory a helper
 // needs.
 func (p *Program) workspace() (own, scratch int) {
-	own, scratch = p.shared+8*p.sums+p.scratch, p.scratch
-	for _, n := range p.kept {
+	own, scratch = p.plan.Shared+8*p.plan.Sums+p.plan.Scratch, p.plan.Scratch
+	for _, n := range p.plan.Packed {
 		own += n
 	}
 	for _, v := range p.graph.Values {

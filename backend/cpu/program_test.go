@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -63,7 +64,7 @@ func chain(t *testing.T, o ir.Options) *Program {
 
 func three() (in, out []driver.Buffer) {
 	x := arrayOf(dtype.Int32, op.Shape{3}, func(i int) float64 { return float64(i) })
-	return []driver.Buffer{&Buffer{storage: x.data}}, []driver.Buffer{&Buffer{storage: aligned(12)}}
+	return []driver.Buffer{&Buffer{storage: x.data}}, []driver.Buffer{&Buffer{storage: exec.Aligned(12)}}
 }
 
 func TestCanceled(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -21,21 +23,21 @@ type random struct {
 
 const randomGrain = 4096 // numbers of a chunk, a multiple of philox's block
 
-func newRandom(b *builder, v *ir.Value) kernel {
-	return &random{b.at(v.Args[0]), b.at(v), v.Type.Shape.Size(), v.Attr.Stream, v.Attr.Bits == 16}
+func newRandom(b *exec.Builder, v *ir.Value) exec.Kernel {
+	return &random{b.At(v.Args[0]), b.At(v), v.Type.Shape.Size(), v.Attr.Stream, v.Attr.Bits == 16}
 }
 
 const randomCost = 4 // of a number, in simple operations
 
-func (k *random) run(r *run) { r.parallel(k, (k.n+randomGrain-1)/randomGrain, randomCost*k.n) }
+func (k *random) Run(r *exec.Run) { r.Parallel(k, (k.n+randomGrain-1)/randomGrain, randomCost*k.n) }
 
-func (k *random) chunk(r *run, _ *worker, i int) {
+func (k *random) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	lo, hi := i*randomGrain, min(k.n, (i+1)*randomGrain)
-	k.produce(r, lo, dtype.View[float32](r.values[k.out])[lo:hi])
+	k.Produce(r, lo, dtype.View[float32](r.Values[k.out])[lo:hi])
 }
 
-// produce makes up to randomGrain numbers from number lo on.
-func (k *random) produce(r *run, lo int, out []float32) {
+// Produce makes up to randomGrain numbers from number lo on.
+func (k *random) Produce(r *exec.Run, lo int, out []float32) {
 	d := k.of(r)
 	if before := lo % d.inBlock(); before != 0 {
 		var block [8]float32
@@ -47,7 +49,7 @@ func (k *random) produce(r *run, lo int, out []float32) {
 }
 
 // of is what the state of a run draws.
-func (k *random) of(r *run) draw { return drawn(r.values[k.state], k.stream, k.halves) }
+func (k *random) of(r *exec.Run) draw { return drawn(r.Values[k.state], k.stream, k.halves) }
 
 // atLeast says which of up to randomGrain numbers of 16 bits from number lo on
 // are not less than x. There must be assembly for it.
@@ -72,7 +74,7 @@ func (d draw) atLeast(lo int, out []byte, x float32) {
 			var numbers [256]float32
 			d.numbers(lo-before, numbers[:before+n])
 			for i, v := range numbers[before:][:n] {
-				out[i] = truth(v >= x)
+				out[i] = lanes.Truth(v >= x)
 			}
 		}
 		lo, out = lo+n, out[n:]
@@ -173,19 +175,19 @@ type counting struct {
 	dtype    dtype.DType
 }
 
-func newIota(b *builder, v *ir.Value) kernel {
+func newIota(b *exec.Builder, v *ir.Value) exec.Kernel {
 	s := v.Type.Shape
-	return &counting{b.at(v), s[len(s)-1], v.Type.DType}
+	return &counting{b.At(v), s[len(s)-1], v.Type.DType}
 }
 
-func (k *counting) run(r *run) {
-	out, size := r.values[k.out], k.dtype.Size()
+func (k *counting) Run(r *exec.Run) {
+	out, size := r.Values[k.out], k.dtype.Size()
 	if len(out) == 0 {
 		return
 	}
 	for i := range k.row {
-		r.one[0] = int64(i)
-		dtype.FromI64(out[i*size:(i+1)*size], r.one[:], k.dtype)
+		r.One[0] = int64(i)
+		dtype.FromI64(out[i*size:(i+1)*size], r.One[:], k.dtype)
 	}
-	repeat(out, k.row*size)
+	exec.Repeat(out, k.row*size)
 }

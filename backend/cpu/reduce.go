@@ -3,6 +3,9 @@ package cpu
 import (
 	"math/bits"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -14,7 +17,7 @@ const (
 	segmentSize   = 1 << 13                   // elements of a segment, roughly
 	runSize       = 4 * segmentSize           // of a segment that assembly folds, in stretches of a page
 	multiRow      = 1024                      // elements of a row that is folded together with others, at most
-	columnTile    = block                     // columns that are reduced together
+	columnTile    = lanes.Block               // columns that are reduced together
 	mostSegments  = 64                        // of rows, as the results of each take memory
 	downRows      = 8                         // rows that are: as many streams as the processor fetches ahead
 )
@@ -26,7 +29,7 @@ const (
 // The elements that belong to one result are cut into segments of a length
 // that depends on the shape; segments are folded by any worker and joined in
 // order. That is the fixed tree.
-type reduce[T number, A accumulator] struct {
+type reduce[T lanes.Number, A accumulator] struct {
 	folds    folds[T, A]
 	src, out int
 	from, to dtype.DType
@@ -50,19 +53,19 @@ type reduce[T number, A accumulator] struct {
 	finish                finishReduce[T, A]
 }
 
-func newReduce(b *builder, v *ir.Value) kernel {
+func newReduce(b *exec.Builder, v *ir.Value) exec.Kernel {
 	d := v.Args[0].Type.DType
 	if k := newKeptSum(b, v); k != nil {
 		return k
 	}
-	switch domainOf(d) {
-	case inF32:
+	switch lanes.TypeOf(d) {
+	case lanes.F32:
 		c := v.Op
-		if b.alsoRead(v) {
+		if alsoRead(b, v) {
 			c = op.SumSquares // which say whether all elements are finite
 		}
 		return makeReduce(b, v, vectorFolds(c, d))
-	case inF64:
+	case lanes.F64:
 		return makeReduce(b, v, floatFolds[float64](v.Op))
 	default:
 		f := intFolds(v.Op)
@@ -76,10 +79,10 @@ func newReduce(b *builder, v *ir.Value) kernel {
 	}
 }
 
-func makeReduce[T number, A accumulator](b *builder, v *ir.Value, f folds[T, A]) kernel {
+func makeReduce[T lanes.Number, A accumulator](b *exec.Builder, v *ir.Value, f folds[T, A]) exec.Kernel {
 	x := v.Args[0].Type
 	k := &reduce[T, A]{
-		folds: f, src: b.at(v.Args[0]), out: b.at(v), from: x.DType, to: v.Type.DType,
+		folds: f, src: b.At(v.Args[0]), out: b.At(v), from: x.DType, to: v.Type.DType,
 		mean: v.Op == op.Mean, wraps: v.Op == op.Sum || v.Op == op.Prod,
 		outputs: v.Type.Shape.Size(), count: 1, length: 1, columns: 1,
 	}
@@ -87,14 +90,14 @@ func makeReduce[T number, A accumulator](b *builder, v *ir.Value, f folds[T, A])
 	k.collapse(x.Shape, v.Attr.Axes, all)
 	k.cutImages(x.Shape)
 	k.settle()
-	k.near = vec.Current() != nil && x.Bytes() >= aroundBytes
+	k.near = vec.Current() != nil && x.Bytes() >= lanes.NonTemporalBytes
 	k.finish.reduce, k.sum = k, -1
-	if b.alsoRead(v) {
-		k.sum = b.wantSum()
-		b.squares[v.Args[0]] = k.sum
+	if alsoRead(b, v) {
+		k.sum = b.ReserveSum()
+		b.SquareSums[v.Args[0]] = k.sum
 	}
-	b.wantShared(8 * k.outputs * k.segments)
-	b.wantScratch(reduceScratch)
+	b.ReserveShared(8 * k.outputs * k.segments)
+	b.ReserveScratch(reduceScratch)
 	return k
 }
 
@@ -138,7 +141,7 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 	}
 	if k.byColumn {
 		k.tiles = max(1, (k.columns+columnTile-1)/columnTile)
-		k.segment = max(min(256, max(16, segmentSize/max(1, k.columns))), ceilDiv(k.count, mostSegments))
+		k.segment = max(min(256, max(16, segmentSize/max(1, k.columns))), tiling.CeilDiv(k.count, mostSegments))
 		k.setPeriod()
 	} else {
 		k.tiles = 1
@@ -151,8 +154,8 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 	if !k.byColumn && k.segments > 1 {
 		// An even number of equal ones: where a core has just written the first
 		// half, as of a gradient, it is the one that reads it.
-		k.segment = roundUp(ceilDiv(k.count, roundUp(k.segments, 2)), vec.Line/4)
-		k.segments = ceilDiv(k.count, k.segment)
+		k.segment = tiling.RoundUp(tiling.CeilDiv(k.count, tiling.RoundUp(k.segments, 2)), vec.Line/4)
+		k.segments = tiling.CeilDiv(k.count, k.segment)
 	}
 }
 
@@ -160,18 +163,18 @@ func (k *reduce[T, A]) collapse(s op.Shape, axes []int, all bool) {
 // segments of about the same length: their number is a power of two, as that of
 // all who go through images together (imagewise).
 func (k *reduce[T, A]) cutImages(s op.Shape) {
-	if !k.byColumn || len(k.keptDims) > 0 || len(k.redDims) != 1 || len(s) < 3 || k.columns != s[len(s)-1] || s[0] < 2*wantChunks || k.count/s[0] > 2*k.segment {
+	if !k.byColumn || len(k.keptDims) > 0 || len(k.redDims) != 1 || len(s) < 3 || k.columns != s[len(s)-1] || s[0] < 2*tiling.MinChunks || k.count/s[0] > 2*k.segment {
 		return
 	}
-	n := min(mostSegments, s[0], max(2*wantChunks, k.segments))
+	n := min(mostSegments, s[0], max(2*tiling.MinChunks, k.segments))
 	k.images, k.segments = s[0], 1<<(bits.Len(uint(n))-1)
-	k.segment = ceilDiv(k.images, k.segments) * (k.count / k.images)
+	k.segment = tiling.CeilDiv(k.images, k.segments) * (k.count / k.images)
 }
 
 // bounds is the elements of a segment.
 func (k *reduce[T, A]) bounds(segment int) (lo, hi int) {
 	if k.images > 0 {
-		lo, hi = span(segment, k.segments, k.images)
+		lo, hi = tiling.Cut(segment, k.segments, k.images)
 		plane := k.count / k.images
 		return lo * plane, hi * plane
 	}
@@ -188,7 +191,7 @@ func (k *reduce[T, A]) settle() {
 	}
 	if k.folds.rows != nil && k.sideBySide() && len(k.keptDims) == 1 && k.length <= most {
 		k.short = true
-		k.group = roundUp(k.group, rowGroup)
+		k.group = tiling.RoundUp(k.group, rowGroup)
 	}
 }
 
@@ -209,29 +212,29 @@ func (k *reduce[T, A]) setPeriod() {
 	}
 }
 
-func (k *reduce[T, A]) run(r *run) {
+func (k *reduce[T, A]) Run(r *exec.Run) {
 	if k.outputs == 0 {
 		return
 	}
 	if k.count > 0 {
-		r.parallel(k, (k.units+k.group-1)/k.group, k.outputs*k.count)
+		r.Parallel(k, (k.units+k.group-1)/k.group, k.outputs*k.count)
 	} else {
-		acc := viewOf[A](r.shared[k.base:], k.outputs)
+		acc := lanes.ViewOf[A](r.Shared[k.base:], k.outputs)
 		for i := range acc {
 			acc[i] = k.folds.empty
 		}
 	}
-	k.end(r)
+	k.End(r)
 }
 
-// end joins segments.
-func (k *reduce[T, A]) end(r *run) {
-	r.parallel(&k.finish, (k.outputs+block-1)/block, k.outputs*(k.segments+1))
+// End joins segments.
+func (k *reduce[T, A]) End(r *exec.Run) {
+	r.Parallel(&k.finish, (k.outputs+lanes.Block-1)/lanes.Block, k.outputs*(k.segments+1))
 }
 
-func (k *reduce[T, A]) chunk(r *run, w *worker, c int) {
+func (k *reduce[T, A]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	if k.short {
-		k.shortRows(r, w, viewOf[A](r.shared[k.base:], k.outputs*k.segments), c*k.group, min(k.units, (c+1)*k.group))
+		k.shortRows(r, w, lanes.ViewOf[A](r.Shared[k.base:], k.outputs*k.segments), c*k.group, min(k.units, (c+1)*k.group))
 		return
 	}
 	if k.near && k.sideBySide() {
@@ -244,12 +247,12 @@ func (k *reduce[T, A]) chunk(r *run, w *worker, c int) {
 
 // unit folds a segment, or a tile of its columns, which lies that many elements
 // earlier than it would.
-func (k *reduce[T, A]) unit(r *run, w *worker, u, earlier int) {
-	acc := viewOf[A](r.shared[k.base:], k.outputs*k.segments)
+func (k *reduce[T, A]) unit(r *exec.Run, w *exec.Worker, u, earlier int) {
+	acc := lanes.ViewOf[A](r.Shared[k.base:], k.outputs*k.segments)
 	tile := u % k.tiles
 	seg := u / k.tiles % k.segments
 	o := u / k.tiles / k.segments
-	start := offsetAt(o, k.keptDims, k.keptStrides) - earlier
+	start := tiling.OffsetAt(o, k.keptDims, k.keptStrides) - earlier
 	lo, hi := k.bounds(seg)
 	if !k.byColumn {
 		acc[o*k.segments+seg] = k.runs(r, w, start, lo, hi)
@@ -267,40 +270,40 @@ func (k *reduce[T, A]) sideBySide() bool {
 }
 
 // touch reads elements lo to hi-1 at the rate that memory gives.
-func (k *reduce[T, A]) touch(r *run, lo, hi int) {
+func (k *reduce[T, A]) touch(r *exec.Run, lo, hi int) {
 	s := k.from.Size()
-	vec.Current().Touch(r.values[k.src][lo*s : hi*s])
+	vec.Current().Touch(r.Values[k.src][lo*s : hi*s])
 }
 
 // direct reports whether elements in memory are of type T.
-func (k *reduce[T, A]) direct() bool { return k.from != dtype.Bool && native(k.from) }
+func (k *reduce[T, A]) direct() bool { return k.from != dtype.Bool && lanes.Native(k.from) }
 
 // load returns n elements from element at on as T, converted in scratch memory
 // if they must be.
-func (k *reduce[T, A]) load(r *run, scratch []byte, at, n int) []T {
+func (k *reduce[T, A]) load(r *exec.Run, scratch []byte, at, n int) []T {
 	s := k.from.Size()
-	data := r.values[k.src][at*s : (at+n)*s]
+	data := r.Values[k.src][at*s : (at+n)*s]
 	if k.direct() {
 		return dtype.View[T](data)
 	}
-	x := viewOf[T](scratch, n)
+	x := lanes.ViewOf[T](scratch, n)
 	if k.from == dtype.Bool {
 		dtype.ToI64(any(x).([]int64), data, dtype.Bool)
 	} else {
-		load(scratch[:n*sizeOf[T]()], data, k.from, domainOf(k.from))
+		lanes.Load(scratch[:n*lanes.SizeOf[T]()], data, k.from, lanes.TypeOf(k.from))
 	}
 	return x
 }
 
 // halves is n elements of a 16-bit type from element at on.
-func (k *reduce[T, A]) halves(r *run, at, n int) []uint16 {
-	return dtype.View[uint16](r.values[k.src][2*at : 2*(at+n)])
+func (k *reduce[T, A]) halves(r *exec.Run, at, n int) []uint16 {
+	return dtype.View[uint16](r.Values[k.src][2*at : 2*(at+n)])
 }
 
 // runs folds elements lo to hi-1 of those that belong to a result.
-func (k *reduce[T, A]) runs(r *run, w *worker, start, lo, hi int) A {
+func (k *reduce[T, A]) runs(r *exec.Run, w *exec.Worker, start, lo, hi int) A {
 	total := k.folds.empty
-	most := block
+	most := lanes.Block
 	if k.direct() || k.folds.run16 != nil {
 		most = k.segment
 	}
@@ -309,20 +312,20 @@ func (k *reduce[T, A]) runs(r *run, w *worker, start, lo, hi int) A {
 		n := min(k.length-from, hi-lo, most)
 		at := start + from
 		if len(k.redDims) > 0 {
-			at += offsetAt(lo/k.length, k.redDims, k.redStrides)
+			at += tiling.OffsetAt(lo/k.length, k.redDims, k.redStrides)
 		}
 		lo += n
 		if k.folds.run16 != nil {
 			total = k.folds.join(total, k.folds.run16(k.halves(r, at, n)))
 		} else {
-			total = k.folds.join(total, k.folds.run(k.load(r, w.scratch, at, n)))
+			total = k.folds.join(total, k.folds.run(k.load(r, w.Scratch, at, n)))
 		}
 	}
 	return total
 }
 
 // rows folds rows lo to hi-1 of those that belong to a result into acc.
-func (k *reduce[T, A]) rows(r *run, w *worker, acc []A, start, lo, hi int) {
+func (k *reduce[T, A]) rows(r *exec.Run, w *exec.Worker, acc []A, start, lo, hi int) {
 	for i := range acc {
 		acc[i] = k.folds.empty
 	}
@@ -336,24 +339,24 @@ func (k *reduce[T, A]) rows(r *run, w *worker, acc []A, start, lo, hi int) {
 	}
 	for lo < hi {
 		// Rows of the last reduced axis are a stride apart.
-		at := start + offsetAt(lo, k.redDims, k.redStrides)
+		at := start + tiling.OffsetAt(lo, k.redDims, k.redStrides)
 		n := min(hi-lo, last-lo%last)
 		switch {
 		case k.folds.down16 != nil:
-			n = min(n, max(downRows, block/cols))
+			n = min(n, max(downRows, lanes.Block/cols))
 			k.folds.down16(acc, k.halves(r, at, (n-1)*stride+cols), n, stride)
 		case k.direct():
-			n = min(n, max(downRows, block/cols))
+			n = min(n, max(downRows, lanes.Block/cols))
 			k.down(acc, k.load(r, nil, at, (n-1)*stride+cols), n, stride)
 		case cols == stride: // side by side
-			n = min(n, max(1, reduceScratch/(cols*sizeOf[T]())))
-			k.down(acc, k.load(r, w.scratch, at, n*cols), n, cols)
+			n = min(n, max(1, reduceScratch/(cols*lanes.SizeOf[T]())))
+			k.down(acc, k.load(r, w.Scratch, at, n*cols), n, cols)
 		default:
-			n = min(n, max(1, reduceScratch/(cols*sizeOf[T]())))
+			n = min(n, max(1, reduceScratch/(cols*lanes.SizeOf[T]())))
 			for i := range n {
-				k.load(r, w.scratch[i*cols*sizeOf[T]():], at+i*stride, cols)
+				k.load(r, w.Scratch[i*cols*lanes.SizeOf[T]():], at+i*stride, cols)
 			}
-			k.down(acc, viewOf[T](w.scratch, n*cols), n, cols)
+			k.down(acc, lanes.ViewOf[T](w.Scratch, n*cols), n, cols)
 		}
 		lo += n
 	}
@@ -361,8 +364,8 @@ func (k *reduce[T, A]) rows(r *run, w *worker, acc []A, start, lo, hi int) {
 
 // wideRows folds as many rows from lo on as make up whole wide ones, and
 // returns how many.
-func (k *reduce[T, A]) wideRows(r *run, w *worker, acc []A, start, lo, hi int) int {
-	wide := viewOf[A](w.scratch, k.period*k.columns)
+func (k *reduce[T, A]) wideRows(r *exec.Run, w *exec.Worker, acc []A, start, lo, hi int) int {
+	wide := lanes.ViewOf[A](w.Scratch, k.period*k.columns)
 	for i := range wide {
 		wide[i] = k.folds.empty
 	}
@@ -384,8 +387,8 @@ func (k *reduce[T, A]) wideRows(r *run, w *worker, acc []A, start, lo, hi int) i
 
 // shortRows folds rows lo to hi-1, each of which is a result, rowGroup and
 // more at a time.
-func (k *reduce[T, A]) shortRows(r *run, w *worker, acc []A, lo, hi int) {
-	most := reduceScratch / sizeOf[T]() / k.length / rowGroup * rowGroup
+func (k *reduce[T, A]) shortRows(r *exec.Run, w *exec.Worker, acc []A, lo, hi int) {
+	most := reduceScratch / lanes.SizeOf[T]() / k.length / rowGroup * rowGroup
 	if k.near {
 		k.touch(r, lo*k.length, hi*k.length)
 	}
@@ -394,7 +397,7 @@ func (k *reduce[T, A]) shortRows(r *run, w *worker, acc []A, lo, hi int) {
 		if n > rowGroup {
 			n = n / rowGroup * rowGroup
 		}
-		if n%rowGroup != 0 || !k.folds.rows(acc[lo:lo+n], k.load(r, w.scratch, lo*k.length, n*k.length), k.length) {
+		if n%rowGroup != 0 || !k.folds.rows(acc[lo:lo+n], k.load(r, w.Scratch, lo*k.length, n*k.length), k.length) {
 			for i := range n {
 				acc[lo+i] = k.runs(r, w, (lo+i)*k.length, 0, k.length)
 			}
@@ -403,25 +406,25 @@ func (k *reduce[T, A]) shortRows(r *run, w *worker, acc []A, lo, hi int) {
 	}
 }
 
-// cuts implements imagewise.
-func (k *reduce[T, A]) cuts() (images, pieces, chunks int) {
+// Cuts implements imagewise.
+func (k *reduce[T, A]) Cuts() (images, pieces, chunks int) {
 	if k.images == 0 || k.count == 0 {
 		return 0, 0, 0
 	}
 	return k.images, k.segments, k.segments
 }
 
-// share implements imagewise.
-func (k *reduce[T, A]) share(base int) int {
+// Share implements imagewise.
+func (k *reduce[T, A]) Share(base int) int {
 	k.base = base
-	return base + roundUp(8*k.outputs*k.segments, 64)
+	return base + tiling.RoundUp(8*k.outputs*k.segments, 64)
 }
 
-// begin implements imagewise.
-func (k *reduce[T, A]) begin(*run) {}
+// Begin implements imagewise.
+func (k *reduce[T, A]) Begin(*exec.Run) {}
 
-// piece implements imagewise.
-func (k *reduce[T, A]) piece(r *run, w *worker, i, pieces, shift int) {
+// Piece implements imagewise.
+func (k *reduce[T, A]) Piece(r *exec.Run, w *exec.Worker, i, pieces, shift int) {
 	n := k.segments / pieces * k.tiles
 	for u := i * n; u < (i+1)*n; u++ {
 		k.unit(r, w, u, shift*(k.count/k.images)*k.columns)
@@ -440,13 +443,13 @@ func (k *reduce[T, A]) down(acc []A, x []T, rows, stride int) {
 }
 
 // finishReduce joins segments and stores results.
-type finishReduce[T number, A accumulator] struct{ reduce *reduce[T, A] }
+type finishReduce[T lanes.Number, A accumulator] struct{ reduce *reduce[T, A] }
 
-func (f *finishReduce[T, A]) chunk(r *run, w *worker, c int) {
+func (f *finishReduce[T, A]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	k := f.reduce
-	acc := viewOf[A](r.shared[k.base:], k.outputs*max(1, k.segments))
-	lo, hi := c*block, min(k.outputs, (c+1)*block)
-	x := viewOf[A](w.scratch, hi-lo)
+	acc := lanes.ViewOf[A](r.Shared[k.base:], k.outputs*max(1, k.segments))
+	lo, hi := c*lanes.Block, min(k.outputs, (c+1)*lanes.Block)
+	x := lanes.ViewOf[A](w.Scratch, hi-lo)
 	if k.segments == 1 {
 		copy(x, acc[lo:hi])
 	} else {
@@ -463,15 +466,15 @@ func (f *finishReduce[T, A]) chunk(r *run, w *worker, c int) {
 		}
 	}
 	if k.sum >= 0 {
-		r.sums[k.sum] = float64(x[0])
+		r.Sums[k.sum] = float64(x[0])
 		if k.to == dtype.Bool {
-			r.values[k.out][0] = finiteSquares(float64(x[0]))
+			r.Values[k.out][0] = finiteSquares(float64(x[0]))
 			return
 		}
 	}
-	out := r.values[k.out][lo*k.to.Size() : hi*k.to.Size()]
+	out := r.Values[k.out][lo*k.to.Size() : hi*k.to.Size()]
 	if k.mean {
-		m := viewOf[float64](w.scratch[8*block:], len(x))
+		m := lanes.ViewOf[float64](w.Scratch[8*lanes.Block:], len(x))
 		for i, v := range x {
 			m[i] = float64(v) / float64(k.count)
 		}
@@ -483,7 +486,7 @@ func (f *finishReduce[T, A]) chunk(r *run, w *worker, c int) {
 		dtype.FromF64(out, x, k.to)
 	case []int64:
 		if k.wraps && k.to.IsInt() {
-			wrap(x, k.to)
+			lanes.Wrap(x, k.to)
 		}
 		dtype.FromI64(out, x, k.to)
 	}

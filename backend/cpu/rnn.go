@@ -5,8 +5,11 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -26,7 +29,7 @@ const (
 )
 
 // recurrence is what a scan and its gradient have in common.
-type recurrence[T real] struct {
+type recurrence[T lanes.Real] struct {
 	op.Scan
 	steps, batch, units, gates int
 
@@ -46,16 +49,16 @@ type recurrence[T real] struct {
 }
 
 // arithmetic is the functions that cells are made of.
-type arithmetic[T real] struct {
+type arithmetic[T lanes.Real] struct {
 	sigmoid, tanh, relu func(dst, a []T)
 	mul, add, sub       func(dst, a, b []T)
 	ones                []T // as many as a piece has
 }
 
-func arithmeticOf[T real](l *loops[T]) arithmetic[T] {
+func arithmeticOf[T lanes.Real](l *lanes.Table[T]) arithmetic[T] {
 	return arithmetic[T]{
-		sigmoid: l.unary[op.Sigmoid], tanh: l.unary[op.Tanh], relu: l.unary[op.Relu],
-		mul: l.binary[op.Mul], add: l.binary[op.Add], sub: l.binary[op.Sub],
+		sigmoid: l.Unary[op.Sigmoid], tanh: l.Unary[op.Tanh], relu: l.Unary[op.Relu],
+		mul: l.Binary[op.Mul], add: l.Binary[op.Add], sub: l.Binary[op.Sub],
 	}
 }
 
@@ -112,7 +115,7 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		unit, split = panelUnit, true
 	}
 	n := max(batch, 1)
-	k.rows = even(n, min(scanRows, roundUp(ceilDiv(n, 2), unit)), unit)
+	k.rows = tiling.Even(n, min(scanRows, tiling.RoundUp(tiling.CeilDiv(n, 2), unit)), unit)
 	if set != nil {
 		k.cells = cellsOf(d, units)
 	}
@@ -124,12 +127,12 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		unit, masks = max(unit, p.unit()), masks && p.masks()
 		k.tiles = k.tiles || p.set != nil && (p.panels != nil || p.tiles.Begin != nil)
 	}
-	k.padded = roundUp(k.rows, unit)
+	k.padded = tiling.RoundUp(k.rows, unit)
 	k.wide = units
 	if !masks {
-		k.wide = roundUp(units, k.products[0].tiles.NR)
+		k.wide = tiling.RoundUp(units, k.products[0].tiles.NR)
 	}
-	k.native = d.Size() == sizeOf[T]() && k.wide == units && unit == 1
+	k.native = d.Size() == lanes.SizeOf[T]() && k.wide == units && unit == 1
 	lead := 0
 	for i := range k.products {
 		lead = max(lead, k.products[i].lead)
@@ -138,16 +141,16 @@ func (k *recurrence[T]) init(s *op.Scan, d dtype.DType, steps, batch, units int,
 		}
 		k.packs[len(k.packs)-1].end++
 	}
-	k.take(sizeOf[T]() * k.gates * units) // also for a row of the kernel
+	k.take(lanes.SizeOf[T]() * k.gates * units) // also for a row of the kernel
 	k.operand = k.takeBytes(flagBytes + max(k.padded, scanRows)*lead)
 }
 
 // take reserves scratch memory for n elements and returns where it begins.
-func (k *recurrence[T]) take(n int) int { return k.takeBytes(n * sizeOf[T]()) }
+func (k *recurrence[T]) take(n int) int { return k.takeBytes(n * lanes.SizeOf[T]()) }
 
 func (k *recurrence[T]) takeBytes(n int) int {
 	at := k.scratch
-	k.scratch += roundUp(n, 64)
+	k.scratch += tiling.RoundUp(n, 64)
 	return at
 }
 
@@ -155,23 +158,23 @@ func (k *recurrence[T]) takeBytes(n int) int {
 func (k *recurrence[T]) block() int { return k.take(k.padded * k.wide) }
 
 // reserve asks for the memory that k needs.
-func (k *recurrence[T]) reserve(b *builder) {
-	b.wantScratch(k.scratch)
+func (k *recurrence[T]) reserve(b *exec.Builder) {
+	b.ReserveScratch(k.scratch)
 	last := &k.products[len(k.products)-1]
-	b.wantShared(last.at + last.bytes())
+	b.ReserveShared(last.at + last.bytes())
 }
 
 // keep has the packed copy of each kernel, the recurrent one and the input's if
 // there is one, kept from run to run where the program lets it, and where
 // packing it is a large part of the work.
-func (k *recurrence[T]) keep(b *builder, kernels ...*ir.Value) {
+func (k *recurrence[T]) keep(b *exec.Builder, kernels ...*ir.Value) {
 	if !backend.Keeps(backend.PackedOperands) || k.steps*k.batch > keepRows || k.products[0].panels != nil {
 		return
 	}
 	for i, v := range kernels {
 		p := &k.packs[i]
-		if bytes := p.bytes(); bytes >= keepBytes && b.keepable(v) {
-			place := b.keep(bytes)
+		if bytes := p.bytes(); bytes >= keepBytes && b.ReadOnly(v) {
+			place := b.ReservePacked(bytes)
 			for j := p.first; j < p.end; j++ {
 				k.products[j].kept, k.products[j].keptAt = place, k.products[j].at-k.products[p.first].at
 			}
@@ -180,27 +183,27 @@ func (k *recurrence[T]) keep(b *builder, kernels ...*ir.Value) {
 }
 
 // prepare packs the kernels and reports whether there is anything else to do.
-func (k *recurrence[T]) prepare(r *run) bool {
+func (k *recurrence[T]) prepare(r *exec.Run) bool {
 	if k.batch*k.units == 0 {
 		return false
 	}
-	*flagOf(r.shared) = 0
+	*flagOf(r.Shared) = 0
 	for i := range k.packs {
 		p := &k.packs[i]
 		first, good := &k.products[p.first], false
 		if first.kept >= 0 {
-			good, _ = r.keptCopy(first.kept, first.src)
+			good, _ = r.PackedCopy(first.kept, first.src)
 		}
 		if !good {
-			r.parallel(p, p.chunks(), first.k*k.gates*k.units)
+			r.Parallel(p, p.chunks(), first.k*k.gates*k.units)
 		}
 	}
 	return true
 }
 
 // start runs t, which embeds k, on all blocks, in n chunks.
-func (k *recurrence[T]) start(r *run, t task, n int) {
-	r.parallel(t, n, k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
+func (k *recurrence[T]) start(r *exec.Run, t exec.Task, n int) {
+	r.Parallel(t, n, k.batch*k.units*(k.steps+1)*k.gates*(8+k.units/16))
 }
 
 // begin and end come before the first and after the last product of a chunk.
@@ -219,7 +222,7 @@ func (k *recurrence[T]) end() {
 }
 
 // packKernels is the task that packs a kernel, for products first to end-1.
-type packKernels[T real] struct {
+type packKernels[T lanes.Real] struct {
 	*recurrence[T]
 	first, end int
 }
@@ -241,7 +244,7 @@ func (k *packKernels[T]) chunks() int {
 	return n
 }
 
-func (k *packKernels[T]) chunk(r *run, w *worker, i int) {
+func (k *packKernels[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	for j := k.first; j < k.end; j++ {
 		p := &k.products[j]
 		if i < p.chunks {
@@ -268,7 +271,7 @@ func (k *recurrence[T]) place(i int) (t, before, after int) {
 	return i, i, i + 1
 }
 
-// bytesOf is rows of width elements from row first of matrix number i of a
+// BytesOf is rows of width elements from row first of matrix number i of a
 // section of matrices of batch rows.
 func (k *recurrence[T]) bytesOf(data []byte, start, i, first, rows, width int) []byte {
 	size := k.dtype.Size()
@@ -287,8 +290,8 @@ func (k *recurrence[T]) storedAt(data []byte, width int) vec.Operand {
 }
 
 // blockOf is a block of rows in scratch memory, from where it was reserved.
-func (k *recurrence[T]) blockOf(w *worker, at, rows int) []T {
-	return viewOf[T](w.scratch[at:], rows*k.wide)
+func (k *recurrence[T]) blockOf(w *exec.Worker, at, rows int) []T {
+	return lanes.ViewOf[T](w.Scratch[at:], rows*k.wide)
 }
 
 // load is a block that lies in data: itself if it can be, else a copy in dst.
@@ -304,12 +307,12 @@ func (k *recurrence[T]) load(dst []T, data []byte) []T {
 func (k *recurrence[T]) read(dst []T, data []byte) {
 	size := k.dtype.Size()
 	if k.wide == k.units {
-		copy(dst, realView(data, k.dtype, dst))
+		copy(dst, lanes.RealView(data, k.dtype, dst))
 		return
 	}
 	n := k.units * size
 	for ; len(data) > 0; data = data[n:] {
-		copy(dst, realView(data[:n], k.dtype, dst[:k.units]))
+		copy(dst, lanes.RealView(data[:n], k.dtype, dst[:k.units]))
 		dst = dst[k.wide:]
 	}
 }
@@ -329,11 +332,11 @@ func (k *recurrence[T]) store(data []byte, x []T) {
 		return
 	}
 	if k.wide == k.units {
-		storeReal(data, x, k.dtype)
+		lanes.StoreReal(data, x, k.dtype)
 		return
 	}
 	for n := k.units * k.dtype.Size(); len(data) > 0; data = data[n:] {
-		storeReal(data[:n], x[:k.units], k.dtype)
+		lanes.StoreReal(data[:n], x[:k.units], k.dtype)
 		x = x[k.wide:]
 	}
 }
@@ -348,7 +351,7 @@ func (k *recurrence[T]) save(data []byte, x []T) {
 }
 
 // lead is the bytes from a row of a block to the next.
-func (k *recurrence[T]) lead() int { return k.wide * sizeOf[T]() }
+func (k *recurrence[T]) lead() int { return k.wide * lanes.SizeOf[T]() }
 
 // pieces calls f with parts of n elements.
 func pieces(n, piece int, f func(lo, hi int)) {
@@ -360,17 +363,17 @@ func pieces(n, piece int, f func(lo, hi int)) {
 func pointer[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
 // newRNN makes the kernel of RNN.
-func newRNN(b *builder, v *ir.Value) kernel {
+func newRNN(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if v.Type.DType == dtype.Float64 {
-		return makeScan(b, v, floatLoops[float64]())
+		return makeScan(b, v, lanes.FloatLoops[float64]())
 	}
-	return makeScan(b, v, overlay(vec.Current()))
+	return makeScan(b, v, lanes.Overlay(vec.Current()))
 }
 
 // newRNNGrad makes the kernel of RNNGrad.
-func newRNNGrad(b *builder, v *ir.Value) kernel {
+func newRNNGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if v.Type.DType == dtype.Float64 {
-		return makeScanGrad(b, v, floatLoops[float64]())
+		return makeScanGrad(b, v, lanes.FloatLoops[float64]())
 	}
-	return makeScanGrad(b, v, overlay(vec.Current()))
+	return makeScanGrad(b, v, lanes.Overlay(vec.Current()))
 }

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -14,7 +17,7 @@ import (
 // the gradients by the gates' sums are computed, a few rows at a time, and
 // their product with the transposed recurrent kernel is the gradient by the h
 // before.
-type scanGrad[T real] struct {
+type scanGrad[T lanes.Real] struct {
 	recurrence[T]
 	s, all, last, state, x, mask, out int // positions; -1 is none
 	saved                             op.RNNSections
@@ -37,14 +40,14 @@ type scanGrad[T real] struct {
 	atStep, atInput int
 }
 
-func makeScanGrad[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
+func makeScanGrad[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) exec.Kernel {
 	s, o := v.Attr.Scan, v.Attr.Scan.GradOperands()
-	k := &scanGrad[T]{out: b.at(v)}
+	k := &scanGrad[T]{out: b.At(v)}
 	position := func(i int) int {
 		if i < 0 {
 			return -1
 		}
-		return b.at(v.Args[i])
+		return b.At(v.Args[i])
 	}
 	k.s, k.all, k.last, k.state, k.mask = position(o.S), position(o.Steps), position(o.Last), position(o.State), position(o.Mask)
 	k.x = position(o.X)
@@ -102,11 +105,11 @@ func (k *scanGrad[T]) inputLead() int {
 	if t := k.products[len(k.products)-1].tiles; t != nil {
 		nr = t.NR
 	}
-	return sizeOf[T]() * roundUp(k.totals.features, nr)
+	return lanes.SizeOf[T]() * tiling.RoundUp(k.totals.features, nr)
 }
 
-func (k *scanGrad[T]) run(r *run) {
-	n := ceilDiv(k.batch, k.rows)
+func (k *scanGrad[T]) Run(r *exec.Run) {
+	n := tiling.CeilDiv(k.batch, k.rows)
 	if k.Weights {
 		n = k.totals.parts
 	}
@@ -114,12 +117,12 @@ func (k *scanGrad[T]) run(r *run) {
 		k.start(r, k, n)
 	}
 	if k.Weights {
-		k.totals.run(r)
+		k.totals.Run(r)
 	}
 }
 
-// chunk takes block i of the batch through all steps, or the blocks of part i.
-func (k *scanGrad[T]) chunk(r *run, w *worker, i int) {
+// Chunk takes block i of the batch through all steps, or the blocks of part i.
+func (k *scanGrad[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.begin()
 	defer k.end()
 	if !k.Weights {
@@ -127,7 +130,7 @@ func (k *scanGrad[T]) chunk(r *run, w *worker, i int) {
 		return
 	}
 	window := window{part: i, first: true}
-	from, to := span(i, k.totals.parts, ceilDiv(k.batch, k.rows))
+	from, to := tiling.Cut(i, k.totals.parts, tiling.CeilDiv(k.batch, k.rows))
 	for block := from; block < to; block++ {
 		k.through(r, w, block, &window)
 	}
@@ -142,13 +145,13 @@ type window struct {
 }
 
 // through takes block i through all steps.
-func (k *scanGrad[T]) through(r *run, w *worker, i int, win *window) {
+func (k *scanGrad[T]) through(r *exec.Run, w *exec.Worker, i int, win *window) {
 	first, rows := k.span(i)
 	dh, dc := k.blockOf(w, k.atOutput, rows), k.blockOf(w, k.atState, rows)
 	load := func(dst []T, pos int) {
 		clear(dst)
 		if pos >= 0 {
-			k.read(dst, k.bytesOf(r.values[pos], 0, 0, first, rows, k.units))
+			k.read(dst, k.bytesOf(r.Values[pos], 0, 0, first, rows, k.units))
 		}
 	}
 	load(dh, k.last)
@@ -164,8 +167,8 @@ func (k *scanGrad[T]) through(r *run, w *worker, i int, win *window) {
 
 // result writes a block to a section of the result, which with Weights has
 // elements of T.
-func (k *scanGrad[T]) result(r *run, to op.Section, first, rows int, x []T) {
-	out := r.values[k.out]
+func (k *scanGrad[T]) result(r *exec.Run, to op.Section, first, rows int, x []T) {
+	out := r.Values[k.out]
 	if !k.Weights {
 		k.save(k.bytesOf(out, to.Start, 0, first, rows, k.units), x)
 		return
@@ -177,7 +180,7 @@ func (k *scanGrad[T]) result(r *run, to op.Section, first, rows int, x []T) {
 }
 
 // stepRows is rows of a block at a step.
-type stepRows[T real] struct {
+type stepRows[T lanes.Real] struct {
 	gates   [4][]T // as RNN saved them
 	h, last []T    // after and before the step
 	c, lastC,
@@ -204,16 +207,16 @@ func (s *stepRows[T]) cut(lo, hi int) stepRows[T] {
 }
 
 // step computes step j: dh and dc from those after it.
-func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T, win *window) {
+func (k *scanGrad[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, dh, dc []T, win *window) {
 	t, before, after := k.place(j)
-	s := r.values[k.s]
+	s := r.Values[k.s]
 	if k.all >= 0 {
-		k.fn.add(dh, dh, k.load(k.blockOf(w, k.atH, rows), k.bytesOf(r.values[k.all], 0, t, first, rows, k.units)))
+		k.fn.add(dh, dh, k.load(k.blockOf(w, k.atH, rows), k.bytesOf(r.Values[k.all], 0, t, first, rows, k.units)))
 	}
 	all := stepRows[T]{dh: dh, dc: dc, pass: k.blockOf(w, k.atPass, rows), q: k.blockOf(w, k.atQ, rows)}
 	var mask []byte
 	if k.mask >= 0 {
-		mask = r.values[k.mask][t*k.batch+first:][:rows]
+		mask = r.Values[k.mask][t*k.batch+first:][:rows]
 		copy(k.blockOf(w, k.atKeep, rows), dc)
 	}
 
@@ -226,24 +229,24 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T, wi
 	}
 	if fused {
 		for g := range 4 {
-			w.operands[g] = k.storedAt(k.bytesOf(s, k.saved.Saved.Start, 4*t+g, first, rows, k.units), k.units)
+			w.Operands[g] = k.storedAt(k.bytesOf(s, k.saved.Saved.Start, 4*t+g, first, rows, k.units), k.units)
 		}
 	}
 	switch {
 	case fused && lstm:
 		for g := range 4 {
-			w.operands[8+g] = column(input, g*k.units)
+			w.Operands[8+g] = column(input, g*k.units)
 		}
-		w.operands[4] = k.storedAt(k.bytesOf(s, k.saved.States.Start, after, first, rows, k.units), k.units)
-		w.operands[5] = k.storedAt(k.bytesOf(s, k.saved.States.Start, before, first, rows, k.units), k.units)
-		w.operands[6], w.operands[7] = k.blockAt(dh), k.blockAt(dc)
-		k.cells.LSTMGrad(w.operands[:12], rows, k.units)
+		w.Operands[4] = k.storedAt(k.bytesOf(s, k.saved.States.Start, after, first, rows, k.units), k.units)
+		w.Operands[5] = k.storedAt(k.bytesOf(s, k.saved.States.Start, before, first, rows, k.units), k.units)
+		w.Operands[6], w.Operands[7] = k.blockAt(dh), k.blockAt(dc)
+		k.cells.LSTMGrad(w.Operands[:12], rows, k.units)
 	case fused:
-		w.operands[4] = k.storedAt(k.bytesOf(s, k.saved.Outputs.Start, before, first, rows, k.units), k.units)
-		w.operands[5], w.operands[6] = k.blockAt(dh), k.blockAt(all.pass)
-		w.operands[7], w.operands[8] = column(input, 0), column(input, k.units)
-		w.operands[9], w.operands[10] = column(input, k.third), column(recurrent, 2*k.units)
-		k.cells.GRUGrad(w.operands[:11], rows, k.units)
+		w.Operands[4] = k.storedAt(k.bytesOf(s, k.saved.Outputs.Start, before, first, rows, k.units), k.units)
+		w.Operands[5], w.Operands[6] = k.blockAt(dh), k.blockAt(all.pass)
+		w.Operands[7], w.Operands[8] = column(input, 0), column(input, k.units)
+		w.Operands[9], w.Operands[10] = column(input, k.third), column(recurrent, 2*k.units)
+		k.cells.GRUGrad(w.Operands[:11], rows, k.units)
 		for i := 0; !k.Weights && i < rows; i++ { // the other gates are those of the input
 			copy(recurrent[i*k.leadSums:][:2*k.units*size], input[i*k.leadSums:])
 		}
@@ -259,7 +262,7 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T, wi
 		k.skip(w, mask, &all, gru, input, recurrent)
 	}
 	p := &k.products[0]
-	a := p.operand(r, recurrent, k.leadSums, rows, w.scratch[k.operand:])
+	a := p.operand(r, recurrent, k.leadSums, rows, w.Scratch[k.operand:])
 	p.mul(r, rows, a, past, lead, pointer(dh), k.lead())
 	if win != nil {
 		k.add(r, w, t, before, first, rows, input, win)
@@ -268,13 +271,13 @@ func (k *scanGrad[T]) step(r *run, w *worker, j, first, rows int, dh, dc []T, wi
 
 // gradients is where those by the gates' sums of a step go: what is the input's
 // and what h·u gave.
-func (k *scanGrad[T]) gradients(r *run, w *worker, t, first, rows int, win *window) (input, recurrent []byte) {
+func (k *scanGrad[T]) gradients(r *exec.Run, w *exec.Worker, t, first, rows int, win *window) (input, recurrent []byte) {
 	switch {
 	case win == nil:
-		out, width := r.values[k.out], k.gates*k.units
+		out, width := r.Values[k.out], k.gates*k.units
 		return k.bytesOf(out, k.to.Input.Start, t, first, rows, width), k.bytesOf(out, k.to.Recurrent.Start, t, first, rows, width)
 	case k.totals.copies:
-		input = w.scratch[k.atStep:]
+		input = w.Scratch[k.atStep:]
 	default:
 		if win.rows+rows > k.totals.rows {
 			k.totals.flush(r, w, win.part, win.rows, win.first)
@@ -287,7 +290,7 @@ func (k *scanGrad[T]) gradients(r *run, w *worker, t, first, rows int, win *wind
 
 // add takes the gradients of a step to the window and, with Features, to the
 // gradient by x.
-func (k *scanGrad[T]) add(r *run, w *worker, t, before, first, rows int, input []byte, win *window) {
+func (k *scanGrad[T]) add(r *exec.Run, w *exec.Worker, t, before, first, rows int, input []byte, win *window) {
 	if k.totals.copies {
 		if win.rows+rows > k.totals.rows {
 			k.totals.flush(r, w, win.part, win.rows, win.first)
@@ -300,9 +303,9 @@ func (k *scanGrad[T]) add(r *run, w *worker, t, before, first, rows int, input [
 	if !k.Features {
 		return
 	}
-	d, lead := w.scratch[k.atInput:], k.inputLead()
+	d, lead := w.Scratch[k.atInput:], k.inputLead()
 	multiply := func(p *stepProduct[T], col int, s unsafe.Pointer) {
-		a := p.operand(r, input[col*k.dtype.Size():], k.leadSums, rows, w.scratch[k.operand:])
+		a := p.operand(r, input[col*k.dtype.Size():], k.leadSums, rows, w.Scratch[k.operand:])
 		p.mul(r, rows, a, s, lead, pointer(d), lead)
 	}
 	if n := len(k.products); k.Cell == op.GRUCell {
@@ -311,15 +314,15 @@ func (k *scanGrad[T]) add(r *run, w *worker, t, before, first, rows int, input [
 	} else {
 		multiply(&k.products[n-1], 0, nil)
 	}
-	to := dtype.View[T](r.values[k.out])[k.to.X.Start+(t*k.batch+first)*k.totals.features:]
+	to := dtype.View[T](r.Values[k.out])[k.to.X.Start+(t*k.batch+first)*k.totals.features:]
 	for i := range rows {
-		copy(to[i*k.totals.features:][:k.totals.features], viewOf[T](d[i*lead:], k.totals.features))
+		copy(to[i*k.totals.features:][:k.totals.features], lanes.ViewOf[T](d[i*lead:], k.totals.features))
 	}
 }
 
 // sums computes the gradients by the gates' sums, a piece after the other.
-func (k *scanGrad[T]) sums(r *run, w *worker, all *stepRows[T], t, before, after, first, rows int, input, recurrent []byte) {
-	s, size := r.values[k.s], k.dtype.Size()
+func (k *scanGrad[T]) sums(r *exec.Run, w *exec.Worker, all *stepRows[T], t, before, after, first, rows int, input, recurrent []byte) {
+	s, size := r.Values[k.s], k.dtype.Size()
 	read := func(at int, from op.Section, i int) []T {
 		return k.load(k.blockOf(w, at, rows), k.bytesOf(s, from.Start, i, first, rows, k.units))
 	}
@@ -357,7 +360,7 @@ func (k *scanGrad[T]) sums(r *run, w *worker, all *stepRows[T], t, before, after
 	}
 	if k.Cell == op.GRUBeforeCell {
 		p := &k.products[1]
-		a := p.operand(r, input[2*k.units*size:], k.leadSums, rows, w.scratch[k.operand:])
+		a := p.operand(r, input[2*k.units*size:], k.leadSums, rows, w.Scratch[k.operand:])
 		p.mul(r, rows, a, nil, 0, pointer(all.q), k.lead())
 		for lo := 0; lo < len(all.dh); lo += step {
 			p := all.cut(lo, min(len(all.dh), lo+step))
@@ -369,7 +372,7 @@ func (k *scanGrad[T]) sums(r *run, w *worker, all *stepRows[T], t, before, after
 }
 
 // skip has the gradients of rows that the mask leaves out pass the step by.
-func (k *scanGrad[T]) skip(w *worker, mask []byte, all *stepRows[T], gru bool, input, recurrent []byte) {
+func (k *scanGrad[T]) skip(w *exec.Worker, mask []byte, all *stepRows[T], gru bool, input, recurrent []byte) {
 	keep := k.blockOf(w, k.atKeep, len(mask))
 	n := k.gates * k.units * k.dtype.Size()
 	if k.Weights {
@@ -390,12 +393,12 @@ func (k *scanGrad[T]) skip(w *worker, mask []byte, all *stepRows[T], gru bool, i
 }
 
 // pieceOf gives p room for what it computes.
-func (k *scanGrad[T]) pieceOf(w *worker, p *stepRows[T]) {
+func (k *scanGrad[T]) pieceOf(w *exec.Worker, p *stepRows[T]) {
 	n := len(p.dh)
 	for i := range p.sums {
-		p.sums[i] = viewOf[T](w.scratch[k.atPiece[i]:], n)
+		p.sums[i] = lanes.ViewOf[T](w.Scratch[k.atPiece[i]:], n)
 	}
-	p.t = viewOf[T](w.scratch[k.atPiece[4]:], n)
+	p.t = lanes.ViewOf[T](w.Scratch[k.atPiece[4]:], n)
 }
 
 // scatter stores gradients by the sums of gates, from a row on, in columns from
@@ -406,10 +409,10 @@ func (k *scanGrad[T]) scatter(dst []byte, row int, sums [][]T, from [4]int) {
 		at := row*k.leadSums + from[i]*size
 		for ; len(x) > 0; x = x[k.wide:] {
 			to := dst[at:][:k.units*size]
-			if size == sizeOf[T]() {
+			if size == lanes.SizeOf[T]() {
 				copy(dtype.View[T](to), x)
 			} else {
-				storeReal(to, x[:k.units], k.dtype)
+				lanes.StoreReal(to, x[:k.units], k.dtype)
 			}
 			at += k.leadSums
 		}

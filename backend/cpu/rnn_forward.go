@@ -3,13 +3,16 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
 // scan is RNN.
-type scan[T real] struct {
+type scan[T lanes.Real] struct {
 	recurrence[T]
 	x, h, c, b, w, v, mask, out int // positions; -1 is none
 	features                    int // of x
@@ -26,15 +29,15 @@ type scan[T real] struct {
 	atBias    int
 }
 
-func makeScan[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
+func makeScan[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) exec.Kernel {
 	s, o := v.Attr.Scan, v.Attr.Scan.Operands()
 	x, units := v.Args[o.X].Type, v.Args[o.U].Type.Shape[0]
-	k := &scan[T]{out: b.at(v), features: x.Shape[2]}
+	k := &scan[T]{out: b.At(v), features: x.Shape[2]}
 	position := func(i int) int {
 		if i < 0 {
 			return -1
 		}
-		return b.at(v.Args[i])
+		return b.At(v.Args[i])
 	}
 	k.x, k.h, k.c, k.b, k.w, k.v, k.mask = position(o.X), position(o.H), position(o.C), position(o.B), position(o.W), position(o.V), position(o.Mask)
 	var blocks, inputs []columns
@@ -71,34 +74,34 @@ func makeScan[T real](b *builder, v *ir.Value, l *loops[T]) kernel {
 	return k
 }
 
-func (k *scan[T]) run(r *run) {
+func (k *scan[T]) Run(r *exec.Run) {
 	if k.prepare(r) {
-		k.start(r, k, ceilDiv(k.batch, k.rows))
+		k.start(r, k, tiling.CeilDiv(k.batch, k.rows))
 	}
 }
 
-// chunk takes block i of the batch through all steps.
-func (k *scan[T]) chunk(r *run, w *worker, i int) {
+// Chunk takes block i of the batch through all steps.
+func (k *scan[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	first, rows := k.span(i)
-	out := r.values[k.out]
+	out := r.Values[k.out]
 	states := [2][]T{k.blockOf(w, k.atStates[0], rows), k.blockOf(w, k.atStates[1], rows)}
 	_, before, _ := k.place(0)
-	copy(k.outputs(out, before, first, rows), k.bytesOf(r.values[k.h], 0, 0, first, rows, k.units))
+	copy(k.outputs(out, before, first, rows), k.bytesOf(r.Values[k.h], 0, 0, first, rows, k.units))
 	if k.c >= 0 {
-		c := k.bytesOf(r.values[k.c], 0, 0, first, rows, k.units)
+		c := k.bytesOf(r.Values[k.c], 0, 0, first, rows, k.units)
 		copy(k.states(out, before, first, rows), c)
 		k.read(states[0], c)
 	}
 	if k.v >= 0 {
 		for g := range k.gates {
-			v := r.values[k.v][g*k.units*k.dtype.Size():][:k.units*k.dtype.Size()]
-			to := viewOf[T](w.scratch[k.atOffsets[g]:], k.units)
-			copy(to, realView(v, k.dtype, to))
+			v := r.Values[k.v][g*k.units*k.dtype.Size():][:k.units*k.dtype.Size()]
+			to := lanes.ViewOf[T](w.Scratch[k.atOffsets[g]:], k.units)
+			copy(to, lanes.RealView(v, k.dtype, to))
 		}
 	}
 	if k.b >= 0 {
-		b := viewOf[T](w.scratch[k.atBias:], k.units)
-		copy(b, realView(r.values[k.b], k.dtype, b))
+		b := lanes.ViewOf[T](w.Scratch[k.atBias:], k.units)
+		copy(b, lanes.RealView(r.Values[k.b], k.dtype, b))
 	}
 	k.begin()
 	defer k.end()
@@ -121,9 +124,9 @@ func (k *scan[T]) saved(out []byte, t, g, first, rows int) []byte {
 }
 
 // step computes step j from c, in scratch memory, to next.
-func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
+func (k *scan[T]) step(r *exec.Run, w *exec.Worker, j, first, rows int, c, next []T) {
 	t, before, after := k.place(j)
-	out := r.values[k.out]
+	out := r.Values[k.out]
 	hBytes, lastBytes := k.outputs(out, after, first, rows), k.outputs(out, before, first, rows)
 	h := k.room(k.blockOf(w, k.atOutput, rows), hBytes)
 	var gates [4][]T
@@ -139,7 +142,7 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 	default:
 		k.multiply(r, w, t, first, rows, gates[:k.gates]...)
 	}
-	a := k.products[0].operand(r, lastBytes, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
+	a := k.products[0].operand(r, lastBytes, k.units*k.dtype.Size(), rows, w.Scratch[k.operand:])
 	stored := false
 	switch k.Cell {
 	case op.LSTMCell:
@@ -148,11 +151,11 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 		}
 		if stored = k.cells.LSTM != nil; stored {
 			for g, x := range gates {
-				w.operands[g], w.operands[6+g] = k.blockAt(x), k.storedAt(k.saved(out, t, g, first, rows), k.units)
+				w.Operands[g], w.Operands[6+g] = k.blockAt(x), k.storedAt(k.saved(out, t, g, first, rows), k.units)
 			}
-			w.operands[4], w.operands[5] = k.blockAt(c), k.blockAt(next)
-			w.operands[10], w.operands[11] = k.storedAt(hBytes, k.units), k.storedAt(k.states(out, after, first, rows), k.units)
-			k.cells.LSTM(w.operands[:12], rows, k.units)
+			w.Operands[4], w.Operands[5] = k.blockAt(c), k.blockAt(next)
+			w.Operands[10], w.Operands[11] = k.storedAt(hBytes, k.units), k.storedAt(k.states(out, after, first, rows), k.units)
+			k.cells.LSTM(w.Operands[:12], rows, k.units)
 			break
 		}
 		pieces(len(h), scanPiece, func(lo, hi int) {
@@ -161,17 +164,17 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 	case op.GRUCell:
 		k.product(r, 0, rows, a, in, gates[0])
 		k.product(r, 1, rows, a, in, gates[1])
-		bias := pointer(viewOf[T](w.scratch[k.atBias:], k.wide))
+		bias := pointer(lanes.ViewOf[T](w.Scratch[k.atBias:], k.wide))
 		k.products[2].mul(r, rows, a, bias, 0, pointer(gates[3]), k.lead())
 		if k.w < 0 {
 			k.copyInput(in, 2, gates[2], rows)
 		}
 		if stored = k.cells.GRU != nil; stored {
 			for g, x := range gates {
-				w.operands[g], w.operands[5+g] = k.blockAt(x), k.storedAt(k.saved(out, t, g, first, rows), k.units)
+				w.Operands[g], w.Operands[5+g] = k.blockAt(x), k.storedAt(k.saved(out, t, g, first, rows), k.units)
 			}
-			w.operands[4], w.operands[9] = k.storedAt(lastBytes, k.units), k.storedAt(hBytes, k.units)
-			k.cells.GRU(w.operands[:10], rows, k.units)
+			w.Operands[4], w.Operands[9] = k.storedAt(lastBytes, k.units), k.storedAt(hBytes, k.units)
+			k.cells.GRU(w.Operands[:10], rows, k.units)
 			break
 		}
 		k.gru(gates, k.load(k.blockOf(w, k.atLast, rows), lastBytes), h)
@@ -185,7 +188,7 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 		})
 		q := k.saved(out, t, 3, first, rows)
 		k.store(q, gates[3])
-		a = k.products[2].operand(r, q, k.units*k.dtype.Size(), rows, w.scratch[k.operand:])
+		a = k.products[2].operand(r, q, k.units*k.dtype.Size(), rows, w.Scratch[k.operand:])
 		k.product(r, 2, rows, a, in, gates[2])
 		k.gru(gates, last, h)
 	default:
@@ -209,7 +212,7 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 		return
 	}
 	n := k.units * k.dtype.Size()
-	for i, on := range r.values[k.mask][t*k.batch+first:][:rows] {
+	for i, on := range r.Values[k.mask][t*k.batch+first:][:rows] {
 		if on != 0 {
 			continue
 		}
@@ -222,25 +225,25 @@ func (k *scan[T]) step(r *run, w *worker, j, first, rows int, c, next []T) {
 }
 
 // input is the input of a step as T: rows of all gates.
-func (k *scan[T]) input(r *run, w *worker, t, first, rows int) []T {
-	data := k.bytesOf(r.values[k.x], 0, t, first, rows, k.gates*k.units)
-	if k.dtype.Size() == sizeOf[T]() {
+func (k *scan[T]) input(r *exec.Run, w *exec.Worker, t, first, rows int) []T {
+	data := k.bytesOf(r.Values[k.x], 0, t, first, rows, k.gates*k.units)
+	if k.dtype.Size() == lanes.SizeOf[T]() {
 		return dtype.View[T](data)
 	}
-	in := viewOf[T](w.scratch[k.atInput:], rows*k.gates*k.units)
-	return realView(data, k.dtype, in)
+	in := lanes.ViewOf[T](w.Scratch[k.atInput:], rows*k.gates*k.units)
+	return lanes.RealView(data, k.dtype, in)
 }
 
 // multiply computes the input of a step: x·w+v, a gate in each of dst.
-func (k *scan[T]) multiply(r *run, w *worker, t, first, rows int, dst ...[]T) {
+func (k *scan[T]) multiply(r *exec.Run, w *exec.Worker, t, first, rows int, dst ...[]T) {
 	inputs := k.products[k.gates:]
 	var a stepOperand
 	if len(inputs) > 0 {
-		x := k.bytesOf(r.values[k.x], 0, t, first, rows, k.features)
-		a = inputs[0].operand(r, x, k.features*k.dtype.Size(), rows, w.scratch[k.operand:])
+		x := k.bytesOf(r.Values[k.x], 0, t, first, rows, k.features)
+		a = inputs[0].operand(r, x, k.features*k.dtype.Size(), rows, w.Scratch[k.operand:])
 	}
 	for g, d := range dst {
-		v := viewOf[T](w.scratch[k.atOffsets[g]:], k.wide)
+		v := lanes.ViewOf[T](w.Scratch[k.atOffsets[g]:], k.wide)
 		if len(inputs) > 0 {
 			inputs[g].mul(r, rows, a, pointer(v), 0, pointer(d), k.lead())
 			continue
@@ -253,15 +256,15 @@ func (k *scan[T]) multiply(r *run, w *worker, t, first, rows int, dst ...[]T) {
 
 // product computes gate g of a step, before its function: the input, which is
 // in d unless it is an argument, plus a·u.
-func (k *scan[T]) product(r *run, g, rows int, a stepOperand, in, d []T) {
+func (k *scan[T]) product(r *exec.Run, g, rows int, a stepOperand, in, d []T) {
 	p := &k.products[g]
 	if k.w >= 0 {
 		p.mul(r, rows, a, pointer(d), k.lead(), pointer(d), k.lead())
 		return
 	}
-	if p.masks() && (p.unit() == 1 || k.dtype.Size() < sizeOf[T]()) {
+	if p.masks() && (p.unit() == 1 || k.dtype.Size() < lanes.SizeOf[T]()) {
 		s := unsafe.Pointer(&in[g*k.units])
-		p.mul(r, rows, a, s, sizeOf[T]()*k.gates*k.units, pointer(d), k.lead())
+		p.mul(r, rows, a, s, lanes.SizeOf[T]()*k.gates*k.units, pointer(d), k.lead())
 		return
 	}
 	// The kernel would read beyond the input's end.

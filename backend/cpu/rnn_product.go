@@ -3,7 +3,10 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
@@ -15,7 +18,7 @@ import (
 //
 // A tile is split over the inner dimension by its length alone, and each row
 // depends on no other: the bits of a row are the same in every block of rows.
-type stepProduct[T real] struct {
+type stepProduct[T lanes.Real] struct {
 	src    int // position of the recurrent kernel
 	dtype  dtype.DType
 	stride int // its columns
@@ -50,15 +53,15 @@ type stepOperand struct {
 // recurrent kernel of units rows and stride columns, transposed or not, of
 // blocks of rows. It packs to *shared, which it moves. With split float16 is
 // multiplied on tile registers.
-func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int, trans bool, rows int, split bool, shared *int) stepProduct[T] {
+func newStepProduct[T lanes.Real](src int, d dtype.DType, units, stride, col, cols int, trans bool, rows int, split bool, shared *int) stepProduct[T] {
 	p := stepProduct[T]{src: src, dtype: d, stride: stride, col: col, trans: trans, k: units, n: cols, at: *shared, kept: -1}
 	if trans {
 		p.k, p.n = cols, units
 	}
 	if p.set = gemm.Current(); p.set == nil || d == dtype.Float64 {
 		p.set = nil
-		p.cells, p.chunks = p.k, ceilDiv(units, 16)
-		p.lead = sizeOf[T]() * p.k
+		p.cells, p.chunks = p.k, tiling.CeilDiv(units, 16)
+		p.lead = lanes.SizeOf[T]() * p.k
 		*shared += p.bytes()
 		return p
 	}
@@ -71,9 +74,9 @@ func newStepProduct[T real](src int, d dtype.DType, units, stride, col, cols int
 			}
 		}
 	}
-	p.cells = roundUp(ceilDiv(p.k, p.tiles.Step), p.tiles.Deep)
+	p.cells = tiling.RoundUp(tiling.CeilDiv(p.k, p.tiles.Step), p.tiles.Deep)
 	p.lead = 4*p.cells + rowPad
-	p.chunks = ceilDiv(p.n, p.tiles.NR)
+	p.chunks = tiling.CeilDiv(p.n, p.tiles.NR)
 	if split {
 		p.usePanels()
 	}
@@ -87,20 +90,20 @@ func (p *stepProduct[T]) bytes() int {
 		return p.panelBytes() + p.wide.bytes()
 	}
 	if p.set == nil {
-		return roundUp(sizeOf[T]()*p.k*p.n, 64)
+		return tiling.RoundUp(lanes.SizeOf[T]()*p.k*p.n, 64)
 	}
 	return 4 * p.chunks * p.tiles.NR * p.cells
 }
 
 // packed is the memory of the packed kernel: that which is kept, if the copy
 // there is of the kernel as it is now.
-func (p *stepProduct[T]) packed(r *run) []byte {
+func (p *stepProduct[T]) packed(r *exec.Run) []byte {
 	if p.kept >= 0 {
-		if k := &r.kept[p.kept]; k.data != nil && k.version == r.version[p.src] {
-			return k.data[p.keptAt:]
+		if k := &r.Packed[p.kept]; k.Data != nil && k.Version == r.Version[p.src] {
+			return k.Data[p.keptAt:]
 		}
 	}
-	return r.shared[p.at:]
+	return r.Shared[p.at:]
 }
 
 // unit is what a number of rows is rounded up to in operand and result.
@@ -126,7 +129,7 @@ func (p *stepProduct[T]) masks() bool {
 func (p *stepProduct[T]) inPlace(rows int) bool {
 	switch {
 	case p.set == nil:
-		return p.dtype.Size() == sizeOf[T]()
+		return p.dtype.Size() == lanes.SizeOf[T]()
 	case p.element != gemm.F32 && p.element != gemm.Pairs:
 		return false
 	}
@@ -134,14 +137,14 @@ func (p *stepProduct[T]) inPlace(rows int) bool {
 }
 
 // pack packs part i of the recurrent kernel.
-func (p *stepProduct[T]) pack(r *run, w *worker, i int) {
+func (p *stepProduct[T]) pack(r *exec.Run, w *exec.Worker, i int) {
 	if p.panels != nil {
 		p.packPanel(r, w, i)
 		return
 	}
-	data, size := r.values[p.src], p.dtype.Size()
+	data, size := r.Values[p.src], p.dtype.Size()
 	if p.set == nil {
-		p.packRows(viewOf[T](p.packed(r), p.k*p.n), data, i, w.scratch)
+		p.packRows(lanes.ViewOf[T](p.packed(r), p.k*p.n), data, i, w.Scratch)
 		return
 	}
 	nr := p.tiles.NR
@@ -158,7 +161,7 @@ func (p *stepProduct[T]) pack(r *run, w *worker, i int) {
 			p.set.Transpose[p.element](unsafe.Add(dst, 4*j), 4*nr, unsafe.Add(src, (row*p.stride+p.col)*size), p.stride*size, p.k, 1<<load-1, 1<<store-1)
 		}
 	}
-	used := ceilDiv(p.k, p.tiles.Step)
+	used := tiling.CeilDiv(p.k, p.tiles.Step)
 	clear(unsafe.Slice((*uint32)(unsafe.Add(dst, 4*nr*used)), nr*(p.cells-used)))
 }
 
@@ -169,10 +172,10 @@ func (p *stepProduct[T]) packRows(dst []T, data []byte, i int, scratch []byte) {
 	if p.trans {
 		units, cols = p.n, p.k
 	}
-	row := viewOf[T](scratch, cols)
+	row := lanes.ViewOf[T](scratch, cols)
 	for j := 16 * i; j < min(units, 16*(i+1)); j++ {
 		at := (j*p.stride + p.col) * size
-		x := realView(data[at:at+cols*size], p.dtype, row)
+		x := lanes.RealView(data[at:at+cols*size], p.dtype, row)
 		if !p.trans {
 			copy(dst[j*cols:], x)
 			continue
@@ -185,7 +188,7 @@ func (p *stepProduct[T]) packRows(dst []T, data []byte, i int, scratch []byte) {
 
 // operand brings rows of k elements, lead bytes apart in data, into the form
 // that mul reads: where they lie, or copied to scratch.
-func (p *stepProduct[T]) operand(r *run, data []byte, lead, rows int, scratch []byte) stepOperand {
+func (p *stepProduct[T]) operand(r *exec.Run, data []byte, lead, rows int, scratch []byte) stepOperand {
 	if p.panels != nil {
 		if a, finite := p.split(r, data, lead, rows, scratch); finite {
 			return a
@@ -198,12 +201,12 @@ func (p *stepProduct[T]) operand(r *run, data []byte, lead, rows int, scratch []
 	n := p.k * p.dtype.Size()
 	for i := range rows {
 		from, to := data[i*lead:][:n], scratch[i*p.lead:]
-		if p.element == gemm.Pairs || p.dtype.Size() == sizeOf[T]() {
+		if p.element == gemm.Pairs || p.dtype.Size() == lanes.SizeOf[T]() {
 			copy(to, from)
 			clear(to[n : 4*p.cells])
 		} else {
-			x := viewOf[T](to, p.k)
-			copy(x, realView(from, p.dtype, x))
+			x := lanes.ViewOf[T](to, p.k)
+			copy(x, lanes.RealView(from, p.dtype, x))
 			if p.set != nil {
 				clear(to[4*p.k : 4*p.cells])
 			}
@@ -215,7 +218,7 @@ func (p *stepProduct[T]) operand(r *run, data []byte, lead, rows int, scratch []
 // mul computes d = s + a·u for rows, s nil standing for zeros. Rows of a come
 // from operand; those of d and s are ldd and lds bytes apart. Rows up to the
 // next unit, and columns up to the next panel unless masks, are written, too.
-func (p *stepProduct[T]) mul(r *run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+func (p *stepProduct[T]) mul(r *exec.Run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	if p.set == nil {
 		p.loop(r, rows, a, s, lds, d, ldd)
 		return
@@ -225,7 +228,7 @@ func (p *stepProduct[T]) mul(r *run, rows int, a stepOperand, s unsafe.Pointer, 
 
 // columns computes columns from to end-1 of mul, whole panels but for the last,
 // with vector instructions; s and d begin at the first of them.
-func (p *stepProduct[T]) columns(r *run, from, end, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+func (p *stepProduct[T]) columns(r *exec.Run, from, end, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
 	switch {
 	case a.low > 0:
 		p.splitColumns(r, from, end, rows, a, s, lds, d, ldd)
@@ -234,14 +237,14 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a stepOperand, s u
 		p = p.wide
 	}
 	t, nr := p.tiles, p.tiles.NR
-	units := ceilDiv(rows, t.Unit)
-	heights := ceilDiv(units*t.Unit, t.MR)
+	units := tiling.CeilDiv(rows, t.Unit)
+	heights := tiling.CeilDiv(units*t.Unit, t.MR)
 	depth := p.cells
 	switch {
 	case t.Deep > 1 && depth > deepDepth: // as in product
-		depth = even(depth, deepDepth, 16)
+		depth = tiling.Even(depth, deepDepth, 16)
 	case depth > mostDepth:
-		depth = even(depth, mostDepth, 16)
+		depth = tiling.Even(depth, mostDepth, 16)
 	}
 	packed := p.packed(r)
 	for j := from; j < end; j += nr {
@@ -261,7 +264,7 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a stepOperand, s u
 				}
 			}
 			for i := range heights {
-				at, end := span(i, heights, units)
+				at, end := tiling.Cut(i, heights, units)
 				at, end = at*t.Unit, end*t.Unit
 				si := sj
 				if si != nil {
@@ -274,8 +277,8 @@ func (p *stepProduct[T]) columns(r *run, from, end, rows int, a stepOperand, s u
 }
 
 // loop is mul in Go.
-func (p *stepProduct[T]) loop(r *run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
-	u := viewOf[T](p.packed(r), p.k*p.n)
+func (p *stepProduct[T]) loop(r *exec.Run, rows int, a stepOperand, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int) {
+	u := lanes.ViewOf[T](p.packed(r), p.k*p.n)
 	for i := range rows {
 		x := unsafe.Slice((*T)(unsafe.Add(a.p, i*a.lead)), p.k)
 		y := unsafe.Slice((*T)(unsafe.Add(d, i*ldd)), p.n)

@@ -3,7 +3,10 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -27,7 +30,7 @@ const (
 // weightSums is the sums of a scan's gradient. Rows of its left matrix A have x,
 // a one, h, and of GRUBeforeCell q; those of B the gradients by the gates' sums,
 // of which GRUCell has four.
-type weightSums[T real] struct {
+type weightSums[T lanes.Real] struct {
 	*scanGrad[T]
 	features, wideA, wideB int // elements of a row
 	hasQ                   bool
@@ -67,7 +70,7 @@ type sumMove struct {
 }
 
 // init settles the geometry of the sums of k.
-func (s *weightSums[T]) init(b *builder, k *scanGrad[T], features int) {
+func (s *weightSums[T]) init(b *exec.Builder, k *scanGrad[T], features int) {
 	s.scanGrad, s.features = k, features
 	u, width := k.units, k.gates*k.units
 	s.hasQ = k.Cell == op.GRUBeforeCell
@@ -102,14 +105,14 @@ func (s *weightSums[T]) init(b *builder, k *scanGrad[T], features int) {
 		s.addMove(0, features, 1, k.to.V, 0)
 		s.addMove(0, features+1, u, k.to.U, 0)
 	}
-	s.parts = min(wantChunks, ceilDiv(max(k.batch, 1), k.rows))
+	s.parts = min(tiling.MinChunks, tiling.CeilDiv(max(k.batch, 1), k.rows))
 	s.rows = windowRows
 	set := gemm.Current()
-	if set != nil && sizeOf[T]() == 4 && set.F32.Inner != nil {
+	if set != nil && lanes.SizeOf[T]() == 4 && set.F32.Inner != nil {
 		s.tiles = set.F32
 		s.choosePanels(set)
 	}
-	s.copies = s.panels == nil && k.dtype.Size() != sizeOf[T]()
+	s.copies = s.panels == nil && k.dtype.Size() != lanes.SizeOf[T]()
 	s.rows = max(k.rows, s.rows/k.rows*k.rows)
 	s.layout(b)
 }
@@ -140,8 +143,8 @@ func (s *weightSums[T]) choosePanels(set *gemm.Set) {
 }
 
 // layout places the sums in the shared memory and windows in scratch memory.
-func (s *weightSums[T]) layout(b *builder) {
-	size, nr, low := sizeOf[T](), 1, 1
+func (s *weightSums[T]) layout(b *exec.Builder) {
+	size, nr, low := lanes.SizeOf[T](), 1, 1
 	switch {
 	case s.panels != nil:
 		size, nr, low = s.scanGrad.dtype.Size(), gemm.PanelCols, gemm.PanelRows
@@ -152,18 +155,18 @@ func (s *weightSums[T]) layout(b *builder) {
 	for i := range s.blocks {
 		c := &s.blocks[i]
 		c.panels = panels
-		panels += ceilDiv(c.cols, gemm.PanelCols)
-		c.at, c.lead = s.partBytes, sizeOf[T]()*roundUp(c.cols, nr)+rowPad
-		s.partBytes += roundUp(c.rows, low) * c.lead
+		panels += tiling.CeilDiv(c.cols, gemm.PanelCols)
+		c.at, c.lead = s.partBytes, lanes.SizeOf[T]()*tiling.RoundUp(c.cols, nr)+rowPad
+		s.partBytes += tiling.RoundUp(c.rows, low) * c.lead
 	}
 	k := s.scanGrad
 	last := &k.products[len(k.products)-1]
-	s.at = roundUp(last.at+last.bytes(), 64)
-	b.wantShared(s.at + s.parts*s.partBytes)
+	s.at = tiling.RoundUp(last.at+last.bytes(), 64)
+	b.ReserveShared(s.at + s.parts*s.partBytes)
 
 	// Rows are read in whole panels, and must not share lines of the cache.
-	s.leadA = roundUp(size*s.wideA, 64) + rowPad
-	s.leadB = roundUp(size*(s.wideB+nr), 64)
+	s.leadA = tiling.RoundUp(size*s.wideA, 64) + rowPad
+	s.leadB = tiling.RoundUp(size*(s.wideB+nr), 64)
 	if s.leadB%rowConflict == 0 {
 		s.leadB += rowPad
 	}
@@ -172,7 +175,7 @@ func (s *weightSums[T]) layout(b *builder) {
 	if s.panels == nil {
 		return
 	}
-	depth := roundUp(s.rows, gemm.PanelDepth)
+	depth := tiling.RoundUp(s.rows, gemm.PanelDepth)
 	s.packLead = 2*depth + rowPad
 	s.packLow = (s.wideA + gemm.PanelRows) * s.packLead // kernels take whole registers of rows
 	s.atPackA = k.takeBytes(s.pieces * s.packLow)
@@ -186,28 +189,28 @@ func (s *weightSums[T]) layout(b *builder) {
 
 // rowsOfB is where the gradients by the gates' sums go of rows of a window from
 // row on.
-func (s *weightSums[T]) rowsOfB(w *worker, row int) []byte { return w.scratch[s.atB+row*s.leadB:] }
+func (s *weightSums[T]) rowsOfB(w *exec.Worker, row int) []byte { return w.Scratch[s.atB+row*s.leadB:] }
 
 // convert fills rows of B from those stored at data.
-func (s *weightSums[T]) convert(w *worker, row, rows int, data []byte, lead int) {
+func (s *weightSums[T]) convert(w *exec.Worker, row, rows int, data []byte, lead int) {
 	for i := range rows {
-		to := viewOf[T](s.rowsOfB(w, row+i), s.wideB)
-		copy(to, realView(data[i*lead:][:s.wideB*s.scanGrad.dtype.Size()], s.scanGrad.dtype, to))
+		to := lanes.ViewOf[T](s.rowsOfB(w, row+i), s.wideB)
+		copy(to, lanes.RealView(data[i*lead:][:s.wideB*s.scanGrad.dtype.Size()], s.scanGrad.dtype, to))
 	}
 }
 
 // fill fills rows of A for step t of a block.
-func (s *weightSums[T]) fill(r *run, w *worker, row, t, before, first, rows int) {
+func (s *weightSums[T]) fill(r *exec.Run, w *exec.Worker, row, t, before, first, rows int) {
 	k := s.scanGrad
-	x := k.bytesOf(r.values[k.x], 0, t, first, rows, s.features)
-	h := k.bytesOf(r.values[k.s], k.saved.Outputs.Start, before, first, rows, k.units)
+	x := k.bytesOf(r.Values[k.x], 0, t, first, rows, s.features)
+	h := k.bytesOf(r.Values[k.s], k.saved.Outputs.Start, before, first, rows, k.units)
 	var q []byte
 	if s.hasQ {
-		q = k.bytesOf(r.values[k.s], k.saved.Saved.Start, t*k.Cell.Saved()+3, first, rows, k.units)
+		q = k.bytesOf(r.Values[k.s], k.saved.Saved.Start, t*k.Cell.Saved()+3, first, rows, k.units)
 	}
 	nx, nh := s.features*k.dtype.Size(), k.units*k.dtype.Size()
 	for i := range rows {
-		to := w.scratch[s.atA+(row+i)*s.leadA:]
+		to := w.Scratch[s.atA+(row+i)*s.leadA:]
 		to = s.put(to, x[i*nx:][:nx])
 		to = s.one(to)
 		to = s.put(to, h[i*nh:][:nh])
@@ -223,32 +226,32 @@ func (s *weightSums[T]) put(to, x []byte) []byte {
 		return to[copy(to, x):]
 	}
 	n := len(x) / s.scanGrad.dtype.Size()
-	y := viewOf[T](to, n)
-	copy(y, realView(x, s.scanGrad.dtype, y))
-	return to[n*sizeOf[T]():]
+	y := lanes.ViewOf[T](to, n)
+	copy(y, lanes.RealView(x, s.scanGrad.dtype, y))
+	return to[n*lanes.SizeOf[T]():]
 }
 
 func (s *weightSums[T]) one(to []byte) []byte {
 	switch {
 	case s.panels == nil:
-		viewOf[T](to, 1)[0] = 1
-		return to[sizeOf[T]():]
+		lanes.ViewOf[T](to, 1)[0] = 1
+		return to[lanes.SizeOf[T]():]
 	case s.scanGrad.dtype == dtype.Float16:
-		viewOf[uint16](to, 1)[0] = 0x3c00
+		lanes.ViewOf[uint16](to, 1)[0] = 0x3c00
 	default:
-		viewOf[uint16](to, 1)[0] = 0x3f80
+		lanes.ViewOf[uint16](to, 1)[0] = 0x3f80
 	}
 	return to[2:]
 }
 
 // flush multiplies the rows of a window and adds the result to the sums of a
 // part, which it overwrites if it is the first.
-func (s *weightSums[T]) flush(r *run, w *worker, part, rows int, first bool) {
+func (s *weightSums[T]) flush(r *exec.Run, w *exec.Worker, part, rows int, first bool) {
 	if rows == 0 {
 		return
 	}
-	sums := r.shared[s.at+part*s.partBytes:][:s.partBytes]
-	a, b := w.scratch[s.atA:], w.scratch[s.atB:]
+	sums := r.Shared[s.at+part*s.partBytes:][:s.partBytes]
+	a, b := w.Scratch[s.atA:], w.Scratch[s.atB:]
 	switch {
 	case s.tiles == nil:
 		s.loop(sums, a, b, rows, first)
@@ -263,13 +266,13 @@ func (s *weightSums[T]) flush(r *run, w *worker, part, rows int, first bool) {
 func (s *weightSums[T]) loop(sums, a, b []byte, rows int, first bool) {
 	for _, c := range s.blocks {
 		for i := range c.rows {
-			d := viewOf[T](sums[c.at+i*c.lead:], c.cols)
+			d := lanes.ViewOf[T](sums[c.at+i*c.lead:], c.cols)
 			if first {
 				clear(d)
 			}
 			for p := range rows {
-				x := viewOf[T](a[p*s.leadA:], s.wideA)[c.row+i]
-				for j, y := range viewOf[T](b[p*s.leadB:], s.wideB)[c.col:][:c.cols] {
+				x := lanes.ViewOf[T](a[p*s.leadA:], s.wideA)[c.row+i]
+				for j, y := range lanes.ViewOf[T](b[p*s.leadB:], s.wideB)[c.col:][:c.cols] {
 					d[j] += x * y
 				}
 			}
@@ -281,7 +284,7 @@ func (s *weightSums[T]) loop(sums, a, b []byte, rows int, first bool) {
 func (s *weightSums[T]) tile(sums, a []byte, leadA int, b []byte, leadB, rows int, first bool) {
 	t := s.tiles
 	for _, c := range s.blocks {
-		heights := ceilDiv(c.rows, t.MR)
+		heights := tiling.CeilDiv(c.rows, t.MR)
 		for j := 0; j < c.cols; j += t.NR {
 			cols := min(t.NR, c.cols-j)
 			kernels := t.Inner
@@ -289,7 +292,7 @@ func (s *weightSums[T]) tile(sums, a []byte, leadA int, b []byte, leadB, rows in
 				kernels = t.NarrowInner
 			}
 			for i := range heights {
-				at, end := span(i, heights, c.rows)
+				at, end := tiling.Cut(i, heights, c.rows)
 				d := unsafe.Pointer(&sums[c.at+at*c.lead+4*j])
 				from := d
 				if first {
@@ -302,15 +305,15 @@ func (s *weightSums[T]) tile(sums, a []byte, leadA int, b []byte, leadB, rows in
 }
 
 // wide is flush of float16 with elements that are not finite: in float32.
-func (s *weightSums[T]) wide(w *worker, sums []byte, rows int, first bool) {
+func (s *weightSums[T]) wide(w *exec.Worker, sums []byte, rows int, first bool) {
 	leadA, leadB := 4*s.wideA, 4*(s.wideB+s.tiles.NR)
-	a := w.scratch[s.atWide:]
+	a := w.Scratch[s.atWide:]
 	b := a[checkRows*leadA:]
 	for p := 0; p < rows; p += checkRows {
 		n := min(checkRows, rows-p)
 		for i := range n {
-			toF32(viewOf[float32](a[i*leadA:], s.wideA), w.scratch[s.atA+(p+i)*s.leadA:][:2*s.wideA], dtype.Float16)
-			toF32(viewOf[float32](b[i*leadB:], s.wideB), w.scratch[s.atB+(p+i)*s.leadB:][:2*s.wideB], dtype.Float16)
+			lanes.ToF32(lanes.ViewOf[float32](a[i*leadA:], s.wideA), w.Scratch[s.atA+(p+i)*s.leadA:][:2*s.wideA], dtype.Float16)
+			lanes.ToF32(lanes.ViewOf[float32](b[i*leadB:], s.wideB), w.Scratch[s.atB+(p+i)*s.leadB:][:2*s.wideB], dtype.Float16)
 		}
 		s.tile(sums, a, leadA, b, leadB, n, first && p == 0)
 	}
@@ -318,14 +321,14 @@ func (s *weightSums[T]) wide(w *worker, sums []byte, rows int, first bool) {
 
 // panel is flush with tile registers. It reports whether it has done so: not if
 // elements of float16 are not finite.
-func (s *weightSums[T]) panel(w *worker, sums []byte, rows int, first bool) bool {
+func (s *weightSums[T]) panel(w *exec.Worker, sums []byte, rows int, first bool) bool {
 	set := gemm.Current()
-	found := unsafe.Pointer(&w.scratch[s.atFlag])
+	found := unsafe.Pointer(&w.Scratch[s.atFlag])
 	*(*uint32)(found) = 0
-	depth := ceilDiv(rows, gemm.PanelDepth)
+	depth := tiling.CeilDiv(rows, gemm.PanelDepth)
 	size := s.pieces * gemm.PanelStep * depth // of a panel
-	packA, packB := unsafe.Pointer(&w.scratch[s.atPackA]), unsafe.Pointer(&w.scratch[s.atPackB])
-	a, b, turn := unsafe.Pointer(&w.scratch[s.atA]), unsafe.Pointer(&w.scratch[s.atB]), unsafe.Pointer(&w.scratch[s.atTurn])
+	packA, packB := unsafe.Pointer(&w.Scratch[s.atPackA]), unsafe.Pointer(&w.Scratch[s.atPackB])
+	a, b, turn := unsafe.Pointer(&w.Scratch[s.atA]), unsafe.Pointer(&w.Scratch[s.atB]), unsafe.Pointer(&w.Scratch[s.atTurn])
 	for q := 0; q < rows; q += gemm.PanelDepth {
 		n := min(gemm.PanelDepth, rows-q)
 		turnPairs(set, turn, unsafe.Add(packA, 2*q), s.packLead, unsafe.Add(a, q*s.leadA), s.leadA, s.wideA, n)
@@ -341,7 +344,7 @@ func (s *weightSums[T]) panel(w *worker, sums []byte, rows int, first bool) bool
 	}
 	for _, c := range s.blocks {
 		for j := 0; j < c.cols; j += gemm.PanelCols {
-			panel := unsafe.Pointer(&w.scratch[s.atPackB+(c.panels+j/gemm.PanelCols)*size])
+			panel := unsafe.Pointer(&w.Scratch[s.atPackB+(c.panels+j/gemm.PanelCols)*size])
 			wide := (min(gemm.PanelCols, c.cols-j) - 1) / 16
 			for i := 0; i < c.rows; i += gemm.PanelRows {
 				d := unsafe.Pointer(&sums[c.at+i*c.lead+4*j])
@@ -357,36 +360,36 @@ func (s *weightSums[T]) panel(w *worker, sums []byte, rows int, first bool) bool
 	return true
 }
 
-// run adds up the sums of parts and brings them to the result.
-func (s *weightSums[T]) run(r *run) {
+// Run adds up the sums of parts and brings them to the result.
+func (s *weightSums[T]) Run(r *exec.Run) {
 	k := s.scanGrad
 	if k.steps*k.batch*k.units == 0 {
 		for _, m := range s.moves {
-			clear(r.values[k.out][m.to.Start*sizeOf[T]():][:m.to.Shape.Size()*sizeOf[T]()])
+			clear(r.Values[k.out][m.to.Start*lanes.SizeOf[T]():][:m.to.Shape.Size()*lanes.SizeOf[T]()])
 		}
 		return
 	}
 	n := 0
 	for _, m := range s.moves {
-		n += ceilDiv(m.rows, sumsChunk)
+		n += tiling.CeilDiv(m.rows, sumsChunk)
 	}
-	r.parallel(s, n, s.parts*s.partBytes/sizeOf[T]())
+	r.Parallel(s, n, s.parts*s.partBytes/lanes.SizeOf[T]())
 }
 
-// chunk does so for some rows of a move.
-func (s *weightSums[T]) chunk(r *run, _ *worker, i int) {
+// Chunk does so for some rows of a move.
+func (s *weightSums[T]) Chunk(r *exec.Run, _ *exec.Worker, i int) {
 	k := s.scanGrad
 	m := 0
-	for ; i >= ceilDiv(s.moves[m].rows, sumsChunk); m++ {
-		i -= ceilDiv(s.moves[m].rows, sumsChunk)
+	for ; i >= tiling.CeilDiv(s.moves[m].rows, sumsChunk); m++ {
+		i -= tiling.CeilDiv(s.moves[m].rows, sumsChunk)
 	}
 	move := &s.moves[m]
 	c := &s.blocks[move.block]
 	width := move.to.Shape[len(move.to.Shape)-1]
 	for row := i * sumsChunk; row < min(move.rows, (i+1)*sumsChunk); row++ {
-		to := viewOf[T](r.values[k.out][(move.to.Start+row*width+move.col)*sizeOf[T]():], c.cols)
+		to := lanes.ViewOf[T](r.Values[k.out][(move.to.Start+row*width+move.col)*lanes.SizeOf[T]():], c.cols)
 		for p := range s.parts {
-			from := viewOf[T](r.shared[s.at+p*s.partBytes+c.at+(move.row+row)*c.lead:], c.cols)
+			from := lanes.ViewOf[T](r.Shared[s.at+p*s.partBytes+c.at+(move.row+row)*c.lead:], c.cols)
 			if p == 0 {
 				copy(to, from)
 			} else {

@@ -158,7 +158,7 @@ func TestScanKept(t *testing.T) {
 			}
 			g.Output(record(t, g, op.RNN, op.Attr{Scan: s}, vals...), -1)
 			p := plan(t, g)
-			if n := len(p.kept); isa.Current() >= isa.AVX2 && n != 2 {
+			if n := len(p.plan.Packed); isa.Current() >= isa.AVX2 && n != 2 {
 				t.Errorf("%v: %d kernels are kept, want 2", d, n)
 			}
 			in, out := buffers(p, args)
@@ -184,12 +184,12 @@ func TestScanKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range r.kept { // the copies are what is read
-				clear(r.kept[i].data)
+			for i := range r.Packed { // the copies are what is read
+				clear(r.Packed[i].Data)
 			}
 			p.put(r)
-			if same := bytes.Equal(scan(), before); same != (len(p.kept) == 0) {
-				t.Errorf("%v: %d kernels are kept, but the results say otherwise", d, len(p.kept))
+			if same := bytes.Equal(scan(), before); same != (len(p.plan.Packed) == 0) {
+				t.Errorf("%v: %d kernels are kept, but the results say otherwise", d, len(p.plan.Packed))
 			}
 		}
 	})

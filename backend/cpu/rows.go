@@ -3,6 +3,8 @@ package cpu
 import (
 	"math/bits"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 )
@@ -17,11 +19,11 @@ type scatterUpdate struct {
 	chunks, part     int
 }
 
-func newScatterUpdate(b *builder, v *ir.Value) kernel {
+func newScatterUpdate(b *exec.Builder, v *ir.Value) exec.Kernel {
 	t := v.Type
 	k := &scatterUpdate{
 		indices: newIndices(b, v, t.Shape[0]),
-		table:   b.at(v.Args[0]), rows: b.at(v.Args[2]), dst: b.at(v),
+		table:   b.At(v.Args[0]), rows: b.At(v.Args[2]), dst: b.At(v),
 		bytes:  t.Shape[1:].Size() * t.DType.Size(),
 		copies: v.Slot != v.Args[0].Slot,
 	}
@@ -30,19 +32,19 @@ func newScatterUpdate(b *builder, v *ir.Value) kernel {
 	return k
 }
 
-func (k *scatterUpdate) run(r *run) {
+func (k *scatterUpdate) Run(r *exec.Run) {
 	work := k.n * (1 + k.bytes/8)
 	if k.copies {
 		work += k.limit * k.bytes / 8
 	}
-	r.parallel(k, k.chunks, work)
+	r.Parallel(k, k.chunks, work)
 }
 
-func (k *scatterUpdate) chunk(r *run, _ *worker, c int) {
-	dst, rows := r.values[k.dst], r.values[k.rows]
+func (k *scatterUpdate) Chunk(r *exec.Run, _ *exec.Worker, c int) {
+	dst, rows := r.Values[k.dst], r.Values[k.rows]
 	lo, hi := min(k.limit, c*k.part), min(k.limit, (c+1)*k.part)
 	if k.copies {
-		copy(dst[lo*k.bytes:hi*k.bytes], r.values[k.table][lo*k.bytes:])
+		copy(dst[lo*k.bytes:hi*k.bytes], r.Values[k.table][lo*k.bytes:])
 	}
 	for i := range k.n {
 		if at := k.get(r, i); at >= int64(lo) && at < int64(hi) {
@@ -59,21 +61,21 @@ type unique struct {
 	shift       int // of the hash, to an index into the table
 }
 
-func newUnique(b *builder, v *ir.Value) kernel {
-	k := &unique{src: b.at(v.Args[0]), dst: b.at(v), n: v.Type.Shape[1], fill: int64(v.Attr.Padding), wide: v.Type.DType == dtype.Int64}
+func newUnique(b *exec.Builder, v *ir.Value) exec.Kernel {
+	k := &unique{src: b.At(v.Args[0]), dst: b.At(v), n: v.Type.Shape[1], fill: int64(v.Attr.Padding), wide: v.Type.DType == dtype.Int64}
 	// At most half full.
 	k.shift = 64 - bits.Len(uint(2*k.n))
-	b.wantShared(4 << (64 - k.shift))
+	b.ReserveShared(4 << (64 - k.shift))
 	return k
 }
 
-func (k *unique) run(r *run) {
-	table := viewOf[int32](r.shared, 1<<(64-k.shift))
+func (k *unique) Run(r *exec.Run) {
+	table := lanes.ViewOf[int32](r.Shared, 1<<(64-k.shift))
 	clear(table)
 	if k.wide {
-		numbered(k, dtype.View[int64](r.values[k.src]), dtype.View[int64](r.values[k.dst]), table)
+		numbered(k, dtype.View[int64](r.Values[k.src]), dtype.View[int64](r.Values[k.dst]), table)
 	} else {
-		numbered(k, dtype.View[int32](r.values[k.src]), dtype.View[int32](r.values[k.dst]), table)
+		numbered(k, dtype.View[int32](r.Values[k.src]), dtype.View[int32](r.Values[k.dst]), table)
 	}
 }
 

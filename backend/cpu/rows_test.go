@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -47,9 +49,9 @@ func TestLargeRows(t *testing.T) {
 			for _, width := range []int{1024, 1001} {
 				const few = 3
 				small := randomArray(rng, d, few, width)
-				rows := aroundBytes/(width*d.Size()) + few
-				data := aligned(rows * width * d.Size())
-				repeat(data, copy(data, small.data))
+				rows := lanes.NonTemporalBytes/(width*d.Size()) + few
+				data := exec.Aligned(rows * width * d.Size())
+				exec.Repeat(data, copy(data, small.data))
 				large := array{op.Type{DType: d, Shape: op.Shape{rows, width}}, data}
 				gain, shift := randomArray(rng, dtype.Float32, width), randomArray(rng, dtype.Float32, width)
 				for _, c := range []struct {
@@ -98,8 +100,8 @@ func TestFarMoments(t *testing.T) {
 			for _, v := range x.values() {
 				variance += (v - mean) * (v - mean) / n
 			}
-			p := newPasses(x.Type, n, dtype.Float32)
-			m, v := p.momentsOf(dtype.View[float32](x.data), x.data, false, make([]float32, passNumbers))
+			p := lanes.NewRows(x.Type, n, dtype.Float32)
+			m, v := p.MomentsOf(dtype.View[float32](x.data), x.data, false, make([]float32, lanes.PassNumbers))
 			// Sums of up to 16 squares in a lane, each rounded, and a shift of up to
 			// 4 standard deviations, whose square is taken off 17 times the variance.
 			if tol := 17 * 16 * 0x1p-24; math.Abs(m-mean) > tol || math.Abs(v-variance) > tol*variance {

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -28,54 +30,54 @@ type scatterAdd struct {
 	sorted      *sortedRows
 }
 
-func newScatterAdd(b *builder, v *ir.Value) kernel {
+func newScatterAdd(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x, idx := v.Args[0].Type, v.Args[1].Type
-	k := &scatterAdd{indices: newIndices(b, v, v.Attr.Size), src: b.at(v.Args[0]), dst: b.at(v), dtype: x.DType}
+	k := &scatterAdd{indices: newIndices(b, v, v.Attr.Size), src: b.At(v.Args[0]), dst: b.At(v), dtype: x.DType}
 	k.inner = x.Shape[len(idx.Shape):].Size()
 	k.plus = adder(k.dtype)
 	k.chunks = min(8, max(1, k.limit))
 	k.rows = (k.limit + k.chunks - 1) / k.chunks
 	k.join.scatterAdd = k
-	width := domainOf(k.dtype).size()
+	width := lanes.TypeOf(k.dtype).Size()
 	if k.plus != nil && k.n >= 16*k.limit && k.limit > 0 {
 		k.parts = min(8, k.n/(8*k.limit))
 		k.part = (k.n + k.parts - 1) / k.parts
-		b.wantShared(k.parts * k.limit * k.inner * width)
+		b.ReserveShared(k.parts * k.limit * k.inner * width)
 	} else if k.plus != nil && k.inner >= longRow {
 		k.sorted = newSortedRows(b, k, v.Type)
 		return k
-	} else if !native(k.dtype) {
-		b.wantShared(k.limit * k.inner * width)
+	} else if !lanes.Native(k.dtype) {
+		b.ReserveShared(k.limit * k.inner * width)
 	}
-	b.wantScratch(block * 8)
+	b.ReserveScratch(lanes.Block * 8)
 	return k
 }
 
-func (k *scatterAdd) run(r *run) {
+func (k *scatterAdd) Run(r *exec.Run) {
 	if k.limit == 0 && k.n > 0 {
 		k.at(r, 0)
 	}
 	if k.sorted != nil {
-		k.sorted.run(r)
+		k.sorted.Run(r)
 	} else if k.parts > 0 {
-		r.parallel(k, k.parts, k.n*k.inner)
-		r.parallel(&k.join, k.chunks, k.parts*k.limit*k.inner)
+		r.Parallel(k, k.parts, k.n*k.inner)
+		r.Parallel(&k.join, k.chunks, k.parts*k.limit*k.inner)
 	} else {
-		r.parallel(k, k.chunks, k.limit*k.inner+k.n*k.inner)
+		r.Parallel(k, k.chunks, k.limit*k.inner+k.n*k.inner)
 	}
 	k.check(r)
 }
 
-func (k *scatterAdd) chunk(r *run, w *worker, c int) {
+func (k *scatterAdd) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	if k.parts > 0 {
 		k.table(r, c)
 		return
 	}
 	lo, hi := min(k.limit, c*k.rows), min(k.limit, (c+1)*k.rows)
-	switch domainOf(k.dtype) {
-	case inF32:
+	switch lanes.TypeOf(k.dtype) {
+	case lanes.F32:
 		scatterRows[float32](k, r, w, lo, hi)
-	case inF64:
+	case lanes.F64:
 		scatterRows[float64](k, r, w, lo, hi)
 	default:
 		scatterRows[int64](k, r, w, lo, hi)
@@ -102,10 +104,10 @@ func adder(d dtype.DType) func(dst []float32, src []byte) {
 
 // table adds up a part of the operand's rows, which are brought near some at a
 // time, at the rate that memory gives.
-func (k *scatterAdd) table(r *run, c int) {
+func (k *scatterAdd) table(r *exec.Run, c int) {
 	size := k.dtype.Size()
-	row, src, v := k.inner*size, r.values[k.src], vec.Current()
-	sums := viewOf[float32](r.shared, k.parts*k.limit*k.inner)[c*k.limit*k.inner:][:k.limit*k.inner]
+	row, src, v := k.inner*size, r.Values[k.src], vec.Current()
+	sums := lanes.ViewOf[float32](r.Shared, k.parts*k.limit*k.inner)[c*k.limit*k.inner:][:k.limit*k.inner]
 	clear(sums)
 	if k.inner == 1 && k.dtype == dtype.Float32 { // a histogram
 		one := dtype.View[float32](src)
@@ -131,30 +133,30 @@ func (k *scatterAdd) table(r *run, c int) {
 // joinTables adds the tables of a range of rows and stores them.
 type joinTables struct{ *scatterAdd }
 
-func (k *joinTables) chunk(r *run, _ *worker, c int) {
+func (k *joinTables) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 	lo, hi := min(k.limit, c*k.rows)*k.inner, min(k.limit, (c+1)*k.rows)*k.inner
-	all, plus := viewOf[float32](r.shared, k.parts*k.limit*k.inner), vec.Current().Add
-	for ; lo < hi; lo += block {
-		n := min(block, hi-lo)
+	all, plus := lanes.ViewOf[float32](r.Shared, k.parts*k.limit*k.inner), vec.Current().Add
+	for ; lo < hi; lo += lanes.Block {
+		n := min(lanes.Block, hi-lo)
 		sum := all[lo : lo+n]
 		for p := range k.parts - 1 {
 			plus(sum, sum, all[(p+1)*k.limit*k.inner+lo:][:n])
 		}
 		size := k.dtype.Size()
-		out := r.values[k.dst][lo*size : (lo+n)*size]
+		out := r.Values[k.dst][lo*size : (lo+n)*size]
 		if size == 4 {
 			copy(dtype.View[float32](out), sum)
 		} else {
-			fromF32(out, sum, k.dtype)
+			lanes.FromF32(out, sum, k.dtype)
 		}
 	}
 }
 
-func scatterRows[T number](k *scatterAdd, r *run, w *worker, lo, hi int) {
-	width, size := sizeOf[T](), k.dtype.Size()
-	src, dst := r.values[k.src], r.values[k.dst]
-	sums := r.shared
-	if native(k.dtype) {
+func scatterRows[T lanes.Number](k *scatterAdd, r *exec.Run, w *exec.Worker, lo, hi int) {
+	width, size := lanes.SizeOf[T](), k.dtype.Size()
+	src, dst := r.Values[k.src], r.Values[k.dst]
+	sums := r.Shared
+	if lanes.Native(k.dtype) {
 		sums = dst
 	}
 	clear(sums[lo*k.inner*width : hi*k.inner*width])
@@ -166,27 +168,27 @@ func scatterRows[T number](k *scatterAdd, r *run, w *worker, lo, hi int) {
 		row := sums[at*k.inner*width : (at+1)*k.inner*width]
 		x := src[i*k.inner*size : (i+1)*k.inner*size]
 		for len(row) > 0 {
-			n := min(block, len(row)/width)
+			n := min(lanes.Block, len(row)/width)
 			if k.plus != nil {
 				k.plus(dtype.View[float32](row[:n*width]), x[:n*size])
 				row, x = row[n*width:], x[n*size:]
 				continue
 			}
 			part := x[:n*size]
-			if !native(k.dtype) {
-				part = w.scratch[:n*width]
-				load(part, x[:n*size], k.dtype, domainOf(k.dtype))
+			if !lanes.Native(k.dtype) {
+				part = w.Scratch[:n*width]
+				lanes.Load(part, x[:n*size], k.dtype, lanes.TypeOf(k.dtype))
 			}
 			sum := dtype.View[T](row[:n*width])
-			add(sum, sum, dtype.View[T](part))
+			lanes.Add(sum, sum, dtype.View[T](part))
 			row, x = row[n*width:], x[n*size:]
 		}
 	}
-	if !native(k.dtype) {
+	if !lanes.Native(k.dtype) {
 		from, to := lo*k.inner, hi*k.inner
 		if k.dtype.IsInt() {
-			wrap(dtype.View[int64](sums[from*width:to*width]), k.dtype)
+			lanes.Wrap(dtype.View[int64](sums[from*width:to*width]), k.dtype)
 		}
-		store(dst[from*size:to*size], sums[from*width:to*width], k.dtype)
+		lanes.Store(dst[from*size:to*size], sums[from*width:to*width], k.dtype)
 	}
 }

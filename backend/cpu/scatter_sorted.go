@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -11,35 +14,35 @@ import (
 // result is written once, and most are zeros.
 type sortedRows struct {
 	*scatterAdd
-	rowStore
+	lanes.RowStore
 	group       int // rows of a chunk
 	atSum, atTo int // in scratch memory
 }
 
 const (
-	longRow     = 64        // elements of a row that is worth sorting
-	sortedBytes = 1 << 18   // of the result, of a chunk
-	sortedPart  = 4 * block // elements of a row that are added up at a time
+	longRow     = 64              // elements of a row that is worth sorting
+	sortedBytes = 1 << 18         // of the result, of a chunk
+	sortedPart  = 4 * lanes.Block // elements of a row that are added up at a time
 )
 
-func newSortedRows(b *builder, k *scatterAdd, result op.Type) *sortedRows {
-	s := &sortedRows{scatterAdd: k, rowStore: rowStoreOf(result)}
+func newSortedRows(b *exec.Builder, k *scatterAdd, result op.Type) *sortedRows {
+	s := &sortedRows{scatterAdd: k, RowStore: lanes.NewRowStore(result)}
 	s.group = max(1, sortedBytes/(k.inner*k.dtype.Size()))
-	var l layout
-	s.atSum, s.atTo = l.take(4*min(k.inner, sortedPart)), l.take(2*min(k.inner, sortedPart))
-	b.wantScratch(int(l))
-	b.wantShared(4 * (k.limit + k.n))
+	var l tiling.Layout
+	s.atSum, s.atTo = l.Take(4*min(k.inner, sortedPart)), l.Take(2*min(k.inner, sortedPart))
+	b.ReserveScratch(int(l))
+	b.ReserveShared(4 * (k.limit + k.n))
 	return s
 }
 
 // lists is the rows of the operand in order, and where those of each row of the
 // result end.
-func (k *sortedRows) lists(r *run) (ends, order []int32) {
-	s := viewOf[int32](r.shared, k.limit+k.n)
+func (k *sortedRows) lists(r *exec.Run) (ends, order []int32) {
+	s := lanes.ViewOf[int32](r.Shared, k.limit+k.n)
 	return s[:k.limit], s[k.limit:]
 }
 
-func (k *sortedRows) run(r *run) {
+func (k *sortedRows) Run(r *exec.Run) {
 	ends, order := k.lists(r)
 	clear(ends)
 	for i := range k.n {
@@ -58,10 +61,10 @@ func (k *sortedRows) run(r *run) {
 			ends[at]++
 		}
 	}
-	r.parallel(k, ceilDiv(k.limit, k.group), k.limit*k.inner+k.n*k.inner)
+	r.Parallel(k, tiling.CeilDiv(k.limit, k.group), k.limit*k.inner+k.n*k.inner)
 }
 
-func (k *sortedRows) chunk(r *run, w *worker, c int) {
+func (k *sortedRows) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	ends, order := k.lists(r)
 	lo, hi := c*k.group, min(k.limit, (c+1)*k.group)
 	first := int32(0)
@@ -69,7 +72,7 @@ func (k *sortedRows) chunk(r *run, w *worker, c int) {
 		first = ends[lo-1]
 	}
 	size, v := k.inner*k.dtype.Size(), vec.Current()
-	src, dst := r.values[k.src], r.values[k.dst]
+	src, dst := r.Values[k.src], r.Values[k.dst]
 	rowOf := func(i int32) []byte { return src[int(i)*size : (int(i)+1)*size] }
 	for lo < hi {
 		if ends[lo] == first {
@@ -87,12 +90,12 @@ func (k *sortedRows) chunk(r *run, w *worker, c int) {
 		first = ends[lo]
 		lo++
 	}
-	k.done()
+	k.Fence()
 }
 
 // zeros clears rows of the result.
 func (k *sortedRows) zeros(dst []byte) {
-	if k.around {
+	if k.NonTemporal {
 		vec.Current().FillAround(dst, 0)
 		return
 	}
@@ -100,12 +103,12 @@ func (k *sortedRows) zeros(dst []byte) {
 }
 
 // sum makes a row of the result of some of the operand.
-func (k *sortedRows) sum(dst []byte, w *worker, of []int32, rowOf func(int32) []byte) {
+func (k *sortedRows) sum(dst []byte, w *exec.Worker, of []int32, rowOf func(int32) []byte) {
 	size := k.dtype.Size()
 	for at := 0; at < k.inner; at += sortedPart {
 		n := min(sortedPart, k.inner-at)
-		to, sum := dst[at*size:(at+n)*size], w.scratch[k.atSum:][:4*n]
-		direct := k.dtype == dtype.Float32 && !k.around
+		to, sum := dst[at*size:(at+n)*size], w.Scratch[k.atSum:][:4*n]
+		direct := k.dtype == dtype.Float32 && !k.NonTemporal
 		if direct {
 			sum = to
 		}
@@ -114,7 +117,7 @@ func (k *sortedRows) sum(dst []byte, w *worker, of []int32, rowOf func(int32) []
 			k.plus(dtype.View[float32](sum), rowOf(i)[at*size:(at+n)*size])
 		}
 		if !direct {
-			k.store(to, sum, w.scratch[k.atTo:])
+			k.Store(to, sum, w.Scratch[k.atTo:])
 		}
 	}
 }

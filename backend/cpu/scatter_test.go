@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -19,7 +20,7 @@ func TestScatterAddSorted(t *testing.T) {
 			{1, 5, longRow},
 			{7, 20, 131},
 			{300, 41, sortedPart + 67},
-			{aroundBytes/d.Size()/1024 + 3, 301, 1024},
+			{lanes.NonTemporalBytes/d.Size()/1024 + 3, 301, 1024},
 		} {
 			x := scattered(d, c.n, c.inner)
 			values := x.values()

@@ -3,6 +3,9 @@ package cpu
 import (
 	"math"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -12,15 +15,15 @@ import (
 // softmaxPasses are the softmax of a row or its logarithm in assembly: powers
 // of two, which a common factor of all takes to those of e.
 type softmaxPasses struct {
-	passes
+	lanes.Rows
 	log     bool
 	max     func(x []byte) float64 // NaN if there is one
 	extreme func(e, x, t []float32)
 }
 
 func newSoftmaxPasses(result op.Type, width int, log bool, from dtype.DType) *softmaxPasses {
-	p := &softmaxPasses{passes: newPasses(result, width, from), log: log, extreme: softRow[float32](log)}
-	p.max = maxOf(p.in)
+	p := &softmaxPasses{Rows: lanes.NewRows(result, width, from), log: log, extreme: softRow[float32](log)}
+	p.max = maxOf(p.In)
 	return p
 }
 
@@ -37,28 +40,28 @@ func maxOf(d dtype.DType) func(x []byte) float64 {
 }
 
 // rowScratch is the elements that come between, for a row of n.
-func rowScratch(n int) int { return passNumbers + 3*n }
+func rowScratch(n int) int { return lanes.PassNumbers + 3*n }
 
 // softmaxRow is dst from x, with t of rowScratch elements, and ahead, which is
 // read next.
 func (p *softmaxPasses) softmaxRow(dst, x []byte, t []float32, ahead []byte) {
-	n := p.length(x)
-	s, e := t[:passNumbers], t[passNumbers:][:n]
+	n := p.Length(x)
+	s, e := t[:lanes.PassNumbers], t[lanes.PassNumbers:][:n]
 	top := p.max(x)
 	if !ordinary(top) {
-		p.far(dst, x, e, t[passNumbers+n:])
+		p.far(dst, x, e, t[lanes.PassNumbers+n:])
 		return
 	}
 	shift := float32(-top * math.Log2E)
-	sum := p.exp2Sum(e, x, math.Log2E, shift, s, ahead)
+	sum := p.Exp2Sum(e, x, math.Log2E, shift, s, ahead)
 	if !p.log {
-		p.scaleRow(dst, e, float32(1/sum), s)
+		p.ScaleRow(dst, e, float32(1/sum), s)
 		return
 	}
 	const scale = float32(math.Log2E)
 	s[0] = float32(top)
 	s[1] = float32(math.Log(sum) - math.Ln2*(float64(shift)+top*float64(scale)))
-	p.lessRow(dst, x, s)
+	p.LessRow(dst, x, s)
 }
 
 // ordinary reports whether the errors of a row's numbers times log₂e are a small
@@ -67,19 +70,19 @@ func ordinary(top float64) bool { return math.Abs(top) < 1<<24 }
 
 // far is softmaxRow for rows with elements of any size.
 func (p *softmaxPasses) far(dst, x []byte, e, t []float32) {
-	if p.in == dtype.Float32 {
+	if p.In == dtype.Float32 {
 		p.extreme(dtype.View[float32](dst), dtype.View[float32](x), t)
 		return
 	}
 	n := len(e)
-	toF32(t[:n], x, p.in)
+	lanes.ToF32(t[:n], x, p.In)
 	p.extreme(e, t[:n], t[n:])
-	fromF32(dst, e, p.in)
+	lanes.FromF32(dst, e, p.In)
 }
 
 // strided is softmaxRow for a row that was brought together.
 func (p *softmaxPasses) strided(e, x, t []float32) {
-	p.softmaxRow(bytesOf(e), bytesOf(x), t, nil)
+	p.softmaxRow(lanes.BytesOf(e), lanes.BytesOf(x), t, nil)
 }
 
 // softmaxRows is Softmax and LogSoftmax of rows side by side, in assembly.
@@ -93,50 +96,50 @@ type softmaxRows struct {
 	atE               [2]int // of rows whose stores go along with the next row's powers
 }
 
-func newSoftmaxRows(b *builder, v *ir.Value) kernel {
+func newSoftmaxRows(b *exec.Builder, v *ir.Value) exec.Kernel {
 	x := v.Args[0].Type
 	n := x.Shape[v.Attr.Axes[0]]
 	k := &softmaxRows{
 		softmaxPasses: newSoftmaxPasses(v.Type, n, v.Op == op.LogSoftmax, x.DType),
-		src:           b.at(v.Args[0]), out: b.at(v), from: x.DType, n: n, rows: x.Shape.Size() / n,
+		src:           b.At(v.Args[0]), out: b.At(v), from: x.DType, n: n, rows: x.Shape.Size() / n,
 	}
-	k.group = max(1, 4*block/n)
-	var l layout
-	l.take(4 * rowScratch(n))
-	k.atX, k.atOut, k.atRaw = l.take(4*n), l.take(4*n), l.take(2*n)
-	if k.stores.Exp2SumScale != nil && !k.log && !k.staged && x.DType == k.in && k.whole(n) == n && n <= 4*block {
+	k.group = max(1, 4*lanes.Block/n)
+	var l tiling.Layout
+	l.Take(4 * rowScratch(n))
+	k.atX, k.atOut, k.atRaw = l.Take(4*n), l.Take(4*n), l.Take(2*n)
+	if k.Stores.Exp2SumScale != nil && !k.log && !k.Staged && x.DType == k.In && k.Whole(n) == n && n <= 4*lanes.Block {
 		k.group = max(k.group, min(16*k.group, k.rows/32))
-		k.atE = [2]int{l.apart(4 * n), l.apart(4 * n)}
+		k.atE = [2]int{l.TakeApart(4 * n), l.TakeApart(4 * n)}
 	}
-	b.wantScratch(int(l))
+	b.ReserveScratch(int(l))
 	return k
 }
 
-func (k *softmaxRows) run(r *run) {
-	r.parallel(k, ceilDiv(k.rows, k.group), k.rows*k.n*8)
+func (k *softmaxRows) Run(r *exec.Run) {
+	r.Parallel(k, tiling.CeilDiv(k.rows, k.group), k.rows*k.n*8)
 }
 
-func (k *softmaxRows) chunk(r *run, w *worker, c int) {
-	src, dst, size := r.values[k.src], r.values[k.out], k.n*k.to.Size()
-	t := viewOf[float32](w.scratch, rowScratch(k.n))
+func (k *softmaxRows) Chunk(r *exec.Run, w *exec.Worker, c int) {
+	src, dst, size := r.Values[k.src], r.Values[k.out], k.n*k.To.Size()
+	t := lanes.ViewOf[float32](w.Scratch, rowScratch(k.n))
 	if k.atE[0] > 0 {
-		e := [2][]float32{viewOf[float32](w.scratch[k.atE[0]:], k.n), viewOf[float32](w.scratch[k.atE[1]:], k.n)}
+		e := [2][]float32{lanes.ViewOf[float32](w.Scratch[k.atE[0]:], k.n), lanes.ViewOf[float32](w.Scratch[k.atE[1]:], k.n)}
 		k.inTurns(src, dst, c*k.group, min(k.rows, (c+1)*k.group), t, e)
 		return
 	}
 	for i := c * k.group; i < min(k.rows, (c+1)*k.group); i++ {
-		x := k.row(src, i, k.n, k.from, w.scratch[k.atX:])
+		x := k.Row(src, i, k.n, k.from, w.Scratch[k.atX:])
 		to := dst[i*size : (i+1)*size]
 		out := to
-		if k.staged {
-			out = w.scratch[k.atOut:][:4*k.n]
+		if k.Staged {
+			out = w.Scratch[k.atOut:][:4*k.n]
 		}
-		k.softmaxRow(out, x, t, k.next(src, i, k.n, k.from))
-		if k.staged {
-			k.store(to, out, w.scratch[k.atRaw:])
+		k.softmaxRow(out, x, t, k.Next(src, i, k.n, k.from))
+		if k.Staged {
+			k.Store(to, out, w.Scratch[k.atRaw:])
 		}
 	}
-	k.done()
+	k.Fence()
 }
 
 // inTurns is softmaxRow for rows from first to end of 16 bits: the powers of a row
@@ -144,11 +147,11 @@ func (k *softmaxRows) chunk(r *run, w *worker, c int) {
 // of the next one is looked for. Where there is none before, the row itself is
 // stored, and then once more.
 func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t []float32, e [2][]float32) {
-	size, s := k.n*k.in.Size(), t[:passNumbers]
+	size, s := k.n*k.In.Size(), t[:lanes.PassNumbers]
 	open := -1 // the row whose powers are not yet stored
 	finish := func() {
 		if open >= 0 {
-			k.scaleRow(dst[open*size:(open+1)*size], e[open%2], 1/s[3], s)
+			k.ScaleRow(dst[open*size:(open+1)*size], e[open%2], 1/s[3], s)
 		}
 		open = -1
 	}
@@ -158,7 +161,7 @@ func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t []float32, e [2
 		x, next := row(i), row(min(i+1, end-1))
 		if !ordinary(top) {
 			finish()
-			k.far(dst[i*size:(i+1)*size], x, e[i%2], t[passNumbers+k.n:])
+			k.far(dst[i*size:(i+1)*size], x, e[i%2], t[lanes.PassNumbers+k.n:])
 			top = k.max(next)
 			continue
 		}
@@ -167,9 +170,9 @@ func (k *softmaxRows) inTurns(src, dst []byte, first, end int, t []float32, e [2
 			to, s[2] = i, 0
 		}
 		s[0], s[1] = math.Log2E, float32(-top*math.Log2E)
-		top = k.stores.Exp2SumScale(dst[to*size:(to+1)*size], e[(i+1)%2], e[i%2], x, s, next, src[min(i+2, k.rows)*size:])
+		top = k.Stores.Exp2SumScale(dst[to*size:(to+1)*size], e[(i+1)%2], e[i%2], x, s, next, src[min(i+2, k.rows)*size:])
 		open = i
 	}
 	finish()
-	k.done()
+	k.Fence()
 }

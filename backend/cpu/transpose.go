@@ -3,6 +3,7 @@ package cpu
 import (
 	"unsafe"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
@@ -13,8 +14,8 @@ import (
 // go to it directly if its rows are whole lines, and else through scratch
 // memory.
 type transposition struct {
-	words  tiling[uint32]
-	halves tiling[uint16]
+	words  tileMover[uint32]
+	halves tileMover[uint16]
 	stage  int // bytes of scratch memory
 }
 
@@ -29,9 +30,9 @@ func (m *mover) setTransposition() {
 	}
 	switch m.size {
 	case 2:
-		m.halves = newTiling(v.TileHalf, v.TileHalfAround, 16, 32, v.Transpose8Half)
+		m.halves = newTileMover(v.TileHalf, v.TileHalfAround, 16, 32, v.Transpose8Half)
 	case 4:
-		m.words = newTiling(v.Tile, v.TileAround, 16, 16, v.Transpose8)
+		m.words = newTileMover(v.Tile, v.TileAround, 16, 16, v.Transpose8)
 	default:
 		return
 	}
@@ -66,15 +67,15 @@ func (m *mover) setTransposition() {
 	}
 }
 
-// tiling is what transposes rectangles: the largest tiles first, what they
+// tileMover is what transposes rectangles: the largest tiles first, what they
 // leave at the right and below to the next, the rest element by element.
-type tiling[T uint16 | uint32] []struct {
+type tileMover[T uint16 | uint32] []struct {
 	move, around func(dst, src []T, to, from int)
 	rows, cols   int // of the result
 }
 
-func newTiling[T uint16 | uint32](large, around func(dst, src []T, to, from int), rows, cols int, square func(dst, src []T, to, from int)) tiling[T] {
-	k := tiling[T]{{large, around, rows, cols}, {square, square, 8, 8}}
+func newTileMover[T uint16 | uint32](large, around func(dst, src []T, to, from int), rows, cols int, square func(dst, src []T, to, from int)) tileMover[T] {
+	k := tileMover[T]{{large, around, rows, cols}, {square, square, 8, 8}}
 	if large == nil {
 		return k[1:]
 	}
@@ -83,14 +84,14 @@ func newTiling[T uint16 | uint32](large, around func(dst, src []T, to, from int)
 
 // transpose is mover.rectangle where columns of src, fc apart, become rows of
 // dst.
-func transpose[T uint16 | uint32](m *mover, k tiling[T], scratch, dst, src []T, f, t, rows, cols, ts, fc int) {
+func transpose[T uint16 | uint32](m *mover, k tileMover[T], scratch, dst, src []T, f, t, rows, cols, ts, fc int) {
 	v := vec.Current()
 	// Two tiles side by side go down the rows, so that few rows of the operand
 	// are read at a time, and each from end to end; but short rows without
 	// gaps are brought near first.
 	wide := 2 * k[0].cols
 	if m.around && fc == rows && rows <= 4*vec.Line {
-		v.Touch(bytesOf(src[f : f+rows*cols]))
+		v.Touch(lanes.BytesOf(src[f : f+rows*cols]))
 		wide = cols
 	}
 	if m.stage == 0 {
@@ -102,10 +103,10 @@ func transpose[T uint16 | uint32](m *mover, k tiling[T], scratch, dst, src []T, 
 	}
 	k.move(scratch, src, f, 0, rows, cols, cols, fc, wide, false)
 	if ts == cols {
-		v.CopyAround(bytesOf(dst[t:t+rows*cols]), bytesOf(scratch))
+		v.CopyAround(lanes.BytesOf(dst[t:t+rows*cols]), lanes.BytesOf(scratch))
 	} else {
 		for i := range rows {
-			v.CopyAround(bytesOf(dst[t+i*ts:][:cols]), bytesOf(scratch[i*cols:]))
+			v.CopyAround(lanes.BytesOf(dst[t+i*ts:][:cols]), lanes.BytesOf(scratch[i*cols:]))
 		}
 	}
 	v.Fence()
@@ -113,7 +114,7 @@ func transpose[T uint16 | uint32](m *mover, k tiling[T], scratch, dst, src []T, 
 
 // move goes through wide columns of the result at a time, a multiple of all
 // tiles' or all of them.
-func (k tiling[T]) move(dst, src []T, f, t, rows, cols, ts, fc, wide int, around bool) {
+func (k tileMover[T]) move(dst, src []T, f, t, rows, cols, ts, fc, wide int, around bool) {
 	if len(k) == 0 {
 		scatterOf(dst, src, f, t, rows, cols, 1, ts, fc, 1)
 		return

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -23,8 +25,8 @@ type traffic struct {
 
 const trafficGrain = 1 << 16
 
-func (t *traffic) chunk(_ *run, _ *worker, i int) {
-	add := ofF32().binary[op.Add]
+func (t *traffic) Chunk(_ *exec.Run, _ *exec.Worker, i int) {
+	add := lanes.OfF32().Binary[op.Add]
 	hi := min(len(t.gradient), (i+1)*trafficGrain)
 	for lo := i * trafficGrain; lo < hi; lo += t.block {
 		end := min(hi, lo+t.block)
@@ -37,11 +39,11 @@ func (t *traffic) chunk(_ *run, _ *worker, i int) {
 // seconds is the best of a few rounds with blocks of several sizes.
 func (t *traffic) seconds() float64 {
 	best := time.Duration(1 << 62)
-	r := &run{plan: &Plan{}, procs: runtime.GOMAXPROCS(0)}
+	r := &exec.Run{Plan: &exec.Plan{}, Procs: runtime.GOMAXPROCS(0)}
 	for _, t.block = range []int{256, 1024, 4096} {
 		for range 3 {
 			start := time.Now()
-			r.parallel(t, (len(t.gradient)+trafficGrain-1)/trafficGrain, 1<<40)
+			r.Parallel(t, (len(t.gradient)+trafficGrain-1)/trafficGrain, 1<<40)
 			best = min(best, time.Since(start))
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package cpu
+package exec
 
 // yieldThread does nothing where the system has no such call: the goroutine
 // has yielded.

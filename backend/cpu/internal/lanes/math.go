@@ -1,4 +1,4 @@
-package cpu
+package lanes
 
 import "math"
 
@@ -8,7 +8,7 @@ import "math"
 // rounding at the end shows. For float64 they are the standard library's.
 
 // by64 makes a loop of a function of float64.
-func by64[T real](f func(float64) float64) func(dst, a []T) {
+func by64[T Real](f func(float64) float64) func(dst, a []T) {
 	return func(dst, a []T) {
 		a = a[:len(dst)]
 		for i := range dst {
@@ -18,7 +18,7 @@ func by64[T real](f func(float64) float64) func(dst, a []T) {
 }
 
 // by64x2 is by64 for functions of two arguments.
-func by64x2[T real](f func(x, y float64) float64) func(dst, a, b []T) {
+func by64x2[T Real](f func(x, y float64) float64) func(dst, a, b []T) {
 	return func(dst, a, b []T) {
 		a, b = a[:len(dst)], b[:len(dst)]
 		for i := range dst {
@@ -101,7 +101,7 @@ func within(x float32, limit float64) float64 {
 	return v
 }
 
-func expAll[T real](dst, a []T) {
+func ExpAll[T Real](dst, a []T) {
 	if d, ok := any(dst).([]float32); ok {
 		for i, x := range any(a).([]float32)[:len(d)] {
 			d[i] = float32(short32(within(x, 120))) // beyond ±104 it is 0 or +Inf
@@ -111,7 +111,7 @@ func expAll[T real](dst, a []T) {
 	by64[T](math.Exp)(dst, a)
 }
 
-func sigmoidAll[T real](dst, a []T) {
+func sigmoidAll[T Real](dst, a []T) {
 	if d, ok := any(dst).([]float32); ok {
 		for i, x := range any(a).([]float32)[:len(d)] {
 			d[i] = float32(1 / (1 + short32(-within(x, 120))))
@@ -130,7 +130,7 @@ func sigmoid(x float64) float64 {
 	return 1 / (1 + math.Exp(-x))
 }
 
-func tanhAll[T real](dst, a []T) {
+func tanhAll[T Real](dst, a []T) {
 	if d, ok := any(dst).([]float32); ok {
 		for i, x := range any(a).([]float32)[:len(d)] {
 			d[i] = float32(tanh32(within(x, 20)))

@@ -1,4 +1,4 @@
-package cpu
+package exec
 
 import (
 	"fmt"
@@ -7,38 +7,39 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 )
 
-// task is work that consists of chunks which may be done in any order and by
+// Task is work that consists of chunks which may be done in any order and by
 // any worker. Which chunks there are depends on shapes only.
-type task interface {
-	chunk(r *run, w *worker, i int)
+type Task interface {
+	Chunk(r *Run, w *Worker, i int)
 }
 
-// worker is what a goroutine needs to do chunks: memory of its own.
-type worker struct {
+// Worker is what a goroutine needs to do chunks: memory of its own.
+type Worker struct {
 	id       int // 0: the caller of a run
-	scratch  []byte
-	regs     [][]byte
-	operands [12]vec.Operand // of the loop of a recurrent cell
+	Scratch  []byte
+	Blocks   [][]byte
+	Operands [12]vec.Operand // of the loop of a recurrent cell
 
 	job              uint64      // number of the one whose chunks it does
-	packedA, packedB packedBlock // of that job's product, in scratch
+	PackedA, PackedB PackedBlock // of that job's product, in scratch
 }
 
 // fit makes sure that a worker has the scratch memory that a program asks for.
-func (w *worker) fit(p *Plan) {
-	if len(w.scratch) < p.scratch {
-		if more := p.scratch - len(w.scratch); w.id == 0 {
-			p.memory.hold(more)
+func (w *Worker) fit(p *Plan) {
+	if len(w.Scratch) < p.Scratch {
+		if more := p.Scratch - len(w.Scratch); w.id == 0 {
+			p.Memory.Hold(more)
 		} else { // a helper is nobody's
-			p.memory.holdByHelper(more)
+			p.Memory.HoldByHelper(more)
 		}
-		w.scratch = dirty(aligned(p.scratch))
+		w.Scratch = dirty(Aligned(p.Scratch))
 	}
-	if len(w.regs) < p.regs {
-		w.regs = make([][]byte, p.regs)
+	if len(w.Blocks) < p.Blocks {
+		w.Blocks = make([][]byte, p.Blocks)
 	}
 }
 
@@ -62,8 +63,8 @@ const minShare = 1 << 14
 type chunkRange struct {
 	left   atomic.Uint64 // a rangeLeft
 	job    uint64        // its number: no two have the same
-	task   task
-	run    *run
+	task   Task
+	run    *Run
 	ranges int // of the job
 	_      [128 - 48]byte
 }
@@ -119,7 +120,7 @@ type place struct {
 	taken atomic.Bool
 
 	// Of who has taken it.
-	last *run   // that ranges name
+	last *Run   // that ranges name
 	used int    // ranges that do
 	jobs uint64 // put here so far
 	due  int64  // what done is when helpers have done all they have claimed
@@ -132,7 +133,7 @@ type place struct {
 
 // helper is a worker that is not the caller of a run.
 type helper struct {
-	worker
+	Worker
 	asleep atomic.Bool
 	wake   chan struct{}
 }
@@ -145,11 +146,11 @@ var pool struct {
 	mu      sync.Mutex // of who adds helpers
 }
 
-// parallel does chunks 0 to n-1 of t, where work is the number of element
+// Parallel does chunks 0 to n-1 of t, where work is the number of element
 // operations in all. It returns when all are done.
-func (r *run) parallel(t task, n, work int) {
-	r.worker.packedA, r.worker.packedB = packedBlock{}, packedBlock{}
-	if limit := min(r.procs, n, 1+work/minShare) - 1; limit > 0 && n <= maxChunks {
+func (r *Run) Parallel(t Task, n, work int) {
+	r.worker.PackedA, r.worker.PackedB = PackedBlock{}, PackedBlock{}
+	if limit := min(r.Procs, n, 1+work/minShare) - 1; limit > 0 && n <= maxChunks {
 		if p := r.take(); p != nil {
 			p.do(t, r, n, limit)
 			p.taken.Store(false)
@@ -162,15 +163,15 @@ func (r *run) parallel(t task, n, work int) {
 }
 
 // chunk does chunk i of t, unless the run is over.
-func (r *run) chunk(t task, w *worker, i int) {
-	if !r.over() {
-		t.chunk(r, w, i)
+func (r *Run) chunk(t Task, w *Worker, i int) {
+	if !r.Over() {
+		t.Chunk(r, w, i)
 	}
 }
 
 // take takes a place for a job, the one that the run had before if it can, or
 // returns nil.
-func (r *run) take() *place {
+func (r *Run) take() *place {
 	for i := range pool.places {
 		i = (r.place + i) % len(pool.places)
 		p := &pool.places[i]
@@ -189,7 +190,7 @@ func (r *run) take() *place {
 }
 
 // leave makes places forget a run that is over: they would keep its memory.
-func (r *run) leave() {
+func (r *Run) leave() {
 	for i := range pool.places {
 		// Who else has taken the place has made it forget r.
 		if p := &pool.places[i]; r.places>>i&1 != 0 && p.taken.CompareAndSwap(false, true) {
@@ -210,14 +211,14 @@ func (p *place) forget() {
 }
 
 // do does a job with the help of at most limit workers.
-func (p *place) do(t task, r *run, n, limit int) {
+func (p *place) do(t Task, r *Run, n, limit int) {
 	ranges := min(limit+1, maxRanges)
 	p.used = max(p.used, ranges)
 	p.jobs += uint64(len(pool.places))
 	helpers := startHelpers(limit)
 	for i := ranges - 1; i >= 0; i-- { // the caller's own last
 		c := &p.ranges[i]
-		first, end := span(i, ranges, n)
+		first, end := tiling.Cut(i, ranges, n)
 		c.job, c.task, c.run, c.ranges = p.jobs+uint64(r.place), t, r, ranges
 		c.left.Store(uint64(newRangeLeft(first, end, limit)))
 	}
@@ -241,7 +242,7 @@ func (p *place) do(t task, r *run, n, limit int) {
 		if i < spins {
 			pause()
 		} else {
-			yield()
+			Yield()
 		}
 	}
 }
@@ -257,7 +258,7 @@ func startHelpers(n int) []*helper {
 			more = append(more, *all...)
 		}
 		for len(more) < n {
-			h := &helper{worker: worker{id: len(more) + 1}, wake: make(chan struct{}, 1)}
+			h := &helper{Worker: Worker{id: len(more) + 1}, wake: make(chan struct{}, 1)}
 			more = append(more, h)
 			go h.serve()
 		}
@@ -269,7 +270,7 @@ func startHelpers(n int) []*helper {
 
 // work does chunks of range i until all are claimed. It returns the number of
 // ranges of the job that they were of, 0 if there were none.
-func (p *place) work(w *worker, i int, own bool) (ranges int) {
+func (p *place) work(w *Worker, i int, own bool) (ranges int) {
 	c := &p.ranges[i]
 	chunk, claimed := c.claim(own)
 	if !claimed {
@@ -279,18 +280,18 @@ func (p *place) work(w *worker, i int, own bool) (ranges int) {
 	r := c.run
 	if w.job != c.job {
 		w.job = c.job
-		w.packedA, w.packedB = packedBlock{}, packedBlock{}
-		w.fit(r.plan)
+		w.PackedA, w.PackedB = PackedBlock{}, PackedBlock{}
+		w.fit(r.Plan)
 	}
 	ranges = c.ranges
 	var done int64
-	if r.trace != nil || r.plan.labels != nil {
+	if r.Trace != nil || r.Plan.Labels != nil {
 		r.observe(w.id, func() { done = c.rest(w, chunk, own) })
 	} else {
 		done = c.rest(w, chunk, own)
 	}
-	if checking {
-		checkGuards(w.scratch, func() string { return fmt.Sprintf("%T with a helper's scratch memory", c.task) })
+	if Checking {
+		checkGuards(w.Scratch, func() string { return fmt.Sprintf("%T with a helper's scratch memory", c.task) })
 	}
 	p.done.Add(done)
 	return ranges
@@ -298,7 +299,7 @@ func (p *place) work(w *worker, i int, own bool) (ranges int) {
 
 // rest does a chunk that has been claimed, and others until none is left. It
 // returns how many.
-func (c *chunkRange) rest(w *worker, chunk int, own bool) (done int64) {
+func (c *chunkRange) rest(w *Worker, chunk int, own bool) (done int64) {
 	t, r := c.task, c.run
 	for claimed := true; claimed; chunk, claimed = c.claim(own) {
 		r.chunk(t, w, chunk)
@@ -313,8 +314,8 @@ const (
 	stray  = 16                   // times that a worker looks at its own ranges before it looks at all
 )
 
-// yield lets other goroutines and, where the system can, other threads run.
-func yield() {
+// Yield lets other goroutines and, where the system can, other threads run.
+func Yield() {
 	runtime.Gosched()
 	yieldThread()
 }
@@ -338,9 +339,9 @@ func (h *helper) help(others bool) bool {
 			if !rangeLeft(p.ranges[at].left.Load()).helps(h.id) {
 				continue
 			}
-			if ranges := p.work(&h.worker, at, at == own); ranges > 0 {
+			if ranges := p.work(&h.Worker, at, at == own); ranges > 0 {
 				for other := 1; other < ranges; other++ {
-					p.work(&h.worker, (at+other)%ranges, false)
+					p.work(&h.Worker, (at+other)%ranges, false)
 				}
 				return true
 			}
@@ -361,7 +362,7 @@ func (h *helper) serve() {
 		case i == spins:
 			idle = time.Now()
 		case time.Since(idle) < linger:
-			yield()
+			Yield()
 		default:
 			// Whoever puts a job somewhere now sees that the helper is asleep, or
 			// the helper sees the job.
@@ -372,4 +373,25 @@ func (h *helper) serve() {
 			i = 0
 		}
 	}
+}
+
+// pause waits for some tens of nanoseconds in a way that leaves the core's
+// resources, and its memory, to others.
+func pause() {
+	if v := vec.Current(); v != nil {
+		v.Pause(1)
+	}
+}
+
+// PackedBlock says which block of an operand lies packed in a worker's scratch
+// memory, from an earlier chunk of the same task; the zero value is none.
+type PackedBlock struct{ Batch, First, Lanes, P, Depth int }
+
+// Packs reports whether block b has to be packed, and notes that it will be.
+func (of *PackedBlock) Packs(b PackedBlock) bool {
+	if *of == b {
+		return false
+	}
+	*of = b
+	return true
 }

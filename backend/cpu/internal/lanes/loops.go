@@ -1,4 +1,4 @@
-package cpu
+package lanes
 
 import (
 	"math"
@@ -8,46 +8,47 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// loops holds the loops of one domain. All slices given to a loop have one
+// Table holds the loops of one lane type. All slices given to a loop have one
 // length, and dst may be one of the arguments. Loops of package vec are put
 // into tables of their own over the portable ones, which stay as their
 // reference.
-type loops[T dtype.Element] struct {
-	unary   map[op.Code]func(dst, a []T)
-	binary  map[op.Code]func(dst, a, b []T)
+type Table[T dtype.Element] struct {
+	Unary   map[op.Code]func(dst, a []T)
+	Binary  map[op.Code]func(dst, a, b []T)
 	test    map[op.Code]func(dst []byte, a []T)
-	compare map[op.Code]func(dst []byte, a, b []T)
-	where   func(dst []T, c []byte, a, b []T)
+	Compare map[op.Code]func(dst []byte, a, b []T)
+	Where   func(dst []T, c []byte, a, b []T)
 }
 
-func (l *loops[T]) has(c op.Code) bool {
-	return l.unary[c] != nil || l.binary[c] != nil || l.test[c] != nil || l.compare[c] != nil
+// Has reports whether there is a loop for an operation.
+func (l *Table[T]) Has(c op.Code) bool {
+	return l.Unary[c] != nil || l.Binary[c] != nil || l.test[c] != nil || l.Compare[c] != nil
 }
 
-// exec binds a loop to registers.
-func (l *loops[T]) exec(c op.Code, dst int, args []int) exec {
+// Bind binds a loop to block buffers.
+func (l *Table[T]) Bind(c op.Code, dst int, args []int) Loop {
 	a := args[0]
-	if f := l.unary[c]; f != nil {
+	if f := l.Unary[c]; f != nil {
 		return func(r [][]byte, n int) { f(dtype.View[T](r[dst])[:n], dtype.View[T](r[a])[:n]) }
 	}
 	if f := l.test[c]; f != nil {
 		return func(r [][]byte, n int) { f(r[dst][:n], dtype.View[T](r[a])[:n]) }
 	}
 	b := args[1]
-	if f := l.binary[c]; f != nil {
+	if f := l.Binary[c]; f != nil {
 		return func(r [][]byte, n int) {
 			f(dtype.View[T](r[dst])[:n], dtype.View[T](r[a])[:n], dtype.View[T](r[b])[:n])
 		}
 	}
-	f := l.compare[c]
+	f := l.Compare[c]
 	return func(r [][]byte, n int) { f(r[dst][:n], dtype.View[T](r[a])[:n], dtype.View[T](r[b])[:n]) }
 }
 
-// ofF32 is the loops of float32 of the level in use.
-func ofF32() *loops[float32] {
+// OfF32 is the loops of float32 of the level in use.
+func OfF32() *Table[float32] {
 	switch vec.Current() {
 	case nil:
-		return loopsF32
+		return F32Table
 	case vec.AVX512():
 		return loopsAVX512
 	case vec.NEON():
@@ -56,15 +57,15 @@ func ofF32() *loops[float32] {
 	return loopsAVX2
 }
 
-// choose is Where.
-func choose[T dtype.Element](dst int, args []int, f func(dst []T, c []byte, a, b []T)) exec {
+// Choose is Where.
+func Choose[T dtype.Element](dst int, args []int, f func(dst []T, c []byte, a, b []T)) Loop {
 	c, a, b := args[0], args[1], args[2]
 	return func(r [][]byte, n int) {
 		f(dtype.View[T](r[dst])[:n], r[c][:n], dtype.View[T](r[a])[:n], dtype.View[T](r[b])[:n])
 	}
 }
 
-func where[T dtype.Element](dst []T, c []byte, a, b []T) {
+func Where[T dtype.Element](dst []T, c []byte, a, b []T) {
 	c, a, b = c[:len(dst)], a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		v := b[i]
@@ -75,32 +76,32 @@ func where[T dtype.Element](dst []T, c []byte, a, b []T) {
 	}
 }
 
-func truth(b bool) byte {
+func Truth(b bool) byte {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-type real interface{ float32 | float64 }
-type number interface{ float32 | float64 | int64 }
+type Real interface{ float32 | float64 }
+type Number interface{ float32 | float64 | int64 }
 
 var (
-	loopsF32 = float32Loops()
-	loopsF64 = floatLoops[float64]()
-	loopsI64 = intLoops()
+	F32Table = float32Loops()
+	F64Table = FloatLoops[float64]()
+	I64Table = intLoops()
 	// The loops of float32 in assembly, over the portable ones.
-	loopsAVX2   = overlay(vec.AVX2())
-	loopsAVX512 = overlay(vec.AVX512())
-	loopsNEON   = overlay(vec.NEON())
+	loopsAVX2   = Overlay(vec.AVX2())
+	loopsAVX512 = Overlay(vec.AVX512())
+	loopsNEON   = Overlay(vec.NEON())
 	// bool follows logic; Less and the like order false before true.
-	loopsBool = &loops[uint8]{
-		unary: map[op.Code]func(dst, a []uint8){op.Not: not},
+	BoolTable = &Table[uint8]{
+		Unary: map[op.Code]func(dst, a []uint8){op.Not: not},
 		test:  map[op.Code]func(dst []byte, a []uint8){op.IsFinite: yes[uint8]},
-		binary: map[op.Code]func(dst, a, b []uint8){
+		Binary: map[op.Code]func(dst, a, b []uint8){
 			op.Add: or, op.Sub: xor, op.Mul: and, op.Maximum: or, op.Minimum: and, op.And: and, op.Or: or,
 		},
-		compare: map[op.Code]func(dst []byte, a, b []uint8){
+		Compare: map[op.Code]func(dst []byte, a, b []uint8){
 			op.Equal: xnor, op.NotEqual: xor, op.Less: lessBool, op.LessEqual: lessEqualBool,
 			op.Greater:      func(dst, a, b []uint8) { lessBool(dst, b, a) },
 			op.GreaterEqual: func(dst, a, b []uint8) { lessEqualBool(dst, b, a) },
@@ -109,54 +110,54 @@ var (
 )
 
 // numberLoops are those of all numbers.
-func numberLoops[T number]() *loops[T] {
-	return &loops[T]{
-		unary: map[op.Code]func(dst, a []T){
+func numberLoops[T Number]() *Table[T] {
+	return &Table[T]{
+		Unary: map[op.Code]func(dst, a []T){
 			op.Neg: neg[T], op.Abs: abs[T], op.Sign: sign[T], op.Square: square[T], op.Relu: relu[T],
 		},
-		binary: map[op.Code]func(dst, a, b []T){
-			op.Add: add[T], op.Sub: sub[T], op.Mul: mul[T], op.Maximum: maximum[T], op.Minimum: minimum[T],
+		Binary: map[op.Code]func(dst, a, b []T){
+			op.Add: Add[T], op.Sub: sub[T], op.Mul: mul[T], op.Maximum: maximum[T], op.Minimum: minimum[T],
 		},
 		test: map[op.Code]func(dst []byte, a []T){},
-		compare: map[op.Code]func(dst []byte, a, b []T){
+		Compare: map[op.Code]func(dst []byte, a, b []T){
 			op.Equal: equal[T], op.NotEqual: notEqual[T], op.Less: less[T], op.LessEqual: lessEqual[T],
 			op.Greater: greater[T], op.GreaterEqual: greaterEqual[T],
 		},
-		where: where[T],
+		Where: Where[T],
 	}
 }
 
-func intLoops() *loops[int64] {
+func intLoops() *Table[int64] {
 	l := numberLoops[int64]()
-	l.binary[op.Div] = divInt
-	l.binary[op.Mod] = modInt
+	l.Binary[op.Div] = divInt
+	l.Binary[op.Mod] = modInt
 	l.test[op.IsFinite] = yes[int64]
 	return l
 }
 
-func floatLoops[T real]() *loops[T] {
+func FloatLoops[T Real]() *Table[T] {
 	l := numberLoops[T]()
 	for c, f := range map[op.Code]func(float64) float64{
 		op.Expm1: math.Expm1, op.Log: logarithm, op.Log1p: math.Log1p,
 		op.Sin: math.Sin, op.Cos: math.Cos, op.Erf: math.Erf,
 		op.NormalCDF: normalCDF, op.NormalPDF: normalPDF,
 	} {
-		l.unary[c] = by64[T](f)
+		l.Unary[c] = by64[T](f)
 	}
-	l.unary[op.Exp] = expAll[T]
-	l.unary[op.Tanh] = tanhAll[T]
-	l.unary[op.Sigmoid] = sigmoidAll[T]
-	l.unary[op.Sqrt] = sqrt[T]
-	l.unary[op.Rsqrt] = rsqrt[T]
-	l.unary[op.Reciprocal] = reciprocal[T]
-	l.unary[op.Floor] = floor[T]
-	l.unary[op.Ceil] = ceil[T]
-	l.unary[op.Round] = round[T]
-	l.unary[op.RoundE4M3] = by64[T](dtype.RoundE4M3)
-	l.unary[op.RoundE5M2] = by64[T](dtype.RoundE5M2)
-	l.binary[op.Div] = div[T]
-	l.binary[op.Mod] = by64x2[T](mod)
-	l.binary[op.Pow] = by64x2[T](power)
+	l.Unary[op.Exp] = ExpAll[T]
+	l.Unary[op.Tanh] = tanhAll[T]
+	l.Unary[op.Sigmoid] = sigmoidAll[T]
+	l.Unary[op.Sqrt] = sqrt[T]
+	l.Unary[op.Rsqrt] = rsqrt[T]
+	l.Unary[op.Reciprocal] = reciprocal[T]
+	l.Unary[op.Floor] = floor[T]
+	l.Unary[op.Ceil] = ceil[T]
+	l.Unary[op.Round] = round[T]
+	l.Unary[op.RoundE4M3] = by64[T](dtype.RoundE4M3)
+	l.Unary[op.RoundE5M2] = by64[T](dtype.RoundE5M2)
+	l.Binary[op.Div] = div[T]
+	l.Binary[op.Mod] = by64x2[T](mod)
+	l.Binary[op.Pow] = by64x2[T](power)
 	l.test[op.IsFinite] = isFinite[T]
 	return l
 }
@@ -165,20 +166,20 @@ func normalCDF(x float64) float64 { return math.Erfc(-x*(math.Sqrt2/2)) / 2 }
 
 func normalPDF(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
 
-func float32Loops() *loops[float32] {
-	l := floatLoops[float32]()
-	l.unary[op.RoundE4M3], l.unary[op.RoundE5M2] = dtype.RoundE4M3s, dtype.RoundE5M2s
+func float32Loops() *Table[float32] {
+	l := FloatLoops[float32]()
+	l.Unary[op.RoundE4M3], l.Unary[op.RoundE5M2] = dtype.RoundE4M3s, dtype.RoundE5M2s
 	return l
 }
 
-func neg[T number](dst, a []T) {
+func neg[T Number](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] = -a[i]
 	}
 }
 
-func abs[T number](dst, a []T) {
+func abs[T Number](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		v := a[i]
@@ -189,7 +190,7 @@ func abs[T number](dst, a []T) {
 	}
 }
 
-func sign[T number](dst, a []T) {
+func sign[T Number](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		v := a[i]
@@ -203,14 +204,14 @@ func sign[T number](dst, a []T) {
 	}
 }
 
-func square[T number](dst, a []T) {
+func square[T Number](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] = a[i] * a[i]
 	}
 }
 
-func relu[T number](dst, a []T) {
+func relu[T Number](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		v := a[i]
@@ -221,53 +222,53 @@ func relu[T number](dst, a []T) {
 	}
 }
 
-func sqrt[T real](dst, a []T) {
+func sqrt[T Real](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] = T(math.Sqrt(float64(a[i])))
 	}
 }
 
-func rsqrt[T real](dst, a []T) {
+func rsqrt[T Real](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] = T(1 / math.Sqrt(float64(a[i])))
 	}
 }
 
-func reciprocal[T real](dst, a []T) {
+func reciprocal[T Real](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] = 1 / a[i]
 	}
 }
 
-func floor[T real](dst, a []T) {
+func floor[T Real](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] = T(math.Floor(float64(a[i])))
 	}
 }
 
-func ceil[T real](dst, a []T) {
+func ceil[T Real](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] = T(math.Ceil(float64(a[i])))
 	}
 }
 
-func round[T real](dst, a []T) {
+func round[T Real](dst, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		dst[i] = T(math.RoundToEven(float64(a[i])))
 	}
 }
 
-func isFinite[T real](dst []byte, a []T) {
+func isFinite[T Real](dst []byte, a []T) {
 	a = a[:len(dst)]
 	for i := range dst {
 		d := a[i] - a[i] // NaN unless finite
-		dst[i] = truth(d == 0)
+		dst[i] = Truth(d == 0)
 	}
 }
 
@@ -277,28 +278,28 @@ func yes[T dtype.Element](dst []byte, _ []T) {
 	}
 }
 
-func add[T number](dst, a, b []T) {
+func Add[T Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = a[i] + b[i]
 	}
 }
 
-func sub[T number](dst, a, b []T) {
+func sub[T Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = a[i] - b[i]
 	}
 }
 
-func mul[T number](dst, a, b []T) {
+func mul[T Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = a[i] * b[i]
 	}
 }
 
-func div[T real](dst, a, b []T) {
+func div[T Real](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		dst[i] = a[i] / b[i]
@@ -338,7 +339,7 @@ func mod(x, y float64) float64 {
 	return m
 }
 
-func maximum[T number](dst, a, b []T) {
+func maximum[T Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		v := b[i]
@@ -349,7 +350,7 @@ func maximum[T number](dst, a, b []T) {
 	}
 }
 
-func minimum[T number](dst, a, b []T) {
+func minimum[T Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
 		v := b[i]
@@ -360,75 +361,131 @@ func minimum[T number](dst, a, b []T) {
 	}
 }
 
-func equal[T number](dst []byte, a, b []T) {
+func equal[T Number](dst []byte, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		dst[i] = truth(a[i] == b[i])
+		dst[i] = Truth(a[i] == b[i])
 	}
 }
 
-func notEqual[T number](dst []byte, a, b []T) {
+func notEqual[T Number](dst []byte, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		dst[i] = truth(a[i] != b[i])
+		dst[i] = Truth(a[i] != b[i])
 	}
 }
 
-func less[T number](dst []byte, a, b []T) {
+func less[T Number](dst []byte, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		dst[i] = truth(a[i] < b[i])
+		dst[i] = Truth(a[i] < b[i])
 	}
 }
 
-func lessEqual[T number](dst []byte, a, b []T) {
+func lessEqual[T Number](dst []byte, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
-		dst[i] = truth(a[i] <= b[i])
+		dst[i] = Truth(a[i] <= b[i])
 	}
 }
 
-func greater[T number](dst []byte, a, b []T)      { less(dst, b, a) }
-func greaterEqual[T number](dst []byte, a, b []T) { lessEqual(dst, b, a) }
+func greater[T Number](dst []byte, a, b []T)      { less(dst, b, a) }
+func greaterEqual[T Number](dst []byte, a, b []T) { lessEqual(dst, b, a) }
 
 func not(dst, a []uint8) {
 	for i := range dst {
-		dst[i] = truth(a[i] == 0)
+		dst[i] = Truth(a[i] == 0)
 	}
 }
 
 func and(dst, a, b []uint8) {
 	for i := range dst {
-		dst[i] = truth(a[i] != 0 && b[i] != 0)
+		dst[i] = Truth(a[i] != 0 && b[i] != 0)
 	}
 }
 
 func or(dst, a, b []uint8) {
 	for i := range dst {
-		dst[i] = truth(a[i] != 0 || b[i] != 0)
+		dst[i] = Truth(a[i] != 0 || b[i] != 0)
 	}
 }
 
 func xor(dst, a, b []uint8) {
 	for i := range dst {
-		dst[i] = truth((a[i] != 0) != (b[i] != 0))
+		dst[i] = Truth((a[i] != 0) != (b[i] != 0))
 	}
 }
 
 func xnor(dst, a, b []uint8) {
 	for i := range dst {
-		dst[i] = truth((a[i] != 0) == (b[i] != 0))
+		dst[i] = Truth((a[i] != 0) == (b[i] != 0))
 	}
 }
 
 func lessBool(dst, a, b []uint8) {
 	for i := range dst {
-		dst[i] = truth(a[i] == 0 && b[i] != 0)
+		dst[i] = Truth(a[i] == 0 && b[i] != 0)
 	}
 }
 
 func lessEqualBool(dst, a, b []uint8) {
 	for i := range dst {
-		dst[i] = truth(a[i] == 0 || b[i] != 0)
+		dst[i] = Truth(a[i] == 0 || b[i] != 0)
+	}
+}
+
+// Loop runs one loop over the first n elements of registers.
+type Loop func(regs [][]byte, n int)
+
+// Overlay is the portable loops of float32 with those of s in their places.
+func Overlay(s *vec.Set) *Table[float32] {
+	l := float32Loops()
+	if s == nil {
+		return l
+	}
+	for c, f := range map[op.Code]vec.Unary{
+		op.Neg: s.Neg, op.Abs: s.Abs, op.Sign: s.Sign, op.Square: s.Square, op.Relu: s.Relu,
+		op.Sqrt: s.Sqrt, op.Rsqrt: s.Rsqrt, op.Reciprocal: s.Reciprocal,
+		op.Floor: s.Floor, op.Ceil: s.Ceil, op.Round: s.Round,
+		op.Exp: s.Exp, op.Expm1: s.Expm1, op.Log: s.Log, op.Log1p: s.Log1p,
+		op.Tanh: s.Tanh, op.Sigmoid: s.Sigmoid, op.Erf: s.Erf,
+		op.NormalCDF: s.NormalCDF, op.NormalPDF: s.NormalPDF,
+	} {
+		l.Unary[c] = f
+	}
+	l.Unary[op.Sin] = turns(s, s.Sin, l.Unary[op.Sin])
+	l.Unary[op.Cos] = turns(s, s.Cos, l.Unary[op.Cos])
+	for c, f := range map[op.Code]vec.Binary{
+		op.Add: s.Add, op.Sub: s.Sub, op.Mul: s.Mul, op.Div: s.Div, op.Maximum: s.Maximum, op.Minimum: s.Minimum,
+	} {
+		l.Binary[c] = f
+	}
+	l.test[op.IsFinite] = s.IsFinite
+	l.Compare[op.Equal] = s.Equal
+	l.Compare[op.NotEqual] = s.NotEqual
+	l.Compare[op.Less] = s.Less
+	l.Compare[op.LessEqual] = s.LessEqual
+	l.Compare[op.Greater] = func(dst []byte, a, b []float32) { s.Less(dst, b, a) }
+	l.Compare[op.GreaterEqual] = func(dst []byte, a, b []float32) { s.LessEqual(dst, b, a) }
+	l.Where = s.Where
+	return l
+}
+
+// turns is a loop for arguments within ±vec.TurnLimit that leaves others, and
+// NaNs, to a second one.
+func turns(s *vec.Set, within, beyond func(dst, a []float32)) func(dst, a []float32) {
+	ok := func(x float32) bool { return x >= -vec.TurnLimit && x <= vec.TurnLimit }
+	return func(dst, a []float32) {
+		if s.Max(a) <= vec.TurnLimit && s.Min(a) >= -vec.TurnLimit {
+			within(dst, a)
+			return
+		}
+		for i, x := range a[:len(dst)] { // few
+			if ok(x) {
+				within(dst[i:i+1], a[i:i+1])
+			} else {
+				beyond(dst[i:i+1], a[i:i+1])
+			}
+		}
 	}
 }

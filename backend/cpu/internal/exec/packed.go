@@ -1,0 +1,80 @@
+package exec
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Kernels pack an operand that a program does not change, such as the weights of a
+// model that only predicts, once: the copy stays with the run's memory until the
+// version of the operand's buffer changes. Programs that train overwrite their
+// weights and keep nothing. An operand that differs from run to run, such as a
+// batch of data, is not packed for this purpose.
+
+// packedOperand is a packed copy of an input, made when its buffer had a version;
+// 0 is no copy. Seen is the version of the latest run. While one is checked,
+// expected is what it was before it was packed anew.
+type packedOperand struct {
+	Data          []byte
+	Version, seen uint64
+	expected      []byte
+}
+
+// ReadOnly reports whether v is an input that the program does not overwrite.
+func (b *Builder) ReadOnly(v *ir.Value) bool {
+	for v.View() {
+		v = v.Args[0]
+	}
+	return v.Op == op.Param && !slices.Contains(b.Graph.Donated, v.Attr.Index)
+}
+
+// ReservePacked reserves the memory of a packed copy and returns its place.
+func (b *Builder) ReservePacked(bytes int) int {
+	b.Packed = append(b.Packed, bytes)
+	return len(b.Packed) - 1
+}
+
+// PackedCopy prepares the memory for a packed copy of the value at pos, and reports
+// whether the copy that is in it is good. If not, and if the value has not
+// changed since the last run, the caller makes it.
+func (r *Run) PackedCopy(place, pos int) (good, changed bool) {
+	k := &r.Packed[place]
+	version := r.Version[pos]
+	if version == 0 || version != k.seen {
+		k.seen = version
+		return false, true
+	}
+	if k.Data == nil {
+		r.Plan.Memory.Hold(r.Plan.Packed[place])
+		k.Data = Aligned(r.Plan.Packed[place])
+	}
+	good = k.Version == version
+	k.Version = version
+	if good && CheckingPacked {
+		k.expected = append(k.expected[:0], k.Data...)
+		good = false
+	}
+	return good, false
+}
+
+// CheckPacked compares the copies that the step of the value at pos would have
+// used with those that it made.
+func (r *Run) CheckPacked(pos int) error {
+	for i := range r.Packed {
+		k := &r.Packed[i]
+		if len(k.expected) == 0 {
+			continue
+		}
+		same := bytes.Equal(k.expected, k.Data)
+		k.expected = k.expected[:0]
+		if !same {
+			v := r.Plan.Graph.Values[pos]
+			return fmt.Errorf("cpu: check: %s: %s: the packed copy that was kept of its operand differs from the operand packed anew, and its version %d is the same", r.Plan.Graph.Describe(), v.Describe(), k.Version)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,421 @@
+package lanes
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// RowStore brings rows of float32 from scratch memory to a result. A large one
+// is written around the caches, which then need not read it first: most of it
+// would have left them before it is read.
+type RowStore struct {
+	To          dtype.DType
+	NonTemporal bool
+}
+
+func NewRowStore(t op.Type) RowStore {
+	return RowStore{t.DType, vec.Current() != nil && t.DType != dtype.Float64 && t.Bytes() >= NonTemporalBytes}
+}
+
+// Store writes float32s to their place in the result; raw is scratch memory
+// for 16-bit ones.
+func (s RowStore) Store(dst, x, raw []byte) {
+	if s.To != dtype.Float32 {
+		to := dst
+		if s.NonTemporal {
+			to = raw[:len(dst)]
+		}
+		FromF32(to, dtype.View[float32](x), s.To)
+		x = to
+	}
+	switch {
+	case s.NonTemporal:
+		vec.Current().CopyAround(dst, x)
+	case s.To == dtype.Float32:
+		copy(dst, x)
+	}
+}
+
+// Fence makes what was written visible to others.
+func (s RowStore) Fence() {
+	if s.NonTemporal {
+		vec.Current().Fence()
+	}
+}
+
+// Rows are the loops of vec.Rows for rows of any length: what is left after
+// whole vectors is done in Go. Rows are bytes of elements of the type in.
+// Numbers are handed over in s, of PassNumbers elements, and sums come back in
+// it.
+type Rows struct {
+	RowStore
+	set    *vec.Set // or nil: all is done in Go
+	v      *vec.Rows
+	Stores *vec.RowStores
+	In     dtype.DType
+	// staged results go through scratch memory, in float32.
+	Staged bool
+}
+
+// PassNumbers is the numbers, sums and ends of rows that passes need room for.
+const PassNumbers = 4 * endOf
+
+// endOf is where, in s, the first end of a row lies, and the distance to the
+// next: those are shorter than a vector.
+const endOf = 16
+
+// NewRows is for rows of width elements of the given types and a result. Loops
+// store in the type of the rows.
+func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
+	p := Rows{RowStore: NewRowStore(result), set: vec.Current(), In: dtype.Float32}
+	if p.set == nil {
+		p.Staged = result.DType != dtype.Float32
+		return p
+	}
+	d := operands[0]
+	same := !slices.ContainsFunc(operands, func(o dtype.DType) bool { return o != d })
+	if same && result.DType == d {
+		p.In = d
+	}
+	p.v = RowLoops(p.In)
+	p.Stores = &p.v.RowStores
+	switch fits := width*result.DType.Size()%vec.Line == 0; {
+	case result.DType != p.In:
+		p.Staged = true
+	case p.NonTemporal && fits && p.v.Around != nil:
+		p.Stores = p.v.Around
+	case p.NonTemporal && p.In == dtype.Float32:
+		p.Staged = true
+	default:
+		p.NonTemporal = false
+	}
+	return p
+}
+
+// RowLoops are the loops for rows of a type of at most 32 bits.
+func RowLoops(d dtype.DType) *vec.Rows {
+	v := vec.Current()
+	switch {
+	case d == dtype.Float16:
+		return &v.RowsF16
+	case d == dtype.BFloat16 && isa.Current() >= isa.AVX512BF16:
+		return &v.RowsConvertBF16
+	case d == dtype.BFloat16:
+		return &v.RowsBF16
+	}
+	return &v.RowsF32
+}
+
+// Row is row i of rows of n elements of type d, converted into conv if they
+// are not of the type of the passes.
+func (p *Rows) Row(data []byte, i, n int, d dtype.DType, conv []byte) []byte {
+	size := n * d.Size()
+	x := data[i*size : (i+1)*size]
+	if d == p.In {
+		return x
+	}
+	ToF32(ViewOf[float32](conv, n), x, d)
+	return conv[:4*n]
+}
+
+// Next is what comes after row i, or nothing.
+func (p *Rows) Next(data []byte, i, n int, d dtype.DType) []byte {
+	if d != p.In {
+		return nil
+	}
+	return data[(i+1)*n*d.Size():]
+}
+
+// Length is the elements of a row.
+func (p *Rows) Length(x []byte) int { return len(x) / p.In.Size() }
+
+// Whole is how many of n elements are whole vectors.
+func (p *Rows) Whole(n int) int {
+	if p.set == nil {
+		return 0
+	}
+	return n / p.set.Lanes * p.set.Lanes
+}
+
+// bytes are the first n elements of a row.
+func (p *Rows) bytes(x []byte, n int) []byte { return x[:n*p.In.Size()] }
+
+// end is what follows n elements of row number i of a pass, in float32.
+func (p *Rows) end(x []byte, n, i int, s []float32) []float32 {
+	x = x[n*p.In.Size():]
+	if p.In == dtype.Float32 {
+		return dtype.View[float32](x)
+	}
+	t := s[(i+1)*endOf:][:len(x)/2]
+	ToF32(t, x, p.In)
+	return t
+}
+
+// put stores the end of a row of the result that end has brought.
+func (p *Rows) put(dst []byte, n int, t []float32) {
+	if p.In != dtype.Float32 {
+		FromF32(dst[n*p.In.Size():], t, p.In)
+	}
+}
+
+// Widened is a row of which passes read float32 more than once: its own memory, or
+// conv, where deviations leaves it.
+func (p *Rows) Widened(x []byte, conv []float32) []float32 {
+	if p.In != dtype.Float32 {
+		return conv
+	}
+	return dtype.View[float32](x)
+}
+
+// deviations reads a row that is kept, which it makes of x if that is not nil.
+func (p *Rows) deviations(kept []float32, x []byte, s []float32) {
+	n := p.Whole(len(kept))
+	s[1], s[2] = 0, 0
+	switch {
+	case n == 0:
+	case x != nil:
+		p.v.KeepDeviations(kept[:n], p.bytes(x, n), s)
+	default:
+		p.v.Deviations(kept[:n], s)
+	}
+	if n == len(kept) {
+		return
+	}
+	if x != nil {
+		ToF32(kept[n:], x[n*p.In.Size():], p.In)
+	}
+	var a, b float64 // without vectors there is one sum of each, of up to a whole row
+	for _, v := range kept[n:] {
+		d := float64(v - s[0])
+		a += d
+		b += d * d
+	}
+	s[1] += float32(a)
+	s[2] += float32(b)
+}
+
+// Products is Σ x·y, in float64 but for parts.
+func (p *Rows) Products(x, y []byte, s []float32, ahead []byte) (sum float64) {
+	const part = 4096
+	all := p.Length(x)
+	n := p.Whole(all)
+	for at := 0; at < n; at += part {
+		lo, hi := at*p.In.Size(), min(at+part, n)*p.In.Size()
+		p.v.Products(x[lo:hi], y[lo:hi], s, ahead[min(lo, len(ahead)):])
+		sum += float64(s[0])
+	}
+	if n < all {
+		b := p.end(y, n, 1, s)
+		for i, v := range p.end(x, n, 0, s) {
+			sum += float64(v) * float64(b[i])
+		}
+	}
+	return sum
+}
+
+// Exp2Sum is dst = 2 to the power of x·scale + shift, where there are vectors,
+// and the sum, in float64 but for parts.
+func (p *Rows) Exp2Sum(dst []float32, x []byte, scale, shift float32, s []float32, ahead []byte) (sum float64) {
+	const part = 4096
+	n := p.Whole(len(dst))
+	for at := 0; at < n; at += part {
+		end := min(at+part, n)
+		lo, hi := at*p.In.Size(), end*p.In.Size()
+		s[0], s[1] = scale, shift
+		p.v.Exp2Sum(dst[at:end], x[lo:hi], s, ahead[min(lo, len(ahead)):])
+		sum += float64(s[2])
+	}
+	if n < len(dst) {
+		last := s[endOf:][:p.set.Lanes]
+		copy(last, p.end(x, n, 0, s))
+		Fill(last[len(dst)-n:], float32(math.Inf(-1)))
+		s[0], s[1] = scale, shift
+		p.set.Exp2Sum(last, last, s)
+		sum += float64(s[2])
+		copy(dst[n:], last)
+	}
+	return sum
+}
+
+// ScaleRow is dst = x·by.
+func (p *Rows) ScaleRow(dst []byte, x []float32, by float32, s []float32) {
+	n := p.Whole(len(x))
+	s[0] = by
+	if n > 0 {
+		p.Stores.ScaleRow(p.bytes(dst, n), x, s)
+	}
+	if n < len(x) {
+		t := p.end(dst, n, 0, s)
+		for i, v := range x[n:] {
+			t[i] = v * by
+		}
+		p.put(dst, n, t)
+	}
+}
+
+// LessRow is dst = x - s[0] - s[1].
+func (p *Rows) LessRow(dst, x []byte, s []float32) {
+	all := p.Length(x)
+	n := p.Whole(all)
+	if n > 0 {
+		p.Stores.LessRow(p.bytes(dst, n), x, s)
+	}
+	if n < all {
+		t := p.end(dst, n, 0, s)
+		for i, v := range p.end(x, n, 1, s) {
+			t[i] = v - s[0] - s[1]
+		}
+		p.put(dst, n, t)
+	}
+}
+
+// NormalizeRow also asks the caches for what is read next.
+func (p *Rows) NormalizeRow(dst []byte, x, gain, shift, s []float32, ahead []byte) {
+	n := p.Whole(len(x))
+	if n > 0 {
+		p.Stores.NormalizeRow(p.bytes(dst, n), x, gain, shift, s, ahead)
+	}
+	if n < len(x) {
+		t := p.end(dst, n, 0, s)
+		for i, v := range x[n:] {
+			t[i] = (v-s[0])*s[1]*gain[n+i] + shift[n+i]
+		}
+		p.put(dst, n, t)
+	}
+}
+
+// GradRowSums leaves grad·gain in gained.
+func (p *Rows) GradRowSums(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, ahead []byte) {
+	n := p.Whole(len(dgain))
+	s[2], s[3] = 0, 0
+	if n > 0 {
+		p.v.GradRowSums(dgain[:n], dshift, gained, x, grad, gain, s, ahead)
+	}
+	if n == len(dgain) {
+		return
+	}
+	var a, b float64
+	g := p.end(grad, n, 1, s)
+	for i, v := range x[n:] {
+		h, g := (v-s[0])*s[1], g[i]
+		dgain[n+i] += g * h
+		dshift[n+i] += g
+		g *= gain[n+i]
+		gained[n+i] = g
+		a += float64(g)
+		b += float64(g) * float64(h)
+	}
+	s[2] += float32(a)
+	s[3] += float32(b)
+}
+
+func (p *Rows) GradRow(dst []byte, x, gained, s []float32, ahead []byte) {
+	n := p.Whole(len(x))
+	if n > 0 {
+		p.Stores.GradRow(p.bytes(dst, n), x, gained, s, ahead)
+	}
+	if n < len(x) {
+		t := p.end(dst, n, 0, s)
+		for i, v := range x[n:] {
+			t[i] = gained[n+i]*s[1] + (v-s[0])*s[2] + s[3]
+		}
+		p.put(dst, n, t)
+	}
+}
+
+// SoftmaxGradRow is dst = y·(grad-sum).
+func (p *Rows) SoftmaxGradRow(dst, y, grad []byte, sum float32, s []float32, ahead []byte) {
+	all := p.Length(y)
+	n := p.Whole(all)
+	s[0] = sum
+	if n > 0 {
+		p.Stores.SoftmaxGradRow(p.bytes(dst, n), y, grad, s, ahead)
+	}
+	if n < all {
+		t, g := p.end(dst, n, 0, s), p.end(grad, n, 1, s)
+		for i, v := range p.end(y, n, 2, s) {
+			t[i] = v * (g[i] - sum)
+		}
+		p.put(dst, n, t)
+	}
+}
+
+// MomentsOf are the mean and the biased variance of a row. Sums of parts of it
+// are in float32, that of the parts in float64. They are of deviations from the
+// first element; if the mean turns out to be many standard deviations from
+// that, so that they cancel, they are computed once more, from the mean. Later
+// passes read what is kept.
+func (p *Rows) MomentsOf(kept []float32, x []byte, uncentered bool, s []float32) (mean, variance float64) {
+	if p.In == dtype.Float32 {
+		x = nil
+	}
+	from := p.CenterOf(kept, x, uncentered)
+	a, b := p.sumsFrom(kept, x, from, s)
+	return p.Settle(kept, from, a, b, uncentered, s)
+}
+
+// SumPart is how many elements are summed up in float32.
+const SumPart = 8192
+
+// CenterOf is the number that deviations of a row are from at first. It may change
+// what is kept.
+func (p *Rows) CenterOf(kept []float32, x []byte, uncentered bool) float32 {
+	if uncentered {
+		return 0
+	}
+	if x != nil {
+		ToF32(kept[:1], p.bytes(x, 1), p.In)
+	}
+	return kept[0]
+}
+
+// sumsFrom are those of the deviations of a row from a number, and of their squares.
+func (p *Rows) sumsFrom(kept []float32, x []byte, from float32, s []float32) (a, b float64) {
+	size := p.In.Size()
+	for at := 0; at < len(kept); at += SumPart {
+		end := min(at+SumPart, len(kept))
+		s[0] = from
+		if x != nil {
+			p.deviations(kept[at:end], x[at*size:end*size], s)
+		} else {
+			p.deviations(kept[at:end], nil, s)
+		}
+		a += float64(s[1])
+		b += float64(s[2])
+	}
+	return a, b
+}
+
+// Settle makes moments of the sums of deviations, or of better ones.
+func (p *Rows) Settle(kept []float32, from float32, a, b float64, uncentered bool, s []float32) (mean, variance float64) {
+	const many = 4
+	n := float64(len(kept))
+	a, b = a/n, b/n
+	if uncentered {
+		return 0, b
+	}
+	if variance = b - a*a; a*a > many*many*variance {
+		from = float32(float64(from) + a)
+		a, b = p.sumsFrom(kept, nil, from, s)
+		a, b = a/n, b/n
+		variance = b - a*a
+	}
+	return float64(from) + a, math.Max(0, variance)
+}
+
+// Fill sets all elements of x to v.
+func Fill(x []float32, v float32) {
+	for i := range x {
+		x[i] = v
+	}
+}
+
+// NonTemporalBytes is the size from which on results are written by non-temporal
+// stores: a result this large is evicted before it is read. An ordinary store reads
+// its line first, so a non-temporal one saves a third of the traffic of a copy.
+const NonTemporalBytes = 1 << 23
