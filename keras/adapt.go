@@ -10,7 +10,7 @@ import (
 )
 
 // Adapter is a layer that learns from data before the model is trained:
-// Normalization, Discretization and IntegerLookup of package preprocessing.
+// layers.Normalization, Discretization, IntegerLookup.
 type Adapter interface {
 	layers.Layer
 	Adapt(batches ...*Tensor) error

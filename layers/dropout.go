@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Dropout sets a random share of its input to 0 while training and multiplies
@@ -31,7 +30,7 @@ func (d *Dropout) Config() Config { return Config{d.Name, d.DType} }
 
 // Build makes the state of the random numbers.
 func (d *Dropout) Build(in ...Shape) error {
-	s, err := support.Single(in, 0)
+	s, err := single(in, 0)
 	if err != nil {
 		return err
 	}
@@ -44,7 +43,7 @@ func (d *Dropout) Build(in ...Shape) error {
 
 // Call computes the layer on x.
 func (d *Dropout) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	support.CheckFloats(x)
+	wantFloats(x)
 	if !d.drops(p, x) {
 		return x
 	}
@@ -74,7 +73,7 @@ func (d *SpatialDropout1D) Config() Config { return Config{d.Name, d.DType} }
 
 // Build makes the state of the random numbers.
 func (d *SpatialDropout1D) Build(in ...Shape) (err error) {
-	if _, err = new(support.Field).Of("channels_last", in, 1); err != nil {
+	if _, err = new(field).of("channels_last", in, 1); err != nil {
 		return err
 	}
 	d.state, err = d.rateState(d.Rate, d.Seed)
@@ -83,13 +82,13 @@ func (d *SpatialDropout1D) Build(in ...Shape) (err error) {
 
 // CheckInput wants three axes.
 func (d *SpatialDropout1D) CheckInput(in ...Shape) error {
-	_, err := new(support.Field).Of("channels_last", in, 1)
+	_, err := new(field).of("channels_last", in, 1)
 	return err
 }
 
 // Call computes the layer on x.
 func (d *SpatialDropout1D) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	return dropChannels(p, x, d.state, d.Rate, support.Field{})
+	return dropChannels(p, x, d.state, d.Rate, field{})
 }
 
 // SpatialDropout2D drops whole channels of images (Tompson et al. 2015).
@@ -104,7 +103,7 @@ type SpatialDropout2D struct {
 	Base
 	PassesMask
 	state *tensor.Variable
-	field support.Field
+	field field
 }
 
 // Config returns the fields Name and DType.
@@ -121,7 +120,7 @@ func (d *SpatialDropout2D) Build(in ...Shape) (err error) {
 
 // CheckInput wants four axes.
 func (d *SpatialDropout2D) CheckInput(in ...Shape) error {
-	_, err := d.field.Of(Defaults(*d).DataFormat, in, 2)
+	_, err := d.field.of(Defaults(*d).DataFormat, in, 2)
 	return err
 }
 
@@ -142,7 +141,7 @@ type SpatialDropout3D struct {
 	Base
 	PassesMask
 	state *tensor.Variable
-	field support.Field
+	field field
 }
 
 // Config returns the fields Name and DType.
@@ -159,7 +158,7 @@ func (d *SpatialDropout3D) Build(in ...Shape) (err error) {
 
 // CheckInput wants five axes.
 func (d *SpatialDropout3D) CheckInput(in ...Shape) error {
-	_, err := d.field.Of(Defaults(*d).DataFormat, in, 3)
+	_, err := d.field.of(Defaults(*d).DataFormat, in, 3)
 	return err
 }
 
@@ -169,14 +168,14 @@ func (d *SpatialDropout3D) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 }
 
 // dropChannels is Dropout with one decision for each sample and channel.
-func dropChannels(p Pass, x *tensor.Tensor, state *tensor.Variable, rate float64, f support.Field) *tensor.Tensor {
-	support.CheckFloats(x)
+func dropChannels(p Pass, x *tensor.Tensor, state *tensor.Variable, rate float64, f field) *tensor.Tensor {
+	wantFloats(x)
 	if !p.Training || rate == 0 || x.Symbolic() {
 		return x
 	}
 	shape := x.Shape().Clone()
 	for i := range len(shape) - 2 {
-		shape[f.First()+i] = 1
+		shape[f.first()+i] = 1
 	}
 	return drop(x, state, rate, shape)
 }
@@ -191,6 +190,13 @@ func (b *Base) rateState(rate float64, seed *int64) (*tensor.Variable, error) {
 		return nil, nil
 	}
 	return b.AddRandomState(seed), nil
+}
+
+// wantFloats reports inputs that a layer cannot compute with.
+func wantFloats(x *tensor.Tensor) {
+	if !x.DType().IsFloat() {
+		tensor.Fail("Call", "got %v, want floats; Cast the data, or use keras.Input(…), which is for floats", x.Type())
+	}
 }
 
 // noiseFits checks a NoiseShape field for inputs of shape s.

@@ -3,23 +3,22 @@ package layers
 import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // globalPooling is the part that layers of pooling over a whole field share.
 type globalPooling struct {
-	field support.Field
+	field field
 	axes  []int // of the field
 }
 
 // check wants n axes between batch and channels.
 func (p *globalPooling) check(n int, format string, in []Shape) error {
-	if _, err := p.field.Of(format, in, n); err != nil {
+	if _, err := p.field.of(format, in, n); err != nil {
 		return err
 	}
 	p.axes = nil
 	for i := range n {
-		p.axes = append(p.axes, p.field.First()+i)
+		p.axes = append(p.axes, p.field.first()+i)
 	}
 	return nil
 }
@@ -28,10 +27,10 @@ func (p *globalPooling) check(n int, format string, in []Shape) error {
 // that it hides do not count, and the mean of none is 0. Masks are on the first
 // axes: with channels first there is none of steps.
 func (p *globalPooling) average(x *tensor.Tensor, keep bool) *tensor.Tensor {
-	support.CheckFloats(x)
+	wantFloats(x)
 	mask := x.Mask()
 	switch {
-	case mask != nil && mask.Rank() == 2 && x.Rank() == 3 && !p.field.ChannelsFirst:
+	case mask != nil && mask.Rank() == 2 && x.Rank() == 3 && !p.field.channelsFirst:
 		mask = mask.ExpandDims(2)
 		wide := dtype.Promote(x.DType(), dtype.Float32)
 		count := mask.Cast(wide).SumKeep(p.axes...).MaximumScalar(1)

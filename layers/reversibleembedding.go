@@ -5,7 +5,6 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // ReversibleEmbedding is an [Embedding] that can be called in reverse too, to
@@ -71,7 +70,7 @@ func (e *ReversibleEmbedding) Build(in ...Shape) (err error) {
 
 // CheckInput wants one input.
 func (e *ReversibleEmbedding) CheckInput(in ...Shape) error {
-	_, err := support.Single(in, 1)
+	_, err := single(in, 1)
 	return err
 }
 
@@ -80,12 +79,12 @@ func (e *ReversibleEmbedding) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if !p.Reverse {
 		return lookUp(x, e.embeddings, e.ComputeDType(), e.MaskZero)
 	}
-	support.CheckFloats(x)
+	wantFloats(x)
 	if x.Rank() < 2 || x.Dim(-1) != e.OutputDim {
 		tensor.Fail("Call", "got %v in reverse, want vectors of %d numbers", x.Type(), e.OutputDim)
 	}
 	d := e.reverseType
-	y := support.OverLast(x.Cast(d), e.InputDim, func(x *tensor.Tensor) *tensor.Tensor {
+	y := overLast(x.Cast(d), e.InputDim, func(x *tensor.Tensor) *tensor.Tensor {
 		if e.reverse != nil {
 			return x.MatMul(e.reverse.Variable.Value().Cast(d))
 		}

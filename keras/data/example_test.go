@@ -18,7 +18,6 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/data/images"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
 )
 
@@ -304,7 +303,7 @@ func ExampleAdapt() {
 	defer inDirectory(map[string]string{"corpus.txt": "to be\nor not to be\n"})()
 	bar := keras.NewProgbar(os.Stderr)
 
-	words := &preprocessing.TextVectorization{MaxTokens: 20000}
+	words := &layers.TextVectorization{MaxTokens: 20000}
 	err := data.Adapt(ctx, words, data.Lines("corpus.txt").Progress(bar.Update))
 	must(err)
 	bar.Finish()

@@ -14,7 +14,7 @@
 //   - Folds of the same length have the same bits. Sums are in float64.
 //   - A loop cannot be preempted: calls take some 10,000 elements, not millions.
 //
-// The assembly and its declarations are written by package vecgen, where the
+// The assembly and its declarations are written by package gen/vec, where the
 // kernels are described; loops.go says what each does.
 package vec
 

@@ -1,0 +1,69 @@
+package gemm
+
+import "github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
+
+// narrowLanes writes the routine that brings 32 neighbouring float32 of rows to
+// rows of 16-bit floats.
+func (g *gen) narrowLanes(e element) {
+	g.narrowStart("narrowLanes"+string(e)+"AVX512", "is NarrowLanes to "+string(e)+" for AVX-512.", e)
+	if e == brains {
+		g.narrowBrains()
+	} else {
+		g.ins("VCVTPS2PH $0, Z0, Y0\nVCVTPS2PH $0, Z1, Y1\nVINSERTI64X4 $1, Y1, Z0, Z0")
+	}
+	g.narrowEnd()
+}
+
+// narrowNative is narrowLanes to bfloat16 by an instruction for that, which takes
+// subnormal numbers for zero: rows that have any are done as without it.
+func (g *gen) narrowNative() {
+	g.narrowStart("narrowLanesBF16AVX512BF16", "is NarrowLanes to BF16 for AVX512-BF16.", brains)
+	g.ins("VFPCLASSPSZ $0x20, Z0, K3\nVFPCLASSPSZ $0x20, Z1, K4\nKORTESTW K3, K4\nJNZ subnormal")
+	g.ins("%s", amd64.VCVTNE2PS2BF16(0, 1, 0))
+	g.label("store")
+	g.narrowEnd()
+	g.label("subnormal")
+	g.narrowBrains()
+	g.ins("JMP store")
+}
+
+// narrowStart loads a row to Z0 and Z1; K7 masks what is stored.
+func (g *gen) narrowStart(name, doc string, e element) {
+	g.text(name, packParams, doc)
+	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ s+16(FP), SI\nMOVQ lds+24(FP), R8\nMOVQ k+32(FP), CX\nMOVQ store+48(FP), BX")
+	g.ins("KMOVD BX, K7\nKMOVW BX, K1\nSHRQ $16, BX\nKMOVW BX, K2\nTESTQ CX, CX\nJLE done")
+	if e == brains {
+		g.brainConstants()
+	}
+	g.label("row")
+	g.ins("VMOVUPS.Z (SI), K1, Z0\nVMOVUPS.Z 64(SI), K2, Z1")
+}
+
+// brainConstants sets what roundBrain reads, Z4 to Z7.
+func (g *gen) brainConstants() {
+	for i, c := range []uint32{0x7fff, 1, 1 << 16, 1 << 22} {
+		g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, Z%d", c, 4+i)
+	}
+}
+
+// roundBrain rounds register v to nearest even, in its upper halves; a NaN is made
+// quiet.
+func (g *gen) roundBrain(v int) {
+	g.ins("VCMPPS $7, Z%[1]d, Z%[1]d, K3\nVPTESTMD Z6, Z%[1]d, K3, K4\nKNOTW K3, K5\nVPADDD Z4, Z%[1]d, K3, Z%[1]d\nVPADDD Z5, Z%[1]d, K4, Z%[1]d\nVPORD Z7, Z%[1]d, K5, Z%[1]d", v)
+}
+
+// narrowBrains rounds Z0 and Z1 to Z0.
+func (g *gen) narrowBrains() {
+	for v := range 2 {
+		g.roundBrain(v)
+		g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPMOVDW Z%[1]d, Y%[1]d", v)
+	}
+	g.ins("VINSERTI64X4 $1, Y1, Z0, Z0")
+}
+
+// narrowEnd stores a row from Z0, goes on to the next, and returns.
+func (g *gen) narrowEnd() {
+	g.ins("VMOVDQU16 Z0, K7, (DI)\nADDQ R8, SI\nADDQ R9, DI\nDECQ CX\nJNZ row")
+	g.label("done")
+	g.ins("VZEROUPPER\nRET")
+}

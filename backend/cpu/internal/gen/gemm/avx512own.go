@@ -1,0 +1,153 @@
+package gemm
+
+import (
+	"fmt"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
+	"strings"
+)
+
+// avx512Own writes the loops over channels of windows: convolutions that have a
+// kernel of their own for each channel, their gradients, and maxima.
+func avx512Own() *gen {
+	g := &gen{file: asm.NewFile("own_amd64"), doc: "// Kernels and loops of convolutions for AVX-512.\n\n"}
+	runs := tile{bytes: 64, reg: "Z", runs: true, masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD", step1: fmadd512}
+	for _, family := range []struct {
+		table   string
+		inner   bool
+		vectors int
+	}{{"pixelRunsAVX512", true, 2}, {"rowRunsAVX512", false, 2}, {"rowRunsNarrowAVX512", false, 1}} {
+		runs.inner, runs.vectors = family.inner, family.vectors
+		name := func(mr int) string { return strings.Replace(family.table, "AVX512", fmt.Sprintf("%dAVX512", mr), 1) }
+		for mr := 1; mr <= 14; mr++ {
+			runs.rows, runs.name = mr, name(mr)
+			runs.write(g)
+		}
+		g.table("PixelRuns", 1, family.table, 14, name)
+	}
+	g.own("ownAVX512", "is Own of 32 channels for AVX-512.", false)
+	g.own("ownAddAVX512", "is OwnAdd of 32 channels for AVX-512.", true)
+	g.ownGrad()
+	for _, e := range []element{floats, halfs, brains} {
+		g.taps(e)
+		g.tapsGrad(e)
+	}
+	g.transform("winogradSourceAVX512", winogradSource)
+	g.transform("winogradResultAVX512", winogradResult)
+	g.transform("winogradGradsAVX512", winogradGrads)
+	for _, e := range []element{floats, halfs, brains} {
+		g.largest(e)
+		g.largestGrad(e, false, false)
+		g.largestGrad(e, true, false)
+	}
+	g.largestGrad(floats, false, true)
+	g.narrowLanes(halfs)
+	g.narrowLanes(brains)
+	g.narrowNative()
+	return g
+}
+
+const ownParams = "n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint"
+
+// ownStart reads the parameters: CX is n, AX taps, R8 their places, SI and R9
+// are x, BX and R10 are y, DI and R11 are d; K1 and K2 mask the channels.
+func (g *gen) ownStart() {
+	g.block("LOAD_WINDOW_ARGS", func() {
+		g.ins("MOVQ n+0(FP), CX\nMOVQ taps+8(FP), AX\nMOVQ at+16(FP), R8\nMOVQ x+24(FP), SI\nMOVQ xs+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ ys+48(FP), R10\nMOVQ d+56(FP), DI\nMOVQ ds+64(FP), R11")
+		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
+	})
+}
+
+// own sums up four pixels and 32 channels at a time, from what is there on if
+// it adds.
+func (g *gen) own(name, doc string, add bool) {
+	g.text(name, ownParams, doc)
+	g.ownStart()
+	depthwise := func(n int) {
+		if add {
+			g.ins("MOVQ DI, DX")
+		}
+		for i := range n {
+			if add {
+				g.ins("VMOVUPS.Z (DX), K1, Z%d\nVMOVUPS.Z 64(DX), K2, Z%d\nADDQ R11, DX", 2*i, 2*i+1)
+			} else {
+				g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d\nVPXORD Z%[2]d, Z%[2]d, Z%[2]d", 2*i, 2*i+1)
+			}
+		}
+		at := []string{"SI", "R12", "R13", "R14"}[:n]
+		for i := range at[1:] {
+			g.ins("LEAQ (%s)(R9*1), %s", at[i], at[i+1])
+		}
+		g.ins("MOVQ AX, DX\nMOVQ R8, R10\nTESTQ DX, DX\nJZ sum%d", n)
+		g.label(fmt.Sprintf("tap%d", n))
+		g.block("LOAD_DEPTHWISE_TAP", func() {
+			g.ins("MOVQ 8(R10), BX\nADDQ y+40(FP), BX\nVMOVUPS (BX), Z8\nVMOVUPS 64(BX), Z9\nMOVQ (R10), BX\nADDQ $16, R10")
+		})
+		g.rowsOf("FMA_DEPTHWISE", "", n, func(i int) {
+			g.ins("VFMADD231PS (%s)(BX*1), Z8, K1, Z%d\nVFMADD231PS 64(%s)(BX*1), Z9, K2, Z%d", at[i], 2*i, at[i], 2*i+1)
+		})
+		g.ins("DECQ DX\nJNZ tap%d", n)
+		g.label(fmt.Sprintf("sum%d", n))
+		for i := range n {
+			g.ins("VMOVUPS Z%d, K1, (DI)\nVMOVUPS Z%d, K2, 64(DI)\nADDQ R11, DI", 2*i, 2*i+1)
+		}
+		g.ins("LEAQ (%s)(R9*1), SI", at[n-1])
+	}
+	pixels := func(n int) {
+		name := "DEPTHWISE"
+		if add {
+			name += "_ADD"
+		}
+		g.block(fmt.Sprintf("%s_%d", name, n), func() { depthwise(n) })
+	}
+	g.ins("SUBQ $4, CX\nJLT few")
+	g.label("four")
+	pixels(4)
+	g.ins("SUBQ $4, CX\nJGE four")
+	g.label("few")
+	g.ins("ADDQ $4, CX\nJLE done\nSUBQ $2, CX\nJLT one")
+	pixels(2)
+	g.ins("SUBQ $2, CX\nJLT one")
+	g.label("one")
+	g.ins("ADDQ $2, CX\nJLE done")
+	pixels(1)
+	g.label("done")
+	g.ins("VZEROUPPER\nRET")
+}
+
+// ownGrad sums up over pixels, four at a time, an element of the window after
+// the other.
+func (g *gen) ownGrad() {
+	g.text("ownGradAVX512", ownParams, "is OwnGrad of 32 channels for AVX-512.")
+	g.ownStart()
+	g.ins("TESTQ AX, AX\nJZ done")
+	g.label("tap")
+	g.ins("MOVQ (R8), SI\nADDQ x+24(FP), SI\nMOVQ 8(R8), DI\nADDQ d+56(FP), DI\nADDQ $16, R8\nMOVQ y+40(FP), BX\nMOVQ n+0(FP), CX")
+	for i := range 8 {
+		g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", i)
+	}
+	step := func(i int) {
+		g.block("FMA_DEPTHWISE_GRAD", func() {
+			g.ins("VMOVUPS.Z (BX), K1, Z8\nVMOVUPS.Z 64(BX), K2, Z9\nADDQ R10, BX")
+			g.ins("VFMADD231PS (SI), Z8, K1, Z%d\nVFMADD231PS 64(SI), Z9, K2, Z%d\nADDQ R9, SI", 2*i, 2*i+1)
+		}, "acc0", fmt.Sprintf("Z%d", 2*i), "acc1", fmt.Sprintf("Z%d", 2*i+1))
+	}
+	g.ins("SUBQ $4, CX\nJLT few")
+	g.label("four")
+	for i := range 4 {
+		step(i)
+	}
+	g.ins("SUBQ $4, CX\nJGE four")
+	g.label("few")
+	g.ins("ADDQ $4, CX\nJLE sum")
+	g.label("one")
+	step(0)
+	g.ins("DECQ CX\nJNZ one")
+	g.label("sum")
+	for i := range 2 {
+		g.ins("VADDPS Z%d, Z%d, Z%d\nVADDPS Z%d, Z%d, Z%d\nVADDPS Z%d, Z%d, Z%d", 2+i, i, i, 6+i, 4+i, 4+i, 4+i, i, i)
+		g.ins("VADDPS %d(DI), Z%d, Z%d\nVMOVUPS Z%d, %d(DI)", 64*i, i, i, i, 64*i)
+	}
+	g.ins("DECQ AX\nJNZ tap")
+	g.label("done")
+	g.ins("VZEROUPPER\nRET")
+}

@@ -1,0 +1,244 @@
+package gemm
+
+import "fmt"
+
+// element is what loops over windows read, by the name of its loops: float32,
+// or 16-bit floats that become float32 in registers.
+type element string
+
+const (
+	floats element = "F32"
+	halfs  element = "F16"
+	brains element = "BF16"
+)
+
+// loadHalf loads 16 channels, those of a mask, into a register as float32.
+func (g *gen) loadHalf(e element, half int, from string, mask, to int) {
+	g.block("LOAD_"+string(e), func() { g.loadLanes(e, half, from, mask, to) }, "mask", fmt.Sprintf("K%d", mask), "to", fmt.Sprintf("Z%d", to))
+}
+
+func (g *gen) loadLanes(e element, half int, from string, mask, to int) {
+	switch e {
+	case floats:
+		g.ins("VMOVUPS.Z %d%s, K%d, Z%d", 64*half, from, mask, to)
+	case halfs:
+		g.ins("VCVTPH2PS.Z %d%s, K%d, Z%d", 32*half, from, mask, to)
+	case brains:
+		g.ins("VPMOVZXWD.Z %[1]d%[2]s, K%[3]d, Z%[4]d\nVPSLLD $16, Z%[4]d, Z%[4]d", 32*half, from, mask, to)
+	}
+}
+
+// ahead fetches the pixel that lies poolAhead behind a place.
+func (g *gen) ahead(e element, at string) {
+	g.ins("PREFETCHT0 %d%s", poolAhead, at)
+	if e == floats {
+		g.ins("PREFETCHT0 %d%s", poolAhead+64, at)
+	}
+}
+
+// poolStart is ownStart with K7 for all channels.
+func (g *gen) poolStart() {
+	g.ownStart()
+	g.ins("KMOVD mask+72(FP), K7\nTESTQ CX, CX\nJLE done")
+}
+
+// poolAhead is how far ahead of windows, in bytes, pixels are fetched: rows are
+// about as long as the pages at whose end the processor stops to do it.
+const poolAhead = 2048
+
+// maxima leaves the maxima of a pixel's window in Z0 and Z1, and what is
+// larger than nothing is in Z8.
+func (g *gen) maxima(e element) {
+	g.block("MAXPOOL_WINDOW_"+string(e), func() { g.maximaOf(e) })
+}
+
+func (g *gen) maximaOf(e element) {
+	g.ins("VMOVAPS Z8, Z0\nVMOVAPS Z8, Z1\nMOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ most")
+	g.label("tap")
+	g.ins("MOVQ (R12), R13\nADDQ $8, R12")
+	g.ahead(e, "(SI)(R13*1)")
+	for i := range 2 {
+		// Of a NaN and a number VMAXPS gives the operand written first: the NaN
+		// that was there stays, and one that comes is put in.
+		g.loadHalf(e, i, "(SI)(R13*1)", i+1, 2+i)
+		g.block("MAX_FIRST_NAN", func() {
+			g.ins("VCMPPS $3, Z%[1]d, Z%[1]d, K3\nVCMPPS $3, Z%[2]d, Z%[2]d, K4\nVMAXPS Z%[2]d, Z%[1]d, Z%[2]d", 2+i, i)
+			g.ins("KANDNW K3, K4, K3\nVMOVAPS Z%d, K3, Z%d", 2+i, i)
+		}, "x", fmt.Sprintf("Z%d", 2+i), "most", fmt.Sprintf("Z%d", i))
+	}
+	g.ins("DECQ DX\nJNZ tap")
+	g.label("most")
+}
+
+// largest takes the maxima of a pixel's window, 32 channels at a time.
+func (g *gen) largest(e element) {
+	g.text("largest"+string(e)+"AVX512", ownParams, "is Largest of 32 channels of "+string(e)+" for AVX-512.")
+	g.poolStart()
+	g.ins("MOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
+	g.fourTaps(e, func() {
+		g.storeHalves(e, 9)
+		g.ins("ADDQ R9, SI\nADDQ R11, DI")
+	})
+	g.label("pixel")
+	g.maxima(e)
+	g.storeHalves(e, 0)
+	g.ins("ADDQ R9, SI\nADDQ R11, DI\nDECQ CX\nJNZ pixel")
+	g.label("done")
+	g.ins("VZEROUPPER\nRET")
+}
+
+// storeHalves stores what registers z and z+1 have.
+func (g *gen) storeHalves(e element, z int) {
+	g.block("STORE_"+string(e), func() { g.storeLanes(e, z) }, "low", fmt.Sprintf("Z%d", z), "high", fmt.Sprintf("Z%d", z+1))
+}
+
+func (g *gen) storeLanes(e element, z int) {
+	switch e {
+	case floats:
+		g.ins("VMOVUPS Z%d, K1, (DI)\nVMOVUPS Z%d, K2, 64(DI)", z, z+1)
+		return
+	case halfs:
+		g.ins("VCVTPS2PH $0, Z%[1]d, Y%[1]d\nVCVTPS2PH $0, Z%[2]d, Y%[2]d", z, z+1)
+	case brains: // which have nothing in the lower half
+		g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPSRLD $16, Z%[2]d, Z%[2]d\nVPMOVDW Z%[1]d, Y%[1]d\nVPMOVDW Z%[2]d, Y%[2]d", z, z+1)
+	}
+	g.ins("VINSERTI64X4 $1, Y%[2]d, Z%[1]d, Z%[1]d\nVMOVDQU16 Z%[1]d, K7, (DI)", z, z+1)
+}
+
+// Windows of four elements have their places in registers.
+var fourPlaces = []string{"(R10*1)", "(R12*1)", "(R13*1)", "(R14*1)"}
+
+// fourTaps goes over windows of four elements, which are in Z0 to Z7, up to the
+// first that has a NaN: all from there on are left to what follows. Then does
+// the rest for a window, whose maxima are in Z9 and Z10, and goes to the next.
+func (g *gen) fourTaps(e element, then func()) {
+	g.block("LOAD_FOUR_PLACES", func() {
+		g.ins("CMPQ AX, $4\nJNE pixel\nMOVQ (R8), R10\nMOVQ 8(R8), R12\nMOVQ 16(R8), R13\nMOVQ 24(R8), R14")
+	})
+	g.label("four")
+	g.block("MAXPOOL_FOUR_"+string(e), func() { g.fourOf(e) })
+	then()
+	g.ins("DECQ CX\nJNZ four\nJMP done")
+}
+
+func (g *gen) fourOf(e element) {
+	for i := range 2 {
+		for t, at := range fourPlaces {
+			if i == 0 {
+				g.ahead(e, "(SI)"+at)
+			}
+			g.loadHalf(e, i, "(SI)"+at, i+1, 4*i+t)
+		}
+		g.ins("VCMPPS $3, Z%d, Z%d, K%d\nVCMPPS $3, Z%d, Z%d, K%d", 4*i, 4*i+1, 3+2*i, 4*i+2, 4*i+3, 4+2*i)
+		// Of zeros VMAXPS gives the operand written first.
+		g.ins("VMAXPS Z%d, Z%d, Z%d\nVMAXPS Z%d, Z%d, Z11\nVMAXPS Z%[3]d, Z11, Z%[3]d", 4*i, 4*i+1, 9+i, 4*i+2, 4*i+3)
+	}
+	g.ins("KORW K3, K4, K3\nKORW K5, K6, K5\nKORTESTW K3, K5\nJNZ pixel")
+}
+
+// giveFour hands the gradient of a window out: each element that is the largest
+// takes what is left, and leaves nothing.
+func (g *gen) giveFour(e element, positive bool) {
+	if e == floats {
+		g.ins("VMOVUPS.Z (BX), K1, Z12\nVMOVUPS.Z 64(BX), K2, Z13")
+	} else {
+		g.ins("VMOVDQU16.Z (BX), K7, Z12")
+	}
+	for i := range 2 {
+		if positive {
+			g.ins("VCMPPS $14, Z8, Z%d, K%d, K%d", 9+i, i+1, 5+i)
+		} else {
+			g.ins("KMOVW K%d, K%d", i+1, 5+i)
+		}
+	}
+	for t, at := range fourPlaces {
+		g.ahead(e, "(DI)"+at)
+		last := ""
+		if t == len(fourPlaces)-1 {
+			last = "_LAST"
+		}
+		g.block("GIVE_GRAD_"+string(e)+last, func() { g.giveOne(e, t, at) })
+	}
+	g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX")
+}
+
+// giveOne hands the gradient out to element t of a window, if it takes it.
+func (g *gen) giveOne(e element, t int, at string) {
+	for i := range 2 {
+		g.ins("VCMPPS $0, Z%d, Z%d, K%d, K%d", 4*i+t, 9+i, 5+i, 3+i)
+		if t < len(fourPlaces)-1 {
+			g.ins("KANDNW K%[1]d, K%[2]d, K%[1]d", 5+i, 3+i)
+		}
+		if e == floats {
+			g.ins("VMOVAPS.Z Z%d, K%d, Z%d\nVMOVUPS Z%[3]d, K%[4]d, %[5]d(DI)%[6]s", 12+i, 3+i, 14+i, i+1, 64*i, at)
+		}
+	}
+	if e != floats {
+		g.ins("KUNPCKWD K3, K4, K3\nVMOVDQU16.Z Z12, K3, Z14\nVMOVDQU16 Z14, K7, (DI)%s", at)
+	}
+}
+
+// largestGrad hands the gradient of a window to the first of its elements that
+// is the largest, if that is positive should it be, or adds it there. In 16 bits
+// it is copied.
+func (g *gen) largestGrad(e element, positive, add bool) {
+	name := "LargestGrad"
+	switch {
+	case positive:
+		name = "PositiveGrad"
+	case add:
+		name = "LargestGradAdd"
+	}
+	g.text(string(name[0]|0x20)+name[1:]+string(e)+"AVX512", ownParams, "is "+name+" of 32 channels of "+string(e)+" for AVX-512.")
+	g.poolStart()
+	if positive {
+		g.ins("VPXORD Z8, Z8, Z8")
+	} else {
+		g.ins("MOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
+	}
+	if !add {
+		g.fourTaps(e, func() { g.giveFour(e, positive) })
+	}
+	g.label("pixel")
+	g.maxima(e)
+	if e == floats {
+		g.ins("VMOVUPS.Z (BX), K1, Z4\nVMOVUPS.Z 64(BX), K2, Z5")
+	} else {
+		g.ins("VMOVDQU16.Z (BX), K7, Z4")
+	}
+	for i := range 2 { // what is left to be given
+		if positive {
+			g.ins("VCMPPS $14, Z8, Z%d, K%d, K%d", i, i+1, 5+i)
+		} else {
+			g.ins("KMOVW K%d, K%d", i+1, 5+i)
+		}
+	}
+	g.ins("MOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ next")
+	g.label("give")
+	g.ins("MOVQ (R12), R13\nADDQ $8, R12\nLEAQ (DI)(R13*1), R10")
+	g.ahead(e, "(R10)")
+	for i := range 2 {
+		left, takes := 5+i, 3+i
+		g.loadHalf(e, i, "(SI)(R13*1)", i+1, 2+i)
+		g.ins("VCMPPS $0, Z%d, Z%d, K%d", 2+i, i, takes)
+		if !positive {
+			g.ins("VCMPPS $3, Z%[1]d, Z%[1]d, K0\nKORW K0, K%[2]d, K%[2]d", 2+i, takes)
+		}
+		g.ins("KANDW K%[1]d, K%[2]d, K%[2]d\nKANDNW K%[1]d, K%[2]d, K%[1]d", left, takes)
+		switch {
+		case e != floats:
+		case add:
+			g.ins("VMOVUPS.Z %[1]d(R10), K%[4]d, Z%[2]d\nVADDPS Z%[3]d, Z%[2]d, Z%[2]d\nVMOVUPS Z%[2]d, K%[4]d, %[1]d(R10)", 64*i, 6+i, 4+i, takes)
+		default:
+			g.ins("VMOVAPS.Z Z%d, K%d, Z%d\nVMOVUPS Z%d, K%d, %d(R10)", 4+i, takes, 6+i, 6+i, i+1, 64*i)
+		}
+	}
+	if e != floats {
+		g.ins("KUNPCKWD K3, K4, K3\nVMOVDQU16.Z Z4, K3, Z6\nVMOVDQU16 Z6, K7, (R10)")
+	}
+	g.ins("DECQ DX\nJNZ give")
+	g.label("next")
+	g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX\nDECQ CX\nJNZ pixel")
+	g.label("done")
+	g.ins("VZEROUPPER\nRET")
+}

@@ -1,0 +1,135 @@
+package gemm
+
+import "fmt"
+
+// Most pixels that a loop over taps sums up at a time: all registers but four,
+// and but those with which sums become bfloat16.
+const (
+	tapPixels      = 14
+	tapPixelsBrain = 13
+)
+
+// taps writes the loops over the elements of windows whose source has few
+// channels, by how many pixels they sum up at a time.
+func (g *gen) taps(e element) {
+	most := tapPixels
+	if e == brains {
+		most = tapPixelsBrain
+	}
+	name := func(pixels int) string { return fmt.Sprintf("taps%d%sAVX512", pixels, e) }
+	for p := 1; p <= most; p++ {
+		g.text(name(p), ownParams, fmt.Sprintf("is Taps of %d pixels and 32 channels, to %s, for AVX-512.", p, e))
+		g.tapLoop(e, p)
+	}
+	g.table("Windows", 1, "taps"+string(e)+"AVX512", most, name)
+}
+
+// tapLoop sums up p pixels. An address reaches five of them, so there are three
+// pointers: AX, DX and R15.
+func (g *gen) tapLoop(e element, p int) {
+	g.block("LOAD_DIRECT_ARGS", func() {
+		g.ins("MOVQ at+16(FP), R8\nMOVQ x+24(FP), SI\nMOVQ xs+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ d+56(FP), DI\nMOVQ ds+64(FP), R11")
+		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nKMOVD DX, K7\nSHRQ $16, DX\nKMOVW DX, K2")
+		g.ins("LEAQ (R9)(R9*2), R10\nLEAQ (R9)(R9*4), R14")
+	})
+	g.block("BEGIN_PIXELS", func() {
+		g.ins("CMPQ n+0(FP), $0\nJLE done")
+		g.label("group")
+	})
+	g.rowsOf("ZERO_C", "x2", p, func(i int) {
+		for v := range 2 {
+			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", 2*i+v)
+		}
+	})
+	g.block("BEGIN_TAPS", func() {
+		g.ins("MOVQ taps+8(FP), CX\nMOVQ R8, R12\nTESTQ CX, CX\nJZ sum")
+		g.label("tap")
+		g.ins("MOVQ (R12), R13\nMOVQ 8(R12), AX\nADDQ $16, R12")
+		g.ins("VMOVUPS (BX)(AX*1), Z28\nVMOVUPS 64(BX)(AX*1), Z29\nLEAQ (SI)(R13*1), AX")
+	})
+	if p > 5 {
+		g.ins("LEAQ (AX)(R14*1), DX")
+	}
+	if p > 10 {
+		g.ins("LEAQ (DX)(R14*1), R15")
+	}
+	g.rowsOf("FMA_PIXELS", "", p, func(i int) {
+		base := []string{"AX", "DX", "R15"}[i/5]
+		at := "(" + base + ")" + []string{"", "(R9*1)", "(R9*2)", "(R10*1)", "(R9*4)"}[i%5]
+		g.fmaRow(at, 30+i%2, 28, 2*i)
+	})
+	name := "END_TAPS"
+	if e == brains {
+		name += "_BF16"
+	}
+	g.block(name, func() {
+		g.ins("DECQ CX\nJNZ tap")
+		g.label("sum")
+		g.ins("MOVQ ys+48(FP), AX\nADDQ BX, AX")
+		if e == brains {
+			g.block("LOAD_BF16_CONSTANTS", func() {
+				for i, c := range []uint32{0x7fff, 1, 1 << 16, 0xffff0000} {
+					g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, Z%d", c, 26+i)
+				}
+			})
+			g.ins("VBROADCASTSS 128(AX), Z30")
+		} else {
+			g.ins("VMOVUPS (AX), Z28\nVMOVUPS 64(AX), Z29\nVBROADCASTSS 128(AX), Z30")
+		}
+	})
+	g.rowsOf("STORE_PIXELS_"+string(e), "", p, func(i int) {
+		g.block("STORE_PIXEL_"+string(e), func() {
+			switch e {
+			case floats:
+				g.floatPixel(2 * i)
+			case halfs:
+				g.halfPixel(2 * i)
+			case brains:
+				g.brainPixel(2 * i)
+			}
+			g.ins("ADDQ R11, DI")
+		}, "acc0", fmt.Sprintf("Z%d", 2*i), "acc1", fmt.Sprintf("Z%d", 2*i+1), "y0", fmt.Sprintf("Y%d", 2*i), "y1", fmt.Sprintf("Y%d", 2*i+1))
+	})
+	g.block("END_PIXELS", func() {
+		g.ins("IMUL3Q $%d, R9, AX\nADDQ AX, SI\nDECQ n+0(FP)\nJNZ group", p)
+		g.label("done")
+		g.ins("VZEROUPPER\nRET")
+	}, "pixels", p)
+}
+
+// What is less than the number in Z30 becomes 0; a NaN is not.
+func (g *gen) atLeast(acc, k int) {
+	g.ins("VCMPPS $5, Z30, Z%d, K%d", acc, k)
+}
+
+// floatPixel stores a pixel from register acc on.
+func (g *gen) floatPixel(acc int) {
+	for v := range 2 {
+		g.ins("VADDPS Z%[1]d, Z%[2]d, Z%[2]d", 28+v, acc+v)
+		g.atLeast(acc+v, 3)
+		g.ins("VMOVAPS.Z Z%[1]d, K3, Z%[1]d\nVMOVUPS Z%[1]d, K%[2]d, %[3]d(DI)", acc+v, v+1, 64*v)
+	}
+}
+
+// halfPixel rounds a pixel to float16 before and after the bias is added.
+func (g *gen) halfPixel(acc int) {
+	for v := range 2 {
+		g.ins("VCVTPS2PH $0, Z%[1]d, Y%[1]d\nVCVTPH2PS Y%[1]d, Z%[1]d\nVADDPS Z%[2]d, Z%[1]d, Z%[1]d", acc+v, 28+v)
+		g.atLeast(acc+v, 3)
+		g.ins("VMOVAPS.Z Z%[1]d, K3, Z%[1]d\nVCVTPS2PH $0, Z%[1]d, K%[2]d, %[3]d(DI)", acc+v, v+1, 32*v)
+	}
+}
+
+// brainPixel rounds a pixel to bfloat16 before and after the bias is added. The
+// first register has channels 0, 2, 4 …, so that both make one.
+func (g *gen) brainPixel(acc int) {
+	for v := range 2 {
+		z := acc + v
+		// NaNs of arithmetic are quiet, and lose only lower bits.
+		g.ins("VCMPPS $7, Z%[1]d, Z%[1]d, K3\nVPTESTMD Z28, Z%[1]d, K3, K4\nVPADDD Z26, Z%[1]d, K3, Z%[1]d\nVPADDD Z27, Z%[1]d, K4, Z%[1]d\nVPANDD Z29, Z%[1]d, Z%[1]d", z)
+		g.ins("VADDPS %d(AX), Z%[2]d, Z%[2]d", 64*v, z)
+		g.atLeast(z, 5+v)
+		g.ins("VPTESTMD Z28, Z%[1]d, K4\nVPADDD Z26, Z%[1]d, Z%[1]d\nVPADDD Z27, Z%[1]d, K4, Z%[1]d", z)
+	}
+	g.ins("VPSRLD.Z $16, Z%[1]d, K5, Z%[1]d\nVPANDD.Z Z29, Z%[2]d, K6, Z%[2]d\nVPORD Z%[2]d, Z%[1]d, Z%[1]d\nVMOVDQU16 Z%[1]d, K7, (DI)", acc, acc+1)
+}

@@ -1,0 +1,394 @@
+package gemm
+
+import (
+	"fmt"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
+	"math/bits"
+)
+
+// kernelParams is the signature of every micro-kernel; package gemm documents
+// it at its type Kernel.
+const kernelParams = "k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint"
+
+// tile is a micro-kernel for amd64: a tile of C of rows × vectors registers is
+// summed up in registers over k, then s is added, and it is stored at d.
+//
+// In each step the vectors of a row of B are loaded, and each element of A is
+// broadcast to a register and multiplied with them. Broadcasting inside the
+// multiplication would need a load per multiplication, and loads would limit
+// the speed.
+type tile struct {
+	name    string
+	rows    int
+	vectors int
+	bytes   int    // of a register
+	reg     string // "Z" or "Y"
+	runs    bool   // operands lie in runs, of which there is a list
+	next    bool   // what is needed next is fetched meanwhile
+	copies  bool   // B is copied as it is read
+	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
+	masked  bool   // columns of s and d are masked
+	bcast   string
+	loadB   string
+	zero    string
+	step1   func(acc, a, b int) string // acc += a·b
+}
+
+// nextParams are those that kernels have besides when they fetch what comes
+// after them; package gemm documents them at its type NextKernel.
+const nextParams = ", next unsafe.Pointer, stride int"
+
+// copyParams are those that kernels have besides when they copy B; package gemm
+// documents them at its type CopyKernel.
+const copyParams = ", packed unsafe.Pointer"
+
+// pixelRunsParams is the signature of kernels whose operands lie in runs;
+// package gemm documents it at its type PixelRuns.
+const pixelRunsParams = "n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer"
+
+// unroll is the number of steps in a turn of the loop. Addresses reach that
+// far, so that pointers move once in a turn: additions would take the place
+// of multiplications, which some processors do on the same ports.
+const unroll = 4
+
+// stepped is an address u < unroll strides after a pointer, given the
+// registers that hold the stride and three times the stride.
+func stepped(offset int, pointer, stride, three string, u int) string {
+	return fmt.Sprintf("%d(%s)", offset, pointer) + []string{"", "(" + stride + "*1)", "(" + stride + "*2)", "(" + three + "*1)"}[u]
+}
+
+// ahead is the number of steps by which rows of B are fetched before they are
+// used: a panel of B comes from the third cache when its first tile is
+// computed, and the processor's own prefetching stops at every page, which for
+// a panel of 32 columns is after as many rows.
+const ahead = 32
+
+// aheadA is the number of steps by which A is fetched, which comes from the
+// second cache.
+const aheadA = 32
+
+// fetchesA reports whether A is fetched. Short runs of it would be over first, and
+// without AVX-512 there are as many loads as the processor can do.
+func (t *tile) fetchesA() bool { return !t.runs && t.bytes == 64 }
+
+// copyAhead is that number for kernels that copy B: it lies in the second cache
+// then, mostly, and its rows on few lines of the first, which more would fill.
+const copyAhead = 8
+
+// acc is the number of an accumulator register.
+func (t *tile) acc(i, v int) int { return i*t.vectors + v }
+
+// mask is the operand of an instruction that masks vector v.
+func (t *tile) mask(v int) string {
+	if !t.masked {
+		return ""
+	}
+	return fmt.Sprintf("K%d, ", v+1)
+}
+
+// Pointers to A when it lies row by row: one for three rows, since an address
+// may have a base, once or twice lda, and an offset.
+var rowBases = []string{"AX", "DX", "SI", "R9", "R10"}
+
+func (t *tile) addressA(i, u int) string {
+	if t.inner {
+		return stepped(4*i, "AX", "R12", "R10", u)
+	}
+	at := fmt.Sprintf("%d(%s)", 4*u, rowBases[i/3])
+	return at + []string{"", "(R12*1)", "(R12*2)"}[i%3]
+}
+
+func (t *tile) write(g *gen) {
+	how := "a[i*lda+p]"
+	if t.inner {
+		how = "a[p*lda+i]"
+	}
+	lanes := t.bytes / 4
+	if t.runs {
+		g.text(t.name, pixelRunsParams, fmt.Sprintf("is a PixelRuns of %d rows and %d columns, of %s.", t.rows, t.vectors*lanes, how))
+		g.block("LOAD_RUNS_ARGS", func() {
+			g.ins("MOVQ lda+16(FP), R12\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+		})
+	} else {
+		params, what := kernelParams, "Kernel"
+		switch {
+		case t.next:
+			params, what = params+nextParams, "NextKernel"
+		case t.copies:
+			params, what = params+copyParams, "CopyKernel"
+		}
+		g.text(t.name, params, fmt.Sprintf("is a %s of %d rows and %d columns: Σ %s·b[p*ldb+j].", what, t.rows, t.vectors*lanes, how))
+		g.block("LOAD_KERNEL_ARGS", func() {
+			g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+		})
+		if t.next {
+			g.ins("MOVQ next+80(FP), R15")
+		}
+		if t.copies {
+			g.ins("MOVQ packed+80(FP), R15")
+		}
+	}
+	if t.masked {
+		g.block(fmt.Sprintf("LOAD_MASK_%d", t.vectors), func() {
+			g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1")
+			if t.vectors > 1 {
+				g.ins("SHRQ $16, DX\nKMOVW DX, K2")
+			}
+		})
+	}
+	// The tile at d is prefetched while the sums are formed: for a write, as what
+	// was there before may be in other cores' caches, too.
+	g.block(fmt.Sprintf("BEGIN_C_%d%s", t.rows, t.width()), func() {
+		g.ins("MOVQ DI, DX")
+		g.rowsOf("PREFETCHW_C", t.width(), t.rows, func(i int) {
+			if i > 0 {
+				g.ins("ADDQ R8, DX")
+			}
+			for v := 0; v < t.vectors*t.bytes; v += 64 {
+				g.ins("%s", amd64.Prefetchw(v, amd64.DX))
+			}
+		})
+		g.rowsOf("ZERO_C", t.width(), t.rows, func(i int) {
+			for v := range t.vectors {
+				g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, t.acc(i, v))
+			}
+		})
+	})
+	bases := rowBases[:(t.rows+2)/3]
+	begin := func() { // pointers to A, and what is prefetched of B
+		if !t.inner {
+			g.rowsOf("POINT_A", "", len(bases), func(i int) {
+				if i > 0 {
+					g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i-1], bases[i], bases[i])
+				}
+			})
+		}
+		steps := uint(ahead)
+		if t.copies {
+			steps = copyAhead
+		}
+		g.block("POINT_PREFETCH_B", func() {
+			g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(steps))
+		}, "shift", bits.TrailingZeros(steps))
+		if t.inner && t.fetchesA() {
+			g.block("POINT_PREFETCH_A", func() {
+				g.ins("MOVQ R12, SI\nSHLQ $%d, SI\nADDQ AX, SI", bits.TrailingZeros(aheadA))
+			})
+		}
+	}
+	if !t.runs {
+		begin()
+	}
+	if t.inner {
+		g.block("THREE_STRIDES", func() { g.ins("LEAQ (R13)(R13*2), R11\nLEAQ (R12)(R12*2), R10") })
+	} else {
+		g.ins("LEAQ (R13)(R13*2), R11")
+	}
+	advance := func(n int) {
+		form := ""
+		if t.copies {
+			form += "_COPY"
+		}
+		if t.inner {
+			form += "_INNER"
+		} else {
+			form += fmt.Sprintf("_ROWS%d", len(bases))
+		}
+		if t.inner && t.fetchesA() {
+			form += "_PREFETCH"
+		}
+		g.block("ADVANCE"+form, func() { t.advance(g, n, bases) }, "times", fmt.Sprintf("R13*%d", n), "bytes", 4*n)
+	}
+	if t.runs {
+		g.ins("MOVQ at+80(FP), R15")
+		g.label("run")
+		g.block("NEXT_RUN", func() {
+			g.ins("MOVQ (R15), AX\nMOVQ 8(R15), BX\nMOVQ 16(R15), CX\nADDQ $24, R15\nADDQ a+8(FP), AX\nADDQ b+24(FP), BX")
+		})
+		begin()
+	}
+	g.block("LOOP_OF_FOUR", func() {
+		g.ins("SUBQ $%d, CX\nJLT tail\nPCALIGN $64", unroll)
+		g.label("loop")
+	})
+	for u := range unroll {
+		t.step(g, u)
+		if t.next && u%2 == 1 {
+			g.ins("PREFETCHT1 %d(R15)", 64*(u/2))
+		}
+	}
+	if t.next {
+		g.ins("ADDQ stride+88(FP), R15")
+	}
+	advance(unroll)
+	end := "sum"
+	if t.runs {
+		end = "next"
+	}
+	g.block("LOOP_OF_ONE", func() {
+		g.ins("SUBQ $%d, CX\nJGE loop", unroll)
+		g.label("tail")
+		g.ins("ADDQ $%d, CX\nJLE %s", unroll, end)
+		g.label("rest")
+	}, "end", end)
+	t.step(g, 0)
+	advance(1)
+	g.ins("DECQ CX\nJNZ rest")
+	if t.runs {
+		g.label("next")
+		g.ins("DECQ n+0(FP)\nJNZ run")
+	}
+	g.block(fmt.Sprintf("END_C_%d%s", t.rows, t.width()), func() { t.end(g) })
+}
+
+// end adds s to the sums, stores them, and returns.
+func (t *tile) end(g *gen) {
+	g.label("sum")
+	g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ store\nMOVQ lds+48(FP), R9")
+	g.rowsOf("ADD_S", t.width(), t.rows, func(i int) {
+		if i > 0 {
+			g.ins("ADDQ R9, SI")
+		}
+		for v := range t.vectors {
+			acc := t.acc(i, v)
+			g.ins("VADDPS %d(SI), %s%d, %s%s%d", v*t.bytes, t.reg, acc, t.mask(v), t.reg, acc)
+		}
+	})
+	g.label("store")
+	g.rowsOf("STORE_C", t.width(), t.rows, func(i int) {
+		if i > 0 {
+			g.ins("ADDQ R8, DI")
+		}
+		for v := range t.vectors {
+			g.ins("VMOVUPS %s%d, %s%d(DI)", t.reg, t.acc(i, v), t.mask(v), v*t.bytes)
+		}
+	})
+	g.ins("VZEROUPPER\nRET")
+}
+
+// width is the end of names of macros that depend on the columns.
+func (t *tile) width() string {
+	w := fmt.Sprintf("x%d", t.vectors)
+	if t.reg == "Y" {
+		w += "_AVX2"
+	}
+	return w
+}
+
+// step writes step u of the inner dimension: it loads a row of B, prefetches
+// what comes later, and multiplies.
+func (t *tile) step(g *gen, u int) {
+	first := t.rows * t.vectors
+	b := func(v int) string { return fmt.Sprintf("%s%d", t.reg, first+v) }
+	load := "LOAD_B_" + t.width()[1:]
+	if t.copies {
+		load = "LOAD_COPY_B_" + t.width()[1:]
+	}
+	hints := []any{"b0", b(0), "b1", b(1), "a0", b(t.vectors), "a1", b(t.vectors + 1), "pb", stepped(0, "BX", "R13", "R11", u)[1:], "next", stepped(0, "R14", "R13", "R11", u)[1:], "a", stepped(0, "AX", "R12", "R10", u)[1:], "off", 4 * u}
+	arithmetic := map[string]string{"VBROADCASTSS": "FMA", "VPBROADCASTD": "DOT"}[t.bcast]
+	rows := arithmetic + "_ROWS"
+	if t.inner {
+		rows = arithmetic + "_INNER"
+	}
+	body := func() {
+		g.block(load, func() {
+			for v := range t.vectors {
+				// Unmasked: a mask costs some processors an operation on the ports of
+				// multiplications.
+				g.ins("%s %s, %s", t.loadB, stepped(v*t.bytes, "BX", "R13", "R11", u), b(v))
+				if t.copies {
+					g.ins("VMOVUPS %s, %d(R15)", b(v), (u*t.vectors+v)*t.bytes)
+				}
+			}
+			for v := 0; v < t.vectors*t.bytes; v += 64 {
+				g.ins("PREFETCHT0 %s", stepped(v, "R14", "R13", "R11", u))
+			}
+		}, append(hints, "copy", u*t.vectors*t.bytes)...)
+		if t.inner && t.fetchesA() {
+			for i := range t.rows {
+				if i == 0 || i == t.rows-1 {
+					g.ins("PREFETCHT0 %s", stepped(4*i, "SI", "R12", "R10", u))
+				}
+			}
+		}
+		if n := (t.rows - u + unroll - 1) / unroll; !t.inner && t.fetchesA() && n > 0 {
+			g.block(fmt.Sprintf("PREFETCH_A_%d_FROM_%d", n, u), func() {
+				for i := u; i < t.rows; i += unroll {
+					g.ins("PREFETCHT0 %d(%s)%s", 4*aheadA, rowBases[i/3], []string{"", "(R12*1)", "(R12*2)"}[i%3])
+				}
+			})
+		}
+		g.rowsOf(rows, t.width(), t.rows, func(i int) {
+			a := t.vectors + i%2
+			g.block(fmt.Sprintf("%s_ROW_%s", arithmetic, t.width()[1:]), func() {
+				g.ins("%s %s, %s", t.bcast, t.addressA(i, u), b(a))
+				for v := range t.vectors {
+					g.ins("%s", t.step1(t.acc(i, v), first+a, first+v))
+				}
+			}, "acc0", fmt.Sprintf("%s%d", t.reg, t.acc(i, 0)), "acc1", fmt.Sprintf("%s%d", t.reg, t.acc(i, 1)), "b0", b(0), "b1", b(1), "a", b(a), "at", t.addressA(i, u))
+		}, hints...)
+	}
+	if t.inner || t.runs {
+		form := "_ROWS"
+		if t.inner {
+			form = "_INNER"
+		}
+		if t.copies {
+			form += "_COPY"
+		}
+		if t.fetchesA() {
+			form += "_PREFETCH"
+		}
+		g.block(fmt.Sprintf("%s_STEP%s_%d%s", arithmetic, form, t.rows, t.width()), body, append(hints, "copy", u*t.vectors*t.bytes)...)
+		return
+	}
+	body()
+}
+
+// advance moves the pointers by n steps.
+func (t *tile) advance(g *gen, n int, bases []string) {
+	times := map[int]string{1: "*1", 4: "*4"}[n]
+	g.ins("LEAQ (BX)(R13%[1]s), BX\nLEAQ (R14)(R13%[1]s), R14", times)
+	if t.copies {
+		g.ins("ADDQ $%d, R15", n*t.vectors*t.bytes)
+	}
+	if t.inner {
+		g.ins("LEAQ (AX)(R12%s), AX", times)
+		if t.fetchesA() {
+			g.ins("LEAQ (SI)(R12%s), SI", times)
+		}
+		return
+	}
+	for _, b := range bases {
+		g.ins("ADDQ $%d, %s", 4*n, b)
+	}
+}
+
+// family writes the kernels of one kind of arithmetic, and tables of them.
+func (g *gen) family(prefix string, rows int, widths []int, base tile) {
+	what, least := "Kernel", 1
+	switch {
+	case base.next:
+		what, least = "NextKernel", rows/2
+	case base.copies:
+		what, least = "CopyKernel", rows/2
+	}
+	for _, inner := range []bool{false, true} {
+		for _, vectors := range widths {
+			name := func(mr int) string {
+				form := "Rows"
+				if inner {
+					form = "Inner"
+				}
+				return fmt.Sprintf("%s%s%dx%d", prefix, form, mr, vectors*base.bytes/4)
+			}
+			for mr := least; mr <= rows; mr++ {
+				t := base
+				t.name, t.rows, t.vectors, t.inner = name(mr), mr, vectors, inner
+				t.write(g)
+			}
+			table := name(0)
+			g.table(what, least, table[:len(table)-len(fmt.Sprintf("0x%d", vectors*base.bytes/4))]+fmt.Sprint(vectors*base.bytes/4), rows, name)
+		}
+	}
+}

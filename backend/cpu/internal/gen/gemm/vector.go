@@ -1,0 +1,186 @@
+package gemm
+
+import (
+	"fmt"
+	"strings"
+)
+
+// vectorParams is the signature of the products of a few rows of a matrix and a
+// vector; package gemm documents them at its types Dots and Adds.
+const vectorParams = "d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int"
+
+// vectorAhead is the bytes by which rows are fetched before they are used.
+const vectorAhead = 1024
+
+// vectorProducts writes Dots and Adds of one and four rows for each element
+// type. Without masks, columns are a multiple of a register's lanes.
+func (g *gen) vectorProducts(suffix, reg string, bytes int) {
+	for _, kind := range elementKinds {
+		load := func(at string, z int, masked bool) {
+			suffix, mask := "", ""
+			if masked {
+				suffix, mask = ".Z", "K1, "
+			}
+			switch kind.name {
+			case "F16":
+				g.ins("VCVTPH2PS%s %s, %s%s%d", suffix, at, mask, reg, z)
+			case "BF16":
+				g.ins("VPMOVZXWD%s %s, %s%s%d\nVPSLLD $16, %[4]s%[5]d, %[4]s%[5]d", suffix, at, mask, reg, z)
+			default:
+				g.ins("VMOVUPS%s %s, %s%s%d", suffix, at, mask, reg, z)
+			}
+		}
+		step := bytes / 4 * kind.bytes // bytes of a row to a register
+		for _, rows := range []int{4, 1} {
+			g.dots(fmt.Sprintf("dots%s%d%s", kind.name, rows, suffix), kind.doc, reg, bytes, step, rows, load)
+			g.adds(fmt.Sprintf("adds%s%d%s", kind.name, rows, suffix), kind.doc, reg, bytes, step, rows, load)
+		}
+	}
+}
+
+// vectorRows reads the parameters, and returns the addresses of the rows.
+func (g *gen) vectorRows(rows int) []string {
+	g.block("LOAD_VECTOR_ARGS", func() {
+		g.ins("MOVQ d+0(FP), DI\nMOVQ x+8(FP), SI\nMOVQ s+16(FP), AX\nMOVQ lds+24(FP), R8\nMOVQ n+32(FP), CX")
+	})
+	if rows > 1 {
+		g.ins("LEAQ (AX)(R8*2), DX")
+	}
+	return []string{"(AX)", "(AX)(R8*1)", "(DX)", "(DX)(R8*1)"}[:rows]
+}
+
+// advanceRows moves the pointers to rows by some bytes.
+func (g *gen) advanceRows(rows, bytes int) {
+	g.ins("ADDQ $%d, AX", bytes)
+	if rows > 1 {
+		g.ins("ADDQ $%d, DX", bytes)
+	}
+}
+
+// columns goes through CX columns: two registers at a time, one, and where
+// there are masks those that are left, of which there may be none.
+func (g *gen) columns(reg string, lanes int, turn func(registers int, masked bool)) {
+	g.ins("SUBQ $%d, CX\nJLT tail", 2*lanes)
+	g.label("loop")
+	turn(2, false)
+	g.ins("SUBQ $%d, CX\nJGE loop", 2*lanes)
+	g.label("tail")
+	if reg != "Z" {
+		g.ins("ADDQ $%d, CX\nJLT done", lanes)
+		turn(1, false)
+		g.label("done")
+		return
+	}
+	g.ins("ADDQ $%d, CX\nJLT rest", lanes)
+	turn(1, false)
+	g.ins("SUBQ $%d, CX", lanes)
+	g.label("rest")
+	g.ins("ADDQ $%d, CX\nJEQ done", lanes)
+	g.ins("MOVQ $1, BX\nSHLQ CX, BX\nDECQ BX\nKMOVW BX, K1")
+	turn(1, true)
+	g.label("done")
+}
+
+// vectorRow names the macro of a row's part of a turn.
+func vectorRow(what, name, reg string, n int, masked bool) string {
+	kind := strings.TrimSuffix(strings.TrimSuffix(name[4:], "AVX2"), "AVX512")
+	kind = kind[:len(kind)-1] // without the number of rows
+	s := fmt.Sprintf("%s_%s_%d", what, kind, n)
+	if masked {
+		s += "_MASKED"
+	}
+	if reg == "Y" {
+		s += "_AVX2"
+	}
+	return s
+}
+
+func (g *gen) dots(name, doc, reg string, bytes, step, rows int, load func(at string, z int, masked bool)) {
+	g.text(name, vectorParams, fmt.Sprintf("is Dots of %d rows of %s.", rows, doc))
+	at := g.vectorRows(rows)
+	for i := range 2 * rows {
+		g.ins("VXORPS %[1]s%[2]d, %[1]s%[2]d, %[1]s%[2]d", reg, i)
+	}
+	lanes := bytes / 4
+	turn := func(n int, masked bool) {
+		if masked {
+			g.ins("VMOVUPS.Z (SI), K1, %s8", reg)
+		} else {
+			for v := range n {
+				g.ins("VMOVUPS %d(SI), %s%d", v*bytes, reg, 8+v)
+			}
+		}
+		for i, row := range at {
+			g.block(vectorRow("DOTS", name, reg, n, masked), func() {
+				for v := range n {
+					load(fmt.Sprintf("%d%s", v*step, row), 10+v, masked)
+					g.ins("VFMADD231PS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[4]d", reg, 10+v, 8+v, 2*i+v)
+				}
+				for b := 0; b < n*step && !masked; b += 64 {
+					g.ins("PREFETCHT0 %d%s", vectorAhead+b, row)
+				}
+			}, "row", row, "sum0", fmt.Sprintf("%s%d", reg, 2*i), "sum1", fmt.Sprintf("%s%d", reg, 2*i+1))
+		}
+		if masked {
+			return
+		}
+		g.ins("ADDQ $%d, SI", n*bytes)
+		g.advanceRows(rows, n*step)
+	}
+	g.columns(reg, lanes, turn)
+	for i := range rows {
+		z := 2 * i
+		g.block("SUM_QUARTERS_"+map[string]string{"Y": "AVX2", "Z": "AVX512"}[reg], func() {
+			g.ins("VADDPS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[3]d", reg, z+1, z)
+			if reg == "Z" {
+				g.ins("VEXTRACTF64X4 $1, Z%[1]d, Y%[2]d\nVADDPS Y%[2]d, Y%[1]d, Y%[1]d", z, z+1)
+			}
+			g.ins("VEXTRACTF128 $1, Y%[1]d, X%[2]d\nVADDPS X%[2]d, X%[1]d, X%[1]d", z, z+1)
+		})
+	}
+	if rows == 1 {
+		g.ins("VHADDPS X0, X0, X0\nVHADDPS X0, X0, X0\nVMOVSS X0, (DI)\nVZEROUPPER\nRET")
+		return
+	}
+	g.ins("VHADDPS X2, X0, X0\nVHADDPS X6, X4, X4\nVHADDPS X4, X0, X0\nVMOVUPS X0, (DI)\nVZEROUPPER\nRET")
+}
+
+func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at string, z int, masked bool)) {
+	g.text(name, vectorParams, fmt.Sprintf("is Adds of %d rows of %s.", rows, doc))
+	at := g.vectorRows(rows)
+	for i := range rows {
+		g.ins("VBROADCASTSS %d(SI), %s%d", 4*i, reg, i)
+	}
+	turn := func(n int, masked bool) {
+		if masked {
+			g.ins("VMOVUPS.Z (DI), K1, %s8", reg)
+		} else {
+			for v := range n {
+				g.ins("VMOVUPS %d(DI), %s%d", v*bytes, reg, 8+v)
+			}
+		}
+		for i, row := range at {
+			g.block(vectorRow("ADDS", name, reg, n, masked), func() {
+				for v := range n {
+					load(fmt.Sprintf("%d%s", v*step, row), 10+v, masked)
+					g.ins("VFMADD231PS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[4]d", reg, 10+v, i, 8+v)
+				}
+				for b := 0; b < n*step && !masked; b += 64 {
+					g.ins("PREFETCHT0 %d%s", vectorAhead+b, row)
+				}
+			}, "row", row, "factor", fmt.Sprintf("%s%d", reg, i))
+		}
+		if masked {
+			g.ins("VMOVUPS %s8, K1, (DI)", reg)
+			return
+		}
+		for v := range n {
+			g.ins("VMOVUPS %s%d, %d(DI)", reg, 8+v, v*bytes)
+		}
+		g.ins("ADDQ $%d, DI", n*bytes)
+		g.advanceRows(rows, n*step)
+	}
+	lanes := bytes / 4
+	g.columns(reg, lanes, turn)
+	g.ins("VZEROUPPER\nRET")
+}

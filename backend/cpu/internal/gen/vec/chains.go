@@ -1,0 +1,201 @@
+package vec
+
+// ahead is how many bytes before their turn chains ask for what they write.
+const ahead = 2048
+
+// chainKernels do a few operations on each element while it is in a register:
+// what the updates of optimizers consist of. Every operation rounds, as when
+// it is a loop of its own; nothing is contracted to a fused multiply-add.
+func chainKernels() []*kernel {
+	a, b, c, s, t := reg(0), reg(1), reg(2), scalarReg, scalarReg+1
+	vectors := func(name string, n int, body func(k *emitter)) func(k *emitter) {
+		return func(k *emitter) {
+			for i := n; i > 0; i-- {
+				k.load(i, reg(i-1))
+			}
+			k.block(macroName(name)+"_STEP", func() { body(k) })
+			k.store(0)
+		}
+	}
+	numbers := []param{{name: "s", scalar: true}, {name: "t", scalar: true}}
+	chain := func(name, doc string, body func(k *emitter)) *kernel {
+		return &kernel{
+			name: name, doc: doc,
+			body: func(k *emitter) {
+				k.claim(0, ahead)
+				vectors(name, 2, body)(k)
+			},
+			params: append([]param{{name: "dst"}, {name: "a"}, {name: "b"}}, numbers...),
+		}
+	}
+	// Roots and quotients keep the processor waiting: time in which memory can
+	// bring what is needed next.
+	slowChain := func(name, doc string, body func(k *emitter)) *kernel {
+		return &kernel{
+			name: name, doc: doc + ", asking for the same of p, q, u and v",
+			body: func(k *emitter) {
+				k.claim(0, ahead)
+				if !k.rest {
+					k.block("PREFETCH_NEXT", func() {
+						for i := 4; i < 8; i++ {
+							k.op("PREFETCHT0", k.address(i))
+						}
+					})
+				}
+				vectors(name, 3, body)(k)
+			},
+			params: append([]param{
+				{name: "dst"}, {name: "a"}, {name: "b"}, {name: "c"},
+				{name: "p"}, {name: "q"}, {name: "u"}, {name: "v"},
+			}, numbers...),
+		}
+	}
+	// Operands are in the order of the Go assembler: y, x, x-y.
+	square := func(k *emitter) { k.op("VMULPS", b, b, b) }
+	lerp := func(k *emitter) {
+		k.op("VSUBPS", a, b, b)
+		k.op("VMULPS", s, b, b)
+		k.op("VADDPS", b, a, a)
+	}
+	flush := func(k *emitter) {
+		k.op("VADDPS", t, a, a)
+		k.op("VSUBPS", t, a, a)
+	}
+	blend := func(k *emitter) {
+		k.op("VMULPS", s, a, a)
+		k.op("VMULPS", t, b, b)
+		k.op("VADDPS", b, a, a)
+	}
+	step := func(k *emitter) {
+		k.op("VMULPS", s, b, b)
+		k.op("VDIVPS", c, b, b)
+		k.op("VSUBPS", b, a, a)
+	}
+	return []*kernel{
+		chain("lerp", "dst[i] = a[i] + (b[i]-a[i])*s", lerp),
+		chain("lerpSquare", "dst[i] = a[i] + (b[i]*b[i]-a[i])*s", func(k *emitter) {
+			square(k)
+			lerp(k)
+		}),
+		chain("lerpFlush", "dst[i] = a[i] + (b[i]-a[i])*s + t - t", func(k *emitter) {
+			lerp(k)
+			flush(k)
+		}),
+		chain("lerpSquareFlush", "dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t", func(k *emitter) {
+			square(k)
+			lerp(k)
+			flush(k)
+		}),
+		chain("blend", "dst[i] = a[i]*s + b[i]*t", blend),
+		chain("blendSquare", "dst[i] = a[i]*s + b[i]*b[i]*t", func(k *emitter) {
+			square(k)
+			blend(k)
+		}),
+		chain("blendSub", "dst[i] = a[i]*s - b[i]*t", func(k *emitter) {
+			k.op("VMULPS", s, a, a)
+			k.op("VMULPS", t, b, b)
+			k.op("VSUBPS", b, a, a)
+		}),
+		chain("addScaled", "dst[i] = a[i] + b[i]*s", func(k *emitter) {
+			k.op("VMULPS", s, b, b)
+			k.op("VADDPS", b, a, a)
+		}),
+		chain("subScaled", "dst[i] = a[i] - b[i]*s", func(k *emitter) {
+			k.op("VMULPS", s, b, b)
+			k.op("VSUBPS", b, a, a)
+		}),
+		slowChain("rootStep", "dst[i] = a[i] - b[i]*s/(√c[i]+t)", func(k *emitter) {
+			k.op("VSQRTPS", c, c)
+			k.op("VADDPS", t, c, c)
+			step(k)
+		}),
+		slowChain("rootStepInside", "dst[i] = a[i] - b[i]*s/√(c[i]+t)", func(k *emitter) {
+			k.op("VADDPS", t, c, c)
+			k.op("VSQRTPS", c, c)
+			step(k)
+		}),
+		moments(),
+	}
+}
+
+// moments is Adam's update in one loop: the arithmetic of the moments is done
+// while root and quotient keep the divider busy.
+func moments() *kernel {
+	const m, v, w, g, t = reg(0), reg(1), reg(2), reg(3), reg(4)
+	const numbers = reg(6)
+	k := &kernel{
+		name: "moments", spread: numbers,
+		doc:    "m[i] += (grad[i]-m[i])*s + t - t; v[i] += (grad[i]*grad[i]-v[i])*u + x - x; w[i] -= m[i]*y/(√v[i]+z)",
+		params: []param{{name: "m"}, {name: "v"}, {name: "w"}, {name: "grad"}},
+		body: func(k *emitter) {
+			for i := range 3 {
+				k.claim(i, ahead)
+			}
+			if !k.rest {
+				k.op("PREFETCHT0", k.further(3, ahead))
+			}
+			for i := 3; i >= 0; i-- {
+				k.load(i, reg(i))
+			}
+			k.block("MOMENTS", func() {
+				// Operands are in the order of the Go assembler: y, x, x-y.
+				move := func(to, by, slot reg) {
+					k.op("VSUBPS", slot, to, t)
+					k.op("VMULPS", by, t, t)
+					k.op("VADDPS", t, slot, slot)
+					k.op("VADDPS", by+1, slot, slot)
+					k.op("VSUBPS", by+1, slot, slot)
+				}
+				move(g, numbers, m)
+				k.op("VMULPS", g, g, g)
+				move(g, numbers+2, v)
+				k.op("VSQRTPS", v, t)
+				k.op("VADDPS", numbers+5, t, t)
+				k.op("VMULPS", numbers+4, m, g)
+				k.op("VDIVPS", t, g, g)
+				k.op("VSUBPS", g, w, w)
+			})
+			for i := range 3 {
+				k.storeTo(i, reg(i))
+			}
+		},
+	}
+	for _, name := range []string{"s", "t", "u", "x", "y", "z"} {
+		k.params = append(k.params, param{name: name, scalar: true})
+	}
+	return k
+}
+
+// normalKernels are the normal distribution, and the activation made of it with
+// its gradient, which round as chains do.
+func normalKernels() []*kernel {
+	return []*kernel{
+		unary("normalCDF", "dst[i] = the normal distribution function at a[i]", f32, f32, normalCDF),
+		unary("normalPDF", "dst[i] = the normal density at a[i]", f32, f32, func(a *emitter) {
+			a.op("VPAND", bits(^signBit), reg(0), reg(0))
+			bell(a)
+			a.op("VMULPS", density, reg(0), reg(0))
+		}),
+		unary("gelu", "dst[i] = a[i]*normalCDF(a[i])", f32, f32, func(a *emitter) {
+			normalCDF(a)
+			a.op("VMULPS", reg(7), reg(0), reg(0))
+		}),
+		{
+			name: "geluGrad", doc: "dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])",
+			params: []param{{name: "dst"}, {name: "a"}, {name: "b"}},
+			body: func(k *emitter) {
+				k.load(1, 0)
+				normalCDF(k)
+				k.op("VMULPS", density, reg(5), reg(5))
+				k.load(2, 6)
+				k.block("GELU_GRAD", func() {
+					k.op("VMULPS", reg(6), reg(0), reg(0))
+					k.op("VMULPS", reg(6), reg(7), reg(7))
+					k.op("VMULPS", reg(5), reg(7), reg(7))
+					k.op("VADDPS", reg(7), reg(0), reg(0))
+				})
+				k.store(0)
+			},
+		},
+	}
+}

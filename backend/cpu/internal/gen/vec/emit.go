@@ -1,0 +1,417 @@
+// Package vecgen writes the assembly of package vec. Its test compares the
+// files with what it writes, and with -generate rewrites them:
+//
+//	go test ./backend/cpu/internal/vecgen -generate
+//
+// Main types: [kernel] describes a loop once, [emitter] writes it for one
+// instruction set.
+//
+// Rules: a kernel's body is written in terms of vectors and works for 16 lanes
+// (AVX-512), 8 (AVX2) and 4 (NEON, whose instructions stand for those of AVX)
+// alike. It is written out twice, for the loop over whole vectors and for the
+// rest, where loads and stores are masked; both do the same arithmetic, so the
+// bits of an element do not depend on its place.
+// Constants are operands in memory, which leaves the registers to the bodies.
+package vec
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
+)
+
+// elem is how elements of an argument lie in memory. In a vector they are
+// float32.
+type elem int
+
+const (
+	f32 elem = iota
+	f16
+	bf16
+	u8    // a number
+	i32   // a number
+	truth // a byte: a mask in registers
+)
+
+func (e elem) size() int { return [...]int{4, 2, 2, 1, 4, 1}[e] }
+
+// param is an argument of a kernel: a slice or, with by set, a number.
+type param struct {
+	name   string
+	elem   elem
+	scalar bool
+}
+
+// kernel is a loop over elements. Its first parameter is the result unless it
+// folds, when the result is a number.
+type kernel struct {
+	name   string // Go name without the instruction set
+	doc    string // the loop in Go
+	params []param
+	body   func(a *emitter)
+	folds  *fold
+	spread reg // of the first number, if it is not scalarReg
+}
+
+// number is the register of number i.
+func (k *kernel) number(i int) reg {
+	if k.spread != 0 {
+		return k.spread + reg(i)
+	}
+	return scalarReg + reg(i)
+}
+
+// fold is what a reduction adds to a kernel.
+type fold struct {
+	neutral uint32 // bits of what stands for elements that are not there
+	before  func(a *emitter)
+	after   func(a *emitter) // leaves the result in lane 0 of register 0
+	double  bool             // the result is a float64
+	streams *streams         // or nil
+}
+
+// reg is a vector register; mask is a register of truth values.
+type (
+	reg  int
+	mask int
+	bits uint32  // a constant, in every lane
+	num  float32 // the same
+)
+
+// emitter writes a file of functions for one instruction set.
+type emitter struct {
+	*asm.File
+	set
+	pinned  []uint32 // of the constants, those in registers of arm64
+	ahead   int      // vectors behind the pointers, on arm64
+	rest    bool     // writing the masked part
+	coarse  bool     // functions may be as coarse as bfloat16 lets them
+	k       *kernel
+	consts  map[uint32]int
+	order   []uint32
+	labels  int
+	file    string            // name of the constants
+	vectors map[string]string // constants of different lanes: their data by name
+}
+
+// pointers to arguments. Those from the fourth on are not kept for the rest.
+var pointers = []string{"DI", "SI", "DX", "R8", "R10", "R11", "R12", "R13"}
+
+func (a *emitter) lanes() int {
+	switch {
+	case a.wide:
+		return 16
+	case a.arm:
+		return 4
+	}
+	return 8
+}
+
+func (a *emitter) reg(r reg) string {
+	if a.wide {
+		return fmt.Sprintf("Z%d", r)
+	}
+	return fmt.Sprintf("Y%d", r)
+}
+
+// mask is a register of its own kind in AVX-512, one of the upper vector
+// registers in AVX2.
+func (a *emitter) mask(m mask) string {
+	if a.wide {
+		return fmt.Sprintf("K%d", m+1)
+	}
+	return fmt.Sprintf("Y%d", 15-m)
+}
+
+// argsMacro names the macro that loads the arguments of a kernel.
+func (k *kernel) argsMacro() string {
+	name := "ARGS"
+	for _, p := range k.params {
+		name += "_" + strings.ToUpper(p.name)
+	}
+	return name
+}
+
+// begin starts a kernel.
+func (a *emitter) begin(k *kernel, frame, size int) {
+	a.Text(fmt.Sprintf("\n// %s: %s\n// func %s\nTEXT ·%s%s(SB), NOSPLIT, $%d-%d\n",
+		k.name, k.doc, strings.TrimPrefix(a.stub(k), "func "), k.name, a.suffix, frame, size))
+}
+
+// constantMacro is the macro that a constant is written by.
+func (a *emitter) constantMacro() string {
+	return map[int]string{4: "CONSTANT", 16: "CONSTANT4", 32: "CONSTANT8"}[a.stored()]
+}
+
+// constantMacros are the definitions of those.
+var constantMacros = []asm.Definition{
+	{Name: "CONSTANT", Text: `// CONSTANT is a float32 by its bits, off bytes into the constants of a file.
+#define CONSTANT(file, off, x) \
+	DATA file<>+off(SB)/4, $x
+`},
+	{Name: "CONSTANT4", Text: `// CONSTANT4 is a float32 by its bits in four lanes, off bytes into the constants of a file.
+#define CONSTANT4(file, off, x) \
+	DATA file<>+off(SB)/8, $(x<<32|x); \
+	DATA file<>+off+8(SB)/8, $(x<<32|x)
+`},
+	{Name: "CONSTANT8", Text: `// CONSTANT8 is a float32 by its bits in eight lanes, off bytes into the constants of a file.
+#define CONSTANT8(file, off, x) \
+	DATA file<>+off(SB)/8, $(x<<32|x); \
+	DATA file<>+off+8(SB)/8, $(x<<32|x); \
+	DATA file<>+off+16(SB)/8, $(x<<32|x); \
+	DATA file<>+off+24(SB)/8, $(x<<32|x)
+`},
+}
+
+// stored is the bytes of a constant: a vector, or a number that instructions
+// broadcast.
+func (a *emitter) stored() int {
+	switch {
+	case a.wide:
+		return 4
+	case a.arm:
+		return 16
+	}
+	return 32
+}
+
+// constant returns the operand of a vector with x in every lane.
+func (a *emitter) constant(x uint32) string {
+	i, ok := a.consts[x]
+	if !ok {
+		i = len(a.order)
+		a.consts[x] = i
+		a.order = append(a.order, x)
+	}
+	return fmt.Sprintf("%s<>+%d(SB)", a.file, a.stored()*i)
+}
+
+// renamed are integer instructions whose AVX-512 form names the lane.
+var renamed = map[string]string{"VPAND": "VPANDD", "VPOR": "VPORD", "VPXOR": "VPXORD", "VPANDN": "VPANDND"}
+
+// op writes an instruction. Operands are in the order of the Go assembler,
+// the result last.
+func (a *emitter) op(name string, args ...any) {
+	if a.arm {
+		a.opNEON(name, args...)
+		return
+	}
+	if r, ok := renamed[name]; ok && a.wide {
+		name = r
+	}
+	text := make([]string, len(args))
+	broadcast := false
+	for i, x := range args {
+		switch x := x.(type) {
+		case reg:
+			text[i] = a.reg(x)
+		case mask:
+			text[i] = a.mask(x)
+		case num:
+			text[i], broadcast = a.constant(math.Float32bits(float32(x))), a.wide
+		case bits:
+			text[i], broadcast = a.constant(uint32(x)), a.wide
+		case int:
+			text[i] = fmt.Sprintf("$%d", x)
+		default:
+			text[i] = fmt.Sprint(x)
+		}
+	}
+	switch {
+	case broadcast && name == "VMOVUPS":
+		name = "VBROADCASTSS"
+	case broadcast:
+		name += ".BCST"
+	}
+	a.Line(name + " " + strings.Join(text, ", "))
+}
+
+func (a *emitter) label(name string) { a.Label(name) }
+
+// block names a part, which becomes a macro. Hints are pairs of a parameter's name
+// and what it is here.
+func (a *emitter) block(name string, body func(), hints ...any) {
+	for i, h := range hints {
+		switch h := h.(type) {
+		case reg:
+			hints[i] = a.reg(h)
+			if a.arm {
+				hints[i] = fmt.Sprintf("V%d", h)
+			}
+		case mask:
+			hints[i] = a.mask(h)
+		}
+	}
+	a.Block(name, body, asm.Hints(hints...)...)
+}
+
+// macroName is the name of a macro for a Go name: LERP_SQUARE of lerpSquare.
+func macroName(name string) string {
+	var s strings.Builder
+	for i, c := range name {
+		lower := i > 0 && (name[i-1] >= 'a' && name[i-1] <= 'z' || name[i-1] >= '0' && name[i-1] <= '9')
+		if c >= 'A' && c <= 'Z' && lower {
+			s.WriteByte('_')
+		}
+		s.WriteRune(c)
+	}
+	return strings.ToUpper(s.String())
+}
+
+// Comparisons: the immediate of VCMPPS.
+const (
+	eq  = 0
+	lt  = 1
+	le  = 2
+	nan = 3 // either is NaN
+	ne  = 4
+	nge = 9 // less, or either is NaN
+	ge  = 13
+)
+
+// cmp sets m to x pred y; y may be a constant.
+func (a *emitter) cmp(pred int, x reg, y any, m mask) { a.op("VCMPPS", pred, y, x, m) }
+
+// blend sets dst to yes where m, else to no; yes may be a constant.
+func (a *emitter) blend(m mask, no reg, yes any, dst reg) {
+	if a.wide {
+		a.op("VBLENDMPS", yes, no, m, dst)
+	} else {
+		a.op("VBLENDVPS", m, yes, no, dst)
+	}
+}
+
+// layout is where a kernel's parameters lie in its frame, and the bytes of
+// them and the length that follows.
+func (k *kernel) layout() (offsets []int, size int) {
+	for _, p := range k.params {
+		if p.scalar {
+			offsets = append(offsets, size)
+			size += 4
+			continue
+		}
+		size = (size + 7) &^ 7
+		offsets = append(offsets, size)
+		size += 8
+	}
+	return offsets, (size+7)&^7 + 8
+}
+
+// function writes a kernel.
+func (a *emitter) function(k *kernel) {
+	a.k = k
+	if a.arm {
+		a.functionNEON(k)
+		return
+	}
+	offsets, args := k.layout()
+	frame := 0
+	size := args
+	if k.folds != nil {
+		size += 4
+		if k.folds.double {
+			size += 4
+		}
+	}
+	if !a.wide {
+		frame = 32 * len(k.params)
+	}
+	a.begin(k, frame, size)
+	a.block(k.argsMacro(), func() {
+		p, s := 0, 0
+		for i, x := range k.params {
+			if x.scalar {
+				a.op("VBROADCASTSS", fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), k.number(s))
+				s++
+				continue
+			}
+			a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), pointers[p])
+			p++
+		}
+		a.op("MOVQ", fmt.Sprintf("n+%d(FP)", args-8), "CX")
+	})
+	if a.wide && k.params[0].elem == bf16 && k.folds == nil {
+		a.loadUpperHalves()
+	}
+	a.labels = 0
+	if k.folds != nil {
+		k.folds.before(a)
+		if k.folds.streams != nil {
+			a.foldStreams(k.folds.streams, k.params[0].elem.size())
+		}
+	}
+	a.block("LOOP", func() {
+		a.op("XORQ", "AX", "AX")
+		a.op("MOVQ", "CX", "BX")
+		a.op("ANDQ", -a.lanes(), "BX")
+		a.op("JZ", "rest")
+		a.label("loop")
+	})
+	a.rest = false
+	k.body(a)
+	a.block("LOOP_END", func() {
+		a.op("ADDQ", a.lanes(), "AX")
+		a.op("CMPQ", "AX", "BX")
+		a.op("JLT", "loop")
+		a.label("rest")
+		a.op("MOVQ", "CX", "R9")
+		a.op("SUBQ", "AX", "R9")
+		a.op("JZ", "done")
+		if a.wide {
+			a.op("MOVL", 0xffff, "R10")
+			a.op("BZHIL", "R9", "R10", "R10")
+			a.op("KMOVW", "R10", "K7")
+		}
+	})
+	a.rest = true
+	k.body(a)
+	a.label("done")
+	if k.folds != nil {
+		k.folds.after(a)
+		ret := fmt.Sprintf("ret+%d(FP)", args)
+		if k.folds.double {
+			a.op("VMOVSD", "X0", ret)
+		} else {
+			a.op("VMOVSS", "X0", ret)
+		}
+	}
+	a.op("VZEROUPPER")
+	a.op("RET")
+}
+
+// scalarReg holds the scalar parameter of a kernel, the one above it a second.
+const scalarReg = reg(12)
+
+// stub is the Go declaration of a kernel.
+func (a *emitter) stub(k *kernel) string {
+	var decl []string
+	for _, p := range k.params {
+		if p.scalar {
+			decl = append(decl, p.name+" float32")
+		} else {
+			decl = append(decl, p.name+" unsafe.Pointer")
+		}
+	}
+	s := fmt.Sprintf("func %s%s(%s, n int)", k.name, a.suffix, strings.Join(decl, ", "))
+	if k.folds != nil {
+		s += map[bool]string{false: " float32", true: " float64"}[k.folds.double]
+	}
+	return s
+}
+
+// data writes the constants.
+func (a *emitter) data() {
+	if len(a.order) == 0 {
+		return
+	}
+	var s strings.Builder
+	s.WriteByte('\n')
+	size := a.stored()
+	for i, x := range a.order {
+		fmt.Fprintf(&s, "%s(%s, %d, 0x%08x) // %v\n", a.constantMacro(), a.file, size*i, x, math.Float32frombits(x))
+	}
+	fmt.Fprintf(&s, "GLOBL %s<>(SB), RODATA|NOPTR, $%d\n", a.file, size*len(a.order))
+	a.Raw(s.String())
+}

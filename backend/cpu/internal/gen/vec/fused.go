@@ -1,0 +1,350 @@
+package vec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kernels of this file are the passes of normalizations and softmaxes over
+// whole vectors: n is a multiple of the lanes. Numbers, and sums that come
+// back, lie in an array s.
+
+// pass is a loop over slices. Those marked with an asterisk are rows as they
+// lie in memory, of the type that a function is for; the others are float32.
+type pass struct {
+	name, doc string
+	slices    []string
+	around    bool     // the first slice is also written around the caches
+	aroundAll bool     // and there is no function that does not
+	only      []string // the types that there are functions for, by suffix; nil: all
+	numbers   int      // in s, from 0 on
+	sums      int      // into s, after the numbers: in registers 4 and up, 8 and up
+	body      func(a *emitter, p passAt)
+
+	wide          bool             // only for AVX-512
+	before, after func(a *emitter) // or nil; after finds s in R12
+}
+
+// passAt is a vector of a pass.
+type passAt struct {
+	at       func(i int) string // where slice i, of float32, lies
+	load     func(i int, to reg)
+	ahead    func(i int) // asks the cache for that of slice i
+	top      func(i int) // folds that of slice i, of 16 bits, into tops
+	number   func(i int) reg
+	sum      [2]reg
+	store    func(from reg) // to the first slice; of 16 bits it changes from, 2 and 3
+	cut      func(from reg) // the same for numbers that are of the type already
+	number16 func(from reg) // the same for numbers, and NaNs without lower bits
+}
+
+// passType is what the rows of a function are.
+type passType struct {
+	suffix  string
+	elem    elem
+	convert bool // by VCVTNEPS2BF16
+}
+
+var passTypes = []passType{{"", f32, false}, {"F16", f16, false}, {"BF16", bf16, false}, {"ConvertBF16", bf16, true}}
+
+const unrolled = 4
+
+var passPointers = []string{"DI", "SI", "DX", "R8", "R9", "R10", "R11"}
+
+func init() {
+	for _, p := range passes() {
+		for _, t := range passTypes {
+			if !p.has(t) {
+				continue
+			}
+			if !p.aroundAll {
+				special["fused"] = append(special["fused"], p.function(t, false))
+			}
+			if p.around || p.aroundAll {
+				special["fused"] = append(special["fused"], p.function(t, true))
+			}
+		}
+	}
+}
+
+func starred(slice string) bool { return slice[0] == '*' }
+
+// half reports whether the result has the type of a function.
+func (p pass) half() bool { return p.slices[0] == "*dst" }
+
+// has reports whether there is a function for a type.
+func (p pass) has(t passType) bool {
+	switch {
+	case p.only != nil:
+		return slices.Contains(p.only, t.suffix)
+	case t.convert:
+		return p.half()
+	}
+	return t.elem == f32 || slices.ContainsFunc(p.slices, starred)
+}
+
+// function is that for a type, which stores around the caches or not. Only
+// AVX-512 has registers that fill lines.
+func (p pass) function(t passType, around bool) function {
+	name, doc := p.name+t.suffix, p.doc
+	if around {
+		name, doc = name+"Around", doc+", around the caches, dst a multiple of 64"
+	}
+	return function{
+		signature: "(" + strings.ReplaceAll(strings.Join(p.slices, ", "), "*", "") + ", s unsafe.Pointer, n int)",
+		args:      8 * (len(p.slices) + 2), name: name, doc: doc + ", for n a multiple of the lanes",
+		write: func(a *emitter) { p.write(a, t, around) }, wide: around || t.convert || p.wide,
+	}
+}
+
+// elems are the types of the slices' elements.
+func (p pass) elems(t passType) []elem {
+	list := make([]elem, len(p.slices))
+	for i, s := range p.slices {
+		if starred(s) {
+			list[i] = t.elem
+		}
+	}
+	return list
+}
+
+// number is the register of a number: the first ones behind the sums.
+func (p pass) number(i int) reg { return reg(4 + 4*p.sums + i) }
+
+func (p pass) write(a *emitter, t passType, around bool) {
+	elems := p.elems(t)
+	if a.arm {
+		p.writeNEON(a, t.suffix, elems)
+		return
+	}
+	a.block("BEGIN_"+macroName(p.name), func() {
+		for i, s := range p.slices {
+			a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", strings.TrimPrefix(s, "*"), 8*i), passPointers[i])
+		}
+		a.op("MOVQ", fmt.Sprintf("s+%d(FP)", 8*len(p.slices)), "R12")
+		a.op("MOVQ", fmt.Sprintf("n+%d(FP)", 8*len(p.slices)+8), "CX")
+		for i := range p.numbers {
+			a.op("VBROADCASTSS", fmt.Sprintf("%d(R12)", 4*i), p.number(i))
+		}
+		p.zeroSums(a)
+	})
+	if a.wide && p.half() && t.elem == bf16 && !t.convert {
+		a.loadUpperHalves()
+	}
+	if a.wide && t.elem == bf16 {
+		a.loadSpread()
+	}
+	if p.before != nil {
+		p.before(a)
+	}
+	a.block("LOOP_OF_FOUR", func() {
+		a.op("XORQ", "AX", "AX")
+		a.op("MOVQ", "CX", "BX")
+		a.op("SUBQ", unrolled*a.lanes(), "BX")
+		a.label("many")
+		a.op("CMPQ", "AX", "BX")
+		a.op("JGT", "one")
+	})
+	for u := range unrolled {
+		p.step(a, t, elems, around, u, true)
+	}
+	a.block("LOOP_OF_ONE", func() {
+		a.op("ADDQ", unrolled*a.lanes(), "AX")
+		a.op("JMP", "many")
+		a.label("one")
+		a.op("CMPQ", "AX", "CX")
+		a.op("JGE", "done")
+	})
+	p.step(a, t, elems, around, 0, false)
+	a.block("LOOP_DONE", func() {
+		a.op("ADDQ", a.lanes(), "AX")
+		a.op("JMP", "one")
+		a.label("done")
+	})
+	for i := range p.sums {
+		first := reg(4 + 4*i)
+		a.block("STORE_SUM", func() {
+			for u := 1; u < unrolled; u++ {
+				a.op("VADDPS", first+reg(u), first, first)
+			}
+			across(a, "VADDPS", first, 0)
+			a.op("VMOVSS", fmt.Sprintf("X%d", first), fmt.Sprintf("%d(R12)", 4*(p.numbers+i)))
+		}, "sum", first)
+	}
+	if p.after != nil {
+		p.after(a)
+	}
+	a.op("VZEROUPPER")
+	a.op("RET")
+}
+
+// zeroSums clears the sums.
+func (p pass) zeroSums(a *emitter) {
+	if p.sums == 0 {
+		return
+	}
+	a.block(fmt.Sprintf("ZERO_SUMS_%d", p.sums), func() {
+		for i := range p.sums {
+			for u := range unrolled {
+				r := reg(4 + 4*i + u)
+				a.op("VPXOR", r, r, r)
+			}
+		}
+	})
+}
+
+// step writes the body for a vector. Vectors that share a line of 16-bit elements
+// do so in different ways.
+func (p pass) step(a *emitter, t passType, elems []elem, around bool, u int, many bool) {
+	name := macroName(p.name+t.suffix) + "_STEP"
+	if around {
+		name += "_NT"
+	}
+	last := len(elems) - 1
+	if strings.TrimPrefix(p.slices[last], "*") == "ahead" && u*elems[last].size()*a.lanes()%line == 0 {
+		name += "_PREFETCH"
+	}
+	if many && a.wide && (t.elem == bf16 || p.before != nil) {
+		name += []string{"_LOW", "_HIGH"}[u%2]
+	}
+	v := p.vector(a, t, elems, around, u, many)
+	a.block(name, func() { p.body(a, v) }, "sum", v.sum[0], "sum1", v.sum[1])
+}
+
+// vector is number u of those side by side, of many, or the one that is left.
+func (p pass) vector(a *emitter, t passType, elems []elem, around bool, u int, many bool) passAt {
+	address := func(i, u int) string {
+		size := elems[i].size()
+		return fmt.Sprintf("%d(%s)(AX*%d)", u*size*a.lanes(), passPointers[i], size)
+	}
+	at := func(i int) string { return address(i, u) }
+	a.rest = false
+	store := func(kind string, convert func(from reg)) func(from reg) {
+		return func(from reg) { a.storeRow(elems[0], kind, convert, around, from, at(0)) }
+	}
+	rounding := ""
+	if t.convert {
+		rounding = "_CONVERT"
+	}
+	round := func(from reg) { a.roundHalf(elems[0], t.convert, from) }
+	return passAt{
+		at: at,
+		load: func(i int, to reg) {
+			if many && a.wide && elems[i] == bf16 {
+				a.spread(u%2, address(i, u&^1), to)
+				return
+			}
+			a.widened(elems[i], at(i), to)
+		},
+		ahead: func(i int) {
+			if u*elems[i].size()*a.lanes()%line == 0 {
+				a.op("PREFETCHT0", at(i))
+			}
+		},
+		top:    func(i int) { a.foldTops(at(i), u, many) },
+		number: p.number,
+		sum:    [2]reg{reg(4 + u), reg(8 + u)},
+		store:  store(rounding, round),
+		cut:    store("_CUT", a.upper),
+		number16: store("_NUMBER", func(from reg) {
+			if elems[0] != bf16 || t.convert {
+				round(from)
+				return
+			}
+			a.nearestBF16(from, 2)
+			a.upper(from)
+		}),
+	}
+}
+
+// storeRow writes a register of float32 to memory. If elements have 16 bits,
+// half leaves them in the register's lower half first.
+func (a *emitter) storeRow(e elem, kind string, half func(from reg), around bool, from reg, to string) {
+	move := map[bool]string{false: "VMOVUPS", true: "VMOVNTPS"}[around]
+	if e == f32 {
+		a.op(move, from, to)
+		return
+	}
+	a.block("STORE_ROW_"+elemNames[e]+kind+map[bool]string{true: "_NT"}[around], func() { a.storeHalf(half, move, from, to) }, "from", from, "to", to)
+}
+
+func (a *emitter) storeHalf(half func(from reg), move string, from reg, to string) {
+	half(from)
+	lower := fmt.Sprintf("X%d", from)
+	if a.wide {
+		lower = fmt.Sprintf("Y%d", from)
+	}
+	a.op(move, lower, to)
+}
+
+// roundHalf rounds float32s to 16 bits in the lower half of their register. For
+// bfloat16 it may change registers 2 and 3.
+func (a *emitter) roundHalf(e elem, convert bool, from reg) {
+	switch {
+	case e == f16 && a.wide:
+		a.op("VCVTPS2PH", 0, from, fmt.Sprintf("Y%d", from))
+	case e == f16:
+		a.op("VCVTPS2PH", 0, from, fmt.Sprintf("X%d", from))
+	case convert:
+		a.convertBF16(from)
+	default:
+		a.toBF16(from, 2, 3)
+		a.upper(from)
+	}
+}
+
+// upper leaves the upper 16 bits of each lane in the register's lower half.
+func (a *emitter) upper(from reg) {
+	if a.wide {
+		a.op("VPERMW", from, upperHalves, from)
+		return
+	}
+	a.block("UPPER_HALVES", func() {
+		a.op("VPSRLD", 16, from, from)
+		a.op("VPACKUSDW", from, from, from)
+		a.op("VPERMQ", 0xd8, from, from)
+	}, "v", from)
+}
+
+// exp2 leaves 2 to the power of register 0 in register 0, and 0 below -126,
+// where results are subnormal, and changes 1 to 3 and mask 1. Polynomials are
+// of minimal relative error (Remez).
+func exp2(a *emitter) { exp2By(a, powers23) }
+
+// Coefficients of 2 to the power of numbers in [0, 1), by the negative exponent of
+// the relative error's bound.
+var (
+	powers23 = []num{1.8671300698700148e-3, 9.017030322458968e-3, 5.579991310372466e-2, 2.4016445015509363e-1, 6.931513118046009e-1, 1}
+	powers18 = []num{1.342668553e-2, 5.22424722e-2, 2.412802057e-1, 6.930448448e-1, 1}
+	powers13 = []num{7.70673007e-2, 2.27644712e-1, 6.95116878e-1, 1}
+)
+
+// exp2By is exp2 with a polynomial for AVX-512.
+func exp2By(a *emitter, powers []num) {
+	a.block(fmt.Sprintf("EXP2_%d", len(powers)), func() { exp2ByBody(a, powers) })
+}
+
+func exp2ByBody(a *emitter, powers []num) {
+	if a.wide {
+		// 2 to the power of what is above the next whole number below; the
+		// instruction for the rest rounds down itself. Infinities have 0 above, and
+		// NaNs stay.
+		const notLess = 5
+		a.cmp(notLess, 0, num(-126), 1)
+		a.op("VREDUCEPS", 1, reg(0), reg(1))
+		horner(a, 1, 2, powers...)
+		a.op("VSCALEFPS.Z", reg(0), reg(2), mask(1), reg(0))
+		return
+	}
+	a.cmp(lt, 0, num(-126), 1)
+	a.op("VMOVUPS", num(129), reg(1))
+	a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
+	a.round(0, 0, 1)
+	a.op("VSUBPS", reg(1), reg(0), reg(0))
+	horner(a, 0, 2, 1.5403530393381606e-4, 1.3333558146428443e-3, 9.6181291076284771e-3, 5.5504108664821580e-2, 2.4022650695910071e-1, 6.9314718055994531e-1, 1)
+	a.op("VCVTPS2DQ", reg(1), reg(1))
+	a.op("VMOVUPS", reg(2), reg(0))
+	power(a, 0)
+	a.blend(1, 0, bits(0), 0)
+}

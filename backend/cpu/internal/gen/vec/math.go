@@ -1,0 +1,389 @@
+package vec
+
+// The functions of this file work on float32 alone, with fused
+// multiply-additions, and are within two units in the last place (normalCDF six,
+// the density four); results below the normal range are rounded once more at most.
+
+// horner evaluates a polynomial in x, its coefficients from the highest power
+// down, into p.
+func horner(a *emitter, x, p reg, coefficients ...num) {
+	if a.arm {
+		a.hornerNEON(x, p, coefficients)
+		return
+	}
+	a.op("VMOVUPS", coefficients[0], p)
+	for _, c := range coefficients[1:] {
+		a.op("VFMADD213PS", c, x, p)
+	}
+}
+
+// Adding shift to a small number leaves its nearest whole number in the low
+// bits.
+const (
+	shift     = 12582912 // 1.5·2²³
+	shiftBits = 0x4b400000
+)
+
+// reduce splits register 0 into n·ln 2 + r, |r| <= ln(2)/2: r in register 0,
+// n as an integer in register 1 and as a float in 3, and eʳ-1 in register 2.
+// Register 4 is changed. The coefficients are those of expf in Moshier's Cephes.
+func reduce(a *emitter) {
+	a.block("REDUCE_LN2", func() { reduceBody(a) })
+}
+
+func reduceBody(a *emitter) {
+	a.op("VMOVUPS", num(1.44269504088896341), reg(1))
+	a.op("VFMADD213PS", num(shift), reg(0), reg(1))
+	a.op("VSUBPS", num(shift), reg(1), reg(3))
+	a.op("VFNMADD231PS", num(0.693359375), reg(3), reg(0))
+	a.op("VFMADD231PS", num(2.12194440e-4), reg(3), reg(0))
+	a.op("VPSUBD", bits(shiftBits), reg(1), reg(1))
+	horner(a, 0, 2, 1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+	a.op("VMULPS", reg(0), reg(0), reg(4))
+	a.op("VFMADD213PS", reg(0), reg(4), reg(2))
+}
+
+// power leaves 2ⁿ·x in x for n as reduce leaves it, where there is no
+// instruction for it in two steps, since 2ⁿ may be out of range when the
+// product is not. Registers 1 and 3 are changed.
+func power(a *emitter, x reg) {
+	a.block("SCALE_BY_POWER", func() { powerBody(a, x) }, "x", x)
+}
+
+func powerBody(a *emitter, x reg) {
+	if a.wide {
+		a.op("VSCALEFPS", reg(3), x, x)
+		return
+	}
+	a.op("VPSRAD", 1, reg(1), reg(3))
+	a.op("VPSUBD", reg(3), reg(1), reg(1))
+	for _, r := range []reg{1, 3} {
+		a.op("VPADDD", bits(127), r, r)
+		a.op("VPSLLD", 23, r, r)
+		a.op("VMULPS", r, x, x)
+	}
+}
+
+// clamp brings register 0 between low and high; a NaN stays, as the second
+// operand.
+func clamp(a *emitter, low, high num) {
+	a.block("CLAMP", func() { clampBody(a, low, high) })
+}
+
+func clampBody(a *emitter, low, high num) {
+	a.op("VMOVUPS", high, reg(1))
+	a.op("VMINPS", reg(0), reg(1), reg(0))
+	a.op("VMOVUPS", low, reg(1))
+	a.op("VMAXPS", reg(0), reg(1), reg(0))
+}
+
+// exp leaves e to the power of register 0 in register 0 and changes 1 to 4 and
+// mask 1. Above 90 it is infinite. Below -104 it is 0, put in by a blend: a
+// result that underflows takes the processor some hundred cycles, and masked
+// attention has nothing else.
+func exp(a *emitter) {
+	a.block("EXP_OF", func() { expBody(a) })
+}
+
+func expBody(a *emitter) {
+	a.cmp(lt, 0, num(-104), 1)
+	a.blend(1, 0, bits(0), 0)
+	a.op("VMOVUPS", num(90), reg(1))
+	a.op("VMINPS", reg(0), reg(1), reg(0)) // a NaN stays, as the second operand
+	reduce(a)
+	a.op("VADDPS", num(1), reg(2), reg(0))
+	power(a, 0)
+	a.blend(1, 0, bits(0), 0)
+}
+
+// expm1 leaves eˣ-1 in register 0 for x there and -20 <= x <= 88.9, and changes
+// 1 to 4: twice 2ⁿ⁻¹·(eʳ-1) + (2ⁿ⁻¹-½), of which nothing overflows before the
+// result does.
+func expm1(a *emitter) {
+	a.block("EXPM1_OF", func() { expm1Body(a) })
+}
+
+func expm1Body(a *emitter) {
+	reduce(a)
+	a.op("VPADDD", bits(126), reg(1), reg(1))
+	a.op("VPSLLD", 23, reg(1), reg(1))
+	a.op("VSUBPS", num(0.5), reg(1), reg(0))
+	a.op("VFMADD231PS", reg(1), reg(2), reg(0))
+	a.op("VADDPS", reg(0), reg(0), reg(0))
+}
+
+// copySign gives register 0 the sign of from and changes from.
+func copySign(a *emitter, from reg) {
+	a.block("COPY_SIGN", func() { copySignBody(a, from) }, "from", from)
+}
+
+func copySignBody(a *emitter, from reg) {
+	a.op("VPAND", bits(^signBit), reg(0), reg(0))
+	a.op("VPAND", bits(signBit), from, from)
+	a.op("VPOR", from, reg(0), reg(0))
+}
+
+// logOf leaves ln x in register 0 for normal positive x there, plus register 7
+// times ln 2, and changes 1 to 4: x is 2ᵉ·(1+f) with 1+f in [⅔, 4/3). The
+// polynomial is N. Juffa's (2014), within 0.86 units.
+func logOf(a *emitter) {
+	a.block("LOG_OF", func() { logOfBody(a) })
+}
+
+func logOfBody(a *emitter) {
+	a.op("VPSUBD", bits(0x3f2aaaab), reg(0), reg(1))
+	a.op("VPAND", bits(0xff800000), reg(1), reg(1))
+	a.op("VPSUBD", reg(1), reg(0), reg(0))
+	a.op("VCVTDQ2PS", reg(1), reg(1))
+	a.op("VFMADD231PS", num(1.0/(1<<23)), reg(1), reg(7)) // e
+	a.op("VSUBPS", num(1), reg(0), reg(0))                // f
+	a.op("VMULPS", reg(0), reg(0), reg(1))
+	horner(a, 1, 2, -0.130310059, -0.121483512, -0.166846126, -0.249996200)
+	horner(a, 1, 3, 0.140869141, 0.139814854, 0.200120345)
+	a.op("VFMADD231PS", reg(3), reg(0), reg(2))
+	a.op("VFMADD213PS", num(0.333331972), reg(0), reg(2))
+	a.op("VFMADD213PS", num(-0.5), reg(0), reg(2))
+	a.op("VFMADD213PS", reg(0), reg(1), reg(2))
+	a.op("VFMADD132PS", num(0.693147182), reg(2), reg(7))
+	a.op("VMOVUPS", reg(7), reg(0))
+}
+
+func expKernels() []*kernel {
+	return []*kernel{
+		unary("exp", "dst[i] = e to the power of a[i]", f32, f32, exp),
+		withScalar("expAdd", "dst[i] = e to the power of a[i] + s", func(a *emitter) {
+			a.op("VADDPS", scalarReg, reg(0), reg(0))
+			exp(a)
+		}),
+		unary("expm1", "dst[i] = e to the power of a[i], minus 1", f32, f32, func(a *emitter) {
+			a.op("VMOVUPS", reg(0), reg(7))
+			clamp(a, -20, 88.9)
+			expm1(a)
+			copySign(a, 7) // of -0
+		}),
+	}
+}
+
+func tanhKernels() []*kernel {
+	return []*kernel{
+		unary("tanh", "dst[i] = tanh a[i]", f32, f32, tanh),
+		unary("sigmoid", "dst[i] = 1/(1+e to the power of -a[i])", f32, f32, sigmoid),
+	}
+}
+
+// tanh leaves tanh x in register 0 for x there, and changes 1 to 4 and 7.
+func tanh(a *emitter) {
+	a.block("TANH_OF", func() { tanhBody(a) })
+}
+
+func tanhBody(a *emitter) {
+	// t/(t+2) with t = e²ˣ-1, which rounding errors of t shrink in.
+	a.op("VMOVUPS", reg(0), reg(7))
+	a.op("VPAND", bits(^signBit), reg(0), reg(0))
+	a.op("VMOVUPS", num(10), reg(1))
+	a.op("VMINPS", reg(0), reg(1), reg(0))
+	a.op("VADDPS", reg(0), reg(0), reg(0))
+	expm1(a)
+	a.op("VADDPS", num(2), reg(0), reg(1))
+	quotient(a)
+	copySign(a, 7)
+}
+
+// sigmoid leaves 1/(1+e⁻ˣ) in register 0 for x there, and changes 1 to 4, 7
+// and masks 0 and 1.
+func sigmoid(a *emitter) {
+	a.block("SIGMOID_OF", func() { sigmoidBody(a) })
+}
+
+func sigmoidBody(a *emitter) {
+	// With e to the power of -|x|, which cannot overflow.
+	a.op("VMOVUPS", reg(0), reg(7))
+	a.op("VPOR", bits(signBit), reg(0), reg(0))
+	exp(a)
+	a.op("VPXOR", reg(2), reg(2), reg(2))
+	a.cmp(lt, 7, reg(2), 0)
+	a.op("VADDPS", num(1), reg(0), reg(1))
+	a.op("VMOVUPS", num(1), reg(2))
+	a.blend(0, 2, reg(0), 0)
+	quotient(a)
+}
+
+// quotient divides register 0 by register 1, between 1 and 2¹²⁶, and changes 2
+// and 3. With AVX-512 the product with the reciprocal of 14 bits and what it
+// leaves of the dividend takes a quarter of the time.
+func quotient(a *emitter) {
+	a.block("QUOTIENT", func() { quotientBody(a) })
+}
+
+func quotientBody(a *emitter) {
+	if !a.wide {
+		a.op("VDIVPS", reg(1), reg(0), reg(0))
+		return
+	}
+	a.op("VRCP14PS", reg(1), reg(2))
+	a.op("VMULPS", reg(2), reg(0), reg(3))
+	a.op("VFNMADD231PS", reg(3), reg(1), reg(0))
+	a.op("VFMADD213PS", reg(3), reg(2), reg(0))
+}
+
+func logKernels() []*kernel {
+	return []*kernel{
+		unary("log", "dst[i] = ln a[i]", f32, f32, func(a *emitter) {
+			a.op("VMOVUPS", reg(0), reg(6))
+			a.op("VPXOR", reg(7), reg(7), reg(7))
+			// Subnormal numbers become normal.
+			a.cmp(lt, 0, num(0x1p-126), 0)
+			a.op("VMULPS", num(1<<23), reg(0), reg(1))
+			a.blend(0, 0, reg(1), 0)
+			a.blend(0, 7, num(-23), 7)
+			logOf(a)
+			logLimits(a, 0)
+		}),
+		unary("log1p", "dst[i] = ln(1+a[i])", f32, f32, func(a *emitter) {
+			// What 1+x loses in rounding to u is added as its share of u.
+			a.op("VMOVUPS", reg(0), reg(6))
+			a.op("VADDPS", num(1), reg(0), reg(0))
+			a.op("VSUBPS", num(1), reg(0), reg(1))
+			a.op("VSUBPS", reg(1), reg(6), reg(1))
+			a.op("VDIVPS", reg(0), reg(1), reg(5))
+			a.op("VPXOR", reg(7), reg(7), reg(7))
+			logOf(a)
+			a.op("VADDPS", reg(5), reg(0), reg(0))
+			a.op("VMOVUPS", reg(6), reg(5))
+			copySign(a, 5) // of -0
+			logLimits(a, -1)
+		}),
+	}
+}
+
+// logLimits puts the limits of a logarithm into register 0, where register 6
+// holds the argument: -∞ at zero, NaN below, NaN and +∞ as they are.
+func logLimits(a *emitter, zero num) {
+	a.block("LOG_LIMITS", func() { logLimitsBody(a, zero) })
+}
+
+func logLimitsBody(a *emitter, zero num) {
+	a.cmp(nge, 6, zero, 0)
+	a.blend(0, 0, bits(0x7fc00000), 0)
+	a.cmp(eq, 6, zero, 0)
+	a.blend(0, 0, bits(0xff800000), 0)
+	a.cmp(eq, 6, bits(0x7f800000), 0)
+	a.blend(0, 0, bits(0x7f800000), 0)
+}
+
+// erf is N. Juffa's (2016), within one unit: an odd polynomial near 0, else
+// 1 - e to the power of a polynomial.
+func erf(a *emitter) {
+	a.op("VMOVUPS", reg(0), reg(7))
+	a.op("VPAND", bits(^signBit), reg(0), reg(0))
+	a.op("VMOVUPS", num(4), reg(1)) // where it is 1
+	a.op("VMINPS", reg(0), reg(1), reg(0))
+	a.op("VMOVUPS", reg(0), reg(6)) // t
+	a.op("VMULPS", reg(6), reg(6), reg(5))
+	horner(a, 5, 8, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
+	a.op("VFMADD213PS", reg(6), reg(6), reg(8)) // near 0
+	horner(a, 6, 0, -1.72853470e-5, 3.83197126e-4)
+	horner(a, 6, 1, -3.88396438e-3, 2.42546219e-2)
+	a.op("VFMADD213PS", reg(1), reg(5), reg(0))
+	for _, c := range []num{-1.06777877e-1, -6.34846687e-1, -1.28717512e-1} {
+		a.op("VFMADD213PS", c, reg(6), reg(0))
+	}
+	a.op("VFMSUB213PS", reg(6), reg(6), reg(0))
+	exp(a)
+	a.op("VMOVUPS", num(1), reg(1))
+	a.op("VSUBPS", reg(0), reg(1), reg(0))
+	a.cmp(lt, 6, num(0.927734375), 0)
+	a.blend(0, 0, reg(8), 0)
+	copySign(a, 7)
+}
+
+// density is 1/√(2π).
+const density num = 0.398942280401432678
+
+// bell leaves e to the power of -x²/2 in register 0 for x >= 0 there, with what
+// rounding x² loses, and changes 1 to 6 and mask 1.
+func bell(a *emitter) {
+	a.block("BELL", func() { bellBody(a) })
+}
+
+func bellBody(a *emitter) {
+	a.op("VMOVUPS", num(15), reg(1)) // where it is 0
+	a.op("VMINPS", reg(0), reg(1), reg(0))
+	a.op("VMULPS", reg(0), reg(0), reg(5))
+	a.op("VMOVUPS", reg(0), reg(6))
+	a.op("VFMSUB213PS", reg(5), reg(0), reg(6))
+	a.op("VMULPS", num(-0.5), reg(5), reg(0))
+	exp(a)
+	a.op("VMULPS", num(-0.5), reg(6), reg(6))
+	a.op("VMOVUPS", reg(0), reg(5))
+	a.op("VFMADD231PS", reg(5), reg(6), reg(0))
+}
+
+// normalCDF leaves the normal distribution function of x in register 0 for x
+// there, x in register 7 and what bell leaves in 5, and changes 1 to 8 and masks
+// 0 and 1. Below 0 it is the product of that and t·P(t), which is the Mills ratio
+// by √(2π) within 3e-8 of it for t = 1/(1+11/32·|x|) and |x| up to 15. The
+// coefficients of P are a fit by reweighted least squares.
+func normalCDF(a *emitter) {
+	a.block("NORMAL_CDF_OF", func() { normalCDFBody(a) })
+}
+
+func normalCDFBody(a *emitter) {
+	a.op("VMOVUPS", reg(0), reg(7))
+	a.op("VPAND", bits(^signBit), reg(0), reg(0))
+	a.op("VMOVUPS", num(15), reg(1))
+	a.op("VMINPS", reg(0), reg(1), reg(8))
+	bell(a)
+	a.op("VMOVUPS", reg(0), reg(5))
+	a.op("VMOVUPS", num(11.0/32), reg(1))
+	a.op("VFMADD213PS", num(1), reg(8), reg(1))
+	a.op("VMOVUPS", num(1), reg(0))
+	quotient(a)
+	horner(a, 0, 6, -0.027671665, 0.14321575, -0.27048168, 0.18960094, -0.03845852, 0.11232379, 0.11681893, 0.13753226, 0.1371202)
+	a.op("VMULPS", reg(0), reg(6), reg(6))
+	a.op("VMULPS", reg(5), reg(6), reg(0))
+	a.op("VMOVUPS", num(1), reg(1))
+	a.op("VSUBPS", reg(0), reg(1), reg(1))
+	a.op("VPXOR", reg(2), reg(2), reg(2))
+	a.cmp(lt, 7, reg(2), 0)
+	a.blend(0, 1, reg(0), 0)
+}
+
+// turn leaves sin x in register 0 for x there and |x| < TurnLimit of package vec, or cos x,
+// which is a quarter of a turn ahead, and changes 1 to 5: x is n·π/2 + r, with
+// π/2 in three parts. The coefficients are those of sinf and cosf in Moshier's
+// Cephes.
+func turn(quarters uint32) func(a *emitter) {
+	return func(a *emitter) {
+		a.op("VMOVUPS", reg(0), reg(5))
+		a.op("VMOVUPS", num(0.636619772367581343), reg(1))
+		a.op("VFMADD213PS", num(shift), reg(0), reg(1))
+		a.op("VSUBPS", num(shift), reg(1), reg(3))
+		a.op("VFNMADD231PS", num(1.57079637050628662), reg(3), reg(0))
+		a.op("VFMADD231PS", num(4.37113900018624283e-8), reg(3), reg(0))
+		a.op("VFMADD231PS", num(1.71512451000000000e-15), reg(3), reg(0))
+		if quarters != 0 {
+			a.op("VPADDD", bits(quarters), reg(1), reg(1))
+		}
+		a.op("VMULPS", reg(0), reg(0), reg(4)) // r²
+		horner(a, 4, 2, -1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+		a.op("VMULPS", reg(0), reg(2), reg(2))
+		a.op("VFMADD213PS", reg(0), reg(4), reg(2)) // sin r
+		horner(a, 4, 3, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2, -0.5)
+		a.op("VFMADD213PS", num(1), reg(4), reg(3)) // cos r
+		if quarters == 0 {                          // -0
+			a.op("VPXOR", reg(0), reg(0), reg(0))
+			a.cmp(eq, 5, reg(0), 0)
+			a.blend(0, 2, reg(5), 2)
+		}
+		a.op("VPSLLD", 31, reg(1), reg(4)) // odd: the other one
+		a.op("VPXOR", reg(0), reg(0), reg(0))
+		a.op("VPSRAD", 31, reg(4), reg(4))
+		a.op("VPAND", reg(4), reg(3), reg(3))
+		a.op("VPANDN", reg(2), reg(4), reg(2))
+		a.op("VPOR", reg(3), reg(2), reg(0))
+		a.op("VPSRLD", 1, reg(1), reg(1)) // the third and fourth quarter: negative
+		a.op("VPSLLD", 31, reg(1), reg(1))
+		a.op("VPXOR", reg(1), reg(0), reg(0))
+	}
+}

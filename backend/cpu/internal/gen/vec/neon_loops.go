@@ -1,0 +1,399 @@
+package vec
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/arm64"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
+)
+
+// Loops on arm64 have pointers that move: R0 and up; R8 counts. The rest goes
+// one element at a time, in lane 0.
+
+// shortBody is how many instructions a body may have to be written out four
+// times.
+const shortBody = 10
+
+func (a *emitter) addressNEON(i int) string {
+	address := fmt.Sprintf("(R%d)", i)
+	if a.ahead > 0 {
+		address = fmt.Sprint(a.ahead*4*a.k.params[i].elem.size()) + address
+	}
+	return address
+}
+
+// element loads a vector, or for the rest a number with what is neutral in the
+// other lanes, and makes it float32. Neutral is a float32's bits.
+func (a *emitter) element(from elem, address string, to int, neutral uint32) {
+	switch {
+	case !a.rest && from.size() == 4:
+		a.line("FMOVQ %s, F%d", address, to)
+	case !a.rest && from.size() == 2:
+		a.line("FMOVD %s, F%d", address, to)
+	case !a.rest:
+		a.line("FMOVS %s, F%d", address, to)
+	case neutral != 0:
+		a.into(bits(inElements(neutral, from)), to)
+		a.line("VLD1 %s, V%d.%s[0]", address, to, map[int]string{2: "H", 4: "S"}[from.size()])
+	case from.size() == 4:
+		a.line("FMOVS %s, F%d", address, to)
+	default:
+		a.line("%s %s, R15", map[int]string{1: "MOVBU", 2: "MOVHU"}[from.size()], address)
+		a.line("FMOVS R15, F%d", to)
+	}
+	switch from {
+	case f16:
+		a.ins("FCVTL", to, to)
+	case bf16:
+		a.ins("SHLL", to, to)
+	case u8, truth:
+		a.ins("USHLL.8H", to, to)
+		a.ins("USHLL", to, to)
+	}
+	if from == u8 || from == i32 {
+		a.ins("SCVTF", to, to)
+	}
+}
+
+// inElements fills 32 bits with an infinity of a type.
+func inElements(neutral uint32, e elem) uint32 {
+	switch e {
+	case bf16:
+		return neutral | neutral>>16
+	case f16:
+		return map[uint32]uint32{plusInf: 0x7c007c00, minusInf: 0xfc00fc00}[neutral]
+	}
+	return neutral
+}
+
+// put stores a vector of elements of that many bytes, or for the rest the
+// first of them.
+func (a *emitter) put(from, size int, address string) {
+	switch {
+	case a.rest:
+		a.line("VST1 V%d.%s[0], %s", from, map[int]string{1: "B", 2: "H", 4: "S"}[size], address)
+	default:
+		a.line("%s F%d, %s", map[int]string{1: "FMOVS", 2: "FMOVD", 4: "FMOVQ"}[size], from, address)
+	}
+}
+
+// putBF16 rounds a register to bfloat16, changing t and u, and stores it.
+func (a *emitter) putBF16(from, t, u reg, address string) {
+	a.toBF16(from, t, u)
+	a.op("VPSRLD", 16, from, from)
+	a.ins("XTN", scratch, int(from))
+	a.put(scratch, 2, address)
+}
+
+// storeNEON stores a register as elements of a type. For bfloat16 it changes
+// registers 1 and 2.
+func (a *emitter) storeNEON(e elem, from reg, address string) {
+	switch e {
+	case f32:
+		a.put(int(from), 4, address)
+	case f16:
+		a.ins("FCVTN", scratch, int(from))
+		a.put(scratch, 2, address)
+	case bf16:
+		a.putBF16(from, 1, 2, address)
+	}
+}
+
+func (a *emitter) storeFlagsNEON(m mask) {
+	a.ins("XTN", scratch, maskFirst-int(m))
+	a.ins("XTN.8B", scratch, scratch)
+	a.op("VPAND", bits(0x01010101), reg(scratch), reg(scratch))
+	a.put(scratch, 1, a.address(0))
+}
+
+// advance moves the pointers by some elements.
+func (a *emitter) advance(k *kernel, elements int) {
+	i := 0
+	sizes := ""
+	for _, p := range k.params {
+		if !p.scalar {
+			sizes += fmt.Sprint(p.elem.size())
+		}
+	}
+	a.block("ADVANCE_"+sizes, func() {
+		for _, p := range k.params {
+			if !p.scalar {
+				a.line("ADD $%d, R%d", elements*p.elem.size(), i)
+				i++
+			}
+		}
+	}, "n", elements)
+}
+
+// functionNEON writes a kernel.
+func (a *emitter) functionNEON(k *kernel) {
+	offsets, args := k.layout()
+	size := args
+	if k.folds != nil {
+		size += 4
+		if k.folds.double {
+			size += 4
+		}
+	}
+	a.begin(k, 0, size)
+	before := func() {
+		a.block(k.argsMacro(), func() {
+			p, s := 0, 0
+			for i, x := range k.params {
+				if x.scalar {
+					a.broadcast(fmt.Sprintf("%s+%d(FP)", x.name, offsets[i]), int(k.number(s)))
+					s++
+					continue
+				}
+				a.line("MOVD %s+%d(FP), R%d", x.name, offsets[i], p)
+				p++
+			}
+			a.line("MOVD n+%d(FP), R8", args-8)
+		})
+	}
+	a.framed(before, func() {
+		if k.folds != nil {
+			k.folds.before(a)
+			if k.folds.streams != nil {
+				a.foldStreamsNEON(k.folds.streams, k.params[0].elem.size())
+			}
+		}
+		a.loopNEON(k)
+		if k.folds == nil {
+			a.line("RET")
+			return
+		}
+		k.folds.after(a)
+		if k.folds.double {
+			a.line("FMOVD F0, ret+%d(FP)", args)
+		} else {
+			a.line("FMOVS F0, ret+%d(FP)", args)
+		}
+		a.line("RET")
+	})
+}
+
+// loopNEON writes the loops over the elements: of short bodies four vectors at
+// a time, then a vector, then one element.
+func (a *emitter) loopNEON(k *kernel) {
+	a.rest = false
+	length := asm.Count(a.Capture(func() { k.body(a) }))
+	body := func() { a.block(macroName(k.name)+"_VECTOR", func() { k.body(a) }) }
+	if length <= shortBody && k.folds == nil {
+		a.block("LOOP_OF_FOUR", func() {
+			a.line("SUBS $16, R8")
+			a.line("BLT few")
+			a.label("many")
+		})
+		for a.ahead = 0; a.ahead < 4; a.ahead++ {
+			body()
+		}
+		a.ahead = 0
+		a.advance(k, 16)
+		a.block("LOOP_OF_ONE", func() {
+			a.line("SUBS $16, R8")
+			a.line("BGE many")
+			a.label("few")
+			a.line("ADD $16, R8")
+			a.line("SUBS $4, R8")
+			a.line("BLT rest")
+			a.label("loop")
+		})
+	} else {
+		a.line("SUBS $4, R8")
+		a.line("BLT rest")
+		a.label("loop")
+	}
+	body()
+	a.advance(k, 4)
+	a.block("LOOP_OF_REST", func() {
+		a.line("SUBS $4, R8")
+		a.line("BGE loop")
+		a.label("rest")
+		a.line("ADDS $4, R8")
+		a.line("BEQ done")
+		a.label("last")
+	})
+	a.rest = true
+	k.body(a)
+	a.advance(k, 1)
+	a.line("SUBS $1, R8")
+	a.line("BNE last")
+	a.rest = false
+	a.label("done")
+}
+
+// foldStreamsNEON writes the part for stretches, from R0 and R10 to R12 on; R0
+// and R8 become those of the rest.
+func (a *emitter) foldStreamsNEON(s *streams, size int) {
+	pointers := []string{"R0", "R10", "R11", "R12"}
+	addresses := make([]string, len(pointers))
+	a.line("LSR $2, R8, R13")
+	a.line("AND $-4, R13")
+	a.line("CBZ R13, short")
+	a.line("LSL $%d, R13, R14", map[int]int{2: 1, 4: 2}[size])
+	for i, p := range pointers {
+		addresses[i] = "(" + p + ")"
+		if i > 0 {
+			a.line("ADD R14, %s, %s", pointers[i-1], p)
+		}
+	}
+	s.before(a)
+	a.line("MOVD R13, R14")
+	a.label("stretches")
+	s.body(a, addresses)
+	for _, p := range pointers {
+		a.line("ADD $%d, %s", 4*size, p)
+	}
+	a.line("SUBS $4, R14")
+	a.line("BNE stretches")
+	s.after(a)
+	a.line("MOVD R12, R0")
+	a.line("SUB R13<<2, R8")
+	a.label("short")
+}
+
+// writeNEON writes a pass; s is at R7.
+func (p pass) writeNEON(a *emitter, suffix string, elems []elem) {
+	vector := func(u int) passAt {
+		at := func(i int) string { return fmt.Sprintf("%d(R%d)", u*4*elems[i].size(), i) }
+		store := func(from reg) {
+			if elems[0] == bf16 {
+				a.putBF16(from, 2, 3, at(0))
+			} else {
+				a.storeNEON(elems[0], from, at(0))
+			}
+		}
+		return passAt{
+			at:       at,
+			load:     func(i int, to reg) { a.widened(elems[i], at(i), to) },
+			ahead:    func(i int) { a.op("PREFETCHT0", at(i)) },
+			number:   p.number,
+			sum:      [2]reg{reg(4 + u), reg(8 + u)},
+			store:    store,
+			number16: store,
+			cut: func(from reg) {
+				a.op("VPSRLD", 16, from, from)
+				a.ins("XTN", scratch, int(from))
+				a.put(scratch, 2, at(0))
+			},
+		}
+	}
+	advance := func(n int) {
+		sizes := ""
+		for i := range p.slices {
+			sizes += fmt.Sprint(elems[i].size())
+		}
+		a.block("ADVANCE_"+sizes, func() {
+			for i := range p.slices {
+				a.line("ADD $%d, R%d", n*elems[i].size(), i)
+			}
+		}, "n", n)
+	}
+	before := func() {
+		a.block("BEGIN_"+macroName(p.name), func() {
+			for i, s := range p.slices {
+				a.line("MOVD %s+%d(FP), R%d", strings.TrimPrefix(s, "*"), 8*i, i)
+			}
+			a.line("MOVD s+%d(FP), R7", 8*len(p.slices))
+			a.line("MOVD n+%d(FP), R8", 8*len(p.slices)+8)
+			for i := range p.numbers {
+				a.broadcast(fmt.Sprintf("%d(R7)", 4*i), int(p.number(i)))
+			}
+		})
+	}
+	a.framed(before, func() {
+		p.zeroSums(a)
+		a.block("LOOP_OF_FOUR", func() {
+			a.line("SUBS $%d, R8", 4*unrolled)
+			a.line("BLT few")
+			a.label("many")
+		})
+		body := func(u int) {
+			v := vector(u)
+			a.block(macroName(p.name+suffix)+"_STEP", func() { p.body(a, v) }, "sum", v.sum[0], "sum1", v.sum[1])
+		}
+		for u := range unrolled {
+			body(u)
+		}
+		advance(4 * unrolled)
+		a.block("LOOP_OF_VECTORS", func() {
+			a.line("SUBS $%d, R8", 4*unrolled)
+			a.line("BGE many")
+			a.label("few")
+			a.line("ADDS $%d, R8", 4*unrolled)
+			a.line("BEQ done")
+			a.label("one")
+		})
+		body(0)
+		advance(4)
+		a.line("SUBS $4, R8")
+		a.line("BNE one")
+		a.label("done")
+		for i := range p.sums {
+			first := reg(4 + 4*i)
+			a.block("STORE_SUM", func() {
+				for u := 1; u < unrolled; u++ {
+					a.op("VADDPS", first+reg(u), first, first)
+				}
+				across(a, "VADDPS", first, 0)
+				a.line("FMOVS F%d, %d(R7)", first, 4*(p.numbers+i))
+			})
+		}
+		a.line("RET")
+	})
+}
+
+// perRowNEON is perRow; a row has up to four elements.
+func perRowNEON(a *emitter, step any, store bool, load, body func()) {
+	const lane = reg(11)
+	elements := func(name, end string) {
+		for i := range 4 {
+			if i > 0 {
+				a.line("CMP $%d, R2", i+1)
+				a.line("BLT %s", end)
+			}
+			if name == "VLD1" {
+				a.line("VLD1.P 4(R1), V0.S[%d]", i)
+			} else {
+				a.line("VST1.P V0.S[%d], 4(R0)", i)
+			}
+		}
+		a.label(end)
+	}
+	a.framed(func() { a.arguments("dst", "x", "n", "rows") }, func() {
+		a.line("MOVD $%s, R10", a.vector([]uint32{0, 1, 2, 3}))
+		a.line("FMOVQ (R10), F%d", lane)
+		a.line("VDUP R2, V0.S4")
+		a.op("VPCMPGTD", lane, reg(0), mask(2))
+		a.label("row")
+		a.op("VPXOR", reg(0), reg(0), reg(0))
+		elements("VLD1", "loaded")
+		load()
+		a.op("VMOVUPS", bits(minusInf), reg(1))
+		a.op("VBLENDVPS", mask(2), reg(0), reg(1), reg(0))
+		body()
+		if store {
+			elements("VST1", "stored")
+		} else {
+			a.line("ADD $%d, R0", step)
+		}
+		a.line("SUBS $1, R3")
+		a.line("BNE row")
+		a.line("RET")
+	})
+}
+
+// firstLane writes the number of the first lane with a NaN, or else of the
+// first one that mask 1 has, to R0.
+func (a *emitter) firstLane() {
+	a.anyLane(0, "R10")
+	a.line("CBZW R10, numbers")
+	a.line("%s", arm64.Move(maskFirst-1, maskFirst))
+	a.label("numbers")
+	a.ins("MVN", scratch, maskFirst-1)
+	a.op("VPOR", reg(11), reg(scratch), reg(scratch)) // lanes without are far
+	a.ins("UMINV", scratch, scratch)
+	a.line("FMOVS F%d, (R0)", scratch)
+}

@@ -1,0 +1,118 @@
+package vec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// function is one that is no loop over the elements of slices.
+type function struct {
+	signature string // in Go, without the name
+	args      int    // bytes of arguments and results
+	write     func(a *emitter)
+	name      string
+	doc       string
+	wide      bool // only for AVX-512
+}
+
+// special are these functions by file of the output.
+var special = map[string][]function{"columns": {
+	{columnParams, 40, columns(f32, ""), "sumColumns", columnDoc + "+= float64(x[r*stride+i]); 16-bit floats in fours, added in float32", false},
+	{columnParams, 40, columns(f16, ""), "sumColumnsF16", columnDoc + "+= float64(x[r*stride+i]); 16-bit floats in fours, added in float32", false},
+	{columnParams, 40, columns(bf16, ""), "sumColumnsBF16", columnDoc + "+= float64(x[r*stride+i]); 16-bit floats in fours, added in float32", false},
+	{columnParams, 40, columns(f32, "VMAXPD"), "largestColumns", columnDoc + "= max(acc[i], x[r*stride+i]), NaN if there is one", false},
+	{columnParams, 40, columns(f16, "VMAXPD"), "largestColumnsF16", columnDoc + "= max(acc[i], x[r*stride+i]), NaN if there is one", false},
+	{columnParams, 40, columns(bf16, "VMAXPD"), "largestColumnsBF16", columnDoc + "= max(acc[i], x[r*stride+i]), NaN if there is one", false},
+	{columnParams, 40, columns(f32, "VMINPD"), "smallestColumns", columnDoc + "= min(acc[i], x[r*stride+i]), NaN if there is one", false},
+	{columnParams, 40, columns(f16, "VMINPD"), "smallestColumnsF16", columnDoc + "= min(acc[i], x[r*stride+i]), NaN if there is one", false},
+	{columnParams, 40, columns(bf16, "VMINPD"), "smallestColumnsBF16", columnDoc + "= min(acc[i], x[r*stride+i]), NaN if there is one", false},
+}, "special": {
+	{philoxParams, 40, philox, "philox",
+		"blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32", false},
+	{philoxParams, 40, philoxHalves, "philoxHalves",
+		"blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32", false},
+	{philoxFlagsParams, 44, philoxAtLeast, "philoxAtLeast",
+		"halves of words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, which is there twice, as bytes; n is a multiple of 32", false},
+	{tileParams, 32, transpose, "transpose8",
+		"dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes", false},
+	{tileParams, 32, transpose16, "transpose8Half",
+		"dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes", false},
+	{tileParams, 32, tile(false, false), "tile", tileDoc + "elements of four bytes, j < 16", true},
+	{tileParams, 32, tile(false, true), "tileAround", "tile with stores around the caches, to multiples of 64", true},
+	{tileParams, 32, tile(true, false), "tileHalf", tileDoc + "elements of two bytes, j < 32", true},
+	{tileParams, 32, tile(true, true), "tileHalfAround", "tileHalf with stores around the caches, to multiples of 64", true},
+	{"(n int)", 8, pause, "pause", "waits for n times the processor's pause in a loop", false},
+}, "stream": {
+	{copyParams, 24, copyAround, "copyAround", "dst[i] = src[i] for n bytes, a multiple of 512, around the caches; dst is a multiple of 64", false},
+	{fillParams, 20, fillAround, "fillAround", "n bytes of dst, a multiple of 64, are x over and over; dst is one, too", false},
+	{"(dst, src unsafe.Pointer, n, rows, to, from int)", 48, rowsAround, "rowsAround",
+		"dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, around the caches; dst and to are multiples of 64", false},
+	{"()", 0, fence, "fence", "waits for the stores around the caches", false},
+	{"(src unsafe.Pointer, n int)", 16, touch, "touch", "reads n bytes, a multiple of 512", false},
+	{"(src unsafe.Pointer, n int)", 16, prefetch, "prefetch", "asks the caches for n bytes, of which there may be less", false},
+	{"(src unsafe.Pointer, n, rows, step int)", 32, prefetchRows, "prefetchRows", "asks the second cache for n bytes of each of rows step bytes apart, of which there may be less", false},
+}, "rows": {
+	{foldRowParams, 40, foldRows(""), "sumRows", "for rows r, dst[r] = Σ float64(x[r*n+i]); rows is a multiple of a vector's float64", false},
+	{foldRowParams, 40, foldRows("VMAXPD"), "largestRows", "for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN", false},
+	{foldRowParams, 40, foldRows("VMINPD"), "smallestRows", "for rows r, dst[r] = min x[r*n+i]; ret is not 0 if there is a NaN", false},
+	{rowParams, 32, softmaxRows(false), "softmaxRows", "for rows r, dst[r] = softmax(x[r]) of n elements, at most a vector", false},
+	{rowParams, 32, softmaxRows(true), "logSoftmaxRows", "for rows r, dst[r] = log(softmax(x[r])) of n elements, at most a vector", false},
+	{argParams, 36, argRows, "argRows", "for rows r, dst[r] = argmax(x[r] xor sign) of n elements, at most a vector", false},
+}}
+
+func init() {
+	for _, t := range passTypes {
+		for _, around := range []bool{false, true} {
+			if t.convert {
+				continue
+			}
+			name, doc := "philoxScale"+t.suffix, "dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32"
+			if around {
+				name, doc = name+"Around", doc+"; around the caches, dst a multiple of 64"
+			}
+			special["special"] = append(special["special"], function{philoxScaleParams, 56, philoxScale(t.elem, around), name, doc, true})
+		}
+	}
+}
+
+const (
+	tileParams    = "(dst, src unsafe.Pointer, to, from int)"
+	tileDoc       = "dst[i*to+j] = src[j*from+i] for i < 16; "
+	foldRowParams = "(dst, x unsafe.Pointer, n, rows int) (ret int)"
+	columnParams  = "(acc, x unsafe.Pointer, n, rows, stride int)"
+	columnDoc     = "for rows r and columns i < n, acc[i] "
+)
+
+func pause(a *emitter) {
+	if a.arm {
+		pauseNEON(a)
+		return
+	}
+	a.op("MOVQ", "n+0(FP)", "CX")
+	a.label("again")
+	a.op("PAUSE")
+	a.op("DECQ", "CX")
+	a.op("JNZ", "again")
+	a.op("RET")
+}
+
+// vector returns the operand of a vector with the given lanes.
+func (a *emitter) vector(lanes []uint32) string {
+	name := "lanes" + strings.Trim(strings.ReplaceAll(fmt.Sprint(lanes), " ", "_"), "[]")
+	var text strings.Builder
+	for i, x := range lanes {
+		fmt.Fprintf(&text, "DATA %s<>+%d(SB)/4, $%d\n", name, 4*i, x)
+	}
+	fmt.Fprintf(&text, "GLOBL %s<>(SB), RODATA|NOPTR, $%d\n", name, 4*len(lanes))
+	a.vectors[name] = text.String()
+	return name + "<>(SB)"
+}
+
+// lanesData writes the constants of different lanes.
+func (a *emitter) lanesData() {
+	for _, v := range slices.Sorted(maps.Keys(a.vectors)) {
+		a.Raw(a.vectors[v])
+	}
+}
