@@ -10,7 +10,7 @@ import (
 )
 
 // Adapter is a layer that learns from data before the model is trained:
-// layers.Normalization, Discretization, IntegerLookup.
+// Normalization, Discretization and IntegerLookup of package preprocessing.
 type Adapter interface {
 	layers.Layer
 	Adapt(batches ...*Tensor) error

@@ -139,7 +139,7 @@ func (s *augmenterState) move(to int64) (was int64, err error) {
 
 // Augment puts the X of every batch through layers as in training (Keras:
 // Dataset.map of layers called with training=True), and Y too through those
-// that mix labels: [layers.MixUp] and [layers.CutMix], which take floats, such
+// that mix labels: [preprocessing.MixUp] and [preprocessing.CutMix], which take floats, such
 // as one-hot vectors. It is for batches; after it Prefetch lets them be
 // computed while the model trains.
 //

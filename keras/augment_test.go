@@ -10,6 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -29,13 +30,13 @@ func pictures() (x, y *keras.Tensor) {
 // augmenting are layers of random images, one of them twice.
 func augmenting() []layers.Layer {
 	return []layers.Layer{
-		&layers.RandomFlip{},
-		&layers.RandomRotation{Factor: layers.Factor{0.1}},
-		&layers.RandomHue{Factor: layers.Factor{0.3}, Seed: new(int64(5))},
-		&layers.RandAugment{},
-		&layers.RandomErasing{},
-		&layers.RandomHue{Factor: layers.Factor{0.2}},
-		&layers.MixUp{},
+		&preprocessing.RandomFlip{},
+		&preprocessing.RandomRotation{Factor: preprocessing.Factor{0.1}},
+		&preprocessing.RandomHue{Factor: preprocessing.Factor{0.3}, Seed: new(int64(5))},
+		&preprocessing.RandAugment{},
+		&preprocessing.RandomErasing{},
+		&preprocessing.RandomHue{Factor: preprocessing.Factor{0.2}},
+		&preprocessing.MixUp{},
 	}
 }
 
@@ -111,7 +112,7 @@ func TestAugmentAsModel(t *testing.T) {
 func TestAugmentTwice(t *testing.T) {
 	x, y := pictures()
 	twice := func() layers.Layer {
-		in, flip := keras.Input(9, 8, 3), &layers.RandomErasing{}
+		in, flip := keras.Input(9, 8, 3), &preprocessing.RandomErasing{}
 		m, err := keras.NewModel(in, keras.Apply(flip, keras.Apply(flip, in)))
 		if err != nil {
 			t.Fatal(err)
@@ -144,7 +145,7 @@ func TestAugmentLabels(t *testing.T) {
 	// The image of a class is of its number, in its share of the label.
 	x := tensor.Iota(dtype.Float32, 7).Reshape(7, 1, 1, 1).BroadcastTo(7, 4, 4, 1)
 	weight := tensor.Ones(dtype.Float32, 7)
-	for b, err := range keras.FromTensors(x, y, weight).Batch(7).Augment(&layers.RandomFlip{}, &layers.MixUp{Alpha: 1}).Batches() {
+	for b, err := range keras.FromTensors(x, y, weight).Batch(7).Augment(&preprocessing.RandomFlip{}, &preprocessing.MixUp{Alpha: 1}).Batches() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +174,7 @@ func TestAugmentLabels(t *testing.T) {
 			t.Errorf("the weights are gone")
 		}
 	}
-	for b, err := range keras.FromTensors(x, y, nil).Batch(7).Augment(&layers.RandomErasing{}).Batches() {
+	for b, err := range keras.FromTensors(x, y, nil).Batch(7).Augment(&preprocessing.RandomErasing{}).Batches() {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,17 +191,17 @@ func TestAugmentErrors(t *testing.T) {
 		d    *keras.Pipeline
 		want string
 	}{
-		{keras.FromTensors(x, y, nil).Augment(&layers.RandomFlip{}),
+		{keras.FromTensors(x, y, nil).Augment(&preprocessing.RandomFlip{}),
 			"Augment: the dataset has no batches, want Batch before"},
-		{keras.FromTensors(keras.Tuple(x, x), y, nil).Batch(2).Augment(&layers.RandomFlip{}),
+		{keras.FromTensors(keras.Tuple(x, x), y, nil).Batch(2).Augment(&preprocessing.RandomFlip{}),
 			"Augment: element 0: X is (float32[2 9 8 3], float32[2 9 8 3]), want images"},
-		{keras.FromTensors(x, keras.Tuple(y, y), nil).Batch(2).Augment(&layers.CutMix{}),
+		{keras.FromTensors(x, keras.Tuple(y, y), nil).Batch(2).Augment(&preprocessing.CutMix{}),
 			"Augment: element 0: Y is (float32[2 7], float32[2 7]), want one tensor of labels to mix"},
-		{keras.FromTensors(x, numbers, nil).Batch(2).Augment(&layers.CutMix{}),
+		{keras.FromTensors(x, numbers, nil).Batch(2).Augment(&preprocessing.CutMix{}),
 			"Augment: element 0: layer cut_mix: Call: labels are int32[2], want floats, such as one-hot vectors"},
-		{keras.FromTensors(y, nil, nil).Batch(2).Augment(&layers.RandomFlip{}, &layers.RandomFlip{Mode: "up"}),
+		{keras.FromTensors(y, nil, nil).Batch(2).Augment(&preprocessing.RandomFlip{}, &preprocessing.RandomFlip{Mode: "up"}),
 			"Augment: element 0: layer random_flip: Build: input [2 7] has 2 axes, want at least 4"},
-		{keras.FromTensors(x, nil, nil).Batch(2).Augment(&layers.RandomFlip{}, &layers.RandomFlip{Mode: "up"}),
+		{keras.FromTensors(x, nil, nil).Batch(2).Augment(&preprocessing.RandomFlip{}, &preprocessing.RandomFlip{Mode: "up"}),
 			`Augment: element 0: layer random_flip_1: Build: Mode is "up", want horizontal, vertical or horizontal_and_vertical`},
 	} {
 		n := 0
@@ -224,10 +225,10 @@ func ExamplePipeline_Augment() {
 		Shuffle(64).
 		BatchDropRemainder(16).
 		Augment(
-			&layers.RandomFlip{Mode: "horizontal"},
-			&layers.RandomTranslation{HeightFactor: layers.Factor{0.1}, WidthFactor: layers.Factor{0.1}},
-			&layers.RandAugment{Factor: layers.Factor{0.3}},
-			&layers.CutMix{},
+			&preprocessing.RandomFlip{Mode: "horizontal"},
+			&preprocessing.RandomTranslation{HeightFactor: preprocessing.Factor{0.1}, WidthFactor: preprocessing.Factor{0.1}},
+			&preprocessing.RandAugment{Factor: preprocessing.Factor{0.3}},
+			&preprocessing.CutMix{},
 		).
 		Prefetch(1)
 	for b, err := range train.Batches() {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
@@ -150,7 +151,7 @@ func (m *Model) try(x *Tensor, axes int) (can bool, out Shape) {
 }
 
 // cloneable reports whether all layers, and those in their fields, are of
-// package layers, or models of such.
+// package layers or one within it, or models of such.
 func cloneable(ls []layers.Layer) bool {
 	return !slices.ContainsFunc(ls, func(l layers.Layer) bool {
 		if l == nil {
@@ -160,7 +161,7 @@ func cloneable(ls []layers.Layer) bool {
 		if inner, ok := l.(*modelLayer); ok {
 			return !cloneable(inner.model.Layers())
 		}
-		if reflect.TypeOf(l).Elem().PkgPath() != reflect.TypeFor[layers.Dense]().PkgPath() {
+		if !ofLayers(reflect.TypeOf(l).Elem().PkgPath()) {
 			return true
 		}
 		_, err := layers.CloneWith(l, func(in layers.Layer) (layers.Layer, error) {
@@ -171,6 +172,12 @@ func cloneable(ls []layers.Layer) bool {
 		})
 		return err != nil
 	})
+}
+
+// ofLayers reports whether a package is layers or within it.
+func ofLayers(path string) bool {
+	own := reflect.TypeFor[layers.Dense]().PkgPath()
+	return path == own || strings.HasPrefix(path, own+"/")
 }
 
 // judges reports whether losses compare outputs of a shape with such targets:

@@ -13,6 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/internal/flow"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
@@ -102,7 +103,7 @@ func TestHandedBack(t *testing.T) {
 		"Fit":            func() error { _, err := newModel().Fit(background, custom, silent(FitConfig{})); return err },
 		"Evaluate":       func() error { _, err := newModel().Evaluate(background, custom); return err },
 		"PredictDataset": func() error { _, err := newModel().PredictDataset(background, custom); return err },
-		"Adapt":          func() error { return Adapt(background, &layers.Normalization{}, custom) },
+		"Adapt":          func() error { return Adapt(background, &preprocessing.Normalization{}, custom) },
 		"Each":           func() error { return each(custom) },
 	} {
 		kept, clones, firsts = nil, nil, []float64{0, 6, 12}

@@ -18,6 +18,7 @@ import (
 	"github.com/mezzo-ml/mezzo/layers/activations"
 	"github.com/mezzo-ml/mezzo/layers/constraints"
 	"github.com/mezzo-ml/mezzo/layers/initializers"
+	_ "github.com/mezzo-ml/mezzo/layers/preprocessing" // registers its classes
 	"github.com/mezzo-ml/mezzo/layers/regularizers"
 	"github.com/mezzo-ml/mezzo/layers/spec"
 	"github.com/mezzo-ml/mezzo/losses"

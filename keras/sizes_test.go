@@ -10,6 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // bounded lets the default device take so much more memory for the time of a test.
@@ -84,7 +85,7 @@ func TestPairsOfSizes(t *testing.T) {
 		},
 		func() layers.Layer { return &layers.GlobalAveragePooling2D{} },
 		func() layers.Layer { return &layers.ZeroPadding2D{Padding: layers.PerAxis{1<<31 - 1}} },
-		func() layers.Layer { return &layers.Resizing{Height: 1<<31 - 1, Width: 1<<31 - 1} },
+		func() layers.Layer { return &preprocessing.Resizing{Height: 1<<31 - 1, Width: 1<<31 - 1} },
 	}
 	counts := map[string]int{}
 	for _, f := range firsts {

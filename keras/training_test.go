@@ -13,6 +13,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -232,7 +233,7 @@ func TestNilArguments(t *testing.T) {
 		"TrainStep: the context is nil; use context.Background()":      func() error { return m.TrainStep(noContext, b) },
 		"Trace: the context is nil; use context.Background()":          func() error { return m.Trace(noContext, b, io.Discard) },
 		"Exponents: the context is nil; use context.Background()":      func() error { return m.Explain(noContext, b, io.Discard) },
-		"Adapt: the context is nil; use context.Background()":          func() error { return Adapt(noContext, &layers.Normalization{}, d) },
+		"Adapt: the context is nil; use context.Background()":          func() error { return Adapt(noContext, &preprocessing.Normalization{}, d) },
 		"Epoch: the context is nil; use context.Background()": func() (err error) {
 			for _, err = range d.Epoch(noContext, 0, 0) {
 			}
@@ -241,7 +242,7 @@ func TestNilArguments(t *testing.T) {
 		"Fit: no dataset given":                              func() error { _, err := m.Fit(background, noPipeline, FitConfig{}); return err },
 		"Evaluate: no dataset given":                         func() error { _, err := m.Evaluate(background, noPipeline); return err },
 		"model sequential: PredictDataset: no dataset given": func() error { _, err := m.PredictDataset(background, noPipeline); return err },
-		"Adapt: no dataset given":                            func() error { return Adapt(background, &layers.Normalization{}, noPipeline) },
+		"Adapt: no dataset given":                            func() error { return Adapt(background, &preprocessing.Normalization{}, noPipeline) },
 		"model sequential: Compile: the Optimizer is a nil *optimizers.Adam": func() error {
 			return Sequential().Compile(CompileConfig{Loss: &losses.MeanSquaredError{}, Optimizer: noAdam})
 		},

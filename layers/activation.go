@@ -3,6 +3,7 @@ package layers
 import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/activations"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Activation applies an activation function.
@@ -22,7 +23,7 @@ func (a *Activation) Config() Config { return Config{a.Name, a.DType} }
 
 // Build looks the function up.
 func (a *Activation) Build(in ...Shape) (err error) {
-	if _, err := single(in, 0); err != nil {
+	if _, err := support.Single(in, 0); err != nil {
 		return err
 	}
 	a.activation, err = activations.Get(Defaults(*a).Activation)
@@ -46,7 +47,7 @@ func (i *Identity) Config() Config { return Config{i.Name, i.DType} }
 
 // Build wants one input.
 func (i *Identity) Build(in ...Shape) error {
-	_, err := single(in, 0)
+	_, err := support.Single(in, 0)
 	return err
 }
 

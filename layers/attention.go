@@ -5,6 +5,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Attention layers take a tuple of query and value, or query, value and key
@@ -128,7 +129,7 @@ func (a *AdditiveAttention) Build(in ...Shape) (err error) {
 		return err
 	}
 	if *c.UseScale {
-		n, err := knownAxis(in[0], -1)
+		n, err := support.KnownAxis(in[0], -1)
 		if err != nil {
 			return err
 		}
@@ -191,7 +192,7 @@ func queryKeyValue(x *tensor.Tensor) (q, k, v *tensor.Tensor) {
 // wantSequences reports what is not floats, and masks that are not of steps.
 func wantSequences(parts []*tensor.Tensor) {
 	for _, t := range parts {
-		wantFloats(t)
+		support.CheckFloats(t)
 		if m := t.Mask(); m != nil && t.Rank() == 3 && m.Rank() != 2 {
 			tensor.Fail("Call", "got mask %v for %v, want [batch steps]", m.Type(), t.Type())
 		}

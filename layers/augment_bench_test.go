@@ -6,6 +6,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // BenchmarkAugment measures layers that change images, 16 of 224×224 pixels and
@@ -17,15 +18,15 @@ func BenchmarkAugment(b *testing.B) {
 		b.Fatal(err)
 	}
 	all := []func() layers.Layer{
-		func() layers.Layer { return &layers.RandomFlip{} },
-		func() layers.Layer { return &layers.RandomRotation{Factor: layers.Factor{0.1}} },
+		func() layers.Layer { return &preprocessing.RandomFlip{} },
+		func() layers.Layer { return &preprocessing.RandomRotation{Factor: preprocessing.Factor{0.1}} },
 	}
 	for _, make := range append(all, augmentations([]float64{0, 255}, "channels_last")...) {
 		l := make()
-		if e, ok := l.(*layers.ContrastLimitedAdaptiveHistogramEqualization); ok {
+		if e, ok := l.(*preprocessing.ContrastLimitedAdaptiveHistogramEqualization); ok {
 			e.TileGridSize = nil
 		}
-		if e, ok := l.(*layers.AugMix); ok {
+		if e, ok := l.(*preprocessing.AugMix); ok {
 			e.NumChains, e.ChainDepth = 0, 0
 		}
 		b.Run(layers.Class(l), func(b *testing.B) {

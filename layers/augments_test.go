@@ -10,59 +10,62 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // augmentations are one of each layer that changes images, for pixels in range.
 func augmentations(between []float64, format string) []func() layers.Layer {
-	f, half := layers.Factor{0.3}, layers.Factor{0.5, 0.5}
+	f, half := preprocessing.Factor{0.3}, preprocessing.Factor{0.5, 0.5}
 	return []func() layers.Layer{
-		func() layers.Layer { return &layers.AutoContrast{ValueRange: between, DataFormat: format} },
-		func() layers.Layer { return &layers.Equalization{ValueRange: between, Bins: 16, DataFormat: format} },
+		func() layers.Layer { return &preprocessing.AutoContrast{ValueRange: between, DataFormat: format} },
 		func() layers.Layer {
-			return &layers.ContrastLimitedAdaptiveHistogramEqualization{ValueRange: between, TileGridSize: []int{2, 3}, DataFormat: format}
-		},
-		func() layers.Layer { return &layers.MixUp{DataFormat: format} },
-		func() layers.Layer { return &layers.CutMix{DataFormat: format} },
-		func() layers.Layer {
-			return &layers.RandomColorDegeneration{Factor: f, ValueRange: between, DataFormat: format}
+			return &preprocessing.Equalization{ValueRange: between, Bins: 16, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandomColorJitter{BrightnessFactor: f, ContrastFactor: f, SaturationFactor: half, HueFactor: f, ValueRange: between, DataFormat: format}
+			return &preprocessing.ContrastLimitedAdaptiveHistogramEqualization{ValueRange: between, TileGridSize: []int{2, 3}, DataFormat: format}
+		},
+		func() layers.Layer { return &preprocessing.MixUp{DataFormat: format} },
+		func() layers.Layer { return &preprocessing.CutMix{DataFormat: format} },
+		func() layers.Layer {
+			return &preprocessing.RandomColorDegeneration{Factor: f, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandomElasticTransform{Factor: half, ValueRange: between, DataFormat: format}
+			return &preprocessing.RandomColorJitter{BrightnessFactor: f, ContrastFactor: f, SaturationFactor: half, HueFactor: f, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandomErasing{Scale: layers.Factor{0.3, 0.6}, ValueRange: between, DataFormat: format}
+			return &preprocessing.RandomElasticTransform{Factor: half, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandomErasing{FillValue: layers.Fill{1, 2, 3}, ValueRange: between, DataFormat: format}
+			return &preprocessing.RandomErasing{Scale: preprocessing.Factor{0.3, 0.6}, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandomGaussianBlur{Factor: half, ValueRange: between, DataFormat: format}
+			return &preprocessing.RandomErasing{FillValue: preprocessing.Fill{1, 2, 3}, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandomHue{Factor: f, ValueRange: between, DataFormat: format}
-		},
-		func() layers.Layer { return &layers.RandomPerspective{Factor: half, DataFormat: format} },
-		func() layers.Layer {
-			return &layers.RandomPosterization{Factor: layers.Factor{2, 7}, ValueRange: between, DataFormat: format}
+			return &preprocessing.RandomGaussianBlur{Factor: half, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandomSaturation{Factor: layers.Factor{0.4, 0.6}, ValueRange: between, DataFormat: format}
+			return &preprocessing.RandomHue{Factor: f, ValueRange: between, DataFormat: format}
+		},
+		func() layers.Layer { return &preprocessing.RandomPerspective{Factor: half, DataFormat: format} },
+		func() layers.Layer {
+			return &preprocessing.RandomPosterization{Factor: preprocessing.Factor{2, 7}, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandomSharpness{Factor: f, ValueRange: between, DataFormat: format}
-		},
-		func() layers.Layer { return &layers.RandomShear{XFactor: f, YFactor: f, DataFormat: format} },
-		func() layers.Layer {
-			return &layers.Solarization{AdditionFactor: f, ThresholdFactor: f, ValueRange: between, DataFormat: format}
+			return &preprocessing.RandomSaturation{Factor: preprocessing.Factor{0.4, 0.6}, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.RandAugment{ValueRange: between, DataFormat: format, Seed: new(int64(3))}
+			return &preprocessing.RandomSharpness{Factor: f, ValueRange: between, DataFormat: format}
+		},
+		func() layers.Layer { return &preprocessing.RandomShear{XFactor: f, YFactor: f, DataFormat: format} },
+		func() layers.Layer {
+			return &preprocessing.Solarization{AdditionFactor: f, ThresholdFactor: f, ValueRange: between, DataFormat: format}
 		},
 		func() layers.Layer {
-			return &layers.AugMix{ValueRange: between, NumChains: 2, ChainDepth: 2, DataFormat: format}
+			return &preprocessing.RandAugment{ValueRange: between, DataFormat: format, Seed: new(int64(3))}
+		},
+		func() layers.Layer {
+			return &preprocessing.AugMix{ValueRange: between, NumChains: 2, ChainDepth: 2, DataFormat: format}
 		},
 	}
 }
@@ -81,11 +84,13 @@ func augmentLayers() (cases []layerCase) {
 	}
 	in := []op.Type{{DType: dtype.Uint8, Shape: op.Shape{2, 5, 4, 3}}}
 	return append(cases,
-		layerCase{"augment, bytes, RandomHue", func() layers.Layer { return &layers.RandomHue{Factor: layers.Factor{0.5}} }, in},
-		layerCase{"augment, bytes, AutoContrast", func() layers.Layer { return &layers.AutoContrast{} }, in},
-		layerCase{"augment, one channel, RandAugment", func() layers.Layer { return &layers.RandAugment{ValueRange: between, NumOps: new(1)} },
+		layerCase{"augment, bytes, RandomHue", func() layers.Layer { return &preprocessing.RandomHue{Factor: preprocessing.Factor{0.5}} }, in},
+		layerCase{"augment, bytes, AutoContrast", func() layers.Layer { return &preprocessing.AutoContrast{} }, in},
+		layerCase{"augment, one channel, RandAugment", func() layers.Layer { return &preprocessing.RandAugment{ValueRange: between, NumOps: new(1)} },
 			[]op.Type{{DType: dtype.Float32, Shape: op.Shape{2, 5, 4, 1}}}},
-		layerCase{"augment, AugMix without some", func() layers.Layer { return &layers.AugMix{ValueRange: between, AllOps: new(false), NumChains: 1} },
+		layerCase{"augment, AugMix without some", func() layers.Layer {
+			return &preprocessing.AugMix{ValueRange: between, AllOps: new(false), NumChains: 1}
+		},
 			[]op.Type{{DType: dtype.Float32, Shape: op.Shape{2, 5, 4, 3}}}})
 }
 
@@ -167,7 +172,7 @@ func TestAugmentations(t *testing.T) {
 				break
 			}
 		}
-		if class == "RandomErasing" && make().(*layers.RandomErasing).FillValue == nil {
+		if class == "RandomErasing" && make().(*preprocessing.RandomErasing).FillValue == nil {
 			continue // noise in the order of the pixels
 		}
 		other := call(first[i](), true, turned)[0]
@@ -188,7 +193,7 @@ func TestMixing(t *testing.T) {
 	number := tensor.Iota(dtype.Float32, batch)
 	x := number.Reshape(batch, 1, 1, 1).BroadcastTo(batch, 10, 10, 1)
 	for _, name := range []string{"float32", "mixed_float16", "mixed_bfloat16"} {
-		for _, l := range []layers.Layer{&layers.MixUp{Alpha: 1, DType: name}, &layers.CutMix{DType: name}} {
+		for _, l := range []layers.Layer{&preprocessing.MixUp{Alpha: 1, DType: name}, &preprocessing.CutMix{DType: name}} {
 			f := training(l, true)
 			for range 3 {
 				z, err := f.Call(context.Background(), tensor.Tuple(x, number))
@@ -213,7 +218,7 @@ func TestMixing(t *testing.T) {
 					// direction than its area says, of 10; then there are the
 					// roundings of 16 bits.
 					off := 63 * float64(0x1p-7)
-					if _, ok := l.(*layers.CutMix); ok {
+					if _, ok := l.(*preprocessing.CutMix); ok {
 						off = 0.21 * math.Abs(other-float64(i))
 					}
 					if !(math.Abs(mean-labels[i][0]) <= off) {
@@ -232,40 +237,40 @@ func TestMixing(t *testing.T) {
 }
 
 func TestAugmentErrors(t *testing.T) {
-	f := layers.Factor{0.5}
+	f := preprocessing.Factor{0.5}
 	for _, c := range []struct {
 		layer layers.Layer
 		want  string
 	}{
-		{&layers.AutoContrast{ValueRange: []float64{1, 0}}, "layer auto_contrast: Build: ValueRange is [1 0], want 2 numbers in order"},
-		{&layers.Equalization{Bins: -1}, "layer equalization: Build: Bins is -1, want a positive number"},
-		{&layers.ContrastLimitedAdaptiveHistogramEqualization{ClipLimit: new(-1.0)}, "layer contrast_limited_adaptive_histogram_equalization: Build: ClipLimit is -1, want a number from 0"},
-		{&layers.ContrastLimitedAdaptiveHistogramEqualization{TileGridSize: []int{8}}, "layer contrast_limited_adaptive_histogram_equalization: Build: TileGridSize is [8], want 2 positive numbers"},
-		{&layers.MixUp{Alpha: -1}, "layer mix_up: Build: Alpha is -1, want a number above 0"},
-		{&layers.CutMix{Factor: layers.Factor{2}}, "layer cut_mix: Build: Factor is [2], want numbers from 0 to 1"},
-		{&layers.RandomErasing{Scale: layers.Factor{0, 2}}, "layer random_erasing: Build: Scale is [0 2], want numbers from 0 to 1"},
-		{&layers.RandomErasing{FillValue: layers.Fill{1, 2, 3}}, "layer random_erasing: Build: FillValue is [1 2 3], want 1 number, or 2 as axis 3 of input [2 5 4 2] has"},
-		{&layers.RandomColorDegeneration{Factor: f}, "layer random_color_degeneration: Build: axis 3 of input [2 5 4 2] is 2, want 1 or 3 channels"},
-		{&layers.RandomColorJitter{ContrastFactor: layers.Factor{2}}, "layer random_color_jitter: Build: ContrastFactor: Factor is [2], want numbers from 0 to 1"},
-		{&layers.RandomColorJitter{HueFactor: f}, "layer random_color_jitter: Build: HueFactor: axis 3 of input [2 5 4 2] is 2, want 3 channels"},
-		{&layers.RandomElasticTransform{FillMode: "mirror"}, `layer random_elastic_transform: Build: FillMode is "mirror", want one of ["reflect" "wrap" "constant" "nearest"]`},
-		{&layers.RandomElasticTransform{Scale: layers.Factor{-1, 1}}, "layer random_elastic_transform: Build: Scale is [-1 1], want numbers from 0 to 1"},
-		{&layers.RandomGaussianBlur{KernelSize: layers.PerAxis{4}}, "layer random_gaussian_blur: Build: KernelSize is [4], want odd numbers"},
-		{&layers.RandomGaussianBlur{Sigma: layers.Factor{3}}, "layer random_gaussian_blur: Build: Sigma is [3], want numbers from 0 to 1"},
-		{&layers.RandomHue{}, "layer random_hue: Build: Factor is [], want 1 or 2 numbers"},
-		{&layers.RandomHue{Factor: f}, "layer random_hue: Build: axis 3 of input [2 5 4 2] is 2, want 3 channels"},
-		{&layers.RandomPerspective{Scale: new(2.0)}, "layer random_perspective: Build: Scale is 2, want a number from 0 to 1"},
-		{&layers.RandomPerspective{Interpolation: "area"}, `layer random_perspective: Build: Interpolation is "area", want nearest or bilinear`},
-		{&layers.RandomPosterization{Factor: layers.Factor{9}}, "layer random_posterization: Build: Factor is [9], want numbers from 1 to 8"},
-		{&layers.RandomPosterization{Factor: layers.Factor{1, 2.5}}, "layer random_posterization: Build: Factor is [1 2.5], want whole numbers"},
-		{&layers.RandomSaturation{Factor: layers.Factor{2}}, "layer random_saturation: Build: Factor is [2], want numbers from -1 to 1"},
-		{&layers.RandomSharpness{Factor: f, DataFormat: "last"}, `layer random_sharpness: Build: DataFormat is "last", want channels_last or channels_first`},
-		{&layers.RandomShear{XFactor: layers.Factor{2}}, "layer random_shear: Build: XFactor is [2], want numbers from -1 to 1"},
-		{&layers.Solarization{ThresholdFactor: layers.Factor{2}}, "layer solarization: Build: ThresholdFactor is [2], want numbers from 0 to 1"},
-		{&layers.RandAugment{NumOps: new(-1)}, "layer rand_augment: Build: NumOps is -1, want a number from 0"},
-		{&layers.RandAugment{}, "layer rand_augment: Build: axis 3 of input [2 5 4 2] is 2, want 1 or 3 channels"},
-		{&layers.AugMix{NumChains: -1}, "layer aug_mix: Build: NumChains is -1, want a positive number"},
-		{&layers.AugMix{Alpha: -1}, "layer aug_mix: Build: Alpha is -1, want a number above 0"},
+		{&preprocessing.AutoContrast{ValueRange: []float64{1, 0}}, "layer auto_contrast: Build: ValueRange is [1 0], want 2 numbers in order"},
+		{&preprocessing.Equalization{Bins: -1}, "layer equalization: Build: Bins is -1, want a positive number"},
+		{&preprocessing.ContrastLimitedAdaptiveHistogramEqualization{ClipLimit: new(-1.0)}, "layer contrast_limited_adaptive_histogram_equalization: Build: ClipLimit is -1, want a number from 0"},
+		{&preprocessing.ContrastLimitedAdaptiveHistogramEqualization{TileGridSize: []int{8}}, "layer contrast_limited_adaptive_histogram_equalization: Build: TileGridSize is [8], want 2 positive numbers"},
+		{&preprocessing.MixUp{Alpha: -1}, "layer mix_up: Build: Alpha is -1, want a number above 0"},
+		{&preprocessing.CutMix{Factor: preprocessing.Factor{2}}, "layer cut_mix: Build: Factor is [2], want numbers from 0 to 1"},
+		{&preprocessing.RandomErasing{Scale: preprocessing.Factor{0, 2}}, "layer random_erasing: Build: Scale is [0 2], want numbers from 0 to 1"},
+		{&preprocessing.RandomErasing{FillValue: preprocessing.Fill{1, 2, 3}}, "layer random_erasing: Build: FillValue is [1 2 3], want 1 number, or 2 as axis 3 of input [2 5 4 2] has"},
+		{&preprocessing.RandomColorDegeneration{Factor: f}, "layer random_color_degeneration: Build: axis 3 of input [2 5 4 2] is 2, want 1 or 3 channels"},
+		{&preprocessing.RandomColorJitter{ContrastFactor: preprocessing.Factor{2}}, "layer random_color_jitter: Build: ContrastFactor: Factor is [2], want numbers from 0 to 1"},
+		{&preprocessing.RandomColorJitter{HueFactor: f}, "layer random_color_jitter: Build: HueFactor: axis 3 of input [2 5 4 2] is 2, want 3 channels"},
+		{&preprocessing.RandomElasticTransform{FillMode: "mirror"}, `layer random_elastic_transform: Build: FillMode is "mirror", want one of ["reflect" "wrap" "constant" "nearest"]`},
+		{&preprocessing.RandomElasticTransform{Scale: preprocessing.Factor{-1, 1}}, "layer random_elastic_transform: Build: Scale is [-1 1], want numbers from 0 to 1"},
+		{&preprocessing.RandomGaussianBlur{KernelSize: layers.PerAxis{4}}, "layer random_gaussian_blur: Build: KernelSize is [4], want odd numbers"},
+		{&preprocessing.RandomGaussianBlur{Sigma: preprocessing.Factor{3}}, "layer random_gaussian_blur: Build: Sigma is [3], want numbers from 0 to 1"},
+		{&preprocessing.RandomHue{}, "layer random_hue: Build: Factor is [], want 1 or 2 numbers"},
+		{&preprocessing.RandomHue{Factor: f}, "layer random_hue: Build: axis 3 of input [2 5 4 2] is 2, want 3 channels"},
+		{&preprocessing.RandomPerspective{Scale: new(2.0)}, "layer random_perspective: Build: Scale is 2, want a number from 0 to 1"},
+		{&preprocessing.RandomPerspective{Interpolation: "area"}, `layer random_perspective: Build: Interpolation is "area", want nearest or bilinear`},
+		{&preprocessing.RandomPosterization{Factor: preprocessing.Factor{9}}, "layer random_posterization: Build: Factor is [9], want numbers from 1 to 8"},
+		{&preprocessing.RandomPosterization{Factor: preprocessing.Factor{1, 2.5}}, "layer random_posterization: Build: Factor is [1 2.5], want whole numbers"},
+		{&preprocessing.RandomSaturation{Factor: preprocessing.Factor{2}}, "layer random_saturation: Build: Factor is [2], want numbers from -1 to 1"},
+		{&preprocessing.RandomSharpness{Factor: f, DataFormat: "last"}, `layer random_sharpness: Build: DataFormat is "last", want channels_last or channels_first`},
+		{&preprocessing.RandomShear{XFactor: preprocessing.Factor{2}}, "layer random_shear: Build: XFactor is [2], want numbers from -1 to 1"},
+		{&preprocessing.Solarization{ThresholdFactor: preprocessing.Factor{2}}, "layer solarization: Build: ThresholdFactor is [2], want numbers from 0 to 1"},
+		{&preprocessing.RandAugment{NumOps: new(-1)}, "layer rand_augment: Build: NumOps is -1, want a number from 0"},
+		{&preprocessing.RandAugment{}, "layer rand_augment: Build: axis 3 of input [2 5 4 2] is 2, want 1 or 3 channels"},
+		{&preprocessing.AugMix{NumChains: -1}, "layer aug_mix: Build: NumChains is -1, want a positive number"},
+		{&preprocessing.AugMix{Alpha: -1}, "layer aug_mix: Build: Alpha is -1, want a number above 0"},
 	} {
 		layertest.BadField(t, c.layer, c.want, photos)
 	}
@@ -279,6 +284,6 @@ func TestAugmentErrors(t *testing.T) {
 		{[]op.Type{image, image, image}, "layer mix_up: Build: got 3 inputs, want images, or images and labels"},
 		{[]op.Type{{DType: dtype.Float32, Shape: op.Shape{2, 5, 4}}}, "layer mix_up: Build: input [2 5 4] has 3 axes, want at least 4"},
 	} {
-		layertest.BadField(t, &layers.MixUp{}, c.want, c.in...)
+		layertest.BadField(t, &preprocessing.MixUp{}, c.want, c.in...)
 	}
 }

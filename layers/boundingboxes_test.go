@@ -7,6 +7,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // TestMaxNumBoundingBoxes: Keras's example, and one with more boxes.
@@ -16,7 +17,7 @@ func TestMaxNumBoundingBoxes(t *testing.T) {
 		1: {10, 20, 100, 150},
 		3: {10, 20, 100, 150, 50, 60, 200, 250, -1, -1, -1, -1},
 	} {
-		y := layers.Apply(&layers.MaxNumBoundingBoxes{MaxNumber: n}, layers.Pass{},
+		y := layers.Apply(&preprocessing.MaxNumBoundingBoxes{MaxNumber: n}, layers.Pass{},
 			tensor.Tuple(tensor.New(boxes, 1, 2, 4), tensor.New([]int32{7, 9}, 1, 2))).Unpack()
 		if got, err := y[0].Values(); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%d boxes: got %v, %v, want %v", n, got, err, want)
@@ -25,8 +26,8 @@ func TestMaxNumBoundingBoxes(t *testing.T) {
 			t.Errorf("labels of %d boxes: got %v, %v", n, got, err)
 		}
 	}
-	layertest.BadField(t, &layers.MaxNumBoundingBoxes{MaxNumber: 2},
+	layertest.BadField(t, &preprocessing.MaxNumBoundingBoxes{MaxNumber: 2},
 		"layer max_num_bounding_boxes: Build: labels are [? 5], want one for each of the boxes [? 4 4]", f32(-1, 4, 4), f32(-1, 5))
-	layertest.BadField(t, &layers.MaxNumBoundingBoxes{MaxNumber: 2},
+	layertest.BadField(t, &preprocessing.MaxNumBoundingBoxes{MaxNumber: 2},
 		"layer max_num_bounding_boxes: Build: boxes are [? ? 4], want [batch n 4] with a number n that is known", f32(-1, -1, 4), f32(-1, 5))
 }

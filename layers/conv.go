@@ -125,7 +125,7 @@ func (l *Conv3D) CheckInput(in ...Shape) error { return l.conv.check(3, in) }
 
 // Call computes the layer on x.
 func (l *Conv1D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	x = l.conv.windows.field.channelsLast(x)
+	x = l.conv.windows.Field.ChannelsLast(x)
 	return l.conv.close(l.conv.conv(x, l.kernel.Value(), l.groups))
 }
 
@@ -147,7 +147,7 @@ func (l *Conv1D) make(n int, in []Shape, paddings ...string) error {
 	if c.Filters%l.groups != 0 {
 		return fmt.Errorf("Filters is %d, want a multiple of Groups, %d", c.Filters, l.groups)
 	}
-	if err := l.conv.windows.of(n, "KernelSize", c.KernelSize, c.Strides, c.DilationRate, c.Padding, paddings...); err != nil {
+	if err := l.conv.windows.Of(n, "KernelSize", c.KernelSize, c.Strides, c.DilationRate, c.Padding, paddings...); err != nil {
 		return err
 	}
 	if err := l.conv.open(n, c.DataFormat, in); err != nil {
@@ -159,7 +159,7 @@ func (l *Conv1D) make(n int, in []Shape, paddings ...string) error {
 	if err := l.conv.output(&l.Base, c.Activation, c.ActivityRegularizer); err != nil {
 		return err
 	}
-	shape := slices.Concat(Shape(l.conv.windows.size), Shape{l.conv.channels / l.groups, c.Filters})
+	shape := slices.Concat(Shape(l.conv.windows.Size), Shape{l.conv.channels / l.groups, c.Filters})
 	var err error
 	l.kernel, err = l.AddWeight("kernel", shape, c.KernelInitializer,
 		Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))

@@ -84,7 +84,7 @@ func (l *DepthwiseConv2D) CheckInput(in ...Shape) error { return l.conv.check(2,
 
 // Call computes the layer on x.
 func (l *DepthwiseConv1D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return l.conv.close(l.conv.depthwise(l.conv.windows.field.channelsLast(x), l.kernel))
+	return l.conv.close(l.conv.depthwise(l.conv.windows.Field.ChannelsLast(x), l.kernel))
 }
 
 // Call computes the layer on x.
@@ -94,7 +94,7 @@ func (l *DepthwiseConv2D) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 
 func (l *DepthwiseConv1D) make(n int, in []Shape) error {
 	c := Defaults(*l)
-	if err := l.conv.windows.of(n, "KernelSize", c.KernelSize, c.Strides, c.DilationRate, c.Padding, "valid", "same"); err != nil {
+	if err := l.conv.windows.Of(n, "KernelSize", c.KernelSize, c.Strides, c.DilationRate, c.Padding, "valid", "same"); err != nil {
 		return err
 	}
 	if err := l.conv.open(n, c.DataFormat, in); err != nil {
@@ -107,7 +107,7 @@ func (l *DepthwiseConv1D) make(n int, in []Shape) error {
 	if err := l.conv.output(&l.Base, c.Activation, c.ActivityRegularizer); err != nil {
 		return err
 	}
-	shape := slices.Concat(Shape(l.conv.windows.size), Shape{l.conv.channels, *c.DepthMultiplier})
+	shape := slices.Concat(Shape(l.conv.windows.Size), Shape{l.conv.channels, *c.DepthMultiplier})
 	l.kernel, err = l.AddWeight("kernel", shape, c.DepthwiseInitializer,
 		Regularizer(c.DepthwiseRegularizer), Constraint(c.DepthwiseConstraint))
 	if err != nil || !*c.UseBias {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // ConvLSTM1D is an [LSTM] whose products are convolutions, for sequences of
@@ -193,17 +194,17 @@ func (c *convLSTMCell) Config() Config { return Config{} }
 // Build makes the weights.
 func (c *convLSTMCell) Build(in ...Shape) error {
 	f := &c.fields
-	if err := positive("Filters", f.Filters); err != nil {
+	if err := support.Positive("Filters", f.Filters); err != nil {
 		return err
 	}
 	w := &c.conv.windows
-	if err := w.of(c.axes, "KernelSize", f.KernelSize, f.Strides, f.DilationRate, f.Padding, "valid", "same"); err != nil {
+	if err := w.Of(c.axes, "KernelSize", f.KernelSize, f.Strides, f.DilationRate, f.Padding, "valid", "same"); err != nil {
 		return err
 	}
 	if err := c.conv.open(c.axes, f.DataFormat, in); err != nil {
 		return err
 	}
-	if n := unknowns(in[0][1:]); n > 0 {
+	if n := support.Unknowns(in[0][1:]); n > 0 {
 		return fmt.Errorf("a step is %v, want sizes that are known: the states depend on them", in[0])
 	}
 	d := cellFields{
@@ -216,13 +217,13 @@ func (c *convLSTMCell) Build(in ...Shape) error {
 	if *f.UnitForgetBias {
 		d.adjust = forgetOnes(f.Filters)
 	}
-	size := Shape(w.size)
+	size := Shape(w.Size)
 	if err := c.weigh(&c.Base, d, slices.Concat(size, Shape{c.conv.channels, 4 * f.Filters}), slices.Concat(size, Shape{f.Filters, 4 * f.Filters})); err != nil {
 		return err
 	}
-	x := w.field.channelsLast(tensor.Placeholder(c.ComputeDType(), in[0]...))
+	x := w.Field.ChannelsLast(tensor.Placeholder(c.ComputeDType(), in[0]...))
 	y := c.conv.conv(x, tensor.Placeholder(c.ComputeDType(), slices.Concat(size, Shape{c.conv.channels, f.Filters})...), 1)
-	c.shape = w.field.restore(y).Shape()[1:].Clone()
+	c.shape = w.Field.Restore(y).Shape()[1:].Clone()
 	return nil
 }
 
@@ -235,12 +236,12 @@ func (c *convLSTMCell) StateShapes() []Shape { return []Shape{c.shape, c.shape} 
 // Call computes a step.
 func (c *convLSTMCell) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	in, states := unpackCell(x, 2)
-	field := &c.conv.windows.field
-	z := c.conv.conv(field.channelsLast(c.drop(p, in)), c.kernel.Value(), 1)
+	field := &c.conv.windows.Field
+	z := c.conv.conv(field.ChannelsLast(c.drop(p, in)), c.kernel.Value(), 1)
 	if c.bias != nil {
 		z = z.Add(c.bias.Value())
 	}
-	h := field.channelsLast(states[0])
+	h := field.ChannelsLast(states[0])
 	u, axis := c.recurrent.Value(), h.Rank()-1
 	same := tensor.ConvOptions{Padding: "same"}
 	var q *tensor.Tensor
@@ -255,7 +256,7 @@ func (c *convLSTMCell) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	}
 	z = z.Widen().Add(q)
 	gate := func(g int) *tensor.Tensor { return z.Slice(axis, g*c.units, (g+1)*c.units) }
-	out, state := lstmStep(gate(0), gate(1), gate(2), gate(3), field.channelsLast(states[1]).Widen(), c.activation, c.gate)
-	out = field.restore(out.Cast(in.DType()))
-	return tensor.Tuple(out, out, field.restore(state.Cast(in.DType())))
+	out, state := lstmStep(gate(0), gate(1), gate(2), gate(3), field.ChannelsLast(states[1]).Widen(), c.activation, c.gate)
+	out = field.Restore(out.Cast(in.DType()))
+	return tensor.Tuple(out, out, field.Restore(state.Cast(in.DType())))
 }

@@ -93,7 +93,7 @@ func (l *SeparableConv2D) CheckInput(in ...Shape) error { return l.conv.check(2,
 
 // Call computes the layer on x.
 func (l *SeparableConv1D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	y := l.conv.depthwise(l.conv.windows.field.channelsLast(x), l.depthwise)
+	y := l.conv.depthwise(l.conv.windows.Field.ChannelsLast(x), l.depthwise)
 	return l.conv.close(y.Conv(l.pointwise.Value(), tensor.ConvOptions{}))
 }
 
@@ -107,7 +107,7 @@ func (l *SeparableConv1D) make(n int, in []Shape) error {
 	if c.Filters <= 0 {
 		return fmt.Errorf("Filters is %d, want a positive number", c.Filters)
 	}
-	if err := l.conv.windows.of(n, "KernelSize", c.KernelSize, c.Strides, c.DilationRate, c.Padding, "valid", "same"); err != nil {
+	if err := l.conv.windows.Of(n, "KernelSize", c.KernelSize, c.Strides, c.DilationRate, c.Padding, "valid", "same"); err != nil {
 		return err
 	}
 	if err := l.conv.open(n, c.DataFormat, in); err != nil {
@@ -120,7 +120,7 @@ func (l *SeparableConv1D) make(n int, in []Shape) error {
 	if err := l.conv.output(&l.Base, c.Activation, c.ActivityRegularizer); err != nil {
 		return err
 	}
-	shape := slices.Concat(Shape(l.conv.windows.size), Shape{l.conv.channels, *c.DepthMultiplier})
+	shape := slices.Concat(Shape(l.conv.windows.Size), Shape{l.conv.channels, *c.DepthMultiplier})
 	l.depthwise, err = l.AddWeight("depthwise_kernel", shape, c.DepthwiseInitializer,
 		Regularizer(c.DepthwiseRegularizer), Constraint(c.DepthwiseConstraint))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Conv1DTranspose computes activation(y + bias), where each step of x adds its
@@ -130,9 +131,9 @@ func (l *Conv3DTranspose) CheckInput(in ...Shape) error { return l.conv.check(3,
 // Call computes the layer on x.
 func (l *Conv1DTranspose) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	w := &l.conv.windows
-	x = w.field.channelsLast(x)
+	x = w.Field.ChannelsLast(x)
 	shape := x.Shape().Clone()
-	n := len(w.size)
+	n := len(w.Size)
 	shape[n+1] = l.kernel.Shape()[n]
 	low, high := make([]int, n), make([]int, n)
 	for i := range n {
@@ -140,7 +141,7 @@ func (l *Conv1DTranspose) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 			shape[i+1], low[i], high[i] = l.axis(i, x.Dim(i+1))
 		}
 	}
-	y := x.ConvTranspose(l.kernel.Value(), shape, tensor.ConvOptions{Stride: w.stride, Dilation: w.dilation, Low: low, High: high})
+	y := x.ConvTranspose(l.kernel.Value(), shape, tensor.ConvOptions{Stride: w.Stride, Dilation: w.Dilation, Low: low, High: high})
 	return l.conv.close(y)
 }
 
@@ -148,12 +149,12 @@ func (l *Conv1DTranspose) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 // has steps, and the padding of the convolution that this is the gradient of:
 // with it, that convolution has as many windows as there are steps.
 func (l *Conv1DTranspose) axis(i, steps int) (size, low, high int) {
-	e, stride := l.conv.windows.extent(i), l.conv.windows.stride[i]
+	e, stride := l.conv.windows.Extent(i), l.conv.windows.Stride[i]
 	all := (steps-1)*stride + e // what the windows reach over
 	switch {
-	case l.conv.windows.padding == "valid" && l.extra == nil:
+	case l.conv.windows.Padding == "valid" && l.extra == nil:
 		size = all - e + max(e, stride)
-	case l.conv.windows.padding == "valid":
+	case l.conv.windows.Padding == "valid":
 		size = all + l.extra[i]
 	case l.extra == nil:
 		size, low = steps*stride, max(e-stride, 0)/2
@@ -179,16 +180,16 @@ func (l *Conv1DTranspose) make(n int, in []Shape) error {
 		return fmt.Errorf("Filters is %d, want a positive number", c.Filters)
 	}
 	w := &l.conv.windows
-	err := w.of(n, "KernelSize", c.KernelSize, c.Strides, c.DilationRate, c.Padding, "valid", "same")
+	err := w.Of(n, "KernelSize", c.KernelSize, c.Strides, c.DilationRate, c.Padding, "valid", "same")
 	if err != nil {
 		return err
 	}
 	if c.OutputPadding != nil {
-		if l.extra, err = c.OutputPadding.each("OutputPadding", n, 0); err != nil {
+		if l.extra, err = support.EachAxis(c.OutputPadding, "OutputPadding", n, 0); err != nil {
 			return err
 		}
 		for i, p := range l.extra {
-			if p >= w.stride[i] {
+			if p >= w.Stride[i] {
 				return fmt.Errorf("OutputPadding is %v, want less than Strides, %v", []int(c.OutputPadding), []int(c.Strides))
 			}
 		}
@@ -199,7 +200,7 @@ func (l *Conv1DTranspose) make(n int, in []Shape) error {
 	if err := l.conv.output(&l.Base, c.Activation, c.ActivityRegularizer); err != nil {
 		return err
 	}
-	shape := slices.Concat(Shape(w.size), Shape{c.Filters, l.conv.channels})
+	shape := slices.Concat(Shape(w.Size), Shape{c.Filters, l.conv.channels})
 	l.kernel, err = l.AddWeight("kernel", shape, c.KernelInitializer,
 		Regularizer(c.KernelRegularizer), Constraint(c.KernelConstraint))
 	if err != nil || !*c.UseBias {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/activations"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Dense computes activation(x·kernel + bias) over the last axis of x.
@@ -40,7 +41,7 @@ func (d *Dense) Build(in ...Shape) (err error) {
 	if c.Units <= 0 {
 		return fmt.Errorf("Units is %d, want a positive number", c.Units)
 	}
-	features, err := lastAxis(in)
+	features, err := support.LastAxis(in)
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (d *Dense) Build(in ...Shape) (err error) {
 
 // CheckInput wants at least two axes, the last as the kernel has it.
 func (d *Dense) CheckInput(in ...Shape) error {
-	features, err := lastAxis(in)
+	features, err := support.LastAxis(in)
 	if want := d.kernel.Shape()[0]; err == nil && features != want {
 		return fmt.Errorf("the last axis of input %v is %d, want %d", in[0], features, want)
 	}
@@ -74,8 +75,8 @@ func (d *Dense) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (d *Dense) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	wantFloats(x)
-	return d.activation(overLast(x, d.Units, func(x *tensor.Tensor) *tensor.Tensor {
+	support.CheckFloats(x)
+	return d.activation(support.OverLast(x, d.Units, func(x *tensor.Tensor) *tensor.Tensor {
 		y := d.float8.product(p, x, d.kernel, (*tensor.Tensor).MatMul)
 		if d.bias != nil {
 			y = y.Add(d.bias.Value())
@@ -83,18 +84,3 @@ func (d *Dense) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 		return y
 	}))
 }
-
-// overLast applies f, which makes n of the last axis of a matrix, to x: one
-// product of two matrices, whatever the rank. While a model is built a shape
-// with several unknown axes cannot be folded, nor need it be.
-func overLast(x *tensor.Tensor, n int, f func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
-	shape := x.Shape().Clone()
-	shape[len(shape)-1] = n
-	if len(shape) <= 2 || unknowns(shape) > 1 {
-		return f(x)
-	}
-	return f(x.Reshape(foldedRows(x.Shape()), x.Dim(-1))).Reshape(shape...)
-}
-
-// foldedRows is the product of all axes but the last, or tensor.Unknown.
-func foldedRows(s Shape) int { return s[:len(s)-1].Size() }

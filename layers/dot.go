@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Dot multiplies two tensors, sample by sample, and sums over an axis of each.
@@ -50,7 +51,7 @@ func (d *Dot) CheckInput(in ...Shape) error {
 // Call computes the layer on the tuple x.
 func (d *Dot) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	a, b := x.Unpack()[0], x.Unpack()[1]
-	wantFloats(a)
+	support.CheckFloats(a)
 	if d.Normalize {
 		// In float32, and rounded to be multiplied: norms may exceed float16.
 		a = unit(a.Cast(a.DType().Accumulator()), d.axes[0]).Cast(a.DType())

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Dropout sets a random share of its input to 0 while training and multiplies
@@ -30,7 +31,7 @@ func (d *Dropout) Config() Config { return Config{d.Name, d.DType} }
 
 // Build makes the state of the random numbers.
 func (d *Dropout) Build(in ...Shape) error {
-	s, err := single(in, 0)
+	s, err := support.Single(in, 0)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (d *Dropout) Build(in ...Shape) error {
 
 // Call computes the layer on x.
 func (d *Dropout) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	wantFloats(x)
+	support.CheckFloats(x)
 	if !d.drops(p, x) {
 		return x
 	}
@@ -73,7 +74,7 @@ func (d *SpatialDropout1D) Config() Config { return Config{d.Name, d.DType} }
 
 // Build makes the state of the random numbers.
 func (d *SpatialDropout1D) Build(in ...Shape) (err error) {
-	if _, err = new(field).of("channels_last", in, 1); err != nil {
+	if _, err = new(support.Field).Of("channels_last", in, 1); err != nil {
 		return err
 	}
 	d.state, err = d.rateState(d.Rate, d.Seed)
@@ -82,13 +83,13 @@ func (d *SpatialDropout1D) Build(in ...Shape) (err error) {
 
 // CheckInput wants three axes.
 func (d *SpatialDropout1D) CheckInput(in ...Shape) error {
-	_, err := new(field).of("channels_last", in, 1)
+	_, err := new(support.Field).Of("channels_last", in, 1)
 	return err
 }
 
 // Call computes the layer on x.
 func (d *SpatialDropout1D) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	return dropChannels(p, x, d.state, d.Rate, field{})
+	return dropChannels(p, x, d.state, d.Rate, support.Field{})
 }
 
 // SpatialDropout2D drops whole channels of images (Tompson et al. 2015).
@@ -103,7 +104,7 @@ type SpatialDropout2D struct {
 	Base
 	PassesMask
 	state *tensor.Variable
-	field field
+	field support.Field
 }
 
 // Config returns the fields Name and DType.
@@ -120,7 +121,7 @@ func (d *SpatialDropout2D) Build(in ...Shape) (err error) {
 
 // CheckInput wants four axes.
 func (d *SpatialDropout2D) CheckInput(in ...Shape) error {
-	_, err := d.field.of(Defaults(*d).DataFormat, in, 2)
+	_, err := d.field.Of(Defaults(*d).DataFormat, in, 2)
 	return err
 }
 
@@ -141,7 +142,7 @@ type SpatialDropout3D struct {
 	Base
 	PassesMask
 	state *tensor.Variable
-	field field
+	field support.Field
 }
 
 // Config returns the fields Name and DType.
@@ -158,7 +159,7 @@ func (d *SpatialDropout3D) Build(in ...Shape) (err error) {
 
 // CheckInput wants five axes.
 func (d *SpatialDropout3D) CheckInput(in ...Shape) error {
-	_, err := d.field.of(Defaults(*d).DataFormat, in, 3)
+	_, err := d.field.Of(Defaults(*d).DataFormat, in, 3)
 	return err
 }
 
@@ -168,14 +169,14 @@ func (d *SpatialDropout3D) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 }
 
 // dropChannels is Dropout with one decision for each sample and channel.
-func dropChannels(p Pass, x *tensor.Tensor, state *tensor.Variable, rate float64, f field) *tensor.Tensor {
-	wantFloats(x)
+func dropChannels(p Pass, x *tensor.Tensor, state *tensor.Variable, rate float64, f support.Field) *tensor.Tensor {
+	support.CheckFloats(x)
 	if !p.Training || rate == 0 || x.Symbolic() {
 		return x
 	}
 	shape := x.Shape().Clone()
 	for i := range len(shape) - 2 {
-		shape[f.first()+i] = 1
+		shape[f.First()+i] = 1
 	}
 	return drop(x, state, rate, shape)
 }
@@ -190,13 +191,6 @@ func (b *Base) rateState(rate float64, seed *int64) (*tensor.Variable, error) {
 		return nil, nil
 	}
 	return b.AddRandomState(seed), nil
-}
-
-// wantFloats reports inputs that a layer cannot compute with.
-func wantFloats(x *tensor.Tensor) {
-	if !x.DType().IsFloat() {
-		tensor.Fail("Call", "got %v, want floats; Cast the data, or use keras.Input(…), which is for floats", x.Type())
-	}
 }
 
 // noiseFits checks a NoiseShape field for inputs of shape s.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/activations"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 	"github.com/mezzo-ml/mezzo/layers/spec"
 )
 
@@ -44,7 +45,7 @@ func (e *EinsumDense) Config() Config { return Config{e.Name, e.DType} }
 // Build makes the weights for inputs of shape in.
 func (e *EinsumDense) Build(in ...Shape) error {
 	c := Defaults(*e)
-	s, err := single(in, 1)
+	s, err := support.Single(in, 1)
 	if err != nil {
 		return err
 	}
@@ -163,12 +164,12 @@ func (e *EinsumDense) CheckInput(in ...Shape) error {
 			axes, sizes = append(axes, i), append(sizes, e.kernel.Shape()[j])
 		}
 	}
-	return e.checkAxes(in, axes, sizes)
+	return support.CheckAxes(in, e.InputShapes()[0], axes, sizes)
 }
 
 // Call computes the layer on x.
 func (e *EinsumDense) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	wantFloats(x)
+	support.CheckFloats(x)
 	y := e.float8.product(p, x, e.kernel, func(x, k *tensor.Tensor) *tensor.Tensor {
 		return tensor.Einsum(e.equation.x+","+e.equation.y+"->"+e.equation.out, x, k)
 	})

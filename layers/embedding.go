@@ -3,6 +3,7 @@ package layers
 import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Embedding turns indices into rows of a table. Rows are read in the type of
@@ -43,10 +44,10 @@ func (e *Embedding) Build(in ...Shape) (err error) {
 
 // addTable makes the weight of an embedding with these fields.
 func (b *Base) addTable(inputDim, outputDim int, initializer, regularizer, constraint, activityRegularizer string) (*Weight, error) {
-	if err := positive("InputDim", inputDim); err != nil {
+	if err := support.Positive("InputDim", inputDim); err != nil {
 		return nil, err
 	}
-	if err := positive("OutputDim", outputDim); err != nil {
+	if err := support.Positive("OutputDim", outputDim); err != nil {
 		return nil, err
 	}
 	if err := b.SetActivityRegularizer(activityRegularizer); err != nil {
@@ -58,7 +59,7 @@ func (b *Base) addTable(inputDim, outputDim int, initializer, regularizer, const
 
 // CheckInput wants one input.
 func (e *Embedding) CheckInput(in ...Shape) error {
-	_, err := single(in, 1)
+	_, err := support.Single(in, 1)
 	return err
 }
 
@@ -70,20 +71,12 @@ func (e *Embedding) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 // lookUp reads rows of a table as d, and makes a mask of the indices that are
 // not 0 if maskZero.
 func lookUp(x *tensor.Tensor, table *Weight, d dtype.DType, maskZero bool) *tensor.Tensor {
-	x = indices(x)
+	x = support.Indices(x)
 	y := table.Variable.Value().Gather(x).Cast(d)
 	if !maskZero {
 		return y
 	}
 	return y.WithMask(x.NotEqual(tensor.Scalar(x.DType(), 0)))
-}
-
-// indices returns x, integers or floats, as int32 or int64.
-func indices(x *tensor.Tensor) *tensor.Tensor {
-	if x.DType() == dtype.Int64 {
-		return x
-	}
-	return x.Cast(dtype.Int32)
 }
 
 // Masking makes a mask that is false at the places, on all axes but the last,
@@ -106,7 +99,7 @@ func (m *Masking) Build(in ...Shape) error { return m.CheckInput(in...) }
 
 // CheckInput wants at least two axes.
 func (m *Masking) CheckInput(in ...Shape) error {
-	_, err := single(in, 2)
+	_, err := support.Single(in, 2)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // GroupNormalization subtracts the mean of each group of channels of each
@@ -40,14 +41,14 @@ func (g *GroupNormalization) Config() Config { return Config{g.Name, g.DType} }
 // Build makes the weights for inputs of shape in.
 func (g *GroupNormalization) Build(in ...Shape) error {
 	c := Defaults(*g)
-	s, err := single(in, 2)
+	s, err := support.Single(in, 2)
 	if err != nil {
 		return err
 	}
 	if g.axis, err = s.Axis(*c.Axis); err != nil || g.axis == 0 {
 		return fmt.Errorf("Axis is %d, want an axis of input %v after the batch", *c.Axis, s)
 	}
-	if g.channels, err = knownAxis(s, g.axis); err != nil {
+	if g.channels, err = support.KnownAxis(s, g.axis); err != nil {
 		return err
 	}
 	if g.groups = *c.Groups; g.groups == -1 {
@@ -56,7 +57,7 @@ func (g *GroupNormalization) Build(in ...Shape) error {
 	if g.groups <= 0 || g.channels%g.groups != 0 {
 		return fmt.Errorf("Groups is %d, want -1 or a number that divides the %d channels of input %v", *c.Groups, g.channels, s)
 	}
-	if g.epsilon, err = notNegative("Epsilon", *c.Epsilon); err != nil {
+	if g.epsilon, err = support.NotNegative("Epsilon", *c.Epsilon); err != nil {
 		return err
 	}
 	g.SetAutocast(false)
@@ -68,7 +69,7 @@ func (g *GroupNormalization) Build(in ...Shape) error {
 
 // CheckInput wants the number of axes it was built for, and the channels.
 func (g *GroupNormalization) CheckInput(in ...Shape) error {
-	return g.checkAxes(in, []int{g.axis}, Shape{g.channels})
+	return support.CheckAxes(in, g.InputShapes()[0], []int{g.axis}, Shape{g.channels})
 }
 
 // Call computes the layer on x.
@@ -79,13 +80,13 @@ func (g *GroupNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 		o := tensor.BatchNormOptions{Epsilon: g.epsilon, Groups: g.groups, DType: g.ComputeDType()}
 		return x.Reshape(shape[0], shape[1:g.axis].Size(), g.channels).BatchNorm(gain, shift, o).Reshape(shape...)
 	}
-	x = x.Cast(g.widest(x))
+	x = x.Cast(support.Widest(g.Policy(), x))
 	shape := x.Shape()
 	split := slices.Insert(shape.Clone(), g.axis, g.groups)
 	split[g.axis+1] /= g.groups
 	_, centered, variance := moments(x.Reshape(split...), others(len(split), g.axis)[1:])
 	y := centered.Mul(variance.AddScalar(g.epsilon).Rsqrt()).Reshape(shape...)
-	onAxis := along(shape, []int{g.axis})
+	onAxis := support.Along(shape, []int{g.axis})
 	if g.gamma != nil {
 		y = y.Mul(g.gamma.Value().CastLike(x).Reshape(onAxis...))
 	}
@@ -117,7 +118,7 @@ func (r *RMSNormalization) Config() Config { return Config{r.Name, r.DType} }
 // Build makes the weight for inputs of shape in.
 func (r *RMSNormalization) Build(in ...Shape) error {
 	c := Defaults(*r)
-	s, err := single(in, 1)
+	s, err := support.Single(in, 1)
 	if err != nil {
 		return err
 	}
@@ -126,11 +127,11 @@ func (r *RMSNormalization) Build(in ...Shape) error {
 	}
 	sizes := make(Shape, len(r.axes))
 	for i, a := range r.axes {
-		if sizes[i], err = knownAxis(s, a); err != nil {
+		if sizes[i], err = support.KnownAxis(s, a); err != nil {
 			return err
 		}
 	}
-	if r.epsilon, err = notNegative("Epsilon", *c.Epsilon); err != nil {
+	if r.epsilon, err = support.NotNegative("Epsilon", *c.Epsilon); err != nil {
 		return err
 	}
 	r.SetAutocast(false)
@@ -141,7 +142,7 @@ func (r *RMSNormalization) Build(in ...Shape) error {
 // CheckInput wants the number of axes it was built for, and the sizes of those
 // it normalizes.
 func (r *RMSNormalization) CheckInput(in ...Shape) error {
-	return r.checkAxes(in, r.axes, r.scale.Shape())
+	return support.CheckAxes(in, r.InputShapes()[0], r.axes, r.scale.Shape())
 }
 
 // Call computes the layer on x.
@@ -149,8 +150,8 @@ func (r *RMSNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	if trailing(r.axes, x) {
 		return r.normalizeRows(x, r.scale, nil, r.scale.Shape(), tensor.LayerNormOptions{Epsilon: r.epsilon, Uncentered: true})
 	}
-	x = x.Cast(r.widest(x))
-	scale := r.scale.Value().CastLike(x).Reshape(along(x.Shape(), r.axes)...)
+	x = x.Cast(support.Widest(r.Policy(), x))
+	scale := r.scale.Value().CastLike(x).Reshape(support.Along(x.Shape(), r.axes)...)
 	return x.Mul(x.Square().MeanKeep(r.axes...).AddScalar(r.epsilon).Rsqrt()).Mul(scale).Cast(r.ComputeDType())
 }
 
@@ -177,7 +178,7 @@ func (u *UnitNormalization) Build(in ...Shape) error {
 
 // CheckInput wants inputs that have the axes.
 func (u *UnitNormalization) CheckInput(in ...Shape) error {
-	s, err := single(in, 1)
+	s, err := support.Single(in, 1)
 	if err == nil {
 		u.axes, err = someAxes(s, Defaults(*u).Axis)
 	}
@@ -186,7 +187,7 @@ func (u *UnitNormalization) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (u *UnitNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	return unit(x.Cast(u.widest(x)), u.axes...).Cast(u.ComputeDType())
+	return unit(x.Cast(support.Widest(u.Policy(), x)), u.axes...).Cast(u.ComputeDType())
 }
 
 // unit divides x by its Euclidean norm over axes, no axes meaning all of them.
@@ -200,5 +201,5 @@ func someAxes(s Shape, axes []int) ([]int, error) {
 	if len(axes) == 0 {
 		return nil, fmt.Errorf("Axis is %v, want at least one axis of input %v", axes, s)
 	}
-	return normalAxes(s, axes)
+	return support.NormalAxes(s, axes)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // GroupQueryAttention is MultiHeadAttention in which groups of neighbouring
@@ -52,17 +53,17 @@ func (g *GroupQueryAttention) Config() Config { return Config{g.Name, g.DType} }
 // Build makes the projections.
 func (g *GroupQueryAttention) Build(in ...Shape) (err error) {
 	c := Defaults(*g)
-	if err := positive("HeadDim", c.HeadDim); err != nil {
+	if err := support.Positive("HeadDim", c.HeadDim); err != nil {
 		return err
 	}
-	if err := positive("NumQueryHeads", c.NumQueryHeads); err != nil {
+	if err := support.Positive("NumQueryHeads", c.NumQueryHeads); err != nil {
 		return err
 	}
 	if c.NumKeyValueHeads <= 0 || c.NumQueryHeads%c.NumKeyValueHeads != 0 {
 		return fmt.Errorf("NumKeyValueHeads is %d, want a positive number that divides the %d query heads", c.NumKeyValueHeads, c.NumQueryHeads)
 	}
 	if c.SlidingWindow != nil {
-		if err := positive("SlidingWindow", *c.SlidingWindow); err != nil {
+		if err := support.Positive("SlidingWindow", *c.SlidingWindow); err != nil {
 			return err
 		}
 	}
@@ -71,7 +72,7 @@ func (g *GroupQueryAttention) Build(in ...Shape) (err error) {
 	}
 	inputs, _ := attentionInputs(in, c.UseAttentionMask)
 	q, v, k := inputs[0], inputs[1], inputs[2]
-	features, err := knownAxis(q, -1)
+	features, err := support.KnownAxis(q, -1)
 	if err != nil {
 		return err
 	}

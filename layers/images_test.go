@@ -11,6 +11,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // TestKerasImages compares resizing and cropping with Keras, cropping at random
@@ -59,38 +60,44 @@ var photos = op.Type{DType: dtype.Float32, Shape: op.Shape{2, 5, 4, 2}}
 func imageLayers() (cases []layerCase) {
 	wide := []float64{-100, 100}
 	for _, make := range []func() layers.Layer{
-		func() layers.Layer { return &layers.Resizing{Height: 3, Width: 6} },
+		func() layers.Layer { return &preprocessing.Resizing{Height: 3, Width: 6} },
 		func() layers.Layer {
-			return &layers.Resizing{Height: 3, Width: 6, PadToAspectRatio: true, Interpolation: "bicubic"}
-		},
-		func() layers.Layer { return &layers.CenterCrop{Height: 3, Width: 2, DataFormat: "channels_first"} },
-		func() layers.Layer { return &layers.RandomCrop{Height: 3, Width: 2} },
-		func() layers.Layer { return &layers.RandomFlip{} },
-		func() layers.Layer { return &layers.RandomFlip{Mode: "horizontal", DataFormat: "channels_first"} },
-		func() layers.Layer { return &layers.RandomContrast{Factor: layers.Factor{0.5}, ValueRange: wide} },
-		func() layers.Layer {
-			return &layers.RandomBrightness{Factor: layers.Factor{-0.1, 0.2}, ValueRange: wide}
-		},
-		func() layers.Layer { return &layers.RandomInvert{Factor: layers.Factor{0.5, 0.5}} },
-		func() layers.Layer { return &layers.RandomRotation{Factor: layers.Factor{0.3}} },
-		func() layers.Layer {
-			return &layers.RandomZoom{HeightFactor: layers.Factor{0.3}, FillMode: "wrap", DataFormat: "channels_first"}
+			return &preprocessing.Resizing{Height: 3, Width: 6, PadToAspectRatio: true, Interpolation: "bicubic"}
 		},
 		func() layers.Layer {
-			return &layers.RandomTranslation{HeightFactor: layers.Factor{0.3}, WidthFactor: layers.Factor{0.2}, FillMode: "constant", Seed: new(int64(7))}
+			return &preprocessing.CenterCrop{Height: 3, Width: 2, DataFormat: "channels_first"}
+		},
+		func() layers.Layer { return &preprocessing.RandomCrop{Height: 3, Width: 2} },
+		func() layers.Layer { return &preprocessing.RandomFlip{} },
+		func() layers.Layer {
+			return &preprocessing.RandomFlip{Mode: "horizontal", DataFormat: "channels_first"}
+		},
+		func() layers.Layer {
+			return &preprocessing.RandomContrast{Factor: preprocessing.Factor{0.5}, ValueRange: wide}
+		},
+		func() layers.Layer {
+			return &preprocessing.RandomBrightness{Factor: preprocessing.Factor{-0.1, 0.2}, ValueRange: wide}
+		},
+		func() layers.Layer { return &preprocessing.RandomInvert{Factor: preprocessing.Factor{0.5, 0.5}} },
+		func() layers.Layer { return &preprocessing.RandomRotation{Factor: preprocessing.Factor{0.3}} },
+		func() layers.Layer {
+			return &preprocessing.RandomZoom{HeightFactor: preprocessing.Factor{0.3}, FillMode: "wrap", DataFormat: "channels_first"}
+		},
+		func() layers.Layer {
+			return &preprocessing.RandomTranslation{HeightFactor: preprocessing.Factor{0.3}, WidthFactor: preprocessing.Factor{0.2}, FillMode: "constant", Seed: new(int64(7))}
 		},
 	} {
 		cases = append(cases, layerCase{"image, " + layers.Class(make()), make, []op.Type{photos}})
 	}
 	for _, format := range []string{"channels_last", "channels_first"} {
 		in := op.Type{DType: dtype.Float32, Shape: op.Shape{2, 3, 5, 3}}
-		cases = append(cases, layerCase{"grayscale, " + format, func() layers.Layer { return &layers.RandomGrayscale{DataFormat: format} }, []op.Type{in}})
+		cases = append(cases, layerCase{"grayscale, " + format, func() layers.Layer { return &preprocessing.RandomGrayscale{DataFormat: format} }, []op.Type{in}})
 	}
 	cases = append(cases, augmentLayers()...)
 	bytes := []op.Type{{DType: dtype.Uint8, Shape: op.Shape{2, 5, 4, 2}}}
 	return append(cases,
-		layerCase{"resizing, bytes", func() layers.Layer { return &layers.Resizing{Height: 3, Width: 6} }, bytes},
-		layerCase{"center crop, bytes", func() layers.Layer { return &layers.CenterCrop{Height: 3, Width: 6} }, bytes})
+		layerCase{"resizing, bytes", func() layers.Layer { return &preprocessing.Resizing{Height: 3, Width: 6} }, bytes},
+		layerCase{"center crop, bytes", func() layers.Layer { return &preprocessing.CenterCrop{Height: 3, Width: 6} }, bytes})
 }
 
 // TestRandomImages: each image of a batch has numbers of its own, each step has
@@ -114,7 +121,7 @@ func TestRandomImages(t *testing.T) {
 		}
 		return v
 	}
-	flip := &layers.RandomFlip{}
+	flip := &preprocessing.RandomFlip{}
 	f := training(flip, true)
 	first := step(flip, f)
 	flipped := 0
@@ -147,7 +154,7 @@ func TestRandomImages(t *testing.T) {
 		t.Errorf("RandomFlip: the second step flipped the same images")
 	}
 
-	crop := &layers.RandomCrop{Height: 2, Width: 3}
+	crop := &preprocessing.RandomCrop{Height: 2, Width: 3}
 	f = training(crop, true)
 	seen := map[float64]bool{}
 	for range 64 {
@@ -165,20 +172,20 @@ func TestRandomImages(t *testing.T) {
 		}
 	}
 
-	bright := &layers.RandomBrightness{Factor: layers.Factor{0.2, 0.4}, ValueRange: []float64{0, 20}}
+	bright := &preprocessing.RandomBrightness{Factor: preprocessing.Factor{0.2, 0.4}, ValueRange: []float64{0, 20}}
 	for i, v := range step(bright, training(bright, true)) {
 		if more := v - float64(i%12); !(more >= 4-1e-5 && more <= 8+1e-5) {
 			t.Fatalf("RandomBrightness: element %d got %v more, want 4 to 8", i, more)
 		}
 	}
-	contrast := &layers.RandomContrast{Factor: layers.Factor{0.25, 0.5}, ValueRange: []float64{-20, 20}}
+	contrast := &preprocessing.RandomContrast{Factor: preprocessing.Factor{0.25, 0.5}, ValueRange: []float64{-20, 20}}
 	for i, v := range step(contrast, training(contrast, true)) {
 		if by := (v - 5.5) / (float64(i%12) - 5.5); !(by >= 0.75-1e-4 && by <= 1.5+1e-4) {
 			t.Fatalf("RandomContrast: element %d is %v times as far from the mean, want 0.75 to 1.5", i, by)
 		}
 	}
 	for _, share := range []float64{0, 0.5, 1} {
-		invert := &layers.RandomInvert{Factor: layers.Factor{share, share}, ValueRange: []float64{0, 11}}
+		invert := &preprocessing.RandomInvert{Factor: preprocessing.Factor{share, share}, ValueRange: []float64{0, 11}}
 		inverted := 0
 		for i, v := range step(invert, training(invert, true)) {
 			if want := float64(11 - i%12); v == want {
@@ -192,7 +199,7 @@ func TestRandomImages(t *testing.T) {
 			t.Errorf("RandomInvert: got %v of 64 images inverted, want a share of %v", n, share)
 		}
 	}
-	gray := &layers.RandomGrayscale{Factor: new(1.0), DType: "float32"}
+	gray := &preprocessing.RandomGrayscale{Factor: new(1.0), DType: "float32"}
 	y, err := training(gray, true).Call(context.Background(), tensor.New([]float32{100, 50, 200}, 1, 1, 1, 3))
 	if err != nil {
 		t.Fatal(err)
@@ -203,8 +210,8 @@ func TestRandomImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range []layers.Layer{flip, crop, bright, contrast, &layers.RandomRotation{Factor: layers.Factor{1}},
-		&layers.RandomZoom{HeightFactor: layers.Factor{0.5}}, &layers.RandomTranslation{HeightFactor: layers.Factor{1}, WidthFactor: layers.Factor{1}}} {
+	for _, l := range []layers.Layer{flip, crop, bright, contrast, &preprocessing.RandomRotation{Factor: preprocessing.Factor{1}},
+		&preprocessing.RandomZoom{HeightFactor: preprocessing.Factor{0.5}}, &preprocessing.RandomTranslation{HeightFactor: preprocessing.Factor{1}, WidthFactor: preprocessing.Factor{1}}} {
 		y, err := training(l, false).Call(context.Background(), x)
 		if err != nil {
 			t.Fatal(err)
@@ -216,31 +223,31 @@ func TestRandomImages(t *testing.T) {
 }
 
 func TestImageErrors(t *testing.T) {
-	f := layers.Factor{0.5}
+	f := preprocessing.Factor{0.5}
 	for _, c := range []struct {
 		layer layers.Layer
 		want  string
 	}{
-		{&layers.Resizing{Width: 3}, "layer resizing: Build: Height is 0, want a positive number"},
-		{&layers.Resizing{Height: 3, Width: -1}, "layer resizing: Build: Width is -1, want a positive number"},
-		{&layers.Resizing{Height: 3, Width: 3, Interpolation: "cubic"}, `layer resizing: Build: Interpolation is "cubic", want one of ["nearest" "bilinear" "bicubic" "area" "lanczos3" "lanczos5"]`},
-		{&layers.Resizing{Height: 3, Width: 3, CropToAspectRatio: true, PadToAspectRatio: true}, "layer resizing: Build: CropToAspectRatio and PadToAspectRatio are set, want one at most"},
-		{&layers.Resizing{Height: 3, Width: 3, FillMode: "wrap"}, `layer resizing: Build: FillMode is "wrap", want constant`},
-		{&layers.CenterCrop{Height: 3}, "layer center_crop: Build: Width is 0, want a positive number"},
-		{&layers.RandomCrop{Height: 3}, "layer random_crop: Build: Width is 0, want a positive number"},
-		{&layers.RandomFlip{Mode: "both"}, `layer random_flip: Build: Mode is "both", want horizontal, vertical or horizontal_and_vertical`},
-		{&layers.RandomContrast{}, "layer random_contrast: Build: Factor is [], want 1 or 2 numbers"},
-		{&layers.RandomContrast{Factor: layers.Factor{-0.5, 0.2}}, "layer random_contrast: Build: Factor is [-0.5 0.2], want numbers from 0 to 1"},
-		{&layers.RandomContrast{Factor: f, ValueRange: []float64{1, 1}}, "layer random_contrast: Build: ValueRange is [1 1], want 2 numbers in order"},
-		{&layers.RandomInvert{Factor: layers.Factor{0.5, 1.5}}, "layer random_invert: Build: Factor is [0.5 1.5], want numbers from 0 to 1"},
-		{&layers.RandomGrayscale{Factor: new(-1.0)}, "layer random_grayscale: Build: Factor is -1, want a number from 0 to 1"},
-		{&layers.RandomGrayscale{}, "layer random_grayscale: Build: axis 3 of input [2 5 4 2] is 2, want 3 channels"},
-		{&layers.RandomBrightness{Factor: layers.Factor{2}}, "layer random_brightness: Build: Factor is [2], want numbers from -1 to 1"},
-		{&layers.RandomRotation{Factor: layers.Factor{1, 2, 3}}, "layer random_rotation: Build: Factor is [1 2 3], want 1 or 2 numbers"},
-		{&layers.RandomRotation{Factor: f, FillMode: "mirror"}, `layer random_rotation: Build: FillMode is "mirror", want one of ["reflect" "wrap" "constant" "nearest"]`},
-		{&layers.RandomZoom{HeightFactor: f, Interpolation: "area"}, `layer random_zoom: Build: Interpolation is "area", want nearest or bilinear`},
-		{&layers.RandomTranslation{HeightFactor: f}, "layer random_translation: Build: WidthFactor is [], want 1 or 2 numbers"},
-		{&layers.RandomTranslation{HeightFactor: f, WidthFactor: f, DataFormat: "last"}, `layer random_translation: Build: DataFormat is "last", want channels_last or channels_first`},
+		{&preprocessing.Resizing{Width: 3}, "layer resizing: Build: Height is 0, want a positive number"},
+		{&preprocessing.Resizing{Height: 3, Width: -1}, "layer resizing: Build: Width is -1, want a positive number"},
+		{&preprocessing.Resizing{Height: 3, Width: 3, Interpolation: "cubic"}, `layer resizing: Build: Interpolation is "cubic", want one of ["nearest" "bilinear" "bicubic" "area" "lanczos3" "lanczos5"]`},
+		{&preprocessing.Resizing{Height: 3, Width: 3, CropToAspectRatio: true, PadToAspectRatio: true}, "layer resizing: Build: CropToAspectRatio and PadToAspectRatio are set, want one at most"},
+		{&preprocessing.Resizing{Height: 3, Width: 3, FillMode: "wrap"}, `layer resizing: Build: FillMode is "wrap", want constant`},
+		{&preprocessing.CenterCrop{Height: 3}, "layer center_crop: Build: Width is 0, want a positive number"},
+		{&preprocessing.RandomCrop{Height: 3}, "layer random_crop: Build: Width is 0, want a positive number"},
+		{&preprocessing.RandomFlip{Mode: "both"}, `layer random_flip: Build: Mode is "both", want horizontal, vertical or horizontal_and_vertical`},
+		{&preprocessing.RandomContrast{}, "layer random_contrast: Build: Factor is [], want 1 or 2 numbers"},
+		{&preprocessing.RandomContrast{Factor: preprocessing.Factor{-0.5, 0.2}}, "layer random_contrast: Build: Factor is [-0.5 0.2], want numbers from 0 to 1"},
+		{&preprocessing.RandomContrast{Factor: f, ValueRange: []float64{1, 1}}, "layer random_contrast: Build: ValueRange is [1 1], want 2 numbers in order"},
+		{&preprocessing.RandomInvert{Factor: preprocessing.Factor{0.5, 1.5}}, "layer random_invert: Build: Factor is [0.5 1.5], want numbers from 0 to 1"},
+		{&preprocessing.RandomGrayscale{Factor: new(-1.0)}, "layer random_grayscale: Build: Factor is -1, want a number from 0 to 1"},
+		{&preprocessing.RandomGrayscale{}, "layer random_grayscale: Build: axis 3 of input [2 5 4 2] is 2, want 3 channels"},
+		{&preprocessing.RandomBrightness{Factor: preprocessing.Factor{2}}, "layer random_brightness: Build: Factor is [2], want numbers from -1 to 1"},
+		{&preprocessing.RandomRotation{Factor: preprocessing.Factor{1, 2, 3}}, "layer random_rotation: Build: Factor is [1 2 3], want 1 or 2 numbers"},
+		{&preprocessing.RandomRotation{Factor: f, FillMode: "mirror"}, `layer random_rotation: Build: FillMode is "mirror", want one of ["reflect" "wrap" "constant" "nearest"]`},
+		{&preprocessing.RandomZoom{HeightFactor: f, Interpolation: "area"}, `layer random_zoom: Build: Interpolation is "area", want nearest or bilinear`},
+		{&preprocessing.RandomTranslation{HeightFactor: f}, "layer random_translation: Build: WidthFactor is [], want 1 or 2 numbers"},
+		{&preprocessing.RandomTranslation{HeightFactor: f, WidthFactor: f, DataFormat: "last"}, `layer random_translation: Build: DataFormat is "last", want channels_last or channels_first`},
 	} {
 		layertest.BadField(t, c.layer, c.want, photos)
 	}
@@ -249,6 +256,6 @@ func TestImageErrors(t *testing.T) {
 		"layer resizing: Build: axis 1 of input [2 ? 4 1] has no size, want one": {DType: dtype.Float32, Shape: op.Shape{2, op.Unknown, 4, 1}},
 		"layer resizing: Build: axis 2 of input [2 5 0 1] is empty, want pixels": {DType: dtype.Float32, Shape: op.Shape{2, 5, 0, 1}},
 	} {
-		layertest.BadField(t, &layers.Resizing{Height: 2, Width: 2}, want, in)
+		layertest.BadField(t, &preprocessing.Resizing{Height: 2, Width: 2}, want, in)
 	}
 }

@@ -70,19 +70,6 @@ func wantInt32(name string, n int64) error {
 	return nil
 }
 
-// maxTable is the most numbers of a table that a layer computes when it is built
-// or called: those of images of 4096 pixels from others of as many.
-const maxTable = 1 << 24
-
-// wantTable is an error for a table of so many numbers that it takes long to
-// compute. what names the fields that it follows from.
-func wantTable(what string, sizes ...int) error {
-	if n := Shape(sizes).Size(); n > maxTable {
-		return fmt.Errorf("%s want a table of %v numbers, more than 2^24", what, Shape(sizes))
-	}
-	return nil
-}
-
 // maxRecorded is the most operations that a layer records one after the other
 // for a number among its fields.
 const maxRecorded = 1 << 13

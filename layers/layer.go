@@ -12,6 +12,8 @@
 //   - A layer resolves its policy once, when it is built.
 //   - Build checks the fields and reports what is wrong with them; Call may
 //     trust them.
+//   - Layers that prepare data, such as Rescaling and TextVectorization, are in
+//     package preprocessing.
 //   - A layer says what becomes of masks by its [MaskRule]; Apply sees to it.
 package layers
 
@@ -23,6 +25,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 	"github.com/mezzo-ml/mezzo/layers/regularizers"
 	"github.com/mezzo-ml/mezzo/layers/spec"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -58,6 +61,13 @@ type Config struct {
 // the batch, and one without weights takes any.
 type InputChecker interface {
 	CheckInput(in ...Shape) error
+}
+
+// LabelMixer is a layer that takes images, or a tuple of images and labels, and
+// returns the like.
+type LabelMixer interface {
+	Layer
+	MixesLabels()
 }
 
 // Pass tells a layer what it is called for.
@@ -122,6 +132,9 @@ func (b *Base) Built() bool { return b.built }
 // InputDTypes lists, in Build and after it, the element types of the inputs that
 // the layer is built for; it is empty where they are not known.
 func (b *Base) InputDTypes() []dtype.DType { return b.types }
+
+// InputShapes lists the shapes of the inputs that the layer was built for.
+func (b *Base) InputShapes() []Shape { return b.inputs }
 
 // SetAutocast says whether Apply casts float inputs to the compute type; call
 // it in Build. Normalization layers turn it off to see their input unrounded.
@@ -320,6 +333,10 @@ func SetName(l Layer, prefix, name string) {
 	l.base().rename(prefix, name)
 }
 
+// ClearName takes back the name of a layer that was called outside a model, so
+// that the model it becomes part of names it.
+func ClearName(l Layer) { l.base().rename(l.base().prefix, "") }
+
 // SetSeed makes the first values of the layer's weights and the states of its
 // random numbers functions of seed and their paths, drawing those again that
 // exist already.
@@ -373,7 +390,7 @@ func Apply(l Layer, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	since := tensor.Mark()
 	call := func() *tensor.Tensor {
 		if !b.uncast {
-			x = castFloats(x, b.policy.Compute)
+			x = support.CastFloats(x, b.policy.Compute)
 		}
 		return l.Call(p, x)
 	}
@@ -450,26 +467,6 @@ func (b *Base) checkInput(l Layer, in []Shape) error {
 		return fmt.Errorf("it was built for input %v and is now given %v; use another layer, or inputs of one shape", b.inputs, in)
 	}
 	return nil
-}
-
-func castFloats(x *tensor.Tensor, d dtype.DType) *tensor.Tensor {
-	one := func(t *tensor.Tensor) *tensor.Tensor {
-		if !t.DType().IsFloat() || t.DType() == d {
-			return t
-		}
-		if d == dtype.Float32 || d == dtype.Float64 {
-			t = t.Widen()
-		}
-		return t.Cast(d)
-	}
-	if !x.IsTuple() {
-		return one(x)
-	}
-	parts := slices.Clone(x.Unpack())
-	for i, t := range parts {
-		parts[i] = one(t)
-	}
-	return tensor.Tuple(parts...)
 }
 
 func (b *Base) penalize(p Pass, y *tensor.Tensor) {

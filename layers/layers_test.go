@@ -13,6 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -74,9 +75,9 @@ func everyLayer() []layerCase {
 		{"elu", func() layers.Layer { return &layers.ELU{} }, image},
 		{"softmax", func() layers.Layer { return &layers.Softmax{Axis: []int{1}} }, image},
 		{"prelu", func() layers.Layer { return &layers.PReLU{AlphaInitializer: "random_uniform", SharedAxes: []int{1, 2}} }, image},
-		{"boxes, fewer", func() layers.Layer { return &layers.MaxNumBoundingBoxes{MaxNumber: 3} }, []op.Type{f32(2, 5, 4), f32(2, 5)}},
-		{"boxes, more", func() layers.Layer { return &layers.MaxNumBoundingBoxes{MaxNumber: 7, FillValue: new(-2)} }, []op.Type{f32(2, 5, 4), f32(2, 5)}},
-		{"rescaling", func() layers.Layer { return &layers.Rescaling{Scale: 1. / 255, Offset: -0.5} }, image},
+		{"boxes, fewer", func() layers.Layer { return &preprocessing.MaxNumBoundingBoxes{MaxNumber: 3} }, []op.Type{f32(2, 5, 4), f32(2, 5)}},
+		{"boxes, more", func() layers.Layer { return &preprocessing.MaxNumBoundingBoxes{MaxNumber: 7, FillValue: new(-2)} }, []op.Type{f32(2, 5, 4), f32(2, 5)}},
+		{"rescaling", func() layers.Layer { return &preprocessing.Rescaling{Scale: 1. / 255, Offset: -0.5} }, image},
 	}
 	return slices.Concat(cases, moreLayers(), attentionLayers(), convLayers(), recurrentCases(), textLayers(), imageLayers())
 }
@@ -142,7 +143,7 @@ func TestErrors(t *testing.T) {
 		{&layers.LayerNormalization{Axis: []int{3}}, nil, "layer layer_normalization: Build: Axis is [3], want axes of input [? 4]"},
 		{&layers.ReLU{MaxValue: new(-1.)}, nil, "layer re_lu: Build: MaxValue is -1, want a number from 0"},
 		{&layers.Softmax{Axis: []int{2}}, nil, "layer softmax: Build: Axis is [2], want axes of input [? 4]"},
-		{&layers.Rescaling{}, nil, "layer rescaling: Build: Scale is 0, want another number"},
+		{&preprocessing.Rescaling{}, nil, "layer rescaling: Build: Scale is 0, want another number"},
 		{&layers.PReLU{SharedAxes: []int{0}}, nil, "layer p_re_lu: Build: SharedAxes is [0], want axes from 1 of input [? 4]"},
 	} {
 		layertest.BadField(t, c.layer, c.want, c.in...)

@@ -12,6 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // TestMistakes makes every mistake there is with every class: each field of a
@@ -303,14 +304,14 @@ func wrongValues(class, name string, now reflect.Value) (wrong []any, ok bool) {
 		if name == "Vocabulary" {
 			return []any{nil, []string{"a", "a"}}, true
 		}
-	case layers.Factor:
-		return []any{layers.Factor{1, 2, 3}, layers.Factor{math.NaN()}}, true
-	case layers.Fill:
-		return []any{layers.Fill{1, 2, 3, 4, 5, 6, 7, 8}}, true
-	case layers.NGrams:
-		return []any{layers.NGrams{-1}}, true
-	case layers.Salt:
-		return []any{layers.Salt{1, 2, 3}}, true
+	case preprocessing.Factor:
+		return []any{preprocessing.Factor{1, 2, 3}, preprocessing.Factor{math.NaN()}}, true
+	case preprocessing.Fill:
+		return []any{preprocessing.Fill{1, 2, 3, 4, 5, 6, 7, 8}}, true
+	case preprocessing.NGrams:
+		return []any{preprocessing.NGrams{-1}}, true
+	case preprocessing.Salt:
+		return []any{preprocessing.Salt{1, 2, 3}}, true
 	case []layers.Layer:
 		return []any{nil, []layers.Layer{nil}, []layers.Layer{&layers.Flatten{}}}, true
 	}
@@ -451,9 +452,9 @@ func (m *mistakes) categories() {
 	}
 	l := m.make()
 	switch l := l.(type) {
-	case *layers.Discretization: // takes any number
+	case *preprocessing.Discretization: // takes any number
 		return
-	case *layers.IntegerLookup: // so many are for unknown numbers
+	case *preprocessing.IntegerLookup: // so many are for unknown numbers
 		l.NumOOVIndices = new(0)
 		if l.Invert {
 			return

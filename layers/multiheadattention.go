@@ -7,6 +7,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // MultiHeadAttention projects query, key and value for each of several heads,
@@ -65,20 +66,20 @@ func (m *MultiHeadAttention) Config() Config { return Config{m.Name, m.DType} }
 // Build makes the projections.
 func (m *MultiHeadAttention) Build(in ...Shape) (err error) {
 	c := Defaults(*m)
-	if err := positive("NumHeads", c.NumHeads); err != nil {
+	if err := support.Positive("NumHeads", c.NumHeads); err != nil {
 		return err
 	}
-	if err := positive("KeyDim", c.KeyDim); err != nil {
+	if err := support.Positive("KeyDim", c.KeyDim); err != nil {
 		return err
 	}
 	if c.ValueDim == 0 {
 		c.ValueDim = c.KeyDim
 	}
-	if err := positive("ValueDim", c.ValueDim); err != nil {
+	if err := support.Positive("ValueDim", c.ValueDim); err != nil {
 		return err
 	}
 	if c.SlidingWindow != nil {
-		if err := positive("SlidingWindow", *c.SlidingWindow); err != nil {
+		if err := support.Positive("SlidingWindow", *c.SlidingWindow); err != nil {
 			return err
 		}
 	}
@@ -93,7 +94,7 @@ func (m *MultiHeadAttention) Build(in ...Shape) (err error) {
 	}
 	output := c.OutputShape
 	if output == nil {
-		n, err := knownAxis(q, -1)
+		n, err := support.KnownAxis(q, -1)
 		if err != nil {
 			return err
 		}
@@ -364,12 +365,4 @@ func carriedMasks(q, k, v *tensor.Tensor) *tensor.Tensor {
 		}
 	}
 	return keep
-}
-
-// positive checks a field that must be more than 0.
-func positive(field string, n int) error {
-	if n <= 0 {
-		return fmt.Errorf("%s is %d, want a positive number", field, n)
-	}
-	return nil
 }

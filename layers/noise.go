@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Noise layers change their input while training only. Noise is drawn and
@@ -31,7 +32,7 @@ func (g *GaussianDropout) Config() Config { return Config{g.Name, g.DType} }
 
 // Build makes the state of the random numbers.
 func (g *GaussianDropout) Build(in ...Shape) (err error) {
-	if _, err = single(in, 0); err == nil {
+	if _, err = support.Single(in, 0); err == nil {
 		g.state, err = g.belowOneState(g.Rate, g.Seed)
 	}
 	return err
@@ -39,7 +40,7 @@ func (g *GaussianDropout) Build(in ...Shape) (err error) {
 
 // Call computes the layer on x.
 func (g *GaussianDropout) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	wantFloats(x)
+	support.CheckFloats(x)
 	if !p.Training || g.Rate == 0 || x.Symbolic() {
 		return x
 	}
@@ -72,13 +73,13 @@ func (g *GaussianNoise) Build(in ...Shape) error {
 	if g.Stddev > 0 {
 		g.state = g.AddRandomState(g.Seed)
 	}
-	_, err := single(in, 0)
+	_, err := support.Single(in, 0)
 	return err
 }
 
 // Call computes the layer on x.
 func (g *GaussianNoise) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	wantFloats(x)
+	support.CheckFloats(x)
 	if !p.Training || g.Stddev == 0 || x.Symbolic() {
 		return x
 	}
@@ -108,7 +109,7 @@ func (a *AlphaDropout) Config() Config { return Config{a.Name, a.DType} }
 
 // Build makes the state of the random numbers.
 func (a *AlphaDropout) Build(in ...Shape) error {
-	s, err := single(in, 0)
+	s, err := support.Single(in, 0)
 	if err == nil {
 		err = noiseFits(a.NoiseShape, s)
 	}
@@ -123,7 +124,7 @@ const dropped = -1.0507009873554804934193349852946 * 1.6732632423543772848170429
 
 // Call computes the layer on x.
 func (a *AlphaDropout) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
-	wantFloats(x)
+	support.CheckFloats(x)
 	if !p.Training || a.Rate == 0 || x.Symbolic() {
 		return x
 	}
@@ -158,13 +159,13 @@ func (a *ActivityRegularization) Config() Config { return Config{a.Name, a.DType
 
 // Build sets the penalty.
 func (a *ActivityRegularization) Build(in ...Shape) error {
-	if _, err := notNegative("L1", a.L1); err != nil {
+	if _, err := support.NotNegative("L1", a.L1); err != nil {
 		return err
 	}
-	if _, err := notNegative("L2", a.L2); err != nil {
+	if _, err := support.NotNegative("L2", a.L2); err != nil {
 		return err
 	}
-	if _, err := single(in, 1); err != nil {
+	if _, err := support.Single(in, 1); err != nil {
 		return err
 	}
 	return a.SetActivityRegularizer(fmt.Sprintf("l1l2(l1=%v, l2=%v)", a.L1, a.L2))

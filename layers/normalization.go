@@ -2,10 +2,9 @@ package layers
 
 import (
 	"fmt"
-	"math"
 
-	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Normalization layers take their input uncast, compute in float32 (float64
@@ -54,21 +53,21 @@ func (b *BatchNormalization) Config() Config { return Config{b.Name, b.DType} }
 // Build makes the weights for inputs of shape in.
 func (b *BatchNormalization) Build(in ...Shape) error {
 	c := Defaults(*b)
-	s, err := single(in, 2)
+	s, err := support.Single(in, 2)
 	if err != nil {
 		return err
 	}
 	if b.axis, err = s.Axis(*c.Axis); err != nil {
 		return fmt.Errorf("Axis is %d, want an axis of input %v", *c.Axis, s)
 	}
-	n, err := knownAxis(s, b.axis)
+	n, err := support.KnownAxis(s, b.axis)
 	if err != nil {
 		return err
 	}
 	if b.momentum = *c.Momentum; !(b.momentum >= 0 && b.momentum <= 1) {
 		return fmt.Errorf("Momentum is %v, want a number from 0 to 1", b.momentum)
 	}
-	if b.epsilon, err = notNegative("Epsilon", *c.Epsilon); err != nil {
+	if b.epsilon, err = support.NotNegative("Epsilon", *c.Epsilon); err != nil {
 		return err
 	}
 	b.SetAutocast(false)
@@ -89,7 +88,7 @@ func (b *BatchNormalization) Build(in ...Shape) error {
 // CheckInput wants the number of axes it was built for, and the size of the
 // one with the statistics.
 func (b *BatchNormalization) CheckInput(in ...Shape) error {
-	return b.checkAxes(in, []int{b.axis}, b.mean.Shape())
+	return support.CheckAxes(in, b.InputShapes()[0], []int{b.axis}, b.mean.Shape())
 }
 
 // Call computes the layer on x.
@@ -97,8 +96,8 @@ func (b *BatchNormalization) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if p.Training && b.Trainable() && b.axis == x.Rank()-1 && x.Mask() == nil {
 		return b.batchNorm(x)
 	}
-	x = x.Cast(b.widest(x))
-	onAxis := along(x.Shape(), []int{b.axis})
+	x = x.Cast(support.Widest(b.Policy(), x))
+	onAxis := support.Along(x.Shape(), []int{b.axis})
 	read := func(w *Weight) *tensor.Tensor { return w.Value().CastLike(x).Reshape(onAxis...) }
 	var centered, variance *tensor.Tensor
 	if p.Training && b.Trainable() {
@@ -174,7 +173,7 @@ func (l *LayerNormalization) Config() Config { return Config{l.Name, l.DType} }
 // Build makes the weights for inputs of shape in.
 func (l *LayerNormalization) Build(in ...Shape) error {
 	c := Defaults(*l)
-	s, err := single(in, 1)
+	s, err := support.Single(in, 1)
 	if err != nil {
 		return err
 	}
@@ -183,13 +182,13 @@ func (l *LayerNormalization) Build(in ...Shape) error {
 	}
 	l.sizes = nil
 	for _, a := range l.axes {
-		n, err := knownAxis(s, a)
+		n, err := support.KnownAxis(s, a)
 		if err != nil {
 			return err
 		}
 		l.sizes = append(l.sizes, n)
 	}
-	if l.epsilon, err = notNegative("Epsilon", *c.Epsilon); err != nil {
+	if l.epsilon, err = support.NotNegative("Epsilon", *c.Epsilon); err != nil {
 		return err
 	}
 	l.SetAutocast(false)
@@ -202,7 +201,7 @@ func (l *LayerNormalization) Build(in ...Shape) error {
 // CheckInput wants the number of axes it was built for, and the sizes of those
 // it normalizes.
 func (l *LayerNormalization) CheckInput(in ...Shape) error {
-	return l.checkAxes(in, l.axes, l.sizes)
+	return support.CheckAxes(in, l.InputShapes()[0], l.axes, l.sizes)
 }
 
 // Call computes the layer on x.
@@ -210,8 +209,8 @@ func (l *LayerNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	if trailing(l.axes, x) {
 		return l.normalizeRows(x, l.gamma, l.beta, l.sizes, tensor.LayerNormOptions{Epsilon: l.epsilon})
 	}
-	x = x.Cast(l.widest(x))
-	onAxes := along(x.Shape(), l.axes)
+	x = x.Cast(support.Widest(l.Policy(), x))
+	onAxes := support.Along(x.Shape(), l.axes)
 	_, centered, variance := moments(x, l.axes)
 	y := centered.Mul(variance.AddScalar(l.epsilon).Rsqrt())
 	if l.gamma != nil {
@@ -246,7 +245,7 @@ func (b *Base) normalizeRows(x *tensor.Tensor, gain, shift *Weight, sizes Shape,
 // the accumulator of the layer's, and its weights, of the given sizes, as
 // vectors of that; ones and zeros for nil.
 func (b *Base) widened(x *tensor.Tensor, sizes Shape, gain, shift *Weight) (y, g, s *tensor.Tensor) {
-	wide, n := b.widest(x), sizes.Size()
+	wide, n := support.Widest(b.Policy(), x), sizes.Size()
 	if x.DType().Accumulator() != wide {
 		x = x.Cast(wide) // the weights are float64
 	}
@@ -283,12 +282,6 @@ func maskedMoments(x *tensor.Tensor, axes []int) (mean, centered, variance *tens
 	return mean, centered, tensor.Where(keep, centered, zero).Square().SumKeep(axes...).Div(n)
 }
 
-// widest is the type that normalization computes in: float32, or float64 where
-// the input or the policy has it.
-func (b *Base) widest(x *tensor.Tensor) dtype.DType {
-	return dtype.Promote(dtype.Promote(b.policy.Variable, dtype.Float32), x.DType())
-}
-
 // affine says how a gain or a shift is made.
 type affine struct{ initializer, regularizer, constraint string }
 
@@ -303,25 +296,6 @@ func (b *Base) gainAndShift(s Shape, scale, center bool, gain, shift affine) (ga
 	return gamma, beta, err
 }
 
-// checkAxes wants one input with the number of axes that the layer was built
-// for, and the given sizes of some of them.
-func (b *Base) checkAxes(in []Shape, axes []int, sizes Shape) error {
-	s, err := single(in, 1)
-	if err != nil {
-		return err
-	}
-	built := b.inputs[0]
-	if len(s) != len(built) {
-		return fmt.Errorf("input %v has %d axes, want %d as in %v", s, len(s), len(built), built)
-	}
-	for i, a := range axes {
-		if s[a] != sizes[i] {
-			return fmt.Errorf("axis %d of input %v is %d, want %d", a, s, s[a], sizes[i])
-		}
-	}
-	return nil
-}
-
 // others lists the axes of a rank but one.
 func others(rank, axis int) []int {
 	var out []int
@@ -331,19 +305,4 @@ func others(rank, axis int) []int {
 		}
 	}
 	return out
-}
-
-// notNegative returns the value of a field that must not be less than 0.
-func finite(field string, v float64) (float64, error) {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("%s is %v, want a finite number", field, v)
-	}
-	return v, nil
-}
-
-func notNegative(field string, v float64) (float64, error) {
-	if !(v >= 0) {
-		return 0, fmt.Errorf("%s is %v, want a number from 0", field, v)
-	}
-	return v, nil
 }

@@ -4,17 +4,18 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // edges is how much is added or cut off at both ends of each axis.
 type edges struct {
-	field         field
+	field         support.Field
 	before, after []int
 }
 
 // of reads the fields of a layer on n axes, for inputs of shapes in.
 func (e *edges) of(name string, p PerAxis, format string, in []Shape, n int) (Shape, error) {
-	s, err := e.field.of(format, in, n)
+	s, err := e.field.Of(format, in, n)
 	if err != nil {
 		return nil, err
 	}
@@ -23,11 +24,11 @@ func (e *edges) of(name string, p PerAxis, format string, in []Shape, n int) (Sh
 		return nil, err
 	}
 	for i := range n {
-		if a := e.field.first() + i; s[a] == tensor.Unknown && before[i]+after[i] > 0 {
+		if a := e.field.First() + i; s[a] == tensor.Unknown && before[i]+after[i] > 0 {
 			return nil, fmt.Errorf("axis %d of input %v has no size, want one", a, s)
 		}
 	}
-	e.before, e.after = e.field.place(before, 0), e.field.place(after, 0)
+	e.before, e.after = e.field.Place(before, 0), e.field.Place(after, 0)
 	return s, nil
 }
 

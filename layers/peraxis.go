@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // PerAxis is a list of numbers for the axes of an image or another field: one
@@ -70,26 +71,6 @@ func (p *PerAxis) UnmarshalJSON(data []byte) error {
 	return add(v)
 }
 
-// each returns one number for each of n axes.
-func (p PerAxis) each(field string, n, least int) ([]int, error) {
-	out := []int(p)
-	if len(p) == 1 {
-		out = make([]int, n)
-		for i := range out {
-			out[i] = p[0]
-		}
-	}
-	if len(out) != n {
-		return nil, fmt.Errorf("%s is %v, want 1 or %d numbers", field, []int(p), n)
-	}
-	for _, v := range out {
-		if v < least {
-			return nil, fmt.Errorf("%s is %v, want numbers from %d", field, []int(p), least)
-		}
-	}
-	return out, nil
-}
-
 // margins returns the numbers before and after each of n axes.
 func (p PerAxis) margins(field string, n int) (before, after []int, err error) {
 	if len(p) == 2*n {
@@ -108,44 +89,6 @@ func (p PerAxis) margins(field string, n int) (before, after []int, err error) {
 	if len(p) != 1 && len(p) != n {
 		return nil, nil, fmt.Errorf("%s is %v, want 1, %d or %d numbers", field, []int(p), n, 2*n)
 	}
-	before, err = p.each(field, n, 0)
+	before, err = support.EachAxis(p, field, n, 0)
 	return before, before, err
-}
-
-// field is what layers on images and the like know of their axes.
-type field struct {
-	channelsFirst bool
-}
-
-// of reads DataFormat and wants an input with n axes between batch and
-// channels.
-func (f *field) of(format string, in []Shape, n int) (Shape, error) {
-	s, err := single(in, n+2)
-	if err != nil {
-		return nil, err
-	}
-	if len(s) != n+2 {
-		return nil, fmt.Errorf("input %v has %d axes, want %d", s, len(s), n+2)
-	}
-	f.channelsFirst, err = isChannelsFirst(format)
-	return s, err
-}
-
-// first is the first of the axes between batch and channels.
-func (f *field) first() int {
-	if f.channelsFirst {
-		return 2
-	}
-	return 1
-}
-
-// place puts one number for each axis of the field where that axis is in a
-// list for all axes; the others get rest.
-func (f *field) place(numbers []int, rest int) []int {
-	out := make([]int, len(numbers)+2)
-	for i := range out {
-		out[i] = rest
-	}
-	copy(out[f.first():], numbers)
-	return out
 }

@@ -1,25 +1,28 @@
 package layers
 
-import "github.com/mezzo-ml/mezzo/backend/tensor"
+import (
+	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
+)
 
 // pooling is the part that layers of pooling share.
-type pooling struct{ windows windows }
+type pooling struct{ windows support.Windows }
 
 // check reads the fields of a layer on n axes and wants an input that fits.
 func (p *pooling) check(n int, size, stride PerAxis, padding, format string, in []Shape) error {
-	if err := p.windows.of(n, "PoolSize", size, stride, PerAxis{1}, padding, "valid", "same"); err != nil {
+	if err := p.windows.Of(n, "PoolSize", size, stride, PerAxis{1}, padding, "valid", "same"); err != nil {
 		return err
 	}
-	_, err := p.windows.field.of(format, in, n)
+	_, err := p.windows.Field.Of(format, in, n)
 	return err
 }
 
 // slide computes pool over the windows of x.
 func (p *pooling) slide(x *tensor.Tensor, pool func(*tensor.Tensor, tensor.PoolOptions) *tensor.Tensor) *tensor.Tensor {
-	x = p.windows.field.channelsLast(x)
-	o := tensor.PoolOptions{Window: p.windows.size, Stride: p.windows.stride}
-	o.Padding, o.Low, o.High = p.windows.pads(x)
-	return p.windows.field.restore(pool(x, o))
+	x = p.windows.Field.ChannelsLast(x)
+	o := tensor.PoolOptions{Window: p.windows.Size, Stride: p.windows.Stride}
+	o.Padding, o.Low, o.High = p.windows.Pads(x)
+	return p.windows.Field.Restore(pool(x, o))
 }
 
 // MaxPooling1D takes the largest element of each window of sequences, in each

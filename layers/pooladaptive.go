@@ -5,23 +5,24 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // adaptivePooling is the part that layers of pooling to a given size share.
 type adaptivePooling struct {
-	field field
+	field support.Field
 	sizes []int // of the output
 }
 
 // check reads the fields of a layer on n axes and wants an input with sizes.
 func (p *adaptivePooling) check(n int, size PerAxis, format string, in []Shape) (err error) {
-	if p.sizes, err = size.each("OutputSize", n, 1); err != nil {
+	if p.sizes, err = support.EachAxis(size, "OutputSize", n, 1); err != nil {
 		return err
 	}
-	s, err := p.field.of(format, in, n)
+	s, err := p.field.Of(format, in, n)
 	for i := range n {
 		if err == nil {
-			_, err = knownAxis(s, p.field.first()+i)
+			_, err = support.KnownAxis(s, p.field.First()+i)
 		}
 	}
 	return err
@@ -34,7 +35,7 @@ func (p *adaptivePooling) pool(x *tensor.Tensor, reduce func(x *tensor.Tensor, a
 	d := x.DType()
 	x = x.Cast(dtype.Promote(d, dtype.Float32)) // rounded once
 	for i, o := range p.sizes {
-		axis := p.field.first() + i
+		axis := p.field.First() + i
 		n := x.Dim(axis)
 		if n%o == 0 { // ranges of one size
 			shape := slices.Insert(x.Shape().Clone(), axis+1, n/o)

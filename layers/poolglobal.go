@@ -3,22 +3,23 @@ package layers
 import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // globalPooling is the part that layers of pooling over a whole field share.
 type globalPooling struct {
-	field field
+	field support.Field
 	axes  []int // of the field
 }
 
 // check wants n axes between batch and channels.
 func (p *globalPooling) check(n int, format string, in []Shape) error {
-	if _, err := p.field.of(format, in, n); err != nil {
+	if _, err := p.field.Of(format, in, n); err != nil {
 		return err
 	}
 	p.axes = nil
 	for i := range n {
-		p.axes = append(p.axes, p.field.first()+i)
+		p.axes = append(p.axes, p.field.First()+i)
 	}
 	return nil
 }
@@ -27,10 +28,10 @@ func (p *globalPooling) check(n int, format string, in []Shape) error {
 // that it hides do not count, and the mean of none is 0. Masks are on the first
 // axes: with channels first there is none of steps.
 func (p *globalPooling) average(x *tensor.Tensor, keep bool) *tensor.Tensor {
-	wantFloats(x)
+	support.CheckFloats(x)
 	mask := x.Mask()
 	switch {
-	case mask != nil && mask.Rank() == 2 && x.Rank() == 3 && !p.field.channelsFirst:
+	case mask != nil && mask.Rank() == 2 && x.Rank() == 3 && !p.field.ChannelsFirst:
 		mask = mask.ExpandDims(2)
 		wide := dtype.Promote(x.DType(), dtype.Float32)
 		count := mask.Cast(wide).SumKeep(p.axes...).MaximumScalar(1)

@@ -10,12 +10,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // TestNormalizationAdapt: statistics of batches are those of all together, also
 // far from 0, and replace earlier ones.
 func TestNormalizationAdapt(t *testing.T) {
-	l := &layers.Normalization{}
+	l := &preprocessing.Normalization{}
 	if err := l.Adapt(tensor.New([]float32{9, 9, 9, 9, 9, 9}, 2, 3)); err != nil {
 		t.Fatal(err)
 	}
@@ -44,14 +45,14 @@ func TestNormalizationAdapt(t *testing.T) {
 		t.Errorf("got %d trainable weights, want none", len(l.TrainableWeights()))
 	}
 	for _, c := range []struct {
-		layer *layers.Normalization
+		layer *preprocessing.Normalization
 		data  []*tensor.Tensor
 		want  string
 	}{
 		{l, nil, "layer normalization: Adapt: got no data"},
 		{l, []*tensor.Tensor{tensor.Zeros(dtype.Float32, 2, 4)}, "layer normalization: Call: axis 1 of input [? 4] is 4, want 3"},
-		{&layers.Normalization{Mean: []float64{0}, Variance: []float64{1}}, []*tensor.Tensor{first}, "layer normalization: Adapt: Mean and Variance are given, want them left out"},
-		{&layers.Normalization{}, []*tensor.Tensor{tensor.Zeros(dtype.Float32, 0, 3)}, "layer normalization: Adapt: got data without elements"},
+		{&preprocessing.Normalization{Mean: []float64{0}, Variance: []float64{1}}, []*tensor.Tensor{first}, "layer normalization: Adapt: Mean and Variance are given, want them left out"},
+		{&preprocessing.Normalization{}, []*tensor.Tensor{tensor.Zeros(dtype.Float32, 0, 3)}, "layer normalization: Adapt: got data without elements"},
 	} {
 		if err := c.layer.Adapt(c.data...); err == nil || err.Error() != c.want {
 			t.Errorf("got error %v, want %s", err, c.want)
@@ -60,7 +61,7 @@ func TestNormalizationAdapt(t *testing.T) {
 }
 
 func TestDiscretizationAdapt(t *testing.T) {
-	l := &layers.Discretization{NumBins: 4}
+	l := &preprocessing.Discretization{NumBins: 4}
 	data := make([]float32, 100)
 	for i := range data {
 		data[i] = float32((i*37)%100 + 1) // 1 to 100
@@ -77,7 +78,7 @@ func TestDiscretizationAdapt(t *testing.T) {
 	if err := l.Adapt(tensor.New(data, 100)); err == nil || err.Error() != "layer discretization: Adapt: the layer is in use, want Adapt before that" {
 		t.Errorf("got error %v, want one that the layer is in use", err)
 	}
-	if err := (&layers.Discretization{}).Adapt(tensor.New(data, 100)); err == nil || err.Error() != "layer discretization: Adapt: NumBins is 0, want at least 2" {
+	if err := (&preprocessing.Discretization{}).Adapt(tensor.New(data, 100)); err == nil || err.Error() != "layer discretization: Adapt: NumBins is 0, want at least 2" {
 		t.Errorf("got error %v, want one of NumBins", err)
 	}
 }
@@ -86,7 +87,7 @@ func TestDiscretizationAdapt(t *testing.T) {
 func TestKerasAdapt(t *testing.T) {
 	for _, c := range tensortest.Load(t, "../keras/testdata/golden/adapt.json").Cases {
 		made, _ := fromCase(t, &c)
-		l := made.(*layers.Discretization)
+		l := made.(*preprocessing.Discretization)
 		if err := l.Adapt(inputs(&c, dtype.Float32).Unpack()...); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +96,7 @@ func TestKerasAdapt(t *testing.T) {
 		// that lie up to 1 apart: some epsilons of that.
 		tensortest.Close(t, c.Name, got, c.Outputs["y"], 4)
 	}
-	for want, l := range map[string]*layers.Discretization{
+	for want, l := range map[string]*preprocessing.Discretization{
 		"layer discretization: Adapt: Epsilon is 2, want a number between 0 and 1": {NumBins: 3, Epsilon: new(2.0)},
 		"layer discretization: Adapt: got 1 numbers, want at least 2":              {NumBins: 3},
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/activations"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // ReLU is the rectified linear unit: MaxValue from there up, x above
@@ -28,17 +29,17 @@ func (r *ReLU) Config() Config { return Config{r.Name, r.DType} }
 
 // Build checks the fields.
 func (r *ReLU) Build(in ...Shape) (err error) {
-	if _, err := single(in, 0); err != nil {
+	if _, err := support.Single(in, 0); err != nil {
 		return err
 	}
 	if r.MaxValue != nil {
-		_, err = notNegative("MaxValue", *r.MaxValue)
+		_, err = support.NotNegative("MaxValue", *r.MaxValue)
 	}
 	if err == nil {
-		_, err = notNegative("NegativeSlope", r.NegativeSlope)
+		_, err = support.NotNegative("NegativeSlope", r.NegativeSlope)
 	}
 	if err == nil {
-		_, err = notNegative("Threshold", r.Threshold)
+		_, err = support.NotNegative("Threshold", r.Threshold)
 	}
 	return err
 }
@@ -69,10 +70,10 @@ func (l *LeakyReLU) Config() Config { return Config{l.Name, l.DType} }
 
 // Build checks the fields.
 func (l *LeakyReLU) Build(in ...Shape) (err error) {
-	if _, err := single(in, 0); err != nil {
+	if _, err := support.Single(in, 0); err != nil {
 		return err
 	}
-	l.slope, err = notNegative("NegativeSlope", *Defaults(*l).NegativeSlope)
+	l.slope, err = support.NotNegative("NegativeSlope", *Defaults(*l).NegativeSlope)
 	return err
 }
 
@@ -105,7 +106,7 @@ func (r *PReLU) Config() Config { return Config{r.Name, r.DType} }
 
 // Build makes alpha for inputs of shape in.
 func (r *PReLU) Build(in ...Shape) error {
-	s, err := single(in, 2)
+	s, err := support.Single(in, 2)
 	if err != nil {
 		return err
 	}
@@ -119,24 +120,26 @@ func (r *PReLU) Build(in ...Shape) error {
 		if slices.Contains(r.SharedAxes, a) {
 			continue
 		}
-		n, err := knownAxis(s, a)
+		n, err := support.KnownAxis(s, a)
 		if err != nil {
 			return err
 		}
 		r.axes, r.sizes = append(r.axes, a), append(r.sizes, n)
 	}
 	c := Defaults(*r)
-	r.alpha, err = r.AddWeight("alpha", along(s, r.axes)[1:], c.AlphaInitializer,
+	r.alpha, err = r.AddWeight("alpha", support.Along(s, r.axes)[1:], c.AlphaInitializer,
 		Regularizer(c.AlphaRegularizer), Constraint(c.AlphaConstraint))
 	return err
 }
 
 // CheckInput wants the sizes of alpha.
-func (r *PReLU) CheckInput(in ...Shape) error { return r.checkAxes(in, r.axes, r.sizes) }
+func (r *PReLU) CheckInput(in ...Shape) error {
+	return support.CheckAxes(in, r.InputShapes()[0], r.axes, r.sizes)
+}
 
 // Call computes the layer on x.
 func (r *PReLU) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	wantFloats(x)
+	support.CheckFloats(x)
 	return x.Relu().Sub(r.alpha.Value().Mul(x.Neg().Relu()))
 }
 
@@ -158,10 +161,10 @@ func (e *ELU) Config() Config { return Config{e.Name, e.DType} }
 
 // Build reads the fields.
 func (e *ELU) Build(in ...Shape) (err error) {
-	if _, err := single(in, 0); err != nil {
+	if _, err := support.Single(in, 0); err != nil {
 		return err
 	}
-	e.alpha, err = finite("Alpha", *Defaults(*e).Alpha)
+	e.alpha, err = support.Finite("Alpha", *Defaults(*e).Alpha)
 	return err
 }
 

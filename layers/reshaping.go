@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Flatten makes one axis of all axes but the batch.
@@ -23,26 +24,15 @@ func (f *Flatten) Config() Config { return Config{f.Name, f.DType} }
 
 // Build checks the fields.
 func (f *Flatten) Build(in ...Shape) error {
-	s, err := single(in, 1)
+	s, err := support.Single(in, 1)
 	if err != nil {
 		return err
 	}
 	if !s[1:].Known() {
 		return fmt.Errorf("input %v has axes without a size, want sizes for all but the batch", s)
 	}
-	f.channelsFirst, err = isChannelsFirst(Defaults(*f).DataFormat)
+	f.channelsFirst, err = support.IsChannelsFirst(Defaults(*f).DataFormat)
 	return err
-}
-
-// isChannelsFirst reads a DataFormat field.
-func isChannelsFirst(format string) (bool, error) {
-	switch format {
-	case "channels_last":
-		return false, nil
-	case "channels_first":
-		return true, nil
-	}
-	return false, fmt.Errorf("DataFormat is %q, want channels_last or channels_first", format)
 }
 
 // Call computes the layer on x.
@@ -72,7 +62,7 @@ func (r *Reshape) Config() Config { return Config{r.Name, r.DType} }
 
 // Build checks the fields.
 func (r *Reshape) Build(in ...Shape) error {
-	s, err := single(in, 1)
+	s, err := support.Single(in, 1)
 	if err == nil {
 		_, err = r.target(s)
 	}
@@ -132,7 +122,7 @@ func (p *Permute) Config() Config { return Config{p.Name, p.DType} }
 
 // Build checks the fields.
 func (p *Permute) Build(in ...Shape) error {
-	s, err := single(in, 1)
+	s, err := support.Single(in, 1)
 	if err != nil {
 		return err
 	}
@@ -178,7 +168,7 @@ func (r *RepeatVector) Build(in ...Shape) error {
 
 // CheckInput wants two axes.
 func (r *RepeatVector) CheckInput(in ...Shape) error {
-	s, err := single(in, 2)
+	s, err := support.Single(in, 2)
 	if err == nil && len(s) != 2 {
 		return fmt.Errorf("input %v has %d axes, want 2", s, len(s))
 	}

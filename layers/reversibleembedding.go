@@ -5,6 +5,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // ReversibleEmbedding is an [Embedding] that can be called in reverse too, to
@@ -70,7 +71,7 @@ func (e *ReversibleEmbedding) Build(in ...Shape) (err error) {
 
 // CheckInput wants one input.
 func (e *ReversibleEmbedding) CheckInput(in ...Shape) error {
-	_, err := single(in, 1)
+	_, err := support.Single(in, 1)
 	return err
 }
 
@@ -79,12 +80,12 @@ func (e *ReversibleEmbedding) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 	if !p.Reverse {
 		return lookUp(x, e.embeddings, e.ComputeDType(), e.MaskZero)
 	}
-	wantFloats(x)
+	support.CheckFloats(x)
 	if x.Rank() < 2 || x.Dim(-1) != e.OutputDim {
 		tensor.Fail("Call", "got %v in reverse, want vectors of %d numbers", x.Type(), e.OutputDim)
 	}
 	d := e.reverseType
-	y := overLast(x.Cast(d), e.InputDim, func(x *tensor.Tensor) *tensor.Tensor {
+	y := support.OverLast(x.Cast(d), e.InputDim, func(x *tensor.Tensor) *tensor.Tensor {
 		if e.reverse != nil {
 			return x.MatMul(e.reverse.Variable.Value().Cast(d))
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // RNN goes through the steps of a sequence with a cell. A state that is masked
@@ -153,7 +154,7 @@ func (r *recurrent) first(b *Base, seq *tensor.Tensor, given []*tensor.Tensor) [
 // call goes through x, a sequence and perhaps states.
 func (r *recurrent) call(b *Base, p Pass, x *tensor.Tensor) *tensor.Tensor {
 	seq := x.Unpack()[0]
-	wantFloats(seq)
+	support.CheckFloats(seq)
 	mask := seq.Mask()
 	if mask != nil && mask.Rank() != 2 {
 		tensor.Fail("Call", "got mask %v, want [batch steps]", mask.Type())
@@ -228,9 +229,9 @@ func (r *recurrent) fused(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, m
 	if shape[2] <= 2*c.units { // the kernel stays in the cache with the recurrent one
 		o.Kernel, o.Input = c.kernel.Value(), bias
 	} else {
-		fold := unknowns(shape) <= 1
+		fold := support.Unknowns(shape) <= 1
 		if fold {
-			x = x.Reshape(foldedRows(shape), shape[2])
+			x = x.Reshape(support.FoldedRows(shape), shape[2])
 		}
 		z = c.inputSum(x, bias)
 		if fold {

@@ -6,6 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/activations"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Cell is a layer that computes one step of a sequence: what [RNN] goes
@@ -68,7 +69,7 @@ func (c *cellCore) prepare(b *Base, f cellFields, states int, in []Shape) (err e
 	if len(in[0]) != 2 {
 		return fmt.Errorf("x is %v, want [batch features]", in[0])
 	}
-	features, err := knownAxis(in[0], 1)
+	features, err := support.KnownAxis(in[0], 1)
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func unpackCell(x *tensor.Tensor, states int) (*tensor.Tensor, []*tensor.Tensor)
 	if x.Len() != states+1 {
 		tensor.Fail("Call", "got %d inputs, want x and %d states", x.Len(), states)
 	}
-	wantFloats(x.Unpack()[0])
+	support.CheckFloats(x.Unpack()[0])
 	return x.Unpack()[0], x.Unpack()[1:]
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // Softmax is eˣ/Σeˣ, with the sum over Axis, in float32 or better.
@@ -30,7 +31,7 @@ func (s *Softmax) Build(in ...Shape) error { return s.CheckInput(in...) }
 
 // CheckInput wants inputs that have the axes.
 func (s *Softmax) CheckInput(in ...Shape) error {
-	shape, err := single(in, 1)
+	shape, err := support.Single(in, 1)
 	if err == nil {
 		s.axes, err = someAxes(shape, Defaults(*s).Axis)
 	}
@@ -39,7 +40,7 @@ func (s *Softmax) CheckInput(in ...Shape) error {
 
 // Call computes the layer on x.
 func (s *Softmax) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
-	wantFloats(x)
+	support.CheckFloats(x)
 	m := x.Mask()
 	if m != nil && m.Rank() < x.Rank() {
 		m = nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // TimeDistributed applies a layer to each step of a sequence: to all of them
@@ -48,7 +49,7 @@ func product(a, b int) int {
 
 // CheckInput wants at least three axes.
 func (t *TimeDistributed) CheckInput(in ...Shape) error {
-	_, err := single(in, 3)
+	_, err := support.Single(in, 3)
 	return err
 }
 

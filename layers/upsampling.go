@@ -3,8 +3,8 @@ package layers
 import (
 	"fmt"
 
-	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
 // UpSampling1D repeats each step of sequences.
@@ -30,7 +30,7 @@ func (u *UpSampling1D) Build(in ...Shape) error {
 
 // CheckInput wants three axes.
 func (u *UpSampling1D) CheckInput(in ...Shape) error {
-	_, err := new(field).of("channels_last", in, 1)
+	_, err := new(support.Field).Of("channels_last", in, 1)
 	return err
 }
 
@@ -49,7 +49,7 @@ type UpSampling2D struct {
 	Name, DType   string
 
 	Base
-	field    field
+	field    support.Field
 	factors  []int
 	bilinear bool
 }
@@ -72,18 +72,18 @@ func (u *UpSampling2D) Build(in ...Shape) error {
 // CheckInput wants four axes.
 func (u *UpSampling2D) CheckInput(in ...Shape) error {
 	c := Defaults(*u)
-	s, err := u.field.of(c.DataFormat, in, 2)
+	s, err := u.field.Of(c.DataFormat, in, 2)
 	if err != nil {
 		return err
 	}
-	factors, err := c.Size.each("Size", 2, 1)
+	factors, err := support.EachAxis(c.Size, "Size", 2, 1)
 	if err != nil {
 		return err
 	}
-	u.factors = u.field.place(factors, 1)
+	u.factors = u.field.Place(factors, 1)
 	for i, f := range u.factors {
 		if u.bilinear && f > 1 {
-			if _, err := sizedAxis(s, i); err != nil {
+			if _, err := support.SizedAxis(s, i); err != nil {
 				return err
 			}
 		}
@@ -101,11 +101,11 @@ func (u *UpSampling2D) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 	for axis, f := range u.factors {
 		if f > 1 {
 			n := y.Dim(axis)
-			w, err := resampleTable("bilinear", false, n, n*f)
+			w, err := support.ResampleTable("bilinear", false, n, n*f)
 			if err != nil {
 				tensor.Fail("Call", "%w", err)
 			}
-			y = resampled(y, axis, w)
+			y = support.Resampled(y, axis, w)
 		}
 	}
 	return y.Cast(x.DType())
@@ -121,7 +121,7 @@ type UpSampling3D struct {
 	Name, DType string
 
 	Base
-	field   field
+	field   support.Field
 	factors []int
 }
 
@@ -134,11 +134,11 @@ func (u *UpSampling3D) Build(in ...Shape) error { return u.CheckInput(in...) }
 // CheckInput wants five axes.
 func (u *UpSampling3D) CheckInput(in ...Shape) error {
 	c := Defaults(*u)
-	if _, err := u.field.of(c.DataFormat, in, 3); err != nil {
+	if _, err := u.field.Of(c.DataFormat, in, 3); err != nil {
 		return err
 	}
-	factors, err := c.Size.each("Size", 3, 1)
-	u.factors = u.field.place(factors, 1)
+	factors, err := support.EachAxis(c.Size, "Size", 3, 1)
+	u.factors = u.field.Place(factors, 1)
 	return err
 }
 
@@ -160,9 +160,4 @@ func repeat(x *tensor.Tensor, factors []int) *tensor.Tensor {
 		folded = append(folded, n)
 	}
 	return x.Reshape(ones...).BroadcastTo(more...).Reshape(folded...)
-}
-
-// constant is a tensor of given numbers, rounded to d.
-func constant(d dtype.DType, data []float64, shape ...int) *tensor.Tensor {
-	return tensor.New(data, shape...).Cast(d)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // matrix is a tensor of the given shape.
@@ -42,7 +43,7 @@ func TestLayerVectors(t *testing.T) {
 			want: [][]float64{{1.727, 2.727, 2.272, 3.272}, {.636, .363, .363, .636}}},
 		{name: "116 additive", layer: &layers.AdditiveAttention{UseScale: new(false), ReturnAttentionScores: true}, in: ts{q, v, k}, tolerance: 1e-3,
 			want: [][]float64{{1.727, 2.727, 2.272, 3.272}, {.636, .363, .363, .636}}},
-		{name: "129", layer: &layers.CategoryEncoding{NumTokens: 6, OutputMode: "count"}, in: ts{tokens, weights},
+		{name: "129", layer: &preprocessing.CategoryEncoding{NumTokens: 6, OutputMode: "count"}, in: ts{tokens, weights},
 			want: [][]float64{{.1, .2, 0, 0, 0, 0, .2, 0, 0, 0, 0, 0, 0, .2, .3, 0, 0, 0, 0, .2, 0, .4, 0, 0}}},
 	} {
 		t.Run(v.name, func(t *testing.T) { v.check(t) })
@@ -219,11 +220,11 @@ func TestTransposeVector(t *testing.T) {
 // TestTextVector is vector 128: words of equal frequency are ordered from the
 // last in the alphabet.
 func TestTextVector(t *testing.T) {
-	l := &layers.TextVectorization{OutputSequenceLength: 4}
-	if err := l.Adapt(layers.StringsOf("foo bar", "bar baz", "baz bada boom")); err != nil {
+	l := &preprocessing.TextVectorization{OutputSequenceLength: 4}
+	if err := l.Adapt(preprocessing.StringsOf("foo bar", "bar baz", "baz bada boom")); err != nil {
 		t.Fatal(err)
 	}
-	ids, err := l.Encode(layers.StringsOf("foo qux bar", "qux baz"))
+	ids, err := l.Encode(preprocessing.StringsOf("foo qux bar", "qux baz"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // Adapt has a layer learn its vocabulary from the texts of an epoch (Keras:
@@ -15,13 +15,13 @@ import (
 // Texts are read one after the other: what stays in memory is the vocabulary.
 // When ctx ends, or the dataset fails, the layer is as it was. Layers of numbers
 // learn with keras.Adapt.
-func Adapt(ctx context.Context, l layers.StringAdapter, texts *Dataset[string]) error {
+func Adapt(ctx context.Context, l preprocessing.StringAdapter, texts *Dataset[string]) error {
 	if texts.Len() == Infinite {
 		return fmt.Errorf("Adapt: the dataset has no end; use Take")
 	}
-	return l.AdaptSeq(func(yield func(layers.Strings, error) bool) {
+	return l.AdaptSeq(func(yield func(preprocessing.Strings, error) bool) {
 		for text, err := range texts.All(ctx) {
-			if !yield(layers.StringsOf(text), err) || err != nil {
+			if !yield(preprocessing.StringsOf(text), err) || err != nil {
 				return
 			}
 		}

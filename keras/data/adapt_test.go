@@ -11,6 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // TestAdapt: a dataset teaches a vocabulary as its texts at once do, and not at
@@ -22,18 +23,22 @@ func TestAdapt(t *testing.T) {
 		texts = append(texts, fmt.Sprintf("word%d word%d, WORD%d! other", i%7, i%31, i%3))
 	}
 	for name, c := range map[string]struct {
-		make   func() layers.StringAdapter
-		tokens func(layers.StringAdapter) ([]string, error)
-		adapt  func(layers.StringAdapter) error
+		make   func() preprocessing.StringAdapter
+		tokens func(preprocessing.StringAdapter) ([]string, error)
+		adapt  func(preprocessing.StringAdapter) error
 	}{
-		"TextVectorization": {func() layers.StringAdapter { return &layers.TextVectorization{MaxTokens: 20} },
-			func(l layers.StringAdapter) ([]string, error) { return l.(*layers.TextVectorization).Tokens() },
-			func(l layers.StringAdapter) error {
-				return l.(*layers.TextVectorization).Adapt(layers.StringsOf(texts...))
+		"TextVectorization": {func() preprocessing.StringAdapter { return &preprocessing.TextVectorization{MaxTokens: 20} },
+			func(l preprocessing.StringAdapter) ([]string, error) {
+				return l.(*preprocessing.TextVectorization).Tokens()
+			},
+			func(l preprocessing.StringAdapter) error {
+				return l.(*preprocessing.TextVectorization).Adapt(preprocessing.StringsOf(texts...))
 			}},
-		"StringLookup": {func() layers.StringAdapter { return &layers.StringLookup{} },
-			func(l layers.StringAdapter) ([]string, error) { return l.(*layers.StringLookup).Tokens() },
-			func(l layers.StringAdapter) error { return l.(*layers.StringLookup).Adapt(layers.StringsOf(texts...)) }},
+		"StringLookup": {func() preprocessing.StringAdapter { return &preprocessing.StringLookup{} },
+			func(l preprocessing.StringAdapter) ([]string, error) { return l.(*preprocessing.StringLookup).Tokens() },
+			func(l preprocessing.StringAdapter) error {
+				return l.(*preprocessing.StringLookup).Adapt(preprocessing.StringsOf(texts...))
+			}},
 	} {
 		direct, streamed := c.make(), c.make()
 		check(t, c.adapt(direct))

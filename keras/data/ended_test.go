@@ -10,7 +10,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
 	"github.com/mezzo-ml/mezzo/keras/data"
-	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 var errOperator = errors.New("operator")
@@ -72,7 +72,7 @@ func TestEndedCause(t *testing.T) {
 	ctx, end := withCause()
 	m := model(t)
 	check(t, m.TrainStep(background, keras.Batch{X: x, Y: y})) // built
-	text := &layers.TextVectorization{}
+	text := &preprocessing.TextVectorization{}
 	batches := func() *data.Dataset[keras.Batch] { return data.Batch(rows, 4) }
 	one := keras.Batch{X: x, Y: y}
 	// The function of a user may tell of the cause alone.
@@ -92,7 +92,7 @@ func TestEndedCause(t *testing.T) {
 		"TrainOnBatch":   func() error { _, err := m.TrainOnBatch(ctx, one); return err },
 		"TestOnBatch":    func() error { _, err := m.TestOnBatch(ctx, one); return err },
 		"TrainStep":      func() error { return m.TrainStep(ctx, one) },
-		"keras.Adapt":    func() error { return keras.Adapt(ctx, &layers.Normalization{}, batches()) },
+		"keras.Adapt":    func() error { return keras.Adapt(ctx, &preprocessing.Normalization{}, batches()) },
 		"data.Adapt":     func() error { return data.Adapt(ctx, text, data.FromSlice([]string{"a"})) },
 		"Fit":            func() error { _, err := m.Fit(ctx, batches(), keras.FitConfig{Verbose: keras.Silent}); return err },
 		"Fit, Map":       func() error { _, err := m.Fit(ctx, causes, keras.FitConfig{Verbose: keras.Silent}); return err },
@@ -110,7 +110,7 @@ func TestNilContext(t *testing.T) {
 	wantError(t, err, want)
 	_, err = read(d.All(none))
 	wantError(t, err, want)
-	wantError(t, data.Adapt(none, &layers.TextVectorization{}, data.FromSlice([]string{"a"})), want)
+	wantError(t, data.Adapt(none, &preprocessing.TextVectorization{}, data.FromSlice([]string{"a"})), want)
 }
 
 // TestInterruptedFirstBatch ends the context while a resumed Fit reads its first

@@ -18,6 +18,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/data/images"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
 )
 
@@ -303,7 +304,7 @@ func ExampleAdapt() {
 	defer inDirectory(map[string]string{"corpus.txt": "to be\nor not to be\n"})()
 	bar := keras.NewProgbar(os.Stderr)
 
-	words := &layers.TextVectorization{MaxTokens: 20000}
+	words := &preprocessing.TextVectorization{MaxTokens: 20000}
 	err := data.Adapt(ctx, words, data.Lines("corpus.txt").Progress(bar.Update))
 	must(err)
 	bar.Finish()

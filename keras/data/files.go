@@ -194,7 +194,7 @@ const maxText = 64 << 20
 // TextFromDirectory returns the texts of the .txt files in the subdirectories
 // of dir, with their classes, and the names of these (Keras:
 // text_dataset_from_directory). Texts become tensors by a layer such as
-// layers.TextVectorization, in a Map.
+// preprocessing.TextVectorization, in a Map.
 func TextFromDirectory(dir string, o DirectoryOptions) (texts *Dataset[Labeled[string]], classes []string, err error) {
 	files, classes, err := FilesFromDirectory(dir, []string{".txt"}, o)
 	if err != nil {

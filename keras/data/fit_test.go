@@ -18,6 +18,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
 	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
@@ -180,7 +181,9 @@ func TestResume(t *testing.T) {
 func TestAugment(t *testing.T) {
 	x := tensor.FromBytes(op.Type{DType: dtype.Uint8, Shape: op.Shape{6, 5, 4, 3}}, bytes.Repeat([]byte{1, 20, 50, 200, 90}, 72))
 	flat := keras.FromTensors(x, nil, nil)
-	make := func() []layers.Layer { return []layers.Layer{&layers.RandomFlip{}, &layers.RandomErasing{}} }
+	make := func() []layers.Layer {
+		return []layers.Layer{&preprocessing.RandomFlip{}, &preprocessing.RandomErasing{}}
+	}
 	read := func(d keras.SeekableDataset, epoch, skip int) (all [][]byte) {
 		for b, err := range d.Epoch(context.Background(), epoch, skip) {
 			check(t, err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/saving"
-	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // TestVocabularies reads a model of Keras whose layers learned vocabularies,
@@ -39,20 +39,20 @@ func TestVocabularies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var learned, given *layers.StringLookup
-		var words *layers.TextVectorization
-		var integers *layers.IntegerLookup
+		var learned, given *preprocessing.StringLookup
+		var words *preprocessing.TextVectorization
+		var integers *preprocessing.IntegerLookup
 		for _, l := range m.Layers() {
 			switch l := l.(type) {
-			case *layers.StringLookup:
+			case *preprocessing.StringLookup:
 				if l.OutputMode == "multi_hot" {
 					given = l
 				} else {
 					learned = l
 				}
-			case *layers.TextVectorization:
+			case *preprocessing.TextVectorization:
 				words = l
-			case *layers.IntegerLookup:
+			case *preprocessing.IntegerLookup:
 				integers = l
 			}
 		}
@@ -65,8 +65,8 @@ func TestVocabularies(t *testing.T) {
 		if got, err := integers.Tokens(); err != nil || !slices.Equal(got, want.Integers) {
 			t.Errorf("%s: got %v, %v, want %v", integers.LayerName(), got, err, want.Integers)
 		}
-		encode := func(l layers.StringEncoder, s []string, shape ...int) *keras.Tensor {
-			ids, err := l.Encode(layers.Strings{Data: s, Shape: shape})
+		encode := func(l preprocessing.StringEncoder, s []string, shape ...int) *keras.Tensor {
+			ids, err := l.Encode(preprocessing.Strings{Data: s, Shape: shape})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,12 +132,12 @@ func TestFrequencies(t *testing.T) {
 		strings := 0
 		for _, l := range m.Layers() {
 			switch l := l.(type) {
-			case *layers.IntegerLookup:
+			case *preprocessing.IntegerLookup:
 				continue
-			case layers.StringEncoder:
-				s := layers.Strings{Data: want.Words, Shape: []int{3, 3}}
+			case preprocessing.StringEncoder:
+				s := preprocessing.Strings{Data: want.Words, Shape: []int{3, 3}}
 				if strings++; strings == 3 {
-					s = layers.StringsOf(want.Texts...)
+					s = preprocessing.StringsOf(want.Texts...)
 				}
 				ids, err := l.Encode(s)
 				if err != nil {
@@ -170,7 +170,7 @@ func TestFrequencies(t *testing.T) {
 	}
 	// Weights of another model, with other frequencies.
 	other := func(idf ...float64) *keras.Model {
-		m := keras.Sequential(&layers.IntegerLookup{Vocabulary: []int64{5, 7}, IDFWeights: idf, OutputMode: "tf_idf"})
+		m := keras.Sequential(&preprocessing.IntegerLookup{Vocabulary: []int64{5, 7}, IDFWeights: idf, OutputMode: "tf_idf"})
 		if err := m.BuildOn(keras.InputOf(keras.Int64, 2)); err != nil {
 			t.Fatal(err)
 		}

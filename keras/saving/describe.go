@@ -9,6 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // object is an instance as Keras writes it down.
@@ -208,11 +209,11 @@ func isFunctional(l layers.Layer) bool {
 func inputObject(name string, t op.Type, readers []layers.Layer) *object {
 	kind, shape := t.DType.String(), shapeOf(t.Shape)
 	for _, l := range readers {
-		if _, ok := l.(layers.StringEncoder); !ok {
+		if _, ok := l.(preprocessing.StringEncoder); !ok {
 			continue
 		}
 		kind = stringType // Keras's layers take the strings themselves
-		if v, ok := l.(*layers.TextVectorization); ok && v.Split != "none" {
+		if v, ok := l.(*preprocessing.TextVectorization); ok && v.Split != "none" {
 			shape = shape[:1] // and split texts
 		}
 	}

@@ -186,7 +186,7 @@ func readers(all []*object) map[string][]*object {
 }
 
 // input makes the Input of an InputLayer that readers take. Of texts it is the
-// indices that a layers.StringEncoder makes of them.
+// indices that a preprocessing.StringEncoder makes of them.
 func input(o *object, readers []*object) (*keras.Tensor, error) {
 	shape := o.Config["batch_shape"]
 	if shape == nil {

@@ -15,7 +15,7 @@ import (
 type Options struct {
 	Height, Width     int    // default: 256
 	ColorMode         string // grayscale, rgb or rgba; default: rgb
-	Interpolation     string // see layers.Resizing; default: bilinear
+	Interpolation     string // see preprocessing.Resizing; default: bilinear
 	CropToAspectRatio bool   // cut off first what does not fit the shape
 	PadToAspectRatio  bool   // fill up first, with 0, what is missing of the shape
 
@@ -141,7 +141,7 @@ func (o *Options) read(ctx context.Context, held *gate, f data.Labeled[string], 
 	}
 	if o.CropToAspectRatio || o.PadToAspectRatio {
 		size, start := o.window(m.Height, m.Width)
-		if o.PadToAspectRatio { // as in layers.Resizing, as much after the picture as before it
+		if o.PadToAspectRatio { // as in preprocessing.Resizing, as much after the picture as before it
 			m = m.Window(-start[0], -start[1], m.Height+2*start[0], m.Width+2*start[1])
 		} else {
 			m = m.Window(start[0], start[1], size[0], size[1])

@@ -16,7 +16,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/keras/data/images"
-	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
 
 // folder makes a directory of three blue and two red pictures, and other files.
@@ -167,7 +167,7 @@ func TestFromDirectory(t *testing.T) {
 	}
 }
 
-// TestAspectRatio wants what layers.Resizing, which is compared with Keras, does.
+// TestAspectRatio wants what preprocessing.Resizing, which is compared with Keras, does.
 func TestAspectRatio(t *testing.T) {
 	dir := t.TempDir()
 	m := image.NewGray(image.Rect(0, 0, 9, 5))
@@ -186,7 +186,7 @@ func TestAspectRatio(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := &layers.Resizing{Height: size[0], Width: size[1], CropToAspectRatio: !pad, PadToAspectRatio: pad, DType: "float32"}
+			l := &preprocessing.Resizing{Height: size[0], Width: size[1], CropToAspectRatio: !pad, PadToAspectRatio: pad, DType: "float32"}
 			x := make([]uint8, 45)
 			copy(x, m.Pix)
 			want, err := keras.Apply(l, keras.NewTensor(x, 1, 5, 9, 1)).Values()

@@ -154,7 +154,7 @@ func (m *Image) Tensor() *tensor.Tensor {
 }
 
 // Resize returns the pixels of the picture in another size, [height width
-// Channels], by one of Keras's interpolations (see layers.Resizing). What it
+// Channels], by one of Keras's interpolations (see preprocessing.Resizing). What it
 // computes on the way may have as many numbers as MaxPixels, or 16 for each
 // pixel of the result if that is more: a picture of one row and millions of
 // columns is an error.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data/images"
-	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 
 	"golang.org/x/image/bmp"
 )
@@ -95,7 +95,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestResize wants what layers.Resizing, which is compared with Keras, does.
+// TestResize wants what preprocessing.Resizing, which is compared with Keras, does.
 func TestResize(t *testing.T) {
 	m := &images.Image{Height: 7, Width: 5, Channels: 2}
 	for i := range 70 {
@@ -106,7 +106,7 @@ func TestResize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &layers.Resizing{Height: 4, Width: 9, Interpolation: how, DType: "float32"}
+		l := &preprocessing.Resizing{Height: 4, Width: 9, Interpolation: how, DType: "float32"}
 		want, err := keras.Apply(l, m.Tensor().Reshape(1, 7, 5, 2)).Values()
 		if err != nil {
 			t.Fatal(err)

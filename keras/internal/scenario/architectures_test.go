@@ -5,6 +5,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
+	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
@@ -236,7 +237,7 @@ var architectures = []scenario{
 		inner := must(keras.NewModel(part, keras.Apply(&layers.BatchNormalization{}, keras.Apply(&layers.Dense{Units: units, Activation: "relu"}, part)))).Named("inner")
 		a := keras.Input(features)
 		x := keras.Apply(inner.Layer(), a)
-		y := keras.Apply(inner.Layer(), keras.Apply(&layers.Rescaling{Scale: 0.5}, a))
+		y := keras.Apply(inner.Layer(), keras.Apply(&preprocessing.Rescaling{Scale: 0.5}, a))
 		m := compile(r.model(a, keras.Apply(&layers.Dense{Units: classes}, keras.Apply(&layers.Add{}, x, y))), adam(0.002))
 		in := r.input(3, 31, features)
 		train, test := r.points(1, 48, classes, features), r.points(2, 31, classes, features)
