@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -23,7 +23,7 @@ func Adapt(ctx context.Context, l Adapter, d Dataset) (err error) {
 	if err := needs(ctx, "Adapt"); err != nil {
 		return err
 	}
-	defer func() { err = flow.WithCause(ctx, err) }()
+	defer func() { err = pipeline.WithCause(ctx, err) }()
 	if isNil(d) {
 		return fmt.Errorf("Adapt: no dataset given")
 	}

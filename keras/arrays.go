@@ -7,7 +7,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // arrays are samples in memory: columns of the same number of rows.
@@ -97,7 +97,7 @@ func (a *arrays) pick(columns []*Tensor) Batch {
 
 // batches yields batches of up to size rows in the given order (nil: as they
 // lie), without the first skip.
-func (a *arrays) batches(size int, drop bool, order []int32, skip int, hold flow.Hold) iter.Seq2[Batch, error] {
+func (a *arrays) batches(size int, drop bool, order []int32, skip int, hold pipeline.Hold) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		w := &batchWriter{arrays: a, order: order, memory: batchMemory{hold: hold}}
 		w.fill = w.copyRows

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -150,9 +150,9 @@ func (s *augmenterState) move(to int64) (was int64, err error) {
 func (p *Pipeline) Augment(ls ...layers.Layer) *Pipeline {
 	q := p.derive()
 	if !p.batched {
-		q.open = flow.Failing[Batch](errors.New("Augment: the dataset has no batches, want Batch before"))
+		q.open = pipeline.Failing[Batch](errors.New("Augment: the dataset has no batches, want Batch before"))
 		return q
 	}
-	q.open = flow.MapAt("Augment", p.elements(), NewAugmenter(p.n, ls...).Batch)
+	q.open = pipeline.MapAt("Augment", p.elements(), NewAugmenter(p.n, ls...).Batch)
 	return q
 }

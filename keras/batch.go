@@ -6,7 +6,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Batch is what one training step sees. X and Y are tuples for models with
@@ -48,8 +48,8 @@ func (b Batch) tensors(dst []*Tensor) []*Tensor {
 // batchMemory makes the tensors of batches for a reader that holds them as hold
 // says.
 type batchMemory struct {
-	hold flow.Hold
-	pool tensor.Pool // for flow.Returning
+	hold pipeline.Hold
+	pool tensor.Pool // for pipeline.Returning
 	ring []columns   // for readers that hold the newest elements
 	at   int         // the oldest of a full ring
 	free []*Tensor   // parts of the last batch, of readers without a ring
@@ -76,7 +76,7 @@ func (m *batchMemory) next(types []op.Type, pick func([]*Tensor) Batch) (c colum
 		c.parts = make([]*Tensor, len(types))
 	}
 	for i, t := range types {
-		if m.hold == flow.Returning {
+		if m.hold == pipeline.Returning {
 			c.parts[i], err = m.pool.Get(t)
 		} else {
 			c.parts[i], err = tensor.Uninitialized(t.DType, t.Shape...)
@@ -101,5 +101,5 @@ func (m *batchMemory) next(types []op.Type, pick func([]*Tensor) Batch) (c colum
 // inTurn ends the turn of each batch when the next one is asked for: what is
 // released by then is used again, what is not stays with those who keep it.
 func inTurn(seq iter.Seq2[Batch, error]) iter.Seq2[Batch, error] {
-	return flow.InTurn(seq, func(b Batch) { tensor.BeginTurn(b.X, b.Y, b.Weight) }, func(b Batch) { tensor.EndTurn(b.X, b.Y, b.Weight) })
+	return pipeline.InTurn(seq, func(b Batch) { tensor.BeginTurn(b.X, b.Y, b.Weight) }, func(b Batch) { tensor.EndTurn(b.X, b.Y, b.Weight) })
 }

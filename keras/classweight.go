@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // weighted gives the samples of a dataset of batches the weights of their
@@ -19,7 +19,7 @@ func weighted(d Dataset, byClass map[int]float64) Dataset {
 		p.open = source.at
 	}
 	q := p.derive()
-	q.open = flow.MapAt("ClassWeight", p.elements(), func(_ context.Context, _, _ int, b Batch) (_ Batch, err error) {
+	q.open = pipeline.MapAt("ClassWeight", p.elements(), func(_ context.Context, _, _ int, b Batch) (_ Batch, err error) {
 		b.Weight, err = classWeights(b, byClass)
 		return b, err
 	})

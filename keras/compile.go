@@ -11,7 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
@@ -491,7 +491,7 @@ func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) 
 		err = t.test.Run(ctx, b)
 	}
 	if err != nil {
-		return nil, flow.WithCause(ctx, err)
+		return nil, pipeline.WithCause(ctx, err)
 	}
 	return t.read(nil)
 }
@@ -572,7 +572,7 @@ func (m *Model) TrainStep(ctx context.Context, b Batch) error {
 	if err := m.ready(b); err != nil {
 		return err
 	}
-	return flow.WithCause(ctx, m.refusal(m.trainOn(ctx, b)))
+	return pipeline.WithCause(ctx, m.refusal(m.trainOn(ctx, b)))
 }
 
 // Trace runs one training step, as TrainStep does, and writes what each worker
@@ -589,5 +589,5 @@ func (m *Model) Trace(ctx context.Context, b Batch, w io.Writer) error {
 	if err == nil {
 		err = m.refusal(m.refused(ctx, b))
 	}
-	return flow.WithCause(ctx, err)
+	return pipeline.WithCause(ctx, err)
 }

@@ -8,7 +8,7 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Dataset yields the batches of one epoch and can be opened again for the
@@ -54,7 +54,7 @@ type Pipeline struct {
 	batched bool
 	arrays  *arrays // samples in memory, not batched yet
 	shuffle *shuffle
-	open    flow.Opener[Batch]
+	open    pipeline.Opener[Batch]
 	epoch   *atomic.Int64 // how often Batches was called
 }
 
@@ -83,7 +83,7 @@ func FromTensors(x, y, weight *Tensor) *Pipeline {
 // should end at once takes the context, as that of data.FromGenerator does.
 func FromGenerator(open func() iter.Seq2[Batch, error], batched bool) *Pipeline {
 	return &Pipeline{n: -1, batched: batched, epoch: new(atomic.Int64),
-		open: flow.Interruptible(func(context.Context, int) iter.Seq2[Batch, error] { return open() })}
+		open: pipeline.Interruptible(func(context.Context, int) iter.Seq2[Batch, error] { return open() })}
 }
 
 // Len is the number of samples, or of batches once batched; -1 when unknown.
@@ -105,7 +105,7 @@ func (p *Pipeline) Shuffle(buffer int, seed ...uint64) *Pipeline {
 		q.arrays, q.shuffle = p.arrays, s
 		return q
 	}
-	q.open = flow.Shuffle(p.elements(), s.buffer, s.seed)
+	q.open = pipeline.Shuffle(p.elements(), s.buffer, s.seed)
 	return q
 }
 
@@ -128,17 +128,17 @@ func (p *Pipeline) batch(n int, drop bool) *Pipeline {
 	switch {
 	case n < 1:
 		q.n = -1
-		q.open = flow.Failing[Batch](fmt.Errorf("Batch: size is %d, want a positive number", n))
+		q.open = pipeline.Failing[Batch](fmt.Errorf("Batch: size is %d, want a positive number", n))
 	case p.batched:
 		q.n = -1
-		q.open = flow.Failing[Batch](errors.New("Batch: the dataset is batched already"))
+		q.open = pipeline.Failing[Batch](errors.New("Batch: the dataset is batched already"))
 	case p.arrays != nil:
 		a, s := p.arrays, p.shuffle
-		q.open = func(at flow.Start, hold flow.Hold) iter.Seq2[Batch, error] {
+		q.open = func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[Batch, error] {
 			return a.batches(n, drop, s.order(a.n, at.Epoch), at.Skip, hold)
 		}
 	default:
-		q.open = flow.Group(p.elements(), p.n, n, drop, stacker)
+		q.open = pipeline.Group(p.elements(), p.n, n, drop, stacker)
 	}
 	return q
 }
@@ -162,7 +162,7 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 		q.arrays, q.shuffle = p.arrays.cut(lo, hi), p.shuffle
 		return q
 	}
-	q.open = flow.Part(p.elements(), p.n, lo, hi)
+	q.open = pipeline.Part(p.elements(), p.n, lo, hi)
 	return q
 }
 
@@ -170,14 +170,14 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 // must not change the memory of what it has returned.
 func (p *Pipeline) Map(f func(Batch) (Batch, error)) *Pipeline {
 	q := p.derive()
-	q.open = flow.Map(p.elements(), func(_ context.Context, b Batch) (Batch, error) { return f(b) })
+	q.open = pipeline.Map(p.elements(), func(_ context.Context, b Batch) (Batch, error) { return f(b) })
 	return q
 }
 
 // Prefetch prepares up to n elements ahead in a goroutine of its own.
 func (p *Pipeline) Prefetch(n int) *Pipeline {
 	q := p.derive()
-	q.open = flow.Ahead(p.elements(), n)
+	q.open = pipeline.Ahead(p.elements(), n)
 	return q
 }
 
@@ -196,24 +196,24 @@ func (p *Pipeline) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[Batch, 
 	if err := needs(ctx, "Epoch"); err != nil {
 		return func(yield func(Batch, error) bool) { yield(Batch{}, err) }
 	}
-	return inTurn(p.elements()(flow.Start{Context: ctx, Epoch: epoch, Skip: skip}, flow.Returning))
+	return inTurn(p.elements()(pipeline.Start{Context: ctx, Epoch: epoch, Skip: skip}, pipeline.Returning))
 }
 
 // source is p for readers that say how they hold its elements.
-func (p *Pipeline) source() flow.Source[Batch] {
-	s := flow.Source[Batch]{Len: p.n, Form: flow.Samples, Open: p.elements()}
+func (p *Pipeline) source() pipeline.Source[Batch] {
+	s := pipeline.Source[Batch]{Len: p.n, Form: pipeline.Samples, Open: p.elements()}
 	if p.batched {
-		s.Form = flow.Batches
+		s.Form = pipeline.Batches
 	}
 	return s
 }
 
 // hooks are shared with package keras/data.
-var hooks = flow.Shared[Batch]()
+var hooks = pipeline.Shared[Batch]()
 
 func init() {
 	hooks.Stacker, hooks.InTurn = stacker, inTurn
-	hooks.Pipeline = func(d any) (s flow.Source[Batch], ok bool) {
+	hooks.Pipeline = func(d any) (s pipeline.Source[Batch], ok bool) {
 		p, ok := d.(*Pipeline)
 		if ok {
 			s = p.source()
@@ -224,7 +224,7 @@ func init() {
 
 // sourceOf returns the source of a dataset of this module. A type that embeds
 // one may yield something else, and has none.
-func sourceOf(d Dataset) (s flow.Source[Batch], ok bool) {
+func sourceOf(d Dataset) (s pipeline.Source[Batch], ok bool) {
 	if p, ok := d.(*Pipeline); ok {
 		return p.source(), true
 	}
@@ -240,12 +240,12 @@ func (p *Pipeline) derive() *Pipeline {
 
 // elements opens the dataset as it stands: samples in memory one by one when
 // nothing has batched them.
-func (p *Pipeline) elements() flow.Opener[Batch] {
+func (p *Pipeline) elements() pipeline.Opener[Batch] {
 	if p.open != nil {
 		return p.open
 	}
 	a, s := p.arrays, p.shuffle
-	return func(at flow.Start, _ flow.Hold) iter.Seq2[Batch, error] {
+	return func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[Batch, error] {
 		return a.samples(s.order(a.n, at.Epoch), at.Skip)
 	}
 }
@@ -255,7 +255,7 @@ func (s *shuffle) order(n, epoch int) []int32 {
 	if s == nil {
 		return nil
 	}
-	return flow.Order(n, s.buffer, s.seed, epoch)
+	return pipeline.Order(n, s.buffer, s.seed, epoch)
 }
 
 // split cuts the last share of the samples off, before any shuffling: Keras's

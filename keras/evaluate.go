@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -29,7 +29,7 @@ func (m *Model) Evaluate(ctx context.Context, d Dataset) (logs Logs, err error) 
 		return nil, fmt.Errorf("Evaluate: %w", err)
 	}
 	logs, err = m.evaluate(ctx, source, 0)
-	return logs, flow.WithCause(ctx, err)
+	return logs, pipeline.WithCause(ctx, err)
 }
 
 func (m *Model) evaluate(ctx context.Context, source epochs, steps int) (Logs, error) {
@@ -93,7 +93,7 @@ func (m *Model) Predict(ctx context.Context, x *Tensor) (y *Tensor, err error) {
 	}
 	if n <= predictRows {
 		y, err := m.prediction.Call(ctx, x)
-		return y, flow.WithCause(ctx, err)
+		return y, pipeline.WithCause(ctx, err)
 	}
 	return m.PredictDataset(ctx, FromTensors(x, nil, nil).Batch(predictRows))
 }
@@ -128,7 +128,7 @@ func (m *Model) PredictDataset(ctx context.Context, d Dataset) (y *Tensor, err e
 	if err := needs(ctx, "PredictDataset"); err != nil {
 		return nil, err
 	}
-	defer func() { err = flow.WithCause(ctx, err) }()
+	defer func() { err = pipeline.WithCause(ctx, err) }()
 	if isNil(d) {
 		return nil, m.errorf("PredictDataset: no dataset given")
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/exponents"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -33,7 +33,7 @@ func (m *Model) Exponents(ctx context.Context, b Batch) (all []LayerExponents, e
 	if err := needs(ctx, "Exponents"); err != nil {
 		return nil, err
 	}
-	defer func() { err = flow.WithCause(ctx, err) }()
+	defer func() { err = pipeline.WithCause(ctx, err) }()
 	if err := m.ready(b); err != nil {
 		return nil, err
 	}

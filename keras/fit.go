@@ -14,7 +14,7 @@ import (
 	"strconv"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
@@ -266,7 +266,7 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		}
 		b, ok, err := stream.next(f.c.StepsPerEpoch > 0)
 		switch {
-		case ctx.Err() != nil && (!ok || flow.EndedBy(ctx, err)): // which also ends datasets
+		case ctx.Err() != nil && (!ok || pipeline.EndedBy(ctx, err)): // which also ends datasets
 			return f.interrupted(ctx, epoch, at)
 		case err != nil:
 			return f.broken(ctx, epoch, at, fmt.Errorf("Fit: batch %d of epoch %d: %w", r.Step+1, epoch+1, err))
@@ -294,7 +294,7 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 		r.Batch = Batch{}
 		switch {
 		case err == nil:
-		case !done && flow.EndedBy(ctx, err):
+		case !done && pipeline.EndedBy(ctx, err):
 			return f.interrupted(ctx, epoch, at)
 		case !done:
 			return f.broken(ctx, epoch, at, err)
@@ -449,7 +449,7 @@ func (f *fitting) finish(ctx context.Context, epoch int, at Position) error {
 			if e := SetArrays(totals, t); e != nil {
 				return errors.Join(err, e)
 			}
-			if !flow.EndedBy(ctx, err) {
+			if !pipeline.EndedBy(ctx, err) {
 				return f.broken(ctx, epoch, at, err)
 			}
 			return f.interrupted(ctx, epoch, at)

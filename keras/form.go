@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
 // looked is a dataset whose first element was read to see whether it has a
 // batch axis. Who opens the same epoch next goes on with that reading.
 type looked struct {
-	source flow.Source[Batch]
+	source pipeline.Source[Batch]
 	epoch  int
 	first  Batch
 	err    error
@@ -26,9 +26,9 @@ type looked struct {
 }
 
 // look opens an epoch. close must be called.
-func look(ctx context.Context, s flow.Source[Batch], epoch int) *looked {
+func look(ctx context.Context, s pipeline.Source[Batch], epoch int) *looked {
 	l := &looked{source: s, epoch: epoch}
-	l.next, l.stop = iter.Pull2(s.Open(flow.Start{Context: ctx, Epoch: epoch}, flow.Returning))
+	l.next, l.stop = iter.Pull2(s.Open(pipeline.Start{Context: ctx, Epoch: epoch}, pipeline.Returning))
 	l.first, l.err, l.some = l.next()
 	return l
 }
@@ -43,7 +43,7 @@ func (l *looked) close() {
 
 // open opens the dataset. Elements of the reading that goes on may be held in
 // any way.
-func (l *looked) open(at flow.Start, hold flow.Hold) iter.Seq2[Batch, error] {
+func (l *looked) open(at pipeline.Start, hold pipeline.Hold) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		if l.stop == nil || at.Epoch != l.epoch || at.Skip != 0 {
 			l.close()
@@ -64,7 +64,7 @@ func (l *looked) open(at flow.Start, hold flow.Hold) iter.Seq2[Batch, error] {
 // isSample reports whether b, an element of a dataset of which that is not
 // known, is a sample rather than a batch, for a model (nil: for none). What does
 // not read is taken for a batch: it is reported where it is read to train on.
-func isSample(m *Model, b Batch, form flow.Form) (bool, error) {
+func isSample(m *Model, b Batch, form pipeline.Form) (bool, error) {
 	rows, differ := -1, false
 	for _, t := range []*Tensor{b.X, b.Y, b.Weight} {
 		if t == nil {
@@ -97,7 +97,7 @@ func isSample(m *Model, b Batch, form flow.Form) (bool, error) {
 
 // buildsFor is isSample for a model that is not built: what its layers can be
 // built for tells, or how the output would fit Y, or else the dataset.
-func (m *Model) buildsFor(b Batch, form flow.Form) (sample bool, err error) {
+func (m *Model) buildsFor(b Batch, form pipeline.Form) (sample bool, err error) {
 	asSample, outSample := m.try(b.X, 0)
 	asBatch, outBatch := m.try(b.X, 1)
 	if asSample && asBatch && outSample != nil && b.Y != nil && !b.Y.IsTuple() {
@@ -110,8 +110,8 @@ func (m *Model) buildsFor(b Batch, form flow.Form) (sample bool, err error) {
 		return asSample, nil
 	case !asSample: // building it says why
 		return false, nil
-	case form == flow.LikelySamples || form == flow.LikelyBatches:
-		return form == flow.LikelySamples, nil
+	case form == pipeline.LikelySamples || form == pipeline.LikelyBatches:
+		return form == pipeline.LikelySamples, nil
 	}
 	what := "X is " + typeText(b.X)
 	if b.Y != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Interrupted is the error of a Fit whose context ended before the training
@@ -33,7 +33,7 @@ func (e *Interrupted) Unwrap() error { return e.Err }
 // interrupted ends training between two steps because ctx has ended. The next
 // step would read the batch at a place.
 func (f *fitting) interrupted(ctx context.Context, epoch int, at Position) error {
-	e := &Interrupted{Epoch: epoch, Step: f.run.Step, Saved: f.saved, Err: flow.Ended(ctx)}
+	e := &Interrupted{Epoch: epoch, Step: f.run.Step, Saved: f.saved, Err: pipeline.Ended(ctx)}
 	defer func() { f.told(ctx, e) }()
 	if err := f.keep(ctx, epoch, at); err != nil {
 		e.Saved = false
@@ -54,10 +54,10 @@ func (f *fitting) told(ctx context.Context, e *Interrupted) *Interrupted {
 // not saved: this is for places in the middle of a step or of callbacks.
 func (f *fitting) ended(ctx context.Context, err error) error {
 	var already *Interrupted
-	if err == nil || !flow.EndedBy(ctx, err) || errors.As(err, &already) {
+	if err == nil || !pipeline.EndedBy(ctx, err) || errors.As(err, &already) {
 		return err
 	}
-	return f.told(ctx, &Interrupted{Epoch: f.run.Epoch, Step: f.run.Step, Err: flow.WithCause(ctx, err)})
+	return f.told(ctx, &Interrupted{Epoch: f.run.Epoch, Step: f.run.Step, Err: pipeline.WithCause(ctx, err)})
 }
 
 // broken ends training between two steps because of err, of a dataset or a

@@ -11,7 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 	"github.com/mezzo-ml/mezzo/losses"
@@ -200,7 +200,7 @@ func TestRing(t *testing.T) {
 	} {
 		seen := map[*Tensor]bool{}
 		open := p.elements()
-		for b, err := range open(flow.Start{Context: background}, 1) {
+		for b, err := range open(pipeline.Start{Context: background}, 1) {
 			check(t, err)
 			seen[b.X] = true
 		}

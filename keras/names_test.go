@@ -16,11 +16,11 @@ import (
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/activations"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 	"github.com/mezzo-ml/mezzo/layers/constraints"
 	"github.com/mezzo-ml/mezzo/layers/initializers"
 	_ "github.com/mezzo-ml/mezzo/layers/preprocessing" // registers its classes
 	"github.com/mezzo-ml/mezzo/layers/regularizers"
-	"github.com/mezzo-ml/mezzo/layers/spec"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
@@ -92,7 +92,7 @@ func (k kind) list(t *testing.T, exported map[string]string) string {
 	}
 	var have []string
 	known := func(name string) bool {
-		return slices.Contains(k.have, name) || slices.Contains(k.have, spec.SnakeCase(name))
+		return slices.Contains(k.have, name) || slices.Contains(k.have, callspec.SnakeCase(name))
 	}
 	all := 0
 	for _, n := range slices.Sorted(maps.Keys(exported)) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Stack joins samples, which have no batch axis, to a batch. They must agree in
@@ -31,7 +31,7 @@ func Stack(into Batch, samples []Batch) (b Batch, err error) {
 }
 
 // stacker returns a Stack into memory that is used again as hold allows.
-func stacker(hold flow.Hold) func([]Batch) (Batch, error) {
+func stacker(hold pipeline.Hold) func([]Batch) (Batch, error) {
 	memory := &batchMemory{hold: hold}
 	return func(samples []Batch) (b Batch, err error) {
 		defer tensor.Catch(&err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Checkpointer keeps the states of a training for a later Fit;
@@ -208,9 +208,9 @@ func (f *fitting) resume(ctx context.Context, stream *stream) (epoch int, err er
 	stream.seek(s.Data)
 	b, ok, err := stream.peek()
 	switch {
-	case ctx.Err() != nil && (!ok || flow.EndedBy(ctx, err)):
+	case ctx.Err() != nil && (!ok || pipeline.EndedBy(ctx, err)):
 		f.run.Epoch, f.run.Step = s.Epoch, s.Step
-		return 0, f.told(ctx, &Interrupted{Epoch: s.Epoch, Step: s.Step, Saved: true, Err: flow.Ended(ctx)})
+		return 0, f.told(ctx, &Interrupted{Epoch: s.Epoch, Step: s.Step, Saved: true, Err: pipeline.Ended(ctx)})
 	case err != nil:
 		return 0, fmt.Errorf("Fit: first batch after resuming: %w", err)
 	case !ok:

@@ -8,21 +8,21 @@ import (
 	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // epochs opens the epochs of a dataset for training.
 type epochs struct {
 	ctx   context.Context
-	at    flow.Opener[Batch]
-	hold  flow.Hold
+	at    pipeline.Opener[Batch]
+	hold  pipeline.Hold
 	seeks bool // open takes a skip other than 0
 	steps int  // of an epoch, -1: unknown
 }
 
 // open opens an epoch. Who reads it hands each batch back before the next.
 func (e epochs) open(epoch, skip int) iter.Seq2[Batch, error] {
-	return inTurn(e.at(flow.Start{Context: e.ctx, Epoch: epoch, Skip: skip}, e.hold))
+	return inTurn(e.at(pipeline.Start{Context: e.ctx, Epoch: epoch, Skip: skip}, e.hold))
 }
 
 // batched makes batches of a dataset where it has none, for a model (nil: for
@@ -47,11 +47,11 @@ func batched(ctx context.Context, m *Model, d Dataset, c FitConfig, shuffle bool
 		return p, close, nil
 	}
 	s, ok := sourceOf(d)
-	if !ok || s.Form == flow.Batches {
+	if !ok || s.Form == pipeline.Batches {
 		return d, close, nil
 	}
 	all := &Pipeline{n: s.Len, open: s.Open, epoch: new(atomic.Int64)}
-	if s.Form != flow.Samples {
+	if s.Form != pipeline.Samples {
 		l := look(ctx, s, c.InitialEpoch)
 		all.open, close = l.open, l.close
 		sample := false
@@ -71,18 +71,18 @@ func epochsOf(ctx context.Context, d Dataset, c FitConfig) epochs {
 	e := epochs{ctx: ctx, hold: 1, steps: -1}
 	// What users see they may keep.
 	if backend.DebugFromEnv().Eager || slices.ContainsFunc(c.Callbacks, Callback.seesBatches) {
-		e.hold = flow.Returning
+		e.hold = pipeline.Returning
 	}
 	switch d := d.(type) {
 	case SeekableDataset:
 		e.steps, e.seeks = d.Len(), true
-		e.at = func(at flow.Start, _ flow.Hold) iter.Seq2[Batch, error] {
+		e.at = func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[Batch, error] {
 			return d.Epoch(at.Context, at.Epoch, at.Skip)
 		}
 	case EpochDataset:
-		e.at = flow.Interruptible(func(_ context.Context, epoch int) iter.Seq2[Batch, error] { return d.EpochBatches(epoch) })
+		e.at = pipeline.Interruptible(func(_ context.Context, epoch int) iter.Seq2[Batch, error] { return d.EpochBatches(epoch) })
 	default:
-		e.at = flow.Interruptible(func(context.Context, int) iter.Seq2[Batch, error] { return d.Batches() })
+		e.at = pipeline.Interruptible(func(context.Context, int) iter.Seq2[Batch, error] { return d.Batches() })
 	}
 	if s, ok := sourceOf(d); ok {
 		e.at = s.Open
@@ -95,7 +95,7 @@ func epochsOf(ctx context.Context, d Dataset, c FitConfig) epochs {
 // when the dataset is opened; see batched.
 func batchedSource(ctx context.Context, m *Model, d Dataset, c FitConfig, steps int, advice string) (epochs, error) {
 	s, ok := sourceOf(d)
-	if !ok || s.Form == flow.Batches || s.Form == flow.Samples {
+	if !ok || s.Form == pipeline.Batches || s.Form == pipeline.Samples {
 		d, _, err := batched(ctx, m, d, c, false)
 		if err != nil {
 			return epochs{}, err
@@ -103,7 +103,7 @@ func batchedSource(ctx context.Context, m *Model, d Dataset, c FitConfig, steps 
 		return epochsOf(ctx, d, c).bounded(steps, advice)
 	}
 	e := epochsOf(ctx, d, c)
-	e.at = func(at flow.Start, hold flow.Hold) iter.Seq2[Batch, error] {
+	e.at = func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[Batch, error] {
 		return func(yield func(Batch, error) bool) {
 			c := c
 			c.InitialEpoch = at.Epoch

@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/mezzo-ml/mezzo/backend/suggest"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // classes holds what UnmarshalConfig can make.
@@ -249,7 +249,7 @@ func configName(f reflect.StructField) string {
 	if f.Name == "DType" {
 		return "dtype"
 	}
-	return spec.SnakeCase(f.Name)
+	return callspec.SnakeCase(f.Name)
 }
 
 // configValue is the value of a field for JSON. Keras writes null for what has

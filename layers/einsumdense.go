@@ -7,8 +7,8 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers/activations"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
-	"github.com/mezzo-ml/mezzo/layers/spec"
 )
 
 // EinsumDense computes activation(einsum(Equation, x, kernel) + bias): a dense
@@ -182,7 +182,7 @@ func (e *EinsumDense) Call(p Pass, x *tensor.Tensor) *tensor.Tensor {
 // withFans tells initializers that scale with the numbers of inputs and
 // outputs which axes of the kernel these are, unless the text does.
 func withFans(initializer string, inputs, outputs []int) (string, error) {
-	s, err := spec.Parse(initializer)
+	s, err := callspec.Parse(initializer)
 	if err != nil {
 		return "", fmt.Errorf("initializer %w", err)
 	}
@@ -202,6 +202,6 @@ func withFans(initializer string, inputs, outputs []int) (string, error) {
 		}
 		return out
 	}
-	s.Args = append(s.Args, spec.Arg{Name: "input_axes", Value: list(inputs)}, spec.Arg{Name: "output_axes", Value: list(outputs)})
+	s.Args = append(s.Args, callspec.Arg{Name: "input_axes", Value: list(inputs)}, callspec.Arg{Name: "output_axes", Value: list(outputs)})
 	return s.String(), nil
 }

@@ -25,9 +25,9 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 	"github.com/mezzo-ml/mezzo/layers/regularizers"
-	"github.com/mezzo-ml/mezzo/layers/spec"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -352,7 +352,7 @@ func Class(l Layer) string {
 }
 
 // SnakeClass is the class as Keras numbers layers: "batch_normalization".
-func SnakeClass(l Layer) string { return spec.SnakeCase(Class(l)) }
+func SnakeClass(l Layer) string { return callspec.SnakeCase(Class(l)) }
 
 // Apply calls layer l on x: Keras's __call__. It builds the layer at its first
 // call, casts float inputs to the layer's compute type, calls it, and labels

@@ -12,7 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/layers/internal/fingerprint"
+	"github.com/mezzo-ml/mezzo/layers/internal/stringhash"
 	"github.com/mezzo-ml/mezzo/layers/layertest"
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
@@ -68,9 +68,9 @@ func TestKerasText(t *testing.T) {
 func hashes(t *testing.T, c *tensortest.Case, in []string) {
 	const bins = 1<<53 - 111
 	for i, s := range in {
-		got := fingerprint.Farm64(s) % bins
+		got := stringhash.Farm64(s) % bins
 		if c.Name == "sip64" {
-			got = fingerprint.Sip64([2]uint64{7, 1<<40 + 5}, s) % bins
+			got = stringhash.Sip64([2]uint64{7, 1<<40 + 5}, s) % bins
 		}
 		if want := uint64(c.Outputs["y"].Data[i]); got != want {
 			t.Errorf("%d bytes: got %d, want %d", len(s), got, want)

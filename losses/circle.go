@@ -5,8 +5,8 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // Circle pulls the embeddings of samples with one label together and pushes
@@ -46,7 +46,7 @@ func (l *Circle) values(class string, yTrue, yPred *tensor.Tensor) (values, mask
 	if yPred.Rank() != 2 {
 		tensor.Fail(class, "got predictions %v, want embeddings [batch size]", yPred.Type())
 	}
-	labels, p := align.WholeLabels(class, yTrue, yPred), align.Float(yPred)
+	labels, p := lossshape.WholeLabels(class, yTrue, yPred), lossshape.Float(yPred)
 	row, column := labels.ExpandDims(-1), labels.ExpandDims(0)
 	same := row.Equal(column)
 	positive, negative := same, same.Not()
@@ -62,7 +62,7 @@ func (l *Circle) values(class string, yTrue, yPred *tensor.Tensor) (values, mask
 	// Without a sample of either kind the sum is -∞ and its softplus 0.
 	zero := tensor.Scalar(p.DType(), 0)
 	both := hasNear.And(hasFar)
-	values = tensor.Where(both, distance.Logistic(zero, tensor.Where(both, near.Add(far), zero)), zero)
+	values = tensor.Where(both, lossmath.Logistic(zero, tensor.Where(both, near.Add(far), zero)), zero)
 	return values, values.GreaterScalar(0)
 }
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
 )
 
 // SparseCategoricalCrossentropy is -ln of the probability of the class that is
@@ -40,7 +40,7 @@ func (l *SparseCategoricalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight 
 }
 
 func (l *SparseCategoricalCrossentropy) values(class string, yTrue, yPred *tensor.Tensor) (values, mask *tensor.Tensor) {
-	return distance.Sparse(class, yTrue, yPred, l.FromLogits, l.IgnoreClass, l.Axis)
+	return lossmath.Sparse(class, yTrue, yPred, l.FromLogits, l.IgnoreClass, l.Axis)
 }
 
 // CategoricalCrossentropy is -Σ yTrue·ln yPred over the classes, for targets
@@ -71,7 +71,7 @@ func (l *CategoricalCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tensor.Tens
 
 // CallWeighted implements Weighted.
 func (l *CategoricalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	c := distance.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
+	c := lossmath.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
 	return plain("CategoricalCrossentropy", l.LossName(), l.Reduction, c.Categorical).call(yTrue, yPred, sampleWeight)
 }
 
@@ -100,7 +100,7 @@ func (l *BinaryCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *BinaryCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	c := distance.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
+	c := lossmath.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
 	return plain("BinaryCrossentropy", l.LossName(), l.Reduction, c.Binary).call(yTrue, yPred, sampleWeight)
 }
 
@@ -134,7 +134,7 @@ func (l *BinaryFocalCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tensor.Tens
 // CallWeighted implements Weighted.
 func (l *BinaryFocalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
 	return plain("BinaryFocalCrossentropy", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		c := distance.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
+		c := lossmath.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
 		return c.BinaryFocal(class, t, p, l.ApplyClassBalancing, *cmp.Or(l.Alpha, new(0.25)), gamma(class, l.Gamma))
 	}).call(yTrue, yPred, sampleWeight)
 }
@@ -167,7 +167,7 @@ func (l *CategoricalFocalCrossentropy) Call(yTrue, yPred *tensor.Tensor) *tensor
 // CallWeighted implements Weighted.
 func (l *CategoricalFocalCrossentropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
 	return plain("CategoricalFocalCrossentropy", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		c := distance.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
+		c := lossmath.Crossentropy{FromLogits: l.FromLogits, LabelSmoothing: l.LabelSmoothing, Axis: l.Axis}
 		return c.CategoricalFocal(class, t, p, *cmp.Or(l.Alpha, new(0.25)), gamma(class, l.Gamma))
 	}).call(yTrue, yPred, sampleWeight)
 }
@@ -207,6 +207,6 @@ func (l *CategoricalGeneralizedCrossEntropy) Call(yTrue, yPred *tensor.Tensor) *
 // CallWeighted implements Weighted.
 func (l *CategoricalGeneralizedCrossEntropy) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
 	return plain("CategoricalGeneralizedCrossEntropy", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		return distance.Generalized(class, t, p, cmp.Or(l.Q, 0.5))
+		return lossmath.Generalized(class, t, p, cmp.Or(l.Q, 0.5))
 	}).call(yTrue, yPred, sampleWeight)
 }

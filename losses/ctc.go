@@ -6,7 +6,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // CTC is connectionist temporal classification: -ln of the probability that
@@ -71,7 +71,7 @@ func ctc(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 	}
 	batch, steps, classes := yPred.Dim(0), yPred.Dim(1), yPred.Dim(2)
 	count, states := yTrue.Dim(1), 2*yTrue.Dim(1)+1
-	labels := align.Indices(yTrue)
+	labels := lossshape.Indices(yTrue)
 	length := labels.NotEqual(tensor.Scalar(labels.DType(), 0)).SumAs(dtype.Int32, -1)
 	labels = tensor.Iota(dtype.Int64, classes).Gather(labels) // the same numbers, or an error if out of range
 
@@ -84,7 +84,7 @@ func ctc(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 	}
 	mayskip := withBlanks(differ, blank).NotEqual(tensor.Scalar(dtype.Int64, 0))
 
-	logp := align.Float(yPred).LogSoftmax(-1)
+	logp := lossshape.Float(yPred).LogSoftmax(-1)
 	d := logp.DType()
 	off := tensor.Scalar(d, never)
 	// Logits of all states at all steps, looked up in one long list.

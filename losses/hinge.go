@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
 )
 
 // Hinge is max(1-yTrue·yPred, 0), averaged over the last axis. Targets are -1
@@ -26,7 +26,7 @@ func (l *Hinge) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *Hinge) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("Hinge", l.LossName(), l.Reduction, distance.Hinge).call(yTrue, yPred, sampleWeight)
+	return plain("Hinge", l.LossName(), l.Reduction, lossmath.Hinge).call(yTrue, yPred, sampleWeight)
 }
 
 // SquaredHinge is max(1-yTrue·yPred, 0)², averaged over the last axis. Targets
@@ -49,7 +49,7 @@ func (l *SquaredHinge) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *SquaredHinge) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("SquaredHinge", l.LossName(), l.Reduction, distance.SquaredHinge).call(yTrue, yPred, sampleWeight)
+	return plain("SquaredHinge", l.LossName(), l.Reduction, lossmath.SquaredHinge).call(yTrue, yPred, sampleWeight)
 }
 
 // CategoricalHinge is max(1 + max((1-yTrue)·yPred) - Σ yTrue·yPred, 0) over the
@@ -72,5 +72,5 @@ func (l *CategoricalHinge) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *CategoricalHinge) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("CategoricalHinge", l.LossName(), l.Reduction, distance.CategoricalHinge).call(yTrue, yPred, sampleWeight)
+	return plain("CategoricalHinge", l.LossName(), l.Reduction, lossmath.CategoricalHinge).call(yTrue, yPred, sampleWeight)
 }

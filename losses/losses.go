@@ -26,7 +26,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/suggest"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // Loss measures how far predictions are from targets.
@@ -137,13 +137,13 @@ func (c common) call(yTrue, yPred, weight *tensor.Tensor) *tensor.Tensor {
 	if !slices.Contains(Reductions, c.reduction) {
 		tensor.Fail(c.class, "got reduction %q, want one of %s", c.reduction, strings.Join(Reductions, ", "))
 	}
-	if broken := align.Check(c.class, yTrue, yPred); broken != nil {
+	if broken := lossshape.Check(c.class, yTrue, yPred); broken != nil {
 		return broken
 	}
 	since := tensor.Mark()
 	values, mask := c.values(c.class, yTrue, yPred)
 	if !c.readsMask {
-		if m := align.Mask(c.class, yPred, values); m != nil {
+		if m := lossshape.Mask(c.class, yPred, values); m != nil {
 			// What padding made must not do harm, even if it is not finite.
 			values = tensor.Where(m, values, tensor.Scalar(values.DType(), 0))
 			if mask != nil {
@@ -171,12 +171,12 @@ func (c common) reduce(values, mask, weight *tensor.Tensor) *tensor.Tensor {
 		if weight == nil {
 			weight = m
 		} else {
-			m, weight = align.SameRank(m, weight)
+			m, weight = lossshape.SameRank(m, weight)
 			weight = weight.Mul(m)
 		}
 	}
 	if weight != nil {
-		values, weight = align.SameRank(values, weight)
+		values, weight = lossshape.SameRank(values, weight)
 		values = values.Mul(weight)
 	}
 	switch {
@@ -197,7 +197,7 @@ func (c common) isMean() bool {
 // checkWeight panics unless weights broadcast to the losses. The loss of
 // vectors is a scalar already; in Keras it is repeated for each weight.
 func (c common) checkWeight(values, weight *tensor.Tensor) {
-	v, w := align.SameRank(values, weight)
+	v, w := lossshape.SameRank(values, weight)
 	s, err := op.Broadcast(v.Shape(), w.Shape())
 	if err != nil || v.Rank() > 0 && !s.Equal(v.Shape()) {
 		tensor.Fail(c.class, "got sample weights %v for losses of shape %v, want that shape or one that broadcasts to it", weight.Type(), values.Shape())

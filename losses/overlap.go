@@ -4,8 +4,8 @@ import (
 	"cmp"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // Dice is 1 - 2·Σ yTrue·yPred/(Σ yTrue + Σ yPred + 1e-7): how little two sets
@@ -32,7 +32,7 @@ func (l *Dice) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 // CallWeighted implements Weighted.
 func (l *Dice) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
 	return plain("Dice", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		return overlap(class, t, p, l.Axis, 0.5, 0.5, distance.Epsilon/2)
+		return overlap(class, t, p, l.Axis, 0.5, 0.5, lossmath.Epsilon/2)
 	}).call(yTrue, yPred, sampleWeight)
 }
 
@@ -67,16 +67,16 @@ func (l *Tversky) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 func (l *Tversky) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
 	return plain("Tversky", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
 		alpha, beta := *cmp.Or(l.Alpha, new(0.5)), *cmp.Or(l.Beta, new(0.5))
-		return overlap(class, t, p, l.Axis, alpha, beta, distance.Epsilon)
+		return overlap(class, t, p, l.Axis, alpha, beta, lossmath.Epsilon)
 	}).call(yTrue, yPred, sampleWeight)
 }
 
 // overlap is 1 - I/(I + alpha·FP + beta·FN + epsilon). Dice is that with
 // weights of a half.
 func overlap(class string, yTrue, yPred *tensor.Tensor, axes []int, alpha, beta, epsilon float64) *tensor.Tensor {
-	t, p := align.Floats(class, yTrue, yPred)
+	t, p := lossshape.Floats(class, yTrue, yPred)
 	for _, a := range axes {
-		distance.Axis(class, &a, p)
+		lossmath.Axis(class, &a, p)
 	}
 	both := t.Mul(p).Sum(axes...)
 	falsePositives, falseNegatives := p.Sum(axes...).Sub(both), t.Sum(axes...).Sub(both)

@@ -4,8 +4,8 @@ import (
 	"cmp"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // MeanSquaredError is (yTrue-yPred)², averaged over the last axis. Default
@@ -27,7 +27,7 @@ func (l *MeanSquaredError) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *MeanSquaredError) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("MeanSquaredError", l.LossName(), l.Reduction, distance.Squared).call(yTrue, yPred, sampleWeight)
+	return plain("MeanSquaredError", l.LossName(), l.Reduction, lossmath.Squared).call(yTrue, yPred, sampleWeight)
 }
 
 // MeanAbsoluteError is |yTrue-yPred|, averaged over the last axis. Default
@@ -49,7 +49,7 @@ func (l *MeanAbsoluteError) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *MeanAbsoluteError) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("MeanAbsoluteError", l.LossName(), l.Reduction, distance.Absolute).call(yTrue, yPred, sampleWeight)
+	return plain("MeanAbsoluteError", l.LossName(), l.Reduction, lossmath.Absolute).call(yTrue, yPred, sampleWeight)
 }
 
 // Huber is half the square of the error e = yTrue-yPred where |e| ≤ Delta and
@@ -81,9 +81,9 @@ func (l *Huber) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.
 		tensor.Fail("Huber", "got Delta %v, want a positive number", delta)
 	}
 	return plain("Huber", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		e := distance.Error(class, t, p)
+		e := lossmath.Error(class, t, p)
 		a := e.Abs()
-		return align.LastMean(tensor.Where(a.GreaterScalar(delta),
+		return lossshape.LastMean(tensor.Where(a.GreaterScalar(delta),
 			a.MulScalar(delta).AddScalar(-delta*delta/2),
 			e.Square().MulScalar(0.5)))
 	}).call(yTrue, yPred, sampleWeight)
@@ -110,7 +110,7 @@ func (l *MeanAbsolutePercentageError) Call(yTrue, yPred *tensor.Tensor) *tensor.
 
 // CallWeighted implements Weighted.
 func (l *MeanAbsolutePercentageError) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("MeanAbsolutePercentageError", l.LossName(), l.Reduction, distance.AbsolutePercentage).call(yTrue, yPred, sampleWeight)
+	return plain("MeanAbsolutePercentageError", l.LossName(), l.Reduction, lossmath.AbsolutePercentage).call(yTrue, yPred, sampleWeight)
 }
 
 // MeanSquaredLogarithmicError is (ln(1+yTrue)-ln(1+yPred))², averaged over the
@@ -135,7 +135,7 @@ func (l *MeanSquaredLogarithmicError) Call(yTrue, yPred *tensor.Tensor) *tensor.
 
 // CallWeighted implements Weighted.
 func (l *MeanSquaredLogarithmicError) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("MeanSquaredLogarithmicError", l.LossName(), l.Reduction, distance.SquaredLogarithmic).call(yTrue, yPred, sampleWeight)
+	return plain("MeanSquaredLogarithmicError", l.LossName(), l.Reduction, lossmath.SquaredLogarithmic).call(yTrue, yPred, sampleWeight)
 }
 
 // LogCosh is ln cosh(yPred-yTrue), averaged over the last axis: half the square
@@ -157,7 +157,7 @@ func (l *LogCosh) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *LogCosh) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("LogCosh", l.LossName(), l.Reduction, distance.LogCosh).call(yTrue, yPred, sampleWeight)
+	return plain("LogCosh", l.LossName(), l.Reduction, lossmath.LogCosh).call(yTrue, yPred, sampleWeight)
 }
 
 // Poisson is yPred - yTrue·ln(yPred+1e-7), averaged over the last axis: the
@@ -179,7 +179,7 @@ func (l *Poisson) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *Poisson) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("Poisson", l.LossName(), l.Reduction, distance.Poisson).call(yTrue, yPred, sampleWeight)
+	return plain("Poisson", l.LossName(), l.Reduction, lossmath.Poisson).call(yTrue, yPred, sampleWeight)
 }
 
 // KLDivergence is Σ yTrue·ln(yTrue/yPred) over the last axis, for probabilities
@@ -202,7 +202,7 @@ func (l *KLDivergence) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 
 // CallWeighted implements Weighted.
 func (l *KLDivergence) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
-	return plain("KLDivergence", l.LossName(), l.Reduction, distance.KLDivergence).call(yTrue, yPred, sampleWeight)
+	return plain("KLDivergence", l.LossName(), l.Reduction, lossmath.KLDivergence).call(yTrue, yPred, sampleWeight)
 }
 
 // CosineSimilarity is the negative cosine of the angle between yTrue and yPred
@@ -227,6 +227,6 @@ func (l *CosineSimilarity) Call(yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 // CallWeighted implements Weighted.
 func (l *CosineSimilarity) CallWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) *tensor.Tensor {
 	return plain("CosineSimilarity", l.LossName(), l.Reduction, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		return distance.Cosine(class, t, p, l.Axis).Neg()
+		return lossmath.Cosine(class, t, p, l.Axis).Neg()
 	}).call(yTrue, yPred, sampleWeight)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/keras/saving"
 )
 
@@ -49,9 +49,9 @@ func writer(file string) (func(string, *keras.Model) error, error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
-		f, err := os.CreateTemp(dir, "."+filepath.Base(os.Args[0])+"-*"+aside.Suffix)
+		f, err := os.CreateTemp(dir, "."+filepath.Base(os.Args[0])+"-*"+atomicfile.Suffix)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", dir, aside.Bare(err))
+			return nil, fmt.Errorf("%s: %w", dir, atomicfile.Bare(err))
 		}
 		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
 			return nil, err

@@ -31,7 +31,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 )
 
 // What errors.Is finds in the errors of this package, besides those of the file
@@ -77,9 +77,9 @@ type callback struct {
 }
 
 // Save writes the state of a training. See Directory for how files are kept.
-func Save(path string, s *keras.State) error { return save(aside.System{}, path, s) }
+func Save(path string, s *keras.State) error { return save(atomicfile.System{}, path, s) }
 
-func save(fs aside.FS, path string, s *keras.State) error {
+func save(fs atomicfile.FS, path string, s *keras.State) error {
 	m := meta{s.Epoch, s.Step, s.Stopped, s.Data, s.Setup, s.History.Epochs, s.History.Logs, nil, s.Skipped, s.SkippedInRow}
 	parts := []Part{{partModel, s.Model}, {partOptimizer, s.Optimizer}, {partMetrics, s.Metrics}}
 	for _, c := range s.Callbacks {
@@ -133,7 +133,7 @@ func SaveWeights(path string, m *keras.Model) error {
 	for i, w := range ws {
 		p.Arrays = append(p.Arrays, keras.Array{Name: w.Name(), Type: w.Type(), Data: data[i]})
 	}
-	return write(aside.System{}, path, kindWeights, nil, []Part{p})
+	return write(atomicfile.System{}, path, kindWeights, nil, []Part{p})
 }
 
 // LoadWeights sets the weights of a model, which must be built, from a file of
@@ -184,7 +184,7 @@ func SaveVariables(path string, owners ...keras.Stateful) error {
 	if err != nil {
 		return err
 	}
-	return write(aside.System{}, path, kindVariables, nil, []Part{{kindVariables, arrays}})
+	return write(atomicfile.System{}, path, kindVariables, nil, []Part{{kindVariables, arrays}})
 }
 
 // LoadVariables sets what SaveVariables has saved, into the same variables.

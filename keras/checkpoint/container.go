@@ -13,7 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // The format, all numbers little-endian:
@@ -186,7 +186,7 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 		for i := range p.Arrays {
 			a := &p.Arrays[i]
 			if zeros := in.bytes(padding(in.n)); len(bytes.Trim(zeros, "\x00")) > 0 {
-				return nil, fmt.Errorf("array %s: what comes before it is not zero; %w", bounded.Text(a.Name), ErrDamaged)
+				return nil, fmt.Errorf("array %s: what comes before it is not zero; %w", safeio.Text(a.Name), ErrDamaged)
 			}
 			a.Data = in.bytes(int64(a.Type.Bytes()))
 		}
@@ -240,23 +240,23 @@ func (h *header) layout(n, end int64) ([]Part, error) {
 		for k, a := range p.Arrays {
 			d, err := dtype.Parse(a.DType)
 			if err != nil {
-				return nil, fmt.Errorf("array %s: %w", bounded.Text(a.Name), err)
+				return nil, fmt.Errorf("array %s: %w", safeio.Text(a.Name), err)
 			}
 			if len(a.Shape) > maxRank {
-				return nil, fmt.Errorf("array %s: got %d axes, want at most %d", bounded.Text(a.Name), len(a.Shape), maxRank)
+				return nil, fmt.Errorf("array %s: got %d axes, want at most %d", safeio.Text(a.Name), len(a.Shape), maxRank)
 			}
 			size := int64(d.Size())
 			for _, s := range a.Shape {
 				if s < 0 {
-					return nil, fmt.Errorf("array %s: got shape %v, want sizes of 0 or more", bounded.Text(a.Name), a.Shape)
+					return nil, fmt.Errorf("array %s: got shape %v, want sizes of 0 or more", safeio.Text(a.Name), a.Shape)
 				}
 				if s > 0 && size > end/int64(s) {
-					return nil, fmt.Errorf("array %s: %s%v is larger than the file", bounded.Text(a.Name), d, a.Shape)
+					return nil, fmt.Errorf("array %s: %s%v is larger than the file", safeio.Text(a.Name), d, a.Shape)
 				}
 				size *= int64(s)
 			}
 			if n += padding(n) + size; n > end {
-				return nil, fmt.Errorf("array %s: got a file of %d bytes, want %d or more; %w", bounded.Text(a.Name), end+sha256.Size, n+sha256.Size, ErrTruncated)
+				return nil, fmt.Errorf("array %s: got a file of %d bytes, want %d or more; %w", safeio.Text(a.Name), end+sha256.Size, n+sha256.Size, ErrTruncated)
 			}
 			parts[i].Arrays[k] = keras.Array{Name: a.Name, Type: op.Type{DType: d, Shape: op.Shape(a.Shape)}}
 		}

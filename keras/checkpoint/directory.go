@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 )
 
 // Directory keeps the last states of one training, for Fit to go on from. It
@@ -37,8 +37,8 @@ type Directory struct {
 	// of old ones that cannot be removed. Default: slog.Default().
 	Logger *slog.Logger
 
-	files   aside.FS // nil: the machine's
-	removed bool     // by Remove, but for what Hold has in it
+	files   atomicfile.FS // nil: the machine's
+	removed bool          // by Remove, but for what Hold has in it
 }
 
 // name is the name of a file: the epoch and the step in it that come next.
@@ -48,11 +48,11 @@ func (d *Directory) file(epoch, step int) string {
 	return filepath.Join(d.Path, fmt.Sprintf("epoch-%05d-step-%08d.ckpt", epoch, step))
 }
 
-func (d *Directory) system() aside.FS {
+func (d *Directory) system() atomicfile.FS {
 	if d.files != nil {
 		return d.files
 	}
-	return aside.System{}
+	return atomicfile.System{}
 }
 
 func (d *Directory) check() error {
@@ -219,7 +219,7 @@ func (d *Directory) prune(ctx context.Context, s *keras.State) error {
 			drop = append(drop, path)
 		}
 	}
-	left, err := filepath.Glob(filepath.Join(escape(d.Path), "*.ckpt.*"+aside.Suffix))
+	left, err := filepath.Glob(filepath.Join(escape(d.Path), "*.ckpt.*"+atomicfile.Suffix))
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 )
 
 // names lists the files of a directory.
@@ -136,11 +136,11 @@ func (f *faulty) next() error {
 	return f.err
 }
 
-func (f *faulty) Create(path string) (aside.File, error) {
+func (f *faulty) Create(path string) (atomicfile.File, error) {
 	if err := f.next(); err != nil {
 		return nil, err
 	}
-	out, err := aside.System{}.Create(path)
+	out, err := atomicfile.System{}.Create(path)
 	return &faultyFile{out, f}, err
 }
 
@@ -148,25 +148,25 @@ func (f *faulty) Rename(from, to string) error {
 	if err := f.next(); err != nil {
 		return err
 	}
-	return aside.System{}.Rename(from, to)
+	return atomicfile.System{}.Rename(from, to)
 }
 
 func (f *faulty) Remove(path string) error {
 	if err := f.next(); err != nil {
 		return err
 	}
-	return aside.System{}.Remove(path)
+	return atomicfile.System{}.Remove(path)
 }
 
 func (f *faulty) SyncDir(path string) error {
 	if err := f.next(); err != nil {
 		return err
 	}
-	return aside.System{}.SyncDir(path)
+	return atomicfile.System{}.SyncDir(path)
 }
 
 type faultyFile struct {
-	aside.File
+	atomicfile.File
 	fs *faulty
 }
 

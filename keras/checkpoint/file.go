@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // write makes the file at path, or replaces it.
-func write(fs aside.FS, path, kind string, meta any, parts []Part) error {
+func write(fs atomicfile.FS, path, kind string, meta any, parts []Part) error {
 	f := &File{Kind: kind, Parts: parts}
 	if meta != nil {
 		var err error
@@ -19,7 +19,7 @@ func write(fs aside.FS, path, kind string, meta any, parts []Part) error {
 			return fmt.Errorf("checkpoint: %s: %w", path, err)
 		}
 	}
-	if err := aside.Write(fs, path, func(w aside.File) error { return Write(w, f) }); err != nil {
+	if err := atomicfile.Write(fs, path, func(w atomicfile.File) error { return Write(w, f) }); err != nil {
 		return fmt.Errorf("checkpoint: %s: cannot save: %w", path, err)
 	}
 	return nil
@@ -29,16 +29,16 @@ func write(fs aside.FS, path, kind string, meta any, parts []Part) error {
 func open(path string, kinds ...string) (*File, error) {
 	f, err := readFile(path)
 	if err != nil {
-		return nil, bounded.Short(fmt.Errorf("checkpoint: %s: %w", path, aside.Bare(err)))
+		return nil, safeio.Short(fmt.Errorf("checkpoint: %s: %w", path, atomicfile.Bare(err)))
 	}
 	if !slices.Contains(kinds, f.Kind) {
-		return nil, fmt.Errorf("checkpoint: %s: it holds %s, want %s", path, bounded.Text(f.Kind), strings.Join(kinds, " or "))
+		return nil, fmt.Errorf("checkpoint: %s: it holds %s, want %s", path, safeio.Text(f.Kind), strings.Join(kinds, " or "))
 	}
 	return f, nil
 }
 
 func readFile(path string) (*File, error) {
-	f, size, err := bounded.Open(path)
+	f, size, err := safeio.Open(path)
 	if err != nil {
 		return nil, err
 	}

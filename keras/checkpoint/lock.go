@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // ErrInUse is found in the error of a Directory that another training uses.
@@ -47,7 +47,7 @@ func (d *Directory) Hold() (release func() error, err error) {
 			if errors.Is(err, errLocked) {
 				return nil, fmt.Errorf("checkpoint: %s: %w%s; wait until it is done, or use another", d.Path, ErrInUse, holder(path))
 			}
-			return nil, fmt.Errorf("checkpoint: %s: %w", path, aside.Bare(err))
+			return nil, fmt.Errorf("checkpoint: %s: %w", path, atomicfile.Bare(err))
 		}
 		// The one before may have removed the file after it was opened here.
 		mine, err1 := f.Stat()
@@ -70,7 +70,7 @@ func (d *Directory) Hold() (release func() error, err error) {
 
 // holder says which process has the lock, if it can be told.
 func holder(path string) string {
-	f, _, err := bounded.Open(path)
+	f, _, err := safeio.Open(path)
 	if err != nil {
 		return ""
 	}
@@ -84,7 +84,7 @@ func holder(path string) string {
 
 // makeDir makes a directory and those above it, and brings their names to the
 // disk.
-func makeDir(fs aside.FS, path string) error {
+func makeDir(fs atomicfile.FS, path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
 	}

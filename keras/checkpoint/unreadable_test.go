@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 )
 
 // resummed is a file with its checksum made right.
@@ -127,7 +127,7 @@ func TestDamagedAnywhere(t *testing.T) {
 
 // stuck is a file system on which some files cannot be removed.
 type stuck struct {
-	aside.System
+	atomicfile.System
 	path string
 }
 

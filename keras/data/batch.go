@@ -8,7 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Batch stacks n samples, tensors without a batch axis, to batches; the last
@@ -45,11 +45,11 @@ func PaddedBatch(d *Dataset[keras.Batch], n int, p Padding) *Dataset[keras.Batch
 
 func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Padding) *Dataset[keras.Batch] {
 	if n < 1 {
-		return from(Unknown, flow.Failing[keras.Batch](fmt.Errorf("%s: size is %d, want a positive number", name, n)))
+		return from(Unknown, pipeline.Failing[keras.Batch](fmt.Errorf("%s: size is %d, want a positive number", name, n)))
 	}
 	join := hooks.Stacker
 	if pad != nil {
-		join = func(hold flow.Hold) func([]keras.Batch) (keras.Batch, error) {
+		join = func(hold pipeline.Hold) func([]keras.Batch) (keras.Batch, error) {
 			stack := hooks.Stacker(hold)
 			return func(samples []keras.Batch) (keras.Batch, error) {
 				if err := pad.samples(samples); err != nil {
@@ -59,7 +59,7 @@ func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Paddin
 			}
 		}
 	}
-	return from(groups(d.n, n, drop), flow.Group(d.open, d.n, n, drop, join)).of(flow.Batches)
+	return from(groups(d.n, n, drop), pipeline.Group(d.open, d.n, n, drop, join)).of(pipeline.Batches)
 }
 
 // samples fills up the samples of a batch.
@@ -168,5 +168,5 @@ func Unbatch(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
 	return FlatMap(d, func(_ context.Context, b keras.Batch) (rows *Dataset[keras.Batch], err error) {
 		defer tensor.Catch(&err)
 		return FromDataset(keras.FromTensors(b.X, b.Y, b.Weight)), nil
-	}).of(flow.Samples)
+	}).of(pipeline.Samples)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // texts is what a dataset of batches yields, as text.
@@ -75,8 +75,8 @@ func TestBatch(t *testing.T) {
 	// For this module's readers batches are filled again: the reader's, two on
 	// the way, one being filled.
 	seen := map[*keras.Tensor]bool{}
-	s, _ := flow.Shared[keras.Batch]().Dataset(data.Batch(numbered(40), 2).Prefetch(2))
-	for b, err := range s.Open(flow.Start{Context: background}, 1) {
+	s, _ := pipeline.Shared[keras.Batch]().Dataset(data.Batch(numbered(40), 2).Prefetch(2))
+	for b, err := range s.Open(pipeline.Start{Context: background}, 1) {
 		check(t, err)
 		seen[b.X] = true
 	}

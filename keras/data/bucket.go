@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Buckets says how BucketByLength groups samples.
@@ -37,12 +37,12 @@ type Buckets struct {
 // not fill one come at the end, the shortest first.
 func BucketByLength(d *Dataset[keras.Batch], b Buckets) *Dataset[keras.Batch] {
 	if err := b.check(); err != nil {
-		return from(Unknown, flow.Failing[keras.Batch](fmt.Errorf("BucketByLength: %w", err)))
+		return from(Unknown, pipeline.Failing[keras.Batch](fmt.Errorf("BucketByLength: %w", err)))
 	}
-	return from(Unknown, func(at flow.Start, hold flow.Hold) iter.Seq2[keras.Batch, error] {
+	return from(Unknown, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[keras.Batch, error] {
 		start := at
 		start.Skip = 0 // which samples make a batch depends on those before
-		return flow.Past(func(yield func(keras.Batch, error) bool) {
+		return pipeline.Past(func(yield func(keras.Batch, error) bool) {
 			waiting := make([][]keras.Batch, len(b.Lengths))
 			stack := hooks.Stacker(hold)
 			pass := func(i int) bool {
@@ -52,7 +52,7 @@ func BucketByLength(d *Dataset[keras.Batch], b Buckets) *Dataset[keras.Batch] {
 				return yield(y, err) && err == nil
 			}
 			read := 0
-			for x, err := range d.open(start, flow.Forever) {
+			for x, err := range d.open(start, pipeline.Forever) {
 				if err != nil {
 					yield(keras.Batch{}, err)
 					return
@@ -73,7 +73,7 @@ func BucketByLength(d *Dataset[keras.Batch], b Buckets) *Dataset[keras.Batch] {
 				}
 			}
 		}, at.Skip)
-	}).of(flow.Batches)
+	}).of(pipeline.Batches)
 }
 
 func (b *Buckets) check() error {

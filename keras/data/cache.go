@@ -8,8 +8,8 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Cache keeps the elements in memory once they have been read to the end
@@ -17,18 +17,18 @@ import (
 // with [Random], come after it.
 func (d *Dataset[T]) Cache() *Dataset[T] {
 	var kept atomic.Pointer[[]T]
-	return from(d.n, func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] {
+	return from(d.n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			all := kept.Load()
 			if all == nil && at.Skip > 0 { // it is not read from the beginning
 				at.Epoch = 0
-				d.open(at, flow.Forever)(yield)
+				d.open(at, pipeline.Forever)(yield)
 				return
 			}
 			if all != nil {
 				if len(*all) < at.Skip {
 					var none T
-					yield(none, flow.Short(len(*all), at.Skip))
+					yield(none, pipeline.Short(len(*all), at.Skip))
 					return
 				}
 				for _, x := range (*all)[at.Skip:] {
@@ -39,7 +39,7 @@ func (d *Dataset[T]) Cache() *Dataset[T] {
 				return
 			}
 			var read []T
-			for x, err := range d.open(flow.Start{Context: at.Context}, flow.Forever) {
+			for x, err := range d.open(pipeline.Start{Context: at.Context}, pipeline.Forever) {
 				if err == nil {
 					read = append(read, x)
 				}
@@ -70,16 +70,16 @@ func Bytes() Codec[[]byte] {
 // read to the end, and is read from then on, also by the next program. Remove
 // it when the data changes.
 func (d *Dataset[T]) CacheFile(path string, codec Codec[T]) *Dataset[T] {
-	return from(d.n, func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] {
+	return from(d.n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			if _, err := os.Stat(path); err == nil {
 				decode := func(_ context.Context, b []byte) (T, error) { return codec.Decode(b) }
-				Map(TFRecord(path), decode).open(at, flow.Forever)(yield)
+				Map(TFRecord(path), decode).open(at, pipeline.Forever)(yield)
 				return
 			}
 			if at.Skip > 0 {
 				at.Epoch = 0
-				d.open(at, flow.Forever)(yield)
+				d.open(at, pipeline.Forever)(yield)
 				return
 			}
 			if err := d.fill(at, path, codec, yield); err != nil && err != errLeft {
@@ -94,12 +94,12 @@ var errLeft = fmt.Errorf("the reader has left")
 
 // fill writes the file of a CacheFile while its elements are read. It returns
 // errLeft when the reader has gone, or was given an error already.
-func (d *Dataset[T]) fill(at flow.Start, path string, codec Codec[T], yield func(T, error) bool) error {
+func (d *Dataset[T]) fill(at pipeline.Start, path string, codec Codec[T], yield func(T, error) bool) error {
 	left := false
-	err := aside.Write(aside.System{}, path, func(f aside.File) error {
+	err := atomicfile.Write(atomicfile.System{}, path, func(f atomicfile.File) error {
 		buffer := bufio.NewWriterSize(f, 1<<20)
 		w := NewTFRecordWriter(buffer)
-		for x, err := range d.open(flow.Start{Context: at.Context}, flow.Forever) {
+		for x, err := range d.open(pipeline.Start{Context: at.Context}, pipeline.Forever) {
 			if err == nil {
 				var b []byte
 				if b, err = codec.Encode(x); err == nil {

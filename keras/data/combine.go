@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/philox"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Pair is an element of two datasets.
@@ -23,7 +23,7 @@ func Zip[A, B any](a *Dataset[A], b *Dataset[B]) *Dataset[Pair[A, B]] {
 	if n == Unknown && (a.n == 0 || b.n == 0) {
 		n = 0
 	}
-	return from(n, func(at flow.Start, hold flow.Hold) iter.Seq2[Pair[A, B], error] {
+	return from(n, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[Pair[A, B], error] {
 		return func(yield func(Pair[A, B], error) bool) {
 			next, stop := iter.Pull2(b.open(at, hold))
 			defer stop()
@@ -55,7 +55,7 @@ func Enumerate[T any](d *Dataset[T]) *Dataset[Pair[int, T]] { return Zip(Range(0
 //		…
 //	})
 func Random(seed uint64) *Dataset[uint64] {
-	return from(Infinite, func(at flow.Start, _ flow.Hold) iter.Seq2[uint64, error] {
+	return from(Infinite, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[uint64, error] {
 		return func(yield func(uint64, error) bool) {
 			var words [4]uint32
 			for i := uint64(at.Skip); ; i++ {
@@ -78,11 +78,11 @@ const randomStream = 0x646174612e726e64
 //	data.ParallelMap(data.Chunk(rows, 128, false), 0, toBatch)
 func Chunk[T any](d *Dataset[T], n int, drop bool) *Dataset[[]T] {
 	if n < 1 {
-		return from(Unknown, flow.Failing[[]T](fmt.Errorf("Chunk: size is %d, want a positive number", n)))
+		return from(Unknown, pipeline.Failing[[]T](fmt.Errorf("Chunk: size is %d, want a positive number", n)))
 	}
-	return from(groups(d.n, n, drop), flow.Group(d.held(), d.n, n, drop, func(flow.Hold) func([]T) ([]T, error) {
+	return from(groups(d.n, n, drop), pipeline.Group(d.held(), d.n, n, drop, func(pipeline.Hold) func([]T) ([]T, error) {
 		return func(group []T) ([]T, error) { return append(make([]T, 0, len(group)), group...), nil }
-	})).of(flow.LikelyBatches)
+	})).of(pipeline.LikelyBatches)
 }
 
 // groups is how many groups of n there are.
@@ -113,14 +113,14 @@ func Interleave[T, U any](d *Dataset[T], cycle, block int, f func(context.Contex
 		n = 0
 	}
 	if cycle < 1 || block < 1 {
-		return from(n, flow.Failing[U](fmt.Errorf("Interleave: cycle is %d and block %d, want positive numbers", cycle, block)))
+		return from(n, pipeline.Failing[U](fmt.Errorf("Interleave: cycle is %d and block %d, want positive numbers", cycle, block)))
 	}
-	return from(n, func(at flow.Start, hold flow.Hold) iter.Seq2[U, error] {
+	return from(n, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[U, error] {
 		from := at
 		from.Skip = 0
-		return flow.Past(func(yield func(U, error) bool) {
+		return pipeline.Past(func(yield func(U, error) bool) {
 			in := &interleaving[T, U]{at: from, hold: hold, f: f, slots: make([]pulled[U], cycle)}
-			in.next, in.stop = iter.Pull2(d.open(from, flow.Forever))
+			in.next, in.stop = iter.Pull2(d.open(from, pipeline.Forever))
 			defer in.close()
 			in.run(block, yield)
 		}, at.Skip)
@@ -129,8 +129,8 @@ func Interleave[T, U any](d *Dataset[T], cycle, block int, f func(context.Contex
 
 // interleaving is one reading of an Interleave.
 type interleaving[T, U any] struct {
-	at    flow.Start
-	hold  flow.Hold
+	at    pipeline.Start
+	hold  pipeline.Hold
 	f     func(context.Context, T) (*Dataset[U], error)
 	next  func() (T, error, bool) // the input, nil after its end
 	stop  func()
@@ -195,7 +195,7 @@ func (in *interleaving[T, U]) fill(s *pulled[U]) error {
 	}
 	d, err := in.f(in.at.Context, x)
 	if err != nil {
-		return flow.InMap(in.made, err)
+		return pipeline.InMap(in.made, err)
 	}
 	in.made++
 	in.open++

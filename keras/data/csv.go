@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // CSVOptions is how CSV reads.
@@ -48,7 +48,7 @@ func CSV[T any](path string, o CSVOptions) *Dataset[T] {
 	if o.MaxRecord == 0 {
 		o.MaxRecord = 1 << 20
 	}
-	return fromFile(path, func(_ flow.Start, f io.Reader, yield func(T, error) bool) error {
+	return fromFile(path, func(_ pipeline.Start, f io.Reader, yield func(T, error) bool) error {
 		return readCSV(f, o, yield)
 	})
 }
@@ -169,7 +169,7 @@ func newCSVDecoder(t reflect.Type, header []string, columns int) (*csvDecoder, e
 		at.whenNone, at.has = strings.CutPrefix(option, "default=")
 		if header != nil {
 			if at.column = slices.Index(header, name); at.column < 0 {
-				return nil, fmt.Errorf("there is no column %q for field %s; there are %s", name, f.Name, bounded.Text(fmt.Sprintf("%q", header)))
+				return nil, fmt.Errorf("there is no column %q for field %s; there are %s", name, f.Name, safeio.Text(fmt.Sprintf("%q", header)))
 			}
 		} else if at.column >= columns {
 			return nil, fmt.Errorf("got %d columns, want one for each field of %v", columns, t)
@@ -182,7 +182,7 @@ func newCSVDecoder(t reflect.Type, header []string, columns int) (*csvDecoder, e
 // column names a column in errors.
 func (d *csvDecoder) column(i int) string {
 	if d.header != nil && i < len(d.header) {
-		return bounded.Quote(d.header[i])
+		return safeio.Quote(d.header[i])
 	}
 	return strconv.Itoa(i)
 }
@@ -245,9 +245,9 @@ func parse(v reflect.Value, text string) error {
 	if err != nil {
 		var n *strconv.NumError
 		if errors.As(err, &n) && n.Err == strconv.ErrRange {
-			return fmt.Errorf("got %s, which %v has no place for", bounded.Quote(text), v.Type())
+			return fmt.Errorf("got %s, which %v has no place for", safeio.Quote(text), v.Type())
 		}
-		return fmt.Errorf("got %s, want %v", bounded.Quote(text), v.Type())
+		return fmt.Errorf("got %s, want %v", safeio.Quote(text), v.Type())
 	}
 	return nil
 }

@@ -36,13 +36,13 @@ import (
 	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
 // Lengths of datasets whose elements cannot be counted beforehand, or have no
 // end.
 const (
-	Unknown  = flow.Unknown
+	Unknown  = pipeline.Unknown
 	Infinite = keras.Infinite
 )
 
@@ -51,32 +51,32 @@ const (
 // it was.
 type Dataset[T any] struct {
 	n     int
-	open  flow.Opener[T]
+	open  pipeline.Opener[T]
 	epoch *atomic.Int64 // how often All was called
-	form  flow.Form     // of the elements of a Dataset of keras.Batch
+	form  pipeline.Form // of the elements of a Dataset of keras.Batch
 }
 
 var _ keras.SeekableDataset = (*Dataset[keras.Batch])(nil)
 
 // hooks are shared with package keras.
-var hooks = flow.Shared[keras.Batch]()
+var hooks = pipeline.Shared[keras.Batch]()
 
 func init() {
-	hooks.Dataset = func(dataset any) (s flow.Source[keras.Batch], ok bool) {
+	hooks.Dataset = func(dataset any) (s pipeline.Source[keras.Batch], ok bool) {
 		d, ok := dataset.(*Dataset[keras.Batch])
 		if ok {
-			s = flow.Source[keras.Batch]{Len: d.n, Form: d.form, Open: d.until}
+			s = pipeline.Source[keras.Batch]{Len: d.n, Form: d.form, Open: d.until}
 		}
 		return s, ok
 	}
 }
 
-func from[T any](n int, open flow.Opener[T]) *Dataset[T] {
+func from[T any](n int, open pipeline.Opener[T]) *Dataset[T] {
 	return &Dataset[T]{n: n, open: open, epoch: new(atomic.Int64)}
 }
 
 // of says of which form the elements are.
-func (d *Dataset[T]) of(f flow.Form) *Dataset[T] {
+func (d *Dataset[T]) of(f pipeline.Form) *Dataset[T] {
 	d.form = f
 	return d
 }
@@ -85,7 +85,7 @@ func (d *Dataset[T]) of(f flow.Form) *Dataset[T] {
 // from_tensor_slices), which must not change afterwards. For the rows of
 // tensors see [keras.FromTensors].
 func FromSlice[T any](s []T) *Dataset[T] {
-	return from(len(s), func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] {
+	return from(len(s), func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			for _, x := range s[min(at.Skip, len(s)):] {
 				if !yield(x, nil) {
@@ -104,12 +104,12 @@ func FromSlice[T any](s []T) *Dataset[T] {
 // whose context ends does not wait for a generator that blocks: its goroutine
 // ends when it returns or yields.
 func FromGenerator[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, error]) *Dataset[T] {
-	return from(Unknown, flow.Interruptible(open))
+	return from(Unknown, pipeline.Interruptible(open))
 }
 
 // generated is FromGenerator for generators of this package, which do not block.
 func generated[T any](open func(ctx context.Context, epoch int) iter.Seq2[T, error]) *Dataset[T] {
-	return from(Unknown, flow.Generated(open))
+	return from(Unknown, pipeline.Generated(open))
 }
 
 // FromDataset returns a dataset of package keras, as it is yielded: rows of
@@ -121,15 +121,15 @@ func FromDataset(d keras.SeekableDataset) *Dataset[keras.Batch] {
 	if s, ok := hooks.Pipeline(d); ok {
 		return from(s.Len, s.Open).of(s.Form)
 	}
-	return from(d.Len(), func(at flow.Start, _ flow.Hold) iter.Seq2[keras.Batch, error] {
+	return from(d.Len(), func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[keras.Batch, error] {
 		return d.Epoch(at.Context, at.Epoch, at.Skip)
-	}).of(flow.Batches)
+	}).of(pipeline.Batches)
 }
 
 // Range returns the numbers from start to below stop (tf.data: range).
 func Range(start, stop int) *Dataset[int] {
 	n := max(stop-start, 0)
-	return from(n, func(at flow.Start, _ flow.Hold) iter.Seq2[int, error] {
+	return from(n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[int, error] {
 		return func(yield func(int, error) bool) {
 			for i := start + min(at.Skip, n); i < stop && yield(i, nil); i++ {
 			}
@@ -151,15 +151,15 @@ func (d *Dataset[T]) All(ctx context.Context) iter.Seq2[T, error] {
 // Epoch yields the elements of an epoch, from 0, without the first skip, which
 // must exist. When ctx ends, its error is the last element.
 func (d *Dataset[T]) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[T, error] {
-	at := flow.Start{Context: ctx, Epoch: epoch, Skip: skip}
+	at := pipeline.Start{Context: ctx, Epoch: epoch, Skip: skip}
 	if d, ok := any(d).(*Dataset[keras.Batch]); ok {
-		return any(hooks.InTurn(d.until(at, flow.Returning))).(iter.Seq2[T, error])
+		return any(hooks.InTurn(d.until(at, pipeline.Returning))).(iter.Seq2[T, error])
 	}
-	return d.until(at, flow.Forever)
+	return d.until(at, pipeline.Forever)
 }
 
 // until opens the elements until the context ends.
-func (d *Dataset[T]) until(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
+func (d *Dataset[T]) until(at pipeline.Start, hold pipeline.Hold) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		if at.Context == nil {
@@ -167,12 +167,12 @@ func (d *Dataset[T]) until(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
 			return
 		}
 		if at.Context.Err() != nil {
-			yield(none, flow.Ended(at.Context))
+			yield(none, pipeline.Ended(at.Context))
 			return
 		}
 		for x, err := range d.open(at, hold) {
 			if at.Context.Err() != nil {
-				yield(none, flow.Ended(at.Context))
+				yield(none, pipeline.Ended(at.Context))
 				return
 			}
 			if !yield(x, err) || err != nil {
@@ -202,8 +202,8 @@ func (d *Dataset[T]) Collect(ctx context.Context) ([]T, error) {
 }
 
 // held opens the dataset for a reader that holds all elements.
-func (d *Dataset[T]) held() flow.Opener[T] {
-	return func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] { return d.open(at, flow.Forever) }
+func (d *Dataset[T]) held() pipeline.Opener[T] {
+	return func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[T, error] { return d.open(at, pipeline.Forever) }
 }
 
 // Shuffle mixes the elements: each comes at random from a window of buffer
@@ -216,7 +216,7 @@ func (d *Dataset[T]) Shuffle(buffer int, seed ...uint64) *Dataset[T] {
 	if len(seed) > 0 {
 		s = seed[0]
 	}
-	return from(d.n, flow.Shuffle(d.open, buffer, s)).of(d.form)
+	return from(d.n, pipeline.Shuffle(d.open, buffer, s)).of(d.form)
 }
 
 // Take keeps the first n elements of each epoch.
@@ -235,20 +235,20 @@ func (d *Dataset[T]) part(lo, hi int) *Dataset[T] {
 	default:
 		n = min(hi, n) - min(lo, n)
 	}
-	return from(n, flow.Part(d.open, d.n, lo, hi)).of(d.form)
+	return from(n, pipeline.Part(d.open, d.n, lo, hi)).of(d.form)
 }
 
 // Shard keeps each num-th element, from number index on (tf.data: shard): the
 // part of one of num programs that train together.
 func (d *Dataset[T]) Shard(num, index int) *Dataset[T] {
 	if num < 1 || index < 0 || index >= num {
-		return from(Unknown, flow.Failing[T](fmt.Errorf("Shard: part %d of %d, want a number from 0 to below that of the parts", index, num)))
+		return from(Unknown, pipeline.Failing[T](fmt.Errorf("Shard: part %d of %d, want a number from 0 to below that of the parts", index, num)))
 	}
 	n := d.n
 	if n != Unknown && n != Infinite {
 		n = (n - index + num - 1) / num
 	}
-	return from(n, func(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
+	return from(n, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[T, error] {
 		from := at
 		from.Skip = 0
 		if d.n != Unknown {
@@ -283,7 +283,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 	case d.n != Infinite && times < Infinite/max(d.n, 1):
 		total = d.n * times
 	}
-	return from(total, func(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
+	return from(total, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			first, i, skip := at.Epoch, 0, at.Skip
 			if times != Infinite {
@@ -294,7 +294,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 			}
 			for ; i < times; i++ {
 				some := false
-				for x, err := range d.open(flow.Start{Context: at.Context, Epoch: first + i, Skip: 0}, hold) {
+				for x, err := range d.open(pipeline.Start{Context: at.Context, Epoch: first + i, Skip: 0}, hold) {
 					if some = true; skip > 0 && err == nil {
 						skip--
 						continue
@@ -309,7 +309,7 @@ func (d *Dataset[T]) Repeat(n ...int) *Dataset[T] {
 			}
 			if skip > 0 {
 				var none T
-				yield(none, flow.Short(at.Skip-skip, at.Skip))
+				yield(none, pipeline.Short(at.Skip-skip, at.Skip))
 			}
 		}
 	}).of(d.form)
@@ -322,7 +322,7 @@ func (d *Dataset[T]) Concatenate(others ...*Dataset[T]) *Dataset[T] {
 	for _, o := range all {
 		n = plus(n, o.n)
 	}
-	return from(n, func(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
+	return from(n, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			skip := at.Skip
 			for i, o := range all {
@@ -347,7 +347,7 @@ func (d *Dataset[T]) Concatenate(others ...*Dataset[T]) *Dataset[T] {
 			}
 			if skip > 0 {
 				var none T
-				yield(none, flow.Short(at.Skip-skip, at.Skip))
+				yield(none, pipeline.Short(at.Skip-skip, at.Skip))
 			}
 		}
 	}).of(d.form)
@@ -370,18 +370,18 @@ func (d *Dataset[T]) Filter(keep func(T) bool) *Dataset[T] {
 	if d.n == 0 {
 		n = 0
 	}
-	return from(n, func(at flow.Start, _ flow.Hold) iter.Seq2[T, error] {
+	return from(n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[T, error] {
 		from := at
 		from.Skip = 0
-		return flow.Past(func(yield func(T, error) bool) {
+		return pipeline.Past(func(yield func(T, error) bool) {
 			// keep may hold its argument.
-			for x, err := range d.open(from, flow.Forever) {
+			for x, err := range d.open(from, pipeline.Forever) {
 				if (err != nil || keep(x)) && !yield(x, err) || err != nil {
 					return
 				}
 				if at.Context.Err() != nil {
 					var none T
-					yield(none, flow.Ended(at.Context))
+					yield(none, pipeline.Ended(at.Context))
 					return
 				}
 			}
@@ -390,13 +390,15 @@ func (d *Dataset[T]) Filter(keep func(T) bool) *Dataset[T] {
 }
 
 // Prefetch prepares up to n elements ahead in a goroutine of its own.
-func (d *Dataset[T]) Prefetch(n int) *Dataset[T] { return from(d.n, flow.Ahead(d.open, n)).of(d.form) }
+func (d *Dataset[T]) Prefetch(n int) *Dataset[T] {
+	return from(d.n, pipeline.Ahead(d.open, n)).of(d.form)
+}
 
 // Progress calls report after each element that is read, with how many were
 // read of the epoch and Len, and so shows how far long work is. See
 // [keras.Progbar].
 func (d *Dataset[T]) Progress(report func(done, total int)) *Dataset[T] {
-	return from(d.n, func(at flow.Start, hold flow.Hold) iter.Seq2[T, error] {
+	return from(d.n, func(at pipeline.Start, hold pipeline.Hold) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			i := at.Skip
 			for x, err := range d.open(at, hold) {

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // Feature is a list of one of three kinds: what is not nil, or none
@@ -73,7 +73,7 @@ func (e Example) entry(b []byte) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("feature %s: %w", bounded.Quote(name), err)
+		return fmt.Errorf("feature %s: %w", safeio.Quote(name), err)
 	}
 	e[name] = f
 	return nil
@@ -246,7 +246,7 @@ func (e Example) Blob(name string) ([]byte, error) {
 }
 
 func (e Example) missing(name string) error {
-	return fmt.Errorf("there is no feature %q; there are %s", name, bounded.Text(fmt.Sprintf("%q", slices.Sorted(maps.Keys(e)))))
+	return fmt.Errorf("there is no feature %q; there are %s", name, safeio.Text(fmt.Sprintf("%q", slices.Sorted(maps.Keys(e)))))
 }
 
 func (f Feature) kind() string {

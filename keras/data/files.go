@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // Labeled is a value with the number of its class.
@@ -82,7 +82,7 @@ func FilesFromDirectory(dir string, formats []string, o DirectoryOptions) (files
 	mix := o.Shuffle == nil || *o.Shuffle
 	if mix {
 		in := slices.Clone(all)
-		for i, k := range flow.Order(len(all), max(len(all), 1), o.Seed, 0) {
+		for i, k := range pipeline.Order(len(all), max(len(all), 1), o.Seed, 0) {
 			all[i] = in[k]
 		}
 	}
@@ -167,7 +167,7 @@ func walk(dir string, formats []string, links bool, found func(path string)) err
 					return err
 				}
 			} else if slices.Contains(formats, strings.ToLower(filepath.Ext(e.Name()))) {
-				if err := bounded.Regular(sub, mode); err != nil {
+				if err := safeio.Regular(sub, mode); err != nil {
 					return err
 				}
 				l.files = append(l.files, sub)
@@ -207,7 +207,7 @@ func TextFromDirectory(dir string, o DirectoryOptions) (texts *Dataset[Labeled[s
 }
 
 func readText(path string) (string, error) {
-	f, size, err := bounded.Open(path)
+	f, size, err := safeio.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -215,7 +215,7 @@ func readText(path string) (string, error) {
 	if size > maxText {
 		return "", fmt.Errorf("%s: it has %d bytes, want at most %d", path, size, maxText)
 	}
-	b, err := bounded.Read(io.LimitReader(f, size), int(size), "bytes")
+	b, err := safeio.Read(io.LimitReader(f, size), int(size), "bytes")
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
@@ -226,7 +226,7 @@ func readText(path string) (string, error) {
 // their ends (tf.data.TextLineDataset).
 func Lines(paths ...string) *Dataset[string] {
 	return FlatMap(FromSlice(paths), func(_ context.Context, path string) (*Dataset[string], error) {
-		return fromFile(path, func(_ flow.Start, f io.Reader, yield func(string, error) bool) error {
+		return fromFile(path, func(_ pipeline.Start, f io.Reader, yield func(string, error) bool) error {
 			return lines(f, yield)
 		}), nil
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/data"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -160,7 +160,7 @@ func (p *program) step(rng *rand.Rand) {
 	n, seed := 1+rng.IntN(4), rng.Uint64N(3)
 	shuffled := func(epoch int, all []numbers) []numbers {
 		out := make([]numbers, len(all))
-		for i, k := range flow.Order(len(all), n, seed, epoch) {
+		for i, k := range pipeline.Order(len(all), n, seed, epoch) {
 			out[i] = all[k]
 		}
 		return out

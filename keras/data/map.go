@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -19,7 +19,7 @@ import (
 // part of it, but must not change the memory of what it has returned. An error
 // names the number of the element.
 func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Dataset[U] {
-	return from(d.n, flow.Map(d.open, f)).of(d.form)
+	return from(d.n, pipeline.Map(d.open, f)).of(d.form)
 }
 
 // ParallelMap is Map in several goroutines (tf.data: map with
@@ -27,7 +27,7 @@ func Map[T, U any](d *Dataset[T], f func(context.Context, T) (U, error)) *Datase
 // 0. Elements come in the order of those of d. d is read in a goroutine too, at
 // most about 32 elements for each worker ahead of the reader.
 func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T) (U, error)) *Dataset[U] {
-	return from(d.n, func(at flow.Start, _ flow.Hold) iter.Seq2[U, error] {
+	return from(d.n, func(at pipeline.Start, _ pipeline.Hold) iter.Seq2[U, error] {
 		return func(yield func(U, error) bool) {
 			n := workers
 			if n < 1 {
@@ -44,7 +44,7 @@ func ParallelMap[T, U any](d *Dataset[T], workers int, f func(context.Context, T
 // numbers are functions of the layers' seeds, the epoch and the number of the
 // batch.
 func Augment(d *Dataset[keras.Batch], ls ...layers.Layer) *Dataset[keras.Batch] {
-	return from(d.n, flow.MapAt("Augment", d.open, keras.NewAugmenter(d.n, ls...).Batch)).of(flow.Batches)
+	return from(d.n, pipeline.MapAt("Augment", d.open, keras.NewAugmenter(d.n, ls...).Batch)).of(pipeline.Batches)
 }
 
 const (
@@ -64,7 +64,7 @@ type task[T, U any] struct {
 // parallel is one reading of a ParallelMap.
 type parallel[T, U any] struct {
 	f       func(context.Context, T) (U, error)
-	at      flow.Start
+	at      pipeline.Start
 	ctx     context.Context
 	order   chan *task[T, U] // as the reader wants them
 	work    chan *task[T, U]
@@ -76,7 +76,7 @@ type parallel[T, U any] struct {
 // panicked is what a goroutine panicked with.
 type panicked struct{ with any }
 
-func (p *parallel[T, U]) run(open flow.Opener[T], workers int, yield func(U, error) bool) {
+func (p *parallel[T, U]) run(open pipeline.Opener[T], workers int, yield func(U, error) bool) {
 	ctx, cancel := context.WithCancel(p.at.Context)
 	p.ctx = ctx
 	p.size.Store(1)
@@ -97,7 +97,7 @@ func (p *parallel[T, U]) run(open flow.Opener[T], workers int, yield func(U, err
 		case <-t.done:
 		case <-ctx.Done():
 			if p.at.Context.Err() != nil {
-				yield(none, flow.Ended(p.at.Context))
+				yield(none, pipeline.Ended(p.at.Context))
 			}
 			return
 		}
@@ -113,7 +113,7 @@ func (p *parallel[T, U]) run(open flow.Opener[T], workers int, yield func(U, err
 	}
 	// The feeder leaves early only when there is a panic or the context ends.
 	if p.at.Context.Err() != nil {
-		yield(none, flow.Ended(p.at.Context))
+		yield(none, pipeline.Ended(p.at.Context))
 	}
 }
 
@@ -131,7 +131,7 @@ func (p *parallel[T, U]) goes(f func(), cancel func()) {
 }
 
 // feed makes tasks of the elements.
-func (p *parallel[T, U]) feed(open flow.Opener[T]) {
+func (p *parallel[T, U]) feed(open pipeline.Opener[T]) {
 	next := p.at.Skip
 	t := &task[T, U]{first: next, done: make(chan struct{})}
 	var began time.Time
@@ -153,7 +153,7 @@ func (p *parallel[T, U]) feed(open flow.Opener[T]) {
 	}
 	at := p.at
 	at.Context = p.ctx
-	for x, err := range open(at, flow.Forever) {
+	for x, err := range open(at, pipeline.Forever) {
 		if err != nil {
 			t.err = err
 			send()
@@ -186,7 +186,7 @@ func (p *parallel[T, U]) serve() {
 			}
 			y, err := p.f(p.ctx, x)
 			if err != nil {
-				t.err = flow.InMap(t.first+i, err)
+				t.err = pipeline.InMap(t.first+i, err)
 				break
 			}
 			t.out = append(t.out, y)

@@ -16,22 +16,22 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
 	"github.com/mezzo-ml/mezzo/keras/internal/npy"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // LoadNPY reads an array that NumPy has saved (numpy.load of a .npy file). Of
 // element types that Mezzo does not have, int8, int16 and uint16 become int32,
 // and uint32 becomes int64.
 func LoadNPY(path string) (*keras.Tensor, error) {
-	f, size, err := bounded.Open(path)
+	f, size, err := safeio.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	t, err := readNPY(bufio.NewReaderSize(f, 1<<18), size)
 	if err != nil {
-		return nil, bounded.Short(fmt.Errorf("%s: %w", path, err))
+		return nil, safeio.Short(fmt.Errorf("%s: %w", path, err))
 	}
 	return t, nil
 }
@@ -44,7 +44,7 @@ const maxNPZ = 1 << 30
 // most maxBytes bytes (default: 1 GiB, or the size of the file if that is
 // more): a small file can be packed so that it would fill any memory.
 func LoadNPZ(path string, maxBytes ...int64) (map[string]*keras.Tensor, error) {
-	f, size, err := bounded.Open(path)
+	f, size, err := safeio.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -55,13 +55,13 @@ func LoadNPZ(path string, maxBytes ...int64) (map[string]*keras.Tensor, error) {
 	}
 	all, err := readNPZ(f, size, limit)
 	if err != nil {
-		return nil, bounded.Short(fmt.Errorf("%s: %w", path, err))
+		return nil, safeio.Short(fmt.Errorf("%s: %w", path, err))
 	}
 	return all, nil
 }
 
 func readNPZ(f io.ReaderAt, size, limit int64) (map[string]*keras.Tensor, error) {
-	members, err := bounded.Zip(f, size)
+	members, err := safeio.Zip(f, size)
 	if err != nil {
 		return nil, err
 	}
@@ -69,11 +69,11 @@ func readNPZ(f io.ReaderAt, size, limit int64) (map[string]*keras.Tensor, error)
 	for _, file := range slices.Sorted(maps.Keys(members)) {
 		name, ok := strings.CutSuffix(file, ".npy")
 		if !ok {
-			return nil, fmt.Errorf("got a member named %s, want arrays, which end in .npy", bounded.Quote(file))
+			return nil, fmt.Errorf("got a member named %s, want arrays, which end in .npy", safeio.Quote(file))
 		}
 		t, err := member(members[file], limit)
 		if err != nil {
-			return nil, fmt.Errorf("array %s: %w", bounded.Text(name), err)
+			return nil, fmt.Errorf("array %s: %w", safeio.Text(name), err)
 		}
 		limit -= int64(t.Type().Bytes())
 		all[name] = t
@@ -116,7 +116,7 @@ func readNPY(r io.Reader, limit int64) (t *keras.Tensor, err error) {
 		return nil, err
 	}
 	if len(a.Descr) < 2 {
-		return nil, fmt.Errorf("got elements of type %s, want numbers", bounded.Quote(a.Descr))
+		return nil, fmt.Errorf("got elements of type %s, want numbers", safeio.Quote(a.Descr))
 	}
 	kind := a.Descr[1:]
 	from, isForeign := foreign[kind]
@@ -128,7 +128,7 @@ func readNPY(r io.Reader, limit int64) (t *keras.Tensor, err error) {
 		to = native[kind]
 		width = to.Size()
 	case to == dtype.Invalid:
-		return nil, fmt.Errorf("got elements of type %s, want bools, integers of up to 64 bits (signed) or 32 (unsigned), or floats of 16 to 64", bounded.Quote(a.Descr))
+		return nil, fmt.Errorf("got elements of type %s, want bools, integers of up to 64 bits (signed) or 32 (unsigned), or floats of 16 to 64", safeio.Quote(a.Descr))
 	}
 	// Widened, it may have four times as many.
 	if _, err := a.Bytes(max(width, to.Size()), min(limit*int64(max(to.Size()/width, 1)), math.MaxInt)); err != nil {

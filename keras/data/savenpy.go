@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/keras/internal/npy"
 )
 
@@ -14,7 +14,7 @@ import (
 // not have, is what ml_dtypes makes of it: `.view(ml_dtypes.bfloat16)`. The file
 // appears when it is complete.
 func SaveNPY(path string, t *keras.Tensor) error {
-	return saveArrays(path, func(f aside.File) error {
+	return saveArrays(path, func(f atomicfile.File) error {
 		b, err := bytesOf(t)
 		if err != nil {
 			return err
@@ -30,7 +30,7 @@ func SaveNPY(path string, t *keras.Tensor) error {
 // SaveNPZ writes arrays by their names, in the order of these, as NumPy does
 // (numpy.savez); see SaveNPY.
 func SaveNPZ(path string, arrays map[string]*keras.Tensor) error {
-	return saveArrays(path, func(f aside.File) error {
+	return saveArrays(path, func(f atomicfile.File) error {
 		z := npy.NewArchive(f)
 		for _, name := range slices.Sorted(maps.Keys(arrays)) {
 			b, err := bytesOf(arrays[name])
@@ -52,8 +52,8 @@ func bytesOf(t *keras.Tensor) ([]byte, error) {
 	return t.Bytes()
 }
 
-func saveArrays(path string, write func(aside.File) error) error {
-	if err := aside.Write(aside.System{}, path, write); err != nil {
+func saveArrays(path string, write func(atomicfile.File) error) error {
+	if err := atomicfile.Write(atomicfile.System{}, path, write); err != nil {
 		return fmt.Errorf("%s: cannot save: %w", path, err)
 	}
 	return nil

@@ -9,9 +9,9 @@ import (
 	"io"
 	"iter"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
-	"github.com/mezzo-ml/mezzo/keras/internal/flow"
-	"github.com/mezzo-ml/mezzo/keras/internal/record"
+	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
+	"github.com/mezzo-ml/mezzo/keras/internal/tfrecord"
 )
 
 // TFRecordOptions is how TFRecordFiles reads.
@@ -34,7 +34,7 @@ func TFRecordFiles(paths []string, o TFRecordOptions) *Dataset[[]byte] {
 		}
 	}
 	return FlatMap(FromSlice(paths), func(_ context.Context, path string) (*Dataset[[]byte], error) {
-		return fromFile(path, func(at flow.Start, f io.Reader, yield func([]byte, error) bool) error {
+		return fromFile(path, func(at pipeline.Start, f io.Reader, yield func([]byte, error) bool) error {
 			return records(f, o, yield)
 		}), nil
 	})
@@ -42,20 +42,20 @@ func TFRecordFiles(paths []string, o TFRecordOptions) *Dataset[[]byte] {
 
 // fromFile is the dataset of what read finds in a file: elements that it
 // yields, or an error, which is given the name of the file.
-func fromFile[T any](path string, read func(at flow.Start, f io.Reader, yield func(T, error) bool) error) *Dataset[T] {
+func fromFile[T any](path string, read func(at pipeline.Start, f io.Reader, yield func(T, error) bool) error) *Dataset[T] {
 	return generated(func(ctx context.Context, epoch int) iter.Seq2[T, error] {
 		return func(yield func(T, error) bool) {
 			var none T
-			f, _, err := bounded.Open(path)
+			f, _, err := safeio.Open(path)
 			if err != nil {
 				yield(none, err)
 				return
 			}
 			defer f.Close()
 			left := false
-			err = read(flow.Start{Context: ctx, Epoch: epoch}, f, func(x T, err error) bool {
+			err = read(pipeline.Start{Context: ctx, Epoch: epoch}, f, func(x T, err error) bool {
 				if err == nil {
-					if err = flow.Ended(ctx); err != nil {
+					if err = pipeline.Ended(ctx); err != nil {
 						x = none
 					}
 				}
@@ -63,7 +63,7 @@ func fromFile[T any](path string, read func(at flow.Start, f io.Reader, yield fu
 				return !left
 			})
 			if err != nil && !left {
-				yield(none, bounded.Short(fmt.Errorf("%s: %w", path, err)))
+				yield(none, safeio.Short(fmt.Errorf("%s: %w", path, err)))
 			}
 		}
 	})
@@ -77,7 +77,7 @@ func records(f io.Reader, o TFRecordOptions, yield func([]byte, error) bool) err
 		return err
 	}
 	for i := 0; ; i++ {
-		b, err := record.Read(r, o.MaxRecord)
+		b, err := tfrecord.Read(r, o.MaxRecord)
 		switch {
 		case err == io.EOF:
 			return nil
@@ -115,7 +115,7 @@ func NewTFRecordWriter(w io.Writer) *TFRecordWriter { return &TFRecordWriter{w: 
 
 // Write writes a record.
 func (w *TFRecordWriter) Write(data []byte) error {
-	w.buf = record.Append(w.buf[:0], data)
+	w.buf = tfrecord.Append(w.buf[:0], data)
 	_, err := w.w.Write(w.buf)
 	return err
 }

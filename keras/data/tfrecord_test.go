@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras/data"
-	"github.com/mezzo-ml/mezzo/keras/internal/record"
+	"github.com/mezzo-ml/mezzo/keras/internal/tfrecord"
 )
 
 // example is the i-th one of testdata/golden.py.
@@ -215,7 +215,7 @@ func TestRecordsThatClaimBytes(t *testing.T) {
 	dir := t.TempDir()
 	head := func(n uint64) []byte { // of a record of n bytes
 		b := binary.LittleEndian.AppendUint64(nil, n)
-		return binary.LittleEndian.AppendUint32(b, record.Checksum(b))
+		return binary.LittleEndian.AppendUint32(b, tfrecord.Checksum(b))
 	}
 	packed := func(n uint64) []byte {
 		var b bytes.Buffer

@@ -6,7 +6,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // Accuracy is the share of predictions that equal their targets exactly.
@@ -32,7 +32,7 @@ func (m *Accuracy) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yTrue,
 // UpdateWeighted implements Metric.
 func (m *Accuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "Accuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		t, p = align.Pair(class, t, p)
+		t, p = lossshape.Pair(class, t, p)
 		return hits(t.CastLike(p).Equal(p))
 	})
 }
@@ -64,7 +64,7 @@ func (m *BinaryAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tenso
 		threshold = *m.Threshold
 	}
 	m.compare(m, "BinaryAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		t, p = align.Floats(class, t, p)
+		t, p = lossshape.Floats(class, t, p)
 		return hits(p.GreaterScalar(threshold).CastLike(t).Equal(t))
 	})
 }
@@ -94,7 +94,7 @@ func (m *CategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *CategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "CategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		t, p = align.Floats(class, t, p)
+		t, p = lossshape.Floats(class, t, p)
 		return hits(t.ArgMax(-1).Equal(p.ArgMax(-1)))
 	})
 }
@@ -128,8 +128,8 @@ func (m *SparseCategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *SparseCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "SparseCategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		labels := align.WholeLabels(class, t, p)
-		return hits(align.Float(p).ArgMax(-1).CastLike(labels).Equal(labels))
+		labels := lossshape.WholeLabels(class, t, p)
+		return hits(lossshape.Float(p).ArgMax(-1).CastLike(labels).Equal(labels))
 	})
 }
 
@@ -162,7 +162,7 @@ func (m *TopKCategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *TopKCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "TopKCategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		t, p = align.Floats(class, t, p)
+		t, p = lossshape.Floats(class, t, p)
 		return inTopK(class, t.ArgMax(-1), p, m.K)
 	})
 }
@@ -196,7 +196,7 @@ func (m *SparseTopKCategoricalAccuracy) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *SparseTopKCategoricalAccuracy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "SparseTopKCategoricalAccuracy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		return inTopK(class, align.WholeLabels(class, t, p), align.Float(p), m.K)
+		return inTopK(class, lossshape.WholeLabels(class, t, p), lossshape.Float(p), m.K)
 	})
 }
 

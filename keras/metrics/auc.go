@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // AUC is the area under a curve through the rates at many thresholds, as a sum
@@ -62,7 +62,7 @@ func (m *AUC) cutoffs() cutoffs {
 		inner = steps(n)[1 : n-1]
 	}
 	even := m.Thresholds == nil || isEven(slices.Concat([]float64{0}, inner, []float64{1}))
-	return cutoffs{slices.Concat([]float64{-distance.Epsilon}, inner, []float64{1 + distance.Epsilon}), even, true}
+	return cutoffs{slices.Concat([]float64{-lossmath.Epsilon}, inner, []float64{1 + lossmath.Epsilon}), even, true}
 }
 
 // Update implements Metric.
@@ -91,7 +91,7 @@ func (m *AUC) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 		tensor.Fail(class, "got %d LabelWeights for predictions %v, want one for each label", n, yPred.Type())
 	}
 	if m.FromLogits {
-		yPred = align.Float(yPred).Sigmoid()
+		yPred = lossshape.Float(yPred).Sigmoid()
 	}
 	m.update(m, class, d, yTrue, yPred, sampleWeight)
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // cutoffs are thresholds in ascending order. A prediction is positive at those
@@ -98,7 +98,7 @@ func (c *confusion) variables(m named, thresholds int, labels ...int) []*tensor.
 func (c *confusion) update(m named, class string, d decision, yTrue, yPred, weight *tensor.Tensor) {
 	check(class, yTrue, yPred)
 	since := tensor.Mark()
-	t, p := align.Floats(class, yTrue, yPred)
+	t, p := lossshape.Floats(class, yTrue, yPred)
 	if weight != nil {
 		weight = spread(class, weight, p.Shape())
 	}

@@ -4,8 +4,8 @@ import (
 	"cmp"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // PearsonCorrelation is the mean of Pearson's correlation coefficient of yTrue
@@ -70,7 +70,7 @@ func (m *ConcordanceCorrelation) Update(yTrue, yPred *tensor.Tensor) {
 func (m *ConcordanceCorrelation) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "ConcordanceCorrelation", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
 		c := moments(class, t, p, m.Axis)
-		norm := c.varTrue.Add(c.varPred).Add(c.apart.Square()).AddScalar(distance.Epsilon)
+		norm := c.varTrue.Add(c.varPred).Add(c.apart.Square()).AddScalar(lossmath.Epsilon)
 		return c.covariance.MulScalar(2).Div(norm)
 	})
 }
@@ -79,8 +79,8 @@ func (m *ConcordanceCorrelation) UpdateWeighted(yTrue, yPred, sampleWeight *tens
 type moment struct{ covariance, varTrue, varPred, apart *tensor.Tensor }
 
 func moments(class string, yTrue, yPred *tensor.Tensor, axis *int) moment {
-	t, p := align.Floats(class, yTrue, yPred)
-	a := distance.Axis(class, axis, p)
+	t, p := lossshape.Floats(class, yTrue, yPred)
+	a := lossmath.Axis(class, axis, p)
 	meanTrue, meanPred := t.MeanKeep(a), p.MeanKeep(a)
 	t, p = t.Sub(meanTrue), p.Sub(meanPred)
 	return moment{t.Mul(p).Mean(a), t.Square().Mean(a), p.Square().Mean(a), meanTrue.Sub(meanPred).Squeeze(a)}

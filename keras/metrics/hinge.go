@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
 )
 
 // Hinge is the mean of max(1-yTrue·yPred, 0). Targets are -1 and 1; if all of a
@@ -29,7 +29,7 @@ func (m *Hinge) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yTrue, yP
 
 // UpdateWeighted implements Metric.
 func (m *Hinge) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "Hinge", yTrue, yPred, sampleWeight, distance.Hinge)
+	m.compare(m, "Hinge", yTrue, yPred, sampleWeight, lossmath.Hinge)
 }
 
 // SquaredHinge is the mean of max(1-yTrue·yPred, 0)². Targets are -1 and 1; if
@@ -54,7 +54,7 @@ func (m *SquaredHinge) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yT
 
 // UpdateWeighted implements Metric.
 func (m *SquaredHinge) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "SquaredHinge", yTrue, yPred, sampleWeight, distance.SquaredHinge)
+	m.compare(m, "SquaredHinge", yTrue, yPred, sampleWeight, lossmath.SquaredHinge)
 }
 
 // CategoricalHinge is the mean of max(1 + max((1-yTrue)·yPred) - Σ yTrue·yPred,
@@ -79,5 +79,5 @@ func (m *CategoricalHinge) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighte
 
 // UpdateWeighted implements Metric.
 func (m *CategoricalHinge) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "CategoricalHinge", yTrue, yPred, sampleWeight, distance.CategoricalHinge)
+	m.compare(m, "CategoricalHinge", yTrue, yPred, sampleWeight, lossmath.CategoricalHinge)
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // IoU is the mean of intersection over union, TP/(TP+FP+FN), of the classes
@@ -223,21 +223,21 @@ func (c *matrix) update(m named, class string, k classes, yTrue, yPred, weight *
 	since := tensor.Mark()
 	index := func(x *tensor.Tensor, sparse bool) *tensor.Tensor {
 		if !sparse {
-			x = align.Float(x).ArgMax(distance.Axis(class, k.axis, x))
+			x = lossshape.Float(x).ArgMax(lossmath.Axis(class, k.axis, x))
 		}
 		return x.Cast(dtype.Int64)
 	}
 	if k.sparseTrue {
-		yTrue = align.Whole(align.Indices(yTrue), yTrue, k.n)
+		yTrue = lossshape.Whole(lossshape.Indices(yTrue), yTrue, k.n)
 	}
 	t, p := index(yTrue, k.sparseTrue), yPred
 	if k.threshold != nil {
-		p = align.Float(p)
+		p = lossshape.Float(p)
 		p = p.GreaterEqual(tensor.Scalar(p.DType(), *k.threshold)).Cast(dtype.Int64)
 	} else {
 		p = index(p, k.sparsePred)
 	}
-	t, p = align.Pair(class, t, p)
+	t, p = lossshape.Pair(class, t, p)
 	limit := func(x float64) *tensor.Tensor { return tensor.Scalar(dtype.Int64, x) }
 	inside := func(x *tensor.Tensor) *tensor.Tensor {
 		return x.GreaterEqual(limit(0)).And(x.Less(limit(float64(k.n))))
@@ -280,11 +280,11 @@ func (c *matrix) iou(ids []int) (float64, error) {
 		}
 		hit := data[id*n+id]
 		if union -= hit; union > 1e-9 {
-			sum += hit / (union + distance.Epsilon)
+			sum += hit / (union + lossmath.Epsilon)
 			found++
 		}
 	}
-	return sum / (found + distance.Epsilon), nil
+	return sum / (found + lossmath.Epsilon), nil
 }
 
 // Reset implements Accumulator.

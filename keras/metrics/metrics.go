@@ -28,7 +28,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // Accumulator is a number accumulated on the device.
@@ -138,7 +138,7 @@ func (r *ratio) compareSome(m named, class string, yTrue, yPred, weight *tensor.
 	check(class, yTrue, yPred)
 	since := tensor.Mark()
 	values, counts := f(class, yTrue, yPred)
-	if m := align.Mask(class, yPred, values); m != nil {
+	if m := lossshape.Mask(class, yPred, values); m != nil {
 		// What padding made must not do harm, even if it is not finite.
 		values = tensor.Where(m, values, tensor.Scalar(values.DType(), 0))
 		if counts != nil {
@@ -159,7 +159,7 @@ func (r *ratio) compareSome(m named, class string, yTrue, yPred, weight *tensor.
 
 // check panics unless both are whole tensors.
 func check(class string, yTrue, yPred *tensor.Tensor) {
-	if broken := align.Check(class, yTrue, yPred); broken != nil {
+	if broken := lossshape.Check(class, yTrue, yPred); broken != nil {
 		panic(&tensor.Error{Op: class, Err: broken.Err()})
 	}
 }
@@ -223,7 +223,7 @@ func weigh(class string, x, weight *tensor.Tensor) (sum, samples *tensor.Tensor,
 		return x, x, 1
 	}
 	if weight != nil {
-		x, weight = align.SameRank(x, weight)
+		x, weight = lossshape.SameRank(x, weight)
 	}
 	rows, size := 1, x.Shape().Size()
 	if x.Rank() > 0 && (weight == nil || weight.Rank() > 0) {

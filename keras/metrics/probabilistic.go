@@ -4,7 +4,7 @@ import (
 	"cmp"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
 )
 
 // BinaryCrossentropy is the mean of -yTrue·ln yPred - (1-yTrue)·ln(1-yPred).
@@ -32,7 +32,7 @@ func (m *BinaryCrossentropy) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeigh
 
 // UpdateWeighted implements Metric.
 func (m *BinaryCrossentropy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	c := distance.Crossentropy{FromLogits: m.FromLogits, LabelSmoothing: m.LabelSmoothing}
+	c := lossmath.Crossentropy{FromLogits: m.FromLogits, LabelSmoothing: m.LabelSmoothing}
 	m.compare(m, "BinaryCrossentropy", yTrue, yPred, sampleWeight, c.Binary)
 }
 
@@ -66,7 +66,7 @@ func (m *CategoricalCrossentropy) Update(yTrue, yPred *tensor.Tensor) {
 
 // UpdateWeighted implements Metric.
 func (m *CategoricalCrossentropy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	c := distance.Crossentropy{FromLogits: m.FromLogits, LabelSmoothing: m.LabelSmoothing, Axis: m.Axis}
+	c := lossmath.Crossentropy{FromLogits: m.FromLogits, LabelSmoothing: m.LabelSmoothing, Axis: m.Axis}
 	m.compare(m, "CategoricalCrossentropy", yTrue, yPred, sampleWeight, c.Categorical)
 }
 
@@ -104,7 +104,7 @@ func (m *SparseCategoricalCrossentropy) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *SparseCategoricalCrossentropy) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compareSome(m, "SparseCategoricalCrossentropy", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) (values, counts *tensor.Tensor) {
-		return distance.Sparse(class, t, p, m.FromLogits, m.IgnoreClass, m.Axis)
+		return lossmath.Sparse(class, t, p, m.FromLogits, m.IgnoreClass, m.Axis)
 	})
 }
 
@@ -129,7 +129,7 @@ func (m *KLDivergence) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yT
 
 // UpdateWeighted implements Metric.
 func (m *KLDivergence) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "KLDivergence", yTrue, yPred, sampleWeight, distance.KLDivergence)
+	m.compare(m, "KLDivergence", yTrue, yPred, sampleWeight, lossmath.KLDivergence)
 }
 
 // Poisson is the mean of yPred - yTrue·ln(yPred+1e-7). Default name: poisson.
@@ -153,5 +153,5 @@ func (m *Poisson) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yTrue, 
 
 // UpdateWeighted implements Metric.
 func (m *Poisson) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "Poisson", yTrue, yPred, sampleWeight, distance.Poisson)
+	m.compare(m, "Poisson", yTrue, yPred, sampleWeight, lossmath.Poisson)
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
 )
 
 // MeanSquaredError is the mean of (yTrue-yPred)². Default name:
@@ -30,7 +30,7 @@ func (m *MeanSquaredError) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighte
 
 // UpdateWeighted implements Metric.
 func (m *MeanSquaredError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "MeanSquaredError", yTrue, yPred, sampleWeight, distance.Squared)
+	m.compare(m, "MeanSquaredError", yTrue, yPred, sampleWeight, lossmath.Squared)
 }
 
 // MeanAbsoluteError is the mean of |yTrue-yPred|. Default name:
@@ -55,7 +55,7 @@ func (m *MeanAbsoluteError) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeight
 
 // UpdateWeighted implements Metric.
 func (m *MeanAbsoluteError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "MeanAbsoluteError", yTrue, yPred, sampleWeight, distance.Absolute)
+	m.compare(m, "MeanAbsoluteError", yTrue, yPred, sampleWeight, lossmath.Absolute)
 }
 
 // RootMeanSquaredError is the square root of the mean of (yTrue-yPred)² over
@@ -85,7 +85,7 @@ func (m *RootMeanSquaredError) Update(yTrue, yPred *tensor.Tensor) {
 // UpdateWeighted implements Metric.
 func (m *RootMeanSquaredError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "RootMeanSquaredError", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		return distance.Error(class, t, p).Square()
+		return lossmath.Error(class, t, p).Square()
 	})
 }
 
@@ -121,7 +121,7 @@ func (m *MeanAbsolutePercentageError) Update(yTrue, yPred *tensor.Tensor) {
 
 // UpdateWeighted implements Metric.
 func (m *MeanAbsolutePercentageError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "MeanAbsolutePercentageError", yTrue, yPred, sampleWeight, distance.AbsolutePercentage)
+	m.compare(m, "MeanAbsolutePercentageError", yTrue, yPred, sampleWeight, lossmath.AbsolutePercentage)
 }
 
 // MeanSquaredLogarithmicError is the mean of (ln(1+yTrue)-ln(1+yPred))²; both
@@ -151,7 +151,7 @@ func (m *MeanSquaredLogarithmicError) Update(yTrue, yPred *tensor.Tensor) {
 
 // UpdateWeighted implements Metric.
 func (m *MeanSquaredLogarithmicError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "MeanSquaredLogarithmicError", yTrue, yPred, sampleWeight, distance.SquaredLogarithmic)
+	m.compare(m, "MeanSquaredLogarithmicError", yTrue, yPred, sampleWeight, lossmath.SquaredLogarithmic)
 }
 
 // LogCoshError is the mean of ln cosh(yPred-yTrue). Default name: logcosh.
@@ -175,7 +175,7 @@ func (m *LogCoshError) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighted(yT
 
 // UpdateWeighted implements Metric.
 func (m *LogCoshError) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
-	m.compare(m, "LogCoshError", yTrue, yPred, sampleWeight, distance.LogCosh)
+	m.compare(m, "LogCoshError", yTrue, yPred, sampleWeight, lossmath.LogCosh)
 }
 
 // CosineSimilarity is the mean cosine of the angle between yTrue and yPred as
@@ -202,6 +202,6 @@ func (m *CosineSimilarity) Update(yTrue, yPred *tensor.Tensor) { m.UpdateWeighte
 // UpdateWeighted implements Metric.
 func (m *CosineSimilarity) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	m.compare(m, "CosineSimilarity", yTrue, yPred, sampleWeight, func(class string, t, p *tensor.Tensor) *tensor.Tensor {
-		return distance.Cosine(class, t, p, m.Axis)
+		return lossmath.Cosine(class, t, p, m.Axis)
 	})
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/backend/tensor/align"
-	"github.com/mezzo-ml/mezzo/backend/tensor/distance"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossmath"
+	"github.com/mezzo-ml/mezzo/backend/tensor/lossshape"
 )
 
 // FBetaScore is the weighted harmonic mean of precision P and recall R of each
@@ -100,7 +100,7 @@ func updateF(s *sums, m named, class string, beta float64, average string, thres
 	}
 	check(class, yTrue, yPred)
 	since := tensor.Mark()
-	t, p := align.Floats(class, yTrue, yPred)
+	t, p := lossshape.Floats(class, yTrue, yPred)
 	if p.Rank() != 2 {
 		tensor.Fail(class, "got predictions %v, want [batch classes]", yPred.Type())
 	}
@@ -136,8 +136,8 @@ func (s *sums) fScores(beta float64, average string) ([]float64, error) {
 	}
 	scores := make([]float64, len(tp))
 	for i := range scores {
-		p, r := tp[i]/(tp[i]+fp[i]+distance.Epsilon), tp[i]/(tp[i]+fn[i]+distance.Epsilon)
-		scores[i] = (1 + beta*beta) * p * r / (beta*beta*p + r + distance.Epsilon)
+		p, r := tp[i]/(tp[i]+fp[i]+lossmath.Epsilon), tp[i]/(tp[i]+fn[i]+lossmath.Epsilon)
+		scores[i] = (1 + beta*beta) * p * r / (beta*beta*p + r + lossmath.Epsilon)
 	}
 	switch average {
 	case "macro":
@@ -147,7 +147,7 @@ func (s *sums) fScores(beta float64, average string) ([]float64, error) {
 		for i, w := range weights {
 			sum += scores[i] * w
 		}
-		return []float64{sum / (total(weights) + distance.Epsilon)}, nil
+		return []float64{sum / (total(weights) + lossmath.Epsilon)}, nil
 	}
 	return scores, nil
 }
@@ -195,7 +195,7 @@ func (m *R2Score) UpdateWeighted(yTrue, yPred, sampleWeight *tensor.Tensor) {
 	}
 	check(class, yTrue, yPred)
 	since := tensor.Mark()
-	t, p := align.Floats(class, yTrue, yPred)
+	t, p := lossshape.Floats(class, yTrue, yPred)
 	if p.Rank() == 1 {
 		t, p = t.ExpandDims(-1), p.ExpandDims(-1)
 	}

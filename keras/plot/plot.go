@@ -22,7 +22,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/keras/internal/console"
 )
 
@@ -52,7 +52,7 @@ func save(path string, w, h vg.Length, render func(draw.Canvas)) error {
 }
 
 func write(path string, f func(io.Writer) error) error {
-	if err := aside.Write(aside.System{}, path, func(w aside.File) error { return f(w) }); err != nil {
+	if err := atomicfile.Write(atomicfile.System{}, path, func(w atomicfile.File) error { return f(w) }); err != nil {
 		return fmt.Errorf("plot: %s: %w", path, err)
 	}
 	return nil

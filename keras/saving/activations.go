@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // activationLayers are the layers that Keras keeps in place of an activation's
@@ -28,7 +28,7 @@ var activationDefaults = map[string]any{
 // defaults, stays a name. What Keras has no layer for is written as it is: it
 // loads here, and Keras refuses the name.
 func activationObject(text, dtype string) (any, error) {
-	s, err := spec.Parse(text)
+	s, err := callspec.Parse(text)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func number(v any) (float64, bool) {
 // name into that name with arguments. Its policy must be that of the layer
 // around it, whose dtype is around.
 func activationText(o *object, around any) (string, error) {
-	var s spec.Spec
+	var s callspec.Spec
 	for name, class := range activationLayers {
 		if class == o.Class {
 			s.Name = name
@@ -92,7 +92,7 @@ func activationText(o *object, around any) (string, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Config)) {
 		if v := o.Config[name]; v != nil && !slices.Contains([]string{"name", "trainable", "dtype"}, name) {
-			s.Args = append(s.Args, spec.Arg{Name: name, Value: argument(v)})
+			s.Args = append(s.Args, callspec.Arg{Name: name, Value: argument(v)})
 		}
 	}
 	return s.String(), nil

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 )
 
@@ -63,10 +63,10 @@ func Save(path string, m *keras.Model, opts ...Option) error {
 	if err != nil {
 		return fileError(path, err)
 	}
-	return replace(path, func(f aside.File) error { return writeArchive(f, description, root, vocabularies) })
+	return replace(path, func(f atomicfile.File) error { return writeArchive(f, description, root, vocabularies) })
 }
 
-func writeArchive(f aside.File, description []byte, root *hdf5.Group, vocabularies map[string]string) error {
+func writeArchive(f atomicfile.File, description []byte, root *hdf5.Group, vocabularies map[string]string) error {
 	// HDF5 is written in no order, so it takes a file of its own first.
 	weights, err := os.OpenFile(f.Name()+".h5", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -156,7 +156,7 @@ type archive struct {
 }
 
 func openArchive(r io.ReaderAt, size int64) (*archive, error) {
-	members, err := bounded.Zip(r, size)
+	members, err := safeio.Zip(r, size)
 	if err != nil {
 		return nil, fmt.Errorf("it is no .keras file: %w", err)
 	}
@@ -184,7 +184,7 @@ func (a *archive) config(most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := bounded.JSON(text, max(maxValues, most/maxConfig*maxValues), maxNested); err != nil {
+	if err := safeio.JSON(text, max(maxValues, most/maxConfig*maxValues), maxNested); err != nil {
 		return nil, fmt.Errorf("%s: %w", configFile, err)
 	}
 	return text, nil
@@ -227,7 +227,7 @@ func (a *archive) text(name string, check func(*zip.File) error) ([]byte, error)
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	b, err := bounded.Read(r, int(f.UncompressedSize64), "bytes")
+	b, err := safeio.Read(r, int(f.UncompressedSize64), "bytes")
 	if err == nil {
 		_, err = r.Read(make([]byte, 1)) // the end, where the checksum is compared
 		if err == io.EOF {

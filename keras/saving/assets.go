@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // Vocabularies may be members of a `.keras` file, a word in each line, such as
@@ -36,7 +36,7 @@ func vocabularyFiles(path, class string) []string {
 type counter map[string]int
 
 func (c counter) next(class string) string {
-	name := spec.SnakeCase(class)
+	name := callspec.SnakeCase(class)
 	k := c[name]
 	c[name]++
 	if k > 0 {

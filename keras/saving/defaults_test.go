@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // fixed are arguments of Keras's layers that have no field, with the only
@@ -144,7 +144,7 @@ func canonical(t *testing.T, v any) any {
 		if strings.HasPrefix(o.Module, "keras.layers") {
 			return o.Class
 		}
-		s, err := spec.Parse(specOf(o))
+		s, err := callspec.Parse(specOf(o))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/layers/preprocessing"
 )
@@ -257,7 +257,7 @@ func layerObject(l layers.Layer) (*object, error) {
 // registered is an error for a class that could not be read back.
 func registered(class string) error {
 	if !slices.Contains(layers.Classes(), class) {
-		return fmt.Errorf("class %s is not registered; make it known with layers.Register", bounded.Text(class))
+		return fmt.Errorf("class %s is not registered; make it known with layers.Register", safeio.Text(class))
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -25,7 +25,7 @@ func byName(m *keras.Model, saved map[string]array) error {
 		}
 	}
 	if len(of) == len(m.Weights()) && len(extra) > 0 {
-		return fmt.Errorf("model %s has no weight %s", m.Name(), bounded.Quote(slices.Sorted(maps.Keys(extra))[0]))
+		return fmt.Errorf("model %s has no weight %s", m.Name(), safeio.Quote(slices.Sorted(maps.Keys(extra))[0]))
 	}
 	return setWeights(m, of)
 }

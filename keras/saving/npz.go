@@ -11,9 +11,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/keras/internal/npy"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -29,7 +29,7 @@ func SaveNPZ(path string, m *keras.Model) error {
 	if err != nil {
 		return fileError(path, err)
 	}
-	return replace(path, func(f aside.File) error {
+	return replace(path, func(f atomicfile.File) error {
 		z := npy.NewArchive(f)
 		for i, w := range ws {
 			if err := z.Add(w.Name(), w.Type(), data[i]); err != nil {
@@ -60,7 +60,7 @@ func LoadNPZ(path string, m *keras.Model) error {
 
 // parseNPZ finds the arrays in a file. None may have more than limit bytes.
 func parseNPZ(r io.ReaderAt, size, limit int64) (map[string]array, error) {
-	members, err := bounded.Zip(r, size)
+	members, err := safeio.Zip(r, size)
 	if err != nil {
 		return nil, err
 	}
@@ -68,16 +68,16 @@ func parseNPZ(r io.ReaderAt, size, limit int64) (map[string]array, error) {
 	for file, f := range members {
 		name, ok := strings.CutSuffix(file, ".npy")
 		if !ok {
-			return nil, fmt.Errorf("got a member named %s, want arrays, which end in .npy", bounded.Quote(file))
+			return nil, fmt.Errorf("got a member named %s, want arrays, which end in .npy", safeio.Quote(file))
 		}
 		a, err := npyArray(f, limit)
 		if err != nil {
-			return nil, fmt.Errorf("array %s: %w", bounded.Text(name), err)
+			return nil, fmt.Errorf("array %s: %w", safeio.Text(name), err)
 		}
 		out[name] = array{a.typ, func() ([]byte, error) {
 			b, err := a.bytes()
 			if err != nil {
-				return nil, fmt.Errorf("array %s: %w", bounded.Text(name), err)
+				return nil, fmt.Errorf("array %s: %w", safeio.Text(name), err)
 			}
 			return b, nil
 		}}
@@ -99,7 +99,7 @@ func npyArray(f *zip.File, limit int64) (out array, err error) {
 	case a.Column:
 		return out, errors.New("it is in Fortran's order; save it with np.ascontiguousarray")
 	case a.DType == dtype.Invalid:
-		return out, fmt.Errorf("got elements of type %s, which no weight has", bounded.Quote(a.Descr))
+		return out, fmt.Errorf("got elements of type %s, which no weight has", safeio.Quote(a.Descr))
 	}
 	out.typ = op.Type{DType: a.DType, Shape: a.Shape}
 	n, err := a.Bytes(a.DType.Size(), limit)

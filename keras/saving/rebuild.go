@@ -11,7 +11,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/policy"
 )
@@ -95,7 +95,7 @@ func (b *builder) model(o *object, depth int) (m *keras.Model, err error) {
 		return nil, fmt.Errorf("models are nested more than %d deep", maxModels)
 	}
 	name, _ := o.Config["name"].(string)
-	known := bounded.Text(name) // in errors
+	known := safeio.Text(name) // in errors
 	all, err := list(o.Config["layers"])
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", known, err)
@@ -109,7 +109,7 @@ func (b *builder) model(o *object, depth int) (m *keras.Model, err error) {
 	case "Functional":
 		m, err = b.functional(o, all, depth)
 	default:
-		return nil, fmt.Errorf("got a model of class %s, want Sequential or Functional", bounded.Quote(o.Class))
+		return nil, fmt.Errorf("got a model of class %s, want Sequential or Functional", safeio.Quote(o.Class))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", known, err)
@@ -226,7 +226,7 @@ func input(o *object, readers []*object) (*keras.Tensor, error) {
 func shapeFrom(v any) ([]int, error) {
 	all, ok := v.([]any)
 	if !ok || len(all) == 0 {
-		return nil, fmt.Errorf("got %s, want a list of sizes", bounded.Text(v))
+		return nil, fmt.Errorf("got %s, want a list of sizes", safeio.Text(v))
 	}
 	var out []int
 	for _, x := range all[1:] {
@@ -235,7 +235,7 @@ func shapeFrom(v any) ([]int, error) {
 			n, ok := x.(json.Number)
 			i, err := n.Int64()
 			if !ok || err != nil || i < 1 || i > 1<<40 {
-				return nil, fmt.Errorf("got size %s, want a positive integer or null", bounded.Text(x))
+				return nil, fmt.Errorf("got size %s, want a positive integer or null", safeio.Text(x))
 			}
 			size = int(i)
 		}
@@ -267,9 +267,9 @@ func (b *builder) functional(o *object, all []*object, depth int) (*keras.Model,
 	readersOf := readers(all)
 	for _, l := range all {
 		name := l.Name
-		known := bounded.Text(name) // in errors
+		known := safeio.Text(name) // in errors
 		if taken[name] || name == "" {
-			return nil, fmt.Errorf("got two layers named %s, want names that are unique", bounded.Quote(name))
+			return nil, fmt.Errorf("got two layers named %s, want names that are unique", safeio.Quote(name))
 		}
 		taken[name] = true
 		if l.Class == "InputLayer" {
@@ -355,7 +355,7 @@ func (b *builder) run(calls []pending, at map[key]*keras.Tensor) error {
 		if round.Len() == 0 {
 			i := slices.IndexFunc(missing, func(n int) bool { return n > 0 })
 			_, k := tensors(calls[i].in, at)
-			return fmt.Errorf("layer %s: its input %s comes from nowhere", bounded.Text(calls[i].name), bounded.Text(*k))
+			return fmt.Errorf("layer %s: its input %s comes from nowhere", safeio.Text(calls[i].name), safeio.Text(*k))
 		}
 		i := heap.Pop(round).(int)
 		c := calls[i]
@@ -436,7 +436,7 @@ func countFromZero(calls []pending, outs []key, nested map[string]*object) error
 		}
 		switch zero, one := usesAll(0), usesAll(1); {
 		case zero && one && len(readers) > 0:
-			return fmt.Errorf("layer %s: it has no build_config, so its calls may be counted from 0 or from 1; make the model in Go, read the file with LoadWeights, and Save it again", bounded.Text(name))
+			return fmt.Errorf("layer %s: it has no build_config, so its calls may be counted from 0 or from 1; make the model in Go, read the file with LoadWeights, and Save it again", safeio.Text(name))
 		case one && !zero:
 			for _, k := range readers {
 				k.node--
@@ -476,7 +476,7 @@ func (n inbound) inputs() (in []key, args layers.Args, err error) {
 			return nil, args, err
 		}
 		if !slices.Contains(named, name) && len(rest) > 0 {
-			return nil, args, fmt.Errorf("argument %s of the call is a tensor, which cannot be read", bounded.Quote(name))
+			return nil, args, fmt.Errorf("argument %s of the call is a tensor, which cannot be read", safeio.Quote(name))
 		}
 		if to := argumentOf(&args, name); to != nil {
 			*to = v == true
@@ -500,7 +500,7 @@ func flatten(v any, to []key) ([]key, error) {
 		}
 	case map[string]any:
 		if v["class_name"] != "__keras_tensor__" {
-			return nil, fmt.Errorf("got an argument of class %s, want tensors of the model", bounded.Text(v["class_name"]))
+			return nil, fmt.Errorf("got an argument of class %s, want tensors of the model", safeio.Text(v["class_name"]))
 		}
 		c, _ := v["config"].(map[string]any)
 		k, err := keyFrom(c["keras_history"])
@@ -525,7 +525,7 @@ func keyFrom(v any) (k key, err error) {
 			return key{name, int(n), int(p)}, nil
 		}
 	}
-	return k, fmt.Errorf("got %s, want the name of a layer and two indices", bounded.Text(v))
+	return k, fmt.Errorf("got %s, want the name of a layer and two indices", safeio.Text(v))
 }
 
 // endKeys reads a model's inputs or outputs: one triple, or a list of them.
@@ -534,7 +534,7 @@ func keyFrom(v any) (k key, err error) {
 func endKeys(v any, nested map[string]*object) ([]key, error) {
 	all, ok := v.([]any)
 	if !ok || len(all) == 0 {
-		return nil, fmt.Errorf("got %s, want a list", bounded.Text(v))
+		return nil, fmt.Errorf("got %s, want a list", safeio.Text(v))
 	}
 	if _, alone := all[0].(string); alone {
 		all = []any{v}
@@ -557,7 +557,7 @@ func endKeys(v any, nested map[string]*object) ([]key, error) {
 func endsOf(keys []key, at map[key]*keras.Tensor) (*keras.Tensor, error) {
 	ts, missing := tensors(keys, at)
 	if missing != nil {
-		return nil, fmt.Errorf("there is no tensor %s", bounded.Text(*missing))
+		return nil, fmt.Errorf("there is no tensor %s", safeio.Text(*missing))
 	}
 	if len(ts) == 1 {
 		return ts[0], nil

@@ -17,8 +17,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -51,7 +51,7 @@ func SaveSafetensors(path string, m *keras.Model) error {
 		}
 		f.Tensors = append(f.Tensors, safetensors.Tensor{Name: w.Name(), DType: tensorTypes[w.DType()], Shape: shape, Data: data[i]})
 	}
-	return replace(path, func(out aside.File) error { return f.Serialize(out) })
+	return replace(path, func(out atomicfile.File) error { return f.Serialize(out) })
 }
 
 // LoadSafetensors sets the weights of a model, which must be built, from a
@@ -87,9 +87,9 @@ func parseSafetensors(r io.ReaderAt, size int64) (map[string]array, error) {
 	if room := uint64(min(size-8, maxTensorHeader)); n > room {
 		return nil, fmt.Errorf("header: got %d bytes, want at most %d", n, room)
 	}
-	text, err := bounded.Read(io.NewSectionReader(r, 8, int64(n)), int(n), "bytes of the header")
+	text, err := safeio.Read(io.NewSectionReader(r, 8, int64(n)), int(n), "bytes of the header")
 	if err == nil {
-		err = bounded.JSON(text, maxTensorValues, 8)
+		err = safeio.JSON(text, maxTensorValues, 8)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
@@ -103,7 +103,7 @@ func parseSafetensors(r io.ReaderAt, size int64) (map[string]array, error) {
 	room := uint64(size) - 8 - n // of the tensors
 	var at uint64
 	for _, t := range all {
-		known := bounded.Quote(t.name) // in errors
+		known := safeio.Quote(t.name) // in errors
 		if _, dup := out[t.name]; dup {
 			return nil, fmt.Errorf("got two tensors named %s", known)
 		}
@@ -118,24 +118,24 @@ func parseSafetensors(r io.ReaderAt, size int64) (map[string]array, error) {
 			}
 		}
 		if typ.DType == dtype.Invalid {
-			return nil, fmt.Errorf("tensor %s: got elements of type %s, which no weight has", known, bounded.Text(string(t.DType)))
+			return nil, fmt.Errorf("tensor %s: got elements of type %s, which no weight has", known, safeio.Text(string(t.DType)))
 		}
 		from, length := 8+n+t.Offsets[0], at-t.Offsets[0]
 		want := uint64(typ.DType.Size())
 		for _, s := range t.Shape {
 			if s > 1<<40 || s > 0 && want > math.MaxInt64/s {
-				return nil, fmt.Errorf("tensor %s: got shape %s, which is larger than the file", known, bounded.Text(t.Shape))
+				return nil, fmt.Errorf("tensor %s: got shape %s, which is larger than the file", known, safeio.Text(t.Shape))
 			}
 			want *= s
 			typ.Shape = append(typ.Shape, int(s))
 		}
 		if length != want {
-			return nil, fmt.Errorf("tensor %s: got %d bytes, want %d for %s", known, length, want, bounded.Text(typ))
+			return nil, fmt.Errorf("tensor %s: got %d bytes, want %d for %s", known, length, want, safeio.Text(typ))
 		}
 		out[t.name] = array{typ, func() ([]byte, error) {
 			b := make([]byte, length)
 			if k, err := r.ReadAt(b, int64(from)); k < len(b) {
-				return nil, fmt.Errorf("tensor %s: %w", known, bounded.Error(err, "bytes", k, len(b)))
+				return nil, fmt.Errorf("tensor %s: %w", known, safeio.Error(err, "bytes", k, len(b)))
 			}
 			return b, nil
 		}}
@@ -175,7 +175,7 @@ func tensorsIn(text []byte) (all []tensorInfo, err error) {
 		}
 		one := tensorInfo{name: name}
 		if err := d.Decode(&one); err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", bounded.Quote(name), err)
+			return nil, fmt.Errorf("tensor %s: %w", safeio.Quote(name), err)
 		}
 		all = append(all, one)
 	}
@@ -183,7 +183,7 @@ func tensorsIn(text []byte) (all []tensorInfo, err error) {
 		return nil, err
 	}
 	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
-		return nil, fmt.Errorf("got %s after the header's object", bounded.Quote(rest))
+		return nil, fmt.Errorf("got %s after the header's object", safeio.Quote(rest))
 	}
 	return all, nil
 }

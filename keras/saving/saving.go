@@ -22,8 +22,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -70,14 +70,14 @@ func options(all []Option) (c config) {
 // fileError says in which file something went wrong.
 func fileError(path string, err error) error {
 	if h := (*hdf5.Error)(nil); errors.As(err, &h) {
-		return bounded.Short(fmt.Errorf("saving: %w", h)) // which names the file itself
+		return safeio.Short(fmt.Errorf("saving: %w", h)) // which names the file itself
 	}
-	return bounded.Short(fmt.Errorf("saving: %s: %w", path, aside.Bare(err)))
+	return safeio.Short(fmt.Errorf("saving: %s: %w", path, atomicfile.Bare(err)))
 }
 
 // replace makes the file at path, or replaces it, with what write writes.
-func replace(path string, write func(aside.File) error) error {
-	if err := aside.Write(aside.System{}, path, write); err != nil {
+func replace(path string, write func(atomicfile.File) error) error {
+	if err := atomicfile.Write(atomicfile.System{}, path, write); err != nil {
 		return fileError(path, err)
 	}
 	return nil
@@ -87,7 +87,7 @@ func replace(path string, write func(aside.File) error) error {
 // in a panic, such as for want of memory or of the device that
 // MEZZO_DEVICE names; that is an error here.
 func opened[T any](path string, read func(f *os.File, size int64) (T, error)) (x T, err error) {
-	f, size, err := bounded.Open(path)
+	f, size, err := safeio.Open(path)
 	if err != nil {
 		return x, fileError(path, err)
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
@@ -186,7 +186,7 @@ var synonyms = map[string]string{
 // namedObject turns "l2(0.01)" into Keras's object. A name without arguments
 // stays one, which Keras reads as well.
 func namedObject(module, text string) (any, error) {
-	s, err := spec.Parse(text)
+	s, err := callspec.Parse(text)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func namedObject(module, text string) (any, error) {
 }
 
 // objectOf is Keras's object of a class with the arguments of s.
-func objectOf(module, class string, s spec.Spec) (*object, error) {
+func objectOf(module, class string, s callspec.Spec) (*object, error) {
 	o := &object{Module: module, Class: class, Config: map[string]any{}}
 	for i, a := range s.Args {
 		if a.Name == "" {
@@ -235,7 +235,7 @@ func isObject(v any) bool {
 func decode(v any) (*object, error) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("got %s, want an object", bounded.Text(v))
+		return nil, fmt.Errorf("got %s, want an object", safeio.Text(v))
 	}
 	o := &object{RegisteredName: m["registered_name"], BuildConfig: m["build_config"]}
 	for name, to := range map[string]*string{"module": &o.Module, "class_name": &o.Class, "name": &o.Name} {
@@ -257,7 +257,7 @@ func decode(v any) (*object, error) {
 	for i, n := range nodes {
 		call, ok := n.(map[string]any)
 		if !ok && n != nil {
-			return nil, fmt.Errorf("inbound_nodes: entry %d: got %s, want an object", i, bounded.Text(n))
+			return nil, fmt.Errorf("inbound_nodes: entry %d: got %s, want an object", i, safeio.Text(n))
 		}
 		err := field(call, "args", &calls[i].Args)
 		if err == nil {
@@ -286,7 +286,7 @@ func field[T any](m map[string]any, name string, to *T) error {
 		case *map[string]any:
 			want = "an object"
 		}
-		return fmt.Errorf("%s: got %s, want %s", name, bounded.Text(v), want)
+		return fmt.Errorf("%s: got %s, want %s", name, safeio.Text(v), want)
 	}
 	*to = x
 	return nil
@@ -465,20 +465,20 @@ func policyOf(v any) (string, error) {
 		if c, ok := v["config"].(map[string]any); ok && v["class_name"] == "QuantizedFloat8DTypePolicy" {
 			source, _ := c["source_name"].(string)
 			if n := c["amax_history_length"]; n != json.Number(strconv.Itoa(amaxHistory)) {
-				return "", fmt.Errorf("amax_history_length is %s, want %d", bounded.Text(n), amaxHistory)
+				return "", fmt.Errorf("amax_history_length is %s, want %d", safeio.Text(n), amaxHistory)
 			}
 			return "float8_from_" + source, nil
 		}
 	}
-	return "", fmt.Errorf("got %s, want a DTypePolicy", bounded.Text(v))
+	return "", fmt.Errorf("got %s, want a DTypePolicy", safeio.Text(v))
 }
 
 // specOf writes an object of Keras as "random_normal(mean=0.0, stddev=0.05)".
 func specOf(o *object) string {
-	s := spec.Spec{Name: spec.SnakeCase(o.Class)}
+	s := callspec.Spec{Name: callspec.SnakeCase(o.Class)}
 	for _, name := range slices.Sorted(maps.Keys(o.Config)) {
 		if v := o.Config[name]; v != nil {
-			s.Args = append(s.Args, spec.Arg{Name: name, Value: argument(v)})
+			s.Args = append(s.Args, callspec.Arg{Name: name, Value: argument(v)})
 		}
 	}
 	return s.String()

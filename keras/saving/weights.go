@@ -11,8 +11,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
 	"github.com/mezzo-ml/mezzo/layers"
 )
@@ -28,7 +28,7 @@ func SaveWeights(path string, m *keras.Model, opts ...Option) error {
 	if err != nil {
 		return fileError(path, err)
 	}
-	return replace(path, func(f aside.File) error { return hdf5.Write(f, root) })
+	return replace(path, func(f atomicfile.File) error { return hdf5.Write(f, root) })
 }
 
 // LoadWeights sets the weights of a model, which must be built, from a file of
@@ -39,7 +39,7 @@ func LoadWeights(path string, m *keras.Model, opts ...Option) error {
 	_, err := opened(path, func(f *os.File, size int64) (struct{}, error) {
 		var r io.ReaderAt = f
 		name := path
-		if bounded.IsZip(f) {
+		if safeio.IsZip(f) {
 			name += "/" + weightsFile
 			a, err := openArchive(f, size)
 			if err != nil {
@@ -117,7 +117,7 @@ func arrayOf(d *hdf5.Dataset) (array, error) {
 		}
 		name := d.Attrs["dtype"].Strings
 		if dt == dtype.BFloat16 && !slices.Equal(name, []string{"bfloat16"}) {
-			return array{}, fmt.Errorf("got %v with attribute dtype %s, want bfloat16", d.Type, bounded.Text(fmt.Sprintf("%q", name)))
+			return array{}, fmt.Errorf("got %v with attribute dtype %s, want bfloat16", d.Type, safeio.Text(fmt.Sprintf("%q", name)))
 		}
 		return array{op.Type{DType: dt, Shape: op.Shape(d.Shape)}, d.Bytes}, nil
 	}
@@ -202,7 +202,7 @@ func arraysOf(root *hdf5.Group, path string, n int, owner string) ([]array, erro
 // either, are let be.
 func unknown(g *hdf5.Group, path string, known map[string]bool, m *keras.Model) error {
 	if len(g.Datasets) > 0 && !known[path] {
-		return fmt.Errorf("model %s has no layer for group %s; it has the variables %s", m.Name(), bounded.Text(path), bounded.Text(g.Names()))
+		return fmt.Errorf("model %s has no layer for group %s; it has the variables %s", m.Name(), safeio.Text(path), safeio.Text(g.Names()))
 	}
 	for _, name := range g.Names() {
 		if path == "" && name == "optimizer" || strings.HasPrefix(name, "seed_generator") {

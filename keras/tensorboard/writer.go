@@ -19,7 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/record"
+	"github.com/mezzo-ml/mezzo/keras/internal/tfrecord"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/mezzo-ml/mezzo/keras/exponents"
@@ -181,7 +181,7 @@ func (w *Writer) event(step int64, what []byte) error {
 		b = appendVarint(b, 2, uint64(step))
 	}
 	if w.err == nil {
-		_, w.err = w.buf.Write(record.Append(nil, append(b, what...)))
+		_, w.err = w.buf.Write(tfrecord.Append(nil, append(b, what...)))
 	}
 	return w.wrapped()
 }

@@ -16,7 +16,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // Func is an activation function. But for softmax and its kin, and glu, it
@@ -47,7 +47,7 @@ func Get(text string) (Func, error) {
 // Names lists what Get knows, sorted; aliases too.
 func Names() []string { return table.Names() }
 
-var table = spec.Table[Func]{Kind: "activation", Make: map[string]func(spec.Spec) (Func, error){
+var table = callspec.Table[Func]{Kind: "activation", Make: map[string]func(callspec.Spec) (Func, error){
 	"linear":         plain(Linear),
 	"relu":           relu,
 	"relu6":          plain(Relu6),
@@ -83,32 +83,32 @@ var table = spec.Table[Func]{Kind: "activation", Make: map[string]func(spec.Spec
 }}
 
 // plain is an activation without parameters.
-func plain(f Func) func(spec.Spec) (Func, error) {
-	return func(s spec.Spec) (Func, error) { return f, s.Bind() }
+func plain(f Func) func(callspec.Spec) (Func, error) {
+	return func(s callspec.Spec) (Func, error) { return f, s.Bind() }
 }
 
 // number is an activation with one number for a parameter.
-func number(f func(*tensor.Tensor, float64) *tensor.Tensor, name string, byDefault float64) func(spec.Spec) (Func, error) {
-	return func(s spec.Spec) (Func, error) {
+func number(f func(*tensor.Tensor, float64) *tensor.Tensor, name string, byDefault float64) func(callspec.Spec) (Func, error) {
+	return func(s callspec.Spec) (Func, error) {
 		v := byDefault
-		err := s.Bind(spec.Optional(name, &v))
+		err := s.Bind(callspec.Optional(name, &v))
 		return func(x *tensor.Tensor) *tensor.Tensor { return f(x, v) }, err
 	}
 }
 
 // along is an activation along an axis.
-func along(f func(*tensor.Tensor, int) *tensor.Tensor) func(spec.Spec) (Func, error) {
-	return func(s spec.Spec) (Func, error) {
+func along(f func(*tensor.Tensor, int) *tensor.Tensor) func(callspec.Spec) (Func, error) {
+	return func(s callspec.Spec) (Func, error) {
 		axis := -1
-		err := s.Bind(spec.Optional("axis", &axis))
+		err := s.Bind(callspec.Optional("axis", &axis))
 		return func(x *tensor.Tensor) *tensor.Tensor { return f(x, axis) }, err
 	}
 }
 
-func relu(s spec.Spec) (Func, error) {
+func relu(s callspec.Spec) (Func, error) {
 	slope, threshold := 0.0, 0.0
 	var limit *float64
-	err := s.Bind(spec.Optional("negative_slope", &slope), spec.Optional("max_value", &limit), spec.Optional("threshold", &threshold))
+	err := s.Bind(callspec.Optional("negative_slope", &slope), callspec.Optional("max_value", &limit), callspec.Optional("threshold", &threshold))
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +122,9 @@ func relu(s spec.Spec) (Func, error) {
 	return func(x *tensor.Tensor) *tensor.Tensor { return ReluWith(x, slope, most, threshold) }, s.NotNegative("negative_slope", slope)
 }
 
-func celu(s spec.Spec) (Func, error) {
+func celu(s callspec.Spec) (Func, error) {
 	alpha := 1.0
-	if err := s.Bind(spec.Optional("alpha", &alpha)); err != nil {
+	if err := s.Bind(callspec.Optional("alpha", &alpha)); err != nil {
 		return nil, err
 	}
 	if alpha == 0 {
@@ -133,15 +133,15 @@ func celu(s spec.Spec) (Func, error) {
 	return func(x *tensor.Tensor) *tensor.Tensor { return Celu(x, alpha) }, nil
 }
 
-func gelu(s spec.Spec) (Func, error) {
+func gelu(s callspec.Spec) (Func, error) {
 	approximate := false
-	err := s.Bind(spec.Optional("approximate", &approximate))
+	err := s.Bind(callspec.Optional("approximate", &approximate))
 	return func(x *tensor.Tensor) *tensor.Tensor { return Gelu(x, approximate) }, err
 }
 
-func squareplus(s spec.Spec) (Func, error) {
+func squareplus(s callspec.Spec) (Func, error) {
 	b := 4.0
-	if err := s.Bind(spec.Optional("b", &b)); err != nil {
+	if err := s.Bind(callspec.Optional("b", &b)); err != nil {
 		return nil, err
 	}
 	if b <= 0 {
@@ -150,8 +150,8 @@ func squareplus(s spec.Spec) (Func, error) {
 	return func(x *tensor.Tensor) *tensor.Tensor { return Squareplus(x, b) }, nil
 }
 
-func threshold(s spec.Spec) (Func, error) {
+func threshold(s callspec.Spec) (Func, error) {
 	var at, otherwise float64
-	err := s.Bind(spec.Required("threshold", &at), spec.Required("default_value", &otherwise))
+	err := s.Bind(callspec.Required("threshold", &at), callspec.Required("default_value", &otherwise))
 	return func(x *tensor.Tensor) *tensor.Tensor { return Threshold(x, at, otherwise) }, err
 }

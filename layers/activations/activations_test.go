@@ -12,7 +12,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
-	"github.com/mezzo-ml/mezzo/layers/spec/spectest"
+	"github.com/mezzo-ml/mezzo/layers/callspec/callspectest"
 )
 
 const golden = "../../keras/testdata/golden/activations.json"
@@ -53,7 +53,7 @@ func TestGolden(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range tensortest.Load(t, golden).Cases {
 		seen[c.Class()] = true
-		f := get(t, spectest.Text(&c, "kinks"))
+		f := get(t, callspectest.Text(&c, "kinks"))
 		d, err := dtype.Parse(c.Policy)
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"fmt"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // Constraint returns the weight nearest to w, or near it, that it allows.
@@ -42,7 +42,7 @@ func Get(text string) (Constraint, error) {
 // Names lists what Get knows, sorted; aliases too.
 func Names() []string { return table.Names() }
 
-var table = spec.Table[Constraint]{Kind: "constraint", Make: map[string]func(spec.Spec) (Constraint, error){
+var table = callspec.Table[Constraint]{Kind: "constraint", Make: map[string]func(callspec.Spec) (Constraint, error){
 	"max_norm":     maxNorm,
 	"unit_norm":    unitNorm,
 	"min_max_norm": minMaxNorm,
@@ -56,9 +56,9 @@ func rescaled(w *tensor.Tensor, axes []int, f func(norm *tensor.Tensor) *tensor.
 	return v.Mul(f(norm).Div(norm.AddScalar(epsilon))).Cast(w.DType())
 }
 
-func maxNorm(s spec.Spec) (Constraint, error) {
+func maxNorm(s callspec.Spec) (Constraint, error) {
 	limit, axes := 2.0, []int{0}
-	if err := s.Bind(spec.Optional("max_value", &limit), spec.Optional("axis", &axes)); err != nil {
+	if err := s.Bind(callspec.Optional("max_value", &limit), callspec.Optional("axis", &axes)); err != nil {
 		return nil, err
 	}
 	if err := s.NotNegative("max_value", limit); err != nil {
@@ -69,9 +69,9 @@ func maxNorm(s spec.Spec) (Constraint, error) {
 	}, nil
 }
 
-func unitNorm(s spec.Spec) (Constraint, error) {
+func unitNorm(s callspec.Spec) (Constraint, error) {
 	axes := []int{0}
-	if err := s.Bind(spec.Optional("axis", &axes)); err != nil {
+	if err := s.Bind(callspec.Optional("axis", &axes)); err != nil {
 		return nil, err
 	}
 	return func(w *tensor.Tensor) *tensor.Tensor {
@@ -79,10 +79,10 @@ func unitNorm(s spec.Spec) (Constraint, error) {
 	}, nil
 }
 
-func minMaxNorm(s spec.Spec) (Constraint, error) {
+func minMaxNorm(s callspec.Spec) (Constraint, error) {
 	low, high, rate, axes := 0.0, 1.0, 1.0, []int{0}
-	if err := s.Bind(spec.Optional("min_value", &low), spec.Optional("max_value", &high),
-		spec.Optional("rate", &rate), spec.Optional("axis", &axes)); err != nil {
+	if err := s.Bind(callspec.Optional("min_value", &low), callspec.Optional("max_value", &high),
+		callspec.Optional("rate", &rate), callspec.Optional("axis", &axes)); err != nil {
 		return nil, err
 	}
 	if err := s.NotNegative("min_value", low); err != nil {
@@ -101,6 +101,6 @@ func minMaxNorm(s spec.Spec) (Constraint, error) {
 	}, nil
 }
 
-func nonNeg(s spec.Spec) (Constraint, error) {
+func nonNeg(s callspec.Spec) (Constraint, error) {
 	return (*tensor.Tensor).Relu, s.Bind()
 }

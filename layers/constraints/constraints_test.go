@@ -8,7 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
-	"github.com/mezzo-ml/mezzo/layers/spec/spectest"
+	"github.com/mezzo-ml/mezzo/layers/callspec/callspectest"
 )
 
 func get(t testing.TB, text string) Constraint {
@@ -22,7 +22,7 @@ func get(t testing.TB, text string) Constraint {
 
 func TestGolden(t *testing.T) {
 	for _, c := range tensortest.Load(t, "../../keras/testdata/golden/constraints.json").Cases {
-		w := get(t, spectest.Text(&c))(c.Inputs["w"].Tensor())
+		w := get(t, callspectest.Text(&c))(c.Inputs["w"].Tensor())
 		tensortest.Close(t, c.Name, w, c.Outputs["w"], 1)
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // Initializer fills dst with the first values, in row-major order, of a
@@ -66,7 +66,7 @@ func Get(text string) (Initializer, error) {
 // Names lists what Get knows, sorted; aliases too.
 func Names() []string { return table.Names() }
 
-var table = spec.Table[Initializer]{Kind: "initializer", Make: map[string]func(spec.Spec) (Initializer, error){
+var table = callspec.Table[Initializer]{Kind: "initializer", Make: map[string]func(callspec.Spec) (Initializer, error){
 	"zeros":                  filled(0),
 	"zero":                   filled(0),
 	"ones":                   filled(1),
@@ -100,19 +100,19 @@ func fill(value float64) Initializer {
 	}
 }
 
-func filled(value float64) func(spec.Spec) (Initializer, error) {
-	return func(s spec.Spec) (Initializer, error) { return fill(value), s.Bind() }
+func filled(value float64) func(callspec.Spec) (Initializer, error) {
+	return func(s callspec.Spec) (Initializer, error) { return fill(value), s.Bind() }
 }
 
-func constant(s spec.Spec) (Initializer, error) {
+func constant(s callspec.Spec) (Initializer, error) {
 	value := 0.0
-	err := s.Bind(spec.Optional("value", &value))
+	err := s.Bind(callspec.Optional("value", &value))
 	return fill(value), err
 }
 
-func identity(s spec.Spec) (Initializer, error) {
+func identity(s callspec.Spec) (Initializer, error) {
 	gain := 1.0
-	err := s.Bind(spec.Optional("gain", &gain))
+	err := s.Bind(callspec.Optional("gain", &gain))
 	return func(dst []float64, shape tensor.Shape, _ uint64) error {
 		if len(shape) != 2 {
 			return fmt.Errorf("got shape %v of rank %d, want a matrix", shape, len(shape))
@@ -135,10 +135,10 @@ func seeded(seed **int64, f Initializer) Initializer {
 	}
 }
 
-func randomUniform(s spec.Spec) (Initializer, error) {
+func randomUniform(s callspec.Spec) (Initializer, error) {
 	low, high := -0.05, 0.05
 	seed := new(*int64)
-	err := s.Bind(spec.Optional("minval", &low), spec.Optional("maxval", &high), spec.Optional("seed", seed))
+	err := s.Bind(callspec.Optional("minval", &low), callspec.Optional("maxval", &high), callspec.Optional("seed", seed))
 	if err == nil && low > high {
 		err = s.Reject("minval", low, fmt.Sprintf("at most maxval, %v", high))
 	}
@@ -148,11 +148,11 @@ func randomUniform(s spec.Spec) (Initializer, error) {
 	}), err
 }
 
-func randomNormal(truncate bool) func(spec.Spec) (Initializer, error) {
-	return func(s spec.Spec) (Initializer, error) {
+func randomNormal(truncate bool) func(callspec.Spec) (Initializer, error) {
+	return func(s callspec.Spec) (Initializer, error) {
 		mean, stddev := 0.0, 0.05
 		seed := new(*int64)
-		err := s.Bind(spec.Optional("mean", &mean), spec.Optional("stddev", &stddev), spec.Optional("seed", seed))
+		err := s.Bind(callspec.Optional("mean", &mean), callspec.Optional("stddev", &stddev), callspec.Optional("seed", seed))
 		if err == nil {
 			err = s.NotNegative("stddev", stddev)
 		}
@@ -176,22 +176,22 @@ type scaling struct {
 	inputs, outputs    []int // axes; both nil: by the rule of fans
 }
 
-func (v *scaling) params() []spec.Param {
-	return []spec.Param{spec.Optional("seed", &v.seed), spec.Optional("input_axes", &v.inputs), spec.Optional("output_axes", &v.outputs)}
+func (v *scaling) params() []callspec.Param {
+	return []callspec.Param{callspec.Optional("seed", &v.seed), callspec.Optional("input_axes", &v.inputs), callspec.Optional("output_axes", &v.outputs)}
 }
 
-func preset(scale float64, mode, distribution string) func(spec.Spec) (Initializer, error) {
-	return func(s spec.Spec) (Initializer, error) {
+func preset(scale float64, mode, distribution string) func(callspec.Spec) (Initializer, error) {
+	return func(s callspec.Spec) (Initializer, error) {
 		v := &scaling{scale: scale, mode: mode, distribution: distribution}
 		err := s.Bind(v.params()...)
 		return seeded(&v.seed, v.fill), err
 	}
 }
 
-func varianceScaling(s spec.Spec) (Initializer, error) {
+func varianceScaling(s callspec.Spec) (Initializer, error) {
 	v := &scaling{scale: 1, mode: "fan_in", distribution: "truncated_normal"}
-	err := s.Bind(append([]spec.Param{spec.Optional("scale", &v.scale), spec.Optional("mode", &v.mode),
-		spec.Optional("distribution", &v.distribution)}, v.params()...)...)
+	err := s.Bind(append([]callspec.Param{callspec.Optional("scale", &v.scale), callspec.Optional("mode", &v.mode),
+		callspec.Optional("distribution", &v.distribution)}, v.params()...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/philox"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
-	"github.com/mezzo-ml/mezzo/layers/spec/spectest"
+	"github.com/mezzo-ml/mezzo/layers/callspec/callspectest"
 )
 
 func values(t testing.TB, text string, seed uint64, shape ...int) []float64 {
@@ -39,7 +39,7 @@ func TestGolden(t *testing.T) {
 		if err := json.Unmarshal(c.Config["shape"], &shape); err != nil {
 			t.Fatal(err)
 		}
-		text := spectest.Text(&c, "alias", "shape")
+		text := callspectest.Text(&c, "alias", "shape")
 		out := func(name string) float64 {
 			if a, ok := c.Outputs[name]; ok && len(a.Data) == 1 {
 				return a.Data[0]

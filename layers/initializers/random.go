@@ -11,7 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/philox"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // stream keeps these numbers apart from those of layers such as Dropout that
@@ -77,10 +77,10 @@ func drawTruncated(dst []float64, seed uint64, mean, stddev float64) {
 // orthogonal is Keras's Orthogonal: the columns, or the rows where there are
 // fewer of them, are orthonormal and drawn uniformly among such (Saxe et al.
 // 2014; Mezzadri 2007 for the signs).
-func orthogonal(s spec.Spec) (Initializer, error) {
+func orthogonal(s callspec.Spec) (Initializer, error) {
 	gain := 1.0
 	seed := new(*int64)
-	err := s.Bind(spec.Optional("gain", &gain), spec.Optional("seed", seed))
+	err := s.Bind(callspec.Optional("gain", &gain), callspec.Optional("seed", seed))
 	return seeded(seed, func(dst []float64, shape tensor.Shape, seed uint64) error {
 		n := len(shape)
 		if n < 2 {

@@ -7,16 +7,16 @@ import (
 	"slices"
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // stft is Keras's STFT: kernels [frame 1 fft/2+1] of a convolution that makes
 // the real or imaginary part of a short-time Fourier transform, e^(-2πi·t·f/fft)
 // in a window. scaling divides by the window's Euclidean norm (density) or the
 // sum of its magnitudes (spectrum). Where Keras has None, it is none.
-func stft(s spec.Spec) (Initializer, error) {
+func stft(s callspec.Spec) (Initializer, error) {
 	side, window, scaling, periodic := "real", "hann", "density", false
-	err := s.Bind(spec.Optional("side", &side), spec.Optional("window", &window), spec.Optional("scaling", &scaling), spec.Optional("periodic", &periodic))
+	err := s.Bind(callspec.Optional("side", &side), callspec.Optional("window", &window), callspec.Optional("scaling", &scaling), callspec.Optional("periodic", &periodic))
 	if err == nil {
 		err = s.OneOf("side", side, "real", "imag")
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/layers/internal/fingerprint"
+	"github.com/mezzo-ml/mezzo/layers/internal/stringhash"
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
@@ -158,7 +158,7 @@ func (h *HashedCrossing) Encode(in ...Strings) (*tensor.Tensor, error) {
 		for i := range ids {
 			cross := uint64(0xDECAFCAFFE) // TensorFlow's key
 			for _, s := range in {
-				cross = fingerprint.Cat64(cross, fingerprint.Farm64(s.Data[i]))
+				cross = stringhash.Cat64(cross, stringhash.Farm64(s.Data[i]))
 			}
 			ids[i] = int64(cross % uint64(h.NumBins))
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
-	"github.com/mezzo-ml/mezzo/layers/internal/fingerprint"
+	"github.com/mezzo-ml/mezzo/layers/internal/stringhash"
 	"github.com/mezzo-ml/mezzo/layers/internal/support"
 )
 
@@ -29,10 +29,10 @@ func (k Salt) MarshalJSON() ([]byte, error) {
 func (k Salt) hash() (func(string) uint64, error) {
 	switch len(k) {
 	case 0:
-		return fingerprint.Farm64, nil
+		return stringhash.Farm64, nil
 	case 1, 2:
 		key := [2]uint64{uint64(k[0]), uint64(k[len(k)-1])}
-		return func(s string) uint64 { return fingerprint.Sip64(key, s) }, nil
+		return func(s string) uint64 { return stringhash.Sip64(key, s) }, nil
 	}
 	return nil, fmt.Errorf("Salt is %v, want 1 or 2 numbers", []int64(k))
 }

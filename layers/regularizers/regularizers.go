@@ -11,7 +11,7 @@ package regularizers
 import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/layers/spec"
+	"github.com/mezzo-ml/mezzo/layers/callspec"
 )
 
 // Regularizer returns the penalty on w: a float32 scalar that is added to the
@@ -38,12 +38,12 @@ func Get(text string) (Regularizer, error) {
 // Names lists what Get knows, sorted; aliases too.
 func Names() []string { return table.Names() }
 
-var table = spec.Table[Regularizer]{Kind: "regularizer", Make: map[string]func(spec.Spec) (Regularizer, error){
-	"l1": func(s spec.Spec) (Regularizer, error) {
+var table = callspec.Table[Regularizer]{Kind: "regularizer", Make: map[string]func(callspec.Spec) (Regularizer, error){
+	"l1": func(s callspec.Spec) (Regularizer, error) {
 		l1 := 0.01
 		return norms(&l1, new(float64), s, "l1")
 	},
-	"l2": func(s spec.Spec) (Regularizer, error) {
+	"l2": func(s callspec.Spec) (Regularizer, error) {
 		l2 := 0.01
 		return norms(new(float64), &l2, s, "l2")
 	},
@@ -52,14 +52,16 @@ var table = spec.Table[Regularizer]{Kind: "regularizer", Make: map[string]func(s
 	"orthogonal_regularizer": orthogonal,
 }}
 
-func both(s spec.Spec) (Regularizer, error) { return norms(new(float64), new(float64), s, "l1", "l2") }
+func both(s callspec.Spec) (Regularizer, error) {
+	return norms(new(float64), new(float64), s, "l1", "l2")
+}
 
 // norms is l1·Σ|w| + l2·Σw², with the factors of the given names bound.
-func norms(l1, l2 *float64, s spec.Spec, names ...string) (Regularizer, error) {
+func norms(l1, l2 *float64, s callspec.Spec, names ...string) (Regularizer, error) {
 	factors := map[string]*float64{"l1": l1, "l2": l2}
-	var params []spec.Param
+	var params []callspec.Param
 	for _, n := range names {
-		params = append(params, spec.Optional(n, factors[n]))
+		params = append(params, callspec.Optional(n, factors[n]))
 	}
 	if err := s.Bind(params...); err != nil {
 		return nil, err
@@ -91,9 +93,9 @@ func norms(l1, l2 *float64, s spec.Spec, names ...string) (Regularizer, error) {
 // accumulated returns w in the type that sums over it are taken in.
 func accumulated(w *tensor.Tensor) *tensor.Tensor { return w.Cast(w.DType().Accumulator()) }
 
-func orthogonal(s spec.Spec) (Regularizer, error) {
+func orthogonal(s callspec.Spec) (Regularizer, error) {
 	factor, mode := 0.01, "rows"
-	if err := s.Bind(spec.Optional("factor", &factor), spec.Optional("mode", &mode)); err != nil {
+	if err := s.Bind(callspec.Optional("factor", &factor), callspec.Optional("mode", &mode)); err != nil {
 		return nil, err
 	}
 	if err := s.NotNegative("factor", factor); err != nil {

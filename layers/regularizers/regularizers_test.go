@@ -9,7 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/backend/tensor/tensortest"
-	"github.com/mezzo-ml/mezzo/layers/spec/spectest"
+	"github.com/mezzo-ml/mezzo/layers/callspec/callspectest"
 )
 
 func get(t testing.TB, text string) Regularizer {
@@ -23,7 +23,7 @@ func get(t testing.TB, text string) Regularizer {
 
 func TestGolden(t *testing.T) {
 	for _, c := range tensortest.Load(t, "../../keras/testdata/golden/regularizers.json").Cases {
-		f := get(t, spectest.Text(&c))
+		f := get(t, callspectest.Text(&c))
 		w := c.Tensor("w")
 		y := f(w)
 		tensortest.Close(t, c.Name, y, c.Outputs["penalty"], 1)

@@ -23,7 +23,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/layers/resample"
 )
 
@@ -136,7 +136,7 @@ func Load(path, mode string, maxPixels ...int) (*Image, error) {
 }
 
 func load(path string, decode func(io.Reader) (*Image, error)) (*Image, error) {
-	f, _, err := bounded.Open(path)
+	f, _, err := safeio.Open(path)
 	if err != nil {
 		return nil, err
 	}

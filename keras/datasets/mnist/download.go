@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/aside"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // maxDownload bounds a downloaded file, compressed and decompressed. The
@@ -159,7 +159,7 @@ func (d *downloader) fetch(ctx context.Context, base, name, want string) (err er
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return fmt.Errorf("mnist: %s: %w: %w", path, errLocal, err)
 	}
-	if err := (aside.System{}).SyncDir(d.dir); err != nil {
+	if err := (atomicfile.System{}).SyncDir(d.dir); err != nil {
 		return fmt.Errorf("mnist: %s: %w: %w", path, errLocal, err)
 	}
 	return nil
@@ -185,7 +185,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 // contentSum returns the SHA-256 of a file's decompressed content in
 // hexadecimal.
 func contentSum(path string) (string, error) {
-	f, _, err := bounded.Open(path)
+	f, _, err := safeio.Open(path)
 	if err != nil {
 		return "", err
 	}

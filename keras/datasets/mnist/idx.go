@@ -8,7 +8,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // The IDX format: two zero bytes, a type code, the number of dimensions, each
@@ -25,7 +25,7 @@ const maxElements = 256 << 20
 // with gzip or not (the content decides, not the name), and returns its
 // dimensions and elements, at most limit (0: maxElements).
 func readIDX(path string, ndim int, limit int64) (dims []int, data []byte, err error) {
-	f, size, err := bounded.Open(path)
+	f, size, err := safeio.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("mnist: %w", err)
 	}
@@ -45,7 +45,7 @@ func decodeIDX(name string, src io.Reader, ndim, limit int) (dims []int, data []
 	}
 	header := make([]byte, 4+4*ndim)
 	if n, err := io.ReadFull(r, header); err != nil {
-		return nil, nil, fmt.Errorf("mnist: %s: %w", name, bounded.Error(err, "header bytes", n, len(header)))
+		return nil, nil, fmt.Errorf("mnist: %s: %w", name, safeio.Error(err, "header bytes", n, len(header)))
 	}
 	want := uint32(typeUbyte)<<8 | uint32(ndim)
 	if got := binary.BigEndian.Uint32(header); got != want {
@@ -61,7 +61,7 @@ func decodeIDX(name string, src io.Reader, ndim, limit int) (dims []int, data []
 		dims[i] = int(d)
 		size *= int(d)
 	}
-	data, err = bounded.Read(r, size, "bytes of data")
+	data, err = safeio.Read(r, size, "bytes of data")
 	if err != nil {
 		return nil, nil, fmt.Errorf("mnist: %s: %w", name, err)
 	}

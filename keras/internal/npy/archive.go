@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/op"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // Archive writes arrays by their names as NumPy's savez does: a zip file with
@@ -22,7 +22,7 @@ var saved = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Add writes an array.
 func (a Archive) Add(name string, t op.Type, data []byte) error {
-	if err := bounded.Name(name); err != nil {
+	if err := safeio.Name(name); err != nil {
 		return err
 	}
 	w, err := a.z.CreateHeader(&zip.FileHeader{Name: name + ".npy", Method: zip.Store, Modified: saved})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // types are NumPy's names of element types. It has none for bfloat16; what
@@ -85,7 +85,7 @@ func ReadHeader(r io.Reader) (a Array, err error) {
 	}
 	m := headerText.FindStringSubmatch(string(text))
 	if m == nil {
-		return a, fmt.Errorf("got header %s, want one of an array of numbers", bounded.Quote(text))
+		return a, fmt.Errorf("got header %s, want one of an array of numbers", safeio.Quote(text))
 	}
 	a.Descr, a.Column = m[1], m[2] == "True"
 	for d, name := range types {
@@ -99,7 +99,7 @@ func ReadHeader(r io.Reader) (a Array, err error) {
 		}
 		size, err := strconv.ParseInt(part, 10, 48)
 		if err != nil || len(a.Shape) == maxAxes {
-			return a, fmt.Errorf("got shape (%s), want at most %d axes of less than 2^47", bounded.Text(m[3]), maxAxes)
+			return a, fmt.Errorf("got shape (%s), want at most %d axes of less than 2^47", safeio.Text(m[3]), maxAxes)
 		}
 		a.Shape = append(a.Shape, int(size))
 	}
@@ -118,7 +118,7 @@ func (a Array) Bytes(width int, limit int64) (int64, error) {
 	}
 	for _, s := range a.Shape {
 		if n > limit/int64(s) {
-			return 0, fmt.Errorf("%s%v has more than %d bytes", bounded.Text(a.Descr), a.Shape, limit)
+			return 0, fmt.Errorf("%s%v has more than %d bytes", safeio.Text(a.Descr), a.Shape, limit)
 		}
 		n *= int64(s)
 	}
@@ -128,7 +128,7 @@ func (a Array) Bytes(width int, limit int64) (int64, error) {
 // ReadData reads the n bytes of elements that come after the header, to the end
 // of the file, which makes archives check their checksum.
 func ReadData(r io.Reader, n int64) ([]byte, error) {
-	b, err := bounded.Read(r, int(n), "bytes of data")
+	b, err := safeio.Read(r, int(n), "bytes of data")
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/mezzo-ml/mezzo/keras/internal/bounded"
+	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 const (
@@ -36,7 +36,7 @@ type file struct {
 // Open opens the file at path and reads its structure. Close the file when its
 // datasets are no longer needed.
 func Open(path string) (root *Group, close func() error, err error) {
-	f, size, err := bounded.Open(path)
+	f, size, err := safeio.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,12 +73,12 @@ func (f *file) fail(format string, args ...any) {
 	for i, a := range args {
 		switch a := a.(type) {
 		case string:
-			args[i] = bounded.Text(a)
+			args[i] = safeio.Text(a)
 		case []byte:
-			args[i] = bounded.Text(string(a))
+			args[i] = safeio.Text(string(a))
 		}
 	}
-	panic(failure{&Error{f.name, bounded.Text(f.object), fmt.Sprintf(format, args...)}})
+	panic(failure{&Error{f.name, safeio.Text(f.object), fmt.Sprintf(format, args...)}})
 }
 
 func (f *file) recover(err *error) {
@@ -98,7 +98,7 @@ func (f *file) bytes(at, n uint64) []byte {
 	}
 	b := make([]byte, n)
 	if got, err := f.r.ReadAt(b, int64(at)); uint64(got) < n {
-		panic(failure{fmt.Errorf("hdf5: %s: %s: %w", f.name, bounded.Text(f.object), err)})
+		panic(failure{fmt.Errorf("hdf5: %s: %s: %w", f.name, safeio.Text(f.object), err)})
 	}
 	return b
 }

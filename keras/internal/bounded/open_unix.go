@@ -1,7 +1,0 @@
-//go:build unix
-
-package bounded
-
-import "syscall"
-
-const nonblock = syscall.O_NONBLOCK

@@ -1,0 +1,7 @@
+//go:build unix
+
+package safeio
+
+import "syscall"
+
+const nonblock = syscall.O_NONBLOCK
