@@ -12,7 +12,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
@@ -214,7 +213,7 @@ func memoryPlan() error {
 }
 
 // overflowing is a step whose product leaves float16's range.
-func overflowing() (*tensor.Func[*keras.Tensor, *keras.Tensor], *keras.Tensor) {
+func overflowing() (*keras.Func[*keras.Tensor, *keras.Tensor], *keras.Tensor) {
 	policy.SetGlobal("mixed_float16")
 	model := keras.Sequential(&layers.Dense{Units: 8, KernelInitializer: "constant(300)"}, &layers.Dense{Units: 2})
 	step := keras.Function(func(x *keras.Tensor) *keras.Tensor { return model.Call(x, keras.Training) }, model)

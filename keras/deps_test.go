@@ -93,6 +93,8 @@ var imports = map[string]string{
 	"keras/datasets/digits":        "backend/philox backend/tensor keras",
 	"keras/datasets/mnist":         "backend/tensor keras keras/internal/atomicfile keras/internal/safeio",
 
+	"keras/ops": "backend/dtype backend/tensor",
+
 	"keras/internal/scenario": "", // tests only
 }
 

@@ -42,7 +42,21 @@ type (
 	DType = dtype.DType
 	// Stateful owns variables: what a Function may change.
 	Stateful = tensor.Stateful
+	// Error is what recording panics with and what Fit, Predict and other
+	// methods return: an operation that does not fit. Path is the layer's.
+	Error = tensor.Error
+	// NonFiniteValue is an error that describes the first NaN or infinity of a
+	// program.
+	NonFiniteValue = tensor.NonFinite
+	// Element is a Go type of elements, for NewTensor.
+	Element = tensor.Element
 )
+
+// Func is a compiled Go function; see Function.
+type Func[In, Out any] = tensor.Func[In, Out]
+
+// Unknown is the size of the batch axis while a model is built.
+const Unknown = tensor.Unknown
 
 // The element types.
 const (
@@ -70,7 +84,7 @@ func Devices() []DeviceInfo { return backend.Search() }
 
 // Function compiles f (TensorFlow: tf.function); see tensor.Function. changes
 // lists the owners of everything f changes: the model, the optimizer, metrics.
-func Function[In, Out any](f func(In) Out, changes ...Stateful) *tensor.Func[In, Out] {
+func Function[In, Out any](f func(In) Out, changes ...Stateful) *Func[In, Out] {
 	return tensor.Function(f, changes...)
 }
 
@@ -81,7 +95,20 @@ func Gradients(loss *Tensor, vars []*Variable) []*Tensor { return tensor.Gradien
 // NewTensor returns a tensor of a copy of data, in row-major order; without a
 // shape it takes one element. It panics with *tensor.Error when the number of
 // elements is not that of the shape.
-func NewTensor[T tensor.Element](data []T, shape ...int) *Tensor { return tensor.New(data, shape...) }
+func NewTensor[T Element](data []T, shape ...int) *Tensor { return tensor.New(data, shape...) }
+
+// NewVariable returns a trainable variable (Keras: keras.Variable). init fills
+// the first values, which are 0 when it is nil.
+func NewVariable(name string, d DType, shape Shape, init func(dst []float64) error) *Variable {
+	return tensor.NewVariable(name, d, shape, init)
+}
+
+// NewState returns a variable that is not trained, such as a slot of an
+// optimizer or a counter. init fills the first values, which are 0 when it is
+// nil.
+func NewState(name string, d DType, shape Shape, init func(dst []float64) error) *Variable {
+	return tensor.NewState(name, d, shape, init)
+}
 
 // Tuple groups tensors: the inputs or outputs of a model that has several.
 func Tuple(ts ...*Tensor) *Tensor { return tensor.Tuple(ts...) }

@@ -384,7 +384,8 @@ func Concat(axis int, ts ...*Tensor) *Tensor {
 }
 
 // Slice returns the elements from start to limit (not included) along axis. A
-// limit of -1 means the end.
+// negative start counts from the end of the axis, and a limit of -1 is the end:
+// x.Slice(1, -3, -1) is NumPy's x[:, -3:].
 func (t *Tensor) Slice(axis, start, limit int) *Tensor {
 	if t.err != nil {
 		return t
@@ -395,11 +396,35 @@ func (t *Tensor) Slice(axis, start, limit int) *Tensor {
 	for i := range a.Stride {
 		a.Stride[i] = 1
 	}
+	if size := t.typ.Shape[ax]; start < 0 && size != Unknown {
+		if start+size < 0 {
+			Fail("Slice", "start %d is outside axis %d of %v", start, ax, t.typ)
+		}
+		start += size
+	}
 	a.Start[ax] = start
 	if limit != -1 {
 		a.Limit[ax] = limit
 	}
 	return t.record(op.Slice, a, t)
+}
+
+// At returns element i along axis, without that axis. A negative i counts from
+// the end: x.At(1, -1) is NumPy's x[:, -1].
+func (t *Tensor) At(axis, i int) *Tensor {
+	if t.err != nil {
+		return t
+	}
+	ax := t.axes("At", []int{axis})[0]
+	n := t.typ.Shape[ax]
+	at := i
+	if i < 0 {
+		at += n
+	}
+	if n == Unknown || at < 0 || at >= n {
+		Fail("At", "index %d is outside axis %d of %v", i, ax, t.typ)
+	}
+	return t.Slice(ax, at, at+1).Squeeze(ax)
 }
 
 // SliceAll returns every stride-th element between start and limit, given for

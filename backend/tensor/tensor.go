@@ -267,27 +267,6 @@ func Label(path string, since uint64, ts ...*Tensor) {
 // Mark is the current position in the order of recording, for Label.
 func Mark() uint64 { return sequence.Load() }
 
-// String describes t: its type, and its elements when there are few.
-func (t *Tensor) String() string {
-	switch {
-	case t.err != nil:
-		return "broken tensor: " + t.err.Error()
-	case t.parts != nil:
-		s := make([]string, len(t.parts))
-		for i, p := range t.parts {
-			s[i] = p.String()
-		}
-		return "(" + strings.Join(s, ", ") + ")"
-	case t.data == nil || t.typ.Shape.Size() > 64:
-		return t.typ.String()
-	}
-	vals, err := t.Float64s()
-	if err != nil {
-		return t.typ.String() + " " + err.Error()
-	}
-	return fmt.Sprintf("%v %v", t.typ, vals)
-}
-
 // describe is String without elements.
 func (t *Tensor) describe() string {
 	if t.parts != nil {

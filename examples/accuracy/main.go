@@ -17,7 +17,6 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
@@ -175,7 +174,7 @@ func loop(ctx context.Context, name string, train *keras.Pipeline, epochs int) (
 	model := guideModel()
 	loss := &losses.SparseCategoricalCrossentropy{}
 	inner := &optimizers.RMSprop{}
-	var step *tensor.Func[keras.Batch, *keras.Tensor]
+	var step *keras.Func[keras.Batch, *keras.Tensor]
 	if name == "mixed_float16" {
 		optimizer := &optimizers.LossScaleOptimizer{Inner: inner}
 		step = keras.Function(func(b keras.Batch) *keras.Tensor {

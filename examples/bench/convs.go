@@ -8,6 +8,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/ops"
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
@@ -62,7 +63,7 @@ func conv(c convolution, part string) row {
 		y = append(y, (c.x[i+1]+2*c.pad-c.w[i])/c.stride+1)
 	}
 	y = append(y, c.w[n+1])
-	o := tensor.ConvOptions{Stride: each(c.stride), Low: each(c.pad), High: each(c.pad), Groups: c.groups}
+	o := ops.ConvOptions{Stride: each(c.stride), Low: each(c.pad), High: each(c.pad), Groups: c.groups}
 	return row{
 		name:  c.name + "-" + part,
 		spec:  spec{"kind": "conv", "x": c.x, "w": c.w, "y": y, "stride": c.stride, "pad": c.pad, "groups": c.groups, "part": part, "first": false},

@@ -6,8 +6,8 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/ops"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -63,7 +63,7 @@ func random(ctx context.Context, shape ...int) (*keras.Tensor, error) {
 		x[i] = float32(int32(uint32(i+1)*2654435761))/(1<<30) - 0.01
 	}
 	t := keras.NewTensor(x, shape...).Cast(policy.Global().Compute)
-	return t, tensor.Eval(ctx, t)
+	return t, ops.Eval(ctx, t)
 }
 
 // recorded compiles f for random arguments of the given shapes.
@@ -203,7 +203,7 @@ func normalization(m, n int, gradient bool) row {
 			}
 			in = append(in, t)
 		}
-		if err := tensor.Eval(ctx, model.Call(in[0])); err != nil { // makes the weights
+		if err := ops.Eval(ctx, model.Call(in[0])); err != nil { // makes the weights
 			return nil, err
 		}
 		fn := keras.Function(func(in []*keras.Tensor) []*keras.Tensor {
@@ -212,7 +212,7 @@ func normalization(m, n int, gradient bool) row {
 			for _, v := range model.TrainableVariables() {
 				at = append(at, v.Value())
 			}
-			return tensor.GradientsAt(along, at...)
+			return ops.Gradients(along, at...)
 		}, model)
 		return func() error { return fn.Run(ctx, in) }, nil
 	}
@@ -232,7 +232,7 @@ func cast(m, n int, widen bool) row {
 			to := dtype.Float32
 			if !widen {
 				x, to = x.Cast(dtype.Float32), x.DType()
-				if err := tensor.Eval(ctx, x); err != nil {
+				if err := ops.Eval(ctx, x); err != nil {
 					return nil, err
 				}
 			}
@@ -299,7 +299,7 @@ func adam(n int) row {
 		name: fmt.Sprintf("adam-%dM", n/1_000_000), spec: spec{"kind": "adam", "n": n}, policies: []string{"float32"},
 		bytes: func(int) float64 { return 28 * float64(n) },
 		build: func(ctx context.Context) (func() error, error) {
-			w := tensor.NewVariable("w", keras.Float32, keras.Shape{n}, nil)
+			w := keras.NewVariable("w", keras.Float32, keras.Shape{n}, nil)
 			g, err := random(ctx, n)
 			if err != nil {
 				return nil, err

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/ops"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 )
@@ -25,7 +25,7 @@ func attention(h heads, gradient bool) row {
 		flops: 2 * 2 * float64(h.batch*h.count*h.size) * float64(h.steps*h.steps),
 		build: func(ctx context.Context) (func() error, error) {
 			return recorded(ctx, func(in []*keras.Tensor) *keras.Tensor {
-				return tensor.Attention(in[0], in[1], in[2], tensor.AttentionOptions{})
+				return ops.DotProductAttention(in[0], in[1], in[2], ops.AttentionOptions{})
 			}, shape, shape, shape)
 		},
 	}
@@ -36,8 +36,8 @@ func attention(h heads, gradient bool) row {
 	r.flops *= 3
 	r.build = func(ctx context.Context) (func() error, error) {
 		return recorded(ctx, func(in []*keras.Tensor) *keras.Tensor {
-			y := tensor.Attention(in[0], in[1], in[2], tensor.AttentionOptions{})
-			return keras.Tuple(tensor.GradientsAt(y.Mul(in[3]).Sum(), in[:3]...)...)
+			y := ops.DotProductAttention(in[0], in[1], in[2], ops.AttentionOptions{})
+			return keras.Tuple(ops.Gradients(y.Mul(in[3]).Sum(), in[:3]...)...)
 		}, shape, shape, shape, shape)
 	}
 	return r
@@ -89,12 +89,12 @@ func (c *minimalGate) Build(in ...layers.Shape) (err error) {
 	return err
 }
 
-func (c *minimalGate) Call(_ layers.Pass, in *tensor.Tensor) *tensor.Tensor {
+func (c *minimalGate) Call(_ layers.Pass, in *keras.Tensor) *keras.Tensor {
 	x, h := in.Unpack()[0], in.Unpack()[1]
 	z := x.MatMul(c.w.Value()).Add(h.MatMul(c.u.Value()))
 	f, g := z.Slice(1, 0, c.units).Sigmoid(), z.Slice(1, c.units, 2*c.units).Tanh()
 	h = g.Add(f.Mul(h.Sub(g)))
-	return tensor.Tuple(h, h)
+	return keras.Tuple(h, h)
 }
 
 // recurrentClassifier is a recurrent layer over the rows of images, and a Dense

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/datasets/digits"
@@ -117,7 +116,7 @@ func run(ctx context.Context) error {
 
 // resume goes on from where the loop was interrupted, if it was: after so many
 // steps.
-func resume(data *keras.Pipeline, step *tensor.Func[keras.Batch, *keras.Tensor], model *keras.Model,
+func resume(data *keras.Pipeline, step *keras.Func[keras.Batch, *keras.Tensor], model *keras.Model,
 	optimizer *optimizers.LossScaleOptimizer, loss *metrics.Mean) (done int, err error) {
 	for b, err := range data.Batches() {
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/ops"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -59,7 +59,7 @@ func operationRows() []operation {
 		}},
 		operation{"softmax gradient", 0, times(3), func(ctx context.Context) (func() error, error) {
 			return recorded(ctx, func(in []*keras.Tensor) *keras.Tensor {
-				return tensor.GradientsAt(in[0].Softmax(-1).Mul(in[1]).Sum(), in[0])[0]
+				return ops.Gradients(in[0].Softmax(-1).Mul(in[1]).Sum(), in[0])[0]
 			}, matrix, matrix)
 		}},
 		operation{"sum of rows", 0, times(1), func(ctx context.Context) (func() error, error) {
@@ -103,7 +103,7 @@ func copied(bytes int) (func() error, error) {
 // random is of the compute type.
 func random(ctx context.Context, shape ...int) (*keras.Tensor, error) {
 	t := floats(shape...).Cast(policy.Global().Compute)
-	return t, tensor.Eval(ctx, t)
+	return t, ops.Eval(ctx, t)
 }
 
 // recorded compiles f for random arguments of the given shapes.
@@ -145,7 +145,7 @@ func differentiated(l layers.Layer, shape []int) func(context.Context) (func() e
 			}
 			in = append(in, t)
 		}
-		if err := tensor.Eval(ctx, model.Call(in[0])); err != nil { // makes the weights
+		if err := ops.Eval(ctx, model.Call(in[0])); err != nil { // makes the weights
 			return nil, err
 		}
 		fn := keras.Function(func(in []*keras.Tensor) []*keras.Tensor {
@@ -153,7 +153,7 @@ func differentiated(l layers.Layer, shape []int) func(context.Context) (func() e
 			for _, v := range model.TrainableVariables() {
 				at = append(at, v.Value())
 			}
-			return tensor.GradientsAt(model.Call(in[0], keras.Training).Mul(in[1]).Sum(), at...)
+			return ops.Gradients(model.Call(in[0], keras.Training).Mul(in[1]).Sum(), at...)
 		}, model)
 		return func() error { return fn.Run(ctx, in) }, nil
 	}
@@ -166,7 +166,7 @@ func (v variables) Variables() []*keras.Variable { return v }
 // adam updates n weights: it reads weight, gradient and two slots, and writes
 // all but the gradient.
 func adam(ctx context.Context, n int) (func() error, error) {
-	w := tensor.NewVariable("w", keras.Float32, keras.Shape{n}, nil)
+	w := keras.NewVariable("w", keras.Float32, keras.Shape{n}, nil)
 	g := floats(n)
 	o := &optimizers.Adam{}
 	fn := keras.Function(func(g *keras.Tensor) struct{} {

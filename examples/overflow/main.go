@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
+	"github.com/mezzo-ml/mezzo/keras/ops"
 )
 
 func main() {
@@ -30,7 +30,7 @@ func run() error {
 	fmt.Println("\nOverflow and underflow")
 	for _, x := range []float64{256, 1e-5} {
 		for _, d := range types {
-			y, err := tensor.Scalar(d, x).Square().Item()
+			y, err := ops.Scalar(d, x).Square().Item()
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ func (w weight) Variables() []*keras.Variable { return []*keras.Variable{w.Varia
 // gradient computes the derivative in d with the loss scaled, and unscales it
 // in float32, as LossScaleOptimizer does.
 func gradient(d keras.DType, scale float64) (float64, error) {
-	w := weight{tensor.NewVariable("w", keras.Float32, keras.Shape{}, func(v []float64) error {
+	w := weight{keras.NewVariable("w", keras.Float32, keras.Shape{}, func(v []float64) error {
 		v[0] = 1
 		return nil
 	})}
@@ -72,7 +72,7 @@ func gradient(d keras.DType, scale float64) (float64, error) {
 		g := keras.Gradients(scaled, w.Variables())[0]
 		return g.DivScalar(scale) // GetUnscaledGradients
 	}, w)
-	g, err := step.Call(context.Background(), tensor.Scalar(d, 0.01))
+	g, err := step.Call(context.Background(), ops.Scalar(d, 0.01))
 	if err != nil {
 		return 0, err
 	}
