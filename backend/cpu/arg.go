@@ -79,7 +79,7 @@ func (k *arg[T]) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 	if k.near && k.inner == 1 {
 		size := k.n * k.dtype.Size()
-		vec.Current().Touch(r.Values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
+		vec.Current().PrefetchLoad(r.Values[k.src][c*k.group*size : min(k.units, (c+1)*k.group)*size])
 	}
 	for u := c * k.group; u < min(k.units, (c+1)*k.group); u++ {
 		o, col := u/k.tiles, u%k.tiles*lanes.Block

@@ -19,7 +19,7 @@ const soonBytes = 1 << 26
 func (k *elementwise) goesAround(g *ir.Graph, at int) bool {
 	v := g.Values[at]
 	switch d, s := v.Type.DType, vec.Current(); {
-	case s == nil, d != dtype.Float32 && !d.Is16(), d.Is16() && s.ToF16Around == nil:
+	case s == nil, d != dtype.Float32 && !d.Is16(), d.Is16() && s.ToF16NT == nil:
 		return false
 	}
 	bytes := v.Type.Bytes()

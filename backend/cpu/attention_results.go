@@ -26,7 +26,7 @@ func newHeadResult(p exec.Result, features int) headResult {
 	}
 	all := &v.RowScales
 	if h.scaled.NonTemporal {
-		all = &v.RowScalesAround
+		all = &v.RowScalesNT
 	}
 	switch {
 	case p.DType == dtype.Float32:

@@ -94,7 +94,7 @@ func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
 	if s := vec.Current(); s != nil && s.Scores != nil {
 		f := s.Choose
 		if pairs {
-			f = s.ChooseHalf
+			f = s.ChooseU16
 		}
 		f(b.x, unsafe.Pointer(&flags[0]), b.lead, step, b.n, b.rows, v[0])
 		return

@@ -245,15 +245,15 @@ func (c *code) storeHalves(list []instr) {
 		var f vec.Store
 		switch {
 		case r.dtype == dtype.Float16 && r.around:
-			f = v.ToF16Around
+			f = v.ToF16NT
 		case r.dtype == dtype.Float16:
 			continue
 		case exactly && r.around:
-			f = v.CutBF16Around
+			f = v.CutBF16NT
 		case exactly:
 			f = v.CutBF16
 		case r.around:
-			f = v.ToBF16Around
+			f = v.ToBF16NT
 		default:
 			continue
 		}

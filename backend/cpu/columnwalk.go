@@ -184,7 +184,7 @@ func (k *columnWalk) converted() int { return 4 * max(1, k.block) * (k.places + 
 // near has a block read at the rate that memory gives.
 func (k *columnWalk) near(t *columnsTile, data []byte, d dtype.DType, first, rows int) {
 	if v := vec.Current(); v != nil && k.tiles == 1 && len(data) >= lanes.NonTemporalBytes {
-		v.Touch(data[first*d.Size() : (first+rows*k.unit*k.width)*d.Size()])
+		v.PrefetchLoad(data[first*d.Size() : (first+rows*k.unit*k.width)*d.Size()])
 	}
 }
 

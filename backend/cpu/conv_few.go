@@ -38,7 +38,7 @@ const (
 // inTaps reports whether k is for fewProduct.
 func (k *convProduct) inTaps() bool {
 	last := k.lanes % ownChannels // of a loop that is not full
-	return k.code == op.Conv && k.groups == 1 && k.depth <= fewDepth && k.depth*k.windowSize < fewTaps && k.set.Taps[gemm.F32] != nil && (last == 0 || last > ownChannels/2)
+	return k.code == op.Conv && k.groups == 1 && k.depth <= fewDepth && k.depth*k.windowSize < fewTaps && k.set.SmallChannel[gemm.F32] != nil && (last == 0 || last > ownChannels/2)
 }
 
 func newFew(b *exec.Builder, v *ir.Value, p *convProduct) exec.Kernel {
@@ -46,9 +46,9 @@ func newFew(b *exec.Builder, v *ir.Value, p *convProduct) exec.Kernel {
 	p.own, p.element, p.bytes, p.tiles = true, p.stored, 4, p.set.F32
 	k.cutAll()
 	q := &k.phases[0]
-	k.taps = k.set.Taps[gemm.F32]
-	if bias, relu, ok := biasRelu(v, k.outs); ok && k.to != dtype.Float64 && k.set.Taps[elementOf[k.to]] != nil {
-		k.direct, k.relu, k.taps = true, relu, k.set.Taps[elementOf[k.to]]
+	k.taps = k.set.SmallChannel[gemm.F32]
+	if bias, relu, ok := biasRelu(v, k.outs); ok && k.to != dtype.Float64 && k.set.SmallChannel[elementOf[k.to]] != nil {
+		k.direct, k.relu, k.taps = true, relu, k.set.SmallChannel[elementOf[k.to]]
 		k.paired = k.to == dtype.BFloat16
 		if bias != nil {
 			k.bias = b.At(bias)

@@ -38,7 +38,7 @@ func (k *kernelProduct) inTaps() bool {
 		most = fewGradTaps
 	}
 	last := k.outs % ownChannels
-	return k.set.TapsGrad[k.stored] != nil && k.groups == 1 && k.in[0]*k.size[0] == 1 && k.channels <= fewDepth && k.windowSize*k.channels <= most && (last == 0 || last > ownChannels/2)
+	return k.set.SmallChannelGrad[k.stored] != nil && k.groups == 1 && k.in[0]*k.size[0] == 1 && k.channels <= fewDepth && k.windowSize*k.channels <= most && (last == 0 || last > ownChannels/2)
 }
 
 func newFewGrad(b *exec.Builder, v *ir.Value, k *kernelProduct) exec.Kernel {
@@ -127,7 +127,7 @@ func (k *fewGrad) add(r *exec.Run, w *exec.Worker, sum, first, end, shift int) {
 		first, end = first*k.bands, end*k.bands
 	}
 	size := k.from.Size()
-	kernels := k.set.TapsGrad[k.stored]
+	kernels := k.set.SmallChannelGrad[k.stored]
 	sums := unsafe.Pointer(&k.sumsOf(r, sum)[0])
 	xs := 4 * k.stride[2] * k.channels
 	for block := first; block < end; block++ {

@@ -36,7 +36,7 @@ const (
 // inProducts reports whether k is for fewInput.
 func (k *convProduct) inProducts() bool {
 	return k.code == op.ConvInputGrad && k.groups == 1 && k.in[0]*k.size[0] == 1 && k.lanes <= fewDepth && k.windowSize > 1 &&
-		k.windowSize*k.lanes <= ownChannels && k.set.Own != nil && k.set.F32.NR == ownChannels
+		k.windowSize*k.lanes <= ownChannels && k.set.Depthwise != nil && k.set.F32.NR == ownChannels
 }
 
 func newFewInput(b *exec.Builder, v *ir.Value, p *convProduct) exec.Kernel {

@@ -115,7 +115,7 @@ func (k *ownProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 			to := unsafe.Add(d, y%group*row+from*lead)
 			for c := 0; c < k.channels; c += ownChannels {
 				mask := uint(1)<<min(ownChannels, k.channels-c) - 1
-				k.set.Own(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
+				k.set.Depthwise(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
 					unsafe.Pointer(&r.Shared[4*c]), 0, unsafe.Add(to, 4*c), lead, mask)
 			}
 		})
@@ -143,7 +143,7 @@ func (k *ownProduct) addBand(r *exec.Run, w *exec.Worker, s, i int) {
 		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
 			for c := 0; c < k.channels && len(places) > 0; c += ownChannels {
 				mask := uint(1)<<min(ownChannels, k.channels-c) - 1
-				k.set.OwnGrad(n, len(places)/2, unsafe.Pointer(&places[0]), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
+				k.set.DepthwiseGrad(n, len(places)/2, unsafe.Pointer(&places[0]), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
 					unsafe.Pointer(&grads[from*k.channels+c]), 4*k.channels, unsafe.Pointer(&r.Shared[s*k.windowSize*k.padded+4*c]), 0, mask)
 			}
 		})

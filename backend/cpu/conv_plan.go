@@ -106,7 +106,7 @@ func newConv(b *exec.Builder, v *ir.Value) exec.Kernel {
 	case k.macs() == 0:
 	case k.plainProduct(v) && !(v.Op == op.ConvKernelGrad && k.windowSize == 1 && k.from != dtype.Float64 && set != nil && k.inRuns(set)):
 		return newPlainProduct(b, v, &k)
-	case k.eachOwn() && k.from != dtype.Float64 && set != nil && set.Own != nil:
+	case k.eachOwn() && k.from != dtype.Float64 && set != nil && set.Depthwise != nil:
 		return newOwn(b, v, k, set)
 	case k.eachOwn() && k.from == dtype.Float64:
 		return newDepthwise(b, v, k, lanes.F64Table)

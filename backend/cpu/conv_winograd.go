@@ -119,7 +119,7 @@ func winogradPanels(stored gemm.Element, panels, bytes int) int {
 // winogradPays reports whether k has windows for winograd, and so many channels
 // and tiles that transforms cost less than is saved.
 func (k *convProduct) winogradPays() bool {
-	if k.set.Own == nil || k.tiles.NR != ownChannels || !k.tiles.Masked || !k.windows3x3() {
+	if k.set.Depthwise == nil || k.tiles.NR != ownChannels || !k.tiles.Masked || !k.windows3x3() {
 		return false
 	}
 	direct, tiles := k.tileProducts()
@@ -277,7 +277,7 @@ func (k *winograd) kernels(r *exec.Run, panel int, d unsafe.Pointer) {
 // sumChannels is a transform of n places that lie xs bytes apart, and its
 // result ds bytes, for up to 32 channels.
 func sumChannels(set *gemm.Set, n int, at []int64, x unsafe.Pointer, xs int, d unsafe.Pointer, ds, channels int) {
-	set.Own(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
+	set.Depthwise(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
 }
 
 func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
@@ -408,8 +408,8 @@ func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
 						s = nil
 					}
 					// A call fetches a quarter of a panel.
-					if next != nil && h < 4 && t.Next.Rows != nil && hi-lo >= t.MR/2 {
-						t.Next.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1, unsafe.Add(next, h*(n/4)*nr), nr)
+					if next != nil && h < 4 && t.Prefetch.Rows != nil && hi-lo >= t.MR/2 {
+						t.Prefetch.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1, unsafe.Add(next, h*(n/4)*nr), nr)
 						continue
 					}
 					t.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1)

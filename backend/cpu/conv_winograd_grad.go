@@ -78,7 +78,7 @@ func transposed(m [][]float32) [][]float32 {
 
 // winogradGradPays is winogradPays of a gradient by the kernels.
 func (k *convolution) winogradGradPays(set *gemm.Set) bool {
-	if set.Own == nil || set.F32.NR != ownChannels || set.F32.Inner == nil || !k.windows3x3() {
+	if set.Depthwise == nil || set.F32.NR != ownChannels || set.F32.Inner == nil || !k.windows3x3() {
 		return false
 	}
 	direct, tiles := k.bandsOf(set, k.a, true).tileProducts()

@@ -41,7 +41,7 @@ func TestWinograd(t *testing.T) {
 	used := 0
 	forEachISA(t, func(t *testing.T) {
 		level := isa.Current()
-		if set := gemm.Of(level); set == nil || set.Own == nil {
+		if set := gemm.Of(level); set == nil || set.Depthwise == nil {
 			return
 		}
 		for _, s := range winogradShapes {
@@ -87,7 +87,7 @@ func TestWinograd(t *testing.T) {
 			}
 		}
 	})
-	if set := gemm.Current(); set != nil && set.Own != nil && used == 0 {
+	if set := gemm.Current(); set != nil && set.Depthwise != nil && used == 0 {
 		t.Error("no convolution is computed by transforms")
 	}
 }
@@ -102,7 +102,7 @@ func TestWinogradLimits(t *testing.T) {
 
 func testWinogradLimits(t *testing.T, direct map[string][]float64) {
 	level := isa.Current()
-	if set := gemm.Of(level); set == nil || set.Own == nil {
+	if set := gemm.Of(level); set == nil || set.Depthwise == nil {
 		return
 	}
 	const large, small = 8e37, 1e-3 // a sum of four numbers up to 2·large is infinite

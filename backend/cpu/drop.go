@@ -47,7 +47,7 @@ func (c *code) findDrop(operands []operand, list []instr) {
 	}
 	all := v.PhiloxScale
 	if r.around {
-		all = v.PhiloxScaleAround
+		all = v.PhiloxScaleNT
 	}
 	scale := map[dtype.DType]vec.PhiloxScale{dtype.Float32: all.F32, dtype.Float16: all.F16, dtype.BFloat16: all.BF16}[r.dtype]
 	if scale != nil {

@@ -379,7 +379,7 @@ func (k *elementwise) stretch(r *exec.Run, scratch []byte, regs [][]byte, lo, hi
 			case o.copied:
 				copy(k.memory(r, c, i, lo, n), regs[o.reg])
 			case o.around && o.store != nil:
-				vec.Current().CopyAround(k.memory(r, c, i, lo, n), regs[o.reg][:n*o.dtype.Size()])
+				vec.Current().CopyNT(k.memory(r, c, i, lo, n), regs[o.reg][:n*o.dtype.Size()])
 			case o.store != nil:
 				o.store(k.memory(r, c, i, lo, n), regs[o.reg][:n*c.domain[o.reg].Size()])
 			}

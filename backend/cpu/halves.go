@@ -19,9 +19,9 @@ func (c *code) halves(list []instr, operands []operand) ([]instr, bool) {
 		return list, false
 	}
 	r := &c.results[0]
-	m := halfMatcher{c: c, operands: operands, list: list, dtype: r.dtype, set: &v.HalvesF16}
+	m := halfMatcher{c: c, operands: operands, list: list, dtype: r.dtype, set: &v.LowPrecisionF16}
 	if r.dtype == dtype.BFloat16 {
-		m.set = &v.HalvesBF16
+		m.set = &v.LowPrecisionBF16
 	}
 	drawn := slices.IndexFunc(list, func(ins instr) bool { return ins.draws })
 	f, args, count := m.match(r.reg)
@@ -52,7 +52,7 @@ type halfMatcher struct {
 	operands []operand
 	list     []instr
 	dtype    dtype.DType
-	set      *vec.Halves
+	set      *vec.LowPrecision
 }
 
 // memory reports whether operand i can be read where it lies.

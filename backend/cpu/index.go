@@ -108,7 +108,7 @@ func (k *gather) Chunk(r *exec.Run, _ *exec.Worker, c int) {
 		from := i*k.along + at*k.bytes
 		to, x := dst[i*k.bytes:(i+1)*k.bytes], src[from:from+k.bytes]
 		if around {
-			v.RowsAround(to, x, k.bytes, 1, k.bytes, k.bytes)
+			v.CopyRowsNT(to, x, k.bytes, 1, k.bytes, k.bytes)
 		} else {
 			copy(to, x)
 		}
@@ -209,7 +209,7 @@ func (k *scatterAlongAxis) Chunk(r *exec.Run, w *exec.Worker, c int) {
 		if !k.around {
 			continue
 		}
-		v.CopyAround(out, to)
+		v.CopyNT(out, to)
 		for i := range n {
 			if at, ok := k.at(r, lo+i); ok {
 				clear(to[i*row+at*k.size:][:k.size])

@@ -71,7 +71,7 @@ func followerOf(v *ir.Value) (f follower, ok bool) {
 type finish struct {
 	add   int // position of the term, or -1
 	lead  int // bytes from a row of it to the next
-	then  gemm.Finish
+	then  gemm.Epilogue
 	reads int  // position of what that reads, or -1
 	along bool // element by element, else a number
 }
@@ -141,7 +141,7 @@ func (k *finish) tile(r *exec.Run, row, col, rows, lead int, d unsafe.Pointer, m
 // halfFinish is a follower of a product of 16 bits, which a routine does where sums
 // are rounded: they are read once. Bits are those of the chain.
 type halfFinish struct {
-	do    gemm.FinishHalf
+	do    gemm.LowPrecisionEpilogue
 	reads int // position of what it reads besides
 	lead  int // bytes from a row of that to the next
 }
@@ -152,7 +152,7 @@ func newHalfFinish(b *exec.Builder, v *ir.Value, set *gemm.Set, n int) *halfFini
 	if v.Attr.Body == nil || !ok || !v.Type.DType.Is16() || (f.add == nil) == (f.positive == nil) {
 		return nil
 	}
-	routines, y := &set.Halves[elementOf[v.Type.DType]], f.add
+	routines, y := &set.LowPrecision[elementOf[v.Type.DType]], f.add
 	k := &halfFinish{do: routines.Add}
 	switch {
 	case f.relu:

@@ -230,13 +230,13 @@ func (k *product) block() {
 	case k.a.element.Converts():
 		k.a.packed = true // and converted
 	case k.a.trans:
-		k.a.packed = k.a.element == gemm.Pairs || !small || k.a.stride*k.a.size%rowConflict == 0 && k.n >= packedPanels*t.NR && t.Next.Inner != nil
+		k.a.packed = k.a.element == gemm.Pairs || !small || k.a.stride*k.a.size%rowConflict == 0 && k.n >= packedPanels*t.NR && t.Prefetch.Inner != nil
 	default:
 		apart := k.a.stride * k.a.size
 		k.a.packed = k.k%t.Step != 0 || k.k > 16*t.MR && apart%conflicts == 0 && k.n > 4*t.NR
 		// Kernels of many registers take one line of a panel where rows take one
 		// each; transposing them costs those without AVX-512 more than it saves.
-		k.a.panels = k.a.packed && k.a.element == gemm.F32 && t.Next.Inner != nil
+		k.a.panels = k.a.packed && k.a.element == gemm.F32 && t.Prefetch.Inner != nil
 	}
 
 	cells := k.cells(k.depth)

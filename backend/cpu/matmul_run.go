@@ -244,9 +244,9 @@ func (k *part) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	baseA := unsafe.Pointer(unsafe.SliceData(dataA))
 	heights := tiling.CeilDiv(rows, t.MR)
 	inner := (k.a.trans || k.a.panels) && t.Inner != nil
-	fetching, copying, stride := t.Next.Rows, t.Copies.Rows, fetchPiece
+	fetching, copying, stride := t.Prefetch.Rows, t.Copies.Rows, fetchPiece
 	if inner {
-		fetching, copying = t.Next.Inner, t.Copies.Inner
+		fetching, copying = t.Prefetch.Inner, t.Copies.Inner
 	}
 	finish := k.finish
 	if !k.direct {

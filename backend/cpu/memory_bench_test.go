@@ -43,15 +43,15 @@ func (t *plain) Chunk(_ *exec.Run, _ *exec.Worker, i int) {
 	src, dst := part(t.src), part(t.dst)
 	n := min(len(src), len(dst))
 	if v := vec.Current(); v != nil && t.around {
-		v.CopyAround(dst[:n], src[:n])
-		v.FillAround(dst[n:], 0)
-		v.Touch(src[n:])
+		v.CopyNT(dst[:n], src[:n])
+		v.FillNT(dst[n:], 0)
+		v.PrefetchLoad(src[n:])
 		return
 	}
 	copy(dst[:n], src[:n])
 	clear(dst[n:])
 	if v := vec.Current(); v != nil {
-		v.Touch(src[n:])
+		v.PrefetchLoad(src[n:])
 	}
 }
 

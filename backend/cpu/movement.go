@@ -130,7 +130,7 @@ func (m *mover) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	outer := m.dims[:last]
 	if s := m.size; m.inOrder {
 		// At the rate that memory gives.
-		vec.Current().Touch(src[(m.fromStart+lo*cols)*s : (m.fromStart+hi*cols)*s])
+		vec.Current().PrefetchLoad(src[(m.fromStart+lo*cols)*s : (m.fromStart+hi*cols)*s])
 	}
 	for lo < hi {
 		// Rows that differ in one axis only go together.
@@ -154,7 +154,7 @@ func (m *mover) rectangle(scratch, src, dst []byte, f, t, rows, cols, fs, ts int
 	switch s := m.size; {
 	case fc == 1 && tc == 1 && m.around && wholeLines(unsafe.Pointer(&dst[t*s]), cols*s, ts*s):
 		v := vec.Current()
-		v.RowsAround(dst[t*s:], src[f*s:], cols*s, rows, ts*s, fs*s)
+		v.CopyRowsNT(dst[t*s:], src[f*s:], cols*s, rows, ts*s, fs*s)
 		v.Fence()
 	case fc == 1 && tc == 1:
 		for range rows {

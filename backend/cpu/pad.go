@@ -87,7 +87,7 @@ func (k *pad) Chunk(r *exec.Run, w *exec.Worker, c int) {
 	}
 	if k.around {
 		v := vec.Current()
-		v.CopyAround(out, to)
+		v.CopyNT(out, to)
 		v.Fence()
 	}
 }
@@ -111,7 +111,7 @@ func (k *pad) touch(src []byte, lo, hi int) {
 		}
 	}
 	if first >= 0 {
-		vec.Current().Touch(src[first*k.body : (last+1)*k.body])
+		vec.Current().PrefetchLoad(src[first*k.body : (last+1)*k.body])
 	}
 }
 

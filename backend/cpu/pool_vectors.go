@@ -45,7 +45,7 @@ type windowPool struct {
 func newWindowPool(b *exec.Builder, v *ir.Value, k *pooling[float32]) *windowPool {
 	set := gemm.Current()
 	grad := v.Op == op.MaxPoolGrad || v.Op == op.AvgPoolGrad
-	if set == nil || set.Own == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
+	if set == nil || set.Depthwise == nil || k.channels == 0 || v.Op == op.MaxPoolGradGrad || grad && !k.apart() && 8*k.inSize*k.channels > imageBytes {
 		return nil
 	}
 	c := &windowPool{pooling: k, set: set, code: v.Op, element: elementOf[k.dtype], bytes: 4}
@@ -60,11 +60,11 @@ func newWindowPool(b *exec.Builder, v *ir.Value, k *pooling[float32]) *windowPoo
 	}
 	switch {
 	case c.add:
-		c.give = set.LargestGradAdd
+		c.give = set.MaxPoolGradAdd
 	case c.positive:
-		c.give = set.PositiveGrad[c.element]
+		c.give = set.ReluMaxPoolGrad[c.element]
 	default:
-		c.give = set.LargestGrad[c.element]
+		c.give = set.MaxPoolGrad[c.element]
 	}
 	k.rows = k.batch * k.outSize / k.out[2]
 	k.places = nil
@@ -375,15 +375,15 @@ func (k *windowPool) windows(w *exec.Worker, p *poolRow, lines []int64, from, to
 		x, y, d := unsafe.Add(x, k.bytes*c), unsafe.Add(y, k.bytes*c), unsafe.Add(d, k.bytes*c)
 		switch k.code {
 		case op.MaxPool:
-			k.set.Largest[k.element](n, taps, at, x, step, nil, 0, y, pixel, mask)
+			k.set.MaxPool[k.element](n, taps, at, x, step, nil, 0, y, pixel, mask)
 		case op.MaxPoolGrad:
 			k.give(n, taps, at, x, step, y, pixel, d, step, mask)
 		case op.AvgPool:
-			k.set.Own(n, taps, at, x, step, unsafe.Pointer(&mean[0]), 0, y, pixel, mask)
+			k.set.Depthwise(n, taps, at, x, step, unsafe.Pointer(&mean[0]), 0, y, pixel, mask)
 		case op.AvgPoolGrad:
-			give := k.set.Own
+			give := k.set.Depthwise
 			if k.add {
-				give = k.set.OwnAdd
+				give = k.set.DepthwiseAdd
 			}
 			for i := range taps {
 				give(n, 1, unsafe.Pointer(&here[0]), y, pixel, unsafe.Pointer(&mean[0]), 0, unsafe.Add(d, places[2*i]), step, mask)

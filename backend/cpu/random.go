@@ -151,7 +151,7 @@ func (d draw) uniform(lo int, out []float32) {
 	if v := vec.Current(); v != nil && d.within(lo) {
 		n, f := len(out)/128*128, v.Philox
 		if d.halves {
-			n, f = len(out)/256*256, v.PhiloxHalves
+			n, f = len(out)/256*256, v.Philox16
 		}
 		first, k0, k1, c1, c2, c3 := d.words(lo)
 		f(out[:n], first, k0, k1, c1, c2, c3)

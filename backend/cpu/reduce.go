@@ -272,7 +272,7 @@ func (k *reduce[T, A]) sideBySide() bool {
 // touch reads elements lo to hi-1 at the rate that memory gives.
 func (k *reduce[T, A]) touch(r *exec.Run, lo, hi int) {
 	s := k.from.Size()
-	vec.Current().Touch(r.Values[k.src][lo*s : hi*s])
+	vec.Current().PrefetchLoad(r.Values[k.src][lo*s : hi*s])
 }
 
 // direct reports whether elements in memory are of type T.

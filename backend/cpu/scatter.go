@@ -121,7 +121,7 @@ func (k *scatterAdd) table(r *exec.Run, c int) {
 	near := max(1, 4*moveGrain/max(1, row))
 	for lo, end := min(k.n, c*k.part), min(k.n, (c+1)*k.part); lo < end; lo += near {
 		hi := min(end, lo+near)
-		v.Touch(src[lo*row : hi*row])
+		v.PrefetchLoad(src[lo*row : hi*row])
 		for i := lo; i < hi; i++ {
 			if at, ok := k.at(r, i); ok {
 				k.plus(sums[at*k.inner:(at+1)*k.inner], src[i*row:(i+1)*row])

@@ -96,7 +96,7 @@ func (k *sortedRows) Chunk(r *exec.Run, w *exec.Worker, c int) {
 // zeros clears rows of the result.
 func (k *sortedRows) zeros(dst []byte) {
 	if k.NonTemporal {
-		vec.Current().FillAround(dst, 0)
+		vec.Current().FillNT(dst, 0)
 		return
 	}
 	clear(dst)

@@ -30,9 +30,9 @@ func (m *mover) setTransposition() {
 	}
 	switch m.size {
 	case 2:
-		m.halves = newTileMover(v.TileHalf, v.TileHalfAround, 16, 32, v.Transpose8Half)
+		m.halves = newTileMover(v.TileU16, v.TileU16NT, 16, 32, v.Transpose8U16)
 	case 4:
-		m.words = newTileMover(v.Tile, v.TileAround, 16, 16, v.Transpose8)
+		m.words = newTileMover(v.Tile, v.TileNT, 16, 16, v.Transpose8)
 	default:
 		return
 	}
@@ -91,7 +91,7 @@ func transpose[T uint16 | uint32](m *mover, k tileMover[T], scratch, dst, src []
 	// gaps are brought near first.
 	wide := 2 * k[0].cols
 	if m.around && fc == rows && rows <= 4*vec.Line {
-		v.Touch(lanes.BytesOf(src[f : f+rows*cols]))
+		v.PrefetchLoad(lanes.BytesOf(src[f : f+rows*cols]))
 		wide = cols
 	}
 	if m.stage == 0 {
@@ -103,10 +103,10 @@ func transpose[T uint16 | uint32](m *mover, k tileMover[T], scratch, dst, src []
 	}
 	k.move(scratch, src, f, 0, rows, cols, cols, fc, wide, false)
 	if ts == cols {
-		v.CopyAround(lanes.BytesOf(dst[t:t+rows*cols]), lanes.BytesOf(scratch))
+		v.CopyNT(lanes.BytesOf(dst[t:t+rows*cols]), lanes.BytesOf(scratch))
 	} else {
 		for i := range rows {
-			v.CopyAround(lanes.BytesOf(dst[t+i*ts:][:cols]), lanes.BytesOf(scratch[i*cols:]))
+			v.CopyNT(lanes.BytesOf(dst[t+i*ts:][:cols]), lanes.BytesOf(scratch[i*cols:]))
 		}
 	}
 	v.Fence()

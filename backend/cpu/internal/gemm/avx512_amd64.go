@@ -286,85 +286,85 @@ func f32AVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb
 //go:noescape
 func f32AVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
-// f32AVX512NextRows7x32 is a NextKernel of 7 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+// f32AVX512PrefetchRows7x32 is a PrefetchKernel of 7 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextRows8x32 is a NextKernel of 8 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+// f32AVX512PrefetchRows8x32 is a PrefetchKernel of 8 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextRows9x32 is a NextKernel of 9 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+// f32AVX512PrefetchRows9x32 is a PrefetchKernel of 9 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextRows10x32 is a NextKernel of 10 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+// f32AVX512PrefetchRows10x32 is a PrefetchKernel of 10 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextRows11x32 is a NextKernel of 11 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+// f32AVX512PrefetchRows11x32 is a PrefetchKernel of 11 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextRows12x32 is a NextKernel of 12 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+// f32AVX512PrefetchRows12x32 is a PrefetchKernel of 12 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextRows13x32 is a NextKernel of 13 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+// f32AVX512PrefetchRows13x32 is a PrefetchKernel of 13 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextRows14x32 is a NextKernel of 14 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
+// f32AVX512PrefetchRows14x32 is a PrefetchKernel of 14 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextInner7x32 is a NextKernel of 7 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
+// f32AVX512PrefetchInner7x32 is a PrefetchKernel of 7 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextInner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchInner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextInner8x32 is a NextKernel of 8 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
+// f32AVX512PrefetchInner8x32 is a PrefetchKernel of 8 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextInner9x32 is a NextKernel of 9 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
+// f32AVX512PrefetchInner9x32 is a PrefetchKernel of 9 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextInner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchInner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextInner10x32 is a NextKernel of 10 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
+// f32AVX512PrefetchInner10x32 is a PrefetchKernel of 10 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextInner11x32 is a NextKernel of 11 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
+// f32AVX512PrefetchInner11x32 is a PrefetchKernel of 11 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextInner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchInner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextInner12x32 is a NextKernel of 12 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
+// f32AVX512PrefetchInner12x32 is a PrefetchKernel of 12 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextInner13x32 is a NextKernel of 13 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
+// f32AVX512PrefetchInner13x32 is a PrefetchKernel of 13 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
-// f32AVX512NextInner14x32 is a NextKernel of 14 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
+// f32AVX512PrefetchInner14x32 is a PrefetchKernel of 14 rows and 32 columns: Σ a[p*lda+i]·b[p*ldb+j].
 //
 //go:noescape
-func f32AVX512NextInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+func f32AVX512PrefetchInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
 // f32AVX512CopyRows7x32 is a CopyKernel of 7 rows and 32 columns: Σ a[i*lda+p]·b[p*ldb+j].
 //
@@ -515,7 +515,7 @@ var f32AVX512Rows32 = []Kernel{1: f32AVX512Rows1x32, f32AVX512Rows2x32, f32AVX51
 var f32AVX512Rows16 = []Kernel{1: f32AVX512Rows1x16, f32AVX512Rows2x16, f32AVX512Rows3x16, f32AVX512Rows4x16, f32AVX512Rows5x16, f32AVX512Rows6x16, f32AVX512Rows7x16, f32AVX512Rows8x16, f32AVX512Rows9x16, f32AVX512Rows10x16, f32AVX512Rows11x16, f32AVX512Rows12x16, f32AVX512Rows13x16, f32AVX512Rows14x16}
 var f32AVX512Inner32 = []Kernel{1: f32AVX512Inner1x32, f32AVX512Inner2x32, f32AVX512Inner3x32, f32AVX512Inner4x32, f32AVX512Inner5x32, f32AVX512Inner6x32, f32AVX512Inner7x32, f32AVX512Inner8x32, f32AVX512Inner9x32, f32AVX512Inner10x32, f32AVX512Inner11x32, f32AVX512Inner12x32, f32AVX512Inner13x32, f32AVX512Inner14x32}
 var f32AVX512Inner16 = []Kernel{1: f32AVX512Inner1x16, f32AVX512Inner2x16, f32AVX512Inner3x16, f32AVX512Inner4x16, f32AVX512Inner5x16, f32AVX512Inner6x16, f32AVX512Inner7x16, f32AVX512Inner8x16, f32AVX512Inner9x16, f32AVX512Inner10x16, f32AVX512Inner11x16, f32AVX512Inner12x16, f32AVX512Inner13x16, f32AVX512Inner14x16}
-var f32AVX512NextRows32 = []NextKernel{7: f32AVX512NextRows7x32, f32AVX512NextRows8x32, f32AVX512NextRows9x32, f32AVX512NextRows10x32, f32AVX512NextRows11x32, f32AVX512NextRows12x32, f32AVX512NextRows13x32, f32AVX512NextRows14x32}
-var f32AVX512NextInner32 = []NextKernel{7: f32AVX512NextInner7x32, f32AVX512NextInner8x32, f32AVX512NextInner9x32, f32AVX512NextInner10x32, f32AVX512NextInner11x32, f32AVX512NextInner12x32, f32AVX512NextInner13x32, f32AVX512NextInner14x32}
+var f32AVX512PrefetchRows32 = []PrefetchKernel{7: f32AVX512PrefetchRows7x32, f32AVX512PrefetchRows8x32, f32AVX512PrefetchRows9x32, f32AVX512PrefetchRows10x32, f32AVX512PrefetchRows11x32, f32AVX512PrefetchRows12x32, f32AVX512PrefetchRows13x32, f32AVX512PrefetchRows14x32}
+var f32AVX512PrefetchInner32 = []PrefetchKernel{7: f32AVX512PrefetchInner7x32, f32AVX512PrefetchInner8x32, f32AVX512PrefetchInner9x32, f32AVX512PrefetchInner10x32, f32AVX512PrefetchInner11x32, f32AVX512PrefetchInner12x32, f32AVX512PrefetchInner13x32, f32AVX512PrefetchInner14x32}
 var f32AVX512CopyRows32 = []CopyKernel{7: f32AVX512CopyRows7x32, f32AVX512CopyRows8x32, f32AVX512CopyRows9x32, f32AVX512CopyRows10x32, f32AVX512CopyRows11x32, f32AVX512CopyRows12x32, f32AVX512CopyRows13x32, f32AVX512CopyRows14x32}
 var f32AVX512CopyInner32 = []CopyKernel{7: f32AVX512CopyInner7x32, f32AVX512CopyInner8x32, f32AVX512CopyInner9x32, f32AVX512CopyInner10x32, f32AVX512CopyInner11x32, f32AVX512CopyInner12x32, f32AVX512CopyInner13x32, f32AVX512CopyInner14x32}

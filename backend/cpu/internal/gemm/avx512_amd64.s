@@ -1685,8 +1685,8 @@ TEXT ·f32AVX512Inner14x16(SB), NOSPLIT, $0-80
 	JNZ rest
 	END_C_14x1
 
-// func f32AVX512NextRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextRows7x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchRows7x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1720,8 +1720,8 @@ TEXT ·f32AVX512NextRows7x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_7x2
 
-// func f32AVX512NextRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextRows8x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchRows8x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1755,8 +1755,8 @@ TEXT ·f32AVX512NextRows8x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_8x2
 
-// func f32AVX512NextRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextRows9x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchRows9x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1790,8 +1790,8 @@ TEXT ·f32AVX512NextRows9x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_9x2
 
-// func f32AVX512NextRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextRows10x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchRows10x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1825,8 +1825,8 @@ TEXT ·f32AVX512NextRows10x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_10x2
 
-// func f32AVX512NextRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextRows11x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchRows11x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1860,8 +1860,8 @@ TEXT ·f32AVX512NextRows11x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_11x2
 
-// func f32AVX512NextRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextRows12x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchRows12x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1895,8 +1895,8 @@ TEXT ·f32AVX512NextRows12x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_12x2
 
-// func f32AVX512NextRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextRows13x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchRows13x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1930,8 +1930,8 @@ TEXT ·f32AVX512NextRows13x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_13x2
 
-// func f32AVX512NextRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextRows14x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchRows14x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1965,8 +1965,8 @@ TEXT ·f32AVX512NextRows14x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_14x2
 
-// func f32AVX512NextInner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextInner7x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchInner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchInner7x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -1990,8 +1990,8 @@ TEXT ·f32AVX512NextInner7x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_7x2
 
-// func f32AVX512NextInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextInner8x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchInner8x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -2015,8 +2015,8 @@ TEXT ·f32AVX512NextInner8x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_8x2
 
-// func f32AVX512NextInner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextInner9x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchInner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchInner9x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -2040,8 +2040,8 @@ TEXT ·f32AVX512NextInner9x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_9x2
 
-// func f32AVX512NextInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextInner10x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchInner10x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -2065,8 +2065,8 @@ TEXT ·f32AVX512NextInner10x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_10x2
 
-// func f32AVX512NextInner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextInner11x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchInner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchInner11x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -2090,8 +2090,8 @@ TEXT ·f32AVX512NextInner11x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_11x2
 
-// func f32AVX512NextInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextInner12x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchInner12x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -2115,8 +2115,8 @@ TEXT ·f32AVX512NextInner12x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_12x2
 
-// func f32AVX512NextInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextInner13x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchInner13x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2
@@ -2140,8 +2140,8 @@ TEXT ·f32AVX512NextInner13x32(SB), NOSPLIT, $0-96
 	JNZ rest
 	END_C_13x2
 
-// func f32AVX512NextInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
-TEXT ·f32AVX512NextInner14x32(SB), NOSPLIT, $0-96
+// func f32AVX512PrefetchInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+TEXT ·f32AVX512PrefetchInner14x32(SB), NOSPLIT, $0-96
 	LOAD_KERNEL_ARGS
 	MOVQ next+80(FP), R15
 	LOAD_MASK_2

@@ -34,9 +34,9 @@ import "unsafe"
 // the processor's instruction works.
 type Kernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 
-// NextKernel is a [Kernel] that brings what is needed after it to the second
-// cache: 128 bytes at next for every four steps, stride bytes apart.
-type NextKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
+// PrefetchKernel is a [Kernel] that prefetches what is needed after it to L2: 128
+// bytes at next for every four steps, stride bytes apart.
+type PrefetchKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 
 // CopyKernel is a [Kernel] of the whole columns of a tile that copies B as it
 // reads it, so that tiles below find it in the cache without gaps:
@@ -54,16 +54,16 @@ type CopyKernel func(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int
 // with all four products of the parts: the other part of A lies lowA bytes after
 // the first, that of B lowB bytes. Those of one part read neither.
 //
-// Unless next is nil, a part of what lies there is brought to the second cache:
-// an eighth of the bytes of B.
+// Unless next is nil, a part of what lies there is prefetched to L2: an eighth of
+// the bytes of B.
 type RunsKernel func(n int, a unsafe.Pointer, lda, lowA int, at unsafe.Pointer, b unsafe.Pointer, lowB int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, next unsafe.Pointer)
 
-// NextKernels is kernels by the form of A and the number of rows, or nil where
+// PrefetchKernels is kernels by the form of A and the number of rows, or nil where
 // these are fewer than half of a tile's: when rows are cut evenly, there are
 // such only if they are all.
-type NextKernels struct{ Rows, Inner []NextKernel }
+type PrefetchKernels struct{ Rows, Inner []PrefetchKernel }
 
-// CopyKernels is kernels that copy B, like [NextKernels].
+// CopyKernels is kernels that copy B, like [PrefetchKernels].
 type CopyKernels struct{ Rows, Inner []CopyKernel }
 
 // Tiles is the kernels of one kind of arithmetic. Tables are indexed by the
@@ -76,8 +76,8 @@ type Tiles struct {
 	Masked      bool     // else columns of results must be padded to NR, too
 	Rows, Inner []Kernel // with NR columns, by the form of A; Inner may be nil
 
-	// Next is kernels with NR columns that fetch what comes after them, or nil.
-	Next NextKernels
+	// Prefetch is kernels with NR columns that prefetch what comes after them, or nil.
+	Prefetch PrefetchKernels
 
 	// Copies is kernels with NR columns that copy B, or nil.
 	Copies CopyKernels
@@ -116,8 +116,8 @@ type Tiles struct {
 // with all four products of the parts. The other part of A lies lowA bytes
 // after the first, that of B after each PanelDepth steps; there is no tail.
 //
-// A part of what lies at next is brought to the second cache: an eighth of the
-// bytes of the panel.
+// A part of what lies at next is prefetched to L2: an eighth of the bytes of the
+// panel.
 type PanelKernel func(k int, a unsafe.Pointer, lda, lowA int, tail, b, s, d unsafe.Pointer, ld int, next unsafe.Pointer)
 
 // Sizes of panels: rows, columns, and steps of the inner dimension, which they
@@ -199,37 +199,37 @@ type Patches func(d unsafe.Pointer, ldd, drow int, s unsafe.Pointer, lds, srow i
 // steps there are.
 type PixelRuns func(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 
-// Finish does in place what follows a product, to rows of up to 32 columns, those
-// of mask, of at least one row:
+// Epilogue computes the epilogue of a product in place, for at least one row of up to
+// 32 columns, those of mask:
 //
 //	Relu:     d[i*ldd+j] = 0 if d[i*ldd+j] < 0; does not read y
 //	ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0
 //	Divide:   d[i*ldd+j] /= y[0]
-type Finish func(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
+type Epilogue func(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 
-// FinishHalf rounds rows of up to 32 columns, those of mask, of at least one row, to
-// 16 bits, as y and d are, and does what follows a product: each sum is rounded, too.
+// LowPrecisionEpilogue computes the epilogue of a product whose result d, and y, have 16
+// bits, for at least one row of up to 32 columns, those of mask. Each sum is rounded, too.
 //
 //	Add:     d[i*ldd+j] = s[i*lds+j] + y[i*ldy+j]
 //	AddRelu: d[i*ldd+j] = the same, or 0 if that is below 0
 //	Grad:    d[i*ldd+j] = s[i*lds+j], or 0 unless y[i*ldy+j] > 0
-type FinishHalf func(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+type LowPrecisionEpilogue func(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 
 // Windows goes over windows of n pixels, up to 32 channels of them: those of
 // mask, though it may read all 32 of y. At is a list of int64.
 //
-//	Own:     d[i*ds+j] = Σ x[at[2t]+i*xs+j]·y[at[2t+1]+j]             for t < taps
-//	OwnAdd:  as Own, added to d
-//	OwnGrad: d[at[2t+1]+j] += Σ x[at[2t]+i*xs+j]·y[i*ys+j]            for i < n; writes all 32
-//	Largest: d[i*ds+j] = max x[at[t]+i*xs+j], -∞ of nothing, the first NaN wins
-//	LargestGrad: d[at[t]+i*ds+j] = y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, else 0
-//	PositiveGrad: as LargestGrad if the largest is above 0, else 0
-//	LargestGradAdd: d[at[t]+i*ds+j] += y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, window by window
+//	Depthwise:     d[i*ds+j] = Σ x[at[2t]+i*xs+j]·y[at[2t+1]+j]             for t < taps
+//	DepthwiseAdd:  as Depthwise, added to d
+//	DepthwiseGrad: d[at[2t+1]+j] += Σ x[at[2t]+i*xs+j]·y[i*ys+j]            for i < n; writes all 32
+//	MaxPool: d[i*ds+j] = max x[at[t]+i*xs+j], -∞ of nothing, the first NaN wins
+//	MaxPoolGrad: d[at[t]+i*ds+j] = y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, else 0
+//	ReluMaxPoolGrad: as MaxPoolGrad if the largest is above 0, else 0
+//	MaxPoolGradAdd: d[at[t]+i*ds+j] += y[i*ys+j] if x[at[t]+i*xs+j] is the first of the largest, window by window
 //
-//	Taps: d[i*ds+j] = z if not z < y[ys+128], else 0, with z = y[ys+j] + Σ x[at[2t]+i*xs]·y[at[2t+1]+j] for t < taps
-//	TapsGrad: d[at[2t+1]+j] += Σ x[at[2t]+i*xs+r*(n*xs+ds)]·y[(r*n+i)*ys+j] for r < taps, i < n; writes all 32
+//	SmallChannel: d[i*ds+j] = z if not z < y[ys+128], else 0, with z = y[ys+j] + Σ x[at[2t]+i*xs]·y[at[2t+1]+j] for t < taps
+//	SmallChannelGrad: d[at[2t+1]+j] += Σ x[at[2t]+i*xs+r*(n*xs+ds)]·y[(r*n+i)*ys+j] for r < taps, i < n; writes all 32
 //
-// OwnGrad to LargestGradAdd read of y those of mask.
+// DepthwiseGrad to MaxPoolGradAdd read of y those of mask.
 type Windows func(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 
 // Transform is a transform of n tiles of Winograd's F(2x2, 3x3) by a matrix M
@@ -269,30 +269,30 @@ type Set struct {
 	// NarrowLanes rounds rows of up to 32 float32 to 16-bit floats: those of store.
 	NarrowLanes [elements]Pack
 
-	// Relu and ReluGrad are an activation and its gradient behind a product, Divide
-	// takes the scale of a loss from a gradient, or nil.
-	Relu, ReluGrad, Divide Finish
+	// Epilogues of products in float32: an activation, its gradient, and the division
+	// of a gradient by the scale of a loss; or nil.
+	Relu, ReluGrad, Divide Epilogue
 
-	// Halves are those of products of F16 and BF16, or nil.
-	Halves [elements]struct{ Add, AddRelu, Grad FinishHalf }
+	// LowPrecision is epilogues of products of F16 and BF16, or nil.
+	LowPrecision [elements]struct{ Add, AddRelu, Grad LowPrecisionEpilogue }
 
-	// Own is convolutions with a kernel for each channel, OwnGrad their gradients
-	// by the kernels, LargestGradAdd those of maxima of windows that overlap, all
-	// of float32. Largest is maxima of windows, LargestGrad their gradients, and
-	// PositiveGrad those of maxima of what was max(0, ·), of F32, F16 and BF16.
+	// Depthwise is convolutions with a kernel for each channel, DepthwiseGrad their gradients
+	// by the kernels, MaxPoolGradAdd those of maxima of windows that overlap, all
+	// of float32. MaxPool is maxima of windows, MaxPoolGrad their gradients, and
+	// ReluMaxPoolGrad those of maxima of what was max(0, ·), of F32, F16 and BF16.
 	// All may be nil.
-	Own, OwnAdd, OwnGrad, LargestGradAdd Windows
-	Largest, LargestGrad, PositiveGrad   [elements]Windows
+	Depthwise, DepthwiseAdd, DepthwiseGrad, MaxPoolGradAdd Windows
+	MaxPool, MaxPoolGrad, ReluMaxPoolGrad                  [elements]Windows
 
-	// Taps is convolutions of sources with few channels, by what the result is
+	// SmallChannel is convolutions of sources with few channels, by what the result is
 	// made of and the number of pixels of a turn, of which there are n, or nil.
 	// Unlike other Windows they read 32 channels of y. In 16 bits the sum is
 	// rounded before the last term, too. For BF16 the first 16 numbers of each 32
 	// of y are those of channels 0, 2, 4 and so on.
 	//
-	// TapsGrad is their gradients by the kernels, of y of each type, by the number
+	// SmallChannelGrad is their gradients by the kernels, of y of each type, by the number
 	// of places; taps is that of rows.
-	Taps, TapsGrad [elements][]Windows
+	SmallChannel, SmallChannelGrad [elements][]Windows
 
 	// WinogradSource transforms 4x4 pixels of a source by
 	//
@@ -306,7 +306,7 @@ type Set struct {
 	//	1  1  1  0
 	//	0  1 -1 -1
 	//
-	// WinogradGrads transforms by the transpose of that. They are there where Own
+	// WinogradGrads transforms by the transpose of that. They are there where Depthwise
 	// is, or nil.
 	WinogradSource, WinogradResult, WinogradGrads Transform
 

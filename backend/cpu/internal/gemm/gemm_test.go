@@ -130,14 +130,14 @@ func testTiles(t *testing.T, name string, tiles *Tiles, pairs bool) {
 	}
 }
 
-// TestNextKernels: kernels that fetch give the bits of those that do not.
-func TestNextKernels(t *testing.T) {
+// TestPrefetchKernels: kernels that prefetch give the bits of those that do not.
+func TestPrefetchKernels(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, set := range setsHere() {
 		tiles := set.F32
-		for inner, form := range [][2]any{{tiles.Next.Rows, tiles.Rows}, {tiles.Next.Inner, tiles.Inner}} {
+		for inner, form := range [][2]any{{tiles.Prefetch.Rows, tiles.Rows}, {tiles.Prefetch.Inner, tiles.Inner}} {
 			plain := form[1].([]Kernel)
-			for mr, kernel := range form[0].([]NextKernel) {
+			for mr, kernel := range form[0].([]PrefetchKernel) {
 				for _, k := range []int{0, 3, 8, 37} {
 					if kernel == nil {
 						continue

@@ -176,23 +176,23 @@ func f32PeakNEON(n int)
 //go:noescape
 func pairsPeakNEON(n int)
 
-// turnF32NEON packs four lanes of float32, or of pairs of bfloat16:
+// transposeF32NEON packs four lanes of float32, or of pairs of bfloat16:
 // d[p*ldd+j] = s[j*lds+p] for p < k, a multiple of 4.
 //
 //go:noescape
-func turnF32NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+func transposeF32NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
 
-// turnF16NEON packs four lanes of float16, made float32:
+// transposeF16NEON packs four lanes of float16, made float32:
 // d[p*ldd+j] = s[j*lds+p] for p < k, a multiple of 4.
 //
 //go:noescape
-func turnF16NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+func transposeF16NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
 
-// turnBF16NEON packs four lanes of bfloat16, made float32:
+// transposeBF16NEON packs four lanes of bfloat16, made float32:
 // d[p*ldd+j] = s[j*lds+p] for p < k, a multiple of 4.
 //
 //go:noescape
-func turnBF16NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+func transposeBF16NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
 
 // zipNEON packs bfloat16 from rows of lanes, two rows to a row of pairs:
 // d[p*ldd+2j] = s[2p*lds+j] and d[p*ldd+2j+1] = s[(2p+1)*lds+j] for p < k and j < n, a multiple of 4.

@@ -1526,8 +1526,8 @@ loop:
 	BNE loop
 	RET
 
-// func turnF32NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
-TEXT ·turnF32NEON(SB), NOSPLIT, $0-40
+// func transposeF32NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+TEXT ·transposeF32NEON(SB), NOSPLIT, $0-40
 	MOVD d+0(FP), R0
 	MOVD ldd+8(FP), R1
 	MOVD s+16(FP), R2
@@ -1567,8 +1567,8 @@ loop:
 done:
 	RET
 
-// func turnF16NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
-TEXT ·turnF16NEON(SB), NOSPLIT, $0-40
+// func transposeF16NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+TEXT ·transposeF16NEON(SB), NOSPLIT, $0-40
 	MOVD d+0(FP), R0
 	MOVD ldd+8(FP), R1
 	MOVD s+16(FP), R2
@@ -1612,8 +1612,8 @@ loop:
 done:
 	RET
 
-// func turnBF16NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
-TEXT ·turnBF16NEON(SB), NOSPLIT, $0-40
+// func transposeBF16NEON(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int)
+TEXT ·transposeBF16NEON(SB), NOSPLIT, $0-40
 	MOVD d+0(FP), R0
 	MOVD ldd+8(FP), R1
 	MOVD s+16(FP), R2

@@ -21,35 +21,35 @@ func reluGradAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy i
 //go:noescape
 func divideAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 
-// addHalfF16AVX512 is Add to F16: d[i*ldd+j] = s[i*lds+j] + y[i*ldy+j].
+// epilogueAddF16AVX512 is Add to F16: d[i*ldd+j] = s[i*lds+j] + y[i*ldy+j].
 //
 //go:noescape
-func addHalfF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+func epilogueAddF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 
-// addReluHalfF16AVX512 is AddRelu to F16: d[i*ldd+j] = max(0, s[i*lds+j] + y[i*ldy+j]).
+// epilogueAddReluF16AVX512 is AddRelu to F16: d[i*ldd+j] = max(0, s[i*lds+j] + y[i*ldy+j]).
 //
 //go:noescape
-func addReluHalfF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+func epilogueAddReluF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 
-// gradHalfF16AVX512 is Grad to F16: d[i*ldd+j] = s[i*lds+j] where y[i*ldy+j] > 0, else 0.
+// epilogueGradF16AVX512 is Grad to F16: d[i*ldd+j] = s[i*lds+j] where y[i*ldy+j] > 0, else 0.
 //
 //go:noescape
-func gradHalfF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+func epilogueGradF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 
-// addHalfBF16AVX512 is Add to BF16: d[i*ldd+j] = s[i*lds+j] + y[i*ldy+j].
+// epilogueAddBF16AVX512 is Add to BF16: d[i*ldd+j] = s[i*lds+j] + y[i*ldy+j].
 //
 //go:noescape
-func addHalfBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+func epilogueAddBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 
-// addReluHalfBF16AVX512 is AddRelu to BF16: d[i*ldd+j] = max(0, s[i*lds+j] + y[i*ldy+j]).
+// epilogueAddReluBF16AVX512 is AddRelu to BF16: d[i*ldd+j] = max(0, s[i*lds+j] + y[i*ldy+j]).
 //
 //go:noescape
-func addReluHalfBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+func epilogueAddReluBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 
-// gradHalfBF16AVX512 is Grad to BF16: d[i*ldd+j] = s[i*lds+j] where y[i*ldy+j] > 0, else 0.
+// epilogueGradBF16AVX512 is Grad to BF16: d[i*ldd+j] = s[i*lds+j] where y[i*ldy+j] > 0, else 0.
 //
 //go:noescape
-func gradHalfBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+func epilogueGradBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 
 // lanesF32AVX512 packs float32, from rows of lanes:
 // d[p*ldd+j] = s[p*lds+j] for p < k and j in store, 0 where j is not in load.

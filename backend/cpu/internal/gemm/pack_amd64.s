@@ -119,8 +119,8 @@ row:
 	VZEROUPPER
 	RET
 
-// func addHalfF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
-TEXT ·addHalfF16AVX512(SB), NOSPLIT, $0-64
+// func epilogueAddF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·epilogueAddF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), CX
 	MOVQ d+8(FP), DI
 	MOVQ ldd+16(FP), R8
@@ -160,8 +160,8 @@ row:
 	VZEROUPPER
 	RET
 
-// func addReluHalfF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
-TEXT ·addReluHalfF16AVX512(SB), NOSPLIT, $0-64
+// func epilogueAddReluF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·epilogueAddReluF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), CX
 	MOVQ d+8(FP), DI
 	MOVQ ldd+16(FP), R8
@@ -204,8 +204,8 @@ row:
 	VZEROUPPER
 	RET
 
-// func gradHalfF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
-TEXT ·gradHalfF16AVX512(SB), NOSPLIT, $0-64
+// func epilogueGradF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·epilogueGradF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), CX
 	MOVQ d+8(FP), DI
 	MOVQ ldd+16(FP), R8
@@ -241,8 +241,8 @@ row:
 	VZEROUPPER
 	RET
 
-// func addHalfBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
-TEXT ·addHalfBF16AVX512(SB), NOSPLIT, $0-64
+// func epilogueAddBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·epilogueAddBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), CX
 	MOVQ d+8(FP), DI
 	MOVQ ldd+16(FP), R8
@@ -318,8 +318,8 @@ row:
 	VZEROUPPER
 	RET
 
-// func addReluHalfBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
-TEXT ·addReluHalfBF16AVX512(SB), NOSPLIT, $0-64
+// func epilogueAddReluBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·epilogueAddReluBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), CX
 	MOVQ d+8(FP), DI
 	MOVQ ldd+16(FP), R8
@@ -398,8 +398,8 @@ row:
 	VZEROUPPER
 	RET
 
-// func gradHalfBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
-TEXT ·gradHalfBF16AVX512(SB), NOSPLIT, $0-64
+// func epilogueGradBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
+TEXT ·epilogueGradBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ rows+0(FP), CX
 	MOVQ d+8(FP), DI
 	MOVQ ldd+16(FP), R8

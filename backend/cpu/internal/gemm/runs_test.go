@@ -115,7 +115,7 @@ func testRuns(t *testing.T, rng *rand.Rand, set string, tiles *Tiles, parts, mr,
 func TestWindows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, set := range setsHere() {
-		if set.Own == nil {
+		if set.Depthwise == nil {
 			continue
 		}
 		for range 300 {
@@ -150,7 +150,7 @@ func TestWindows(t *testing.T) {
 				}
 			}
 			d := newGuarded((n-1)*lead + 4*cols)
-			set.Own(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), 0, d.pointer(), lead, mask)
+			set.Depthwise(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), 0, d.pointer(), lead, mask)
 			check("own", d, lead, n, func(i, j int) (sum float64) {
 				for k := range taps {
 					sum += value(pairs[2*k], i, j) * float64(y[pairs[2*k+1]/4+int64(j)])
@@ -160,7 +160,7 @@ func TestWindows(t *testing.T) {
 			d = newGuarded((n-1)*lead + 4*cols)
 			floats(rng, d.data, F32)
 			first := append([]float32(nil), dtype.View[float32](d.data)...)
-			set.OwnAdd(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), 0, d.pointer(), lead, mask)
+			set.DepthwiseAdd(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), 0, d.pointer(), lead, mask)
 			check("added", d, lead, n, func(i, j int) float64 {
 				sum := float64(first[i*lead/4+j])
 				for k := range taps {
@@ -171,7 +171,7 @@ func TestWindows(t *testing.T) {
 			d = newGuarded(128 * max(1, taps))
 			floats(rng, d.data, F32)
 			before := append([]float32(nil), dtype.View[float32](d.data)...)
-			set.OwnGrad(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), lead, d.pointer(), 0, mask)
+			set.DepthwiseGrad(n, taps, unsafe.Pointer(&pairs[0]), unsafe.Pointer(&x[0]), lead, unsafe.Pointer(&y[0]), lead, d.pointer(), 0, mask)
 			check("gradient", d, 128, taps, func(k, j int) float64 {
 				sum := float64(before[32*k+j])
 				for i := range n {
@@ -189,7 +189,7 @@ func TestTaps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, set := range setsHere() {
 		for e, d := range map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16} {
-			for p := 1; p < len(set.Taps[e]); p++ {
+			for p := 1; p < len(set.SmallChannel[e]); p++ {
 				for round := range 12 {
 					n, taps, cols, size := rng.IntN(3), rng.IntN(10), 1+rng.IntN(32), d.Size()
 					ds, xs := size*(cols+rng.IntN(3)), 4*(1+rng.IntN(3))
@@ -214,7 +214,7 @@ func TestTaps(t *testing.T) {
 						at[2*i], at[2*i+1] = int64(4*rng.IntN(100)), int64(128*i)
 					}
 					got := newGuarded(max(0, (n*p-1)*ds+size*cols))
-					set.Taps[e][p](n, taps, unsafe.Pointer(&at[0]), unsafe.Pointer(&x[0]), xs, unsafe.Pointer(&y[0]), 128*taps, got.pointer(), ds, 1<<cols-1)
+					set.SmallChannel[e][p](n, taps, unsafe.Pointer(&at[0]), unsafe.Pointer(&x[0]), xs, unsafe.Pointer(&y[0]), 128*taps, got.pointer(), ds, 1<<cols-1)
 					what := fmt.Sprintf("%s, %d times %d pixels, %d elements, %d channels to %v", set.Name, n, p, taps, cols, d)
 					got.check(t, what)
 					for i := range n * p {
@@ -262,7 +262,7 @@ func TestTapsGrad(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for _, set := range setsHere() {
 		for e, d := range map[Element]dtype.DType{F32: dtype.Float32, F16: dtype.Float16, BF16: dtype.BFloat16} {
-			for p := 1; p < len(set.TapsGrad[e]); p++ {
+			for p := 1; p < len(set.SmallChannelGrad[e]); p++ {
 				for range 20 {
 					n, rows, cols, size := rng.IntN(6), rng.IntN(4), 1+rng.IntN(32), d.Size()
 					xs, ys := 4*(1+rng.IntN(3)), size*(cols+rng.IntN(3))
@@ -279,7 +279,7 @@ func TestTapsGrad(t *testing.T) {
 					floats(rng, got.data, F32)
 					sums := dtype.View[float32](got.data)
 					before := append([]float32(nil), sums...)
-					set.TapsGrad[e][p](n, rows, unsafe.Pointer(&at[0]), unsafe.Pointer(&x[0]), xs, y.pointer(), ys, got.pointer(), skip, 1<<cols-1)
+					set.SmallChannelGrad[e][p](n, rows, unsafe.Pointer(&at[0]), unsafe.Pointer(&x[0]), xs, y.pointer(), ys, got.pointer(), skip, 1<<cols-1)
 					what := fmt.Sprintf("%s, %d rows of %d pixels, %d elements, %d channels of %v", set.Name, rows, n, p, cols, d)
 					got.check(t, what)
 					for k := range p {
@@ -397,7 +397,7 @@ func TestTransforms(t *testing.T) {
 func TestMaxima(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, set := range setsHere() {
-		if set.Own == nil {
+		if set.Depthwise == nil {
 			continue
 		}
 		for round := range 200 {
@@ -434,10 +434,10 @@ func TestMaxima(t *testing.T) {
 					out.check(t, set.Name)
 					return out.data
 				}
-				most := call(set.Largest[e], nil, (n-1)*pixel+size*cols, pixel)
+				most := call(set.MaxPool[e], nil, (n-1)*pixel+size*cols, pixel)
 				grads := [][]byte{
-					call(set.LargestGrad[e], unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step),
-					call(set.PositiveGrad[e], unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step),
+					call(set.MaxPoolGrad[e], unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step),
+					call(set.ReluMaxPoolGrad[e], unsafe.Pointer(&y[0]), n*step-pixel+size*cols, step),
 				}
 				for i := range n {
 					for c := range cols {

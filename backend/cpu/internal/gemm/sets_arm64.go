@@ -19,7 +19,7 @@ var NEON = func() *Set {
 		s.Lanes[e] = lanesBy(e, s.Widen[e])
 	}
 	s.Lanes[Pairs] = zipLanes
-	s.Transpose = [elements]Pack{transposeBy(F32, turnF32NEON), transposeBy(F16, turnF16NEON), transposeBy(BF16, turnBF16NEON), transposeBy(Pairs, turnF32NEON), portable.Transpose[RoundF16]}
+	s.Transpose = [elements]Pack{transposeBy(F32, transposeF32NEON), transposeBy(F16, transposeF16NEON), transposeBy(BF16, transposeBF16NEON), transposeBy(Pairs, transposeF32NEON), portable.Transpose[RoundF16]}
 	s.Peak, s.PeakFlops = f32PeakNEON, 48*8
 	return &s
 }()

@@ -471,12 +471,12 @@ func Overlay(s *vec.Set) *Table[float32] {
 	return l
 }
 
-// turns is a loop for arguments within ±vec.TurnLimit that leaves others, and
+// turns is a loop for arguments within ±vec.TrigLimit that leaves others, and
 // NaNs, to a second one.
 func turns(s *vec.Set, within, beyond func(dst, a []float32)) func(dst, a []float32) {
-	ok := func(x float32) bool { return x >= -vec.TurnLimit && x <= vec.TurnLimit }
+	ok := func(x float32) bool { return x >= -vec.TrigLimit && x <= vec.TrigLimit }
 	return func(dst, a []float32) {
-		if s.Max(a) <= vec.TurnLimit && s.Min(a) >= -vec.TurnLimit {
+		if s.Max(a) <= vec.TrigLimit && s.Min(a) >= -vec.TrigLimit {
 			within(dst, a)
 			return
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // RowStore brings rows of float32 from scratch memory to a result. A large one
-// is written around the caches, which then need not read it first: most of it
+// is written with non-temporal stores, for which the caches need not read it first: most of it
 // would have left them before it is read.
 type RowStore struct {
 	To          dtype.DType
@@ -35,7 +35,7 @@ func (s RowStore) Store(dst, x, raw []byte) {
 	}
 	switch {
 	case s.NonTemporal:
-		vec.Current().CopyAround(dst, x)
+		vec.Current().CopyNT(dst, x)
 	case s.To == dtype.Float32:
 		copy(dst, x)
 	}
@@ -87,8 +87,8 @@ func NewRows(result op.Type, width int, operands ...dtype.DType) Rows {
 	switch fits := width*result.DType.Size()%vec.Line == 0; {
 	case result.DType != p.In:
 		p.Staged = true
-	case p.NonTemporal && fits && p.v.Around != nil:
-		p.Stores = p.v.Around
+	case p.NonTemporal && fits && p.v.NT != nil:
+		p.Stores = p.v.NT
 	case p.NonTemporal && p.In == dtype.Float32:
 		p.Staged = true
 	default:

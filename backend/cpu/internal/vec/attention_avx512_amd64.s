@@ -3,12 +3,12 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
-// choose: for rows r, x[r*lead+i] = v where flags[r*step+i] is 0, for i < n; x is float32
-// func chooseAVX512(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
+// choose: for rows r, x[r*ld+i] = v where flags[r*step+i] is 0, for i < n; x is float32
+// func chooseAVX512(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
 TEXT ·chooseAVX512(SB), NOSPLIT, $0-52
 	MOVQ x+0(FP), DI
 	MOVQ flags+8(FP), SI
-	MOVQ lead+16(FP), R8
+	MOVQ ld+16(FP), R8
 	MOVQ step+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
@@ -43,12 +43,12 @@ next:
 	VZEROUPPER
 	RET
 
-// chooseHalf: for rows r, x[r*lead+i] = v where flags[r*step+i] is 0, for i < n; x has 16 bits, those of v are the upper ones
-// func chooseHalfAVX512(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
-TEXT ·chooseHalfAVX512(SB), NOSPLIT, $0-52
+// chooseU16: for rows r, x[r*ld+i] = v where flags[r*step+i] is 0, for i < n; x has 16 bits, those of v are the upper ones
+// func chooseU16AVX512(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
+TEXT ·chooseU16AVX512(SB), NOSPLIT, $0-52
 	MOVQ x+0(FP), DI
 	MOVQ flags+8(FP), SI
-	MOVQ lead+16(FP), R8
+	MOVQ ld+16(FP), R8
 	MOVQ step+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
@@ -123,13 +123,13 @@ next:
 	VZEROUPPER
 	RET
 
-// dotRows: dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
-// func dotRowsAVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+// dotRows: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
+// func dotRowsAVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 TEXT ·dotRowsAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ y+16(FP), R8
-	MOVQ lead+24(FP), R9
+	MOVQ ld+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	MOVQ CX, R10
@@ -166,13 +166,13 @@ next:
 	VZEROUPPER
 	RET
 
-// dotRowsBF16: dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
-// func dotRowsBF16AVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+// dotRowsBF16: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
+// func dotRowsBF16AVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 TEXT ·dotRowsBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ y+16(FP), R8
-	MOVQ lead+24(FP), R9
+	MOVQ ld+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	MOVQ CX, R10
@@ -213,13 +213,13 @@ next:
 	VZEROUPPER
 	RET
 
-// dotRowsF16: dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
-// func dotRowsF16AVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+// dotRowsF16: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
+// func dotRowsF16AVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 TEXT ·dotRowsF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ y+16(FP), R8
-	MOVQ lead+24(FP), R9
+	MOVQ ld+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	MOVQ CX, R10
@@ -256,13 +256,13 @@ next:
 	VZEROUPPER
 	RET
 
-// scaleRows: for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
-// func scaleRowsAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+// scaleRows: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
+// func scaleRowsAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ to+16(FP), R8
-	MOVQ lead+24(FP), R9
+	MOVQ ld+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	MOVQ by+48(FP), R12
@@ -297,47 +297,6 @@ next:
 	VZEROUPPER
 	RET
 
-// scaleRowsAround: for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
-// func scaleRowsAroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-TEXT ·scaleRowsAroundAVX512(SB), NOSPLIT, $0-64
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ to+16(FP), R8
-	MOVQ lead+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ by+48(FP), R12
-	MOVQ step+56(FP), R13
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
-row:
-	VBROADCASTSS (R12), Z4
-	XORQ AX, AX
-	JMP many
-whole:
-	VMULPS (SI)(AX*4), Z4, Z0
-	VMOVNTPS Z0, (DI)(AX*4)
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
-	VMULPS (SI)(AX*4), Z4, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-next:
-	ADDQ R8, DI
-	ADDQ R9, SI
-	ADDQ R13, R12
-	DECQ DX
-	JNZ row
-	VZEROUPPER
-	RET
-
 // ROUND_BF16_BY rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_BY \
 	VCMPPS $3, Z0, Z0, K1; \
@@ -347,13 +306,13 @@ next:
 	VPORD.BCST attention<>+12(SB), Z0, K1, Z2; \
 	VMOVUPS Z2, Z0
 
-// scaleRowsBF16: for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
-// func scaleRowsBF16AVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+// scaleRowsBF16: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
+// func scaleRowsBF16AVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ to+16(FP), R8
-	MOVQ lead+24(FP), R9
+	MOVQ ld+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	MOVQ by+48(FP), R12
@@ -393,13 +352,13 @@ next:
 	VZEROUPPER
 	RET
 
-// scaleRowsBF16Around: for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
-// func scaleRowsBF16AroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-TEXT ·scaleRowsBF16AroundAVX512(SB), NOSPLIT, $0-64
+// scaleRowsBF16NT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
+// func scaleRowsBF16NTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
+TEXT ·scaleRowsBF16NTAVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ to+16(FP), R8
-	MOVQ lead+24(FP), R9
+	MOVQ ld+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	MOVQ by+48(FP), R12
@@ -439,13 +398,13 @@ next:
 	VZEROUPPER
 	RET
 
-// scaleRowsF16: for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
-// func scaleRowsF16AVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+// scaleRowsF16: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
+// func scaleRowsF16AVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ to+16(FP), R8
-	MOVQ lead+24(FP), R9
+	MOVQ ld+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	MOVQ by+48(FP), R12
@@ -481,13 +440,13 @@ next:
 	VZEROUPPER
 	RET
 
-// scaleRowsF16Around: for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
-// func scaleRowsF16AroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-TEXT ·scaleRowsF16AroundAVX512(SB), NOSPLIT, $0-64
+// scaleRowsF16NT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
+// func scaleRowsF16NTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
+TEXT ·scaleRowsF16NTAVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ to+16(FP), R8
-	MOVQ lead+24(FP), R9
+	MOVQ ld+24(FP), R9
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	MOVQ by+48(FP), R12
@@ -523,6 +482,47 @@ next:
 	VZEROUPPER
 	RET
 
+// scaleRowsNT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
+// func scaleRowsNTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
+TEXT ·scaleRowsNTAVX512(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ to+16(FP), R8
+	MOVQ ld+24(FP), R9
+	MOVQ n+32(FP), CX
+	MOVQ rows+40(FP), DX
+	MOVQ by+48(FP), R12
+	MOVQ step+56(FP), R13
+	MOVQ CX, R10
+	ANDQ $15, R10
+	SUBQ R10, CX
+	MOVL $-1, BX
+	BZHIL R10, BX, BX
+	KMOVD BX, K7
+row:
+	VBROADCASTSS (R12), Z4
+	XORQ AX, AX
+	JMP many
+whole:
+	VMULPS (SI)(AX*4), Z4, Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ $16, AX
+many:
+	CMPQ AX, CX
+	JLT whole
+	TESTQ R10, R10
+	JZ next
+	VMULPS (SI)(AX*4), Z4, Z0
+	VMOVUPS Z0, K7, (DI)(AX*4)
+next:
+	ADDQ R8, DI
+	ADDQ R9, SI
+	ADDQ R13, R12
+	DECQ DX
+	JNZ row
+	VZEROUPPER
+	RET
+
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
 	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2; \
@@ -536,11 +536,11 @@ next:
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 
 // slopes: for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least
-// func slopesAVX512(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+// func slopesAVX512(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 TEXT ·slopesAVX512(SB), NOSPLIT, $0-80
 	MOVQ x+0(FP), SI
 	MOVQ dx+8(FP), DI
-	MOVQ lead+16(FP), R8
+	MOVQ ld+16(FP), R8
 	MOVQ n+24(FP), R10
 	MOVQ all+32(FP), R11
 	MOVQ rows+40(FP), DX
@@ -664,11 +664,11 @@ filled:
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 
 // slopesBF16: for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
-// func slopesBF16AVX512(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+// func slopesBF16AVX512(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 TEXT ·slopesBF16AVX512(SB), NOSPLIT, $0-80
 	MOVQ x+0(FP), SI
 	MOVQ dx+8(FP), DI
-	MOVQ lead+16(FP), R8
+	MOVQ ld+16(FP), R8
 	MOVQ n+24(FP), R10
 	MOVQ all+32(FP), R11
 	MOVQ rows+40(FP), DX
@@ -792,10 +792,10 @@ filled:
 	RET
 
 // weigh: for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
-// func weighAVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+// func weighAVX512(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 TEXT ·weighAVX512(SB), NOSPLIT, $0-64
 	MOVQ x+0(FP), SI
-	MOVQ lead+8(FP), R8
+	MOVQ ld+8(FP), R8
 	MOVQ n+16(FP), R10
 	MOVQ all+24(FP), R11
 	MOVQ rows+32(FP), DX
@@ -926,10 +926,10 @@ filled:
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 
 // weighBF16: for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
-// func weighBF16AVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+// func weighBF16AVX512(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 TEXT ·weighBF16AVX512(SB), NOSPLIT, $0-64
 	MOVQ x+0(FP), SI
-	MOVQ lead+8(FP), R8
+	MOVQ ld+8(FP), R8
 	MOVQ n+16(FP), R10
 	MOVQ all+24(FP), R11
 	MOVQ rows+32(FP), DX

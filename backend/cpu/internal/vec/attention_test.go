@@ -16,16 +16,16 @@ import (
 // scoreBlock is rows of n numbers, with room for whole vectors and some more,
 // and guards before, behind and after the last row.
 type scoreBlock struct {
-	data    []float32
-	lead, n int // elements
-	rows    int
+	data  []float32
+	ld, n int // elements
+	rows  int
 }
 
 const scoreGuard = 4321
 
 func newScoreBlock(rng *rand.Rand, n, all, rows int) *scoreBlock {
-	b := &scoreBlock{lead: all + 19, n: n, rows: rows}
-	b.data = make([]float32, 16+rows*b.lead)
+	b := &scoreBlock{ld: all + 19, n: n, rows: rows}
+	b.data = make([]float32, 16+rows*b.ld)
 	for i := range b.data {
 		b.data[i] = scoreGuard
 	}
@@ -40,7 +40,7 @@ func newScoreBlock(rng *rand.Rand, n, all, rows int) *scoreBlock {
 	return b
 }
 
-func (b *scoreBlock) row(r int) []float32 { return b.data[16+r*b.lead:] }
+func (b *scoreBlock) row(r int) []float32 { return b.data[16+r*b.ld:] }
 
 func (b *scoreBlock) at() unsafe.Pointer { return unsafe.Pointer(&b.data[16]) }
 
@@ -58,7 +58,7 @@ func (b *scoreBlock) weights(r, n int, half bool) []float64 {
 func (b *scoreBlock) guarded(t *testing.T, all int) {
 	t.Helper()
 	for i, v := range b.data {
-		if at := (i - 16) % b.lead; (i < 16 || at >= all) && v != scoreGuard {
+		if at := (i - 16) % b.ld; (i < 16 || at >= all) && v != scoreGuard {
 			t.Fatalf("element %d, %d of a row of %d, was written", i, at, b.n)
 		}
 	}
@@ -78,7 +78,7 @@ func TestScores(t *testing.T) {
 				if !cpu.X86.HasAVX512BF16 {
 					continue
 				}
-				weigh, slopes, choose, rel = s.WeighBF16, s.SlopesBF16, s.ChooseHalf, 0x1p-8+0x1p-13
+				weigh, slopes, choose, rel = s.WeighBF16, s.SlopesBF16, s.ChooseU16, 0x1p-8+0x1p-13
 			}
 			// A difference, its factor and their product are rounded, which is relative
 			// to the exponent.
@@ -99,9 +99,9 @@ func TestScores(t *testing.T) {
 				inf := float32(math.Inf(-1))
 				x := newScoreBlock(rng, n, all, rows)
 				before := append([]float32(nil), x.data...)
-				old := func(r, i int) float64 { return float64(before[16+r*x.lead+i]) }
+				old := func(r, i int) float64 { return float64(before[16+r*x.ld+i]) }
 				top, sum, numbers := []float32{-9, 5, inf}, make([]float32, rows), []float32{0.75, 1.5}
-				weigh(x.at(), 4*x.lead, n, all, rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&numbers[0]))
+				weigh(x.at(), 4*x.ld, n, all, rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&numbers[0]))
 				x.guarded(t, all)
 				for r := range rows {
 					most, total := []float64{-9, 5, math.Inf(-1)}[r], 0.
@@ -128,7 +128,7 @@ func TestScores(t *testing.T) {
 				dx := append([]float32(nil), d.data...)
 				// Nothing is above the largest, which the second row's is not.
 				top, inverse, mean := []float32{4, 1, 0}, []float32{0.5, 0.25, 0}, []float32{0.5, -2, 1}
-				slopes(x.at(), d.at(), 4*x.lead, n, all, rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&numbers[0]))
+				slopes(x.at(), d.at(), 4*x.ld, n, all, rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&numbers[0]))
 				x.guarded(t, all)
 				d.guarded(t, all)
 				for r := range rows {
@@ -138,7 +138,7 @@ func TestScores(t *testing.T) {
 						if i < n {
 							want, off = power(0.75 * min(0, old(r, i)-float64(top[r])))
 							want, off = want*float64(inverse[r]), off*float64(inverse[r])
-							slope = want * (1.5*float64(dx[16+r*d.lead+i]) - float64(mean[r]))
+							slope = want * (1.5*float64(dx[16+r*d.ld+i]) - float64(mean[r]))
 						}
 						near("a weight again", w[i], want, off)
 						near("a slope", g[i], slope, 2*rel*math.Abs(slope)+off*math.Abs(slope/max(want, 1e-30))+want*0x1p-20)
@@ -151,11 +151,11 @@ func TestScores(t *testing.T) {
 				for i := range flags {
 					flags[i] = byte(rng.IntN(3))
 				}
-				choose(x.at(), unsafe.Pointer(&flags[0]), 4*x.lead, step, n, rows, float32(math.Inf(-1)))
+				choose(x.at(), unsafe.Pointer(&flags[0]), 4*x.ld, step, n, rows, float32(math.Inf(-1)))
 				x.guarded(t, n)
 				for r := range rows {
 					was := x.weights(r, n, half)
-					y := &scoreBlock{data: before, lead: x.lead, n: n, rows: rows}
+					y := &scoreBlock{data: before, ld: x.ld, n: n, rows: rows}
 					for i, v := range y.weights(r, n, half) {
 						if flags[r*step+i] == 0 {
 							v = math.Inf(-1)
@@ -176,9 +176,9 @@ func TestScores(t *testing.T) {
 // is no more than that.
 func TestScoresFar(t *testing.T) {
 	forEachSet(t, func(t *testing.T, s *Set) {
-		const n, all, lead = 40, 48, 64
+		const n, all, ld = 40, 48, 64
 		compute := func(far float32) (weights, slopes []float32, sum float32) {
-			x, d := make([]float32, lead), make([]float32, lead)
+			x, d := make([]float32, ld), make([]float32, ld)
 			for i := range n {
 				x[i], d[i] = far-float32(i%9)*0x1p6, float32(i)
 			}
@@ -192,8 +192,8 @@ func TestScoresFar(t *testing.T) {
 				return x[:n], y[:n], sum
 			}
 			top, inverse, mean, numbers := float32(math.Inf(-1)), float32(1), float32(0), []float32{0.01, 1}
-			s.Weigh(unsafe.Pointer(&x[0]), 4*lead, n, all, 1, unsafe.Pointer(&top), unsafe.Pointer(&sum), unsafe.Pointer(&numbers[0]))
-			s.Slopes(unsafe.Pointer(&y[0]), unsafe.Pointer(&d[0]), 4*lead, n, all, 1, unsafe.Pointer(&top), unsafe.Pointer(&inverse), unsafe.Pointer(&mean), unsafe.Pointer(&numbers[0]))
+			s.Weigh(unsafe.Pointer(&x[0]), 4*ld, n, all, 1, unsafe.Pointer(&top), unsafe.Pointer(&sum), unsafe.Pointer(&numbers[0]))
+			s.Slopes(unsafe.Pointer(&y[0]), unsafe.Pointer(&d[0]), 4*ld, n, all, 1, unsafe.Pointer(&top), unsafe.Pointer(&inverse), unsafe.Pointer(&mean), unsafe.Pointer(&numbers[0]))
 			if top != far {
 				t.Errorf("the largest is %v, want %v", top, far)
 			}
@@ -214,9 +214,9 @@ func TestScoresFar(t *testing.T) {
 
 // weighNothing: rows of -∞ have weights of 0, a NaN reaches the sum, and the
 // largest so far stays.
-func weighNothing(t *testing.T, weigh func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer), half bool) {
+func weighNothing(t *testing.T, weigh func(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer), half bool) {
 	const n = 20
-	x := &scoreBlock{data: make([]float32, 16+3*40), lead: 40, n: n, rows: 3}
+	x := &scoreBlock{data: make([]float32, 16+3*40), ld: 40, n: n, rows: 3}
 	for r := range 3 {
 		for i := range n {
 			x.row(r)[i] = float32(math.Inf(-1))
@@ -224,7 +224,7 @@ func weighNothing(t *testing.T, weigh func(x unsafe.Pointer, lead, n, all, rows 
 	}
 	x.row(2)[7] = float32(math.NaN())
 	top, sum, numbers := []float32{float32(math.Inf(-1)), 2, 3}, make([]float32, 3), []float32{1}
-	weigh(x.at(), 4*x.lead, n, 32, 3, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&numbers[0]))
+	weigh(x.at(), 4*x.ld, n, 32, 3, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&numbers[0]))
 	if !math.IsInf(float64(top[0]), -1) || top[1] != 2 || sum[0] != 0 || sum[1] != 0 || sum[2] == sum[2] {
 		t.Errorf("half %v: of nothing, the largest are %v and the sums %v", half, top, sum)
 	}
@@ -248,11 +248,11 @@ func TestScoreRows(t *testing.T) {
 		type of struct {
 			dtype         dtype.DType
 			scale, around RowScale
-			dot           func(dst, x, y unsafe.Pointer, lead, n, rows int)
+			dot           func(dst, x, y unsafe.Pointer, ld, n, rows int)
 		}
 		types := []of{
-			{dtype.Float32, s.RowScales.F32, s.RowScalesAround.F32, s.DotRows}, {dtype.Float16, s.RowScales.F16, s.RowScalesAround.F16, s.DotRowsF16},
-			{dtype.BFloat16, s.RowScales.BF16, s.RowScalesAround.BF16, s.DotRowsBF16},
+			{dtype.Float32, s.RowScales.F32, s.RowScalesNT.F32, s.DotRows}, {dtype.Float16, s.RowScales.F16, s.RowScalesNT.F16, s.DotRowsF16},
+			{dtype.BFloat16, s.RowScales.BF16, s.RowScalesNT.BF16, s.DotRowsBF16},
 		}
 		for _, c := range types {
 			size := c.dtype.Size()
@@ -271,7 +271,7 @@ func TestScoreRows(t *testing.T) {
 					if around := n*size%Line == 0; !around {
 						scale = c.scale
 					}
-					scale(unsafe.Pointer(&dst[Line]), x.at(), to, 4*x.lead, n, rows, unsafe.Pointer(&by[0]), 8)
+					scale(unsafe.Pointer(&dst[Line]), x.at(), to, 4*x.ld, n, rows, unsafe.Pointer(&by[0]), 8)
 					s.Fence()
 					got := make([]float64, n)
 					for r := range rows {
@@ -289,9 +289,9 @@ func TestScoreRows(t *testing.T) {
 					}
 				}
 
-				lead := 2 * (n*size + 6)
-				a, b, dst := make([]byte, rows*lead), make([]byte, rows*lead), make([]float32, rows+1)
-				va, vb := make([]float64, rows*lead/size), make([]float64, rows*lead/size)
+				ld := 2 * (n*size + 6)
+				a, b, dst := make([]byte, rows*ld), make([]byte, rows*ld), make([]float32, rows+1)
+				va, vb := make([]float64, rows*ld/size), make([]float64, rows*ld/size)
 				for _, v := range []struct {
 					data []byte
 					x    []float64
@@ -302,12 +302,12 @@ func TestScoreRows(t *testing.T) {
 					dtype.FromF64(v.data, v.x, c.dtype)
 					dtype.ToF64(v.x, v.data, c.dtype)
 				}
-				c.dot(unsafe.Pointer(&dst[0]), unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), lead, n, rows)
+				c.dot(unsafe.Pointer(&dst[0]), unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), ld, n, rows)
 				for r, got := range dst {
 					want := 0.
 					for i := range n {
 						if r < rows {
-							want += va[r*lead/size+i] * vb[r*lead/size+i]
+							want += va[r*ld/size+i] * vb[r*ld/size+i]
 						}
 					}
 					if math.Abs(float64(got)-want) > float64(n)*0x1p-23 {
@@ -315,13 +315,13 @@ func TestScoreRows(t *testing.T) {
 					}
 				}
 
-				copied := make([]byte, rows*(lead+8))
-				s.CopyRows(unsafe.Pointer(&copied[0]), unsafe.Pointer(&a[0]), lead+8, lead, n*size, rows)
+				copied := make([]byte, rows*(ld+8))
+				s.CopyRows(unsafe.Pointer(&copied[0]), unsafe.Pointer(&a[0]), ld+8, ld, n*size, rows)
 				for r := range rows {
-					for i, v := range copied[r*(lead+8) : (r+1)*(lead+8)] {
+					for i, v := range copied[r*(ld+8) : (r+1)*(ld+8)] {
 						want := byte(0)
 						if i < n*size {
-							want = a[r*lead+i]
+							want = a[r*ld+i]
 						}
 						if v != want {
 							t.Fatalf("%sbyte %d of row %d is %d when copied, want %d", what, i, r, v, want)

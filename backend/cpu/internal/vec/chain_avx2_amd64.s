@@ -240,7 +240,7 @@ done:
 	VZEROUPPER
 	RET
 
-// ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v.
+// ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_STEP \
 	VSQRTPS Y2, Y2; \
 	VADDPS Y13, Y2, Y2; \
@@ -248,7 +248,7 @@ done:
 	VDIVPS Y2, Y1, Y1; \
 	VSUBPS Y1, Y0, Y0
 
-// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v
+// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v
 // func rootStepAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepAVX2(SB), NOSPLIT, $320-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
@@ -273,7 +273,7 @@ done:
 	VZEROUPPER
 	RET
 
-// ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v.
+// ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_INSIDE_STEP \
 	VADDPS Y13, Y2, Y2; \
 	VSQRTPS Y2, Y2; \
@@ -281,7 +281,7 @@ done:
 	VDIVPS Y2, Y1, Y1; \
 	VSUBPS Y1, Y0, Y0
 
-// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v
+// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v
 // func rootStepInsideAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepInsideAVX2(SB), NOSPLIT, $320-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T

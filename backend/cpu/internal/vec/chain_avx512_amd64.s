@@ -233,7 +233,7 @@ done:
 	VZEROUPPER
 	RET
 
-// ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v.
+// ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_STEP \
 	VSQRTPS Z2, Z2; \
 	VADDPS Z13, Z2, Z2; \
@@ -241,7 +241,7 @@ done:
 	VDIVPS Z2, Z1, Z1; \
 	VSUBPS Z1, Z0, Z0
 
-// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v
+// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v
 // func rootStepAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepAVX512(SB), NOSPLIT, $0-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
@@ -266,7 +266,7 @@ done:
 	VZEROUPPER
 	RET
 
-// ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v.
+// ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_INSIDE_STEP \
 	VADDPS Z13, Z2, Z2; \
 	VSQRTPS Z2, Z2; \
@@ -274,7 +274,7 @@ done:
 	VDIVPS Z2, Z1, Z1; \
 	VSUBPS Z1, Z0, Z0
 
-// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v
+// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v
 // func rootStepInsideAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepInsideAVX512(SB), NOSPLIT, $0-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T

@@ -352,7 +352,7 @@ TEXT ·subScaledNEON(SB), NOSPLIT, $0-40
 done:
 	RET
 
-// ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v.
+// ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_STEP \
 	FSQRT_S4(2, 2); \
 	FADD_S4(13, 2, 2); \
@@ -371,7 +371,7 @@ done:
 	ADD $(4*n), R6; \
 	ADD $(4*n), R7
 
-// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v
+// rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v
 // func rootStepNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepNEON(SB), NOSPLIT, $0-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
@@ -401,7 +401,7 @@ loop:
 done:
 	RET
 
-// ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v.
+// ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_INSIDE_STEP \
 	FADD_S4(13, 2, 2); \
 	FSQRT_S4(2, 2); \
@@ -409,7 +409,7 @@ done:
 	FDIV_S4(2, 1, 1); \
 	FSUB_S4(1, 0, 0)
 
-// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v
+// rootStepInside: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v
 // func rootStepInsideNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepInsideNEON(SB), NOSPLIT, $0-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T

@@ -7,7 +7,7 @@
 #define BEGIN_EXP2_SUM \
 	MOVQ dst+0(FP), DI; \
 	MOVQ x+8(FP), SI; \
-	MOVQ ahead+16(FP), DX; \
+	MOVQ prefetch+16(FP), DX; \
 	MOVQ s+24(FP), R12; \
 	MOVQ n+32(FP), CX; \
 	VBROADCASTSS (R12), Y8; \
@@ -27,7 +27,7 @@
 #define BEGIN_PRODUCTS \
 	MOVQ x+0(FP), DI; \
 	MOVQ y+8(FP), SI; \
-	MOVQ ahead+16(FP), DX; \
+	MOVQ prefetch+16(FP), DX; \
 	MOVQ s+24(FP), R12; \
 	MOVQ n+32(FP), CX; \
 	ZERO_SUMS_1
@@ -55,7 +55,7 @@
 	MOVQ x+8(FP), SI; \
 	MOVQ gain+16(FP), DX; \
 	MOVQ shift+24(FP), R8; \
-	MOVQ ahead+32(FP), R9; \
+	MOVQ prefetch+32(FP), R9; \
 	MOVQ s+40(FP), R12; \
 	MOVQ n+48(FP), CX; \
 	VBROADCASTSS (R12), Y4; \
@@ -69,7 +69,7 @@
 	MOVQ x+24(FP), R8; \
 	MOVQ grad+32(FP), R9; \
 	MOVQ gain+40(FP), R10; \
-	MOVQ ahead+48(FP), R11; \
+	MOVQ prefetch+48(FP), R11; \
 	MOVQ s+56(FP), R12; \
 	MOVQ n+64(FP), CX; \
 	VBROADCASTSS (R12), Y12; \
@@ -81,7 +81,7 @@
 	MOVQ dst+0(FP), DI; \
 	MOVQ x+8(FP), SI; \
 	MOVQ gained+16(FP), DX; \
-	MOVQ ahead+24(FP), R8; \
+	MOVQ prefetch+24(FP), R8; \
 	MOVQ s+32(FP), R12; \
 	MOVQ n+40(FP), CX; \
 	VBROADCASTSS (R12), Y4; \
@@ -94,7 +94,7 @@
 	MOVQ dst+0(FP), DI; \
 	MOVQ y+8(FP), SI; \
 	MOVQ grad+16(FP), DX; \
-	MOVQ ahead+24(FP), R8; \
+	MOVQ prefetch+24(FP), R8; \
 	MOVQ s+32(FP), R12; \
 	MOVQ n+40(FP), CX; \
 	VBROADCASTSS (R12), Y4
@@ -141,7 +141,7 @@ many: \
 	VMULPS Y3, Y0, Y0; \
 	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
 
-// EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP_PREFETCH(off, sum) \
 	PREFETCHT0 off(DX)(AX*4); \
 	VMOVUPS off(SI)(AX*4), Y0; \
@@ -150,7 +150,7 @@ many: \
 	VADDPS Y0, sum, sum; \
 	VMOVUPS Y0, off(DI)(AX*4)
 
-// EXP2_SUM_STEP is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_STEP is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP(off, sum) \
 	VMOVUPS off(SI)(AX*4), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
@@ -180,8 +180,8 @@ done:
 	ACROSS_ADD(sum, Y0); \
 	VMOVSS v4, off(R12)
 
-// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumAVX2(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumAVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	LOOP_OF_FOUR
@@ -196,7 +196,7 @@ TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP_PREFETCH \
 	PREFETCHT0 (DX)(AX*2); \
 	VCVTPH2PS (SI)(AX*2), Y0; \
@@ -205,7 +205,7 @@ TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
 	VADDPS Y0, Y4, Y4; \
 	VMOVUPS Y0, (DI)(AX*4)
 
-// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP(off, sum) \
 	VCVTPH2PS off(SI)(AX*2), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
@@ -213,8 +213,8 @@ TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
 	VADDPS Y0, sum, sum; \
 	VMOVUPS Y0, (2*off)(DI)(AX*4)
 
-// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	LOOP_OF_FOUR
@@ -229,7 +229,7 @@ TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// EXP2_SUM_BF16_STEP_PREFETCH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_BF16_STEP_PREFETCH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP_PREFETCH \
 	PREFETCHT0 (DX)(AX*2); \
 	LOAD_BF16((SI)(AX*2), Y0); \
@@ -238,7 +238,7 @@ TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
 	VADDPS Y0, Y4, Y4; \
 	VMOVUPS Y0, (DI)(AX*4)
 
-// EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP(off, sum) \
 	LOAD_BF16(off(SI)(AX*2), Y0); \
 	VFMADD213PS Y9, Y8, Y0; \
@@ -246,8 +246,8 @@ TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
 	VADDPS Y0, sum, sum; \
 	VMOVUPS Y0, (2*off)(DI)(AX*4)
 
-// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumBF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumBF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumBF16AVX2(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	LOOP_OF_FOUR
@@ -386,15 +386,15 @@ TEXT ·keepDeviationsBF16AVX2(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], asking for the same of ahead.
+// PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_STEP_PREFETCH(off, sum) \
 	PREFETCHT0 off(DX)(AX*4); \
 	VMOVUPS off(DI)(AX*4), Y0; \
 	VMOVUPS off(SI)(AX*4), Y1; \
 	VFMADD231PS Y1, Y0, sum
 
-// products: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsAVX2(x, y, ahead, s unsafe.Pointer, n int)
+// products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsAVX2(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsAVX2(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	LOOP_OF_FOUR
@@ -413,14 +413,14 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], asking for the same of ahead.
+// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_F16_STEP(off, sum) \
 	VCVTPH2PS off(DI)(AX*2), Y0; \
 	VCVTPH2PS off(SI)(AX*2), Y1; \
 	VFMADD231PS Y1, Y0, sum
 
-// productsF16: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsF16AVX2(x, y, ahead, s unsafe.Pointer, n int)
+// productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsF16AVX2(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	LOOP_OF_FOUR
@@ -441,14 +441,14 @@ TEXT ·productsF16AVX2(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], asking for the same of ahead.
+// PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_BF16_STEP(off, sum) \
 	LOAD_BF16(off(DI)(AX*2), Y0); \
 	LOAD_BF16(off(SI)(AX*2), Y1); \
 	VFMADD231PS Y1, Y0, sum
 
-// productsBF16: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsBF16AVX2(x, y, ahead, s unsafe.Pointer, n int)
+// productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsBF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsBF16AVX2(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	LOOP_OF_FOUR
@@ -644,14 +644,14 @@ TEXT ·lessRowBF16AVX2(SB), NOSPLIT, $0-32
 	VMOVUPS gain, Y1; \
 	VFMADD213PS shift, Y1, Y0
 
-// NORMALIZE_ROW_STEP_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead.
+// NORMALIZE_ROW_STEP_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R9)(AX*4); \
 	NORMALIZE(off(SI)(AX*4), off(DX)(AX*4), off(R8)(AX*4)); \
 	VMOVUPS Y0, off(DI)(AX*4)
 
-// normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowAVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowAVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowAVX2(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
@@ -667,8 +667,8 @@ TEXT ·normalizeRowAVX2(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowF16AVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowF16AVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowF16AVX2(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
@@ -689,8 +689,8 @@ TEXT ·normalizeRowF16AVX2(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowBF16AVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowBF16AVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
@@ -723,7 +723,7 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	VADDPS Y1, v, v; \
 	VFMADD231PS Y0, Y1, v2
 
-// GRAD_ROW_SUMS_STEP_PREFETCH is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_STEP_PREFETCH is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_STEP_PREFETCH(off, sum, sum1) \
 	PREFETCHT0 off(R11)(AX*4); \
 	VMOVUPS off(R8)(AX*4), Y0; \
@@ -732,7 +732,7 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	VMOVUPS off(R9)(AX*4), Y1; \
 	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
 
-// GRAD_ROW_SUMS_STEP is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_STEP is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_STEP(off, sum, sum1) \
 	VMOVUPS off(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
@@ -740,8 +740,8 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	VMOVUPS off(R9)(AX*4), Y1; \
 	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
 
-// gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsAVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsAVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsAVX2(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	LOOP_OF_FOUR
@@ -757,7 +757,7 @@ TEXT ·gradRowSumsAVX2(SB), NOSPLIT, $0-72
 	VZEROUPPER
 	RET
 
-// GRAD_ROW_SUMS_F16_STEP_PREFETCH is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_F16_STEP_PREFETCH is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP_PREFETCH \
 	PREFETCHT0 (R11)(AX*2); \
 	VMOVUPS (R8)(AX*4), Y0; \
@@ -766,7 +766,7 @@ TEXT ·gradRowSumsAVX2(SB), NOSPLIT, $0-72
 	VCVTPH2PS (R9)(AX*2), Y1; \
 	ADD_GRADS((DI)(AX*4), (SI)(AX*4), (R10)(AX*4), (DX)(AX*4), Y4, Y8)
 
-// GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP(off, off2, sum, sum1) \
 	VMOVUPS off(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
@@ -774,8 +774,8 @@ TEXT ·gradRowSumsAVX2(SB), NOSPLIT, $0-72
 	VCVTPH2PS off2(R9)(AX*2), Y1; \
 	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
 
-// gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsF16AVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsF16AVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsF16AVX2(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	LOOP_OF_FOUR
@@ -791,7 +791,7 @@ TEXT ·gradRowSumsF16AVX2(SB), NOSPLIT, $0-72
 	VZEROUPPER
 	RET
 
-// GRAD_ROW_SUMS_BF16_STEP_PREFETCH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_BF16_STEP_PREFETCH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP_PREFETCH \
 	PREFETCHT0 (R11)(AX*2); \
 	VMOVUPS (R8)(AX*4), Y0; \
@@ -800,7 +800,7 @@ TEXT ·gradRowSumsF16AVX2(SB), NOSPLIT, $0-72
 	LOAD_BF16((R9)(AX*2), Y1); \
 	ADD_GRADS((DI)(AX*4), (SI)(AX*4), (R10)(AX*4), (DX)(AX*4), Y4, Y8)
 
-// GRAD_ROW_SUMS_BF16_STEP is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_BF16_STEP is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP(off, off2, sum, sum1) \
 	VMOVUPS off(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
@@ -808,8 +808,8 @@ TEXT ·gradRowSumsF16AVX2(SB), NOSPLIT, $0-72
 	LOAD_BF16(off2(R9)(AX*2), Y1); \
 	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
 
-// gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsBF16AVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsBF16AVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsBF16AVX2(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	LOOP_OF_FOUR
@@ -832,14 +832,14 @@ TEXT ·gradRowSumsBF16AVX2(SB), NOSPLIT, $0-72
 	VFMADD213PS Y7, Y6, Y0; \
 	VFMADD231PS gained, Y5, Y0
 
-// GRAD_ROW_STEP_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_STEP_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*4); \
 	GRAD_OF_NORMALIZED(off(SI)(AX*4), off(DX)(AX*4)); \
 	VMOVUPS Y0, off(DI)(AX*4)
 
-// gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowAVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowAVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowAVX2(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
@@ -855,14 +855,14 @@ TEXT ·gradRowAVX2(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP(off, off2) \
 	GRAD_OF_NORMALIZED(off(SI)(AX*4), off(DX)(AX*4)); \
 	VCVTPS2PH $0, Y0, X0; \
 	VMOVUPS X0, off2(DI)(AX*2)
 
-// gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowF16AVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowF16AVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowF16AVX2(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
@@ -891,8 +891,8 @@ TEXT ·gradRowF16AVX2(SB), NOSPLIT, $0-48
 	UPPER_HALVES; \
 	VMOVUPS X0, to
 
-// gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowBF16AVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowBF16AVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowBF16AVX2(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
@@ -913,7 +913,7 @@ TEXT ·gradRowBF16AVX2(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_STEP_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_STEP_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*4); \
 	VMOVUPS off(DX)(AX*4), Y0; \
@@ -922,7 +922,7 @@ TEXT ·gradRowBF16AVX2(SB), NOSPLIT, $0-48
 	VMULPS Y1, Y0, Y0; \
 	VMOVUPS Y0, off(DI)(AX*4)
 
-// SOFTMAX_GRAD_ROW_STEP is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_STEP is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP(off) \
 	VMOVUPS off(DX)(AX*4), Y0; \
 	VSUBPS Y4, Y0, Y0; \
@@ -930,8 +930,8 @@ TEXT ·gradRowBF16AVX2(SB), NOSPLIT, $0-48
 	VMULPS Y1, Y0, Y0; \
 	VMOVUPS Y0, off(DI)(AX*4)
 
-// softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowAVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowAVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowAVX2(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR
@@ -945,7 +945,7 @@ TEXT ·softmaxGradRowAVX2(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH \
 	PREFETCHT0 (R8)(AX*2); \
 	VCVTPH2PS (DX)(AX*2), Y0; \
@@ -954,7 +954,7 @@ TEXT ·softmaxGradRowAVX2(SB), NOSPLIT, $0-48
 	VMULPS Y1, Y0, Y0; \
 	STORE_ROW_F16((DI)(AX*2))
 
-// SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP(off) \
 	VCVTPH2PS off(DX)(AX*2), Y0; \
 	VSUBPS Y4, Y0, Y0; \
@@ -962,8 +962,8 @@ TEXT ·softmaxGradRowAVX2(SB), NOSPLIT, $0-48
 	VMULPS Y1, Y0, Y0; \
 	STORE_ROW_F16(off(DI)(AX*2))
 
-// softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowF16AVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowF16AVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowF16AVX2(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR
@@ -977,7 +977,7 @@ TEXT ·softmaxGradRowF16AVX2(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH \
 	PREFETCHT0 (R8)(AX*2); \
 	LOAD_BF16((DX)(AX*2), Y0); \
@@ -986,7 +986,7 @@ TEXT ·softmaxGradRowF16AVX2(SB), NOSPLIT, $0-48
 	VMULPS Y1, Y0, Y0; \
 	STORE_ROW_BF16((DI)(AX*2))
 
-// SOFTMAX_GRAD_ROW_BF16_STEP is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_BF16_STEP is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP(off) \
 	LOAD_BF16(off(DX)(AX*2), Y0); \
 	VSUBPS Y4, Y0, Y0; \
@@ -994,8 +994,8 @@ TEXT ·softmaxGradRowF16AVX2(SB), NOSPLIT, $0-48
 	VMULPS Y1, Y0, Y0; \
 	STORE_ROW_BF16(off(DI)(AX*2))
 
-// softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowBF16AVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowBF16AVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowBF16AVX2(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR

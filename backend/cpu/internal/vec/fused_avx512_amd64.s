@@ -7,7 +7,7 @@
 #define BEGIN_EXP2_SUM \
 	MOVQ dst+0(FP), DI; \
 	MOVQ x+8(FP), SI; \
-	MOVQ ahead+16(FP), DX; \
+	MOVQ prefetch+16(FP), DX; \
 	MOVQ s+24(FP), R12; \
 	MOVQ n+32(FP), CX; \
 	VBROADCASTSS (R12), Z8; \
@@ -21,7 +21,7 @@
 	MOVQ e+16(FP), DX; \
 	MOVQ x+24(FP), R8; \
 	MOVQ next+32(FP), R9; \
-	MOVQ ahead+40(FP), R10; \
+	MOVQ prefetch+40(FP), R10; \
 	MOVQ s+48(FP), R12; \
 	MOVQ n+56(FP), CX; \
 	VBROADCASTSS (R12), Z8; \
@@ -42,7 +42,7 @@
 #define BEGIN_PRODUCTS \
 	MOVQ x+0(FP), DI; \
 	MOVQ y+8(FP), SI; \
-	MOVQ ahead+16(FP), DX; \
+	MOVQ prefetch+16(FP), DX; \
 	MOVQ s+24(FP), R12; \
 	MOVQ n+32(FP), CX; \
 	ZERO_SUMS_1
@@ -70,7 +70,7 @@
 	MOVQ x+8(FP), SI; \
 	MOVQ gain+16(FP), DX; \
 	MOVQ shift+24(FP), R8; \
-	MOVQ ahead+32(FP), R9; \
+	MOVQ prefetch+32(FP), R9; \
 	MOVQ s+40(FP), R12; \
 	MOVQ n+48(FP), CX; \
 	VBROADCASTSS (R12), Z4; \
@@ -84,7 +84,7 @@
 	MOVQ shift+24(FP), R8; \
 	MOVQ kept+32(FP), R9; \
 	MOVQ next+40(FP), R10; \
-	MOVQ ahead+48(FP), R11; \
+	MOVQ prefetch+48(FP), R11; \
 	MOVQ s+56(FP), R12; \
 	MOVQ n+64(FP), CX; \
 	VBROADCASTSS (R12), Z12; \
@@ -100,7 +100,7 @@
 	MOVQ x+24(FP), R8; \
 	MOVQ grad+32(FP), R9; \
 	MOVQ gain+40(FP), R10; \
-	MOVQ ahead+48(FP), R11; \
+	MOVQ prefetch+48(FP), R11; \
 	MOVQ s+56(FP), R12; \
 	MOVQ n+64(FP), CX; \
 	VBROADCASTSS (R12), Z12; \
@@ -112,7 +112,7 @@
 	MOVQ dst+0(FP), DI; \
 	MOVQ x+8(FP), SI; \
 	MOVQ gained+16(FP), DX; \
-	MOVQ ahead+24(FP), R8; \
+	MOVQ prefetch+24(FP), R8; \
 	MOVQ s+32(FP), R12; \
 	MOVQ n+40(FP), CX; \
 	VBROADCASTSS (R12), Z4; \
@@ -125,7 +125,7 @@
 	MOVQ dst+0(FP), DI; \
 	MOVQ y+8(FP), SI; \
 	MOVQ grad+16(FP), DX; \
-	MOVQ ahead+24(FP), R8; \
+	MOVQ prefetch+24(FP), R8; \
 	MOVQ s+32(FP), R12; \
 	MOVQ n+40(FP), CX; \
 	VBROADCASTSS (R12), Z4
@@ -158,7 +158,7 @@ many: \
 	VFMADD213PS.BCST fused<>+24(SB), Z1, Z2; \
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 
-// EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP_PREFETCH(off, sum) \
 	PREFETCHT0 off(DX)(AX*4); \
 	VMOVUPS off(SI)(AX*4), Z0; \
@@ -189,8 +189,8 @@ done:
 	ACROSS_ADD(sum, Z0); \
 	VMOVSS v4, off(R12)
 
-// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumAVX512(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumAVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	LOOP_OF_FOUR
@@ -205,7 +205,7 @@ TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP_PREFETCH(off, sum) \
 	PREFETCHT0 off(DX)(AX*2); \
 	VCVTPH2PS off(SI)(AX*2), Z0; \
@@ -214,7 +214,7 @@ TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-40
 	VADDPS Z0, sum, sum; \
 	VMOVUPS Z0, (2*off)(DI)(AX*4)
 
-// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP(off, sum) \
 	VCVTPH2PS off(SI)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -222,8 +222,8 @@ TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-40
 	VADDPS Z0, sum, sum; \
 	VMOVUPS Z0, (2*off)(DI)(AX*4)
 
-// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumF16AVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	LOOP_OF_FOUR
@@ -245,7 +245,7 @@ TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	MOVL $0xaaaaaaaa, R13; \
 	KMOVD R13, K6
 
-// EXP2_SUM_BF16_STEP_PREFETCH_LOW is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_BF16_STEP_PREFETCH_LOW is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP_PREFETCH_LOW(off, sum) \
 	PREFETCHT0 off(DX)(AX*2); \
 	VPERMW.Z off(SI)(AX*2), Z29, K6, Z0; \
@@ -254,7 +254,7 @@ TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	VADDPS Z0, sum, sum; \
 	VMOVUPS Z0, (2*off)(DI)(AX*4)
 
-// EXP2_SUM_BF16_STEP_HIGH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_BF16_STEP_HIGH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP_HIGH(off, sum, off2) \
 	VPERMW.Z off(SI)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -262,8 +262,8 @@ TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	VADDPS Z0, sum, sum; \
 	VMOVUPS Z0, off2(DI)(AX*4)
 
-// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumBF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumBF16AVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumBF16AVX512(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	LOAD_SPREAD
@@ -328,7 +328,7 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	MOVL $65535, R13; \
 	KMOVD R13, K5
 
-// EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW(off, v, v2, sum) \
 	PREFETCHT0 off(R10)(AX*2); \
 	VPMAXSW off(R9)(AX*2), v, v; \
@@ -341,7 +341,7 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
 
-// EXP2_SUM_SCALE_F16_STEP_HIGH is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_F16_STEP_HIGH is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_HIGH(off, sum) \
 	VCVTPH2PS off(R8)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -379,8 +379,8 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	XORL $32768, BX; \
 	MOVWLZX BX, BX
 
-// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumScaleF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+// exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumScaleF16AVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	BEGIN_TOPS
@@ -409,7 +409,7 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	VZEROUPPER
 	RET
 
-// EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW(off, v, v2, sum) \
 	PREFETCHT0 off(R10)(AX*2); \
 	VPMAXSW off(R9)(AX*2), v, v; \
@@ -422,7 +422,7 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
 
-// EXP2_SUM_SCALE_F16_STEP_NT_HIGH is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_F16_STEP_NT_HIGH is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_NT_HIGH(off, sum) \
 	VCVTPH2PS off(R8)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -432,9 +432,9 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
 
-// exp2SumScaleF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func exp2SumScaleF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleF16AroundAVX512(SB), NOSPLIT, $0-64
+// exp2SumScaleF16NT: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func exp2SumScaleF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleF16NTAVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	BEGIN_TOPS
 	LOOP_OF_FOUR
@@ -477,7 +477,7 @@ TEXT ·exp2SumScaleF16AroundAVX512(SB), NOSPLIT, $0-64
 	VPERMW Z0, Z31, Z0; \
 	VMOVUPS Y0, to
 
-// EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW(off, v, v2, sum) \
 	PREFETCHT0 off(R10)(AX*2); \
 	VPMAXSW off(R9)(AX*2), v, v; \
@@ -490,7 +490,7 @@ TEXT ·exp2SumScaleF16AroundAVX512(SB), NOSPLIT, $0-64
 	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16(off(DI)(AX*2))
 
-// EXP2_SUM_SCALE_BF16_STEP_HIGH is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_BF16_STEP_HIGH is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_HIGH(off, sum, off2) \
 	VPERMW.Z off(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -500,8 +500,8 @@ TEXT ·exp2SumScaleF16AroundAVX512(SB), NOSPLIT, $0-64
 	VMULPS off2(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16((off+32)(DI)(AX*2))
 
-// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumScaleBF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+// exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumScaleBF16AVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
@@ -538,7 +538,7 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	VPERMW Z0, Z31, Z0; \
 	VMOVNTPS Y0, to
 
-// EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW(off, v, v2, sum) \
 	PREFETCHT0 off(R10)(AX*2); \
 	VPMAXSW off(R9)(AX*2), v, v; \
@@ -551,7 +551,7 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_NT(off(DI)(AX*2))
 
-// EXP2_SUM_SCALE_BF16_STEP_NT_HIGH is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_BF16_STEP_NT_HIGH is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_BF16_STEP_NT_HIGH(off, sum, off2) \
 	VPERMW.Z off(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -561,9 +561,9 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	VMULPS off2(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_NT((off+32)(DI)(AX*2))
 
-// exp2SumScaleBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func exp2SumScaleBF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleBF16AroundAVX512(SB), NOSPLIT, $0-64
+// exp2SumScaleBF16NT: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func exp2SumScaleBF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleBF16NTAVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
@@ -598,7 +598,7 @@ TEXT ·exp2SumScaleBF16AroundAVX512(SB), NOSPLIT, $0-64
 	VCVTNEPS2BF16(0, 0); \
 	VMOVUPS Y0, to
 
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW(off, v, v2, sum) \
 	PREFETCHT0 off(R10)(AX*2); \
 	VPMAXSW off(R9)(AX*2), v, v; \
@@ -611,7 +611,7 @@ TEXT ·exp2SumScaleBF16AroundAVX512(SB), NOSPLIT, $0-64
 	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_CONVERT(off(DI)(AX*2))
 
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH(off, sum, off2) \
 	VPERMW.Z off(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -621,8 +621,8 @@ TEXT ·exp2SumScaleBF16AroundAVX512(SB), NOSPLIT, $0-64
 	VMULPS off2(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_CONVERT((off+32)(DI)(AX*2))
 
-// exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumScaleConvertBF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+// exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumScaleConvertBF16AVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	LOAD_SPREAD
@@ -657,7 +657,7 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	VCVTNEPS2BF16(0, 0); \
 	VMOVNTPS Y0, to
 
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW(off, v, v2, sum) \
 	PREFETCHT0 off(R10)(AX*2); \
 	VPMAXSW off(R9)(AX*2), v, v; \
@@ -670,7 +670,7 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_CONVERT_NT(off(DI)(AX*2))
 
-// EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead.
+// EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH(off, sum, off2) \
 	VPERMW.Z off(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
@@ -680,9 +680,9 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	VMULPS off2(SI)(AX*4), Z10, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((off+32)(DI)(AX*2))
 
-// exp2SumScaleConvertBF16Around: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func exp2SumScaleConvertBF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
-TEXT ·exp2SumScaleConvertBF16AroundAVX512(SB), NOSPLIT, $0-64
+// exp2SumScaleConvertBF16NT: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func exp2SumScaleConvertBF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
+TEXT ·exp2SumScaleConvertBF16NTAVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	LOAD_SPREAD
 	BEGIN_TOPS
@@ -805,15 +805,15 @@ TEXT ·keepDeviationsBF16AVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], asking for the same of ahead.
+// PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_STEP_PREFETCH(off, sum) \
 	PREFETCHT0 off(DX)(AX*4); \
 	VMOVUPS off(DI)(AX*4), Z0; \
 	VMOVUPS off(SI)(AX*4), Z1; \
 	VFMADD231PS Z1, Z0, sum
 
-// products: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsAVX512(x, y, ahead, s unsafe.Pointer, n int)
+// products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsAVX512(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsAVX512(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	LOOP_OF_FOUR
@@ -828,15 +828,15 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// PRODUCTS_F16_STEP_PREFETCH is a vector of productsF16: s[0] = Σ x[i]*y[i], asking for the same of ahead.
+// PRODUCTS_F16_STEP_PREFETCH is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_F16_STEP_PREFETCH(off, sum) \
 	PREFETCHT0 off(DX)(AX*2); \
 	VCVTPH2PS off(DI)(AX*2), Z0; \
 	VCVTPH2PS off(SI)(AX*2), Z1; \
 	VFMADD231PS Z1, Z0, sum
 
-// productsF16: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsF16AVX512(x, y, ahead, s unsafe.Pointer, n int)
+// productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsF16AVX512(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsF16AVX512(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	LOOP_OF_FOUR
@@ -855,8 +855,8 @@ TEXT ·productsF16AVX512(SB), NOSPLIT, $0-40
 	VZEROUPPER
 	RET
 
-// productsBF16: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsBF16AVX512(x, y, ahead, s unsafe.Pointer, n int)
+// productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsBF16AVX512(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsBF16AVX512(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	LOAD_SPREAD
@@ -910,9 +910,9 @@ TEXT ·scaleRowAVX512(SB), NOSPLIT, $0-32
 	VMULPS off(SI)(AX*4), Z4, Z0; \
 	VMOVNTPS Z0, off(DI)(AX*4)
 
-// scaleRowAround: dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func scaleRowAroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·scaleRowAroundAVX512(SB), NOSPLIT, $0-32
+// scaleRowNT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func scaleRowNTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·scaleRowNTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	LOOP_OF_FOUR
 	SCALE_ROW_STEP_NT(0)
@@ -950,9 +950,9 @@ TEXT ·scaleRowF16AVX512(SB), NOSPLIT, $0-32
 	VMULPS off(SI)(AX*4), Z4, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, off2(DI)(AX*2))
 
-// scaleRowF16Around: dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func scaleRowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·scaleRowF16AroundAVX512(SB), NOSPLIT, $0-32
+// scaleRowF16NT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func scaleRowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·scaleRowF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	LOOP_OF_FOUR
 	SCALE_ROW_F16_STEP_NT(0, 0)
@@ -987,9 +987,9 @@ TEXT ·scaleRowBF16AVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// scaleRowBF16Around: dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func scaleRowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·scaleRowBF16AroundAVX512(SB), NOSPLIT, $0-32
+// scaleRowBF16NT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func scaleRowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·scaleRowBF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
@@ -1030,9 +1030,9 @@ TEXT ·scaleRowConvertBF16AVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// scaleRowConvertBF16Around: dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func scaleRowConvertBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·scaleRowConvertBF16AroundAVX512(SB), NOSPLIT, $0-32
+// scaleRowConvertBF16NT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func scaleRowConvertBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·scaleRowConvertBF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	LOAD_SPREAD
 	LOOP_OF_FOUR
@@ -1056,9 +1056,9 @@ TEXT ·scaleRowConvertBF16AroundAVX512(SB), NOSPLIT, $0-32
 	VMOVUPS off(SI)(AX*4), Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, off2(DI)(AX*2))
 
-// narrowF16Around: dst[i] = x[i], rounded, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func narrowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·narrowF16AroundAVX512(SB), NOSPLIT, $0-32
+// narrowF16NT: dst[i] = x[i], rounded, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func narrowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·narrowF16NTAVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ s+16(FP), R12
@@ -1074,9 +1074,9 @@ TEXT ·narrowF16AroundAVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// narrowBF16Around: dst[i] = x[i], rounded, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func narrowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·narrowBF16AroundAVX512(SB), NOSPLIT, $0-32
+// narrowBF16NT: dst[i] = x[i], rounded, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func narrowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·narrowBF16NTAVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ s+16(FP), R12
@@ -1129,9 +1129,9 @@ TEXT ·cutBF16AVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// cutBF16Around: dst[i] = x[i], which is of the type, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func cutBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·cutBF16AroundAVX512(SB), NOSPLIT, $0-32
+// cutBF16NT: dst[i] = x[i], which is of the type, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func cutBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·cutBF16NTAVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ s+16(FP), R12
@@ -1188,9 +1188,9 @@ TEXT ·lessRowAVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z5, Z0, Z0; \
 	VMOVNTPS Z0, off(DI)(AX*4)
 
-// lessRowAround: dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func lessRowAroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·lessRowAroundAVX512(SB), NOSPLIT, $0-32
+// lessRowNT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func lessRowNTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·lessRowNTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	LOOP_OF_FOUR
 	LESS_ROW_STEP_NT(0)
@@ -1232,9 +1232,9 @@ TEXT ·lessRowF16AVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z5, Z0, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
 
-// lessRowF16Around: dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func lessRowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·lessRowF16AroundAVX512(SB), NOSPLIT, $0-32
+// lessRowF16NT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func lessRowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·lessRowF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	LOOP_OF_FOUR
 	LESS_ROW_F16_STEP_NT(0)
@@ -1279,9 +1279,9 @@ TEXT ·lessRowBF16AVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// lessRowBF16Around: dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func lessRowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·lessRowBF16AroundAVX512(SB), NOSPLIT, $0-32
+// lessRowBF16NT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func lessRowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·lessRowBF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
@@ -1342,9 +1342,9 @@ TEXT ·lessRowConvertBF16AVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// lessRowConvertBF16Around: dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func lessRowConvertBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
-TEXT ·lessRowConvertBF16AroundAVX512(SB), NOSPLIT, $0-32
+// lessRowConvertBF16NT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func lessRowConvertBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
+TEXT ·lessRowConvertBF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	LOAD_SPREAD
 	LOOP_OF_FOUR
@@ -1381,14 +1381,14 @@ TEXT ·lessRowConvertBF16AroundAVX512(SB), NOSPLIT, $0-32
 	VMOVUPS gain, Z1; \
 	VFMADD213PS shift, Z1, Z0
 
-// NORMALIZE_ROW_STEP_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead.
+// NORMALIZE_ROW_STEP_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R9)(AX*4); \
 	NORMALIZE(off(SI)(AX*4), Z4, Z5, off(DX)(AX*4), off(R8)(AX*4)); \
 	VMOVUPS Z0, off(DI)(AX*4)
 
-// normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
@@ -1402,15 +1402,15 @@ TEXT ·normalizeRowAVX512(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// NORMALIZE_ROW_STEP_NT_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead.
+// NORMALIZE_ROW_STEP_NT_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_STEP_NT_PREFETCH(off) \
 	PREFETCHT0 off(R9)(AX*4); \
 	NORMALIZE(off(SI)(AX*4), Z4, Z5, off(DX)(AX*4), off(R8)(AX*4)); \
 	VMOVNTPS Z0, off(DI)(AX*4)
 
-// normalizeRowAround: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func normalizeRowAroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-TEXT ·normalizeRowAroundAVX512(SB), NOSPLIT, $0-56
+// normalizeRowNT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func normalizeRowNTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+TEXT ·normalizeRowNTAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
 	NORMALIZE_ROW_STEP_NT_PREFETCH(0)
@@ -1423,14 +1423,14 @@ TEXT ·normalizeRowAroundAVX512(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// NORMALIZE_ROW_F16_STEP_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead.
+// NORMALIZE_ROW_F16_STEP_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R9)(AX*2); \
 	NORMALIZE((2*off)(SI)(AX*4), Z4, Z5, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
 	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
 
-// normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowF16AVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
@@ -1446,15 +1446,15 @@ TEXT ·normalizeRowF16AVX512(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// NORMALIZE_ROW_F16_STEP_NT_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead.
+// NORMALIZE_ROW_F16_STEP_NT_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP_NT_PREFETCH(off) \
 	PREFETCHT0 off(R9)(AX*2); \
 	NORMALIZE((2*off)(SI)(AX*4), Z4, Z5, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
 	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
 
-// normalizeRowF16Around: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func normalizeRowF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-TEXT ·normalizeRowF16AroundAVX512(SB), NOSPLIT, $0-56
+// normalizeRowF16NT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func normalizeRowF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+TEXT ·normalizeRowF16NTAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
 	NORMALIZE_ROW_F16_STEP_NT_PREFETCH(0)
@@ -1469,8 +1469,8 @@ TEXT ·normalizeRowF16AroundAVX512(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowBF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowBF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowBF16AVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
@@ -1494,9 +1494,9 @@ TEXT ·normalizeRowBF16AVX512(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// normalizeRowBF16Around: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func normalizeRowBF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-TEXT ·normalizeRowBF16AroundAVX512(SB), NOSPLIT, $0-56
+// normalizeRowBF16NT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func normalizeRowBF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+TEXT ·normalizeRowBF16NTAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
@@ -1519,8 +1519,8 @@ TEXT ·normalizeRowBF16AroundAVX512(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowConvertBF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowConvertBF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowConvertBF16AVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOAD_SPREAD
@@ -1543,9 +1543,9 @@ TEXT ·normalizeRowConvertBF16AVX512(SB), NOSPLIT, $0-56
 	VZEROUPPER
 	RET
 
-// normalizeRowConvertBF16Around: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func normalizeRowConvertBF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-TEXT ·normalizeRowConvertBF16AroundAVX512(SB), NOSPLIT, $0-56
+// normalizeRowConvertBF16NT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func normalizeRowConvertBF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+TEXT ·normalizeRowConvertBF16NTAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOAD_SPREAD
 	LOOP_OF_FOUR
@@ -1585,7 +1585,7 @@ TEXT ·normalizeRowConvertBF16AroundAVX512(SB), NOSPLIT, $0-56
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
-// func normalizeKeepF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+// func normalizeKeepF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeKeepF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	LOOP_OF_FOUR
@@ -1618,9 +1618,9 @@ TEXT ·normalizeKeepF16AVX512(SB), NOSPLIT, $0-72
 	VMOVUPS Z0, off(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
-// normalizeKeepF16Around: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func normalizeKeepF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
-TEXT ·normalizeKeepF16AroundAVX512(SB), NOSPLIT, $0-72
+// normalizeKeepF16NT: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func normalizeKeepF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
+TEXT ·normalizeKeepF16NTAVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	LOOP_OF_FOUR
 	NORMALIZE_KEEP_F16_STEP_NT_PREFETCH(0, Z4, Z8)
@@ -1653,7 +1653,7 @@ TEXT ·normalizeKeepF16AroundAVX512(SB), NOSPLIT, $0-72
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
-// func normalizeKeepBF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+// func normalizeKeepBF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeKeepBF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
@@ -1693,9 +1693,9 @@ TEXT ·normalizeKeepBF16AVX512(SB), NOSPLIT, $0-72
 	VMOVUPS Z0, off(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
-// normalizeKeepBF16Around: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func normalizeKeepBF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
-TEXT ·normalizeKeepBF16AroundAVX512(SB), NOSPLIT, $0-72
+// normalizeKeepBF16NT: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func normalizeKeepBF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
+TEXT ·normalizeKeepBF16NTAVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
@@ -1735,7 +1735,7 @@ TEXT ·normalizeKeepBF16AroundAVX512(SB), NOSPLIT, $0-72
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
-// func normalizeKeepConvertBF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+// func normalizeKeepConvertBF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeKeepConvertBF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	LOAD_SPREAD
@@ -1774,9 +1774,9 @@ TEXT ·normalizeKeepConvertBF16AVX512(SB), NOSPLIT, $0-72
 	VMOVUPS Z0, off(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
-// normalizeKeepConvertBF16Around: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func normalizeKeepConvertBF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
-TEXT ·normalizeKeepConvertBF16AroundAVX512(SB), NOSPLIT, $0-72
+// normalizeKeepConvertBF16NT: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func normalizeKeepConvertBF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
+TEXT ·normalizeKeepConvertBF16NTAVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	LOAD_SPREAD
 	LOOP_OF_FOUR
@@ -1809,7 +1809,7 @@ TEXT ·normalizeKeepConvertBF16AroundAVX512(SB), NOSPLIT, $0-72
 	VADDPS Z1, v, v; \
 	VFMADD231PS Z0, Z1, v2
 
-// GRAD_ROW_SUMS_STEP_PREFETCH is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_STEP_PREFETCH is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_STEP_PREFETCH(off, sum, sum1) \
 	PREFETCHT0 off(R11)(AX*4); \
 	VMOVUPS off(R8)(AX*4), Z0; \
@@ -1818,8 +1818,8 @@ TEXT ·normalizeKeepConvertBF16AroundAVX512(SB), NOSPLIT, $0-72
 	VMOVUPS off(R9)(AX*4), Z1; \
 	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
 
-// gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsAVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsAVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsAVX512(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	LOOP_OF_FOUR
@@ -1835,7 +1835,7 @@ TEXT ·gradRowSumsAVX512(SB), NOSPLIT, $0-72
 	VZEROUPPER
 	RET
 
-// GRAD_ROW_SUMS_F16_STEP_PREFETCH is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_F16_STEP_PREFETCH is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP_PREFETCH(off, sum, sum1) \
 	PREFETCHT0 off(R11)(AX*2); \
 	VMOVUPS (2*off)(R8)(AX*4), Z0; \
@@ -1844,7 +1844,7 @@ TEXT ·gradRowSumsAVX512(SB), NOSPLIT, $0-72
 	VCVTPH2PS off(R9)(AX*2), Z1; \
 	ADD_GRADS((2*off)(DI)(AX*4), (2*off)(SI)(AX*4), (2*off)(R10)(AX*4), (2*off)(DX)(AX*4), sum, sum1)
 
-// GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP(off, off2, sum, sum1) \
 	VMOVUPS off(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
@@ -1852,8 +1852,8 @@ TEXT ·gradRowSumsAVX512(SB), NOSPLIT, $0-72
 	VCVTPH2PS off2(R9)(AX*2), Z1; \
 	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
 
-// gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsF16AVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsF16AVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	LOOP_OF_FOUR
@@ -1869,7 +1869,7 @@ TEXT ·gradRowSumsF16AVX512(SB), NOSPLIT, $0-72
 	VZEROUPPER
 	RET
 
-// GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW(off, sum, sum1) \
 	PREFETCHT0 off(R11)(AX*2); \
 	VMOVUPS (2*off)(R8)(AX*4), Z0; \
@@ -1878,7 +1878,7 @@ TEXT ·gradRowSumsF16AVX512(SB), NOSPLIT, $0-72
 	VPERMW.Z off(R9)(AX*2), Z29, K6, Z1; \
 	ADD_GRADS((2*off)(DI)(AX*4), (2*off)(SI)(AX*4), (2*off)(R10)(AX*4), (2*off)(DX)(AX*4), sum, sum1)
 
-// GRAD_ROW_SUMS_BF16_STEP_HIGH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_BF16_STEP_HIGH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP_HIGH(off, off2, sum, sum1) \
 	VMOVUPS off(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
@@ -1886,8 +1886,8 @@ TEXT ·gradRowSumsF16AVX512(SB), NOSPLIT, $0-72
 	VPERMW.Z off2(R9)(AX*2), Z30, K6, Z1; \
 	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
 
-// gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsBF16AVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsBF16AVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsBF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	LOAD_SPREAD
@@ -1916,14 +1916,14 @@ TEXT ·gradRowSumsBF16AVX512(SB), NOSPLIT, $0-72
 	VFMADD213PS Z7, Z6, Z0; \
 	VFMADD231PS gained, Z5, Z0
 
-// GRAD_ROW_STEP_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_STEP_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*4); \
 	GRAD_OF_NORMALIZED(off(SI)(AX*4), off(DX)(AX*4)); \
 	VMOVUPS Z0, off(DI)(AX*4)
 
-// gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowAVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
@@ -1937,15 +1937,15 @@ TEXT ·gradRowAVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// GRAD_ROW_STEP_NT_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_STEP_NT_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_STEP_NT_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*4); \
 	GRAD_OF_NORMALIZED(off(SI)(AX*4), off(DX)(AX*4)); \
 	VMOVNTPS Z0, off(DI)(AX*4)
 
-// gradRowAround: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func gradRowAroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowAroundAVX512(SB), NOSPLIT, $0-48
+// gradRowNT: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func gradRowNTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+TEXT ·gradRowNTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
 	GRAD_ROW_STEP_NT_PREFETCH(0)
@@ -1958,15 +1958,15 @@ TEXT ·gradRowAroundAVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// GRAD_ROW_F16_STEP_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_F16_STEP_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*2); \
 	GRAD_OF_NORMALIZED((2*off)(SI)(AX*4), (2*off)(DX)(AX*4)); \
 	VCVTPS2PH $0, Z0, Y0; \
 	VMOVUPS Y0, off(DI)(AX*2)
 
-// gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowF16AVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowF16AVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
@@ -1984,16 +1984,16 @@ TEXT ·gradRowF16AVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP_NT_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*2); \
 	GRAD_OF_NORMALIZED((2*off)(SI)(AX*4), (2*off)(DX)(AX*4)); \
 	VCVTPS2PH $0, Z0, Y0; \
 	VMOVNTPS Y0, off(DI)(AX*2)
 
-// gradRowF16Around: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func gradRowF16AroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowF16AroundAVX512(SB), NOSPLIT, $0-48
+// gradRowF16NT: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func gradRowF16NTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+TEXT ·gradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
 	GRAD_ROW_F16_STEP_NT_PREFETCH(0)
@@ -2018,8 +2018,8 @@ TEXT ·gradRowF16AroundAVX512(SB), NOSPLIT, $0-48
 	VPERMW Z0, Z31, Z0; \
 	VMOVUPS Y0, to
 
-// gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowBF16AVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowBF16AVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowBF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
@@ -2051,9 +2051,9 @@ TEXT ·gradRowBF16AVX512(SB), NOSPLIT, $0-48
 	VPERMW Z0, Z31, Z0; \
 	VMOVNTPS Y0, to
 
-// gradRowBF16Around: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func gradRowBF16AroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
-TEXT ·gradRowBF16AroundAVX512(SB), NOSPLIT, $0-48
+// gradRowBF16NT: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func gradRowBF16NTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+TEXT ·gradRowBF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
@@ -2076,7 +2076,7 @@ TEXT ·gradRowBF16AroundAVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_STEP_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_STEP_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*4); \
 	VMOVUPS off(DX)(AX*4), Z0; \
@@ -2085,8 +2085,8 @@ TEXT ·gradRowBF16AroundAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	VMOVUPS Z0, off(DI)(AX*4)
 
-// softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR
@@ -2100,7 +2100,7 @@ TEXT ·softmaxGradRowAVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*4); \
 	VMOVUPS off(DX)(AX*4), Z0; \
@@ -2109,9 +2109,9 @@ TEXT ·softmaxGradRowAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	VMOVNTPS Z0, off(DI)(AX*4)
 
-// softmaxGradRowAround: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func softmaxGradRowAroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
-TEXT ·softmaxGradRowAroundAVX512(SB), NOSPLIT, $0-48
+// softmaxGradRowNT: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func softmaxGradRowNTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+TEXT ·softmaxGradRowNTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR
 	SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(0)
@@ -2124,7 +2124,7 @@ TEXT ·softmaxGradRowAroundAVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*2); \
 	VCVTPH2PS off(DX)(AX*2), Z0; \
@@ -2133,7 +2133,7 @@ TEXT ·softmaxGradRowAroundAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
 
-// SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP(off) \
 	VCVTPH2PS off(DX)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -2141,8 +2141,8 @@ TEXT ·softmaxGradRowAroundAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
 
-// softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR
@@ -2156,7 +2156,7 @@ TEXT ·softmaxGradRowF16AVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(off) \
 	PREFETCHT0 off(R8)(AX*2); \
 	VCVTPH2PS off(DX)(AX*2), Z0; \
@@ -2165,7 +2165,7 @@ TEXT ·softmaxGradRowF16AVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
 
-// SOFTMAX_GRAD_ROW_F16_STEP_NT is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_F16_STEP_NT is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_NT(off) \
 	VCVTPH2PS off(DX)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -2173,9 +2173,9 @@ TEXT ·softmaxGradRowF16AVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
 
-// softmaxGradRowF16Around: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func softmaxGradRowF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
-TEXT ·softmaxGradRowF16AroundAVX512(SB), NOSPLIT, $0-48
+// softmaxGradRowF16NT: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func softmaxGradRowF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+TEXT ·softmaxGradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR
 	SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(0)
@@ -2188,7 +2188,7 @@ TEXT ·softmaxGradRowF16AroundAVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW(off) \
 	PREFETCHT0 off(R8)(AX*2); \
 	VPERMW.Z off(DX)(AX*2), Z29, K6, Z0; \
@@ -2197,7 +2197,7 @@ TEXT ·softmaxGradRowF16AroundAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16(off(DI)(AX*2))
 
-// SOFTMAX_GRAD_ROW_BF16_STEP_HIGH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_BF16_STEP_HIGH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_HIGH(off) \
 	VPERMW.Z off(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -2205,8 +2205,8 @@ TEXT ·softmaxGradRowF16AroundAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16((off+32)(DI)(AX*2))
 
-// softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowBF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowBF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowBF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
@@ -2227,7 +2227,7 @@ TEXT ·softmaxGradRowBF16AVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(off) \
 	PREFETCHT0 off(R8)(AX*2); \
 	VPERMW.Z off(DX)(AX*2), Z29, K6, Z0; \
@@ -2236,7 +2236,7 @@ TEXT ·softmaxGradRowBF16AVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_NT(off(DI)(AX*2))
 
-// SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH(off) \
 	VPERMW.Z off(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -2244,9 +2244,9 @@ TEXT ·softmaxGradRowBF16AVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_NT((off+32)(DI)(AX*2))
 
-// softmaxGradRowBF16Around: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func softmaxGradRowBF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
-TEXT ·softmaxGradRowBF16AroundAVX512(SB), NOSPLIT, $0-48
+// softmaxGradRowBF16NT: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func softmaxGradRowBF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+TEXT ·softmaxGradRowBF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
@@ -2266,7 +2266,7 @@ TEXT ·softmaxGradRowBF16AroundAVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW(off) \
 	PREFETCHT0 off(R8)(AX*2); \
 	VPERMW.Z off(DX)(AX*2), Z29, K6, Z0; \
@@ -2275,7 +2275,7 @@ TEXT ·softmaxGradRowBF16AroundAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT(off(DI)(AX*2))
 
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH(off) \
 	VPERMW.Z off(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -2283,8 +2283,8 @@ TEXT ·softmaxGradRowBF16AroundAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT((off+32)(DI)(AX*2))
 
-// softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowConvertBF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowConvertBF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowConvertBF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOAD_SPREAD
@@ -2304,7 +2304,7 @@ TEXT ·softmaxGradRowConvertBF16AVX512(SB), NOSPLIT, $0-48
 	VZEROUPPER
 	RET
 
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(off) \
 	PREFETCHT0 off(R8)(AX*2); \
 	VPERMW.Z off(DX)(AX*2), Z29, K6, Z0; \
@@ -2313,7 +2313,7 @@ TEXT ·softmaxGradRowConvertBF16AVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT_NT(off(DI)(AX*2))
 
-// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH(off) \
 	VPERMW.Z off(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
@@ -2321,9 +2321,9 @@ TEXT ·softmaxGradRowConvertBF16AVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0; \
 	STORE_ROW_BF16_CONVERT_NT((off+32)(DI)(AX*2))
 
-// softmaxGradRowConvertBF16Around: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-// func softmaxGradRowConvertBF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
-TEXT ·softmaxGradRowConvertBF16AroundAVX512(SB), NOSPLIT, $0-48
+// softmaxGradRowConvertBF16NT: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+// func softmaxGradRowConvertBF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+TEXT ·softmaxGradRowConvertBF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOAD_SPREAD
 	LOOP_OF_FOUR

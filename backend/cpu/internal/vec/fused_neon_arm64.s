@@ -7,7 +7,7 @@
 #define BEGIN_EXP2_SUM \
 	MOVD dst+0(FP), R0; \
 	MOVD x+8(FP), R1; \
-	MOVD ahead+16(FP), R2; \
+	MOVD prefetch+16(FP), R2; \
 	MOVD s+24(FP), R7; \
 	MOVD n+32(FP), R8; \
 	FMOVS (R7), F8; \
@@ -28,7 +28,7 @@
 #define BEGIN_PRODUCTS \
 	MOVD x+0(FP), R0; \
 	MOVD y+8(FP), R1; \
-	MOVD ahead+16(FP), R2; \
+	MOVD prefetch+16(FP), R2; \
 	MOVD s+24(FP), R7; \
 	MOVD n+32(FP), R8
 
@@ -58,7 +58,7 @@
 	MOVD x+8(FP), R1; \
 	MOVD gain+16(FP), R2; \
 	MOVD shift+24(FP), R3; \
-	MOVD ahead+32(FP), R4; \
+	MOVD prefetch+32(FP), R4; \
 	MOVD s+40(FP), R7; \
 	MOVD n+48(FP), R8; \
 	FMOVS (R7), F4; \
@@ -74,7 +74,7 @@
 	MOVD x+24(FP), R3; \
 	MOVD grad+32(FP), R4; \
 	MOVD gain+40(FP), R5; \
-	MOVD ahead+48(FP), R6; \
+	MOVD prefetch+48(FP), R6; \
 	MOVD s+56(FP), R7; \
 	MOVD n+64(FP), R8; \
 	FMOVS (R7), F12; \
@@ -87,7 +87,7 @@
 	MOVD dst+0(FP), R0; \
 	MOVD x+8(FP), R1; \
 	MOVD gained+16(FP), R2; \
-	MOVD ahead+24(FP), R3; \
+	MOVD prefetch+24(FP), R3; \
 	MOVD s+32(FP), R7; \
 	MOVD n+40(FP), R8; \
 	FMOVS (R7), F4; \
@@ -104,7 +104,7 @@
 	MOVD dst+0(FP), R0; \
 	MOVD y+8(FP), R1; \
 	MOVD grad+16(FP), R2; \
-	MOVD ahead+24(FP), R3; \
+	MOVD prefetch+24(FP), R3; \
 	MOVD s+32(FP), R7; \
 	MOVD n+40(FP), R8; \
 	FMOVS (R7), F4; \
@@ -143,7 +143,7 @@
 	SCALE_BY_POWER(V17); \
 	VBIT V26.B16, V18.B16, V0.B16
 
-// EXP2_SUM_STEP is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_STEP is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_STEP(off, off2) \
 	PRFM off(R2), PLDL1KEEP; \
 	FMOVQ off(R1), F0; \
@@ -171,8 +171,8 @@ one:
 	ACROSS_ADD(v, V0, 0, (off-1)); \
 	FMOVS v2, off2(R7)
 
-// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumNEON(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumNEON(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumNEON(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	MOVD $fused<>(SB), R9
@@ -195,7 +195,7 @@ done:
 	STORE_SUM(5, V4, F4, 8)
 	RET
 
-// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP(off, off2) \
 	PRFM off(R2), PLDL1KEEP; \
 	FMOVD off(R1), F0; \
@@ -213,8 +213,8 @@ done:
 	ADD $(2*n), R1; \
 	ADD $(2*n), R2
 
-// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumF16NEON(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	MOVD $fused<>(SB), R9
@@ -237,7 +237,7 @@ done:
 	STORE_SUM(5, V4, F4, 8)
 	RET
 
-// EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead.
+// EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP(off, off2) \
 	PRFM off(R2), PLDL1KEEP; \
 	FMOVD off(R1), F0; \
@@ -249,8 +249,8 @@ done:
 	FADD_S4(0, off2, off2); \
 	FMOVQ F0, (2*off)(R0)
 
-// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-// func exp2SumBF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
+// exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func exp2SumBF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumBF16NEON(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	MOVD $fused<>(SB), R9
@@ -422,15 +422,15 @@ done:
 	STORE_SUM(9, V8, F8, 8)
 	RET
 
-// PRODUCTS_STEP is a vector of products: s[0] = Σ x[i]*y[i], asking for the same of ahead.
+// PRODUCTS_STEP is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_STEP(off, sum) \
 	PRFM off(R2), PLDL1KEEP; \
 	FMOVQ off(R0), F0; \
 	FMOVQ off(R1), F1; \
 	VFMLA V1.S4, V0.S4, sum.S4
 
-// products: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsNEON(x, y, ahead, s unsafe.Pointer, n int)
+// products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsNEON(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsNEON(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	ZERO_SUMS_1
@@ -449,7 +449,7 @@ done:
 	STORE_SUM(5, V4, F4, 0)
 	RET
 
-// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], asking for the same of ahead.
+// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_F16_STEP(off, sum) \
 	PRFM off(R2), PLDL1KEEP; \
 	FMOVD off(R0), F0; \
@@ -458,8 +458,8 @@ done:
 	FCVTL_S4(1, 1); \
 	VFMLA V1.S4, V0.S4, sum.S4
 
-// productsF16: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsF16NEON(x, y, ahead, s unsafe.Pointer, n int)
+// productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsF16NEON(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	ZERO_SUMS_1
@@ -478,7 +478,7 @@ done:
 	STORE_SUM(5, V4, F4, 0)
 	RET
 
-// PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], asking for the same of ahead.
+// PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_BF16_STEP(off, sum) \
 	PRFM off(R2), PLDL1KEEP; \
 	FMOVD off(R0), F0; \
@@ -487,8 +487,8 @@ done:
 	SHLL_S4(1, 1); \
 	VFMLA V1.S4, V0.S4, sum.S4
 
-// productsBF16: s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-// func productsBF16NEON(x, y, ahead, s unsafe.Pointer, n int)
+// productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func productsBF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsBF16NEON(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	ZERO_SUMS_1
@@ -710,7 +710,7 @@ done:
 	VFMLA V0.S4, V1.S4, V28.S4; \
 	VMOV V28.B16, V0.B16
 
-// NORMALIZE_ROW_STEP is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead.
+// NORMALIZE_ROW_STEP is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_STEP(off) \
 	PRFM off(R4), PLDL1KEEP; \
 	NORMALIZE(off(R1), off(R2), off(R3)); \
@@ -724,8 +724,8 @@ done:
 	ADD $(4*n), R3; \
 	ADD $(4*n), R4
 
-// normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowNEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowNEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowNEON(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
@@ -742,7 +742,7 @@ TEXT ·normalizeRowNEON(SB), NOSPLIT, $0-56
 done:
 	RET
 
-// NORMALIZE_ROW_F16_STEP is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead.
+// NORMALIZE_ROW_F16_STEP is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP(off) \
 	PRFM off(R4), PLDL1KEEP; \
 	NORMALIZE((2*off)(R1), (2*off)(R2), (2*off)(R3)); \
@@ -757,8 +757,8 @@ done:
 	ADD $(4*n), R3; \
 	ADD $(2*n), R4
 
-// normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowF16NEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowF16NEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowF16NEON(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOOP_OF_FOUR
@@ -775,7 +775,7 @@ TEXT ·normalizeRowF16NEON(SB), NOSPLIT, $0-56
 done:
 	RET
 
-// NORMALIZE_ROW_BF16_STEP is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead.
+// NORMALIZE_ROW_BF16_STEP is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_BF16_STEP(off) \
 	PRFM off(R4), PLDL1KEEP; \
 	NORMALIZE((2*off)(R1), (2*off)(R2), (2*off)(R3)); \
@@ -784,8 +784,8 @@ done:
 	XTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-// func normalizeRowBF16NEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+// normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+// func normalizeRowBF16NEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowBF16NEON(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	MOVD $fused<>(SB), R9
@@ -820,7 +820,7 @@ done:
 	FADD_S4(1, off, off); \
 	VFMLA V0.S4, V1.S4, v.S4
 
-// GRAD_ROW_SUMS_STEP is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_STEP is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_STEP(off, off2, sum1) \
 	PRFM off(R6), PLDL1KEEP; \
 	FMOVQ off(R3), F0; \
@@ -839,8 +839,8 @@ done:
 	ADD $(4*n), R5; \
 	ADD $(4*n), R6
 
-// gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsNEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsNEON(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsNEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
@@ -860,7 +860,7 @@ done:
 	STORE_SUM(9, V8, F8, 12)
 	RET
 
-// GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP(off, off2, sum1) \
 	PRFM off(R6), PLDL1KEEP; \
 	FMOVQ (2*off)(R3), F0; \
@@ -880,8 +880,8 @@ done:
 	ADD $(4*n), R5; \
 	ADD $(2*n), R6
 
-// gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsF16NEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsF16NEON(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsF16NEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
@@ -901,7 +901,7 @@ done:
 	STORE_SUM(9, V8, F8, 12)
 	RET
 
-// GRAD_ROW_SUMS_BF16_STEP is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead.
+// GRAD_ROW_SUMS_BF16_STEP is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP(off, off2, sum1) \
 	PRFM off(R6), PLDL1KEEP; \
 	FMOVQ (2*off)(R3), F0; \
@@ -911,8 +911,8 @@ done:
 	SHLL_S4(1, 1); \
 	ADD_GRADS((2*off)(R0), (2*off)(R1), (2*off)(R5), (2*off)(R2), off2, sum1)
 
-// gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowSumsBF16NEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+// gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowSumsBF16NEON(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsBF16NEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
@@ -942,14 +942,14 @@ done:
 	FMOVQ gained, F28; \
 	VFMLA V28.S4, V5.S4, V0.S4
 
-// GRAD_ROW_STEP is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_STEP is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_STEP(off) \
 	PRFM off(R3), PLDL1KEEP; \
 	GRAD_OF_NORMALIZED(off(R1), off(R2)); \
 	FMOVQ F0, off(R0)
 
-// gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowNEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowNEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowNEON(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
@@ -966,7 +966,7 @@ TEXT ·gradRowNEON(SB), NOSPLIT, $0-48
 done:
 	RET
 
-// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP(off) \
 	PRFM off(R3), PLDL1KEEP; \
 	GRAD_OF_NORMALIZED((2*off)(R1), (2*off)(R2)); \
@@ -980,8 +980,8 @@ done:
 	ADD $(4*n), R2; \
 	ADD $(2*n), R3
 
-// gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowF16NEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowF16NEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowF16NEON(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	LOOP_OF_FOUR
@@ -998,7 +998,7 @@ TEXT ·gradRowF16NEON(SB), NOSPLIT, $0-48
 done:
 	RET
 
-// GRAD_ROW_BF16_STEP is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead.
+// GRAD_ROW_BF16_STEP is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_BF16_STEP(off) \
 	PRFM off(R3), PLDL1KEEP; \
 	GRAD_OF_NORMALIZED((2*off)(R1), (2*off)(R2)); \
@@ -1007,8 +1007,8 @@ done:
 	XTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-// func gradRowBF16NEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+// gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+// func gradRowBF16NEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowBF16NEON(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	MOVD $fused<>(SB), R9
@@ -1029,7 +1029,7 @@ TEXT ·gradRowBF16NEON(SB), NOSPLIT, $0-48
 done:
 	RET
 
-// SOFTMAX_GRAD_ROW_STEP is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_STEP is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP(off) \
 	PRFM off(R3), PLDL1KEEP; \
 	FMOVQ off(R2), F0; \
@@ -1038,8 +1038,8 @@ done:
 	FMUL_S4(1, 0, 0); \
 	FMOVQ F0, off(R0)
 
-// softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowNEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowNEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowNEON(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR
@@ -1056,7 +1056,7 @@ TEXT ·softmaxGradRowNEON(SB), NOSPLIT, $0-48
 done:
 	RET
 
-// SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP(off) \
 	PRFM off(R3), PLDL1KEEP; \
 	FMOVD off(R2), F0; \
@@ -1075,8 +1075,8 @@ done:
 	ADD $(2*n), R2; \
 	ADD $(2*n), R3
 
-// softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowF16NEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowF16NEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowF16NEON(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOOP_OF_FOUR
@@ -1093,7 +1093,7 @@ TEXT ·softmaxGradRowF16NEON(SB), NOSPLIT, $0-48
 done:
 	RET
 
-// SOFTMAX_GRAD_ROW_BF16_STEP is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead.
+// SOFTMAX_GRAD_ROW_BF16_STEP is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP(off) \
 	PRFM off(R3), PLDL1KEEP; \
 	FMOVD off(R2), F0; \
@@ -1107,8 +1107,8 @@ done:
 	XTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-// func softmaxGradRowBF16NEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
+// softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+// func softmaxGradRowBF16NEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowBF16NEON(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	MOVD $fused<>(SB), R9

@@ -48,9 +48,9 @@ type loops struct {
 	addScaled func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] - b[i]*s
 	subScaled func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-	// dst[i] = a[i] - b[i]*s/(√c[i]+t), asking for the same of p, q, u and v
+	// dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v
 	rootStep func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
-	// dst[i] = a[i] - b[i]*s/√(c[i]+t), asking for the same of p, q, u and v
+	// dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v
 	rootStepInside func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 	// m[i] += (grad[i]-m[i])*s + t - t; v[i] += (grad[i]*grad[i]-v[i])*u + x - x; w[i] -= m[i]*y/(√v[i]+z)
 	moments func(m unsafe.Pointer, v unsafe.Pointer, w unsafe.Pointer, grad unsafe.Pointer, s float32, t float32, u float32, x float32, y float32, z float32, n int)
@@ -134,54 +134,54 @@ type loops struct {
 	smallestBF16 func(a unsafe.Pointer, n int) float32
 	// ret += a[i] - a[i]: 0, or NaN unless all are finite
 	infinitiesBF16 func(a unsafe.Pointer, n int) float32
-	// dst[i] = a[i] + b[i]
-	halfAddF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] - b[i]
-	halfSubF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] * b[i]
-	halfMulF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = relu(a[i] + b[i])
-	halfAddReluF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] + b[i]
-	halfAddRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] - b[i]
-	halfSubRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] * b[i]
-	halfMulRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = relu(a[i] + b[i])
-	halfAddReluRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = 0 if a[i] < 0, else a[i]
-	halfReluF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
-	// dst[i] = b[i] if a[i] > s, else t
-	halfWhereGreaterF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-	// dst[i] = a[i]*s if c[i] != 0, else t
-	halfWhereScaledF16 func(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-	// dst[i] = a[i] + b[i]
-	halfAddBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] - b[i]
-	halfSubBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] * b[i]
-	halfMulBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = relu(a[i] + b[i])
-	halfAddReluBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] + b[i]
-	halfAddRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] - b[i]
-	halfSubRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = a[i] * b[i]
-	halfMulRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = relu(a[i] + b[i])
-	halfAddReluRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-	// dst[i] = 0 if a[i] < 0, else a[i]
-	halfReluBF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
-	// dst[i] = b[i] if a[i] > s, else t
-	halfWhereGreaterBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-	// dst[i] = a[i]*s if c[i] != 0, else t
-	halfWhereScaledBF16 func(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = ln a[i]
 	log func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = ln(1+a[i])
 	log1p func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = a[i] + b[i]
+	lowpAddF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] - b[i]
+	lowpSubF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] * b[i]
+	lowpMulF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = relu(a[i] + b[i])
+	lowpAddReluF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] + b[i]
+	lowpAddRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] - b[i]
+	lowpSubRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] * b[i]
+	lowpMulRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = relu(a[i] + b[i])
+	lowpAddReluRowF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = 0 if a[i] < 0, else a[i]
+	lowpReluF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = b[i] if a[i] > s, else t
+	lowpWhereGreaterF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i]*s if c[i] != 0, else t
+	lowpWhereScaledF16 func(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i] + b[i]
+	lowpAddBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] - b[i]
+	lowpSubBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] * b[i]
+	lowpMulBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = relu(a[i] + b[i])
+	lowpAddReluBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] + b[i]
+	lowpAddRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] - b[i]
+	lowpSubRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = a[i] * b[i]
+	lowpMulRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = relu(a[i] + b[i])
+	lowpAddReluRowBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+	// dst[i] = 0 if a[i] < 0, else a[i]
+	lowpReluBF16 func(dst unsafe.Pointer, a unsafe.Pointer, n int)
+	// dst[i] = b[i] if a[i] > s, else t
+	lowpWhereGreaterBF16 func(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+	// dst[i] = a[i]*s if c[i] != 0, else t
+	lowpWhereScaledBF16 func(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
 	// dst[i] = a[i] to the nearest whole number, ties to even
 	round func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = ⌊a[i]⌋
@@ -226,38 +226,38 @@ type loops struct {
 	rsqrt func(dst unsafe.Pointer, a unsafe.Pointer, n int)
 	// dst[i] = 1/a[i]
 	reciprocal func(dst unsafe.Pointer, a unsafe.Pointer, n int)
-	// for rows r, x[r*lead+i] = v where flags[r*step+i] is 0, for i < n; x is float32
-	choose func(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
-	// for rows r, x[r*lead+i] = v where flags[r*step+i] is 0, for i < n; x has 16 bits, those of v are the upper ones
-	chooseHalf func(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
+	// for rows r, x[r*ld+i] = v where flags[r*step+i] is 0, for i < n; x is float32
+	choose func(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
+	// for rows r, x[r*ld+i] = v where flags[r*step+i] is 0, for i < n; x has 16 bits, those of v are the upper ones
+	chooseU16 func(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
 	// dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, an even number
 	copyRows func(dst, src unsafe.Pointer, to, from, n, rows int)
-	// dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
-	dotRows func(dst, x, y unsafe.Pointer, lead, n, rows int)
-	// dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
-	dotRowsBF16 func(dst, x, y unsafe.Pointer, lead, n, rows int)
-	// dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n
-	dotRowsF16 func(dst, x, y unsafe.Pointer, lead, n, rows int)
-	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
-	scaleRows func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
-	scaleRowsAround func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
-	scaleRowsBF16 func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
-	scaleRowsBF16Around func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n
-	scaleRowsF16 func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
-	// for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n, around the caches, for n of whole lines
-	scaleRowsF16Around func(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+	// dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
+	dotRows func(dst, x, y unsafe.Pointer, ld, n, rows int)
+	// dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
+	dotRowsBF16 func(dst, x, y unsafe.Pointer, ld, n, rows int)
+	// dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
+	dotRowsF16 func(dst, x, y unsafe.Pointer, ld, n, rows int)
+	// for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
+	scaleRows func(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
+	scaleRowsBF16 func(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
+	scaleRowsBF16NT func(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
+	scaleRowsF16 func(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
+	scaleRowsF16NT func(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
+	// for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
+	scaleRowsNT func(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 	// for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least
-	slopes func(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+	slopes func(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 	// for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
-	slopesBF16 func(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+	slopesBF16 func(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 	// for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
-	weigh func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+	weigh func(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 	// for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
-	weighBF16 func(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+	weighBF16 func(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 	lstm func(p unsafe.Pointer, rows, n int)
 	// i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
@@ -334,140 +334,140 @@ type loops struct {
 	findBF16 func(x unsafe.Pointer, n int, v float32) (ret int)
 	// the largest of x and, 16 bits further up, the smallest, for n, a multiple of 32, 16-bit floats as integers of the same order: of negative ones all bits but the sign are inverted
 	extremes func(x unsafe.Pointer, n int) (ret int)
-	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-	exp2Sum func(dst, x, ahead, s unsafe.Pointer, n int)
-	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-	exp2SumF16 func(dst, x, ahead, s unsafe.Pointer, n int)
-	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead, for n a multiple of the lanes
-	exp2SumBF16 func(dst, x, ahead, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	exp2Sum func(dst, x, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	exp2SumF16 func(dst, x, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	exp2SumBF16 func(dst, x, prefetch, s unsafe.Pointer, n int)
 	// dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
 	exp2BelowSum func(dst, x, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
-	exp2SumScaleF16 func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	exp2SumScaleF16Around func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
-	exp2SumScaleBF16 func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	exp2SumScaleBF16Around func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, for n a multiple of the lanes
-	exp2SumScaleConvertBF16 func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
-	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	exp2SumScaleConvertBF16Around func(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, for n a multiple of the lanes
+	exp2SumScaleF16 func(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	exp2SumScaleF16NT func(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, for n a multiple of the lanes
+	exp2SumScaleBF16 func(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	exp2SumScaleBF16NT func(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, for n a multiple of the lanes
+	exp2SumScaleConvertBF16 func(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
+	// e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	exp2SumScaleConvertBF16NT func(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 	// s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	deviations func(x, s unsafe.Pointer, n int)
 	// dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	keepDeviationsF16 func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 	keepDeviationsBF16 func(dst, x, s unsafe.Pointer, n int)
-	// s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-	products func(x, y, ahead, s unsafe.Pointer, n int)
-	// s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-	productsF16 func(x, y, ahead, s unsafe.Pointer, n int)
-	// s[0] = Σ x[i]*y[i], asking for the same of ahead, for n a multiple of the lanes
-	productsBF16 func(x, y, ahead, s unsafe.Pointer, n int)
+	// s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	products func(x, y, prefetch, s unsafe.Pointer, n int)
+	// s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	productsF16 func(x, y, prefetch, s unsafe.Pointer, n int)
+	// s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	productsBF16 func(x, y, prefetch, s unsafe.Pointer, n int)
 	// dst[i] = x[i] * s[0], for n a multiple of the lanes
 	scaleRow func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
-	scaleRowAround func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	scaleRowNT func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] * s[0], for n a multiple of the lanes
 	scaleRowF16 func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
-	scaleRowF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	scaleRowF16NT func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] * s[0], for n a multiple of the lanes
 	scaleRowBF16 func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
-	scaleRowBF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	scaleRowBF16NT func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] * s[0], for n a multiple of the lanes
 	scaleRowConvertBF16 func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i] * s[0], around the caches, dst a multiple of 64, for n a multiple of the lanes
-	scaleRowConvertBF16Around func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i], rounded, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	narrowF16Around func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i], rounded, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	narrowBF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	scaleRowConvertBF16NT func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], rounded, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	narrowF16NT func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], rounded, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	narrowBF16NT func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i], which is of the type, for n a multiple of the lanes
 	cutBF16 func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i], which is of the type, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	cutBF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i], which is of the type, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	cutBF16NT func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 	lessRow func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
-	lessRowAround func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	lessRowNT func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 	lessRowF16 func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
-	lessRowF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	lessRowF16NT func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 	lessRowBF16 func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
-	lessRowBF16Around func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	lessRowBF16NT func(dst, x, s unsafe.Pointer, n int)
 	// dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 	lessRowConvertBF16 func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = x[i] - s[0] - s[1], around the caches, dst a multiple of 64, for n a multiple of the lanes
-	lessRowConvertBF16Around func(dst, x, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-	normalizeRow func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	normalizeRowAround func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-	normalizeRowF16 func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	normalizeRowF16Around func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-	normalizeRowBF16 func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	normalizeRowBF16Around func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, for n a multiple of the lanes
-	normalizeRowConvertBF16 func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
-	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	normalizeRowConvertBF16Around func(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+	// dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	lessRowConvertBF16NT func(dst, x, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	normalizeRow func(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	normalizeRowNT func(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	normalizeRowF16 func(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	normalizeRowF16NT func(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	normalizeRowBF16 func(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	normalizeRowBF16NT func(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
+	normalizeRowConvertBF16 func(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	normalizeRowConvertBF16NT func(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
-	normalizeKeepF16 func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
-	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
-	normalizeKeepF16Around func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+	normalizeKeepF16 func(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	normalizeKeepF16NT func(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
-	normalizeKeepBF16 func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
-	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
-	normalizeKeepBF16Around func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+	normalizeKeepBF16 func(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	normalizeKeepBF16NT func(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
-	normalizeKeepConvertBF16 func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
-	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², around the caches, dst a multiple of 64, for n a multiple of the lanes
-	normalizeKeepConvertBF16Around func(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
-	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-	gradRowSums func(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-	gradRowSumsF16 func(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead, for n a multiple of the lanes
-	gradRowSumsBF16 func(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
-	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-	gradRow func(dst, x, gained, ahead, s unsafe.Pointer, n int)
-	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	gradRowAround func(dst, x, gained, ahead, s unsafe.Pointer, n int)
-	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-	gradRowF16 func(dst, x, gained, ahead, s unsafe.Pointer, n int)
-	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	gradRowF16Around func(dst, x, gained, ahead, s unsafe.Pointer, n int)
-	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, for n a multiple of the lanes
-	gradRowBF16 func(dst, x, gained, ahead, s unsafe.Pointer, n int)
-	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	gradRowBF16Around func(dst, x, gained, ahead, s unsafe.Pointer, n int)
-	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-	softmaxGradRow func(dst, y, grad, ahead, s unsafe.Pointer, n int)
-	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	softmaxGradRowAround func(dst, y, grad, ahead, s unsafe.Pointer, n int)
-	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-	softmaxGradRowF16 func(dst, y, grad, ahead, s unsafe.Pointer, n int)
-	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	softmaxGradRowF16Around func(dst, y, grad, ahead, s unsafe.Pointer, n int)
-	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-	softmaxGradRowBF16 func(dst, y, grad, ahead, s unsafe.Pointer, n int)
-	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	softmaxGradRowBF16Around func(dst, y, grad, ahead, s unsafe.Pointer, n int)
-	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, for n a multiple of the lanes
-	softmaxGradRowConvertBF16 func(dst, y, grad, ahead, s unsafe.Pointer, n int)
-	// dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead, around the caches, dst a multiple of 64, for n a multiple of the lanes
-	softmaxGradRowConvertBF16Around func(dst, y, grad, ahead, s unsafe.Pointer, n int)
+	normalizeKeepConvertBF16 func(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
+	// normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	normalizeKeepConvertBF16NT func(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+	gradRowSums func(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+	gradRowSumsF16 func(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
+	// h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
+	gradRowSumsBF16 func(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+	gradRow func(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	gradRowNT func(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+	gradRowF16 func(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	gradRowF16NT func(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
+	gradRowBF16 func(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	gradRowBF16NT func(dst, x, gained, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+	softmaxGradRow func(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	softmaxGradRowNT func(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+	softmaxGradRowF16 func(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	softmaxGradRowF16NT func(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+	softmaxGradRowBF16 func(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	softmaxGradRowBF16NT func(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
+	softmaxGradRowConvertBF16 func(dst, y, grad, prefetch, s unsafe.Pointer, n int)
+	// dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
+	softmaxGradRowConvertBF16NT func(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 	// dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
 	affine func(dst, a, b, c, d, s unsafe.Pointer, n int)
 	// dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
@@ -487,45 +487,45 @@ type loops struct {
 	// blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32
 	philox func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 	// blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
-	philoxHalves func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+	philox16 func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 	// halves of words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, which is there twice, as bytes; n is a multiple of 32
 	philoxAtLeast func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
 	// dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes
 	transpose8 func(dst, src unsafe.Pointer, to, from int)
 	// dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
-	transpose8Half func(dst, src unsafe.Pointer, to, from int)
+	transpose8U16 func(dst, src unsafe.Pointer, to, from int)
 	// dst[i*to+j] = src[j*from+i] for i < 16; elements of four bytes, j < 16
 	tile func(dst, src unsafe.Pointer, to, from int)
-	// tile with stores around the caches, to multiples of 64
-	tileAround func(dst, src unsafe.Pointer, to, from int)
+	// tile with non-temporal stores, to multiples of 64
+	tileNT func(dst, src unsafe.Pointer, to, from int)
 	// dst[i*to+j] = src[j*from+i] for i < 16; elements of two bytes, j < 32
-	tileHalf func(dst, src unsafe.Pointer, to, from int)
-	// tileHalf with stores around the caches, to multiples of 64
-	tileHalfAround func(dst, src unsafe.Pointer, to, from int)
+	tileU16 func(dst, src unsafe.Pointer, to, from int)
+	// tileU16 with non-temporal stores, to multiples of 64
+	tileU16NT func(dst, src unsafe.Pointer, to, from int)
 	// waits for n times the processor's pause in a loop
 	pause func(n int)
 	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32
 	philoxScale func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
-	philoxScaleAround func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; with non-temporal stores, dst a multiple of 64
+	philoxScaleNT func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32
 	philoxScaleF16 func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
-	philoxScaleF16Around func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; with non-temporal stores, dst a multiple of 64
+	philoxScaleF16NT func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32
 	philoxScaleBF16 func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
-	philoxScaleBF16Around func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-	// dst[i] = src[i] for n bytes, a multiple of 512, around the caches; dst is a multiple of 64
-	copyAround func(dst, src unsafe.Pointer, n int)
+	// dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; with non-temporal stores, dst a multiple of 64
+	philoxScaleBF16NT func(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+	// dst[i] = src[i] for n bytes, a multiple of 512, with non-temporal stores; dst is a multiple of 64
+	copyNT func(dst, src unsafe.Pointer, n int)
 	// n bytes of dst, a multiple of 64, are x over and over; dst is one, too
-	fillAround func(dst unsafe.Pointer, n int, x uint32)
-	// dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, around the caches; dst and to are multiples of 64
-	rowsAround func(dst, src unsafe.Pointer, n, rows, to, from int)
-	// waits for the stores around the caches
+	fillNT func(dst unsafe.Pointer, n int, x uint32)
+	// dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, with non-temporal stores; dst and to are multiples of 64
+	copyRowsNT func(dst, src unsafe.Pointer, n, rows, to, from int)
+	// waits for the non-temporal stores
 	fence func()
 	// reads n bytes, a multiple of 512
-	touch func(src unsafe.Pointer, n int)
+	prefetchLoad func(src unsafe.Pointer, n int)
 	// asks the caches for n bytes, of which there may be less
 	prefetch func(src unsafe.Pointer, n int)
 	// asks the second cache for n bytes of each of rows step bytes apart, of which there may be less

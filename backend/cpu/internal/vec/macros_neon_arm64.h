@@ -420,17 +420,6 @@ last:
 	FADD_S4(3, 2, 2); \
 	FADD_S4(2, 0, 0)
 
-// ADVANCE_222 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_222(n) \
-	ADD $(2*n), R0; \
-	ADD $(2*n), R1; \
-	ADD $(2*n), R2
-
-// ADVANCE_22 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_22(n) \
-	ADD $(2*n), R0; \
-	ADD $(2*n), R1
-
 // LOG_LIMITS puts in the limits of a logarithm whose argument is v6.
 #define LOG_LIMITS(off, off2, v, off3) \
 	FCMGE_S4(off, 6, 27); \
@@ -443,6 +432,17 @@ last:
 	FCMEQ_S4(28, 6, 27); \
 	FMOVQ off3(R9), F28; \
 	VBIT V27.B16, V28.B16, V0.B16
+
+// ADVANCE_222 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_222(n) \
+	ADD $(2*n), R0; \
+	ADD $(2*n), R1; \
+	ADD $(2*n), R2
+
+// ADVANCE_22 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_22(n) \
+	ADD $(2*n), R0; \
+	ADD $(2*n), R1
 
 // TANH_OF_V2 is tanh v0.
 #define TANH_OF_V2(off) \

@@ -10,15 +10,15 @@ import (
 // Rows are the loops of normalizations and softmaxes over rows as they lie in
 // memory, bytes of elements of one type; a row is a multiple of Lanes elements.
 // Numbers are handed over in s, and sums, in float32, come back in it after
-// them. The caches are asked for as many bytes of ahead as a row has, of which
-// none is read: there may be less. loops.go says what each does.
+// them. Functions with an argument prefetch prefetch as many bytes from it as a row has;
+// it may be shorter, for none is read. loops.go says what each does.
 type Rows struct {
 	// Exp2Sum is dst = 2 to the power of x·s[0] + s[1], and 0 below 2⁻¹²⁶, with
 	// the sum in s[2].
-	Exp2Sum func(dst []float32, x []byte, s []float32, ahead []byte)
+	Exp2Sum func(dst []float32, x []byte, s []float32, prefetch []byte)
 
 	// Products is s[0] = Σ x·y.
-	Products func(x, y []byte, s []float32, ahead []byte)
+	Products func(x, y []byte, s []float32, prefetch []byte)
 
 	// KeepDeviations is Deviations of a row of 16 bits, which it leaves in dst. It is
 	// nil for float32. What is to be read again is read there: to convert costs more.
@@ -26,31 +26,31 @@ type Rows struct {
 	Deviations     func(x, s []float32)
 	// GradRowSums leaves grad·gain in gained, for GradRow: a gain that is a NaN has no
 	// more bits than bfloat16.
-	GradRowSums func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, ahead []byte)
+	GradRowSums func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, prefetch []byte)
 
 	RowStores
-	// Around writes around the caches, to multiples of 64 bytes. It is nil where
+	// NT writes with non-temporal stores, to multiples of 64 bytes. It is nil where
 	// a register is not a line.
-	Around *RowStores
+	NT *RowStores
 }
 
 // RowStores are those of the Rows that write rows.
 type RowStores struct {
 	ScaleRow     func(dst []byte, x, s []float32)
 	LessRow      func(dst, x []byte, s []float32)
-	NormalizeRow func(dst []byte, x, gain, shift, s []float32, ahead []byte)
-	GradRow      func(dst []byte, x, gained, s []float32, ahead []byte)
+	NormalizeRow func(dst []byte, x, gain, shift, s []float32, prefetch []byte)
+	GradRow      func(dst []byte, x, gained, s []float32, prefetch []byte)
 	// NormalizeKeep is NormalizeRow, and KeepDeviations of the next row. It is nil for
 	// float32, and where registers are too few.
-	NormalizeKeep  func(dst []byte, x, gain, shift, kept []float32, next []byte, s []float32, ahead []byte)
-	SoftmaxGradRow func(dst, y, grad []byte, s []float32, ahead []byte)
+	NormalizeKeep  func(dst []byte, x, gain, shift, kept []float32, next []byte, s []float32, prefetch []byte)
+	SoftmaxGradRow func(dst, y, grad []byte, s []float32, prefetch []byte)
 
 	// Exp2SumScale is e = 2 to the power of x·s[0] + s[1], within a sixteenth of half
 	// a unit of the type, with the sum in s[3], and dst = last·s[2]. It returns the
 	// largest of next, a row like x; a NaN, which need not be the result, reaches the
 	// sum of its row. s[4] and s[5] are changed. It is nil for float32, and where a
 	// register is not a line.
-	Exp2SumScale func(dst []byte, last, e []float32, x []byte, s []float32, next, ahead []byte) float64
+	Exp2SumScale func(dst []byte, last, e []float32, x []byte, s []float32, next, prefetch []byte) float64
 }
 
 // Passes are loops over float32, a multiple of Lanes each, that do several
@@ -100,18 +100,18 @@ type (
 // wrapRows wraps the functions for elements of size bytes.
 func (l *loops) wrapRows(size int, exp2Sum, products pass3, keepDeviations pass2, gradRowSums pass7, stores RowStores, around *RowStores) Rows {
 	r := Rows{
-		Exp2Sum: func(dst []float32, x []byte, s []float32, ahead []byte) {
-			exp2Sum(data(dst), data(x[:size*len(dst)]), data(ahead), data(s[:3]), len(dst))
+		Exp2Sum: func(dst []float32, x []byte, s []float32, prefetch []byte) {
+			exp2Sum(data(dst), data(x[:size*len(dst)]), data(prefetch), data(s[:3]), len(dst))
 		},
-		Products: func(x, y []byte, s []float32, ahead []byte) {
-			products(data(x), data(y[:len(x)]), data(ahead), data(s[:1]), len(x)/size)
+		Products: func(x, y []byte, s []float32, prefetch []byte) {
+			products(data(x), data(y[:len(x)]), data(prefetch), data(s[:1]), len(x)/size)
 		},
 		Deviations: func(x, s []float32) { l.deviations(data(x), data(s[:3]), len(x)) },
-		GradRowSums: func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, ahead []byte) {
+		GradRowSums: func(dgain, dshift, gained, x []float32, grad []byte, gain, s []float32, prefetch []byte) {
 			n := len(dgain)
-			gradRowSums(data(dgain), data(dshift[:n]), data(gained[:n]), data(x[:n]), data(grad[:size*n]), data(gain[:n]), data(ahead), data(s[:4]), n)
+			gradRowSums(data(dgain), data(dshift[:n]), data(gained[:n]), data(x[:n]), data(grad[:size*n]), data(gain[:n]), data(prefetch), data(s[:4]), n)
 		},
-		RowStores: stores, Around: around,
+		RowStores: stores, NT: around,
 	}
 	if keepDeviations != nil {
 		r.KeepDeviations = func(dst []float32, x []byte, s []float32) {
@@ -130,28 +130,28 @@ func wrapRowStores(size int, scaleRow, lessRow pass2, normalizeRow pass5, gradRo
 		LessRow: func(dst, x []byte, s []float32) {
 			lessRow(data(dst), data(x[:len(dst)]), data(s[:2]), len(dst)/size)
 		},
-		NormalizeRow: func(dst []byte, x, gain, shift, s []float32, ahead []byte) {
+		NormalizeRow: func(dst []byte, x, gain, shift, s []float32, prefetch []byte) {
 			n := len(dst) / size
-			normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(ahead), data(s[:2]), n)
+			normalizeRow(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(prefetch), data(s[:2]), n)
 		},
-		GradRow: func(dst []byte, x, gained, s []float32, ahead []byte) {
+		GradRow: func(dst []byte, x, gained, s []float32, prefetch []byte) {
 			n := len(dst) / size
-			gradRow(data(dst), data(x[:n]), data(gained[:n]), data(ahead), data(s[:4]), n)
+			gradRow(data(dst), data(x[:n]), data(gained[:n]), data(prefetch), data(s[:4]), n)
 		},
-		SoftmaxGradRow: func(dst, y, grad []byte, s []float32, ahead []byte) {
-			softmaxGradRow(data(dst), data(y[:len(dst)]), data(grad[:len(dst)]), data(ahead), data(s[:1]), len(dst)/size)
+		SoftmaxGradRow: func(dst, y, grad []byte, s []float32, prefetch []byte) {
+			softmaxGradRow(data(dst), data(y[:len(dst)]), data(grad[:len(dst)]), data(prefetch), data(s[:1]), len(dst)/size)
 		},
 	}
 	if normalizeKeep != nil {
-		r.NormalizeKeep = func(dst []byte, x, gain, shift, kept []float32, next []byte, s []float32, ahead []byte) {
+		r.NormalizeKeep = func(dst []byte, x, gain, shift, kept []float32, next []byte, s []float32, prefetch []byte) {
 			n := len(dst) / size
-			normalizeKeep(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(kept[:n]), data(next[:len(dst)]), data(ahead), data(s[:5]), n)
+			normalizeKeep(data(dst), data(x[:n]), data(gain[:n]), data(shift[:n]), data(kept[:n]), data(next[:len(dst)]), data(prefetch), data(s[:5]), n)
 		}
 	}
 	if exp2SumScale != nil {
-		r.Exp2SumScale = func(dst []byte, last, e []float32, x []byte, s []float32, next, ahead []byte) float64 {
+		r.Exp2SumScale = func(dst []byte, last, e []float32, x []byte, s []float32, next, prefetch []byte) float64 {
 			n := len(e)
-			exp2SumScale(data(dst[:size*n]), data(last[:n]), data(e), data(x[:size*n]), data(next[:size*n]), data(ahead), data(s[:6]), n)
+			exp2SumScale(data(dst[:size*n]), data(last[:n]), data(e), data(x[:size*n]), data(next[:size*n]), data(prefetch), data(s[:6]), n)
 			return top(uint16(math.Float32bits(s[4])), uint16(math.Float32bits(s[5])))
 		}
 	}
@@ -176,23 +176,23 @@ func topOf(inf uint16, value func(uint16) float32) func(most, least uint16) floa
 func (l *loops) rows(s *Set) {
 	topF16, topBF16 := topOf(0x7c00, dtype.F16ToF32), topOf(0x7f80, dtype.BF16ToF32)
 	around := func(r RowStores) *RowStores {
-		if l.scaleRowAround == nil {
+		if l.scaleRowNT == nil {
 			return nil
 		}
 		return &r
 	}
 	s.RowsF32 = l.wrapRows(4, l.exp2Sum, l.products, nil, l.gradRowSums,
 		wrapRowStores(4, l.scaleRow, l.lessRow, l.normalizeRow, l.gradRow, l.softmaxGradRow, nil, nil, nil),
-		around(wrapRowStores(4, l.scaleRowAround, l.lessRowAround, l.normalizeRowAround, l.gradRowAround, l.softmaxGradRowAround, nil, nil, nil)))
+		around(wrapRowStores(4, l.scaleRowNT, l.lessRowNT, l.normalizeRowNT, l.gradRowNT, l.softmaxGradRowNT, nil, nil, nil)))
 	s.RowsF16 = l.wrapRows(2, l.exp2SumF16, l.productsF16, l.keepDeviationsF16, l.gradRowSumsF16,
 		wrapRowStores(2, l.scaleRowF16, l.lessRowF16, l.normalizeRowF16, l.gradRowF16, l.softmaxGradRowF16, l.normalizeKeepF16, l.exp2SumScaleF16, topF16),
-		around(wrapRowStores(2, l.scaleRowF16Around, l.lessRowF16Around, l.normalizeRowF16Around, l.gradRowF16Around, l.softmaxGradRowF16Around, l.normalizeKeepF16Around, l.exp2SumScaleF16Around, topF16)))
+		around(wrapRowStores(2, l.scaleRowF16NT, l.lessRowF16NT, l.normalizeRowF16NT, l.gradRowF16NT, l.softmaxGradRowF16NT, l.normalizeKeepF16NT, l.exp2SumScaleF16NT, topF16)))
 	s.RowsBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
 		wrapRowStores(2, l.scaleRowBF16, l.lessRowBF16, l.normalizeRowBF16, l.gradRowBF16, l.softmaxGradRowBF16, l.normalizeKeepBF16, l.exp2SumScaleBF16, topBF16),
-		around(wrapRowStores(2, l.scaleRowBF16Around, l.lessRowBF16Around, l.normalizeRowBF16Around, l.gradRowBF16Around, l.softmaxGradRowBF16Around, l.normalizeKeepBF16Around, l.exp2SumScaleBF16Around, topBF16)))
+		around(wrapRowStores(2, l.scaleRowBF16NT, l.lessRowBF16NT, l.normalizeRowBF16NT, l.gradRowBF16NT, l.softmaxGradRowBF16NT, l.normalizeKeepBF16NT, l.exp2SumScaleBF16NT, topBF16)))
 	s.RowsConvertBF16 = l.wrapRows(2, l.exp2SumBF16, l.productsBF16, l.keepDeviationsBF16, l.gradRowSumsBF16,
 		wrapRowStores(2, l.scaleRowConvertBF16, l.lessRowConvertBF16, l.normalizeRowConvertBF16, l.gradRowBF16, l.softmaxGradRowConvertBF16, l.normalizeKeepConvertBF16, l.exp2SumScaleConvertBF16, topBF16),
-		around(wrapRowStores(2, l.scaleRowConvertBF16Around, l.lessRowConvertBF16Around, l.normalizeRowConvertBF16Around, l.gradRowBF16Around, l.softmaxGradRowConvertBF16Around, l.normalizeKeepConvertBF16Around, l.exp2SumScaleConvertBF16Around, topBF16)))
+		around(wrapRowStores(2, l.scaleRowConvertBF16NT, l.lessRowConvertBF16NT, l.normalizeRowConvertBF16NT, l.gradRowBF16NT, l.softmaxGradRowConvertBF16NT, l.normalizeKeepConvertBF16NT, l.exp2SumScaleConvertBF16NT, topBF16)))
 }
 
 // halves adds conversions of float32 to 16 bits that are passes to s.
@@ -212,11 +212,11 @@ func (l *loops) halves(s *Set) {
 			rest(dst[n:], a[n:len(dst)])
 		}
 	}
-	s.ToF16Around, s.ToBF16Around = wrap(l.narrowF16Around, true, s.ToF16), wrap(l.narrowBF16Around, true, s.ToBF16)
+	s.ToF16NT, s.ToBF16NT = wrap(l.narrowF16NT, true, s.ToF16), wrap(l.narrowBF16NT, true, s.ToBF16)
 	s.CutBF16 = wrap(l.cutBF16, false, func(dst []uint16, a []float32) {
 		for i, x := range a {
 			dst[i] = uint16(math.Float32bits(x) >> 16)
 		}
 	})
-	s.CutBF16Around = wrap(l.cutBF16Around, true, s.CutBF16)
+	s.CutBF16NT = wrap(l.cutBF16NT, true, s.CutBF16)
 }

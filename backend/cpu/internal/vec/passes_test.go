@@ -66,7 +66,7 @@ func testRows(t *testing.T, lanes int, r *Rows, d dtype.DType) {
 		// few operations in float32 on numbers below 16.
 		result := func(what string, of dtype.DType, write func(s *RowStores, dst []byte), want func(i int) float64) {
 			t.Helper()
-			for _, s := range []*RowStores{&r.RowStores, r.Around} {
+			for _, s := range []*RowStores{&r.RowStores, r.NT} {
 				if s == nil {
 					continue
 				}

@@ -25,7 +25,7 @@ func TestPhilox(t *testing.T) {
 			s.Philox(got[:n], 1001, 77, 1<<8, 0, 3, 9)
 			check()
 			philox.UniformHalvesAt(1<<40|77, 3, 9, 8*1001, want[:n])
-			s.PhiloxHalves(got[:n], 1001, 77, 1<<8, 0, 3, 9)
+			s.Philox16(got[:n], 1001, 77, 1<<8, 0, 3, 9)
 			check()
 			flags := make([]byte, n+20)
 			for _, bound := range []uint16{0, 1, 0x4ccd, 0x8000, 0xffff} {
@@ -52,9 +52,9 @@ func checkPhiloxScale(t *testing.T, s *Set, flags []byte, bound uint16) {
 		around PhiloxScale
 		round  func(dst []byte, x []float32)
 	}{
-		{dtype.Float32, s.PhiloxScale.F32, s.PhiloxScaleAround.F32, func(dst []byte, x []float32) { copy(dtype.View[float32](dst), x) }},
-		{dtype.Float16, s.PhiloxScale.F16, s.PhiloxScaleAround.F16, func(dst []byte, x []float32) { s.ToF16(dtype.View[uint16](dst), x) }},
-		{dtype.BFloat16, s.PhiloxScale.BF16, s.PhiloxScaleAround.BF16, func(dst []byte, x []float32) { s.ToBF16(dtype.View[uint16](dst), x) }},
+		{dtype.Float32, s.PhiloxScale.F32, s.PhiloxScaleNT.F32, func(dst []byte, x []float32) { copy(dtype.View[float32](dst), x) }},
+		{dtype.Float16, s.PhiloxScale.F16, s.PhiloxScaleNT.F16, func(dst []byte, x []float32) { s.ToF16(dtype.View[uint16](dst), x) }},
+		{dtype.BFloat16, s.PhiloxScale.BF16, s.PhiloxScaleNT.BF16, func(dst []byte, x []float32) { s.ToBF16(dtype.View[uint16](dst), x) }},
 	} {
 		n, size := len(flags), c.dtype.Size()
 		x, values, want := make([]byte, n*size), make([]float64, n), make([]float32, n)

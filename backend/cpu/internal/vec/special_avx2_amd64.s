@@ -101,8 +101,8 @@ blocks:
 	VZEROUPPER
 	RET
 
-// STORE_HALVES stores a group of blocks as numbers of 16 bits in [0, 1).
-#define STORE_HALVES(c2, c0, c1, c3, v, off, v2) \
+// STORE_16_BITS stores a group of blocks as numbers of 16 bits in [0, 1).
+#define STORE_16_BITS(c2, c0, c1, c3, v, off, v2) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
 	VPMOVZXWD v, c0; \
@@ -124,9 +124,9 @@ blocks:
 	VMULPS special<>+192(SB), c3, c3; \
 	VMOVUPS c3, (off+96)(DI)
 
-// philoxHalves: blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
-// func philoxHalvesAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
-TEXT ·philoxHalvesAVX2(SB), NOSPLIT, $0-40
+// philox16: blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
+// func philox16AVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+TEXT ·philox16AVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ n+8(FP), CX
 	VBROADCASTSS first+16(FP), Y0
@@ -139,12 +139,12 @@ blocks:
 	VPBLENDD $170, Y12, Y13, Y13
 	VPSLLQ $32, Y11, Y11
 	VPBLENDD $170, Y11, Y14, Y14
-	STORE_HALVES(Y14, Y13, Y12, Y11, X12, 0, X11)
+	STORE_16_BITS(Y14, Y13, Y12, Y11, X12, 0, X11)
 	VPSLLQ $32, Y4, Y4
 	VPBLENDD $170, Y4, Y5, Y5
 	VPSLLQ $32, Y3, Y3
 	VPBLENDD $170, Y3, Y6, Y6
-	STORE_HALVES(Y6, Y5, Y4, Y3, X4, 128, X3)
+	STORE_16_BITS(Y6, Y5, Y4, Y3, X4, 128, X3)
 	ADDQ $256, DI
 	SUBQ $8, CX
 	JNZ blocks
@@ -268,9 +268,9 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// transpose8Half: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
-// func transpose8HalfAVX2(dst, src unsafe.Pointer, to, from int)
-TEXT ·transpose8HalfAVX2(SB), NOSPLIT, $0-32
+// transpose8U16: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
+// func transpose8U16AVX2(dst, src unsafe.Pointer, to, from int)
+TEXT ·transpose8U16AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ to+16(FP), R8

@@ -142,8 +142,8 @@ blocks:
 	VZEROUPPER
 	RET
 
-// STORE_HALVES stores a group of blocks as numbers of 16 bits in [0, 1).
-#define STORE_HALVES(c2, c0, c1, c3, v, off, v2) \
+// STORE_16_BITS stores a group of blocks as numbers of 16 bits in [0, 1).
+#define STORE_16_BITS(c2, c0, c1, c3, v, off, v2) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
 	VPMOVZXWD v, c0; \
@@ -165,9 +165,9 @@ blocks:
 	VMULPS.BCST special<>+32(SB), c3, c3; \
 	VMOVUPS c3, (off+192)(DI)
 
-// philoxHalves: blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
-// func philoxHalvesAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
-TEXT ·philoxHalvesAVX512(SB), NOSPLIT, $0-40
+// philox16: blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
+// func philox16AVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+TEXT ·philox16AVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
 	MOVQ n+8(FP), CX
 	VBROADCASTSS special<>+0(SB), Z30
@@ -181,10 +181,10 @@ blocks:
 	VBROADCASTSS k0+20(FP), Z1
 	VBROADCASTSS k1+24(FP), Z2
 	PHILOX_ROUNDS
-	STORE_HALVES(Z13, Z11, Z12, Z14, Y12, 0, Y14)
-	STORE_HALVES(Z17, Z15, Z16, Z18, Y16, 256, Y18)
-	STORE_HALVES(Z22, Z21, Z20, Z19, Y20, 512, Y19)
-	STORE_HALVES(Z6, Z5, Z4, Z3, Y4, 768, Y3)
+	STORE_16_BITS(Z13, Z11, Z12, Z14, Y12, 0, Y14)
+	STORE_16_BITS(Z17, Z15, Z16, Z18, Y16, 256, Y18)
+	STORE_16_BITS(Z22, Z21, Z20, Z19, Y20, 512, Y19)
+	STORE_16_BITS(Z6, Z5, Z4, Z3, Y4, 768, Y3)
 	ADDQ $1024, DI
 	SUBQ $32, CX
 	JNZ blocks
@@ -306,9 +306,9 @@ TEXT ·transpose8AVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// transpose8Half: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
-// func transpose8HalfAVX512(dst, src unsafe.Pointer, to, from int)
-TEXT ·transpose8HalfAVX512(SB), NOSPLIT, $0-32
+// transpose8U16: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
+// func transpose8U16AVX512(dst, src unsafe.Pointer, to, from int)
+TEXT ·transpose8U16AVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ to+16(FP), R8
@@ -513,9 +513,9 @@ TEXT ·tileAVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// tileAround: tile with stores around the caches, to multiples of 64
-// func tileAroundAVX512(dst, src unsafe.Pointer, to, from int)
-TEXT ·tileAroundAVX512(SB), NOSPLIT, $0-32
+// tileNT: tile with non-temporal stores, to multiples of 64
+// func tileNTAVX512(dst, src unsafe.Pointer, to, from int)
+TEXT ·tileNTAVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ to+16(FP), R8
@@ -653,9 +653,9 @@ TEXT ·tileAroundAVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// tileHalf: dst[i*to+j] = src[j*from+i] for i < 16; elements of two bytes, j < 32
-// func tileHalfAVX512(dst, src unsafe.Pointer, to, from int)
-TEXT ·tileHalfAVX512(SB), NOSPLIT, $0-32
+// tileU16: dst[i*to+j] = src[j*from+i] for i < 16; elements of two bytes, j < 32
+// func tileU16AVX512(dst, src unsafe.Pointer, to, from int)
+TEXT ·tileU16AVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ to+16(FP), R8
@@ -841,9 +841,9 @@ TEXT ·tileHalfAVX512(SB), NOSPLIT, $0-32
 	VZEROUPPER
 	RET
 
-// tileHalfAround: tileHalf with stores around the caches, to multiples of 64
-// func tileHalfAroundAVX512(dst, src unsafe.Pointer, to, from int)
-TEXT ·tileHalfAroundAVX512(SB), NOSPLIT, $0-32
+// tileU16NT: tileU16 with non-temporal stores, to multiples of 64
+// func tileU16NTAVX512(dst, src unsafe.Pointer, to, from int)
+TEXT ·tileU16NTAVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ to+16(FP), R8
@@ -1111,9 +1111,9 @@ blocks:
 	VMULPS.Z (off-3904)(SI), Z25, K3, c3; \
 	VMOVNTPS c3, (off-3904)(DI)
 
-// philoxScaleAround: dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
-// func philoxScaleAroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-TEXT ·philoxScaleAroundAVX512(SB), NOSPLIT, $0-56
+// philoxScaleNT: dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; with non-temporal stores, dst a multiple of 64
+// func philoxScaleNTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+TEXT ·philoxScaleNTAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS bound+40(FP), Z24
 	VBROADCASTSS s+44(FP), Z25
 	MOVQ x+48(FP), SI
@@ -1217,9 +1217,9 @@ blocks:
 	VMULPS Z25, c3, c3; \
 	STORE_ROW_F16_NT(c3, v3, (off-4000)(DI))
 
-// philoxScaleF16Around: dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
-// func philoxScaleF16AroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-TEXT ·philoxScaleF16AroundAVX512(SB), NOSPLIT, $0-56
+// philoxScaleF16NT: dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; with non-temporal stores, dst a multiple of 64
+// func philoxScaleF16NTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+TEXT ·philoxScaleF16NTAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS bound+40(FP), Z24
 	VBROADCASTSS s+44(FP), Z25
 	MOVQ x+48(FP), SI
@@ -1343,9 +1343,9 @@ blocks:
 	VMOVDQU16 c0, K7, c3; \
 	VMOVNTPS c3, (off-4032)(DI)
 
-// philoxScaleBF16Around: dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; around the caches, dst a multiple of 64
-// func philoxScaleBF16AroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
-TEXT ·philoxScaleBF16AroundAVX512(SB), NOSPLIT, $0-56
+// philoxScaleBF16NT: dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; with non-temporal stores, dst a multiple of 64
+// func philoxScaleBF16NTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+TEXT ·philoxScaleBF16NTAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS bound+40(FP), Z24
 	VBROADCASTSS s+44(FP), Z25
 	MOVQ x+48(FP), SI

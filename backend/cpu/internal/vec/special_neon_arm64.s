@@ -116,8 +116,8 @@ blocks:
 	BNE blocks
 	RET
 
-// STORE_HALVES_BLOCK_LOW stores a group of blocks as numbers of 16 bits in [0, 1).
-#define STORE_HALVES_BLOCK_LOW(v, v2, v3, v4, off) \
+// STORE_16_BITS_BLOCK_LOW stores a group of blocks as numbers of 16 bits in [0, 1).
+#define STORE_16_BITS_BLOCK_LOW(v, v2, v3, v4, off) \
 	VTRN1 v.D2, v2.D2, v3.D2; \
 	VUSHR $16, v3.S4, v4.S4; \
 	VSHL $16, v3.S4, v3.S4; \
@@ -128,8 +128,8 @@ blocks:
 	FMUL_S4(18, (off+1), (off+1)); \
 	VST2.P [v3.S4, v4.S4], 32(R0)
 
-// STORE_HALVES_BLOCK_HIGH stores a group of blocks as numbers of 16 bits in [0, 1).
-#define STORE_HALVES_BLOCK_HIGH(v, v2, v3, v4, off) \
+// STORE_16_BITS_BLOCK_HIGH stores a group of blocks as numbers of 16 bits in [0, 1).
+#define STORE_16_BITS_BLOCK_HIGH(v, v2, v3, v4, off) \
 	VTRN2 v.D2, v2.D2, v3.D2; \
 	VUSHR $16, v3.S4, v4.S4; \
 	VSHL $16, v3.S4, v3.S4; \
@@ -140,20 +140,20 @@ blocks:
 	FMUL_S4(18, (off+1), (off+1)); \
 	VST2.P [v3.S4, v4.S4], 32(R0)
 
-// STORE_HALVES stores a group of blocks as numbers of 16 bits in [0, 1).
-#define STORE_HALVES(v, v2, v3, v4, off) \
+// STORE_16_BITS stores a group of blocks as numbers of 16 bits in [0, 1).
+#define STORE_16_BITS(v, v2, v3, v4, off) \
 	VTRN1 v.S4, v2.S4, V24.S4; \
 	VTRN2 v.S4, v2.S4, V25.S4; \
 	VTRN1 v3.S4, v4.S4, V26.S4; \
 	VTRN2 v3.S4, v4.S4, V27.S4; \
-	STORE_HALVES_BLOCK_LOW(V26, V24, v2, v, off); \
-	STORE_HALVES_BLOCK_LOW(V27, V25, v2, v, off); \
-	STORE_HALVES_BLOCK_HIGH(V26, V24, v2, v, off); \
-	STORE_HALVES_BLOCK_HIGH(V27, V25, v2, v, off)
+	STORE_16_BITS_BLOCK_LOW(V26, V24, v2, v, off); \
+	STORE_16_BITS_BLOCK_LOW(V27, V25, v2, v, off); \
+	STORE_16_BITS_BLOCK_HIGH(V26, V24, v2, v, off); \
+	STORE_16_BITS_BLOCK_HIGH(V27, V25, v2, v, off)
 
-// philoxHalves: blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
-// func philoxHalvesNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
-TEXT ·philoxHalvesNEON(SB), NOSPLIT, $0-40
+// philox16: blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
+// func philox16NEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+TEXT ·philox16NEON(SB), NOSPLIT, $0-40
 	MOVD dst+0(FP), R0
 	MOVD n+8(FP), R1
 	MOVD $lanes0_1_2_3<>(SB), R3
@@ -190,8 +190,8 @@ blocks:
 	VMOV V12.B16, V9.B16
 	VMOV V13.B16, V10.B16
 	PHILOX_ROUNDS
-	STORE_HALVES(V4, V3, V6, V5, 3)
-	STORE_HALVES(V8, V7, V10, V9, 7)
+	STORE_16_BITS(V4, V3, V6, V5, 3)
+	STORE_16_BITS(V8, V7, V10, V9, 7)
 	SUBS $8, R1
 	BNE blocks
 	RET
@@ -359,9 +359,9 @@ TEXT ·transpose8NEON(SB), NOSPLIT, $0-32
 	FMOVQ F15, 16(R0)
 	RET
 
-// transpose8Half: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
-// func transpose8HalfNEON(dst, src unsafe.Pointer, to, from int)
-TEXT ·transpose8HalfNEON(SB), NOSPLIT, $0-32
+// transpose8U16: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
+// func transpose8U16NEON(dst, src unsafe.Pointer, to, from int)
+TEXT ·transpose8U16NEON(SB), NOSPLIT, $0-32
 	MOVD dst+0(FP), R0
 	MOVD src+8(FP), R1
 	MOVD to+16(FP), R2

@@ -104,13 +104,13 @@ func findF16AVX2(x unsafe.Pointer, n int, v float32) (ret int)
 func findBF16AVX2(x unsafe.Pointer, n int, v float32) (ret int)
 
 //go:noescape
-func exp2SumAVX2(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumAVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumBF16AVX2(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumBF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func exp2BelowSumAVX2(dst, x, s unsafe.Pointer, n int)
@@ -125,13 +125,13 @@ func keepDeviationsF16AVX2(dst, x, s unsafe.Pointer, n int)
 func keepDeviationsBF16AVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsAVX2(x, y, ahead, s unsafe.Pointer, n int)
+func productsAVX2(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsF16AVX2(x, y, ahead, s unsafe.Pointer, n int)
+func productsF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsBF16AVX2(x, y, ahead, s unsafe.Pointer, n int)
+func productsBF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func scaleRowAVX2(dst, x, s unsafe.Pointer, n int)
@@ -155,40 +155,40 @@ func lessRowF16AVX2(dst, x, s unsafe.Pointer, n int)
 func lessRowBF16AVX2(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowAVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowAVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowF16AVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowF16AVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowBF16AVX2(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowBF16AVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsAVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsAVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsF16AVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsF16AVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsBF16AVX2(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsBF16AVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowAVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowAVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowF16AVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowF16AVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowBF16AVX2(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowBF16AVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowAVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowAVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowF16AVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowF16AVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowBF16AVX2(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowBF16AVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineAVX2(dst, a, b, c, d, s unsafe.Pointer, n int)
@@ -218,7 +218,7 @@ func argRowsAVX2(dst, x unsafe.Pointer, n, rows int, sign uint32)
 func philoxAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
-func philoxHalvesAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+func philox16AVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
 func philoxAtLeastAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
@@ -227,25 +227,25 @@ func philoxAtLeastAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bou
 func transpose8AVX2(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
-func transpose8HalfAVX2(dst, src unsafe.Pointer, to, from int)
+func transpose8U16AVX2(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
 func pauseAVX2(n int)
 
 //go:noescape
-func copyAroundAVX2(dst, src unsafe.Pointer, n int)
+func copyNTAVX2(dst, src unsafe.Pointer, n int)
 
 //go:noescape
-func fillAroundAVX2(dst unsafe.Pointer, n int, x uint32)
+func fillNTAVX2(dst unsafe.Pointer, n int, x uint32)
 
 //go:noescape
-func rowsAroundAVX2(dst, src unsafe.Pointer, n, rows, to, from int)
+func copyRowsNTAVX2(dst, src unsafe.Pointer, n, rows, to, from int)
 
 //go:noescape
 func fenceAVX2()
 
 //go:noescape
-func touchAVX2(src unsafe.Pointer, n int)
+func prefetchLoadAVX2(src unsafe.Pointer, n int)
 
 //go:noescape
 func prefetchAVX2(src unsafe.Pointer, n int)

@@ -5,52 +5,52 @@ package vec
 import "unsafe"
 
 //go:noescape
-func chooseAVX512(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
+func chooseAVX512(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
 
 //go:noescape
-func chooseHalfAVX512(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)
+func chooseU16AVX512(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
 
 //go:noescape
 func copyRowsAVX512(dst, src unsafe.Pointer, to, from, n, rows int)
 
 //go:noescape
-func dotRowsAVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+func dotRowsAVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 
 //go:noescape
-func dotRowsBF16AVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+func dotRowsBF16AVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 
 //go:noescape
-func dotRowsF16AVX512(dst, x, y unsafe.Pointer, lead, n, rows int)
+func dotRowsF16AVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 
 //go:noescape
-func scaleRowsAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+func scaleRowsAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 
 //go:noescape
-func scaleRowsAroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+func scaleRowsBF16AVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 
 //go:noescape
-func scaleRowsBF16AVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+func scaleRowsBF16NTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 
 //go:noescape
-func scaleRowsBF16AroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+func scaleRowsF16AVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 
 //go:noescape
-func scaleRowsF16AVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+func scaleRowsF16NTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 
 //go:noescape
-func scaleRowsF16AroundAVX512(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)
+func scaleRowsNTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 
 //go:noescape
-func slopesAVX512(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+func slopesAVX512(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 
 //go:noescape
-func slopesBF16AVX512(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
+func slopesBF16AVX512(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 
 //go:noescape
-func weighAVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+func weighAVX512(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 
 //go:noescape
-func weighBF16AVX512(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)
+func weighBF16AVX512(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 
 //go:noescape
 func lstmAVX512(p unsafe.Pointer, rows, n int)
@@ -167,34 +167,34 @@ func findBF16AVX512(x unsafe.Pointer, n int, v float32) (ret int)
 func extremesAVX512(x unsafe.Pointer, n int) (ret int)
 
 //go:noescape
-func exp2SumAVX512(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumAVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumF16AVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumBF16AVX512(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumBF16AVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func exp2BelowSumAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleF16AVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleBF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleBF16AVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleBF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleBF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleConvertBF16AVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleConvertBF16AVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumScaleConvertBF16AroundAVX512(dst, last, e, x, next, ahead, s unsafe.Pointer, n int)
+func exp2SumScaleConvertBF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func deviationsAVX512(x, s unsafe.Pointer, n int)
@@ -206,166 +206,166 @@ func keepDeviationsF16AVX512(dst, x, s unsafe.Pointer, n int)
 func keepDeviationsBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsAVX512(x, y, ahead, s unsafe.Pointer, n int)
+func productsAVX512(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsF16AVX512(x, y, ahead, s unsafe.Pointer, n int)
+func productsF16AVX512(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsBF16AVX512(x, y, ahead, s unsafe.Pointer, n int)
+func productsBF16AVX512(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func scaleRowAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func scaleRowAroundAVX512(dst, x, s unsafe.Pointer, n int)
+func scaleRowNTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func scaleRowF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func scaleRowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func scaleRowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func scaleRowBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func scaleRowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func scaleRowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func scaleRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func scaleRowConvertBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func scaleRowConvertBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func narrowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func narrowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func narrowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func narrowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func cutBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func cutBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func cutBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func lessRowAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func lessRowAroundAVX512(dst, x, s unsafe.Pointer, n int)
+func lessRowNTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func lessRowF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func lessRowF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func lessRowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func lessRowBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func lessRowBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func lessRowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
 func lessRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func lessRowConvertBF16AroundAVX512(dst, x, s unsafe.Pointer, n int)
+func lessRowConvertBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowAroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowNTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowBF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowBF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowBF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowBF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowConvertBF16AVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowConvertBF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowConvertBF16AroundAVX512(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowConvertBF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeKeepF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+func normalizeKeepF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeKeepF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+func normalizeKeepF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeKeepBF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+func normalizeKeepBF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeKeepBF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+func normalizeKeepBF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeKeepConvertBF16AVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+func normalizeKeepConvertBF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeKeepConvertBF16AroundAVX512(dst, x, gain, shift, kept, next, ahead, s unsafe.Pointer, n int)
+func normalizeKeepConvertBF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsAVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsAVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsF16AVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsF16AVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsBF16AVX512(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsBF16AVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowAroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowNTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowF16AVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowF16AVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowF16AroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowF16NTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowBF16AVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowBF16AVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowBF16AroundAVX512(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowBF16NTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowAroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowNTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowBF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowBF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowBF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowBF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowConvertBF16AVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowConvertBF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowConvertBF16AroundAVX512(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowConvertBF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineAVX512(dst, a, b, c, d, s unsafe.Pointer, n int)
@@ -395,7 +395,7 @@ func argRowsAVX512(dst, x unsafe.Pointer, n, rows int, sign uint32)
 func philoxAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
-func philoxHalvesAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+func philox16AVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
 func philoxAtLeastAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
@@ -404,19 +404,19 @@ func philoxAtLeastAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, b
 func transpose8AVX512(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
-func transpose8HalfAVX512(dst, src unsafe.Pointer, to, from int)
+func transpose8U16AVX512(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
 func tileAVX512(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
-func tileAroundAVX512(dst, src unsafe.Pointer, to, from int)
+func tileNTAVX512(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
-func tileHalfAVX512(dst, src unsafe.Pointer, to, from int)
+func tileU16AVX512(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
-func tileHalfAroundAVX512(dst, src unsafe.Pointer, to, from int)
+func tileU16NTAVX512(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
 func pauseAVX512(n int)
@@ -425,34 +425,34 @@ func pauseAVX512(n int)
 func philoxScaleAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 
 //go:noescape
-func philoxScaleAroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+func philoxScaleNTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 
 //go:noescape
 func philoxScaleF16AVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 
 //go:noescape
-func philoxScaleF16AroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+func philoxScaleF16NTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 
 //go:noescape
 func philoxScaleBF16AVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 
 //go:noescape
-func philoxScaleBF16AroundAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
+func philoxScaleBF16NTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
 
 //go:noescape
-func copyAroundAVX512(dst, src unsafe.Pointer, n int)
+func copyNTAVX512(dst, src unsafe.Pointer, n int)
 
 //go:noescape
-func fillAroundAVX512(dst unsafe.Pointer, n int, x uint32)
+func fillNTAVX512(dst unsafe.Pointer, n int, x uint32)
 
 //go:noescape
-func rowsAroundAVX512(dst, src unsafe.Pointer, n, rows, to, from int)
+func copyRowsNTAVX512(dst, src unsafe.Pointer, n, rows, to, from int)
 
 //go:noescape
 func fenceAVX512()
 
 //go:noescape
-func touchAVX512(src unsafe.Pointer, n int)
+func prefetchLoadAVX512(src unsafe.Pointer, n int)
 
 //go:noescape
 func prefetchAVX512(src unsafe.Pointer, n int)

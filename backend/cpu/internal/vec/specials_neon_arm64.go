@@ -104,13 +104,13 @@ func findF16NEON(x unsafe.Pointer, n int, v float32) (ret int)
 func findBF16NEON(x unsafe.Pointer, n int, v float32) (ret int)
 
 //go:noescape
-func exp2SumNEON(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumNEON(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func exp2SumBF16NEON(dst, x, ahead, s unsafe.Pointer, n int)
+func exp2SumBF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func exp2BelowSumNEON(dst, x, s unsafe.Pointer, n int)
@@ -125,13 +125,13 @@ func keepDeviationsF16NEON(dst, x, s unsafe.Pointer, n int)
 func keepDeviationsBF16NEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsNEON(x, y, ahead, s unsafe.Pointer, n int)
+func productsNEON(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsF16NEON(x, y, ahead, s unsafe.Pointer, n int)
+func productsF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func productsBF16NEON(x, y, ahead, s unsafe.Pointer, n int)
+func productsBF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func scaleRowNEON(dst, x, s unsafe.Pointer, n int)
@@ -155,40 +155,40 @@ func lessRowF16NEON(dst, x, s unsafe.Pointer, n int)
 func lessRowBF16NEON(dst, x, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowNEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowNEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowF16NEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowF16NEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func normalizeRowBF16NEON(dst, x, gain, shift, ahead, s unsafe.Pointer, n int)
+func normalizeRowBF16NEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsNEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsNEON(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsF16NEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsF16NEON(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowSumsBF16NEON(dgain, dshift, gained, x, grad, gain, ahead, s unsafe.Pointer, n int)
+func gradRowSumsBF16NEON(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowNEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowNEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowF16NEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowF16NEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func gradRowBF16NEON(dst, x, gained, ahead, s unsafe.Pointer, n int)
+func gradRowBF16NEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowNEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowNEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowF16NEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowF16NEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
-func softmaxGradRowBF16NEON(dst, y, grad, ahead, s unsafe.Pointer, n int)
+func softmaxGradRowBF16NEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 
 //go:noescape
 func affineNEON(dst, a, b, c, d, s unsafe.Pointer, n int)
@@ -218,7 +218,7 @@ func argRowsNEON(dst, x unsafe.Pointer, n, rows int, sign uint32)
 func philoxNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
-func philoxHalvesNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
+func philox16NEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 
 //go:noescape
 func philoxAtLeastNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
@@ -227,25 +227,25 @@ func philoxAtLeastNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bou
 func transpose8NEON(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
-func transpose8HalfNEON(dst, src unsafe.Pointer, to, from int)
+func transpose8U16NEON(dst, src unsafe.Pointer, to, from int)
 
 //go:noescape
 func pauseNEON(n int)
 
 //go:noescape
-func copyAroundNEON(dst, src unsafe.Pointer, n int)
+func copyNTNEON(dst, src unsafe.Pointer, n int)
 
 //go:noescape
-func fillAroundNEON(dst unsafe.Pointer, n int, x uint32)
+func fillNTNEON(dst unsafe.Pointer, n int, x uint32)
 
 //go:noescape
-func rowsAroundNEON(dst, src unsafe.Pointer, n, rows, to, from int)
+func copyRowsNTNEON(dst, src unsafe.Pointer, n, rows, to, from int)
 
 //go:noescape
 func fenceNEON()
 
 //go:noescape
-func touchNEON(src unsafe.Pointer, n int)
+func prefetchLoadNEON(src unsafe.Pointer, n int)
 
 //go:noescape
 func prefetchNEON(src unsafe.Pointer, n int)

@@ -2,9 +2,9 @@
 
 #include "textflag.h"
 
-// copyAround: dst[i] = src[i] for n bytes, a multiple of 512, around the caches; dst is a multiple of 64
-// func copyAroundAVX2(dst, src unsafe.Pointer, n int)
-TEXT ·copyAroundAVX2(SB), NOSPLIT, $0-24
+// copyNT: dst[i] = src[i] for n bytes, a multiple of 512, with non-temporal stores; dst is a multiple of 64
+// func copyNTAVX2(dst, src unsafe.Pointer, n int)
+TEXT ·copyNTAVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	SUBQ SI, DI
@@ -66,9 +66,9 @@ done:
 	VZEROUPPER
 	RET
 
-// fillAround: n bytes of dst, a multiple of 64, are x over and over; dst is one, too
-// func fillAroundAVX2(dst unsafe.Pointer, n int, x uint32)
-TEXT ·fillAroundAVX2(SB), NOSPLIT, $0-20
+// fillNT: n bytes of dst, a multiple of 64, are x over and over; dst is one, too
+// func fillNTAVX2(dst unsafe.Pointer, n int, x uint32)
+TEXT ·fillNTAVX2(SB), NOSPLIT, $0-20
 	MOVQ dst+0(FP), DI
 	VBROADCASTSS x+16(FP), Y0
 	MOVQ n+8(FP), CX
@@ -84,9 +84,9 @@ done:
 	VZEROUPPER
 	RET
 
-// rowsAround: dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, around the caches; dst and to are multiples of 64
-// func rowsAroundAVX2(dst, src unsafe.Pointer, n, rows, to, from int)
-TEXT ·rowsAroundAVX2(SB), NOSPLIT, $0-48
+// copyRowsNT: dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, with non-temporal stores; dst and to are multiples of 64
+// func copyRowsNTAVX2(dst, src unsafe.Pointer, n, rows, to, from int)
+TEXT ·copyRowsNTAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ n+16(FP), CX
@@ -113,15 +113,15 @@ lines:
 	VZEROUPPER
 	RET
 
-// fence: waits for the stores around the caches
+// fence: waits for the non-temporal stores
 // func fenceAVX2()
 TEXT ·fenceAVX2(SB), NOSPLIT, $0-0
 	SFENCE
 	RET
 
-// touch: reads n bytes, a multiple of 512
-// func touchAVX2(src unsafe.Pointer, n int)
-TEXT ·touchAVX2(SB), NOSPLIT, $0-16
+// prefetchLoad: reads n bytes, a multiple of 512
+// func prefetchLoadAVX2(src unsafe.Pointer, n int)
+TEXT ·prefetchLoadAVX2(SB), NOSPLIT, $0-16
 	MOVQ src+0(FP), SI
 	MOVQ n+8(FP), CX
 	SHRQ $3, CX

@@ -3,9 +3,9 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
-// copyAround: dst[i] = src[i] for n bytes, a multiple of 512, around the caches; dst is a multiple of 64
-// func copyAroundNEON(dst, src unsafe.Pointer, n int)
-TEXT ·copyAroundNEON(SB), NOSPLIT, $0-24
+// copyNT: dst[i] = src[i] for n bytes, a multiple of 512, with non-temporal stores; dst is a multiple of 64
+// func copyNTNEON(dst, src unsafe.Pointer, n int)
+TEXT ·copyNTNEON(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0
 	MOVD src+8(FP), R1
 	MOVD n+16(FP), R2
@@ -20,9 +20,9 @@ lines:
 done:
 	RET
 
-// fillAround: n bytes of dst, a multiple of 64, are x over and over; dst is one, too
-// func fillAroundNEON(dst unsafe.Pointer, n int, x uint32)
-TEXT ·fillAroundNEON(SB), NOSPLIT, $0-20
+// fillNT: n bytes of dst, a multiple of 64, are x over and over; dst is one, too
+// func fillNTNEON(dst unsafe.Pointer, n int, x uint32)
+TEXT ·fillNTNEON(SB), NOSPLIT, $0-20
 	MOVD dst+0(FP), R0
 	MOVD n+8(FP), R1
 	MOVWU x+16(FP), R2
@@ -40,9 +40,9 @@ lines:
 done:
 	RET
 
-// rowsAround: dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, around the caches; dst and to are multiples of 64
-// func rowsAroundNEON(dst, src unsafe.Pointer, n, rows, to, from int)
-TEXT ·rowsAroundNEON(SB), NOSPLIT, $0-48
+// copyRowsNT: dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, with non-temporal stores; dst and to are multiples of 64
+// func copyRowsNTNEON(dst, src unsafe.Pointer, n, rows, to, from int)
+TEXT ·copyRowsNTNEON(SB), NOSPLIT, $0-48
 	MOVD dst+0(FP), R0
 	MOVD src+8(FP), R1
 	MOVD n+16(FP), R2
@@ -66,15 +66,15 @@ lines:
 	BNE row
 	RET
 
-// fence: waits for the stores around the caches
+// fence: waits for the non-temporal stores
 // func fenceNEON()
 TEXT ·fenceNEON(SB), NOSPLIT, $0-0
 	DMB $0xb
 	RET
 
-// touch: reads n bytes, a multiple of 512
-// func touchNEON(src unsafe.Pointer, n int)
-TEXT ·touchNEON(SB), NOSPLIT, $0-16
+// prefetchLoad: reads n bytes, a multiple of 512
+// func prefetchLoadNEON(src unsafe.Pointer, n int)
+TEXT ·prefetchLoadNEON(SB), NOSPLIT, $0-16
 	MOVD src+0(FP), R1
 	MOVD n+8(FP), R2
 	CBZ R2, done

@@ -197,76 +197,76 @@ func smallestBF16AVX2(a unsafe.Pointer, n int) float32
 func infinitiesBF16AVX2(a unsafe.Pointer, n int) float32
 
 //go:noescape
-func halfAddF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
-
-//go:noescape
-func halfWhereGreaterF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfWhereScaledF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfAddBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
-
-//go:noescape
-func halfWhereGreaterBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfWhereScaledBF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
 func logAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
 func log1pAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpWhereGreaterF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpWhereScaledF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpAddBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpWhereGreaterBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpWhereScaledBF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
 func roundAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)

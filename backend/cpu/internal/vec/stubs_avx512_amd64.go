@@ -197,76 +197,76 @@ func smallestBF16AVX512(a unsafe.Pointer, n int) float32
 func infinitiesBF16AVX512(a unsafe.Pointer, n int) float32
 
 //go:noescape
-func halfAddF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
-
-//go:noescape
-func halfWhereGreaterF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfWhereScaledF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfAddBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
-
-//go:noescape
-func halfWhereGreaterBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfWhereScaledBF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
 func logAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
 func log1pAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpWhereGreaterF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpWhereScaledF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpAddBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpWhereGreaterBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpWhereScaledBF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
 func roundAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -197,76 +197,76 @@ func smallestBF16NEON(a unsafe.Pointer, n int) float32
 func infinitiesBF16NEON(a unsafe.Pointer, n int) float32
 
 //go:noescape
-func halfAddF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
-
-//go:noescape
-func halfWhereGreaterF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfWhereScaledF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfAddBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfSubRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfMulRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfAddReluRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-//go:noescape
-func halfReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
-
-//go:noescape
-func halfWhereGreaterBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
-func halfWhereScaledBF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-
-//go:noescape
 func logNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 
 //go:noescape
 func log1pNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpWhereGreaterF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpWhereScaledF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpAddBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpSubRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpMulRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpAddReluRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+//go:noescape
+func lowpReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+
+//go:noescape
+func lowpWhereGreaterBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+
+//go:noescape
+func lowpWhereScaledBF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
 
 //go:noescape
 func roundNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -31,9 +31,8 @@ type (
 	Compare func(dst []byte, a, b []float32) // writes 0 and 1
 	Scalar  func(dst, a []float32, s float32)
 	Chain   func(dst, a, b []float32, s, t float32)
-	// SlowChain also asks the cache for as many elements from each of ahead on
-	// as dst has.
-	SlowChain func(dst, a, b, c []float32, s, t float32, ahead [4]unsafe.Pointer)
+	// SlowChain also prefetches len(dst) elements from each pointer of prefetch.
+	SlowChain func(dst, a, b, c []float32, s, t float32, prefetch [4]unsafe.Pointer)
 	Load      func(dst []float32, a []uint16)
 	Store     func(dst []uint16, a []float32)
 )
@@ -56,7 +55,7 @@ type Folds[T float32 | uint16] struct {
 type Set struct {
 	Neg, Abs, Sign, Square, Relu, Sqrt, Rsqrt, Reciprocal, Floor, Ceil, Round Unary
 	Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf, NormalCDF, NormalPDF          Unary
-	Sin, Cos                                                                  Unary // of numbers within ±TurnLimit
+	Sin, Cos                                                                  Unary // of numbers within ±TrigLimit
 	RoundF16, RoundBF16                                                       Unary // to values of the type
 
 	Add, Sub, Mul, Div, Maximum, Minimum Binary
@@ -95,16 +94,16 @@ type Set struct {
 
 	FromF16, FromBF16 Load
 	ToF16, ToBF16     Store
-	// ToF16Around and ToBF16Around write around the caches, CutBF16 and
-	// CutBF16Around what is of the type already. All but CutBF16 are nil where a
-	// register is not a line.
-	ToF16Around, ToBF16Around, CutBF16, CutBF16Around Store
+	// ToF16NT, ToBF16NT and CutBF16NT write with non-temporal stores; CutBF16 and
+	// CutBF16NT convert values that bfloat16 represents exactly. All but CutBF16 are
+	// nil where a register is narrower than a cache line.
+	ToF16NT, ToBF16NT, CutBF16, CutBF16NT Store
 	// PlusF16 and PlusBF16 add to dst.
 	PlusF16, PlusBF16 Load
 	FromU8            func(dst []float32, a []uint8)
 	FromI32           func(dst []float32, a []int32)
 
-	HalvesF16, HalvesBF16 Halves
+	LowPrecisionF16, LowPrecisionBF16 LowPrecision
 
 	Folds[float32]
 	F16, BF16 Folds[uint16]
@@ -122,16 +121,16 @@ type Set struct {
 	// of package philox, as [philox.Uniform] does, for key words k0 and k1
 	// and counter words c1 to c3. First must not overflow within dst.
 	Philox func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
-	// PhiloxHalves is the same for [philox.UniformHalves] and a multiple of 256
+	// Philox16 is the same for [philox.UniformHalves] and a multiple of 256
 	// numbers.
-	PhiloxHalves func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
+	Philox16 func(dst []float32, first, k0, k1, c1, c2, c3 uint32)
 	// PhiloxAtLeast says which halves of the words of the same blocks are at least
 	// bound, as bytes 0 and 1.
 	PhiloxAtLeast func(dst []byte, first, k0, k1, c1, c2, c3 uint32, bound uint16)
 	// PhiloxScale is, by the type of dst and x, dst = x·s where those halves are at
-	// least bound, and 0 elsewhere; those named Around write around the caches, to
-	// multiples of 64 bytes. They are nil where registers are too few.
-	PhiloxScale, PhiloxScaleAround PhiloxScales
+	// least bound, and 0 elsewhere; PhiloxScaleNT writes with non-temporal stores,
+	// to multiples of 64 bytes. They are nil where registers are too few.
+	PhiloxScale, PhiloxScaleNT PhiloxScales
 	// SoftmaxRows, LogSoftmaxRows and ArgRows work on rows of n elements, at
 	// most Lanes. ArgRows finds the first of the largest or, with sign = 1<<31,
 	// of the smallest; NaN wins.
@@ -139,31 +138,31 @@ type Set struct {
 	ArgRows                     func(dst []int32, x []float32, n int, sign uint32)
 	Lanes                       int // float32 in a vector
 	// Transpose8 is dst[i*to+j] = src[j*from+i] for i and j below 8.
-	Transpose8     func(dst, src []uint32, to, from int)
-	Transpose8Half func(dst, src []uint16, to, from int) // the same
+	Transpose8    func(dst, src []uint32, to, from int)
+	Transpose8U16 func(dst, src []uint16, to, from int) // the same
 	Passes
 	// RowsF32, RowsF16 and RowsBF16 are by the type of rows. RowsConvertBF16 are
 	// as CellsConvertBF16.
 	RowsF32, RowsF16, RowsBF16, RowsConvertBF16 Rows
-	// Tile is the same for i below 16 and j below 16, TileHalf for i below 16 and
-	// j below 32; the others write around the caches, rows of dst that begin at
-	// multiples of 64 bytes. They are nil where registers are too few.
-	Tile, TileAround         func(dst, src []uint32, to, from int)
-	TileHalf, TileHalfAround func(dst, src []uint16, to, from int)
-	// CopyAround and FillAround set the bytes of dst, to those of src and to x
-	// in every four, and RowsAround those of rows, n bytes each, to and from
-	// bytes apart; dst, n and to are multiples of 64. They write around the
-	// caches, and Fence makes it visible to other cores. Touch reads, at the
-	// rate that memory gives.
-	CopyAround func(dst, src []byte)
-	FillAround func(dst []byte, x uint32)
-	RowsAround func(dst, src []byte, n, rows, to, from int)
-	Fence      func()
-	Touch      func(src []byte)
-	// Prefetch asks the caches for src.
+	// Tile is the same for i below 16 and j below 16, TileU16 for i below 16 and
+	// j below 32. TileNT and TileU16NT write with non-temporal stores, to rows that
+	// begin at multiples of 64 bytes. They are nil where registers are too few.
+	Tile, TileNT       func(dst, src []uint32, to, from int)
+	TileU16, TileU16NT func(dst, src []uint16, to, from int)
+	// CopyNT and FillNT set the bytes of dst, to those of src and to x
+	// in every four, and CopyRowsNT those of rows, n bytes each, to and from
+	// bytes apart; dst, n and to are multiples of 64. They write with non-temporal
+	// stores, which Fence makes visible to other cores. PrefetchLoad loads src into
+	// the caches by ordinary loads, at the rate of memory.
+	CopyNT       func(dst, src []byte)
+	FillNT       func(dst []byte, x uint32)
+	CopyRowsNT   func(dst, src []byte, n, rows, to, from int)
+	Fence        func()
+	PrefetchLoad func(src []byte)
+	// Prefetch prefetches src to L1.
 	Prefetch func(src []byte)
-	// PrefetchRows asks the second cache for n bytes of rows step bytes apart, at
-	// least one.
+	// PrefetchRows prefetches n bytes of each of at least one row to L2. Rows are
+	// step bytes apart.
 	PrefetchRows func(src unsafe.Pointer, n, rows, step int)
 	// CellsF32, CellsF16 and CellsBF16 are the recurrent cells, by the type of
 	// what they store. CellsConvertBF16 needs AVX512-BF16, and takes subnormal
@@ -235,9 +234,9 @@ func (l *loops) set(lanes int) *Set {
 				l.philox(data(dst), n, first, k0, k1, c1, c2, c3)
 			}
 		},
-		PhiloxHalves: func(dst []float32, first, k0, k1, c1, c2, c3 uint32) {
+		Philox16: func(dst []float32, first, k0, k1, c1, c2, c3 uint32) {
 			if n := len(dst) / 256 * 32; n > 0 {
-				l.philoxHalves(data(dst), n, first, k0, k1, c1, c2, c3)
+				l.philox16(data(dst), n, first, k0, k1, c1, c2, c3)
 			}
 		},
 		PhiloxAtLeast: func(dst []byte, first, k0, k1, c1, c2, c3 uint32, bound uint16) {
@@ -248,50 +247,50 @@ func (l *loops) set(lanes int) *Set {
 		Transpose8: func(dst, src []uint32, to, from int) {
 			l.transpose8(data(dst[:7*to+8]), data(src[:7*from+8]), to, from)
 		},
-		Transpose8Half: func(dst, src []uint16, to, from int) {
-			l.transpose8Half(data(dst[:7*to+8]), data(src[:7*from+8]), to, from)
+		Transpose8U16: func(dst, src []uint16, to, from int) {
+			l.transpose8U16(data(dst[:7*to+8]), data(src[:7*from+8]), to, from)
 		},
-		Tile: tile[uint32](l.tile, 16, 16), TileAround: tile[uint32](l.tileAround, 16, 16),
-		TileHalf: tile[uint16](l.tileHalf, 16, 32), TileHalfAround: tile[uint16](l.tileHalfAround, 16, 32),
+		Tile: tile[uint32](l.tile, 16, 16), TileNT: tile[uint32](l.tileNT, 16, 16),
+		TileU16: tile[uint16](l.tileU16, 16, 32), TileU16NT: tile[uint16](l.tileU16NT, 16, 32),
 		SoftmaxRows: rows(l.softmaxRows), LogSoftmaxRows: rows(l.logSoftmaxRows),
 		ArgRows: func(dst []int32, x []float32, n int, sign uint32) {
 			if len(dst) > 0 {
 				l.argRows(data(dst), data(x[:len(dst)*n]), n, len(dst), sign)
 			}
 		},
-		CopyAround: func(dst, src []byte) {
+		CopyNT: func(dst, src []byte) {
 			src = src[:len(dst)]
 			head, n := split(data(dst), len(dst), 512)
 			copy(dst[:head], src)
 			if n > 0 {
-				l.copyAround(data(dst[head:]), data(src[head:]), n)
+				l.copyNT(data(dst[head:]), data(src[head:]), n)
 			}
 			dst, src = dst[head+n:], src[head+n:]
 			if n = len(dst) &^ (Line - 1); n > 0 {
-				l.rowsAround(data(dst), data(src), n, 1, n, n)
+				l.copyRowsNT(data(dst), data(src), n, 1, n, n)
 			}
 			copy(dst[n:], src[n:])
 		},
-		FillAround: func(dst []byte, x uint32) {
+		FillNT: func(dst []byte, x uint32) {
 			head, n := split(data(dst), len(dst), Line)
 			for i := range head {
 				dst[i] = byte(x >> (8 * (i % 4)))
 			}
 			x = bits.RotateLeft32(x, -8*head) // what a line begins with
 			if n > 0 {
-				l.fillAround(data(dst[head:]), n, x)
+				l.fillNT(data(dst[head:]), n, x)
 			}
 			for i := range dst[head+n:] {
 				dst[head+n+i] = byte(x >> (8 * (i % 4)))
 			}
 		},
-		RowsAround: func(dst, src []byte, n, rows, to, from int) {
+		CopyRowsNT: func(dst, src []byte, n, rows, to, from int) {
 			if n > 0 && rows > 0 {
-				l.rowsAround(data(dst[:(rows-1)*to+n]), data(src[:(rows-1)*from+n]), n, rows, to, from)
+				l.copyRowsNT(data(dst[:(rows-1)*to+n]), data(src[:(rows-1)*from+n]), n, rows, to, from)
 			}
 		},
 		Fence:        l.fence,
-		Touch:        func(src []byte) { l.touch(data(src), len(src)&^511) },
+		PrefetchLoad: func(src []byte) { l.prefetchLoad(data(src), len(src)&^511) },
 		Prefetch:     func(src []byte) { l.prefetch(data(src), len(src)) },
 		PrefetchRows: l.prefetchRows,
 		Passes:       l.passes(),
@@ -306,9 +305,9 @@ func (l *loops) set(lanes int) *Set {
 		CellLanes: map[int]int{4: 4, 8: 8, 16: 1}[lanes], // 16 lanes have masks
 	}
 	s.PhiloxScale = PhiloxScales{philoxScale[float32](l.philoxScale), philoxScale[uint16](l.philoxScaleF16), philoxScale[uint16](l.philoxScaleBF16)}
-	s.PhiloxScaleAround = PhiloxScales{philoxScale[float32](l.philoxScaleAround), philoxScale[uint16](l.philoxScaleF16Around), philoxScale[uint16](l.philoxScaleBF16Around)}
+	s.PhiloxScaleNT = PhiloxScales{philoxScale[float32](l.philoxScaleNT), philoxScale[uint16](l.philoxScaleF16NT), philoxScale[uint16](l.philoxScaleBF16NT)}
 	l.rows(s)
-	l.ofHalves(s)
+	l.ofLowPrecision(s)
 	l.halves(s)
 	l.finds(s)
 	l.scores(s)
@@ -336,9 +335,9 @@ func philoxScale[T float32 | uint16](f func(dst unsafe.Pointer, n int, first, k0
 	}
 }
 
-// TurnLimit is how large arguments of Sin and Cos may be: π/2 is taken from
+// TrigLimit is how large arguments of Sin and Cos may be: π/2 is taken from
 // them in parts of 24 bits, times a number of up to 15.
-const TurnLimit = 39000
+const TrigLimit = 39000
 
 // Line is how many bytes go through the caches together.
 const Line = 64
@@ -374,9 +373,9 @@ func chain(f func(dst, a, b unsafe.Pointer, s, t float32, n int)) Chain {
 }
 
 func slowChain(f func(dst, a, b, c, p, q, u, v unsafe.Pointer, s, t float32, n int)) SlowChain {
-	return func(dst, a, b, c []float32, s, t float32, ahead [4]unsafe.Pointer) {
+	return func(dst, a, b, c []float32, s, t float32, prefetch [4]unsafe.Pointer) {
 		n := len(dst)
-		f(data(dst), data(a[:n]), data(b[:n]), data(c[:n]), ahead[0], ahead[1], ahead[2], ahead[3], s, t, n)
+		f(data(dst), data(a[:n]), data(b[:n]), data(c[:n]), prefetch[0], prefetch[1], prefetch[2], prefetch[3], s, t, n)
 	}
 }
 

@@ -173,13 +173,13 @@ func TestUnary(t *testing.T) {
 	})
 }
 
-// within is a loop over arguments with those beyond TurnLimit taken for NaNs,
+// within is a loop over arguments with those beyond TrigLimit taken for NaNs,
 // and bounded its meaning.
 func within(f Unary) Unary {
 	return func(dst, a []float32) {
 		x := slices.Clone(a)
 		for i, v := range x {
-			if !(v >= -TurnLimit && v <= TurnLimit) {
+			if !(v >= -TrigLimit && v <= TrigLimit) {
 				x[i] = float32(math.NaN())
 			}
 		}
@@ -189,7 +189,7 @@ func within(f Unary) Unary {
 
 func bounded(f func(float64) float64) func(float64) float64 {
 	return func(x float64) float64 {
-		if !(x >= -TurnLimit && x <= TurnLimit) {
+		if !(x >= -TrigLimit && x <= TrigLimit) {
 			return math.NaN()
 		}
 		return f(x)
@@ -366,12 +366,12 @@ func TestConvert(t *testing.T) {
 			wide[i] = dtype.BF16ToF32(uint16(i))
 		}
 		checkBytes(t, "CutBF16", len(wide), func(dst []uint16, at int) { s.CutBF16(dst, wide[at:at+len(dst)]) }, func(i int) uint16 { return uint16(i) })
-		if s.ToF16Around != nil {
-			checkBytes(t, "ToF16Around", len(x), func(dst []uint16, at int) { s.ToF16Around(dst, x[at:at+len(dst)]) },
+		if s.ToF16NT != nil {
+			checkBytes(t, "ToF16NT", len(x), func(dst []uint16, at int) { s.ToF16NT(dst, x[at:at+len(dst)]) },
 				func(i int) uint16 { return dtype.F16FromF32(x[i]) })
-			checkBytes(t, "ToBF16Around", len(x), func(dst []uint16, at int) { s.ToBF16Around(dst, x[at:at+len(dst)]) },
+			checkBytes(t, "ToBF16NT", len(x), func(dst []uint16, at int) { s.ToBF16NT(dst, x[at:at+len(dst)]) },
 				func(i int) uint16 { return dtype.BF16FromF32(x[i]) })
-			checkBytes(t, "CutBF16Around", len(wide), func(dst []uint16, at int) { s.CutBF16Around(dst, wide[at:at+len(dst)]) }, func(i int) uint16 { return uint16(i) })
+			checkBytes(t, "CutBF16NT", len(wide), func(dst []uint16, at int) { s.CutBF16NT(dst, wide[at:at+len(dst)]) }, func(i int) uint16 { return uint16(i) })
 		}
 		for name, c := range map[string]struct {
 			f    Load
@@ -412,9 +412,9 @@ func TestConvert(t *testing.T) {
 func TestTile(t *testing.T) {
 	forEachSet(t, func(t *testing.T, s *Set) {
 		checkTile(t, "Tile", s.Tile, 16, 16)
-		checkTile(t, "TileAround", s.TileAround, 16, 16)
-		checkTile(t, "TileHalf", s.TileHalf, 16, 32)
-		checkTile(t, "TileHalfAround", s.TileHalfAround, 16, 32)
+		checkTile(t, "TileNT", s.TileNT, 16, 16)
+		checkTile(t, "TileU16", s.TileU16, 16, 32)
+		checkTile(t, "TileU16NT", s.TileU16NT, 16, 32)
 	})
 }
 
@@ -443,8 +443,8 @@ func checkTile[T uint16 | uint32](t *testing.T, name string, f func(dst, src []T
 	}
 }
 
-// TestAround: what goes around the caches arrives, and nothing else.
-func TestAround(t *testing.T) {
+// TestNonTemporal: what non-temporal stores write arrives, and nothing else.
+func TestNonTemporal(t *testing.T) {
 	src := make([]byte, 5000)
 	for i := range src {
 		src[i] = byte(i*7 + i>>8)
@@ -462,18 +462,18 @@ func TestAround(t *testing.T) {
 			for _, at := range []int{0, 1, 2, 3, 64, 77} {
 				inside := func(i int) bool { return i >= at && i < at+n }
 				dst := make([]byte, 5000)
-				s.CopyAround(dst[at:at+n], src[5:5+n])
+				s.CopyNT(dst[at:at+n], src[5:5+n])
 				s.Fence()
-				check("CopyAround", dst, func(i int) byte {
+				check("CopyNT", dst, func(i int) byte {
 					if inside(i) {
 						return src[5+i-at]
 					}
 					return 0
 				})
 				dst = make([]byte, 5000)
-				s.FillAround(dst[at:at+n], 0x04030201)
+				s.FillNT(dst[at:at+n], 0x04030201)
 				s.Fence()
-				check("FillAround", dst, func(i int) byte {
+				check("FillNT", dst, func(i int) byte {
 					if inside(i) {
 						return byte(1 + (i-at)%4)
 					}
@@ -483,15 +483,15 @@ func TestAround(t *testing.T) {
 		}
 		room := make([]byte, 5*192+Line)
 		dst := room[int(-uintptr(data(room))&(Line-1)):][:5*192]
-		s.RowsAround(dst, src, 128, 5, 192, 131)
+		s.CopyRowsNT(dst, src, 128, 5, 192, 131)
 		s.Fence()
-		check("RowsAround", dst, func(i int) byte {
+		check("CopyRowsNT", dst, func(i int) byte {
 			if i%192 < 128 {
 				return src[i/192*131+i%192]
 			}
 			return 0
 		})
-		s.Touch(src)
+		s.PrefetchLoad(src)
 	})
 }
 
@@ -507,7 +507,7 @@ func TestTranspose8(t *testing.T) {
 		for i := range halves {
 			halves[i] = uint16(i)
 		}
-		s.Transpose8Half(half, halves, to, from)
+		s.Transpose8U16(half, halves, to, from)
 		for i := range 8 {
 			for j := range to {
 				want := uint32(j*from + i)

@@ -20,7 +20,7 @@ func avx512() *gen {
 	base := avx512Tile
 	g.family("f32AVX512", 14, []int{2, 1}, base)
 	base.next = true
-	g.family("f32AVX512Next", 14, []int{2}, base)
+	g.family("f32AVX512Prefetch", 14, []int{2}, base)
 	base.next, base.copies = false, true
 	g.family("f32AVX512Copy", 14, []int{2}, base)
 	g.vectorProducts("AVX512", "Z", 64)
@@ -42,8 +42,8 @@ func avx512Pairs() *gen {
 // results, for AVX-512.
 func avx512Pack() *gen {
 	g := &gen{file: asm.NewFile("pack_amd64"), doc: "// Packing for AVX-512, and what follows products there.\n\n"}
-	g.finishes()
-	g.finishHalves()
+	g.epilogues()
+	g.lowPrecisionEpilogues()
 	g.packing()
 	return g
 }

@@ -3,10 +3,10 @@ package gemm
 import "github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
 
 // narrowLanes writes the routine that brings 32 neighbouring float32 of rows to
-// rows of 16-bit floats.
+// rows of 16-bit float32s.
 func (g *gen) narrowLanes(e element) {
 	g.narrowStart("narrowLanes"+string(e)+"AVX512", "is NarrowLanes to "+string(e)+" for AVX-512.", e)
-	if e == brains {
+	if e == bfloat16s {
 		g.narrowBrains()
 	} else {
 		g.ins("VCVTPS2PH $0, Z0, Y0\nVCVTPS2PH $0, Z1, Y1\nVINSERTI64X4 $1, Y1, Z0, Z0")
@@ -17,7 +17,7 @@ func (g *gen) narrowLanes(e element) {
 // narrowNative is narrowLanes to bfloat16 by an instruction for that, which takes
 // subnormal numbers for zero: rows that have any are done as without it.
 func (g *gen) narrowNative() {
-	g.narrowStart("narrowLanesBF16AVX512BF16", "is NarrowLanes to BF16 for AVX512-BF16.", brains)
+	g.narrowStart("narrowLanesBF16AVX512BF16", "is NarrowLanes to BF16 for AVX512-BF16.", bfloat16s)
 	g.ins("VFPCLASSPSZ $0x20, Z0, K3\nVFPCLASSPSZ $0x20, Z1, K4\nKORTESTW K3, K4\nJNZ subnormal")
 	g.ins("%s", amd64.VCVTNE2PS2BF16(0, 1, 0))
 	g.label("store")
@@ -32,7 +32,7 @@ func (g *gen) narrowStart(name, doc string, e element) {
 	g.text(name, packParams, doc)
 	g.ins("MOVQ d+0(FP), DI\nMOVQ ldd+8(FP), R9\nMOVQ s+16(FP), SI\nMOVQ lds+24(FP), R8\nMOVQ k+32(FP), CX\nMOVQ store+48(FP), BX")
 	g.ins("KMOVD BX, K7\nKMOVW BX, K1\nSHRQ $16, BX\nKMOVW BX, K2\nTESTQ CX, CX\nJLE done")
-	if e == brains {
+	if e == bfloat16s {
 		g.brainConstants()
 	}
 	g.label("row")

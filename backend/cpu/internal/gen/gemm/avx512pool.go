@@ -3,13 +3,13 @@ package gemm
 import "fmt"
 
 // element is what loops over windows read, by the name of its loops: float32,
-// or 16-bit floats that become float32 in registers.
+// or 16-bit float32s that become float32 in registers.
 type element string
 
 const (
-	floats element = "F32"
-	halfs  element = "F16"
-	brains element = "BF16"
+	float32s  element = "F32"
+	float16s  element = "F16"
+	bfloat16s element = "BF16"
 )
 
 // loadHalf loads 16 channels, those of a mask, into a register as float32.
@@ -19,32 +19,32 @@ func (g *gen) loadHalf(e element, half int, from string, mask, to int) {
 
 func (g *gen) loadLanes(e element, half int, from string, mask, to int) {
 	switch e {
-	case floats:
+	case float32s:
 		g.ins("VMOVUPS.Z %d%s, K%d, Z%d", 64*half, from, mask, to)
-	case halfs:
+	case float16s:
 		g.ins("VCVTPH2PS.Z %d%s, K%d, Z%d", 32*half, from, mask, to)
-	case brains:
+	case bfloat16s:
 		g.ins("VPMOVZXWD.Z %[1]d%[2]s, K%[3]d, Z%[4]d\nVPSLLD $16, Z%[4]d, Z%[4]d", 32*half, from, mask, to)
 	}
 }
 
-// ahead fetches the pixel that lies poolAhead behind a place.
-func (g *gen) ahead(e element, at string) {
-	g.ins("PREFETCHT0 %d%s", poolAhead, at)
-	if e == floats {
-		g.ins("PREFETCHT0 %d%s", poolAhead+64, at)
+// prefetchPixel prefetches the pixel that lies prefetchDistancePool behind a place.
+func (g *gen) prefetchPixel(e element, at string) {
+	g.ins("PREFETCHT0 %d%s", prefetchDistancePool, at)
+	if e == float32s {
+		g.ins("PREFETCHT0 %d%s", prefetchDistancePool+64, at)
 	}
 }
 
-// poolStart is ownStart with K7 for all channels.
+// poolStart is windowsStart with K7 for all channels.
 func (g *gen) poolStart() {
-	g.ownStart()
+	g.windowsStart()
 	g.ins("KMOVD mask+72(FP), K7\nTESTQ CX, CX\nJLE done")
 }
 
-// poolAhead is how far ahead of windows, in bytes, pixels are fetched: rows are
+// prefetchDistancePool is how far ahead of windows, in bytes, pixels are fetched: rows are
 // about as long as the pages at whose end the processor stops to do it.
-const poolAhead = 2048
+const prefetchDistancePool = 2048
 
 // maxima leaves the maxima of a pixel's window in Z0 and Z1, and what is
 // larger than nothing is in Z8.
@@ -56,7 +56,7 @@ func (g *gen) maximaOf(e element) {
 	g.ins("VMOVAPS Z8, Z0\nVMOVAPS Z8, Z1\nMOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ most")
 	g.label("tap")
 	g.ins("MOVQ (R12), R13\nADDQ $8, R12")
-	g.ahead(e, "(SI)(R13*1)")
+	g.prefetchPixel(e, "(SI)(R13*1)")
 	for i := range 2 {
 		// Of a NaN and a number VMAXPS gives the operand written first: the NaN
 		// that was there stays, and one that comes is put in.
@@ -71,8 +71,8 @@ func (g *gen) maximaOf(e element) {
 }
 
 // largest takes the maxima of a pixel's window, 32 channels at a time.
-func (g *gen) largest(e element) {
-	g.text("largest"+string(e)+"AVX512", ownParams, "is Largest of 32 channels of "+string(e)+" for AVX-512.")
+func (g *gen) maxPool(e element) {
+	g.text("maxPool"+string(e)+"AVX512", windowsParams, "is MaxPool of 32 channels of "+string(e)+" for AVX-512.")
 	g.poolStart()
 	g.ins("MOVL $0xff800000, DX\nVPBROADCASTD DX, Z8")
 	g.fourTaps(e, func() {
@@ -94,12 +94,12 @@ func (g *gen) storeHalves(e element, z int) {
 
 func (g *gen) storeLanes(e element, z int) {
 	switch e {
-	case floats:
+	case float32s:
 		g.ins("VMOVUPS Z%d, K1, (DI)\nVMOVUPS Z%d, K2, 64(DI)", z, z+1)
 		return
-	case halfs:
+	case float16s:
 		g.ins("VCVTPS2PH $0, Z%[1]d, Y%[1]d\nVCVTPS2PH $0, Z%[2]d, Y%[2]d", z, z+1)
-	case brains: // which have nothing in the lower half
+	case bfloat16s: // which have nothing in the lower half
 		g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPSRLD $16, Z%[2]d, Z%[2]d\nVPMOVDW Z%[1]d, Y%[1]d\nVPMOVDW Z%[2]d, Y%[2]d", z, z+1)
 	}
 	g.ins("VINSERTI64X4 $1, Y%[2]d, Z%[1]d, Z%[1]d\nVMOVDQU16 Z%[1]d, K7, (DI)", z, z+1)
@@ -125,7 +125,7 @@ func (g *gen) fourOf(e element) {
 	for i := range 2 {
 		for t, at := range fourPlaces {
 			if i == 0 {
-				g.ahead(e, "(SI)"+at)
+				g.prefetchPixel(e, "(SI)"+at)
 			}
 			g.loadHalf(e, i, "(SI)"+at, i+1, 4*i+t)
 		}
@@ -139,7 +139,7 @@ func (g *gen) fourOf(e element) {
 // giveFour hands the gradient of a window out: each element that is the largest
 // takes what is left, and leaves nothing.
 func (g *gen) giveFour(e element, positive bool) {
-	if e == floats {
+	if e == float32s {
 		g.ins("VMOVUPS.Z (BX), K1, Z12\nVMOVUPS.Z 64(BX), K2, Z13")
 	} else {
 		g.ins("VMOVDQU16.Z (BX), K7, Z12")
@@ -152,7 +152,7 @@ func (g *gen) giveFour(e element, positive bool) {
 		}
 	}
 	for t, at := range fourPlaces {
-		g.ahead(e, "(DI)"+at)
+		g.prefetchPixel(e, "(DI)"+at)
 		last := ""
 		if t == len(fourPlaces)-1 {
 			last = "_LAST"
@@ -169,11 +169,11 @@ func (g *gen) giveOne(e element, t int, at string) {
 		if t < len(fourPlaces)-1 {
 			g.ins("KANDNW K%[1]d, K%[2]d, K%[1]d", 5+i, 3+i)
 		}
-		if e == floats {
+		if e == float32s {
 			g.ins("VMOVAPS.Z Z%d, K%d, Z%d\nVMOVUPS Z%[3]d, K%[4]d, %[5]d(DI)%[6]s", 12+i, 3+i, 14+i, i+1, 64*i, at)
 		}
 	}
-	if e != floats {
+	if e != float32s {
 		g.ins("KUNPCKWD K3, K4, K3\nVMOVDQU16.Z Z12, K3, Z14\nVMOVDQU16 Z14, K7, (DI)%s", at)
 	}
 }
@@ -181,15 +181,15 @@ func (g *gen) giveOne(e element, t int, at string) {
 // largestGrad hands the gradient of a window to the first of its elements that
 // is the largest, if that is positive should it be, or adds it there. In 16 bits
 // it is copied.
-func (g *gen) largestGrad(e element, positive, add bool) {
-	name := "LargestGrad"
+func (g *gen) maxPoolGrad(e element, positive, add bool) {
+	name := "MaxPoolGrad"
 	switch {
 	case positive:
-		name = "PositiveGrad"
+		name = "ReluMaxPoolGrad"
 	case add:
-		name = "LargestGradAdd"
+		name = "MaxPoolGradAdd"
 	}
-	g.text(string(name[0]|0x20)+name[1:]+string(e)+"AVX512", ownParams, "is "+name+" of 32 channels of "+string(e)+" for AVX-512.")
+	g.text(string(name[0]|0x20)+name[1:]+string(e)+"AVX512", windowsParams, "is "+name+" of 32 channels of "+string(e)+" for AVX-512.")
 	g.poolStart()
 	if positive {
 		g.ins("VPXORD Z8, Z8, Z8")
@@ -201,7 +201,7 @@ func (g *gen) largestGrad(e element, positive, add bool) {
 	}
 	g.label("pixel")
 	g.maxima(e)
-	if e == floats {
+	if e == float32s {
 		g.ins("VMOVUPS.Z (BX), K1, Z4\nVMOVUPS.Z 64(BX), K2, Z5")
 	} else {
 		g.ins("VMOVDQU16.Z (BX), K7, Z4")
@@ -216,7 +216,7 @@ func (g *gen) largestGrad(e element, positive, add bool) {
 	g.ins("MOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ next")
 	g.label("give")
 	g.ins("MOVQ (R12), R13\nADDQ $8, R12\nLEAQ (DI)(R13*1), R10")
-	g.ahead(e, "(R10)")
+	g.prefetchPixel(e, "(R10)")
 	for i := range 2 {
 		left, takes := 5+i, 3+i
 		g.loadHalf(e, i, "(SI)(R13*1)", i+1, 2+i)
@@ -226,14 +226,14 @@ func (g *gen) largestGrad(e element, positive, add bool) {
 		}
 		g.ins("KANDW K%[1]d, K%[2]d, K%[2]d\nKANDNW K%[1]d, K%[2]d, K%[1]d", left, takes)
 		switch {
-		case e != floats:
+		case e != float32s:
 		case add:
 			g.ins("VMOVUPS.Z %[1]d(R10), K%[4]d, Z%[2]d\nVADDPS Z%[3]d, Z%[2]d, Z%[2]d\nVMOVUPS Z%[2]d, K%[4]d, %[1]d(R10)", 64*i, 6+i, 4+i, takes)
 		default:
 			g.ins("VMOVAPS.Z Z%d, K%d, Z%d\nVMOVUPS Z%d, K%d, %d(R10)", 4+i, takes, 6+i, 6+i, i+1, 64*i)
 		}
 	}
-	if e != floats {
+	if e != float32s {
 		g.ins("KUNPCKWD K3, K4, K3\nVMOVDQU16.Z Z4, K3, Z6\nVMOVDQU16 Z6, K7, (R10)")
 	}
 	g.ins("DECQ DX\nJNZ give")

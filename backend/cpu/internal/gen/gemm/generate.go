@@ -1,13 +1,13 @@
-// Package asmgen writes the assembly of package gemm: micro-kernels of matrix
+// Package gemm generates the assembly of package gemm: micro-kernels of matrix
 // products for each size of tile and each instruction set, and the routines
 // that pack and convert their operands.
 //
-// Its test is the program: go test fails when a checked-in file differs from
-// what the generator writes, and go test -run TestFiles -generate rewrites
-// them. Change the generator, never the files.
+// Command gen writes the files, and its test fails when a checked-in file is not
+// what the generator returns. Change the generator, never the files.
 //
-// Main types: [Files] is everything that is written; gen collects one file
-// with its Go declarations; tile is a micro-kernel.
+// Main types: [Files] returns all files; gen collects one file with its Go
+// declarations; tile is a micro-kernel. Parts of kernels are named by gen.block
+// and become macros; docs.go has their comments.
 package gemm
 
 import (
@@ -29,7 +29,7 @@ func Files() (map[string]string, error) {
 		encodings []asm.Definition
 		gens      []*gen
 	}{
-		{"macros_amd64", amd64.Encodings(), []*gen{avx512(), avx512Pairs(), avx512Pack(), amx(), amxRuns(), avx512Own(), avx2()}},
+		{"macros_amd64", amd64.Encodings(), []*gen{avx512(), avx512Pairs(), avx512Pack(), amx(), amxRuns(), avx512Conv(), avx2()}},
 		{"macros_arm64", arm64.Encodings(), []*gen{neon()}},
 	} {
 		unit := asm.Unit{Header: u.header, Preface: header, Encodings: u.encodings, Docs: docs}
@@ -104,7 +104,7 @@ func (g *gen) declarations() string {
 	src := header + g.doc + "package gemm\n\nimport \"unsafe\"\n\n" + g.decls.String() + g.tables.String()
 	out, err := format.Source([]byte(src))
 	if err != nil {
-		panic(fmt.Errorf("asmgen: %s.go: %w", g.file.Name, err))
+		panic(fmt.Errorf("gemm: %s.go: %w", g.file.Name, err))
 	}
 	return string(out)
 }

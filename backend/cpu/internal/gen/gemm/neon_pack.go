@@ -26,7 +26,7 @@ var neonKinds = []struct {
 // rows.
 func (g *gen) neonPacking() {
 	for _, kind := range neonKinds {
-		g.text("turn"+kind.name+"NEON", "d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int",
+		g.text("transpose"+kind.name+"NEON", "d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int",
 			fmt.Sprintf("packs four lanes of %s:\nd[p*ldd+j] = s[j*lds+p] for p < k, a multiple of 4.", kind.doc))
 		g.ins("MOVD d+0(FP), R0\nMOVD ldd+8(FP), R1\nMOVD s+16(FP), R2\nMOVD lds+24(FP), R3\nMOVD k+32(FP), R4")
 		g.ins("ADD R3, R2, R5\nADD R3, R5, R6\nADD R3, R6, R7\nCBZ R4, done")

@@ -34,9 +34,9 @@ type tile struct {
 	step1   func(acc, a, b int) string // acc += a·b
 }
 
-// nextParams are those that kernels have besides when they fetch what comes
-// after them; package gemm documents them at its type NextKernel.
-const nextParams = ", next unsafe.Pointer, stride int"
+// prefetchParams are those that kernels have besides when they fetch what comes
+// after them; package gemm documents them at its type PrefetchKernel.
+const prefetchParams = ", next unsafe.Pointer, stride int"
 
 // copyParams are those that kernels have besides when they copy B; package gemm
 // documents them at its type CopyKernel.
@@ -57,23 +57,23 @@ func stepped(offset int, pointer, stride, three string, u int) string {
 	return fmt.Sprintf("%d(%s)", offset, pointer) + []string{"", "(" + stride + "*1)", "(" + stride + "*2)", "(" + three + "*1)"}[u]
 }
 
-// ahead is the number of steps by which rows of B are fetched before they are
+// prefetchDistanceB is the number of steps by which rows of B are prefetched before they are
 // used: a panel of B comes from the third cache when its first tile is
 // computed, and the processor's own prefetching stops at every page, which for
 // a panel of 32 columns is after as many rows.
-const ahead = 32
+const prefetchDistanceB = 32
 
-// aheadA is the number of steps by which A is fetched, which comes from the
+// prefetchDistanceA is the number of steps by which A is prefetched, which comes from the
 // second cache.
-const aheadA = 32
+const prefetchDistanceA = 32
 
-// fetchesA reports whether A is fetched. Short runs of it would be over first, and
+// prefetchesA reports whether A is fetched. Short runs of it would be over first, and
 // without AVX-512 there are as many loads as the processor can do.
-func (t *tile) fetchesA() bool { return !t.runs && t.bytes == 64 }
+func (t *tile) prefetchesA() bool { return !t.runs && t.bytes == 64 }
 
-// copyAhead is that number for kernels that copy B: it lies in the second cache
+// prefetchDistanceCopy is that number for kernels that copy B: it lies in the second cache
 // then, mostly, and its rows on few lines of the first, which more would fill.
-const copyAhead = 8
+const prefetchDistanceCopy = 8
 
 // acc is the number of an accumulator register.
 func (t *tile) acc(i, v int) int { return i*t.vectors + v }
@@ -113,7 +113,7 @@ func (t *tile) write(g *gen) {
 		params, what := kernelParams, "Kernel"
 		switch {
 		case t.next:
-			params, what = params+nextParams, "NextKernel"
+			params, what = params+prefetchParams, "PrefetchKernel"
 		case t.copies:
 			params, what = params+copyParams, "CopyKernel"
 		}
@@ -163,16 +163,16 @@ func (t *tile) write(g *gen) {
 				}
 			})
 		}
-		steps := uint(ahead)
+		steps := uint(prefetchDistanceB)
 		if t.copies {
-			steps = copyAhead
+			steps = prefetchDistanceCopy
 		}
 		g.block("POINT_PREFETCH_B", func() {
 			g.ins("MOVQ R13, R14\nSHLQ $%d, R14\nADDQ BX, R14", bits.TrailingZeros(steps))
 		}, "shift", bits.TrailingZeros(steps))
-		if t.inner && t.fetchesA() {
+		if t.inner && t.prefetchesA() {
 			g.block("POINT_PREFETCH_A", func() {
-				g.ins("MOVQ R12, SI\nSHLQ $%d, SI\nADDQ AX, SI", bits.TrailingZeros(aheadA))
+				g.ins("MOVQ R12, SI\nSHLQ $%d, SI\nADDQ AX, SI", bits.TrailingZeros(prefetchDistanceA))
 			})
 		}
 	}
@@ -194,7 +194,7 @@ func (t *tile) write(g *gen) {
 		} else {
 			form += fmt.Sprintf("_ROWS%d", len(bases))
 		}
-		if t.inner && t.fetchesA() {
+		if t.inner && t.prefetchesA() {
 			form += "_PREFETCH"
 		}
 		g.block("ADVANCE"+form, func() { t.advance(g, n, bases) }, "times", fmt.Sprintf("R13*%d", n), "bytes", 4*n)
@@ -304,17 +304,17 @@ func (t *tile) step(g *gen, u int) {
 				g.ins("PREFETCHT0 %s", stepped(v, "R14", "R13", "R11", u))
 			}
 		}, append(hints, "copy", u*t.vectors*t.bytes)...)
-		if t.inner && t.fetchesA() {
+		if t.inner && t.prefetchesA() {
 			for i := range t.rows {
 				if i == 0 || i == t.rows-1 {
 					g.ins("PREFETCHT0 %s", stepped(4*i, "SI", "R12", "R10", u))
 				}
 			}
 		}
-		if n := (t.rows - u + unroll - 1) / unroll; !t.inner && t.fetchesA() && n > 0 {
+		if n := (t.rows - u + unroll - 1) / unroll; !t.inner && t.prefetchesA() && n > 0 {
 			g.block(fmt.Sprintf("PREFETCH_A_%d_FROM_%d", n, u), func() {
 				for i := u; i < t.rows; i += unroll {
-					g.ins("PREFETCHT0 %d(%s)%s", 4*aheadA, rowBases[i/3], []string{"", "(R12*1)", "(R12*2)"}[i%3])
+					g.ins("PREFETCHT0 %d(%s)%s", 4*prefetchDistanceA, rowBases[i/3], []string{"", "(R12*1)", "(R12*2)"}[i%3])
 				}
 			})
 		}
@@ -336,7 +336,7 @@ func (t *tile) step(g *gen, u int) {
 		if t.copies {
 			form += "_COPY"
 		}
-		if t.fetchesA() {
+		if t.prefetchesA() {
 			form += "_PREFETCH"
 		}
 		g.block(fmt.Sprintf("%s_STEP%s_%d%s", arithmetic, form, t.rows, t.width()), body, append(hints, "copy", u*t.vectors*t.bytes)...)
@@ -354,7 +354,7 @@ func (t *tile) advance(g *gen, n int, bases []string) {
 	}
 	if t.inner {
 		g.ins("LEAQ (AX)(R12%s), AX", times)
-		if t.fetchesA() {
+		if t.prefetchesA() {
 			g.ins("LEAQ (SI)(R12%s), SI", times)
 		}
 		return
@@ -369,7 +369,7 @@ func (g *gen) family(prefix string, rows int, widths []int, base tile) {
 	what, least := "Kernel", 1
 	switch {
 	case base.next:
-		what, least = "NextKernel", rows/2
+		what, least = "PrefetchKernel", rows/2
 	case base.copies:
 		what, least = "CopyKernel", rows/2
 	}

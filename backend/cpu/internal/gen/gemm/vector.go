@@ -9,8 +9,8 @@ import (
 // vector; package gemm documents them at its types Dots and Adds.
 const vectorParams = "d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int"
 
-// vectorAhead is the bytes by which rows are fetched before they are used.
-const vectorAhead = 1024
+// prefetchDistanceVector is the bytes by which rows are fetched before they are used.
+const prefetchDistanceVector = 1024
 
 // vectorProducts writes Dots and Adds of one and four rows for each element
 // type. Without masks, columns are a multiple of a register's lanes.
@@ -117,7 +117,7 @@ func (g *gen) dots(name, doc, reg string, bytes, step, rows int, load func(at st
 					g.ins("VFMADD231PS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[4]d", reg, 10+v, 8+v, 2*i+v)
 				}
 				for b := 0; b < n*step && !masked; b += 64 {
-					g.ins("PREFETCHT0 %d%s", vectorAhead+b, row)
+					g.ins("PREFETCHT0 %d%s", prefetchDistanceVector+b, row)
 				}
 			}, "row", row, "sum0", fmt.Sprintf("%s%d", reg, 2*i), "sum1", fmt.Sprintf("%s%d", reg, 2*i+1))
 		}
@@ -166,7 +166,7 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 					g.ins("VFMADD231PS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[4]d", reg, 10+v, i, 8+v)
 				}
 				for b := 0; b < n*step && !masked; b += 64 {
-					g.ins("PREFETCHT0 %d%s", vectorAhead+b, row)
+					g.ins("PREFETCHT0 %d%s", prefetchDistanceVector+b, row)
 				}
 			}, "row", row, "factor", fmt.Sprintf("%s%d", reg, i))
 		}

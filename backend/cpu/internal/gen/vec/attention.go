@@ -11,16 +11,16 @@ import (
 // AVX-512.
 
 const (
-	weighParams    = "(x unsafe.Pointer, lead, n, all, rows int, top, sum, s unsafe.Pointer)"
-	slopesParams   = "(x, dx unsafe.Pointer, lead, n, all, rows int, top, inverse, mean, s unsafe.Pointer)"
-	chooseParams   = "(x, flags unsafe.Pointer, lead, step, n, rows int, v float32)"
-	scaleParams    = "(dst, x unsafe.Pointer, to, lead, n, rows int, by unsafe.Pointer, step int)"
-	dotParams      = "(dst, x, y unsafe.Pointer, lead, n, rows int)"
+	weighParams    = "(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)"
+	slopesParams   = "(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)"
+	chooseParams   = "(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)"
+	scaleParams    = "(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)"
+	dotParams      = "(dst, x, y unsafe.Pointer, ld, n, rows int)"
 	copyRowsParams = "(dst, src unsafe.Pointer, to, from, n, rows int)"
 
 	weighDoc  = "for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least"
 	slopesDoc = "for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least"
-	chooseDoc = "for rows r, x[r*lead+i] = v where flags[r*step+i] is 0, for i < n"
+	chooseDoc = "for rows r, x[r*ld+i] = v where flags[r*step+i] is 0, for i < n"
 )
 
 const log2e = 1.44269504088896341
@@ -33,16 +33,16 @@ func init() {
 		{slopesParams, 80, slopes(true), "slopesBF16", slopesDoc + "; in place of the float32s of a row come bfloat16s", true},
 		{chooseParams, 52, choose(false), "choose", chooseDoc + "; x is float32", true},
 		{copyRowsParams, 48, copyRows, "copyRows", "dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, an even number", true},
-		{chooseParams, 52, choose(true), "chooseHalf", chooseDoc + "; x has 16 bits, those of v are the upper ones", true},
+		{chooseParams, 52, choose(true), "chooseU16", chooseDoc + "; x has 16 bits, those of v are the upper ones", true},
 	}
 	for _, t := range passTypes {
 		if !t.convert { // which a cast of float32 does not have the bits of
-			for around, suffix := range map[bool]string{false: "", true: "Around"} {
-				special["attention"] = append(special["attention"], function{scaleParams, 64, scaleRows(t, around), "scaleRows" + t.suffix + suffix,
-					"for rows r, dst[r*to+i] = x[r*lead+i] * by[r*step] for i < n" + map[bool]string{true: ", around the caches, for n of whole lines"}[around], true})
+			for nt, suffix := range map[bool]string{false: "", true: "NT"} {
+				special["attention"] = append(special["attention"], function{scaleParams, 64, scaleRows(t, nt), "scaleRows" + t.suffix + suffix,
+					"for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n" + map[bool]string{true: ", with non-temporal stores, for n of whole lines"}[nt], true})
 			}
 			special["attention"] = append(special["attention"], function{dotParams, 48, dotRows(t.elem), "dotRows" + t.suffix,
-				"dst[r] = Σ x[r*lead+i] * y[r*lead+i] for rows r and i < n", true})
+				"dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n", true})
 		}
 	}
 	slices.SortFunc(special["attention"], func(a, b function) int { return strings.Compare(a.name, b.name) })
@@ -128,7 +128,7 @@ func weigh(half bool) func(a *emitter) {
 		if half {
 			size, powers = 2, powers18
 		}
-		a.arguments64("x lead n all rows top sum s", "SI R8 R10 R11 DX R12 R13 CX")
+		a.arguments64("x ld n all rows top sum s", "SI R8 R10 R11 DX R12 R13 CX")
 		a.scoreScale("CX", scale)
 		a.op("VMOVUPS", bits(minusInf), least)
 		a.scoreTail()
@@ -188,7 +188,7 @@ func slopes(half bool) func(a *emitter) {
 		if half {
 			size, powers = 2, powers13 // a twentieth of half a unit of bfloat16
 		}
-		a.arguments64("x dx lead n all rows top inverse mean s", "SI DI R8 R10 R11 DX R12 CX R13 R9")
+		a.arguments64("x dx ld n all rows top inverse mean s", "SI DI R8 R10 R11 DX R12 CX R13 R9")
 		a.scoreScale("R9", scale)
 		a.op("VBROADCASTSS", "4(R9)", by)
 		a.op("VMOVUPS", bits(minusInf), least)
@@ -239,7 +239,7 @@ func choose(half bool) func(a *emitter) {
 		if half {
 			lanes, flags, size, store = 32, "Y0", 2, "VMOVDQU16"
 		}
-		a.arguments64("x flags lead step n rows", "DI SI R8 R9 CX DX")
+		a.arguments64("x flags ld step n rows", "DI SI R8 R9 CX DX")
 		a.op("VBROADCASTSS", "v+48(FP)", reg(1))
 		if half {
 			a.op("VPSRLD", 16, reg(1), reg(2))
@@ -305,9 +305,9 @@ func (a *emitter) arguments64(names, registers string) {
 	}
 }
 
-func scaleRows(t passType, around bool) func(a *emitter) {
+func scaleRows(t passType, nt bool) func(a *emitter) {
 	return func(a *emitter) {
-		a.arguments64("dst x to lead n rows by step", "DI SI R8 R9 CX DX R12 R13")
+		a.arguments64("dst x to ld n rows by step", "DI SI R8 R9 CX DX R12 R13")
 		a.rowMask("CX", "R10", 16)
 		if t.elem == bf16 {
 			a.loadUpperHalves()
@@ -317,7 +317,7 @@ func scaleRows(t passType, around bool) func(a *emitter) {
 			to := fmt.Sprintf("(DI)(AX*%d)", t.elem.size())
 			switch half := func() { a.roundHalf(t.elem, t.convert, 0) }; {
 			case !rest:
-				a.storeRow(t.elem, "", func(reg) { half() }, around, 0, to)
+				a.storeRow(t.elem, "", func(reg) { half() }, nt, 0, to)
 			case t.elem == f32:
 				a.op("VMOVUPS", reg(0), "K7", to)
 			default:
@@ -334,7 +334,7 @@ func scaleRows(t passType, around bool) func(a *emitter) {
 
 func dotRows(t elem) func(a *emitter) {
 	return func(a *emitter) {
-		a.arguments64("dst x y lead n rows", "DI SI R8 R9 CX DX")
+		a.arguments64("dst x y ld n rows", "DI SI R8 R9 CX DX")
 		a.rowMask("CX", "R10", 16)
 		a.eachRow("CX", "R10", "DX", 16, func() { a.op("VPXOR", reg(4), reg(4), reg(4)) }, func(rest bool) {
 			for i, from := range []string{"SI", "R8"} {

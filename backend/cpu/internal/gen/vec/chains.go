@@ -1,7 +1,7 @@
 package vec
 
-// ahead is how many bytes before their turn chains ask for what they write.
-const ahead = 2048
+// prefetchDistance is how many bytes ahead chains prefetch what they write.
+const prefetchDistance = 2048
 
 // chainKernels do a few operations on each element while it is in a register:
 // what the updates of optimizers consist of. Every operation rounds, as when
@@ -22,7 +22,7 @@ func chainKernels() []*kernel {
 		return &kernel{
 			name: name, doc: doc,
 			body: func(k *emitter) {
-				k.claim(0, ahead)
+				k.prefetchW(0, prefetchDistance)
 				vectors(name, 2, body)(k)
 			},
 			params: append([]param{{name: "dst"}, {name: "a"}, {name: "b"}}, numbers...),
@@ -32,9 +32,9 @@ func chainKernels() []*kernel {
 	// bring what is needed next.
 	slowChain := func(name, doc string, body func(k *emitter)) *kernel {
 		return &kernel{
-			name: name, doc: doc + ", asking for the same of p, q, u and v",
+			name: name, doc: doc + ", prefetching p, q, u and v",
 			body: func(k *emitter) {
-				k.claim(0, ahead)
+				k.prefetchW(0, prefetchDistance)
 				if !k.rest {
 					k.block("PREFETCH_NEXT", func() {
 						for i := 4; i < 8; i++ {
@@ -129,10 +129,10 @@ func moments() *kernel {
 		params: []param{{name: "m"}, {name: "v"}, {name: "w"}, {name: "grad"}},
 		body: func(k *emitter) {
 			for i := range 3 {
-				k.claim(i, ahead)
+				k.prefetchW(i, prefetchDistance)
 			}
 			if !k.rest {
-				k.op("PREFETCHT0", k.further(3, ahead))
+				k.op("PREFETCHT0", k.further(3, prefetchDistance))
 			}
 			for i := 3; i >= 0; i-- {
 				k.load(i, reg(i))

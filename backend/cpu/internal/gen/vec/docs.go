@@ -74,7 +74,7 @@ var docs = map[string]string{
 	"PHILOX_ROUNDS":      "is the rounds of all groups of blocks.",
 	"NEXT_KEYS":          "adds to the keys.",
 	"STORE_NUMBERS":      "stores a group of blocks as numbers in [0, 1).",
-	"STORE_HALVES":       "stores a group of blocks as numbers of 16 bits in [0, 1).",
+	"STORE_16_BITS":      "stores a group of blocks as numbers of 16 bits in [0, 1).",
 	"STORE_AT_LEAST":     "stores as bytes which halves of words are at least the bound.",
 	"STORE_SCALED":       "stores x·s where half words are at least the bound, else 0.",
 	"ADVANCE":            "moves the pointers by n elements, whose bytes the name says.",

@@ -1,7 +1,6 @@
-// Package vecgen writes the assembly of package vec. Its test compares the
-// files with what it writes, and with -generate rewrites them:
-//
-//	go test ./backend/cpu/internal/vecgen -generate
+// Package vec generates the assembly of package vec. Command gen writes the
+// files, and its test fails when a checked-in file is not what the generator
+// returns.
 //
 // Main types: [kernel] describes a loop once, [emitter] writes it for one
 // instruction set.

@@ -14,15 +14,15 @@ func files() map[string][]*kernel {
 		"tanh":    tanhKernels(),
 		"erf":     append(normalKernels(), unary("erf", "dst[i] = erf a[i]", f32, f32, erf)),
 		"log":     logKernels(),
-		"turn": {
-			unary("sin", "dst[i] = sin a[i], of no great number", f32, f32, turn(0)),
-			unary("cos", "dst[i] = cos a[i], of no great number", f32, f32, turn(1)),
+		"trig": {
+			unary("sin", "dst[i] = sin a[i], of no great number", f32, f32, trig(0)),
+			unary("cos", "dst[i] = cos a[i], of no great number", f32, f32, trig(1)),
 		},
 		"fold":    foldKernels("", f32),
 		"fold16":  foldKernels("F16", f16),
 		"foldbf":  foldKernels("BF16", bf16),
 		"softmax": {expSum(fold64())},
-		"half":    append(halfKernels("F16", f16), halfKernels("BF16", bf16)...),
+		"lowp":    append(lowPrecisionKernels("F16", f16), lowPrecisionKernels("BF16", bf16)...),
 	}
 }
 
@@ -55,14 +55,14 @@ func binary(name, doc string, body func(a *emitter)) *kernel {
 // back.
 func convertKernels() []*kernel {
 	none := func(*emitter) {}
-	claim := func(k *emitter) { k.claim(0, ahead/2) } // copies of weights are written after all cores have read them
+	prefetchW := func(k *emitter) { k.prefetchW(0, prefetchDistance/2) } // copies of weights are written after all cores have read them
 	return []*kernel{
 		unary("f32FromF16", "dst[i] = float32(a[i]), exactly", f32, f16, none),
 		unary("f32FromBF16", "dst[i] = float32(a[i]), exactly", f32, bf16, none),
 		unary("f32FromU8", "dst[i] = float32(a[i]), exactly", f32, u8, none),
 		unary("f32FromI32", "dst[i] = float32(a[i]), to nearest even", f32, i32, none),
-		unary("f16FromF32", "dst[i] = float16(a[i]), to nearest even", f16, f32, claim),
-		unary("bf16FromF32", "dst[i] = bfloat16(a[i]), to nearest even", bf16, f32, claim),
+		unary("f16FromF32", "dst[i] = float16(a[i]), to nearest even", f16, f32, prefetchW),
+		unary("bf16FromF32", "dst[i] = bfloat16(a[i]), to nearest even", bf16, f32, prefetchW),
 		plus("plusF16", f16),
 		plus("plusBF16", bf16),
 		unary("roundF16", "dst[i] = float32(float16(a[i]))", f32, f32, roundF16),

@@ -22,12 +22,12 @@ func (a *emitter) further(i, bytes int) string {
 	return fmt.Sprint(bytes) + a.address(i)
 }
 
-// claim asks for what lies some bytes behind the current vector of argument i,
+// prefetchW asks for what lies some bytes behind the current vector of argument i,
 // one of the first three, in order to write it. What all cores have read, as
 // they have weights, a core may write when the others have dropped it: a store
 // waits for that, but a processor looks ahead at few stores. Go's assembler has
 // no PREFETCHW, which does nothing on processors without it.
-func (a *emitter) claim(i, bytes int) {
+func (a *emitter) prefetchW(i, bytes int) {
 	if a.rest {
 		return
 	}

@@ -349,11 +349,11 @@ func normalCDFBody(a *emitter) {
 	a.blend(0, 1, reg(0), 0)
 }
 
-// turn leaves sin x in register 0 for x there and |x| < TurnLimit of package vec, or cos x,
+// trig leaves sin x in register 0 for x there and |x| < TrigLimit of package vec, or cos x,
 // which is a quarter of a turn ahead, and changes 1 to 5: x is n·π/2 + r, with
 // π/2 in three parts. The coefficients are those of sinf and cosf in Moshier's
 // Cephes.
-func turn(quarters uint32) func(a *emitter) {
+func trig(quarters uint32) func(a *emitter) {
 	return func(a *emitter) {
 		a.op("VMOVUPS", reg(0), reg(5))
 		a.op("VMOVUPS", num(0.636619772367581343), reg(1))

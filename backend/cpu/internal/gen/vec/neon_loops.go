@@ -268,7 +268,7 @@ func (p pass) writeNEON(a *emitter, suffix string, elems []elem) {
 		return passAt{
 			at:       at,
 			load:     func(i int, to reg) { a.widened(elems[i], at(i), to) },
-			ahead:    func(i int) { a.op("PREFETCHT0", at(i)) },
+			prefetch: func(i int) { a.op("PREFETCHT0", at(i)) },
 			number:   p.number,
 			sum:      [2]reg{reg(4 + u), reg(8 + u)},
 			store:    store,

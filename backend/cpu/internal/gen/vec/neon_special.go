@@ -274,11 +274,11 @@ func philoxNumbersNEON(a *emitter) {
 	})
 }
 
-// philoxHalvesNEON makes numbers of halves of words.
-func philoxHalvesNEON(a *emitter) {
+// philox16NEON makes numbers of halves of words.
+func philox16NEON(a *emitter) {
 	const scale = 18
-	philoxNEON(a, "STORE_HALVES", func() { a.into(num(0x1p-16), scale) }, func(c int) {
-		eachBlockNEON(a, "STORE_HALVES", c, func() {
+	philoxNEON(a, "STORE_16_BITS", func() { a.into(num(0x1p-16), scale) }, func(c int) {
+		eachBlockNEON(a, "STORE_16_BITS", c, func() {
 			a.line("%s", arm64.Shift("USHR", c+1, c, 16))
 			a.line("%s", arm64.Shift("SHL", c, c, 16))
 			a.line("%s", arm64.Shift("USHR", c, c, 16))

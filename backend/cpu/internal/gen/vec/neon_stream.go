@@ -2,7 +2,7 @@ package vec
 
 import "github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/arm64"
 
-// On arm64 stores around the caches are pairs with a hint. Processors fetch
+// On arm64 non-temporal stores are pairs with a hint. Processors fetch
 // ahead beyond a page, so one stretch is enough.
 
 // lines writes a loop over a number of bytes, a multiple of 64 that is not 0,
@@ -17,14 +17,14 @@ func (a *emitter) lines(label, bytes string, body func()) {
 // readLine loads 64 bytes from R1 on into V0 to V3 and moves R1.
 func (a *emitter) readLine() { a.line("VLD1.P 64(R1), [V0.B16, V1.B16, V2.B16, V3.B16]") }
 
-// writeLine stores V0 to V3 around the caches, from R0 on, and moves R0.
+// writeLine stores V0 to V3 past the caches, from R0 on, and moves R0.
 func (a *emitter) writeLine() {
 	a.line("%s", arm64.StorePair(0, 1, 0, 0))
 	a.line("%s", arm64.StorePair(2, 3, 0, 32))
 	a.line("ADD $%d, R0", line)
 }
 
-func touchNEON(a *emitter) {
+func prefetchLoadNEON(a *emitter) {
 	a.line("MOVD src+0(FP), R1")
 	a.line("MOVD n+8(FP), R2")
 	a.line("CBZ R2, done")
@@ -49,7 +49,7 @@ func prefetchRowsNEON(a *emitter) {
 	a.line("RET")
 }
 
-func copyAroundNEON(a *emitter) {
+func copyNTNEON(a *emitter) {
 	a.arguments("dst", "src", "n")
 	a.line("CBZ R2, done")
 	a.lines("lines", "R2", func() {
@@ -60,7 +60,7 @@ func copyAroundNEON(a *emitter) {
 	a.line("RET")
 }
 
-func fillAroundNEON(a *emitter) {
+func fillNTNEON(a *emitter) {
 	a.arguments("dst", "n")
 	a.line("MOVWU x+16(FP), R2")
 	for i := range 4 {
@@ -72,7 +72,7 @@ func fillAroundNEON(a *emitter) {
 	a.line("RET")
 }
 
-func rowsAroundNEON(a *emitter) {
+func copyRowsNTNEON(a *emitter) {
 	a.arguments("dst", "src", "n", "rows", "to", "from")
 	a.line("SUB R2, R4")
 	a.line("SUB R2, R5")

@@ -35,13 +35,13 @@ func philox(a *emitter) {
 	})
 }
 
-// philoxHalves makes numbers in [0, 1) of halves of words.
-func philoxHalves(a *emitter) {
+// philox16 makes numbers in [0, 1) of halves of words.
+func philox16(a *emitter) {
 	if a.arm {
-		philoxHalvesNEON(a)
+		philox16NEON(a)
 		return
 	}
-	philoxBlocks(a, "STORE_HALVES", 32, func(g int, words [2]reg, spare reg) {
+	philoxBlocks(a, "STORE_16_BITS", 32, func(g int, words [2]reg, spare reg) {
 		for i, r := range words {
 			lower, upper, take := fmt.Sprintf("X%d", r), fmt.Sprintf("Y%d", r), "VEXTRACTI128"
 			if a.wide {
@@ -100,7 +100,7 @@ func philoxAtLeast(a *emitter) {
 // philoxScale makes x times a factor where halves of words are not less than a
 // bound, and 0 elsewhere, and asks the cache for what comes a page later. It is
 // for AVX-512. What is dropped is 0 when it is read, so that the product is.
-func philoxScale(t elem, around bool) func(a *emitter) {
+func philoxScale(t elem, nt bool) func(a *emitter) {
 	return func(a *emitter) {
 		const bound, factor, even, page = reg(24), reg(25), "K7", 4096
 		a.op("VBROADCASTSS", "bound+40(FP)", bound)
@@ -111,7 +111,7 @@ func philoxScale(t elem, around bool) func(a *emitter) {
 			a.op("KMOVD", "R10", even)
 		}
 		size := t.size()
-		philoxBlocks(a, "STORE_SCALED_"+elemNames[t]+map[bool]string{true: "_NT"}[around], 8*size, func(g int, words [2]reg, spare reg) {
+		philoxBlocks(a, "STORE_SCALED_"+elemNames[t]+map[bool]string{true: "_NT"}[nt], 8*size, func(g int, words [2]reg, spare reg) {
 			for i, r := range words {
 				at := (2*g + i) * 2 * size * a.lanes()
 				for l := 0; l < 2*size*a.lanes(); l += line {
@@ -128,7 +128,7 @@ func philoxScale(t elem, around bool) func(a *emitter) {
 					}
 					a.op("VPSRLD", 16, spare, spare)
 					a.op("VMOVDQU16", spare, even, r)
-					a.storeRow(f32, "", nil, around, r, fmt.Sprintf("%d(DI)", at))
+					a.storeRow(f32, "", nil, nt, r, fmt.Sprintf("%d(DI)", at))
 					continue
 				}
 				a.op("KSHIFTRD", 16, mask(1), mask(2))
@@ -140,7 +140,7 @@ func philoxScale(t elem, around bool) func(a *emitter) {
 						a.op("VCVTPH2PS.Z", from, mask(1+j), x)
 						a.op("VMULPS", factor, x, x)
 					}
-					a.storeRow(t, "", func(from reg) { a.op("VCVTPS2PH", 0, from, fmt.Sprintf("Y%d", from)) }, around, x, to)
+					a.storeRow(t, "", func(from reg) { a.op("VCVTPS2PH", 0, from, fmt.Sprintf("Y%d", from)) }, nt, x, to)
 				}
 			}
 		}, func() { a.op("ADDQ", 4*a.philoxGroups()*size*a.lanes(), "SI") })

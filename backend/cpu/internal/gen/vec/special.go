@@ -31,26 +31,26 @@ var special = map[string][]function{"columns": {
 }, "special": {
 	{philoxParams, 40, philox, "philox",
 		"blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32", false},
-	{philoxParams, 40, philoxHalves, "philoxHalves",
+	{philoxParams, 40, philox16, "philox16",
 		"blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32", false},
 	{philoxFlagsParams, 44, philoxAtLeast, "philoxAtLeast",
 		"halves of words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, which is there twice, as bytes; n is a multiple of 32", false},
 	{tileParams, 32, transpose, "transpose8",
 		"dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes", false},
-	{tileParams, 32, transpose16, "transpose8Half",
+	{tileParams, 32, transpose16, "transpose8U16",
 		"dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes", false},
 	{tileParams, 32, tile(false, false), "tile", tileDoc + "elements of four bytes, j < 16", true},
-	{tileParams, 32, tile(false, true), "tileAround", "tile with stores around the caches, to multiples of 64", true},
-	{tileParams, 32, tile(true, false), "tileHalf", tileDoc + "elements of two bytes, j < 32", true},
-	{tileParams, 32, tile(true, true), "tileHalfAround", "tileHalf with stores around the caches, to multiples of 64", true},
+	{tileParams, 32, tile(false, true), "tileNT", "tile with non-temporal stores, to multiples of 64", true},
+	{tileParams, 32, tile(true, false), "tileU16", tileDoc + "elements of two bytes, j < 32", true},
+	{tileParams, 32, tile(true, true), "tileU16NT", "tileU16 with non-temporal stores, to multiples of 64", true},
 	{"(n int)", 8, pause, "pause", "waits for n times the processor's pause in a loop", false},
 }, "stream": {
-	{copyParams, 24, copyAround, "copyAround", "dst[i] = src[i] for n bytes, a multiple of 512, around the caches; dst is a multiple of 64", false},
-	{fillParams, 20, fillAround, "fillAround", "n bytes of dst, a multiple of 64, are x over and over; dst is one, too", false},
-	{"(dst, src unsafe.Pointer, n, rows, to, from int)", 48, rowsAround, "rowsAround",
-		"dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, around the caches; dst and to are multiples of 64", false},
-	{"()", 0, fence, "fence", "waits for the stores around the caches", false},
-	{"(src unsafe.Pointer, n int)", 16, touch, "touch", "reads n bytes, a multiple of 512", false},
+	{copyParams, 24, copyNT, "copyNT", "dst[i] = src[i] for n bytes, a multiple of 512, with non-temporal stores; dst is a multiple of 64", false},
+	{fillParams, 20, fillNT, "fillNT", "n bytes of dst, a multiple of 64, are x over and over; dst is one, too", false},
+	{"(dst, src unsafe.Pointer, n, rows, to, from int)", 48, copyRowsNT, "copyRowsNT",
+		"dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, with non-temporal stores; dst and to are multiples of 64", false},
+	{"()", 0, fence, "fence", "waits for the non-temporal stores", false},
+	{"(src unsafe.Pointer, n int)", 16, prefetchLoad, "prefetchLoad", "reads n bytes, a multiple of 512", false},
 	{"(src unsafe.Pointer, n int)", 16, prefetch, "prefetch", "asks the caches for n bytes, of which there may be less", false},
 	{"(src unsafe.Pointer, n, rows, step int)", 32, prefetchRows, "prefetchRows", "asks the second cache for n bytes of each of rows step bytes apart, of which there may be less", false},
 }, "rows": {
@@ -64,15 +64,15 @@ var special = map[string][]function{"columns": {
 
 func init() {
 	for _, t := range passTypes {
-		for _, around := range []bool{false, true} {
+		for _, nt := range []bool{false, true} {
 			if t.convert {
 				continue
 			}
 			name, doc := "philoxScale"+t.suffix, "dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32"
-			if around {
-				name, doc = name+"Around", doc+"; around the caches, dst a multiple of 64"
+			if nt {
+				name, doc = name+"NT", doc+"; with non-temporal stores, dst a multiple of 64"
 			}
-			special["special"] = append(special["special"], function{philoxScaleParams, 56, philoxScale(t.elem, around), name, doc, true})
+			special["special"] = append(special["special"], function{philoxScaleParams, 56, philoxScale(t.elem, nt), name, doc, true})
 		}
 	}
 }

@@ -38,9 +38,9 @@ func (a *emitter) stretch(n string, body func(r reg, address string)) {
 	a.label("done")
 }
 
-func touch(a *emitter) {
+func prefetchLoad(a *emitter) {
 	if a.arm {
-		touchNEON(a)
+		prefetchLoadNEON(a)
 		return
 	}
 	a.op("MOVQ", "src+0(FP)", "SI")
@@ -99,9 +99,9 @@ func prefetchRows(a *emitter) {
 	a.op("RET")
 }
 
-func copyAround(a *emitter) {
+func copyNT(a *emitter) {
 	if a.arm {
-		copyAroundNEON(a)
+		copyNTNEON(a)
 		return
 	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
@@ -115,9 +115,9 @@ func copyAround(a *emitter) {
 	a.op("RET")
 }
 
-func fillAround(a *emitter) {
+func fillNT(a *emitter) {
 	if a.arm {
-		fillAroundNEON(a)
+		fillNTNEON(a)
 		return
 	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
@@ -137,10 +137,10 @@ func fillAround(a *emitter) {
 	a.op("RET")
 }
 
-// rowsAround is for rows of whole lines.
-func rowsAround(a *emitter) {
+// copyRowsNT is for rows of whole lines.
+func copyRowsNT(a *emitter) {
 	if a.arm {
-		rowsAroundNEON(a)
+		copyRowsNTNEON(a)
 		return
 	}
 	a.op("MOVQ", "dst+0(FP)", "DI")
@@ -171,7 +171,7 @@ func rowsAround(a *emitter) {
 	a.op("RET")
 }
 
-// fence makes stores around the caches visible before what follows.
+// fence makes non-temporal stores visible before what follows.
 func fence(a *emitter) {
 	if a.arm {
 		fenceNEON(a)

@@ -5,8 +5,8 @@ import "fmt"
 // tile moves 16 source columns to 16 rows of 64 bytes: of 16 source rows of
 // four-byte elements, or of 32 of two bytes, which are paired first. Lines are
 // read and written once and whole, so that neither strides of a power of two
-// nor stores around the caches hurt.
-func tile(half, around bool) func(a *emitter) {
+// nor non-temporal stores hurt.
+func tile(half, nt bool) func(a *emitter) {
 	return func(a *emitter) {
 		size := 4
 		if half {
@@ -52,7 +52,7 @@ func tile(half, around bool) func(a *emitter) {
 			for j := range reg(4) {
 				low, order := 16+4*(l%2)+j, []int{0x88, 0xdd}[l/2]
 				a.op("VSHUFF32X4", order, low+8, low, reg(0))
-				a.op(storeName(around), reg(0), "(DI)")
+				a.op(storeName(nt), reg(0), "(DI)")
 				a.op("ADDQ", "R8", "DI")
 			}
 		}
@@ -145,9 +145,9 @@ func transpose16(a *emitter) {
 	a.op("RET")
 }
 
-// storeName is the store that goes through the caches or around them.
-func storeName(around bool) string {
-	if around {
+// storeName is the store, non-temporal or not.
+func storeName(nt bool) string {
+	if nt {
 		return "VMOVNTPS"
 	}
 	return "VMOVUPS"

@@ -51,7 +51,7 @@
 // func sinNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sinNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	MOVD $turn<>(SB), R9
+	MOVD $trig<>(SB), R9
 	FMOVQ 16(R9), F16
 	FMOVQ 160(R9), F17
 	FMOVQ 176(R9), F18
@@ -119,7 +119,7 @@ done:
 // func cosNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·cosNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	MOVD $turn<>(SB), R9
+	MOVD $trig<>(SB), R9
 	FMOVQ 16(R9), F16
 	FMOVQ 160(R9), F17
 	FMOVQ 176(R9), F18
@@ -142,18 +142,18 @@ loop:
 done:
 	RET
 
-CONSTANT4(turn, 0, 0x3f22f983) // 0.63661975
-CONSTANT4(turn, 16, 0x4b400000) // 1.2582912e+07
-CONSTANT4(turn, 32, 0xb94ca1f9) // -0.00019515296
-CONSTANT4(turn, 48, 0x3c08839e) // 0.008332161
-CONSTANT4(turn, 64, 0xbe2aaaa3) // -0.16666655
-CONSTANT4(turn, 80, 0x37ccf5ce) // 2.4433157e-05
-CONSTANT4(turn, 96, 0xbab6061a) // -0.0013887316
-CONSTANT4(turn, 112, 0x3d2aaaa5) // 0.041666646
-CONSTANT4(turn, 128, 0xbf000000) // -0.5
-CONSTANT4(turn, 144, 0x3f800000) // 1
-CONSTANT4(turn, 160, 0x3fc90fdb) // 1.5707964
-CONSTANT4(turn, 176, 0x333bbd2e) // 4.371139e-08
-CONSTANT4(turn, 192, 0x26f72ced) // 1.7151245e-15
-CONSTANT4(turn, 208, 0x00000001) // 1e-45
-GLOBL turn<>(SB), RODATA|NOPTR, $224
+CONSTANT4(trig, 0, 0x3f22f983) // 0.63661975
+CONSTANT4(trig, 16, 0x4b400000) // 1.2582912e+07
+CONSTANT4(trig, 32, 0xb94ca1f9) // -0.00019515296
+CONSTANT4(trig, 48, 0x3c08839e) // 0.008332161
+CONSTANT4(trig, 64, 0xbe2aaaa3) // -0.16666655
+CONSTANT4(trig, 80, 0x37ccf5ce) // 2.4433157e-05
+CONSTANT4(trig, 96, 0xbab6061a) // -0.0013887316
+CONSTANT4(trig, 112, 0x3d2aaaa5) // 0.041666646
+CONSTANT4(trig, 128, 0xbf000000) // -0.5
+CONSTANT4(trig, 144, 0x3f800000) // 1
+CONSTANT4(trig, 160, 0x3fc90fdb) // 1.5707964
+CONSTANT4(trig, 176, 0x333bbd2e) // 4.371139e-08
+CONSTANT4(trig, 192, 0x26f72ced) // 1.7151245e-15
+CONSTANT4(trig, 208, 0x00000001) // 1e-45
+GLOBL trig<>(SB), RODATA|NOPTR, $224

@@ -3,8 +3,8 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
-// HALF_ADD_F16_VECTOR is what halfAddF16 does to a vector: dst[i] = a[i] + b[i].
-#define HALF_ADD_F16_VECTOR(off) \
+// LOWP_ADD_F16_VECTOR is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
@@ -13,18 +13,18 @@
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// halfAddF16: dst[i] = a[i] + b[i]
-// func halfAddF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddF16NEON(SB), NOSPLIT, $0-32
+// lowpAddF16: dst[i] = a[i] + b[i]
+// func lowpAddF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP_OF_FOUR
-	HALF_ADD_F16_VECTOR(0)
-	HALF_ADD_F16_VECTOR(8)
-	HALF_ADD_F16_VECTOR(16)
-	HALF_ADD_F16_VECTOR(24)
+	LOWP_ADD_F16_VECTOR(0)
+	LOWP_ADD_F16_VECTOR(8)
+	LOWP_ADD_F16_VECTOR(16)
+	LOWP_ADD_F16_VECTOR(24)
 	ADVANCE_222(16)
 	LOOP_OF_ONE
-	HALF_ADD_F16_VECTOR(0)
+	LOWP_ADD_F16_VECTOR(0)
 	ADVANCE_222(4)
 	LOOP_OF_REST
 	MOVHU (R2), R15
@@ -42,8 +42,8 @@ TEXT ·halfAddF16NEON(SB), NOSPLIT, $0-32
 done:
 	RET
 
-// HALF_SUB_F16_VECTOR is what halfSubF16 does to a vector: dst[i] = a[i] - b[i].
-#define HALF_SUB_F16_VECTOR(off) \
+// LOWP_SUB_F16_VECTOR is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
@@ -52,18 +52,18 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// halfSubF16: dst[i] = a[i] - b[i]
-// func halfSubF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubF16NEON(SB), NOSPLIT, $0-32
+// lowpSubF16: dst[i] = a[i] - b[i]
+// func lowpSubF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP_OF_FOUR
-	HALF_SUB_F16_VECTOR(0)
-	HALF_SUB_F16_VECTOR(8)
-	HALF_SUB_F16_VECTOR(16)
-	HALF_SUB_F16_VECTOR(24)
+	LOWP_SUB_F16_VECTOR(0)
+	LOWP_SUB_F16_VECTOR(8)
+	LOWP_SUB_F16_VECTOR(16)
+	LOWP_SUB_F16_VECTOR(24)
 	ADVANCE_222(16)
 	LOOP_OF_ONE
-	HALF_SUB_F16_VECTOR(0)
+	LOWP_SUB_F16_VECTOR(0)
 	ADVANCE_222(4)
 	LOOP_OF_REST
 	MOVHU (R2), R15
@@ -81,8 +81,8 @@ TEXT ·halfSubF16NEON(SB), NOSPLIT, $0-32
 done:
 	RET
 
-// HALF_MUL_F16_VECTOR is what halfMulF16 does to a vector: dst[i] = a[i] * b[i].
-#define HALF_MUL_F16_VECTOR(off) \
+// LOWP_MUL_F16_VECTOR is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
@@ -91,18 +91,18 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// halfMulF16: dst[i] = a[i] * b[i]
-// func halfMulF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulF16NEON(SB), NOSPLIT, $0-32
+// lowpMulF16: dst[i] = a[i] * b[i]
+// func lowpMulF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP_OF_FOUR
-	HALF_MUL_F16_VECTOR(0)
-	HALF_MUL_F16_VECTOR(8)
-	HALF_MUL_F16_VECTOR(16)
-	HALF_MUL_F16_VECTOR(24)
+	LOWP_MUL_F16_VECTOR(0)
+	LOWP_MUL_F16_VECTOR(8)
+	LOWP_MUL_F16_VECTOR(16)
+	LOWP_MUL_F16_VECTOR(24)
 	ADVANCE_222(16)
 	LOOP_OF_ONE
-	HALF_MUL_F16_VECTOR(0)
+	LOWP_MUL_F16_VECTOR(0)
 	ADVANCE_222(4)
 	LOOP_OF_REST
 	MOVHU (R2), R15
@@ -120,8 +120,8 @@ TEXT ·halfMulF16NEON(SB), NOSPLIT, $0-32
 done:
 	RET
 
-// HALF_ADD_RELU_F16_VECTOR is what halfAddReluF16 does to a vector: dst[i] = relu(a[i] + b[i]).
-#define HALF_ADD_RELU_F16_VECTOR(off) \
+// LOWP_ADD_RELU_F16_VECTOR is what lowpAddReluF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
@@ -132,21 +132,21 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// halfAddReluF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluF16NEON(SB), NOSPLIT, $0-32
+// lowpAddReluF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ (R9), F16
 	FMOVQ 16(R9), F17
 	LOOP_OF_FOUR
-	HALF_ADD_RELU_F16_VECTOR(0)
-	HALF_ADD_RELU_F16_VECTOR(8)
-	HALF_ADD_RELU_F16_VECTOR(16)
-	HALF_ADD_RELU_F16_VECTOR(24)
+	LOWP_ADD_RELU_F16_VECTOR(0)
+	LOWP_ADD_RELU_F16_VECTOR(8)
+	LOWP_ADD_RELU_F16_VECTOR(16)
+	LOWP_ADD_RELU_F16_VECTOR(24)
 	ADVANCE_222(16)
 	LOOP_OF_ONE
-	HALF_ADD_RELU_F16_VECTOR(0)
+	LOWP_ADD_RELU_F16_VECTOR(0)
 	ADVANCE_222(4)
 	LOOP_OF_REST
 	MOVHU (R2), R15
@@ -166,8 +166,8 @@ TEXT ·halfAddReluF16NEON(SB), NOSPLIT, $0-32
 done:
 	RET
 
-// HALF_ADD_ROW_F16_VECTOR is what halfAddRowF16 does to a vector: dst[i] = a[i] + b[i].
-#define HALF_ADD_ROW_F16_VECTOR(off, off2) \
+// LOWP_ADD_ROW_F16_VECTOR is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
 	FCVTL_S4(0, 0); \
@@ -181,18 +181,18 @@ done:
 	ADD $(2*n), R1; \
 	ADD $(4*n), R2
 
-// halfAddRowF16: dst[i] = a[i] + b[i]
-// func halfAddRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddRowF16NEON(SB), NOSPLIT, $0-32
+// lowpAddRowF16: dst[i] = a[i] + b[i]
+// func lowpAddRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddRowF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP_OF_FOUR
-	HALF_ADD_ROW_F16_VECTOR(0, 0)
-	HALF_ADD_ROW_F16_VECTOR(16, 8)
-	HALF_ADD_ROW_F16_VECTOR(32, 16)
-	HALF_ADD_ROW_F16_VECTOR(48, 24)
+	LOWP_ADD_ROW_F16_VECTOR(0, 0)
+	LOWP_ADD_ROW_F16_VECTOR(16, 8)
+	LOWP_ADD_ROW_F16_VECTOR(32, 16)
+	LOWP_ADD_ROW_F16_VECTOR(48, 24)
 	ADVANCE_224(16)
 	LOOP_OF_ONE
-	HALF_ADD_ROW_F16_VECTOR(0, 0)
+	LOWP_ADD_ROW_F16_VECTOR(0, 0)
 	ADVANCE_224(4)
 	LOOP_OF_REST
 	FMOVS (R2), F1
@@ -208,8 +208,8 @@ TEXT ·halfAddRowF16NEON(SB), NOSPLIT, $0-32
 done:
 	RET
 
-// HALF_SUB_ROW_F16_VECTOR is what halfSubRowF16 does to a vector: dst[i] = a[i] - b[i].
-#define HALF_SUB_ROW_F16_VECTOR(off, off2) \
+// LOWP_SUB_ROW_F16_VECTOR is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
 	FCVTL_S4(0, 0); \
@@ -217,18 +217,18 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off2(R0)
 
-// halfSubRowF16: dst[i] = a[i] - b[i]
-// func halfSubRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubRowF16NEON(SB), NOSPLIT, $0-32
+// lowpSubRowF16: dst[i] = a[i] - b[i]
+// func lowpSubRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubRowF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP_OF_FOUR
-	HALF_SUB_ROW_F16_VECTOR(0, 0)
-	HALF_SUB_ROW_F16_VECTOR(16, 8)
-	HALF_SUB_ROW_F16_VECTOR(32, 16)
-	HALF_SUB_ROW_F16_VECTOR(48, 24)
+	LOWP_SUB_ROW_F16_VECTOR(0, 0)
+	LOWP_SUB_ROW_F16_VECTOR(16, 8)
+	LOWP_SUB_ROW_F16_VECTOR(32, 16)
+	LOWP_SUB_ROW_F16_VECTOR(48, 24)
 	ADVANCE_224(16)
 	LOOP_OF_ONE
-	HALF_SUB_ROW_F16_VECTOR(0, 0)
+	LOWP_SUB_ROW_F16_VECTOR(0, 0)
 	ADVANCE_224(4)
 	LOOP_OF_REST
 	FMOVS (R2), F1
@@ -244,8 +244,8 @@ TEXT ·halfSubRowF16NEON(SB), NOSPLIT, $0-32
 done:
 	RET
 
-// HALF_MUL_ROW_F16_VECTOR is what halfMulRowF16 does to a vector: dst[i] = a[i] * b[i].
-#define HALF_MUL_ROW_F16_VECTOR(off, off2) \
+// LOWP_MUL_ROW_F16_VECTOR is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
 	FCVTL_S4(0, 0); \
@@ -253,18 +253,18 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off2(R0)
 
-// halfMulRowF16: dst[i] = a[i] * b[i]
-// func halfMulRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulRowF16NEON(SB), NOSPLIT, $0-32
+// lowpMulRowF16: dst[i] = a[i] * b[i]
+// func lowpMulRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulRowF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP_OF_FOUR
-	HALF_MUL_ROW_F16_VECTOR(0, 0)
-	HALF_MUL_ROW_F16_VECTOR(16, 8)
-	HALF_MUL_ROW_F16_VECTOR(32, 16)
-	HALF_MUL_ROW_F16_VECTOR(48, 24)
+	LOWP_MUL_ROW_F16_VECTOR(0, 0)
+	LOWP_MUL_ROW_F16_VECTOR(16, 8)
+	LOWP_MUL_ROW_F16_VECTOR(32, 16)
+	LOWP_MUL_ROW_F16_VECTOR(48, 24)
 	ADVANCE_224(16)
 	LOOP_OF_ONE
-	HALF_MUL_ROW_F16_VECTOR(0, 0)
+	LOWP_MUL_ROW_F16_VECTOR(0, 0)
 	ADVANCE_224(4)
 	LOOP_OF_REST
 	FMOVS (R2), F1
@@ -280,8 +280,8 @@ TEXT ·halfMulRowF16NEON(SB), NOSPLIT, $0-32
 done:
 	RET
 
-// HALF_ADD_RELU_ROW_F16_VECTOR is what halfAddReluRowF16 does to a vector: dst[i] = relu(a[i] + b[i]).
-#define HALF_ADD_RELU_ROW_F16_VECTOR(off, off2) \
+// LOWP_ADD_RELU_ROW_F16_VECTOR is what lowpAddReluRowF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
 	FCVTL_S4(0, 0); \
@@ -291,21 +291,21 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off2(R0)
 
-// halfAddReluRowF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluRowF16NEON(SB), NOSPLIT, $0-32
+// lowpAddReluRowF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluRowF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ (R9), F16
 	FMOVQ 16(R9), F17
 	LOOP_OF_FOUR
-	HALF_ADD_RELU_ROW_F16_VECTOR(0, 0)
-	HALF_ADD_RELU_ROW_F16_VECTOR(16, 8)
-	HALF_ADD_RELU_ROW_F16_VECTOR(32, 16)
-	HALF_ADD_RELU_ROW_F16_VECTOR(48, 24)
+	LOWP_ADD_RELU_ROW_F16_VECTOR(0, 0)
+	LOWP_ADD_RELU_ROW_F16_VECTOR(16, 8)
+	LOWP_ADD_RELU_ROW_F16_VECTOR(32, 16)
+	LOWP_ADD_RELU_ROW_F16_VECTOR(48, 24)
 	ADVANCE_224(16)
 	LOOP_OF_ONE
-	HALF_ADD_RELU_ROW_F16_VECTOR(0, 0)
+	LOWP_ADD_RELU_ROW_F16_VECTOR(0, 0)
 	ADVANCE_224(4)
 	LOOP_OF_REST
 	FMOVS (R2), F1
@@ -323,8 +323,8 @@ TEXT ·halfAddReluRowF16NEON(SB), NOSPLIT, $0-32
 done:
 	RET
 
-// HALF_RELU_F16_VECTOR is what halfReluF16 does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
-#define HALF_RELU_F16_VECTOR(off) \
+// LOWP_RELU_F16_VECTOR is what lowpReluF16 does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
+#define LOWP_RELU_F16_VECTOR(off) \
 	FMOVD off(R1), F0; \
 	FCVTL_S4(0, 0); \
 	VEOR V1.B16, V1.B16, V1.B16; \
@@ -333,18 +333,18 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// halfReluF16: dst[i] = 0 if a[i] < 0, else a[i]
-// func halfReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
-TEXT ·halfReluF16NEON(SB), NOSPLIT, $0-24
+// lowpReluF16: dst[i] = 0 if a[i] < 0, else a[i]
+// func lowpReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·lowpReluF16NEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	LOOP_OF_FOUR
-	HALF_RELU_F16_VECTOR(0)
-	HALF_RELU_F16_VECTOR(8)
-	HALF_RELU_F16_VECTOR(16)
-	HALF_RELU_F16_VECTOR(24)
+	LOWP_RELU_F16_VECTOR(0)
+	LOWP_RELU_F16_VECTOR(8)
+	LOWP_RELU_F16_VECTOR(16)
+	LOWP_RELU_F16_VECTOR(24)
 	ADVANCE_22(16)
 	LOOP_OF_ONE
-	HALF_RELU_F16_VECTOR(0)
+	LOWP_RELU_F16_VECTOR(0)
 	ADVANCE_22(4)
 	LOOP_OF_REST
 	MOVHU (R1), R15
@@ -361,8 +361,8 @@ TEXT ·halfReluF16NEON(SB), NOSPLIT, $0-24
 done:
 	RET
 
-// HALF_WHERE_GREATER_F16_VECTOR is what halfWhereGreaterF16 does to a vector: dst[i] = b[i] if a[i] > s, else t.
-#define HALF_WHERE_GREATER_F16_VECTOR(off) \
+// LOWP_WHERE_GREATER_F16_VECTOR is what lowpWhereGreaterF16 does to a vector: dst[i] = b[i] if a[i] > s, else t.
+#define LOWP_WHERE_GREATER_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
@@ -373,18 +373,18 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
-// halfWhereGreaterF16: dst[i] = b[i] if a[i] > s, else t
-// func halfWhereGreaterF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereGreaterF16NEON(SB), NOSPLIT, $0-40
+// lowpWhereGreaterF16: dst[i] = b[i] if a[i] > s, else t
+// func lowpWhereGreaterF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereGreaterF16NEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
 	LOOP_OF_FOUR
-	HALF_WHERE_GREATER_F16_VECTOR(0)
-	HALF_WHERE_GREATER_F16_VECTOR(8)
-	HALF_WHERE_GREATER_F16_VECTOR(16)
-	HALF_WHERE_GREATER_F16_VECTOR(24)
+	LOWP_WHERE_GREATER_F16_VECTOR(0)
+	LOWP_WHERE_GREATER_F16_VECTOR(8)
+	LOWP_WHERE_GREATER_F16_VECTOR(16)
+	LOWP_WHERE_GREATER_F16_VECTOR(24)
 	ADVANCE_222(16)
 	LOOP_OF_ONE
-	HALF_WHERE_GREATER_F16_VECTOR(0)
+	LOWP_WHERE_GREATER_F16_VECTOR(0)
 	ADVANCE_222(4)
 	LOOP_OF_REST
 	MOVHU (R2), R15
@@ -410,9 +410,9 @@ done:
 	ADD $n, R1; \
 	ADD $(2*n), R2
 
-// halfWhereScaledF16: dst[i] = a[i]*s if c[i] != 0, else t
-// func halfWhereScaledF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereScaledF16NEON(SB), NOSPLIT, $0-40
+// lowpWhereScaledF16: dst[i] = a[i]*s if c[i] != 0, else t
+// func lowpWhereScaledF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereScaledF16NEON(SB), NOSPLIT, $0-40
 	ARGS_DST_C_A_S_T
 	SUBS $4, R8
 	BLT rest
@@ -449,11 +449,11 @@ loop:
 done:
 	RET
 
-// halfAddBF16: dst[i] = a[i] + b[i]
-// func halfAddBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddBF16NEON(SB), NOSPLIT, $0-32
+// lowpAddBF16: dst[i] = a[i] + b[i]
+// func lowpAddBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -488,11 +488,11 @@ loop:
 done:
 	RET
 
-// halfSubBF16: dst[i] = a[i] - b[i]
-// func halfSubBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubBF16NEON(SB), NOSPLIT, $0-32
+// lowpSubBF16: dst[i] = a[i] - b[i]
+// func lowpSubBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -527,11 +527,11 @@ loop:
 done:
 	RET
 
-// halfMulBF16: dst[i] = a[i] * b[i]
-// func halfMulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulBF16NEON(SB), NOSPLIT, $0-32
+// lowpMulBF16: dst[i] = a[i] * b[i]
+// func lowpMulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -566,11 +566,11 @@ loop:
 done:
 	RET
 
-// halfAddReluBF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluBF16NEON(SB), NOSPLIT, $0-32
+// lowpAddReluBF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 80(R9), F16
 	FMOVQ 16(R9), F17
 	FMOVQ 32(R9), F18
@@ -611,11 +611,11 @@ loop:
 done:
 	RET
 
-// halfAddRowBF16: dst[i] = a[i] + b[i]
-// func halfAddRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddRowBF16NEON(SB), NOSPLIT, $0-32
+// lowpAddRowBF16: dst[i] = a[i] + b[i]
+// func lowpAddRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddRowBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -647,11 +647,11 @@ loop:
 done:
 	RET
 
-// halfSubRowBF16: dst[i] = a[i] - b[i]
-// func halfSubRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubRowBF16NEON(SB), NOSPLIT, $0-32
+// lowpSubRowBF16: dst[i] = a[i] - b[i]
+// func lowpSubRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubRowBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -683,11 +683,11 @@ loop:
 done:
 	RET
 
-// halfMulRowBF16: dst[i] = a[i] * b[i]
-// func halfMulRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulRowBF16NEON(SB), NOSPLIT, $0-32
+// lowpMulRowBF16: dst[i] = a[i] * b[i]
+// func lowpMulRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulRowBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -719,11 +719,11 @@ loop:
 done:
 	RET
 
-// halfAddReluRowBF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluRowBF16NEON(SB), NOSPLIT, $0-32
+// lowpAddReluRowBF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluRowBF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 80(R9), F16
 	FMOVQ 16(R9), F17
 	FMOVQ 32(R9), F18
@@ -761,11 +761,11 @@ loop:
 done:
 	RET
 
-// halfReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
-// func halfReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
-TEXT ·halfReluBF16NEON(SB), NOSPLIT, $0-24
+// lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
+// func lowpReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·lowpReluBF16NEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -799,11 +799,11 @@ loop:
 done:
 	RET
 
-// halfWhereGreaterBF16: dst[i] = b[i] if a[i] > s, else t
-// func halfWhereGreaterBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereGreaterBF16NEON(SB), NOSPLIT, $0-40
+// lowpWhereGreaterBF16: dst[i] = b[i] if a[i] > s, else t
+// func lowpWhereGreaterBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereGreaterBF16NEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -842,11 +842,11 @@ loop:
 done:
 	RET
 
-// halfWhereScaledBF16: dst[i] = a[i]*s if c[i] != 0, else t
-// func halfWhereScaledBF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereScaledBF16NEON(SB), NOSPLIT, $0-40
+// lowpWhereScaledBF16: dst[i] = a[i]*s if c[i] != 0, else t
+// func lowpWhereScaledBF16NEON(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereScaledBF16NEON(SB), NOSPLIT, $0-40
 	ARGS_DST_C_A_S_T
-	MOVD $half<>(SB), R9
+	MOVD $lowp<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
@@ -889,10 +889,10 @@ loop:
 done:
 	RET
 
-CONSTANT4(half, 0, 0xb3000000) // -2.9802322e-08
-CONSTANT4(half, 16, 0x00000000) // 0
-CONSTANT4(half, 32, 0x00400000) // 5.877472e-39
-CONSTANT4(half, 48, 0x00000001) // 1e-45
-CONSTANT4(half, 64, 0x00007fff) // 4.5916e-41
-CONSTANT4(half, 80, 0x80008000) // -4.5918e-41
-GLOBL half<>(SB), RODATA|NOPTR, $96
+CONSTANT4(lowp, 0, 0xb3000000) // -2.9802322e-08
+CONSTANT4(lowp, 16, 0x00000000) // 0
+CONSTANT4(lowp, 32, 0x00400000) // 5.877472e-39
+CONSTANT4(lowp, 48, 0x00000001) // 1e-45
+CONSTANT4(lowp, 64, 0x00007fff) // 4.5916e-41
+CONSTANT4(lowp, 80, 0x80008000) // -4.5918e-41
+GLOBL lowp<>(SB), RODATA|NOPTR, $96

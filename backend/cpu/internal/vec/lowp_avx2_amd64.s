@@ -5,14 +5,14 @@
 
 // LOAD_REST_F16 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F16(to, place, pointer, label) \
-	VMOVUPS half<>+0(SB), to; \
+	VMOVUPS lowp<>+0(SB), to; \
 	VMOVUPS to, place(SP); \
 	COPY_IN_16(pointer, label, place); \
 	VCVTPH2PS place(SP), to
 
-// halfAddF16: dst[i] = a[i] + b[i]
-// func halfAddF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddF16AVX2(SB), NOSPLIT, $96-32
+// lowpAddF16: dst[i] = a[i] + b[i]
+// func lowpAddF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Y1
@@ -28,9 +28,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfSubF16: dst[i] = a[i] - b[i]
-// func halfSubF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubF16AVX2(SB), NOSPLIT, $96-32
+// lowpSubF16: dst[i] = a[i] - b[i]
+// func lowpSubF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Y1
@@ -46,9 +46,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfMulF16: dst[i] = a[i] * b[i]
-// func halfMulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulF16AVX2(SB), NOSPLIT, $96-32
+// lowpMulF16: dst[i] = a[i] * b[i]
+// func lowpMulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Y1
@@ -64,23 +64,23 @@ done:
 	VZEROUPPER
 	RET
 
-// halfAddReluF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluF16AVX2(SB), NOSPLIT, $96-32
+// lowpAddReluF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Y1
 	VCVTPH2PS (SI)(AX*2), Y0
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, half<>+32(SB), Y0, Y15
-	VBLENDVPS Y15, half<>+0(SB), Y0, Y0
+	VCMPPS $1, lowp<>+32(SB), Y0, Y15
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	VCVTPS2PH $0, Y0, (DI)(AX*2)
 	LOOP_END
 	LOAD_REST_F16(Y1, 64, DX, copy1)
 	LOAD_REST_F16(Y0, 32, SI, copy2)
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, half<>+32(SB), Y0, Y15
-	VBLENDVPS Y15, half<>+0(SB), Y0, Y0
+	VCMPPS $1, lowp<>+32(SB), Y0, Y15
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
 	VZEROUPPER
@@ -88,14 +88,14 @@ done:
 
 // LOAD_REST_F32 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F32 \
-	VMOVUPS half<>+0(SB), Y1; \
+	VMOVUPS lowp<>+0(SB), Y1; \
 	VMOVUPS Y1, 64(SP); \
 	COPY_IN_32(DX, copy1, 64); \
 	VMOVUPS 64(SP), Y1
 
-// halfAddRowF16: dst[i] = a[i] + b[i]
-// func halfAddRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddRowF16AVX2(SB), NOSPLIT, $96-32
+// lowpAddRowF16: dst[i] = a[i] + b[i]
+// func lowpAddRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddRowF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
@@ -111,9 +111,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfSubRowF16: dst[i] = a[i] - b[i]
-// func halfSubRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubRowF16AVX2(SB), NOSPLIT, $96-32
+// lowpSubRowF16: dst[i] = a[i] - b[i]
+// func lowpSubRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubRowF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
@@ -129,9 +129,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfMulRowF16: dst[i] = a[i] * b[i]
-// func halfMulRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulRowF16AVX2(SB), NOSPLIT, $96-32
+// lowpMulRowF16: dst[i] = a[i] * b[i]
+// func lowpMulRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulRowF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
@@ -147,31 +147,31 @@ done:
 	VZEROUPPER
 	RET
 
-// halfAddReluRowF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluRowF16AVX2(SB), NOSPLIT, $96-32
+// lowpAddReluRowF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluRowF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
 	VCVTPH2PS (SI)(AX*2), Y0
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, half<>+32(SB), Y0, Y15
-	VBLENDVPS Y15, half<>+0(SB), Y0, Y0
+	VCMPPS $1, lowp<>+32(SB), Y0, Y15
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	VCVTPS2PH $0, Y0, (DI)(AX*2)
 	LOOP_END
 	LOAD_REST_F32
 	LOAD_REST_F16(Y0, 32, SI, copy2)
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, half<>+32(SB), Y0, Y15
-	VBLENDVPS Y15, half<>+0(SB), Y0, Y0
+	VCMPPS $1, lowp<>+32(SB), Y0, Y15
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
 	VZEROUPPER
 	RET
 
-// halfReluF16: dst[i] = 0 if a[i] < 0, else a[i]
-// func halfReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
-TEXT ·halfReluF16AVX2(SB), NOSPLIT, $64-24
+// lowpReluF16: dst[i] = 0 if a[i] < 0, else a[i]
+// func lowpReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·lowpReluF16AVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
 	LOOP
 	VCVTPH2PS (SI)(AX*2), Y0
@@ -187,9 +187,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfWhereGreaterF16: dst[i] = b[i] if a[i] > s, else t
-// func halfWhereGreaterF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereGreaterF16AVX2(SB), NOSPLIT, $160-40
+// lowpWhereGreaterF16: dst[i] = b[i] if a[i] > s, else t
+// func lowpWhereGreaterF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereGreaterF16AVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Y1
@@ -207,27 +207,27 @@ done:
 	VZEROUPPER
 	RET
 
-// halfWhereScaledF16: dst[i] = a[i]*s if c[i] != 0, else t
-// func halfWhereScaledF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereScaledF16AVX2(SB), NOSPLIT, $160-40
+// lowpWhereScaledF16: dst[i] = a[i]*s if c[i] != 0, else t
+// func lowpWhereScaledF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereScaledF16AVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_C_A_S_T
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Y1
 	VMULPS Y12, Y1, Y1
 	VPMOVZXBD (SI)(AX*1), Y0
-	VPCMPEQD half<>+0(SB), Y0, Y0
-	VPXOR half<>+64(SB), Y0, Y15
+	VPCMPEQD lowp<>+0(SB), Y0, Y0
+	VPXOR lowp<>+64(SB), Y0, Y15
 	VBLENDVPS Y15, Y1, Y13, Y0
 	VCVTPS2PH $0, Y0, (DI)(AX*2)
 	LOOP_END
 	LOAD_REST_F16(Y1, 64, DX, copy1)
 	VMULPS Y12, Y1, Y1
-	VMOVUPS half<>+0(SB), Y0
+	VMOVUPS lowp<>+0(SB), Y0
 	VMOVUPS Y0, 32(SP)
 	COPY_IN_8(copy2)
 	VPMOVZXBD 32(SP), Y0
-	VPCMPEQD half<>+0(SB), Y0, Y0
-	VPXOR half<>+64(SB), Y0, Y15
+	VPCMPEQD lowp<>+0(SB), Y0, Y0
+	VPXOR lowp<>+64(SB), Y0, Y15
 	VBLENDVPS Y15, Y1, Y13, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
@@ -237,8 +237,8 @@ done:
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
 	VPSRLD $16, Y0, Y1; \
-	VPAND half<>+96(SB), Y1, Y1; \
-	VPADDD half<>+128(SB), Y1, Y1; \
+	VPAND lowp<>+96(SB), Y1, Y1; \
+	VPADDD lowp<>+128(SB), Y1, Y1; \
 	VPADDD Y1, Y0, Y0
 
 // STORE_UPPER stores the upper halves of v0.
@@ -248,7 +248,7 @@ done:
 
 // LOAD_REST_BF16 loads the elements that are left, by way of the stack.
 #define LOAD_REST_BF16(to, place, pointer, label) \
-	VMOVUPS half<>+0(SB), to; \
+	VMOVUPS lowp<>+0(SB), to; \
 	VMOVUPS to, place(SP); \
 	COPY_IN_16(pointer, label, place); \
 	LOAD_BF16(place(SP), to)
@@ -259,9 +259,9 @@ done:
 	VMOVDQU X0, (SP); \
 	COPY_OUT_16(x)
 
-// halfAddBF16: dst[i] = a[i] + b[i]
-// func halfAddBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddBF16AVX2(SB), NOSPLIT, $96-32
+// lowpAddBF16: dst[i] = a[i] + b[i]
+// func lowpAddBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	LOAD_BF16((DX)(AX*2), Y1)
@@ -279,9 +279,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfSubBF16: dst[i] = a[i] - b[i]
-// func halfSubBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubBF16AVX2(SB), NOSPLIT, $96-32
+// lowpSubBF16: dst[i] = a[i] - b[i]
+// func lowpSubBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	LOAD_BF16((DX)(AX*2), Y1)
@@ -299,9 +299,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfMulBF16: dst[i] = a[i] * b[i]
-// func halfMulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulBF16AVX2(SB), NOSPLIT, $96-32
+// lowpMulBF16: dst[i] = a[i] * b[i]
+// func lowpMulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	LOAD_BF16((DX)(AX*2), Y1)
@@ -319,33 +319,33 @@ done:
 	VZEROUPPER
 	RET
 
-// halfAddReluBF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluBF16AVX2(SB), NOSPLIT, $96-32
+// lowpAddReluBF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	LOAD_BF16((DX)(AX*2), Y1)
 	LOAD_BF16((SI)(AX*2), Y0)
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, half<>+160(SB), Y0, Y15
-	VBLENDVPS Y15, half<>+0(SB), Y0, Y0
+	VCMPPS $1, lowp<>+160(SB), Y0, Y15
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	NEAREST_BF16
 	STORE_UPPER
 	LOOP_END
 	LOAD_REST_BF16(Y1, 64, DX, copy1)
 	LOAD_REST_BF16(Y0, 32, SI, copy2)
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, half<>+160(SB), Y0, Y15
-	VBLENDVPS Y15, half<>+0(SB), Y0, Y0
+	VCMPPS $1, lowp<>+160(SB), Y0, Y15
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
 	VZEROUPPER
 	RET
 
-// halfAddRowBF16: dst[i] = a[i] + b[i]
-// func halfAddRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddRowBF16AVX2(SB), NOSPLIT, $96-32
+// lowpAddRowBF16: dst[i] = a[i] + b[i]
+// func lowpAddRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddRowBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
@@ -363,9 +363,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfSubRowBF16: dst[i] = a[i] - b[i]
-// func halfSubRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubRowBF16AVX2(SB), NOSPLIT, $96-32
+// lowpSubRowBF16: dst[i] = a[i] - b[i]
+// func lowpSubRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubRowBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
@@ -383,9 +383,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfMulRowBF16: dst[i] = a[i] * b[i]
-// func halfMulRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulRowBF16AVX2(SB), NOSPLIT, $96-32
+// lowpMulRowBF16: dst[i] = a[i] * b[i]
+// func lowpMulRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulRowBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
@@ -403,33 +403,33 @@ done:
 	VZEROUPPER
 	RET
 
-// halfAddReluRowBF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluRowBF16AVX2(SB), NOSPLIT, $96-32
+// lowpAddReluRowBF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluRowBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Y1
 	LOAD_BF16((SI)(AX*2), Y0)
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, half<>+160(SB), Y0, Y15
-	VBLENDVPS Y15, half<>+0(SB), Y0, Y0
+	VCMPPS $1, lowp<>+160(SB), Y0, Y15
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	NEAREST_BF16
 	STORE_UPPER
 	LOOP_END
 	LOAD_REST_F32
 	LOAD_REST_BF16(Y0, 32, SI, copy2)
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, half<>+160(SB), Y0, Y15
-	VBLENDVPS Y15, half<>+0(SB), Y0, Y0
+	VCMPPS $1, lowp<>+160(SB), Y0, Y15
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
 	VZEROUPPER
 	RET
 
-// halfReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
-// func halfReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
-TEXT ·halfReluBF16AVX2(SB), NOSPLIT, $64-24
+// lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
+// func lowpReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·lowpReluBF16AVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
 	LOOP
 	LOAD_BF16((SI)(AX*2), Y0)
@@ -445,9 +445,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfWhereGreaterBF16: dst[i] = b[i] if a[i] > s, else t
-// func halfWhereGreaterBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereGreaterBF16AVX2(SB), NOSPLIT, $160-40
+// lowpWhereGreaterBF16: dst[i] = b[i] if a[i] > s, else t
+// func lowpWhereGreaterBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereGreaterBF16AVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
 	LOOP
 	LOAD_BF16((DX)(AX*2), Y1)
@@ -465,19 +465,19 @@ done:
 	VZEROUPPER
 	RET
 
-// halfWhereScaledBF16: dst[i] = a[i]*s if c[i] != 0, else t
-// func halfWhereScaledBF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereScaledBF16AVX2(SB), NOSPLIT, $160-40
+// lowpWhereScaledBF16: dst[i] = a[i]*s if c[i] != 0, else t
+// func lowpWhereScaledBF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereScaledBF16AVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_C_A_S_T
 	LOOP
 	LOAD_BF16((DX)(AX*2), Y1)
 	VMULPS Y12, Y1, Y1
 	VPMOVZXBD (SI)(AX*1), Y0
-	VPCMPEQD half<>+0(SB), Y0, Y0
-	VPXOR half<>+64(SB), Y0, Y15
+	VPCMPEQD lowp<>+0(SB), Y0, Y0
+	VPXOR lowp<>+64(SB), Y0, Y15
 	VBLENDVPS Y15, Y1, Y13, Y0
 	VCMPPS $3, Y0, Y0, Y15
-	VPOR half<>+192(SB), Y0, Y2
+	VPOR lowp<>+192(SB), Y0, Y2
 	NEAREST_BF16
 	VBLENDVPS Y15, Y2, Y0, Y0
 	UPPER_HALVES
@@ -485,15 +485,15 @@ TEXT ·halfWhereScaledBF16AVX2(SB), NOSPLIT, $160-40
 	LOOP_END
 	LOAD_REST_BF16(Y1, 64, DX, copy1)
 	VMULPS Y12, Y1, Y1
-	VMOVUPS half<>+0(SB), Y0
+	VMOVUPS lowp<>+0(SB), Y0
 	VMOVUPS Y0, 32(SP)
 	COPY_IN_8(copy2)
 	VPMOVZXBD 32(SP), Y0
-	VPCMPEQD half<>+0(SB), Y0, Y0
-	VPXOR half<>+64(SB), Y0, Y15
+	VPCMPEQD lowp<>+0(SB), Y0, Y0
+	VPXOR lowp<>+64(SB), Y0, Y15
 	VBLENDVPS Y15, Y1, Y13, Y0
 	VCMPPS $3, Y0, Y0, Y15
-	VPOR half<>+192(SB), Y0, Y2
+	VPOR lowp<>+192(SB), Y0, Y2
 	NEAREST_BF16
 	VBLENDVPS Y15, Y2, Y0, Y0
 	UPPER_HALVES
@@ -503,11 +503,11 @@ done:
 	VZEROUPPER
 	RET
 
-CONSTANT8(half, 0, 0x00000000) // 0
-CONSTANT8(half, 32, 0xb3000000) // -2.9802322e-08
-CONSTANT8(half, 64, 0xffffffff) // NaN
-CONSTANT8(half, 96, 0x00000001) // 1e-45
-CONSTANT8(half, 128, 0x00007fff) // 4.5916e-41
-CONSTANT8(half, 160, 0x80008000) // -4.5918e-41
-CONSTANT8(half, 192, 0x00400000) // 5.877472e-39
-GLOBL half<>(SB), RODATA|NOPTR, $224
+CONSTANT8(lowp, 0, 0x00000000) // 0
+CONSTANT8(lowp, 32, 0xb3000000) // -2.9802322e-08
+CONSTANT8(lowp, 64, 0xffffffff) // NaN
+CONSTANT8(lowp, 96, 0x00000001) // 1e-45
+CONSTANT8(lowp, 128, 0x00007fff) // 4.5916e-41
+CONSTANT8(lowp, 160, 0x80008000) // -4.5918e-41
+CONSTANT8(lowp, 192, 0x00400000) // 5.877472e-39
+GLOBL lowp<>(SB), RODATA|NOPTR, $224

@@ -11,23 +11,23 @@ const (
 
 // taps writes the loops over the elements of windows whose source has few
 // channels, by how many pixels they sum up at a time.
-func (g *gen) taps(e element) {
+func (g *gen) smallChannel(e element) {
 	most := tapPixels
-	if e == brains {
+	if e == bfloat16s {
 		most = tapPixelsBrain
 	}
-	name := func(pixels int) string { return fmt.Sprintf("taps%d%sAVX512", pixels, e) }
+	name := func(pixels int) string { return fmt.Sprintf("smallChannel%d%sAVX512", pixels, e) }
 	for p := 1; p <= most; p++ {
-		g.text(name(p), ownParams, fmt.Sprintf("is Taps of %d pixels and 32 channels, to %s, for AVX-512.", p, e))
-		g.tapLoop(e, p)
+		g.text(name(p), windowsParams, fmt.Sprintf("is SmallChannel of %d pixels and 32 channels, to %s, for AVX-512.", p, e))
+		g.smallChannelLoop(e, p)
 	}
-	g.table("Windows", 1, "taps"+string(e)+"AVX512", most, name)
+	g.table("Windows", 1, "smallChannel"+string(e)+"AVX512", most, name)
 }
 
-// tapLoop sums up p pixels. An address reaches five of them, so there are three
+// smallChannelLoop sums up p pixels. An address reaches five of them, so there are three
 // pointers: AX, DX and R15.
-func (g *gen) tapLoop(e element, p int) {
-	g.block("LOAD_DIRECT_ARGS", func() {
+func (g *gen) smallChannelLoop(e element, p int) {
+	g.block("LOAD_SMALL_CHANNEL_ARGS", func() {
 		g.ins("MOVQ at+16(FP), R8\nMOVQ x+24(FP), SI\nMOVQ xs+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ d+56(FP), DI\nMOVQ ds+64(FP), R11")
 		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nKMOVD DX, K7\nSHRQ $16, DX\nKMOVW DX, K2")
 		g.ins("LEAQ (R9)(R9*2), R10\nLEAQ (R9)(R9*4), R14")
@@ -59,14 +59,14 @@ func (g *gen) tapLoop(e element, p int) {
 		g.fmaRow(at, 30+i%2, 28, 2*i)
 	})
 	name := "END_TAPS"
-	if e == brains {
+	if e == bfloat16s {
 		name += "_BF16"
 	}
 	g.block(name, func() {
 		g.ins("DECQ CX\nJNZ tap")
 		g.label("sum")
 		g.ins("MOVQ ys+48(FP), AX\nADDQ BX, AX")
-		if e == brains {
+		if e == bfloat16s {
 			g.block("LOAD_BF16_CONSTANTS", func() {
 				for i, c := range []uint32{0x7fff, 1, 1 << 16, 0xffff0000} {
 					g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, Z%d", c, 26+i)
@@ -80,11 +80,11 @@ func (g *gen) tapLoop(e element, p int) {
 	g.rowsOf("STORE_PIXELS_"+string(e), "", p, func(i int) {
 		g.block("STORE_PIXEL_"+string(e), func() {
 			switch e {
-			case floats:
+			case float32s:
 				g.floatPixel(2 * i)
-			case halfs:
+			case float16s:
 				g.halfPixel(2 * i)
-			case brains:
+			case bfloat16s:
 				g.brainPixel(2 * i)
 			}
 			g.ins("ADDQ R11, DI")

@@ -1,10 +1,10 @@
 package vec
 
-// halfKernels are operations of a 16-bit type from memory to memory, each of
+// lowPrecisionKernels are operations of a 16-bit type from memory to memory, each of
 // which rounds to it. A second operand called a row is in float32, of numbers of
 // the type. Operands have none of the bits that rounding takes away, and so have
 // NaNs that come from them.
-func halfKernels(suffix string, t elem) []*kernel {
+func lowPrecisionKernels(suffix string, t elem) []*kernel {
 	half := func(name, doc string, params []param, body func(a *emitter)) *kernel {
 		return &kernel{
 			name: name + suffix, doc: doc, body: body,
@@ -37,26 +37,26 @@ func halfKernels(suffix string, t elem) []*kernel {
 		elem elem
 	}{{"", t}, {"Row", f32}} {
 		list = append(list,
-			arithmetic("halfAdd"+b.name, "+", "VADDPS", b.elem, false),
-			arithmetic("halfSub"+b.name, "-", "VSUBPS", b.elem, false),
-			arithmetic("halfMul"+b.name, "*", "VMULPS", b.elem, false),
-			arithmetic("halfAddRelu"+b.name, "+", "VADDPS", b.elem, true))
+			arithmetic("lowpAdd"+b.name, "+", "VADDPS", b.elem, false),
+			arithmetic("lowpSub"+b.name, "-", "VSUBPS", b.elem, false),
+			arithmetic("lowpMul"+b.name, "*", "VMULPS", b.elem, false),
+			arithmetic("lowpAddRelu"+b.name, "+", "VADDPS", b.elem, true))
 	}
 	return append(list,
-		half("halfRelu", "dst[i] = 0 if a[i] < 0, else a[i]", []param{of("a", t)}, func(a *emitter) {
+		half("lowpRelu", "dst[i] = 0 if a[i] < 0, else a[i]", []param{of("a", t)}, func(a *emitter) {
 			a.load(1, 0)
 			a.op("VPXOR", reg(1), reg(1), reg(1))
 			a.op("VMAXPS", reg(0), reg(1), reg(0))
 			a.storeExactly(0)
 		}),
-		half("halfWhereGreater", "dst[i] = b[i] if a[i] > s, else t", append([]param{of("a", t), of("b", t)}, numbers...), func(a *emitter) {
+		half("lowpWhereGreater", "dst[i] = b[i] if a[i] > s, else t", append([]param{of("a", t), of("b", t)}, numbers...), func(a *emitter) {
 			a.load(2, 1)
 			a.load(1, 0)
 			a.cmp(lt, s, reg(0), 0)
 			a.blend(0, other, reg(1), 0)
 			a.storeExactly(0)
 		}),
-		half("halfWhereScaled", "dst[i] = a[i]*s if c[i] != 0, else t", append([]param{of("c", truth), of("a", t)}, numbers...), func(a *emitter) {
+		half("lowpWhereScaled", "dst[i] = a[i]*s if c[i] != 0, else t", append([]param{of("c", truth), of("a", t)}, numbers...), func(a *emitter) {
 			a.load(2, 1)
 			a.op("VMULPS", s, reg(1), reg(1))
 			a.loadFlags(1, 0, 0)

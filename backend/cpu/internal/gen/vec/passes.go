@@ -15,8 +15,8 @@ import (
 type pass struct {
 	name, doc string
 	slices    []string
-	around    bool     // the first slice is also written around the caches
-	aroundAll bool     // and there is no function that does not
+	nt        bool     // the first slice is also written by non-temporal stores
+	onlyNT    bool     // and there is no function that does not
 	only      []string // the types that there are functions for, by suffix; nil: all
 	numbers   int      // in s, from 0 on
 	sums      int      // into s, after the numbers: in registers 4 and up, 8 and up
@@ -30,7 +30,7 @@ type pass struct {
 type passAt struct {
 	at       func(i int) string // where slice i, of float32, lies
 	load     func(i int, to reg)
-	ahead    func(i int) // asks the cache for that of slice i
+	prefetch func(i int) // asks the cache for that of slice i
 	top      func(i int) // folds that of slice i, of 16 bits, into tops
 	number   func(i int) reg
 	sum      [2]reg
@@ -58,10 +58,10 @@ func init() {
 			if !p.has(t) {
 				continue
 			}
-			if !p.aroundAll {
+			if !p.onlyNT {
 				special["fused"] = append(special["fused"], p.function(t, false))
 			}
-			if p.around || p.aroundAll {
+			if p.nt || p.onlyNT {
 				special["fused"] = append(special["fused"], p.function(t, true))
 			}
 		}
@@ -84,17 +84,17 @@ func (p pass) has(t passType) bool {
 	return t.elem == f32 || slices.ContainsFunc(p.slices, starred)
 }
 
-// function is that for a type, which stores around the caches or not. Only
+// function is that for a type, which non-temporal stores or not. Only
 // AVX-512 has registers that fill lines.
-func (p pass) function(t passType, around bool) function {
+func (p pass) function(t passType, nt bool) function {
 	name, doc := p.name+t.suffix, p.doc
-	if around {
-		name, doc = name+"Around", doc+", around the caches, dst a multiple of 64"
+	if nt {
+		name, doc = name+"NT", doc+", with non-temporal stores, dst a multiple of 64"
 	}
 	return function{
 		signature: "(" + strings.ReplaceAll(strings.Join(p.slices, ", "), "*", "") + ", s unsafe.Pointer, n int)",
 		args:      8 * (len(p.slices) + 2), name: name, doc: doc + ", for n a multiple of the lanes",
-		write: func(a *emitter) { p.write(a, t, around) }, wide: around || t.convert || p.wide,
+		write: func(a *emitter) { p.write(a, t, nt) }, wide: nt || t.convert || p.wide,
 	}
 }
 
@@ -112,7 +112,7 @@ func (p pass) elems(t passType) []elem {
 // number is the register of a number: the first ones behind the sums.
 func (p pass) number(i int) reg { return reg(4 + 4*p.sums + i) }
 
-func (p pass) write(a *emitter, t passType, around bool) {
+func (p pass) write(a *emitter, t passType, nt bool) {
 	elems := p.elems(t)
 	if a.arm {
 		p.writeNEON(a, t.suffix, elems)
@@ -147,7 +147,7 @@ func (p pass) write(a *emitter, t passType, around bool) {
 		a.op("JGT", "one")
 	})
 	for u := range unrolled {
-		p.step(a, t, elems, around, u, true)
+		p.step(a, t, elems, nt, u, true)
 	}
 	a.block("LOOP_OF_ONE", func() {
 		a.op("ADDQ", unrolled*a.lanes(), "AX")
@@ -156,7 +156,7 @@ func (p pass) write(a *emitter, t passType, around bool) {
 		a.op("CMPQ", "AX", "CX")
 		a.op("JGE", "done")
 	})
-	p.step(a, t, elems, around, 0, false)
+	p.step(a, t, elems, nt, 0, false)
 	a.block("LOOP_DONE", func() {
 		a.op("ADDQ", a.lanes(), "AX")
 		a.op("JMP", "one")
@@ -196,24 +196,24 @@ func (p pass) zeroSums(a *emitter) {
 
 // step writes the body for a vector. Vectors that share a line of 16-bit elements
 // do so in different ways.
-func (p pass) step(a *emitter, t passType, elems []elem, around bool, u int, many bool) {
+func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bool) {
 	name := macroName(p.name+t.suffix) + "_STEP"
-	if around {
+	if nt {
 		name += "_NT"
 	}
 	last := len(elems) - 1
-	if strings.TrimPrefix(p.slices[last], "*") == "ahead" && u*elems[last].size()*a.lanes()%line == 0 {
+	if strings.TrimPrefix(p.slices[last], "*") == "prefetch" && u*elems[last].size()*a.lanes()%line == 0 {
 		name += "_PREFETCH"
 	}
 	if many && a.wide && (t.elem == bf16 || p.before != nil) {
 		name += []string{"_LOW", "_HIGH"}[u%2]
 	}
-	v := p.vector(a, t, elems, around, u, many)
+	v := p.vector(a, t, elems, nt, u, many)
 	a.block(name, func() { p.body(a, v) }, "sum", v.sum[0], "sum1", v.sum[1])
 }
 
 // vector is number u of those side by side, of many, or the one that is left.
-func (p pass) vector(a *emitter, t passType, elems []elem, around bool, u int, many bool) passAt {
+func (p pass) vector(a *emitter, t passType, elems []elem, nt bool, u int, many bool) passAt {
 	address := func(i, u int) string {
 		size := elems[i].size()
 		return fmt.Sprintf("%d(%s)(AX*%d)", u*size*a.lanes(), passPointers[i], size)
@@ -221,7 +221,7 @@ func (p pass) vector(a *emitter, t passType, elems []elem, around bool, u int, m
 	at := func(i int) string { return address(i, u) }
 	a.rest = false
 	store := func(kind string, convert func(from reg)) func(from reg) {
-		return func(from reg) { a.storeRow(elems[0], kind, convert, around, from, at(0)) }
+		return func(from reg) { a.storeRow(elems[0], kind, convert, nt, from, at(0)) }
 	}
 	rounding := ""
 	if t.convert {
@@ -237,7 +237,7 @@ func (p pass) vector(a *emitter, t passType, elems []elem, around bool, u int, m
 			}
 			a.widened(elems[i], at(i), to)
 		},
-		ahead: func(i int) {
+		prefetch: func(i int) {
 			if u*elems[i].size()*a.lanes()%line == 0 {
 				a.op("PREFETCHT0", at(i))
 			}
@@ -260,13 +260,13 @@ func (p pass) vector(a *emitter, t passType, elems []elem, around bool, u int, m
 
 // storeRow writes a register of float32 to memory. If elements have 16 bits,
 // half leaves them in the register's lower half first.
-func (a *emitter) storeRow(e elem, kind string, half func(from reg), around bool, from reg, to string) {
-	move := map[bool]string{false: "VMOVUPS", true: "VMOVNTPS"}[around]
+func (a *emitter) storeRow(e elem, kind string, half func(from reg), nt bool, from reg, to string) {
+	move := map[bool]string{false: "VMOVUPS", true: "VMOVNTPS"}[nt]
 	if e == f32 {
 		a.op(move, from, to)
 		return
 	}
-	a.block("STORE_ROW_"+elemNames[e]+kind+map[bool]string{true: "_NT"}[around], func() { a.storeHalf(half, move, from, to) }, "from", from, "to", to)
+	a.block("STORE_ROW_"+elemNames[e]+kind+map[bool]string{true: "_NT"}[nt], func() { a.storeHalf(half, move, from, to) }, "from", from, "to", to)
 }
 
 func (a *emitter) storeHalf(half func(from reg), move string, from reg, to string) {

@@ -2,28 +2,28 @@ package gemm
 
 import "fmt"
 
-// finishHalfParams is the signature of what follows a product of 16 bits; package
-// gemm documents it at its type FinishHalf.
-const finishHalfParams = "rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint"
+// lowPrecisionEpilogueParams is the signature of what follows a product of 16 bits; package
+// gemm documents it at its type LowPrecisionEpilogue.
+const lowPrecisionEpilogueParams = "rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint"
 
-// finishHalves writes what follows products of 16 bits for AVX-512. What is
+// lowPrecisionEpilogues writes what follows products of 16 bits for AVX-512. What is
 // positive and what is negative is told by the words, NaN and both zeros by their
 // own: of float16 those up to 0x7c00 are positive numbers, of bfloat16 up to 0x7f80.
-func (g *gen) finishHalves() {
-	for _, e := range []element{halfs, brains} {
-		largest := map[element]int{halfs: 0x7c00, brains: 0x7f80}[e]
+func (g *gen) lowPrecisionEpilogues() {
+	for _, e := range []element{float16s, bfloat16s} {
+		largest := map[element]int{float16s: 0x7c00, bfloat16s: 0x7f80}[e]
 		for _, f := range []struct {
 			name, doc string
 			relu, add bool
 		}{
-			{"addHalf", "is Add to " + string(e) + ": d[i*ldd+j] = s[i*lds+j] + y[i*ldy+j].", false, true},
-			{"addReluHalf", "is AddRelu to " + string(e) + ": d[i*ldd+j] = max(0, s[i*lds+j] + y[i*ldy+j]).", true, true},
-			{"gradHalf", "is Grad to " + string(e) + ": d[i*ldd+j] = s[i*lds+j] where y[i*ldy+j] > 0, else 0.", false, false},
+			{"epilogueAdd", "is Add to " + string(e) + ": d[i*ldd+j] = s[i*lds+j] + y[i*ldy+j].", false, true},
+			{"epilogueAddRelu", "is AddRelu to " + string(e) + ": d[i*ldd+j] = max(0, s[i*lds+j] + y[i*ldy+j]).", true, true},
+			{"epilogueGrad", "is Grad to " + string(e) + ": d[i*ldd+j] = s[i*lds+j] where y[i*ldy+j] > 0, else 0.", false, false},
 		} {
-			g.text(f.name+string(e)+"AVX512", finishHalfParams, f.doc)
+			g.text(f.name+string(e)+"AVX512", lowPrecisionEpilogueParams, f.doc)
 			g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ s+24(FP), SI\nMOVQ lds+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ ldy+48(FP), R10")
 			g.ins("MOVQ mask+56(FP), DX\nKMOVD DX, K7\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
-			if e == brains {
+			if e == bfloat16s {
 				g.brainConstants()
 				g.ins("MOVL $0xffff0000, DX\nVPBROADCASTD DX, Z10")
 			}
@@ -37,7 +37,7 @@ func (g *gen) finishHalves() {
 			if f.add {
 				for v := range 2 {
 					at, k := fmt.Sprintf("%d(BX)", 32*v), v+1
-					if e == halfs {
+					if e == float16s {
 						g.ins("VCVTPS2PH $0, Z%[1]d, Y%[1]d\nVCVTPH2PS Y%[1]d, Z%[1]d\nVCVTPH2PS.Z %[2]s, K%[3]d, Z%[4]d", v, at, k, 2+v)
 					} else {
 						g.roundBrain(v)
@@ -46,7 +46,7 @@ func (g *gen) finishHalves() {
 					g.ins("VADDPS Z%[2]d, Z%[1]d, Z%[1]d", v, 2+v)
 				}
 			}
-			if e == halfs {
+			if e == float16s {
 				g.ins("VCVTPS2PH $0, Z0, Y0\nVCVTPS2PH $0, Z1, Y1\nVINSERTI64X4 $1, Y1, Z0, Z0")
 			} else {
 				g.narrowBrains()

@@ -3,9 +3,9 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
-// halfAddF16: dst[i] = a[i] + b[i]
-// func halfAddF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddF16AVX512(SB), NOSPLIT, $0-32
+// lowpAddF16: dst[i] = a[i] + b[i]
+// func lowpAddF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Z1
@@ -21,9 +21,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfSubF16: dst[i] = a[i] - b[i]
-// func halfSubF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubF16AVX512(SB), NOSPLIT, $0-32
+// lowpSubF16: dst[i] = a[i] - b[i]
+// func lowpSubF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Z1
@@ -39,9 +39,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfMulF16: dst[i] = a[i] * b[i]
-// func halfMulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulF16AVX512(SB), NOSPLIT, $0-32
+// lowpMulF16: dst[i] = a[i] * b[i]
+// func lowpMulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Z1
@@ -57,31 +57,31 @@ done:
 	VZEROUPPER
 	RET
 
-// halfAddReluF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluF16AVX512(SB), NOSPLIT, $0-32
+// lowpAddReluF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Z1
 	VCVTPH2PS (SI)(AX*2), Z0
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, half<>+0(SB), Z0, K1
-	VBLENDMPS.BCST half<>+4(SB), Z0, K1, Z0
+	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	VCVTPS2PH $0, Z0, (DI)(AX*2)
 	LOOP_END
 	VCVTPH2PS.Z (DX)(AX*2), K7, Z1
 	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, half<>+0(SB), Z0, K1
-	VBLENDMPS.BCST half<>+4(SB), Z0, K1, Z0
+	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
 	VZEROUPPER
 	RET
 
-// halfAddRowF16: dst[i] = a[i] + b[i]
-// func halfAddRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddRowF16AVX512(SB), NOSPLIT, $0-32
+// lowpAddRowF16: dst[i] = a[i] + b[i]
+// func lowpAddRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddRowF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Z1
@@ -97,9 +97,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfSubRowF16: dst[i] = a[i] - b[i]
-// func halfSubRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubRowF16AVX512(SB), NOSPLIT, $0-32
+// lowpSubRowF16: dst[i] = a[i] - b[i]
+// func lowpSubRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubRowF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Z1
@@ -115,9 +115,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfMulRowF16: dst[i] = a[i] * b[i]
-// func halfMulRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulRowF16AVX512(SB), NOSPLIT, $0-32
+// lowpMulRowF16: dst[i] = a[i] * b[i]
+// func lowpMulRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulRowF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Z1
@@ -133,31 +133,31 @@ done:
 	VZEROUPPER
 	RET
 
-// halfAddReluRowF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluRowF16AVX512(SB), NOSPLIT, $0-32
+// lowpAddReluRowF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluRowF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	LOOP
 	VMOVUPS (DX)(AX*4), Z1
 	VCVTPH2PS (SI)(AX*2), Z0
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, half<>+0(SB), Z0, K1
-	VBLENDMPS.BCST half<>+4(SB), Z0, K1, Z0
+	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	VCVTPS2PH $0, Z0, (DI)(AX*2)
 	LOOP_END
 	VMOVUPS.Z (DX)(AX*4), K7, Z1
 	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, half<>+0(SB), Z0, K1
-	VBLENDMPS.BCST half<>+4(SB), Z0, K1, Z0
+	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
 	VZEROUPPER
 	RET
 
-// halfReluF16: dst[i] = 0 if a[i] < 0, else a[i]
-// func halfReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
-TEXT ·halfReluF16AVX512(SB), NOSPLIT, $0-24
+// lowpReluF16: dst[i] = 0 if a[i] < 0, else a[i]
+// func lowpReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·lowpReluF16AVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	LOOP
 	VCVTPH2PS (SI)(AX*2), Z0
@@ -173,9 +173,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfWhereGreaterF16: dst[i] = b[i] if a[i] > s, else t
-// func halfWhereGreaterF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereGreaterF16AVX512(SB), NOSPLIT, $0-40
+// lowpWhereGreaterF16: dst[i] = b[i] if a[i] > s, else t
+// func lowpWhereGreaterF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereGreaterF16AVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Z1
@@ -193,9 +193,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfWhereScaledF16: dst[i] = a[i]*s if c[i] != 0, else t
-// func halfWhereScaledF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereScaledF16AVX512(SB), NOSPLIT, $0-40
+// lowpWhereScaledF16: dst[i] = a[i]*s if c[i] != 0, else t
+// func lowpWhereScaledF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereScaledF16AVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_C_A_S_T
 	LOOP
 	VCVTPH2PS (DX)(AX*2), Z1
@@ -217,9 +217,9 @@ done:
 
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
-	VPTESTMD.BCST half<>+8(SB), Z0, K2; \
-	VPADDD.BCST half<>+12(SB), Z0, Z0; \
-	VPADDD.BCST half<>+16(SB), Z0, K2, Z0
+	VPTESTMD.BCST lowp<>+8(SB), Z0, K2; \
+	VPADDD.BCST lowp<>+12(SB), Z0, Z0; \
+	VPADDD.BCST lowp<>+16(SB), Z0, K2, Z0
 
 // STORE_UPPER stores the upper halves of v0.
 #define STORE_UPPER \
@@ -231,9 +231,9 @@ done:
 	VPERMW Z0, Z31, Z0; \
 	VMOVDQU16 Y0, K7, (DI)(AX*2)
 
-// halfAddBF16: dst[i] = a[i] + b[i]
-// func halfAddBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddBF16AVX512(SB), NOSPLIT, $0-32
+// lowpAddBF16: dst[i] = a[i] + b[i]
+// func lowpAddBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -252,9 +252,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfSubBF16: dst[i] = a[i] - b[i]
-// func halfSubBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubBF16AVX512(SB), NOSPLIT, $0-32
+// lowpSubBF16: dst[i] = a[i] - b[i]
+// func lowpSubBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -273,9 +273,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfMulBF16: dst[i] = a[i] * b[i]
-// func halfMulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulBF16AVX512(SB), NOSPLIT, $0-32
+// lowpMulBF16: dst[i] = a[i] * b[i]
+// func lowpMulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -294,34 +294,34 @@ done:
 	VZEROUPPER
 	RET
 
-// halfAddReluBF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluBF16AVX512(SB), NOSPLIT, $0-32
+// lowpAddReluBF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
 	LOAD_BF16((DX)(AX*2), Z1)
 	LOAD_BF16((SI)(AX*2), Z0)
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, half<>+20(SB), Z0, K1
-	VBLENDMPS.BCST half<>+4(SB), Z0, K1, Z0
+	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	NEAREST_BF16
 	STORE_UPPER
 	LOOP_END
 	LOAD_BF16_REST((DX)(AX*2), Z1)
 	LOAD_BF16_REST((SI)(AX*2), Z0)
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, half<>+20(SB), Z0, K1
-	VBLENDMPS.BCST half<>+4(SB), Z0, K1, Z0
+	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
 	VZEROUPPER
 	RET
 
-// halfAddRowBF16: dst[i] = a[i] + b[i]
-// func halfAddRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddRowBF16AVX512(SB), NOSPLIT, $0-32
+// lowpAddRowBF16: dst[i] = a[i] + b[i]
+// func lowpAddRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddRowBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -340,9 +340,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfSubRowBF16: dst[i] = a[i] - b[i]
-// func halfSubRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfSubRowBF16AVX512(SB), NOSPLIT, $0-32
+// lowpSubRowBF16: dst[i] = a[i] - b[i]
+// func lowpSubRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpSubRowBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -361,9 +361,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfMulRowBF16: dst[i] = a[i] * b[i]
-// func halfMulRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfMulRowBF16AVX512(SB), NOSPLIT, $0-32
+// lowpMulRowBF16: dst[i] = a[i] * b[i]
+// func lowpMulRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpMulRowBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -382,34 +382,34 @@ done:
 	VZEROUPPER
 	RET
 
-// halfAddReluRowBF16: dst[i] = relu(a[i] + b[i])
-// func halfAddReluRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·halfAddReluRowBF16AVX512(SB), NOSPLIT, $0-32
+// lowpAddReluRowBF16: dst[i] = relu(a[i] + b[i])
+// func lowpAddReluRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lowpAddReluRowBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
 	VMOVUPS (DX)(AX*4), Z1
 	LOAD_BF16((SI)(AX*2), Z0)
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, half<>+20(SB), Z0, K1
-	VBLENDMPS.BCST half<>+4(SB), Z0, K1, Z0
+	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	NEAREST_BF16
 	STORE_UPPER
 	LOOP_END
 	VMOVUPS.Z (DX)(AX*4), K7, Z1
 	LOAD_BF16_REST((SI)(AX*2), Z0)
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, half<>+20(SB), Z0, K1
-	VBLENDMPS.BCST half<>+4(SB), Z0, K1, Z0
+	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
 	VZEROUPPER
 	RET
 
-// halfReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
-// func halfReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
-TEXT ·halfReluBF16AVX512(SB), NOSPLIT, $0-24
+// lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
+// func lowpReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·lowpReluBF16AVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -426,9 +426,9 @@ done:
 	VZEROUPPER
 	RET
 
-// halfWhereGreaterBF16: dst[i] = b[i] if a[i] > s, else t
-// func halfWhereGreaterBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereGreaterBF16AVX512(SB), NOSPLIT, $0-40
+// lowpWhereGreaterBF16: dst[i] = b[i] if a[i] > s, else t
+// func lowpWhereGreaterBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereGreaterBF16AVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -450,15 +450,15 @@ done:
 // ROUND_BF16_BY rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_BY \
 	VCMPPS $3, Z0, Z0, K1; \
-	VPTESTMD.BCST half<>+8(SB), Z0, K2; \
-	VPADDD.BCST half<>+12(SB), Z0, Z1; \
-	VPADDD.BCST half<>+16(SB), Z1, K2, Z1; \
-	VPORD.BCST half<>+24(SB), Z0, K1, Z1; \
+	VPTESTMD.BCST lowp<>+8(SB), Z0, K2; \
+	VPADDD.BCST lowp<>+12(SB), Z0, Z1; \
+	VPADDD.BCST lowp<>+16(SB), Z1, K2, Z1; \
+	VPORD.BCST lowp<>+24(SB), Z0, K1, Z1; \
 	VMOVUPS Z1, Z0
 
-// halfWhereScaledBF16: dst[i] = a[i]*s if c[i] != 0, else t
-// func halfWhereScaledBF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
-TEXT ·halfWhereScaledBF16AVX512(SB), NOSPLIT, $0-40
+// lowpWhereScaledBF16: dst[i] = a[i]*s if c[i] != 0, else t
+// func lowpWhereScaledBF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
+TEXT ·lowpWhereScaledBF16AVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_C_A_S_T
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOOP
@@ -483,14 +483,14 @@ done:
 	VZEROUPPER
 	RET
 
-CONSTANT(half, 0, 0xb3000000) // -2.9802322e-08
-CONSTANT(half, 4, 0x00000000) // 0
-CONSTANT(half, 8, 0x00010000) // 9.1835e-41
-CONSTANT(half, 12, 0x00007fff) // 4.5916e-41
-CONSTANT(half, 16, 0x00000001) // 1e-45
-CONSTANT(half, 20, 0x80008000) // -4.5918e-41
-CONSTANT(half, 24, 0x00400000) // 5.877472e-39
-GLOBL half<>(SB), RODATA|NOPTR, $28
+CONSTANT(lowp, 0, 0xb3000000) // -2.9802322e-08
+CONSTANT(lowp, 4, 0x00000000) // 0
+CONSTANT(lowp, 8, 0x00010000) // 9.1835e-41
+CONSTANT(lowp, 12, 0x00007fff) // 4.5916e-41
+CONSTANT(lowp, 16, 0x00000001) // 1e-45
+CONSTANT(lowp, 20, 0x80008000) // -4.5918e-41
+CONSTANT(lowp, 24, 0x00400000) // 5.877472e-39
+GLOBL lowp<>(SB), RODATA|NOPTR, $28
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+0(SB)/4, $196609
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+4(SB)/4, $458757
 DATA lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>+8(SB)/4, $720905

@@ -44,8 +44,8 @@
 	MOVQ (R10), BX; \
 	ADDQ $16, R10
 
-// LOAD_DIRECT_ARGS loads the arguments of Direct: R8 is at, SI x, R9 xs, BX y, DI d, R11 ds; K1, K2 and K7 mask the channels.
-#define LOAD_DIRECT_ARGS \
+// LOAD_SMALL_CHANNEL_ARGS loads the arguments of SmallChannel: R8 is at, SI x, R9 xs, BX y, DI d, R11 ds; K1, K2 and K7 mask the channels.
+#define LOAD_SMALL_CHANNEL_ARGS \
 	MOVQ at+16(FP), R8; \
 	MOVQ x+24(FP), SI; \
 	MOVQ xs+32(FP), R9; \
@@ -101,8 +101,8 @@ done: \
 	VZEROUPPER; \
 	RET
 
-// LOAD_DIRECT_GRAD_ARGS loads the arguments of DirectGrad: CX is at, SI x, R9 xs, BX y, R10 ys; K1 and K2 mask the channels.
-#define LOAD_DIRECT_GRAD_ARGS \
+// LOAD_SMALL_CHANNEL_GRAD_ARGS loads the arguments of SmallChannelGrad: CX is at, SI x, R9 xs, BX y, R10 ys; K1 and K2 mask the channels.
+#define LOAD_SMALL_CHANNEL_GRAD_ARGS \
 	MOVQ at+16(FP), CX; \
 	MOVQ x+24(FP), SI; \
 	MOVQ xs+32(FP), R9; \
@@ -1507,8 +1507,8 @@ next:
 	VFMADD231PS (R14)(BX*1), Z8, K1, Z6; \
 	VFMADD231PS 64(R14)(BX*1), Z9, K2, Z7
 
-// func ownAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·ownAVX512(SB), NOSPLIT, $0-80
+// func depthwiseAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·depthwiseAVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	SUBQ $4, CX
 	JLT few
@@ -1602,8 +1602,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func ownAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·ownAddAVX512(SB), NOSPLIT, $0-80
+// func depthwiseAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·depthwiseAddAVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	SUBQ $4, CX
 	JLT few
@@ -1716,8 +1716,8 @@ done:
 	VFMADD231PS 64(SI), Z9, K2, acc1; \
 	ADDQ R9, SI
 
-// func ownGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·ownGradAVX512(SB), NOSPLIT, $0-80
+// func depthwiseGradAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·depthwiseGradAVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	TESTQ AX, AX
 	JZ done
@@ -1782,9 +1782,9 @@ done:
 	VMOVUPS acc1, K2, 64(DI); \
 	ADDQ R11, DI
 
-// func taps1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps1F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel1F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -1794,9 +1794,9 @@ TEXT ·taps1F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F32(Z0, Z1)
 	END_PIXELS(1)
 
-// func taps2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps2F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel2F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_2x2
 	BEGIN_TAPS
@@ -1813,9 +1813,9 @@ TEXT ·taps2F32AVX512(SB), NOSPLIT, $0-80
 	FMA_ROW_2((AX)(R9*1), Z31, Z28, Z2, Z29, Z3); \
 	FMA_ROW_2((AX)(R9*2), Z30, Z28, Z4, Z29, Z5)
 
-// func taps3F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps3F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel3F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel3F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_3x2
 	BEGIN_TAPS
@@ -1826,9 +1826,9 @@ TEXT ·taps3F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F32(Z4, Z5)
 	END_PIXELS(3)
 
-// func taps4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps4F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel4F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_4x2
 	BEGIN_TAPS
@@ -1855,9 +1855,9 @@ TEXT ·taps4F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F32(Z6, Z7); \
 	STORE_PIXEL_F32(Z8, Z9)
 
-// func taps5F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps5F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel5F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel5F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_5x2
 	BEGIN_TAPS
@@ -1866,9 +1866,9 @@ TEXT ·taps5F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXELS_F32_5
 	END_PIXELS(5)
 
-// func taps6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps6F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel6F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_6x2
 	BEGIN_TAPS
@@ -1886,9 +1886,9 @@ TEXT ·taps6F32AVX512(SB), NOSPLIT, $0-80
 	FMA_ROW_2((DX), Z31, Z28, Z10, Z29, Z11); \
 	FMA_ROW_2((DX)(R9*1), Z30, Z28, Z12, Z29, Z13)
 
-// func taps7F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps7F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel7F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel7F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_7x2
 	BEGIN_TAPS
@@ -1900,9 +1900,9 @@ TEXT ·taps7F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F32(Z12, Z13)
 	END_PIXELS(7)
 
-// func taps8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps8F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel8F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_8x2
 	BEGIN_TAPS
@@ -1930,9 +1930,9 @@ TEXT ·taps8F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F32(Z14, Z15); \
 	STORE_PIXEL_F32(Z16, Z17)
 
-// func taps9F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps9F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel9F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel9F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_9x2
 	BEGIN_TAPS
@@ -1942,9 +1942,9 @@ TEXT ·taps9F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXELS_F32_9
 	END_PIXELS(9)
 
-// func taps10F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps10F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel10F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel10F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_10x2
 	BEGIN_TAPS
@@ -1962,9 +1962,9 @@ TEXT ·taps10F32AVX512(SB), NOSPLIT, $0-80
 	FMA_ROW_2((DX)(R9*4), Z31, Z28, Z18, Z29, Z19); \
 	FMA_ROW_2((R15), Z30, Z28, Z20, Z29, Z21)
 
-// func taps11F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps11F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel11F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel11F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_11x2
 	BEGIN_TAPS
@@ -1977,9 +1977,9 @@ TEXT ·taps11F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F32(Z20, Z21)
 	END_PIXELS(11)
 
-// func taps12F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps12F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel12F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel12F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_12x2
 	BEGIN_TAPS
@@ -2008,9 +2008,9 @@ TEXT ·taps12F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F32(Z22, Z23); \
 	STORE_PIXEL_F32(Z24, Z25)
 
-// func taps13F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps13F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel13F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel13F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_13x2
 	BEGIN_TAPS
@@ -2021,9 +2021,9 @@ TEXT ·taps13F32AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXELS_F32_13
 	END_PIXELS(13)
 
-// func taps14F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps14F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel14F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel14F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_14x2
 	BEGIN_TAPS
@@ -2043,9 +2043,9 @@ TEXT ·taps14F32AVX512(SB), NOSPLIT, $0-80
 	PREFETCHT0 2048(BX); \
 	PREFETCHT0 2112(BX)
 
-// func tapsGrad1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad1F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad1F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	MOVQ (CX), AX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -2057,9 +2057,9 @@ TEXT ·tapsGrad1F32AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad2F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad2F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	MOVQ (CX), AX
 	MOVQ 16(CX), DX
 	ZERO_C_2x2
@@ -2091,9 +2091,9 @@ TEXT ·tapsGrad2F32AVX512(SB), NOSPLIT, $0-80
 	ADD_TAP(16, Z2, Z3); \
 	ADD_TAP(32, Z4, Z5)
 
-// func tapsGrad3F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad3F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad3F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad3F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_3
 	ZERO_C_3x2
 	BEGIN_ROWS
@@ -2104,9 +2104,9 @@ TEXT ·tapsGrad3F32AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad4F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad4F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_3
 	MOVQ 48(CX), R8
 	ZERO_C_4x2
@@ -2138,9 +2138,9 @@ TEXT ·tapsGrad4F32AVX512(SB), NOSPLIT, $0-80
 	ADD_TAP(48, Z6, Z7); \
 	ADD_TAP(64, Z8, Z9)
 
-// func tapsGrad5F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad5F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad5F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad5F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_5
 	ZERO_C_5x2
 	BEGIN_ROWS
@@ -2151,9 +2151,9 @@ TEXT ·tapsGrad5F32AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad6F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad6F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_5
 	MOVQ 80(CX), R12
 	ZERO_C_6x2
@@ -2185,9 +2185,9 @@ TEXT ·tapsGrad6F32AVX512(SB), NOSPLIT, $0-80
 	ADD_TAP(80, Z10, Z11); \
 	ADD_TAP(96, Z12, Z13)
 
-// func tapsGrad7F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad7F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad7F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad7F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_7
 	ZERO_C_7x2
 	BEGIN_ROWS
@@ -2198,9 +2198,9 @@ TEXT ·tapsGrad7F32AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad8F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad8F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_7
 	MOVQ 112(CX), R14
 	ZERO_C_8x2
@@ -2232,9 +2232,9 @@ TEXT ·tapsGrad8F32AVX512(SB), NOSPLIT, $0-80
 	ADD_TAP(112, Z14, Z15); \
 	ADD_TAP(128, Z16, Z17)
 
-// func tapsGrad9F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad9F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad9F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad9F32AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_9
 	ZERO_C_9x2
 	BEGIN_ROWS
@@ -2261,9 +2261,9 @@ TEXT ·tapsGrad9F32AVX512(SB), NOSPLIT, $0-80
 	VCVTPS2PH $0, acc1, K2, 32(DI); \
 	ADDQ R11, DI
 
-// func taps1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps1F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel1F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -2273,9 +2273,9 @@ TEXT ·taps1F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z0, Y0, Z1, Y1)
 	END_PIXELS(1)
 
-// func taps2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps2F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel2F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_2x2
 	BEGIN_TAPS
@@ -2286,9 +2286,9 @@ TEXT ·taps2F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z2, Y2, Z3, Y3)
 	END_PIXELS(2)
 
-// func taps3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps3F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel3F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_3x2
 	BEGIN_TAPS
@@ -2299,9 +2299,9 @@ TEXT ·taps3F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z4, Y4, Z5, Y5)
 	END_PIXELS(3)
 
-// func taps4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps4F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel4F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_4x2
 	BEGIN_TAPS
@@ -2322,9 +2322,9 @@ TEXT ·taps4F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z6, Y6, Z7, Y7); \
 	STORE_PIXEL_F16(Z8, Y8, Z9, Y9)
 
-// func taps5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps5F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel5F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_5x2
 	BEGIN_TAPS
@@ -2333,9 +2333,9 @@ TEXT ·taps5F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXELS_F16_5
 	END_PIXELS(5)
 
-// func taps6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps6F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel6F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_6x2
 	BEGIN_TAPS
@@ -2347,9 +2347,9 @@ TEXT ·taps6F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z10, Y10, Z11, Y11)
 	END_PIXELS(6)
 
-// func taps7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps7F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel7F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_7x2
 	BEGIN_TAPS
@@ -2361,9 +2361,9 @@ TEXT ·taps7F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z12, Y12, Z13, Y13)
 	END_PIXELS(7)
 
-// func taps8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps8F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel8F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_8x2
 	BEGIN_TAPS
@@ -2385,9 +2385,9 @@ TEXT ·taps8F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z14, Y14, Z15, Y15); \
 	STORE_PIXEL_F16(Z16, Y16, Z17, Y17)
 
-// func taps9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps9F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel9F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_9x2
 	BEGIN_TAPS
@@ -2397,9 +2397,9 @@ TEXT ·taps9F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXELS_F16_9
 	END_PIXELS(9)
 
-// func taps10F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps10F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel10F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel10F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_10x2
 	BEGIN_TAPS
@@ -2411,9 +2411,9 @@ TEXT ·taps10F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z18, Y18, Z19, Y19)
 	END_PIXELS(10)
 
-// func taps11F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps11F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel11F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel11F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_11x2
 	BEGIN_TAPS
@@ -2426,9 +2426,9 @@ TEXT ·taps11F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z20, Y20, Z21, Y21)
 	END_PIXELS(11)
 
-// func taps12F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps12F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel12F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel12F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_12x2
 	BEGIN_TAPS
@@ -2451,9 +2451,9 @@ TEXT ·taps12F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_F16(Z22, Y22, Z23, Y23); \
 	STORE_PIXEL_F16(Z24, Y24, Z25, Y25)
 
-// func taps13F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps13F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel13F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel13F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_13x2
 	BEGIN_TAPS
@@ -2464,9 +2464,9 @@ TEXT ·taps13F16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXELS_F16_13
 	END_PIXELS(13)
 
-// func taps14F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps14F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel14F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel14F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_14x2
 	BEGIN_TAPS
@@ -2485,9 +2485,9 @@ TEXT ·taps14F16AVX512(SB), NOSPLIT, $0-80
 	VCVTPH2PS.Z 32(BX), K2, Z19; \
 	PREFETCHT0 2048(BX)
 
-// func tapsGrad1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad1F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad1F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	MOVQ (CX), AX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -2499,9 +2499,9 @@ TEXT ·tapsGrad1F16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad2F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad2F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	MOVQ (CX), AX
 	MOVQ 16(CX), DX
 	ZERO_C_2x2
@@ -2515,9 +2515,9 @@ TEXT ·tapsGrad2F16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad3F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad3F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_3
 	ZERO_C_3x2
 	BEGIN_ROWS
@@ -2528,9 +2528,9 @@ TEXT ·tapsGrad3F16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad4F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad4F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_3
 	MOVQ 48(CX), R8
 	ZERO_C_4x2
@@ -2544,9 +2544,9 @@ TEXT ·tapsGrad4F16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad5F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad5F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_5
 	ZERO_C_5x2
 	BEGIN_ROWS
@@ -2557,9 +2557,9 @@ TEXT ·tapsGrad5F16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad6F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad6F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_5
 	MOVQ 80(CX), R12
 	ZERO_C_6x2
@@ -2573,9 +2573,9 @@ TEXT ·tapsGrad6F16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad7F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad7F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_7
 	ZERO_C_7x2
 	BEGIN_ROWS
@@ -2586,9 +2586,9 @@ TEXT ·tapsGrad7F16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad8F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad8F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_7
 	MOVQ 112(CX), R14
 	ZERO_C_8x2
@@ -2602,9 +2602,9 @@ TEXT ·tapsGrad8F16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad9F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad9F16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_9
 	ZERO_C_9x2
 	BEGIN_ROWS
@@ -2643,9 +2643,9 @@ TEXT ·tapsGrad9F16AVX512(SB), NOSPLIT, $0-80
 	VMOVDQU16 acc0, K7, (DI); \
 	ADDQ R11, DI
 
-// func taps1BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps1BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel1BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel1BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -2655,9 +2655,9 @@ TEXT ·taps1BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z0, Z1)
 	END_PIXELS(1)
 
-// func taps2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps2BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel2BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_2x2
 	BEGIN_TAPS
@@ -2668,9 +2668,9 @@ TEXT ·taps2BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z2, Z3)
 	END_PIXELS(2)
 
-// func taps3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps3BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel3BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_3x2
 	BEGIN_TAPS
@@ -2681,9 +2681,9 @@ TEXT ·taps3BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z4, Z5)
 	END_PIXELS(3)
 
-// func taps4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps4BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel4BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_4x2
 	BEGIN_TAPS
@@ -2704,9 +2704,9 @@ TEXT ·taps4BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z6, Z7); \
 	STORE_PIXEL_BF16(Z8, Z9)
 
-// func taps5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps5BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel5BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_5x2
 	BEGIN_TAPS
@@ -2715,9 +2715,9 @@ TEXT ·taps5BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXELS_BF16_5
 	END_PIXELS(5)
 
-// func taps6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps6BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel6BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_6x2
 	BEGIN_TAPS
@@ -2729,9 +2729,9 @@ TEXT ·taps6BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z10, Z11)
 	END_PIXELS(6)
 
-// func taps7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps7BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel7BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_7x2
 	BEGIN_TAPS
@@ -2743,9 +2743,9 @@ TEXT ·taps7BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z12, Z13)
 	END_PIXELS(7)
 
-// func taps8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps8BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel8BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_8x2
 	BEGIN_TAPS
@@ -2767,9 +2767,9 @@ TEXT ·taps8BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z14, Z15); \
 	STORE_PIXEL_BF16(Z16, Z17)
 
-// func taps9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps9BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel9BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_9x2
 	BEGIN_TAPS
@@ -2779,9 +2779,9 @@ TEXT ·taps9BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXELS_BF16_9
 	END_PIXELS(9)
 
-// func taps10BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps10BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel10BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel10BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_10x2
 	BEGIN_TAPS
@@ -2793,9 +2793,9 @@ TEXT ·taps10BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z18, Z19)
 	END_PIXELS(10)
 
-// func taps11BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps11BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel11BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel11BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_11x2
 	BEGIN_TAPS
@@ -2808,9 +2808,9 @@ TEXT ·taps11BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z20, Z21)
 	END_PIXELS(11)
 
-// func taps12BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps12BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel12BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel12BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_12x2
 	BEGIN_TAPS
@@ -2825,9 +2825,9 @@ TEXT ·taps12BF16AVX512(SB), NOSPLIT, $0-80
 	STORE_PIXEL_BF16(Z22, Z23)
 	END_PIXELS(12)
 
-// func taps13BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·taps13BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_ARGS
+// func smallChannel13BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannel13BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_ARGS
 	BEGIN_PIXELS
 	ZERO_C_13x2
 	BEGIN_TAPS
@@ -2853,9 +2853,9 @@ TEXT ·taps13BF16AVX512(SB), NOSPLIT, $0-80
 	LOAD_BF16(32, (BX), K2, Z19); \
 	PREFETCHT0 2048(BX)
 
-// func tapsGrad1BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad1BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad1BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad1BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	MOVQ (CX), AX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -2867,9 +2867,9 @@ TEXT ·tapsGrad1BF16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad2BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad2BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	MOVQ (CX), AX
 	MOVQ 16(CX), DX
 	ZERO_C_2x2
@@ -2883,9 +2883,9 @@ TEXT ·tapsGrad2BF16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad3BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad3BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_3
 	ZERO_C_3x2
 	BEGIN_ROWS
@@ -2896,9 +2896,9 @@ TEXT ·tapsGrad3BF16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad4BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad4BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_3
 	MOVQ 48(CX), R8
 	ZERO_C_4x2
@@ -2912,9 +2912,9 @@ TEXT ·tapsGrad4BF16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad5BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad5BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_5
 	ZERO_C_5x2
 	BEGIN_ROWS
@@ -2925,9 +2925,9 @@ TEXT ·tapsGrad5BF16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad6BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad6BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_5
 	MOVQ 80(CX), R12
 	ZERO_C_6x2
@@ -2941,9 +2941,9 @@ TEXT ·tapsGrad6BF16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad7BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad7BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_7
 	ZERO_C_7x2
 	BEGIN_ROWS
@@ -2954,9 +2954,9 @@ TEXT ·tapsGrad7BF16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad8BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad8BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_7
 	MOVQ 112(CX), R14
 	ZERO_C_8x2
@@ -2970,9 +2970,9 @@ TEXT ·tapsGrad8BF16AVX512(SB), NOSPLIT, $0-80
 	VZEROUPPER
 	RET
 
-// func tapsGrad9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·tapsGrad9BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_DIRECT_GRAD_ARGS
+// func smallChannelGrad9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·smallChannelGrad9BF16AVX512(SB), NOSPLIT, $0-80
+	LOAD_SMALL_CHANNEL_GRAD_ARGS
 	LOAD_TAPS_9
 	ZERO_C_9x2
 	BEGIN_ROWS
@@ -3337,8 +3337,8 @@ tap: \
 	JNZ tap; \
 most:
 
-// func largestF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestF32AVX512(SB), NOSPLIT, $0-80
+// func maxPoolF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·maxPoolF32AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -3387,8 +3387,8 @@ done:
 	VMOVAPS.Z Z13, K4, Z15; \
 	VMOVUPS Z15, K2, 64(DI)(R14*1)
 
-// func largestGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestGradF32AVX512(SB), NOSPLIT, $0-80
+// func maxPoolGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·maxPoolGradF32AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -3464,8 +3464,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func positiveGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·positiveGradF32AVX512(SB), NOSPLIT, $0-80
+// func reluMaxPoolGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·reluMaxPoolGradF32AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -3585,8 +3585,8 @@ tap: \
 	JNZ tap; \
 most:
 
-// func largestF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestF16AVX512(SB), NOSPLIT, $0-80
+// func maxPoolF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·maxPoolF16AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -3637,8 +3637,8 @@ done:
 	VMOVDQU16.Z Z12, K3, Z14; \
 	VMOVDQU16 Z14, K7, (DI)(R14*1)
 
-// func largestGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestGradF16AVX512(SB), NOSPLIT, $0-80
+// func maxPoolGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·maxPoolGradF16AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -3706,8 +3706,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func positiveGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·positiveGradF16AVX512(SB), NOSPLIT, $0-80
+// func reluMaxPoolGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·reluMaxPoolGradF16AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -3828,8 +3828,8 @@ tap: \
 	JNZ tap; \
 most:
 
-// func largestBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestBF16AVX512(SB), NOSPLIT, $0-80
+// func maxPoolBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·maxPoolBF16AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -3874,8 +3874,8 @@ done:
 	VMOVDQU16.Z Z12, K3, Z14; \
 	VMOVDQU16 Z14, K7, (DI)(R14*1)
 
-// func largestGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestGradBF16AVX512(SB), NOSPLIT, $0-80
+// func maxPoolGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·maxPoolGradBF16AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -3943,8 +3943,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func positiveGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·positiveGradBF16AVX512(SB), NOSPLIT, $0-80
+// func reluMaxPoolGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·reluMaxPoolGradBF16AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX
@@ -4007,8 +4007,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func largestGradAddF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
-TEXT ·largestGradAddF32AVX512(SB), NOSPLIT, $0-80
+// func maxPoolGradAddF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
+TEXT ·maxPoolGradAddF32AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
 	KMOVD mask+72(FP), K7
 	TESTQ CX, CX

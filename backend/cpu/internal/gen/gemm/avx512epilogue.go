@@ -1,11 +1,11 @@
 package gemm
 
-// finishParams is the signature of what follows a product; package gemm
-// documents it at its type Finish.
-const finishParams = "rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint"
+// epilogueParams is the signature of what follows a product; package gemm
+// documents it at its type Epilogue.
+const epilogueParams = "rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint"
 
-// finishes writes what follows products for AVX-512.
-func (g *gen) finishes() {
+// epilogues writes what follows products for AVX-512.
+func (g *gen) epilogues() {
 	for _, f := range []struct {
 		name, doc string
 		grad      bool
@@ -13,7 +13,7 @@ func (g *gen) finishes() {
 		{"reluAVX512", "is Relu: d[i*ldd+j] = 0 if d[i*ldd+j] < 0. It does not read y.", false},
 		{"reluGradAVX512", "is ReluGrad: d[i*ldd+j] = 0 unless y[i*ldy+j] > 0.", true},
 	} {
-		g.text(f.name, finishParams, f.doc)
+		g.text(f.name, epilogueParams, f.doc)
 		g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ y+24(FP), SI\nMOVQ ldy+32(FP), R9")
 		g.ins("MOVQ mask+40(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2\nVPXORD Z0, Z0, Z0")
 		g.label("row")
@@ -35,7 +35,7 @@ func (g *gen) finishes() {
 // divide divides by a number. The quotient by a power of two, as scales of losses
 // are, is a product by its reciprocal, to the bit, if that is a normal number.
 func (g *gen) divide() {
-	g.text("divideAVX512", finishParams, "is Divide: d[i*ldd+j] /= y[0].")
+	g.text("divideAVX512", epilogueParams, "is Divide: d[i*ldd+j] /= y[0].")
 	g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ y+24(FP), SI")
 	g.ins("MOVQ mask+40(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2\nVBROADCASTSS (SI), Z0")
 	g.ins("MOVL (SI), AX\nTESTL $0x7fffff, AX\nJNZ row") // the exponent alone has bits

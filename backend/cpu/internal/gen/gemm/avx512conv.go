@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// avx512Own writes the loops over channels of windows: convolutions that have a
+// avx512Conv writes the loops over channels of windows: convolutions that have a
 // kernel of their own for each channel, their gradients, and maxima.
-func avx512Own() *gen {
-	g := &gen{file: asm.NewFile("own_amd64"), doc: "// Kernels and loops of convolutions for AVX-512.\n\n"}
+func avx512Conv() *gen {
+	g := &gen{file: asm.NewFile("conv_amd64"), doc: "// Kernels and loops of convolutions for AVX-512.\n\n"}
 	runs := tile{bytes: 64, reg: "Z", runs: true, masked: true, bcast: "VBROADCASTSS", loadB: "VMOVUPS", zero: "VPXORD", step1: fmadd512}
 	for _, family := range []struct {
 		table   string
@@ -24,33 +24,33 @@ func avx512Own() *gen {
 		}
 		g.table("PixelRuns", 1, family.table, 14, name)
 	}
-	g.own("ownAVX512", "is Own of 32 channels for AVX-512.", false)
-	g.own("ownAddAVX512", "is OwnAdd of 32 channels for AVX-512.", true)
-	g.ownGrad()
-	for _, e := range []element{floats, halfs, brains} {
-		g.taps(e)
-		g.tapsGrad(e)
+	g.depthwise("depthwiseAVX512", "is Depthwise of 32 channels for AVX-512.", false)
+	g.depthwise("depthwiseAddAVX512", "is DepthwiseAdd of 32 channels for AVX-512.", true)
+	g.depthwiseGrad()
+	for _, e := range []element{float32s, float16s, bfloat16s} {
+		g.smallChannel(e)
+		g.smallChannelGrad(e)
 	}
 	g.transform("winogradSourceAVX512", winogradSource)
 	g.transform("winogradResultAVX512", winogradResult)
 	g.transform("winogradGradsAVX512", winogradGrads)
-	for _, e := range []element{floats, halfs, brains} {
-		g.largest(e)
-		g.largestGrad(e, false, false)
-		g.largestGrad(e, true, false)
+	for _, e := range []element{float32s, float16s, bfloat16s} {
+		g.maxPool(e)
+		g.maxPoolGrad(e, false, false)
+		g.maxPoolGrad(e, true, false)
 	}
-	g.largestGrad(floats, false, true)
-	g.narrowLanes(halfs)
-	g.narrowLanes(brains)
+	g.maxPoolGrad(float32s, false, true)
+	g.narrowLanes(float16s)
+	g.narrowLanes(bfloat16s)
 	g.narrowNative()
 	return g
 }
 
-const ownParams = "n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint"
+const windowsParams = "n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint"
 
-// ownStart reads the parameters: CX is n, AX taps, R8 their places, SI and R9
+// windowsStart reads the parameters: CX is n, AX taps, R8 their places, SI and R9
 // are x, BX and R10 are y, DI and R11 are d; K1 and K2 mask the channels.
-func (g *gen) ownStart() {
+func (g *gen) windowsStart() {
 	g.block("LOAD_WINDOW_ARGS", func() {
 		g.ins("MOVQ n+0(FP), CX\nMOVQ taps+8(FP), AX\nMOVQ at+16(FP), R8\nMOVQ x+24(FP), SI\nMOVQ xs+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ ys+48(FP), R10\nMOVQ d+56(FP), DI\nMOVQ ds+64(FP), R11")
 		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
@@ -59,9 +59,9 @@ func (g *gen) ownStart() {
 
 // own sums up four pixels and 32 channels at a time, from what is there on if
 // it adds.
-func (g *gen) own(name, doc string, add bool) {
-	g.text(name, ownParams, doc)
-	g.ownStart()
+func (g *gen) depthwise(name, doc string, add bool) {
+	g.text(name, windowsParams, doc)
+	g.windowsStart()
 	depthwise := func(n int) {
 		if add {
 			g.ins("MOVQ DI, DX")
@@ -116,9 +116,9 @@ func (g *gen) own(name, doc string, add bool) {
 
 // ownGrad sums up over pixels, four at a time, an element of the window after
 // the other.
-func (g *gen) ownGrad() {
-	g.text("ownGradAVX512", ownParams, "is OwnGrad of 32 channels for AVX-512.")
-	g.ownStart()
+func (g *gen) depthwiseGrad() {
+	g.text("depthwiseGradAVX512", windowsParams, "is DepthwiseGrad of 32 channels for AVX-512.")
+	g.windowsStart()
 	g.ins("TESTQ AX, AX\nJZ done")
 	g.label("tap")
 	g.ins("MOVQ (R8), SI\nADDQ x+24(FP), SI\nMOVQ 8(R8), DI\nADDQ d+56(FP), DI\nADDQ $16, R8\nMOVQ y+40(FP), BX\nMOVQ n+0(FP), CX")

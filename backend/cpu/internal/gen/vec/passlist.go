@@ -37,10 +37,10 @@ func passes() []pass {
 	}
 	return []pass{
 		{
-			name: "exp2Sum", doc: "dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], asking for the same of ahead",
-			slices: []string{"dst", "*x", "*ahead"}, numbers: 2, sums: 1,
+			name: "exp2Sum", doc: "dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch",
+			slices: []string{"dst", "*x", "*prefetch"}, numbers: 2, sums: 1,
 			body: func(a *emitter, p passAt) {
-				p.ahead(2)
+				p.prefetch(2)
 				powers(a, p)
 				a.op("VMOVUPS", reg(0), p.at(0))
 			},
@@ -64,11 +64,11 @@ func passes() []pass {
 			// A row's powers are computed while the one before is stored and the next
 			// one is read: else the processor waits for memory now and for arithmetic
 			// then.
-			name: "exp2SumScale", doc: "e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, asking for the same of ahead",
-			slices: []string{"*dst", "last", "e", "*x", "*next", "*ahead"}, only: []string{"F16", "BF16", "ConvertBF16"}, around: true, numbers: 3, sums: 1,
+			name: "exp2SumScale", doc: "e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch",
+			slices: []string{"*dst", "last", "e", "*x", "*next", "*prefetch"}, only: []string{"F16", "BF16", "ConvertBF16"}, nt: true, numbers: 3, sums: 1,
 			wide: true, before: beginTops, after: endTops,
 			body: func(a *emitter, p passAt) {
-				p.ahead(5)
+				p.prefetch(5)
 				p.top(4)
 				p.load(3, 0)
 				a.op("VFMADD213PS", p.number(1), p.number(0), reg(0))
@@ -93,38 +93,38 @@ func passes() []pass {
 			body: func(a *emitter, p passAt) { keep(a, p, 1, 0, 0) },
 		},
 		{
-			name: "products", doc: "s[0] = Σ x[i]*y[i], asking for the same of ahead",
-			slices: []string{"*x", "*y", "*ahead"}, sums: 1,
+			name: "products", doc: "s[0] = Σ x[i]*y[i], prefetching n elements of prefetch",
+			slices: []string{"*x", "*y", "*prefetch"}, sums: 1,
 			body: func(a *emitter, p passAt) {
-				p.ahead(2)
+				p.prefetch(2)
 				p.load(0, 0)
 				p.load(1, 1)
 				a.op("VFMADD231PS", reg(1), reg(0), p.sum[0])
 			},
 		},
 		{
-			name: "scaleRow", doc: "dst[i] = x[i] * s[0]", slices: []string{"*dst", "x"}, around: true, numbers: 1,
+			name: "scaleRow", doc: "dst[i] = x[i] * s[0]", slices: []string{"*dst", "x"}, nt: true, numbers: 1,
 			body: func(a *emitter, p passAt) {
 				a.op("VMULPS", p.at(1), p.number(0), reg(0))
 				p.store(0)
 			},
 		},
 		{
-			name: "narrow", doc: "dst[i] = x[i], rounded", slices: []string{"*dst", "x"}, only: []string{"F16", "BF16"}, aroundAll: true,
+			name: "narrow", doc: "dst[i] = x[i], rounded", slices: []string{"*dst", "x"}, only: []string{"F16", "BF16"}, onlyNT: true,
 			body: func(a *emitter, p passAt) {
 				a.op("VMOVUPS", p.at(1), reg(0))
 				p.store(0)
 			},
 		},
 		{
-			name: "cut", doc: "dst[i] = x[i], which is of the type", slices: []string{"*dst", "x"}, only: []string{"BF16"}, around: true,
+			name: "cut", doc: "dst[i] = x[i], which is of the type", slices: []string{"*dst", "x"}, only: []string{"BF16"}, nt: true,
 			body: func(a *emitter, p passAt) {
 				a.op("VMOVUPS", p.at(1), reg(0))
 				p.cut(0)
 			},
 		},
 		{
-			name: "lessRow", doc: "dst[i] = x[i] - s[0] - s[1]", slices: []string{"*dst", "*x"}, around: true, numbers: 2,
+			name: "lessRow", doc: "dst[i] = x[i] - s[0] - s[1]", slices: []string{"*dst", "*x"}, nt: true, numbers: 2,
 			body: func(a *emitter, p passAt) {
 				p.load(1, 0)
 				a.op("VSUBPS", p.number(0), reg(0), reg(0))
@@ -133,28 +133,28 @@ func passes() []pass {
 			},
 		},
 		{
-			name: "normalizeRow", doc: "dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], asking for the same of ahead",
-			slices: []string{"*dst", "x", "gain", "shift", "*ahead"}, around: true, numbers: 2,
+			name: "normalizeRow", doc: "dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch",
+			slices: []string{"*dst", "x", "gain", "shift", "*prefetch"}, nt: true, numbers: 2,
 			body: func(a *emitter, p passAt) {
-				p.ahead(4)
+				p.prefetch(4)
 				normalized(a, p)
 			},
 		},
 		{
 			name: "normalizeKeep", doc: "normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])²",
-			slices: []string{"*dst", "x", "gain", "shift", "kept", "*next", "*ahead"}, only: []string{"F16", "BF16", "ConvertBF16"},
-			around: true, wide: true, numbers: 3, sums: 2,
+			slices: []string{"*dst", "x", "gain", "shift", "kept", "*next", "*prefetch"}, only: []string{"F16", "BF16", "ConvertBF16"},
+			nt: true, wide: true, numbers: 3, sums: 2,
 			body: func(a *emitter, p passAt) {
-				p.ahead(6)
+				p.prefetch(6)
 				normalized(a, p)
 				keep(a, p, 5, 4, 2)
 			},
 		},
 		{
-			name: "gradRowSums", doc: "h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, asking for the same of ahead",
-			slices: []string{"dgain", "dshift", "gained", "x", "*grad", "gain", "*ahead"}, numbers: 2, sums: 2,
+			name: "gradRowSums", doc: "h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch",
+			slices: []string{"dgain", "dshift", "gained", "x", "*grad", "gain", "*prefetch"}, numbers: 2, sums: 2,
 			body: func(a *emitter, p passAt) {
-				p.ahead(6)
+				p.prefetch(6)
 				p.load(3, 0)
 				a.op("VSUBPS", p.number(0), reg(0), reg(0))
 				a.op("VMULPS", p.number(1), reg(0), reg(0))
@@ -173,11 +173,11 @@ func passes() []pass {
 			},
 		},
 		{
-			name: "gradRow", doc: "dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, asking for the same of ahead",
-			slices: []string{"*dst", "x", "gained", "*ahead"}, around: true, numbers: 4,
+			name: "gradRow", doc: "dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch",
+			slices: []string{"*dst", "x", "gained", "*prefetch"}, nt: true, numbers: 4,
 			only: []string{"", "F16", "BF16"}, // a cast of float32 has these bits
 			body: func(a *emitter, p passAt) {
-				p.ahead(3)
+				p.prefetch(3)
 				a.block("GRAD_OF_NORMALIZED", func() {
 					p.load(1, 0)
 					a.op("VSUBPS", p.number(0), reg(0), reg(0))
@@ -188,10 +188,10 @@ func passes() []pass {
 			},
 		},
 		{
-			name: "softmaxGradRow", doc: "dst[i] = y[i]*(grad[i]-s[0]), asking for the same of ahead",
-			slices: []string{"*dst", "*y", "*grad", "*ahead"}, around: true, numbers: 1,
+			name: "softmaxGradRow", doc: "dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch",
+			slices: []string{"*dst", "*y", "*grad", "*prefetch"}, nt: true, numbers: 1,
 			body: func(a *emitter, p passAt) {
-				p.ahead(3)
+				p.prefetch(3)
 				p.load(2, 0)
 				a.op("VSUBPS", p.number(0), reg(0), reg(0))
 				p.load(1, 1)

@@ -19,12 +19,12 @@ func TestHalves(t *testing.T) {
 	forEachSet(t, func(t *testing.T, s *Set) {
 		for _, typ := range []struct {
 			dtype dtype.DType
-			f     *Halves
+			f     *LowPrecision
 			wide  func(uint16) float32
 			cut   func(float32) uint16
 		}{
-			{dtype.Float16, &s.HalvesF16, dtype.F16ToF32, dtype.F16FromF32},
-			{dtype.BFloat16, &s.HalvesBF16, dtype.BF16ToF32, dtype.BF16FromF32},
+			{dtype.Float16, &s.LowPrecisionF16, dtype.F16ToF32, dtype.F16FromF32},
+			{dtype.BFloat16, &s.LowPrecisionBF16, dtype.BF16ToF32, dtype.BF16FromF32},
 		} {
 			const n = 1 << 16
 			a, b, row, c := make([]uint16, n), make([]uint16, n), make([]float32, n), make([]byte, n)

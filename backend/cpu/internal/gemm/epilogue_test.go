@@ -10,9 +10,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// TestFinish holds what follows a product against the loop in Go, bit by bit,
+// TestEpilogue holds the epilogue of a product against the loop in Go, bit by bit,
 // with rows that are apart and numbers of which there are several kinds.
-func TestFinish(t *testing.T) {
+func TestEpilogue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	special := []float32{0, float32(math.Copysign(0, -1)), float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 0x1p-149, -0x1p-149}
 	fill := func(b []byte) {
@@ -35,9 +35,9 @@ func TestFinish(t *testing.T) {
 				ldd, ldy := cols+rng.IntN(3), cols+rng.IntN(3)
 				size := func(ld int) int { return 4 * ((rows-1)*ld + cols) }
 				d, y := newGuarded(size(ldd)), newGuarded(size(ldy))
-				for _, finish := range []struct {
+				for _, epilogue := range []struct {
 					name string
-					do   Finish
+					do   Epilogue
 					each func(x *float32, y float32, number *float32)
 				}{
 					{"Relu", set.Relu, func(x *float32, _ float32, _ *float32) {
@@ -61,14 +61,14 @@ func TestFinish(t *testing.T) {
 					want := slices.Clone(dtype.View[float32](d.data))
 					for i := range rows {
 						for j := range cols {
-							finish.each(&want[i*ldd+j], dtype.View[float32](y.data)[i*ldy+j], number)
+							epilogue.each(&want[i*ldd+j], dtype.View[float32](y.data)[i*ldy+j], number)
 						}
 					}
-					finish.do(rows, d.pointer(), 4*ldd, y.pointer(), 4*ldy, 1<<cols-1)
+					epilogue.do(rows, d.pointer(), 4*ldd, y.pointer(), 4*ldy, 1<<cols-1)
 					d.check(t, what)
 					for i, x := range dtype.View[float32](d.data) {
-						if math.Float32bits(x) != math.Float32bits(want[i]) && !(finish.name == "Divide" && x != x && want[i] != want[i]) {
-							t.Fatalf("%s: %s: element %d is %v, want %v", what, finish.name, i, x, want[i])
+						if math.Float32bits(x) != math.Float32bits(want[i]) && !(epilogue.name == "Divide" && x != x && want[i] != want[i]) {
+							t.Fatalf("%s: %s: element %d is %v, want %v", what, epilogue.name, i, x, want[i])
 						}
 					}
 				}
@@ -77,10 +77,10 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// TestFinishHalf holds what follows a product of 16 bits against the loop in Go,
+// TestLowPrecisionEpilogue holds the epilogue of a product of 16 bits against the loop in Go,
 // bit by bit but for what is in a NaN: with every other operand, and sums that are
 // halfway between two numbers, subnormal or not finite.
-func TestFinishHalf(t *testing.T) {
+func TestLowPrecisionEpilogue(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, set := range setsHere() {
 		for e, d := range map[Element]dtype.DType{F16: dtype.Float16, BF16: dtype.BFloat16} {
@@ -89,25 +89,25 @@ func TestFinishHalf(t *testing.T) {
 				from, to = dtype.BF16ToF32, dtype.BF16FromF32
 			}
 			sum := func(x, y float32) float32 { return from(to(from(to(x)) + y)) }
-			for name, finish := range map[string]struct {
-				do   FinishHalf
+			for name, epilogue := range map[string]struct {
+				do   LowPrecisionEpilogue
 				each func(x, y float32) float32
 			}{
-				"Add": {set.Halves[e].Add, sum},
-				"AddRelu": {set.Halves[e].AddRelu, func(x, y float32) float32 {
+				"Add": {set.LowPrecision[e].Add, sum},
+				"AddRelu": {set.LowPrecision[e].AddRelu, func(x, y float32) float32 {
 					if z := sum(x, y); !(z < 0) {
 						return z
 					}
 					return 0
 				}},
-				"Grad": {set.Halves[e].Grad, func(x, y float32) float32 {
+				"Grad": {set.LowPrecision[e].Grad, func(x, y float32) float32 {
 					if y > 0 {
 						return x
 					}
 					return 0
 				}},
 			} {
-				if finish.do == nil {
+				if epilogue.do == nil {
 					continue
 				}
 				next := uint16(0) // of the words that y goes through
@@ -140,10 +140,10 @@ func TestFinishHalf(t *testing.T) {
 					want := slices.Clone(words)
 					for i := range rows {
 						for j := range cols {
-							want[i*ldd+j] = to(finish.each(sums[i*lds+j], from(others[i*ldy+j])))
+							want[i*ldd+j] = to(epilogue.each(sums[i*lds+j], from(others[i*ldy+j])))
 						}
 					}
-					finish.do(rows, out.pointer(), 2*ldd, s.pointer(), 4*lds, y.pointer(), 2*ldy, 1<<cols-1)
+					epilogue.do(rows, out.pointer(), 2*ldd, s.pointer(), 4*lds, y.pointer(), 2*ldy, 1<<cols-1)
 					what := fmt.Sprintf("%s: %s of %v, %d×%d", set.Name, name, d, rows, cols)
 					out.check(t, what)
 					for i, w := range want {

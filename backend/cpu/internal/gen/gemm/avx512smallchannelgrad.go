@@ -2,18 +2,18 @@ package gemm
 
 import "fmt"
 
-// gradTaps is the most elements of the window whose sums stay in registers
+// smallChannelGradTaps is the most elements of the window whose sums stay in registers
 // together, and whose places do.
-const gradTaps = 9
+const smallChannelGradTaps = 9
 
-// tapsGrad writes the gradients by the kernels of few channels, for 1 to gradTaps
+// tapsGrad writes the gradients by the kernels of few channels, for 1 to smallChannelGradTaps
 // elements of the window.
-func (g *gen) tapsGrad(e element) {
-	name := func(taps int) string { return fmt.Sprintf("tapsGrad%d%sAVX512", taps, e) }
+func (g *gen) smallChannelGrad(e element) {
+	name := func(taps int) string { return fmt.Sprintf("smallChannelGrad%d%sAVX512", taps, e) }
 	places := []string{"AX", "DX", "DI", "R8", "R11", "R12", "R13", "R14", "R15"}
-	for n := 1; n <= gradTaps; n++ {
-		g.text(name(n), ownParams, fmt.Sprintf("is TapsGrad of %d elements and 32 channels of %s for AVX-512.", n, e))
-		g.block("LOAD_DIRECT_GRAD_ARGS", func() {
+	for n := 1; n <= smallChannelGradTaps; n++ {
+		g.text(name(n), windowsParams, fmt.Sprintf("is SmallChannelGrad of %d elements and 32 channels of %s for AVX-512.", n, e))
+		g.block("LOAD_SMALL_CHANNEL_GRAD_ARGS", func() {
 			g.ins("MOVQ at+16(FP), CX\nMOVQ x+24(FP), SI\nMOVQ xs+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ ys+48(FP), R10")
 			g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
 		})
@@ -33,7 +33,7 @@ func (g *gen) tapsGrad(e element) {
 			for i := range 2 {
 				g.loadHalf(e, i, "(BX)", i+1, 18+i)
 			}
-			g.ahead(e, "(BX)")
+			g.prefetchPixel(e, "(BX)")
 		})
 		g.rowsOf("FMA_TAPS", "", n, func(t int) { g.fmaRow(fmt.Sprintf("(SI)(%s*1)", places[t]), 20+t%4, 18, 2*t) })
 		g.block("END_ROWS", func() {
@@ -51,5 +51,5 @@ func (g *gen) tapsGrad(e element) {
 		})
 		g.ins("VZEROUPPER\nRET")
 	}
-	g.table("Windows", 1, "tapsGrad"+string(e)+"AVX512", gradTaps, name)
+	g.table("Windows", 1, "smallChannelGrad"+string(e)+"AVX512", smallChannelGradTaps, name)
 }
