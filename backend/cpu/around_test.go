@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -31,7 +32,7 @@ func testAround(t *testing.T) {
 func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 	size := d.Size()
 	const part = 1 << 12
-	n := soonBytes/(2*size) + part + 13
+	n := elementwise.ReuseBytes/(2*size) + part + 13
 	data := exec.Aligned(n * size)
 	const period = 9973
 	few := arrayOf(d, op.Shape{period}, func(i int) float64 { return float64(i)/97 - 40 })
@@ -49,8 +50,8 @@ func testAroundOf(t *testing.T, d dtype.DType, last op.Code) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k, ok := prog.steps[len(prog.steps)-1].kernel.(*elementwise); !ok || k.fence != (len(x) == n*size && (vec.Current() != nil && size == 4 || vec.Current() == vec.AVX512() && vec.Current() != nil)) {
-			t.Fatalf("%d bytes: written around the caches: %v", len(x), ok && k.fence)
+		if k, ok := prog.steps[len(prog.steps)-1].kernel.(*elementwise.Chain); !ok || k.NonTemporal() != (len(x) == n*size && (vec.Current() != nil && size == 4 || vec.Current() == vec.AVX512() && vec.Current() != nil)) {
+			t.Fatalf("%d bytes: written around the caches: %v", len(x), ok && k.NonTemporal())
 		}
 		in, out := &Buffer{storage: exec.Aligned(len(x))}, &Buffer{storage: exec.Aligned(len(x) + 64)}
 		copy(in.storage, x)

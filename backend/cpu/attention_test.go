@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -81,7 +83,7 @@ func TestAttentionBlocks(t *testing.T) {
 	}
 	type want struct{ forward, grad array }
 	wants := map[string]want{}
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range shapes {
 				if isa.Current() == isa.Portable && (d.Is16() || s.d > 100) {
@@ -189,7 +191,7 @@ func TestAttentionFar(t *testing.T) {
 		{name: "dropped", b: 2, t: 40, s: 70, h: 2, g: 1, d: 8, e: 8, mask: op.Shape{2, 1, 1, 70}, attr: op.Attr{DropoutRate: 0.25}},
 	}
 	wants := map[string]*farAttention{}
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range shapes {
 				for _, size := range []float64{4e2, 4e4, 5e6, 5e8, 5e10} {
@@ -292,7 +294,7 @@ func newFarAttention(t *testing.T, s attentionShape, d dtype.DType, size float64
 			if s.mask == nil {
 				return true
 			}
-			m, i := rowMajor(s.mask), 0
+			m, i := tiling.RowMajor(s.mask), 0
 			for axis, at := range []int{row / s.t / s.h, row / s.t % s.h, t, j} {
 				if s.mask[axis] > 1 {
 					i += at * m[axis]

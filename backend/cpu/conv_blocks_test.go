@@ -9,6 +9,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -51,7 +52,7 @@ func TestConvCuts(t *testing.T) {
 		g.Output(record(t, g, c, a, param(t, g, 0, in[0].Type), param(t, g, 1, in[1].Type)), -1)
 		return plan(t, g)
 	}
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		level := isa.Current()
 		if level == isa.Portable {
 			return
@@ -132,8 +133,8 @@ func TestConvNotFinite(t *testing.T) {
 			isa.Use(isa.AVX512)
 			vector := compile()
 			isa.Use(level)
-			switch p.steps[len(p.steps)-1].kernel.(type) {
-			case *convBlocks, *kernelBlocks:
+			switch kernelName(p) {
+			case "convBlocks", "kernelBlocks":
 				used++
 			}
 			clean := runProcs(t, p, args, 1)

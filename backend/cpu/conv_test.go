@@ -12,6 +12,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -62,7 +63,7 @@ func convArguments(c op.Code, a op.Attr, x, w, y op.Shape) (op.Attr, [2]op.Shape
 // TestConvLevels holds the kernels of every level of instructions against the
 // portable ones, which the conformance suite holds against float64.
 func TestConvLevels(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		if isa.Current() == isa.Portable {
 			return
 		}
@@ -158,7 +159,7 @@ func TestConvWorkers(t *testing.T) {
 // TestConvBiasRelu: a bias and a relu that follow a convolution give the bits
 // that they give apart, also where sums are negative zeros and NaNs.
 func TestConvBiasRelu(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(37, 38))
 		for i := range 48 {
 			d := dtype.Floats()[i%4]
@@ -215,7 +216,7 @@ func TestConvBiasRelu(t *testing.T) {
 // TestConvEpilogue: what follows a convolution gives the bits that it gives
 // apart.
 func TestConvEpilogue(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(35, 36))
 		for i := range 60 {
 			a, x, w, y := randomConv(rng)

@@ -2,8 +2,10 @@ package cpu
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
@@ -82,6 +84,12 @@ func plan(t testing.TB, g *ir.Graph) *Program {
 		t.Fatal(err)
 	}
 	return p.(*Program)
+}
+
+// kernelName is the name of the type of p's last kernel.
+func kernelName(p *Program) string {
+	_, name, _ := strings.Cut(fmt.Sprintf("%T", p.steps[len(p.steps)-1].kernel), ".")
+	return name
 }
 
 // record appends an operation to a graph.

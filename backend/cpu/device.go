@@ -17,22 +17,23 @@
 //   - Kernels trust the plan. Only indices, which are data, are checked.
 //   - What is in assembly is also in Go, which every level of instructions must
 //     equal: exactly where IEEE 754 defines the result, to a few units in the
-//     last place elsewhere. MEZZO_CPU chooses a level, see isa.go.
+//     last place elsewhere. MEZZO_CPU chooses a level, see package isa.
 //
-// Where to look: elementwise.go and body.go run element-wise chains on the
-// loops of loops.go and math.go or, through vector.go, on those of package vec,
-// of which some do several operations at once (chains.go);
-// matmul.go multiplies matrices in Go and matmul_run.go with package gemm, as
-// matmul_plan.go and matmul_slices.go have cut them, matmul_fetch.go brings
-// memory ahead and matmul_finish.go has what kernels do of what follows;
-// matmul_vector.go multiplies single rows and columns, and matmul_keep.go keeps
-// packed weights; attention.go multiplies blocks of queries and keys with the
-// same kernels, through attention_blocks.go; rnn.go has scans, whose products
-// rnn_product.go and, for float16 on tile registers, rnn_panels.go do; conv.go
-// chooses among the convolutions of conv_*.go; normalize.go has
-// normalizations of rows, by the loops of passes.go; reduce.go, softmax.go,
-// arg.go, movement.go, index.go, rows.go and random.go hold the other kernels; pool.go
-// shares work out.
+// Where to look: device.go is the device, program.go compiles plans (its table says which
+// package makes the kernel of an operation) and runs them, loop.go runs loops,
+// batch_tiling.go fuses kernels that go through a batch image by image, buffer.go and
+// limit.go count memory. The kernels are in the packages below internal, each of which
+// imports only those after it:
+//
+//   - attention, recurrent, conv, pooling, on window for the geometry of the latter two
+//   - product: matrix products
+//   - elementwise: chains and epilogues
+//   - reduce: reductions, normalization, softmax
+//   - move: copies, gathers, scatters
+//   - exec: workers, memory of runs, packed operands
+//   - lanes: conversions and loops; tiling: arithmetic of tiles
+//   - gemm, vec: micro-kernels and vector loops in assembly
+//   - isa: levels of instructions
 package cpu
 
 import (
@@ -46,6 +47,7 @@ import (
 	"weak"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/driver"
@@ -81,7 +83,7 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	}
 	switch info := c.Info(); info.Class {
 	case op.Elementwise:
-		return c == op.Fused || c == op.ExtraOutput || hasLoop(c, d)
+		return c == op.Fused || c == op.ExtraOutput || elementwise.Supports(c, d)
 	case op.Contraction:
 		switch c {
 		case op.AttentionForward, op.AttentionGrad: // float64 is expanded

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -60,7 +61,7 @@ func sameFollowed(t *testing.T, c op.Code, build func(g *ir.Graph, operand func(
 // all pixels, that leave some out, that overlap, over the edge, in one and in
 // three dimensions.
 func TestPoolEpilogue(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64} {
 			for _, s := range []struct {
 				x                   op.Shape
@@ -139,7 +140,7 @@ func TestEpilogue(t *testing.T) {
 			return record(t, g, op.Mul, op.Attr{}, p, record(t, g, op.Sigmoid, op.Attr{}, p))
 		},
 	}
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for name, chain := range chains {
 			for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64} {
 				for _, s := range []struct {

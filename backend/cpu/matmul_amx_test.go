@@ -8,71 +8,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
-
-// TestPanelProductPlan: what is packed, shared and split is as described.
-func TestPanelProductPlan(t *testing.T) {
-	planOf := func(d dtype.DType, a op.Attr, m, n, k int) *panelProduct {
-		p := matMulProgram(t, a, d, m, n, k)
-		k1, _ := p.steps[len(p.steps)-1].kernel.(*panelProduct)
-		return k1
-	}
-	forEachISA(t, func(t *testing.T) {
-		if gemm.Current() == nil || gemm.Current().Panels == nil {
-			if planOf(dtype.BFloat16, op.Attr{}, 256, 256, 256) != nil {
-				t.Error("a product on tile registers, which there are not")
-			}
-			return
-		}
-		for _, d := range []dtype.DType{dtype.Float32, dtype.Float64} {
-			if planOf(d, op.Attr{}, 1024, 1024, 1024) != nil {
-				t.Errorf("%v on tile registers", d)
-			}
-		}
-		if p := planOf(dtype.BFloat16, op.Attr{}, 64, 64, 31); p != nil {
-			t.Errorf("short sums do not keep subnormal numbers: %+v", p)
-		}
-		if p := planOf(dtype.BFloat16, op.Attr{}, 1000, 64, 80); p.packsA || !p.sharesB || p.fallback != nil {
-			t.Errorf("A is packed, or B not shared: %+v", p)
-		}
-		if p := planOf(dtype.BFloat16, op.Attr{}, 1024, 1024, 1024); !p.packsA || p.depth != 1024 || p.down < tiling.MinChunks/2 {
-			t.Errorf("rows of A that share lines are not packed, or sums split: %+v", p)
-		}
-		if p := planOf(dtype.BFloat16, op.Attr{}, 1024, 4096, 4096); !p.byBlocks || p.depth != blockDepth || p.blockN != blockCols {
-			t.Errorf("sums of a long inner dimension do not stay in the cache: %+v", p)
-		}
-		if p := planOf(dtype.BFloat16, op.Attr{}, 1024, 64, 4096); p.byBlocks {
-			t.Errorf("few columns in blocks: %+v", p)
-		}
-		gradient := op.Attr{TransA: true, DType: dtype.Float32}
-		if p := planOf(dtype.BFloat16, gradient, 784, 64, 8192); !p.turned || p.result.slices != tiling.MinChunks || p.sharesB {
-			t.Errorf("a long gradient is not turned, or not cut into slices: %+v", p)
-		}
-		if p := planOf(dtype.BFloat16, gradient, 784, 64, 512); !p.turned || p.result.slices != 1 || p.direct {
-			t.Errorf("a short gradient is not turned, or cut into slices: %+v", p)
-		}
-		if p := planOf(dtype.BFloat16, gradient, 512, 512, 128); p.turned || !p.direct {
-			t.Errorf("a square gradient is turned, or not written by kernels: %+v", p)
-		}
-		if p := planOf(dtype.Float16, op.Attr{}, 32, 32, 32); p != nil {
-			t.Errorf("few float16 are split: %+v", p)
-		}
-		if p := planOf(dtype.Float16, op.Attr{}, 128, 256, 3000); p.parts != 2 || p.fallback == nil || p.sharesB || p.depth >= 3000 {
-			t.Errorf("float16 in parts: %+v", p)
-		}
-	})
-}
 
 // TestFloat16Exact: every finite float16 times a power of two is exact, to
 // the smallest products.
 func TestFloat16Exact(t *testing.T) {
 	const rows, k = 1984, 32
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for trans := range 4 {
 			for _, scale := range []float32{1, 0x1p-24, -0x1p15} {
 				a := op.Attr{TransA: trans&1 != 0, TransB: trans&2 != 0, DType: dtype.Float32}
@@ -135,7 +81,7 @@ func TestFloat16NonFinite(t *testing.T) {
 func checkNonFinite(t *testing.T, what string, in []array, a op.Attr, m, n, k int) {
 	t.Helper()
 	var want []uint16
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		if isa.Current() == isa.Portable && m*n*k > 1<<18 {
 			return // blocks of another driver, which TestMatMul covers
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -22,7 +23,7 @@ func TestKeptOperands(t *testing.T) {
 	weights := func(seed uint64, d dtype.DType) []byte {
 		return randomArray(rand.New(rand.NewPCG(seed, 1)), d, k, n).data
 	}
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			p := matMulProgram(t, op.Attr{}, d, m, n, k)
 			x, _ := New().Alloc(m * k * d.Size())
@@ -75,14 +76,13 @@ func TestKeptOperands(t *testing.T) {
 					}
 				}
 			}
-			product, _ := p.steps[len(p.steps)-1].kernel.(*product)
-			if keeps := product != nil && product.keeps; keeps {
+			if keeps := len(p.plan.Packed) > 0; keeps {
 				before := multiply(w)
 				r, err := p.get()
 				if err != nil {
 					t.Fatal(err)
 				}
-				clear(r.Packed[product.kept].Data) // the copy is what is read
+				clear(r.Packed[0].Data) // the copy is what is read
 				p.put(r)
 				if bytes.Equal(multiply(w), before) {
 					t.Errorf("%v: the packed copy is not read", d)
@@ -125,12 +125,12 @@ func TestCheck(t *testing.T) {
 	wantError("written between runs", run(), "before the program of 3 values", "input 1", "float32[150 300]")
 
 	p, run, _ := setup()
-	if product, ok := p.steps[0].kernel.(*product); ok && product.keeps {
+	if len(p.plan.Packed) > 0 {
 		r, err := p.get()
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Packed[product.kept].Data[0]++
+		r.Packed[0].Data[0]++
 		p.put(r)
 		wantError("a stale copy", run(), "MatMul", "packed copy", "packed anew")
 	} else if isa.Current() >= isa.AVX2 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -20,7 +21,7 @@ import (
 // float16 does not have, and a cast that somebody else reads is made.
 func TestSources(t *testing.T) {
 	special := []float64{0, math.Copysign(0, -1), math.Inf(1), math.NaN(), 1e9, 0x1p-25, 0x1.8p-24, 65519, 0x1p-149}
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		set := gemm.Current()
 		rounds := set != nil && set.Panels == nil
 		for _, s := range []struct {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -80,7 +80,7 @@ func TestMatMulBlocks(t *testing.T) {
 		}
 	}()
 	operands := map[string][]array{}
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range shapes {
 				if isa.Current() == isa.Portable && s.m*s.n*s.k > 1<<20 {
@@ -171,42 +171,4 @@ func checkSome(t *testing.T, what string, in []array, a op.Attr, got array, k in
 			t.Fatalf("%s: element (%d, %d): got %v, want %v ± %v", what, row, col, g, sum, tol)
 		}
 	}
-}
-
-// TestProductPlan: what is packed, shared and split is as described.
-func TestProductPlan(t *testing.T) {
-	kernelOf := func(d dtype.DType, a op.Attr, m, n, k int) *product {
-		p := matMulProgram(t, a, d, m, n, k)
-		k1, _ := p.steps[len(p.steps)-1].kernel.(*product)
-		return k1
-	}
-	forEachISA(t, func(t *testing.T) {
-		if isa.Current() < isa.AVX512 {
-			return
-		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 64, 64, 64); p.a.packed || p.b.packed || p.scratch != 0 || len(p.stripes) != 1 || p.down != 1 {
-			t.Errorf("a small product packs or splits: %+v", p)
-		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 1024, 1024, 1024); !p.sharesB || !p.a.packed || p.down*p.stripes[0].across < tiling.MinChunks {
-			t.Errorf("a large product does not share packed B, or has few tiles: %+v", p)
-		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); !p.rowsFirst || !p.ownsB || p.a.packed {
-			t.Errorf("a tall product does not go through its rows in turn: %+v", p)
-		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 128, 512, 784).unkept; !p.copies || !p.onePanel || p.a.packed || p.stripes[0].across < tiling.MinChunks {
-			t.Errorf("a small product with rows on the same lines of the cache does not pack a panel at a time: %+v", p)
-		}
-		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 30); !p.a.packed || p.store == nil {
-			t.Errorf("float16 is not converted: %+v", p)
-		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 100, 100, 3000); p.slices < 4 {
-			t.Errorf("a long inner dimension is not cut into slices: %+v", p)
-		}
-		if p := kernelOf(dtype.Float32, op.Attr{TransA: true}, 300, 37, 2100); p.turned == nil || p.m != 37 || p.slices < 4 {
-			t.Errorf("a gradient of few columns does not read the larger operand where it lies: %+v", p)
-		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 700, 700, 3000); p.slices != 1 || p.depth >= 3000 || p.leads == 0 {
-			t.Errorf("a long inner dimension is not split: %+v", p)
-		}
-	})
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -15,7 +16,7 @@ import (
 // instruction set: against the expansion in float64, with the same bits for
 // any number of workers, and without writing beside the result.
 func TestLayerNormLevels(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range [][2]int{{1, 1}, {5, 3}, {900, 67}, {130, 768}, {3, 20011}} {
@@ -40,7 +41,7 @@ func TestLayerNormLevels(t *testing.T) {
 // TestLayerNormGradNaN: a gain that is a NaN of any bits makes NaNs of all rows,
 // also where 16 bits are rounded without a look at them.
 func TestLayerNormGradNaN(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(7, 8))
 		for _, d := range []dtype.DType{dtype.BFloat16, dtype.Float16} {
 			for _, bits := range []uint32{0x7fffffff, 0xffffffff, 0x7f800001} {
@@ -62,7 +63,7 @@ func TestLayerNormGradNaN(t *testing.T) {
 // without rows taken together, vectors that overlap, segments, and operands of
 // two types.
 func TestColumnLevels(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(5, 6))
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range [][3]int{{1, 1, 1}, {2, 9000, 3}, {3, 77, 16}, {2, 700, 67}, {1, 40, 2055}, {40, 5, 10}} {

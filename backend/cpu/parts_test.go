@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -20,7 +21,7 @@ import (
 // may be wanted, also where rows go around the caches.
 func TestParts(t *testing.T) {
 	large := lanes.NonTemporalBytes/2/1024 + 3 // rows of 16 bits
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range []op.Shape{{1, 1}, {37, 67}, {130, 96}, {large, 1024}, {0, 3}, {3, 0}} {
 				for _, wanted := range [][3]bool{{true, true, true}, {true, false, false}, {false, true, false}, {true, false, true}} {
@@ -39,7 +40,7 @@ func TestParts(t *testing.T) {
 // TestAttentionParts: the same of attention, of few keys.
 func TestAttentionParts(t *testing.T) {
 	steps := lanes.NonTemporalBytes/4/64/128 + 5
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range []attentionShape{
 				{b: 2, t: 37, s: 3, h: 3, g: 3, d: 5, e: 7},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -14,7 +15,7 @@ import (
 // TestPoolLevels holds pooling of every level of instructions against the
 // portable loops, with numbers that are equal and with NaNs.
 func TestPoolLevels(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		level := isa.Current()
 		if level == isa.Portable {
 			return

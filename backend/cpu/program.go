@@ -11,7 +11,15 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/attention"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/conv"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/move"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/pooling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/recurrent"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/reduce"
 	"github.com/mezzo-ml/mezzo/backend/driver"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
@@ -76,7 +84,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 	l := &lease{device: d}
 	p := &Program{plan: exec.Plan{Graph: g, Memory: l, Labels: labelled(g)}, graph: g, device: d, lease: l, static: make([][]byte, len(g.Values))}
 	b := &compiler{exec.NewBuilder(&p.plan), ctx, p}
-	b.CastOf = foldCasts(b.Builder)
+	b.CastOf = product.FoldCasts(b.Builder)
 	for i, v := range g.Values {
 		bytes := v.Type.Bytes()
 		switch v.Slot.Place {
@@ -106,7 +114,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 				return nil, fmt.Errorf("cpu: Compile: value %d (%v) lies among the constants", i, v.Op)
 			}
 			s := step{pos: i, kernel: k}
-			if k, ok := k.(exec.Producer); ok && v.Op != op.TakeAlongAxis && v.Type.DType == dtype.Float32 && madeByReader(g, i) {
+			if k, ok := k.(exec.Producer); ok && v.Op != op.TakeAlongAxis && v.Type.DType == dtype.Float32 && elementwise.Fusible(g, i) {
 				b.Produced[v], s.watched = k, true
 			}
 			if b.CastOf[v] != nil {
@@ -115,7 +123,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 			p.steps = append(p.steps, s)
 		}
 	}
-	b.joinImages(g)
+	b.tileBatches(g)
 	runtime.AddCleanup(p, (*lease).end, p.lease)
 	return p, nil
 }
@@ -146,7 +154,7 @@ func (b *compiler) kernel(v *ir.Value) (exec.Kernel, error) {
 	case v.Op == op.Loop:
 		return newLoop(b, v)
 	case v.Op.Info().Class == op.Elementwise:
-		return newElementwise(b.Builder, v), nil
+		return elementwise.New(b.Builder, v), nil
 	}
 	return kernels[v.Op](b.Builder, v), nil
 }
@@ -156,52 +164,52 @@ var kernels map[op.Code]func(*exec.Builder, *ir.Value) exec.Kernel
 
 func init() {
 	kernels = map[op.Code]func(*exec.Builder, *ir.Value) exec.Kernel{
-		op.Iota:            newIota,
-		op.RandomUniform:   newRandom,
-		op.Sum:             newReduce,
-		op.Mean:            newReduce,
-		op.Prod:            newReduce,
-		op.Max:             newReduce,
-		op.Min:             newReduce,
-		op.SumSquares:      newReduce,
-		op.AllFinite:       newReduce,
-		op.ArgMax:          newArg,
-		op.ArgMin:          newArg,
-		op.MatMul:          newMatMul,
-		op.Conv:            newConv,
-		op.ConvInputGrad:   newConv,
-		op.ConvKernelGrad:  newConv,
-		op.RNN:             newRNN,
-		op.RNNGrad:         newRNNGrad,
-		op.Result:          newCopy,
-		op.MaxPool:         newPool,
-		op.MaxPoolGrad:     newPool,
-		op.MaxPoolGradGrad: newPool,
-		op.AvgPool:         newPool,
-		op.AvgPoolGrad:     newPool,
-		op.Softmax:         newSoftmax,
-		op.LogSoftmax:      newSoftmax,
-		op.Reshape:         newCopy,
-		op.Barrier:         newCopy,
+		op.Iota:            elementwise.NewIota,
+		op.RandomUniform:   elementwise.NewRandom,
+		op.Sum:             reduce.New,
+		op.Mean:            reduce.New,
+		op.Prod:            reduce.New,
+		op.Max:             reduce.New,
+		op.Min:             reduce.New,
+		op.SumSquares:      reduce.New,
+		op.AllFinite:       reduce.New,
+		op.ArgMax:          reduce.NewArg,
+		op.ArgMin:          reduce.NewArg,
+		op.MatMul:          product.New,
+		op.Conv:            conv.New,
+		op.ConvInputGrad:   conv.New,
+		op.ConvKernelGrad:  conv.New,
+		op.RNN:             recurrent.New,
+		op.RNNGrad:         recurrent.NewGrad,
+		op.Result:          move.NewCopy,
+		op.MaxPool:         pooling.New,
+		op.MaxPoolGrad:     pooling.New,
+		op.MaxPoolGradGrad: pooling.New,
+		op.AvgPool:         pooling.New,
+		op.AvgPoolGrad:     pooling.New,
+		op.Softmax:         reduce.NewSoftmax,
+		op.LogSoftmax:      reduce.NewSoftmax,
+		op.Reshape:         move.NewCopy,
+		op.Barrier:         move.NewCopy,
 
-		op.SoftmaxGrad:      newSoftmaxGrad,
-		op.LayerNorm:        newLayerNorm,
-		op.LayerNormGrad:    newLayerNormGrad,
-		op.Moments:          newMoments,
-		op.BatchNormReduce:  newBatchNormReduce,
-		op.AttentionForward: newAttention,
-		op.AttentionGrad:    newAttentionGrad,
-		op.Transpose:        newCopy,
-		op.BroadcastTo:      newCopy,
-		op.Slice:            newCopy,
-		op.Concat:           newConcat,
-		op.Pad:              newPad,
-		op.Gather:           newGather,
-		op.TakeAlongAxis:    newTakeAlongAxis,
-		op.ScatterAlongAxis: newScatterAlongAxis,
-		op.ScatterAdd:       newScatterAdd,
-		op.ScatterUpdate:    newScatterUpdate,
-		op.Unique:           newUnique,
+		op.SoftmaxGrad:      reduce.NewSoftmaxGrad,
+		op.LayerNorm:        reduce.NewLayerNorm,
+		op.LayerNormGrad:    reduce.NewLayerNormGrad,
+		op.Moments:          reduce.NewMoments,
+		op.BatchNormReduce:  reduce.NewBatchNormReduce,
+		op.AttentionForward: attention.New,
+		op.AttentionGrad:    attention.NewGrad,
+		op.Transpose:        move.NewCopy,
+		op.BroadcastTo:      move.NewCopy,
+		op.Slice:            move.NewCopy,
+		op.Concat:           move.NewConcat,
+		op.Pad:              move.NewPad,
+		op.Gather:           move.NewGather,
+		op.TakeAlongAxis:    move.NewTakeAlongAxis,
+		op.ScatterAlongAxis: move.NewScatterAlongAxis,
+		op.ScatterAdd:       move.NewScatterAdd,
+		op.ScatterUpdate:    move.NewScatterUpdate,
+		op.Unique:           move.NewUnique,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -64,7 +65,7 @@ func checkScanNotFinite(t *testing.T, what string, c op.Code, a op.Attr, shapes 
 		}))
 	}
 	var want []float64
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		if isa.Current() < isa.AVX512 {
 			return // other functions of infinities
 		}

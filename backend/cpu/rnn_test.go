@@ -12,6 +12,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -21,7 +22,7 @@ import (
 // same bits for every number of workers, and a run allocates nothing.
 func TestScanWorkers(t *testing.T) {
 	const steps, batch, units = 3, 70, 20
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range dtype.Floats() {
 			for _, cell := range []op.Cell{op.TanhCell, op.LSTMCell, op.GRUCell, op.GRUBeforeCell} {
 				s := &op.Scan{Cell: cell, Masked: true, Steps: true}
@@ -61,7 +62,7 @@ func TestScanWorkers(t *testing.T) {
 func TestScanColumns(t *testing.T) {
 	const steps, few, many, units, features = 3, 3, 20, 376, 11
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 			for _, s := range []op.Scan{
 				{Cell: op.LSTMCell, Masked: true},
@@ -146,7 +147,7 @@ func TestScanKept(t *testing.T) {
 	const steps, batch, units, features = 2, 3, 104, 90
 	s := &op.Scan{Cell: op.LSTMCell, Product: true}
 	wide := 4 * units
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			rng := rand.New(rand.NewPCG(3, 3))
 			var args []array
@@ -216,7 +217,7 @@ func TestScanGradNotFinite(t *testing.T) {
 		const unit = 5
 		first := args[2].data[unit*d.Size():][:d.Size()]
 		dtype.FromF64(first, []float64{math.Inf(1)}, d)
-		forEachISA(t, func(t *testing.T) {
+		isatest.ForEach(t, func(t *testing.T) {
 			g := ir.New(len(types))
 			var vals []*ir.Value
 			for i, ty := range types {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -17,7 +18,7 @@ import (
 // vectors and of others on every instruction set, against the expansion in
 // float64, with the same bits for any number of workers.
 func TestSoftmaxLevels(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(31, 32))
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16, dtype.Float16} {
 			for _, s := range [][2]int{{5, 17}, {300, 64}, {37, 67}, {3, 5003}} {
@@ -43,7 +44,7 @@ func TestSoftmaxLevels(t *testing.T) {
 
 // TestLargeRows: results that go around the caches have the bits of small ones.
 func TestLargeRows(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(33, 34))
 		for _, d := range []dtype.DType{dtype.Float32, dtype.BFloat16} {
 			for _, width := range []int{1024, 1001} {
@@ -83,7 +84,7 @@ func TestLargeRows(t *testing.T) {
 // TestFarMoments: the variance of a row whose mean is many standard deviations
 // from 0, or whose first element is, does not cancel.
 func TestFarMoments(t *testing.T) {
-	forEachISA(t, func(t *testing.T) {
+	isatest.ForEach(t, func(t *testing.T) {
 		const n = 1000
 		for _, first := range []float64{100, -300} {
 			rng := rand.New(rand.NewPCG(35, 36))

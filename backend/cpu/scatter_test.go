@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/move"
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -17,9 +18,9 @@ import (
 func TestScatterAddSorted(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, c := range []struct{ limit, n, inner int }{
-			{1, 5, longRow},
+			{1, 5, move.LongRow},
 			{7, 20, 131},
-			{300, 41, sortedPart + 67},
+			{300, 41, move.SortedPart + 67},
 			{lanes.NonTemporalBytes/d.Size()/1024 + 3, 301, 1024},
 		} {
 			x := scattered(d, c.n, c.inner)

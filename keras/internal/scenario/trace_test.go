@@ -130,26 +130,18 @@ const (
 // large those may be.
 const gradientNorm = "gradient_norm"
 
-// series is the Series, with all gradients' norms in one, and all losses: a
-// cross-entropy is the difference of logits, and has their rounding errors however
-// small it is.
+// series is the Series, with all gradients' norms in one.
 func (r record) series() string {
-	switch {
-	case strings.HasSuffix(r.Series, "/"+gradientNorm):
+	if strings.HasSuffix(r.Series, "/"+gradientNorm) {
 		return gradientNorm
-	case r.loss():
-		return "loss"
 	}
 	return r.Series
 }
 
-// loss reports whether a record is one number, a loss.
-func (r record) loss() bool { return strings.HasSuffix(r.Series, "loss") }
-
 // result reports whether a record is a loss, a prediction or the norm of the
 // gradients, and not a variable, which may be almost 0.
 func (r record) result() bool {
-	return r.loss() || r.Series == "predict" || r.series() == gradientNorm
+	return strings.HasSuffix(r.Series, "loss") || r.Series == "predict" || r.series() == gradientNorm
 }
 
 // tolerances returns the distance that another level's records may have from

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
 // widenBy makes conversions of the loops of package vec.
@@ -27,3 +28,6 @@ func narrowBy(v *vec.Set) [elements]Convert {
 	}
 	return [elements]Convert{F16: by(v.ToF16), BF16: by(v.ToBF16)}
 }
+
+// ElementOf returns the element that a float type is.
+var ElementOf = map[dtype.DType]Element{dtype.Float32: F32, dtype.Float16: F16, dtype.BFloat16: BF16}

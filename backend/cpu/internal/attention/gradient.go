@@ -1,0 +1,424 @@
+package attention
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// gradient is AttentionGrad. With weights W, result Y = W·V and the
+// gradient G of Y,
+//
+//	dV = Wᵀ·G    dS = W∘(G·Vᵀ - rowsum(G∘Y))·scale    dQ = dS·K    dK = dSᵀ·Q
+//
+// where dropout multiplies W in the first and G·Vᵀ in the second by what is
+// kept. The gradients of keys and values are summed up transposed: so weights
+// are always the second operand of a product, and need not be transposed.
+//
+// A head of keys and values is a chunk, with all its queries, if there are
+// enough of those. Else there are two passes, one over queries and one over
+// keys, which compute the weights twice: nothing is added up by two workers.
+type gradient struct {
+	attention
+	y, statistics, g int
+	dq, dk, dv       headResult
+	passes           []gradPass
+	means            lanes.Rows // over a result and its gradient
+
+	leadQ, leadG, leadS, leadT                 int
+	atQ, atG, atTurnQ, atTurnG, atTurn, atMean int
+	atKey, atRow, atValue, atWeights, atSlopes int
+	atPacked                                   int // of pairs
+	atDQ, atDK, atDV                           int
+}
+
+// gradPass computes gradients in chunks of some queries and some keys.
+type gradPass struct {
+	*gradient
+	queries, keys        int // of a chunk
+	ofQueries, ofKeys    bool
+	queryParts, keyParts int
+}
+
+const (
+	enoughChunks  = 16
+	gradientBytes = 8 << 20 // of the sums of a head's queries
+)
+
+func NewGrad(b *exec.Builder, v *ir.Value) exec.Kernel {
+	k := &gradient{y: b.At(v.Args[3]), statistics: b.At(v.Args[4]), g: b.At(v.Args[5])}
+	k.init(b, v, 6)
+	parts := b.Results(v)
+	k.dq, k.dk, k.dv = newHeadResult(parts[0], k.Features), newHeadResult(parts[1], k.Features), newHeadResult(parts[2], k.ValueFeatures)
+	k.means = lanes.NewRows(op.Type{DType: k.from, Shape: op.Shape{k.ValueFeatures}}, k.ValueFeatures, k.from)
+	k.blockRows = 64
+	if !k.pairs {
+		k.blockRows = tiling.Even(64, 64, k.tiles.MR)
+	}
+	share := k.Heads / k.KeyHeads
+	all := k.rowsOf(share, k.Queries) * k.sumLD(k.Features)
+	if k.Batch*k.KeyHeads >= enoughChunks && all <= gradientBytes {
+		k.passes = []gradPass{{k, k.Queries, k.Keys, true, true, 1, 1}}
+	} else {
+		queries := min(k.Queries, 4*k.blockRows)
+		k.passes = []gradPass{
+			{k, queries, k.Keys, true, false, tiling.CeilDiv(k.Queries, max(1, queries)), 1},
+			{k, k.Queries, k.blockKeys, false, true, 1, tiling.CeilDiv(k.Keys, k.blockKeys)},
+		}
+	}
+	rows, most := k.depthRows(k.blockRows), k.passes[0].queries
+	k.leadQ, k.leadG, k.leadS = k.rowLD(k.Features), k.rowLD(k.ValueFeatures), k.sumLD(k.blockKeys)
+	var l tiling.Layout
+	k.atQ, k.atG = l.Take(rows*k.leadQ+4*k.Features), l.Take(rows*k.leadG)
+	k.atMean = l.Take(4 * k.blockRows)
+	k.atKey, k.atValue = l.Take(k.size(k.Features, k.blockKeys)), l.Take(k.size(k.ValueFeatures, k.blockKeys))
+	k.atRow = l.Take(k.size(k.blockKeys, k.Features))
+	// They hold packed results before weights, and a row of features after.
+	block := max(rows*k.leadS, k.size(k.ValueFeatures, k.blockRows), k.transposedLD(max(k.Features, k.ValueFeatures)))
+	k.atWeights, k.atSlopes = l.Take(block), l.Take(block)
+	if k.pairs {
+		k.leadT = paddedLD(4 * k.cells(k.blockRows))
+		k.atPacked = l.Take(k.size(k.blockRows, k.blockKeys))
+		k.atTurnQ, k.atTurnG = l.Take(k.rows(k.Features)*k.leadT), l.Take(k.rows(k.ValueFeatures)*k.leadT)
+		k.atTurn = l.Take(64 * k.cells(k.blockRows))
+	}
+	k.atDQ = l.Take(k.rowsOf(share, most) * k.sumLD(k.Features))
+	k.atDK, k.atDV = l.Take(k.sumRows(k.Features)*k.leadS), l.Take(k.sumRows(k.ValueFeatures)*k.leadS)
+	k.takeRows(&l, k.blockRows)
+	b.ReserveScratch(int(l))
+	return k
+}
+
+// rowsOf is the rows of sums of some queries of several heads.
+func (k *gradient) rowsOf(heads, queries int) int {
+	return heads * tiling.RoundUp(queries, k.blockRows)
+}
+
+// depthRows is what n rows are padded to when they are an inner dimension, too.
+func (k *gradient) depthRows(n int) int { return k.rows(k.depth(n)) }
+
+// sumRows is what n rows of turned sums are padded to: they are turned back 16
+// at a time.
+func (k *gradient) sumRows(n int) int { return tiling.RoundUp(n, max(16, k.tiles.Unit)) }
+
+func (k *gradient) Run(r *exec.Run) {
+	work := k.Batch * k.Heads * k.Queries * max(k.Keys, 1)
+	for i := range k.passes {
+		p := &k.passes[i]
+		r.Parallel(p, k.Batch*k.KeyHeads*p.queryParts*p.keyParts, work*(k.Features+k.ValueFeatures)/8+16*work)
+	}
+}
+
+// place is which queries and keys of which head chunk i is for.
+func (p *gradPass) place(i int) (batch, head, q0, s0 int) {
+	q0, s0 = i%p.queryParts*p.queries, i/p.queryParts%p.keyParts*p.keys
+	head = i / (p.queryParts * p.keyParts) % p.KeyHeads
+	return i / (p.queryParts * p.keyParts * p.KeyHeads), head, q0, s0
+}
+
+func (p *gradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	k := p.gradient
+	batch, head, q0, s0 := p.place(i)
+	n, end := min(p.queries, k.Queries-q0), min(s0+p.keys, k.Keys)
+	share := k.Heads / k.KeyHeads
+	base := unsafe.Pointer(&w.Scratch[0])
+	leadDQ := k.sumLD(k.Features)
+	if p.ofQueries {
+		clear(w.Scratch[k.atDQ : k.atDQ+k.rowsOf(share, n)*leadDQ])
+	}
+	k.begin()
+	for s := s0; s < end; s += k.blockKeys {
+		keys := min(k.blockKeys, end-s)
+		c := gradBlock{gradient: k, r: r, w: w, batch: batch, s: s, keys: keys}
+		src, step := k.operand(r.Values[k.k], batch, k.Keys, k.KeyHeads, head, s, k.Features)
+		c.key = k.transposed(unsafe.Add(base, k.atKey), src, step, keys, k.Features)
+		if p.ofQueries {
+			c.row = k.straight(unsafe.Add(base, k.atRow), src, step, k.Features, keys)
+		}
+		src, step = k.operand(r.Values[k.v], batch, k.Keys, k.KeyHeads, head, s, k.ValueFeatures)
+		c.value = k.transposed(unsafe.Add(base, k.atValue), src, step, keys, k.ValueFeatures)
+		if p.ofKeys {
+			clear(w.Scratch[k.atDK : k.atDK+k.sumRows(k.Features)*k.leadS])
+			clear(w.Scratch[k.atDV : k.atDV+k.sumRows(k.ValueFeatures)*k.leadS])
+		}
+		for j := range share {
+			c.head = head*share + j
+			for t := 0; t < n; t += k.blockRows {
+				c.t, c.n = q0+t, min(k.blockRows, n-t)
+				next := p.prefetches(&c, i, j, t, n, s+keys == end)
+				var sums unsafe.Pointer // scratch has no room for them in the pass of the keys
+				if p.ofQueries {
+					sums = unsafe.Add(base, k.atDQ+(k.rowsOf(j, n)+t)*leadDQ)
+				}
+				c.compute(sums, leadDQ, p.ofKeys, &next)
+			}
+		}
+		if p.ofKeys {
+			first := (batch*k.Keys+s)*k.KeyHeads + head
+			k.storeTransposed(r, w, &k.dk, k.atDK, first, keys, k.after)
+			k.storeTransposed(r, w, &k.dv, k.atDV, first, keys, k.keepScale())
+		}
+	}
+	k.blocks.end()
+	if p.ofQueries && k.dq.Pos >= 0 {
+		for j := range share {
+			k.dq.storeAll(r, (batch*k.Queries+q0)*k.Heads+head*share+j, k.Heads, unsafe.Add(base, k.atDQ+k.rowsOf(j, n)*leadDQ), leadDQ, n, float32(k.attr.Scale), k.numbers(w))
+		}
+	}
+	k.dq.scaled.Fence()
+	k.dk.scaled.Fence()
+	k.dv.scaled.Fence()
+}
+
+// prefetches is what is fetched while chunk i computes a block, from query t of n on of
+// the head number j that shares the keys: the next block of queries, the next
+// chunk's keys, and where gradients go.
+func (p *gradPass) prefetches(c *gradBlock, i, j, t, n int, last bool) (a prefetchList) {
+	k := p.gradient
+	share, size := k.Heads/k.KeyHeads, k.from.Size()
+	blocks := share * tiling.CeilDiv(n, k.blockRows)
+	// part is this block's of as many rows as keys.
+	part := func(keys int) (step, rows int) {
+		from, to := tiling.Cut(j*tiling.CeilDiv(n, k.blockRows)+t/k.blockRows, blocks, keys)
+		return from, to - from
+	}
+	queries := func(batch, head, t int) {
+		a.add(c.r.Values[k.q], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.Features)
+		a.add(c.r.Values[k.g], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.ValueFeatures)
+		a.add(c.r.Values[k.y], size, batch, k.Queries, k.Heads, head, t, k.blockRows, k.ValueFeatures)
+	}
+	switch ends := t+c.n == n; {
+	case !ends:
+		queries(c.batch, c.head, c.t+c.n)
+	case j+1 < share:
+		queries(c.batch, c.head+1, c.t+c.n-n)
+	}
+	if last && i+1 < k.Batch*k.KeyHeads*p.queryParts*p.keyParts {
+		batch, head, q0, s0 := p.place(i + 1)
+		if t+c.n == n && j+1 == share {
+			queries(batch, head*share, q0)
+		}
+		step, rows := part(k.blockKeys)
+		a.add(c.r.Values[k.k], size, batch, k.Keys, k.KeyHeads, head, s0+step, rows, k.Features)
+		a.add(c.r.Values[k.v], size, batch, k.Keys, k.KeyHeads, head, s0+step, rows, k.ValueFeatures)
+	}
+	if last && p.ofQueries {
+		k.dq.prefetch(c.r, &a, c.batch, k.Queries, k.Heads, c.head, c.t, c.n)
+	}
+	if p.ofKeys {
+		step, rows := part(c.keys)
+		k.dk.prefetch(c.r, &a, c.batch, k.Keys, k.KeyHeads, c.head/share, c.s+step, rows)
+		k.dv.prefetch(c.r, &a, c.batch, k.Keys, k.KeyHeads, c.head/share, c.s+step, rows)
+	}
+	kernels := 2 * k.within(c.n, c.keys)
+	if p.ofQueries {
+		kernels += k.within(c.n, k.Features)
+	}
+	if p.ofKeys {
+		kernels += k.within(k.Features, c.keys) + k.within(k.ValueFeatures, c.keys)
+	}
+	a.most = tiling.CeilDiv(a.all, max(1, kernels))
+	return a
+}
+
+// keepScale is what weights that are not dropped are multiplied by.
+func (k *gradient) keepScale() float32 {
+	if k.drop == nil {
+		return 1
+	}
+	return k.drop.scale
+}
+
+// storeTransposed writes sums, turned back, times scale, as rows of a gradient from
+// row first on.
+func (k *gradient) storeTransposed(r *exec.Run, w *exec.Worker, p *headResult, sums, first, keys int, scale float32) {
+	if p.Pos < 0 {
+		return
+	}
+	base := unsafe.Pointer(&w.Scratch[0])
+	to, lead := unsafe.Add(base, k.atWeights), k.transposedLD(p.features)
+	// A block of weights has room for some rows of features.
+	most := max(1, k.depthRows(k.blockRows)*k.leadS/lead)
+	for s := 0; s < keys; s += most {
+		n := min(most, keys-s)
+		for f := 0; f < p.features; f += 16 {
+			k.set.Transpose[gemm.F32](unsafe.Add(to, 4*f), lead, unsafe.Add(base, sums+f*k.leadS+4*s), k.leadS, n, 1<<16-1, 1<<16-1)
+		}
+		p.storeAll(r, first+s*k.KeyHeads, k.KeyHeads, to, lead, n, scale, k.numbers(w))
+	}
+}
+
+// transposedLD is the bytes from a row of features to the next when sums are
+// turned back.
+func (k *gradient) transposedLD(features int) int { return 4 * tiling.RoundUp(features, 16) }
+
+// gradBlock is a block of queries and keys.
+type gradBlock struct {
+	*gradient
+	r               *exec.Run
+	w               *exec.Worker
+	batch, head     int
+	t, n            int // queries
+	s, keys         int // keys
+	key, row, value panels
+}
+
+// compute adds what a block gives to the gradient of its queries, unless sums
+// is nil, and to those of its keys.
+func (c *gradBlock) compute(sums unsafe.Pointer, leadDQ int, ofKeys bool, next *prefetchList) {
+	k, w := c.gradient, c.w
+	first, last := k.seen(c.t, c.t+c.n, c.s, c.keys)
+	if first == last {
+		return
+	}
+	from := first * k.tiles.NR
+	cols := min(last*k.tiles.NR, c.keys) - from
+	rows := k.depthRows(c.n) // the inner dimension of the gradients of keys
+	base := unsafe.Pointer(&w.Scratch[0])
+	q, g := unsafe.Add(base, k.atQ), unsafe.Add(base, k.atG)
+	src, step := k.operand(c.r.Values[k.q], c.batch, k.Queries, k.Heads, c.head, c.t, k.Features)
+	k.load(q, k.leadQ, src, step, c.n, k.Features, k.before)
+	src, step = k.operand(c.r.Values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+	k.load(g, k.leadG, src, step, c.n, k.ValueFeatures, 1)
+	clear(w.Scratch[k.atQ+c.n*k.leadQ : k.atQ+rows*k.leadQ])
+	clear(w.Scratch[k.atG+c.n*k.leadG : k.atG+rows*k.leadG])
+	c.setMeans()
+	if _, inverse := c.statistics(); slices.Contains(inverse, 1) {
+		c.setMeansRowwise(g)
+	}
+
+	weights, slopes := unsafe.Add(base, k.atWeights), unsafe.Add(base, k.atSlopes)
+	k.multiply(weights, k.leadS, c.n, cols, k.cells(k.Features), q, k.leadQ, false, c.key.from(0, first), false, next)
+	k.multiply(slopes, k.leadS, c.n, cols, k.cells(k.ValueFeatures), g, k.leadG, false, c.value.from(0, first), false, next)
+	for i := 0; i < c.n; {
+		same, lo, hi := k.alike(c.t+i, c.n-i, c.s+from, cols)
+		b := scoreRows{x: unsafe.Add(weights, i*k.leadS), lead: k.leadS, rows: same, lo: lo, n: hi, all: k.depth(cols), batch: c.batch, head: c.head, t: c.t + i, s: c.s + from}
+		c.slope(b, unsafe.Add(slopes, i*k.leadS), i)
+		i += same
+	}
+	clear(w.Scratch[k.atWeights+c.n*k.leadS : k.atWeights+rows*k.leadS])
+	clear(w.Scratch[k.atSlopes+c.n*k.leadS : k.atSlopes+rows*k.leadS])
+
+	if sums != nil {
+		k.multiply(sums, leadDQ, c.n, k.Features, k.cells(cols), slopes, k.leadS, false, c.row.from(from/k.tiles.Step, 0), true, next)
+	}
+	if !ofKeys {
+		return
+	}
+	dk, dv := unsafe.Add(base, k.atDK+4*from), unsafe.Add(base, k.atDV+4*from)
+	if !k.pairs {
+		k.multiply(dk, k.leadS, k.Features, cols, k.cells(c.n), q, k.leadQ, true, k.inPlace(slopes, k.leadS), true, next)
+		k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(c.n), g, k.leadG, true, k.inPlace(weights, k.leadS), true, next)
+		return
+	}
+	turnQ := k.transpose(w, k.atTurnQ, q, k.leadQ, rows, k.Features)
+	turnG := k.transpose(w, k.atTurnG, g, k.leadG, rows, k.ValueFeatures)
+	packed, depth := unsafe.Add(base, k.atPacked), k.depth(cols)
+	k.multiply(dk, k.leadS, k.Features, cols, k.cells(rows), turnQ, k.leadT, false, k.straight(packed, slopes, k.leadS, depth, rows), true, next)
+	k.multiply(dv, k.leadS, k.ValueFeatures, cols, k.cells(rows), turnG, k.leadT, false, k.straight(packed, weights, k.leadS, depth, rows), true, next)
+}
+
+// statistics are the largest scores of the queries and 1 over the sums.
+func (c *gradBlock) statistics() (top, inverse []float32) {
+	first := (c.batch*c.Heads+c.head)*c.Queries + c.t
+	top, inverse = c.split(c.r.Values[c.gradient.statistics])
+	return top[first : first+c.n], inverse[first : first+c.n]
+}
+
+// setMeans is, for each query, the sum of the products of its result and the
+// gradient of that.
+func (c *gradBlock) setMeans() {
+	k := c.gradient
+	mean, numbers := lanes.ViewOf[float32](c.w.Scratch[k.atMean:], c.n), k.numbers(c.w)
+	if v := vec.Current(); v != nil && v.Scores != nil && k.ValueFeatures > 0 {
+		f := map[dtype.DType]func(dst, x, y unsafe.Pointer, lead, n, rows int){dtype.Float32: v.DotRows, dtype.Float16: v.DotRowsF16, dtype.BFloat16: v.DotRowsBF16}[k.from]
+		g, step := k.operand(c.r.Values[k.g], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+		y, _ := k.operand(c.r.Values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+		f(unsafe.Pointer(&mean[0]), g, y, step, k.ValueFeatures, c.n)
+		return
+	}
+	for i := range mean {
+		at := (c.batch*k.Queries+c.t+i)*k.Heads + c.head
+		g := k.means.Row(c.r.Values[k.g], at, k.ValueFeatures, k.from, c.w.Scratch[k.atWeights:])
+		y := k.means.Row(c.r.Values[k.y], at, k.ValueFeatures, k.from, c.w.Scratch[k.atSlopes:])
+		mean[i] = float32(k.means.Products(g, y, numbers, nil))
+	}
+}
+
+// setMeansRowwise is setMeans by the kernels that compute what each weight gets, g
+// times a value, so that both are the same number where the result is one value, to
+// the last bit: a query with one weight of 1 has a slope of exactly 0, whatever keys
+// it is multiplied by. These are squares of which the diagonals are wanted.
+func (c *gradBlock) setMeansRowwise(g unsafe.Pointer) {
+	k := c.gradient
+	base := unsafe.Pointer(&c.w.Scratch[0])
+	src, step := k.operand(c.r.Values[k.y], c.batch, k.Queries, k.Heads, c.head, c.t, k.ValueFeatures)
+	y := k.transposed(unsafe.Add(base, k.atWeights), src, step, c.n, k.ValueFeatures)
+	squares := unsafe.Add(base, k.atSlopes)
+	side := k.tiles.NR
+	if k.tiles.NarrowNR > 0 {
+		side = k.tiles.NarrowNR
+	}
+	var none prefetchList
+	mean := lanes.ViewOf[float32](c.w.Scratch[k.atMean:], c.n)
+	for t := 0; t < c.n; t += side {
+		n := min(side, c.n-t)
+		at := y.from(0, t/k.tiles.NR)
+		at.data = unsafe.Add(at.data, 4*(t%k.tiles.NR))
+		k.multiply(squares, k.leadS, n, n, k.cells(k.ValueFeatures), unsafe.Add(g, t*k.leadG), k.leadG, false, at, false, &none)
+		for i := range n {
+			mean[t+i] = *(*float32)(unsafe.Add(squares, i*(k.leadS+4)))
+		}
+	}
+}
+
+// slope turns scores of queries from number i of the block on into weights, and
+// what weights get from the result, dx, into what scores get.
+func (c *gradBlock) slope(b scoreRows, dx unsafe.Pointer, i int) {
+	k := c.gradient
+	d := b
+	d.x = dx
+	if b.lo == b.n {
+		b.clear(k.pairs)
+		d.clear(k.pairs)
+		return
+	}
+	b.cut()
+	for j := range b.rows {
+		clear(d.row(j)[:b.lo])
+	}
+	k.hide(c.r, b, dx)
+	var flags []byte
+	var step int
+	if k.drop != nil {
+		flags, step = k.kept(c.r, c.w, b)
+		d.choose(flags, step, false, lanes.Zeros[:])
+	}
+	top, inverse := c.statistics()
+	b.slopes(dx, k.pairs, k.after, k.keepScale(), top[i:i+b.rows], inverse[i:i+b.rows], lanes.ViewOf[float32](c.w.Scratch[k.atMean+4*i:], b.rows), k.numbers(c.w))
+	if k.drop != nil {
+		b.choose(flags, step, k.pairs, lanes.Zeros[:])
+	}
+}
+
+// transpose transposes rows of n bfloat16 to n rows of pairs.
+func (k *gradient) transpose(w *exec.Worker, to int, src unsafe.Pointer, lds, rows, n int) unsafe.Pointer {
+	d, turned := unsafe.Pointer(&w.Scratch[to]), unsafe.Pointer(&w.Scratch[k.atTurn])
+	cells := rows / k.tiles.Step
+	for f := 0; f < n; f += 16 {
+		lanes := min(16, n-f)
+		k.set.Lanes[gemm.Pairs](turned, 64, unsafe.Add(src, 2*f), lds, rows, 1<<lanes-1, 1<<16-1)
+		for p := 0; p < cells; p += 16 {
+			k.set.Transpose[gemm.F32](unsafe.Add(d, f*k.leadT+4*p), k.leadT, unsafe.Add(turned, 64*p), 64, 16, 1<<16-1, 1<<16-1)
+		}
+	}
+	return d
+}

@@ -1,0 +1,83 @@
+package attention
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// headResult is a result of rows of so many features, which come from scratch
+// memory and are multiplied and rounded.
+type headResult struct {
+	exec.Result
+	features int
+	scaled   lanes.Rows
+	scale    vec.RowScale // of many rows, or nil
+}
+
+func newHeadResult(p exec.Result, features int) headResult {
+	h := headResult{Result: p, features: features, scaled: p.Rows(features)}
+	v := vec.Current()
+	if v == nil || v.Scores == nil || h.scaled.Staged {
+		return h
+	}
+	all := &v.RowScales
+	if h.scaled.NonTemporal {
+		all = &v.RowScalesNT
+	}
+	switch {
+	case p.DType == dtype.Float32:
+		h.scale = all.F32
+	case p.DType == dtype.Float16:
+		h.scale = all.F16
+	default:
+		h.scale = all.BF16
+	}
+	return h
+}
+
+// store writes rows of x, lead bytes apart, row i times by[i*step], to row first,
+// first+apart and so on. It may change x; s is scratch memory for numbers.
+func (h *headResult) store(r *exec.Run, first, apart int, x unsafe.Pointer, lead, rows int, by []float32, step int, s []float32) {
+	size, out := h.features*h.DType.Size(), h.In(r)
+	if size == 0 || rows == 0 {
+		return
+	}
+	if h.scale != nil {
+		h.scale(unsafe.Pointer(&out[first*size]), x, apart*size, lead, h.features, rows, unsafe.Pointer(&by[0]), 4*step)
+		return
+	}
+	for i := range rows {
+		row, to := floatsAt(unsafe.Add(x, i*lead), h.features), out[(first+i*apart)*size:][:size]
+		if !h.scaled.Staged {
+			h.scaled.ScaleRow(to, row, by[i*step], s)
+			continue
+		}
+		scaleRow(row, by[i*step])
+		lanes.FromF32(to, row, h.DType)
+	}
+}
+
+// storeAll is store with one factor for all rows.
+func (h *headResult) storeAll(r *exec.Run, first, apart int, x unsafe.Pointer, lead, rows int, by float32, s []float32) {
+	one := s[lanes.PassNumbers-1:][:1]
+	one[0] = by
+	h.store(r, first, apart, x, lead, rows, one, 0, s)
+}
+
+// clear makes a row 0.
+func (h *headResult) clear(r *exec.Run, row int) {
+	size := h.features * h.DType.Size()
+	clear(h.In(r)[row*size : (row+1)*size])
+}
+
+// prefetch has rows of the result fetched, unless they are written around the
+// caches.
+func (h *headResult) prefetch(r *exec.Run, a *prefetchList, batch, steps, heads, head, step, rows int) {
+	if !h.scaled.NonTemporal {
+		a.add(h.In(r), h.DType.Size(), batch, steps, heads, head, step, rows, h.features)
+	}
+}

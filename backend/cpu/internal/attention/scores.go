@@ -1,0 +1,188 @@
+package attention
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+)
+
+// scoreRows is rows of scores, lead bytes apart in scratch memory, of queries
+// from t on of a head: those of n keys from s on, of which the queries see none
+// before lo. Rows have room for whole vectors beyond all, which is where those end
+// that a product reads.
+type scoreRows struct {
+	x           unsafe.Pointer
+	lead        int
+	rows        int
+	lo, n, all  int
+	batch, head int
+	t, s        int
+}
+
+func (b *scoreRows) row(i int) []float32 { return floatsAt(unsafe.Add(b.x, i*b.lead), b.n) }
+
+// clear makes all weights 0.
+func (b *scoreRows) clear(pairs bool) {
+	for i := range b.rows {
+		if row := unsafe.Add(b.x, i*b.lead); pairs {
+			clear(unsafe.Slice((*uint16)(row), b.all))
+		} else {
+			clear(floatsAt(row, b.all))
+		}
+	}
+}
+
+// cut hides what comes before lo.
+func (b *scoreRows) cut() {
+	for i := range b.rows {
+		lanes.Fill(b.row(i)[:b.lo], float32(math.Inf(-1)))
+	}
+}
+
+// weigh is vec.Scores.Weigh, or WeighBF16 for pairs, of scores times scale. s is
+// scratch memory for numbers.
+func (b *scoreRows) weigh(pairs bool, scale float32, top, sum, s []float32) {
+	if v := vec.Current(); v != nil && v.Scores != nil {
+		f := v.Weigh
+		if pairs {
+			f = v.WeighBF16
+		}
+		s[0] = scale
+		f(b.x, b.lead, b.n, tiling.RoundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&sum[0]), unsafe.Pointer(&s[0]))
+		return
+	}
+	for i := range b.rows {
+		x := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+product.RowPad/4)
+		top[i] = max(top[i], maxRow(x[:b.n]))
+		sum[i] = float32(expRow(x[:b.n], scale, max(top[i], -math.MaxFloat32), 1, s))
+		clear(x[b.n:b.all])
+	}
+}
+
+// slopes is vec.Scores.Slopes, or SlopesBF16 for pairs, of scores times scale and
+// of dx, which lies like x, times by.
+func (b *scoreRows) slopes(dx unsafe.Pointer, pairs bool, scale, by float32, top, inverse, mean, s []float32) {
+	if v := vec.Current(); v != nil && v.Scores != nil {
+		f := v.Slopes
+		if pairs {
+			f = v.SlopesBF16
+		}
+		s[0], s[1] = scale, by
+		f(b.x, dx, b.lead, b.n, tiling.RoundUp(b.all, v.Lanes), b.rows, unsafe.Pointer(&top[0]), unsafe.Pointer(&inverse[0]), unsafe.Pointer(&mean[0]), unsafe.Pointer(&s[0]))
+		return
+	}
+	for i := range b.rows {
+		x, d := floatsAt(unsafe.Add(b.x, i*b.lead), b.all+product.RowPad/4), floatsAt(unsafe.Add(dx, i*b.lead), b.all)
+		expRow(x[:b.n], scale, top[i], inverse[i], s)
+		if by != 1 {
+			scaleRow(d[:b.n], by)
+		}
+		addRow(d[:b.n], -mean[i])
+		mulRow(d[:b.n], x)
+		clear(x[b.n:b.all])
+		clear(d[b.n:])
+	}
+}
+
+// choose puts v, which is repeated, where the flags of rows step bytes apart are
+// 0; of pairs it is 0.
+func (b *scoreRows) choose(flags []byte, step int, pairs bool, v []float32) {
+	if s := vec.Current(); s != nil && s.Scores != nil {
+		f := s.Choose
+		if pairs {
+			f = s.ChooseU16
+		}
+		f(b.x, unsafe.Pointer(&flags[0]), b.lead, step, b.n, b.rows, v[0])
+		return
+	}
+	for i := range b.rows {
+		whereRow(b.row(i), flags[i*step:], v)
+	}
+}
+
+// hide puts -∞ in place of the scores that the mask hides. Where it hides all
+// keys of a query, their slopes dx, which lie like scores, are 0; dx may be nil.
+func (k *attention) hide(r *exec.Run, b scoreRows, dx unsafe.Pointer) {
+	if k.Mask < 0 {
+		return
+	}
+	m := r.Values[k.mask]
+	at, step := b.batch*k.maskStep[0]+b.head*k.maskStep[1]+b.t*k.maskStep[2], k.maskStep[2]
+	if k.maskStep[3] != 0 {
+		b.choose(m[at+b.s:], step, false, hidden[:])
+		return
+	}
+	for i := range b.rows {
+		if m[at+i*step] != 0 {
+			continue
+		}
+		lanes.Fill(b.row(i), float32(math.Inf(-1)))
+		if dx != nil {
+			clear(floatsAt(unsafe.Add(dx, i*b.lead), b.n))
+		}
+	}
+}
+
+// sees reports whether query t sees a key. It is asked in the rare case that no
+// weight is above 0.
+func (k *attention) sees(r *exec.Run, batch, head, t int) bool {
+	lo, hi := k.Seen(k.attr, t)
+	if k.Mask < 0 {
+		return lo < hi
+	}
+	at := batch*k.maskStep[0] + head*k.maskStep[1] + t*k.maskStep[2]
+	for s := lo; s < hi; s++ {
+		if r.Values[k.mask][at+s*k.maskStep[3]] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// takeRows takes memory for what is made for rows of scores besides.
+func (k *attention) takeRows(l *tiling.Layout, rows int) {
+	k.atNumbers = l.Take(4 * lanes.PassNumbers)
+	if k.drop != nil {
+		k.atKeep = l.Take(rows*keepStep(k.blockKeys) + 2*randomPart)
+		k.atRandom = l.Take(4 * randomPart)
+	}
+}
+
+// numbers is scratch memory for the numbers of loops over rows.
+func (k *attention) numbers(w *exec.Worker) []float32 {
+	return lanes.ViewOf[float32](w.Scratch[k.atNumbers:], lanes.PassNumbers)
+}
+
+const randomPart = 512 // random numbers that are made together
+
+// keepStep is the bytes from a row of n flags to the next, which are made 256 at a
+// time and begin up to seven before the row.
+func keepStep(n int) int { return tiling.RoundUp(n+7, 256) + 64 }
+
+// kept is flags of the weights that dropout keeps, in rows step bytes apart: number
+// i of the draw decides on weight i of [B H T S], wherever blocks begin.
+func (k *attention) kept(r *exec.Run, w *exec.Worker, b scoreRows) (flags []byte, step int) {
+	flags, step = w.Scratch[k.atKeep:], keepStep(k.blockKeys)
+	d := elementwise.DrawOf(r.Values[k.state], k.drop.stream, k.drop.halves)
+	number := ((b.batch*k.Heads+b.head)*k.Queries+b.t)*k.Keys + b.s
+	rows, n := b.rows, b.n
+	if n == k.Keys { // one row goes on where the last ended
+		rows, n, step = 1, rows*n, n
+	}
+	const first = 64
+	for i := range rows {
+		from := (number + i*k.Keys) &^ 7 // a block of numbers begins there
+		before := number + i*k.Keys - from
+		out := flags[first-before+i*step:][:tiling.RoundUp(before+n, 256)]
+		for at := 0; at < len(out); at += randomPart {
+			k.drop.keep(out[at:min(len(out), at+randomPart)], lanes.ViewOf[float32](w.Scratch[k.atRandom:], randomPart), d, from+at)
+		}
+	}
+	return flags[first:], step
+}

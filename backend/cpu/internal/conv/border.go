@@ -1,0 +1,385 @@
+package conv
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// borderGEMM is implicitGEMM with kernels that go through runs: what a pixel
+// reads under all of the window is summed up in registers. A window that
+// reaches over the edge has fewer elements, so a phase is cut into regions:
+// boxes of pixels whose windows have the same elements within the source. A
+// kernel takes pixels of a region that follow each other along any axis, or
+// those at one place of several images, whichever fills tiles best.
+//
+// Kernels that do not stay in the first cache go slice by slice: a slice is
+// multiplied with all pixels of a chunk before the next is.
+type borderGEMM struct {
+	*implicitGEMM
+	cuts   []regionCuts // by phase
+	chunks []int        // of each
+	lead   int          // bytes from a row of accumulators to the next
+}
+
+// regionCuts is how a phase is cut.
+type regionCuts struct {
+	regions []borderRegion
+	slices  int
+	images  int // of a chunk
+	parts   int // of the panels of all groups, each a task
+	chunks  int
+	box     int // bytes of the copy of an image
+}
+
+// borderRegion is a box of pixels of a phase, and what they read in each slice.
+type borderRegion struct {
+	from, to [3]int
+	slices   []regionSlice
+}
+
+// regionSlice is the runs of a slice: places behind the first one, which lies
+// first bytes behind what the phase's first pixel has as its own, and in a panel
+// of kernels. The first slice that has any begins the sums.
+type regionSlice struct {
+	first  int
+	begins bool
+	runs   []int64
+}
+
+const (
+	sliceCells  = 256       // of a slice, at most: its kernels stay in the first cache
+	regionBytes = 768 << 10 // of what a chunk reads and writes, about: it stays in the second cache
+	lowTile     = 6         // rows of a tile that takes no less time than lower ones
+)
+
+// inRegions reports whether k is for borderGEMM: kernels take single pixels,
+// and there is an axis along which tiles are not low.
+func (k *implicitGEMM) inRegions() bool {
+	t := k.tiles
+	if t.Unit > 1 || t.RowRuns == nil || k.oneChannel() || k.depth%t.Step != 0 {
+		return false
+	}
+	dims := k.Out
+	if k.code == op.ConvInputGrad {
+		for axis := range dims {
+			dims[axis] = tiling.CeilDiv(k.In[axis], k.Stride[axis])
+		}
+	}
+	return max(dims[2], dims[1], k.Batch) >= min(shortRow, t.MR)
+}
+
+func newBorderGEMM(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
+	k := &borderGEMM{implicitGEMM: p}
+	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
+	k.weigh.implicitGEMM = p
+	k.direct = k.inResult(v)
+	k.eachPhase(k.phase)
+	box, most := 0, 0
+	for i := range k.phases {
+		p, c := &k.phases[i], &k.cuts[i]
+		box = max(box, c.box*c.images)
+		most = max(most, c.images*p.band*p.count[2])
+	}
+	units := 0
+	for i := range k.cuts {
+		units = max(units, tiling.CeilDiv(k.groups*k.panels, k.cuts[i].parts))
+	}
+	k.lead = 4 * min(k.dstAll, units*k.tiles.NR)
+	if !k.tiles.Masked { // the last panel is written as a whole
+		k.lead = 4 * tiling.RoundUp(units*k.tiles.NR, k.tiles.NR)
+	}
+	tile := 0
+	if !k.direct {
+		tile = most * k.lead
+	}
+	k.atTile = tiling.RoundUp(box, 64)
+	k.addEpilogue(b, v, k.atTile+tiling.RoundUp(tile, 64), k.dstAll)
+	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.dstAll, Out: k.dst, To: k.to, After: k.after}
+	b.ReserveShared(4 * k.groups * k.panels * k.allCells() * k.tiles.NR)
+	return k
+}
+
+// phase cuts a phase with the given elements of the window.
+func (k *borderGEMM) phase(p stridedPhase, taps [3][]tap) {
+	k.addRuns(&p, taps)
+	p.copied = k.element == k.stored && k.bytes != k.from.Size()
+	c := regionCuts{slices: tiling.CeilDiv(max(1, p.cells), sliceCells)}
+	k.cut(&p, &c)
+	k.phases = append(k.phases, p)
+
+	var pieces [3][]regionPiece
+	for axis := range 3 {
+		pieces[axis] = k.along(&p, axis, taps[axis])
+	}
+	for _, z := range pieces[0] {
+		for _, y := range pieces[1] {
+			for _, x := range pieces[2] {
+				c.regions = append(c.regions, k.region(&p, &c, taps, [3]regionPiece{z, y, x}))
+			}
+		}
+	}
+	k.cuts, k.chunks = append(k.cuts, c), append(k.chunks, c.chunks)
+}
+
+// cut chooses the chunks of a phase.
+func (k *borderGEMM) cut(p *stridedPhase, c *regionCuts) {
+	wanted := min(tiling.MinChunks, tiling.CeilDiv(k.macs(), product.ChunkMACs))
+	bytes := 4 * (p.span[0]*min(k.dims[1]*k.dims[2], p.count[1]*p.move[1]*p.count[2]*p.move[2])*k.srcAll + p.count[1]*p.count[2]*k.dstAll)
+	planes := k.Batch * p.count[0]
+	p.band = tiling.Even(p.count[1], max(1, p.count[1]*regionBytes/max(1, bytes)), 1)
+	p.band = min(p.band, tiling.CeilDiv(p.count[1], tiling.CeilDiv(wanted, max(1, planes))))
+	p.band = tiling.Even(p.count[1], max(1, p.band), 1)
+	p.bands = tiling.CeilDiv(p.count[1], p.band)
+	c.images = 1
+	if p.bands == 1 {
+		c.images = tiling.Even(k.Batch, max(1, min(regionBytes/max(1, bytes), max(k.tiles.MR, tiling.CeilDiv(k.Batch, 2*tiling.MinChunks)))), 1)
+	}
+	p.chunks = tiling.CeilDiv(k.Batch, c.images) * p.count[0] * p.bands
+	c.parts = min(k.groups*k.panels, tiling.CeilDiv(wanted, max(1, p.chunks)))
+	c.chunks = p.chunks * c.parts
+	if p.copied {
+		p.box = [3]int{p.span[0], (p.band-1)*p.move[1] + p.span[1], (p.count[2]-1)*p.move[2] + p.span[2]}
+		c.box = p.box[0] * p.box[1] * p.box[2] * k.srcAll * k.bytes
+	}
+}
+
+// region lists the runs of a box of pixels, which the phase has all pixels of in
+// their order in packed kernels. Those that go on where the last one ends are
+// one.
+func (k *borderGEMM) region(p *stridedPhase, c *regionCuts, taps [3][]tap, piece [3]regionPiece) borderRegion {
+	g := borderRegion{slices: make([]regionSlice, c.slices)}
+	for axis := range 3 {
+		g.from[axis], g.to[axis] = piece[axis].from, piece[axis].to
+	}
+	row, plane, pixel, low := k.steps(p)
+	size := 4 * k.tiles.NR // of a row of kernels
+	cells := k.depth / k.tiles.Step
+	for i := piece[0].lo; i < piece[0].hi; i++ {
+		for j := piece[1].lo; j < piece[1].hi; j++ {
+			for l := piece[2].lo; l < piece[2].hi; l++ {
+				cell := ((i*len(taps[1])+j)*len(taps[2]) + l) * cells
+				at := (taps[0][i].at-low[0])*plane + (taps[1][j].at-low[1])*row + (taps[2][l].at-low[2])*pixel
+				for end := cell + cells; cell < end; {
+					s := 0
+					for cell >= (s+1)*p.cells/c.slices {
+						s++
+					}
+					n := min(end, (s+1)*p.cells/c.slices) - cell
+					g.slices[s].add(at, cell*size, n, size)
+					cell, at = cell+n, at+4*n
+				}
+			}
+		}
+	}
+	for s := range g.slices {
+		if len(g.slices[s].runs) > 0 {
+			g.slices[s].begins = true
+			return g
+		}
+	}
+	g.slices[0].begins = true // with nothing
+	return g
+}
+
+// add adds a run of n cells.
+func (s *regionSlice) add(a, b, n, size int) {
+	l := len(s.runs)
+	if l == 0 {
+		s.first = a
+	}
+	a -= s.first
+	if l > 0 && s.runs[l-3]+4*s.runs[l-1] == int64(a) && s.runs[l-2]+s.runs[l-1]*int64(size) == int64(b) {
+		s.runs[l-1] += int64(n)
+		return
+	}
+	s.runs = append(s.runs, int64(a), int64(b), int64(n))
+}
+
+// steps is the bytes from a row, a plane and a pixel of what kernels read to the
+// next, and the first element there is.
+func (k *borderGEMM) steps(p *stridedPhase) (row, plane, pixel int, low [3]int) {
+	pixel = k.srcAll * k.bytes
+	if p.copied {
+		return p.box[2] * pixel, p.box[1] * p.box[2] * pixel, pixel, p.low
+	}
+	return k.dims[2] * pixel, k.dims[1] * k.dims[2] * pixel, pixel, low
+}
+
+func (k *borderGEMM) Run(r *exec.Run) {
+	r.Parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.WindowSize*k.perGroup*k.outs)
+	n := 0
+	for i := range k.cuts {
+		n += k.cuts[i].chunks
+	}
+	r.Parallel(k, n, k.macs()/16)
+}
+
+// regionBand is a band of some images: where kernels read and write, and the
+// bytes from one to the next along each axis, first of images.
+type regionBand struct {
+	band
+	images int
+	d      unsafe.Pointer // of the first column
+	read   [4]int
+	write  [4]int
+}
+
+func (k *borderGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	phase, i := chunkOf(k.chunks, i)
+	p, c := &k.phases[phase], &k.cuts[phase]
+	lo, hi := tiling.Cut(i%c.parts, c.parts, k.groups*k.panels)
+	i /= c.parts
+	y := i % p.bands * p.band
+	i /= p.bands
+	var b regionBand
+	b.image, b.z, b.y, b.rows = i/p.count[0]*c.images, i%p.count[0], y, min(p.band, p.count[1]-y)
+	b.images = min(c.images, k.Batch-b.image)
+	k.sources(r, w, p, c, &b)
+	first, col := k.pixelOf(p, b.image, b.z, b.y, 0), k.column(lo)
+	pixels := p.count[2]
+	image := k.pixelOf(p, 1, 0, 0, 0) - k.pixelOf(p, 0, 0, 0, 0)
+	down := p.step[1] * k.rowPixels()
+	if k.direct {
+		lead := 4 * k.dstAll
+		b.d = unsafe.Pointer(&r.Values[k.dst][first*lead+4*col])
+		b.write = [4]int{image * lead, 0, down * lead, p.step[2] * lead}
+	} else {
+		b.d = unsafe.Pointer(&w.Scratch[k.atTile])
+		b.write = [4]int{b.rows * pixels * k.lead, 0, pixels * k.lead, k.lead}
+	}
+	for unit := lo; unit < hi; unit++ {
+		k.panelOf(r, p, c, &b, unit, 4*(k.column(unit)-col))
+	}
+	if k.direct {
+		return
+	}
+	tile := product.Tile{Col: col, Cols: k.column(hi-1) + min(k.tiles.NR, k.lanes-(hi-1)%k.panels*k.tiles.NR) - col, Data: b.d, LD: k.lead}
+	if p.step == [3]int{1, 1, 1} && (b.images == 1 || b.rows*pixels == image) { // rows follow each other
+		tile.Row, tile.Rows = first, b.images*b.rows*pixels
+		k.store(r, w, tile)
+		return
+	}
+	tile.Rows, tile.Step = pixels, p.step[2]
+	for j := range b.images {
+		for y := range b.rows {
+			tile.Row = first + j*image + y*down
+			tile.Data = unsafe.Add(b.d, (j*b.rows+y)*pixels*k.lead)
+			k.store(r, w, tile)
+		}
+	}
+}
+
+// column is the column of the result that a unit begins at: a panel of a group.
+func (k *borderGEMM) column(unit int) int {
+	return unit/k.panels*k.lanes + unit%k.panels*k.tiles.NR
+}
+
+// sources finds what a band of some images reads, or copies it.
+func (k *borderGEMM) sources(r *exec.Run, w *exec.Worker, p *stridedPhase, c *regionCuts, b *regionBand) {
+	image := b.image
+	for j := range b.images {
+		b.image = image + j
+		if k.find(r, w.Scratch[j*c.box:], p, &b.band); !p.copied {
+			break
+		}
+	}
+	b.image = image
+	b.read = [4]int{k.dims[0] * b.plane, b.plane, p.move[1] * b.row, p.move[2] * b.pixel}
+	if p.copied {
+		b.data, b.read[0] = unsafe.Pointer(unsafe.SliceData(w.Scratch)), c.box
+	}
+}
+
+// panelOf computes the pixels of a band for a panel of a group, whose columns
+// begin that many bytes behind the first of the band.
+func (k *borderGEMM) panelOf(r *exec.Run, p *stridedPhase, c *regionCuts, b *regionBand, unit, col int) {
+	group, panel := unit/k.panels, unit%k.panels
+	weights := k.panel(r, p, group, panel)
+	cols := min(k.tiles.NR, k.lanes-panel*k.tiles.NR)
+	for s := range c.slices {
+		for i := range c.regions {
+			g := &c.regions[i]
+			lo, hi := max(g.from[1], b.y), min(g.to[1], b.y+b.rows)
+			part := &g.slices[s]
+			if b.z < g.from[0] || b.z >= g.to[0] || lo >= hi || len(part.runs) == 0 && !part.begins {
+				continue
+			}
+			n := [4]int{b.images, 1, hi - lo, g.to[2] - g.from[2]}
+			d := unsafe.Add(b.d, col+(lo-b.y)*b.write[2]+g.from[2]*b.write[3])
+			if len(part.runs) == 0 {
+				k.clear(b, n, d, cols)
+				continue
+			}
+			a := b.from(part.first + group*k.depth*k.bytes + (lo-b.y)*b.read[2] + g.from[2]*b.read[3])
+			k.box(b, part, n, a, weights, d, cols)
+		}
+	}
+}
+
+// clear clears pixels that no window covers.
+func (k *borderGEMM) clear(b *regionBand, n [4]int, d unsafe.Pointer, cols int) {
+	if !k.tiles.Masked {
+		cols = k.tiles.NR
+	}
+	for i := range n[0] {
+		for y := range n[2] {
+			for x := range n[3] {
+				clear(unsafe.Slice((*float32)(unsafe.Add(d, i*b.write[0]+y*b.write[2]+x*b.write[3])), cols))
+			}
+		}
+	}
+}
+
+// box computes a box of pixels, tiles of which go along one axis.
+func (k *borderGEMM) box(b *regionBand, part *regionSlice, n [4]int, a, weights, d unsafe.Pointer, cols int) {
+	t := k.tiles
+	kernels := t.RowRuns
+	if cols <= t.NarrowNR {
+		kernels = t.NarrowRowRuns
+	}
+	along := k.tileAxis(b, n)
+	lda, ldd := b.read[along], b.write[along]
+	heights := tiling.CeilDiv(n[along], t.MR)
+	length := n[along]
+	n[along] = 1
+	runs, mask := unsafe.Pointer(&part.runs[0]), uint(1)<<cols-1
+	for i := range n[0] {
+		for y := range n[2] {
+			for x := range n[3] {
+				ax := unsafe.Add(a, i*b.read[0]+y*b.read[2]+x*b.read[3])
+				dx := unsafe.Add(d, i*b.write[0]+y*b.write[2]+x*b.write[3])
+				for h := range heights {
+					lo, hi := tiling.Cut(h, heights, length)
+					dh := unsafe.Add(dx, lo*ldd)
+					s := dh
+					if part.begins {
+						s = nil
+					}
+					kernels[hi-lo](len(part.runs)/3, unsafe.Add(ax, lo*lda), lda, weights, 4*t.NR, s, ldd, dh, ldd, mask, runs)
+				}
+			}
+		}
+	}
+}
+
+// tileAxis is the axis along which tiles of a box take the least time. Rows that
+// share lines of the first cache take more.
+func (k *borderGEMM) tileAxis(b *regionBand, n [4]int) int {
+	best, least := 3, 0
+	for _, axis := range []int{3, 2, 0} {
+		heights := tiling.CeilDiv(n[axis], k.tiles.MR)
+		cost := n[0] * n[2] * n[3] / n[axis] * heights * (8*max(lowTile, tiling.CeilDiv(n[axis], heights)) + 12)
+		if b.read[axis]%product.Conflicts == 0 && n[axis] > 1 {
+			cost *= 2
+		}
+		if least == 0 || cost < least {
+			best, least = axis, cost
+		}
+	}
+	return best
+}

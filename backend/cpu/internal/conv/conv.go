@@ -1,0 +1,341 @@
+// Package conv has convolutions and their gradients by the input and by the kernels.
+//
+// [New] chooses the algorithm. Where to look:
+//
+//   - conv.go: the choice, what all algorithms share, and the direct one in Go;
+//     1×1 convolutions are products of matrices.
+//   - implicit.go, implicit_run.go: implicit GEMM, without a matrix of patches;
+//     border.go cuts the result into regions whose windows meet the border alike.
+//   - tiles.go, tiles_pack.go, tiles_split.go: implicit GEMM on tile registers (AMX).
+//   - winograd.go, winograd_direct.go, winograd_grad.go: Winograd's transforms.
+//   - depthwise.go, depthwise_vector.go, depthwise_window.go: one kernel per channel.
+//   - small_channel.go, small_channel_input.go, wgrad_small.go: few channels.
+//   - wgrad.go, wgrad_rows.go, wgrad_side.go, wgrad_tiles.go: the gradient by the kernels.
+package conv
+
+import (
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// convolution is what all kernels of a convolution and its gradients share.
+type convolution struct {
+	window.Geometry
+	code           op.Code
+	channels, outs int // of the input and of the result
+	groups         int
+	perGroup       int // input channels of a group
+	outsPerGroup   int
+	a, b, dst      int // positions of the operands and of the result
+	from, to       dtype.DType
+	after          *elementwise.Epilogue // or nil
+}
+
+func newConvolution(b *exec.Builder, v *ir.Value) convolution {
+	x, w, y := v.Args[0].Type.Shape, v.Args[1].Type.Shape, v.Type.Shape
+	switch v.Op {
+	case op.ConvInputGrad:
+		x, y = y, x
+	case op.ConvKernelGrad:
+		w, y = y, w
+	}
+	n := len(w) - 2
+	k := convolution{
+		Geometry: window.New(&v.Attr, x, w[:n], y), code: v.Op,
+		channels: x[n+1], outs: w[n+1], groups: max(v.Attr.Groups, 1), perGroup: w[n],
+		a: b.At(v.Args[0]), b: b.At(v.Args[1]), dst: b.At(v), from: v.Args[0].Type.DType, to: v.Type.DType,
+	}
+	k.outsPerGroup = k.outs / k.groups
+	if v.Attr.Body != nil {
+		k.to = v.Attr.DType // of what the body reads
+	}
+	return k
+}
+
+// addEpilogue makes what follows the convolution of v, if anything does. Its memory
+// comes behind scratch bytes; rows of the result that are stored at a time have
+// most elements at most.
+func (k *convolution) addEpilogue(b *exec.Builder, v *ir.Value, scratch, most int) {
+	b.ReserveScratch(scratch)
+	if k.after = elementwise.NewEpilogue(b, v, 2, v.Type.Shape[len(v.Type.Shape)-1]); k.after != nil {
+		k.after.Place(b, scratch, most)
+	}
+}
+
+// putRow stores elements of the result from element at on, or what follows.
+func putRow[T lanes.Real](k *convolution, r *exec.Run, w *exec.Worker, at int, x []T) {
+	size := k.to.Size()
+	if k.after == nil {
+		lanes.StoreReal(r.Values[k.dst][at*size:(at+len(x))*size], x, k.to)
+		return
+	}
+	product := k.after.Rows(w, len(x))
+	elementwise.PutProduct(k.after, product, x)
+	k.after.Apply(r, w, at, len(x), len(x), product)
+}
+
+// macs is the number of multiplications, roughly: padding counts.
+func (k *convolution) macs() int {
+	return k.Batch * k.OutSize * k.WindowSize * k.perGroup * k.outs
+}
+
+// directConv is a convolution, or a gradient of one, in portable Go: a loop
+// over what it says. Its result is cut into rows of pixels, or of a kernel's
+// elements, each summed up by one worker in a fixed order.
+type directConv[T lanes.Real] struct {
+	convolution
+	wideA, wideB wide[T]
+	work         func(k *directConv[T], a, b, acc []T, unit int)
+	units, width int // rows of the result, elements of each
+}
+
+func makeConv[T lanes.Real](b *exec.Builder, v *ir.Value, c convolution) exec.Kernel {
+	k := &directConv[T]{convolution: c}
+	k.wideA = wide[T]{pos: k.a, dtype: k.from, n: v.Args[0].Type.Shape.Size()}
+	k.wideB = wide[T]{pos: k.b, dtype: k.from, n: v.Args[1].Type.Shape.Size(), offset: k.wideA.bytes()}
+	b.ReserveShared(k.wideA.bytes() + k.wideB.bytes())
+	switch v.Op {
+	case op.Conv:
+		k.units, k.width, k.work = k.Batch*k.OutSize/k.Out[2], k.Out[2]*k.outs, forward[T]
+	case op.ConvInputGrad:
+		k.units, k.width, k.work = k.Batch*k.In[0]*k.In[1], k.In[2]*k.channels, inputGrad[T]
+	case op.ConvKernelGrad:
+		k.units, k.width, k.work = k.WindowSize*k.perGroup, k.outs, kernelGrad[T]
+	}
+	k.addEpilogue(b, v, k.width*lanes.SizeOf[T](), k.width)
+	return k
+}
+
+func (k *directConv[T]) Run(r *exec.Run) {
+	k.wideA.Run(r)
+	k.wideB.Run(r)
+	if k.width > 0 {
+		r.Parallel(k, k.units, k.macs())
+	}
+}
+
+func (k *directConv[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	acc := lanes.ViewOf[T](w.Scratch, k.width)
+	clear(acc)
+	k.work(k, k.wideA.view(r), k.wideB.view(r), acc, i)
+	putRow(&k.convolution, r, w, i*k.width, acc)
+}
+
+// forward is a row of pixels of the result.
+func forward[T lanes.Real](k *directConv[T], x, w, acc []T, row int) {
+	image, oz, oy := window.SplitRow(row, k.Out)
+	tap := 0
+	for kz := range k.Size[0] {
+		z, inZ := k.At(0, oz, kz)
+		for ky := range k.Size[1] {
+			y, inY := k.At(1, oy, ky)
+			for kx := range k.Size[2] {
+				kernels := w[tap*k.perGroup*k.outs:]
+				tap++
+				if !inZ || !inY {
+					continue
+				}
+				for ox := range k.Out[2] {
+					px, ok := k.At(2, ox, kx)
+					if !ok {
+						continue
+					}
+					pixel := x[(((image*k.In[0]+z)*k.In[1]+y)*k.In[2]+px)*k.channels:][:k.channels]
+					sums := acc[ox*k.outs:][:k.outs]
+					for g := range k.groups {
+						o := g * k.outsPerGroup
+						addScaled(sums[o:o+k.outsPerGroup], pixel[g*k.perGroup:][:k.perGroup], kernels[o:], 1, k.outs)
+					}
+				}
+			}
+		}
+	}
+}
+
+// inputGrad is a row of pixels of the input's gradient.
+func inputGrad[T lanes.Real](k *directConv[T], g, w, acc []T, row int) {
+	image, z, y := window.SplitRow(row, k.In)
+	tap := 0
+	for kz := range k.Size[0] {
+		oz, inZ := k.Window(0, z, kz)
+		for ky := range k.Size[1] {
+			oy, inY := k.Window(1, y, ky)
+			for kx := range k.Size[2] {
+				kernels := w[tap*k.perGroup*k.outs:]
+				tap++
+				if !inZ || !inY {
+					continue
+				}
+				for x := range k.In[2] {
+					ox, ok := k.Window(2, x, kx)
+					if !ok {
+						continue
+					}
+					pixel := g[(((image*k.Out[0]+oz)*k.Out[1]+oy)*k.Out[2]+ox)*k.outs:][:k.outs]
+					sums := acc[x*k.channels:][:k.channels]
+					for c := range sums {
+						o := c / k.perGroup * k.outsPerGroup
+						sums[c] += dot(pixel[o:o+k.outsPerGroup], kernels[c%k.perGroup*k.outs+o:])
+					}
+				}
+			}
+		}
+	}
+}
+
+// kernelGrad is the gradient of all weights that read one channel of a group
+// under one element of the window.
+func kernelGrad[T lanes.Real](k *directConv[T], x, g, acc []T, unit int) {
+	c, tap := unit%k.perGroup, unit/k.perGroup
+	kz, ky, kx := tap/(k.Size[1]*k.Size[2]), tap/k.Size[2]%k.Size[1], tap%k.Size[2]
+	lo, hi, first := k.Under(kx)
+	if lo == hi {
+		return
+	}
+	for row := range k.Batch * k.Out[0] * k.Out[1] {
+		image, oz, oy := window.SplitRow(row, k.Out)
+		z, inZ := k.At(0, oz, kz)
+		y, inY := k.At(1, oy, ky)
+		if !inZ || !inY {
+			continue
+		}
+		pixels := x[(((image*k.In[0]+z)*k.In[1]+y)*k.In[2]+first)*k.channels:]
+		grads := g[(row*k.Out[2]+lo)*k.outs:]
+		step := k.Stride[2] * k.channels
+		for group := range k.groups {
+			o := group * k.outsPerGroup
+			from := pixels[group*k.perGroup+c:][:(hi-lo-1)*step+1]
+			addScaled(acc[o:o+k.outsPerGroup], from, grads[o:], step, k.outs)
+		}
+	}
+}
+
+// addScaled adds Σ x[i·step]·row i to acc, for rows that are ld apart. Four rows
+// at a time halve the loads and stores of acc.
+func addScaled[T lanes.Real](acc, x, rows []T, step, ld int) {
+	n := len(acc)
+	i, at := 0, 0
+	for ; i+3*step < len(x); i, at = i+4*step, at+4*ld {
+		x0, x1, x2, x3 := x[i], x[i+step], x[i+2*step], x[i+3*step]
+		r0, r1, r2, r3 := rows[at:][:n], rows[at+ld:][:n], rows[at+2*ld:][:n], rows[at+3*ld:][:n]
+		for j := range acc {
+			acc[j] += x0*r0[j] + x1*r1[j] + (x2*r2[j] + x3*r3[j])
+		}
+	}
+	for ; i < len(x); i, at = i+step, at+ld {
+		x0, r0 := x[i], rows[at:][:n]
+		for j := range acc {
+			acc[j] += x0 * r0[j]
+		}
+	}
+}
+
+// dot is Σ a·b over the elements of a.
+func dot[T lanes.Real](a, b []T) T {
+	var s0, s1, s2, s3 T
+	b = b[:len(a)]
+	for len(a) >= 4 && len(b) >= 4 {
+		s0 += a[0] * b[0]
+		s1 += a[1] * b[1]
+		s2 += a[2] * b[2]
+		s3 += a[3] * b[3]
+		a, b = a[4:], b[4:]
+	}
+	for i := range a {
+		s0 += a[i] * b[i]
+	}
+	return s0 + s1 + (s2 + s3)
+}
+
+// wide is an operand as elements of type T: itself, or converted in the shared
+// memory from offset on.
+type wide[T lanes.Real] struct {
+	pos, n, offset int
+	dtype          dtype.DType
+}
+
+func (w *wide[T]) bytes() int {
+	if w.dtype.Size() == lanes.SizeOf[T]() {
+		return 0
+	}
+	return tiling.RoundUp(w.n*lanes.SizeOf[T](), 64)
+}
+
+func (w *wide[T]) Run(r *exec.Run) {
+	if w.bytes() > 0 {
+		r.Parallel(w, tiling.CeilDiv(w.n, tiling.Grain), w.n)
+	}
+}
+
+func (w *wide[T]) Chunk(r *exec.Run, _ *exec.Worker, i int) {
+	lo, hi := i*tiling.Grain, min(w.n, (i+1)*tiling.Grain)
+	size := w.dtype.Size()
+	lanes.RealView(r.Values[w.pos][lo*size:hi*size], w.dtype, w.view(r)[lo:hi])
+}
+
+func (w *wide[T]) view(r *exec.Run) []T {
+	if w.bytes() == 0 {
+		return lanes.ViewOf[T](r.Values[w.pos], w.n)
+	}
+	return lanes.ViewOf[T](r.Shared[w.offset:], w.n)
+}
+
+// New chooses the kernel of a convolution or of one of its gradients.
+func New(b *exec.Builder, v *ir.Value) exec.Kernel {
+	k := newConvolution(b, v)
+	set := gemm.Current()
+	switch {
+	case k.macs() == 0:
+	case k.plainProduct(v) && !(v.Op == op.ConvKernelGrad && k.WindowSize == 1 && k.from != dtype.Float64 && set != nil && k.inRuns(set)):
+		return newPlainProduct(b, v, &k)
+	case k.depthwise() && k.from != dtype.Float64 && set != nil && set.Depthwise != nil:
+		return newDepthwiseVector(b, v, k, set)
+	case k.depthwise() && k.from == dtype.Float64:
+		return newDepthwise(b, v, k, lanes.F64Table)
+	case k.depthwise():
+		return newDepthwise(b, v, k, lanes.OfF32())
+	case k.from == dtype.Float64, set == nil, k.perGroup == 1 && k.groups > 1:
+	case v.Op == op.ConvKernelGrad:
+		return newWgrad(b, v, k, set)
+	default:
+		return newImplicitGEMM(b, v, k, set)
+	}
+	if k.from == dtype.Float64 {
+		return makeConv[float64](b, v, k)
+	}
+	return makeConv[float32](b, v, k)
+}
+
+// plainProduct reports whether the convolution is a product of matrices: of
+// all pixels, or of all images if the window is as large as they are.
+func (k *convolution) plainProduct(v *ir.Value) bool {
+	if k.groups != 1 || k.Low != [3]int{} {
+		return false
+	}
+	point := k.WindowSize == 1 && k.In == k.Out
+	return point || k.Size == k.In && k.OutSize == 1 && v.Attr.Body == nil
+}
+
+// newPlainProduct is the product of matrices that the convolution k is.
+func newPlainProduct(b *exec.Builder, v *ir.Value, k *convolution) exec.Kernel {
+	u := b.Alias(v)
+	u.Op = op.MatMul
+	u.Attr = op.Attr{DType: v.Attr.DType, Body: v.Attr.Body, TransA: v.Op == op.ConvKernelGrad, TransB: v.Op == op.ConvInputGrad}
+	if k.WindowSize == 1 && v.Op != op.ConvKernelGrad {
+		return product.New(b, u) // the one element of the window broadcasts
+	}
+	rows, depth := k.Batch*k.OutSize, k.WindowSize*k.channels
+	x, w, y := op.Shape{rows, depth}, op.Shape{depth, k.outs}, op.Shape{rows, k.outs}
+	shapes := map[op.Code][3]op.Shape{op.Conv: {x, w, y}, op.ConvInputGrad: {y, w, x}, op.ConvKernelGrad: {x, y, w}}[v.Op]
+	u.Args = append([]*ir.Value{b.Alias(v.Args[0]), b.Alias(v.Args[1])}, v.Args[2:]...)
+	u.Args[0].Type.Shape, u.Args[1].Type.Shape, u.Type.Shape = shapes[0], shapes[1], shapes[2]
+	return product.New(b, u)
+}

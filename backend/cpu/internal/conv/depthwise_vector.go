@@ -1,0 +1,163 @@
+package conv
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// depthwiseVector is a convolution with one kernel for each channel, or a gradient
+// of one, in loops over channels that keep sums in registers for all of the
+// window. Unless it is float32, a band of the source is copied first.
+//
+// For the gradient by the kernels, bands are dealt out by their number to a
+// fixed number of sums, which are added up in order at the end.
+type depthwiseVector struct {
+	windowRegions
+	add     addPartials
+	sums    int
+	grad    bool // by the kernels
+	atGrads int  // in scratch memory
+}
+
+// addPartials is the task that adds up the sums of an element of the window.
+type addPartials struct{ *depthwiseVector }
+
+func newDepthwiseVector(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
+	k := &depthwiseVector{grad: c.code == op.ConvKernelGrad}
+	p := &implicitGEMM{
+		convolution: c, set: set, tiles: set.F32, source: c.a, own: true, bytes: 4,
+		dims: c.In, depth: 1, lanes: 1, srcAll: c.channels, dstAll: c.channels,
+	}
+	k.implicitGEMM = p
+	switch c.code {
+	case op.ConvInputGrad:
+		p.dims = c.Out
+	case op.ConvKernelGrad:
+		p.code = op.Conv // of which the gradient goes over the same bands
+	}
+	p.stored = gemm.ElementOf[k.from]
+	p.element = p.stored
+	k.padded = 4 * tiling.RoundUp(k.channels, window.VectorChannels)
+	k.cutAll()
+	k.add.depthwiseVector = k
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil && !k.grad
+	k.lead = 4 * k.channels
+	box, tile, chunks := 0, 0, 0
+	for i := range p.phases {
+		q := &p.phases[i]
+		chunks += q.chunks
+		if q.copied {
+			box = max(box, q.box[0]*q.box[1]*q.box[2]*4*k.channels)
+		}
+		if !k.direct && !k.grad {
+			tile = max(tile, k.groupOf(q)*q.count[2]*k.lead)
+		}
+	}
+	// Loops read whole vectors of channels.
+	k.atTile = tiling.RoundUp(box+4*window.VectorChannels, 64)
+	k.atGrads = k.atTile
+	most := max(tile, 4*k.Out[2]*k.channels)
+	k.sums = 1
+	if k.grad {
+		k.sums = max(1, min(mostSums, chunks))
+	}
+	b.ReserveShared(k.sums * k.WindowSize * k.padded)
+	k.addEpilogue(b, v, k.atTile+tiling.RoundUp(most, 64), k.channels)
+	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.dstAll, Out: k.dst, To: k.to, After: k.after}
+	return k
+}
+
+func (k *depthwiseVector) Run(r *exec.Run) {
+	chunks := 0
+	for i := range k.phases {
+		chunks += k.phases[i].chunks
+	}
+	if k.grad {
+		r.Parallel(k, k.sums, k.macs()/4)
+		r.Parallel(&k.add, k.WindowSize, k.sums*k.WindowSize*k.channels)
+		return
+	}
+	k.widen.Run(r)
+	r.Parallel(k, chunks, k.macs()/4)
+}
+
+func (k *depthwiseVector) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	if k.grad {
+		clear(r.Shared[i*k.WindowSize*k.padded:][:k.WindowSize*k.padded])
+		for j, end := tiling.Cut(i, k.sums, k.phases[0].chunks); j < end; j++ {
+			k.addBand(r, w, i, j)
+		}
+		return
+	}
+	phase := 0
+	for i >= k.phases[phase].chunks {
+		i -= k.phases[phase].chunks
+		phase++
+	}
+	p := &k.phases[phase]
+	b := k.bandOf(r, w, p, i)
+	lead, row, group := p.step[2]*k.lead, p.step[1]*k.rowPixels()*k.lead, b.rows
+	d := unsafe.Pointer(&w.Scratch[k.atTile])
+	if k.direct {
+		d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*k.lead])
+	} else {
+		lead, row, group = k.lead, p.count[2]*k.lead, k.groupOf(p)
+	}
+	k.eachRow(r, w, p, &b, func(y int) {
+		k.eachRegion(phase, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
+			to := unsafe.Add(d, y%group*row+from*lead)
+			for c := 0; c < k.channels; c += window.VectorChannels {
+				mask := uint(1)<<min(window.VectorChannels, k.channels-c) - 1
+				k.set.Depthwise(n, len(places)/2, unsafe.Pointer(unsafe.SliceData(places)), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
+					unsafe.Pointer(&r.Shared[4*c]), 0, unsafe.Add(to, 4*c), lead, mask)
+			}
+		})
+		if rows := y%group + 1; !k.direct && (rows == group || y == b.rows-1) {
+			k.putBand(r, w, p, &band{image: b.image, z: b.z, y: b.y + y + 1 - rows, rows: rows}, d)
+		}
+	})
+}
+
+// groupOf is the rows of a phase that are stored together: while they are in the
+// first cache.
+func (k *depthwiseVector) groupOf(p *stridedPhase) int {
+	return max(1, min(p.band, laneBytes/(p.count[2]*k.lead)))
+}
+
+// addBand adds to sum s the products of a band with the result's gradient.
+func (k *depthwiseVector) addBand(r *exec.Run, w *exec.Worker, s, i int) {
+	p := &k.phases[0]
+	b := k.bandOf(r, w, p, i)
+	size := k.from.Size()
+	n := k.Out[2] * k.channels
+	k.eachRow(r, w, p, &b, func(y int) {
+		from := k.pixelOf(p, b.image, b.z, b.y+y, 0) * k.channels * size
+		grads := lanes.RealView(r.Values[k.b][from:from+n*size], k.from, lanes.ViewOf[float32](w.Scratch[k.atGrads:], n))
+		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
+			for c := 0; c < k.channels && len(places) > 0; c += window.VectorChannels {
+				mask := uint(1)<<min(window.VectorChannels, k.channels-c) - 1
+				k.set.DepthwiseGrad(n, len(places)/2, unsafe.Pointer(&places[0]), unsafe.Add(x, 4*c), p.move[2]*b.pixel,
+					unsafe.Pointer(&grads[from*k.channels+c]), 4*k.channels, unsafe.Pointer(&r.Shared[s*k.WindowSize*k.padded+4*c]), 0, mask)
+			}
+		})
+	})
+}
+
+func (k *addPartials) Chunk(r *exec.Run, w *exec.Worker, tap int) {
+	total := lanes.ViewOf[float32](r.Shared[tap*k.padded:], k.channels)
+	for s := 1; s < k.sums; s++ {
+		for i, x := range lanes.ViewOf[float32](r.Shared[(s*k.WindowSize+tap)*k.padded:], k.channels) {
+			total[i] += x
+		}
+	}
+	putRow(&k.convolution, r, w, tap*k.channels, total)
+}

@@ -1,0 +1,402 @@
+package conv
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// Run packs the kernels and computes the phases.
+func (k *implicitGEMM) Run(r *exec.Run) {
+	r.Parallel(&k.weigh, len(k.phases)*k.groups*k.panels, k.WindowSize*k.perGroup*k.outs)
+	n := 0
+	for i := range k.phases {
+		n += k.phases[i].chunks
+	}
+	r.Parallel(k, n, k.macs()/16)
+}
+
+// packWeights is the task that packs a panel of kernels of a phase and group:
+// NR channels of the result, under all elements of the window that the phase
+// uses.
+type packWeights struct{ *implicitGEMM }
+
+// panel is where a panel of a phase begins in the shared memory.
+func (k *implicitGEMM) panel(r *exec.Run, p *stridedPhase, group, panel int) unsafe.Pointer {
+	if p.cells == 0 { // it would begin behind the end
+		return nil
+	}
+	at := 4 * k.tiles.NR * ((group*k.panels+panel)*k.allCells() + p.weights)
+	return unsafe.Pointer(&r.Shared[at])
+}
+
+func (k *packWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
+	p := &k.phases[i/(k.groups*k.panels)]
+	group, panel := i/k.panels%k.groups, i%k.panels
+	nr := k.tiles.NR
+	first := panel * nr
+	cols := min(nr, k.lanes-first)
+	dst := k.panel(r, p, group, panel)
+	src := unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
+	size := k.from.Size()
+	for i := range p.runs {
+		run := &p.runs[i]
+		if run.n == 0 {
+			continue
+		}
+		if k.code == op.Conv {
+			// Elements of the window that make a run follow each other.
+			at := run.tap*k.perGroup*k.outs + group*k.outsPerGroup + first
+			k.set.Lanes[k.element](unsafe.Add(dst, 4*nr*run.offset), 4*nr, unsafe.Add(src, at*size), k.outs*size, run.n, 1<<cols-1, 1<<nr-1)
+			continue
+		}
+		cell := run.offset
+		tap, from := run.tap, 0
+		for left := run.n; left > 0; {
+			n := min(left, k.depth-from)
+			at := (tap*k.perGroup+first)*k.outs + group*k.outsPerGroup + from
+			for j := 0; j < nr; j += 16 {
+				load, store := max(0, min(16, cols-j)), min(16, nr-j)
+				lane := at + min(j, cols-1)*k.outs
+				k.set.Transpose[k.element](unsafe.Add(dst, 4*(nr*cell+j)), 4*nr, unsafe.Add(src, lane*size), k.outs*size, n, 1<<load-1, 1<<store-1)
+			}
+			cell += tiling.CeilDiv(n, k.tiles.Step)
+			tap, from, left = tap+k.tapStep(), 0, left-n
+		}
+	}
+	last := &p.runs[len(p.runs)-1]
+	used := last.offset + last.cells
+	clear(unsafe.Slice((*float32)(unsafe.Add(dst, 4*nr*used)), nr*(p.cells-used)))
+}
+
+func (k *implicitGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	p := &k.phases[0]
+	for j := range k.phases {
+		p = &k.phases[j]
+		if i < p.chunks {
+			break
+		}
+		i -= p.chunks
+	}
+	if p.mode == gathered {
+		k.patches(r, w, p, i)
+		return
+	}
+	y0 := i % p.bands * p.band
+	i /= p.bands
+	b := band{image: i / p.count[0], z: i % p.count[0], y: y0, rows: min(p.band, p.count[1]-y0)}
+	k.find(r, w.Scratch, p, &b)
+	for group := range k.groups {
+		k.rows(r, w, p, &b, group)
+	}
+}
+
+// band is some rows of pixels of a phase, and the source of what they read:
+// the element that run offsets count from, the distance of rows, planes and
+// pixels in bytes. No pointer is made of a place outside the source: the
+// garbage collector stops the program at one.
+type band struct {
+	image, z, y, rows int
+	data              unsafe.Pointer
+	start             int // from data, in bytes; outside of it where the first pixel reads padding
+	row, plane, pixel int
+	low               [3]int // of offsets, at base
+}
+
+// from is the place n bytes from the start.
+func (b *band) from(n int) unsafe.Pointer { return unsafe.Add(b.data, b.start+n) }
+
+// find finds the source of a band, or copies it.
+func (k *implicitGEMM) find(r *exec.Run, scratch []byte, p *stridedPhase, b *band) {
+	k.locate(r, scratch, p, b)
+	k.copyRows(r, scratch, p, b, 0, p.reads(b.rows))
+}
+
+// reads is the rows of the source that some rows of the result read.
+func (p *stridedPhase) reads(rows int) int { return (rows-1)*p.move[1] + p.span[1] }
+
+// locate finds the source of a band, or where it is to be copied.
+func (k *implicitGEMM) locate(r *exec.Run, scratch []byte, p *stridedPhase, b *band) {
+	data := r.Values[k.source]
+	b.pixel = k.srcAll * k.bytes
+	if !p.copied {
+		b.row = k.dims[2] * b.pixel
+		b.plane = k.dims[1] * b.row
+		b.data = unsafe.Pointer(unsafe.SliceData(data))
+		b.start = (b.image*k.dims[0]+b.z*p.move[0])*b.plane + b.y*p.move[1]*b.row
+		return
+	}
+	b.low = p.low
+	b.row = p.box[2] * b.pixel
+	b.plane = p.box[1] * b.row
+	b.data = unsafe.Pointer(unsafe.SliceData(scratch))
+}
+
+// copyRows copies what a band reads of the source, from one row to before
+// another, if it is to be copied.
+func (k *implicitGEMM) copyRows(r *exec.Run, scratch []byte, p *stridedPhase, b *band, from, to int) {
+	if !p.copied {
+		return
+	}
+	data, size := r.Values[k.source], k.from.Size()
+	x := p.low[2]
+	left := min(max(0, -x), p.box[2])
+	cols := max(0, min(p.box[2], k.dims[2]-x)-left)
+	for i := range p.box[0] {
+		sz := b.z*p.move[0] + p.low[0] + i
+		for j := from; j < to; j++ {
+			sy := b.y*p.move[1] + p.low[1] + j
+			row := scratch[i*b.plane+j*b.row:][:b.row]
+			if sz < 0 || sz >= k.dims[0] || sy < 0 || sy >= k.dims[1] || cols == 0 {
+				clear(row)
+				continue
+			}
+			clear(row[:left*b.pixel])
+			from := (((b.image*k.dims[0]+sz)*k.dims[1]+sy)*k.dims[2] + x + left) * k.srcAll * size
+			k.bring(row[left*b.pixel:], data[from:], cols*k.srcAll)
+			clear(row[(left+cols)*b.pixel:])
+		}
+	}
+}
+
+// bring copies n elements of the source as kernels read them.
+func (k *implicitGEMM) bring(dst, src []byte, n int) {
+	if k.element == k.stored && k.element != gemm.F32 {
+		k.set.Widen[k.stored](unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), n)
+		return
+	}
+	copy(dst[:n*k.bytes], src[:n*k.bytes])
+}
+
+// rows computes a group's channels of a band.
+func (k *implicitGEMM) rows(r *exec.Run, w *exec.Worker, p *stridedPhase, b *band, group int) {
+	t := k.tiles
+	var d unsafe.Pointer
+	lead, row := 4*p.step[2]*k.dstAll, 4*p.step[1]*k.rowPixels()*k.dstAll
+	if k.inPlace(p) {
+		d = unsafe.Pointer(&r.Values[k.dst][4*(k.pixelOf(p, b.image, b.z, b.y, 0)*k.dstAll+group*k.lanes)])
+	} else {
+		d, lead, row = unsafe.Pointer(&w.Scratch[k.atTile]), k.lead, p.count[2]*k.lead
+	}
+	for panel := range k.panels {
+		k.lanesOf(w, p, b, k.panel(r, p, group, panel), unsafe.Add(d, 4*panel*t.NR), lead, row, min(t.NR, k.lanes-panel*t.NR))
+	}
+	if k.inPlace(p) {
+		return
+	}
+	tile := product.Tile{Col: group * k.lanes, Cols: k.lanes, Data: d, LD: lead}
+	if p.step == [3]int{1, 1, 1} { // rows follow each other
+		tile.Row, tile.Rows = k.pixelOf(p, b.image, b.z, b.y, 0), b.rows*p.count[2]
+		k.store(r, w, tile)
+		return
+	}
+	tile.Rows, tile.Step = p.count[2], p.step[2]
+	for y := range b.rows {
+		tile.Row = k.pixelOf(p, b.image, b.z, b.y+y, 0)
+		tile.Data = unsafe.Add(d, y*p.count[2]*lead)
+		k.store(r, w, tile)
+	}
+}
+
+// rowPixels is the pixels of a row of the result.
+func (k *implicitGEMM) rowPixels() int {
+	if k.code == op.Conv {
+		return k.Out[2]
+	}
+	return k.In[2]
+}
+
+// pixelOf is the pixel of the result that is pixel z, y, x of a phase.
+func (k *implicitGEMM) pixelOf(p *stridedPhase, image, z, y, x int) int {
+	dims := k.Out
+	if k.code != op.Conv {
+		dims = k.In
+	}
+	z, y, x = p.first[0]+z*p.step[0], p.first[1]+y*p.step[1], p.first[2]+x*p.step[2]
+	return ((image*dims[0]+z)*dims[1]+y)*dims[2] + x
+}
+
+// laneBlock is the distance of rows of packed lanes, in pixels.
+const laneBlock = 32
+
+// lanesOf computes a panel of a band whose source has one channel: runs are
+// packed with pixels as lanes, so that one call adds up all of them.
+func (k *implicitGEMM) lanesOf(w *exec.Worker, p *stridedPhase, b *band, weights, d unsafe.Pointer, lead, row, cols int) {
+	t := k.tiles
+	element := k.element
+	if p.copied && element != gemm.Pairs {
+		element = gemm.F32
+	}
+	kernels := t.Inner
+	if cols <= t.NarrowNR {
+		kernels = t.NarrowInner
+	}
+	mask := uint(1)<<cols - 1
+	a := unsafe.Pointer(unsafe.SliceData(w.Scratch[k.atA:]))
+	blocks := tiling.CeilDiv(p.count[2], min(laneBlock, 2*t.MR))
+	for y := range b.rows {
+		for i := range blocks {
+			x, end := tiling.Cut(i, blocks, p.count[2])
+			for j := range p.runs {
+				run := &p.runs[j]
+				from := (run.at[0]-b.low[0])*b.plane + (run.at[1]-b.low[1]+y*p.move[1])*b.row + (run.at[2]-b.low[2]+x)*b.pixel
+				lanes := uint(1)<<(end-x) - 1
+				k.set.Lanes[element](unsafe.Add(a, 4*laneBlock*run.offset), 4*laneBlock, b.from(from), b.pixel, run.n, lanes, lanes)
+			}
+			heights := tiling.CeilDiv(end-x, t.MR)
+			for h := range heights {
+				lo, hi := tiling.Cut(h, heights, end-x)
+				kernels[hi-lo](p.cells, unsafe.Add(a, 4*lo), 4*laneBlock, weights, 4*t.NR, nil, 0, unsafe.Add(d, y*row+(x+lo)*lead), lead, mask)
+			}
+		}
+	}
+}
+
+// patches computes a chunk of pixels whose patches are gathered.
+func (k *implicitGEMM) patches(r *exec.Run, w *exec.Worker, p *stridedPhase, i int) {
+	t := k.tiles
+	first := i * p.band
+	n := min(p.band, k.Batch*p.count[0]*p.count[1]*p.count[2]-first)
+	lda := 4*p.cells + product.RowPad
+	units := tiling.CeilDiv(n, t.Unit)
+	heights := tiling.CeilDiv(units*t.Unit, t.MR)
+	direct := k.inPlace(p)
+	if t.Begin != nil {
+		runtime.LockOSThread()
+		t.Begin()
+		defer func() {
+			t.End()
+			runtime.UnlockOSThread()
+		}()
+	}
+	for group := range k.groups {
+		for j := range n {
+			row, x := (first+j)/p.count[2], (first+j)%p.count[2]
+			image, z, y := window.SplitRow(row, p.count)
+			k.gather(r, p, w.Scratch[k.atA+j*lda:][:4*p.cells], image, [3]int{z * p.move[0], y * p.move[1], x * p.move[2]}, group)
+		}
+		d, lead := unsafe.Pointer(nil), k.lead
+		if direct {
+			d, lead = unsafe.Pointer(&r.Values[k.dst][4*(first*k.dstAll+group*k.lanes)]), 4*k.dstAll
+		} else {
+			d = unsafe.Pointer(&w.Scratch[k.atTile])
+		}
+		for panel := range k.panels {
+			cols := min(t.NR, k.lanes-panel*t.NR)
+			kernels := t.Rows
+			if cols <= t.NarrowNR {
+				kernels = t.NarrowRows
+			}
+			weights := k.panel(r, p, group, panel)
+			for at := 0; at == 0 || at < p.cells; at += product.MostDepth {
+				for h := range heights {
+					lo, hi := tiling.Cut(h, heights, units)
+					lo, hi = lo*t.Unit, hi*t.Unit
+					dh := unsafe.Add(d, lo*lead+4*panel*t.NR)
+					s := dh
+					if at == 0 {
+						s = nil
+					}
+					a := unsafe.Pointer(unsafe.SliceData(w.Scratch[k.atA:]))
+					kernels[hi-lo](min(product.MostDepth, p.cells-at), unsafe.Add(a, lo*lda+4*at), lda,
+						unsafe.Add(weights, 4*t.NR*at), 4*t.NR, s, lead, dh, lead, 1<<cols-1)
+				}
+			}
+		}
+		if direct {
+			continue
+		}
+		tile := product.Tile{Col: group * k.lanes, Cols: k.lanes, LD: lead}
+		if p.step == [3]int{1, 1, 1} {
+			tile.Row, tile.Rows, tile.Data = first, n, d
+			k.store(r, w, tile)
+			continue
+		}
+		for j := range n {
+			image, z, y := window.SplitRow((first+j)/p.count[2], p.count)
+			tile.Row, tile.Rows, tile.Data = k.pixelOf(p, image, z, y, (first+j)%p.count[2]), 1, unsafe.Add(d, j*lead)
+			k.store(r, w, tile)
+		}
+	}
+}
+
+// gather copies what a pixel reads, from position at on, run by run, with
+// zeros for what is outside.
+func (k *implicitGEMM) gather(r *exec.Run, p *stridedPhase, dst []byte, image int, at [3]int, group int) {
+	data := r.Values[k.source]
+	size := k.from.Size()
+	last := &p.runs[len(p.runs)-1]
+	clear(dst[4*(last.offset+last.cells):])
+	for i := range p.runs {
+		run := &p.runs[i]
+		to := dst[4*run.offset:][:4*run.cells]
+		z, y := at[0]+run.at[0], at[1]+run.at[1]
+		if z < 0 || z >= k.dims[0] || y < 0 || y >= k.dims[1] {
+			clear(to)
+			continue
+		}
+		x, from := at[2]+run.at[2], 0
+		if run.n > 0 && k.groups == 1 && x >= 0 && x*k.depth+from+run.n <= k.dims[2]*k.depth {
+			pixel := ((image*k.dims[0]+z)*k.dims[1]+y)*k.dims[2] + x
+			k.bring(to, data[(pixel*k.srcAll+from)*size:], run.n)
+			continue
+		}
+		for left := run.n; left > 0; {
+			n := min(left, k.depth-from)
+			if x >= 0 && x < k.dims[2] {
+				pixel := ((image*k.dims[0]+z)*k.dims[1]+y)*k.dims[2] + x
+				k.bring(to, data[(pixel*k.srcAll+group*k.depth+from)*size:], n)
+			} else {
+				clear(to[:n*k.bytes])
+			}
+			to = to[n*k.bytes:]
+			x, from, left = x+1, 0, left-n
+		}
+	}
+}
+
+// store takes a tile of accumulators.
+func (k *implicitGEMM) store(r *exec.Run, w *exec.Worker, t product.Tile) {
+	follows := t.Cols == k.dstAll && t.LD == 4*t.Cols && t.Step <= 1 // rows follow each other, there as here
+	narrow := k.narrow()
+	switch {
+	case k.after != nil:
+		k.result.StoreEpilogue(r, w, t)
+		return
+	case narrow == nil && follows:
+		t.Cols, t.Rows = t.Cols*t.Rows, 1
+	}
+	if narrow == nil {
+		k.result.Convert(r, w, t)
+		return
+	}
+	d := unsafe.Pointer(&r.Values[k.dst][2*(t.Row*k.dstAll+t.Col)])
+	if n := t.Rows * t.Cols; follows { // as rows of a loop's channels
+		narrow(d, 2*window.VectorChannels, t.Data, 4*window.VectorChannels, n/window.VectorChannels, 0, 1<<window.VectorChannels-1)
+		if rest := n % window.VectorChannels; rest > 0 {
+			narrow(unsafe.Add(d, 2*(n-rest)), 0, unsafe.Add(t.Data, 4*(n-rest)), 0, 1, 0, 1<<rest-1)
+		}
+		return
+	}
+	for c := 0; c < t.Cols; c += window.VectorChannels {
+		narrow(unsafe.Add(d, 2*c), 2*max(1, t.Step)*k.dstAll, unsafe.Add(t.Data, 4*c), t.LD, t.Rows, 0, 1<<min(window.VectorChannels, t.Cols-c)-1)
+	}
+}
+
+// narrow is what rounds rows of lanes to the type of the result, or nil.
+func (k *implicitGEMM) narrow() gemm.Pack {
+	switch k.to {
+	case dtype.BFloat16:
+		return k.set.NarrowLanes[gemm.BF16]
+	case dtype.Float16:
+		return k.set.NarrowLanes[gemm.F16]
+	}
+	return nil
+}

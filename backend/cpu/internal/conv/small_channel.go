@@ -1,0 +1,200 @@
+package conv
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// smallForward is a convolution of a source with few channels, as the first one
+// of a network: sums of a row's pixels stay in registers for all of the window.
+// A bias and a relu that follow are done there, too.
+type smallForward struct {
+	windowRegions
+	taps   []gemm.Windows // by the pixels of a turn
+	bias   int            // position, or -1
+	relu   bool
+	paired bool // kernels lie as Taps wants them for bfloat16
+	atBias int  // in the shared memory: a row, and the least of results behind it
+}
+
+var (
+	negativeZero = float32(math.Copysign(0, -1))
+	negativeInf  = float32(math.Inf(-1))
+)
+
+const (
+	smallDepth = 4  // channels of the source that are few
+	smallTaps  = 16 // elements of a sum for which tiles are too low
+)
+
+// inTaps reports whether k is for smallForward.
+func (k *implicitGEMM) inTaps() bool {
+	last := k.lanes % window.VectorChannels // of a loop that is not full
+	return k.code == op.Conv && k.groups == 1 && k.depth <= smallDepth && k.depth*k.WindowSize < smallTaps && k.set.SmallChannel[gemm.F32] != nil && (last == 0 || last > window.VectorChannels/2)
+}
+
+func newSmallForward(b *exec.Builder, v *ir.Value, p *implicitGEMM) exec.Kernel {
+	k := &smallForward{windowRegions: windowRegions{implicitGEMM: p}, bias: -1}
+	p.own, p.element, p.bytes, p.tiles = true, p.stored, 4, p.set.F32
+	k.cutAll()
+	q := &k.phases[0]
+	k.taps = k.set.SmallChannel[gemm.F32]
+	if bias, relu, ok := biasRelu(v, k.outs); ok && k.to != dtype.Float64 && k.set.SmallChannel[gemm.ElementOf[k.to]] != nil {
+		k.direct, k.relu, k.taps = true, relu, k.set.SmallChannel[gemm.ElementOf[k.to]]
+		k.paired = k.to == dtype.BFloat16
+		if bias != nil {
+			k.bias = b.At(bias)
+		}
+	}
+	box, tile := 0, 0
+	if q.copied {
+		box = q.box[0] * q.box[1] * q.box[2] * 4 * k.channels
+	}
+	k.lead = 4 * k.outs
+	if !k.direct {
+		tile = q.band * q.count[2] * k.lead
+	}
+	k.atTile = tiling.RoundUp(box, 64)
+	k.atBias = k.widen.rows() * k.padded
+	b.ReserveShared(k.atBias + 3*k.padded)
+	b.ReserveScratch(k.atTile + tiling.RoundUp(tile, 64))
+	if !k.direct {
+		k.addEpilogue(b, v, k.atTile+tiling.RoundUp(tile, 64), k.outs)
+	}
+	k.result = product.Writer{Set: k.set, N: k.outs, TileN: k.outs, Out: k.dst, To: k.to, After: k.after}
+	return k
+}
+
+// biasRelu reports whether all that follows the product v of as many columns, if
+// anything, is to add a bias and to take the relu, in its own type. The bias is
+// nil if there is none.
+func biasRelu(v *ir.Value, cols int) (bias *ir.Value, relu, ok bool) {
+	f, ok := product.FusedOpsOf(v)
+	if f.Add != nil {
+		s := f.Add.Type.Shape
+		ok = ok && s.Size() == cols && s[len(s)-1] == cols
+	}
+	return f.Add, f.Relu, ok && f.Positive == nil && f.Over == nil
+}
+
+func (k *smallForward) Run(r *exec.Run) {
+	k.Begin(r)
+	r.Parallel(k, k.phases[0].chunks, k.macs()/16)
+}
+
+// Cuts implements imagewise.
+func (k *smallForward) Cuts() (images, pieces, chunks int) { return k.Batch, k.Batch, k.Batch }
+
+// Share implements imagewise: it comes first.
+func (k *smallForward) Share(int) int { return k.atBias + 3*k.padded }
+
+// Begin implements imagewise.
+func (k *smallForward) Begin(r *exec.Run) {
+	k.widen.Run(r)
+	k.limits(r)
+}
+
+// Piece implements imagewise.
+func (k *smallForward) Piece(r *exec.Run, w *exec.Worker, i, pieces, _ int) {
+	first, end := tiling.Cut(i, pieces, k.Batch)
+	n := k.phases[0].chunks / k.Batch
+	for j := first * n; j < end*n; j++ {
+		k.Chunk(r, w, j)
+	}
+}
+
+// End implements imagewise.
+func (k *smallForward) End(*exec.Run) {}
+
+// limits writes the bias, and what the least result is, to the shared memory.
+// Without a bias it is -0, which changes nothing. With a relu what rounds to -0
+// is not less than 0.
+func (k *smallForward) limits(r *exec.Run) {
+	floor := map[dtype.DType]float32{dtype.Float32: 0, dtype.Float16: -0x1p-25, dtype.BFloat16: -0x1p-134}[k.to]
+	if !k.relu {
+		floor = negativeInf
+	}
+	var bias []float32
+	if k.bias >= 0 {
+		bias = lanes.RealView(r.Values[k.bias], k.to, lanes.ViewOf[float32](r.Shared[k.atBias+2*k.padded:], k.outs))
+	}
+	for c := 0; c < k.outs; c += window.VectorChannels {
+		both := lanes.ViewOf[float32](r.Shared[k.atBias+8*c:], 2*window.VectorChannels)
+		row := both[:window.VectorChannels]
+		for i := range both {
+			both[i] = negativeZero
+		}
+		copy(row, bias[min(c, len(bias)):])
+		both[window.VectorChannels] = floor
+		if k.paired {
+			pairUp(row)
+		}
+	}
+	if k.paired {
+		for row := range k.widen.rows() {
+			pairUp(lanes.ViewOf[float32](r.Shared[row*k.padded:], k.padded/4))
+		}
+	}
+}
+
+// pairUp brings the even ones of each VectorChannels numbers before the odd ones.
+func pairUp(x []float32) {
+	var y [window.VectorChannels]float32
+	for ; len(x) > 0; x = x[window.VectorChannels:] {
+		copy(y[:], x)
+		for i := range window.VectorChannels / 2 {
+			x[i], x[window.VectorChannels/2+i] = y[2*i], y[2*i+1]
+		}
+	}
+}
+
+func (k *smallForward) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	p := &k.phases[0]
+	b := k.bandOf(r, w, p, i)
+	size, lead := 4, k.lead
+	var d unsafe.Pointer
+	if k.direct {
+		size = k.to.Size()
+		lead = size * k.outs
+		d = unsafe.Pointer(&r.Values[k.dst][k.pixelOf(p, b.image, b.z, b.y, 0)*lead])
+	} else {
+		d = unsafe.Pointer(&w.Scratch[k.atTile])
+	}
+	weights := unsafe.Pointer(&r.Shared[0])
+	k.eachRow(r, w, p, &b, func(y int) {
+		k.eachRegion(0, &b, y, func(x unsafe.Pointer, places []int64, from, n int) {
+			to := unsafe.Add(d, (y*p.count[2]+from)*lead)
+			for c := 0; c < k.outs; c += window.VectorChannels {
+				k.pixels(n, places, x, p.move[2]*b.pixel, unsafe.Add(weights, 4*c), k.atBias+4*c, unsafe.Add(to, size*c), lead, uint(1)<<min(window.VectorChannels, k.outs-c)-1)
+			}
+		})
+	})
+	if !k.direct {
+		k.putBand(r, w, p, &b, d)
+	}
+}
+
+// pixels computes n neighbours of a row, in turns of about as many.
+func (k *smallForward) pixels(n int, places []int64, x unsafe.Pointer, xs int, weights unsafe.Pointer, bias int, d unsafe.Pointer, ds int, mask uint) {
+	at := unsafe.Pointer(unsafe.SliceData(places))
+	turns := tiling.CeilDiv(n, len(k.taps)-1)
+	for turns > 0 {
+		of := tiling.CeilDiv(n, turns)
+		times := turns - (of*turns - n) // of that many, the others of one less
+		k.taps[of](times, len(places)/2, at, x, xs, weights, bias, d, ds, mask)
+		n, turns = n-times*of, turns-times
+		if turns > 0 {
+			x, d = unsafe.Add(x, times*of*xs), unsafe.Add(d, times*of*ds)
+		}
+	}
+}

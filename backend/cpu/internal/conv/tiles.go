@@ -1,0 +1,494 @@
+package conv
+
+import (
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// tileGEMM is a convolution, or its gradient by the input, on kernels that
+// take many pixels and blocks of channels at once and read A from a list of
+// blocks: those for AMX. A band of the source is copied once into a box, block
+// by block of channels, so that all pixels of the result are the same distance
+// apart, also from the end of a row to the next; a kernel then takes pixels
+// across rows, and computes some that lie between rows in vain. What a pixel
+// reads under an element of the window is a block at a fixed distance, so that
+// one call adds up all of the window.
+//
+// Where channels do not fill blocks, or windows have strides, the elements
+// under a row of the window are laid side by side instead: those are a pixel's
+// vector in the box, and no pixels lie in between. If all of the window fits a
+// block, all of its elements are.
+//
+// Where blocks are full and windows do not reach beyond the source, that is such
+// a box itself.
+type tileGEMM struct {
+	*implicitGEMM
+	bf16Split
+	phases []tilePhase
+	chunks []int  // of each phase
+	turns  bool   // a chunk is that of all phases
+	least  [3]int // first position that a phase reads for its first pixel
+	most   [3]int // and the last
+	weigh  packTileWeights
+	parts  int // of the columns, each a task
+	lead   int // bytes from a row of accumulators to the next
+
+	atTile, atLine int // places in scratch memory
+}
+
+// tilePhase is a phase and how its source lies in a box.
+type tilePhase struct {
+	stridedPhase
+	taps    [3][]tap
+	side    bool          // elements under a row of the window lie side by side
+	patch   bool          // and those under all of it
+	down    []regionPiece // of a column, for patches
+	across  []regionPiece // and of a row
+	vector  int           // elements of a pixel in the box
+	blocks  int           // that it fills
+	starts  int           // elements of the window that blocks begin at
+	rows    int           // of each residue of the stride in a plane of the box
+	pitch   int           // pixels of a row of the box
+	block   int           // bytes of all pixels of a block
+	piece   int           // bytes of a piece of a box
+	bytes   int           // of the box of an image
+	pixels  int           // from the first of the result in a box to behind the last
+	steps   int           // blocks × starts
+	first   int           // step of all phases
+	at      []int64
+	placed  []int64 // as at, in the source; nil if it must be copied
+	images  int     // of a chunk
+	whole   bool
+	chunkOf int // steps of a call, at most
+}
+
+const (
+	cellBytes   = 64         // of a block's row: 32 elements
+	cellHalfs   = 32         // elements of it
+	sideSaves   = 8          // elements lie side by side if that saves one step in so many
+	panelSteps  = 18         // of kernels that stay in the first cache
+	boxesBytes  = 768 << 10  // of the boxes of a chunk, in the second cache with all else
+	streamBytes = 1088 << 10 // of these, if packed kernels do not stay there
+	sumBytes    = 640 << 10  // of its accumulators
+	keptBytes   = 320 << 10  // of packed kernels that stay there, too
+	groupBytes  = 64 << 10   // of accumulators that are stored together: so many share a panel of kernels
+	shortBytes  = 24 << 10   // of these, if panels are so short that it does not matter: they stay in the first cache
+	shortSteps  = 4
+	placedBytes = 512 // of a pixel of a source that is read in place: 16 of them do not crowd the first cache
+)
+
+// newTileGEMM makes the kernel of k, or returns nil if images are so small
+// that most of a kernel's rows would be between rows.
+func newTileGEMM(b *exec.Builder, v *ir.Value, k *implicitGEMM, pieces bf16Split) exec.Kernel {
+	c := &tileGEMM{implicitGEMM: k, bf16Split: pieces}
+	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
+	c.prefetchRange()
+	k.eachPhase(c.phase)
+	for i := range c.phases {
+		if c.phases[i].pixels < k.tiles.Unit {
+			return nil
+		}
+	}
+	c.weigh.tileGEMM = c
+	c.layout(b, v)
+	return c
+}
+
+// phase lays out the box of p.
+func (k *tileGEMM) phase(p stridedPhase, taps [3][]tap) {
+	q := tilePhase{stridedPhase: p, taps: taps}
+	q.steps = 1
+	for axis, list := range taps {
+		q.steps *= len(list)
+		if len(list) > 0 {
+			q.low[axis], q.span[axis] = list[0].at, list[len(list)-1].at-list[0].at+1
+		}
+	}
+	// Blocks with room behind the channels take more steps, but less of a box.
+	q.side = q.move[2] != 1 || sideSaves*tiling.CeilDiv(k.depth*len(taps[2]), cellHalfs) < (sideSaves-1)*tiling.CeilDiv(k.depth, cellHalfs)*len(taps[2])
+	if !q.side && q.steps > 0 {
+		for axis := 1; axis < 3; axis++ { // of the first axis boxes have only planes that are read
+			q.low[axis], q.span[axis] = k.least[axis], k.most[axis]-k.least[axis]+1
+		}
+	}
+	if n := len(k.phases); n > 0 {
+		q.first = k.phases[n-1].first + k.phases[n-1].steps
+	}
+	if k.code == op.Conv && k.groups == 1 && k.Dilation[2] == 1 && k.depth*k.WindowSize <= cellHalfs && k.WindowSize > len(taps[2]) {
+		q.side, q.patch = true, true
+		q.down, q.across = k.along(&q.stridedPhase, 1, taps[1]), k.along(&q.stridedPhase, 2, taps[2])
+	}
+	q.vector, q.pitch, q.starts = k.depth, q.count[2]+max(0, q.span[2]-1), q.steps
+	if q.side && q.steps > 0 {
+		q.starts = q.steps / len(taps[2])
+		q.vector, q.pitch = k.depth*len(taps[2]), q.count[2]
+	}
+	if q.patch {
+		q.starts, q.vector = 1, k.depth*k.WindowSize
+	}
+	q.blocks = tiling.CeilDiv(q.vector, cellHalfs)
+	q.steps = q.blocks * q.starts
+	q.chunkOf = tiling.Even(max(1, q.steps), panelSteps/k.pieces, 1)
+	k.place(&q)
+	q.band = q.count[1]
+	k.fit(&q)
+	boxes, most := boxesBytes, boxesBytes/2
+	if !k.kept(&q) { // kernels pass once for all of a chunk
+		boxes, most = streamBytes, streamBytes
+	}
+	for q.band > 1 && (q.bytes > most || q.pixels > 512) {
+		q.band = tiling.CeilDiv(q.band, 2)
+		k.fit(&q)
+	}
+	q.band = tiling.Even(q.count[1], q.band, 1)
+	k.fit(&q)
+	q.bands = tiling.CeilDiv(q.count[1], q.band)
+	q.images = 1
+	if q.bands*q.count[0] == 1 {
+		q.whole = true
+		chunks := 2 * tiling.MinChunks
+		if !k.kept(&q) {
+			chunks = tiling.MinChunks
+		}
+		for 2*q.images*q.bytes <= boxes && 2*q.images*q.pixels*4*k.lanes <= sumBytes && k.Batch >= chunks*2*q.images && q.images*q.pixels < 256 {
+			q.images *= 2
+		}
+	}
+	q.chunks = tiling.CeilDiv(k.Batch, q.images) * q.count[0] * q.bands
+	k.phases, k.chunks = append(k.phases, q), append(k.chunks, q.chunks)
+}
+
+// fit sizes the box for the rows of a band.
+func (k *tileGEMM) fit(q *tilePhase) {
+	q.rows = q.band + (q.span[1]-1)/q.move[1]
+	row := q.pitch * cellBytes
+	plane := q.move[1] * q.rows * row
+	q.block = len(q.taps[0]) * plane
+	if q.patch {
+		q.rows, q.block = q.band, q.band*row
+	}
+	// Kernels take whole units of pixels.
+	q.piece = q.blocks*q.block + k.tiles.MR*cellBytes
+	q.bytes = k.pieces * q.piece
+	q.pixels = (q.band-1)*q.pitch + q.count[2]
+	q.at = q.at[:0]
+	if q.steps == 0 {
+		return
+	}
+	if q.patch {
+		q.at = append(q.at, 0)
+		return
+	}
+	across := q.taps[2]
+	if q.side {
+		across = across[:1]
+	}
+	for b := range q.blocks {
+		for i := range q.taps[0] {
+			for _, ty := range q.taps[1] {
+				y := ty.at - q.low[1]
+				at := b*q.block + i*plane + (y%q.move[1]*q.rows+y/q.move[1])*row
+				for _, tx := range across {
+					q.at = append(q.at, int64(at+(tx.at-q.low[2])*cellBytes))
+				}
+			}
+		}
+	}
+}
+
+// layout places boxes, accumulators and a row of the source in scratch memory,
+// and packed kernels in the memory that workers share.
+func (k *tileGEMM) layout(b *exec.Builder, v *ir.Value) {
+	chunks, boxes, rows, line := 0, 0, 0, 0
+	for i := range k.phases {
+		p := &k.phases[i]
+		chunks += p.chunks
+		boxes = max(boxes, p.images*p.bytes)
+		rows = max(rows, p.images*tiling.RoundUp(p.pixels, k.tiles.Unit))
+		line = max(line, 2*k.depth*((p.count[2]-1)*p.move[2]+p.span[2]))
+	}
+	k.turns = len(k.chunks) > 1 && slices.Min(k.chunks) == slices.Max(k.chunks) && k.groups*k.chunks[0] >= 2*tiling.MinChunks
+	k.parts = min(k.panels, max(1, tiling.CeilDiv(tiling.MinChunks, k.groups*chunks)))
+	k.lead = 4 * tiling.CeilDiv(k.panels, k.parts) * k.tiles.NR
+	if k.lead%product.Conflicts == 0 {
+		k.lead += product.RowPad
+	}
+	k.atTile = boxes
+	k.atLine = k.atTile + tiling.RoundUp(rows*k.lead, 64)
+	k.addEpilogue(b, v, k.atLine+tiling.RoundUp(line, 64), k.lanes)
+	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.lanes, Out: k.dst, To: k.to, After: k.after}
+	b.ReserveShared(product.FlagBytes + k.groups*k.panels*k.allSteps()*k.pieces*k.stepBytes())
+}
+
+// stepBytes is the size of a piece of the packed kernels of a step and panel.
+func (k *tileGEMM) stepBytes() int { return 4 * k.tiles.Deep * k.tiles.NR }
+
+// lowWeights is the distance of the pieces of a panel of packed kernels.
+func (k *tileGEMM) lowWeights() int { return k.allSteps() * k.stepBytes() }
+
+func (k *tileGEMM) allSteps() int {
+	last := &k.phases[len(k.phases)-1]
+	return last.first + last.steps
+}
+
+func (k *tileGEMM) Run(r *exec.Run) {
+	packs, chunks := 0, 0
+	for i := range k.phases {
+		packs += k.phases[i].starts * k.packsOf(&k.phases[i])
+		chunks += k.phases[i].chunks
+	}
+	k.clearFound(r)
+	r.Parallel(&k.weigh, k.groups*packs, k.WindowSize*k.perGroup*k.outs)
+	if k.turns {
+		chunks /= len(k.phases)
+	}
+	r.Parallel(k, k.groups*k.parts*chunks, k.macs()/16)
+	if k.lost(r) {
+		k.fallback.Run(r)
+	}
+}
+
+// packTileWeights is the task that packs kernels: those that read a block, or those
+// of a panel, for an element of the window that blocks begin at. Either way it
+// goes through memory in order.
+type packTileWeights struct{ *tileGEMM }
+
+// packsOf is the number of tasks for an element of the window.
+func (k *tileGEMM) packsOf(p *tilePhase) int {
+	if k.code == op.Conv {
+		return p.blocks
+	}
+	return k.panels
+}
+
+// panel is where the kernels of a step begin.
+func (k *tileGEMM) panel(r *exec.Run, p *tilePhase, group, panel, step int) unsafe.Pointer {
+	at := ((group*k.panels+panel)*k.pieces*k.allSteps() + p.first + step) * k.stepBytes()
+	return unsafe.Pointer(&r.Shared[product.FlagBytes+at])
+}
+
+func (k *packTileWeights) Chunk(r *exec.Run, _ *exec.Worker, i int) {
+	p, group := &k.phases[0], 0
+	for j := range k.phases {
+		p = &k.phases[j]
+		n := k.groups * p.starts * k.packsOf(p)
+		if i < n {
+			break
+		}
+		i -= n
+	}
+	group, i = i%k.groups, i/k.groups
+	start, unit := i%p.starts, i/p.starts
+	nx := len(p.taps[2])
+	ix := 0
+	if !p.side {
+		ix = start % nx
+		start /= nx
+	}
+	ty, tz := p.taps[1][start%len(p.taps[1])], p.taps[0][start/len(p.taps[1])]
+	row := (tz.element*k.Size[1] + ty.element) * k.Size[2]
+	start = i % p.starts
+	t, src := k.tiles, unsafe.Pointer(unsafe.SliceData(r.Values[k.b]))
+	nr := t.NR
+	if k.code == op.Conv {
+		// The elements of the window that lie side by side follow each other.
+		from := (row+p.taps[2][ix].element)*k.perGroup + unit*cellHalfs
+		n := min(cellHalfs, p.vector-unit*cellHalfs)
+		for panel := range k.panels {
+			cols := min(nr, k.lanes-panel*nr)
+			d := k.panel(r, p, group, panel, unit*p.starts+start)
+			k.pad(d, n)
+			at := from*k.outs + group*k.outsPerGroup + panel*nr
+			k.set.Lanes[gemm.Pairs](d, 4*nr, unsafe.Add(src, 2*at), 2*k.outs, n, 1<<cols-1, 1<<nr-1)
+			k.splitStep(r, d)
+		}
+		return
+	}
+	cols := min(nr, k.lanes-unit*nr)
+	last := p.blocks - 1
+	k.pad(k.panel(r, p, group, unit, last*p.starts+start), p.vector-last*cellHalfs)
+	for x, tx := range p.taps[2] {
+		if !p.side && x != ix {
+			continue
+		}
+		at := ((row+tx.element)*k.perGroup+unit*nr)*k.outs + group*k.outsPerGroup
+		v := 0
+		if p.side {
+			v = x * k.depth
+		}
+		for from := 0; from < k.depth; {
+			n := min(k.depth-from, cellHalfs-v%cellHalfs)
+			d := unsafe.Add(k.panel(r, p, group, unit, v/cellHalfs*p.starts+start), 4*nr*(v%cellHalfs/2))
+			for j := 0; j < nr; j += 16 {
+				load := max(0, min(16, cols-j))
+				lane := at + min(j, cols-1)*k.outs + from
+				k.set.Transpose[gemm.Pairs](unsafe.Add(d, 4*j), 4*nr, unsafe.Add(src, 2*lane), 2*k.outs, n, 1<<load-1, 1<<16-1)
+			}
+			from, v = from+n, v+n
+		}
+	}
+	for block := range p.blocks {
+		k.splitStep(r, k.panel(r, p, group, unit, block*p.starts+start))
+	}
+}
+
+// splitStep makes the pieces of the packed kernels of a step.
+func (k *packTileWeights) splitStep(r *exec.Run, d unsafe.Pointer) {
+	k.split(r, d, 0, k.lowWeights(), 1, k.stepBytes()/2)
+}
+
+// pad clears the rows of packed kernels of a step behind n elements.
+func (k *packTileWeights) pad(d unsafe.Pointer, n int) {
+	used := tiling.CeilDiv(n, 2)
+	clear(unsafe.Slice((*uint32)(unsafe.Add(d, 4*k.tiles.NR*used)), k.tiles.NR*(k.tiles.Deep-used)))
+}
+
+func (k *tileGEMM) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	group, part := i%k.groups, i/k.groups%k.parts
+	i /= k.groups * k.parts
+	if !k.turns {
+		phase, i := chunkOf(k.chunks, i)
+		k.bandOf(r, w, group, part, phase, i, true)
+		return
+	}
+	for phase := range k.phases {
+		k.bandOf(r, w, group, part, phase, i, phase == 0 || !k.phases[phase].readsAs(&k.phases[phase-1]))
+	}
+}
+
+// bandOf computes band i of a phase, whose boxes are filled unless they are those
+// of the phase before.
+func (k *tileGEMM) bandOf(r *exec.Run, w *exec.Worker, group, part, phase, i int, fill bool) {
+	p := &k.phases[phase]
+	y := i % p.bands * p.band
+	i /= p.bands
+	b := band{image: i / p.count[0] * p.images, z: i % p.count[0], y: y, rows: min(p.band, p.count[1]-y)}
+	images := min(p.images, k.Batch-b.image)
+	for j := range images {
+		if _, ok := k.inSource(r, p, &b, group, b.image+j); fill && !ok {
+			k.fill(r, w, p, &b, group, b.image+j, w.Scratch[j*p.bytes:][:p.bytes])
+		}
+	}
+	if k.lost(r) {
+		return
+	}
+	runtime.LockOSThread()
+	k.tiles.Begin()
+	// Few rows at a time stay in the first cache until they are stored, if
+	// all kernels stay in the second; else kernels pass once.
+	lo, hi := tiling.Cut(part, k.parts, k.panels)
+	rows := (b.rows-1)*p.pitch + p.count[2]
+	if k.kept(p) {
+		var next prefetchList
+		if fill && k.pieces == 1 {
+			next = k.behindBand(r, p, &b, images)
+		}
+		group32 := groupBytes
+		if p.steps <= shortSteps {
+			group32 = shortBytes
+		}
+		group32 = max(1, group32/(k.lead*k.tiles.MR)) * k.tiles.MR
+		for j := range images {
+			for at := 0; at < rows; at += group32 {
+				k.compute(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows), &next)
+				k.put(r, w, p, &b, group, lo, hi, j, j+1, at, min(at+group32, rows))
+			}
+		}
+	} else {
+		k.compute(r, w, p, &b, group, lo, hi, 0, images, 0, rows, nil)
+		k.put(r, w, p, &b, group, lo, hi, 0, images, 0, rows)
+	}
+	k.tiles.End()
+	runtime.UnlockOSThread()
+}
+
+// kept reports whether the packed kernels of a phase stay in the second cache.
+func (k *tileGEMM) kept(p *tilePhase) bool {
+	return p.steps*k.panels*k.pieces*k.stepBytes() <= keptBytes
+}
+
+// compute forms the sums of panels lo to hi-1 for the pixels from one to
+// before another of the boxes of some images. Meanwhile it brings what comes next:
+// kernels, or if these are kept what it is given.
+func (k *tileGEMM) compute(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, lo, hi, image, images, from, to int, behind *prefetchList) {
+	t := k.tiles
+	units := tiling.CeilDiv(to-from, t.Unit)
+	heights := tiling.CeilDiv(units*t.Unit, t.MR)
+	if p.steps == 0 {
+		clear(w.Scratch[k.atTile:][:(images-image)*units*t.Unit*k.lead])
+		return
+	}
+	for panel := lo; panel < hi; panel++ {
+		for step := 0; step < p.steps; step += p.chunkOf {
+			n := min(p.chunkOf, p.steps-step)
+			weights := k.panel(r, p, group, panel, step)
+			next, steps, call := unsafe.Pointer(nil), 0, 0
+			switch {
+			case k.kept(p):
+			case step+n < p.steps:
+				next, steps = k.panel(r, p, group, panel, step+n), min(p.chunkOf, p.steps-step-n)
+			case panel+1 < hi:
+				next, steps = k.panel(r, p, group, panel+1, 0), p.chunkOf
+			}
+			for j := image; j < images; j++ {
+				d := unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*units*t.Unit*k.lead+4*(panel-lo)*t.NR])
+				a, lda, places := unsafe.Pointer(&w.Scratch[j*p.bytes+from*cellBytes]), cellBytes, p.at
+				if at, ok := k.inSource(r, p, b, group, b.image+j); ok {
+					lda, places = 2*k.srcAll, p.placed
+					a = unsafe.Pointer(&r.Values[k.source][at+from*lda])
+				}
+				for h := range heights {
+					first, end := tiling.Cut(h, heights, units)
+					first, end = first*t.Unit, end*t.Unit
+					dh := unsafe.Add(d, first*k.lead)
+					s := dh
+					if step == 0 {
+						s = nil
+					}
+					part := unsafe.Pointer(nil)
+					switch {
+					case behind != nil:
+						part = behind.next(n)
+					case steps > 0 && call < 8:
+						part = unsafe.Add(next, call*steps*k.stepBytes()/8)
+					}
+					t.Runs[k.pieces-1][end-first](n, unsafe.Add(a, first*lda), lda, p.piece, unsafe.Pointer(&places[step]), weights, k.lowWeights(), s, k.lead, dh, k.lead, part)
+					call++
+				}
+			}
+		}
+	}
+}
+
+// put stores what compute formed.
+func (k *tileGEMM) put(r *exec.Run, w *exec.Worker, p *tilePhase, b *band, group, lo, hi, image, images, from, to int) {
+	t := k.tiles
+	rows := tiling.RoundUp(to-from, t.Unit)
+	tile := product.Tile{Col: group*k.lanes + lo*t.NR, Cols: min(k.lanes, hi*t.NR) - lo*t.NR, LD: k.lead}
+	for j := image; j < images; j++ {
+		if p.pitch == p.count[2] && p.step == [3]int{1, 1, 1} { // no pixels between rows, there as here
+			tile.Data = unsafe.Pointer(&w.Scratch[k.atTile+(j-image)*rows*k.lead])
+			tile.Row, tile.Rows = k.pixelOf(&p.stridedPhase, b.image+j, b.z, b.y, 0)+from, to-from
+			k.store(r, w, tile)
+			continue
+		}
+		for y := from / p.pitch; y < b.rows; y++ {
+			x0, x1 := max(0, from-y*p.pitch), min(p.count[2], to-y*p.pitch)
+			if x1 <= x0 {
+				continue
+			}
+			tile.Data = unsafe.Pointer(&w.Scratch[k.atTile+((j-image)*rows+y*p.pitch+x0-from)*k.lead])
+			tile.Row, tile.Rows = k.pixelOf(&p.stridedPhase, b.image+j, b.z, b.y+y, x0), x1-x0
+			tile.Step = p.step[2]
+			k.store(r, w, tile)
+		}
+	}
+}

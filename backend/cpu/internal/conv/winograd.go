@@ -1,0 +1,422 @@
+package conv
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// winograd is a convolution with 3x3 windows side by side, or its gradient by
+// the input, by Winograd's F(2x2, 3x3) (Lavin and Gray 2015, "Fast Algorithms
+// for Convolutional Neural Networks"): 2x2 pixels of the result, which read 4x4
+// of the source, take 16 products for each pair of channels in place of 36.
+// Sources, kernels and products are transformed by sums, differences and
+// halves, which costs about two bits of float32. What overflows thereby, or is
+// not finite, is computed again without transforms.
+//
+// The products are those of sixteen matrices, one for each element of a
+// transformed tile: tiles by channels of the source, and channels of the source
+// by those of the result. Transforms are convolutions with a kernel for each
+// channel, and run in the loops of those.
+type winograd struct {
+	*implicitGEMM
+	passes []winogradPass
+	across int // tiles of a row
+	down   int // rows of tiles of a band
+	images int // of a chunk
+	most   int // tiles of a chunk, at most
+	ldv    int // bytes from a transformed tile of the source to the next
+	step   int // channels of the source of a call
+	held   int // panels of kernels whose products are formed together
+
+	weights, spread [][]int64 // places of what transforms sum up
+
+	atV, atM int // scratch memory of transformed sources and of products
+}
+
+// winogradPass is the task that computes the panels from one to before another,
+// whose transformed kernels are in the shared memory together.
+type winogradPass struct {
+	*winograd
+	first, end int
+}
+
+// transformKernels is the task that transforms a panel of kernels of a pass.
+type transformKernels struct{ *winogradPass }
+
+// The transforms of a tile of the source, of a kernel, and of products, along
+// an axis.
+var (
+	winogradSource = [][]float32{{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}}
+	winogradKernel = [][]float32{{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}}
+	winogradResult = [][]float32{{1, 1, 1, 0}, {0, 1, -1, -1}}
+)
+
+// winogradFactors is what transforms along two axes multiply with, and
+// winogradRows the same for all channels of a loop.
+var (
+	winogradFactors = [...]float32{1, -1, .5, -.5, .25, -.25}
+	winogradRows    = func() (rows [len(winogradFactors)][window.VectorChannels]float32) {
+		for i, f := range winogradFactors {
+			for j := range rows[i] {
+				rows[i][j] = f
+			}
+		}
+		return rows
+	}()
+)
+
+// winogradPlaces is, for each element of a transform along two axes, the places
+// of what it sums up, whose rows and columns are that many bytes apart, and of
+// the factors.
+func winogradPlaces(m [][]float32, row, column int) [][]int64 {
+	var all [][]int64
+	for _, y := range m {
+		for _, x := range m {
+			var at []int64
+			for i, fy := range y {
+				for j, fx := range x {
+					if f := slices.Index(winogradFactors[:], fy*fx); f >= 0 {
+						at = append(at, int64(i*row+j*column), int64(4*window.VectorChannels*f))
+					}
+				}
+			}
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+const (
+	winogradSize   = 16        // elements of a transformed tile
+	winogradBytes  = 768 << 10 // of the tiles and products of a chunk, which stay in the second cache
+	winogradTiles  = 48        // of a chunk, about, even if they do not: for so many, transformed kernels are read once
+	winogradWide   = 128       // of a chunk, about, if they come from the third cache
+	winogradDepth  = 256       // channels of the source of a call: a panel of kernels stays in the first cache
+	winogradKept   = 1 << 20   // bytes of transformed kernels that stay in the second cache
+	winogradHeld   = 8         // panels whose products are formed together, at most
+	manyGroups     = 4         // of 32 channels
+	winogradPassed = 16 << 20  // bytes of what is transformed of the kernels at a time, about, for 16-bit types
+)
+
+// winogradPanels is how many panels of kernels are there at a time, of all, with
+// so many bytes each when transformed. Who takes 16 bits wants less memory: there
+// they go in passes, for each of which tiles of the other side are transformed
+// once more.
+func winogradPanels(stored gemm.Element, panels, bytes int) int {
+	if stored == gemm.F32 {
+		return panels
+	}
+	return tiling.CeilDiv(panels, tiling.CeilDiv(panels*bytes, winogradPassed))
+}
+
+// winogradPays reports whether k has windows for winograd, and so many channels
+// and tiles that transforms cost less than is saved.
+func (k *implicitGEMM) winogradPays() bool {
+	if k.set.Depthwise == nil || k.tiles.NR != window.VectorChannels || !k.tiles.Masked || !k.windows3x3() {
+		return false
+	}
+	direct, tiles := k.tileProducts()
+	// Measured: transforms of the source, of products and of kernels, in
+	// products of a tile, for each channel of the other side or for each tile.
+	return tiles*(1+16/float64(k.lanes)+10/float64(k.depth))+winogradSize*16 < direct
+}
+
+// windows3x3 reports whether winograd has transforms for the windows of k.
+func (k *convolution) windows3x3() bool {
+	ones := [3]int{1, 1, 1}
+	return k.groups == 1 && k.Size == [3]int{1, 3, 3} && k.Stride == ones && k.Dilation == ones
+}
+
+// tileProducts is the products, for a pair of channels, of elements of the
+// window that lie within the source, and those of transformed tiles.
+func (k *implicitGEMM) tileProducts() (direct, tiles float64) {
+	k.eachPhase(func(p stridedPhase, taps [3][]tap) {
+		n, covered := k.Batch*p.count[0], 1
+		for axis := 1; axis < 3; axis++ {
+			sum := 0
+			for _, t := range taps[axis] {
+				sum += max(0, min(p.count[axis], k.dims[axis]-t.at)-max(0, -t.at))
+			}
+			covered *= sum
+		}
+		direct = float64(n * covered)
+		tiles = float64(n * tiling.CeilDiv(p.count[1], 2) * tiling.CeilDiv(p.count[2], 2) * winogradSize)
+	})
+	return direct, tiles
+}
+
+func newWinograd(b *exec.Builder, v *ir.Value, c *implicitGEMM) exec.Kernel {
+	k := &winograd{implicitGEMM: c}
+	k.eachPhase(func(p stridedPhase, taps [3][]tap) {
+		for axis, list := range taps {
+			p.low[axis], p.span[axis] = list[0].at, len(list)
+		}
+		k.phases = append(k.phases, p)
+	})
+	p := &k.phases[0]
+	k.bytes = 4
+	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
+	nr := 4 * k.tiles.NR
+	most := winogradPanels(k.stored, k.panels, winogradSize*k.depth*nr)
+	for first := 0; first < k.panels; first += most {
+		k.passes = append(k.passes, winogradPass{k, first, min(first+most, k.panels)})
+	}
+	k.lead = 4 * k.lanes
+	if !k.direct {
+		k.lead = min(k.lead, most*nr)
+	}
+	k.step = tiling.Even(k.depth, winogradDepth, 1)
+	if k.ldv = 4 * k.depth; k.ldv%product.Conflicts == 0 {
+		k.ldv += product.RowPad
+	}
+	// Kernels that the second cache has no room for are multiplied element by
+	// element, for some panels of them: so tiles stay there, and most of the
+	// products until they are transformed.
+	k.held = 1
+	if k.panels*winogradSize*k.depth*nr > winogradKept {
+		k.held = tiling.Even(most, winogradHeld, 1)
+	}
+	k.cut(p)
+
+	p.copied = k.stored != gemm.F32 || p.count[1]%2+p.count[2]%2 > 0
+	for axis, low := range p.low {
+		p.copied = p.copied || low < 0 || low+p.count[axis]-1+p.span[axis] > k.dims[axis]
+	}
+	p.box = [3]int{1, 2*k.down + 2, 2*k.across + 2}
+	box := 0
+	if p.copied {
+		box = p.box[1] * p.box[2] * k.depth * k.bytes
+	}
+	k.weights = winogradPlaces(winogradKernel, 3*k.depth*nr, k.depth*nr)
+	k.spread = winogradPlaces(winogradResult, 4*k.most*nr, k.most*nr)
+	tile := 0
+	if !k.direct {
+		tile = 4 * k.most * k.lead
+	}
+	k.atTile = tiling.RoundUp(box, 64)
+	k.atV = k.atTile + tiling.RoundUp(tile, 64)
+	k.atM = k.atV + tiling.RoundUp(winogradSize*k.most*k.ldv, 64)
+	k.addEpilogue(b, v, max(k.atM+k.held*winogradSize*k.most*nr, k.atV+9*k.depth*nr), k.lanes)
+	k.result = product.Writer{Set: k.set, N: k.dstAll, TileN: k.lanes, Out: k.dst, To: k.to, After: k.after}
+	b.ReserveShared(most * winogradSize * k.depth * nr)
+	return k
+}
+
+// cut chooses the tiles of a chunk.
+func (k *winograd) cut(p *stridedPhase) {
+	k.across = tiling.CeilDiv(p.count[2], 2)
+	rows := tiling.CeilDiv(p.count[1], 2)
+	all := k.Batch * p.count[0] * rows * k.across
+	k.most = max(winogradBytes/(winogradSize*(k.ldv+4*k.tiles.NR)+4*k.lead), winogradTiles)
+	if k.held > 1 {
+		k.most = max(k.most, winogradWide)
+	}
+	k.most = min(k.most, max(winogradTiles, tiling.CeilDiv(all, tiling.MinChunks)))
+	k.down = tiling.Even(rows, max(1, k.most/k.across), 1)
+	k.images = 1
+	if k.down == rows && p.count[0] == 1 {
+		k.images = tiling.Even(k.Batch, max(1, k.most/(rows*k.across)), 1)
+	}
+	k.most = k.images * k.down * k.across
+	p.band, p.bands = 2*k.down, tiling.CeilDiv(rows, k.down)
+	p.chunks = tiling.CeilDiv(k.Batch, k.images) * p.count[0] * p.bands
+}
+
+func (k *winograd) Run(r *exec.Run) {
+	for i := range k.passes {
+		p := &k.passes[i]
+		r.Parallel(transformKernels{p}, p.end-p.first, winogradSize*k.depth*k.lanes)
+		r.Parallel(p, k.phases[0].chunks, k.macs()/32)
+	}
+}
+
+// panelAt is where the transformed kernels of a panel begin, of an element of
+// transformed tiles.
+func (k *winogradPass) panelAt(r *exec.Run, panel, element int) unsafe.Pointer {
+	return unsafe.Pointer(&r.Shared[4*k.tiles.NR*k.depth*(winogradSize*(panel-k.first)+element)])
+}
+
+func (k transformKernels) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	nr, panel := k.tiles.NR, k.first+i
+	k.kernels(r, panel, unsafe.Pointer(&w.Scratch[0]))
+	for i, at := range k.weights {
+		sumChannels(k.set, k.depth, at, unsafe.Pointer(&w.Scratch[0]), 4*nr, k.panelAt(r, panel, i), 4*nr, nr)
+	}
+}
+
+// kernels makes float32 of a panel of kernels, at d: for each element of the
+// window rows of the panel's channels, one for each channel of the source.
+func (k *winograd) kernels(r *exec.Run, panel int, d unsafe.Pointer) {
+	nr := k.tiles.NR
+	first := panel * nr
+	cols := min(nr, k.lanes-first)
+	src, size := unsafe.Pointer(unsafe.SliceData(r.Values[k.b])), k.from.Size()
+	for tap := range k.WindowSize {
+		at := tap * k.perGroup
+		if k.code == op.Conv {
+			k.set.Lanes[k.element](unsafe.Add(d, 4*nr*k.depth*tap), 4*nr, unsafe.Add(src, (at*k.outs+first)*size), k.outs*size, k.depth, 1<<cols-1, 1<<nr-1)
+			continue
+		}
+		d := unsafe.Add(d, 4*nr*k.depth*(k.WindowSize-1-tap)) // in the order of the source
+		for j := 0; j < nr; j += 16 {
+			load := max(0, min(16, cols-j))
+			lane := (at + first + min(j, cols-1)) * k.outs
+			k.set.Transpose[k.element](unsafe.Add(d, 4*j), 4*nr, unsafe.Add(src, lane*size), k.outs*size, k.depth, 1<<load-1, 1<<16-1)
+		}
+	}
+}
+
+// sumChannels is a transform of n places that lie xs bytes apart, and its
+// result ds bytes, for up to 32 channels.
+func sumChannels(set *gemm.Set, n int, at []int64, x unsafe.Pointer, xs int, d unsafe.Pointer, ds, channels int) {
+	set.Depthwise(n, len(at)/2, unsafe.Pointer(&at[0]), x, xs, unsafe.Pointer(&winogradRows[0]), 0, d, ds, 1<<channels-1)
+}
+
+func (k *winogradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	p := &k.phases[0]
+	y := i % p.bands * p.band
+	i /= p.bands
+	b := band{image: i / p.count[0] * k.images, z: i % p.count[0], y: y}
+	images, rows := min(k.images, k.Batch-b.image), min(p.band, p.count[1]-y)
+	b.rows = tiling.RoundUp(rows, 2)
+	tiles := b.rows / 2 * k.across // of an image
+	for j := range images {
+		from := b
+		from.image += j
+		k.find(r, w.Scratch, p, &from)
+		k.transformTiles(p, &from, k.across, 0, k.srcAll, k.set.WinogradSource, nil, unsafe.Pointer(&w.Scratch[k.atV+j*tiles*k.ldv]), tileSteps{k.most * k.ldv, 4 * window.VectorChannels, k.ldv})
+	}
+	first, left := k.pixelOf(p, b.image, b.z, y, 0), k.first*k.tiles.NR
+	d, lead := unsafe.Pointer(&w.Scratch[k.atTile]), k.lead
+	if k.direct {
+		d = unsafe.Pointer(&r.Values[k.dst][4*(first*k.dstAll+left)])
+	}
+	// What lies between the rows of a chunk's images belongs to it, too.
+	image := rows * p.count[2] * lead
+	for panel := k.first; panel < k.end; panel++ {
+		if (panel-k.first)%k.held == 0 {
+			k.multiply(r, w, panel, images*tiles)
+		}
+		col := panel * k.tiles.NR
+		for j := range images {
+			for ty := range b.rows / 2 {
+				from := k.productsOf(w, panel, 0, j*tiles+ty*k.across)
+				to := unsafe.Add(d, j*image+2*ty*p.count[2]*lead+4*(col-left))
+				k.spreadTiles(from, to, p.count[2], min(2, rows-2*ty), lead, min(k.tiles.NR, k.lanes-col))
+			}
+		}
+	}
+	cols := min(k.lanes, k.end*k.tiles.NR) - left
+	if !k.exact(d, images*rows*p.count[2], cols, lead) {
+		k.directly(r, w, b, images, rows, d)
+	}
+	if !k.direct {
+		k.store(r, w, product.Tile{Row: first, Col: left, Rows: images * rows * p.count[2], Cols: cols, Data: d, LD: lead})
+	}
+}
+
+// spreadTiles transforms a row of tiles of products to one or two rows of pixels
+// of the result, of so many channels.
+func (k *winograd) spreadTiles(from, to unsafe.Pointer, pixels, rows, lead, channels int) {
+	nr, row := 4*k.tiles.NR, pixels*lead
+	whole := pixels / 2
+	if rows < 2 {
+		whole = 0
+	}
+	k.set.WinogradResult(whole, from, 4*k.most*nr, k.most*nr, nr, to, row, lead, 2*lead, 1<<channels-1)
+	for e, at := range k.spread { // of tiles that reach beyond the result
+		dy, dx := e/2, e%2
+		if n := (pixels-dx+1)/2 - whole; dy < rows && n > 0 {
+			sumChannels(k.set, n, at, unsafe.Add(from, whole*nr), nr, unsafe.Add(to, dy*row+(2*whole+dx)*lead), 2*lead, channels)
+		}
+	}
+}
+
+// tileSteps is where transformed tiles lie: bytes from an element to the next,
+// from 32 channels to the next, and from a tile to the next.
+type tileSteps struct{ element, group, tile int }
+
+// transformTiles transforms channels lo to hi-1 of the tiles of a band, in rows of
+// so many, to v: all elements of them, or, if by is nil, some by the places of what
+// they sum up. Tiles of many channels are transformed one by one: so they are
+// written in order, and not a bit of each page.
+func (k *implicitGEMM) transformTiles(p *stridedPhase, b *band, across, lo, hi int, by gemm.Transform, elements [][]int64, v unsafe.Pointer, to tileSteps) {
+	start := b.first(p)
+	for ty := range b.rows / 2 {
+		c := lo
+		if n := (hi - lo) / window.VectorChannels; by != nil && n >= manyGroups {
+			for tx := range across {
+				x, d := b.from(start+2*ty*b.row+2*tx*b.pixel+4*c), unsafe.Add(v, (ty*across+tx)*to.tile)
+				by(n, x, b.row, b.pixel, 4*window.VectorChannels, d, 4*to.element, to.element, to.group, 1<<window.VectorChannels-1)
+			}
+			c += n * window.VectorChannels
+		}
+		for ; c < hi; c += window.VectorChannels {
+			x, d := b.from(start+2*ty*b.row+4*c), unsafe.Add(v, (c-lo)/window.VectorChannels*to.group+ty*across*to.tile)
+			channels := min(window.VectorChannels, hi-c)
+			if by != nil {
+				by(across, x, b.row, b.pixel, 2*b.pixel, d, 4*to.element, to.element, to.tile, 1<<channels-1)
+				continue
+			}
+			for e, at := range elements {
+				sumChannels(k.set, across, at, x, 2*b.pixel, unsafe.Add(d, e*to.element), to.tile, channels)
+			}
+		}
+	}
+}
+
+// productsOf is where the products of an element of tiles lie, from a tile on.
+func (k *winogradPass) productsOf(w *exec.Worker, panel, element, tile int) unsafe.Pointer {
+	return unsafe.Pointer(&w.Scratch[k.atM+4*k.tiles.NR*(((panel-k.first)%k.held*winogradSize+element)*k.most+tile)])
+}
+
+// multiply forms the products of a chunk's tiles with the panels of kernels from
+// one on whose products are formed together. Kernels that come from the third
+// cache are fetched while those before them are multiplied.
+func (k *winogradPass) multiply(r *exec.Run, w *exec.Worker, first, tiles int) {
+	t, end := k.tiles, min(first+k.held, k.end)
+	nr := 4 * t.NR
+	heights := tiling.CeilDiv(tiles, t.MR)
+	for e := range winogradSize {
+		for c := 0; c < k.depth; c += k.step {
+			n := min(k.step, k.depth-c)
+			for panel := first; panel < end; panel++ {
+				weights, next := unsafe.Add(k.panelAt(r, panel, e), c*nr), unsafe.Pointer(nil)
+				switch {
+				case k.held == 1:
+				case panel+1 < end:
+					next = unsafe.Add(k.panelAt(r, panel+1, e), c*nr)
+				case c+n < k.depth:
+					next = unsafe.Add(k.panelAt(r, first, e), (c+n)*nr)
+				case e+1 < winogradSize:
+					next = k.panelAt(r, first, e+1)
+				}
+				for h := range heights {
+					lo, hi := tiling.Cut(h, heights, tiles)
+					a := unsafe.Pointer(&w.Scratch[k.atV+(e*k.most+lo)*k.ldv+4*c])
+					d := k.productsOf(w, panel, e, lo)
+					s := d
+					if c == 0 {
+						s = nil
+					}
+					// A call fetches a quarter of a panel.
+					if next != nil && h < 4 && t.Prefetch.Rows != nil && hi-lo >= t.MR/2 {
+						t.Prefetch.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1, unsafe.Add(next, h*(n/4)*nr), nr)
+						continue
+					}
+					t.Rows[hi-lo](n, a, k.ldv, weights, nr, s, nr, d, nr, 1<<t.NR-1)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package conv
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
+)
+
+// Transforms add up to four elements of a tile along two axes, so they overflow
+// where a direct convolution does not, and what is not finite reaches pixels
+// that do not read it. Both show: an infinity or NaN in a transformed tile stays
+// in every pixel that it has a part in. So a finite pixel is right, and where a
+// chunk has another one, it is computed again without transforms.
+
+// exact reports whether all pixels of a chunk's result are finite: so many, of
+// cols channels, in rows of lead bytes.
+func (k *winogradPass) exact(d unsafe.Pointer, pixels, cols, lead int) bool {
+	if 4*cols == lead { // rows follow each other
+		pixels, cols = 1, pixels*cols
+	}
+	for i := range pixels {
+		if vec.Current().Infinities(unsafe.Slice((*float32)(unsafe.Add(d, i*lead)), cols)) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// directly computes a chunk of so many images and rows of pixels, from b on, at
+// d: the sum over the window of products of source pixels and kernels.
+func (k *winogradPass) directly(r *exec.Run, w *exec.Worker, b band, images, rows int, d unsafe.Pointer) {
+	p, t := &k.phases[0], k.tiles
+	nr, width := 4*t.NR, p.count[2]
+	kernels := unsafe.Pointer(&w.Scratch[k.atV]) // transformed tiles are not needed any more
+	heights := tiling.CeilDiv(width, t.MR)
+	for j := range images {
+		from := b
+		from.image += j
+		k.find(r, w.Scratch, p, &from)
+		start := from.first(p)
+		for panel := k.first; panel < k.end; panel++ {
+			k.kernels(r, panel, kernels)
+			col := panel * t.NR
+			mask := uint(1)<<min(t.NR, k.lanes-col) - 1
+			for y := range rows {
+				to := unsafe.Add(d, (j*rows+y)*width*k.lead+4*(col-k.first*t.NR))
+				for tap := range k.WindowSize {
+					row := start + (y+tap/3)*from.row + tap%3*from.pixel
+					for h := range heights {
+						lo, hi := tiling.Cut(h, heights, width)
+						d := unsafe.Add(to, lo*k.lead)
+						s := d
+						if tap == 0 {
+							s = nil
+						}
+						t.Rows[hi-lo](k.depth, from.from(row+lo*from.pixel), from.pixel, unsafe.Add(kernels, tap*k.depth*nr), nr, s, k.lead, d, k.lead, mask)
+					}
+				}
+			}
+		}
+	}
+}
+
+// first is where the window of a band's first pixel begins, from the band's
+// start, in bytes.
+func (b *band) first(p *stridedPhase) int {
+	return (p.low[0]-b.low[0])*b.plane + (p.low[1]-b.low[1])*b.row + (p.low[2]-b.low[2])*b.pixel
+}
+
+// exact reports whether sums that were transformed are finite: rows of n
+// channels at d, one for each channel of the input, step bytes apart.
+func (k *winogradGradPass) exact(w *exec.Worker, d unsafe.Pointer, step, n int) bool {
+	// Sums of float32 in float64 are finite unless an element is not.
+	columns := lanes.ViewOf[float64](w.Scratch[k.atColumns:], n)
+	clear(columns)
+	x := unsafe.Slice((*float32)(d), (k.channels-1)*step/4+n)
+	vec.Current().SumColumns(columns, x, k.channels, step/4)
+	for _, v := range columns {
+		if v-v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// directly returns the sum of products for an element of the window and n
+// channels of the result from out on: rows of 32 channels, one for each channel
+// of the input.
+func (k *winogradGradPass) directly(r *exec.Run, w *exec.Worker, tap, out, n int) unsafe.Pointer {
+	const row = 4 * window.VectorChannels
+	in, grads := &k.input.phases[0], &k.grads.phases[0]
+	t, width := k.set.F32, k.Out[2]
+	sums := unsafe.Pointer(&w.Scratch[k.atDirect])
+	pixels := lanes.ViewOf[float32](w.Scratch[k.atDirect+k.channels*row:], width*window.VectorChannels)
+	clear(pixels) // channels beyond n, too
+	begins := true
+	heights := tiling.CeilDiv(k.channels, t.MR)
+	for j := range k.Batch * k.Out[0] * k.bands {
+		y := j % k.bands * 2 * k.down
+		plane := j / k.bands
+		b := band{image: plane / k.Out[0], z: plane % k.Out[0], y: y, rows: tiling.RoundUp(min(2*k.down, k.Out[1]-y), 2)}
+		x, g := b, b
+		k.input.find(r, w.Scratch, in, &x)
+		k.grads.find(r, w.Scratch[k.atGradsBand:], grads, &g)
+		for i := range min(2*k.down, k.Out[1]-y) {
+			for at := range width {
+				from := unsafe.Slice((*float32)(g.from(g.first(grads)+i*g.row+at*g.pixel+4*out)), n)
+				copy(pixels[at*window.VectorChannels:], from)
+			}
+			a := x.from(x.first(in) + (i+tap/3)*x.row + tap%3*x.pixel)
+			for h := range heights {
+				lo, hi := tiling.Cut(h, heights, k.channels)
+				d := unsafe.Add(sums, lo*row)
+				s := d
+				if begins {
+					s = nil
+				}
+				t.Inner[hi-lo](width, unsafe.Add(a, 4*lo), x.pixel, unsafe.Pointer(&pixels[0]), row, s, row, d, row, 1<<window.VectorChannels-1)
+			}
+			begins = false
+		}
+	}
+	return sums
+}
+
+// put stores sums of a tap for n channels of the result.
+func (k *winogradGradPass) put(r *exec.Run, w *exec.Worker, at, n int, sums unsafe.Pointer) {
+	const row = 4 * window.VectorChannels
+	for c := range k.channels {
+		putRow(&k.convolution, r, w, at+c*k.outs, unsafe.Slice((*float32)(unsafe.Add(sums, c*row)), n))
+	}
+}

@@ -1,0 +1,267 @@
+package conv
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// winogradGrad is the gradient by the kernels of a convolution that winograd is
+// for: Winograd's F(3x3, 2x2), with the transforms of winograd the other way
+// round. 2x2 pixels of the result's gradient and the 4x4 of the input that they
+// read take 16 products for each pair of channels, which are added up over all
+// tiles before they are transformed.
+//
+// The products are those of sixteen matrices: channels of the input by tiles,
+// and tiles by channels of the result. Blocks of tiles are dealt out, by their
+// number, to a fixed number of sums, and elements of transformed tiles to parts.
+type winogradGrad struct {
+	convolution
+	set    *gemm.Set
+	input  *implicitGEMM // its bands, and those of the result's gradient
+	grads  *implicitGEMM
+	across int // tiles of a row
+	down   int // rows of tiles of a band
+	bands  int
+	images int // of a block
+	most   int // tiles of a block, at most
+	blocks int
+	sums   int
+	parts  int
+	passes []winogradGradPass
+	direct bool
+
+	inPanels, outPanels int // of 32 channels; those of a pass, at most
+
+	ofInput, ofGrads, ofSums [][]int64      // places of what transforms sum up
+	byInput, byGrads         gemm.Transform // if there is one part: of all elements at once
+
+	sumBytes      int
+	atIn, atGrads int // scratch memory of transformed tiles
+
+	atColumns             int // scratch memory of exact
+	atGradsBand, atDirect int // and of directly
+}
+
+// winogradGradPass is the task that computes the sums of channels of the result from one to
+// before another.
+type winogradGradPass struct {
+	*winogradGrad
+	first, end int
+}
+
+// transformSums is the task that adds up sums of a pass and transforms them: a
+// panel of channels of the result, for an element of the window.
+type transformSums struct{ *winogradGradPass }
+
+const (
+	gradBytes = 768 << 10 // of the transformed tiles of a block
+	gradTiles = 64        // of a block, about, at least: for so many, sums are read and written
+	mostTiles = 192       // and at most: of 32 channels, they stay in the first cache
+)
+
+// transposed is a transform read the other way.
+func transposed(m [][]float32) [][]float32 {
+	t := make([][]float32, len(m[0]))
+	for i := range t {
+		for _, row := range m {
+			t[i] = append(t[i], row[i])
+		}
+	}
+	return t
+}
+
+// winogradGradPays is winogradPays of a gradient by the kernels.
+func (k *convolution) winogradGradPays(set *gemm.Set) bool {
+	if set.Depthwise == nil || set.F32.NR != window.VectorChannels || set.F32.Inner == nil || !k.windows3x3() {
+		return false
+	}
+	direct, tiles := k.bandsOf(set, k.a, true).tileProducts()
+	return 6*tiles*(1+16/float64(k.outs)+16/float64(k.channels)) < 7*direct // which run at six sevenths of their rate
+}
+
+// bandsOf is the bands of the input, or of the result's gradient.
+func (k *convolution) bandsOf(set *gemm.Set, source int, input bool) *implicitGEMM {
+	p := &implicitGEMM{
+		convolution: *k, set: set, tiles: set.F32, source: source, stored: gemm.ElementOf[k.from], element: gemm.ElementOf[k.from], bytes: 4,
+		dims: k.In, depth: k.channels, srcAll: k.channels,
+	}
+	p.code = op.Conv
+	if !input {
+		p.dims, p.depth, p.srcAll = k.Out, k.outs, k.outs
+		p.Size, p.Low = [3]int{1, 1, 1}, [3]int{}
+	}
+	return p
+}
+
+// layBands lays out bands of so many rows of tiles, whose tiles are that much
+// larger than two pixels, and returns the bytes of a copy and of a row.
+func (k *implicitGEMM) layBands(down, across, more int) (box, row int) {
+	k.eachPhase(func(p stridedPhase, taps [3][]tap) {
+		p.copied = k.stored != gemm.F32 || p.count[1]%2+p.count[2]%2 > 0
+		for axis, list := range taps {
+			p.low[axis], p.span[axis] = list[0].at, len(list)
+			p.copied = p.copied || p.low[axis] < 0 || p.low[axis]+p.count[axis]-1+p.span[axis] > k.dims[axis]
+		}
+		p.box = [3]int{1, 2*down + more, 2*across + more}
+		k.phases = append(k.phases, p)
+	})
+	p := &k.phases[0]
+	pixel := k.srcAll * k.bytes
+	if p.copied {
+		return p.box[1] * p.box[2] * pixel, p.box[2] * pixel
+	}
+	return 0, k.dims[2] * pixel
+}
+
+func newWinogradGrad(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
+	k := &winogradGrad{convolution: c, set: set, input: c.bandsOf(set, c.a, true), grads: c.bandsOf(set, c.b, false)}
+	const row = 4 * window.VectorChannels
+	k.inPanels = tiling.CeilDiv(k.channels, window.VectorChannels)
+	k.outPanels = winogradPanels(k.input.stored, tiling.CeilDiv(k.outs, window.VectorChannels), winogradSize*k.channels*row)
+	for first := 0; first < k.outs; first += k.outPanels * window.VectorChannels {
+		k.passes = append(k.passes, winogradGradPass{k, first, min(first+k.outPanels*window.VectorChannels, k.outs)})
+	}
+	k.sumBytes = winogradSize * k.outPanels * k.channels * row
+	k.sums = max(1, min(mostSums/2, sumsBytes/k.sumBytes, tiling.CeilDiv(k.macs(), product.ChunkMACs<<2)))
+	k.parts = min(winogradSize, tiling.CeilDiv(tiling.MinChunks, k.sums))
+
+	tile := winogradSize / k.parts * (k.inPanels + k.outPanels) * row
+	k.most = min(max(gradBytes/tile, gradTiles), mostTiles)
+	rows := tiling.CeilDiv(k.Out[1], 2)
+	k.across = tiling.CeilDiv(k.Out[2], 2)
+	k.down = tiling.Even(rows, max(1, k.most/k.across), 1)
+	k.images = 1
+	if k.down == rows && k.Out[0] == 1 {
+		k.images = tiling.Even(k.Batch, min(max(1, k.most/(rows*k.across)), tiling.CeilDiv(k.Batch, tiling.MinChunks)), 1)
+	}
+	k.most = k.images * k.down * k.across
+	k.bands = tiling.CeilDiv(rows, k.down)
+	k.blocks = tiling.CeilDiv(k.Batch, k.images) * k.Out[0] * k.bands
+	k.sums = min(k.sums, k.blocks)
+	k.sums = tiling.CeilDiv(k.blocks, tiling.CeilDiv(k.blocks, k.sums))
+
+	boxIn, lineIn := k.input.layBands(k.down, k.across, 2)
+	boxGrads, lineGrads := k.grads.layBands(k.down, k.across, 0)
+	if k.parts == 1 {
+		k.byInput, k.byGrads = set.WinogradSource, set.WinogradGrads
+	}
+	k.ofInput = winogradPlaces(winogradSource, lineIn, 4*k.channels)
+	k.ofGrads = winogradPlaces(transposed(winogradResult), lineGrads, 4*k.outs)
+	element := k.sumBytes / winogradSize
+	for _, at := range winogradPlaces(transposed(winogradKernel), 4*element, element) {
+		var all []int64
+		for s := range k.sums {
+			for i := 0; i < len(at); i += 2 {
+				all = append(all, at[i]+int64(s*k.sumBytes), at[i+1])
+			}
+		}
+		k.ofSums = append(k.ofSums, all)
+	}
+	k.direct = k.to == dtype.Float32 && v.Attr.Body == nil
+	k.atIn = tiling.RoundUp(max(boxIn, boxGrads), 64)
+	elements := tiling.CeilDiv(winogradSize, k.parts)
+	k.atGrads = k.atIn + elements*k.inPanels*k.most*row
+	b.ReserveShared(k.sums * k.sumBytes)
+	k.atColumns = k.channels * row
+	k.atGradsBand = tiling.RoundUp(boxIn, 64)
+	k.atDirect = k.atGradsBand + tiling.RoundUp(boxGrads, 64)
+	scratch := max(k.atGrads+elements*k.outPanels*k.most*row, k.atColumns+8*window.VectorChannels, k.atDirect+(k.channels+k.Out[2])*row)
+	k.addEpilogue(b, v, scratch, k.outs)
+	return k
+}
+
+func (k *winogradGrad) Run(r *exec.Run) {
+	for i := range k.passes {
+		p := &k.passes[i]
+		r.Parallel(p, k.sums*k.parts, k.macs()/32)
+		r.Parallel(transformSums{p}, p.panels()*k.WindowSize, k.sums*winogradSize*k.channels*k.outs)
+	}
+}
+
+// panels is the panels of channels of a pass.
+func (k *winogradGradPass) panels() int { return tiling.CeilDiv(k.end-k.first, window.VectorChannels) }
+
+func (k *winogradGradPass) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	lo, hi := tiling.Cut(i%k.parts, k.parts, winogradSize)
+	i /= k.parts
+	const row = 4 * window.VectorChannels
+	first, end := tiling.Cut(i, k.sums, k.blocks)
+	for j := first; j < end; j++ {
+		y := j % k.bands * 2 * k.down
+		plane := j / k.bands
+		b := band{image: plane / k.Out[0] * k.images, z: plane % k.Out[0], y: y, rows: tiling.RoundUp(min(2*k.down, k.Out[1]-y), 2)}
+		images := min(k.images, k.Batch-b.image)
+		tiles := b.rows / 2 * k.across // of an image
+		for image := range images {
+			for _, s := range []struct {
+				*implicitGEMM
+				by       gemm.Transform
+				elements [][]int64
+				at       int
+				lo, hi   int
+			}{{k.input, k.byInput, k.ofInput, k.atIn, 0, k.channels}, {k.grads, k.byGrads, k.ofGrads, k.atGrads, k.first, k.end}} {
+				p, from := &s.phases[0], b
+				from.image += image
+				s.find(r, w.Scratch, p, &from)
+				to := unsafe.Pointer(&w.Scratch[s.at+image*tiles*row])
+				steps := tileSteps{tiling.CeilDiv(s.hi-s.lo, window.VectorChannels) * k.most * row, k.most * row, row}
+				s.transformTiles(p, &from, k.across, s.lo, s.hi, s.by, s.elements[lo:hi], to, steps)
+			}
+		}
+		sums := unsafe.Pointer(&r.Shared[i*k.sumBytes])
+		for e := lo; e < hi; e++ {
+			k.multiply(w, unsafe.Add(sums, e*(k.sumBytes/winogradSize)), e-lo, images*tiles, j == first)
+		}
+	}
+}
+
+// multiply adds the products of an element of some tiles to its sums, or begins
+// them.
+func (k *winogradGradPass) multiply(w *exec.Worker, sums unsafe.Pointer, element, tiles int, begins bool) {
+	const row = 4 * window.VectorChannels
+	t, panels := k.set.F32, k.panels()
+	for out := range panels {
+		b := unsafe.Pointer(&w.Scratch[k.atGrads+(element*panels+out)*k.most*row])
+		for in := range k.inPanels {
+			a := unsafe.Pointer(&w.Scratch[k.atIn+(element*k.inPanels+in)*k.most*row])
+			channels := min(window.VectorChannels, k.channels-in*window.VectorChannels)
+			heights := tiling.CeilDiv(channels, t.MR)
+			for h := range heights {
+				lo, hi := tiling.Cut(h, heights, channels)
+				d := unsafe.Add(sums, (out*k.channels+in*window.VectorChannels+lo)*row)
+				s := d
+				if begins {
+					s = nil
+				}
+				t.Inner[hi-lo](tiles, unsafe.Add(a, 4*lo), row, b, row, s, row, d, row, 1<<window.VectorChannels-1)
+			}
+		}
+	}
+}
+
+func (k transformSums) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	const row = 4 * window.VectorChannels
+	tap, out := i%k.WindowSize, i/k.WindowSize*window.VectorChannels
+	n := min(window.VectorChannels, k.end-k.first-out)
+	at := tap*k.channels*k.outs + k.first + out
+	from := unsafe.Pointer(&r.Shared[out*k.channels*4])
+	to, step := unsafe.Pointer(&w.Scratch[0]), row
+	if k.direct {
+		to, step = unsafe.Pointer(&r.Values[k.dst][4*at]), 4*k.outs
+	}
+	sumChannels(k.set, k.channels, k.ofSums[tap], from, row, to, step, n)
+	switch exact := k.exact(w, to, step, n); {
+	case !exact:
+		k.put(r, w, at, n, k.directly(r, w, tap, k.first+out, n))
+	case !k.direct:
+		k.put(r, w, at, n, to)
+	}
+}

@@ -1,0 +1,402 @@
+package elementwise
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// pattern is a tree of operations on float32: a vector ('a' to 'f'), a scalar
+// ('s' to 'v'), a vector of truth values ('k'), or an operation on patterns.
+type pattern struct {
+	leaf byte
+	op   op.Code
+	args []pattern
+}
+
+// chainPatterns are the trees that package vec has one loop for, larger ones
+// first. What optimizers do is made of them, and what normalizations do to each
+// element: a register each costs less than a pass over the cache.
+var chainPatterns = func() []chainPattern {
+	leaf := func(name byte) pattern { return pattern{leaf: name} }
+	k := leaf('k')
+	do := func(c op.Code, args ...pattern) pattern { return pattern{op: c, args: args} }
+	a, b, c, d, e, f := leaf('a'), leaf('b'), leaf('c'), leaf('d'), leaf('e'), leaf('f')
+	s, t := leaf('s'), leaf('t')
+	square := do(op.Square, b)
+	lerp := func(b pattern) pattern { return do(op.Add, a, do(op.Mul, do(op.Sub, b, a), s)) }
+	flush := func(a pattern) pattern { return do(op.Sub, do(op.Add, a, t), t) }
+	blend := func(c op.Code, b pattern) pattern { return do(c, do(op.Mul, a, s), do(op.Mul, b, t)) }
+	step := func(root pattern) pattern { return do(op.Sub, a, do(op.Div, do(op.Mul, b, s), root)) }
+	scaled := func(a, b, c pattern) pattern { return do(op.Mul, do(op.Sub, a, b), c) }
+	return []chainPattern{
+		{
+			root: do(op.Add, do(op.Mul, b, do(op.NormalCDF, a)), do(op.Mul, do(op.Mul, b, a), do(op.NormalPDF, a))),
+			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) {
+				set.GeluGrad(dst, in[0], in[1])
+			},
+		},
+		{
+			root:  do(op.Mul, a, do(op.NormalCDF, a)),
+			whole: func(set *vec.Set, dst []float32, in [6][]float32, _ [4]float32) { set.Gelu(dst, in[0]) },
+		},
+		{root: do(op.Add, do(op.Add, do(op.Mul, a, b), scaled(c, d, e)), f), whole: affineSum},
+		{root: do(op.Add, scaled(a, b, c), d), whole: affine},
+		{root: step(do(op.Add, do(op.Sqrt, c), t)), role: rootStep, slow: func(v *vec.Set) vec.SlowChain { return v.RootStep }},
+		{root: step(do(op.Sqrt, do(op.Add, c, t))), slow: func(v *vec.Set) vec.SlowChain { return v.RootStepInside }},
+		{root: flush(lerp(square)), role: secondMoment, of: func(v *vec.Set) vec.Chain { return v.LerpSquareFlush }},
+		{root: flush(lerp(b)), role: firstMoment, of: func(v *vec.Set) vec.Chain { return v.LerpFlush }},
+		{root: lerp(square), of: func(v *vec.Set) vec.Chain { return v.LerpSquare }},
+		{root: lerp(b), of: func(v *vec.Set) vec.Chain { return v.Lerp }},
+		{root: blend(op.Add, square), of: func(v *vec.Set) vec.Chain { return v.BlendSquare }},
+		{root: blend(op.Add, b), of: func(v *vec.Set) vec.Chain { return v.Blend }},
+		{root: blend(op.Sub, b), of: func(v *vec.Set) vec.Chain { return v.BlendSub }},
+		{
+			root: do(op.Where, k, do(op.Mul, a, s), t),
+			masked: func(set *vec.Set, dst []float32, c []byte, a []float32, s, t float32) {
+				set.WhereScaled(dst, c, a, s, t)
+			},
+		},
+		{
+			root: do(op.Mul, do(op.Where, k, a, t), s),
+			masked: func(set *vec.Set, dst []float32, c []byte, a []float32, s, t float32) {
+				set.WhereScaled(dst, c, a, s, t*s)
+			},
+		},
+		{root: do(op.Add, a, do(op.Mul, b, s)), of: func(v *vec.Set) vec.Chain { return v.AddScaled }},
+		{root: do(op.Sub, a, do(op.Mul, b, s)), of: func(v *vec.Set) vec.Chain { return v.SubScaled }},
+	}
+}()
+
+type chainPattern struct {
+	root  pattern
+	role  role
+	of    func(v *vec.Set) vec.Chain
+	slow  func(v *vec.Set) vec.SlowChain                                 // instead of of
+	whole func(v *vec.Set, dst []float32, in [6][]float32, n [4]float32) // instead of them
+	// masked is instead of them, too, for a vector of truth values, another and
+	// two numbers.
+	masked func(v *vec.Set, dst []float32, c []byte, a []float32, s, t float32)
+}
+
+// role is what a chain is to vec.Set.Moments.
+type role uint8
+
+const (
+	firstMoment role = 1 + iota
+	secondMoment
+	rootStep
+)
+
+// affine is (a-b)·c + d. What is left after whole vectors is done in Go.
+func affine(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
+	n := len(dst) / s.Lanes * s.Lanes
+	s.Affine(dst[:n], v)
+	for i := n; i < len(dst); i++ {
+		dst[i] = float32((v[0][i]-v[1][i])*v[2][i]) + v[3][i]
+	}
+}
+
+// affineSum is a·b + (c-d)·e + f.
+func affineSum(s *vec.Set, dst []float32, v [6][]float32, _ [4]float32) {
+	n := len(dst) / s.Lanes * s.Lanes
+	s.AffineSum(dst[:n], v)
+	for i := n; i < len(dst); i++ {
+		dst[i] = float32(float32(v[0][i]*v[1][i])+float32((v[2][i]-v[3][i])*v[4][i])) + v[5][i]
+	}
+}
+
+// chained puts one loop in the place of several where there is one. The
+// instructions that it takes the place of are left to needed.
+func (c *code) chained(list []instr, operands []operand) []instr {
+	if vec.Current() == nil {
+		return list
+	}
+	m := matcher{domain: c.domain, operands: operands, made: map[int]*instr{}, reads: map[int]int{}}
+	for i := range list {
+		m.made[list[i].dst] = &list[i]
+		for _, a := range list[i].args {
+			m.reads[a]++
+		}
+	}
+	for _, r := range c.results {
+		m.reads[r.reg]++
+	}
+	out := slices.Clone(list)
+	for i := range slices.Backward(out) {
+		for j := range chainPatterns {
+			p, b := &chainPatterns[j], unbound
+			if m.match(&p.root, out[i].dst, true, &b) {
+				out[i].chain, out[i].args = p, nil
+				for _, reg := range b {
+					if reg >= 0 {
+						out[i].args = append(out[i].args, reg)
+					}
+				}
+				break
+			}
+		}
+	}
+	return out
+}
+
+// binding is the registers that the leaves of a pattern stand for, vectors
+// first, then numbers and truth values, -1 where there is none yet.
+type binding [11]int
+
+var unbound = binding{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}
+
+type matcher struct {
+	domain   []lanes.Type // of registers
+	operands []operand
+	made     map[int]*instr
+	reads    map[int]int
+}
+
+// match reports whether register reg is what p describes, and binds leaves.
+func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
+	if p.leaf != 0 {
+		number, want := p.leaf >= 's', lanes.F32
+		at := int(p.leaf - 'a')
+		switch {
+		case number:
+			at = 6 + int(p.leaf-'s')
+		case p.leaf == 'k':
+			at, want = len(b)-1, lanes.Bool
+		}
+		if number != m.number(reg) || m.domain[reg] != want || b[at] >= 0 && b[at] != reg {
+			return false
+		}
+		b[at] = reg
+		return true
+	}
+	ins := m.made[reg]
+	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 && (root || !exact[ins.Op] || !ins.DType.Is16()) || !root && m.reads[reg] > 1 {
+		return false
+	}
+	was := *b
+	if m.matchAll(p.args, ins.args, b) {
+		return true
+	}
+	*b = was
+	if ins.Op == op.Add || ins.Op == op.Mul {
+		if m.matchAll(p.args, []int{ins.args[1], ins.args[0]}, b) {
+			return true
+		}
+		*b = was
+	}
+	return false
+}
+
+func (m *matcher) matchAll(p []pattern, regs []int, b *binding) bool {
+	for i := range p {
+		if !m.match(&p[i], regs[i], false, b) {
+			return false
+		}
+	}
+	return true
+}
+
+// number reports whether a register is the same float for all elements.
+func (m *matcher) number(reg int) bool { return isNumber(reg, m.operands) }
+
+// isNumber is about what registers hold in float32.
+func isNumber(reg int, operands []operand) bool {
+	return reg < len(operands) && operands[reg].Access == scalar && (operands[reg].DType == dtype.Float32 || operands[reg].DType.Is16())
+}
+
+// chainExec binds the loop of a chain to registers: vectors, then numbers. The
+// registers after through have what is ahead.
+func chainExec(ins instr, operands []operand, through int) lanes.Loop {
+	var in, numbers []int
+	for _, a := range ins.args {
+		if isNumber(a, operands) {
+			numbers = append(numbers, a)
+		} else {
+			in = append(in, a)
+		}
+	}
+	vector := func(r [][]byte, reg, n int) []float32 { return dtype.View[float32](r[reg])[:n] }
+	number := func(r [][]byte, i int) float32 {
+		if i < len(numbers) {
+			return dtype.View[float32](r[numbers[i]])[0]
+		}
+		return 0
+	}
+	dst := ins.dst
+	if f := ins.chain.masked; f != nil {
+		set, a, c := vec.Current(), in[0], in[1]
+		return func(r [][]byte, n int) {
+			f(set, vector(r, dst, n), r[c][:n], vector(r, a, n), number(r, 0), number(r, 1))
+		}
+	}
+	if whole := ins.chain.whole; whole != nil {
+		set := vec.Current()
+		return func(r [][]byte, n int) {
+			var v [6][]float32
+			for i, reg := range in {
+				v[i] = vector(r, reg, n)
+			}
+			whole(set, vector(r, dst, n), v, [4]float32{number(r, 0), number(r, 1), number(r, 2), number(r, 3)})
+		}
+	}
+	if ins.chain.slow == nil {
+		f := ins.chain.of(vec.Current())
+		return func(r [][]byte, n int) {
+			f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), number(r, 0), number(r, 1))
+		}
+	}
+	f := ins.chain.slow(vec.Current())
+	return func(r [][]byte, n int) {
+		var ahead [mostAhead]unsafe.Pointer
+		for i := range ahead {
+			ahead[i] = unsafe.Pointer(unsafe.SliceData(r[dst]))
+			if next := r[through+1+i]; len(next) > 0 {
+				ahead[i] = unsafe.Pointer(unsafe.SliceData(next))
+			}
+		}
+		f(vector(r, dst, n), vector(r, in[0], n), vector(r, in[1], n), vector(r, in[2], n), number(r, 0), number(r, 1), ahead)
+	}
+}
+
+// moveTogether reports whether three instructions are what vec.Set.Moments does:
+// the moments of a gradient, and the step by them.
+func moveTogether(list []instr) bool {
+	first, second, step := byRole(list)
+	return first != nil && second != nil && step == &list[2] &&
+		step.args[1] == first.dst && step.args[2] == second.dst && first.args[1] == second.args[1]
+}
+
+func byRole(list []instr) (first, second, step *instr) {
+	for i := range list {
+		if p := list[i].chain; p != nil {
+			switch p.role {
+			case firstMoment:
+				first = &list[i]
+			case secondMoment:
+				second = &list[i]
+			case rootStep:
+				step = &list[i]
+			}
+		}
+	}
+	return first, second, step
+}
+
+// momentsExec does the loops of three instructions in one if the moments are
+// moved where they are, as those of training steps are.
+func momentsExec(list []instr, operands []operand, apart [3]lanes.Loop) lanes.Loop {
+	first, second, step := byRole(list)
+	numbers := slices.Concat(first.args[2:], second.args[2:], step.args[3:])
+	to, from := [3]int{first.dst, second.dst, step.dst}, [3]int{first.args[0], second.args[0], step.args[0]}
+	gradient, f := first.args[1], vec.Current().Moments
+	return func(r [][]byte, n int) {
+		start := func(reg int) *byte { return unsafe.SliceData(r[reg]) }
+		if start(to[0]) != start(from[0]) || start(to[1]) != start(from[1]) || start(to[2]) == start(gradient) {
+			for _, f := range apart {
+				f(r, n)
+			}
+			return
+		}
+		vector := func(reg int) []float32 { return dtype.View[float32](r[reg])[:n] }
+		if start(to[2]) != start(from[2]) { // a weight that has decayed
+			copy(vector(to[2]), vector(from[2]))
+		}
+		number := func(i int) float32 { return dtype.View[float32](r[numbers[i]])[0] }
+		f(vector(to[0]), vector(to[1]), vector(to[2]), vector(gradient),
+			number(0), number(1), number(2), number(3), number(4), number(5))
+	}
+}
+
+// mostAhead is how many operands a slow loop can bring.
+const mostAhead = 4
+
+// findAhead picks the operands that a slow loop brings the next block of while
+// it waits for the processor.
+func (c *code) findAhead(operands []operand, list []instr) {
+	if !slices.ContainsFunc(list, func(ins instr) bool { return ins.chain != nil && ins.chain.slow != nil }) {
+		return
+	}
+	for i, o := range operands {
+		if o.Access == Full && o.DType == dtype.Float32 && o.slot.Place != ir.Nowhere && len(c.ahead) < mostAhead {
+			c.ahead = append(c.ahead, i)
+		}
+	}
+}
+
+// scalarLoop is the loop of an instruction between a vector and a number, or
+// nil.
+func scalarLoop(ins instr, operands []operand) (f vec.Scalar, vector, number int) {
+	v := vec.Current()
+	if v == nil || len(ins.args) != 2 || ins.DType != dtype.Float32 || ins.from != dtype.Float32 {
+		return nil, 0, 0
+	}
+	x, y := ins.args[0], ins.args[1]
+	switch {
+	case isNumber(x, operands) == isNumber(y, operands):
+		return nil, 0, 0
+	case isNumber(y, operands):
+		return map[op.Code]vec.Scalar{op.Add: v.AddScalar, op.Sub: v.SubScalar, op.Mul: v.MulScalar, op.Div: v.DivScalar}[ins.Op], x, y
+	}
+	return map[op.Code]vec.Scalar{op.Add: v.AddScalar, op.Sub: v.ScalarSub, op.Mul: v.MulScalar, op.Div: v.ScalarDiv}[ins.Op], y, x
+}
+
+// findSingles marks the scalars that loops only read as numbers.
+func (c *code) findSingles(operands []operand, list []instr) {
+	for i := range operands {
+		c.single[i] = isNumber(i, operands) && !c.isResult(i) && !slices.ContainsFunc(list, func(ins instr) bool {
+			if !slices.Contains(ins.args, i) || ins.chain != nil || ins.draws || ins.numbers {
+				return false
+			}
+			f, _, _ := scalarLoop(ins, operands)
+			return f == nil
+		})
+	}
+}
+
+// findDraw looks for a comparison of random numbers that nothing else reads with
+// a number, as dropout makes: it needs no more than the bits of the numbers, and
+// takes them as they are made, if there is assembly for it: for 16 bits.
+func (c *code) findDraw(operands []operand, list []instr) {
+	for i := range list {
+		ins := &list[i]
+		if ins.Op != op.GreaterEqual || ins.args[0] >= len(operands) || !isNumber(ins.args[1], operands) {
+			continue
+		}
+		from := ins.args[0]
+		numbers, ok := operands[from].Producer.(*random)
+		if !ok || !numbers.halves || vec.Current() == nil || c.isResult(from) || slices.ContainsFunc(list, func(o instr) bool { return o.dst != ins.dst && slices.Contains(o.args, from) }) {
+			continue
+		}
+		ins.draws, ins.args = true, ins.args[1:]
+		c.draw = &flagDraw{numbers, ins.args[0], ins.dst}
+		return
+	}
+}
+
+// flagDraw is a register of truth values: which random numbers are not less
+// than a number.
+type flagDraw struct {
+	random *random
+	number int // register
+	dst    int
+}
+
+// loop makes the loop of an instruction.
+func (c *code) loop(ins instr, operands []operand, through int) lanes.Loop {
+	if ins.chain != nil {
+		return chainExec(ins, operands, through)
+	}
+	if f, x, s := scalarLoop(ins, operands); f != nil {
+		dst := ins.dst
+		return func(r [][]byte, n int) {
+			f(dtype.View[float32](r[dst])[:n], dtype.View[float32](r[x])[:n], dtype.View[float32](r[s])[0])
+		}
+	}
+	return loop(ins.Instr, ins.from, ins.dst, ins.args, through)
+}

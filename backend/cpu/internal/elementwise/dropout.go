@@ -1,0 +1,78 @@
+package elementwise
+
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
+
+// dropLoop is the loop of a body that is a dropout, or the gradient of one: elements
+// that are kept times a factor, 0 for the others, from memory to memory. Reading
+// and writing go on while random numbers are made.
+type dropLoop struct {
+	operand      int // what is dropped from
+	factor, none int // registers of numbers: the factor and what stands for what is dropped
+	scale        vec.PhiloxScale
+	size         int // of an element
+}
+
+// findDrop looks for a body of a comparison of random numbers and what chooses by
+// it.
+func (c *code) findDrop(operands []operand, list []instr) {
+	v := vec.Current()
+	if c.draw == nil || v.PhiloxScale.F32 == nil || len(list) != 2 || len(c.results) != 1 || !list[0].draws {
+		return
+	}
+	ins, r := &list[1], &c.results[0]
+	if ins.half == nil && (ins.chain == nil || ins.chain.masked == nil) || ins.dst != r.reg {
+		return
+	}
+	var numbers, rows []int
+	for _, a := range ins.args {
+		switch {
+		case a == c.draw.dst:
+		case isNumber(a, operands):
+			numbers = append(numbers, a)
+		default:
+			rows = append(rows, a)
+		}
+	}
+	if len(rows) != 1 || len(numbers) != 2 || rows[0] >= len(operands) {
+		return
+	}
+	if o := &operands[rows[0]]; o.Access != Full || o.Producer != nil || o.DType != r.DType {
+		return
+	}
+	all := v.PhiloxScale
+	if r.nonTemporal {
+		all = v.PhiloxScaleNT
+	}
+	scale := map[dtype.DType]vec.PhiloxScale{dtype.Float32: all.F32, dtype.Float16: all.F16, dtype.BFloat16: all.BF16}[r.DType]
+	if scale != nil {
+		c.drop = &dropLoop{rows[0], numbers[0], numbers[1], scale, r.DType.Size()}
+	}
+}
+
+// run does elements from lo on, as many as it can of those before hi, and returns
+// where it ended. It does none without a loop, or if some are elsewhere.
+func (d *dropLoop) run(r *exec.Run, k *Chain, c *code, regs [][]byte, lo, hi int, elsewhere bool) int {
+	if d == nil || elsewhere {
+		return lo
+	}
+	number := func(reg int) float32 { return dtype.View[float32](regs[reg])[0] }
+	s, all := number(d.factor), c.draw.random.of(r)
+	bound, none := halfBound(number(c.draw.number))
+	if lo%8 != 0 || none || !(s > 0 && s <= math.MaxFloat32) || math.Float32bits(number(d.none)) != 0 {
+		return lo
+	}
+	x, dst := r.Values[k.Operands[d.operand].Pos], r.Values[k.outs[0]]
+	for hi-lo >= 256 && all.within(lo) {
+		n := min(randomGrain, (hi-lo)/256*256)
+		first, k0, k1, c1, c2, c3 := all.words(lo)
+		d.scale(dst[lo*d.size:(lo+n)*d.size], x[lo*d.size:], first, k0, k1, c1, c2, c3, bound, s)
+		lo += n
+	}
+	return lo
+}

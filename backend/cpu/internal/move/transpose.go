@@ -1,0 +1,146 @@
+package move
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+)
+
+// transposition is what a mover is if its last axis but one is contiguous in
+// the operand and its last in the result.
+//
+// A large result is written around the caches, which takes whole lines: tiles
+// go to it directly if its rows are whole lines, and else through scratch
+// memory.
+type transposition struct {
+	words  tileMover[uint32]
+	halves tileMover[uint16]
+	stage  int // bytes of scratch memory
+}
+
+// stageBytes is the scratch memory of a transposition: part of the second
+// cache, so that the rows in it are long.
+const stageBytes = 1 << 19
+
+func (m *mover) setTransposition() {
+	v, last := vec.Current(), len(m.dims)-1
+	if v == nil || last == 0 || m.from[last-1] != 1 || m.to[last] != 1 || m.from[last] == 1 {
+		return
+	}
+	switch m.size {
+	case 2:
+		m.halves = newTileMover(v.TileU16, v.TileU16NT, 16, 32, v.Transpose8U16)
+	case 4:
+		m.words = newTileMover(v.Tile, v.TileNT, 16, 16, v.Transpose8)
+	default:
+		return
+	}
+	rows, inner := m.dims[last-1], m.dims[last]
+	m.part = min(inner, tiling.Grain/64)
+	if !m.nonTemporal {
+		m.group = max(1, tiling.Grain/m.part)
+		return
+	}
+	lines := m.toStart*m.size%vec.Line == 0
+	for i := range last {
+		lines = lines && m.to[i]*m.size%vec.Line == 0
+	}
+	if lines && inner*m.size%vec.Line == 0 {
+		// Two lines of each row of the result, so that few rows of the operand
+		// are read side by side.
+		m.part = min(inner, 2*vec.Line/m.size)
+		m.group = max(rows, 1024)
+		if m.from[last] == rows { // all of the operand in order: longer
+			m.part = max(m.part, min(inner, 2*tiling.Grain/rows/vec.Line*vec.Line))
+			m.group = rows
+		}
+		return
+	}
+	m.stage = stageBytes
+	m.part = min(inner, 256)
+	m.group = stageBytes / m.size / m.part
+	if m.group >= rows {
+		m.group = m.group / rows * rows
+	} else {
+		m.group = max(vec.Line/m.size, m.group/vec.Line*vec.Line)
+	}
+}
+
+// tileMover is what transposes rectangles: the largest tiles first, what they
+// leave at the right and below to the next, the rest element by element.
+type tileMover[T uint16 | uint32] []struct {
+	move, around func(dst, src []T, to, from int)
+	rows, cols   int // of the result
+}
+
+func newTileMover[T uint16 | uint32](large, around func(dst, src []T, to, from int), rows, cols int, square func(dst, src []T, to, from int)) tileMover[T] {
+	k := tileMover[T]{{large, around, rows, cols}, {square, square, 8, 8}}
+	if large == nil {
+		return k[1:]
+	}
+	return k
+}
+
+// transpose is mover.rectangle where columns of src, fc apart, become rows of
+// dst.
+func transpose[T uint16 | uint32](m *mover, k tileMover[T], scratch, dst, src []T, f, t, rows, cols, ts, fc int) {
+	v := vec.Current()
+	// Two tiles side by side go down the rows, so that few rows of the operand
+	// are read at a time, and each from end to end; but short rows without
+	// gaps are brought near first.
+	wide := 2 * k[0].cols
+	if m.nonTemporal && fc == rows && rows <= 4*vec.Line {
+		v.PrefetchLoad(lanes.BytesOf(src[f : f+rows*cols]))
+		wide = cols
+	}
+	if m.stage == 0 {
+		k.move(dst, src, f, t, rows, cols, ts, fc, wide, m.nonTemporal)
+		if m.nonTemporal {
+			v.Fence()
+		}
+		return
+	}
+	k.move(scratch, src, f, 0, rows, cols, cols, fc, wide, false)
+	if ts == cols {
+		v.CopyNT(lanes.BytesOf(dst[t:t+rows*cols]), lanes.BytesOf(scratch))
+	} else {
+		for i := range rows {
+			v.CopyNT(lanes.BytesOf(dst[t+i*ts:][:cols]), lanes.BytesOf(scratch[i*cols:]))
+		}
+	}
+	v.Fence()
+}
+
+// move goes through wide columns of the result at a time, a multiple of all
+// tiles' or all of them.
+func (k tileMover[T]) move(dst, src []T, f, t, rows, cols, ts, fc, wide int, around bool) {
+	if len(k) == 0 {
+		scatterOf(dst, src, f, t, rows, cols, 1, ts, fc, 1)
+		return
+	}
+	one := k[0]
+	size := int(unsafe.Sizeof(T(0)))
+	r1, c1 := rows/one.rows*one.rows, cols/one.cols*one.cols
+	move := one.move
+	if r1 > 0 && c1 > 0 && around && one.cols*size == vec.Line && wholeLines(unsafe.Pointer(&dst[t]), vec.Line, ts*size) {
+		move = one.around
+	}
+	step := max(one.rows, vec.Line/size) // a line of the operand
+	for c0 := 0; c0 < c1; c0 += wide {
+		for r := 0; r < r1; r += step {
+			for c := c0; c < min(c1, c0+wide); c += one.cols {
+				for i := r; i < min(r1, r+step); i += one.rows {
+					move(dst[t+i*ts+c:], src[f+i+c*fc:], ts, fc)
+				}
+			}
+		}
+	}
+	if c1 < cols {
+		k[1:].move(dst, src, f+c1*fc, t+c1, r1, cols-c1, ts, fc, wide, false)
+	}
+	if r1 < rows {
+		k[1:].move(dst, src, f+r1, t+r1*ts, rows-r1, cols, ts, fc, wide, false)
+	}
+}

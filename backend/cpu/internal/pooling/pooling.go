@@ -1,0 +1,448 @@
+// Package pooling has max and average pooling and their gradients.
+//
+// Where to look: pooling.go is the portable form for all types, vector.go the kernels
+// in assembly, epilogue.go applies the element-wise chain that follows.
+package pooling
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/window"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// pooling is a pooling over one to three spatial axes, or what its gradient
+// needs. Results are computed row by row: a row of pixels of the result of
+// pooling, or of the input's gradient.
+//
+// Windows of MaxPool that do not overlap hand their gradients out. All other
+// gradients gather: an element goes through the windows that cover it, so that
+// sums have a fixed order and rows are independent. Those of MaxPool first
+// write down which element of each window is the largest.
+type pooling[T lanes.Real] struct {
+	window.Geometry
+	channels int
+	x, y     int // positions of the operands; y is -1 where there is one
+	dst      int
+	dtype    dtype.DType
+	loops    *lanes.Table[T]
+	work     func(k *pooling[T], r *exec.Run, w *exec.Worker, row int)
+	rows     int
+	counts   [3][]int // of elements that are not padding, by window, per axis
+	places   *places[T]
+}
+
+// places is the task that writes down, for each element of the result of
+// MaxPool, the number of the element of its window that is the largest.
+type places[T lanes.Real] struct{ *pooling[T] }
+
+func New(b *exec.Builder, v *ir.Value) exec.Kernel {
+	if v.Args[0].Type.DType == dtype.Float64 {
+		k := makePool(b, v, lanes.F64Table)
+		return newPooledChain(b, v, k, k)
+	}
+	k := makePool(b, v, lanes.OfF32())
+	switch c := newVector(b, v, k); {
+	case c == nil:
+		return newPooledChain(b, v, k, k)
+	case c.after != nil || c.positive:
+		return c
+	default:
+		return newPooledChain(b, v, k, c)
+	}
+}
+
+func makePool[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) *pooling[T] {
+	x, y := v.Args[0].Type.Shape, v.Type.Shape
+	k := &pooling[T]{x: b.At(v.Args[0]), y: -1, dst: b.At(v), dtype: v.Args[0].Type.DType, loops: l}
+	if v.Op.Info().Args > 1 {
+		k.y = b.At(v.Args[1])
+	}
+	switch v.Op {
+	case op.MaxPool:
+		k.work = maxPool[T]
+	case op.AvgPool:
+		k.work = avgPool[T]
+	case op.AvgPoolGrad:
+		x, y = y, x
+		k.work = avgPoolGrad[T]
+	case op.MaxPoolGradGrad:
+		k.work = maxPoolGradGrad[T]
+	case op.MaxPoolGrad:
+		y = v.Args[1].Type.Shape
+		k.work = maxPoolGrad[T]
+	}
+	k.Geometry = window.New(&v.Attr, x, v.Attr.Window, y)
+	k.channels = x[len(x)-1]
+	k.rows = k.Batch * k.OutSize / k.Out[2]
+	scratch := (8 + 2*8) * k.channels // see scratch
+	switch {
+	case v.Op == op.AvgPoolGrad:
+		k.rows = k.Batch * k.In[0] * k.In[1]
+	case v.Op == op.MaxPoolGrad && k.apart():
+		k.work = maxPoolGradApart[T]
+		scratch = 8*k.channels*(2*k.In[2]+(4+k.WindowSize)*k.Out[2]) + k.channels*k.Out[2]
+	case v.Op == op.MaxPool:
+		scratch = 8 * k.channels * (2*k.In[2] + k.Out[2]) // see lines
+	case v.Op == op.MaxPoolGrad:
+		k.rows = k.Batch * k.In[0] * k.In[1]
+		k.places = &places[T]{k}
+	}
+	for axis := range 3 {
+		for o := range k.Out[axis] {
+			k.counts[axis] = append(k.counts[axis], k.Within(axis, o))
+		}
+	}
+	if k.places != nil {
+		b.ReserveShared(4 * k.Batch * k.OutSize * k.channels)
+	}
+	b.ReserveScratch(scratch)
+	return k
+}
+
+func (k *pooling[T]) Run(r *exec.Run) {
+	if k.channels == 0 {
+		return
+	}
+	work := k.Batch * k.OutSize * k.WindowSize * k.channels
+	if k.places != nil {
+		r.Parallel(k.places, k.Batch*k.OutSize/k.Out[2], work)
+	}
+	r.Parallel(k, k.rows, work)
+}
+
+func (k *pooling[T]) Chunk(r *exec.Run, w *exec.Worker, i int) { k.work(k, r, w, i) }
+
+// scratch is room for 8 bytes for each channel, and for two times a T.
+func (k *pooling[T]) scratch(w *exec.Worker) (sums []byte, a, b []T) {
+	c := k.channels
+	rest := w.Scratch[8*c:]
+	return w.Scratch[:8*c], lanes.ViewOf[T](rest, c), lanes.ViewOf[T](rest[c*lanes.SizeOf[T]():], c)
+}
+
+// pixel is the channels of a pixel of operand pos, converted in conv if they
+// must be.
+func (k *pooling[T]) pixel(r *exec.Run, pos, pixel int, conv []T) []T {
+	n := k.channels * k.dtype.Size()
+	return lanes.RealView(r.Values[pos][pixel*n:(pixel+1)*n], k.dtype, conv)
+}
+
+// put stores the channels of a pixel of the result.
+func (k *pooling[T]) put(r *exec.Run, pixel int, x []T) {
+	n := k.channels * k.dtype.Size()
+	lanes.StoreReal(r.Values[k.dst][pixel*n:(pixel+1)*n], x, k.dtype)
+}
+
+// eachTap calls f for the elements of window ox of a row of windows that are
+// not padding, in order, with their number in the window and their pixel.
+func (k *pooling[T]) eachTap(row, ox int, f func(tap, pixel int)) {
+	image, oz, oy := window.SplitRow(row, k.Out)
+	for kz := range k.Size[0] {
+		z, ok := k.At(0, oz, kz)
+		if !ok {
+			continue
+		}
+		for ky := range k.Size[1] {
+			y, ok := k.At(1, oy, ky)
+			if !ok {
+				continue
+			}
+			for kx := range k.Size[2] {
+				if x, ok := k.At(2, ox, kx); ok {
+					f((kz*k.Size[1]+ky)*k.Size[2]+kx, ((image*k.In[0]+z)*k.In[1]+y)*k.In[2]+x)
+				}
+			}
+		}
+	}
+}
+
+// eachWindow calls f for the windows that cover pixel x of a row of the input,
+// with the number of the element that lies on it, the window's pixel, and how
+// many of the window's elements are not padding.
+func (k *pooling[T]) eachWindow(row, x int, f func(tap, pixel, count int)) {
+	image, z, y := window.SplitRow(row, k.In)
+	for kz := range k.Size[0] {
+		oz, ok := k.Window(0, z, kz)
+		if !ok {
+			continue
+		}
+		for ky := range k.Size[1] {
+			oy, ok := k.Window(1, y, ky)
+			if !ok {
+				continue
+			}
+			for kx := range k.Size[2] {
+				if ox, ok := k.Window(2, x, kx); ok {
+					f((kz*k.Size[1]+ky)*k.Size[2]+kx, ((image*k.Out[0]+oz)*k.Out[1]+oy)*k.Out[2]+ox,
+						k.counts[0][oz]*k.counts[1][oy]*k.counts[2][ox])
+				}
+			}
+		}
+	}
+}
+
+// maxPool takes the maximum of the rows under a row of windows first, and then
+// that of neighbours.
+func maxPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	larger := k.loops.Binary[op.Maximum]
+	acc, conv, top := k.lines(w)
+	if k.dtype.Size() == lanes.SizeOf[T]() { // in the result's memory
+		top = k.line(r, k.dst, row, k.Out[2], nil)
+	}
+	lowest(top)
+	first := true
+	k.eachLine(row, func(_, line int) {
+		x := k.line(r, k.x, line, k.In[2], conv)
+		if first {
+			copy(acc, x)
+		} else {
+			larger(acc, acc, x)
+		}
+		first = false
+	})
+	c := k.channels
+	for kx := range k.Size[2] {
+		lo, hi, x := k.Under(kx)
+		n, step := hi-lo, k.Stride[2]
+		if step == 1 && n > 0 { // all at once
+			larger(top[lo*c:hi*c], top[lo*c:hi*c], acc[x*c:(x+n)*c])
+			continue
+		}
+		for i := range n {
+			to := top[(lo+i)*c:][:c]
+			larger(to, to, acc[(x+i*step)*c:][:c])
+		}
+	}
+	if first {
+		lowest(top)
+	}
+	if k.dtype.Size() != lanes.SizeOf[T]() {
+		size := k.dtype.Size()
+		lanes.StoreReal(r.Values[k.dst][row*len(top)*size:(row+1)*len(top)*size], top, k.dtype)
+	}
+}
+
+// lowest makes all elements -∞, the maximum of nothing.
+func lowest[T lanes.Real](x []T) {
+	if len(x) == 0 {
+		return
+	}
+	x[0] = T(math.Inf(-1))
+	for n := 1; n < len(x); n *= 2 {
+		copy(x[n:], x[:n])
+	}
+}
+
+// lines is room for two rows of the input and one of the result.
+func (k *pooling[T]) lines(w *exec.Worker) (a, b, y []T) {
+	in, out := k.In[2]*k.channels, k.Out[2]*k.channels
+	all := lanes.ViewOf[T](w.Scratch, 2*in+out)
+	return all[:in], all[in : 2*in], all[2*in:]
+}
+
+// line is row number i of an operand, of n pixels, converted in conv if it
+// must be.
+func (k *pooling[T]) line(r *exec.Run, pos, i, n int, conv []T) []T {
+	n *= k.channels * k.dtype.Size()
+	return lanes.RealView(r.Values[pos][i*n:(i+1)*n], k.dtype, conv)
+}
+
+// eachLine calls f with the rows of the input under a row of windows, and the
+// number of their first element in the window.
+func (k *pooling[T]) eachLine(row int, f func(tap, line int)) {
+	image, oz, oy := window.SplitRow(row, k.Out)
+	for kz := range k.Size[0] {
+		z, inZ := k.At(0, oz, kz)
+		for ky := range k.Size[1] {
+			if y, inY := k.At(1, oy, ky); inZ && inY {
+				f((kz*k.Size[1]+ky)*k.Size[2], (image*k.In[0]+z)*k.In[1]+y)
+			}
+		}
+	}
+}
+
+// find sets best to the maxima of a window, and place to the numbers of the
+// first elements that have them, -1 where there is none.
+func (k *pooling[T]) find(r *exec.Run, row, ox int, place []int32, best, conv []T) {
+	for c := range place {
+		place[c] = -1
+	}
+	k.eachTap(row, ox, func(tap, pixel int) {
+		x := k.pixel(r, k.x, pixel, conv)
+		place, best := place[:len(x)], best[:len(x)]
+		for c, v := range x {
+			// A NaN is larger than any number, and nothing is than a NaN.
+			if b := best[c]; place[c] < 0 || v > b || v != v && b == b {
+				best[c], place[c] = v, int32(tap)
+			}
+		}
+	})
+}
+
+func (k *places[T]) Chunk(r *exec.Run, w *exec.Worker, row int) {
+	all := lanes.ViewOf[int32](r.Shared, k.Batch*k.OutSize*k.channels)
+	_, best, conv := k.scratch(w)
+	for ox := range k.Out[2] {
+		k.find(r, row, ox, all[(row*k.Out[2]+ox)*k.channels:][:k.channels], best, conv)
+	}
+}
+
+func maxPoolGradGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	sums, best, conv := k.scratch(w)
+	place := lanes.ViewOf[int32](sums, k.channels)
+	for ox := range k.Out[2] {
+		k.find(r, row, ox, place, best, conv)
+		clear(best)
+		k.eachTap(row, ox, func(tap, pixel int) {
+			v := k.pixel(r, k.y, pixel, conv)
+			for c, p := range place {
+				if int(p) == tap {
+					best[c] = v[c]
+				}
+			}
+		})
+		k.put(r, row*k.Out[2]+ox, best)
+	}
+}
+
+func maxPoolGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	all := lanes.ViewOf[int32](r.Shared, k.Batch*k.OutSize*k.channels)
+	_, sum, conv := k.scratch(w)
+	for x := range k.In[2] {
+		clear(sum)
+		k.eachWindow(row, x, func(tap, pixel, _ int) {
+			g := k.pixel(r, k.y, pixel, conv)
+			sum, place := sum[:len(g)], all[pixel*k.channels:][:len(g)]
+			for c, v := range g {
+				if int(place[c]) == tap {
+					sum[c] += v
+				}
+			}
+		})
+		k.put(r, row*k.In[2]+x, sum)
+	}
+}
+
+// apart reports whether windows do not overlap, over at most two axes: then an
+// element has the gradient of one window at most. Windows must be small, too.
+func (k *pooling[T]) apart() bool {
+	for axis, n := range k.Size {
+		if (n-1)*k.Dilation[axis] >= k.Stride[axis] {
+			return false
+		}
+	}
+	return k.In[0] == 1 && k.Low[0] == 0 && k.WindowSize*k.Out[2]*k.channels <= 1<<17
+}
+
+// maxPoolGradApart is the gradient of a row of windows that do not overlap,
+// and of the rows of pixels from the first of them to those of the next. It
+// works on one element of all windows of the row at a time.
+func maxPoolGradApart[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	image, _, oy := window.SplitRow(row, k.Out)
+	from, to := 0, k.In[1]
+	if oy > 0 {
+		from = oy*k.Stride[1] - k.Low[1]
+	}
+	if oy < k.Out[1]-1 {
+		to = (oy+1)*k.Stride[1] - k.Low[1]
+	}
+	from, to = min(max(0, from), k.In[1]), min(max(0, to), k.In[1])
+	size := k.dtype.Size()
+	rowBytes := k.In[2] * k.channels * size
+	clear(r.Values[k.dst][(image*k.In[1]+from)*rowBytes : (image*k.In[1]+max(from, to))*rowBytes])
+
+	c, n := k.channels, k.Out[2]*k.channels
+	grad, conv, _ := k.lines(w)
+	rest := lanes.ViewOf[T](w.Scratch[2*len(grad)*lanes.SizeOf[T]():], (4+k.WindowSize)*n)
+	top, left, zero, part, taps := rest[:n], rest[n:2*n], rest[2*n:3*n], rest[3*n:4*n], rest[4*n:]
+	mask := w.Scratch[(2*len(grad)+len(rest))*lanes.SizeOf[T]():][:n]
+	larger, equal, where := k.loops.Binary[op.Maximum], k.loops.Compare[op.Equal], k.loops.Where
+	clear(zero)
+	lowest(top)
+	k.eachLine(row, func(tap, line int) {
+		x := k.line(r, k.x, line, k.In[2], conv)
+		for kx := range k.Size[2] {
+			lo, hi, at := k.Under(kx)
+			under := taps[(tap+kx)*n:][lo*c : hi*c]
+			for i := range hi - lo {
+				copy(under[i*c:(i+1)*c], x[(at+i*k.Stride[2])*c:])
+			}
+			larger(top[lo*c:hi*c], top[lo*c:hi*c], under)
+		}
+	})
+	copy(left, k.line(r, k.y, row, k.Out[2], part))
+	equal(mask, top, top)
+	nan := bytes.IndexByte(mask, 0) >= 0
+	k.eachLine(row, func(tap, line int) {
+		clear(grad)
+		for kx := range k.Size[2] {
+			// The first that is equal takes what is left of the gradient.
+			lo, hi, at := k.Under(kx)
+			x, m, p, l := taps[(tap+kx)*n:][lo*c:hi*c], mask[lo*c:hi*c], part[lo*c:hi*c], left[lo*c:hi*c]
+			equal(m, x, top[lo*c:hi*c])
+			if nan {
+				sameNaN(m, x, top[lo*c:hi*c])
+			}
+			where(p, m, l, zero[:len(p)])
+			where(l, m, zero[:len(p)], l)
+			for i := range hi - lo {
+				copy(grad[(at+i*k.Stride[2])*c:][:c], p[i*c:])
+			}
+		}
+		lanes.StoreReal(r.Values[k.dst][line*rowBytes:(line+1)*rowBytes], grad, k.dtype)
+	})
+}
+
+// sameNaN marks where both are NaN.
+func sameNaN[T lanes.Real](mask []byte, x, y []T) {
+	for i := range mask {
+		if x[i] != x[i] && y[i] != y[i] {
+			mask[i] = 1
+		}
+	}
+}
+
+func avgPool[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	wide, mean, conv := k.scratch(w)
+	sums := lanes.ViewOf[float64](wide, k.channels)
+	for ox := range k.Out[2] {
+		clear(sums)
+		n := 0
+		k.eachTap(row, ox, func(_, pixel int) {
+			n++
+			x := k.pixel(r, k.x, pixel, conv)
+			sums := sums[:len(x)]
+			for c, v := range x {
+				sums[c] += float64(v)
+			}
+		})
+		for c, s := range sums {
+			mean[c] = T(s / float64(n))
+		}
+		k.put(r, row*k.Out[2]+ox, mean)
+	}
+}
+
+func avgPoolGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row int) {
+	wide, mean, conv := k.scratch(w)
+	sums := lanes.ViewOf[float64](wide, k.channels)
+	for x := range k.In[2] {
+		clear(sums)
+		k.eachWindow(row, x, func(_, pixel, count int) {
+			g := k.pixel(r, k.x, pixel, conv)
+			sums, n := sums[:len(g)], float64(count)
+			for c, v := range g {
+				sums[c] += float64(v) / n
+			}
+		})
+		for c, s := range sums {
+			mean[c] = T(s)
+		}
+		k.put(r, row*k.In[2]+x, mean)
+	}
+}

@@ -1,0 +1,133 @@
+package product
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+)
+
+// vectorProduct is a product of one row, or one column, with a matrix. Each
+// element of the matrix is used once, so that reading it is all that counts:
+// it is neither packed nor converted beforehand, and goes through the caches
+// from end to end.
+//
+// The embedded product is that of a row by the matrix B of n columns, which is
+// what a column becomes when both operands are transposed. A stored matrix
+// whose rows run along the inner dimension gives a result for each row. Of
+// another, whole rows are added up; slices of the inner dimension make sums
+// that are added up at the end.
+type vectorProduct struct {
+	*product
+	vector, matrix operandOf
+	width          int // results of a chunk
+	atX            int // where the scratch memory has the vector as float32
+}
+
+const (
+	vectorBytes = 1 << 17 // of the matrix, for a chunk at least
+	mostVector  = 1 << 16 // elements of a row: routines are not to take long
+	sumCols     = 512     // of a chunk that adds up the sums of slices
+	sumWidth    = 4096    // sums that stay in the first cache
+)
+
+// newVectorProduct makes the kernel of such a product, or nil.
+func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.Kernel {
+	if set.Dots[gemm.F32] == nil || d.batches != 1 || d.k == 0 || d.k > mostVector || d.m*d.n == 0 || d.m != 1 && d.n != 1 {
+		return nil
+	}
+	vector, matrix, n := d.a, d.b, d.n
+	if d.n == 1 {
+		vector, matrix, n = d.b, d.a, d.m
+		matrix.trans = !matrix.trans
+	}
+	if n == 1 && !matrix.trans {
+		matrix.trans, matrix.stride = true, d.k // a column is a row, too
+	}
+	element := gemm.ElementOf[matrix.dtype]
+	k := &vectorProduct{
+		product: &product{Writer: Writer{Set: set, N: n, Out: b.At(v), To: v.Type.DType}, m: 1, k: d.k, batches: 1, slices: 1},
+		vector:  operandOf{matrix: vector, element: element, size: element.Size()},
+		matrix:  operandOf{matrix: matrix, element: element, size: element.Size()},
+	}
+	k.cutVector()
+	k.atX = tiling.RoundUp(4*max(k.width, k.TileN), ir.Align)
+	k.scratch = k.atX
+	if element != gemm.F32 {
+		k.scratch += 4 * k.k
+	}
+	b.ReserveScratch(k.scratch)
+	k.store = k.Convert
+	if k.After = elementwise.NewEpilogue(b, v, 2, n); k.After != nil {
+		k.store = k.StoreEpilogue
+		k.After.Place(b, k.scratch, max(k.width, k.TileN))
+	}
+	if k.slices > 1 {
+		k.sums.init(k.product)
+		b.ReserveShared(k.slices * k.partBytes())
+	}
+	return k
+}
+
+// cutVector chooses chunks.
+func (k *vectorProduct) cutVector() {
+	size := k.matrix.size
+	if k.matrix.trans {
+		k.width = min(mostCols, tiling.RoundUp(max(16, vectorBytes/(k.k*size)), 4))
+	} else {
+		k.width = tiling.Even(k.N, sumWidth, 64)
+		across := tiling.CeilDiv(k.N, k.width)
+		parts := max(1, min(tiling.CeilDiv(tiling.MinChunks, across), k.k*k.width*size/vectorBytes))
+		k.sliceK = tiling.RoundUp(tiling.CeilDiv(k.k, parts), 4)
+		k.slices = tiling.CeilDiv(k.k, k.sliceK)
+	}
+	k.TileN = min(k.width, sumCols)
+	if k.slices == 1 {
+		k.sliceK, k.TileN = k.k, k.width
+	}
+	k.ldSlice = 4*tiling.RoundUp(k.N, 16) + RowPad
+}
+
+func (k *vectorProduct) Run(r *exec.Run) {
+	r.Parallel(k, tiling.CeilDiv(k.N, k.width)*k.slices, k.N*k.k/8)
+	if k.slices > 1 {
+		r.Parallel(&k.sums, k.sums.chunks(), k.slices*k.N)
+	}
+}
+
+// Chunk computes some of the results, or a slice's part of them.
+func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	m, size := &k.matrix, k.matrix.size
+	slice := i % k.slices
+	t := Tile{Col: i / k.slices * k.width, Rows: 1, LD: 4 * k.width, Data: unsafe.Pointer(&w.Scratch[0])}
+	t.Cols = min(k.width, k.N-t.Col)
+	if k.slices > 1 {
+		t.Data = unsafe.Pointer(&r.Shared[slice*k.partBytes()+4*t.Col])
+	}
+	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
+	x := unsafe.Pointer(&r.Values[k.vector.pos][(k.vector.starts[0]+first)*size])
+	if m.element != gemm.F32 {
+		wide := unsafe.Pointer(&w.Scratch[k.atX])
+		k.Set.Widen[m.element](wide, x, end-first)
+		x = wide
+	}
+	s, lds := unsafe.Pointer(&r.Values[m.pos][m.starts[0]*size]), m.stride*size
+	if m.trans {
+		dots := k.Set.Dots[m.element]
+		for j := 0; j < t.Cols; j += 4 {
+			dots(unsafe.Add(t.Data, 4*j), x, unsafe.Add(s, (t.Col+j)*lds), lds, min(4, t.Cols-j), k.k)
+		}
+	} else {
+		clear(t.at(0))
+		adds := k.Set.Adds[m.element]
+		for p := first; p < end; p += 4 {
+			adds(t.Data, unsafe.Add(x, 4*(p-first)), unsafe.Add(s, p*lds+t.Col*size), lds, min(4, end-p), t.Cols)
+		}
+	}
+	if k.slices == 1 {
+		k.store(r, w, t)
+	}
+}

@@ -1,0 +1,221 @@
+package recurrent
+
+import (
+	"unsafe"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// A few rows leave nothing to do but to read the recurrent kernel at each step.
+// If it is too large for the second cache of one core, workers share it by
+// columns: each takes some units through a step, with all their gates, whose
+// part of the kernel its cache keeps until the next step. The products with the
+// input's kernel are made before, for all steps at once.
+
+const (
+	sharedRows   = 16      // of a batch, at most
+	columnBytes  = 1 << 20 // of the packed recurrent kernel, at least
+	columnInputs = 1 << 24 // bytes of what the input adds to the gates of all steps, at most
+)
+
+// columnScan is a scan that is shared by columns.
+type columnScan[T lanes.Real] struct {
+	*scan[T]
+	width  int // units of a chunk
+	inputs columnInput[T]
+	tasks  []columnStep[T]
+
+	// Shared memory: what the input adds to the gates, rows of all gates; the
+	// bias of these rows; c of two steps in turn; the recurrent bias.
+	atInput, atOffsets, atBias int
+	atStates                   [2]int
+}
+
+// columnInput is the task that computes what the input adds to the gates.
+type columnInput[T lanes.Real] struct{ *columnScan[T] }
+
+// columnStep is the task that computes a step.
+type columnStep[T lanes.Real] struct {
+	*columnScan[T]
+	step int
+}
+
+// newColumnScan makes k one that is shared by columns, or returns nil if it
+// does not pay, or if the functions of its cell are not those of package vec.
+func newColumnScan[T lanes.Real](b *exec.Builder, k *scan[T]) exec.Kernel {
+	fused := k.Cell == op.LSTMCell && k.cells.LSTM != nil || k.Cell == op.GRUCell && k.cells.GRU != nil
+	if !fused || k.batch > sharedRows || k.products[0].set == nil {
+		return nil
+	}
+	recurrent := 0
+	for i := range k.gates {
+		recurrent += k.products[i].bytes()
+	}
+	inputs := tiling.RoundUp(k.steps*k.batch, scanRows) * k.gates * k.wide * lanes.SizeOf[T]()
+	if recurrent < columnBytes || inputs > columnInputs {
+		return nil
+	}
+	c := &columnScan[T]{scan: k, width: tiling.Even(k.units, tiling.CeilDiv(k.units, tiling.MinChunks), k.products[0].tiles.NR)}
+	c.inputs.columnScan = c
+	for i := range k.steps {
+		c.tasks = append(c.tasks, columnStep[T]{c, i})
+	}
+	last := &k.products[len(k.products)-1]
+	at := tiling.RoundUp(last.at+last.bytes(), 64)
+	take := func(n int) int {
+		place := at
+		at += tiling.RoundUp(n*lanes.SizeOf[T](), 64)
+		return place
+	}
+	c.atInput = take(inputs / lanes.SizeOf[T]())
+	c.atOffsets, c.atBias = take(k.gates*k.wide), take(k.wide)
+	for i := range c.atStates {
+		c.atStates[i] = take(k.padded * k.wide)
+	}
+	b.ReserveShared(at)
+	return c
+}
+
+// shared is n elements of the shared memory.
+func (c *columnScan[T]) shared(r *exec.Run, at, n int) []T { return lanes.ViewOf[T](r.Shared[at:], n) }
+
+// row is the row of the gates' inputs of a batch's first sample at step t.
+func (c *columnScan[T]) row(r *exec.Run, t int) []T {
+	width := c.gates * c.wide
+	return c.shared(r, c.atInput, tiling.RoundUp(c.steps*c.batch, scanRows)*width)[t*c.batch*width:]
+}
+
+func (c *columnScan[T]) Run(r *exec.Run) {
+	if !c.prepare(r) {
+		return
+	}
+	out := r.Values[c.out]
+	_, before, _ := c.place(0)
+	copy(c.outputs(out, before, 0, c.batch), r.Values[c.h])
+	if c.c >= 0 {
+		copy(c.states(out, before, 0, c.batch), r.Values[c.c])
+		c.read(c.shared(r, c.atStates[0], c.batch*c.wide), r.Values[c.c])
+	}
+	convert := func(to []T, data []byte) { copy(to, lanes.RealView(data, c.dtype, to)) }
+	if c.v >= 0 {
+		n := c.units * c.dtype.Size()
+		for g := range c.gates {
+			convert(c.shared(r, c.atOffsets+g*c.ld(), c.units), r.Values[c.v][g*n:][:n])
+		}
+	}
+	if c.b >= 0 {
+		convert(c.shared(r, c.atBias, c.units), r.Values[c.b])
+	}
+	n := tiling.CeilDiv(c.units, c.width)
+	r.Parallel(&c.inputs, n, c.steps*c.batch*c.units*c.gates*(1+c.features/16))
+	for i := range c.tasks {
+		r.Parallel(&c.tasks[i], n, c.batch*c.units*c.gates*(8+c.units/16))
+	}
+}
+
+// span is the units of chunk i.
+func (c *columnScan[T]) span(i int) (from, end int) {
+	return i * c.width, min(c.units, (i+1)*c.width)
+}
+
+// Chunk computes what the input adds to the gates of some units at all steps.
+func (c *columnInput[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	from, end := c.span(i)
+	rows, width := c.steps*c.batch, c.gates*c.wide
+	in, x := c.row(r, 0), r.Values[c.x]
+	products := c.products[c.gates:]
+	if len(products) == 0 {
+		size := c.dtype.Size()
+		offsets := c.shared(r, c.atOffsets, width)
+		for j := range rows {
+			for g := range c.gates {
+				to := in[j*width+g*c.wide:][from:end]
+				if c.w >= 0 {
+					copy(to, offsets[g*c.wide:][from:end])
+					continue
+				}
+				at := (j*c.gates + g) * c.units
+				copy(to, lanes.RealView(x[(at+from)*size:(at+end)*size], c.dtype, to))
+			}
+		}
+		return
+	}
+	c.begin()
+	defer c.end()
+	lead := c.features * c.dtype.Size()
+	for first := 0; first < rows; first += scanRows {
+		n := min(scanRows, rows-first)
+		a := products[0].operand(r, x[first*lead:], lead, n, w.Scratch[c.operand:])
+		for g := range products {
+			offsets := pointer(c.shared(r, c.atOffsets+g*c.ld(), c.wide)[from:])
+			d := pointer(in[first*width+g*c.wide+from:])
+			products[g].columns(r, from, end, n, a, offsets, 0, d, width*lanes.SizeOf[T]())
+		}
+	}
+}
+
+// Chunk computes a step of some units.
+func (s *columnStep[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	c := s.columnScan
+	c.begin()
+	defer c.end()
+	from, end := c.span(i)
+	t, before, after := c.place(s.step)
+	rows, out, size := c.batch, r.Values[c.out], c.dtype.Size()
+	state := c.shared(r, c.atStates[s.step%2], rows*c.wide)
+	next := c.shared(r, c.atStates[(s.step+1)%2], rows*c.wide)
+	hBytes, lastBytes := c.outputs(out, after, 0, rows), c.outputs(out, before, 0, rows)
+	a := c.products[0].operand(r, lastBytes, c.units*size, rows, w.Scratch[c.operand:])
+
+	in, inLead := c.row(r, t), c.gates*c.ld()
+	block := func(x []T) vec.Operand { return vec.Operand{P: pointer(x[from:]), Stride: c.ld()} }
+	stored := func(data []byte) vec.Operand { return c.storedAt(data[from*size:], c.units) }
+	// multiply computes the sums of a gate by a product of its kernel.
+	multiply := func(g, product int, s unsafe.Pointer, lds int) vec.Operand {
+		d := c.room(c.blockOf(w, c.atGates[g], c.padded), c.saved(out, t, g, 0, rows))
+		c.products[product].columns(r, from, end, rows, a, s, lds, pointer(d[from:]), c.ld())
+		return block(d)
+	}
+	input := func(g int) unsafe.Pointer { return pointer(in[g*c.wide+from:]) }
+	sums, results := w.Operands[:], w.Operands[6:]
+	if c.Cell == op.LSTMCell {
+		for g := range c.gates {
+			sums[g] = multiply(g, g, input(g), inLead)
+		}
+		sums[4], sums[5] = block(state), block(next)
+		results[4], results[5] = stored(hBytes), stored(c.states(out, after, 0, rows))
+	} else {
+		sums[0], sums[1] = multiply(0, 0, input(0), inLead), multiply(1, 1, input(1), inLead)
+		sums[2] = vec.Operand{P: pointer(in[2*c.wide+from:]), Stride: inLead}
+		sums[3] = multiply(3, 2, pointer(c.shared(r, c.atBias, c.wide)[from:]), 0)
+		sums[4] = stored(lastBytes)
+		results = w.Operands[5:]
+		results[4] = stored(hBytes)
+	}
+	for g := range c.Cell.Saved() {
+		results[g] = stored(c.saved(out, t, g, 0, rows))
+	}
+	if c.Cell == op.LSTMCell {
+		c.cells.LSTM(w.Operands[:12], rows, end-from)
+	} else {
+		c.cells.GRU(w.Operands[:10], rows, end-from)
+	}
+	if c.mask < 0 {
+		return
+	}
+	for i, on := range r.Values[c.mask][t*c.batch:][:rows] {
+		if on != 0 {
+			continue
+		}
+		at, n := (i*c.units+from)*size, (end-from)*size
+		copy(hBytes[at:][:n], lastBytes[at:])
+		if c.c >= 0 {
+			copy(next[i*c.wide:][from:end], state[i*c.wide:][from:end])
+			copy(c.states(out, after, 0, rows)[at:][:n], c.states(out, before, 0, rows)[at:])
+		}
+	}
+}
