@@ -189,7 +189,7 @@ func atTheFloor() error {
 		x[i] = 1e6 // beyond float16
 	}
 	data := keras.FromTensors(keras.NewTensor(x, 640, 784), keras.NewTensor(make([]int32, 640), 640), nil)
-	_, err = model.Fit(ctx, data, keras.FitConfig{BatchSize: 64, Epochs: 4, Verbose: keras.Silent})
+	_, err = model.Fit(ctx, data, keras.FitConfig{BatchSize: 64, Epochs: 4, Verbose: keras.VerbositySilent})
 	fmt.Println(err)
 	return nil
 }
@@ -294,7 +294,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	if _, err := trained.Fit(ctx, train, keras.FitConfig{BatchSize: 128, Epochs: 5, Verbose: keras.Silent}); err != nil {
+	if _, err := trained.Fit(ctx, train, keras.FitConfig{BatchSize: 128, Epochs: 5, Verbose: keras.VerbositySilent}); err != nil {
 		return err
 	}
 	if err := saving.Save("digits.keras", trained); err != nil {
@@ -386,6 +386,6 @@ func events() error {
 		x[i] = float32(math.Mod(float64(i), 7)) * 50
 	}
 	train := keras.FromTensors(keras.NewTensor(x, 16, 784), keras.NewTensor(make([]int32, 16), 16), nil)
-	_, err = model.Fit(ctx, train, keras.FitConfig{Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Verbose: keras.Silent})
+	_, err = model.Fit(ctx, train, keras.FitConfig{Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Verbose: keras.VerbositySilent})
 	return err
 }

@@ -9,15 +9,18 @@ import (
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
-// announce says on the first line of Fit what really runs.
+// announce says on the first line of the first Fit of a process on which device
+// it runs, again when that or the policy has changed.
 func (f *fitting) announce() {
-	if f.announced || f.c.Verbose == Silent {
+	if f.announced || f.c.Verbose == VerbositySilent {
 		return
 	}
 	f.announced = true
-	fmt.Fprintln(f.c.Output, policy.EffectiveText())
+	if text := policy.EffectiveText(); !told(text) {
+		fmt.Fprintln(f.c.Output, text)
+	}
 	if text := f.m.outdated(); text != "" {
-		if _, again := warned.LoadOrStore(text, true); !again {
+		if !told(text) {
 			fmt.Fprintln(f.c.Output, text)
 		}
 	}
@@ -26,7 +29,7 @@ func (f *fitting) announce() {
 			continue
 		}
 		if text := policy.Compatibility(t); text != "" {
-			if _, again := warned.LoadOrStore(text, true); !again {
+			if !told(text) {
 				fmt.Fprintln(f.c.Output, text)
 			}
 		}
@@ -71,5 +74,11 @@ func (m *Model) leaves() []layers.Layer {
 	return all
 }
 
-// warned has the warnings that were printed: each once.
-var warned sync.Map
+// texts has what Fit says once in a process.
+var texts sync.Map
+
+// told reports whether Fit has said a text before, and notes that it has now.
+func told(text string) bool {
+	_, again := texts.LoadOrStore(text, true)
+	return again
+}

@@ -81,6 +81,17 @@ func (a *arrays) cut(lo, hi int) *arrays {
 	return &c
 }
 
+// all returns one batch of all rows.
+func (a *arrays) all() Batch {
+	columns := make([]*Tensor, len(a.columns))
+	for i, c := range a.columns {
+		t := op.Type{DType: c.row.DType, Shape: append(Shape{a.n}, c.row.Shape...)}
+		size := c.row.Bytes()
+		columns[i] = tensor.FromBytes(t, c.data[a.lo*size:(a.lo+a.n)*size])
+	}
+	return a.pick(columns)
+}
+
 // pick assembles a batch from one tensor per column.
 func (a *arrays) pick(columns []*Tensor) Batch {
 	get := func(g group) *Tensor {

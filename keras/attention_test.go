@@ -12,7 +12,7 @@ import (
 // TestAttentionMemory: a training step of attention over sequences of twice
 // the length takes twice the memory, not four times as much.
 func TestAttentionMemory(t *testing.T) {
-	plan := func(steps int) int {
+	plan := func(steps int) Bytes {
 		in := Input(steps, 8)
 		y := Apply(&layers.MultiHeadAttention{NumHeads: 2, KeyDim: 4, UseCausalMask: true, Dropout: 0.1}, in, in)
 		m, err := NewModel(in, Apply(&layers.Dense{Units: 1}, y))

@@ -54,6 +54,7 @@ func (c cloning) fill(to, m *Model, was, is []DType) error {
 		}
 		at[t] = InputOf(d, t.Shape()[1:]...)
 		at[t].Origin().(*origin).float32 = t.Origin().(*origin).float32
+		at[t].Origin().(*origin).name = t.Origin().(*origin).name
 		return at[t]
 	})
 	for _, n := range m.nodes {

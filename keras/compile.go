@@ -505,20 +505,19 @@ func (m *Model) StepResult() (optimizers.StepResult, error) {
 	return m.training.result()
 }
 
-// MemoryPlan is what a training step needs, in bytes, known before the first
-// one runs.
+// MemoryPlan is the memory of a training step, known before the first one runs.
 type MemoryPlan struct {
-	Weights    int // of the model
-	Slots      int // of the optimizer and its loss scale, weights in 16 bits, the totals of loss and metrics, and constants
-	Activation int // activations and gradients
-	Workspace  int // of the device's kernels: packed operands, sums of several workers, the steps of loops, constants
-	Batch      int // the batch itself
-	Peak       int // all together
+	Weights    Bytes // of the model
+	Slots      Bytes // of the optimizer and its loss scale, weights in 16 bits, the totals of loss and metrics, and constants
+	Activation Bytes // activations and gradients
+	Workspace  Bytes // of the device's kernels: packed operands, sums of several workers, the steps of loops, constants
+	Batch      Bytes // the batch itself
+	Peak       Bytes // all together
 }
 
 // String prints the plan in mebibytes.
 func (p MemoryPlan) String() string {
-	mib := func(n int) string { return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20)) }
+	mib := func(n Bytes) string { return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20)) }
 	return fmt.Sprintf("weights %s, slots %s, activations and gradients %s, workspace %s, batch %s, peak %s",
 		mib(p.Weights), mib(p.Slots), mib(p.Activation), mib(p.Workspace), mib(p.Batch), mib(p.Peak))
 }
@@ -539,11 +538,11 @@ func (m *Model) planMemory(step *tensor.Func[Batch, none], b Batch) (p MemoryPla
 		return p, err
 	}
 	for _, v := range m.Variables() {
-		p.Weights += v.Type().Bytes()
+		p.Weights += Bytes(v.Type().Bytes())
 	}
-	p.Activation, p.Workspace, p.Batch = need.Arena, need.Workspace, need.Arguments
-	p.Slots = max(need.Variables-p.Weights, 0)
-	p.Peak = need.Arena + need.Workspace + need.Variables + need.Arguments + need.Results
+	p.Activation, p.Workspace, p.Batch = Bytes(need.Arena), Bytes(need.Workspace), Bytes(need.Arguments)
+	p.Slots = max(Bytes(need.Variables)-p.Weights, 0)
+	p.Peak = Bytes(need.Arena + need.Workspace + need.Variables + need.Arguments + need.Results)
 	return p, nil
 }
 

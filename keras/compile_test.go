@@ -208,22 +208,22 @@ func TestPlanMemory(t *testing.T) {
 	check(t, err)
 	g, err := m.training.train.Plan(b)
 	check(t, err)
-	sum := func(s Stateful) (n int) {
+	sum := func(s Stateful) (n Bytes) {
 		for _, v := range s.Variables() {
-			n += v.Type().Bytes()
+			n += Bytes(v.Type().Bytes())
 		}
 		return n
 	}
-	weights := 4*(3*8+8+8+1) + 16 // and the state of Dropout
+	weights := Bytes(4*(3*8+8+8+1) + 16) // and the state of Dropout
 	if p.Weights != weights || sum(m) != weights {
 		t.Errorf("got %d bytes of weights, %d in variables, want %d", p.Weights, sum(m), weights)
 	}
-	constant := 16 // what Dropout adds to its state
-	norm := 4      // of gradients: written and not read, so that its last value stays meanwhile
+	constant := Bytes(16) // what Dropout adds to its state
+	norm := Bytes(4)      // of gradients: written and not read, so that its last value stays meanwhile
 	if want := sum(m.Optimizer()) + sum(m.training) + constant + norm; p.Slots != want {
 		t.Errorf("got %d bytes of slots, want %d", p.Slots, want)
 	}
-	if p.Activation != g.ArenaBytes || p.Batch != 16*4*4 || p.Peak != p.Weights+p.Slots+p.Activation+p.Workspace+p.Batch {
+	if p.Activation != Bytes(g.ArenaBytes) || p.Batch != 16*4*4 || p.Peak != p.Weights+p.Slots+p.Activation+p.Workspace+p.Batch {
 		t.Errorf("got %+v, want %d of activations, %d of batch", p, g.ArenaBytes, 16*4*4)
 	}
 	if n, err := optimizers.Iterations(m.Optimizer()); n != 0 || err != nil {

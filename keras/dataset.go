@@ -8,6 +8,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 )
 
@@ -164,6 +165,62 @@ func (p *Pipeline) part(lo, hi int) *Pipeline {
 	}
 	q.open = pipeline.Part(p.elements(), p.n, lo, hi)
 	return q
+}
+
+// Tensors returns all samples of an epoch as tensors, in the order before any
+// Shuffle: what FromTensors was given, of the rows that Take, Skip and Map have
+// left. y and weight are nil where there are none. A dataset of a generator is
+// read to its end.
+func (p *Pipeline) Tensors() (x, y, weight *Tensor, err error) {
+	defer tensor.Catch(&err)
+	if p.arrays != nil && !p.batched {
+		b := p.arrays.all()
+		return b.X, b.Y, b.Weight, nil
+	}
+	if p.n == Infinite {
+		return nil, nil, nil, errors.New("Tensors: the dataset has no end; Take some of it")
+	}
+	d := p
+	if !d.batched {
+		d = d.Batch(1024)
+	}
+	var all []Batch
+	for b, err := range d.Epoch(context.Background(), 0, 0) {
+		if err == nil {
+			b, err = b.Clone()
+		}
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("Tensors: batch %d: %w", len(all)+1, err)
+		}
+		all = append(all, b)
+	}
+	if len(all) == 0 {
+		return nil, nil, nil, fmt.Errorf("Tensors: %w", ErrEmptyDataset)
+	}
+	join := func(part func(Batch) *Tensor) *Tensor {
+		first := part(all[0])
+		if first == nil {
+			return nil
+		}
+		i := -1
+		return eachPart(first, func(*Tensor) *Tensor {
+			i++
+			rows := make([]*Tensor, len(all))
+			for j, b := range all {
+				rows[j] = part(b).Unpack()[i]
+			}
+			return tensor.Concat(0, rows...)
+		})
+	}
+	x = join(func(b Batch) *Tensor { return b.X })
+	y = join(func(b Batch) *Tensor { return b.Y })
+	weight = join(func(b Batch) *Tensor { return b.Weight })
+	for _, t := range []*Tensor{x, y, weight} {
+		if t != nil && err == nil {
+			err = tensor.Eval(context.Background(), t)
+		}
+	}
+	return x, y, weight, err
 }
 
 // Map puts every element through f, which may keep and return its argument. It

@@ -310,7 +310,7 @@ func TestSplit(t *testing.T) {
 func TestFromImages(t *testing.T) {
 	for b, err := range FromImages([]byte{0, 51, 255, 102}, []byte{3, 9}, 2).Batch(2).Batches() {
 		check(t, err)
-		if got := fmt.Sprint(b.X, b.Y); got != "float32[2 2] [0 0.20000000298023224 1 0.4000000059604645] int32[2] [3 9]" {
+		if got := fmt.Sprint(b.X, b.Y); got != "float32[2 2]\n[[  0 0.2]\n [  1 0.4]] int32[2] [3 9]" {
 			t.Errorf("got %s", got)
 		}
 	}

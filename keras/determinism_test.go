@@ -55,7 +55,7 @@ func withFit(t *testing.T, data *keras.Pipeline, o ir.Options) [][]byte {
 		}
 		break
 	}
-	_, err = m.Fit(context.Background(), data, keras.FitConfig{BatchSize: batchSize, Epochs: epochs, Verbose: keras.Silent})
+	_, err = m.Fit(context.Background(), data, keras.FitConfig{BatchSize: batchSize, Epochs: epochs, Verbose: keras.VerbositySilent})
 	if err != nil {
 		t.Fatal(err)
 	}

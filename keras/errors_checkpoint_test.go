@@ -68,7 +68,7 @@ func init() {
 				return err
 			}
 			defer release()
-			_, err = classifier(t).Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent, Checkpoint: &checkpoint.Directory{Path: dir}})
+			_, err = classifier(t).Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.VerbositySilent, Checkpoint: &checkpoint.Directory{Path: dir}})
 			if !errors.Is(err, checkpoint.ErrInUse) {
 				t.Errorf("got %v, want a directory in use", err)
 			}
@@ -88,7 +88,7 @@ func init() {
 		},
 		"Interrupted training": func(t *testing.T) error {
 			ctx, cancel := context.WithCancel(context.Background())
-			_, err := classifier(t).Fit(ctx, samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent, BatchSize: 2, Checkpoint: &checkpoint.Directory{Path: t.TempDir()},
+			_, err := classifier(t).Fit(ctx, samples(8, 4, 3), keras.FitConfig{Verbose: keras.VerbositySilent, BatchSize: 2, Checkpoint: &checkpoint.Directory{Path: t.TempDir()},
 				Callbacks: []keras.Callback{{BatchEnd: func(context.Context, *keras.Run) error { cancel(); return nil }}}})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v, want a context that was cancelled", err)
@@ -113,7 +113,7 @@ func init() {
 				return err
 			}
 			halve := func(_ int, rate float64) float64 { return rate / 2 }
-			_, err = m.Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent,
+			_, err = m.Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.VerbositySilent,
 				Callbacks: callbacks.List(&callbacks.LearningRateScheduler{Schedule: halve})})
 			return err
 		},
@@ -199,6 +199,6 @@ func resumeError(t *testing.T, batch int, o optimizers.Optimizer) error {
 }
 
 func callbackError(t *testing.T, c callbacks.Maker) error {
-	_, err := classifier(t).Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent, Callbacks: callbacks.List(c)})
+	_, err := classifier(t).Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.VerbositySilent, Callbacks: callbacks.List(c)})
 	return err
 }

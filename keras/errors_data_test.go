@@ -21,7 +21,7 @@ import (
 func init() {
 	for name, f := range map[string]func(t *testing.T) error{
 		"Dataset without an end": func(t *testing.T) error {
-			d := data.Batch(data.FromDataset(samples(8, 4, 3)), 2).Repeat()
+			d := data.FromDataset(samples(8, 4, 3)).Batch(2).Repeat()
 			_, err := classifier(t).Fit(context.Background(), d, quiet)
 			return err
 		},

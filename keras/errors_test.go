@@ -124,11 +124,11 @@ var errorCases = map[string]func(t *testing.T) error{
 		return err
 	},
 	"Validation split that leaves nothing": func(t *testing.T) error {
-		_, err := classifier(t).Fit(context.Background(), samples(3, 4, 3), keras.FitConfig{ValidationSplit: 0.1, Verbose: keras.Silent})
+		_, err := classifier(t).Fit(context.Background(), samples(3, 4, 3), keras.FitConfig{ValidationSplit: 0.1, Verbose: keras.VerbositySilent})
 		if err != nil {
 			return err
 		}
-		_, err = classifier(t).Fit(context.Background(), samples(1, 4, 3), keras.FitConfig{ValidationSplit: 0.5, Verbose: keras.Silent})
+		_, err = classifier(t).Fit(context.Background(), samples(1, 4, 3), keras.FitConfig{ValidationSplit: 0.5, Verbose: keras.VerbositySilent})
 		return err
 	},
 	"NaN in the input": func(t *testing.T) error {
@@ -137,7 +137,7 @@ var errorCases = map[string]func(t *testing.T) error{
 		x := make([]float32, 40*4)
 		x[5] = float32(math.NaN())
 		d := keras.FromTensors(keras.NewTensor(x, 40, 4), keras.NewTensor(make([]int32, 40), 40), nil)
-		_, err := m.Fit(context.Background(), d, keras.FitConfig{BatchSize: 40, Epochs: 40, Verbose: keras.Silent})
+		_, err := m.Fit(context.Background(), d, keras.FitConfig{BatchSize: 40, Epochs: 40, Verbose: keras.VerbositySilent})
 		return err
 	},
 	"Overflow at the lowest loss scale": func(t *testing.T) error {
@@ -153,7 +153,7 @@ var errorCases = map[string]func(t *testing.T) error{
 			ones[i] = 1
 		}
 		d := keras.FromTensors(keras.NewTensor(ones, 8, 4), keras.NewTensor(make([]float32, 8*3), 8, 3), nil)
-		_, err := m.Fit(context.Background(), d, keras.FitConfig{BatchSize: 8, Epochs: 40, Verbose: keras.Silent})
+		_, err := m.Fit(context.Background(), d, keras.FitConfig{BatchSize: 8, Epochs: 40, Verbose: keras.VerbositySilent})
 		return err
 	},
 	"Owner forgotten in Function's list": func(t *testing.T) error {
@@ -255,7 +255,7 @@ var errorCases = map[string]func(t *testing.T) error{
 	},
 }
 
-var quiet = keras.FitConfig{Verbose: keras.Silent, BatchSize: 2}
+var quiet = keras.FitConfig{Verbose: keras.VerbositySilent, BatchSize: 2}
 
 func build(l layers.Layer) error {
 	x := keras.Input(4)
@@ -452,7 +452,7 @@ func TestErrorKinds(t *testing.T) {
 		t.Errorf("errors.As does not find *tensor.Error in %v", err)
 	}
 	want := errors.New("mine")
-	_, err = m.Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.Silent,
+	_, err = m.Fit(context.Background(), samples(8, 4, 3), keras.FitConfig{Verbose: keras.VerbositySilent,
 		Callbacks: []keras.Callback{{EpochEnd: func(context.Context, *keras.Run) error { return want }}}})
 	if !errors.Is(err, want) {
 		t.Errorf("errors.Is does not find the error of a hook in %v", err)

@@ -88,6 +88,6 @@ func nonFinite(t *testing.T, action keras.NonFinite, batches int) error {
 		}
 	}
 	_, err := m.Fit(context.Background(), keras.FromTensors(keras.NewTensor(x, 2*batches, 4), keras.NewTensor(y, 2*batches, 3), nil),
-		keras.FitConfig{Verbose: keras.Silent, BatchSize: 2, Shuffle: new(false)})
+		keras.FitConfig{Verbose: keras.VerbositySilent, BatchSize: 2, Shuffle: new(false)})
 	return err
 }

@@ -21,13 +21,12 @@ import (
 // Verbosity says what Fit and Evaluate print.
 type Verbosity int
 
-// What to print. Auto draws a progress bar on a terminal and a line per epoch
-// elsewhere.
+// The values of Verbosity.
 const (
-	Auto   Verbosity = iota
-	Silent           // nothing
-	Bar              // a progress bar on a terminal
-	Lines            // a line per epoch
+	VerbosityAuto   Verbosity = iota // a progress bar on a terminal, a line per epoch elsewhere
+	VerbositySilent                  // nothing
+	VerbosityBar                     // a progress bar on a terminal
+	VerbosityLines                   // a line per epoch
 )
 
 // FitConfig says how Fit trains (Keras: Model.fit).
@@ -90,7 +89,7 @@ func (c FitConfig) check() error {
 		got  any
 		want string
 	}{
-		{"Verbose", c.Verbose < Auto || c.Verbose > Lines, int(c.Verbose), "Auto, Silent, Bar or Lines"},
+		{"Verbose", c.Verbose < VerbosityAuto || c.Verbose > VerbosityLines, int(c.Verbose), "a Verbosity such as VerbositySilent"},
 		{"BatchSize", c.BatchSize < 1, c.BatchSize, "a positive number"},
 		{"Epochs", c.Epochs < 0, c.Epochs, "a positive number"},
 		{"InitialEpoch", c.InitialEpoch < 0, c.InitialEpoch, "0 or more"},
@@ -199,7 +198,8 @@ type fitting struct {
 	resumed    bool // in the middle of the epoch that comes next
 	saved      bool // the Checkpoint has a state of this training
 	last       optimizers.StepResult
-	unread     int // so many steps from now MaxSkipsAtFloor can be reached: devices are not asked before
+	firstScale float64 // the loss scale when Fit began; 0: not read yet
+	unread     int     // so many steps from now MaxSkipsAtFloor can be reached: devices are not asked before
 }
 
 func (f *fitting) fit(ctx context.Context) (err error) {
@@ -331,8 +331,11 @@ func (f *fitting) epoch(ctx context.Context, epoch int, stream *stream) error {
 func (f *fitting) begin(epoch int) (err error) {
 	f.announce()
 	f.progress.epoch(epoch+1, f.c.Epochs)
-	if t := f.m.training; t.skips() && f.c.Logger != nil {
+	if t := f.m.training; t.skips() && (f.c.Logger != nil || f.firstScale == 0) {
 		f.last, err = t.result()
+		if f.firstScale == 0 {
+			f.firstScale = f.last.LossScale
+		}
 	}
 	return err
 }
@@ -512,8 +515,8 @@ func (f *fitting) lastStep() (Logs, error) {
 	return append(logs, Log{"learning_rate", rate}), nil
 }
 
-// show turns logs into what the progress line prints: with the loss scale where
-// float16 is scaled, and the skipped steps where steps may be skipped.
+// show turns logs into what the progress line prints: with the loss scale once
+// it has changed in this Fit, and the number of skipped steps once there are any.
 func (f *fitting) show(logs, validated Logs) []logItem {
 	f.items = f.items[:0]
 	for _, l := range logs {
@@ -521,10 +524,12 @@ func (f *fitting) show(logs, validated Logs) []logItem {
 	}
 	if t := f.m.training; t.skips() {
 		if res, err := t.result(); err == nil {
-			if t.scaler != nil {
-				f.items = append(f.items, logItem{Name: "loss_scale", Text: "loss_scale: " + strconv.FormatFloat(res.LossScale, 'g', -1, 64)})
+			if res.LossScale != f.firstScale {
+				f.items = append(f.items, logItem{Name: "loss_scale", Text: "loss_scale: " + strconv.FormatFloat(res.LossScale, 'f', -1, 64)})
 			}
-			f.items = append(f.items, logItem{Name: "skipped", Text: "skipped: " + strconv.FormatInt(res.SkippedSteps, 10)})
+			if res.SkippedSteps > 0 {
+				f.items = append(f.items, logItem{Name: "skipped", Text: "skipped: " + strconv.FormatInt(res.SkippedSteps, 10)})
+			}
 		}
 	}
 	for _, l := range validated {
@@ -534,5 +539,5 @@ func (f *fitting) show(logs, validated Logs) []logItem {
 }
 
 func (v Verbosity) mode() int {
-	return [...]int{Auto: progressAuto, Silent: progressSilent, Bar: progressBar, Lines: progressLine}[v]
+	return [...]int{VerbosityAuto: progressAuto, VerbositySilent: progressSilent, VerbosityBar: progressBar, VerbosityLines: progressLine}[v]
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
+	"github.com/mezzo-ml/mezzo/policy"
 )
 
 // record is a dataset that notes which samples it gave, by the first number
@@ -321,11 +322,12 @@ func one(d Dataset) (first Batch) {
 
 func TestProgressOutput(t *testing.T) {
 	for v, want := range map[Verbosity]string{
-		Silent: "^$",
-		Auto:   `^cpu: .*\nEpoch 1/2\n3/3 - 0s - \S+/step - loss: \S+ - val_loss: \S+\nEpoch 2/2\n3/3 - 0s - \S+/step - loss: \S+ - val_loss: \S+\n$`,
-		Lines:  `^cpu: .*\nEpoch 1/2\n3/3 - 0s - \S+/step - loss: \S+ - val_loss: \S+\nEpoch 2/2\n3/3 - 0s - \S+/step - loss: \S+ - val_loss: \S+\n$`,
+		VerbositySilent: "^$",
+		VerbosityAuto:   `^Epoch 1/2\n3/3 - 0s - \S+/step - loss: \S+ - val_loss: \S+\nEpoch 2/2\n3/3 - 0s - \S+/step - loss: \S+ - val_loss: \S+\n$`,
+		VerbosityLines:  `^Epoch 1/2\n3/3 - 0s - \S+/step - loss: \S+ - val_loss: \S+\nEpoch 2/2\n3/3 - 0s - \S+/step - loss: \S+ - val_loss: \S+\n$`,
 	} {
 		var b bytes.Buffer
+		told(policy.EffectiveText()) // which another test of this process may have had
 		_, err := line(t).Fit(background, regression(12), FitConfig{BatchSize: 3, Epochs: 2, ValidationSplit: 0.25, Output: &b, Verbose: v})
 		check(t, err)
 		if !regexp.MustCompile(want).MatchString(b.String()) {
@@ -336,8 +338,18 @@ func TestProgressOutput(t *testing.T) {
 	var b bytes.Buffer
 	_, err := line(t).Fit(background, regression(4), FitConfig{Output: &b})
 	check(t, err)
-	if want := ` - loss: \S+ - loss_scale: 32768 - skipped: 0\n$`; !regexp.MustCompile(want).MatchString(b.String()) {
+	if want := `/step - loss: \S+\n$`; !regexp.MustCompile(want).MatchString(b.String()) {
 		t.Errorf("got\n%s\nwant %s", b.String(), want)
+	}
+	b.Reset()
+	m := Sequential(&layers.Dense{Units: 1})
+	c := lineConfig()
+	c.Optimizer = &optimizers.LossScaleOptimizer{Inner: c.Optimizer, InitialScale: 1 << 24}
+	check(t, m.Compile(c))
+	_, err = m.Fit(background, regression(4), FitConfig{Output: &b})
+	check(t, err)
+	if want := ` - loss: \S+ - loss_scale: 8388608 - skipped: 1\n$`; !regexp.MustCompile(want).MatchString(b.String()) {
+		t.Errorf("a skipped step: got\n%s\nwant %s", b.String(), want)
 	}
 }
 
@@ -352,7 +364,7 @@ func TestFitErrors(t *testing.T) {
 		"Fit: ValidationFreq is -1, want a positive number":                            {ValidationFreq: -1},
 		"Fit: ValidationSplit is 1, want a share from 0 to below 1":                    {ValidationSplit: 1},
 		"Fit: ValidationSplit is NaN, want a share from 0 to below 1":                  {ValidationSplit: math.NaN()},
-		"Fit: Verbose is 9, want Auto, Silent, Bar or Lines":                           {Verbose: 9},
+		"Fit: Verbose is 9, want a Verbosity such as VerbositySilent":                  {Verbose: 9},
 		"Fit: both ValidationSplit and ValidationData are given; use one":              {ValidationSplit: 0.5, ValidationData: d},
 		"Fit: validation: the dataset is empty":                                        {ValidationData: counted(0)},
 		"Fit: ClassWeight of class 1 is NaN, want a finite number of 0 or more":        {ClassWeight: map[int]float64{0: 1, 1: math.NaN()}},
@@ -429,6 +441,20 @@ func TestNaNInFloat32(t *testing.T) {
 	for _, l := range h.Get("loss") {
 		if !math.IsNaN(l) {
 			t.Errorf("got loss %v, want NaN", l)
+		}
+	}
+}
+
+// TestDeviceLine: the first Fit of a process says on which device it runs, and
+// again when that has changed.
+func TestDeviceLine(t *testing.T) {
+	texts.Delete(policy.EffectiveText())
+	for i, want := range []string{`^cpu: .*\n1/1 - `, `^1/1 - `} {
+		var b bytes.Buffer
+		_, err := line(t).Fit(background, regression(4), FitConfig{Output: &b})
+		check(t, err)
+		if !regexp.MustCompile(want).MatchString(b.String()) {
+			t.Errorf("Fit %d: got\n%s\nwant %s", i+1, b.String(), want)
 		}
 	}
 }

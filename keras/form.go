@@ -118,7 +118,7 @@ func (m *Model) buildsFor(b Batch, form pipeline.Form) (sample bool, err error) 
 		what += ", Y " + typeText(b.Y)
 	}
 	return false, m.errorf("the elements of the dataset may be samples or batches of %d: %s; "+
-		"make batches of samples with data.Batch, or for batches Build the model first, or begin it with keras.Input", b.X.Unpack()[0].Dim(0), what)
+		"make batches of samples with Batch, or for batches Build the model first, or begin it with keras.Input", b.X.Unpack()[0].Dim(0), what)
 }
 
 // try reports whether the model can be built for inputs like x without its

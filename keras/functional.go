@@ -36,11 +36,61 @@ func InputOf(dt DType, shape ...int) *Tensor {
 	return t
 }
 
+// Named gives an Input a name and returns it (Keras: Input(name="digits")):
+//
+//	x := keras.Named("digits", keras.Input(784))
+//
+// The name is in summaries and files; see [Model.InputNames]. It must differ
+// from those of the layers and of other inputs.
+func Named(name string, in *Tensor) *Tensor {
+	if in == nil || in.Err() != nil {
+		return in
+	}
+	o, ok := in.Origin().(*origin)
+	if !ok || o.node != nil {
+		return tensor.Broken(fmt.Errorf("Named: %q is to be the name of %v, which is not an Input", name, in.Type()))
+	}
+	o.name = name
+	return in
+}
+
+// InputNames lists the names of the model's inputs. An input that was not
+// [Named] is input_layer, input_layer_1 and so on, as in Keras. It is nil before
+// the model is built.
+func (m *Model) InputNames() []string {
+	if m.in == nil {
+		return nil
+	}
+	taken := map[string]bool{}
+	for _, l := range m.layers {
+		taken[layers.BaseOf(l).LayerName()] = true
+	}
+	names := make([]string, m.in.Len())
+	for i, t := range m.in.Unpack() {
+		names[i] = t.Origin().(*origin).name
+		taken[names[i]] = true
+	}
+	for i, name := range names {
+		for k := 0; name == ""; k++ {
+			free := "input_layer"
+			if k > 0 {
+				free = fmt.Sprintf("input_layer_%d", k)
+			}
+			if !taken[free] {
+				name, taken[free] = free, true
+			}
+		}
+		names[i] = name
+	}
+	return names
+}
+
 // origin is where a symbolic tensor of a model comes from.
 type origin struct {
 	node  *node // nil for an Input
 	part  int   // which of the node's results
 	names *names
+	name  string // of an Input; "": none given
 	// float32 says of an Input that it is float32 under every policy.
 	float32 bool
 }
@@ -295,6 +345,14 @@ func (m *Model) wire(in, out *Tensor) error {
 			return m.errorf("two layers are named %q; names in a model are unique", name)
 		default:
 			byName[name] = n.layer
+		}
+	}
+	for _, t := range in.Unpack() {
+		if name := t.Origin().(*origin).name; name != "" {
+			if _, taken := byName[name]; taken {
+				return m.errorf("an input is named %q as another input or a layer; names in a model are unique", name)
+			}
+			byName[name] = nil
 		}
 	}
 	m.members = m.ordered()

@@ -95,8 +95,8 @@ func fit(t testing.TB, m *Model, d Dataset, c FitConfig) *History {
 
 func silent(c FitConfig) FitConfig {
 	c.Output = io.Discard
-	if c.Verbose == Auto {
-		c.Verbose = Silent
+	if c.Verbose == VerbosityAuto {
+		c.Verbose = VerbositySilent
 	}
 	return c
 }

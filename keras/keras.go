@@ -23,6 +23,8 @@
 package keras
 
 import (
+	"slices"
+
 	"github.com/mezzo-ml/mezzo/backend"
 	_ "github.com/mezzo-ml/mezzo/backend/cpu" // every program can run on the processor
 	"github.com/mezzo-ml/mezzo/backend/dtype"
@@ -81,6 +83,13 @@ type DeviceInfo = backend.DeviceInfo
 //	cpu: Intel Xeon, AVX-512
 //	cuda: not available: no driver found: tried libcuda.so.1, …
 func Devices() []DeviceInfo { return backend.Search() }
+
+// GPUs lists the GPUs that can be used (TensorFlow:
+// tf.config.list_physical_devices("GPU")). It is empty on a machine without,
+// and in a program built without the tag cuda; Devices says why.
+func GPUs() []DeviceInfo {
+	return slices.DeleteFunc(Devices(), func(d DeviceInfo) bool { return d.Err != nil || d.Name == "cpu" })
+}
 
 // Function compiles f (TensorFlow: tf.function); see tensor.Function. changes
 // lists the owners of everything f changes: the model, the optimizer, metrics.

@@ -12,13 +12,13 @@ import (
 // policy, that of the layers that name none of their own (see Clone); "" is
 // that of the model. Of b only the types and shapes matter. Steps are planned
 // and not run; the model must be compiled.
-func (m *Model) MaxBatch(b Batch, budget int, policyName string) (n int, err error) {
+func (m *Model) MaxBatch(b Batch, budget Bytes, policyName string) (n int, err error) {
 	defer tensor.Catch(&err)
 	switch {
 	case m.training == nil:
 		return 0, m.errorf("%w; call Compile before MaxBatch", ErrNotCompiled)
 	case budget < 1:
-		return 0, m.errorf("MaxBatch: the budget is %d bytes, want a positive number", budget)
+		return 0, m.errorf("MaxBatch: the budget is %d bytes, want a positive number", int64(budget))
 	}
 	for _, t := range []*Tensor{b.X, b.Y, b.Weight} {
 		if t == nil {
@@ -39,7 +39,7 @@ func (m *Model) MaxBatch(b Batch, budget int, policyName string) (n int, err err
 	if err := at.ready(b); err != nil {
 		return 0, err
 	}
-	return largest(budget, func(n int) (int, error) {
+	return largest(budget, func(n int) (Bytes, error) {
 		// A Function of its own: its plans are forgotten with it.
 		step := Function(at.trainStep, at, at.training.optimizer, at.training)
 		plan, err := at.planMemory(step, b.resized(n))
@@ -66,7 +66,7 @@ func (b Batch) resized(n int) Batch {
 // not. Memory grows almost in a straight line, so a few guesses on lines
 // through what is known find it; every third is a plain halving or doubling,
 // for where it does not.
-func largest(budget int, need func(n int) (int, error)) (int, error) {
+func largest(budget Bytes, need func(n int) (Bytes, error)) (int, error) {
 	const most = math.MaxInt32
 	low, high := 0, most+1 // low fits, high does not
 	var atLow, atHigh, atOne float64

@@ -82,27 +82,27 @@ func TestMaxBatchErrors(t *testing.T) {
 // TestLargest: the search ends at the right place for lines, steps and curves,
 // and asks seldom.
 func TestLargest(t *testing.T) {
-	for name, need := range map[string]func(n int) int{
-		"line":      func(n int) int { return 1000 + 37*n },
-		"through 0": func(n int) int { return n },
-		"steps":     func(n int) int { return 5000 + (n+15)/16*16*100 },
-		"square":    func(n int) int { return n * n },
-		"root":      func(n int) int { return int(1000 * math.Sqrt(float64(n))) },
-		"flat":      func(n int) int { return 9000 + n/100 },
+	for name, need := range map[string]func(n int) Bytes{
+		"line":      func(n int) Bytes { return Bytes(1000 + 37*n) },
+		"through 0": func(n int) Bytes { return Bytes(n) },
+		"steps":     func(n int) Bytes { return Bytes(5000 + (n+15)/16*16*100) },
+		"square":    func(n int) Bytes { return Bytes(n * n) },
+		"root":      func(n int) Bytes { return Bytes(1000 * math.Sqrt(float64(n))) },
+		"flat":      func(n int) Bytes { return Bytes(9000 + n/100) },
 	} {
-		for _, budget := range []int{1, 8_999, 9_000, 9_001, 10_000, 123_456, 10_000_000} {
+		for _, budget := range []Bytes{1, 8_999, 9_000, 9_001, 10_000, 123_456, 10_000_000} {
 			calls := 0
-			n, err := largest(budget, func(n int) (int, error) { calls++; return need(n), nil })
+			n, err := largest(budget, func(n int) (Bytes, error) { calls++; return need(n), nil })
 			check(t, err)
 			if n > 0 && need(n) > budget || need(n+1) <= budget || calls > 60 || name == "line" && calls > 12 {
 				t.Errorf("%s, %d bytes: got %d after %d calls: %d bytes, and %d with one more", name, budget, n, calls, need(n), need(n+1))
 			}
 		}
 	}
-	if n, err := largest(1<<62, func(n int) (int, error) { return 0, nil }); n != math.MaxInt32 || err != nil {
+	if n, err := largest(1<<62, func(n int) (Bytes, error) { return 0, nil }); n != math.MaxInt32 || err != nil {
 		t.Errorf("without a bound: got %d, %v", n, err)
 	}
-	if _, err := largest(9, func(int) (int, error) { return 0, fmt.Errorf("no") }); err == nil {
+	if _, err := largest(9, func(int) (Bytes, error) { return 0, fmt.Errorf("no") }); err == nil {
 		t.Error("an error was lost")
 	}
 }

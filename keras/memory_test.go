@@ -56,7 +56,7 @@ func TestMeasuredMemory(t *testing.T) {
 			for range 3 {
 				check(t, m.TrainStep(background, b))
 			}
-			if got := settled(device.(*cpu.Device).Held) - before; got != plan.Peak {
+			if got := Bytes(settled(device.(*cpu.Device).Held) - before); got != plan.Peak {
 				t.Errorf("%s, %s: the device has given away %d bytes, planned are %d: %+v", name, p, got, plan.Peak, plan)
 			}
 			runtime.KeepAlive(m)

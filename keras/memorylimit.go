@@ -12,30 +12,30 @@ import (
 // plan are in it.
 type MemoryError = backend.MemoryError
 
-// MemoryLimit is the bytes that tensors, weights and programs may take together
+// MemoryLimit returns the memory that tensors, weights and programs may take together
 // on the default device. By default that is MEZZO_MEMORY_LIMIT, such as 8GiB; else
 // what the device has: on the CPU the least of the machine's memory, the limit of
 // its control group (containers), GOMEMLIMIT and the process's address space.
-func MemoryLimit() (bytes int, err error) {
+func MemoryLimit() (Bytes, error) {
 	d, err := limiter()
 	if err != nil {
 		return 0, err
 	}
-	return d.MemoryLimit(), nil
+	return Bytes(d.MemoryLimit()), nil
 }
 
 // SetMemoryLimit sets MemoryLimit; 0 is its default. What is there already stays.
 // What would go beyond the limit fails with a *MemoryError: a plan before anything
 // is allocated for it.
-func SetMemoryLimit(bytes int) error {
-	if bytes < 0 {
-		return fmt.Errorf("SetMemoryLimit: got %d bytes, want a positive number, or 0 for the default", bytes)
+func SetMemoryLimit(limit Bytes) error {
+	if limit < 0 {
+		return fmt.Errorf("SetMemoryLimit: got %d bytes, want a positive number, or 0 for the default", int64(limit))
 	}
 	d, err := limiter()
 	if err != nil {
 		return err
 	}
-	d.SetMemoryLimit(bytes)
+	d.SetMemoryLimit(int(limit))
 	return nil
 }
 

@@ -61,7 +61,7 @@ func TestRemat(t *testing.T) {
 		if name != "float32" {
 			size = 2
 		}
-		bound := rows * units * (blocks*size + 12*4*4)
+		bound := Bytes(rows * units * (blocks*size + 12*4*4))
 		if backend.Skipping() {
 			continue
 		}

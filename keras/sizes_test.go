@@ -18,7 +18,7 @@ func bounded(t *testing.T, bytes int) {
 	t.Helper()
 	d, err := backend.Default()
 	check(t, err)
-	check(t, SetMemoryLimit(d.(*cpu.Device).Held()+bytes)) // other tests hold some
+	check(t, SetMemoryLimit(Bytes(d.(*cpu.Device).Held()+bytes))) // other tests hold some
 	t.Cleanup(func() { check(t, SetMemoryLimit(0)) })
 }
 

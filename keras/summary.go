@@ -106,12 +106,9 @@ func classOf(l layers.Layer) string {
 	return "Functional"
 }
 
+// inputName is the name of an input.
 func (m *Model) inputName(t *Tensor) string {
-	i := slices.Index(m.in.Unpack(), t)
-	if i == 0 {
-		return "input_layer"
-	}
-	return fmt.Sprintf("input_layer_%d", i)
+	return m.InputNames()[slices.Index(m.in.Unpack(), t)]
 }
 
 func (m *Model) row(n *node, chain bool) []string {

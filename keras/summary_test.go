@@ -21,7 +21,7 @@ func TestSummaryVector(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := keras.FromTensors(tensor.Ones(dtype.Float32, 4, 2), tensor.Ones(dtype.Float32, 4, 3), nil)
-	if _, err := m.Fit(context.Background(), data, keras.FitConfig{Verbose: keras.Silent}); err != nil {
+	if _, err := m.Fit(context.Background(), data, keras.FitConfig{Verbose: keras.VerbositySilent}); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder

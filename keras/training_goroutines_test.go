@@ -45,7 +45,7 @@ func TestReadDuringFit(t *testing.T) {
 		check(t, err)
 		predictions = append(predictions, join([]*Tensor{p}))
 	}
-	config := FitConfig{Epochs: 6, BatchSize: 8, Verbose: Silent, Shuffle: new(false)}
+	config := FitConfig{Epochs: 6, BatchSize: 8, Verbose: VerbositySilent, Shuffle: new(false)}
 	quiet := model()
 	note(quiet)
 	c := config

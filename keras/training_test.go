@@ -171,7 +171,7 @@ func TestPolicyTooLate(t *testing.T) {
 	run := func(m *Model) (string, string) {
 		t.Helper()
 		var out, events bytes.Buffer
-		_, err := m.Fit(background, regression(4), FitConfig{Output: &out, Verbose: Lines, Logger: slog.New(slog.NewTextHandler(&events, nil))})
+		_, err := m.Fit(background, regression(4), FitConfig{Output: &out, Verbose: VerbosityLines, Logger: slog.New(slog.NewTextHandler(&events, nil))})
 		check(t, err)
 		return out.String(), events.String()
 	}

@@ -160,7 +160,7 @@ func fit(ctx context.Context, name string, seed uint64, train, test *keras.Pipel
 		return nil, nil, err
 	}
 	_, err = model.Fit(ctx, train, keras.FitConfig{
-		BatchSize: guideBatch, Epochs: guideEpochs, ValidationSplit: *split, Seed: seed, Verbose: keras.Silent,
+		BatchSize: guideBatch, Epochs: guideEpochs, ValidationSplit: *split, Seed: seed, Verbose: keras.VerbositySilent,
 		Checkpoint: interrupt.Checkpoint(fmt.Sprintf("guide-%s-%d", name, seed))})
 	if err != nil {
 		return nil, nil, err
@@ -217,7 +217,7 @@ func larger(ctx context.Context, name string, train, test *keras.Pipeline) error
 		return err
 	}
 	if _, err := model.Fit(ctx, train, keras.FitConfig{
-		BatchSize: 128, Epochs: *epochs, Verbose: keras.Silent, Checkpoint: interrupt.Checkpoint("larger-" + name)}); err != nil {
+		BatchSize: 128, Epochs: *epochs, Verbose: keras.VerbositySilent, Checkpoint: interrupt.Checkpoint("larger-" + name)}); err != nil {
 		return err
 	}
 	scores, err := model.Evaluate(ctx, test)

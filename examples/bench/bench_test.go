@@ -148,7 +148,7 @@ func TestPick(t *testing.T) {
 // for: a step in mixed_float16 needs at most 0.6 times the memory of float32.
 // What kernels work in, which is no smaller for 16-bit types, comes on top.
 func TestMemory(t *testing.T) {
-	peak := func(name string) int {
+	peak := func(name string) keras.Bytes {
 		need, err := planned(digitsCNN("bigcnn", [2]int{420, 1000}, 128), name)
 		if err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ const steady = 1000
 func memoryTable(ctx context.Context, w io.Writer, rows []row, policies []string) error {
 	fmt.Fprintf(w, "| row | policy | weights | slots | activations and gradients | workspace | peak, MiB | / %s |\n|---|---|---|---|---|---|---|---|\n", policies[0])
 	for _, r := range rows {
-		first := 0
+		first := keras.Bytes(0)
 		for _, p := range policies {
 			need, err := planned(r, p)
 			if err != nil {
@@ -28,7 +28,7 @@ func memoryTable(ctx context.Context, w io.Writer, rows []row, policies []string
 			if first == 0 {
 				first = need.Peak
 			}
-			mib := func(n int) float64 { return float64(n) / (1 << 20) }
+			mib := func(n keras.Bytes) float64 { return float64(n) / (1 << 20) }
 			fmt.Fprintf(w, "| %s | %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.2f |\n", r.name, p,
 				mib(need.Weights), mib(need.Slots), mib(need.Activation), mib(need.Workspace), mib(need.Peak), float64(need.Peak)/float64(first))
 		}

@@ -152,7 +152,7 @@ func train(ctx context.Context, t task) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := model.Fit(ctx, data, keras.FitConfig{BatchSize: batch, Epochs: epochs, Verbose: keras.Silent})
+	h, err := model.Fit(ctx, data, keras.FitConfig{BatchSize: batch, Epochs: epochs, Verbose: keras.VerbositySilent})
 	if err != nil {
 		return nil, err
 	}

@@ -135,8 +135,8 @@ func stepSpecs() map[string]spec {
 
 // timing is the result of a step's process.
 type timing struct {
-	MS    float64 // of a step
-	Bytes int     // that a step needs, as planned
+	MS    float64     // of a step
+	Bytes keras.Bytes // that a step needs, as planned
 	Loss  [2]float64
 }
 
@@ -171,7 +171,7 @@ func steps(ctx context.Context, w io.Writer) error {
 			if err := spawn(ctx, *device, t, &calls, "MEZZO_CUDA_GRAPHS=0"); err == nil {
 				eager = fmt.Sprintf("%.3f", calls.MS)
 			}
-			line = append(line, fmt.Sprintf("%.3f", graph.MS), eager, fmt.Sprint(graph.Bytes>>20), fmt.Sprintf("%.4g → %.4g", graph.Loss[0], graph.Loss[1]))
+			line = append(line, fmt.Sprintf("%.3f", graph.MS), eager, fmt.Sprint(int64(graph.Bytes>>20)), fmt.Sprintf("%.4g → %.4g", graph.Loss[0], graph.Loss[1]))
 			lines = append(lines, append(line, peer(theirs[n.name][p], graph.MS)...))
 		}
 	}

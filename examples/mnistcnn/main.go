@@ -65,7 +65,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if *budget > 0 {
-		return fitting(v, *budget<<20)
+		return fitting(v, keras.Bytes(*budget)*keras.MiB)
 	}
 	policy.SetGlobal(*policyName)
 	model := models.DigitsCNN(v.filters)
@@ -116,7 +116,7 @@ func run(ctx context.Context) error {
 
 // fitting prints how many samples a step may have under each policy when it
 // must not need more than so many bytes. Steps are planned, not run.
-func fitting(v variant, bytes int) error {
+func fitting(v variant, bytes keras.Bytes) error {
 	model := models.DigitsCNN(v.filters)
 	err := model.Compile(keras.CompileConfig{Optimizer: &optimizers.Adam{}, Loss: &losses.SparseCategoricalCrossentropy{}})
 	if err != nil {

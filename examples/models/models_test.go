@@ -103,7 +103,7 @@ func TestBERTMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	if got, want := plan.Weights, 4*model.CountParams(); got < want || got > want+1<<20 {
+	if got, want := plan.Weights, keras.Bytes(4*model.CountParams()); got < want || got > want+1<<20 {
 		t.Errorf("got %d bytes of weights, want 4 for each of %d and little more", got, model.CountParams())
 	}
 	if plan.Peak < 3*plan.Weights {
@@ -119,7 +119,7 @@ func TestBERTMemory(t *testing.T) {
 func TestBERTRemat(t *testing.T) {
 	const steps = 64
 	ctx := context.Background()
-	var kept [2]int
+	var kept [2]keras.Bytes
 	for i, remat := range []bool{false, true} {
 		b := models.BERT{Vocabulary: 50, Positions: steps, Types: 2, Hidden: 32, Layers: 4, Heads: 2, Intermediate: 128, Remat: remat}
 		model, err := b.Span(steps)

@@ -129,7 +129,7 @@ func train(ctx context.Context, c keras.Checkpointer, die int) (string, error) {
 		Callbacks:       hooks,
 		Checkpoint:      c,
 		SaveEvery:       *every,
-		Verbose:         keras.Silent,
+		Verbose:         keras.VerbositySilent,
 	})
 	if err != nil {
 		return "", err

@@ -16,7 +16,6 @@ import (
 	"github.com/mezzo-ml/mezzo/examples/interrupt"
 	"github.com/mezzo-ml/mezzo/examples/models"
 	"github.com/mezzo-ml/mezzo/keras"
-	dataset "github.com/mezzo-ml/mezzo/keras/data"
 	"github.com/mezzo-ml/mezzo/keras/metrics"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
@@ -110,7 +109,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := model.Fit(ctx, dataset.Batch(train, *batch), keras.FitConfig{Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")}); err != nil {
+	if _, err := model.Fit(ctx, train.Batch(*batch), keras.FitConfig{Epochs: *epochs, StepsPerEpoch: *steps, Seed: *seed, Checkpoint: interrupt.Checkpoint("")}); err != nil {
 		return err
 	}
 	scores, err := model.Evaluate(ctx, test.Batch(*batch))

@@ -53,7 +53,7 @@ func classifier(t testing.TB, o optimizers.Optimizer) *keras.Model {
 
 func fit(m *keras.Model, c keras.FitConfig) (*keras.History, string, error) {
 	var out bytes.Buffer
-	c.Output, c.Verbose, c.BatchSize = &out, keras.Silent, 8
+	c.Output, c.Verbose, c.BatchSize = &out, keras.VerbositySilent, 8
 	h, err := m.Fit(background, samples(24), c)
 	return h, out.String(), err
 }

@@ -49,7 +49,7 @@ func Example() {
 		BatchSize:       128,
 		Epochs:          50,
 		ValidationSplit: 0.25,
-		Verbose:         keras.Silent,
+		Verbose:         keras.VerbositySilent,
 		Checkpoint:      &checkpoint.Directory{Path: filepath.Join(dir, "state")},
 		SaveEvery:       100,
 		Callbacks: callbacks.List(

@@ -127,7 +127,7 @@ func weightOf(t testing.TB, m *keras.Model) float64 {
 func (c *trained) run(m *keras.Model, data *keras.Pipeline, batch, epochs int, cs ...Maker) (*keras.History, string, error) {
 	var out bytes.Buffer
 	f := keras.FitConfig{BatchSize: batch, Epochs: epochs, InitialEpoch: c.Config.InitialEpoch, ValidationFreq: c.Config.ValidationFreq,
-		Shuffle: new(false), Output: &out, Verbose: keras.Silent, Callbacks: List(cs...)}
+		Shuffle: new(false), Output: &out, Verbose: keras.VerbositySilent, Callbacks: List(cs...)}
 	if c.Config.Held != nil {
 		f.ValidationData = column(c.Config.Held)
 	}

@@ -125,7 +125,7 @@ func (s setting) runUntil(ctx context.Context, t testing.TB, c keras.Checkpointe
 	check(t, m.Compile(keras.CompileConfig{Optimizer: s.optimizer(), Loss: &losses.SparseCategoricalCrossentropy{FromLogits: true},
 		Metrics: []metrics.Metric{&metrics.SparseCategoricalAccuracy{}}, NonFinite: s.nonFinite}))
 	f := s.config
-	f.Verbose, f.Output, f.Checkpoint, f.SaveEvery, f.Callbacks = keras.Silent, io.Discard, c, every, callbacks
+	f.Verbose, f.Output, f.Checkpoint, f.SaveEvery, f.Callbacks = keras.VerbositySilent, io.Discard, c, every, callbacks
 	h, err := m.Fit(ctx, s.data(), f)
 	if err != nil {
 		return result{}, err

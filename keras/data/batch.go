@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
@@ -12,16 +13,28 @@ import (
 )
 
 // Batch stacks n samples, tensors without a batch axis, to batches; the last
-// one may be smaller (tf.data: batch). The memory of a batch is used again when
-// its reader hands it back; see [keras.Dataset].
-func Batch(d *Dataset[keras.Batch], n int) *Dataset[keras.Batch] {
-	return batched("Batch", d, n, false, nil)
+// one may be smaller (tf.data: batch). The elements must be keras.Batch: Map
+// others first, or group them with [Chunk]; reading them is an error. The memory
+// of a batch is used again when its reader hands it back; see [keras.Dataset].
+func (d *Dataset[T]) Batch(n int) *Dataset[T] {
+	return samples(d, "Batch", func(d *Dataset[keras.Batch]) *Dataset[keras.Batch] { return batched("Batch", d, n, false, nil) })
+}
+
+// samples applies f to d, whose elements must be samples.
+func samples[T any](d *Dataset[T], operation string, f func(*Dataset[keras.Batch]) *Dataset[keras.Batch]) *Dataset[T] {
+	b, ok := any(d).(*Dataset[keras.Batch])
+	if !ok {
+		return from(Unknown, pipeline.Failing[T](fmt.Errorf("%s: the elements are %v, want keras.Batch; Map makes them", operation, reflect.TypeFor[T]())))
+	}
+	return any(f(b)).(*Dataset[T])
 }
 
 // BatchDropRemainder is Batch without a smaller last batch, which would compile
 // a second program.
-func BatchDropRemainder(d *Dataset[keras.Batch], n int) *Dataset[keras.Batch] {
-	return batched("BatchDropRemainder", d, n, true, nil)
+func (d *Dataset[T]) BatchDropRemainder(n int) *Dataset[T] {
+	return samples(d, "BatchDropRemainder", func(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
+		return batched("BatchDropRemainder", d, n, true, nil)
+	})
 }
 
 // Padding says how PaddedBatch fills up the tensors of samples.
@@ -39,8 +52,10 @@ type Padding struct {
 
 // PaddedBatch is Batch of samples of different sizes (tf.data: padded_batch):
 // all are filled up at the ends of their axes to the same size.
-func PaddedBatch(d *Dataset[keras.Batch], n int, p Padding) *Dataset[keras.Batch] {
-	return batched("PaddedBatch", d, n, p.DropRemainder, &p)
+func (d *Dataset[T]) PaddedBatch(n int, p Padding) *Dataset[T] {
+	return samples(d, "PaddedBatch", func(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
+		return batched("PaddedBatch", d, n, p.DropRemainder, &p)
+	})
 }
 
 func batched(name string, d *Dataset[keras.Batch], n int, drop bool, pad *Padding) *Dataset[keras.Batch] {
@@ -164,9 +179,11 @@ func place(dst, src []byte, to, of keras.Shape, width int) {
 }
 
 // Unbatch yields the rows of batches as samples (tf.data: unbatch).
-func Unbatch(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
-	return FlatMap(d, func(_ context.Context, b keras.Batch) (rows *Dataset[keras.Batch], err error) {
-		defer tensor.Catch(&err)
-		return FromDataset(keras.FromTensors(b.X, b.Y, b.Weight)), nil
-	}).of(pipeline.Samples)
+func (d *Dataset[T]) Unbatch() *Dataset[T] {
+	return samples(d, "Unbatch", func(d *Dataset[keras.Batch]) *Dataset[keras.Batch] {
+		return FlatMap(d, func(_ context.Context, b keras.Batch) (rows *Dataset[keras.Batch], err error) {
+			defer tensor.Catch(&err)
+			return FromDataset(keras.FromTensors(b.X, b.Y, b.Weight)), nil
+		}).of(pipeline.Samples)
+	})
 }

@@ -35,16 +35,16 @@ func numbered(n int) *data.Dataset[keras.Batch] {
 
 func TestBatch(t *testing.T) {
 	noLeaks(t)
-	full, last := []string{"float32[2 2] [0 0 1 1]", "float32[2 2] [2 2 3 3]"}, "float32[1 2] [4 4]"
+	full, last := []string{"float32[2 2]\n[[0 0]\n [1 1]]", "float32[2 2]\n[[2 2]\n [3 3]]"}, "float32[1 2]\n[[4 4]]"
 	for name, c := range map[string]struct {
 		d    *data.Dataset[keras.Batch]
 		want []string
 	}{
-		"Batch":              {data.Batch(numbered(5), 2), append(full, last)},
-		"BatchDropRemainder": {data.BatchDropRemainder(numbered(5), 2), full},
-		"held":               {data.Batch(numbered(5), 2).Prefetch(3), append(full, last)},
-		"PaddedBatch":        {data.PaddedBatch(numbered(5), 2, data.Padding{}), append(full, last)},
-		"Unbatch":            {data.Batch(data.Unbatch(data.Batch(numbered(5), 3)), 2), append(full, last)},
+		"Batch":              {numbered(5).Batch(2), append(full, last)},
+		"BatchDropRemainder": {numbered(5).BatchDropRemainder(2), full},
+		"held":               {numbered(5).Batch(2).Prefetch(3), append(full, last)},
+		"PaddedBatch":        {numbered(5).PaddedBatch(2, data.Padding{}), append(full, last)},
+		"Unbatch":            {numbered(5).Batch(3).Unbatch().Batch(2), append(full, last)},
 	} {
 		if got := texts(t, c.d); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -63,11 +63,9 @@ func TestBatch(t *testing.T) {
 		}
 	}
 	for want, d := range map[string]*data.Dataset[keras.Batch]{
-		"Batch: size is 0, want a positive number": data.Batch(numbered(5), 0),
-		"Batch: sample 1 of the batch is float32[3], the first is float32[2]": data.Batch(
-			numbered(1).Concatenate(data.FromSlice([]keras.Batch{sample(1, 3)})), 2),
-		"Batch: sample 1 of the batch is nothing, the first is float32[2]": data.Batch(
-			numbered(1).Concatenate(data.FromSlice([]keras.Batch{{}})), 2),
+		"Batch: size is 0, want a positive number":                            numbered(5).Batch(0),
+		"Batch: sample 1 of the batch is float32[3], the first is float32[2]": numbered(1).Concatenate(data.FromSlice([]keras.Batch{sample(1, 3)})).Batch(2),
+		"Batch: sample 1 of the batch is nothing, the first is float32[2]":    numbered(1).Concatenate(data.FromSlice([]keras.Batch{{}})).Batch(2),
 	} {
 		_, err := d.Collect(background)
 		wantError(t, err, want)
@@ -75,7 +73,7 @@ func TestBatch(t *testing.T) {
 	// For this module's readers batches are filled again: the reader's, two on
 	// the way, one being filled.
 	seen := map[*keras.Tensor]bool{}
-	s, _ := pipeline.Shared[keras.Batch]().Dataset(data.Batch(numbered(40), 2).Prefetch(2))
+	s, _ := pipeline.Shared[keras.Batch]().Dataset(numbered(40).Batch(2).Prefetch(2))
 	for b, err := range s.Open(pipeline.Start{Context: background}, 1) {
 		check(t, err)
 		seen[b.X] = true
@@ -105,7 +103,7 @@ func TestPaddedBatch(t *testing.T) {
 			"int32[2 3 3] [1 2 0 3 4 0 5 6 0 7 8 9 0 0 0 0 0 0] / int32[2 2] [1 0 2 3]"}},
 	} {
 		var got []string
-		for b, err := range data.PaddedBatch(ragged, 2, c.p).Epoch(background, 0, 0) {
+		for b, err := range ragged.PaddedBatch(2, c.p).Epoch(background, 0, 0) {
 			check(t, err)
 			x, err := b.X.Int64s()
 			check(t, err)
@@ -117,9 +115,9 @@ func TestPaddedBatch(t *testing.T) {
 			t.Errorf("%s: got\n%q, want\n%q", name, got, c.want)
 		}
 	}
-	_, err := data.PaddedBatch(ragged, 2, data.Padding{X: keras.Shape{2, 2}}).Collect(background)
+	_, err := ragged.PaddedBatch(2, data.Padding{X: keras.Shape{2, 2}}).Collect(background)
 	wantError(t, err, "PaddedBatch: X of sample 0 of the batch: got shape [3 2], want at most [2 2]")
-	_, err = data.PaddedBatch(ragged, 2, data.Padding{X: keras.Shape{2}}).Collect(background)
+	_, err = ragged.PaddedBatch(2, data.Padding{X: keras.Shape{2}}).Collect(background)
 	wantError(t, err, "PaddedBatch: X of sample 0 of the batch: got shape [3 2], want 1 axes")
 }
 

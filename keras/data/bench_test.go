@@ -76,11 +76,11 @@ func BenchmarkPipeline(b *testing.B) {
 		name string
 		d    *data.Dataset[keras.Batch]
 	}{
-		{"scale/Map", data.Batch(data.Map(rows, scaled), 128)},
-		{"scale/ParallelMap", data.Batch(data.ParallelMap(rows, 0, scaled), 128)},
+		{"scale/Map", data.Map(rows, scaled).Batch(128)},
+		{"scale/ParallelMap", data.ParallelMap(rows, 0, scaled).Batch(128)},
 		{"scale/ParallelMap of Chunk", data.ParallelMap(data.Chunk(rows, 128, false), 0, scaledAll)},
-		{"turn/Map", data.Batch(data.Map(zipped, turned), 128)},
-		{"turn/ParallelMap", data.Batch(data.ParallelMap(zipped, 0, turned), 128)},
+		{"turn/Map", data.Map(zipped, turned).Batch(128)},
+		{"turn/ParallelMap", data.ParallelMap(zipped, 0, turned).Batch(128)},
 		{"memory", data.FromDataset(tensors(mnist(n)).Shuffle(n, 1).Batch(128))},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -108,13 +108,13 @@ func BenchmarkFit(b *testing.B) {
 	names := []string{"memory", "samples", "chunks"}
 	sources := []keras.Dataset{
 		tensors(all).Shuffle(n),
-		data.Batch(data.ParallelMap(rows, 0, scaled), 128).Prefetch(1),
+		data.ParallelMap(rows, 0, scaled).Batch(128).Prefetch(1),
 		data.ParallelMap(data.Chunk(rows, 128, false), 1, scaledAll),
 	}
 	models := make([]*keras.Model, len(sources))
 	spent := make([]time.Duration, len(sources))
 	train := func(i int) {
-		_, err := models[i].Fit(background, sources[i], keras.FitConfig{BatchSize: 128, Verbose: keras.Silent})
+		_, err := models[i].Fit(background, sources[i], keras.FitConfig{BatchSize: 128, Verbose: keras.VerbositySilent})
 		check(b, err)
 	}
 	for i := range models {

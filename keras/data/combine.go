@@ -73,7 +73,7 @@ const randomStream = 0x646174612e726e64
 
 // Chunk yields slices of n elements (tf.data: batch, of elements that are not
 // tensors); the last one may be shorter, and is left out with drop. What makes
-// a batch of a slice at once is faster than [Batch]:
+// a batch of a slice at once is faster than [Dataset.Batch]:
 //
 //	data.ParallelMap(data.Chunk(rows, 128, false), 0, toBatch)
 func Chunk[T any](d *Dataset[T], n int, drop bool) *Dataset[[]T] {

@@ -11,16 +11,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 )
 
 // CSVOptions is how CSV reads.
 type CSVOptions struct {
-	Comma       rune   // between fields; default: ','
-	NoHeader    bool   // the first line is a record, not the names of columns
-	Compression string // "", "GZIP" or "ZLIB"
-	MaxRecord   int64  // bytes of a record; default: 1 MiB
+	Comma       rune        // between fields; default: ','
+	NoHeader    bool        // the first line is a record, not the names of columns
+	Compression string      // "", "GZIP" or "ZLIB"
+	MaxRecord   keras.Bytes // bytes of a record; default: 1 MiB
 }
 
 // CSV returns the records of a file of comma-separated values (tf.data:
@@ -60,11 +61,11 @@ func readCSV[T any](f io.Reader, o CSVOptions, yield func(T, error) bool) error 
 	if err != nil {
 		return err
 	}
-	limit := &recordLimit{r: f, max: o.MaxRecord}
+	limit := &recordLimit{r: f, max: int64(o.MaxRecord)}
 	r := csv.NewReader(limit)
 	r.Comma, r.ReuseRecord = o.Comma, true
 	next := func() ([]string, error) {
-		limit.left = o.MaxRecord + 1<<16 // csv reads ahead
+		limit.left = int64(o.MaxRecord) + 1<<16 // csv reads ahead
 		fields, err := r.Read()
 		var parse *csv.ParseError
 		switch {

@@ -2,7 +2,7 @@
 //
 //	files, classes, err := data.FilesFromDirectory("photos", []string{".png"}, data.DirectoryOptions{})
 //	samples := data.ParallelMap(files, 0, decode)
-//	train := data.Batch(samples, 32).Prefetch(2)
+//	train := samples.Batch(32).Prefetch(2)
 //	history, err := model.Fit(ctx, train, keras.FitConfig{Epochs: 5})
 //
 // Main types: [Dataset], a sequence of elements of any Go type that can be
@@ -10,7 +10,7 @@
 // Evaluate take. Sources: [FromSlice], [FromGenerator], [FromDataset], [CSV],
 // [TFRecord], [LoadNPY] and [LoadNPZ], [FilesFromDirectory] and
 // [TextFromDirectory], package images. What changes the type of the elements is
-// a function ([Map], [Batch], [Zip]), all else a method.
+// a function ([Map], [Zip]), all else a method.
 //
 // Rules:
 //   - An epoch is a function of its number and of seeds: the same elements in

@@ -73,7 +73,7 @@ func TestEndedCause(t *testing.T) {
 	m := model(t)
 	check(t, m.TrainStep(background, keras.Batch{X: x, Y: y})) // built
 	text := &preprocessing.TextVectorization{}
-	batches := func() *data.Dataset[keras.Batch] { return data.Batch(rows, 4) }
+	batches := func() *data.Dataset[keras.Batch] { return rows.Batch(4) }
 	one := keras.Batch{X: x, Y: y}
 	// The function of a user may tell of the cause alone.
 	causes := keras.FromTensors(x, y, nil).Batch(4).Map(func(b keras.Batch) (keras.Batch, error) { return b, context.Cause(ctx) })
@@ -94,8 +94,14 @@ func TestEndedCause(t *testing.T) {
 		"TrainStep":      func() error { return m.TrainStep(ctx, one) },
 		"keras.Adapt":    func() error { return keras.Adapt(ctx, &preprocessing.Normalization{}, batches()) },
 		"data.Adapt":     func() error { return data.Adapt(ctx, text, data.FromSlice([]string{"a"})) },
-		"Fit":            func() error { _, err := m.Fit(ctx, batches(), keras.FitConfig{Verbose: keras.Silent}); return err },
-		"Fit, Map":       func() error { _, err := m.Fit(ctx, causes, keras.FitConfig{Verbose: keras.Silent}); return err },
+		"Fit": func() error {
+			_, err := m.Fit(ctx, batches(), keras.FitConfig{Verbose: keras.VerbositySilent})
+			return err
+		},
+		"Fit, Map": func() error {
+			_, err := m.Fit(ctx, causes, keras.FitConfig{Verbose: keras.VerbositySilent})
+			return err
+		},
 	} {
 		wantEnded(t, what, f())
 	}
@@ -148,7 +154,7 @@ func TestInterruptedFirstBatch(t *testing.T) {
 		},
 	} {
 		dir := &checkpoint.Directory{Path: t.TempDir()}
-		config := keras.FitConfig{Epochs: 2, Checkpoint: dir, Verbose: keras.Silent}
+		config := keras.FitConfig{Epochs: 2, Checkpoint: dir, Verbose: keras.VerbositySilent}
 		run := func(ctx context.Context, d keras.Dataset, callbacks ...keras.Callback) (*keras.Model, error) {
 			m, c := model(t), config
 			c.Callbacks = callbacks
@@ -156,7 +162,7 @@ func TestInterruptedFirstBatch(t *testing.T) {
 			return m, err
 		}
 		want := model(t)
-		_, err := want.Fit(background, open(func(int) {}), keras.FitConfig{Epochs: 2, Verbose: keras.Silent})
+		_, err := want.Fit(background, open(func(int) {}), keras.FitConfig{Epochs: 2, Verbose: keras.VerbositySilent})
 		check(t, err)
 
 		ctx, end := withCause()
@@ -192,7 +198,7 @@ func TestInterruptedCallback(t *testing.T) {
 		"EpochEnd":   func(f func(context.Context, *keras.Run) error) keras.Callback { return keras.Callback{EpochEnd: f} },
 	} {
 		ctx, end := withCause()
-		_, err := model(t).Fit(ctx, keras.FromTensors(x, y, nil), keras.FitConfig{Verbose: keras.Silent,
+		_, err := model(t).Fit(ctx, keras.FromTensors(x, y, nil), keras.FitConfig{Verbose: keras.VerbositySilent,
 			Callbacks: []keras.Callback{at(func(ctx context.Context, _ *keras.Run) error { end(); return context.Cause(ctx) })}})
 		wantEnded(t, what, err)
 		if stop := (*keras.Interrupted)(nil); !errors.As(err, &stop) || stop.Saved {
@@ -221,7 +227,7 @@ func TestBlockedGenerator(t *testing.T) {
 		} {
 			for use, run := range map[string]func(context.Context, *keras.Model, keras.Dataset) error{
 				"Fit": func(ctx context.Context, m *keras.Model, d keras.Dataset) error {
-					_, err := m.Fit(ctx, d, keras.FitConfig{Verbose: keras.Silent})
+					_, err := m.Fit(ctx, d, keras.FitConfig{Verbose: keras.VerbositySilent})
 					if stop := (*keras.Interrupted)(nil); !errors.As(err, &stop) {
 						t.Errorf("%s: got %v, want an *Interrupted", how, err)
 					}

@@ -104,8 +104,8 @@ func Example() {
 		}
 		return keras.Batch{X: keras.NewTensor([]float32{f.Length, f.Width}, 2), Y: keras.NewTensor([]int32{int32(class)})}, nil
 	}).Cache()
-	train := data.Batch(samples.Shuffle(1000, 1), 8).Prefetch(1)
-	history, err := model.Fit(ctx, train, keras.FitConfig{Epochs: 20, Verbose: keras.Silent})
+	train := samples.Shuffle(1000, 1).Batch(8).Prefetch(1)
+	history, err := model.Fit(ctx, train, keras.FitConfig{Epochs: 20, Verbose: keras.VerbositySilent})
 	must(err)
 	first, last := history.Logs[0].Get("loss"), history.Logs[19].Get("loss")
 	fmt.Println("the loss falls:", last < first)
@@ -174,11 +174,15 @@ func ExampleTFRecord() {
 		}
 		return keras.Batch{X: keras.NewTensor(image, len(image)), Y: keras.NewTensor(label)}, nil
 	})
-	for b, err := range data.Batch(samples, 32).All(ctx) {
+	for b, err := range samples.Batch(32).All(ctx) {
 		must(err)
-		fmt.Println(b.X, b.Y)
+		fmt.Println(b.X)
+		fmt.Println(b.Y)
 	}
-	// Output: uint8[1 4] [1 2 3 4] int64[1] [7]
+	// Output:
+	// uint8[1 4]
+	// [[1 2 3 4]]
+	// int64[1] [7]
 }
 
 func ExampleFilesFromDirectory() {
@@ -217,21 +221,31 @@ func ExamplePadSequences() {
 	must(err)
 	weights := data.ClassWeights([]int{0, 0, 0, 1}) // for FitConfig.ClassWeight
 
-	fmt.Println(x, y)
+	fmt.Println(x)
+	fmt.Println(y)
 	for b, err := range windows.All(ctx) {
 		must(err)
-		fmt.Println(b.X, b.Y)
+		fmt.Println(b.X)
+		fmt.Println(b.Y)
 	}
 	fmt.Println(left.Len(), right.Len(), weights[1])
 	// Output:
-	// int32[2 2] [8 9 0 5] float32[2 3] [1 0 0 0 0 1]
-	// float32[2 3] [0 1 2 1 2 3] float32[2] [3 4]
+	// int32[2 2]
+	// [[8 9]
+	//  [0 5]]
+	// float32[2 3]
+	// [[1 0 0]
+	//  [0 0 1]]
+	// float32[2 3]
+	// [[0 1 2]
+	//  [1 2 3]]
+	// float32[2] [3 4]
 	// 8 2 2
 }
 
 // What a loop keeps of batches stays.
-func ExampleBatch() {
-	train := data.Batch(data.FromDataset(keras.FromTensors(keras.NewTensor([]float32{0, 1, 2, 3, 4}, 5, 1), nil, nil)), 2)
+func ExampleDataset_Batch() {
+	train := data.FromDataset(keras.FromTensors(keras.NewTensor([]float32{0, 1, 2, 3, 4}, 5, 1), nil, nil)).Batch(2)
 	model := keras.Sequential(&layers.Dense{Units: 1, KernelInitializer: "ones"})
 	must(model.Build(1))
 	loop := func() error {
@@ -263,7 +277,7 @@ func ExampleBatch() {
 
 // A loop that hands the memory of batches back.
 func ExampleDataset_Epoch() {
-	train := data.Batch(data.FromDataset(keras.FromTensors(keras.NewTensor([]float32{0, 1, 2, 3, 4}, 5, 1), nil, nil)), 2)
+	train := data.FromDataset(keras.FromTensors(keras.NewTensor([]float32{0, 1, 2, 3, 4}, 5, 1), nil, nil)).Batch(2)
 	sum := &metrics.Mean{}
 	step := keras.Function(func(b keras.Batch) *keras.Tensor {
 		sum.Add(b.X.Sum())

@@ -63,23 +63,23 @@ func TestFitLikeTensors(t *testing.T) {
 	noLeaks(t)
 	x, y := samples(50)
 	memory := model(t)
-	_, err := memory.Fit(background, keras.FromTensors(x, y, nil), keras.FitConfig{BatchSize: 8, Epochs: 3, Seed: 11, Verbose: keras.Silent})
+	_, err := memory.Fit(background, keras.FromTensors(x, y, nil), keras.FitConfig{BatchSize: 8, Epochs: 3, Seed: 11, Verbose: keras.VerbositySilent})
 	check(t, err)
 	rows := data.FromDataset(keras.FromTensors(x, y, nil))
 	same := func(_ context.Context, b keras.Batch) (keras.Batch, error) { return b, nil }
 	for name, d := range map[string]*data.Dataset[keras.Batch]{
-		"stream":    data.Batch(rows.Shuffle(50, 11), 8),
-		"parallel":  data.Batch(data.ParallelMap(rows.Shuffle(50, 11), 3, same), 8).Prefetch(2),
+		"stream":    rows.Shuffle(50, 11).Batch(8),
+		"parallel":  data.ParallelMap(rows.Shuffle(50, 11), 3, same).Batch(8).Prefetch(2),
 		"batches":   data.ParallelMap(data.FromDataset(keras.FromTensors(x, y, nil).Shuffle(50, 11).Batch(8)), 3, same),
-		"unbatched": data.Batch(data.Unbatch(data.Batch(rows, 7)).Shuffle(50, 11), 8),
+		"unbatched": rows.Batch(7).Unbatch().Shuffle(50, 11).Batch(8),
 	} {
 		m := model(t)
-		h, err := m.Fit(background, d, keras.FitConfig{Epochs: 3, Verbose: keras.Silent})
+		h, err := m.Fit(background, d, keras.FitConfig{Epochs: 3, Verbose: keras.VerbositySilent})
 		check(t, err)
 		if !bytes.Equal(weights(t, m), weights(t, memory)) {
 			t.Errorf("%s: the weights are not those of a training from memory: losses %v", name, h.Logs)
 		}
-		a, err := m.Evaluate(background, data.Batch(rows, 50))
+		a, err := m.Evaluate(background, rows.Batch(50))
 		check(t, err)
 		b, err := memory.Evaluate(background, keras.FromTensors(x, y, nil))
 		check(t, err)
@@ -87,9 +87,9 @@ func TestFitLikeTensors(t *testing.T) {
 			t.Errorf("%s: Evaluate says %v, want %v", name, a, b)
 		}
 	}
-	_, err = model(t).Fit(background, data.Batch(rows, 8).Repeat(), keras.FitConfig{Verbose: keras.Silent})
+	_, err = model(t).Fit(background, rows.Batch(8).Repeat(), keras.FitConfig{Verbose: keras.VerbositySilent})
 	wantError(t, err, "Fit: the dataset has no end; give StepsPerEpoch")
-	_, err = model(t).Evaluate(background, data.Batch(rows, 8).Repeat())
+	_, err = model(t).Evaluate(background, rows.Batch(8).Repeat())
 	wantError(t, err, "Evaluate: the dataset has no end; use Take")
 }
 
@@ -104,7 +104,7 @@ func TestFitCancelled(t *testing.T) {
 		<-ctx.Done()
 		return b, ctx.Err()
 	})
-	_, err := model(t).Fit(ctx, data.Batch(stuck, 8).Prefetch(2), keras.FitConfig{Verbose: keras.Silent})
+	_, err := model(t).Fit(ctx, stuck.Batch(8).Prefetch(2), keras.FitConfig{Verbose: keras.VerbositySilent})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v", err)
 	}
@@ -132,7 +132,7 @@ func TestResume(t *testing.T) {
 			}
 			return keras.Batch{X: keras.NewTensor(v, 4), Y: p.First.Y}, nil
 		})
-		return data.Batch(augmented, 4).Prefetch(2) // 7 steps
+		return augmented.Batch(4).Prefetch(2) // 7 steps
 	}
 	made.Store(0)
 	if got := len(epochFrom(t, pipeline(t.TempDir()), 1, 5)); got != 2 || made.Load() != 6 {
@@ -143,7 +143,7 @@ func TestResume(t *testing.T) {
 			m := model(t)
 			stop := errors.New("stop")
 			_, err := m.Fit(background, d, keras.FitConfig{
-				Epochs: 3, StepsPerEpoch: perEpoch, Verbose: keras.Silent, SaveEvery: 1,
+				Epochs: 3, StepsPerEpoch: perEpoch, Verbose: keras.VerbositySilent, SaveEvery: 1,
 				Checkpoint: &checkpoint.Directory{Path: state},
 				Callbacks: []keras.Callback{{BatchEnd: func(context.Context, *keras.Run) error {
 					if life--; life == 0 {
@@ -193,7 +193,7 @@ func TestAugment(t *testing.T) {
 		}
 		return all
 	}
-	d := data.Augment(data.Batch(data.FromDataset(flat), 2), make()...).Prefetch(2)
+	d := data.Augment(data.FromDataset(flat).Batch(2), make()...).Prefetch(2)
 	for epoch := range 2 {
 		want := read(flat.Batch(2).Augment(make()...), epoch, 0)
 		for skip := range 3 {

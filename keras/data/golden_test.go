@@ -68,7 +68,7 @@ func TestPadSequences(t *testing.T) {
 	}
 	got, err := data.PadSequences([][]float32{{1}, {2, 3}}, data.PadSequencesOptions[float32]{})
 	check(t, err)
-	if want := "float32[2 2] [0 1 2 3]"; fmt.Sprint(got) != want {
+	if want := "float32[2 2]\n[[0 1]\n [2 3]]"; fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
 	got, err = data.PadSequences[int32](nil, data.PadSequencesOptions[int32]{})

@@ -119,17 +119,17 @@ func (p *program) batch(rng *rand.Rand) {
 	case *data.Dataset[keras.Batch]:
 		switch how := rng.IntN(3); {
 		case drop:
-			p.d = data.BatchDropRemainder(d, n)
+			p.d = d.BatchDropRemainder(n)
 		case how == 0:
 			name = "PaddedBatch"
-			p.d = data.PaddedBatch(d, n, data.Padding{})
+			p.d = d.PaddedBatch(n, data.Padding{})
 		case how == 1:
 			name = "Chunk"
 			p.d = data.Map(data.Chunk(d, n, false), func(_ context.Context, rows []keras.Batch) (keras.Batch, error) {
 				return keras.Stack(keras.Batch{}, rows)
 			})
 		default:
-			p.d = data.Batch(d, n)
+			p.d = d.Batch(n)
 		}
 	}
 	p.text += fmt.Sprintf(".%s(%d, %v)", name, n, drop)
@@ -299,7 +299,7 @@ func (p *program) step(rng *rand.Rand) {
 		if !p.batched {
 			return
 		}
-		d, text = data.Unbatch(d), ".Unbatch()"
+		d, text = d.Unbatch(), ".Unbatch()"
 		p.batched = false
 		p.all(func(_ int, all []numbers) (out []numbers) {
 			for _, b := range all {

@@ -43,7 +43,7 @@ const maxNPZ = 1 << 30
 // has written, by their names; see LoadNPY. All arrays together must have at
 // most maxBytes bytes (default: 1 GiB, or the size of the file if that is
 // more): a small file can be packed so that it would fill any memory.
-func LoadNPZ(path string, maxBytes ...int64) (map[string]*keras.Tensor, error) {
+func LoadNPZ(path string, maxBytes ...keras.Bytes) (map[string]*keras.Tensor, error) {
 	f, size, err := safeio.Open(path)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func LoadNPZ(path string, maxBytes ...int64) (map[string]*keras.Tensor, error) {
 	defer f.Close()
 	limit := max(maxNPZ, size)
 	if len(maxBytes) > 0 {
-		limit = maxBytes[0]
+		limit = int64(maxBytes[0])
 	}
 	all, err := readNPZ(f, size, limit)
 	if err != nil {

@@ -182,7 +182,7 @@ func TestNumPy(t *testing.T) {
 	}
 	x, err := data.LoadNPY("testdata/matrix.npy")
 	check(t, err)
-	if want := "float32[3 2] [0 1 2 3 4 5]"; fmt.Sprint(x) != want {
+	if want := "float32[3 2]\n[[0 1]\n [2 3]\n [4 5]]"; fmt.Sprint(x) != want {
 		t.Errorf("got %v, want %s", x, want)
 	}
 }
@@ -203,7 +203,7 @@ func TestNumPyErrors(t *testing.T) {
 	})
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for name, want := range map[string]string{
-		"good": "float32[2 1]", "wide": "int32[3] [1 -1 -128]", "none": "float32[0 5]", "scalar": "int32[] [258]",
+		"good": "float32[2 1]", "wide": "int32[3] [   1   -1 -128]", "none": "float32[0 5]", "scalar": "int32[] 258",
 	} {
 		x, err := data.LoadNPY(at(name))
 		if err != nil || !strings.HasPrefix(fmt.Sprint(x), want) {

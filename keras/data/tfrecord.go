@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 
+	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/pipeline"
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
 	"github.com/mezzo-ml/mezzo/keras/internal/tfrecord"
@@ -16,8 +17,8 @@ import (
 
 // TFRecordOptions is how TFRecordFiles reads.
 type TFRecordOptions struct {
-	Compression string // "", "GZIP" or "ZLIB"
-	MaxRecord   int64  // bytes of a record; default: 1 GiB, or 64 MiB in compressed files
+	Compression string      // "", "GZIP" or "ZLIB"
+	MaxRecord   keras.Bytes // bytes of a record; default: 1 GiB, or 64 MiB in compressed files
 }
 
 // TFRecord returns the records of TFRecord files, one file after the other
@@ -77,7 +78,7 @@ func records(f io.Reader, o TFRecordOptions, yield func([]byte, error) bool) err
 		return err
 	}
 	for i := 0; ; i++ {
-		b, err := tfrecord.Read(r, o.MaxRecord)
+		b, err := tfrecord.Read(r, int64(o.MaxRecord))
 		switch {
 		case err == io.EOF:
 			return nil

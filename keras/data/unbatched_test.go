@@ -50,7 +50,7 @@ func rowsOf(t testing.TB, x, y *keras.Tensor) map[string]*data.Dataset[keras.Bat
 	mapped := data.Map(data.FromSlice(rows), func(_ context.Context, r row) (keras.Batch, error) { return sample(r), nil })
 	return map[string]*data.Dataset[keras.Batch]{
 		"tensors": data.FromDataset(keras.FromTensors(x, y, nil)),
-		"unbatch": data.Unbatch(data.Batch(mapped, 5)),
+		"unbatch": mapped.Batch(5).Unbatch(),
 		"map":     mapped,
 		"generator": data.FromGenerator(func(context.Context, int) iter.Seq2[keras.Batch, error] {
 			return func(yield func(keras.Batch, error) bool) {
@@ -72,7 +72,7 @@ func TestUnbatched(t *testing.T) {
 	weighted := map[int]float64{0: 0.5, 2: 3}
 	for _, make := range []func(testing.TB) *keras.Model{model, unbuilt} {
 		train := func(d keras.Dataset, c keras.FitConfig) *keras.Model {
-			c.Epochs, c.Verbose = 2, keras.Silent
+			c.Epochs, c.Verbose = 2, keras.VerbositySilent
 			m := make(t)
 			h, err := m.Fit(background, d, c)
 			check(t, err)
@@ -117,10 +117,10 @@ func TestUnbatched(t *testing.T) {
 	// A Pipeline of samples from a generator takes class weights, too.
 	m := model(t)
 	_, err := m.Fit(background, keras.FromGenerator(rowsOf(t, x, y)["map"].Batches, false),
-		keras.FitConfig{BatchSize: 8, Epochs: 2, ClassWeight: weighted, Verbose: keras.Silent})
+		keras.FitConfig{BatchSize: 8, Epochs: 2, ClassWeight: weighted, Verbose: keras.VerbositySilent})
 	check(t, err)
 	want := model(t)
-	_, err = want.Fit(background, keras.FromTensors(x, y, nil).Batch(8), keras.FitConfig{Epochs: 2, ClassWeight: weighted, Verbose: keras.Silent})
+	_, err = want.Fit(background, keras.FromTensors(x, y, nil).Batch(8), keras.FitConfig{Epochs: 2, ClassWeight: weighted, Verbose: keras.VerbositySilent})
 	check(t, err)
 	if !bytes.Equal(weights(t, m), weights(t, want)) {
 		t.Error("generator of samples: the weights are not those of a training on batches with class weights")
@@ -136,7 +136,7 @@ func TestBatchedIsTaken(t *testing.T) {
 	})
 	for _, make := range []func(testing.TB) *keras.Model{model, unbuilt} {
 		var shapes []string
-		_, err := make(t).Fit(background, own, keras.FitConfig{BatchSize: 4, Verbose: keras.Silent,
+		_, err := make(t).Fit(background, own, keras.FitConfig{BatchSize: 4, Verbose: keras.VerbositySilent,
 			Callbacks: []keras.Callback{{BatchEnd: func(_ context.Context, r *keras.Run) error {
 				shapes = append(shapes, r.Batch.X.Type().String())
 				return nil
@@ -170,7 +170,7 @@ func TestSampleOrBatch(t *testing.T) {
 		return keras.NewTensor(make([]float32, keras.Shape(shape).Size()), shape...)
 	}
 	dense := func() []layers.Layer { return []layers.Layer{&layers.Dense{Units: 1}} }
-	const ambiguous = "may be samples or batches of 7: X is float32[7 3], Y float32[7 1]; make batches of samples with data.Batch"
+	const ambiguous = "may be samples or batches of 7: X is float32[7 3], Y float32[7 1]; make batches of samples with Batch"
 	for name, c := range map[string]struct {
 		layers []layers.Layer
 		x, y   *keras.Tensor
@@ -195,7 +195,7 @@ func TestSampleOrBatch(t *testing.T) {
 			check(t, m.Build(c.built...))
 		}
 		got := ""
-		_, err := m.Fit(background, elements(keras.Batch{X: c.x, Y: c.y}, 2), keras.FitConfig{BatchSize: 2, Verbose: keras.Silent,
+		_, err := m.Fit(background, elements(keras.Batch{X: c.x, Y: c.y}, 2), keras.FitConfig{BatchSize: 2, Verbose: keras.VerbositySilent,
 			Callbacks: []keras.Callback{{BatchBegin: func(_ context.Context, r *keras.Run) error {
 				if got == "" {
 					got = fmt.Sprint(r.Batch.X.Shape())
@@ -221,17 +221,17 @@ func TestSampleOrBatch(t *testing.T) {
 		d    *data.Dataset[keras.Batch]
 		want string
 	}{
-		"batched":          {data.Batch(steps, 2), "[2 7 3]"},
-		"mapped":           {data.Map(data.Batch(steps, 2), func(_ context.Context, b keras.Batch) (keras.Batch, error) { return b, nil }), "[2 7 3]"},
+		"batched":          {steps.Batch(2), "[2 7 3]"},
+		"mapped":           {data.Map(steps.Batch(2), func(_ context.Context, b keras.Batch) (keras.Batch, error) { return b, nil }), "[2 7 3]"},
 		"of chunks":        {rows(), "[7 3]"},
-		"zipped batches":   {data.Map(data.Zip(data.Batch(steps, 2), data.Random(1)), pair), "[2 7 3]"},
-		"zipped samples":   {data.Map(data.Zip(data.Unbatch(data.Batch(steps, 2)), data.Random(1)), pair), "[2 7 3]"},
-		"unbatched chunks": {data.Unbatch(rows()), "[2 3]"},
+		"zipped batches":   {data.Map(data.Zip(steps.Batch(2), data.Random(1)), pair), "[2 7 3]"},
+		"zipped samples":   {data.Map(data.Zip(steps.Batch(2).Unbatch(), data.Random(1)), pair), "[2 7 3]"},
+		"unbatched chunks": {rows().Unbatch(), "[2 3]"},
 	} {
 		m := keras.Sequential(dense()...)
 		check(t, m.Compile(keras.CompileConfig{Loss: &losses.MeanSquaredError{}}))
 		got := ""
-		h, err := m.Fit(background, c.d, keras.FitConfig{BatchSize: 2, Verbose: keras.Silent, ValidationData: c.d,
+		h, err := m.Fit(background, c.d, keras.FitConfig{BatchSize: 2, Verbose: keras.VerbositySilent, ValidationData: c.d,
 			Callbacks: []keras.Callback{{BatchBegin: func(_ context.Context, r *keras.Run) error {
 				got = fmt.Sprint(r.Batch.X.Shape())
 				return nil
@@ -277,21 +277,21 @@ func TestReadOnce(t *testing.T) {
 		}
 		for what, f := range map[string]func() error{
 			"Fit": func() error {
-				_, err := m.Fit(background, d, keras.FitConfig{BatchSize: 8, Verbose: keras.Silent})
+				_, err := m.Fit(background, d, keras.FitConfig{BatchSize: 8, Verbose: keras.VerbositySilent})
 				return err
 			},
 			"Fit from epoch 3": func() error {
-				_, err := m.Fit(background, d, keras.FitConfig{BatchSize: 8, InitialEpoch: 3, Epochs: 4, Verbose: keras.Silent})
+				_, err := m.Fit(background, d, keras.FitConfig{BatchSize: 8, InitialEpoch: 3, Epochs: 4, Verbose: keras.VerbositySilent})
 				return err
 			},
 			"Fit of batches": func() error {
-				_, err := m.Fit(background, data.Batch(d, 8), keras.FitConfig{Verbose: keras.Silent})
+				_, err := m.Fit(background, d.Batch(8), keras.FitConfig{Verbose: keras.VerbositySilent})
 				return err
 			},
 			"Evaluate":       func() error { _, err := m.Evaluate(background, d); return err },
 			"PredictDataset": func() error { _, err := m.PredictDataset(background, d); return err },
 			"validation": func() error {
-				_, err := m.Fit(background, keras.FromTensors(x, y, nil), keras.FitConfig{ValidationData: d, Verbose: keras.Silent})
+				_, err := m.Fit(background, keras.FromTensors(x, y, nil), keras.FitConfig{ValidationData: d, Verbose: keras.VerbositySilent})
 				return err
 			},
 		} {
@@ -303,7 +303,7 @@ func TestReadOnce(t *testing.T) {
 		}
 		// What is opened to look at it ends with a Fit that fails.
 		stop := errors.New("stop")
-		_, err := model(t).Fit(background, d, keras.FitConfig{Verbose: keras.Silent,
+		_, err := model(t).Fit(background, d, keras.FitConfig{Verbose: keras.VerbositySilent,
 			Callbacks: []keras.Callback{{TrainBegin: func(context.Context, *keras.Run) error { return stop }}}})
 		if !errors.Is(err, stop) {
 			t.Errorf("got error %v, want that of the callback", err)
@@ -320,7 +320,7 @@ func TestResumeUnbatched(t *testing.T) {
 		train := func(state string, life int) (*keras.Model, error) {
 			m := model(t)
 			stop := errors.New("stop")
-			_, err := m.Fit(background, d, keras.FitConfig{BatchSize: 4, Epochs: 3, Verbose: keras.Silent, SaveEvery: 1,
+			_, err := m.Fit(background, d, keras.FitConfig{BatchSize: 4, Epochs: 3, Verbose: keras.VerbositySilent, SaveEvery: 1,
 				Checkpoint: &checkpoint.Directory{Path: state},
 				Callbacks: []keras.Callback{{BatchEnd: func(context.Context, *keras.Run) error {
 					if life--; life == 0 {
@@ -351,7 +351,7 @@ func TestResumeUnbatched(t *testing.T) {
 type pairs struct{ *data.Dataset[keras.Batch] }
 
 func (p pairs) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[keras.Batch, error] {
-	return data.Batch(p.Dataset, 2).Epoch(ctx, epoch, skip)
+	return p.Dataset.Batch(2).Epoch(ctx, epoch, skip)
 }
 
 // TestEmbedded: what a type that embeds a dataset yields is taken, not what the
@@ -359,7 +359,7 @@ func (p pairs) Epoch(ctx context.Context, epoch, skip int) iter.Seq2[keras.Batch
 func TestEmbedded(t *testing.T) {
 	x, y := samples(8)
 	steps := 0
-	_, err := model(t).Fit(background, pairs{data.FromDataset(keras.FromTensors(x, y, nil))}, keras.FitConfig{BatchSize: 8, Verbose: keras.Silent,
+	_, err := model(t).Fit(background, pairs{data.FromDataset(keras.FromTensors(x, y, nil))}, keras.FitConfig{BatchSize: 8, Verbose: keras.VerbositySilent,
 		Callbacks: []keras.Callback{{BatchEnd: func(_ context.Context, r *keras.Run) error {
 			steps++
 			return nil

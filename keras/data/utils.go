@@ -184,7 +184,7 @@ func TimeseriesFromArray(x, y *keras.Tensor, sequenceLength int, o TimeseriesOpt
 		return b, nil
 	})
 	if o.BatchSize > 0 {
-		d = Batch(d, o.BatchSize)
+		d = d.Batch(o.BatchSize)
 	}
 	return d, nil
 }

@@ -68,11 +68,7 @@ func sequentialObject(m *keras.Model, name string) (*object, error) {
 		}
 	}
 	in := m.InputTypes()[0]
-	taken := map[string]bool{}
-	for _, l := range m.Layers() {
-		taken[layers.BaseOf(l).LayerName()] = true
-	}
-	all := []*object{inputObject(free("input_layer", taken), in, m.Layers()[:1])}
+	all := []*object{inputObject(m.InputNames()[0], in, m.Layers()[:1])}
 	for _, l := range m.Layers() {
 		o, err := layerObject(l)
 		if err != nil {

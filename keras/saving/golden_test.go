@@ -152,7 +152,7 @@ func TestGoldenOptimizer(t *testing.T) {
 		t.Errorf("got error %v before the first step, want one about the slots", err)
 	}
 	ds := keras.FromTensors(c.input("functional"), keras.NewTensor(c.Output, 8, 3), nil)
-	if _, err := m.Fit(context.Background(), ds, keras.FitConfig{Epochs: 1, Verbose: keras.Silent}); err != nil {
+	if _, err := m.Fit(context.Background(), ds, keras.FitConfig{Epochs: 1, Verbose: keras.VerbositySilent}); err != nil {
 		t.Fatal(err)
 	}
 	if err := saving.LoadWeights(path, m, saving.WithOptimizer(m.Optimizer())); err != nil {

@@ -189,14 +189,7 @@ func members(m *keras.Model) ([]member, error) {
 		}
 		return all, nil
 	}
-	names := map[string]bool{}
-	for _, l := range m.Layers() {
-		names[layers.BaseOf(l).LayerName()] = true
-	}
-	inputs := make([]string, len(m.InputTypes()))
-	for i := range inputs {
-		inputs[i] = free("input_layer", names)
-	}
+	inputs := m.InputNames()
 	var all []member
 	for _, x := range m.Members() {
 		if x.Layer == nil {
@@ -206,14 +199,4 @@ func members(m *keras.Model) ([]member, error) {
 		}
 	}
 	return all, nil
-}
-
-// free is a name that is not taken: base, base_1, …. It takes the name.
-func free(base string, taken map[string]bool) string {
-	name := base
-	for k := 1; taken[name]; k++ {
-		name = fmt.Sprintf("%s_%d", base, k)
-	}
-	taken[name] = true
-	return name
 }

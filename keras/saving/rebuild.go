@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"sort"
 
@@ -144,6 +145,9 @@ func (b *builder) sequential(o *object, all []*object, depth int) (*keras.Model,
 			if in, err = input(l, all[1:min(2, len(all))]); err != nil {
 				return nil, err
 			}
+			if name, _ := l.Config["name"].(string); !defaultInput.MatchString(name) {
+				in = keras.Named(name, in)
+			}
 			continue
 		}
 		made, err := b.layer(l, depth)
@@ -162,6 +166,9 @@ func (b *builder) sequential(o *object, all []*object, depth int) (*keras.Model,
 	}
 	return m, m.BuildOn(in)
 }
+
+// defaultInput matches the names that inputs have without one of their own.
+var defaultInput = regexp.MustCompile(`^(input_layer(_\d+)?)?$`)
 
 // readers returns the layers that each Input of a functional model goes to.
 func readers(all []*object) map[string][]*object {
@@ -276,6 +283,9 @@ func (b *builder) functional(o *object, all []*object, depth int) (*keras.Model,
 			in, err := input(l, readersOf[name])
 			if err != nil {
 				return nil, fmt.Errorf("layer %s: %w", known, err)
+			}
+			if !defaultInput.MatchString(name) {
+				in = keras.Named(name, in)
 			}
 			at[key{name, 0, 0}] = in
 			continue

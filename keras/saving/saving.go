@@ -58,7 +58,7 @@ func WithPolicy(p policy.Policy) Option { return func(c *config) { c.policy = &p
 // file, by default 16 MiB with 1,048,576 values and keys; each further 16 MiB
 // allow as many again. A file may compress a config a thousand times, and
 // values take more memory than their text: raise it for files that you trust.
-func WithMaxConfig(bytes int64) Option { return func(c *config) { c.maxConfig = bytes } }
+func WithMaxConfig(most keras.Bytes) Option { return func(c *config) { c.maxConfig = int64(most) } }
 
 func options(all []Option) (c config) {
 	for _, o := range all {

@@ -189,7 +189,7 @@ func testOptimizer(t *testing.T, optimizer func() optimizers.Optimizer) {
 	step := func(m *keras.Model) {
 		t.Helper()
 		ds := keras.FromTensors(keras.NewTensor([]float32{1, 2, 3, 4, 5, 6}, 2, 3), keras.NewTensor([]float32{1, 2}, 2, 1), nil)
-		if _, err := m.Fit(context.Background(), ds, keras.FitConfig{Epochs: 1, Verbose: keras.Silent}); err != nil {
+		if _, err := m.Fit(context.Background(), ds, keras.FitConfig{Epochs: 1, Verbose: keras.VerbositySilent}); err != nil {
 			t.Fatal(err)
 		}
 	}

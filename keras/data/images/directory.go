@@ -57,7 +57,7 @@ func FromDirectory(dir string, o Options) (d *data.Dataset[keras.Batch], classes
 		return o.read(ctx, held, f, len(classes))
 	})
 	if o.BatchSize > 0 {
-		d = data.Batch(d, o.BatchSize).Prefetch(1)
+		d = d.Batch(o.BatchSize).Prefetch(1)
 	}
 	return d, classes, nil
 }

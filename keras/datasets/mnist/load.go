@@ -36,7 +36,7 @@ func LoadContext(ctx context.Context, dir string, progress ...func(url string, d
 type Options struct {
 	// MaxBytes is how many bytes of images or labels one file may hold,
 	// decompressed. Default: 256 MiB, or the size of the file if that is more.
-	MaxBytes int64
+	MaxBytes keras.Bytes
 
 	// Progress is told of downloads, see LoadContext. Default: nothing.
 	Progress func(url string, done, total int)
@@ -49,7 +49,7 @@ func LoadWith(ctx context.Context, dir string, o Options) (train, test *keras.Pi
 		return nil, nil, errors.New("mnist: LoadContext: the context is nil; use context.Background()")
 	}
 	if o.MaxBytes < 0 {
-		return nil, nil, fmt.Errorf("mnist: MaxBytes is %d, want a positive number", o.MaxBytes)
+		return nil, nil, fmt.Errorf("mnist: MaxBytes is %d, want a positive number", int64(o.MaxBytes))
 	}
 	trainImages, trainLabels, testImages, testLabels, err := raw(ctx, dir, o)
 	if err != nil {

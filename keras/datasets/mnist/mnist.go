@@ -92,11 +92,11 @@ func raw(ctx context.Context, dir string, o Options) (trainImages, trainLabels, 
 		}
 	}
 	files := dataFiles()
-	trainImages, trainLabels, err = readSet(dir, files[0], files[1], o.MaxBytes)
+	trainImages, trainLabels, err = readSet(dir, files[0], files[1], int64(o.MaxBytes))
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
-	testImages, testLabels, err = readSet(dir, files[2], files[3], o.MaxBytes)
+	testImages, testLabels, err = readSet(dir, files[2], files[3], int64(o.MaxBytes))
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}

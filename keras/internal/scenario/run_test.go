@@ -294,7 +294,7 @@ func (r *run) log(l keras.Log) {
 // optimizer's state.
 func (r *run) fit(m *keras.Model, d keras.Dataset, c keras.FitConfig) *keras.History {
 	r.next()
-	c.Verbose, c.Output = keras.Silent, io.Discard
+	c.Verbose, c.Output = keras.VerbositySilent, io.Discard
 	if r.halves {
 		c.BatchSize /= 2
 	}

@@ -331,7 +331,7 @@ var trainings = []scenario{
 		m := compile(r.mlp(), adam(0.002))
 		train, test := r.points(1, 96, classes, features), r.points(2, 31, classes, features).Batch(31)
 		ctx, cancel := context.WithCancel(background)
-		_, err := m.Fit(ctx, train, keras.FitConfig{BatchSize: 16, Epochs: 4, Verbose: keras.Silent, ValidationData: test, Callbacks: []keras.Callback{{
+		_, err := m.Fit(ctx, train, keras.FitConfig{BatchSize: 16, Epochs: 4, Verbose: keras.VerbositySilent, ValidationData: test, Callbacks: []keras.Callback{{
 			BatchEnd: func(_ context.Context, k *keras.Run) error {
 				if k.Epoch == 1 && k.Step == 3 {
 					cancel()
