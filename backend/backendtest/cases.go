@@ -86,8 +86,8 @@ func (b *builder) add(class string, a op.Attr, args []op.Type, fills ...fill) *C
 	return &b.list[len(b.list)-1]
 }
 
-// makers has an entry for every operation: it adds the cases of one element
-// type.
+// makers adds the cases of one element type. It has an entry for every operation
+// that scalarCases has none for.
 var makers = map[op.Code]func(*builder){}
 
 func register(maker func(*builder), codes ...op.Code) {
@@ -100,8 +100,11 @@ func register(maker func(*builder), codes ...op.Code) {
 // op.Infer does not take the type. It is an error when it takes the type for
 // some of the cases only: then a case is wrong.
 func casesOf(c op.Code, d dtype.DType) ([]Case, error) {
-	maker, ok := makers[c]
-	if !ok {
+	maker := makers[c]
+	if maker == nil {
+		maker = scalarCases(c)
+	}
+	if maker == nil {
 		return nil, fmt.Errorf("operation %v has no case in package backendtest", c)
 	}
 	b := &builder{op: c, dtype: d}

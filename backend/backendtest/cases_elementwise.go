@@ -5,11 +5,21 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
+// scalarCases are the cases of unary operations with a formula, which need none
+// of their own.
+func scalarCases(c op.Code) func(*builder) {
+	info := c.Info()
+	switch {
+	case info.Scalar == nil || info.Args != 1:
+		return nil
+	case info.Scalar.Positive:
+		return unaryCases(positive)
+	}
+	return unaryCases(numbers)
+}
+
 func init() {
-	register(unaryCases(numbers),
-		op.Identity, op.Neg, op.Abs, op.Sign, op.Exp, op.Expm1, op.Reciprocal, op.Square, op.Sin, op.Cos,
-		op.Tanh, op.Sigmoid, op.Relu, op.Erf, op.NormalCDF, op.NormalPDF, op.Floor, op.Ceil, op.Round, op.RoundE4M3, op.RoundE5M2, op.Not, op.IsFinite)
-	register(unaryCases(positive), op.Log, op.Log1p, op.Sqrt, op.Rsqrt)
+	register(unaryCases(numbers), op.Not, op.IsFinite)
 	register(castCases, op.Cast)
 	register(binaryCases(numbers, true), op.Add, op.Sub, op.Mul, op.Div)
 	register(binaryCases(few, true),

@@ -9,6 +9,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
+// larger is the maximum of two floats; NaN wins.
+var larger = op.Maximum.Info().Scalar.Float
+
 // sumTolerance bounds the error of a sum of elements of type in, stored as
 // out: the accumulator's tolerance times the magnitude of the terms, and the
 // result's own rounding. Where the terms exceed the accumulator, a sum that is

@@ -83,7 +83,8 @@ func (*Device) Supports(c op.Code, d dtype.DType) bool {
 	}
 	switch info := c.Info(); info.Class {
 	case op.Elementwise:
-		return c == op.Fused || c == op.ExtraOutput || elementwise.Supports(c, d)
+		// An expansion into vector loops is faster than a loop of calls.
+		return c == op.Fused || c == op.ExtraOutput || info.Expand == nil && elementwise.Supports(c, d)
 	case op.Contraction:
 		switch c {
 		case op.AttentionForward, op.AttentionGrad: // float64 is expanded

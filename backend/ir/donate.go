@@ -11,8 +11,8 @@ import (
 // by another output already.
 //
 // An output can be computed straight over its input when it and everything
-// computed from it is element-wise (or ScatterUpdate), it reads the old value only
-// element by element, and all other readers of the old value can come first. An output
+// computed from it can be computed in place, it reads the old value only element
+// by element, and all other users of the old value can come first. An output
 // that cannot is computed into working memory, and an Identity copies it at
 // the end, when nobody needs the old value.
 func donate(g *Graph) {
@@ -64,11 +64,10 @@ func committable(v *Value, users map[*Value][]*Value) bool {
 }
 
 // readsInPlace reports whether v reads p, if it does, with v's own shape: then
-// element i of p is not needed any more once element i of v is known. ScatterUpdate
-// reads its first argument in that way alone.
+// element i of p has no use after element i of v is computed.
 func readsInPlace(v, p *Value) bool {
 	for i, a := range v.Args {
-		if source(a) == p && (!a.Type.Shape.Equal(v.Type.Shape) || v.Op == op.ScatterUpdate && i > 0) {
+		if source(a) == p && (!a.Type.Shape.Equal(v.Type.Shape) || !v.inPlace(i)) {
 			return false
 		}
 	}

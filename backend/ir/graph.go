@@ -50,8 +50,8 @@ const (
 // Slots of values that are needed at the same time never overlap, with one
 // exception: an element-wise value may have the very slot of one or more of
 // its arguments of the same shape and element size. A kernel must read element
-// i of its operands before it writes element i, and nothing more. ScatterUpdate may
-// have the slot of its first argument.
+// i of its operands before it writes element i, and nothing more. The result of an
+// operation with [op.Info.InPlace] may have the slot of its first argument.
 type Slot struct {
 	Place  Place
 	Index  int // Input, Output: which one
@@ -85,10 +85,10 @@ type Graph struct {
 	Donated []int
 
 	// Commit is the index in Values of the first one that overwrites an
-	// input. A run may be abandoned before it and leaves no trace; from it on
-	// only element-wise operations and ScatterUpdate remain, which cannot fail, and
-	// the run goes to its end. It is
-	// len(Values) when nothing is overwritten.
+	// input. A run may be abandoned before it and leaves no trace. From it on there
+	// are only element-wise operations and those with [op.Info.InPlace], which cannot
+	// fail, and the run goes to its end. It is len(Values) when nothing is
+	// overwritten.
 	Commit int
 
 	// ArenaBytes is the working memory of a run.

@@ -256,8 +256,10 @@ func (g *Graph) outputs() map[*Value]bool {
 
 func elementwise(v *Value) bool { return v.Op.Info().Class == op.Elementwise }
 
-// updates reports whether v may overwrite an input, and be computed once others
-// were overwritten: it cannot fail, and does with what lies there what an update
-// in place does. Besides the element-wise operations that is ScatterUpdate, which
-// reads nothing but the rows that it puts into its first argument.
-func updates(v *Value) bool { return elementwise(v) || v.Op == op.ScatterUpdate }
+// updates reports whether v may overwrite an input, and run after other inputs
+// were overwritten: it cannot fail and may be computed in place.
+func updates(v *Value) bool { return elementwise(v) || v.Op.Info().InPlace }
+
+// inPlace reports whether v may be computed over its argument i: it reads element
+// j of that argument before it writes element j of its result, and no other.
+func (v *Value) inPlace(i int) bool { return elementwise(v) || v.Op.Info().InPlace && i == 0 }

@@ -64,11 +64,10 @@ func (g *Graph) shareInPlace(blocks []*block) []*block {
 }
 
 // readsElementwise reports whether v reads all its arguments in block b element for
-// element: with the shape and size of element of its result r. ScatterUpdate reads its
-// first argument so.
+// element: with the shape and size of element of its result r.
 func readsElementwise(v, r *Value, b *block, of map[*Value]*block) bool {
 	for i, a := range v.Args {
-		if of[a] == b && (v.Op == op.ScatterUpdate && i > 0 || !a.Type.Shape.Equal(r.Type.Shape) || a.Type.DType.Size() != r.Type.DType.Size()) {
+		if of[a] == b && (!v.inPlace(i) || !a.Type.Shape.Equal(r.Type.Shape) || a.Type.DType.Size() != r.Type.DType.Size()) {
 			return false
 		}
 	}

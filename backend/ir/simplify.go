@@ -20,9 +20,7 @@ func simplify(g *Graph) {
 				v.Args[i] = b
 			}
 		}
-		if v.Op == op.LayerNorm || v.Op == op.LayerNormGrad {
-			readUnwidened(v)
-		}
+		readUnwidened(v)
 		if v.Op == op.Cast {
 			if in := v.Args[0]; in.Op == op.Cast && in.Args[0].Type.DType.Widens(in.Type.DType) {
 				// Rounding an exact copy rounds the original.
@@ -65,21 +63,23 @@ func isOne(v *Value) bool {
 	return v.Op == op.Const && v.Attr.Data == nil && v.Attr.Value == 1
 }
 
-// readUnwidened replaces widened rows and gradients of a normalization by the
-// 16-bit values: its kernel widens them itself.
+// readUnwidened replaces widened arguments of an operation by the narrower values
+// if its kernel widens them itself ([op.Info.Widens]). The type of the result
+// stays.
 func readUnwidened(v *Value) {
-	t := v.Type.DType
-	for i, a := range v.Args {
-		if i == 1 || v.Op == op.LayerNorm && i > 0 || a.Op != op.Cast { // gains and shifts have that type
+	replaced := false
+	for _, i := range v.Op.Info().Widens {
+		a := v.Args[i]
+		if a.Op != op.Cast {
 			continue
 		}
 		from, to := a.Args[0].Type.DType, a.Type.DType
 		if from != to && from.IsFloat() && from.Widens(to) && from.Accumulator() == to.Accumulator() {
-			v.Args[i] = a.Args[0]
+			v.Args[i], replaced = a.Args[0], true
 		}
 	}
-	if v.Op == op.LayerNorm {
-		v.Attr.DType = t
+	if replaced {
+		v.Attr.DType = v.Type.DType
 	}
 }
 

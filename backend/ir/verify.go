@@ -135,7 +135,7 @@ func checkInPlace(v, r *Value) error {
 		if !overlap(r, a) {
 			continue
 		}
-		if r.Slot != a.Slot || !updates(v) || v.Op == op.ScatterUpdate && i > 0 || !r.Type.Shape.Equal(a.Type.Shape) || r.Type.DType.Size() != a.Type.DType.Size() {
+		if r.Slot != a.Slot || !v.inPlace(i) || !r.Type.Shape.Equal(a.Type.Shape) || r.Type.DType.Size() != a.Type.DType.Size() {
 			return fmt.Errorf("%v at %v is written over its argument %v at %v", r, r.Slot, a, a.Slot)
 		}
 	}

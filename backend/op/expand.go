@@ -6,6 +6,15 @@ import "github.com/mezzo-ml/mezzo/backend/dtype"
 // the fallback of devices without a kernel of their own, and the reference
 // that such a kernel is tested against.
 
+// expandSoftplus is max(x, 0) + ln(1+e^-|x|), computed in the accumulator type.
+func expandSoftplus(r Recorder, _ Attr, args []Ref) Ref {
+	t := r.TypeOf(args[0]).DType
+	x := r.Record(Cast, Attr{DType: t.Accumulator()}, args[0])
+	zero := r.Record(Const, Attr{DType: t.Accumulator(), Dims: Shape{}})
+	tail := r.Record(Log1p, Attr{}, r.Record(Exp, Attr{}, r.Record(Minimum, Attr{}, r.Record(Neg, Attr{}, x), x)))
+	return r.Record(Cast, Attr{DType: t}, r.Record(Add, Attr{}, r.Record(Maximum, Attr{}, x, zero), tail))
+}
+
 // expandSoftmax is exp(x-max)/Σexp(x-max), computed in the accumulator type.
 func expandSoftmax(r Recorder, a Attr, args []Ref) Ref {
 	e, out := shifted(r, a, args[0])

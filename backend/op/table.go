@@ -1,6 +1,11 @@
 package op
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+)
 
 // Code names an operation. Its properties are in its row, [Code.Info].
 type Code uint16
@@ -36,6 +41,7 @@ const (
 	Cos        // cos x
 	Tanh       // tanh x
 	Sigmoid    // 1/(1+e⁻ˣ)
+	Softplus   // ln(1+eˣ)
 	Relu       // max(x, 0); NaN stays
 	Erf        // the error function
 	NormalCDF  // the distribution function of the standard normal distribution: ½·erfc(-x/√2), with all digits where it is near 0
@@ -180,7 +186,15 @@ type Info struct {
 	Precision Precision // what an automatic cast may do
 	Epilogue  bool      // a contraction, or a gradient of pooling, that can be followed by Attr.Body
 	Grad      bool      // a gradient flows through it (to its float arguments)
+	Costly    bool      // element-wise: takes many times as long as an addition
+	Selects   bool      // element-wise: the result is one of the arguments or its sign, so that it needs no rounding
+	InPlace   bool      // not element-wise, but its result may overwrite its first argument, and it cannot fail
+	Widens    []int     // arguments that kernels widen to the accumulator's type themselves
 	Infer     func(Attr, []Type) (Type, error)
+
+	// Scalar is the formula of an element-wise operation, nil for Cast, Where,
+	// comparisons and IsFinite.
+	Scalar *Scalar
 
 	// Results lists the results of an operation that packs several into a vector,
 	// if devices may write each to a place of its own; nil for the rest.
@@ -266,52 +280,53 @@ func init() {
 		Iota:          {Name: "Iota", Class: Leaf, Infer: inferIota},
 		RandomUniform: {Name: "RandomUniform", Args: 1, Class: Leaf, Infer: inferRandom},
 
-		Identity:   row1("Identity", Clear, inferSame),
+		Identity:   row1("Identity", Clear, inferSame).unary(func(x float64) float64 { return x }).unaryInt(func(x int64) int64 { return x }).onBools(func(x, _ int64) int64 { return x }).selects(),
 		Cast:       row1("Cast", Clear, inferCast),
-		Neg:        row1("Neg", Clear, inferNumber),
-		Abs:        row1("Abs", Clear, inferNumber),
-		Sign:       without(row1("Sign", Clear, inferNumber)),
-		Exp:        row1("Exp", Deny, inferFloat),
-		Expm1:      row1("Expm1", Deny, inferFloat),
-		Log:        row1("Log", Deny, inferFloat),
-		Log1p:      row1("Log1p", Deny, inferFloat),
-		Sqrt:       row1("Sqrt", Inferred, inferFloat),
-		Rsqrt:      row1("Rsqrt", Inferred, inferFloat),
-		Reciprocal: row1("Reciprocal", Inferred, inferFloat),
-		Square:     row1("Square", Inferred, inferNumber),
-		Sin:        row1("Sin", Inferred, inferFloat),
-		Cos:        row1("Cos", Inferred, inferFloat),
-		Tanh:       row1("Tanh", Inferred, inferFloat),
-		Sigmoid:    row1("Sigmoid", Inferred, inferFloat),
-		Relu:       row1("Relu", Clear, inferNumber),
-		Erf:        row1("Erf", Inferred, inferFloat),
-		NormalCDF:  row1("NormalCDF", Inferred, inferFloat),
-		NormalPDF:  row1("NormalPDF", Inferred, inferFloat),
-		Floor:      without(row1("Floor", Clear, inferFloat)),
-		Ceil:       without(row1("Ceil", Clear, inferFloat)),
-		Round:      without(row1("Round", Clear, inferFloat)),
-		RoundE4M3:  without(row1("RoundE4M3", Clear, inferFloat)),
-		RoundE5M2:  without(row1("RoundE5M2", Clear, inferFloat)),
-		Not:        without(row1("Not", Clear, inferBool)),
+		Neg:        row1("Neg", Clear, inferNumber).unary(func(x float64) float64 { return -x }).unaryInt(func(x int64) int64 { return -x }),
+		Abs:        row1("Abs", Clear, inferNumber).unary(math.Abs).unaryInt(func(x int64) int64 { return max(x, -x) }),
+		Sign:       without(row1("Sign", Clear, inferNumber)).unary(signOf).anyZero().unaryInt(func(x int64) int64 { return min(max(x, -1), 1) }).selects(),
+		Exp:        row1("Exp", Deny, inferFloat).unary(math.Exp).within(relative).costly(),
+		Expm1:      row1("Expm1", Deny, inferFloat).unary(math.Expm1).within(relative).costly(),
+		Log:        row1("Log", Deny, inferFloat).unary(logarithm).within(relative).positive().costly(),
+		Log1p:      row1("Log1p", Deny, inferFloat).unary(math.Log1p).within(relative).positive().costly(),
+		Sqrt:       row1("Sqrt", Inferred, inferFloat).unary(math.Sqrt).positive().costly(),
+		Rsqrt:      row1("Rsqrt", Inferred, inferFloat).unary(func(x float64) float64 { return 1 / math.Sqrt(x) }).within(relative).positive().costly(),
+		Reciprocal: row1("Reciprocal", Inferred, inferFloat).unary(func(x float64) float64 { return 1 / x }).within(relative).costly(),
+		Square:     row1("Square", Inferred, inferNumber).unary(func(x float64) float64 { return x * x }).unaryInt(func(x int64) int64 { return x * x }),
+		Sin:        row1("Sin", Inferred, inferFloat).unary(math.Sin).within(trigonometricError).costly(),
+		Cos:        row1("Cos", Inferred, inferFloat).unary(math.Cos).within(trigonometricError).costly(),
+		Tanh:       row1("Tanh", Inferred, inferFloat).unary(math.Tanh).within(relative).costly(),
+		Sigmoid:    row1("Sigmoid", Inferred, inferFloat).unary(sigmoid).within(relative).costly(),
+		Softplus:   row1("Softplus", Deny, inferFloat).unary(softplus).within(relative).costly().expands(expandSoftplus),
+		Relu:       row1("Relu", Clear, inferNumber).unary(func(x float64) float64 { return larger(x, 0) }).anyZero().unaryInt(func(x int64) int64 { return max(x, 0) }).selects(),
+		Erf:        row1("Erf", Inferred, inferFloat).unary(math.Erf).within(relative).costly(),
+		NormalCDF:  row1("NormalCDF", Inferred, inferFloat).unary(normalCDF).within(normalError).costly(),
+		NormalPDF:  row1("NormalPDF", Inferred, inferFloat).unary(normalPDF).within(normalError).costly(),
+		Floor:      without(row1("Floor", Clear, inferFloat)).unary(math.Floor),
+		Ceil:       without(row1("Ceil", Clear, inferFloat)).unary(math.Ceil),
+		Round:      without(row1("Round", Clear, inferFloat)).unary(math.RoundToEven),
+		RoundE4M3:  without(row1("RoundE4M3", Clear, inferFloat)).unary(dtype.RoundE4M3),
+		RoundE5M2:  without(row1("RoundE5M2", Clear, inferFloat)).unary(dtype.RoundE5M2),
+		Not:        without(row1("Not", Clear, inferBool)).onBools(func(x, _ int64) int64 { return 1 - x }),
 		IsFinite:   without(row1("IsFinite", Clear, inferTest)),
 
-		Add:          row2("Add", Inferred, true, inferArith),
-		Sub:          row2("Sub", Inferred, true, inferArith),
-		Mul:          row2("Mul", Inferred, true, inferArith),
-		Div:          row2("Div", Inferred, true, inferNumbers),
-		Mod:          row2("Mod", Inferred, true, inferNumbers),
-		Pow:          row2("Pow", Deny, true, inferFloats),
-		Maximum:      row2("Maximum", Clear, true, inferArith),
-		Minimum:      row2("Minimum", Clear, true, inferArith),
+		Add:          row2("Add", Inferred, true, inferArith).binary(func(x, y float64) float64 { return x + y }).binaryInt(func(x, y int64) int64 { return x + y }).onBools(or),
+		Sub:          row2("Sub", Inferred, true, inferArith).binary(func(x, y float64) float64 { return x - y }).binaryInt(func(x, y int64) int64 { return x - y }).onBools(xor),
+		Mul:          row2("Mul", Inferred, true, inferArith).binary(func(x, y float64) float64 { return x * y }).binaryInt(func(x, y int64) int64 { return x * y }).onBools(and),
+		Div:          row2("Div", Inferred, true, inferNumbers).binary(func(x, y float64) float64 { return x / y }).binaryInt(divInt).costly(),
+		Mod:          row2("Mod", Inferred, true, inferNumbers).binary(floorMod).anyZero().binaryInt(floorModInt).costly(),
+		Pow:          row2("Pow", Deny, true, inferFloats).binary(power).within(powerError).positive().costly(),
+		Maximum:      row2("Maximum", Clear, true, inferArith).binary(larger).anyZero().binaryInt(maxInt).onBools(maxInt).selects(),
+		Minimum:      row2("Minimum", Clear, true, inferArith).binary(smaller).anyZero().binaryInt(minInt).onBools(minInt).selects(),
 		Equal:        row2("Equal", Clear, false, inferCompare),
 		NotEqual:     row2("NotEqual", Clear, false, inferCompare),
 		Less:         row2("Less", Clear, false, inferCompare),
 		LessEqual:    row2("LessEqual", Clear, false, inferCompare),
 		Greater:      row2("Greater", Clear, false, inferCompare),
 		GreaterEqual: row2("GreaterEqual", Clear, false, inferCompare),
-		And:          row2("And", Clear, false, inferLogic),
-		Or:           row2("Or", Clear, false, inferLogic),
-		Where:        {Name: "Where", Args: 3, Class: Elementwise, Precision: Clear, Grad: true, Infer: inferWhere},
+		And:          row2("And", Clear, false, inferLogic).onBools(and),
+		Or:           row2("Or", Clear, false, inferLogic).onBools(or),
+		Where:        {Name: "Where", Args: 3, Class: Elementwise, Precision: Clear, Grad: true, Selects: true, Infer: inferWhere},
 
 		Sum:        {Name: "Sum", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferReduceOut},
 		Mean:       {Name: "Mean", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMean},
@@ -344,8 +359,8 @@ func init() {
 		SoftmaxGrad: {Name: "SoftmaxGrad", Args: 2, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmaxGrad, Expand: expandSoftmaxGrad},
 		LogSoftmax:  {Name: "LogSoftmax", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferSoftmax, Expand: expandLogSoftmax},
 
-		LayerNorm:     {Name: "LayerNorm", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferLayerNorm, Expand: expandLayerNorm},
-		LayerNormGrad: {Name: "LayerNormGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferLayerNormGrad, Results: layerNormGradResults, Expand: expandLayerNormGrad},
+		LayerNorm:     {Name: "LayerNorm", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Widens: []int{0}, Infer: inferLayerNorm, Expand: expandLayerNorm},
+		LayerNormGrad: {Name: "LayerNormGrad", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Widens: []int{0, 2}, Infer: inferLayerNormGrad, Results: layerNormGradResults, Expand: expandLayerNormGrad},
 
 		Moments:         {Name: "Moments", Args: 1, Class: Reduction, Precision: Deny, Grad: true, Infer: inferMoments, Expand: expandMoments},
 		BatchNormReduce: {Name: "BatchNormReduce", Args: 3, Class: Reduction, Precision: Deny, Grad: true, Infer: inferBatchNormReduce, Expand: expandBatchNormReduce},
@@ -366,7 +381,7 @@ func init() {
 		ScatterAdd:       {Name: "ScatterAdd", Args: 2, Class: Movement, Grad: true, Infer: inferScatterAdd},
 		TakeAlongAxis:    {Name: "TakeAlongAxis", Args: 2, Class: Movement, Grad: true, Infer: inferTakeAlongAxis},
 		ScatterAlongAxis: {Name: "ScatterAlongAxis", Args: 2, Class: Movement, Grad: true, Infer: inferScatterAlongAxis},
-		ScatterUpdate:    {Name: "ScatterUpdate", Args: 3, Class: Movement, Infer: inferScatterUpdate},
+		ScatterUpdate:    {Name: "ScatterUpdate", Args: 3, Class: Movement, InPlace: true, Infer: inferScatterUpdate},
 		Unique:           {Name: "Unique", Args: 1, Class: Movement, Infer: inferUnique},
 
 		Fused:       {Name: "Fused", Args: -1, Class: Elementwise, Infer: inferFused},

@@ -279,6 +279,9 @@ func init() {
 		op.Erf: func(t, g *Tensor) []*Tensor {
 			return one(g.Mul(t.args[0].Square().Neg().Exp()).MulScalar(2 / math.Sqrt(math.Pi)))
 		},
+		op.Softplus: func(t, g *Tensor) []*Tensor {
+			return one(g.accumulator().Mul(t.args[0].accumulator().Sigmoid()).CastLike(t))
+		},
 		op.NormalCDF: func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].NormalPDF())) },
 		op.NormalPDF: func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0]).Mul(t).Neg()) },
 		op.Add:       func(t, g *Tensor) []*Tensor { return both(t, g, g) },

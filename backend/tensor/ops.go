@@ -74,6 +74,10 @@ func (t *Tensor) Sigmoid() *Tensor { return t.record(op.Sigmoid, op.Attr{}, t) }
 // Relu returns max(t, 0).
 func (t *Tensor) Relu() *Tensor { return t.record(op.Relu, op.Attr{}, t) }
 
+// Softplus returns ln(1+eˣ), exact also where it is nearly 0 or nearly t (Keras:
+// ops.softplus).
+func (t *Tensor) Softplus() *Tensor { return t.record(op.Softplus, op.Attr{}, t) }
+
 // Erf returns the error function of t.
 func (t *Tensor) Erf() *Tensor { return t.record(op.Erf, op.Attr{}, t) }
 

@@ -233,10 +233,7 @@ func Sparsemax(x *tensor.Tensor, axis int) *tensor.Tensor {
 }
 
 // Softplus returns ln(1+eˣ).
-func Softplus(x *tensor.Tensor) *tensor.Tensor {
-	// At 0 the gradients are 1 and -½, which make ½.
-	return once(x, func(x *tensor.Tensor) *tensor.Tensor { return x.MaximumScalar(0).Add(tail(x)) })
-}
+func Softplus(x *tensor.Tensor) *tensor.Tensor { return x.Softplus() }
 
 // tail is ln(1+e^-|x|), what softplus adds to max(x, 0), with gradient -½ at 0.
 func tail(x *tensor.Tensor) *tensor.Tensor { return x.Neg().Minimum(x).Exp().Log1p() }

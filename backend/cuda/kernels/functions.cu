@@ -55,6 +55,7 @@ INLINE double round8(double x, int fraction, int least, double largest) {
 	FUNCTION T Cos_##S(T x) { return cos(x); } \
 	FUNCTION T Tanh_##S(T x) { return tanh(x); } \
 	FUNCTION T Sigmoid_##S(T x) { T e = exp(-abs(x)); return (x < 0 ? e : 1) / (1 + e); } \
+	FUNCTION T Softplus_##S(T x) { return (x > 0 ? x : 0) + log1p(exp(-abs(x))); } \
 	FUNCTION T Relu_##S(T x) { return x > 0 || is_nan(x) ? x : 0; } \
 	FUNCTION T Erf_##S(T x) { return erf(x); } \
 	FUNCTION T NormalCDF_##S(T x) { return erfc(x * (T)-0.70710678118654752) / 2; } \

@@ -98,7 +98,7 @@ func compileBody(body *op.Body, operands []operand, outs []result) *code {
 	}
 	for _, ins := range list {
 		c.cost++
-		if ins.Op.Info().Precision == op.Deny || slow[ins.Op] {
+		if ins.Op.Info().Costly {
 			c.cost += costly
 		}
 	}
@@ -241,7 +241,7 @@ func (c *code) storeHalves(list []instr) {
 			continue
 		}
 		exactly := slices.ContainsFunc(list, func(ins instr) bool {
-			return ins.dst == r.reg && ins.DType == r.DType && (exact[ins.Op] || !ins.stored)
+			return ins.dst == r.reg && ins.DType == r.DType && (ins.Op.Info().Selects || !ins.stored)
 		})
 		var f vec.Store
 		switch {
@@ -511,7 +511,7 @@ func Supports(c op.Code, d dtype.DType) bool {
 // rounding makes the loop that brings a register of instruction ins to values
 // of the instruction's type, or nil where they are that already.
 func rounding(ins op.Instr, dst int) lanes.Loop {
-	if ins.Op == op.Cast || exact[ins.Op] {
+	if ins.Op == op.Cast || ins.Op.Info().Selects {
 		return nil
 	}
 	switch d := ins.DType; d {
@@ -545,18 +545,6 @@ func roundedLoop(ins op.Instr, dst int, args []int) lanes.Loop {
 	}
 	l := &lanes.Table[float32]{Binary: map[op.Code]func(dst, a, b []float32){ins.Op: f}}
 	return l.Bind(ins.Op, dst, args)
-}
-
-// exact operations give a value that one of their arguments has, or its
-// negative, and so one of the type.
-var exact = map[op.Code]bool{
-	op.Identity: true, op.Where: true, op.Relu: true, op.Maximum: true, op.Minimum: true, op.Sign: true,
-}
-
-// slow operations are costly though they may run in 16 bits.
-var slow = map[op.Code]bool{
-	op.Sin: true, op.Cos: true, op.Tanh: true, op.Sigmoid: true, op.Erf: true, op.NormalCDF: true, op.NormalPDF: true,
-	op.Div: true, op.Mod: true, op.Sqrt: true, op.Rsqrt: true, op.Reciprocal: true,
 }
 
 // cast converts the first n elements of register src to type to, as a

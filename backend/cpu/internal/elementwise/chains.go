@@ -176,7 +176,7 @@ func (m *matcher) match(p *pattern, reg int, root bool, b *binding) bool {
 		return true
 	}
 	ins := m.made[reg]
-	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 && (root || !exact[ins.Op] || !ins.DType.Is16()) || !root && m.reads[reg] > 1 {
+	if ins == nil || ins.Op != p.op || ins.DType != dtype.Float32 && (root || !ins.Op.Info().Selects || !ins.DType.Is16()) || !root && m.reads[reg] > 1 {
 		return false
 	}
 	was := *b

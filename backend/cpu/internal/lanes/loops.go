@@ -1,6 +1,7 @@
 package lanes
 
 import (
+	"maps"
 	"math"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/vec"
@@ -137,13 +138,16 @@ func intLoops() *Table[int64] {
 
 func FloatLoops[T Real]() *Table[T] {
 	l := numberLoops[T]()
-	for c, f := range map[op.Code]func(float64) float64{
-		op.Expm1: math.Expm1, op.Log: logarithm, op.Log1p: math.Log1p,
-		op.Sin: math.Sin, op.Cos: math.Cos, op.Erf: math.Erf,
-		op.NormalCDF: normalCDF, op.NormalPDF: normalPDF,
-	} {
-		l.Unary[c] = by64[T](f)
+	for _, c := range op.Codes() {
+		if s := c.Info().Scalar; s == nil || s.Float == nil {
+			continue
+		} else if c.Info().Args == 1 {
+			l.Unary[c] = by64[T](s.Float)
+		} else if l.Binary[c] == nil {
+			l.Binary[c] = by64x2[T](s.Float)
+		}
 	}
+	maps.Copy(l.Unary, numberLoops[T]().Unary)
 	l.Unary[op.Exp] = ExpAll[T]
 	l.Unary[op.Tanh] = tanhAll[T]
 	l.Unary[op.Sigmoid] = sigmoidAll[T]
@@ -153,18 +157,10 @@ func FloatLoops[T Real]() *Table[T] {
 	l.Unary[op.Floor] = floor[T]
 	l.Unary[op.Ceil] = ceil[T]
 	l.Unary[op.Round] = round[T]
-	l.Unary[op.RoundE4M3] = by64[T](dtype.RoundE4M3)
-	l.Unary[op.RoundE5M2] = by64[T](dtype.RoundE5M2)
 	l.Binary[op.Div] = div[T]
-	l.Binary[op.Mod] = by64x2[T](mod)
-	l.Binary[op.Pow] = by64x2[T](power)
 	l.test[op.IsFinite] = isFinite[T]
 	return l
 }
-
-func normalCDF(x float64) float64 { return math.Erfc(-x*(math.Sqrt2/2)) / 2 }
-
-func normalPDF(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
 
 func float32Loops() *Table[float32] {
 	l := FloatLoops[float32]()
@@ -331,14 +327,6 @@ func modInt(dst, a, b []int64) {
 }
 
 // mod is x - y·floor(x/y) without the rounding of the quotient.
-func mod(x, y float64) float64 {
-	m := math.Mod(x, y)
-	if m != 0 && (m < 0) != (y < 0) {
-		m += y
-	}
-	return m
-}
-
 func maximum[T Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {

@@ -1,18 +1,23 @@
 package lanes
 
-import "math"
+import (
+	"math"
+
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
 
 // This file holds the functions that dominate the time of chains: exp and what
 // is made of it. For float32 they work in float64 with polynomials that are
 // short enough to run in step with the memory and precise enough that only the
 // rounding at the end shows. For float64 they are the standard library's.
 
-// by64 makes a loop of a function of float64.
-func by64[T Real](f func(float64) float64) func(dst, a []T) {
+// by64 makes a loop of a function of a float64; it ignores the second argument.
+func by64[T Real](f func(x, y float64) float64) func(dst, a []T) {
 	return func(dst, a []T) {
 		a = a[:len(dst)]
 		for i := range dst {
-			dst[i] = T(f(float64(a[i])))
+			x := float64(a[i])
+			dst[i] = T(f(x, x))
 		}
 	}
 }
@@ -27,28 +32,8 @@ func by64x2[T Real](f func(x, y float64) float64) func(dst, a, b []T) {
 	}
 }
 
-// logarithm is ln x. math.Log of Go's amd64 takes subnormal numbers for others.
-func logarithm(x float64) float64 {
-	if x > 0 && x < smallestNormal {
-		return math.Log(x*0x1p54) - 54*math.Ln2
-	}
-	return math.Log(x)
-}
-
-// power is xʸ. math.Pow goes through math.Log, with its mistake, and through
-// one product for each bit of y, whose roundings add up.
-func power(x, y float64) float64 {
-	if math.Abs(x-1) < 0.5 && math.Abs(y) > 64 && !math.IsInf(y, 0) {
-		return math.Exp(y * math.Log1p(x-1))
-	}
-	if a := math.Abs(x); a > 0 && a < smallestNormal {
-		fraction, exponent := math.Frexp(x)
-		return math.Pow(fraction, y) * math.Exp2(float64(exponent)*y)
-	}
-	return math.Pow(x, y)
-}
-
-const smallestNormal = 0x1p-1022
+// scalar is the formula of a unary operation.
+func scalar(c op.Code) func(x, y float64) float64 { return c.Info().Scalar.Float }
 
 const (
 	log2e = math.Log2E
@@ -108,7 +93,7 @@ func ExpAll[T Real](dst, a []T) {
 		}
 		return
 	}
-	by64[T](math.Exp)(dst, a)
+	by64[T](scalar(op.Exp))(dst, a)
 }
 
 func sigmoidAll[T Real](dst, a []T) {
@@ -118,16 +103,7 @@ func sigmoidAll[T Real](dst, a []T) {
 		}
 		return
 	}
-	by64[T](sigmoid)(dst, a)
-}
-
-// sigmoid is 1/(1+e⁻ˣ) without overflow.
-func sigmoid(x float64) float64 {
-	if x < 0 {
-		e := math.Exp(x)
-		return e / (1 + e)
-	}
-	return 1 / (1 + math.Exp(-x))
+	by64[T](scalar(op.Sigmoid))(dst, a)
 }
 
 func tanhAll[T Real](dst, a []T) {
@@ -137,7 +113,7 @@ func tanhAll[T Real](dst, a []T) {
 		}
 		return
 	}
-	by64[T](math.Tanh)(dst, a)
+	by64[T](scalar(op.Tanh))(dst, a)
 }
 
 // tanh32 is tanh x for |x| ≤ 20, with a relative error below 1e-10.
