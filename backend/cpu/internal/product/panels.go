@@ -130,7 +130,7 @@ func newPanelProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.
 		}
 	} else {
 		k.store = p.Convert
-		p.direct = p.To == dtype.Float32
+		p.Direct = p.To == dtype.Float32
 	}
 	// What turning saves against the result, which is transposed then.
 	if k.a.trans && !k.b.trans && p.N <= panelRows && (p.m-p.N)*p.k > turnCost*p.m*p.N {
@@ -148,10 +148,10 @@ func newPanelProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.
 	if p.After != nil {
 		p.After.Place(b, need, p.TileN)
 	}
-	if p.slices > 1 {
+	if p.Slices.N > 1 {
 		p.store = k.store
 		p.sums.init(p)
-		b.ReserveShared(p.slices * p.partBytes())
+		b.ReserveShared(p.Slices.N * p.partBytes())
 	}
 	if k.sharesB {
 		// The first stripe is the widest.
@@ -169,15 +169,15 @@ func (k *panelProduct) panelBytes(n int) int {
 // slice cuts the inner dimension if that pays, as product.slice does.
 func (k *panelProduct) slice() {
 	p := &k.result
-	p.slices, p.sliceK = 1, p.k
+	p.Slices.N, p.Slices.K = 1, p.k
 	parts := min(tiling.MinChunks, p.k/leastSlice)
 	if !k.a.trans || k.b.trans || parts < tiling.MinChunks/2 || p.batches != 1 || k.m > panelRows || 4*p.m*p.N > sliceBytes || p.m*p.N*p.k < tiling.MinChunks*ChunkMACs {
 		return
 	}
-	p.sliceK = tiling.RoundUp(tiling.CeilDiv(p.k, parts), gemm.PanelDepth)
-	p.slices = tiling.CeilDiv(p.k, p.sliceK)
-	p.ldSlice = 4*tiling.RoundUp(p.N, gemm.PanelCols) + RowPad
-	k.depth = tiling.Even(p.sliceK, max(leastDepth, sliceBytes/(2*k.parts*k.n)), gemm.PanelDepth)
+	p.Slices.K = tiling.RoundUp(tiling.CeilDiv(p.k, parts), gemm.PanelDepth)
+	p.Slices.N = tiling.CeilDiv(p.k, p.Slices.K)
+	p.Slices.LD = 4*tiling.RoundUp(p.N, gemm.PanelCols) + RowPad
+	k.depth = tiling.Even(p.Slices.K, max(leastDepth, sliceBytes/(2*k.parts*k.n)), gemm.PanelDepth)
 }
 
 // block chooses what is packed, and the size of chunks.
@@ -194,14 +194,16 @@ func (k *panelProduct) block() {
 	}
 	k.slice()
 	// A single block of rows is cut by columns, which each chunk packs itself.
-	k.sharesB = p.slices == 1 && p.batches == 1 && tiling.CeilDiv(k.m, k.tileM) > 1
-	if !k.sharesB && p.slices == 1 {
+	k.sharesB = p.Slices.N == 1 && p.batches == 1 && tiling.CeilDiv(k.m, k.tileM) > 1
+	if !k.sharesB && p.Slices.N == 1 {
 		k.tileN = tiling.Even(k.n, panelWidth, gemm.PanelCols)
 	}
 	if k.byBlocks = k.sharesB && k.depth < p.k && !k.transposed && k.n > panelRows; k.byBlocks {
 		k.depth = tiling.Even(p.k, blockDepth, gemm.PanelDepth)
 	}
-	count := func() int { return p.batches * p.slices * tiling.CeilDiv(k.m, k.tileM) * tiling.CeilDiv(k.n, k.tileN) }
+	count := func() int {
+		return p.batches * p.Slices.N * tiling.CeilDiv(k.m, k.tileM) * tiling.CeilDiv(k.n, k.tileN)
+	}
 	worth := func() bool { return k.tileM*k.tileN*p.k >= 2*panelMACs }
 	for count() < tiling.MinChunks && worth() {
 		switch {
@@ -236,11 +238,11 @@ cut:
 	}
 	k.packsA = k.parts > 1 || k.a.trans || p.k%2 != 0 || 2*k.a.stride%setConflict == 0 && k.tileN >= 4*gemm.PanelCols
 	// Kernels write whole tile registers, as far apart as sums of earlier steps.
-	k.direct = (p.direct || k.follow != nil) && !k.transposed && p.slices == 1 && k.depth >= p.k && k.m%16 == 0 && k.n%16 == 0
-	p.direct = p.direct || k.direct
-	p.tileM, p.TileN = k.tileM, k.tileN
+	k.direct = (p.Direct || k.follow != nil) && !k.transposed && p.Slices.N == 1 && k.depth >= p.k && k.m%16 == 0 && k.n%16 == 0
+	p.Direct = p.Direct || k.direct
+	p.Tiles.Rows, p.TileN = k.tileM, k.tileN
 	if k.transposed {
-		p.tileM, p.TileN = k.tileN, k.tileM
+		p.Tiles.Rows, p.TileN = k.tileN, k.tileM
 	}
 }
 
@@ -282,7 +284,7 @@ func (k *panelProduct) layout() {
 	if k.a.trans {
 		k.atTurn = take(TransposeBytes)
 	}
-	if k.transposed && k.result.slices == 1 && !k.result.direct {
+	if k.transposed && k.result.Slices.N == 1 && !k.result.Direct {
 		k.leadTurned = 4 * k.m
 		k.atTurned = take(k.blockN * k.leadTurned)
 	}
@@ -309,11 +311,13 @@ func (k *panelProduct) makeFallback() int {
 		f.store = k.fallback.epilogueStore()
 	}
 	f.block()
-	f.depth = min(f.depth, 128)
-	f.sharesB, f.b.packed = false, true
-	f.slices, f.sliceK, f.ldSlice = k.result.slices, k.result.sliceK, k.result.ldSlice
-	f.tileM, f.TileN = k.result.tileM, k.result.TileN
-	f.down = tiling.CeilDiv(f.m, f.tileM)
+	f.Depth = min(f.Depth, 128)
+	if f.Pack.B == BInPlace || f.Pack.B >= BShared {
+		f.Pack.B = BTile
+	}
+	f.Slices = k.result.Slices
+	f.Tiles.Rows, f.TileN = k.result.Tiles.Rows, k.result.TileN
+	f.Tiles.Down = tiling.CeilDiv(f.m, f.Tiles.Rows)
 	f.stripes = nil
 	for _, s := range k.stripes {
 		t := stripe{product: k.fallback, col: s.col, cols: s.cols, across: s.across}

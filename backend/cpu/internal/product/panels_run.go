@@ -21,10 +21,10 @@ func (k *panelProduct) Run(r *exec.Run) {
 			clear(r.Shared[:FlagBytes])
 			r.Parallel(&s.packing, s.packings(), s.cols*p.k)
 		}
-		r.Parallel(s, p.batches*k.down*s.across*p.slices, p.batches*k.m*s.cols*p.k/64)
+		r.Parallel(s, p.batches*k.down*s.across*p.Slices.N, p.batches*k.m*s.cols*p.k/64)
 	}
-	if p.slices > 1 {
-		r.Parallel(&p.sums, p.sums.chunks(), p.slices*p.m*p.N)
+	if p.Slices.N > 1 {
+		r.Parallel(&p.sums, p.sums.chunks(), p.Slices.N*p.m*p.N)
 	}
 }
 
@@ -64,8 +64,8 @@ type panelChunk struct {
 // the end: the garbage collector stops the program at others.
 func (k *panelStripe) tile(r *exec.Run, w *exec.Worker, i int) bool {
 	p := &k.result
-	part := panelChunk{slice: i % p.slices}
-	i /= p.slices
+	part := panelChunk{slice: i % p.Slices.N}
+	i /= p.Slices.N
 	col := k.col + i%k.across*k.tileN
 	row := i / k.across % k.down * k.tileM
 	batch := i / (k.across * k.down)
@@ -74,7 +74,7 @@ func (k *panelStripe) tile(r *exec.Run, w *exec.Worker, i int) bool {
 	if k.transposed {
 		t.Row, t.Col = batch*p.m+col, row
 	}
-	if p.direct && p.slices == 1 {
+	if p.Direct && p.Slices.N == 1 {
 		part.out = unsafe.Pointer(&r.Values[p.Out][4*(t.Row*p.N+t.Col)])
 	}
 
@@ -84,7 +84,7 @@ func (k *panelStripe) tile(r *exec.Run, w *exec.Worker, i int) bool {
 	if k.sharesB {
 		*found = *(*uint32)(unsafe.Pointer(&r.Shared[0]))
 	}
-	begin, end := part.slice*p.sliceK, min(p.k, (part.slice+1)*p.sliceK)
+	begin, end := part.slice*p.Slices.K, min(p.k, (part.slice+1)*p.Slices.K)
 	if k.byBlocks {
 		packs := w.PackedA.Packs(exec.PackedBlock{Batch: batch, First: row, Lanes: part.rows, P: 0, Depth: p.k})
 		for at := 0; at < part.cols; at += k.blockN {
@@ -118,7 +118,7 @@ func (k *panelStripe) tile(r *exec.Run, w *exec.Worker, i int) bool {
 				part.next, part.nextPanel = unsafe.Add(part.b, (at+cols)/gemm.PanelCols*part.panel), part.panel
 			}
 			k.columns(r, w, &part, at, cols, t)
-			if part.last && (k.transposed || p.slices > 1) {
+			if part.last && (k.transposed || p.Slices.N > 1) {
 				k.finish(r, w, &part, at, cols, t)
 			}
 		}
@@ -133,7 +133,7 @@ func (k *panelStripe) operands(r *exec.Run, w *exec.Worker, part *panelChunk, ro
 	p := &k.result
 	scratch := unsafe.Pointer(&w.Scratch[0])
 	found := (*uint32)(scratch)
-	begin, end := part.slice*p.sliceK, min(p.k, (part.slice+1)*p.sliceK)
+	begin, end := part.slice*p.Slices.K, min(p.k, (part.slice+1)*p.Slices.K)
 	part.depth = min(k.depth, end-part.p)
 	part.first, part.last = part.p == begin, part.p+part.depth >= end
 	part.panel = k.panelBytes(part.depth)
@@ -213,7 +213,7 @@ func (k *panelProduct) columns(r *exec.Run, w *exec.Worker, part *panelChunk, at
 				k.follow.tile(r, t.Row+i, t.Col+at+j, h, lead, d, 1<<width-1)
 			}
 		}
-		if part.last && !k.direct && !k.transposed && k.result.slices == 1 {
+		if part.last && !k.direct && !k.transposed && k.result.Slices.N == 1 {
 			u := t
 			u.Row, u.Rows, u.Col, u.Cols, u.Data, u.LD = t.Row+i, h, t.Col+at, cols, sums, lead
 			k.store(r, w, u)
@@ -228,7 +228,7 @@ func (k *panelProduct) finish(r *exec.Run, w *exec.Worker, part *panelChunk, at,
 	sums := unsafe.Add(unsafe.Pointer(&w.Scratch[k.atSums]), 4*at)
 	if !k.transposed {
 		for i := range part.rows {
-			to := r.Shared[part.slice*p.partBytes()+(t.Row+i)*p.ldSlice+4*(t.Col+at):][:4*cols]
+			to := r.Shared[part.slice*p.partBytes()+(t.Row+i)*p.Slices.LD+4*(t.Col+at):][:4*cols]
 			copy(to, unsafe.Slice((*byte)(unsafe.Add(sums, i*k.lead)), 4*cols))
 		}
 		return
@@ -237,9 +237,9 @@ func (k *panelProduct) finish(r *exec.Run, w *exec.Worker, part *panelChunk, at,
 	var d unsafe.Pointer
 	lead := k.leadTurned
 	switch {
-	case p.slices > 1:
-		d, lead = unsafe.Pointer(&r.Shared[part.slice*p.partBytes()+t.Row*p.ldSlice]), p.ldSlice
-	case p.direct:
+	case p.Slices.N > 1:
+		d, lead = unsafe.Pointer(&r.Shared[part.slice*p.partBytes()+t.Row*p.Slices.LD]), p.Slices.LD
+	case p.Direct:
 		lead = 4 * p.N
 		d = unsafe.Add(part.out, at*lead)
 	default:
@@ -249,7 +249,7 @@ func (k *panelProduct) finish(r *exec.Run, w *exec.Worker, part *panelChunk, at,
 		h := min(16, part.rows-i)
 		p.Set.Transpose[gemm.F32](unsafe.Add(d, 4*i), lead, unsafe.Add(sums, i*k.lead), k.lead, cols, 1<<h-1, 1<<h-1)
 	}
-	if p.slices == 1 && !p.direct {
+	if p.Slices.N == 1 && !p.Direct {
 		t.Rows, t.Cols, t.Data, t.LD = cols, part.rows, d, lead
 		k.store(r, w, t)
 	}

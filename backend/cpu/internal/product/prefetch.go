@@ -18,7 +18,7 @@ func (k *stripe) prefetches(f *exec.PrefetchList, r *exec.Run, t Tile, batch, j,
 	f.N, f.Next = 0, 0
 	nr, col := k.tiles.NR, t.Col+j+k.tiles.NR
 	switch b := &k.b; {
-	case k.sharesB && j+nr < t.Cols:
+	case k.Pack.B >= BShared && j+nr < t.Cols:
 		panel := 4 * nr * k.cells(k.k)
 		at := ((t.Col-k.col+j)/nr+1)*panel + 4*nr*k.cells(p)
 		stride := exec.PrefetchPiece
@@ -31,7 +31,7 @@ func (k *stripe) prefetches(f *exec.PrefetchList, r *exec.Run, t Tile, batch, j,
 	case packs && col < k.N && !b.trans:
 		f.Add(r.Values[b.pos], (b.starts[batch]+p*b.stride+col)*b.size, b.stride*b.size, depth)
 	}
-	if k.After != nil && k.slices == 1 {
+	if k.After != nil && k.Slices.N == 1 {
 		k.After.Prefetches(f, r, t.Row*k.N+t.Col+j, k.N, t.Rows)
 	}
 }

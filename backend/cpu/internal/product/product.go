@@ -1,12 +1,13 @@
 // Package product multiplies matrices.
 //
-// Where to look: product.go decides what is packed and how the result is cut into
-// tiles, and run.go computes them on the micro-kernels of package gemm; slices.go cuts a
-// long inner dimension; panels.go and panels_run.go are the products on tile registers
-// (AMX); vector.go multiplies single rows and columns; portable.go is the product in
-// Go, also for float64. store.go writes finished tiles, with the epilogue where there is
-// one; tile_epilogue.go has the epilogues that micro-kernels compute themselves;
-// prefetch.go lists what a tile prefetches for the next one.
+// Where to look: blocking.go decides what is packed and how the result is cut, from
+// the shape alone; product.go makes the kernel and places its memory, and run.go computes
+// tiles on the micro-kernels of package gemm; slices.go cuts a long inner dimension;
+// panels.go and panels_run.go are the products on tile registers (AMX); vector.go
+// multiplies single rows and columns; portable.go is the product in Go, also for float64.
+// store.go writes finished tiles, with the epilogue where there is one; tile_epilogue.go
+// has the epilogues that micro-kernels compute themselves; prefetch.go lists what a tile
+// prefetches for the next one.
 package product
 
 import (
@@ -20,19 +21,14 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// product is a matrix product on the processor's vector instructions, after
-// Goto and van de Geijn like matmul. What differs is that operands are packed
-// only where that pays: a micro-kernel reads A from where it lies, unless it
-// must be converted or its rows would fall on the same lines of the cache, and
-// B too if all is small. B is packed panel by panel as the first rows of a tile
-// are computed, where that can be.
+// product is a matrix product on the processor's vector instructions, after Goto and
+// van de Geijn like matmul. The difference is that operands are packed only where that
+// pays: a micro-kernel reads A from where it lies, unless it must be converted or its
+// rows share lines of the L1, and B too if all is small.
 //
-// The result is cut into tiles, and each worker takes whole tiles through all
-// of the inner dimension. A large product first packs B, in stripes of columns
-// that all workers share; else the worker of a tile packs its columns itself.
-//
-// How everything is cut depends on shapes and the instruction set only, and so
-// do the bits of the result.
+// The result is cut into tiles, and each worker takes whole tiles through all of the
+// inner dimension. A large product first packs B, in stripes of columns that all workers
+// share; else the worker of a tile packs its columns itself. See Blocking.
 type product struct {
 	Writer
 	m, k    int
@@ -40,27 +36,15 @@ type product struct {
 	tiles   *gemm.Tiles
 	a, b    operandOf
 
-	depth      int      // of a step of the inner dimension, in elements
-	tileM      int      // of a tile
-	rowsFirst  bool     // kernels go along the columns of a tile first
-	packsRows  bool     // then: rows of A are converted as kernels come to them
-	down       int      // tiles
-	stripes    []stripe // the columns, by the stripes in which B is shared; one if it is not
-	sharesB    bool
-	ownsB      bool // each worker packs all columns of B, and keeps them for its other chunks
-	copies     bool // kernels pack B while they compute the first rows of a tile
-	onePanel   bool // of B is packed at a time
-	caches     bool // packed B from run to run, at kept
-	cache      int
-	uncached   *product // what is computed while B changes, or nil
-	slices     int      // of the inner dimension, if its sums are made apart
-	sliceK     int      // of a slice, in elements
-	ldSlice    int      // bytes from a row of a slice's result to the next
+	Blocking
+	stripes    []stripe // the columns, by stripes
+	cache      int      // place of packed B that stays from run to run
+	uncached   *product // computes while B changes, or nil
 	sums       sums
 	transposed *product // of the result itself, if this is its transpose, or nil
+	ldA        int      // bytes from a packed row of A to the next
 	ldSums     int      // bytes from a row of the accumulators to the next
 
-	direct       bool // kernels write the result themselves
 	store        tileStore
 	tileEpilogue *tileEpilogue // what after does, if kernels can, or nil
 	lowEpilogue  *lowEpilogue  // what after does, if that can be done as sums are rounded, or nil
@@ -68,15 +52,11 @@ type product struct {
 	atA, atB, scratch int // where the scratch memory has packed operands, and its size
 }
 
-// operandOf is an operand and how it gets to the kernel.
+// operandOf is an operand and its elements.
 type operandOf struct {
 	matrix
 	element gemm.Element
-	size    int  // bytes of an element
-	packed  bool // else the kernel reads it where it lies
-	panels  bool // packed rows of A lie k by k, in panels of those that a kernel takes
-	lead    int  // bytes from a packed row to the next, if A is copied row by row
-	stored  bool // transposed A is converted in the rows that it is stored in, not in panels
+	size    int // bytes of an element
 }
 
 // newOperandOf is the operand m of a product of elements, or of what these are
@@ -96,30 +76,6 @@ type stripe struct {
 	across    int // tiles
 	packing   packing
 }
-
-// Limits of blocks, in bytes or elements of 4 bytes.
-const (
-	smallBytes   = 4 << 20 // operands and result that are not far from the second cache: nothing is packed
-	blockBytes   = 700_000 // of A, which stays in the second cache
-	mostRows     = 448
-	mostCols     = 1024
-	MostDepth    = 1024     // inner dimensions up to this are not split
-	streamDepth  = 32       // of B that is read in place from memory
-	copyDepth    = 256      // of panels of B that go into the first cache, with a panel of A
-	streamRows   = 64       // that use B too seldom to hide its way from memory
-	shareBytes   = 16 << 20 // of packed B
-	ownedBytes   = 1 << 18  // of B that each worker packs for itself
-	gapBytes     = 1 << 20  // of A that all of B's panels go along
-	DeepDepth    = 256      // of kernels of tile registers, for which B must be in the first cache
-	Conflicts    = 4096     // rows a multiple of this apart share lines of the first cache
-	convertMACs  = 1 << 23  // multiplications that pay for converting an operand again
-	ChunkMACs    = 1 << 18  // multiplications worth handing to another core
-	RowConflict  = 1024     // rows that a multiple of this apart share some lines
-	firstPanels  = 4        // of columns along which kernels go first
-	packedPanels = 8        // of columns that pay for packing rows that share lines
-	shortDepth   = 32       // of the inner dimension
-	RowPad       = 64       // bytes that keep copied rows from sharing lines
-)
 
 // makeProduct makes the kernel of a product with float32 accumulators.
 func makeProduct(b *exec.Builder, v *ir.Value, set *gemm.Set) exec.Kernel {
@@ -143,7 +99,7 @@ func makeProduct(b *exec.Builder, v *ir.Value, set *gemm.Set) exec.Kernel {
 	if k.batches == 1 && k.m > k.tiles.MR && k.m <= CacheRows && k.b.size*k.N*k.k >= CacheBytes && backend.Keeps(backend.PackedOperands) && b.ReadOnly(v.Args[1]) {
 		unkept := *k
 		unkept.settle(b)
-		k.caches, k.uncached = true, &unkept
+		k.uncached = &unkept
 	}
 	k.transpose()
 	k.settle(b)
@@ -154,13 +110,13 @@ func makeProduct(b *exec.Builder, v *ir.Value, set *gemm.Set) exec.Kernel {
 func (k *product) settle(b *exec.Builder) {
 	result := k.result()
 	k.block()
-	if k.After != nil && !k.direct {
+	if k.After != nil && !k.Direct {
 		k.store = result.epilogueStore()
 	}
 	k.layout()
-	if k.slices > 1 {
+	if k.Slices.N > 1 {
 		k.sums.init(k)
-		b.ReserveShared(k.slices * k.partBytes())
+		b.ReserveShared(k.Slices.N * k.partBytes())
 	}
 	b.ReserveScratch(k.scratch)
 	if k.After != nil {
@@ -171,10 +127,10 @@ func (k *product) settle(b *exec.Builder) {
 		}
 		k.After.Place(b, behind, cols)
 	}
-	if k.sharesB {
+	if k.Pack.B >= BShared {
 		// The first stripe is the widest.
 		bytes := 4 * tiling.RoundUp(k.stripes[0].cols, k.tiles.NR) * k.cells(k.k)
-		if k.caches {
+		if k.Pack.B == BCached {
 			k.cache = b.ReservePacked(bytes)
 		} else {
 			b.ReserveShared(bytes)
@@ -198,100 +154,34 @@ func (k *product) epilogueStore() tileStore {
 	return k.StoreEpilogue
 }
 
+// problem is what the blocking depends on.
+func (k *product) problem() Problem {
+	p := Problem{
+		M: k.m, N: k.N, K: k.k, Batches: k.batches, A: k.a.operand(), B: k.b.operand(),
+		To: k.To, Micro: k.tiles, Cached: k.uncached != nil, Transposed: k.transposed != nil,
+	}
+	switch {
+	case k.tileEpilogue != nil:
+		p.Epilogue = TileEpilogue
+	case k.After != nil:
+		p.Epilogue = ChainEpilogue
+	}
+	return p
+}
+
+func (o *operandOf) operand() Operand { return Operand{o.element, o.size, o.trans, o.stride} }
+
 // cells is the number of elements of 4 bytes, float32 or pairs, that n
 // elements of the inner dimension are padded to.
 func (k *product) cells(n int) int { return tiling.CeilDiv(n, k.tiles.Step) }
 
-// block chooses what is packed, and the size of tiles.
+// block decides the blocking and makes the stripes.
 func (k *product) block() {
-	t := k.tiles
-	bytes := k.a.size*(k.m+k.N)*k.k + k.To.Size()*k.m*k.N
-	small := bytes <= smallBytes
-	macs := k.m * k.N * max(k.k, 1)
-
-	k.depth = k.k
-	if cells := k.cells(k.k); cells > MostDepth {
-		k.depth = tiling.Even(cells, MostDepth, 16) * t.Step
-	}
-	k.depth = max(k.depth, 1)
-
-	inPlace := t.Masked && k.b.element == gemm.F32 && !k.b.trans
-	if k.a.trans && k.m > 4*t.MR && k.b.stride*k.b.size%RowConflict == 0 {
-		inPlace = false // many short panels, whose rows share lines of the first cache
-	}
-	// Rows of a small B that share lines of the first cache are packed as the
-	// first rows of a tile are computed, by the worker that needs them.
-	gaps := small && inPlace && t.Copies.Rows != nil && k.m > 2*t.MR && k.b.stride*k.b.size%RowConflict == 0
-	inPlace = inPlace && !gaps
-	k.b.packed = k.caches || !(inPlace && (small || k.m <= t.MR))
-	if !small && !k.b.packed {
-		// All that costs is to read B: row by row, as it lies.
-		k.depth = min(k.depth, streamDepth)
-	}
-	if !small && k.b.packed && !k.b.trans && k.b.element == gemm.F32 && k.m <= streamRows && t.Copies.Rows != nil {
-		// That is most of what costs: panels that fit the first cache are copied
-		// while few lines are on their way.
-		k.depth = min(k.depth, tiling.Even(k.k, copyDepth, 16))
-	}
-	switch {
-	case k.a.element.Converts():
-		k.a.packed = true // and converted
-	case k.a.trans:
-		k.a.packed = k.a.element == gemm.Pairs || !small || k.a.stride*k.a.size%RowConflict == 0 && k.N >= packedPanels*t.NR && t.Prefetch.Inner != nil
-	default:
-		apart := k.a.stride * k.a.size
-		k.a.packed = k.k%t.Step != 0 || k.k > 16*t.MR && apart%Conflicts == 0 && k.N > 4*t.NR
-		// Kernels of many registers take one line of a panel where rows take one
-		// each; transposing them costs those without AVX-512 more than it saves.
-		k.a.panels = k.a.packed && k.a.element == gemm.F32 && t.Prefetch.Inner != nil
-	}
-
-	cells := k.cells(k.depth)
-	k.tileM = max(1, min(mostRows, blockBytes/(4*cells)))
-	// An even number of tiles, as cores mostly are.
-	blocks := max(1, tiling.CeilDiv(k.m, k.tileM))
-	if blocks > 1 {
-		blocks = tiling.RoundUp(blocks, 2)
-	}
-	k.tileM = max(1, tiling.CeilDiv(k.m, blocks))
-	if gaps && 4*cells*k.m <= gapBytes {
-		k.tileM = k.m
-	}
-	k.slice()
-	// Where columns cannot be masked, the last kernel writes more of them. What
-	// follows a product is done by kernels if sums are of a single step.
-	finishes := k.tileEpilogue != nil && k.k > 0 && k.depth >= k.k
-	k.direct = k.To == dtype.Float32 && (t.Masked || k.N%t.NR == 0) && (k.After == nil || finishes)
-	// A single block of rows is cut by columns, which each chunk packs itself:
-	// they do not go from core to core. What must be converted is packed once
-	// rather than by each block of rows.
-	share, rows := 32, max(4*t.MR, k.tileM)
-	if k.b.element != gemm.F32 {
-		share = 8
-	}
-	k.caches = k.caches && k.slices == 1
-	byColumns := gaps && k.N >= 4*t.NR
-	k.ownsB = !k.caches && !byColumns && k.slices == 1 && k.b.packed && k.N <= mostCols && 4*cells*tiling.RoundUp(k.N, t.NR) <= ownedBytes && k.depth >= k.k
-	k.sharesB = k.caches || !k.ownsB && !byColumns && k.slices == 1 && k.b.packed && k.batches == 1 && k.m > rows && macs >= share*ChunkMACs
-	shallow := k.k <= shortDepth
-	if k.slices == 1 {
-		k.cut(shallow)
-	}
-	k.down = tiling.CeilDiv(k.m, k.tileM)
-	k.copies = t.Copies.Rows != nil && k.b.packed && !k.sharesB && k.b.element == gemm.F32 && !k.b.trans
-	k.onePanel = k.down == 1 && k.b.packed && !k.sharesB && !k.ownsB && !shallow
-	// A few columns: A is what is read from memory, rows in turn. Few steps: what
-	// counts is to write the result, and to read what follows.
-	along := !k.onePanel && !k.a.trans && k.b.packed && k.depth >= k.k && k.TileN <= firstPanels*t.NR
-	k.packsRows = along && !shallow && k.a.element.Converts()
-	k.rowsFirst = shallow || along && !k.a.packed || k.packsRows
-	width := max(k.N, 1)
-	if k.sharesB && !k.caches {
-		width = max(k.TileN, shareBytes/(4*k.cells(k.k))/k.TileN*k.TileN)
-	}
-	for col := 0; col < max(k.N, 1); col += width {
-		p := stripe{product: k, col: col, cols: min(width, k.N-col)}
-		p.across = tiling.CeilDiv(p.cols, k.TileN)
+	k.Blocking = k.problem().Block()
+	k.TileN = k.Tiles.Cols
+	for col := 0; col < max(k.N, 1); col += k.Tiles.Stripe {
+		p := stripe{product: k, col: col, cols: min(k.Tiles.Stripe, k.N-col)}
+		p.across = tiling.CeilDiv(p.cols, k.Tiles.Cols)
 		k.stripes = append(k.stripes, p)
 	}
 	for i := range k.stripes {
@@ -299,87 +189,46 @@ func (k *product) block() {
 	}
 }
 
-// cut chooses the columns of tiles, and makes tiles smaller until there are
-// enough for several workers.
-func (k *product) cut(shallow bool) {
-	t := k.tiles
-	k.TileN = tiling.Even(k.N, mostCols, t.NR)
-	least := ChunkMACs
-	want := tiling.MinChunks
-	// A worker that packs an operand keeps it for its other chunks: those of the
-	// same columns, or of the same rows.
-	ownsA := k.b.packed && !k.sharesB && !k.ownsB && k.tileM >= k.m && k.depth >= k.k
-	switch {
-	case k.ownsB:
-		want *= 2 // for the sake of even shares
-	case ownsA:
-	case k.a.element != gemm.F32 && !k.sharesB && k.m*k.N*k.k < tiling.MinChunks*convertMACs:
-		want /= 2 // each chunk converts all rows
-	case k.a.packed || k.b.packed && !k.caches:
-		least <<= 2 // each chunk packs
-	}
-	count := func() int { return k.batches * tiling.CeilDiv(k.m, k.tileM) * tiling.CeilDiv(k.N, k.TileN) }
-	for count() < want && k.tileM*k.TileN*max(k.k, 1) >= 2*least {
-		// Halve what costs the least: rows are shared by all tiles of a row,
-		// columns packed by each tile of a column.
-		// B in place that is the larger operand is read by one worker or the other.
-		across := k.TileN >= 2*t.NR && !k.ownsB && !shallow && (k.b.packed && !k.sharesB || !k.b.packed && k.N >= 2*k.m || k.TileN >= 2*k.tileM && !(k.a.packed && k.sharesB))
-		switch {
-		case across:
-			k.TileN = tiling.Even(k.TileN, k.TileN/2, t.NR)
-		case k.tileM >= 2*t.MR && !ownsA:
-			k.tileM = tiling.CeilDiv(k.tileM, 2)
-		case k.TileN >= 2*t.NR && !k.ownsB:
-			k.TileN = tiling.Even(k.TileN, k.TileN/2, t.NR)
-		default:
-			return
-		}
-	}
-}
-
 // layout places accumulators and packed operands in scratch memory.
 func (k *product) layout() {
-	t, cells := k.tiles, k.cells(k.depth)
+	t, cells := k.tiles, k.cells(k.Depth)
 	need := 0
 	take := func(n int) int {
 		at := need
 		need += tiling.RoundUp(n, 64)
 		return at
 	}
-	if k.slices == 1 && (!k.direct || k.depth < k.k) {
+	if k.Slices.N == 1 && (!k.Direct || k.Depth < k.k) {
 		k.ldSums = 4*tiling.RoundUp(k.TileN, t.NR) + 2*RowPad
 		if k.N%t.NR == 0 && k.TileN >= k.N && 4*k.N%setConflict != 0 {
 			k.ldSums = 4 * k.N // rows follow each other, as in the result
 		}
-		take(k.tileM * k.ldSums)
+		take(k.Tiles.Rows * k.ldSums)
 	}
-	if k.a.packed {
-		// Where a panel has fewer rows than a vector, to convert their pieces
-		// would take as long as to multiply.
-		k.a.stored = k.a.trans && t.Inner != nil && t.MR < 8 && k.a.element.Converts()
-		width, rows := cells, k.tileM
-		if k.a.stored {
+	if k.Pack.A != AInPlace {
+		width, rows := cells, k.Tiles.Rows
+		switch k.Pack.A {
+		case AStored:
 			width, rows = rows, width
-		}
-		if k.packsRows {
+		case AOnDemand:
 			rows = min(rows, t.MR)
 		}
-		k.a.lead = 4 * width
-		if k.a.lead%RowConflict == 0 || k.a.element == gemm.F32 {
-			k.a.lead += RowPad
+		k.ldA = 4 * width
+		if k.ldA%RowConflict == 0 || k.a.element == gemm.F32 {
+			k.ldA += RowPad
 		}
-		k.atA = take(rows * k.a.lead)
+		k.atA = take(rows * k.ldA)
 	}
 	switch {
-	case k.onePanel:
+	case k.Pack.B == BPanel:
 		k.atB = take(4 * cells * t.NR)
-	case k.b.packed && !k.sharesB:
+	case k.Pack.B == BTile || k.Pack.B == BOwned:
 		k.atB = take(4 * cells * tiling.RoundUp(k.TileN, t.NR))
-	case !k.b.packed && k.N%t.NR != 0:
+	case k.Pack.B == BInPlace && k.N%t.NR != 0:
 		k.atB = take(4 * cells * t.NR) // the last panel
 	}
 	k.scratch = need
-	if !k.direct && k.store == nil {
+	if !k.Direct && k.store == nil {
 		k.store = k.result().Convert
 	}
 }

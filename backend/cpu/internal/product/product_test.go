@@ -50,28 +50,28 @@ func TestProductPlan(t *testing.T) {
 		if isa.Current() < isa.AVX512 {
 			return
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 64, 64, 64); p.a.packed || p.b.packed || p.scratch != 0 || len(p.stripes) != 1 || p.down != 1 {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 64, 64, 64); p.Pack != (Pack{}) || p.scratch != 0 || len(p.stripes) != 1 || p.Tiles.Down != 1 {
 			t.Errorf("a small product packs or splits: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 1024, 1024, 1024); !p.sharesB || !p.a.packed || p.down*p.stripes[0].across < tiling.MinChunks {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 1024, 1024, 1024); p.Pack.B != BShared || p.Pack.A == AInPlace || p.Tiles.Down*p.stripes[0].across < tiling.MinChunks {
 			t.Errorf("a large product does not share packed B, or has few tiles: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); !p.rowsFirst || !p.ownsB || p.a.packed {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 8192, 64, 784); p.Order != RowsFirst || p.Pack.B != BOwned || p.Pack.A != AInPlace {
 			t.Errorf("a tall product does not go through its rows in turn: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 128, 512, 784).uncached; !p.copies || !p.onePanel || p.a.packed || p.stripes[0].across < tiling.MinChunks {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 128, 512, 784).uncached; p.Pack != (Pack{AInPlace, BPanel, true}) || p.stripes[0].across < tiling.MinChunks {
 			t.Errorf("a small product with rows on the same lines of the cache does not pack a panel at a time: %+v", p)
 		}
-		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 30); !p.a.packed || p.store == nil {
+		if p := kernelOf(dtype.Float16, op.Attr{}, 64, 64, 30); p.Pack.A == AInPlace || p.store == nil {
 			t.Errorf("float16 is not converted: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 100, 100, 3000); p.slices < 4 {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 100, 100, 3000); p.Slices.N < 4 {
 			t.Errorf("a long inner dimension is not cut into slices: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{TransA: true}, 300, 37, 2100); p.transposed == nil || p.m != 37 || p.slices < 4 {
+		if p := kernelOf(dtype.Float32, op.Attr{TransA: true}, 300, 37, 2100); p.transposed == nil || p.m != 37 || p.Slices.N < 4 {
 			t.Errorf("a gradient of few columns does not read the larger operand where it lies: %+v", p)
 		}
-		if p := kernelOf(dtype.Float32, op.Attr{}, 700, 700, 3000); p.slices != 1 || p.depth >= 3000 || p.ldSums == 0 {
+		if p := kernelOf(dtype.Float32, op.Attr{}, 700, 700, 3000); p.Slices.N != 1 || p.Depth >= 3000 || p.ldSums == 0 {
 			t.Errorf("a long inner dimension is not split: %+v", p)
 		}
 	})
@@ -111,10 +111,10 @@ func TestPanelProductPlan(t *testing.T) {
 			t.Errorf("few columns in blocks: %+v", p)
 		}
 		gradient := op.Attr{TransA: true, DType: dtype.Float32}
-		if p := planOf(dtype.BFloat16, gradient, 784, 64, 8192); !p.transposed || p.result.slices != tiling.MinChunks || p.sharesB {
+		if p := planOf(dtype.BFloat16, gradient, 784, 64, 8192); !p.transposed || p.result.Slices.N != tiling.MinChunks || p.sharesB {
 			t.Errorf("a long gradient is not turned, or not cut into slices: %+v", p)
 		}
-		if p := planOf(dtype.BFloat16, gradient, 784, 64, 512); !p.transposed || p.result.slices != 1 || p.direct {
+		if p := planOf(dtype.BFloat16, gradient, 784, 64, 512); !p.transposed || p.result.Slices.N != 1 || p.direct {
 			t.Errorf("a short gradient is not turned, or cut into slices: %+v", p)
 		}
 		if p := planOf(dtype.BFloat16, gradient, 512, 512, 128); p.transposed || !p.direct {

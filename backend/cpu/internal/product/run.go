@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
@@ -13,7 +14,7 @@ func (k *product) Run(r *exec.Run) {
 		return
 	}
 	kept := false
-	if k.caches {
+	if k.Pack.B == BCached {
 		var changed bool
 		if kept, changed = r.PackedCopy(k.cache, k.b.pos); changed {
 			k.uncached.Run(r)
@@ -22,20 +23,20 @@ func (k *product) Run(r *exec.Run) {
 	}
 	for i := range k.stripes {
 		p := &k.stripes[i]
-		if k.sharesB && !kept {
+		if k.Pack.B >= BShared && !kept {
 			r.Parallel(&p.packing, p.packings(), p.cols*k.k)
 		}
 		// A multiplication takes a small part of an element operation's time.
-		r.Parallel(p, k.batches*k.down*p.across*k.slices, k.batches*k.m*p.cols*max(k.k, 1)/16)
+		r.Parallel(p, k.batches*k.Tiles.Down*p.across*k.Slices.N, k.batches*k.m*p.cols*max(k.k, 1)/16)
 	}
-	if k.slices > 1 {
-		r.Parallel(&k.sums, k.sums.chunks(), k.slices*k.m*k.N)
+	if k.Slices.N > 1 {
+		r.Parallel(&k.sums, k.sums.chunks(), k.Slices.N*k.m*k.N)
 	}
 }
 
 // sharedB is the memory in which B is packed for all workers.
 func (k *product) sharedB(r *exec.Run) []byte {
-	if k.caches {
+	if k.Pack.B == BCached {
 		return r.Packed[k.cache].Data
 	}
 	return r.Shared
@@ -111,10 +112,10 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 	src, lds := unsafe.Pointer(unsafe.SliceData(data)), a.stride*a.size
 	if a.trans {
 		src = unsafe.Add(src, (a.starts[batch]+p*a.stride+row)*a.size)
-		for q := 0; a.stored && q < depth; q++ {
-			k.Set.Widen[a.element](unsafe.Add(d, q*a.lead), unsafe.Add(src, q*lds), rows)
+		for q := 0; (k.Pack.A == AStored) && q < depth; q++ {
+			k.Set.Widen[a.element](unsafe.Add(d, q*k.ldA), unsafe.Add(src, q*lds), rows)
 		}
-		if a.stored {
+		if k.Pack.A == AStored {
 			return
 		}
 		heights := tiling.CeilDiv(rows, k.tiles.MR)
@@ -130,7 +131,7 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		return
 	}
 	src = unsafe.Add(src, (a.starts[batch]+row*a.stride+p)*a.size)
-	if a.panels {
+	if k.Pack.A == APanels {
 		heights := tiling.CeilDiv(rows, k.tiles.MR)
 		for i := range heights {
 			at, end := tiling.Cut(i, heights, rows)
@@ -139,12 +140,12 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 		}
 		return
 	}
-	if widen := k.Set.Widen[a.element]; widen != nil && a.stride == depth && a.lead == 4*depth {
+	if widen := k.Set.Widen[a.element]; widen != nil && a.stride == depth && k.ldA == 4*depth {
 		widen(d, src, rows*depth) // rows follow each other
 		return
 	}
 	for i := range rows {
-		from, to := unsafe.Add(src, i*lds), unsafe.Add(d, i*a.lead)
+		from, to := unsafe.Add(src, i*lds), unsafe.Add(d, i*k.ldA)
 		switch {
 		case a.element.Converts():
 			k.Set.Widen[a.element](to, from, depth)
@@ -160,7 +161,7 @@ func (k *product) packA(d unsafe.Pointer, data []byte, batch, row, rows, p, dept
 // products of a batch that the caches have no room for: they are fetched while
 // this one is computed.
 func (k *stripe) prefetchNext(batch int, dataA, dataB []byte) (operands [2][]byte) {
-	if k.down*k.across*k.slices > 1 || len(k.stripes) > 1 || batch+1 >= k.batches || k.depth < k.k || len(dataA)+len(dataB) <= 2*smallBytes {
+	if k.Tiles.Down*k.across*k.Slices.N > 1 || len(k.stripes) > 1 || batch+1 >= k.batches || k.Depth < k.k || len(dataA)+len(dataB) <= 2*smallBytes {
 		return operands
 	}
 	for i, of := range []*operandOf{&k.a, &k.b} {
@@ -173,207 +174,290 @@ func (k *stripe) prefetchNext(batch int, dataA, dataB []byte) (operands [2][]byt
 	return operands
 }
 
-// panelB is the panel of B for the columns of tile t from column j of it on, and
-// depth steps from p on, and the distance of its rows: where B lies, shared, or
-// packed, the worker's own. That is written when first is set, for the first rows
-// of a tile, if packs is: here, or by a kernel, which reads the panel where it
+// chunk is a tile of the result that is being computed, and a step of its inner
+// dimension. Every unsafe.Pointer in it points into its operand, also those not used
+// in the end: the garbage collector stops the program at others.
+type chunk struct {
+	*stripe
+	r     *exec.Run
+	w     *exec.Worker
+	tile  Tile
+	batch int
+	row   int // of the batch's result
+	slice int
+
+	scratch      unsafe.Pointer
+	out          unsafe.Pointer // the result, if micro-kernels write it
+	ldOut        int
+	dataA, dataB []byte
+	heights      int  // micro-tiles from top to bottom
+	inner        bool // micro-kernels read A k by k
+	epilogue     *tileEpilogue
+	ahead        [2][]byte // operands of the next chunk, to be prefetched
+
+	// Of the step.
+	p, depth, cells int
+	a               unsafe.Pointer
+	lda, rowA       int            // bytes from an element of the inner dimension, or a row, to the next
+	s, d            unsafe.Pointer // sums so far, or nil; sums or the result
+	ldd             int
+	packed          unsafe.Pointer // the worker's own packed B
+	packs           bool           // and it is to be packed
+	list            exec.PrefetchList
+	stride          int // of the list's last pieces
+}
+
+// microTile is the rows and columns of a tile that a micro-kernel computes.
+type microTile struct {
+	n         int // number in the order of the tile
+	panel     int // of B
+	at, rows  int
+	col, cols int
+}
+
+// Chunk computes a tile of the result: for each step of the inner dimension, all of
+// its micro-tiles.
+func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
+	var c chunk
+	c.begin(k, r, w, i)
+	first, end := c.slice*k.Slices.K, min(k.k, (c.slice+1)*k.Slices.K)
+	for c.p = first; c.p < end; c.p += k.Depth {
+		c.step(first, end)
+		for n := range tiling.CeilDiv(c.tile.Cols, k.tiles.NR) * c.heights {
+			t := c.microTile(n)
+			b, ldb, copied := c.packB(t)
+			if k.Pack.A == AOnDemand && t.panel == 0 {
+				k.packA(c.a, c.dataA, c.batch, c.row+t.at, t.rows, c.p, c.depth)
+			}
+			next, stride := c.prefetch(t, copied != nil)
+			c.multiply(t, b, ldb, copied, next, stride)
+		}
+	}
+	if k.Slices.N == 1 && k.store != nil {
+		k.store(r, w, c.tile)
+	}
+}
+
+// begin finds the tile of chunk i, and its memory.
+func (c *chunk) begin(k *stripe, r *exec.Run, w *exec.Worker, i int) {
+	c.stripe, c.r, c.w = k, r, w
+	c.slice = i % k.Slices.N
+	i /= k.Slices.N
+	tile := &c.tile
+	tile.Col = k.col + i%k.across*k.TileN
+	c.row = i / k.across % k.Tiles.Down * k.Tiles.Rows
+	c.batch = i / (k.across * k.Tiles.Down)
+	tile.Row, tile.Rows = c.batch*k.m+c.row, min(k.Tiles.Rows, k.m-c.row)
+	tile.Cols = min(k.TileN, k.col+k.cols-tile.Col)
+	if k.scratch > 0 {
+		c.scratch = unsafe.Pointer(&w.Scratch[0])
+	}
+	tile.Data, tile.LD = c.scratch, k.ldSums
+	if k.Slices.N > 1 {
+		tile.Data, tile.LD = unsafe.Pointer(&r.Shared[c.slice*k.partBytes()+c.row*k.Slices.LD+4*tile.Col]), k.Slices.LD
+	}
+	c.ldOut = 4 * k.N
+	if k.Direct {
+		c.out = unsafe.Pointer(&r.Values[k.Out][4*(tile.Row*k.N+tile.Col)])
+		c.epilogue = k.tileEpilogue
+	}
+	if k.k == 0 {
+		// A sum of nothing; there are no elements to point at.
+		d, ld := tile.Data, tile.LD
+		if k.Direct {
+			d, ld = c.out, c.ldOut
+		}
+		for i := range tile.Rows {
+			clear(unsafe.Slice((*float32)(unsafe.Add(d, i*ld)), tile.Cols))
+		}
+	}
+	c.dataA, c.dataB = r.Values[k.a.pos], r.Values[k.b.pos]
+	c.heights = tiling.CeilDiv(tile.Rows, k.tiles.MR)
+	c.inner = (k.a.trans || k.Pack.A == APanels) && k.tiles.Inner != nil
+	c.stride = exec.PrefetchPiece
+	c.ahead = k.prefetchNext(c.batch, c.dataA, c.dataB)
+}
+
+// step prepares the step of the inner dimension from c.p on: A, where sums come from
+// and go to, and whether the worker packs B.
+func (c *chunk) step(first, end int) {
+	k, tile := c.stripe, &c.tile
+	c.depth = min(k.Depth, end-c.p)
+	c.cells = k.cells(c.depth)
+	c.operandA()
+	// Sums of earlier steps are added; the last step writes the result.
+	c.s = nil
+	if c.p > first {
+		c.s = tile.Data
+	}
+	c.d, c.ldd = tile.Data, tile.LD
+	if k.Direct && k.Slices.N == 1 && c.p+c.depth >= k.k {
+		c.d, c.ldd = c.out, c.ldOut
+	}
+	c.packed = unsafe.Add(c.scratch, k.atB)
+	c.packs = k.Pack.B == BPanel ||
+		(k.Pack.B == BTile || k.Pack.B == BOwned) && c.w.PackedB.Packs(exec.PackedBlock{Batch: c.batch, First: tile.Col, Lanes: tile.Cols, P: c.p, Depth: c.depth})
+}
+
+// operandA finds where micro-kernels read A, and packs it there unless the worker did
+// for its last chunk.
+func (c *chunk) operandA() {
+	k := c.stripe
+	base, size := unsafe.Pointer(unsafe.SliceData(c.dataA)), k.a.size
+	if k.Pack.A != AInPlace {
+		c.a, c.lda, c.rowA = unsafe.Add(c.scratch, k.atA), k.ldA, k.ldA
+		switch {
+		case k.Pack.A == AOnDemand:
+			c.rowA = 0
+			return
+		case k.Pack.A == AStored:
+			c.rowA = 4
+		case c.inner:
+			c.rowA = 4 * c.cells
+		}
+		if c.w.PackedA.Packs(exec.PackedBlock{Batch: c.batch, First: c.row, Lanes: c.tile.Rows, P: c.p, Depth: c.depth}) {
+			k.packA(c.a, c.dataA, c.batch, c.row, c.tile.Rows, c.p, c.depth)
+		}
+		return
+	}
+	c.lda = k.a.stride * size
+	if c.inner {
+		c.a, c.rowA = unsafe.Add(base, (k.a.starts[c.batch]+c.p*k.a.stride+c.row)*size), size
+		return
+	}
+	c.a, c.rowA = unsafe.Add(base, (k.a.starts[c.batch]+c.row*k.a.stride+c.p)*size), c.lda
+}
+
+// microTile is micro-tile n in the order of the blocking.
+func (c *chunk) microTile(n int) microTile {
+	t := microTile{n: n, panel: n / c.heights}
+	i := n % c.heights
+	if c.Order == RowsFirst {
+		panels := tiling.CeilDiv(c.tile.Cols, c.tiles.NR)
+		t.panel, i = n%panels, n/panels
+	}
+	t.col = t.panel * c.tiles.NR
+	t.cols = min(c.tiles.NR, c.tile.Cols-t.col)
+	at, end := tiling.Cut(i, c.heights, c.tile.Rows)
+	t.at, t.rows = at, end-at
+	return t
+}
+
+// packB returns the panel of B for a micro-tile, and the distance of its rows: where B
+// lies, shared, or packed, the worker's own. That is written for the first rows of a
+// tile, if the worker packs: here, or by a micro-kernel, which reads the panel where it
 // lies and copies it to copied.
-func (k *stripe) panelB(r *exec.Run, t Tile, batch, j, p, depth int, packed unsafe.Pointer, first, packs bool) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
-	nr, col := k.tiles.NR, t.Col+j
-	cols := min(nr, t.Cols-j)
-	if k.sharesB {
-		return unsafe.Pointer(&k.sharedB(r)[4*((col-k.col)*k.cells(k.k)+nr*k.cells(p))]), 4 * nr, nil
+func (c *chunk) packB(t microTile) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
+	k, nr, col := c.stripe, c.tiles.NR, c.tile.Col+t.col
+	if k.Pack.B >= BShared {
+		return unsafe.Pointer(&k.sharedB(c.r)[4*((col-k.col)*k.cells(k.k)+nr*k.cells(c.p))]), 4 * nr, nil
 	}
-	data := r.Values[k.b.pos]
-	if k.b.packed && !k.onePanel {
-		packed = unsafe.Add(packed, 4*j*k.cells(depth))
+	packed := c.packed
+	if k.Pack.B != BInPlace && k.Pack.B != BPanel {
+		packed = unsafe.Add(packed, 4*t.col*c.cells)
 	}
-	inPlace := !k.b.packed && cols == nr // rows of B must be whole
-	if copies := first && packs && k.copies && cols == nr; inPlace || copies {
-		b = unsafe.Add(unsafe.Pointer(unsafe.SliceData(data)), (k.b.starts[batch]+p*k.b.stride+col)*k.b.size)
+	first := t.at == 0
+	inPlace := k.Pack.B == BInPlace && t.cols == nr // rows of B must be whole
+	copies := first && c.packs && k.Pack.CopyB && t.cols == nr && c.copying()[t.rows] != nil
+	if inPlace || copies {
+		b = unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataB)), (k.b.starts[c.batch]+c.p*k.b.stride+col)*k.b.size)
 		if inPlace {
 			return b, k.b.stride * k.b.size, nil
 		}
 		return b, k.b.stride * k.b.size, packed
 	}
-	if first && (packs || !k.b.packed) {
-		k.packB(packed, 0, data, batch, col, cols, p, depth)
+	if first && (c.packs || k.Pack.B == BInPlace) {
+		k.product.packB(packed, 0, c.dataB, c.batch, col, t.cols, c.p, c.depth)
 	}
 	return packed, 4 * nr, nil
 }
 
-// Chunk computes a tile of the result. Every unsafe.Pointer in it points into
-// its operand, also those not used in the end: the garbage collector stops the
-// program at others.
-func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
-	slice := i % k.slices
-	i /= k.slices
-	tile := Tile{Col: k.col + i%k.across*k.TileN}
-	row := i / k.across % k.down * k.tileM
-	batch := i / (k.across * k.down)
-	rows := min(k.tileM, k.m-row)
-	tile.Row, tile.Rows = batch*k.m+row, rows
-	tile.Cols = min(k.TileN, k.col+k.cols-tile.Col)
+// copying is the micro-kernels that pack B.
+func (c *chunk) copying() []gemm.CopyKernel {
+	if c.inner {
+		return c.tiles.Copies.Inner
+	}
+	return c.tiles.Copies.Rows
+}
 
-	t, nr := k.tiles, k.tiles.NR
-	var scratch unsafe.Pointer
-	if k.scratch > 0 {
-		scratch = unsafe.Pointer(&w.Scratch[0])
+// prefetching is the micro-kernels that prefetch.
+func (c *chunk) prefetching() []gemm.PrefetchKernel {
+	if c.inner {
+		return c.tiles.Prefetch.Inner
 	}
-	tile.Data, tile.LD = scratch, k.ldSums
-	if k.slices > 1 {
-		tile.Data, tile.LD = unsafe.Pointer(&r.Shared[slice*k.partBytes()+row*k.ldSlice+4*tile.Col]), k.ldSlice
-	}
-	var out unsafe.Pointer
-	outLead := 4 * k.N
-	if k.direct {
-		out = unsafe.Pointer(&r.Values[k.Out][4*(tile.Row*k.N+tile.Col)])
-	}
-	if k.k == 0 {
-		// A sum of nothing; there are no elements to point at.
-		d, lead := tile.Data, tile.LD
-		if k.direct {
-			d, lead = out, outLead
-		}
-		for i := range rows {
-			clear(unsafe.Slice((*float32)(unsafe.Add(d, i*lead)), tile.Cols))
-		}
-	}
+	return c.tiles.Prefetch.Rows
+}
 
-	dataA, dataB := r.Values[k.a.pos], r.Values[k.b.pos]
-	baseA := unsafe.Pointer(unsafe.SliceData(dataA))
-	heights := tiling.CeilDiv(rows, t.MR)
-	inner := (k.a.trans || k.a.panels) && t.Inner != nil
-	fetching, copying, stride := t.Prefetch.Rows, t.Copies.Rows, exec.PrefetchPiece
-	if inner {
-		fetching, copying = t.Prefetch.Inner, t.Copies.Inner
+// prefetch returns what the micro-kernel of t prefetches, and how far apart its pieces
+// are; nil is nothing. copies is set if the micro-kernel packs B.
+func (c *chunk) prefetch(t microTile, copies bool) (next unsafe.Pointer, stride int) {
+	k, pieces := c.stripe, c.cells/4
+	switch {
+	case c.ahead[0] != nil || c.ahead[1] != nil:
+		done := t.n * pieces * exec.PrefetchPiece
+		if done < len(c.ahead[0]) {
+			next = unsafe.Pointer(&c.ahead[0][done])
+		} else if done -= len(c.ahead[0]); done < len(c.ahead[1]) {
+			next = unsafe.Pointer(&c.ahead[1][done])
+		}
+		return next, exec.PrefetchPiece
+	case k.Order == RowsFirst:
+		// The next rows of A.
+		from, apart := c.a, c.rowA
+		if k.Pack.A == AOnDemand {
+			apart = k.a.stride * k.a.size
+			from = unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataA)), k.a.starts[c.batch]*k.a.size+c.row*apart+c.p*k.a.size)
+		}
+		end := t.at + t.rows
+		if done := t.panel * pieces * exec.PrefetchPiece; done < min(t.rows, k.m-c.row-end)*apart {
+			next = unsafe.Add(from, end*apart+done)
+		}
+		return next, exec.PrefetchPiece
+	case c.prefetching() == nil:
+		return nil, c.stride
 	}
-	finish := k.tileEpilogue
-	if !k.direct {
-		finish = nil
+	if t.at == 0 {
+		k.prefetches(&c.list, c.r, c.tile, c.batch, t.col, c.p, c.depth, c.packs)
 	}
-	var list exec.PrefetchList
-	ahead := k.prefetchNext(batch, dataA, dataB)
-	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
-	for p := first; p < end; p += k.depth {
-		depth := min(k.depth, end-p)
-		cells := k.cells(depth)
-		a, lda, rowA := unsafe.Pointer(nil), 0, 0
-		switch {
-		case k.packsRows:
-			a, lda = unsafe.Add(scratch, k.atA), k.a.lead
-		case k.a.packed:
-			a, lda, rowA = unsafe.Add(scratch, k.atA), k.a.lead, k.a.lead
-			switch {
-			case k.a.stored:
-				rowA = 4
-			case inner:
-				rowA = 4 * cells
-			}
-			if w.PackedA.Packs(exec.PackedBlock{Batch: batch, First: row, Lanes: rows, P: p, Depth: depth}) {
-				k.packA(a, dataA, batch, row, rows, p, depth)
-			}
-		case inner:
-			a, lda, rowA = unsafe.Add(baseA, (k.a.starts[batch]+p*k.a.stride+row)*k.a.size), k.a.stride*k.a.size, k.a.size
-		default:
-			a, lda = unsafe.Add(baseA, (k.a.starts[batch]+row*k.a.stride+p)*k.a.size), k.a.stride*k.a.size
-			rowA = lda
-		}
-		// Sums of earlier steps are added; the last step writes the result.
-		var s unsafe.Pointer
-		if p > first {
-			s = tile.Data
-		}
-		d, ldd := tile.Data, tile.LD
-		if k.direct && k.slices == 1 && p+depth >= k.k {
-			d, ldd = out, outLead
-		}
-		packed := unsafe.Add(scratch, k.atB)
-		fresh := k.b.packed && !k.sharesB && (k.onePanel || w.PackedB.Packs(exec.PackedBlock{Batch: batch, First: tile.Col, Lanes: tile.Cols, P: p, Depth: depth}))
-		panels := tiling.CeilDiv(tile.Cols, nr)
-		for c := range panels * heights {
-			panel, i := c/heights, c%heights
-			if k.rowsFirst {
-				panel, i = c%panels, c/panels
-			}
-			j := panel * nr
-			cols := min(nr, tile.Cols-j)
-			at, end := tiling.Cut(i, heights, rows)
-			h := end - at
-			b, ldb, copied := k.panelB(r, tile, batch, j, p, depth, packed, i == 0, fresh)
-			if copied != nil && copying[h] == nil {
-				k.packB(copied, 0, dataB, batch, tile.Col+j, cols, p, depth)
-				b, ldb, copied = copied, 4*nr, nil
-			}
-			if k.packsRows && panel == 0 {
-				k.packA(a, dataA, batch, row+at, h, p, depth)
-			}
-			var next unsafe.Pointer
-			switch {
-			case k.rowsFirst || fetching == nil:
-			case i == 0:
-				k.prefetches(&list, r, tile, batch, j, p, depth, fresh)
-				fallthrough
-			default:
-				if copied == nil {
-					next, stride = list.Take(cells / 4)
-				}
-			}
-			if k.rowsFirst {
-				next, stride = nil, exec.PrefetchPiece
-				from, apart := a, rowA
-				if k.packsRows {
-					apart = k.a.stride * k.a.size
-					from = unsafe.Add(baseA, k.a.starts[batch]*k.a.size+row*apart+p*k.a.size)
-				}
-				if done := panel * (cells / 4) * stride; done < min(h, k.m-row-end)*apart {
-					next = unsafe.Add(from, end*apart+done)
-				}
-			}
-			if ahead[0] != nil || ahead[1] != nil {
-				next, stride = nil, exec.PrefetchPiece
-				if done := c * (cells / 4) * stride; done < len(ahead[0]) {
-					next = unsafe.Pointer(&ahead[0][done])
-				} else if done -= len(ahead[0]); done < len(ahead[1]) {
-					next = unsafe.Pointer(&ahead[1][done])
-				}
-			}
-			kernels := t.Rows
-			switch narrow := cols <= t.NarrowNR; {
-			case inner && narrow:
-				kernels = t.NarrowInner
-			case inner:
-				kernels = t.Inner
-			case narrow:
-				kernels = t.NarrowRows
-			}
-			mask := uint(1)<<cols - 1
-			if inner && k.a.packed && !k.a.stored {
-				lda = 4 * h
-			}
-			var si unsafe.Pointer
-			lds := tile.LD
-			switch {
-			case s != nil:
-				si = unsafe.Add(s, at*lds+4*j)
-			case finish != nil:
-				si, lds = finish.term(r, tile.Row+at, tile.Col+j), finish.lead
-			}
-			ai, di := unsafe.Add(a, at*rowA), unsafe.Add(d, at*ldd+4*j)
-			switch {
-			case copied != nil:
-				copying[h](cells, ai, lda, b, ldb, si, lds, di, ldd, mask, copied)
-			case next != nil && cols > t.NarrowNR && fetching != nil && fetching[h] != nil:
-				fetching[h](cells, ai, lda, b, ldb, si, lds, di, ldd, mask, next, stride)
-			default:
-				kernels[h](cells, ai, lda, b, ldb, si, lds, di, ldd, mask)
-			}
-			if finish != nil {
-				finish.tile(r, tile.Row+at, tile.Col+j, h, outLead, di, mask)
-			}
-		}
+	if !copies {
+		next, c.stride = c.list.Take(pieces)
 	}
-	if k.slices == 1 && k.store != nil {
-		k.store(r, w, tile)
+	return next, c.stride
+}
+
+// multiply computes a micro-tile.
+func (c *chunk) multiply(t microTile, b unsafe.Pointer, ldb int, copied, next unsafe.Pointer, stride int) {
+	k, micro := c.stripe, c.tiles
+	mask, lda := uint(1)<<t.cols-1, c.lda
+	if c.inner && k.Pack.A == APanels {
+		lda = 4 * t.rows
+	}
+	row, col := c.tile.Row+t.at, c.tile.Col+t.col
+	var s unsafe.Pointer
+	lds := c.tile.LD
+	switch {
+	case c.s != nil:
+		s = unsafe.Add(c.s, t.at*lds+4*t.col)
+	case c.epilogue != nil:
+		s, lds = c.epilogue.term(c.r, row, col), c.epilogue.lead
+	}
+	a, d := unsafe.Add(c.a, t.at*c.rowA), unsafe.Add(c.d, t.at*c.ldd+4*t.col)
+	narrow := t.cols <= micro.NarrowNR
+	switch fetching := c.prefetching(); {
+	case copied != nil:
+		c.copying()[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
+	case next != nil && !narrow && fetching != nil && fetching[t.rows] != nil:
+		fetching[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, next, stride)
+	case c.inner && narrow:
+		micro.NarrowInner[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
+	case c.inner:
+		micro.Inner[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
+	case narrow:
+		micro.NarrowRows[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
+	default:
+		micro.Rows[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
+	}
+	if c.epilogue != nil {
+		c.epilogue.tile(c.r, row, col, t.rows, c.ldOut, d, mask)
 	}
 }

@@ -23,23 +23,13 @@ const (
 	leastDepth = 128     // of blocks of A that go into the second cache
 )
 
-// parts is how many parts the inner dimension may be cut into, 0 if that does
-// not pay.
-func (k *product) parts() int {
-	parts := min(tiling.MinChunks, k.k/leastSlice)
-	if parts < tiling.MinChunks/2 || k.batches != 1 || 4*k.m*k.N > sliceBytes || k.m*k.N*k.k < tiling.MinChunks*ChunkMACs {
-		return 0
-	}
-	return parts
-}
-
 // transpose makes AᵀB with few columns (BᵀA)ᵀ if it is cut into slices: it is A, the
 // larger of both, that kernels then read where it lies, from end to end, a
 // vector at a time. Of transposed A they read single elements, and it would be
 // packed for the sake of a few columns. In 16 bits it is converted to panels that
 // are wider than those of rows. Sums of slices turn the result back.
 func (k *product) transpose() {
-	if t := k.tiles; t.Copies.Inner == nil || k.a.element == gemm.Pairs || !k.a.trans || k.b.trans || k.N > 2*t.NR || k.m < 2*k.N || k.parts() == 0 {
+	if p := k.problem(); !p.transposes() {
 		return
 	}
 	whole := *k
@@ -49,27 +39,8 @@ func (k *product) transpose() {
 	k.a.trans, k.b.trans = true, false
 }
 
-// slice cuts the inner dimension into parts if that pays: it sets slices and
-// sliceK, and the depth and tiles that go with them.
-func (k *product) slice() {
-	k.slices, k.sliceK = 1, k.k
-	parts := k.parts()
-	if parts == 0 {
-		return
-	}
-	k.sliceK = tiling.RoundUp(tiling.CeilDiv(k.k, parts), packDepth)
-	k.slices = tiling.CeilDiv(k.k, k.sliceK)
-	k.depth = min(k.depth, tiling.Even(k.sliceK, max(leastDepth, blockBytes/(4*k.m)), packDepth))
-	if k.transposed != nil {
-		k.depth = tiling.Even(k.sliceK, copyDepth, packDepth)
-	}
-	k.tileM = tiling.Even(k.m, max(k.tileM, blockBytes/(4*k.depth)), 1)
-	k.TileN = tiling.Even(k.N, mostCols, k.tiles.NR)
-	k.ldSlice = 4*tiling.RoundUp(k.N, k.tiles.NR) + RowPad
-}
-
 // partBytes is the size of a slice's result.
-func (k *product) partBytes() int { return k.m * k.ldSlice }
+func (k *product) partBytes() int { return k.m * k.Slices.LD }
 
 // sums is the task of adding up the results of slices: rows of a tile's columns.
 type sums struct {
@@ -82,7 +53,7 @@ const sumRows = 32
 
 func (k *sums) init(p *product) {
 	k.product, k.add = p, lanes.Overlay(vec.Current()).Binary[op.Add]
-	if p.transposed != nil && !p.direct {
+	if p.transposed != nil && !p.Direct {
 		p.scratch = max(p.scratch, 4*turnRows*turnCols)
 	}
 }
@@ -101,12 +72,12 @@ func (k *sums) Chunk(r *exec.Run, w *exec.Worker, i int) {
 		return
 	}
 	across := tiling.CeilDiv(k.N, k.TileN)
-	t := Tile{Row: i / across * sumRows, Col: i % across * k.TileN, LD: k.ldSlice}
+	t := Tile{Row: i / across * sumRows, Col: i % across * k.TileN, LD: k.Slices.LD}
 	t.Rows, t.Cols = min(sumRows, k.m-t.Row), min(k.TileN, k.N-t.Col)
-	t.Data = unsafe.Pointer(&r.Shared[t.Row*k.ldSlice+4*t.Col])
+	t.Data = unsafe.Pointer(&r.Shared[t.Row*k.Slices.LD+4*t.Col])
 	for i := range t.Rows {
 		k.sum(r, t, i)
-		if k.direct {
+		if k.Direct {
 			copy(lanes.ViewOf[float32](r.Values[k.Out][4*((t.Row+i)*k.N+t.Col):], t.Cols), t.at(i))
 		}
 	}
@@ -118,9 +89,9 @@ func (k *sums) Chunk(r *exec.Run, w *exec.Worker, i int) {
 // sum adds up row i of a tile of the slices' results in that of the first.
 func (k *sums) sum(r *exec.Run, t Tile, i int) {
 	sum := t.at(i)
-	for s := 1; s < k.slices; s++ {
+	for s := 1; s < k.Slices.N; s++ {
 		part := t
-		part.Data = unsafe.Pointer(&r.Shared[s*k.partBytes()+t.Row*k.ldSlice+4*t.Col])
+		part.Data = unsafe.Pointer(&r.Shared[s*k.partBytes()+t.Row*k.Slices.LD+4*t.Col])
 		k.add(sum, sum, part.at(i))
 	}
 }
@@ -132,21 +103,21 @@ const turnRows, turnCols = 16, 256
 // transposeBack adds up a part of the slices' results, and stores its columns as rows.
 func (k *sums) transposeBack(r *exec.Run, w *exec.Worker, i int) {
 	across := tiling.CeilDiv(k.N, turnCols)
-	from := Tile{Row: i / across * turnRows, Col: i % across * turnCols, LD: k.ldSlice}
+	from := Tile{Row: i / across * turnRows, Col: i % across * turnCols, LD: k.Slices.LD}
 	from.Rows, from.Cols = min(turnRows, k.m-from.Row), min(turnCols, k.N-from.Col)
-	from.Data = unsafe.Pointer(&r.Shared[from.Row*k.ldSlice+4*from.Col])
+	from.Data = unsafe.Pointer(&r.Shared[from.Row*k.Slices.LD+4*from.Col])
 	for j := range from.Rows {
 		k.sum(r, from, j)
 	}
 	t := Tile{Row: from.Col, Col: from.Row, Rows: from.Cols, Cols: from.Rows, LD: 4 * from.Rows}
-	if k.direct {
+	if k.Direct {
 		t.LD = 4 * k.m
 		t.Data = unsafe.Pointer(&r.Values[k.Out][4*(t.Row*k.m+t.Col)])
 	} else {
 		t.Data = unsafe.Pointer(&w.Scratch[0])
 	}
 	lanes := uint(1)<<t.Cols - 1
-	k.Set.Transpose[gemm.F32](t.Data, t.LD, from.Data, k.ldSlice, t.Rows, lanes, lanes)
+	k.Set.Transpose[gemm.F32](t.Data, t.LD, from.Data, k.Slices.LD, t.Rows, lanes, lanes)
 	if k.store != nil {
 		k.store(r, w, t)
 	}

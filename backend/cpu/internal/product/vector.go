@@ -49,7 +49,7 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 	}
 	element := gemm.ElementOf[matrix.dtype]
 	k := &vectorProduct{
-		product: &product{Writer: Writer{Set: set, N: n, Out: b.At(v), To: v.Type.DType}, m: 1, k: d.k, batches: 1, slices: 1},
+		product: &product{Writer: Writer{Set: set, N: n, Out: b.At(v), To: v.Type.DType}, m: 1, k: d.k, batches: 1, Blocking: Blocking{Slices: Slices{N: 1}}},
 		vector:  operandOf{matrix: vector, element: element, size: element.Size()},
 		matrix:  operandOf{matrix: matrix, element: element, size: element.Size()},
 	}
@@ -65,9 +65,9 @@ func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec
 		k.store = k.StoreEpilogue
 		k.After.Place(b, k.scratch, max(k.width, k.TileN))
 	}
-	if k.slices > 1 {
+	if k.Slices.N > 1 {
 		k.sums.init(k.product)
-		b.ReserveShared(k.slices * k.partBytes())
+		b.ReserveShared(k.Slices.N * k.partBytes())
 	}
 	return k
 }
@@ -81,33 +81,33 @@ func (k *vectorProduct) cutVector() {
 		k.width = tiling.Even(k.N, sumWidth, 64)
 		across := tiling.CeilDiv(k.N, k.width)
 		parts := max(1, min(tiling.CeilDiv(tiling.MinChunks, across), k.k*k.width*size/vectorBytes))
-		k.sliceK = tiling.RoundUp(tiling.CeilDiv(k.k, parts), 4)
-		k.slices = tiling.CeilDiv(k.k, k.sliceK)
+		k.Slices.K = tiling.RoundUp(tiling.CeilDiv(k.k, parts), 4)
+		k.Slices.N = tiling.CeilDiv(k.k, k.Slices.K)
 	}
 	k.TileN = min(k.width, sumCols)
-	if k.slices == 1 {
-		k.sliceK, k.TileN = k.k, k.width
+	if k.Slices.N == 1 {
+		k.Slices.K, k.TileN = k.k, k.width
 	}
-	k.ldSlice = 4*tiling.RoundUp(k.N, 16) + RowPad
+	k.Slices.LD = 4*tiling.RoundUp(k.N, 16) + RowPad
 }
 
 func (k *vectorProduct) Run(r *exec.Run) {
-	r.Parallel(k, tiling.CeilDiv(k.N, k.width)*k.slices, k.N*k.k/8)
-	if k.slices > 1 {
-		r.Parallel(&k.sums, k.sums.chunks(), k.slices*k.N)
+	r.Parallel(k, tiling.CeilDiv(k.N, k.width)*k.Slices.N, k.N*k.k/8)
+	if k.Slices.N > 1 {
+		r.Parallel(&k.sums, k.sums.chunks(), k.Slices.N*k.N)
 	}
 }
 
 // Chunk computes some of the results, or a slice's part of them.
 func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	m, size := &k.matrix, k.matrix.size
-	slice := i % k.slices
-	t := Tile{Col: i / k.slices * k.width, Rows: 1, LD: 4 * k.width, Data: unsafe.Pointer(&w.Scratch[0])}
+	slice := i % k.Slices.N
+	t := Tile{Col: i / k.Slices.N * k.width, Rows: 1, LD: 4 * k.width, Data: unsafe.Pointer(&w.Scratch[0])}
 	t.Cols = min(k.width, k.N-t.Col)
-	if k.slices > 1 {
+	if k.Slices.N > 1 {
 		t.Data = unsafe.Pointer(&r.Shared[slice*k.partBytes()+4*t.Col])
 	}
-	first, end := slice*k.sliceK, min(k.k, (slice+1)*k.sliceK)
+	first, end := slice*k.Slices.K, min(k.k, (slice+1)*k.Slices.K)
 	x := unsafe.Pointer(&r.Values[k.vector.pos][(k.vector.starts[0]+first)*size])
 	if m.element != gemm.F32 {
 		wide := unsafe.Pointer(&w.Scratch[k.atX])
@@ -127,7 +127,7 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 			adds(t.Data, unsafe.Add(x, 4*(p-first)), unsafe.Add(s, p*lds+t.Col*size), lds, min(4, end-p), t.Cols)
 		}
 	}
-	if k.slices == 1 {
+	if k.Slices.N == 1 {
 		k.store(r, w, t)
 	}
 }
