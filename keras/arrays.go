@@ -62,7 +62,7 @@ func (a *arrays) add(what string, t *Tensor) group {
 		if a.n = n; n > math.MaxInt32 {
 			tensor.Fail("FromTensors", "%s has %d samples, want at most %d", what, n, math.MaxInt32)
 		}
-		data, err := p.Host()
+		data, err := tensor.HostBytes(p)
 		if err != nil {
 			if data, err = p.Bytes(); err != nil {
 				panic(&tensor.Error{Op: "FromTensors", Err: err})
@@ -154,7 +154,7 @@ func (w *batchWriter) write(at, n int) (Batch, error) {
 	}
 	for i, t := range c.parts {
 		w.column = &w.columns[i]
-		if err := t.Overwrite(w.fill); err != nil {
+		if err := tensor.Overwrite(t, w.fill); err != nil {
 			return Batch{}, err
 		}
 	}

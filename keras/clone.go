@@ -1,6 +1,7 @@
 package keras
 
 import (
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"
@@ -49,12 +50,12 @@ func (c cloning) fill(to, m *Model, was, is []DType) error {
 	in := eachPart(m.in, func(t *Tensor) *Tensor {
 		i++
 		d := t.DType()
-		if o, ok := t.Origin().(*origin); ok && !o.float32 && i < len(was) && i < len(is) && was[i] == d {
+		if o, ok := tensor.OriginOf(t).(*origin); ok && !o.float32 && i < len(was) && i < len(is) && was[i] == d {
 			d = is[i] // it has the type of what the model is applied to
 		}
 		at[t] = InputOf(d, t.Shape()[1:]...)
-		at[t].Origin().(*origin).float32 = t.Origin().(*origin).float32
-		at[t].Origin().(*origin).name = t.Origin().(*origin).name
+		tensor.OriginOf(at[t]).(*origin).float32 = tensor.OriginOf(t).(*origin).float32
+		tensor.OriginOf(at[t]).(*origin).name = tensor.OriginOf(t).(*origin).name
 		return at[t]
 	})
 	for _, n := range m.nodes {

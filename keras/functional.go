@@ -15,7 +15,7 @@ import (
 // sample shape, without the batch axis (Keras: Input(shape=...)).
 func Input(shape ...int) *Tensor {
 	t := InputOf(Float32, shape...)
-	if o, ok := t.Origin().(*origin); ok {
+	if o, ok := tensor.OriginOf(t).(*origin); ok {
 		o.float32 = true
 	}
 	return t
@@ -32,7 +32,7 @@ func InputOf(dt DType, shape ...int) *Tensor {
 		}
 	}
 	t := tensor.Placeholder(dt, append([]int{tensor.Unknown}, shape...)...)
-	t.SetOrigin(&origin{names: newNames()})
+	tensor.SetOrigin(t, &origin{names: newNames()})
 	return t
 }
 
@@ -46,7 +46,7 @@ func Named(name string, in *Tensor) *Tensor {
 	if in == nil || in.Err() != nil {
 		return in
 	}
-	o, ok := in.Origin().(*origin)
+	o, ok := tensor.OriginOf(in).(*origin)
 	if !ok || o.node != nil {
 		return tensor.Broken(fmt.Errorf("Named: %q is to be the name of %v, which is not an Input", name, in.Type()))
 	}
@@ -67,7 +67,7 @@ func (m *Model) InputNames() []string {
 	}
 	names := make([]string, m.in.Len())
 	for i, t := range m.in.Unpack() {
-		names[i] = t.Origin().(*origin).name
+		names[i] = tensor.OriginOf(t).(*origin).name
 		taken[names[i]] = true
 	}
 	for i, name := range names {
@@ -234,7 +234,7 @@ func group1(x []*Tensor) (t *Tensor, err error) {
 func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
 	var shared *names
 	for _, t := range in.Unpack() {
-		if o, ok := t.Origin().(*origin); ok {
+		if o, ok := tensor.OriginOf(t).(*origin); ok {
 			if shared == nil {
 				shared = o.names.root()
 			} else {
@@ -262,7 +262,7 @@ func call(l layers.Layer, prefix string, in *Tensor) *Tensor {
 		if m := p.Mask(); m != nil { // of some type; layers make it again when the model runs
 			s = s.WithMask(tensor.Placeholder(m.DType(), m.Shape()...))
 		}
-		s.SetOrigin(&origin{node: n, part: i, names: shared})
+		tensor.SetOrigin(s, &origin{node: n, part: i, names: shared})
 		n.out = append(n.out, s)
 	}
 	if !n.tuple {
@@ -294,9 +294,9 @@ func NewModel(in, out *Tensor) (*Model, error) {
 func (m *Model) wire(in, out *Tensor) error {
 	m.in, m.out = in, out
 	known := map[*Tensor]bool{}
-	first, _ := in.Unpack()[0].Origin().(*origin)
+	first, _ := tensor.OriginOf(in.Unpack()[0]).(*origin)
 	for i, t := range in.Unpack() {
-		o, ok := t.Origin().(*origin)
+		o, ok := tensor.OriginOf(t).(*origin)
 		if !ok || o.node != nil {
 			return m.errorf("input %d, %v, is not an Input", i, t.Type())
 		}
@@ -309,9 +309,9 @@ func (m *Model) wire(in, out *Tensor) error {
 		if known[t] || !t.Symbolic() {
 			return nil
 		}
-		o, ok := t.Origin().(*origin)
+		o, ok := tensor.OriginOf(t).(*origin)
 		if !ok {
-			return m.errorf("an output depends on %v, which operation %v made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own", t.Type(), t.Op())
+			return m.errorf("an output depends on %v, which operation %v made outside of a layer; a model is made of layers, such as Rescaling, Add, or one of your own", t.Type(), tensor.OpOf(t))
 		}
 		if o.node == nil {
 			return m.errorf("an output depends on an Input of type %v that is not among the model's inputs", t.Type())
@@ -329,7 +329,7 @@ func (m *Model) wire(in, out *Tensor) error {
 		return nil
 	}
 	for i, t := range out.Unpack() {
-		if _, ok := t.Origin().(*origin); !ok && !t.Symbolic() {
+		if _, ok := tensor.OriginOf(t).(*origin); !ok && !t.Symbolic() {
 			return m.errorf("output %d, %v, does not come from an Input; make it with Apply", i, t.Type())
 		}
 		if err := visit(t); err != nil {
@@ -348,7 +348,7 @@ func (m *Model) wire(in, out *Tensor) error {
 		}
 	}
 	for _, t := range in.Unpack() {
-		if name := t.Origin().(*origin).name; name != "" {
+		if name := tensor.OriginOf(t).(*origin).name; name != "" {
 			if _, taken := byName[name]; taken {
 				return m.errorf("an input is named %q as another input or a layer; names in a model are unique", name)
 			}

@@ -61,7 +61,7 @@ func (m *Model) Lint(b Batch) (findings []Finding, err error) {
 		y := m.call(layers.Pass{Training: true}, x, true)
 		l.logits = l.logits[:0]
 		for _, p := range y.Unpack() {
-			_, _, ok := p.Logits()
+			_, _, ok := tensor.Logits(p)
 			l.logits = append(l.logits, ok)
 		}
 		return y

@@ -437,7 +437,7 @@ func (m *Model) outputNames() []string {
 	var out []string
 	for _, t := range m.out.Unpack() {
 		name := "input"
-		if o := t.Origin().(*origin); o.node != nil {
+		if o := tensor.OriginOf(t).(*origin); o.node != nil {
 			name = layers.BaseOf(o.node.layer).LayerName()
 		}
 		out = append(out, name)

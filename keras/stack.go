@@ -64,10 +64,10 @@ func stack(samples []Batch, memory func([]op.Type, func([]*Tensor) Batch) (colum
 	}
 	for i, t := range c.parts {
 		size := parts[i].Type().Bytes()
-		err := t.Overwrite(func(dst []byte) error {
+		err := tensor.Overwrite(t, func(dst []byte) error {
 			for k := range samples {
 				u := parts[k*n+i]
-				src, err := u.Host()
+				src, err := tensor.HostBytes(u)
 				if err != nil {
 					if src, err = u.Bytes(); err != nil {
 						return err

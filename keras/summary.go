@@ -126,7 +126,7 @@ func (m *Model) row(n *node, chain bool) []string {
 	if !chain {
 		var from []string
 		for _, t := range n.in.Unpack() {
-			switch o, ok := t.Origin().(*origin); {
+			switch o, ok := tensor.OriginOf(t).(*origin); {
 			case !ok:
 				from = append(from, "constant")
 			case o.node == nil:

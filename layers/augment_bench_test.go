@@ -14,7 +14,7 @@ import (
 func BenchmarkAugment(b *testing.B) {
 	const batch = 16
 	x := tensor.RandomUniform(tensor.New([]int64{1, 1}, 2), 0, batch, 224, 224, 3).MulScalar(255)
-	if _, err := x.Host(); err != nil {
+	if _, err := tensor.HostBytes(x); err != nil {
 		b.Fatal(err)
 	}
 	all := []func() layers.Layer{

@@ -32,9 +32,9 @@ func (b *Base) addFloat8() (*float8, error) {
 		return nil, nil
 	}
 	f := &float8{
-		inputs:   float8Scale{largest: dtype.MaxE4M3, round: (*tensor.Tensor).RoundE4M3},
-		kernel:   float8Scale{largest: dtype.MaxE4M3, round: (*tensor.Tensor).RoundE4M3},
-		gradient: float8Scale{largest: dtype.MaxE5M2, round: (*tensor.Tensor).RoundE5M2},
+		inputs:   float8Scale{largest: dtype.MaxE4M3, round: tensor.RoundE4M3},
+		kernel:   float8Scale{largest: dtype.MaxE4M3, round: tensor.RoundE4M3},
+		gradient: float8Scale{largest: dtype.MaxE5M2, round: tensor.RoundE5M2},
 	}
 	for _, s := range []struct {
 		name string

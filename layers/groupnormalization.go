@@ -78,7 +78,7 @@ func (g *GroupNormalization) Call(_ Pass, x *tensor.Tensor) *tensor.Tensor {
 		x, gain, shift := g.widened(x, Shape{g.channels}, g.gamma, g.beta)
 		shape := x.Shape()
 		o := tensor.BatchNormOptions{Epsilon: g.epsilon, Groups: g.groups, DType: g.ComputeDType()}
-		return x.Reshape(shape[0], shape[1:g.axis].Size(), g.channels).BatchNorm(gain, shift, o).Reshape(shape...)
+		return tensor.BatchNorm(x.Reshape(shape[0], shape[1:g.axis].Size(), g.channels), gain, shift, o).Reshape(shape...)
 	}
 	x = x.Cast(support.Widest(g.Policy(), x))
 	shape := x.Shape()

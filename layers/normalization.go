@@ -128,7 +128,7 @@ func (b *BatchNormalization) batchNorm(x *tensor.Tensor) *tensor.Tensor {
 	b.average(b.mean, mean)
 	b.average(b.variance, variance)
 	o := tensor.BatchNormOptions{Epsilon: b.epsilon, DType: b.ComputeDType()}
-	return columns.BatchNorm(gain, shift, o).Reshape(x.Shape()...)
+	return tensor.BatchNorm(columns, gain, shift, o).Reshape(x.Shape()...)
 }
 
 // average moves a statistic towards that of the batch.

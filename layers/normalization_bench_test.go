@@ -57,7 +57,7 @@ func benchNormalization(b *testing.B, p string, l layers.Layer, shape []int, bac
 				at = append(at, w.Variable.Value())
 			}
 		}
-		return tensor.GradientsAt(y.Mul(in[1]).SumAs(dtype.Float32), append(at, in[0])...)
+		return tensor.GradientsAt(tensor.SumAs(y.Mul(in[1]), dtype.Float32), append(at, in[0])...)
 	}, layers.BaseOf(l))
 	var times []float64
 	run := func() {

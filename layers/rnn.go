@@ -244,7 +244,7 @@ func (r *recurrent) fused(p Pass, seq *tensor.Tensor, states []*tensor.Tensor, m
 			o.C = states[1]
 		}
 	}
-	y := z.RNN(c.recurrent.Value(), o)
+	y := tensor.RNN(z, c.recurrent.Value(), o)
 	all, last, next = y.Outputs, y.Last, []*tensor.Tensor{y.Last}
 	if cell.HasState() {
 		next = append(next, y.State)

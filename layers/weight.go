@@ -171,7 +171,7 @@ func (b *Base) AddRandomState(seed *int64) *tensor.Variable {
 // inStep reports whether a call on x is part of a step, so that v may be
 // assigned: x is recorded by a Function, or v is, where x was computed before.
 func inStep(x *tensor.Tensor, v *tensor.Variable) bool {
-	return !x.Symbolic() && (x.Recorded() || v.Value().Recorded())
+	return !x.Symbolic() && (tensor.IsRecorded(x) || tensor.IsRecorded(v.Value()))
 }
 
 // NextState returns the state for this call and advances v, so that the next

@@ -72,7 +72,7 @@ func ctc(class string, yTrue, yPred *tensor.Tensor) *tensor.Tensor {
 	batch, steps, classes := yPred.Dim(0), yPred.Dim(1), yPred.Dim(2)
 	count, states := yTrue.Dim(1), 2*yTrue.Dim(1)+1
 	labels := lossshape.Indices(yTrue)
-	length := labels.NotEqual(tensor.Scalar(labels.DType(), 0)).SumAs(dtype.Int32, -1)
+	length := tensor.SumAs(labels.NotEqual(tensor.Scalar(labels.DType(), 0)), dtype.Int32, -1)
 	labels = tensor.Iota(dtype.Int64, classes).Gather(labels) // the same numbers, or an error if out of range
 
 	blank := tensor.Zeros(dtype.Int64, batch, count)

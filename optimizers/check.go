@@ -173,6 +173,15 @@ func (s *setup) matcher(field string, expressions []string) func(*tensor.Variabl
 	}
 }
 
+// CheckGradients panics with *keras.Error unless gradients can be applied to
+// vars: shapes fit, no gradient carries a loss scale, and those that passed
+// through float16 come from a scaled loss. An optimizer of another package calls
+// it first in ApplyGradients; name is its own in the error.
+func CheckGradients(name string, grads []*tensor.Tensor, vars []*tensor.Variable) {
+	g, v := pairs(grads, vars)
+	throughFloat16(g, v, "optimizer "+name, "use a LossScaleOptimizer")
+}
+
 // pairs returns the gradients that are not nil with their variables, after
 // checking that they fit.
 func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor, v []*tensor.Variable) {
@@ -203,7 +212,7 @@ func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor,
 			tensor.Fail(where, "gradient of %s: %w", x.Name(), t.Err())
 		case t.IsTuple() || !t.DType().IsFloat() || !t.Shape().Equal(x.Shape()):
 			tensor.Fail(where, "gradient of %s: got %v, want %v", x.Name(), describe(t), x.Type())
-		case t.Scaled() != nil || t.GradientMark().Scaled:
+		case tensor.ScaledBy(t) != nil || tensor.GradientMarkOf(t).Scaled:
 			tensor.Fail(where, "gradient of %s still carries the loss scale; call GetUnscaledGradients first", x.Name())
 		}
 		g, v = append(g, t), append(v, x)
@@ -219,7 +228,7 @@ func pairs(grads []*tensor.Tensor, vars []*tensor.Variable) (g []*tensor.Tensor,
 // one.
 func throughFloat16(g []*tensor.Tensor, v []*tensor.Variable, who, cure string) {
 	for i, t := range g {
-		if m := t.GradientMark(); m.Unscaled && m.Float16 {
+		if m := tensor.GradientMarkOf(t); m.Unscaled && m.Float16 {
 			tensor.Fail("ApplyGradients", "%s: the gradient of %s passed through float16 and its loss was not scaled, so small gradients are lost; "+
 				"%s, with GetScaledLoss and GetUnscaledGradients, or set AllowUnscaledLoss", who, v[i].Name(), cure)
 		}

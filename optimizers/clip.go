@@ -54,7 +54,7 @@ func unscaled(where string, grads []*tensor.Tensor, limit float64) []*tensor.Ten
 		if g == nil {
 			continue
 		}
-		if g.Scaled() != nil {
+		if tensor.ScaledBy(g) != nil {
 			tensor.Fail(where, "gradient %d still carries the loss scale; call GetUnscaledGradients first", i)
 		}
 		out[i] = g.Widen()
@@ -105,7 +105,7 @@ func AllFinite(gradients []*tensor.Tensor) *tensor.Tensor {
 
 // occupied returns the rows of g that are not 0 for certain, or g.
 func occupied(g *tensor.Tensor) *tensor.Tensor {
-	if _, rows, ok := g.SparseRows(); ok {
+	if _, rows, ok := tensor.SparseRows(g); ok {
 		return rows
 	}
 	return g

@@ -149,13 +149,13 @@ func (o *LossScaleOptimizer) GetScaledLoss(loss *tensor.Tensor) *tensor.Tensor {
 		return loss
 	case loss.IsTuple() || !loss.DType().IsFloat():
 		tensor.Fail(where, "the loss: got %v, want a float tensor", describe(loss))
-	case loss.Scaled() != nil:
+	case tensor.ScaledBy(loss) != nil:
 		tensor.Fail(where, "the loss is already scaled")
 	}
 	mark := &lossScale{by: o, scale: o.scale.Value()}
 	loss = loss.Widen()
 	since := tensor.Mark()
-	loss = loss.Mul(mark.scale.CastLike(loss)).MarkScaled(mark)
+	loss = tensor.MarkScaled(loss.Mul(mark.scale.CastLike(loss)), mark)
 	tensor.Label(s.Name, since, loss)
 	return loss
 }
@@ -171,20 +171,20 @@ func (o *LossScaleOptimizer) GetUnscaledGradients(grads []*tensor.Tensor) []*ten
 		if g == nil {
 			continue
 		}
-		mark, _ := g.Scaled().(*lossScale)
+		mark, _ := tensor.ScaledBy(g).(*lossScale)
 		switch {
 		case g.Err() != nil:
 			tensor.Fail(where, "gradient %d: %w", i, g.Err())
-		case mark == nil && slices.Contains(g.GradientMark().UnscaledBy, any(o)):
+		case mark == nil && slices.Contains(tensor.GradientMarkOf(g).UnscaledBy, any(o)):
 			tensor.Fail(where, "gradient %d is already unscaled; call GetUnscaledGradients once", i)
-		case g.GradientMark().Scaled:
+		case tensor.GradientMarkOf(g).Scaled:
 			tensor.Fail(where, "gradient %d was scaled in another Function; call GetUnscaledGradients in the one that calls GetScaledLoss", i)
 		case mark == nil || mark.by != o:
 			tensor.Fail(where, "gradient %d was not scaled by this optimizer; compute it from GetScaledLoss", i)
 		}
 		g = g.Widen()
 		since := tensor.Mark()
-		g = g.Unmark(o)
+		g = tensor.Unmark(g, o)
 		out[i] = g.Div(mark.scale.CastLike(g))
 		tensor.Label(s.Name, since, out[i])
 	}
@@ -223,7 +223,7 @@ func (o *LossScaleOptimizer) ApplyGradients(grads []*tensor.Tensor, vars []*tens
 	} else {
 		if s.AllowUnscaledLoss { // it may hand them on to an optimizer that asks
 			for _, x := range g {
-				x.ClearGradientMark()
+				tensor.ClearGradientMark(x)
 			}
 		}
 		tensor.Gated(finite, func() { o.Inner.ApplyGradients(widened, vars) })
@@ -246,7 +246,7 @@ func (o *LossScaleOptimizer) scalesAll(s *LossScaleOptimizer, g []*tensor.Tensor
 	const where = "ApplyGradients"
 	unscaled, own := -1, false
 	for i, t := range g {
-		m := t.GradientMark()
+		m := tensor.GradientMarkOf(t)
 		for _, by := range m.UnscaledBy {
 			if by == o {
 				own = true

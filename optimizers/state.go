@@ -265,7 +265,7 @@ func (b *state) apply(s setup, finite *tensor.Tensor, grads []*tensor.Tensor, va
 // constant, part of it: variables made in a recording can be assigned only
 // what belongs to it. counter is a variable of the optimizer, never negative.
 func join(g *tensor.Tensor, counter *tensor.Variable) *tensor.Tensor {
-	if n := counter.Value(); !g.Recorded() && n.Recorded() {
+	if n := counter.Value(); !tensor.IsRecorded(g) && tensor.IsRecorded(n) {
 		return tensor.Where(n.GreaterScalar(-1), g, g)
 	}
 	return g
@@ -328,7 +328,7 @@ func (b *state) step(g []*tensor.Tensor, vars []*tensor.Variable) {
 		}
 		x := g[i]
 		if s.still && u.decay == 0 && !s.options.UseEMA && v.Constraint() == nil {
-			if at, rows, ok := x.SparseRows(); ok {
+			if at, rows, ok := tensor.SparseRows(x); ok {
 				u.at, x = at, rows
 			}
 		}

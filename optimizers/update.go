@@ -16,7 +16,7 @@ type update struct {
 	shared   map[string]*tensor.Variable // see setup
 	variable *tensor.Variable
 	decay    float64        // weight decay in front of the update, or 0
-	at       *tensor.Tensor // indices of the rows that are updated, see [tensor.Tensor.SparseRows]; nil: all
+	at       *tensor.Tensor // indices of the rows that are updated, see [tensor.SparseRows]; nil: all
 }
 
 // of is the value of a variable, or of the rows that are updated.

@@ -93,5 +93,5 @@ func throughExpansion(t, g *Tensor) []*Tensor {
 		refs[i] = leaves[i]
 	}
 	y := t.op.Info().Expand(recorder{}, t.attr, refs).(*Tensor)
-	return GradientsAt(y.Mul(g).SumAs(g.typ.DType.Accumulator()), leaves...)
+	return GradientsAt(SumAs(y.Mul(g), g.typ.DType.Accumulator()), leaves...)
 }

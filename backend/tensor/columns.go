@@ -22,7 +22,7 @@ func (t *Tensor) half(i int) *Tensor {
 	return t.Slice(0, i, i+1).Reshape(t.typ.Shape[1:]...)
 }
 
-// BatchNormOptions are those of [Tensor.BatchNorm].
+// BatchNormOptions are those of [BatchNorm].
 type BatchNormOptions struct {
 	Epsilon float64     // added to the variance
 	Groups  int         // of neighbouring columns with moments in common; default: each column has its own
@@ -35,7 +35,7 @@ type BatchNormOptions struct {
 //
 // Shapes: t [n rows columns], gain and shift [columns], in float32 (float64
 // for float64) → [n rows columns].
-func (t *Tensor) BatchNorm(gain, shift *Tensor, o BatchNormOptions) *Tensor {
+func BatchNorm(t, gain, shift *Tensor, o BatchNormOptions) *Tensor {
 	return t.record(op.BatchNorm, op.Attr{Epsilon: o.Epsilon, Groups: o.Groups, DType: o.DType}, t, gain, shift)
 }
 

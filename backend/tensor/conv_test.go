@@ -152,8 +152,8 @@ func TestConvWidens(t *testing.T) {
 		w := tensor.New(randoms(1, 3*3*2*4, -1, 1), 3, 3, 2, 4).Cast(dtype.Float32)
 		x := tensor.New(randoms(2, 2*6*6*2, -1, 1), 2, 6, 6, 2).Cast(d)
 		g := tensor.GradientsAt(x.Conv(w.Cast(d), tensor.ConvOptions{}).Widen().Square().Sum(), w)[0]
-		if g.Op() != op.ConvKernelGrad || g.DType() != dtype.Float32 {
-			t.Errorf("%v: the gradient is a %v of %v, want a ConvKernelGrad that stores float32", d, g.Op(), g.DType())
+		if tensor.OpOf(g) != op.ConvKernelGrad || g.DType() != dtype.Float32 {
+			t.Errorf("%v: the gradient is a %v of %v, want a ConvKernelGrad that stores float32", d, tensor.OpOf(g), g.DType())
 		}
 		rounded := 0
 		for _, v := range values(t, g) {

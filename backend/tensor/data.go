@@ -344,11 +344,11 @@ func (t *Tensor) Item() (float64, error) {
 	return v[0], nil
 }
 
-// Host returns the elements of a computed tensor without a copy, for readers
+// HostBytes returns the elements of a computed tensor without a copy, for readers
 // that promise not to change them, or an error when t is not computed or its
 // memory is out of the processor's reach. The memory of a batch that was read
 // this way is not used again.
-func (t *Tensor) Host() ([]byte, error) {
+func HostBytes(t *Tensor) ([]byte, error) {
 	if t.data == nil || t.data.lease != nil {
 		if err := t.readable(); err != nil {
 			return nil, err
@@ -365,7 +365,7 @@ func (t *Tensor) Host() ([]byte, error) {
 // Overwrite replaces the elements of a computed tensor that nothing else
 // reads, or has recorded: how data pipelines fill batches. It is for tensors
 // made by New, FromBytes, Uninitialized or a Pool only.
-func (t *Tensor) Overwrite(fill func(dst []byte) error) error {
+func Overwrite(t *Tensor, fill func(dst []byte) error) error {
 	if t.data == nil || t.op != op.Param || t.variable != nil {
 		return &Error{Op: "Overwrite", Err: fmt.Errorf("%v does not own its data", t.typ)}
 	}

@@ -195,7 +195,7 @@ func TestResults(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, "returned variable", got[3], b)
-		if sum := got[0].Add(got[2]); sum.Recorded() {
+		if sum := got[0].Add(got[2]); tensor.IsRecorded(sum) {
 			t.Error("a result is part of a recording")
 		}
 	}

@@ -15,8 +15,8 @@ type GradientMark struct {
 	Scaled     bool  // some still carried such a mark when a Function returned them
 }
 
-// GradientMark returns the mark of t; it is zero where no gradient leads to t.
-func (t *Tensor) GradientMark() GradientMark {
+// GradientMarkOf returns the mark of t; it is zero where no gradient leads to t.
+func GradientMarkOf(t *Tensor) GradientMark {
 	if t.gradient == nil {
 		return GradientMark{}
 	}
@@ -25,7 +25,7 @@ func (t *Tensor) GradientMark() GradientMark {
 
 // ClearGradientMark takes the mark from t, in place: for gradients of a loss
 // that is not scaled on purpose.
-func (t *Tensor) ClearGradientMark() { t.gradient = nil }
+func ClearGradientMark(t *Tensor) { t.gradient = nil }
 
 // with is the mark of what is computed from a tensor marked m and one marked
 // o. Marks are never changed, so they may be shared.

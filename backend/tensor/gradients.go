@@ -282,7 +282,7 @@ func init() {
 		op.Softplus: func(t, g *Tensor) []*Tensor {
 			return one(g.accumulator().Mul(t.args[0].accumulator().Sigmoid()).CastLike(t))
 		},
-		op.NormalCDF: func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0].NormalPDF())) },
+		op.NormalCDF: func(t, g *Tensor) []*Tensor { return one(g.Mul(NormalPDF(t.args[0]))) },
 		op.NormalPDF: func(t, g *Tensor) []*Tensor { return one(g.Mul(t.args[0]).Mul(t).Neg()) },
 		op.Add:       func(t, g *Tensor) []*Tensor { return both(t, g, g) },
 		op.Sub:       func(t, g *Tensor) []*Tensor { return both(t, g, g.Neg()) },

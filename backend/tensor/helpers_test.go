@@ -133,9 +133,9 @@ func randoms(seed uint64, n int, lo, hi float64) []float64 {
 // has reports whether the value is the result of operation c.
 func has(x T, c op.Code) bool {
 	if c == op.RNN || c == op.Loop { // its results are parts, and what is made of them
-		return x.Op() == op.Result || x.Op() == op.Add
+		return tensor.OpOf(x) == op.Result || tensor.OpOf(x) == op.Add
 	}
-	return x.Op() == c
+	return tensor.OpOf(x) == c
 }
 
 var inf = math.Inf(1)

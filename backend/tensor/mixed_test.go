@@ -169,7 +169,7 @@ func TestGradientsNotNarrowed(t *testing.T) {
 			y := x.Cast(d).MatMul(kernel).Add(b.Value().Cast(d))
 			// The weights of the sum, 1 and 2⁻¹⁵ … , are powers of two.
 			r := tensor.New([]float32{1, 1.0 / (1 << 15)}, 2, 1).Cast(d)
-			return tensor.Gradients(y.Mul(r).SumAs(dtype.Float32), []V{w, b})
+			return tensor.Gradients(tensor.SumAs(y.Mul(r), dtype.Float32), []V{w, b})
 		}, vars{w, b})
 		x := tensor.New([]float32{1, 1}, 2, 1)
 		got := must[[]T](t)(fn.Call(ctx, x))
@@ -278,7 +278,7 @@ func TestLogits(t *testing.T) {
 		{"tuple", tensor.Tuple(x, x), 0},
 		{"broken", tensor.Broken(fmt.Errorf("no")), 0},
 	} {
-		logits, kind, ok := c.y.Logits()
+		logits, kind, ok := tensor.Logits(c.y)
 		if kind != c.kind || ok != (c.kind != 0) || ok != (logits != nil) {
 			t.Errorf("%s: got %v, %v, want %v", c.name, kind, ok, c.kind)
 		}

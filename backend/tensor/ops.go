@@ -83,11 +83,11 @@ func (t *Tensor) Erf() *Tensor { return t.record(op.Erf, op.Attr{}, t) }
 
 // NormalCDF returns the distribution function of the standard normal
 // distribution, ½·erfc(-t/√2), with all digits where it is near 0.
-func (t *Tensor) NormalCDF() *Tensor { return t.record(op.NormalCDF, op.Attr{}, t) }
+func NormalCDF(t *Tensor) *Tensor { return t.record(op.NormalCDF, op.Attr{}, t) }
 
 // NormalPDF returns the density of the standard normal distribution,
 // e^(-t²/2)/√(2π).
-func (t *Tensor) NormalPDF() *Tensor { return t.record(op.NormalPDF, op.Attr{}, t) }
+func NormalPDF(t *Tensor) *Tensor { return t.record(op.NormalPDF, op.Attr{}, t) }
 
 // Floor returns the largest integers ≤ t.
 func (t *Tensor) Floor() *Tensor { return t.record(op.Floor, op.Attr{}, t) }
@@ -101,10 +101,10 @@ func (t *Tensor) Round() *Tensor { return t.record(op.Round, op.Attr{}, t) }
 // RoundE4M3 returns t rounded to numbers of float8_e4m3fn, ties to even, in
 // t's own type, all of which have them. What is beyond ±448 becomes ±448, what
 // is not finite NaN.
-func (t *Tensor) RoundE4M3() *Tensor { return t.record(op.RoundE4M3, op.Attr{}, t) }
+func RoundE4M3(t *Tensor) *Tensor { return t.record(op.RoundE4M3, op.Attr{}, t) }
 
 // RoundE5M2 is RoundE4M3 for numbers of float8_e5m2, up to ±57344.
-func (t *Tensor) RoundE5M2() *Tensor { return t.record(op.RoundE5M2, op.Attr{}, t) }
+func RoundE5M2(t *Tensor) *Tensor { return t.record(op.RoundE5M2, op.Attr{}, t) }
 
 // Not returns !t.
 func (t *Tensor) Not() *Tensor { return t.record(op.Not, op.Attr{}, t) }
@@ -242,7 +242,7 @@ func (t *Tensor) SumKeep(axes ...int) *Tensor { return t.reduce(op.Sum, true, dt
 
 // SumAs returns Σt over axes in element type d, without rounding through the
 // type of t.
-func (t *Tensor) SumAs(d dtype.DType, axes ...int) *Tensor { return t.reduce(op.Sum, false, d, axes) }
+func SumAs(t *Tensor, d dtype.DType, axes ...int) *Tensor { return t.reduce(op.Sum, false, d, axes) }
 
 // Mean returns Σt/n over axes.
 func (t *Tensor) Mean(axes ...int) *Tensor { return t.reduce(op.Mean, false, dtype.Invalid, axes) }

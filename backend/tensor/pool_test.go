@@ -15,7 +15,7 @@ import (
 func turn(t testing.TB, p *tensor.Pool, x byte, read func(T)) T {
 	t.Helper()
 	y := must[T](t)(p.Get(op.Type{DType: dtype.Uint8, Shape: tensor.Shape{3}}))
-	err := y.Overwrite(func(dst []byte) error {
+	err := tensor.Overwrite(y, func(dst []byte) error {
 		for i := range dst {
 			dst[i] = x
 		}
@@ -41,7 +41,7 @@ func TestPool(t *testing.T) {
 	kept := turn(t, &p, 1, keep)
 	kept.Release() // too late
 	doubled := kept.Cast(dtype.Float32).MulScalar(2)
-	hosted := turn(t, &p, 2, func(x T) { must[[]byte](t)(x.Host()); x.Release() })
+	hosted := turn(t, &p, 2, func(x T) { must[[]byte](t)(tensor.HostBytes(x)); x.Release() })
 	tupled := turn(t, &p, 3, func(x T) { tensor.Tuple(x, f32(1)).Release(); want(t, "in its turn", x, 3, 3, 3) })
 	nested := turn(t, &p, 4, func(x T) {
 		tensor.BeginTurn(x)
@@ -75,9 +75,9 @@ func TestPool(t *testing.T) {
 		"Float64s":            second(gone.Float64s()),
 		"Int64s":              second(gone.Int64s()),
 		"Bytes":               second(gone.Bytes()),
-		"Host":                second(gone.Host()),
+		"Host":                second(tensor.HostBytes(gone)),
 		"Clone":               second(gone.Clone()),
-		"Overwrite":           gone.Overwrite(func([]byte) error { t.Error("it was overwritten"); return nil }),
+		"Overwrite":           tensor.Overwrite(gone, func([]byte) error { t.Error("it was overwritten"); return nil }),
 		"recorded before":     second(lazy.Values()),
 		"recorded later":      second(gone.Cast(dtype.Float32).Sum().Item()),
 		"Eval":                tensor.Eval(ctx, gone.Cast(dtype.Float32)),
@@ -110,7 +110,7 @@ func TestPoolMemory(t *testing.T) {
 	fill := func(dst []byte) error { dst[0]++; return nil }
 	next := func() {
 		x, _ = p.Get(shape)
-		if err := x.Overwrite(fill); err != nil {
+		if err := tensor.Overwrite(x, fill); err != nil {
 			t.Error(err)
 		}
 		tensor.BeginTurn(x)

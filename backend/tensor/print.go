@@ -32,7 +32,7 @@ func (t *Tensor) String() string {
 			}
 		}
 		return "(" + strings.Join(s, sep) + ")"
-	case t.symbolic || t.data == nil && (t.Recorded() || Recording() != 0):
+	case t.symbolic || t.data == nil && (IsRecorded(t) || Recording() != 0):
 		return t.typ.String()
 	}
 	data, err := t.Float64s()

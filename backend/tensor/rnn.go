@@ -6,7 +6,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
-// RNNOptions are those of [Tensor.RNN].
+// RNNOptions are those of [RNN].
 type RNNOptions struct {
 	Cell    op.Cell // what is computed at each step
 	Reverse bool    // from the last step to the first
@@ -17,7 +17,7 @@ type RNNOptions struct {
 	Mask    *Tensor // bool [T N]: where it is false a step is skipped, and repeats the output before
 }
 
-// RNNResult is what [Tensor.RNN] returns.
+// RNNResult is what [RNN] returns.
 type RNNResult struct {
 	Outputs *Tensor // [T N U]: the output after each step, in the order of the input whatever Reverse says
 	Last    *Tensor // [N U]: that of the step computed last
@@ -34,7 +34,7 @@ type RNNResult struct {
 // is faster.
 //
 // Shapes: t [T N Gates·U], with Kernel [T N F]; u [U Gates·U].
-func (t *Tensor) RNN(u *Tensor, o RNNOptions) RNNResult {
+func RNN(t, u *Tensor, o RNNOptions) RNNResult {
 	if bad := brokenOf(t, u); bad != nil {
 		return RNNResult{bad, bad, bad}
 	}

@@ -36,7 +36,7 @@ func scans() []point {
 				if which == 4 {
 					z = tensor.New(input, steps, batch, features).Cast(z.DType())
 				}
-				r := z.RNN(x[1], o)
+				r := tensor.RNN(z, x[1], o)
 				switch {
 				case which == 0:
 					return r.Outputs

@@ -7,7 +7,7 @@ import "github.com/mezzo-ml/mezzo/backend/op"
 // n in the place of those that there are not.
 //
 // Shapes: t [i…] int32 or int64, of k elements → places [k], distinct [k].
-func (t *Tensor) Unique(n int) (places, distinct *Tensor) {
+func Unique(t *Tensor, n int) (places, distinct *Tensor) {
 	both := t.record(op.Unique, op.Attr{Padding: n}, t)
 	if both.err != nil {
 		return both, both
@@ -20,7 +20,7 @@ func (t *Tensor) Unique(n int) (places, distinct *Tensor) {
 // are out of range are left out; of equal ones the last counts.
 //
 // Shapes: t [n …], indices [i…] int32 or int64, rows [i… …] → [n …].
-func (t *Tensor) ScatterUpdate(indices, rows *Tensor) *Tensor {
+func ScatterUpdate(t, indices, rows *Tensor) *Tensor {
 	return t.record(op.ScatterUpdate, op.Attr{}, t, indices, rows)
 }
 
@@ -31,17 +31,17 @@ func (t *Tensor) gatherKnown(indices *Tensor) *Tensor {
 	return t.Gather(indices.Minimum(last))
 }
 
-// Rows returns the rows of v at indices that [Tensor.SparseRows] returned.
+// Rows returns the rows of v at indices that [SparseRows] returned.
 func (v *Variable) Rows(indices *Tensor) *Tensor { return v.Value().gatherKnown(indices) }
 
 // AssignRows is Assign of v's value with other rows at indices that
-// [Tensor.SparseRows] returned. In a compiled step it reads and writes no others.
+// [SparseRows] returned. In a compiled step it reads and writes no others.
 func (v *Variable) AssignRows(indices, rows *Tensor) {
 	tr := v.assignable("AssignRows")
 	if tr.gate != nil {
 		rows = Where(tr.gate, rows, v.Rows(indices))
 	}
-	tr.rebind(v, v.Value().ScatterUpdate(indices, rows))
+	tr.rebind(v, ScatterUpdate(v.Value(), indices, rows))
 }
 
 // SparseRows takes a tensor apart that is zero but for some rows, such as the
@@ -55,7 +55,7 @@ func (v *Variable) AssignRows(indices, rows *Tensor) {
 // such with which it does.
 //
 // Shapes: t [n …] → indices [k], rows [k …].
-func (t *Tensor) SparseRows() (indices, rows *Tensor, ok bool) {
+func SparseRows(t *Tensor) (indices, rows *Tensor, ok bool) {
 	if t.err != nil || t.parts != nil || len(t.typ.Shape) == 0 {
 		return nil, nil, false
 	}
@@ -76,7 +76,7 @@ func (t *Tensor) SparseRows() (indices, rows *Tensor, ok bool) {
 	if count == 0 || count >= t.typ.Shape[0] {
 		return nil, nil, false
 	}
-	places, indices := Concat(0, all...).Unique(t.typ.Shape[0])
+	places, indices := Unique(Concat(0, all...), t.typ.Shape[0])
 	made := map[*Tensor]*Tensor{}
 	at := 0
 	for i, s := range scattered {

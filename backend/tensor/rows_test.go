@@ -13,7 +13,7 @@ import (
 )
 
 func TestUnique(t *testing.T) {
-	places, distinct := tensor.New([]int32{7, 2, 7, 0, 2, 9}, 2, 3).Unique(10)
+	places, distinct := tensor.Unique(tensor.New([]int32{7, 2, 7, 0, 2, 9}, 2, 3), 10)
 	want(t, "places", places, 0, 1, 0, 2, 1, 3)
 	want(t, "distinct", distinct, 7, 2, 0, 9, 10, 10)
 }
@@ -21,7 +21,7 @@ func TestUnique(t *testing.T) {
 func TestScatterUpdate(t *testing.T) {
 	x := tensor.New([]float32{1, 2, 3, 4, 5, 6}, 3, 2)
 	rows := tensor.New([]float32{10, 20, 30, 40, 50, 60}, 3, 2)
-	want(t, "rows", x.ScatterUpdate(indices(2, 3, 2), rows), 1, 2, 3, 4, 50, 60)
+	want(t, "rows", tensor.ScatterUpdate(x, indices(2, 3, 2), rows), 1, 2, 3, 4, 50, 60)
 	want(t, "argument", x, 1, 2, 3, 4, 5, 6)
 }
 
@@ -55,12 +55,12 @@ func TestSparseRows(t *testing.T) {
 		"no rows":             {tensor.Zeros(dtype.Float32, 0, 3).ScatterAdd(tensor.Zeros(dtype.Int32, 0), n), false},
 		"scalar":              {three, false},
 	} {
-		at, rows, ok := c.x.SparseRows()
+		at, rows, ok := tensor.SparseRows(c.x)
 		if ok != c.ok {
 			t.Errorf("%s: got %v, want %v", name, ok, c.ok)
 		}
 		if ok {
-			again := tensor.Zeros(c.x.DType(), n, 3).ScatterUpdate(at, rows)
+			again := tensor.ScatterUpdate(tensor.Zeros(c.x.DType(), n, 3), at, rows)
 			want(t, name, again, values(t, c.x)...)
 		}
 	}
@@ -81,7 +81,7 @@ func TestAssignRows(t *testing.T) {
 				return nil
 			})
 			fn := tensor.Function(func(ok T) none {
-				at, rows, _ := tensor.Ones(d, 3, 2).ScatterAdd(indices(4, 8, 4), 9).SparseRows()
+				at, rows, _ := tensor.SparseRows(tensor.Ones(d, 3, 2).ScatterAdd(indices(4, 8, 4), 9))
 				tensor.Gated(ok.GreaterScalar(0), func() {
 					v.AssignRows(at, v.Rows(at).Add(rows))
 				})

@@ -175,15 +175,15 @@ func (t *Tensor) Symbolic() bool {
 	return t.symbolic
 }
 
-// Recorded reports whether t is part of the recording of a Function.
-func (t *Tensor) Recorded() bool { return t.trace != nil }
+// IsRecorded reports whether t is part of the recording of a Function.
+func IsRecorded(t *Tensor) bool { return t.trace != nil }
 
 // SetOrigin attaches what made a symbolic tensor, for whoever builds models;
-// Origin returns it.
-func (t *Tensor) SetOrigin(o any) { t.origin = o }
+// OriginOf returns it.
+func SetOrigin(t *Tensor, o any) { t.origin = o }
 
-// Origin is what SetOrigin attached, or nil.
-func (t *Tensor) Origin() any { return t.origin }
+// OriginOf is what SetOrigin attached, or nil.
+func OriginOf(t *Tensor) any { return t.origin }
 
 // Type is the element type and shape.
 func (t *Tensor) Type() op.Type { return t.typ }
@@ -209,24 +209,24 @@ func (t *Tensor) Dim(axis int) int {
 // Path tells which layer recorded t: "dense_1", "dense_1/grad"; "" for none.
 func (t *Tensor) Path() string { return t.path }
 
-// Op is the operation that t is the result of.
-func (t *Tensor) Op() op.Code { return t.op }
+// OpOf is the operation that t is the result of.
+func OpOf(t *Tensor) op.Code { return t.op }
 
 // MarkScaled returns t carrying the mark of a loss scale. The mark spreads to
 // everything computed from it, gradients included, until Unmark; optimizers
 // refuse tensors that carry one. by identifies who scaled.
-func (t *Tensor) MarkScaled(by any) *Tensor {
+func MarkScaled(t *Tensor, by any) *Tensor {
 	u := t.record(op.Identity, op.Attr{}, t)
 	u.scaled, u.gradient = by, nil
 	return u
 }
 
-// Scaled is who put the mark of a loss scale on t, or nil.
-func (t *Tensor) Scaled() any { return t.scaled }
+// ScaledBy is who put the mark of a loss scale on t, or nil.
+func ScaledBy(t *Tensor) any { return t.scaled }
 
 // Unmark returns t without the mark of a loss scale. Its GradientMark tells
 // that by, who has divided by the scale or is about to, took it away.
-func (t *Tensor) Unmark(by any) *Tensor {
+func Unmark(t *Tensor, by any) *Tensor {
 	u := t.record(op.Identity, op.Attr{}, t)
 	u.scaled, u.gradient = nil, &GradientMark{UnscaledBy: []any{by}}
 	return u

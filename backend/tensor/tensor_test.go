@@ -113,7 +113,7 @@ func TestMethods(t *testing.T) {
 		{"DivScalar", x.DivScalar(0.5), []float64{-3, 1, 4}},
 		{"ArgMin", x.ArgMin(0), []float64{0}},
 		{"ArgMax", x.ArgMax(-1), []float64{2}},
-		{"SumAs", x.Cast(dtype.Float16).SumAs(dtype.Float32, 0), []float64{1}},
+		{"SumAs", tensor.SumAs(x.Cast(dtype.Float16), dtype.Float32, 0), []float64{1}},
 		{"ExpandDims", x.ExpandDims(-1).Squeeze(1), []float64{-1.5, 0.5, 2}},
 		{"Slice to the end", x.Slice(0, 1, -1), []float64{0.5, 2}},
 	} {
@@ -125,20 +125,20 @@ func TestOverwrite(t *testing.T) {
 	x := must[T](t)(tensor.Uninitialized(dtype.Uint8, 3))
 	fn := tensor.Function(func(x T) T { return x.Cast(dtype.Float32).Sum() })
 	for i := range byte(3) {
-		if err := x.Overwrite(func(dst []byte) error { dst[1] = i; return nil }); err != nil {
+		if err := tensor.Overwrite(x, func(dst []byte) error { dst[1] = i; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		want(t, "overwritten", must[T](t)(fn.Call(ctx, x)), float64(i))
 	}
-	if h := must[[]byte](t)(x.Host()); len(h) != 3 || h[1] != 2 {
+	if h := must[[]byte](t)(tensor.HostBytes(x)); len(h) != 3 || h[1] != 2 {
 		t.Errorf("Host: got %v", h)
 	}
-	wantError(t, "a result", x.Cast(dtype.Float32).Overwrite(nil), "Overwrite: float32[3] does not own its data")
+	wantError(t, "a result", tensor.Overwrite(x.Cast(dtype.Float32), nil), "Overwrite: float32[3] does not own its data")
 	v := scalar("v", 1)
 	if err := tensor.Eval(ctx, v.Value()); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, "a variable", v.Value().Overwrite(nil), "Overwrite: float32[] does not own its data")
+	wantError(t, "a variable", tensor.Overwrite(v.Value(), nil), "Overwrite: float32[] does not own its data")
 }
 
 // TestEval computes what is shared once, and stops with its context.
@@ -167,7 +167,7 @@ func TestSymbolic(t *testing.T) {
 	x := tensor.Placeholder(dtype.Float16, tensor.Unknown, 3)
 	v := variable("v", dtype.Float16, 1, 2, 3)
 	y := x.Add(v.Value()).Reshape(-1, 1, 3).Slice(0, 0, -1)
-	if !y.Symbolic() || y.Type().String() != "float16[? 1 3]" || y.Recorded() || !tensor.Tuple(v.Value(), y).Symbolic() || v.Value().Symbolic() {
+	if !y.Symbolic() || y.Type().String() != "float16[? 1 3]" || tensor.IsRecorded(y) || !tensor.Tuple(v.Value(), y).Symbolic() || v.Value().Symbolic() {
 		t.Errorf("got %v", y)
 	}
 	_, err := y.Values()
@@ -181,8 +181,8 @@ func TestSymbolic(t *testing.T) {
 		return none{}
 	}, vars{v}).Run(ctx, none{})
 	wantError(t, "assigned", err, "Function: float16[3] has no data: it belongs to a model under construction")
-	y.SetOrigin("layer")
-	if y.Origin() != "layer" || x.Origin() != nil {
+	tensor.SetOrigin(y, "layer")
+	if tensor.OriginOf(y) != "layer" || tensor.OriginOf(x) != nil {
 		t.Error("wrong origin")
 	}
 }
@@ -196,7 +196,7 @@ func TestBroken(t *testing.T) {
 	for i, y := range []T{
 		b, b.Cast(dtype.Float16), x.CastLike(b), b.CastLike(x), b.Exp(), x.Add(b), b.AddScalar(1), b.Clip(0, 1), b.Sum(), b.SumSquares(), b.Mean(3),
 		b.ArgMax(1), b.Softmax(-1), b.MatMul(x), b.Reshape(2), b.ExpandDims(4), b.Squeeze(4), b.Transpose(), b.BroadcastTo(2), b.Slice(3, 0, 1),
-		b.Pad(nil, nil, 0), b.Gather(x), x.Gather(b), b.Widen(), b.StopGradient(), b.MarkScaled(1), b.Unmark(1), tensor.Concat(0, b, x),
+		b.Pad(nil, nil, 0), b.Gather(x), x.Gather(b), b.Widen(), b.StopGradient(), tensor.MarkScaled(b, 1), tensor.Unmark(b, 1), tensor.Concat(0, b, x),
 		tensor.Concat(0, x, b), tensor.Where(b, x, x), tensor.Tuple(x, b),
 	} {
 		if y.Err() != cause {
@@ -216,27 +216,27 @@ func TestBroken(t *testing.T) {
 func TestMarks(t *testing.T) {
 	v, w := variable("v", dtype.Float32, 1, 2), variable("w", dtype.Float32, 3, 4)
 	by := new(int)
-	loss := v.Value().Mul(w.Value()).Sum().MulScalar(8).MarkScaled(by)
+	loss := tensor.MarkScaled(v.Value().Mul(w.Value()).Sum().MulScalar(8), by)
 	g := tensor.Gradients(loss, []V{v, w})
 	want(t, "gradient", g[0], 24, 32)
 	for name, x := range map[string]T{
 		"loss": loss, "v": g[0], "w": g[1], "sum": g[0].Add(w.Value()), "cast": g[0].Cast(dtype.Float16),
 		"norm": g[0].SumSquares().Sqrt(), "tuple part": tensor.Tuple(g[0]).Unpack()[0], "widened": g[0].Cast(dtype.Float16).Sum().Widen(),
 	} {
-		if x.Scaled() != by {
+		if tensor.ScaledBy(x) != by {
 			t.Errorf("%s does not carry the mark", name)
 		}
 	}
 	for name, x := range map[string]T{
-		"unmarked": g[0].Unmark(by), "after": g[0].Unmark(by).MulScalar(2), "finite": g[0].AllFinite(), "comparison": g[0].Greater(v.Value()),
+		"unmarked": tensor.Unmark(g[0], by), "after": tensor.Unmark(g[0], by).MulScalar(2), "finite": g[0].AllFinite(), "comparison": g[0].Greater(v.Value()),
 		"selected": tensor.Where(g[0].AllFinite(), v.Value(), w.Value()), "index": g[0].ArgMax(0), "v": v.Value(),
 	} {
-		if x.Scaled() != nil {
+		if tensor.ScaledBy(x) != nil {
 			t.Errorf("%s carries the mark", name)
 		}
 	}
 	half := v.Value().Cast(dtype.Float16).Sum()
-	if half.MarkScaled(by).Unmark(by).Widen().Scaled() != nil || half.MarkScaled(by).Widen().Scaled() != by {
+	if tensor.ScaledBy(tensor.Unmark(tensor.MarkScaled(half, by), by).Widen()) != nil || tensor.ScaledBy(tensor.MarkScaled(half, by).Widen()) != by {
 		t.Error("Widen changes the mark")
 	}
 }

@@ -77,7 +77,7 @@ func (t *Tensor) castWide() *Tensor {
 // losses that are computed from logits because that is exact where
 // probabilities are not. ok is false when t was made otherwise, or its
 // softmax is not over the last axis.
-func (t *Tensor) Logits() (logits *Tensor, kind op.Code, ok bool) {
+func Logits(t *Tensor) (logits *Tensor, kind op.Code, ok bool) {
 	for t.err == nil && t.parts == nil && !t.stop && t.custom == nil && (t.op == op.Cast && t.args[0].typ.DType.Widens(t.typ.DType) || t.op == op.Identity) && len(t.args) == 1 {
 		t = t.args[0]
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
+	"github.com/mezzo-ml/mezzo/backend/tensor"
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/ops"
 	"github.com/mezzo-ml/mezzo/layers"
@@ -108,7 +109,7 @@ func product(m, n, k int, transX, transW bool) row {
 			}
 			fn, in := keras.Function(func(in []*keras.Tensor) *keras.Tensor { return in[0].MatMulT(in[1], transX, transW) }), []*keras.Tensor{a, b}
 			return func() error {
-				if err := b.Overwrite(func([]byte) error { return nil }); err != nil { // the same elements, as new ones
+				if err := tensor.Overwrite(b, func([]byte) error { return nil }); err != nil { // the same elements, as new ones
 					return err
 				}
 				return fn.Run(ctx, in)

@@ -212,7 +212,7 @@ func inTopK(class string, labels, p *tensor.Tensor, k int) *tensor.Tensor {
 	}
 	at := labels.ExpandDims(-1).Equal(tensor.Iota(labels.DType(), p.Dim(-1)))
 	target := tensor.Where(at, p, tensor.Scalar(p.DType(), math.Inf(-1))).MaxKeep(-1)
-	larger := p.LessEqual(target).Not().SumAs(dtype.Int32, -1)
+	larger := tensor.SumAs(p.LessEqual(target).Not(), dtype.Int32, -1)
 	return hits(larger.LessScalar(float64(k)).And(target.Squeeze(-1).IsFinite()))
 }
 

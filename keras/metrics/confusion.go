@@ -55,7 +55,7 @@ func checkRange(class string, given []float64) {
 // exceeded counts the thresholds below each prediction, as int32; none for NaN.
 func (c cutoffs) exceeded(p *tensor.Tensor) *tensor.Tensor {
 	if !c.even {
-		return p.ExpandDims(-1).Greater(tensor.New(c.at, len(c.at)).Cast(p.DType())).SumAs(dtype.Int32, -1)
+		return tensor.SumAs(p.ExpandDims(-1).Greater(tensor.New(c.at, len(c.at)).Cast(p.DType())), dtype.Int32, -1)
 	}
 	n := p.Clip(0, 1).MulScalar(float64(len(c.at) - 1)).Ceil()
 	if c.open {

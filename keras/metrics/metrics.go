@@ -233,7 +233,7 @@ func weigh(class string, x, weight *tensor.Tensor) (sum, samples *tensor.Tensor,
 	case size == 0:
 		return tensor.Scalar(f64, 0), tensor.Scalar(f64, 0), 1
 	case weight == nil:
-		return x.SumAs(f64), tensor.Scalar(f64, float64(rows)), size / rows
+		return tensor.SumAs(x, f64), tensor.Scalar(f64, float64(rows)), size / rows
 	}
 	perWeight := x.Cast(f64) // the elements that have one weight, added up
 	if n := weight.Rank(); n < x.Rank() {
@@ -241,7 +241,7 @@ func weigh(class string, x, weight *tensor.Tensor) (sum, samples *tensor.Tensor,
 		for a := n; a < x.Rank(); a++ {
 			rest = append(rest, a)
 		}
-		perWeight = x.SumAs(f64, rest...)
+		perWeight = tensor.SumAs(x, f64, rest...)
 	}
 	s, err := op.Broadcast(perWeight.Shape(), weight.Shape())
 	if err != nil || !s.Equal(perWeight.Shape()) {

@@ -301,7 +301,7 @@ func (s *sums) Reset() error {
 // weightedSum adds up the rows of x, times w if there is one.
 func weightedSum(x, w *tensor.Tensor) *tensor.Tensor {
 	if w == nil {
-		return x.SumAs(dtype.Float64, 0)
+		return tensor.SumAs(x, dtype.Float64, 0)
 	}
 	return x.Cast(dtype.Float64).Mul(w).Sum(0)
 }

@@ -134,7 +134,7 @@ func elu(x *tensor.Tensor, scale, alpha, width float64) *tensor.Tensor {
 func Gelu(x *tensor.Tensor, approximate bool) *tensor.Tensor {
 	return once(x, func(x *tensor.Tensor) *tensor.Tensor {
 		if !approximate {
-			return x.Mul(x.NormalCDF())
+			return x.Mul(tensor.NormalCDF(x))
 		}
 		// ½(1+tanh u) is sigmoid(2u), where nothing cancels.
 		return x.Square().MulScalar(0.044715).AddScalar(1).Mul(x).MulScalar(2 * math.Sqrt(2/math.Pi)).Sigmoid().Mul(x)

@@ -178,7 +178,7 @@ func Generalized(class string, yTrue, yPred *tensor.Tensor, q float64) *tensor.T
 // scores returns what a cross-entropy computes with and whether that is
 // logits: those behind the predictions when they were made by kind.
 func scores(yPred *tensor.Tensor, kind op.Code, fromLogits bool) (s *tensor.Tensor, logits bool) {
-	if x, k, ok := yPred.Logits(); ok && k == kind {
+	if x, k, ok := tensor.Logits(yPred); ok && k == kind {
 		return lossshape.Float(x), true
 	}
 	return lossshape.Float(yPred), fromLogits
