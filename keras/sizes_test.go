@@ -95,6 +95,7 @@ func TestPairsOfSizes(t *testing.T) {
 			counts[outcome]++
 			if late > 100*time.Millisecond {
 				counts["more than 100 ms after the deadline"]++
+				t.Logf("%s, %T: %s, %v after the deadline", f.name, s, outcome, late)
 			}
 		}
 	}

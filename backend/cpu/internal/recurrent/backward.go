@@ -157,6 +157,9 @@ func (k *scanGrad[T]) through(r *exec.Run, w *exec.Worker, i int, win *window) {
 	load(dh, k.last)
 	load(dc, k.state)
 	for j := k.steps - 1; j >= 0; j-- {
+		if j%checkSteps == 0 && r.Over() {
+			return
+		}
 		k.step(r, w, j, first, rows, dh, dc, win)
 	}
 	k.result(r, k.to.Output, first, rows, dh)

@@ -106,6 +106,9 @@ func (k *scan[T]) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	k.begin()
 	defer k.end()
 	for j := range k.steps {
+		if j%checkSteps == 0 && r.Over() {
+			return
+		}
 		k.step(r, w, j, first, rows, states[j%2], states[(j+1)%2])
 	}
 }

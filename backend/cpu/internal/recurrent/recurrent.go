@@ -24,6 +24,10 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
 
+// checkSteps is after how many steps a chunk looks whether its run is over: a
+// sequence may have a million of them.
+const checkSteps = 16
+
 // Recurrent operations. Rows of a batch do not meet, so a worker takes a block
 // of them through all steps without waiting for others; blocks are those of
 // the shape. The recurrent kernel is packed once, before. At each step the
