@@ -739,8 +739,7 @@ next:
 	MOVQ found+56(FP), AX
 	MOVL $1, (AX)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 DATA splitOrder<>+0(SB)/8, $0
 DATA splitOrder<>+8(SB)/8, $2
 DATA splitOrder<>+16(SB)/8, $4

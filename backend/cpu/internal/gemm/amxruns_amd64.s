@@ -434,8 +434,7 @@ next:
 	DECQ R13
 	JNZ row
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func copyPatchesAVX512(d unsafe.Pointer, ldd int, drow int, s unsafe.Pointer, lds int, srow int, cols int, rows int, runs int, next int, n int)
 TEXT ·copyPatchesAVX512(SB), NOSPLIT, $0-88

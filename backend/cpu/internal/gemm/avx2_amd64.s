@@ -15,8 +15,7 @@ sum: \
 store: \
 	VMOVUPS Y0, (DI); \
 	VMOVUPS Y1, 32(DI); \
-	VZEROUPPER; \
-	RET
+	RETURN
 
 // END_C_2x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
 #define END_C_2x2_AVX2 \
@@ -28,8 +27,7 @@ sum: \
 	ADD_S_2x2_AVX2; \
 store: \
 	STORE_C_2x2_AVX2; \
-	VZEROUPPER; \
-	RET
+	RETURN
 
 // END_C_3x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
 #define END_C_3x2_AVX2 \
@@ -47,8 +45,7 @@ store: \
 	ADDQ R8, DI; \
 	VMOVUPS Y4, (DI); \
 	VMOVUPS Y5, 32(DI); \
-	VZEROUPPER; \
-	RET
+	RETURN
 
 // END_C_4x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
 #define END_C_4x2_AVX2 \
@@ -60,8 +57,7 @@ sum: \
 	ADD_S_4x2_AVX2; \
 store: \
 	STORE_C_4x2_AVX2; \
-	VZEROUPPER; \
-	RET
+	RETURN
 
 // END_C_5x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
 #define END_C_5x2_AVX2 \
@@ -79,8 +75,7 @@ store: \
 	ADDQ R8, DI; \
 	VMOVUPS Y8, (DI); \
 	VMOVUPS Y9, 32(DI); \
-	VZEROUPPER; \
-	RET
+	RETURN
 
 // END_C_6x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
 #define END_C_6x2_AVX2 \
@@ -104,8 +99,14 @@ store: \
 	ADDQ R8, DI; \
 	VMOVUPS Y10, (DI); \
 	VMOVUPS Y11, 32(DI); \
-	VZEROUPPER; \
-	RET
+	RETURN
+
+// BEGIN_C_1x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
+#define BEGIN_C_1x2_AVX2 \
+	MOVQ DI, DX; \
+	PREFETCHW(0, NUM_DX); \
+	VXORPS Y0, Y0, Y0; \
+	VXORPS Y1, Y1, Y1
 
 // LOAD_B_2_AVX2 loads a row of B and prefetches a later one.
 #define LOAD_B_2_AVX2(pb, b0, b1, next) \
@@ -119,32 +120,33 @@ store: \
 	VFMADD231PS b0, a, acc0; \
 	VFMADD231PS b1, a, acc1
 
+// FMA_STEP_ROWS_1x2_AVX2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_1x2_AVX2(b, next, off) \
+	LOAD_B_2_AVX2(b, Y2, Y3, next); \
+	FMA_ROW_2_AVX2(off(AX), Y4, Y2, Y0, Y3, Y1)
+
+// KERNEL_ROWS_AVX2_FEW is a Kernel whose A lies row by row.
+#define KERNEL_ROWS_AVX2_FEW(step, step2, step3) \
+	LOAD_KERNEL_ARGS; \
+	step; \
+	POINT_PREFETCH_B(5); \
+	LEAQ (R13)(R13*2), R11; \
+	LOOP_OF_FOUR; \
+	step2((BX), (R14), 0); \
+	step2((BX)(R13*1), (R14)(R13*1), 4); \
+	step2((BX)(R13*2), (R14)(R13*2), 8); \
+	step2((BX)(R11*1), (R14)(R11*1), 12); \
+	ADVANCE_ROWS1(4); \
+	LOOP_OF_ONE(sum); \
+	step2((BX), (R14), 0); \
+	ADVANCE_ROWS1(1); \
+	DECQ CX; \
+	JNZ rest; \
+	step3
+
 // func f32AVX2Rows1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows1x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	MOVQ DI, DX
-	PREFETCHW(0, NUM_DX)
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2_AVX2((BX), Y2, Y3, (R14))
-	FMA_ROW_2_AVX2((AX), Y4, Y2, Y0, Y3, Y1)
-	LOAD_B_2_AVX2((BX)(R13*1), Y2, Y3, (R14)(R13*1))
-	FMA_ROW_2_AVX2(4(AX), Y4, Y2, Y0, Y3, Y1)
-	LOAD_B_2_AVX2((BX)(R13*2), Y2, Y3, (R14)(R13*2))
-	FMA_ROW_2_AVX2(8(AX), Y4, Y2, Y0, Y3, Y1)
-	LOAD_B_2_AVX2((BX)(R11*1), Y2, Y3, (R14)(R11*1))
-	FMA_ROW_2_AVX2(12(AX), Y4, Y2, Y0, Y3, Y1)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2_AVX2((BX), Y2, Y3, (R14))
-	FMA_ROW_2_AVX2((AX), Y4, Y2, Y0, Y3, Y1)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C_1x2_AVX2
+	KERNEL_ROWS_AVX2_FEW(BEGIN_C_1x2_AVX2, FMA_STEP_ROWS_1x2_AVX2, END_C_1x2_AVX2)
 
 // BEGIN_C_2x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
 #define BEGIN_C_2x2_AVX2 \
@@ -157,10 +159,11 @@ TEXT ·f32AVX2Rows1x16(SB), NOSPLIT, $0-80
 	VXORPS Y2, Y2, Y2; \
 	VXORPS Y3, Y3, Y3
 
-// FMA_ROWS_2x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_2x2_AVX2(off, a0, b0, b1, a1) \
-	FMA_ROW_2_AVX2(off(AX), a0, b0, Y0, b1, Y1); \
-	FMA_ROW_2_AVX2(off(AX)(R12*1), a1, b0, Y2, b1, Y3)
+// FMA_STEP_ROWS_2x2_AVX2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_2x2_AVX2(b, next, off) \
+	LOAD_B_2_AVX2(b, Y4, Y5, next); \
+	FMA_ROW_2_AVX2(off(AX), Y6, Y4, Y0, Y5, Y1); \
+	FMA_ROW_2_AVX2(off(AX)(R12*1), Y7, Y4, Y2, Y5, Y3)
 
 // ADD_S_2x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_2x2_AVX2 \
@@ -180,27 +183,7 @@ TEXT ·f32AVX2Rows1x16(SB), NOSPLIT, $0-80
 
 // func f32AVX2Rows2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows2x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	BEGIN_C_2x2_AVX2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2_AVX2((BX), Y4, Y5, (R14))
-	FMA_ROWS_2x2_AVX2(0, Y6, Y4, Y5, Y7)
-	LOAD_B_2_AVX2((BX)(R13*1), Y4, Y5, (R14)(R13*1))
-	FMA_ROWS_2x2_AVX2(4, Y6, Y4, Y5, Y7)
-	LOAD_B_2_AVX2((BX)(R13*2), Y4, Y5, (R14)(R13*2))
-	FMA_ROWS_2x2_AVX2(8, Y6, Y4, Y5, Y7)
-	LOAD_B_2_AVX2((BX)(R11*1), Y4, Y5, (R14)(R11*1))
-	FMA_ROWS_2x2_AVX2(12, Y6, Y4, Y5, Y7)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2_AVX2((BX), Y4, Y5, (R14))
-	FMA_ROWS_2x2_AVX2(0, Y6, Y4, Y5, Y7)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C_2x2_AVX2
+	KERNEL_ROWS_AVX2_FEW(BEGIN_C_2x2_AVX2, FMA_STEP_ROWS_2x2_AVX2, END_C_2x2_AVX2)
 
 // PREFETCHW_C_3x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_3x2_AVX2 \
@@ -219,36 +202,22 @@ TEXT ·f32AVX2Rows2x16(SB), NOSPLIT, $0-80
 	VXORPS Y4, Y4, Y4; \
 	VXORPS Y5, Y5, Y5
 
-// FMA_ROWS_3x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_3x2_AVX2(off, a0, b0, b1, a1, off2) \
-	FMA_ROWS_2x2_AVX2(off, a0, b0, b1, a1); \
-	FMA_ROW_2_AVX2(off2(AX)(R12*2), a0, b0, Y4, b1, Y5)
+// BEGIN_C_3x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
+#define BEGIN_C_3x2_AVX2 \
+	MOVQ DI, DX; \
+	PREFETCHW_C_3x2_AVX2; \
+	ZERO_C_3x2_AVX2
+
+// FMA_STEP_ROWS_3x2_AVX2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_3x2_AVX2(b, next, off) \
+	LOAD_B_2_AVX2(b, Y6, Y7, next); \
+	FMA_ROW_2_AVX2(off(AX), Y8, Y6, Y0, Y7, Y1); \
+	FMA_ROW_2_AVX2(off(AX)(R12*1), Y9, Y6, Y2, Y7, Y3); \
+	FMA_ROW_2_AVX2(off(AX)(R12*2), Y8, Y6, Y4, Y7, Y5)
 
 // func f32AVX2Rows3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows3x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	MOVQ DI, DX
-	PREFETCHW_C_3x2_AVX2
-	ZERO_C_3x2_AVX2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2_AVX2((BX), Y6, Y7, (R14))
-	FMA_ROWS_3x2_AVX2(0, Y8, Y6, Y7, Y9, 0)
-	LOAD_B_2_AVX2((BX)(R13*1), Y6, Y7, (R14)(R13*1))
-	FMA_ROWS_3x2_AVX2(4, Y8, Y6, Y7, Y9, 4)
-	LOAD_B_2_AVX2((BX)(R13*2), Y6, Y7, (R14)(R13*2))
-	FMA_ROWS_3x2_AVX2(8, Y8, Y6, Y7, Y9, 8)
-	LOAD_B_2_AVX2((BX)(R11*1), Y6, Y7, (R14)(R11*1))
-	FMA_ROWS_3x2_AVX2(12, Y8, Y6, Y7, Y9, 12)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2_AVX2((BX), Y6, Y7, (R14))
-	FMA_ROWS_3x2_AVX2(0, Y8, Y6, Y7, Y9, 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-	END_C_3x2_AVX2
+	KERNEL_ROWS_AVX2_FEW(BEGIN_C_3x2_AVX2, FMA_STEP_ROWS_3x2_AVX2, END_C_3x2_AVX2)
 
 // BEGIN_C_4x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
 #define BEGIN_C_4x2_AVX2 \
@@ -260,10 +229,13 @@ TEXT ·f32AVX2Rows3x16(SB), NOSPLIT, $0-80
 	VXORPS Y6, Y6, Y6; \
 	VXORPS Y7, Y7, Y7
 
-// FMA_ROWS_4x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_4x2_AVX2(off, a0, b0, b1, a1, off2) \
-	FMA_ROWS_3x2_AVX2(off, a0, b0, b1, a1, off); \
-	FMA_ROW_2_AVX2(off2(DX), a1, b0, Y6, b1, Y7)
+// FMA_STEP_ROWS_4x2_AVX2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_4x2_AVX2(b, next, off) \
+	LOAD_B_2_AVX2(b, Y8, Y9, next); \
+	FMA_ROW_2_AVX2(off(AX), Y10, Y8, Y0, Y9, Y1); \
+	FMA_ROW_2_AVX2(off(AX)(R12*1), Y11, Y8, Y2, Y9, Y3); \
+	FMA_ROW_2_AVX2(off(AX)(R12*2), Y10, Y8, Y4, Y9, Y5); \
+	FMA_ROW_2_AVX2(off(DX), Y11, Y8, Y6, Y9, Y7)
 
 // ADD_S_4x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_4x2_AVX2 \
@@ -285,30 +257,29 @@ TEXT ·f32AVX2Rows3x16(SB), NOSPLIT, $0-80
 	VMOVUPS Y6, (DI); \
 	VMOVUPS Y7, 32(DI)
 
+// KERNEL_ROWS_AVX2 is a Kernel whose A lies row by row.
+#define KERNEL_ROWS_AVX2(step, step2, step3) \
+	LOAD_KERNEL_ARGS; \
+	step; \
+	POINT_A_2; \
+	POINT_PREFETCH_B(5); \
+	LEAQ (R13)(R13*2), R11; \
+	LOOP_OF_FOUR; \
+	step2((BX), (R14), 0); \
+	step2((BX)(R13*1), (R14)(R13*1), 4); \
+	step2((BX)(R13*2), (R14)(R13*2), 8); \
+	step2((BX)(R11*1), (R14)(R11*1), 12); \
+	ADVANCE_ROWS2(4); \
+	LOOP_OF_ONE(sum); \
+	step2((BX), (R14), 0); \
+	ADVANCE_ROWS2(1); \
+	DECQ CX; \
+	JNZ rest; \
+	step3
+
 // func f32AVX2Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows4x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	BEGIN_C_4x2_AVX2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2_AVX2((BX), Y8, Y9, (R14))
-	FMA_ROWS_4x2_AVX2(0, Y10, Y8, Y9, Y11, 0)
-	LOAD_B_2_AVX2((BX)(R13*1), Y8, Y9, (R14)(R13*1))
-	FMA_ROWS_4x2_AVX2(4, Y10, Y8, Y9, Y11, 4)
-	LOAD_B_2_AVX2((BX)(R13*2), Y8, Y9, (R14)(R13*2))
-	FMA_ROWS_4x2_AVX2(8, Y10, Y8, Y9, Y11, 8)
-	LOAD_B_2_AVX2((BX)(R11*1), Y8, Y9, (R14)(R11*1))
-	FMA_ROWS_4x2_AVX2(12, Y10, Y8, Y9, Y11, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2_AVX2((BX), Y8, Y9, (R14))
-	FMA_ROWS_4x2_AVX2(0, Y10, Y8, Y9, Y11, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x2_AVX2
+	KERNEL_ROWS_AVX2(BEGIN_C_4x2_AVX2, FMA_STEP_ROWS_4x2_AVX2, END_C_4x2_AVX2)
 
 // PREFETCHW_C_5x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_5x2_AVX2 \
@@ -326,37 +297,28 @@ TEXT ·f32AVX2Rows4x16(SB), NOSPLIT, $0-80
 	VXORPS Y8, Y8, Y8; \
 	VXORPS Y9, Y9, Y9
 
+// BEGIN_C_5x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
+#define BEGIN_C_5x2_AVX2 \
+	MOVQ DI, DX; \
+	PREFETCHW_C_5x2_AVX2; \
+	ZERO_C_5x2_AVX2
+
 // FMA_ROWS_5x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_5x2_AVX2(off, a0, b0, b1, a1, off2) \
-	FMA_ROWS_4x2_AVX2(off, a0, b0, b1, a1, off); \
+	FMA_ROW_2_AVX2(off(AX), a0, b0, Y0, b1, Y1); \
+	FMA_ROW_2_AVX2(off(AX)(R12*1), a1, b0, Y2, b1, Y3); \
+	FMA_ROW_2_AVX2(off(AX)(R12*2), a0, b0, Y4, b1, Y5); \
+	FMA_ROW_2_AVX2(off(DX), a1, b0, Y6, b1, Y7); \
 	FMA_ROW_2_AVX2(off2(DX)(R12*1), a0, b0, Y8, b1, Y9)
+
+// FMA_STEP_ROWS_5x2_AVX2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_5x2_AVX2(b, next, off) \
+	LOAD_B_2_AVX2(b, Y10, Y11, next); \
+	FMA_ROWS_5x2_AVX2(off, Y12, Y10, Y11, Y13, off)
 
 // func f32AVX2Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows5x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	MOVQ DI, DX
-	PREFETCHW_C_5x2_AVX2
-	ZERO_C_5x2_AVX2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2_AVX2((BX), Y10, Y11, (R14))
-	FMA_ROWS_5x2_AVX2(0, Y12, Y10, Y11, Y13, 0)
-	LOAD_B_2_AVX2((BX)(R13*1), Y10, Y11, (R14)(R13*1))
-	FMA_ROWS_5x2_AVX2(4, Y12, Y10, Y11, Y13, 4)
-	LOAD_B_2_AVX2((BX)(R13*2), Y10, Y11, (R14)(R13*2))
-	FMA_ROWS_5x2_AVX2(8, Y12, Y10, Y11, Y13, 8)
-	LOAD_B_2_AVX2((BX)(R11*1), Y10, Y11, (R14)(R11*1))
-	FMA_ROWS_5x2_AVX2(12, Y12, Y10, Y11, Y13, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2_AVX2((BX), Y10, Y11, (R14))
-	FMA_ROWS_5x2_AVX2(0, Y12, Y10, Y11, Y13, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x2_AVX2
+	KERNEL_ROWS_AVX2(BEGIN_C_5x2_AVX2, FMA_STEP_ROWS_5x2_AVX2, END_C_5x2_AVX2)
 
 // BEGIN_C_6x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
 #define BEGIN_C_6x2_AVX2 \
@@ -368,119 +330,68 @@ TEXT ·f32AVX2Rows5x16(SB), NOSPLIT, $0-80
 	VXORPS Y10, Y10, Y10; \
 	VXORPS Y11, Y11, Y11
 
-// FMA_ROWS_6x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_6x2_AVX2(off, off2) \
+// FMA_STEP_ROWS_6x2_AVX2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_6x2_AVX2(b, next, off) \
+	LOAD_B_2_AVX2(b, Y12, Y13, next); \
 	FMA_ROWS_5x2_AVX2(off, Y14, Y12, Y13, Y15, off); \
-	FMA_ROW_2_AVX2(off2(DX)(R12*2), Y15, Y12, Y10, Y13, Y11)
+	FMA_ROW_2_AVX2(off(DX)(R12*2), Y15, Y12, Y10, Y13, Y11)
 
 // func f32AVX2Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows6x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	BEGIN_C_6x2_AVX2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2_AVX2((BX), Y12, Y13, (R14))
-	FMA_ROWS_6x2_AVX2(0, 0)
-	LOAD_B_2_AVX2((BX)(R13*1), Y12, Y13, (R14)(R13*1))
-	FMA_ROWS_6x2_AVX2(4, 4)
-	LOAD_B_2_AVX2((BX)(R13*2), Y12, Y13, (R14)(R13*2))
-	FMA_ROWS_6x2_AVX2(8, 8)
-	LOAD_B_2_AVX2((BX)(R11*1), Y12, Y13, (R14)(R11*1))
-	FMA_ROWS_6x2_AVX2(12, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2_AVX2((BX), Y12, Y13, (R14))
-	FMA_ROWS_6x2_AVX2(0, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x2_AVX2
+	KERNEL_ROWS_AVX2(BEGIN_C_6x2_AVX2, FMA_STEP_ROWS_6x2_AVX2, END_C_6x2_AVX2)
 
 // FMA_STEP_INNER_1x2_AVX2 is a step of the inner dimension.
-#define FMA_STEP_INNER_1x2_AVX2(pb, next, a) \
-	LOAD_B_2_AVX2(pb, Y2, Y3, next); \
+#define FMA_STEP_INNER_1x2_AVX2(b, next, a) \
+	LOAD_B_2_AVX2(b, Y2, Y3, next); \
 	FMA_ROW_2_AVX2(a, Y4, Y2, Y0, Y3, Y1)
+
+// KERNEL_INNER_AVX2 is a Kernel whose A lies k by k.
+#define KERNEL_INNER_AVX2(step, step2, step3) \
+	LOAD_KERNEL_ARGS; \
+	step; \
+	POINT_PREFETCH_B(5); \
+	THREE_STRIDES; \
+	LOOP_OF_FOUR; \
+	step2((BX), (R14), (AX)); \
+	step2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1)); \
+	step2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2)); \
+	step2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1)); \
+	ADVANCE_INNER(4); \
+	LOOP_OF_ONE(sum); \
+	step2((BX), (R14), (AX)); \
+	ADVANCE_INNER(1); \
+	DECQ CX; \
+	JNZ rest; \
+	step3
 
 // func f32AVX2Inner1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner1x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	MOVQ DI, DX
-	PREFETCHW(0, NUM_DX)
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	POINT_PREFETCH_B(5)
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_1x2_AVX2((BX), (R14), (AX))
-	FMA_STEP_INNER_1x2_AVX2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_1x2_AVX2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_1x2_AVX2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_1x2_AVX2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-	END_C_1x2_AVX2
+	KERNEL_INNER_AVX2(BEGIN_C_1x2_AVX2, FMA_STEP_INNER_1x2_AVX2, END_C_1x2_AVX2)
 
 // FMA_STEP_INNER_2x2_AVX2 is a step of the inner dimension.
-#define FMA_STEP_INNER_2x2_AVX2(pb, next, a) \
-	LOAD_B_2_AVX2(pb, Y4, Y5, next); \
+#define FMA_STEP_INNER_2x2_AVX2(b, next, a) \
+	LOAD_B_2_AVX2(b, Y4, Y5, next); \
 	FMA_ROW_2_AVX2(a, Y6, Y4, Y0, Y5, Y1); \
 	FMA_ROW_2_AVX2(4 a, Y7, Y4, Y2, Y5, Y3)
 
 // func f32AVX2Inner2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner2x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	BEGIN_C_2x2_AVX2
-	POINT_PREFETCH_B(5)
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_2x2_AVX2((BX), (R14), (AX))
-	FMA_STEP_INNER_2x2_AVX2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_2x2_AVX2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_2x2_AVX2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_2x2_AVX2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-	END_C_2x2_AVX2
+	KERNEL_INNER_AVX2(BEGIN_C_2x2_AVX2, FMA_STEP_INNER_2x2_AVX2, END_C_2x2_AVX2)
 
 // FMA_STEP_INNER_3x2_AVX2 is a step of the inner dimension.
-#define FMA_STEP_INNER_3x2_AVX2(pb, next, a) \
-	LOAD_B_2_AVX2(pb, Y6, Y7, next); \
+#define FMA_STEP_INNER_3x2_AVX2(b, next, a) \
+	LOAD_B_2_AVX2(b, Y6, Y7, next); \
 	FMA_ROW_2_AVX2(a, Y8, Y6, Y0, Y7, Y1); \
 	FMA_ROW_2_AVX2(4 a, Y9, Y6, Y2, Y7, Y3); \
 	FMA_ROW_2_AVX2(8 a, Y8, Y6, Y4, Y7, Y5)
 
 // func f32AVX2Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner3x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	MOVQ DI, DX
-	PREFETCHW_C_3x2_AVX2
-	ZERO_C_3x2_AVX2
-	POINT_PREFETCH_B(5)
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_3x2_AVX2((BX), (R14), (AX))
-	FMA_STEP_INNER_3x2_AVX2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_3x2_AVX2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_3x2_AVX2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_3x2_AVX2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-	END_C_3x2_AVX2
+	KERNEL_INNER_AVX2(BEGIN_C_3x2_AVX2, FMA_STEP_INNER_3x2_AVX2, END_C_3x2_AVX2)
 
 // FMA_STEP_INNER_4x2_AVX2 is a step of the inner dimension.
-#define FMA_STEP_INNER_4x2_AVX2(pb, next, a) \
-	LOAD_B_2_AVX2(pb, Y8, Y9, next); \
+#define FMA_STEP_INNER_4x2_AVX2(b, next, a) \
+	LOAD_B_2_AVX2(b, Y8, Y9, next); \
 	FMA_ROW_2_AVX2(a, Y10, Y8, Y0, Y9, Y1); \
 	FMA_ROW_2_AVX2(4 a, Y11, Y8, Y2, Y9, Y3); \
 	FMA_ROW_2_AVX2(8 a, Y10, Y8, Y4, Y9, Y5); \
@@ -488,22 +399,7 @@ TEXT ·f32AVX2Inner3x16(SB), NOSPLIT, $0-80
 
 // func f32AVX2Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner4x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	BEGIN_C_4x2_AVX2
-	POINT_PREFETCH_B(5)
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_4x2_AVX2((BX), (R14), (AX))
-	FMA_STEP_INNER_4x2_AVX2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_4x2_AVX2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_4x2_AVX2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_4x2_AVX2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x2_AVX2
+	KERNEL_INNER_AVX2(BEGIN_C_4x2_AVX2, FMA_STEP_INNER_4x2_AVX2, END_C_4x2_AVX2)
 
 // FMA_INNER_5x2_AVX2 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_5x2_AVX2(a, a0, b0, b1, a1) \
@@ -514,55 +410,23 @@ TEXT ·f32AVX2Inner4x16(SB), NOSPLIT, $0-80
 	FMA_ROW_2_AVX2(16 a, a0, b0, Y8, b1, Y9)
 
 // FMA_STEP_INNER_5x2_AVX2 is a step of the inner dimension.
-#define FMA_STEP_INNER_5x2_AVX2(pb, next, a) \
-	LOAD_B_2_AVX2(pb, Y10, Y11, next); \
+#define FMA_STEP_INNER_5x2_AVX2(b, next, a) \
+	LOAD_B_2_AVX2(b, Y10, Y11, next); \
 	FMA_INNER_5x2_AVX2(a, Y12, Y10, Y11, Y13)
 
 // func f32AVX2Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner5x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	MOVQ DI, DX
-	PREFETCHW_C_5x2_AVX2
-	ZERO_C_5x2_AVX2
-	POINT_PREFETCH_B(5)
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_5x2_AVX2((BX), (R14), (AX))
-	FMA_STEP_INNER_5x2_AVX2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_5x2_AVX2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_5x2_AVX2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_5x2_AVX2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x2_AVX2
+	KERNEL_INNER_AVX2(BEGIN_C_5x2_AVX2, FMA_STEP_INNER_5x2_AVX2, END_C_5x2_AVX2)
 
 // FMA_STEP_INNER_6x2_AVX2 is a step of the inner dimension.
-#define FMA_STEP_INNER_6x2_AVX2(pb, next, a) \
-	LOAD_B_2_AVX2(pb, Y12, Y13, next); \
+#define FMA_STEP_INNER_6x2_AVX2(b, next, a) \
+	LOAD_B_2_AVX2(b, Y12, Y13, next); \
 	FMA_INNER_5x2_AVX2(a, Y14, Y12, Y13, Y15); \
 	FMA_ROW_2_AVX2(20 a, Y15, Y12, Y10, Y13, Y11)
 
 // func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner6x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	BEGIN_C_6x2_AVX2
-	POINT_PREFETCH_B(5)
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_6x2_AVX2((BX), (R14), (AX))
-	FMA_STEP_INNER_6x2_AVX2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_6x2_AVX2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_6x2_AVX2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_6x2_AVX2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x2_AVX2
+	KERNEL_INNER_AVX2(BEGIN_C_6x2_AVX2, FMA_STEP_INNER_6x2_AVX2, END_C_6x2_AVX2)
 
 // DOTS_F32_2_AVX2 multiplies columns of a row by those of x.
 #define DOTS_F32_2_AVX2(row, sum0, sum1) \
@@ -684,8 +548,7 @@ tail:
 	ADDQ $32, AX
 	ADDQ $32, DX
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func dotsF321AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF321AVX2(SB), NOSPLIT, $0-40
@@ -742,8 +605,7 @@ tail:
 	ADDQ $32, DI
 	ADDQ $32, AX
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // DOTS_F16_2_AVX2 multiplies columns of a row by those of x.
 #define DOTS_F16_2_AVX2(row, sum0, sum1) \
@@ -859,8 +721,7 @@ tail:
 	ADDQ $16, AX
 	ADDQ $16, DX
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func dotsF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF161AVX2(SB), NOSPLIT, $0-40
@@ -917,8 +778,7 @@ tail:
 	ADDQ $32, DI
 	ADDQ $16, AX
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // DOTS_BF16_2_AVX2 multiplies columns of a row by those of x.
 #define DOTS_BF16_2_AVX2(row, sum0, sum1) \
@@ -1040,8 +900,7 @@ tail:
 	ADDQ $16, AX
 	ADDQ $16, DX
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func dotsBF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsBF161AVX2(SB), NOSPLIT, $0-40
@@ -1098,8 +957,7 @@ tail:
 	ADDQ $32, DI
 	ADDQ $16, AX
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // PEAK_VFMADD231PSY is independent multiplications on registers.
 #define PEAK_VFMADD231PSY \

@@ -3,6 +3,100 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
+// PREFETCH_KERNEL_ROWS is a PrefetchKernel whose A lies row by row.
+#define PREFETCH_KERNEL_ROWS(step, step2, step3, x, x2, x3, x4, step4, step5) \
+	LOAD_KERNEL_ARGS; \
+	MOVQ next+80(FP), R15; \
+	LOAD_MASK_2; \
+	step; \
+	step2; \
+	POINT_PREFETCH_B(5); \
+	LEAQ (R13)(R13*2), R11; \
+	LOOP_OF_FOUR; \
+	step3((BX), (R14), 0, x); \
+	step3((BX)(R13*1), (R14)(R13*1), 4, x2); \
+	PREFETCHT1 (R15); \
+	step3((BX)(R13*2), (R14)(R13*2), 8, x3); \
+	step3((BX)(R11*1), (R14)(R11*1), 12, x4); \
+	PREFETCHT1 64(R15); \
+	ADDQ stride+88(FP), R15; \
+	step4(4); \
+	LOOP_OF_ONE(sum); \
+	step3((BX), (R14), 0, x); \
+	step4(1); \
+	DECQ CX; \
+	JNZ rest; \
+	step5
+
+// PREFETCH_KERNEL_INNER is a PrefetchKernel whose A lies k by k.
+#define PREFETCH_KERNEL_INNER(step, step2, step3) \
+	LOAD_KERNEL_ARGS; \
+	MOVQ next+80(FP), R15; \
+	LOAD_MASK_2; \
+	step; \
+	POINT_PREFETCH_B(5); \
+	POINT_PREFETCH_A; \
+	THREE_STRIDES; \
+	LOOP_OF_FOUR; \
+	step2((BX), (R14), (AX), (SI)); \
+	step2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1), (SI)(R12*1)); \
+	PREFETCHT1 (R15); \
+	step2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2), (SI)(R12*2)); \
+	step2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1), (SI)(R10*1)); \
+	PREFETCHT1 64(R15); \
+	ADDQ stride+88(FP), R15; \
+	ADVANCE_INNER_PREFETCH(4); \
+	LOOP_OF_ONE(sum); \
+	step2((BX), (R14), (AX), (SI)); \
+	ADVANCE_INNER_PREFETCH(1); \
+	DECQ CX; \
+	JNZ rest; \
+	step3
+
+// COPY_KERNEL_ROWS is a CopyKernel whose A lies row by row.
+#define COPY_KERNEL_ROWS(step, step2, step3, x, x2, x3, x4, step4, step5) \
+	LOAD_KERNEL_ARGS; \
+	MOVQ packed+80(FP), R15; \
+	LOAD_MASK_2; \
+	step; \
+	step2; \
+	POINT_PREFETCH_B(3); \
+	LEAQ (R13)(R13*2), R11; \
+	LOOP_OF_FOUR; \
+	step3((BX), (R14), 0, 0, x); \
+	step3((BX)(R13*1), (R14)(R13*1), 4, 128, x2); \
+	step3((BX)(R13*2), (R14)(R13*2), 8, 256, x3); \
+	step3((BX)(R11*1), (R14)(R11*1), 12, 384, x4); \
+	step4(4); \
+	LOOP_OF_ONE(sum); \
+	step3((BX), (R14), 0, 0, x); \
+	step4(1); \
+	DECQ CX; \
+	JNZ rest; \
+	step5
+
+// COPY_KERNEL_INNER is a CopyKernel whose A lies k by k.
+#define COPY_KERNEL_INNER(step, step2, step3) \
+	LOAD_KERNEL_ARGS; \
+	MOVQ packed+80(FP), R15; \
+	LOAD_MASK_2; \
+	step; \
+	POINT_PREFETCH_B(3); \
+	POINT_PREFETCH_A; \
+	THREE_STRIDES; \
+	LOOP_OF_FOUR; \
+	step2((BX), (R14), (AX), (SI), 0); \
+	step2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1), (SI)(R12*1), 128); \
+	step2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2), (SI)(R12*2), 256); \
+	step2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1), (SI)(R10*1), 384); \
+	ADVANCE_COPY_INNER_PREFETCH_x2(4); \
+	LOOP_OF_ONE(sum); \
+	step2((BX), (R14), (AX), (SI), 0); \
+	ADVANCE_COPY_INNER_PREFETCH_x2(1); \
+	DECQ CX; \
+	JNZ rest; \
+	step3
+
 // func f32AVX512Rows1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows1x32(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
@@ -12,7 +106,7 @@ TEXT ·f32AVX512Rows1x32(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROW_2((AX), Z4, Z2, Z0, Z3, Z1)
 	LOAD_B_2((BX)(R13*1), Z2, Z3, (R14)(R13*1))
 	FMA_ROW_2(4(AX), Z4, Z2, Z0, Z3, Z1)
@@ -23,7 +117,7 @@ TEXT ·f32AVX512Rows1x32(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROW_2((AX), Z4, Z2, Z0, Z3, Z1)
 	ADVANCE_ROWS1(1)
 	DECQ CX
@@ -39,10 +133,10 @@ TEXT ·f32AVX512Rows2x32(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROWS_2x2(0, Z6, Z4, Z5, Z7)
 	LOAD_B_2((BX)(R13*1), Z4, Z5, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
+	PREFETCH_A_1_FROM_1
 	FMA_ROWS_2x2(4, Z6, Z4, Z5, Z7)
 	LOAD_B_2((BX)(R13*2), Z4, Z5, (R14)(R13*2))
 	FMA_ROWS_2x2(8, Z6, Z4, Z5, Z7)
@@ -51,7 +145,7 @@ TEXT ·f32AVX512Rows2x32(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROWS_2x2(0, Z6, Z4, Z5, Z7)
 	ADVANCE_ROWS1(1)
 	DECQ CX
@@ -67,366 +161,141 @@ TEXT ·f32AVX512Rows3x32(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9, 0)
 	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
+	PREFETCH_A_1_FROM_1
 	FMA_ROWS_3x2(4, Z8, Z6, Z7, Z9, 4)
 	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
+	PREFETCH_A_1_FROM_2
 	FMA_ROWS_3x2(8, Z8, Z6, Z7, Z9, 8)
 	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
 	FMA_ROWS_3x2(12, Z8, Z6, Z7, Z9, 12)
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9, 0)
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
 	END_C_3x2
 
+// FMA_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	prefetch; \
+	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11, off); \
+	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
+
 // func f32AVX512Rows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows4x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_4x2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z8, Z9, (R14))
-	PREFETCHT0 128(AX)
-	FMA_ROWS_4x2(0, Z10, Z8, Z9, Z11, 0)
-	LOAD_B_2((BX)(R13*1), Z8, Z9, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
-	FMA_ROWS_4x2(4, Z10, Z8, Z9, Z11, 4)
-	LOAD_B_2((BX)(R13*2), Z8, Z9, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	FMA_ROWS_4x2(8, Z10, Z8, Z9, Z11, 8)
-	LOAD_B_2((BX)(R11*1), Z8, Z9, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_4x2(12, Z10, Z8, Z9, Z11, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z8, Z9, (R14))
-	PREFETCHT0 128(AX)
-	FMA_ROWS_4x2(0, Z10, Z8, Z9, Z11, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_4x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_4x2)
+
+// FMA_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z10, Z11, next); \
+	prefetch; \
+	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13, off)
 
 // func f32AVX512Rows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows5x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_5x2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z10, Z11, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_5x2(0, Z12, Z10, Z11, Z13, 0)
-	LOAD_B_2((BX)(R13*1), Z10, Z11, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
-	FMA_ROWS_5x2(4, Z12, Z10, Z11, Z13, 4)
-	LOAD_B_2((BX)(R13*2), Z10, Z11, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	FMA_ROWS_5x2(8, Z12, Z10, Z11, Z13, 8)
-	LOAD_B_2((BX)(R11*1), Z10, Z11, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_5x2(12, Z12, Z10, Z11, Z13, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z10, Z11, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_5x2(0, Z12, Z10, Z11, Z13, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_5x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_5x2)
+
+// FMA_STEP_ROWS_PREFETCH_6x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	prefetch; \
+	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15, off); \
+	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
 
 // func f32AVX512Rows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows6x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_6x2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z12, Z13, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_6x2(0, Z14, Z12, Z13, Z15, 0)
-	LOAD_B_2((BX)(R13*1), Z12, Z13, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_6x2(4, Z14, Z12, Z13, Z15, 4)
-	LOAD_B_2((BX)(R13*2), Z12, Z13, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	FMA_ROWS_6x2(8, Z14, Z12, Z13, Z15, 8)
-	LOAD_B_2((BX)(R11*1), Z12, Z13, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_6x2(12, Z14, Z12, Z13, Z15, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z12, Z13, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_6x2(0, Z14, Z12, Z13, Z15, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_6x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_6x2)
+
+// FMA_STEP_ROWS_PREFETCH_7x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	prefetch; \
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17, off)
 
 // func f32AVX512Rows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows7x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z14, Z15, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_7x2(0, Z16, Z14, Z15, Z17, 0)
-	LOAD_B_2((BX)(R13*1), Z14, Z15, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_7x2(4, Z16, Z14, Z15, Z17, 4)
-	LOAD_B_2((BX)(R13*2), Z14, Z15, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_7x2(8, Z16, Z14, Z15, Z17, 8)
-	LOAD_B_2((BX)(R11*1), Z14, Z15, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_7x2(12, Z16, Z14, Z15, Z17, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z14, Z15, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_7x2(0, Z16, Z14, Z15, Z17, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_7x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x2)
+
+// FMA_STEP_ROWS_PREFETCH_8x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	prefetch; \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19, off); \
+	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
 
 // func f32AVX512Rows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows8x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z16, Z17, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_8x2(0, Z18, Z16, Z17, Z19, 0)
-	LOAD_B_2((BX)(R13*1), Z16, Z17, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_8x2(4, Z18, Z16, Z17, Z19, 4)
-	LOAD_B_2((BX)(R13*2), Z16, Z17, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_8x2(8, Z18, Z16, Z17, Z19, 8)
-	LOAD_B_2((BX)(R11*1), Z16, Z17, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_8x2(12, Z18, Z16, Z17, Z19, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z16, Z17, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_8x2(0, Z18, Z16, Z17, Z19, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_8x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x2)
+
+// FMA_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z18, Z19, next); \
+	prefetch; \
+	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21, off)
 
 // func f32AVX512Rows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows9x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z18, Z19, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_9x2(0, Z20, Z18, Z19, Z21, 0)
-	LOAD_B_2((BX)(R13*1), Z18, Z19, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_9x2(4, Z20, Z18, Z19, Z21, 4)
-	LOAD_B_2((BX)(R13*2), Z18, Z19, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_9x2(8, Z20, Z18, Z19, Z21, 8)
-	LOAD_B_2((BX)(R11*1), Z18, Z19, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_9x2(12, Z20, Z18, Z19, Z21, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z18, Z19, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_9x2(0, Z20, Z18, Z19, Z21, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_9x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x2)
+
+// FMA_STEP_ROWS_PREFETCH_10x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	prefetch; \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23, off); \
+	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
 
 // func f32AVX512Rows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows10x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z20, Z21, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_10x2(0, Z22, Z20, Z21, Z23, 0)
-	LOAD_B_2((BX)(R13*1), Z20, Z21, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_10x2(4, Z22, Z20, Z21, Z23, 4)
-	LOAD_B_2((BX)(R13*2), Z20, Z21, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_10x2(8, Z22, Z20, Z21, Z23, 8)
-	LOAD_B_2((BX)(R11*1), Z20, Z21, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_10x2(12, Z22, Z20, Z21, Z23, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z20, Z21, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_10x2(0, Z22, Z20, Z21, Z23, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_10x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x2)
+
+// FMA_STEP_ROWS_PREFETCH_11x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_11x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z22, Z23, next); \
+	prefetch; \
+	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25, off)
 
 // func f32AVX512Rows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows11x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z22, Z23, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_11x2(0, Z24, Z22, Z23, Z25, 0)
-	LOAD_B_2((BX)(R13*1), Z22, Z23, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_11x2(4, Z24, Z22, Z23, Z25, 4)
-	LOAD_B_2((BX)(R13*2), Z22, Z23, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_11x2(8, Z24, Z22, Z23, Z25, 8)
-	LOAD_B_2((BX)(R11*1), Z22, Z23, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_11x2(12, Z24, Z22, Z23, Z25, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z22, Z23, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_11x2(0, Z24, Z22, Z23, Z25, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_11x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x2)
+
+// FMA_STEP_ROWS_PREFETCH_12x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_12x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	prefetch; \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27, off); \
+	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
 
 // func f32AVX512Rows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows12x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z24, Z25, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_12x2(0, Z26, Z24, Z25, Z27, 0)
-	LOAD_B_2((BX)(R13*1), Z24, Z25, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_12x2(4, Z26, Z24, Z25, Z27, 4)
-	LOAD_B_2((BX)(R13*2), Z24, Z25, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_12x2(8, Z26, Z24, Z25, Z27, 8)
-	LOAD_B_2((BX)(R11*1), Z24, Z25, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_12x2(12, Z26, Z24, Z25, Z27, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z24, Z25, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_12x2(0, Z26, Z24, Z25, Z27, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_12x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x2)
+
+// FMA_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z26, Z27, next); \
+	prefetch; \
+	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29, off)
 
 // func f32AVX512Rows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows13x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z26, Z27, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_13x2(0, Z28, Z26, Z27, Z29, 0)
-	LOAD_B_2((BX)(R13*1), Z26, Z27, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_13x2(4, Z28, Z26, Z27, Z29, 4)
-	LOAD_B_2((BX)(R13*2), Z26, Z27, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_13x2(8, Z28, Z26, Z27, Z29, 8)
-	LOAD_B_2((BX)(R11*1), Z26, Z27, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_13x2(12, Z28, Z26, Z27, Z29, 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z26, Z27, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_13x2(0, Z28, Z26, Z27, Z29, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_13x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x2)
+
+// FMA_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	prefetch; \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31, off); \
+	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // func f32AVX512Rows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows14x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z28, Z29, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_14x2(0, 0)
-	LOAD_B_2((BX)(R13*1), Z28, Z29, (R14)(R13*1))
-	PREFETCH_A_4_FROM_1
-	FMA_ROWS_14x2(4, 4)
-	LOAD_B_2((BX)(R13*2), Z28, Z29, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_14x2(8, 8)
-	LOAD_B_2((BX)(R11*1), Z28, Z29, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_14x2(12, 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z28, Z29, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_14x2(0, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_14x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x2)
 
 // func f32AVX512Rows1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows1x16(SB), NOSPLIT, $0-80
@@ -437,7 +306,7 @@ TEXT ·f32AVX512Rows1x16(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_1((BX), Z1, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROW_1((AX), Z2, Z1, Z0)
 	LOAD_B_1((BX)(R13*1), Z1, (R14)(R13*1))
 	FMA_ROW_1(4(AX), Z2, Z1, Z0)
@@ -448,7 +317,7 @@ TEXT ·f32AVX512Rows1x16(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_1((BX), Z1, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROW_1((AX), Z2, Z1, Z0)
 	ADVANCE_ROWS1(1)
 	DECQ CX
@@ -464,10 +333,10 @@ TEXT ·f32AVX512Rows2x16(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_1((BX), Z2, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROWS_2x1(0, Z3, Z2, Z4)
 	LOAD_B_1((BX)(R13*1), Z2, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
+	PREFETCH_A_1_FROM_1
 	FMA_ROWS_2x1(4, Z3, Z2, Z4)
 	LOAD_B_1((BX)(R13*2), Z2, (R14)(R13*2))
 	FMA_ROWS_2x1(8, Z3, Z2, Z4)
@@ -476,7 +345,7 @@ TEXT ·f32AVX512Rows2x16(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_1((BX), Z2, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROWS_2x1(0, Z3, Z2, Z4)
 	ADVANCE_ROWS1(1)
 	DECQ CX
@@ -492,856 +361,342 @@ TEXT ·f32AVX512Rows3x16(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_1((BX), Z3, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROWS_3x1(0, Z4, Z3, Z5, 0)
 	LOAD_B_1((BX)(R13*1), Z3, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
+	PREFETCH_A_1_FROM_1
 	FMA_ROWS_3x1(4, Z4, Z3, Z5, 4)
 	LOAD_B_1((BX)(R13*2), Z3, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
+	PREFETCH_A_1_FROM_2
 	FMA_ROWS_3x1(8, Z4, Z3, Z5, 8)
 	LOAD_B_1((BX)(R11*1), Z3, (R14)(R11*1))
 	FMA_ROWS_3x1(12, Z4, Z3, Z5, 12)
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_1((BX), Z3, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	FMA_ROWS_3x1(0, Z4, Z3, Z5, 0)
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
 	END_C_3x1
 
+// FMA_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z4, next); \
+	prefetch; \
+	FMA_ROWS_3x1(off, Z5, Z4, Z6, off); \
+	FMA_ROW_1(off(DX), Z6, Z4, Z3)
+
 // func f32AVX512Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows4x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_4x1
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z4, (R14))
-	PREFETCHT0 128(AX)
-	FMA_ROWS_4x1(0, Z5, Z4, Z6, 0)
-	LOAD_B_1((BX)(R13*1), Z4, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
-	FMA_ROWS_4x1(4, Z5, Z4, Z6, 4)
-	LOAD_B_1((BX)(R13*2), Z4, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	FMA_ROWS_4x1(8, Z5, Z4, Z6, 8)
-	LOAD_B_1((BX)(R11*1), Z4, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_4x1(12, Z5, Z4, Z6, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z4, (R14))
-	PREFETCHT0 128(AX)
-	FMA_ROWS_4x1(0, Z5, Z4, Z6, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_4x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_4x1)
+
+// FMA_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z5, next); \
+	prefetch; \
+	FMA_ROWS_5x1(off, Z6, Z5, Z7, off)
 
 // func f32AVX512Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows5x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_5x1
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z5, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_5x1(0, Z6, Z5, Z7, 0)
-	LOAD_B_1((BX)(R13*1), Z5, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
-	FMA_ROWS_5x1(4, Z6, Z5, Z7, 4)
-	LOAD_B_1((BX)(R13*2), Z5, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	FMA_ROWS_5x1(8, Z6, Z5, Z7, 8)
-	LOAD_B_1((BX)(R11*1), Z5, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_5x1(12, Z6, Z5, Z7, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z5, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_5x1(0, Z6, Z5, Z7, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_5x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_5x1)
+
+// FMA_STEP_ROWS_PREFETCH_6x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z6, next); \
+	prefetch; \
+	FMA_ROWS_5x1(off, Z7, Z6, Z8, off); \
+	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
 
 // func f32AVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows6x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_6x1
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z6, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_6x1(0, Z7, Z6, Z8, 0)
-	LOAD_B_1((BX)(R13*1), Z6, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_6x1(4, Z7, Z6, Z8, 4)
-	LOAD_B_1((BX)(R13*2), Z6, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	FMA_ROWS_6x1(8, Z7, Z6, Z8, 8)
-	LOAD_B_1((BX)(R11*1), Z6, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_6x1(12, Z7, Z6, Z8, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z6, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_6x1(0, Z7, Z6, Z8, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_6x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_6x1)
+
+// FMA_STEP_ROWS_PREFETCH_7x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z7, next); \
+	prefetch; \
+	FMA_ROWS_7x1(off, Z8, Z7, Z9, off)
 
 // func f32AVX512Rows7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows7x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_7x1
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z7, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_7x1(0, Z8, Z7, Z9, 0)
-	LOAD_B_1((BX)(R13*1), Z7, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_7x1(4, Z8, Z7, Z9, 4)
-	LOAD_B_1((BX)(R13*2), Z7, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_7x1(8, Z8, Z7, Z9, 8)
-	LOAD_B_1((BX)(R11*1), Z7, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_7x1(12, Z8, Z7, Z9, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z7, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_7x1(0, Z8, Z7, Z9, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_7x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x1)
+
+// FMA_STEP_ROWS_PREFETCH_8x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z8, next); \
+	prefetch; \
+	FMA_ROWS_7x1(off, Z9, Z8, Z10, off); \
+	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
 
 // func f32AVX512Rows8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows8x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_8x1
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z8, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_8x1(0, Z9, Z8, Z10, 0)
-	LOAD_B_1((BX)(R13*1), Z8, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_8x1(4, Z9, Z8, Z10, 4)
-	LOAD_B_1((BX)(R13*2), Z8, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_8x1(8, Z9, Z8, Z10, 8)
-	LOAD_B_1((BX)(R11*1), Z8, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_8x1(12, Z9, Z8, Z10, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z8, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_8x1(0, Z9, Z8, Z10, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_8x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x1)
+
+// FMA_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z9, next); \
+	prefetch; \
+	FMA_ROWS_9x1(off, Z10, Z9, Z11, off)
 
 // func f32AVX512Rows9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows9x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_9x1
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z9, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_9x1(0, Z10, Z9, Z11, 0)
-	LOAD_B_1((BX)(R13*1), Z9, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_9x1(4, Z10, Z9, Z11, 4)
-	LOAD_B_1((BX)(R13*2), Z9, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_9x1(8, Z10, Z9, Z11, 8)
-	LOAD_B_1((BX)(R11*1), Z9, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_9x1(12, Z10, Z9, Z11, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z9, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_9x1(0, Z10, Z9, Z11, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_9x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x1)
+
+// FMA_STEP_ROWS_PREFETCH_10x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z10, next); \
+	prefetch; \
+	FMA_ROWS_9x1(off, Z11, Z10, Z12, off); \
+	FMA_ROW_1(off(R9), Z12, Z10, Z9)
 
 // func f32AVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows10x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_10x1
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z10, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_10x1(0, Z11, Z10, Z12, 0)
-	LOAD_B_1((BX)(R13*1), Z10, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_10x1(4, Z11, Z10, Z12, 4)
-	LOAD_B_1((BX)(R13*2), Z10, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_10x1(8, Z11, Z10, Z12, 8)
-	LOAD_B_1((BX)(R11*1), Z10, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_10x1(12, Z11, Z10, Z12, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z10, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_10x1(0, Z11, Z10, Z12, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_10x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x1)
+
+// FMA_STEP_ROWS_PREFETCH_11x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z11, next); \
+	prefetch; \
+	FMA_ROWS_11x1(off, Z12, Z11, Z13, off)
 
 // func f32AVX512Rows11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows11x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_11x1
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z11, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_11x1(0, Z12, Z11, Z13, 0)
-	LOAD_B_1((BX)(R13*1), Z11, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_11x1(4, Z12, Z11, Z13, 4)
-	LOAD_B_1((BX)(R13*2), Z11, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_11x1(8, Z12, Z11, Z13, 8)
-	LOAD_B_1((BX)(R11*1), Z11, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_11x1(12, Z12, Z11, Z13, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z11, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_11x1(0, Z12, Z11, Z13, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_11x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x1)
+
+// FMA_STEP_ROWS_PREFETCH_12x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z12, next); \
+	prefetch; \
+	FMA_ROWS_11x1(off, Z13, Z12, Z14, off); \
+	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
 
 // func f32AVX512Rows12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows12x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_12x1
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z12, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_12x1(0, Z13, Z12, Z14, 0)
-	LOAD_B_1((BX)(R13*1), Z12, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_12x1(4, Z13, Z12, Z14, 4)
-	LOAD_B_1((BX)(R13*2), Z12, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_12x1(8, Z13, Z12, Z14, 8)
-	LOAD_B_1((BX)(R11*1), Z12, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_12x1(12, Z13, Z12, Z14, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z12, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_12x1(0, Z13, Z12, Z14, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_12x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x1)
+
+// FMA_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z13, next); \
+	prefetch; \
+	FMA_ROWS_13x1(off, Z14, Z13, Z15, off)
 
 // func f32AVX512Rows13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows13x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_13x1
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z13, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_13x1(0, Z14, Z13, Z15, 0)
-	LOAD_B_1((BX)(R13*1), Z13, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_13x1(4, Z14, Z13, Z15, 4)
-	LOAD_B_1((BX)(R13*2), Z13, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_13x1(8, Z14, Z13, Z15, 8)
-	LOAD_B_1((BX)(R11*1), Z13, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_13x1(12, Z14, Z13, Z15, 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z13, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_13x1(0, Z14, Z13, Z15, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_13x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x1)
+
+// FMA_STEP_ROWS_PREFETCH_14x1 is a step of the inner dimension.
+#define FMA_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z14, next); \
+	prefetch; \
+	FMA_ROWS_13x1(off, Z15, Z14, Z16, off); \
+	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
 
 // func f32AVX512Rows14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows14x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_14x1
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z14, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_14x1(0, 0)
-	LOAD_B_1((BX)(R13*1), Z14, (R14)(R13*1))
-	PREFETCH_A_4_FROM_1
-	FMA_ROWS_14x1(4, 4)
-	LOAD_B_1((BX)(R13*2), Z14, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_14x1(8, 8)
-	LOAD_B_1((BX)(R11*1), Z14, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_14x1(12, 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z14, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_14x1(0, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_14x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x1)
 
 // FMA_STEP_INNER_PREFETCH_1x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_1x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z2, Z3, next); \
-	PREFETCHT0 at; \
+#define FMA_STEP_INNER_PREFETCH_1x2(b, next, a, later) \
+	LOAD_B_2(b, Z2, Z3, next); \
+	PREFETCHT0 later; \
 	FMA_ROW_2(a, Z4, Z2, Z0, Z3, Z1)
 
 // func f32AVX512Inner1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner1x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_1x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_1x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_1x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_1x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_1x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_1x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_1x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_1x2, FMA_STEP_INNER_PREFETCH_1x2, END_C_1x2)
 
 // FMA_STEP_INNER_PREFETCH_2x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_2x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z4, Z5, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 4 at; \
+#define FMA_STEP_INNER_PREFETCH_2x2(b, next, a, later) \
+	LOAD_B_2(b, Z4, Z5, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 4 later; \
 	FMA_ROW_2(a, Z6, Z4, Z0, Z5, Z1); \
 	FMA_ROW_2(4 a, Z7, Z4, Z2, Z5, Z3)
 
 // func f32AVX512Inner2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner2x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_2x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_2x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_2x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_2x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_2x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_2x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_2x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_2x2, FMA_STEP_INNER_PREFETCH_2x2, END_C_2x2)
 
 // FMA_STEP_INNER_PREFETCH_3x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_3x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z6, Z7, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 8 at; \
+#define FMA_STEP_INNER_PREFETCH_3x2(b, next, a, later) \
+	LOAD_B_2(b, Z6, Z7, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 8 later; \
 	FMA_INNER_3x2(a, Z8, Z6, Z7, Z9)
 
 // func f32AVX512Inner3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner3x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_3x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_3x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_3x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_3x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_3x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_3x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_3x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_3x2, FMA_STEP_INNER_PREFETCH_3x2, END_C_3x2)
 
 // FMA_STEP_INNER_PREFETCH_4x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_4x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z8, Z9, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 12 at; \
+#define FMA_STEP_INNER_PREFETCH_4x2(b, next, a, later) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 12 later; \
 	FMA_INNER_3x2(a, Z10, Z8, Z9, Z11); \
 	FMA_ROW_2(12 a, Z11, Z8, Z6, Z9, Z7)
 
 // func f32AVX512Inner4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner4x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_4x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_4x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_4x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_4x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_4x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_4x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_4x2, FMA_STEP_INNER_PREFETCH_4x2, END_C_4x2)
 
 // FMA_STEP_INNER_PREFETCH_5x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_5x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z10, Z11, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 16 at; \
+#define FMA_STEP_INNER_PREFETCH_5x2(b, next, a, later) \
+	LOAD_B_2(b, Z10, Z11, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 16 later; \
 	FMA_INNER_5x2(a, Z12, Z10, Z11, Z13)
 
 // func f32AVX512Inner5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner5x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_5x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_5x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_5x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_5x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_5x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_5x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_5x2, FMA_STEP_INNER_PREFETCH_5x2, END_C_5x2)
 
 // FMA_STEP_INNER_PREFETCH_6x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_6x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z12, Z13, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 20 at; \
+#define FMA_STEP_INNER_PREFETCH_6x2(b, next, a, later) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 20 later; \
 	FMA_INNER_5x2(a, Z14, Z12, Z13, Z15); \
 	FMA_ROW_2(20 a, Z15, Z12, Z10, Z13, Z11)
 
 // func f32AVX512Inner6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner6x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_6x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_6x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_6x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_6x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_6x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_6x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_6x2, FMA_STEP_INNER_PREFETCH_6x2, END_C_6x2)
 
 // FMA_STEP_INNER_PREFETCH_7x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_7x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z14, Z15, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 24 at; \
+#define FMA_STEP_INNER_PREFETCH_7x2(b, next, a, later) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 24 later; \
 	FMA_INNER_7x2(a, Z16, Z14, Z15, Z17)
 
 // func f32AVX512Inner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner7x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_7x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_7x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_7x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_7x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_7x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_7x2, FMA_STEP_INNER_PREFETCH_7x2, END_C_7x2)
 
 // FMA_STEP_INNER_PREFETCH_8x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_8x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z16, Z17, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 28 at; \
+#define FMA_STEP_INNER_PREFETCH_8x2(b, next, a, later) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 28 later; \
 	FMA_INNER_7x2(a, Z18, Z16, Z17, Z19); \
 	FMA_ROW_2(28 a, Z19, Z16, Z14, Z17, Z15)
 
 // func f32AVX512Inner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner8x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_8x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_8x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_8x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_8x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_8x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_8x2, FMA_STEP_INNER_PREFETCH_8x2, END_C_8x2)
 
 // FMA_STEP_INNER_PREFETCH_9x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_9x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z18, Z19, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 32 at; \
+#define FMA_STEP_INNER_PREFETCH_9x2(b, next, a, later) \
+	LOAD_B_2(b, Z18, Z19, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 32 later; \
 	FMA_INNER_9x2(a, Z20, Z18, Z19, Z21)
 
 // func f32AVX512Inner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner9x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_9x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_9x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_9x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_9x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_9x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_9x2, FMA_STEP_INNER_PREFETCH_9x2, END_C_9x2)
 
 // FMA_STEP_INNER_PREFETCH_10x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_10x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z20, Z21, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 36 at; \
+#define FMA_STEP_INNER_PREFETCH_10x2(b, next, a, later) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 36 later; \
 	FMA_INNER_9x2(a, Z22, Z20, Z21, Z23); \
 	FMA_ROW_2(36 a, Z23, Z20, Z18, Z21, Z19)
 
 // func f32AVX512Inner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner10x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_10x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_10x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_10x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_10x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_10x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_10x2, FMA_STEP_INNER_PREFETCH_10x2, END_C_10x2)
 
 // FMA_STEP_INNER_PREFETCH_11x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_11x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z22, Z23, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 40 at; \
+#define FMA_STEP_INNER_PREFETCH_11x2(b, next, a, later) \
+	LOAD_B_2(b, Z22, Z23, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 40 later; \
 	FMA_INNER_11x2(a, Z24, Z22, Z23, Z25)
 
 // func f32AVX512Inner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner11x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_11x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_11x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_11x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_11x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_11x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_11x2, FMA_STEP_INNER_PREFETCH_11x2, END_C_11x2)
 
 // FMA_STEP_INNER_PREFETCH_12x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_12x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z24, Z25, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 44 at; \
+#define FMA_STEP_INNER_PREFETCH_12x2(b, next, a, later) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 44 later; \
 	FMA_INNER_11x2(a, Z26, Z24, Z25, Z27); \
 	FMA_ROW_2(44 a, Z27, Z24, Z22, Z25, Z23)
 
 // func f32AVX512Inner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner12x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_12x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_12x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_12x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_12x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_12x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_12x2, FMA_STEP_INNER_PREFETCH_12x2, END_C_12x2)
 
 // FMA_STEP_INNER_PREFETCH_13x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_13x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z26, Z27, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 48 at; \
+#define FMA_STEP_INNER_PREFETCH_13x2(b, next, a, later) \
+	LOAD_B_2(b, Z26, Z27, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 48 later; \
 	FMA_INNER_13x2(a, Z28, Z26, Z27, Z29)
 
 // func f32AVX512Inner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner13x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_13x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_13x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_13x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_13x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_13x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_13x2, FMA_STEP_INNER_PREFETCH_13x2, END_C_13x2)
 
 // FMA_STEP_INNER_PREFETCH_14x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_14x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z28, Z29, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 52 at; \
+#define FMA_STEP_INNER_PREFETCH_14x2(b, next, a, later) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 52 later; \
 	FMA_INNER_13x2(a, Z30, Z28, Z29, Z31); \
 	FMA_ROW_2(52 a, Z31, Z28, Z26, Z29, Z27)
 
 // func f32AVX512Inner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner14x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_14x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_14x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_14x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_14x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_14x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_14x2, FMA_STEP_INNER_PREFETCH_14x2, END_C_14x2)
 
 // FMA_STEP_INNER_PREFETCH_1x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_1x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z1, next); \
-	PREFETCHT0 at; \
+#define FMA_STEP_INNER_PREFETCH_1x1(b, next, a, later) \
+	LOAD_B_1(b, Z1, next); \
+	PREFETCHT0 later; \
 	FMA_ROW_1(a, Z2, Z1, Z0)
 
 // func f32AVX512Inner1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner1x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_1x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_1x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_1x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_1x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_1x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_1x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_1x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_1x1, FMA_STEP_INNER_PREFETCH_1x1, END_C_1x1)
 
 // FMA_STEP_INNER_PREFETCH_2x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_2x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z2, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 4 at; \
+#define FMA_STEP_INNER_PREFETCH_2x1(b, next, a, later) \
+	LOAD_B_1(b, Z2, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 4 later; \
 	FMA_ROW_1(a, Z3, Z2, Z0); \
 	FMA_ROW_1(4 a, Z4, Z2, Z1)
 
 // func f32AVX512Inner2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner2x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_2x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_2x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_2x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_2x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_2x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_2x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_2x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_2x1, FMA_STEP_INNER_PREFETCH_2x1, END_C_2x1)
 
 // FMA_STEP_INNER_PREFETCH_3x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_3x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z3, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 8 at; \
+#define FMA_STEP_INNER_PREFETCH_3x1(b, next, a, later) \
+	LOAD_B_1(b, Z3, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 8 later; \
 	FMA_ROW_1(a, Z4, Z3, Z0); \
 	FMA_ROW_1(4 a, Z5, Z3, Z1); \
 	FMA_ROW_1(8 a, Z4, Z3, Z2)
 
 // func f32AVX512Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner3x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_3x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_3x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_3x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_3x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_3x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_3x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_3x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_3x1, FMA_STEP_INNER_PREFETCH_3x1, END_C_3x1)
 
 // FMA_STEP_INNER_PREFETCH_4x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_4x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z4, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 12 at; \
+#define FMA_STEP_INNER_PREFETCH_4x1(b, next, a, later) \
+	LOAD_B_1(b, Z4, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 12 later; \
 	FMA_ROW_1(a, Z5, Z4, Z0); \
 	FMA_ROW_1(4 a, Z6, Z4, Z1); \
 	FMA_ROW_1(8 a, Z5, Z4, Z2); \
@@ -1349,24 +704,7 @@ TEXT ·f32AVX512Inner3x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner4x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_4x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_4x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_4x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_4x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_4x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_4x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_4x1, FMA_STEP_INNER_PREFETCH_4x1, END_C_4x1)
 
 // FMA_INNER_5x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_5x1(a, b1, b0, a1) \
@@ -1377,97 +715,46 @@ TEXT ·f32AVX512Inner4x16(SB), NOSPLIT, $0-80
 	FMA_ROW_1(16 a, b1, b0, Z4)
 
 // FMA_STEP_INNER_PREFETCH_5x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_5x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z5, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 16 at; \
+#define FMA_STEP_INNER_PREFETCH_5x1(b, next, a, later) \
+	LOAD_B_1(b, Z5, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 16 later; \
 	FMA_INNER_5x1(a, Z6, Z5, Z7)
 
 // func f32AVX512Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner5x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_5x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_5x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_5x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_5x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_5x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_5x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_5x1, FMA_STEP_INNER_PREFETCH_5x1, END_C_5x1)
 
 // FMA_STEP_INNER_PREFETCH_6x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_6x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z6, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 20 at; \
+#define FMA_STEP_INNER_PREFETCH_6x1(b, next, a, later) \
+	LOAD_B_1(b, Z6, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 20 later; \
 	FMA_INNER_5x1(a, Z7, Z6, Z8); \
 	FMA_ROW_1(20 a, Z8, Z6, Z5)
 
 // func f32AVX512Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner6x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_6x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_6x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_6x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_6x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_6x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_6x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_6x1, FMA_STEP_INNER_PREFETCH_6x1, END_C_6x1)
 
 // FMA_STEP_INNER_PREFETCH_7x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_7x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z7, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 24 at; \
+#define FMA_STEP_INNER_PREFETCH_7x1(b, next, a, later) \
+	LOAD_B_1(b, Z7, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 24 later; \
 	FMA_INNER_5x1(a, Z8, Z7, Z9); \
 	FMA_ROW_1(20 a, Z9, Z7, Z5); \
 	FMA_ROW_1(24 a, Z8, Z7, Z6)
 
 // func f32AVX512Inner7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner7x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_7x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_7x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_7x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_7x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_7x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_7x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_7x1, FMA_STEP_INNER_PREFETCH_7x1, END_C_7x1)
 
 // FMA_STEP_INNER_PREFETCH_8x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_8x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z8, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 28 at; \
+#define FMA_STEP_INNER_PREFETCH_8x1(b, next, a, later) \
+	LOAD_B_1(b, Z8, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 28 later; \
 	FMA_INNER_5x1(a, Z9, Z8, Z10); \
 	FMA_ROW_1(20 a, Z10, Z8, Z5); \
 	FMA_ROW_1(24 a, Z9, Z8, Z6); \
@@ -1475,24 +762,7 @@ TEXT ·f32AVX512Inner7x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner8x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_8x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_8x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_8x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_8x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_8x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_8x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_8x1, FMA_STEP_INNER_PREFETCH_8x1, END_C_8x1)
 
 // FMA_INNER_9x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_9x1(a, b1, b0, a1) \
@@ -1503,97 +773,46 @@ TEXT ·f32AVX512Inner8x16(SB), NOSPLIT, $0-80
 	FMA_ROW_1(32 a, b1, b0, Z8)
 
 // FMA_STEP_INNER_PREFETCH_9x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_9x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z9, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 32 at; \
+#define FMA_STEP_INNER_PREFETCH_9x1(b, next, a, later) \
+	LOAD_B_1(b, Z9, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 32 later; \
 	FMA_INNER_9x1(a, Z10, Z9, Z11)
 
 // func f32AVX512Inner9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner9x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_9x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_9x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_9x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_9x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_9x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_9x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_9x1, FMA_STEP_INNER_PREFETCH_9x1, END_C_9x1)
 
 // FMA_STEP_INNER_PREFETCH_10x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_10x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z10, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 36 at; \
+#define FMA_STEP_INNER_PREFETCH_10x1(b, next, a, later) \
+	LOAD_B_1(b, Z10, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 36 later; \
 	FMA_INNER_9x1(a, Z11, Z10, Z12); \
 	FMA_ROW_1(36 a, Z12, Z10, Z9)
 
 // func f32AVX512Inner10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner10x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_10x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_10x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_10x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_10x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_10x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_10x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_10x1, FMA_STEP_INNER_PREFETCH_10x1, END_C_10x1)
 
 // FMA_STEP_INNER_PREFETCH_11x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_11x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z11, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 40 at; \
+#define FMA_STEP_INNER_PREFETCH_11x1(b, next, a, later) \
+	LOAD_B_1(b, Z11, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 40 later; \
 	FMA_INNER_9x1(a, Z12, Z11, Z13); \
 	FMA_ROW_1(36 a, Z13, Z11, Z9); \
 	FMA_ROW_1(40 a, Z12, Z11, Z10)
 
 // func f32AVX512Inner11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner11x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_11x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_11x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_11x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_11x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_11x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_11x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_11x1, FMA_STEP_INNER_PREFETCH_11x1, END_C_11x1)
 
 // FMA_STEP_INNER_PREFETCH_12x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_12x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z12, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 44 at; \
+#define FMA_STEP_INNER_PREFETCH_12x1(b, next, a, later) \
+	LOAD_B_1(b, Z12, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 44 later; \
 	FMA_INNER_9x1(a, Z13, Z12, Z14); \
 	FMA_ROW_1(36 a, Z14, Z12, Z9); \
 	FMA_ROW_1(40 a, Z13, Z12, Z10); \
@@ -1601,24 +820,7 @@ TEXT ·f32AVX512Inner11x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner12x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_12x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_12x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_12x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_12x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_12x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_12x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_12x1, FMA_STEP_INNER_PREFETCH_12x1, END_C_12x1)
 
 // FMA_INNER_13x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_13x1(a, b1, b0, a1) \
@@ -1629,553 +831,109 @@ TEXT ·f32AVX512Inner12x16(SB), NOSPLIT, $0-80
 	FMA_ROW_1(48 a, b1, b0, Z12)
 
 // FMA_STEP_INNER_PREFETCH_13x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_13x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z13, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 48 at; \
+#define FMA_STEP_INNER_PREFETCH_13x1(b, next, a, later) \
+	LOAD_B_1(b, Z13, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 48 later; \
 	FMA_INNER_13x1(a, Z14, Z13, Z15)
 
 // func f32AVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner13x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_13x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_13x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_13x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_13x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_13x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_13x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_13x1, FMA_STEP_INNER_PREFETCH_13x1, END_C_13x1)
 
 // FMA_STEP_INNER_PREFETCH_14x1 is a step of the inner dimension.
-#define FMA_STEP_INNER_PREFETCH_14x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z14, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 52 at; \
+#define FMA_STEP_INNER_PREFETCH_14x1(b, next, a, later) \
+	LOAD_B_1(b, Z14, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 52 later; \
 	FMA_INNER_13x1(a, Z15, Z14, Z16); \
 	FMA_ROW_1(52 a, Z16, Z14, Z13)
 
 // func f32AVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner14x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_14x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_14x1((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_14x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_PREFETCH_14x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_14x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_14x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_14x1, FMA_STEP_INNER_PREFETCH_14x1, END_C_14x1)
 
 // func f32AVX512PrefetchRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows7x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z14, Z15, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_7x2(0, Z16, Z14, Z15, Z17, 0)
-	LOAD_B_2((BX)(R13*1), Z14, Z15, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_7x2(4, Z16, Z14, Z15, Z17, 4)
-	PREFETCHT1 (R15)
-	LOAD_B_2((BX)(R13*2), Z14, Z15, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_7x2(8, Z16, Z14, Z15, Z17, 8)
-	LOAD_B_2((BX)(R11*1), Z14, Z15, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_7x2(12, Z16, Z14, Z15, Z17, 12)
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z14, Z15, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_7x2(0, Z16, Z14, Z15, Z17, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x2
+	PREFETCH_KERNEL_ROWS(BEGIN_C_7x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x2)
 
 // func f32AVX512PrefetchRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows8x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z16, Z17, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_8x2(0, Z18, Z16, Z17, Z19, 0)
-	LOAD_B_2((BX)(R13*1), Z16, Z17, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_8x2(4, Z18, Z16, Z17, Z19, 4)
-	PREFETCHT1 (R15)
-	LOAD_B_2((BX)(R13*2), Z16, Z17, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_8x2(8, Z18, Z16, Z17, Z19, 8)
-	LOAD_B_2((BX)(R11*1), Z16, Z17, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_8x2(12, Z18, Z16, Z17, Z19, 12)
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z16, Z17, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_8x2(0, Z18, Z16, Z17, Z19, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x2
+	PREFETCH_KERNEL_ROWS(BEGIN_C_8x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x2)
 
 // func f32AVX512PrefetchRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows9x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z18, Z19, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_9x2(0, Z20, Z18, Z19, Z21, 0)
-	LOAD_B_2((BX)(R13*1), Z18, Z19, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_9x2(4, Z20, Z18, Z19, Z21, 4)
-	PREFETCHT1 (R15)
-	LOAD_B_2((BX)(R13*2), Z18, Z19, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_9x2(8, Z20, Z18, Z19, Z21, 8)
-	LOAD_B_2((BX)(R11*1), Z18, Z19, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_9x2(12, Z20, Z18, Z19, Z21, 12)
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z18, Z19, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_9x2(0, Z20, Z18, Z19, Z21, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x2
+	PREFETCH_KERNEL_ROWS(BEGIN_C_9x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x2)
 
 // func f32AVX512PrefetchRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows10x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z20, Z21, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_10x2(0, Z22, Z20, Z21, Z23, 0)
-	LOAD_B_2((BX)(R13*1), Z20, Z21, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_10x2(4, Z22, Z20, Z21, Z23, 4)
-	PREFETCHT1 (R15)
-	LOAD_B_2((BX)(R13*2), Z20, Z21, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_10x2(8, Z22, Z20, Z21, Z23, 8)
-	LOAD_B_2((BX)(R11*1), Z20, Z21, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_10x2(12, Z22, Z20, Z21, Z23, 12)
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z20, Z21, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_10x2(0, Z22, Z20, Z21, Z23, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x2
+	PREFETCH_KERNEL_ROWS(BEGIN_C_10x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x2)
 
 // func f32AVX512PrefetchRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows11x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z22, Z23, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_11x2(0, Z24, Z22, Z23, Z25, 0)
-	LOAD_B_2((BX)(R13*1), Z22, Z23, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_11x2(4, Z24, Z22, Z23, Z25, 4)
-	PREFETCHT1 (R15)
-	LOAD_B_2((BX)(R13*2), Z22, Z23, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_11x2(8, Z24, Z22, Z23, Z25, 8)
-	LOAD_B_2((BX)(R11*1), Z22, Z23, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_11x2(12, Z24, Z22, Z23, Z25, 12)
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z22, Z23, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_11x2(0, Z24, Z22, Z23, Z25, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x2
+	PREFETCH_KERNEL_ROWS(BEGIN_C_11x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x2)
 
 // func f32AVX512PrefetchRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows12x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z24, Z25, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_12x2(0, Z26, Z24, Z25, Z27, 0)
-	LOAD_B_2((BX)(R13*1), Z24, Z25, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_12x2(4, Z26, Z24, Z25, Z27, 4)
-	PREFETCHT1 (R15)
-	LOAD_B_2((BX)(R13*2), Z24, Z25, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_12x2(8, Z26, Z24, Z25, Z27, 8)
-	LOAD_B_2((BX)(R11*1), Z24, Z25, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_12x2(12, Z26, Z24, Z25, Z27, 12)
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z24, Z25, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_12x2(0, Z26, Z24, Z25, Z27, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x2
+	PREFETCH_KERNEL_ROWS(BEGIN_C_12x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x2)
 
 // func f32AVX512PrefetchRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows13x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z26, Z27, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_13x2(0, Z28, Z26, Z27, Z29, 0)
-	LOAD_B_2((BX)(R13*1), Z26, Z27, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_13x2(4, Z28, Z26, Z27, Z29, 4)
-	PREFETCHT1 (R15)
-	LOAD_B_2((BX)(R13*2), Z26, Z27, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_13x2(8, Z28, Z26, Z27, Z29, 8)
-	LOAD_B_2((BX)(R11*1), Z26, Z27, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_13x2(12, Z28, Z26, Z27, Z29, 12)
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z26, Z27, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_13x2(0, Z28, Z26, Z27, Z29, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x2
+	PREFETCH_KERNEL_ROWS(BEGIN_C_13x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x2)
 
 // func f32AVX512PrefetchRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows14x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z28, Z29, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_14x2(0, 0)
-	LOAD_B_2((BX)(R13*1), Z28, Z29, (R14)(R13*1))
-	PREFETCH_A_4_FROM_1
-	FMA_ROWS_14x2(4, 4)
-	PREFETCHT1 (R15)
-	LOAD_B_2((BX)(R13*2), Z28, Z29, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_14x2(8, 8)
-	LOAD_B_2((BX)(R11*1), Z28, Z29, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_14x2(12, 12)
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z28, Z29, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_14x2(0, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x2
+	PREFETCH_KERNEL_ROWS(BEGIN_C_14x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x2)
 
 // func f32AVX512PrefetchInner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner7x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_7x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_7x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	PREFETCHT1 (R15)
-	FMA_STEP_INNER_PREFETCH_7x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_7x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_7x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x2
+	PREFETCH_KERNEL_INNER(BEGIN_C_7x2, FMA_STEP_INNER_PREFETCH_7x2, END_C_7x2)
 
 // func f32AVX512PrefetchInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner8x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_8x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_8x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	PREFETCHT1 (R15)
-	FMA_STEP_INNER_PREFETCH_8x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_8x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_8x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x2
+	PREFETCH_KERNEL_INNER(BEGIN_C_8x2, FMA_STEP_INNER_PREFETCH_8x2, END_C_8x2)
 
 // func f32AVX512PrefetchInner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner9x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_9x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_9x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	PREFETCHT1 (R15)
-	FMA_STEP_INNER_PREFETCH_9x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_9x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_9x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x2
+	PREFETCH_KERNEL_INNER(BEGIN_C_9x2, FMA_STEP_INNER_PREFETCH_9x2, END_C_9x2)
 
 // func f32AVX512PrefetchInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner10x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_10x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_10x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	PREFETCHT1 (R15)
-	FMA_STEP_INNER_PREFETCH_10x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_10x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_10x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x2
+	PREFETCH_KERNEL_INNER(BEGIN_C_10x2, FMA_STEP_INNER_PREFETCH_10x2, END_C_10x2)
 
 // func f32AVX512PrefetchInner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner11x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_11x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_11x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	PREFETCHT1 (R15)
-	FMA_STEP_INNER_PREFETCH_11x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_11x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_11x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x2
+	PREFETCH_KERNEL_INNER(BEGIN_C_11x2, FMA_STEP_INNER_PREFETCH_11x2, END_C_11x2)
 
 // func f32AVX512PrefetchInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner12x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_12x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_12x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	PREFETCHT1 (R15)
-	FMA_STEP_INNER_PREFETCH_12x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_12x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_12x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x2
+	PREFETCH_KERNEL_INNER(BEGIN_C_12x2, FMA_STEP_INNER_PREFETCH_12x2, END_C_12x2)
 
 // func f32AVX512PrefetchInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner13x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_13x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_13x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	PREFETCHT1 (R15)
-	FMA_STEP_INNER_PREFETCH_13x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_13x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_13x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x2
+	PREFETCH_KERNEL_INNER(BEGIN_C_13x2, FMA_STEP_INNER_PREFETCH_13x2, END_C_13x2)
 
 // func f32AVX512PrefetchInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner14x32(SB), NOSPLIT, $0-96
-	LOAD_KERNEL_ARGS
-	MOVQ next+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_PREFETCH_14x2((BX), (R14), (SI), (AX))
-	FMA_STEP_INNER_PREFETCH_14x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	PREFETCHT1 (R15)
-	FMA_STEP_INNER_PREFETCH_14x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_PREFETCH_14x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	PREFETCHT1 64(R15)
-	ADDQ stride+88(FP), R15
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_PREFETCH_14x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x2
+	PREFETCH_KERNEL_INNER(BEGIN_C_14x2, FMA_STEP_INNER_PREFETCH_14x2, END_C_14x2)
 
 // LOAD_COPY_B_2 loads a row of B, copies it to packed, and prefetches a later one.
-#define LOAD_COPY_B_2(pb, b0, off, b1, next) \
+#define LOAD_COPY_B_2(pb, b0, copy, b1, next) \
 	VMOVUPS pb, b0; \
-	VMOVUPS b0, (32*off)(R15); \
+	VMOVUPS b0, copy(R15); \
 	VMOVUPS 64 pb, b1; \
-	VMOVUPS b1, (32*off+64)(R15); \
+	VMOVUPS b1, (copy+64)(R15); \
 	PREFETCHT0 next; \
 	PREFETCHT0 64 next
 
-// ADVANCE_COPY_ROWS3 moves the pointers to A and B.
-#define ADVANCE_COPY_ROWS3(n) \
+// FMA_STEP_ROWS_COPY_PREFETCH_7x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_COPY_PREFETCH_7x2(b, next, off, copy, prefetch) \
+	LOAD_COPY_B_2(b, Z14, copy, Z15, next); \
+	prefetch; \
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17, off)
+
+// ADVANCE_COPY_ROWS3_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_ROWS3_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
 	ADDQ $(128*n), R15; \
@@ -2185,102 +943,38 @@ TEXT ·f32AVX512PrefetchInner14x32(SB), NOSPLIT, $0-96
 
 // func f32AVX512CopyRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows7x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	POINT_A_3
-	POINT_PREFETCH_B(3)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_2((BX), Z14, 0, Z15, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_7x2(0, Z16, Z14, Z15, Z17, 0)
-	LOAD_COPY_B_2((BX)(R13*1), Z14, 4, Z15, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_7x2(4, Z16, Z14, Z15, Z17, 4)
-	LOAD_COPY_B_2((BX)(R13*2), Z14, 8, Z15, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_7x2(8, Z16, Z14, Z15, Z17, 8)
-	LOAD_COPY_B_2((BX)(R11*1), Z14, 12, Z15, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	FMA_ROWS_7x2(12, Z16, Z14, Z15, Z17, 12)
-	ADVANCE_COPY_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_COPY_B_2((BX), Z14, 0, Z15, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_7x2(0, Z16, Z14, Z15, Z17, 0)
-	ADVANCE_COPY_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x2
+	COPY_KERNEL_ROWS(BEGIN_C_7x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_ROWS3_x2, END_C_7x2)
+
+// FMA_STEP_ROWS_COPY_PREFETCH_8x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_COPY_PREFETCH_8x2(b, next, off, copy, prefetch) \
+	LOAD_COPY_B_2(b, Z16, copy, Z17, next); \
+	prefetch; \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19, off); \
+	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
 
 // func f32AVX512CopyRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows8x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	POINT_A_3
-	POINT_PREFETCH_B(3)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_2((BX), Z16, 0, Z17, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_8x2(0, Z18, Z16, Z17, Z19, 0)
-	LOAD_COPY_B_2((BX)(R13*1), Z16, 4, Z17, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_8x2(4, Z18, Z16, Z17, Z19, 4)
-	LOAD_COPY_B_2((BX)(R13*2), Z16, 8, Z17, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_8x2(8, Z18, Z16, Z17, Z19, 8)
-	LOAD_COPY_B_2((BX)(R11*1), Z16, 12, Z17, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_8x2(12, Z18, Z16, Z17, Z19, 12)
-	ADVANCE_COPY_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_COPY_B_2((BX), Z16, 0, Z17, (R14))
-	PREFETCH_A_2_FROM_0
-	FMA_ROWS_8x2(0, Z18, Z16, Z17, Z19, 0)
-	ADVANCE_COPY_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x2
+	COPY_KERNEL_ROWS(BEGIN_C_8x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS3_x2, END_C_8x2)
+
+// FMA_STEP_ROWS_COPY_PREFETCH_9x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_COPY_PREFETCH_9x2(b, next, off, copy, prefetch) \
+	LOAD_COPY_B_2(b, Z18, copy, Z19, next); \
+	prefetch; \
+	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21, off)
 
 // func f32AVX512CopyRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows9x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	POINT_A_3
-	POINT_PREFETCH_B(3)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_2((BX), Z18, 0, Z19, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_9x2(0, Z20, Z18, Z19, Z21, 0)
-	LOAD_COPY_B_2((BX)(R13*1), Z18, 4, Z19, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	FMA_ROWS_9x2(4, Z20, Z18, Z19, Z21, 4)
-	LOAD_COPY_B_2((BX)(R13*2), Z18, 8, Z19, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_9x2(8, Z20, Z18, Z19, Z21, 8)
-	LOAD_COPY_B_2((BX)(R11*1), Z18, 12, Z19, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_9x2(12, Z20, Z18, Z19, Z21, 12)
-	ADVANCE_COPY_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_COPY_B_2((BX), Z18, 0, Z19, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_9x2(0, Z20, Z18, Z19, Z21, 0)
-	ADVANCE_COPY_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x2
+	COPY_KERNEL_ROWS(BEGIN_C_9x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS3_x2, END_C_9x2)
 
-// ADVANCE_COPY_ROWS4 moves the pointers to A and B.
-#define ADVANCE_COPY_ROWS4(n) \
+// FMA_STEP_ROWS_COPY_PREFETCH_10x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_COPY_PREFETCH_10x2(b, next, off, copy, prefetch) \
+	LOAD_COPY_B_2(b, Z20, copy, Z21, next); \
+	prefetch; \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23, off); \
+	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
+
+// ADVANCE_COPY_ROWS4_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_ROWS4_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
 	ADDQ $(128*n), R15; \
@@ -2291,102 +985,37 @@ TEXT ·f32AVX512CopyRows9x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows10x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	POINT_A_4
-	POINT_PREFETCH_B(3)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_2((BX), Z20, 0, Z21, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_10x2(0, Z22, Z20, Z21, Z23, 0)
-	LOAD_COPY_B_2((BX)(R13*1), Z20, 4, Z21, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_10x2(4, Z22, Z20, Z21, Z23, 4)
-	LOAD_COPY_B_2((BX)(R13*2), Z20, 8, Z21, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	FMA_ROWS_10x2(8, Z22, Z20, Z21, Z23, 8)
-	LOAD_COPY_B_2((BX)(R11*1), Z20, 12, Z21, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_10x2(12, Z22, Z20, Z21, Z23, 12)
-	ADVANCE_COPY_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_COPY_B_2((BX), Z20, 0, Z21, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_10x2(0, Z22, Z20, Z21, Z23, 0)
-	ADVANCE_COPY_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x2
+	COPY_KERNEL_ROWS(BEGIN_C_10x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS4_x2, END_C_10x2)
+
+// FMA_STEP_ROWS_COPY_PREFETCH_11x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_COPY_PREFETCH_11x2(b, next, off, copy, prefetch) \
+	LOAD_COPY_B_2(b, Z22, copy, Z23, next); \
+	prefetch; \
+	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25, off)
 
 // func f32AVX512CopyRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows11x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	POINT_A_4
-	POINT_PREFETCH_B(3)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_2((BX), Z22, 0, Z23, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_11x2(0, Z24, Z22, Z23, Z25, 0)
-	LOAD_COPY_B_2((BX)(R13*1), Z22, 4, Z23, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_11x2(4, Z24, Z22, Z23, Z25, 4)
-	LOAD_COPY_B_2((BX)(R13*2), Z22, 8, Z23, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_11x2(8, Z24, Z22, Z23, Z25, 8)
-	LOAD_COPY_B_2((BX)(R11*1), Z22, 12, Z23, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	FMA_ROWS_11x2(12, Z24, Z22, Z23, Z25, 12)
-	ADVANCE_COPY_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_COPY_B_2((BX), Z22, 0, Z23, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_11x2(0, Z24, Z22, Z23, Z25, 0)
-	ADVANCE_COPY_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x2
+	COPY_KERNEL_ROWS(BEGIN_C_11x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS4_x2, END_C_11x2)
+
+// FMA_STEP_ROWS_COPY_PREFETCH_12x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_COPY_PREFETCH_12x2(b, next, off, copy, prefetch) \
+	LOAD_COPY_B_2(b, Z24, copy, Z25, next); \
+	prefetch; \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27, off); \
+	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
 
 // func f32AVX512CopyRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows12x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	POINT_A_4
-	POINT_PREFETCH_B(3)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_2((BX), Z24, 0, Z25, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_12x2(0, Z26, Z24, Z25, Z27, 0)
-	LOAD_COPY_B_2((BX)(R13*1), Z24, 4, Z25, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_12x2(4, Z26, Z24, Z25, Z27, 4)
-	LOAD_COPY_B_2((BX)(R13*2), Z24, 8, Z25, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_12x2(8, Z26, Z24, Z25, Z27, 8)
-	LOAD_COPY_B_2((BX)(R11*1), Z24, 12, Z25, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_12x2(12, Z26, Z24, Z25, Z27, 12)
-	ADVANCE_COPY_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_COPY_B_2((BX), Z24, 0, Z25, (R14))
-	PREFETCH_A_3_FROM_0
-	FMA_ROWS_12x2(0, Z26, Z24, Z25, Z27, 0)
-	ADVANCE_COPY_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x2
+	COPY_KERNEL_ROWS(BEGIN_C_12x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS4_x2, END_C_12x2)
 
-// ADVANCE_COPY_ROWS5 moves the pointers to A and B.
-#define ADVANCE_COPY_ROWS5(n) \
+// FMA_STEP_ROWS_COPY_PREFETCH_13x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_COPY_PREFETCH_13x2(b, next, off, copy, prefetch) \
+	LOAD_COPY_B_2(b, Z26, copy, Z27, next); \
+	prefetch; \
+	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29, off)
+
+// ADVANCE_COPY_ROWS5_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_ROWS5_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
 	ADDQ $(128*n), R15; \
@@ -2398,77 +1027,28 @@ TEXT ·f32AVX512CopyRows12x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows13x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	POINT_A_5
-	POINT_PREFETCH_B(3)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_2((BX), Z26, 0, Z27, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_13x2(0, Z28, Z26, Z27, Z29, 0)
-	LOAD_COPY_B_2((BX)(R13*1), Z26, 4, Z27, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	FMA_ROWS_13x2(4, Z28, Z26, Z27, Z29, 4)
-	LOAD_COPY_B_2((BX)(R13*2), Z26, 8, Z27, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_13x2(8, Z28, Z26, Z27, Z29, 8)
-	LOAD_COPY_B_2((BX)(R11*1), Z26, 12, Z27, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_13x2(12, Z28, Z26, Z27, Z29, 12)
-	ADVANCE_COPY_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_COPY_B_2((BX), Z26, 0, Z27, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_13x2(0, Z28, Z26, Z27, Z29, 0)
-	ADVANCE_COPY_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x2
+	COPY_KERNEL_ROWS(BEGIN_C_13x2, POINT_A_5, FMA_STEP_ROWS_COPY_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS5_x2, END_C_13x2)
+
+// FMA_STEP_ROWS_COPY_PREFETCH_14x2 is a step of the inner dimension.
+#define FMA_STEP_ROWS_COPY_PREFETCH_14x2(b, next, off, copy, prefetch) \
+	LOAD_COPY_B_2(b, Z28, copy, Z29, next); \
+	prefetch; \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31, off); \
+	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // func f32AVX512CopyRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows14x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	POINT_A_5
-	POINT_PREFETCH_B(3)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_COPY_B_2((BX), Z28, 0, Z29, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_14x2(0, 0)
-	LOAD_COPY_B_2((BX)(R13*1), Z28, 4, Z29, (R14)(R13*1))
-	PREFETCH_A_4_FROM_1
-	FMA_ROWS_14x2(4, 4)
-	LOAD_COPY_B_2((BX)(R13*2), Z28, 8, Z29, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	FMA_ROWS_14x2(8, 8)
-	LOAD_COPY_B_2((BX)(R11*1), Z28, 12, Z29, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	FMA_ROWS_14x2(12, 12)
-	ADVANCE_COPY_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_COPY_B_2((BX), Z28, 0, Z29, (R14))
-	PREFETCH_A_4_FROM_0
-	FMA_ROWS_14x2(0, 0)
-	ADVANCE_COPY_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x2
+	COPY_KERNEL_ROWS(BEGIN_C_14x2, POINT_A_5, FMA_STEP_ROWS_COPY_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS5_x2, END_C_14x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_7x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_COPY_PREFETCH_7x2(pb, off, next, at, a) \
-	LOAD_COPY_B_2(pb, Z14, off, Z15, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 24 at; \
+#define FMA_STEP_INNER_COPY_PREFETCH_7x2(b, next, a, later, copy) \
+	LOAD_COPY_B_2(b, Z14, copy, Z15, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 24 later; \
 	FMA_INNER_7x2(a, Z16, Z14, Z15, Z17)
 
-// ADVANCE_COPY_INNER_PREFETCH moves the pointers to A and B.
-#define ADVANCE_COPY_INNER_PREFETCH(n) \
+// ADVANCE_COPY_INNER_PREFETCH_x2 moves the pointers to A and B.
+#define ADVANCE_COPY_INNER_PREFETCH_x2(n) \
 	LEAQ (BX)(R13*n), BX; \
 	LEAQ (R14)(R13*n), R14; \
 	ADDQ $(128*n), R15; \
@@ -2477,232 +1057,88 @@ TEXT ·f32AVX512CopyRows14x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner7x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	POINT_PREFETCH_B(3)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_COPY_PREFETCH_7x2((BX), 0, (R14), (SI), (AX))
-	FMA_STEP_INNER_COPY_PREFETCH_7x2((BX)(R13*1), 4, (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_COPY_PREFETCH_7x2((BX)(R13*2), 8, (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_COPY_PREFETCH_7x2((BX)(R11*1), 12, (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_COPY_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_COPY_PREFETCH_7x2((BX), 0, (R14), (SI), (AX))
-	ADVANCE_COPY_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x2
+	COPY_KERNEL_INNER(BEGIN_C_7x2, FMA_STEP_INNER_COPY_PREFETCH_7x2, END_C_7x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_8x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_COPY_PREFETCH_8x2(pb, off, next, at, a) \
-	LOAD_COPY_B_2(pb, Z16, off, Z17, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 28 at; \
+#define FMA_STEP_INNER_COPY_PREFETCH_8x2(b, next, a, later, copy) \
+	LOAD_COPY_B_2(b, Z16, copy, Z17, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 28 later; \
 	FMA_INNER_7x2(a, Z18, Z16, Z17, Z19); \
 	FMA_ROW_2(28 a, Z19, Z16, Z14, Z17, Z15)
 
 // func f32AVX512CopyInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner8x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	POINT_PREFETCH_B(3)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_COPY_PREFETCH_8x2((BX), 0, (R14), (SI), (AX))
-	FMA_STEP_INNER_COPY_PREFETCH_8x2((BX)(R13*1), 4, (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_COPY_PREFETCH_8x2((BX)(R13*2), 8, (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_COPY_PREFETCH_8x2((BX)(R11*1), 12, (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_COPY_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_COPY_PREFETCH_8x2((BX), 0, (R14), (SI), (AX))
-	ADVANCE_COPY_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x2
+	COPY_KERNEL_INNER(BEGIN_C_8x2, FMA_STEP_INNER_COPY_PREFETCH_8x2, END_C_8x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_9x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_COPY_PREFETCH_9x2(pb, off, next, at, a) \
-	LOAD_COPY_B_2(pb, Z18, off, Z19, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 32 at; \
+#define FMA_STEP_INNER_COPY_PREFETCH_9x2(b, next, a, later, copy) \
+	LOAD_COPY_B_2(b, Z18, copy, Z19, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 32 later; \
 	FMA_INNER_9x2(a, Z20, Z18, Z19, Z21)
 
 // func f32AVX512CopyInner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner9x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	POINT_PREFETCH_B(3)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_COPY_PREFETCH_9x2((BX), 0, (R14), (SI), (AX))
-	FMA_STEP_INNER_COPY_PREFETCH_9x2((BX)(R13*1), 4, (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_COPY_PREFETCH_9x2((BX)(R13*2), 8, (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_COPY_PREFETCH_9x2((BX)(R11*1), 12, (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_COPY_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_COPY_PREFETCH_9x2((BX), 0, (R14), (SI), (AX))
-	ADVANCE_COPY_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x2
+	COPY_KERNEL_INNER(BEGIN_C_9x2, FMA_STEP_INNER_COPY_PREFETCH_9x2, END_C_9x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_10x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_COPY_PREFETCH_10x2(pb, off, next, at, a) \
-	LOAD_COPY_B_2(pb, Z20, off, Z21, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 36 at; \
+#define FMA_STEP_INNER_COPY_PREFETCH_10x2(b, next, a, later, copy) \
+	LOAD_COPY_B_2(b, Z20, copy, Z21, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 36 later; \
 	FMA_INNER_9x2(a, Z22, Z20, Z21, Z23); \
 	FMA_ROW_2(36 a, Z23, Z20, Z18, Z21, Z19)
 
 // func f32AVX512CopyInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner10x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	POINT_PREFETCH_B(3)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_COPY_PREFETCH_10x2((BX), 0, (R14), (SI), (AX))
-	FMA_STEP_INNER_COPY_PREFETCH_10x2((BX)(R13*1), 4, (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_COPY_PREFETCH_10x2((BX)(R13*2), 8, (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_COPY_PREFETCH_10x2((BX)(R11*1), 12, (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_COPY_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_COPY_PREFETCH_10x2((BX), 0, (R14), (SI), (AX))
-	ADVANCE_COPY_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x2
+	COPY_KERNEL_INNER(BEGIN_C_10x2, FMA_STEP_INNER_COPY_PREFETCH_10x2, END_C_10x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_11x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_COPY_PREFETCH_11x2(pb, off, next, at, a) \
-	LOAD_COPY_B_2(pb, Z22, off, Z23, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 40 at; \
+#define FMA_STEP_INNER_COPY_PREFETCH_11x2(b, next, a, later, copy) \
+	LOAD_COPY_B_2(b, Z22, copy, Z23, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 40 later; \
 	FMA_INNER_11x2(a, Z24, Z22, Z23, Z25)
 
 // func f32AVX512CopyInner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner11x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	POINT_PREFETCH_B(3)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_COPY_PREFETCH_11x2((BX), 0, (R14), (SI), (AX))
-	FMA_STEP_INNER_COPY_PREFETCH_11x2((BX)(R13*1), 4, (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_COPY_PREFETCH_11x2((BX)(R13*2), 8, (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_COPY_PREFETCH_11x2((BX)(R11*1), 12, (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_COPY_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_COPY_PREFETCH_11x2((BX), 0, (R14), (SI), (AX))
-	ADVANCE_COPY_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x2
+	COPY_KERNEL_INNER(BEGIN_C_11x2, FMA_STEP_INNER_COPY_PREFETCH_11x2, END_C_11x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_12x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_COPY_PREFETCH_12x2(pb, off, next, at, a) \
-	LOAD_COPY_B_2(pb, Z24, off, Z25, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 44 at; \
+#define FMA_STEP_INNER_COPY_PREFETCH_12x2(b, next, a, later, copy) \
+	LOAD_COPY_B_2(b, Z24, copy, Z25, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 44 later; \
 	FMA_INNER_11x2(a, Z26, Z24, Z25, Z27); \
 	FMA_ROW_2(44 a, Z27, Z24, Z22, Z25, Z23)
 
 // func f32AVX512CopyInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner12x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	POINT_PREFETCH_B(3)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_COPY_PREFETCH_12x2((BX), 0, (R14), (SI), (AX))
-	FMA_STEP_INNER_COPY_PREFETCH_12x2((BX)(R13*1), 4, (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_COPY_PREFETCH_12x2((BX)(R13*2), 8, (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_COPY_PREFETCH_12x2((BX)(R11*1), 12, (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_COPY_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_COPY_PREFETCH_12x2((BX), 0, (R14), (SI), (AX))
-	ADVANCE_COPY_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x2
+	COPY_KERNEL_INNER(BEGIN_C_12x2, FMA_STEP_INNER_COPY_PREFETCH_12x2, END_C_12x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_13x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_COPY_PREFETCH_13x2(pb, off, next, at, a) \
-	LOAD_COPY_B_2(pb, Z26, off, Z27, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 48 at; \
+#define FMA_STEP_INNER_COPY_PREFETCH_13x2(b, next, a, later, copy) \
+	LOAD_COPY_B_2(b, Z26, copy, Z27, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 48 later; \
 	FMA_INNER_13x2(a, Z28, Z26, Z27, Z29)
 
 // func f32AVX512CopyInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner13x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	POINT_PREFETCH_B(3)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_COPY_PREFETCH_13x2((BX), 0, (R14), (SI), (AX))
-	FMA_STEP_INNER_COPY_PREFETCH_13x2((BX)(R13*1), 4, (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_COPY_PREFETCH_13x2((BX)(R13*2), 8, (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_COPY_PREFETCH_13x2((BX)(R11*1), 12, (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_COPY_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_COPY_PREFETCH_13x2((BX), 0, (R14), (SI), (AX))
-	ADVANCE_COPY_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x2
+	COPY_KERNEL_INNER(BEGIN_C_13x2, FMA_STEP_INNER_COPY_PREFETCH_13x2, END_C_13x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_14x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_COPY_PREFETCH_14x2(pb, off, next, at, a) \
-	LOAD_COPY_B_2(pb, Z28, off, Z29, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 52 at; \
+#define FMA_STEP_INNER_COPY_PREFETCH_14x2(b, next, a, later, copy) \
+	LOAD_COPY_B_2(b, Z28, copy, Z29, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 52 later; \
 	FMA_INNER_13x2(a, Z30, Z28, Z29, Z31); \
 	FMA_ROW_2(52 a, Z31, Z28, Z26, Z29, Z27)
 
 // func f32AVX512CopyInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner14x32(SB), NOSPLIT, $0-88
-	LOAD_KERNEL_ARGS
-	MOVQ packed+80(FP), R15
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	POINT_PREFETCH_B(3)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_COPY_PREFETCH_14x2((BX), 0, (R14), (SI), (AX))
-	FMA_STEP_INNER_COPY_PREFETCH_14x2((BX)(R13*1), 4, (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	FMA_STEP_INNER_COPY_PREFETCH_14x2((BX)(R13*2), 8, (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	FMA_STEP_INNER_COPY_PREFETCH_14x2((BX)(R11*1), 12, (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_COPY_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	FMA_STEP_INNER_COPY_PREFETCH_14x2((BX), 0, (R14), (SI), (AX))
-	ADVANCE_COPY_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x2
+	COPY_KERNEL_INNER(BEGIN_C_14x2, FMA_STEP_INNER_COPY_PREFETCH_14x2, END_C_14x2)
 
 // DOTS_F32_2 multiplies columns of a row by those of x.
 #define DOTS_F32_2(row, sum0, sum1) \
@@ -2865,8 +1301,7 @@ rest:
 	ADDS_F32_1_MASKED((DX)(R8*1), Z3)
 	VMOVUPS Z8, K1, (DI)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func dotsF321AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF321AVX512(SB), NOSPLIT, $0-40
@@ -2944,8 +1379,7 @@ rest:
 	ADDS_F32_1_MASKED((AX), Z0)
 	VMOVUPS Z8, K1, (DI)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // DOTS_F16_2 multiplies columns of a row by those of x.
 #define DOTS_F16_2(row, sum0, sum1) \
@@ -3098,8 +1532,7 @@ rest:
 	ADDS_F16_1_MASKED((DX)(R8*1), Z3)
 	VMOVUPS Z8, K1, (DI)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func dotsF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF161AVX512(SB), NOSPLIT, $0-40
@@ -3177,8 +1610,7 @@ rest:
 	ADDS_F16_1_MASKED((AX), Z0)
 	VMOVUPS Z8, K1, (DI)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // DOTS_BF16_2 multiplies columns of a row by those of x.
 #define DOTS_BF16_2(row, sum0, sum1) \
@@ -3339,8 +1771,7 @@ rest:
 	ADDS_BF16_1_MASKED((DX)(R8*1), Z3)
 	VMOVUPS Z8, K1, (DI)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func dotsBF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsBF161AVX512(SB), NOSPLIT, $0-40
@@ -3418,8 +1849,7 @@ rest:
 	ADDS_BF16_1_MASKED((AX), Z0)
 	VMOVUPS Z8, K1, (DI)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // PEAK_VFMADD231PSZ is independent multiplications on registers.
 #define PEAK_VFMADD231PSZ \

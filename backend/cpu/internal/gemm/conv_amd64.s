@@ -19,6 +19,85 @@
 	ADDQ a+8(FP), AX; \
 	ADDQ b+24(FP), BX
 
+// RUNS_KERNEL_INNER is a PixelRuns whose A lies k by k.
+#define RUNS_KERNEL_INNER(step, step2, step3) \
+	LOAD_RUNS_ARGS; \
+	LOAD_MASK_2; \
+	step; \
+	THREE_STRIDES; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step2((BX), (R14), (AX)); \
+	step2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1)); \
+	step2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2)); \
+	step2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1)); \
+	ADVANCE_INNER(4); \
+	LOOP_OF_ONE(next); \
+	step2((BX), (R14), (AX)); \
+	ADVANCE_INNER(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	step3
+
+// RUNS_KERNEL_ROWS_FEW is a PixelRuns whose A lies row by row.
+#define RUNS_KERNEL_ROWS_FEW(step, step2, step3, step4) \
+	LOAD_RUNS_ARGS; \
+	step; \
+	step2; \
+	LEAQ (R13)(R13*2), R11; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step3((BX), (R14), 0); \
+	step3((BX)(R13*1), (R14)(R13*1), 4); \
+	step3((BX)(R13*2), (R14)(R13*2), 8); \
+	step3((BX)(R11*1), (R14)(R11*1), 12); \
+	ADVANCE_ROWS1(4); \
+	LOOP_OF_ONE(next); \
+	step3((BX), (R14), 0); \
+	ADVANCE_ROWS1(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	step4
+
+// RUNS_KERNEL_ROWS is a PixelRuns whose A lies row by row.
+#define RUNS_KERNEL_ROWS(step, step2, step3, step4, step5, step6) \
+	LOAD_RUNS_ARGS; \
+	step; \
+	step2; \
+	LEAQ (R13)(R13*2), R11; \
+	MOVQ at+80(FP), R15; \
+run: \
+	NEXT_RUN; \
+	step3; \
+	POINT_PREFETCH_B(5); \
+	LOOP_OF_FOUR; \
+	step4((BX), (R14), 0); \
+	step4((BX)(R13*1), (R14)(R13*1), 4); \
+	step4((BX)(R13*2), (R14)(R13*2), 8); \
+	step4((BX)(R11*1), (R14)(R11*1), 12); \
+	step5(4); \
+	LOOP_OF_ONE(next); \
+	step4((BX), (R14), 0); \
+	step5(1); \
+	DECQ CX; \
+	JNZ rest; \
+next: \
+	DECQ n+0(FP); \
+	JNZ run; \
+	step6
+
 // LOAD_WINDOW_ARGS loads the arguments of Windows: CX is n, AX taps, R8 at, SI x, R9 xs, BX y, R10 ys, DI d, R11 ds; K1 and K2 mask the channels.
 #define LOAD_WINDOW_ARGS \
 	MOVQ n+0(FP), CX; \
@@ -98,8 +177,7 @@ sum: \
 	DECQ n+0(FP); \
 	JNZ group; \
 done: \
-	VZEROUPPER; \
-	RET
+	RETURN
 
 // LOAD_SMALL_CHANNEL_GRAD_ARGS loads the arguments of SmallChannelGrad: CX is at, SI x, R9 xs, BX y, R10 ys; K1 and K2 mask the channels.
 #define LOAD_SMALL_CHANNEL_GRAD_ARGS \
@@ -162,1335 +240,401 @@ sum: \
 	VBROADCASTSS 128(AX), Z30
 
 // FMA_STEP_INNER_1x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_1x2(pb, next, a) \
-	LOAD_B_2(pb, Z2, Z3, next); \
+#define FMA_STEP_INNER_1x2(b, next, a) \
+	LOAD_B_2(b, Z2, Z3, next); \
 	FMA_ROW_2(a, Z4, Z2, Z0, Z3, Z1)
 
 // func pixelRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns1AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_1x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_1x2((BX), (R14), (AX))
-	FMA_STEP_INNER_1x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_1x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_1x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_1x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_1x2
+	RUNS_KERNEL_INNER(BEGIN_C_1x2, FMA_STEP_INNER_1x2, END_C_1x2)
 
 // FMA_STEP_INNER_2x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_2x2(pb, next, a) \
-	LOAD_B_2(pb, Z4, Z5, next); \
+#define FMA_STEP_INNER_2x2(b, next, a) \
+	LOAD_B_2(b, Z4, Z5, next); \
 	FMA_ROW_2(a, Z6, Z4, Z0, Z5, Z1); \
 	FMA_ROW_2(4 a, Z7, Z4, Z2, Z5, Z3)
 
 // func pixelRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns2AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_2x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_2x2((BX), (R14), (AX))
-	FMA_STEP_INNER_2x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_2x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_2x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_2x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_2x2
+	RUNS_KERNEL_INNER(BEGIN_C_2x2, FMA_STEP_INNER_2x2, END_C_2x2)
 
 // FMA_STEP_INNER_3x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_3x2(pb, next, a) \
-	LOAD_B_2(pb, Z6, Z7, next); \
+#define FMA_STEP_INNER_3x2(b, next, a) \
+	LOAD_B_2(b, Z6, Z7, next); \
 	FMA_INNER_3x2(a, Z8, Z6, Z7, Z9)
 
 // func pixelRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns3AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_3x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_3x2((BX), (R14), (AX))
-	FMA_STEP_INNER_3x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_3x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_3x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_3x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_3x2
+	RUNS_KERNEL_INNER(BEGIN_C_3x2, FMA_STEP_INNER_3x2, END_C_3x2)
 
 // FMA_STEP_INNER_4x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_4x2(pb, next, a) \
-	LOAD_B_2(pb, Z8, Z9, next); \
+#define FMA_STEP_INNER_4x2(b, next, a) \
+	LOAD_B_2(b, Z8, Z9, next); \
 	FMA_INNER_3x2(a, Z10, Z8, Z9, Z11); \
 	FMA_ROW_2(12 a, Z11, Z8, Z6, Z9, Z7)
 
 // func pixelRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns4AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_4x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_4x2((BX), (R14), (AX))
-	FMA_STEP_INNER_4x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_4x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_4x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_4x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_4x2
+	RUNS_KERNEL_INNER(BEGIN_C_4x2, FMA_STEP_INNER_4x2, END_C_4x2)
 
 // FMA_STEP_INNER_5x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_5x2(pb, next, a) \
-	LOAD_B_2(pb, Z10, Z11, next); \
+#define FMA_STEP_INNER_5x2(b, next, a) \
+	LOAD_B_2(b, Z10, Z11, next); \
 	FMA_INNER_5x2(a, Z12, Z10, Z11, Z13)
 
 // func pixelRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns5AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_5x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_5x2((BX), (R14), (AX))
-	FMA_STEP_INNER_5x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_5x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_5x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_5x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_5x2
+	RUNS_KERNEL_INNER(BEGIN_C_5x2, FMA_STEP_INNER_5x2, END_C_5x2)
 
 // FMA_STEP_INNER_6x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_6x2(pb, next, a) \
-	LOAD_B_2(pb, Z12, Z13, next); \
+#define FMA_STEP_INNER_6x2(b, next, a) \
+	LOAD_B_2(b, Z12, Z13, next); \
 	FMA_INNER_5x2(a, Z14, Z12, Z13, Z15); \
 	FMA_ROW_2(20 a, Z15, Z12, Z10, Z13, Z11)
 
 // func pixelRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns6AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_6x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_6x2((BX), (R14), (AX))
-	FMA_STEP_INNER_6x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_6x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_6x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_6x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_6x2
+	RUNS_KERNEL_INNER(BEGIN_C_6x2, FMA_STEP_INNER_6x2, END_C_6x2)
 
 // FMA_STEP_INNER_7x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_7x2(pb, next, a) \
-	LOAD_B_2(pb, Z14, Z15, next); \
+#define FMA_STEP_INNER_7x2(b, next, a) \
+	LOAD_B_2(b, Z14, Z15, next); \
 	FMA_INNER_7x2(a, Z16, Z14, Z15, Z17)
 
 // func pixelRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns7AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_7x2((BX), (R14), (AX))
-	FMA_STEP_INNER_7x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_7x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_7x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_7x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_7x2
+	RUNS_KERNEL_INNER(BEGIN_C_7x2, FMA_STEP_INNER_7x2, END_C_7x2)
 
 // FMA_STEP_INNER_8x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_8x2(pb, next, a) \
-	LOAD_B_2(pb, Z16, Z17, next); \
+#define FMA_STEP_INNER_8x2(b, next, a) \
+	LOAD_B_2(b, Z16, Z17, next); \
 	FMA_INNER_7x2(a, Z18, Z16, Z17, Z19); \
 	FMA_ROW_2(28 a, Z19, Z16, Z14, Z17, Z15)
 
 // func pixelRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns8AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_8x2((BX), (R14), (AX))
-	FMA_STEP_INNER_8x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_8x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_8x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_8x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_8x2
+	RUNS_KERNEL_INNER(BEGIN_C_8x2, FMA_STEP_INNER_8x2, END_C_8x2)
 
 // FMA_STEP_INNER_9x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_9x2(pb, next, a) \
-	LOAD_B_2(pb, Z18, Z19, next); \
+#define FMA_STEP_INNER_9x2(b, next, a) \
+	LOAD_B_2(b, Z18, Z19, next); \
 	FMA_INNER_9x2(a, Z20, Z18, Z19, Z21)
 
 // func pixelRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns9AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_9x2((BX), (R14), (AX))
-	FMA_STEP_INNER_9x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_9x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_9x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_9x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_9x2
+	RUNS_KERNEL_INNER(BEGIN_C_9x2, FMA_STEP_INNER_9x2, END_C_9x2)
 
 // FMA_STEP_INNER_10x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_10x2(pb, next, a) \
-	LOAD_B_2(pb, Z20, Z21, next); \
+#define FMA_STEP_INNER_10x2(b, next, a) \
+	LOAD_B_2(b, Z20, Z21, next); \
 	FMA_INNER_9x2(a, Z22, Z20, Z21, Z23); \
 	FMA_ROW_2(36 a, Z23, Z20, Z18, Z21, Z19)
 
 // func pixelRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns10AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_10x2((BX), (R14), (AX))
-	FMA_STEP_INNER_10x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_10x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_10x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_10x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_10x2
+	RUNS_KERNEL_INNER(BEGIN_C_10x2, FMA_STEP_INNER_10x2, END_C_10x2)
 
 // FMA_STEP_INNER_11x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_11x2(pb, next, a) \
-	LOAD_B_2(pb, Z22, Z23, next); \
+#define FMA_STEP_INNER_11x2(b, next, a) \
+	LOAD_B_2(b, Z22, Z23, next); \
 	FMA_INNER_11x2(a, Z24, Z22, Z23, Z25)
 
 // func pixelRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns11AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_11x2((BX), (R14), (AX))
-	FMA_STEP_INNER_11x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_11x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_11x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_11x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_11x2
+	RUNS_KERNEL_INNER(BEGIN_C_11x2, FMA_STEP_INNER_11x2, END_C_11x2)
 
 // FMA_STEP_INNER_12x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_12x2(pb, next, a) \
-	LOAD_B_2(pb, Z24, Z25, next); \
+#define FMA_STEP_INNER_12x2(b, next, a) \
+	LOAD_B_2(b, Z24, Z25, next); \
 	FMA_INNER_11x2(a, Z26, Z24, Z25, Z27); \
 	FMA_ROW_2(44 a, Z27, Z24, Z22, Z25, Z23)
 
 // func pixelRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns12AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_12x2((BX), (R14), (AX))
-	FMA_STEP_INNER_12x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_12x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_12x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_12x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_12x2
+	RUNS_KERNEL_INNER(BEGIN_C_12x2, FMA_STEP_INNER_12x2, END_C_12x2)
 
 // FMA_STEP_INNER_13x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_13x2(pb, next, a) \
-	LOAD_B_2(pb, Z26, Z27, next); \
+#define FMA_STEP_INNER_13x2(b, next, a) \
+	LOAD_B_2(b, Z26, Z27, next); \
 	FMA_INNER_13x2(a, Z28, Z26, Z27, Z29)
 
 // func pixelRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns13AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_13x2((BX), (R14), (AX))
-	FMA_STEP_INNER_13x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_13x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_13x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_13x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_13x2
+	RUNS_KERNEL_INNER(BEGIN_C_13x2, FMA_STEP_INNER_13x2, END_C_13x2)
 
 // FMA_STEP_INNER_14x2 is a step of the inner dimension.
-#define FMA_STEP_INNER_14x2(pb, next, a) \
-	LOAD_B_2(pb, Z28, Z29, next); \
+#define FMA_STEP_INNER_14x2(b, next, a) \
+	LOAD_B_2(b, Z28, Z29, next); \
 	FMA_INNER_13x2(a, Z30, Z28, Z29, Z31); \
 	FMA_ROW_2(52 a, Z31, Z28, Z26, Z29, Z27)
 
 // func pixelRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns14AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	THREE_STRIDES
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_INNER_14x2((BX), (R14), (AX))
-	FMA_STEP_INNER_14x2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1))
-	FMA_STEP_INNER_14x2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2))
-	FMA_STEP_INNER_14x2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1))
-	ADVANCE_INNER(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_INNER_14x2((BX), (R14), (AX))
-	ADVANCE_INNER(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_14x2
+	RUNS_KERNEL_INNER(BEGIN_C_14x2, FMA_STEP_INNER_14x2, END_C_14x2)
 
 // FMA_STEP_ROWS_1x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_1x2(pb, next, off) \
-	LOAD_B_2(pb, Z2, Z3, next); \
+#define FMA_STEP_ROWS_1x2(b, next, off) \
+	LOAD_B_2(b, Z2, Z3, next); \
 	FMA_ROW_2(off(AX), Z4, Z2, Z0, Z3, Z1)
 
 // func rowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns1AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_1x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_1x2((BX), (R14), 0)
-	FMA_STEP_ROWS_1x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_1x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_1x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_1x2((BX), (R14), 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_1x2
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, BEGIN_C_1x2, FMA_STEP_ROWS_1x2, END_C_1x2)
 
 // FMA_STEP_ROWS_2x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_2x2(pb, next, off) \
-	LOAD_B_2(pb, Z4, Z5, next); \
+#define FMA_STEP_ROWS_2x2(b, next, off) \
+	LOAD_B_2(b, Z4, Z5, next); \
 	FMA_ROWS_2x2(off, Z6, Z4, Z5, Z7)
 
 // func rowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns2AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_2x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_2x2((BX), (R14), 0)
-	FMA_STEP_ROWS_2x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_2x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_2x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_2x2((BX), (R14), 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_2x2
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, BEGIN_C_2x2, FMA_STEP_ROWS_2x2, END_C_2x2)
 
 // FMA_STEP_ROWS_3x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_3x2(pb, next, off) \
-	LOAD_B_2(pb, Z6, Z7, next); \
+#define FMA_STEP_ROWS_3x2(b, next, off) \
+	LOAD_B_2(b, Z6, Z7, next); \
 	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9, off)
 
 // func rowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns3AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_3x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_3x2((BX), (R14), 0)
-	FMA_STEP_ROWS_3x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_3x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_3x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_3x2((BX), (R14), 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_3x2
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, BEGIN_C_3x2, FMA_STEP_ROWS_3x2, END_C_3x2)
 
 // FMA_STEP_ROWS_4x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_4x2(pb, next, off) \
-	LOAD_B_2(pb, Z8, Z9, next); \
-	FMA_ROWS_4x2(off, Z10, Z8, Z9, Z11, off)
+#define FMA_STEP_ROWS_4x2(b, next, off) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11, off); \
+	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
 
 // func rowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns4AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_4x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_4x2((BX), (R14), 0)
-	FMA_STEP_ROWS_4x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_4x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_4x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_4x2((BX), (R14), 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_4x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_4x2, POINT_A_2, FMA_STEP_ROWS_4x2, ADVANCE_ROWS2, END_C_4x2)
 
 // FMA_STEP_ROWS_5x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_5x2(pb, next, off) \
-	LOAD_B_2(pb, Z10, Z11, next); \
+#define FMA_STEP_ROWS_5x2(b, next, off) \
+	LOAD_B_2(b, Z10, Z11, next); \
 	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13, off)
 
 // func rowRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns5AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_5x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_5x2((BX), (R14), 0)
-	FMA_STEP_ROWS_5x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_5x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_5x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_5x2((BX), (R14), 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_5x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_5x2, POINT_A_2, FMA_STEP_ROWS_5x2, ADVANCE_ROWS2, END_C_5x2)
 
 // FMA_STEP_ROWS_6x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_6x2(pb, next, off) \
-	LOAD_B_2(pb, Z12, Z13, next); \
-	FMA_ROWS_6x2(off, Z14, Z12, Z13, Z15, off)
+#define FMA_STEP_ROWS_6x2(b, next, off) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15, off); \
+	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
 
 // func rowRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns6AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_6x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_6x2((BX), (R14), 0)
-	FMA_STEP_ROWS_6x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_6x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_6x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_6x2((BX), (R14), 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_6x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_6x2, POINT_A_2, FMA_STEP_ROWS_6x2, ADVANCE_ROWS2, END_C_6x2)
 
 // FMA_STEP_ROWS_7x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_7x2(pb, next, off) \
-	LOAD_B_2(pb, Z14, Z15, next); \
+#define FMA_STEP_ROWS_7x2(b, next, off) \
+	LOAD_B_2(b, Z14, Z15, next); \
 	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17, off)
 
 // func rowRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns7AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_7x2((BX), (R14), 0)
-	FMA_STEP_ROWS_7x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_7x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_7x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_7x2((BX), (R14), 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_7x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_7x2, POINT_A_3, FMA_STEP_ROWS_7x2, ADVANCE_ROWS3, END_C_7x2)
 
 // FMA_STEP_ROWS_8x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_8x2(pb, next, off) \
-	LOAD_B_2(pb, Z16, Z17, next); \
-	FMA_ROWS_8x2(off, Z18, Z16, Z17, Z19, off)
+#define FMA_STEP_ROWS_8x2(b, next, off) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19, off); \
+	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
 
 // func rowRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns8AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_8x2((BX), (R14), 0)
-	FMA_STEP_ROWS_8x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_8x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_8x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_8x2((BX), (R14), 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_8x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_8x2, POINT_A_3, FMA_STEP_ROWS_8x2, ADVANCE_ROWS3, END_C_8x2)
 
 // FMA_STEP_ROWS_9x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_9x2(pb, next, off) \
-	LOAD_B_2(pb, Z18, Z19, next); \
+#define FMA_STEP_ROWS_9x2(b, next, off) \
+	LOAD_B_2(b, Z18, Z19, next); \
 	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21, off)
 
 // func rowRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns9AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_9x2((BX), (R14), 0)
-	FMA_STEP_ROWS_9x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_9x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_9x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_9x2((BX), (R14), 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_9x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_9x2, POINT_A_3, FMA_STEP_ROWS_9x2, ADVANCE_ROWS3, END_C_9x2)
 
 // FMA_STEP_ROWS_10x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_10x2(pb, next, off) \
-	LOAD_B_2(pb, Z20, Z21, next); \
-	FMA_ROWS_10x2(off, Z22, Z20, Z21, Z23, off)
+#define FMA_STEP_ROWS_10x2(b, next, off) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23, off); \
+	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
 
 // func rowRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns10AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_10x2((BX), (R14), 0)
-	FMA_STEP_ROWS_10x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_10x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_10x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_10x2((BX), (R14), 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_10x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_10x2, POINT_A_4, FMA_STEP_ROWS_10x2, ADVANCE_ROWS4, END_C_10x2)
 
 // FMA_STEP_ROWS_11x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_11x2(pb, next, off) \
-	LOAD_B_2(pb, Z22, Z23, next); \
+#define FMA_STEP_ROWS_11x2(b, next, off) \
+	LOAD_B_2(b, Z22, Z23, next); \
 	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25, off)
 
 // func rowRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns11AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_11x2((BX), (R14), 0)
-	FMA_STEP_ROWS_11x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_11x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_11x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_11x2((BX), (R14), 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_11x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_11x2, POINT_A_4, FMA_STEP_ROWS_11x2, ADVANCE_ROWS4, END_C_11x2)
 
 // FMA_STEP_ROWS_12x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_12x2(pb, next, off) \
-	LOAD_B_2(pb, Z24, Z25, next); \
-	FMA_ROWS_12x2(off, Z26, Z24, Z25, Z27, off)
+#define FMA_STEP_ROWS_12x2(b, next, off) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27, off); \
+	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
 
 // func rowRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns12AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_12x2((BX), (R14), 0)
-	FMA_STEP_ROWS_12x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_12x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_12x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_12x2((BX), (R14), 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_12x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_12x2, POINT_A_4, FMA_STEP_ROWS_12x2, ADVANCE_ROWS4, END_C_12x2)
 
 // FMA_STEP_ROWS_13x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_13x2(pb, next, off) \
-	LOAD_B_2(pb, Z26, Z27, next); \
+#define FMA_STEP_ROWS_13x2(b, next, off) \
+	LOAD_B_2(b, Z26, Z27, next); \
 	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29, off)
 
 // func rowRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns13AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_13x2((BX), (R14), 0)
-	FMA_STEP_ROWS_13x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_13x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_13x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_13x2((BX), (R14), 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_13x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_13x2, POINT_A_5, FMA_STEP_ROWS_13x2, ADVANCE_ROWS5, END_C_13x2)
 
 // FMA_STEP_ROWS_14x2 is a step of the inner dimension.
-#define FMA_STEP_ROWS_14x2(pb, next, off) \
-	LOAD_B_2(pb, Z28, Z29, next); \
-	FMA_ROWS_14x2(off, off)
+#define FMA_STEP_ROWS_14x2(b, next, off) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31, off); \
+	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // func rowRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns14AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_14x2((BX), (R14), 0)
-	FMA_STEP_ROWS_14x2((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_14x2((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_14x2((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_14x2((BX), (R14), 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_14x2
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_14x2, POINT_A_5, FMA_STEP_ROWS_14x2, ADVANCE_ROWS5, END_C_14x2)
 
 // FMA_STEP_ROWS_1x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_1x1(pb, next, off) \
-	LOAD_B_1(pb, Z1, next); \
+#define FMA_STEP_ROWS_1x1(b, next, off) \
+	LOAD_B_1(b, Z1, next); \
 	FMA_ROW_1(off(AX), Z2, Z1, Z0)
 
 // func rowRunsNarrow1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow1AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_1x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_1x1((BX), (R14), 0)
-	FMA_STEP_ROWS_1x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_1x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_1x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_1x1((BX), (R14), 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_1x1
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, BEGIN_C_1x1, FMA_STEP_ROWS_1x1, END_C_1x1)
 
 // FMA_STEP_ROWS_2x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_2x1(pb, next, off) \
-	LOAD_B_1(pb, Z2, next); \
+#define FMA_STEP_ROWS_2x1(b, next, off) \
+	LOAD_B_1(b, Z2, next); \
 	FMA_ROWS_2x1(off, Z3, Z2, Z4)
 
 // func rowRunsNarrow2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow2AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_2x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_2x1((BX), (R14), 0)
-	FMA_STEP_ROWS_2x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_2x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_2x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_2x1((BX), (R14), 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_2x1
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, BEGIN_C_2x1, FMA_STEP_ROWS_2x1, END_C_2x1)
 
 // FMA_STEP_ROWS_3x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_3x1(pb, next, off) \
-	LOAD_B_1(pb, Z3, next); \
+#define FMA_STEP_ROWS_3x1(b, next, off) \
+	LOAD_B_1(b, Z3, next); \
 	FMA_ROWS_3x1(off, Z4, Z3, Z5, off)
 
 // func rowRunsNarrow3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow3AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_3x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_3x1((BX), (R14), 0)
-	FMA_STEP_ROWS_3x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_3x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_3x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS1(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_3x1((BX), (R14), 0)
-	ADVANCE_ROWS1(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_3x1
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, BEGIN_C_3x1, FMA_STEP_ROWS_3x1, END_C_3x1)
 
 // FMA_STEP_ROWS_4x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_4x1(pb, next, off) \
-	LOAD_B_1(pb, Z4, next); \
-	FMA_ROWS_4x1(off, Z5, Z4, Z6, off)
+#define FMA_STEP_ROWS_4x1(b, next, off) \
+	LOAD_B_1(b, Z4, next); \
+	FMA_ROWS_3x1(off, Z5, Z4, Z6, off); \
+	FMA_ROW_1(off(DX), Z6, Z4, Z3)
 
 // func rowRunsNarrow4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow4AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_4x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_4x1((BX), (R14), 0)
-	FMA_STEP_ROWS_4x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_4x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_4x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_4x1((BX), (R14), 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_4x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_4x1, POINT_A_2, FMA_STEP_ROWS_4x1, ADVANCE_ROWS2, END_C_4x1)
 
 // FMA_STEP_ROWS_5x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_5x1(pb, next, off) \
-	LOAD_B_1(pb, Z5, next); \
+#define FMA_STEP_ROWS_5x1(b, next, off) \
+	LOAD_B_1(b, Z5, next); \
 	FMA_ROWS_5x1(off, Z6, Z5, Z7, off)
 
 // func rowRunsNarrow5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow5AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_5x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_5x1((BX), (R14), 0)
-	FMA_STEP_ROWS_5x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_5x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_5x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_5x1((BX), (R14), 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_5x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_5x1, POINT_A_2, FMA_STEP_ROWS_5x1, ADVANCE_ROWS2, END_C_5x1)
 
 // FMA_STEP_ROWS_6x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_6x1(pb, next, off) \
-	LOAD_B_1(pb, Z6, next); \
-	FMA_ROWS_6x1(off, Z7, Z6, Z8, off)
+#define FMA_STEP_ROWS_6x1(b, next, off) \
+	LOAD_B_1(b, Z6, next); \
+	FMA_ROWS_5x1(off, Z7, Z6, Z8, off); \
+	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
 
 // func rowRunsNarrow6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow6AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_6x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_6x1((BX), (R14), 0)
-	FMA_STEP_ROWS_6x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_6x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_6x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_6x1((BX), (R14), 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_6x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_6x1, POINT_A_2, FMA_STEP_ROWS_6x1, ADVANCE_ROWS2, END_C_6x1)
 
 // FMA_STEP_ROWS_7x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_7x1(pb, next, off) \
-	LOAD_B_1(pb, Z7, next); \
+#define FMA_STEP_ROWS_7x1(b, next, off) \
+	LOAD_B_1(b, Z7, next); \
 	FMA_ROWS_7x1(off, Z8, Z7, Z9, off)
 
 // func rowRunsNarrow7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow7AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_7x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_7x1((BX), (R14), 0)
-	FMA_STEP_ROWS_7x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_7x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_7x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_7x1((BX), (R14), 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_7x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_7x1, POINT_A_3, FMA_STEP_ROWS_7x1, ADVANCE_ROWS3, END_C_7x1)
 
 // FMA_STEP_ROWS_8x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_8x1(pb, next, off) \
-	LOAD_B_1(pb, Z8, next); \
-	FMA_ROWS_8x1(off, Z9, Z8, Z10, off)
+#define FMA_STEP_ROWS_8x1(b, next, off) \
+	LOAD_B_1(b, Z8, next); \
+	FMA_ROWS_7x1(off, Z9, Z8, Z10, off); \
+	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
 
 // func rowRunsNarrow8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow8AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_8x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_8x1((BX), (R14), 0)
-	FMA_STEP_ROWS_8x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_8x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_8x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_8x1((BX), (R14), 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_8x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_8x1, POINT_A_3, FMA_STEP_ROWS_8x1, ADVANCE_ROWS3, END_C_8x1)
 
 // FMA_STEP_ROWS_9x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_9x1(pb, next, off) \
-	LOAD_B_1(pb, Z9, next); \
+#define FMA_STEP_ROWS_9x1(b, next, off) \
+	LOAD_B_1(b, Z9, next); \
 	FMA_ROWS_9x1(off, Z10, Z9, Z11, off)
 
 // func rowRunsNarrow9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow9AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_9x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_9x1((BX), (R14), 0)
-	FMA_STEP_ROWS_9x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_9x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_9x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_9x1((BX), (R14), 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_9x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_9x1, POINT_A_3, FMA_STEP_ROWS_9x1, ADVANCE_ROWS3, END_C_9x1)
 
 // FMA_STEP_ROWS_10x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_10x1(pb, next, off) \
-	LOAD_B_1(pb, Z10, next); \
-	FMA_ROWS_10x1(off, Z11, Z10, Z12, off)
+#define FMA_STEP_ROWS_10x1(b, next, off) \
+	LOAD_B_1(b, Z10, next); \
+	FMA_ROWS_9x1(off, Z11, Z10, Z12, off); \
+	FMA_ROW_1(off(R9), Z12, Z10, Z9)
 
 // func rowRunsNarrow10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow10AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_10x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_10x1((BX), (R14), 0)
-	FMA_STEP_ROWS_10x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_10x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_10x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_10x1((BX), (R14), 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_10x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_10x1, POINT_A_4, FMA_STEP_ROWS_10x1, ADVANCE_ROWS4, END_C_10x1)
 
 // FMA_STEP_ROWS_11x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_11x1(pb, next, off) \
-	LOAD_B_1(pb, Z11, next); \
+#define FMA_STEP_ROWS_11x1(b, next, off) \
+	LOAD_B_1(b, Z11, next); \
 	FMA_ROWS_11x1(off, Z12, Z11, Z13, off)
 
 // func rowRunsNarrow11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow11AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_11x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_11x1((BX), (R14), 0)
-	FMA_STEP_ROWS_11x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_11x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_11x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_11x1((BX), (R14), 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_11x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_11x1, POINT_A_4, FMA_STEP_ROWS_11x1, ADVANCE_ROWS4, END_C_11x1)
 
 // FMA_STEP_ROWS_12x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_12x1(pb, next, off) \
-	LOAD_B_1(pb, Z12, next); \
-	FMA_ROWS_12x1(off, Z13, Z12, Z14, off)
+#define FMA_STEP_ROWS_12x1(b, next, off) \
+	LOAD_B_1(b, Z12, next); \
+	FMA_ROWS_11x1(off, Z13, Z12, Z14, off); \
+	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
 
 // func rowRunsNarrow12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow12AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_12x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_12x1((BX), (R14), 0)
-	FMA_STEP_ROWS_12x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_12x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_12x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_12x1((BX), (R14), 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_12x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_12x1, POINT_A_4, FMA_STEP_ROWS_12x1, ADVANCE_ROWS4, END_C_12x1)
 
 // FMA_STEP_ROWS_13x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_13x1(pb, next, off) \
-	LOAD_B_1(pb, Z13, next); \
+#define FMA_STEP_ROWS_13x1(b, next, off) \
+	LOAD_B_1(b, Z13, next); \
 	FMA_ROWS_13x1(off, Z14, Z13, Z15, off)
 
 // func rowRunsNarrow13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow13AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_13x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_13x1((BX), (R14), 0)
-	FMA_STEP_ROWS_13x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_13x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_13x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_13x1((BX), (R14), 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_13x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_13x1, POINT_A_5, FMA_STEP_ROWS_13x1, ADVANCE_ROWS5, END_C_13x1)
 
 // FMA_STEP_ROWS_14x1 is a step of the inner dimension.
-#define FMA_STEP_ROWS_14x1(pb, next, off) \
-	LOAD_B_1(pb, Z14, next); \
-	FMA_ROWS_14x1(off, off)
+#define FMA_STEP_ROWS_14x1(b, next, off) \
+	LOAD_B_1(b, Z14, next); \
+	FMA_ROWS_13x1(off, Z15, Z14, Z16, off); \
+	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
 
 // func rowRunsNarrow14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
-	LOAD_RUNS_ARGS
-	LOAD_MASK_1
-	BEGIN_C_14x1
-	LEAQ (R13)(R13*2), R11
-	MOVQ at+80(FP), R15
-run:
-	NEXT_RUN
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LOOP_OF_FOUR
-	FMA_STEP_ROWS_14x1((BX), (R14), 0)
-	FMA_STEP_ROWS_14x1((BX)(R13*1), (R14)(R13*1), 4)
-	FMA_STEP_ROWS_14x1((BX)(R13*2), (R14)(R13*2), 8)
-	FMA_STEP_ROWS_14x1((BX)(R11*1), (R14)(R11*1), 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(next)
-	FMA_STEP_ROWS_14x1((BX), (R14), 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-next:
-	DECQ n+0(FP)
-	JNZ run
-	END_C_14x1
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_14x1, POINT_A_5, FMA_STEP_ROWS_14x1, ADVANCE_ROWS5, END_C_14x1)
 
 // FMA_DEPTHWISE_2 adds a tap's products for some pixels.
 #define FMA_DEPTHWISE_2 \
@@ -1599,8 +743,7 @@ sum1:
 	ADDQ R11, DI
 	LEAQ (SI)(R9*1), SI
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func depthwiseAddAVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·depthwiseAddAVX512(SB), NOSPLIT, $0-80
@@ -1704,8 +847,7 @@ sum1:
 	ADDQ R11, DI
 	LEAQ (SI)(R9*1), SI
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // FMA_DEPTHWISE_GRAD adds the products of a pixel of x and of y.
 #define FMA_DEPTHWISE_GRAD(acc0, acc1) \
@@ -1767,8 +909,7 @@ sum:
 	DECQ AX
 	JNZ tap
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_PIXEL_F32 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_F32(acc0, acc1) \
@@ -2054,8 +1195,7 @@ TEXT ·smallChannelGrad1F32AVX512(SB), NOSPLIT, $0-80
 	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
 	END_ROWS
 	ADD_TAP(0, Z0, Z1)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad2F32AVX512(SB), NOSPLIT, $0-80
@@ -2070,8 +1210,7 @@ TEXT ·smallChannelGrad2F32AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAP(0, Z0, Z1)
 	ADD_TAP(16, Z2, Z3)
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_TAPS_3 loads where the taps' pixels are.
 #define LOAD_TAPS_3 \
@@ -2101,8 +1240,7 @@ TEXT ·smallChannelGrad3F32AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_3
 	END_ROWS
 	ADD_TAPS_3
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad4F32AVX512(SB), NOSPLIT, $0-80
@@ -2117,8 +1255,7 @@ TEXT ·smallChannelGrad4F32AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_3
 	ADD_TAP(48, Z6, Z7)
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_TAPS_5 loads where the taps' pixels are.
 #define LOAD_TAPS_5 \
@@ -2148,8 +1285,7 @@ TEXT ·smallChannelGrad5F32AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_5
 	END_ROWS
 	ADD_TAPS_5
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad6F32AVX512(SB), NOSPLIT, $0-80
@@ -2164,8 +1300,7 @@ TEXT ·smallChannelGrad6F32AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_5
 	ADD_TAP(80, Z10, Z11)
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_TAPS_7 loads where the taps' pixels are.
 #define LOAD_TAPS_7 \
@@ -2195,8 +1330,7 @@ TEXT ·smallChannelGrad7F32AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_7
 	END_ROWS
 	ADD_TAPS_7
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad8F32AVX512(SB), NOSPLIT, $0-80
@@ -2211,8 +1345,7 @@ TEXT ·smallChannelGrad8F32AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_7
 	ADD_TAP(112, Z14, Z15)
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_TAPS_9 loads where the taps' pixels are.
 #define LOAD_TAPS_9 \
@@ -2242,8 +1375,7 @@ TEXT ·smallChannelGrad9F32AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_9
 	END_ROWS
 	ADD_TAPS_9
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_PIXEL_F16 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_F16(acc0, y0, acc1, y1) \
@@ -2496,8 +1628,7 @@ TEXT ·smallChannelGrad1F16AVX512(SB), NOSPLIT, $0-80
 	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
 	END_ROWS
 	ADD_TAP(0, Z0, Z1)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad2F16AVX512(SB), NOSPLIT, $0-80
@@ -2512,8 +1643,7 @@ TEXT ·smallChannelGrad2F16AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAP(0, Z0, Z1)
 	ADD_TAP(16, Z2, Z3)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad3F16AVX512(SB), NOSPLIT, $0-80
@@ -2525,8 +1655,7 @@ TEXT ·smallChannelGrad3F16AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_3
 	END_ROWS
 	ADD_TAPS_3
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad4F16AVX512(SB), NOSPLIT, $0-80
@@ -2541,8 +1670,7 @@ TEXT ·smallChannelGrad4F16AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_3
 	ADD_TAP(48, Z6, Z7)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad5F16AVX512(SB), NOSPLIT, $0-80
@@ -2554,8 +1682,7 @@ TEXT ·smallChannelGrad5F16AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_5
 	END_ROWS
 	ADD_TAPS_5
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad6F16AVX512(SB), NOSPLIT, $0-80
@@ -2570,8 +1697,7 @@ TEXT ·smallChannelGrad6F16AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_5
 	ADD_TAP(80, Z10, Z11)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad7F16AVX512(SB), NOSPLIT, $0-80
@@ -2583,8 +1709,7 @@ TEXT ·smallChannelGrad7F16AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_7
 	END_ROWS
 	ADD_TAPS_7
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad8F16AVX512(SB), NOSPLIT, $0-80
@@ -2599,8 +1724,7 @@ TEXT ·smallChannelGrad8F16AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_7
 	ADD_TAP(112, Z14, Z15)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad9F16AVX512(SB), NOSPLIT, $0-80
@@ -2612,8 +1736,7 @@ TEXT ·smallChannelGrad9F16AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_9
 	END_ROWS
 	ADD_TAPS_9
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_PIXEL_BF16 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_BF16(acc0, acc1) \
@@ -2864,8 +1987,7 @@ TEXT ·smallChannelGrad1BF16AVX512(SB), NOSPLIT, $0-80
 	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
 	END_ROWS
 	ADD_TAP(0, Z0, Z1)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad2BF16AVX512(SB), NOSPLIT, $0-80
@@ -2880,8 +2002,7 @@ TEXT ·smallChannelGrad2BF16AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAP(0, Z0, Z1)
 	ADD_TAP(16, Z2, Z3)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad3BF16AVX512(SB), NOSPLIT, $0-80
@@ -2893,8 +2014,7 @@ TEXT ·smallChannelGrad3BF16AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_3
 	END_ROWS
 	ADD_TAPS_3
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad4BF16AVX512(SB), NOSPLIT, $0-80
@@ -2909,8 +2029,7 @@ TEXT ·smallChannelGrad4BF16AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_3
 	ADD_TAP(48, Z6, Z7)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad5BF16AVX512(SB), NOSPLIT, $0-80
@@ -2922,8 +2041,7 @@ TEXT ·smallChannelGrad5BF16AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_5
 	END_ROWS
 	ADD_TAPS_5
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad6BF16AVX512(SB), NOSPLIT, $0-80
@@ -2938,8 +2056,7 @@ TEXT ·smallChannelGrad6BF16AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_5
 	ADD_TAP(80, Z10, Z11)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad7BF16AVX512(SB), NOSPLIT, $0-80
@@ -2951,8 +2068,7 @@ TEXT ·smallChannelGrad7BF16AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_7
 	END_ROWS
 	ADD_TAPS_7
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad8BF16AVX512(SB), NOSPLIT, $0-80
@@ -2967,8 +2083,7 @@ TEXT ·smallChannelGrad8BF16AVX512(SB), NOSPLIT, $0-80
 	END_ROWS
 	ADD_TAPS_7
 	ADD_TAP(112, Z14, Z15)
-	VZEROUPPER
-	RET
+	RETURN
 
 // func smallChannelGrad9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad9BF16AVX512(SB), NOSPLIT, $0-80
@@ -2980,8 +2095,7 @@ TEXT ·smallChannelGrad9BF16AVX512(SB), NOSPLIT, $0-80
 	FMA_TAPS_9
 	END_ROWS
 	ADD_TAPS_9
-	VZEROUPPER
-	RET
+	RETURN
 
 // WINOGRAD_COLUMN_4x4 transforms a column of a tile.
 #define WINOGRAD_COLUMN_4x4(v, v2, v3, v4) \
@@ -3090,8 +2204,7 @@ tile:
 	DECQ CX
 	JNZ tile
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // WINOGRAD_COLUMN_2x4 transforms a column of a tile.
 #define WINOGRAD_COLUMN_2x4(v, v2) \
@@ -3174,8 +2287,7 @@ tile:
 	DECQ CX
 	JNZ tile
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // WINOGRAD_4x2 transforms 16 channels of a tile.
 #define WINOGRAD_4x2(off, mask) \
@@ -3263,8 +2375,7 @@ tile:
 	DECQ CX
 	JNZ tile
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_FOUR_PLACES loads the places of a window of four, or goes to pixel for another window.
 #define LOAD_FOUR_PLACES \
@@ -3364,8 +2475,7 @@ pixel:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // GIVE_GRAD_F32 gives the gradient to an element of a window of four if it is the first of the largest.
 #define GIVE_GRAD_F32(v, r, v2) \
@@ -3461,8 +2571,7 @@ next:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func reluMaxPoolGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·reluMaxPoolGradF32AVX512(SB), NOSPLIT, $0-80
@@ -3533,8 +2642,7 @@ next:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // MAXPOOL_FOUR_F16 leaves the maxima of a window of four in Z9 and Z10, or goes to pixel if there is a NaN.
 #define MAXPOOL_FOUR_F16 \
@@ -3616,8 +2724,7 @@ pixel:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // GIVE_GRAD_F16 gives the gradient to an element of a window of four if it is the first of the largest.
 #define GIVE_GRAD_F16(v, v2, r) \
@@ -3703,8 +2810,7 @@ next:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func reluMaxPoolGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·reluMaxPoolGradF16AVX512(SB), NOSPLIT, $0-80
@@ -3767,8 +2873,7 @@ next:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // MAXPOOL_FOUR_BF16 leaves the maxima of a window of four in Z9 and Z10, or goes to pixel if there is a NaN.
 #define MAXPOOL_FOUR_BF16 \
@@ -3853,8 +2958,7 @@ pixel:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // GIVE_GRAD_BF16 gives the gradient to an element of a window of four if it is the first of the largest.
 #define GIVE_GRAD_BF16(v, v2, r) \
@@ -3940,8 +3044,7 @@ next:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func reluMaxPoolGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·reluMaxPoolGradBF16AVX512(SB), NOSPLIT, $0-80
@@ -4004,8 +3107,7 @@ next:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func maxPoolGradAddF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·maxPoolGradAddF32AVX512(SB), NOSPLIT, $0-80
@@ -4058,8 +3160,7 @@ next:
 	DECQ CX
 	JNZ pixel
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func narrowLanesF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·narrowLanesF16AVX512(SB), NOSPLIT, $0-56
@@ -4087,8 +3188,7 @@ row:
 	DECQ CX
 	JNZ row
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func narrowLanesBF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·narrowLanesBF16AVX512(SB), NOSPLIT, $0-56
@@ -4138,8 +3238,7 @@ row:
 	DECQ CX
 	JNZ row
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func narrowLanesBF16AVX512BF16(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·narrowLanesBF16AVX512BF16(SB), NOSPLIT, $0-56
@@ -4178,8 +3277,7 @@ store:
 	DECQ CX
 	JNZ row
 done:
-	VZEROUPPER
-	RET
+	RETURN
 subnormal:
 	VCMPPS $7, Z0, Z0, K3
 	VPTESTMD Z6, Z0, K3, K4

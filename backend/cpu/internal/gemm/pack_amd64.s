@@ -485,8 +485,7 @@ narrow:
 	DECQ CX
 	JNZ narrow
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func lanesF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·lanesF16AVX512(SB), NOSPLIT, $0-56
@@ -514,8 +513,7 @@ narrow:
 	DECQ CX
 	JNZ narrow
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func lanesBF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·lanesBF16AVX512(SB), NOSPLIT, $0-56
@@ -546,8 +544,7 @@ narrow:
 	DECQ CX
 	JNZ narrow
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func lanesRoundF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·lanesRoundF16AVX512(SB), NOSPLIT, $0-56
@@ -581,8 +578,7 @@ narrow:
 	DECQ CX
 	JNZ narrow
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // func lanesPairsAVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·lanesPairsAVX512(SB), NOSPLIT, $0-56
@@ -615,8 +611,7 @@ tail:
 	VPMOVZXWD.Z 32(SI), K2, Z1
 	VMOVDQU32 Z1, K4, 64(DI)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_LANE_F32 loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_F32(lane, z) \
@@ -757,8 +752,7 @@ loaded:
 	SUBQ $16, CX
 	JG block
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_LANE_F16 loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_F16(lane, z) \
@@ -825,8 +819,7 @@ loaded:
 	SUBQ $16, CX
 	JG block
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_LANE_BF16 loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_BF16(lane, z) \
@@ -894,8 +887,7 @@ loaded:
 	SUBQ $16, CX
 	JG block
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_LANE_ROUNDF16 loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_ROUNDF16(lane, z, y) \
@@ -964,8 +956,7 @@ loaded:
 	SUBQ $16, CX
 	JG block
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_LANE_PAIRS loads a lane, if there is one, else goes to loaded.
 #define LOAD_LANE_PAIRS(lane, z) \
@@ -1032,5 +1023,4 @@ loaded:
 	SUBQ $32, CX
 	JG block
 done:
-	VZEROUPPER
-	RET
+	RETURN

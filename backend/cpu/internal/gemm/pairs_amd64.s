@@ -18,7 +18,7 @@ TEXT ·pairsAVX512Rows1x32(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROW_2((AX), Z4, 2, 4, 0)
 	LOAD_B_2((BX)(R13*1), Z2, Z3, (R14)(R13*1))
 	DOT_ROW_2(4(AX), Z4, 2, 4, 0)
@@ -29,7 +29,7 @@ TEXT ·pairsAVX512Rows1x32(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_2((BX), Z2, Z3, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROW_2((AX), Z4, 2, 4, 0)
 	ADVANCE_ROWS1(1)
 	DECQ CX
@@ -50,10 +50,10 @@ TEXT ·pairsAVX512Rows2x32(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROWS_2x2(0, Z6, 4, Z7)
 	LOAD_B_2((BX)(R13*1), Z4, Z5, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
+	PREFETCH_A_1_FROM_1
 	DOT_ROWS_2x2(4, Z6, 4, Z7)
 	LOAD_B_2((BX)(R13*2), Z4, Z5, (R14)(R13*2))
 	DOT_ROWS_2x2(8, Z6, 4, Z7)
@@ -62,7 +62,7 @@ TEXT ·pairsAVX512Rows2x32(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_2((BX), Z4, Z5, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROWS_2x2(0, Z6, 4, Z7)
 	ADVANCE_ROWS1(1)
 	DECQ CX
@@ -83,421 +83,169 @@ TEXT ·pairsAVX512Rows3x32(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROWS_3x2(0, Z8, 6, Z9, 0)
 	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
+	PREFETCH_A_1_FROM_1
 	DOT_ROWS_3x2(4, Z8, 6, Z9, 4)
 	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
+	PREFETCH_A_1_FROM_2
 	DOT_ROWS_3x2(8, Z8, 6, Z9, 8)
 	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
 	DOT_ROWS_3x2(12, Z8, 6, Z9, 12)
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_2((BX), Z6, Z7, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROWS_3x2(0, Z8, 6, Z9, 0)
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
 	END_C_3x2
 
-// DOT_ROWS_4x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_4x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_3x2(off, a0, off2, a1, off); \
-	DOT_ROW_2(off3(DX), a1, off2, (off2+3), 6)
+// DOT_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	prefetch; \
+	DOT_ROWS_3x2(off, Z10, 8, Z11, off); \
+	DOT_ROW_2(off(DX), Z11, 8, 11, 6)
 
 // func pairsAVX512Rows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows4x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_4x2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z8, Z9, (R14))
-	PREFETCHT0 128(AX)
-	DOT_ROWS_4x2(0, Z10, 8, Z11, 0)
-	LOAD_B_2((BX)(R13*1), Z8, Z9, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
-	DOT_ROWS_4x2(4, Z10, 8, Z11, 4)
-	LOAD_B_2((BX)(R13*2), Z8, Z9, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	DOT_ROWS_4x2(8, Z10, 8, Z11, 8)
-	LOAD_B_2((BX)(R11*1), Z8, Z9, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	DOT_ROWS_4x2(12, Z10, 8, Z11, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z8, Z9, (R14))
-	PREFETCHT0 128(AX)
-	DOT_ROWS_4x2(0, Z10, 8, Z11, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_4x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_4x2)
 
-// DOT_ROWS_5x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_5x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_4x2(off, a0, off2, a1, off); \
-	DOT_ROW_2(off3(DX)(R12*1), a0, off2, (off2+2), 8)
+// DOT_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z10, Z11, next); \
+	prefetch; \
+	DOT_ROWS_3x2(off, Z12, 10, Z13, off); \
+	DOT_ROW_2(off(DX), Z13, 10, 13, 6); \
+	DOT_ROW_2(off(DX)(R12*1), Z12, 10, 12, 8)
 
 // func pairsAVX512Rows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows5x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_5x2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z10, Z11, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_5x2(0, Z12, 10, Z13, 0)
-	LOAD_B_2((BX)(R13*1), Z10, Z11, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
-	DOT_ROWS_5x2(4, Z12, 10, Z13, 4)
-	LOAD_B_2((BX)(R13*2), Z10, Z11, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	DOT_ROWS_5x2(8, Z12, 10, Z13, 8)
-	LOAD_B_2((BX)(R11*1), Z10, Z11, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	DOT_ROWS_5x2(12, Z12, 10, Z13, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z10, Z11, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_5x2(0, Z12, 10, Z13, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_5x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_5x2)
 
-// DOT_ROWS_6x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_6x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_5x2(off, a0, off2, a1, off); \
-	DOT_ROW_2(off3(DX)(R12*2), a1, off2, (off2+3), 10)
+// DOT_STEP_ROWS_PREFETCH_6x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	prefetch; \
+	DOT_ROWS_3x2(off, Z14, 12, Z15, off); \
+	DOT_ROW_2(off(DX), Z15, 12, 15, 6); \
+	DOT_ROW_2(off(DX)(R12*1), Z14, 12, 14, 8); \
+	DOT_ROW_2(off(DX)(R12*2), Z15, 12, 15, 10)
 
 // func pairsAVX512Rows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows6x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_6x2
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z12, Z13, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_6x2(0, Z14, 12, Z15, 0)
-	LOAD_B_2((BX)(R13*1), Z12, Z13, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	DOT_ROWS_6x2(4, Z14, 12, Z15, 4)
-	LOAD_B_2((BX)(R13*2), Z12, Z13, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	DOT_ROWS_6x2(8, Z14, 12, Z15, 8)
-	LOAD_B_2((BX)(R11*1), Z12, Z13, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	DOT_ROWS_6x2(12, Z14, 12, Z15, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z12, Z13, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_6x2(0, Z14, 12, Z15, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_6x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_6x2)
 
 // DOT_ROWS_7x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_7x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_6x2(off, a0, off2, a1, off); \
+	DOT_ROWS_3x2(off, a0, off2, a1, off); \
+	DOT_ROW_2(off(DX), a1, off2, (off2+3), 6); \
+	DOT_ROW_2(off(DX)(R12*1), a0, off2, (off2+2), 8); \
+	DOT_ROW_2(off(DX)(R12*2), a1, off2, (off2+3), 10); \
 	DOT_ROW_2(off3(SI), a0, off2, (off2+2), 12)
+
+// DOT_STEP_ROWS_PREFETCH_7x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	prefetch; \
+	DOT_ROWS_7x2(off, Z16, 14, Z17, off)
 
 // func pairsAVX512Rows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows7x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z14, Z15, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_7x2(0, Z16, 14, Z17, 0)
-	LOAD_B_2((BX)(R13*1), Z14, Z15, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	DOT_ROWS_7x2(4, Z16, 14, Z17, 4)
-	LOAD_B_2((BX)(R13*2), Z14, Z15, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	DOT_ROWS_7x2(8, Z16, 14, Z17, 8)
-	LOAD_B_2((BX)(R11*1), Z14, Z15, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	DOT_ROWS_7x2(12, Z16, 14, Z17, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z14, Z15, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_7x2(0, Z16, 14, Z17, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_7x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x2)
 
-// DOT_ROWS_8x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_8x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_7x2(off, a0, off2, a1, off); \
-	DOT_ROW_2(off3(SI)(R12*1), a1, off2, (off2+3), 14)
+// DOT_STEP_ROWS_PREFETCH_8x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	prefetch; \
+	DOT_ROWS_7x2(off, Z18, 16, Z19, off); \
+	DOT_ROW_2(off(SI)(R12*1), Z19, 16, 19, 14)
 
 // func pairsAVX512Rows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows8x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z16, Z17, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_8x2(0, Z18, 16, Z19, 0)
-	LOAD_B_2((BX)(R13*1), Z16, Z17, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	DOT_ROWS_8x2(4, Z18, 16, Z19, 4)
-	LOAD_B_2((BX)(R13*2), Z16, Z17, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	DOT_ROWS_8x2(8, Z18, 16, Z19, 8)
-	LOAD_B_2((BX)(R11*1), Z16, Z17, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	DOT_ROWS_8x2(12, Z18, 16, Z19, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z16, Z17, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_8x2(0, Z18, 16, Z19, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_8x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x2)
 
-// DOT_ROWS_9x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_9x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_8x2(off, a0, off2, a1, off); \
-	DOT_ROW_2(off3(SI)(R12*2), a0, off2, (off2+2), 16)
+// DOT_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z18, Z19, next); \
+	prefetch; \
+	DOT_ROWS_7x2(off, Z20, 18, Z21, off); \
+	DOT_ROW_2(off(SI)(R12*1), Z21, 18, 21, 14); \
+	DOT_ROW_2(off(SI)(R12*2), Z20, 18, 20, 16)
 
 // func pairsAVX512Rows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows9x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z18, Z19, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_9x2(0, Z20, 18, Z21, 0)
-	LOAD_B_2((BX)(R13*1), Z18, Z19, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	DOT_ROWS_9x2(4, Z20, 18, Z21, 4)
-	LOAD_B_2((BX)(R13*2), Z18, Z19, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	DOT_ROWS_9x2(8, Z20, 18, Z21, 8)
-	LOAD_B_2((BX)(R11*1), Z18, Z19, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	DOT_ROWS_9x2(12, Z20, 18, Z21, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z18, Z19, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_9x2(0, Z20, 18, Z21, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_9x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x2)
 
-// DOT_ROWS_10x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_10x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_9x2(off, a0, off2, a1, off); \
-	DOT_ROW_2(off3(R9), a1, off2, (off2+3), 18)
+// DOT_STEP_ROWS_PREFETCH_10x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	prefetch; \
+	DOT_ROWS_7x2(off, Z22, 20, Z23, off); \
+	DOT_ROW_2(off(SI)(R12*1), Z23, 20, 23, 14); \
+	DOT_ROW_2(off(SI)(R12*2), Z22, 20, 22, 16); \
+	DOT_ROW_2(off(R9), Z23, 20, 23, 18)
 
 // func pairsAVX512Rows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows10x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z20, Z21, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_10x2(0, Z22, 20, Z23, 0)
-	LOAD_B_2((BX)(R13*1), Z20, Z21, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	DOT_ROWS_10x2(4, Z22, 20, Z23, 4)
-	LOAD_B_2((BX)(R13*2), Z20, Z21, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	DOT_ROWS_10x2(8, Z22, 20, Z23, 8)
-	LOAD_B_2((BX)(R11*1), Z20, Z21, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	DOT_ROWS_10x2(12, Z22, 20, Z23, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z20, Z21, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_10x2(0, Z22, 20, Z23, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_10x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x2)
 
 // DOT_ROWS_11x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_11x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_10x2(off, a0, off2, a1, off); \
+	DOT_ROWS_7x2(off, a0, off2, a1, off); \
+	DOT_ROW_2(off(SI)(R12*1), a1, off2, (off2+3), 14); \
+	DOT_ROW_2(off(SI)(R12*2), a0, off2, (off2+2), 16); \
+	DOT_ROW_2(off(R9), a1, off2, (off2+3), 18); \
 	DOT_ROW_2(off3(R9)(R12*1), a0, off2, (off2+2), 20)
+
+// DOT_STEP_ROWS_PREFETCH_11x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_11x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z22, Z23, next); \
+	prefetch; \
+	DOT_ROWS_11x2(off, Z24, 22, Z25, off)
 
 // func pairsAVX512Rows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows11x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z22, Z23, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_11x2(0, Z24, 22, Z25, 0)
-	LOAD_B_2((BX)(R13*1), Z22, Z23, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	DOT_ROWS_11x2(4, Z24, 22, Z25, 4)
-	LOAD_B_2((BX)(R13*2), Z22, Z23, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	DOT_ROWS_11x2(8, Z24, 22, Z25, 8)
-	LOAD_B_2((BX)(R11*1), Z22, Z23, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	DOT_ROWS_11x2(12, Z24, 22, Z25, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z22, Z23, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_11x2(0, Z24, 22, Z25, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_11x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x2)
 
-// DOT_ROWS_12x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_12x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_11x2(off, a0, off2, a1, off); \
-	DOT_ROW_2(off3(R9)(R12*2), a1, off2, (off2+3), 22)
+// DOT_STEP_ROWS_PREFETCH_12x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_12x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	prefetch; \
+	DOT_ROWS_11x2(off, Z26, 24, Z27, off); \
+	DOT_ROW_2(off(R9)(R12*2), Z27, 24, 27, 22)
 
 // func pairsAVX512Rows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows12x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z24, Z25, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_12x2(0, Z26, 24, Z27, 0)
-	LOAD_B_2((BX)(R13*1), Z24, Z25, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	DOT_ROWS_12x2(4, Z26, 24, Z27, 4)
-	LOAD_B_2((BX)(R13*2), Z24, Z25, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	DOT_ROWS_12x2(8, Z26, 24, Z27, 8)
-	LOAD_B_2((BX)(R11*1), Z24, Z25, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	DOT_ROWS_12x2(12, Z26, 24, Z27, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z24, Z25, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_12x2(0, Z26, 24, Z27, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_12x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x2)
 
-// DOT_ROWS_13x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_13x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_12x2(off, a0, off2, a1, off); \
-	DOT_ROW_2(off3(R10), a0, off2, (off2+2), 24)
+// DOT_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z26, Z27, next); \
+	prefetch; \
+	DOT_ROWS_11x2(off, Z28, 26, Z29, off); \
+	DOT_ROW_2(off(R9)(R12*2), Z29, 26, 29, 22); \
+	DOT_ROW_2(off(R10), Z28, 26, 28, 24)
 
 // func pairsAVX512Rows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows13x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z26, Z27, (R14))
-	PREFETCH_A_4_FROM_0
-	DOT_ROWS_13x2(0, Z28, 26, Z29, 0)
-	LOAD_B_2((BX)(R13*1), Z26, Z27, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	DOT_ROWS_13x2(4, Z28, 26, Z29, 4)
-	LOAD_B_2((BX)(R13*2), Z26, Z27, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	DOT_ROWS_13x2(8, Z28, 26, Z29, 8)
-	LOAD_B_2((BX)(R11*1), Z26, Z27, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	DOT_ROWS_13x2(12, Z28, 26, Z29, 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z26, Z27, (R14))
-	PREFETCH_A_4_FROM_0
-	DOT_ROWS_13x2(0, Z28, 26, Z29, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_13x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x2)
 
-// DOT_ROWS_14x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_14x2(off, off2) \
-	DOT_ROWS_13x2(off, Z30, 28, Z31, off); \
-	DOT_ROW_2(off2(R10)(R12*1), Z31, 28, 31, 26)
+// DOT_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	prefetch; \
+	DOT_ROWS_11x2(off, Z30, 28, Z31, off); \
+	DOT_ROW_2(off(R9)(R12*2), Z31, 28, 31, 22); \
+	DOT_ROW_2(off(R10), Z30, 28, 30, 24); \
+	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
 
 // func pairsAVX512Rows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows14x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_2((BX), Z28, Z29, (R14))
-	PREFETCH_A_4_FROM_0
-	DOT_ROWS_14x2(0, 0)
-	LOAD_B_2((BX)(R13*1), Z28, Z29, (R14)(R13*1))
-	PREFETCH_A_4_FROM_1
-	DOT_ROWS_14x2(4, 4)
-	LOAD_B_2((BX)(R13*2), Z28, Z29, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	DOT_ROWS_14x2(8, 8)
-	LOAD_B_2((BX)(R11*1), Z28, Z29, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	DOT_ROWS_14x2(12, 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_2((BX), Z28, Z29, (R14))
-	PREFETCH_A_4_FROM_0
-	DOT_ROWS_14x2(0, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x2
+	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_14x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x2)
 
 // DOT_ROW_1 broadcasts a pair of A and adds its dot products with the pairs of a row of B.
 #define DOT_ROW_1(at, a, off, off2, off3) \
@@ -513,7 +261,7 @@ TEXT ·pairsAVX512Rows1x16(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_1((BX), Z1, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROW_1((AX), Z2, 1, 2, 0)
 	LOAD_B_1((BX)(R13*1), Z1, (R14)(R13*1))
 	DOT_ROW_1(4(AX), Z2, 1, 2, 0)
@@ -524,7 +272,7 @@ TEXT ·pairsAVX512Rows1x16(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_1((BX), Z1, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROW_1((AX), Z2, 1, 2, 0)
 	ADVANCE_ROWS1(1)
 	DECQ CX
@@ -545,10 +293,10 @@ TEXT ·pairsAVX512Rows2x16(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_1((BX), Z2, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROWS_2x1(0, Z3, 2, Z4)
 	LOAD_B_1((BX)(R13*1), Z2, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
+	PREFETCH_A_1_FROM_1
 	DOT_ROWS_2x1(4, Z3, 2, Z4)
 	LOAD_B_1((BX)(R13*2), Z2, (R14)(R13*2))
 	DOT_ROWS_2x1(8, Z3, 2, Z4)
@@ -557,7 +305,7 @@ TEXT ·pairsAVX512Rows2x16(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_1((BX), Z2, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROWS_2x1(0, Z3, 2, Z4)
 	ADVANCE_ROWS1(1)
 	DECQ CX
@@ -578,513 +326,210 @@ TEXT ·pairsAVX512Rows3x16(SB), NOSPLIT, $0-80
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_1((BX), Z3, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROWS_3x1(0, Z4, 3, Z5, 0)
 	LOAD_B_1((BX)(R13*1), Z3, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
+	PREFETCH_A_1_FROM_1
 	DOT_ROWS_3x1(4, Z4, 3, Z5, 4)
 	LOAD_B_1((BX)(R13*2), Z3, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
+	PREFETCH_A_1_FROM_2
 	DOT_ROWS_3x1(8, Z4, 3, Z5, 8)
 	LOAD_B_1((BX)(R11*1), Z3, (R14)(R11*1))
 	DOT_ROWS_3x1(12, Z4, 3, Z5, 12)
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_1((BX), Z3, (R14))
-	PREFETCHT0 128(AX)
+	PREFETCH_A_1_FROM_0
 	DOT_ROWS_3x1(0, Z4, 3, Z5, 0)
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
 	END_C_3x1
 
-// DOT_ROWS_4x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_4x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_3x1(off, b1, off2, a1, off); \
-	DOT_ROW_1(off3(DX), a1, off2, (off2+2), 3)
+// DOT_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z4, next); \
+	prefetch; \
+	DOT_ROWS_3x1(off, Z5, 4, Z6, off); \
+	DOT_ROW_1(off(DX), Z6, 4, 6, 3)
 
 // func pairsAVX512Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows4x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_4x1
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z4, (R14))
-	PREFETCHT0 128(AX)
-	DOT_ROWS_4x1(0, Z5, 4, Z6, 0)
-	LOAD_B_1((BX)(R13*1), Z4, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
-	DOT_ROWS_4x1(4, Z5, 4, Z6, 4)
-	LOAD_B_1((BX)(R13*2), Z4, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	DOT_ROWS_4x1(8, Z5, 4, Z6, 8)
-	LOAD_B_1((BX)(R11*1), Z4, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	DOT_ROWS_4x1(12, Z5, 4, Z6, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z4, (R14))
-	PREFETCHT0 128(AX)
-	DOT_ROWS_4x1(0, Z5, 4, Z6, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_4x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_4x1)
 
-// DOT_ROWS_5x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_5x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_4x1(off, b1, off2, a1, off); \
-	DOT_ROW_1(off3(DX)(R12*1), b1, off2, (off2+1), 4)
+// DOT_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z5, next); \
+	prefetch; \
+	DOT_ROWS_3x1(off, Z6, 5, Z7, off); \
+	DOT_ROW_1(off(DX), Z7, 5, 7, 3); \
+	DOT_ROW_1(off(DX)(R12*1), Z6, 5, 6, 4)
 
 // func pairsAVX512Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows5x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_5x1
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z5, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_5x1(0, Z6, 5, Z7, 0)
-	LOAD_B_1((BX)(R13*1), Z5, (R14)(R13*1))
-	PREFETCHT0 128(AX)(R12*1)
-	DOT_ROWS_5x1(4, Z6, 5, Z7, 4)
-	LOAD_B_1((BX)(R13*2), Z5, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	DOT_ROWS_5x1(8, Z6, 5, Z7, 8)
-	LOAD_B_1((BX)(R11*1), Z5, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	DOT_ROWS_5x1(12, Z6, 5, Z7, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z5, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_5x1(0, Z6, 5, Z7, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_5x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_5x1)
 
-// DOT_ROWS_6x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_6x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_5x1(off, b1, off2, a1, off); \
-	DOT_ROW_1(off3(DX)(R12*2), a1, off2, (off2+2), 5)
+// DOT_STEP_ROWS_PREFETCH_6x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z6, next); \
+	prefetch; \
+	DOT_ROWS_3x1(off, Z7, 6, Z8, off); \
+	DOT_ROW_1(off(DX), Z8, 6, 8, 3); \
+	DOT_ROW_1(off(DX)(R12*1), Z7, 6, 7, 4); \
+	DOT_ROW_1(off(DX)(R12*2), Z8, 6, 8, 5)
 
 // func pairsAVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows6x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_6x1
-	POINT_A_2
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z6, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_6x1(0, Z7, 6, Z8, 0)
-	LOAD_B_1((BX)(R13*1), Z6, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	DOT_ROWS_6x1(4, Z7, 6, Z8, 4)
-	LOAD_B_1((BX)(R13*2), Z6, (R14)(R13*2))
-	PREFETCHT0 128(AX)(R12*2)
-	DOT_ROWS_6x1(8, Z7, 6, Z8, 8)
-	LOAD_B_1((BX)(R11*1), Z6, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	DOT_ROWS_6x1(12, Z7, 6, Z8, 12)
-	ADVANCE_ROWS2(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z6, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_6x1(0, Z7, 6, Z8, 0)
-	ADVANCE_ROWS2(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_6x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_6x1)
 
 // DOT_ROWS_7x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_7x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_6x1(off, b1, off2, a1, off); \
+	DOT_ROWS_3x1(off, b1, off2, a1, off); \
+	DOT_ROW_1(off(DX), a1, off2, (off2+2), 3); \
+	DOT_ROW_1(off(DX)(R12*1), b1, off2, (off2+1), 4); \
+	DOT_ROW_1(off(DX)(R12*2), a1, off2, (off2+2), 5); \
 	DOT_ROW_1(off3(SI), b1, off2, (off2+1), 6)
+
+// DOT_STEP_ROWS_PREFETCH_7x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z7, next); \
+	prefetch; \
+	DOT_ROWS_7x1(off, Z8, 7, Z9, off)
 
 // func pairsAVX512Rows7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows7x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_7x1
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z7, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_7x1(0, Z8, 7, Z9, 0)
-	LOAD_B_1((BX)(R13*1), Z7, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	DOT_ROWS_7x1(4, Z8, 7, Z9, 4)
-	LOAD_B_1((BX)(R13*2), Z7, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	DOT_ROWS_7x1(8, Z8, 7, Z9, 8)
-	LOAD_B_1((BX)(R11*1), Z7, (R14)(R11*1))
-	PREFETCHT0 128(DX)
-	DOT_ROWS_7x1(12, Z8, 7, Z9, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z7, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_7x1(0, Z8, 7, Z9, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_7x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x1)
 
-// DOT_ROWS_8x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_8x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_7x1(off, b1, off2, a1, off); \
-	DOT_ROW_1(off3(SI)(R12*1), a1, off2, (off2+2), 7)
+// DOT_STEP_ROWS_PREFETCH_8x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z8, next); \
+	prefetch; \
+	DOT_ROWS_7x1(off, Z9, 8, Z10, off); \
+	DOT_ROW_1(off(SI)(R12*1), Z10, 8, 10, 7)
 
 // func pairsAVX512Rows8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows8x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_8x1
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z8, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_8x1(0, Z9, 8, Z10, 0)
-	LOAD_B_1((BX)(R13*1), Z8, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	DOT_ROWS_8x1(4, Z9, 8, Z10, 4)
-	LOAD_B_1((BX)(R13*2), Z8, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	DOT_ROWS_8x1(8, Z9, 8, Z10, 8)
-	LOAD_B_1((BX)(R11*1), Z8, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	DOT_ROWS_8x1(12, Z9, 8, Z10, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z8, (R14))
-	PREFETCH_A_2_FROM_0
-	DOT_ROWS_8x1(0, Z9, 8, Z10, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_8x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x1)
 
-// DOT_ROWS_9x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_9x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_8x1(off, b1, off2, a1, off); \
-	DOT_ROW_1(off3(SI)(R12*2), b1, off2, (off2+1), 8)
+// DOT_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z9, next); \
+	prefetch; \
+	DOT_ROWS_7x1(off, Z10, 9, Z11, off); \
+	DOT_ROW_1(off(SI)(R12*1), Z11, 9, 11, 7); \
+	DOT_ROW_1(off(SI)(R12*2), Z10, 9, 10, 8)
 
 // func pairsAVX512Rows9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows9x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_9x1
-	POINT_A_3
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z9, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_9x1(0, Z10, 9, Z11, 0)
-	LOAD_B_1((BX)(R13*1), Z9, (R14)(R13*1))
-	PREFETCH_A_2_FROM_1
-	DOT_ROWS_9x1(4, Z10, 9, Z11, 4)
-	LOAD_B_1((BX)(R13*2), Z9, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	DOT_ROWS_9x1(8, Z10, 9, Z11, 8)
-	LOAD_B_1((BX)(R11*1), Z9, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	DOT_ROWS_9x1(12, Z10, 9, Z11, 12)
-	ADVANCE_ROWS3(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z9, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_9x1(0, Z10, 9, Z11, 0)
-	ADVANCE_ROWS3(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_9x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x1)
 
-// DOT_ROWS_10x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_10x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_9x1(off, b1, off2, a1, off); \
-	DOT_ROW_1(off3(R9), a1, off2, (off2+2), 9)
+// DOT_STEP_ROWS_PREFETCH_10x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z10, next); \
+	prefetch; \
+	DOT_ROWS_7x1(off, Z11, 10, Z12, off); \
+	DOT_ROW_1(off(SI)(R12*1), Z12, 10, 12, 7); \
+	DOT_ROW_1(off(SI)(R12*2), Z11, 10, 11, 8); \
+	DOT_ROW_1(off(R9), Z12, 10, 12, 9)
 
 // func pairsAVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows10x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_10x1
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z10, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_10x1(0, Z11, 10, Z12, 0)
-	LOAD_B_1((BX)(R13*1), Z10, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	DOT_ROWS_10x1(4, Z11, 10, Z12, 4)
-	LOAD_B_1((BX)(R13*2), Z10, (R14)(R13*2))
-	PREFETCH_A_2_FROM_2
-	DOT_ROWS_10x1(8, Z11, 10, Z12, 8)
-	LOAD_B_1((BX)(R11*1), Z10, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	DOT_ROWS_10x1(12, Z11, 10, Z12, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z10, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_10x1(0, Z11, 10, Z12, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_10x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x1)
 
 // DOT_ROWS_11x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_11x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_10x1(off, b1, off2, a1, off); \
+	DOT_ROWS_7x1(off, b1, off2, a1, off); \
+	DOT_ROW_1(off(SI)(R12*1), a1, off2, (off2+2), 7); \
+	DOT_ROW_1(off(SI)(R12*2), b1, off2, (off2+1), 8); \
+	DOT_ROW_1(off(R9), a1, off2, (off2+2), 9); \
 	DOT_ROW_1(off3(R9)(R12*1), b1, off2, (off2+1), 10)
+
+// DOT_STEP_ROWS_PREFETCH_11x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z11, next); \
+	prefetch; \
+	DOT_ROWS_11x1(off, Z12, 11, Z13, off)
 
 // func pairsAVX512Rows11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows11x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_11x1
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z11, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_11x1(0, Z12, 11, Z13, 0)
-	LOAD_B_1((BX)(R13*1), Z11, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	DOT_ROWS_11x1(4, Z12, 11, Z13, 4)
-	LOAD_B_1((BX)(R13*2), Z11, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	DOT_ROWS_11x1(8, Z12, 11, Z13, 8)
-	LOAD_B_1((BX)(R11*1), Z11, (R14)(R11*1))
-	PREFETCH_A_2_FROM_3
-	DOT_ROWS_11x1(12, Z12, 11, Z13, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z11, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_11x1(0, Z12, 11, Z13, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_11x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x1)
 
-// DOT_ROWS_12x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_12x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_11x1(off, b1, off2, a1, off); \
-	DOT_ROW_1(off3(R9)(R12*2), a1, off2, (off2+2), 11)
+// DOT_STEP_ROWS_PREFETCH_12x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z12, next); \
+	prefetch; \
+	DOT_ROWS_11x1(off, Z13, 12, Z14, off); \
+	DOT_ROW_1(off(R9)(R12*2), Z14, 12, 14, 11)
 
 // func pairsAVX512Rows12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows12x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_12x1
-	POINT_A_4
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z12, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_12x1(0, Z13, 12, Z14, 0)
-	LOAD_B_1((BX)(R13*1), Z12, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	DOT_ROWS_12x1(4, Z13, 12, Z14, 4)
-	LOAD_B_1((BX)(R13*2), Z12, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	DOT_ROWS_12x1(8, Z13, 12, Z14, 8)
-	LOAD_B_1((BX)(R11*1), Z12, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	DOT_ROWS_12x1(12, Z13, 12, Z14, 12)
-	ADVANCE_ROWS4(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z12, (R14))
-	PREFETCH_A_3_FROM_0
-	DOT_ROWS_12x1(0, Z13, 12, Z14, 0)
-	ADVANCE_ROWS4(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_12x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x1)
 
-// DOT_ROWS_13x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_13x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_12x1(off, b1, off2, a1, off); \
-	DOT_ROW_1(off3(R10), b1, off2, (off2+1), 12)
+// DOT_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z13, next); \
+	prefetch; \
+	DOT_ROWS_11x1(off, Z14, 13, Z15, off); \
+	DOT_ROW_1(off(R9)(R12*2), Z15, 13, 15, 11); \
+	DOT_ROW_1(off(R10), Z14, 13, 14, 12)
 
 // func pairsAVX512Rows13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows13x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_13x1
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z13, (R14))
-	PREFETCH_A_4_FROM_0
-	DOT_ROWS_13x1(0, Z14, 13, Z15, 0)
-	LOAD_B_1((BX)(R13*1), Z13, (R14)(R13*1))
-	PREFETCH_A_3_FROM_1
-	DOT_ROWS_13x1(4, Z14, 13, Z15, 4)
-	LOAD_B_1((BX)(R13*2), Z13, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	DOT_ROWS_13x1(8, Z14, 13, Z15, 8)
-	LOAD_B_1((BX)(R11*1), Z13, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	DOT_ROWS_13x1(12, Z14, 13, Z15, 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z13, (R14))
-	PREFETCH_A_4_FROM_0
-	DOT_ROWS_13x1(0, Z14, 13, Z15, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_13x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x1)
 
-// DOT_ROWS_14x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_14x1(off, off2) \
-	DOT_ROWS_13x1(off, Z15, 14, Z16, off); \
-	DOT_ROW_1(off2(R10)(R12*1), Z16, 14, 16, 13)
+// DOT_STEP_ROWS_PREFETCH_14x1 is a step of the inner dimension.
+#define DOT_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
+	LOAD_B_1(b, Z14, next); \
+	prefetch; \
+	DOT_ROWS_11x1(off, Z15, 14, Z16, off); \
+	DOT_ROW_1(off(R9)(R12*2), Z16, 14, 16, 11); \
+	DOT_ROW_1(off(R10), Z15, 14, 15, 12); \
+	DOT_ROW_1(off(R10)(R12*1), Z16, 14, 16, 13)
 
 // func pairsAVX512Rows14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows14x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_14x1
-	POINT_A_5
-	POINT_PREFETCH_B(5)
-	LEAQ (R13)(R13*2), R11
-	LOOP_OF_FOUR
-	LOAD_B_1((BX), Z14, (R14))
-	PREFETCH_A_4_FROM_0
-	DOT_ROWS_14x1(0, 0)
-	LOAD_B_1((BX)(R13*1), Z14, (R14)(R13*1))
-	PREFETCH_A_4_FROM_1
-	DOT_ROWS_14x1(4, 4)
-	LOAD_B_1((BX)(R13*2), Z14, (R14)(R13*2))
-	PREFETCH_A_3_FROM_2
-	DOT_ROWS_14x1(8, 8)
-	LOAD_B_1((BX)(R11*1), Z14, (R14)(R11*1))
-	PREFETCH_A_3_FROM_3
-	DOT_ROWS_14x1(12, 12)
-	ADVANCE_ROWS5(4)
-	LOOP_OF_ONE(sum)
-	LOAD_B_1((BX), Z14, (R14))
-	PREFETCH_A_4_FROM_0
-	DOT_ROWS_14x1(0, 0)
-	ADVANCE_ROWS5(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x1
+	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_14x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x1)
 
 // DOT_STEP_INNER_PREFETCH_1x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_1x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z2, Z3, next); \
-	PREFETCHT0 at; \
+#define DOT_STEP_INNER_PREFETCH_1x2(b, next, a, later) \
+	LOAD_B_2(b, Z2, Z3, next); \
+	PREFETCHT0 later; \
 	DOT_ROW_2(a, Z4, 2, 4, 0)
 
 // func pairsAVX512Inner1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner1x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_1x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_1x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_1x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_1x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_1x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_1x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_1x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_1x2, DOT_STEP_INNER_PREFETCH_1x2, END_C_1x2)
 
 // DOT_STEP_INNER_PREFETCH_2x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_2x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z4, Z5, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 4 at; \
+#define DOT_STEP_INNER_PREFETCH_2x2(b, next, a, later) \
+	LOAD_B_2(b, Z4, Z5, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 4 later; \
 	DOT_ROW_2(a, Z6, 4, 6, 0); \
 	DOT_ROW_2(4 a, Z7, 4, 7, 2)
 
 // func pairsAVX512Inner2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner2x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_2x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_2x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_2x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_2x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_2x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_2x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_2x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_2x2, DOT_STEP_INNER_PREFETCH_2x2, END_C_2x2)
 
 // DOT_STEP_INNER_PREFETCH_3x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_3x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z6, Z7, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 8 at; \
+#define DOT_STEP_INNER_PREFETCH_3x2(b, next, a, later) \
+	LOAD_B_2(b, Z6, Z7, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 8 later; \
 	DOT_ROW_2(a, Z8, 6, 8, 0); \
 	DOT_ROW_2(4 a, Z9, 6, 9, 2); \
 	DOT_ROW_2(8 a, Z8, 6, 8, 4)
 
 // func pairsAVX512Inner3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner3x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_3x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_3x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_3x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_3x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_3x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_3x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_3x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_3x2, DOT_STEP_INNER_PREFETCH_3x2, END_C_3x2)
 
 // DOT_STEP_INNER_PREFETCH_4x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_4x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z8, Z9, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 12 at; \
+#define DOT_STEP_INNER_PREFETCH_4x2(b, next, a, later) \
+	LOAD_B_2(b, Z8, Z9, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 12 later; \
 	DOT_ROW_2(a, Z10, 8, 10, 0); \
 	DOT_ROW_2(4 a, Z11, 8, 11, 2); \
 	DOT_ROW_2(8 a, Z10, 8, 10, 4); \
@@ -1092,24 +537,7 @@ TEXT ·pairsAVX512Inner3x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner4x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_4x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_4x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_4x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_4x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_4x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_4x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_4x2, DOT_STEP_INNER_PREFETCH_4x2, END_C_4x2)
 
 // DOT_INNER_5x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_5x2(a, a0, off, a1) \
@@ -1120,97 +548,46 @@ TEXT ·pairsAVX512Inner4x32(SB), NOSPLIT, $0-80
 	DOT_ROW_2(16 a, a0, off, (off+2), 8)
 
 // DOT_STEP_INNER_PREFETCH_5x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_5x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z10, Z11, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 16 at; \
+#define DOT_STEP_INNER_PREFETCH_5x2(b, next, a, later) \
+	LOAD_B_2(b, Z10, Z11, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 16 later; \
 	DOT_INNER_5x2(a, Z12, 10, Z13)
 
 // func pairsAVX512Inner5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner5x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_5x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_5x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_5x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_5x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_5x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_5x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_5x2, DOT_STEP_INNER_PREFETCH_5x2, END_C_5x2)
 
 // DOT_STEP_INNER_PREFETCH_6x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_6x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z12, Z13, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 20 at; \
+#define DOT_STEP_INNER_PREFETCH_6x2(b, next, a, later) \
+	LOAD_B_2(b, Z12, Z13, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 20 later; \
 	DOT_INNER_5x2(a, Z14, 12, Z15); \
 	DOT_ROW_2(20 a, Z15, 12, 15, 10)
 
 // func pairsAVX512Inner6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner6x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_6x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_6x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_6x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_6x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_6x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_6x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_6x2, DOT_STEP_INNER_PREFETCH_6x2, END_C_6x2)
 
 // DOT_STEP_INNER_PREFETCH_7x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_7x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z14, Z15, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 24 at; \
+#define DOT_STEP_INNER_PREFETCH_7x2(b, next, a, later) \
+	LOAD_B_2(b, Z14, Z15, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 24 later; \
 	DOT_INNER_5x2(a, Z16, 14, Z17); \
 	DOT_ROW_2(20 a, Z17, 14, 17, 10); \
 	DOT_ROW_2(24 a, Z16, 14, 16, 12)
 
 // func pairsAVX512Inner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner7x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_7x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_7x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_7x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_7x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_7x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_7x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_7x2, DOT_STEP_INNER_PREFETCH_7x2, END_C_7x2)
 
 // DOT_STEP_INNER_PREFETCH_8x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_8x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z16, Z17, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 28 at; \
+#define DOT_STEP_INNER_PREFETCH_8x2(b, next, a, later) \
+	LOAD_B_2(b, Z16, Z17, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 28 later; \
 	DOT_INNER_5x2(a, Z18, 16, Z19); \
 	DOT_ROW_2(20 a, Z19, 16, 19, 10); \
 	DOT_ROW_2(24 a, Z18, 16, 18, 12); \
@@ -1218,24 +595,7 @@ TEXT ·pairsAVX512Inner7x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner8x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_8x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_8x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_8x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_8x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_8x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_8x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_8x2, DOT_STEP_INNER_PREFETCH_8x2, END_C_8x2)
 
 // DOT_INNER_9x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_9x2(a, a0, off, a1) \
@@ -1246,97 +606,46 @@ TEXT ·pairsAVX512Inner8x32(SB), NOSPLIT, $0-80
 	DOT_ROW_2(32 a, a0, off, (off+2), 16)
 
 // DOT_STEP_INNER_PREFETCH_9x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_9x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z18, Z19, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 32 at; \
+#define DOT_STEP_INNER_PREFETCH_9x2(b, next, a, later) \
+	LOAD_B_2(b, Z18, Z19, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 32 later; \
 	DOT_INNER_9x2(a, Z20, 18, Z21)
 
 // func pairsAVX512Inner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner9x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_9x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_9x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_9x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_9x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_9x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_9x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_9x2, DOT_STEP_INNER_PREFETCH_9x2, END_C_9x2)
 
 // DOT_STEP_INNER_PREFETCH_10x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_10x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z20, Z21, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 36 at; \
+#define DOT_STEP_INNER_PREFETCH_10x2(b, next, a, later) \
+	LOAD_B_2(b, Z20, Z21, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 36 later; \
 	DOT_INNER_9x2(a, Z22, 20, Z23); \
 	DOT_ROW_2(36 a, Z23, 20, 23, 18)
 
 // func pairsAVX512Inner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner10x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_10x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_10x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_10x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_10x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_10x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_10x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_10x2, DOT_STEP_INNER_PREFETCH_10x2, END_C_10x2)
 
 // DOT_STEP_INNER_PREFETCH_11x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_11x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z22, Z23, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 40 at; \
+#define DOT_STEP_INNER_PREFETCH_11x2(b, next, a, later) \
+	LOAD_B_2(b, Z22, Z23, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 40 later; \
 	DOT_INNER_9x2(a, Z24, 22, Z25); \
 	DOT_ROW_2(36 a, Z25, 22, 25, 18); \
 	DOT_ROW_2(40 a, Z24, 22, 24, 20)
 
 // func pairsAVX512Inner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner11x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_11x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_11x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_11x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_11x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_11x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_11x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_11x2, DOT_STEP_INNER_PREFETCH_11x2, END_C_11x2)
 
 // DOT_STEP_INNER_PREFETCH_12x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_12x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z24, Z25, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 44 at; \
+#define DOT_STEP_INNER_PREFETCH_12x2(b, next, a, later) \
+	LOAD_B_2(b, Z24, Z25, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 44 later; \
 	DOT_INNER_9x2(a, Z26, 24, Z27); \
 	DOT_ROW_2(36 a, Z27, 24, 27, 18); \
 	DOT_ROW_2(40 a, Z26, 24, 26, 20); \
@@ -1344,24 +653,7 @@ TEXT ·pairsAVX512Inner11x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner12x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_12x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_12x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_12x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_12x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_12x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_12x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_12x2, DOT_STEP_INNER_PREFETCH_12x2, END_C_12x2)
 
 // DOT_INNER_13x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_13x2(a, a0, off, a1) \
@@ -1372,153 +664,68 @@ TEXT ·pairsAVX512Inner12x32(SB), NOSPLIT, $0-80
 	DOT_ROW_2(48 a, a0, off, (off+2), 24)
 
 // DOT_STEP_INNER_PREFETCH_13x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_13x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z26, Z27, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 48 at; \
+#define DOT_STEP_INNER_PREFETCH_13x2(b, next, a, later) \
+	LOAD_B_2(b, Z26, Z27, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 48 later; \
 	DOT_INNER_13x2(a, Z28, 26, Z29)
 
 // func pairsAVX512Inner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner13x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_13x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_13x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_13x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_13x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_13x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_13x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_13x2, DOT_STEP_INNER_PREFETCH_13x2, END_C_13x2)
 
 // DOT_STEP_INNER_PREFETCH_14x2 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_14x2(pb, next, at, a) \
-	LOAD_B_2(pb, Z28, Z29, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 52 at; \
+#define DOT_STEP_INNER_PREFETCH_14x2(b, next, a, later) \
+	LOAD_B_2(b, Z28, Z29, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 52 later; \
 	DOT_INNER_13x2(a, Z30, 28, Z31); \
 	DOT_ROW_2(52 a, Z31, 28, 31, 26)
 
 // func pairsAVX512Inner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner14x32(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_2
-	BEGIN_C_14x2
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_14x2((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_14x2((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_14x2((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_14x2((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_14x2((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x2
+	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_14x2, DOT_STEP_INNER_PREFETCH_14x2, END_C_14x2)
 
 // DOT_STEP_INNER_PREFETCH_1x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_1x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z1, next); \
-	PREFETCHT0 at; \
+#define DOT_STEP_INNER_PREFETCH_1x1(b, next, a, later) \
+	LOAD_B_1(b, Z1, next); \
+	PREFETCHT0 later; \
 	DOT_ROW_1(a, Z2, 1, 2, 0)
 
 // func pairsAVX512Inner1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner1x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_1x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_1x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_1x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_1x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_1x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_1x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_1x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_1x1, DOT_STEP_INNER_PREFETCH_1x1, END_C_1x1)
 
 // DOT_STEP_INNER_PREFETCH_2x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_2x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z2, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 4 at; \
+#define DOT_STEP_INNER_PREFETCH_2x1(b, next, a, later) \
+	LOAD_B_1(b, Z2, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 4 later; \
 	DOT_ROW_1(a, Z3, 2, 3, 0); \
 	DOT_ROW_1(4 a, Z4, 2, 4, 1)
 
 // func pairsAVX512Inner2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner2x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_2x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_2x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_2x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_2x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_2x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_2x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_2x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_2x1, DOT_STEP_INNER_PREFETCH_2x1, END_C_2x1)
 
 // DOT_STEP_INNER_PREFETCH_3x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_3x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z3, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 8 at; \
+#define DOT_STEP_INNER_PREFETCH_3x1(b, next, a, later) \
+	LOAD_B_1(b, Z3, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 8 later; \
 	DOT_ROW_1(a, Z4, 3, 4, 0); \
 	DOT_ROW_1(4 a, Z5, 3, 5, 1); \
 	DOT_ROW_1(8 a, Z4, 3, 4, 2)
 
 // func pairsAVX512Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner3x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_3x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_3x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_3x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_3x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_3x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_3x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_3x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_3x1, DOT_STEP_INNER_PREFETCH_3x1, END_C_3x1)
 
 // DOT_STEP_INNER_PREFETCH_4x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_4x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z4, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 12 at; \
+#define DOT_STEP_INNER_PREFETCH_4x1(b, next, a, later) \
+	LOAD_B_1(b, Z4, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 12 later; \
 	DOT_ROW_1(a, Z5, 4, 5, 0); \
 	DOT_ROW_1(4 a, Z6, 4, 6, 1); \
 	DOT_ROW_1(8 a, Z5, 4, 5, 2); \
@@ -1526,24 +733,7 @@ TEXT ·pairsAVX512Inner3x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner4x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_4x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_4x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_4x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_4x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_4x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_4x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_4x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_4x1, DOT_STEP_INNER_PREFETCH_4x1, END_C_4x1)
 
 // DOT_INNER_5x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_5x1(a, b1, off, a1) \
@@ -1554,97 +744,46 @@ TEXT ·pairsAVX512Inner4x16(SB), NOSPLIT, $0-80
 	DOT_ROW_1(16 a, b1, off, (off+1), 4)
 
 // DOT_STEP_INNER_PREFETCH_5x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_5x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z5, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 16 at; \
+#define DOT_STEP_INNER_PREFETCH_5x1(b, next, a, later) \
+	LOAD_B_1(b, Z5, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 16 later; \
 	DOT_INNER_5x1(a, Z6, 5, Z7)
 
 // func pairsAVX512Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner5x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_5x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_5x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_5x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_5x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_5x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_5x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_5x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_5x1, DOT_STEP_INNER_PREFETCH_5x1, END_C_5x1)
 
 // DOT_STEP_INNER_PREFETCH_6x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_6x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z6, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 20 at; \
+#define DOT_STEP_INNER_PREFETCH_6x1(b, next, a, later) \
+	LOAD_B_1(b, Z6, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 20 later; \
 	DOT_INNER_5x1(a, Z7, 6, Z8); \
 	DOT_ROW_1(20 a, Z8, 6, 8, 5)
 
 // func pairsAVX512Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner6x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_6x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_6x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_6x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_6x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_6x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_6x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_6x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_6x1, DOT_STEP_INNER_PREFETCH_6x1, END_C_6x1)
 
 // DOT_STEP_INNER_PREFETCH_7x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_7x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z7, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 24 at; \
+#define DOT_STEP_INNER_PREFETCH_7x1(b, next, a, later) \
+	LOAD_B_1(b, Z7, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 24 later; \
 	DOT_INNER_5x1(a, Z8, 7, Z9); \
 	DOT_ROW_1(20 a, Z9, 7, 9, 5); \
 	DOT_ROW_1(24 a, Z8, 7, 8, 6)
 
 // func pairsAVX512Inner7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner7x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_7x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_7x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_7x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_7x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_7x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_7x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_7x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_7x1, DOT_STEP_INNER_PREFETCH_7x1, END_C_7x1)
 
 // DOT_STEP_INNER_PREFETCH_8x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_8x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z8, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 28 at; \
+#define DOT_STEP_INNER_PREFETCH_8x1(b, next, a, later) \
+	LOAD_B_1(b, Z8, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 28 later; \
 	DOT_INNER_5x1(a, Z9, 8, Z10); \
 	DOT_ROW_1(20 a, Z10, 8, 10, 5); \
 	DOT_ROW_1(24 a, Z9, 8, 9, 6); \
@@ -1652,24 +791,7 @@ TEXT ·pairsAVX512Inner7x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner8x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_8x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_8x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_8x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_8x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_8x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_8x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_8x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_8x1, DOT_STEP_INNER_PREFETCH_8x1, END_C_8x1)
 
 // DOT_INNER_9x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_9x1(a, b1, off, a1) \
@@ -1680,97 +802,46 @@ TEXT ·pairsAVX512Inner8x16(SB), NOSPLIT, $0-80
 	DOT_ROW_1(32 a, b1, off, (off+1), 8)
 
 // DOT_STEP_INNER_PREFETCH_9x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_9x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z9, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 32 at; \
+#define DOT_STEP_INNER_PREFETCH_9x1(b, next, a, later) \
+	LOAD_B_1(b, Z9, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 32 later; \
 	DOT_INNER_9x1(a, Z10, 9, Z11)
 
 // func pairsAVX512Inner9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner9x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_9x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_9x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_9x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_9x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_9x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_9x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_9x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_9x1, DOT_STEP_INNER_PREFETCH_9x1, END_C_9x1)
 
 // DOT_STEP_INNER_PREFETCH_10x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_10x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z10, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 36 at; \
+#define DOT_STEP_INNER_PREFETCH_10x1(b, next, a, later) \
+	LOAD_B_1(b, Z10, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 36 later; \
 	DOT_INNER_9x1(a, Z11, 10, Z12); \
 	DOT_ROW_1(36 a, Z12, 10, 12, 9)
 
 // func pairsAVX512Inner10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner10x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_10x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_10x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_10x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_10x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_10x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_10x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_10x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_10x1, DOT_STEP_INNER_PREFETCH_10x1, END_C_10x1)
 
 // DOT_STEP_INNER_PREFETCH_11x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_11x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z11, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 40 at; \
+#define DOT_STEP_INNER_PREFETCH_11x1(b, next, a, later) \
+	LOAD_B_1(b, Z11, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 40 later; \
 	DOT_INNER_9x1(a, Z12, 11, Z13); \
 	DOT_ROW_1(36 a, Z13, 11, 13, 9); \
 	DOT_ROW_1(40 a, Z12, 11, 12, 10)
 
 // func pairsAVX512Inner11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner11x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_11x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_11x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_11x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_11x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_11x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_11x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_11x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_11x1, DOT_STEP_INNER_PREFETCH_11x1, END_C_11x1)
 
 // DOT_STEP_INNER_PREFETCH_12x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_12x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z12, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 44 at; \
+#define DOT_STEP_INNER_PREFETCH_12x1(b, next, a, later) \
+	LOAD_B_1(b, Z12, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 44 later; \
 	DOT_INNER_9x1(a, Z13, 12, Z14); \
 	DOT_ROW_1(36 a, Z14, 12, 14, 9); \
 	DOT_ROW_1(40 a, Z13, 12, 13, 10); \
@@ -1778,24 +849,7 @@ TEXT ·pairsAVX512Inner11x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner12x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_12x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_12x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_12x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_12x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_12x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_12x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_12x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_12x1, DOT_STEP_INNER_PREFETCH_12x1, END_C_12x1)
 
 // DOT_INNER_13x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_13x1(a, b1, off, a1) \
@@ -1806,61 +860,27 @@ TEXT ·pairsAVX512Inner12x16(SB), NOSPLIT, $0-80
 	DOT_ROW_1(48 a, b1, off, (off+1), 12)
 
 // DOT_STEP_INNER_PREFETCH_13x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_13x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z13, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 48 at; \
+#define DOT_STEP_INNER_PREFETCH_13x1(b, next, a, later) \
+	LOAD_B_1(b, Z13, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 48 later; \
 	DOT_INNER_13x1(a, Z14, 13, Z15)
 
 // func pairsAVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner13x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_13x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_13x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_13x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_13x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_13x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_13x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_13x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_13x1, DOT_STEP_INNER_PREFETCH_13x1, END_C_13x1)
 
 // DOT_STEP_INNER_PREFETCH_14x1 is a step of the inner dimension.
-#define DOT_STEP_INNER_PREFETCH_14x1(pb, next, at, a) \
-	LOAD_B_1(pb, Z14, next); \
-	PREFETCHT0 at; \
-	PREFETCHT0 52 at; \
+#define DOT_STEP_INNER_PREFETCH_14x1(b, next, a, later) \
+	LOAD_B_1(b, Z14, next); \
+	PREFETCHT0 later; \
+	PREFETCHT0 52 later; \
 	DOT_INNER_13x1(a, Z15, 14, Z16); \
 	DOT_ROW_1(52 a, Z16, 14, 16, 13)
 
 // func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner14x16(SB), NOSPLIT, $0-80
-	LOAD_KERNEL_ARGS
-	LOAD_MASK_1
-	BEGIN_C_14x1
-	POINT_PREFETCH_B(5)
-	POINT_PREFETCH_A
-	THREE_STRIDES
-	LOOP_OF_FOUR
-	DOT_STEP_INNER_PREFETCH_14x1((BX), (R14), (SI), (AX))
-	DOT_STEP_INNER_PREFETCH_14x1((BX)(R13*1), (R14)(R13*1), (SI)(R12*1), (AX)(R12*1))
-	DOT_STEP_INNER_PREFETCH_14x1((BX)(R13*2), (R14)(R13*2), (SI)(R12*2), (AX)(R12*2))
-	DOT_STEP_INNER_PREFETCH_14x1((BX)(R11*1), (R14)(R11*1), (SI)(R10*1), (AX)(R10*1))
-	ADVANCE_INNER_PREFETCH(4)
-	LOOP_OF_ONE(sum)
-	DOT_STEP_INNER_PREFETCH_14x1((BX), (R14), (SI), (AX))
-	ADVANCE_INNER_PREFETCH(1)
-	DECQ CX
-	JNZ rest
-	END_C_14x1
+	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_14x1, DOT_STEP_INNER_PREFETCH_14x1, END_C_14x1)
 
 // PEAK_VDPBF16PSZ is independent multiplications on registers.
 #define PEAK_VDPBF16PSZ \

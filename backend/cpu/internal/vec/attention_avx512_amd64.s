@@ -40,8 +40,7 @@ next:
 	ADDQ R9, SI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // chooseU16: for rows r, x[r*ld+i] = v where flags[r*step+i] is 0, for i < n; x has 16 bits, those of v are the upper ones
 // func chooseU16AVX512(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
@@ -82,8 +81,7 @@ next:
 	ADDQ R9, SI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // copyRows: dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, an even number
 // func copyRowsAVX512(dst, src unsafe.Pointer, to, from, n, rows int)
@@ -120,8 +118,7 @@ next:
 	ADDQ R9, SI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // dotRows: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
 // func dotRowsAVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
@@ -163,8 +160,7 @@ next:
 	ADDQ R9, R8
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // dotRowsBF16: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
 // func dotRowsBF16AVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
@@ -210,8 +206,7 @@ next:
 	ADDQ R9, R8
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // dotRowsF16: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
 // func dotRowsF16AVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
@@ -253,8 +248,7 @@ next:
 	ADDQ R9, R8
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRows: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
 // func scaleRowsAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
@@ -294,8 +288,7 @@ next:
 	ADDQ R13, R12
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROUND_BF16_BY rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_BY \
@@ -349,8 +342,7 @@ next:
 	ADDQ R13, R12
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRowsBF16NT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
 // func scaleRowsBF16NTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
@@ -395,8 +387,7 @@ next:
 	ADDQ R13, R12
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRowsF16: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
 // func scaleRowsF16AVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
@@ -437,8 +428,7 @@ next:
 	ADDQ R13, R12
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRowsF16NT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
 // func scaleRowsF16NTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
@@ -479,8 +469,7 @@ next:
 	ADDQ R13, R12
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRowsNT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
 // func scaleRowsNTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
@@ -520,8 +509,7 @@ next:
 	ADDQ R13, R12
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
@@ -650,8 +638,7 @@ filled:
 	ADDQ $4, R13
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_4 is 2 to the power of v0.
 #define EXP2_4 \
@@ -788,8 +775,7 @@ filled:
 	ADDQ $4, R13
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // weigh: for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
 // func weighAVX512(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
@@ -911,8 +897,7 @@ filled:
 	ADDQ $4, R13
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_5 is 2 to the power of v0.
 #define EXP2_5 \
@@ -1050,8 +1035,7 @@ filled:
 	ADDQ $4, R13
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(attention, 0, 0x00010000) // 9.1835e-41
 CONSTANT(attention, 4, 0x00007fff) // 4.5916e-41

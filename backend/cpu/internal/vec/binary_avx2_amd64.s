@@ -25,8 +25,7 @@ TEXT ·addAVX2(SB), NOSPLIT, $96-32
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // sub: dst[i] = a[i] - b[i]
 // func subAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -43,8 +42,7 @@ TEXT ·subAVX2(SB), NOSPLIT, $96-32
 	VSUBPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // mul: dst[i] = a[i] * b[i]
 // func mulAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -61,8 +59,7 @@ TEXT ·mulAVX2(SB), NOSPLIT, $96-32
 	VMULPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // div: dst[i] = a[i] / b[i]
 // func divAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -79,8 +76,7 @@ TEXT ·divAVX2(SB), NOSPLIT, $96-32
 	VDIVPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // maximum: dst[i] = a[i] if it is NaN or > b[i], else b[i]
 // func maximumAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -101,8 +97,7 @@ TEXT ·maximumAVX2(SB), NOSPLIT, $96-32
 	VBLENDVPS Y15, Y0, Y1, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // minimum: dst[i] = a[i] if it is NaN or < b[i], else b[i]
 // func minimumAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -123,8 +118,7 @@ TEXT ·minimumAVX2(SB), NOSPLIT, $96-32
 	VBLENDVPS Y15, Y0, Y1, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // addScalar: dst[i] = a[i] + s
 // func addScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -139,8 +133,7 @@ TEXT ·addScalarAVX2(SB), NOSPLIT, $96-32
 	VADDPS Y12, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // mulScalar: dst[i] = a[i] * s
 // func mulScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -155,8 +148,7 @@ TEXT ·mulScalarAVX2(SB), NOSPLIT, $96-32
 	VMULPS Y12, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // subScalar: dst[i] = a[i] - s
 // func subScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -171,8 +163,7 @@ TEXT ·subScalarAVX2(SB), NOSPLIT, $96-32
 	VSUBPS Y12, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // divScalar: dst[i] = a[i] / s
 // func divScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -187,8 +178,7 @@ TEXT ·divScalarAVX2(SB), NOSPLIT, $96-32
 	VDIVPS Y12, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // scalarSub: dst[i] = s - a[i]
 // func scalarSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -203,8 +193,7 @@ TEXT ·scalarSubAVX2(SB), NOSPLIT, $96-32
 	VSUBPS Y0, Y12, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // scalarDiv: dst[i] = s / a[i]
 // func scalarDivAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -219,8 +208,7 @@ TEXT ·scalarDivAVX2(SB), NOSPLIT, $96-32
 	VDIVPS Y0, Y12, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(binary, 0, 0x00000000) // 0
 GLOBL binary<>(SB), RODATA|NOPTR, $32

@@ -18,8 +18,7 @@ TEXT ·addAVX512(SB), NOSPLIT, $0-32
 	VADDPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // sub: dst[i] = a[i] - b[i]
 // func subAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -36,8 +35,7 @@ TEXT ·subAVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // mul: dst[i] = a[i] * b[i]
 // func mulAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -54,8 +52,7 @@ TEXT ·mulAVX512(SB), NOSPLIT, $0-32
 	VMULPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // div: dst[i] = a[i] / b[i]
 // func divAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -72,8 +69,7 @@ TEXT ·divAVX512(SB), NOSPLIT, $0-32
 	VDIVPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // maximum: dst[i] = a[i] if it is NaN or > b[i], else b[i]
 // func maximumAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -94,8 +90,7 @@ TEXT ·maximumAVX512(SB), NOSPLIT, $0-32
 	VBLENDMPS Z0, Z1, K1, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // minimum: dst[i] = a[i] if it is NaN or < b[i], else b[i]
 // func minimumAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -116,8 +111,7 @@ TEXT ·minimumAVX512(SB), NOSPLIT, $0-32
 	VBLENDMPS Z0, Z1, K1, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // addScalar: dst[i] = a[i] + s
 // func addScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -132,8 +126,7 @@ TEXT ·addScalarAVX512(SB), NOSPLIT, $0-32
 	VADDPS Z12, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // mulScalar: dst[i] = a[i] * s
 // func mulScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -148,8 +141,7 @@ TEXT ·mulScalarAVX512(SB), NOSPLIT, $0-32
 	VMULPS Z12, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // subScalar: dst[i] = a[i] - s
 // func subScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -164,8 +156,7 @@ TEXT ·subScalarAVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z12, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // divScalar: dst[i] = a[i] / s
 // func divScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -180,8 +171,7 @@ TEXT ·divScalarAVX512(SB), NOSPLIT, $0-32
 	VDIVPS Z12, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // scalarSub: dst[i] = s - a[i]
 // func scalarSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -196,8 +186,7 @@ TEXT ·scalarSubAVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z0, Z12, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // scalarDiv: dst[i] = s / a[i]
 // func scalarDivAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -212,5 +201,4 @@ TEXT ·scalarDivAVX512(SB), NOSPLIT, $0-32
 	VDIVPS Z0, Z12, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN

@@ -129,8 +129,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // lstmF16: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmF16AVX2(p unsafe.Pointer, rows, n int)
@@ -175,8 +174,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_BF16 stores float32 as bfloat16.
 #define STORE_BF16(from, v, to) \
@@ -235,8 +233,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // TANH_GRAD multiplies y by 1-x², the derivative of tanh with result x.
 #define TANH_GRAD(x) \
@@ -295,8 +292,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // lstmGradF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradF16AVX2(p unsafe.Pointer, rows, n int)
@@ -342,8 +338,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // lstmGradBF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradBF16AVX2(p unsafe.Pointer, rows, n int)
@@ -389,8 +384,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // POINT_OPERANDS_10 points registers to the row of each operand.
 #define POINT_OPERANDS_10 \
@@ -441,8 +435,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruF16: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruF16AVX2(p unsafe.Pointer, rows, n int)
@@ -480,8 +473,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruBF16: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruBF16AVX2(p unsafe.Pointer, rows, n int)
@@ -519,8 +511,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // POINT_OPERANDS_11 points registers to the row of each operand.
 #define POINT_OPERANDS_11 \
@@ -576,8 +567,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruGradF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradF16AVX2(p unsafe.Pointer, rows, n int)
@@ -619,8 +609,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruGradBF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradBF16AVX2(p unsafe.Pointer, rows, n int)
@@ -662,8 +651,7 @@ loop:
 rest:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(cells, 0, 0x80000000) // -0
 CONSTANT8(cells, 32, 0xc2d00000) // -104

@@ -147,8 +147,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // lstmF16: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmF16AVX512(p unsafe.Pointer, rows, n int)
@@ -227,8 +226,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // COARSE_SIGMOID is 1/(1+e to the power of -v0) for bfloat16.
 #define COARSE_SIGMOID \
@@ -355,8 +353,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_CONVERT_BF16 stores float32 as bfloat16, converted by AVX512-BF16.
 #define STORE_CONVERT_BF16(off, v, to) \
@@ -445,8 +442,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // TANH_GRAD multiplies y by 1-x², the derivative of tanh with result x.
 #define TANH_GRAD(x) \
@@ -540,8 +536,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // lstmGradF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradF16AVX512(p unsafe.Pointer, rows, n int)
@@ -622,8 +617,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // lstmGradBF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -705,8 +699,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // lstmGradConvertBF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradConvertBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -787,8 +780,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // POINT_OPERANDS_10 points registers to the row of each operand.
 #define POINT_OPERANDS_10 \
@@ -866,8 +858,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruF16: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruF16AVX512(p unsafe.Pointer, rows, n int)
@@ -932,8 +923,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruBF16: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -999,8 +989,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruConvertBF16: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruConvertBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -1065,8 +1054,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // POINT_OPERANDS_11 points registers to the row of each operand.
 #define POINT_OPERANDS_11 \
@@ -1153,8 +1141,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruGradF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradF16AVX512(p unsafe.Pointer, rows, n int)
@@ -1227,8 +1214,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruGradBF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -1302,8 +1288,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 // gruGradConvertBF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradConvertBF16AVX512(p unsafe.Pointer, rows, n int)
@@ -1376,8 +1361,7 @@ rest:
 next:
 	CMPQ rows+8(FP), $0
 	JNE row
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(cells, 0, 0x42ae0000) // 87
 CONSTANT(cells, 4, 0xc2ae0000) // -87

@@ -44,8 +44,7 @@ TEXT ·lerpAVX2(SB), NOSPLIT, $160-40
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lerpSquare: dst[i] = a[i] + (b[i]*b[i]-a[i])*s
 // func lerpSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -69,8 +68,7 @@ TEXT ·lerpSquareAVX2(SB), NOSPLIT, $160-40
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LERP_FLUSH_STEP is what lerpFlush does to a vector: dst[i] = a[i] + (b[i]-a[i])*s + t - t.
 #define LERP_FLUSH_STEP \
@@ -96,8 +94,7 @@ TEXT ·lerpFlushAVX2(SB), NOSPLIT, $160-40
 	LERP_FLUSH_STEP
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LERP_SQUARE_FLUSH_STEP is what lerpSquareFlush does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t.
 #define LERP_SQUARE_FLUSH_STEP \
@@ -124,8 +121,7 @@ TEXT ·lerpSquareFlushAVX2(SB), NOSPLIT, $160-40
 	LERP_SQUARE_FLUSH_STEP
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // blend: dst[i] = a[i]*s + b[i]*t
 // func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -147,8 +143,7 @@ TEXT ·blendAVX2(SB), NOSPLIT, $160-40
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // blendSquare: dst[i] = a[i]*s + b[i]*b[i]*t
 // func blendSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -172,8 +167,7 @@ TEXT ·blendSquareAVX2(SB), NOSPLIT, $160-40
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // blendSub: dst[i] = a[i]*s - b[i]*t
 // func blendSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -195,8 +189,7 @@ TEXT ·blendSubAVX2(SB), NOSPLIT, $160-40
 	VSUBPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // addScaled: dst[i] = a[i] + b[i]*s
 // func addScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -216,8 +209,7 @@ TEXT ·addScaledAVX2(SB), NOSPLIT, $160-40
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // subScaled: dst[i] = a[i] - b[i]*s
 // func subScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -237,8 +229,7 @@ TEXT ·subScaledAVX2(SB), NOSPLIT, $160-40
 	VSUBPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_STEP \
@@ -270,8 +261,7 @@ TEXT ·rootStepAVX2(SB), NOSPLIT, $320-80
 	ROOT_STEP_STEP
 	STORE_RESULT_F32_REST(copy4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_INSIDE_STEP \
@@ -303,8 +293,7 @@ TEXT ·rootStepInsideAVX2(SB), NOSPLIT, $320-80
 	ROOT_STEP_INSIDE_STEP
 	STORE_RESULT_F32_REST(copy4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // MOMENTS is a step of Adam on a vector: Z0 is m, Z1 v, Z2 w, Z3 the gradient.
 #define MOMENTS \
@@ -365,8 +354,7 @@ TEXT ·momentsAVX2(SB), NOSPLIT, $320-64
 	VMOVUPS Y2, 64(SP)
 	COPY_OUT_32(DX, copy7, 64)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(chain, 0, 0x00000000) // 0
 GLOBL chain<>(SB), RODATA|NOPTR, $32

@@ -37,8 +37,7 @@ TEXT ·lerpAVX512(SB), NOSPLIT, $0-40
 	VADDPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lerpSquare: dst[i] = a[i] + (b[i]*b[i]-a[i])*s
 // func lerpSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -62,8 +61,7 @@ TEXT ·lerpSquareAVX512(SB), NOSPLIT, $0-40
 	VADDPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LERP_FLUSH_STEP is what lerpFlush does to a vector: dst[i] = a[i] + (b[i]-a[i])*s + t - t.
 #define LERP_FLUSH_STEP \
@@ -89,8 +87,7 @@ TEXT ·lerpFlushAVX512(SB), NOSPLIT, $0-40
 	LERP_FLUSH_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LERP_SQUARE_FLUSH_STEP is what lerpSquareFlush does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t.
 #define LERP_SQUARE_FLUSH_STEP \
@@ -117,8 +114,7 @@ TEXT ·lerpSquareFlushAVX512(SB), NOSPLIT, $0-40
 	LERP_SQUARE_FLUSH_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // blend: dst[i] = a[i]*s + b[i]*t
 // func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -140,8 +136,7 @@ TEXT ·blendAVX512(SB), NOSPLIT, $0-40
 	VADDPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // blendSquare: dst[i] = a[i]*s + b[i]*b[i]*t
 // func blendSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -165,8 +160,7 @@ TEXT ·blendSquareAVX512(SB), NOSPLIT, $0-40
 	VADDPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // blendSub: dst[i] = a[i]*s - b[i]*t
 // func blendSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -188,8 +182,7 @@ TEXT ·blendSubAVX512(SB), NOSPLIT, $0-40
 	VSUBPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // addScaled: dst[i] = a[i] + b[i]*s
 // func addScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -209,8 +202,7 @@ TEXT ·addScaledAVX512(SB), NOSPLIT, $0-40
 	VADDPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // subScaled: dst[i] = a[i] - b[i]*s
 // func subScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -230,8 +222,7 @@ TEXT ·subScaledAVX512(SB), NOSPLIT, $0-40
 	VSUBPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_STEP \
@@ -263,8 +254,7 @@ TEXT ·rootStepAVX512(SB), NOSPLIT, $0-80
 	ROOT_STEP_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_INSIDE_STEP \
@@ -296,8 +286,7 @@ TEXT ·rootStepInsideAVX512(SB), NOSPLIT, $0-80
 	ROOT_STEP_INSIDE_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // MOMENTS is a step of Adam on a vector: Z0 is m, Z1 v, Z2 w, Z3 the gradient.
 #define MOMENTS \
@@ -355,5 +344,4 @@ TEXT ·momentsAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Z1, K7, (SI)(AX*4)
 	VMOVUPS Z2, K7, (DX)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN

@@ -52,8 +52,7 @@ row:
 	DECQ CX; \
 	JNZ column; \
 done: \
-	VZEROUPPER; \
-	RET
+	RETURN
 
 // sumColumns: for rows r and columns i < n, acc[i] += float64(x[r*stride+i]); 16-bit floats in fours, added in float32
 // func sumColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)

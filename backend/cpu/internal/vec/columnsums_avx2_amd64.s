@@ -104,8 +104,7 @@ TEXT ·columnSumsAVX2(SB), NOSPLIT, $0-48
 	LOAD_COLUMN_SUMS_1
 	COLUMN_SUMS_F32_STEP(0, Y4)
 	WRITE_COLUMN_SUMS_1(4)
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_COLUMN_DEVIATIONS_4 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_DEVIATIONS_4 \
@@ -198,8 +197,7 @@ TEXT ·columnDeviationsAVX2(SB), NOSPLIT, $0-64
 	LOAD_COLUMN_DEVIATIONS_1
 	COLUMN_DEVIATIONS_F32_STEP(0, Y12, Y4, Y8)
 	WRITE_COLUMN_DEVIATIONS_1(4)
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_COLUMN_PRODUCTS_4 loads the sums of some vectors of columns.
 #define LOAD_COLUMN_PRODUCTS_4 \
@@ -293,8 +291,7 @@ TEXT ·columnProductsAVX2(SB), NOSPLIT, $0-64
 	LOAD_COLUMN_PRODUCTS_1
 	COLUMN_PRODUCTS_F32_STEP(0, Y12, Y4, Y8)
 	WRITE_COLUMN_PRODUCTS_1(4)
-	VZEROUPPER
-	RET
+	RETURN
 
 // COLUMN_SUMS_F16_STEP is a vector of a row: sum[i] += x[r*stride+i].
 #define COLUMN_SUMS_F16_STEP(off, sum) \
@@ -316,8 +313,7 @@ TEXT ·columnSumsF16AVX2(SB), NOSPLIT, $0-48
 	LOAD_COLUMN_SUMS_1
 	COLUMN_SUMS_F16_STEP(0, Y4)
 	WRITE_COLUMN_SUMS_1(2)
-	VZEROUPPER
-	RET
+	RETURN
 
 // COLUMN_DEVIATIONS_F16_STEP is a vector of a row: d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d.
 #define COLUMN_DEVIATIONS_F16_STEP(off, center, sum, products) \
@@ -341,8 +337,7 @@ TEXT ·columnDeviationsF16AVX2(SB), NOSPLIT, $0-64
 	LOAD_COLUMN_DEVIATIONS_1
 	COLUMN_DEVIATIONS_F16_STEP(0, Y12, Y4, Y8)
 	WRITE_COLUMN_DEVIATIONS_1(2)
-	VZEROUPPER
-	RET
+	RETURN
 
 // COLUMN_PRODUCTS_F16_STEP is a vector of a row: g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i]).
 #define COLUMN_PRODUCTS_F16_STEP(off, center, sum, products) \
@@ -367,8 +362,7 @@ TEXT ·columnProductsF16AVX2(SB), NOSPLIT, $0-64
 	LOAD_COLUMN_PRODUCTS_1
 	COLUMN_PRODUCTS_F16_STEP(0, Y12, Y4, Y8)
 	WRITE_COLUMN_PRODUCTS_1(2)
-	VZEROUPPER
-	RET
+	RETURN
 
 // COLUMN_SUMS_BF16_STEP is a vector of a row: sum[i] += x[r*stride+i].
 #define COLUMN_SUMS_BF16_STEP(off, sum) \
@@ -390,8 +384,7 @@ TEXT ·columnSumsBF16AVX2(SB), NOSPLIT, $0-48
 	LOAD_COLUMN_SUMS_1
 	COLUMN_SUMS_BF16_STEP(0, Y4)
 	WRITE_COLUMN_SUMS_1(2)
-	VZEROUPPER
-	RET
+	RETURN
 
 // COLUMN_DEVIATIONS_BF16_STEP is a vector of a row: d = x[r*stride+i]-center[i]: sum[i] += d, products[i] += d*d.
 #define COLUMN_DEVIATIONS_BF16_STEP(off, center, sum, products) \
@@ -415,8 +408,7 @@ TEXT ·columnDeviationsBF16AVX2(SB), NOSPLIT, $0-64
 	LOAD_COLUMN_DEVIATIONS_1
 	COLUMN_DEVIATIONS_BF16_STEP(0, Y12, Y4, Y8)
 	WRITE_COLUMN_DEVIATIONS_1(2)
-	VZEROUPPER
-	RET
+	RETURN
 
 // COLUMN_PRODUCTS_BF16_STEP is a vector of a row: g = grad[r*stride+i]: sum[i] += g, products[i] += g*(x[r*stride+i]-center[i]).
 #define COLUMN_PRODUCTS_BF16_STEP(off, center, sum, products) \
@@ -441,5 +433,4 @@ TEXT ·columnProductsBF16AVX2(SB), NOSPLIT, $0-64
 	LOAD_COLUMN_PRODUCTS_1
 	COLUMN_PRODUCTS_BF16_STEP(0, Y12, Y4, Y8)
 	WRITE_COLUMN_PRODUCTS_1(2)
-	VZEROUPPER
-	RET
+	RETURN

@@ -45,8 +45,7 @@ TEXT ·equalAVX2(SB), NOSPLIT, $96-32
 	STORE_FLAGS((SP))
 	COPY_OUT_8(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // notEqual: dst[i] = a[i] != b[i]
 // func notEqualAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -64,8 +63,7 @@ TEXT ·notEqualAVX2(SB), NOSPLIT, $96-32
 	STORE_FLAGS((SP))
 	COPY_OUT_8(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // less: dst[i] = a[i] < b[i]
 // func lessAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -83,8 +81,7 @@ TEXT ·lessAVX2(SB), NOSPLIT, $96-32
 	STORE_FLAGS((SP))
 	COPY_OUT_8(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lessEqual: dst[i] = a[i] <= b[i]
 // func lessEqualAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -102,8 +99,7 @@ TEXT ·lessEqualAVX2(SB), NOSPLIT, $96-32
 	STORE_FLAGS((SP))
 	COPY_OUT_8(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // isFinite: dst[i] = a[i] is neither NaN nor infinite
 // func isFiniteAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -121,8 +117,7 @@ TEXT ·isFiniteAVX2(SB), NOSPLIT, $64-24
 	STORE_FLAGS((SP))
 	COPY_OUT_8(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // where: dst[i] = a[i] if c[i] != 0, else b[i]
 // func whereAVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -152,8 +147,7 @@ TEXT ·whereAVX2(SB), NOSPLIT, $128-40
 	VBLENDVPS Y15, Y1, Y2, Y0
 	STORE_RESULT_F32_REST(copy4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // whereScaled: dst[i] = a[i]*s if c[i] != 0, else t
 // func whereScaledAVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
@@ -179,8 +173,7 @@ TEXT ·whereScaledAVX2(SB), NOSPLIT, $160-40
 	VBLENDVPS Y15, Y1, Y13, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(compare, 0, 0x00000001) // 1e-45
 CONSTANT8(compare, 32, 0x00000000) // 0

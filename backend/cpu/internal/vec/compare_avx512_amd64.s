@@ -20,8 +20,7 @@ TEXT ·equalAVX512(SB), NOSPLIT, $0-32
 	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
 	VPMOVDB Z0, K7, (DI)(AX*1)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // notEqual: dst[i] = a[i] != b[i]
 // func notEqualAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -40,8 +39,7 @@ TEXT ·notEqualAVX512(SB), NOSPLIT, $0-32
 	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
 	VPMOVDB Z0, K7, (DI)(AX*1)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // less: dst[i] = a[i] < b[i]
 // func lessAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -60,8 +58,7 @@ TEXT ·lessAVX512(SB), NOSPLIT, $0-32
 	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
 	VPMOVDB Z0, K7, (DI)(AX*1)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lessEqual: dst[i] = a[i] <= b[i]
 // func lessEqualAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -80,8 +77,7 @@ TEXT ·lessEqualAVX512(SB), NOSPLIT, $0-32
 	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
 	VPMOVDB Z0, K7, (DI)(AX*1)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // isFinite: dst[i] = a[i] is neither NaN nor infinite
 // func isFiniteAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -100,8 +96,7 @@ TEXT ·isFiniteAVX512(SB), NOSPLIT, $0-24
 	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
 	VPMOVDB Z0, K7, (DI)(AX*1)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // where: dst[i] = a[i] if c[i] != 0, else b[i]
 // func whereAVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -126,8 +121,7 @@ TEXT ·whereAVX512(SB), NOSPLIT, $0-40
 	VBLENDMPS Z1, Z2, K1, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // whereScaled: dst[i] = a[i]*s if c[i] != 0, else t
 // func whereScaledAVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
@@ -148,8 +142,7 @@ TEXT ·whereScaledAVX512(SB), NOSPLIT, $0-40
 	VBLENDMPS Z1, Z13, K1, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(compare, 0, 0x00000001) // 1e-45
 GLOBL compare<>(SB), RODATA|NOPTR, $4

@@ -17,8 +17,7 @@ TEXT ·f32FromF16AVX2(SB), NOSPLIT, $64-24
 	VCVTPH2PS 32(SP), Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // f32FromBF16: dst[i] = float32(a[i]), exactly
 // func f32FromBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -34,8 +33,7 @@ TEXT ·f32FromBF16AVX2(SB), NOSPLIT, $64-24
 	LOAD_BF16(32(SP), Y0)
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // f32FromU8: dst[i] = float32(a[i]), exactly
 // func f32FromU8AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -53,8 +51,7 @@ TEXT ·f32FromU8AVX2(SB), NOSPLIT, $64-24
 	VCVTDQ2PS Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // f32FromI32: dst[i] = float32(a[i]), to nearest even
 // func f32FromI32AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -72,8 +69,7 @@ TEXT ·f32FromI32AVX2(SB), NOSPLIT, $64-24
 	VCVTDQ2PS Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_REST_F32 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F32(place, pointer, label) \
@@ -94,8 +90,7 @@ TEXT ·f16FromF32AVX2(SB), NOSPLIT, $64-24
 	LOAD_REST_F32(32, SI, copy1)
 	STORE_RESULT_F16_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROUND_BF16 rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16 \
@@ -124,8 +119,7 @@ TEXT ·bf16FromF32AVX2(SB), NOSPLIT, $64-24
 	VMOVDQU X0, (SP)
 	COPY_OUT_16(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // plusF16: dst[i] += float32(a[i])
 // func plusF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -145,8 +139,7 @@ TEXT ·plusF16AVX2(SB), NOSPLIT, $64-24
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // plusBF16: dst[i] += float32(a[i])
 // func plusBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -166,8 +159,7 @@ TEXT ·plusBF16AVX2(SB), NOSPLIT, $64-24
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // roundF16: dst[i] = float32(float16(a[i]))
 // func roundF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -184,8 +176,7 @@ TEXT ·roundF16AVX2(SB), NOSPLIT, $64-24
 	VCVTPH2PS X0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // roundBF16: dst[i] = float32(bfloat16(a[i]))
 // func roundBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -202,8 +193,7 @@ TEXT ·roundBF16AVX2(SB), NOSPLIT, $64-24
 	VPAND convert<>+128(SB), Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(convert, 0, 0x00000000) // 0
 CONSTANT8(convert, 32, 0x00400000) // 5.877472e-39

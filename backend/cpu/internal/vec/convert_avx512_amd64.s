@@ -14,8 +14,7 @@ TEXT ·f32FromF16AVX512(SB), NOSPLIT, $0-24
 	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // f32FromBF16: dst[i] = float32(a[i]), exactly
 // func f32FromBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -28,8 +27,7 @@ TEXT ·f32FromBF16AVX512(SB), NOSPLIT, $0-24
 	LOAD_BF16_REST((SI)(AX*2), Z0)
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // f32FromU8: dst[i] = float32(a[i]), exactly
 // func f32FromU8AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -44,8 +42,7 @@ TEXT ·f32FromU8AVX512(SB), NOSPLIT, $0-24
 	VCVTDQ2PS Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // f32FromI32: dst[i] = float32(a[i]), to nearest even
 // func f32FromI32AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -60,8 +57,7 @@ TEXT ·f32FromI32AVX512(SB), NOSPLIT, $0-24
 	VCVTDQ2PS Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // f16FromF32: dst[i] = float16(a[i]), to nearest even
 // func f16FromF32AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -75,8 +71,7 @@ TEXT ·f16FromF32AVX512(SB), NOSPLIT, $0-24
 	VMOVUPS.Z (SI)(AX*4), K7, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROUND_BF16_BY rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_BY \
@@ -104,8 +99,7 @@ TEXT ·bf16FromF32AVX512(SB), NOSPLIT, $0-24
 	VPERMW Z0, Z31, Z0
 	VMOVDQU16 Y0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // plusF16: dst[i] += float32(a[i])
 // func plusF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -122,8 +116,7 @@ TEXT ·plusF16AVX512(SB), NOSPLIT, $0-24
 	VADDPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // plusBF16: dst[i] += float32(a[i])
 // func plusBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -140,8 +133,7 @@ TEXT ·plusBF16AVX512(SB), NOSPLIT, $0-24
 	VADDPS Z1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // roundF16: dst[i] = float32(float16(a[i]))
 // func roundF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -158,8 +150,7 @@ TEXT ·roundF16AVX512(SB), NOSPLIT, $0-24
 	VCVTPH2PS Y0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // roundBF16: dst[i] = float32(bfloat16(a[i]))
 // func roundBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -176,8 +167,7 @@ TEXT ·roundBF16AVX512(SB), NOSPLIT, $0-24
 	VPANDD.BCST convert<>+16(SB), Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(convert, 0, 0x00010000) // 9.1835e-41
 CONSTANT(convert, 4, 0x00007fff) // 4.5916e-41

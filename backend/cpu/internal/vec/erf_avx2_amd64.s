@@ -96,8 +96,7 @@ TEXT ·normalCDFAVX2(SB), NOSPLIT, $64-24
 	NORMAL_CDF_OF
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // normalPDF: dst[i] = the normal density at a[i]
 // func normalPDFAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -116,8 +115,7 @@ TEXT ·normalPDFAVX2(SB), NOSPLIT, $64-24
 	VMULPS erf<>+896(SB), Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // gelu: dst[i] = a[i]*normalCDF(a[i])
 // func geluAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -134,8 +132,7 @@ TEXT ·geluAVX2(SB), NOSPLIT, $64-24
 	VMULPS Y7, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // geluGrad: dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])
 // func geluGradAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -162,8 +159,7 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $96-32
 	VADDPS Y7, Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ERF_STEP is what erf does to a vector: dst[i] = erf a[i].
 #define ERF_STEP \
@@ -211,8 +207,7 @@ TEXT ·erfAVX2(SB), NOSPLIT, $64-24
 	ERF_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(erf, 0, 0x7fffffff) // NaN
 CONSTANT8(erf, 32, 0x41700000) // 15

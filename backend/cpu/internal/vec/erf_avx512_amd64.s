@@ -82,8 +82,7 @@ TEXT ·normalCDFAVX512(SB), NOSPLIT, $0-24
 	NORMAL_CDF_OF
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // normalPDF: dst[i] = the normal density at a[i]
 // func normalPDFAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -102,8 +101,7 @@ TEXT ·normalPDFAVX512(SB), NOSPLIT, $0-24
 	VMULPS.BCST erf<>+108(SB), Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // gelu: dst[i] = a[i]*normalCDF(a[i])
 // func geluAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -120,8 +118,7 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VMULPS Z7, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // geluGrad: dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])
 // func geluGradAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -148,8 +145,7 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VADDPS Z7, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ERF_STEP is what erf does to a vector: dst[i] = erf a[i].
 #define ERF_STEP \
@@ -197,8 +193,7 @@ TEXT ·erfAVX512(SB), NOSPLIT, $0-24
 	ERF_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(erf, 0, 0x7fffffff) // NaN
 CONSTANT(erf, 4, 0x41700000) // 15

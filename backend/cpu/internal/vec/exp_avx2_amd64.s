@@ -58,8 +58,7 @@ TEXT ·expAVX2(SB), NOSPLIT, $64-24
 	EXP_OF
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // expAdd: dst[i] = e to the power of a[i] + s
 // func expAddAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -76,8 +75,7 @@ TEXT ·expAddAVX2(SB), NOSPLIT, $96-32
 	EXP_OF
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXPM1_STEP is what expm1 does to a vector: dst[i] = e to the power of a[i], minus 1.
 #define EXPM1_STEP \
@@ -109,8 +107,7 @@ TEXT ·expm1AVX2(SB), NOSPLIT, $64-24
 	EXPM1_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(exp, 0, 0xc2d00000) // -104
 CONSTANT8(exp, 32, 0x00000000) // 0

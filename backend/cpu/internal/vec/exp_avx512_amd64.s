@@ -44,8 +44,7 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-24
 	EXP_OF
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // expAdd: dst[i] = e to the power of a[i] + s
 // func expAddAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -62,8 +61,7 @@ TEXT ·expAddAVX512(SB), NOSPLIT, $0-32
 	EXP_OF
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXPM1_STEP is what expm1 does to a vector: dst[i] = e to the power of a[i], minus 1.
 #define EXPM1_STEP \
@@ -95,8 +93,7 @@ TEXT ·expm1AVX512(SB), NOSPLIT, $0-24
 	EXPM1_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(exp, 0, 0xc2d00000) // -104
 CONSTANT(exp, 4, 0x00000000) // 0

@@ -21,8 +21,7 @@ loop:
 	JMP loop
 done:
 	MOVQ AX, ret+24(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // findF16: the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes
 // func findF16AVX2(x unsafe.Pointer, n int, v float32) (ret int)
@@ -42,8 +41,7 @@ loop:
 	JMP loop
 done:
 	MOVQ AX, ret+24(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // findBF16: the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes
 // func findBF16AVX2(x unsafe.Pointer, n int, v float32) (ret int)
@@ -63,5 +61,4 @@ loop:
 	JMP loop
 done:
 	MOVQ AX, ret+24(FP)
-	VZEROUPPER
-	RET
+	RETURN

@@ -21,8 +21,7 @@ loop:
 	JMP loop
 done:
 	MOVQ AX, ret+24(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // findF16: the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes
 // func findF16AVX512(x unsafe.Pointer, n int, v float32) (ret int)
@@ -42,8 +41,7 @@ loop:
 	JMP loop
 done:
 	MOVQ AX, ret+24(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // findBF16: the first multiple of the lanes from which on a vector has an element equal to v, or n, a multiple of the lanes
 // func findBF16AVX512(x unsafe.Pointer, n int, v float32) (ret int)
@@ -63,8 +61,7 @@ loop:
 	JMP loop
 done:
 	MOVQ AX, ret+24(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // extremes: the largest of x and, 16 bits further up, the smallest, for n, a multiple of 32, 16-bit floats as integers of the same order: of negative ones all bits but the sign are inverted
 // func extremesAVX512(x unsafe.Pointer, n int) (ret int)
@@ -147,8 +144,7 @@ done:
 	SHLL $16, BX
 	ORL BX, AX
 	MOVQ AX, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(find, 0, 0x7fff7fff) // NaN
 CONSTANT(find, 4, 0x80008000) // -4.5918e-41

@@ -52,8 +52,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F16_SQUARES folds a vector of float16.
 #define FOLD_F16_SQUARES(from, low, high) \
@@ -104,8 +103,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // largestF16: ret = max(ret, a[i]), NaN if there is one
 // func largestF16AVX2(a unsafe.Pointer, n int) float32
@@ -149,8 +147,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MAX
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // smallestF16: ret = min(ret, a[i]), NaN if there is one
 // func smallestF16AVX2(a unsafe.Pointer, n int) float32
@@ -194,8 +191,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MIN
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F16_INFINITIES folds a vector of float16.
 #define FOLD_F16_INFINITIES(from, to) \
@@ -236,8 +232,7 @@ stretches:
 done:
 	ACROSS_TO_LANE_ADD
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(fold16, 0, 0x00000000) // 0
 CONSTANT8(fold16, 32, 0xff800000) // -Inf

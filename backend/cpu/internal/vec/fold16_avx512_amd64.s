@@ -51,8 +51,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F16_SQUARES folds a vector of float16.
 #define FOLD_F16_SQUARES(from, low, high) \
@@ -109,8 +108,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F16_MAX folds a vector of float16.
 #define FOLD_F16_MAX(from, to) \
@@ -168,8 +166,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MAX
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F16_MIN folds a vector of float16.
 #define FOLD_F16_MIN(from, to) \
@@ -227,8 +224,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MIN
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F16_INFINITIES folds a vector of float16.
 #define FOLD_F16_INFINITIES(from, to) \
@@ -281,8 +277,7 @@ stretches:
 done:
 	ACROSS_TO_LANE_ADD
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(fold16, 0, 0xff800000) // -Inf
 CONSTANT(fold16, 4, 0x7fc00000) // NaN

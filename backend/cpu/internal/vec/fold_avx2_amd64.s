@@ -59,8 +59,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F32_SQUARES folds a vector of float32.
 #define FOLD_F32_SQUARES(from, r, low, high) \
@@ -111,8 +110,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // largest: ret = max(ret, a[i]), NaN if there is one
 // func largestAVX2(a unsafe.Pointer, n int) float32
@@ -156,8 +154,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MAX
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // smallest: ret = min(ret, a[i]), NaN if there is one
 // func smallestAVX2(a unsafe.Pointer, n int) float32
@@ -201,8 +198,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MIN
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F32_INFINITIES folds a vector of float32.
 #define FOLD_F32_INFINITIES(from, to) \
@@ -243,8 +239,7 @@ stretches:
 done:
 	ACROSS_TO_LANE_ADD
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(fold, 0, 0x00000000) // 0
 CONSTANT8(fold, 32, 0xff800000) // -Inf

@@ -58,8 +58,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F32_SQUARES folds a vector of float32.
 #define FOLD_F32_SQUARES(from, r, low, high) \
@@ -116,8 +115,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F32_MAX folds a vector of float32.
 #define FOLD_F32_MAX(from, to) \
@@ -175,8 +173,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MAX
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F32_MIN folds a vector of float32.
 #define FOLD_F32_MIN(from, to) \
@@ -234,8 +231,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MIN
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_F32_INFINITIES folds a vector of float32.
 #define FOLD_F32_INFINITIES(from, to) \
@@ -288,8 +284,7 @@ stretches:
 done:
 	ACROSS_TO_LANE_ADD
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(fold, 0, 0xff800000) // -Inf
 CONSTANT(fold, 4, 0x7fc00000) // NaN

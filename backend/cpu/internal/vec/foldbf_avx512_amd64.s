@@ -51,8 +51,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_BF16_SQUARES folds a vector of bfloat16.
 #define FOLD_BF16_SQUARES(from, low, high) \
@@ -109,8 +108,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_BF16_MAX folds a vector of bfloat16.
 #define FOLD_BF16_MAX(from, to) \
@@ -169,8 +167,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MAX
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_BF16_MIN folds a vector of bfloat16.
 #define FOLD_BF16_MIN(from, to) \
@@ -229,8 +226,7 @@ done:
 numbers:
 	ACROSS_TO_LANE_MIN
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_BF16_INFINITIES folds a vector of bfloat16.
 #define FOLD_BF16_INFINITIES(from, to) \
@@ -283,8 +279,7 @@ stretches:
 done:
 	ACROSS_TO_LANE_ADD
 	VMOVSS X0, ret+16(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(foldbf, 0, 0xff800000) // -Inf
 CONSTANT(foldbf, 4, 0x0000ff80) // 9.1656e-41

@@ -193,8 +193,7 @@ TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
 	EXP2_SUM_STEP_PREFETCH(0, Y4)
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP_PREFETCH \
@@ -226,8 +225,7 @@ TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
 	EXP2_SUM_F16_STEP_PREFETCH
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_SUM_BF16_STEP_PREFETCH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_BF16_STEP_PREFETCH \
@@ -259,8 +257,7 @@ TEXT ·exp2SumBF16AVX2(SB), NOSPLIT, $0-40
 	EXP2_SUM_BF16_STEP_PREFETCH
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
 #define EXP2_BELOW_SUM_STEP(off, sum) \
@@ -294,8 +291,7 @@ TEXT ·exp2BelowSumAVX2(SB), NOSPLIT, $0-32
 	EXP2_BELOW_SUM_STEP(0, Y4)
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // ZERO_SUMS_2 clears the sums, a register for each vector of a step.
 #define ZERO_SUMS_2 \
@@ -337,8 +333,7 @@ TEXT ·deviationsAVX2(SB), NOSPLIT, $0-24
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
 #define KEEP_DEVIATIONS_F16_STEP(off, sum, sum1) \
@@ -360,8 +355,7 @@ TEXT ·keepDeviationsF16AVX2(SB), NOSPLIT, $0-32
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
 #define KEEP_DEVIATIONS_BF16_STEP(off, sum, sum1) \
@@ -383,8 +377,7 @@ TEXT ·keepDeviationsBF16AVX2(SB), NOSPLIT, $0-32
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_STEP_PREFETCH(off, sum) \
@@ -410,8 +403,7 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-40
 	PRODUCTS_STEP_PREFETCH(0, Y4)
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
-	VZEROUPPER
-	RET
+	RETURN
 
 // PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_F16_STEP(off, sum) \
@@ -438,8 +430,7 @@ TEXT ·productsF16AVX2(SB), NOSPLIT, $0-40
 	VFMADD231PS Y1, Y0, Y4
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
-	VZEROUPPER
-	RET
+	RETURN
 
 // PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_BF16_STEP(off, sum) \
@@ -466,8 +457,7 @@ TEXT ·productsBF16AVX2(SB), NOSPLIT, $0-40
 	VFMADD231PS Y1, Y0, Y4
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
-	VZEROUPPER
-	RET
+	RETURN
 
 // SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
 #define SCALE_ROW_STEP(off) \
@@ -486,8 +476,7 @@ TEXT ·scaleRowAVX2(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	SCALE_ROW_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_ROW_F16 rounds v0 and stores it.
 #define STORE_ROW_F16(to) \
@@ -511,8 +500,7 @@ TEXT ·scaleRowF16AVX2(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	SCALE_ROW_F16_STEP(0, 0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_ROW_BF16 rounds v0 and stores it.
 #define STORE_ROW_BF16(to) \
@@ -543,8 +531,7 @@ TEXT ·scaleRowBF16AVX2(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	SCALE_ROW_BF16_STEP(0, 0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // CUT_BF16_STEP is a vector of cutBF16: dst[i] = x[i], which is of the type.
 #define CUT_BF16_STEP(off, off2) \
@@ -567,8 +554,7 @@ TEXT ·cutBF16AVX2(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	CUT_BF16_STEP(0, 0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // LESS_ROW_STEP is a vector of lessRow: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_STEP(off) \
@@ -589,8 +575,7 @@ TEXT ·lessRowAVX2(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	LESS_ROW_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // LESS_ROW_F16_STEP is a vector of lessRowF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_F16_STEP(off) \
@@ -611,8 +596,7 @@ TEXT ·lessRowF16AVX2(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	LESS_ROW_F16_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // LESS_ROW_BF16_STEP is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_BF16_STEP(off) \
@@ -633,8 +617,7 @@ TEXT ·lessRowBF16AVX2(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	LESS_ROW_BF16_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE is (x-mean)·scale·gain + shift.
 #define NORMALIZE(x, gain, shift) \
@@ -664,8 +647,7 @@ TEXT ·normalizeRowAVX2(SB), NOSPLIT, $0-56
 	LOOP_OF_ONE
 	NORMALIZE_ROW_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowF16AVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -686,8 +668,7 @@ TEXT ·normalizeRowF16AVX2(SB), NOSPLIT, $0-56
 	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4))
 	STORE_ROW_F16((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowBF16AVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -708,8 +689,7 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4))
 	STORE_ROW_BF16((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // ADD_GRADS adds to the gradients of gain and shift, and to the sums of the row.
 #define ADD_GRADS(dgain, dshift, gain, gained, v, v2) \
@@ -754,8 +734,7 @@ TEXT ·gradRowSumsAVX2(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_ROW_SUMS_F16_STEP_PREFETCH is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP_PREFETCH \
@@ -788,8 +767,7 @@ TEXT ·gradRowSumsF16AVX2(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_ROW_SUMS_BF16_STEP_PREFETCH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP_PREFETCH \
@@ -822,8 +800,7 @@ TEXT ·gradRowSumsBF16AVX2(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_OF_NORMALIZED is gained·s[1] + (x-s[0])·s[2] + s[3].
 #define GRAD_OF_NORMALIZED(x, gained) \
@@ -852,8 +829,7 @@ TEXT ·gradRowAVX2(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	GRAD_ROW_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP(off, off2) \
@@ -879,8 +855,7 @@ TEXT ·gradRowF16AVX2(SB), NOSPLIT, $0-48
 	VCVTPS2PH $0, Y0, X0
 	VMOVUPS X0, (DI)(AX*2)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_ROW_BF16_NUMBER rounds v0 and stores it.
 #define STORE_ROW_BF16_NUMBER(to) \
@@ -910,8 +885,7 @@ TEXT ·gradRowBF16AVX2(SB), NOSPLIT, $0-48
 	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
 	STORE_ROW_BF16_NUMBER((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_STEP_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP_PREFETCH(off) \
@@ -942,8 +916,7 @@ TEXT ·softmaxGradRowAVX2(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	SOFTMAX_GRAD_ROW_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH \
@@ -974,8 +947,7 @@ TEXT ·softmaxGradRowF16AVX2(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH \
@@ -1006,8 +978,7 @@ TEXT ·softmaxGradRowBF16AVX2(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // AFFINE_STEP is a vector of affine: dst[i] = (a[i]-b[i])*c[i] + d[i].
 #define AFFINE_STEP(off) \
@@ -1035,8 +1006,7 @@ TEXT ·affineAVX2(SB), NOSPLIT, $0-56
 	LOOP_OF_ONE
 	AFFINE_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // AFFINE_SUM_STEP is a vector of affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i].
 #define AFFINE_SUM_STEP(off) \
@@ -1069,8 +1039,7 @@ TEXT ·affineSumAVX2(SB), NOSPLIT, $0-72
 	LOOP_OF_ONE
 	AFFINE_SUM_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(fused, 0, 0xc2fc0000) // -126
 CONSTANT8(fused, 32, 0x43010000) // 129

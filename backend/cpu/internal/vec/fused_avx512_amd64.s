@@ -202,8 +202,7 @@ TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-40
 	EXP2_SUM_STEP_PREFETCH(0, Z4)
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
 #define EXP2_SUM_F16_STEP_PREFETCH(off, sum) \
@@ -235,8 +234,7 @@ TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	EXP2_SUM_F16_STEP_PREFETCH(0, Z4)
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_SPREAD loads what spreads a line of bfloat16 to float32.
 #define LOAD_SPREAD \
@@ -281,8 +279,7 @@ TEXT ·exp2SumBF16AVX512(SB), NOSPLIT, $0-40
 	VMOVUPS Z0, (DI)(AX*4)
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
 #define EXP2_BELOW_SUM_STEP(off, sum) \
@@ -316,8 +313,7 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	EXP2_BELOW_SUM_STEP(0, Z4)
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // BEGIN_TOPS begins to look for the largest and the smallest.
 #define BEGIN_TOPS \
@@ -406,8 +402,7 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	TOP_OF_MIN16_2
 	MOVL AX, 16(R12)
 	MOVL BX, 20(R12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
 #define EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW(off, v, v2, sum) \
@@ -459,8 +454,7 @@ TEXT ·exp2SumScaleF16NTAVX512(SB), NOSPLIT, $0-64
 	TOP_OF_MIN16_2
 	MOVL AX, 16(R12)
 	MOVL BX, 20(R12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROUND_BF16_BY rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_BY \
@@ -529,8 +523,7 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	TOP_OF_MIN16_2
 	MOVL AX, 16(R12)
 	MOVL BX, 20(R12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_ROW_BF16_NT rounds v0 and stores it.
 #define STORE_ROW_BF16_NT(to) \
@@ -590,8 +583,7 @@ TEXT ·exp2SumScaleBF16NTAVX512(SB), NOSPLIT, $0-64
 	TOP_OF_MIN16_2
 	MOVL AX, 16(R12)
 	MOVL BX, 20(R12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_ROW_BF16_CONVERT rounds v0 and stores it.
 #define STORE_ROW_BF16_CONVERT(to) \
@@ -649,8 +641,7 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	TOP_OF_MIN16_2
 	MOVL AX, 16(R12)
 	MOVL BX, 20(R12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_ROW_BF16_CONVERT_NT rounds v0 and stores it.
 #define STORE_ROW_BF16_CONVERT_NT(to) \
@@ -708,8 +699,7 @@ TEXT ·exp2SumScaleConvertBF16NTAVX512(SB), NOSPLIT, $0-64
 	TOP_OF_MIN16_2
 	MOVL AX, 16(R12)
 	MOVL BX, 20(R12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // ZERO_SUMS_2 clears the sums, a register for each vector of a step.
 #define ZERO_SUMS_2 \
@@ -751,8 +741,7 @@ TEXT ·deviationsAVX512(SB), NOSPLIT, $0-24
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 4)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
 #define KEEP_DEVIATIONS_F16_STEP(off, sum, sum1) \
@@ -774,8 +763,7 @@ TEXT ·keepDeviationsF16AVX512(SB), NOSPLIT, $0-32
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 4)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func keepDeviationsBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -802,8 +790,7 @@ TEXT ·keepDeviationsBF16AVX512(SB), NOSPLIT, $0-32
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 4)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 8)
-	VZEROUPPER
-	RET
+	RETURN
 
 // PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_STEP_PREFETCH(off, sum) \
@@ -825,8 +812,7 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-40
 	PRODUCTS_STEP_PREFETCH(0, Z4)
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 0)
-	VZEROUPPER
-	RET
+	RETURN
 
 // PRODUCTS_F16_STEP_PREFETCH is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
 #define PRODUCTS_F16_STEP_PREFETCH(off, sum) \
@@ -852,8 +838,7 @@ TEXT ·productsF16AVX512(SB), NOSPLIT, $0-40
 	PRODUCTS_F16_STEP_PREFETCH(0, Z4)
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 0)
-	VZEROUPPER
-	RET
+	RETURN
 
 // productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func productsBF16AVX512(x, y, prefetch, s unsafe.Pointer, n int)
@@ -882,8 +867,7 @@ TEXT ·productsBF16AVX512(SB), NOSPLIT, $0-40
 	VFMADD231PS Z1, Z0, Z4
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 0)
-	VZEROUPPER
-	RET
+	RETURN
 
 // SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
 #define SCALE_ROW_STEP(off) \
@@ -902,8 +886,7 @@ TEXT ·scaleRowAVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	SCALE_ROW_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SCALE_ROW_STEP_NT is a vector of scaleRow: dst[i] = x[i] * s[0].
 #define SCALE_ROW_STEP_NT(off) \
@@ -922,8 +905,7 @@ TEXT ·scaleRowNTAVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	SCALE_ROW_STEP_NT(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SCALE_ROW_F16_STEP is a vector of scaleRowF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_F16_STEP(off, off2) \
@@ -942,8 +924,7 @@ TEXT ·scaleRowF16AVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	SCALE_ROW_F16_STEP(0, 0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SCALE_ROW_F16_STEP_NT is a vector of scaleRowF16: dst[i] = x[i] * s[0].
 #define SCALE_ROW_F16_STEP_NT(off, off2) \
@@ -962,8 +943,7 @@ TEXT ·scaleRowF16NTAVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	SCALE_ROW_F16_STEP_NT(0, 0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRowBF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -984,8 +964,7 @@ TEXT ·scaleRowBF16AVX512(SB), NOSPLIT, $0-32
 	VMULPS (SI)(AX*4), Z4, Z0
 	STORE_ROW_BF16((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRowBF16NT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func scaleRowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1006,8 +985,7 @@ TEXT ·scaleRowBF16NTAVX512(SB), NOSPLIT, $0-32
 	VMULPS (SI)(AX*4), Z4, Z0
 	STORE_ROW_BF16_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRowConvertBF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -1027,8 +1005,7 @@ TEXT ·scaleRowConvertBF16AVX512(SB), NOSPLIT, $0-32
 	VMULPS (SI)(AX*4), Z4, Z0
 	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // scaleRowConvertBF16NT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func scaleRowConvertBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1048,8 +1025,7 @@ TEXT ·scaleRowConvertBF16NTAVX512(SB), NOSPLIT, $0-32
 	VMULPS (SI)(AX*4), Z4, Z0
 	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // NARROW_F16_STEP_NT is a vector of narrowF16: dst[i] = x[i], rounded.
 #define NARROW_F16_STEP_NT(off, off2) \
@@ -1071,8 +1047,7 @@ TEXT ·narrowF16NTAVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	NARROW_F16_STEP_NT(0, 0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // narrowBF16NT: dst[i] = x[i], rounded, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func narrowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1096,8 +1071,7 @@ TEXT ·narrowBF16NTAVX512(SB), NOSPLIT, $0-32
 	VMOVUPS (SI)(AX*4), Z0
 	STORE_ROW_BF16_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // cutBF16: dst[i] = x[i], which is of the type, for n a multiple of the lanes
 // func cutBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -1126,8 +1100,7 @@ TEXT ·cutBF16AVX512(SB), NOSPLIT, $0-32
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, (DI)(AX*2)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // cutBF16NT: dst[i] = x[i], which is of the type, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func cutBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1156,8 +1129,7 @@ TEXT ·cutBF16NTAVX512(SB), NOSPLIT, $0-32
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, (DI)(AX*2)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // LESS_ROW_STEP is a vector of lessRow: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_STEP(off) \
@@ -1178,8 +1150,7 @@ TEXT ·lessRowAVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	LESS_ROW_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // LESS_ROW_STEP_NT is a vector of lessRow: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_STEP_NT(off) \
@@ -1200,8 +1171,7 @@ TEXT ·lessRowNTAVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	LESS_ROW_STEP_NT(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // LESS_ROW_F16_STEP is a vector of lessRowF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_F16_STEP(off) \
@@ -1222,8 +1192,7 @@ TEXT ·lessRowF16AVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	LESS_ROW_F16_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // LESS_ROW_F16_STEP_NT is a vector of lessRowF16: dst[i] = x[i] - s[0] - s[1].
 #define LESS_ROW_F16_STEP_NT(off) \
@@ -1244,8 +1213,7 @@ TEXT ·lessRowF16NTAVX512(SB), NOSPLIT, $0-32
 	LOOP_OF_ONE
 	LESS_ROW_F16_STEP_NT(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // lessRowBF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -1276,8 +1244,7 @@ TEXT ·lessRowBF16AVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z5, Z0, Z0
 	STORE_ROW_BF16((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // lessRowBF16NT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func lessRowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1308,8 +1275,7 @@ TEXT ·lessRowBF16NTAVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z5, Z0, Z0
 	STORE_ROW_BF16_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -1339,8 +1305,7 @@ TEXT ·lessRowConvertBF16AVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z5, Z0, Z0
 	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // lessRowConvertBF16NT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func lessRowConvertBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1370,8 +1335,7 @@ TEXT ·lessRowConvertBF16NTAVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z5, Z0, Z0
 	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE is (x-mean)·scale·gain + shift.
 #define NORMALIZE(x, v, v2, gain, shift) \
@@ -1399,8 +1363,7 @@ TEXT ·normalizeRowAVX512(SB), NOSPLIT, $0-56
 	LOOP_OF_ONE
 	NORMALIZE_ROW_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_ROW_STEP_NT_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_STEP_NT_PREFETCH(off) \
@@ -1420,8 +1383,7 @@ TEXT ·normalizeRowNTAVX512(SB), NOSPLIT, $0-56
 	LOOP_OF_ONE
 	NORMALIZE_ROW_STEP_NT_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_ROW_F16_STEP_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP_PREFETCH(off) \
@@ -1443,8 +1405,7 @@ TEXT ·normalizeRowF16AVX512(SB), NOSPLIT, $0-56
 	LOOP_OF_ONE
 	NORMALIZE_ROW_F16_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_ROW_F16_STEP_NT_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
 #define NORMALIZE_ROW_F16_STEP_NT_PREFETCH(off) \
@@ -1466,8 +1427,7 @@ TEXT ·normalizeRowF16NTAVX512(SB), NOSPLIT, $0-56
 	LOOP_OF_ONE
 	NORMALIZE_ROW_F16_STEP_NT_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowBF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -1491,8 +1451,7 @@ TEXT ·normalizeRowBF16AVX512(SB), NOSPLIT, $0-56
 	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
 	STORE_ROW_BF16((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // normalizeRowBF16NT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeRowBF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -1516,8 +1475,7 @@ TEXT ·normalizeRowBF16NTAVX512(SB), NOSPLIT, $0-56
 	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
 	STORE_ROW_BF16_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowConvertBF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -1540,8 +1498,7 @@ TEXT ·normalizeRowConvertBF16AVX512(SB), NOSPLIT, $0-56
 	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
 	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // normalizeRowConvertBF16NT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeRowConvertBF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -1564,8 +1521,7 @@ TEXT ·normalizeRowConvertBF16NTAVX512(SB), NOSPLIT, $0-56
 	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
 	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_KEEP_F16_STEP_PREFETCH is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_F16_STEP_PREFETCH(off, sum, sum1) \
@@ -1598,8 +1554,7 @@ TEXT ·normalizeKeepF16AVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_KEEP_F16_STEP_NT_PREFETCH is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_F16_STEP_NT_PREFETCH(off, sum, sum1) \
@@ -1632,8 +1587,7 @@ TEXT ·normalizeKeepF16NTAVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_KEEP_BF16_STEP_PREFETCH_LOW is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_BF16_STEP_PREFETCH_LOW(off, sum, sum1) \
@@ -1673,8 +1627,7 @@ TEXT ·normalizeKeepBF16AVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW(off, sum, sum1) \
@@ -1714,8 +1667,7 @@ TEXT ·normalizeKeepBF16NTAVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH_LOW(off, sum, sum1) \
@@ -1754,8 +1706,7 @@ TEXT ·normalizeKeepConvertBF16AVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
-	VZEROUPPER
-	RET
+	RETURN
 
 // NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
 #define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW(off, sum, sum1) \
@@ -1794,8 +1745,7 @@ TEXT ·normalizeKeepConvertBF16NTAVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
-	VZEROUPPER
-	RET
+	RETURN
 
 // ADD_GRADS adds to the gradients of gain and shift, and to the sums of the row.
 #define ADD_GRADS(dgain, dshift, gain, gained, v, v2) \
@@ -1832,8 +1782,7 @@ TEXT ·gradRowSumsAVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_ROW_SUMS_F16_STEP_PREFETCH is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_F16_STEP_PREFETCH(off, sum, sum1) \
@@ -1866,8 +1815,7 @@ TEXT ·gradRowSumsF16AVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW(off, sum, sum1) \
@@ -1906,8 +1854,7 @@ TEXT ·gradRowSumsBF16AVX512(SB), NOSPLIT, $0-72
 	LOOP_DONE
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 12)
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_OF_NORMALIZED is gained·s[1] + (x-s[0])·s[2] + s[3].
 #define GRAD_OF_NORMALIZED(x, gained) \
@@ -1934,8 +1881,7 @@ TEXT ·gradRowAVX512(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	GRAD_ROW_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_ROW_STEP_NT_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_STEP_NT_PREFETCH(off) \
@@ -1955,8 +1901,7 @@ TEXT ·gradRowNTAVX512(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	GRAD_ROW_STEP_NT_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_ROW_F16_STEP_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP_PREFETCH(off) \
@@ -1981,8 +1926,7 @@ TEXT ·gradRowF16AVX512(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	GRAD_ROW_F16_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
 #define GRAD_ROW_F16_STEP_NT_PREFETCH(off) \
@@ -2007,8 +1951,7 @@ TEXT ·gradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	GRAD_ROW_F16_STEP_NT_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_ROW_BF16_NUMBER rounds v0 and stores it.
 #define STORE_ROW_BF16_NUMBER(to) \
@@ -2040,8 +1983,7 @@ TEXT ·gradRowBF16AVX512(SB), NOSPLIT, $0-48
 	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
 	STORE_ROW_BF16_NUMBER((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_ROW_BF16_NUMBER_NT rounds v0 and stores it.
 #define STORE_ROW_BF16_NUMBER_NT(to) \
@@ -2073,8 +2015,7 @@ TEXT ·gradRowBF16NTAVX512(SB), NOSPLIT, $0-48
 	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
 	STORE_ROW_BF16_NUMBER_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_STEP_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP_PREFETCH(off) \
@@ -2097,8 +2038,7 @@ TEXT ·softmaxGradRowAVX512(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	SOFTMAX_GRAD_ROW_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(off) \
@@ -2121,8 +2061,7 @@ TEXT ·softmaxGradRowNTAVX512(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(off) \
@@ -2153,8 +2092,7 @@ TEXT ·softmaxGradRowF16AVX512(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(off) \
@@ -2185,8 +2123,7 @@ TEXT ·softmaxGradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	LOOP_OF_ONE
 	SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW(off) \
@@ -2224,8 +2161,7 @@ TEXT ·softmaxGradRowBF16AVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0
 	STORE_ROW_BF16((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(off) \
@@ -2263,8 +2199,7 @@ TEXT ·softmaxGradRowBF16NTAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0
 	STORE_ROW_BF16_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW(off) \
@@ -2301,8 +2236,7 @@ TEXT ·softmaxGradRowConvertBF16AVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0
 	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
 #define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(off) \
@@ -2339,8 +2273,7 @@ TEXT ·softmaxGradRowConvertBF16NTAVX512(SB), NOSPLIT, $0-48
 	VMULPS Z1, Z0, Z0
 	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // AFFINE_STEP is a vector of affine: dst[i] = (a[i]-b[i])*c[i] + d[i].
 #define AFFINE_STEP(off) \
@@ -2368,8 +2301,7 @@ TEXT ·affineAVX512(SB), NOSPLIT, $0-56
 	LOOP_OF_ONE
 	AFFINE_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 // AFFINE_SUM_STEP is a vector of affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i].
 #define AFFINE_SUM_STEP(off) \
@@ -2402,8 +2334,7 @@ TEXT ·affineSumAVX512(SB), NOSPLIT, $0-72
 	LOOP_OF_ONE
 	AFFINE_SUM_STEP(0)
 	LOOP_DONE
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(fused, 0, 0xc2fc0000) // -126
 CONSTANT(fused, 4, 0x3af4ba7d) // 0.00186713

@@ -62,8 +62,7 @@ TEXT ·logAVX2(SB), NOSPLIT, $64-24
 	LOG_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOG1P_STEP is what log1p does to a vector: dst[i] = ln(1+a[i]).
 #define LOG1P_STEP \
@@ -97,8 +96,7 @@ TEXT ·log1pAVX2(SB), NOSPLIT, $64-24
 	LOG1P_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(log, 0, 0x00800000) // 1.1754944e-38
 CONSTANT8(log, 32, 0x4b000000) // 8.388608e+06

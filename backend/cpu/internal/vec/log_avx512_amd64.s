@@ -59,8 +59,7 @@ TEXT ·logAVX512(SB), NOSPLIT, $0-24
 	LOG_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOG1P_STEP is what log1p does to a vector: dst[i] = ln(1+a[i]).
 #define LOG1P_STEP \
@@ -91,8 +90,7 @@ TEXT ·log1pAVX512(SB), NOSPLIT, $0-24
 	LOG1P_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(log, 0, 0x00800000) // 1.1754944e-38
 CONSTANT(log, 4, 0x4b000000) // 8.388608e+06

@@ -25,8 +25,7 @@ TEXT ·lowpAddF16AVX2(SB), NOSPLIT, $96-32
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpSubF16: dst[i] = a[i] - b[i]
 // func lowpSubF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -43,8 +42,7 @@ TEXT ·lowpSubF16AVX2(SB), NOSPLIT, $96-32
 	VSUBPS Y1, Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpMulF16: dst[i] = a[i] * b[i]
 // func lowpMulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -61,8 +59,7 @@ TEXT ·lowpMulF16AVX2(SB), NOSPLIT, $96-32
 	VMULPS Y1, Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddReluF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -83,8 +80,7 @@ TEXT ·lowpAddReluF16AVX2(SB), NOSPLIT, $96-32
 	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // LOAD_REST_F32 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F32 \
@@ -108,8 +104,7 @@ TEXT ·lowpAddRowF16AVX2(SB), NOSPLIT, $96-32
 	VADDPS Y1, Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpSubRowF16: dst[i] = a[i] - b[i]
 // func lowpSubRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -126,8 +121,7 @@ TEXT ·lowpSubRowF16AVX2(SB), NOSPLIT, $96-32
 	VSUBPS Y1, Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpMulRowF16: dst[i] = a[i] * b[i]
 // func lowpMulRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -144,8 +138,7 @@ TEXT ·lowpMulRowF16AVX2(SB), NOSPLIT, $96-32
 	VMULPS Y1, Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddReluRowF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -166,8 +159,7 @@ TEXT ·lowpAddReluRowF16AVX2(SB), NOSPLIT, $96-32
 	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpReluF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -184,8 +176,7 @@ TEXT ·lowpReluF16AVX2(SB), NOSPLIT, $64-24
 	VMAXPS Y0, Y1, Y0
 	STORE_RESULT_F16_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpWhereGreaterF16: dst[i] = b[i] if a[i] > s, else t
 // func lowpWhereGreaterF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -204,8 +195,7 @@ TEXT ·lowpWhereGreaterF16AVX2(SB), NOSPLIT, $160-40
 	VBLENDVPS Y15, Y1, Y13, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpWhereScaledF16: dst[i] = a[i]*s if c[i] != 0, else t
 // func lowpWhereScaledF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
@@ -231,8 +221,7 @@ TEXT ·lowpWhereScaledF16AVX2(SB), NOSPLIT, $160-40
 	VBLENDVPS Y15, Y1, Y13, Y0
 	STORE_RESULT_F16_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
@@ -276,8 +265,7 @@ TEXT ·lowpAddBF16AVX2(SB), NOSPLIT, $96-32
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpSubBF16: dst[i] = a[i] - b[i]
 // func lowpSubBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -296,8 +284,7 @@ TEXT ·lowpSubBF16AVX2(SB), NOSPLIT, $96-32
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpMulBF16: dst[i] = a[i] * b[i]
 // func lowpMulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -316,8 +303,7 @@ TEXT ·lowpMulBF16AVX2(SB), NOSPLIT, $96-32
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddReluBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -340,8 +326,7 @@ TEXT ·lowpAddReluBF16AVX2(SB), NOSPLIT, $96-32
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddRowBF16: dst[i] = a[i] + b[i]
 // func lowpAddRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -360,8 +345,7 @@ TEXT ·lowpAddRowBF16AVX2(SB), NOSPLIT, $96-32
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpSubRowBF16: dst[i] = a[i] - b[i]
 // func lowpSubRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -380,8 +364,7 @@ TEXT ·lowpSubRowBF16AVX2(SB), NOSPLIT, $96-32
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpMulRowBF16: dst[i] = a[i] * b[i]
 // func lowpMulRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -400,8 +383,7 @@ TEXT ·lowpMulRowBF16AVX2(SB), NOSPLIT, $96-32
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddReluRowBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -424,8 +406,7 @@ TEXT ·lowpAddReluRowBF16AVX2(SB), NOSPLIT, $96-32
 	NEAREST_BF16
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -442,8 +423,7 @@ TEXT ·lowpReluBF16AVX2(SB), NOSPLIT, $64-24
 	VMAXPS Y0, Y1, Y0
 	STORE_UPPER_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpWhereGreaterBF16: dst[i] = b[i] if a[i] > s, else t
 // func lowpWhereGreaterBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -462,8 +442,7 @@ TEXT ·lowpWhereGreaterBF16AVX2(SB), NOSPLIT, $160-40
 	VBLENDVPS Y15, Y1, Y13, Y0
 	STORE_UPPER_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpWhereScaledBF16: dst[i] = a[i]*s if c[i] != 0, else t
 // func lowpWhereScaledBF16AVX2(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
@@ -500,8 +479,7 @@ TEXT ·lowpWhereScaledBF16AVX2(SB), NOSPLIT, $160-40
 	VMOVDQU X0, (SP)
 	COPY_OUT_16(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(lowp, 0, 0x00000000) // 0
 CONSTANT8(lowp, 32, 0xb3000000) // -2.9802322e-08

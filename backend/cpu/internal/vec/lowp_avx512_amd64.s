@@ -18,8 +18,7 @@ TEXT ·lowpAddF16AVX512(SB), NOSPLIT, $0-32
 	VADDPS Z1, Z0, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpSubF16: dst[i] = a[i] - b[i]
 // func lowpSubF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -36,8 +35,7 @@ TEXT ·lowpSubF16AVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z1, Z0, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpMulF16: dst[i] = a[i] * b[i]
 // func lowpMulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -54,8 +52,7 @@ TEXT ·lowpMulF16AVX512(SB), NOSPLIT, $0-32
 	VMULPS Z1, Z0, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddReluF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -76,8 +73,7 @@ TEXT ·lowpAddReluF16AVX512(SB), NOSPLIT, $0-32
 	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddRowF16: dst[i] = a[i] + b[i]
 // func lowpAddRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -94,8 +90,7 @@ TEXT ·lowpAddRowF16AVX512(SB), NOSPLIT, $0-32
 	VADDPS Z1, Z0, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpSubRowF16: dst[i] = a[i] - b[i]
 // func lowpSubRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -112,8 +107,7 @@ TEXT ·lowpSubRowF16AVX512(SB), NOSPLIT, $0-32
 	VSUBPS Z1, Z0, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpMulRowF16: dst[i] = a[i] * b[i]
 // func lowpMulRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -130,8 +124,7 @@ TEXT ·lowpMulRowF16AVX512(SB), NOSPLIT, $0-32
 	VMULPS Z1, Z0, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddReluRowF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -152,8 +145,7 @@ TEXT ·lowpAddReluRowF16AVX512(SB), NOSPLIT, $0-32
 	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpReluF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -170,8 +162,7 @@ TEXT ·lowpReluF16AVX512(SB), NOSPLIT, $0-24
 	VMAXPS Z0, Z1, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpWhereGreaterF16: dst[i] = b[i] if a[i] > s, else t
 // func lowpWhereGreaterF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -190,8 +181,7 @@ TEXT ·lowpWhereGreaterF16AVX512(SB), NOSPLIT, $0-40
 	VBLENDMPS Z1, Z13, K1, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpWhereScaledF16: dst[i] = a[i]*s if c[i] != 0, else t
 // func lowpWhereScaledF16AVX512(dst unsafe.Pointer, c unsafe.Pointer, a unsafe.Pointer, s float32, t float32, n int)
@@ -212,8 +202,7 @@ TEXT ·lowpWhereScaledF16AVX512(SB), NOSPLIT, $0-40
 	VBLENDMPS Z1, Z13, K1, Z0
 	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
@@ -249,8 +238,7 @@ TEXT ·lowpAddBF16AVX512(SB), NOSPLIT, $0-32
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpSubBF16: dst[i] = a[i] - b[i]
 // func lowpSubBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -270,8 +258,7 @@ TEXT ·lowpSubBF16AVX512(SB), NOSPLIT, $0-32
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpMulBF16: dst[i] = a[i] * b[i]
 // func lowpMulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -291,8 +278,7 @@ TEXT ·lowpMulBF16AVX512(SB), NOSPLIT, $0-32
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddReluBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -316,8 +302,7 @@ TEXT ·lowpAddReluBF16AVX512(SB), NOSPLIT, $0-32
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddRowBF16: dst[i] = a[i] + b[i]
 // func lowpAddRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -337,8 +322,7 @@ TEXT ·lowpAddRowBF16AVX512(SB), NOSPLIT, $0-32
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpSubRowBF16: dst[i] = a[i] - b[i]
 // func lowpSubRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -358,8 +342,7 @@ TEXT ·lowpSubRowBF16AVX512(SB), NOSPLIT, $0-32
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpMulRowBF16: dst[i] = a[i] * b[i]
 // func lowpMulRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -379,8 +362,7 @@ TEXT ·lowpMulRowBF16AVX512(SB), NOSPLIT, $0-32
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpAddReluRowBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -404,8 +386,7 @@ TEXT ·lowpAddReluRowBF16AVX512(SB), NOSPLIT, $0-32
 	NEAREST_BF16
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -423,8 +404,7 @@ TEXT ·lowpReluBF16AVX512(SB), NOSPLIT, $0-24
 	VMAXPS Z0, Z1, Z0
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // lowpWhereGreaterBF16: dst[i] = b[i] if a[i] > s, else t
 // func lowpWhereGreaterBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
@@ -444,8 +424,7 @@ TEXT ·lowpWhereGreaterBF16AVX512(SB), NOSPLIT, $0-40
 	VBLENDMPS Z1, Z13, K1, Z0
 	STORE_UPPER_REST
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROUND_BF16_BY rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_BY \
@@ -480,8 +459,7 @@ TEXT ·lowpWhereScaledBF16AVX512(SB), NOSPLIT, $0-40
 	VPERMW Z0, Z31, Z0
 	VMOVDQU16 Y0, K7, (DI)(AX*2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(lowp, 0, 0xb3000000) // -2.9802322e-08
 CONSTANT(lowp, 4, 0x00000000) // 0

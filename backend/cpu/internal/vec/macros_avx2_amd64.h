@@ -70,6 +70,11 @@ label: \
 	VMOVUPS Y0, (SP); \
 	COPY_OUT_32(DI, x, 0)
 
+// RETURN returns.
+#define RETURN \
+	VZEROUPPER; \
+	RET
+
 // ARGS_DST_A_S loads the arguments that its name has, and n.
 #define ARGS_DST_A_S \
 	MOVQ dst+0(FP), DI; \

@@ -52,6 +52,11 @@ rest: \
 	BZHIL R9, R10, R10; \
 	KMOVW R10, K7
 
+// RETURN returns.
+#define RETURN \
+	VZEROUPPER; \
+	RET
+
 // ARGS_DST_A_S loads the arguments that its name has, and n.
 #define ARGS_DST_A_S \
 	MOVQ dst+0(FP), DI; \

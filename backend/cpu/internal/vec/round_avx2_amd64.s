@@ -23,8 +23,7 @@ TEXT ·roundAVX2(SB), NOSPLIT, $64-24
 	VROUNDPS $0, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // floor: dst[i] = ⌊a[i]⌋
 // func floorAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -39,8 +38,7 @@ TEXT ·floorAVX2(SB), NOSPLIT, $64-24
 	VROUNDPS $1, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ceil: dst[i] = ⌈a[i]⌉
 // func ceilAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -55,8 +53,7 @@ TEXT ·ceilAVX2(SB), NOSPLIT, $64-24
 	VROUNDPS $2, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(round, 0, 0x00000000) // 0
 GLOBL round<>(SB), RODATA|NOPTR, $32

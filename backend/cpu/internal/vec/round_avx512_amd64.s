@@ -16,8 +16,7 @@ TEXT ·roundAVX512(SB), NOSPLIT, $0-24
 	VRNDSCALEPS $0, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // floor: dst[i] = ⌊a[i]⌋
 // func floorAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -32,8 +31,7 @@ TEXT ·floorAVX512(SB), NOSPLIT, $0-24
 	VRNDSCALEPS $1, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ceil: dst[i] = ⌈a[i]⌉
 // func ceilAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -48,5 +46,4 @@ TEXT ·ceilAVX512(SB), NOSPLIT, $0-24
 	VRNDSCALEPS $2, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN

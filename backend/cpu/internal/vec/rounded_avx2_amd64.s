@@ -29,8 +29,7 @@ TEXT ·addF16AVX2(SB), NOSPLIT, $96-32
 	VCVTPH2PS X0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROUND_BF16 rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16 \
@@ -61,8 +60,7 @@ TEXT ·addBF16AVX2(SB), NOSPLIT, $96-32
 	VPAND rounded<>+128(SB), Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // subF16: dst[i] = float32(float16(a[i] - b[i]))
 // func subF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -83,8 +81,7 @@ TEXT ·subF16AVX2(SB), NOSPLIT, $96-32
 	VCVTPH2PS X0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // subBF16: dst[i] = float32(bfloat16(a[i] - b[i]))
 // func subBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -105,8 +102,7 @@ TEXT ·subBF16AVX2(SB), NOSPLIT, $96-32
 	VPAND rounded<>+128(SB), Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // mulF16: dst[i] = float32(float16(a[i] * b[i]))
 // func mulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -127,8 +123,7 @@ TEXT ·mulF16AVX2(SB), NOSPLIT, $96-32
 	VCVTPH2PS X0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // mulBF16: dst[i] = float32(bfloat16(a[i] * b[i]))
 // func mulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -149,8 +144,7 @@ TEXT ·mulBF16AVX2(SB), NOSPLIT, $96-32
 	VPAND rounded<>+128(SB), Y0, Y0
 	STORE_RESULT_F32_REST(copy3)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(rounded, 0, 0x00000000) // 0
 CONSTANT8(rounded, 32, 0x00400000) // 5.877472e-39

@@ -22,8 +22,7 @@ TEXT ·addF16AVX512(SB), NOSPLIT, $0-32
 	VCVTPH2PS Y0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // ROUND_BF16_BY rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_BY \
@@ -53,8 +52,7 @@ TEXT ·addBF16AVX512(SB), NOSPLIT, $0-32
 	VPANDD.BCST rounded<>+16(SB), Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // subF16: dst[i] = float32(float16(a[i] - b[i]))
 // func subF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -75,8 +73,7 @@ TEXT ·subF16AVX512(SB), NOSPLIT, $0-32
 	VCVTPH2PS Y0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // subBF16: dst[i] = float32(bfloat16(a[i] - b[i]))
 // func subBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -97,8 +94,7 @@ TEXT ·subBF16AVX512(SB), NOSPLIT, $0-32
 	VPANDD.BCST rounded<>+16(SB), Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // mulF16: dst[i] = float32(float16(a[i] * b[i]))
 // func mulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -119,8 +115,7 @@ TEXT ·mulF16AVX512(SB), NOSPLIT, $0-32
 	VCVTPH2PS Y0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // mulBF16: dst[i] = float32(bfloat16(a[i] * b[i]))
 // func mulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -141,8 +136,7 @@ TEXT ·mulBF16AVX512(SB), NOSPLIT, $0-32
 	VPANDD.BCST rounded<>+16(SB), Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(rounded, 0, 0x00010000) // 9.1835e-41
 CONSTANT(rounded, 4, 0x00007fff) // 4.5916e-41

@@ -61,8 +61,7 @@ group:
 	SUBQ $4, DX
 	JNZ group
 	MOVQ R13, ret+32(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_ROW_MAX64 folds a row of n elements.
 #define FOLD_ROW_MAX64(to, rest, row, end, v) \
@@ -124,8 +123,7 @@ group:
 	JNZ group
 	VMOVMSKPS Y14, R13
 	MOVQ R13, ret+32(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_ROW_MIN64 folds a row of n elements.
 #define FOLD_ROW_MIN64(to, rest, row, end, v) \
@@ -187,8 +185,7 @@ group:
 	JNZ group
 	VMOVMSKPS Y14, R13
 	MOVQ R13, ret+32(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // ACROSS_MAX joins all lanes of a register, to each of them.
 #define ACROSS_MAX \
@@ -258,8 +255,7 @@ row:
 	ADDQ CX, DI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // logSoftmaxRows: for rows r, dst[r] = log(softmax(x[r])) of n elements, at most a vector
 // func logSoftmaxRowsAVX2(dst, x unsafe.Pointer, n, rows int)
@@ -316,8 +312,7 @@ row:
 	ADDQ CX, DI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // argRows: for rows r, dst[r] = argmax(x[r] xor sign) of n elements, at most a vector
 // func argRowsAVX2(dst, x unsafe.Pointer, n, rows int, sign uint32)
@@ -350,8 +345,7 @@ row:
 	ADDQ $4, DI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(rows, 0, 0x00000000) // 0
 CONSTANT8(rows, 32, 0xff800000) // -Inf

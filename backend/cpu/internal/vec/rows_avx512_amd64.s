@@ -78,8 +78,7 @@ group:
 	SUBQ $8, DX
 	JNZ group
 	MOVQ R13, ret+32(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_ROW_MAX64 folds a row of n elements.
 #define FOLD_ROW_MAX64(to, rest, row, end, v) \
@@ -156,8 +155,7 @@ group:
 	JNZ group
 	KMOVW K2, R13
 	MOVQ R13, ret+32(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // FOLD_ROW_MIN64 folds a row of n elements.
 #define FOLD_ROW_MIN64(to, rest, row, end, v) \
@@ -234,8 +232,7 @@ group:
 	JNZ group
 	KMOVW K2, R13
 	MOVQ R13, ret+32(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 // EXP_OF is e to the power of v0.
 #define EXP_OF \
@@ -289,8 +286,7 @@ row:
 	ADDQ CX, DI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // logSoftmaxRows: for rows r, dst[r] = log(softmax(x[r])) of n elements, at most a vector
 // func logSoftmaxRowsAVX512(dst, x unsafe.Pointer, n, rows int)
@@ -347,8 +343,7 @@ row:
 	ADDQ CX, DI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 // argRows: for rows r, dst[r] = argmax(x[r] xor sign) of n elements, at most a vector
 // func argRowsAVX512(dst, x unsafe.Pointer, n, rows int, sign uint32)
@@ -381,8 +376,7 @@ row:
 	ADDQ $4, DI
 	DECQ DX
 	JNZ row
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(rows, 0, 0x00000000) // 0
 CONSTANT(rows, 4, 0xff800000) // -Inf

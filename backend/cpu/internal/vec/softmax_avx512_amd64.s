@@ -61,8 +61,7 @@ done:
 	VPERMILPD $1, X4, X5
 	VADDSD X5, X4, X0
 	VMOVSD X0, ret+32(FP)
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(softmax, 0, 0xc2d00000) // -104
 CONSTANT(softmax, 4, 0x00000000) // 0

@@ -98,8 +98,7 @@ blocks:
 	ADDQ $128, DI
 	SUBQ $8, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_16_BITS stores a group of blocks as numbers of 16 bits in [0, 1).
 #define STORE_16_BITS(c2, c0, c1, c3, v, off, v2) \
@@ -148,8 +147,7 @@ blocks:
 	ADDQ $256, DI
 	SUBQ $8, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_AT_LEAST stores as bytes which halves of words are at least the bound.
 #define STORE_AT_LEAST(c2, c0, c1, c3, off) \
@@ -189,8 +187,7 @@ blocks:
 	ADDQ $64, DI
 	SUBQ $8, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // transpose8: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes
 // func transpose8AVX2(dst, src unsafe.Pointer, to, from int)
@@ -265,8 +262,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-32
 	VUNPCKHPD Y7, Y5, Y3
 	VMOVUPS Y3, (DI)
 	ADDQ R8, DI
-	VZEROUPPER
-	RET
+	RETURN
 
 // transpose8U16: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
 // func transpose8U16AVX2(dst, src unsafe.Pointer, to, from int)

@@ -139,8 +139,7 @@ blocks:
 	ADDQ $512, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_16_BITS stores a group of blocks as numbers of 16 bits in [0, 1).
 #define STORE_16_BITS(c2, c0, c1, c3, v, off, v2) \
@@ -188,8 +187,7 @@ blocks:
 	ADDQ $1024, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_AT_LEAST stores as bytes which halves of words are at least the bound.
 #define STORE_AT_LEAST(c2, c0, c1, c3, v, off, v2) \
@@ -227,8 +225,7 @@ blocks:
 	ADDQ $256, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // transpose8: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of four bytes
 // func transpose8AVX512(dst, src unsafe.Pointer, to, from int)
@@ -303,8 +300,7 @@ TEXT ·transpose8AVX512(SB), NOSPLIT, $0-32
 	VUNPCKHPD Y7, Y5, Y3
 	VMOVUPS Y3, (DI)
 	ADDQ R8, DI
-	VZEROUPPER
-	RET
+	RETURN
 
 // transpose8U16: dst[i*to+j] = src[j*from+i] for i, j < 8, elements of two bytes
 // func transpose8U16AVX512(dst, src unsafe.Pointer, to, from int)
@@ -510,8 +506,7 @@ TEXT ·tileAVX512(SB), NOSPLIT, $0-32
 	VSHUFF32X4 $221, Z31, Z23, Z0
 	VMOVUPS Z0, (DI)
 	ADDQ R8, DI
-	VZEROUPPER
-	RET
+	RETURN
 
 // tileNT: tile with non-temporal stores, to multiples of 64
 // func tileNTAVX512(dst, src unsafe.Pointer, to, from int)
@@ -650,8 +645,7 @@ TEXT ·tileNTAVX512(SB), NOSPLIT, $0-32
 	VSHUFF32X4 $221, Z31, Z23, Z0
 	VMOVNTPS Z0, (DI)
 	ADDQ R8, DI
-	VZEROUPPER
-	RET
+	RETURN
 
 // tileU16: dst[i*to+j] = src[j*from+i] for i < 16; elements of two bytes, j < 32
 // func tileU16AVX512(dst, src unsafe.Pointer, to, from int)
@@ -838,8 +832,7 @@ TEXT ·tileU16AVX512(SB), NOSPLIT, $0-32
 	VSHUFF32X4 $221, Z31, Z23, Z0
 	VMOVUPS Z0, (DI)
 	ADDQ R8, DI
-	VZEROUPPER
-	RET
+	RETURN
 
 // tileU16NT: tileU16 with non-temporal stores, to multiples of 64
 // func tileU16NTAVX512(dst, src unsafe.Pointer, to, from int)
@@ -1026,8 +1019,7 @@ TEXT ·tileU16NTAVX512(SB), NOSPLIT, $0-32
 	VSHUFF32X4 $221, Z31, Z23, Z0
 	VMOVNTPS Z0, (DI)
 	ADDQ R8, DI
-	VZEROUPPER
-	RET
+	RETURN
 
 // pause: waits for n times the processor's pause in a loop
 // func pauseAVX512(n int)
@@ -1087,8 +1079,7 @@ blocks:
 	ADDQ $1024, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_SCALED_F32_NT stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_F32_NT(c2, c0, c1, c3, off) \
@@ -1138,8 +1129,7 @@ blocks:
 	ADDQ $1024, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_SCALED_F16 stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_F16(c2, c0, c1, c3, off, v, v2, v3) \
@@ -1191,8 +1181,7 @@ blocks:
 	ADDQ $512, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_SCALED_F16_NT stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_F16_NT(c2, c0, c1, c3, off, v, v2, v3) \
@@ -1244,8 +1233,7 @@ blocks:
 	ADDQ $512, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16(x) \
@@ -1311,8 +1299,7 @@ blocks:
 	ADDQ $512, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 // STORE_SCALED_BF16_NT stores x·s where half words are at least the bound, else 0.
 #define STORE_SCALED_BF16_NT(c2, c0, c1, c3, off) \
@@ -1372,8 +1359,7 @@ blocks:
 	ADDQ $512, DI
 	SUBQ $32, CX
 	JNZ blocks
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(special, 0, 0xd2511f53) // -2.2454342e+11
 CONSTANT(special, 4, 0xcd9e8d57) // -3.3250787e+08

@@ -55,8 +55,7 @@ TEXT ·tanhAVX2(SB), NOSPLIT, $64-24
 	TANH_OF
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // SIGMOID_OF is 1/(1+e to the power of -v0).
 #define SIGMOID_OF \
@@ -100,8 +99,7 @@ TEXT ·sigmoidAVX2(SB), NOSPLIT, $64-24
 	SIGMOID_OF
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(tanh, 0, 0x7fffffff) // NaN
 CONSTANT8(tanh, 32, 0x41200000) // 10

@@ -52,8 +52,7 @@ TEXT ·tanhAVX512(SB), NOSPLIT, $0-24
 	TANH_OF
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // SIGMOID_OF is 1/(1+e to the power of -v0).
 #define SIGMOID_OF \
@@ -87,8 +86,7 @@ TEXT ·sigmoidAVX512(SB), NOSPLIT, $0-24
 	SIGMOID_OF
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(tanh, 0, 0x7fffffff) // NaN
 CONSTANT(tanh, 4, 0x41200000) // 10

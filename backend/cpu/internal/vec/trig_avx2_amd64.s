@@ -52,8 +52,7 @@ TEXT ·sinAVX2(SB), NOSPLIT, $64-24
 	SIN_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // COS_STEP is what cos does to a vector: dst[i] = cos a[i], of no great number.
 #define COS_STEP \
@@ -102,8 +101,7 @@ TEXT ·cosAVX2(SB), NOSPLIT, $64-24
 	COS_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(trig, 0, 0x3f22f983) // 0.63661975
 CONSTANT8(trig, 32, 0x4b400000) // 1.2582912e+07

@@ -49,8 +49,7 @@ TEXT ·sinAVX512(SB), NOSPLIT, $0-24
 	SIN_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // COS_STEP is what cos does to a vector: dst[i] = cos a[i], of no great number.
 #define COS_STEP \
@@ -96,8 +95,7 @@ TEXT ·cosAVX512(SB), NOSPLIT, $0-24
 	COS_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(trig, 0, 0x3f22f983) // 0.63661975
 CONSTANT(trig, 4, 0x4b400000) // 1.2582912e+07

@@ -23,8 +23,7 @@ TEXT ·negAVX2(SB), NOSPLIT, $64-24
 	VPXOR unary<>+0(SB), Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // abs: dst[i] = a[i] without its sign
 // func absAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -39,8 +38,7 @@ TEXT ·absAVX2(SB), NOSPLIT, $64-24
 	VPAND unary<>+64(SB), Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // square: dst[i] = a[i] * a[i]
 // func squareAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -55,8 +53,7 @@ TEXT ·squareAVX2(SB), NOSPLIT, $64-24
 	VMULPS Y0, Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // relu: dst[i] = 0 if a[i] < 0, else a[i]
 // func reluAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -73,8 +70,7 @@ TEXT ·reluAVX2(SB), NOSPLIT, $64-24
 	VMAXPS Y0, Y1, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // SIGN_STEP is what sign does to a vector: dst[i] = ±1 by the sign of a[i]; ±0 and NaN stay.
 #define SIGN_STEP \
@@ -97,8 +93,7 @@ TEXT ·signAVX2(SB), NOSPLIT, $64-24
 	SIGN_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // sqrt: dst[i] = √a[i]
 // func sqrtAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -113,8 +108,7 @@ TEXT ·sqrtAVX2(SB), NOSPLIT, $64-24
 	VSQRTPS Y0, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // rsqrt: dst[i] = 1/√a[i]
 // func rsqrtAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -133,8 +127,7 @@ TEXT ·rsqrtAVX2(SB), NOSPLIT, $64-24
 	VDIVPS Y0, Y1, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // reciprocal: dst[i] = 1/a[i]
 // func reciprocalAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -151,8 +144,7 @@ TEXT ·reciprocalAVX2(SB), NOSPLIT, $64-24
 	VDIVPS Y0, Y1, Y0
 	STORE_RESULT_F32_REST(copy2)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT8(unary, 0, 0x80000000) // -0
 CONSTANT8(unary, 32, 0x00000000) // 0

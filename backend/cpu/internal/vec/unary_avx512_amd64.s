@@ -16,8 +16,7 @@ TEXT ·negAVX512(SB), NOSPLIT, $0-24
 	VPXORD.BCST unary<>+0(SB), Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // abs: dst[i] = a[i] without its sign
 // func absAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -32,8 +31,7 @@ TEXT ·absAVX512(SB), NOSPLIT, $0-24
 	VPANDD.BCST unary<>+4(SB), Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // square: dst[i] = a[i] * a[i]
 // func squareAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -48,8 +46,7 @@ TEXT ·squareAVX512(SB), NOSPLIT, $0-24
 	VMULPS Z0, Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // relu: dst[i] = 0 if a[i] < 0, else a[i]
 // func reluAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -66,8 +63,7 @@ TEXT ·reluAVX512(SB), NOSPLIT, $0-24
 	VMAXPS Z0, Z1, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // SIGN_STEP is what sign does to a vector: dst[i] = ±1 by the sign of a[i]; ±0 and NaN stay.
 #define SIGN_STEP \
@@ -90,8 +86,7 @@ TEXT ·signAVX512(SB), NOSPLIT, $0-24
 	SIGN_STEP
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // sqrt: dst[i] = √a[i]
 // func sqrtAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -106,8 +101,7 @@ TEXT ·sqrtAVX512(SB), NOSPLIT, $0-24
 	VSQRTPS Z0, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // rsqrt: dst[i] = 1/√a[i]
 // func rsqrtAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -126,8 +120,7 @@ TEXT ·rsqrtAVX512(SB), NOSPLIT, $0-24
 	VDIVPS Z0, Z1, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 // reciprocal: dst[i] = 1/a[i]
 // func reciprocalAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -144,8 +137,7 @@ TEXT ·reciprocalAVX512(SB), NOSPLIT, $0-24
 	VDIVPS Z0, Z1, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 done:
-	VZEROUPPER
-	RET
+	RETURN
 
 CONSTANT(unary, 0, 0x80000000) // -0
 CONSTANT(unary, 4, 0x7fffffff) // NaN

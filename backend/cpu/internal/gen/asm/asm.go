@@ -57,8 +57,8 @@ type block struct {
 	file  *File
 	code  []*node
 	hints []Hint
+	keep  bool
 	use   *line // the call of its macro; nil if it is written out
-	done  bool
 }
 
 // Hint gives an operand of a block the name of the macro's parameter. Value is
@@ -118,6 +118,15 @@ func (f *File) Block(name string, body func(), hints ...Hint) {
 	if len(b.code) > 0 {
 		*f.code = append(*f.code, &node{block: b})
 	}
+}
+
+// Macro is a Block that is a macro however short it is, so that it can be an
+// argument of others. Its parameters are the hints, in order, also where all
+// calls agree.
+func (f *File) Macro(name string, body func(), hints ...Hint) {
+	b := &block{name: name, file: f, hints: hints, keep: true}
+	b.code = f.Capture(body)
+	*f.code = append(*f.code, &node{block: b})
 }
 
 // Code is what a function wrote.

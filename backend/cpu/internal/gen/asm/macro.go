@@ -34,6 +34,7 @@ type macro struct {
 	body   []line
 	files  map[*File]bool // that use it
 	local  bool           // it must be in its file
+	keep   bool           // it may be an argument of others
 	args   [][]string     // of its calls
 }
 
@@ -219,7 +220,8 @@ func (u *Unit) unify(name string, blocks []*block) (*macro, error) {
 			return nil, fmt.Errorf("asm: blocks %s of %s and %s differ: %s", name, blocks[0].file.Name, blocks[i+1].file.Name, d)
 		}
 	}
-	if len(blocks) < 2 || len(first) < 2 {
+	keep := blocks[0].keep
+	if !keep && (len(blocks) < 2 || len(first) < 2) {
 		return nil, nil
 	}
 	n := len(blocks)
@@ -227,13 +229,25 @@ func (u *Unit) unify(name string, blocks []*block) (*macro, error) {
 	if doc == "" {
 		u.undocumented = append(u.undocumented, name)
 	}
-	m := &macro{name: name, files: map[*File]bool{}}
+	m := &macro{name: name, files: map[*File]bool{}, keep: keep}
 	for _, b := range blocks {
 		m.files[b.file] = true
 	}
 	p := newParams(blocks, codes)
+	if keep {
+		for _, h := range p.hints {
+			p.add(h.name, h.text, h.value)
+		}
+	}
 	for i := range first {
 		at := line{name: first[i].name, call: first[i].call}
+		if first[i].call {
+			column := make([]string, n)
+			for j := range codes {
+				column[j] = codes[j][i].name
+			}
+			at.name = p.text(column, "step")
+		}
 		if first[i].label() {
 			column := make([]string, n)
 			for j := range codes {
@@ -249,6 +263,9 @@ func (u *Unit) unify(name string, blocks []*block) (*macro, error) {
 			at.operands = append(at.operands, p.operand(column))
 		}
 		m.body = append(m.body, at)
+	}
+	if keep && len(p.names) > len(p.hints) {
+		return nil, fmt.Errorf("asm: macro %s needs hints for %v", name, p.names[len(p.hints):])
 	}
 	m.params = p.names
 	for j, b := range blocks {
@@ -268,7 +285,7 @@ func differs(a, b []line) string {
 		if x.label() && y.label() {
 			continue
 		}
-		if x.name != y.name || len(x.operands) != len(y.operands) || x.call != y.call {
+		if x.name != y.name && !x.call || len(x.operands) != len(y.operands) || x.call != y.call {
 			return fmt.Sprintf("line %d: %q and %q", i+1, x, y)
 		}
 	}

@@ -82,6 +82,9 @@ func (t *text) inline() bool {
 	})
 	out := map[*macro]bool{}
 	for _, m := range t.macros {
+		if m.keep {
+			continue
+		}
 		const around = 3 // lines of a definition: a comment, its name, and an empty one
 		if n, l := uses[m], len(m.body); n*l < n+l+around {
 			out[m] = true
@@ -123,10 +126,7 @@ func (m *macro) expand(use line) []line {
 	}
 	out := make([]line, len(m.body))
 	for i, l := range m.body {
-		out[i] = line{name: l.name, call: l.call, note: l.note}
-		if l.label() {
-			out[i].name = replace(l.name)
-		}
+		out[i] = line{name: replace(l.name), call: l.call, note: l.note}
 		for _, o := range l.operands {
 			out[i].operands = append(out[i].operands, replace(o))
 		}
@@ -197,6 +197,11 @@ func (t *text) file(f *File) string {
 	var need func(lines []line, arguments bool)
 	need = func(lines []line, arguments bool) {
 		for _, l := range lines {
+			for _, o := range l.operands { // macros as arguments
+				if l.call && t.find(f, line{name: o, call: true}) != nil {
+					need([]line{{name: o, call: true}}, arguments)
+				}
+			}
 			m := t.find(f, l)
 			if encoding[l.name] || m != nil && m.shared() {
 				include = true

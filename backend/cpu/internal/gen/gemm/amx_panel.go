@@ -152,7 +152,7 @@ n such a multiple. The uint32 at found becomes positive if an element is infinit
 	// Sums of the rest are NaN if there was an infinity, less itself, or a NaN.
 	g.ins("VADDPS Z28, Z29, Z29\nVCMPPS $3, Z29, Z29, K2\nKTESTW K2, K2\nJZ done\nMOVQ found+56(FP), AX\nMOVL $1, (AX)")
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 	var data strings.Builder
 	for i, q := range []int{0, 2, 4, 6, 1, 3, 5, 7} {
 		fmt.Fprintf(&data, "DATA splitOrder<>+%d(SB)/8, $%d\n", 8*i, q)

@@ -115,7 +115,7 @@ func (g *gen) copyLanes() {
 	g.label("next")
 	g.ins("ADDQ R10, DI\nADDQ R11, SI\nDECQ R13\nJNZ row")
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }
 
 // patchParams is the signature of a gemm.Patches.

@@ -111,7 +111,7 @@ func (g *gen) depthwise(name, doc string, add bool) {
 	g.ins("ADDQ $2, CX\nJLE done")
 	pixels(1)
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }
 
 // ownGrad sums up over pixels, four at a time, an element of the window after
@@ -149,5 +149,5 @@ func (g *gen) depthwiseGrad() {
 	}
 	g.ins("DECQ AX\nJNZ tap")
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }

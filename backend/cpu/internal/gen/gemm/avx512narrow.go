@@ -65,5 +65,5 @@ func (g *gen) narrowBrains() {
 func (g *gen) narrowEnd() {
 	g.ins("VMOVDQU16 Z0, K7, (DI)\nADDQ R8, SI\nADDQ R9, DI\nDECQ CX\nJNZ row")
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }

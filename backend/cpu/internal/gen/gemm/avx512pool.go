@@ -84,7 +84,7 @@ func (g *gen) maxPool(e element) {
 	g.storeHalves(e, 0)
 	g.ins("ADDQ R9, SI\nADDQ R11, DI\nDECQ CX\nJNZ pixel")
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }
 
 // storeHalves stores what registers z and z+1 have.
@@ -240,5 +240,5 @@ func (g *gen) maxPoolGrad(e element, positive, add bool) {
 	g.label("next")
 	g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX\nDECQ CX\nJNZ pixel")
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }

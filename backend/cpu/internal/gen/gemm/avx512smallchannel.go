@@ -93,7 +93,7 @@ func (g *gen) smallChannelLoop(e element, p int) {
 	g.block("END_PIXELS", func() {
 		g.ins("IMUL3Q $%d, R9, AX\nADDQ AX, SI\nDECQ n+0(FP)\nJNZ group", p)
 		g.label("done")
-		g.ins("VZEROUPPER\nRET")
+		g.end()
 	}, "pixels", p)
 }
 

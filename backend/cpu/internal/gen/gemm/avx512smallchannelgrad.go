@@ -49,7 +49,7 @@ func (g *gen) smallChannelGrad(e element) {
 				}
 			}, "tap", 16*t, "acc0", fmt.Sprintf("Z%d", 2*t), "acc1", fmt.Sprintf("Z%d", 2*t+1))
 		})
-		g.ins("VZEROUPPER\nRET")
+		g.end()
 	}
 	g.table("Windows", 1, "smallChannelGrad"+string(e)+"AVX512", smallChannelGradTaps, name)
 }

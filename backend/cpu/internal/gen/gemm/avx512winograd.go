@@ -29,7 +29,7 @@ func (g *gen) transform(name string, m [][]int) {
 	}
 	g.ins("ADDQ R10, SI\nADDQ R13, DI\nDECQ CX\nJNZ tile")
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }
 
 // transformHalf transforms 16 channels.

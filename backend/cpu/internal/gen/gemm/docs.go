@@ -92,4 +92,13 @@ var docs = map[string]string{
 	"BEGIN_ROWS":                   "begins the loops over rows and pixels.",
 	"END_ROWS":                     "ends the loops over rows and pixels.",
 	"LOAD_GRADS":                   "loads 32 channels of the gradient of a pixel.",
+	"RETURN":                       "returns.",
+	"KERNEL_ROWS":                  "is a Kernel whose A lies row by row.",
+	"KERNEL_INNER":                 "is a Kernel whose A lies k by k.",
+	"PREFETCH_KERNEL_ROWS":         "is a PrefetchKernel whose A lies row by row.",
+	"PREFETCH_KERNEL_INNER":        "is a PrefetchKernel whose A lies k by k.",
+	"COPY_KERNEL_ROWS":             "is a CopyKernel whose A lies row by row.",
+	"COPY_KERNEL_INNER":            "is a CopyKernel whose A lies k by k.",
+	"RUNS_KERNEL_ROWS":             "is a PixelRuns whose A lies row by row.",
+	"RUNS_KERNEL_INNER":            "is a PixelRuns whose A lies k by k.",
 }

@@ -66,6 +66,15 @@ func (g *gen) block(name string, body func(), hints ...any) {
 	g.file.Block(name, body, asm.Hints(hints...)...)
 }
 
+// end returns.
+func (g *gen) end() { g.block("RETURN", func() { g.ins("VZEROUPPER\nRET") }) }
+
+// macro is block for a part that is an argument of other macros; hints are all its
+// parameters.
+func (g *gen) macro(name string, body func(), hints ...any) {
+	g.file.Macro(name, body, asm.Hints(hints...)...)
+}
+
 // rows names n rows of a tile, which are those before and the last one.
 func (g *gen) rows(name string, n int, row func(i int)) { g.rowsOf(name, "", n, row) }
 

@@ -63,7 +63,7 @@ func (g *gen) lanes(name, doc string, bytes int, load func(at, k string, z int) 
 	g.ins("%s", load("(SI)", "K1", 0))
 	g.ins("ADDQ R8, SI\nVMOVUPS Z0, K3, (DI)\nADDQ R9, DI\nDECQ CX\nJNZ narrow")
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }
 
 func (g *gen) lanePairs() {
@@ -85,7 +85,7 @@ func (g *gen) lanePairs() {
 		g.ins("VPMOVZXWD.Z %d(SI), K%d, Z%d\nVMOVDQU32 Z%d, K%d, %d(DI)", 32*v, v+1, v, v, v+3, 64*v)
 	}
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }
 
 // transpose packs up to 16 lanes that lie apart, with 16 steps of the inner
@@ -124,7 +124,7 @@ func (g *gen) transpose(name, doc string, rowBytes, elements int, load func(at, 
 	g.ins("VMOVUPS Z15, K3, (DI)\nADDQ R9, DI")
 	g.ins("ADDQ $%d, SI\nSUBQ $%d, CX\nJG block", rowBytes, elements)
 	g.label("done")
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }
 
 // transpose16 transposes Z0 to Z15; it uses the others.

@@ -106,9 +106,6 @@ func (t *tile) write(g *gen) {
 	lanes := t.bytes / 4
 	if t.runs {
 		g.text(t.name, pixelRunsParams, fmt.Sprintf("is a PixelRuns of %d rows and %d columns, of %s.", t.rows, t.vectors*lanes, how))
-		g.block("LOAD_RUNS_ARGS", func() {
-			g.ins("MOVQ lda+16(FP), R12\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
-		})
 	} else {
 		params, what := kernelParams, "Kernel"
 		switch {
@@ -118,6 +115,37 @@ func (t *tile) write(g *gen) {
 			params, what = params+copyParams, "CopyKernel"
 		}
 		g.text(t.name, params, fmt.Sprintf("is a %s of %d rows and %d columns: Σ %s·b[p*ldb+j].", what, t.rows, t.vectors*lanes, how))
+	}
+	kind := "KERNEL"
+	switch {
+	case t.runs:
+		kind = "RUNS_KERNEL"
+	case t.next:
+		kind = "PREFETCH_KERNEL"
+	case t.copies:
+		kind = "COPY_KERNEL"
+	}
+	kind += map[bool]string{true: "_INNER", false: "_ROWS"}[t.inner]
+	if t.reg == "Y" {
+		kind += "_AVX2"
+	}
+	switch {
+	case t.inner || t.rows >= unroll:
+		g.block(kind, func() { t.body(g) })
+	case t.prefetchesA(): // in some steps only
+		t.body(g)
+	default: // there is one pointer
+		g.block(kind+"_FEW", func() { t.body(g) })
+	}
+}
+
+// body writes the instructions of a kernel.
+func (t *tile) body(g *gen) {
+	if t.runs {
+		g.block("LOAD_RUNS_ARGS", func() {
+			g.ins("MOVQ lda+16(FP), R12\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
+		})
+	} else {
 		g.block("LOAD_KERNEL_ARGS", func() {
 			g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ b+24(FP), BX\nMOVQ ldb+32(FP), R13\nMOVQ d+56(FP), DI\nMOVQ ldd+64(FP), R8")
 		})
@@ -129,7 +157,7 @@ func (t *tile) write(g *gen) {
 		}
 	}
 	if t.masked {
-		g.block(fmt.Sprintf("LOAD_MASK_%d", t.vectors), func() {
+		g.macro(fmt.Sprintf("LOAD_MASK_%d", t.vectors), func() {
 			g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1")
 			if t.vectors > 1 {
 				g.ins("SHRQ $16, DX\nKMOVW DX, K2")
@@ -138,7 +166,7 @@ func (t *tile) write(g *gen) {
 	}
 	// The tile at d is prefetched while the sums are formed: for a write, as what
 	// was there before may be in other cores' caches, too.
-	g.block(fmt.Sprintf("BEGIN_C_%d%s", t.rows, t.width()), func() {
+	g.macro(fmt.Sprintf("BEGIN_C_%d%s", t.rows, t.width()), func() {
 		g.ins("MOVQ DI, DX")
 		g.rowsOf("PREFETCHW_C", t.width(), t.rows, func(i int) {
 			if i > 0 {
@@ -157,11 +185,13 @@ func (t *tile) write(g *gen) {
 	bases := rowBases[:(t.rows+2)/3]
 	begin := func() { // pointers to A, and what is prefetched of B
 		if !t.inner {
-			g.rowsOf("POINT_A", "", len(bases), func(i int) {
-				if i > 0 {
-					g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i-1], bases[i], bases[i])
-				}
-			})
+			if len(bases) > 1 {
+				g.macro(fmt.Sprintf("POINT_A_%d", len(bases)), func() {
+					for i := 1; i < len(bases); i++ {
+						g.ins("LEAQ (%s)(R12*2), %s\nADDQ R12, %s", bases[i-1], bases[i], bases[i])
+					}
+				})
+			}
 		}
 		steps := uint(prefetchDistanceB)
 		if t.copies {
@@ -197,7 +227,7 @@ func (t *tile) write(g *gen) {
 		if t.inner && t.prefetchesA() {
 			form += "_PREFETCH"
 		}
-		g.block("ADVANCE"+form, func() { t.advance(g, n, bases) }, "times", fmt.Sprintf("R13*%d", n), "bytes", 4*n)
+		g.macro("ADVANCE"+form+t.advanceWidth(), func() { t.advance(g, n, bases) }, "n", n)
 	}
 	if t.runs {
 		g.ins("MOVQ at+80(FP), R15")
@@ -238,7 +268,7 @@ func (t *tile) write(g *gen) {
 		g.label("next")
 		g.ins("DECQ n+0(FP)\nJNZ run")
 	}
-	g.block(fmt.Sprintf("END_C_%d%s", t.rows, t.width()), func() { t.end(g) })
+	g.macro(fmt.Sprintf("END_C_%d%s", t.rows, t.width()), func() { t.end(g) })
 }
 
 // end adds s to the sums, stores them, and returns.
@@ -263,7 +293,16 @@ func (t *tile) end(g *gen) {
 			g.ins("VMOVUPS %s%d, %s%d(DI)", t.reg, t.acc(i, v), t.mask(v), v*t.bytes)
 		}
 	})
-	g.ins("VZEROUPPER\nRET")
+	g.end()
+}
+
+// advanceWidth is the end of the name of what moves the pointers: that of a copy of
+// B depends on the columns.
+func (t *tile) advanceWidth() string {
+	if t.copies {
+		return "_" + t.width()
+	}
+	return ""
 }
 
 // width is the end of names of macros that depend on the columns.
@@ -284,11 +323,15 @@ func (t *tile) step(g *gen, u int) {
 	if t.copies {
 		load = "LOAD_COPY_B_" + t.width()[1:]
 	}
-	hints := []any{"b0", b(0), "b1", b(1), "a0", b(t.vectors), "a1", b(t.vectors + 1), "pb", stepped(0, "BX", "R13", "R11", u)[1:], "next", stepped(0, "R14", "R13", "R11", u)[1:], "a", stepped(0, "AX", "R12", "R10", u)[1:], "off", 4 * u}
+	hints := []any{"b0", b(0), "b1", b(1), "a0", b(t.vectors), "a1", b(t.vectors + 1), "pb", stepped(0, "BX", "R13", "R11", u)[1:], "next", stepped(0, "R14", "R13", "R11", u)[1:], "a", stepped(0, "AX", "R12", "R10", u)[1:]}
 	arithmetic := map[string]string{"VBROADCASTSS": "FMA", "VPBROADCASTD": "DOT"}[t.bcast]
 	rows := arithmetic + "_ROWS"
 	if t.inner {
 		rows = arithmetic + "_INNER"
+	}
+	prefetch := ""
+	if n := (t.rows - u + unroll - 1) / unroll; !t.inner && t.prefetchesA() && n > 0 {
+		prefetch = fmt.Sprintf("PREFETCH_A_%d_FROM_%d", n, u)
 	}
 	body := func() {
 		g.block(load, func() {
@@ -311,8 +354,8 @@ func (t *tile) step(g *gen, u int) {
 				}
 			}
 		}
-		if n := (t.rows - u + unroll - 1) / unroll; !t.inner && t.prefetchesA() && n > 0 {
-			g.block(fmt.Sprintf("PREFETCH_A_%d_FROM_%d", n, u), func() {
+		if prefetch != "" {
+			g.macro(prefetch, func() {
 				for i := u; i < t.rows; i += unroll {
 					g.ins("PREFETCHT0 %d(%s)%s", 4*prefetchDistanceA, rowBases[i/3], []string{"", "(R12*1)", "(R12*2)"}[i%3])
 				}
@@ -326,23 +369,39 @@ func (t *tile) step(g *gen, u int) {
 					g.ins("%s", t.step1(t.acc(i, v), first+a, first+v))
 				}
 			}, "acc0", fmt.Sprintf("%s%d", t.reg, t.acc(i, 0)), "acc1", fmt.Sprintf("%s%d", t.reg, t.acc(i, 1)), "b0", b(0), "b1", b(1), "a", b(a), "at", t.addressA(i, u))
-		}, hints...)
+		}, append(hints, "off", 4*u)...)
 	}
-	if t.inner || t.runs {
-		form := "_ROWS"
-		if t.inner {
-			form = "_INNER"
-		}
-		if t.copies {
-			form += "_COPY"
-		}
+	form := "_ROWS"
+	if t.inner {
+		form = "_INNER"
+	}
+	if t.copies {
+		form += "_COPY"
+	}
+	if t.prefetchesA() {
+		form += "_PREFETCH"
+	}
+	name := fmt.Sprintf("%s_STEP%s_%d%s", arithmetic, form, t.rows, t.width())
+	params := []any{"b", stepped(0, "BX", "R13", "R11", u)[1:], "next", stepped(0, "R14", "R13", "R11", u)[1:]}
+	if t.inner {
+		params = append(params, "a", stepped(0, "AX", "R12", "R10", u)[1:])
 		if t.prefetchesA() {
-			form += "_PREFETCH"
+			params = append(params, "later", stepped(0, "SI", "R12", "R10", u)[1:])
 		}
-		g.block(fmt.Sprintf("%s_STEP%s_%d%s", arithmetic, form, t.rows, t.width()), body, append(hints, "copy", u*t.vectors*t.bytes)...)
-		return
+	} else {
+		params = append(params, "off", 4*u)
 	}
-	body()
+	if t.copies {
+		params = append(params, "copy", u*t.vectors*t.bytes)
+	}
+	switch {
+	case !t.inner && t.prefetchesA() && t.rows < unroll: // not every step prefetches A
+		body()
+		return
+	case prefetch != "":
+		params = append(params, "prefetch", prefetch)
+	}
+	g.macro(name, body, params...)
 }
 
 // advance moves the pointers by n steps.

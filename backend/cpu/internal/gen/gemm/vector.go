@@ -182,5 +182,5 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 	}
 	lanes := bytes / 4
 	g.columns(reg, lanes, turn)
-	g.ins("VZEROUPPER\nRET")
+	g.end()
 }

@@ -176,8 +176,7 @@ func weigh(half bool) func(a *emitter) {
 		a.op("ADDQ", 4, "R13")
 		a.op("DECQ", "DX")
 		a.op("JNZ", "row")
-		a.op("VZEROUPPER")
-		a.op("RET")
+		a.end()
 	}
 }
 
@@ -227,8 +226,7 @@ func slopes(half bool) func(a *emitter) {
 		}
 		a.op("DECQ", "DX")
 		a.op("JNZ", "row")
-		a.op("VZEROUPPER")
-		a.op("RET")
+		a.end()
 	}
 }
 
@@ -293,8 +291,7 @@ func (a *emitter) eachRow(n, rest, rows string, lanes int, before func(), body f
 	after()
 	a.op("DECQ", rows)
 	a.op("JNZ", "row")
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // arguments64 loads arguments of eight bytes.

@@ -127,8 +127,7 @@ func (c cell) write(a *emitter, stored elem, convert bool) {
 	}
 	a.op("CMPQ", "rows+8(FP)", 0)
 	a.op("JNE", "row")
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // storeAs writes a register of float32 to memory as elements of a type; to

@@ -99,8 +99,7 @@ func columns(from elem, join string) func(a *emitter) {
 			a.op("DECQ", "CX")
 			a.op("JNZ", "column")
 			a.label("done")
-			a.op("VZEROUPPER")
-			a.op("RET")
+			a.end()
 		}, "size", from.size())
 	}
 }
@@ -255,7 +254,6 @@ func foldRows(join string) func(a *emitter) {
 			}
 		}
 		a.op("MOVQ", "R13", "ret+32(FP)")
-		a.op("VZEROUPPER")
-		a.op("RET")
+		a.end()
 	}
 }

@@ -139,8 +139,7 @@ func (p columnPass) write(a *emitter, from elem) {
 			a.label(loop + "end")
 		}, "size", from.size())
 	}
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // writeNEON is write: R0 and on have the arguments in order.

@@ -90,4 +90,5 @@ var docs = map[string]string{
 	"NEXT_FOUR_ROWS":     "ends the loop over four rows at a time.",
 	"TOP_OF":             "leaves the largest, or smallest, 16 bits of some registers in a general register.",
 	"BEGIN_TOPS":         "begins to look for the largest and the smallest.",
+	"RETURN":             "returns.",
 }

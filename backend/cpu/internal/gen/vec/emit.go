@@ -229,21 +229,39 @@ func (a *emitter) op(name string, args ...any) {
 
 func (a *emitter) label(name string) { a.Label(name) }
 
+// end returns.
+func (a *emitter) end() {
+	a.block("RETURN", func() {
+		a.op("VZEROUPPER")
+		a.op("RET")
+	})
+}
+
+// macro is block for a part that is an argument of other macros; hints are all its
+// parameters.
+func (a *emitter) macro(name string, body func(), hints ...any) {
+	a.Macro(name, body, a.hints(hints)...)
+}
+
 // block names a part, which becomes a macro. Hints are pairs of a parameter's name
 // and what it is here.
 func (a *emitter) block(name string, body func(), hints ...any) {
-	for i, h := range hints {
+	a.Block(name, body, a.hints(hints)...)
+}
+
+func (a *emitter) hints(pairs []any) []asm.Hint {
+	for i, h := range pairs {
 		switch h := h.(type) {
 		case reg:
-			hints[i] = a.reg(h)
+			pairs[i] = a.reg(h)
 			if a.arm {
-				hints[i] = fmt.Sprintf("V%d", h)
+				pairs[i] = fmt.Sprintf("V%d", h)
 			}
 		case mask:
-			hints[i] = a.mask(h)
+			pairs[i] = a.mask(h)
 		}
 	}
-	a.Block(name, body, asm.Hints(hints...)...)
+	return asm.Hints(pairs...)
 }
 
 // macroName is the name of a macro for a Go name: LERP_SQUARE of lerpSquare.
@@ -376,8 +394,7 @@ func (a *emitter) function(k *kernel) {
 			a.op("VMOVSS", "X0", ret)
 		}
 	}
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // scalarReg holds the scalar parameter of a kernel, the one above it a second.

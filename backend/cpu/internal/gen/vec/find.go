@@ -66,8 +66,7 @@ func find(a *emitter, from elem) {
 	a.op("JMP", "loop")
 	a.label("done")
 	a.op("MOVQ", "AX", "ret+24(FP)")
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // extremes is for AVX-512.
@@ -108,8 +107,7 @@ func extremes(a *emitter) {
 	a.op("SHLL", 16, "BX")
 	a.op("ORL", "BX", "AX")
 	a.op("MOVQ", "AX", "ret+16(FP)")
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // extremesOf leaves the largest 16 bits of some registers from most on in AX and

@@ -175,8 +175,7 @@ func (p pass) write(a *emitter, t passType, nt bool) {
 	if p.after != nil {
 		p.after(a)
 	}
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // zeroSums clears the sums.

@@ -297,6 +297,5 @@ func philoxBlocks(a *emitter, name string, bytes int, store func(g int, words [2
 	a.op("ADDQ", groups*lanes*bytes, "DI")
 	a.op("SUBQ", groups*lanes, "CX")
 	a.op("JNZ", "blocks")
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }

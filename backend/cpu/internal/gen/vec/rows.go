@@ -55,8 +55,7 @@ func perRow(a *emitter, step any, store bool, load, body func()) {
 	a.op("ADDQ", step, "DI")
 	a.op("DECQ", "DX")
 	a.op("JNZ", "row")
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // across applies an instruction to x until every lane has the result of all.

@@ -45,8 +45,7 @@ func prefetchLoad(a *emitter) {
 	}
 	a.op("MOVQ", "src+0(FP)", "SI")
 	a.stretch("n+8(FP)", func(r reg, address string) { a.op("VMOVUPS", address, r) })
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // prefetch is a line at a time.
@@ -111,8 +110,7 @@ func copyNT(a *emitter) {
 		a.op("VMOVUPS", address, r)
 		a.op("VMOVNTPS", r, address+"(DI*1)")
 	})
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 func fillNT(a *emitter) {
@@ -133,8 +131,7 @@ func fillNT(a *emitter) {
 	a.op("DECQ", "CX")
 	a.op("JNZ", "lines")
 	a.label("done")
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // copyRowsNT is for rows of whole lines.
@@ -167,8 +164,7 @@ func copyRowsNT(a *emitter) {
 	a.op("ADDQ", "R9", "SI")
 	a.op("DECQ", "DX")
 	a.op("JNZ", "row")
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // fence makes non-temporal stores visible before what follows.

@@ -56,8 +56,7 @@ func tile(half, nt bool) func(a *emitter) {
 				a.op("ADDQ", "R8", "DI")
 			}
 		}
-		a.op("VZEROUPPER")
-		a.op("RET")
+		a.end()
 	}
 }
 
@@ -101,8 +100,7 @@ func transpose(a *emitter) {
 			a.op("SUBQ", "R10", "DX")
 		}
 	}
-	a.op("VZEROUPPER")
-	a.op("RET")
+	a.end()
 }
 
 // transpose16 is transpose for elements of two bytes.
