@@ -3,108 +3,12 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
-// END_C_1x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_1x2_AVX2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	VADDPS (SI), Y0, Y0; \
-	VADDPS 32(SI), Y1, Y1; \
-store: \
-	VMOVUPS Y0, (DI); \
-	VMOVUPS Y1, 32(DI); \
-	RETURN
+// PREFETCHW_C_1x2_AVX2 prefetches rows of the result for a write.
+#define PREFETCHW_C_1x2_AVX2 \
+	PREFETCHW(0, NUM_DX)
 
-// END_C_2x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_2x2_AVX2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_2x2_AVX2; \
-store: \
-	STORE_C_2x2_AVX2; \
-	RETURN
-
-// END_C_3x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_3x2_AVX2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_2x2_AVX2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Y4, Y4; \
-	VADDPS 32(SI), Y5, Y5; \
-store: \
-	STORE_C_2x2_AVX2; \
-	ADDQ R8, DI; \
-	VMOVUPS Y4, (DI); \
-	VMOVUPS Y5, 32(DI); \
-	RETURN
-
-// END_C_4x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_4x2_AVX2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_4x2_AVX2; \
-store: \
-	STORE_C_4x2_AVX2; \
-	RETURN
-
-// END_C_5x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_5x2_AVX2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_4x2_AVX2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Y8, Y8; \
-	VADDPS 32(SI), Y9, Y9; \
-store: \
-	STORE_C_4x2_AVX2; \
-	ADDQ R8, DI; \
-	VMOVUPS Y8, (DI); \
-	VMOVUPS Y9, 32(DI); \
-	RETURN
-
-// END_C_6x2_AVX2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_6x2_AVX2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_4x2_AVX2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Y8, Y8; \
-	VADDPS 32(SI), Y9, Y9; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Y10, Y10; \
-	VADDPS 32(SI), Y11, Y11; \
-store: \
-	STORE_C_4x2_AVX2; \
-	ADDQ R8, DI; \
-	VMOVUPS Y8, (DI); \
-	VMOVUPS Y9, 32(DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Y10, (DI); \
-	VMOVUPS Y11, 32(DI); \
-	RETURN
-
-// BEGIN_C_1x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_1x2_AVX2 \
-	MOVQ DI, DX; \
-	PREFETCHW(0, NUM_DX); \
+// ZERO_C_1x2_AVX2 clears the accumulators of rows of the result.
+#define ZERO_C_1x2_AVX2 \
 	VXORPS Y0, Y0, Y0; \
 	VXORPS Y1, Y1, Y1
 
@@ -125,37 +29,50 @@ store: \
 	LOAD_B_2_AVX2(b, Y2, Y3, next); \
 	FMA_ROW_2_AVX2(off(AX), Y4, Y2, Y0, Y3, Y1)
 
+// ADD_S_1x2_AVX2 adds rows of s to the accumulators.
+#define ADD_S_1x2_AVX2 \
+	VADDPS (SI), Y0, Y0; \
+	VADDPS 32(SI), Y1, Y1
+
+// STORE_C_1x2_AVX2 stores rows of the result.
+#define STORE_C_1x2_AVX2 \
+	VMOVUPS Y0, (DI); \
+	VMOVUPS Y1, 32(DI)
+
 // KERNEL_ROWS_AVX2_FEW is a Kernel whose A lies row by row.
-#define KERNEL_ROWS_AVX2_FEW(step, step2, step3) \
+#define KERNEL_ROWS_AVX2_FEW(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
-	step; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	POINT_PREFETCH_B(5); \
 	LEAQ (R13)(R13*2), R11; \
 	LOOP_OF_FOUR; \
-	step2((BX), (R14), 0); \
-	step2((BX)(R13*1), (R14)(R13*1), 4); \
-	step2((BX)(R13*2), (R14)(R13*2), 8); \
-	step2((BX)(R11*1), (R14)(R11*1), 12); \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
 	ADVANCE_ROWS1(4); \
 	LOOP_OF_ONE(sum); \
-	step2((BX), (R14), 0); \
+	step((BX), (R14), 0); \
 	ADVANCE_ROWS1(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step3
+	END_C(add, store)
 
 // func f32AVX2Rows1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows1x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS_AVX2_FEW(BEGIN_C_1x2_AVX2, FMA_STEP_ROWS_1x2_AVX2, END_C_1x2_AVX2)
+	KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_1x2_AVX2, ZERO_C_1x2_AVX2, FMA_STEP_ROWS_1x2_AVX2, ADD_S_1x2_AVX2, STORE_C_1x2_AVX2)
 
-// BEGIN_C_2x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_2x2_AVX2 \
-	MOVQ DI, DX; \
-	PREFETCHW(0, NUM_DX); \
+// PREFETCHW_C_2x2_AVX2 prefetches rows of the result for a write.
+#define PREFETCHW_C_2x2_AVX2 \
+	PREFETCHW_C_1x2_AVX2; \
 	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	VXORPS Y0, Y0, Y0; \
-	VXORPS Y1, Y1, Y1; \
+	PREFETCHW(0, NUM_DX)
+
+// ZERO_C_2x2_AVX2 clears the accumulators of rows of the result.
+#define ZERO_C_2x2_AVX2 \
+	ZERO_C_1x2_AVX2; \
 	VXORPS Y2, Y2, Y2; \
 	VXORPS Y3, Y3, Y3
 
@@ -167,46 +84,33 @@ TEXT ·f32AVX2Rows1x16(SB), NOSPLIT, $0-80
 
 // ADD_S_2x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_2x2_AVX2 \
-	VADDPS (SI), Y0, Y0; \
-	VADDPS 32(SI), Y1, Y1; \
+	ADD_S_1x2_AVX2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Y2, Y2; \
 	VADDPS 32(SI), Y3, Y3
 
 // STORE_C_2x2_AVX2 stores rows of the result.
 #define STORE_C_2x2_AVX2 \
-	VMOVUPS Y0, (DI); \
-	VMOVUPS Y1, 32(DI); \
+	STORE_C_1x2_AVX2; \
 	ADDQ R8, DI; \
 	VMOVUPS Y2, (DI); \
 	VMOVUPS Y3, 32(DI)
 
 // func f32AVX2Rows2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows2x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS_AVX2_FEW(BEGIN_C_2x2_AVX2, FMA_STEP_ROWS_2x2_AVX2, END_C_2x2_AVX2)
+	KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_2x2_AVX2, ZERO_C_2x2_AVX2, FMA_STEP_ROWS_2x2_AVX2, ADD_S_2x2_AVX2, STORE_C_2x2_AVX2)
 
 // PREFETCHW_C_3x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_3x2_AVX2 \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
+	PREFETCHW_C_2x2_AVX2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
 
 // ZERO_C_3x2_AVX2 clears the accumulators of rows of the result.
 #define ZERO_C_3x2_AVX2 \
-	VXORPS Y0, Y0, Y0; \
-	VXORPS Y1, Y1, Y1; \
-	VXORPS Y2, Y2, Y2; \
-	VXORPS Y3, Y3, Y3; \
+	ZERO_C_2x2_AVX2; \
 	VXORPS Y4, Y4, Y4; \
 	VXORPS Y5, Y5, Y5
-
-// BEGIN_C_3x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_3x2_AVX2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_3x2_AVX2; \
-	ZERO_C_3x2_AVX2
 
 // FMA_STEP_ROWS_3x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_3x2_AVX2(b, next, off) \
@@ -215,16 +119,32 @@ TEXT ·f32AVX2Rows2x16(SB), NOSPLIT, $0-80
 	FMA_ROW_2_AVX2(off(AX)(R12*1), Y9, Y6, Y2, Y7, Y3); \
 	FMA_ROW_2_AVX2(off(AX)(R12*2), Y8, Y6, Y4, Y7, Y5)
 
+// ADD_S_3x2_AVX2 adds rows of s to the accumulators.
+#define ADD_S_3x2_AVX2 \
+	ADD_S_2x2_AVX2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Y4, Y4; \
+	VADDPS 32(SI), Y5, Y5
+
+// STORE_C_3x2_AVX2 stores rows of the result.
+#define STORE_C_3x2_AVX2 \
+	STORE_C_2x2_AVX2; \
+	ADDQ R8, DI; \
+	VMOVUPS Y4, (DI); \
+	VMOVUPS Y5, 32(DI)
+
 // func f32AVX2Rows3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows3x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS_AVX2_FEW(BEGIN_C_3x2_AVX2, FMA_STEP_ROWS_3x2_AVX2, END_C_3x2_AVX2)
+	KERNEL_ROWS_AVX2_FEW(PREFETCHW_C_3x2_AVX2, ZERO_C_3x2_AVX2, FMA_STEP_ROWS_3x2_AVX2, ADD_S_3x2_AVX2, STORE_C_3x2_AVX2)
 
-// BEGIN_C_4x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_4x2_AVX2 \
-	MOVQ DI, DX; \
+// PREFETCHW_C_4x2_AVX2 prefetches rows of the result for a write.
+#define PREFETCHW_C_4x2_AVX2 \
 	PREFETCHW_C_3x2_AVX2; \
 	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(0, NUM_DX)
+
+// ZERO_C_4x2_AVX2 clears the accumulators of rows of the result.
+#define ZERO_C_4x2_AVX2 \
 	ZERO_C_3x2_AVX2; \
 	VXORPS Y6, Y6, Y6; \
 	VXORPS Y7, Y7, Y7
@@ -239,93 +159,95 @@ TEXT ·f32AVX2Rows3x16(SB), NOSPLIT, $0-80
 
 // ADD_S_4x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_4x2_AVX2 \
-	ADD_S_2x2_AVX2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Y4, Y4; \
-	VADDPS 32(SI), Y5, Y5; \
+	ADD_S_3x2_AVX2; \
 	ADDQ R9, SI; \
 	VADDPS (SI), Y6, Y6; \
 	VADDPS 32(SI), Y7, Y7
 
 // STORE_C_4x2_AVX2 stores rows of the result.
 #define STORE_C_4x2_AVX2 \
-	STORE_C_2x2_AVX2; \
-	ADDQ R8, DI; \
-	VMOVUPS Y4, (DI); \
-	VMOVUPS Y5, 32(DI); \
+	STORE_C_3x2_AVX2; \
 	ADDQ R8, DI; \
 	VMOVUPS Y6, (DI); \
 	VMOVUPS Y7, 32(DI)
 
 // KERNEL_ROWS_AVX2 is a Kernel whose A lies row by row.
-#define KERNEL_ROWS_AVX2(step, step2, step3) \
+#define KERNEL_ROWS_AVX2(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
-	step; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	POINT_A_2; \
 	POINT_PREFETCH_B(5); \
 	LEAQ (R13)(R13*2), R11; \
 	LOOP_OF_FOUR; \
-	step2((BX), (R14), 0); \
-	step2((BX)(R13*1), (R14)(R13*1), 4); \
-	step2((BX)(R13*2), (R14)(R13*2), 8); \
-	step2((BX)(R11*1), (R14)(R11*1), 12); \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
 	ADVANCE_ROWS2(4); \
 	LOOP_OF_ONE(sum); \
-	step2((BX), (R14), 0); \
+	step((BX), (R14), 0); \
 	ADVANCE_ROWS2(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step3
+	END_C(add, store)
 
 // func f32AVX2Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows4x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS_AVX2(BEGIN_C_4x2_AVX2, FMA_STEP_ROWS_4x2_AVX2, END_C_4x2_AVX2)
+	KERNEL_ROWS_AVX2(PREFETCHW_C_4x2_AVX2, ZERO_C_4x2_AVX2, FMA_STEP_ROWS_4x2_AVX2, ADD_S_4x2_AVX2, STORE_C_4x2_AVX2)
 
 // PREFETCHW_C_5x2_AVX2 prefetches rows of the result for a write.
 #define PREFETCHW_C_5x2_AVX2 \
-	PREFETCHW_C_3x2_AVX2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
+	PREFETCHW_C_4x2_AVX2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX)
 
 // ZERO_C_5x2_AVX2 clears the accumulators of rows of the result.
 #define ZERO_C_5x2_AVX2 \
-	ZERO_C_3x2_AVX2; \
-	VXORPS Y6, Y6, Y6; \
-	VXORPS Y7, Y7, Y7; \
+	ZERO_C_4x2_AVX2; \
 	VXORPS Y8, Y8, Y8; \
 	VXORPS Y9, Y9, Y9
 
-// BEGIN_C_5x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_5x2_AVX2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_5x2_AVX2; \
-	ZERO_C_5x2_AVX2
-
 // FMA_ROWS_5x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_5x2_AVX2(off, a0, b0, b1, a1, off2) \
+#define FMA_ROWS_5x2_AVX2(off, a0, b0, b1, a1) \
 	FMA_ROW_2_AVX2(off(AX), a0, b0, Y0, b1, Y1); \
 	FMA_ROW_2_AVX2(off(AX)(R12*1), a1, b0, Y2, b1, Y3); \
 	FMA_ROW_2_AVX2(off(AX)(R12*2), a0, b0, Y4, b1, Y5); \
 	FMA_ROW_2_AVX2(off(DX), a1, b0, Y6, b1, Y7); \
-	FMA_ROW_2_AVX2(off2(DX)(R12*1), a0, b0, Y8, b1, Y9)
+	FMA_ROW_2_AVX2(off(DX)(R12*1), a0, b0, Y8, b1, Y9)
 
 // FMA_STEP_ROWS_5x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_5x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y10, Y11, next); \
-	FMA_ROWS_5x2_AVX2(off, Y12, Y10, Y11, Y13, off)
+	FMA_ROWS_5x2_AVX2(off, Y12, Y10, Y11, Y13)
+
+// ADD_S_5x2_AVX2 adds rows of s to the accumulators.
+#define ADD_S_5x2_AVX2 \
+	ADD_S_4x2_AVX2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Y8, Y8; \
+	VADDPS 32(SI), Y9, Y9
+
+// STORE_C_5x2_AVX2 stores rows of the result.
+#define STORE_C_5x2_AVX2 \
+	STORE_C_4x2_AVX2; \
+	ADDQ R8, DI; \
+	VMOVUPS Y8, (DI); \
+	VMOVUPS Y9, 32(DI)
 
 // func f32AVX2Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows5x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS_AVX2(BEGIN_C_5x2_AVX2, FMA_STEP_ROWS_5x2_AVX2, END_C_5x2_AVX2)
+	KERNEL_ROWS_AVX2(PREFETCHW_C_5x2_AVX2, ZERO_C_5x2_AVX2, FMA_STEP_ROWS_5x2_AVX2, ADD_S_5x2_AVX2, STORE_C_5x2_AVX2)
 
-// BEGIN_C_6x2_AVX2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_6x2_AVX2 \
-	MOVQ DI, DX; \
+// PREFETCHW_C_6x2_AVX2 prefetches rows of the result for a write.
+#define PREFETCHW_C_6x2_AVX2 \
 	PREFETCHW_C_5x2_AVX2; \
 	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(0, NUM_DX)
+
+// ZERO_C_6x2_AVX2 clears the accumulators of rows of the result.
+#define ZERO_C_6x2_AVX2 \
 	ZERO_C_5x2_AVX2; \
 	VXORPS Y10, Y10, Y10; \
 	VXORPS Y11, Y11, Y11
@@ -333,12 +255,26 @@ TEXT ·f32AVX2Rows5x16(SB), NOSPLIT, $0-80
 // FMA_STEP_ROWS_6x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_6x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y12, Y13, next); \
-	FMA_ROWS_5x2_AVX2(off, Y14, Y12, Y13, Y15, off); \
+	FMA_ROWS_5x2_AVX2(off, Y14, Y12, Y13, Y15); \
 	FMA_ROW_2_AVX2(off(DX)(R12*2), Y15, Y12, Y10, Y13, Y11)
+
+// ADD_S_6x2_AVX2 adds rows of s to the accumulators.
+#define ADD_S_6x2_AVX2 \
+	ADD_S_5x2_AVX2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Y10, Y10; \
+	VADDPS 32(SI), Y11, Y11
+
+// STORE_C_6x2_AVX2 stores rows of the result.
+#define STORE_C_6x2_AVX2 \
+	STORE_C_5x2_AVX2; \
+	ADDQ R8, DI; \
+	VMOVUPS Y10, (DI); \
+	VMOVUPS Y11, 32(DI)
 
 // func f32AVX2Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Rows6x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS_AVX2(BEGIN_C_6x2_AVX2, FMA_STEP_ROWS_6x2_AVX2, END_C_6x2_AVX2)
+	KERNEL_ROWS_AVX2(PREFETCHW_C_6x2_AVX2, ZERO_C_6x2_AVX2, FMA_STEP_ROWS_6x2_AVX2, ADD_S_6x2_AVX2, STORE_C_6x2_AVX2)
 
 // FMA_STEP_INNER_1x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_1x2_AVX2(b, next, a) \
@@ -346,27 +282,29 @@ TEXT ·f32AVX2Rows6x16(SB), NOSPLIT, $0-80
 	FMA_ROW_2_AVX2(a, Y4, Y2, Y0, Y3, Y1)
 
 // KERNEL_INNER_AVX2 is a Kernel whose A lies k by k.
-#define KERNEL_INNER_AVX2(step, step2, step3) \
+#define KERNEL_INNER_AVX2(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
-	step; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	POINT_PREFETCH_B(5); \
 	THREE_STRIDES; \
 	LOOP_OF_FOUR; \
-	step2((BX), (R14), (AX)); \
-	step2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1)); \
-	step2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2)); \
-	step2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1)); \
+	step((BX), (R14), (AX)); \
+	step((BX)(R13*1), (R14)(R13*1), (AX)(R12*1)); \
+	step((BX)(R13*2), (R14)(R13*2), (AX)(R12*2)); \
+	step((BX)(R11*1), (R14)(R11*1), (AX)(R10*1)); \
 	ADVANCE_INNER(4); \
 	LOOP_OF_ONE(sum); \
-	step2((BX), (R14), (AX)); \
+	step((BX), (R14), (AX)); \
 	ADVANCE_INNER(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step3
+	END_C(add, store)
 
 // func f32AVX2Inner1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner1x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER_AVX2(BEGIN_C_1x2_AVX2, FMA_STEP_INNER_1x2_AVX2, END_C_1x2_AVX2)
+	KERNEL_INNER_AVX2(PREFETCHW_C_1x2_AVX2, ZERO_C_1x2_AVX2, FMA_STEP_INNER_1x2_AVX2, ADD_S_1x2_AVX2, STORE_C_1x2_AVX2)
 
 // FMA_STEP_INNER_2x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_2x2_AVX2(b, next, a) \
@@ -376,7 +314,7 @@ TEXT ·f32AVX2Inner1x16(SB), NOSPLIT, $0-80
 
 // func f32AVX2Inner2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner2x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER_AVX2(BEGIN_C_2x2_AVX2, FMA_STEP_INNER_2x2_AVX2, END_C_2x2_AVX2)
+	KERNEL_INNER_AVX2(PREFETCHW_C_2x2_AVX2, ZERO_C_2x2_AVX2, FMA_STEP_INNER_2x2_AVX2, ADD_S_2x2_AVX2, STORE_C_2x2_AVX2)
 
 // FMA_STEP_INNER_3x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_3x2_AVX2(b, next, a) \
@@ -387,7 +325,7 @@ TEXT ·f32AVX2Inner2x16(SB), NOSPLIT, $0-80
 
 // func f32AVX2Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner3x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER_AVX2(BEGIN_C_3x2_AVX2, FMA_STEP_INNER_3x2_AVX2, END_C_3x2_AVX2)
+	KERNEL_INNER_AVX2(PREFETCHW_C_3x2_AVX2, ZERO_C_3x2_AVX2, FMA_STEP_INNER_3x2_AVX2, ADD_S_3x2_AVX2, STORE_C_3x2_AVX2)
 
 // FMA_STEP_INNER_4x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_4x2_AVX2(b, next, a) \
@@ -399,7 +337,7 @@ TEXT ·f32AVX2Inner3x16(SB), NOSPLIT, $0-80
 
 // func f32AVX2Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner4x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER_AVX2(BEGIN_C_4x2_AVX2, FMA_STEP_INNER_4x2_AVX2, END_C_4x2_AVX2)
+	KERNEL_INNER_AVX2(PREFETCHW_C_4x2_AVX2, ZERO_C_4x2_AVX2, FMA_STEP_INNER_4x2_AVX2, ADD_S_4x2_AVX2, STORE_C_4x2_AVX2)
 
 // FMA_INNER_5x2_AVX2 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_5x2_AVX2(a, a0, b0, b1, a1) \
@@ -416,7 +354,7 @@ TEXT ·f32AVX2Inner4x16(SB), NOSPLIT, $0-80
 
 // func f32AVX2Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner5x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER_AVX2(BEGIN_C_5x2_AVX2, FMA_STEP_INNER_5x2_AVX2, END_C_5x2_AVX2)
+	KERNEL_INNER_AVX2(PREFETCHW_C_5x2_AVX2, ZERO_C_5x2_AVX2, FMA_STEP_INNER_5x2_AVX2, ADD_S_5x2_AVX2, STORE_C_5x2_AVX2)
 
 // FMA_STEP_INNER_6x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_6x2_AVX2(b, next, a) \
@@ -426,7 +364,7 @@ TEXT ·f32AVX2Inner5x16(SB), NOSPLIT, $0-80
 
 // func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner6x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER_AVX2(BEGIN_C_6x2_AVX2, FMA_STEP_INNER_6x2_AVX2, END_C_6x2_AVX2)
+	KERNEL_INNER_AVX2(PREFETCHW_C_6x2_AVX2, ZERO_C_6x2_AVX2, FMA_STEP_INNER_6x2_AVX2, ADD_S_6x2_AVX2, STORE_C_6x2_AVX2)
 
 // DOTS_F32_2_AVX2 multiplies columns of a row by those of x.
 #define DOTS_F32_2_AVX2(row, sum0, sum1) \

@@ -4,104 +4,114 @@
 #include "macros_amd64.h"
 
 // PREFETCH_KERNEL_ROWS is a PrefetchKernel whose A lies row by row.
-#define PREFETCH_KERNEL_ROWS(step, step2, step3, x, x2, x3, x4, step4, step5) \
+#define PREFETCH_KERNEL_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ next+80(FP), R15; \
 	LOAD_MASK_2; \
-	step; \
-	step2; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	point; \
 	POINT_PREFETCH_B(5); \
 	LEAQ (R13)(R13*2), R11; \
 	LOOP_OF_FOUR; \
-	step3((BX), (R14), 0, x); \
-	step3((BX)(R13*1), (R14)(R13*1), 4, x2); \
+	step((BX), (R14), 0, prefetch0); \
+	step((BX)(R13*1), (R14)(R13*1), 4, prefetch1); \
 	PREFETCHT1 (R15); \
-	step3((BX)(R13*2), (R14)(R13*2), 8, x3); \
-	step3((BX)(R11*1), (R14)(R11*1), 12, x4); \
+	step((BX)(R13*2), (R14)(R13*2), 8, prefetch2); \
+	step((BX)(R11*1), (R14)(R11*1), 12, prefetch3); \
 	PREFETCHT1 64(R15); \
 	ADDQ stride+88(FP), R15; \
-	step4(4); \
+	advance(4); \
 	LOOP_OF_ONE(sum); \
-	step3((BX), (R14), 0, x); \
-	step4(1); \
+	step((BX), (R14), 0, prefetch0); \
+	advance(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step5
+	END_C(add, store)
 
 // PREFETCH_KERNEL_INNER is a PrefetchKernel whose A lies k by k.
-#define PREFETCH_KERNEL_INNER(step, step2, step3) \
+#define PREFETCH_KERNEL_INNER(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ next+80(FP), R15; \
 	LOAD_MASK_2; \
-	step; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	POINT_PREFETCH_B(5); \
 	POINT_PREFETCH_A; \
 	THREE_STRIDES; \
 	LOOP_OF_FOUR; \
-	step2((BX), (R14), (AX), (SI)); \
-	step2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1), (SI)(R12*1)); \
+	step((BX), (R14), (AX), (SI)); \
+	step((BX)(R13*1), (R14)(R13*1), (AX)(R12*1), (SI)(R12*1)); \
 	PREFETCHT1 (R15); \
-	step2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2), (SI)(R12*2)); \
-	step2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1), (SI)(R10*1)); \
+	step((BX)(R13*2), (R14)(R13*2), (AX)(R12*2), (SI)(R12*2)); \
+	step((BX)(R11*1), (R14)(R11*1), (AX)(R10*1), (SI)(R10*1)); \
 	PREFETCHT1 64(R15); \
 	ADDQ stride+88(FP), R15; \
 	ADVANCE_INNER_PREFETCH(4); \
 	LOOP_OF_ONE(sum); \
-	step2((BX), (R14), (AX), (SI)); \
+	step((BX), (R14), (AX), (SI)); \
 	ADVANCE_INNER_PREFETCH(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step3
+	END_C(add, store)
 
 // COPY_KERNEL_ROWS is a CopyKernel whose A lies row by row.
-#define COPY_KERNEL_ROWS(step, step2, step3, x, x2, x3, x4, step4, step5) \
+#define COPY_KERNEL_ROWS(prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ packed+80(FP), R15; \
 	LOAD_MASK_2; \
-	step; \
-	step2; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	point; \
 	POINT_PREFETCH_B(3); \
 	LEAQ (R13)(R13*2), R11; \
 	LOOP_OF_FOUR; \
-	step3((BX), (R14), 0, 0, x); \
-	step3((BX)(R13*1), (R14)(R13*1), 4, 128, x2); \
-	step3((BX)(R13*2), (R14)(R13*2), 8, 256, x3); \
-	step3((BX)(R11*1), (R14)(R11*1), 12, 384, x4); \
-	step4(4); \
+	step((BX), (R14), 0, 0, prefetch0); \
+	step((BX)(R13*1), (R14)(R13*1), 4, 128, prefetch1); \
+	step((BX)(R13*2), (R14)(R13*2), 8, 256, prefetch2); \
+	step((BX)(R11*1), (R14)(R11*1), 12, 384, prefetch3); \
+	advance(4); \
 	LOOP_OF_ONE(sum); \
-	step3((BX), (R14), 0, 0, x); \
-	step4(1); \
+	step((BX), (R14), 0, 0, prefetch0); \
+	advance(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step5
+	END_C(add, store)
 
 // COPY_KERNEL_INNER is a CopyKernel whose A lies k by k.
-#define COPY_KERNEL_INNER(step, step2, step3) \
+#define COPY_KERNEL_INNER(prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
 	MOVQ packed+80(FP), R15; \
 	LOAD_MASK_2; \
-	step; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	POINT_PREFETCH_B(3); \
 	POINT_PREFETCH_A; \
 	THREE_STRIDES; \
 	LOOP_OF_FOUR; \
-	step2((BX), (R14), (AX), (SI), 0); \
-	step2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1), (SI)(R12*1), 128); \
-	step2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2), (SI)(R12*2), 256); \
-	step2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1), (SI)(R10*1), 384); \
+	step((BX), (R14), (AX), (SI), 0); \
+	step((BX)(R13*1), (R14)(R13*1), (AX)(R12*1), (SI)(R12*1), 128); \
+	step((BX)(R13*2), (R14)(R13*2), (AX)(R12*2), (SI)(R12*2), 256); \
+	step((BX)(R11*1), (R14)(R11*1), (AX)(R10*1), (SI)(R10*1), 384); \
 	ADVANCE_COPY_INNER_PREFETCH_x2(4); \
 	LOOP_OF_ONE(sum); \
-	step2((BX), (R14), (AX), (SI), 0); \
+	step((BX), (R14), (AX), (SI), 0); \
 	ADVANCE_COPY_INNER_PREFETCH_x2(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step3
+	END_C(add, store)
 
 // func f32AVX512Rows1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows1x32(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_2
-	BEGIN_C_1x2
+	MOVQ DI, DX
+	PREFETCHW_C_1x2
+	ZERO_C_1x2
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
@@ -122,13 +132,15 @@ TEXT ·f32AVX512Rows1x32(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_1x2
+	END_C(ADD_S_1x2, STORE_C_1x2)
 
 // func f32AVX512Rows2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows2x32(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_2
-	BEGIN_C_2x2
+	MOVQ DI, DX
+	PREFETCHW_C_2x2
+	ZERO_C_2x2
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
@@ -150,158 +162,162 @@ TEXT ·f32AVX512Rows2x32(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_2x2
+	END_C(ADD_S_2x2, STORE_C_2x2)
 
 // func f32AVX512Rows3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows3x32(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_2
-	BEGIN_C_3x2
+	MOVQ DI, DX
+	PREFETCHW_C_3x2
+	ZERO_C_3x2
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_2((BX), Z6, Z7, (R14))
 	PREFETCH_A_1_FROM_0
-	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9, 0)
+	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9)
 	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
 	PREFETCH_A_1_FROM_1
-	FMA_ROWS_3x2(4, Z8, Z6, Z7, Z9, 4)
+	FMA_ROWS_3x2(4, Z8, Z6, Z7, Z9)
 	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
 	PREFETCH_A_1_FROM_2
-	FMA_ROWS_3x2(8, Z8, Z6, Z7, Z9, 8)
+	FMA_ROWS_3x2(8, Z8, Z6, Z7, Z9)
 	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
-	FMA_ROWS_3x2(12, Z8, Z6, Z7, Z9, 12)
+	FMA_ROWS_3x2(12, Z8, Z6, Z7, Z9)
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_2((BX), Z6, Z7, (R14))
 	PREFETCH_A_1_FROM_0
-	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9, 0)
+	FMA_ROWS_3x2(0, Z8, Z6, Z7, Z9)
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_3x2
+	END_C(ADD_S_3x2, STORE_C_3x2)
 
 // FMA_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z8, Z9, next); \
 	prefetch; \
-	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11, off); \
+	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
 	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
 
 // func f32AVX512Rows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows4x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_4x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_4x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
 
 // FMA_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	prefetch; \
-	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13, off)
+	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
 
 // func f32AVX512Rows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows5x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_5x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_5x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
 
 // FMA_STEP_ROWS_PREFETCH_6x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z12, Z13, next); \
 	prefetch; \
-	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15, off); \
+	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
 	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
 
 // func f32AVX512Rows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows6x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_6x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_6x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
 
 // FMA_STEP_ROWS_PREFETCH_7x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	prefetch; \
-	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17, off)
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
 
 // func f32AVX512Rows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows7x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_7x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
 
 // FMA_STEP_ROWS_PREFETCH_8x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z16, Z17, next); \
 	prefetch; \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19, off); \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
 	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
 
 // func f32AVX512Rows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows8x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_8x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
 
 // FMA_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	prefetch; \
-	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21, off)
+	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
 
 // func f32AVX512Rows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows9x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_9x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
 
 // FMA_STEP_ROWS_PREFETCH_10x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z20, Z21, next); \
 	prefetch; \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23, off); \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
 	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
 
 // func f32AVX512Rows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows10x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_10x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
 
 // FMA_STEP_ROWS_PREFETCH_11x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_11x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	prefetch; \
-	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25, off)
+	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
 
 // func f32AVX512Rows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows11x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_11x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
 
 // FMA_STEP_ROWS_PREFETCH_12x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_12x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z24, Z25, next); \
 	prefetch; \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27, off); \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
 	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
 
 // func f32AVX512Rows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows12x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_12x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
 // FMA_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	prefetch; \
-	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29, off)
+	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
 
 // func f32AVX512Rows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows13x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_13x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
 
 // FMA_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z28, Z29, next); \
 	prefetch; \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31, off); \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
 	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // func f32AVX512Rows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows14x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_14x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
 
 // func f32AVX512Rows1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows1x16(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_1
-	BEGIN_C_1x1
+	MOVQ DI, DX
+	PREFETCHW_C_1x1
+	ZERO_C_1x1
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
@@ -322,13 +338,15 @@ TEXT ·f32AVX512Rows1x16(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_1x1
+	END_C(ADD_S_1x1, STORE_C_1x1)
 
 // func f32AVX512Rows2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows2x16(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_1
-	BEGIN_C_2x1
+	MOVQ DI, DX
+	PREFETCHW_C_2x1
+	ZERO_C_2x1
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
@@ -350,152 +368,154 @@ TEXT ·f32AVX512Rows2x16(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_2x1
+	END_C(ADD_S_2x1, STORE_C_2x1)
 
 // func f32AVX512Rows3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows3x16(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_1
-	BEGIN_C_3x1
+	MOVQ DI, DX
+	PREFETCHW_C_3x1
+	ZERO_C_3x1
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_1((BX), Z3, (R14))
 	PREFETCH_A_1_FROM_0
-	FMA_ROWS_3x1(0, Z4, Z3, Z5, 0)
+	FMA_ROWS_3x1(0, Z4, Z3, Z5)
 	LOAD_B_1((BX)(R13*1), Z3, (R14)(R13*1))
 	PREFETCH_A_1_FROM_1
-	FMA_ROWS_3x1(4, Z4, Z3, Z5, 4)
+	FMA_ROWS_3x1(4, Z4, Z3, Z5)
 	LOAD_B_1((BX)(R13*2), Z3, (R14)(R13*2))
 	PREFETCH_A_1_FROM_2
-	FMA_ROWS_3x1(8, Z4, Z3, Z5, 8)
+	FMA_ROWS_3x1(8, Z4, Z3, Z5)
 	LOAD_B_1((BX)(R11*1), Z3, (R14)(R11*1))
-	FMA_ROWS_3x1(12, Z4, Z3, Z5, 12)
+	FMA_ROWS_3x1(12, Z4, Z3, Z5)
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_1((BX), Z3, (R14))
 	PREFETCH_A_1_FROM_0
-	FMA_ROWS_3x1(0, Z4, Z3, Z5, 0)
+	FMA_ROWS_3x1(0, Z4, Z3, Z5)
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_3x1
+	END_C(ADD_S_3x1, STORE_C_3x1)
 
 // FMA_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z4, next); \
 	prefetch; \
-	FMA_ROWS_3x1(off, Z5, Z4, Z6, off); \
+	FMA_ROWS_3x1(off, Z5, Z4, Z6); \
 	FMA_ROW_1(off(DX), Z6, Z4, Z3)
 
 // func f32AVX512Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows4x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_4x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_4x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
 
 // FMA_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z5, next); \
 	prefetch; \
-	FMA_ROWS_5x1(off, Z6, Z5, Z7, off)
+	FMA_ROWS_5x1(off, Z6, Z5, Z7)
 
 // func f32AVX512Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows5x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_5x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_5x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
 
 // FMA_STEP_ROWS_PREFETCH_6x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z6, next); \
 	prefetch; \
-	FMA_ROWS_5x1(off, Z7, Z6, Z8, off); \
+	FMA_ROWS_5x1(off, Z7, Z6, Z8); \
 	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
 
 // func f32AVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows6x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_6x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_6x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, FMA_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
 
 // FMA_STEP_ROWS_PREFETCH_7x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z7, next); \
 	prefetch; \
-	FMA_ROWS_7x1(off, Z8, Z7, Z9, off)
+	FMA_ROWS_7x1(off, Z8, Z7, Z9)
 
 // func f32AVX512Rows7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows7x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_7x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
 
 // FMA_STEP_ROWS_PREFETCH_8x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z8, next); \
 	prefetch; \
-	FMA_ROWS_7x1(off, Z9, Z8, Z10, off); \
+	FMA_ROWS_7x1(off, Z9, Z8, Z10); \
 	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
 
 // func f32AVX512Rows8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows8x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_8x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
 
 // FMA_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z9, next); \
 	prefetch; \
-	FMA_ROWS_9x1(off, Z10, Z9, Z11, off)
+	FMA_ROWS_9x1(off, Z10, Z9, Z11)
 
 // func f32AVX512Rows9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows9x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_9x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
 
 // FMA_STEP_ROWS_PREFETCH_10x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z10, next); \
 	prefetch; \
-	FMA_ROWS_9x1(off, Z11, Z10, Z12, off); \
+	FMA_ROWS_9x1(off, Z11, Z10, Z12); \
 	FMA_ROW_1(off(R9), Z12, Z10, Z9)
 
 // func f32AVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows10x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_10x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
 
 // FMA_STEP_ROWS_PREFETCH_11x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z11, next); \
 	prefetch; \
-	FMA_ROWS_11x1(off, Z12, Z11, Z13, off)
+	FMA_ROWS_11x1(off, Z12, Z11, Z13)
 
 // func f32AVX512Rows11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows11x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_11x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
 
 // FMA_STEP_ROWS_PREFETCH_12x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z12, next); \
 	prefetch; \
-	FMA_ROWS_11x1(off, Z13, Z12, Z14, off); \
+	FMA_ROWS_11x1(off, Z13, Z12, Z14); \
 	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
 
 // func f32AVX512Rows12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows12x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_12x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
 
 // FMA_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z13, next); \
 	prefetch; \
-	FMA_ROWS_13x1(off, Z14, Z13, Z15, off)
+	FMA_ROWS_13x1(off, Z14, Z13, Z15)
 
 // func f32AVX512Rows13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows13x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_13x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
 
 // FMA_STEP_ROWS_PREFETCH_14x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z14, next); \
 	prefetch; \
-	FMA_ROWS_13x1(off, Z15, Z14, Z16, off); \
+	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
 	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
 
 // func f32AVX512Rows14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Rows14x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_14x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
 // FMA_STEP_INNER_PREFETCH_1x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_1x2(b, next, a, later) \
@@ -505,7 +525,7 @@ TEXT ·f32AVX512Rows14x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner1x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_1x2, FMA_STEP_INNER_PREFETCH_1x2, END_C_1x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_1x2, ZERO_C_1x2, FMA_STEP_INNER_PREFETCH_1x2, ADD_S_1x2, STORE_C_1x2)
 
 // FMA_STEP_INNER_PREFETCH_2x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_2x2(b, next, a, later) \
@@ -517,7 +537,7 @@ TEXT ·f32AVX512Inner1x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner2x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_2x2, FMA_STEP_INNER_PREFETCH_2x2, END_C_2x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, FMA_STEP_INNER_PREFETCH_2x2, ADD_S_2x2, STORE_C_2x2)
 
 // FMA_STEP_INNER_PREFETCH_3x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_3x2(b, next, a, later) \
@@ -528,7 +548,7 @@ TEXT ·f32AVX512Inner2x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner3x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_3x2, FMA_STEP_INNER_PREFETCH_3x2, END_C_3x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_3x2, ZERO_C_3x2, FMA_STEP_INNER_PREFETCH_3x2, ADD_S_3x2, STORE_C_3x2)
 
 // FMA_STEP_INNER_PREFETCH_4x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_4x2(b, next, a, later) \
@@ -540,7 +560,7 @@ TEXT ·f32AVX512Inner3x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner4x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_4x2, FMA_STEP_INNER_PREFETCH_4x2, END_C_4x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, FMA_STEP_INNER_PREFETCH_4x2, ADD_S_4x2, STORE_C_4x2)
 
 // FMA_STEP_INNER_PREFETCH_5x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_5x2(b, next, a, later) \
@@ -551,7 +571,7 @@ TEXT ·f32AVX512Inner4x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner5x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_5x2, FMA_STEP_INNER_PREFETCH_5x2, END_C_5x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, FMA_STEP_INNER_PREFETCH_5x2, ADD_S_5x2, STORE_C_5x2)
 
 // FMA_STEP_INNER_PREFETCH_6x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_6x2(b, next, a, later) \
@@ -563,7 +583,7 @@ TEXT ·f32AVX512Inner5x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner6x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_6x2, FMA_STEP_INNER_PREFETCH_6x2, END_C_6x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, FMA_STEP_INNER_PREFETCH_6x2, ADD_S_6x2, STORE_C_6x2)
 
 // FMA_STEP_INNER_PREFETCH_7x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_7x2(b, next, a, later) \
@@ -574,7 +594,7 @@ TEXT ·f32AVX512Inner6x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner7x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_7x2, FMA_STEP_INNER_PREFETCH_7x2, END_C_7x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, FMA_STEP_INNER_PREFETCH_7x2, ADD_S_7x2, STORE_C_7x2)
 
 // FMA_STEP_INNER_PREFETCH_8x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_8x2(b, next, a, later) \
@@ -586,7 +606,7 @@ TEXT ·f32AVX512Inner7x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner8x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_8x2, FMA_STEP_INNER_PREFETCH_8x2, END_C_8x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, FMA_STEP_INNER_PREFETCH_8x2, ADD_S_8x2, STORE_C_8x2)
 
 // FMA_STEP_INNER_PREFETCH_9x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_9x2(b, next, a, later) \
@@ -597,7 +617,7 @@ TEXT ·f32AVX512Inner8x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner9x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_9x2, FMA_STEP_INNER_PREFETCH_9x2, END_C_9x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, FMA_STEP_INNER_PREFETCH_9x2, ADD_S_9x2, STORE_C_9x2)
 
 // FMA_STEP_INNER_PREFETCH_10x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_10x2(b, next, a, later) \
@@ -609,7 +629,7 @@ TEXT ·f32AVX512Inner9x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner10x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_10x2, FMA_STEP_INNER_PREFETCH_10x2, END_C_10x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, FMA_STEP_INNER_PREFETCH_10x2, ADD_S_10x2, STORE_C_10x2)
 
 // FMA_STEP_INNER_PREFETCH_11x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_11x2(b, next, a, later) \
@@ -620,7 +640,7 @@ TEXT ·f32AVX512Inner10x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner11x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_11x2, FMA_STEP_INNER_PREFETCH_11x2, END_C_11x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, FMA_STEP_INNER_PREFETCH_11x2, ADD_S_11x2, STORE_C_11x2)
 
 // FMA_STEP_INNER_PREFETCH_12x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_12x2(b, next, a, later) \
@@ -632,7 +652,7 @@ TEXT ·f32AVX512Inner11x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner12x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_12x2, FMA_STEP_INNER_PREFETCH_12x2, END_C_12x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, FMA_STEP_INNER_PREFETCH_12x2, ADD_S_12x2, STORE_C_12x2)
 
 // FMA_STEP_INNER_PREFETCH_13x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_13x2(b, next, a, later) \
@@ -643,7 +663,7 @@ TEXT ·f32AVX512Inner12x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner13x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_13x2, FMA_STEP_INNER_PREFETCH_13x2, END_C_13x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, FMA_STEP_INNER_PREFETCH_13x2, ADD_S_13x2, STORE_C_13x2)
 
 // FMA_STEP_INNER_PREFETCH_14x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_14x2(b, next, a, later) \
@@ -655,7 +675,7 @@ TEXT ·f32AVX512Inner13x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner14x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_14x2, FMA_STEP_INNER_PREFETCH_14x2, END_C_14x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, FMA_STEP_INNER_PREFETCH_14x2, ADD_S_14x2, STORE_C_14x2)
 
 // FMA_STEP_INNER_PREFETCH_1x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_1x1(b, next, a, later) \
@@ -665,7 +685,7 @@ TEXT ·f32AVX512Inner14x32(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner1x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_1x1, FMA_STEP_INNER_PREFETCH_1x1, END_C_1x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_1x1, ZERO_C_1x1, FMA_STEP_INNER_PREFETCH_1x1, ADD_S_1x1, STORE_C_1x1)
 
 // FMA_STEP_INNER_PREFETCH_2x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_2x1(b, next, a, later) \
@@ -677,7 +697,7 @@ TEXT ·f32AVX512Inner1x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner2x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_2x1, FMA_STEP_INNER_PREFETCH_2x1, END_C_2x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, FMA_STEP_INNER_PREFETCH_2x1, ADD_S_2x1, STORE_C_2x1)
 
 // FMA_STEP_INNER_PREFETCH_3x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_3x1(b, next, a, later) \
@@ -690,7 +710,7 @@ TEXT ·f32AVX512Inner2x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner3x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_3x1, FMA_STEP_INNER_PREFETCH_3x1, END_C_3x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_3x1, ZERO_C_3x1, FMA_STEP_INNER_PREFETCH_3x1, ADD_S_3x1, STORE_C_3x1)
 
 // FMA_STEP_INNER_PREFETCH_4x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_4x1(b, next, a, later) \
@@ -704,7 +724,7 @@ TEXT ·f32AVX512Inner3x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner4x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_4x1, FMA_STEP_INNER_PREFETCH_4x1, END_C_4x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, FMA_STEP_INNER_PREFETCH_4x1, ADD_S_4x1, STORE_C_4x1)
 
 // FMA_INNER_5x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_5x1(a, b1, b0, a1) \
@@ -723,7 +743,7 @@ TEXT ·f32AVX512Inner4x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner5x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_5x1, FMA_STEP_INNER_PREFETCH_5x1, END_C_5x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, FMA_STEP_INNER_PREFETCH_5x1, ADD_S_5x1, STORE_C_5x1)
 
 // FMA_STEP_INNER_PREFETCH_6x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_6x1(b, next, a, later) \
@@ -735,7 +755,7 @@ TEXT ·f32AVX512Inner5x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner6x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_6x1, FMA_STEP_INNER_PREFETCH_6x1, END_C_6x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, FMA_STEP_INNER_PREFETCH_6x1, ADD_S_6x1, STORE_C_6x1)
 
 // FMA_STEP_INNER_PREFETCH_7x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_7x1(b, next, a, later) \
@@ -748,7 +768,7 @@ TEXT ·f32AVX512Inner6x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner7x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_7x1, FMA_STEP_INNER_PREFETCH_7x1, END_C_7x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, FMA_STEP_INNER_PREFETCH_7x1, ADD_S_7x1, STORE_C_7x1)
 
 // FMA_STEP_INNER_PREFETCH_8x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_8x1(b, next, a, later) \
@@ -762,7 +782,7 @@ TEXT ·f32AVX512Inner7x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner8x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_8x1, FMA_STEP_INNER_PREFETCH_8x1, END_C_8x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, FMA_STEP_INNER_PREFETCH_8x1, ADD_S_8x1, STORE_C_8x1)
 
 // FMA_INNER_9x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_9x1(a, b1, b0, a1) \
@@ -781,7 +801,7 @@ TEXT ·f32AVX512Inner8x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner9x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_9x1, FMA_STEP_INNER_PREFETCH_9x1, END_C_9x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, FMA_STEP_INNER_PREFETCH_9x1, ADD_S_9x1, STORE_C_9x1)
 
 // FMA_STEP_INNER_PREFETCH_10x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_10x1(b, next, a, later) \
@@ -793,7 +813,7 @@ TEXT ·f32AVX512Inner9x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner10x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_10x1, FMA_STEP_INNER_PREFETCH_10x1, END_C_10x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, FMA_STEP_INNER_PREFETCH_10x1, ADD_S_10x1, STORE_C_10x1)
 
 // FMA_STEP_INNER_PREFETCH_11x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_11x1(b, next, a, later) \
@@ -806,7 +826,7 @@ TEXT ·f32AVX512Inner10x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner11x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_11x1, FMA_STEP_INNER_PREFETCH_11x1, END_C_11x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, FMA_STEP_INNER_PREFETCH_11x1, ADD_S_11x1, STORE_C_11x1)
 
 // FMA_STEP_INNER_PREFETCH_12x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_12x1(b, next, a, later) \
@@ -820,7 +840,7 @@ TEXT ·f32AVX512Inner11x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner12x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_12x1, FMA_STEP_INNER_PREFETCH_12x1, END_C_12x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, FMA_STEP_INNER_PREFETCH_12x1, ADD_S_12x1, STORE_C_12x1)
 
 // FMA_INNER_13x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_13x1(a, b1, b0, a1) \
@@ -839,7 +859,7 @@ TEXT ·f32AVX512Inner12x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner13x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_13x1, FMA_STEP_INNER_PREFETCH_13x1, END_C_13x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, FMA_STEP_INNER_PREFETCH_13x1, ADD_S_13x1, STORE_C_13x1)
 
 // FMA_STEP_INNER_PREFETCH_14x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_14x1(b, next, a, later) \
@@ -851,71 +871,71 @@ TEXT ·f32AVX512Inner13x16(SB), NOSPLIT, $0-80
 
 // func f32AVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner14x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_14x1, FMA_STEP_INNER_PREFETCH_14x1, END_C_14x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, FMA_STEP_INNER_PREFETCH_14x1, ADD_S_14x1, STORE_C_14x1)
 
 // func f32AVX512PrefetchRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows7x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_ROWS(BEGIN_C_7x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x2)
+	PREFETCH_KERNEL_ROWS(PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
 
 // func f32AVX512PrefetchRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows8x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_ROWS(BEGIN_C_8x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x2)
+	PREFETCH_KERNEL_ROWS(PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
 
 // func f32AVX512PrefetchRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows9x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_ROWS(BEGIN_C_9x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x2)
+	PREFETCH_KERNEL_ROWS(PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
 
 // func f32AVX512PrefetchRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows10x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_ROWS(BEGIN_C_10x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x2)
+	PREFETCH_KERNEL_ROWS(PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
 
 // func f32AVX512PrefetchRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows11x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_ROWS(BEGIN_C_11x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x2)
+	PREFETCH_KERNEL_ROWS(PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
 
 // func f32AVX512PrefetchRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows12x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_ROWS(BEGIN_C_12x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x2)
+	PREFETCH_KERNEL_ROWS(PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
 // func f32AVX512PrefetchRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows13x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_ROWS(BEGIN_C_13x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x2)
+	PREFETCH_KERNEL_ROWS(PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
 
 // func f32AVX512PrefetchRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchRows14x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_ROWS(BEGIN_C_14x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x2)
+	PREFETCH_KERNEL_ROWS(PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
 
 // func f32AVX512PrefetchInner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner7x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_INNER(BEGIN_C_7x2, FMA_STEP_INNER_PREFETCH_7x2, END_C_7x2)
+	PREFETCH_KERNEL_INNER(PREFETCHW_C_7x2, ZERO_C_7x2, FMA_STEP_INNER_PREFETCH_7x2, ADD_S_7x2, STORE_C_7x2)
 
 // func f32AVX512PrefetchInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner8x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_INNER(BEGIN_C_8x2, FMA_STEP_INNER_PREFETCH_8x2, END_C_8x2)
+	PREFETCH_KERNEL_INNER(PREFETCHW_C_8x2, ZERO_C_8x2, FMA_STEP_INNER_PREFETCH_8x2, ADD_S_8x2, STORE_C_8x2)
 
 // func f32AVX512PrefetchInner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner9x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_INNER(BEGIN_C_9x2, FMA_STEP_INNER_PREFETCH_9x2, END_C_9x2)
+	PREFETCH_KERNEL_INNER(PREFETCHW_C_9x2, ZERO_C_9x2, FMA_STEP_INNER_PREFETCH_9x2, ADD_S_9x2, STORE_C_9x2)
 
 // func f32AVX512PrefetchInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner10x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_INNER(BEGIN_C_10x2, FMA_STEP_INNER_PREFETCH_10x2, END_C_10x2)
+	PREFETCH_KERNEL_INNER(PREFETCHW_C_10x2, ZERO_C_10x2, FMA_STEP_INNER_PREFETCH_10x2, ADD_S_10x2, STORE_C_10x2)
 
 // func f32AVX512PrefetchInner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner11x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_INNER(BEGIN_C_11x2, FMA_STEP_INNER_PREFETCH_11x2, END_C_11x2)
+	PREFETCH_KERNEL_INNER(PREFETCHW_C_11x2, ZERO_C_11x2, FMA_STEP_INNER_PREFETCH_11x2, ADD_S_11x2, STORE_C_11x2)
 
 // func f32AVX512PrefetchInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner12x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_INNER(BEGIN_C_12x2, FMA_STEP_INNER_PREFETCH_12x2, END_C_12x2)
+	PREFETCH_KERNEL_INNER(PREFETCHW_C_12x2, ZERO_C_12x2, FMA_STEP_INNER_PREFETCH_12x2, ADD_S_12x2, STORE_C_12x2)
 
 // func f32AVX512PrefetchInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner13x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_INNER(BEGIN_C_13x2, FMA_STEP_INNER_PREFETCH_13x2, END_C_13x2)
+	PREFETCH_KERNEL_INNER(PREFETCHW_C_13x2, ZERO_C_13x2, FMA_STEP_INNER_PREFETCH_13x2, ADD_S_13x2, STORE_C_13x2)
 
 // func f32AVX512PrefetchInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, next unsafe.Pointer, stride int)
 TEXT ·f32AVX512PrefetchInner14x32(SB), NOSPLIT, $0-96
-	PREFETCH_KERNEL_INNER(BEGIN_C_14x2, FMA_STEP_INNER_PREFETCH_14x2, END_C_14x2)
+	PREFETCH_KERNEL_INNER(PREFETCHW_C_14x2, ZERO_C_14x2, FMA_STEP_INNER_PREFETCH_14x2, ADD_S_14x2, STORE_C_14x2)
 
 // LOAD_COPY_B_2 loads a row of B, copies it to packed, and prefetches a later one.
 #define LOAD_COPY_B_2(pb, b0, copy, b1, next) \
@@ -930,7 +950,7 @@ TEXT ·f32AVX512PrefetchInner14x32(SB), NOSPLIT, $0-96
 #define FMA_STEP_ROWS_COPY_PREFETCH_7x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z14, copy, Z15, next); \
 	prefetch; \
-	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17, off)
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
 
 // ADVANCE_COPY_ROWS3_x2 moves the pointers to A and B.
 #define ADVANCE_COPY_ROWS3_x2(n) \
@@ -943,34 +963,34 @@ TEXT ·f32AVX512PrefetchInner14x32(SB), NOSPLIT, $0-96
 
 // func f32AVX512CopyRows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows7x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_ROWS(BEGIN_C_7x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_ROWS3_x2, END_C_7x2)
+	COPY_KERNEL_ROWS(PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_COPY_ROWS3_x2, ADD_S_7x2, STORE_C_7x2)
 
 // FMA_STEP_ROWS_COPY_PREFETCH_8x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_8x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z16, copy, Z17, next); \
 	prefetch; \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19, off); \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
 	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
 
 // func f32AVX512CopyRows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows8x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_ROWS(BEGIN_C_8x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS3_x2, END_C_8x2)
+	COPY_KERNEL_ROWS(PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS3_x2, ADD_S_8x2, STORE_C_8x2)
 
 // FMA_STEP_ROWS_COPY_PREFETCH_9x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_9x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z18, copy, Z19, next); \
 	prefetch; \
-	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21, off)
+	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
 
 // func f32AVX512CopyRows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows9x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_ROWS(BEGIN_C_9x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS3_x2, END_C_9x2)
+	COPY_KERNEL_ROWS(PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_COPY_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS3_x2, ADD_S_9x2, STORE_C_9x2)
 
 // FMA_STEP_ROWS_COPY_PREFETCH_10x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_10x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z20, copy, Z21, next); \
 	prefetch; \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23, off); \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
 	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
 
 // ADVANCE_COPY_ROWS4_x2 moves the pointers to A and B.
@@ -985,34 +1005,34 @@ TEXT ·f32AVX512CopyRows9x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyRows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows10x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_ROWS(BEGIN_C_10x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS4_x2, END_C_10x2)
+	COPY_KERNEL_ROWS(PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS4_x2, ADD_S_10x2, STORE_C_10x2)
 
 // FMA_STEP_ROWS_COPY_PREFETCH_11x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_11x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z22, copy, Z23, next); \
 	prefetch; \
-	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25, off)
+	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
 
 // func f32AVX512CopyRows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows11x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_ROWS(BEGIN_C_11x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS4_x2, END_C_11x2)
+	COPY_KERNEL_ROWS(PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_COPY_ROWS4_x2, ADD_S_11x2, STORE_C_11x2)
 
 // FMA_STEP_ROWS_COPY_PREFETCH_12x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_12x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z24, copy, Z25, next); \
 	prefetch; \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27, off); \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
 	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
 
 // func f32AVX512CopyRows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows12x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_ROWS(BEGIN_C_12x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS4_x2, END_C_12x2)
+	COPY_KERNEL_ROWS(PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_COPY_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS4_x2, ADD_S_12x2, STORE_C_12x2)
 
 // FMA_STEP_ROWS_COPY_PREFETCH_13x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_13x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z26, copy, Z27, next); \
 	prefetch; \
-	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29, off)
+	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
 
 // ADVANCE_COPY_ROWS5_x2 moves the pointers to A and B.
 #define ADVANCE_COPY_ROWS5_x2(n) \
@@ -1027,18 +1047,18 @@ TEXT ·f32AVX512CopyRows12x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyRows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows13x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_ROWS(BEGIN_C_13x2, POINT_A_5, FMA_STEP_ROWS_COPY_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS5_x2, END_C_13x2)
+	COPY_KERNEL_ROWS(PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_COPY_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS5_x2, ADD_S_13x2, STORE_C_13x2)
 
 // FMA_STEP_ROWS_COPY_PREFETCH_14x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_COPY_PREFETCH_14x2(b, next, off, copy, prefetch) \
 	LOAD_COPY_B_2(b, Z28, copy, Z29, next); \
 	prefetch; \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31, off); \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
 	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // func f32AVX512CopyRows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyRows14x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_ROWS(BEGIN_C_14x2, POINT_A_5, FMA_STEP_ROWS_COPY_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS5_x2, END_C_14x2)
+	COPY_KERNEL_ROWS(PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_COPY_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_COPY_ROWS5_x2, ADD_S_14x2, STORE_C_14x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_7x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_7x2(b, next, a, later, copy) \
@@ -1057,7 +1077,7 @@ TEXT ·f32AVX512CopyRows14x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner7x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_INNER(BEGIN_C_7x2, FMA_STEP_INNER_COPY_PREFETCH_7x2, END_C_7x2)
+	COPY_KERNEL_INNER(PREFETCHW_C_7x2, ZERO_C_7x2, FMA_STEP_INNER_COPY_PREFETCH_7x2, ADD_S_7x2, STORE_C_7x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_8x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_8x2(b, next, a, later, copy) \
@@ -1069,7 +1089,7 @@ TEXT ·f32AVX512CopyInner7x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner8x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_INNER(BEGIN_C_8x2, FMA_STEP_INNER_COPY_PREFETCH_8x2, END_C_8x2)
+	COPY_KERNEL_INNER(PREFETCHW_C_8x2, ZERO_C_8x2, FMA_STEP_INNER_COPY_PREFETCH_8x2, ADD_S_8x2, STORE_C_8x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_9x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_9x2(b, next, a, later, copy) \
@@ -1080,7 +1100,7 @@ TEXT ·f32AVX512CopyInner8x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner9x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_INNER(BEGIN_C_9x2, FMA_STEP_INNER_COPY_PREFETCH_9x2, END_C_9x2)
+	COPY_KERNEL_INNER(PREFETCHW_C_9x2, ZERO_C_9x2, FMA_STEP_INNER_COPY_PREFETCH_9x2, ADD_S_9x2, STORE_C_9x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_10x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_10x2(b, next, a, later, copy) \
@@ -1092,7 +1112,7 @@ TEXT ·f32AVX512CopyInner9x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner10x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_INNER(BEGIN_C_10x2, FMA_STEP_INNER_COPY_PREFETCH_10x2, END_C_10x2)
+	COPY_KERNEL_INNER(PREFETCHW_C_10x2, ZERO_C_10x2, FMA_STEP_INNER_COPY_PREFETCH_10x2, ADD_S_10x2, STORE_C_10x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_11x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_11x2(b, next, a, later, copy) \
@@ -1103,7 +1123,7 @@ TEXT ·f32AVX512CopyInner10x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner11x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_INNER(BEGIN_C_11x2, FMA_STEP_INNER_COPY_PREFETCH_11x2, END_C_11x2)
+	COPY_KERNEL_INNER(PREFETCHW_C_11x2, ZERO_C_11x2, FMA_STEP_INNER_COPY_PREFETCH_11x2, ADD_S_11x2, STORE_C_11x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_12x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_12x2(b, next, a, later, copy) \
@@ -1115,7 +1135,7 @@ TEXT ·f32AVX512CopyInner11x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner12x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_INNER(BEGIN_C_12x2, FMA_STEP_INNER_COPY_PREFETCH_12x2, END_C_12x2)
+	COPY_KERNEL_INNER(PREFETCHW_C_12x2, ZERO_C_12x2, FMA_STEP_INNER_COPY_PREFETCH_12x2, ADD_S_12x2, STORE_C_12x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_13x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_13x2(b, next, a, later, copy) \
@@ -1126,7 +1146,7 @@ TEXT ·f32AVX512CopyInner12x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner13x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_INNER(BEGIN_C_13x2, FMA_STEP_INNER_COPY_PREFETCH_13x2, END_C_13x2)
+	COPY_KERNEL_INNER(PREFETCHW_C_13x2, ZERO_C_13x2, FMA_STEP_INNER_COPY_PREFETCH_13x2, ADD_S_13x2, STORE_C_13x2)
 
 // FMA_STEP_INNER_COPY_PREFETCH_14x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_COPY_PREFETCH_14x2(b, next, a, later, copy) \
@@ -1138,7 +1158,7 @@ TEXT ·f32AVX512CopyInner13x32(SB), NOSPLIT, $0-88
 
 // func f32AVX512CopyInner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, packed unsafe.Pointer)
 TEXT ·f32AVX512CopyInner14x32(SB), NOSPLIT, $0-88
-	COPY_KERNEL_INNER(BEGIN_C_14x2, FMA_STEP_INNER_COPY_PREFETCH_14x2, END_C_14x2)
+	COPY_KERNEL_INNER(PREFETCHW_C_14x2, ZERO_C_14x2, FMA_STEP_INNER_COPY_PREFETCH_14x2, ADD_S_14x2, STORE_C_14x2)
 
 // DOTS_F32_2 multiplies columns of a row by those of x.
 #define DOTS_F32_2(row, sum0, sum1) \

@@ -20,83 +20,89 @@
 	ADDQ b+24(FP), BX
 
 // RUNS_KERNEL_INNER is a PixelRuns whose A lies k by k.
-#define RUNS_KERNEL_INNER(step, step2, step3) \
+#define RUNS_KERNEL_INNER(prefetchw, zero, step, add, store) \
 	LOAD_RUNS_ARGS; \
 	LOAD_MASK_2; \
-	step; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	THREE_STRIDES; \
 	MOVQ at+80(FP), R15; \
 run: \
 	NEXT_RUN; \
 	POINT_PREFETCH_B(5); \
 	LOOP_OF_FOUR; \
-	step2((BX), (R14), (AX)); \
-	step2((BX)(R13*1), (R14)(R13*1), (AX)(R12*1)); \
-	step2((BX)(R13*2), (R14)(R13*2), (AX)(R12*2)); \
-	step2((BX)(R11*1), (R14)(R11*1), (AX)(R10*1)); \
+	step((BX), (R14), (AX)); \
+	step((BX)(R13*1), (R14)(R13*1), (AX)(R12*1)); \
+	step((BX)(R13*2), (R14)(R13*2), (AX)(R12*2)); \
+	step((BX)(R11*1), (R14)(R11*1), (AX)(R10*1)); \
 	ADVANCE_INNER(4); \
 	LOOP_OF_ONE(next); \
-	step2((BX), (R14), (AX)); \
+	step((BX), (R14), (AX)); \
 	ADVANCE_INNER(1); \
 	DECQ CX; \
 	JNZ rest; \
 next: \
 	DECQ n+0(FP); \
 	JNZ run; \
-	step3
+	END_C(add, store)
 
 // RUNS_KERNEL_ROWS_FEW is a PixelRuns whose A lies row by row.
-#define RUNS_KERNEL_ROWS_FEW(step, step2, step3, step4) \
+#define RUNS_KERNEL_ROWS_FEW(mask, prefetchw, zero, step, add, store) \
 	LOAD_RUNS_ARGS; \
-	step; \
-	step2; \
+	mask; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	LEAQ (R13)(R13*2), R11; \
 	MOVQ at+80(FP), R15; \
 run: \
 	NEXT_RUN; \
 	POINT_PREFETCH_B(5); \
 	LOOP_OF_FOUR; \
-	step3((BX), (R14), 0); \
-	step3((BX)(R13*1), (R14)(R13*1), 4); \
-	step3((BX)(R13*2), (R14)(R13*2), 8); \
-	step3((BX)(R11*1), (R14)(R11*1), 12); \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
 	ADVANCE_ROWS1(4); \
 	LOOP_OF_ONE(next); \
-	step3((BX), (R14), 0); \
+	step((BX), (R14), 0); \
 	ADVANCE_ROWS1(1); \
 	DECQ CX; \
 	JNZ rest; \
 next: \
 	DECQ n+0(FP); \
 	JNZ run; \
-	step4
+	END_C(add, store)
 
 // RUNS_KERNEL_ROWS is a PixelRuns whose A lies row by row.
-#define RUNS_KERNEL_ROWS(step, step2, step3, step4, step5, step6) \
+#define RUNS_KERNEL_ROWS(mask, prefetchw, zero, point, step, advance, add, store) \
 	LOAD_RUNS_ARGS; \
-	step; \
-	step2; \
+	mask; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	LEAQ (R13)(R13*2), R11; \
 	MOVQ at+80(FP), R15; \
 run: \
 	NEXT_RUN; \
-	step3; \
+	point; \
 	POINT_PREFETCH_B(5); \
 	LOOP_OF_FOUR; \
-	step4((BX), (R14), 0); \
-	step4((BX)(R13*1), (R14)(R13*1), 4); \
-	step4((BX)(R13*2), (R14)(R13*2), 8); \
-	step4((BX)(R11*1), (R14)(R11*1), 12); \
-	step5(4); \
+	step((BX), (R14), 0); \
+	step((BX)(R13*1), (R14)(R13*1), 4); \
+	step((BX)(R13*2), (R14)(R13*2), 8); \
+	step((BX)(R11*1), (R14)(R11*1), 12); \
+	advance(4); \
 	LOOP_OF_ONE(next); \
-	step4((BX), (R14), 0); \
-	step5(1); \
+	step((BX), (R14), 0); \
+	advance(1); \
 	DECQ CX; \
 	JNZ rest; \
 next: \
 	DECQ n+0(FP); \
 	JNZ run; \
-	step6
+	END_C(add, store)
 
 // LOAD_WINDOW_ARGS loads the arguments of Windows: CX is n, AX taps, R8 at, SI x, R9 xs, BX y, R10 ys, DI d, R11 ds; K1 and K2 mask the channels.
 #define LOAD_WINDOW_ARGS \
@@ -179,40 +185,6 @@ sum: \
 done: \
 	RETURN
 
-// LOAD_SMALL_CHANNEL_GRAD_ARGS loads the arguments of SmallChannelGrad: CX is at, SI x, R9 xs, BX y, R10 ys; K1 and K2 mask the channels.
-#define LOAD_SMALL_CHANNEL_GRAD_ARGS \
-	MOVQ at+16(FP), CX; \
-	MOVQ x+24(FP), SI; \
-	MOVQ xs+32(FP), R9; \
-	MOVQ y+40(FP), BX; \
-	MOVQ ys+48(FP), R10; \
-	MOVQ mask+72(FP), DX; \
-	KMOVW DX, K1; \
-	SHRQ $16, DX; \
-	KMOVW DX, K2
-
-// BEGIN_ROWS begins the loops over rows and pixels.
-#define BEGIN_ROWS \
-	CMPQ n+0(FP), $0; \
-	JLE sum; \
-	CMPQ taps+8(FP), $0; \
-	JLE sum; \
-row: \
-	MOVQ n+0(FP), CX; \
-pixel:
-
-// END_ROWS ends the loops over rows and pixels.
-#define END_ROWS \
-	ADDQ R9, SI; \
-	ADDQ R10, BX; \
-	DECQ CX; \
-	JNZ pixel; \
-	ADDQ ds+64(FP), SI; \
-	DECQ taps+8(FP); \
-	JNZ row; \
-sum: \
-	MOVQ at+16(FP), CX
-
 // ADD_TAP adds the sums of a tap to the gradient.
 #define ADD_TAP(tap, acc0, acc1) \
 	MOVQ (tap+8)(CX), DI; \
@@ -221,6 +193,40 @@ sum: \
 	VMOVUPS acc0, (DI); \
 	VADDPS 64(DI), acc1, acc1; \
 	VMOVUPS acc1, 64(DI)
+
+// SMALL_CHANNEL_GRAD is SmallChannelGrad of some taps.
+#define SMALL_CHANNEL_GRAD(load, zero, grads, fma, add) \
+	MOVQ at+16(FP), CX; \
+	MOVQ x+24(FP), SI; \
+	MOVQ xs+32(FP), R9; \
+	MOVQ y+40(FP), BX; \
+	MOVQ ys+48(FP), R10; \
+	MOVQ mask+72(FP), DX; \
+	KMOVW DX, K1; \
+	SHRQ $16, DX; \
+	KMOVW DX, K2; \
+	load; \
+	zero; \
+	CMPQ n+0(FP), $0; \
+	JLE sum; \
+	CMPQ taps+8(FP), $0; \
+	JLE sum; \
+row: \
+	MOVQ n+0(FP), CX; \
+pixel: \
+	grads; \
+	fma; \
+	ADDQ R9, SI; \
+	ADDQ R10, BX; \
+	DECQ CX; \
+	JNZ pixel; \
+	ADDQ ds+64(FP), SI; \
+	DECQ taps+8(FP); \
+	JNZ row; \
+sum: \
+	MOVQ at+16(FP), CX; \
+	add; \
+	RETURN
 
 // END_TAPS_BF16 ends the loop over taps, and loads what is added to the sums and their least value.
 #define END_TAPS_BF16 \
@@ -246,7 +252,7 @@ sum: \
 
 // func pixelRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns1AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_1x2, FMA_STEP_INNER_1x2, END_C_1x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_1x2, ZERO_C_1x2, FMA_STEP_INNER_1x2, ADD_S_1x2, STORE_C_1x2)
 
 // FMA_STEP_INNER_2x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_2x2(b, next, a) \
@@ -256,7 +262,7 @@ TEXT ·pixelRuns1AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns2AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_2x2, FMA_STEP_INNER_2x2, END_C_2x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_2x2, ZERO_C_2x2, FMA_STEP_INNER_2x2, ADD_S_2x2, STORE_C_2x2)
 
 // FMA_STEP_INNER_3x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_3x2(b, next, a) \
@@ -265,7 +271,7 @@ TEXT ·pixelRuns2AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns3AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_3x2, FMA_STEP_INNER_3x2, END_C_3x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_3x2, ZERO_C_3x2, FMA_STEP_INNER_3x2, ADD_S_3x2, STORE_C_3x2)
 
 // FMA_STEP_INNER_4x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_4x2(b, next, a) \
@@ -275,7 +281,7 @@ TEXT ·pixelRuns3AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns4AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_4x2, FMA_STEP_INNER_4x2, END_C_4x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_4x2, ZERO_C_4x2, FMA_STEP_INNER_4x2, ADD_S_4x2, STORE_C_4x2)
 
 // FMA_STEP_INNER_5x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_5x2(b, next, a) \
@@ -284,7 +290,7 @@ TEXT ·pixelRuns4AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns5AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_5x2, FMA_STEP_INNER_5x2, END_C_5x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_5x2, ZERO_C_5x2, FMA_STEP_INNER_5x2, ADD_S_5x2, STORE_C_5x2)
 
 // FMA_STEP_INNER_6x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_6x2(b, next, a) \
@@ -294,7 +300,7 @@ TEXT ·pixelRuns5AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns6AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_6x2, FMA_STEP_INNER_6x2, END_C_6x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_6x2, ZERO_C_6x2, FMA_STEP_INNER_6x2, ADD_S_6x2, STORE_C_6x2)
 
 // FMA_STEP_INNER_7x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_7x2(b, next, a) \
@@ -303,7 +309,7 @@ TEXT ·pixelRuns6AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns7AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_7x2, FMA_STEP_INNER_7x2, END_C_7x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_7x2, ZERO_C_7x2, FMA_STEP_INNER_7x2, ADD_S_7x2, STORE_C_7x2)
 
 // FMA_STEP_INNER_8x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_8x2(b, next, a) \
@@ -313,7 +319,7 @@ TEXT ·pixelRuns7AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns8AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_8x2, FMA_STEP_INNER_8x2, END_C_8x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_8x2, ZERO_C_8x2, FMA_STEP_INNER_8x2, ADD_S_8x2, STORE_C_8x2)
 
 // FMA_STEP_INNER_9x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_9x2(b, next, a) \
@@ -322,7 +328,7 @@ TEXT ·pixelRuns8AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns9AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_9x2, FMA_STEP_INNER_9x2, END_C_9x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_9x2, ZERO_C_9x2, FMA_STEP_INNER_9x2, ADD_S_9x2, STORE_C_9x2)
 
 // FMA_STEP_INNER_10x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_10x2(b, next, a) \
@@ -332,7 +338,7 @@ TEXT ·pixelRuns9AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns10AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_10x2, FMA_STEP_INNER_10x2, END_C_10x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_10x2, ZERO_C_10x2, FMA_STEP_INNER_10x2, ADD_S_10x2, STORE_C_10x2)
 
 // FMA_STEP_INNER_11x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_11x2(b, next, a) \
@@ -341,7 +347,7 @@ TEXT ·pixelRuns10AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns11AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_11x2, FMA_STEP_INNER_11x2, END_C_11x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_11x2, ZERO_C_11x2, FMA_STEP_INNER_11x2, ADD_S_11x2, STORE_C_11x2)
 
 // FMA_STEP_INNER_12x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_12x2(b, next, a) \
@@ -351,7 +357,7 @@ TEXT ·pixelRuns11AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns12AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_12x2, FMA_STEP_INNER_12x2, END_C_12x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_12x2, ZERO_C_12x2, FMA_STEP_INNER_12x2, ADD_S_12x2, STORE_C_12x2)
 
 // FMA_STEP_INNER_13x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_13x2(b, next, a) \
@@ -360,7 +366,7 @@ TEXT ·pixelRuns12AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns13AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_13x2, FMA_STEP_INNER_13x2, END_C_13x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_13x2, ZERO_C_13x2, FMA_STEP_INNER_13x2, ADD_S_13x2, STORE_C_13x2)
 
 // FMA_STEP_INNER_14x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_14x2(b, next, a) \
@@ -370,7 +376,7 @@ TEXT ·pixelRuns13AVX512(SB), NOSPLIT, $0-88
 
 // func pixelRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·pixelRuns14AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_INNER(BEGIN_C_14x2, FMA_STEP_INNER_14x2, END_C_14x2)
+	RUNS_KERNEL_INNER(PREFETCHW_C_14x2, ZERO_C_14x2, FMA_STEP_INNER_14x2, ADD_S_14x2, STORE_C_14x2)
 
 // FMA_STEP_ROWS_1x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_1x2(b, next, off) \
@@ -379,7 +385,7 @@ TEXT ·pixelRuns14AVX512(SB), NOSPLIT, $0-88
 
 // func rowRuns1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns1AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, BEGIN_C_1x2, FMA_STEP_ROWS_1x2, END_C_1x2)
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_1x2, ZERO_C_1x2, FMA_STEP_ROWS_1x2, ADD_S_1x2, STORE_C_1x2)
 
 // FMA_STEP_ROWS_2x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_2x2(b, next, off) \
@@ -388,121 +394,121 @@ TEXT ·rowRuns1AVX512(SB), NOSPLIT, $0-88
 
 // func rowRuns2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns2AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, BEGIN_C_2x2, FMA_STEP_ROWS_2x2, END_C_2x2)
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, FMA_STEP_ROWS_2x2, ADD_S_2x2, STORE_C_2x2)
 
 // FMA_STEP_ROWS_3x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_3x2(b, next, off) \
 	LOAD_B_2(b, Z6, Z7, next); \
-	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9, off)
+	FMA_ROWS_3x2(off, Z8, Z6, Z7, Z9)
 
 // func rowRuns3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns3AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, BEGIN_C_3x2, FMA_STEP_ROWS_3x2, END_C_3x2)
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_2, PREFETCHW_C_3x2, ZERO_C_3x2, FMA_STEP_ROWS_3x2, ADD_S_3x2, STORE_C_3x2)
 
 // FMA_STEP_ROWS_4x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_4x2(b, next, off) \
 	LOAD_B_2(b, Z8, Z9, next); \
-	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11, off); \
+	FMA_ROWS_3x2(off, Z10, Z8, Z9, Z11); \
 	FMA_ROW_2(off(DX), Z11, Z8, Z6, Z9, Z7)
 
 // func rowRuns4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns4AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_4x2, POINT_A_2, FMA_STEP_ROWS_4x2, ADVANCE_ROWS2, END_C_4x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, FMA_STEP_ROWS_4x2, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
 
 // FMA_STEP_ROWS_5x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_5x2(b, next, off) \
 	LOAD_B_2(b, Z10, Z11, next); \
-	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13, off)
+	FMA_ROWS_5x2(off, Z12, Z10, Z11, Z13)
 
 // func rowRuns5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns5AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_5x2, POINT_A_2, FMA_STEP_ROWS_5x2, ADVANCE_ROWS2, END_C_5x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, FMA_STEP_ROWS_5x2, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
 
 // FMA_STEP_ROWS_6x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_6x2(b, next, off) \
 	LOAD_B_2(b, Z12, Z13, next); \
-	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15, off); \
+	FMA_ROWS_5x2(off, Z14, Z12, Z13, Z15); \
 	FMA_ROW_2(off(DX)(R12*2), Z15, Z12, Z10, Z13, Z11)
 
 // func rowRuns6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns6AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_6x2, POINT_A_2, FMA_STEP_ROWS_6x2, ADVANCE_ROWS2, END_C_6x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, FMA_STEP_ROWS_6x2, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
 
 // FMA_STEP_ROWS_7x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_7x2(b, next, off) \
 	LOAD_B_2(b, Z14, Z15, next); \
-	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17, off)
+	FMA_ROWS_7x2(off, Z16, Z14, Z15, Z17)
 
 // func rowRuns7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns7AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_7x2, POINT_A_3, FMA_STEP_ROWS_7x2, ADVANCE_ROWS3, END_C_7x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, FMA_STEP_ROWS_7x2, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
 
 // FMA_STEP_ROWS_8x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_8x2(b, next, off) \
 	LOAD_B_2(b, Z16, Z17, next); \
-	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19, off); \
+	FMA_ROWS_7x2(off, Z18, Z16, Z17, Z19); \
 	FMA_ROW_2(off(SI)(R12*1), Z19, Z16, Z14, Z17, Z15)
 
 // func rowRuns8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns8AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_8x2, POINT_A_3, FMA_STEP_ROWS_8x2, ADVANCE_ROWS3, END_C_8x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, FMA_STEP_ROWS_8x2, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
 
 // FMA_STEP_ROWS_9x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_9x2(b, next, off) \
 	LOAD_B_2(b, Z18, Z19, next); \
-	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21, off)
+	FMA_ROWS_9x2(off, Z20, Z18, Z19, Z21)
 
 // func rowRuns9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns9AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_9x2, POINT_A_3, FMA_STEP_ROWS_9x2, ADVANCE_ROWS3, END_C_9x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, FMA_STEP_ROWS_9x2, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
 
 // FMA_STEP_ROWS_10x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_10x2(b, next, off) \
 	LOAD_B_2(b, Z20, Z21, next); \
-	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23, off); \
+	FMA_ROWS_9x2(off, Z22, Z20, Z21, Z23); \
 	FMA_ROW_2(off(R9), Z23, Z20, Z18, Z21, Z19)
 
 // func rowRuns10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns10AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_10x2, POINT_A_4, FMA_STEP_ROWS_10x2, ADVANCE_ROWS4, END_C_10x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, FMA_STEP_ROWS_10x2, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
 
 // FMA_STEP_ROWS_11x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_11x2(b, next, off) \
 	LOAD_B_2(b, Z22, Z23, next); \
-	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25, off)
+	FMA_ROWS_11x2(off, Z24, Z22, Z23, Z25)
 
 // func rowRuns11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns11AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_11x2, POINT_A_4, FMA_STEP_ROWS_11x2, ADVANCE_ROWS4, END_C_11x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, FMA_STEP_ROWS_11x2, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
 
 // FMA_STEP_ROWS_12x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_12x2(b, next, off) \
 	LOAD_B_2(b, Z24, Z25, next); \
-	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27, off); \
+	FMA_ROWS_11x2(off, Z26, Z24, Z25, Z27); \
 	FMA_ROW_2(off(R9)(R12*2), Z27, Z24, Z22, Z25, Z23)
 
 // func rowRuns12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns12AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_12x2, POINT_A_4, FMA_STEP_ROWS_12x2, ADVANCE_ROWS4, END_C_12x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, FMA_STEP_ROWS_12x2, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
 // FMA_STEP_ROWS_13x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_13x2(b, next, off) \
 	LOAD_B_2(b, Z26, Z27, next); \
-	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29, off)
+	FMA_ROWS_13x2(off, Z28, Z26, Z27, Z29)
 
 // func rowRuns13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns13AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_13x2, POINT_A_5, FMA_STEP_ROWS_13x2, ADVANCE_ROWS5, END_C_13x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, FMA_STEP_ROWS_13x2, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
 
 // FMA_STEP_ROWS_14x2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_14x2(b, next, off) \
 	LOAD_B_2(b, Z28, Z29, next); \
-	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31, off); \
+	FMA_ROWS_13x2(off, Z30, Z28, Z29, Z31); \
 	FMA_ROW_2(off(R10)(R12*1), Z31, Z28, Z26, Z29, Z27)
 
 // func rowRuns14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRuns14AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_14x2, POINT_A_5, FMA_STEP_ROWS_14x2, ADVANCE_ROWS5, END_C_14x2)
+	RUNS_KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, FMA_STEP_ROWS_14x2, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
 
 // FMA_STEP_ROWS_1x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_1x1(b, next, off) \
@@ -511,7 +517,7 @@ TEXT ·rowRuns14AVX512(SB), NOSPLIT, $0-88
 
 // func rowRunsNarrow1AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow1AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, BEGIN_C_1x1, FMA_STEP_ROWS_1x1, END_C_1x1)
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_1x1, ZERO_C_1x1, FMA_STEP_ROWS_1x1, ADD_S_1x1, STORE_C_1x1)
 
 // FMA_STEP_ROWS_2x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_2x1(b, next, off) \
@@ -520,121 +526,121 @@ TEXT ·rowRunsNarrow1AVX512(SB), NOSPLIT, $0-88
 
 // func rowRunsNarrow2AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow2AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, BEGIN_C_2x1, FMA_STEP_ROWS_2x1, END_C_2x1)
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, FMA_STEP_ROWS_2x1, ADD_S_2x1, STORE_C_2x1)
 
 // FMA_STEP_ROWS_3x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_3x1(b, next, off) \
 	LOAD_B_1(b, Z3, next); \
-	FMA_ROWS_3x1(off, Z4, Z3, Z5, off)
+	FMA_ROWS_3x1(off, Z4, Z3, Z5)
 
 // func rowRunsNarrow3AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow3AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, BEGIN_C_3x1, FMA_STEP_ROWS_3x1, END_C_3x1)
+	RUNS_KERNEL_ROWS_FEW(LOAD_MASK_1, PREFETCHW_C_3x1, ZERO_C_3x1, FMA_STEP_ROWS_3x1, ADD_S_3x1, STORE_C_3x1)
 
 // FMA_STEP_ROWS_4x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_4x1(b, next, off) \
 	LOAD_B_1(b, Z4, next); \
-	FMA_ROWS_3x1(off, Z5, Z4, Z6, off); \
+	FMA_ROWS_3x1(off, Z5, Z4, Z6); \
 	FMA_ROW_1(off(DX), Z6, Z4, Z3)
 
 // func rowRunsNarrow4AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow4AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_4x1, POINT_A_2, FMA_STEP_ROWS_4x1, ADVANCE_ROWS2, END_C_4x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, FMA_STEP_ROWS_4x1, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
 
 // FMA_STEP_ROWS_5x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_5x1(b, next, off) \
 	LOAD_B_1(b, Z5, next); \
-	FMA_ROWS_5x1(off, Z6, Z5, Z7, off)
+	FMA_ROWS_5x1(off, Z6, Z5, Z7)
 
 // func rowRunsNarrow5AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow5AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_5x1, POINT_A_2, FMA_STEP_ROWS_5x1, ADVANCE_ROWS2, END_C_5x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, FMA_STEP_ROWS_5x1, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
 
 // FMA_STEP_ROWS_6x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_6x1(b, next, off) \
 	LOAD_B_1(b, Z6, next); \
-	FMA_ROWS_5x1(off, Z7, Z6, Z8, off); \
+	FMA_ROWS_5x1(off, Z7, Z6, Z8); \
 	FMA_ROW_1(off(DX)(R12*2), Z8, Z6, Z5)
 
 // func rowRunsNarrow6AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow6AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_6x1, POINT_A_2, FMA_STEP_ROWS_6x1, ADVANCE_ROWS2, END_C_6x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, FMA_STEP_ROWS_6x1, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
 
 // FMA_STEP_ROWS_7x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_7x1(b, next, off) \
 	LOAD_B_1(b, Z7, next); \
-	FMA_ROWS_7x1(off, Z8, Z7, Z9, off)
+	FMA_ROWS_7x1(off, Z8, Z7, Z9)
 
 // func rowRunsNarrow7AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow7AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_7x1, POINT_A_3, FMA_STEP_ROWS_7x1, ADVANCE_ROWS3, END_C_7x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, FMA_STEP_ROWS_7x1, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
 
 // FMA_STEP_ROWS_8x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_8x1(b, next, off) \
 	LOAD_B_1(b, Z8, next); \
-	FMA_ROWS_7x1(off, Z9, Z8, Z10, off); \
+	FMA_ROWS_7x1(off, Z9, Z8, Z10); \
 	FMA_ROW_1(off(SI)(R12*1), Z10, Z8, Z7)
 
 // func rowRunsNarrow8AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow8AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_8x1, POINT_A_3, FMA_STEP_ROWS_8x1, ADVANCE_ROWS3, END_C_8x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, FMA_STEP_ROWS_8x1, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
 
 // FMA_STEP_ROWS_9x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_9x1(b, next, off) \
 	LOAD_B_1(b, Z9, next); \
-	FMA_ROWS_9x1(off, Z10, Z9, Z11, off)
+	FMA_ROWS_9x1(off, Z10, Z9, Z11)
 
 // func rowRunsNarrow9AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow9AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_9x1, POINT_A_3, FMA_STEP_ROWS_9x1, ADVANCE_ROWS3, END_C_9x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, FMA_STEP_ROWS_9x1, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
 
 // FMA_STEP_ROWS_10x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_10x1(b, next, off) \
 	LOAD_B_1(b, Z10, next); \
-	FMA_ROWS_9x1(off, Z11, Z10, Z12, off); \
+	FMA_ROWS_9x1(off, Z11, Z10, Z12); \
 	FMA_ROW_1(off(R9), Z12, Z10, Z9)
 
 // func rowRunsNarrow10AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow10AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_10x1, POINT_A_4, FMA_STEP_ROWS_10x1, ADVANCE_ROWS4, END_C_10x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, FMA_STEP_ROWS_10x1, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
 
 // FMA_STEP_ROWS_11x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_11x1(b, next, off) \
 	LOAD_B_1(b, Z11, next); \
-	FMA_ROWS_11x1(off, Z12, Z11, Z13, off)
+	FMA_ROWS_11x1(off, Z12, Z11, Z13)
 
 // func rowRunsNarrow11AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow11AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_11x1, POINT_A_4, FMA_STEP_ROWS_11x1, ADVANCE_ROWS4, END_C_11x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, FMA_STEP_ROWS_11x1, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
 
 // FMA_STEP_ROWS_12x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_12x1(b, next, off) \
 	LOAD_B_1(b, Z12, next); \
-	FMA_ROWS_11x1(off, Z13, Z12, Z14, off); \
+	FMA_ROWS_11x1(off, Z13, Z12, Z14); \
 	FMA_ROW_1(off(R9)(R12*2), Z14, Z12, Z11)
 
 // func rowRunsNarrow12AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow12AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_12x1, POINT_A_4, FMA_STEP_ROWS_12x1, ADVANCE_ROWS4, END_C_12x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, FMA_STEP_ROWS_12x1, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
 
 // FMA_STEP_ROWS_13x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_13x1(b, next, off) \
 	LOAD_B_1(b, Z13, next); \
-	FMA_ROWS_13x1(off, Z14, Z13, Z15, off)
+	FMA_ROWS_13x1(off, Z14, Z13, Z15)
 
 // func rowRunsNarrow13AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow13AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_13x1, POINT_A_5, FMA_STEP_ROWS_13x1, ADVANCE_ROWS5, END_C_13x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, FMA_STEP_ROWS_13x1, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
 
 // FMA_STEP_ROWS_14x1 is a step of the inner dimension.
 #define FMA_STEP_ROWS_14x1(b, next, off) \
 	LOAD_B_1(b, Z14, next); \
-	FMA_ROWS_13x1(off, Z15, Z14, Z16, off); \
+	FMA_ROWS_13x1(off, Z15, Z14, Z16); \
 	FMA_ROW_1(off(R10)(R12*1), Z16, Z14, Z13)
 
 // func rowRunsNarrow14AVX512(n int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint, at unsafe.Pointer)
 TEXT ·rowRunsNarrow14AVX512(SB), NOSPLIT, $0-88
-	RUNS_KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_14x1, POINT_A_5, FMA_STEP_ROWS_14x1, ADVANCE_ROWS5, END_C_14x1)
+	RUNS_KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, FMA_STEP_ROWS_14x1, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
 // FMA_DEPTHWISE_2 adds a tap's products for some pixels.
 #define FMA_DEPTHWISE_2 \
@@ -911,6 +917,10 @@ sum:
 done:
 	RETURN
 
+// FMA_PIXELS_1 adds a tap's products for some pixels.
+#define FMA_PIXELS_1 \
+	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
+
 // STORE_PIXEL_F32 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_F32(acc0, acc1) \
 	VADDPS Z28, acc0, acc0; \
@@ -923,259 +933,235 @@ done:
 	VMOVUPS acc1, K2, 64(DI); \
 	ADDQ R11, DI
 
+// STORE_PIXELS_F32_1 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_1 \
+	STORE_PIXEL_F32(Z0, Z1)
+
+// SMALL_CHANNEL is SmallChannel of some pixels.
+#define SMALL_CHANNEL(zero, fma, store, pixels) \
+	LOAD_SMALL_CHANNEL_ARGS; \
+	BEGIN_PIXELS; \
+	zero; \
+	BEGIN_TAPS; \
+	fma; \
+	END_TAPS; \
+	store; \
+	END_PIXELS(pixels)
+
 // func smallChannel1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel1F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	BEGIN_TAPS
-	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
-	END_TAPS
-	STORE_PIXEL_F32(Z0, Z1)
-	END_PIXELS(1)
+	SMALL_CHANNEL(ZERO_C_1x2, FMA_PIXELS_1, STORE_PIXELS_F32_1, 1)
+
+// FMA_PIXELS_2 adds a tap's products for some pixels.
+#define FMA_PIXELS_2 \
+	FMA_PIXELS_1; \
+	FMA_ROW_2((AX)(R9*1), Z31, Z28, Z2, Z29, Z3)
+
+// STORE_PIXELS_F32_2 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_2 \
+	STORE_PIXELS_F32_1; \
+	STORE_PIXEL_F32(Z2, Z3)
 
 // func smallChannel2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel2F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_2x2
-	BEGIN_TAPS
-	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
-	FMA_ROW_2((AX)(R9*1), Z31, Z28, Z2, Z29, Z3)
-	END_TAPS
-	STORE_PIXEL_F32(Z0, Z1)
-	STORE_PIXEL_F32(Z2, Z3)
-	END_PIXELS(2)
+	SMALL_CHANNEL(ZERO_C_2x2, FMA_PIXELS_2, STORE_PIXELS_F32_2, 2)
 
 // FMA_PIXELS_3 adds a tap's products for some pixels.
 #define FMA_PIXELS_3 \
-	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1); \
-	FMA_ROW_2((AX)(R9*1), Z31, Z28, Z2, Z29, Z3); \
+	FMA_PIXELS_2; \
 	FMA_ROW_2((AX)(R9*2), Z30, Z28, Z4, Z29, Z5)
+
+// STORE_PIXELS_F32_3 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_3 \
+	STORE_PIXELS_F32_2; \
+	STORE_PIXEL_F32(Z4, Z5)
 
 // func smallChannel3F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel3F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_3x2
-	BEGIN_TAPS
-	FMA_PIXELS_3
-	END_TAPS
-	STORE_PIXEL_F32(Z0, Z1)
-	STORE_PIXEL_F32(Z2, Z3)
-	STORE_PIXEL_F32(Z4, Z5)
-	END_PIXELS(3)
+	SMALL_CHANNEL(ZERO_C_3x2, FMA_PIXELS_3, STORE_PIXELS_F32_3, 3)
+
+// FMA_PIXELS_4 adds a tap's products for some pixels.
+#define FMA_PIXELS_4 \
+	FMA_PIXELS_3; \
+	FMA_ROW_2((AX)(R10*1), Z31, Z28, Z6, Z29, Z7)
+
+// STORE_PIXELS_F32_4 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_4 \
+	STORE_PIXELS_F32_3; \
+	STORE_PIXEL_F32(Z6, Z7)
 
 // func smallChannel4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel4F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_4x2
-	BEGIN_TAPS
-	FMA_PIXELS_3
-	FMA_ROW_2((AX)(R10*1), Z31, Z28, Z6, Z29, Z7)
-	END_TAPS
-	STORE_PIXEL_F32(Z0, Z1)
-	STORE_PIXEL_F32(Z2, Z3)
-	STORE_PIXEL_F32(Z4, Z5)
-	STORE_PIXEL_F32(Z6, Z7)
-	END_PIXELS(4)
+	SMALL_CHANNEL(ZERO_C_4x2, FMA_PIXELS_4, STORE_PIXELS_F32_4, 4)
 
 // FMA_PIXELS_5 adds a tap's products for some pixels.
 #define FMA_PIXELS_5 \
-	FMA_PIXELS_3; \
-	FMA_ROW_2((AX)(R10*1), Z31, Z28, Z6, Z29, Z7); \
+	FMA_PIXELS_4; \
 	FMA_ROW_2((AX)(R9*4), Z30, Z28, Z8, Z29, Z9)
 
 // STORE_PIXELS_F32_5 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_5 \
-	STORE_PIXEL_F32(Z0, Z1); \
-	STORE_PIXEL_F32(Z2, Z3); \
-	STORE_PIXEL_F32(Z4, Z5); \
-	STORE_PIXEL_F32(Z6, Z7); \
+	STORE_PIXELS_F32_4; \
 	STORE_PIXEL_F32(Z8, Z9)
 
 // func smallChannel5F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel5F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_5x2
-	BEGIN_TAPS
-	FMA_PIXELS_5
-	END_TAPS
-	STORE_PIXELS_F32_5
-	END_PIXELS(5)
+	SMALL_CHANNEL(ZERO_C_5x2, FMA_PIXELS_5, STORE_PIXELS_F32_5, 5)
+
+// FMA_PIXELS_6 adds a tap's products for some pixels.
+#define FMA_PIXELS_6 \
+	FMA_PIXELS_5; \
+	FMA_ROW_2((DX), Z31, Z28, Z10, Z29, Z11)
+
+// STORE_PIXELS_F32_6 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_6 \
+	STORE_PIXELS_F32_5; \
+	STORE_PIXEL_F32(Z10, Z11)
+
+// SMALL_CHANNEL_2_POINTERS is SmallChannel of some pixels.
+#define SMALL_CHANNEL_2_POINTERS(zero, fma, store, pixels) \
+	LOAD_SMALL_CHANNEL_ARGS; \
+	BEGIN_PIXELS; \
+	zero; \
+	BEGIN_TAPS; \
+	LEAQ (AX)(R14*1), DX; \
+	fma; \
+	END_TAPS; \
+	store; \
+	END_PIXELS(pixels)
 
 // func smallChannel6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel6F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_6x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_5
-	FMA_ROW_2((DX), Z31, Z28, Z10, Z29, Z11)
-	END_TAPS
-	STORE_PIXELS_F32_5
-	STORE_PIXEL_F32(Z10, Z11)
-	END_PIXELS(6)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_6x2, FMA_PIXELS_6, STORE_PIXELS_F32_6, 6)
 
 // FMA_PIXELS_7 adds a tap's products for some pixels.
 #define FMA_PIXELS_7 \
-	FMA_PIXELS_5; \
-	FMA_ROW_2((DX), Z31, Z28, Z10, Z29, Z11); \
+	FMA_PIXELS_6; \
 	FMA_ROW_2((DX)(R9*1), Z30, Z28, Z12, Z29, Z13)
+
+// STORE_PIXELS_F32_7 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_7 \
+	STORE_PIXELS_F32_6; \
+	STORE_PIXEL_F32(Z12, Z13)
 
 // func smallChannel7F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel7F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_7x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_7
-	END_TAPS
-	STORE_PIXELS_F32_5
-	STORE_PIXEL_F32(Z10, Z11)
-	STORE_PIXEL_F32(Z12, Z13)
-	END_PIXELS(7)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_7x2, FMA_PIXELS_7, STORE_PIXELS_F32_7, 7)
+
+// FMA_PIXELS_8 adds a tap's products for some pixels.
+#define FMA_PIXELS_8 \
+	FMA_PIXELS_7; \
+	FMA_ROW_2((DX)(R9*2), Z31, Z28, Z14, Z29, Z15)
+
+// STORE_PIXELS_F32_8 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_8 \
+	STORE_PIXELS_F32_7; \
+	STORE_PIXEL_F32(Z14, Z15)
 
 // func smallChannel8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel8F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_8x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_7
-	FMA_ROW_2((DX)(R9*2), Z31, Z28, Z14, Z29, Z15)
-	END_TAPS
-	STORE_PIXELS_F32_5
-	STORE_PIXEL_F32(Z10, Z11)
-	STORE_PIXEL_F32(Z12, Z13)
-	STORE_PIXEL_F32(Z14, Z15)
-	END_PIXELS(8)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_8x2, FMA_PIXELS_8, STORE_PIXELS_F32_8, 8)
 
 // FMA_PIXELS_9 adds a tap's products for some pixels.
 #define FMA_PIXELS_9 \
-	FMA_PIXELS_7; \
-	FMA_ROW_2((DX)(R9*2), Z31, Z28, Z14, Z29, Z15); \
+	FMA_PIXELS_8; \
 	FMA_ROW_2((DX)(R10*1), Z30, Z28, Z16, Z29, Z17)
 
 // STORE_PIXELS_F32_9 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_9 \
-	STORE_PIXELS_F32_5; \
-	STORE_PIXEL_F32(Z10, Z11); \
-	STORE_PIXEL_F32(Z12, Z13); \
-	STORE_PIXEL_F32(Z14, Z15); \
+	STORE_PIXELS_F32_8; \
 	STORE_PIXEL_F32(Z16, Z17)
 
 // func smallChannel9F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel9F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_9x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_9
-	END_TAPS
-	STORE_PIXELS_F32_9
-	END_PIXELS(9)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_9x2, FMA_PIXELS_9, STORE_PIXELS_F32_9, 9)
+
+// FMA_PIXELS_10 adds a tap's products for some pixels.
+#define FMA_PIXELS_10 \
+	FMA_PIXELS_9; \
+	FMA_ROW_2((DX)(R9*4), Z31, Z28, Z18, Z29, Z19)
+
+// STORE_PIXELS_F32_10 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_10 \
+	STORE_PIXELS_F32_9; \
+	STORE_PIXEL_F32(Z18, Z19)
 
 // func smallChannel10F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel10F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_10x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_9
-	FMA_ROW_2((DX)(R9*4), Z31, Z28, Z18, Z29, Z19)
-	END_TAPS
-	STORE_PIXELS_F32_9
-	STORE_PIXEL_F32(Z18, Z19)
-	END_PIXELS(10)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_10x2, FMA_PIXELS_10, STORE_PIXELS_F32_10, 10)
 
 // FMA_PIXELS_11 adds a tap's products for some pixels.
 #define FMA_PIXELS_11 \
-	FMA_PIXELS_9; \
-	FMA_ROW_2((DX)(R9*4), Z31, Z28, Z18, Z29, Z19); \
+	FMA_PIXELS_10; \
 	FMA_ROW_2((R15), Z30, Z28, Z20, Z29, Z21)
+
+// STORE_PIXELS_F32_11 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_11 \
+	STORE_PIXELS_F32_10; \
+	STORE_PIXEL_F32(Z20, Z21)
+
+// SMALL_CHANNEL_3_POINTERS is SmallChannel of some pixels.
+#define SMALL_CHANNEL_3_POINTERS(zero, fma, store, pixels) \
+	LOAD_SMALL_CHANNEL_ARGS; \
+	BEGIN_PIXELS; \
+	zero; \
+	BEGIN_TAPS; \
+	LEAQ (AX)(R14*1), DX; \
+	LEAQ (DX)(R14*1), R15; \
+	fma; \
+	END_TAPS; \
+	store; \
+	END_PIXELS(pixels)
 
 // func smallChannel11F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel11F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_11x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_11
-	END_TAPS
-	STORE_PIXELS_F32_9
-	STORE_PIXEL_F32(Z18, Z19)
-	STORE_PIXEL_F32(Z20, Z21)
-	END_PIXELS(11)
+	SMALL_CHANNEL_3_POINTERS(ZERO_C_11x2, FMA_PIXELS_11, STORE_PIXELS_F32_11, 11)
+
+// FMA_PIXELS_12 adds a tap's products for some pixels.
+#define FMA_PIXELS_12 \
+	FMA_PIXELS_11; \
+	FMA_ROW_2((R15)(R9*1), Z31, Z28, Z22, Z29, Z23)
+
+// STORE_PIXELS_F32_12 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_12 \
+	STORE_PIXELS_F32_11; \
+	STORE_PIXEL_F32(Z22, Z23)
 
 // func smallChannel12F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel12F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_12x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_11
-	FMA_ROW_2((R15)(R9*1), Z31, Z28, Z22, Z29, Z23)
-	END_TAPS
-	STORE_PIXELS_F32_9
-	STORE_PIXEL_F32(Z18, Z19)
-	STORE_PIXEL_F32(Z20, Z21)
-	STORE_PIXEL_F32(Z22, Z23)
-	END_PIXELS(12)
+	SMALL_CHANNEL_3_POINTERS(ZERO_C_12x2, FMA_PIXELS_12, STORE_PIXELS_F32_12, 12)
 
 // FMA_PIXELS_13 adds a tap's products for some pixels.
 #define FMA_PIXELS_13 \
-	FMA_PIXELS_11; \
-	FMA_ROW_2((R15)(R9*1), Z31, Z28, Z22, Z29, Z23); \
+	FMA_PIXELS_12; \
 	FMA_ROW_2((R15)(R9*2), Z30, Z28, Z24, Z29, Z25)
 
 // STORE_PIXELS_F32_13 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F32_13 \
-	STORE_PIXELS_F32_9; \
-	STORE_PIXEL_F32(Z18, Z19); \
-	STORE_PIXEL_F32(Z20, Z21); \
-	STORE_PIXEL_F32(Z22, Z23); \
+	STORE_PIXELS_F32_12; \
 	STORE_PIXEL_F32(Z24, Z25)
 
 // func smallChannel13F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel13F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_13x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_13
-	END_TAPS
-	STORE_PIXELS_F32_13
-	END_PIXELS(13)
+	SMALL_CHANNEL_3_POINTERS(ZERO_C_13x2, FMA_PIXELS_13, STORE_PIXELS_F32_13, 13)
+
+// FMA_PIXELS_14 adds a tap's products for some pixels.
+#define FMA_PIXELS_14 \
+	FMA_PIXELS_13; \
+	FMA_ROW_2((R15)(R10*1), Z31, Z28, Z26, Z29, Z27)
+
+// STORE_PIXELS_F32_14 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F32_14 \
+	STORE_PIXELS_F32_13; \
+	STORE_PIXEL_F32(Z26, Z27)
 
 // func smallChannel14F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel14F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_14x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_13
-	FMA_ROW_2((R15)(R10*1), Z31, Z28, Z26, Z29, Z27)
-	END_TAPS
-	STORE_PIXELS_F32_13
-	STORE_PIXEL_F32(Z26, Z27)
-	END_PIXELS(14)
+	SMALL_CHANNEL_3_POINTERS(ZERO_C_14x2, FMA_PIXELS_14, STORE_PIXELS_F32_14, 14)
+
+// LOAD_TAPS_1 loads where the taps' pixels are.
+#define LOAD_TAPS_1 \
+	MOVQ (CX), AX
 
 // LOAD_GRADS_F32 loads 32 channels of the gradient of a pixel.
 #define LOAD_GRADS_F32 \
@@ -1184,198 +1170,169 @@ TEXT ·smallChannel14F32AVX512(SB), NOSPLIT, $0-80
 	PREFETCHT0 2048(BX); \
 	PREFETCHT0 2112(BX)
 
+// FMA_TAPS_1 adds a pixel's products for some taps.
+#define FMA_TAPS_1 \
+	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
+
+// ADD_TAPS_1 adds the sums of some taps to the gradient.
+#define ADD_TAPS_1 \
+	ADD_TAP(0, Z0, Z1)
+
 // func smallChannelGrad1F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad1F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	MOVQ (CX), AX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
-	END_ROWS
-	ADD_TAP(0, Z0, Z1)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_1, ZERO_C_1x2, LOAD_GRADS_F32, FMA_TAPS_1, ADD_TAPS_1)
+
+// LOAD_TAPS_2 loads where the taps' pixels are.
+#define LOAD_TAPS_2 \
+	LOAD_TAPS_1; \
+	MOVQ 16(CX), DX
+
+// FMA_TAPS_2 adds a pixel's products for some taps.
+#define FMA_TAPS_2 \
+	FMA_TAPS_1; \
+	FMA_ROW_2((SI)(DX*1), Z21, Z18, Z2, Z19, Z3)
+
+// ADD_TAPS_2 adds the sums of some taps to the gradient.
+#define ADD_TAPS_2 \
+	ADD_TAPS_1; \
+	ADD_TAP(16, Z2, Z3)
 
 // func smallChannelGrad2F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad2F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	MOVQ (CX), AX
-	MOVQ 16(CX), DX
-	ZERO_C_2x2
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
-	FMA_ROW_2((SI)(DX*1), Z21, Z18, Z2, Z19, Z3)
-	END_ROWS
-	ADD_TAP(0, Z0, Z1)
-	ADD_TAP(16, Z2, Z3)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_2, ZERO_C_2x2, LOAD_GRADS_F32, FMA_TAPS_2, ADD_TAPS_2)
 
 // LOAD_TAPS_3 loads where the taps' pixels are.
 #define LOAD_TAPS_3 \
-	MOVQ (CX), AX; \
-	MOVQ 16(CX), DX; \
+	LOAD_TAPS_2; \
 	MOVQ 32(CX), DI
 
 // FMA_TAPS_3 adds a pixel's products for some taps.
 #define FMA_TAPS_3 \
-	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1); \
-	FMA_ROW_2((SI)(DX*1), Z21, Z18, Z2, Z19, Z3); \
+	FMA_TAPS_2; \
 	FMA_ROW_2((SI)(DI*1), Z22, Z18, Z4, Z19, Z5)
 
 // ADD_TAPS_3 adds the sums of some taps to the gradient.
 #define ADD_TAPS_3 \
-	ADD_TAP(0, Z0, Z1); \
-	ADD_TAP(16, Z2, Z3); \
+	ADD_TAPS_2; \
 	ADD_TAP(32, Z4, Z5)
 
 // func smallChannelGrad3F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad3F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_3
-	ZERO_C_3x2
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_TAPS_3
-	END_ROWS
-	ADD_TAPS_3
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_3, ZERO_C_3x2, LOAD_GRADS_F32, FMA_TAPS_3, ADD_TAPS_3)
+
+// LOAD_TAPS_4 loads where the taps' pixels are.
+#define LOAD_TAPS_4 \
+	LOAD_TAPS_3; \
+	MOVQ 48(CX), R8
+
+// FMA_TAPS_4 adds a pixel's products for some taps.
+#define FMA_TAPS_4 \
+	FMA_TAPS_3; \
+	FMA_ROW_2((SI)(R8*1), Z23, Z18, Z6, Z19, Z7)
+
+// ADD_TAPS_4 adds the sums of some taps to the gradient.
+#define ADD_TAPS_4 \
+	ADD_TAPS_3; \
+	ADD_TAP(48, Z6, Z7)
 
 // func smallChannelGrad4F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad4F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_3
-	MOVQ 48(CX), R8
-	ZERO_C_4x2
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_TAPS_3
-	FMA_ROW_2((SI)(R8*1), Z23, Z18, Z6, Z19, Z7)
-	END_ROWS
-	ADD_TAPS_3
-	ADD_TAP(48, Z6, Z7)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_4, ZERO_C_4x2, LOAD_GRADS_F32, FMA_TAPS_4, ADD_TAPS_4)
 
 // LOAD_TAPS_5 loads where the taps' pixels are.
 #define LOAD_TAPS_5 \
-	LOAD_TAPS_3; \
-	MOVQ 48(CX), R8; \
+	LOAD_TAPS_4; \
 	MOVQ 64(CX), R11
 
 // FMA_TAPS_5 adds a pixel's products for some taps.
 #define FMA_TAPS_5 \
-	FMA_TAPS_3; \
-	FMA_ROW_2((SI)(R8*1), Z23, Z18, Z6, Z19, Z7); \
+	FMA_TAPS_4; \
 	FMA_ROW_2((SI)(R11*1), Z20, Z18, Z8, Z19, Z9)
 
 // ADD_TAPS_5 adds the sums of some taps to the gradient.
 #define ADD_TAPS_5 \
-	ADD_TAPS_3; \
-	ADD_TAP(48, Z6, Z7); \
+	ADD_TAPS_4; \
 	ADD_TAP(64, Z8, Z9)
 
 // func smallChannelGrad5F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad5F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_5
-	ZERO_C_5x2
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_TAPS_5
-	END_ROWS
-	ADD_TAPS_5
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_5, ZERO_C_5x2, LOAD_GRADS_F32, FMA_TAPS_5, ADD_TAPS_5)
+
+// LOAD_TAPS_6 loads where the taps' pixels are.
+#define LOAD_TAPS_6 \
+	LOAD_TAPS_5; \
+	MOVQ 80(CX), R12
+
+// FMA_TAPS_6 adds a pixel's products for some taps.
+#define FMA_TAPS_6 \
+	FMA_TAPS_5; \
+	FMA_ROW_2((SI)(R12*1), Z21, Z18, Z10, Z19, Z11)
+
+// ADD_TAPS_6 adds the sums of some taps to the gradient.
+#define ADD_TAPS_6 \
+	ADD_TAPS_5; \
+	ADD_TAP(80, Z10, Z11)
 
 // func smallChannelGrad6F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad6F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_5
-	MOVQ 80(CX), R12
-	ZERO_C_6x2
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_TAPS_5
-	FMA_ROW_2((SI)(R12*1), Z21, Z18, Z10, Z19, Z11)
-	END_ROWS
-	ADD_TAPS_5
-	ADD_TAP(80, Z10, Z11)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_6, ZERO_C_6x2, LOAD_GRADS_F32, FMA_TAPS_6, ADD_TAPS_6)
 
 // LOAD_TAPS_7 loads where the taps' pixels are.
 #define LOAD_TAPS_7 \
-	LOAD_TAPS_5; \
-	MOVQ 80(CX), R12; \
+	LOAD_TAPS_6; \
 	MOVQ 96(CX), R13
 
 // FMA_TAPS_7 adds a pixel's products for some taps.
 #define FMA_TAPS_7 \
-	FMA_TAPS_5; \
-	FMA_ROW_2((SI)(R12*1), Z21, Z18, Z10, Z19, Z11); \
+	FMA_TAPS_6; \
 	FMA_ROW_2((SI)(R13*1), Z22, Z18, Z12, Z19, Z13)
 
 // ADD_TAPS_7 adds the sums of some taps to the gradient.
 #define ADD_TAPS_7 \
-	ADD_TAPS_5; \
-	ADD_TAP(80, Z10, Z11); \
+	ADD_TAPS_6; \
 	ADD_TAP(96, Z12, Z13)
 
 // func smallChannelGrad7F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad7F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_7
-	ZERO_C_7x2
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_TAPS_7
-	END_ROWS
-	ADD_TAPS_7
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_7, ZERO_C_7x2, LOAD_GRADS_F32, FMA_TAPS_7, ADD_TAPS_7)
+
+// LOAD_TAPS_8 loads where the taps' pixels are.
+#define LOAD_TAPS_8 \
+	LOAD_TAPS_7; \
+	MOVQ 112(CX), R14
+
+// FMA_TAPS_8 adds a pixel's products for some taps.
+#define FMA_TAPS_8 \
+	FMA_TAPS_7; \
+	FMA_ROW_2((SI)(R14*1), Z23, Z18, Z14, Z19, Z15)
+
+// ADD_TAPS_8 adds the sums of some taps to the gradient.
+#define ADD_TAPS_8 \
+	ADD_TAPS_7; \
+	ADD_TAP(112, Z14, Z15)
 
 // func smallChannelGrad8F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad8F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_7
-	MOVQ 112(CX), R14
-	ZERO_C_8x2
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_TAPS_7
-	FMA_ROW_2((SI)(R14*1), Z23, Z18, Z14, Z19, Z15)
-	END_ROWS
-	ADD_TAPS_7
-	ADD_TAP(112, Z14, Z15)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_8, ZERO_C_8x2, LOAD_GRADS_F32, FMA_TAPS_8, ADD_TAPS_8)
 
 // LOAD_TAPS_9 loads where the taps' pixels are.
 #define LOAD_TAPS_9 \
-	LOAD_TAPS_7; \
-	MOVQ 112(CX), R14; \
+	LOAD_TAPS_8; \
 	MOVQ 128(CX), R15
 
 // FMA_TAPS_9 adds a pixel's products for some taps.
 #define FMA_TAPS_9 \
-	FMA_TAPS_7; \
-	FMA_ROW_2((SI)(R14*1), Z23, Z18, Z14, Z19, Z15); \
+	FMA_TAPS_8; \
 	FMA_ROW_2((SI)(R15*1), Z20, Z18, Z16, Z19, Z17)
 
 // ADD_TAPS_9 adds the sums of some taps to the gradient.
 #define ADD_TAPS_9 \
-	ADD_TAPS_7; \
-	ADD_TAP(112, Z14, Z15); \
+	ADD_TAPS_8; \
 	ADD_TAP(128, Z16, Z17)
 
 // func smallChannelGrad9F32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad9F32AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_9
-	ZERO_C_9x2
-	BEGIN_ROWS
-	LOAD_GRADS_F32
-	FMA_TAPS_9
-	END_ROWS
-	ADD_TAPS_9
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_9, ZERO_C_9x2, LOAD_GRADS_F32, FMA_TAPS_9, ADD_TAPS_9)
 
 // STORE_PIXEL_F16 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_F16(acc0, y0, acc1, y1) \
@@ -1393,223 +1350,130 @@ TEXT ·smallChannelGrad9F32AVX512(SB), NOSPLIT, $0-80
 	VCVTPS2PH $0, acc1, K2, 32(DI); \
 	ADDQ R11, DI
 
+// STORE_PIXELS_F16_1 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_1 \
+	STORE_PIXEL_F16(Z0, Y0, Z1, Y1)
+
 // func smallChannel1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel1F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	BEGIN_TAPS
-	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
-	END_TAPS
-	STORE_PIXEL_F16(Z0, Y0, Z1, Y1)
-	END_PIXELS(1)
+	SMALL_CHANNEL(ZERO_C_1x2, FMA_PIXELS_1, STORE_PIXELS_F16_1, 1)
+
+// STORE_PIXELS_F16_2 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_2 \
+	STORE_PIXELS_F16_1; \
+	STORE_PIXEL_F16(Z2, Y2, Z3, Y3)
 
 // func smallChannel2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel2F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_2x2
-	BEGIN_TAPS
-	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
-	FMA_ROW_2((AX)(R9*1), Z31, Z28, Z2, Z29, Z3)
-	END_TAPS
-	STORE_PIXEL_F16(Z0, Y0, Z1, Y1)
-	STORE_PIXEL_F16(Z2, Y2, Z3, Y3)
-	END_PIXELS(2)
+	SMALL_CHANNEL(ZERO_C_2x2, FMA_PIXELS_2, STORE_PIXELS_F16_2, 2)
+
+// STORE_PIXELS_F16_3 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_3 \
+	STORE_PIXELS_F16_2; \
+	STORE_PIXEL_F16(Z4, Y4, Z5, Y5)
 
 // func smallChannel3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel3F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_3x2
-	BEGIN_TAPS
-	FMA_PIXELS_3
-	END_TAPS
-	STORE_PIXEL_F16(Z0, Y0, Z1, Y1)
-	STORE_PIXEL_F16(Z2, Y2, Z3, Y3)
-	STORE_PIXEL_F16(Z4, Y4, Z5, Y5)
-	END_PIXELS(3)
+	SMALL_CHANNEL(ZERO_C_3x2, FMA_PIXELS_3, STORE_PIXELS_F16_3, 3)
+
+// STORE_PIXELS_F16_4 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_4 \
+	STORE_PIXELS_F16_3; \
+	STORE_PIXEL_F16(Z6, Y6, Z7, Y7)
 
 // func smallChannel4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel4F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_4x2
-	BEGIN_TAPS
-	FMA_PIXELS_3
-	FMA_ROW_2((AX)(R10*1), Z31, Z28, Z6, Z29, Z7)
-	END_TAPS
-	STORE_PIXEL_F16(Z0, Y0, Z1, Y1)
-	STORE_PIXEL_F16(Z2, Y2, Z3, Y3)
-	STORE_PIXEL_F16(Z4, Y4, Z5, Y5)
-	STORE_PIXEL_F16(Z6, Y6, Z7, Y7)
-	END_PIXELS(4)
+	SMALL_CHANNEL(ZERO_C_4x2, FMA_PIXELS_4, STORE_PIXELS_F16_4, 4)
 
 // STORE_PIXELS_F16_5 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_5 \
-	STORE_PIXEL_F16(Z0, Y0, Z1, Y1); \
-	STORE_PIXEL_F16(Z2, Y2, Z3, Y3); \
-	STORE_PIXEL_F16(Z4, Y4, Z5, Y5); \
-	STORE_PIXEL_F16(Z6, Y6, Z7, Y7); \
+	STORE_PIXELS_F16_4; \
 	STORE_PIXEL_F16(Z8, Y8, Z9, Y9)
 
 // func smallChannel5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel5F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_5x2
-	BEGIN_TAPS
-	FMA_PIXELS_5
-	END_TAPS
-	STORE_PIXELS_F16_5
-	END_PIXELS(5)
+	SMALL_CHANNEL(ZERO_C_5x2, FMA_PIXELS_5, STORE_PIXELS_F16_5, 5)
+
+// STORE_PIXELS_F16_6 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_6 \
+	STORE_PIXELS_F16_5; \
+	STORE_PIXEL_F16(Z10, Y10, Z11, Y11)
 
 // func smallChannel6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel6F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_6x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_5
-	FMA_ROW_2((DX), Z31, Z28, Z10, Z29, Z11)
-	END_TAPS
-	STORE_PIXELS_F16_5
-	STORE_PIXEL_F16(Z10, Y10, Z11, Y11)
-	END_PIXELS(6)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_6x2, FMA_PIXELS_6, STORE_PIXELS_F16_6, 6)
+
+// STORE_PIXELS_F16_7 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_7 \
+	STORE_PIXELS_F16_6; \
+	STORE_PIXEL_F16(Z12, Y12, Z13, Y13)
 
 // func smallChannel7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel7F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_7x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_7
-	END_TAPS
-	STORE_PIXELS_F16_5
-	STORE_PIXEL_F16(Z10, Y10, Z11, Y11)
-	STORE_PIXEL_F16(Z12, Y12, Z13, Y13)
-	END_PIXELS(7)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_7x2, FMA_PIXELS_7, STORE_PIXELS_F16_7, 7)
+
+// STORE_PIXELS_F16_8 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_8 \
+	STORE_PIXELS_F16_7; \
+	STORE_PIXEL_F16(Z14, Y14, Z15, Y15)
 
 // func smallChannel8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel8F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_8x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_7
-	FMA_ROW_2((DX)(R9*2), Z31, Z28, Z14, Z29, Z15)
-	END_TAPS
-	STORE_PIXELS_F16_5
-	STORE_PIXEL_F16(Z10, Y10, Z11, Y11)
-	STORE_PIXEL_F16(Z12, Y12, Z13, Y13)
-	STORE_PIXEL_F16(Z14, Y14, Z15, Y15)
-	END_PIXELS(8)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_8x2, FMA_PIXELS_8, STORE_PIXELS_F16_8, 8)
 
 // STORE_PIXELS_F16_9 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_9 \
-	STORE_PIXELS_F16_5; \
-	STORE_PIXEL_F16(Z10, Y10, Z11, Y11); \
-	STORE_PIXEL_F16(Z12, Y12, Z13, Y13); \
-	STORE_PIXEL_F16(Z14, Y14, Z15, Y15); \
+	STORE_PIXELS_F16_8; \
 	STORE_PIXEL_F16(Z16, Y16, Z17, Y17)
 
 // func smallChannel9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel9F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_9x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_9
-	END_TAPS
-	STORE_PIXELS_F16_9
-	END_PIXELS(9)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_9x2, FMA_PIXELS_9, STORE_PIXELS_F16_9, 9)
+
+// STORE_PIXELS_F16_10 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_10 \
+	STORE_PIXELS_F16_9; \
+	STORE_PIXEL_F16(Z18, Y18, Z19, Y19)
 
 // func smallChannel10F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel10F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_10x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_9
-	FMA_ROW_2((DX)(R9*4), Z31, Z28, Z18, Z29, Z19)
-	END_TAPS
-	STORE_PIXELS_F16_9
-	STORE_PIXEL_F16(Z18, Y18, Z19, Y19)
-	END_PIXELS(10)
+	SMALL_CHANNEL_2_POINTERS(ZERO_C_10x2, FMA_PIXELS_10, STORE_PIXELS_F16_10, 10)
+
+// STORE_PIXELS_F16_11 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_11 \
+	STORE_PIXELS_F16_10; \
+	STORE_PIXEL_F16(Z20, Y20, Z21, Y21)
 
 // func smallChannel11F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel11F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_11x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_11
-	END_TAPS
-	STORE_PIXELS_F16_9
-	STORE_PIXEL_F16(Z18, Y18, Z19, Y19)
-	STORE_PIXEL_F16(Z20, Y20, Z21, Y21)
-	END_PIXELS(11)
+	SMALL_CHANNEL_3_POINTERS(ZERO_C_11x2, FMA_PIXELS_11, STORE_PIXELS_F16_11, 11)
+
+// STORE_PIXELS_F16_12 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_12 \
+	STORE_PIXELS_F16_11; \
+	STORE_PIXEL_F16(Z22, Y22, Z23, Y23)
 
 // func smallChannel12F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel12F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_12x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_11
-	FMA_ROW_2((R15)(R9*1), Z31, Z28, Z22, Z29, Z23)
-	END_TAPS
-	STORE_PIXELS_F16_9
-	STORE_PIXEL_F16(Z18, Y18, Z19, Y19)
-	STORE_PIXEL_F16(Z20, Y20, Z21, Y21)
-	STORE_PIXEL_F16(Z22, Y22, Z23, Y23)
-	END_PIXELS(12)
+	SMALL_CHANNEL_3_POINTERS(ZERO_C_12x2, FMA_PIXELS_12, STORE_PIXELS_F16_12, 12)
 
 // STORE_PIXELS_F16_13 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_F16_13 \
-	STORE_PIXELS_F16_9; \
-	STORE_PIXEL_F16(Z18, Y18, Z19, Y19); \
-	STORE_PIXEL_F16(Z20, Y20, Z21, Y21); \
-	STORE_PIXEL_F16(Z22, Y22, Z23, Y23); \
+	STORE_PIXELS_F16_12; \
 	STORE_PIXEL_F16(Z24, Y24, Z25, Y25)
 
 // func smallChannel13F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel13F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_13x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_13
-	END_TAPS
-	STORE_PIXELS_F16_13
-	END_PIXELS(13)
+	SMALL_CHANNEL_3_POINTERS(ZERO_C_13x2, FMA_PIXELS_13, STORE_PIXELS_F16_13, 13)
+
+// STORE_PIXELS_F16_14 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_F16_14 \
+	STORE_PIXELS_F16_13; \
+	STORE_PIXEL_F16(Z26, Y26, Z27, Y27)
 
 // func smallChannel14F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel14F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_14x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_13
-	FMA_ROW_2((R15)(R10*1), Z31, Z28, Z26, Z29, Z27)
-	END_TAPS
-	STORE_PIXELS_F16_13
-	STORE_PIXEL_F16(Z26, Y26, Z27, Y27)
-	END_PIXELS(14)
+	SMALL_CHANNEL_3_POINTERS(ZERO_C_14x2, FMA_PIXELS_14, STORE_PIXELS_F16_14, 14)
 
 // LOAD_GRADS_F16 loads 32 channels of the gradient of a pixel.
 #define LOAD_GRADS_F16 \
@@ -1619,124 +1483,39 @@ TEXT ·smallChannel14F16AVX512(SB), NOSPLIT, $0-80
 
 // func smallChannelGrad1F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad1F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	MOVQ (CX), AX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
-	END_ROWS
-	ADD_TAP(0, Z0, Z1)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_1, ZERO_C_1x2, LOAD_GRADS_F16, FMA_TAPS_1, ADD_TAPS_1)
 
 // func smallChannelGrad2F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad2F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	MOVQ (CX), AX
-	MOVQ 16(CX), DX
-	ZERO_C_2x2
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
-	FMA_ROW_2((SI)(DX*1), Z21, Z18, Z2, Z19, Z3)
-	END_ROWS
-	ADD_TAP(0, Z0, Z1)
-	ADD_TAP(16, Z2, Z3)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_2, ZERO_C_2x2, LOAD_GRADS_F16, FMA_TAPS_2, ADD_TAPS_2)
 
 // func smallChannelGrad3F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad3F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_3
-	ZERO_C_3x2
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_TAPS_3
-	END_ROWS
-	ADD_TAPS_3
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_3, ZERO_C_3x2, LOAD_GRADS_F16, FMA_TAPS_3, ADD_TAPS_3)
 
 // func smallChannelGrad4F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad4F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_3
-	MOVQ 48(CX), R8
-	ZERO_C_4x2
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_TAPS_3
-	FMA_ROW_2((SI)(R8*1), Z23, Z18, Z6, Z19, Z7)
-	END_ROWS
-	ADD_TAPS_3
-	ADD_TAP(48, Z6, Z7)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_4, ZERO_C_4x2, LOAD_GRADS_F16, FMA_TAPS_4, ADD_TAPS_4)
 
 // func smallChannelGrad5F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad5F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_5
-	ZERO_C_5x2
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_TAPS_5
-	END_ROWS
-	ADD_TAPS_5
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_5, ZERO_C_5x2, LOAD_GRADS_F16, FMA_TAPS_5, ADD_TAPS_5)
 
 // func smallChannelGrad6F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad6F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_5
-	MOVQ 80(CX), R12
-	ZERO_C_6x2
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_TAPS_5
-	FMA_ROW_2((SI)(R12*1), Z21, Z18, Z10, Z19, Z11)
-	END_ROWS
-	ADD_TAPS_5
-	ADD_TAP(80, Z10, Z11)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_6, ZERO_C_6x2, LOAD_GRADS_F16, FMA_TAPS_6, ADD_TAPS_6)
 
 // func smallChannelGrad7F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad7F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_7
-	ZERO_C_7x2
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_TAPS_7
-	END_ROWS
-	ADD_TAPS_7
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_7, ZERO_C_7x2, LOAD_GRADS_F16, FMA_TAPS_7, ADD_TAPS_7)
 
 // func smallChannelGrad8F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad8F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_7
-	MOVQ 112(CX), R14
-	ZERO_C_8x2
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_TAPS_7
-	FMA_ROW_2((SI)(R14*1), Z23, Z18, Z14, Z19, Z15)
-	END_ROWS
-	ADD_TAPS_7
-	ADD_TAP(112, Z14, Z15)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_8, ZERO_C_8x2, LOAD_GRADS_F16, FMA_TAPS_8, ADD_TAPS_8)
 
 // func smallChannelGrad9F16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad9F16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_9
-	ZERO_C_9x2
-	BEGIN_ROWS
-	LOAD_GRADS_F16
-	FMA_TAPS_9
-	END_ROWS
-	ADD_TAPS_9
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_9, ZERO_C_9x2, LOAD_GRADS_F16, FMA_TAPS_9, ADD_TAPS_9)
 
 // STORE_PIXEL_BF16 adds the bias to a pixel, takes the maximum with Z30, and stores it.
 #define STORE_PIXEL_BF16(acc0, acc1) \
@@ -1766,204 +1545,157 @@ TEXT ·smallChannelGrad9F16AVX512(SB), NOSPLIT, $0-80
 	VMOVDQU16 acc0, K7, (DI); \
 	ADDQ R11, DI
 
+// STORE_PIXELS_BF16_1 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_1 \
+	STORE_PIXEL_BF16(Z0, Z1)
+
+// SMALL_CHANNEL_BF16 is SmallChannel of some pixels.
+#define SMALL_CHANNEL_BF16(zero, fma, store, pixels) \
+	LOAD_SMALL_CHANNEL_ARGS; \
+	BEGIN_PIXELS; \
+	zero; \
+	BEGIN_TAPS; \
+	fma; \
+	END_TAPS_BF16; \
+	store; \
+	END_PIXELS(pixels)
+
 // func smallChannel1BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel1BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	BEGIN_TAPS
-	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
-	END_TAPS_BF16
-	STORE_PIXEL_BF16(Z0, Z1)
-	END_PIXELS(1)
+	SMALL_CHANNEL_BF16(ZERO_C_1x2, FMA_PIXELS_1, STORE_PIXELS_BF16_1, 1)
+
+// STORE_PIXELS_BF16_2 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_2 \
+	STORE_PIXELS_BF16_1; \
+	STORE_PIXEL_BF16(Z2, Z3)
 
 // func smallChannel2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel2BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_2x2
-	BEGIN_TAPS
-	FMA_ROW_2((AX), Z30, Z28, Z0, Z29, Z1)
-	FMA_ROW_2((AX)(R9*1), Z31, Z28, Z2, Z29, Z3)
-	END_TAPS_BF16
-	STORE_PIXEL_BF16(Z0, Z1)
-	STORE_PIXEL_BF16(Z2, Z3)
-	END_PIXELS(2)
+	SMALL_CHANNEL_BF16(ZERO_C_2x2, FMA_PIXELS_2, STORE_PIXELS_BF16_2, 2)
+
+// STORE_PIXELS_BF16_3 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_3 \
+	STORE_PIXELS_BF16_2; \
+	STORE_PIXEL_BF16(Z4, Z5)
 
 // func smallChannel3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel3BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_3x2
-	BEGIN_TAPS
-	FMA_PIXELS_3
-	END_TAPS_BF16
-	STORE_PIXEL_BF16(Z0, Z1)
-	STORE_PIXEL_BF16(Z2, Z3)
-	STORE_PIXEL_BF16(Z4, Z5)
-	END_PIXELS(3)
+	SMALL_CHANNEL_BF16(ZERO_C_3x2, FMA_PIXELS_3, STORE_PIXELS_BF16_3, 3)
+
+// STORE_PIXELS_BF16_4 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_4 \
+	STORE_PIXELS_BF16_3; \
+	STORE_PIXEL_BF16(Z6, Z7)
 
 // func smallChannel4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel4BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_4x2
-	BEGIN_TAPS
-	FMA_PIXELS_3
-	FMA_ROW_2((AX)(R10*1), Z31, Z28, Z6, Z29, Z7)
-	END_TAPS_BF16
-	STORE_PIXEL_BF16(Z0, Z1)
-	STORE_PIXEL_BF16(Z2, Z3)
-	STORE_PIXEL_BF16(Z4, Z5)
-	STORE_PIXEL_BF16(Z6, Z7)
-	END_PIXELS(4)
+	SMALL_CHANNEL_BF16(ZERO_C_4x2, FMA_PIXELS_4, STORE_PIXELS_BF16_4, 4)
 
 // STORE_PIXELS_BF16_5 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_5 \
-	STORE_PIXEL_BF16(Z0, Z1); \
-	STORE_PIXEL_BF16(Z2, Z3); \
-	STORE_PIXEL_BF16(Z4, Z5); \
-	STORE_PIXEL_BF16(Z6, Z7); \
+	STORE_PIXELS_BF16_4; \
 	STORE_PIXEL_BF16(Z8, Z9)
 
 // func smallChannel5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel5BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_5x2
-	BEGIN_TAPS
-	FMA_PIXELS_5
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_5
-	END_PIXELS(5)
+	SMALL_CHANNEL_BF16(ZERO_C_5x2, FMA_PIXELS_5, STORE_PIXELS_BF16_5, 5)
+
+// STORE_PIXELS_BF16_6 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_6 \
+	STORE_PIXELS_BF16_5; \
+	STORE_PIXEL_BF16(Z10, Z11)
+
+// SMALL_CHANNEL_BF16_2_POINTERS is SmallChannel of some pixels.
+#define SMALL_CHANNEL_BF16_2_POINTERS(zero, fma, store, pixels) \
+	LOAD_SMALL_CHANNEL_ARGS; \
+	BEGIN_PIXELS; \
+	zero; \
+	BEGIN_TAPS; \
+	LEAQ (AX)(R14*1), DX; \
+	fma; \
+	END_TAPS_BF16; \
+	store; \
+	END_PIXELS(pixels)
 
 // func smallChannel6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel6BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_6x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_5
-	FMA_ROW_2((DX), Z31, Z28, Z10, Z29, Z11)
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_5
-	STORE_PIXEL_BF16(Z10, Z11)
-	END_PIXELS(6)
+	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_6x2, FMA_PIXELS_6, STORE_PIXELS_BF16_6, 6)
+
+// STORE_PIXELS_BF16_7 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_7 \
+	STORE_PIXELS_BF16_6; \
+	STORE_PIXEL_BF16(Z12, Z13)
 
 // func smallChannel7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel7BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_7x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_7
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_5
-	STORE_PIXEL_BF16(Z10, Z11)
-	STORE_PIXEL_BF16(Z12, Z13)
-	END_PIXELS(7)
+	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_7x2, FMA_PIXELS_7, STORE_PIXELS_BF16_7, 7)
+
+// STORE_PIXELS_BF16_8 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_8 \
+	STORE_PIXELS_BF16_7; \
+	STORE_PIXEL_BF16(Z14, Z15)
 
 // func smallChannel8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel8BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_8x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_7
-	FMA_ROW_2((DX)(R9*2), Z31, Z28, Z14, Z29, Z15)
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_5
-	STORE_PIXEL_BF16(Z10, Z11)
-	STORE_PIXEL_BF16(Z12, Z13)
-	STORE_PIXEL_BF16(Z14, Z15)
-	END_PIXELS(8)
+	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_8x2, FMA_PIXELS_8, STORE_PIXELS_BF16_8, 8)
 
 // STORE_PIXELS_BF16_9 is STORE_PIXEL of some pixels.
 #define STORE_PIXELS_BF16_9 \
-	STORE_PIXELS_BF16_5; \
-	STORE_PIXEL_BF16(Z10, Z11); \
-	STORE_PIXEL_BF16(Z12, Z13); \
-	STORE_PIXEL_BF16(Z14, Z15); \
+	STORE_PIXELS_BF16_8; \
 	STORE_PIXEL_BF16(Z16, Z17)
 
 // func smallChannel9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel9BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_9x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_9
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_9
-	END_PIXELS(9)
+	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_9x2, FMA_PIXELS_9, STORE_PIXELS_BF16_9, 9)
+
+// STORE_PIXELS_BF16_10 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_10 \
+	STORE_PIXELS_BF16_9; \
+	STORE_PIXEL_BF16(Z18, Z19)
 
 // func smallChannel10BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel10BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_10x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	FMA_PIXELS_9
-	FMA_ROW_2((DX)(R9*4), Z31, Z28, Z18, Z29, Z19)
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_9
-	STORE_PIXEL_BF16(Z18, Z19)
-	END_PIXELS(10)
+	SMALL_CHANNEL_BF16_2_POINTERS(ZERO_C_10x2, FMA_PIXELS_10, STORE_PIXELS_BF16_10, 10)
+
+// STORE_PIXELS_BF16_11 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_11 \
+	STORE_PIXELS_BF16_10; \
+	STORE_PIXEL_BF16(Z20, Z21)
+
+// SMALL_CHANNEL_BF16_3_POINTERS is SmallChannel of some pixels.
+#define SMALL_CHANNEL_BF16_3_POINTERS(zero, fma, store, pixels) \
+	LOAD_SMALL_CHANNEL_ARGS; \
+	BEGIN_PIXELS; \
+	zero; \
+	BEGIN_TAPS; \
+	LEAQ (AX)(R14*1), DX; \
+	LEAQ (DX)(R14*1), R15; \
+	fma; \
+	END_TAPS_BF16; \
+	store; \
+	END_PIXELS(pixels)
 
 // func smallChannel11BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel11BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_11x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_11
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_9
-	STORE_PIXEL_BF16(Z18, Z19)
-	STORE_PIXEL_BF16(Z20, Z21)
-	END_PIXELS(11)
+	SMALL_CHANNEL_BF16_3_POINTERS(ZERO_C_11x2, FMA_PIXELS_11, STORE_PIXELS_BF16_11, 11)
+
+// STORE_PIXELS_BF16_12 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_12 \
+	STORE_PIXELS_BF16_11; \
+	STORE_PIXEL_BF16(Z22, Z23)
 
 // func smallChannel12BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel12BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_12x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_11
-	FMA_ROW_2((R15)(R9*1), Z31, Z28, Z22, Z29, Z23)
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_9
-	STORE_PIXEL_BF16(Z18, Z19)
-	STORE_PIXEL_BF16(Z20, Z21)
-	STORE_PIXEL_BF16(Z22, Z23)
-	END_PIXELS(12)
+	SMALL_CHANNEL_BF16_3_POINTERS(ZERO_C_12x2, FMA_PIXELS_12, STORE_PIXELS_BF16_12, 12)
+
+// STORE_PIXELS_BF16_13 is STORE_PIXEL of some pixels.
+#define STORE_PIXELS_BF16_13 \
+	STORE_PIXELS_BF16_12; \
+	STORE_PIXEL_BF16(Z24, Z25)
 
 // func smallChannel13BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannel13BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_ARGS
-	BEGIN_PIXELS
-	ZERO_C_13x2
-	BEGIN_TAPS
-	LEAQ (AX)(R14*1), DX
-	LEAQ (DX)(R14*1), R15
-	FMA_PIXELS_13
-	END_TAPS_BF16
-	STORE_PIXELS_BF16_9
-	STORE_PIXEL_BF16(Z18, Z19)
-	STORE_PIXEL_BF16(Z20, Z21)
-	STORE_PIXEL_BF16(Z22, Z23)
-	STORE_PIXEL_BF16(Z24, Z25)
-	END_PIXELS(13)
+	SMALL_CHANNEL_BF16_3_POINTERS(ZERO_C_13x2, FMA_PIXELS_13, STORE_PIXELS_BF16_13, 13)
 
 // LOAD_BF16 loads 16 bfloat16 as float32.
 #define LOAD_BF16(off, at, mask, to) \
@@ -1978,124 +1710,39 @@ TEXT ·smallChannel13BF16AVX512(SB), NOSPLIT, $0-80
 
 // func smallChannelGrad1BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad1BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	MOVQ (CX), AX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
-	END_ROWS
-	ADD_TAP(0, Z0, Z1)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_1, ZERO_C_1x2, LOAD_GRADS_BF16, FMA_TAPS_1, ADD_TAPS_1)
 
 // func smallChannelGrad2BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad2BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	MOVQ (CX), AX
-	MOVQ 16(CX), DX
-	ZERO_C_2x2
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_ROW_2((SI)(AX*1), Z20, Z18, Z0, Z19, Z1)
-	FMA_ROW_2((SI)(DX*1), Z21, Z18, Z2, Z19, Z3)
-	END_ROWS
-	ADD_TAP(0, Z0, Z1)
-	ADD_TAP(16, Z2, Z3)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_2, ZERO_C_2x2, LOAD_GRADS_BF16, FMA_TAPS_2, ADD_TAPS_2)
 
 // func smallChannelGrad3BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad3BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_3
-	ZERO_C_3x2
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_TAPS_3
-	END_ROWS
-	ADD_TAPS_3
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_3, ZERO_C_3x2, LOAD_GRADS_BF16, FMA_TAPS_3, ADD_TAPS_3)
 
 // func smallChannelGrad4BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad4BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_3
-	MOVQ 48(CX), R8
-	ZERO_C_4x2
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_TAPS_3
-	FMA_ROW_2((SI)(R8*1), Z23, Z18, Z6, Z19, Z7)
-	END_ROWS
-	ADD_TAPS_3
-	ADD_TAP(48, Z6, Z7)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_4, ZERO_C_4x2, LOAD_GRADS_BF16, FMA_TAPS_4, ADD_TAPS_4)
 
 // func smallChannelGrad5BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad5BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_5
-	ZERO_C_5x2
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_TAPS_5
-	END_ROWS
-	ADD_TAPS_5
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_5, ZERO_C_5x2, LOAD_GRADS_BF16, FMA_TAPS_5, ADD_TAPS_5)
 
 // func smallChannelGrad6BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad6BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_5
-	MOVQ 80(CX), R12
-	ZERO_C_6x2
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_TAPS_5
-	FMA_ROW_2((SI)(R12*1), Z21, Z18, Z10, Z19, Z11)
-	END_ROWS
-	ADD_TAPS_5
-	ADD_TAP(80, Z10, Z11)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_6, ZERO_C_6x2, LOAD_GRADS_BF16, FMA_TAPS_6, ADD_TAPS_6)
 
 // func smallChannelGrad7BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad7BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_7
-	ZERO_C_7x2
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_TAPS_7
-	END_ROWS
-	ADD_TAPS_7
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_7, ZERO_C_7x2, LOAD_GRADS_BF16, FMA_TAPS_7, ADD_TAPS_7)
 
 // func smallChannelGrad8BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad8BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_7
-	MOVQ 112(CX), R14
-	ZERO_C_8x2
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_TAPS_7
-	FMA_ROW_2((SI)(R14*1), Z23, Z18, Z14, Z19, Z15)
-	END_ROWS
-	ADD_TAPS_7
-	ADD_TAP(112, Z14, Z15)
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_8, ZERO_C_8x2, LOAD_GRADS_BF16, FMA_TAPS_8, ADD_TAPS_8)
 
 // func smallChannelGrad9BF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·smallChannelGrad9BF16AVX512(SB), NOSPLIT, $0-80
-	LOAD_SMALL_CHANNEL_GRAD_ARGS
-	LOAD_TAPS_9
-	ZERO_C_9x2
-	BEGIN_ROWS
-	LOAD_GRADS_BF16
-	FMA_TAPS_9
-	END_ROWS
-	ADD_TAPS_9
-	RETURN
+	SMALL_CHANNEL_GRAD(LOAD_TAPS_9, ZERO_C_9x2, LOAD_GRADS_BF16, FMA_TAPS_9, ADD_TAPS_9)
 
 // WINOGRAD_COLUMN_4x4 transforms a column of a tile.
 #define WINOGRAD_COLUMN_4x4(v, v2, v3, v4) \

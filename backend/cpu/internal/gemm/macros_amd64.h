@@ -121,11 +121,13 @@
 	SHRQ $16, DX; \
 	KMOVW DX, K2
 
-// BEGIN_C_1x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_1x2 \
-	MOVQ DI, DX; \
+// PREFETCHW_C_1x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_1x2 \
 	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// ZERO_C_1x2 clears the accumulators of rows of the result.
+#define ZERO_C_1x2 \
 	VPXORD Z0, Z0, Z0; \
 	VPXORD Z1, Z1, Z1
 
@@ -174,45 +176,391 @@ tail: \
 	JLE end; \
 rest:
 
+// ADD_S_1x2 adds rows of s to the accumulators.
+#define ADD_S_1x2 \
+	VADDPS (SI), Z0, K1, Z0; \
+	VADDPS 64(SI), Z1, K2, Z1
+
+// STORE_C_1x2 stores rows of the result.
+#define STORE_C_1x2 \
+	VMOVUPS Z0, K1, (DI); \
+	VMOVUPS Z1, K2, 64(DI)
+
 // RETURN returns.
 #define RETURN \
 	VZEROUPPER; \
 	RET
 
-// END_C_1x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_1x2 \
+// ADD_S_1x1 adds rows of s to the accumulators.
+#define ADD_S_1x1 \
+	VADDPS (SI), Z0, K1, Z0
+
+// ADD_S_2x1 adds rows of s to the accumulators.
+#define ADD_S_2x1 \
+	ADD_S_1x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z1, K1, Z1
+
+// ADD_S_3x1 adds rows of s to the accumulators.
+#define ADD_S_3x1 \
+	ADD_S_2x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z2, K1, Z2
+
+// ADD_S_4x1 adds rows of s to the accumulators.
+#define ADD_S_4x1 \
+	ADD_S_3x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z3, K1, Z3
+
+// ADD_S_5x1 adds rows of s to the accumulators.
+#define ADD_S_5x1 \
+	ADD_S_4x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z4, K1, Z4
+
+// ADD_S_6x1 adds rows of s to the accumulators.
+#define ADD_S_6x1 \
+	ADD_S_5x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z5, K1, Z5
+
+// ADD_S_7x1 adds rows of s to the accumulators.
+#define ADD_S_7x1 \
+	ADD_S_6x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z6, K1, Z6
+
+// ADD_S_8x1 adds rows of s to the accumulators.
+#define ADD_S_8x1 \
+	ADD_S_7x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z7, K1, Z7
+
+// ADD_S_9x1 adds rows of s to the accumulators.
+#define ADD_S_9x1 \
+	ADD_S_8x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z8, K1, Z8
+
+// ADD_S_10x1 adds rows of s to the accumulators.
+#define ADD_S_10x1 \
+	ADD_S_9x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z9, K1, Z9
+
+// ADD_S_2x2 adds rows of s to the accumulators.
+#define ADD_S_2x2 \
+	ADD_S_1x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z2, K1, Z2; \
+	VADDPS 64(SI), Z3, K2, Z3
+
+// ADD_S_3x2 adds rows of s to the accumulators.
+#define ADD_S_3x2 \
+	ADD_S_2x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z4, K1, Z4; \
+	VADDPS 64(SI), Z5, K2, Z5
+
+// ADD_S_4x2 adds rows of s to the accumulators.
+#define ADD_S_4x2 \
+	ADD_S_3x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z6, K1, Z6; \
+	VADDPS 64(SI), Z7, K2, Z7
+
+// ADD_S_5x2 adds rows of s to the accumulators.
+#define ADD_S_5x2 \
+	ADD_S_4x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z8, K1, Z8; \
+	VADDPS 64(SI), Z9, K2, Z9
+
+// ADD_S_6x2 adds rows of s to the accumulators.
+#define ADD_S_6x2 \
+	ADD_S_5x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z10, K1, Z10; \
+	VADDPS 64(SI), Z11, K2, Z11
+
+// ADD_S_7x2 adds rows of s to the accumulators.
+#define ADD_S_7x2 \
+	ADD_S_6x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z12, K1, Z12; \
+	VADDPS 64(SI), Z13, K2, Z13
+
+// ADD_S_8x2 adds rows of s to the accumulators.
+#define ADD_S_8x2 \
+	ADD_S_7x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z14, K1, Z14; \
+	VADDPS 64(SI), Z15, K2, Z15
+
+// ADD_S_9x2 adds rows of s to the accumulators.
+#define ADD_S_9x2 \
+	ADD_S_8x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z16, K1, Z16; \
+	VADDPS 64(SI), Z17, K2, Z17
+
+// ADD_S_10x2 adds rows of s to the accumulators.
+#define ADD_S_10x2 \
+	ADD_S_9x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z18, K1, Z18; \
+	VADDPS 64(SI), Z19, K2, Z19
+
+// ADD_S_11x1 adds rows of s to the accumulators.
+#define ADD_S_11x1 \
+	ADD_S_10x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z10, K1, Z10
+
+// ADD_S_11x2 adds rows of s to the accumulators.
+#define ADD_S_11x2 \
+	ADD_S_10x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z20, K1, Z20; \
+	VADDPS 64(SI), Z21, K2, Z21
+
+// ADD_S_12x1 adds rows of s to the accumulators.
+#define ADD_S_12x1 \
+	ADD_S_11x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z11, K1, Z11
+
+// ADD_S_12x2 adds rows of s to the accumulators.
+#define ADD_S_12x2 \
+	ADD_S_11x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z22, K1, Z22; \
+	VADDPS 64(SI), Z23, K2, Z23
+
+// ADD_S_13x1 adds rows of s to the accumulators.
+#define ADD_S_13x1 \
+	ADD_S_12x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z12, K1, Z12
+
+// ADD_S_13x2 adds rows of s to the accumulators.
+#define ADD_S_13x2 \
+	ADD_S_12x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z24, K1, Z24; \
+	VADDPS 64(SI), Z25, K2, Z25
+
+// ADD_S_14x1 adds rows of s to the accumulators.
+#define ADD_S_14x1 \
+	ADD_S_13x1; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z13, K1, Z13
+
+// ADD_S_14x2 adds rows of s to the accumulators.
+#define ADD_S_14x2 \
+	ADD_S_13x2; \
+	ADDQ R9, SI; \
+	VADDPS (SI), Z26, K1, Z26; \
+	VADDPS 64(SI), Z27, K2, Z27
+
+// STORE_C_1x1 stores rows of the result.
+#define STORE_C_1x1 \
+	VMOVUPS Z0, K1, (DI)
+
+// STORE_C_2x1 stores rows of the result.
+#define STORE_C_2x1 \
+	STORE_C_1x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z1, K1, (DI)
+
+// STORE_C_3x1 stores rows of the result.
+#define STORE_C_3x1 \
+	STORE_C_2x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z2, K1, (DI)
+
+// STORE_C_4x1 stores rows of the result.
+#define STORE_C_4x1 \
+	STORE_C_3x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z3, K1, (DI)
+
+// STORE_C_5x1 stores rows of the result.
+#define STORE_C_5x1 \
+	STORE_C_4x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z4, K1, (DI)
+
+// STORE_C_6x1 stores rows of the result.
+#define STORE_C_6x1 \
+	STORE_C_5x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z5, K1, (DI)
+
+// STORE_C_7x1 stores rows of the result.
+#define STORE_C_7x1 \
+	STORE_C_6x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z6, K1, (DI)
+
+// STORE_C_8x1 stores rows of the result.
+#define STORE_C_8x1 \
+	STORE_C_7x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z7, K1, (DI)
+
+// STORE_C_9x1 stores rows of the result.
+#define STORE_C_9x1 \
+	STORE_C_8x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z8, K1, (DI)
+
+// STORE_C_10x1 stores rows of the result.
+#define STORE_C_10x1 \
+	STORE_C_9x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z9, K1, (DI)
+
+// STORE_C_2x2 stores rows of the result.
+#define STORE_C_2x2 \
+	STORE_C_1x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z2, K1, (DI); \
+	VMOVUPS Z3, K2, 64(DI)
+
+// STORE_C_3x2 stores rows of the result.
+#define STORE_C_3x2 \
+	STORE_C_2x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z4, K1, (DI); \
+	VMOVUPS Z5, K2, 64(DI)
+
+// STORE_C_4x2 stores rows of the result.
+#define STORE_C_4x2 \
+	STORE_C_3x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z6, K1, (DI); \
+	VMOVUPS Z7, K2, 64(DI)
+
+// STORE_C_5x2 stores rows of the result.
+#define STORE_C_5x2 \
+	STORE_C_4x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z8, K1, (DI); \
+	VMOVUPS Z9, K2, 64(DI)
+
+// STORE_C_6x2 stores rows of the result.
+#define STORE_C_6x2 \
+	STORE_C_5x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z10, K1, (DI); \
+	VMOVUPS Z11, K2, 64(DI)
+
+// STORE_C_7x2 stores rows of the result.
+#define STORE_C_7x2 \
+	STORE_C_6x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z12, K1, (DI); \
+	VMOVUPS Z13, K2, 64(DI)
+
+// STORE_C_8x2 stores rows of the result.
+#define STORE_C_8x2 \
+	STORE_C_7x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z14, K1, (DI); \
+	VMOVUPS Z15, K2, 64(DI)
+
+// STORE_C_9x2 stores rows of the result.
+#define STORE_C_9x2 \
+	STORE_C_8x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z16, K1, (DI); \
+	VMOVUPS Z17, K2, 64(DI)
+
+// STORE_C_10x2 stores rows of the result.
+#define STORE_C_10x2 \
+	STORE_C_9x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z18, K1, (DI); \
+	VMOVUPS Z19, K2, 64(DI)
+
+// STORE_C_11x1 stores rows of the result.
+#define STORE_C_11x1 \
+	STORE_C_10x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z10, K1, (DI)
+
+// STORE_C_11x2 stores rows of the result.
+#define STORE_C_11x2 \
+	STORE_C_10x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z20, K1, (DI); \
+	VMOVUPS Z21, K2, 64(DI)
+
+// STORE_C_12x1 stores rows of the result.
+#define STORE_C_12x1 \
+	STORE_C_11x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z11, K1, (DI)
+
+// STORE_C_12x2 stores rows of the result.
+#define STORE_C_12x2 \
+	STORE_C_11x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z22, K1, (DI); \
+	VMOVUPS Z23, K2, 64(DI)
+
+// STORE_C_13x1 stores rows of the result.
+#define STORE_C_13x1 \
+	STORE_C_12x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z12, K1, (DI)
+
+// STORE_C_13x2 stores rows of the result.
+#define STORE_C_13x2 \
+	STORE_C_12x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z24, K1, (DI); \
+	VMOVUPS Z25, K2, 64(DI)
+
+// STORE_C_14x1 stores rows of the result.
+#define STORE_C_14x1 \
+	STORE_C_13x1; \
+	ADDQ R8, DI; \
+	VMOVUPS Z13, K1, (DI)
+
+// STORE_C_14x2 stores rows of the result.
+#define STORE_C_14x2 \
+	STORE_C_13x2; \
+	ADDQ R8, DI; \
+	VMOVUPS Z26, K1, (DI); \
+	VMOVUPS Z27, K2, 64(DI)
+
+// END_C adds s to the accumulators unless it is nil, stores them, and returns.
+#define END_C(add, store2) \
 sum: \
 	MOVQ s+40(FP), SI; \
 	TESTQ SI, SI; \
 	JZ store; \
 	MOVQ lds+48(FP), R9; \
-	VADDPS (SI), Z0, K1, Z0; \
-	VADDPS 64(SI), Z1, K2, Z1; \
+	add; \
 store: \
-	VMOVUPS Z0, K1, (DI); \
-	VMOVUPS Z1, K2, 64(DI); \
+	store2; \
 	RETURN
 
 // PREFETCHW_C_2x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_2x2 \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
+	PREFETCHW_C_1x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
 
 // ZERO_C_2x2 clears the accumulators of rows of the result.
 #define ZERO_C_2x2 \
-	VPXORD Z0, Z0, Z0; \
-	VPXORD Z1, Z1, Z1; \
+	ZERO_C_1x2; \
 	VPXORD Z2, Z2, Z2; \
 	VPXORD Z3, Z3, Z3
-
-// BEGIN_C_2x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_2x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_2x2; \
-	ZERO_C_2x2
 
 // FMA_ROWS_2x2 is FMA_ROW of some rows of A, which lies row by row.
 #define FMA_ROWS_2x2(off, a0, b0, b1, a1) \
@@ -223,33 +571,12 @@ store: \
 #define PREFETCH_A_1_FROM_1 \
 	PREFETCHT0 128(AX)(R12*1)
 
-// ADD_S_2x2 adds rows of s to the accumulators.
-#define ADD_S_2x2 \
-	VADDPS (SI), Z0, K1, Z0; \
-	VADDPS 64(SI), Z1, K2, Z1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z2, K1, Z2; \
-	VADDPS 64(SI), Z3, K2, Z3
-
-// STORE_C_2x2 stores rows of the result.
-#define STORE_C_2x2 \
-	VMOVUPS Z0, K1, (DI); \
-	VMOVUPS Z1, K2, 64(DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z2, K1, (DI); \
-	VMOVUPS Z3, K2, 64(DI)
-
-// END_C_2x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_2x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_2x2; \
-store: \
-	STORE_C_2x2; \
-	RETURN
+// PREFETCHW_C_3x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_3x2 \
+	PREFETCHW_C_2x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
 
 // ZERO_C_3x2 clears the accumulators of rows of the result.
 #define ZERO_C_3x2 \
@@ -257,48 +584,18 @@ store: \
 	VPXORD Z4, Z4, Z4; \
 	VPXORD Z5, Z5, Z5
 
-// BEGIN_C_3x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_3x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_2x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ZERO_C_3x2
-
 // FMA_ROWS_3x2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_3x2(off, a0, b0, b1, a1, off2) \
+#define FMA_ROWS_3x2(off, a0, b0, b1, a1) \
 	FMA_ROWS_2x2(off, a0, b0, b1, a1); \
-	FMA_ROW_2(off2(AX)(R12*2), a0, b0, Z4, b1, Z5)
+	FMA_ROW_2(off(AX)(R12*2), a0, b0, Z4, b1, Z5)
 
 // PREFETCH_A_1_FROM_2 prefetches every fourth row of A.
 #define PREFETCH_A_1_FROM_2 \
 	PREFETCHT0 128(AX)(R12*2)
 
-// END_C_3x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_3x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_2x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z4, K1, Z4; \
-	VADDPS 64(SI), Z5, K2, Z5; \
-store: \
-	STORE_C_2x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z4, K1, (DI); \
-	VMOVUPS Z5, K2, 64(DI); \
-	RETURN
-
 // PREFETCHW_C_4x2 prefetches rows of the result for a write.
 #define PREFETCHW_C_4x2 \
-	PREFETCHW_C_2x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
+	PREFETCHW_C_3x2; \
 	ADDQ R8, DX; \
 	PREFETCHW(0, NUM_DX); \
 	PREFETCHW(64, NUM_DX)
@@ -308,12 +605,6 @@ store: \
 	ZERO_C_3x2; \
 	VPXORD Z6, Z6, Z6; \
 	VPXORD Z7, Z7, Z7
-
-// BEGIN_C_4x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_4x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_4x2; \
-	ZERO_C_4x2
 
 // POINT_A_2 sets a pointer for every three rows of A.
 #define POINT_A_2 \
@@ -330,38 +621,6 @@ store: \
 	LEAQ (R14)(R13*n), R14; \
 	ADDQ $(4*n), AX; \
 	ADDQ $(4*n), DX
-
-// ADD_S_4x2 adds rows of s to the accumulators.
-#define ADD_S_4x2 \
-	ADD_S_2x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z4, K1, Z4; \
-	VADDPS 64(SI), Z5, K2, Z5; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z6, K1, Z6; \
-	VADDPS 64(SI), Z7, K2, Z7
-
-// STORE_C_4x2 stores rows of the result.
-#define STORE_C_4x2 \
-	STORE_C_2x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z4, K1, (DI); \
-	VMOVUPS Z5, K2, 64(DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z6, K1, (DI); \
-	VMOVUPS Z7, K2, 64(DI)
-
-// END_C_4x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_4x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_4x2; \
-store: \
-	STORE_C_4x2; \
-	RETURN
 
 // ADVANCE_ROWS3 moves the pointers to A and B.
 #define ADVANCE_ROWS3(n) \
@@ -389,353 +648,6 @@ store: \
 	ADDQ $(4*n), SI; \
 	ADDQ $(4*n), R9; \
 	ADDQ $(4*n), R10
-
-// PREFETCHW_C_3x1 prefetches rows of the result for a write.
-#define PREFETCHW_C_3x1 \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_5x1 prefetches rows of the result for a write.
-#define PREFETCHW_C_5x1 \
-	PREFETCHW_C_3x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_7x1 prefetches rows of the result for a write.
-#define PREFETCHW_C_7x1 \
-	PREFETCHW_C_5x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX)
-
-// PREFETCHW_C_9x1 prefetches rows of the result for a write.
-#define PREFETCHW_C_9x1 \
-	PREFETCHW_C_7x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX)
-
-// ZERO_C_5x1 clears the accumulators of rows of the result.
-#define ZERO_C_5x1 \
-	VPXORD Z0, Z0, Z0; \
-	VPXORD Z1, Z1, Z1; \
-	VPXORD Z2, Z2, Z2; \
-	VPXORD Z3, Z3, Z3; \
-	VPXORD Z4, Z4, Z4
-
-// ZERO_C_9x1 clears the accumulators of rows of the result.
-#define ZERO_C_9x1 \
-	ZERO_C_5x1; \
-	VPXORD Z5, Z5, Z5; \
-	VPXORD Z6, Z6, Z6; \
-	VPXORD Z7, Z7, Z7; \
-	VPXORD Z8, Z8, Z8
-
-// BEGIN_C_10x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_10x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_9x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ZERO_C_9x1; \
-	VPXORD Z9, Z9, Z9
-
-// PREFETCHW_C_6x2 prefetches rows of the result for a write.
-#define PREFETCHW_C_6x2 \
-	PREFETCHW_C_4x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_8x2 prefetches rows of the result for a write.
-#define PREFETCHW_C_8x2 \
-	PREFETCHW_C_6x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX)
-
-// PREFETCHW_C_10x2 prefetches rows of the result for a write.
-#define PREFETCHW_C_10x2 \
-	PREFETCHW_C_8x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX)
-
-// ZERO_C_5x2 clears the accumulators of rows of the result.
-#define ZERO_C_5x2 \
-	ZERO_C_4x2; \
-	VPXORD Z8, Z8, Z8; \
-	VPXORD Z9, Z9, Z9
-
-// ZERO_C_6x2 clears the accumulators of rows of the result.
-#define ZERO_C_6x2 \
-	ZERO_C_5x2; \
-	VPXORD Z10, Z10, Z10; \
-	VPXORD Z11, Z11, Z11
-
-// ZERO_C_7x2 clears the accumulators of rows of the result.
-#define ZERO_C_7x2 \
-	ZERO_C_6x2; \
-	VPXORD Z12, Z12, Z12; \
-	VPXORD Z13, Z13, Z13
-
-// ZERO_C_8x2 clears the accumulators of rows of the result.
-#define ZERO_C_8x2 \
-	ZERO_C_7x2; \
-	VPXORD Z14, Z14, Z14; \
-	VPXORD Z15, Z15, Z15
-
-// ZERO_C_9x2 clears the accumulators of rows of the result.
-#define ZERO_C_9x2 \
-	ZERO_C_8x2; \
-	VPXORD Z16, Z16, Z16; \
-	VPXORD Z17, Z17, Z17
-
-// ZERO_C_10x2 clears the accumulators of rows of the result.
-#define ZERO_C_10x2 \
-	ZERO_C_9x2; \
-	VPXORD Z18, Z18, Z18; \
-	VPXORD Z19, Z19, Z19
-
-// BEGIN_C_10x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_10x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_10x2; \
-	ZERO_C_10x2
-
-// PREFETCHW_C_11x1 prefetches rows of the result for a write.
-#define PREFETCHW_C_11x1 \
-	PREFETCHW_C_9x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX)
-
-// BEGIN_C_11x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_11x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_11x1; \
-	ZERO_C_9x1; \
-	VPXORD Z9, Z9, Z9; \
-	VPXORD Z10, Z10, Z10
-
-// ZERO_C_11x2 clears the accumulators of rows of the result.
-#define ZERO_C_11x2 \
-	ZERO_C_10x2; \
-	VPXORD Z20, Z20, Z20; \
-	VPXORD Z21, Z21, Z21
-
-// BEGIN_C_11x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_11x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_10x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ZERO_C_11x2
-
-// BEGIN_C_12x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_12x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_11x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ZERO_C_9x1; \
-	VPXORD Z9, Z9, Z9; \
-	VPXORD Z10, Z10, Z10; \
-	VPXORD Z11, Z11, Z11
-
-// PREFETCHW_C_12x2 prefetches rows of the result for a write.
-#define PREFETCHW_C_12x2 \
-	PREFETCHW_C_10x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX)
-
-// ZERO_C_12x2 clears the accumulators of rows of the result.
-#define ZERO_C_12x2 \
-	ZERO_C_11x2; \
-	VPXORD Z22, Z22, Z22; \
-	VPXORD Z23, Z23, Z23
-
-// BEGIN_C_12x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_12x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_12x2; \
-	ZERO_C_12x2
-
-// PREFETCHW_C_13x1 prefetches rows of the result for a write.
-#define PREFETCHW_C_13x1 \
-	PREFETCHW_C_11x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX)
-
-// ZERO_C_13x1 clears the accumulators of rows of the result.
-#define ZERO_C_13x1 \
-	ZERO_C_9x1; \
-	VPXORD Z9, Z9, Z9; \
-	VPXORD Z10, Z10, Z10; \
-	VPXORD Z11, Z11, Z11; \
-	VPXORD Z12, Z12, Z12
-
-// BEGIN_C_13x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_13x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_13x1; \
-	ZERO_C_13x1
-
-// ZERO_C_13x2 clears the accumulators of rows of the result.
-#define ZERO_C_13x2 \
-	ZERO_C_12x2; \
-	VPXORD Z24, Z24, Z24; \
-	VPXORD Z25, Z25, Z25
-
-// BEGIN_C_13x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_13x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_12x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ZERO_C_13x2
-
-// BEGIN_C_14x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_14x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_13x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ZERO_C_13x1; \
-	VPXORD Z13, Z13, Z13
-
-// ZERO_C_14x2 clears the accumulators of rows of the result.
-#define ZERO_C_14x2 \
-	ZERO_C_13x2; \
-	VPXORD Z26, Z26, Z26; \
-	VPXORD Z27, Z27, Z27
-
-// BEGIN_C_14x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_14x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_12x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ZERO_C_14x2
-
-// BEGIN_C_4x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_4x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_3x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	VPXORD Z0, Z0, Z0; \
-	VPXORD Z1, Z1, Z1; \
-	VPXORD Z2, Z2, Z2; \
-	VPXORD Z3, Z3, Z3
-
-// BEGIN_C_5x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_5x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_5x1; \
-	ZERO_C_5x1
-
-// BEGIN_C_5x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_5x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_4x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ZERO_C_5x2
-
-// BEGIN_C_6x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_6x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_5x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ZERO_C_5x1; \
-	VPXORD Z5, Z5, Z5
-
-// BEGIN_C_6x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_6x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_6x2; \
-	ZERO_C_6x2
-
-// BEGIN_C_7x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_7x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_7x1; \
-	ZERO_C_5x1; \
-	VPXORD Z5, Z5, Z5; \
-	VPXORD Z6, Z6, Z6
-
-// BEGIN_C_7x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_7x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_6x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ZERO_C_7x2
-
-// BEGIN_C_8x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_8x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_7x1; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ZERO_C_5x1; \
-	VPXORD Z5, Z5, Z5; \
-	VPXORD Z6, Z6, Z6; \
-	VPXORD Z7, Z7, Z7
-
-// BEGIN_C_8x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_8x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_8x2; \
-	ZERO_C_8x2
-
-// BEGIN_C_9x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_9x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_9x1; \
-	ZERO_C_9x1
-
-// BEGIN_C_9x2 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_9x2 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_8x2; \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	PREFETCHW(64, NUM_DX); \
-	ZERO_C_9x2
 
 // LOAD_B_1 loads a row of B and prefetches a later one.
 #define LOAD_B_1(pb, b0, next) \
@@ -800,500 +712,6 @@ store: \
 	PREFETCHT0 128(AX)(R12*1); \
 	PREFETCHT0 128(DX)(R12*2)
 
-// ADD_S_3x1 adds rows of s to the accumulators.
-#define ADD_S_3x1 \
-	VADDPS (SI), Z0, K1, Z0; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z1, K1, Z1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z2, K1, Z2
-
-// ADD_S_5x1 adds rows of s to the accumulators.
-#define ADD_S_5x1 \
-	ADD_S_3x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z3, K1, Z3; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z4, K1, Z4
-
-// ADD_S_7x1 adds rows of s to the accumulators.
-#define ADD_S_7x1 \
-	ADD_S_5x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z5, K1, Z5; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z6, K1, Z6
-
-// ADD_S_9x1 adds rows of s to the accumulators.
-#define ADD_S_9x1 \
-	ADD_S_7x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z7, K1, Z7; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z8, K1, Z8
-
-// STORE_C_3x1 stores rows of the result.
-#define STORE_C_3x1 \
-	VMOVUPS Z0, K1, (DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z1, K1, (DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z2, K1, (DI)
-
-// STORE_C_5x1 stores rows of the result.
-#define STORE_C_5x1 \
-	STORE_C_3x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z3, K1, (DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z4, K1, (DI)
-
-// STORE_C_7x1 stores rows of the result.
-#define STORE_C_7x1 \
-	STORE_C_5x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z5, K1, (DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z6, K1, (DI)
-
-// STORE_C_9x1 stores rows of the result.
-#define STORE_C_9x1 \
-	STORE_C_7x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z7, K1, (DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z8, K1, (DI)
-
-// END_C_10x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_10x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_9x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z9, K1, Z9; \
-store: \
-	STORE_C_9x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z9, K1, (DI); \
-	RETURN
-
-// ADD_S_6x2 adds rows of s to the accumulators.
-#define ADD_S_6x2 \
-	ADD_S_4x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z8, K1, Z8; \
-	VADDPS 64(SI), Z9, K2, Z9; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z10, K1, Z10; \
-	VADDPS 64(SI), Z11, K2, Z11
-
-// ADD_S_8x2 adds rows of s to the accumulators.
-#define ADD_S_8x2 \
-	ADD_S_6x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z12, K1, Z12; \
-	VADDPS 64(SI), Z13, K2, Z13; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z14, K1, Z14; \
-	VADDPS 64(SI), Z15, K2, Z15
-
-// ADD_S_10x2 adds rows of s to the accumulators.
-#define ADD_S_10x2 \
-	ADD_S_8x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z16, K1, Z16; \
-	VADDPS 64(SI), Z17, K2, Z17; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z18, K1, Z18; \
-	VADDPS 64(SI), Z19, K2, Z19
-
-// STORE_C_6x2 stores rows of the result.
-#define STORE_C_6x2 \
-	STORE_C_4x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z8, K1, (DI); \
-	VMOVUPS Z9, K2, 64(DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z10, K1, (DI); \
-	VMOVUPS Z11, K2, 64(DI)
-
-// STORE_C_8x2 stores rows of the result.
-#define STORE_C_8x2 \
-	STORE_C_6x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z12, K1, (DI); \
-	VMOVUPS Z13, K2, 64(DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z14, K1, (DI); \
-	VMOVUPS Z15, K2, 64(DI)
-
-// STORE_C_10x2 stores rows of the result.
-#define STORE_C_10x2 \
-	STORE_C_8x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z16, K1, (DI); \
-	VMOVUPS Z17, K2, 64(DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z18, K1, (DI); \
-	VMOVUPS Z19, K2, 64(DI)
-
-// END_C_10x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_10x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_10x2; \
-store: \
-	STORE_C_10x2; \
-	RETURN
-
-// ADD_S_11x1 adds rows of s to the accumulators.
-#define ADD_S_11x1 \
-	ADD_S_9x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z9, K1, Z9; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z10, K1, Z10
-
-// STORE_C_11x1 stores rows of the result.
-#define STORE_C_11x1 \
-	STORE_C_9x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z9, K1, (DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z10, K1, (DI)
-
-// END_C_11x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_11x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_11x1; \
-store: \
-	STORE_C_11x1; \
-	RETURN
-
-// END_C_11x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_11x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_10x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z20, K1, Z20; \
-	VADDPS 64(SI), Z21, K2, Z21; \
-store: \
-	STORE_C_10x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z20, K1, (DI); \
-	VMOVUPS Z21, K2, 64(DI); \
-	RETURN
-
-// END_C_12x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_12x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_11x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z11, K1, Z11; \
-store: \
-	STORE_C_11x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z11, K1, (DI); \
-	RETURN
-
-// ADD_S_12x2 adds rows of s to the accumulators.
-#define ADD_S_12x2 \
-	ADD_S_10x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z20, K1, Z20; \
-	VADDPS 64(SI), Z21, K2, Z21; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z22, K1, Z22; \
-	VADDPS 64(SI), Z23, K2, Z23
-
-// STORE_C_12x2 stores rows of the result.
-#define STORE_C_12x2 \
-	STORE_C_10x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z20, K1, (DI); \
-	VMOVUPS Z21, K2, 64(DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z22, K1, (DI); \
-	VMOVUPS Z23, K2, 64(DI)
-
-// END_C_12x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_12x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_12x2; \
-store: \
-	STORE_C_12x2; \
-	RETURN
-
-// ADD_S_13x1 adds rows of s to the accumulators.
-#define ADD_S_13x1 \
-	ADD_S_11x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z11, K1, Z11; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z12, K1, Z12
-
-// STORE_C_13x1 stores rows of the result.
-#define STORE_C_13x1 \
-	STORE_C_11x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z11, K1, (DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z12, K1, (DI)
-
-// END_C_13x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_13x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_13x1; \
-store: \
-	STORE_C_13x1; \
-	RETURN
-
-// END_C_13x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_13x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_12x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z24, K1, Z24; \
-	VADDPS 64(SI), Z25, K2, Z25; \
-store: \
-	STORE_C_12x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z24, K1, (DI); \
-	VMOVUPS Z25, K2, 64(DI); \
-	RETURN
-
-// END_C_14x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_14x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_13x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z13, K1, Z13; \
-store: \
-	STORE_C_13x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z13, K1, (DI); \
-	RETURN
-
-// END_C_14x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_14x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_12x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z24, K1, Z24; \
-	VADDPS 64(SI), Z25, K2, Z25; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z26, K1, Z26; \
-	VADDPS 64(SI), Z27, K2, Z27; \
-store: \
-	STORE_C_12x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z24, K1, (DI); \
-	VMOVUPS Z25, K2, 64(DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z26, K1, (DI); \
-	VMOVUPS Z27, K2, 64(DI); \
-	RETURN
-
-// END_C_4x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_4x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_3x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z3, K1, Z3; \
-store: \
-	STORE_C_3x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z3, K1, (DI); \
-	RETURN
-
-// END_C_5x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_5x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_5x1; \
-store: \
-	STORE_C_5x1; \
-	RETURN
-
-// END_C_5x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_5x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_4x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z8, K1, Z8; \
-	VADDPS 64(SI), Z9, K2, Z9; \
-store: \
-	STORE_C_4x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z8, K1, (DI); \
-	VMOVUPS Z9, K2, 64(DI); \
-	RETURN
-
-// END_C_6x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_6x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_5x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z5, K1, Z5; \
-store: \
-	STORE_C_5x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z5, K1, (DI); \
-	RETURN
-
-// END_C_6x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_6x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_6x2; \
-store: \
-	STORE_C_6x2; \
-	RETURN
-
-// END_C_7x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_7x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_7x1; \
-store: \
-	STORE_C_7x1; \
-	RETURN
-
-// END_C_7x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_7x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_6x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z12, K1, Z12; \
-	VADDPS 64(SI), Z13, K2, Z13; \
-store: \
-	STORE_C_6x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z12, K1, (DI); \
-	VMOVUPS Z13, K2, 64(DI); \
-	RETURN
-
-// END_C_8x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_8x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_7x1; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z7, K1, Z7; \
-store: \
-	STORE_C_7x1; \
-	ADDQ R8, DI; \
-	VMOVUPS Z7, K1, (DI); \
-	RETURN
-
-// END_C_8x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_8x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_8x2; \
-store: \
-	STORE_C_8x2; \
-	RETURN
-
-// END_C_9x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_9x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_9x1; \
-store: \
-	STORE_C_9x1; \
-	RETURN
-
-// END_C_9x2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_9x2 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_8x2; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z16, K1, Z16; \
-	VADDPS 64(SI), Z17, K2, Z17; \
-store: \
-	STORE_C_8x2; \
-	ADDQ R8, DI; \
-	VMOVUPS Z16, K1, (DI); \
-	VMOVUPS Z17, K2, 64(DI); \
-	RETURN
-
 // FMA_ROW_1 broadcasts an element of A and adds its products with a row of B.
 #define FMA_ROW_1(at, a, b0, acc0) \
 	VBROADCASTSS at, a; \
@@ -1305,69 +723,69 @@ store: \
 	FMA_ROW_1(off(AX)(R12*1), a1, b0, Z1)
 
 // FMA_ROWS_3x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_3x1(off, b1, b0, a1, off2) \
+#define FMA_ROWS_3x1(off, b1, b0, a1) \
 	FMA_ROWS_2x1(off, b1, b0, a1); \
-	FMA_ROW_1(off2(AX)(R12*2), b1, b0, Z2)
+	FMA_ROW_1(off(AX)(R12*2), b1, b0, Z2)
 
 // FMA_ROWS_5x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_5x1(off, b1, b0, a1, off2) \
-	FMA_ROWS_3x1(off, b1, b0, a1, off); \
+#define FMA_ROWS_5x1(off, b1, b0, a1) \
+	FMA_ROWS_3x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(DX), a1, b0, Z3); \
-	FMA_ROW_1(off2(DX)(R12*1), b1, b0, Z4)
+	FMA_ROW_1(off(DX)(R12*1), b1, b0, Z4)
 
 // FMA_ROWS_7x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_7x1(off, b1, b0, a1, off2) \
-	FMA_ROWS_5x1(off, b1, b0, a1, off); \
+#define FMA_ROWS_7x1(off, b1, b0, a1) \
+	FMA_ROWS_5x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(DX)(R12*2), a1, b0, Z5); \
-	FMA_ROW_1(off2(SI), b1, b0, Z6)
+	FMA_ROW_1(off(SI), b1, b0, Z6)
 
 // FMA_ROWS_9x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_9x1(off, b1, b0, a1, off2) \
-	FMA_ROWS_7x1(off, b1, b0, a1, off); \
+#define FMA_ROWS_9x1(off, b1, b0, a1) \
+	FMA_ROWS_7x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(SI)(R12*1), a1, b0, Z7); \
-	FMA_ROW_1(off2(SI)(R12*2), b1, b0, Z8)
+	FMA_ROW_1(off(SI)(R12*2), b1, b0, Z8)
 
 // FMA_ROWS_5x2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_5x2(off, a0, b0, b1, a1, off2) \
-	FMA_ROWS_3x2(off, a0, b0, b1, a1, off); \
+#define FMA_ROWS_5x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_3x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(DX), a1, b0, Z6, b1, Z7); \
-	FMA_ROW_2(off2(DX)(R12*1), a0, b0, Z8, b1, Z9)
+	FMA_ROW_2(off(DX)(R12*1), a0, b0, Z8, b1, Z9)
 
 // FMA_ROWS_7x2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_7x2(off, a0, b0, b1, a1, off2) \
-	FMA_ROWS_5x2(off, a0, b0, b1, a1, off); \
+#define FMA_ROWS_7x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_5x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(DX)(R12*2), a1, b0, Z10, b1, Z11); \
-	FMA_ROW_2(off2(SI), a0, b0, Z12, b1, Z13)
+	FMA_ROW_2(off(SI), a0, b0, Z12, b1, Z13)
 
 // FMA_ROWS_9x2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_9x2(off, a0, b0, b1, a1, off2) \
-	FMA_ROWS_7x2(off, a0, b0, b1, a1, off); \
+#define FMA_ROWS_9x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_7x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(SI)(R12*1), a1, b0, Z14, b1, Z15); \
-	FMA_ROW_2(off2(SI)(R12*2), a0, b0, Z16, b1, Z17)
+	FMA_ROW_2(off(SI)(R12*2), a0, b0, Z16, b1, Z17)
 
 // FMA_ROWS_11x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_11x1(off, b1, b0, a1, off2) \
-	FMA_ROWS_9x1(off, b1, b0, a1, off); \
+#define FMA_ROWS_11x1(off, b1, b0, a1) \
+	FMA_ROWS_9x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R9), a1, b0, Z9); \
-	FMA_ROW_1(off2(R9)(R12*1), b1, b0, Z10)
+	FMA_ROW_1(off(R9)(R12*1), b1, b0, Z10)
 
 // FMA_ROWS_11x2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_11x2(off, a0, b0, b1, a1, off2) \
-	FMA_ROWS_9x2(off, a0, b0, b1, a1, off); \
+#define FMA_ROWS_11x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_9x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(R9), a1, b0, Z18, b1, Z19); \
-	FMA_ROW_2(off2(R9)(R12*1), a0, b0, Z20, b1, Z21)
+	FMA_ROW_2(off(R9)(R12*1), a0, b0, Z20, b1, Z21)
 
 // FMA_ROWS_13x1 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_13x1(off, b1, b0, a1, off2) \
-	FMA_ROWS_11x1(off, b1, b0, a1, off); \
+#define FMA_ROWS_13x1(off, b1, b0, a1) \
+	FMA_ROWS_11x1(off, b1, b0, a1); \
 	FMA_ROW_1(off(R9)(R12*2), a1, b0, Z11); \
-	FMA_ROW_1(off2(R10), b1, b0, Z12)
+	FMA_ROW_1(off(R10), b1, b0, Z12)
 
 // FMA_ROWS_13x2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_13x2(off, a0, b0, b1, a1, off2) \
-	FMA_ROWS_11x2(off, a0, b0, b1, a1, off); \
+#define FMA_ROWS_13x2(off, a0, b0, b1, a1) \
+	FMA_ROWS_11x2(off, a0, b0, b1, a1); \
 	FMA_ROW_2(off(R9)(R12*2), a1, b0, Z22, b1, Z23); \
-	FMA_ROW_2(off2(R10), a0, b0, Z24, b1, Z25)
+	FMA_ROW_2(off(R10), a0, b0, Z24, b1, Z25)
 
 // LOAD_MASK_1 loads the mask of the columns to K1, and of the upper ones to K2.
 #define LOAD_MASK_1 \
@@ -1401,89 +819,309 @@ store: \
 	LEAQ (R9)(R12*2), R10; \
 	ADDQ R12, R10
 
+// PREFETCHW_C_1x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_1x1 \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_2x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_2x1 \
+	PREFETCHW_C_1x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_3x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_3x1 \
+	PREFETCHW_C_2x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_4x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_4x1 \
+	PREFETCHW_C_3x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_5x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_5x1 \
+	PREFETCHW_C_4x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_6x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_6x1 \
+	PREFETCHW_C_5x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_7x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_7x1 \
+	PREFETCHW_C_6x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_8x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_8x1 \
+	PREFETCHW_C_7x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_9x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_9x1 \
+	PREFETCHW_C_8x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_10x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_10x1 \
+	PREFETCHW_C_9x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_5x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_5x2 \
+	PREFETCHW_C_4x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_6x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_6x2 \
+	PREFETCHW_C_5x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_7x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_7x2 \
+	PREFETCHW_C_6x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_8x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_8x2 \
+	PREFETCHW_C_7x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_9x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_9x2 \
+	PREFETCHW_C_8x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_10x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_10x2 \
+	PREFETCHW_C_9x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_11x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_11x1 \
+	PREFETCHW_C_10x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_11x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_11x2 \
+	PREFETCHW_C_10x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_12x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_12x1 \
+	PREFETCHW_C_11x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_12x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_12x2 \
+	PREFETCHW_C_11x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_13x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_13x1 \
+	PREFETCHW_C_12x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_13x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_13x2 \
+	PREFETCHW_C_12x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// PREFETCHW_C_14x1 prefetches rows of the result for a write.
+#define PREFETCHW_C_14x1 \
+	PREFETCHW_C_13x1; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX)
+
+// PREFETCHW_C_14x2 prefetches rows of the result for a write.
+#define PREFETCHW_C_14x2 \
+	PREFETCHW_C_13x2; \
+	ADDQ R8, DX; \
+	PREFETCHW(0, NUM_DX); \
+	PREFETCHW(64, NUM_DX)
+
+// ZERO_C_1x1 clears the accumulators of rows of the result.
+#define ZERO_C_1x1 \
+	VPXORD Z0, Z0, Z0
+
+// ZERO_C_2x1 clears the accumulators of rows of the result.
+#define ZERO_C_2x1 \
+	ZERO_C_1x1; \
+	VPXORD Z1, Z1, Z1
+
+// ZERO_C_3x1 clears the accumulators of rows of the result.
+#define ZERO_C_3x1 \
+	ZERO_C_2x1; \
+	VPXORD Z2, Z2, Z2
+
+// ZERO_C_4x1 clears the accumulators of rows of the result.
+#define ZERO_C_4x1 \
+	ZERO_C_3x1; \
+	VPXORD Z3, Z3, Z3
+
+// ZERO_C_5x1 clears the accumulators of rows of the result.
+#define ZERO_C_5x1 \
+	ZERO_C_4x1; \
+	VPXORD Z4, Z4, Z4
+
+// ZERO_C_6x1 clears the accumulators of rows of the result.
+#define ZERO_C_6x1 \
+	ZERO_C_5x1; \
+	VPXORD Z5, Z5, Z5
+
+// ZERO_C_7x1 clears the accumulators of rows of the result.
+#define ZERO_C_7x1 \
+	ZERO_C_6x1; \
+	VPXORD Z6, Z6, Z6
+
+// ZERO_C_8x1 clears the accumulators of rows of the result.
+#define ZERO_C_8x1 \
+	ZERO_C_7x1; \
+	VPXORD Z7, Z7, Z7
+
+// ZERO_C_9x1 clears the accumulators of rows of the result.
+#define ZERO_C_9x1 \
+	ZERO_C_8x1; \
+	VPXORD Z8, Z8, Z8
+
+// ZERO_C_10x1 clears the accumulators of rows of the result.
+#define ZERO_C_10x1 \
+	ZERO_C_9x1; \
+	VPXORD Z9, Z9, Z9
+
+// ZERO_C_5x2 clears the accumulators of rows of the result.
+#define ZERO_C_5x2 \
+	ZERO_C_4x2; \
+	VPXORD Z8, Z8, Z8; \
+	VPXORD Z9, Z9, Z9
+
+// ZERO_C_6x2 clears the accumulators of rows of the result.
+#define ZERO_C_6x2 \
+	ZERO_C_5x2; \
+	VPXORD Z10, Z10, Z10; \
+	VPXORD Z11, Z11, Z11
+
+// ZERO_C_7x2 clears the accumulators of rows of the result.
+#define ZERO_C_7x2 \
+	ZERO_C_6x2; \
+	VPXORD Z12, Z12, Z12; \
+	VPXORD Z13, Z13, Z13
+
+// ZERO_C_8x2 clears the accumulators of rows of the result.
+#define ZERO_C_8x2 \
+	ZERO_C_7x2; \
+	VPXORD Z14, Z14, Z14; \
+	VPXORD Z15, Z15, Z15
+
+// ZERO_C_9x2 clears the accumulators of rows of the result.
+#define ZERO_C_9x2 \
+	ZERO_C_8x2; \
+	VPXORD Z16, Z16, Z16; \
+	VPXORD Z17, Z17, Z17
+
+// ZERO_C_10x2 clears the accumulators of rows of the result.
+#define ZERO_C_10x2 \
+	ZERO_C_9x2; \
+	VPXORD Z18, Z18, Z18; \
+	VPXORD Z19, Z19, Z19
+
+// ZERO_C_11x1 clears the accumulators of rows of the result.
+#define ZERO_C_11x1 \
+	ZERO_C_10x1; \
+	VPXORD Z10, Z10, Z10
+
+// ZERO_C_11x2 clears the accumulators of rows of the result.
+#define ZERO_C_11x2 \
+	ZERO_C_10x2; \
+	VPXORD Z20, Z20, Z20; \
+	VPXORD Z21, Z21, Z21
+
+// ZERO_C_12x1 clears the accumulators of rows of the result.
+#define ZERO_C_12x1 \
+	ZERO_C_11x1; \
+	VPXORD Z11, Z11, Z11
+
+// ZERO_C_12x2 clears the accumulators of rows of the result.
+#define ZERO_C_12x2 \
+	ZERO_C_11x2; \
+	VPXORD Z22, Z22, Z22; \
+	VPXORD Z23, Z23, Z23
+
+// ZERO_C_13x1 clears the accumulators of rows of the result.
+#define ZERO_C_13x1 \
+	ZERO_C_12x1; \
+	VPXORD Z12, Z12, Z12
+
+// ZERO_C_13x2 clears the accumulators of rows of the result.
+#define ZERO_C_13x2 \
+	ZERO_C_12x2; \
+	VPXORD Z24, Z24, Z24; \
+	VPXORD Z25, Z25, Z25
+
+// ZERO_C_14x1 clears the accumulators of rows of the result.
+#define ZERO_C_14x1 \
+	ZERO_C_13x1; \
+	VPXORD Z13, Z13, Z13
+
+// ZERO_C_14x2 clears the accumulators of rows of the result.
+#define ZERO_C_14x2 \
+	ZERO_C_13x2; \
+	VPXORD Z26, Z26, Z26; \
+	VPXORD Z27, Z27, Z27
+
 // KERNEL_ROWS is a Kernel whose A lies row by row.
-#define KERNEL_ROWS(step, step2, step3, step4, x, x2, x3, x4, step5, step6) \
+#define KERNEL_ROWS(mask, prefetchw, zero, point, step, prefetch0, prefetch1, prefetch2, prefetch3, advance, add, store) \
 	LOAD_KERNEL_ARGS; \
-	step; \
-	step2; \
-	step3; \
+	mask; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
+	point; \
 	POINT_PREFETCH_B(5); \
 	LEAQ (R13)(R13*2), R11; \
 	LOOP_OF_FOUR; \
-	step4((BX), (R14), 0, x); \
-	step4((BX)(R13*1), (R14)(R13*1), 4, x2); \
-	step4((BX)(R13*2), (R14)(R13*2), 8, x3); \
-	step4((BX)(R11*1), (R14)(R11*1), 12, x4); \
-	step5(4); \
+	step((BX), (R14), 0, prefetch0); \
+	step((BX)(R13*1), (R14)(R13*1), 4, prefetch1); \
+	step((BX)(R13*2), (R14)(R13*2), 8, prefetch2); \
+	step((BX)(R11*1), (R14)(R11*1), 12, prefetch3); \
+	advance(4); \
 	LOOP_OF_ONE(sum); \
-	step4((BX), (R14), 0, x); \
-	step5(1); \
+	step((BX), (R14), 0, prefetch0); \
+	advance(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step6
-
-// BEGIN_C_1x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_1x1 \
-	MOVQ DI, DX; \
-	PREFETCHW(0, NUM_DX); \
-	VPXORD Z0, Z0, Z0
-
-// END_C_1x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_1x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	VADDPS (SI), Z0, K1, Z0; \
-store: \
-	VMOVUPS Z0, K1, (DI); \
-	RETURN
-
-// BEGIN_C_2x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_2x1 \
-	MOVQ DI, DX; \
-	PREFETCHW(0, NUM_DX); \
-	ADDQ R8, DX; \
-	PREFETCHW(0, NUM_DX); \
-	VPXORD Z0, Z0, Z0; \
-	VPXORD Z1, Z1, Z1
-
-// END_C_2x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_2x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	VADDPS (SI), Z0, K1, Z0; \
-	ADDQ R9, SI; \
-	VADDPS (SI), Z1, K1, Z1; \
-store: \
-	VMOVUPS Z0, K1, (DI); \
-	ADDQ R8, DI; \
-	VMOVUPS Z1, K1, (DI); \
-	RETURN
-
-// BEGIN_C_3x1 prefetches rows of the result for a write, and clears their accumulators.
-#define BEGIN_C_3x1 \
-	MOVQ DI, DX; \
-	PREFETCHW_C_3x1; \
-	VPXORD Z0, Z0, Z0; \
-	VPXORD Z1, Z1, Z1; \
-	VPXORD Z2, Z2, Z2
-
-// END_C_3x1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_3x1 \
-sum: \
-	MOVQ s+40(FP), SI; \
-	TESTQ SI, SI; \
-	JZ store; \
-	MOVQ lds+48(FP), R9; \
-	ADD_S_3x1; \
-store: \
-	STORE_C_3x1; \
-	RETURN
+	END_C(add, store)
 
 // POINT_PREFETCH_A sets SI to what is prefetched of A.
 #define POINT_PREFETCH_A \
@@ -1540,25 +1178,27 @@ store: \
 	FMA_ROW_2(48 a, a0, b0, Z24, b1, Z25)
 
 // KERNEL_INNER is a Kernel whose A lies k by k.
-#define KERNEL_INNER(step, step2, step3, step4) \
+#define KERNEL_INNER(mask, prefetchw, zero, step, add, store) \
 	LOAD_KERNEL_ARGS; \
-	step; \
-	step2; \
+	mask; \
+	MOVQ DI, DX; \
+	prefetchw; \
+	zero; \
 	POINT_PREFETCH_B(5); \
 	POINT_PREFETCH_A; \
 	THREE_STRIDES; \
 	LOOP_OF_FOUR; \
-	step3((BX), (R14), (AX), (SI)); \
-	step3((BX)(R13*1), (R14)(R13*1), (AX)(R12*1), (SI)(R12*1)); \
-	step3((BX)(R13*2), (R14)(R13*2), (AX)(R12*2), (SI)(R12*2)); \
-	step3((BX)(R11*1), (R14)(R11*1), (AX)(R10*1), (SI)(R10*1)); \
+	step((BX), (R14), (AX), (SI)); \
+	step((BX)(R13*1), (R14)(R13*1), (AX)(R12*1), (SI)(R12*1)); \
+	step((BX)(R13*2), (R14)(R13*2), (AX)(R12*2), (SI)(R12*2)); \
+	step((BX)(R11*1), (R14)(R11*1), (AX)(R10*1), (SI)(R10*1)); \
 	ADVANCE_INNER_PREFETCH(4); \
 	LOOP_OF_ONE(sum); \
-	step3((BX), (R14), (AX), (SI)); \
+	step((BX), (R14), (AX), (SI)); \
 	ADVANCE_INNER_PREFETCH(1); \
 	DECQ CX; \
 	JNZ rest; \
-	step4
+	END_C(add, store)
 
 // LOAD_VECTOR_ARGS loads the arguments of Dots and Adds: DI is d, SI x, AX s, R8 lds, CX n.
 #define LOAD_VECTOR_ARGS \

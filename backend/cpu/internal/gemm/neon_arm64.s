@@ -11,130 +11,17 @@
 	MOVD b+24(FP), R10; \
 	MOVD ldb+32(FP), R11
 
-// END_C_1 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_1 \
+// END_C adds s to the accumulators unless it is nil, stores them, and returns.
+#define END_C(add, store2) \
 sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_ROW(0, 0); \
+	add; \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	VST1 [V0.S4, V1.S4, V2.S4], (R1); \
-	ADD R9, R1, R1; \
-	RET
-
-// END_C_2 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_2 \
-sum: \
-	MOVD s+40(FP), R1; \
-	CBZ R1, store; \
-	MOVD lds+48(FP), R9; \
-	ADD_S_ROW(0, 0); \
-	ADD_S_ROW(3, 3); \
-store: \
-	MOVD d+56(FP), R1; \
-	MOVD ldd+64(FP), R9; \
-	VST1 [V0.S4, V1.S4, V2.S4], (R1); \
-	ADD R9, R1, R1; \
-	VST1 [V3.S4, V4.S4, V5.S4], (R1); \
-	ADD R9, R1, R1; \
-	RET
-
-// END_C_3 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_3 \
-sum: \
-	MOVD s+40(FP), R1; \
-	CBZ R1, store; \
-	MOVD lds+48(FP), R9; \
-	ADD_S_ROW(0, 0); \
-	ADD_S_ROW(3, 3); \
-	ADD_S_ROW(6, 6); \
-store: \
-	MOVD d+56(FP), R1; \
-	MOVD ldd+64(FP), R9; \
-	STORE_C_3; \
-	RET
-
-// END_C_4 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_4 \
-sum: \
-	MOVD s+40(FP), R1; \
-	CBZ R1, store; \
-	MOVD lds+48(FP), R9; \
-	ADD_S_ROW(0, 0); \
-	ADD_S_ROW(3, 3); \
-	ADD_S_ROW(6, 6); \
-	ADD_S_ROW(9, 9); \
-store: \
-	MOVD d+56(FP), R1; \
-	MOVD ldd+64(FP), R9; \
-	STORE_C_3; \
-	VST1 [V9.S4, V10.S4, V11.S4], (R1); \
-	ADD R9, R1, R1; \
-	RET
-
-// END_C_5 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_5 \
-sum: \
-	MOVD s+40(FP), R1; \
-	CBZ R1, store; \
-	MOVD lds+48(FP), R9; \
-	ADD_S_5; \
-store: \
-	MOVD d+56(FP), R1; \
-	MOVD ldd+64(FP), R9; \
-	STORE_C_5; \
-	RET
-
-// END_C_6 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_6 \
-sum: \
-	MOVD s+40(FP), R1; \
-	CBZ R1, store; \
-	MOVD lds+48(FP), R9; \
-	ADD_S_5; \
-	ADD_S_ROW(15, 15); \
-store: \
-	MOVD d+56(FP), R1; \
-	MOVD ldd+64(FP), R9; \
-	STORE_C_5; \
-	VST1 [V15.S4, V16.S4, V17.S4], (R1); \
-	ADD R9, R1, R1; \
-	RET
-
-// END_C_7 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_7 \
-sum: \
-	MOVD s+40(FP), R1; \
-	CBZ R1, store; \
-	MOVD lds+48(FP), R9; \
-	ADD_S_5; \
-	ADD_S_ROW(15, 15); \
-	ADD_S_ROW(18, 18); \
-store: \
-	MOVD d+56(FP), R1; \
-	MOVD ldd+64(FP), R9; \
-	STORE_C_7; \
-	RET
-
-// END_C_8 adds s to the accumulators unless it is nil, stores them, and returns.
-#define END_C_8 \
-sum: \
-	MOVD s+40(FP), R1; \
-	CBZ R1, store; \
-	MOVD lds+48(FP), R9; \
-	ADD_S_5; \
-	ADD_S_ROW(15, 15); \
-	ADD_S_ROW(18, 18); \
-	ADD_S_ROW(21, 21); \
-store: \
-	MOVD d+56(FP), R1; \
-	MOVD ldd+64(FP), R9; \
-	STORE_C_7; \
-	VST1 [V21.S4, V22.S4, V23.S4], (R1); \
-	ADD R9, R1, R1; \
+	store2; \
 	RET
 
 // END_PAIRS_1 adds s to the sums unless it is nil, stores them as rows, and returns.
@@ -146,7 +33,7 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0, 0); \
+	ADD_S_PAIRS(0); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
@@ -162,8 +49,8 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0, 0); \
-	ADD_S_PAIRS(1, 1); \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
@@ -183,9 +70,9 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0, 0); \
-	ADD_S_PAIRS(1, 1); \
-	ADD_S_PAIRS(6, 6); \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
+	ADD_S_PAIRS(6); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
@@ -206,10 +93,10 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0, 0); \
-	ADD_S_PAIRS(1, 1); \
-	ADD_S_PAIRS(6, 6); \
-	ADD_S_PAIRS(7, 7); \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
+	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS(7); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
@@ -234,11 +121,11 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0, 0); \
-	ADD_S_PAIRS(1, 1); \
-	ADD_S_PAIRS(6, 6); \
-	ADD_S_PAIRS(7, 7); \
-	ADD_S_PAIRS(12, 12); \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
+	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS(7); \
+	ADD_S_PAIRS(12); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
@@ -264,12 +151,12 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0, 0); \
-	ADD_S_PAIRS(1, 1); \
-	ADD_S_PAIRS(6, 6); \
-	ADD_S_PAIRS(7, 7); \
-	ADD_S_PAIRS(12, 12); \
-	ADD_S_PAIRS(13, 13); \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
+	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS(7); \
+	ADD_S_PAIRS(12); \
+	ADD_S_PAIRS(13); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
@@ -299,13 +186,13 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0, 0); \
-	ADD_S_PAIRS(1, 1); \
-	ADD_S_PAIRS(6, 6); \
-	ADD_S_PAIRS(7, 7); \
-	ADD_S_PAIRS(12, 12); \
-	ADD_S_PAIRS(13, 13); \
-	ADD_S_PAIRS(18, 18); \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
+	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS(7); \
+	ADD_S_PAIRS(12); \
+	ADD_S_PAIRS(13); \
+	ADD_S_PAIRS(18); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
@@ -336,14 +223,14 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0, 0); \
-	ADD_S_PAIRS(1, 1); \
-	ADD_S_PAIRS(6, 6); \
-	ADD_S_PAIRS(7, 7); \
-	ADD_S_PAIRS(12, 12); \
-	ADD_S_PAIRS(13, 13); \
-	ADD_S_PAIRS(18, 18); \
-	ADD_S_PAIRS(19, 19); \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
+	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS(7); \
+	ADD_S_PAIRS(12); \
+	ADD_S_PAIRS(13); \
+	ADD_S_PAIRS(18); \
+	ADD_S_PAIRS(19); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
@@ -365,98 +252,151 @@ store: \
 	MOVD lds+24(FP), R6; \
 	MOVD n+32(FP), R7
 
+// POINT_ROWS_1 points R2 and the next ones to rows of A.
+#define POINT_ROWS_1
+
+// ZERO_V_1 clears registers.
+#define ZERO_V_1 \
+	VEOR V0.B16, V0.B16, V0.B16
+
+// ZERO_V_2 clears registers.
+#define ZERO_V_2 \
+	ZERO_V_1; \
+	VEOR V1.B16, V1.B16, V1.B16
+
 // ZERO_V_3 clears registers.
 #define ZERO_V_3 \
-	VEOR V0.B16, V0.B16, V0.B16; \
-	VEOR V1.B16, V1.B16, V1.B16; \
+	ZERO_V_2; \
 	VEOR V2.B16, V2.B16, V2.B16
 
 // FMA_LANES adds the products of an element of A with a row of B.
-#define FMA_LANES(a, lane, acc, acc2) \
+#define FMA_LANES(a, lane, acc) \
 	FMLA_LANE(a, lane, 24, acc); \
-	FMLA_LANE(a, lane, 25, (acc2+1)); \
-	FMLA_LANE(a, lane, 26, (acc2+2))
+	FMLA_LANE(a, lane, 25, (acc+1)); \
+	FMLA_LANE(a, lane, 26, (acc+2))
 
 // FMA_ROW_NEON loads an element of A and adds its products with a row of B.
 #define FMA_ROW_NEON(row, fa, a, acc) \
 	FMOVS.P 4(row), fa; \
-	FMA_LANES(a, 0, acc, acc)
+	FMA_LANES(a, 0, acc)
+
+// FMA_ROWS_NEON_1 is FMA_ROW_NEON of some rows of A.
+#define FMA_ROWS_NEON_1 \
+	FMA_ROW_NEON(R1, F27, 27, 0)
 
 // ADD_S_ROW adds rows of s to the accumulators.
-#define ADD_S_ROW(acc, acc2) \
+#define ADD_S_ROW(acc) \
 	VLD1 (R1), [V24.S4, V25.S4, V26.S4]; \
 	ADD R9, R1, R1; \
 	FADD_S4(24, acc, acc); \
-	FADD_S4(25, (acc2+1), (acc2+1)); \
-	FADD_S4(26, (acc2+2), (acc2+2))
+	FADD_S4(25, (acc+1), (acc+1)); \
+	FADD_S4(26, (acc+2), (acc+2))
+
+// ADD_S_1 adds rows of s to the accumulators.
+#define ADD_S_1 \
+	ADD_S_ROW(0)
+
+// STORE_C_1 stores rows of the result.
+#define STORE_C_1 \
+	VST1 [V0.S4, V1.S4, V2.S4], (R1); \
+	ADD R9, R1, R1
+
+// KERNEL_ROWS is a Kernel whose A lies row by row.
+#define KERNEL_ROWS(point, zero, fma, add, store) \
+	LOAD_ROWS_ARGS; \
+	point; \
+	zero; \
+	CBZ R0, sum; \
+loop: \
+	VLD1 (R10), [V24.S4, V25.S4, V26.S4]; \
+	ADD R11, R10, R10; \
+	fma; \
+	SUBS $1, R0, R0; \
+	BNE loop; \
+	END_C(add, store)
 
 // func f32NEONRows1x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONRows1x12(SB), NOSPLIT, $0-80
-	LOAD_ROWS_ARGS
-	ZERO_V_3
-	CBZ R0, sum
-loop:
-	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
-	ADD R11, R10, R10
-	FMA_ROW_NEON(R1, F27, 27, 0)
-	SUBS $1, R0, R0
-	BNE loop
-	END_C_1
+	KERNEL_ROWS(POINT_ROWS_1, ZERO_V_3, FMA_ROWS_NEON_1, ADD_S_1, STORE_C_1)
+
+// POINT_ROWS_2 points R2 and the next ones to rows of A.
+#define POINT_ROWS_2 \
+	ADD R9, R1, R2
+
+// ZERO_V_4 clears registers.
+#define ZERO_V_4 \
+	ZERO_V_3; \
+	VEOR V3.B16, V3.B16, V3.B16
+
+// ZERO_V_5 clears registers.
+#define ZERO_V_5 \
+	ZERO_V_4; \
+	VEOR V4.B16, V4.B16, V4.B16
 
 // ZERO_V_6 clears registers.
 #define ZERO_V_6 \
-	ZERO_V_3; \
-	VEOR V3.B16, V3.B16, V3.B16; \
-	VEOR V4.B16, V4.B16, V4.B16; \
+	ZERO_V_5; \
 	VEOR V5.B16, V5.B16, V5.B16
+
+// FMA_ROWS_NEON_2 is FMA_ROW_NEON of some rows of A.
+#define FMA_ROWS_NEON_2 \
+	FMA_ROWS_NEON_1; \
+	FMA_ROW_NEON(R2, F28, 28, 3)
+
+// ADD_S_2 adds rows of s to the accumulators.
+#define ADD_S_2 \
+	ADD_S_1; \
+	ADD_S_ROW(3)
+
+// STORE_C_2 stores rows of the result.
+#define STORE_C_2 \
+	STORE_C_1; \
+	VST1 [V3.S4, V4.S4, V5.S4], (R1); \
+	ADD R9, R1, R1
 
 // func f32NEONRows2x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONRows2x12(SB), NOSPLIT, $0-80
-	LOAD_ROWS_ARGS
-	ADD R9, R1, R2
-	ZERO_V_6
-	CBZ R0, sum
-loop:
-	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
-	ADD R11, R10, R10
-	FMA_ROW_NEON(R1, F27, 27, 0)
-	FMA_ROW_NEON(R2, F28, 28, 3)
-	SUBS $1, R0, R0
-	BNE loop
-	END_C_2
+	KERNEL_ROWS(POINT_ROWS_2, ZERO_V_6, FMA_ROWS_NEON_2, ADD_S_2, STORE_C_2)
+
+// POINT_ROWS_3 points R2 and the next ones to rows of A.
+#define POINT_ROWS_3 \
+	ADD R9, R1, R2; \
+	ADD R9, R2, R3
+
+// ZERO_V_7 clears registers.
+#define ZERO_V_7 \
+	ZERO_V_6; \
+	VEOR V6.B16, V6.B16, V6.B16
 
 // ZERO_V_8 clears registers.
 #define ZERO_V_8 \
-	ZERO_V_6; \
-	VEOR V6.B16, V6.B16, V6.B16; \
+	ZERO_V_7; \
 	VEOR V7.B16, V7.B16, V7.B16
+
+// ZERO_V_9 clears registers.
+#define ZERO_V_9 \
+	ZERO_V_8; \
+	VEOR V8.B16, V8.B16, V8.B16
+
+// FMA_ROWS_NEON_3 is FMA_ROW_NEON of some rows of A.
+#define FMA_ROWS_NEON_3 \
+	FMA_ROWS_NEON_2; \
+	FMA_ROW_NEON(R3, F29, 29, 6)
+
+// ADD_S_3 adds rows of s to the accumulators.
+#define ADD_S_3 \
+	ADD_S_2; \
+	ADD_S_ROW(6)
 
 // STORE_C_3 stores rows of the result.
 #define STORE_C_3 \
-	VST1 [V0.S4, V1.S4, V2.S4], (R1); \
-	ADD R9, R1, R1; \
-	VST1 [V3.S4, V4.S4, V5.S4], (R1); \
-	ADD R9, R1, R1; \
+	STORE_C_2; \
 	VST1 [V6.S4, V7.S4, V8.S4], (R1); \
 	ADD R9, R1, R1
 
 // func f32NEONRows3x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONRows3x12(SB), NOSPLIT, $0-80
-	LOAD_ROWS_ARGS
-	ADD R9, R1, R2
-	ADD R9, R2, R3
-	ZERO_V_8
-	VEOR V8.B16, V8.B16, V8.B16
-	CBZ R0, sum
-loop:
-	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
-	ADD R11, R10, R10
-	FMA_ROW_NEON(R1, F27, 27, 0)
-	FMA_ROW_NEON(R2, F28, 28, 3)
-	FMA_ROW_NEON(R3, F29, 29, 6)
-	SUBS $1, R0, R0
-	BNE loop
-	END_C_3
+	KERNEL_ROWS(POINT_ROWS_3, ZERO_V_9, FMA_ROWS_NEON_3, ADD_S_3, STORE_C_3)
 
 // POINT_ROWS_4 points R2 and the next ones to rows of A.
 #define POINT_ROWS_4 \
@@ -464,162 +404,214 @@ loop:
 	ADD R9, R2, R3; \
 	ADD R9, R3, R4
 
+// ZERO_V_10 clears registers.
+#define ZERO_V_10 \
+	ZERO_V_9; \
+	VEOR V9.B16, V9.B16, V9.B16
+
+// ZERO_V_11 clears registers.
+#define ZERO_V_11 \
+	ZERO_V_10; \
+	VEOR V10.B16, V10.B16, V10.B16
+
 // ZERO_V_12 clears registers.
 #define ZERO_V_12 \
-	ZERO_V_8; \
-	VEOR V8.B16, V8.B16, V8.B16; \
-	VEOR V9.B16, V9.B16, V9.B16; \
-	VEOR V10.B16, V10.B16, V10.B16; \
+	ZERO_V_11; \
 	VEOR V11.B16, V11.B16, V11.B16
+
+// FMA_ROWS_NEON_4 is FMA_ROW_NEON of some rows of A.
+#define FMA_ROWS_NEON_4 \
+	FMA_ROWS_NEON_3; \
+	FMA_ROW_NEON(R4, F30, 30, 9)
+
+// ADD_S_4 adds rows of s to the accumulators.
+#define ADD_S_4 \
+	ADD_S_3; \
+	ADD_S_ROW(9)
+
+// STORE_C_4 stores rows of the result.
+#define STORE_C_4 \
+	STORE_C_3; \
+	VST1 [V9.S4, V10.S4, V11.S4], (R1); \
+	ADD R9, R1, R1
 
 // func f32NEONRows4x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONRows4x12(SB), NOSPLIT, $0-80
-	LOAD_ROWS_ARGS
-	POINT_ROWS_4
-	ZERO_V_12
-	CBZ R0, sum
-loop:
-	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
-	ADD R11, R10, R10
-	FMA_ROW_NEON(R1, F27, 27, 0)
-	FMA_ROW_NEON(R2, F28, 28, 3)
-	FMA_ROW_NEON(R3, F29, 29, 6)
-	FMA_ROW_NEON(R4, F30, 30, 9)
-	SUBS $1, R0, R0
-	BNE loop
-	END_C_4
+	KERNEL_ROWS(POINT_ROWS_4, ZERO_V_12, FMA_ROWS_NEON_4, ADD_S_4, STORE_C_4)
+
+// POINT_ROWS_5 points R2 and the next ones to rows of A.
+#define POINT_ROWS_5 \
+	ADD R9, R1, R2; \
+	ADD R9, R2, R3; \
+	ADD R9, R3, R4; \
+	ADD R9, R4, R5
+
+// ZERO_V_13 clears registers.
+#define ZERO_V_13 \
+	ZERO_V_12; \
+	VEOR V12.B16, V12.B16, V12.B16
+
+// ZERO_V_14 clears registers.
+#define ZERO_V_14 \
+	ZERO_V_13; \
+	VEOR V13.B16, V13.B16, V13.B16
 
 // ZERO_V_15 clears registers.
 #define ZERO_V_15 \
-	ZERO_V_12; \
-	VEOR V12.B16, V12.B16, V12.B16; \
-	VEOR V13.B16, V13.B16, V13.B16; \
+	ZERO_V_14; \
 	VEOR V14.B16, V14.B16, V14.B16
 
 // FMA_ROWS_NEON_5 is FMA_ROW_NEON of some rows of A.
 #define FMA_ROWS_NEON_5 \
-	FMA_ROW_NEON(R1, F27, 27, 0); \
-	FMA_ROW_NEON(R2, F28, 28, 3); \
-	FMA_ROW_NEON(R3, F29, 29, 6); \
-	FMA_ROW_NEON(R4, F30, 30, 9); \
+	FMA_ROWS_NEON_4; \
 	FMA_ROW_NEON(R5, F31, 31, 12)
 
 // ADD_S_5 adds rows of s to the accumulators.
 #define ADD_S_5 \
-	ADD_S_ROW(0, 0); \
-	ADD_S_ROW(3, 3); \
-	ADD_S_ROW(6, 6); \
-	ADD_S_ROW(9, 9); \
-	ADD_S_ROW(12, 12)
+	ADD_S_4; \
+	ADD_S_ROW(12)
 
 // STORE_C_5 stores rows of the result.
 #define STORE_C_5 \
-	STORE_C_3; \
-	VST1 [V9.S4, V10.S4, V11.S4], (R1); \
-	ADD R9, R1, R1; \
+	STORE_C_4; \
 	VST1 [V12.S4, V13.S4, V14.S4], (R1); \
 	ADD R9, R1, R1
 
 // func f32NEONRows5x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONRows5x12(SB), NOSPLIT, $0-80
-	LOAD_ROWS_ARGS
-	POINT_ROWS_4
-	ADD R9, R4, R5
-	ZERO_V_15
-	CBZ R0, sum
-loop:
-	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
-	ADD R11, R10, R10
-	FMA_ROWS_NEON_5
-	SUBS $1, R0, R0
-	BNE loop
-	END_C_5
+	KERNEL_ROWS(POINT_ROWS_5, ZERO_V_15, FMA_ROWS_NEON_5, ADD_S_5, STORE_C_5)
 
 // POINT_ROWS_6 points R2 and the next ones to rows of A.
 #define POINT_ROWS_6 \
-	POINT_ROWS_4; \
+	ADD R9, R1, R2; \
+	ADD R9, R2, R3; \
+	ADD R9, R3, R4; \
 	ADD R9, R4, R5; \
 	ADD R9, R5, R6
 
+// ZERO_V_16 clears registers.
+#define ZERO_V_16 \
+	ZERO_V_15; \
+	VEOR V15.B16, V15.B16, V15.B16
+
+// ZERO_V_17 clears registers.
+#define ZERO_V_17 \
+	ZERO_V_16; \
+	VEOR V16.B16, V16.B16, V16.B16
+
 // ZERO_V_18 clears registers.
 #define ZERO_V_18 \
-	ZERO_V_15; \
-	VEOR V15.B16, V15.B16, V15.B16; \
-	VEOR V16.B16, V16.B16, V16.B16; \
+	ZERO_V_17; \
 	VEOR V17.B16, V17.B16, V17.B16
+
+// FMA_ROWS_NEON_6 is FMA_ROW_NEON of some rows of A.
+#define FMA_ROWS_NEON_6 \
+	FMA_ROWS_NEON_5; \
+	FMA_ROW_NEON(R6, F27, 27, 15)
+
+// ADD_S_6 adds rows of s to the accumulators.
+#define ADD_S_6 \
+	ADD_S_5; \
+	ADD_S_ROW(15)
+
+// STORE_C_6 stores rows of the result.
+#define STORE_C_6 \
+	STORE_C_5; \
+	VST1 [V15.S4, V16.S4, V17.S4], (R1); \
+	ADD R9, R1, R1
 
 // func f32NEONRows6x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONRows6x12(SB), NOSPLIT, $0-80
-	LOAD_ROWS_ARGS
-	POINT_ROWS_6
-	ZERO_V_18
-	CBZ R0, sum
-loop:
-	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
-	ADD R11, R10, R10
-	FMA_ROWS_NEON_5
-	FMA_ROW_NEON(R6, F27, 27, 15)
-	SUBS $1, R0, R0
-	BNE loop
-	END_C_6
+	KERNEL_ROWS(POINT_ROWS_6, ZERO_V_18, FMA_ROWS_NEON_6, ADD_S_6, STORE_C_6)
+
+// POINT_ROWS_7 points R2 and the next ones to rows of A.
+#define POINT_ROWS_7 \
+	ADD R9, R1, R2; \
+	ADD R9, R2, R3; \
+	ADD R9, R3, R4; \
+	ADD R9, R4, R5; \
+	ADD R9, R5, R6; \
+	ADD R9, R6, R7
+
+// ZERO_V_19 clears registers.
+#define ZERO_V_19 \
+	ZERO_V_18; \
+	VEOR V18.B16, V18.B16, V18.B16
+
+// ZERO_V_20 clears registers.
+#define ZERO_V_20 \
+	ZERO_V_19; \
+	VEOR V19.B16, V19.B16, V19.B16
 
 // ZERO_V_21 clears registers.
 #define ZERO_V_21 \
-	ZERO_V_18; \
-	VEOR V18.B16, V18.B16, V18.B16; \
-	VEOR V19.B16, V19.B16, V19.B16; \
+	ZERO_V_20; \
 	VEOR V20.B16, V20.B16, V20.B16
+
+// FMA_ROWS_NEON_7 is FMA_ROW_NEON of some rows of A.
+#define FMA_ROWS_NEON_7 \
+	FMA_ROWS_NEON_6; \
+	FMA_ROW_NEON(R7, F28, 28, 18)
+
+// ADD_S_7 adds rows of s to the accumulators.
+#define ADD_S_7 \
+	ADD_S_6; \
+	ADD_S_ROW(18)
 
 // STORE_C_7 stores rows of the result.
 #define STORE_C_7 \
-	STORE_C_5; \
-	VST1 [V15.S4, V16.S4, V17.S4], (R1); \
-	ADD R9, R1, R1; \
+	STORE_C_6; \
 	VST1 [V18.S4, V19.S4, V20.S4], (R1); \
 	ADD R9, R1, R1
 
 // func f32NEONRows7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONRows7x12(SB), NOSPLIT, $0-80
-	LOAD_ROWS_ARGS
-	POINT_ROWS_6
-	ADD R9, R6, R7
-	ZERO_V_21
-	CBZ R0, sum
-loop:
-	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
-	ADD R11, R10, R10
-	FMA_ROWS_NEON_5
-	FMA_ROW_NEON(R6, F27, 27, 15)
-	FMA_ROW_NEON(R7, F28, 28, 18)
-	SUBS $1, R0, R0
-	BNE loop
-	END_C_7
+	KERNEL_ROWS(POINT_ROWS_7, ZERO_V_21, FMA_ROWS_NEON_7, ADD_S_7, STORE_C_7)
+
+// POINT_ROWS_8 points R2 and the next ones to rows of A.
+#define POINT_ROWS_8 \
+	ADD R9, R1, R2; \
+	ADD R9, R2, R3; \
+	ADD R9, R3, R4; \
+	ADD R9, R4, R5; \
+	ADD R9, R5, R6; \
+	ADD R9, R6, R7; \
+	ADD R9, R7, R8
+
+// ZERO_V_22 clears registers.
+#define ZERO_V_22 \
+	ZERO_V_21; \
+	VEOR V21.B16, V21.B16, V21.B16
+
+// ZERO_V_23 clears registers.
+#define ZERO_V_23 \
+	ZERO_V_22; \
+	VEOR V22.B16, V22.B16, V22.B16
 
 // ZERO_V_24 clears registers.
 #define ZERO_V_24 \
-	ZERO_V_21; \
-	VEOR V21.B16, V21.B16, V21.B16; \
-	VEOR V22.B16, V22.B16, V22.B16; \
+	ZERO_V_23; \
 	VEOR V23.B16, V23.B16, V23.B16
+
+// FMA_ROWS_NEON_8 is FMA_ROW_NEON of some rows of A.
+#define FMA_ROWS_NEON_8 \
+	FMA_ROWS_NEON_7; \
+	FMA_ROW_NEON(R8, F29, 29, 21)
+
+// ADD_S_8 adds rows of s to the accumulators.
+#define ADD_S_8 \
+	ADD_S_7; \
+	ADD_S_ROW(21)
+
+// STORE_C_8 stores rows of the result.
+#define STORE_C_8 \
+	STORE_C_7; \
+	VST1 [V21.S4, V22.S4, V23.S4], (R1); \
+	ADD R9, R1, R1
 
 // func f32NEONRows8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONRows8x12(SB), NOSPLIT, $0-80
-	LOAD_ROWS_ARGS
-	POINT_ROWS_6
-	ADD R9, R6, R7
-	ADD R9, R7, R8
-	ZERO_V_24
-	CBZ R0, sum
-loop:
-	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
-	ADD R11, R10, R10
-	FMA_ROWS_NEON_5
-	FMA_ROW_NEON(R6, F27, 27, 15)
-	FMA_ROW_NEON(R7, F28, 28, 18)
-	FMA_ROW_NEON(R8, F29, 29, 21)
-	SUBS $1, R0, R0
-	BNE loop
-	END_C_8
+	KERNEL_ROWS(POINT_ROWS_8, ZERO_V_24, FMA_ROWS_NEON_8, ADD_S_8, STORE_C_8)
 
 // func f32NEONInner1x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONInner1x12(SB), NOSPLIT, $0-80
@@ -631,10 +623,10 @@ loop:
 	ADD R11, R10, R10
 	FMOVS (R1), F27
 	ADD R9, R1, R1
-	FMA_LANES(27, 0, 0, 0)
+	FMA_LANES(27, 0, 0)
 	SUBS $1, R0, R0
 	BNE loop
-	END_C_1
+	END_C(ADD_S_1, STORE_C_1)
 
 // func f32NEONInner2x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONInner2x12(SB), NOSPLIT, $0-80
@@ -646,17 +638,16 @@ loop:
 	ADD R11, R10, R10
 	FMOVD (R1), F27
 	ADD R9, R1, R1
-	FMA_LANES(27, 0, 0, 0)
-	FMA_LANES(27, 1, 3, 3)
+	FMA_LANES(27, 0, 0)
+	FMA_LANES(27, 1, 3)
 	SUBS $1, R0, R0
 	BNE loop
-	END_C_2
+	END_C(ADD_S_2, STORE_C_2)
 
 // func f32NEONInner3x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONInner3x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
-	ZERO_V_8
-	VEOR V8.B16, V8.B16, V8.B16
+	ZERO_V_9
 	CBZ R0, sum
 loop:
 	VLD1 (R10), [V24.S4, V25.S4, V26.S4]
@@ -664,12 +655,12 @@ loop:
 	FMOVD (R1), F27
 	FMOVS 8(R1), F28
 	ADD R9, R1, R1
-	FMA_LANES(27, 0, 0, 0)
-	FMA_LANES(27, 1, 3, 3)
-	FMA_LANES(28, 0, 6, 6)
+	FMA_LANES(27, 0, 0)
+	FMA_LANES(27, 1, 3)
+	FMA_LANES(28, 0, 6)
 	SUBS $1, R0, R0
 	BNE loop
-	END_C_3
+	END_C(ADD_S_3, STORE_C_3)
 
 // func f32NEONInner4x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONInner4x12(SB), NOSPLIT, $0-80
@@ -681,13 +672,13 @@ loop:
 	ADD R11, R10, R10
 	FMOVQ (R1), F27
 	ADD R9, R1, R1
-	FMA_LANES(27, 0, 0, 0)
-	FMA_LANES(27, 1, 3, 3)
-	FMA_LANES(27, 2, 6, 6)
-	FMA_LANES(27, 3, 9, 9)
+	FMA_LANES(27, 0, 0)
+	FMA_LANES(27, 1, 3)
+	FMA_LANES(27, 2, 6)
+	FMA_LANES(27, 3, 9)
 	SUBS $1, R0, R0
 	BNE loop
-	END_C_4
+	END_C(ADD_S_4, STORE_C_4)
 
 // func f32NEONInner5x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONInner5x12(SB), NOSPLIT, $0-80
@@ -700,14 +691,14 @@ loop:
 	FMOVQ (R1), F27
 	FMOVS 16(R1), F28
 	ADD R9, R1, R1
-	FMA_LANES(27, 0, 0, 0)
-	FMA_LANES(27, 1, 3, 3)
-	FMA_LANES(27, 2, 6, 6)
-	FMA_LANES(27, 3, 9, 9)
-	FMA_LANES(28, 0, 12, 12)
+	FMA_LANES(27, 0, 0)
+	FMA_LANES(27, 1, 3)
+	FMA_LANES(27, 2, 6)
+	FMA_LANES(27, 3, 9)
+	FMA_LANES(28, 0, 12)
 	SUBS $1, R0, R0
 	BNE loop
-	END_C_5
+	END_C(ADD_S_5, STORE_C_5)
 
 // func f32NEONInner6x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONInner6x12(SB), NOSPLIT, $0-80
@@ -720,15 +711,15 @@ loop:
 	FMOVQ (R1), F27
 	FMOVD 16(R1), F28
 	ADD R9, R1, R1
-	FMA_LANES(27, 0, 0, 0)
-	FMA_LANES(27, 1, 3, 3)
-	FMA_LANES(27, 2, 6, 6)
-	FMA_LANES(27, 3, 9, 9)
-	FMA_LANES(28, 0, 12, 12)
-	FMA_LANES(28, 1, 15, 15)
+	FMA_LANES(27, 0, 0)
+	FMA_LANES(27, 1, 3)
+	FMA_LANES(27, 2, 6)
+	FMA_LANES(27, 3, 9)
+	FMA_LANES(28, 0, 12)
+	FMA_LANES(28, 1, 15)
 	SUBS $1, R0, R0
 	BNE loop
-	END_C_6
+	END_C(ADD_S_6, STORE_C_6)
 
 // func f32NEONInner7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONInner7x12(SB), NOSPLIT, $0-80
@@ -742,16 +733,16 @@ loop:
 	FMOVD 16(R1), F28
 	FMOVS 24(R1), F29
 	ADD R9, R1, R1
-	FMA_LANES(27, 0, 0, 0)
-	FMA_LANES(27, 1, 3, 3)
-	FMA_LANES(27, 2, 6, 6)
-	FMA_LANES(27, 3, 9, 9)
-	FMA_LANES(28, 0, 12, 12)
-	FMA_LANES(28, 1, 15, 15)
-	FMA_LANES(29, 0, 18, 18)
+	FMA_LANES(27, 0, 0)
+	FMA_LANES(27, 1, 3)
+	FMA_LANES(27, 2, 6)
+	FMA_LANES(27, 3, 9)
+	FMA_LANES(28, 0, 12)
+	FMA_LANES(28, 1, 15)
+	FMA_LANES(29, 0, 18)
 	SUBS $1, R0, R0
 	BNE loop
-	END_C_7
+	END_C(ADD_S_7, STORE_C_7)
 
 // func f32NEONInner8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32NEONInner8x12(SB), NOSPLIT, $0-80
@@ -764,17 +755,17 @@ loop:
 	FMOVQ (R1), F27
 	FMOVQ 16(R1), F28
 	ADD R9, R1, R1
-	FMA_LANES(27, 0, 0, 0)
-	FMA_LANES(27, 1, 3, 3)
-	FMA_LANES(27, 2, 6, 6)
-	FMA_LANES(27, 3, 9, 9)
-	FMA_LANES(28, 0, 12, 12)
-	FMA_LANES(28, 1, 15, 15)
-	FMA_LANES(28, 2, 18, 18)
-	FMA_LANES(28, 3, 21, 21)
+	FMA_LANES(27, 0, 0)
+	FMA_LANES(27, 1, 3)
+	FMA_LANES(27, 2, 6)
+	FMA_LANES(27, 3, 9)
+	FMA_LANES(28, 0, 12)
+	FMA_LANES(28, 1, 15)
+	FMA_LANES(28, 2, 18)
+	FMA_LANES(28, 3, 21)
 	SUBS $1, R0, R0
 	BNE loop
-	END_C_8
+	END_C(ADD_S_8, STORE_C_8)
 
 // LOAD_B_PAIRS loads two rows of B and interleaves their pairs.
 #define LOAD_B_PAIRS \
@@ -790,13 +781,13 @@ loop:
 	VZIP2 V29.S4, V26.S4, V29.S4
 
 // BFMMLA_ROWS multiplies two rows of A by a row of pairs of columns of B.
-#define BFMMLA_ROWS(a, acc, acc2) \
+#define BFMMLA_ROWS(a, acc) \
 	BFMMLA_S4(30, a, acc); \
-	BFMMLA_S4(27, a, (acc2+1)); \
-	BFMMLA_S4(24, a, (acc2+2)); \
-	BFMMLA_S4(28, a, (acc2+3)); \
-	BFMMLA_S4(25, a, (acc2+4)); \
-	BFMMLA_S4(29, a, (acc2+5))
+	BFMMLA_S4(27, a, (acc+1)); \
+	BFMMLA_S4(24, a, (acc+2)); \
+	BFMMLA_S4(28, a, (acc+3)); \
+	BFMMLA_S4(25, a, (acc+4)); \
+	BFMMLA_S4(29, a, (acc+5))
 
 // LOAD_B_LAST loads the last row of B, and interleaves its pairs with zeros.
 #define LOAD_B_LAST \
@@ -818,12 +809,12 @@ loop:
 	VMOV V24.B16, v2.B16
 
 // ADD_S_PAIRS adds a row of s to the sums.
-#define ADD_S_PAIRS(acc, acc2) \
+#define ADD_S_PAIRS(acc) \
 	VLD1 (R1), [V24.S4, V25.S4, V26.S4]; \
 	ADD R9, R1; \
 	FADD_S4(24, acc, acc); \
-	FADD_S4(25, (acc2+2), (acc2+2)); \
-	FADD_S4(26, (acc2+4), (acc2+4))
+	FADD_S4(25, (acc+2), (acc+2)); \
+	FADD_S4(26, (acc+4), (acc+4))
 
 // STORE_PAIRS stores a row of the result.
 #define STORE_PAIRS(v, v2, v3) \
@@ -835,13 +826,14 @@ loop:
 // func pairsNEONRows1x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows1x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
+	POINT_ROWS_1
 	ZERO_V_6
 	SUBS $2, R0
 	BLT tail
 loop:
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	SUBS $2, R0
 	BGE loop
 tail:
@@ -849,13 +841,13 @@ tail:
 	BEQ sum
 	LOAD_B_LAST
 	FMOVS (R1), F26
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	END_PAIRS_1
 
 // func pairsNEONRows2x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows2x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
-	ADD R9, R1, R2
+	POINT_ROWS_2
 	ZERO_V_6
 	SUBS $2, R0
 	BLT tail
@@ -863,7 +855,7 @@ loop:
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
 	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	SUBS $2, R0
 	BGE loop
 tail:
@@ -872,14 +864,13 @@ tail:
 	LOAD_B_LAST
 	FMOVS (R1), F26
 	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	END_PAIRS_2
 
 // func pairsNEONRows3x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows3x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
-	ADD R9, R1, R2
-	ADD R9, R2, R3
+	POINT_ROWS_3
 	ZERO_V_12
 	SUBS $2, R0
 	BLT tail
@@ -887,9 +878,9 @@ loop:
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
 	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD.P 8(R3), F31
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	SUBS $2, R0
 	BGE loop
 tail:
@@ -898,9 +889,9 @@ tail:
 	LOAD_B_LAST
 	FMOVS (R1), F26
 	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVS (R3), F31
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	END_PAIRS_3
 
 // func pairsNEONRows4x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -914,10 +905,10 @@ loop:
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
 	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD.P 8(R3), F31
 	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	SUBS $2, R0
 	BGE loop
 tail:
@@ -926,17 +917,16 @@ tail:
 	LOAD_B_LAST
 	FMOVS (R1), F26
 	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVS (R3), F31
 	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	END_PAIRS_4
 
 // func pairsNEONRows5x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows5x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
-	POINT_ROWS_4
-	ADD R9, R4, R5
+	POINT_ROWS_5
 	ZERO_V_18
 	SUBS $2, R0
 	BLT tail
@@ -944,12 +934,12 @@ loop:
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
 	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD.P 8(R3), F31
 	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	FMOVD.P 8(R5), F26
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	SUBS $2, R0
 	BGE loop
 tail:
@@ -958,12 +948,12 @@ tail:
 	LOAD_B_LAST
 	FMOVS (R1), F26
 	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVS (R3), F31
 	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	FMOVS (R5), F26
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	END_PAIRS_5
 
 // func pairsNEONRows6x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -977,13 +967,13 @@ loop:
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
 	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD.P 8(R3), F31
 	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	FMOVD.P 8(R5), F26
 	VLD1.P 8(R6), V26.D[1]
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	SUBS $2, R0
 	BGE loop
 tail:
@@ -992,20 +982,19 @@ tail:
 	LOAD_B_LAST
 	FMOVS (R1), F26
 	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVS (R3), F31
 	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	FMOVS (R5), F26
 	VLD1 (R6), V26.S[2]
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	END_PAIRS_6
 
 // func pairsNEONRows7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows7x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
-	POINT_ROWS_6
-	ADD R9, R6, R7
+	POINT_ROWS_7
 	ZERO_V_24
 	SUBS $2, R0
 	BLT tail
@@ -1013,15 +1002,15 @@ loop:
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
 	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD.P 8(R3), F31
 	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	FMOVD.P 8(R5), F26
 	VLD1.P 8(R6), V26.D[1]
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	FMOVD.P 8(R7), F31
-	BFMMLA_ROWS(31, 18, 18)
+	BFMMLA_ROWS(31, 18)
 	SUBS $2, R0
 	BGE loop
 tail:
@@ -1030,23 +1019,21 @@ tail:
 	LOAD_B_LAST
 	FMOVS (R1), F26
 	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVS (R3), F31
 	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	FMOVS (R5), F26
 	VLD1 (R6), V26.S[2]
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	FMOVS (R7), F31
-	BFMMLA_ROWS(31, 18, 18)
+	BFMMLA_ROWS(31, 18)
 	END_PAIRS_7
 
 // func pairsNEONRows8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows8x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
-	POINT_ROWS_6
-	ADD R9, R6, R7
-	ADD R9, R7, R8
+	POINT_ROWS_8
 	ZERO_V_24
 	SUBS $2, R0
 	BLT tail
@@ -1054,16 +1041,16 @@ loop:
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
 	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD.P 8(R3), F31
 	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	FMOVD.P 8(R5), F26
 	VLD1.P 8(R6), V26.D[1]
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	FMOVD.P 8(R7), F31
 	VLD1.P 8(R8), V31.D[1]
-	BFMMLA_ROWS(31, 18, 18)
+	BFMMLA_ROWS(31, 18)
 	SUBS $2, R0
 	BGE loop
 tail:
@@ -1072,16 +1059,16 @@ tail:
 	LOAD_B_LAST
 	FMOVS (R1), F26
 	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVS (R3), F31
 	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6, 6)
+	BFMMLA_ROWS(31, 6)
 	FMOVS (R5), F26
 	VLD1 (R6), V26.S[2]
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	FMOVS (R7), F31
 	VLD1 (R8), V31.S[2]
-	BFMMLA_ROWS(31, 18, 18)
+	BFMMLA_ROWS(31, 18)
 	END_PAIRS_8
 
 // func pairsNEONInner1x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1096,7 +1083,7 @@ loop:
 	ADD R9, R1, R12
 	FMOVS (R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	ADD R9<<1, R1
 	SUBS $2, R0
 	BGE loop
@@ -1107,7 +1094,7 @@ tail:
 	FMOVS (R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	END_PAIRS_1
 
 // func pairsNEONInner2x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1122,7 +1109,7 @@ loop:
 	ADD R9, R1, R12
 	FMOVD (R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	ADD R9<<1, R1
 	SUBS $2, R0
 	BGE loop
@@ -1133,7 +1120,7 @@ tail:
 	FMOVD (R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	END_PAIRS_2
 
 // func pairsNEONInner3x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1148,12 +1135,12 @@ loop:
 	ADD R9, R1, R12
 	FMOVD (R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVS 8(R1), F26
 	ADD R9, R1, R12
 	FMOVS 8(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	ADD R9<<1, R1
 	SUBS $2, R0
 	BGE loop
@@ -1164,11 +1151,11 @@ tail:
 	FMOVD (R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVS 8(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	END_PAIRS_3
 
 // func pairsNEONInner4x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1183,12 +1170,12 @@ loop:
 	ADD R9, R1, R12
 	FMOVD (R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	ADD R9, R1, R12
 	FMOVD 8(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	ADD R9<<1, R1
 	SUBS $2, R0
 	BGE loop
@@ -1199,11 +1186,11 @@ tail:
 	FMOVD (R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	END_PAIRS_4
 
 // func pairsNEONInner5x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1218,17 +1205,17 @@ loop:
 	ADD R9, R1, R12
 	FMOVD (R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	ADD R9, R1, R12
 	FMOVD 8(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	FMOVS 16(R1), F26
 	ADD R9, R1, R12
 	FMOVS 16(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	ADD R9<<1, R1
 	SUBS $2, R0
 	BGE loop
@@ -1239,15 +1226,15 @@ tail:
 	FMOVD (R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	FMOVS 16(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	END_PAIRS_5
 
 // func pairsNEONInner6x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1262,17 +1249,17 @@ loop:
 	ADD R9, R1, R12
 	FMOVD (R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	ADD R9, R1, R12
 	FMOVD 8(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	FMOVD 16(R1), F26
 	ADD R9, R1, R12
 	FMOVD 16(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	ADD R9<<1, R1
 	SUBS $2, R0
 	BGE loop
@@ -1283,15 +1270,15 @@ tail:
 	FMOVD (R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	FMOVD 16(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	END_PAIRS_6
 
 // func pairsNEONInner7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1306,22 +1293,22 @@ loop:
 	ADD R9, R1, R12
 	FMOVD (R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	ADD R9, R1, R12
 	FMOVD 8(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	FMOVD 16(R1), F26
 	ADD R9, R1, R12
 	FMOVD 16(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	FMOVS 24(R1), F26
 	ADD R9, R1, R12
 	FMOVS 24(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 18, 18)
+	BFMMLA_ROWS(26, 18)
 	ADD R9<<1, R1
 	SUBS $2, R0
 	BGE loop
@@ -1332,19 +1319,19 @@ tail:
 	FMOVD (R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	FMOVD 16(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	FMOVS 24(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 18, 18)
+	BFMMLA_ROWS(26, 18)
 	END_PAIRS_7
 
 // func pairsNEONInner8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -1359,22 +1346,22 @@ loop:
 	ADD R9, R1, R12
 	FMOVD (R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	ADD R9, R1, R12
 	FMOVD 8(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	FMOVD 16(R1), F26
 	ADD R9, R1, R12
 	FMOVD 16(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	FMOVD 24(R1), F26
 	ADD R9, R1, R12
 	FMOVD 24(R12), F31
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 18, 18)
+	BFMMLA_ROWS(26, 18)
 	ADD R9<<1, R1
 	SUBS $2, R0
 	BGE loop
@@ -1385,31 +1372,59 @@ tail:
 	FMOVD (R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0, 0)
+	BFMMLA_ROWS(26, 0)
 	FMOVD 8(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6, 6)
+	BFMMLA_ROWS(26, 6)
 	FMOVD 16(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12, 12)
+	BFMMLA_ROWS(26, 12)
 	FMOVD 24(R1), F26
 	VEOR V31.B16, V31.B16, V31.B16
 	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 18, 18)
+	BFMMLA_ROWS(26, 18)
 	END_PAIRS_8
+
+// ZERO_V_25 clears registers.
+#define ZERO_V_25 \
+	ZERO_V_24; \
+	VEOR V24.B16, V24.B16, V24.B16
+
+// ZERO_V_26 clears registers.
+#define ZERO_V_26 \
+	ZERO_V_25; \
+	VEOR V25.B16, V25.B16, V25.B16
+
+// ZERO_V_27 clears registers.
+#define ZERO_V_27 \
+	ZERO_V_26; \
+	VEOR V26.B16, V26.B16, V26.B16
+
+// ZERO_V_28 clears registers.
+#define ZERO_V_28 \
+	ZERO_V_27; \
+	VEOR V27.B16, V27.B16, V27.B16
+
+// ZERO_V_29 clears registers.
+#define ZERO_V_29 \
+	ZERO_V_28; \
+	VEOR V28.B16, V28.B16, V28.B16
+
+// ZERO_V_30 clears registers.
+#define ZERO_V_30 \
+	ZERO_V_29; \
+	VEOR V29.B16, V29.B16, V29.B16
+
+// ZERO_V_31 clears registers.
+#define ZERO_V_31 \
+	ZERO_V_30; \
+	VEOR V30.B16, V30.B16, V30.B16
 
 // ZERO_V_32 clears registers.
 #define ZERO_V_32 \
-	ZERO_V_24; \
-	VEOR V24.B16, V24.B16, V24.B16; \
-	VEOR V25.B16, V25.B16, V25.B16; \
-	VEOR V26.B16, V26.B16, V26.B16; \
-	VEOR V27.B16, V27.B16, V27.B16; \
-	VEOR V28.B16, V28.B16, V28.B16; \
-	VEOR V29.B16, V29.B16, V29.B16; \
-	VEOR V30.B16, V30.B16, V30.B16; \
+	ZERO_V_31; \
 	VEOR V31.B16, V31.B16, V31.B16
 
 // func f32PeakNEON(n int)
@@ -1801,8 +1816,7 @@ done:
 // func dotsF321NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF321NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
+	ZERO_V_2
 	SUBS $8, R7
 	BLT tail
 loop:
@@ -1960,8 +1974,7 @@ done:
 // func dotsF161NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF161NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
+	ZERO_V_2
 	SUBS $8, R7
 	BLT tail
 loop:
@@ -2119,8 +2132,7 @@ done:
 // func dotsBF161NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsBF161NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
+	ZERO_V_2
 	SUBS $8, R7
 	BLT tail
 loop:

@@ -13,7 +13,9 @@
 TEXT ·pairsAVX512Rows1x32(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_2
-	BEGIN_C_1x2
+	MOVQ DI, DX
+	PREFETCHW_C_1x2
+	ZERO_C_1x2
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
@@ -34,7 +36,7 @@ TEXT ·pairsAVX512Rows1x32(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_1x2
+	END_C(ADD_S_1x2, STORE_C_1x2)
 
 // DOT_ROWS_2x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_2x2(off, a0, off2, a1) \
@@ -45,7 +47,9 @@ TEXT ·pairsAVX512Rows1x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows2x32(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_2
-	BEGIN_C_2x2
+	MOVQ DI, DX
+	PREFETCHW_C_2x2
+	ZERO_C_2x2
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
@@ -67,185 +71,187 @@ TEXT ·pairsAVX512Rows2x32(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_2x2
+	END_C(ADD_S_2x2, STORE_C_2x2)
 
 // DOT_ROWS_3x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_3x2(off, a0, off2, a1, off3) \
+#define DOT_ROWS_3x2(off, a0, off2, a1) \
 	DOT_ROWS_2x2(off, a0, off2, a1); \
-	DOT_ROW_2(off3(AX)(R12*2), a0, off2, (off2+2), 4)
+	DOT_ROW_2(off(AX)(R12*2), a0, off2, (off2+2), 4)
 
 // func pairsAVX512Rows3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows3x32(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_2
-	BEGIN_C_3x2
+	MOVQ DI, DX
+	PREFETCHW_C_3x2
+	ZERO_C_3x2
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_2((BX), Z6, Z7, (R14))
 	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x2(0, Z8, 6, Z9, 0)
+	DOT_ROWS_3x2(0, Z8, 6, Z9)
 	LOAD_B_2((BX)(R13*1), Z6, Z7, (R14)(R13*1))
 	PREFETCH_A_1_FROM_1
-	DOT_ROWS_3x2(4, Z8, 6, Z9, 4)
+	DOT_ROWS_3x2(4, Z8, 6, Z9)
 	LOAD_B_2((BX)(R13*2), Z6, Z7, (R14)(R13*2))
 	PREFETCH_A_1_FROM_2
-	DOT_ROWS_3x2(8, Z8, 6, Z9, 8)
+	DOT_ROWS_3x2(8, Z8, 6, Z9)
 	LOAD_B_2((BX)(R11*1), Z6, Z7, (R14)(R11*1))
-	DOT_ROWS_3x2(12, Z8, 6, Z9, 12)
+	DOT_ROWS_3x2(12, Z8, 6, Z9)
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_2((BX), Z6, Z7, (R14))
 	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x2(0, Z8, 6, Z9, 0)
+	DOT_ROWS_3x2(0, Z8, 6, Z9)
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_3x2
+	END_C(ADD_S_3x2, STORE_C_3x2)
 
 // DOT_STEP_ROWS_PREFETCH_4x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_4x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z8, Z9, next); \
 	prefetch; \
-	DOT_ROWS_3x2(off, Z10, 8, Z11, off); \
+	DOT_ROWS_3x2(off, Z10, 8, Z11); \
 	DOT_ROW_2(off(DX), Z11, 8, 11, 6)
 
 // func pairsAVX512Rows4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows4x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_4x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_4x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
 
 // DOT_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	prefetch; \
-	DOT_ROWS_3x2(off, Z12, 10, Z13, off); \
+	DOT_ROWS_3x2(off, Z12, 10, Z13); \
 	DOT_ROW_2(off(DX), Z13, 10, 13, 6); \
 	DOT_ROW_2(off(DX)(R12*1), Z12, 10, 12, 8)
 
 // func pairsAVX512Rows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows5x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_5x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_5x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x2, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x2, STORE_C_5x2)
 
 // DOT_STEP_ROWS_PREFETCH_6x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z12, Z13, next); \
 	prefetch; \
-	DOT_ROWS_3x2(off, Z14, 12, Z15, off); \
+	DOT_ROWS_3x2(off, Z14, 12, Z15); \
 	DOT_ROW_2(off(DX), Z15, 12, 15, 6); \
 	DOT_ROW_2(off(DX)(R12*1), Z14, 12, 14, 8); \
 	DOT_ROW_2(off(DX)(R12*2), Z15, 12, 15, 10)
 
 // func pairsAVX512Rows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows6x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_6x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_6x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x2, STORE_C_6x2)
 
 // DOT_ROWS_7x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_7x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_3x2(off, a0, off2, a1, off); \
+#define DOT_ROWS_7x2(off, a0, off2, a1) \
+	DOT_ROWS_3x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(DX), a1, off2, (off2+3), 6); \
 	DOT_ROW_2(off(DX)(R12*1), a0, off2, (off2+2), 8); \
 	DOT_ROW_2(off(DX)(R12*2), a1, off2, (off2+3), 10); \
-	DOT_ROW_2(off3(SI), a0, off2, (off2+2), 12)
+	DOT_ROW_2(off(SI), a0, off2, (off2+2), 12)
 
 // DOT_STEP_ROWS_PREFETCH_7x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_7x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	prefetch; \
-	DOT_ROWS_7x2(off, Z16, 14, Z17, off)
+	DOT_ROWS_7x2(off, Z16, 14, Z17)
 
 // func pairsAVX512Rows7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows7x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_7x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x2, STORE_C_7x2)
 
 // DOT_STEP_ROWS_PREFETCH_8x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_8x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z16, Z17, next); \
 	prefetch; \
-	DOT_ROWS_7x2(off, Z18, 16, Z19, off); \
+	DOT_ROWS_7x2(off, Z18, 16, Z19); \
 	DOT_ROW_2(off(SI)(R12*1), Z19, 16, 19, 14)
 
 // func pairsAVX512Rows8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows8x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_8x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
 
 // DOT_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	prefetch; \
-	DOT_ROWS_7x2(off, Z20, 18, Z21, off); \
+	DOT_ROWS_7x2(off, Z20, 18, Z21); \
 	DOT_ROW_2(off(SI)(R12*1), Z21, 18, 21, 14); \
 	DOT_ROW_2(off(SI)(R12*2), Z20, 18, 20, 16)
 
 // func pairsAVX512Rows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows9x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_9x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x2, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x2, STORE_C_9x2)
 
 // DOT_STEP_ROWS_PREFETCH_10x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z20, Z21, next); \
 	prefetch; \
-	DOT_ROWS_7x2(off, Z22, 20, Z23, off); \
+	DOT_ROWS_7x2(off, Z22, 20, Z23); \
 	DOT_ROW_2(off(SI)(R12*1), Z23, 20, 23, 14); \
 	DOT_ROW_2(off(SI)(R12*2), Z22, 20, 22, 16); \
 	DOT_ROW_2(off(R9), Z23, 20, 23, 18)
 
 // func pairsAVX512Rows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows10x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_10x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x2, STORE_C_10x2)
 
 // DOT_ROWS_11x2 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_11x2(off, a0, off2, a1, off3) \
-	DOT_ROWS_7x2(off, a0, off2, a1, off); \
+#define DOT_ROWS_11x2(off, a0, off2, a1) \
+	DOT_ROWS_7x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(SI)(R12*1), a1, off2, (off2+3), 14); \
 	DOT_ROW_2(off(SI)(R12*2), a0, off2, (off2+2), 16); \
 	DOT_ROW_2(off(R9), a1, off2, (off2+3), 18); \
-	DOT_ROW_2(off3(R9)(R12*1), a0, off2, (off2+2), 20)
+	DOT_ROW_2(off(R9)(R12*1), a0, off2, (off2+2), 20)
 
 // DOT_STEP_ROWS_PREFETCH_11x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_11x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	prefetch; \
-	DOT_ROWS_11x2(off, Z24, 22, Z25, off)
+	DOT_ROWS_11x2(off, Z24, 22, Z25)
 
 // func pairsAVX512Rows11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows11x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_11x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x2, STORE_C_11x2)
 
 // DOT_STEP_ROWS_PREFETCH_12x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_12x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z24, Z25, next); \
 	prefetch; \
-	DOT_ROWS_11x2(off, Z26, 24, Z27, off); \
+	DOT_ROWS_11x2(off, Z26, 24, Z27); \
 	DOT_ROW_2(off(R9)(R12*2), Z27, 24, 27, 22)
 
 // func pairsAVX512Rows12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows12x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_12x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x2, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x2, STORE_C_12x2)
 
 // DOT_STEP_ROWS_PREFETCH_13x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_13x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	prefetch; \
-	DOT_ROWS_11x2(off, Z28, 26, Z29, off); \
+	DOT_ROWS_11x2(off, Z28, 26, Z29); \
 	DOT_ROW_2(off(R9)(R12*2), Z29, 26, 29, 22); \
 	DOT_ROW_2(off(R10), Z28, 26, 28, 24)
 
 // func pairsAVX512Rows13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows13x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_13x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x2, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x2, STORE_C_13x2)
 
 // DOT_STEP_ROWS_PREFETCH_14x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_14x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z28, Z29, next); \
 	prefetch; \
-	DOT_ROWS_11x2(off, Z30, 28, Z31, off); \
+	DOT_ROWS_11x2(off, Z30, 28, Z31); \
 	DOT_ROW_2(off(R9)(R12*2), Z31, 28, 31, 22); \
 	DOT_ROW_2(off(R10), Z30, 28, 30, 24); \
 	DOT_ROW_2(off(R10)(R12*1), Z31, 28, 31, 26)
 
 // func pairsAVX512Rows14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows14x32(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_2, BEGIN_C_14x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x2)
+	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x2, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x2, STORE_C_14x2)
 
 // DOT_ROW_1 broadcasts a pair of A and adds its dot products with the pairs of a row of B.
 #define DOT_ROW_1(at, a, off, off2, off3) \
@@ -256,7 +262,9 @@ TEXT ·pairsAVX512Rows14x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows1x16(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_1
-	BEGIN_C_1x1
+	MOVQ DI, DX
+	PREFETCHW_C_1x1
+	ZERO_C_1x1
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
@@ -277,7 +285,7 @@ TEXT ·pairsAVX512Rows1x16(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_1x1
+	END_C(ADD_S_1x1, STORE_C_1x1)
 
 // DOT_ROWS_2x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_2x1(off, b1, off2, a1) \
@@ -288,7 +296,9 @@ TEXT ·pairsAVX512Rows1x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows2x16(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_1
-	BEGIN_C_2x1
+	MOVQ DI, DX
+	PREFETCHW_C_2x1
+	ZERO_C_2x1
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
@@ -310,185 +320,187 @@ TEXT ·pairsAVX512Rows2x16(SB), NOSPLIT, $0-80
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_2x1
+	END_C(ADD_S_2x1, STORE_C_2x1)
 
 // DOT_ROWS_3x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_3x1(off, b1, off2, a1, off3) \
+#define DOT_ROWS_3x1(off, b1, off2, a1) \
 	DOT_ROWS_2x1(off, b1, off2, a1); \
-	DOT_ROW_1(off3(AX)(R12*2), b1, off2, (off2+1), 2)
+	DOT_ROW_1(off(AX)(R12*2), b1, off2, (off2+1), 2)
 
 // func pairsAVX512Rows3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows3x16(SB), NOSPLIT, $0-80
 	LOAD_KERNEL_ARGS
 	LOAD_MASK_1
-	BEGIN_C_3x1
+	MOVQ DI, DX
+	PREFETCHW_C_3x1
+	ZERO_C_3x1
 	POINT_PREFETCH_B(5)
 	LEAQ (R13)(R13*2), R11
 	LOOP_OF_FOUR
 	LOAD_B_1((BX), Z3, (R14))
 	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x1(0, Z4, 3, Z5, 0)
+	DOT_ROWS_3x1(0, Z4, 3, Z5)
 	LOAD_B_1((BX)(R13*1), Z3, (R14)(R13*1))
 	PREFETCH_A_1_FROM_1
-	DOT_ROWS_3x1(4, Z4, 3, Z5, 4)
+	DOT_ROWS_3x1(4, Z4, 3, Z5)
 	LOAD_B_1((BX)(R13*2), Z3, (R14)(R13*2))
 	PREFETCH_A_1_FROM_2
-	DOT_ROWS_3x1(8, Z4, 3, Z5, 8)
+	DOT_ROWS_3x1(8, Z4, 3, Z5)
 	LOAD_B_1((BX)(R11*1), Z3, (R14)(R11*1))
-	DOT_ROWS_3x1(12, Z4, 3, Z5, 12)
+	DOT_ROWS_3x1(12, Z4, 3, Z5)
 	ADVANCE_ROWS1(4)
 	LOOP_OF_ONE(sum)
 	LOAD_B_1((BX), Z3, (R14))
 	PREFETCH_A_1_FROM_0
-	DOT_ROWS_3x1(0, Z4, 3, Z5, 0)
+	DOT_ROWS_3x1(0, Z4, 3, Z5)
 	ADVANCE_ROWS1(1)
 	DECQ CX
 	JNZ rest
-	END_C_3x1
+	END_C(ADD_S_3x1, STORE_C_3x1)
 
 // DOT_STEP_ROWS_PREFETCH_4x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_4x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z4, next); \
 	prefetch; \
-	DOT_ROWS_3x1(off, Z5, 4, Z6, off); \
+	DOT_ROWS_3x1(off, Z5, 4, Z6); \
 	DOT_ROW_1(off(DX), Z6, 4, 6, 3)
 
 // func pairsAVX512Rows4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows4x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_4x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_4x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
 
 // DOT_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z5, next); \
 	prefetch; \
-	DOT_ROWS_3x1(off, Z6, 5, Z7, off); \
+	DOT_ROWS_3x1(off, Z6, 5, Z7); \
 	DOT_ROW_1(off(DX), Z7, 5, 7, 3); \
 	DOT_ROW_1(off(DX)(R12*1), Z6, 5, 6, 4)
 
 // func pairsAVX512Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows5x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_5x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_5x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_5x1, PREFETCH_A_2_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_5x1, STORE_C_5x1)
 
 // DOT_STEP_ROWS_PREFETCH_6x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z6, next); \
 	prefetch; \
-	DOT_ROWS_3x1(off, Z7, 6, Z8, off); \
+	DOT_ROWS_3x1(off, Z7, 6, Z8); \
 	DOT_ROW_1(off(DX), Z8, 6, 8, 3); \
 	DOT_ROW_1(off(DX)(R12*1), Z7, 6, 7, 4); \
 	DOT_ROW_1(off(DX)(R12*2), Z8, 6, 8, 5)
 
 // func pairsAVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows6x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_6x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, END_C_6x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_6x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_6x1, STORE_C_6x1)
 
 // DOT_ROWS_7x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_7x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_3x1(off, b1, off2, a1, off); \
+#define DOT_ROWS_7x1(off, b1, off2, a1) \
+	DOT_ROWS_3x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(DX), a1, off2, (off2+2), 3); \
 	DOT_ROW_1(off(DX)(R12*1), b1, off2, (off2+1), 4); \
 	DOT_ROW_1(off(DX)(R12*2), a1, off2, (off2+2), 5); \
-	DOT_ROW_1(off3(SI), b1, off2, (off2+1), 6)
+	DOT_ROW_1(off(SI), b1, off2, (off2+1), 6)
 
 // DOT_STEP_ROWS_PREFETCH_7x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_7x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z7, next); \
 	prefetch; \
-	DOT_ROWS_7x1(off, Z8, 7, Z9, off)
+	DOT_ROWS_7x1(off, Z8, 7, Z9)
 
 // func pairsAVX512Rows7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows7x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_7x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, END_C_7x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_7x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS3, ADD_S_7x1, STORE_C_7x1)
 
 // DOT_STEP_ROWS_PREFETCH_8x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_8x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z8, next); \
 	prefetch; \
-	DOT_ROWS_7x1(off, Z9, 8, Z10, off); \
+	DOT_ROWS_7x1(off, Z9, 8, Z10); \
 	DOT_ROW_1(off(SI)(R12*1), Z10, 8, 10, 7)
 
 // func pairsAVX512Rows8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows8x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_8x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_8x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
 
 // DOT_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z9, next); \
 	prefetch; \
-	DOT_ROWS_7x1(off, Z10, 9, Z11, off); \
+	DOT_ROWS_7x1(off, Z10, 9, Z11); \
 	DOT_ROW_1(off(SI)(R12*1), Z11, 9, 11, 7); \
 	DOT_ROW_1(off(SI)(R12*2), Z10, 9, 10, 8)
 
 // func pairsAVX512Rows9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows9x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_9x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, END_C_9x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_9x1, PREFETCH_A_3_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_9x1, STORE_C_9x1)
 
 // DOT_STEP_ROWS_PREFETCH_10x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z10, next); \
 	prefetch; \
-	DOT_ROWS_7x1(off, Z11, 10, Z12, off); \
+	DOT_ROWS_7x1(off, Z11, 10, Z12); \
 	DOT_ROW_1(off(SI)(R12*1), Z12, 10, 12, 7); \
 	DOT_ROW_1(off(SI)(R12*2), Z11, 10, 11, 8); \
 	DOT_ROW_1(off(R9), Z12, 10, 12, 9)
 
 // func pairsAVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows10x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_10x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_10x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_10x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_10x1, STORE_C_10x1)
 
 // DOT_ROWS_11x1 is DOT_ROW of some rows of A, which lies row by row.
-#define DOT_ROWS_11x1(off, b1, off2, a1, off3) \
-	DOT_ROWS_7x1(off, b1, off2, a1, off); \
+#define DOT_ROWS_11x1(off, b1, off2, a1) \
+	DOT_ROWS_7x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(SI)(R12*1), a1, off2, (off2+2), 7); \
 	DOT_ROW_1(off(SI)(R12*2), b1, off2, (off2+1), 8); \
 	DOT_ROW_1(off(R9), a1, off2, (off2+2), 9); \
-	DOT_ROW_1(off3(R9)(R12*1), b1, off2, (off2+1), 10)
+	DOT_ROW_1(off(R9)(R12*1), b1, off2, (off2+1), 10)
 
 // DOT_STEP_ROWS_PREFETCH_11x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_11x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z11, next); \
 	prefetch; \
-	DOT_ROWS_11x1(off, Z12, 11, Z13, off)
+	DOT_ROWS_11x1(off, Z12, 11, Z13)
 
 // func pairsAVX512Rows11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows11x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_11x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, END_C_11x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_11x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS4, ADD_S_11x1, STORE_C_11x1)
 
 // DOT_STEP_ROWS_PREFETCH_12x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_12x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z12, next); \
 	prefetch; \
-	DOT_ROWS_11x1(off, Z13, 12, Z14, off); \
+	DOT_ROWS_11x1(off, Z13, 12, Z14); \
 	DOT_ROW_1(off(R9)(R12*2), Z14, 12, 14, 11)
 
 // func pairsAVX512Rows12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows12x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_12x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, END_C_12x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, POINT_A_4, DOT_STEP_ROWS_PREFETCH_12x1, PREFETCH_A_3_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS4, ADD_S_12x1, STORE_C_12x1)
 
 // DOT_STEP_ROWS_PREFETCH_13x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_13x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z13, next); \
 	prefetch; \
-	DOT_ROWS_11x1(off, Z14, 13, Z15, off); \
+	DOT_ROWS_11x1(off, Z14, 13, Z15); \
 	DOT_ROW_1(off(R9)(R12*2), Z15, 13, 15, 11); \
 	DOT_ROW_1(off(R10), Z14, 13, 14, 12)
 
 // func pairsAVX512Rows13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows13x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_13x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_13x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_13x1, PREFETCH_A_4_FROM_0, PREFETCH_A_3_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_13x1, STORE_C_13x1)
 
 // DOT_STEP_ROWS_PREFETCH_14x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_14x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z14, next); \
 	prefetch; \
-	DOT_ROWS_11x1(off, Z15, 14, Z16, off); \
+	DOT_ROWS_11x1(off, Z15, 14, Z16); \
 	DOT_ROW_1(off(R9)(R12*2), Z16, 14, 16, 11); \
 	DOT_ROW_1(off(R10), Z15, 14, 15, 12); \
 	DOT_ROW_1(off(R10)(R12*1), Z16, 14, 16, 13)
 
 // func pairsAVX512Rows14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows14x16(SB), NOSPLIT, $0-80
-	KERNEL_ROWS(LOAD_MASK_1, BEGIN_C_14x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, END_C_14x1)
+	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, POINT_A_5, DOT_STEP_ROWS_PREFETCH_14x1, PREFETCH_A_4_FROM_0, PREFETCH_A_4_FROM_1, PREFETCH_A_3_FROM_2, PREFETCH_A_3_FROM_3, ADVANCE_ROWS5, ADD_S_14x1, STORE_C_14x1)
 
 // DOT_STEP_INNER_PREFETCH_1x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_1x2(b, next, a, later) \
@@ -498,7 +510,7 @@ TEXT ·pairsAVX512Rows14x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner1x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner1x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_1x2, DOT_STEP_INNER_PREFETCH_1x2, END_C_1x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_1x2, ZERO_C_1x2, DOT_STEP_INNER_PREFETCH_1x2, ADD_S_1x2, STORE_C_1x2)
 
 // DOT_STEP_INNER_PREFETCH_2x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_2x2(b, next, a, later) \
@@ -510,7 +522,7 @@ TEXT ·pairsAVX512Inner1x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner2x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner2x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_2x2, DOT_STEP_INNER_PREFETCH_2x2, END_C_2x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, DOT_STEP_INNER_PREFETCH_2x2, ADD_S_2x2, STORE_C_2x2)
 
 // DOT_STEP_INNER_PREFETCH_3x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_3x2(b, next, a, later) \
@@ -523,7 +535,7 @@ TEXT ·pairsAVX512Inner2x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner3x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_3x2, DOT_STEP_INNER_PREFETCH_3x2, END_C_3x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_3x2, ZERO_C_3x2, DOT_STEP_INNER_PREFETCH_3x2, ADD_S_3x2, STORE_C_3x2)
 
 // DOT_STEP_INNER_PREFETCH_4x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_4x2(b, next, a, later) \
@@ -537,7 +549,7 @@ TEXT ·pairsAVX512Inner3x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner4x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_4x2, DOT_STEP_INNER_PREFETCH_4x2, END_C_4x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, DOT_STEP_INNER_PREFETCH_4x2, ADD_S_4x2, STORE_C_4x2)
 
 // DOT_INNER_5x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_5x2(a, a0, off, a1) \
@@ -556,7 +568,7 @@ TEXT ·pairsAVX512Inner4x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner5x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_5x2, DOT_STEP_INNER_PREFETCH_5x2, END_C_5x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_5x2, ZERO_C_5x2, DOT_STEP_INNER_PREFETCH_5x2, ADD_S_5x2, STORE_C_5x2)
 
 // DOT_STEP_INNER_PREFETCH_6x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_6x2(b, next, a, later) \
@@ -568,7 +580,7 @@ TEXT ·pairsAVX512Inner5x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner6x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_6x2, DOT_STEP_INNER_PREFETCH_6x2, END_C_6x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, DOT_STEP_INNER_PREFETCH_6x2, ADD_S_6x2, STORE_C_6x2)
 
 // DOT_STEP_INNER_PREFETCH_7x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_7x2(b, next, a, later) \
@@ -581,7 +593,7 @@ TEXT ·pairsAVX512Inner6x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner7x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_7x2, DOT_STEP_INNER_PREFETCH_7x2, END_C_7x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_7x2, ZERO_C_7x2, DOT_STEP_INNER_PREFETCH_7x2, ADD_S_7x2, STORE_C_7x2)
 
 // DOT_STEP_INNER_PREFETCH_8x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_8x2(b, next, a, later) \
@@ -595,7 +607,7 @@ TEXT ·pairsAVX512Inner7x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner8x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_8x2, DOT_STEP_INNER_PREFETCH_8x2, END_C_8x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, DOT_STEP_INNER_PREFETCH_8x2, ADD_S_8x2, STORE_C_8x2)
 
 // DOT_INNER_9x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_9x2(a, a0, off, a1) \
@@ -614,7 +626,7 @@ TEXT ·pairsAVX512Inner8x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner9x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_9x2, DOT_STEP_INNER_PREFETCH_9x2, END_C_9x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_9x2, ZERO_C_9x2, DOT_STEP_INNER_PREFETCH_9x2, ADD_S_9x2, STORE_C_9x2)
 
 // DOT_STEP_INNER_PREFETCH_10x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_10x2(b, next, a, later) \
@@ -626,7 +638,7 @@ TEXT ·pairsAVX512Inner9x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner10x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_10x2, DOT_STEP_INNER_PREFETCH_10x2, END_C_10x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, DOT_STEP_INNER_PREFETCH_10x2, ADD_S_10x2, STORE_C_10x2)
 
 // DOT_STEP_INNER_PREFETCH_11x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_11x2(b, next, a, later) \
@@ -639,7 +651,7 @@ TEXT ·pairsAVX512Inner10x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner11x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_11x2, DOT_STEP_INNER_PREFETCH_11x2, END_C_11x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_11x2, ZERO_C_11x2, DOT_STEP_INNER_PREFETCH_11x2, ADD_S_11x2, STORE_C_11x2)
 
 // DOT_STEP_INNER_PREFETCH_12x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_12x2(b, next, a, later) \
@@ -653,7 +665,7 @@ TEXT ·pairsAVX512Inner11x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner12x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_12x2, DOT_STEP_INNER_PREFETCH_12x2, END_C_12x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, DOT_STEP_INNER_PREFETCH_12x2, ADD_S_12x2, STORE_C_12x2)
 
 // DOT_INNER_13x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_13x2(a, a0, off, a1) \
@@ -672,7 +684,7 @@ TEXT ·pairsAVX512Inner12x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner13x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_13x2, DOT_STEP_INNER_PREFETCH_13x2, END_C_13x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_13x2, ZERO_C_13x2, DOT_STEP_INNER_PREFETCH_13x2, ADD_S_13x2, STORE_C_13x2)
 
 // DOT_STEP_INNER_PREFETCH_14x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_14x2(b, next, a, later) \
@@ -684,7 +696,7 @@ TEXT ·pairsAVX512Inner13x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner14x32(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_2, BEGIN_C_14x2, DOT_STEP_INNER_PREFETCH_14x2, END_C_14x2)
+	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_14x2, ZERO_C_14x2, DOT_STEP_INNER_PREFETCH_14x2, ADD_S_14x2, STORE_C_14x2)
 
 // DOT_STEP_INNER_PREFETCH_1x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_1x1(b, next, a, later) \
@@ -694,7 +706,7 @@ TEXT ·pairsAVX512Inner14x32(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner1x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner1x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_1x1, DOT_STEP_INNER_PREFETCH_1x1, END_C_1x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_1x1, ZERO_C_1x1, DOT_STEP_INNER_PREFETCH_1x1, ADD_S_1x1, STORE_C_1x1)
 
 // DOT_STEP_INNER_PREFETCH_2x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_2x1(b, next, a, later) \
@@ -706,7 +718,7 @@ TEXT ·pairsAVX512Inner1x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner2x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner2x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_2x1, DOT_STEP_INNER_PREFETCH_2x1, END_C_2x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, DOT_STEP_INNER_PREFETCH_2x1, ADD_S_2x1, STORE_C_2x1)
 
 // DOT_STEP_INNER_PREFETCH_3x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_3x1(b, next, a, later) \
@@ -719,7 +731,7 @@ TEXT ·pairsAVX512Inner2x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner3x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_3x1, DOT_STEP_INNER_PREFETCH_3x1, END_C_3x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_3x1, ZERO_C_3x1, DOT_STEP_INNER_PREFETCH_3x1, ADD_S_3x1, STORE_C_3x1)
 
 // DOT_STEP_INNER_PREFETCH_4x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_4x1(b, next, a, later) \
@@ -733,7 +745,7 @@ TEXT ·pairsAVX512Inner3x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner4x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_4x1, DOT_STEP_INNER_PREFETCH_4x1, END_C_4x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, DOT_STEP_INNER_PREFETCH_4x1, ADD_S_4x1, STORE_C_4x1)
 
 // DOT_INNER_5x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_5x1(a, b1, off, a1) \
@@ -752,7 +764,7 @@ TEXT ·pairsAVX512Inner4x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner5x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_5x1, DOT_STEP_INNER_PREFETCH_5x1, END_C_5x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_5x1, ZERO_C_5x1, DOT_STEP_INNER_PREFETCH_5x1, ADD_S_5x1, STORE_C_5x1)
 
 // DOT_STEP_INNER_PREFETCH_6x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_6x1(b, next, a, later) \
@@ -764,7 +776,7 @@ TEXT ·pairsAVX512Inner5x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner6x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_6x1, DOT_STEP_INNER_PREFETCH_6x1, END_C_6x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, DOT_STEP_INNER_PREFETCH_6x1, ADD_S_6x1, STORE_C_6x1)
 
 // DOT_STEP_INNER_PREFETCH_7x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_7x1(b, next, a, later) \
@@ -777,7 +789,7 @@ TEXT ·pairsAVX512Inner6x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner7x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_7x1, DOT_STEP_INNER_PREFETCH_7x1, END_C_7x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_7x1, ZERO_C_7x1, DOT_STEP_INNER_PREFETCH_7x1, ADD_S_7x1, STORE_C_7x1)
 
 // DOT_STEP_INNER_PREFETCH_8x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_8x1(b, next, a, later) \
@@ -791,7 +803,7 @@ TEXT ·pairsAVX512Inner7x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner8x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_8x1, DOT_STEP_INNER_PREFETCH_8x1, END_C_8x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, DOT_STEP_INNER_PREFETCH_8x1, ADD_S_8x1, STORE_C_8x1)
 
 // DOT_INNER_9x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_9x1(a, b1, off, a1) \
@@ -810,7 +822,7 @@ TEXT ·pairsAVX512Inner8x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner9x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_9x1, DOT_STEP_INNER_PREFETCH_9x1, END_C_9x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_9x1, ZERO_C_9x1, DOT_STEP_INNER_PREFETCH_9x1, ADD_S_9x1, STORE_C_9x1)
 
 // DOT_STEP_INNER_PREFETCH_10x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_10x1(b, next, a, later) \
@@ -822,7 +834,7 @@ TEXT ·pairsAVX512Inner9x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner10x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_10x1, DOT_STEP_INNER_PREFETCH_10x1, END_C_10x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, DOT_STEP_INNER_PREFETCH_10x1, ADD_S_10x1, STORE_C_10x1)
 
 // DOT_STEP_INNER_PREFETCH_11x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_11x1(b, next, a, later) \
@@ -835,7 +847,7 @@ TEXT ·pairsAVX512Inner10x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner11x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_11x1, DOT_STEP_INNER_PREFETCH_11x1, END_C_11x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_11x1, ZERO_C_11x1, DOT_STEP_INNER_PREFETCH_11x1, ADD_S_11x1, STORE_C_11x1)
 
 // DOT_STEP_INNER_PREFETCH_12x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_12x1(b, next, a, later) \
@@ -849,7 +861,7 @@ TEXT ·pairsAVX512Inner11x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner12x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_12x1, DOT_STEP_INNER_PREFETCH_12x1, END_C_12x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, DOT_STEP_INNER_PREFETCH_12x1, ADD_S_12x1, STORE_C_12x1)
 
 // DOT_INNER_13x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_13x1(a, b1, off, a1) \
@@ -868,7 +880,7 @@ TEXT ·pairsAVX512Inner12x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner13x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_13x1, DOT_STEP_INNER_PREFETCH_13x1, END_C_13x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_13x1, ZERO_C_13x1, DOT_STEP_INNER_PREFETCH_13x1, ADD_S_13x1, STORE_C_13x1)
 
 // DOT_STEP_INNER_PREFETCH_14x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_14x1(b, next, a, later) \
@@ -880,7 +892,7 @@ TEXT ·pairsAVX512Inner13x16(SB), NOSPLIT, $0-80
 
 // func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner14x16(SB), NOSPLIT, $0-80
-	KERNEL_INNER(LOAD_MASK_1, BEGIN_C_14x1, DOT_STEP_INNER_PREFETCH_14x1, END_C_14x1)
+	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_14x1, ZERO_C_14x1, DOT_STEP_INNER_PREFETCH_14x1, ADD_S_14x1, STORE_C_14x1)
 
 // PEAK_VDPBF16PSZ is independent multiplications on registers.
 #define PEAK_VDPBF16PSZ \

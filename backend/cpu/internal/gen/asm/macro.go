@@ -472,7 +472,7 @@ func (p *params) text(column []string, name string) string {
 	}
 	for _, h := range p.hints {
 		if slices.Equal(h.text, column) {
-			return p.add(h.name, column, nil)
+			return p.add(h.name, column, h.value)
 		}
 	}
 	if name == "" {

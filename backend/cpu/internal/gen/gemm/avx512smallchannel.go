@@ -19,7 +19,17 @@ func (g *gen) smallChannel(e element) {
 	name := func(pixels int) string { return fmt.Sprintf("smallChannel%d%sAVX512", pixels, e) }
 	for p := 1; p <= most; p++ {
 		g.text(name(p), windowsParams, fmt.Sprintf("is SmallChannel of %d pixels and 32 channels, to %s, for AVX-512.", p, e))
-		g.smallChannelLoop(e, p)
+		name := "SMALL_CHANNEL"
+		switch {
+		case e == bfloat16s:
+			name += "_BF16"
+		}
+		if p > 10 {
+			name += "_3_POINTERS"
+		} else if p > 5 {
+			name += "_2_POINTERS"
+		}
+		g.block(name, func() { g.smallChannelLoop(e, p) }, "zero", fmt.Sprintf("ZERO_C_%dx2", p), "fma", fmt.Sprintf("FMA_PIXELS_%d", p), "store", fmt.Sprintf("STORE_PIXELS_%s_%d", e, p), "pixels", p)
 	}
 	g.table("Windows", 1, "smallChannel"+string(e)+"AVX512", most, name)
 }
@@ -36,7 +46,7 @@ func (g *gen) smallChannelLoop(e element, p int) {
 		g.ins("CMPQ n+0(FP), $0\nJLE done")
 		g.label("group")
 	})
-	g.rowsOf("ZERO_C", "x2", p, func(i int) {
+	g.keptRows("ZERO_C", "x2", p, func(i int) {
 		for v := range 2 {
 			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", 2*i+v)
 		}
@@ -53,7 +63,7 @@ func (g *gen) smallChannelLoop(e element, p int) {
 	if p > 10 {
 		g.ins("LEAQ (DX)(R14*1), R15")
 	}
-	g.rowsOf("FMA_PIXELS", "", p, func(i int) {
+	g.keptRows("FMA_PIXELS", "", p, func(i int) {
 		base := []string{"AX", "DX", "R15"}[i/5]
 		at := "(" + base + ")" + []string{"", "(R9*1)", "(R9*2)", "(R10*1)", "(R9*4)"}[i%5]
 		g.fmaRow(at, 30+i%2, 28, 2*i)
@@ -77,7 +87,7 @@ func (g *gen) smallChannelLoop(e element, p int) {
 			g.ins("VMOVUPS (AX), Z28\nVMOVUPS 64(AX), Z29\nVBROADCASTSS 128(AX), Z30")
 		}
 	})
-	g.rowsOf("STORE_PIXELS_"+string(e), "", p, func(i int) {
+	g.keptRows("STORE_PIXELS_"+string(e), "", p, func(i int) {
 		g.block("STORE_PIXEL_"+string(e), func() {
 			switch e {
 			case float32s:

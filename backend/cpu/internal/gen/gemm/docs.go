@@ -101,4 +101,6 @@ var docs = map[string]string{
 	"COPY_KERNEL_INNER":            "is a CopyKernel whose A lies k by k.",
 	"RUNS_KERNEL_ROWS":             "is a PixelRuns whose A lies row by row.",
 	"RUNS_KERNEL_INNER":            "is a PixelRuns whose A lies k by k.",
+	"SMALL_CHANNEL":                "is SmallChannel of some pixels.",
+	"SMALL_CHANNEL_GRAD":           "is SmallChannelGrad of some taps.",
 }

@@ -78,6 +78,16 @@ func (g *gen) macro(name string, body func(), hints ...any) {
 // rows names n rows of a tile, which are those before and the last one.
 func (g *gen) rows(name string, n int, row func(i int)) { g.rowsOf(name, "", n, row) }
 
+// keptRows is rowsOf with a macro for all rows, whatever their number.
+func (g *gen) keptRows(name, suffix string, n int, row func(i int)) {
+	g.macro(fmt.Sprintf("%s_%d%s", name, n, suffix), func() {
+		if n > 1 {
+			g.keptRows(name, suffix, n-1, row)
+		}
+		row(n - 1)
+	})
+}
+
 func (g *gen) rowsOf(name, suffix string, n int, row func(i int), hints ...any) {
 	if n == 1 {
 		row(0)

@@ -35,20 +35,24 @@ func neon() *gen {
 	return g
 }
 
-// neonBegin reads the parameters of a kernel: R0 counts, R1 on point to A: to
-// each row, or to the first; R10 points to B.
-func (g *gen) neonBegin(name string, rows, vectors int, inner bool) {
+// neonText begins a kernel.
+func (g *gen) neonText(name string, rows, vectors int, inner bool) {
 	how := "a[i*lda+p]"
 	if inner {
 		how = "a[p*lda+i]"
 	}
 	g.text(name, kernelParams, fmt.Sprintf("is a Kernel of %d rows and %d columns: Σ %s·b[p*ldb+j].", rows, 4*vectors, how))
+}
+
+// neonBegin reads the parameters of a kernel: R0 counts, R1 on point to A: to
+// each row, or to the first; R10 points to B.
+func (g *gen) neonBegin(rows int, inner bool) {
 	g.block("LOAD_ROWS_ARGS", func() {
 		g.ins("MOVD k+0(FP), R0\nMOVD a+8(FP), R1\nMOVD lda+16(FP), R9\nMOVD b+24(FP), R10\nMOVD ldb+32(FP), R11")
 	})
 	if !inner {
-		g.rows("POINT_ROWS", rows, func(i int) {
-			if i > 0 {
+		g.macro(fmt.Sprintf("POINT_ROWS_%d", rows), func() {
+			for i := 1; i < rows; i++ {
 				g.ins("ADD R9, R%d, R%d", i, i+1)
 			}
 		})
@@ -59,7 +63,16 @@ func (g *gen) neonBegin(name string, rows, vectors int, inner bool) {
 // which products take one by one: to spread them over a register would take a
 // place among the multiplications on some processors.
 func (g *gen) neonTile(name string, rows, vectors int, inner bool) {
-	g.neonBegin(name, rows, vectors, inner)
+	g.neonText(name, rows, vectors, inner)
+	if inner { // the elements of A are loaded in different ways
+		g.neonTileBody(rows, vectors, inner)
+		return
+	}
+	g.block("KERNEL_ROWS", func() { g.neonTileBody(rows, vectors, inner) }, "point", fmt.Sprintf("POINT_ROWS_%d", rows), "zero", fmt.Sprintf("ZERO_V_%d", rows*vectors), "fma", fmt.Sprintf("FMA_ROWS_NEON_%d", rows), "add", fmt.Sprintf("ADD_S_%d", rows), "store", fmt.Sprintf("STORE_C_%d", rows))
+}
+
+func (g *gen) neonTileBody(rows, vectors int, inner bool) {
+	g.neonBegin(rows, inner)
 	g.neonZero(rows * vectors)
 	group := func(first int) string { return fmt.Sprintf("[V%d.S4, V%d.S4, V%d.S4]", first, first+1, first+2) }
 	g.ins("CBZ R0, sum")
@@ -95,7 +108,7 @@ func (g *gen) neonTile(name string, rows, vectors int, inner bool) {
 			first += n
 		}
 	} else {
-		g.rows("FMA_ROWS_NEON", rows, func(i int) {
+		g.keptRows("FMA_ROWS_NEON", "", rows, func(i int) {
 			a := 27 + i%5
 			g.block("FMA_ROW_NEON", func() {
 				g.ins("FMOVS.P 4(R%d), F%d", i+1, a)
@@ -104,10 +117,10 @@ func (g *gen) neonTile(name string, rows, vectors int, inner bool) {
 		})
 	}
 	g.ins("SUBS $1, R0, R0\nBNE loop")
-	g.block(fmt.Sprintf("END_C_%d", rows), func() {
+	g.block("END_C", func() {
 		g.label("sum")
 		g.ins("MOVD s+40(FP), R1\nCBZ R1, store\nMOVD lds+48(FP), R9")
-		g.rows("ADD_S", rows, func(i int) {
+		g.keptRows("ADD_S", "", rows, func(i int) {
 			g.block("ADD_S_ROW", func() {
 				g.ins("VLD1 (R1), %s\nADD R9, R1, R1", group(24))
 				for v := range vectors {
@@ -118,16 +131,16 @@ func (g *gen) neonTile(name string, rows, vectors int, inner bool) {
 		})
 		g.label("store")
 		g.ins("MOVD d+56(FP), R1\nMOVD ldd+64(FP), R9")
-		g.rows("STORE_C", rows, func(i int) {
+		g.keptRows("STORE_C", "", rows, func(i int) {
 			g.ins("VST1 %s, (R1)\nADD R9, R1, R1", group(i*vectors))
 		})
 		g.ins("RET")
-	})
+	}, "add", fmt.Sprintf("ADD_S_%d", rows), "store", fmt.Sprintf("STORE_C_%d", rows))
 }
 
 // neonZero clears the first registers.
 func (g *gen) neonZero(n int) {
-	g.rows("ZERO_V", n, func(i int) { g.ins("%s", arm64.Ins("EOR", i, i, i)) })
+	g.keptRows("ZERO_V", "", n, func(i int) { g.ins("%s", arm64.Ins("EOR", i, i, i)) })
 }
 
 // neonPeak writes a loop of products on registers.

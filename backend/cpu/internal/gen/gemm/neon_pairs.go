@@ -17,7 +17,8 @@ var (
 // which interleaving rows of B brings together. A register from V0 on is two
 // rows of two columns.
 func (g *gen) neonPairs(name string, rows, vectors int, inner bool) {
-	g.neonBegin(name, rows, vectors, inner)
+	g.neonText(name, rows, vectors, inner)
+	g.neonBegin(rows, inner)
 	columns := 2 * vectors // pairs of them
 	g.neonZero((rows + 1) / 2 * columns)
 	line := func(first int) string { return fmt.Sprintf("[V%d.S4, V%d.S4, V%d.S4]", first, first+1, first+2) }

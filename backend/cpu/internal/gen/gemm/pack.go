@@ -103,7 +103,7 @@ func (g *gen) transpose(name, doc string, rowBytes, elements int, load func(at, 
 	g.ins("MOVQ $1, R11\nSHLQ CX, R11\nDECQ R11\nKMOVD R11, K1")
 	g.label("whole")
 	g.ins("MOVQ SI, DX")
-	g.rowsOf("ZERO_C", "x2", 8, func(i int) {
+	g.keptRows("ZERO_C", "x2", 8, func(i int) {
 		for v := range 2 {
 			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", 2*i+v)
 		}

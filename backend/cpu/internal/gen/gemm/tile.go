@@ -131,12 +131,75 @@ func (t *tile) write(g *gen) {
 	}
 	switch {
 	case t.inner || t.rows >= unroll:
-		g.block(kind, func() { t.body(g) })
+		g.block(kind, func() { t.body(g) }, t.parts()...)
 	case t.prefetchesA(): // in some steps only
 		t.body(g)
 	default: // there is one pointer
-		g.block(kind+"_FEW", func() { t.body(g) })
+		g.block(kind+"_FEW", func() { t.body(g) }, t.parts()...)
 	}
+}
+
+// parts are the macros of a kernel's parts, by what they do.
+func (t *tile) parts() []any {
+	name := func(what string) string { return fmt.Sprintf("%s_%d%s", what, t.rows, t.width()) }
+	list := []any{
+		"mask", fmt.Sprintf("LOAD_MASK_%d", t.vectors), "prefetchw", name("PREFETCHW_C"), "zero", name("ZERO_C"),
+		"point", fmt.Sprintf("POINT_A_%d", (t.rows+2)/3), "step", t.stepMacro(), "advance", t.advanceMacro(),
+		"add", name("ADD_S"), "store", name("STORE_C"),
+	}
+	for u := range unroll {
+		list = append(list, fmt.Sprintf("prefetch%d", u), t.prefetchMacro(u))
+	}
+	return list
+}
+
+// prefetchMacro names what prefetches A in step u, where anything does.
+func (t *tile) prefetchMacro(u int) string {
+	if n := (t.rows - u + unroll - 1) / unroll; !t.inner && t.prefetchesA() && n > 0 {
+		return fmt.Sprintf("PREFETCH_A_%d_FROM_%d", n, u)
+	}
+	return ""
+}
+
+// arithmetic is the word for the products of a step.
+func (t *tile) arithmetic() string {
+	return map[string]string{"VBROADCASTSS": "FMA", "VPBROADCASTD": "DOT"}[t.bcast]
+}
+
+// stepMacro names a step.
+func (t *tile) stepMacro() string {
+	form := "_ROWS"
+	if t.inner {
+		form = "_INNER"
+	}
+	if t.copies {
+		form += "_COPY"
+	}
+	if t.prefetchesA() {
+		form += "_PREFETCH"
+	}
+	return fmt.Sprintf("%s_STEP%s_%d%s", t.arithmetic(), form, t.rows, t.width())
+}
+
+// advanceMacro names what moves the pointers: that of a copy of B depends on the
+// columns.
+func (t *tile) advanceMacro() string {
+	name := "ADVANCE"
+	if t.copies {
+		name += "_COPY"
+	}
+	if t.inner {
+		name += "_INNER"
+	} else {
+		name += fmt.Sprintf("_ROWS%d", (t.rows+2)/3)
+	}
+	if t.inner && t.prefetchesA() {
+		name += "_PREFETCH"
+	}
+	if t.copies {
+		name += "_" + t.width()
+	}
+	return name
 }
 
 // body writes the instructions of a kernel.
@@ -166,21 +229,19 @@ func (t *tile) body(g *gen) {
 	}
 	// The tile at d is prefetched while the sums are formed: for a write, as what
 	// was there before may be in other cores' caches, too.
-	g.macro(fmt.Sprintf("BEGIN_C_%d%s", t.rows, t.width()), func() {
-		g.ins("MOVQ DI, DX")
-		g.rowsOf("PREFETCHW_C", t.width(), t.rows, func(i int) {
-			if i > 0 {
-				g.ins("ADDQ R8, DX")
-			}
-			for v := 0; v < t.vectors*t.bytes; v += 64 {
-				g.ins("%s", amd64.Prefetchw(v, amd64.DX))
-			}
-		})
-		g.rowsOf("ZERO_C", t.width(), t.rows, func(i int) {
-			for v := range t.vectors {
-				g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, t.acc(i, v))
-			}
-		})
+	g.ins("MOVQ DI, DX")
+	g.keptRows("PREFETCHW_C", t.width(), t.rows, func(i int) {
+		if i > 0 {
+			g.ins("ADDQ R8, DX")
+		}
+		for v := 0; v < t.vectors*t.bytes; v += 64 {
+			g.ins("%s", amd64.Prefetchw(v, amd64.DX))
+		}
+	})
+	g.keptRows("ZERO_C", t.width(), t.rows, func(i int) {
+		for v := range t.vectors {
+			g.ins("%s %[2]s%[3]d, %[2]s%[3]d, %[2]s%[3]d", t.zero, t.reg, t.acc(i, v))
+		}
 	})
 	bases := rowBases[:(t.rows+2)/3]
 	begin := func() { // pointers to A, and what is prefetched of B
@@ -214,21 +275,7 @@ func (t *tile) body(g *gen) {
 	} else {
 		g.ins("LEAQ (R13)(R13*2), R11")
 	}
-	advance := func(n int) {
-		form := ""
-		if t.copies {
-			form += "_COPY"
-		}
-		if t.inner {
-			form += "_INNER"
-		} else {
-			form += fmt.Sprintf("_ROWS%d", len(bases))
-		}
-		if t.inner && t.prefetchesA() {
-			form += "_PREFETCH"
-		}
-		g.macro("ADVANCE"+form+t.advanceWidth(), func() { t.advance(g, n, bases) }, "n", n)
-	}
+	advance := func(n int) { g.macro(t.advanceMacro(), func() { t.advance(g, n, bases) }, "n", n) }
 	if t.runs {
 		g.ins("MOVQ at+80(FP), R15")
 		g.label("run")
@@ -268,41 +315,35 @@ func (t *tile) body(g *gen) {
 		g.label("next")
 		g.ins("DECQ n+0(FP)\nJNZ run")
 	}
-	g.macro(fmt.Sprintf("END_C_%d%s", t.rows, t.width()), func() { t.end(g) })
+	t.end(g)
 }
 
 // end adds s to the sums, stores them, and returns.
 func (t *tile) end(g *gen) {
-	g.label("sum")
-	g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ store\nMOVQ lds+48(FP), R9")
-	g.rowsOf("ADD_S", t.width(), t.rows, func(i int) {
-		if i > 0 {
-			g.ins("ADDQ R9, SI")
-		}
-		for v := range t.vectors {
-			acc := t.acc(i, v)
-			g.ins("VADDPS %d(SI), %s%d, %s%s%d", v*t.bytes, t.reg, acc, t.mask(v), t.reg, acc)
-		}
-	})
-	g.label("store")
-	g.rowsOf("STORE_C", t.width(), t.rows, func(i int) {
-		if i > 0 {
-			g.ins("ADDQ R8, DI")
-		}
-		for v := range t.vectors {
-			g.ins("VMOVUPS %s%d, %s%d(DI)", t.reg, t.acc(i, v), t.mask(v), v*t.bytes)
-		}
-	})
-	g.end()
-}
-
-// advanceWidth is the end of the name of what moves the pointers: that of a copy of
-// B depends on the columns.
-func (t *tile) advanceWidth() string {
-	if t.copies {
-		return "_" + t.width()
-	}
-	return ""
+	add, store := fmt.Sprintf("ADD_S_%d%s", t.rows, t.width()), fmt.Sprintf("STORE_C_%d%s", t.rows, t.width())
+	g.block("END_C", func() {
+		g.label("sum")
+		g.ins("MOVQ s+40(FP), SI\nTESTQ SI, SI\nJZ store\nMOVQ lds+48(FP), R9")
+		g.keptRows("ADD_S", t.width(), t.rows, func(i int) {
+			if i > 0 {
+				g.ins("ADDQ R9, SI")
+			}
+			for v := range t.vectors {
+				acc := t.acc(i, v)
+				g.ins("VADDPS %d(SI), %s%d, %s%s%d", v*t.bytes, t.reg, acc, t.mask(v), t.reg, acc)
+			}
+		})
+		g.label("store")
+		g.keptRows("STORE_C", t.width(), t.rows, func(i int) {
+			if i > 0 {
+				g.ins("ADDQ R8, DI")
+			}
+			for v := range t.vectors {
+				g.ins("VMOVUPS %s%d, %s%d(DI)", t.reg, t.acc(i, v), t.mask(v), v*t.bytes)
+			}
+		})
+		g.end()
+	}, "add", add, "store", store)
 }
 
 // width is the end of names of macros that depend on the columns.
@@ -324,15 +365,12 @@ func (t *tile) step(g *gen, u int) {
 		load = "LOAD_COPY_B_" + t.width()[1:]
 	}
 	hints := []any{"b0", b(0), "b1", b(1), "a0", b(t.vectors), "a1", b(t.vectors + 1), "pb", stepped(0, "BX", "R13", "R11", u)[1:], "next", stepped(0, "R14", "R13", "R11", u)[1:], "a", stepped(0, "AX", "R12", "R10", u)[1:]}
-	arithmetic := map[string]string{"VBROADCASTSS": "FMA", "VPBROADCASTD": "DOT"}[t.bcast]
+	arithmetic := t.arithmetic()
 	rows := arithmetic + "_ROWS"
 	if t.inner {
 		rows = arithmetic + "_INNER"
 	}
-	prefetch := ""
-	if n := (t.rows - u + unroll - 1) / unroll; !t.inner && t.prefetchesA() && n > 0 {
-		prefetch = fmt.Sprintf("PREFETCH_A_%d_FROM_%d", n, u)
-	}
+	prefetch := t.prefetchMacro(u)
 	body := func() {
 		g.block(load, func() {
 			for v := range t.vectors {
@@ -371,17 +409,6 @@ func (t *tile) step(g *gen, u int) {
 			}, "acc0", fmt.Sprintf("%s%d", t.reg, t.acc(i, 0)), "acc1", fmt.Sprintf("%s%d", t.reg, t.acc(i, 1)), "b0", b(0), "b1", b(1), "a", b(a), "at", t.addressA(i, u))
 		}, append(hints, "off", 4*u)...)
 	}
-	form := "_ROWS"
-	if t.inner {
-		form = "_INNER"
-	}
-	if t.copies {
-		form += "_COPY"
-	}
-	if t.prefetchesA() {
-		form += "_PREFETCH"
-	}
-	name := fmt.Sprintf("%s_STEP%s_%d%s", arithmetic, form, t.rows, t.width())
 	params := []any{"b", stepped(0, "BX", "R13", "R11", u)[1:], "next", stepped(0, "R14", "R13", "R11", u)[1:]}
 	if t.inner {
 		params = append(params, "a", stepped(0, "AX", "R12", "R10", u)[1:])
@@ -401,7 +428,7 @@ func (t *tile) step(g *gen, u int) {
 	case prefetch != "":
 		params = append(params, "prefetch", prefetch)
 	}
-	g.macro(name, body, params...)
+	g.macro(t.stepMacro(), body, params...)
 }
 
 // advance moves the pointers by n steps.
