@@ -3,6 +3,10 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
+// ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
+#define ADD_STEP \
+	VADDPS Y1, Y0, Y0
+
 // LOAD_REST_F32 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F32(to, place, pointer, label) \
 	VMOVUPS binary<>+0(SB), to; \
@@ -10,205 +14,153 @@
 	COPY_IN_32(pointer, label, place); \
 	VMOVUPS place(SP), to
 
+// BINARY_F32_F32_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F32_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Y1; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	LOAD_REST_F32(Y1, 64, DX, copy1); \
+	LOAD_REST_F32(Y0, 32, SI, copy2); \
+	step; \
+	STORE_RESULT_F32_REST(copy3); \
+done: \
+	RETURN
+
 // add: dst[i] = a[i] + b[i]
 // func addAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·addAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VADDPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(ADD_STEP)
+
+// SUB_STEP is what sub does to a vector: dst[i] = a[i] - b[i].
+#define SUB_STEP \
+	VSUBPS Y1, Y0, Y0
 
 // sub: dst[i] = a[i] - b[i]
 // func subAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·subAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VSUBPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VSUBPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(SUB_STEP)
+
+// MUL_STEP is what mul does to a vector: dst[i] = a[i] * b[i].
+#define MUL_STEP \
+	VMULPS Y1, Y0, Y0
 
 // mul: dst[i] = a[i] * b[i]
 // func mulAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·mulAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(MUL_STEP)
+
+// DIV_STEP is what div does to a vector: dst[i] = a[i] / b[i].
+#define DIV_STEP \
+	VDIVPS Y1, Y0, Y0
 
 // div: dst[i] = a[i] / b[i]
 // func divAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·divAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VDIVPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VDIVPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(DIV_STEP)
+
+// MAXIMUM_STEP is what maximum does to a vector: dst[i] = a[i] if it is NaN or > b[i], else b[i].
+#define MAXIMUM_STEP \
+	VMAXPS Y1, Y0, Y1; \
+	VCMPPS $3, Y0, Y0, Y15; \
+	VBLENDVPS Y15, Y0, Y1, Y0
 
 // maximum: dst[i] = a[i] if it is NaN or > b[i], else b[i]
 // func maximumAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·maximumAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMAXPS Y1, Y0, Y1
-	VCMPPS $3, Y0, Y0, Y15
+	BINARY_F32_F32_F32(MAXIMUM_STEP)
+
+// MINIMUM_STEP is what minimum does to a vector: dst[i] = a[i] if it is NaN or < b[i], else b[i].
+#define MINIMUM_STEP \
+	VMINPS Y1, Y0, Y1; \
+	VCMPPS $3, Y0, Y0, Y15; \
 	VBLENDVPS Y15, Y0, Y1, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMAXPS Y1, Y0, Y1
-	VCMPPS $3, Y0, Y0, Y15
-	VBLENDVPS Y15, Y0, Y1, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
 
 // minimum: dst[i] = a[i] if it is NaN or < b[i], else b[i]
 // func minimumAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·minimumAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMINPS Y1, Y0, Y1
-	VCMPPS $3, Y0, Y0, Y15
-	VBLENDVPS Y15, Y0, Y1, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMINPS Y1, Y0, Y1
-	VCMPPS $3, Y0, Y0, Y15
-	VBLENDVPS Y15, Y0, Y1, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
+	BINARY_F32_F32_F32(MINIMUM_STEP)
+
+// ADD_SCALAR_STEP is what addScalar does to a vector: dst[i] = a[i] + s.
+#define ADD_SCALAR_STEP \
+	VADDPS Y12, Y0, Y0
+
+// UNARY_F32_F32_N is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32_N(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	LOAD_REST_F32(Y0, 32, SI, copy1); \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
 	RETURN
 
 // addScalar: dst[i] = a[i] + s
 // func addScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·addScalarAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VADDPS Y12, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	VADDPS Y12, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32_N(ADD_SCALAR_STEP)
+
+// MUL_SCALAR_STEP is what mulScalar does to a vector: dst[i] = a[i] * s.
+#define MUL_SCALAR_STEP \
+	VMULPS Y12, Y0, Y0
 
 // mulScalar: dst[i] = a[i] * s
 // func mulScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·mulScalarAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y12, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	VMULPS Y12, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32_N(MUL_SCALAR_STEP)
+
+// SUB_SCALAR_STEP is what subScalar does to a vector: dst[i] = a[i] - s.
+#define SUB_SCALAR_STEP \
+	VSUBPS Y12, Y0, Y0
 
 // subScalar: dst[i] = a[i] - s
 // func subScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·subScalarAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VSUBPS Y12, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	VSUBPS Y12, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32_N(SUB_SCALAR_STEP)
+
+// DIV_SCALAR_STEP is what divScalar does to a vector: dst[i] = a[i] / s.
+#define DIV_SCALAR_STEP \
+	VDIVPS Y12, Y0, Y0
 
 // divScalar: dst[i] = a[i] / s
 // func divScalarAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·divScalarAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VDIVPS Y12, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	VDIVPS Y12, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32_N(DIV_SCALAR_STEP)
+
+// SCALAR_SUB_STEP is what scalarSub does to a vector: dst[i] = s - a[i].
+#define SCALAR_SUB_STEP \
+	VSUBPS Y0, Y12, Y0
 
 // scalarSub: dst[i] = s - a[i]
 // func scalarSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·scalarSubAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VSUBPS Y0, Y12, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	VSUBPS Y0, Y12, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32_N(SCALAR_SUB_STEP)
+
+// SCALAR_DIV_STEP is what scalarDiv does to a vector: dst[i] = s / a[i].
+#define SCALAR_DIV_STEP \
+	VDIVPS Y0, Y12, Y0
 
 // scalarDiv: dst[i] = s / a[i]
 // func scalarDivAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·scalarDivAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VDIVPS Y0, Y12, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	VDIVPS Y0, Y12, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32_N(SCALAR_DIV_STEP)
 
 CONSTANT8(binary, 0, 0x00000000) // 0
 GLOBL binary<>(SB), RODATA|NOPTR, $32

@@ -3,202 +3,126 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
+#define ADD_STEP \
+	VADDPS Z1, Z0, Z0
+
 // add: dst[i] = a[i] + b[i]
 // func addAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·addAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(ADD_STEP)
+
+// SUB_STEP is what sub does to a vector: dst[i] = a[i] - b[i].
+#define SUB_STEP \
+	VSUBPS Z1, Z0, Z0
 
 // sub: dst[i] = a[i] - b[i]
 // func subAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·subAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VSUBPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VSUBPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(SUB_STEP)
+
+// MUL_STEP is what mul does to a vector: dst[i] = a[i] * b[i].
+#define MUL_STEP \
+	VMULPS Z1, Z0, Z0
 
 // mul: dst[i] = a[i] * b[i]
 // func mulAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·mulAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(MUL_STEP)
+
+// DIV_STEP is what div does to a vector: dst[i] = a[i] / b[i].
+#define DIV_STEP \
+	VDIVPS Z1, Z0, Z0
 
 // div: dst[i] = a[i] / b[i]
 // func divAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·divAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VDIVPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VDIVPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(DIV_STEP)
+
+// MAXIMUM_STEP is what maximum does to a vector: dst[i] = a[i] if it is NaN or > b[i], else b[i].
+#define MAXIMUM_STEP \
+	VMAXPS Z1, Z0, Z1; \
+	VCMPPS $3, Z0, Z0, K1; \
+	VBLENDMPS Z0, Z1, K1, Z0
 
 // maximum: dst[i] = a[i] if it is NaN or > b[i], else b[i]
 // func maximumAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·maximumAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMAXPS Z1, Z0, Z1
-	VCMPPS $3, Z0, Z0, K1
+	BINARY_F32_F32_F32(MAXIMUM_STEP)
+
+// MINIMUM_STEP is what minimum does to a vector: dst[i] = a[i] if it is NaN or < b[i], else b[i].
+#define MINIMUM_STEP \
+	VMINPS Z1, Z0, Z1; \
+	VCMPPS $3, Z0, Z0, K1; \
 	VBLENDMPS Z0, Z1, K1, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMAXPS Z1, Z0, Z1
-	VCMPPS $3, Z0, Z0, K1
-	VBLENDMPS Z0, Z1, K1, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
 
 // minimum: dst[i] = a[i] if it is NaN or < b[i], else b[i]
 // func minimumAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·minimumAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMINPS Z1, Z0, Z1
-	VCMPPS $3, Z0, Z0, K1
-	VBLENDMPS Z0, Z1, K1, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMINPS Z1, Z0, Z1
-	VCMPPS $3, Z0, Z0, K1
-	VBLENDMPS Z0, Z1, K1, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(MINIMUM_STEP)
+
+// ADD_SCALAR_STEP is what addScalar does to a vector: dst[i] = a[i] + s.
+#define ADD_SCALAR_STEP \
+	VADDPS Z12, Z0, Z0
 
 // addScalar: dst[i] = a[i] + s
 // func addScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·addScalarAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VADDPS Z12, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VADDPS Z12, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32_N(ADD_SCALAR_STEP)
+
+// MUL_SCALAR_STEP is what mulScalar does to a vector: dst[i] = a[i] * s.
+#define MUL_SCALAR_STEP \
+	VMULPS Z12, Z0, Z0
 
 // mulScalar: dst[i] = a[i] * s
 // func mulScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·mulScalarAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z12, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z12, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32_N(MUL_SCALAR_STEP)
+
+// SUB_SCALAR_STEP is what subScalar does to a vector: dst[i] = a[i] - s.
+#define SUB_SCALAR_STEP \
+	VSUBPS Z12, Z0, Z0
 
 // subScalar: dst[i] = a[i] - s
 // func subScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·subScalarAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VSUBPS Z12, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VSUBPS Z12, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32_N(SUB_SCALAR_STEP)
+
+// DIV_SCALAR_STEP is what divScalar does to a vector: dst[i] = a[i] / s.
+#define DIV_SCALAR_STEP \
+	VDIVPS Z12, Z0, Z0
 
 // divScalar: dst[i] = a[i] / s
 // func divScalarAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·divScalarAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VDIVPS Z12, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VDIVPS Z12, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32_N(DIV_SCALAR_STEP)
+
+// SCALAR_SUB_STEP is what scalarSub does to a vector: dst[i] = s - a[i].
+#define SCALAR_SUB_STEP \
+	VSUBPS Z0, Z12, Z0
 
 // scalarSub: dst[i] = s - a[i]
 // func scalarSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·scalarSubAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VSUBPS Z0, Z12, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VSUBPS Z0, Z12, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32_N(SCALAR_SUB_STEP)
+
+// SCALAR_DIV_STEP is what scalarDiv does to a vector: dst[i] = s / a[i].
+#define SCALAR_DIV_STEP \
+	VDIVPS Z0, Z12, Z0
 
 // scalarDiv: dst[i] = s / a[i]
 // func scalarDivAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·scalarDivAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VDIVPS Z0, Z12, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VDIVPS Z0, Z12, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32_N(SCALAR_DIV_STEP)

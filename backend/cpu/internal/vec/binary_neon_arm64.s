@@ -3,129 +3,73 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// ADD_STEP is what add does to a vector: dst[i] = a[i] + b[i].
+#define ADD_STEP \
+	FADD_S4(1, 0, 0)
+
 // ADD_VECTOR is what add does to a vector: dst[i] = a[i] + b[i].
 #define ADD_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FADD_S4(1, 0, 0); \
+	ADD_STEP; \
 	FMOVQ F0, off(R0)
 
 // add: dst[i] = a[i] + b[i]
 // func addNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·addNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	ADD_VECTOR(0)
-	ADD_VECTOR(16)
-	ADD_VECTOR(32)
-	ADD_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	ADD_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FADD_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32(ADD_VECTOR, ADD_STEP)
+
+// SUB_STEP is what sub does to a vector: dst[i] = a[i] - b[i].
+#define SUB_STEP \
+	FSUB_S4(1, 0, 0)
 
 // SUB_VECTOR is what sub does to a vector: dst[i] = a[i] - b[i].
 #define SUB_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FSUB_S4(1, 0, 0); \
+	SUB_STEP; \
 	FMOVQ F0, off(R0)
 
 // sub: dst[i] = a[i] - b[i]
 // func subNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·subNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	SUB_VECTOR(0)
-	SUB_VECTOR(16)
-	SUB_VECTOR(32)
-	SUB_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	SUB_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FSUB_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32(SUB_VECTOR, SUB_STEP)
+
+// MUL_STEP is what mul does to a vector: dst[i] = a[i] * b[i].
+#define MUL_STEP \
+	FMUL_S4(1, 0, 0)
 
 // MUL_VECTOR is what mul does to a vector: dst[i] = a[i] * b[i].
 #define MUL_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FMUL_S4(1, 0, 0); \
+	MUL_STEP; \
 	FMOVQ F0, off(R0)
 
 // mul: dst[i] = a[i] * b[i]
 // func mulNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·mulNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	MUL_VECTOR(0)
-	MUL_VECTOR(16)
-	MUL_VECTOR(32)
-	MUL_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	MUL_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32(MUL_VECTOR, MUL_STEP)
+
+// DIV_STEP is what div does to a vector: dst[i] = a[i] / b[i].
+#define DIV_STEP \
+	FDIV_S4(1, 0, 0)
 
 // DIV_VECTOR is what div does to a vector: dst[i] = a[i] / b[i].
 #define DIV_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FDIV_S4(1, 0, 0); \
+	DIV_STEP; \
 	FMOVQ F0, off(R0)
 
 // div: dst[i] = a[i] / b[i]
 // func divNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·divNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	DIV_VECTOR(0)
-	DIV_VECTOR(16)
-	DIV_VECTOR(32)
-	DIV_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	DIV_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FDIV_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32(DIV_VECTOR, DIV_STEP)
 
 // MAXIMUM_STEP is what maximum does to a vector: dst[i] = a[i] if it is NaN or > b[i], else b[i].
 #define MAXIMUM_STEP \
@@ -146,25 +90,7 @@ done:
 // func maximumNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·maximumNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	MAXIMUM_VECTOR(0)
-	MAXIMUM_VECTOR(16)
-	MAXIMUM_VECTOR(32)
-	MAXIMUM_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	MAXIMUM_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	MAXIMUM_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32(MAXIMUM_VECTOR, MAXIMUM_STEP)
 
 // MINIMUM_STEP is what minimum does to a vector: dst[i] = a[i] if it is NaN or < b[i], else b[i].
 #define MINIMUM_STEP \
@@ -185,196 +111,121 @@ done:
 // func minimumNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·minimumNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	MINIMUM_VECTOR(0)
-	MINIMUM_VECTOR(16)
-	MINIMUM_VECTOR(32)
-	MINIMUM_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	MINIMUM_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	MINIMUM_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32(MINIMUM_VECTOR, MINIMUM_STEP)
+
+// ADD_SCALAR_STEP is what addScalar does to a vector: dst[i] = a[i] + s.
+#define ADD_SCALAR_STEP \
+	FADD_S4(12, 0, 0)
 
 // ADD_SCALAR_VECTOR is what addScalar does to a vector: dst[i] = a[i] + s.
 #define ADD_SCALAR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FADD_S4(12, 0, 0); \
+	ADD_SCALAR_STEP; \
 	FMOVQ F0, off(R0)
+
+// UNARY_F32_F32_N is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32_N(step, step2) \
+	LOOP_OF_FOUR; \
+	step(0); \
+	step(16); \
+	step(32); \
+	step(48); \
+	ADVANCE_44(16); \
+	LOOP_OF_ONE; \
+	step(0); \
+	ADVANCE_44(4); \
+	LOOP_OF_REST; \
+	FMOVS (R1), F0; \
+	step2; \
+	VST1 V0.S[0], (R0); \
+	ADVANCE_44(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
 
 // addScalar: dst[i] = a[i] + s
 // func addScalarNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·addScalarNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP_OF_FOUR
-	ADD_SCALAR_VECTOR(0)
-	ADD_SCALAR_VECTOR(16)
-	ADD_SCALAR_VECTOR(32)
-	ADD_SCALAR_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	ADD_SCALAR_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FADD_S4(12, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_N(ADD_SCALAR_VECTOR, ADD_SCALAR_STEP)
+
+// MUL_SCALAR_STEP is what mulScalar does to a vector: dst[i] = a[i] * s.
+#define MUL_SCALAR_STEP \
+	FMUL_S4(12, 0, 0)
 
 // MUL_SCALAR_VECTOR is what mulScalar does to a vector: dst[i] = a[i] * s.
 #define MUL_SCALAR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FMUL_S4(12, 0, 0); \
+	MUL_SCALAR_STEP; \
 	FMOVQ F0, off(R0)
 
 // mulScalar: dst[i] = a[i] * s
 // func mulScalarNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·mulScalarNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP_OF_FOUR
-	MUL_SCALAR_VECTOR(0)
-	MUL_SCALAR_VECTOR(16)
-	MUL_SCALAR_VECTOR(32)
-	MUL_SCALAR_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	MUL_SCALAR_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FMUL_S4(12, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_N(MUL_SCALAR_VECTOR, MUL_SCALAR_STEP)
+
+// SUB_SCALAR_STEP is what subScalar does to a vector: dst[i] = a[i] - s.
+#define SUB_SCALAR_STEP \
+	FSUB_S4(12, 0, 0)
 
 // SUB_SCALAR_VECTOR is what subScalar does to a vector: dst[i] = a[i] - s.
 #define SUB_SCALAR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FSUB_S4(12, 0, 0); \
+	SUB_SCALAR_STEP; \
 	FMOVQ F0, off(R0)
 
 // subScalar: dst[i] = a[i] - s
 // func subScalarNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·subScalarNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP_OF_FOUR
-	SUB_SCALAR_VECTOR(0)
-	SUB_SCALAR_VECTOR(16)
-	SUB_SCALAR_VECTOR(32)
-	SUB_SCALAR_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	SUB_SCALAR_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FSUB_S4(12, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_N(SUB_SCALAR_VECTOR, SUB_SCALAR_STEP)
+
+// DIV_SCALAR_STEP is what divScalar does to a vector: dst[i] = a[i] / s.
+#define DIV_SCALAR_STEP \
+	FDIV_S4(12, 0, 0)
 
 // DIV_SCALAR_VECTOR is what divScalar does to a vector: dst[i] = a[i] / s.
 #define DIV_SCALAR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FDIV_S4(12, 0, 0); \
+	DIV_SCALAR_STEP; \
 	FMOVQ F0, off(R0)
 
 // divScalar: dst[i] = a[i] / s
 // func divScalarNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·divScalarNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP_OF_FOUR
-	DIV_SCALAR_VECTOR(0)
-	DIV_SCALAR_VECTOR(16)
-	DIV_SCALAR_VECTOR(32)
-	DIV_SCALAR_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	DIV_SCALAR_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FDIV_S4(12, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_N(DIV_SCALAR_VECTOR, DIV_SCALAR_STEP)
+
+// SCALAR_SUB_STEP is what scalarSub does to a vector: dst[i] = s - a[i].
+#define SCALAR_SUB_STEP \
+	FSUB_S4(0, 12, 0)
 
 // SCALAR_SUB_VECTOR is what scalarSub does to a vector: dst[i] = s - a[i].
 #define SCALAR_SUB_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FSUB_S4(0, 12, 0); \
+	SCALAR_SUB_STEP; \
 	FMOVQ F0, off(R0)
 
 // scalarSub: dst[i] = s - a[i]
 // func scalarSubNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·scalarSubNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP_OF_FOUR
-	SCALAR_SUB_VECTOR(0)
-	SCALAR_SUB_VECTOR(16)
-	SCALAR_SUB_VECTOR(32)
-	SCALAR_SUB_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	SCALAR_SUB_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FSUB_S4(0, 12, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_N(SCALAR_SUB_VECTOR, SCALAR_SUB_STEP)
+
+// SCALAR_DIV_STEP is what scalarDiv does to a vector: dst[i] = s / a[i].
+#define SCALAR_DIV_STEP \
+	FDIV_S4(0, 12, 0)
 
 // SCALAR_DIV_VECTOR is what scalarDiv does to a vector: dst[i] = s / a[i].
 #define SCALAR_DIV_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FDIV_S4(0, 12, 0); \
+	SCALAR_DIV_STEP; \
 	FMOVQ F0, off(R0)
 
 // scalarDiv: dst[i] = s / a[i]
 // func scalarDivNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·scalarDivNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP_OF_FOUR
-	SCALAR_DIV_VECTOR(0)
-	SCALAR_DIV_VECTOR(16)
-	SCALAR_DIV_VECTOR(32)
-	SCALAR_DIV_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	SCALAR_DIV_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FDIV_S4(0, 12, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_N(SCALAR_DIV_VECTOR, SCALAR_DIV_STEP)

@@ -17,6 +17,12 @@
 	VBROADCASTSS t+68(FP), Y13; \
 	MOVQ n+72(FP), CX
 
+// LERP_STEP is what lerp does to a vector: dst[i] = a[i] + (b[i]-a[i])*s.
+#define LERP_STEP \
+	VSUBPS Y0, Y1, Y1; \
+	VMULPS Y12, Y1, Y1; \
+	VADDPS Y1, Y0, Y0
+
 // LOAD_REST_F32 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F32(to, place, pointer, label) \
 	VMOVUPS chain<>+0(SB), to; \
@@ -24,51 +30,40 @@
 	COPY_IN_32(pointer, label, place); \
 	VMOVUPS place(SP), to
 
+// CHAIN_F32_F32_F32_N_N is a kernel of two operands that prefetches its result for writes.
+#define CHAIN_F32_F32_F32_N_N(step) \
+	LOOP; \
+	PREFETCHW_AX(2048, NUM_DI, 2); \
+	VMOVUPS (DX)(AX*4), Y1; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	LOAD_REST_F32(Y1, 64, DX, copy1); \
+	LOAD_REST_F32(Y0, 32, SI, copy2); \
+	step; \
+	STORE_RESULT_F32_REST(copy3); \
+done: \
+	RETURN
+
 // lerp: dst[i] = a[i] + (b[i]-a[i])*s
 // func lerpAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VSUBPS Y0, Y1, Y1
-	VMULPS Y12, Y1, Y1
+	CHAIN_F32_F32_F32_N_N(LERP_STEP)
+
+// LERP_SQUARE_STEP is what lerpSquare does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s.
+#define LERP_SQUARE_STEP \
+	VMULPS Y1, Y1, Y1; \
+	VSUBPS Y0, Y1, Y1; \
+	VMULPS Y12, Y1, Y1; \
 	VADDPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VSUBPS Y0, Y1, Y1
-	VMULPS Y12, Y1, Y1
-	VADDPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
 
 // lerpSquare: dst[i] = a[i] + (b[i]*b[i]-a[i])*s
 // func lerpSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpSquareAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y1, Y1, Y1
-	VSUBPS Y0, Y1, Y1
-	VMULPS Y12, Y1, Y1
-	VADDPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y1, Y1, Y1
-	VSUBPS Y0, Y1, Y1
-	VMULPS Y12, Y1, Y1
-	VADDPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(LERP_SQUARE_STEP)
 
 // LERP_FLUSH_STEP is what lerpFlush does to a vector: dst[i] = a[i] + (b[i]-a[i])*s + t - t.
 #define LERP_FLUSH_STEP \
@@ -82,19 +77,7 @@ done:
 // func lerpFlushAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpFlushAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	LERP_FLUSH_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	LERP_FLUSH_STEP
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(LERP_FLUSH_STEP)
 
 // LERP_SQUARE_FLUSH_STEP is what lerpSquareFlush does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t.
 #define LERP_SQUARE_FLUSH_STEP \
@@ -109,127 +92,66 @@ done:
 // func lerpSquareFlushAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpSquareFlushAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	LERP_SQUARE_FLUSH_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	LERP_SQUARE_FLUSH_STEP
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(LERP_SQUARE_FLUSH_STEP)
+
+// BLEND_STEP is what blend does to a vector: dst[i] = a[i]*s + b[i]*t.
+#define BLEND_STEP \
+	VMULPS Y12, Y0, Y0; \
+	VMULPS Y13, Y1, Y1; \
+	VADDPS Y1, Y0, Y0
 
 // blend: dst[i] = a[i]*s + b[i]*t
 // func blendAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y12, Y0, Y0
-	VMULPS Y13, Y1, Y1
+	CHAIN_F32_F32_F32_N_N(BLEND_STEP)
+
+// BLEND_SQUARE_STEP is what blendSquare does to a vector: dst[i] = a[i]*s + b[i]*b[i]*t.
+#define BLEND_SQUARE_STEP \
+	VMULPS Y1, Y1, Y1; \
+	VMULPS Y12, Y0, Y0; \
+	VMULPS Y13, Y1, Y1; \
 	VADDPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y12, Y0, Y0
-	VMULPS Y13, Y1, Y1
-	VADDPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
 
 // blendSquare: dst[i] = a[i]*s + b[i]*b[i]*t
 // func blendSquareAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendSquareAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y1, Y1, Y1
-	VMULPS Y12, Y0, Y0
-	VMULPS Y13, Y1, Y1
-	VADDPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y1, Y1, Y1
-	VMULPS Y12, Y0, Y0
-	VMULPS Y13, Y1, Y1
-	VADDPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(BLEND_SQUARE_STEP)
+
+// BLEND_SUB_STEP is what blendSub does to a vector: dst[i] = a[i]*s - b[i]*t.
+#define BLEND_SUB_STEP \
+	VMULPS Y12, Y0, Y0; \
+	VMULPS Y13, Y1, Y1; \
+	VSUBPS Y1, Y0, Y0
 
 // blendSub: dst[i] = a[i]*s - b[i]*t
 // func blendSubAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendSubAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y12, Y0, Y0
-	VMULPS Y13, Y1, Y1
-	VSUBPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y12, Y0, Y0
-	VMULPS Y13, Y1, Y1
-	VSUBPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(BLEND_SUB_STEP)
+
+// ADD_SCALED_STEP is what addScaled does to a vector: dst[i] = a[i] + b[i]*s.
+#define ADD_SCALED_STEP \
+	VMULPS Y12, Y1, Y1; \
+	VADDPS Y1, Y0, Y0
 
 // addScaled: dst[i] = a[i] + b[i]*s
 // func addScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·addScaledAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y12, Y1, Y1
-	VADDPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y12, Y1, Y1
-	VADDPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(ADD_SCALED_STEP)
+
+// SUB_SCALED_STEP is what subScaled does to a vector: dst[i] = a[i] - b[i]*s.
+#define SUB_SCALED_STEP \
+	VMULPS Y12, Y1, Y1; \
+	VSUBPS Y1, Y0, Y0
 
 // subScaled: dst[i] = a[i] - b[i]*s
 // func subScaledAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·subScaledAVX2(SB), NOSPLIT, $160-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y12, Y1, Y1
-	VSUBPS Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y12, Y1, Y1
-	VSUBPS Y1, Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(SUB_SCALED_STEP)
 
 // ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_STEP \
@@ -239,29 +161,33 @@ done:
 	VDIVPS Y2, Y1, Y1; \
 	VSUBPS Y1, Y0, Y0
 
+// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches what is needed next.
+#define SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(step) \
+	LOOP; \
+	PREFETCHW_AX(2048, NUM_DI, 2); \
+	PREFETCHT0 (R10)(AX*4); \
+	PREFETCHT0 (R11)(AX*4); \
+	PREFETCHT0 (R12)(AX*4); \
+	PREFETCHT0 (R13)(AX*4); \
+	VMOVUPS (R8)(AX*4), Y2; \
+	VMOVUPS (DX)(AX*4), Y1; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	LOAD_REST_F32(Y2, 96, R8, copy1); \
+	LOAD_REST_F32(Y1, 64, DX, copy2); \
+	LOAD_REST_F32(Y0, 32, SI, copy3); \
+	step; \
+	STORE_RESULT_F32_REST(copy4); \
+done: \
+	RETURN
+
 // rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v
 // func rootStepAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepAVX2(SB), NOSPLIT, $320-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	PREFETCHT0 (R10)(AX*4)
-	PREFETCHT0 (R11)(AX*4)
-	PREFETCHT0 (R12)(AX*4)
-	PREFETCHT0 (R13)(AX*4)
-	VMOVUPS (R8)(AX*4), Y2
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	ROOT_STEP_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y2, 96, R8, copy1)
-	LOAD_REST_F32(Y1, 64, DX, copy2)
-	LOAD_REST_F32(Y0, 32, SI, copy3)
-	ROOT_STEP_STEP
-	STORE_RESULT_F32_REST(copy4)
-done:
-	RETURN
+	SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(ROOT_STEP_STEP)
 
 // ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_INSIDE_STEP \
@@ -275,25 +201,7 @@ done:
 // func rootStepInsideAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepInsideAVX2(SB), NOSPLIT, $320-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	PREFETCHT0 (R10)(AX*4)
-	PREFETCHT0 (R11)(AX*4)
-	PREFETCHT0 (R12)(AX*4)
-	PREFETCHT0 (R13)(AX*4)
-	VMOVUPS (R8)(AX*4), Y2
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	ROOT_STEP_INSIDE_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y2, 96, R8, copy1)
-	LOAD_REST_F32(Y1, 64, DX, copy2)
-	LOAD_REST_F32(Y0, 32, SI, copy3)
-	ROOT_STEP_INSIDE_STEP
-	STORE_RESULT_F32_REST(copy4)
-done:
-	RETURN
+	SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(ROOT_STEP_INSIDE_STEP)
 
 // MOMENTS is a step of Adam on a vector: Z0 is m, Z1 v, Z2 w, Z3 the gradient.
 #define MOMENTS \

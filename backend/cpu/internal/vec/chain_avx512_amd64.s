@@ -17,51 +17,46 @@
 	VBROADCASTSS t+68(FP), Z13; \
 	MOVQ n+72(FP), CX
 
+// LERP_STEP is what lerp does to a vector: dst[i] = a[i] + (b[i]-a[i])*s.
+#define LERP_STEP \
+	VSUBPS Z0, Z1, Z1; \
+	VMULPS Z12, Z1, Z1; \
+	VADDPS Z1, Z0, Z0
+
+// CHAIN_F32_F32_F32_N_N is a kernel of two operands that prefetches its result for writes.
+#define CHAIN_F32_F32_F32_N_N(step) \
+	LOOP; \
+	PREFETCHW_AX(2048, NUM_DI, 2); \
+	VMOVUPS (DX)(AX*4), Z1; \
+	VMOVUPS (SI)(AX*4), Z0; \
+	step; \
+	VMOVUPS Z0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS.Z (DX)(AX*4), K7, Z1; \
+	VMOVUPS.Z (SI)(AX*4), K7, Z0; \
+	step; \
+	VMOVUPS Z0, K7, (DI)(AX*4); \
+done: \
+	RETURN
+
 // lerp: dst[i] = a[i] + (b[i]-a[i])*s
 // func lerpAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VSUBPS Z0, Z1, Z1
-	VMULPS Z12, Z1, Z1
+	CHAIN_F32_F32_F32_N_N(LERP_STEP)
+
+// LERP_SQUARE_STEP is what lerpSquare does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s.
+#define LERP_SQUARE_STEP \
+	VMULPS Z1, Z1, Z1; \
+	VSUBPS Z0, Z1, Z1; \
+	VMULPS Z12, Z1, Z1; \
 	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VSUBPS Z0, Z1, Z1
-	VMULPS Z12, Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
 
 // lerpSquare: dst[i] = a[i] + (b[i]*b[i]-a[i])*s
 // func lerpSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpSquareAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z1, Z1, Z1
-	VSUBPS Z0, Z1, Z1
-	VMULPS Z12, Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z1, Z1, Z1
-	VSUBPS Z0, Z1, Z1
-	VMULPS Z12, Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(LERP_SQUARE_STEP)
 
 // LERP_FLUSH_STEP is what lerpFlush does to a vector: dst[i] = a[i] + (b[i]-a[i])*s + t - t.
 #define LERP_FLUSH_STEP \
@@ -75,19 +70,7 @@ done:
 // func lerpFlushAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpFlushAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	LERP_FLUSH_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	LERP_FLUSH_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(LERP_FLUSH_STEP)
 
 // LERP_SQUARE_FLUSH_STEP is what lerpSquareFlush does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t.
 #define LERP_SQUARE_FLUSH_STEP \
@@ -102,127 +85,66 @@ done:
 // func lerpSquareFlushAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpSquareFlushAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	LERP_SQUARE_FLUSH_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	LERP_SQUARE_FLUSH_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(LERP_SQUARE_FLUSH_STEP)
+
+// BLEND_STEP is what blend does to a vector: dst[i] = a[i]*s + b[i]*t.
+#define BLEND_STEP \
+	VMULPS Z12, Z0, Z0; \
+	VMULPS Z13, Z1, Z1; \
+	VADDPS Z1, Z0, Z0
 
 // blend: dst[i] = a[i]*s + b[i]*t
 // func blendAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z12, Z0, Z0
-	VMULPS Z13, Z1, Z1
+	CHAIN_F32_F32_F32_N_N(BLEND_STEP)
+
+// BLEND_SQUARE_STEP is what blendSquare does to a vector: dst[i] = a[i]*s + b[i]*b[i]*t.
+#define BLEND_SQUARE_STEP \
+	VMULPS Z1, Z1, Z1; \
+	VMULPS Z12, Z0, Z0; \
+	VMULPS Z13, Z1, Z1; \
 	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z12, Z0, Z0
-	VMULPS Z13, Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
 
 // blendSquare: dst[i] = a[i]*s + b[i]*b[i]*t
 // func blendSquareAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendSquareAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z1, Z1, Z1
-	VMULPS Z12, Z0, Z0
-	VMULPS Z13, Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z1, Z1, Z1
-	VMULPS Z12, Z0, Z0
-	VMULPS Z13, Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(BLEND_SQUARE_STEP)
+
+// BLEND_SUB_STEP is what blendSub does to a vector: dst[i] = a[i]*s - b[i]*t.
+#define BLEND_SUB_STEP \
+	VMULPS Z12, Z0, Z0; \
+	VMULPS Z13, Z1, Z1; \
+	VSUBPS Z1, Z0, Z0
 
 // blendSub: dst[i] = a[i]*s - b[i]*t
 // func blendSubAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendSubAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z12, Z0, Z0
-	VMULPS Z13, Z1, Z1
-	VSUBPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z12, Z0, Z0
-	VMULPS Z13, Z1, Z1
-	VSUBPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(BLEND_SUB_STEP)
+
+// ADD_SCALED_STEP is what addScaled does to a vector: dst[i] = a[i] + b[i]*s.
+#define ADD_SCALED_STEP \
+	VMULPS Z12, Z1, Z1; \
+	VADDPS Z1, Z0, Z0
 
 // addScaled: dst[i] = a[i] + b[i]*s
 // func addScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·addScaledAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z12, Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z12, Z1, Z1
-	VADDPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(ADD_SCALED_STEP)
+
+// SUB_SCALED_STEP is what subScaled does to a vector: dst[i] = a[i] - b[i]*s.
+#define SUB_SCALED_STEP \
+	VMULPS Z12, Z1, Z1; \
+	VSUBPS Z1, Z0, Z0
 
 // subScaled: dst[i] = a[i] - b[i]*s
 // func subScaledAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·subScaledAVX512(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z12, Z1, Z1
-	VSUBPS Z1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z12, Z1, Z1
-	VSUBPS Z1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	CHAIN_F32_F32_F32_N_N(SUB_SCALED_STEP)
 
 // ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_STEP \
@@ -232,29 +154,33 @@ done:
 	VDIVPS Z2, Z1, Z1; \
 	VSUBPS Z1, Z0, Z0
 
+// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches what is needed next.
+#define SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(step) \
+	LOOP; \
+	PREFETCHW_AX(2048, NUM_DI, 2); \
+	PREFETCHT0 (R10)(AX*4); \
+	PREFETCHT0 (R11)(AX*4); \
+	PREFETCHT0 (R12)(AX*4); \
+	PREFETCHT0 (R13)(AX*4); \
+	VMOVUPS (R8)(AX*4), Z2; \
+	VMOVUPS (DX)(AX*4), Z1; \
+	VMOVUPS (SI)(AX*4), Z0; \
+	step; \
+	VMOVUPS Z0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS.Z (R8)(AX*4), K7, Z2; \
+	VMOVUPS.Z (DX)(AX*4), K7, Z1; \
+	VMOVUPS.Z (SI)(AX*4), K7, Z0; \
+	step; \
+	VMOVUPS Z0, K7, (DI)(AX*4); \
+done: \
+	RETURN
+
 // rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v
 // func rootStepAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepAVX512(SB), NOSPLIT, $0-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	PREFETCHT0 (R10)(AX*4)
-	PREFETCHT0 (R11)(AX*4)
-	PREFETCHT0 (R12)(AX*4)
-	PREFETCHT0 (R13)(AX*4)
-	VMOVUPS (R8)(AX*4), Z2
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	ROOT_STEP_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (R8)(AX*4), K7, Z2
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	ROOT_STEP_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(ROOT_STEP_STEP)
 
 // ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_INSIDE_STEP \
@@ -268,25 +194,7 @@ done:
 // func rootStepInsideAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepInsideAVX512(SB), NOSPLIT, $0-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
-	LOOP
-	PREFETCHW_AX(2048, NUM_DI, 2)
-	PREFETCHT0 (R10)(AX*4)
-	PREFETCHT0 (R11)(AX*4)
-	PREFETCHT0 (R12)(AX*4)
-	PREFETCHT0 (R13)(AX*4)
-	VMOVUPS (R8)(AX*4), Z2
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	ROOT_STEP_INSIDE_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (R8)(AX*4), K7, Z2
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	ROOT_STEP_INSIDE_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(ROOT_STEP_INSIDE_STEP)
 
 // MOMENTS is a step of Adam on a vector: Z0 is m, Z1 v, Z2 w, Z3 the gradient.
 #define MOMENTS \

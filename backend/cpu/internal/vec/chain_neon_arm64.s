@@ -19,79 +19,68 @@
 	VDUP V13.S[0], V13.S4; \
 	MOVD n+72(FP), R8
 
+// LERP_STEP is what lerp does to a vector: dst[i] = a[i] + (b[i]-a[i])*s.
+#define LERP_STEP \
+	FSUB_S4(0, 1, 1); \
+	FMUL_S4(12, 1, 1); \
+	FADD_S4(1, 0, 0)
+
 // LERP_VECTOR is what lerp does to a vector: dst[i] = a[i] + (b[i]-a[i])*s.
 #define LERP_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
 	FMOVQ (off-2048)(R1), F0; \
-	FSUB_S4(0, 1, 1); \
-	FMUL_S4(12, 1, 1); \
-	FADD_S4(1, 0, 0); \
+	LERP_STEP; \
 	FMOVQ F0, (off-2048)(R0)
+
+// CHAIN_F32_F32_F32_N_N is a kernel of two operands that prefetches its result for writes.
+#define CHAIN_F32_F32_F32_N_N(step, step2) \
+	LOOP_OF_FOUR; \
+	step(2048); \
+	step(2064); \
+	step(2080); \
+	step(2096); \
+	ADVANCE_444(16); \
+	LOOP_OF_ONE; \
+	step(2048); \
+	ADVANCE_444(4); \
+	LOOP_OF_REST; \
+	FMOVS (R2), F1; \
+	FMOVS (R1), F0; \
+	step2; \
+	VST1 V0.S[0], (R0); \
+	ADVANCE_444(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
 
 // lerp: dst[i] = a[i] + (b[i]-a[i])*s
 // func lerpNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	LERP_VECTOR(2048)
-	LERP_VECTOR(2064)
-	LERP_VECTOR(2080)
-	LERP_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	LERP_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FSUB_S4(0, 1, 1)
-	FMUL_S4(12, 1, 1)
+	CHAIN_F32_F32_F32_N_N(LERP_VECTOR, LERP_STEP)
+
+// LERP_SQUARE_STEP is what lerpSquare does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s.
+#define LERP_SQUARE_STEP \
+	FMUL_S4(1, 1, 1); \
+	FSUB_S4(0, 1, 1); \
+	FMUL_S4(12, 1, 1); \
 	FADD_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
 
 // LERP_SQUARE_VECTOR is what lerpSquare does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s.
 #define LERP_SQUARE_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
 	FMOVQ (off-2048)(R1), F0; \
-	FMUL_S4(1, 1, 1); \
-	FSUB_S4(0, 1, 1); \
-	FMUL_S4(12, 1, 1); \
-	FADD_S4(1, 0, 0); \
+	LERP_SQUARE_STEP; \
 	FMOVQ F0, (off-2048)(R0)
 
 // lerpSquare: dst[i] = a[i] + (b[i]*b[i]-a[i])*s
 // func lerpSquareNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpSquareNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	LERP_SQUARE_VECTOR(2048)
-	LERP_SQUARE_VECTOR(2064)
-	LERP_SQUARE_VECTOR(2080)
-	LERP_SQUARE_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	LERP_SQUARE_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(1, 1, 1)
-	FSUB_S4(0, 1, 1)
-	FMUL_S4(12, 1, 1)
-	FADD_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	CHAIN_F32_F32_F32_N_N(LERP_SQUARE_VECTOR, LERP_SQUARE_STEP)
 
 // LERP_FLUSH_STEP is what lerpFlush does to a vector: dst[i] = a[i] + (b[i]-a[i])*s + t - t.
 #define LERP_FLUSH_STEP \
@@ -113,25 +102,7 @@ done:
 // func lerpFlushNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpFlushNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	LERP_FLUSH_VECTOR(2048)
-	LERP_FLUSH_VECTOR(2064)
-	LERP_FLUSH_VECTOR(2080)
-	LERP_FLUSH_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	LERP_FLUSH_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	LERP_FLUSH_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	CHAIN_F32_F32_F32_N_N(LERP_FLUSH_VECTOR, LERP_FLUSH_STEP)
 
 // LERP_SQUARE_FLUSH_STEP is what lerpSquareFlush does to a vector: dst[i] = a[i] + (b[i]*b[i]-a[i])*s + t - t.
 #define LERP_SQUARE_FLUSH_STEP \
@@ -154,203 +125,106 @@ done:
 // func lerpSquareFlushNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·lerpSquareFlushNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	LERP_SQUARE_FLUSH_VECTOR(2048)
-	LERP_SQUARE_FLUSH_VECTOR(2064)
-	LERP_SQUARE_FLUSH_VECTOR(2080)
-	LERP_SQUARE_FLUSH_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	LERP_SQUARE_FLUSH_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	LERP_SQUARE_FLUSH_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	CHAIN_F32_F32_F32_N_N(LERP_SQUARE_FLUSH_VECTOR, LERP_SQUARE_FLUSH_STEP)
+
+// BLEND_STEP is what blend does to a vector: dst[i] = a[i]*s + b[i]*t.
+#define BLEND_STEP \
+	FMUL_S4(12, 0, 0); \
+	FMUL_S4(13, 1, 1); \
+	FADD_S4(1, 0, 0)
 
 // BLEND_VECTOR is what blend does to a vector: dst[i] = a[i]*s + b[i]*t.
 #define BLEND_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
 	FMOVQ (off-2048)(R1), F0; \
-	FMUL_S4(12, 0, 0); \
-	FMUL_S4(13, 1, 1); \
-	FADD_S4(1, 0, 0); \
+	BLEND_STEP; \
 	FMOVQ F0, (off-2048)(R0)
 
 // blend: dst[i] = a[i]*s + b[i]*t
 // func blendNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	BLEND_VECTOR(2048)
-	BLEND_VECTOR(2064)
-	BLEND_VECTOR(2080)
-	BLEND_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	BLEND_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(12, 0, 0)
-	FMUL_S4(13, 1, 1)
+	CHAIN_F32_F32_F32_N_N(BLEND_VECTOR, BLEND_STEP)
+
+// BLEND_SQUARE_STEP is what blendSquare does to a vector: dst[i] = a[i]*s + b[i]*b[i]*t.
+#define BLEND_SQUARE_STEP \
+	FMUL_S4(1, 1, 1); \
+	FMUL_S4(12, 0, 0); \
+	FMUL_S4(13, 1, 1); \
 	FADD_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
 
 // BLEND_SQUARE_VECTOR is what blendSquare does to a vector: dst[i] = a[i]*s + b[i]*b[i]*t.
 #define BLEND_SQUARE_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
 	FMOVQ (off-2048)(R1), F0; \
-	FMUL_S4(1, 1, 1); \
-	FMUL_S4(12, 0, 0); \
-	FMUL_S4(13, 1, 1); \
-	FADD_S4(1, 0, 0); \
+	BLEND_SQUARE_STEP; \
 	FMOVQ F0, (off-2048)(R0)
 
 // blendSquare: dst[i] = a[i]*s + b[i]*b[i]*t
 // func blendSquareNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendSquareNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	BLEND_SQUARE_VECTOR(2048)
-	BLEND_SQUARE_VECTOR(2064)
-	BLEND_SQUARE_VECTOR(2080)
-	BLEND_SQUARE_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	BLEND_SQUARE_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(1, 1, 1)
-	FMUL_S4(12, 0, 0)
-	FMUL_S4(13, 1, 1)
-	FADD_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	CHAIN_F32_F32_F32_N_N(BLEND_SQUARE_VECTOR, BLEND_SQUARE_STEP)
+
+// BLEND_SUB_STEP is what blendSub does to a vector: dst[i] = a[i]*s - b[i]*t.
+#define BLEND_SUB_STEP \
+	FMUL_S4(12, 0, 0); \
+	FMUL_S4(13, 1, 1); \
+	FSUB_S4(1, 0, 0)
 
 // BLEND_SUB_VECTOR is what blendSub does to a vector: dst[i] = a[i]*s - b[i]*t.
 #define BLEND_SUB_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
 	FMOVQ (off-2048)(R1), F0; \
-	FMUL_S4(12, 0, 0); \
-	FMUL_S4(13, 1, 1); \
-	FSUB_S4(1, 0, 0); \
+	BLEND_SUB_STEP; \
 	FMOVQ F0, (off-2048)(R0)
 
 // blendSub: dst[i] = a[i]*s - b[i]*t
 // func blendSubNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·blendSubNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	BLEND_SUB_VECTOR(2048)
-	BLEND_SUB_VECTOR(2064)
-	BLEND_SUB_VECTOR(2080)
-	BLEND_SUB_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	BLEND_SUB_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(12, 0, 0)
-	FMUL_S4(13, 1, 1)
-	FSUB_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	CHAIN_F32_F32_F32_N_N(BLEND_SUB_VECTOR, BLEND_SUB_STEP)
+
+// ADD_SCALED_STEP is what addScaled does to a vector: dst[i] = a[i] + b[i]*s.
+#define ADD_SCALED_STEP \
+	FMUL_S4(12, 1, 1); \
+	FADD_S4(1, 0, 0)
 
 // ADD_SCALED_VECTOR is what addScaled does to a vector: dst[i] = a[i] + b[i]*s.
 #define ADD_SCALED_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
 	FMOVQ (off-2048)(R1), F0; \
-	FMUL_S4(12, 1, 1); \
-	FADD_S4(1, 0, 0); \
+	ADD_SCALED_STEP; \
 	FMOVQ F0, (off-2048)(R0)
 
 // addScaled: dst[i] = a[i] + b[i]*s
 // func addScaledNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·addScaledNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	ADD_SCALED_VECTOR(2048)
-	ADD_SCALED_VECTOR(2064)
-	ADD_SCALED_VECTOR(2080)
-	ADD_SCALED_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	ADD_SCALED_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(12, 1, 1)
-	FADD_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	CHAIN_F32_F32_F32_N_N(ADD_SCALED_VECTOR, ADD_SCALED_STEP)
+
+// SUB_SCALED_STEP is what subScaled does to a vector: dst[i] = a[i] - b[i]*s.
+#define SUB_SCALED_STEP \
+	FMUL_S4(12, 1, 1); \
+	FSUB_S4(1, 0, 0)
 
 // SUB_SCALED_VECTOR is what subScaled does to a vector: dst[i] = a[i] - b[i]*s.
 #define SUB_SCALED_VECTOR(off) \
 	PRFM off(R0), PSTL1KEEP; \
 	FMOVQ (off-2048)(R2), F1; \
 	FMOVQ (off-2048)(R1), F0; \
-	FMUL_S4(12, 1, 1); \
-	FSUB_S4(1, 0, 0); \
+	SUB_SCALED_STEP; \
 	FMOVQ F0, (off-2048)(R0)
 
 // subScaled: dst[i] = a[i] - b[i]*s
 // func subScaledNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, s float32, t float32, n int)
 TEXT ·subScaledNEON(SB), NOSPLIT, $0-40
 	ARGS_DST_A_B_S_T
-	LOOP_OF_FOUR
-	SUB_SCALED_VECTOR(2048)
-	SUB_SCALED_VECTOR(2064)
-	SUB_SCALED_VECTOR(2080)
-	SUB_SCALED_VECTOR(2096)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	SUB_SCALED_VECTOR(2048)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(12, 1, 1)
-	FSUB_S4(1, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	CHAIN_F32_F32_F32_N_N(SUB_SCALED_VECTOR, SUB_SCALED_STEP)
 
 // ROOT_STEP_STEP is what rootStep does to a vector: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_STEP \
@@ -371,35 +245,39 @@ done:
 	ADD $(4*n), R6; \
 	ADD $(4*n), R7
 
+// SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N is a kernel of three operands that prefetches what is needed next.
+#define SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(step) \
+	SUBS $4, R8; \
+	BLT rest; \
+loop: \
+	PRFM 2048(R0), PSTL1KEEP; \
+	PRFM (R4), PLDL1KEEP; \
+	PRFM (R5), PLDL1KEEP; \
+	PRFM (R6), PLDL1KEEP; \
+	PRFM (R7), PLDL1KEEP; \
+	FMOVQ (R3), F2; \
+	FMOVQ (R2), F1; \
+	FMOVQ (R1), F0; \
+	step; \
+	FMOVQ F0, (R0); \
+	ADVANCE_44444444(4); \
+	LOOP_OF_REST; \
+	FMOVS (R3), F2; \
+	FMOVS (R2), F1; \
+	FMOVS (R1), F0; \
+	step; \
+	VST1 V0.S[0], (R0); \
+	ADVANCE_44444444(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
+
 // rootStep: dst[i] = a[i] - b[i]*s/(√c[i]+t), prefetching p, q, u and v
 // func rootStepNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepNEON(SB), NOSPLIT, $0-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
-	SUBS $4, R8
-	BLT rest
-loop:
-	PRFM 2048(R0), PSTL1KEEP
-	PRFM (R4), PLDL1KEEP
-	PRFM (R5), PLDL1KEEP
-	PRFM (R6), PLDL1KEEP
-	PRFM (R7), PLDL1KEEP
-	FMOVQ (R3), F2
-	FMOVQ (R2), F1
-	FMOVQ (R1), F0
-	ROOT_STEP_STEP
-	FMOVQ F0, (R0)
-	ADVANCE_44444444(4)
-	LOOP_OF_REST
-	FMOVS (R3), F2
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	ROOT_STEP_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_44444444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(ROOT_STEP_STEP)
 
 // ROOT_STEP_INSIDE_STEP is what rootStepInside does to a vector: dst[i] = a[i] - b[i]*s/√(c[i]+t), prefetching p, q, u and v.
 #define ROOT_STEP_INSIDE_STEP \
@@ -413,31 +291,7 @@ done:
 // func rootStepInsideNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, p unsafe.Pointer, q unsafe.Pointer, u unsafe.Pointer, v unsafe.Pointer, s float32, t float32, n int)
 TEXT ·rootStepInsideNEON(SB), NOSPLIT, $0-80
 	ARGS_DST_A_B_C_P_Q_U_V_S_T
-	SUBS $4, R8
-	BLT rest
-loop:
-	PRFM 2048(R0), PSTL1KEEP
-	PRFM (R4), PLDL1KEEP
-	PRFM (R5), PLDL1KEEP
-	PRFM (R6), PLDL1KEEP
-	PRFM (R7), PLDL1KEEP
-	FMOVQ (R3), F2
-	FMOVQ (R2), F1
-	FMOVQ (R1), F0
-	ROOT_STEP_INSIDE_STEP
-	FMOVQ F0, (R0)
-	ADVANCE_44444444(4)
-	LOOP_OF_REST
-	FMOVS (R3), F2
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	ROOT_STEP_INSIDE_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_44444444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	SLOW_CHAIN_F32_F32_F32_F32_F32_F32_F32_F32_N_N(ROOT_STEP_INSIDE_STEP)
 
 // MOMENTS is a step of Adam on a vector: Z0 is m, Z1 v, Z2 w, Z3 the gradient.
 #define MOMENTS \
@@ -493,7 +347,10 @@ loop:
 	FMOVQ F0, (R0)
 	FMOVQ F1, (R1)
 	FMOVQ F2, (R2)
-	ADVANCE_4444(4)
+	ADD $16, R0
+	ADD $16, R1
+	ADD $16, R2
+	ADD $16, R3
 	LOOP_OF_REST
 	FMOVS (R3), F3
 	FMOVS (R2), F2
@@ -503,7 +360,10 @@ loop:
 	VST1 V0.S[0], (R0)
 	VST1 V1.S[0], (R1)
 	VST1 V2.S[0], (R2)
-	ADVANCE_4444(1)
+	ADD $4, R0
+	ADD $4, R1
+	ADD $4, R2
+	ADD $4, R3
 	SUBS $1, R8
 	BNE last
 done:

@@ -3,6 +3,10 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
+// EQUAL_STEP is what equal does to a vector: dst[i] = a[i] == b[i].
+#define EQUAL_STEP \
+	VCMPPS $0, Y1, Y0, Y15
+
 // STORE_FLAGS stores truth values as bytes.
 #define STORE_FLAGS(to) \
 	VPAND compare<>+0(SB), Y15, Y0; \
@@ -29,77 +33,57 @@ label: \
 	CMPQ R11, R9; \
 	JLT label
 
+// COMPARE_FLAGS_F32_F32 is a kernel that compares: step does so.
+#define COMPARE_FLAGS_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Y1; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	STORE_FLAGS((DI)(AX*1)); \
+	LOOP_END; \
+	LOAD_REST_F32(Y1, 64, DX, copy1); \
+	LOAD_REST_F32(Y0, 32, SI, copy2); \
+	step; \
+	STORE_FLAGS((SP)); \
+	COPY_OUT_8(copy3); \
+done: \
+	RETURN
+
 // equal: dst[i] = a[i] == b[i]
 // func equalAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·equalAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VCMPPS $0, Y1, Y0, Y15
-	STORE_FLAGS((DI)(AX*1))
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VCMPPS $0, Y1, Y0, Y15
-	STORE_FLAGS((SP))
-	COPY_OUT_8(copy3)
-done:
-	RETURN
+	COMPARE_FLAGS_F32_F32(EQUAL_STEP)
+
+// NOT_EQUAL_STEP is what notEqual does to a vector: dst[i] = a[i] != b[i].
+#define NOT_EQUAL_STEP \
+	VCMPPS $4, Y1, Y0, Y15
 
 // notEqual: dst[i] = a[i] != b[i]
 // func notEqualAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·notEqualAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VCMPPS $4, Y1, Y0, Y15
-	STORE_FLAGS((DI)(AX*1))
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VCMPPS $4, Y1, Y0, Y15
-	STORE_FLAGS((SP))
-	COPY_OUT_8(copy3)
-done:
-	RETURN
+	COMPARE_FLAGS_F32_F32(NOT_EQUAL_STEP)
+
+// LESS_STEP is what less does to a vector: dst[i] = a[i] < b[i].
+#define LESS_STEP \
+	VCMPPS $1, Y1, Y0, Y15
 
 // less: dst[i] = a[i] < b[i]
 // func lessAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lessAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VCMPPS $1, Y1, Y0, Y15
-	STORE_FLAGS((DI)(AX*1))
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VCMPPS $1, Y1, Y0, Y15
-	STORE_FLAGS((SP))
-	COPY_OUT_8(copy3)
-done:
-	RETURN
+	COMPARE_FLAGS_F32_F32(LESS_STEP)
+
+// LESS_EQUAL_STEP is what lessEqual does to a vector: dst[i] = a[i] <= b[i].
+#define LESS_EQUAL_STEP \
+	VCMPPS $2, Y1, Y0, Y15
 
 // lessEqual: dst[i] = a[i] <= b[i]
 // func lessEqualAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lessEqualAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VCMPPS $2, Y1, Y0, Y15
-	STORE_FLAGS((DI)(AX*1))
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VCMPPS $2, Y1, Y0, Y15
-	STORE_FLAGS((SP))
-	COPY_OUT_8(copy3)
-done:
-	RETURN
+	COMPARE_FLAGS_F32_F32(LESS_EQUAL_STEP)
 
 // isFinite: dst[i] = a[i] is neither NaN nor infinite
 // func isFiniteAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -3,81 +3,62 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// EQUAL_STEP is what equal does to a vector: dst[i] = a[i] == b[i].
+#define EQUAL_STEP \
+	VCMPPS $0, Z1, Z0, K1
+
+// COMPARE_FLAGS_F32_F32 is a kernel that compares: step does so.
+#define COMPARE_FLAGS_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Z1; \
+	VMOVUPS (SI)(AX*4), Z0; \
+	step; \
+	VPBROADCASTD.Z compare<>+0(SB), K1, Z0; \
+	VPMOVDB Z0, (DI)(AX*1); \
+	LOOP_END; \
+	VMOVUPS.Z (DX)(AX*4), K7, Z1; \
+	VMOVUPS.Z (SI)(AX*4), K7, Z0; \
+	step; \
+	VPBROADCASTD.Z compare<>+0(SB), K1, Z0; \
+	VPMOVDB Z0, K7, (DI)(AX*1); \
+done: \
+	RETURN
+
 // equal: dst[i] = a[i] == b[i]
 // func equalAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·equalAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VCMPPS $0, Z1, Z0, K1
-	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
-	VPMOVDB Z0, (DI)(AX*1)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VCMPPS $0, Z1, Z0, K1
-	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
-	VPMOVDB Z0, K7, (DI)(AX*1)
-done:
-	RETURN
+	COMPARE_FLAGS_F32_F32(EQUAL_STEP)
+
+// NOT_EQUAL_STEP is what notEqual does to a vector: dst[i] = a[i] != b[i].
+#define NOT_EQUAL_STEP \
+	VCMPPS $4, Z1, Z0, K1
 
 // notEqual: dst[i] = a[i] != b[i]
 // func notEqualAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·notEqualAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VCMPPS $4, Z1, Z0, K1
-	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
-	VPMOVDB Z0, (DI)(AX*1)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VCMPPS $4, Z1, Z0, K1
-	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
-	VPMOVDB Z0, K7, (DI)(AX*1)
-done:
-	RETURN
+	COMPARE_FLAGS_F32_F32(NOT_EQUAL_STEP)
+
+// LESS_STEP is what less does to a vector: dst[i] = a[i] < b[i].
+#define LESS_STEP \
+	VCMPPS $1, Z1, Z0, K1
 
 // less: dst[i] = a[i] < b[i]
 // func lessAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lessAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VCMPPS $1, Z1, Z0, K1
-	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
-	VPMOVDB Z0, (DI)(AX*1)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VCMPPS $1, Z1, Z0, K1
-	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
-	VPMOVDB Z0, K7, (DI)(AX*1)
-done:
-	RETURN
+	COMPARE_FLAGS_F32_F32(LESS_STEP)
+
+// LESS_EQUAL_STEP is what lessEqual does to a vector: dst[i] = a[i] <= b[i].
+#define LESS_EQUAL_STEP \
+	VCMPPS $2, Z1, Z0, K1
 
 // lessEqual: dst[i] = a[i] <= b[i]
 // func lessEqualAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lessEqualAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VCMPPS $2, Z1, Z0, K1
-	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
-	VPMOVDB Z0, (DI)(AX*1)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VCMPPS $2, Z1, Z0, K1
-	VPBROADCASTD.Z compare<>+0(SB), K1, Z0
-	VPMOVDB Z0, K7, (DI)(AX*1)
-done:
-	RETURN
+	COMPARE_FLAGS_F32_F32(LESS_EQUAL_STEP)
 
 // isFinite: dst[i] = a[i] is neither NaN nor infinite
 // func isFiniteAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)

@@ -3,11 +3,15 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// EQUAL_STEP is what equal does to a vector: dst[i] = a[i] == b[i].
+#define EQUAL_STEP \
+	FCMEQ_S4(1, 0, 27)
+
 // EQUAL_VECTOR is what equal does to a vector: dst[i] = a[i] == b[i].
 #define EQUAL_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FCMEQ_S4(1, 0, 27); \
+	EQUAL_STEP; \
 	XTN_H4(27, 28); \
 	XTN_B8(28, 28); \
 	VAND V16.B16, V28.B16, V28.B16; \
@@ -19,41 +23,49 @@
 	ADD $(4*n), R1; \
 	ADD $(4*n), R2
 
+// COMPARE_FLAGS_F32_F32 is a kernel that compares: step does so.
+#define COMPARE_FLAGS_F32_F32(step, step2) \
+	LOOP_OF_FOUR; \
+	step(0, 0); \
+	step(16, 4); \
+	step(32, 8); \
+	step(48, 12); \
+	ADVANCE_144(16); \
+	LOOP_OF_ONE; \
+	step(0, 0); \
+	ADVANCE_144(4); \
+	LOOP_OF_REST; \
+	FMOVS (R2), F1; \
+	FMOVS (R1), F0; \
+	step2; \
+	XTN_H4(27, 28); \
+	XTN_B8(28, 28); \
+	VAND V16.B16, V28.B16, V28.B16; \
+	VST1 V28.B[0], (R0); \
+	ADVANCE_144(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
+
 // equal: dst[i] = a[i] == b[i]
 // func equalNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·equalNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $compare<>(SB), R9
 	FMOVQ (R9), F16
-	LOOP_OF_FOUR
-	EQUAL_VECTOR(0, 0)
-	EQUAL_VECTOR(16, 4)
-	EQUAL_VECTOR(32, 8)
-	EQUAL_VECTOR(48, 12)
-	ADVANCE_144(16)
-	LOOP_OF_ONE
-	EQUAL_VECTOR(0, 0)
-	ADVANCE_144(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FCMEQ_S4(1, 0, 27)
-	XTN_H4(27, 28)
-	XTN_B8(28, 28)
-	VAND V16.B16, V28.B16, V28.B16
-	VST1 V28.B[0], (R0)
-	ADVANCE_144(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	COMPARE_FLAGS_F32_F32(EQUAL_VECTOR, EQUAL_STEP)
+
+// NOT_EQUAL_STEP is what notEqual does to a vector: dst[i] = a[i] != b[i].
+#define NOT_EQUAL_STEP \
+	FCMEQ_S4(1, 0, 27); \
+	MVN_B16(27, 27)
 
 // NOT_EQUAL_VECTOR is what notEqual does to a vector: dst[i] = a[i] != b[i].
 #define NOT_EQUAL_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FCMEQ_S4(1, 0, 27); \
-	MVN_B16(27, 27); \
+	NOT_EQUAL_STEP; \
 	XTN_H4(27, 28); \
 	XTN_B8(28, 28); \
 	VAND V16.B16, V28.B16, V28.B16; \
@@ -65,35 +77,17 @@ TEXT ·notEqualNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $compare<>(SB), R9
 	FMOVQ (R9), F16
-	LOOP_OF_FOUR
-	NOT_EQUAL_VECTOR(0, 0)
-	NOT_EQUAL_VECTOR(16, 4)
-	NOT_EQUAL_VECTOR(32, 8)
-	NOT_EQUAL_VECTOR(48, 12)
-	ADVANCE_144(16)
-	LOOP_OF_ONE
-	NOT_EQUAL_VECTOR(0, 0)
-	ADVANCE_144(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FCMEQ_S4(1, 0, 27)
-	MVN_B16(27, 27)
-	XTN_H4(27, 28)
-	XTN_B8(28, 28)
-	VAND V16.B16, V28.B16, V28.B16
-	VST1 V28.B[0], (R0)
-	ADVANCE_144(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	COMPARE_FLAGS_F32_F32(NOT_EQUAL_VECTOR, NOT_EQUAL_STEP)
+
+// LESS_STEP is what less does to a vector: dst[i] = a[i] < b[i].
+#define LESS_STEP \
+	FCMGT_S4(0, 1, 27)
 
 // LESS_VECTOR is what less does to a vector: dst[i] = a[i] < b[i].
 #define LESS_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FCMGT_S4(0, 1, 27); \
+	LESS_STEP; \
 	XTN_H4(27, 28); \
 	XTN_B8(28, 28); \
 	VAND V16.B16, V28.B16, V28.B16; \
@@ -105,34 +99,17 @@ TEXT ·lessNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $compare<>(SB), R9
 	FMOVQ (R9), F16
-	LOOP_OF_FOUR
-	LESS_VECTOR(0, 0)
-	LESS_VECTOR(16, 4)
-	LESS_VECTOR(32, 8)
-	LESS_VECTOR(48, 12)
-	ADVANCE_144(16)
-	LOOP_OF_ONE
-	LESS_VECTOR(0, 0)
-	ADVANCE_144(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FCMGT_S4(0, 1, 27)
-	XTN_H4(27, 28)
-	XTN_B8(28, 28)
-	VAND V16.B16, V28.B16, V28.B16
-	VST1 V28.B[0], (R0)
-	ADVANCE_144(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	COMPARE_FLAGS_F32_F32(LESS_VECTOR, LESS_STEP)
+
+// LESS_EQUAL_STEP is what lessEqual does to a vector: dst[i] = a[i] <= b[i].
+#define LESS_EQUAL_STEP \
+	FCMGE_S4(0, 1, 27)
 
 // LESS_EQUAL_VECTOR is what lessEqual does to a vector: dst[i] = a[i] <= b[i].
 #define LESS_EQUAL_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FCMGE_S4(0, 1, 27); \
+	LESS_EQUAL_STEP; \
 	XTN_H4(27, 28); \
 	XTN_B8(28, 28); \
 	VAND V16.B16, V28.B16, V28.B16; \
@@ -144,28 +121,7 @@ TEXT ·lessEqualNEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	MOVD $compare<>(SB), R9
 	FMOVQ (R9), F16
-	LOOP_OF_FOUR
-	LESS_EQUAL_VECTOR(0, 0)
-	LESS_EQUAL_VECTOR(16, 4)
-	LESS_EQUAL_VECTOR(32, 8)
-	LESS_EQUAL_VECTOR(48, 12)
-	ADVANCE_144(16)
-	LOOP_OF_ONE
-	LESS_EQUAL_VECTOR(0, 0)
-	ADVANCE_144(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FCMGE_S4(0, 1, 27)
-	XTN_H4(27, 28)
-	XTN_B8(28, 28)
-	VAND V16.B16, V28.B16, V28.B16
-	VST1 V28.B[0], (R0)
-	ADVANCE_144(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	COMPARE_FLAGS_F32_F32(LESS_EQUAL_VECTOR, LESS_EQUAL_STEP)
 
 // IS_FINITE_VECTOR is what isFinite does to a vector: dst[i] = a[i] is neither NaN nor infinite.
 #define IS_FINITE_VECTOR(off, off2) \

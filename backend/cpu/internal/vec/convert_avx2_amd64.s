@@ -161,39 +161,40 @@ TEXT ·plusBF16AVX2(SB), NOSPLIT, $64-24
 done:
 	RETURN
 
+// ROUND_F16_STEP is what roundF16 does to a vector: dst[i] = float32(float16(a[i])).
+#define ROUND_F16_STEP \
+	VCVTPS2PH $0, Y0, X0; \
+	VCVTPH2PS X0, Y0
+
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	LOAD_REST_F32(32, SI, copy1); \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
+	RETURN
+
 // roundF16: dst[i] = float32(float16(a[i]))
 // func roundF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundF16AVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VCVTPS2PH $0, Y0, X0
-	VCVTPH2PS X0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(32, SI, copy1)
-	VCVTPS2PH $0, Y0, X0
-	VCVTPH2PS X0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(ROUND_F16_STEP)
+
+// ROUND_BF16_STEP is what roundBF16 does to a vector: dst[i] = float32(bfloat16(a[i])).
+#define ROUND_BF16_STEP \
+	ROUND_BF16; \
+	VPAND convert<>+128(SB), Y0, Y0
 
 // roundBF16: dst[i] = float32(bfloat16(a[i]))
 // func roundBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundBF16AVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	ROUND_BF16
-	VPAND convert<>+128(SB), Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(32, SI, copy1)
-	ROUND_BF16
-	VPAND convert<>+128(SB), Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(ROUND_BF16_STEP)
 
 CONSTANT8(convert, 0, 0x00000000) // 0
 CONSTANT8(convert, 32, 0x00400000) // 5.877472e-39

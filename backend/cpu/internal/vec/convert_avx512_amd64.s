@@ -135,39 +135,27 @@ TEXT ·plusBF16AVX512(SB), NOSPLIT, $0-24
 done:
 	RETURN
 
+// ROUND_F16_STEP is what roundF16 does to a vector: dst[i] = float32(float16(a[i])).
+#define ROUND_F16_STEP \
+	VCVTPS2PH $0, Z0, Y0; \
+	VCVTPH2PS Y0, Z0
+
 // roundF16: dst[i] = float32(float16(a[i]))
 // func roundF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundF16AVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VCVTPS2PH $0, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VCVTPS2PH $0, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(ROUND_F16_STEP)
+
+// ROUND_BF16_STEP is what roundBF16 does to a vector: dst[i] = float32(bfloat16(a[i])).
+#define ROUND_BF16_STEP \
+	ROUND_BF16_BY; \
+	VPANDD.BCST convert<>+16(SB), Z0, Z0
 
 // roundBF16: dst[i] = float32(bfloat16(a[i]))
 // func roundBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundBF16AVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	ROUND_BF16_BY
-	VPANDD.BCST convert<>+16(SB), Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	ROUND_BF16_BY
-	VPANDD.BCST convert<>+16(SB), Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(ROUND_BF16_STEP)
 
 CONSTANT(convert, 0, 0x00010000) // 9.1835e-41
 CONSTANT(convert, 4, 0x00007fff) // 4.5916e-41

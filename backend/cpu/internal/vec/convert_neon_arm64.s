@@ -9,6 +9,11 @@
 	FCVTL_S4(0, 0); \
 	FMOVQ F0, (2*off)(R0)
 
+// ADVANCE_42 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_42(n) \
+	ADD $(4*n), R0; \
+	ADD $(2*n), R1
+
 // f32FromF16: dst[i] = float32(a[i]), exactly
 // func f32FromF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·f32FromF16NEON(SB), NOSPLIT, $0-24
@@ -136,6 +141,11 @@ done:
 	FCVTN_H4(0, 28); \
 	FMOVD F28, (off2-1024)(R0)
 
+// ADVANCE_24 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_24(n) \
+	ADD $(2*n), R0; \
+	ADD $(4*n), R1
+
 // f16FromF32: dst[i] = float16(a[i]), to nearest even
 // func f16FromF32NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·f16FromF32NEON(SB), NOSPLIT, $0-24
@@ -257,36 +267,27 @@ TEXT ·plusBF16NEON(SB), NOSPLIT, $0-24
 done:
 	RET
 
+// ROUND_F16_STEP is what roundF16 does to a vector: dst[i] = float32(float16(a[i])).
+#define ROUND_F16_STEP \
+	FCVTN_H4(0, 0); \
+	FCVTL_S4(0, 0)
+
 // ROUND_F16_VECTOR is what roundF16 does to a vector: dst[i] = float32(float16(a[i])).
 #define ROUND_F16_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FCVTN_H4(0, 0); \
-	FCVTL_S4(0, 0); \
+	ROUND_F16_STEP; \
 	FMOVQ F0, off(R0)
 
 // roundF16: dst[i] = float32(float16(a[i]))
 // func roundF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundF16NEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP_OF_FOUR
-	ROUND_F16_VECTOR(0)
-	ROUND_F16_VECTOR(16)
-	ROUND_F16_VECTOR(32)
-	ROUND_F16_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	ROUND_F16_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FCVTN_H4(0, 0)
-	FCVTL_S4(0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(ROUND_F16_VECTOR, ROUND_F16_STEP)
+
+// ROUND_BF16_STEP is what roundBF16 does to a vector: dst[i] = float32(bfloat16(a[i])).
+#define ROUND_BF16_STEP \
+	ROUND_BF16(0, V16, V0, V2, V1, V17, V18); \
+	VAND V19.B16, V0.B16, V0.B16
 
 // roundBF16: dst[i] = float32(bfloat16(a[i]))
 // func roundBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -297,24 +298,7 @@ TEXT ·roundBF16NEON(SB), NOSPLIT, $0-24
 	FMOVQ 16(R9), F17
 	FMOVQ 32(R9), F18
 	FMOVQ 48(R9), F19
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VAND V19.B16, V0.B16, V0.B16
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VAND V19.B16, V0.B16, V0.B16
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(ROUND_BF16_STEP)
 
 CONSTANT4(convert, 0, 0x00400000) // 5.877472e-39
 CONSTANT4(convert, 16, 0x00000001) // 1e-45

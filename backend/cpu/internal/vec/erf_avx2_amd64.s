@@ -76,6 +76,10 @@
 	VCMPPS $1, Y2, Y7, Y15; \
 	VBLENDVPS Y15, Y0, Y1, Y0
 
+// NORMAL_CDF_STEP is what normalCDF does to a vector: dst[i] = the normal distribution function at a[i].
+#define NORMAL_CDF_STEP \
+	NORMAL_CDF_OF
+
 // LOAD_REST_F32 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F32(to, place, pointer, label) \
 	VMOVUPS erf<>+128(SB), to; \
@@ -83,56 +87,47 @@
 	COPY_IN_32(pointer, label, place); \
 	VMOVUPS place(SP), to
 
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	LOAD_REST_F32(Y0, 32, SI, copy1); \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
+	RETURN
+
 // normalCDF: dst[i] = the normal distribution function at a[i]
 // func normalCDFAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·normalCDFAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	NORMAL_CDF_OF
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	NORMAL_CDF_OF
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(NORMAL_CDF_STEP)
+
+// NORMAL_PDF_STEP is what normalPDF does to a vector: dst[i] = the normal density at a[i].
+#define NORMAL_PDF_STEP \
+	VPAND erf<>+0(SB), Y0, Y0; \
+	BELL; \
+	VMULPS erf<>+896(SB), Y0, Y0
 
 // normalPDF: dst[i] = the normal density at a[i]
 // func normalPDFAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·normalPDFAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VPAND erf<>+0(SB), Y0, Y0
-	BELL
-	VMULPS erf<>+896(SB), Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	VPAND erf<>+0(SB), Y0, Y0
-	BELL
-	VMULPS erf<>+896(SB), Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(NORMAL_PDF_STEP)
+
+// GELU_STEP is what gelu does to a vector: dst[i] = a[i]*normalCDF(a[i]).
+#define GELU_STEP \
+	NORMAL_CDF_OF; \
+	VMULPS Y7, Y0, Y0
 
 // gelu: dst[i] = a[i]*normalCDF(a[i])
 // func geluAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·geluAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	NORMAL_CDF_OF
-	VMULPS Y7, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	NORMAL_CDF_OF
-	VMULPS Y7, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(GELU_STEP)
 
 // geluGrad: dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])
 // func geluGradAVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -198,16 +193,7 @@ done:
 // func erfAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·erfAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	ERF_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y0, 32, SI, copy1)
-	ERF_STEP
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(ERF_STEP)
 
 CONSTANT8(erf, 0, 0x7fffffff) // NaN
 CONSTANT8(erf, 32, 0x41700000) // 15

@@ -69,56 +69,38 @@
 	VCMPPS $1, Z2, Z7, K1; \
 	VBLENDMPS Z0, Z1, K1, Z0
 
+// NORMAL_CDF_STEP is what normalCDF does to a vector: dst[i] = the normal distribution function at a[i].
+#define NORMAL_CDF_STEP \
+	NORMAL_CDF_OF
+
 // normalCDF: dst[i] = the normal distribution function at a[i]
 // func normalCDFAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·normalCDFAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	NORMAL_CDF_OF
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	NORMAL_CDF_OF
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(NORMAL_CDF_STEP)
+
+// NORMAL_PDF_STEP is what normalPDF does to a vector: dst[i] = the normal density at a[i].
+#define NORMAL_PDF_STEP \
+	VPANDD.BCST erf<>+0(SB), Z0, Z0; \
+	BELL; \
+	VMULPS.BCST erf<>+108(SB), Z0, Z0
 
 // normalPDF: dst[i] = the normal density at a[i]
 // func normalPDFAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·normalPDFAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VPANDD.BCST erf<>+0(SB), Z0, Z0
-	BELL
-	VMULPS.BCST erf<>+108(SB), Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VPANDD.BCST erf<>+0(SB), Z0, Z0
-	BELL
-	VMULPS.BCST erf<>+108(SB), Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(NORMAL_PDF_STEP)
+
+// GELU_STEP is what gelu does to a vector: dst[i] = a[i]*normalCDF(a[i]).
+#define GELU_STEP \
+	NORMAL_CDF_OF; \
+	VMULPS Z7, Z0, Z0
 
 // gelu: dst[i] = a[i]*normalCDF(a[i])
 // func geluAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	NORMAL_CDF_OF
-	VMULPS Z7, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	NORMAL_CDF_OF
-	VMULPS Z7, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(GELU_STEP)
 
 // geluGrad: dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])
 // func geluGradAVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -184,16 +166,7 @@ done:
 // func erfAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·erfAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	ERF_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	ERF_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(ERF_STEP)
 
 CONSTANT(erf, 0, 0x7fffffff) // NaN
 CONSTANT(erf, 4, 0x41700000) // 15

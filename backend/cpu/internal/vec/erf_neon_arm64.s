@@ -59,6 +59,10 @@
 	FCMGT_S4(7, 2, 27); \
 	VBIF V27.B16, V1.B16, V0.B16
 
+// NORMAL_CDF_STEP is what normalCDF does to a vector: dst[i] = the normal distribution function at a[i].
+#define NORMAL_CDF_STEP \
+	NORMAL_CDF_OF
+
 // normalCDF: dst[i] = the normal distribution function at a[i]
 // func normalCDFNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·normalCDFNEON(SB), NOSPLIT, $0-24
@@ -73,22 +77,14 @@ TEXT ·normalCDFNEON(SB), NOSPLIT, $0-24
 	FMOVQ 416(R9), F22
 	FMOVQ 176(R9), F23
 	FMOVQ 432(R9), F24
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	NORMAL_CDF_OF
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	NORMAL_CDF_OF
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(NORMAL_CDF_STEP)
+
+// NORMAL_PDF_STEP is what normalPDF does to a vector: dst[i] = the normal density at a[i].
+#define NORMAL_PDF_STEP \
+	VAND V16.B16, V0.B16, V0.B16; \
+	BELL; \
+	FMOVQ 448(R9), F28; \
+	FMUL_S4(28, 0, 0)
 
 // normalPDF: dst[i] = the normal density at a[i]
 // func normalPDFNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -104,28 +100,12 @@ TEXT ·normalPDFNEON(SB), NOSPLIT, $0-24
 	FMOVQ 416(R9), F22
 	FMOVQ 176(R9), F23
 	FMOVQ 432(R9), F24
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	VAND V16.B16, V0.B16, V0.B16
-	BELL
-	FMOVQ 448(R9), F28
-	FMUL_S4(28, 0, 0)
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	VAND V16.B16, V0.B16, V0.B16
-	BELL
-	FMOVQ 448(R9), F28
-	FMUL_S4(28, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(NORMAL_PDF_STEP)
+
+// GELU_STEP is what gelu does to a vector: dst[i] = a[i]*normalCDF(a[i]).
+#define GELU_STEP \
+	NORMAL_CDF_OF; \
+	FMUL_S4(7, 0, 0)
 
 // gelu: dst[i] = a[i]*normalCDF(a[i])
 // func geluNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -141,24 +121,7 @@ TEXT ·geluNEON(SB), NOSPLIT, $0-24
 	FMOVQ 416(R9), F22
 	FMOVQ 176(R9), F23
 	FMOVQ 432(R9), F24
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	NORMAL_CDF_OF
-	FMUL_S4(7, 0, 0)
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	NORMAL_CDF_OF
-	FMUL_S4(7, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(GELU_STEP)
 
 // geluGrad: dst[i] = b[i]*normalCDF(a[i]) + b[i]*a[i]*normalPDF(a[i])
 // func geluGradNEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -273,22 +236,7 @@ TEXT ·erfNEON(SB), NOSPLIT, $0-24
 	FMOVQ 176(R9), F22
 	FMOVQ 432(R9), F23
 	FMOVQ 704(R9), F24
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	ERF_STEP
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	ERF_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(ERF_STEP)
 
 CONSTANT4(erf, 0, 0x41700000) // 15
 CONSTANT4(erf, 16, 0x42b40000) // 90

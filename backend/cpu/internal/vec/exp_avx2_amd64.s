@@ -38,27 +38,36 @@
 	VMULPS Y3, Y0, Y0; \
 	VBLENDVPS Y14, exp<>+32(SB), Y0, Y0
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
-#define LOAD_REST_F32 \
+// EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
+#define EXP_STEP \
+	EXP_OF
+
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
 	VMOVUPS exp<>+32(SB), Y0; \
 	VMOVUPS Y0, 32(SP); \
 	COPY_IN_32(SI, copy1, 32); \
-	VMOVUPS 32(SP), Y0
+	VMOVUPS 32(SP), Y0; \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
+	RETURN
 
 // exp: dst[i] = e to the power of a[i]
 // func expAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·expAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
+	UNARY_F32_F32(EXP_STEP)
+
+// EXP_ADD_STEP is what expAdd does to a vector: dst[i] = e to the power of a[i] + s.
+#define EXP_ADD_STEP \
+	VADDPS Y12, Y0, Y0; \
 	EXP_OF
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	EXP_OF
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
 
 // expAdd: dst[i] = e to the power of a[i] + s
 // func expAddAVX2(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -66,13 +75,14 @@ TEXT ·expAddAVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_S
 	LOOP
 	VMOVUPS (SI)(AX*4), Y0
-	VADDPS Y12, Y0, Y0
-	EXP_OF
+	EXP_ADD_STEP
 	VMOVUPS Y0, (DI)(AX*4)
 	LOOP_END
-	LOAD_REST_F32
-	VADDPS Y12, Y0, Y0
-	EXP_OF
+	VMOVUPS exp<>+32(SB), Y0
+	VMOVUPS Y0, 32(SP)
+	COPY_IN_32(SI, copy1, 32)
+	VMOVUPS 32(SP), Y0
+	EXP_ADD_STEP
 	STORE_RESULT_F32_REST(copy2)
 done:
 	RETURN
@@ -98,16 +108,7 @@ done:
 // func expm1AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·expm1AVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	EXPM1_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	EXPM1_STEP
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(EXPM1_STEP)
 
 CONSTANT8(exp, 0, 0xc2d00000) // -104
 CONSTANT8(exp, 32, 0x00000000) // 0

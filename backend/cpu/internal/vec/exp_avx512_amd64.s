@@ -31,37 +31,26 @@
 	VSCALEFPS Z3, Z0, Z0; \
 	VBLENDMPS.BCST exp<>+4(SB), Z0, K2, Z0
 
+// EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
+#define EXP_STEP \
+	EXP_OF
+
 // exp: dst[i] = e to the power of a[i]
 // func expAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·expAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
+	UNARY_F32_F32(EXP_STEP)
+
+// EXP_ADD_STEP is what expAdd does to a vector: dst[i] = e to the power of a[i] + s.
+#define EXP_ADD_STEP \
+	VADDPS Z12, Z0, Z0; \
 	EXP_OF
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	EXP_OF
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
 
 // expAdd: dst[i] = e to the power of a[i] + s
 // func expAddAVX512(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
 TEXT ·expAddAVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_S
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VADDPS Z12, Z0, Z0
-	EXP_OF
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VADDPS Z12, Z0, Z0
-	EXP_OF
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32_N(EXP_ADD_STEP)
 
 // EXPM1_STEP is what expm1 does to a vector: dst[i] = e to the power of a[i], minus 1.
 #define EXPM1_STEP \
@@ -84,16 +73,7 @@ done:
 // func expm1AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·expm1AVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	EXPM1_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	EXPM1_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(EXPM1_STEP)
 
 CONSTANT(exp, 0, 0xc2d00000) // -104
 CONSTANT(exp, 4, 0x00000000) // 0

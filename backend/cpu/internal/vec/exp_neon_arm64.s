@@ -3,6 +3,10 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// EXP_STEP is what exp does to a vector: dst[i] = e to the power of a[i].
+#define EXP_STEP \
+	EXP_OF(16, V17, 0, 16, V19, V20, V18, V22)
+
 // exp: dst[i] = e to the power of a[i]
 // func expNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·expNEON(SB), NOSPLIT, $0-24
@@ -15,22 +19,12 @@ TEXT ·expNEON(SB), NOSPLIT, $0-24
 	FMOVQ 192(R9), F20
 	FMOVQ 208(R9), F21
 	FMOVQ 224(R9), F22
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
+	UNARY_F32_F32(EXP_STEP)
+
+// EXP_ADD_STEP is what expAdd does to a vector: dst[i] = e to the power of a[i] + s.
+#define EXP_ADD_STEP \
+	FADD_S4(12, 0, 0); \
 	EXP_OF(16, V17, 0, 16, V19, V20, V18, V22)
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	EXP_OF(16, V17, 0, 16, V19, V20, V18, V22)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
 
 // expAdd: dst[i] = e to the power of a[i] + s
 // func expAddNEON(dst unsafe.Pointer, a unsafe.Pointer, s float32, n int)
@@ -48,14 +42,12 @@ TEXT ·expAddNEON(SB), NOSPLIT, $0-32
 	BLT rest
 loop:
 	FMOVQ (R1), F0
-	FADD_S4(12, 0, 0)
-	EXP_OF(16, V17, 0, 16, V19, V20, V18, V22)
+	EXP_ADD_STEP
 	FMOVQ F0, (R0)
 	ADVANCE_44(4)
 	LOOP_OF_REST
 	FMOVS (R1), F0
-	FADD_S4(12, 0, 0)
-	EXP_OF(16, V17, 0, 16, V19, V20, V18, V22)
+	EXP_ADD_STEP
 	VST1 V0.S[0], (R0)
 	ADVANCE_44(1)
 	SUBS $1, R8
@@ -87,22 +79,7 @@ TEXT ·expm1NEON(SB), NOSPLIT, $0-24
 	FMOVQ 128(R9), F20
 	FMOVQ 288(R9), F21
 	FMOVQ 304(R9), F22
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	EXPM1_STEP
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	EXPM1_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(EXPM1_STEP)
 
 CONSTANT4(exp, 0, 0x42b40000) // 90
 CONSTANT4(exp, 16, 0x3fb8aa3b) // 1.442695

@@ -106,15 +106,6 @@
 	VPXOR Y6, Y6, Y6; \
 	VPXOR Y7, Y7, Y7
 
-// LOOP_OF_FOUR begins the loop over four vectors at a time: AX counts elements.
-#define LOOP_OF_FOUR \
-	XORQ AX, AX; \
-	MOVQ CX, BX; \
-	SUBQ $32, BX; \
-many: \
-	CMPQ AX, BX; \
-	JGT one
-
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
 	VCMPPS $1, fused<>+0(SB), Y0, Y14; \
@@ -142,32 +133,40 @@ many: \
 	VBLENDVPS Y14, fused<>+320(SB), Y0, Y0
 
 // EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_STEP_PREFETCH(off, sum) \
-	PREFETCHT0 off(DX)(AX*4); \
-	VMOVUPS off(SI)(AX*4), Y0; \
+#define EXP2_SUM_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(DX)(AX*4); \
+	VMOVUPS (32*u)(SI)(AX*4), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
 	EXP2_6; \
 	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, off(DI)(AX*4)
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // EXP2_SUM_STEP is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_STEP(off, sum) \
-	VMOVUPS off(SI)(AX*4), Y0; \
+#define EXP2_SUM_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(SI)(AX*4), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
 	EXP2_6; \
 	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, off(DI)(AX*4)
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
-// LOOP_OF_ONE ends the loop over four vectors and begins that over one.
-#define LOOP_OF_ONE \
+// PASS_LOOPS is the loops of a pass: over four vectors at a time, and over one.
+#define PASS_LOOPS(step0, step1, step2) \
+	XORQ AX, AX; \
+	MOVQ CX, BX; \
+	SUBQ $32, BX; \
+many: \
+	CMPQ AX, BX; \
+	JGT one; \
+	step0(0, Y4, Y8); \
+	step1(1, Y5, Y9); \
+	step2(2, Y6, Y10); \
+	step1(3, Y7, Y11); \
 	ADDQ $32, AX; \
 	JMP many; \
 one: \
 	CMPQ AX, CX; \
-	JGE done
-
-// LOOP_DONE ends the loop over one vector.
-#define LOOP_DONE \
+	JGE done; \
+	step0(0, Y4, Y8); \
 	ADDQ $8, AX; \
 	JMP one; \
 done:
@@ -184,19 +183,12 @@ done:
 // func exp2SumAVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
-	LOOP_OF_FOUR
-	EXP2_SUM_STEP_PREFETCH(0, Y4)
-	EXP2_SUM_STEP(32, Y5)
-	EXP2_SUM_STEP_PREFETCH(64, Y6)
-	EXP2_SUM_STEP(96, Y7)
-	LOOP_OF_ONE
-	EXP2_SUM_STEP_PREFETCH(0, Y4)
-	LOOP_DONE
+	PASS_LOOPS(EXP2_SUM_STEP_PREFETCH, EXP2_SUM_STEP, EXP2_SUM_STEP_PREFETCH)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	RETURN
 
 // EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_F16_STEP_PREFETCH \
+#define EXP2_SUM_F16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (DX)(AX*2); \
 	VCVTPH2PS (SI)(AX*2), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
@@ -205,30 +197,23 @@ TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-40
 	VMOVUPS Y0, (DI)(AX*4)
 
 // EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_F16_STEP(off, sum) \
-	VCVTPH2PS off(SI)(AX*2), Y0; \
+#define EXP2_SUM_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (16*u)(SI)(AX*2), Y0; \
 	VFMADD213PS Y9, Y8, Y0; \
 	EXP2_6; \
 	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, (2*off)(DI)(AX*4)
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
-	LOOP_OF_FOUR
-	EXP2_SUM_F16_STEP_PREFETCH
-	EXP2_SUM_F16_STEP(16, Y5)
-	EXP2_SUM_F16_STEP(32, Y6)
-	EXP2_SUM_F16_STEP(48, Y7)
-	LOOP_OF_ONE
-	EXP2_SUM_F16_STEP_PREFETCH
-	LOOP_DONE
+	PASS_LOOPS(EXP2_SUM_F16_STEP_PREFETCH, EXP2_SUM_F16_STEP, EXP2_SUM_F16_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	RETURN
 
 // EXP2_SUM_BF16_STEP_PREFETCH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_BF16_STEP_PREFETCH \
+#define EXP2_SUM_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (DX)(AX*2); \
 	LOAD_BF16((SI)(AX*2), Y0); \
 	VFMADD213PS Y9, Y8, Y0; \
@@ -237,31 +222,24 @@ TEXT ·exp2SumF16AVX2(SB), NOSPLIT, $0-40
 	VMOVUPS Y0, (DI)(AX*4)
 
 // EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_BF16_STEP(off, sum) \
-	LOAD_BF16(off(SI)(AX*2), Y0); \
+#define EXP2_SUM_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((16*u)(SI)(AX*2), Y0); \
 	VFMADD213PS Y9, Y8, Y0; \
 	EXP2_6; \
 	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, (2*off)(DI)(AX*4)
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumBF16AVX2(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumBF16AVX2(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
-	LOOP_OF_FOUR
-	EXP2_SUM_BF16_STEP_PREFETCH
-	EXP2_SUM_BF16_STEP(16, Y5)
-	EXP2_SUM_BF16_STEP(32, Y6)
-	EXP2_SUM_BF16_STEP(48, Y7)
-	LOOP_OF_ONE
-	EXP2_SUM_BF16_STEP_PREFETCH
-	LOOP_DONE
+	PASS_LOOPS(EXP2_SUM_BF16_STEP_PREFETCH, EXP2_SUM_BF16_STEP, EXP2_SUM_BF16_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	RETURN
 
 // EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
-#define EXP2_BELOW_SUM_STEP(off, sum) \
-	VMOVUPS off(SI)(AX*4), Y0; \
+#define EXP2_BELOW_SUM_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(SI)(AX*4), Y0; \
 	VSUBPS Y9, Y0, Y0; \
 	VPXOR Y1, Y1, Y1; \
 	VMINPS Y0, Y1, Y0; \
@@ -269,7 +247,7 @@ TEXT ·exp2SumBF16AVX2(SB), NOSPLIT, $0-40
 	EXP2_6; \
 	VMULPS Y10, Y0, Y0; \
 	VADDPS Y0, sum, sum; \
-	VMOVUPS Y0, off(DI)(AX*4)
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
 // func exp2BelowSumAVX2(dst, x, s unsafe.Pointer, n int)
@@ -282,14 +260,7 @@ TEXT ·exp2BelowSumAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS 4(R12), Y9
 	VBROADCASTSS 8(R12), Y10
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	EXP2_BELOW_SUM_STEP(0, Y4)
-	EXP2_BELOW_SUM_STEP(32, Y5)
-	EXP2_BELOW_SUM_STEP(64, Y6)
-	EXP2_BELOW_SUM_STEP(96, Y7)
-	LOOP_OF_ONE
-	EXP2_BELOW_SUM_STEP(0, Y4)
-	LOOP_DONE
+	PASS_LOOPS(EXP2_BELOW_SUM_STEP, EXP2_BELOW_SUM_STEP, EXP2_BELOW_SUM_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 12)
 	RETURN
 
@@ -311,8 +282,8 @@ TEXT ·exp2BelowSumAVX2(SB), NOSPLIT, $0-32
 	VFMADD231PS Y0, Y0, squares
 
 // DEVIATIONS_STEP is a vector of deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define DEVIATIONS_STEP(off, sum, sum1) \
-	VMOVUPS off(DI)(AX*4), Y0; \
+#define DEVIATIONS_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(DI)(AX*4), Y0; \
 	ADD_DEVIATION(sum, sum1)
 
 // deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
@@ -323,159 +294,114 @@ TEXT ·deviationsAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), CX
 	VBROADCASTSS (R12), Y12
 	ZERO_SUMS_2
-	LOOP_OF_FOUR
-	DEVIATIONS_STEP(0, Y4, Y8)
-	DEVIATIONS_STEP(32, Y5, Y9)
-	DEVIATIONS_STEP(64, Y6, Y10)
-	DEVIATIONS_STEP(96, Y7, Y11)
-	LOOP_OF_ONE
-	DEVIATIONS_STEP(0, Y4, Y8)
-	LOOP_DONE
+	PASS_LOOPS(DEVIATIONS_STEP, DEVIATIONS_STEP, DEVIATIONS_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
 	RETURN
 
 // KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_F16_STEP(off, sum, sum1) \
-	VCVTPH2PS off(SI)(AX*2), Y0; \
-	VMOVUPS Y0, (2*off)(DI)(AX*4); \
+#define KEEP_DEVIATIONS_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (16*u)(SI)(AX*2), Y0; \
+	VMOVUPS Y0, (32*u)(DI)(AX*4); \
 	ADD_DEVIATION(sum, sum1)
 
 // keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func keepDeviationsF16AVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·keepDeviationsF16AVX2(SB), NOSPLIT, $0-32
 	BEGIN_KEEP_DEVIATIONS
-	LOOP_OF_FOUR
-	KEEP_DEVIATIONS_F16_STEP(0, Y4, Y8)
-	KEEP_DEVIATIONS_F16_STEP(16, Y5, Y9)
-	KEEP_DEVIATIONS_F16_STEP(32, Y6, Y10)
-	KEEP_DEVIATIONS_F16_STEP(48, Y7, Y11)
-	LOOP_OF_ONE
-	KEEP_DEVIATIONS_F16_STEP(0, Y4, Y8)
-	LOOP_DONE
+	PASS_LOOPS(KEEP_DEVIATIONS_F16_STEP, KEEP_DEVIATIONS_F16_STEP, KEEP_DEVIATIONS_F16_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
 	RETURN
 
 // KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_BF16_STEP(off, sum, sum1) \
-	LOAD_BF16(off(SI)(AX*2), Y0); \
-	VMOVUPS Y0, (2*off)(DI)(AX*4); \
+#define KEEP_DEVIATIONS_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((16*u)(SI)(AX*2), Y0); \
+	VMOVUPS Y0, (32*u)(DI)(AX*4); \
 	ADD_DEVIATION(sum, sum1)
 
 // keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func keepDeviationsBF16AVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·keepDeviationsBF16AVX2(SB), NOSPLIT, $0-32
 	BEGIN_KEEP_DEVIATIONS
-	LOOP_OF_FOUR
-	KEEP_DEVIATIONS_BF16_STEP(0, Y4, Y8)
-	KEEP_DEVIATIONS_BF16_STEP(16, Y5, Y9)
-	KEEP_DEVIATIONS_BF16_STEP(32, Y6, Y10)
-	KEEP_DEVIATIONS_BF16_STEP(48, Y7, Y11)
-	LOOP_OF_ONE
-	KEEP_DEVIATIONS_BF16_STEP(0, Y4, Y8)
-	LOOP_DONE
+	PASS_LOOPS(KEEP_DEVIATIONS_BF16_STEP, KEEP_DEVIATIONS_BF16_STEP, KEEP_DEVIATIONS_BF16_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 4)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 8)
 	RETURN
 
 // PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_STEP_PREFETCH(off, sum) \
-	PREFETCHT0 off(DX)(AX*4); \
-	VMOVUPS off(DI)(AX*4), Y0; \
-	VMOVUPS off(SI)(AX*4), Y1; \
+#define PRODUCTS_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(DX)(AX*4); \
+	VMOVUPS (32*u)(DI)(AX*4), Y0; \
+	VMOVUPS (32*u)(SI)(AX*4), Y1; \
+	VFMADD231PS Y1, Y0, sum
+
+// PRODUCTS_STEP is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(DI)(AX*4), Y0; \
+	VMOVUPS (32*u)(SI)(AX*4), Y1; \
 	VFMADD231PS Y1, Y0, sum
 
 // products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func productsAVX2(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsAVX2(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
-	LOOP_OF_FOUR
-	PRODUCTS_STEP_PREFETCH(0, Y4)
-	VMOVUPS 32(DI)(AX*4), Y0
-	VMOVUPS 32(SI)(AX*4), Y1
-	VFMADD231PS Y1, Y0, Y5
-	PRODUCTS_STEP_PREFETCH(64, Y6)
-	VMOVUPS 96(DI)(AX*4), Y0
-	VMOVUPS 96(SI)(AX*4), Y1
-	VFMADD231PS Y1, Y0, Y7
-	LOOP_OF_ONE
-	PRODUCTS_STEP_PREFETCH(0, Y4)
-	LOOP_DONE
+	PASS_LOOPS(PRODUCTS_STEP_PREFETCH, PRODUCTS_STEP, PRODUCTS_STEP_PREFETCH)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
 	RETURN
 
+// PRODUCTS_F16_STEP_PREFETCH is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (DX)(AX*2); \
+	VCVTPH2PS (DI)(AX*2), Y0; \
+	VCVTPH2PS (SI)(AX*2), Y1; \
+	VFMADD231PS Y1, Y0, Y4
+
 // PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_F16_STEP(off, sum) \
-	VCVTPH2PS off(DI)(AX*2), Y0; \
-	VCVTPH2PS off(SI)(AX*2), Y1; \
+#define PRODUCTS_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (16*u)(DI)(AX*2), Y0; \
+	VCVTPH2PS (16*u)(SI)(AX*2), Y1; \
 	VFMADD231PS Y1, Y0, sum
 
 // productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func productsF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsF16AVX2(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
-	LOOP_OF_FOUR
-	PREFETCHT0 (DX)(AX*2)
-	VCVTPH2PS (DI)(AX*2), Y0
-	VCVTPH2PS (SI)(AX*2), Y1
-	VFMADD231PS Y1, Y0, Y4
-	PRODUCTS_F16_STEP(16, Y5)
-	PRODUCTS_F16_STEP(32, Y6)
-	PRODUCTS_F16_STEP(48, Y7)
-	LOOP_OF_ONE
-	PREFETCHT0 (DX)(AX*2)
-	VCVTPH2PS (DI)(AX*2), Y0
-	VCVTPH2PS (SI)(AX*2), Y1
-	VFMADD231PS Y1, Y0, Y4
-	LOOP_DONE
+	PASS_LOOPS(PRODUCTS_F16_STEP_PREFETCH, PRODUCTS_F16_STEP, PRODUCTS_F16_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
 	RETURN
 
+// PRODUCTS_BF16_STEP_PREFETCH is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (DX)(AX*2); \
+	LOAD_BF16((DI)(AX*2), Y0); \
+	LOAD_BF16((SI)(AX*2), Y1); \
+	VFMADD231PS Y1, Y0, Y4
+
 // PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_BF16_STEP(off, sum) \
-	LOAD_BF16(off(DI)(AX*2), Y0); \
-	LOAD_BF16(off(SI)(AX*2), Y1); \
+#define PRODUCTS_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((16*u)(DI)(AX*2), Y0); \
+	LOAD_BF16((16*u)(SI)(AX*2), Y1); \
 	VFMADD231PS Y1, Y0, sum
 
 // productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func productsBF16AVX2(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsBF16AVX2(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
-	LOOP_OF_FOUR
-	PREFETCHT0 (DX)(AX*2)
-	LOAD_BF16((DI)(AX*2), Y0)
-	LOAD_BF16((SI)(AX*2), Y1)
-	VFMADD231PS Y1, Y0, Y4
-	PRODUCTS_BF16_STEP(16, Y5)
-	PRODUCTS_BF16_STEP(32, Y6)
-	PRODUCTS_BF16_STEP(48, Y7)
-	LOOP_OF_ONE
-	PREFETCHT0 (DX)(AX*2)
-	LOAD_BF16((DI)(AX*2), Y0)
-	LOAD_BF16((SI)(AX*2), Y1)
-	VFMADD231PS Y1, Y0, Y4
-	LOOP_DONE
+	PASS_LOOPS(PRODUCTS_BF16_STEP_PREFETCH, PRODUCTS_BF16_STEP, PRODUCTS_BF16_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 0)
 	RETURN
 
 // SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
-#define SCALE_ROW_STEP(off) \
-	VMULPS off(SI)(AX*4), Y4, Y0; \
-	VMOVUPS Y0, off(DI)(AX*4)
+#define SCALE_ROW_STEP(u, sum, sum1) \
+	VMULPS (32*u)(SI)(AX*4), Y4, Y0; \
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // scaleRow: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowAVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowAVX2(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_STEP(0)
-	SCALE_ROW_STEP(32)
-	SCALE_ROW_STEP(64)
-	SCALE_ROW_STEP(96)
-	LOOP_OF_ONE
-	SCALE_ROW_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_STEP, SCALE_ROW_STEP, SCALE_ROW_STEP)
 	RETURN
 
 // STORE_ROW_F16 rounds v0 and stores it.
@@ -484,22 +410,15 @@ TEXT ·scaleRowAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS X0, to
 
 // SCALE_ROW_F16_STEP is a vector of scaleRowF16: dst[i] = x[i] * s[0].
-#define SCALE_ROW_F16_STEP(off, off2) \
-	VMULPS off(SI)(AX*4), Y4, Y0; \
-	STORE_ROW_F16(off2(DI)(AX*2))
+#define SCALE_ROW_F16_STEP(u, sum, sum1) \
+	VMULPS (32*u)(SI)(AX*4), Y4, Y0; \
+	STORE_ROW_F16((16*u)(DI)(AX*2))
 
 // scaleRowF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowF16AVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowF16AVX2(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_F16_STEP(0, 0)
-	SCALE_ROW_F16_STEP(32, 16)
-	SCALE_ROW_F16_STEP(64, 32)
-	SCALE_ROW_F16_STEP(96, 48)
-	LOOP_OF_ONE
-	SCALE_ROW_F16_STEP(0, 0)
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_F16_STEP, SCALE_ROW_F16_STEP, SCALE_ROW_F16_STEP)
 	RETURN
 
 // STORE_ROW_BF16 rounds v0 and stores it.
@@ -515,29 +434,22 @@ TEXT ·scaleRowF16AVX2(SB), NOSPLIT, $0-32
 	VMOVUPS X0, to
 
 // SCALE_ROW_BF16_STEP is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
-#define SCALE_ROW_BF16_STEP(off, off2) \
-	VMULPS off(SI)(AX*4), Y4, Y0; \
-	STORE_ROW_BF16(off2(DI)(AX*2))
+#define SCALE_ROW_BF16_STEP(u, sum, sum1) \
+	VMULPS (32*u)(SI)(AX*4), Y4, Y0; \
+	STORE_ROW_BF16((16*u)(DI)(AX*2))
 
 // scaleRowBF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowBF16AVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowBF16AVX2(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_BF16_STEP(0, 0)
-	SCALE_ROW_BF16_STEP(32, 16)
-	SCALE_ROW_BF16_STEP(64, 32)
-	SCALE_ROW_BF16_STEP(96, 48)
-	LOOP_OF_ONE
-	SCALE_ROW_BF16_STEP(0, 0)
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_BF16_STEP, SCALE_ROW_BF16_STEP, SCALE_ROW_BF16_STEP)
 	RETURN
 
 // CUT_BF16_STEP is a vector of cutBF16: dst[i] = x[i], which is of the type.
-#define CUT_BF16_STEP(off, off2) \
-	VMOVUPS off(SI)(AX*4), Y0; \
+#define CUT_BF16_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(SI)(AX*4), Y0; \
 	UPPER_HALVES; \
-	VMOVUPS X0, off2(DI)(AX*2)
+	VMOVUPS X0, (16*u)(DI)(AX*2)
 
 // cutBF16: dst[i] = x[i], which is of the type, for n a multiple of the lanes
 // func cutBF16AVX2(dst, x, s unsafe.Pointer, n int)
@@ -546,77 +458,49 @@ TEXT ·cutBF16AVX2(SB), NOSPLIT, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ s+16(FP), R12
 	MOVQ n+24(FP), CX
-	LOOP_OF_FOUR
-	CUT_BF16_STEP(0, 0)
-	CUT_BF16_STEP(32, 16)
-	CUT_BF16_STEP(64, 32)
-	CUT_BF16_STEP(96, 48)
-	LOOP_OF_ONE
-	CUT_BF16_STEP(0, 0)
-	LOOP_DONE
+	PASS_LOOPS(CUT_BF16_STEP, CUT_BF16_STEP, CUT_BF16_STEP)
 	RETURN
 
 // LESS_ROW_STEP is a vector of lessRow: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_STEP(off) \
-	VMOVUPS off(SI)(AX*4), Y0; \
+#define LESS_ROW_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(SI)(AX*4), Y0; \
 	VSUBPS Y4, Y0, Y0; \
 	VSUBPS Y5, Y0, Y0; \
-	VMOVUPS Y0, off(DI)(AX*4)
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // lessRow: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowAVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowAVX2(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_STEP(0)
-	LESS_ROW_STEP(32)
-	LESS_ROW_STEP(64)
-	LESS_ROW_STEP(96)
-	LOOP_OF_ONE
-	LESS_ROW_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_STEP, LESS_ROW_STEP, LESS_ROW_STEP)
 	RETURN
 
 // LESS_ROW_F16_STEP is a vector of lessRowF16: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_F16_STEP(off) \
-	VCVTPH2PS off(SI)(AX*2), Y0; \
+#define LESS_ROW_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (16*u)(SI)(AX*2), Y0; \
 	VSUBPS Y4, Y0, Y0; \
 	VSUBPS Y5, Y0, Y0; \
-	STORE_ROW_F16(off(DI)(AX*2))
+	STORE_ROW_F16((16*u)(DI)(AX*2))
 
 // lessRowF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowF16AVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowF16AVX2(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_F16_STEP(0)
-	LESS_ROW_F16_STEP(16)
-	LESS_ROW_F16_STEP(32)
-	LESS_ROW_F16_STEP(48)
-	LOOP_OF_ONE
-	LESS_ROW_F16_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_F16_STEP, LESS_ROW_F16_STEP, LESS_ROW_F16_STEP)
 	RETURN
 
 // LESS_ROW_BF16_STEP is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_BF16_STEP(off) \
-	LOAD_BF16(off(SI)(AX*2), Y0); \
+#define LESS_ROW_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((16*u)(SI)(AX*2), Y0); \
 	VSUBPS Y4, Y0, Y0; \
 	VSUBPS Y5, Y0, Y0; \
-	STORE_ROW_BF16(off(DI)(AX*2))
+	STORE_ROW_BF16((16*u)(DI)(AX*2))
 
 // lessRowBF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowBF16AVX2(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowBF16AVX2(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_BF16_STEP(0)
-	LESS_ROW_BF16_STEP(16)
-	LESS_ROW_BF16_STEP(32)
-	LESS_ROW_BF16_STEP(48)
-	LOOP_OF_ONE
-	LESS_ROW_BF16_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_BF16_STEP, LESS_ROW_BF16_STEP, LESS_ROW_BF16_STEP)
 	RETURN
 
 // NORMALIZE is (x-mean)·scale·gain + shift.
@@ -628,67 +512,57 @@ TEXT ·lessRowBF16AVX2(SB), NOSPLIT, $0-32
 	VFMADD213PS shift, Y1, Y0
 
 // NORMALIZE_ROW_STEP_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
-#define NORMALIZE_ROW_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R9)(AX*4); \
-	NORMALIZE(off(SI)(AX*4), off(DX)(AX*4), off(R8)(AX*4)); \
-	VMOVUPS Y0, off(DI)(AX*4)
+#define NORMALIZE_ROW_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R9)(AX*4); \
+	NORMALIZE((32*u)(SI)(AX*4), (32*u)(DX)(AX*4), (32*u)(R8)(AX*4)); \
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
+
+// NORMALIZE_ROW_STEP is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_STEP(u, sum, sum1) \
+	NORMALIZE((32*u)(SI)(AX*4), (32*u)(DX)(AX*4), (32*u)(R8)(AX*4)); \
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowAVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowAVX2(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	NORMALIZE_ROW_STEP_PREFETCH(0)
-	NORMALIZE(32(SI)(AX*4), 32(DX)(AX*4), 32(R8)(AX*4))
-	VMOVUPS Y0, 32(DI)(AX*4)
-	NORMALIZE_ROW_STEP_PREFETCH(64)
-	NORMALIZE(96(SI)(AX*4), 96(DX)(AX*4), 96(R8)(AX*4))
-	VMOVUPS Y0, 96(DI)(AX*4)
-	LOOP_OF_ONE
-	NORMALIZE_ROW_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_STEP_PREFETCH, NORMALIZE_ROW_STEP, NORMALIZE_ROW_STEP_PREFETCH)
 	RETURN
+
+// NORMALIZE_ROW_F16_STEP_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R9)(AX*2); \
+	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_F16((DI)(AX*2))
+
+// NORMALIZE_ROW_F16_STEP is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_F16_STEP(u, sum, sum1) \
+	NORMALIZE((32*u)(SI)(AX*4), (32*u)(DX)(AX*4), (32*u)(R8)(AX*4)); \
+	STORE_ROW_F16((16*u)(DI)(AX*2))
 
 // normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowF16AVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowF16AVX2(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_F16((DI)(AX*2))
-	NORMALIZE(32(SI)(AX*4), 32(DX)(AX*4), 32(R8)(AX*4))
-	STORE_ROW_F16(16(DI)(AX*2))
-	NORMALIZE(64(SI)(AX*4), 64(DX)(AX*4), 64(R8)(AX*4))
-	STORE_ROW_F16(32(DI)(AX*2))
-	NORMALIZE(96(SI)(AX*4), 96(DX)(AX*4), 96(R8)(AX*4))
-	STORE_ROW_F16(48(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_F16((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_F16_STEP_PREFETCH, NORMALIZE_ROW_F16_STEP, NORMALIZE_ROW_F16_STEP)
 	RETURN
+
+// NORMALIZE_ROW_BF16_STEP_PREFETCH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R9)(AX*2); \
+	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16((DI)(AX*2))
+
+// NORMALIZE_ROW_BF16_STEP is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_BF16_STEP(u, sum, sum1) \
+	NORMALIZE((32*u)(SI)(AX*4), (32*u)(DX)(AX*4), (32*u)(R8)(AX*4)); \
+	STORE_ROW_BF16((16*u)(DI)(AX*2))
 
 // normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowBF16AVX2(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16((DI)(AX*2))
-	NORMALIZE(32(SI)(AX*4), 32(DX)(AX*4), 32(R8)(AX*4))
-	STORE_ROW_BF16(16(DI)(AX*2))
-	NORMALIZE(64(SI)(AX*4), 64(DX)(AX*4), 64(R8)(AX*4))
-	STORE_ROW_BF16(32(DI)(AX*2))
-	NORMALIZE(96(SI)(AX*4), 96(DX)(AX*4), 96(R8)(AX*4))
-	STORE_ROW_BF16(48(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_BF16_STEP_PREFETCH, NORMALIZE_ROW_BF16_STEP, NORMALIZE_ROW_BF16_STEP)
 	RETURN
 
 // ADD_GRADS adds to the gradients of gain and shift, and to the sums of the row.
@@ -704,40 +578,33 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	VFMADD231PS Y0, Y1, v2
 
 // GRAD_ROW_SUMS_STEP_PREFETCH is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_STEP_PREFETCH(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*4); \
-	VMOVUPS off(R8)(AX*4), Y0; \
+#define GRAD_ROW_SUMS_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*4); \
+	VMOVUPS (32*u)(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
 	VMULPS Y13, Y0, Y0; \
-	VMOVUPS off(R9)(AX*4), Y1; \
-	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
+	VMOVUPS (32*u)(R9)(AX*4), Y1; \
+	ADD_GRADS((32*u)(DI)(AX*4), (32*u)(SI)(AX*4), (32*u)(R10)(AX*4), (32*u)(DX)(AX*4), sum, sum1)
 
 // GRAD_ROW_SUMS_STEP is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_STEP(off, sum, sum1) \
-	VMOVUPS off(R8)(AX*4), Y0; \
+#define GRAD_ROW_SUMS_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
 	VMULPS Y13, Y0, Y0; \
-	VMOVUPS off(R9)(AX*4), Y1; \
-	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
+	VMOVUPS (32*u)(R9)(AX*4), Y1; \
+	ADD_GRADS((32*u)(DI)(AX*4), (32*u)(SI)(AX*4), (32*u)(R10)(AX*4), (32*u)(DX)(AX*4), sum, sum1)
 
 // gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsAVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsAVX2(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_STEP_PREFETCH(0, Y4, Y8)
-	GRAD_ROW_SUMS_STEP(32, Y5, Y9)
-	GRAD_ROW_SUMS_STEP_PREFETCH(64, Y6, Y10)
-	GRAD_ROW_SUMS_STEP(96, Y7, Y11)
-	LOOP_OF_ONE
-	GRAD_ROW_SUMS_STEP_PREFETCH(0, Y4, Y8)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_SUMS_STEP_PREFETCH, GRAD_ROW_SUMS_STEP, GRAD_ROW_SUMS_STEP_PREFETCH)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 12)
 	RETURN
 
 // GRAD_ROW_SUMS_F16_STEP_PREFETCH is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_F16_STEP_PREFETCH \
+#define GRAD_ROW_SUMS_F16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R11)(AX*2); \
 	VMOVUPS (R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
@@ -746,31 +613,24 @@ TEXT ·gradRowSumsAVX2(SB), NOSPLIT, $0-72
 	ADD_GRADS((DI)(AX*4), (SI)(AX*4), (R10)(AX*4), (DX)(AX*4), Y4, Y8)
 
 // GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_F16_STEP(off, off2, sum, sum1) \
-	VMOVUPS off(R8)(AX*4), Y0; \
+#define GRAD_ROW_SUMS_F16_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
 	VMULPS Y13, Y0, Y0; \
-	VCVTPH2PS off2(R9)(AX*2), Y1; \
-	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
+	VCVTPH2PS (16*u)(R9)(AX*2), Y1; \
+	ADD_GRADS((32*u)(DI)(AX*4), (32*u)(SI)(AX*4), (32*u)(R10)(AX*4), (32*u)(DX)(AX*4), sum, sum1)
 
 // gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsF16AVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsF16AVX2(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_F16_STEP_PREFETCH
-	GRAD_ROW_SUMS_F16_STEP(32, 16, Y5, Y9)
-	GRAD_ROW_SUMS_F16_STEP(64, 32, Y6, Y10)
-	GRAD_ROW_SUMS_F16_STEP(96, 48, Y7, Y11)
-	LOOP_OF_ONE
-	GRAD_ROW_SUMS_F16_STEP_PREFETCH
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_SUMS_F16_STEP_PREFETCH, GRAD_ROW_SUMS_F16_STEP, GRAD_ROW_SUMS_F16_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 12)
 	RETURN
 
 // GRAD_ROW_SUMS_BF16_STEP_PREFETCH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_BF16_STEP_PREFETCH \
+#define GRAD_ROW_SUMS_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R11)(AX*2); \
 	VMOVUPS (R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
@@ -779,25 +639,18 @@ TEXT ·gradRowSumsF16AVX2(SB), NOSPLIT, $0-72
 	ADD_GRADS((DI)(AX*4), (SI)(AX*4), (R10)(AX*4), (DX)(AX*4), Y4, Y8)
 
 // GRAD_ROW_SUMS_BF16_STEP is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_BF16_STEP(off, off2, sum, sum1) \
-	VMOVUPS off(R8)(AX*4), Y0; \
+#define GRAD_ROW_SUMS_BF16_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(R8)(AX*4), Y0; \
 	VSUBPS Y12, Y0, Y0; \
 	VMULPS Y13, Y0, Y0; \
-	LOAD_BF16(off2(R9)(AX*2), Y1); \
-	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
+	LOAD_BF16((16*u)(R9)(AX*2), Y1); \
+	ADD_GRADS((32*u)(DI)(AX*4), (32*u)(SI)(AX*4), (32*u)(R10)(AX*4), (32*u)(DX)(AX*4), sum, sum1)
 
 // gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsBF16AVX2(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsBF16AVX2(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_BF16_STEP_PREFETCH
-	GRAD_ROW_SUMS_BF16_STEP(32, 16, Y5, Y9)
-	GRAD_ROW_SUMS_BF16_STEP(64, 32, Y6, Y10)
-	GRAD_ROW_SUMS_BF16_STEP(96, 48, Y7, Y11)
-	LOOP_OF_ONE
-	GRAD_ROW_SUMS_BF16_STEP_PREFETCH
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_SUMS_BF16_STEP_PREFETCH, GRAD_ROW_SUMS_BF16_STEP, GRAD_ROW_SUMS_BF16_STEP)
 	STORE_SUM(Y5, Y4, Y6, Y7, X4, 8)
 	STORE_SUM(Y9, Y8, Y10, Y11, X8, 12)
 	RETURN
@@ -810,51 +663,41 @@ TEXT ·gradRowSumsBF16AVX2(SB), NOSPLIT, $0-72
 	VFMADD231PS gained, Y5, Y0
 
 // GRAD_ROW_STEP_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*4); \
-	GRAD_OF_NORMALIZED(off(SI)(AX*4), off(DX)(AX*4)); \
-	VMOVUPS Y0, off(DI)(AX*4)
+#define GRAD_ROW_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*4); \
+	GRAD_OF_NORMALIZED((32*u)(SI)(AX*4), (32*u)(DX)(AX*4)); \
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
+
+// GRAD_ROW_STEP is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_STEP(u, sum, sum1) \
+	GRAD_OF_NORMALIZED((32*u)(SI)(AX*4), (32*u)(DX)(AX*4)); \
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowAVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowAVX2(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	GRAD_ROW_STEP_PREFETCH(0)
-	GRAD_OF_NORMALIZED(32(SI)(AX*4), 32(DX)(AX*4))
-	VMOVUPS Y0, 32(DI)(AX*4)
-	GRAD_ROW_STEP_PREFETCH(64)
-	GRAD_OF_NORMALIZED(96(SI)(AX*4), 96(DX)(AX*4))
-	VMOVUPS Y0, 96(DI)(AX*4)
-	LOOP_OF_ONE
-	GRAD_ROW_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_STEP_PREFETCH, GRAD_ROW_STEP, GRAD_ROW_STEP_PREFETCH)
 	RETURN
 
-// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_F16_STEP(off, off2) \
-	GRAD_OF_NORMALIZED(off(SI)(AX*4), off(DX)(AX*4)); \
+// GRAD_ROW_F16_STEP_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R8)(AX*2); \
+	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4)); \
 	VCVTPS2PH $0, Y0, X0; \
-	VMOVUPS X0, off2(DI)(AX*2)
+	VMOVUPS X0, (DI)(AX*2)
+
+// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_F16_STEP(u, sum, sum1) \
+	GRAD_OF_NORMALIZED((32*u)(SI)(AX*4), (32*u)(DX)(AX*4)); \
+	VCVTPS2PH $0, Y0, X0; \
+	VMOVUPS X0, (16*u)(DI)(AX*2)
 
 // gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowF16AVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowF16AVX2(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	PREFETCHT0 (R8)(AX*2)
-	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
-	VCVTPS2PH $0, Y0, X0
-	VMOVUPS X0, (DI)(AX*2)
-	GRAD_ROW_F16_STEP(32, 16)
-	GRAD_ROW_F16_STEP(64, 32)
-	GRAD_ROW_F16_STEP(96, 48)
-	LOOP_OF_ONE
-	PREFETCHT0 (R8)(AX*2)
-	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
-	VCVTPS2PH $0, Y0, X0
-	VMOVUPS X0, (DI)(AX*2)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_F16_STEP_PREFETCH, GRAD_ROW_F16_STEP, GRAD_ROW_F16_STEP)
 	RETURN
 
 // STORE_ROW_BF16_NUMBER rounds v0 and stores it.
@@ -866,60 +709,50 @@ TEXT ·gradRowF16AVX2(SB), NOSPLIT, $0-48
 	UPPER_HALVES; \
 	VMOVUPS X0, to
 
+// GRAD_ROW_BF16_STEP_PREFETCH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R8)(AX*2); \
+	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4)); \
+	STORE_ROW_BF16_NUMBER((DI)(AX*2))
+
+// GRAD_ROW_BF16_STEP is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_BF16_STEP(u, sum, sum1) \
+	GRAD_OF_NORMALIZED((32*u)(SI)(AX*4), (32*u)(DX)(AX*4)); \
+	STORE_ROW_BF16_NUMBER((16*u)(DI)(AX*2))
+
 // gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowBF16AVX2(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowBF16AVX2(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	PREFETCHT0 (R8)(AX*2)
-	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
-	STORE_ROW_BF16_NUMBER((DI)(AX*2))
-	GRAD_OF_NORMALIZED(32(SI)(AX*4), 32(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER(16(DI)(AX*2))
-	GRAD_OF_NORMALIZED(64(SI)(AX*4), 64(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER(32(DI)(AX*2))
-	GRAD_OF_NORMALIZED(96(SI)(AX*4), 96(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER(48(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R8)(AX*2)
-	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
-	STORE_ROW_BF16_NUMBER((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_BF16_STEP_PREFETCH, GRAD_ROW_BF16_STEP, GRAD_ROW_BF16_STEP)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_STEP_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*4); \
-	VMOVUPS off(DX)(AX*4), Y0; \
+#define SOFTMAX_GRAD_ROW_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*4); \
+	VMOVUPS (32*u)(DX)(AX*4), Y0; \
 	VSUBPS Y4, Y0, Y0; \
-	VMOVUPS off(SI)(AX*4), Y1; \
+	VMOVUPS (32*u)(SI)(AX*4), Y1; \
 	VMULPS Y1, Y0, Y0; \
-	VMOVUPS Y0, off(DI)(AX*4)
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // SOFTMAX_GRAD_ROW_STEP is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_STEP(off) \
-	VMOVUPS off(DX)(AX*4), Y0; \
+#define SOFTMAX_GRAD_ROW_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(DX)(AX*4), Y0; \
 	VSUBPS Y4, Y0, Y0; \
-	VMOVUPS off(SI)(AX*4), Y1; \
+	VMOVUPS (32*u)(SI)(AX*4), Y1; \
 	VMULPS Y1, Y0, Y0; \
-	VMOVUPS Y0, off(DI)(AX*4)
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowAVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowAVX2(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_STEP_PREFETCH(0)
-	SOFTMAX_GRAD_ROW_STEP(32)
-	SOFTMAX_GRAD_ROW_STEP_PREFETCH(64)
-	SOFTMAX_GRAD_ROW_STEP(96)
-	LOOP_OF_ONE
-	SOFTMAX_GRAD_ROW_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_STEP_PREFETCH, SOFTMAX_GRAD_ROW_STEP, SOFTMAX_GRAD_ROW_STEP_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH \
+#define SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R8)(AX*2); \
 	VCVTPH2PS (DX)(AX*2), Y0; \
 	VSUBPS Y4, Y0, Y0; \
@@ -928,29 +761,22 @@ TEXT ·softmaxGradRowAVX2(SB), NOSPLIT, $0-48
 	STORE_ROW_F16((DI)(AX*2))
 
 // SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_F16_STEP(off) \
-	VCVTPH2PS off(DX)(AX*2), Y0; \
+#define SOFTMAX_GRAD_ROW_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (16*u)(DX)(AX*2), Y0; \
 	VSUBPS Y4, Y0, Y0; \
-	VCVTPH2PS off(SI)(AX*2), Y1; \
+	VCVTPH2PS (16*u)(SI)(AX*2), Y1; \
 	VMULPS Y1, Y0, Y0; \
-	STORE_ROW_F16(off(DI)(AX*2))
+	STORE_ROW_F16((16*u)(DI)(AX*2))
 
 // softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowF16AVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowF16AVX2(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH
-	SOFTMAX_GRAD_ROW_F16_STEP(16)
-	SOFTMAX_GRAD_ROW_F16_STEP(32)
-	SOFTMAX_GRAD_ROW_F16_STEP(48)
-	LOOP_OF_ONE
-	SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH, SOFTMAX_GRAD_ROW_F16_STEP, SOFTMAX_GRAD_ROW_F16_STEP)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH \
+#define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
 	PREFETCHT0 (R8)(AX*2); \
 	LOAD_BF16((DX)(AX*2), Y0); \
 	VSUBPS Y4, Y0, Y0; \
@@ -959,34 +785,27 @@ TEXT ·softmaxGradRowF16AVX2(SB), NOSPLIT, $0-48
 	STORE_ROW_BF16((DI)(AX*2))
 
 // SOFTMAX_GRAD_ROW_BF16_STEP is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_BF16_STEP(off) \
-	LOAD_BF16(off(DX)(AX*2), Y0); \
+#define SOFTMAX_GRAD_ROW_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((16*u)(DX)(AX*2), Y0); \
 	VSUBPS Y4, Y0, Y0; \
-	LOAD_BF16(off(SI)(AX*2), Y1); \
+	LOAD_BF16((16*u)(SI)(AX*2), Y1); \
 	VMULPS Y1, Y0, Y0; \
-	STORE_ROW_BF16(off(DI)(AX*2))
+	STORE_ROW_BF16((16*u)(DI)(AX*2))
 
 // softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowBF16AVX2(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowBF16AVX2(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH
-	SOFTMAX_GRAD_ROW_BF16_STEP(16)
-	SOFTMAX_GRAD_ROW_BF16_STEP(32)
-	SOFTMAX_GRAD_ROW_BF16_STEP(48)
-	LOOP_OF_ONE
-	SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH, SOFTMAX_GRAD_ROW_BF16_STEP, SOFTMAX_GRAD_ROW_BF16_STEP)
 	RETURN
 
 // AFFINE_STEP is a vector of affine: dst[i] = (a[i]-b[i])*c[i] + d[i].
-#define AFFINE_STEP(off) \
-	VMOVUPS off(SI)(AX*4), Y0; \
-	VSUBPS off(DX)(AX*4), Y0, Y0; \
-	VMULPS off(R8)(AX*4), Y0, Y0; \
-	VADDPS off(R9)(AX*4), Y0, Y0; \
-	VMOVUPS Y0, off(DI)(AX*4)
+#define AFFINE_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(SI)(AX*4), Y0; \
+	VSUBPS (32*u)(DX)(AX*4), Y0, Y0; \
+	VMULPS (32*u)(R8)(AX*4), Y0, Y0; \
+	VADDPS (32*u)(R9)(AX*4), Y0, Y0; \
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // affine: dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
 // func affineAVX2(dst, a, b, c, d, s unsafe.Pointer, n int)
@@ -998,26 +817,19 @@ TEXT ·affineAVX2(SB), NOSPLIT, $0-56
 	MOVQ d+32(FP), R9
 	MOVQ s+40(FP), R12
 	MOVQ n+48(FP), CX
-	LOOP_OF_FOUR
-	AFFINE_STEP(0)
-	AFFINE_STEP(32)
-	AFFINE_STEP(64)
-	AFFINE_STEP(96)
-	LOOP_OF_ONE
-	AFFINE_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(AFFINE_STEP, AFFINE_STEP, AFFINE_STEP)
 	RETURN
 
 // AFFINE_SUM_STEP is a vector of affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i].
-#define AFFINE_SUM_STEP(off) \
-	VMOVUPS off(R8)(AX*4), Y0; \
-	VSUBPS off(R9)(AX*4), Y0, Y0; \
-	VMULPS off(R10)(AX*4), Y0, Y0; \
-	VMOVUPS off(SI)(AX*4), Y1; \
-	VMULPS off(DX)(AX*4), Y1, Y1; \
+#define AFFINE_SUM_STEP(u, sum, sum1) \
+	VMOVUPS (32*u)(R8)(AX*4), Y0; \
+	VSUBPS (32*u)(R9)(AX*4), Y0, Y0; \
+	VMULPS (32*u)(R10)(AX*4), Y0, Y0; \
+	VMOVUPS (32*u)(SI)(AX*4), Y1; \
+	VMULPS (32*u)(DX)(AX*4), Y1, Y1; \
 	VADDPS Y1, Y0, Y0; \
-	VADDPS off(R11)(AX*4), Y0, Y0; \
-	VMOVUPS Y0, off(DI)(AX*4)
+	VADDPS (32*u)(R11)(AX*4), Y0, Y0; \
+	VMOVUPS Y0, (32*u)(DI)(AX*4)
 
 // affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
 // func affineSumAVX2(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
@@ -1031,14 +843,7 @@ TEXT ·affineSumAVX2(SB), NOSPLIT, $0-72
 	MOVQ f+48(FP), R11
 	MOVQ s+56(FP), R12
 	MOVQ n+64(FP), CX
-	LOOP_OF_FOUR
-	AFFINE_SUM_STEP(0)
-	AFFINE_SUM_STEP(32)
-	AFFINE_SUM_STEP(64)
-	AFFINE_SUM_STEP(96)
-	LOOP_OF_ONE
-	AFFINE_SUM_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(AFFINE_SUM_STEP, AFFINE_SUM_STEP, AFFINE_SUM_STEP)
 	RETURN
 
 CONSTANT8(fused, 0, 0xc2fc0000) // -126

@@ -137,15 +137,6 @@
 	VPXORD Z6, Z6, Z6; \
 	VPXORD Z7, Z7, Z7
 
-// LOOP_OF_FOUR begins the loop over four vectors at a time: AX counts elements.
-#define LOOP_OF_FOUR \
-	XORQ AX, AX; \
-	MOVQ CX, BX; \
-	SUBQ $64, BX; \
-many: \
-	CMPQ AX, BX; \
-	JGT one
-
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
 	VCMPPS.BCST $5, fused<>+0(SB), Z0, K2; \
@@ -159,13 +150,22 @@ many: \
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 
 // EXP2_SUM_STEP_PREFETCH is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_STEP_PREFETCH(off, sum) \
-	PREFETCHT0 off(DX)(AX*4); \
-	VMOVUPS off(SI)(AX*4), Z0; \
+#define EXP2_SUM_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(DX)(AX*4); \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, off(DI)(AX*4)
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
+
+// LOOP_OF_FOUR begins the loop over four vectors at a time: AX counts elements.
+#define LOOP_OF_FOUR \
+	XORQ AX, AX; \
+	MOVQ CX, BX; \
+	SUBQ $64, BX; \
+many: \
+	CMPQ AX, BX; \
+	JGT one
 
 // LOOP_OF_ONE ends the loop over four vectors and begins that over one.
 #define LOOP_OF_ONE \
@@ -175,8 +175,15 @@ one: \
 	CMPQ AX, CX; \
 	JGE done
 
-// LOOP_DONE ends the loop over one vector.
-#define LOOP_DONE \
+// PASS_LOOPS is the loops of a pass: over four vectors at a time, and over one.
+#define PASS_LOOPS(step0, step1, step) \
+	LOOP_OF_FOUR; \
+	step0(0, Z4, Z8); \
+	step1(1, Z5, Z9); \
+	step0(2, Z6, Z10); \
+	step1(3, Z7, Z11); \
+	LOOP_OF_ONE; \
+	step(0, Z4, Z8); \
 	ADDQ $16, AX; \
 	JMP one; \
 done:
@@ -193,46 +200,32 @@ done:
 // func exp2SumAVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
-	LOOP_OF_FOUR
-	EXP2_SUM_STEP_PREFETCH(0, Z4)
-	EXP2_SUM_STEP_PREFETCH(64, Z5)
-	EXP2_SUM_STEP_PREFETCH(128, Z6)
-	EXP2_SUM_STEP_PREFETCH(192, Z7)
-	LOOP_OF_ONE
-	EXP2_SUM_STEP_PREFETCH(0, Z4)
-	LOOP_DONE
+	PASS_LOOPS(EXP2_SUM_STEP_PREFETCH, EXP2_SUM_STEP_PREFETCH, EXP2_SUM_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	RETURN
 
 // EXP2_SUM_F16_STEP_PREFETCH is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_F16_STEP_PREFETCH(off, sum) \
-	PREFETCHT0 off(DX)(AX*2); \
-	VCVTPH2PS off(SI)(AX*2), Z0; \
+#define EXP2_SUM_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(DX)(AX*2); \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DI)(AX*4)
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_F16_STEP(off, sum) \
-	VCVTPH2PS off(SI)(AX*2), Z0; \
+#define EXP2_SUM_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DI)(AX*4)
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumF16AVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
-	LOOP_OF_FOUR
-	EXP2_SUM_F16_STEP_PREFETCH(0, Z4)
-	EXP2_SUM_F16_STEP(32, Z5)
-	EXP2_SUM_F16_STEP_PREFETCH(64, Z6)
-	EXP2_SUM_F16_STEP(96, Z7)
-	LOOP_OF_ONE
-	EXP2_SUM_F16_STEP_PREFETCH(0, Z4)
-	LOOP_DONE
+	PASS_LOOPS(EXP2_SUM_F16_STEP_PREFETCH, EXP2_SUM_F16_STEP, EXP2_SUM_F16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	RETURN
 
@@ -244,46 +237,43 @@ TEXT ·exp2SumF16AVX512(SB), NOSPLIT, $0-40
 	KMOVD R13, K6
 
 // EXP2_SUM_BF16_STEP_PREFETCH_LOW is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_BF16_STEP_PREFETCH_LOW(off, sum) \
-	PREFETCHT0 off(DX)(AX*2); \
-	VPERMW.Z off(SI)(AX*2), Z29, K6, Z0; \
+#define EXP2_SUM_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(DX)(AX*2); \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DI)(AX*4)
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // EXP2_SUM_BF16_STEP_HIGH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_BF16_STEP_HIGH(off, sum, off2) \
-	VPERMW.Z off(SI)(AX*2), Z30, K6, Z0; \
+#define EXP2_SUM_BF16_STEP_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, off2(DI)(AX*4)
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
+
+// EXP2_SUM_BF16_STEP_PREFETCH is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
+#define EXP2_SUM_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (DX)(AX*2); \
+	LOAD_BF16((SI)(AX*2), Z0); \
+	VFMADD213PS Z9, Z8, Z0; \
+	EXP2_6; \
+	VADDPS Z0, Z4, Z4; \
+	VMOVUPS Z0, (DI)(AX*4)
 
 // exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumBF16AVX512(dst, x, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumBF16AVX512(SB), NOSPLIT, $0-40
 	BEGIN_EXP2_SUM
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	EXP2_SUM_BF16_STEP_PREFETCH_LOW(0, Z4)
-	EXP2_SUM_BF16_STEP_HIGH(0, Z5, 64)
-	EXP2_SUM_BF16_STEP_PREFETCH_LOW(64, Z6)
-	EXP2_SUM_BF16_STEP_HIGH(64, Z7, 192)
-	LOOP_OF_ONE
-	PREFETCHT0 (DX)(AX*2)
-	LOAD_BF16((SI)(AX*2), Z0)
-	VFMADD213PS Z9, Z8, Z0
-	EXP2_6
-	VADDPS Z0, Z4, Z4
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_DONE
+	PASS_LOOPS(EXP2_SUM_BF16_STEP_PREFETCH_LOW, EXP2_SUM_BF16_STEP_HIGH, EXP2_SUM_BF16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	RETURN
 
 // EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
-#define EXP2_BELOW_SUM_STEP(off, sum) \
-	VMOVUPS off(SI)(AX*4), Z0; \
+#define EXP2_BELOW_SUM_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
 	VSUBPS Z9, Z0, Z0; \
 	VPXORD Z1, Z1, Z1; \
 	VMINPS Z0, Z1, Z0; \
@@ -291,7 +281,7 @@ TEXT ·exp2SumBF16AVX512(SB), NOSPLIT, $0-40
 	EXP2_6; \
 	VMULPS Z10, Z0, Z0; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, off(DI)(AX*4)
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
 // func exp2BelowSumAVX512(dst, x, s unsafe.Pointer, n int)
@@ -304,14 +294,7 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS 4(R12), Z9
 	VBROADCASTSS 8(R12), Z10
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	EXP2_BELOW_SUM_STEP(0, Z4)
-	EXP2_BELOW_SUM_STEP(64, Z5)
-	EXP2_BELOW_SUM_STEP(128, Z6)
-	EXP2_BELOW_SUM_STEP(192, Z7)
-	LOOP_OF_ONE
-	EXP2_BELOW_SUM_STEP(0, Z4)
-	LOOP_DONE
+	PASS_LOOPS(EXP2_BELOW_SUM_STEP, EXP2_BELOW_SUM_STEP, EXP2_BELOW_SUM_STEP)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	RETURN
 
@@ -325,27 +308,53 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 	KMOVD R13, K5
 
 // EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW(off, v, v2, sum) \
-	PREFETCHT0 off(R10)(AX*2); \
-	VPMAXSW off(R9)(AX*2), v, v; \
-	VPMINSW off(R9)(AX*2), v2, v2; \
-	VCVTPH2PS off(R8)(AX*2), Z0; \
+#define EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW(u, sum, sum1, most, least) \
+	PREFETCHT0 (32*u)(R10)(AX*2); \
+	VPMAXSW (32*u)(R9)(AX*2), most, most; \
+	VPMINSW (32*u)(R9)(AX*2), least, least; \
+	VCVTPH2PS (32*u)(R8)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DX)(AX*4); \
-	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
 
 // EXP2_SUM_SCALE_F16_STEP_HIGH is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_F16_STEP_HIGH(off, sum) \
-	VCVTPH2PS off(R8)(AX*2), Z0; \
+#define EXP2_SUM_SCALE_F16_STEP_HIGH(u, sum, sum1, most, least) \
+	VCVTPH2PS (32*u)(R8)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DX)(AX*4); \
-	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
+
+// EXP2_SUM_SCALE_F16_STEP_PREFETCH_ONE is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
+#define EXP2_SUM_SCALE_F16_STEP_PREFETCH_ONE(u, sum, sum1, most, least) \
+	PREFETCHT0 (R10)(AX*2); \
+	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
+	VPMINSW (R9)(AX*2), Z18, K5, Z18; \
+	VCVTPH2PS (R8)(AX*2), Z0; \
+	VFMADD213PS Z9, Z8, Z0; \
+	EXP2_6; \
+	VADDPS Z0, Z4, Z4; \
+	VMOVUPS Z0, (DX)(AX*4); \
+	VMULPS (SI)(AX*4), Z10, Z0; \
+	STORE_ROW_F16(Z0, Y0, (DI)(AX*2))
+
+// PASS_LOOPS_TOPS is the loops of a pass: over four vectors at a time, and over one.
+#define PASS_LOOPS_TOPS(step0, step1, step) \
+	LOOP_OF_FOUR; \
+	step0(0, Z4, Z8, Z16, Z18); \
+	step1(1, Z5, Z9, Z16, Z18); \
+	step0(2, Z6, Z10, Z17, Z19); \
+	step1(3, Z7, Z11, Z17, Z19); \
+	LOOP_OF_ONE; \
+	step(0, Z4, Z8, Z16, Z18); \
+	ADDQ $16, AX; \
+	JMP one; \
+done:
 
 // TOP_OF_MAX16_2 leaves the largest, or smallest, 16 bits of some registers in a general register.
 #define TOP_OF_MAX16_2 \
@@ -380,23 +389,7 @@ TEXT ·exp2BelowSumAVX512(SB), NOSPLIT, $0-32
 TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	BEGIN_TOPS
-	LOOP_OF_FOUR
-	EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW(0, Z16, Z18, Z4)
-	EXP2_SUM_SCALE_F16_STEP_HIGH(32, Z5)
-	EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW(64, Z17, Z19, Z6)
-	EXP2_SUM_SCALE_F16_STEP_HIGH(96, Z7)
-	LOOP_OF_ONE
-	PREFETCHT0 (R10)(AX*2)
-	VPMAXSW (R9)(AX*2), Z16, K5, Z16
-	VPMINSW (R9)(AX*2), Z18, K5, Z18
-	VCVTPH2PS (R8)(AX*2), Z0
-	VFMADD213PS Z9, Z8, Z0
-	EXP2_6
-	VADDPS Z0, Z4, Z4
-	VMOVUPS Z0, (DX)(AX*4)
-	VMULPS (SI)(AX*4), Z10, Z0
-	STORE_ROW_F16(Z0, Y0, (DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS_TOPS(EXP2_SUM_SCALE_F16_STEP_PREFETCH_LOW, EXP2_SUM_SCALE_F16_STEP_HIGH, EXP2_SUM_SCALE_F16_STEP_PREFETCH_ONE)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	TOP_OF_MAX16_2
 	TOP_OF_MIN16_2
@@ -405,50 +398,47 @@ TEXT ·exp2SumScaleF16AVX512(SB), NOSPLIT, $0-64
 	RETURN
 
 // EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW(off, v, v2, sum) \
-	PREFETCHT0 off(R10)(AX*2); \
-	VPMAXSW off(R9)(AX*2), v, v; \
-	VPMINSW off(R9)(AX*2), v2, v2; \
-	VCVTPH2PS off(R8)(AX*2), Z0; \
+#define EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW(u, sum, sum1, most, least) \
+	PREFETCHT0 (32*u)(R10)(AX*2); \
+	VPMAXSW (32*u)(R9)(AX*2), most, most; \
+	VPMINSW (32*u)(R9)(AX*2), least, least; \
+	VCVTPH2PS (32*u)(R8)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DX)(AX*4); \
-	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
 
 // EXP2_SUM_SCALE_F16_STEP_NT_HIGH is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_F16_STEP_NT_HIGH(off, sum) \
-	VCVTPH2PS off(R8)(AX*2), Z0; \
+#define EXP2_SUM_SCALE_F16_STEP_NT_HIGH(u, sum, sum1, most, least) \
+	VCVTPH2PS (32*u)(R8)(AX*2), Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DX)(AX*4); \
-	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
+
+// EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_ONE is a vector of exp2SumScaleF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
+#define EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_ONE(u, sum, sum1, most, least) \
+	PREFETCHT0 (R10)(AX*2); \
+	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
+	VPMINSW (R9)(AX*2), Z18, K5, Z18; \
+	VCVTPH2PS (R8)(AX*2), Z0; \
+	VFMADD213PS Z9, Z8, Z0; \
+	EXP2_6; \
+	VADDPS Z0, Z4, Z4; \
+	VMOVUPS Z0, (DX)(AX*4); \
+	VMULPS (SI)(AX*4), Z10, Z0; \
+	STORE_ROW_F16_NT(Z0, Y0, (DI)(AX*2))
 
 // exp2SumScaleF16NT: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func exp2SumScaleF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·exp2SumScaleF16NTAVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	BEGIN_TOPS
-	LOOP_OF_FOUR
-	EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW(0, Z16, Z18, Z4)
-	EXP2_SUM_SCALE_F16_STEP_NT_HIGH(32, Z5)
-	EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW(64, Z17, Z19, Z6)
-	EXP2_SUM_SCALE_F16_STEP_NT_HIGH(96, Z7)
-	LOOP_OF_ONE
-	PREFETCHT0 (R10)(AX*2)
-	VPMAXSW (R9)(AX*2), Z16, K5, Z16
-	VPMINSW (R9)(AX*2), Z18, K5, Z18
-	VCVTPH2PS (R8)(AX*2), Z0
-	VFMADD213PS Z9, Z8, Z0
-	EXP2_6
-	VADDPS Z0, Z4, Z4
-	VMOVUPS Z0, (DX)(AX*4)
-	VMULPS (SI)(AX*4), Z10, Z0
-	STORE_ROW_F16_NT(Z0, Y0, (DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS_TOPS(EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_LOW, EXP2_SUM_SCALE_F16_STEP_NT_HIGH, EXP2_SUM_SCALE_F16_STEP_NT_PREFETCH_ONE)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	TOP_OF_MAX16_2
 	TOP_OF_MIN16_2
@@ -472,27 +462,40 @@ TEXT ·exp2SumScaleF16NTAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Y0, to
 
 // EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW(off, v, v2, sum) \
-	PREFETCHT0 off(R10)(AX*2); \
-	VPMAXSW off(R9)(AX*2), v, v; \
-	VPMINSW off(R9)(AX*2), v2, v2; \
-	VPERMW.Z off(R8)(AX*2), Z29, K6, Z0; \
+#define EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW(u, sum, sum1, most, least) \
+	PREFETCHT0 (32*u)(R10)(AX*2); \
+	VPMAXSW (32*u)(R9)(AX*2), most, most; \
+	VPMINSW (32*u)(R9)(AX*2), least, least; \
+	VPERMW.Z (32*u)(R8)(AX*2), Z29, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DX)(AX*4); \
-	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_BF16(off(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
 
 // EXP2_SUM_SCALE_BF16_STEP_HIGH is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_BF16_STEP_HIGH(off, sum, off2) \
-	VPERMW.Z off(R8)(AX*2), Z30, K6, Z0; \
+#define EXP2_SUM_SCALE_BF16_STEP_HIGH(u, sum, sum1, most, least) \
+	VPERMW.Z (32*u-32)(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, off2(DX)(AX*4); \
-	VMULPS off2(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_BF16((off+32)(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
+
+// EXP2_SUM_SCALE_BF16_STEP_PREFETCH_ONE is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
+#define EXP2_SUM_SCALE_BF16_STEP_PREFETCH_ONE(u, sum, sum1, most, least) \
+	PREFETCHT0 (R10)(AX*2); \
+	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
+	VPMINSW (R9)(AX*2), Z18, K5, Z18; \
+	LOAD_BF16((R8)(AX*2), Z0); \
+	VFMADD213PS Z9, Z8, Z0; \
+	EXP2_6; \
+	VADDPS Z0, Z4, Z4; \
+	VMOVUPS Z0, (DX)(AX*4); \
+	VMULPS (SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16((DI)(AX*2))
 
 // exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumScaleBF16AVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
@@ -501,23 +504,7 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
 	BEGIN_TOPS
-	LOOP_OF_FOUR
-	EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW(0, Z16, Z18, Z4)
-	EXP2_SUM_SCALE_BF16_STEP_HIGH(0, Z5, 64)
-	EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW(64, Z17, Z19, Z6)
-	EXP2_SUM_SCALE_BF16_STEP_HIGH(64, Z7, 192)
-	LOOP_OF_ONE
-	PREFETCHT0 (R10)(AX*2)
-	VPMAXSW (R9)(AX*2), Z16, K5, Z16
-	VPMINSW (R9)(AX*2), Z18, K5, Z18
-	LOAD_BF16((R8)(AX*2), Z0)
-	VFMADD213PS Z9, Z8, Z0
-	EXP2_6
-	VADDPS Z0, Z4, Z4
-	VMOVUPS Z0, (DX)(AX*4)
-	VMULPS (SI)(AX*4), Z10, Z0
-	STORE_ROW_BF16((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS_TOPS(EXP2_SUM_SCALE_BF16_STEP_PREFETCH_LOW, EXP2_SUM_SCALE_BF16_STEP_HIGH, EXP2_SUM_SCALE_BF16_STEP_PREFETCH_ONE)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	TOP_OF_MAX16_2
 	TOP_OF_MIN16_2
@@ -532,27 +519,40 @@ TEXT ·exp2SumScaleBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVNTPS Y0, to
 
 // EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW(off, v, v2, sum) \
-	PREFETCHT0 off(R10)(AX*2); \
-	VPMAXSW off(R9)(AX*2), v, v; \
-	VPMINSW off(R9)(AX*2), v2, v2; \
-	VPERMW.Z off(R8)(AX*2), Z29, K6, Z0; \
+#define EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1, most, least) \
+	PREFETCHT0 (32*u)(R10)(AX*2); \
+	VPMAXSW (32*u)(R9)(AX*2), most, most; \
+	VPMINSW (32*u)(R9)(AX*2), least, least; \
+	VPERMW.Z (32*u)(R8)(AX*2), Z29, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DX)(AX*4); \
-	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_BF16_NT(off(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
 
 // EXP2_SUM_SCALE_BF16_STEP_NT_HIGH is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_BF16_STEP_NT_HIGH(off, sum, off2) \
-	VPERMW.Z off(R8)(AX*2), Z30, K6, Z0; \
+#define EXP2_SUM_SCALE_BF16_STEP_NT_HIGH(u, sum, sum1, most, least) \
+	VPERMW.Z (32*u-32)(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, off2(DX)(AX*4); \
-	VMULPS off2(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_BF16_NT((off+32)(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_ONE is a vector of exp2SumScaleBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
+#define EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_ONE(u, sum, sum1, most, least) \
+	PREFETCHT0 (R10)(AX*2); \
+	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
+	VPMINSW (R9)(AX*2), Z18, K5, Z18; \
+	LOAD_BF16((R8)(AX*2), Z0); \
+	VFMADD213PS Z9, Z8, Z0; \
+	EXP2_6; \
+	VADDPS Z0, Z4, Z4; \
+	VMOVUPS Z0, (DX)(AX*4); \
+	VMULPS (SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_NT((DI)(AX*2))
 
 // exp2SumScaleBF16NT: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func exp2SumScaleBF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
@@ -561,23 +561,7 @@ TEXT ·exp2SumScaleBF16NTAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
 	BEGIN_TOPS
-	LOOP_OF_FOUR
-	EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW(0, Z16, Z18, Z4)
-	EXP2_SUM_SCALE_BF16_STEP_NT_HIGH(0, Z5, 64)
-	EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW(64, Z17, Z19, Z6)
-	EXP2_SUM_SCALE_BF16_STEP_NT_HIGH(64, Z7, 192)
-	LOOP_OF_ONE
-	PREFETCHT0 (R10)(AX*2)
-	VPMAXSW (R9)(AX*2), Z16, K5, Z16
-	VPMINSW (R9)(AX*2), Z18, K5, Z18
-	LOAD_BF16((R8)(AX*2), Z0)
-	VFMADD213PS Z9, Z8, Z0
-	EXP2_6
-	VADDPS Z0, Z4, Z4
-	VMOVUPS Z0, (DX)(AX*4)
-	VMULPS (SI)(AX*4), Z10, Z0
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS_TOPS(EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_LOW, EXP2_SUM_SCALE_BF16_STEP_NT_HIGH, EXP2_SUM_SCALE_BF16_STEP_NT_PREFETCH_ONE)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	TOP_OF_MAX16_2
 	TOP_OF_MIN16_2
@@ -591,27 +575,40 @@ TEXT ·exp2SumScaleBF16NTAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS Y0, to
 
 // EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW(off, v, v2, sum) \
-	PREFETCHT0 off(R10)(AX*2); \
-	VPMAXSW off(R9)(AX*2), v, v; \
-	VPMINSW off(R9)(AX*2), v2, v2; \
-	VPERMW.Z off(R8)(AX*2), Z29, K6, Z0; \
+#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW(u, sum, sum1, most, least) \
+	PREFETCHT0 (32*u)(R10)(AX*2); \
+	VPMAXSW (32*u)(R9)(AX*2), most, most; \
+	VPMINSW (32*u)(R9)(AX*2), least, least; \
+	VPERMW.Z (32*u)(R8)(AX*2), Z29, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DX)(AX*4); \
-	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_BF16_CONVERT(off(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
 
 // EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH(off, sum, off2) \
-	VPERMW.Z off(R8)(AX*2), Z30, K6, Z0; \
+#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH(u, sum, sum1, most, least) \
+	VPERMW.Z (32*u-32)(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, off2(DX)(AX*4); \
-	VMULPS off2(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_BF16_CONVERT((off+32)(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
+
+// EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_ONE is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
+#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_ONE(u, sum, sum1, most, least) \
+	PREFETCHT0 (R10)(AX*2); \
+	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
+	VPMINSW (R9)(AX*2), Z18, K5, Z18; \
+	LOAD_BF16((R8)(AX*2), Z0); \
+	VFMADD213PS Z9, Z8, Z0; \
+	EXP2_6; \
+	VADDPS Z0, Z4, Z4; \
+	VMOVUPS Z0, (DX)(AX*4); \
+	VMULPS (SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 
 // exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumScaleConvertBF16AVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
@@ -619,23 +616,7 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	LOAD_SPREAD
 	BEGIN_TOPS
-	LOOP_OF_FOUR
-	EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW(0, Z16, Z18, Z4)
-	EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH(0, Z5, 64)
-	EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW(64, Z17, Z19, Z6)
-	EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH(64, Z7, 192)
-	LOOP_OF_ONE
-	PREFETCHT0 (R10)(AX*2)
-	VPMAXSW (R9)(AX*2), Z16, K5, Z16
-	VPMINSW (R9)(AX*2), Z18, K5, Z18
-	LOAD_BF16((R8)(AX*2), Z0)
-	VFMADD213PS Z9, Z8, Z0
-	EXP2_6
-	VADDPS Z0, Z4, Z4
-	VMOVUPS Z0, (DX)(AX*4)
-	VMULPS (SI)(AX*4), Z10, Z0
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS_TOPS(EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_LOW, EXP2_SUM_SCALE_CONVERT_BF16_STEP_HIGH, EXP2_SUM_SCALE_CONVERT_BF16_STEP_PREFETCH_ONE)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	TOP_OF_MAX16_2
 	TOP_OF_MIN16_2
@@ -649,27 +630,40 @@ TEXT ·exp2SumScaleConvertBF16AVX512(SB), NOSPLIT, $0-64
 	VMOVNTPS Y0, to
 
 // EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW(off, v, v2, sum) \
-	PREFETCHT0 off(R10)(AX*2); \
-	VPMAXSW off(R9)(AX*2), v, v; \
-	VPMINSW off(R9)(AX*2), v2, v2; \
-	VPERMW.Z off(R8)(AX*2), Z29, K6, Z0; \
+#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1, most, least) \
+	PREFETCHT0 (32*u)(R10)(AX*2); \
+	VPMAXSW (32*u)(R9)(AX*2), most, most; \
+	VPMINSW (32*u)(R9)(AX*2), least, least; \
+	VPERMW.Z (32*u)(R8)(AX*2), Z29, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, (2*off)(DX)(AX*4); \
-	VMULPS (2*off)(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_BF16_CONVERT_NT(off(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
 
 // EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
-#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH(off, sum, off2) \
-	VPERMW.Z off(R8)(AX*2), Z30, K6, Z0; \
+#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1, most, least) \
+	VPERMW.Z (32*u-32)(R8)(AX*2), Z30, K6, Z0; \
 	VFMADD213PS Z9, Z8, Z0; \
 	EXP2_6; \
 	VADDPS Z0, sum, sum; \
-	VMOVUPS Z0, off2(DX)(AX*4); \
-	VMULPS off2(SI)(AX*4), Z10, Z0; \
-	STORE_ROW_BF16_CONVERT_NT((off+32)(DI)(AX*2))
+	VMOVUPS Z0, (64*u)(DX)(AX*4); \
+	VMULPS (64*u)(SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
+
+// EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_ONE is a vector of exp2SumScaleConvertBF16: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch.
+#define EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_ONE(u, sum, sum1, most, least) \
+	PREFETCHT0 (R10)(AX*2); \
+	VPMAXSW (R9)(AX*2), Z16, K5, Z16; \
+	VPMINSW (R9)(AX*2), Z18, K5, Z18; \
+	LOAD_BF16((R8)(AX*2), Z0); \
+	VFMADD213PS Z9, Z8, Z0; \
+	EXP2_6; \
+	VADDPS Z0, Z4, Z4; \
+	VMOVUPS Z0, (DX)(AX*4); \
+	VMULPS (SI)(AX*4), Z10, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 
 // exp2SumScaleConvertBF16NT: e[i] = 2 to the power of x[i]*s[0] + s[1], s[3] = Σ e[i], dst[i] = last[i] * s[2], s[4] and s[5] the largest and the smallest of next as integers, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func exp2SumScaleConvertBF16NTAVX512(dst, last, e, x, next, prefetch, s unsafe.Pointer, n int)
@@ -677,23 +671,7 @@ TEXT ·exp2SumScaleConvertBF16NTAVX512(SB), NOSPLIT, $0-64
 	BEGIN_EXP2_SUM_SCALE
 	LOAD_SPREAD
 	BEGIN_TOPS
-	LOOP_OF_FOUR
-	EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW(0, Z16, Z18, Z4)
-	EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH(0, Z5, 64)
-	EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW(64, Z17, Z19, Z6)
-	EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH(64, Z7, 192)
-	LOOP_OF_ONE
-	PREFETCHT0 (R10)(AX*2)
-	VPMAXSW (R9)(AX*2), Z16, K5, Z16
-	VPMINSW (R9)(AX*2), Z18, K5, Z18
-	LOAD_BF16((R8)(AX*2), Z0)
-	VFMADD213PS Z9, Z8, Z0
-	EXP2_6
-	VADDPS Z0, Z4, Z4
-	VMOVUPS Z0, (DX)(AX*4)
-	VMULPS (SI)(AX*4), Z10, Z0
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS_TOPS(EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_LOW, EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_HIGH, EXP2_SUM_SCALE_CONVERT_BF16_STEP_NT_PREFETCH_ONE)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	TOP_OF_MAX16_2
 	TOP_OF_MIN16_2
@@ -719,8 +697,8 @@ TEXT ·exp2SumScaleConvertBF16NTAVX512(SB), NOSPLIT, $0-64
 	VFMADD231PS Z0, Z0, squares
 
 // DEVIATIONS_STEP is a vector of deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define DEVIATIONS_STEP(off, sum, sum1) \
-	VMOVUPS off(DI)(AX*4), Z0; \
+#define DEVIATIONS_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(DI)(AX*4), Z0; \
 	ADD_DEVIATION(Z12, sum, sum1)
 
 // deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
@@ -731,219 +709,181 @@ TEXT ·deviationsAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), CX
 	VBROADCASTSS (R12), Z12
 	ZERO_SUMS_2
-	LOOP_OF_FOUR
-	DEVIATIONS_STEP(0, Z4, Z8)
-	DEVIATIONS_STEP(64, Z5, Z9)
-	DEVIATIONS_STEP(128, Z6, Z10)
-	DEVIATIONS_STEP(192, Z7, Z11)
-	LOOP_OF_ONE
-	DEVIATIONS_STEP(0, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(DEVIATIONS_STEP, DEVIATIONS_STEP, DEVIATIONS_STEP)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 4)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 8)
 	RETURN
 
 // KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_F16_STEP(off, sum, sum1) \
-	VCVTPH2PS off(SI)(AX*2), Z0; \
-	VMOVUPS Z0, (2*off)(DI)(AX*4); \
+#define KEEP_DEVIATIONS_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z0; \
+	VMOVUPS Z0, (64*u)(DI)(AX*4); \
 	ADD_DEVIATION(Z12, sum, sum1)
 
 // keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func keepDeviationsF16AVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·keepDeviationsF16AVX512(SB), NOSPLIT, $0-32
 	BEGIN_KEEP_DEVIATIONS
-	LOOP_OF_FOUR
-	KEEP_DEVIATIONS_F16_STEP(0, Z4, Z8)
-	KEEP_DEVIATIONS_F16_STEP(32, Z5, Z9)
-	KEEP_DEVIATIONS_F16_STEP(64, Z6, Z10)
-	KEEP_DEVIATIONS_F16_STEP(96, Z7, Z11)
-	LOOP_OF_ONE
-	KEEP_DEVIATIONS_F16_STEP(0, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(KEEP_DEVIATIONS_F16_STEP, KEEP_DEVIATIONS_F16_STEP, KEEP_DEVIATIONS_F16_STEP)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 4)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 8)
 	RETURN
+
+// KEEP_DEVIATIONS_BF16_STEP_LOW is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define KEEP_DEVIATIONS_BF16_STEP_LOW(u, sum, sum1) \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
+	VMOVUPS Z0, (64*u)(DI)(AX*4); \
+	ADD_DEVIATION(Z12, sum, sum1)
+
+// KEEP_DEVIATIONS_BF16_STEP_HIGH is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define KEEP_DEVIATIONS_BF16_STEP_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
+	VMOVUPS Z0, (64*u)(DI)(AX*4); \
+	ADD_DEVIATION(Z12, sum, sum1)
+
+// KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
+#define KEEP_DEVIATIONS_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((SI)(AX*2), Z0); \
+	VMOVUPS Z0, (DI)(AX*4); \
+	ADD_DEVIATION(Z12, Z4, Z8)
 
 // keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func keepDeviationsBF16AVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·keepDeviationsBF16AVX512(SB), NOSPLIT, $0-32
 	BEGIN_KEEP_DEVIATIONS
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VPERMW.Z (SI)(AX*2), Z29, K6, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	ADD_DEVIATION(Z12, Z4, Z8)
-	VPERMW.Z (SI)(AX*2), Z30, K6, Z0
-	VMOVUPS Z0, 64(DI)(AX*4)
-	ADD_DEVIATION(Z12, Z5, Z9)
-	VPERMW.Z 64(SI)(AX*2), Z29, K6, Z0
-	VMOVUPS Z0, 128(DI)(AX*4)
-	ADD_DEVIATION(Z12, Z6, Z10)
-	VPERMW.Z 64(SI)(AX*2), Z30, K6, Z0
-	VMOVUPS Z0, 192(DI)(AX*4)
-	ADD_DEVIATION(Z12, Z7, Z11)
-	LOOP_OF_ONE
-	LOAD_BF16((SI)(AX*2), Z0)
-	VMOVUPS Z0, (DI)(AX*4)
-	ADD_DEVIATION(Z12, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(KEEP_DEVIATIONS_BF16_STEP_LOW, KEEP_DEVIATIONS_BF16_STEP_HIGH, KEEP_DEVIATIONS_BF16_STEP)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 4)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 8)
 	RETURN
 
 // PRODUCTS_STEP_PREFETCH is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_STEP_PREFETCH(off, sum) \
-	PREFETCHT0 off(DX)(AX*4); \
-	VMOVUPS off(DI)(AX*4), Z0; \
-	VMOVUPS off(SI)(AX*4), Z1; \
+#define PRODUCTS_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(DX)(AX*4); \
+	VMOVUPS (64*u)(DI)(AX*4), Z0; \
+	VMOVUPS (64*u)(SI)(AX*4), Z1; \
 	VFMADD231PS Z1, Z0, sum
 
 // products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func productsAVX512(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsAVX512(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
-	LOOP_OF_FOUR
-	PRODUCTS_STEP_PREFETCH(0, Z4)
-	PRODUCTS_STEP_PREFETCH(64, Z5)
-	PRODUCTS_STEP_PREFETCH(128, Z6)
-	PRODUCTS_STEP_PREFETCH(192, Z7)
-	LOOP_OF_ONE
-	PRODUCTS_STEP_PREFETCH(0, Z4)
-	LOOP_DONE
+	PASS_LOOPS(PRODUCTS_STEP_PREFETCH, PRODUCTS_STEP_PREFETCH, PRODUCTS_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 0)
 	RETURN
 
 // PRODUCTS_F16_STEP_PREFETCH is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_F16_STEP_PREFETCH(off, sum) \
-	PREFETCHT0 off(DX)(AX*2); \
-	VCVTPH2PS off(DI)(AX*2), Z0; \
-	VCVTPH2PS off(SI)(AX*2), Z1; \
+#define PRODUCTS_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(DX)(AX*2); \
+	VCVTPH2PS (32*u)(DI)(AX*2), Z0; \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
+	VFMADD231PS Z1, Z0, sum
+
+// PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (32*u)(DI)(AX*2), Z0; \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
 	VFMADD231PS Z1, Z0, sum
 
 // productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func productsF16AVX512(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsF16AVX512(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
-	LOOP_OF_FOUR
-	PRODUCTS_F16_STEP_PREFETCH(0, Z4)
-	VCVTPH2PS 32(DI)(AX*2), Z0
-	VCVTPH2PS 32(SI)(AX*2), Z1
-	VFMADD231PS Z1, Z0, Z5
-	PRODUCTS_F16_STEP_PREFETCH(64, Z6)
-	VCVTPH2PS 96(DI)(AX*2), Z0
-	VCVTPH2PS 96(SI)(AX*2), Z1
-	VFMADD231PS Z1, Z0, Z7
-	LOOP_OF_ONE
-	PRODUCTS_F16_STEP_PREFETCH(0, Z4)
-	LOOP_DONE
+	PASS_LOOPS(PRODUCTS_F16_STEP_PREFETCH, PRODUCTS_F16_STEP, PRODUCTS_F16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 0)
 	RETURN
+
+// PRODUCTS_BF16_STEP_PREFETCH_LOW is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(DX)(AX*2); \
+	VPERMW.Z (32*u)(DI)(AX*2), Z29, K6, Z0; \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
+	VFMADD231PS Z1, Z0, sum
+
+// PRODUCTS_BF16_STEP_HIGH is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_BF16_STEP_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(DI)(AX*2), Z30, K6, Z0; \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
+	VFMADD231PS Z1, Z0, sum
+
+// PRODUCTS_BF16_STEP_PREFETCH is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
+#define PRODUCTS_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (DX)(AX*2); \
+	LOAD_BF16((DI)(AX*2), Z0); \
+	LOAD_BF16((SI)(AX*2), Z1); \
+	VFMADD231PS Z1, Z0, Z4
 
 // productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func productsBF16AVX512(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsBF16AVX512(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	PREFETCHT0 (DX)(AX*2)
-	VPERMW.Z (DI)(AX*2), Z29, K6, Z0
-	VPERMW.Z (SI)(AX*2), Z29, K6, Z1
-	VFMADD231PS Z1, Z0, Z4
-	VPERMW.Z (DI)(AX*2), Z30, K6, Z0
-	VPERMW.Z (SI)(AX*2), Z30, K6, Z1
-	VFMADD231PS Z1, Z0, Z5
-	PREFETCHT0 64(DX)(AX*2)
-	VPERMW.Z 64(DI)(AX*2), Z29, K6, Z0
-	VPERMW.Z 64(SI)(AX*2), Z29, K6, Z1
-	VFMADD231PS Z1, Z0, Z6
-	VPERMW.Z 64(DI)(AX*2), Z30, K6, Z0
-	VPERMW.Z 64(SI)(AX*2), Z30, K6, Z1
-	VFMADD231PS Z1, Z0, Z7
-	LOOP_OF_ONE
-	PREFETCHT0 (DX)(AX*2)
-	LOAD_BF16((DI)(AX*2), Z0)
-	LOAD_BF16((SI)(AX*2), Z1)
-	VFMADD231PS Z1, Z0, Z4
-	LOOP_DONE
+	PASS_LOOPS(PRODUCTS_BF16_STEP_PREFETCH_LOW, PRODUCTS_BF16_STEP_HIGH, PRODUCTS_BF16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 0)
 	RETURN
 
 // SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
-#define SCALE_ROW_STEP(off) \
-	VMULPS off(SI)(AX*4), Z4, Z0; \
-	VMOVUPS Z0, off(DI)(AX*4)
+#define SCALE_ROW_STEP(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // scaleRow: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_STEP(0)
-	SCALE_ROW_STEP(64)
-	SCALE_ROW_STEP(128)
-	SCALE_ROW_STEP(192)
-	LOOP_OF_ONE
-	SCALE_ROW_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_STEP, SCALE_ROW_STEP, SCALE_ROW_STEP)
 	RETURN
 
 // SCALE_ROW_STEP_NT is a vector of scaleRow: dst[i] = x[i] * s[0].
-#define SCALE_ROW_STEP_NT(off) \
-	VMULPS off(SI)(AX*4), Z4, Z0; \
-	VMOVNTPS Z0, off(DI)(AX*4)
+#define SCALE_ROW_STEP_NT(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	VMOVNTPS Z0, (64*u)(DI)(AX*4)
 
 // scaleRowNT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func scaleRowNTAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowNTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_STEP_NT(0)
-	SCALE_ROW_STEP_NT(64)
-	SCALE_ROW_STEP_NT(128)
-	SCALE_ROW_STEP_NT(192)
-	LOOP_OF_ONE
-	SCALE_ROW_STEP_NT(0)
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_STEP_NT, SCALE_ROW_STEP_NT, SCALE_ROW_STEP_NT)
 	RETURN
 
 // SCALE_ROW_F16_STEP is a vector of scaleRowF16: dst[i] = x[i] * s[0].
-#define SCALE_ROW_F16_STEP(off, off2) \
-	VMULPS off(SI)(AX*4), Z4, Z0; \
-	STORE_ROW_F16(Z0, Y0, off2(DI)(AX*2))
+#define SCALE_ROW_F16_STEP(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
 
 // scaleRowF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowF16AVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowF16AVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_F16_STEP(0, 0)
-	SCALE_ROW_F16_STEP(64, 32)
-	SCALE_ROW_F16_STEP(128, 64)
-	SCALE_ROW_F16_STEP(192, 96)
-	LOOP_OF_ONE
-	SCALE_ROW_F16_STEP(0, 0)
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_F16_STEP, SCALE_ROW_F16_STEP, SCALE_ROW_F16_STEP)
 	RETURN
 
 // SCALE_ROW_F16_STEP_NT is a vector of scaleRowF16: dst[i] = x[i] * s[0].
-#define SCALE_ROW_F16_STEP_NT(off, off2) \
-	VMULPS off(SI)(AX*4), Z4, Z0; \
-	STORE_ROW_F16_NT(Z0, Y0, off2(DI)(AX*2))
+#define SCALE_ROW_F16_STEP_NT(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
 
 // scaleRowF16NT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func scaleRowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_F16_STEP_NT(0, 0)
-	SCALE_ROW_F16_STEP_NT(64, 32)
-	SCALE_ROW_F16_STEP_NT(128, 64)
-	SCALE_ROW_F16_STEP_NT(192, 96)
-	LOOP_OF_ONE
-	SCALE_ROW_F16_STEP_NT(0, 0)
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_F16_STEP_NT, SCALE_ROW_F16_STEP_NT, SCALE_ROW_F16_STEP_NT)
 	RETURN
+
+// SCALE_ROW_BF16_STEP_LOW is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_BF16_STEP_LOW(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
+
+// SCALE_ROW_BF16_STEP_HIGH is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_BF16_STEP_HIGH(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
+
+// SCALE_ROW_BF16_STEP is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_BF16_STEP(u, sum, sum1) \
+	VMULPS (SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16((DI)(AX*2))
 
 // scaleRowBF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -951,20 +891,23 @@ TEXT ·scaleRowBF16AVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VMULPS (SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16((DI)(AX*2))
-	VMULPS 64(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16(32(DI)(AX*2))
-	VMULPS 128(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16(64(DI)(AX*2))
-	VMULPS 192(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16(96(DI)(AX*2))
-	LOOP_OF_ONE
-	VMULPS (SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_BF16_STEP_LOW, SCALE_ROW_BF16_STEP_HIGH, SCALE_ROW_BF16_STEP)
 	RETURN
+
+// SCALE_ROW_BF16_STEP_NT_LOW is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_BF16_STEP_NT_LOW(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// SCALE_ROW_BF16_STEP_NT_HIGH is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// SCALE_ROW_BF16_STEP_NT is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_BF16_STEP_NT(u, sum, sum1) \
+	VMULPS (SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_NT((DI)(AX*2))
 
 // scaleRowBF16NT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func scaleRowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -972,65 +915,59 @@ TEXT ·scaleRowBF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VMULPS (SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	VMULPS 64(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_NT(32(DI)(AX*2))
-	VMULPS 128(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_NT(64(DI)(AX*2))
-	VMULPS 192(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_NT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	VMULPS (SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_BF16_STEP_NT_LOW, SCALE_ROW_BF16_STEP_NT_HIGH, SCALE_ROW_BF16_STEP_NT)
 	RETURN
+
+// SCALE_ROW_CONVERT_BF16_STEP_LOW is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_CONVERT_BF16_STEP_LOW(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
+
+// SCALE_ROW_CONVERT_BF16_STEP_HIGH is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
+
+// SCALE_ROW_CONVERT_BF16_STEP is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_CONVERT_BF16_STEP(u, sum, sum1) \
+	VMULPS (SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 
 // scaleRowConvertBF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowConvertBF16AVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VMULPS (SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	VMULPS 64(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT(32(DI)(AX*2))
-	VMULPS 128(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT(64(DI)(AX*2))
-	VMULPS 192(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	VMULPS (SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_CONVERT_BF16_STEP_LOW, SCALE_ROW_CONVERT_BF16_STEP_HIGH, SCALE_ROW_CONVERT_BF16_STEP)
 	RETURN
+
+// SCALE_ROW_CONVERT_BF16_STEP_NT_LOW is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_CONVERT_BF16_STEP_NT_LOW(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
+
+// SCALE_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	VMULPS (64*u)(SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
+
+// SCALE_ROW_CONVERT_BF16_STEP_NT is a vector of scaleRowConvertBF16: dst[i] = x[i] * s[0].
+#define SCALE_ROW_CONVERT_BF16_STEP_NT(u, sum, sum1) \
+	VMULPS (SI)(AX*4), Z4, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 
 // scaleRowConvertBF16NT: dst[i] = x[i] * s[0], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func scaleRowConvertBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowConvertBF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VMULPS (SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	VMULPS 64(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT_NT(32(DI)(AX*2))
-	VMULPS 128(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT_NT(64(DI)(AX*2))
-	VMULPS 192(SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT_NT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	VMULPS (SI)(AX*4), Z4, Z0
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(SCALE_ROW_CONVERT_BF16_STEP_NT_LOW, SCALE_ROW_CONVERT_BF16_STEP_NT_HIGH, SCALE_ROW_CONVERT_BF16_STEP_NT)
 	RETURN
 
 // NARROW_F16_STEP_NT is a vector of narrowF16: dst[i] = x[i], rounded.
-#define NARROW_F16_STEP_NT(off, off2) \
-	VMOVUPS off(SI)(AX*4), Z0; \
-	STORE_ROW_F16_NT(Z0, Y0, off2(DI)(AX*2))
+#define NARROW_F16_STEP_NT(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
 
 // narrowF16NT: dst[i] = x[i], rounded, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func narrowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1039,15 +976,23 @@ TEXT ·narrowF16NTAVX512(SB), NOSPLIT, $0-32
 	MOVQ x+8(FP), SI
 	MOVQ s+16(FP), R12
 	MOVQ n+24(FP), CX
-	LOOP_OF_FOUR
-	NARROW_F16_STEP_NT(0, 0)
-	NARROW_F16_STEP_NT(64, 32)
-	NARROW_F16_STEP_NT(128, 64)
-	NARROW_F16_STEP_NT(192, 96)
-	LOOP_OF_ONE
-	NARROW_F16_STEP_NT(0, 0)
-	LOOP_DONE
+	PASS_LOOPS(NARROW_F16_STEP_NT, NARROW_F16_STEP_NT, NARROW_F16_STEP_NT)
 	RETURN
+
+// NARROW_BF16_STEP_NT_LOW is a vector of narrowBF16: dst[i] = x[i], rounded.
+#define NARROW_BF16_STEP_NT_LOW(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// NARROW_BF16_STEP_NT_HIGH is a vector of narrowBF16: dst[i] = x[i], rounded.
+#define NARROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// NARROW_BF16_STEP_NT is a vector of narrowBF16: dst[i] = x[i], rounded.
+#define NARROW_BF16_STEP_NT(u, sum, sum1) \
+	VMOVUPS (SI)(AX*4), Z0; \
+	STORE_ROW_BF16_NT((DI)(AX*2))
 
 // narrowBF16NT: dst[i] = x[i], rounded, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func narrowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1058,20 +1003,26 @@ TEXT ·narrowBF16NTAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), CX
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VMOVUPS (SI)(AX*4), Z0
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	VMOVUPS 64(SI)(AX*4), Z0
-	STORE_ROW_BF16_NT(32(DI)(AX*2))
-	VMOVUPS 128(SI)(AX*4), Z0
-	STORE_ROW_BF16_NT(64(DI)(AX*2))
-	VMOVUPS 192(SI)(AX*4), Z0
-	STORE_ROW_BF16_NT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	VMOVUPS (SI)(AX*4), Z0
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(NARROW_BF16_STEP_NT_LOW, NARROW_BF16_STEP_NT_HIGH, NARROW_BF16_STEP_NT)
 	RETURN
+
+// CUT_BF16_STEP_LOW is a vector of cutBF16: dst[i] = x[i], which is of the type.
+#define CUT_BF16_STEP_LOW(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
+	VPERMW Z0, Z31, Z0; \
+	VMOVUPS Y0, (32*u)(DI)(AX*2)
+
+// CUT_BF16_STEP_HIGH is a vector of cutBF16: dst[i] = x[i], which is of the type.
+#define CUT_BF16_STEP_HIGH(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
+	VPERMW Z0, Z31, Z0; \
+	VMOVUPS Y0, (32*u)(DI)(AX*2)
+
+// CUT_BF16_STEP is a vector of cutBF16: dst[i] = x[i], which is of the type.
+#define CUT_BF16_STEP(u, sum, sum1) \
+	VMOVUPS (SI)(AX*4), Z0; \
+	VPERMW Z0, Z31, Z0; \
+	VMOVUPS Y0, (DI)(AX*2)
 
 // cutBF16: dst[i] = x[i], which is of the type, for n a multiple of the lanes
 // func cutBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -1082,25 +1033,26 @@ TEXT ·cutBF16AVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), CX
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VMOVUPS (SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVUPS Y0, (DI)(AX*2)
-	VMOVUPS 64(SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVUPS Y0, 32(DI)(AX*2)
-	VMOVUPS 128(SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVUPS Y0, 64(DI)(AX*2)
-	VMOVUPS 192(SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVUPS Y0, 96(DI)(AX*2)
-	LOOP_OF_ONE
-	VMOVUPS (SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVUPS Y0, (DI)(AX*2)
-	LOOP_DONE
+	PASS_LOOPS(CUT_BF16_STEP_LOW, CUT_BF16_STEP_HIGH, CUT_BF16_STEP)
 	RETURN
+
+// CUT_BF16_STEP_NT_LOW is a vector of cutBF16: dst[i] = x[i], which is of the type.
+#define CUT_BF16_STEP_NT_LOW(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
+	VPERMW Z0, Z31, Z0; \
+	VMOVNTPS Y0, (32*u)(DI)(AX*2)
+
+// CUT_BF16_STEP_NT_HIGH is a vector of cutBF16: dst[i] = x[i], which is of the type.
+#define CUT_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
+	VPERMW Z0, Z31, Z0; \
+	VMOVNTPS Y0, (32*u)(DI)(AX*2)
+
+// CUT_BF16_STEP_NT is a vector of cutBF16: dst[i] = x[i], which is of the type.
+#define CUT_BF16_STEP_NT(u, sum, sum1) \
+	VMOVUPS (SI)(AX*4), Z0; \
+	VPERMW Z0, Z31, Z0; \
+	VMOVNTPS Y0, (DI)(AX*2)
 
 // cutBF16NT: dst[i] = x[i], which is of the type, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func cutBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1111,109 +1063,85 @@ TEXT ·cutBF16NTAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), CX
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VMOVUPS (SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVNTPS Y0, (DI)(AX*2)
-	VMOVUPS 64(SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVNTPS Y0, 32(DI)(AX*2)
-	VMOVUPS 128(SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVNTPS Y0, 64(DI)(AX*2)
-	VMOVUPS 192(SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVNTPS Y0, 96(DI)(AX*2)
-	LOOP_OF_ONE
-	VMOVUPS (SI)(AX*4), Z0
-	VPERMW Z0, Z31, Z0
-	VMOVNTPS Y0, (DI)(AX*2)
-	LOOP_DONE
+	PASS_LOOPS(CUT_BF16_STEP_NT_LOW, CUT_BF16_STEP_NT_HIGH, CUT_BF16_STEP_NT)
 	RETURN
 
 // LESS_ROW_STEP is a vector of lessRow: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_STEP(off) \
-	VMOVUPS off(SI)(AX*4), Z0; \
+#define LESS_ROW_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
-	VMOVUPS Z0, off(DI)(AX*4)
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // lessRow: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_STEP(0)
-	LESS_ROW_STEP(64)
-	LESS_ROW_STEP(128)
-	LESS_ROW_STEP(192)
-	LOOP_OF_ONE
-	LESS_ROW_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_STEP, LESS_ROW_STEP, LESS_ROW_STEP)
 	RETURN
 
 // LESS_ROW_STEP_NT is a vector of lessRow: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_STEP_NT(off) \
-	VMOVUPS off(SI)(AX*4), Z0; \
+#define LESS_ROW_STEP_NT(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
-	VMOVNTPS Z0, off(DI)(AX*4)
+	VMOVNTPS Z0, (64*u)(DI)(AX*4)
 
 // lessRowNT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func lessRowNTAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowNTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_STEP_NT(0)
-	LESS_ROW_STEP_NT(64)
-	LESS_ROW_STEP_NT(128)
-	LESS_ROW_STEP_NT(192)
-	LOOP_OF_ONE
-	LESS_ROW_STEP_NT(0)
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_STEP_NT, LESS_ROW_STEP_NT, LESS_ROW_STEP_NT)
 	RETURN
 
 // LESS_ROW_F16_STEP is a vector of lessRowF16: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_F16_STEP(off) \
-	VCVTPH2PS off(SI)(AX*2), Z0; \
+#define LESS_ROW_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
-	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
 
 // lessRowF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowF16AVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowF16AVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_F16_STEP(0)
-	LESS_ROW_F16_STEP(32)
-	LESS_ROW_F16_STEP(64)
-	LESS_ROW_F16_STEP(96)
-	LOOP_OF_ONE
-	LESS_ROW_F16_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_F16_STEP, LESS_ROW_F16_STEP, LESS_ROW_F16_STEP)
 	RETURN
 
 // LESS_ROW_F16_STEP_NT is a vector of lessRowF16: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_F16_STEP_NT(off) \
-	VCVTPH2PS off(SI)(AX*2), Z0; \
+#define LESS_ROW_F16_STEP_NT(u, sum, sum1) \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
 	VSUBPS Z5, Z0, Z0; \
-	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
 
 // lessRowF16NT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func lessRowF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_F16_STEP_NT(0)
-	LESS_ROW_F16_STEP_NT(32)
-	LESS_ROW_F16_STEP_NT(64)
-	LESS_ROW_F16_STEP_NT(96)
-	LOOP_OF_ONE
-	LESS_ROW_F16_STEP_NT(0)
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_F16_STEP_NT, LESS_ROW_F16_STEP_NT, LESS_ROW_F16_STEP_NT)
 	RETURN
+
+// LESS_ROW_BF16_STEP_LOW is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_BF16_STEP_LOW(u, sum, sum1) \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
+
+// LESS_ROW_BF16_STEP_HIGH is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_BF16_STEP_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
+
+// LESS_ROW_BF16_STEP is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((SI)(AX*2), Z0); \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16((DI)(AX*2))
 
 // lessRowBF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowBF16AVX512(dst, x, s unsafe.Pointer, n int)
@@ -1221,30 +1149,29 @@ TEXT ·lessRowBF16AVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VPERMW.Z (SI)(AX*2), Z29, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16((DI)(AX*2))
-	VPERMW.Z (SI)(AX*2), Z30, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16(32(DI)(AX*2))
-	VPERMW.Z 64(SI)(AX*2), Z29, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16(64(DI)(AX*2))
-	VPERMW.Z 64(SI)(AX*2), Z30, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16(96(DI)(AX*2))
-	LOOP_OF_ONE
-	LOAD_BF16((SI)(AX*2), Z0)
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_BF16_STEP_LOW, LESS_ROW_BF16_STEP_HIGH, LESS_ROW_BF16_STEP)
 	RETURN
+
+// LESS_ROW_BF16_STEP_NT_LOW is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_BF16_STEP_NT_LOW(u, sum, sum1) \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// LESS_ROW_BF16_STEP_NT_HIGH is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// LESS_ROW_BF16_STEP_NT is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_BF16_STEP_NT(u, sum, sum1) \
+	LOAD_BF16((SI)(AX*2), Z0); \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_NT((DI)(AX*2))
 
 // lessRowBF16NT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func lessRowBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
@@ -1252,89 +1179,65 @@ TEXT ·lessRowBF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VPERMW.Z (SI)(AX*2), Z29, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	VPERMW.Z (SI)(AX*2), Z30, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_NT(32(DI)(AX*2))
-	VPERMW.Z 64(SI)(AX*2), Z29, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_NT(64(DI)(AX*2))
-	VPERMW.Z 64(SI)(AX*2), Z30, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_NT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	LOAD_BF16((SI)(AX*2), Z0)
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_BF16_STEP_NT_LOW, LESS_ROW_BF16_STEP_NT_HIGH, LESS_ROW_BF16_STEP_NT)
 	RETURN
+
+// LESS_ROW_CONVERT_BF16_STEP_LOW is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_CONVERT_BF16_STEP_LOW(u, sum, sum1) \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
+
+// LESS_ROW_CONVERT_BF16_STEP_HIGH is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
+
+// LESS_ROW_CONVERT_BF16_STEP is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_CONVERT_BF16_STEP(u, sum, sum1) \
+	LOAD_BF16((SI)(AX*2), Z0); \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 
 // lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowConvertBF16AVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowConvertBF16AVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VPERMW.Z (SI)(AX*2), Z29, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	VPERMW.Z (SI)(AX*2), Z30, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT(32(DI)(AX*2))
-	VPERMW.Z 64(SI)(AX*2), Z29, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT(64(DI)(AX*2))
-	VPERMW.Z 64(SI)(AX*2), Z30, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	LOAD_BF16((SI)(AX*2), Z0)
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_CONVERT_BF16_STEP_LOW, LESS_ROW_CONVERT_BF16_STEP_HIGH, LESS_ROW_CONVERT_BF16_STEP)
 	RETURN
+
+// LESS_ROW_CONVERT_BF16_STEP_NT_LOW is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_CONVERT_BF16_STEP_NT_LOW(u, sum, sum1) \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z0; \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
+
+// LESS_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z0; \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
+
+// LESS_ROW_CONVERT_BF16_STEP_NT is a vector of lessRowConvertBF16: dst[i] = x[i] - s[0] - s[1].
+#define LESS_ROW_CONVERT_BF16_STEP_NT(u, sum, sum1) \
+	LOAD_BF16((SI)(AX*2), Z0); \
+	VSUBPS Z4, Z0, Z0; \
+	VSUBPS Z5, Z0, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 
 // lessRowConvertBF16NT: dst[i] = x[i] - s[0] - s[1], with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func lessRowConvertBF16NTAVX512(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowConvertBF16NTAVX512(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	VPERMW.Z (SI)(AX*2), Z29, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	VPERMW.Z (SI)(AX*2), Z30, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT_NT(32(DI)(AX*2))
-	VPERMW.Z 64(SI)(AX*2), Z29, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT_NT(64(DI)(AX*2))
-	VPERMW.Z 64(SI)(AX*2), Z30, K6, Z0
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT_NT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	LOAD_BF16((SI)(AX*2), Z0)
-	VSUBPS Z4, Z0, Z0
-	VSUBPS Z5, Z0, Z0
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(LESS_ROW_CONVERT_BF16_STEP_NT_LOW, LESS_ROW_CONVERT_BF16_STEP_NT_HIGH, LESS_ROW_CONVERT_BF16_STEP_NT)
 	RETURN
 
 // NORMALIZE is (x-mean)·scale·gain + shift.
@@ -1346,88 +1249,83 @@ TEXT ·lessRowConvertBF16NTAVX512(SB), NOSPLIT, $0-32
 	VFMADD213PS shift, Z1, Z0
 
 // NORMALIZE_ROW_STEP_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
-#define NORMALIZE_ROW_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R9)(AX*4); \
-	NORMALIZE(off(SI)(AX*4), Z4, Z5, off(DX)(AX*4), off(R8)(AX*4)); \
-	VMOVUPS Z0, off(DI)(AX*4)
+#define NORMALIZE_ROW_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(R9)(AX*4); \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	NORMALIZE_ROW_STEP_PREFETCH(0)
-	NORMALIZE_ROW_STEP_PREFETCH(64)
-	NORMALIZE_ROW_STEP_PREFETCH(128)
-	NORMALIZE_ROW_STEP_PREFETCH(192)
-	LOOP_OF_ONE
-	NORMALIZE_ROW_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_STEP_PREFETCH, NORMALIZE_ROW_STEP_PREFETCH, NORMALIZE_ROW_STEP_PREFETCH)
 	RETURN
 
 // NORMALIZE_ROW_STEP_NT_PREFETCH is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
-#define NORMALIZE_ROW_STEP_NT_PREFETCH(off) \
-	PREFETCHT0 off(R9)(AX*4); \
-	NORMALIZE(off(SI)(AX*4), Z4, Z5, off(DX)(AX*4), off(R8)(AX*4)); \
-	VMOVNTPS Z0, off(DI)(AX*4)
+#define NORMALIZE_ROW_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(R9)(AX*4); \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	VMOVNTPS Z0, (64*u)(DI)(AX*4)
 
 // normalizeRowNT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeRowNTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowNTAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	NORMALIZE_ROW_STEP_NT_PREFETCH(0)
-	NORMALIZE_ROW_STEP_NT_PREFETCH(64)
-	NORMALIZE_ROW_STEP_NT_PREFETCH(128)
-	NORMALIZE_ROW_STEP_NT_PREFETCH(192)
-	LOOP_OF_ONE
-	NORMALIZE_ROW_STEP_NT_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_STEP_NT_PREFETCH, NORMALIZE_ROW_STEP_NT_PREFETCH, NORMALIZE_ROW_STEP_NT_PREFETCH)
 	RETURN
 
 // NORMALIZE_ROW_F16_STEP_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
-#define NORMALIZE_ROW_F16_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R9)(AX*2); \
-	NORMALIZE((2*off)(SI)(AX*4), Z4, Z5, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
-	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
+#define NORMALIZE_ROW_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R9)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_F16_STEP is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_F16_STEP(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
 
 // normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowF16AVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	NORMALIZE_ROW_F16_STEP_PREFETCH(0)
-	NORMALIZE(64(SI)(AX*4), Z4, Z5, 64(DX)(AX*4), 64(R8)(AX*4))
-	STORE_ROW_F16(Z0, Y0, 32(DI)(AX*2))
-	NORMALIZE_ROW_F16_STEP_PREFETCH(64)
-	NORMALIZE(192(SI)(AX*4), Z4, Z5, 192(DX)(AX*4), 192(R8)(AX*4))
-	STORE_ROW_F16(Z0, Y0, 96(DI)(AX*2))
-	LOOP_OF_ONE
-	NORMALIZE_ROW_F16_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_F16_STEP_PREFETCH, NORMALIZE_ROW_F16_STEP, NORMALIZE_ROW_F16_STEP_PREFETCH)
 	RETURN
 
 // NORMALIZE_ROW_F16_STEP_NT_PREFETCH is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
-#define NORMALIZE_ROW_F16_STEP_NT_PREFETCH(off) \
-	PREFETCHT0 off(R9)(AX*2); \
-	NORMALIZE((2*off)(SI)(AX*4), Z4, Z5, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
-	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
+#define NORMALIZE_ROW_F16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R9)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_F16_STEP_NT is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_F16_STEP_NT(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
 
 // normalizeRowF16NT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeRowF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowF16NTAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	NORMALIZE_ROW_F16_STEP_NT_PREFETCH(0)
-	NORMALIZE(64(SI)(AX*4), Z4, Z5, 64(DX)(AX*4), 64(R8)(AX*4))
-	STORE_ROW_F16_NT(Z0, Y0, 32(DI)(AX*2))
-	NORMALIZE_ROW_F16_STEP_NT_PREFETCH(64)
-	NORMALIZE(192(SI)(AX*4), Z4, Z5, 192(DX)(AX*4), 192(R8)(AX*4))
-	STORE_ROW_F16_NT(Z0, Y0, 96(DI)(AX*2))
-	LOOP_OF_ONE
-	NORMALIZE_ROW_F16_STEP_NT_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_F16_STEP_NT_PREFETCH, NORMALIZE_ROW_F16_STEP_NT, NORMALIZE_ROW_F16_STEP_NT_PREFETCH)
 	RETURN
+
+// NORMALIZE_ROW_BF16_STEP_PREFETCH_LOW is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R9)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_BF16_STEP_HIGH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_BF16_STEP_HIGH(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_BF16_STEP_PREFETCH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R9)(AX*2); \
+	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16((DI)(AX*2))
 
 // normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowBF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -1435,23 +1333,25 @@ TEXT ·normalizeRowBF16AVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16((DI)(AX*2))
-	NORMALIZE(64(SI)(AX*4), Z4, Z5, 64(DX)(AX*4), 64(R8)(AX*4))
-	STORE_ROW_BF16(32(DI)(AX*2))
-	PREFETCHT0 64(R9)(AX*2)
-	NORMALIZE(128(SI)(AX*4), Z4, Z5, 128(DX)(AX*4), 128(R8)(AX*4))
-	STORE_ROW_BF16(64(DI)(AX*2))
-	NORMALIZE(192(SI)(AX*4), Z4, Z5, 192(DX)(AX*4), 192(R8)(AX*4))
-	STORE_ROW_BF16(96(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_BF16_STEP_PREFETCH_LOW, NORMALIZE_ROW_BF16_STEP_HIGH, NORMALIZE_ROW_BF16_STEP_PREFETCH)
 	RETURN
+
+// NORMALIZE_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R9)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_BF16_STEP_NT_HIGH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_BF16_STEP_NT_PREFETCH is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R9)(AX*2); \
+	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16_NT((DI)(AX*2))
 
 // normalizeRowBF16NT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeRowBF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -1459,152 +1359,136 @@ TEXT ·normalizeRowBF16NTAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	NORMALIZE(64(SI)(AX*4), Z4, Z5, 64(DX)(AX*4), 64(R8)(AX*4))
-	STORE_ROW_BF16_NT(32(DI)(AX*2))
-	PREFETCHT0 64(R9)(AX*2)
-	NORMALIZE(128(SI)(AX*4), Z4, Z5, 128(DX)(AX*4), 128(R8)(AX*4))
-	STORE_ROW_BF16_NT(64(DI)(AX*2))
-	NORMALIZE(192(SI)(AX*4), Z4, Z5, 192(DX)(AX*4), 192(R8)(AX*4))
-	STORE_ROW_BF16_NT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_BF16_STEP_NT_PREFETCH_LOW, NORMALIZE_ROW_BF16_STEP_NT_HIGH, NORMALIZE_ROW_BF16_STEP_NT_PREFETCH)
 	RETURN
+
+// NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R9)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_CONVERT_BF16_STEP_HIGH is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R9)(AX*2); \
+	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 
 // normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowConvertBF16AVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowConvertBF16AVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	NORMALIZE(64(SI)(AX*4), Z4, Z5, 64(DX)(AX*4), 64(R8)(AX*4))
-	STORE_ROW_BF16_CONVERT(32(DI)(AX*2))
-	PREFETCHT0 64(R9)(AX*2)
-	NORMALIZE(128(SI)(AX*4), Z4, Z5, 128(DX)(AX*4), 128(R8)(AX*4))
-	STORE_ROW_BF16_CONVERT(64(DI)(AX*2))
-	NORMALIZE(192(SI)(AX*4), Z4, Z5, 192(DX)(AX*4), 192(R8)(AX*4))
-	STORE_ROW_BF16_CONVERT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH_LOW, NORMALIZE_ROW_CONVERT_BF16_STEP_HIGH, NORMALIZE_ROW_CONVERT_BF16_STEP_PREFETCH)
 	RETURN
+
+// NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R9)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z4, Z5, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
+
+// NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH is a vector of normalizeRowConvertBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
+#define NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R9)(AX*2); \
+	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 
 // normalizeRowConvertBF16NT: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeRowConvertBF16NTAVX512(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowConvertBF16NTAVX512(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	NORMALIZE(64(SI)(AX*4), Z4, Z5, 64(DX)(AX*4), 64(R8)(AX*4))
-	STORE_ROW_BF16_CONVERT_NT(32(DI)(AX*2))
-	PREFETCHT0 64(R9)(AX*2)
-	NORMALIZE(128(SI)(AX*4), Z4, Z5, 128(DX)(AX*4), 128(R8)(AX*4))
-	STORE_ROW_BF16_CONVERT_NT(64(DI)(AX*2))
-	NORMALIZE(192(SI)(AX*4), Z4, Z5, 192(DX)(AX*4), 192(R8)(AX*4))
-	STORE_ROW_BF16_CONVERT_NT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R9)(AX*2)
-	NORMALIZE((SI)(AX*4), Z4, Z5, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW, NORMALIZE_ROW_CONVERT_BF16_STEP_NT_HIGH, NORMALIZE_ROW_CONVERT_BF16_STEP_NT_PREFETCH)
 	RETURN
 
 // NORMALIZE_KEEP_F16_STEP_PREFETCH is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_F16_STEP_PREFETCH(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*2); \
-	NORMALIZE((2*off)(SI)(AX*4), Z12, Z13, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
-	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2)); \
-	VCVTPH2PS off(R10)(AX*2), Z0; \
-	VMOVUPS Z0, (2*off)(R9)(AX*4); \
+#define NORMALIZE_KEEP_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2)); \
+	VCVTPH2PS (32*u)(R10)(AX*2), Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // NORMALIZE_KEEP_F16_STEP is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_F16_STEP(off, off2, sum, sum1) \
-	NORMALIZE(off(SI)(AX*4), Z12, Z13, off(DX)(AX*4), off(R8)(AX*4)); \
-	STORE_ROW_F16(Z0, Y0, off2(DI)(AX*2)); \
-	VCVTPH2PS off2(R10)(AX*2), Z0; \
-	VMOVUPS Z0, off(R9)(AX*4); \
+#define NORMALIZE_KEEP_F16_STEP(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2)); \
+	VCVTPH2PS (32*u)(R10)(AX*2), Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
 // func normalizeKeepF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeKeepF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
-	LOOP_OF_FOUR
-	NORMALIZE_KEEP_F16_STEP_PREFETCH(0, Z4, Z8)
-	NORMALIZE_KEEP_F16_STEP(64, 32, Z5, Z9)
-	NORMALIZE_KEEP_F16_STEP_PREFETCH(64, Z6, Z10)
-	NORMALIZE_KEEP_F16_STEP(192, 96, Z7, Z11)
-	LOOP_OF_ONE
-	NORMALIZE_KEEP_F16_STEP_PREFETCH(0, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_KEEP_F16_STEP_PREFETCH, NORMALIZE_KEEP_F16_STEP, NORMALIZE_KEEP_F16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
 
 // NORMALIZE_KEEP_F16_STEP_NT_PREFETCH is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_F16_STEP_NT_PREFETCH(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*2); \
-	NORMALIZE((2*off)(SI)(AX*4), Z12, Z13, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
-	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2)); \
-	VCVTPH2PS off(R10)(AX*2), Z0; \
-	VMOVUPS Z0, (2*off)(R9)(AX*4); \
+#define NORMALIZE_KEEP_F16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2)); \
+	VCVTPH2PS (32*u)(R10)(AX*2), Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // NORMALIZE_KEEP_F16_STEP_NT is a vector of normalizeKeepF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_F16_STEP_NT(off, off2, sum, sum1) \
-	NORMALIZE(off(SI)(AX*4), Z12, Z13, off(DX)(AX*4), off(R8)(AX*4)); \
-	STORE_ROW_F16_NT(Z0, Y0, off2(DI)(AX*2)); \
-	VCVTPH2PS off2(R10)(AX*2), Z0; \
-	VMOVUPS Z0, off(R9)(AX*4); \
+#define NORMALIZE_KEEP_F16_STEP_NT(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2)); \
+	VCVTPH2PS (32*u)(R10)(AX*2), Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // normalizeKeepF16NT: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeKeepF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeKeepF16NTAVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
-	LOOP_OF_FOUR
-	NORMALIZE_KEEP_F16_STEP_NT_PREFETCH(0, Z4, Z8)
-	NORMALIZE_KEEP_F16_STEP_NT(64, 32, Z5, Z9)
-	NORMALIZE_KEEP_F16_STEP_NT_PREFETCH(64, Z6, Z10)
-	NORMALIZE_KEEP_F16_STEP_NT(192, 96, Z7, Z11)
-	LOOP_OF_ONE
-	NORMALIZE_KEEP_F16_STEP_NT_PREFETCH(0, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_KEEP_F16_STEP_NT_PREFETCH, NORMALIZE_KEEP_F16_STEP_NT, NORMALIZE_KEEP_F16_STEP_NT_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
 
 // NORMALIZE_KEEP_BF16_STEP_PREFETCH_LOW is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_BF16_STEP_PREFETCH_LOW(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*2); \
-	NORMALIZE((2*off)(SI)(AX*4), Z12, Z13, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
-	STORE_ROW_BF16(off(DI)(AX*2)); \
-	VPERMW.Z off(R10)(AX*2), Z29, K6, Z0; \
-	VMOVUPS Z0, (2*off)(R9)(AX*4); \
+#define NORMALIZE_KEEP_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16((32*u)(DI)(AX*2)); \
+	VPERMW.Z (32*u)(R10)(AX*2), Z29, K6, Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // NORMALIZE_KEEP_BF16_STEP_HIGH is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_BF16_STEP_HIGH(off, off2, sum, sum1) \
-	NORMALIZE(off(SI)(AX*4), Z12, Z13, off(DX)(AX*4), off(R8)(AX*4)); \
-	STORE_ROW_BF16(off2(DI)(AX*2)); \
-	VPERMW.Z (off2-32)(R10)(AX*2), Z30, K6, Z0; \
-	VMOVUPS Z0, off(R9)(AX*4); \
+#define NORMALIZE_KEEP_BF16_STEP_HIGH(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16((32*u)(DI)(AX*2)); \
+	VPERMW.Z (32*u-32)(R10)(AX*2), Z30, K6, Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
+
+// NORMALIZE_KEEP_BF16_STEP_PREFETCH is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
+#define NORMALIZE_KEEP_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R11)(AX*2); \
+	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16((DI)(AX*2)); \
+	LOAD_BF16((R10)(AX*2), Z0); \
+	VMOVUPS Z0, (R9)(AX*4); \
+	ADD_DEVIATION(Z14, Z4, Z8)
 
 // normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
 // func normalizeKeepBF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
@@ -1612,39 +1496,36 @@ TEXT ·normalizeKeepBF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	NORMALIZE_KEEP_BF16_STEP_PREFETCH_LOW(0, Z4, Z8)
-	NORMALIZE_KEEP_BF16_STEP_HIGH(64, 32, Z5, Z9)
-	NORMALIZE_KEEP_BF16_STEP_PREFETCH_LOW(64, Z6, Z10)
-	NORMALIZE_KEEP_BF16_STEP_HIGH(192, 96, Z7, Z11)
-	LOOP_OF_ONE
-	PREFETCHT0 (R11)(AX*2)
-	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16((DI)(AX*2))
-	LOAD_BF16((R10)(AX*2), Z0)
-	VMOVUPS Z0, (R9)(AX*4)
-	ADD_DEVIATION(Z14, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_KEEP_BF16_STEP_PREFETCH_LOW, NORMALIZE_KEEP_BF16_STEP_HIGH, NORMALIZE_KEEP_BF16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
 
 // NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*2); \
-	NORMALIZE((2*off)(SI)(AX*4), Z12, Z13, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
-	STORE_ROW_BF16_NT(off(DI)(AX*2)); \
-	VPERMW.Z off(R10)(AX*2), Z29, K6, Z0; \
-	VMOVUPS Z0, (2*off)(R9)(AX*4); \
+#define NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2)); \
+	VPERMW.Z (32*u)(R10)(AX*2), Z29, K6, Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // NORMALIZE_KEEP_BF16_STEP_NT_HIGH is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_BF16_STEP_NT_HIGH(off, off2, sum, sum1) \
-	NORMALIZE(off(SI)(AX*4), Z12, Z13, off(DX)(AX*4), off(R8)(AX*4)); \
-	STORE_ROW_BF16_NT(off2(DI)(AX*2)); \
-	VPERMW.Z (off2-32)(R10)(AX*2), Z30, K6, Z0; \
-	VMOVUPS Z0, off(R9)(AX*4); \
+#define NORMALIZE_KEEP_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2)); \
+	VPERMW.Z (32*u-32)(R10)(AX*2), Z30, K6, Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
+
+// NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH is a vector of normalizeKeepBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
+#define NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R11)(AX*2); \
+	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16_NT((DI)(AX*2)); \
+	LOAD_BF16((R10)(AX*2), Z0); \
+	VMOVUPS Z0, (R9)(AX*4); \
+	ADD_DEVIATION(Z14, Z4, Z8)
 
 // normalizeKeepBF16NT: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeKeepBF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
@@ -1652,97 +1533,79 @@ TEXT ·normalizeKeepBF16NTAVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW(0, Z4, Z8)
-	NORMALIZE_KEEP_BF16_STEP_NT_HIGH(64, 32, Z5, Z9)
-	NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW(64, Z6, Z10)
-	NORMALIZE_KEEP_BF16_STEP_NT_HIGH(192, 96, Z7, Z11)
-	LOOP_OF_ONE
-	PREFETCHT0 (R11)(AX*2)
-	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	LOAD_BF16((R10)(AX*2), Z0)
-	VMOVUPS Z0, (R9)(AX*4)
-	ADD_DEVIATION(Z14, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH_LOW, NORMALIZE_KEEP_BF16_STEP_NT_HIGH, NORMALIZE_KEEP_BF16_STEP_NT_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
 
 // NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH_LOW(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*2); \
-	NORMALIZE((2*off)(SI)(AX*4), Z12, Z13, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
-	STORE_ROW_BF16_CONVERT(off(DI)(AX*2)); \
-	VPERMW.Z off(R10)(AX*2), Z29, K6, Z0; \
-	VMOVUPS Z0, (2*off)(R9)(AX*4); \
+#define NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2)); \
+	VPERMW.Z (32*u)(R10)(AX*2), Z29, K6, Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // NORMALIZE_KEEP_CONVERT_BF16_STEP_HIGH is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_CONVERT_BF16_STEP_HIGH(off, off2, sum, sum1) \
-	NORMALIZE(off(SI)(AX*4), Z12, Z13, off(DX)(AX*4), off(R8)(AX*4)); \
-	STORE_ROW_BF16_CONVERT(off2(DI)(AX*2)); \
-	VPERMW.Z (off2-32)(R10)(AX*2), Z30, K6, Z0; \
-	VMOVUPS Z0, off(R9)(AX*4); \
+#define NORMALIZE_KEEP_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2)); \
+	VPERMW.Z (32*u-32)(R10)(AX*2), Z30, K6, Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
+
+// NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
+#define NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R11)(AX*2); \
+	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT((DI)(AX*2)); \
+	LOAD_BF16((R10)(AX*2), Z0); \
+	VMOVUPS Z0, (R9)(AX*4); \
+	ADD_DEVIATION(Z14, Z4, Z8)
 
 // normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², for n a multiple of the lanes
 // func normalizeKeepConvertBF16AVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeKeepConvertBF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH_LOW(0, Z4, Z8)
-	NORMALIZE_KEEP_CONVERT_BF16_STEP_HIGH(64, 32, Z5, Z9)
-	NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH_LOW(64, Z6, Z10)
-	NORMALIZE_KEEP_CONVERT_BF16_STEP_HIGH(192, 96, Z7, Z11)
-	LOOP_OF_ONE
-	PREFETCHT0 (R11)(AX*2)
-	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	LOAD_BF16((R10)(AX*2), Z0)
-	VMOVUPS Z0, (R9)(AX*4)
-	ADD_DEVIATION(Z14, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH_LOW, NORMALIZE_KEEP_CONVERT_BF16_STEP_HIGH, NORMALIZE_KEEP_CONVERT_BF16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
 
 // NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*2); \
-	NORMALIZE((2*off)(SI)(AX*4), Z12, Z13, (2*off)(DX)(AX*4), (2*off)(R8)(AX*4)); \
-	STORE_ROW_BF16_CONVERT_NT(off(DI)(AX*2)); \
-	VPERMW.Z off(R10)(AX*2), Z29, K6, Z0; \
-	VMOVUPS Z0, (2*off)(R9)(AX*4); \
+#define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*2); \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2)); \
+	VPERMW.Z (32*u)(R10)(AX*2), Z29, K6, Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
 
 // NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_HIGH is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
-#define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_HIGH(off, off2, sum, sum1) \
-	NORMALIZE(off(SI)(AX*4), Z12, Z13, off(DX)(AX*4), off(R8)(AX*4)); \
-	STORE_ROW_BF16_CONVERT_NT(off2(DI)(AX*2)); \
-	VPERMW.Z (off2-32)(R10)(AX*2), Z30, K6, Z0; \
-	VMOVUPS Z0, off(R9)(AX*4); \
+#define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	NORMALIZE((64*u)(SI)(AX*4), Z12, Z13, (64*u)(DX)(AX*4), (64*u)(R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2)); \
+	VPERMW.Z (32*u-32)(R10)(AX*2), Z30, K6, Z0; \
+	VMOVUPS Z0, (64*u)(R9)(AX*4); \
 	ADD_DEVIATION(Z14, sum, sum1)
+
+// NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH is a vector of normalizeKeepConvertBF16: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])².
+#define NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R11)(AX*2); \
+	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4)); \
+	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2)); \
+	LOAD_BF16((R10)(AX*2), Z0); \
+	VMOVUPS Z0, (R9)(AX*4); \
+	ADD_DEVIATION(Z14, Z4, Z8)
 
 // normalizeKeepConvertBF16NT: normalizeRow, and kept[i] = next[i], s[3] = Σ next[i]-s[2], s[4] = Σ (next[i]-s[2])², with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func normalizeKeepConvertBF16NTAVX512(dst, x, gain, shift, kept, next, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeKeepConvertBF16NTAVX512(SB), NOSPLIT, $0-72
 	BEGIN_NORMALIZE_KEEP
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW(0, Z4, Z8)
-	NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_HIGH(64, 32, Z5, Z9)
-	NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW(64, Z6, Z10)
-	NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_HIGH(192, 96, Z7, Z11)
-	LOOP_OF_ONE
-	PREFETCHT0 (R11)(AX*2)
-	NORMALIZE((SI)(AX*4), Z12, Z13, (DX)(AX*4), (R8)(AX*4))
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	LOAD_BF16((R10)(AX*2), Z0)
-	VMOVUPS Z0, (R9)(AX*4)
-	ADD_DEVIATION(Z14, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH_LOW, NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_HIGH, NORMALIZE_KEEP_CONVERT_BF16_STEP_NT_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 12)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 16)
 	RETURN
@@ -1760,98 +1623,81 @@ TEXT ·normalizeKeepConvertBF16NTAVX512(SB), NOSPLIT, $0-72
 	VFMADD231PS Z0, Z1, v2
 
 // GRAD_ROW_SUMS_STEP_PREFETCH is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_STEP_PREFETCH(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*4); \
-	VMOVUPS off(R8)(AX*4), Z0; \
+#define GRAD_ROW_SUMS_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(R11)(AX*4); \
+	VMOVUPS (64*u)(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
 	VMULPS Z13, Z0, Z0; \
-	VMOVUPS off(R9)(AX*4), Z1; \
-	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
+	VMOVUPS (64*u)(R9)(AX*4), Z1; \
+	ADD_GRADS((64*u)(DI)(AX*4), (64*u)(SI)(AX*4), (64*u)(R10)(AX*4), (64*u)(DX)(AX*4), sum, sum1)
 
 // gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsAVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsAVX512(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_STEP_PREFETCH(0, Z4, Z8)
-	GRAD_ROW_SUMS_STEP_PREFETCH(64, Z5, Z9)
-	GRAD_ROW_SUMS_STEP_PREFETCH(128, Z6, Z10)
-	GRAD_ROW_SUMS_STEP_PREFETCH(192, Z7, Z11)
-	LOOP_OF_ONE
-	GRAD_ROW_SUMS_STEP_PREFETCH(0, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_SUMS_STEP_PREFETCH, GRAD_ROW_SUMS_STEP_PREFETCH, GRAD_ROW_SUMS_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 12)
 	RETURN
 
 // GRAD_ROW_SUMS_F16_STEP_PREFETCH is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_F16_STEP_PREFETCH(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*2); \
-	VMOVUPS (2*off)(R8)(AX*4), Z0; \
+#define GRAD_ROW_SUMS_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*2); \
+	VMOVUPS (64*u)(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
 	VMULPS Z13, Z0, Z0; \
-	VCVTPH2PS off(R9)(AX*2), Z1; \
-	ADD_GRADS((2*off)(DI)(AX*4), (2*off)(SI)(AX*4), (2*off)(R10)(AX*4), (2*off)(DX)(AX*4), sum, sum1)
+	VCVTPH2PS (32*u)(R9)(AX*2), Z1; \
+	ADD_GRADS((64*u)(DI)(AX*4), (64*u)(SI)(AX*4), (64*u)(R10)(AX*4), (64*u)(DX)(AX*4), sum, sum1)
 
 // GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_F16_STEP(off, off2, sum, sum1) \
-	VMOVUPS off(R8)(AX*4), Z0; \
+#define GRAD_ROW_SUMS_F16_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
 	VMULPS Z13, Z0, Z0; \
-	VCVTPH2PS off2(R9)(AX*2), Z1; \
-	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
+	VCVTPH2PS (32*u)(R9)(AX*2), Z1; \
+	ADD_GRADS((64*u)(DI)(AX*4), (64*u)(SI)(AX*4), (64*u)(R10)(AX*4), (64*u)(DX)(AX*4), sum, sum1)
 
 // gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsF16AVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_F16_STEP_PREFETCH(0, Z4, Z8)
-	GRAD_ROW_SUMS_F16_STEP(64, 32, Z5, Z9)
-	GRAD_ROW_SUMS_F16_STEP_PREFETCH(64, Z6, Z10)
-	GRAD_ROW_SUMS_F16_STEP(192, 96, Z7, Z11)
-	LOOP_OF_ONE
-	GRAD_ROW_SUMS_F16_STEP_PREFETCH(0, Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_SUMS_F16_STEP_PREFETCH, GRAD_ROW_SUMS_F16_STEP, GRAD_ROW_SUMS_F16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 12)
 	RETURN
 
 // GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW(off, sum, sum1) \
-	PREFETCHT0 off(R11)(AX*2); \
-	VMOVUPS (2*off)(R8)(AX*4), Z0; \
+#define GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R11)(AX*2); \
+	VMOVUPS (64*u)(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
 	VMULPS Z13, Z0, Z0; \
-	VPERMW.Z off(R9)(AX*2), Z29, K6, Z1; \
-	ADD_GRADS((2*off)(DI)(AX*4), (2*off)(SI)(AX*4), (2*off)(R10)(AX*4), (2*off)(DX)(AX*4), sum, sum1)
+	VPERMW.Z (32*u)(R9)(AX*2), Z29, K6, Z1; \
+	ADD_GRADS((64*u)(DI)(AX*4), (64*u)(SI)(AX*4), (64*u)(R10)(AX*4), (64*u)(DX)(AX*4), sum, sum1)
 
 // GRAD_ROW_SUMS_BF16_STEP_HIGH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_BF16_STEP_HIGH(off, off2, sum, sum1) \
-	VMOVUPS off(R8)(AX*4), Z0; \
+#define GRAD_ROW_SUMS_BF16_STEP_HIGH(u, sum, sum1) \
+	VMOVUPS (64*u)(R8)(AX*4), Z0; \
 	VSUBPS Z12, Z0, Z0; \
 	VMULPS Z13, Z0, Z0; \
-	VPERMW.Z off2(R9)(AX*2), Z30, K6, Z1; \
-	ADD_GRADS(off(DI)(AX*4), off(SI)(AX*4), off(R10)(AX*4), off(DX)(AX*4), sum, sum1)
+	VPERMW.Z (32*u-32)(R9)(AX*2), Z30, K6, Z1; \
+	ADD_GRADS((64*u)(DI)(AX*4), (64*u)(SI)(AX*4), (64*u)(R10)(AX*4), (64*u)(DX)(AX*4), sum, sum1)
+
+// GRAD_ROW_SUMS_BF16_STEP_PREFETCH is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
+#define GRAD_ROW_SUMS_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R11)(AX*2); \
+	VMOVUPS (R8)(AX*4), Z0; \
+	VSUBPS Z12, Z0, Z0; \
+	VMULPS Z13, Z0, Z0; \
+	LOAD_BF16((R9)(AX*2), Z1); \
+	ADD_GRADS((DI)(AX*4), (SI)(AX*4), (R10)(AX*4), (DX)(AX*4), Z4, Z8)
 
 // gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsBF16AVX512(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsBF16AVX512(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW(0, Z4, Z8)
-	GRAD_ROW_SUMS_BF16_STEP_HIGH(64, 0, Z5, Z9)
-	GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW(64, Z6, Z10)
-	GRAD_ROW_SUMS_BF16_STEP_HIGH(192, 64, Z7, Z11)
-	LOOP_OF_ONE
-	PREFETCHT0 (R11)(AX*2)
-	VMOVUPS (R8)(AX*4), Z0
-	VSUBPS Z12, Z0, Z0
-	VMULPS Z13, Z0, Z0
-	LOAD_BF16((R9)(AX*2), Z1)
-	ADD_GRADS((DI)(AX*4), (SI)(AX*4), (R10)(AX*4), (DX)(AX*4), Z4, Z8)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_SUMS_BF16_STEP_PREFETCH_LOW, GRAD_ROW_SUMS_BF16_STEP_HIGH, GRAD_ROW_SUMS_BF16_STEP_PREFETCH)
 	STORE_SUM(Z5, Z4, Z6, Z7, X4, 8)
 	STORE_SUM(Z9, Z8, Z10, Z11, X8, 12)
 	RETURN
@@ -1864,93 +1710,69 @@ TEXT ·gradRowSumsBF16AVX512(SB), NOSPLIT, $0-72
 	VFMADD231PS gained, Z5, Z0
 
 // GRAD_ROW_STEP_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*4); \
-	GRAD_OF_NORMALIZED(off(SI)(AX*4), off(DX)(AX*4)); \
-	VMOVUPS Z0, off(DI)(AX*4)
+#define GRAD_ROW_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(R8)(AX*4); \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowAVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	GRAD_ROW_STEP_PREFETCH(0)
-	GRAD_ROW_STEP_PREFETCH(64)
-	GRAD_ROW_STEP_PREFETCH(128)
-	GRAD_ROW_STEP_PREFETCH(192)
-	LOOP_OF_ONE
-	GRAD_ROW_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_STEP_PREFETCH, GRAD_ROW_STEP_PREFETCH, GRAD_ROW_STEP_PREFETCH)
 	RETURN
 
 // GRAD_ROW_STEP_NT_PREFETCH is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_STEP_NT_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*4); \
-	GRAD_OF_NORMALIZED(off(SI)(AX*4), off(DX)(AX*4)); \
-	VMOVNTPS Z0, off(DI)(AX*4)
+#define GRAD_ROW_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(R8)(AX*4); \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
+	VMOVNTPS Z0, (64*u)(DI)(AX*4)
 
 // gradRowNT: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func gradRowNTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowNTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	GRAD_ROW_STEP_NT_PREFETCH(0)
-	GRAD_ROW_STEP_NT_PREFETCH(64)
-	GRAD_ROW_STEP_NT_PREFETCH(128)
-	GRAD_ROW_STEP_NT_PREFETCH(192)
-	LOOP_OF_ONE
-	GRAD_ROW_STEP_NT_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_STEP_NT_PREFETCH, GRAD_ROW_STEP_NT_PREFETCH, GRAD_ROW_STEP_NT_PREFETCH)
 	RETURN
 
 // GRAD_ROW_F16_STEP_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_F16_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*2); \
-	GRAD_OF_NORMALIZED((2*off)(SI)(AX*4), (2*off)(DX)(AX*4)); \
+#define GRAD_ROW_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	VCVTPS2PH $0, Z0, Y0; \
-	VMOVUPS Y0, off(DI)(AX*2)
+	VMOVUPS Y0, (32*u)(DI)(AX*2)
+
+// GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_F16_STEP(u, sum, sum1) \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
+	VCVTPS2PH $0, Z0, Y0; \
+	VMOVUPS Y0, (32*u)(DI)(AX*2)
 
 // gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowF16AVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	GRAD_ROW_F16_STEP_PREFETCH(0)
-	GRAD_OF_NORMALIZED(64(SI)(AX*4), 64(DX)(AX*4))
-	VCVTPS2PH $0, Z0, Y0
-	VMOVUPS Y0, 32(DI)(AX*2)
-	GRAD_ROW_F16_STEP_PREFETCH(64)
-	GRAD_OF_NORMALIZED(192(SI)(AX*4), 192(DX)(AX*4))
-	VCVTPS2PH $0, Z0, Y0
-	VMOVUPS Y0, 96(DI)(AX*2)
-	LOOP_OF_ONE
-	GRAD_ROW_F16_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_F16_STEP_PREFETCH, GRAD_ROW_F16_STEP, GRAD_ROW_F16_STEP_PREFETCH)
 	RETURN
 
 // GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_F16_STEP_NT_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*2); \
-	GRAD_OF_NORMALIZED((2*off)(SI)(AX*4), (2*off)(DX)(AX*4)); \
+#define GRAD_ROW_F16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
 	VCVTPS2PH $0, Z0, Y0; \
-	VMOVNTPS Y0, off(DI)(AX*2)
+	VMOVNTPS Y0, (32*u)(DI)(AX*2)
+
+// GRAD_ROW_F16_STEP_NT is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_F16_STEP_NT(u, sum, sum1) \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
+	VCVTPS2PH $0, Z0, Y0; \
+	VMOVNTPS Y0, (32*u)(DI)(AX*2)
 
 // gradRowF16NT: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func gradRowF16NTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	GRAD_ROW_F16_STEP_NT_PREFETCH(0)
-	GRAD_OF_NORMALIZED(64(SI)(AX*4), 64(DX)(AX*4))
-	VCVTPS2PH $0, Z0, Y0
-	VMOVNTPS Y0, 32(DI)(AX*2)
-	GRAD_ROW_F16_STEP_NT_PREFETCH(64)
-	GRAD_OF_NORMALIZED(192(SI)(AX*4), 192(DX)(AX*4))
-	VCVTPS2PH $0, Z0, Y0
-	VMOVNTPS Y0, 96(DI)(AX*2)
-	LOOP_OF_ONE
-	GRAD_ROW_F16_STEP_NT_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_F16_STEP_NT_PREFETCH, GRAD_ROW_F16_STEP_NT, GRAD_ROW_F16_STEP_NT_PREFETCH)
 	RETURN
 
 // STORE_ROW_BF16_NUMBER rounds v0 and stores it.
@@ -1961,28 +1783,30 @@ TEXT ·gradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	VPERMW Z0, Z31, Z0; \
 	VMOVUPS Y0, to
 
+// GRAD_ROW_BF16_STEP_PREFETCH_LOW is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
+	STORE_ROW_BF16_NUMBER((32*u)(DI)(AX*2))
+
+// GRAD_ROW_BF16_STEP_HIGH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_BF16_STEP_HIGH(u, sum, sum1) \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
+	STORE_ROW_BF16_NUMBER((32*u)(DI)(AX*2))
+
+// GRAD_ROW_BF16_STEP_PREFETCH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R8)(AX*2); \
+	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4)); \
+	STORE_ROW_BF16_NUMBER((DI)(AX*2))
+
 // gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowBF16AVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowBF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	PREFETCHT0 (R8)(AX*2)
-	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
-	STORE_ROW_BF16_NUMBER((DI)(AX*2))
-	GRAD_OF_NORMALIZED(64(SI)(AX*4), 64(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER(32(DI)(AX*2))
-	PREFETCHT0 64(R8)(AX*2)
-	GRAD_OF_NORMALIZED(128(SI)(AX*4), 128(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER(64(DI)(AX*2))
-	GRAD_OF_NORMALIZED(192(SI)(AX*4), 192(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER(96(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R8)(AX*2)
-	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
-	STORE_ROW_BF16_NUMBER((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_BF16_STEP_PREFETCH_LOW, GRAD_ROW_BF16_STEP_HIGH, GRAD_ROW_BF16_STEP_PREFETCH)
 	RETURN
 
 // STORE_ROW_BF16_NUMBER_NT rounds v0 and stores it.
@@ -1993,154 +1817,137 @@ TEXT ·gradRowBF16AVX512(SB), NOSPLIT, $0-48
 	VPERMW Z0, Z31, Z0; \
 	VMOVNTPS Y0, to
 
+// GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
+	STORE_ROW_BF16_NUMBER_NT((32*u)(DI)(AX*2))
+
+// GRAD_ROW_BF16_STEP_NT_HIGH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	GRAD_OF_NORMALIZED((64*u)(SI)(AX*4), (64*u)(DX)(AX*4)); \
+	STORE_ROW_BF16_NUMBER_NT((32*u)(DI)(AX*2))
+
+// GRAD_ROW_BF16_STEP_NT_PREFETCH is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
+#define GRAD_ROW_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R8)(AX*2); \
+	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4)); \
+	STORE_ROW_BF16_NUMBER_NT((DI)(AX*2))
+
 // gradRowBF16NT: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func gradRowBF16NTAVX512(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowBF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	PREFETCHT0 (R8)(AX*2)
-	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
-	STORE_ROW_BF16_NUMBER_NT((DI)(AX*2))
-	GRAD_OF_NORMALIZED(64(SI)(AX*4), 64(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER_NT(32(DI)(AX*2))
-	PREFETCHT0 64(R8)(AX*2)
-	GRAD_OF_NORMALIZED(128(SI)(AX*4), 128(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER_NT(64(DI)(AX*2))
-	GRAD_OF_NORMALIZED(192(SI)(AX*4), 192(DX)(AX*4))
-	STORE_ROW_BF16_NUMBER_NT(96(DI)(AX*2))
-	LOOP_OF_ONE
-	PREFETCHT0 (R8)(AX*2)
-	GRAD_OF_NORMALIZED((SI)(AX*4), (DX)(AX*4))
-	STORE_ROW_BF16_NUMBER_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW, GRAD_ROW_BF16_STEP_NT_HIGH, GRAD_ROW_BF16_STEP_NT_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_STEP_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*4); \
-	VMOVUPS off(DX)(AX*4), Z0; \
+#define SOFTMAX_GRAD_ROW_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(R8)(AX*4); \
+	VMOVUPS (64*u)(DX)(AX*4), Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VMOVUPS off(SI)(AX*4), Z1; \
+	VMOVUPS (64*u)(SI)(AX*4), Z1; \
 	VMULPS Z1, Z0, Z0; \
-	VMOVUPS Z0, off(DI)(AX*4)
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_STEP_PREFETCH(0)
-	SOFTMAX_GRAD_ROW_STEP_PREFETCH(64)
-	SOFTMAX_GRAD_ROW_STEP_PREFETCH(128)
-	SOFTMAX_GRAD_ROW_STEP_PREFETCH(192)
-	LOOP_OF_ONE
-	SOFTMAX_GRAD_ROW_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_STEP_PREFETCH, SOFTMAX_GRAD_ROW_STEP_PREFETCH, SOFTMAX_GRAD_ROW_STEP_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*4); \
-	VMOVUPS off(DX)(AX*4), Z0; \
+#define SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (64*u)(R8)(AX*4); \
+	VMOVUPS (64*u)(DX)(AX*4), Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VMOVUPS off(SI)(AX*4), Z1; \
+	VMOVUPS (64*u)(SI)(AX*4), Z1; \
 	VMULPS Z1, Z0, Z0; \
-	VMOVNTPS Z0, off(DI)(AX*4)
+	VMOVNTPS Z0, (64*u)(DI)(AX*4)
 
 // softmaxGradRowNT: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func softmaxGradRowNTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowNTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(0)
-	SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(64)
-	SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(128)
-	SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(192)
-	LOOP_OF_ONE
-	SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH, SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH, SOFTMAX_GRAD_ROW_STEP_NT_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*2); \
-	VCVTPH2PS off(DX)(AX*2), Z0; \
+#define SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	VCVTPH2PS (32*u)(DX)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VCVTPH2PS off(SI)(AX*2), Z1; \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
 
 // SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_F16_STEP(off) \
-	VCVTPH2PS off(DX)(AX*2), Z0; \
+#define SOFTMAX_GRAD_ROW_F16_STEP(u, sum, sum1) \
+	VCVTPH2PS (32*u)(DX)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VCVTPH2PS off(SI)(AX*2), Z1; \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_F16(Z0, Y0, off(DI)(AX*2))
+	STORE_ROW_F16(Z0, Y0, (32*u)(DI)(AX*2))
 
 // softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(0)
-	SOFTMAX_GRAD_ROW_F16_STEP(32)
-	SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(64)
-	SOFTMAX_GRAD_ROW_F16_STEP(96)
-	LOOP_OF_ONE
-	SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH, SOFTMAX_GRAD_ROW_F16_STEP, SOFTMAX_GRAD_ROW_F16_STEP_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(off) \
-	PREFETCHT0 off(R8)(AX*2); \
-	VCVTPH2PS off(DX)(AX*2), Z0; \
+#define SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	VCVTPH2PS (32*u)(DX)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VCVTPH2PS off(SI)(AX*2), Z1; \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
 
 // SOFTMAX_GRAD_ROW_F16_STEP_NT is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_F16_STEP_NT(off) \
-	VCVTPH2PS off(DX)(AX*2), Z0; \
+#define SOFTMAX_GRAD_ROW_F16_STEP_NT(u, sum, sum1) \
+	VCVTPH2PS (32*u)(DX)(AX*2), Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VCVTPH2PS off(SI)(AX*2), Z1; \
+	VCVTPH2PS (32*u)(SI)(AX*2), Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_F16_NT(Z0, Y0, off(DI)(AX*2))
+	STORE_ROW_F16_NT(Z0, Y0, (32*u)(DI)(AX*2))
 
 // softmaxGradRowF16NT: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func softmaxGradRowF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(0)
-	SOFTMAX_GRAD_ROW_F16_STEP_NT(32)
-	SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(64)
-	SOFTMAX_GRAD_ROW_F16_STEP_NT(96)
-	LOOP_OF_ONE
-	SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH(0)
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH, SOFTMAX_GRAD_ROW_F16_STEP_NT, SOFTMAX_GRAD_ROW_F16_STEP_NT_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW(off) \
-	PREFETCHT0 off(R8)(AX*2); \
-	VPERMW.Z off(DX)(AX*2), Z29, K6, Z0; \
+#define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	VPERMW.Z (32*u)(DX)(AX*2), Z29, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VPERMW.Z off(SI)(AX*2), Z29, K6, Z1; \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_BF16(off(DI)(AX*2))
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
 
 // SOFTMAX_GRAD_ROW_BF16_STEP_HIGH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_BF16_STEP_HIGH(off) \
-	VPERMW.Z off(DX)(AX*2), Z30, K6, Z0; \
+#define SOFTMAX_GRAD_ROW_BF16_STEP_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VPERMW.Z off(SI)(AX*2), Z30, K6, Z1; \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_BF16((off+32)(DI)(AX*2))
+	STORE_ROW_BF16((32*u)(DI)(AX*2))
+
+// SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
+#define SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R8)(AX*2); \
+	LOAD_BF16((DX)(AX*2), Z0); \
+	VSUBPS Z4, Z0, Z0; \
+	LOAD_BF16((SI)(AX*2), Z1); \
+	VMULPS Z1, Z0, Z0; \
+	STORE_ROW_BF16((DI)(AX*2))
 
 // softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowBF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
@@ -2148,37 +1955,34 @@ TEXT ·softmaxGradRowBF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW(0)
-	SOFTMAX_GRAD_ROW_BF16_STEP_HIGH(0)
-	SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW(64)
-	SOFTMAX_GRAD_ROW_BF16_STEP_HIGH(64)
-	LOOP_OF_ONE
-	PREFETCHT0 (R8)(AX*2)
-	LOAD_BF16((DX)(AX*2), Z0)
-	VSUBPS Z4, Z0, Z0
-	LOAD_BF16((SI)(AX*2), Z1)
-	VMULPS Z1, Z0, Z0
-	STORE_ROW_BF16((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH_LOW, SOFTMAX_GRAD_ROW_BF16_STEP_HIGH, SOFTMAX_GRAD_ROW_BF16_STEP_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(off) \
-	PREFETCHT0 off(R8)(AX*2); \
-	VPERMW.Z off(DX)(AX*2), Z29, K6, Z0; \
+#define SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	VPERMW.Z (32*u)(DX)(AX*2), Z29, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VPERMW.Z off(SI)(AX*2), Z29, K6, Z1; \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_BF16_NT(off(DI)(AX*2))
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
 
 // SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH(off) \
-	VPERMW.Z off(DX)(AX*2), Z30, K6, Z0; \
+#define SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VPERMW.Z off(SI)(AX*2), Z30, K6, Z1; \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_BF16_NT((off+32)(DI)(AX*2))
+	STORE_ROW_BF16_NT((32*u)(DI)(AX*2))
+
+// SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
+#define SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R8)(AX*2); \
+	LOAD_BF16((DX)(AX*2), Z0); \
+	VSUBPS Z4, Z0, Z0; \
+	LOAD_BF16((SI)(AX*2), Z1); \
+	VMULPS Z1, Z0, Z0; \
+	STORE_ROW_BF16_NT((DI)(AX*2))
 
 // softmaxGradRowBF16NT: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func softmaxGradRowBF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
@@ -2186,102 +1990,84 @@ TEXT ·softmaxGradRowBF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(0)
-	SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH(0)
-	SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW(64)
-	SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH(64)
-	LOOP_OF_ONE
-	PREFETCHT0 (R8)(AX*2)
-	LOAD_BF16((DX)(AX*2), Z0)
-	VSUBPS Z4, Z0, Z0
-	LOAD_BF16((SI)(AX*2), Z1)
-	VMULPS Z1, Z0, Z0
-	STORE_ROW_BF16_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH_LOW, SOFTMAX_GRAD_ROW_BF16_STEP_NT_HIGH, SOFTMAX_GRAD_ROW_BF16_STEP_NT_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW(off) \
-	PREFETCHT0 off(R8)(AX*2); \
-	VPERMW.Z off(DX)(AX*2), Z29, K6, Z0; \
+#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	VPERMW.Z (32*u)(DX)(AX*2), Z29, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VPERMW.Z off(SI)(AX*2), Z29, K6, Z1; \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_BF16_CONVERT(off(DI)(AX*2))
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
 
 // SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH(off) \
-	VPERMW.Z off(DX)(AX*2), Z30, K6, Z0; \
+#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VPERMW.Z off(SI)(AX*2), Z30, K6, Z1; \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_BF16_CONVERT((off+32)(DI)(AX*2))
+	STORE_ROW_BF16_CONVERT((32*u)(DI)(AX*2))
+
+// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
+#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R8)(AX*2); \
+	LOAD_BF16((DX)(AX*2), Z0); \
+	VSUBPS Z4, Z0, Z0; \
+	LOAD_BF16((SI)(AX*2), Z1); \
+	VMULPS Z1, Z0, Z0; \
+	STORE_ROW_BF16_CONVERT((DI)(AX*2))
 
 // softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowConvertBF16AVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowConvertBF16AVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW(0)
-	SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH(0)
-	SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW(64)
-	SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH(64)
-	LOOP_OF_ONE
-	PREFETCHT0 (R8)(AX*2)
-	LOAD_BF16((DX)(AX*2), Z0)
-	VSUBPS Z4, Z0, Z0
-	LOAD_BF16((SI)(AX*2), Z1)
-	VMULPS Z1, Z0, Z0
-	STORE_ROW_BF16_CONVERT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH_LOW, SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_HIGH, SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_PREFETCH)
 	RETURN
 
 // SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(off) \
-	PREFETCHT0 off(R8)(AX*2); \
-	VPERMW.Z off(DX)(AX*2), Z29, K6, Z0; \
+#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(u, sum, sum1) \
+	PREFETCHT0 (32*u)(R8)(AX*2); \
+	VPERMW.Z (32*u)(DX)(AX*2), Z29, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VPERMW.Z off(SI)(AX*2), Z29, K6, Z1; \
+	VPERMW.Z (32*u)(SI)(AX*2), Z29, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_BF16_CONVERT_NT(off(DI)(AX*2))
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
 
 // SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH(off) \
-	VPERMW.Z off(DX)(AX*2), Z30, K6, Z0; \
+#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH(u, sum, sum1) \
+	VPERMW.Z (32*u-32)(DX)(AX*2), Z30, K6, Z0; \
 	VSUBPS Z4, Z0, Z0; \
-	VPERMW.Z off(SI)(AX*2), Z30, K6, Z1; \
+	VPERMW.Z (32*u-32)(SI)(AX*2), Z30, K6, Z1; \
 	VMULPS Z1, Z0, Z0; \
-	STORE_ROW_BF16_CONVERT_NT((off+32)(DI)(AX*2))
+	STORE_ROW_BF16_CONVERT_NT((32*u)(DI)(AX*2))
+
+// SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH is a vector of softmaxGradRowConvertBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
+#define SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH(u, sum, sum1) \
+	PREFETCHT0 (R8)(AX*2); \
+	LOAD_BF16((DX)(AX*2), Z0); \
+	VSUBPS Z4, Z0, Z0; \
+	LOAD_BF16((SI)(AX*2), Z1); \
+	VMULPS Z1, Z0, Z0; \
+	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
 
 // softmaxGradRowConvertBF16NT: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, with non-temporal stores, dst a multiple of 64, for n a multiple of the lanes
 // func softmaxGradRowConvertBF16NTAVX512(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowConvertBF16NTAVX512(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
 	LOAD_SPREAD
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(0)
-	SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH(0)
-	SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW(64)
-	SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH(64)
-	LOOP_OF_ONE
-	PREFETCHT0 (R8)(AX*2)
-	LOAD_BF16((DX)(AX*2), Z0)
-	VSUBPS Z4, Z0, Z0
-	LOAD_BF16((SI)(AX*2), Z1)
-	VMULPS Z1, Z0, Z0
-	STORE_ROW_BF16_CONVERT_NT((DI)(AX*2))
-	LOOP_DONE
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH_LOW, SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_HIGH, SOFTMAX_GRAD_ROW_CONVERT_BF16_STEP_NT_PREFETCH)
 	RETURN
 
 // AFFINE_STEP is a vector of affine: dst[i] = (a[i]-b[i])*c[i] + d[i].
-#define AFFINE_STEP(off) \
-	VMOVUPS off(SI)(AX*4), Z0; \
-	VSUBPS off(DX)(AX*4), Z0, Z0; \
-	VMULPS off(R8)(AX*4), Z0, Z0; \
-	VADDPS off(R9)(AX*4), Z0, Z0; \
-	VMOVUPS Z0, off(DI)(AX*4)
+#define AFFINE_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(SI)(AX*4), Z0; \
+	VSUBPS (64*u)(DX)(AX*4), Z0, Z0; \
+	VMULPS (64*u)(R8)(AX*4), Z0, Z0; \
+	VADDPS (64*u)(R9)(AX*4), Z0, Z0; \
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // affine: dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
 // func affineAVX512(dst, a, b, c, d, s unsafe.Pointer, n int)
@@ -2293,26 +2079,19 @@ TEXT ·affineAVX512(SB), NOSPLIT, $0-56
 	MOVQ d+32(FP), R9
 	MOVQ s+40(FP), R12
 	MOVQ n+48(FP), CX
-	LOOP_OF_FOUR
-	AFFINE_STEP(0)
-	AFFINE_STEP(64)
-	AFFINE_STEP(128)
-	AFFINE_STEP(192)
-	LOOP_OF_ONE
-	AFFINE_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(AFFINE_STEP, AFFINE_STEP, AFFINE_STEP)
 	RETURN
 
 // AFFINE_SUM_STEP is a vector of affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i].
-#define AFFINE_SUM_STEP(off) \
-	VMOVUPS off(R8)(AX*4), Z0; \
-	VSUBPS off(R9)(AX*4), Z0, Z0; \
-	VMULPS off(R10)(AX*4), Z0, Z0; \
-	VMOVUPS off(SI)(AX*4), Z1; \
-	VMULPS off(DX)(AX*4), Z1, Z1; \
+#define AFFINE_SUM_STEP(u, sum, sum1) \
+	VMOVUPS (64*u)(R8)(AX*4), Z0; \
+	VSUBPS (64*u)(R9)(AX*4), Z0, Z0; \
+	VMULPS (64*u)(R10)(AX*4), Z0, Z0; \
+	VMOVUPS (64*u)(SI)(AX*4), Z1; \
+	VMULPS (64*u)(DX)(AX*4), Z1, Z1; \
 	VADDPS Z1, Z0, Z0; \
-	VADDPS off(R11)(AX*4), Z0, Z0; \
-	VMOVUPS Z0, off(DI)(AX*4)
+	VADDPS (64*u)(R11)(AX*4), Z0, Z0; \
+	VMOVUPS Z0, (64*u)(DI)(AX*4)
 
 // affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
 // func affineSumAVX512(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
@@ -2326,14 +2105,7 @@ TEXT ·affineSumAVX512(SB), NOSPLIT, $0-72
 	MOVQ f+48(FP), R11
 	MOVQ s+56(FP), R12
 	MOVQ n+64(FP), CX
-	LOOP_OF_FOUR
-	AFFINE_SUM_STEP(0)
-	AFFINE_SUM_STEP(64)
-	AFFINE_SUM_STEP(128)
-	AFFINE_SUM_STEP(192)
-	LOOP_OF_ONE
-	AFFINE_SUM_STEP(0)
-	LOOP_DONE
+	PASS_LOOPS(AFFINE_SUM_STEP, AFFINE_SUM_STEP, AFFINE_SUM_STEP)
 	RETURN
 
 CONSTANT(fused, 0, 0xc2fc0000) // -126

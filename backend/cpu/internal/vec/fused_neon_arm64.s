@@ -144,24 +144,41 @@
 	VBIT V26.B16, V18.B16, V0.B16
 
 // EXP2_SUM_STEP is a vector of exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_STEP(off, off2) \
-	PRFM off(R2), PLDL1KEEP; \
-	FMOVQ off(R1), F0; \
+#define EXP2_SUM_STEP(u, sum, sum1, n, n1) \
+	PRFM (16*u)(R2), PLDL1KEEP; \
+	FMOVQ (16*u)(R1), F0; \
 	VMOV V9.B16, V28.B16; \
 	VFMLA V0.S4, V8.S4, V28.S4; \
 	VMOV V28.B16, V0.B16; \
 	EXP2_6; \
-	FADD_S4(0, off2, off2); \
-	FMOVQ F0, off(R0)
+	FADD_S4(0, n, n); \
+	FMOVQ F0, (16*u)(R0)
 
-// LOOP_OF_VECTORS ends the loop over four vectors at a time and begins that over one.
-#define LOOP_OF_VECTORS \
+// ADVANCE_SLICES_444 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_444(n) \
+	ADD $(4*n), R0; \
+	ADD $(4*n), R1; \
+	ADD $(4*n), R2
+
+// PASS_LOOPS is the loops of a pass: over four vectors at a time, and over one.
+#define PASS_LOOPS(step, step2) \
+	LOOP_OF_FOUR; \
+	step(0, V4, V8, 4, 8); \
+	step(1, V5, V9, 5, 9); \
+	step(2, V6, V10, 6, 10); \
+	step(3, V7, V11, 7, 11); \
+	step2(16); \
 	SUBS $16, R8; \
 	BGE many; \
 few: \
 	ADDS $16, R8; \
 	BEQ done; \
-one:
+one: \
+	step(0, V4, V8, 4, 8); \
+	step2(4); \
+	SUBS $4, R8; \
+	BNE one; \
+done:
 
 // STORE_SUM adds up four registers and all their lanes, and stores the sum.
 #define STORE_SUM(off, v, v2, off2) \
@@ -180,35 +197,24 @@ TEXT ·exp2SumNEON(SB), NOSPLIT, $0-40
 	FMOVQ 144(R9), F17
 	FMOVQ 160(R9), F18
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	EXP2_SUM_STEP(0, 4)
-	EXP2_SUM_STEP(16, 5)
-	EXP2_SUM_STEP(32, 6)
-	EXP2_SUM_STEP(48, 7)
-	ADVANCE_444(16)
-	LOOP_OF_VECTORS
-	EXP2_SUM_STEP(0, 4)
-	ADVANCE_444(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(EXP2_SUM_STEP, ADVANCE_SLICES_444)
 	STORE_SUM(5, V4, F4, 8)
 	RET
 
 // EXP2_SUM_F16_STEP is a vector of exp2SumF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_F16_STEP(off, off2) \
-	PRFM off(R2), PLDL1KEEP; \
-	FMOVD off(R1), F0; \
+#define EXP2_SUM_F16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R2), PLDL1KEEP; \
+	FMOVD (8*u)(R1), F0; \
 	FCVTL_S4(0, 0); \
 	VMOV V9.B16, V28.B16; \
 	VFMLA V0.S4, V8.S4, V28.S4; \
 	VMOV V28.B16, V0.B16; \
 	EXP2_6; \
-	FADD_S4(0, off2, off2); \
-	FMOVQ F0, (2*off)(R0)
+	FADD_S4(0, n, n); \
+	FMOVQ F0, (16*u)(R0)
 
-// ADVANCE_422 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_422(n) \
+// ADVANCE_SLICES_422 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_422(n) \
 	ADD $(4*n), R0; \
 	ADD $(2*n), R1; \
 	ADD $(2*n), R2
@@ -222,32 +228,21 @@ TEXT ·exp2SumF16NEON(SB), NOSPLIT, $0-40
 	FMOVQ 144(R9), F17
 	FMOVQ 160(R9), F18
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	EXP2_SUM_F16_STEP(0, 4)
-	EXP2_SUM_F16_STEP(8, 5)
-	EXP2_SUM_F16_STEP(16, 6)
-	EXP2_SUM_F16_STEP(24, 7)
-	ADVANCE_422(16)
-	LOOP_OF_VECTORS
-	EXP2_SUM_F16_STEP(0, 4)
-	ADVANCE_422(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(EXP2_SUM_F16_STEP, ADVANCE_SLICES_422)
 	STORE_SUM(5, V4, F4, 8)
 	RET
 
 // EXP2_SUM_BF16_STEP is a vector of exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch.
-#define EXP2_SUM_BF16_STEP(off, off2) \
-	PRFM off(R2), PLDL1KEEP; \
-	FMOVD off(R1), F0; \
+#define EXP2_SUM_BF16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R2), PLDL1KEEP; \
+	FMOVD (8*u)(R1), F0; \
 	SHLL_S4(0, 0); \
 	VMOV V9.B16, V28.B16; \
 	VFMLA V0.S4, V8.S4, V28.S4; \
 	VMOV V28.B16, V0.B16; \
 	EXP2_6; \
-	FADD_S4(0, off2, off2); \
-	FMOVQ F0, (2*off)(R0)
+	FADD_S4(0, n, n); \
+	FMOVQ F0, (16*u)(R0)
 
 // exp2SumBF16: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumBF16NEON(dst, x, prefetch, s unsafe.Pointer, n int)
@@ -258,24 +253,13 @@ TEXT ·exp2SumBF16NEON(SB), NOSPLIT, $0-40
 	FMOVQ 144(R9), F17
 	FMOVQ 160(R9), F18
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	EXP2_SUM_BF16_STEP(0, 4)
-	EXP2_SUM_BF16_STEP(8, 5)
-	EXP2_SUM_BF16_STEP(16, 6)
-	EXP2_SUM_BF16_STEP(24, 7)
-	ADVANCE_422(16)
-	LOOP_OF_VECTORS
-	EXP2_SUM_BF16_STEP(0, 4)
-	ADVANCE_422(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(EXP2_SUM_BF16_STEP, ADVANCE_SLICES_422)
 	STORE_SUM(5, V4, F4, 8)
 	RET
 
 // EXP2_BELOW_SUM_STEP is a vector of exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i].
-#define EXP2_BELOW_SUM_STEP(off, off2) \
-	FMOVQ off(R1), F0; \
+#define EXP2_BELOW_SUM_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R1), F0; \
 	FSUB_S4(9, 0, 0); \
 	VEOR V1.B16, V1.B16, V1.B16; \
 	FCMGT_S4(1, 0, 28); \
@@ -283,8 +267,13 @@ done:
 	FMUL_S4(8, 0, 0); \
 	EXP2_6; \
 	FMUL_S4(10, 0, 0); \
-	FADD_S4(0, off2, off2); \
-	FMOVQ F0, off(R0)
+	FADD_S4(0, n, n); \
+	FMOVQ F0, (16*u)(R0)
+
+// ADVANCE_SLICES_44 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_44(n) \
+	ADD $(4*n), R0; \
+	ADD $(4*n), R1
 
 // exp2BelowSum: dst[i] = s[2] times 2 to the power of min(0, x[i]-s[1]) * s[0], s[3] = Σ dst[i], for n a multiple of the lanes
 // func exp2BelowSumNEON(dst, x, s unsafe.Pointer, n int)
@@ -304,18 +293,7 @@ TEXT ·exp2BelowSumNEON(SB), NOSPLIT, $0-32
 	FMOVQ 144(R9), F17
 	FMOVQ 160(R9), F18
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	EXP2_BELOW_SUM_STEP(0, 4)
-	EXP2_BELOW_SUM_STEP(16, 5)
-	EXP2_BELOW_SUM_STEP(32, 6)
-	EXP2_BELOW_SUM_STEP(48, 7)
-	ADVANCE_44(16)
-	LOOP_OF_VECTORS
-	EXP2_BELOW_SUM_STEP(0, 4)
-	ADVANCE_44(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(EXP2_BELOW_SUM_STEP, ADVANCE_SLICES_44)
 	STORE_SUM(5, V4, F4, 12)
 	RET
 
@@ -337,9 +315,13 @@ done:
 	VFMLA V0.S4, V0.S4, squares.S4
 
 // DEVIATIONS_STEP is a vector of deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define DEVIATIONS_STEP(off, off2, sum1) \
-	FMOVQ off(R0), F0; \
-	ADD_DEVIATION(off2, sum1)
+#define DEVIATIONS_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R0), F0; \
+	ADD_DEVIATION(n, sum1)
+
+// ADVANCE_SLICES_4 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_4(n) \
+	ADD $(4*n), R0
 
 // deviations: s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func deviationsNEON(x, s unsafe.Pointer, n int)
@@ -350,83 +332,55 @@ TEXT ·deviationsNEON(SB), NOSPLIT, $0-24
 	FMOVS (R7), F12
 	VDUP V12.S[0], V12.S4
 	ZERO_SUMS_2
-	LOOP_OF_FOUR
-	DEVIATIONS_STEP(0, 4, V8)
-	DEVIATIONS_STEP(16, 5, V9)
-	DEVIATIONS_STEP(32, 6, V10)
-	DEVIATIONS_STEP(48, 7, V11)
-	ADD $64, R0
-	LOOP_OF_VECTORS
-	DEVIATIONS_STEP(0, 4, V8)
-	ADD $16, R0
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(DEVIATIONS_STEP, ADVANCE_SLICES_4)
 	STORE_SUM(5, V4, F4, 4)
 	STORE_SUM(9, V8, F8, 8)
 	RET
 
 // KEEP_DEVIATIONS_F16_STEP is a vector of keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_F16_STEP(off, off2, sum1) \
-	FMOVD off(R1), F0; \
+#define KEEP_DEVIATIONS_F16_STEP(u, sum, sum1, n, n1) \
+	FMOVD (8*u)(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FMOVQ F0, (2*off)(R0); \
-	ADD_DEVIATION(off2, sum1)
+	FMOVQ F0, (16*u)(R0); \
+	ADD_DEVIATION(n, sum1)
+
+// ADVANCE_SLICES_42 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_42(n) \
+	ADD $(4*n), R0; \
+	ADD $(2*n), R1
 
 // keepDeviationsF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func keepDeviationsF16NEON(dst, x, s unsafe.Pointer, n int)
 TEXT ·keepDeviationsF16NEON(SB), NOSPLIT, $0-32
 	BEGIN_KEEP_DEVIATIONS
 	ZERO_SUMS_2
-	LOOP_OF_FOUR
-	KEEP_DEVIATIONS_F16_STEP(0, 4, V8)
-	KEEP_DEVIATIONS_F16_STEP(8, 5, V9)
-	KEEP_DEVIATIONS_F16_STEP(16, 6, V10)
-	KEEP_DEVIATIONS_F16_STEP(24, 7, V11)
-	ADVANCE_42(16)
-	LOOP_OF_VECTORS
-	KEEP_DEVIATIONS_F16_STEP(0, 4, V8)
-	ADVANCE_42(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(KEEP_DEVIATIONS_F16_STEP, ADVANCE_SLICES_42)
 	STORE_SUM(5, V4, F4, 4)
 	STORE_SUM(9, V8, F8, 8)
 	RET
 
 // KEEP_DEVIATIONS_BF16_STEP is a vector of keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])².
-#define KEEP_DEVIATIONS_BF16_STEP(off, off2, sum1) \
-	FMOVD off(R1), F0; \
+#define KEEP_DEVIATIONS_BF16_STEP(u, sum, sum1, n, n1) \
+	FMOVD (8*u)(R1), F0; \
 	SHLL_S4(0, 0); \
-	FMOVQ F0, (2*off)(R0); \
-	ADD_DEVIATION(off2, sum1)
+	FMOVQ F0, (16*u)(R0); \
+	ADD_DEVIATION(n, sum1)
 
 // keepDeviationsBF16: dst[i] = x[i], s[1] = Σ x[i]-s[0], s[2] = Σ (x[i]-s[0])², for n a multiple of the lanes
 // func keepDeviationsBF16NEON(dst, x, s unsafe.Pointer, n int)
 TEXT ·keepDeviationsBF16NEON(SB), NOSPLIT, $0-32
 	BEGIN_KEEP_DEVIATIONS
 	ZERO_SUMS_2
-	LOOP_OF_FOUR
-	KEEP_DEVIATIONS_BF16_STEP(0, 4, V8)
-	KEEP_DEVIATIONS_BF16_STEP(8, 5, V9)
-	KEEP_DEVIATIONS_BF16_STEP(16, 6, V10)
-	KEEP_DEVIATIONS_BF16_STEP(24, 7, V11)
-	ADVANCE_42(16)
-	LOOP_OF_VECTORS
-	KEEP_DEVIATIONS_BF16_STEP(0, 4, V8)
-	ADVANCE_42(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(KEEP_DEVIATIONS_BF16_STEP, ADVANCE_SLICES_42)
 	STORE_SUM(5, V4, F4, 4)
 	STORE_SUM(9, V8, F8, 8)
 	RET
 
 // PRODUCTS_STEP is a vector of products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_STEP(off, sum) \
-	PRFM off(R2), PLDL1KEEP; \
-	FMOVQ off(R0), F0; \
-	FMOVQ off(R1), F1; \
+#define PRODUCTS_STEP(u, sum, sum1, n, n1) \
+	PRFM (16*u)(R2), PLDL1KEEP; \
+	FMOVQ (16*u)(R0), F0; \
+	FMOVQ (16*u)(R1), F1; \
 	VFMLA V1.S4, V0.S4, sum.S4
 
 // products: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
@@ -434,56 +388,40 @@ done:
 TEXT ·productsNEON(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	PRODUCTS_STEP(0, V4)
-	PRODUCTS_STEP(16, V5)
-	PRODUCTS_STEP(32, V6)
-	PRODUCTS_STEP(48, V7)
-	ADVANCE_444(16)
-	LOOP_OF_VECTORS
-	PRODUCTS_STEP(0, V4)
-	ADVANCE_444(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(PRODUCTS_STEP, ADVANCE_SLICES_444)
 	STORE_SUM(5, V4, F4, 0)
 	RET
 
 // PRODUCTS_F16_STEP is a vector of productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_F16_STEP(off, sum) \
-	PRFM off(R2), PLDL1KEEP; \
-	FMOVD off(R0), F0; \
+#define PRODUCTS_F16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R2), PLDL1KEEP; \
+	FMOVD (8*u)(R0), F0; \
 	FCVTL_S4(0, 0); \
-	FMOVD off(R1), F1; \
+	FMOVD (8*u)(R1), F1; \
 	FCVTL_S4(1, 1); \
 	VFMLA V1.S4, V0.S4, sum.S4
+
+// ADVANCE_SLICES_222 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_222(n) \
+	ADD $(2*n), R0; \
+	ADD $(2*n), R1; \
+	ADD $(2*n), R2
 
 // productsF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func productsF16NEON(x, y, prefetch, s unsafe.Pointer, n int)
 TEXT ·productsF16NEON(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	PRODUCTS_F16_STEP(0, V4)
-	PRODUCTS_F16_STEP(8, V5)
-	PRODUCTS_F16_STEP(16, V6)
-	PRODUCTS_F16_STEP(24, V7)
-	ADVANCE_222(16)
-	LOOP_OF_VECTORS
-	PRODUCTS_F16_STEP(0, V4)
-	ADVANCE_222(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(PRODUCTS_F16_STEP, ADVANCE_SLICES_222)
 	STORE_SUM(5, V4, F4, 0)
 	RET
 
 // PRODUCTS_BF16_STEP is a vector of productsBF16: s[0] = Σ x[i]*y[i], prefetching n elements of prefetch.
-#define PRODUCTS_BF16_STEP(off, sum) \
-	PRFM off(R2), PLDL1KEEP; \
-	FMOVD off(R0), F0; \
+#define PRODUCTS_BF16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R2), PLDL1KEEP; \
+	FMOVD (8*u)(R0), F0; \
 	SHLL_S4(0, 0); \
-	FMOVD off(R1), F1; \
+	FMOVD (8*u)(R1), F1; \
 	SHLL_S4(1, 1); \
 	VFMLA V1.S4, V0.S4, sum.S4
 
@@ -492,78 +430,50 @@ done:
 TEXT ·productsBF16NEON(SB), NOSPLIT, $0-40
 	BEGIN_PRODUCTS
 	ZERO_SUMS_1
-	LOOP_OF_FOUR
-	PRODUCTS_BF16_STEP(0, V4)
-	PRODUCTS_BF16_STEP(8, V5)
-	PRODUCTS_BF16_STEP(16, V6)
-	PRODUCTS_BF16_STEP(24, V7)
-	ADVANCE_222(16)
-	LOOP_OF_VECTORS
-	PRODUCTS_BF16_STEP(0, V4)
-	ADVANCE_222(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(PRODUCTS_BF16_STEP, ADVANCE_SLICES_222)
 	STORE_SUM(5, V4, F4, 0)
 	RET
 
 // SCALE_ROW_STEP is a vector of scaleRow: dst[i] = x[i] * s[0].
-#define SCALE_ROW_STEP(off) \
-	FMOVQ off(R1), F28; \
+#define SCALE_ROW_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R1), F28; \
 	FMUL_S4(28, 4, 0); \
-	FMOVQ F0, off(R0)
+	FMOVQ F0, (16*u)(R0)
 
 // scaleRow: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowNEON(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowNEON(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_STEP(0)
-	SCALE_ROW_STEP(16)
-	SCALE_ROW_STEP(32)
-	SCALE_ROW_STEP(48)
-	ADVANCE_44(16)
-	LOOP_OF_VECTORS
-	SCALE_ROW_STEP(0)
-	ADVANCE_44(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(SCALE_ROW_STEP, ADVANCE_SLICES_44)
 	RET
 
 // SCALE_ROW_F16_STEP is a vector of scaleRowF16: dst[i] = x[i] * s[0].
-#define SCALE_ROW_F16_STEP(off, off2) \
-	FMOVQ off(R1), F28; \
+#define SCALE_ROW_F16_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R1), F28; \
 	FMUL_S4(28, 4, 0); \
 	FCVTN_H4(0, 28); \
-	FMOVD F28, off2(R0)
+	FMOVD F28, (8*u)(R0)
+
+// ADVANCE_SLICES_24 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_24(n) \
+	ADD $(2*n), R0; \
+	ADD $(4*n), R1
 
 // scaleRowF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowF16NEON(dst, x, s unsafe.Pointer, n int)
 TEXT ·scaleRowF16NEON(SB), NOSPLIT, $0-32
 	BEGIN_SCALE_ROW
-	LOOP_OF_FOUR
-	SCALE_ROW_F16_STEP(0, 0)
-	SCALE_ROW_F16_STEP(16, 8)
-	SCALE_ROW_F16_STEP(32, 16)
-	SCALE_ROW_F16_STEP(48, 24)
-	ADVANCE_24(16)
-	LOOP_OF_VECTORS
-	SCALE_ROW_F16_STEP(0, 0)
-	ADVANCE_24(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(SCALE_ROW_F16_STEP, ADVANCE_SLICES_24)
 	RET
 
 // SCALE_ROW_BF16_STEP is a vector of scaleRowBF16: dst[i] = x[i] * s[0].
-#define SCALE_ROW_BF16_STEP(off, off2) \
-	FMOVQ off(R1), F28; \
+#define SCALE_ROW_BF16_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R1), F28; \
 	FMUL_S4(28, 4, 0); \
 	ROUND_BF16(0, V16, V0, V3, V2, V17, V18); \
 	VUSHR $16, V0.S4, V0.S4; \
 	XTN_H4(0, 28); \
-	FMOVD F28, off2(R0)
+	FMOVD F28, (8*u)(R0)
 
 // scaleRowBF16: dst[i] = x[i] * s[0], for n a multiple of the lanes
 // func scaleRowBF16NEON(dst, x, s unsafe.Pointer, n int)
@@ -573,26 +483,15 @@ TEXT ·scaleRowBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 176(R9), F16
 	FMOVQ 192(R9), F17
 	FMOVQ 208(R9), F18
-	LOOP_OF_FOUR
-	SCALE_ROW_BF16_STEP(0, 0)
-	SCALE_ROW_BF16_STEP(16, 8)
-	SCALE_ROW_BF16_STEP(32, 16)
-	SCALE_ROW_BF16_STEP(48, 24)
-	ADVANCE_24(16)
-	LOOP_OF_VECTORS
-	SCALE_ROW_BF16_STEP(0, 0)
-	ADVANCE_24(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(SCALE_ROW_BF16_STEP, ADVANCE_SLICES_24)
 	RET
 
 // CUT_BF16_STEP is a vector of cutBF16: dst[i] = x[i], which is of the type.
-#define CUT_BF16_STEP(off, off2) \
-	FMOVQ off(R1), F0; \
+#define CUT_BF16_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R1), F0; \
 	VUSHR $16, V0.S4, V0.S4; \
 	XTN_H4(0, 28); \
-	FMOVD F28, off2(R0)
+	FMOVD F28, (8*u)(R0)
 
 // cutBF16: dst[i] = x[i], which is of the type, for n a multiple of the lanes
 // func cutBF16NEON(dst, x, s unsafe.Pointer, n int)
@@ -601,82 +500,54 @@ TEXT ·cutBF16NEON(SB), NOSPLIT, $0-32
 	MOVD x+8(FP), R1
 	MOVD s+16(FP), R7
 	MOVD n+24(FP), R8
-	LOOP_OF_FOUR
-	CUT_BF16_STEP(0, 0)
-	CUT_BF16_STEP(16, 8)
-	CUT_BF16_STEP(32, 16)
-	CUT_BF16_STEP(48, 24)
-	ADVANCE_24(16)
-	LOOP_OF_VECTORS
-	CUT_BF16_STEP(0, 0)
-	ADVANCE_24(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(CUT_BF16_STEP, ADVANCE_SLICES_24)
 	RET
 
 // LESS_ROW_STEP is a vector of lessRow: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_STEP(off) \
-	FMOVQ off(R1), F0; \
+#define LESS_ROW_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R1), F0; \
 	FSUB_S4(4, 0, 0); \
 	FSUB_S4(5, 0, 0); \
-	FMOVQ F0, off(R0)
+	FMOVQ F0, (16*u)(R0)
 
 // lessRow: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowNEON(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowNEON(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_STEP(0)
-	LESS_ROW_STEP(16)
-	LESS_ROW_STEP(32)
-	LESS_ROW_STEP(48)
-	ADVANCE_44(16)
-	LOOP_OF_VECTORS
-	LESS_ROW_STEP(0)
-	ADVANCE_44(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(LESS_ROW_STEP, ADVANCE_SLICES_44)
 	RET
 
 // LESS_ROW_F16_STEP is a vector of lessRowF16: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_F16_STEP(off) \
-	FMOVD off(R1), F0; \
+#define LESS_ROW_F16_STEP(u, sum, sum1, n, n1) \
+	FMOVD (8*u)(R1), F0; \
 	FCVTL_S4(0, 0); \
 	FSUB_S4(4, 0, 0); \
 	FSUB_S4(5, 0, 0); \
 	FCVTN_H4(0, 28); \
-	FMOVD F28, off(R0)
+	FMOVD F28, (8*u)(R0)
+
+// ADVANCE_SLICES_22 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_22(n) \
+	ADD $(2*n), R0; \
+	ADD $(2*n), R1
 
 // lessRowF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowF16NEON(dst, x, s unsafe.Pointer, n int)
 TEXT ·lessRowF16NEON(SB), NOSPLIT, $0-32
 	BEGIN_LESS_ROW
-	LOOP_OF_FOUR
-	LESS_ROW_F16_STEP(0)
-	LESS_ROW_F16_STEP(8)
-	LESS_ROW_F16_STEP(16)
-	LESS_ROW_F16_STEP(24)
-	ADVANCE_22(16)
-	LOOP_OF_VECTORS
-	LESS_ROW_F16_STEP(0)
-	ADVANCE_22(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(LESS_ROW_F16_STEP, ADVANCE_SLICES_22)
 	RET
 
 // LESS_ROW_BF16_STEP is a vector of lessRowBF16: dst[i] = x[i] - s[0] - s[1].
-#define LESS_ROW_BF16_STEP(off) \
-	FMOVD off(R1), F0; \
+#define LESS_ROW_BF16_STEP(u, sum, sum1, n, n1) \
+	FMOVD (8*u)(R1), F0; \
 	SHLL_S4(0, 0); \
 	FSUB_S4(4, 0, 0); \
 	FSUB_S4(5, 0, 0); \
 	ROUND_BF16(0, V16, V0, V3, V2, V17, V18); \
 	VUSHR $16, V0.S4, V0.S4; \
 	XTN_H4(0, 28); \
-	FMOVD F28, off(R0)
+	FMOVD F28, (8*u)(R0)
 
 // lessRowBF16: dst[i] = x[i] - s[0] - s[1], for n a multiple of the lanes
 // func lessRowBF16NEON(dst, x, s unsafe.Pointer, n int)
@@ -686,18 +557,7 @@ TEXT ·lessRowBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 176(R9), F16
 	FMOVQ 192(R9), F17
 	FMOVQ 208(R9), F18
-	LOOP_OF_FOUR
-	LESS_ROW_BF16_STEP(0)
-	LESS_ROW_BF16_STEP(8)
-	LESS_ROW_BF16_STEP(16)
-	LESS_ROW_BF16_STEP(24)
-	ADVANCE_22(16)
-	LOOP_OF_VECTORS
-	LESS_ROW_BF16_STEP(0)
-	ADVANCE_22(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(LESS_ROW_BF16_STEP, ADVANCE_SLICES_22)
 	RET
 
 // NORMALIZE is (x-mean)·scale·gain + shift.
@@ -711,13 +571,13 @@ done:
 	VMOV V28.B16, V0.B16
 
 // NORMALIZE_ROW_STEP is a vector of normalizeRow: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
-#define NORMALIZE_ROW_STEP(off) \
-	PRFM off(R4), PLDL1KEEP; \
-	NORMALIZE(off(R1), off(R2), off(R3)); \
-	FMOVQ F0, off(R0)
+#define NORMALIZE_ROW_STEP(u, sum, sum1, n, n1) \
+	PRFM (16*u)(R4), PLDL1KEEP; \
+	NORMALIZE((16*u)(R1), (16*u)(R2), (16*u)(R3)); \
+	FMOVQ F0, (16*u)(R0)
 
-// ADVANCE_44444 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_44444(n) \
+// ADVANCE_SLICES_44444 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_44444(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1; \
 	ADD $(4*n), R2; \
@@ -728,29 +588,18 @@ done:
 // func normalizeRowNEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowNEON(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	NORMALIZE_ROW_STEP(0)
-	NORMALIZE_ROW_STEP(16)
-	NORMALIZE_ROW_STEP(32)
-	NORMALIZE_ROW_STEP(48)
-	ADVANCE_44444(16)
-	LOOP_OF_VECTORS
-	NORMALIZE_ROW_STEP(0)
-	ADVANCE_44444(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(NORMALIZE_ROW_STEP, ADVANCE_SLICES_44444)
 	RET
 
 // NORMALIZE_ROW_F16_STEP is a vector of normalizeRowF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
-#define NORMALIZE_ROW_F16_STEP(off) \
-	PRFM off(R4), PLDL1KEEP; \
-	NORMALIZE((2*off)(R1), (2*off)(R2), (2*off)(R3)); \
+#define NORMALIZE_ROW_F16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R4), PLDL1KEEP; \
+	NORMALIZE((16*u)(R1), (16*u)(R2), (16*u)(R3)); \
 	FCVTN_H4(0, 28); \
-	FMOVD F28, off(R0)
+	FMOVD F28, (8*u)(R0)
 
-// ADVANCE_24442 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_24442(n) \
+// ADVANCE_SLICES_24442 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_24442(n) \
 	ADD $(2*n), R0; \
 	ADD $(4*n), R1; \
 	ADD $(4*n), R2; \
@@ -761,28 +610,17 @@ done:
 // func normalizeRowF16NEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
 TEXT ·normalizeRowF16NEON(SB), NOSPLIT, $0-56
 	BEGIN_NORMALIZE_ROW
-	LOOP_OF_FOUR
-	NORMALIZE_ROW_F16_STEP(0)
-	NORMALIZE_ROW_F16_STEP(8)
-	NORMALIZE_ROW_F16_STEP(16)
-	NORMALIZE_ROW_F16_STEP(24)
-	ADVANCE_24442(16)
-	LOOP_OF_VECTORS
-	NORMALIZE_ROW_F16_STEP(0)
-	ADVANCE_24442(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(NORMALIZE_ROW_F16_STEP, ADVANCE_SLICES_24442)
 	RET
 
 // NORMALIZE_ROW_BF16_STEP is a vector of normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch.
-#define NORMALIZE_ROW_BF16_STEP(off) \
-	PRFM off(R4), PLDL1KEEP; \
-	NORMALIZE((2*off)(R1), (2*off)(R2), (2*off)(R3)); \
+#define NORMALIZE_ROW_BF16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R4), PLDL1KEEP; \
+	NORMALIZE((16*u)(R1), (16*u)(R2), (16*u)(R3)); \
 	ROUND_BF16(0, V16, V0, V3, V2, V17, V18); \
 	VUSHR $16, V0.S4, V0.S4; \
 	XTN_H4(0, 28); \
-	FMOVD F28, off(R0)
+	FMOVD F28, (8*u)(R0)
 
 // normalizeRowBF16: dst[i] = (x[i]-s[0])*s[1]*gain[i] + shift[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func normalizeRowBF16NEON(dst, x, gain, shift, prefetch, s unsafe.Pointer, n int)
@@ -792,18 +630,7 @@ TEXT ·normalizeRowBF16NEON(SB), NOSPLIT, $0-56
 	FMOVQ 176(R9), F16
 	FMOVQ 192(R9), F17
 	FMOVQ 208(R9), F18
-	LOOP_OF_FOUR
-	NORMALIZE_ROW_BF16_STEP(0)
-	NORMALIZE_ROW_BF16_STEP(8)
-	NORMALIZE_ROW_BF16_STEP(16)
-	NORMALIZE_ROW_BF16_STEP(24)
-	ADVANCE_24442(16)
-	LOOP_OF_VECTORS
-	NORMALIZE_ROW_BF16_STEP(0)
-	ADVANCE_24442(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(NORMALIZE_ROW_BF16_STEP, ADVANCE_SLICES_24442)
 	RET
 
 // ADD_GRADS adds to the gradients of gain and shift, and to the sums of the row.
@@ -821,16 +648,16 @@ done:
 	VFMLA V0.S4, V1.S4, v.S4
 
 // GRAD_ROW_SUMS_STEP is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_STEP(off, off2, sum1) \
-	PRFM off(R6), PLDL1KEEP; \
-	FMOVQ off(R3), F0; \
+#define GRAD_ROW_SUMS_STEP(u, sum, sum1, n, n1) \
+	PRFM (16*u)(R6), PLDL1KEEP; \
+	FMOVQ (16*u)(R3), F0; \
 	FSUB_S4(12, 0, 0); \
 	FMUL_S4(13, 0, 0); \
-	FMOVQ off(R4), F1; \
-	ADD_GRADS(off(R0), off(R1), off(R5), off(R2), off2, sum1)
+	FMOVQ (16*u)(R4), F1; \
+	ADD_GRADS((16*u)(R0), (16*u)(R1), (16*u)(R5), (16*u)(R2), n, sum1)
 
-// ADVANCE_4444444 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_4444444(n) \
+// ADVANCE_SLICES_4444444 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_4444444(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1; \
 	ADD $(4*n), R2; \
@@ -844,34 +671,23 @@ done:
 TEXT ·gradRowSumsNEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_STEP(0, 4, V8)
-	GRAD_ROW_SUMS_STEP(16, 5, V9)
-	GRAD_ROW_SUMS_STEP(32, 6, V10)
-	GRAD_ROW_SUMS_STEP(48, 7, V11)
-	ADVANCE_4444444(16)
-	LOOP_OF_VECTORS
-	GRAD_ROW_SUMS_STEP(0, 4, V8)
-	ADVANCE_4444444(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(GRAD_ROW_SUMS_STEP, ADVANCE_SLICES_4444444)
 	STORE_SUM(5, V4, F4, 8)
 	STORE_SUM(9, V8, F8, 12)
 	RET
 
 // GRAD_ROW_SUMS_F16_STEP is a vector of gradRowSumsF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_F16_STEP(off, off2, sum1) \
-	PRFM off(R6), PLDL1KEEP; \
-	FMOVQ (2*off)(R3), F0; \
+#define GRAD_ROW_SUMS_F16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R6), PLDL1KEEP; \
+	FMOVQ (16*u)(R3), F0; \
 	FSUB_S4(12, 0, 0); \
 	FMUL_S4(13, 0, 0); \
-	FMOVD off(R4), F1; \
+	FMOVD (8*u)(R4), F1; \
 	FCVTL_S4(1, 1); \
-	ADD_GRADS((2*off)(R0), (2*off)(R1), (2*off)(R5), (2*off)(R2), off2, sum1)
+	ADD_GRADS((16*u)(R0), (16*u)(R1), (16*u)(R5), (16*u)(R2), n, sum1)
 
-// ADVANCE_4444242 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_4444242(n) \
+// ADVANCE_SLICES_4444242 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_4444242(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1; \
 	ADD $(4*n), R2; \
@@ -885,49 +701,27 @@ done:
 TEXT ·gradRowSumsF16NEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_F16_STEP(0, 4, V8)
-	GRAD_ROW_SUMS_F16_STEP(8, 5, V9)
-	GRAD_ROW_SUMS_F16_STEP(16, 6, V10)
-	GRAD_ROW_SUMS_F16_STEP(24, 7, V11)
-	ADVANCE_4444242(16)
-	LOOP_OF_VECTORS
-	GRAD_ROW_SUMS_F16_STEP(0, 4, V8)
-	ADVANCE_4444242(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(GRAD_ROW_SUMS_F16_STEP, ADVANCE_SLICES_4444242)
 	STORE_SUM(5, V4, F4, 8)
 	STORE_SUM(9, V8, F8, 12)
 	RET
 
 // GRAD_ROW_SUMS_BF16_STEP is a vector of gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
-#define GRAD_ROW_SUMS_BF16_STEP(off, off2, sum1) \
-	PRFM off(R6), PLDL1KEEP; \
-	FMOVQ (2*off)(R3), F0; \
+#define GRAD_ROW_SUMS_BF16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R6), PLDL1KEEP; \
+	FMOVQ (16*u)(R3), F0; \
 	FSUB_S4(12, 0, 0); \
 	FMUL_S4(13, 0, 0); \
-	FMOVD off(R4), F1; \
+	FMOVD (8*u)(R4), F1; \
 	SHLL_S4(1, 1); \
-	ADD_GRADS((2*off)(R0), (2*off)(R1), (2*off)(R5), (2*off)(R2), off2, sum1)
+	ADD_GRADS((16*u)(R0), (16*u)(R1), (16*u)(R5), (16*u)(R2), n, sum1)
 
 // gradRowSumsBF16: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowSumsBF16NEON(dgain, dshift, gained, x, grad, gain, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowSumsBF16NEON(SB), NOSPLIT, $0-72
 	BEGIN_GRAD_ROW_SUMS
 	ZERO_SUMS_2
-	LOOP_OF_FOUR
-	GRAD_ROW_SUMS_BF16_STEP(0, 4, V8)
-	GRAD_ROW_SUMS_BF16_STEP(8, 5, V9)
-	GRAD_ROW_SUMS_BF16_STEP(16, 6, V10)
-	GRAD_ROW_SUMS_BF16_STEP(24, 7, V11)
-	ADVANCE_4444242(16)
-	LOOP_OF_VECTORS
-	GRAD_ROW_SUMS_BF16_STEP(0, 4, V8)
-	ADVANCE_4444242(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(GRAD_ROW_SUMS_BF16_STEP, ADVANCE_SLICES_4444242)
 	STORE_SUM(5, V4, F4, 8)
 	STORE_SUM(9, V8, F8, 12)
 	RET
@@ -943,38 +737,34 @@ done:
 	VFMLA V28.S4, V5.S4, V0.S4
 
 // GRAD_ROW_STEP is a vector of gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_STEP(off) \
-	PRFM off(R3), PLDL1KEEP; \
-	GRAD_OF_NORMALIZED(off(R1), off(R2)); \
-	FMOVQ F0, off(R0)
+#define GRAD_ROW_STEP(u, sum, sum1, n, n1) \
+	PRFM (16*u)(R3), PLDL1KEEP; \
+	GRAD_OF_NORMALIZED((16*u)(R1), (16*u)(R2)); \
+	FMOVQ F0, (16*u)(R0)
+
+// ADVANCE_SLICES_4444 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_4444(n) \
+	ADD $(4*n), R0; \
+	ADD $(4*n), R1; \
+	ADD $(4*n), R2; \
+	ADD $(4*n), R3
 
 // gradRow: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowNEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowNEON(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	GRAD_ROW_STEP(0)
-	GRAD_ROW_STEP(16)
-	GRAD_ROW_STEP(32)
-	GRAD_ROW_STEP(48)
-	ADVANCE_4444(16)
-	LOOP_OF_VECTORS
-	GRAD_ROW_STEP(0)
-	ADVANCE_4444(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(GRAD_ROW_STEP, ADVANCE_SLICES_4444)
 	RET
 
 // GRAD_ROW_F16_STEP is a vector of gradRowF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_F16_STEP(off) \
-	PRFM off(R3), PLDL1KEEP; \
-	GRAD_OF_NORMALIZED((2*off)(R1), (2*off)(R2)); \
+#define GRAD_ROW_F16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R3), PLDL1KEEP; \
+	GRAD_OF_NORMALIZED((16*u)(R1), (16*u)(R2)); \
 	FCVTN_H4(0, 28); \
-	FMOVD F28, off(R0)
+	FMOVD F28, (8*u)(R0)
 
-// ADVANCE_2442 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_2442(n) \
+// ADVANCE_SLICES_2442 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_2442(n) \
 	ADD $(2*n), R0; \
 	ADD $(4*n), R1; \
 	ADD $(4*n), R2; \
@@ -984,28 +774,17 @@ done:
 // func gradRowF16NEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
 TEXT ·gradRowF16NEON(SB), NOSPLIT, $0-48
 	BEGIN_GRAD_ROW
-	LOOP_OF_FOUR
-	GRAD_ROW_F16_STEP(0)
-	GRAD_ROW_F16_STEP(8)
-	GRAD_ROW_F16_STEP(16)
-	GRAD_ROW_F16_STEP(24)
-	ADVANCE_2442(16)
-	LOOP_OF_VECTORS
-	GRAD_ROW_F16_STEP(0)
-	ADVANCE_2442(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(GRAD_ROW_F16_STEP, ADVANCE_SLICES_2442)
 	RET
 
 // GRAD_ROW_BF16_STEP is a vector of gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch.
-#define GRAD_ROW_BF16_STEP(off) \
-	PRFM off(R3), PLDL1KEEP; \
-	GRAD_OF_NORMALIZED((2*off)(R1), (2*off)(R2)); \
+#define GRAD_ROW_BF16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R3), PLDL1KEEP; \
+	GRAD_OF_NORMALIZED((16*u)(R1), (16*u)(R2)); \
 	ROUND_BF16(0, V16, V0, V3, V2, V17, V18); \
 	VUSHR $16, V0.S4, V0.S4; \
 	XTN_H4(0, 28); \
-	FMOVD F28, off(R0)
+	FMOVD F28, (8*u)(R0)
 
 // gradRowBF16: dst[i] = gained[i]*s[1] + (x[i]-s[0])*s[2] + s[3], none of which is a NaN with lower bits than bfloat16 has, prefetching n elements of prefetch, for n a multiple of the lanes
 // func gradRowBF16NEON(dst, x, gained, prefetch, s unsafe.Pointer, n int)
@@ -1015,61 +794,39 @@ TEXT ·gradRowBF16NEON(SB), NOSPLIT, $0-48
 	FMOVQ 176(R9), F16
 	FMOVQ 192(R9), F17
 	FMOVQ 208(R9), F18
-	LOOP_OF_FOUR
-	GRAD_ROW_BF16_STEP(0)
-	GRAD_ROW_BF16_STEP(8)
-	GRAD_ROW_BF16_STEP(16)
-	GRAD_ROW_BF16_STEP(24)
-	ADVANCE_2442(16)
-	LOOP_OF_VECTORS
-	GRAD_ROW_BF16_STEP(0)
-	ADVANCE_2442(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(GRAD_ROW_BF16_STEP, ADVANCE_SLICES_2442)
 	RET
 
 // SOFTMAX_GRAD_ROW_STEP is a vector of softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_STEP(off) \
-	PRFM off(R3), PLDL1KEEP; \
-	FMOVQ off(R2), F0; \
+#define SOFTMAX_GRAD_ROW_STEP(u, sum, sum1, n, n1) \
+	PRFM (16*u)(R3), PLDL1KEEP; \
+	FMOVQ (16*u)(R2), F0; \
 	FSUB_S4(4, 0, 0); \
-	FMOVQ off(R1), F1; \
+	FMOVQ (16*u)(R1), F1; \
 	FMUL_S4(1, 0, 0); \
-	FMOVQ F0, off(R0)
+	FMOVQ F0, (16*u)(R0)
 
 // softmaxGradRow: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowNEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowNEON(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_STEP(0)
-	SOFTMAX_GRAD_ROW_STEP(16)
-	SOFTMAX_GRAD_ROW_STEP(32)
-	SOFTMAX_GRAD_ROW_STEP(48)
-	ADVANCE_4444(16)
-	LOOP_OF_VECTORS
-	SOFTMAX_GRAD_ROW_STEP(0)
-	ADVANCE_4444(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_STEP, ADVANCE_SLICES_4444)
 	RET
 
 // SOFTMAX_GRAD_ROW_F16_STEP is a vector of softmaxGradRowF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_F16_STEP(off) \
-	PRFM off(R3), PLDL1KEEP; \
-	FMOVD off(R2), F0; \
+#define SOFTMAX_GRAD_ROW_F16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R3), PLDL1KEEP; \
+	FMOVD (8*u)(R2), F0; \
 	FCVTL_S4(0, 0); \
 	FSUB_S4(4, 0, 0); \
-	FMOVD off(R1), F1; \
+	FMOVD (8*u)(R1), F1; \
 	FCVTL_S4(1, 1); \
 	FMUL_S4(1, 0, 0); \
 	FCVTN_H4(0, 28); \
-	FMOVD F28, off(R0)
+	FMOVD F28, (8*u)(R0)
 
-// ADVANCE_2222 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_2222(n) \
+// ADVANCE_SLICES_2222 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_SLICES_2222(n) \
 	ADD $(2*n), R0; \
 	ADD $(2*n), R1; \
 	ADD $(2*n), R2; \
@@ -1079,33 +836,22 @@ done:
 // func softmaxGradRowF16NEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
 TEXT ·softmaxGradRowF16NEON(SB), NOSPLIT, $0-48
 	BEGIN_SOFTMAX_GRAD_ROW
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_F16_STEP(0)
-	SOFTMAX_GRAD_ROW_F16_STEP(8)
-	SOFTMAX_GRAD_ROW_F16_STEP(16)
-	SOFTMAX_GRAD_ROW_F16_STEP(24)
-	ADVANCE_2222(16)
-	LOOP_OF_VECTORS
-	SOFTMAX_GRAD_ROW_F16_STEP(0)
-	ADVANCE_2222(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_F16_STEP, ADVANCE_SLICES_2222)
 	RET
 
 // SOFTMAX_GRAD_ROW_BF16_STEP is a vector of softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch.
-#define SOFTMAX_GRAD_ROW_BF16_STEP(off) \
-	PRFM off(R3), PLDL1KEEP; \
-	FMOVD off(R2), F0; \
+#define SOFTMAX_GRAD_ROW_BF16_STEP(u, sum, sum1, n, n1) \
+	PRFM (8*u)(R3), PLDL1KEEP; \
+	FMOVD (8*u)(R2), F0; \
 	SHLL_S4(0, 0); \
 	FSUB_S4(4, 0, 0); \
-	FMOVD off(R1), F1; \
+	FMOVD (8*u)(R1), F1; \
 	SHLL_S4(1, 1); \
 	FMUL_S4(1, 0, 0); \
 	ROUND_BF16(0, V16, V0, V3, V2, V17, V18); \
 	VUSHR $16, V0.S4, V0.S4; \
 	XTN_H4(0, 28); \
-	FMOVD F28, off(R0)
+	FMOVD F28, (8*u)(R0)
 
 // softmaxGradRowBF16: dst[i] = y[i]*(grad[i]-s[0]), prefetching n elements of prefetch, for n a multiple of the lanes
 // func softmaxGradRowBF16NEON(dst, y, grad, prefetch, s unsafe.Pointer, n int)
@@ -1115,30 +861,19 @@ TEXT ·softmaxGradRowBF16NEON(SB), NOSPLIT, $0-48
 	FMOVQ 176(R9), F16
 	FMOVQ 192(R9), F17
 	FMOVQ 208(R9), F18
-	LOOP_OF_FOUR
-	SOFTMAX_GRAD_ROW_BF16_STEP(0)
-	SOFTMAX_GRAD_ROW_BF16_STEP(8)
-	SOFTMAX_GRAD_ROW_BF16_STEP(16)
-	SOFTMAX_GRAD_ROW_BF16_STEP(24)
-	ADVANCE_2222(16)
-	LOOP_OF_VECTORS
-	SOFTMAX_GRAD_ROW_BF16_STEP(0)
-	ADVANCE_2222(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(SOFTMAX_GRAD_ROW_BF16_STEP, ADVANCE_SLICES_2222)
 	RET
 
 // AFFINE_STEP is a vector of affine: dst[i] = (a[i]-b[i])*c[i] + d[i].
-#define AFFINE_STEP(off) \
-	FMOVQ off(R1), F0; \
-	FMOVQ off(R2), F28; \
+#define AFFINE_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R1), F0; \
+	FMOVQ (16*u)(R2), F28; \
 	FSUB_S4(28, 0, 0); \
-	FMOVQ off(R3), F28; \
+	FMOVQ (16*u)(R3), F28; \
 	FMUL_S4(28, 0, 0); \
-	FMOVQ off(R4), F28; \
+	FMOVQ (16*u)(R4), F28; \
 	FADD_S4(28, 0, 0); \
-	FMOVQ F0, off(R0)
+	FMOVQ F0, (16*u)(R0)
 
 // affine: dst[i] = (a[i]-b[i])*c[i] + d[i], for n a multiple of the lanes
 // func affineNEON(dst, a, b, c, d, s unsafe.Pointer, n int)
@@ -1150,34 +885,23 @@ TEXT ·affineNEON(SB), NOSPLIT, $0-56
 	MOVD d+32(FP), R4
 	MOVD s+40(FP), R7
 	MOVD n+48(FP), R8
-	LOOP_OF_FOUR
-	AFFINE_STEP(0)
-	AFFINE_STEP(16)
-	AFFINE_STEP(32)
-	AFFINE_STEP(48)
-	ADVANCE_44444(16)
-	LOOP_OF_VECTORS
-	AFFINE_STEP(0)
-	ADVANCE_44444(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(AFFINE_STEP, ADVANCE_SLICES_44444)
 	RET
 
 // AFFINE_SUM_STEP is a vector of affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i].
-#define AFFINE_SUM_STEP(off) \
-	FMOVQ off(R3), F0; \
-	FMOVQ off(R4), F28; \
+#define AFFINE_SUM_STEP(u, sum, sum1, n, n1) \
+	FMOVQ (16*u)(R3), F0; \
+	FMOVQ (16*u)(R4), F28; \
 	FSUB_S4(28, 0, 0); \
-	FMOVQ off(R5), F28; \
+	FMOVQ (16*u)(R5), F28; \
 	FMUL_S4(28, 0, 0); \
-	FMOVQ off(R1), F1; \
-	FMOVQ off(R2), F28; \
+	FMOVQ (16*u)(R1), F1; \
+	FMOVQ (16*u)(R2), F28; \
 	FMUL_S4(28, 1, 1); \
 	FADD_S4(1, 0, 0); \
-	FMOVQ off(R6), F28; \
+	FMOVQ (16*u)(R6), F28; \
 	FADD_S4(28, 0, 0); \
-	FMOVQ F0, off(R0)
+	FMOVQ F0, (16*u)(R0)
 
 // affineSum: dst[i] = a[i]*b[i] + (c[i]-d[i])*e[i] + f[i], for n a multiple of the lanes
 // func affineSumNEON(dst, a, b, c, d, e, f, s unsafe.Pointer, n int)
@@ -1191,18 +915,7 @@ TEXT ·affineSumNEON(SB), NOSPLIT, $0-72
 	MOVD f+48(FP), R6
 	MOVD s+56(FP), R7
 	MOVD n+64(FP), R8
-	LOOP_OF_FOUR
-	AFFINE_SUM_STEP(0)
-	AFFINE_SUM_STEP(16)
-	AFFINE_SUM_STEP(32)
-	AFFINE_SUM_STEP(48)
-	ADVANCE_4444444(16)
-	LOOP_OF_VECTORS
-	AFFINE_SUM_STEP(0)
-	ADVANCE_4444444(4)
-	SUBS $4, R8
-	BNE one
-done:
+	PASS_LOOPS(AFFINE_SUM_STEP, ADVANCE_SLICES_4444444)
 	RET
 
 CONSTANT4(fused, 0, 0x43010000) // 129

@@ -46,23 +46,27 @@
 	LOG_OF; \
 	LOG_LIMITS(544)
 
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS log<>+544(SB), Y0; \
+	VMOVUPS Y0, 32(SP); \
+	COPY_IN_32(SI, copy1, 32); \
+	VMOVUPS 32(SP), Y0; \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
+	RETURN
+
 // log: dst[i] = ln a[i]
 // func logAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·logAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	LOG_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS log<>+544(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_32(SI, copy1, 32)
-	VMOVUPS 32(SP), Y0
-	LOG_STEP
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(LOG_STEP)
 
 // LOG1P_STEP is what log1p does to a vector: dst[i] = ln(1+a[i]).
 #define LOG1P_STEP \
@@ -84,19 +88,7 @@ done:
 // func log1pAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·log1pAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	LOG1P_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS log<>+544(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_32(SI, copy1, 32)
-	VMOVUPS 32(SP), Y0
-	LOG1P_STEP
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(LOG1P_STEP)
 
 CONSTANT8(log, 0, 0x00800000) // 1.1754944e-38
 CONSTANT8(log, 32, 0x4b000000) // 8.388608e+06

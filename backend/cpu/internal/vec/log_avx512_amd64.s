@@ -50,16 +50,7 @@
 // func logAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·logAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	LOG_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	LOG_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(LOG_STEP)
 
 // LOG1P_STEP is what log1p does to a vector: dst[i] = ln(1+a[i]).
 #define LOG1P_STEP \
@@ -81,16 +72,7 @@ done:
 // func log1pAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·log1pAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	LOG1P_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	LOG1P_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(LOG1P_STEP)
 
 CONSTANT(log, 0, 0x00800000) // 1.1754944e-38
 CONSTANT(log, 4, 0x4b000000) // 8.388608e+06

@@ -3,6 +3,10 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
+// LOWP_ADD_F16_STEP is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_F16_STEP \
+	VADDPS Y1, Y0, Y0
+
 // LOAD_REST_F16 loads the elements that are left, by way of the stack.
 #define LOAD_REST_F16(to, place, pointer, label) \
 	VMOVUPS lowp<>+0(SB), to; \
@@ -10,156 +14,118 @@
 	COPY_IN_16(pointer, label, place); \
 	VCVTPH2PS place(SP), to
 
+// BINARY_F16_F16_F16 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F16_F16_F16(step) \
+	LOOP; \
+	VCVTPH2PS (DX)(AX*2), Y1; \
+	VCVTPH2PS (SI)(AX*2), Y0; \
+	step; \
+	VCVTPS2PH $0, Y0, (DI)(AX*2); \
+	LOOP_END; \
+	LOAD_REST_F16(Y1, 64, DX, copy1); \
+	LOAD_REST_F16(Y0, 32, SI, copy2); \
+	step; \
+	STORE_RESULT_F16_REST(copy3); \
+done: \
+	RETURN
+
 // lowpAddF16: dst[i] = a[i] + b[i]
 // func lowpAddF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VCVTPH2PS (DX)(AX*2), Y1
-	VCVTPH2PS (SI)(AX*2), Y0
-	VADDPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, (DI)(AX*2)
-	LOOP_END
-	LOAD_REST_F16(Y1, 64, DX, copy1)
-	LOAD_REST_F16(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	STORE_RESULT_F16_REST(copy3)
-done:
-	RETURN
+	BINARY_F16_F16_F16(LOWP_ADD_F16_STEP)
+
+// LOWP_SUB_F16_STEP is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_F16_STEP \
+	VSUBPS Y1, Y0, Y0
 
 // lowpSubF16: dst[i] = a[i] - b[i]
 // func lowpSubF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VCVTPH2PS (DX)(AX*2), Y1
-	VCVTPH2PS (SI)(AX*2), Y0
-	VSUBPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, (DI)(AX*2)
-	LOOP_END
-	LOAD_REST_F16(Y1, 64, DX, copy1)
-	LOAD_REST_F16(Y0, 32, SI, copy2)
-	VSUBPS Y1, Y0, Y0
-	STORE_RESULT_F16_REST(copy3)
-done:
-	RETURN
+	BINARY_F16_F16_F16(LOWP_SUB_F16_STEP)
+
+// LOWP_MUL_F16_STEP is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_F16_STEP \
+	VMULPS Y1, Y0, Y0
 
 // lowpMulF16: dst[i] = a[i] * b[i]
 // func lowpMulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VCVTPH2PS (DX)(AX*2), Y1
-	VCVTPH2PS (SI)(AX*2), Y0
-	VMULPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, (DI)(AX*2)
-	LOOP_END
-	LOAD_REST_F16(Y1, 64, DX, copy1)
-	LOAD_REST_F16(Y0, 32, SI, copy2)
-	VMULPS Y1, Y0, Y0
-	STORE_RESULT_F16_REST(copy3)
-done:
-	RETURN
+	BINARY_F16_F16_F16(LOWP_MUL_F16_STEP)
+
+// LOWP_ADD_RELU_F16_STEP is what lowpAddReluF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_F16_STEP \
+	VADDPS Y1, Y0, Y0; \
+	VCMPPS $1, lowp<>+32(SB), Y0, Y15; \
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 
 // lowpAddReluF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddReluF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VCVTPH2PS (DX)(AX*2), Y1
-	VCVTPH2PS (SI)(AX*2), Y0
-	VADDPS Y1, Y0, Y0
-	VCMPPS $1, lowp<>+32(SB), Y0, Y15
-	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
-	VCVTPS2PH $0, Y0, (DI)(AX*2)
-	LOOP_END
-	LOAD_REST_F16(Y1, 64, DX, copy1)
-	LOAD_REST_F16(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	VCMPPS $1, lowp<>+32(SB), Y0, Y15
-	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
-	STORE_RESULT_F16_REST(copy3)
-done:
-	RETURN
+	BINARY_F16_F16_F16(LOWP_ADD_RELU_F16_STEP)
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
-#define LOAD_REST_F32 \
+// LOWP_ADD_ROW_F16_STEP is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_ROW_F16_STEP \
+	VADDPS Y1, Y0, Y0
+
+// BINARY_F16_F16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F16_F16_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Y1; \
+	VCVTPH2PS (SI)(AX*2), Y0; \
+	step; \
+	VCVTPS2PH $0, Y0, (DI)(AX*2); \
+	LOOP_END; \
 	VMOVUPS lowp<>+0(SB), Y1; \
 	VMOVUPS Y1, 64(SP); \
 	COPY_IN_32(DX, copy1, 64); \
-	VMOVUPS 64(SP), Y1
+	VMOVUPS 64(SP), Y1; \
+	LOAD_REST_F16(Y0, 32, SI, copy2); \
+	step; \
+	STORE_RESULT_F16_REST(copy3); \
+done: \
+	RETURN
 
 // lowpAddRowF16: dst[i] = a[i] + b[i]
 // func lowpAddRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddRowF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VCVTPH2PS (SI)(AX*2), Y0
-	VADDPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, (DI)(AX*2)
-	LOOP_END
-	LOAD_REST_F32
-	LOAD_REST_F16(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	STORE_RESULT_F16_REST(copy3)
-done:
-	RETURN
+	BINARY_F16_F16_F32(LOWP_ADD_ROW_F16_STEP)
+
+// LOWP_SUB_ROW_F16_STEP is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_ROW_F16_STEP \
+	VSUBPS Y1, Y0, Y0
 
 // lowpSubRowF16: dst[i] = a[i] - b[i]
 // func lowpSubRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubRowF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VCVTPH2PS (SI)(AX*2), Y0
-	VSUBPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, (DI)(AX*2)
-	LOOP_END
-	LOAD_REST_F32
-	LOAD_REST_F16(Y0, 32, SI, copy2)
-	VSUBPS Y1, Y0, Y0
-	STORE_RESULT_F16_REST(copy3)
-done:
-	RETURN
+	BINARY_F16_F16_F32(LOWP_SUB_ROW_F16_STEP)
+
+// LOWP_MUL_ROW_F16_STEP is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_ROW_F16_STEP \
+	VMULPS Y1, Y0, Y0
 
 // lowpMulRowF16: dst[i] = a[i] * b[i]
 // func lowpMulRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulRowF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VCVTPH2PS (SI)(AX*2), Y0
-	VMULPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, (DI)(AX*2)
-	LOOP_END
-	LOAD_REST_F32
-	LOAD_REST_F16(Y0, 32, SI, copy2)
-	VMULPS Y1, Y0, Y0
-	STORE_RESULT_F16_REST(copy3)
-done:
-	RETURN
+	BINARY_F16_F16_F32(LOWP_MUL_ROW_F16_STEP)
+
+// LOWP_ADD_RELU_ROW_F16_STEP is what lowpAddReluRowF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_ROW_F16_STEP \
+	VADDPS Y1, Y0, Y0; \
+	VCMPPS $1, lowp<>+32(SB), Y0, Y15; \
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 
 // lowpAddReluRowF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddReluRowF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VCVTPH2PS (SI)(AX*2), Y0
-	VADDPS Y1, Y0, Y0
-	VCMPPS $1, lowp<>+32(SB), Y0, Y15
-	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
-	VCVTPS2PH $0, Y0, (DI)(AX*2)
-	LOOP_END
-	LOAD_REST_F32
-	LOAD_REST_F16(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	VCMPPS $1, lowp<>+32(SB), Y0, Y15
-	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
-	STORE_RESULT_F16_REST(copy3)
-done:
-	RETURN
+	BINARY_F16_F16_F32(LOWP_ADD_RELU_ROW_F16_STEP)
 
 // lowpReluF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -223,17 +189,16 @@ TEXT ·lowpWhereScaledF16AVX2(SB), NOSPLIT, $160-40
 done:
 	RETURN
 
+// LOWP_ADD_BF16_STEP is what lowpAddBF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_BF16_STEP \
+	VADDPS Y1, Y0, Y0
+
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
 	VPSRLD $16, Y0, Y1; \
 	VPAND lowp<>+96(SB), Y1, Y1; \
 	VPADDD lowp<>+128(SB), Y1, Y1; \
 	VPADDD Y1, Y0, Y0
-
-// STORE_UPPER stores the upper halves of v0.
-#define STORE_UPPER \
-	UPPER_HALVES; \
-	VMOVDQU X0, (DI)(AX*2)
 
 // LOAD_REST_BF16 loads the elements that are left, by way of the stack.
 #define LOAD_REST_BF16(to, place, pointer, label) \
@@ -248,165 +213,124 @@ done:
 	VMOVDQU X0, (SP); \
 	COPY_OUT_16(x)
 
+// BINARY_BF16_BF16_BF16 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_BF16_BF16_BF16(step) \
+	LOOP; \
+	LOAD_BF16((DX)(AX*2), Y1); \
+	LOAD_BF16((SI)(AX*2), Y0); \
+	step; \
+	NEAREST_BF16; \
+	UPPER_HALVES; \
+	VMOVDQU X0, (DI)(AX*2); \
+	LOOP_END; \
+	LOAD_REST_BF16(Y1, 64, DX, copy1); \
+	LOAD_REST_BF16(Y0, 32, SI, copy2); \
+	step; \
+	NEAREST_BF16; \
+	STORE_UPPER_REST(copy3); \
+done: \
+	RETURN
+
 // lowpAddBF16: dst[i] = a[i] + b[i]
 // func lowpAddBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	LOAD_BF16((DX)(AX*2), Y1)
-	LOAD_BF16((SI)(AX*2), Y0)
-	VADDPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_REST_BF16(Y1, 64, DX, copy1)
-	LOAD_REST_BF16(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER_REST(copy3)
-done:
-	RETURN
+	BINARY_BF16_BF16_BF16(LOWP_ADD_BF16_STEP)
+
+// LOWP_SUB_BF16_STEP is what lowpSubBF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_BF16_STEP \
+	VSUBPS Y1, Y0, Y0
 
 // lowpSubBF16: dst[i] = a[i] - b[i]
 // func lowpSubBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	LOAD_BF16((DX)(AX*2), Y1)
-	LOAD_BF16((SI)(AX*2), Y0)
-	VSUBPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_REST_BF16(Y1, 64, DX, copy1)
-	LOAD_REST_BF16(Y0, 32, SI, copy2)
-	VSUBPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER_REST(copy3)
-done:
-	RETURN
+	BINARY_BF16_BF16_BF16(LOWP_SUB_BF16_STEP)
+
+// LOWP_MUL_BF16_STEP is what lowpMulBF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_BF16_STEP \
+	VMULPS Y1, Y0, Y0
 
 // lowpMulBF16: dst[i] = a[i] * b[i]
 // func lowpMulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	LOAD_BF16((DX)(AX*2), Y1)
-	LOAD_BF16((SI)(AX*2), Y0)
-	VMULPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_REST_BF16(Y1, 64, DX, copy1)
-	LOAD_REST_BF16(Y0, 32, SI, copy2)
-	VMULPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER_REST(copy3)
-done:
-	RETURN
+	BINARY_BF16_BF16_BF16(LOWP_MUL_BF16_STEP)
+
+// LOWP_ADD_RELU_BF16_STEP is what lowpAddReluBF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_BF16_STEP \
+	VADDPS Y1, Y0, Y0; \
+	VCMPPS $1, lowp<>+160(SB), Y0, Y15; \
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 
 // lowpAddReluBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddReluBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	LOAD_BF16((DX)(AX*2), Y1)
-	LOAD_BF16((SI)(AX*2), Y0)
+	BINARY_BF16_BF16_BF16(LOWP_ADD_RELU_BF16_STEP)
+
+// LOWP_ADD_ROW_BF16_STEP is what lowpAddRowBF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_ROW_BF16_STEP \
 	VADDPS Y1, Y0, Y0
-	VCMPPS $1, lowp<>+160(SB), Y0, Y15
-	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_REST_BF16(Y1, 64, DX, copy1)
-	LOAD_REST_BF16(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	VCMPPS $1, lowp<>+160(SB), Y0, Y15
-	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER_REST(copy3)
-done:
+
+// BINARY_BF16_BF16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_BF16_BF16_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Y1; \
+	LOAD_BF16((SI)(AX*2), Y0); \
+	step; \
+	NEAREST_BF16; \
+	UPPER_HALVES; \
+	VMOVDQU X0, (DI)(AX*2); \
+	LOOP_END; \
+	VMOVUPS lowp<>+0(SB), Y1; \
+	VMOVUPS Y1, 64(SP); \
+	COPY_IN_32(DX, copy1, 64); \
+	VMOVUPS 64(SP), Y1; \
+	LOAD_REST_BF16(Y0, 32, SI, copy2); \
+	step; \
+	NEAREST_BF16; \
+	STORE_UPPER_REST(copy3); \
+done: \
 	RETURN
 
 // lowpAddRowBF16: dst[i] = a[i] + b[i]
 // func lowpAddRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddRowBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	LOAD_BF16((SI)(AX*2), Y0)
-	VADDPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_REST_F32
-	LOAD_REST_BF16(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER_REST(copy3)
-done:
-	RETURN
+	BINARY_BF16_BF16_F32(LOWP_ADD_ROW_BF16_STEP)
+
+// LOWP_SUB_ROW_BF16_STEP is what lowpSubRowBF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_ROW_BF16_STEP \
+	VSUBPS Y1, Y0, Y0
 
 // lowpSubRowBF16: dst[i] = a[i] - b[i]
 // func lowpSubRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubRowBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	LOAD_BF16((SI)(AX*2), Y0)
-	VSUBPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_REST_F32
-	LOAD_REST_BF16(Y0, 32, SI, copy2)
-	VSUBPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER_REST(copy3)
-done:
-	RETURN
+	BINARY_BF16_BF16_F32(LOWP_SUB_ROW_BF16_STEP)
+
+// LOWP_MUL_ROW_BF16_STEP is what lowpMulRowBF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_ROW_BF16_STEP \
+	VMULPS Y1, Y0, Y0
 
 // lowpMulRowBF16: dst[i] = a[i] * b[i]
 // func lowpMulRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulRowBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	LOAD_BF16((SI)(AX*2), Y0)
-	VMULPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_REST_F32
-	LOAD_REST_BF16(Y0, 32, SI, copy2)
-	VMULPS Y1, Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER_REST(copy3)
-done:
-	RETURN
+	BINARY_BF16_BF16_F32(LOWP_MUL_ROW_BF16_STEP)
+
+// LOWP_ADD_RELU_ROW_BF16_STEP is what lowpAddReluRowBF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_ROW_BF16_STEP \
+	VADDPS Y1, Y0, Y0; \
+	VCMPPS $1, lowp<>+160(SB), Y0, Y15; \
+	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
 
 // lowpAddReluRowBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddReluRowBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	LOAD_BF16((SI)(AX*2), Y0)
-	VADDPS Y1, Y0, Y0
-	VCMPPS $1, lowp<>+160(SB), Y0, Y15
-	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_REST_F32
-	LOAD_REST_BF16(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	VCMPPS $1, lowp<>+160(SB), Y0, Y15
-	VBLENDVPS Y15, lowp<>+0(SB), Y0, Y0
-	NEAREST_BF16
-	STORE_UPPER_REST(copy3)
-done:
-	RETURN
+	BINARY_BF16_BF16_F32(LOWP_ADD_RELU_ROW_BF16_STEP)
 
 // lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -416,7 +340,8 @@ TEXT ·lowpReluBF16AVX2(SB), NOSPLIT, $64-24
 	LOAD_BF16((SI)(AX*2), Y0)
 	VPXOR Y1, Y1, Y1
 	VMAXPS Y0, Y1, Y0
-	STORE_UPPER
+	UPPER_HALVES
+	VMOVDQU X0, (DI)(AX*2)
 	LOOP_END
 	LOAD_REST_BF16(Y0, 32, SI, copy1)
 	VPXOR Y1, Y1, Y1
@@ -434,7 +359,8 @@ TEXT ·lowpWhereGreaterBF16AVX2(SB), NOSPLIT, $160-40
 	LOAD_BF16((SI)(AX*2), Y0)
 	VCMPPS $1, Y0, Y12, Y15
 	VBLENDVPS Y15, Y1, Y13, Y0
-	STORE_UPPER
+	UPPER_HALVES
+	VMOVDQU X0, (DI)(AX*2)
 	LOOP_END
 	LOAD_REST_BF16(Y1, 64, DX, copy1)
 	LOAD_REST_BF16(Y0, 32, SI, copy2)

@@ -3,149 +3,119 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// LOWP_ADD_F16_STEP is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_F16_STEP \
+	VADDPS Z1, Z0, Z0
+
+// BINARY_F16_F16_F16 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F16_F16_F16(step) \
+	LOOP; \
+	VCVTPH2PS (DX)(AX*2), Z1; \
+	VCVTPH2PS (SI)(AX*2), Z0; \
+	step; \
+	VCVTPS2PH $0, Z0, (DI)(AX*2); \
+	LOOP_END; \
+	VCVTPH2PS.Z (DX)(AX*2), K7, Z1; \
+	VCVTPH2PS.Z (SI)(AX*2), K7, Z0; \
+	step; \
+	VCVTPS2PH $0, Z0, K7, (DI)(AX*2); \
+done: \
+	RETURN
+
 // lowpAddF16: dst[i] = a[i] + b[i]
 // func lowpAddF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VCVTPH2PS (DX)(AX*2), Z1
-	VCVTPH2PS (SI)(AX*2), Z0
-	VADDPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, (DI)(AX*2)
-	LOOP_END
-	VCVTPH2PS.Z (DX)(AX*2), K7, Z1
-	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
-	VADDPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
-done:
-	RETURN
+	BINARY_F16_F16_F16(LOWP_ADD_F16_STEP)
+
+// LOWP_SUB_F16_STEP is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_F16_STEP \
+	VSUBPS Z1, Z0, Z0
 
 // lowpSubF16: dst[i] = a[i] - b[i]
 // func lowpSubF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VCVTPH2PS (DX)(AX*2), Z1
-	VCVTPH2PS (SI)(AX*2), Z0
-	VSUBPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, (DI)(AX*2)
-	LOOP_END
-	VCVTPH2PS.Z (DX)(AX*2), K7, Z1
-	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
-	VSUBPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
-done:
-	RETURN
+	BINARY_F16_F16_F16(LOWP_SUB_F16_STEP)
+
+// LOWP_MUL_F16_STEP is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_F16_STEP \
+	VMULPS Z1, Z0, Z0
 
 // lowpMulF16: dst[i] = a[i] * b[i]
 // func lowpMulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VCVTPH2PS (DX)(AX*2), Z1
-	VCVTPH2PS (SI)(AX*2), Z0
-	VMULPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, (DI)(AX*2)
-	LOOP_END
-	VCVTPH2PS.Z (DX)(AX*2), K7, Z1
-	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
-	VMULPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
-done:
-	RETURN
+	BINARY_F16_F16_F16(LOWP_MUL_F16_STEP)
+
+// LOWP_ADD_RELU_F16_STEP is what lowpAddReluF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_F16_STEP \
+	VADDPS Z1, Z0, Z0; \
+	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1; \
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 
 // lowpAddReluF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddReluF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VCVTPH2PS (DX)(AX*2), Z1
-	VCVTPH2PS (SI)(AX*2), Z0
+	BINARY_F16_F16_F16(LOWP_ADD_RELU_F16_STEP)
+
+// LOWP_ADD_ROW_F16_STEP is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_ROW_F16_STEP \
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1
-	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
-	VCVTPS2PH $0, Z0, (DI)(AX*2)
-	LOOP_END
-	VCVTPH2PS.Z (DX)(AX*2), K7, Z1
-	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
-	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1
-	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
-	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
-done:
+
+// BINARY_F16_F16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F16_F16_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Z1; \
+	VCVTPH2PS (SI)(AX*2), Z0; \
+	step; \
+	VCVTPS2PH $0, Z0, (DI)(AX*2); \
+	LOOP_END; \
+	VMOVUPS.Z (DX)(AX*4), K7, Z1; \
+	VCVTPH2PS.Z (SI)(AX*2), K7, Z0; \
+	step; \
+	VCVTPS2PH $0, Z0, K7, (DI)(AX*2); \
+done: \
 	RETURN
 
 // lowpAddRowF16: dst[i] = a[i] + b[i]
 // func lowpAddRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddRowF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VCVTPH2PS (SI)(AX*2), Z0
-	VADDPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, (DI)(AX*2)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
-	VADDPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
-done:
-	RETURN
+	BINARY_F16_F16_F32(LOWP_ADD_ROW_F16_STEP)
+
+// LOWP_SUB_ROW_F16_STEP is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_ROW_F16_STEP \
+	VSUBPS Z1, Z0, Z0
 
 // lowpSubRowF16: dst[i] = a[i] - b[i]
 // func lowpSubRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubRowF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VCVTPH2PS (SI)(AX*2), Z0
-	VSUBPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, (DI)(AX*2)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
-	VSUBPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
-done:
-	RETURN
+	BINARY_F16_F16_F32(LOWP_SUB_ROW_F16_STEP)
+
+// LOWP_MUL_ROW_F16_STEP is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_ROW_F16_STEP \
+	VMULPS Z1, Z0, Z0
 
 // lowpMulRowF16: dst[i] = a[i] * b[i]
 // func lowpMulRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulRowF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VCVTPH2PS (SI)(AX*2), Z0
-	VMULPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, (DI)(AX*2)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
-	VMULPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
-done:
-	RETURN
+	BINARY_F16_F16_F32(LOWP_MUL_ROW_F16_STEP)
+
+// LOWP_ADD_RELU_ROW_F16_STEP is what lowpAddReluRowF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_ROW_F16_STEP \
+	VADDPS Z1, Z0, Z0; \
+	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1; \
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 
 // lowpAddReluRowF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddReluRowF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VCVTPH2PS (SI)(AX*2), Z0
-	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1
-	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
-	VCVTPS2PH $0, Z0, (DI)(AX*2)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
-	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, lowp<>+0(SB), Z0, K1
-	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
-	VCVTPS2PH $0, Z0, K7, (DI)(AX*2)
-done:
-	RETURN
+	BINARY_F16_F16_F32(LOWP_ADD_RELU_ROW_F16_STEP)
 
 // lowpReluF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -204,104 +174,98 @@ TEXT ·lowpWhereScaledF16AVX512(SB), NOSPLIT, $0-40
 done:
 	RETURN
 
+// LOWP_ADD_BF16_STEP is what lowpAddBF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_BF16_STEP \
+	VADDPS Z1, Z0, Z0
+
 // NEAREST_BF16 rounds float32 to nearest even at bit 16; NaNs must have no lower bits.
 #define NEAREST_BF16 \
 	VPTESTMD.BCST lowp<>+8(SB), Z0, K2; \
 	VPADDD.BCST lowp<>+12(SB), Z0, Z0; \
 	VPADDD.BCST lowp<>+16(SB), Z0, K2, Z0
 
-// STORE_UPPER stores the upper halves of v0.
-#define STORE_UPPER \
+// BINARY_BF16_BF16_BF16 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_BF16_BF16_BF16(step) \
+	LOOP; \
+	LOAD_BF16((DX)(AX*2), Z1); \
+	LOAD_BF16((SI)(AX*2), Z0); \
+	step; \
+	NEAREST_BF16; \
 	VPERMW Z0, Z31, Z0; \
-	VMOVDQU16 Y0, (DI)(AX*2)
-
-// STORE_UPPER_REST stores the upper halves of v0.
-#define STORE_UPPER_REST \
+	VMOVDQU16 Y0, (DI)(AX*2); \
+	LOOP_END; \
+	LOAD_BF16_REST((DX)(AX*2), Z1); \
+	LOAD_BF16_REST((SI)(AX*2), Z0); \
+	step; \
+	NEAREST_BF16; \
 	VPERMW Z0, Z31, Z0; \
-	VMOVDQU16 Y0, K7, (DI)(AX*2)
+	VMOVDQU16 Y0, K7, (DI)(AX*2); \
+done: \
+	RETURN
 
 // lowpAddBF16: dst[i] = a[i] + b[i]
 // func lowpAddBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
-	LOOP
-	LOAD_BF16((DX)(AX*2), Z1)
-	LOAD_BF16((SI)(AX*2), Z0)
-	VADDPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_BF16_REST((DX)(AX*2), Z1)
-	LOAD_BF16_REST((SI)(AX*2), Z0)
-	VADDPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER_REST
-done:
-	RETURN
+	BINARY_BF16_BF16_BF16(LOWP_ADD_BF16_STEP)
+
+// LOWP_SUB_BF16_STEP is what lowpSubBF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_BF16_STEP \
+	VSUBPS Z1, Z0, Z0
 
 // lowpSubBF16: dst[i] = a[i] - b[i]
 // func lowpSubBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
-	LOOP
-	LOAD_BF16((DX)(AX*2), Z1)
-	LOAD_BF16((SI)(AX*2), Z0)
-	VSUBPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_BF16_REST((DX)(AX*2), Z1)
-	LOAD_BF16_REST((SI)(AX*2), Z0)
-	VSUBPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER_REST
-done:
-	RETURN
+	BINARY_BF16_BF16_BF16(LOWP_SUB_BF16_STEP)
+
+// LOWP_MUL_BF16_STEP is what lowpMulBF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_BF16_STEP \
+	VMULPS Z1, Z0, Z0
 
 // lowpMulBF16: dst[i] = a[i] * b[i]
 // func lowpMulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
-	LOOP
-	LOAD_BF16((DX)(AX*2), Z1)
-	LOAD_BF16((SI)(AX*2), Z0)
-	VMULPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_BF16_REST((DX)(AX*2), Z1)
-	LOAD_BF16_REST((SI)(AX*2), Z0)
-	VMULPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER_REST
-done:
-	RETURN
+	BINARY_BF16_BF16_BF16(LOWP_MUL_BF16_STEP)
+
+// LOWP_ADD_RELU_BF16_STEP is what lowpAddReluBF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_BF16_STEP \
+	VADDPS Z1, Z0, Z0; \
+	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1; \
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 
 // lowpAddReluBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddReluBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
-	LOOP
-	LOAD_BF16((DX)(AX*2), Z1)
-	LOAD_BF16((SI)(AX*2), Z0)
+	BINARY_BF16_BF16_BF16(LOWP_ADD_RELU_BF16_STEP)
+
+// LOWP_ADD_ROW_BF16_STEP is what lowpAddRowBF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_ROW_BF16_STEP \
 	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1
-	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	LOAD_BF16_REST((DX)(AX*2), Z1)
-	LOAD_BF16_REST((SI)(AX*2), Z0)
-	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1
-	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
-	NEAREST_BF16
-	STORE_UPPER_REST
-done:
+
+// BINARY_BF16_BF16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_BF16_BF16_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Z1; \
+	LOAD_BF16((SI)(AX*2), Z0); \
+	step; \
+	NEAREST_BF16; \
+	VPERMW Z0, Z31, Z0; \
+	VMOVDQU16 Y0, (DI)(AX*2); \
+	LOOP_END; \
+	VMOVUPS.Z (DX)(AX*4), K7, Z1; \
+	LOAD_BF16_REST((SI)(AX*2), Z0); \
+	step; \
+	NEAREST_BF16; \
+	VPERMW Z0, Z31, Z0; \
+	VMOVDQU16 Y0, K7, (DI)(AX*2); \
+done: \
 	RETURN
 
 // lowpAddRowBF16: dst[i] = a[i] + b[i]
@@ -309,84 +273,42 @@ done:
 TEXT ·lowpAddRowBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	LOAD_BF16((SI)(AX*2), Z0)
-	VADDPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	LOAD_BF16_REST((SI)(AX*2), Z0)
-	VADDPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER_REST
-done:
-	RETURN
+	BINARY_BF16_BF16_F32(LOWP_ADD_ROW_BF16_STEP)
+
+// LOWP_SUB_ROW_BF16_STEP is what lowpSubRowBF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_ROW_BF16_STEP \
+	VSUBPS Z1, Z0, Z0
 
 // lowpSubRowBF16: dst[i] = a[i] - b[i]
 // func lowpSubRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubRowBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	LOAD_BF16((SI)(AX*2), Z0)
-	VSUBPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	LOAD_BF16_REST((SI)(AX*2), Z0)
-	VSUBPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER_REST
-done:
-	RETURN
+	BINARY_BF16_BF16_F32(LOWP_SUB_ROW_BF16_STEP)
+
+// LOWP_MUL_ROW_BF16_STEP is what lowpMulRowBF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_ROW_BF16_STEP \
+	VMULPS Z1, Z0, Z0
 
 // lowpMulRowBF16: dst[i] = a[i] * b[i]
 // func lowpMulRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulRowBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	LOAD_BF16((SI)(AX*2), Z0)
-	VMULPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	LOAD_BF16_REST((SI)(AX*2), Z0)
-	VMULPS Z1, Z0, Z0
-	NEAREST_BF16
-	STORE_UPPER_REST
-done:
-	RETURN
+	BINARY_BF16_BF16_F32(LOWP_MUL_ROW_BF16_STEP)
+
+// LOWP_ADD_RELU_ROW_BF16_STEP is what lowpAddReluRowBF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_ROW_BF16_STEP \
+	VADDPS Z1, Z0, Z0; \
+	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1; \
+	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
 
 // lowpAddReluRowBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddReluRowBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	LOAD_BF16((SI)(AX*2), Z0)
-	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1
-	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
-	NEAREST_BF16
-	STORE_UPPER
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	LOAD_BF16_REST((SI)(AX*2), Z0)
-	VADDPS Z1, Z0, Z0
-	VCMPPS.BCST $1, lowp<>+20(SB), Z0, K1
-	VBLENDMPS.BCST lowp<>+4(SB), Z0, K1, Z0
-	NEAREST_BF16
-	STORE_UPPER_REST
-done:
-	RETURN
+	BINARY_BF16_BF16_F32(LOWP_ADD_RELU_ROW_BF16_STEP)
 
 // lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -397,12 +319,14 @@ TEXT ·lowpReluBF16AVX512(SB), NOSPLIT, $0-24
 	LOAD_BF16((SI)(AX*2), Z0)
 	VPXORD Z1, Z1, Z1
 	VMAXPS Z0, Z1, Z0
-	STORE_UPPER
+	VPERMW Z0, Z31, Z0
+	VMOVDQU16 Y0, (DI)(AX*2)
 	LOOP_END
 	LOAD_BF16_REST((SI)(AX*2), Z0)
 	VPXORD Z1, Z1, Z1
 	VMAXPS Z0, Z1, Z0
-	STORE_UPPER_REST
+	VPERMW Z0, Z31, Z0
+	VMOVDQU16 Y0, K7, (DI)(AX*2)
 done:
 	RETURN
 
@@ -416,13 +340,15 @@ TEXT ·lowpWhereGreaterBF16AVX512(SB), NOSPLIT, $0-40
 	LOAD_BF16((SI)(AX*2), Z0)
 	VCMPPS $1, Z0, Z12, K1
 	VBLENDMPS Z1, Z13, K1, Z0
-	STORE_UPPER
+	VPERMW Z0, Z31, Z0
+	VMOVDQU16 Y0, (DI)(AX*2)
 	LOOP_END
 	LOAD_BF16_REST((DX)(AX*2), Z1)
 	LOAD_BF16_REST((SI)(AX*2), Z0)
 	VCMPPS $1, Z0, Z12, K1
 	VBLENDMPS Z1, Z13, K1, Z0
-	STORE_UPPER_REST
+	VPERMW Z0, Z31, Z0
+	VMOVDQU16 Y0, K7, (DI)(AX*2)
 done:
 	RETURN
 

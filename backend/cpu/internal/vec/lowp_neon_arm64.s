@@ -3,44 +3,62 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// LOWP_ADD_F16_STEP is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_F16_STEP \
+	FADD_S4(1, 0, 0)
+
 // LOWP_ADD_F16_VECTOR is what lowpAddF16 does to a vector: dst[i] = a[i] + b[i].
 #define LOWP_ADD_F16_VECTOR(off) \
 	FMOVD off(R2), F1; \
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FADD_S4(1, 0, 0); \
+	LOWP_ADD_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
+
+// ADVANCE_222 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_222(n) \
+	ADD $(2*n), R0; \
+	ADD $(2*n), R1; \
+	ADD $(2*n), R2
+
+// BINARY_F16_F16_F16 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F16_F16_F16(step, step2) \
+	LOOP_OF_FOUR; \
+	step(0); \
+	step(8); \
+	step(16); \
+	step(24); \
+	ADVANCE_222(16); \
+	LOOP_OF_ONE; \
+	step(0); \
+	ADVANCE_222(4); \
+	LOOP_OF_REST; \
+	MOVHU (R2), R15; \
+	FMOVS R15, F1; \
+	FCVTL_S4(1, 1); \
+	MOVHU (R1), R15; \
+	FMOVS R15, F0; \
+	FCVTL_S4(0, 0); \
+	step2; \
+	FCVTN_H4(0, 28); \
+	VST1 V28.H[0], (R0); \
+	ADVANCE_222(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
 
 // lowpAddF16: dst[i] = a[i] + b[i]
 // func lowpAddF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	LOWP_ADD_F16_VECTOR(0)
-	LOWP_ADD_F16_VECTOR(8)
-	LOWP_ADD_F16_VECTOR(16)
-	LOWP_ADD_F16_VECTOR(24)
-	ADVANCE_222(16)
-	LOOP_OF_ONE
-	LOWP_ADD_F16_VECTOR(0)
-	ADVANCE_222(4)
-	LOOP_OF_REST
-	MOVHU (R2), R15
-	FMOVS R15, F1
-	FCVTL_S4(1, 1)
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	FCVTL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	FCVTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_222(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F16_F16_F16(LOWP_ADD_F16_VECTOR, LOWP_ADD_F16_STEP)
+
+// LOWP_SUB_F16_STEP is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_F16_STEP \
+	FSUB_S4(1, 0, 0)
 
 // LOWP_SUB_F16_VECTOR is what lowpSubF16 does to a vector: dst[i] = a[i] - b[i].
 #define LOWP_SUB_F16_VECTOR(off) \
@@ -48,7 +66,7 @@ done:
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FSUB_S4(1, 0, 0); \
+	LOWP_SUB_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
@@ -56,30 +74,11 @@ done:
 // func lowpSubF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	LOWP_SUB_F16_VECTOR(0)
-	LOWP_SUB_F16_VECTOR(8)
-	LOWP_SUB_F16_VECTOR(16)
-	LOWP_SUB_F16_VECTOR(24)
-	ADVANCE_222(16)
-	LOOP_OF_ONE
-	LOWP_SUB_F16_VECTOR(0)
-	ADVANCE_222(4)
-	LOOP_OF_REST
-	MOVHU (R2), R15
-	FMOVS R15, F1
-	FCVTL_S4(1, 1)
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	FCVTL_S4(0, 0)
-	FSUB_S4(1, 0, 0)
-	FCVTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_222(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F16_F16_F16(LOWP_SUB_F16_VECTOR, LOWP_SUB_F16_STEP)
+
+// LOWP_MUL_F16_STEP is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_F16_STEP \
+	FMUL_S4(1, 0, 0)
 
 // LOWP_MUL_F16_VECTOR is what lowpMulF16 does to a vector: dst[i] = a[i] * b[i].
 #define LOWP_MUL_F16_VECTOR(off) \
@@ -87,7 +86,7 @@ done:
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FMUL_S4(1, 0, 0); \
+	LOWP_MUL_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
@@ -95,30 +94,13 @@ done:
 // func lowpMulF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	LOWP_MUL_F16_VECTOR(0)
-	LOWP_MUL_F16_VECTOR(8)
-	LOWP_MUL_F16_VECTOR(16)
-	LOWP_MUL_F16_VECTOR(24)
-	ADVANCE_222(16)
-	LOOP_OF_ONE
-	LOWP_MUL_F16_VECTOR(0)
-	ADVANCE_222(4)
-	LOOP_OF_REST
-	MOVHU (R2), R15
-	FMOVS R15, F1
-	FCVTL_S4(1, 1)
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	FCVTL_S4(0, 0)
-	FMUL_S4(1, 0, 0)
-	FCVTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_222(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F16_F16_F16(LOWP_MUL_F16_VECTOR, LOWP_MUL_F16_STEP)
+
+// LOWP_ADD_RELU_F16_STEP is what lowpAddReluF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_F16_STEP \
+	FADD_S4(1, 0, 0); \
+	FCMGT_S4(0, 16, 27); \
+	VBIT V27.B16, V17.B16, V0.B16
 
 // LOWP_ADD_RELU_F16_VECTOR is what lowpAddReluF16 does to a vector: dst[i] = relu(a[i] + b[i]).
 #define LOWP_ADD_RELU_F16_VECTOR(off) \
@@ -126,9 +108,7 @@ done:
 	FCVTL_S4(1, 1); \
 	FMOVD off(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FADD_S4(1, 0, 0); \
-	FCMGT_S4(0, 16, 27); \
-	VBIT V27.B16, V17.B16, V0.B16; \
+	LOWP_ADD_RELU_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
 
@@ -139,39 +119,18 @@ TEXT ·lowpAddReluF16NEON(SB), NOSPLIT, $0-32
 	MOVD $lowp<>(SB), R9
 	FMOVQ (R9), F16
 	FMOVQ 16(R9), F17
-	LOOP_OF_FOUR
-	LOWP_ADD_RELU_F16_VECTOR(0)
-	LOWP_ADD_RELU_F16_VECTOR(8)
-	LOWP_ADD_RELU_F16_VECTOR(16)
-	LOWP_ADD_RELU_F16_VECTOR(24)
-	ADVANCE_222(16)
-	LOOP_OF_ONE
-	LOWP_ADD_RELU_F16_VECTOR(0)
-	ADVANCE_222(4)
-	LOOP_OF_REST
-	MOVHU (R2), R15
-	FMOVS R15, F1
-	FCVTL_S4(1, 1)
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	FCVTL_S4(0, 0)
+	BINARY_F16_F16_F16(LOWP_ADD_RELU_F16_VECTOR, LOWP_ADD_RELU_F16_STEP)
+
+// LOWP_ADD_ROW_F16_STEP is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_ROW_F16_STEP \
 	FADD_S4(1, 0, 0)
-	FCMGT_S4(0, 16, 27)
-	VBIT V27.B16, V17.B16, V0.B16
-	FCVTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_222(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
 
 // LOWP_ADD_ROW_F16_VECTOR is what lowpAddRowF16 does to a vector: dst[i] = a[i] + b[i].
 #define LOWP_ADD_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FADD_S4(1, 0, 0); \
+	LOWP_ADD_ROW_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off2(R0)
 
@@ -181,39 +140,47 @@ done:
 	ADD $(2*n), R1; \
 	ADD $(4*n), R2
 
+// BINARY_F16_F16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F16_F16_F32(step, step2) \
+	LOOP_OF_FOUR; \
+	step(0, 0); \
+	step(16, 8); \
+	step(32, 16); \
+	step(48, 24); \
+	ADVANCE_224(16); \
+	LOOP_OF_ONE; \
+	step(0, 0); \
+	ADVANCE_224(4); \
+	LOOP_OF_REST; \
+	FMOVS (R2), F1; \
+	MOVHU (R1), R15; \
+	FMOVS R15, F0; \
+	FCVTL_S4(0, 0); \
+	step2; \
+	FCVTN_H4(0, 28); \
+	VST1 V28.H[0], (R0); \
+	ADVANCE_224(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
+
 // lowpAddRowF16: dst[i] = a[i] + b[i]
 // func lowpAddRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddRowF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	LOWP_ADD_ROW_F16_VECTOR(0, 0)
-	LOWP_ADD_ROW_F16_VECTOR(16, 8)
-	LOWP_ADD_ROW_F16_VECTOR(32, 16)
-	LOWP_ADD_ROW_F16_VECTOR(48, 24)
-	ADVANCE_224(16)
-	LOOP_OF_ONE
-	LOWP_ADD_ROW_F16_VECTOR(0, 0)
-	ADVANCE_224(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	FCVTL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	FCVTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_224(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F16_F16_F32(LOWP_ADD_ROW_F16_VECTOR, LOWP_ADD_ROW_F16_STEP)
+
+// LOWP_SUB_ROW_F16_STEP is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_ROW_F16_STEP \
+	FSUB_S4(1, 0, 0)
 
 // LOWP_SUB_ROW_F16_VECTOR is what lowpSubRowF16 does to a vector: dst[i] = a[i] - b[i].
 #define LOWP_SUB_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FSUB_S4(1, 0, 0); \
+	LOWP_SUB_ROW_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off2(R0)
 
@@ -221,35 +188,18 @@ done:
 // func lowpSubRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpSubRowF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	LOWP_SUB_ROW_F16_VECTOR(0, 0)
-	LOWP_SUB_ROW_F16_VECTOR(16, 8)
-	LOWP_SUB_ROW_F16_VECTOR(32, 16)
-	LOWP_SUB_ROW_F16_VECTOR(48, 24)
-	ADVANCE_224(16)
-	LOOP_OF_ONE
-	LOWP_SUB_ROW_F16_VECTOR(0, 0)
-	ADVANCE_224(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	FCVTL_S4(0, 0)
-	FSUB_S4(1, 0, 0)
-	FCVTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_224(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F16_F16_F32(LOWP_SUB_ROW_F16_VECTOR, LOWP_SUB_ROW_F16_STEP)
+
+// LOWP_MUL_ROW_F16_STEP is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_ROW_F16_STEP \
+	FMUL_S4(1, 0, 0)
 
 // LOWP_MUL_ROW_F16_VECTOR is what lowpMulRowF16 does to a vector: dst[i] = a[i] * b[i].
 #define LOWP_MUL_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FMUL_S4(1, 0, 0); \
+	LOWP_MUL_ROW_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off2(R0)
 
@@ -257,37 +207,20 @@ done:
 // func lowpMulRowF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpMulRowF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	LOWP_MUL_ROW_F16_VECTOR(0, 0)
-	LOWP_MUL_ROW_F16_VECTOR(16, 8)
-	LOWP_MUL_ROW_F16_VECTOR(32, 16)
-	LOWP_MUL_ROW_F16_VECTOR(48, 24)
-	ADVANCE_224(16)
-	LOOP_OF_ONE
-	LOWP_MUL_ROW_F16_VECTOR(0, 0)
-	ADVANCE_224(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	FCVTL_S4(0, 0)
-	FMUL_S4(1, 0, 0)
-	FCVTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_224(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F16_F16_F32(LOWP_MUL_ROW_F16_VECTOR, LOWP_MUL_ROW_F16_STEP)
+
+// LOWP_ADD_RELU_ROW_F16_STEP is what lowpAddReluRowF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_ROW_F16_STEP \
+	FADD_S4(1, 0, 0); \
+	FCMGT_S4(0, 16, 27); \
+	VBIT V27.B16, V17.B16, V0.B16
 
 // LOWP_ADD_RELU_ROW_F16_VECTOR is what lowpAddReluRowF16 does to a vector: dst[i] = relu(a[i] + b[i]).
 #define LOWP_ADD_RELU_ROW_F16_VECTOR(off, off2) \
 	FMOVQ off(R2), F1; \
 	FMOVD off2(R1), F0; \
 	FCVTL_S4(0, 0); \
-	FADD_S4(1, 0, 0); \
-	FCMGT_S4(0, 16, 27); \
-	VBIT V27.B16, V17.B16, V0.B16; \
+	LOWP_ADD_RELU_ROW_F16_STEP; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off2(R0)
 
@@ -298,30 +231,7 @@ TEXT ·lowpAddReluRowF16NEON(SB), NOSPLIT, $0-32
 	MOVD $lowp<>(SB), R9
 	FMOVQ (R9), F16
 	FMOVQ 16(R9), F17
-	LOOP_OF_FOUR
-	LOWP_ADD_RELU_ROW_F16_VECTOR(0, 0)
-	LOWP_ADD_RELU_ROW_F16_VECTOR(16, 8)
-	LOWP_ADD_RELU_ROW_F16_VECTOR(32, 16)
-	LOWP_ADD_RELU_ROW_F16_VECTOR(48, 24)
-	ADVANCE_224(16)
-	LOOP_OF_ONE
-	LOWP_ADD_RELU_ROW_F16_VECTOR(0, 0)
-	ADVANCE_224(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	FCVTL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	FCMGT_S4(0, 16, 27)
-	VBIT V27.B16, V17.B16, V0.B16
-	FCVTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_224(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F16_F16_F32(LOWP_ADD_RELU_ROW_F16_VECTOR, LOWP_ADD_RELU_ROW_F16_STEP)
 
 // LOWP_RELU_F16_VECTOR is what lowpReluF16 does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
 #define LOWP_RELU_F16_VECTOR(off) \
@@ -332,6 +242,11 @@ done:
 	VBIT V28.B16, V1.B16, V0.B16; \
 	FCVTN_H4(0, 28); \
 	FMOVD F28, off(R0)
+
+// ADVANCE_22 moves the pointers by n elements, whose bytes the name says.
+#define ADVANCE_22(n) \
+	ADD $(2*n), R0; \
+	ADD $(2*n), R1
 
 // lowpReluF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -449,6 +364,43 @@ loop:
 done:
 	RET
 
+// LOWP_ADD_BF16_STEP is what lowpAddBF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_BF16_STEP \
+	FADD_S4(1, 0, 0)
+
+// BINARY_BF16_BF16_BF16 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_BF16_BF16_BF16(step, v, v2, v3) \
+	SUBS $4, R8; \
+	BLT rest; \
+loop: \
+	FMOVD (R2), F1; \
+	SHLL_S4(1, 1); \
+	FMOVD (R1), F0; \
+	SHLL_S4(0, 0); \
+	step; \
+	ROUND_BF16(0, v, V0, V2, V1, v2, v3); \
+	VUSHR $16, V0.S4, V0.S4; \
+	XTN_H4(0, 28); \
+	FMOVD F28, (R0); \
+	ADVANCE_222(4); \
+	LOOP_OF_REST; \
+	MOVHU (R2), R15; \
+	FMOVS R15, F1; \
+	SHLL_S4(1, 1); \
+	MOVHU (R1), R15; \
+	FMOVS R15, F0; \
+	SHLL_S4(0, 0); \
+	step; \
+	ROUND_BF16(0, v, V0, V2, V1, v2, v3); \
+	VUSHR $16, V0.S4, V0.S4; \
+	XTN_H4(0, 28); \
+	VST1 V28.H[0], (R0); \
+	ADVANCE_222(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
+
 // lowpAddBF16: dst[i] = a[i] + b[i]
 // func lowpAddBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·lowpAddBF16NEON(SB), NOSPLIT, $0-32
@@ -457,36 +409,11 @@ TEXT ·lowpAddBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVD (R2), F1
-	SHLL_S4(1, 1)
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R0)
-	ADVANCE_222(4)
-	LOOP_OF_REST
-	MOVHU (R2), R15
-	FMOVS R15, F1
-	SHLL_S4(1, 1)
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	SHLL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_222(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_BF16_BF16_BF16(LOWP_ADD_BF16_STEP, V16, V17, V18)
+
+// LOWP_SUB_BF16_STEP is what lowpSubBF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_BF16_STEP \
+	FSUB_S4(1, 0, 0)
 
 // lowpSubBF16: dst[i] = a[i] - b[i]
 // func lowpSubBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -496,36 +423,11 @@ TEXT ·lowpSubBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVD (R2), F1
-	SHLL_S4(1, 1)
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
-	FSUB_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R0)
-	ADVANCE_222(4)
-	LOOP_OF_REST
-	MOVHU (R2), R15
-	FMOVS R15, F1
-	SHLL_S4(1, 1)
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	SHLL_S4(0, 0)
-	FSUB_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_222(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_BF16_BF16_BF16(LOWP_SUB_BF16_STEP, V16, V17, V18)
+
+// LOWP_MUL_BF16_STEP is what lowpMulBF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_BF16_STEP \
+	FMUL_S4(1, 0, 0)
 
 // lowpMulBF16: dst[i] = a[i] * b[i]
 // func lowpMulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -535,36 +437,13 @@ TEXT ·lowpMulBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVD (R2), F1
-	SHLL_S4(1, 1)
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
-	FMUL_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R0)
-	ADVANCE_222(4)
-	LOOP_OF_REST
-	MOVHU (R2), R15
-	FMOVS R15, F1
-	SHLL_S4(1, 1)
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	SHLL_S4(0, 0)
-	FMUL_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_222(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_BF16_BF16_BF16(LOWP_MUL_BF16_STEP, V16, V17, V18)
+
+// LOWP_ADD_RELU_BF16_STEP is what lowpAddReluBF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_BF16_STEP \
+	FADD_S4(1, 0, 0); \
+	FCMGT_S4(0, 16, 27); \
+	VBIT V27.B16, V17.B16, V0.B16
 
 // lowpAddReluBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -576,39 +455,40 @@ TEXT ·lowpAddReluBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 32(R9), F18
 	FMOVQ 48(R9), F19
 	FMOVQ 64(R9), F20
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVD (R2), F1
-	SHLL_S4(1, 1)
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
+	BINARY_BF16_BF16_BF16(LOWP_ADD_RELU_BF16_STEP, V18, V19, V20)
+
+// LOWP_ADD_ROW_BF16_STEP is what lowpAddRowBF16 does to a vector: dst[i] = a[i] + b[i].
+#define LOWP_ADD_ROW_BF16_STEP \
 	FADD_S4(1, 0, 0)
-	FCMGT_S4(0, 16, 27)
-	VBIT V27.B16, V17.B16, V0.B16
-	ROUND_BF16(0, V18, V0, V2, V1, V19, V20)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R0)
-	ADVANCE_222(4)
-	LOOP_OF_REST
-	MOVHU (R2), R15
-	FMOVS R15, F1
-	SHLL_S4(1, 1)
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	SHLL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	FCMGT_S4(0, 16, 27)
-	VBIT V27.B16, V17.B16, V0.B16
-	ROUND_BF16(0, V18, V0, V2, V1, V19, V20)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_222(1)
-	SUBS $1, R8
-	BNE last
-done:
+
+// BINARY_BF16_BF16_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_BF16_BF16_F32(step, v, v2, v3) \
+	SUBS $4, R8; \
+	BLT rest; \
+loop: \
+	FMOVQ (R2), F1; \
+	FMOVD (R1), F0; \
+	SHLL_S4(0, 0); \
+	step; \
+	ROUND_BF16(0, v, V0, V2, V1, v2, v3); \
+	VUSHR $16, V0.S4, V0.S4; \
+	XTN_H4(0, 28); \
+	FMOVD F28, (R0); \
+	ADVANCE_224(4); \
+	LOOP_OF_REST; \
+	FMOVS (R2), F1; \
+	MOVHU (R1), R15; \
+	FMOVS R15, F0; \
+	SHLL_S4(0, 0); \
+	step; \
+	ROUND_BF16(0, v, V0, V2, V1, v2, v3); \
+	VUSHR $16, V0.S4, V0.S4; \
+	XTN_H4(0, 28); \
+	VST1 V28.H[0], (R0); \
+	ADVANCE_224(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
 	RET
 
 // lowpAddRowBF16: dst[i] = a[i] + b[i]
@@ -619,33 +499,11 @@ TEXT ·lowpAddRowBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R2), F1
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R0)
-	ADVANCE_224(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	SHLL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_224(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_BF16_BF16_F32(LOWP_ADD_ROW_BF16_STEP, V16, V17, V18)
+
+// LOWP_SUB_ROW_BF16_STEP is what lowpSubRowBF16 does to a vector: dst[i] = a[i] - b[i].
+#define LOWP_SUB_ROW_BF16_STEP \
+	FSUB_S4(1, 0, 0)
 
 // lowpSubRowBF16: dst[i] = a[i] - b[i]
 // func lowpSubRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -655,33 +513,11 @@ TEXT ·lowpSubRowBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R2), F1
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
-	FSUB_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R0)
-	ADVANCE_224(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	SHLL_S4(0, 0)
-	FSUB_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_224(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_BF16_BF16_F32(LOWP_SUB_ROW_BF16_STEP, V16, V17, V18)
+
+// LOWP_MUL_ROW_BF16_STEP is what lowpMulRowBF16 does to a vector: dst[i] = a[i] * b[i].
+#define LOWP_MUL_ROW_BF16_STEP \
+	FMUL_S4(1, 0, 0)
 
 // lowpMulRowBF16: dst[i] = a[i] * b[i]
 // func lowpMulRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -691,33 +527,13 @@ TEXT ·lowpMulRowBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
 	FMOVQ 64(R9), F18
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R2), F1
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
-	FMUL_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R0)
-	ADVANCE_224(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	SHLL_S4(0, 0)
-	FMUL_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_224(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_BF16_BF16_F32(LOWP_MUL_ROW_BF16_STEP, V16, V17, V18)
+
+// LOWP_ADD_RELU_ROW_BF16_STEP is what lowpAddReluRowBF16 does to a vector: dst[i] = relu(a[i] + b[i]).
+#define LOWP_ADD_RELU_ROW_BF16_STEP \
+	FADD_S4(1, 0, 0); \
+	FCMGT_S4(0, 16, 27); \
+	VBIT V27.B16, V17.B16, V0.B16
 
 // lowpAddReluRowBF16: dst[i] = relu(a[i] + b[i])
 // func lowpAddReluRowBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -729,37 +545,7 @@ TEXT ·lowpAddReluRowBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 32(R9), F18
 	FMOVQ 48(R9), F19
 	FMOVQ 64(R9), F20
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R2), F1
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	FCMGT_S4(0, 16, 27)
-	VBIT V27.B16, V17.B16, V0.B16
-	ROUND_BF16(0, V18, V0, V2, V1, V19, V20)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R0)
-	ADVANCE_224(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	MOVHU (R1), R15
-	FMOVS R15, F0
-	SHLL_S4(0, 0)
-	FADD_S4(1, 0, 0)
-	FCMGT_S4(0, 16, 27)
-	VBIT V27.B16, V17.B16, V0.B16
-	ROUND_BF16(0, V18, V0, V2, V1, V19, V20)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	VST1 V28.H[0], (R0)
-	ADVANCE_224(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_BF16_BF16_F32(LOWP_ADD_RELU_ROW_BF16_STEP, V18, V19, V20)
 
 // lowpReluBF16: dst[i] = 0 if a[i] < 0, else a[i]
 // func lowpReluBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, n int)

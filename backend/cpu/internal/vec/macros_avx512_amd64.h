@@ -57,12 +57,40 @@ rest: \
 	VZEROUPPER; \
 	RET
 
+// BINARY_F32_F32_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F32_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Z1; \
+	VMOVUPS (SI)(AX*4), Z0; \
+	step; \
+	VMOVUPS Z0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS.Z (DX)(AX*4), K7, Z1; \
+	VMOVUPS.Z (SI)(AX*4), K7, Z0; \
+	step; \
+	VMOVUPS Z0, K7, (DI)(AX*4); \
+done: \
+	RETURN
+
 // ARGS_DST_A_S loads the arguments that its name has, and n.
 #define ARGS_DST_A_S \
 	MOVQ dst+0(FP), DI; \
 	MOVQ a+8(FP), SI; \
 	VBROADCASTSS s+16(FP), Z12; \
 	MOVQ n+24(FP), CX
+
+// UNARY_F32_F32_N is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32_N(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Z0; \
+	step; \
+	VMOVUPS Z0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS.Z (SI)(AX*4), K7, Z0; \
+	step; \
+	VMOVUPS Z0, K7, (DI)(AX*4); \
+done: \
+	RETURN
 
 // ARGS_DST_A_B_S_T loads the arguments that its name has, and n.
 #define ARGS_DST_A_B_S_T \
@@ -104,6 +132,19 @@ rest: \
 	VMULPS Z2, Z0, Z3; \
 	VFNMADD231PS Z3, Z1, Z0; \
 	VFMADD213PS Z3, Z2, Z0
+
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Z0; \
+	step; \
+	VMOVUPS Z0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS.Z (SI)(AX*4), K7, Z0; \
+	step; \
+	VMOVUPS Z0, K7, (DI)(AX*4); \
+done: \
+	RETURN
 
 // ARGS_A loads the arguments that its name has, and n.
 #define ARGS_A \

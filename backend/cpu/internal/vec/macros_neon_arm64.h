@@ -191,6 +191,39 @@ rest: \
 	BEQ done; \
 last:
 
+// ROUND_BF16 rounds float32 to nearest even at bit 16, and makes NaNs quiet.
+#define ROUND_BF16(off, v, x, u, t, v2, v3) \
+	FCMEQ_S4(off, off, 27); \
+	MVN_B16(27, 27); \
+	VORR v.B16, x.B16, u.B16; \
+	VUSHR $16, x.S4, t.S4; \
+	VAND v2.B16, t.B16, t.B16; \
+	VADD v3.S4, t.S4, t.S4; \
+	VADD t.S4, x.S4, x.S4; \
+	VBIT V27.B16, u.B16, x.B16
+
+// BINARY_F32_F32_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F32_F32_F32(step, step2) \
+	LOOP_OF_FOUR; \
+	step(0); \
+	step(16); \
+	step(32); \
+	step(48); \
+	ADVANCE_444(16); \
+	LOOP_OF_ONE; \
+	step(0); \
+	ADVANCE_444(4); \
+	LOOP_OF_REST; \
+	FMOVS (R2), F1; \
+	FMOVS (R1), F0; \
+	step2; \
+	VST1 V0.S[0], (R0); \
+	ADVANCE_444(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
+
 // ARGS_DST_A_S loads the arguments that its name has, and n.
 #define ARGS_DST_A_S \
 	MOVD dst+0(FP), R0; \
@@ -203,62 +236,6 @@ last:
 #define ADVANCE_44(n) \
 	ADD $(4*n), R0; \
 	ADD $(4*n), R1
-
-// ARGS_DST_A_B_S_T loads the arguments that its name has, and n.
-#define ARGS_DST_A_B_S_T \
-	MOVD dst+0(FP), R0; \
-	MOVD a+8(FP), R1; \
-	MOVD b+16(FP), R2; \
-	FMOVS s+24(FP), F12; \
-	VDUP V12.S[0], V12.S4; \
-	FMOVS t+28(FP), F13; \
-	VDUP V13.S[0], V13.S4; \
-	MOVD n+32(FP), R8
-
-// ADVANCE_4444 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_4444(n) \
-	ADD $(4*n), R0; \
-	ADD $(4*n), R1; \
-	ADD $(4*n), R2; \
-	ADD $(4*n), R3
-
-// ARGS_DST_A loads the arguments that its name has, and n.
-#define ARGS_DST_A \
-	MOVD dst+0(FP), R0; \
-	MOVD a+8(FP), R1; \
-	MOVD n+16(FP), R8
-
-// ARGS_DST_C_A_S_T loads the arguments that its name has, and n.
-#define ARGS_DST_C_A_S_T \
-	MOVD dst+0(FP), R0; \
-	MOVD c+8(FP), R1; \
-	MOVD a+16(FP), R2; \
-	FMOVS s+24(FP), F12; \
-	VDUP V12.S[0], V12.S4; \
-	FMOVS t+28(FP), F13; \
-	VDUP V13.S[0], V13.S4; \
-	MOVD n+32(FP), R8
-
-// ADVANCE_42 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_42(n) \
-	ADD $(4*n), R0; \
-	ADD $(2*n), R1
-
-// ADVANCE_24 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_24(n) \
-	ADD $(2*n), R0; \
-	ADD $(4*n), R1
-
-// ROUND_BF16 rounds float32 to nearest even at bit 16, and makes NaNs quiet.
-#define ROUND_BF16(off, v, x, u, t, v2, v3) \
-	FCMEQ_S4(off, off, 27); \
-	MVN_B16(27, 27); \
-	VORR v.B16, x.B16, u.B16; \
-	VUSHR $16, x.S4, t.S4; \
-	VAND v2.B16, t.B16, t.B16; \
-	VADD v3.S4, t.S4, t.S4; \
-	VADD t.S4, x.S4, x.S4; \
-	VBIT V27.B16, u.B16, x.B16
 
 // REDUCE_LN2 splits v0 into n·ln 2 + r: r to v0, n to v1 and as a float to v3, and e to the power of r, minus 1, to v2.
 #define REDUCE_LN2(off, off2, v, v2, v3) \
@@ -309,6 +286,34 @@ last:
 	SCALE_BY_POWER(v5); \
 	VBIT V26.B16, v.B16, V0.B16
 
+// ARGS_DST_A_B_S_T loads the arguments that its name has, and n.
+#define ARGS_DST_A_B_S_T \
+	MOVD dst+0(FP), R0; \
+	MOVD a+8(FP), R1; \
+	MOVD b+16(FP), R2; \
+	FMOVS s+24(FP), F12; \
+	VDUP V12.S[0], V12.S4; \
+	FMOVS t+28(FP), F13; \
+	VDUP V13.S[0], V13.S4; \
+	MOVD n+32(FP), R8
+
+// ARGS_DST_A loads the arguments that its name has, and n.
+#define ARGS_DST_A \
+	MOVD dst+0(FP), R0; \
+	MOVD a+8(FP), R1; \
+	MOVD n+16(FP), R8
+
+// ARGS_DST_C_A_S_T loads the arguments that its name has, and n.
+#define ARGS_DST_C_A_S_T \
+	MOVD dst+0(FP), R0; \
+	MOVD c+8(FP), R1; \
+	MOVD a+16(FP), R2; \
+	FMOVS s+24(FP), F12; \
+	VDUP V12.S[0], V12.S4; \
+	FMOVS t+28(FP), F13; \
+	VDUP V13.S[0], V13.S4; \
+	MOVD n+32(FP), R8
+
 // COPY_SIGN gives v0 the sign of another.
 #define COPY_SIGN(v, v2, from) \
 	VAND v.B16, V0.B16, V0.B16; \
@@ -323,6 +328,84 @@ last:
 	FSUB_S4((off+4), 1, 0); \
 	VFMLA V1.S4, V2.S4, V0.S4; \
 	FADD_S4(0, 0, 0)
+
+// LOG_LIMITS puts in the limits of a logarithm whose argument is v6.
+#define LOG_LIMITS(off, off2, v, off3) \
+	FCMGE_S4(off, 6, 27); \
+	MVN_B16(27, 27); \
+	FMOVQ off2(R9), F28; \
+	VBIT V27.B16, V28.B16, V0.B16; \
+	FCMEQ_S4(off, 6, 27); \
+	VBIT V27.B16, v.B16, V0.B16; \
+	FMOVQ off3(R9), F28; \
+	FCMEQ_S4(28, 6, 27); \
+	FMOVQ off3(R9), F28; \
+	VBIT V27.B16, V28.B16, V0.B16
+
+// SIGMOID_OF is 1/(1+e to the power of -v0).
+#define SIGMOID_OF(off, off2) \
+	VMOV V0.B16, V7.B16; \
+	VORR V16.B16, V0.B16, V0.B16; \
+	EXP_OF(17, V18, off, 16, V20, V21, V19, V23); \
+	VEOR V2.B16, V2.B16, V2.B16; \
+	FCMGT_S4(7, 2, 27); \
+	FADD_S4(22, 0, 1); \
+	FMOVQ off2(R9), F2; \
+	VBIF V27.B16, V2.B16, V0.B16; \
+	FDIV_S4(1, 0, 0)
+
+// TANH_OF_V2 is tanh v0.
+#define TANH_OF_V2(off) \
+	VMOV V0.B16, V7.B16; \
+	VAND V16.B16, V0.B16, V0.B16; \
+	FMOVQ off(R9), F1; \
+	FCMGT_S4(1, 0, 28); \
+	VBIT V28.B16, V1.B16, V0.B16; \
+	FADD_S4(0, 0, 0); \
+	EXPM1_OF_V2(17, V18, V19, V17, V20); \
+	FADD_S4(22, 0, 1); \
+	FDIV_S4(1, 0, 0); \
+	COPY_SIGN(V16, V23, V7)
+
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	SUBS $4, R8; \
+	BLT rest; \
+loop: \
+	FMOVQ (R1), F0; \
+	step; \
+	FMOVQ F0, (R0); \
+	ADVANCE_44(4); \
+	LOOP_OF_REST; \
+	FMOVS (R1), F0; \
+	step; \
+	VST1 V0.S[0], (R0); \
+	ADVANCE_44(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
+
+// UNARY_F32_F32_V2 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32_V2(step, step2) \
+	LOOP_OF_FOUR; \
+	step(0); \
+	step(16); \
+	step(32); \
+	step(48); \
+	ADVANCE_44(16); \
+	LOOP_OF_ONE; \
+	step(0); \
+	ADVANCE_44(4); \
+	LOOP_OF_REST; \
+	FMOVS (R1), F0; \
+	step2; \
+	VST1 V0.S[0], (R0); \
+	ADVANCE_44(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
+	RET
 
 // ARGS_A loads the arguments that its name has, and n.
 #define ARGS_A \
@@ -419,52 +502,3 @@ last:
 	FADD_S4(1, 0, 0); \
 	FADD_S4(3, 2, 2); \
 	FADD_S4(2, 0, 0)
-
-// LOG_LIMITS puts in the limits of a logarithm whose argument is v6.
-#define LOG_LIMITS(off, off2, v, off3) \
-	FCMGE_S4(off, 6, 27); \
-	MVN_B16(27, 27); \
-	FMOVQ off2(R9), F28; \
-	VBIT V27.B16, V28.B16, V0.B16; \
-	FCMEQ_S4(off, 6, 27); \
-	VBIT V27.B16, v.B16, V0.B16; \
-	FMOVQ off3(R9), F28; \
-	FCMEQ_S4(28, 6, 27); \
-	FMOVQ off3(R9), F28; \
-	VBIT V27.B16, V28.B16, V0.B16
-
-// ADVANCE_222 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_222(n) \
-	ADD $(2*n), R0; \
-	ADD $(2*n), R1; \
-	ADD $(2*n), R2
-
-// ADVANCE_22 moves the pointers by n elements, whose bytes the name says.
-#define ADVANCE_22(n) \
-	ADD $(2*n), R0; \
-	ADD $(2*n), R1
-
-// TANH_OF_V2 is tanh v0.
-#define TANH_OF_V2(off) \
-	VMOV V0.B16, V7.B16; \
-	VAND V16.B16, V0.B16, V0.B16; \
-	FMOVQ off(R9), F1; \
-	FCMGT_S4(1, 0, 28); \
-	VBIT V28.B16, V1.B16, V0.B16; \
-	FADD_S4(0, 0, 0); \
-	EXPM1_OF_V2(17, V18, V19, V17, V20); \
-	FADD_S4(22, 0, 1); \
-	FDIV_S4(1, 0, 0); \
-	COPY_SIGN(V16, V23, V7)
-
-// SIGMOID_OF is 1/(1+e to the power of -v0).
-#define SIGMOID_OF(off, off2) \
-	VMOV V0.B16, V7.B16; \
-	VORR V16.B16, V0.B16, V0.B16; \
-	EXP_OF(17, V18, off, 16, V20, V21, V19, V23); \
-	VEOR V2.B16, V2.B16, V2.B16; \
-	FCMGT_S4(7, 2, 27); \
-	FADD_S4(22, 0, 1); \
-	FMOVQ off2(R9), F2; \
-	VBIF V27.B16, V2.B16, V0.B16; \
-	FDIV_S4(1, 0, 0)

@@ -3,57 +3,51 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
-#define LOAD_REST_F32 \
+// ROUND_STEP is what round does to a vector: dst[i] = a[i] to the nearest whole number, ties to even.
+#define ROUND_STEP \
+	VROUNDPS $0, Y0, Y0
+
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
 	VMOVUPS round<>+0(SB), Y0; \
 	VMOVUPS Y0, 32(SP); \
 	COPY_IN_32(SI, copy1, 32); \
-	VMOVUPS 32(SP), Y0
+	VMOVUPS 32(SP), Y0; \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
+	RETURN
 
 // round: dst[i] = a[i] to the nearest whole number, ties to even
 // func roundAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VROUNDPS $0, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VROUNDPS $0, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(ROUND_STEP)
+
+// FLOOR_STEP is what floor does to a vector: dst[i] = ⌊a[i]⌋.
+#define FLOOR_STEP \
+	VROUNDPS $1, Y0, Y0
 
 // floor: dst[i] = ⌊a[i]⌋
 // func floorAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·floorAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VROUNDPS $1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VROUNDPS $1, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(FLOOR_STEP)
+
+// CEIL_STEP is what ceil does to a vector: dst[i] = ⌈a[i]⌉.
+#define CEIL_STEP \
+	VROUNDPS $2, Y0, Y0
 
 // ceil: dst[i] = ⌈a[i]⌉
 // func ceilAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·ceilAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VROUNDPS $2, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VROUNDPS $2, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(CEIL_STEP)
 
 CONSTANT8(round, 0, 0x00000000) // 0
 GLOBL round<>(SB), RODATA|NOPTR, $32

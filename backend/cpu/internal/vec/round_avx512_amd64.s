@@ -3,47 +3,32 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// ROUND_STEP is what round does to a vector: dst[i] = a[i] to the nearest whole number, ties to even.
+#define ROUND_STEP \
+	VRNDSCALEPS $0, Z0, Z0
+
 // round: dst[i] = a[i] to the nearest whole number, ties to even
 // func roundAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VRNDSCALEPS $0, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VRNDSCALEPS $0, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(ROUND_STEP)
+
+// FLOOR_STEP is what floor does to a vector: dst[i] = ⌊a[i]⌋.
+#define FLOOR_STEP \
+	VRNDSCALEPS $1, Z0, Z0
 
 // floor: dst[i] = ⌊a[i]⌋
 // func floorAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·floorAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VRNDSCALEPS $1, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VRNDSCALEPS $1, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(FLOOR_STEP)
+
+// CEIL_STEP is what ceil does to a vector: dst[i] = ⌈a[i]⌉.
+#define CEIL_STEP \
+	VRNDSCALEPS $2, Z0, Z0
 
 // ceil: dst[i] = ⌈a[i]⌉
 // func ceilAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·ceilAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VRNDSCALEPS $2, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VRNDSCALEPS $2, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(CEIL_STEP)

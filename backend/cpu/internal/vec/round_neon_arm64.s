@@ -3,89 +3,50 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// ROUND_STEP is what round does to a vector: dst[i] = a[i] to the nearest whole number, ties to even.
+#define ROUND_STEP \
+	FRINTN_S4(0, 0)
+
 // ROUND_VECTOR is what round does to a vector: dst[i] = a[i] to the nearest whole number, ties to even.
 #define ROUND_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FRINTN_S4(0, 0); \
+	ROUND_STEP; \
 	FMOVQ F0, off(R0)
 
 // round: dst[i] = a[i] to the nearest whole number, ties to even
 // func roundNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·roundNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP_OF_FOUR
-	ROUND_VECTOR(0)
-	ROUND_VECTOR(16)
-	ROUND_VECTOR(32)
-	ROUND_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	ROUND_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FRINTN_S4(0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(ROUND_VECTOR, ROUND_STEP)
+
+// FLOOR_STEP is what floor does to a vector: dst[i] = ⌊a[i]⌋.
+#define FLOOR_STEP \
+	FRINTM_S4(0, 0)
 
 // FLOOR_VECTOR is what floor does to a vector: dst[i] = ⌊a[i]⌋.
 #define FLOOR_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FRINTM_S4(0, 0); \
+	FLOOR_STEP; \
 	FMOVQ F0, off(R0)
 
 // floor: dst[i] = ⌊a[i]⌋
 // func floorNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·floorNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP_OF_FOUR
-	FLOOR_VECTOR(0)
-	FLOOR_VECTOR(16)
-	FLOOR_VECTOR(32)
-	FLOOR_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	FLOOR_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FRINTM_S4(0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(FLOOR_VECTOR, FLOOR_STEP)
+
+// CEIL_STEP is what ceil does to a vector: dst[i] = ⌈a[i]⌉.
+#define CEIL_STEP \
+	FRINTP_S4(0, 0)
 
 // CEIL_VECTOR is what ceil does to a vector: dst[i] = ⌈a[i]⌉.
 #define CEIL_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FRINTP_S4(0, 0); \
+	CEIL_STEP; \
 	FMOVQ F0, off(R0)
 
 // ceil: dst[i] = ⌈a[i]⌉
 // func ceilNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·ceilNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP_OF_FOUR
-	CEIL_VECTOR(0)
-	CEIL_VECTOR(16)
-	CEIL_VECTOR(32)
-	CEIL_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	CEIL_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FRINTP_S4(0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(CEIL_VECTOR, CEIL_STEP)

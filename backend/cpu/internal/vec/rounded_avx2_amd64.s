@@ -3,33 +3,38 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
-#define LOAD_REST_F32(to, place, pointer, label) \
-	VMOVUPS rounded<>+0(SB), to; \
-	VMOVUPS to, place(SP); \
-	COPY_IN_32(pointer, label, place); \
-	VMOVUPS place(SP), to
+// ADD_F16_STEP is what addF16 does to a vector: dst[i] = float32(float16(a[i] + b[i])).
+#define ADD_F16_STEP \
+	VADDPS Y1, Y0, Y0; \
+	VCVTPS2PH $0, Y0, X0; \
+	VCVTPH2PS X0, Y0
+
+// BINARY_F32_F32_F32 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F32_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (DX)(AX*4), Y1; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS rounded<>+0(SB), Y1; \
+	VMOVUPS Y1, 64(SP); \
+	COPY_IN_32(DX, copy1, 64); \
+	VMOVUPS 64(SP), Y1; \
+	VMOVUPS rounded<>+0(SB), Y0; \
+	VMOVUPS Y0, 32(SP); \
+	COPY_IN_32(SI, copy2, 32); \
+	VMOVUPS 32(SP), Y0; \
+	step; \
+	STORE_RESULT_F32_REST(copy3); \
+done: \
+	RETURN
 
 // addF16: dst[i] = float32(float16(a[i] + b[i]))
 // func addF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·addF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VADDPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, X0
-	VCVTPH2PS X0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, X0
-	VCVTPH2PS X0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(ADD_F16_STEP)
 
 // ROUND_BF16 rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16 \
@@ -41,110 +46,65 @@ done:
 	VPADDD Y1, Y0, Y0; \
 	VBLENDVPS Y15, Y2, Y0, Y0
 
+// ADD_BF16_STEP is what addBF16 does to a vector: dst[i] = float32(bfloat16(a[i] + b[i])).
+#define ADD_BF16_STEP \
+	VADDPS Y1, Y0, Y0; \
+	ROUND_BF16; \
+	VPAND rounded<>+128(SB), Y0, Y0
+
 // addBF16: dst[i] = float32(bfloat16(a[i] + b[i]))
 // func addBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·addBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VADDPS Y1, Y0, Y0
-	ROUND_BF16
-	VPAND rounded<>+128(SB), Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VADDPS Y1, Y0, Y0
-	ROUND_BF16
-	VPAND rounded<>+128(SB), Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(ADD_BF16_STEP)
+
+// SUB_F16_STEP is what subF16 does to a vector: dst[i] = float32(float16(a[i] - b[i])).
+#define SUB_F16_STEP \
+	VSUBPS Y1, Y0, Y0; \
+	VCVTPS2PH $0, Y0, X0; \
+	VCVTPH2PS X0, Y0
 
 // subF16: dst[i] = float32(float16(a[i] - b[i]))
 // func subF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·subF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VSUBPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, X0
-	VCVTPH2PS X0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VSUBPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, X0
-	VCVTPH2PS X0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(SUB_F16_STEP)
+
+// SUB_BF16_STEP is what subBF16 does to a vector: dst[i] = float32(bfloat16(a[i] - b[i])).
+#define SUB_BF16_STEP \
+	VSUBPS Y1, Y0, Y0; \
+	ROUND_BF16; \
+	VPAND rounded<>+128(SB), Y0, Y0
 
 // subBF16: dst[i] = float32(bfloat16(a[i] - b[i]))
 // func subBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·subBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VSUBPS Y1, Y0, Y0
-	ROUND_BF16
-	VPAND rounded<>+128(SB), Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VSUBPS Y1, Y0, Y0
-	ROUND_BF16
-	VPAND rounded<>+128(SB), Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(SUB_BF16_STEP)
+
+// MUL_F16_STEP is what mulF16 does to a vector: dst[i] = float32(float16(a[i] * b[i])).
+#define MUL_F16_STEP \
+	VMULPS Y1, Y0, Y0; \
+	VCVTPS2PH $0, Y0, X0; \
+	VCVTPH2PS X0, Y0
 
 // mulF16: dst[i] = float32(float16(a[i] * b[i]))
 // func mulF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·mulF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, X0
-	VCVTPH2PS X0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y1, Y0, Y0
-	VCVTPS2PH $0, Y0, X0
-	VCVTPH2PS X0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(MUL_F16_STEP)
+
+// MUL_BF16_STEP is what mulBF16 does to a vector: dst[i] = float32(bfloat16(a[i] * b[i])).
+#define MUL_BF16_STEP \
+	VMULPS Y1, Y0, Y0; \
+	ROUND_BF16; \
+	VPAND rounded<>+128(SB), Y0, Y0
 
 // mulBF16: dst[i] = float32(bfloat16(a[i] * b[i]))
 // func mulBF16AVX2(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·mulBF16AVX2(SB), NOSPLIT, $96-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Y1
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y1, Y0, Y0
-	ROUND_BF16
-	VPAND rounded<>+128(SB), Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32(Y1, 64, DX, copy1)
-	LOAD_REST_F32(Y0, 32, SI, copy2)
-	VMULPS Y1, Y0, Y0
-	ROUND_BF16
-	VPAND rounded<>+128(SB), Y0, Y0
-	STORE_RESULT_F32_REST(copy3)
-done:
-	RETURN
+	BINARY_F32_F32_F32(MUL_BF16_STEP)
 
 CONSTANT8(rounded, 0, 0x00000000) // 0
 CONSTANT8(rounded, 32, 0x00400000) // 5.877472e-39

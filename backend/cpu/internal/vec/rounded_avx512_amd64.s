@@ -3,26 +3,17 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// ADD_F16_STEP is what addF16 does to a vector: dst[i] = float32(float16(a[i] + b[i])).
+#define ADD_F16_STEP \
+	VADDPS Z1, Z0, Z0; \
+	VCVTPS2PH $0, Z0, Y0; \
+	VCVTPH2PS Y0, Z0
+
 // addF16: dst[i] = float32(float16(a[i] + b[i]))
 // func addF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·addF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VADDPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VADDPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(ADD_F16_STEP)
 
 // ROUND_BF16_BY rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_BY \
@@ -33,110 +24,65 @@ done:
 	VPORD.BCST rounded<>+12(SB), Z0, K1, Z1; \
 	VMOVUPS Z1, Z0
 
+// ADD_BF16_STEP is what addBF16 does to a vector: dst[i] = float32(bfloat16(a[i] + b[i])).
+#define ADD_BF16_STEP \
+	VADDPS Z1, Z0, Z0; \
+	ROUND_BF16_BY; \
+	VPANDD.BCST rounded<>+16(SB), Z0, Z0
+
 // addBF16: dst[i] = float32(bfloat16(a[i] + b[i]))
 // func addBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·addBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VADDPS Z1, Z0, Z0
-	ROUND_BF16_BY
-	VPANDD.BCST rounded<>+16(SB), Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VADDPS Z1, Z0, Z0
-	ROUND_BF16_BY
-	VPANDD.BCST rounded<>+16(SB), Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(ADD_BF16_STEP)
+
+// SUB_F16_STEP is what subF16 does to a vector: dst[i] = float32(float16(a[i] - b[i])).
+#define SUB_F16_STEP \
+	VSUBPS Z1, Z0, Z0; \
+	VCVTPS2PH $0, Z0, Y0; \
+	VCVTPH2PS Y0, Z0
 
 // subF16: dst[i] = float32(float16(a[i] - b[i]))
 // func subF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·subF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VSUBPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VSUBPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(SUB_F16_STEP)
+
+// SUB_BF16_STEP is what subBF16 does to a vector: dst[i] = float32(bfloat16(a[i] - b[i])).
+#define SUB_BF16_STEP \
+	VSUBPS Z1, Z0, Z0; \
+	ROUND_BF16_BY; \
+	VPANDD.BCST rounded<>+16(SB), Z0, Z0
 
 // subBF16: dst[i] = float32(bfloat16(a[i] - b[i]))
 // func subBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·subBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VSUBPS Z1, Z0, Z0
-	ROUND_BF16_BY
-	VPANDD.BCST rounded<>+16(SB), Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VSUBPS Z1, Z0, Z0
-	ROUND_BF16_BY
-	VPANDD.BCST rounded<>+16(SB), Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(SUB_BF16_STEP)
+
+// MUL_F16_STEP is what mulF16 does to a vector: dst[i] = float32(float16(a[i] * b[i])).
+#define MUL_F16_STEP \
+	VMULPS Z1, Z0, Z0; \
+	VCVTPS2PH $0, Z0, Y0; \
+	VCVTPH2PS Y0, Z0
 
 // mulF16: dst[i] = float32(float16(a[i] * b[i]))
 // func mulF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·mulF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z1, Z0, Z0
-	VCVTPS2PH $0, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(MUL_F16_STEP)
+
+// MUL_BF16_STEP is what mulBF16 does to a vector: dst[i] = float32(bfloat16(a[i] * b[i])).
+#define MUL_BF16_STEP \
+	VMULPS Z1, Z0, Z0; \
+	ROUND_BF16_BY; \
+	VPANDD.BCST rounded<>+16(SB), Z0, Z0
 
 // mulBF16: dst[i] = float32(bfloat16(a[i] * b[i]))
 // func mulBF16AVX512(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·mulBF16AVX512(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP
-	VMOVUPS (DX)(AX*4), Z1
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z1, Z0, Z0
-	ROUND_BF16_BY
-	VPANDD.BCST rounded<>+16(SB), Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (DX)(AX*4), K7, Z1
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z1, Z0, Z0
-	ROUND_BF16_BY
-	VPANDD.BCST rounded<>+16(SB), Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	BINARY_F32_F32_F32(MUL_BF16_STEP)
 
 CONSTANT(rounded, 0, 0x00010000) // 9.1835e-41
 CONSTANT(rounded, 4, 0x00007fff) // 4.5916e-41

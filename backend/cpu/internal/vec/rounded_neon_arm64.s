@@ -3,39 +3,50 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// ADD_F16_STEP is what addF16 does to a vector: dst[i] = float32(float16(a[i] + b[i])).
+#define ADD_F16_STEP \
+	FADD_S4(1, 0, 0); \
+	FCVTN_H4(0, 0); \
+	FCVTL_S4(0, 0)
+
 // ADD_F16_VECTOR is what addF16 does to a vector: dst[i] = float32(float16(a[i] + b[i])).
 #define ADD_F16_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FADD_S4(1, 0, 0); \
-	FCVTN_H4(0, 0); \
-	FCVTL_S4(0, 0); \
+	ADD_F16_STEP; \
 	FMOVQ F0, off(R0)
 
 // addF16: dst[i] = float32(float16(a[i] + b[i]))
 // func addF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·addF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	ADD_F16_VECTOR(0)
-	ADD_F16_VECTOR(16)
-	ADD_F16_VECTOR(32)
-	ADD_F16_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	ADD_F16_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FADD_S4(1, 0, 0)
-	FCVTN_H4(0, 0)
-	FCVTL_S4(0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
+	BINARY_F32_F32_F32(ADD_F16_VECTOR, ADD_F16_STEP)
+
+// ADD_BF16_STEP is what addBF16 does to a vector: dst[i] = float32(bfloat16(a[i] + b[i])).
+#define ADD_BF16_STEP \
+	FADD_S4(1, 0, 0); \
+	ROUND_BF16(0, V16, V0, V2, V1, V17, V18); \
+	VAND V19.B16, V0.B16, V0.B16
+
+// BINARY_F32_F32_F32_V2 is a kernel of two operands: step is what it does to v0 and v1.
+#define BINARY_F32_F32_F32_V2(step) \
+	SUBS $4, R8; \
+	BLT rest; \
+loop: \
+	FMOVQ (R2), F1; \
+	FMOVQ (R1), F0; \
+	step; \
+	FMOVQ F0, (R0); \
+	ADVANCE_444(4); \
+	LOOP_OF_REST; \
+	FMOVS (R2), F1; \
+	FMOVS (R1), F0; \
+	step; \
+	VST1 V0.S[0], (R0); \
+	ADVANCE_444(1); \
+	SUBS $1, R8; \
+	BNE last; \
+done: \
 	RET
 
 // addBF16: dst[i] = float32(bfloat16(a[i] + b[i]))
@@ -47,63 +58,32 @@ TEXT ·addBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 16(R9), F17
 	FMOVQ 32(R9), F18
 	FMOVQ 48(R9), F19
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R2), F1
-	FMOVQ (R1), F0
-	FADD_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VAND V19.B16, V0.B16, V0.B16
-	FMOVQ F0, (R0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FADD_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VAND V19.B16, V0.B16, V0.B16
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32_V2(ADD_BF16_STEP)
+
+// SUB_F16_STEP is what subF16 does to a vector: dst[i] = float32(float16(a[i] - b[i])).
+#define SUB_F16_STEP \
+	FSUB_S4(1, 0, 0); \
+	FCVTN_H4(0, 0); \
+	FCVTL_S4(0, 0)
 
 // SUB_F16_VECTOR is what subF16 does to a vector: dst[i] = float32(float16(a[i] - b[i])).
 #define SUB_F16_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FSUB_S4(1, 0, 0); \
-	FCVTN_H4(0, 0); \
-	FCVTL_S4(0, 0); \
+	SUB_F16_STEP; \
 	FMOVQ F0, off(R0)
 
 // subF16: dst[i] = float32(float16(a[i] - b[i]))
 // func subF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·subF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	SUB_F16_VECTOR(0)
-	SUB_F16_VECTOR(16)
-	SUB_F16_VECTOR(32)
-	SUB_F16_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	SUB_F16_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FSUB_S4(1, 0, 0)
-	FCVTN_H4(0, 0)
-	FCVTL_S4(0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32(SUB_F16_VECTOR, SUB_F16_STEP)
+
+// SUB_BF16_STEP is what subBF16 does to a vector: dst[i] = float32(bfloat16(a[i] - b[i])).
+#define SUB_BF16_STEP \
+	FSUB_S4(1, 0, 0); \
+	ROUND_BF16(0, V16, V0, V2, V1, V17, V18); \
+	VAND V19.B16, V0.B16, V0.B16
 
 // subBF16: dst[i] = float32(bfloat16(a[i] - b[i]))
 // func subBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -114,63 +94,32 @@ TEXT ·subBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 16(R9), F17
 	FMOVQ 32(R9), F18
 	FMOVQ 48(R9), F19
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R2), F1
-	FMOVQ (R1), F0
-	FSUB_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VAND V19.B16, V0.B16, V0.B16
-	FMOVQ F0, (R0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FSUB_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VAND V19.B16, V0.B16, V0.B16
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32_V2(SUB_BF16_STEP)
+
+// MUL_F16_STEP is what mulF16 does to a vector: dst[i] = float32(float16(a[i] * b[i])).
+#define MUL_F16_STEP \
+	FMUL_S4(1, 0, 0); \
+	FCVTN_H4(0, 0); \
+	FCVTL_S4(0, 0)
 
 // MUL_F16_VECTOR is what mulF16 does to a vector: dst[i] = float32(float16(a[i] * b[i])).
 #define MUL_F16_VECTOR(off) \
 	FMOVQ off(R2), F1; \
 	FMOVQ off(R1), F0; \
-	FMUL_S4(1, 0, 0); \
-	FCVTN_H4(0, 0); \
-	FCVTL_S4(0, 0); \
+	MUL_F16_STEP; \
 	FMOVQ F0, off(R0)
 
 // mulF16: dst[i] = float32(float16(a[i] * b[i]))
 // func mulF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 TEXT ·mulF16NEON(SB), NOSPLIT, $0-32
 	ARGS_DST_A_B
-	LOOP_OF_FOUR
-	MUL_F16_VECTOR(0)
-	MUL_F16_VECTOR(16)
-	MUL_F16_VECTOR(32)
-	MUL_F16_VECTOR(48)
-	ADVANCE_444(16)
-	LOOP_OF_ONE
-	MUL_F16_VECTOR(0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(1, 0, 0)
-	FCVTN_H4(0, 0)
-	FCVTL_S4(0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32(MUL_F16_VECTOR, MUL_F16_STEP)
+
+// MUL_BF16_STEP is what mulBF16 does to a vector: dst[i] = float32(bfloat16(a[i] * b[i])).
+#define MUL_BF16_STEP \
+	FMUL_S4(1, 0, 0); \
+	ROUND_BF16(0, V16, V0, V2, V1, V17, V18); \
+	VAND V19.B16, V0.B16, V0.B16
 
 // mulBF16: dst[i] = float32(bfloat16(a[i] * b[i]))
 // func mulBF16NEON(dst unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
@@ -181,28 +130,7 @@ TEXT ·mulBF16NEON(SB), NOSPLIT, $0-32
 	FMOVQ 16(R9), F17
 	FMOVQ 32(R9), F18
 	FMOVQ 48(R9), F19
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R2), F1
-	FMOVQ (R1), F0
-	FMUL_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VAND V19.B16, V0.B16, V0.B16
-	FMOVQ F0, (R0)
-	ADVANCE_444(4)
-	LOOP_OF_REST
-	FMOVS (R2), F1
-	FMOVS (R1), F0
-	FMUL_S4(1, 0, 0)
-	ROUND_BF16(0, V16, V0, V2, V1, V17, V18)
-	VAND V19.B16, V0.B16, V0.B16
-	VST1 V0.S[0], (R0)
-	ADVANCE_444(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	BINARY_F32_F32_F32_V2(MUL_BF16_STEP)
 
 CONSTANT4(rounded, 0, 0x00400000) // 5.877472e-39
 CONSTANT4(rounded, 16, 0x00000001) // 1e-45

@@ -20,8 +20,8 @@
 	VMULPS Y0, Y0, Y4; \
 	VFMADD213PS Y0, Y4, Y2
 
-// TANH_OF is tanh v0.
-#define TANH_OF \
+// TANH_STEP is what tanh does to a vector: dst[i] = tanh a[i].
+#define TANH_STEP \
 	VMOVUPS Y0, Y7; \
 	VPAND tanh<>+0(SB), Y0, Y0; \
 	VMOVUPS tanh<>+32(SB), Y1; \
@@ -39,26 +39,30 @@
 	VPAND tanh<>+448(SB), Y7, Y7; \
 	VPOR Y7, Y0, Y0
 
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS tanh<>+480(SB), Y0; \
+	VMOVUPS Y0, 32(SP); \
+	COPY_IN_32(SI, copy1, 32); \
+	VMOVUPS 32(SP), Y0; \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
+	RETURN
+
 // tanh: dst[i] = tanh a[i]
 // func tanhAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·tanhAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	TANH_OF
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS tanh<>+480(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_32(SI, copy1, 32)
-	VMOVUPS 32(SP), Y0
-	TANH_OF
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(TANH_STEP)
 
-// SIGMOID_OF is 1/(1+e to the power of -v0).
-#define SIGMOID_OF \
+// SIGMOID_STEP is what sigmoid does to a vector: dst[i] = 1/(1+e to the power of -a[i]).
+#define SIGMOID_STEP \
 	VMOVUPS Y0, Y7; \
 	VPOR tanh<>+448(SB), Y0, Y0; \
 	VCMPPS $1, tanh<>+512(SB), Y0, Y14; \
@@ -87,19 +91,7 @@ done:
 // func sigmoidAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sigmoidAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS tanh<>+480(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_32(SI, copy1, 32)
-	VMOVUPS 32(SP), Y0
-	SIGMOID_OF
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(SIGMOID_STEP)
 
 CONSTANT8(tanh, 0, 0x7fffffff) // NaN
 CONSTANT8(tanh, 32, 0x41200000) // 10

@@ -20,8 +20,8 @@
 	VMULPS Z0, Z0, Z4; \
 	VFMADD213PS Z0, Z4, Z2
 
-// TANH_OF is tanh v0.
-#define TANH_OF \
+// TANH_STEP is what tanh does to a vector: dst[i] = tanh a[i].
+#define TANH_STEP \
 	VMOVUPS Z0, Z7; \
 	VPANDD.BCST tanh<>+0(SB), Z0, Z0; \
 	VBROADCASTSS tanh<>+4(SB), Z1; \
@@ -43,19 +43,10 @@
 // func tanhAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·tanhAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	TANH_OF
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	TANH_OF
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(TANH_STEP)
 
-// SIGMOID_OF is 1/(1+e to the power of -v0).
-#define SIGMOID_OF \
+// SIGMOID_STEP is what sigmoid does to a vector: dst[i] = 1/(1+e to the power of -a[i]).
+#define SIGMOID_STEP \
 	VMOVUPS Z0, Z7; \
 	VPORD.BCST tanh<>+56(SB), Z0, Z0; \
 	VCMPPS.BCST $1, tanh<>+60(SB), Z0, K2; \
@@ -77,16 +68,7 @@ done:
 // func sigmoidAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sigmoidAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	SIGMOID_OF
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	SIGMOID_OF
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(SIGMOID_STEP)
 
 CONSTANT(tanh, 0, 0x7fffffff) // NaN
 CONSTANT(tanh, 4, 0x41200000) // 10

@@ -3,6 +3,10 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// TANH_STEP is what tanh does to a vector: dst[i] = tanh a[i].
+#define TANH_STEP \
+	TANH_OF_V2(0)
+
 // tanh: dst[i] = tanh a[i]
 // func tanhNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·tanhNEON(SB), NOSPLIT, $0-24
@@ -16,22 +20,11 @@ TEXT ·tanhNEON(SB), NOSPLIT, $0-24
 	FMOVQ 128(R9), F21
 	FMOVQ 208(R9), F22
 	FMOVQ 224(R9), F23
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	TANH_OF_V2(0)
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	TANH_OF_V2(0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(TANH_STEP)
+
+// SIGMOID_STEP is what sigmoid does to a vector: dst[i] = 1/(1+e to the power of -a[i]).
+#define SIGMOID_STEP \
+	SIGMOID_OF(240, 256)
 
 // sigmoid: dst[i] = 1/(1+e to the power of -a[i])
 // func sigmoidNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
@@ -46,22 +39,7 @@ TEXT ·sigmoidNEON(SB), NOSPLIT, $0-24
 	FMOVQ 176(R9), F21
 	FMOVQ 256(R9), F22
 	FMOVQ 304(R9), F23
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	SIGMOID_OF(240, 256)
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	SIGMOID_OF(240, 256)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(SIGMOID_STEP)
 
 CONSTANT4(tanh, 0, 0x41200000) // 10
 CONSTANT4(tanh, 16, 0x3fb8aa3b) // 1.442695

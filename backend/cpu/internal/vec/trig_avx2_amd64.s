@@ -36,23 +36,27 @@
 	VPSLLD $31, Y1, Y1; \
 	VPXOR Y1, Y0, Y0
 
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
+	VMOVUPS trig<>+416(SB), Y0; \
+	VMOVUPS Y0, 32(SP); \
+	COPY_IN_32(SI, copy1, 32); \
+	VMOVUPS 32(SP), Y0; \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
+	RETURN
+
 // sin: dst[i] = sin a[i], of no great number
 // func sinAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sinAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	SIN_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS trig<>+416(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_32(SI, copy1, 32)
-	VMOVUPS 32(SP), Y0
-	SIN_STEP
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(SIN_STEP)
 
 // COS_STEP is what cos does to a vector: dst[i] = cos a[i], of no great number.
 #define COS_STEP \
@@ -89,19 +93,7 @@ done:
 // func cosAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·cosAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	COS_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS trig<>+416(SB), Y0
-	VMOVUPS Y0, 32(SP)
-	COPY_IN_32(SI, copy1, 32)
-	VMOVUPS 32(SP), Y0
-	COS_STEP
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(COS_STEP)
 
 CONSTANT8(trig, 0, 0x3f22f983) // 0.63661975
 CONSTANT8(trig, 32, 0x4b400000) // 1.2582912e+07

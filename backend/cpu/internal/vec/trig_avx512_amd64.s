@@ -40,16 +40,7 @@
 // func sinAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sinAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	SIN_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	SIN_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(SIN_STEP)
 
 // COS_STEP is what cos does to a vector: dst[i] = cos a[i], of no great number.
 #define COS_STEP \
@@ -86,16 +77,7 @@ done:
 // func cosAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·cosAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	COS_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	COS_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(COS_STEP)
 
 CONSTANT(trig, 0, 0x3f22f983) // 0.63661975
 CONSTANT(trig, 4, 0x4b400000) // 1.2582912e+07

@@ -56,22 +56,7 @@ TEXT ·sinNEON(SB), NOSPLIT, $0-24
 	FMOVQ 160(R9), F17
 	FMOVQ 176(R9), F18
 	FMOVQ 192(R9), F19
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	SIN_STEP
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	SIN_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(SIN_STEP)
 
 // COS_STEP is what cos does to a vector: dst[i] = cos a[i], of no great number.
 #define COS_STEP \
@@ -125,22 +110,7 @@ TEXT ·cosNEON(SB), NOSPLIT, $0-24
 	FMOVQ 176(R9), F18
 	FMOVQ 192(R9), F19
 	FMOVQ 208(R9), F20
-	SUBS $4, R8
-	BLT rest
-loop:
-	FMOVQ (R1), F0
-	COS_STEP
-	FMOVQ F0, (R0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	COS_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32(COS_STEP)
 
 CONSTANT4(trig, 0, 0x3f22f983) // 0.63661975
 CONSTANT4(trig, 16, 0x4b400000) // 1.2582912e+07

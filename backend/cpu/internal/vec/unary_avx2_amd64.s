@@ -3,74 +3,62 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
-// LOAD_REST_F32 loads the elements that are left, by way of the stack.
-#define LOAD_REST_F32 \
+// NEG_STEP is what neg does to a vector: dst[i] = -a[i].
+#define NEG_STEP \
+	VPXOR unary<>+0(SB), Y0, Y0
+
+// UNARY_F32_F32 is a kernel of one operand: step is what it does to v0.
+#define UNARY_F32_F32(step) \
+	LOOP; \
+	VMOVUPS (SI)(AX*4), Y0; \
+	step; \
+	VMOVUPS Y0, (DI)(AX*4); \
+	LOOP_END; \
 	VMOVUPS unary<>+32(SB), Y0; \
 	VMOVUPS Y0, 32(SP); \
 	COPY_IN_32(SI, copy1, 32); \
-	VMOVUPS 32(SP), Y0
+	VMOVUPS 32(SP), Y0; \
+	step; \
+	STORE_RESULT_F32_REST(copy2); \
+done: \
+	RETURN
 
 // neg: dst[i] = -a[i]
 // func negAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·negAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VPXOR unary<>+0(SB), Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VPXOR unary<>+0(SB), Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(NEG_STEP)
+
+// ABS_STEP is what abs does to a vector: dst[i] = a[i] without its sign.
+#define ABS_STEP \
+	VPAND unary<>+64(SB), Y0, Y0
 
 // abs: dst[i] = a[i] without its sign
 // func absAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·absAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VPAND unary<>+64(SB), Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VPAND unary<>+64(SB), Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(ABS_STEP)
+
+// SQUARE_STEP is what square does to a vector: dst[i] = a[i] * a[i].
+#define SQUARE_STEP \
+	VMULPS Y0, Y0, Y0
 
 // square: dst[i] = a[i] * a[i]
 // func squareAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·squareAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VMULPS Y0, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VMULPS Y0, Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(SQUARE_STEP)
+
+// RELU_STEP is what relu does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
+#define RELU_STEP \
+	VPXOR Y1, Y1, Y1; \
+	VMAXPS Y0, Y1, Y0
 
 // relu: dst[i] = 0 if a[i] < 0, else a[i]
 // func reluAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·reluAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VPXOR Y1, Y1, Y1
-	VMAXPS Y0, Y1, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VPXOR Y1, Y1, Y1
-	VMAXPS Y0, Y1, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(RELU_STEP)
 
 // SIGN_STEP is what sign does to a vector: dst[i] = ±1 by the sign of a[i]; ±0 and NaN stay.
 #define SIGN_STEP \
@@ -84,67 +72,40 @@ done:
 // func signAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·signAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	SIGN_STEP
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	SIGN_STEP
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(SIGN_STEP)
+
+// SQRT_STEP is what sqrt does to a vector: dst[i] = √a[i].
+#define SQRT_STEP \
+	VSQRTPS Y0, Y0
 
 // sqrt: dst[i] = √a[i]
 // func sqrtAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sqrtAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VSQRTPS Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VSQRTPS Y0, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(SQRT_STEP)
+
+// RSQRT_STEP is what rsqrt does to a vector: dst[i] = 1/√a[i].
+#define RSQRT_STEP \
+	VSQRTPS Y0, Y0; \
+	VMOVUPS unary<>+96(SB), Y1; \
+	VDIVPS Y0, Y1, Y0
 
 // rsqrt: dst[i] = 1/√a[i]
 // func rsqrtAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·rsqrtAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VSQRTPS Y0, Y0
-	VMOVUPS unary<>+96(SB), Y1
+	UNARY_F32_F32(RSQRT_STEP)
+
+// RECIPROCAL_STEP is what reciprocal does to a vector: dst[i] = 1/a[i].
+#define RECIPROCAL_STEP \
+	VMOVUPS unary<>+96(SB), Y1; \
 	VDIVPS Y0, Y1, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VSQRTPS Y0, Y0
-	VMOVUPS unary<>+96(SB), Y1
-	VDIVPS Y0, Y1, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
 
 // reciprocal: dst[i] = 1/a[i]
 // func reciprocalAVX2(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·reciprocalAVX2(SB), NOSPLIT, $64-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Y0
-	VMOVUPS unary<>+96(SB), Y1
-	VDIVPS Y0, Y1, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	LOOP_END
-	LOAD_REST_F32
-	VMOVUPS unary<>+96(SB), Y1
-	VDIVPS Y0, Y1, Y0
-	STORE_RESULT_F32_REST(copy2)
-done:
-	RETURN
+	UNARY_F32_F32(RECIPROCAL_STEP)
 
 CONSTANT8(unary, 0, 0x80000000) // -0
 CONSTANT8(unary, 32, 0x00000000) // 0

@@ -3,67 +3,46 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// NEG_STEP is what neg does to a vector: dst[i] = -a[i].
+#define NEG_STEP \
+	VPXORD.BCST unary<>+0(SB), Z0, Z0
+
 // neg: dst[i] = -a[i]
 // func negAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·negAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VPXORD.BCST unary<>+0(SB), Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VPXORD.BCST unary<>+0(SB), Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(NEG_STEP)
+
+// ABS_STEP is what abs does to a vector: dst[i] = a[i] without its sign.
+#define ABS_STEP \
+	VPANDD.BCST unary<>+4(SB), Z0, Z0
 
 // abs: dst[i] = a[i] without its sign
 // func absAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·absAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VPANDD.BCST unary<>+4(SB), Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VPANDD.BCST unary<>+4(SB), Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(ABS_STEP)
+
+// SQUARE_STEP is what square does to a vector: dst[i] = a[i] * a[i].
+#define SQUARE_STEP \
+	VMULPS Z0, Z0, Z0
 
 // square: dst[i] = a[i] * a[i]
 // func squareAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·squareAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VMULPS Z0, Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VMULPS Z0, Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(SQUARE_STEP)
+
+// RELU_STEP is what relu does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
+#define RELU_STEP \
+	VPXORD Z1, Z1, Z1; \
+	VMAXPS Z0, Z1, Z0
 
 // relu: dst[i] = 0 if a[i] < 0, else a[i]
 // func reluAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·reluAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VPXORD Z1, Z1, Z1
-	VMAXPS Z0, Z1, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VPXORD Z1, Z1, Z1
-	VMAXPS Z0, Z1, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(RELU_STEP)
 
 // SIGN_STEP is what sign does to a vector: dst[i] = ±1 by the sign of a[i]; ±0 and NaN stay.
 #define SIGN_STEP \
@@ -77,67 +56,40 @@ done:
 // func signAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·signAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	SIGN_STEP
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	SIGN_STEP
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(SIGN_STEP)
+
+// SQRT_STEP is what sqrt does to a vector: dst[i] = √a[i].
+#define SQRT_STEP \
+	VSQRTPS Z0, Z0
 
 // sqrt: dst[i] = √a[i]
 // func sqrtAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sqrtAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VSQRTPS Z0, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VSQRTPS Z0, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(SQRT_STEP)
+
+// RSQRT_STEP is what rsqrt does to a vector: dst[i] = 1/√a[i].
+#define RSQRT_STEP \
+	VSQRTPS Z0, Z0; \
+	VBROADCASTSS unary<>+8(SB), Z1; \
+	VDIVPS Z0, Z1, Z0
 
 // rsqrt: dst[i] = 1/√a[i]
 // func rsqrtAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·rsqrtAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VSQRTPS Z0, Z0
-	VBROADCASTSS unary<>+8(SB), Z1
+	UNARY_F32_F32(RSQRT_STEP)
+
+// RECIPROCAL_STEP is what reciprocal does to a vector: dst[i] = 1/a[i].
+#define RECIPROCAL_STEP \
+	VBROADCASTSS unary<>+8(SB), Z1; \
 	VDIVPS Z0, Z1, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VSQRTPS Z0, Z0
-	VBROADCASTSS unary<>+8(SB), Z1
-	VDIVPS Z0, Z1, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
 
 // reciprocal: dst[i] = 1/a[i]
 // func reciprocalAVX512(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·reciprocalAVX512(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP
-	VMOVUPS (SI)(AX*4), Z0
-	VBROADCASTSS unary<>+8(SB), Z1
-	VDIVPS Z0, Z1, Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	LOOP_END
-	VMOVUPS.Z (SI)(AX*4), K7, Z0
-	VBROADCASTSS unary<>+8(SB), Z1
-	VDIVPS Z0, Z1, Z0
-	VMOVUPS Z0, K7, (DI)(AX*4)
-done:
-	RETURN
+	UNARY_F32_F32(RECIPROCAL_STEP)
 
 CONSTANT(unary, 0, 0x80000000) // -0
 CONSTANT(unary, 4, 0x7fffffff) // NaN

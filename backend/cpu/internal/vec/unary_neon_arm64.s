@@ -3,10 +3,14 @@
 #include "textflag.h"
 #include "macros_neon_arm64.h"
 
+// NEG_STEP is what neg does to a vector: dst[i] = -a[i].
+#define NEG_STEP \
+	VEOR V16.B16, V0.B16, V0.B16
+
 // NEG_VECTOR is what neg does to a vector: dst[i] = -a[i].
 #define NEG_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	VEOR V16.B16, V0.B16, V0.B16; \
+	NEG_STEP; \
 	FMOVQ F0, off(R0)
 
 // neg: dst[i] = -a[i]
@@ -15,29 +19,16 @@ TEXT ·negNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	MOVD $unary<>(SB), R9
 	FMOVQ (R9), F16
-	LOOP_OF_FOUR
-	NEG_VECTOR(0)
-	NEG_VECTOR(16)
-	NEG_VECTOR(32)
-	NEG_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	NEG_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	VEOR V16.B16, V0.B16, V0.B16
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(NEG_VECTOR, NEG_STEP)
+
+// ABS_STEP is what abs does to a vector: dst[i] = a[i] without its sign.
+#define ABS_STEP \
+	VAND V16.B16, V0.B16, V0.B16
 
 // ABS_VECTOR is what abs does to a vector: dst[i] = a[i] without its sign.
 #define ABS_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	VAND V16.B16, V0.B16, V0.B16; \
+	ABS_STEP; \
 	FMOVQ F0, off(R0)
 
 // abs: dst[i] = a[i] without its sign
@@ -46,86 +37,41 @@ TEXT ·absNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	MOVD $unary<>(SB), R9
 	FMOVQ 16(R9), F16
-	LOOP_OF_FOUR
-	ABS_VECTOR(0)
-	ABS_VECTOR(16)
-	ABS_VECTOR(32)
-	ABS_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	ABS_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	VAND V16.B16, V0.B16, V0.B16
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(ABS_VECTOR, ABS_STEP)
+
+// SQUARE_STEP is what square does to a vector: dst[i] = a[i] * a[i].
+#define SQUARE_STEP \
+	FMUL_S4(0, 0, 0)
 
 // SQUARE_VECTOR is what square does to a vector: dst[i] = a[i] * a[i].
 #define SQUARE_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FMUL_S4(0, 0, 0); \
+	SQUARE_STEP; \
 	FMOVQ F0, off(R0)
 
 // square: dst[i] = a[i] * a[i]
 // func squareNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·squareNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP_OF_FOUR
-	SQUARE_VECTOR(0)
-	SQUARE_VECTOR(16)
-	SQUARE_VECTOR(32)
-	SQUARE_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	SQUARE_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FMUL_S4(0, 0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(SQUARE_VECTOR, SQUARE_STEP)
+
+// RELU_STEP is what relu does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
+#define RELU_STEP \
+	VEOR V1.B16, V1.B16, V1.B16; \
+	FCMGT_S4(0, 1, 28); \
+	VBIT V28.B16, V1.B16, V0.B16
 
 // RELU_VECTOR is what relu does to a vector: dst[i] = 0 if a[i] < 0, else a[i].
 #define RELU_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	VEOR V1.B16, V1.B16, V1.B16; \
-	FCMGT_S4(0, 1, 28); \
-	VBIT V28.B16, V1.B16, V0.B16; \
+	RELU_STEP; \
 	FMOVQ F0, off(R0)
 
 // relu: dst[i] = 0 if a[i] < 0, else a[i]
 // func reluNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·reluNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP_OF_FOUR
-	RELU_VECTOR(0)
-	RELU_VECTOR(16)
-	RELU_VECTOR(32)
-	RELU_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	RELU_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	VEOR V1.B16, V1.B16, V1.B16
-	FCMGT_S4(0, 1, 28)
-	VBIT V28.B16, V1.B16, V0.B16
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(RELU_VECTOR, RELU_STEP)
 
 // SIGN_STEP is what sign does to a vector: dst[i] = ±1 by the sign of a[i]; ±0 and NaN stay.
 #define SIGN_STEP \
@@ -148,60 +94,34 @@ TEXT ·signNEON(SB), NOSPLIT, $0-24
 	MOVD $unary<>(SB), R9
 	FMOVQ 32(R9), F16
 	FMOVQ 48(R9), F17
-	LOOP_OF_FOUR
-	SIGN_VECTOR(0)
-	SIGN_VECTOR(16)
-	SIGN_VECTOR(32)
-	SIGN_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	SIGN_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	SIGN_STEP
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(SIGN_VECTOR, SIGN_STEP)
+
+// SQRT_STEP is what sqrt does to a vector: dst[i] = √a[i].
+#define SQRT_STEP \
+	FSQRT_S4(0, 0)
 
 // SQRT_VECTOR is what sqrt does to a vector: dst[i] = √a[i].
 #define SQRT_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FSQRT_S4(0, 0); \
+	SQRT_STEP; \
 	FMOVQ F0, off(R0)
 
 // sqrt: dst[i] = √a[i]
 // func sqrtNEON(dst unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sqrtNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
-	LOOP_OF_FOUR
-	SQRT_VECTOR(0)
-	SQRT_VECTOR(16)
-	SQRT_VECTOR(32)
-	SQRT_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	SQRT_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FSQRT_S4(0, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(SQRT_VECTOR, SQRT_STEP)
+
+// RSQRT_STEP is what rsqrt does to a vector: dst[i] = 1/√a[i].
+#define RSQRT_STEP \
+	FSQRT_S4(0, 0); \
+	FMOVQ 32(R9), F1; \
+	FDIV_S4(0, 1, 0)
 
 // RSQRT_VECTOR is what rsqrt does to a vector: dst[i] = 1/√a[i].
 #define RSQRT_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FSQRT_S4(0, 0); \
-	FMOVQ 32(R9), F1; \
-	FDIV_S4(0, 1, 0); \
+	RSQRT_STEP; \
 	FMOVQ F0, off(R0)
 
 // rsqrt: dst[i] = 1/√a[i]
@@ -209,32 +129,17 @@ done:
 TEXT ·rsqrtNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	MOVD $unary<>(SB), R9
-	LOOP_OF_FOUR
-	RSQRT_VECTOR(0)
-	RSQRT_VECTOR(16)
-	RSQRT_VECTOR(32)
-	RSQRT_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	RSQRT_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FSQRT_S4(0, 0)
-	FMOVQ 32(R9), F1
+	UNARY_F32_F32_V2(RSQRT_VECTOR, RSQRT_STEP)
+
+// RECIPROCAL_STEP is what reciprocal does to a vector: dst[i] = 1/a[i].
+#define RECIPROCAL_STEP \
+	FMOVQ 32(R9), F1; \
 	FDIV_S4(0, 1, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
 
 // RECIPROCAL_VECTOR is what reciprocal does to a vector: dst[i] = 1/a[i].
 #define RECIPROCAL_VECTOR(off) \
 	FMOVQ off(R1), F0; \
-	FMOVQ 32(R9), F1; \
-	FDIV_S4(0, 1, 0); \
+	RECIPROCAL_STEP; \
 	FMOVQ F0, off(R0)
 
 // reciprocal: dst[i] = 1/a[i]
@@ -242,25 +147,7 @@ done:
 TEXT ·reciprocalNEON(SB), NOSPLIT, $0-24
 	ARGS_DST_A
 	MOVD $unary<>(SB), R9
-	LOOP_OF_FOUR
-	RECIPROCAL_VECTOR(0)
-	RECIPROCAL_VECTOR(16)
-	RECIPROCAL_VECTOR(32)
-	RECIPROCAL_VECTOR(48)
-	ADVANCE_44(16)
-	LOOP_OF_ONE
-	RECIPROCAL_VECTOR(0)
-	ADVANCE_44(4)
-	LOOP_OF_REST
-	FMOVS (R1), F0
-	FMOVQ 32(R9), F1
-	FDIV_S4(0, 1, 0)
-	VST1 V0.S[0], (R0)
-	ADVANCE_44(1)
-	SUBS $1, R8
-	BNE last
-done:
-	RET
+	UNARY_F32_F32_V2(RECIPROCAL_VECTOR, RECIPROCAL_STEP)
 
 CONSTANT4(unary, 0, 0x80000000) // -0
 CONSTANT4(unary, 16, 0x7fffffff) // NaN

@@ -13,14 +13,14 @@ func chainKernels() []*kernel {
 			for i := n; i > 0; i-- {
 				k.load(i, reg(i-1))
 			}
-			k.block(macroName(name)+"_STEP", func() { body(k) })
+			k.macro(macroName(name)+"_STEP", func() { body(k) })
 			k.store(0)
 		}
 	}
 	numbers := []param{{name: "s", scalar: true}, {name: "t", scalar: true}}
 	chain := func(name, doc string, body func(k *emitter)) *kernel {
 		return &kernel{
-			name: name, doc: doc,
+			name: name, doc: doc, form: "CHAIN", step: macroName(name) + "_STEP",
 			body: func(k *emitter) {
 				k.prefetchW(0, prefetchDistance)
 				vectors(name, 2, body)(k)
@@ -32,7 +32,7 @@ func chainKernels() []*kernel {
 	// bring what is needed next.
 	slowChain := func(name, doc string, body func(k *emitter)) *kernel {
 		return &kernel{
-			name: name, doc: doc + ", prefetching p, q, u and v",
+			name: name, doc: doc + ", prefetching p, q, u and v", form: "SLOW_CHAIN", step: macroName(name) + "_STEP",
 			body: func(k *emitter) {
 				k.prefetchW(0, prefetchDistance)
 				if !k.rest {

@@ -91,4 +91,11 @@ var docs = map[string]string{
 	"TOP_OF":             "leaves the largest, or smallest, 16 bits of some registers in a general register.",
 	"BEGIN_TOPS":         "begins to look for the largest and the smallest.",
 	"RETURN":             "returns.",
+	"UNARY":              "is a kernel of one operand: step is what it does to v0.",
+	"BINARY":             "is a kernel of two operands: step is what it does to v0 and v1.",
+	"COMPARE":            "is a kernel that compares: step does so.",
+	"CHAIN":              "is a kernel of two operands that prefetches its result for writes.",
+	"SLOW_CHAIN":         "is a kernel of three operands that prefetches what is needed next.",
+	"PASS_LOOPS":         "is the loops of a pass: over four vectors at a time, and over one.",
+	"ADVANCE_SLICES":     "moves the pointers by n elements, whose bytes the name says.",
 }

@@ -52,6 +52,10 @@ type kernel struct {
 	body   func(a *emitter)
 	folds  *fold
 	spread reg // of the first number, if it is not scalarReg
+
+	// Kernels of one form differ in one step alone, a macro, and are written by one
+	// macro. Or the form is "".
+	form, step string
 }
 
 // number is the register of number i.
@@ -353,6 +357,29 @@ func (a *emitter) function(k *kernel) {
 		a.loadUpperHalves()
 	}
 	a.labels = 0
+	if k.form != "" {
+		a.block(k.form+"_"+k.types(), func() { a.loops(k) }, "step", k.step)
+		return
+	}
+	a.loops(k)
+}
+
+// types names the types of a kernel's arguments.
+func (k *kernel) types() string {
+	var list []string
+	for _, p := range k.params {
+		if p.scalar {
+			list = append(list, "N")
+		} else {
+			list = append(list, elemNames[p.elem])
+		}
+	}
+	return strings.Join(list, "_")
+}
+
+// loops writes a kernel behind the loads of its arguments.
+func (a *emitter) loops(k *kernel) {
+	_, args := k.layout()
 	if k.folds != nil {
 		k.folds.before(a)
 		if k.folds.streams != nil {

@@ -102,6 +102,9 @@ func kernelDocs(groups map[string][]*kernel) map[string]string {
 		for _, k := range kernels {
 			all[macroName(k.name)+"_STEP"] = "is what " + k.name + " does to a vector: " + k.doc + "."
 			all[macroName(k.name)+"_VECTOR"] = all[macroName(k.name)+"_STEP"]
+			if k.step != "" {
+				all[k.step] = all[macroName(k.name)+"_STEP"]
+			}
 		}
 	}
 	for _, p := range passes() {

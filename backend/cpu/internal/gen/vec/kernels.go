@@ -28,11 +28,15 @@ func files() map[string][]*kernel {
 
 func unary(name, doc string, to, from elem, body func(a *emitter)) *kernel {
 	return &kernel{
-		name: name, doc: doc,
+		name: name, doc: doc, form: map[bool]string{true: "UNARY"}[to == f32 && from == f32], step: macroName(name) + "_STEP",
 		params: []param{{name: "dst", elem: to}, {name: "a", elem: from}},
 		body: func(a *emitter) {
 			a.load(1, 0)
-			a.block(macroName(name)+"_STEP", func() { body(a) })
+			if to == f32 && from == f32 {
+				a.macro(macroName(name)+"_STEP", func() { body(a) })
+			} else {
+				body(a)
+			}
 			a.store(0)
 		},
 	}
@@ -40,12 +44,12 @@ func unary(name, doc string, to, from elem, body func(a *emitter)) *kernel {
 
 func binary(name, doc string, body func(a *emitter)) *kernel {
 	return &kernel{
-		name: name, doc: doc,
+		name: name, doc: doc, form: "BINARY", step: macroName(name) + "_STEP",
 		params: []param{{name: "dst"}, {name: "a"}, {name: "b"}},
 		body: func(a *emitter) {
 			a.load(2, 1)
 			a.load(1, 0)
-			a.block(macroName(name)+"_STEP", func() { body(a) })
+			a.macro(macroName(name)+"_STEP", func() { body(a) })
 			a.store(0)
 		},
 	}
@@ -208,12 +212,12 @@ func reciprocal(a *emitter) {
 func compareKernels() []*kernel {
 	compare := func(name, doc string, pred int) *kernel {
 		return &kernel{
-			name: name, doc: doc,
+			name: name, doc: doc, form: "COMPARE", step: macroName(name) + "_STEP",
 			params: []param{{name: "dst", elem: truth}, {name: "a"}, {name: "b"}},
 			body: func(a *emitter) {
 				a.load(2, 1)
 				a.load(1, 0)
-				a.cmp(pred, 0, reg(1), 0)
+				a.macro(macroName(name)+"_STEP", func() { a.cmp(pred, 0, reg(1), 0) })
 				a.storeFlags(0)
 			},
 		}

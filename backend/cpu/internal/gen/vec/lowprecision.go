@@ -19,17 +19,22 @@ func lowPrecisionKernels(suffix string, t elem) []*kernel {
 		if relu {
 			doc = "dst[i] = relu(a[i] " + value + " b[i])"
 		}
-		return half(name, doc, []param{of("a", t), of("b", b)}, func(a *emitter) {
+		step := macroName(name) + "_" + suffix + "_STEP"
+		k := half(name, doc, []param{of("a", t), of("b", b)}, func(a *emitter) {
 			a.load(2, 1)
 			a.load(1, 0)
-			with(instruction)(a)
-			if relu {
-				// What rounds to -0 stays, as -0 itself does.
-				a.cmp(lt, 0, map[elem]num{f16: -0x1p-25, bf16: -0x1p-134}[t], 0)
-				a.blend(0, 0, bits(0), 0)
-			}
+			a.macro(step, func() {
+				with(instruction)(a)
+				if relu {
+					// What rounds to -0 stays, as -0 itself does.
+					a.cmp(lt, 0, map[elem]num{f16: -0x1p-25, bf16: -0x1p-134}[t], 0)
+					a.blend(0, 0, bits(0), 0)
+				}
+			})
 			a.storeRounding(0)
 		})
+		k.form, k.step = "BINARY", step
+		return k
 	}
 	var list []*kernel
 	for _, b := range []struct {

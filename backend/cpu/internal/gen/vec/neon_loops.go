@@ -159,6 +159,13 @@ func (a *emitter) functionNEON(k *kernel) {
 				a.foldStreamsNEON(k.folds.streams, k.params[0].elem.size())
 			}
 		}
+		if k.form != "" {
+			a.block(k.form+"_"+k.types(), func() {
+				a.loopNEON(k)
+				a.line("RET")
+			}, "step", k.step)
+			return
+		}
 		a.loopNEON(k)
 		if k.folds == nil {
 			a.line("RET")
@@ -285,7 +292,7 @@ func (p pass) writeNEON(a *emitter, suffix string, elems []elem) {
 		for i := range p.slices {
 			sizes += fmt.Sprint(elems[i].size())
 		}
-		a.block("ADVANCE_"+sizes, func() {
+		a.macro("ADVANCE_SLICES_"+sizes, func() {
 			for i := range p.slices {
 				a.line("ADD $%d, R%d", n*elems[i].size(), i)
 			}
@@ -305,32 +312,35 @@ func (p pass) writeNEON(a *emitter, suffix string, elems []elem) {
 	}
 	a.framed(before, func() {
 		p.zeroSums(a)
-		a.block("LOOP_OF_FOUR", func() {
-			a.line("SUBS $%d, R8", 4*unrolled)
-			a.line("BLT few")
-			a.label("many")
-		})
+		name := macroName(p.name+suffix) + "_STEP"
 		body := func(u int) {
 			v := vector(u)
-			a.block(macroName(p.name+suffix)+"_STEP", func() { p.body(a, v) }, "sum", v.sum[0], "sum1", v.sum[1])
+			a.macro(name, func() { p.body(a, v) }, "u", u, "sum", v.sum[0], "sum1", v.sum[1], "n", int(v.sum[0]), "n1", int(v.sum[1]))
 		}
-		for u := range unrolled {
-			body(u)
-		}
-		advance(4 * unrolled)
-		a.block("LOOP_OF_VECTORS", func() {
-			a.line("SUBS $%d, R8", 4*unrolled)
-			a.line("BGE many")
-			a.label("few")
-			a.line("ADDS $%d, R8", 4*unrolled)
-			a.line("BEQ done")
-			a.label("one")
-		})
-		body(0)
-		advance(4)
-		a.line("SUBS $4, R8")
-		a.line("BNE one")
-		a.label("done")
+		a.block("PASS_LOOPS", func() {
+			a.block("LOOP_OF_FOUR", func() {
+				a.line("SUBS $%d, R8", 4*unrolled)
+				a.line("BLT few")
+				a.label("many")
+			})
+			for u := range unrolled {
+				body(u)
+			}
+			advance(4 * unrolled)
+			a.block("LOOP_OF_VECTORS", func() {
+				a.line("SUBS $%d, R8", 4*unrolled)
+				a.line("BGE many")
+				a.label("few")
+				a.line("ADDS $%d, R8", 4*unrolled)
+				a.line("BEQ done")
+				a.label("one")
+			})
+			body(0)
+			advance(4)
+			a.line("SUBS $4, R8")
+			a.line("BNE one")
+			a.label("done")
+		}, "step", name)
 		for i := range p.sums {
 			first := reg(4 + 4*i)
 			a.block("STORE_SUM", func() {

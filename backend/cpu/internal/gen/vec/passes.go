@@ -138,30 +138,43 @@ func (p pass) write(a *emitter, t passType, nt bool) {
 	if p.before != nil {
 		p.before(a)
 	}
-	a.block("LOOP_OF_FOUR", func() {
-		a.op("XORQ", "AX", "AX")
-		a.op("MOVQ", "CX", "BX")
-		a.op("SUBQ", unrolled*a.lanes(), "BX")
-		a.label("many")
-		a.op("CMPQ", "AX", "BX")
-		a.op("JGT", "one")
-	})
-	for u := range unrolled {
-		p.step(a, t, elems, nt, u, true)
+	loops := "PASS_LOOPS"
+	if p.before != nil {
+		loops += "_TOPS"
 	}
-	a.block("LOOP_OF_ONE", func() {
-		a.op("ADDQ", unrolled*a.lanes(), "AX")
-		a.op("JMP", "many")
-		a.label("one")
-		a.op("CMPQ", "AX", "CX")
-		a.op("JGE", "done")
+	var steps []string
+	a.Capture(func() { // for their names
+		for u := range unrolled {
+			steps = append(steps, p.step(a, t, elems, nt, u, true))
+		}
+		steps = append(steps, p.step(a, t, elems, nt, 0, false))
 	})
-	p.step(a, t, elems, nt, 0, false)
-	a.block("LOOP_DONE", func() {
-		a.op("ADDQ", a.lanes(), "AX")
-		a.op("JMP", "one")
-		a.label("done")
-	})
+	a.block(loops, func() {
+		a.block("LOOP_OF_FOUR", func() {
+			a.op("XORQ", "AX", "AX")
+			a.op("MOVQ", "CX", "BX")
+			a.op("SUBQ", unrolled*a.lanes(), "BX")
+			a.label("many")
+			a.op("CMPQ", "AX", "BX")
+			a.op("JGT", "one")
+		})
+		for u := range unrolled {
+			p.step(a, t, elems, nt, u, true)
+		}
+		a.block("LOOP_OF_ONE", func() {
+			a.op("ADDQ", unrolled*a.lanes(), "AX")
+			a.op("JMP", "many")
+			a.label("one")
+			a.op("CMPQ", "AX", "CX")
+			a.op("JGE", "done")
+		})
+		p.step(a, t, elems, nt, 0, false)
+		a.block("LOOP_DONE", func() {
+			a.op("ADDQ", a.lanes(), "AX")
+			a.op("JMP", "one")
+			a.label("done")
+		})
+	}, "step0", steps[0], "step1", steps[1], "step2", steps[2], "step3", steps[3], "step", steps[4])
 	for i := range p.sums {
 		first := reg(4 + 4*i)
 		a.block("STORE_SUM", func() {
@@ -195,7 +208,7 @@ func (p pass) zeroSums(a *emitter) {
 
 // step writes the body for a vector. Vectors that share a line of 16-bit elements
 // do so in different ways.
-func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bool) {
+func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bool) string {
 	name := macroName(p.name+t.suffix) + "_STEP"
 	if nt {
 		name += "_NT"
@@ -207,8 +220,16 @@ func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bo
 	if many && a.wide && (t.elem == bf16 || p.before != nil) {
 		name += []string{"_LOW", "_HIGH"}[u%2]
 	}
+	if !many && p.before != nil {
+		name += "_ONE"
+	}
 	v := p.vector(a, t, elems, nt, u, many)
-	a.block(name, func() { p.body(a, v) }, "sum", v.sum[0], "sum1", v.sum[1])
+	hints := []any{"u", u, "sum", v.sum[0], "sum1", v.sum[1]}
+	if p.before != nil {
+		hints = append(hints, "most", topMost+reg(u/2), "least", topLeast+reg(u/2))
+	}
+	a.macro(name, func() { p.body(a, v) }, hints...)
+	return name
 }
 
 // vector is number u of those side by side, of many, or the one that is left.
