@@ -375,10 +375,39 @@ TEXT ·f32AVX2Inner6x16(SB), NOSPLIT, $0-80
 	PREFETCHT0 1024 row
 
 // DOTS_F32_1_AVX2 multiplies columns of a row by those of x.
-#define DOTS_F32_1_AVX2(row, sum0) \
+#define DOTS_F32_1_AVX2(row, sum0, sum1) \
 	VMOVUPS row, Y10; \
 	VFMADD231PS Y10, Y8, sum0; \
 	PREFETCHT0 1024 row
+
+// DOT_COLUMNS_4_Y multiplies all columns of some rows by x.
+#define DOT_COLUMNS_4_Y(two, n, one, n2) \
+	SUBQ $16, CX; \
+	JLT tail; \
+loop: \
+	VMOVUPS (SI), Y8; \
+	VMOVUPS 32(SI), Y9; \
+	two((AX), Y0, Y1); \
+	two((AX)(R8*1), Y2, Y3); \
+	two((DX), Y4, Y5); \
+	two((DX)(R8*1), Y6, Y7); \
+	ADDQ $64, SI; \
+	ADDQ $n, AX; \
+	ADDQ $n, DX; \
+	SUBQ $16, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $8, CX; \
+	JLT done; \
+	VMOVUPS (SI), Y8; \
+	one((AX), Y0, Y1); \
+	one((AX)(R8*1), Y2, Y3); \
+	one((DX), Y4, Y5); \
+	one((DX)(R8*1), Y6, Y7); \
+	ADDQ $32, SI; \
+	ADDQ $n2, AX; \
+	ADDQ $n2, DX; \
+done:
 
 // SUM_QUARTERS_AVX2 adds up a register's quarters.
 #define SUM_QUARTERS_AVX2(v, v2, v3, v4) \
@@ -398,32 +427,7 @@ TEXT ·dotsF324AVX2(SB), NOSPLIT, $0-40
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
-	DOTS_F32_2_AVX2((AX), Y0, Y1)
-	DOTS_F32_2_AVX2((AX)(R8*1), Y2, Y3)
-	DOTS_F32_2_AVX2((DX), Y4, Y5)
-	DOTS_F32_2_AVX2((DX)(R8*1), Y6, Y7)
-	ADDQ $64, SI
-	ADDQ $64, AX
-	ADDQ $64, DX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (SI), Y8
-	DOTS_F32_1_AVX2((AX), Y0)
-	DOTS_F32_1_AVX2((AX)(R8*1), Y2)
-	DOTS_F32_1_AVX2((DX), Y4)
-	DOTS_F32_1_AVX2((DX)(R8*1), Y6)
-	ADDQ $32, SI
-	ADDQ $32, AX
-	ADDQ $32, DX
-done:
+	DOT_COLUMNS_4_Y(DOTS_F32_2_AVX2, 64, DOTS_F32_1_AVX2, 32)
 	SUM_QUARTERS_AVX2(Y1, Y0, X1, X0)
 	SUM_QUARTERS_AVX2(Y3, Y2, X3, X2)
 	SUM_QUARTERS_AVX2(Y5, Y4, X5, X4)
@@ -449,6 +453,38 @@ done:
 	VFMADD231PS Y10, factor, Y8; \
 	PREFETCHT0 1024 row
 
+// ADD_COLUMNS_4_Y adds all columns of some rows.
+#define ADD_COLUMNS_4_Y(two, n, one, n2) \
+	SUBQ $16, CX; \
+	JLT tail; \
+loop: \
+	VMOVUPS (DI), Y8; \
+	VMOVUPS 32(DI), Y9; \
+	two((AX), Y0); \
+	two((AX)(R8*1), Y1); \
+	two((DX), Y2); \
+	two((DX)(R8*1), Y3); \
+	VMOVUPS Y8, (DI); \
+	VMOVUPS Y9, 32(DI); \
+	ADDQ $64, DI; \
+	ADDQ $n, AX; \
+	ADDQ $n, DX; \
+	SUBQ $16, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $8, CX; \
+	JLT done; \
+	VMOVUPS (DI), Y8; \
+	one((AX), Y0); \
+	one((AX)(R8*1), Y1); \
+	one((DX), Y2); \
+	one((DX)(R8*1), Y3); \
+	VMOVUPS Y8, (DI); \
+	ADDQ $32, DI; \
+	ADDQ $n2, AX; \
+	ADDQ $n2, DX; \
+done:
+
 // func addsF324AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·addsF324AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
@@ -457,60 +493,36 @@ TEXT ·addsF324AVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Y1
 	VBROADCASTSS 8(SI), Y2
 	VBROADCASTSS 12(SI), Y3
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Y8
-	VMOVUPS 32(DI), Y9
-	ADDS_F32_2_AVX2((AX), Y0)
-	ADDS_F32_2_AVX2((AX)(R8*1), Y1)
-	ADDS_F32_2_AVX2((DX), Y2)
-	ADDS_F32_2_AVX2((DX)(R8*1), Y3)
-	VMOVUPS Y8, (DI)
-	VMOVUPS Y9, 32(DI)
-	ADDQ $64, DI
-	ADDQ $64, AX
-	ADDQ $64, DX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (DI), Y8
-	ADDS_F32_1_AVX2((AX), Y0)
-	ADDS_F32_1_AVX2((AX)(R8*1), Y1)
-	ADDS_F32_1_AVX2((DX), Y2)
-	ADDS_F32_1_AVX2((DX)(R8*1), Y3)
-	VMOVUPS Y8, (DI)
-	ADDQ $32, DI
-	ADDQ $32, AX
-	ADDQ $32, DX
-done:
+	ADD_COLUMNS_4_Y(ADDS_F32_2_AVX2, 64, ADDS_F32_1_AVX2, 32)
 	RETURN
+
+// DOT_COLUMNS_1_Y multiplies all columns of some rows by x.
+#define DOT_COLUMNS_1_Y(two, n, one, n2) \
+	SUBQ $16, CX; \
+	JLT tail; \
+loop: \
+	VMOVUPS (SI), Y8; \
+	VMOVUPS 32(SI), Y9; \
+	two((AX), Y0, Y1); \
+	ADDQ $64, SI; \
+	ADDQ $n, AX; \
+	SUBQ $16, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $8, CX; \
+	JLT done; \
+	VMOVUPS (SI), Y8; \
+	one((AX), Y0, Y1); \
+	ADDQ $32, SI; \
+	ADDQ $n2, AX; \
+done:
 
 // func dotsF321AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF321AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
-	DOTS_F32_2_AVX2((AX), Y0, Y1)
-	ADDQ $64, SI
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (SI), Y8
-	DOTS_F32_1_AVX2((AX), Y0)
-	ADDQ $32, SI
-	ADDQ $32, AX
-done:
+	DOT_COLUMNS_1_Y(DOTS_F32_2_AVX2, 64, DOTS_F32_1_AVX2, 32)
 	SUM_QUARTERS_AVX2(Y1, Y0, X1, X0)
 	VHADDPS X0, X0, X0
 	VHADDPS X0, X0, X0
@@ -518,31 +530,35 @@ done:
 	VZEROUPPER
 	RET
 
+// ADD_COLUMNS_1_Y adds all columns of some rows.
+#define ADD_COLUMNS_1_Y(two, n, one, n2) \
+	SUBQ $16, CX; \
+	JLT tail; \
+loop: \
+	VMOVUPS (DI), Y8; \
+	VMOVUPS 32(DI), Y9; \
+	two((AX), Y0); \
+	VMOVUPS Y8, (DI); \
+	VMOVUPS Y9, 32(DI); \
+	ADDQ $64, DI; \
+	ADDQ $n, AX; \
+	SUBQ $16, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $8, CX; \
+	JLT done; \
+	VMOVUPS (DI), Y8; \
+	one((AX), Y0); \
+	VMOVUPS Y8, (DI); \
+	ADDQ $32, DI; \
+	ADDQ $n2, AX; \
+done:
+
 // func addsF321AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·addsF321AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Y0
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Y8
-	VMOVUPS 32(DI), Y9
-	ADDS_F32_2_AVX2((AX), Y0)
-	VMOVUPS Y8, (DI)
-	VMOVUPS Y9, 32(DI)
-	ADDQ $64, DI
-	ADDQ $64, AX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (DI), Y8
-	ADDS_F32_1_AVX2((AX), Y0)
-	VMOVUPS Y8, (DI)
-	ADDQ $32, DI
-	ADDQ $32, AX
-done:
+	ADD_COLUMNS_1_Y(ADDS_F32_2_AVX2, 64, ADDS_F32_1_AVX2, 32)
 	RETURN
 
 // DOTS_F16_2_AVX2 multiplies columns of a row by those of x.
@@ -554,7 +570,7 @@ done:
 	PREFETCHT0 1024 row
 
 // DOTS_F16_1_AVX2 multiplies columns of a row by those of x.
-#define DOTS_F16_1_AVX2(row, sum0) \
+#define DOTS_F16_1_AVX2(row, sum0, sum1) \
 	VCVTPH2PS row, Y10; \
 	VFMADD231PS Y10, Y8, sum0; \
 	PREFETCHT0 1024 row
@@ -571,32 +587,7 @@ TEXT ·dotsF164AVX2(SB), NOSPLIT, $0-40
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
-	DOTS_F16_2_AVX2((AX), Y0, Y1)
-	DOTS_F16_2_AVX2((AX)(R8*1), Y2, Y3)
-	DOTS_F16_2_AVX2((DX), Y4, Y5)
-	DOTS_F16_2_AVX2((DX)(R8*1), Y6, Y7)
-	ADDQ $64, SI
-	ADDQ $32, AX
-	ADDQ $32, DX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (SI), Y8
-	DOTS_F16_1_AVX2((AX), Y0)
-	DOTS_F16_1_AVX2((AX)(R8*1), Y2)
-	DOTS_F16_1_AVX2((DX), Y4)
-	DOTS_F16_1_AVX2((DX)(R8*1), Y6)
-	ADDQ $32, SI
-	ADDQ $16, AX
-	ADDQ $16, DX
-done:
+	DOT_COLUMNS_4_Y(DOTS_F16_2_AVX2, 32, DOTS_F16_1_AVX2, 16)
 	SUM_QUARTERS_AVX2(Y1, Y0, X1, X0)
 	SUM_QUARTERS_AVX2(Y3, Y2, X3, X2)
 	SUM_QUARTERS_AVX2(Y5, Y4, X5, X4)
@@ -630,35 +621,7 @@ TEXT ·addsF164AVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Y1
 	VBROADCASTSS 8(SI), Y2
 	VBROADCASTSS 12(SI), Y3
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Y8
-	VMOVUPS 32(DI), Y9
-	ADDS_F16_2_AVX2((AX), Y0)
-	ADDS_F16_2_AVX2((AX)(R8*1), Y1)
-	ADDS_F16_2_AVX2((DX), Y2)
-	ADDS_F16_2_AVX2((DX)(R8*1), Y3)
-	VMOVUPS Y8, (DI)
-	VMOVUPS Y9, 32(DI)
-	ADDQ $64, DI
-	ADDQ $32, AX
-	ADDQ $32, DX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (DI), Y8
-	ADDS_F16_1_AVX2((AX), Y0)
-	ADDS_F16_1_AVX2((AX)(R8*1), Y1)
-	ADDS_F16_1_AVX2((DX), Y2)
-	ADDS_F16_1_AVX2((DX)(R8*1), Y3)
-	VMOVUPS Y8, (DI)
-	ADDQ $32, DI
-	ADDQ $16, AX
-	ADDQ $16, DX
-done:
+	ADD_COLUMNS_4_Y(ADDS_F16_2_AVX2, 32, ADDS_F16_1_AVX2, 16)
 	RETURN
 
 // func dotsF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
@@ -666,24 +629,7 @@ TEXT ·dotsF161AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
-	DOTS_F16_2_AVX2((AX), Y0, Y1)
-	ADDQ $64, SI
-	ADDQ $32, AX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (SI), Y8
-	DOTS_F16_1_AVX2((AX), Y0)
-	ADDQ $32, SI
-	ADDQ $16, AX
-done:
+	DOT_COLUMNS_1_Y(DOTS_F16_2_AVX2, 32, DOTS_F16_1_AVX2, 16)
 	SUM_QUARTERS_AVX2(Y1, Y0, X1, X0)
 	VHADDPS X0, X0, X0
 	VHADDPS X0, X0, X0
@@ -695,27 +641,7 @@ done:
 TEXT ·addsF161AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Y0
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Y8
-	VMOVUPS 32(DI), Y9
-	ADDS_F16_2_AVX2((AX), Y0)
-	VMOVUPS Y8, (DI)
-	VMOVUPS Y9, 32(DI)
-	ADDQ $64, DI
-	ADDQ $32, AX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (DI), Y8
-	ADDS_F16_1_AVX2((AX), Y0)
-	VMOVUPS Y8, (DI)
-	ADDQ $32, DI
-	ADDQ $16, AX
-done:
+	ADD_COLUMNS_1_Y(ADDS_F16_2_AVX2, 32, ADDS_F16_1_AVX2, 16)
 	RETURN
 
 // DOTS_BF16_2_AVX2 multiplies columns of a row by those of x.
@@ -729,7 +655,7 @@ done:
 	PREFETCHT0 1024 row
 
 // DOTS_BF16_1_AVX2 multiplies columns of a row by those of x.
-#define DOTS_BF16_1_AVX2(row, sum0) \
+#define DOTS_BF16_1_AVX2(row, sum0, sum1) \
 	VPMOVZXWD row, Y10; \
 	VPSLLD $16, Y10, Y10; \
 	VFMADD231PS Y10, Y8, sum0; \
@@ -747,32 +673,7 @@ TEXT ·dotsBF164AVX2(SB), NOSPLIT, $0-40
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
-	DOTS_BF16_2_AVX2((AX), Y0, Y1)
-	DOTS_BF16_2_AVX2((AX)(R8*1), Y2, Y3)
-	DOTS_BF16_2_AVX2((DX), Y4, Y5)
-	DOTS_BF16_2_AVX2((DX)(R8*1), Y6, Y7)
-	ADDQ $64, SI
-	ADDQ $32, AX
-	ADDQ $32, DX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (SI), Y8
-	DOTS_BF16_1_AVX2((AX), Y0)
-	DOTS_BF16_1_AVX2((AX)(R8*1), Y2)
-	DOTS_BF16_1_AVX2((DX), Y4)
-	DOTS_BF16_1_AVX2((DX)(R8*1), Y6)
-	ADDQ $32, SI
-	ADDQ $16, AX
-	ADDQ $16, DX
-done:
+	DOT_COLUMNS_4_Y(DOTS_BF16_2_AVX2, 32, DOTS_BF16_1_AVX2, 16)
 	SUM_QUARTERS_AVX2(Y1, Y0, X1, X0)
 	SUM_QUARTERS_AVX2(Y3, Y2, X3, X2)
 	SUM_QUARTERS_AVX2(Y5, Y4, X5, X4)
@@ -809,35 +710,7 @@ TEXT ·addsBF164AVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Y1
 	VBROADCASTSS 8(SI), Y2
 	VBROADCASTSS 12(SI), Y3
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Y8
-	VMOVUPS 32(DI), Y9
-	ADDS_BF16_2_AVX2((AX), Y0)
-	ADDS_BF16_2_AVX2((AX)(R8*1), Y1)
-	ADDS_BF16_2_AVX2((DX), Y2)
-	ADDS_BF16_2_AVX2((DX)(R8*1), Y3)
-	VMOVUPS Y8, (DI)
-	VMOVUPS Y9, 32(DI)
-	ADDQ $64, DI
-	ADDQ $32, AX
-	ADDQ $32, DX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (DI), Y8
-	ADDS_BF16_1_AVX2((AX), Y0)
-	ADDS_BF16_1_AVX2((AX)(R8*1), Y1)
-	ADDS_BF16_1_AVX2((DX), Y2)
-	ADDS_BF16_1_AVX2((DX)(R8*1), Y3)
-	VMOVUPS Y8, (DI)
-	ADDQ $32, DI
-	ADDQ $16, AX
-	ADDQ $16, DX
-done:
+	ADD_COLUMNS_4_Y(ADDS_BF16_2_AVX2, 32, ADDS_BF16_1_AVX2, 16)
 	RETURN
 
 // func dotsBF161AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
@@ -845,24 +718,7 @@ TEXT ·dotsBF161AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Y8
-	VMOVUPS 32(SI), Y9
-	DOTS_BF16_2_AVX2((AX), Y0, Y1)
-	ADDQ $64, SI
-	ADDQ $32, AX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (SI), Y8
-	DOTS_BF16_1_AVX2((AX), Y0)
-	ADDQ $32, SI
-	ADDQ $16, AX
-done:
+	DOT_COLUMNS_1_Y(DOTS_BF16_2_AVX2, 32, DOTS_BF16_1_AVX2, 16)
 	SUM_QUARTERS_AVX2(Y1, Y0, X1, X0)
 	VHADDPS X0, X0, X0
 	VHADDPS X0, X0, X0
@@ -874,27 +730,7 @@ done:
 TEXT ·addsBF161AVX2(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Y0
-	SUBQ $16, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Y8
-	VMOVUPS 32(DI), Y9
-	ADDS_BF16_2_AVX2((AX), Y0)
-	VMOVUPS Y8, (DI)
-	VMOVUPS Y9, 32(DI)
-	ADDQ $64, DI
-	ADDQ $32, AX
-	SUBQ $16, CX
-	JGE loop
-tail:
-	ADDQ $8, CX
-	JLT done
-	VMOVUPS (DI), Y8
-	ADDS_BF16_1_AVX2((AX), Y0)
-	VMOVUPS Y8, (DI)
-	ADDQ $32, DI
-	ADDQ $16, AX
-done:
+	ADD_COLUMNS_1_Y(ADDS_BF16_2_AVX2, 32, ADDS_BF16_1_AVX2, 16)
 	RETURN
 
 // PEAK_VFMADD231PSY is independent multiplications on registers.

@@ -1170,15 +1170,57 @@ TEXT ·f32AVX512CopyInner14x32(SB), NOSPLIT, $0-88
 	PREFETCHT0 1088 row
 
 // DOTS_F32_1 multiplies columns of a row by those of x.
-#define DOTS_F32_1(row, sum0) \
+#define DOTS_F32_1(row, sum0, sum1) \
 	VMOVUPS row, Z10; \
 	VFMADD231PS Z10, Z8, sum0; \
 	PREFETCHT0 1024 row
 
 // DOTS_F32_1_MASKED multiplies columns of a row by those of x.
-#define DOTS_F32_1_MASKED(row, sum0) \
+#define DOTS_F32_1_MASKED(row, sum0, sum1) \
 	VMOVUPS.Z row, K1, Z10; \
 	VFMADD231PS Z10, Z8, sum0
+
+// DOT_COLUMNS_4_Z multiplies all columns of some rows by x.
+#define DOT_COLUMNS_4_Z(two, n, one, n2, masked) \
+	SUBQ $32, CX; \
+	JLT tail; \
+loop: \
+	VMOVUPS (SI), Z8; \
+	VMOVUPS 64(SI), Z9; \
+	two((AX), Z0, Z1); \
+	two((AX)(R8*1), Z2, Z3); \
+	two((DX), Z4, Z5); \
+	two((DX)(R8*1), Z6, Z7); \
+	ADDQ $128, SI; \
+	ADDQ $n, AX; \
+	ADDQ $n, DX; \
+	SUBQ $32, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $16, CX; \
+	JLT rest; \
+	VMOVUPS (SI), Z8; \
+	one((AX), Z0, Z1); \
+	one((AX)(R8*1), Z2, Z3); \
+	one((DX), Z4, Z5); \
+	one((DX)(R8*1), Z6, Z7); \
+	ADDQ $64, SI; \
+	ADDQ $n2, AX; \
+	ADDQ $n2, DX; \
+	SUBQ $16, CX; \
+rest: \
+	ADDQ $16, CX; \
+	JEQ done; \
+	MOVQ $1, BX; \
+	SHLQ CX, BX; \
+	DECQ BX; \
+	KMOVW BX, K1; \
+	VMOVUPS.Z (SI), K1, Z8; \
+	masked((AX), Z0, Z1); \
+	masked((AX)(R8*1), Z2, Z3); \
+	masked((DX), Z4, Z5); \
+	masked((DX)(R8*1), Z6, Z7); \
+done:
 
 // SUM_QUARTERS_AVX512 adds up a register's quarters.
 #define SUM_QUARTERS_AVX512(v, v2, v3, v4, v5, v6) \
@@ -1200,45 +1242,7 @@ TEXT ·dotsF324AVX512(SB), NOSPLIT, $0-40
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Z8
-	VMOVUPS 64(SI), Z9
-	DOTS_F32_2((AX), Z0, Z1)
-	DOTS_F32_2((AX)(R8*1), Z2, Z3)
-	DOTS_F32_2((DX), Z4, Z5)
-	DOTS_F32_2((DX)(R8*1), Z6, Z7)
-	ADDQ $128, SI
-	ADDQ $128, AX
-	ADDQ $128, DX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (SI), Z8
-	DOTS_F32_1((AX), Z0)
-	DOTS_F32_1((AX)(R8*1), Z2)
-	DOTS_F32_1((DX), Z4)
-	DOTS_F32_1((DX)(R8*1), Z6)
-	ADDQ $64, SI
-	ADDQ $64, AX
-	ADDQ $64, DX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (SI), K1, Z8
-	DOTS_F32_1_MASKED((AX), Z0)
-	DOTS_F32_1_MASKED((AX)(R8*1), Z2)
-	DOTS_F32_1_MASKED((DX), Z4)
-	DOTS_F32_1_MASKED((DX)(R8*1), Z6)
-done:
+	DOT_COLUMNS_4_Z(DOTS_F32_2, 128, DOTS_F32_1, 64, DOTS_F32_1_MASKED)
 	SUM_QUARTERS_AVX512(Z1, Z0, Y1, Y0, X1, X0)
 	SUM_QUARTERS_AVX512(Z3, Z2, Y3, Y2, X3, X2)
 	SUM_QUARTERS_AVX512(Z5, Z4, Y5, Y4, X5, X4)
@@ -1270,6 +1274,52 @@ done:
 	VMOVUPS.Z row, K1, Z10; \
 	VFMADD231PS Z10, factor, Z8
 
+// ADD_COLUMNS_4_Z adds all columns of some rows.
+#define ADD_COLUMNS_4_Z(two, n, one, n2, masked) \
+	SUBQ $32, CX; \
+	JLT tail; \
+loop: \
+	VMOVUPS (DI), Z8; \
+	VMOVUPS 64(DI), Z9; \
+	two((AX), Z0); \
+	two((AX)(R8*1), Z1); \
+	two((DX), Z2); \
+	two((DX)(R8*1), Z3); \
+	VMOVUPS Z8, (DI); \
+	VMOVUPS Z9, 64(DI); \
+	ADDQ $128, DI; \
+	ADDQ $n, AX; \
+	ADDQ $n, DX; \
+	SUBQ $32, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $16, CX; \
+	JLT rest; \
+	VMOVUPS (DI), Z8; \
+	one((AX), Z0); \
+	one((AX)(R8*1), Z1); \
+	one((DX), Z2); \
+	one((DX)(R8*1), Z3); \
+	VMOVUPS Z8, (DI); \
+	ADDQ $64, DI; \
+	ADDQ $n2, AX; \
+	ADDQ $n2, DX; \
+	SUBQ $16, CX; \
+rest: \
+	ADDQ $16, CX; \
+	JEQ done; \
+	MOVQ $1, BX; \
+	SHLQ CX, BX; \
+	DECQ BX; \
+	KMOVW BX, K1; \
+	VMOVUPS.Z (DI), K1, Z8; \
+	masked((AX), Z0); \
+	masked((AX)(R8*1), Z1); \
+	masked((DX), Z2); \
+	masked((DX)(R8*1), Z3); \
+	VMOVUPS Z8, K1, (DI); \
+done:
+
 // func addsF324AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·addsF324AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
@@ -1278,84 +1328,46 @@ TEXT ·addsF324AVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Z1
 	VBROADCASTSS 8(SI), Z2
 	VBROADCASTSS 12(SI), Z3
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Z8
-	VMOVUPS 64(DI), Z9
-	ADDS_F32_2((AX), Z0)
-	ADDS_F32_2((AX)(R8*1), Z1)
-	ADDS_F32_2((DX), Z2)
-	ADDS_F32_2((DX)(R8*1), Z3)
-	VMOVUPS Z8, (DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ $128, DI
-	ADDQ $128, AX
-	ADDQ $128, DX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (DI), Z8
-	ADDS_F32_1((AX), Z0)
-	ADDS_F32_1((AX)(R8*1), Z1)
-	ADDS_F32_1((DX), Z2)
-	ADDS_F32_1((DX)(R8*1), Z3)
-	VMOVUPS Z8, (DI)
-	ADDQ $64, DI
-	ADDQ $64, AX
-	ADDQ $64, DX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (DI), K1, Z8
-	ADDS_F32_1_MASKED((AX), Z0)
-	ADDS_F32_1_MASKED((AX)(R8*1), Z1)
-	ADDS_F32_1_MASKED((DX), Z2)
-	ADDS_F32_1_MASKED((DX)(R8*1), Z3)
-	VMOVUPS Z8, K1, (DI)
-done:
+	ADD_COLUMNS_4_Z(ADDS_F32_2, 128, ADDS_F32_1, 64, ADDS_F32_1_MASKED)
 	RETURN
+
+// DOT_COLUMNS_1_Z multiplies all columns of some rows by x.
+#define DOT_COLUMNS_1_Z(two, n, one, n2, masked) \
+	SUBQ $32, CX; \
+	JLT tail; \
+loop: \
+	VMOVUPS (SI), Z8; \
+	VMOVUPS 64(SI), Z9; \
+	two((AX), Z0, Z1); \
+	ADDQ $128, SI; \
+	ADDQ $n, AX; \
+	SUBQ $32, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $16, CX; \
+	JLT rest; \
+	VMOVUPS (SI), Z8; \
+	one((AX), Z0, Z1); \
+	ADDQ $64, SI; \
+	ADDQ $n2, AX; \
+	SUBQ $16, CX; \
+rest: \
+	ADDQ $16, CX; \
+	JEQ done; \
+	MOVQ $1, BX; \
+	SHLQ CX, BX; \
+	DECQ BX; \
+	KMOVW BX, K1; \
+	VMOVUPS.Z (SI), K1, Z8; \
+	masked((AX), Z0, Z1); \
+done:
 
 // func dotsF321AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF321AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Z8
-	VMOVUPS 64(SI), Z9
-	DOTS_F32_2((AX), Z0, Z1)
-	ADDQ $128, SI
-	ADDQ $128, AX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (SI), Z8
-	DOTS_F32_1((AX), Z0)
-	ADDQ $64, SI
-	ADDQ $64, AX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (SI), K1, Z8
-	DOTS_F32_1_MASKED((AX), Z0)
-done:
+	DOT_COLUMNS_1_Z(DOTS_F32_2, 128, DOTS_F32_1, 64, DOTS_F32_1_MASKED)
 	SUM_QUARTERS_AVX512(Z1, Z0, Y1, Y0, X1, X0)
 	VHADDPS X0, X0, X0
 	VHADDPS X0, X0, X0
@@ -1363,42 +1375,46 @@ done:
 	VZEROUPPER
 	RET
 
+// ADD_COLUMNS_1_Z adds all columns of some rows.
+#define ADD_COLUMNS_1_Z(two, n, one, n2, masked) \
+	SUBQ $32, CX; \
+	JLT tail; \
+loop: \
+	VMOVUPS (DI), Z8; \
+	VMOVUPS 64(DI), Z9; \
+	two((AX), Z0); \
+	VMOVUPS Z8, (DI); \
+	VMOVUPS Z9, 64(DI); \
+	ADDQ $128, DI; \
+	ADDQ $n, AX; \
+	SUBQ $32, CX; \
+	JGE loop; \
+tail: \
+	ADDQ $16, CX; \
+	JLT rest; \
+	VMOVUPS (DI), Z8; \
+	one((AX), Z0); \
+	VMOVUPS Z8, (DI); \
+	ADDQ $64, DI; \
+	ADDQ $n2, AX; \
+	SUBQ $16, CX; \
+rest: \
+	ADDQ $16, CX; \
+	JEQ done; \
+	MOVQ $1, BX; \
+	SHLQ CX, BX; \
+	DECQ BX; \
+	KMOVW BX, K1; \
+	VMOVUPS.Z (DI), K1, Z8; \
+	masked((AX), Z0); \
+	VMOVUPS Z8, K1, (DI); \
+done:
+
 // func addsF321AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·addsF321AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Z0
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Z8
-	VMOVUPS 64(DI), Z9
-	ADDS_F32_2((AX), Z0)
-	VMOVUPS Z8, (DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ $128, DI
-	ADDQ $128, AX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (DI), Z8
-	ADDS_F32_1((AX), Z0)
-	VMOVUPS Z8, (DI)
-	ADDQ $64, DI
-	ADDQ $64, AX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (DI), K1, Z8
-	ADDS_F32_1_MASKED((AX), Z0)
-	VMOVUPS Z8, K1, (DI)
-done:
+	ADD_COLUMNS_1_Z(ADDS_F32_2, 128, ADDS_F32_1, 64, ADDS_F32_1_MASKED)
 	RETURN
 
 // DOTS_F16_2 multiplies columns of a row by those of x.
@@ -1410,13 +1426,13 @@ done:
 	PREFETCHT0 1024 row
 
 // DOTS_F16_1 multiplies columns of a row by those of x.
-#define DOTS_F16_1(row, sum0) \
+#define DOTS_F16_1(row, sum0, sum1) \
 	VCVTPH2PS row, Z10; \
 	VFMADD231PS Z10, Z8, sum0; \
 	PREFETCHT0 1024 row
 
 // DOTS_F16_1_MASKED multiplies columns of a row by those of x.
-#define DOTS_F16_1_MASKED(row, sum0) \
+#define DOTS_F16_1_MASKED(row, sum0, sum1) \
 	VCVTPH2PS.Z row, K1, Z10; \
 	VFMADD231PS Z10, Z8, sum0
 
@@ -1432,45 +1448,7 @@ TEXT ·dotsF164AVX512(SB), NOSPLIT, $0-40
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Z8
-	VMOVUPS 64(SI), Z9
-	DOTS_F16_2((AX), Z0, Z1)
-	DOTS_F16_2((AX)(R8*1), Z2, Z3)
-	DOTS_F16_2((DX), Z4, Z5)
-	DOTS_F16_2((DX)(R8*1), Z6, Z7)
-	ADDQ $128, SI
-	ADDQ $64, AX
-	ADDQ $64, DX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (SI), Z8
-	DOTS_F16_1((AX), Z0)
-	DOTS_F16_1((AX)(R8*1), Z2)
-	DOTS_F16_1((DX), Z4)
-	DOTS_F16_1((DX)(R8*1), Z6)
-	ADDQ $64, SI
-	ADDQ $32, AX
-	ADDQ $32, DX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (SI), K1, Z8
-	DOTS_F16_1_MASKED((AX), Z0)
-	DOTS_F16_1_MASKED((AX)(R8*1), Z2)
-	DOTS_F16_1_MASKED((DX), Z4)
-	DOTS_F16_1_MASKED((DX)(R8*1), Z6)
-done:
+	DOT_COLUMNS_4_Z(DOTS_F16_2, 64, DOTS_F16_1, 32, DOTS_F16_1_MASKED)
 	SUM_QUARTERS_AVX512(Z1, Z0, Y1, Y0, X1, X0)
 	SUM_QUARTERS_AVX512(Z3, Z2, Y3, Y2, X3, X2)
 	SUM_QUARTERS_AVX512(Z5, Z4, Y5, Y4, X5, X4)
@@ -1509,49 +1487,7 @@ TEXT ·addsF164AVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Z1
 	VBROADCASTSS 8(SI), Z2
 	VBROADCASTSS 12(SI), Z3
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Z8
-	VMOVUPS 64(DI), Z9
-	ADDS_F16_2((AX), Z0)
-	ADDS_F16_2((AX)(R8*1), Z1)
-	ADDS_F16_2((DX), Z2)
-	ADDS_F16_2((DX)(R8*1), Z3)
-	VMOVUPS Z8, (DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ $128, DI
-	ADDQ $64, AX
-	ADDQ $64, DX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (DI), Z8
-	ADDS_F16_1((AX), Z0)
-	ADDS_F16_1((AX)(R8*1), Z1)
-	ADDS_F16_1((DX), Z2)
-	ADDS_F16_1((DX)(R8*1), Z3)
-	VMOVUPS Z8, (DI)
-	ADDQ $64, DI
-	ADDQ $32, AX
-	ADDQ $32, DX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (DI), K1, Z8
-	ADDS_F16_1_MASKED((AX), Z0)
-	ADDS_F16_1_MASKED((AX)(R8*1), Z1)
-	ADDS_F16_1_MASKED((DX), Z2)
-	ADDS_F16_1_MASKED((DX)(R8*1), Z3)
-	VMOVUPS Z8, K1, (DI)
-done:
+	ADD_COLUMNS_4_Z(ADDS_F16_2, 64, ADDS_F16_1, 32, ADDS_F16_1_MASKED)
 	RETURN
 
 // func dotsF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
@@ -1559,34 +1495,7 @@ TEXT ·dotsF161AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Z8
-	VMOVUPS 64(SI), Z9
-	DOTS_F16_2((AX), Z0, Z1)
-	ADDQ $128, SI
-	ADDQ $64, AX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (SI), Z8
-	DOTS_F16_1((AX), Z0)
-	ADDQ $64, SI
-	ADDQ $32, AX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (SI), K1, Z8
-	DOTS_F16_1_MASKED((AX), Z0)
-done:
+	DOT_COLUMNS_1_Z(DOTS_F16_2, 64, DOTS_F16_1, 32, DOTS_F16_1_MASKED)
 	SUM_QUARTERS_AVX512(Z1, Z0, Y1, Y0, X1, X0)
 	VHADDPS X0, X0, X0
 	VHADDPS X0, X0, X0
@@ -1598,38 +1507,7 @@ done:
 TEXT ·addsF161AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Z0
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Z8
-	VMOVUPS 64(DI), Z9
-	ADDS_F16_2((AX), Z0)
-	VMOVUPS Z8, (DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ $128, DI
-	ADDQ $64, AX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (DI), Z8
-	ADDS_F16_1((AX), Z0)
-	VMOVUPS Z8, (DI)
-	ADDQ $64, DI
-	ADDQ $32, AX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (DI), K1, Z8
-	ADDS_F16_1_MASKED((AX), Z0)
-	VMOVUPS Z8, K1, (DI)
-done:
+	ADD_COLUMNS_1_Z(ADDS_F16_2, 64, ADDS_F16_1, 32, ADDS_F16_1_MASKED)
 	RETURN
 
 // DOTS_BF16_2 multiplies columns of a row by those of x.
@@ -1643,14 +1521,14 @@ done:
 	PREFETCHT0 1024 row
 
 // DOTS_BF16_1 multiplies columns of a row by those of x.
-#define DOTS_BF16_1(row, sum0) \
+#define DOTS_BF16_1(row, sum0, sum1) \
 	VPMOVZXWD row, Z10; \
 	VPSLLD $16, Z10, Z10; \
 	VFMADD231PS Z10, Z8, sum0; \
 	PREFETCHT0 1024 row
 
 // DOTS_BF16_1_MASKED multiplies columns of a row by those of x.
-#define DOTS_BF16_1_MASKED(row, sum0) \
+#define DOTS_BF16_1_MASKED(row, sum0, sum1) \
 	VPMOVZXWD.Z row, K1, Z10; \
 	VPSLLD $16, Z10, Z10; \
 	VFMADD231PS Z10, Z8, sum0
@@ -1667,45 +1545,7 @@ TEXT ·dotsBF164AVX512(SB), NOSPLIT, $0-40
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Z8
-	VMOVUPS 64(SI), Z9
-	DOTS_BF16_2((AX), Z0, Z1)
-	DOTS_BF16_2((AX)(R8*1), Z2, Z3)
-	DOTS_BF16_2((DX), Z4, Z5)
-	DOTS_BF16_2((DX)(R8*1), Z6, Z7)
-	ADDQ $128, SI
-	ADDQ $64, AX
-	ADDQ $64, DX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (SI), Z8
-	DOTS_BF16_1((AX), Z0)
-	DOTS_BF16_1((AX)(R8*1), Z2)
-	DOTS_BF16_1((DX), Z4)
-	DOTS_BF16_1((DX)(R8*1), Z6)
-	ADDQ $64, SI
-	ADDQ $32, AX
-	ADDQ $32, DX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (SI), K1, Z8
-	DOTS_BF16_1_MASKED((AX), Z0)
-	DOTS_BF16_1_MASKED((AX)(R8*1), Z2)
-	DOTS_BF16_1_MASKED((DX), Z4)
-	DOTS_BF16_1_MASKED((DX)(R8*1), Z6)
-done:
+	DOT_COLUMNS_4_Z(DOTS_BF16_2, 64, DOTS_BF16_1, 32, DOTS_BF16_1_MASKED)
 	SUM_QUARTERS_AVX512(Z1, Z0, Y1, Y0, X1, X0)
 	SUM_QUARTERS_AVX512(Z3, Z2, Y3, Y2, X3, X2)
 	SUM_QUARTERS_AVX512(Z5, Z4, Y5, Y4, X5, X4)
@@ -1748,49 +1588,7 @@ TEXT ·addsBF164AVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS 4(SI), Z1
 	VBROADCASTSS 8(SI), Z2
 	VBROADCASTSS 12(SI), Z3
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Z8
-	VMOVUPS 64(DI), Z9
-	ADDS_BF16_2((AX), Z0)
-	ADDS_BF16_2((AX)(R8*1), Z1)
-	ADDS_BF16_2((DX), Z2)
-	ADDS_BF16_2((DX)(R8*1), Z3)
-	VMOVUPS Z8, (DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ $128, DI
-	ADDQ $64, AX
-	ADDQ $64, DX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (DI), Z8
-	ADDS_BF16_1((AX), Z0)
-	ADDS_BF16_1((AX)(R8*1), Z1)
-	ADDS_BF16_1((DX), Z2)
-	ADDS_BF16_1((DX)(R8*1), Z3)
-	VMOVUPS Z8, (DI)
-	ADDQ $64, DI
-	ADDQ $32, AX
-	ADDQ $32, DX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (DI), K1, Z8
-	ADDS_BF16_1_MASKED((AX), Z0)
-	ADDS_BF16_1_MASKED((AX)(R8*1), Z1)
-	ADDS_BF16_1_MASKED((DX), Z2)
-	ADDS_BF16_1_MASKED((DX)(R8*1), Z3)
-	VMOVUPS Z8, K1, (DI)
-done:
+	ADD_COLUMNS_4_Z(ADDS_BF16_2, 64, ADDS_BF16_1, 32, ADDS_BF16_1_MASKED)
 	RETURN
 
 // func dotsBF161AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
@@ -1798,34 +1596,7 @@ TEXT ·dotsBF161AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (SI), Z8
-	VMOVUPS 64(SI), Z9
-	DOTS_BF16_2((AX), Z0, Z1)
-	ADDQ $128, SI
-	ADDQ $64, AX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (SI), Z8
-	DOTS_BF16_1((AX), Z0)
-	ADDQ $64, SI
-	ADDQ $32, AX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (SI), K1, Z8
-	DOTS_BF16_1_MASKED((AX), Z0)
-done:
+	DOT_COLUMNS_1_Z(DOTS_BF16_2, 64, DOTS_BF16_1, 32, DOTS_BF16_1_MASKED)
 	SUM_QUARTERS_AVX512(Z1, Z0, Y1, Y0, X1, X0)
 	VHADDPS X0, X0, X0
 	VHADDPS X0, X0, X0
@@ -1837,38 +1608,7 @@ done:
 TEXT ·addsBF161AVX512(SB), NOSPLIT, $0-40
 	LOAD_VECTOR_ARGS
 	VBROADCASTSS (SI), Z0
-	SUBQ $32, CX
-	JLT tail
-loop:
-	VMOVUPS (DI), Z8
-	VMOVUPS 64(DI), Z9
-	ADDS_BF16_2((AX), Z0)
-	VMOVUPS Z8, (DI)
-	VMOVUPS Z9, 64(DI)
-	ADDQ $128, DI
-	ADDQ $64, AX
-	SUBQ $32, CX
-	JGE loop
-tail:
-	ADDQ $16, CX
-	JLT rest
-	VMOVUPS (DI), Z8
-	ADDS_BF16_1((AX), Z0)
-	VMOVUPS Z8, (DI)
-	ADDQ $64, DI
-	ADDQ $32, AX
-	SUBQ $16, CX
-rest:
-	ADDQ $16, CX
-	JEQ done
-	MOVQ $1, BX
-	SHLQ CX, BX
-	DECQ BX
-	KMOVW BX, K1
-	VMOVUPS.Z (DI), K1, Z8
-	ADDS_BF16_1_MASKED((AX), Z0)
-	VMOVUPS Z8, K1, (DI)
-done:
+	ADD_COLUMNS_1_Z(ADDS_BF16_2, 64, ADDS_BF16_1, 32, ADDS_BF16_1_MASKED)
 	RETURN
 
 // PEAK_VFMADD231PSZ is independent multiplications on registers.

@@ -245,6 +245,39 @@ sum: \
 	VPBROADCASTD DX, Z29; \
 	VBROADCASTSS 128(AX), Z30
 
+// LOAD_TRANSFORM_ARGS loads the arguments of a Transform.
+#define LOAD_TRANSFORM_ARGS \
+	MOVQ n+0(FP), CX; \
+	MOVQ x+8(FP), SI; \
+	MOVQ row+16(FP), R8; \
+	MOVQ column+24(FP), R9; \
+	MOVQ xs+32(FP), R10; \
+	MOVQ d+40(FP), DI; \
+	MOVQ drow+48(FP), R11; \
+	MOVQ dcolumn+56(FP), R12; \
+	MOVQ ds+64(FP), R13; \
+	MOVQ mask+72(FP), DX; \
+	KMOVW DX, K1; \
+	SHRQ $16, DX; \
+	KMOVW DX, K2; \
+	VPXORD Z31, Z31, Z31; \
+	TESTQ CX, CX; \
+	JLE done; \
+	PCALIGN $32
+
+// NEXT_GIVE ends that loop, and goes to the next pixel.
+#define NEXT_GIVE \
+	DECQ DX; \
+	JNZ give; \
+next: \
+	ADDQ R9, SI; \
+	ADDQ R11, DI; \
+	ADDQ ys+48(FP), BX; \
+	DECQ CX; \
+	JNZ pixel; \
+done: \
+	RETURN
+
 // FMA_STEP_INNER_1x2 is a step of the inner dimension.
 #define FMA_STEP_INNER_1x2(b, next, a) \
 	LOAD_B_2(b, Z2, Z3, next); \
@@ -1826,23 +1859,7 @@ TEXT ·smallChannelGrad9BF16AVX512(SB), NOSPLIT, $0-80
 
 // func winogradSourceAVX512(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
 TEXT ·winogradSourceAVX512(SB), NOSPLIT, $0-80
-	MOVQ n+0(FP), CX
-	MOVQ x+8(FP), SI
-	MOVQ row+16(FP), R8
-	MOVQ column+24(FP), R9
-	MOVQ xs+32(FP), R10
-	MOVQ d+40(FP), DI
-	MOVQ drow+48(FP), R11
-	MOVQ dcolumn+56(FP), R12
-	MOVQ ds+64(FP), R13
-	MOVQ mask+72(FP), DX
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
-	VPXORD Z31, Z31, Z31
-	TESTQ CX, CX
-	JLE done
-	PCALIGN $32
+	LOAD_TRANSFORM_ARGS
 tile:
 	WINOGRAD_4x4(0, K1)
 	WINOGRAD_4x4(64, K2)
@@ -1909,23 +1926,7 @@ done:
 
 // func winogradResultAVX512(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
 TEXT ·winogradResultAVX512(SB), NOSPLIT, $0-80
-	MOVQ n+0(FP), CX
-	MOVQ x+8(FP), SI
-	MOVQ row+16(FP), R8
-	MOVQ column+24(FP), R9
-	MOVQ xs+32(FP), R10
-	MOVQ d+40(FP), DI
-	MOVQ drow+48(FP), R11
-	MOVQ dcolumn+56(FP), R12
-	MOVQ ds+64(FP), R13
-	MOVQ mask+72(FP), DX
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
-	VPXORD Z31, Z31, Z31
-	TESTQ CX, CX
-	JLE done
-	PCALIGN $32
+	LOAD_TRANSFORM_ARGS
 tile:
 	WINOGRAD_2x4(0, K1)
 	WINOGRAD_2x4(64, K2)
@@ -1997,23 +1998,7 @@ done:
 
 // func winogradGradsAVX512(n int, x unsafe.Pointer, row int, column int, xs int, d unsafe.Pointer, drow int, dcolumn int, ds int, mask uint)
 TEXT ·winogradGradsAVX512(SB), NOSPLIT, $0-80
-	MOVQ n+0(FP), CX
-	MOVQ x+8(FP), SI
-	MOVQ row+16(FP), R8
-	MOVQ column+24(FP), R9
-	MOVQ xs+32(FP), R10
-	MOVQ d+40(FP), DI
-	MOVQ drow+48(FP), R11
-	MOVQ dcolumn+56(FP), R12
-	MOVQ ds+64(FP), R13
-	MOVQ mask+72(FP), DX
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
-	VPXORD Z31, Z31, Z31
-	TESTQ CX, CX
-	JLE done
-	PCALIGN $32
+	LOAD_TRANSFORM_ARGS
 tile:
 	WINOGRAD_4x2(0, K1)
 	WINOGRAD_4x2(64, K2)
@@ -2144,6 +2129,17 @@ done:
 	VMOVAPS.Z Z13, K4, Z15; \
 	VMOVUPS Z15, K2, 64(DI)(R14*1)
 
+// BEGIN_GIVE begins the loop that gives the gradient of a pixel to an element.
+#define BEGIN_GIVE \
+	MOVQ AX, DX; \
+	MOVQ R8, R12; \
+	TESTQ DX, DX; \
+	JZ next; \
+give: \
+	MOVQ (R12), R13; \
+	ADDQ $8, R12; \
+	LEAQ (DI)(R13*1), R10
+
 // func maxPoolGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·maxPoolGradF32AVX512(SB), NOSPLIT, $0-80
 	LOAD_WINDOW_ARGS
@@ -2183,14 +2179,7 @@ pixel:
 	VMOVUPS.Z 64(BX), K2, Z5
 	KMOVW K1, K5
 	KMOVW K2, K6
-	MOVQ AX, DX
-	MOVQ R8, R12
-	TESTQ DX, DX
-	JZ next
-give:
-	MOVQ (R12), R13
-	ADDQ $8, R12
-	LEAQ (DI)(R13*1), R10
+	BEGIN_GIVE
 	PREFETCHT0 2048(R10)
 	PREFETCHT0 2112(R10)
 	VMOVUPS.Z (SI)(R13*1), K1, Z2
@@ -2209,16 +2198,7 @@ give:
 	KANDNW K6, K4, K6
 	VMOVAPS.Z Z5, K4, Z7
 	VMOVUPS Z7, K2, 64(R10)
-	DECQ DX
-	JNZ give
-next:
-	ADDQ R9, SI
-	ADDQ R11, DI
-	ADDQ ys+48(FP), BX
-	DECQ CX
-	JNZ pixel
-done:
-	RETURN
+	NEXT_GIVE
 
 // func reluMaxPoolGradF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·reluMaxPoolGradF32AVX512(SB), NOSPLIT, $0-80
@@ -2258,14 +2238,7 @@ pixel:
 	VMOVUPS.Z 64(BX), K2, Z5
 	VCMPPS $14, Z8, Z0, K1, K5
 	VCMPPS $14, Z8, Z1, K2, K6
-	MOVQ AX, DX
-	MOVQ R8, R12
-	TESTQ DX, DX
-	JZ next
-give:
-	MOVQ (R12), R13
-	ADDQ $8, R12
-	LEAQ (DI)(R13*1), R10
+	BEGIN_GIVE
 	PREFETCHT0 2048(R10)
 	PREFETCHT0 2112(R10)
 	VMOVUPS.Z (SI)(R13*1), K1, Z2
@@ -2280,16 +2253,7 @@ give:
 	KANDNW K6, K4, K6
 	VMOVAPS.Z Z5, K4, Z7
 	VMOVUPS Z7, K2, 64(R10)
-	DECQ DX
-	JNZ give
-next:
-	ADDQ R9, SI
-	ADDQ R11, DI
-	ADDQ ys+48(FP), BX
-	DECQ CX
-	JNZ pixel
-done:
-	RETURN
+	NEXT_GIVE
 
 // MAXPOOL_FOUR_F16 leaves the maxima of a window of four in Z9 and Z10, or goes to pixel if there is a NaN.
 #define MAXPOOL_FOUR_F16 \
@@ -2424,14 +2388,7 @@ pixel:
 	VMOVDQU16.Z (BX), K7, Z4
 	KMOVW K1, K5
 	KMOVW K2, K6
-	MOVQ AX, DX
-	MOVQ R8, R12
-	TESTQ DX, DX
-	JZ next
-give:
-	MOVQ (R12), R13
-	ADDQ $8, R12
-	LEAQ (DI)(R13*1), R10
+	BEGIN_GIVE
 	PREFETCHT0 2048(R10)
 	VCVTPH2PS.Z (SI)(R13*1), K1, Z2
 	VCMPPS $0, Z2, Z0, K3
@@ -2448,16 +2405,7 @@ give:
 	KUNPCKWD K3, K4, K3
 	VMOVDQU16.Z Z4, K3, Z6
 	VMOVDQU16 Z6, K7, (R10)
-	DECQ DX
-	JNZ give
-next:
-	ADDQ R9, SI
-	ADDQ R11, DI
-	ADDQ ys+48(FP), BX
-	DECQ CX
-	JNZ pixel
-done:
-	RETURN
+	NEXT_GIVE
 
 // func reluMaxPoolGradF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·reluMaxPoolGradF16AVX512(SB), NOSPLIT, $0-80
@@ -2491,14 +2439,7 @@ pixel:
 	VMOVDQU16.Z (BX), K7, Z4
 	VCMPPS $14, Z8, Z0, K1, K5
 	VCMPPS $14, Z8, Z1, K2, K6
-	MOVQ AX, DX
-	MOVQ R8, R12
-	TESTQ DX, DX
-	JZ next
-give:
-	MOVQ (R12), R13
-	ADDQ $8, R12
-	LEAQ (DI)(R13*1), R10
+	BEGIN_GIVE
 	PREFETCHT0 2048(R10)
 	VCVTPH2PS.Z (SI)(R13*1), K1, Z2
 	VCMPPS $0, Z2, Z0, K3
@@ -2511,16 +2452,7 @@ give:
 	KUNPCKWD K3, K4, K3
 	VMOVDQU16.Z Z4, K3, Z6
 	VMOVDQU16 Z6, K7, (R10)
-	DECQ DX
-	JNZ give
-next:
-	ADDQ R9, SI
-	ADDQ R11, DI
-	ADDQ ys+48(FP), BX
-	DECQ CX
-	JNZ pixel
-done:
-	RETURN
+	NEXT_GIVE
 
 // MAXPOOL_FOUR_BF16 leaves the maxima of a window of four in Z9 and Z10, or goes to pixel if there is a NaN.
 #define MAXPOOL_FOUR_BF16 \
@@ -2658,14 +2590,7 @@ pixel:
 	VMOVDQU16.Z (BX), K7, Z4
 	KMOVW K1, K5
 	KMOVW K2, K6
-	MOVQ AX, DX
-	MOVQ R8, R12
-	TESTQ DX, DX
-	JZ next
-give:
-	MOVQ (R12), R13
-	ADDQ $8, R12
-	LEAQ (DI)(R13*1), R10
+	BEGIN_GIVE
 	PREFETCHT0 2048(R10)
 	LOAD_BF16(0, (SI)(R13*1), K1, Z2)
 	VCMPPS $0, Z2, Z0, K3
@@ -2682,16 +2607,7 @@ give:
 	KUNPCKWD K3, K4, K3
 	VMOVDQU16.Z Z4, K3, Z6
 	VMOVDQU16 Z6, K7, (R10)
-	DECQ DX
-	JNZ give
-next:
-	ADDQ R9, SI
-	ADDQ R11, DI
-	ADDQ ys+48(FP), BX
-	DECQ CX
-	JNZ pixel
-done:
-	RETURN
+	NEXT_GIVE
 
 // func reluMaxPoolGradBF16AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·reluMaxPoolGradBF16AVX512(SB), NOSPLIT, $0-80
@@ -2725,14 +2641,7 @@ pixel:
 	VMOVDQU16.Z (BX), K7, Z4
 	VCMPPS $14, Z8, Z0, K1, K5
 	VCMPPS $14, Z8, Z1, K2, K6
-	MOVQ AX, DX
-	MOVQ R8, R12
-	TESTQ DX, DX
-	JZ next
-give:
-	MOVQ (R12), R13
-	ADDQ $8, R12
-	LEAQ (DI)(R13*1), R10
+	BEGIN_GIVE
 	PREFETCHT0 2048(R10)
 	LOAD_BF16(0, (SI)(R13*1), K1, Z2)
 	VCMPPS $0, Z2, Z0, K3
@@ -2745,16 +2654,7 @@ give:
 	KUNPCKWD K3, K4, K3
 	VMOVDQU16.Z Z4, K3, Z6
 	VMOVDQU16 Z6, K7, (R10)
-	DECQ DX
-	JNZ give
-next:
-	ADDQ R9, SI
-	ADDQ R11, DI
-	ADDQ ys+48(FP), BX
-	DECQ CX
-	JNZ pixel
-done:
-	RETURN
+	NEXT_GIVE
 
 // func maxPoolGradAddF32AVX512(n int, taps int, at unsafe.Pointer, x unsafe.Pointer, xs int, y unsafe.Pointer, ys int, d unsafe.Pointer, ds int, mask uint)
 TEXT ·maxPoolGradAddF32AVX512(SB), NOSPLIT, $0-80
@@ -2770,14 +2670,7 @@ pixel:
 	VMOVUPS.Z 64(BX), K2, Z5
 	KMOVW K1, K5
 	KMOVW K2, K6
-	MOVQ AX, DX
-	MOVQ R8, R12
-	TESTQ DX, DX
-	JZ next
-give:
-	MOVQ (R12), R13
-	ADDQ $8, R12
-	LEAQ (DI)(R13*1), R10
+	BEGIN_GIVE
 	PREFETCHT0 2048(R10)
 	PREFETCHT0 2112(R10)
 	VMOVUPS.Z (SI)(R13*1), K1, Z2
@@ -2798,16 +2691,7 @@ give:
 	VMOVUPS.Z 64(R10), K4, Z7
 	VADDPS Z5, Z7, Z7
 	VMOVUPS Z7, K4, 64(R10)
-	DECQ DX
-	JNZ give
-next:
-	ADDQ R9, SI
-	ADDQ R11, DI
-	ADDQ ys+48(FP), BX
-	DECQ CX
-	JNZ pixel
-done:
-	RETURN
+	NEXT_GIVE
 
 // func narrowLanesF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·narrowLanesF16AVX512(SB), NOSPLIT, $0-56
@@ -2851,34 +2735,11 @@ TEXT ·narrowLanesBF16AVX512(SB), NOSPLIT, $0-56
 	KMOVW BX, K2
 	TESTQ CX, CX
 	JLE done
-	MOVL $0x7fff, DX
-	VPBROADCASTD DX, Z4
-	MOVL $0x1, DX
-	VPBROADCASTD DX, Z5
-	MOVL $0x10000, DX
-	VPBROADCASTD DX, Z6
-	MOVL $0x400000, DX
-	VPBROADCASTD DX, Z7
+	BF16_CONSTANTS
 row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1
-	VCMPPS $7, Z0, Z0, K3
-	VPTESTMD Z6, Z0, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z0, K3, Z0
-	VPADDD Z5, Z0, K4, Z0
-	VPORD Z7, Z0, K5, Z0
-	VPSRLD $16, Z0, Z0
-	VPMOVDW Z0, Y0
-	VCMPPS $7, Z1, Z1, K3
-	VPTESTMD Z6, Z1, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z1, K3, Z1
-	VPADDD Z5, Z1, K4, Z1
-	VPORD Z7, Z1, K5, Z1
-	VPSRLD $16, Z1, Z1
-	VPMOVDW Z1, Y1
-	VINSERTI64X4 $1, Y1, Z0, Z0
+	NARROW_BF16
 	VMOVDQU16 Z0, K7, (DI)
 	ADDQ R8, SI
 	ADDQ R9, DI
@@ -2901,14 +2762,7 @@ TEXT ·narrowLanesBF16AVX512BF16(SB), NOSPLIT, $0-56
 	KMOVW BX, K2
 	TESTQ CX, CX
 	JLE done
-	MOVL $0x7fff, DX
-	VPBROADCASTD DX, Z4
-	MOVL $0x1, DX
-	VPBROADCASTD DX, Z5
-	MOVL $0x10000, DX
-	VPBROADCASTD DX, Z6
-	MOVL $0x400000, DX
-	VPBROADCASTD DX, Z7
+	BF16_CONSTANTS
 row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1
@@ -2926,21 +2780,5 @@ store:
 done:
 	RETURN
 subnormal:
-	VCMPPS $7, Z0, Z0, K3
-	VPTESTMD Z6, Z0, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z0, K3, Z0
-	VPADDD Z5, Z0, K4, Z0
-	VPORD Z7, Z0, K5, Z0
-	VPSRLD $16, Z0, Z0
-	VPMOVDW Z0, Y0
-	VCMPPS $7, Z1, Z1, K3
-	VPTESTMD Z6, Z1, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z1, K3, Z1
-	VPADDD Z5, Z1, K4, Z1
-	VPORD Z7, Z1, K5, Z1
-	VPSRLD $16, Z1, Z1
-	VPMOVDW Z1, Y1
-	VINSERTI64X4 $1, Y1, Z0, Z0
+	NARROW_BF16
 	JMP store

@@ -1208,6 +1208,36 @@ store: \
 	MOVQ lds+24(FP), R8; \
 	MOVQ n+32(FP), CX
 
+// BF16_CONSTANTS loads what ROUND_BF16 reads.
+#define BF16_CONSTANTS \
+	MOVL $0x7fff, DX; \
+	VPBROADCASTD DX, Z4; \
+	MOVL $0x1, DX; \
+	VPBROADCASTD DX, Z5; \
+	MOVL $0x10000, DX; \
+	VPBROADCASTD DX, Z6; \
+	MOVL $0x400000, DX; \
+	VPBROADCASTD DX, Z7
+
+// ROUND_BF16 rounds to nearest even, in the upper half; a NaN is made quiet.
+#define ROUND_BF16(z) \
+	VCMPPS $7, z, z, K3; \
+	VPTESTMD Z6, z, K3, K4; \
+	KNOTW K3, K5; \
+	VPADDD Z4, z, K3, z; \
+	VPADDD Z5, z, K4, z; \
+	VPORD Z7, z, K5, z
+
+// NARROW_BF16 rounds Z0 and Z1 to bfloat16 in Z0.
+#define NARROW_BF16 \
+	ROUND_BF16(Z0); \
+	VPSRLD $16, Z0, Z0; \
+	VPMOVDW Z0, Y0; \
+	ROUND_BF16(Z1); \
+	VPSRLD $16, Z1, Z1; \
+	VPMOVDW Z1, Y1; \
+	VINSERTI64X4 $1, Y1, Z0, Z0
+
 // ADVANCE_INNER moves the pointers to A and B.
 #define ADVANCE_INNER(n) \
 	LEAQ (BX)(R13*n), BX; \

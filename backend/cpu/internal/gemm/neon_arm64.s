@@ -27,9 +27,7 @@ store: \
 // END_PAIRS_1 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_1 \
 sum: \
-	UNPAIR(V1, V0); \
-	UNPAIR(V3, V2); \
-	UNPAIR(V5, V4); \
+	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
@@ -43,9 +41,7 @@ store: \
 // END_PAIRS_2 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_2 \
 sum: \
-	UNPAIR(V1, V0); \
-	UNPAIR(V3, V2); \
-	UNPAIR(V5, V4); \
+	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
@@ -61,12 +57,8 @@ store: \
 // END_PAIRS_3 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_3 \
 sum: \
-	UNPAIR(V1, V0); \
-	UNPAIR(V3, V2); \
-	UNPAIR(V5, V4); \
-	UNPAIR(V7, V6); \
-	UNPAIR(V9, V8); \
-	UNPAIR(V11, V10); \
+	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
+	UNPAIR_TWO_ROWS(V7, V6, V9, V8, V11, V10); \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
@@ -84,12 +76,8 @@ store: \
 // END_PAIRS_4 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_4 \
 sum: \
-	UNPAIR(V1, V0); \
-	UNPAIR(V3, V2); \
-	UNPAIR(V5, V4); \
-	UNPAIR(V7, V6); \
-	UNPAIR(V9, V8); \
-	UNPAIR(V11, V10); \
+	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
+	UNPAIR_TWO_ROWS(V7, V6, V9, V8, V11, V10); \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
@@ -109,98 +97,54 @@ store: \
 // END_PAIRS_5 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_5 \
 sum: \
-	UNPAIR(V1, V0); \
-	UNPAIR(V3, V2); \
-	UNPAIR(V5, V4); \
-	UNPAIR(V7, V6); \
-	UNPAIR(V9, V8); \
-	UNPAIR(V11, V10); \
-	UNPAIR(V13, V12); \
-	UNPAIR(V15, V14); \
-	UNPAIR(V17, V16); \
+	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
+	UNPAIR_TWO_ROWS(V7, V6, V9, V8, V11, V10); \
+	UNPAIR_TWO_ROWS(V13, V12, V15, V14, V17, V16); \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0); \
-	ADD_S_PAIRS(1); \
-	ADD_S_PAIRS(6); \
-	ADD_S_PAIRS(7); \
-	ADD_S_PAIRS(12); \
+	ADD_S_PAIRS_ROWS_5; \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	STORE_PAIRS(F0, F2, F4); \
-	STORE_PAIRS(F1, F3, F5); \
-	STORE_PAIRS(F6, F8, F10); \
-	STORE_PAIRS(F7, F9, F11); \
-	STORE_PAIRS(F12, F14, F16); \
+	STORE_PAIRS_ROWS_5; \
 	RET
 
 // END_PAIRS_6 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_6 \
 sum: \
-	UNPAIR(V1, V0); \
-	UNPAIR(V3, V2); \
-	UNPAIR(V5, V4); \
-	UNPAIR(V7, V6); \
-	UNPAIR(V9, V8); \
-	UNPAIR(V11, V10); \
-	UNPAIR(V13, V12); \
-	UNPAIR(V15, V14); \
-	UNPAIR(V17, V16); \
+	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
+	UNPAIR_TWO_ROWS(V7, V6, V9, V8, V11, V10); \
+	UNPAIR_TWO_ROWS(V13, V12, V15, V14, V17, V16); \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0); \
-	ADD_S_PAIRS(1); \
-	ADD_S_PAIRS(6); \
-	ADD_S_PAIRS(7); \
-	ADD_S_PAIRS(12); \
+	ADD_S_PAIRS_ROWS_5; \
 	ADD_S_PAIRS(13); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	STORE_PAIRS(F0, F2, F4); \
-	STORE_PAIRS(F1, F3, F5); \
-	STORE_PAIRS(F6, F8, F10); \
-	STORE_PAIRS(F7, F9, F11); \
-	STORE_PAIRS(F12, F14, F16); \
+	STORE_PAIRS_ROWS_5; \
 	STORE_PAIRS(F13, F15, F17); \
 	RET
 
 // END_PAIRS_7 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_7 \
 sum: \
-	UNPAIR(V1, V0); \
-	UNPAIR(V3, V2); \
-	UNPAIR(V5, V4); \
-	UNPAIR(V7, V6); \
-	UNPAIR(V9, V8); \
-	UNPAIR(V11, V10); \
-	UNPAIR(V13, V12); \
-	UNPAIR(V15, V14); \
-	UNPAIR(V17, V16); \
-	UNPAIR(V19, V18); \
-	UNPAIR(V21, V20); \
-	UNPAIR(V23, V22); \
+	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
+	UNPAIR_TWO_ROWS(V7, V6, V9, V8, V11, V10); \
+	UNPAIR_TWO_ROWS(V13, V12, V15, V14, V17, V16); \
+	UNPAIR_TWO_ROWS(V19, V18, V21, V20, V23, V22); \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0); \
-	ADD_S_PAIRS(1); \
-	ADD_S_PAIRS(6); \
-	ADD_S_PAIRS(7); \
-	ADD_S_PAIRS(12); \
+	ADD_S_PAIRS_ROWS_5; \
 	ADD_S_PAIRS(13); \
 	ADD_S_PAIRS(18); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	STORE_PAIRS(F0, F2, F4); \
-	STORE_PAIRS(F1, F3, F5); \
-	STORE_PAIRS(F6, F8, F10); \
-	STORE_PAIRS(F7, F9, F11); \
-	STORE_PAIRS(F12, F14, F16); \
+	STORE_PAIRS_ROWS_5; \
 	STORE_PAIRS(F13, F15, F17); \
 	STORE_PAIRS(F18, F20, F22); \
 	RET
@@ -208,37 +152,21 @@ store: \
 // END_PAIRS_8 adds s to the sums unless it is nil, stores them as rows, and returns.
 #define END_PAIRS_8 \
 sum: \
-	UNPAIR(V1, V0); \
-	UNPAIR(V3, V2); \
-	UNPAIR(V5, V4); \
-	UNPAIR(V7, V6); \
-	UNPAIR(V9, V8); \
-	UNPAIR(V11, V10); \
-	UNPAIR(V13, V12); \
-	UNPAIR(V15, V14); \
-	UNPAIR(V17, V16); \
-	UNPAIR(V19, V18); \
-	UNPAIR(V21, V20); \
-	UNPAIR(V23, V22); \
+	UNPAIR_TWO_ROWS(V1, V0, V3, V2, V5, V4); \
+	UNPAIR_TWO_ROWS(V7, V6, V9, V8, V11, V10); \
+	UNPAIR_TWO_ROWS(V13, V12, V15, V14, V17, V16); \
+	UNPAIR_TWO_ROWS(V19, V18, V21, V20, V23, V22); \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0); \
-	ADD_S_PAIRS(1); \
-	ADD_S_PAIRS(6); \
-	ADD_S_PAIRS(7); \
-	ADD_S_PAIRS(12); \
+	ADD_S_PAIRS_ROWS_5; \
 	ADD_S_PAIRS(13); \
 	ADD_S_PAIRS(18); \
 	ADD_S_PAIRS(19); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	STORE_PAIRS(F0, F2, F4); \
-	STORE_PAIRS(F1, F3, F5); \
-	STORE_PAIRS(F6, F8, F10); \
-	STORE_PAIRS(F7, F9, F11); \
-	STORE_PAIRS(F12, F14, F16); \
+	STORE_PAIRS_ROWS_5; \
 	STORE_PAIRS(F13, F15, F17); \
 	STORE_PAIRS(F18, F20, F22); \
 	STORE_PAIRS(F19, F21, F23); \
@@ -767,6 +695,12 @@ loop:
 	BNE loop
 	END_C(ADD_S_8, STORE_C_8)
 
+// LOOP_OF_STEPS begins the loop over two steps.
+#define LOOP_OF_STEPS \
+	SUBS $2, R0; \
+	BLT tail; \
+loop:
+
 // LOAD_B_PAIRS loads two rows of B and interleaves their pairs.
 #define LOAD_B_PAIRS \
 	VLD1 (R10), [V24.S4, V25.S4, V26.S4]; \
@@ -789,6 +723,14 @@ loop:
 	BFMMLA_S4(25, a, (acc+4)); \
 	BFMMLA_S4(29, a, (acc+5))
 
+// LAST_STEP ends the loop over two steps, and begins the last one.
+#define LAST_STEP \
+	SUBS $2, R0; \
+	BGE loop; \
+tail: \
+	ADDS $2, R0; \
+	BEQ sum
+
 // LOAD_B_LAST loads the last row of B, and interleaves its pairs with zeros.
 #define LOAD_B_LAST \
 	VLD1 (R10), [V24.S4, V25.S4, V26.S4]; \
@@ -807,6 +749,12 @@ loop:
 	VTRN1 v.D2, v2.D2, V24.D2; \
 	VTRN2 v.D2, v2.D2, v.D2; \
 	VMOV V24.B16, v2.B16
+
+// UNPAIR_TWO_ROWS makes rows of four columns of the sums of two rows.
+#define UNPAIR_TWO_ROWS(v, v2, v3, v4, v5, v6) \
+	UNPAIR(v, v2); \
+	UNPAIR(v3, v4); \
+	UNPAIR(v5, v6)
 
 // ADD_S_PAIRS adds a row of s to the sums.
 #define ADD_S_PAIRS(acc) \
@@ -828,43 +776,39 @@ TEXT ·pairsNEONRows1x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	POINT_ROWS_1
 	ZERO_V_6
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
 	FMOVD.P 8(R1), F26
 	BFMMLA_ROWS(26, 0)
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
 	FMOVS (R1), F26
 	BFMMLA_ROWS(26, 0)
 	END_PAIRS_1
+
+// PAIRS_ROWS_2 loads pairs of two rows of A, or one, and multiplies them by B.
+#define PAIRS_ROWS_2(r, v, r2, v2, a, acc) \
+	FMOVD.P 8(r), v; \
+	VLD1.P 8(r2), v2.D[1]; \
+	BFMMLA_ROWS(a, acc)
+
+// PAIRS_ROWS_2_LAST loads pairs of two rows of A, or one, and multiplies them by B.
+#define PAIRS_ROWS_2_LAST(r, v, r2, v2, a, acc) \
+	FMOVS (r), v; \
+	VLD1 (r2), v2.S[2]; \
+	BFMMLA_ROWS(a, acc)
 
 // func pairsNEONRows2x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows2x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	POINT_ROWS_2
 	ZERO_V_6
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD.P 8(R1), F26
-	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0)
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
 	END_PAIRS_2
 
 // func pairsNEONRows3x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -872,24 +816,14 @@ TEXT ·pairsNEONRows3x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	POINT_ROWS_3
 	ZERO_V_12
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD.P 8(R1), F26
-	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
 	FMOVD.P 8(R3), F31
 	BFMMLA_ROWS(31, 6)
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
 	FMOVS (R3), F31
 	BFMMLA_ROWS(31, 6)
 	END_PAIRS_3
@@ -899,59 +833,47 @@ TEXT ·pairsNEONRows4x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	POINT_ROWS_4
 	ZERO_V_12
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD.P 8(R1), F26
-	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0)
-	FMOVD.P 8(R3), F31
-	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6)
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2(R3, F31, R4, V31, 31, 6)
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0)
-	FMOVS (R3), F31
-	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6)
+	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2_LAST(R3, F31, R4, V31, 31, 6)
 	END_PAIRS_4
+
+// ADD_S_PAIRS_ROWS_5 adds rows of s to the sums.
+#define ADD_S_PAIRS_ROWS_5 \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
+	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS(7); \
+	ADD_S_PAIRS(12)
+
+// STORE_PAIRS_ROWS_5 stores rows of the result.
+#define STORE_PAIRS_ROWS_5 \
+	STORE_PAIRS(F0, F2, F4); \
+	STORE_PAIRS(F1, F3, F5); \
+	STORE_PAIRS(F6, F8, F10); \
+	STORE_PAIRS(F7, F9, F11); \
+	STORE_PAIRS(F12, F14, F16)
 
 // func pairsNEONRows5x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows5x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	POINT_ROWS_5
 	ZERO_V_18
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD.P 8(R1), F26
-	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0)
-	FMOVD.P 8(R3), F31
-	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6)
+	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2(R3, F31, R4, V31, 31, 6)
 	FMOVD.P 8(R5), F26
 	BFMMLA_ROWS(26, 12)
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0)
-	FMOVS (R3), F31
-	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6)
+	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2_LAST(R3, F31, R4, V31, 31, 6)
 	FMOVS (R5), F26
 	BFMMLA_ROWS(26, 12)
 	END_PAIRS_5
@@ -961,34 +883,16 @@ TEXT ·pairsNEONRows6x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	POINT_ROWS_6
 	ZERO_V_18
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD.P 8(R1), F26
-	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0)
-	FMOVD.P 8(R3), F31
-	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6)
-	FMOVD.P 8(R5), F26
-	VLD1.P 8(R6), V26.D[1]
-	BFMMLA_ROWS(26, 12)
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2(R3, F31, R4, V31, 31, 6)
+	PAIRS_ROWS_2(R5, F26, R6, V26, 26, 12)
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0)
-	FMOVS (R3), F31
-	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6)
-	FMOVS (R5), F26
-	VLD1 (R6), V26.S[2]
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2_LAST(R3, F31, R4, V31, 31, 6)
+	PAIRS_ROWS_2_LAST(R5, F26, R6, V26, 26, 12)
 	END_PAIRS_6
 
 // func pairsNEONRows7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -996,36 +900,18 @@ TEXT ·pairsNEONRows7x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	POINT_ROWS_7
 	ZERO_V_24
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD.P 8(R1), F26
-	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0)
-	FMOVD.P 8(R3), F31
-	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6)
-	FMOVD.P 8(R5), F26
-	VLD1.P 8(R6), V26.D[1]
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2(R3, F31, R4, V31, 31, 6)
+	PAIRS_ROWS_2(R5, F26, R6, V26, 26, 12)
 	FMOVD.P 8(R7), F31
 	BFMMLA_ROWS(31, 18)
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0)
-	FMOVS (R3), F31
-	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6)
-	FMOVS (R5), F26
-	VLD1 (R6), V26.S[2]
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2_LAST(R3, F31, R4, V31, 31, 6)
+	PAIRS_ROWS_2_LAST(R5, F26, R6, V26, 26, 12)
 	FMOVS (R7), F31
 	BFMMLA_ROWS(31, 18)
 	END_PAIRS_7
@@ -1035,356 +921,176 @@ TEXT ·pairsNEONRows8x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	POINT_ROWS_8
 	ZERO_V_24
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD.P 8(R1), F26
-	VLD1.P 8(R2), V26.D[1]
-	BFMMLA_ROWS(26, 0)
-	FMOVD.P 8(R3), F31
-	VLD1.P 8(R4), V31.D[1]
-	BFMMLA_ROWS(31, 6)
-	FMOVD.P 8(R5), F26
-	VLD1.P 8(R6), V26.D[1]
-	BFMMLA_ROWS(26, 12)
-	FMOVD.P 8(R7), F31
-	VLD1.P 8(R8), V31.D[1]
-	BFMMLA_ROWS(31, 18)
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	PAIRS_ROWS_2(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2(R3, F31, R4, V31, 31, 6)
+	PAIRS_ROWS_2(R5, F26, R6, V26, 26, 12)
+	PAIRS_ROWS_2(R7, F31, R8, V31, 31, 18)
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	VLD1 (R2), V26.S[2]
-	BFMMLA_ROWS(26, 0)
-	FMOVS (R3), F31
-	VLD1 (R4), V31.S[2]
-	BFMMLA_ROWS(31, 6)
-	FMOVS (R5), F26
-	VLD1 (R6), V26.S[2]
-	BFMMLA_ROWS(26, 12)
-	FMOVS (R7), F31
-	VLD1 (R8), V31.S[2]
-	BFMMLA_ROWS(31, 18)
+	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
+	PAIRS_ROWS_2_LAST(R3, F31, R4, V31, 31, 6)
+	PAIRS_ROWS_2_LAST(R5, F26, R6, V26, 26, 12)
+	PAIRS_ROWS_2_LAST(R7, F31, R8, V31, 31, 18)
 	END_PAIRS_8
+
+// PAIRS_ROWS_1_INNER loads pairs of two rows of A, or one, and multiplies them by B.
+#define PAIRS_ROWS_1_INNER(at, acc) \
+	FMOVS at(R1), F26; \
+	ADD R9, R1, R12; \
+	FMOVS at(R12), F31; \
+	VZIP1 V31.S4, V26.S4, V26.S4; \
+	BFMMLA_ROWS(26, acc)
+
+// PAIRS_ROWS_1_INNER_LAST loads pairs of two rows of A, or one, and multiplies them by B.
+#define PAIRS_ROWS_1_INNER_LAST(at, acc) \
+	FMOVS at(R1), F26; \
+	VEOR V31.B16, V31.B16, V31.B16; \
+	VZIP1 V31.S4, V26.S4, V26.S4; \
+	BFMMLA_ROWS(26, acc)
 
 // func pairsNEONInner1x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONInner1x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	ZERO_V_6
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVS (R1), F26
-	ADD R9, R1, R12
-	FMOVS (R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_1_INNER(0, 0)
 	ADD R9<<1, R1
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVS (R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_1_INNER_LAST(0, 0)
 	END_PAIRS_1
+
+// PAIRS_ROWS_2_INNER loads pairs of two rows of A, or one, and multiplies them by B.
+#define PAIRS_ROWS_2_INNER(at, acc) \
+	FMOVD at(R1), F26; \
+	ADD R9, R1, R12; \
+	FMOVD at(R12), F31; \
+	VZIP1 V31.S4, V26.S4, V26.S4; \
+	BFMMLA_ROWS(26, acc)
+
+// PAIRS_ROWS_2_INNER_LAST loads pairs of two rows of A, or one, and multiplies them by B.
+#define PAIRS_ROWS_2_INNER_LAST(at, acc) \
+	FMOVD at(R1), F26; \
+	VEOR V31.B16, V31.B16, V31.B16; \
+	VZIP1 V31.S4, V26.S4, V26.S4; \
+	BFMMLA_ROWS(26, acc)
 
 // func pairsNEONInner2x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONInner2x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	ZERO_V_6
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD (R1), F26
-	ADD R9, R1, R12
-	FMOVD (R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_2_INNER(0, 0)
 	ADD R9<<1, R1
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVD (R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
+	PAIRS_ROWS_2_INNER_LAST(0, 0)
 	END_PAIRS_2
 
 // func pairsNEONInner3x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONInner3x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	ZERO_V_12
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD (R1), F26
-	ADD R9, R1, R12
-	FMOVD (R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVS 8(R1), F26
-	ADD R9, R1, R12
-	FMOVS 8(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
+	PAIRS_ROWS_2_INNER(0, 0)
+	PAIRS_ROWS_1_INNER(8, 6)
 	ADD R9<<1, R1
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVD (R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVS 8(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
+	PAIRS_ROWS_2_INNER_LAST(0, 0)
+	PAIRS_ROWS_1_INNER_LAST(8, 6)
 	END_PAIRS_3
 
 // func pairsNEONInner4x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONInner4x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	ZERO_V_12
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD (R1), F26
-	ADD R9, R1, R12
-	FMOVD (R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	ADD R9, R1, R12
-	FMOVD 8(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
+	PAIRS_ROWS_2_INNER(0, 0)
+	PAIRS_ROWS_2_INNER(8, 6)
 	ADD R9<<1, R1
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVD (R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
+	PAIRS_ROWS_2_INNER_LAST(0, 0)
+	PAIRS_ROWS_2_INNER_LAST(8, 6)
 	END_PAIRS_4
 
 // func pairsNEONInner5x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONInner5x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	ZERO_V_18
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD (R1), F26
-	ADD R9, R1, R12
-	FMOVD (R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	ADD R9, R1, R12
-	FMOVD 8(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
-	FMOVS 16(R1), F26
-	ADD R9, R1, R12
-	FMOVS 16(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_2_INNER(0, 0)
+	PAIRS_ROWS_2_INNER(8, 6)
+	PAIRS_ROWS_1_INNER(16, 12)
 	ADD R9<<1, R1
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVD (R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
-	FMOVS 16(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_2_INNER_LAST(0, 0)
+	PAIRS_ROWS_2_INNER_LAST(8, 6)
+	PAIRS_ROWS_1_INNER_LAST(16, 12)
 	END_PAIRS_5
 
 // func pairsNEONInner6x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONInner6x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	ZERO_V_18
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD (R1), F26
-	ADD R9, R1, R12
-	FMOVD (R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	ADD R9, R1, R12
-	FMOVD 8(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
-	FMOVD 16(R1), F26
-	ADD R9, R1, R12
-	FMOVD 16(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_2_INNER(0, 0)
+	PAIRS_ROWS_2_INNER(8, 6)
+	PAIRS_ROWS_2_INNER(16, 12)
 	ADD R9<<1, R1
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVD (R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
-	FMOVD 16(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12)
+	PAIRS_ROWS_2_INNER_LAST(0, 0)
+	PAIRS_ROWS_2_INNER_LAST(8, 6)
+	PAIRS_ROWS_2_INNER_LAST(16, 12)
 	END_PAIRS_6
 
 // func pairsNEONInner7x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONInner7x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	ZERO_V_24
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD (R1), F26
-	ADD R9, R1, R12
-	FMOVD (R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	ADD R9, R1, R12
-	FMOVD 8(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
-	FMOVD 16(R1), F26
-	ADD R9, R1, R12
-	FMOVD 16(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12)
-	FMOVS 24(R1), F26
-	ADD R9, R1, R12
-	FMOVS 24(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 18)
+	PAIRS_ROWS_2_INNER(0, 0)
+	PAIRS_ROWS_2_INNER(8, 6)
+	PAIRS_ROWS_2_INNER(16, 12)
+	PAIRS_ROWS_1_INNER(24, 18)
 	ADD R9<<1, R1
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVD (R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
-	FMOVD 16(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12)
-	FMOVS 24(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 18)
+	PAIRS_ROWS_2_INNER_LAST(0, 0)
+	PAIRS_ROWS_2_INNER_LAST(8, 6)
+	PAIRS_ROWS_2_INNER_LAST(16, 12)
+	PAIRS_ROWS_1_INNER_LAST(24, 18)
 	END_PAIRS_7
 
 // func pairsNEONInner8x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONInner8x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
 	ZERO_V_24
-	SUBS $2, R0
-	BLT tail
-loop:
+	LOOP_OF_STEPS
 	LOAD_B_PAIRS
-	FMOVD (R1), F26
-	ADD R9, R1, R12
-	FMOVD (R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	ADD R9, R1, R12
-	FMOVD 8(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
-	FMOVD 16(R1), F26
-	ADD R9, R1, R12
-	FMOVD 16(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12)
-	FMOVD 24(R1), F26
-	ADD R9, R1, R12
-	FMOVD 24(R12), F31
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 18)
+	PAIRS_ROWS_2_INNER(0, 0)
+	PAIRS_ROWS_2_INNER(8, 6)
+	PAIRS_ROWS_2_INNER(16, 12)
+	PAIRS_ROWS_2_INNER(24, 18)
 	ADD R9<<1, R1
-	SUBS $2, R0
-	BGE loop
-tail:
-	ADDS $2, R0
-	BEQ sum
+	LAST_STEP
 	LOAD_B_LAST
-	FMOVD (R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 0)
-	FMOVD 8(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 6)
-	FMOVD 16(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 12)
-	FMOVD 24(R1), F26
-	VEOR V31.B16, V31.B16, V31.B16
-	VZIP1 V31.S4, V26.S4, V26.S4
-	BFMMLA_ROWS(26, 18)
+	PAIRS_ROWS_2_INNER_LAST(0, 0)
+	PAIRS_ROWS_2_INNER_LAST(8, 6)
+	PAIRS_ROWS_2_INNER_LAST(16, 12)
+	PAIRS_ROWS_2_INNER_LAST(24, 18)
 	END_PAIRS_8
 
 // ZERO_V_25 clears registers.
@@ -1713,18 +1419,43 @@ done:
 	RET
 
 // DOTS_NEON_F32_2 multiplies columns of a row by those of x.
-#define DOTS_NEON_F32_2(row, v, v2) \
+#define DOTS_NEON_F32_2(row, sum, i, v0, v1) \
 	FMOVQ (row), F10; \
-	VFMLA V8.S4, V10.S4, v.S4; \
+	VFMLA V8.S4, V10.S4, v0.S4; \
 	FMOVQ 16(row), F11; \
-	VFMLA V9.S4, V11.S4, v2.S4; \
+	VFMLA V9.S4, V11.S4, v1.S4; \
 	ADD $32, row
 
 // DOTS_NEON_F32_1 multiplies columns of a row by those of x.
-#define DOTS_NEON_F32_1(row, v) \
+#define DOTS_NEON_F32_1(row, sum, i, v0, v1) \
 	FMOVQ (row), F10; \
-	VFMLA V8.S4, V10.S4, v.S4; \
+	VFMLA V8.S4, V10.S4, v0.S4; \
 	ADD $16, row
+
+// DOT_COLUMNS_4 multiplies all columns of some rows by x.
+#define DOT_COLUMNS_4(two, one) \
+	SUBS $8, R7; \
+	BLT tail; \
+loop: \
+	FMOVQ (R1), F8; \
+	FMOVQ 16(R1), F9; \
+	two(R2, 0, 0, V0, V1); \
+	two(R3, 2, 1, V2, V3); \
+	two(R4, 4, 2, V4, V5); \
+	two(R5, 6, 3, V6, V7); \
+	ADD $32, R1; \
+	SUBS $8, R7; \
+	BGE loop; \
+tail: \
+	ADDS $8, R7; \
+	BEQ done; \
+	FMOVQ (R1), F8; \
+	one(R2, 0, 0, V0, V1); \
+	one(R3, 2, 1, V2, V3); \
+	one(R4, 4, 2, V4, V5); \
+	one(R5, 6, 3, V6, V7); \
+	ADD $16, R1; \
+done:
 
 // func dotsF324NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF324NEON(SB), NOSPLIT, $0-40
@@ -1733,28 +1464,7 @@ TEXT ·dotsF324NEON(SB), NOSPLIT, $0-40
 	ADD R6, R3, R4
 	ADD R6, R4, R5
 	ZERO_V_8
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R1), F8
-	FMOVQ 16(R1), F9
-	DOTS_NEON_F32_2(R2, V0, V1)
-	DOTS_NEON_F32_2(R3, V2, V3)
-	DOTS_NEON_F32_2(R4, V4, V5)
-	DOTS_NEON_F32_2(R5, V6, V7)
-	ADD $32, R1
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R1), F8
-	DOTS_NEON_F32_1(R2, V0)
-	DOTS_NEON_F32_1(R3, V2)
-	DOTS_NEON_F32_1(R4, V4)
-	DOTS_NEON_F32_1(R5, V6)
-	ADD $16, R1
-done:
+	DOT_COLUMNS_4(DOTS_NEON_F32_2, DOTS_NEON_F32_1)
 	FADD_S4(1, 0, 0)
 	FADD_S4(3, 2, 2)
 	FADD_S4(5, 4, 4)
@@ -1766,18 +1476,46 @@ done:
 	RET
 
 // ADDS_NEON_F32_2 adds columns of a row times a number.
-#define ADDS_NEON_F32_2(row, off) \
+#define ADDS_NEON_F32_2(row, sum, i, v0, v1) \
 	FMOVQ (row), F10; \
-	FMLA_LANE(0, off, 10, 8); \
+	FMLA_LANE(0, i, 10, 8); \
 	FMOVQ 16(row), F11; \
-	FMLA_LANE(0, off, 11, 9); \
+	FMLA_LANE(0, i, 11, 9); \
 	ADD $32, row
 
 // ADDS_NEON_F32_1 adds columns of a row times a number.
-#define ADDS_NEON_F32_1(row, off) \
+#define ADDS_NEON_F32_1(row, sum, i, v0, v1) \
 	FMOVQ (row), F10; \
-	FMLA_LANE(0, off, 10, 8); \
+	FMLA_LANE(0, i, 10, 8); \
 	ADD $16, row
+
+// ADD_COLUMNS_4 adds all columns of some rows.
+#define ADD_COLUMNS_4(two, one) \
+	SUBS $8, R7; \
+	BLT tail; \
+loop: \
+	FMOVQ (R0), F8; \
+	FMOVQ 16(R0), F9; \
+	two(R2, 0, 0, V0, V1); \
+	two(R3, 2, 1, V2, V3); \
+	two(R4, 4, 2, V4, V5); \
+	two(R5, 6, 3, V6, V7); \
+	FMOVQ F8, (R0); \
+	FMOVQ F9, 16(R0); \
+	ADD $32, R0; \
+	SUBS $8, R7; \
+	BGE loop; \
+tail: \
+	ADDS $8, R7; \
+	BEQ done; \
+	FMOVQ (R0), F8; \
+	one(R2, 0, 0, V0, V1); \
+	one(R3, 2, 1, V2, V3); \
+	one(R4, 4, 2, V4, V5); \
+	one(R5, 6, 3, V6, V7); \
+	FMOVQ F8, (R0); \
+	ADD $16, R0; \
+done:
 
 // func addsF324NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·addsF324NEON(SB), NOSPLIT, $0-40
@@ -1786,99 +1524,83 @@ TEXT ·addsF324NEON(SB), NOSPLIT, $0-40
 	ADD R6, R3, R4
 	ADD R6, R4, R5
 	FMOVQ (R1), F0
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R0), F8
-	FMOVQ 16(R0), F9
-	ADDS_NEON_F32_2(R2, 0)
-	ADDS_NEON_F32_2(R3, 1)
-	ADDS_NEON_F32_2(R4, 2)
-	ADDS_NEON_F32_2(R5, 3)
-	FMOVQ F8, (R0)
-	FMOVQ F9, 16(R0)
-	ADD $32, R0
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R0), F8
-	ADDS_NEON_F32_1(R2, 0)
-	ADDS_NEON_F32_1(R3, 1)
-	ADDS_NEON_F32_1(R4, 2)
-	ADDS_NEON_F32_1(R5, 3)
-	FMOVQ F8, (R0)
-	ADD $16, R0
-done:
+	ADD_COLUMNS_4(ADDS_NEON_F32_2, ADDS_NEON_F32_1)
 	RET
+
+// DOT_COLUMNS_1 multiplies all columns of some rows by x.
+#define DOT_COLUMNS_1(two, one) \
+	SUBS $8, R7; \
+	BLT tail; \
+loop: \
+	FMOVQ (R1), F8; \
+	FMOVQ 16(R1), F9; \
+	two(R2, 0, 0, V0, V1); \
+	ADD $32, R1; \
+	SUBS $8, R7; \
+	BGE loop; \
+tail: \
+	ADDS $8, R7; \
+	BEQ done; \
+	FMOVQ (R1), F8; \
+	one(R2, 0, 0, V0, V1); \
+	ADD $16, R1; \
+done:
 
 // func dotsF321NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF321NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
 	ZERO_V_2
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R1), F8
-	FMOVQ 16(R1), F9
-	DOTS_NEON_F32_2(R2, V0, V1)
-	ADD $32, R1
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R1), F8
-	DOTS_NEON_F32_1(R2, V0)
-	ADD $16, R1
-done:
+	DOT_COLUMNS_1(DOTS_NEON_F32_2, DOTS_NEON_F32_1)
 	FADD_S4(1, 0, 0)
 	FADDP_S4(0, 0, 0)
 	FADDP_S4(0, 0, 0)
 	FMOVS F0, (R0)
 	RET
 
+// ADD_COLUMNS_1 adds all columns of some rows.
+#define ADD_COLUMNS_1(two, one) \
+	SUBS $8, R7; \
+	BLT tail; \
+loop: \
+	FMOVQ (R0), F8; \
+	FMOVQ 16(R0), F9; \
+	two(R2, 0, 0, V0, V1); \
+	FMOVQ F8, (R0); \
+	FMOVQ F9, 16(R0); \
+	ADD $32, R0; \
+	SUBS $8, R7; \
+	BGE loop; \
+tail: \
+	ADDS $8, R7; \
+	BEQ done; \
+	FMOVQ (R0), F8; \
+	one(R2, 0, 0, V0, V1); \
+	FMOVQ F8, (R0); \
+	ADD $16, R0; \
+done:
+
 // func addsF321NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·addsF321NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
 	FMOVS (R1), F0
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R0), F8
-	FMOVQ 16(R0), F9
-	ADDS_NEON_F32_2(R2, 0)
-	FMOVQ F8, (R0)
-	FMOVQ F9, 16(R0)
-	ADD $32, R0
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R0), F8
-	ADDS_NEON_F32_1(R2, 0)
-	FMOVQ F8, (R0)
-	ADD $16, R0
-done:
+	ADD_COLUMNS_1(ADDS_NEON_F32_2, ADDS_NEON_F32_1)
 	RET
 
 // DOTS_NEON_F16_2 multiplies columns of a row by those of x.
-#define DOTS_NEON_F16_2(row, v, v2) \
+#define DOTS_NEON_F16_2(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	FCVTL_S4(10, 10); \
-	VFMLA V8.S4, V10.S4, v.S4; \
+	VFMLA V8.S4, V10.S4, v0.S4; \
 	FMOVD 8(row), F11; \
 	FCVTL_S4(11, 11); \
-	VFMLA V9.S4, V11.S4, v2.S4; \
+	VFMLA V9.S4, V11.S4, v1.S4; \
 	ADD $16, row
 
 // DOTS_NEON_F16_1 multiplies columns of a row by those of x.
-#define DOTS_NEON_F16_1(row, v) \
+#define DOTS_NEON_F16_1(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	FCVTL_S4(10, 10); \
-	VFMLA V8.S4, V10.S4, v.S4; \
+	VFMLA V8.S4, V10.S4, v0.S4; \
 	ADD $8, row
 
 // func dotsF164NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
@@ -1888,28 +1610,7 @@ TEXT ·dotsF164NEON(SB), NOSPLIT, $0-40
 	ADD R6, R3, R4
 	ADD R6, R4, R5
 	ZERO_V_8
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R1), F8
-	FMOVQ 16(R1), F9
-	DOTS_NEON_F16_2(R2, V0, V1)
-	DOTS_NEON_F16_2(R3, V2, V3)
-	DOTS_NEON_F16_2(R4, V4, V5)
-	DOTS_NEON_F16_2(R5, V6, V7)
-	ADD $32, R1
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R1), F8
-	DOTS_NEON_F16_1(R2, V0)
-	DOTS_NEON_F16_1(R3, V2)
-	DOTS_NEON_F16_1(R4, V4)
-	DOTS_NEON_F16_1(R5, V6)
-	ADD $16, R1
-done:
+	DOT_COLUMNS_4(DOTS_NEON_F16_2, DOTS_NEON_F16_1)
 	FADD_S4(1, 0, 0)
 	FADD_S4(3, 2, 2)
 	FADD_S4(5, 4, 4)
@@ -1921,20 +1622,20 @@ done:
 	RET
 
 // ADDS_NEON_F16_2 adds columns of a row times a number.
-#define ADDS_NEON_F16_2(row, off) \
+#define ADDS_NEON_F16_2(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	FCVTL_S4(10, 10); \
-	FMLA_LANE(0, off, 10, 8); \
+	FMLA_LANE(0, i, 10, 8); \
 	FMOVD 8(row), F11; \
 	FCVTL_S4(11, 11); \
-	FMLA_LANE(0, off, 11, 9); \
+	FMLA_LANE(0, i, 11, 9); \
 	ADD $16, row
 
 // ADDS_NEON_F16_1 adds columns of a row times a number.
-#define ADDS_NEON_F16_1(row, off) \
+#define ADDS_NEON_F16_1(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	FCVTL_S4(10, 10); \
-	FMLA_LANE(0, off, 10, 8); \
+	FMLA_LANE(0, i, 10, 8); \
 	ADD $8, row
 
 // func addsF164NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
@@ -1944,53 +1645,14 @@ TEXT ·addsF164NEON(SB), NOSPLIT, $0-40
 	ADD R6, R3, R4
 	ADD R6, R4, R5
 	FMOVQ (R1), F0
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R0), F8
-	FMOVQ 16(R0), F9
-	ADDS_NEON_F16_2(R2, 0)
-	ADDS_NEON_F16_2(R3, 1)
-	ADDS_NEON_F16_2(R4, 2)
-	ADDS_NEON_F16_2(R5, 3)
-	FMOVQ F8, (R0)
-	FMOVQ F9, 16(R0)
-	ADD $32, R0
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R0), F8
-	ADDS_NEON_F16_1(R2, 0)
-	ADDS_NEON_F16_1(R3, 1)
-	ADDS_NEON_F16_1(R4, 2)
-	ADDS_NEON_F16_1(R5, 3)
-	FMOVQ F8, (R0)
-	ADD $16, R0
-done:
+	ADD_COLUMNS_4(ADDS_NEON_F16_2, ADDS_NEON_F16_1)
 	RET
 
 // func dotsF161NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF161NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
 	ZERO_V_2
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R1), F8
-	FMOVQ 16(R1), F9
-	DOTS_NEON_F16_2(R2, V0, V1)
-	ADD $32, R1
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R1), F8
-	DOTS_NEON_F16_1(R2, V0)
-	ADD $16, R1
-done:
+	DOT_COLUMNS_1(DOTS_NEON_F16_2, DOTS_NEON_F16_1)
 	FADD_S4(1, 0, 0)
 	FADDP_S4(0, 0, 0)
 	FADDP_S4(0, 0, 0)
@@ -2001,42 +1663,24 @@ done:
 TEXT ·addsF161NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
 	FMOVS (R1), F0
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R0), F8
-	FMOVQ 16(R0), F9
-	ADDS_NEON_F16_2(R2, 0)
-	FMOVQ F8, (R0)
-	FMOVQ F9, 16(R0)
-	ADD $32, R0
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R0), F8
-	ADDS_NEON_F16_1(R2, 0)
-	FMOVQ F8, (R0)
-	ADD $16, R0
-done:
+	ADD_COLUMNS_1(ADDS_NEON_F16_2, ADDS_NEON_F16_1)
 	RET
 
 // DOTS_NEON_BF16_2 multiplies columns of a row by those of x.
-#define DOTS_NEON_BF16_2(row, v, v2) \
+#define DOTS_NEON_BF16_2(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	SHLL_S4(10, 10); \
-	VFMLA V8.S4, V10.S4, v.S4; \
+	VFMLA V8.S4, V10.S4, v0.S4; \
 	FMOVD 8(row), F11; \
 	SHLL_S4(11, 11); \
-	VFMLA V9.S4, V11.S4, v2.S4; \
+	VFMLA V9.S4, V11.S4, v1.S4; \
 	ADD $16, row
 
 // DOTS_NEON_BF16_1 multiplies columns of a row by those of x.
-#define DOTS_NEON_BF16_1(row, v) \
+#define DOTS_NEON_BF16_1(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	SHLL_S4(10, 10); \
-	VFMLA V8.S4, V10.S4, v.S4; \
+	VFMLA V8.S4, V10.S4, v0.S4; \
 	ADD $8, row
 
 // func dotsBF164NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
@@ -2046,28 +1690,7 @@ TEXT ·dotsBF164NEON(SB), NOSPLIT, $0-40
 	ADD R6, R3, R4
 	ADD R6, R4, R5
 	ZERO_V_8
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R1), F8
-	FMOVQ 16(R1), F9
-	DOTS_NEON_BF16_2(R2, V0, V1)
-	DOTS_NEON_BF16_2(R3, V2, V3)
-	DOTS_NEON_BF16_2(R4, V4, V5)
-	DOTS_NEON_BF16_2(R5, V6, V7)
-	ADD $32, R1
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R1), F8
-	DOTS_NEON_BF16_1(R2, V0)
-	DOTS_NEON_BF16_1(R3, V2)
-	DOTS_NEON_BF16_1(R4, V4)
-	DOTS_NEON_BF16_1(R5, V6)
-	ADD $16, R1
-done:
+	DOT_COLUMNS_4(DOTS_NEON_BF16_2, DOTS_NEON_BF16_1)
 	FADD_S4(1, 0, 0)
 	FADD_S4(3, 2, 2)
 	FADD_S4(5, 4, 4)
@@ -2079,20 +1702,20 @@ done:
 	RET
 
 // ADDS_NEON_BF16_2 adds columns of a row times a number.
-#define ADDS_NEON_BF16_2(row, off) \
+#define ADDS_NEON_BF16_2(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	SHLL_S4(10, 10); \
-	FMLA_LANE(0, off, 10, 8); \
+	FMLA_LANE(0, i, 10, 8); \
 	FMOVD 8(row), F11; \
 	SHLL_S4(11, 11); \
-	FMLA_LANE(0, off, 11, 9); \
+	FMLA_LANE(0, i, 11, 9); \
 	ADD $16, row
 
 // ADDS_NEON_BF16_1 adds columns of a row times a number.
-#define ADDS_NEON_BF16_1(row, off) \
+#define ADDS_NEON_BF16_1(row, sum, i, v0, v1) \
 	FMOVD (row), F10; \
 	SHLL_S4(10, 10); \
-	FMLA_LANE(0, off, 10, 8); \
+	FMLA_LANE(0, i, 10, 8); \
 	ADD $8, row
 
 // func addsBF164NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
@@ -2102,53 +1725,14 @@ TEXT ·addsBF164NEON(SB), NOSPLIT, $0-40
 	ADD R6, R3, R4
 	ADD R6, R4, R5
 	FMOVQ (R1), F0
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R0), F8
-	FMOVQ 16(R0), F9
-	ADDS_NEON_BF16_2(R2, 0)
-	ADDS_NEON_BF16_2(R3, 1)
-	ADDS_NEON_BF16_2(R4, 2)
-	ADDS_NEON_BF16_2(R5, 3)
-	FMOVQ F8, (R0)
-	FMOVQ F9, 16(R0)
-	ADD $32, R0
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R0), F8
-	ADDS_NEON_BF16_1(R2, 0)
-	ADDS_NEON_BF16_1(R3, 1)
-	ADDS_NEON_BF16_1(R4, 2)
-	ADDS_NEON_BF16_1(R5, 3)
-	FMOVQ F8, (R0)
-	ADD $16, R0
-done:
+	ADD_COLUMNS_4(ADDS_NEON_BF16_2, ADDS_NEON_BF16_1)
 	RET
 
 // func dotsBF161NEON(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsBF161NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
 	ZERO_V_2
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R1), F8
-	FMOVQ 16(R1), F9
-	DOTS_NEON_BF16_2(R2, V0, V1)
-	ADD $32, R1
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R1), F8
-	DOTS_NEON_BF16_1(R2, V0)
-	ADD $16, R1
-done:
+	DOT_COLUMNS_1(DOTS_NEON_BF16_2, DOTS_NEON_BF16_1)
 	FADD_S4(1, 0, 0)
 	FADDP_S4(0, 0, 0)
 	FADDP_S4(0, 0, 0)
@@ -2159,23 +1743,5 @@ done:
 TEXT ·addsBF161NEON(SB), NOSPLIT, $0-40
 	BEGIN_VECTOR
 	FMOVS (R1), F0
-	SUBS $8, R7
-	BLT tail
-loop:
-	FMOVQ (R0), F8
-	FMOVQ 16(R0), F9
-	ADDS_NEON_BF16_2(R2, 0)
-	FMOVQ F8, (R0)
-	FMOVQ F9, 16(R0)
-	ADD $32, R0
-	SUBS $8, R7
-	BGE loop
-tail:
-	ADDS $8, R7
-	BEQ done
-	FMOVQ (R0), F8
-	ADDS_NEON_BF16_1(R2, 0)
-	FMOVQ F8, (R0)
-	ADD $16, R0
-done:
+	ADD_COLUMNS_1(ADDS_NEON_BF16_2, ADDS_NEON_BF16_1)
 	RET

@@ -3,6 +3,21 @@
 #include "textflag.h"
 #include "macros_amd64.h"
 
+// LOAD_LOW_EPILOGUE loads the arguments of a LowPrecisionEpilogue.
+#define LOAD_LOW_EPILOGUE \
+	MOVQ rows+0(FP), CX; \
+	MOVQ d+8(FP), DI; \
+	MOVQ ldd+16(FP), R8; \
+	MOVQ s+24(FP), SI; \
+	MOVQ lds+32(FP), R9; \
+	MOVQ y+40(FP), BX; \
+	MOVQ ldy+48(FP), R10; \
+	MOVQ mask+56(FP), DX; \
+	KMOVD DX, K7; \
+	KMOVW DX, K1; \
+	SHRQ $16, DX; \
+	KMOVW DX, K2
+
 // LOAD_PACK_ARGS loads the arguments of a Pack: DI is d, R9 ldd, SI s, R8 lds, CX k; K1 and K2 mask loads, K3 and K4 stores.
 #define LOAD_PACK_ARGS \
 	MOVQ d+0(FP), DI; \
@@ -18,6 +33,24 @@
 	KMOVW BX, K3; \
 	SHRQ $16, BX; \
 	KMOVW BX, K4
+
+// BEGIN_TRANSPOSE begins a Pack that transposes: it masks the elements of the last block.
+#define BEGIN_TRANSPOSE(elements) \
+	MOVQ load+40(FP), R10; \
+	POPCNTQ R10, R10; \
+	MOVQ $-1, R11; \
+	KMOVD R11, K1; \
+	TESTQ CX, CX; \
+	JLE done; \
+block: \
+	CMPQ CX, $elements; \
+	JGE whole; \
+	MOVQ $1, R11; \
+	SHLQ CX, R11; \
+	DECQ R11; \
+	KMOVD R11, K1; \
+whole: \
+	MOVQ SI, DX
 
 // func reluAVX512(rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·reluAVX512(SB), NOSPLIT, $0-48
@@ -121,18 +154,7 @@ row:
 
 // func epilogueAddF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueAddF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ rows+0(FP), CX
-	MOVQ d+8(FP), DI
-	MOVQ ldd+16(FP), R8
-	MOVQ s+24(FP), SI
-	MOVQ lds+32(FP), R9
-	MOVQ y+40(FP), BX
-	MOVQ ldy+48(FP), R10
-	MOVQ mask+56(FP), DX
-	KMOVD DX, K7
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
+	LOAD_LOW_EPILOGUE
 	MOVL $0x1, DX
 	VPBROADCASTW DX, Z8
 	MOVL $0x7bff, DX
@@ -162,18 +184,7 @@ row:
 
 // func epilogueAddReluF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueAddReluF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ rows+0(FP), CX
-	MOVQ d+8(FP), DI
-	MOVQ ldd+16(FP), R8
-	MOVQ s+24(FP), SI
-	MOVQ lds+32(FP), R9
-	MOVQ y+40(FP), BX
-	MOVQ ldy+48(FP), R10
-	MOVQ mask+56(FP), DX
-	KMOVD DX, K7
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
+	LOAD_LOW_EPILOGUE
 	MOVL $0x8001, DX
 	VPBROADCASTW DX, Z8
 	MOVL $0x7bff, DX
@@ -206,18 +217,7 @@ row:
 
 // func epilogueGradF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueGradF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ rows+0(FP), CX
-	MOVQ d+8(FP), DI
-	MOVQ ldd+16(FP), R8
-	MOVQ s+24(FP), SI
-	MOVQ lds+32(FP), R9
-	MOVQ y+40(FP), BX
-	MOVQ ldy+48(FP), R10
-	MOVQ mask+56(FP), DX
-	KMOVD DX, K7
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
+	LOAD_LOW_EPILOGUE
 	MOVL $0x1, DX
 	VPBROADCASTW DX, Z8
 	MOVL $0x7bff, DX
@@ -243,26 +243,8 @@ row:
 
 // func epilogueAddBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueAddBF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ rows+0(FP), CX
-	MOVQ d+8(FP), DI
-	MOVQ ldd+16(FP), R8
-	MOVQ s+24(FP), SI
-	MOVQ lds+32(FP), R9
-	MOVQ y+40(FP), BX
-	MOVQ ldy+48(FP), R10
-	MOVQ mask+56(FP), DX
-	KMOVD DX, K7
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
-	MOVL $0x7fff, DX
-	VPBROADCASTD DX, Z4
-	MOVL $0x1, DX
-	VPBROADCASTD DX, Z5
-	MOVL $0x10000, DX
-	VPBROADCASTD DX, Z6
-	MOVL $0x400000, DX
-	VPBROADCASTD DX, Z7
+	LOAD_LOW_EPILOGUE
+	BF16_CONSTANTS
 	MOVL $0xffff0000, DX
 	VPBROADCASTD DX, Z10
 	MOVL $0x1, DX
@@ -273,43 +255,17 @@ row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1
 	ADDQ R9, SI
-	VCMPPS $7, Z0, Z0, K3
-	VPTESTMD Z6, Z0, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z0, K3, Z0
-	VPADDD Z5, Z0, K4, Z0
-	VPORD Z7, Z0, K5, Z0
+	ROUND_BF16(Z0)
 	VPANDD Z10, Z0, Z0
 	VPMOVZXWD.Z (BX), K1, Z2
 	VPSLLD $16, Z2, Z2
 	VADDPS Z2, Z0, Z0
-	VCMPPS $7, Z1, Z1, K3
-	VPTESTMD Z6, Z1, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z1, K3, Z1
-	VPADDD Z5, Z1, K4, Z1
-	VPORD Z7, Z1, K5, Z1
+	ROUND_BF16(Z1)
 	VPANDD Z10, Z1, Z1
 	VPMOVZXWD.Z 32(BX), K2, Z3
 	VPSLLD $16, Z3, Z3
 	VADDPS Z3, Z1, Z1
-	VCMPPS $7, Z0, Z0, K3
-	VPTESTMD Z6, Z0, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z0, K3, Z0
-	VPADDD Z5, Z0, K4, Z0
-	VPORD Z7, Z0, K5, Z0
-	VPSRLD $16, Z0, Z0
-	VPMOVDW Z0, Y0
-	VCMPPS $7, Z1, Z1, K3
-	VPTESTMD Z6, Z1, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z1, K3, Z1
-	VPADDD Z5, Z1, K4, Z1
-	VPORD Z7, Z1, K5, Z1
-	VPSRLD $16, Z1, Z1
-	VPMOVDW Z1, Y1
-	VINSERTI64X4 $1, Y1, Z0, Z0
+	NARROW_BF16
 	VMOVDQU16 Z0, K7, (DI)
 	ADDQ R8, DI
 	ADDQ R10, BX
@@ -320,26 +276,8 @@ row:
 
 // func epilogueAddReluBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueAddReluBF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ rows+0(FP), CX
-	MOVQ d+8(FP), DI
-	MOVQ ldd+16(FP), R8
-	MOVQ s+24(FP), SI
-	MOVQ lds+32(FP), R9
-	MOVQ y+40(FP), BX
-	MOVQ ldy+48(FP), R10
-	MOVQ mask+56(FP), DX
-	KMOVD DX, K7
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
-	MOVL $0x7fff, DX
-	VPBROADCASTD DX, Z4
-	MOVL $0x1, DX
-	VPBROADCASTD DX, Z5
-	MOVL $0x10000, DX
-	VPBROADCASTD DX, Z6
-	MOVL $0x400000, DX
-	VPBROADCASTD DX, Z7
+	LOAD_LOW_EPILOGUE
+	BF16_CONSTANTS
 	MOVL $0xffff0000, DX
 	VPBROADCASTD DX, Z10
 	MOVL $0x8001, DX
@@ -350,43 +288,17 @@ row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1
 	ADDQ R9, SI
-	VCMPPS $7, Z0, Z0, K3
-	VPTESTMD Z6, Z0, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z0, K3, Z0
-	VPADDD Z5, Z0, K4, Z0
-	VPORD Z7, Z0, K5, Z0
+	ROUND_BF16(Z0)
 	VPANDD Z10, Z0, Z0
 	VPMOVZXWD.Z (BX), K1, Z2
 	VPSLLD $16, Z2, Z2
 	VADDPS Z2, Z0, Z0
-	VCMPPS $7, Z1, Z1, K3
-	VPTESTMD Z6, Z1, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z1, K3, Z1
-	VPADDD Z5, Z1, K4, Z1
-	VPORD Z7, Z1, K5, Z1
+	ROUND_BF16(Z1)
 	VPANDD Z10, Z1, Z1
 	VPMOVZXWD.Z 32(BX), K2, Z3
 	VPSLLD $16, Z3, Z3
 	VADDPS Z3, Z1, Z1
-	VCMPPS $7, Z0, Z0, K3
-	VPTESTMD Z6, Z0, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z0, K3, Z0
-	VPADDD Z5, Z0, K4, Z0
-	VPORD Z7, Z0, K5, Z0
-	VPSRLD $16, Z0, Z0
-	VPMOVDW Z0, Y0
-	VCMPPS $7, Z1, Z1, K3
-	VPTESTMD Z6, Z1, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z1, K3, Z1
-	VPADDD Z5, Z1, K4, Z1
-	VPORD Z7, Z1, K5, Z1
-	VPSRLD $16, Z1, Z1
-	VPMOVDW Z1, Y1
-	VINSERTI64X4 $1, Y1, Z0, Z0
+	NARROW_BF16
 	VPSUBW Z8, Z0, Z1
 	VPCMPUW $6, Z9, Z1, K3
 	VMOVDQU16.Z Z0, K3, Z0
@@ -400,26 +312,8 @@ row:
 
 // func epilogueGradBF16AVX512(rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint)
 TEXT ·epilogueGradBF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ rows+0(FP), CX
-	MOVQ d+8(FP), DI
-	MOVQ ldd+16(FP), R8
-	MOVQ s+24(FP), SI
-	MOVQ lds+32(FP), R9
-	MOVQ y+40(FP), BX
-	MOVQ ldy+48(FP), R10
-	MOVQ mask+56(FP), DX
-	KMOVD DX, K7
-	KMOVW DX, K1
-	SHRQ $16, DX
-	KMOVW DX, K2
-	MOVL $0x7fff, DX
-	VPBROADCASTD DX, Z4
-	MOVL $0x1, DX
-	VPBROADCASTD DX, Z5
-	MOVL $0x10000, DX
-	VPBROADCASTD DX, Z6
-	MOVL $0x400000, DX
-	VPBROADCASTD DX, Z7
+	LOAD_LOW_EPILOGUE
+	BF16_CONSTANTS
 	MOVL $0xffff0000, DX
 	VPBROADCASTD DX, Z10
 	MOVL $0x1, DX
@@ -430,23 +324,7 @@ row:
 	VMOVUPS.Z (SI), K1, Z0
 	VMOVUPS.Z 64(SI), K2, Z1
 	ADDQ R9, SI
-	VCMPPS $7, Z0, Z0, K3
-	VPTESTMD Z6, Z0, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z0, K3, Z0
-	VPADDD Z5, Z0, K4, Z0
-	VPORD Z7, Z0, K5, Z0
-	VPSRLD $16, Z0, Z0
-	VPMOVDW Z0, Y0
-	VCMPPS $7, Z1, Z1, K3
-	VPTESTMD Z6, Z1, K3, K4
-	KNOTW K3, K5
-	VPADDD Z4, Z1, K3, Z1
-	VPADDD Z5, Z1, K4, Z1
-	VPORD Z7, Z1, K5, Z1
-	VPSRLD $16, Z1, Z1
-	VPMOVDW Z1, Y1
-	VINSERTI64X4 $1, Y1, Z0, Z0
+	NARROW_BF16
 	VMOVDQU16.Z (BX), K7, Z1
 	VPSUBW Z8, Z1, Z1
 	VPCMPUW $2, Z9, Z1, K3
@@ -694,24 +572,30 @@ done:
 	CMPQ CX, $next; \
 	JLE done
 
+// STORE_ALL_LANES stores the steps of all lanes, up to the last.
+#define STORE_ALL_LANES(steps) \
+	STORE_LANES(Z0, steps); \
+	STORE_LANES(Z1, (2*steps)); \
+	STORE_LANES(Z2, (3*steps)); \
+	STORE_LANES(Z3, (4*steps)); \
+	STORE_LANES(Z4, (5*steps)); \
+	STORE_LANES(Z5, (6*steps)); \
+	STORE_LANES(Z6, (7*steps)); \
+	STORE_LANES(Z7, (8*steps)); \
+	STORE_LANES(Z8, (9*steps)); \
+	STORE_LANES(Z9, (10*steps)); \
+	STORE_LANES(Z10, (11*steps)); \
+	STORE_LANES(Z11, (12*steps)); \
+	STORE_LANES(Z12, (13*steps)); \
+	STORE_LANES(Z13, (14*steps)); \
+	STORE_LANES(Z14, (15*steps)); \
+	VMOVUPS Z15, K3, (DI); \
+	ADDQ R9, DI
+
 // func transposeF32AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·transposeF32AVX512(SB), NOSPLIT, $0-56
 	LOAD_PACK_ARGS
-	MOVQ load+40(FP), R10
-	POPCNTQ R10, R10
-	MOVQ $-1, R11
-	KMOVD R11, K1
-	TESTQ CX, CX
-	JLE done
-block:
-	CMPQ CX, $16
-	JGE whole
-	MOVQ $1, R11
-	SHLQ CX, R11
-	DECQ R11
-	KMOVD R11, K1
-whole:
-	MOVQ SI, DX
+	BEGIN_TRANSPOSE(16)
 	ZERO_C_8x2
 	LOAD_LANE_F32(0, Z0)
 	LOAD_LANE_F32(1, Z1)
@@ -731,23 +615,7 @@ whole:
 	LOAD_LANE_F32(15, Z15)
 loaded:
 	TRANSPOSE_16x16
-	STORE_LANES(Z0, 1)
-	STORE_LANES(Z1, 2)
-	STORE_LANES(Z2, 3)
-	STORE_LANES(Z3, 4)
-	STORE_LANES(Z4, 5)
-	STORE_LANES(Z5, 6)
-	STORE_LANES(Z6, 7)
-	STORE_LANES(Z7, 8)
-	STORE_LANES(Z8, 9)
-	STORE_LANES(Z9, 10)
-	STORE_LANES(Z10, 11)
-	STORE_LANES(Z11, 12)
-	STORE_LANES(Z12, 13)
-	STORE_LANES(Z13, 14)
-	STORE_LANES(Z14, 15)
-	VMOVUPS Z15, K3, (DI)
-	ADDQ R9, DI
+	STORE_ALL_LANES(1)
 	ADDQ $64, SI
 	SUBQ $16, CX
 	JG block
@@ -764,21 +632,7 @@ done:
 // func transposeF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·transposeF16AVX512(SB), NOSPLIT, $0-56
 	LOAD_PACK_ARGS
-	MOVQ load+40(FP), R10
-	POPCNTQ R10, R10
-	MOVQ $-1, R11
-	KMOVD R11, K1
-	TESTQ CX, CX
-	JLE done
-block:
-	CMPQ CX, $16
-	JGE whole
-	MOVQ $1, R11
-	SHLQ CX, R11
-	DECQ R11
-	KMOVD R11, K1
-whole:
-	MOVQ SI, DX
+	BEGIN_TRANSPOSE(16)
 	ZERO_C_8x2
 	LOAD_LANE_F16(0, Z0)
 	LOAD_LANE_F16(1, Z1)
@@ -798,23 +652,7 @@ whole:
 	LOAD_LANE_F16(15, Z15)
 loaded:
 	TRANSPOSE_16x16
-	STORE_LANES(Z0, 1)
-	STORE_LANES(Z1, 2)
-	STORE_LANES(Z2, 3)
-	STORE_LANES(Z3, 4)
-	STORE_LANES(Z4, 5)
-	STORE_LANES(Z5, 6)
-	STORE_LANES(Z6, 7)
-	STORE_LANES(Z7, 8)
-	STORE_LANES(Z8, 9)
-	STORE_LANES(Z9, 10)
-	STORE_LANES(Z10, 11)
-	STORE_LANES(Z11, 12)
-	STORE_LANES(Z12, 13)
-	STORE_LANES(Z13, 14)
-	STORE_LANES(Z14, 15)
-	VMOVUPS Z15, K3, (DI)
-	ADDQ R9, DI
+	STORE_ALL_LANES(1)
 	ADDQ $32, SI
 	SUBQ $16, CX
 	JG block
@@ -832,21 +670,7 @@ done:
 // func transposeBF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·transposeBF16AVX512(SB), NOSPLIT, $0-56
 	LOAD_PACK_ARGS
-	MOVQ load+40(FP), R10
-	POPCNTQ R10, R10
-	MOVQ $-1, R11
-	KMOVD R11, K1
-	TESTQ CX, CX
-	JLE done
-block:
-	CMPQ CX, $16
-	JGE whole
-	MOVQ $1, R11
-	SHLQ CX, R11
-	DECQ R11
-	KMOVD R11, K1
-whole:
-	MOVQ SI, DX
+	BEGIN_TRANSPOSE(16)
 	ZERO_C_8x2
 	LOAD_LANE_BF16(0, Z0)
 	LOAD_LANE_BF16(1, Z1)
@@ -866,23 +690,7 @@ whole:
 	LOAD_LANE_BF16(15, Z15)
 loaded:
 	TRANSPOSE_16x16
-	STORE_LANES(Z0, 1)
-	STORE_LANES(Z1, 2)
-	STORE_LANES(Z2, 3)
-	STORE_LANES(Z3, 4)
-	STORE_LANES(Z4, 5)
-	STORE_LANES(Z5, 6)
-	STORE_LANES(Z6, 7)
-	STORE_LANES(Z7, 8)
-	STORE_LANES(Z8, 9)
-	STORE_LANES(Z9, 10)
-	STORE_LANES(Z10, 11)
-	STORE_LANES(Z11, 12)
-	STORE_LANES(Z12, 13)
-	STORE_LANES(Z13, 14)
-	STORE_LANES(Z14, 15)
-	VMOVUPS Z15, K3, (DI)
-	ADDQ R9, DI
+	STORE_ALL_LANES(1)
 	ADDQ $32, SI
 	SUBQ $16, CX
 	JG block
@@ -901,21 +709,7 @@ done:
 // func transposeRoundF16AVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·transposeRoundF16AVX512(SB), NOSPLIT, $0-56
 	LOAD_PACK_ARGS
-	MOVQ load+40(FP), R10
-	POPCNTQ R10, R10
-	MOVQ $-1, R11
-	KMOVD R11, K1
-	TESTQ CX, CX
-	JLE done
-block:
-	CMPQ CX, $16
-	JGE whole
-	MOVQ $1, R11
-	SHLQ CX, R11
-	DECQ R11
-	KMOVD R11, K1
-whole:
-	MOVQ SI, DX
+	BEGIN_TRANSPOSE(16)
 	ZERO_C_8x2
 	LOAD_LANE_ROUNDF16(0, Z0, Y0)
 	LOAD_LANE_ROUNDF16(1, Z1, Y1)
@@ -935,23 +729,7 @@ whole:
 	LOAD_LANE_ROUNDF16(15, Z15, Y15)
 loaded:
 	TRANSPOSE_16x16
-	STORE_LANES(Z0, 1)
-	STORE_LANES(Z1, 2)
-	STORE_LANES(Z2, 3)
-	STORE_LANES(Z3, 4)
-	STORE_LANES(Z4, 5)
-	STORE_LANES(Z5, 6)
-	STORE_LANES(Z6, 7)
-	STORE_LANES(Z7, 8)
-	STORE_LANES(Z8, 9)
-	STORE_LANES(Z9, 10)
-	STORE_LANES(Z10, 11)
-	STORE_LANES(Z11, 12)
-	STORE_LANES(Z12, 13)
-	STORE_LANES(Z13, 14)
-	STORE_LANES(Z14, 15)
-	VMOVUPS Z15, K3, (DI)
-	ADDQ R9, DI
+	STORE_ALL_LANES(1)
 	ADDQ $64, SI
 	SUBQ $16, CX
 	JG block
@@ -968,21 +746,7 @@ done:
 // func transposePairsAVX512(d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, k int, load uint, store uint)
 TEXT ·transposePairsAVX512(SB), NOSPLIT, $0-56
 	LOAD_PACK_ARGS
-	MOVQ load+40(FP), R10
-	POPCNTQ R10, R10
-	MOVQ $-1, R11
-	KMOVD R11, K1
-	TESTQ CX, CX
-	JLE done
-block:
-	CMPQ CX, $32
-	JGE whole
-	MOVQ $1, R11
-	SHLQ CX, R11
-	DECQ R11
-	KMOVD R11, K1
-whole:
-	MOVQ SI, DX
+	BEGIN_TRANSPOSE(32)
 	ZERO_C_8x2
 	LOAD_LANE_PAIRS(0, Z0)
 	LOAD_LANE_PAIRS(1, Z1)
@@ -1002,23 +766,7 @@ whole:
 	LOAD_LANE_PAIRS(15, Z15)
 loaded:
 	TRANSPOSE_16x16
-	STORE_LANES(Z0, 2)
-	STORE_LANES(Z1, 4)
-	STORE_LANES(Z2, 6)
-	STORE_LANES(Z3, 8)
-	STORE_LANES(Z4, 10)
-	STORE_LANES(Z5, 12)
-	STORE_LANES(Z6, 14)
-	STORE_LANES(Z7, 16)
-	STORE_LANES(Z8, 18)
-	STORE_LANES(Z9, 20)
-	STORE_LANES(Z10, 22)
-	STORE_LANES(Z11, 24)
-	STORE_LANES(Z12, 26)
-	STORE_LANES(Z13, 28)
-	STORE_LANES(Z14, 30)
-	VMOVUPS Z15, K3, (DI)
-	ADDQ R9, DI
+	STORE_ALL_LANES(2)
 	ADDQ $64, SI
 	SUBQ $32, CX
 	JG block

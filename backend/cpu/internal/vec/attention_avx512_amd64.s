@@ -3,35 +3,95 @@
 #include "textflag.h"
 #include "macros_avx512_amd64.h"
 
+// ARGS_X_FLAGS_LD_STEP_N_ROWS loads the arguments that its name has, and n.
+#define ARGS_X_FLAGS_LD_STEP_N_ROWS \
+	MOVQ x+0(FP), DI; \
+	MOVQ flags+8(FP), SI; \
+	MOVQ ld+16(FP), R8; \
+	MOVQ step+24(FP), R9; \
+	MOVQ n+32(FP), CX; \
+	MOVQ rows+40(FP), DX
+
+// ARGS_DST_X_Y_LD_N_ROWS loads the arguments that its name has, and n.
+#define ARGS_DST_X_Y_LD_N_ROWS \
+	MOVQ dst+0(FP), DI; \
+	MOVQ x+8(FP), SI; \
+	MOVQ y+16(FP), R8; \
+	MOVQ ld+24(FP), R9; \
+	MOVQ n+32(FP), CX; \
+	MOVQ rows+40(FP), DX
+
+// ARGS_DST_X_TO_LD_N_ROWS_BY_STEP loads the arguments that its name has, and n.
+#define ARGS_DST_X_TO_LD_N_ROWS_BY_STEP \
+	MOVQ dst+0(FP), DI; \
+	MOVQ x+8(FP), SI; \
+	MOVQ to+16(FP), R8; \
+	MOVQ ld+24(FP), R9; \
+	MOVQ n+32(FP), CX; \
+	MOVQ rows+40(FP), DX; \
+	MOVQ by+48(FP), R12; \
+	MOVQ step+56(FP), R13
+
+// ARGS_X_DX_LD_N_ALL_ROWS_TOP_INVERSE_MEAN_S loads the arguments that its name has, and n.
+#define ARGS_X_DX_LD_N_ALL_ROWS_TOP_INVERSE_MEAN_S \
+	MOVQ x+0(FP), SI; \
+	MOVQ dx+8(FP), DI; \
+	MOVQ ld+16(FP), R8; \
+	MOVQ n+24(FP), R10; \
+	MOVQ all+32(FP), R11; \
+	MOVQ rows+40(FP), DX; \
+	MOVQ top+48(FP), R12; \
+	MOVQ inverse+56(FP), CX; \
+	MOVQ mean+64(FP), R13; \
+	MOVQ s+72(FP), R9
+
+// ARGS_X_LD_N_ALL_ROWS_TOP_SUM_S loads the arguments that its name has, and n.
+#define ARGS_X_LD_N_ALL_ROWS_TOP_SUM_S \
+	MOVQ x+0(FP), SI; \
+	MOVQ ld+8(FP), R8; \
+	MOVQ n+16(FP), R10; \
+	MOVQ all+24(FP), R11; \
+	MOVQ rows+32(FP), DX; \
+	MOVQ top+40(FP), R12; \
+	MOVQ sum+48(FP), R13; \
+	MOVQ s+56(FP), CX
+
+// MASK_REST has K7 select the elements beyond whole vectors.
+#define MASK_REST(lanes) \
+	MOVQ CX, R10; \
+	ANDQ $(lanes-1), R10; \
+	SUBQ R10, CX; \
+	MOVL $-1, BX; \
+	BZHIL R10, BX, BX; \
+	KMOVD BX, K7
+
+// BEGIN_ROW begins the loop over whole vectors of a row.
+#define BEGIN_ROW \
+	XORQ AX, AX; \
+	JMP many; \
+whole:
+
+// REST_OF_ROW ends the loop over whole vectors of a row, and goes to next if nothing is left.
+#define REST_OF_ROW(lanes) \
+	ADDQ $lanes, AX; \
+many: \
+	CMPQ AX, CX; \
+	JLT whole; \
+	TESTQ R10, R10; \
+	JZ next
+
 // choose: for rows r, x[r*ld+i] = v where flags[r*step+i] is 0, for i < n; x is float32
 // func chooseAVX512(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
 TEXT ·chooseAVX512(SB), NOSPLIT, $0-52
-	MOVQ x+0(FP), DI
-	MOVQ flags+8(FP), SI
-	MOVQ ld+16(FP), R8
-	MOVQ step+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
+	ARGS_X_FLAGS_LD_STEP_N_ROWS
 	VBROADCASTSS v+48(FP), Z1
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	MASK_REST(16)
 row:
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMOVDQU (SI)(AX*1), X0
 	VPTESTNMB X0, X0, K1
 	VMOVUPS Z1, K1, (DI)(AX*4)
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VMOVDQU8.Z (SI)(AX*1), K7, X0
 	VPTESTNMB X0, X0, K7, K1
 	VMOVUPS Z1, K1, (DI)(AX*4)
@@ -45,34 +105,17 @@ next:
 // chooseU16: for rows r, x[r*ld+i] = v where flags[r*step+i] is 0, for i < n; x has 16 bits, those of v are the upper ones
 // func chooseU16AVX512(x, flags unsafe.Pointer, ld, step, n, rows int, v float32)
 TEXT ·chooseU16AVX512(SB), NOSPLIT, $0-52
-	MOVQ x+0(FP), DI
-	MOVQ flags+8(FP), SI
-	MOVQ ld+16(FP), R8
-	MOVQ step+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
+	ARGS_X_FLAGS_LD_STEP_N_ROWS
 	VBROADCASTSS v+48(FP), Z1
 	VPSRLD $16, Z1, Z2
 	VPORD Z2, Z1, Z1
-	MOVQ CX, R10
-	ANDQ $31, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	MASK_REST(32)
 row:
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMOVDQU (SI)(AX*1), Y0
 	VPTESTNMB Y0, Y0, K1
 	VMOVDQU16 Z1, K1, (DI)(AX*2)
-	ADDQ $32, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(32)
 	VMOVDQU8.Z (SI)(AX*1), K7, Y0
 	VPTESTNMB Y0, Y0, K7, K1
 	VMOVDQU16 Z1, K1, (DI)(AX*2)
@@ -93,24 +136,12 @@ TEXT ·copyRowsAVX512(SB), NOSPLIT, $0-48
 	MOVQ n+32(FP), CX
 	MOVQ rows+40(FP), DX
 	SHRQ $1, CX
-	MOVQ CX, R10
-	ANDQ $31, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	MASK_REST(32)
 row:
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMOVUPS (SI)(AX*2), Z0
 	VMOVUPS Z0, (DI)(AX*2)
-	ADDQ $32, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(32)
 	VMOVDQU16.Z (SI)(AX*2), K7, Z0
 	VMOVDQU16 Z0, K7, (DI)(AX*2)
 next:
@@ -123,32 +154,15 @@ next:
 // dotRows: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
 // func dotRowsAVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 TEXT ·dotRowsAVX512(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_Y_LD_N_ROWS
+	MASK_REST(16)
 row:
 	VPXORD Z4, Z4, Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMOVUPS (SI)(AX*4), Z0
 	VMOVUPS (R8)(AX*4), Z1
 	VFMADD231PS Z1, Z0, Z4
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VMOVUPS.Z (SI)(AX*4), K7, Z0
 	VMOVUPS.Z (R8)(AX*4), K7, Z1
 	VFMADD231PS Z1, Z0, Z4
@@ -165,34 +179,17 @@ next:
 // dotRowsBF16: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
 // func dotRowsBF16AVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 TEXT ·dotRowsBF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_Y_LD_N_ROWS
+	MASK_REST(16)
 row:
 	VPXORD Z4, Z4, Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VPMOVZXWD (SI)(AX*2), Z0
 	VPSLLD $16, Z0, Z0
 	VPMOVZXWD (R8)(AX*2), Z1
 	VPSLLD $16, Z1, Z1
 	VFMADD231PS Z1, Z0, Z4
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VPMOVZXWD.Z (SI)(AX*2), K7, Z0
 	VPSLLD $16, Z0, Z0
 	VPMOVZXWD.Z (R8)(AX*2), K7, Z1
@@ -211,32 +208,15 @@ next:
 // dotRowsF16: dst[r] = Σ x[r*ld+i] * y[r*ld+i] for rows r and i < n
 // func dotRowsF16AVX512(dst, x, y unsafe.Pointer, ld, n, rows int)
 TEXT ·dotRowsF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_Y_LD_N_ROWS
+	MASK_REST(16)
 row:
 	VPXORD Z4, Z4, Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VCVTPH2PS (SI)(AX*2), Z0
 	VCVTPH2PS (R8)(AX*2), Z1
 	VFMADD231PS Z1, Z0, Z4
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VCVTPH2PS.Z (SI)(AX*2), K7, Z0
 	VCVTPH2PS.Z (R8)(AX*2), K7, Z1
 	VFMADD231PS Z1, Z0, Z4
@@ -253,33 +233,14 @@ next:
 // scaleRows: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
 // func scaleRowsAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-64
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ to+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ by+48(FP), R12
-	MOVQ step+56(FP), R13
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_TO_LD_N_ROWS_BY_STEP
+	MASK_REST(16)
 row:
 	VBROADCASTSS (R12), Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMULPS (SI)(AX*4), Z4, Z0
 	VMOVUPS Z0, (DI)(AX*4)
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VMULPS (SI)(AX*4), Z4, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 next:
@@ -302,36 +263,17 @@ next:
 // scaleRowsBF16: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
 // func scaleRowsBF16AVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsBF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ to+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ by+48(FP), R12
-	MOVQ step+56(FP), R13
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_TO_LD_N_ROWS_BY_STEP
+	MASK_REST(16)
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 row:
 	VBROADCASTSS (R12), Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMULPS (SI)(AX*4), Z4, Z0
 	ROUND_BF16_BY
 	VPERMW Z0, Z31, Z0
 	VMOVUPS Y0, (DI)(AX*2)
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VMULPS (SI)(AX*4), Z4, Z0
 	ROUND_BF16_BY
 	VPERMW Z0, Z31, Z0
@@ -347,36 +289,17 @@ next:
 // scaleRowsBF16NT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
 // func scaleRowsBF16NTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsBF16NTAVX512(SB), NOSPLIT, $0-64
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ to+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ by+48(FP), R12
-	MOVQ step+56(FP), R13
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_TO_LD_N_ROWS_BY_STEP
+	MASK_REST(16)
 	VMOVUPS lanes196609_458757_720905_983053_1245201_1507349_1769497_2031645_0_0_0_0_0_0_0_0<>(SB), Z31
 row:
 	VBROADCASTSS (R12), Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMULPS (SI)(AX*4), Z4, Z0
 	ROUND_BF16_BY
 	VPERMW Z0, Z31, Z0
 	VMOVNTPS Y0, (DI)(AX*2)
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VMULPS (SI)(AX*4), Z4, Z0
 	ROUND_BF16_BY
 	VPERMW Z0, Z31, Z0
@@ -392,33 +315,14 @@ next:
 // scaleRowsF16: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n
 // func scaleRowsF16AVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ to+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ by+48(FP), R12
-	MOVQ step+56(FP), R13
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_TO_LD_N_ROWS_BY_STEP
+	MASK_REST(16)
 row:
 	VBROADCASTSS (R12), Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMULPS (SI)(AX*4), Z4, Z0
 	STORE_ROW_F16(Z0, Y0, (DI)(AX*2))
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VMULPS (SI)(AX*4), Z4, Z0
 	VCVTPS2PH $0, Z0, Y0
 	VMOVDQU16 Y0, K7, (DI)(AX*2)
@@ -433,33 +337,14 @@ next:
 // scaleRowsF16NT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
 // func scaleRowsF16NTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsF16NTAVX512(SB), NOSPLIT, $0-64
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ to+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ by+48(FP), R12
-	MOVQ step+56(FP), R13
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_TO_LD_N_ROWS_BY_STEP
+	MASK_REST(16)
 row:
 	VBROADCASTSS (R12), Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMULPS (SI)(AX*4), Z4, Z0
 	STORE_ROW_F16_NT(Z0, Y0, (DI)(AX*2))
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VMULPS (SI)(AX*4), Z4, Z0
 	VCVTPS2PH $0, Z0, Y0
 	VMOVDQU16 Y0, K7, (DI)(AX*2)
@@ -474,33 +359,14 @@ next:
 // scaleRowsNT: for rows r, dst[r*to+i] = x[r*ld+i] * by[r*step] for i < n, with non-temporal stores, for n of whole lines
 // func scaleRowsNTAVX512(dst, x unsafe.Pointer, to, ld, n, rows int, by unsafe.Pointer, step int)
 TEXT ·scaleRowsNTAVX512(SB), NOSPLIT, $0-64
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ to+16(FP), R8
-	MOVQ ld+24(FP), R9
-	MOVQ n+32(FP), CX
-	MOVQ rows+40(FP), DX
-	MOVQ by+48(FP), R12
-	MOVQ step+56(FP), R13
-	MOVQ CX, R10
-	ANDQ $15, R10
-	SUBQ R10, CX
-	MOVL $-1, BX
-	BZHIL R10, BX, BX
-	KMOVD BX, K7
+	ARGS_DST_X_TO_LD_N_ROWS_BY_STEP
+	MASK_REST(16)
 row:
 	VBROADCASTSS (R12), Z4
-	XORQ AX, AX
-	JMP many
-whole:
+	BEGIN_ROW
 	VMULPS (SI)(AX*4), Z4, Z0
 	VMOVNTPS Z0, (DI)(AX*4)
-	ADDQ $16, AX
-many:
-	CMPQ AX, CX
-	JLT whole
-	TESTQ R10, R10
-	JZ next
+	REST_OF_ROW(16)
 	VMULPS (SI)(AX*4), Z4, Z0
 	VMOVUPS Z0, K7, (DI)(AX*4)
 next:
@@ -510,6 +376,23 @@ next:
 	DECQ DX
 	JNZ row
 	RETURN
+
+// MASK_SCORES has K7 select what is behind n in its last vector, and rounds n up.
+#define MASK_SCORES \
+	MOVQ R10, R15; \
+	ANDQ $15, R15; \
+	MOVL $65535, R14; \
+	SHLXL R15, R14, R14; \
+	KMOVW R14, K7; \
+	ADDQ $15, R10; \
+	ANDQ $-16, R10
+
+// BEGIN_SCORES begins the loop over the vectors of a row, four at a time.
+#define BEGIN_SCORES(many, four) \
+	XORQ AX, AX; \
+	LEAQ -64(R10), R14; \
+	JMP many; \
+four:
 
 // EXP2_6 is 2 to the power of v0.
 #define EXP2_6 \
@@ -523,31 +406,45 @@ next:
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2; \
 	VSCALEFPS.Z Z0, Z2, K2, Z0
 
+// SCORES_SLOPES is a vector of a row of scores.
+#define SCORES_SLOPES(u) \
+	VSUBPS (64*u)(SI)(AX*4), Z24, Z0; \
+	VMAXPS Z0, Z23, Z0; \
+	VMULPS Z20, Z0, Z0; \
+	EXP2_6; \
+	VMULPS Z25, Z0, Z0; \
+	VMOVUPS (64*u)(DI)(AX*4), Z1; \
+	VFMSUB213PS Z26, Z21, Z1; \
+	VMULPS Z0, Z1, Z1; \
+	VMOVUPS Z0, (64*u)(SI)(AX*4); \
+	VMOVUPS Z1, (64*u)(DI)(AX*4)
+
+// ONE_SCORE ends the loop over four vectors and begins that over one.
+#define ONE_SCORE(many, four, few, one) \
+	ADDQ $64, AX; \
+many: \
+	CMPQ AX, R14; \
+	JLE four; \
+	JMP few; \
+one:
+
+// END_SCORES ends the loop over one vector.
+#define END_SCORES(few, one) \
+	ADDQ $16, AX; \
+few: \
+	CMPQ AX, R10; \
+	JLT one
+
 // slopes: for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least
 // func slopesAVX512(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 TEXT ·slopesAVX512(SB), NOSPLIT, $0-80
-	MOVQ x+0(FP), SI
-	MOVQ dx+8(FP), DI
-	MOVQ ld+16(FP), R8
-	MOVQ n+24(FP), R10
-	MOVQ all+32(FP), R11
-	MOVQ rows+40(FP), DX
-	MOVQ top+48(FP), R12
-	MOVQ inverse+56(FP), CX
-	MOVQ mean+64(FP), R13
-	MOVQ s+72(FP), R9
+	ARGS_X_DX_LD_N_ALL_ROWS_TOP_INVERSE_MEAN_S
 	VBROADCASTSS (R9), Z20
 	VMULPS.BCST attention<>+16(SB), Z20, Z20
 	VBROADCASTSS 4(R9), Z21
 	VBROADCASTSS attention<>+20(SB), Z22
 	VPXORD Z23, Z23, Z23
-	MOVQ R10, R15
-	ANDQ $15, R15
-	MOVL $65535, R14
-	SHLXL R15, R14, R14
-	KMOVW R14, K7
-	ADDQ $15, R10
-	ANDQ $-16, R10
+	MASK_SCORES
 row:
 	TESTQ R15, R15
 	JZ whole
@@ -557,70 +454,14 @@ whole:
 	VBROADCASTSS (R12), Z24
 	VBROADCASTSS (CX), Z25
 	VBROADCASTSS (R13), Z26
-	XORQ AX, AX
-	LEAQ -64(R10), R14
-	JMP powerMany
-powerFour:
-	VSUBPS (SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VMULPS Z25, Z0, Z0
-	VMOVUPS (DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VMOVUPS Z0, (SI)(AX*4)
-	VMOVUPS Z1, (DI)(AX*4)
-	VSUBPS 64(SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VMULPS Z25, Z0, Z0
-	VMOVUPS 64(DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VMOVUPS Z0, 64(SI)(AX*4)
-	VMOVUPS Z1, 64(DI)(AX*4)
-	VSUBPS 128(SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VMULPS Z25, Z0, Z0
-	VMOVUPS 128(DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VMOVUPS Z0, 128(SI)(AX*4)
-	VMOVUPS Z1, 128(DI)(AX*4)
-	VSUBPS 192(SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VMULPS Z25, Z0, Z0
-	VMOVUPS 192(DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VMOVUPS Z0, 192(SI)(AX*4)
-	VMOVUPS Z1, 192(DI)(AX*4)
-	ADDQ $64, AX
-powerMany:
-	CMPQ AX, R14
-	JLE powerFour
-	JMP powerFew
-powerOne:
-	VSUBPS (SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VMULPS Z25, Z0, Z0
-	VMOVUPS (DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VMOVUPS Z0, (SI)(AX*4)
-	VMOVUPS Z1, (DI)(AX*4)
-	ADDQ $16, AX
-powerFew:
-	CMPQ AX, R10
-	JLT powerOne
+	BEGIN_SCORES(powerMany, powerFour)
+	SCORES_SLOPES(0)
+	SCORES_SLOPES(1)
+	SCORES_SLOPES(2)
+	SCORES_SLOPES(3)
+	ONE_SCORE(powerMany, powerFour, powerFew, powerOne)
+	SCORES_SLOPES(0)
+	END_SCORES(powerFew, powerOne)
 	VPXORD Z0, Z0, Z0
 	MOVQ R10, AX
 	JMP filled
@@ -640,41 +481,37 @@ filled:
 	JNZ row
 	RETURN
 
-// EXP2_4 is 2 to the power of v0.
-#define EXP2_4 \
+// SCORES_SLOPES_BF16 is a vector of a row of scores.
+#define SCORES_SLOPES_BF16(u) \
+	VSUBPS (64*u)(SI)(AX*4), Z24, Z0; \
+	VMAXPS Z0, Z23, Z0; \
+	VMULPS Z20, Z0, Z0; \
 	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2; \
 	VREDUCEPS $1, Z0, Z1; \
 	VBROADCASTSS attention<>+52(SB), Z2; \
 	VFMADD213PS.BCST attention<>+56(SB), Z1, Z2; \
 	VFMADD213PS.BCST attention<>+60(SB), Z1, Z2; \
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2; \
-	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VSCALEFPS.Z Z0, Z2, K2, Z0; \
+	VMULPS Z25, Z0, Z0; \
+	VMOVUPS (64*u)(DI)(AX*4), Z1; \
+	VFMSUB213PS Z26, Z21, Z1; \
+	VMULPS Z0, Z1, Z1; \
+	VCVTNEPS2BF16(0, 0); \
+	VMOVUPS Y0, (32*u)(SI)(AX*2); \
+	VCVTNEPS2BF16(1, 1); \
+	VMOVUPS Y1, (32*u)(DI)(AX*2)
 
 // slopesBF16: for rows r, x[r][i] = inverse[r] times e to the power of min(0, x[r][i]-top[r]) * s[0], dx[r][i] = x[r][i] * (dx[r][i]*s[1] - mean[r]), for i < n, and both 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
 // func slopesBF16AVX512(x, dx unsafe.Pointer, ld, n, all, rows int, top, inverse, mean, s unsafe.Pointer)
 TEXT ·slopesBF16AVX512(SB), NOSPLIT, $0-80
-	MOVQ x+0(FP), SI
-	MOVQ dx+8(FP), DI
-	MOVQ ld+16(FP), R8
-	MOVQ n+24(FP), R10
-	MOVQ all+32(FP), R11
-	MOVQ rows+40(FP), DX
-	MOVQ top+48(FP), R12
-	MOVQ inverse+56(FP), CX
-	MOVQ mean+64(FP), R13
-	MOVQ s+72(FP), R9
+	ARGS_X_DX_LD_N_ALL_ROWS_TOP_INVERSE_MEAN_S
 	VBROADCASTSS (R9), Z20
 	VMULPS.BCST attention<>+16(SB), Z20, Z20
 	VBROADCASTSS 4(R9), Z21
 	VBROADCASTSS attention<>+20(SB), Z22
 	VPXORD Z23, Z23, Z23
-	MOVQ R10, R15
-	ANDQ $15, R15
-	MOVL $65535, R14
-	SHLXL R15, R14, R14
-	KMOVW R14, K7
-	ADDQ $15, R10
-	ANDQ $-16, R10
+	MASK_SCORES
 row:
 	TESTQ R15, R15
 	JZ whole
@@ -684,80 +521,14 @@ whole:
 	VBROADCASTSS (R12), Z24
 	VBROADCASTSS (CX), Z25
 	VBROADCASTSS (R13), Z26
-	XORQ AX, AX
-	LEAQ -64(R10), R14
-	JMP powerMany
-powerFour:
-	VSUBPS (SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_4
-	VMULPS Z25, Z0, Z0
-	VMOVUPS (DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, (SI)(AX*2)
-	VCVTNEPS2BF16(1, 1)
-	VMOVUPS Y1, (DI)(AX*2)
-	VSUBPS 64(SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_4
-	VMULPS Z25, Z0, Z0
-	VMOVUPS 64(DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, 32(SI)(AX*2)
-	VCVTNEPS2BF16(1, 1)
-	VMOVUPS Y1, 32(DI)(AX*2)
-	VSUBPS 128(SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_4
-	VMULPS Z25, Z0, Z0
-	VMOVUPS 128(DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, 64(SI)(AX*2)
-	VCVTNEPS2BF16(1, 1)
-	VMOVUPS Y1, 64(DI)(AX*2)
-	VSUBPS 192(SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_4
-	VMULPS Z25, Z0, Z0
-	VMOVUPS 192(DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, 96(SI)(AX*2)
-	VCVTNEPS2BF16(1, 1)
-	VMOVUPS Y1, 96(DI)(AX*2)
-	ADDQ $64, AX
-powerMany:
-	CMPQ AX, R14
-	JLE powerFour
-	JMP powerFew
-powerOne:
-	VSUBPS (SI)(AX*4), Z24, Z0
-	VMAXPS Z0, Z23, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_4
-	VMULPS Z25, Z0, Z0
-	VMOVUPS (DI)(AX*4), Z1
-	VFMSUB213PS Z26, Z21, Z1
-	VMULPS Z0, Z1, Z1
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, (SI)(AX*2)
-	VCVTNEPS2BF16(1, 1)
-	VMOVUPS Y1, (DI)(AX*2)
-	ADDQ $16, AX
-powerFew:
-	CMPQ AX, R10
-	JLT powerOne
+	BEGIN_SCORES(powerMany, powerFour)
+	SCORES_SLOPES_BF16(0)
+	SCORES_SLOPES_BF16(1)
+	SCORES_SLOPES_BF16(2)
+	SCORES_SLOPES_BF16(3)
+	ONE_SCORE(powerMany, powerFour, powerFew, powerOne)
+	SCORES_SLOPES_BF16(0)
+	END_SCORES(powerFew, powerOne)
 	VPXORD Z0, Z0, Z0
 	MOVQ R10, AX
 	JMP filled
@@ -777,27 +548,22 @@ filled:
 	JNZ row
 	RETURN
 
+// SCORES_WEIGH is a vector of a row of scores.
+#define SCORES_WEIGH(u, v) \
+	VSUBPS (64*u)(SI)(AX*4), Z22, Z0; \
+	VMULPS Z20, Z0, Z0; \
+	EXP2_6; \
+	VADDPS Z0, v, v; \
+	VMOVUPS Z0, (64*u)(SI)(AX*4)
+
 // weigh: for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
 // func weighAVX512(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 TEXT ·weighAVX512(SB), NOSPLIT, $0-64
-	MOVQ x+0(FP), SI
-	MOVQ ld+8(FP), R8
-	MOVQ n+16(FP), R10
-	MOVQ all+24(FP), R11
-	MOVQ rows+32(FP), DX
-	MOVQ top+40(FP), R12
-	MOVQ sum+48(FP), R13
-	MOVQ s+56(FP), CX
+	ARGS_X_LD_N_ALL_ROWS_TOP_SUM_S
 	VBROADCASTSS (CX), Z20
 	VMULPS.BCST attention<>+16(SB), Z20, Z20
 	VBROADCASTSS attention<>+20(SB), Z21
-	MOVQ R10, R15
-	ANDQ $15, R15
-	MOVL $65535, R14
-	SHLXL R15, R14, R14
-	KMOVW R14, K7
-	ADDQ $15, R10
-	ANDQ $-16, R10
+	MASK_SCORES
 row:
 	TESTQ R15, R15
 	JZ whole
@@ -807,25 +573,14 @@ whole:
 	VMOVUPS Z21, Z5
 	VMOVUPS Z21, Z6
 	VMOVUPS Z21, Z7
-	XORQ AX, AX
-	LEAQ -64(R10), R14
-	JMP maxMany
-maxFour:
+	BEGIN_SCORES(maxMany, maxFour)
 	VMAXPS (SI)(AX*4), Z4, Z4
 	VMAXPS 64(SI)(AX*4), Z5, Z5
 	VMAXPS 128(SI)(AX*4), Z6, Z6
 	VMAXPS 192(SI)(AX*4), Z7, Z7
-	ADDQ $64, AX
-maxMany:
-	CMPQ AX, R14
-	JLE maxFour
-	JMP maxFew
-maxOne:
+	ONE_SCORE(maxMany, maxFour, maxFew, maxOne)
 	VMAXPS (SI)(AX*4), Z4, Z4
-	ADDQ $16, AX
-maxFew:
-	CMPQ AX, R10
-	JLT maxOne
+	END_SCORES(maxFew, maxOne)
 	VMAXPS Z5, Z4, Z4
 	VMAXPS Z7, Z6, Z6
 	VMAXPS Z6, Z4, Z4
@@ -839,45 +594,14 @@ maxFew:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
-	XORQ AX, AX
-	LEAQ -64(R10), R14
-	JMP powerMany
-powerFour:
-	VSUBPS (SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VADDPS Z0, Z8, Z8
-	VMOVUPS Z0, (SI)(AX*4)
-	VSUBPS 64(SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VADDPS Z0, Z9, Z9
-	VMOVUPS Z0, 64(SI)(AX*4)
-	VSUBPS 128(SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VADDPS Z0, Z10, Z10
-	VMOVUPS Z0, 128(SI)(AX*4)
-	VSUBPS 192(SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VADDPS Z0, Z11, Z11
-	VMOVUPS Z0, 192(SI)(AX*4)
-	ADDQ $64, AX
-powerMany:
-	CMPQ AX, R14
-	JLE powerFour
-	JMP powerFew
-powerOne:
-	VSUBPS (SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_6
-	VADDPS Z0, Z8, Z8
-	VMOVUPS Z0, (SI)(AX*4)
-	ADDQ $16, AX
-powerFew:
-	CMPQ AX, R10
-	JLT powerOne
+	BEGIN_SCORES(powerMany, powerFour)
+	SCORES_WEIGH(0, Z8)
+	SCORES_WEIGH(1, Z9)
+	SCORES_WEIGH(2, Z10)
+	SCORES_WEIGH(3, Z11)
+	ONE_SCORE(powerMany, powerFour, powerFew, powerOne)
+	SCORES_WEIGH(0, Z8)
+	END_SCORES(powerFew, powerOne)
 	VPXORD Z0, Z0, Z0
 	MOVQ R10, AX
 	JMP filled
@@ -899,8 +623,10 @@ filled:
 	JNZ row
 	RETURN
 
-// EXP2_5 is 2 to the power of v0.
-#define EXP2_5 \
+// SCORES_WEIGH_BF16 is a vector of a row of scores.
+#define SCORES_WEIGH_BF16(u, v) \
+	VSUBPS (64*u)(SI)(AX*4), Z22, Z0; \
+	VMULPS Z20, Z0, Z0; \
 	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2; \
 	VREDUCEPS $1, Z0, Z1; \
 	VBROADCASTSS attention<>+64(SB), Z2; \
@@ -908,29 +634,19 @@ filled:
 	VFMADD213PS.BCST attention<>+72(SB), Z1, Z2; \
 	VFMADD213PS.BCST attention<>+76(SB), Z1, Z2; \
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2; \
-	VSCALEFPS.Z Z0, Z2, K2, Z0
+	VSCALEFPS.Z Z0, Z2, K2, Z0; \
+	VADDPS Z0, v, v; \
+	VCVTNEPS2BF16(0, 0); \
+	VMOVUPS Y0, (32*u)(SI)(AX*2)
 
 // weighBF16: for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least; in place of the float32s of a row come bfloat16s
 // func weighBF16AVX512(x unsafe.Pointer, ld, n, all, rows int, top, sum, s unsafe.Pointer)
 TEXT ·weighBF16AVX512(SB), NOSPLIT, $0-64
-	MOVQ x+0(FP), SI
-	MOVQ ld+8(FP), R8
-	MOVQ n+16(FP), R10
-	MOVQ all+24(FP), R11
-	MOVQ rows+32(FP), DX
-	MOVQ top+40(FP), R12
-	MOVQ sum+48(FP), R13
-	MOVQ s+56(FP), CX
+	ARGS_X_LD_N_ALL_ROWS_TOP_SUM_S
 	VBROADCASTSS (CX), Z20
 	VMULPS.BCST attention<>+16(SB), Z20, Z20
 	VBROADCASTSS attention<>+20(SB), Z21
-	MOVQ R10, R15
-	ANDQ $15, R15
-	MOVL $65535, R14
-	SHLXL R15, R14, R14
-	KMOVW R14, K7
-	ADDQ $15, R10
-	ANDQ $-16, R10
+	MASK_SCORES
 row:
 	TESTQ R15, R15
 	JZ whole
@@ -940,25 +656,14 @@ whole:
 	VMOVUPS Z21, Z5
 	VMOVUPS Z21, Z6
 	VMOVUPS Z21, Z7
-	XORQ AX, AX
-	LEAQ -64(R10), R14
-	JMP maxMany
-maxFour:
+	BEGIN_SCORES(maxMany, maxFour)
 	VMAXPS (SI)(AX*4), Z4, Z4
 	VMAXPS 64(SI)(AX*4), Z5, Z5
 	VMAXPS 128(SI)(AX*4), Z6, Z6
 	VMAXPS 192(SI)(AX*4), Z7, Z7
-	ADDQ $64, AX
-maxMany:
-	CMPQ AX, R14
-	JLE maxFour
-	JMP maxFew
-maxOne:
+	ONE_SCORE(maxMany, maxFour, maxFew, maxOne)
 	VMAXPS (SI)(AX*4), Z4, Z4
-	ADDQ $16, AX
-maxFew:
-	CMPQ AX, R10
-	JLT maxOne
+	END_SCORES(maxFew, maxOne)
 	VMAXPS Z5, Z4, Z4
 	VMAXPS Z7, Z6, Z6
 	VMAXPS Z6, Z4, Z4
@@ -972,50 +677,14 @@ maxFew:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
-	XORQ AX, AX
-	LEAQ -64(R10), R14
-	JMP powerMany
-powerFour:
-	VSUBPS (SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_5
-	VADDPS Z0, Z8, Z8
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, (SI)(AX*2)
-	VSUBPS 64(SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_5
-	VADDPS Z0, Z9, Z9
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, 32(SI)(AX*2)
-	VSUBPS 128(SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_5
-	VADDPS Z0, Z10, Z10
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, 64(SI)(AX*2)
-	VSUBPS 192(SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_5
-	VADDPS Z0, Z11, Z11
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, 96(SI)(AX*2)
-	ADDQ $64, AX
-powerMany:
-	CMPQ AX, R14
-	JLE powerFour
-	JMP powerFew
-powerOne:
-	VSUBPS (SI)(AX*4), Z22, Z0
-	VMULPS Z20, Z0, Z0
-	EXP2_5
-	VADDPS Z0, Z8, Z8
-	VCVTNEPS2BF16(0, 0)
-	VMOVUPS Y0, (SI)(AX*2)
-	ADDQ $16, AX
-powerFew:
-	CMPQ AX, R10
-	JLT powerOne
+	BEGIN_SCORES(powerMany, powerFour)
+	SCORES_WEIGH_BF16(0, Z8)
+	SCORES_WEIGH_BF16(1, Z9)
+	SCORES_WEIGH_BF16(2, Z10)
+	SCORES_WEIGH_BF16(3, Z11)
+	ONE_SCORE(powerMany, powerFour, powerFew, powerOne)
+	SCORES_WEIGH_BF16(0, Z8)
+	END_SCORES(powerFew, powerOne)
 	VPXORD Z0, Z0, Z0
 	MOVQ R10, AX
 	JMP filled

@@ -9,6 +9,25 @@
 	IMULQ (place+8)(AX), to; \
 	ADDQ place(AX), to
 
+// CELL_ROWS begins the loop over rows, from the last one on, and over their vectors.
+#define CELL_ROWS(points) \
+row: \
+	DECQ rows+8(FP); \
+	MOVQ p+0(FP), AX; \
+	points; \
+	XORQ AX, AX; \
+	ADDQ $8, AX; \
+loop: \
+	CMPQ AX, n+16(FP); \
+	JGT rest; \
+	SUBQ $8, AX
+
+// CELL_END goes to the next row, and returns after the last.
+#define CELL_END \
+	CMPQ rows+8(FP), $0; \
+	JNE row; \
+	RETURN
+
 // POINT_OPERANDS_12 points registers to the row of each operand.
 #define POINT_OPERANDS_12 \
 	POINT_OPERAND(DI, 0); \
@@ -23,6 +42,14 @@
 	POINT_OPERAND(BX, 144); \
 	POINT_OPERAND(CX, 160); \
 	POINT_OPERAND(R15, 176)
+
+// STORE_ELEMENTS_F32 stores a vector of float32 as the type of elements.
+#define STORE_ELEMENTS_F32(from, to, x, y, n) \
+	VMOVUPS from, to
+
+// LOAD_ELEMENTS_F32 loads a vector as float32.
+#define LOAD_ELEMENTS_F32(from, to) \
+	VMOVUPS from, to
 
 // REDUCE_LN2 splits v0 into n·ln 2 + r: r to v0, n to v1 and as a float to v3, and e to the power of r, minus 1, to v2.
 #define REDUCE_LN2 \
@@ -41,8 +68,8 @@
 	VMULPS Y0, Y0, Y4; \
 	VFMADD213PS Y0, Y4, Y2
 
-// SIGMOID_OF is 1/(1+e to the power of -v0).
-#define SIGMOID_OF \
+// CELL_SIGMOID is 1/(1+e to the power of -v0) within 4 units.
+#define CELL_SIGMOID \
 	VMOVUPS Y0, Y7; \
 	VPOR cells<>+0(SB), Y0, Y0; \
 	VCMPPS $1, cells<>+32(SB), Y0, Y14; \
@@ -67,8 +94,8 @@
 	VBLENDVPS Y15, Y0, Y2, Y0; \
 	VDIVPS Y1, Y0, Y0
 
-// TANH_OF is tanh v0.
-#define TANH_OF \
+// CELL_TANH is tanh v0 within 4 units.
+#define CELL_TANH \
 	VMOVUPS Y0, Y7; \
 	VPAND cells<>+512(SB), Y0, Y0; \
 	VMOVUPS cells<>+544(SB), Y1; \
@@ -86,98 +113,62 @@
 	VPAND cells<>+0(SB), Y7, Y7; \
 	VPOR Y7, Y0, Y0
 
+// LSTM_CELL is a vector of an LSTM's step.
+#define LSTM_CELL(step, n) \
+	LOAD_ELEMENTS_F32((DI)(AX*4), Y0); \
+	CELL_SIGMOID; \
+	VMOVUPS Y0, Y8; \
+	LOAD_ELEMENTS_F32((SI)(AX*4), Y0); \
+	CELL_SIGMOID; \
+	VMOVUPS Y0, Y9; \
+	LOAD_ELEMENTS_F32((DX)(AX*4), Y0); \
+	CELL_TANH; \
+	VMOVUPS Y0, Y10; \
+	LOAD_ELEMENTS_F32((R8)(AX*4), Y0); \
+	CELL_SIGMOID; \
+	VMOVUPS Y0, Y11; \
+	LOAD_ELEMENTS_F32((R9)(AX*4), Y0); \
+	VMULPS Y9, Y0, Y0; \
+	VFMADD231PS Y10, Y8, Y0; \
+	VMOVUPS Y0, Y12; \
+	step(Y8, (R11)(AX*n), X8, Y8, 8); \
+	step(Y9, (R12)(AX*n), X9, Y9, 9); \
+	step(Y10, (R13)(AX*n), X10, Y10, 10); \
+	STORE_ELEMENTS_F32(Y12, (R10)(AX*4), X12, Y12, 12); \
+	CELL_TANH; \
+	VMULPS Y11, Y0, Y0; \
+	step(Y0, (CX)(AX*n), X0, Y0, 0); \
+	step(Y11, (BX)(AX*n), X11, Y11, 11); \
+	step(Y12, (R15)(AX*n), X12, Y12, 12)
+
+// CELL_REST ends the loop over whole vectors, and goes to next if nothing is left.
+#define CELL_REST \
+	ADDQ $16, AX; \
+	JMP loop; \
+rest:
+
 // lstm: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmAVX2(p unsafe.Pointer, rows, n int)
 TEXT ·lstmAVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_12
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VMOVUPS (DI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y8
-	VMOVUPS (SI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y9
-	VMOVUPS (DX)(AX*4), Y0
-	TANH_OF
-	VMOVUPS Y0, Y10
-	VMOVUPS (R8)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y11
-	VMOVUPS (R9)(AX*4), Y0
-	VMULPS Y9, Y0, Y0
-	VFMADD231PS Y10, Y8, Y0
-	VMOVUPS Y0, Y12
-	VMOVUPS Y8, (R11)(AX*4)
-	VMOVUPS Y9, (R12)(AX*4)
-	VMOVUPS Y10, (R13)(AX*4)
-	VMOVUPS Y12, (R10)(AX*4)
-	TANH_OF
-	VMULPS Y11, Y0, Y0
-	VMOVUPS Y0, (CX)(AX*4)
-	VMOVUPS Y11, (BX)(AX*4)
-	VMOVUPS Y12, (R15)(AX*4)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_12)
+	LSTM_CELL(STORE_ELEMENTS_F32, 4)
+	CELL_REST
+	CELL_END
+
+// STORE_ELEMENTS_F16 stores a vector of float32 as the type of elements.
+#define STORE_ELEMENTS_F16(from, to, x, y, n) \
+	VCVTPS2PH $0, from, to
 
 // lstmF16: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmF16AVX2(p unsafe.Pointer, rows, n int)
 TEXT ·lstmF16AVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_12
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VMOVUPS (DI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y8
-	VMOVUPS (SI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y9
-	VMOVUPS (DX)(AX*4), Y0
-	TANH_OF
-	VMOVUPS Y0, Y10
-	VMOVUPS (R8)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y11
-	VMOVUPS (R9)(AX*4), Y0
-	VMULPS Y9, Y0, Y0
-	VFMADD231PS Y10, Y8, Y0
-	VMOVUPS Y0, Y12
-	VCVTPS2PH $0, Y8, (R11)(AX*2)
-	VCVTPS2PH $0, Y9, (R12)(AX*2)
-	VCVTPS2PH $0, Y10, (R13)(AX*2)
-	VMOVUPS Y12, (R10)(AX*4)
-	TANH_OF
-	VMULPS Y11, Y0, Y0
-	VCVTPS2PH $0, Y0, (CX)(AX*2)
-	VCVTPS2PH $0, Y11, (BX)(AX*2)
-	VCVTPS2PH $0, Y12, (R15)(AX*2)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_12)
+	LSTM_CELL(STORE_ELEMENTS_F16, 2)
+	CELL_REST
+	CELL_END
 
-// STORE_BF16 stores float32 as bfloat16.
-#define STORE_BF16(from, v, to) \
+// STORE_ELEMENTS_BF16 stores a vector of float32 as the type of elements.
+#define STORE_ELEMENTS_BF16(from, to, x, y, n) \
 	VCMPPS $3, from, from, Y15; \
 	VPOR cells<>+640(SB), from, Y2; \
 	VPSRLD $16, from, Y1; \
@@ -188,52 +179,15 @@ rest:
 	VPSRLD $16, from, from; \
 	VPACKUSDW from, from, from; \
 	VPERMQ $216, from, from; \
-	VMOVDQU v, to
+	VMOVDQU x, to
 
 // lstmBF16: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmBF16AVX2(p unsafe.Pointer, rows, n int)
 TEXT ·lstmBF16AVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_12
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VMOVUPS (DI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y8
-	VMOVUPS (SI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y9
-	VMOVUPS (DX)(AX*4), Y0
-	TANH_OF
-	VMOVUPS Y0, Y10
-	VMOVUPS (R8)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y11
-	VMOVUPS (R9)(AX*4), Y0
-	VMULPS Y9, Y0, Y0
-	VFMADD231PS Y10, Y8, Y0
-	VMOVUPS Y0, Y12
-	STORE_BF16(Y8, X8, (R11)(AX*2))
-	STORE_BF16(Y9, X9, (R12)(AX*2))
-	STORE_BF16(Y10, X10, (R13)(AX*2))
-	VMOVUPS Y12, (R10)(AX*4)
-	TANH_OF
-	VMULPS Y11, Y0, Y0
-	STORE_BF16(Y0, X0, (CX)(AX*2))
-	STORE_BF16(Y11, X11, (BX)(AX*2))
-	STORE_BF16(Y12, X12, (R15)(AX*2))
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_12)
+	LSTM_CELL(STORE_ELEMENTS_BF16, 2)
+	CELL_REST
+	CELL_END
 
 // TANH_GRAD multiplies y by 1-x², the derivative of tanh with result x.
 #define TANH_GRAD(x) \
@@ -248,143 +202,67 @@ rest:
 	VMULPS x, Y1, Y1; \
 	VMULPS Y1, y, y
 
+// LSTM_GRAD_CELL is a vector of the gradient of an LSTM's step.
+#define LSTM_GRAD_CELL(step, n, step2) \
+	step((R9)(AX*n), Y0); \
+	CELL_TANH; \
+	step((R8)(AX*n), Y5); \
+	LOAD_ELEMENTS_F32((R11)(AX*4), Y6); \
+	VMULPS Y5, Y6, Y7; \
+	TANH_GRAD(Y0); \
+	LOAD_ELEMENTS_F32((R12)(AX*4), Y8); \
+	VADDPS Y7, Y8, Y8; \
+	VMULPS Y0, Y6, Y6; \
+	SIGMOID_GRAD(Y5, Y6); \
+	step2(Y6, (R15)(AX*n), X6, Y6, 6); \
+	step((DI)(AX*n), Y0); \
+	step((DX)(AX*n), Y3); \
+	VMULPS Y3, Y8, Y6; \
+	SIGMOID_GRAD(Y0, Y6); \
+	VMULPS Y0, Y8, Y7; \
+	TANH_GRAD(Y3); \
+	step2(Y6, (R13)(AX*n), X6, Y6, 6); \
+	step2(Y7, (CX)(AX*n), X7, Y7, 7); \
+	step((SI)(AX*n), Y0); \
+	step((R10)(AX*n), Y3); \
+	VMULPS Y3, Y8, Y3; \
+	SIGMOID_GRAD(Y0, Y3); \
+	VMULPS Y0, Y8, Y8; \
+	step2(Y3, (BX)(AX*n), X3, Y3, 3); \
+	STORE_ELEMENTS_F32(Y8, (R12)(AX*4), X8, Y8, 8)
+
 // lstmGrad: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradAVX2(p unsafe.Pointer, rows, n int)
 TEXT ·lstmGradAVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_12
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VMOVUPS (R9)(AX*4), Y0
-	TANH_OF
-	VMOVUPS (R8)(AX*4), Y5
-	VMOVUPS (R11)(AX*4), Y6
-	VMULPS Y5, Y6, Y7
-	TANH_GRAD(Y0)
-	VMOVUPS (R12)(AX*4), Y8
-	VADDPS Y7, Y8, Y8
-	VMULPS Y0, Y6, Y6
-	SIGMOID_GRAD(Y5, Y6)
-	VMOVUPS Y6, (R15)(AX*4)
-	VMOVUPS (DI)(AX*4), Y0
-	VMOVUPS (DX)(AX*4), Y3
-	VMULPS Y3, Y8, Y6
-	SIGMOID_GRAD(Y0, Y6)
-	VMULPS Y0, Y8, Y7
-	TANH_GRAD(Y3)
-	VMOVUPS Y6, (R13)(AX*4)
-	VMOVUPS Y7, (CX)(AX*4)
-	VMOVUPS (SI)(AX*4), Y0
-	VMOVUPS (R10)(AX*4), Y3
-	VMULPS Y3, Y8, Y3
-	SIGMOID_GRAD(Y0, Y3)
-	VMULPS Y0, Y8, Y8
-	VMOVUPS Y3, (BX)(AX*4)
-	VMOVUPS Y8, (R12)(AX*4)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_12)
+	LSTM_GRAD_CELL(LOAD_ELEMENTS_F32, 4, STORE_ELEMENTS_F32)
+	CELL_REST
+	CELL_END
+
+// LOAD_ELEMENTS_F16 loads a vector as float32.
+#define LOAD_ELEMENTS_F16(from, to) \
+	VCVTPH2PS from, to
 
 // lstmGradF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradF16AVX2(p unsafe.Pointer, rows, n int)
 TEXT ·lstmGradF16AVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_12
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VCVTPH2PS (R9)(AX*2), Y0
-	TANH_OF
-	VCVTPH2PS (R8)(AX*2), Y5
-	VMOVUPS (R11)(AX*4), Y6
-	VMULPS Y5, Y6, Y7
-	TANH_GRAD(Y0)
-	VMOVUPS (R12)(AX*4), Y8
-	VADDPS Y7, Y8, Y8
-	VMULPS Y0, Y6, Y6
-	SIGMOID_GRAD(Y5, Y6)
-	VCVTPS2PH $0, Y6, (R15)(AX*2)
-	VCVTPH2PS (DI)(AX*2), Y0
-	VCVTPH2PS (DX)(AX*2), Y3
-	VMULPS Y3, Y8, Y6
-	SIGMOID_GRAD(Y0, Y6)
-	VMULPS Y0, Y8, Y7
-	TANH_GRAD(Y3)
-	VCVTPS2PH $0, Y6, (R13)(AX*2)
-	VCVTPS2PH $0, Y7, (CX)(AX*2)
-	VCVTPH2PS (SI)(AX*2), Y0
-	VCVTPH2PS (R10)(AX*2), Y3
-	VMULPS Y3, Y8, Y3
-	SIGMOID_GRAD(Y0, Y3)
-	VMULPS Y0, Y8, Y8
-	VCVTPS2PH $0, Y3, (BX)(AX*2)
-	VMOVUPS Y8, (R12)(AX*4)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_12)
+	LSTM_GRAD_CELL(LOAD_ELEMENTS_F16, 2, STORE_ELEMENTS_F16)
+	CELL_REST
+	CELL_END
+
+// LOAD_ELEMENTS_BF16 loads a vector as float32.
+#define LOAD_ELEMENTS_BF16(from, to) \
+	VPMOVZXWD from, to; \
+	VPSLLD $16, to, to
 
 // lstmGradBF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradBF16AVX2(p unsafe.Pointer, rows, n int)
 TEXT ·lstmGradBF16AVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_12
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	LOAD_BF16((R9)(AX*2), Y0)
-	TANH_OF
-	LOAD_BF16((R8)(AX*2), Y5)
-	VMOVUPS (R11)(AX*4), Y6
-	VMULPS Y5, Y6, Y7
-	TANH_GRAD(Y0)
-	VMOVUPS (R12)(AX*4), Y8
-	VADDPS Y7, Y8, Y8
-	VMULPS Y0, Y6, Y6
-	SIGMOID_GRAD(Y5, Y6)
-	STORE_BF16(Y6, X6, (R15)(AX*2))
-	LOAD_BF16((DI)(AX*2), Y0)
-	LOAD_BF16((DX)(AX*2), Y3)
-	VMULPS Y3, Y8, Y6
-	SIGMOID_GRAD(Y0, Y6)
-	VMULPS Y0, Y8, Y7
-	TANH_GRAD(Y3)
-	STORE_BF16(Y6, X6, (R13)(AX*2))
-	STORE_BF16(Y7, X7, (CX)(AX*2))
-	LOAD_BF16((SI)(AX*2), Y0)
-	LOAD_BF16((R10)(AX*2), Y3)
-	VMULPS Y3, Y8, Y3
-	SIGMOID_GRAD(Y0, Y3)
-	VMULPS Y0, Y8, Y8
-	STORE_BF16(Y3, X3, (BX)(AX*2))
-	VMOVUPS Y8, (R12)(AX*4)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_12)
+	LSTM_GRAD_CELL(LOAD_ELEMENTS_BF16, 2, STORE_ELEMENTS_BF16)
+	CELL_REST
+	CELL_END
 
 // POINT_OPERANDS_10 points registers to the row of each operand.
 #define POINT_OPERANDS_10 \
@@ -399,119 +277,50 @@ rest:
 	POINT_OPERAND(R13, 128); \
 	POINT_OPERAND(BX, 144)
 
+// GRU_CELL is a vector of a GRU's step.
+#define GRU_CELL(step, n, step2) \
+	LOAD_ELEMENTS_F32((DI)(AX*4), Y0); \
+	CELL_SIGMOID; \
+	VMOVUPS Y0, Y8; \
+	LOAD_ELEMENTS_F32((SI)(AX*4), Y0); \
+	CELL_SIGMOID; \
+	VMOVUPS Y0, Y9; \
+	LOAD_ELEMENTS_F32((R8)(AX*4), Y10); \
+	LOAD_ELEMENTS_F32((DX)(AX*4), Y0); \
+	VFMADD231PS Y10, Y9, Y0; \
+	CELL_TANH; \
+	step((R9)(AX*n), Y5); \
+	VSUBPS Y0, Y5, Y5; \
+	VFMADD213PS Y0, Y8, Y5; \
+	step2(Y8, (R10)(AX*n), X8, Y8, 8); \
+	step2(Y9, (R11)(AX*n), X9, Y9, 9); \
+	step2(Y0, (R12)(AX*n), X0, Y0, 0); \
+	step2(Y10, (R13)(AX*n), X10, Y10, 10); \
+	step2(Y5, (BX)(AX*n), X5, Y5, 5)
+
 // gru: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruAVX2(p unsafe.Pointer, rows, n int)
 TEXT ·gruAVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_10
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VMOVUPS (DI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y8
-	VMOVUPS (SI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y9
-	VMOVUPS (R8)(AX*4), Y10
-	VMOVUPS (DX)(AX*4), Y0
-	VFMADD231PS Y10, Y9, Y0
-	TANH_OF
-	VMOVUPS (R9)(AX*4), Y5
-	VSUBPS Y0, Y5, Y5
-	VFMADD213PS Y0, Y8, Y5
-	VMOVUPS Y8, (R10)(AX*4)
-	VMOVUPS Y9, (R11)(AX*4)
-	VMOVUPS Y0, (R12)(AX*4)
-	VMOVUPS Y10, (R13)(AX*4)
-	VMOVUPS Y5, (BX)(AX*4)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_10)
+	GRU_CELL(LOAD_ELEMENTS_F32, 4, STORE_ELEMENTS_F32)
+	CELL_REST
+	CELL_END
 
 // gruF16: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruF16AVX2(p unsafe.Pointer, rows, n int)
 TEXT ·gruF16AVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_10
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VMOVUPS (DI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y8
-	VMOVUPS (SI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y9
-	VMOVUPS (R8)(AX*4), Y10
-	VMOVUPS (DX)(AX*4), Y0
-	VFMADD231PS Y10, Y9, Y0
-	TANH_OF
-	VCVTPH2PS (R9)(AX*2), Y5
-	VSUBPS Y0, Y5, Y5
-	VFMADD213PS Y0, Y8, Y5
-	VCVTPS2PH $0, Y8, (R10)(AX*2)
-	VCVTPS2PH $0, Y9, (R11)(AX*2)
-	VCVTPS2PH $0, Y0, (R12)(AX*2)
-	VCVTPS2PH $0, Y10, (R13)(AX*2)
-	VCVTPS2PH $0, Y5, (BX)(AX*2)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_10)
+	GRU_CELL(LOAD_ELEMENTS_F16, 2, STORE_ELEMENTS_F16)
+	CELL_REST
+	CELL_END
 
 // gruBF16: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruBF16AVX2(p unsafe.Pointer, rows, n int)
 TEXT ·gruBF16AVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_10
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VMOVUPS (DI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y8
-	VMOVUPS (SI)(AX*4), Y0
-	SIGMOID_OF
-	VMOVUPS Y0, Y9
-	VMOVUPS (R8)(AX*4), Y10
-	VMOVUPS (DX)(AX*4), Y0
-	VFMADD231PS Y10, Y9, Y0
-	TANH_OF
-	LOAD_BF16((R9)(AX*2), Y5)
-	VSUBPS Y0, Y5, Y5
-	VFMADD213PS Y0, Y8, Y5
-	STORE_BF16(Y8, X8, (R10)(AX*2))
-	STORE_BF16(Y9, X9, (R11)(AX*2))
-	STORE_BF16(Y0, X0, (R12)(AX*2))
-	STORE_BF16(Y10, X10, (R13)(AX*2))
-	STORE_BF16(Y5, X5, (BX)(AX*2))
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_10)
+	GRU_CELL(LOAD_ELEMENTS_BF16, 2, STORE_ELEMENTS_BF16)
+	CELL_REST
+	CELL_END
 
 // POINT_OPERANDS_11 points registers to the row of each operand.
 #define POINT_OPERANDS_11 \
@@ -527,131 +336,54 @@ rest:
 	POINT_OPERAND(BX, 144); \
 	POINT_OPERAND(CX, 160)
 
+// GRU_GRAD_CELL is a vector of the gradient of a GRU's step.
+#define GRU_GRAD_CELL(step, n, step2) \
+	step((DI)(AX*n), Y0); \
+	LOAD_ELEMENTS_F32((R10)(AX*4), Y5); \
+	VMULPS Y0, Y5, Y6; \
+	STORE_ELEMENTS_F32(Y6, (R11)(AX*4), X6, Y6, 6); \
+	step((R9)(AX*n), Y3); \
+	step((DX)(AX*n), Y4); \
+	VSUBPS Y4, Y3, Y3; \
+	VMULPS Y5, Y3, Y3; \
+	SIGMOID_GRAD(Y0, Y3); \
+	VMOVUPS cells<>+448(SB), Y7; \
+	VSUBPS Y0, Y7, Y7; \
+	VMULPS Y5, Y7, Y7; \
+	TANH_GRAD(Y4); \
+	step((SI)(AX*n), Y8); \
+	VMULPS Y8, Y7, Y9; \
+	step((R8)(AX*n), Y10); \
+	VMULPS Y7, Y10, Y10; \
+	SIGMOID_GRAD(Y8, Y10); \
+	step2(Y3, (R12)(AX*n), X3, Y3, 3); \
+	step2(Y10, (R13)(AX*n), X10, Y10, 10); \
+	step2(Y7, (BX)(AX*n), X7, Y7, 7); \
+	step2(Y9, (CX)(AX*n), X9, Y9, 9)
+
 // gruGrad: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradAVX2(p unsafe.Pointer, rows, n int)
 TEXT ·gruGradAVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_11
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VMOVUPS (DI)(AX*4), Y0
-	VMOVUPS (R10)(AX*4), Y5
-	VMULPS Y0, Y5, Y6
-	VMOVUPS Y6, (R11)(AX*4)
-	VMOVUPS (R9)(AX*4), Y3
-	VMOVUPS (DX)(AX*4), Y4
-	VSUBPS Y4, Y3, Y3
-	VMULPS Y5, Y3, Y3
-	SIGMOID_GRAD(Y0, Y3)
-	VMOVUPS cells<>+448(SB), Y7
-	VSUBPS Y0, Y7, Y7
-	VMULPS Y5, Y7, Y7
-	TANH_GRAD(Y4)
-	VMOVUPS (SI)(AX*4), Y8
-	VMULPS Y8, Y7, Y9
-	VMOVUPS (R8)(AX*4), Y10
-	VMULPS Y7, Y10, Y10
-	SIGMOID_GRAD(Y8, Y10)
-	VMOVUPS Y3, (R12)(AX*4)
-	VMOVUPS Y10, (R13)(AX*4)
-	VMOVUPS Y7, (BX)(AX*4)
-	VMOVUPS Y9, (CX)(AX*4)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_11)
+	GRU_GRAD_CELL(LOAD_ELEMENTS_F32, 4, STORE_ELEMENTS_F32)
+	CELL_REST
+	CELL_END
 
 // gruGradF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradF16AVX2(p unsafe.Pointer, rows, n int)
 TEXT ·gruGradF16AVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_11
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	VCVTPH2PS (DI)(AX*2), Y0
-	VMOVUPS (R10)(AX*4), Y5
-	VMULPS Y0, Y5, Y6
-	VMOVUPS Y6, (R11)(AX*4)
-	VCVTPH2PS (R9)(AX*2), Y3
-	VCVTPH2PS (DX)(AX*2), Y4
-	VSUBPS Y4, Y3, Y3
-	VMULPS Y5, Y3, Y3
-	SIGMOID_GRAD(Y0, Y3)
-	VMOVUPS cells<>+448(SB), Y7
-	VSUBPS Y0, Y7, Y7
-	VMULPS Y5, Y7, Y7
-	TANH_GRAD(Y4)
-	VCVTPH2PS (SI)(AX*2), Y8
-	VMULPS Y8, Y7, Y9
-	VCVTPH2PS (R8)(AX*2), Y10
-	VMULPS Y7, Y10, Y10
-	SIGMOID_GRAD(Y8, Y10)
-	VCVTPS2PH $0, Y3, (R12)(AX*2)
-	VCVTPS2PH $0, Y10, (R13)(AX*2)
-	VCVTPS2PH $0, Y7, (BX)(AX*2)
-	VCVTPS2PH $0, Y9, (CX)(AX*2)
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_11)
+	GRU_GRAD_CELL(LOAD_ELEMENTS_F16, 2, STORE_ELEMENTS_F16)
+	CELL_REST
+	CELL_END
 
 // gruGradBF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradBF16AVX2(p unsafe.Pointer, rows, n int)
 TEXT ·gruGradBF16AVX2(SB), NOSPLIT, $0-24
-row:
-	DECQ rows+8(FP)
-	MOVQ p+0(FP), AX
-	POINT_OPERANDS_11
-	XORQ AX, AX
-	ADDQ $8, AX
-loop:
-	CMPQ AX, n+16(FP)
-	JGT rest
-	SUBQ $8, AX
-	LOAD_BF16((DI)(AX*2), Y0)
-	VMOVUPS (R10)(AX*4), Y5
-	VMULPS Y0, Y5, Y6
-	VMOVUPS Y6, (R11)(AX*4)
-	LOAD_BF16((R9)(AX*2), Y3)
-	LOAD_BF16((DX)(AX*2), Y4)
-	VSUBPS Y4, Y3, Y3
-	VMULPS Y5, Y3, Y3
-	SIGMOID_GRAD(Y0, Y3)
-	VMOVUPS cells<>+448(SB), Y7
-	VSUBPS Y0, Y7, Y7
-	VMULPS Y5, Y7, Y7
-	TANH_GRAD(Y4)
-	LOAD_BF16((SI)(AX*2), Y8)
-	VMULPS Y8, Y7, Y9
-	LOAD_BF16((R8)(AX*2), Y10)
-	VMULPS Y7, Y10, Y10
-	SIGMOID_GRAD(Y8, Y10)
-	STORE_BF16(Y3, X3, (R12)(AX*2))
-	STORE_BF16(Y10, X10, (R13)(AX*2))
-	STORE_BF16(Y7, X7, (BX)(AX*2))
-	STORE_BF16(Y9, X9, (CX)(AX*2))
-	ADDQ $16, AX
-	JMP loop
-rest:
-	CMPQ rows+8(FP), $0
-	JNE row
-	RETURN
+	CELL_ROWS(POINT_OPERANDS_11)
+	GRU_GRAD_CELL(LOAD_ELEMENTS_BF16, 2, STORE_ELEMENTS_BF16)
+	CELL_REST
+	CELL_END
 
 CONSTANT8(cells, 0, 0x80000000) // -0
 CONSTANT8(cells, 32, 0xc2d00000) // -104

@@ -24,8 +24,16 @@
 	POINT_OPERAND(160, R11); \
 	POINT_OPERAND(176, R12)
 
-// TANH_OF is tanh v0.
-#define TANH_OF \
+// LOAD_ELEMENTS_F32 loads a vector as float32.
+#define LOAD_ELEMENTS_F32(from, to, f, n) \
+	FMOVQ from, f
+
+// CELL_SIGMOID is 1/(1+e to the power of -v0) within 4 units.
+#define CELL_SIGMOID \
+	SIGMOID_OF(0, 144)
+
+// CELL_TANH is tanh v0 within 4 units.
+#define CELL_TANH \
 	VMOV V0.B16, V7.B16; \
 	VAND V24.B16, V0.B16, V0.B16; \
 	FMOVQ 160(R9), F1; \
@@ -44,6 +52,21 @@
 	FADD_S4(28, 0, 1); \
 	FDIV_S4(1, 0, 0); \
 	COPY_SIGN(V24, V16, V7)
+
+// ADVANCE_OPERANDS_LSTM goes to the next vector of all operands.
+#define ADVANCE_OPERANDS_LSTM(n) \
+	ADD $16, R0; \
+	ADD $16, R1; \
+	ADD $16, R2; \
+	ADD $16, R3; \
+	ADD $16, R4; \
+	ADD $16, R5; \
+	ADD $n, R6; \
+	ADD $n, R7; \
+	ADD $n, R8; \
+	ADD $n, R10; \
+	ADD $n, R11; \
+	ADD $n, R12
 
 // lstm: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmNEON(p unsafe.Pointer, rows, n int)
@@ -66,19 +89,19 @@ row:
 	POINT_OPERANDS_12
 	MOVD R22, R20
 loop:
-	FMOVQ (R0), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R0), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V8.B16
-	FMOVQ (R1), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R1), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V9.B16
-	FMOVQ (R2), F0
-	TANH_OF
+	LOAD_ELEMENTS_F32((R2), V0, F0, 0)
+	CELL_TANH
 	VMOV V0.B16, V10.B16
-	FMOVQ (R3), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R3), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V11.B16
-	FMOVQ (R4), F0
+	LOAD_ELEMENTS_F32((R4), V0, F0, 0)
 	FMUL_S4(9, 0, 0)
 	VFMLA V10.S4, V8.S4, V0.S4
 	VMOV V0.B16, V12.B16
@@ -86,27 +109,21 @@ loop:
 	FMOVQ F9, (R7)
 	FMOVQ F10, (R8)
 	FMOVQ F12, (R5)
-	TANH_OF
+	CELL_TANH
 	FMUL_S4(11, 0, 0)
 	FMOVQ F0, (R11)
 	FMOVQ F11, (R10)
 	FMOVQ F12, (R12)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R10
-	ADD $16, R11
-	ADD $16, R12
+	ADVANCE_OPERANDS_LSTM(16)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
 	RET
+
+// STORE_ELEMENTS_F16 stores a vector of float32 as the type of elements.
+#define STORE_ELEMENTS_F16(n, to) \
+	FCVTN_H4(n, 28); \
+	FMOVD F28, to
 
 // lstmF16: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmF16NEON(p unsafe.Pointer, rows, n int)
@@ -129,49 +146,32 @@ row:
 	POINT_OPERANDS_12
 	MOVD R22, R20
 loop:
-	FMOVQ (R0), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R0), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V8.B16
-	FMOVQ (R1), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R1), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V9.B16
-	FMOVQ (R2), F0
-	TANH_OF
+	LOAD_ELEMENTS_F32((R2), V0, F0, 0)
+	CELL_TANH
 	VMOV V0.B16, V10.B16
-	FMOVQ (R3), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R3), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V11.B16
-	FMOVQ (R4), F0
+	LOAD_ELEMENTS_F32((R4), V0, F0, 0)
 	FMUL_S4(9, 0, 0)
 	VFMLA V10.S4, V8.S4, V0.S4
 	VMOV V0.B16, V12.B16
-	FCVTN_H4(8, 28)
-	FMOVD F28, (R6)
-	FCVTN_H4(9, 28)
-	FMOVD F28, (R7)
-	FCVTN_H4(10, 28)
-	FMOVD F28, (R8)
+	STORE_ELEMENTS_F16(8, (R6))
+	STORE_ELEMENTS_F16(9, (R7))
+	STORE_ELEMENTS_F16(10, (R8))
 	FMOVQ F12, (R5)
-	TANH_OF
+	CELL_TANH
 	FMUL_S4(11, 0, 0)
-	FCVTN_H4(0, 28)
-	FMOVD F28, (R11)
-	FCVTN_H4(11, 28)
-	FMOVD F28, (R10)
-	FCVTN_H4(12, 28)
-	FMOVD F28, (R12)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
-	ADD $8, R6
-	ADD $8, R7
-	ADD $8, R8
-	ADD $8, R10
-	ADD $8, R11
-	ADD $8, R12
+	STORE_ELEMENTS_F16(0, (R11))
+	STORE_ELEMENTS_F16(11, (R10))
+	STORE_ELEMENTS_F16(12, (R12))
+	ADVANCE_OPERANDS_LSTM(8)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
@@ -195,6 +195,13 @@ loop:
 	NEAREST_BF16_V2(x); \
 	VBIT V27.B16, V2.B16, x.B16
 
+// STORE_ELEMENTS_BF16 stores a vector of float32 as the type of elements.
+#define STORE_ELEMENTS_BF16(step, n, from, to) \
+	step(n, from); \
+	VUSHR $16, from.S4, from.S4; \
+	XTN_H4(n, 28); \
+	FMOVD F28, to
+
 // lstmBF16: i, f, o = 1/(1+e to the power of -z), g = tanh z; next = f*c + i*g, h = o*tanh next; state = next, stored
 // func lstmBF16NEON(p unsafe.Pointer, rows, n int)
 TEXT ·lstmBF16NEON(SB), NOSPLIT, $0-24
@@ -216,65 +223,40 @@ row:
 	POINT_OPERANDS_12
 	MOVD R22, R20
 loop:
-	FMOVQ (R0), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R0), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V8.B16
-	FMOVQ (R1), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R1), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V9.B16
-	FMOVQ (R2), F0
-	TANH_OF
+	LOAD_ELEMENTS_F32((R2), V0, F0, 0)
+	CELL_TANH
 	VMOV V0.B16, V10.B16
-	FMOVQ (R3), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R3), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V11.B16
-	FMOVQ (R4), F0
+	LOAD_ELEMENTS_F32((R4), V0, F0, 0)
 	FMUL_S4(9, 0, 0)
 	VFMLA V10.S4, V8.S4, V0.S4
 	VMOV V0.B16, V12.B16
-	ROUND_BF16_V2(8, V8)
-	VUSHR $16, V8.S4, V8.S4
-	XTN_H4(8, 28)
-	FMOVD F28, (R6)
-	ROUND_BF16_V2(9, V9)
-	VUSHR $16, V9.S4, V9.S4
-	XTN_H4(9, 28)
-	FMOVD F28, (R7)
-	ROUND_BF16_V2(10, V10)
-	VUSHR $16, V10.S4, V10.S4
-	XTN_H4(10, 28)
-	FMOVD F28, (R8)
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 8, V8, (R6))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 9, V9, (R7))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 10, V10, (R8))
 	FMOVQ F12, (R5)
-	TANH_OF
+	CELL_TANH
 	FMUL_S4(11, 0, 0)
-	ROUND_BF16_V2(0, V0)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R11)
-	ROUND_BF16_V2(11, V11)
-	VUSHR $16, V11.S4, V11.S4
-	XTN_H4(11, 28)
-	FMOVD F28, (R10)
-	ROUND_BF16_V2(12, V12)
-	VUSHR $16, V12.S4, V12.S4
-	XTN_H4(12, 28)
-	FMOVD F28, (R12)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
-	ADD $8, R6
-	ADD $8, R7
-	ADD $8, R8
-	ADD $8, R10
-	ADD $8, R11
-	ADD $8, R12
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 0, V0, (R11))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 11, V11, (R10))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 12, V12, (R12))
+	ADVANCE_OPERANDS_LSTM(8)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
 	RET
+
+// CELL_TANH_V2 is tanh v0 within 4 units.
+#define CELL_TANH_V2 \
+	TANH_OF_V2(160)
 
 // TANH_GRAD multiplies y by 1-x², the derivative of tanh with result x.
 #define TANH_GRAD(x) \
@@ -288,6 +270,21 @@ loop:
 	FSUB_S4(off, 1, 1); \
 	FMUL_S4(off, 1, 1); \
 	FMUL_S4(1, off2, off2)
+
+// ADVANCE_OPERANDS_LSTM_GRAD goes to the next vector of all operands.
+#define ADVANCE_OPERANDS_LSTM_GRAD(n) \
+	ADD $n, R0; \
+	ADD $n, R1; \
+	ADD $n, R2; \
+	ADD $n, R3; \
+	ADD $n, R4; \
+	ADD $n, R5; \
+	ADD $16, R6; \
+	ADD $16, R7; \
+	ADD $n, R8; \
+	ADD $n, R10; \
+	ADD $n, R11; \
+	ADD $n, R12
 
 // lstmGrad: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradNEON(p unsafe.Pointer, rows, n int)
@@ -309,48 +306,42 @@ row:
 	POINT_OPERANDS_12
 	MOVD R22, R20
 loop:
-	FMOVQ (R4), F0
-	TANH_OF_V2(160)
-	FMOVQ (R3), F5
-	FMOVQ (R6), F6
+	LOAD_ELEMENTS_F32((R4), V0, F0, 0)
+	CELL_TANH_V2
+	LOAD_ELEMENTS_F32((R3), V5, F5, 5)
+	LOAD_ELEMENTS_F32((R6), V6, F6, 6)
 	FMUL_S4(5, 6, 7)
 	TANH_GRAD(V0)
-	FMOVQ (R7), F8
+	LOAD_ELEMENTS_F32((R7), V8, F8, 8)
 	FADD_S4(7, 8, 8)
 	FMUL_S4(0, 6, 6)
 	SIGMOID_GRAD(5, 6)
 	FMOVQ F6, (R12)
-	FMOVQ (R0), F0
-	FMOVQ (R2), F3
+	LOAD_ELEMENTS_F32((R0), V0, F0, 0)
+	LOAD_ELEMENTS_F32((R2), V3, F3, 3)
 	FMUL_S4(3, 8, 6)
 	SIGMOID_GRAD(0, 6)
 	FMUL_S4(0, 8, 7)
 	TANH_GRAD(V3)
 	FMOVQ F6, (R8)
 	FMOVQ F7, (R11)
-	FMOVQ (R1), F0
-	FMOVQ (R5), F3
+	LOAD_ELEMENTS_F32((R1), V0, F0, 0)
+	LOAD_ELEMENTS_F32((R5), V3, F3, 3)
 	FMUL_S4(3, 8, 3)
 	SIGMOID_GRAD(0, 3)
 	FMUL_S4(0, 8, 8)
 	FMOVQ F3, (R10)
 	FMOVQ F8, (R7)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R10
-	ADD $16, R11
-	ADD $16, R12
+	ADVANCE_OPERANDS_LSTM_GRAD(16)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
 	RET
+
+// LOAD_ELEMENTS_F16 loads a vector as float32.
+#define LOAD_ELEMENTS_F16(from, to, f, n) \
+	FMOVD from, f; \
+	FCVTL_S4(n, n)
 
 // lstmGradF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradF16NEON(p unsafe.Pointer, rows, n int)
@@ -372,65 +363,54 @@ row:
 	POINT_OPERANDS_12
 	MOVD R22, R20
 loop:
-	FMOVD (R4), F0
-	FCVTL_S4(0, 0)
-	TANH_OF_V2(160)
-	FMOVD (R3), F5
-	FCVTL_S4(5, 5)
-	FMOVQ (R6), F6
+	LOAD_ELEMENTS_F16((R4), V0, F0, 0)
+	CELL_TANH_V2
+	LOAD_ELEMENTS_F16((R3), V5, F5, 5)
+	LOAD_ELEMENTS_F32((R6), V6, F6, 6)
 	FMUL_S4(5, 6, 7)
 	TANH_GRAD(V0)
-	FMOVQ (R7), F8
+	LOAD_ELEMENTS_F32((R7), V8, F8, 8)
 	FADD_S4(7, 8, 8)
 	FMUL_S4(0, 6, 6)
 	SIGMOID_GRAD(5, 6)
-	FCVTN_H4(6, 28)
-	FMOVD F28, (R12)
-	FMOVD (R0), F0
-	FCVTL_S4(0, 0)
-	FMOVD (R2), F3
-	FCVTL_S4(3, 3)
+	STORE_ELEMENTS_F16(6, (R12))
+	LOAD_ELEMENTS_F16((R0), V0, F0, 0)
+	LOAD_ELEMENTS_F16((R2), V3, F3, 3)
 	FMUL_S4(3, 8, 6)
 	SIGMOID_GRAD(0, 6)
 	FMUL_S4(0, 8, 7)
 	TANH_GRAD(V3)
-	FCVTN_H4(6, 28)
-	FMOVD F28, (R8)
-	FCVTN_H4(7, 28)
-	FMOVD F28, (R11)
-	FMOVD (R1), F0
-	FCVTL_S4(0, 0)
-	FMOVD (R5), F3
-	FCVTL_S4(3, 3)
+	STORE_ELEMENTS_F16(6, (R8))
+	STORE_ELEMENTS_F16(7, (R11))
+	LOAD_ELEMENTS_F16((R1), V0, F0, 0)
+	LOAD_ELEMENTS_F16((R5), V3, F3, 3)
 	FMUL_S4(3, 8, 3)
 	SIGMOID_GRAD(0, 3)
 	FMUL_S4(0, 8, 8)
-	FCVTN_H4(3, 28)
-	FMOVD F28, (R10)
+	STORE_ELEMENTS_F16(3, (R10))
 	FMOVQ F8, (R7)
-	ADD $8, R0
-	ADD $8, R1
-	ADD $8, R2
-	ADD $8, R3
-	ADD $8, R4
-	ADD $8, R5
-	ADD $16, R6
-	ADD $16, R7
-	ADD $8, R8
-	ADD $8, R10
-	ADD $8, R11
-	ADD $8, R12
+	ADVANCE_OPERANDS_LSTM_GRAD(8)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
 	RET
+
+// LOAD_ELEMENTS_BF16 loads a vector as float32.
+#define LOAD_ELEMENTS_BF16(from, to, f, n) \
+	FMOVD from, f; \
+	SHLL_S4(n, n)
 
 // ROUND_BF16_V3 rounds float32 to nearest even at bit 16, and makes NaNs quiet.
 #define ROUND_BF16_V3(off, x) \
 	FCMEQ_S4(off, off, 27); \
 	MVN_B16(27, 27); \
 	VORR V24.B16, x.B16, V2.B16; \
-	NEAREST_BF16_V2(x); \
+	VUSHR $16, x.S4, V1.S4; \
+	FMOVQ 336(R9), F28; \
+	VAND V28.B16, V1.B16, V1.B16; \
+	FMOVQ 352(R9), F28; \
+	VADD V28.S4, V1.S4, V1.S4; \
+	VADD V1.S4, x.S4, x.S4; \
 	VBIT V27.B16, V2.B16, x.B16
 
 // lstmGradBF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
@@ -454,62 +434,33 @@ row:
 	POINT_OPERANDS_12
 	MOVD R22, R20
 loop:
-	FMOVD (R4), F0
-	SHLL_S4(0, 0)
-	TANH_OF_V2(160)
-	FMOVD (R3), F5
-	SHLL_S4(5, 5)
-	FMOVQ (R6), F6
+	LOAD_ELEMENTS_BF16((R4), V0, F0, 0)
+	CELL_TANH_V2
+	LOAD_ELEMENTS_BF16((R3), V5, F5, 5)
+	LOAD_ELEMENTS_F32((R6), V6, F6, 6)
 	FMUL_S4(5, 6, 7)
 	TANH_GRAD(V0)
-	FMOVQ (R7), F8
+	LOAD_ELEMENTS_F32((R7), V8, F8, 8)
 	FADD_S4(7, 8, 8)
 	FMUL_S4(0, 6, 6)
 	SIGMOID_GRAD(5, 6)
-	ROUND_BF16_V3(6, V6)
-	VUSHR $16, V6.S4, V6.S4
-	XTN_H4(6, 28)
-	FMOVD F28, (R12)
-	FMOVD (R0), F0
-	SHLL_S4(0, 0)
-	FMOVD (R2), F3
-	SHLL_S4(3, 3)
+	STORE_ELEMENTS_BF16(ROUND_BF16_V3, 6, V6, (R12))
+	LOAD_ELEMENTS_BF16((R0), V0, F0, 0)
+	LOAD_ELEMENTS_BF16((R2), V3, F3, 3)
 	FMUL_S4(3, 8, 6)
 	SIGMOID_GRAD(0, 6)
 	FMUL_S4(0, 8, 7)
 	TANH_GRAD(V3)
-	ROUND_BF16_V3(6, V6)
-	VUSHR $16, V6.S4, V6.S4
-	XTN_H4(6, 28)
-	FMOVD F28, (R8)
-	ROUND_BF16_V3(7, V7)
-	VUSHR $16, V7.S4, V7.S4
-	XTN_H4(7, 28)
-	FMOVD F28, (R11)
-	FMOVD (R1), F0
-	SHLL_S4(0, 0)
-	FMOVD (R5), F3
-	SHLL_S4(3, 3)
+	STORE_ELEMENTS_BF16(ROUND_BF16_V3, 6, V6, (R8))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V3, 7, V7, (R11))
+	LOAD_ELEMENTS_BF16((R1), V0, F0, 0)
+	LOAD_ELEMENTS_BF16((R5), V3, F3, 3)
 	FMUL_S4(3, 8, 3)
 	SIGMOID_GRAD(0, 3)
 	FMUL_S4(0, 8, 8)
-	ROUND_BF16_V3(3, V3)
-	VUSHR $16, V3.S4, V3.S4
-	XTN_H4(3, 28)
-	FMOVD F28, (R10)
+	STORE_ELEMENTS_BF16(ROUND_BF16_V3, 3, V3, (R10))
 	FMOVQ F8, (R7)
-	ADD $8, R0
-	ADD $8, R1
-	ADD $8, R2
-	ADD $8, R3
-	ADD $8, R4
-	ADD $8, R5
-	ADD $16, R6
-	ADD $16, R7
-	ADD $8, R8
-	ADD $8, R10
-	ADD $8, R11
-	ADD $8, R12
+	ADVANCE_OPERANDS_LSTM_GRAD(8)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
@@ -527,6 +478,19 @@ loop:
 	POINT_OPERAND(112, R7); \
 	POINT_OPERAND(128, R8); \
 	POINT_OPERAND(144, R10)
+
+// ADVANCE_OPERANDS_GRU goes to the next vector of all operands.
+#define ADVANCE_OPERANDS_GRU(n) \
+	ADD $16, R0; \
+	ADD $16, R1; \
+	ADD $16, R2; \
+	ADD $16, R3; \
+	ADD $n, R4; \
+	ADD $n, R5; \
+	ADD $n, R6; \
+	ADD $n, R7; \
+	ADD $n, R8; \
+	ADD $n, R10
 
 // gru: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruNEON(p unsafe.Pointer, rows, n int)
@@ -549,17 +513,17 @@ row:
 	POINT_OPERANDS_10
 	MOVD R22, R20
 loop:
-	FMOVQ (R0), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R0), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V8.B16
-	FMOVQ (R1), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R1), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V9.B16
-	FMOVQ (R3), F10
-	FMOVQ (R2), F0
+	LOAD_ELEMENTS_F32((R3), V10, F10, 10)
+	LOAD_ELEMENTS_F32((R2), V0, F0, 0)
 	VFMLA V10.S4, V9.S4, V0.S4
-	TANH_OF
-	FMOVQ (R4), F5
+	CELL_TANH
+	LOAD_ELEMENTS_F32((R4), V5, F5, 5)
 	FSUB_S4(0, 5, 5)
 	VMOV V0.B16, V28.B16
 	VFMLA V5.S4, V8.S4, V28.S4
@@ -569,16 +533,7 @@ loop:
 	FMOVQ F0, (R7)
 	FMOVQ F10, (R8)
 	FMOVQ F5, (R10)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R10
+	ADVANCE_OPERANDS_GRU(16)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
@@ -605,42 +560,27 @@ row:
 	POINT_OPERANDS_10
 	MOVD R22, R20
 loop:
-	FMOVQ (R0), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R0), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V8.B16
-	FMOVQ (R1), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R1), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V9.B16
-	FMOVQ (R3), F10
-	FMOVQ (R2), F0
+	LOAD_ELEMENTS_F32((R3), V10, F10, 10)
+	LOAD_ELEMENTS_F32((R2), V0, F0, 0)
 	VFMLA V10.S4, V9.S4, V0.S4
-	TANH_OF
-	FMOVD (R4), F5
-	FCVTL_S4(5, 5)
+	CELL_TANH
+	LOAD_ELEMENTS_F16((R4), V5, F5, 5)
 	FSUB_S4(0, 5, 5)
 	VMOV V0.B16, V28.B16
 	VFMLA V5.S4, V8.S4, V28.S4
 	VMOV V28.B16, V5.B16
-	FCVTN_H4(8, 28)
-	FMOVD F28, (R5)
-	FCVTN_H4(9, 28)
-	FMOVD F28, (R6)
-	FCVTN_H4(0, 28)
-	FMOVD F28, (R7)
-	FCVTN_H4(10, 28)
-	FMOVD F28, (R8)
-	FCVTN_H4(5, 28)
-	FMOVD F28, (R10)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
-	ADD $8, R4
-	ADD $8, R5
-	ADD $8, R6
-	ADD $8, R7
-	ADD $8, R8
-	ADD $8, R10
+	STORE_ELEMENTS_F16(8, (R5))
+	STORE_ELEMENTS_F16(9, (R6))
+	STORE_ELEMENTS_F16(0, (R7))
+	STORE_ELEMENTS_F16(10, (R8))
+	STORE_ELEMENTS_F16(5, (R10))
+	ADVANCE_OPERANDS_GRU(8)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
@@ -667,52 +607,27 @@ row:
 	POINT_OPERANDS_10
 	MOVD R22, R20
 loop:
-	FMOVQ (R0), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R0), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V8.B16
-	FMOVQ (R1), F0
-	SIGMOID_OF(0, 144)
+	LOAD_ELEMENTS_F32((R1), V0, F0, 0)
+	CELL_SIGMOID
 	VMOV V0.B16, V9.B16
-	FMOVQ (R3), F10
-	FMOVQ (R2), F0
+	LOAD_ELEMENTS_F32((R3), V10, F10, 10)
+	LOAD_ELEMENTS_F32((R2), V0, F0, 0)
 	VFMLA V10.S4, V9.S4, V0.S4
-	TANH_OF
-	FMOVD (R4), F5
-	SHLL_S4(5, 5)
+	CELL_TANH
+	LOAD_ELEMENTS_BF16((R4), V5, F5, 5)
 	FSUB_S4(0, 5, 5)
 	VMOV V0.B16, V28.B16
 	VFMLA V5.S4, V8.S4, V28.S4
 	VMOV V28.B16, V5.B16
-	ROUND_BF16_V2(8, V8)
-	VUSHR $16, V8.S4, V8.S4
-	XTN_H4(8, 28)
-	FMOVD F28, (R5)
-	ROUND_BF16_V2(9, V9)
-	VUSHR $16, V9.S4, V9.S4
-	XTN_H4(9, 28)
-	FMOVD F28, (R6)
-	ROUND_BF16_V2(0, V0)
-	VUSHR $16, V0.S4, V0.S4
-	XTN_H4(0, 28)
-	FMOVD F28, (R7)
-	ROUND_BF16_V2(10, V10)
-	VUSHR $16, V10.S4, V10.S4
-	XTN_H4(10, 28)
-	FMOVD F28, (R8)
-	ROUND_BF16_V2(5, V5)
-	VUSHR $16, V5.S4, V5.S4
-	XTN_H4(5, 28)
-	FMOVD F28, (R10)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
-	ADD $8, R4
-	ADD $8, R5
-	ADD $8, R6
-	ADD $8, R7
-	ADD $8, R8
-	ADD $8, R10
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 8, V8, (R5))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 9, V9, (R6))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 0, V0, (R7))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 10, V10, (R8))
+	STORE_ELEMENTS_BF16(ROUND_BF16_V2, 5, V5, (R10))
+	ADVANCE_OPERANDS_GRU(8)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
@@ -732,6 +647,20 @@ loop:
 	POINT_OPERAND(144, R10); \
 	POINT_OPERAND(160, R11)
 
+// ADVANCE_OPERANDS_GRU_GRAD goes to the next vector of all operands.
+#define ADVANCE_OPERANDS_GRU_GRAD(n) \
+	ADD $n, R0; \
+	ADD $n, R1; \
+	ADD $n, R2; \
+	ADD $n, R3; \
+	ADD $n, R4; \
+	ADD $16, R5; \
+	ADD $16, R6; \
+	ADD $n, R7; \
+	ADD $n, R8; \
+	ADD $n, R10; \
+	ADD $n, R11
+
 // gruGrad: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradNEON(p unsafe.Pointer, rows, n int)
 TEXT ·gruGradNEON(SB), NOSPLIT, $0-24
@@ -744,12 +673,12 @@ row:
 	POINT_OPERANDS_11
 	MOVD R22, R20
 loop:
-	FMOVQ (R0), F0
-	FMOVQ (R5), F5
+	LOAD_ELEMENTS_F32((R0), V0, F0, 0)
+	LOAD_ELEMENTS_F32((R5), V5, F5, 5)
 	FMUL_S4(0, 5, 6)
 	FMOVQ F6, (R6)
-	FMOVQ (R4), F3
-	FMOVQ (R2), F4
+	LOAD_ELEMENTS_F32((R4), V3, F3, 3)
+	LOAD_ELEMENTS_F32((R2), V4, F4, 4)
 	FSUB_S4(4, 3, 3)
 	FMUL_S4(5, 3, 3)
 	SIGMOID_GRAD(0, 3)
@@ -757,26 +686,16 @@ loop:
 	FSUB_S4(0, 7, 7)
 	FMUL_S4(5, 7, 7)
 	TANH_GRAD(V4)
-	FMOVQ (R1), F8
+	LOAD_ELEMENTS_F32((R1), V8, F8, 8)
 	FMUL_S4(8, 7, 9)
-	FMOVQ (R3), F10
+	LOAD_ELEMENTS_F32((R3), V10, F10, 10)
 	FMUL_S4(7, 10, 10)
 	SIGMOID_GRAD(8, 10)
 	FMOVQ F3, (R7)
 	FMOVQ F10, (R8)
 	FMOVQ F7, (R10)
 	FMOVQ F9, (R11)
-	ADD $16, R0
-	ADD $16, R1
-	ADD $16, R2
-	ADD $16, R3
-	ADD $16, R4
-	ADD $16, R5
-	ADD $16, R6
-	ADD $16, R7
-	ADD $16, R8
-	ADD $16, R10
-	ADD $16, R11
+	ADVANCE_OPERANDS_GRU_GRAD(16)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
@@ -794,15 +713,12 @@ row:
 	POINT_OPERANDS_11
 	MOVD R22, R20
 loop:
-	FMOVD (R0), F0
-	FCVTL_S4(0, 0)
-	FMOVQ (R5), F5
+	LOAD_ELEMENTS_F16((R0), V0, F0, 0)
+	LOAD_ELEMENTS_F32((R5), V5, F5, 5)
 	FMUL_S4(0, 5, 6)
 	FMOVQ F6, (R6)
-	FMOVD (R4), F3
-	FCVTL_S4(3, 3)
-	FMOVD (R2), F4
-	FCVTL_S4(4, 4)
+	LOAD_ELEMENTS_F16((R4), V3, F3, 3)
+	LOAD_ELEMENTS_F16((R2), V4, F4, 4)
 	FSUB_S4(4, 3, 3)
 	FMUL_S4(5, 3, 3)
 	SIGMOID_GRAD(0, 3)
@@ -810,36 +726,27 @@ loop:
 	FSUB_S4(0, 7, 7)
 	FMUL_S4(5, 7, 7)
 	TANH_GRAD(V4)
-	FMOVD (R1), F8
-	FCVTL_S4(8, 8)
+	LOAD_ELEMENTS_F16((R1), V8, F8, 8)
 	FMUL_S4(8, 7, 9)
-	FMOVD (R3), F10
-	FCVTL_S4(10, 10)
+	LOAD_ELEMENTS_F16((R3), V10, F10, 10)
 	FMUL_S4(7, 10, 10)
 	SIGMOID_GRAD(8, 10)
-	FCVTN_H4(3, 28)
-	FMOVD F28, (R7)
-	FCVTN_H4(10, 28)
-	FMOVD F28, (R8)
-	FCVTN_H4(7, 28)
-	FMOVD F28, (R10)
-	FCVTN_H4(9, 28)
-	FMOVD F28, (R11)
-	ADD $8, R0
-	ADD $8, R1
-	ADD $8, R2
-	ADD $8, R3
-	ADD $8, R4
-	ADD $16, R5
-	ADD $16, R6
-	ADD $8, R7
-	ADD $8, R8
-	ADD $8, R10
-	ADD $8, R11
+	STORE_ELEMENTS_F16(3, (R7))
+	STORE_ELEMENTS_F16(10, (R8))
+	STORE_ELEMENTS_F16(7, (R10))
+	STORE_ELEMENTS_F16(9, (R11))
+	ADVANCE_OPERANDS_GRU_GRAD(8)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row
 	RET
+
+// STORE_ELEMENTS_BF16_V2 stores a vector of float32 as the type of elements.
+#define STORE_ELEMENTS_BF16_V2(n, from, to) \
+	ROUND_BF16(n, V16, from, V2, V1, V17, V18); \
+	VUSHR $16, from.S4, from.S4; \
+	XTN_H4(n, 28); \
+	FMOVD F28, to
 
 // gruGradBF16: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradBF16NEON(p unsafe.Pointer, rows, n int)
@@ -856,15 +763,12 @@ row:
 	POINT_OPERANDS_11
 	MOVD R22, R20
 loop:
-	FMOVD (R0), F0
-	SHLL_S4(0, 0)
-	FMOVQ (R5), F5
+	LOAD_ELEMENTS_BF16((R0), V0, F0, 0)
+	LOAD_ELEMENTS_F32((R5), V5, F5, 5)
 	FMUL_S4(0, 5, 6)
 	FMOVQ F6, (R6)
-	FMOVD (R4), F3
-	SHLL_S4(3, 3)
-	FMOVD (R2), F4
-	SHLL_S4(4, 4)
+	LOAD_ELEMENTS_BF16((R4), V3, F3, 3)
+	LOAD_ELEMENTS_BF16((R2), V4, F4, 4)
 	FSUB_S4(4, 3, 3)
 	FMUL_S4(5, 3, 3)
 	SIGMOID_GRAD(0, 3)
@@ -872,40 +776,16 @@ loop:
 	FSUB_S4(0, 7, 7)
 	FMUL_S4(5, 7, 7)
 	TANH_GRAD(V4)
-	FMOVD (R1), F8
-	SHLL_S4(8, 8)
+	LOAD_ELEMENTS_BF16((R1), V8, F8, 8)
 	FMUL_S4(8, 7, 9)
-	FMOVD (R3), F10
-	SHLL_S4(10, 10)
+	LOAD_ELEMENTS_BF16((R3), V10, F10, 10)
 	FMUL_S4(7, 10, 10)
 	SIGMOID_GRAD(8, 10)
-	ROUND_BF16(3, V16, V3, V2, V1, V17, V18)
-	VUSHR $16, V3.S4, V3.S4
-	XTN_H4(3, 28)
-	FMOVD F28, (R7)
-	ROUND_BF16(10, V16, V10, V2, V1, V17, V18)
-	VUSHR $16, V10.S4, V10.S4
-	XTN_H4(10, 28)
-	FMOVD F28, (R8)
-	ROUND_BF16(7, V16, V7, V2, V1, V17, V18)
-	VUSHR $16, V7.S4, V7.S4
-	XTN_H4(7, 28)
-	FMOVD F28, (R10)
-	ROUND_BF16(9, V16, V9, V2, V1, V17, V18)
-	VUSHR $16, V9.S4, V9.S4
-	XTN_H4(9, 28)
-	FMOVD F28, (R11)
-	ADD $8, R0
-	ADD $8, R1
-	ADD $8, R2
-	ADD $8, R3
-	ADD $8, R4
-	ADD $16, R5
-	ADD $16, R6
-	ADD $8, R7
-	ADD $8, R8
-	ADD $8, R10
-	ADD $8, R11
+	STORE_ELEMENTS_BF16_V2(3, V3, (R7))
+	STORE_ELEMENTS_BF16_V2(10, V10, (R8))
+	STORE_ELEMENTS_BF16_V2(7, V7, (R10))
+	STORE_ELEMENTS_BF16_V2(9, V9, (R11))
+	ADVANCE_OPERANDS_GRU_GRAD(8)
 	SUBS $4, R20
 	BNE loop
 	CBNZ R19, row

@@ -3,6 +3,13 @@
 #include "textflag.h"
 #include "macros_avx2_amd64.h"
 
+// PHILOX_BEGIN loads the multipliers and the counters of the first blocks.
+#define PHILOX_BEGIN \
+	MOVQ dst+0(FP), DI; \
+	MOVQ n+8(FP), CX; \
+	VBROADCASTSS first+16(FP), Y0; \
+	VPADDD lanes0_0_2_0_1_0_3_0<>(SB), Y0, Y0
+
 // PHILOX_ROUNDS is the rounds of all groups of blocks.
 #define PHILOX_ROUNDS \
 	VMOVUPS Y0, Y3; \
@@ -77,10 +84,7 @@
 // philox: blocks first to first+n-1 of Philox4x32-10, as numbers in [0, 1); n is a multiple of 32
 // func philoxAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 TEXT ·philoxAVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ n+8(FP), CX
-	VBROADCASTSS first+16(FP), Y0
-	VPADDD lanes0_0_2_0_1_0_3_0<>(SB), Y0, Y0
+	PHILOX_BEGIN
 blocks:
 	VBROADCASTSS k0+20(FP), Y1
 	VBROADCASTSS k1+24(FP), Y2
@@ -126,10 +130,7 @@ blocks:
 // philox16: blocks first to first+n-1 of Philox4x32-10, as numbers of 16 bits in [0, 1); n is a multiple of 32
 // func philox16AVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3 uint32)
 TEXT ·philox16AVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ n+8(FP), CX
-	VBROADCASTSS first+16(FP), Y0
-	VPADDD lanes0_0_2_0_1_0_3_0<>(SB), Y0, Y0
+	PHILOX_BEGIN
 blocks:
 	VBROADCASTSS k0+20(FP), Y1
 	VBROADCASTSS k1+24(FP), Y2
@@ -166,10 +167,7 @@ blocks:
 // func philoxAtLeastAVX2(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
 TEXT ·philoxAtLeastAVX2(SB), NOSPLIT, $0-44
 	VBROADCASTSS bound+40(FP), Y15
-	MOVQ dst+0(FP), DI
-	MOVQ n+8(FP), CX
-	VBROADCASTSS first+16(FP), Y0
-	VPADDD lanes0_0_2_0_1_0_3_0<>(SB), Y0, Y0
+	PHILOX_BEGIN
 blocks:
 	VBROADCASTSS k0+20(FP), Y1
 	VBROADCASTSS k1+24(FP), Y2

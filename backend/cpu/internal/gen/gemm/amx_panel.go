@@ -43,8 +43,10 @@ func (g *gen) panel(k panel) {
 		}
 	}
 	g.label("start")
-	g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ tail+32(FP), R13\nMOVQ b+40(FP), BX\nMOVQ next+72(FP), R10\nMOVQ $128, R8")
-	g.ins("MOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX") // 16 rows on
+	g.block("LOAD_PANEL_ARGS", func() {
+		g.ins("MOVQ k+0(FP), CX\nMOVQ a+8(FP), AX\nMOVQ lda+16(FP), R12\nMOVQ tail+32(FP), R13\nMOVQ b+40(FP), BX\nMOVQ next+72(FP), R10\nMOVQ $128, R8")
+		g.ins("MOVQ R12, DX\nSHLQ $4, DX\nADDQ AX, DX") // 16 rows on
+	})
 	if k.parts == 2 {
 		g.ins("MOVQ lowA+24(FP), DI\nLEAQ (DX)(DI*1), R11\nADDQ AX, DI")
 	}
@@ -53,20 +55,22 @@ func (g *gen) panel(k panel) {
 	g.panelStep(k, nil)
 	// The next panel of B is as long as this one. It is asked for in eight
 	// calls, a part in each.
-	for i := range 4 * k.parts {
-		g.ins("PREFETCHT1 %d(R10)", 64*i)
-	}
-	g.ins("ADDQ $%d, R10\nADDQ $64, AX\nADDQ $64, DX\nADDQ $%d, BX", 256*k.parts, 2048*k.parts)
-	if k.parts == 2 {
-		g.ins("ADDQ $64, DI\nADDQ $64, R11")
-	}
-	g.ins("DECQ CX\nJNZ loop")
-	g.label("rest")
-	if k.parts == 1 {
-		g.ins("TESTQ R13, R13\nJZ store\nMOVQ R13, AX\nLEAQ 1024(R13), DX\nMOVQ $64, R12\nXORQ R13, R13\nMOVQ $1, CX\nJMP loop")
-		g.label("store")
-	}
-	g.ins("MOVQ d+56(FP), SI")
+	g.block(fmt.Sprintf("NEXT_PANEL_STEP_%d", k.parts), func() {
+		for i := range 4 * k.parts {
+			g.ins("PREFETCHT1 %d(R10)", 64*i)
+		}
+		g.ins("ADDQ $%d, R10\nADDQ $64, AX\nADDQ $64, DX\nADDQ $%d, BX", 256*k.parts, 2048*k.parts)
+		if k.parts == 2 {
+			g.ins("ADDQ $64, DI\nADDQ $64, R11")
+		}
+		g.ins("DECQ CX\nJNZ loop")
+		g.label("rest")
+		if k.parts == 1 {
+			g.ins("TESTQ R13, R13\nJZ store\nMOVQ R13, AX\nLEAQ 1024(R13), DX\nMOVQ $64, R12\nXORQ R13, R13\nMOVQ $1, CX\nJMP loop")
+			g.label("store")
+		}
+		g.ins("MOVQ d+56(FP), SI")
+	})
 	g.ends(k, func(tile, disp int) string { return amd64.TileStore(tile, amd64.SI, amd64.R9, disp) })
 	g.ins("RET")
 }

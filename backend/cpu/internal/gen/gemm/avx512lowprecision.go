@@ -21,8 +21,10 @@ func (g *gen) lowPrecisionEpilogues() {
 			{"epilogueGrad", "is Grad to " + string(e) + ": d[i*ldd+j] = s[i*lds+j] where y[i*ldy+j] > 0, else 0.", false, false},
 		} {
 			g.text(f.name+string(e)+"AVX512", lowPrecisionEpilogueParams, f.doc)
-			g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ s+24(FP), SI\nMOVQ lds+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ ldy+48(FP), R10")
-			g.ins("MOVQ mask+56(FP), DX\nKMOVD DX, K7\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
+			g.block("LOAD_LOW_EPILOGUE", func() {
+				g.ins("MOVQ rows+0(FP), CX\nMOVQ d+8(FP), DI\nMOVQ ldd+16(FP), R8\nMOVQ s+24(FP), SI\nMOVQ lds+32(FP), R9\nMOVQ y+40(FP), BX\nMOVQ ldy+48(FP), R10")
+				g.ins("MOVQ mask+56(FP), DX\nKMOVD DX, K7\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2")
+			})
 			if e == bfloat16s {
 				g.brainConstants()
 				g.ins("MOVL $0xffff0000, DX\nVPBROADCASTD DX, Z10")

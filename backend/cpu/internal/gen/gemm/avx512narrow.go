@@ -1,6 +1,10 @@
 package gemm
 
-import "github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
+import (
+	"fmt"
+
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
+)
 
 // narrowLanes writes the routine that brings 32 neighbouring float32 of rows to
 // rows of 16-bit float32s.
@@ -41,19 +45,25 @@ func (g *gen) narrowStart(name, doc string, e element) {
 
 // brainConstants sets what roundBrain reads, Z4 to Z7.
 func (g *gen) brainConstants() {
-	for i, c := range []uint32{0x7fff, 1, 1 << 16, 1 << 22} {
-		g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, Z%d", c, 4+i)
-	}
+	g.block("BF16_CONSTANTS", func() {
+		for i, c := range []uint32{0x7fff, 1, 1 << 16, 1 << 22} {
+			g.ins("MOVL $0x%x, DX\nVPBROADCASTD DX, Z%d", c, 4+i)
+		}
+	})
 }
 
 // roundBrain rounds register v to nearest even, in its upper halves; a NaN is made
 // quiet.
 func (g *gen) roundBrain(v int) {
-	g.ins("VCMPPS $7, Z%[1]d, Z%[1]d, K3\nVPTESTMD Z6, Z%[1]d, K3, K4\nKNOTW K3, K5\nVPADDD Z4, Z%[1]d, K3, Z%[1]d\nVPADDD Z5, Z%[1]d, K4, Z%[1]d\nVPORD Z7, Z%[1]d, K5, Z%[1]d", v)
+	g.block("ROUND_BF16", func() {
+		g.ins("VCMPPS $7, Z%[1]d, Z%[1]d, K3\nVPTESTMD Z6, Z%[1]d, K3, K4\nKNOTW K3, K5\nVPADDD Z4, Z%[1]d, K3, Z%[1]d\nVPADDD Z5, Z%[1]d, K4, Z%[1]d\nVPORD Z7, Z%[1]d, K5, Z%[1]d", v)
+	}, "z", fmt.Sprintf("Z%d", v))
 }
 
 // narrowBrains rounds Z0 and Z1 to Z0.
-func (g *gen) narrowBrains() {
+func (g *gen) narrowBrains() { g.block("NARROW_BF16", g.narrowBoth) }
+
+func (g *gen) narrowBoth() {
 	for v := range 2 {
 		g.roundBrain(v)
 		g.ins("VPSRLD $16, Z%[1]d, Z%[1]d\nVPMOVDW Z%[1]d, Y%[1]d", v)

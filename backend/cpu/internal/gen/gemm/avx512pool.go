@@ -213,9 +213,11 @@ func (g *gen) maxPoolGrad(e element, positive, add bool) {
 			g.ins("KMOVW K%d, K%d", i+1, 5+i)
 		}
 	}
-	g.ins("MOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ next")
-	g.label("give")
-	g.ins("MOVQ (R12), R13\nADDQ $8, R12\nLEAQ (DI)(R13*1), R10")
+	g.block("BEGIN_GIVE", func() {
+		g.ins("MOVQ AX, DX\nMOVQ R8, R12\nTESTQ DX, DX\nJZ next")
+		g.label("give")
+		g.ins("MOVQ (R12), R13\nADDQ $8, R12\nLEAQ (DI)(R13*1), R10")
+	})
 	g.prefetchPixel(e, "(R10)")
 	for i := range 2 {
 		left, takes := 5+i, 3+i
@@ -236,9 +238,11 @@ func (g *gen) maxPoolGrad(e element, positive, add bool) {
 	if e != float32s {
 		g.ins("KUNPCKWD K3, K4, K3\nVMOVDQU16.Z Z4, K3, Z6\nVMOVDQU16 Z6, K7, (R10)")
 	}
-	g.ins("DECQ DX\nJNZ give")
-	g.label("next")
-	g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX\nDECQ CX\nJNZ pixel")
-	g.label("done")
-	g.end()
+	g.block("NEXT_GIVE", func() {
+		g.ins("DECQ DX\nJNZ give")
+		g.label("next")
+		g.ins("ADDQ R9, SI\nADDQ R11, DI\nADDQ ys+48(FP), BX\nDECQ CX\nJNZ pixel")
+		g.label("done")
+		g.end()
+	})
 }

@@ -21,8 +21,10 @@ var (
 func (g *gen) transform(name string, m [][]int) {
 	p, q := len(m), len(m[0])
 	g.text(name, winogradParams, fmt.Sprintf("is a Transform of %d×%d pixels to %d×%d for AVX-512.", q, q, p, p))
-	g.ins("MOVQ n+0(FP), CX\nMOVQ x+8(FP), SI\nMOVQ row+16(FP), R8\nMOVQ column+24(FP), R9\nMOVQ xs+32(FP), R10\nMOVQ d+40(FP), DI\nMOVQ drow+48(FP), R11\nMOVQ dcolumn+56(FP), R12\nMOVQ ds+64(FP), R13")
-	g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2\nVPXORD Z31, Z31, Z31\nTESTQ CX, CX\nJLE done\nPCALIGN $32")
+	g.block("LOAD_TRANSFORM_ARGS", func() {
+		g.ins("MOVQ n+0(FP), CX\nMOVQ x+8(FP), SI\nMOVQ row+16(FP), R8\nMOVQ column+24(FP), R9\nMOVQ xs+32(FP), R10\nMOVQ d+40(FP), DI\nMOVQ drow+48(FP), R11\nMOVQ dcolumn+56(FP), R12\nMOVQ ds+64(FP), R13")
+		g.ins("MOVQ mask+72(FP), DX\nKMOVW DX, K1\nSHRQ $16, DX\nKMOVW DX, K2\nVPXORD Z31, Z31, Z31\nTESTQ CX, CX\nJLE done\nPCALIGN $32")
+	})
 	g.label("tile")
 	for half := range 2 {
 		g.block(fmt.Sprintf("WINOGRAD_%dx%d", p, q), func() { g.transformHalf(m, half) }, "mask", fmt.Sprintf("K%d", half+1), "off", 64*half)

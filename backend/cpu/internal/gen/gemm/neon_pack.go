@@ -97,7 +97,7 @@ func (g *gen) neonVector(what, kind string, bytes, rows int, load func(at string
 			g.ins("FMOVQ %d(%s), F%d", 16*v, vector, 8+v)
 		}
 		for i := range rows {
-			g.block(fmt.Sprintf("%s_NEON_%s_%d", strings.ToUpper(what), kind, n), func() {
+			g.macro(fmt.Sprintf("%s_NEON_%s_%d", strings.ToUpper(what), kind, n), func() {
 				for v := range n {
 					g.ins("%s", load(fmt.Sprintf("%d(R%d)", 4*bytes*v, 2+i), 10+v))
 					if dots {
@@ -107,21 +107,24 @@ func (g *gen) neonVector(what, kind string, bytes, rows int, load func(at string
 					}
 				}
 				g.ins("ADD $%d, R%d", 4*bytes*n, 2+i)
-			}, "row", fmt.Sprintf("R%d", 2+i))
+			}, "row", fmt.Sprintf("R%d", 2+i), "sum", 2*i, "i", i, "v0", fmt.Sprintf("V%d", 2*i), "v1", fmt.Sprintf("V%d", 2*i+1))
 		}
 		for v := 0; v < n && !dots; v++ {
 			g.ins("FMOVQ F%d, %d(R0)", 8+v, 16*v)
 		}
 		g.ins("ADD $%d, %s", 16*n, vector)
 	}
-	g.ins("SUBS $8, R7\nBLT tail")
-	g.label("loop")
-	turn(2)
-	g.ins("SUBS $8, R7\nBGE loop")
-	g.label("tail")
-	g.ins("ADDS $8, R7\nBEQ done")
-	turn(1)
-	g.label("done")
+	macro := func(n int) string { return fmt.Sprintf("%s_NEON_%s_%d", strings.ToUpper(what), kind, n) }
+	g.block(fmt.Sprintf("%s_COLUMNS_%d", strings.ToUpper(what[:3]), rows), func() {
+		g.ins("SUBS $8, R7\nBLT tail")
+		g.label("loop")
+		turn(2)
+		g.ins("SUBS $8, R7\nBGE loop")
+		g.label("tail")
+		g.ins("ADDS $8, R7\nBEQ done")
+		turn(1)
+		g.label("done")
+	}, "two", macro(2), "one", macro(1))
 	if dots {
 		for i := range rows {
 			g.ins("%s", arm64.Ins("FADD", 2*i, 2*i, 2*i+1))

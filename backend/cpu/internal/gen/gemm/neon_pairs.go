@@ -42,29 +42,42 @@ func (g *gen) neonPairs(name string, rows, vectors int, inner bool) {
 			}
 		})
 		for i := 0; i < rows; i += 2 {
-			a := neonFree[i/2%2]
+			a, n := neonFree[i/2%2], min(2, rows-i)
+			name := fmt.Sprintf("PAIRS_ROWS_%d", n)
 			if inner {
 				a = neonFree[0]
-				g.neonInnerPairs(4*i, min(2, rows-i), both)
-			} else {
-				g.neonRowPairs(a, i, min(2, rows-i), both)
+				name += "_INNER"
 			}
-			g.block("BFMMLA_ROWS", func() {
-				for c := range columns {
-					g.ins("%s", arm64.Ins("BFMMLA", i/2*columns+c, a, neonColumns[c]))
+			if !both {
+				name += "_LAST"
+			}
+			g.block(name, func() {
+				if inner {
+					g.neonInnerPairs(4*i, n, both)
+				} else {
+					g.neonRowPairs(a, i, n, both)
 				}
-			}, "a", a, "acc", i/2*columns)
+				g.block("BFMMLA_ROWS", func() {
+					for c := range columns {
+						g.ins("%s", arm64.Ins("BFMMLA", i/2*columns+c, a, neonColumns[c]))
+					}
+				}, "a", a, "acc", i/2*columns)
+			}, "a", a, "acc", i/2*columns, "at", 4*i)
 		}
 		if inner && both {
 			g.ins("ADD R9<<1, R1")
 		}
 	}
-	g.ins("SUBS $2, R0\nBLT tail")
-	g.label("loop")
+	g.block("LOOP_OF_STEPS", func() {
+		g.ins("SUBS $2, R0\nBLT tail")
+		g.label("loop")
+	})
 	step(true)
-	g.ins("SUBS $2, R0\nBGE loop")
-	g.label("tail")
-	g.ins("ADDS $2, R0\nBEQ sum")
+	g.block("LAST_STEP", func() {
+		g.ins("SUBS $2, R0\nBGE loop")
+		g.label("tail")
+		g.ins("ADDS $2, R0\nBEQ sum")
+	})
 	step(false)
 	g.block(fmt.Sprintf("END_PAIRS_%d", rows), func() { g.neonPairsEnd(rows, vectors, columns, line) })
 }
@@ -74,32 +87,34 @@ func (g *gen) neonPairsEnd(rows, vectors, columns int, line func(first int) stri
 	g.label("sum")
 	sums := func(i, v int) int { return i/2*columns + 2*v + i%2 }
 	for i := 0; i < rows; i += 2 { // rows of four columns
-		for v := range vectors {
-			x, y := sums(i, v), sums(i+1, v)
-			g.block("UNPAIR", func() {
-				g.ins("%s\n%s\n%s", arm64.Ins("TRN1.2D", 24, x, y), arm64.Ins("TRN2.2D", y, x, y), arm64.Move(x, 24))
-			})
-		}
+		g.block("UNPAIR_TWO_ROWS", func() {
+			for v := range vectors {
+				x, y := sums(i, v), sums(i+1, v)
+				g.block("UNPAIR", func() {
+					g.ins("%s\n%s\n%s", arm64.Ins("TRN1.2D", 24, x, y), arm64.Ins("TRN2.2D", y, x, y), arm64.Move(x, 24))
+				})
+			}
+		})
 	}
 	g.ins("MOVD s+40(FP), R1\nCBZ R1, store\nMOVD lds+48(FP), R9")
-	for i := range rows {
+	g.rows("ADD_S_PAIRS_ROWS", rows, func(i int) {
 		g.block("ADD_S_PAIRS", func() {
 			g.ins("VLD1 (R1), %s\nADD R9, R1", line(24))
 			for v := range vectors {
 				g.ins("%s", arm64.Ins("FADD", sums(i, v), sums(i, v), 24+v))
 			}
 		}, "acc", sums(i, 0))
-	}
+	})
 	g.label("store")
 	g.ins("MOVD d+56(FP), R1\nMOVD ldd+64(FP), R9")
-	for i := range rows {
+	g.rows("STORE_PAIRS_ROWS", rows, func(i int) {
 		g.block("STORE_PAIRS", func() {
 			for v := range vectors {
 				g.ins("FMOVQ F%d, %d(R1)", sums(i, v), 16*v)
 			}
 			g.ins("ADD R9, R1")
 		})
-	}
+	})
 	g.ins("RET")
 }
 

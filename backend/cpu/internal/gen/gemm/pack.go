@@ -94,15 +94,17 @@ func (g *gen) transpose(name, doc string, rowBytes, elements int, load func(at, 
 	perStep := elements / 16
 	g.text(name, packParams, "packs "+doc+", from up to 16 lanes that lie apart:\nd[p*ldd+j] = s[j*lds+p] for j in store, 0 where j is not in load.")
 	g.packMasks()
-	g.ins("MOVQ load+40(FP), R10\nPOPCNTQ R10, R10") // lanes
-	g.ins("MOVQ $-1, R11\nKMOVD R11, K1")
-	g.ins("TESTQ CX, CX\nJLE done")
-	g.label("block")
-	// The last block loads only the elements that there are.
-	g.ins("CMPQ CX, $%d\nJGE whole", elements)
-	g.ins("MOVQ $1, R11\nSHLQ CX, R11\nDECQ R11\nKMOVD R11, K1")
-	g.label("whole")
-	g.ins("MOVQ SI, DX")
+	g.block("BEGIN_TRANSPOSE", func() {
+		g.ins("MOVQ load+40(FP), R10\nPOPCNTQ R10, R10") // lanes
+		g.ins("MOVQ $-1, R11\nKMOVD R11, K1")
+		g.ins("TESTQ CX, CX\nJLE done")
+		g.label("block")
+		// The last block loads only the elements that there are.
+		g.ins("CMPQ CX, $%d\nJGE whole", elements)
+		g.ins("MOVQ $1, R11\nSHLQ CX, R11\nDECQ R11\nKMOVD R11, K1")
+		g.label("whole")
+		g.ins("MOVQ SI, DX")
+	}, "elements", elements)
 	g.keptRows("ZERO_C", "x2", 8, func(i int) {
 		for v := range 2 {
 			g.ins("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", 2*i+v)
@@ -116,12 +118,14 @@ func (g *gen) transpose(name, doc string, rowBytes, elements int, load func(at, 
 	}
 	g.label("loaded")
 	g.block("TRANSPOSE_16x16", g.transpose16)
-	for p := range 15 {
-		g.block("STORE_LANES", func() {
-			g.ins("VMOVUPS Z%d, K3, (DI)\nADDQ R9, DI\nCMPQ CX, $%d\nJLE done", p, (p+1)*perStep)
-		}, "z", fmt.Sprintf("Z%d", p), "next", (p+1)*perStep)
-	}
-	g.ins("VMOVUPS Z15, K3, (DI)\nADDQ R9, DI")
+	g.block("STORE_ALL_LANES", func() {
+		for p := range 15 {
+			g.block("STORE_LANES", func() {
+				g.ins("VMOVUPS Z%d, K3, (DI)\nADDQ R9, DI\nCMPQ CX, $%d\nJLE done", p, (p+1)*perStep)
+			}, "z", fmt.Sprintf("Z%d", p), "next", (p+1)*perStep)
+		}
+		g.ins("VMOVUPS Z15, K3, (DI)\nADDQ R9, DI")
+	}, "steps", perStep)
 	g.ins("ADDQ $%d, SI\nSUBQ $%d, CX\nJG block", rowBytes, elements)
 	g.label("done")
 	g.end()

@@ -111,7 +111,7 @@ func (g *gen) dots(name, doc, reg string, bytes, step, rows int, load func(at st
 			}
 		}
 		for i, row := range at {
-			g.block(vectorRow("DOTS", name, reg, n, masked), func() {
+			g.macro(vectorRow("DOTS", name, reg, n, masked), func() {
 				for v := range n {
 					load(fmt.Sprintf("%d%s", v*step, row), 10+v, masked)
 					g.ins("VFMADD231PS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[4]d", reg, 10+v, 8+v, 2*i+v)
@@ -127,7 +127,7 @@ func (g *gen) dots(name, doc, reg string, bytes, step, rows int, load func(at st
 		g.ins("ADDQ $%d, SI", n*bytes)
 		g.advanceRows(rows, n*step)
 	}
-	g.columns(reg, lanes, turn)
+	g.block(fmt.Sprintf("DOT_COLUMNS_%d_%s", rows, reg), func() { g.columns(reg, lanes, turn) }, "two", vectorRow("DOTS", name, reg, 2, false), "one", vectorRow("DOTS", name, reg, 1, false), "masked", vectorRow("DOTS", name, reg, 1, true))
 	for i := range rows {
 		z := 2 * i
 		g.block("SUM_QUARTERS_"+map[string]string{"Y": "AVX2", "Z": "AVX512"}[reg], func() {
@@ -160,7 +160,7 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 			}
 		}
 		for i, row := range at {
-			g.block(vectorRow("ADDS", name, reg, n, masked), func() {
+			g.macro(vectorRow("ADDS", name, reg, n, masked), func() {
 				for v := range n {
 					load(fmt.Sprintf("%d%s", v*step, row), 10+v, masked)
 					g.ins("VFMADD231PS %[1]s%[2]d, %[1]s%[3]d, %[1]s%[4]d", reg, 10+v, i, 8+v)
@@ -181,6 +181,6 @@ func (g *gen) adds(name, doc, reg string, bytes, step, rows int, load func(at st
 		g.advanceRows(rows, n*step)
 	}
 	lanes := bytes / 4
-	g.columns(reg, lanes, turn)
+	g.block(fmt.Sprintf("ADD_COLUMNS_%d_%s", rows, reg), func() { g.columns(reg, lanes, turn) }, "two", vectorRow("ADDS", name, reg, 2, false), "one", vectorRow("ADDS", name, reg, 1, false), "masked", vectorRow("ADDS", name, reg, 1, true))
 	g.end()
 }

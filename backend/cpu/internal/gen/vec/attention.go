@@ -56,37 +56,45 @@ const (
 
 // scoreVectors writes a loop over the vectors of a row up to a length, four in
 // a turn as long as there are as many.
-func (a *emitter) scoreVectors(label string, body func(u int)) {
-	a.op("XORQ", scoreAt, scoreAt)
-	a.op("LEAQ", fmt.Sprintf("-64(%s)", scoreLength), "R14")
-	a.op("JMP", label+"Many")
-	a.label(label + "Four")
+func (a *emitter) scoreVectors(name, label string, body func(u int)) {
+	a.block("BEGIN_SCORES", func() {
+		a.op("XORQ", scoreAt, scoreAt)
+		a.op("LEAQ", fmt.Sprintf("-64(%s)", scoreLength), "R14")
+		a.op("JMP", label+"Many")
+		a.label(label + "Four")
+	}, "many", label+"Many", "four", label+"Four")
 	for u := range 4 {
-		body(u)
+		a.block("SCORES_"+name, func() { body(u) }, "u", u)
 	}
-	a.op("ADDQ", 64, scoreAt)
-	a.label(label + "Many")
-	a.op("CMPQ", scoreAt, "R14")
-	a.op("JLE", label+"Four")
-	a.op("JMP", label+"Few")
-	a.label(label + "One")
-	body(0)
-	a.op("ADDQ", 16, scoreAt)
-	a.label(label + "Few")
-	a.op("CMPQ", scoreAt, scoreLength)
-	a.op("JLT", label+"One")
+	a.block("ONE_SCORE", func() {
+		a.op("ADDQ", 64, scoreAt)
+		a.label(label + "Many")
+		a.op("CMPQ", scoreAt, "R14")
+		a.op("JLE", label+"Four")
+		a.op("JMP", label+"Few")
+		a.label(label + "One")
+	}, "many", label+"Many", "four", label+"Four", "few", label+"Few", "one", label+"One")
+	a.block("SCORES_"+name, func() { body(0) }, "u", 0)
+	a.block("END_SCORES", func() {
+		a.op("ADDQ", 16, scoreAt)
+		a.label(label + "Few")
+		a.op("CMPQ", scoreAt, scoreLength)
+		a.op("JLT", label+"One")
+	}, "few", label+"Few", "one", label+"One")
 }
 
 // scoreTail has K7 select what is behind n, which scoreLength holds, in its
 // last vector, R15 say how much there is, and rounds the length up.
 func (a *emitter) scoreTail() {
-	a.op("MOVQ", scoreLength, "R15")
-	a.op("ANDQ", 15, "R15")
-	a.op("MOVL", 0xffff, "R14")
-	a.op("SHLXL", "R15", "R14", "R14")
-	a.op("KMOVW", "R14", "K7")
-	a.op("ADDQ", 15, scoreLength)
-	a.op("ANDQ", -16, scoreLength)
+	a.block("MASK_SCORES", func() {
+		a.op("MOVQ", scoreLength, "R15")
+		a.op("ANDQ", 15, "R15")
+		a.op("MOVL", 0xffff, "R14")
+		a.op("SHLXL", "R15", "R14", "R14")
+		a.op("KMOVW", "R14", "K7")
+		a.op("ADDQ", 15, scoreLength)
+		a.op("ANDQ", -16, scoreLength)
+	})
 }
 
 // scoreFill clears the rest of rows, of elements of size bytes.
@@ -140,7 +148,7 @@ func weigh(half bool) func(a *emitter) {
 		for u := range 4 {
 			a.op("VMOVUPS", least, reg(4+u))
 		}
-		a.scoreVectors("max", func(u int) {
+		a.scoreVectors("MAX", "max", func(u int) {
 			a.op("VMAXPS", fmt.Sprintf("%d(SI)(AX*4)", 64*u), reg(4+u), reg(4+u))
 		})
 		a.op("VMAXPS", reg(5), reg(4), reg(4))
@@ -155,7 +163,7 @@ func weigh(half bool) func(a *emitter) {
 		for u := range 4 {
 			a.op("VPXOR", reg(8+u), reg(8+u), reg(8+u))
 		}
-		a.scoreVectors("power", func(u int) {
+		a.scoreVectors("WEIGH"+map[bool]string{true: "_BF16"}[half], "power", func(u int) {
 			a.op("VSUBPS", fmt.Sprintf("%d(SI)(AX*4)", 64*u), shift, reg(0))
 			a.op("VMULPS", scale, reg(0), reg(0))
 			exp2By(a, powers)
@@ -202,7 +210,7 @@ func slopes(half bool) func(a *emitter) {
 		a.op("VBROADCASTSS", "(R12)", top)
 		a.op("VBROADCASTSS", "(CX)", inverse)
 		a.op("VBROADCASTSS", "(R13)", mean)
-		a.scoreVectors("power", func(u int) {
+		a.scoreVectors("SLOPES"+map[bool]string{true: "_BF16"}[half], "power", func(u int) {
 			a.op("VSUBPS", fmt.Sprintf("%d(SI)(AX*4)", 64*u), top, reg(0))
 			a.op("VMAXPS", reg(0), zero, reg(0)) // a NaN stays, as the second operand
 			a.op("VMULPS", scale, reg(0), reg(0))
@@ -263,12 +271,14 @@ func choose(half bool) func(a *emitter) {
 // rowMask has K7 select as many lanes, of up to lanes, as n is beyond whole
 // vectors, and leaves in rest how many, and in n the others.
 func (a *emitter) rowMask(n, rest string, lanes int) {
-	a.op("MOVQ", n, rest)
-	a.op("ANDQ", lanes-1, rest)
-	a.op("SUBQ", rest, n)
-	a.op("MOVL", -1, "BX")
-	a.op("BZHIL", rest, "BX", "BX")
-	a.op("KMOVD", "BX", "K7")
+	a.block("MASK_REST", func() {
+		a.op("MOVQ", n, rest)
+		a.op("ANDQ", lanes-1, rest)
+		a.op("SUBQ", rest, n)
+		a.op("MOVL", -1, "BX")
+		a.op("BZHIL", rest, "BX", "BX")
+		a.op("KMOVD", "BX", "K7")
+	}, "lanes", lanes)
 }
 
 // eachRow writes the loop over rows: of the vectors of each, the last of which
@@ -276,16 +286,20 @@ func (a *emitter) rowMask(n, rest string, lanes int) {
 func (a *emitter) eachRow(n, rest, rows string, lanes int, before func(), body func(rest bool), after func()) {
 	a.label("row")
 	before()
-	a.op("XORQ", "AX", "AX")
-	a.op("JMP", "many")
-	a.label("whole")
+	a.block("BEGIN_ROW", func() {
+		a.op("XORQ", "AX", "AX")
+		a.op("JMP", "many")
+		a.label("whole")
+	})
 	body(false)
-	a.op("ADDQ", lanes, "AX")
-	a.label("many")
-	a.op("CMPQ", "AX", n)
-	a.op("JLT", "whole")
-	a.op("TESTQ", rest, rest)
-	a.op("JZ", "next")
+	a.block("REST_OF_ROW", func() {
+		a.op("ADDQ", lanes, "AX")
+		a.label("many")
+		a.op("CMPQ", "AX", n)
+		a.op("JLT", "whole")
+		a.op("TESTQ", rest, rest)
+		a.op("JZ", "next")
+	}, "lanes", lanes)
 	body(true)
 	a.label("next")
 	after()
@@ -297,9 +311,11 @@ func (a *emitter) eachRow(n, rest, rows string, lanes int, before func(), body f
 // arguments64 loads arguments of eight bytes.
 func (a *emitter) arguments64(names, registers string) {
 	r := strings.Fields(registers)
-	for i, name := range strings.Fields(names) {
-		a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", name, 8*i), r[i])
-	}
+	a.block("ARGS_"+strings.ToUpper(strings.ReplaceAll(names, " ", "_")), func() {
+		for i, name := range strings.Fields(names) {
+			a.op("MOVQ", fmt.Sprintf("%s+%d(FP)", name, 8*i), r[i])
+		}
+	})
 }
 
 func scaleRows(t passType, nt bool) func(a *emitter) {

@@ -58,17 +58,26 @@ func (c cell) write(a *emitter, stored elem, convert bool) {
 		return
 	}
 	address := func(i int) string { return fmt.Sprintf("(%s)(AX*%d)", cellRegisters[i], elems[i].size()) }
+	rest := func() string {
+		if a.wide && a.rest {
+			return "_REST"
+		}
+		return ""
+	}
 	v := cellAt{
 		load: func(name string, to reg) {
 			i := at[name]
-			switch elems[i] {
-			case f32:
-				a.loadOp("VMOVUPS", address(i), to)
-			case f16:
-				a.loadOp("VCVTPH2PS", address(i), to)
-			default:
-				a.loadBF16(address(i), to)
-			}
+			a.macro("LOAD_ELEMENTS_"+elemNames[elems[i]]+rest(), func() {
+				switch elems[i] {
+				case f32:
+					a.loadOp("VMOVUPS", address(i), to)
+				case f16:
+					a.loadOp("VCVTPH2PS", address(i), to)
+				default:
+					a.loadOp("VPMOVZXWD", address(i), to)
+					a.op("VPSLLD", 16, to, to)
+				}
+			}, "from", address(i), "to", to)
 		},
 		store: func(from reg, name string) {
 			i := at[name]
@@ -76,58 +85,68 @@ func (c cell) write(a *emitter, stored elem, convert bool) {
 			if elems[i] == bf16 && convert {
 				kind = "CONVERT_BF16"
 			}
-			if a.wide && a.rest {
-				kind += "_REST"
-			}
-			a.block("STORE_"+kind, func() { a.storeAs(elems[i], convert, from, address(i)) }, "from", from, "to", address(i))
+			a.macro("STORE_ELEMENTS_"+kind+rest(), func() { a.storeAs(elems[i], convert, from, address(i)) },
+				"from", from, "to", address(i), "x", fmt.Sprintf("X%d", from), "y", fmt.Sprintf("Y%d", from), "n", int(from))
 		},
 	}
 	a.k, a.rest, a.coarse = &kernel{}, false, stored == bf16
 	if a.wide { // the lanes of the last vector
-		a.op("MOVQ", "n+16(FP)", "CX")
-		a.op("ANDQ", 15, "CX")
-		a.op("MOVL", 0xffff, "AX")
-		a.op("BZHIL", "CX", "AX", "AX")
-		a.op("KMOVW", "AX", "K7")
+		a.block("CELL_MASK", func() {
+			a.op("MOVQ", "n+16(FP)", "CX")
+			a.op("ANDQ", 15, "CX")
+			a.op("MOVL", 0xffff, "AX")
+			a.op("BZHIL", "CX", "AX", "AX")
+			a.op("KMOVW", "AX", "K7")
+		})
 	}
 	if a.wide && stored == bf16 && !convert {
 		a.loadUpperHalves()
 	}
-	a.label("row")
-	a.op("DECQ", "rows+8(FP)")
-	a.op("MOVQ", "p+0(FP)", "AX")
-	a.block(fmt.Sprintf("POINT_OPERANDS_%d", len(c.operands)), func() {
-		for i := range c.operands {
-			r := cellRegisters[i]
-			a.block("POINT_OPERAND", func() {
-				a.op("MOVQ", "rows+8(FP)", r)
-				a.op("IMULQ", fmt.Sprintf("%d(AX)", 16*i+8), r)
-				a.op("ADDQ", fmt.Sprintf("%d(AX)", 16*i), r)
-			}, "place", 16*i, "to", r)
+	points := fmt.Sprintf("POINT_OPERANDS_%d", len(c.operands))
+	a.block("CELL_ROWS", func() {
+		a.label("row")
+		a.op("DECQ", "rows+8(FP)")
+		a.op("MOVQ", "p+0(FP)", "AX")
+		a.macro(points, func() {
+			for i := range c.operands {
+				r := cellRegisters[i]
+				a.block("POINT_OPERAND", func() {
+					a.op("MOVQ", "rows+8(FP)", r)
+					a.op("IMULQ", fmt.Sprintf("%d(AX)", 16*i+8), r)
+					a.op("ADDQ", fmt.Sprintf("%d(AX)", 16*i), r)
+				}, "place", 16*i, "to", r)
+			}
+		})
+		a.op("XORQ", "AX", "AX")
+		a.op("ADDQ", a.lanes(), "AX")
+		a.label("loop")
+		a.op("CMPQ", "AX", "n+16(FP)")
+		a.op("JGT", "rest")
+		a.op("SUBQ", a.lanes(), "AX")
+	}, "points", points)
+	body := func() { a.block(macroName(c.name)+"_CELL", func() { c.body(a, v) }) }
+	body()
+	a.block("CELL_REST", func() {
+		a.op("ADDQ", 2*a.lanes(), "AX")
+		a.op("JMP", "loop")
+		a.label("rest")
+		if a.wide {
+			a.op("SUBQ", a.lanes(), "AX")
+			a.op("CMPQ", "AX", "n+16(FP)")
+			a.op("JEQ", "next")
 		}
 	})
-	a.op("XORQ", "AX", "AX")
-	a.op("ADDQ", a.lanes(), "AX")
-	a.label("loop")
-	a.op("CMPQ", "AX", "n+16(FP)")
-	a.op("JGT", "rest")
-	a.op("SUBQ", a.lanes(), "AX")
-	c.body(a, v)
-	a.op("ADDQ", 2*a.lanes(), "AX")
-	a.op("JMP", "loop")
-	a.label("rest")
 	if a.wide {
-		a.op("SUBQ", a.lanes(), "AX")
-		a.op("CMPQ", "AX", "n+16(FP)")
-		a.op("JEQ", "next")
 		a.rest = true
-		c.body(a, v)
+		body()
 		a.rest = false
 		a.label("next")
 	}
-	a.op("CMPQ", "rows+8(FP)", 0)
-	a.op("JNE", "row")
-	a.end()
+	a.block("CELL_END", func() {
+		a.op("CMPQ", "rows+8(FP)", 0)
+		a.op("JNE", "row")
+		a.end()
+	})
 }
 
 // storeAs writes a register of float32 to memory as elements of a type; to
@@ -186,7 +205,7 @@ func (a *emitter) upperPlaces() string {
 // |x| < 20, within 12 above, and not below e⁻⁸⁷: 2 to the power of fractions of
 // ±½ goes through a polynomial within 2⁻²³ (Remez).
 func sigmoidOf(a *emitter) {
-	a.block("CELL_SIGMOID"+map[bool]string{true: "_COARSE"}[a.wide && a.coarse], func() { sigmoidOfBody(a) })
+	a.macro("CELL_SIGMOID"+map[bool]string{true: "_COARSE"}[a.wide && a.coarse], func() { sigmoidOfBody(a) })
 }
 
 func sigmoidOfBody(a *emitter) {
@@ -218,7 +237,7 @@ func sigmoidOfBody(a *emitter) {
 // With AVX-512 it is within 4 units in the last place: a quotient of odd and
 // even polynomials, those of the library Eigen.
 func tanhOf(a *emitter) {
-	a.block("CELL_TANH"+map[bool]string{true: "_COARSE"}[a.wide && a.coarse], func() { tanhOfBody(a) })
+	a.macro("CELL_TANH"+map[bool]string{true: "_COARSE"}[a.wide && a.coarse], func() { tanhOfBody(a) })
 }
 
 func tanhOfBody(a *emitter) {

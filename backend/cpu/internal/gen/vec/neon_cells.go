@@ -10,10 +10,15 @@ var cellPointers = []string{"R0", "R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8"
 func (c cell) writeNEON(a *emitter, at map[string]int, elems []elem) {
 	address := func(i int) string { return fmt.Sprintf("(%s)", cellPointers[i]) }
 	v := cellAt{
-		load: func(name string, to reg) { a.element(elems[at[name]], address(at[name]), int(to), 0) },
+		load: func(name string, to reg) {
+			e := elems[at[name]]
+			a.macro("LOAD_ELEMENTS_"+elemNames[e], func() { a.element(e, address(at[name]), int(to), 0) },
+				"from", address(at[name]), "to", to, "f", fmt.Sprintf("F%d", to), "n", int(to))
+		},
 		store: func(from reg, name string) {
 			i := at[name]
-			a.storeNEON(elems[i], from, address(i))
+			a.block("STORE_ELEMENTS_"+elemNames[elems[i]], func() { a.storeNEON(elems[i], from, address(i)) },
+				"from", from, "to", address(i), "f", fmt.Sprintf("F%d", from), "n", int(from))
 		},
 	}
 	a.framed(func() {
@@ -34,10 +39,12 @@ func (c cell) writeNEON(a *emitter, at map[string]int, elems []elem) {
 		})
 		a.line("MOVD R22, R20")
 		a.label("loop")
-		c.body(a, v)
-		for i, p := range cellPointers[:len(c.operands)] {
-			a.line("ADD $%d, %s", 4*elems[i].size(), p)
-		}
+		a.block(macroName(c.name)+"_CELL", func() { c.body(a, v) })
+		a.block(fmt.Sprintf("ADVANCE_OPERANDS_%s", macroName(c.name)), func() {
+			for i, p := range cellPointers[:len(c.operands)] {
+				a.line("ADD $%d, %s", 4*elems[i].size(), p)
+			}
+		})
 		a.line("SUBS $4, R20")
 		a.line("BNE loop")
 		a.line("CBNZ R19, row")

@@ -157,23 +157,25 @@ func philoxBlocks(a *emitter, name string, bytes int, store func(g int, words [2
 	const counter, key0, key1 = reg(0), reg(1), reg(2)
 	var m0, m1 any = bits(0xD2511F53), bits(0xCD9E8D57) // operands in memory
 	groups, lanes := a.philoxGroups(), a.lanes()/2
-	a.op("MOVQ", "dst+0(FP)", "DI")
-	a.op("MOVQ", "n+8(FP)", "CX")
-	if a.wide { // which cannot broadcast half a lane
-		a.op("VMOVUPS", m0, reg(30))
-		a.op("VMOVUPS", m1, reg(31))
-		m0, m1 = reg(30), reg(31)
-	}
-	first := make([]uint32, 2*lanes)
-	for i := range lanes {
-		first[2*i] = uint32(i%2*(lanes/2) + i/2)
-	}
-	a.op("VBROADCASTSS", "first+16(FP)", counter)
-	a.op("VPADDD", a.vector(first), counter, counter)
-	if a.wide {
-		a.op("MOVL", 0x5555, "R10")
-		a.op("KMOVW", "R10", "K1")
-	}
+	a.block("PHILOX_BEGIN", func() {
+		a.op("MOVQ", "dst+0(FP)", "DI")
+		a.op("MOVQ", "n+8(FP)", "CX")
+		if a.wide { // which cannot broadcast half a lane
+			a.op("VMOVUPS", m0, reg(30))
+			a.op("VMOVUPS", m1, reg(31))
+			m0, m1 = reg(30), reg(31)
+		}
+		first := make([]uint32, 2*lanes)
+		for i := range lanes {
+			first[2*i] = uint32(i%2*(lanes/2) + i/2)
+		}
+		a.op("VBROADCASTSS", "first+16(FP)", counter)
+		a.op("VPADDD", a.vector(first), counter, counter)
+		if a.wide {
+			a.op("MOVL", 0x5555, "R10")
+			a.op("KMOVW", "R10", "K1")
+		}
+	})
 	var state [4][4]reg
 	next := reg(3)
 	for g := range groups {

@@ -20,40 +20,50 @@ func tile(half, nt bool) func(a *emitter) {
 		a.op("IMULQ", size, "R9")
 		for i := range reg(16) {
 			if half {
-				a.op("VPMOVZXWD", "(SI)", i)
-				a.op("VPMOVZXWD", "(SI)(R9*1)", reg(16))
-				a.op("VPSLLD", 16, reg(16), reg(16))
-				a.op("VPORD", reg(16), i, i)
-				a.op("LEAQ", "(SI)(R9*2)", "SI")
+				a.block("LOAD_TWO_ROWS", func() {
+					a.op("VPMOVZXWD", "(SI)", i)
+					a.op("VPMOVZXWD", "(SI)(R9*1)", reg(16))
+					a.op("VPSLLD", 16, reg(16), reg(16))
+					a.op("VPORD", reg(16), i, i)
+					a.op("LEAQ", "(SI)(R9*2)", "SI")
+				}, "to", i)
 			} else {
 				a.op("VMOVUPS", "(SI)", i)
 				a.op("ADDQ", "R9", "SI")
 			}
 		}
-		// Within 128 bits: pairs, then fours of rows come together.
-		for i := reg(0); i < 16; i += 2 {
-			a.op("VUNPCKLPS", i+1, i, 16+i)
-			a.op("VUNPCKHPS", i+1, i, 17+i)
-		}
-		for i := reg(0); i < 16; i += 4 {
-			for j := range reg(2) {
-				a.op("VUNPCKLPD", 18+i+j, 16+i+j, i+2*j)
-				a.op("VUNPCKHPD", 18+i+j, 16+i+j, i+2*j+1)
+		a.block("TRANSPOSE_16x16", func() {
+			// Within 128 bits: pairs, then fours of rows come together.
+			for i := reg(0); i < 16; i += 2 {
+				a.op("VUNPCKLPS", i+1, i, 16+i)
+				a.op("VUNPCKHPS", i+1, i, 17+i)
 			}
-		}
-		// Register 4q+j has column 4l+j of rows 4q to 4q+3 in its part l.
-		for j := range reg(4) {
-			a.op("VSHUFF32X4", 0x88, 4+j, j, 16+j)    // parts 0 and 2
-			a.op("VSHUFF32X4", 0xdd, 4+j, j, 20+j)    // parts 1 and 3
-			a.op("VSHUFF32X4", 0x88, 12+j, 8+j, 24+j) // of the rows from 8 on
-			a.op("VSHUFF32X4", 0xdd, 12+j, 8+j, 28+j)
+			for i := reg(0); i < 16; i += 4 {
+				for j := range reg(2) {
+					a.op("VUNPCKLPD", 18+i+j, 16+i+j, i+2*j)
+					a.op("VUNPCKHPD", 18+i+j, 16+i+j, i+2*j+1)
+				}
+			}
+			// Register 4q+j has column 4l+j of rows 4q to 4q+3 in its part l.
+			for j := range reg(4) {
+				a.op("VSHUFF32X4", 0x88, 4+j, j, 16+j)    // parts 0 and 2
+				a.op("VSHUFF32X4", 0xdd, 4+j, j, 20+j)    // parts 1 and 3
+				a.op("VSHUFF32X4", 0x88, 12+j, 8+j, 24+j) // of the rows from 8 on
+				a.op("VSHUFF32X4", 0xdd, 12+j, 8+j, 28+j)
+			}
+		})
+		name := "STORE_COLUMN"
+		if nt {
+			name += "_NT"
 		}
 		for l := range reg(4) {
 			for j := range reg(4) {
 				low, order := 16+4*(l%2)+j, []int{0x88, 0xdd}[l/2]
-				a.op("VSHUFF32X4", order, low+8, low, reg(0))
-				a.op(storeName(nt), reg(0), "(DI)")
-				a.op("ADDQ", "R8", "DI")
+				a.block(name, func() {
+					a.op("VSHUFF32X4", order, low+8, low, reg(0))
+					a.op(storeName(nt), reg(0), "(DI)")
+					a.op("ADDQ", "R8", "DI")
+				})
 			}
 		}
 		a.end()
