@@ -114,7 +114,7 @@ loop: \
 	VPOR Y7, Y0, Y0
 
 // LSTM_CELL is a vector of an LSTM's step.
-#define LSTM_CELL(step, n) \
+#define LSTM_CELL(store, size) \
 	LOAD_ELEMENTS_F32((DI)(AX*4), Y0); \
 	CELL_SIGMOID; \
 	VMOVUPS Y0, Y8; \
@@ -131,15 +131,15 @@ loop: \
 	VMULPS Y9, Y0, Y0; \
 	VFMADD231PS Y10, Y8, Y0; \
 	VMOVUPS Y0, Y12; \
-	step(Y8, (R11)(AX*n), X8, Y8, 8); \
-	step(Y9, (R12)(AX*n), X9, Y9, 9); \
-	step(Y10, (R13)(AX*n), X10, Y10, 10); \
+	store(Y8, (R11)(AX*size), X8, Y8, 8); \
+	store(Y9, (R12)(AX*size), X9, Y9, 9); \
+	store(Y10, (R13)(AX*size), X10, Y10, 10); \
 	STORE_ELEMENTS_F32(Y12, (R10)(AX*4), X12, Y12, 12); \
 	CELL_TANH; \
 	VMULPS Y11, Y0, Y0; \
-	step(Y0, (CX)(AX*n), X0, Y0, 0); \
-	step(Y11, (BX)(AX*n), X11, Y11, 11); \
-	step(Y12, (R15)(AX*n), X12, Y12, 12)
+	store(Y0, (CX)(AX*size), X0, Y0, 0); \
+	store(Y11, (BX)(AX*size), X11, Y11, 11); \
+	store(Y12, (R15)(AX*size), X12, Y12, 12)
 
 // CELL_REST ends the loop over whole vectors, and goes to next if nothing is left.
 #define CELL_REST \
@@ -203,10 +203,10 @@ TEXT ·lstmBF16AVX2(SB), NOSPLIT, $0-24
 	VMULPS Y1, y, y
 
 // LSTM_GRAD_CELL is a vector of the gradient of an LSTM's step.
-#define LSTM_GRAD_CELL(step, n, step2) \
-	step((R9)(AX*n), Y0); \
+#define LSTM_GRAD_CELL(load, size, store) \
+	load((R9)(AX*size), Y0); \
 	CELL_TANH; \
-	step((R8)(AX*n), Y5); \
+	load((R8)(AX*size), Y5); \
 	LOAD_ELEMENTS_F32((R11)(AX*4), Y6); \
 	VMULPS Y5, Y6, Y7; \
 	TANH_GRAD(Y0); \
@@ -214,21 +214,21 @@ TEXT ·lstmBF16AVX2(SB), NOSPLIT, $0-24
 	VADDPS Y7, Y8, Y8; \
 	VMULPS Y0, Y6, Y6; \
 	SIGMOID_GRAD(Y5, Y6); \
-	step2(Y6, (R15)(AX*n), X6, Y6, 6); \
-	step((DI)(AX*n), Y0); \
-	step((DX)(AX*n), Y3); \
+	store(Y6, (R15)(AX*size), X6, Y6, 6); \
+	load((DI)(AX*size), Y0); \
+	load((DX)(AX*size), Y3); \
 	VMULPS Y3, Y8, Y6; \
 	SIGMOID_GRAD(Y0, Y6); \
 	VMULPS Y0, Y8, Y7; \
 	TANH_GRAD(Y3); \
-	step2(Y6, (R13)(AX*n), X6, Y6, 6); \
-	step2(Y7, (CX)(AX*n), X7, Y7, 7); \
-	step((SI)(AX*n), Y0); \
-	step((R10)(AX*n), Y3); \
+	store(Y6, (R13)(AX*size), X6, Y6, 6); \
+	store(Y7, (CX)(AX*size), X7, Y7, 7); \
+	load((SI)(AX*size), Y0); \
+	load((R10)(AX*size), Y3); \
 	VMULPS Y3, Y8, Y3; \
 	SIGMOID_GRAD(Y0, Y3); \
 	VMULPS Y0, Y8, Y8; \
-	step2(Y3, (BX)(AX*n), X3, Y3, 3); \
+	store(Y3, (BX)(AX*size), X3, Y3, 3); \
 	STORE_ELEMENTS_F32(Y8, (R12)(AX*4), X8, Y8, 8)
 
 // lstmGrad: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
@@ -278,7 +278,7 @@ TEXT ·lstmGradBF16AVX2(SB), NOSPLIT, $0-24
 	POINT_OPERAND(BX, 144)
 
 // GRU_CELL is a vector of a GRU's step.
-#define GRU_CELL(step, n, step2) \
+#define GRU_CELL(load, size, store) \
 	LOAD_ELEMENTS_F32((DI)(AX*4), Y0); \
 	CELL_SIGMOID; \
 	VMOVUPS Y0, Y8; \
@@ -289,14 +289,14 @@ TEXT ·lstmGradBF16AVX2(SB), NOSPLIT, $0-24
 	LOAD_ELEMENTS_F32((DX)(AX*4), Y0); \
 	VFMADD231PS Y10, Y9, Y0; \
 	CELL_TANH; \
-	step((R9)(AX*n), Y5); \
+	load((R9)(AX*size), Y5); \
 	VSUBPS Y0, Y5, Y5; \
 	VFMADD213PS Y0, Y8, Y5; \
-	step2(Y8, (R10)(AX*n), X8, Y8, 8); \
-	step2(Y9, (R11)(AX*n), X9, Y9, 9); \
-	step2(Y0, (R12)(AX*n), X0, Y0, 0); \
-	step2(Y10, (R13)(AX*n), X10, Y10, 10); \
-	step2(Y5, (BX)(AX*n), X5, Y5, 5)
+	store(Y8, (R10)(AX*size), X8, Y8, 8); \
+	store(Y9, (R11)(AX*size), X9, Y9, 9); \
+	store(Y0, (R12)(AX*size), X0, Y0, 0); \
+	store(Y10, (R13)(AX*size), X10, Y10, 10); \
+	store(Y5, (BX)(AX*size), X5, Y5, 5)
 
 // gru: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruAVX2(p unsafe.Pointer, rows, n int)
@@ -337,13 +337,13 @@ TEXT ·gruBF16AVX2(SB), NOSPLIT, $0-24
 	POINT_OPERAND(CX, 160)
 
 // GRU_GRAD_CELL is a vector of the gradient of a GRU's step.
-#define GRU_GRAD_CELL(step, n, step2) \
-	step((DI)(AX*n), Y0); \
+#define GRU_GRAD_CELL(load, size, store) \
+	load((DI)(AX*size), Y0); \
 	LOAD_ELEMENTS_F32((R10)(AX*4), Y5); \
 	VMULPS Y0, Y5, Y6; \
 	STORE_ELEMENTS_F32(Y6, (R11)(AX*4), X6, Y6, 6); \
-	step((R9)(AX*n), Y3); \
-	step((DX)(AX*n), Y4); \
+	load((R9)(AX*size), Y3); \
+	load((DX)(AX*size), Y4); \
 	VSUBPS Y4, Y3, Y3; \
 	VMULPS Y5, Y3, Y3; \
 	SIGMOID_GRAD(Y0, Y3); \
@@ -351,15 +351,15 @@ TEXT ·gruBF16AVX2(SB), NOSPLIT, $0-24
 	VSUBPS Y0, Y7, Y7; \
 	VMULPS Y5, Y7, Y7; \
 	TANH_GRAD(Y4); \
-	step((SI)(AX*n), Y8); \
+	load((SI)(AX*size), Y8); \
 	VMULPS Y8, Y7, Y9; \
-	step((R8)(AX*n), Y10); \
+	load((R8)(AX*size), Y10); \
 	VMULPS Y7, Y10, Y10; \
 	SIGMOID_GRAD(Y8, Y10); \
-	step2(Y3, (R12)(AX*n), X3, Y3, 3); \
-	step2(Y10, (R13)(AX*n), X10, Y10, 10); \
-	step2(Y7, (BX)(AX*n), X7, Y7, 7); \
-	step2(Y9, (CX)(AX*n), X9, Y9, 9)
+	store(Y3, (R12)(AX*size), X3, Y3, 3); \
+	store(Y10, (R13)(AX*size), X10, Y10, 10); \
+	store(Y7, (BX)(AX*size), X7, Y7, 7); \
+	store(Y9, (CX)(AX*size), X9, Y9, 9)
 
 // gruGrad: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradAVX2(p unsafe.Pointer, rows, n int)

@@ -115,32 +115,32 @@ rest: \
 	VMOVUPS from, to
 
 // LSTM_CELL is a vector of an LSTM's step.
-#define LSTM_CELL(step, step2, step3, step4, n, step5) \
-	step((DI)(AX*4), Z0); \
-	step2; \
+#define LSTM_CELL(loadF32, sigmoid, tanh, store, size, storeF32) \
+	loadF32((DI)(AX*4), Z0); \
+	sigmoid; \
 	VMOVUPS Z0, Z8; \
-	step((SI)(AX*4), Z0); \
-	step2; \
+	loadF32((SI)(AX*4), Z0); \
+	sigmoid; \
 	VMOVUPS Z0, Z9; \
-	step((DX)(AX*4), Z0); \
-	step3; \
+	loadF32((DX)(AX*4), Z0); \
+	tanh; \
 	VMOVUPS Z0, Z10; \
-	step((R8)(AX*4), Z0); \
-	step2; \
+	loadF32((R8)(AX*4), Z0); \
+	sigmoid; \
 	VMOVUPS Z0, Z11; \
-	step((R9)(AX*4), Z0); \
+	loadF32((R9)(AX*4), Z0); \
 	VMULPS Z9, Z0, Z0; \
 	VFMADD231PS Z10, Z8, Z0; \
 	VMOVUPS Z0, Z12; \
-	step4(Z8, (R11)(AX*n), X8, Y8, 8); \
-	step4(Z9, (R12)(AX*n), X9, Y9, 9); \
-	step4(Z10, (R13)(AX*n), X10, Y10, 10); \
-	step5(Z12, (R10)(AX*4), X12, Y12, 12); \
-	step3; \
+	store(Z8, (R11)(AX*size), X8, Y8, 8); \
+	store(Z9, (R12)(AX*size), X9, Y9, 9); \
+	store(Z10, (R13)(AX*size), X10, Y10, 10); \
+	storeF32(Z12, (R10)(AX*4), X12, Y12, 12); \
+	tanh; \
 	VMULPS Z11, Z0, Z0; \
-	step4(Z0, (CX)(AX*n), X0, Y0, 0); \
-	step4(Z11, (BX)(AX*n), X11, Y11, 11); \
-	step4(Z12, (R15)(AX*n), X12, Y12, 12)
+	store(Z0, (CX)(AX*size), X0, Y0, 0); \
+	store(Z11, (BX)(AX*size), X11, Y11, 11); \
+	store(Z12, (R15)(AX*size), X12, Y12, 12)
 
 // LOAD_ELEMENTS_F32_REST loads a vector as float32.
 #define LOAD_ELEMENTS_F32_REST(from, to) \
@@ -274,33 +274,33 @@ next:
 	VMULPS Z1, y, y
 
 // LSTM_GRAD_CELL is a vector of the gradient of an LSTM's step.
-#define LSTM_GRAD_CELL(step, n, step2, step3, step4, step5) \
-	step((R9)(AX*n), Z0); \
-	step2; \
-	step((R8)(AX*n), Z5); \
-	step3((R11)(AX*4), Z6); \
+#define LSTM_GRAD_CELL(load, size, tanh, loadF32, store, storeF32) \
+	load((R9)(AX*size), Z0); \
+	tanh; \
+	load((R8)(AX*size), Z5); \
+	loadF32((R11)(AX*4), Z6); \
 	VMULPS Z5, Z6, Z7; \
 	TANH_GRAD(Z0); \
-	step3((R12)(AX*4), Z8); \
+	loadF32((R12)(AX*4), Z8); \
 	VADDPS Z7, Z8, Z8; \
 	VMULPS Z0, Z6, Z6; \
 	SIGMOID_GRAD(Z5, Z6); \
-	step4(Z6, (R15)(AX*n), X6, Y6, 6); \
-	step((DI)(AX*n), Z0); \
-	step((DX)(AX*n), Z3); \
+	store(Z6, (R15)(AX*size), X6, Y6, 6); \
+	load((DI)(AX*size), Z0); \
+	load((DX)(AX*size), Z3); \
 	VMULPS Z3, Z8, Z6; \
 	SIGMOID_GRAD(Z0, Z6); \
 	VMULPS Z0, Z8, Z7; \
 	TANH_GRAD(Z3); \
-	step4(Z6, (R13)(AX*n), X6, Y6, 6); \
-	step4(Z7, (CX)(AX*n), X7, Y7, 7); \
-	step((SI)(AX*n), Z0); \
-	step((R10)(AX*n), Z3); \
+	store(Z6, (R13)(AX*size), X6, Y6, 6); \
+	store(Z7, (CX)(AX*size), X7, Y7, 7); \
+	load((SI)(AX*size), Z0); \
+	load((R10)(AX*size), Z3); \
 	VMULPS Z3, Z8, Z3; \
 	SIGMOID_GRAD(Z0, Z3); \
 	VMULPS Z0, Z8, Z8; \
-	step4(Z3, (BX)(AX*n), X3, Y3, 3); \
-	step5(Z8, (R12)(AX*4), X8, Y8, 8)
+	store(Z3, (BX)(AX*size), X3, Y3, 3); \
+	storeF32(Z8, (R12)(AX*4), X8, Y8, 8)
 
 // lstmGrad: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f
 // func lstmGradAVX512(p unsafe.Pointer, rows, n int)
@@ -379,25 +379,25 @@ next:
 	POINT_OPERAND(BX, 144)
 
 // GRU_CELL is a vector of a GRU's step.
-#define GRU_CELL(step, step2, step3, step4, n, step5) \
-	step((DI)(AX*4), Z0); \
-	step2; \
+#define GRU_CELL(loadF32, sigmoid, tanh, load, size, store) \
+	loadF32((DI)(AX*4), Z0); \
+	sigmoid; \
 	VMOVUPS Z0, Z8; \
-	step((SI)(AX*4), Z0); \
-	step2; \
+	loadF32((SI)(AX*4), Z0); \
+	sigmoid; \
 	VMOVUPS Z0, Z9; \
-	step((R8)(AX*4), Z10); \
-	step((DX)(AX*4), Z0); \
+	loadF32((R8)(AX*4), Z10); \
+	loadF32((DX)(AX*4), Z0); \
 	VFMADD231PS Z10, Z9, Z0; \
-	step3; \
-	step4((R9)(AX*n), Z5); \
+	tanh; \
+	load((R9)(AX*size), Z5); \
 	VSUBPS Z0, Z5, Z5; \
 	VFMADD213PS Z0, Z8, Z5; \
-	step5(Z8, (R10)(AX*n), X8, Y8, 8); \
-	step5(Z9, (R11)(AX*n), X9, Y9, 9); \
-	step5(Z0, (R12)(AX*n), X0, Y0, 0); \
-	step5(Z10, (R13)(AX*n), X10, Y10, 10); \
-	step5(Z5, (BX)(AX*n), X5, Y5, 5)
+	store(Z8, (R10)(AX*size), X8, Y8, 8); \
+	store(Z9, (R11)(AX*size), X9, Y9, 9); \
+	store(Z0, (R12)(AX*size), X0, Y0, 0); \
+	store(Z10, (R13)(AX*size), X10, Y10, 10); \
+	store(Z5, (BX)(AX*size), X5, Y5, 5)
 
 // gru: z, r = 1/(1+e to the power of -its sum), g = tanh(zg + r*q), h = g + z*(last-g); z, r, g and q stored
 // func gruAVX512(p unsafe.Pointer, rows, n int)
@@ -459,13 +459,13 @@ next:
 	POINT_OPERAND(CX, 160)
 
 // GRU_GRAD_CELL is a vector of the gradient of a GRU's step.
-#define GRU_GRAD_CELL(step, n, step2, step3, step4) \
-	step((DI)(AX*n), Z0); \
-	step2((R10)(AX*4), Z5); \
+#define GRU_GRAD_CELL(load, size, loadF32, storeF32, store) \
+	load((DI)(AX*size), Z0); \
+	loadF32((R10)(AX*4), Z5); \
 	VMULPS Z0, Z5, Z6; \
-	step3(Z6, (R11)(AX*4), X6, Y6, 6); \
-	step((R9)(AX*n), Z3); \
-	step((DX)(AX*n), Z4); \
+	storeF32(Z6, (R11)(AX*4), X6, Y6, 6); \
+	load((R9)(AX*size), Z3); \
+	load((DX)(AX*size), Z4); \
 	VSUBPS Z4, Z3, Z3; \
 	VMULPS Z5, Z3, Z3; \
 	SIGMOID_GRAD(Z0, Z3); \
@@ -473,15 +473,15 @@ next:
 	VSUBPS Z0, Z7, Z7; \
 	VMULPS Z5, Z7, Z7; \
 	TANH_GRAD(Z4); \
-	step((SI)(AX*n), Z8); \
+	load((SI)(AX*size), Z8); \
 	VMULPS Z8, Z7, Z9; \
-	step((R8)(AX*n), Z10); \
+	load((R8)(AX*size), Z10); \
 	VMULPS Z7, Z10, Z10; \
 	SIGMOID_GRAD(Z8, Z10); \
-	step4(Z3, (R12)(AX*n), X3, Y3, 3); \
-	step4(Z10, (R13)(AX*n), X10, Y10, 10); \
-	step4(Z7, (BX)(AX*n), X7, Y7, 7); \
-	step4(Z9, (CX)(AX*n), X9, Y9, 9)
+	store(Z3, (R12)(AX*size), X3, Y3, 3); \
+	store(Z10, (R13)(AX*size), X10, Y10, 10); \
+	store(Z7, (BX)(AX*size), X7, Y7, 7); \
+	store(Z9, (CX)(AX*size), X9, Y9, 9)
 
 // gruGrad: pass = dh*z; gradients by what z, r = 1/(1+e to the power of -its sum) and g = tanh(zg + r*q) are functions of, and by q
 // func gruGradAVX512(p unsafe.Pointer, rows, n int)

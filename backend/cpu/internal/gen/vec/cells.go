@@ -124,7 +124,18 @@ func (c cell) write(a *emitter, stored elem, convert bool) {
 		a.op("JGT", "rest")
 		a.op("SUBQ", a.lanes(), "AX")
 	}, "points", points)
-	body := func() { a.block(macroName(c.name)+"_CELL", func() { c.body(a, v) }) }
+	body := func() {
+		kind := elemNames[stored]
+		loads := kind + rest()
+		if convert {
+			kind = "CONVERT_BF16"
+		}
+		coarse := map[bool]string{true: "_COARSE"}[a.wide && a.coarse]
+		a.block(macroName(c.name)+"_CELL", func() { c.body(a, v) },
+			"load", "LOAD_ELEMENTS_"+loads, "store", "STORE_ELEMENTS_"+kind+rest(), "size", stored.size(),
+			"sigmoid", "CELL_SIGMOID"+coarse, "tanh", "CELL_TANH"+coarse,
+			"loadF32", "LOAD_ELEMENTS_F32"+rest(), "storeF32", "STORE_ELEMENTS_F32"+rest())
+	}
 	body()
 	a.block("CELL_REST", func() {
 		a.op("ADDQ", 2*a.lanes(), "AX")

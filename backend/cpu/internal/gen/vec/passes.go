@@ -143,12 +143,10 @@ func (p pass) write(a *emitter, t passType, nt bool) {
 		loops += "_TOPS"
 	}
 	var steps []string
-	a.Capture(func() { // for their names
-		for u := range unrolled {
-			steps = append(steps, p.step(a, t, elems, nt, u, true))
-		}
-		steps = append(steps, p.step(a, t, elems, nt, 0, false))
-	})
+	for u := range unrolled {
+		steps = append(steps, p.stepName(a, t, elems, nt, u, true))
+	}
+	steps = append(steps, p.stepName(a, t, elems, nt, 0, false))
 	a.block(loops, func() {
 		a.block("LOOP_OF_FOUR", func() {
 			a.op("XORQ", "AX", "AX")
@@ -206,9 +204,9 @@ func (p pass) zeroSums(a *emitter) {
 	})
 }
 
-// step writes the body for a vector. Vectors that share a line of 16-bit elements
-// do so in different ways.
-func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bool) string {
+// stepName is the macro of the body for a vector. Vectors that share a line of 16-bit
+// elements have different ones.
+func (p pass) stepName(a *emitter, t passType, elems []elem, nt bool, u int, many bool) string {
 	name := macroName(p.name+t.suffix) + "_STEP"
 	if nt {
 		name += "_NT"
@@ -223,13 +221,17 @@ func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bo
 	if !many && p.before != nil {
 		name += "_ONE"
 	}
+	return name
+}
+
+// step writes the body for a vector.
+func (p pass) step(a *emitter, t passType, elems []elem, nt bool, u int, many bool) {
 	v := p.vector(a, t, elems, nt, u, many)
 	hints := []any{"u", u, "sum", v.sum[0], "sum1", v.sum[1]}
 	if p.before != nil {
 		hints = append(hints, "most", topMost+reg(u/2), "least", topLeast+reg(u/2))
 	}
-	a.macro(name, func() { p.body(a, v) }, hints...)
-	return name
+	a.macro(p.stepName(a, t, elems, nt, u, many), func() { p.body(a, v) }, hints...)
 }
 
 // vector is number u of those side by side, of many, or the one that is left.
