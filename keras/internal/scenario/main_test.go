@@ -166,7 +166,7 @@ func start(c config) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{config: c, cmd: exec.Command(os.Args[0])}
-	w.cmd.Env = append(os.Environ(), workerVariable+"=1", "MEZZO_DEVICE="+c.Device, "MEZZO_CPU="+c.Level, "MEZZO_SKIP="+strings.Join(c.Skip, ","), "GOMAXPROCS="+strconv.Itoa(c.Procs))
+	w.cmd.Env = append(os.Environ(), "GOGC=400", workerVariable+"=1", "MEZZO_DEVICE="+c.Device, "MEZZO_CPU="+c.Level, "MEZZO_SKIP="+strings.Join(c.Skip, ","), "GOMAXPROCS="+strconv.Itoa(c.Procs))
 	w.cmd.Stderr = &w.said
 	var err error
 	if w.in, err = w.cmd.StdinPipe(); err != nil {

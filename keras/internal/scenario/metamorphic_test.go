@@ -24,16 +24,14 @@ var (
 	seed     = flag.Uint64("seed", 1, "the seed of the first random program; those of the others follow")
 	until    = flag.Duration("until", 0, "try random programs for so long, whatever their number")
 	reducing = flag.Bool("reduce", true, "make programs that fail as short as they get")
-	findings = flag.String("findings", "", "a file to append failures to as they are found; testing goes on then")
+	// The reference takes as long as many.
+	acrossEvery = flag.Uint64("across", 5, "how many random programs share one that is also compared with the reference")
+	findings    = flag.String("findings", "", "a file to append failures to as they are found; testing goes on then")
 )
 
 // A batch of random programs runs under the same few sets of options, in the
 // same processes, so that what one program leaves behind meets the next.
 const batchPrograms = 50
-
-// acrossEvery is how many programs share one that is also compared with the
-// reference, which takes as long as many.
-const acrossEvery = 5
 
 // allBut is everything that MEZZO_SKIP can name but some.
 func allBut(names ...string) []string {
@@ -134,6 +132,9 @@ func TestPrograms(t *testing.T) {
 		}
 		tried += n
 		runs += n * len(h.configs)
+		if tried%1000 < n {
+			t.Logf("%d programs from seed %d on, %d failures", tried, *seed, failed)
+		}
 	}
 	t.Logf("%d random programs from seed %d on, %d runs, %d failures, %d not comparable across levels to their end, %.1f programs/s", tried, *seed, runs, failed, chaotic, float64(tried)/time.Since(start).Seconds())
 }
@@ -231,13 +232,13 @@ func perturbedJobs(j job, n int) []job {
 }
 
 // across reports whether a program is also compared with the reference.
-func (p program) across() bool { return p.Seed%acrossEvery == 0 }
+func (p program) across() bool { return p.Seed%*acrossEvery == 0 }
 
 // halvable reports whether a program computes the same with the gradients of
 // each batch accumulated over its halves, but for rounding: no layer looks at
 // the whole batch or draws numbers, and all batches are even.
 func (p program) halvable() bool {
-	if p.Seed%acrossEvery != 1 || p.Policy != "float32" {
+	if p.Seed%*acrossEvery != 1 || p.Policy != "float32" {
 		return false
 	}
 	for _, b := range p.Blocks {
