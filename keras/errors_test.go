@@ -30,6 +30,8 @@ import (
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
+//go:generate go test . -run TestErrors -update
+
 var update = flag.Bool("update", false, "rewrite the messages in docs/errors.md")
 
 // errorCases makes every message of docs/errors.md, by its heading there.

@@ -25,6 +25,8 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
+//go:generate go test . -run TestNames -generate
+
 var generate = flag.Bool("generate", false, "write the list of Keras's names into docs/layers.md instead of comparing it")
 
 // kind is one of the modules of Keras.

@@ -24,6 +24,8 @@ import (
 	"github.com/mezzo-ml/mezzo/policy"
 )
 
+//go:generate go test . -run TestFiles -generate
+
 var generate = flag.Bool("generate", false, "write the pictures of docs/images")
 
 func history() *keras.History {

@@ -112,12 +112,16 @@ TEXT ·f32AVX2Rows2x16(SB), NOSPLIT, $0-80
 	VXORPS Y4, Y4, Y4; \
 	VXORPS Y5, Y5, Y5
 
+// FMA_ROWS_3x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
+#define FMA_ROWS_3x2_AVX2(off, a0, b0, b1, a1) \
+	FMA_ROW_2_AVX2(off(AX), a0, b0, Y0, b1, Y1); \
+	FMA_ROW_2_AVX2(off(AX)(R12*1), a1, b0, Y2, b1, Y3); \
+	FMA_ROW_2_AVX2(off(AX)(R12*2), a0, b0, Y4, b1, Y5)
+
 // FMA_STEP_ROWS_3x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_3x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y6, Y7, next); \
-	FMA_ROW_2_AVX2(off(AX), Y8, Y6, Y0, Y7, Y1); \
-	FMA_ROW_2_AVX2(off(AX)(R12*1), Y9, Y6, Y2, Y7, Y3); \
-	FMA_ROW_2_AVX2(off(AX)(R12*2), Y8, Y6, Y4, Y7, Y5)
+	FMA_ROWS_3x2_AVX2(off, Y8, Y6, Y7, Y9)
 
 // ADD_S_3x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_3x2_AVX2 \
@@ -152,9 +156,7 @@ TEXT ·f32AVX2Rows3x16(SB), NOSPLIT, $0-80
 // FMA_STEP_ROWS_4x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_4x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y8, Y9, next); \
-	FMA_ROW_2_AVX2(off(AX), Y10, Y8, Y0, Y9, Y1); \
-	FMA_ROW_2_AVX2(off(AX)(R12*1), Y11, Y8, Y2, Y9, Y3); \
-	FMA_ROW_2_AVX2(off(AX)(R12*2), Y10, Y8, Y4, Y9, Y5); \
+	FMA_ROWS_3x2_AVX2(off, Y10, Y8, Y9, Y11); \
 	FMA_ROW_2_AVX2(off(DX), Y11, Y8, Y6, Y9, Y7)
 
 // ADD_S_4x2_AVX2 adds rows of s to the accumulators.
@@ -209,18 +211,12 @@ TEXT ·f32AVX2Rows4x16(SB), NOSPLIT, $0-80
 	VXORPS Y8, Y8, Y8; \
 	VXORPS Y9, Y9, Y9
 
-// FMA_ROWS_5x2_AVX2 is FMA_ROW of some rows of A, which lies row by row.
-#define FMA_ROWS_5x2_AVX2(off, a0, b0, b1, a1) \
-	FMA_ROW_2_AVX2(off(AX), a0, b0, Y0, b1, Y1); \
-	FMA_ROW_2_AVX2(off(AX)(R12*1), a1, b0, Y2, b1, Y3); \
-	FMA_ROW_2_AVX2(off(AX)(R12*2), a0, b0, Y4, b1, Y5); \
-	FMA_ROW_2_AVX2(off(DX), a1, b0, Y6, b1, Y7); \
-	FMA_ROW_2_AVX2(off(DX)(R12*1), a0, b0, Y8, b1, Y9)
-
 // FMA_STEP_ROWS_5x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_5x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y10, Y11, next); \
-	FMA_ROWS_5x2_AVX2(off, Y12, Y10, Y11, Y13)
+	FMA_ROWS_3x2_AVX2(off, Y12, Y10, Y11, Y13); \
+	FMA_ROW_2_AVX2(off(DX), Y13, Y10, Y6, Y11, Y7); \
+	FMA_ROW_2_AVX2(off(DX)(R12*1), Y12, Y10, Y8, Y11, Y9)
 
 // ADD_S_5x2_AVX2 adds rows of s to the accumulators.
 #define ADD_S_5x2_AVX2 \
@@ -255,7 +251,9 @@ TEXT ·f32AVX2Rows5x16(SB), NOSPLIT, $0-80
 // FMA_STEP_ROWS_6x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_ROWS_6x2_AVX2(b, next, off) \
 	LOAD_B_2_AVX2(b, Y12, Y13, next); \
-	FMA_ROWS_5x2_AVX2(off, Y14, Y12, Y13, Y15); \
+	FMA_ROWS_3x2_AVX2(off, Y14, Y12, Y13, Y15); \
+	FMA_ROW_2_AVX2(off(DX), Y15, Y12, Y6, Y13, Y7); \
+	FMA_ROW_2_AVX2(off(DX)(R12*1), Y14, Y12, Y8, Y13, Y9); \
 	FMA_ROW_2_AVX2(off(DX)(R12*2), Y15, Y12, Y10, Y13, Y11)
 
 // ADD_S_6x2_AVX2 adds rows of s to the accumulators.
@@ -316,12 +314,16 @@ TEXT ·f32AVX2Inner1x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX2Inner2x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_2x2_AVX2, ZERO_C_2x2_AVX2, FMA_STEP_INNER_2x2_AVX2, ADD_S_2x2_AVX2, STORE_C_2x2_AVX2)
 
+// FMA_INNER_3x2_AVX2 is FMA_ROW of some rows of A, which lies k by k.
+#define FMA_INNER_3x2_AVX2(a, a0, b0, b1, a1) \
+	FMA_ROW_2_AVX2(a, a0, b0, Y0, b1, Y1); \
+	FMA_ROW_2_AVX2(4 a, a1, b0, Y2, b1, Y3); \
+	FMA_ROW_2_AVX2(8 a, a0, b0, Y4, b1, Y5)
+
 // FMA_STEP_INNER_3x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_3x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y6, Y7, next); \
-	FMA_ROW_2_AVX2(a, Y8, Y6, Y0, Y7, Y1); \
-	FMA_ROW_2_AVX2(4 a, Y9, Y6, Y2, Y7, Y3); \
-	FMA_ROW_2_AVX2(8 a, Y8, Y6, Y4, Y7, Y5)
+	FMA_INNER_3x2_AVX2(a, Y8, Y6, Y7, Y9)
 
 // func f32AVX2Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner3x16(SB), NOSPLIT, $0-80
@@ -330,27 +332,19 @@ TEXT ·f32AVX2Inner3x16(SB), NOSPLIT, $0-80
 // FMA_STEP_INNER_4x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_4x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y8, Y9, next); \
-	FMA_ROW_2_AVX2(a, Y10, Y8, Y0, Y9, Y1); \
-	FMA_ROW_2_AVX2(4 a, Y11, Y8, Y2, Y9, Y3); \
-	FMA_ROW_2_AVX2(8 a, Y10, Y8, Y4, Y9, Y5); \
+	FMA_INNER_3x2_AVX2(a, Y10, Y8, Y9, Y11); \
 	FMA_ROW_2_AVX2(12 a, Y11, Y8, Y6, Y9, Y7)
 
 // func f32AVX2Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner4x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER_AVX2(PREFETCHW_C_4x2_AVX2, ZERO_C_4x2_AVX2, FMA_STEP_INNER_4x2_AVX2, ADD_S_4x2_AVX2, STORE_C_4x2_AVX2)
 
-// FMA_INNER_5x2_AVX2 is FMA_ROW of some rows of A, which lies k by k.
-#define FMA_INNER_5x2_AVX2(a, a0, b0, b1, a1) \
-	FMA_ROW_2_AVX2(a, a0, b0, Y0, b1, Y1); \
-	FMA_ROW_2_AVX2(4 a, a1, b0, Y2, b1, Y3); \
-	FMA_ROW_2_AVX2(8 a, a0, b0, Y4, b1, Y5); \
-	FMA_ROW_2_AVX2(12 a, a1, b0, Y6, b1, Y7); \
-	FMA_ROW_2_AVX2(16 a, a0, b0, Y8, b1, Y9)
-
 // FMA_STEP_INNER_5x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_5x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y10, Y11, next); \
-	FMA_INNER_5x2_AVX2(a, Y12, Y10, Y11, Y13)
+	FMA_INNER_3x2_AVX2(a, Y12, Y10, Y11, Y13); \
+	FMA_ROW_2_AVX2(12 a, Y13, Y10, Y6, Y11, Y7); \
+	FMA_ROW_2_AVX2(16 a, Y12, Y10, Y8, Y11, Y9)
 
 // func f32AVX2Inner5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX2Inner5x16(SB), NOSPLIT, $0-80
@@ -359,7 +353,9 @@ TEXT ·f32AVX2Inner5x16(SB), NOSPLIT, $0-80
 // FMA_STEP_INNER_6x2_AVX2 is a step of the inner dimension.
 #define FMA_STEP_INNER_6x2_AVX2(b, next, a) \
 	LOAD_B_2_AVX2(b, Y12, Y13, next); \
-	FMA_INNER_5x2_AVX2(a, Y14, Y12, Y13, Y15); \
+	FMA_INNER_3x2_AVX2(a, Y14, Y12, Y13, Y15); \
+	FMA_ROW_2_AVX2(12 a, Y15, Y12, Y6, Y13, Y7); \
+	FMA_ROW_2_AVX2(16 a, Y14, Y12, Y8, Y13, Y9); \
 	FMA_ROW_2_AVX2(20 a, Y15, Y12, Y10, Y13, Y11)
 
 // func f32AVX2Inner6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)

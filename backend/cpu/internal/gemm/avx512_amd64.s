@@ -699,14 +699,18 @@ TEXT ·f32AVX512Inner1x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner2x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, FMA_STEP_INNER_PREFETCH_2x1, ADD_S_2x1, STORE_C_2x1)
 
+// FMA_INNER_3x1 is FMA_ROW of some rows of A, which lies k by k.
+#define FMA_INNER_3x1(a, b1, b0, a1) \
+	FMA_ROW_1(a, b1, b0, Z0); \
+	FMA_ROW_1(4 a, a1, b0, Z1); \
+	FMA_ROW_1(8 a, b1, b0, Z2)
+
 // FMA_STEP_INNER_PREFETCH_3x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_3x1(b, next, a, later) \
 	LOAD_B_1(b, Z3, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 8 later; \
-	FMA_ROW_1(a, Z4, Z3, Z0); \
-	FMA_ROW_1(4 a, Z5, Z3, Z1); \
-	FMA_ROW_1(8 a, Z4, Z3, Z2)
+	FMA_INNER_3x1(a, Z4, Z3, Z5)
 
 // func f32AVX512Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner3x16(SB), NOSPLIT, $0-80
@@ -717,9 +721,7 @@ TEXT ·f32AVX512Inner3x16(SB), NOSPLIT, $0-80
 	LOAD_B_1(b, Z4, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 12 later; \
-	FMA_ROW_1(a, Z5, Z4, Z0); \
-	FMA_ROW_1(4 a, Z6, Z4, Z1); \
-	FMA_ROW_1(8 a, Z5, Z4, Z2); \
+	FMA_INNER_3x1(a, Z5, Z4, Z6); \
 	FMA_ROW_1(12 a, Z6, Z4, Z3)
 
 // func f32AVX512Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -728,9 +730,7 @@ TEXT ·f32AVX512Inner4x16(SB), NOSPLIT, $0-80
 
 // FMA_INNER_5x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_5x1(a, b1, b0, a1) \
-	FMA_ROW_1(a, b1, b0, Z0); \
-	FMA_ROW_1(4 a, a1, b0, Z1); \
-	FMA_ROW_1(8 a, b1, b0, Z2); \
+	FMA_INNER_3x1(a, b1, b0, a1); \
 	FMA_ROW_1(12 a, a1, b0, Z3); \
 	FMA_ROW_1(16 a, b1, b0, Z4)
 
@@ -757,14 +757,18 @@ TEXT ·f32AVX512Inner5x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner6x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, FMA_STEP_INNER_PREFETCH_6x1, ADD_S_6x1, STORE_C_6x1)
 
+// FMA_INNER_7x1 is FMA_ROW of some rows of A, which lies k by k.
+#define FMA_INNER_7x1(a, b1, b0, a1) \
+	FMA_INNER_5x1(a, b1, b0, a1); \
+	FMA_ROW_1(20 a, a1, b0, Z5); \
+	FMA_ROW_1(24 a, b1, b0, Z6)
+
 // FMA_STEP_INNER_PREFETCH_7x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_7x1(b, next, a, later) \
 	LOAD_B_1(b, Z7, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 24 later; \
-	FMA_INNER_5x1(a, Z8, Z7, Z9); \
-	FMA_ROW_1(20 a, Z9, Z7, Z5); \
-	FMA_ROW_1(24 a, Z8, Z7, Z6)
+	FMA_INNER_7x1(a, Z8, Z7, Z9)
 
 // func f32AVX512Inner7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner7x16(SB), NOSPLIT, $0-80
@@ -775,9 +779,7 @@ TEXT ·f32AVX512Inner7x16(SB), NOSPLIT, $0-80
 	LOAD_B_1(b, Z8, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 28 later; \
-	FMA_INNER_5x1(a, Z9, Z8, Z10); \
-	FMA_ROW_1(20 a, Z10, Z8, Z5); \
-	FMA_ROW_1(24 a, Z9, Z8, Z6); \
+	FMA_INNER_7x1(a, Z9, Z8, Z10); \
 	FMA_ROW_1(28 a, Z10, Z8, Z7)
 
 // func f32AVX512Inner8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -786,9 +788,7 @@ TEXT ·f32AVX512Inner8x16(SB), NOSPLIT, $0-80
 
 // FMA_INNER_9x1 is FMA_ROW of some rows of A, which lies k by k.
 #define FMA_INNER_9x1(a, b1, b0, a1) \
-	FMA_INNER_5x1(a, b1, b0, a1); \
-	FMA_ROW_1(20 a, a1, b0, Z5); \
-	FMA_ROW_1(24 a, b1, b0, Z6); \
+	FMA_INNER_7x1(a, b1, b0, a1); \
 	FMA_ROW_1(28 a, a1, b0, Z7); \
 	FMA_ROW_1(32 a, b1, b0, Z8)
 
@@ -815,14 +815,18 @@ TEXT ·f32AVX512Inner9x16(SB), NOSPLIT, $0-80
 TEXT ·f32AVX512Inner10x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, FMA_STEP_INNER_PREFETCH_10x1, ADD_S_10x1, STORE_C_10x1)
 
+// FMA_INNER_11x1 is FMA_ROW of some rows of A, which lies k by k.
+#define FMA_INNER_11x1(a, b1, b0, a1) \
+	FMA_INNER_9x1(a, b1, b0, a1); \
+	FMA_ROW_1(36 a, a1, b0, Z9); \
+	FMA_ROW_1(40 a, b1, b0, Z10)
+
 // FMA_STEP_INNER_PREFETCH_11x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_11x1(b, next, a, later) \
 	LOAD_B_1(b, Z11, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 40 later; \
-	FMA_INNER_9x1(a, Z12, Z11, Z13); \
-	FMA_ROW_1(36 a, Z13, Z11, Z9); \
-	FMA_ROW_1(40 a, Z12, Z11, Z10)
+	FMA_INNER_11x1(a, Z12, Z11, Z13)
 
 // func f32AVX512Inner11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner11x16(SB), NOSPLIT, $0-80
@@ -833,29 +837,21 @@ TEXT ·f32AVX512Inner11x16(SB), NOSPLIT, $0-80
 	LOAD_B_1(b, Z12, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 44 later; \
-	FMA_INNER_9x1(a, Z13, Z12, Z14); \
-	FMA_ROW_1(36 a, Z14, Z12, Z9); \
-	FMA_ROW_1(40 a, Z13, Z12, Z10); \
+	FMA_INNER_11x1(a, Z13, Z12, Z14); \
 	FMA_ROW_1(44 a, Z14, Z12, Z11)
 
 // func f32AVX512Inner12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner12x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, FMA_STEP_INNER_PREFETCH_12x1, ADD_S_12x1, STORE_C_12x1)
 
-// FMA_INNER_13x1 is FMA_ROW of some rows of A, which lies k by k.
-#define FMA_INNER_13x1(a, b1, b0, a1) \
-	FMA_INNER_9x1(a, b1, b0, a1); \
-	FMA_ROW_1(36 a, a1, b0, Z9); \
-	FMA_ROW_1(40 a, b1, b0, Z10); \
-	FMA_ROW_1(44 a, a1, b0, Z11); \
-	FMA_ROW_1(48 a, b1, b0, Z12)
-
 // FMA_STEP_INNER_PREFETCH_13x1 is a step of the inner dimension.
 #define FMA_STEP_INNER_PREFETCH_13x1(b, next, a, later) \
 	LOAD_B_1(b, Z13, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 48 later; \
-	FMA_INNER_13x1(a, Z14, Z13, Z15)
+	FMA_INNER_11x1(a, Z14, Z13, Z15); \
+	FMA_ROW_1(44 a, Z15, Z13, Z11); \
+	FMA_ROW_1(48 a, Z14, Z13, Z12)
 
 // func f32AVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·f32AVX512Inner13x16(SB), NOSPLIT, $0-80
@@ -866,7 +862,9 @@ TEXT ·f32AVX512Inner13x16(SB), NOSPLIT, $0-80
 	LOAD_B_1(b, Z14, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 52 later; \
-	FMA_INNER_13x1(a, Z15, Z14, Z16); \
+	FMA_INNER_11x1(a, Z15, Z14, Z16); \
+	FMA_ROW_1(44 a, Z16, Z14, Z11); \
+	FMA_ROW_1(48 a, Z15, Z14, Z12); \
 	FMA_ROW_1(52 a, Z16, Z14, Z13)
 
 // func f32AVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)

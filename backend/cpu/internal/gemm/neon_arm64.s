@@ -62,15 +62,11 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0); \
-	ADD_S_PAIRS(1); \
-	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS_ROWS_3; \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	STORE_PAIRS(F0, F2, F4); \
-	STORE_PAIRS(F1, F3, F5); \
-	STORE_PAIRS(F6, F8, F10); \
+	STORE_PAIRS_ROWS_3; \
 	RET
 
 // END_PAIRS_4 adds s to the sums unless it is nil, stores them as rows, and returns.
@@ -81,16 +77,12 @@ sum: \
 	MOVD s+40(FP), R1; \
 	CBZ R1, store; \
 	MOVD lds+48(FP), R9; \
-	ADD_S_PAIRS(0); \
-	ADD_S_PAIRS(1); \
-	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS_ROWS_3; \
 	ADD_S_PAIRS(7); \
 store: \
 	MOVD d+56(FP), R1; \
 	MOVD ldd+64(FP), R9; \
-	STORE_PAIRS(F0, F2, F4); \
-	STORE_PAIRS(F1, F3, F5); \
-	STORE_PAIRS(F6, F8, F10); \
+	STORE_PAIRS_ROWS_3; \
 	STORE_PAIRS(F7, F9, F11); \
 	RET
 
@@ -811,6 +803,18 @@ TEXT ·pairsNEONRows2x12(SB), NOSPLIT, $0-80
 	PAIRS_ROWS_2_LAST(R1, F26, R2, V26, 26, 0)
 	END_PAIRS_2
 
+// ADD_S_PAIRS_ROWS_3 adds rows of s to the sums.
+#define ADD_S_PAIRS_ROWS_3 \
+	ADD_S_PAIRS(0); \
+	ADD_S_PAIRS(1); \
+	ADD_S_PAIRS(6)
+
+// STORE_PAIRS_ROWS_3 stores rows of the result.
+#define STORE_PAIRS_ROWS_3 \
+	STORE_PAIRS(F0, F2, F4); \
+	STORE_PAIRS(F1, F3, F5); \
+	STORE_PAIRS(F6, F8, F10)
+
 // func pairsNEONRows3x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsNEONRows3x12(SB), NOSPLIT, $0-80
 	LOAD_ROWS_ARGS
@@ -845,17 +849,13 @@ TEXT ·pairsNEONRows4x12(SB), NOSPLIT, $0-80
 
 // ADD_S_PAIRS_ROWS_5 adds rows of s to the sums.
 #define ADD_S_PAIRS_ROWS_5 \
-	ADD_S_PAIRS(0); \
-	ADD_S_PAIRS(1); \
-	ADD_S_PAIRS(6); \
+	ADD_S_PAIRS_ROWS_3; \
 	ADD_S_PAIRS(7); \
 	ADD_S_PAIRS(12)
 
 // STORE_PAIRS_ROWS_5 stores rows of the result.
 #define STORE_PAIRS_ROWS_5 \
-	STORE_PAIRS(F0, F2, F4); \
-	STORE_PAIRS(F1, F3, F5); \
-	STORE_PAIRS(F6, F8, F10); \
+	STORE_PAIRS_ROWS_3; \
 	STORE_PAIRS(F7, F9, F11); \
 	STORE_PAIRS(F12, F14, F16)
 

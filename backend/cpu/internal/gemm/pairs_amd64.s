@@ -120,13 +120,17 @@ TEXT ·pairsAVX512Rows3x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows4x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_4x2, ZERO_C_4x2, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x2, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x2, STORE_C_4x2)
 
+// DOT_ROWS_5x2 is DOT_ROW of some rows of A, which lies row by row.
+#define DOT_ROWS_5x2(off, a0, off2, a1) \
+	DOT_ROWS_3x2(off, a0, off2, a1); \
+	DOT_ROW_2(off(DX), a1, off2, (off2+3), 6); \
+	DOT_ROW_2(off(DX)(R12*1), a0, off2, (off2+2), 8)
+
 // DOT_STEP_ROWS_PREFETCH_5x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_5x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z10, Z11, next); \
 	prefetch; \
-	DOT_ROWS_3x2(off, Z12, 10, Z13); \
-	DOT_ROW_2(off(DX), Z13, 10, 13, 6); \
-	DOT_ROW_2(off(DX)(R12*1), Z12, 10, 12, 8)
+	DOT_ROWS_5x2(off, Z12, 10, Z13)
 
 // func pairsAVX512Rows5x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows5x32(SB), NOSPLIT, $0-80
@@ -136,9 +140,7 @@ TEXT ·pairsAVX512Rows5x32(SB), NOSPLIT, $0-80
 #define DOT_STEP_ROWS_PREFETCH_6x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z12, Z13, next); \
 	prefetch; \
-	DOT_ROWS_3x2(off, Z14, 12, Z15); \
-	DOT_ROW_2(off(DX), Z15, 12, 15, 6); \
-	DOT_ROW_2(off(DX)(R12*1), Z14, 12, 14, 8); \
+	DOT_ROWS_5x2(off, Z14, 12, Z15); \
 	DOT_ROW_2(off(DX)(R12*2), Z15, 12, 15, 10)
 
 // func pairsAVX512Rows6x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -147,9 +149,7 @@ TEXT ·pairsAVX512Rows6x32(SB), NOSPLIT, $0-80
 
 // DOT_ROWS_7x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_7x2(off, a0, off2, a1) \
-	DOT_ROWS_3x2(off, a0, off2, a1); \
-	DOT_ROW_2(off(DX), a1, off2, (off2+3), 6); \
-	DOT_ROW_2(off(DX)(R12*1), a0, off2, (off2+2), 8); \
+	DOT_ROWS_5x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(DX)(R12*2), a1, off2, (off2+3), 10); \
 	DOT_ROW_2(off(SI), a0, off2, (off2+2), 12)
 
@@ -174,13 +174,17 @@ TEXT ·pairsAVX512Rows7x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows8x32(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_2, PREFETCHW_C_8x2, ZERO_C_8x2, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x2, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x2, STORE_C_8x2)
 
+// DOT_ROWS_9x2 is DOT_ROW of some rows of A, which lies row by row.
+#define DOT_ROWS_9x2(off, a0, off2, a1) \
+	DOT_ROWS_7x2(off, a0, off2, a1); \
+	DOT_ROW_2(off(SI)(R12*1), a1, off2, (off2+3), 14); \
+	DOT_ROW_2(off(SI)(R12*2), a0, off2, (off2+2), 16)
+
 // DOT_STEP_ROWS_PREFETCH_9x2 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_9x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z18, Z19, next); \
 	prefetch; \
-	DOT_ROWS_7x2(off, Z20, 18, Z21); \
-	DOT_ROW_2(off(SI)(R12*1), Z21, 18, 21, 14); \
-	DOT_ROW_2(off(SI)(R12*2), Z20, 18, 20, 16)
+	DOT_ROWS_9x2(off, Z20, 18, Z21)
 
 // func pairsAVX512Rows9x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows9x32(SB), NOSPLIT, $0-80
@@ -190,9 +194,7 @@ TEXT ·pairsAVX512Rows9x32(SB), NOSPLIT, $0-80
 #define DOT_STEP_ROWS_PREFETCH_10x2(b, next, off, prefetch) \
 	LOAD_B_2(b, Z20, Z21, next); \
 	prefetch; \
-	DOT_ROWS_7x2(off, Z22, 20, Z23); \
-	DOT_ROW_2(off(SI)(R12*1), Z23, 20, 23, 14); \
-	DOT_ROW_2(off(SI)(R12*2), Z22, 20, 22, 16); \
+	DOT_ROWS_9x2(off, Z22, 20, Z23); \
 	DOT_ROW_2(off(R9), Z23, 20, 23, 18)
 
 // func pairsAVX512Rows10x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -201,9 +203,7 @@ TEXT ·pairsAVX512Rows10x32(SB), NOSPLIT, $0-80
 
 // DOT_ROWS_11x2 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_11x2(off, a0, off2, a1) \
-	DOT_ROWS_7x2(off, a0, off2, a1); \
-	DOT_ROW_2(off(SI)(R12*1), a1, off2, (off2+3), 14); \
-	DOT_ROW_2(off(SI)(R12*2), a0, off2, (off2+2), 16); \
+	DOT_ROWS_9x2(off, a0, off2, a1); \
 	DOT_ROW_2(off(R9), a1, off2, (off2+3), 18); \
 	DOT_ROW_2(off(R9)(R12*1), a0, off2, (off2+2), 20)
 
@@ -369,13 +369,17 @@ TEXT ·pairsAVX512Rows3x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows4x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_4x1, ZERO_C_4x1, POINT_A_2, DOT_STEP_ROWS_PREFETCH_4x1, PREFETCH_A_1_FROM_0, PREFETCH_A_1_FROM_1, PREFETCH_A_1_FROM_2, PREFETCH_A_1_FROM_3, ADVANCE_ROWS2, ADD_S_4x1, STORE_C_4x1)
 
+// DOT_ROWS_5x1 is DOT_ROW of some rows of A, which lies row by row.
+#define DOT_ROWS_5x1(off, b1, off2, a1) \
+	DOT_ROWS_3x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(DX), a1, off2, (off2+2), 3); \
+	DOT_ROW_1(off(DX)(R12*1), b1, off2, (off2+1), 4)
+
 // DOT_STEP_ROWS_PREFETCH_5x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_5x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z5, next); \
 	prefetch; \
-	DOT_ROWS_3x1(off, Z6, 5, Z7); \
-	DOT_ROW_1(off(DX), Z7, 5, 7, 3); \
-	DOT_ROW_1(off(DX)(R12*1), Z6, 5, 6, 4)
+	DOT_ROWS_5x1(off, Z6, 5, Z7)
 
 // func pairsAVX512Rows5x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows5x16(SB), NOSPLIT, $0-80
@@ -385,9 +389,7 @@ TEXT ·pairsAVX512Rows5x16(SB), NOSPLIT, $0-80
 #define DOT_STEP_ROWS_PREFETCH_6x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z6, next); \
 	prefetch; \
-	DOT_ROWS_3x1(off, Z7, 6, Z8); \
-	DOT_ROW_1(off(DX), Z8, 6, 8, 3); \
-	DOT_ROW_1(off(DX)(R12*1), Z7, 6, 7, 4); \
+	DOT_ROWS_5x1(off, Z7, 6, Z8); \
 	DOT_ROW_1(off(DX)(R12*2), Z8, 6, 8, 5)
 
 // func pairsAVX512Rows6x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -396,9 +398,7 @@ TEXT ·pairsAVX512Rows6x16(SB), NOSPLIT, $0-80
 
 // DOT_ROWS_7x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_7x1(off, b1, off2, a1) \
-	DOT_ROWS_3x1(off, b1, off2, a1); \
-	DOT_ROW_1(off(DX), a1, off2, (off2+2), 3); \
-	DOT_ROW_1(off(DX)(R12*1), b1, off2, (off2+1), 4); \
+	DOT_ROWS_5x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(DX)(R12*2), a1, off2, (off2+2), 5); \
 	DOT_ROW_1(off(SI), b1, off2, (off2+1), 6)
 
@@ -423,13 +423,17 @@ TEXT ·pairsAVX512Rows7x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Rows8x16(SB), NOSPLIT, $0-80
 	KERNEL_ROWS(LOAD_MASK_1, PREFETCHW_C_8x1, ZERO_C_8x1, POINT_A_3, DOT_STEP_ROWS_PREFETCH_8x1, PREFETCH_A_2_FROM_0, PREFETCH_A_2_FROM_1, PREFETCH_A_2_FROM_2, PREFETCH_A_2_FROM_3, ADVANCE_ROWS3, ADD_S_8x1, STORE_C_8x1)
 
+// DOT_ROWS_9x1 is DOT_ROW of some rows of A, which lies row by row.
+#define DOT_ROWS_9x1(off, b1, off2, a1) \
+	DOT_ROWS_7x1(off, b1, off2, a1); \
+	DOT_ROW_1(off(SI)(R12*1), a1, off2, (off2+2), 7); \
+	DOT_ROW_1(off(SI)(R12*2), b1, off2, (off2+1), 8)
+
 // DOT_STEP_ROWS_PREFETCH_9x1 is a step of the inner dimension.
 #define DOT_STEP_ROWS_PREFETCH_9x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z9, next); \
 	prefetch; \
-	DOT_ROWS_7x1(off, Z10, 9, Z11); \
-	DOT_ROW_1(off(SI)(R12*1), Z11, 9, 11, 7); \
-	DOT_ROW_1(off(SI)(R12*2), Z10, 9, 10, 8)
+	DOT_ROWS_9x1(off, Z10, 9, Z11)
 
 // func pairsAVX512Rows9x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Rows9x16(SB), NOSPLIT, $0-80
@@ -439,9 +443,7 @@ TEXT ·pairsAVX512Rows9x16(SB), NOSPLIT, $0-80
 #define DOT_STEP_ROWS_PREFETCH_10x1(b, next, off, prefetch) \
 	LOAD_B_1(b, Z10, next); \
 	prefetch; \
-	DOT_ROWS_7x1(off, Z11, 10, Z12); \
-	DOT_ROW_1(off(SI)(R12*1), Z12, 10, 12, 7); \
-	DOT_ROW_1(off(SI)(R12*2), Z11, 10, 11, 8); \
+	DOT_ROWS_9x1(off, Z11, 10, Z12); \
 	DOT_ROW_1(off(R9), Z12, 10, 12, 9)
 
 // func pairsAVX512Rows10x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -450,9 +452,7 @@ TEXT ·pairsAVX512Rows10x16(SB), NOSPLIT, $0-80
 
 // DOT_ROWS_11x1 is DOT_ROW of some rows of A, which lies row by row.
 #define DOT_ROWS_11x1(off, b1, off2, a1) \
-	DOT_ROWS_7x1(off, b1, off2, a1); \
-	DOT_ROW_1(off(SI)(R12*1), a1, off2, (off2+2), 7); \
-	DOT_ROW_1(off(SI)(R12*2), b1, off2, (off2+1), 8); \
+	DOT_ROWS_9x1(off, b1, off2, a1); \
 	DOT_ROW_1(off(R9), a1, off2, (off2+2), 9); \
 	DOT_ROW_1(off(R9)(R12*1), b1, off2, (off2+1), 10)
 
@@ -524,14 +524,18 @@ TEXT ·pairsAVX512Inner1x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner2x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_2x2, ZERO_C_2x2, DOT_STEP_INNER_PREFETCH_2x2, ADD_S_2x2, STORE_C_2x2)
 
+// DOT_INNER_3x2 is DOT_ROW of some rows of A, which lies k by k.
+#define DOT_INNER_3x2(a, a0, off, a1) \
+	DOT_ROW_2(a, a0, off, (off+2), 0); \
+	DOT_ROW_2(4 a, a1, off, (off+3), 2); \
+	DOT_ROW_2(8 a, a0, off, (off+2), 4)
+
 // DOT_STEP_INNER_PREFETCH_3x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_3x2(b, next, a, later) \
 	LOAD_B_2(b, Z6, Z7, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 8 later; \
-	DOT_ROW_2(a, Z8, 6, 8, 0); \
-	DOT_ROW_2(4 a, Z9, 6, 9, 2); \
-	DOT_ROW_2(8 a, Z8, 6, 8, 4)
+	DOT_INNER_3x2(a, Z8, 6, Z9)
 
 // func pairsAVX512Inner3x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner3x32(SB), NOSPLIT, $0-80
@@ -542,9 +546,7 @@ TEXT ·pairsAVX512Inner3x32(SB), NOSPLIT, $0-80
 	LOAD_B_2(b, Z8, Z9, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 12 later; \
-	DOT_ROW_2(a, Z10, 8, 10, 0); \
-	DOT_ROW_2(4 a, Z11, 8, 11, 2); \
-	DOT_ROW_2(8 a, Z10, 8, 10, 4); \
+	DOT_INNER_3x2(a, Z10, 8, Z11); \
 	DOT_ROW_2(12 a, Z11, 8, 11, 6)
 
 // func pairsAVX512Inner4x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -553,9 +555,7 @@ TEXT ·pairsAVX512Inner4x32(SB), NOSPLIT, $0-80
 
 // DOT_INNER_5x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_5x2(a, a0, off, a1) \
-	DOT_ROW_2(a, a0, off, (off+2), 0); \
-	DOT_ROW_2(4 a, a1, off, (off+3), 2); \
-	DOT_ROW_2(8 a, a0, off, (off+2), 4); \
+	DOT_INNER_3x2(a, a0, off, a1); \
 	DOT_ROW_2(12 a, a1, off, (off+3), 6); \
 	DOT_ROW_2(16 a, a0, off, (off+2), 8)
 
@@ -582,14 +582,18 @@ TEXT ·pairsAVX512Inner5x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner6x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_6x2, ZERO_C_6x2, DOT_STEP_INNER_PREFETCH_6x2, ADD_S_6x2, STORE_C_6x2)
 
+// DOT_INNER_7x2 is DOT_ROW of some rows of A, which lies k by k.
+#define DOT_INNER_7x2(a, a0, off, a1) \
+	DOT_INNER_5x2(a, a0, off, a1); \
+	DOT_ROW_2(20 a, a1, off, (off+3), 10); \
+	DOT_ROW_2(24 a, a0, off, (off+2), 12)
+
 // DOT_STEP_INNER_PREFETCH_7x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_7x2(b, next, a, later) \
 	LOAD_B_2(b, Z14, Z15, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 24 later; \
-	DOT_INNER_5x2(a, Z16, 14, Z17); \
-	DOT_ROW_2(20 a, Z17, 14, 17, 10); \
-	DOT_ROW_2(24 a, Z16, 14, 16, 12)
+	DOT_INNER_7x2(a, Z16, 14, Z17)
 
 // func pairsAVX512Inner7x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner7x32(SB), NOSPLIT, $0-80
@@ -600,9 +604,7 @@ TEXT ·pairsAVX512Inner7x32(SB), NOSPLIT, $0-80
 	LOAD_B_2(b, Z16, Z17, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 28 later; \
-	DOT_INNER_5x2(a, Z18, 16, Z19); \
-	DOT_ROW_2(20 a, Z19, 16, 19, 10); \
-	DOT_ROW_2(24 a, Z18, 16, 18, 12); \
+	DOT_INNER_7x2(a, Z18, 16, Z19); \
 	DOT_ROW_2(28 a, Z19, 16, 19, 14)
 
 // func pairsAVX512Inner8x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -611,9 +613,7 @@ TEXT ·pairsAVX512Inner8x32(SB), NOSPLIT, $0-80
 
 // DOT_INNER_9x2 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_9x2(a, a0, off, a1) \
-	DOT_INNER_5x2(a, a0, off, a1); \
-	DOT_ROW_2(20 a, a1, off, (off+3), 10); \
-	DOT_ROW_2(24 a, a0, off, (off+2), 12); \
+	DOT_INNER_7x2(a, a0, off, a1); \
 	DOT_ROW_2(28 a, a1, off, (off+3), 14); \
 	DOT_ROW_2(32 a, a0, off, (off+2), 16)
 
@@ -640,14 +640,18 @@ TEXT ·pairsAVX512Inner9x32(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner10x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_10x2, ZERO_C_10x2, DOT_STEP_INNER_PREFETCH_10x2, ADD_S_10x2, STORE_C_10x2)
 
+// DOT_INNER_11x2 is DOT_ROW of some rows of A, which lies k by k.
+#define DOT_INNER_11x2(a, a0, off, a1) \
+	DOT_INNER_9x2(a, a0, off, a1); \
+	DOT_ROW_2(36 a, a1, off, (off+3), 18); \
+	DOT_ROW_2(40 a, a0, off, (off+2), 20)
+
 // DOT_STEP_INNER_PREFETCH_11x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_11x2(b, next, a, later) \
 	LOAD_B_2(b, Z22, Z23, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 40 later; \
-	DOT_INNER_9x2(a, Z24, 22, Z25); \
-	DOT_ROW_2(36 a, Z25, 22, 25, 18); \
-	DOT_ROW_2(40 a, Z24, 22, 24, 20)
+	DOT_INNER_11x2(a, Z24, 22, Z25)
 
 // func pairsAVX512Inner11x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner11x32(SB), NOSPLIT, $0-80
@@ -658,29 +662,21 @@ TEXT ·pairsAVX512Inner11x32(SB), NOSPLIT, $0-80
 	LOAD_B_2(b, Z24, Z25, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 44 later; \
-	DOT_INNER_9x2(a, Z26, 24, Z27); \
-	DOT_ROW_2(36 a, Z27, 24, 27, 18); \
-	DOT_ROW_2(40 a, Z26, 24, 26, 20); \
+	DOT_INNER_11x2(a, Z26, 24, Z27); \
 	DOT_ROW_2(44 a, Z27, 24, 27, 22)
 
 // func pairsAVX512Inner12x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner12x32(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_2, PREFETCHW_C_12x2, ZERO_C_12x2, DOT_STEP_INNER_PREFETCH_12x2, ADD_S_12x2, STORE_C_12x2)
 
-// DOT_INNER_13x2 is DOT_ROW of some rows of A, which lies k by k.
-#define DOT_INNER_13x2(a, a0, off, a1) \
-	DOT_INNER_9x2(a, a0, off, a1); \
-	DOT_ROW_2(36 a, a1, off, (off+3), 18); \
-	DOT_ROW_2(40 a, a0, off, (off+2), 20); \
-	DOT_ROW_2(44 a, a1, off, (off+3), 22); \
-	DOT_ROW_2(48 a, a0, off, (off+2), 24)
-
 // DOT_STEP_INNER_PREFETCH_13x2 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_13x2(b, next, a, later) \
 	LOAD_B_2(b, Z26, Z27, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 48 later; \
-	DOT_INNER_13x2(a, Z28, 26, Z29)
+	DOT_INNER_11x2(a, Z28, 26, Z29); \
+	DOT_ROW_2(44 a, Z29, 26, 29, 22); \
+	DOT_ROW_2(48 a, Z28, 26, 28, 24)
 
 // func pairsAVX512Inner13x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner13x32(SB), NOSPLIT, $0-80
@@ -691,7 +687,9 @@ TEXT ·pairsAVX512Inner13x32(SB), NOSPLIT, $0-80
 	LOAD_B_2(b, Z28, Z29, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 52 later; \
-	DOT_INNER_13x2(a, Z30, 28, Z31); \
+	DOT_INNER_11x2(a, Z30, 28, Z31); \
+	DOT_ROW_2(44 a, Z31, 28, 31, 22); \
+	DOT_ROW_2(48 a, Z30, 28, 30, 24); \
 	DOT_ROW_2(52 a, Z31, 28, 31, 26)
 
 // func pairsAVX512Inner14x32(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -720,14 +718,18 @@ TEXT ·pairsAVX512Inner1x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner2x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_2x1, ZERO_C_2x1, DOT_STEP_INNER_PREFETCH_2x1, ADD_S_2x1, STORE_C_2x1)
 
+// DOT_INNER_3x1 is DOT_ROW of some rows of A, which lies k by k.
+#define DOT_INNER_3x1(a, b1, off, a1) \
+	DOT_ROW_1(a, b1, off, (off+1), 0); \
+	DOT_ROW_1(4 a, a1, off, (off+2), 1); \
+	DOT_ROW_1(8 a, b1, off, (off+1), 2)
+
 // DOT_STEP_INNER_PREFETCH_3x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_3x1(b, next, a, later) \
 	LOAD_B_1(b, Z3, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 8 later; \
-	DOT_ROW_1(a, Z4, 3, 4, 0); \
-	DOT_ROW_1(4 a, Z5, 3, 5, 1); \
-	DOT_ROW_1(8 a, Z4, 3, 4, 2)
+	DOT_INNER_3x1(a, Z4, 3, Z5)
 
 // func pairsAVX512Inner3x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner3x16(SB), NOSPLIT, $0-80
@@ -738,9 +740,7 @@ TEXT ·pairsAVX512Inner3x16(SB), NOSPLIT, $0-80
 	LOAD_B_1(b, Z4, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 12 later; \
-	DOT_ROW_1(a, Z5, 4, 5, 0); \
-	DOT_ROW_1(4 a, Z6, 4, 6, 1); \
-	DOT_ROW_1(8 a, Z5, 4, 5, 2); \
+	DOT_INNER_3x1(a, Z5, 4, Z6); \
 	DOT_ROW_1(12 a, Z6, 4, 6, 3)
 
 // func pairsAVX512Inner4x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -749,9 +749,7 @@ TEXT ·pairsAVX512Inner4x16(SB), NOSPLIT, $0-80
 
 // DOT_INNER_5x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_5x1(a, b1, off, a1) \
-	DOT_ROW_1(a, b1, off, (off+1), 0); \
-	DOT_ROW_1(4 a, a1, off, (off+2), 1); \
-	DOT_ROW_1(8 a, b1, off, (off+1), 2); \
+	DOT_INNER_3x1(a, b1, off, a1); \
 	DOT_ROW_1(12 a, a1, off, (off+2), 3); \
 	DOT_ROW_1(16 a, b1, off, (off+1), 4)
 
@@ -778,14 +776,18 @@ TEXT ·pairsAVX512Inner5x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner6x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_6x1, ZERO_C_6x1, DOT_STEP_INNER_PREFETCH_6x1, ADD_S_6x1, STORE_C_6x1)
 
+// DOT_INNER_7x1 is DOT_ROW of some rows of A, which lies k by k.
+#define DOT_INNER_7x1(a, b1, off, a1) \
+	DOT_INNER_5x1(a, b1, off, a1); \
+	DOT_ROW_1(20 a, a1, off, (off+2), 5); \
+	DOT_ROW_1(24 a, b1, off, (off+1), 6)
+
 // DOT_STEP_INNER_PREFETCH_7x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_7x1(b, next, a, later) \
 	LOAD_B_1(b, Z7, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 24 later; \
-	DOT_INNER_5x1(a, Z8, 7, Z9); \
-	DOT_ROW_1(20 a, Z9, 7, 9, 5); \
-	DOT_ROW_1(24 a, Z8, 7, 8, 6)
+	DOT_INNER_7x1(a, Z8, 7, Z9)
 
 // func pairsAVX512Inner7x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner7x16(SB), NOSPLIT, $0-80
@@ -796,9 +798,7 @@ TEXT ·pairsAVX512Inner7x16(SB), NOSPLIT, $0-80
 	LOAD_B_1(b, Z8, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 28 later; \
-	DOT_INNER_5x1(a, Z9, 8, Z10); \
-	DOT_ROW_1(20 a, Z10, 8, 10, 5); \
-	DOT_ROW_1(24 a, Z9, 8, 9, 6); \
+	DOT_INNER_7x1(a, Z9, 8, Z10); \
 	DOT_ROW_1(28 a, Z10, 8, 10, 7)
 
 // func pairsAVX512Inner8x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -807,9 +807,7 @@ TEXT ·pairsAVX512Inner8x16(SB), NOSPLIT, $0-80
 
 // DOT_INNER_9x1 is DOT_ROW of some rows of A, which lies k by k.
 #define DOT_INNER_9x1(a, b1, off, a1) \
-	DOT_INNER_5x1(a, b1, off, a1); \
-	DOT_ROW_1(20 a, a1, off, (off+2), 5); \
-	DOT_ROW_1(24 a, b1, off, (off+1), 6); \
+	DOT_INNER_7x1(a, b1, off, a1); \
 	DOT_ROW_1(28 a, a1, off, (off+2), 7); \
 	DOT_ROW_1(32 a, b1, off, (off+1), 8)
 
@@ -836,14 +834,18 @@ TEXT ·pairsAVX512Inner9x16(SB), NOSPLIT, $0-80
 TEXT ·pairsAVX512Inner10x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_10x1, ZERO_C_10x1, DOT_STEP_INNER_PREFETCH_10x1, ADD_S_10x1, STORE_C_10x1)
 
+// DOT_INNER_11x1 is DOT_ROW of some rows of A, which lies k by k.
+#define DOT_INNER_11x1(a, b1, off, a1) \
+	DOT_INNER_9x1(a, b1, off, a1); \
+	DOT_ROW_1(36 a, a1, off, (off+2), 9); \
+	DOT_ROW_1(40 a, b1, off, (off+1), 10)
+
 // DOT_STEP_INNER_PREFETCH_11x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_11x1(b, next, a, later) \
 	LOAD_B_1(b, Z11, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 40 later; \
-	DOT_INNER_9x1(a, Z12, 11, Z13); \
-	DOT_ROW_1(36 a, Z13, 11, 13, 9); \
-	DOT_ROW_1(40 a, Z12, 11, 12, 10)
+	DOT_INNER_11x1(a, Z12, 11, Z13)
 
 // func pairsAVX512Inner11x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner11x16(SB), NOSPLIT, $0-80
@@ -854,29 +856,21 @@ TEXT ·pairsAVX512Inner11x16(SB), NOSPLIT, $0-80
 	LOAD_B_1(b, Z12, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 44 later; \
-	DOT_INNER_9x1(a, Z13, 12, Z14); \
-	DOT_ROW_1(36 a, Z14, 12, 14, 9); \
-	DOT_ROW_1(40 a, Z13, 12, 13, 10); \
+	DOT_INNER_11x1(a, Z13, 12, Z14); \
 	DOT_ROW_1(44 a, Z14, 12, 14, 11)
 
 // func pairsAVX512Inner12x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner12x16(SB), NOSPLIT, $0-80
 	KERNEL_INNER(LOAD_MASK_1, PREFETCHW_C_12x1, ZERO_C_12x1, DOT_STEP_INNER_PREFETCH_12x1, ADD_S_12x1, STORE_C_12x1)
 
-// DOT_INNER_13x1 is DOT_ROW of some rows of A, which lies k by k.
-#define DOT_INNER_13x1(a, b1, off, a1) \
-	DOT_INNER_9x1(a, b1, off, a1); \
-	DOT_ROW_1(36 a, a1, off, (off+2), 9); \
-	DOT_ROW_1(40 a, b1, off, (off+1), 10); \
-	DOT_ROW_1(44 a, a1, off, (off+2), 11); \
-	DOT_ROW_1(48 a, b1, off, (off+1), 12)
-
 // DOT_STEP_INNER_PREFETCH_13x1 is a step of the inner dimension.
 #define DOT_STEP_INNER_PREFETCH_13x1(b, next, a, later) \
 	LOAD_B_1(b, Z13, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 48 later; \
-	DOT_INNER_13x1(a, Z14, 13, Z15)
+	DOT_INNER_11x1(a, Z14, 13, Z15); \
+	DOT_ROW_1(44 a, Z15, 13, 15, 11); \
+	DOT_ROW_1(48 a, Z14, 13, 14, 12)
 
 // func pairsAVX512Inner13x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
 TEXT ·pairsAVX512Inner13x16(SB), NOSPLIT, $0-80
@@ -887,7 +881,9 @@ TEXT ·pairsAVX512Inner13x16(SB), NOSPLIT, $0-80
 	LOAD_B_1(b, Z14, next); \
 	PREFETCHT0 later; \
 	PREFETCHT0 52 later; \
-	DOT_INNER_13x1(a, Z15, 14, Z16); \
+	DOT_INNER_11x1(a, Z15, 14, Z16); \
+	DOT_ROW_1(44 a, Z16, 14, 16, 11); \
+	DOT_ROW_1(48 a, Z15, 14, 15, 12); \
 	DOT_ROW_1(52 a, Z16, 14, 16, 13)
 
 // func pairsAVX512Inner14x16(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)

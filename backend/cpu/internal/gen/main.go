@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/vec"
 )
@@ -39,10 +40,10 @@ func main() {
 func files() (map[string]string, error) {
 	all := map[string]string{}
 	for _, p := range []struct {
-		name  string
-		files func() (map[string]string, error)
-	}{{"gemm", gemm.Files}, {"vec", vec.Files}} {
-		list, err := p.files()
+		name string
+		*asm.Package
+	}{{"gemm", gemm.Package()}, {"vec", vec.Package()}} {
+		list, err := p.Files()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}

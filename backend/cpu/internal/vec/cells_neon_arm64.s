@@ -405,12 +405,7 @@ loop:
 	FCMEQ_S4(off, off, 27); \
 	MVN_B16(27, 27); \
 	VORR V24.B16, x.B16, V2.B16; \
-	VUSHR $16, x.S4, V1.S4; \
-	FMOVQ 336(R9), F28; \
-	VAND V28.B16, V1.B16, V1.B16; \
-	FMOVQ 352(R9), F28; \
-	VADD V28.S4, V1.S4, V1.S4; \
-	VADD V1.S4, x.S4, x.S4; \
+	NEAREST_BF16_V2(x); \
 	VBIT V27.B16, V2.B16, x.B16
 
 // lstmGradBF16: dc += dh*o*(1-tanh² c); gradients by what i, f, o = 1/(1+e to the power of -z) and g = tanh z are functions of; dc *= f

@@ -7,7 +7,8 @@
 // expanded, the file has exactly those.
 //
 // Main types: [File] is one file; [Unit] is the files of an instruction set,
-// which share a header of the macros that several of them use.
+// which share a header of the macros that several of them use; [Package] is all
+// files of a Go package.
 //
 // Rules:
 //
@@ -264,24 +265,17 @@ func flat(code []*node) []line {
 	return out
 }
 
-// Expanded is the file without macros.
-func (f *File) Expanded() string {
-	var s strings.Builder
-	var code func([]*node)
-	code = func(list []*node) {
-		for _, n := range list {
-			if n.block != nil {
-				code(n.block.code)
-			} else {
-				writeLine(&s, n.line)
-			}
+// expanded is a code without blocks.
+func expanded(code []*node) []line {
+	var out []line
+	for _, n := range code {
+		if n.block != nil {
+			out = append(out, expanded(n.block.code)...)
+		} else {
+			out = append(out, n.line)
 		}
 	}
-	for _, it := range f.items {
-		s.WriteString(it.head)
-		code(it.code)
-	}
-	return s.String()
+	return out
 }
 
 func writeLine(s *strings.Builder, l line) {

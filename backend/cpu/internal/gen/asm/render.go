@@ -2,6 +2,7 @@ package asm
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -12,6 +13,37 @@ type text struct {
 	macros []*macro
 	byName map[string]*macro // by name, and by file and name of those of a file
 	bodies map[*item][]line
+}
+
+// Package is what is generated for a Go package.
+type Package struct {
+	Units []*Unit
+	Go    map[string]string // Go files by name
+}
+
+// Files returns the contents of all files by name.
+func (p *Package) Files() (map[string]string, error) {
+	all := maps.Clone(p.Go)
+	for _, u := range p.Units {
+		list, err := u.Write()
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, list)
+	}
+	return all, nil
+}
+
+// Expanded returns the contents of the files by name as they are without macros but
+// those of the encodings.
+func (u *Unit) Expanded() map[string]string {
+	t := &text{unit: u, byName: map[string]*macro{}, bodies: map[*item][]line{}}
+	for _, f := range u.Files {
+		for _, it := range f.items {
+			t.bodies[it] = expanded(it.code)
+		}
+	}
+	return t.contents()
 }
 
 // render writes the files and, if several of them share macros, the header.
@@ -33,11 +65,16 @@ func (u *Unit) render(macros []*macro) map[string]string {
 	}
 	for t.inline() {
 	}
+	return t.contents()
+}
+
+// contents is the files by name.
+func (t *text) contents() map[string]string {
 	out := map[string]string{}
 	if h := t.header(); h != "" {
-		out[u.Header+".h"] = u.Preface + h
+		out[t.unit.Header+".h"] = t.unit.Preface + h
 	}
-	for _, f := range u.Files {
+	for _, f := range t.unit.Files {
 		out[f.Name+".s"] = t.file(f)
 	}
 	return out
@@ -69,26 +106,40 @@ func (t *text) each(do func(f *File, lines []line) []line) {
 	}
 }
 
-// inline writes out macros that save no line, and reports whether there was one.
+// inline writes out macros that save no line, and reports whether there was one. Of
+// macros that call each other it takes one: the others' uses or lengths change.
 func (t *text) inline() bool {
 	uses := map[*macro]int{}
-	t.each(func(f *File, lines []line) []line {
-		for _, l := range lines {
-			if m := t.find(f, l); m != nil {
-				uses[m]++
+	near := map[*macro][]*macro{} // that call a macro, or that it calls
+	for _, m := range t.macros {
+		for f := range m.files {
+			for _, l := range m.body {
+				if c := t.find(f, l); c != nil {
+					uses[c]++
+					near[m], near[c] = append(near[m], c), append(near[c], m)
+				}
+			}
+			break
+		}
+	}
+	for _, f := range t.unit.Files {
+		for _, it := range f.items {
+			for _, l := range t.bodies[it] {
+				if m := t.find(f, l); m != nil {
+					uses[m]++
+				}
 			}
 		}
-		return lines
-	})
-	out := map[*macro]bool{}
+	}
+	out, changed := map[*macro]bool{}, map[*macro]bool{}
 	for _, m := range t.macros {
-		if m.keep {
+		const around = 3 // lines of a definition: a comment, its name, and an empty one
+		if n, l := uses[m], len(m.body); m.keep || changed[m] || n*l >= n+l+around {
 			continue
 		}
-		const around = 3 // lines of a definition: a comment, its name, and an empty one
-		if n, l := uses[m], len(m.body); n*l < n+l+around {
-			out[m] = true
-			break // uses of others change
+		out[m] = true
+		for _, c := range near[m] {
+			changed[c] = true
 		}
 	}
 	if len(out) == 0 {

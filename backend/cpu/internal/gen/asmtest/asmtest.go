@@ -6,23 +6,39 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // Code returns the machine code of instructions by Go's assembler for an
 // architecture. Definitions are macros that they use.
-func Code(t *testing.T, arch, definitions, instructions string) []byte {
+func Code(t testing.TB, arch, definitions, instructions string) []byte {
+	t.Helper()
+	const noSplit = "4"
+	functions := Functions(t, arch, map[string]string{"a.s": definitions + "\nTEXT ·f(SB), " + noSplit + ", $0-0\n" + instructions}, "a.s")
+	code, err := hex.DecodeString(functions["p.f(SB)"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+// Functions returns the machine code of the functions of a file, in hexadecimal,
+// with the relocations. Files are the contents of it and of what it includes, by
+// name.
+func Functions(t testing.TB, arch string, files map[string]string, file string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	source, object := filepath.Join(dir, "a.s"), filepath.Join(dir, "a.o")
-	text := definitions + "\nTEXT ·f(SB), 4, $0-0\n" + instructions // 4 is NOSPLIT
-	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	run := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command("go", append([]string{"tool"}, args...)...)
+		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOOS=linux")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -30,20 +46,34 @@ func Code(t *testing.T, arch, definitions, instructions string) []byte {
 		}
 		return string(out)
 	}
-	run("asm", "-p", "p", "-o", object, source)
-	var code []byte
-	for line := range strings.Lines(run("objdump", object)) {
-		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[0], "a.s:") {
-			b, err := hex.DecodeString(fields[2])
-			if err != nil {
-				t.Fatalf("%v in %q", err, line)
-			}
-			if arch == "arm64" { // shown as a word
-				for i, j := 0, len(b)-1; i < j; i, j = i+1, j-1 {
-					b[i], b[j] = b[j], b[i]
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	include := filepath.Join(strings.TrimSpace(string(root)), "pkg", "include")
+	run("asm", "-p", "p", "-I", ".", "-I", include, "-o", "a.o", file)
+	code := map[string]string{}
+	name := ""
+	for line := range strings.Lines(run("objdump", "a.o")) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) > 1 && fields[0] == "TEXT":
+			name = fields[1]
+			code[name] = ""
+		case len(fields) > 2:
+			word := fields[2]
+			if arch == "arm64" && len(word) == 8 { // shown as a word
+				b, err := hex.DecodeString(word)
+				if err != nil {
+					t.Fatalf("%v in %q", err, line)
 				}
+				slices.Reverse(b)
+				word = hex.EncodeToString(b)
 			}
-			code = append(code, b...)
+			code[name] += word
+			if last := fields[len(fields)-1]; strings.Contains(last, "]R_") {
+				code[name] += " " + last + " "
+			}
 		}
 	}
 	return code

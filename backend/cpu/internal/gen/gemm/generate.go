@@ -5,7 +5,7 @@
 // Command gen writes the files, and its test fails when a checked-in file is not
 // what the generator returns. Change the generator, never the files.
 //
-// Main types: [Files] returns all files; gen collects one file with its Go
+// Main types: [Package] returns all files; gen collects one file with its Go
 // declarations; tile is a micro-kernel. Parts of kernels are named by gen.block
 // and become macros; docs.go has their comments.
 package gemm
@@ -13,7 +13,6 @@ package gemm
 import (
 	"fmt"
 	"go/format"
-	"maps"
 	"strings"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/amd64"
@@ -21,9 +20,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gen/asm"
 )
 
-// Files returns the contents of the generated files of package gemm by name.
-func Files() (map[string]string, error) {
-	files := map[string]string{}
+// Package returns what is generated for package gemm.
+func Package() *asm.Package {
+	p := &asm.Package{Go: map[string]string{}}
 	for _, u := range []struct {
 		header    string
 		encodings []asm.Definition
@@ -32,18 +31,14 @@ func Files() (map[string]string, error) {
 		{"macros_amd64", amd64.Encodings(), []*gen{avx512(), avx512Pairs(), avx512Pack(), amx(), amxRuns(), avx512Conv(), avx2()}},
 		{"macros_arm64", arm64.Encodings(), []*gen{neon()}},
 	} {
-		unit := asm.Unit{Header: u.header, Preface: header, Encodings: u.encodings, Docs: docs}
+		unit := &asm.Unit{Header: u.header, Preface: header, Encodings: u.encodings, Docs: docs}
 		for _, g := range u.gens {
 			unit.Files = append(unit.Files, g.file)
-			files[g.file.Name+".go"] = g.declarations()
+			p.Go[g.file.Name+".go"] = g.declarations()
 		}
-		written, err := unit.Write()
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(files, written)
+		p.Units = append(p.Units, unit)
 	}
-	return files, nil
+	return p
 }
 
 // header marks generated files in the form that Go's tools know.

@@ -26,20 +26,17 @@ var sets = map[string][]set{
 	"arm64": {{suffix: "NEON", arm: true}},
 }
 
-// Files returns the files of package vec by name.
-func Files() (map[string]string, error) {
-	out := map[string]string{}
+// Package returns what is generated for package vec.
+func Package() *asm.Package {
+	p := &asm.Package{Go: map[string]string{"loops.go": gofmt(loopsType(files()))}}
 	for arch := range sets {
-		if err := architecture(arch, out); err != nil {
-			return nil, err
-		}
+		architecture(arch, p)
 	}
-	out["loops.go"] = gofmt(loopsType(files()))
-	return out, nil
+	return p
 }
 
 // architecture writes the files of an architecture.
-func architecture(arch string, out map[string]string) error {
+func architecture(arch string, p *asm.Package) {
 	var table strings.Builder
 	table.WriteString(header + "package vec\n\n")
 	groups := files()
@@ -49,7 +46,7 @@ func architecture(arch string, out map[string]string) error {
 		stubs.WriteString(begin)
 		specials.WriteString(begin)
 		of := "_" + strings.ToLower(set.suffix) + "_" + arch
-		unit := asm.Unit{Header: "macros" + of, Preface: header, Docs: kernelDocs(groups), Encodings: constantMacros, Variants: set.arm}
+		unit := &asm.Unit{Header: "macros" + of, Preface: header, Docs: kernelDocs(groups), Encodings: constantMacros, Variants: set.arm}
 		if set.arm {
 			unit.Encodings = append(arm64.Encodings(), constantMacros...)
 		} else {
@@ -83,16 +80,11 @@ func architecture(arch string, out map[string]string) error {
 			a.lanesData()
 		}
 		table.WriteString("}\n\n")
-		written, err := unit.Write()
-		if err != nil {
-			return err
-		}
-		maps.Copy(out, written)
-		out["stubs"+of+".go"] = gofmt(stubs.String())
-		out["specials"+of+".go"] = gofmt(specials.String())
+		p.Units = append(p.Units, unit)
+		p.Go["stubs"+of+".go"] = gofmt(stubs.String())
+		p.Go["specials"+of+".go"] = gofmt(specials.String())
 	}
-	out["table_"+arch+".go"] = gofmt(table.String())
-	return nil
+	p.Go["table_"+arch+".go"] = gofmt(table.String())
 }
 
 // kernelDocs are docs with the steps of kernels.
