@@ -91,3 +91,37 @@ func TestSameCode(t *testing.T) {
 		}
 	}
 }
+
+// TestPage: the code that docs/kernels.md shows is there.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "kernels.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	err = filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		code.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := 0
+	for i, part := range strings.Split(string(page), "```") {
+		language, block, _ := strings.Cut(part, "\n")
+		if i%2 == 0 || language == "sh" {
+			continue
+		}
+		blocks++
+		if !strings.Contains(code.String(), block) {
+			t.Errorf("docs/kernels.md shows what is nowhere in backend/cpu/internal:\n%s", block)
+		}
+	}
+	if blocks < 10 {
+		t.Errorf("%d blocks of code in docs/kernels.md", blocks)
+	}
+}
