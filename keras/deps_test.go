@@ -89,8 +89,8 @@ var imports = map[string]string{
 	"keras/checkpoint":             "backend/dtype backend/op backend/tensor keras keras/internal/atomicfile keras/internal/safeio",
 	"keras/exponents":              "backend/dtype",
 	"keras/plot":                   "keras keras/exponents keras/internal/atomicfile keras/internal/console layers github.com/guptarohit/asciigraph gonum.org/v1/plot gonum.org/v1/plot/font gonum.org/v1/plot/plotter gonum.org/v1/plot/vg gonum.org/v1/plot/vg/draw",
-	"keras/saving":                 "backend/dtype backend/op backend/tensor keras keras/internal/atomicfile keras/internal/safeio keras/internal/npy keras/saving/hdf5 layers layers/preprocessing layers/callspec optimizers policy github.com/maruel/safetensors",
-	"keras/saving/hdf5":            "keras/internal/safeio",
+	"keras/saving":                 "backend/dtype backend/op backend/tensor keras keras/internal/atomicfile keras/internal/safeio keras/internal/npy keras/internal/hdf5 layers layers/preprocessing layers/callspec optimizers policy github.com/maruel/safetensors",
+	"keras/internal/hdf5":          "keras/internal/safeio",
 	"keras/internal/atomicfile":    "",
 	"keras/internal/safeio":        "",
 	"keras/internal/console":       "golang.org/x/term", // on Windows also golang.org/x/sys/windows

@@ -5,8 +5,17 @@
 // resolves it once, when it is built. [SetGlobalMap] gives other policies to
 // parts of a model by the paths of their layers.
 //
-// Rules: an unknown name stops the program at SetGlobal, where it was written,
-// and is an error naming the layer elsewhere.
+// # Names
+//
+// Wherever a program gives a policy it gives the name, as in Keras: to
+// [SetGlobal], in the field DType of a layer, to Model.Clone. A name is a
+// string, so that configs and flags need no conversion; the constants, such as
+// [MixedFloat16], spell those in common use. An unknown name panics in
+// SetGlobal, where it was written, and is an error that names the layer
+// elsewhere.
+//
+//	policy.SetGlobal(policy.MixedFloat16)
+//	logits := &layers.Dense{Units: 10, DType: policy.Float32}
 package policy
 
 import (
@@ -17,6 +26,17 @@ import (
 
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/suggest"
+)
+
+// Names of policies. Any float type is one, too.
+const (
+	Float32       = "float32"        // computes and stores in float32: the default
+	Float64       = "float64"        // computes and stores in float64
+	Float16       = "float16"        // computes and stores in float16
+	BFloat16      = "bfloat16"       // computes and stores in bfloat16
+	MixedFloat16  = "mixed_float16"  // computes in float16, stores float32, scales the loss
+	MixedBFloat16 = "mixed_bfloat16" // computes in bfloat16, stores float32
+	MixedFloat8   = "mixed_float8"   // mixed_bfloat16 with products of 8-bit floats in Dense and EinsumDense
 )
 
 // Policy is a pair of element types (Keras: DTypePolicy). Policies compare

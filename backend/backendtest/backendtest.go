@@ -1,5 +1,5 @@
-// Package backendtest is the conformance suite of devices: a device is correct
-// when the suite says so.
+// Package backendtest, without compatibility promise, is the conformance suite
+// of devices: a device is correct when the suite passes.
 //
 // Main functions: [Run] tests a device, [Bench] measures it, [Support] renders
 // which operations it has kernels for, [Cases] goes through the cases that the

@@ -1,5 +1,5 @@
-// Package null is a device that compiles everything and computes nothing, for
-// tests of plans, of memory and of whoever runs programs. It registers itself
+// Package null, without compatibility promise, is a device that compiles
+// everything and computes nothing, for tests of plans, memory and programs. It registers itself
 // as "null".
 //
 // Main type: [Device]. Compile verifies the plan with ir.Graph.Verify, Run

@@ -1,5 +1,6 @@
-// Package suggest describes names that a table does not have: the nearest of
-// those that it has, then all of them.
+// Package suggest, without compatibility promise, writes the errors of unknown
+// names: the nearest known name, then all of them. Layers, losses, metrics,
+// optimizers and policies share it.
 package suggest
 
 import (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
 	"github.com/mezzo-ml/mezzo/keras/saving"
-	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
+	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
 )
 
 // TestNamedPipes loads a pipe that has no writer: an error that names it, and

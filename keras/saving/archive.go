@@ -15,7 +15,7 @@ import (
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/internal/atomicfile"
 	"github.com/mezzo-ml/mezzo/keras/internal/safeio"
-	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
+	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
 )
 
 // The members of a `.keras` file.

@@ -9,7 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 	"github.com/mezzo-ml/mezzo/backend/op"
 	"github.com/mezzo-ml/mezzo/backend/tensor"
-	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
+	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
 )
 
 // The inverse document frequencies of a lookup with OutputMode tf_idf are among

@@ -13,7 +13,7 @@ import (
 
 	"github.com/mezzo-ml/mezzo/keras"
 	"github.com/mezzo-ml/mezzo/keras/saving"
-	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
+	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"

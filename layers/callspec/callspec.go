@@ -1,4 +1,4 @@
-// Package callspec reads the strings by which activations, initializers,
+// Package callspec, without compatibility promise, reads the strings by which activations, initializers,
 // regularizers and constraints are chosen: a Keras name, alone or with
 // arguments as in a Python call, "random_normal(stddev=0.02, seed=7)".
 //

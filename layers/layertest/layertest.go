@@ -1,5 +1,5 @@
-// Package layertest checks layers: one call of [Run] holds a layer to all that
-// every layer must do, under every policy.
+// Package layertest, without compatibility promise, checks layers: [Run] tests
+// everything that every layer must do, under every policy.
 //
 // Rules: importers import a device too; inputs, weights and random numbers are
 // functions of fixed seeds, so a test that passes once passes always.

@@ -1,5 +1,5 @@
-// Package resample holds the weights with which rows of pixels become longer or
-// shorter ones, those of TensorFlow's image.resize.
+// Package resample, without compatibility promise, computes the weights that
+// resize a row of pixels: those of TensorFlow's image.resize.
 package resample
 
 import (

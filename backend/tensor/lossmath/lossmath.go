@@ -1,4 +1,4 @@
-// Package lossmath holds the formulas that are losses and metrics alike: how
+// Package lossmath, without compatibility promise, holds the formulas that are losses and metrics alike: how
 // far predictions are from targets, sample by sample, before weights and
 // reductions. Losses and metrics share it: neither imports the other.
 //

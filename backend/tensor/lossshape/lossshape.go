@@ -1,4 +1,4 @@
-// Package lossshape brings targets, predictions and sample weights, as losses and
+// Package lossshape, without compatibility promise, brings targets, predictions and sample weights, as losses and
 // metrics are given them, to element types and shapes that fit, by Keras's
 // rules. Losses and metrics share it: neither imports the other.
 //

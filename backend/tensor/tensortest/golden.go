@@ -1,4 +1,4 @@
-// Package tensortest helps tests of what is built on tensors: it reads the
+// Package tensortest, without compatibility promise, helps tests: it reads the
 // golden files of keras/testdata/golden, compares tensors with them, and
 // checks gradients against finite differences.
 //

@@ -1,4 +1,4 @@
-// Package callspectest turns the configs of golden cases into specs, for the tests
+// Package callspectest, without compatibility promise, turns the configs of golden cases into specs, for the tests
 // of what is made from specs. Its only function is [Text].
 package callspectest
 

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mezzo-ml/mezzo/keras/saving/hdf5"
+	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
 )
 
 // golden is a file that h5py has written; see testdata/golden.py.
