@@ -9,15 +9,16 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Adapter is a layer that learns from data before the model is trained:
+// Adapter is a layer whose state comes from data before training:
 // Normalization, Discretization and IntegerLookup of package preprocessing.
 type Adapter interface {
 	layers.Layer
 	Adapt(batches ...*Tensor) error
 }
 
-// Adapt has a layer learn from the X of a dataset (Keras: layer.adapt). The X
-// of all batches are in memory together. When ctx ends the layer is as it was.
+// Adapt fits the state of a layer to the X of a dataset (Keras: layer.adapt).
+// The X of all batches are in memory together. When ctx ends the layer keeps its
+// old state.
 func Adapt(ctx context.Context, l Adapter, d Dataset) (err error) {
 	defer tensor.Catch(&err)
 	if err := needs(ctx, "Adapt"); err != nil {

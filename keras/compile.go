@@ -18,7 +18,7 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
-// CompileConfig says what a model is trained with (Keras: Model.compile).
+// CompileConfig has the arguments of Compile (Keras: Model.compile).
 type CompileConfig struct {
 	Optimizer optimizers.Optimizer // default: RMSprop
 	Loss      losses.Loss          // of a model with one output, or of each output alike; required unless Losses is given
@@ -34,7 +34,7 @@ type CompileConfig struct {
 	// computes in float16. Default: true.
 	AutoScaleLoss *bool
 
-	// NonFinite says what becomes of a training step whose loss, gradients or
+	// NonFinite is the treatment of a training step whose loss, gradients or
 	// moving statistics are not finite, under every policy: NonFiniteApply,
 	// NonFiniteSkip or NonFiniteError. Default: NonFiniteApply, as in Keras.
 	NonFinite NonFinite
@@ -496,7 +496,7 @@ func (m *Model) onBatch(ctx context.Context, b Batch, train bool) (Logs, error) 
 	return t.read(nil)
 }
 
-// StepResult tells how the last training step went: applied or skipped, the
+// StepResult describes the last training step: applied or skipped, the
 // loss scale, the norm of the gradients.
 func (m *Model) StepResult() (optimizers.StepResult, error) {
 	if m.training == nil {

@@ -15,12 +15,11 @@ import (
 // Dataset yields the batches of one epoch and can be opened again for the
 // next. The caller stops by leaving the loop.
 //
-// A batch that a loop keeps keeps its numbers, and so does what is recorded of
-// it and computed later. What has run a step on a batch (Fit, Evaluate,
-// PredictDataset, [Adapt], Func.Each) hands its memory back, and so does
-// [Batch.Release]: where a dataset of a user's own, or a callback, keeps a batch
-// besides, reading it after the next one was asked for is an error, and
-// [Batch.Clone] the cure. See docs/data.md, "The memory of a batch".
+// Fit, Evaluate, PredictDataset, [Adapt] and Func.Each return the memory of a
+// batch to its dataset after the step, and so does [Batch.Release]. Code that
+// keeps such a batch, such as a callback, must [Batch.Clone] it: reading it after
+// the next batch was requested is an error. In a plain loop over Batches, a kept
+// batch stays valid. See docs/data.md, "The memory of a batch".
 type Dataset interface {
 	Batches() iter.Seq2[Batch, error]
 }
@@ -67,7 +66,7 @@ type shuffle struct {
 
 // FromTensors returns the dataset of the rows of x, y and weight: axis 0
 // counts samples. y and weight may be nil; x and y may be tuples. The tensors
-// are not copied and must not be changed. It panics with *tensor.Error when
+// are not copied and must not be changed. It panics with *Error when
 // the numbers of samples differ.
 func FromTensors(x, y, weight *Tensor) *Pipeline {
 	a := newArrays(x, y, weight)

@@ -15,14 +15,14 @@ var (
 	ErrEmptyDataset = errors.New("the dataset is empty")
 )
 
-// SetupError is the error of a Fit that would resume a training with another
+// RunConfigError is the error of a Fit that would resume a training with another
 // argument than it began with.
-type SetupError struct {
+type RunConfigError struct {
 	Name      string // of the argument
 	Now, Then any
 }
 
-func (e *SetupError) Error() string {
+func (e *RunConfigError) Error() string {
 	return fmt.Sprintf("%s is %v, the checkpoint was saved with %v; use the same, or another directory", e.Name, e.Now, e.Then)
 }
 

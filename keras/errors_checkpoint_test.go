@@ -63,7 +63,7 @@ func init() {
 		"Resumed with another optimizer":  func(t *testing.T) error { return resumeError(t, 2, &optimizers.Adam{}) },
 		"Directory that is in use": func(t *testing.T) error {
 			dir := t.TempDir()
-			release, err := (&checkpoint.Directory{Path: dir}).Hold()
+			release, err := (&checkpoint.Directory{Path: dir}).Lock()
 			if err != nil {
 				return err
 			}

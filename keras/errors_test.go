@@ -437,9 +437,9 @@ func TestErrorKinds(t *testing.T) {
 	if err := errorCases["Label out of range"](t); !errors.As(err, &index) || index.Got != 12 || index.Size != 3 {
 		t.Errorf("errors.As does not find *driver.IndexError in %v", err)
 	}
-	var setup *keras.SetupError
+	var setup *keras.RunConfigError
 	if err := errorCases["Resumed with another batch size"](t); !errors.As(err, &setup) || setup.Name != "BatchSize" || setup.Now != 4 || setup.Then != 2 {
-		t.Errorf("errors.As does not find *keras.SetupError in %v", err)
+		t.Errorf("errors.As does not find *keras.RunConfigError in %v", err)
 	}
 	var first *tensor.NonFinite
 	if err := errorCases["Overflow at the lowest loss scale"](t); !errors.As(err, &first) || first.Path != "head/grad" {

@@ -18,7 +18,7 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
-// Verbosity says what Fit and Evaluate print.
+// Verbosity is what Fit and Evaluate print.
 type Verbosity int
 
 // The values of Verbosity.
@@ -29,7 +29,7 @@ const (
 	VerbosityLines                   // a line per epoch
 )
 
-// FitConfig says how Fit trains (Keras: Model.fit).
+// FitConfig has the arguments of Fit (Keras: Model.fit).
 type FitConfig struct {
 	BatchSize       int     // default: 32; for datasets that are not batched yet, of keras and of keras/data
 	Epochs          int     // number of the last epoch; default: 1
@@ -51,18 +51,18 @@ type FitConfig struct {
 
 	// Checkpoint saves the training at the end of each epoch and, with
 	// SaveEvery, after every so many steps of an epoch. If it has a state
-	// already, training goes on from there, to the bit as if it had never
-	// ended: what was killed is run again as it is. See checkpoint.Directory.
+	// already, Fit resumes from it, with the same bits as a training without
+	// interruption: run the same program again after it was killed. See
+	// checkpoint.Directory.
 	Checkpoint Checkpointer
 	SaveEvery  int
 
 	Output  io.Writer // progress; default: standard output
 	Verbose Verbosity
 
-	// Logger is told what happens: training that begins, is resumed and
-	// interrupted, epochs, checkpoints (Info), changes of the loss scale (Info),
-	// skipped steps and another device than the one wanted (Warn). Default:
-	// none.
+	// Logger gets events: the start, resumption and interruption of the
+	// training, epochs, checkpoints and changes of the loss scale (Info), skipped
+	// steps and a fallback to another device (Warn). Default: none.
 	Logger *slog.Logger
 
 	// MaxSkipsAtFloor is how many steps in a row may be skipped with the loss
@@ -214,8 +214,8 @@ func (f *fitting) fit(ctx context.Context) (err error) {
 	if err := f.run.call(ctx, func(c Callback) func(context.Context, *Run) error { return c.TrainBegin }); err != nil {
 		return err
 	}
-	if h, ok := f.run.Checkpoint.(Holder); ok {
-		release, e := h.Hold()
+	if h, ok := f.run.Checkpoint.(Locker); ok {
+		release, e := h.Lock()
 		if e != nil {
 			return fmt.Errorf("Fit: %w", e)
 		}

@@ -5,24 +5,24 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Graph is how a model is wired: what package saving writes down.
+// Graph describes the calls of a model. Package saving writes it to files.
 type Graph struct {
-	Inputs  []op.Type // of samples with an unknown batch axis
-	Calls   []Call    // in an order in which they can run
-	Outputs []Ref
+	Inputs  []op.Type   // of samples with an unknown batch axis
+	Calls   []GraphCall // in an order in which they can run
+	Outputs []GraphRef
 }
 
-// Call is one call of a layer in a Graph. A layer may have several.
-type Call struct {
+// GraphCall is one call of a layer in a Graph. A layer may have several.
+type GraphCall struct {
 	Layer layers.Layer
 	Args  layers.Args
-	In    []Ref // more than one for a tuple
+	In    []GraphRef // more than one for a tuple
 	Out   []op.Type
 }
 
-// Ref names a tensor of a Graph: result Part of Calls[Call], or Inputs[Part]
+// GraphRef names a tensor of a Graph: result Part of Calls[Call], or Inputs[Part]
 // when Call is -1.
-type Ref struct{ Call, Part int }
+type GraphRef struct{ Call, Part int }
 
 // Graph describes a model, which must be built. It is an error when the model
 // computes with tensors that are neither inputs nor results of layers.
@@ -31,12 +31,12 @@ func (m *Model) Graph() (*Graph, error) {
 		return nil, m.errorf("%w; call it on data or Build it first", ErrNotBuilt)
 	}
 	g := &Graph{Inputs: m.InputTypes()}
-	at := map[*Tensor]Ref{}
+	at := map[*Tensor]GraphRef{}
 	for i, t := range m.in.Unpack() {
-		at[t] = Ref{-1, i}
+		at[t] = GraphRef{-1, i}
 	}
-	refs := func(what string, t *Tensor) ([]Ref, error) {
-		var out []Ref
+	refs := func(what string, t *Tensor) ([]GraphRef, error) {
+		var out []GraphRef
 		for i, p := range t.Unpack() {
 			r, ok := at[p]
 			if !ok {
@@ -51,13 +51,13 @@ func (m *Model) Graph() (*Graph, error) {
 		if err != nil {
 			return nil, err
 		}
-		call := Call{Layer: n.layer, Args: n.args, In: in}
+		call := GraphCall{Layer: n.layer, Args: n.args, In: in}
 		for _, t := range n.out {
 			call.Out = append(call.Out, t.Type())
 		}
 		g.Calls = append(g.Calls, call)
 		for k, t := range n.out {
-			at[t] = Ref{i, k}
+			at[t] = GraphRef{i, k}
 		}
 	}
 	var err error
@@ -68,7 +68,7 @@ func (m *Model) Graph() (*Graph, error) {
 // Stacked reports whether Sequential made the model.
 func (m *Model) Stacked() bool { return len(m.stack) > 0 }
 
-// Built reports whether the model has its weights.
+// Built reports whether the model has weights.
 func (m *Model) Built() bool { return m.built }
 
 // BuildOn is Build for an Input, or a tuple of them, of any element type.

@@ -4,7 +4,7 @@ import "github.com/mezzo-ml/mezzo/backend/tensor"
 
 // FromImages returns the dataset of 8-bit images and their labels: X float32
 // with the pixels of an image divided by 255, Y int32. It panics with
-// *tensor.Error when the numbers do not fit.
+// *Error when the numbers do not fit.
 func FromImages(images, labels []byte, pixels int) *Pipeline {
 	if pixels < 1 || len(images) != len(labels)*pixels {
 		tensor.Fail("FromImages", "%d bytes of images for %d labels, want %d each", len(images), len(labels), pixels)

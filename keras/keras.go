@@ -9,17 +9,63 @@
 //	err := model.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}})
 //	history, err := model.Fit(ctx, train, keras.FitConfig{Epochs: 5})
 //
-// Main types: [Model], made by [NewModel] or [Sequential]; [Dataset], an
-// iterator over [Batch]es that opens again for each epoch; [Callback]. Custom
-// training loops use [Function] and [Gradients].
+// # Models
 //
-// Rules:
-//   - Building keeps errors: a layer that does not fit breaks the tensor it
-//     returns, and NewModel reports what broke it.
-//   - A training step is a transaction. When it fails, or its context ends,
-//     every variable keeps the value of the last finished step.
-//   - Model outputs are float32 under mixed policies (see
-//     [Model.KeepOutputDType]); losses and metrics work in float32 or better.
+// [Sequential] stacks layers. A functional model starts at [Input], calls layers
+// with [Apply] and ends at [NewModel]:
+//
+//	x := keras.Input(784)
+//	y := keras.Apply(&layers.Dense{Units: 10, Activation: "softmax"}, x)
+//	model, err := keras.NewModel(x, y)
+//
+// Building keeps errors. A layer that does not fit breaks the tensor it
+// returns, and NewModel reports the error. Several inputs or outputs are one
+// [Tuple]. [Model.Layer] nests a model in another one.
+//
+// # Training
+//
+// [Model.Compile] sets optimizer, loss and metrics. [Model.Fit] trains on a
+// [Dataset], [Model.Evaluate] computes loss and metrics, [Model.Predict]
+// computes outputs. A [Callback] adds to Fit; package keras/callbacks has
+// Keras's. FitConfig.Checkpoint saves and resumes a training, and package
+// keras/saving reads and writes Keras's files.
+//
+// A training step is a transaction. When it fails, or its context ends, every
+// variable keeps the value of the last finished step. Model outputs are float32
+// under mixed policies (see [Model.KeepOutputDType]); losses and metrics work in
+// float32 or better.
+//
+// # Data
+//
+// A [Dataset] yields a [Batch] at a time and opens again for each epoch.
+// [FromTensors] makes one of tensors in memory, [FromGenerator] of a Go
+// function. Package keras/data reads files.
+//
+// # Tensors and custom loops
+//
+// [NewTensor] makes a [Tensor] of a slice. Its methods, and the functions of
+// package keras/ops, record operations. Outside a Function a tensor is computed
+// when it is read or printed. [Function] compiles a Go function of tensors, and
+// [Gradients] differentiates; a custom training step has the lines of Fit's:
+//
+//	step := keras.Function(func(b keras.Batch) *keras.Tensor {
+//		loss := lossObject.Call(b.Y, model.Call(b.X, keras.Training))
+//		optimizer.ApplyGradients(keras.Gradients(loss, model.TrainableVariables()), model.TrainableVariables())
+//		return loss
+//	}, model, optimizer)
+//
+// # Looking inside
+//
+// [Model.Summary] prints the layers, [Model.Lint] finds what costs time or
+// precision, [Model.PlanMemory] returns the memory of a step, [Model.Explain]
+// prints the ranges of weights, activations and gradients, [Model.Trace] writes
+// a timeline.
+//
+// # For packages that save and load
+//
+// [Graph], [GraphCall], [GraphRef], [Node], [State], [Array] and their functions
+// describe models and trainings to packages such as keras/saving and
+// keras/checkpoint.
 package keras
 
 import (
@@ -102,7 +148,7 @@ func Function[In, Out any](f func(In) Out, changes ...Stateful) *Func[In, Out] {
 func Gradients(loss *Tensor, vars []*Variable) []*Tensor { return tensor.Gradients(loss, vars) }
 
 // NewTensor returns a tensor of a copy of data, in row-major order; without a
-// shape it takes one element. It panics with *tensor.Error when the number of
+// shape it takes one element. It panics with *Error when the number of
 // elements is not that of the shape.
 func NewTensor[T Element](data []T, shape ...int) *Tensor { return tensor.New(data, shape...) }
 

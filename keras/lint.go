@@ -12,27 +12,28 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Finding is something in a model that costs time or precision in 16 bits.
-type Finding struct {
+// Diagnostic describes something in a model that costs time or precision in 16
+// bits.
+type Diagnostic struct {
 	Layer string // path of the layer, or the name of the model
 	What  string // "420 filters are not a multiple of 8"
 	Why   string
 	Fix   string
 }
 
-// String prints a finding on one line.
-func (f Finding) String() string {
+// String prints a diagnostic on one line.
+func (f Diagnostic) String() string {
 	return fmt.Sprintf("%s: %s: %s; %s", f.Layer, f.What, f.Why, f.Fix)
 }
 
-// Lint looks for what costs time or precision in 16 bits, and says what to do:
+// Lint returns what costs time or precision in 16 bits, with a fix for each:
 // sizes that matrix units dislike, outputs and losses in 16 bits, losses on
 // probabilities whose logits are not known, constants that float16 holds as 0
 // or infinity, float16 without a loss scale, weights stored in 16 bits. Nothing
 // is computed. b is a batch as the model will see it, of which only the types
 // and shapes matter; Batch{} stands for 8 samples, where axes of unknown size
 // count 64. Findings are in the order in which the model runs.
-func (m *Model) Lint(b Batch) (findings []Finding, err error) {
+func (m *Model) Lint(b Batch) (findings []Diagnostic, err error) {
 	defer tensor.Catch(&err)
 	x := b.X
 	switch {
@@ -88,7 +89,7 @@ func (m *Model) Lint(b Batch) (findings []Finding, err error) {
 type linter struct {
 	m        *Model
 	layers   map[string]layers.Layer // by path
-	findings []Finding
+	findings []Diagnostic
 	seen     map[string]bool // findings without their layers' sublayers
 	sizes    map[int]bool    // outputs that were found: whoever reads them is not to blame
 	products bool            // there are products of 16-bit operands
@@ -107,7 +108,7 @@ func (l *linter) index(all []layers.Layer) {
 func (l *linter) add(layer, what, why, fix string) {
 	if key := layer + what; !l.seen[key] {
 		l.seen[key] = true
-		l.findings = append(l.findings, Finding{layer, what, why, fix})
+		l.findings = append(l.findings, Diagnostic{layer, what, why, fix})
 	}
 }
 

@@ -24,8 +24,8 @@ type Model struct {
 	named   bool           // by Named
 	in, out *Tensor        // symbolic
 	nodes   []*node        // in an order in which they can run
-	layers  []layers.Layer // Members without the inputs
-	members []Member
+	layers  []layers.Layer // Nodes without the inputs
+	members []Node
 	built   bool
 	prefix  string // path of the model around it
 
@@ -158,7 +158,7 @@ type CallOption func(*layers.Pass)
 func Training(p *layers.Pass) { p.Training = true }
 
 // Call computes the model on x: in a Function as part of it, outside at once
-// when the result is read. It panics with *tensor.Error when x does not fit.
+// when the result is read. It panics with *Error when x does not fit.
 func (m *Model) Call(x *Tensor, opts ...CallOption) *Tensor {
 	var p layers.Pass
 	for _, o := range opts {
@@ -242,7 +242,7 @@ func eachPart(t *Tensor, f func(*Tensor) *Tensor) *Tensor {
 	return tensor.Tuple(parts...)
 }
 
-// Layers lists the model's layers in Keras's order, see Members; before the
+// Layers lists the model's layers in Keras's order, see Nodes; before the
 // model is built, as they were given to Sequential.
 func (m *Model) Layers() []layers.Layer {
 	if !m.built {

@@ -11,12 +11,12 @@ import (
 	"github.com/mezzo-ml/mezzo/optimizers"
 )
 
-// NonFinite says what becomes of a training step that is not finite: whose loss,
+// NonFinite is the treatment of a training step that is not finite: whose loss,
 // gradients or new moving statistics have a NaN or an infinity, because the
 // batch or its weights have one, or because the training diverges.
 type NonFinite int
 
-// What to do with such steps. A LossScaleOptimizer, as under mixed_float16, skips
+// The values of NonFinite. A LossScaleOptimizer, as under mixed_float16, skips
 // steps with gradients that overflow under all three.
 const (
 	// NonFiniteApply applies them, as Keras does: the weights are NaN from then

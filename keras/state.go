@@ -15,7 +15,7 @@ import (
 )
 
 // Checkpointer keeps the states of a training for a later Fit;
-// checkpoint.Directory is one. One that is a Holder, too, is held while Fit
+// checkpoint.Directory is one. One that is a Locker, too, is held while Fit
 // runs.
 type Checkpointer interface {
 	// Load returns the newest state that was kept, nil when there is none.
@@ -25,11 +25,11 @@ type Checkpointer interface {
 	Save(ctx context.Context, s *State) error
 }
 
-// Holder is a Checkpointer that one training at a time may use.
-type Holder interface {
-	// Hold keeps others out until release is called; it fails when another
+// Locker is a Checkpointer that one training at a time may use.
+type Locker interface {
+	// Lock keeps others out until release is called; it fails when another
 	// training is there, or when nothing can be kept.
-	Hold() (release func() error, err error)
+	Lock() (release func() error, err error)
 }
 
 // State is a training between two steps: everything that the steps to come
@@ -40,7 +40,7 @@ type State struct {
 	Step    int      // steps of that epoch that are done
 	Stopped bool     // a callback has ended training
 	Data    Position // where the dataset is read on
-	Setup   Setup
+	Setup   RunConfig
 	History History // of the epochs that are done
 
 	Callbacks []CallbackState // of those with Save, in order
@@ -57,8 +57,8 @@ type State struct {
 // Position is a place in a dataset: after so many batches of an epoch of it.
 type Position struct{ Epoch, Batch int }
 
-// Setup is what a resumed Fit must have in common with the one before.
-type Setup struct {
+// RunConfig is what a resumed Fit must have in common with the one before.
+type RunConfig struct {
 	BatchSize     int
 	StepsPerEpoch int
 	Shuffle       bool
@@ -135,8 +135,8 @@ func match(arrays []Array, vs []*Variable) error {
 	return nil
 }
 
-func (f *fitting) setup() Setup {
-	return Setup{
+func (f *fitting) setup() RunConfig {
+	return RunConfig{
 		BatchSize:     f.c.BatchSize,
 		StepsPerEpoch: f.c.StepsPerEpoch,
 		Shuffle:       f.c.Shuffle == nil || *f.c.Shuffle,
@@ -275,7 +275,7 @@ func (f *fitting) parts(s *State) []section {
 }
 
 // check compares the setup of a checkpoint with that of the Fit to resume.
-func (s Setup) check(now Setup) error {
+func (s RunConfig) check(now RunConfig) error {
 	for _, f := range []struct {
 		name      string
 		then, now any
@@ -287,7 +287,7 @@ func (s Setup) check(now Setup) error {
 		{"the number of batches", s.Batches, now.Batches},
 	} {
 		if f.then != f.now {
-			return &SetupError{f.name, f.now, f.then}
+			return &RunConfigError{f.name, f.now, f.then}
 		}
 	}
 	return nil

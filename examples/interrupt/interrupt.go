@@ -86,12 +86,12 @@ func (s *trainingSaver) files() *checkpoint.Directory {
 	return &checkpoint.Directory{Path: filepath.Join(place(), s.name)}
 }
 
-// Hold implements keras.Holder.
-func (s *trainingSaver) Hold() (release func() error, err error) {
+// Lock implements keras.Locker.
+func (s *trainingSaver) Lock() (release func() error, err error) {
 	if *dir == "" { // nobody else knows the place
 		return func() error { return nil }, nil
 	}
-	return s.files().Hold()
+	return s.files().Lock()
 }
 
 // Load implements keras.Checkpointer.

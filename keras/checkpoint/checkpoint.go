@@ -63,7 +63,7 @@ type meta struct {
 	Epoch, Step int
 	Stopped     bool
 	Data        keras.Position
-	Setup       keras.Setup
+	Setup       keras.RunConfig
 	Epochs      []int
 	Logs        []keras.Logs
 	Callbacks   []callback

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/mezzo-ml/mezzo/keras/checkpoint"
-	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
+	"github.com/mezzo-ml/mezzo/keras/saving"
 )
 
 // TestNamedPipes loads a pipe that has no writer: an error that names it, and

@@ -157,7 +157,7 @@ func text(t testing.TB, x any) string {
 // state is a small one with awkward values.
 func state(epoch, step int, losses ...float64) *keras.State {
 	s := &keras.State{Epoch: epoch, Step: step, Data: keras.Position{Epoch: epoch, Batch: step},
-		Setup:     keras.Setup{BatchSize: 8, Shuffle: true, Seed: math.MaxUint64, Batches: -1},
+		Setup:     keras.RunConfig{BatchSize: 8, Shuffle: true, Seed: math.MaxUint64, Batches: -1},
 		Callbacks: []keras.CallbackState{{Name: "a", Data: json.RawMessage(`{"x":1}`)}, {Name: "b", Arrays: []keras.Array{array("", 3)}}},
 		Model:     []keras.Array{array("dense/kernel", 2, 3), array("dense/bias"), array("empty", 0, 5)},
 		Optimizer: []keras.Array{array("m", 65)}}

@@ -20,10 +20,10 @@ import (
 func TestHold(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	first, second := &Directory{Path: dir}, &Directory{Path: dir}
-	release, err := first.Hold()
+	release, err := first.Lock()
 	check(t, err)
 	inUse := fmt.Sprintf("checkpoint: %s: another training uses the directory, process %d; wait until it is done, or use another", dir, os.Getpid())
-	_, err = second.Hold()
+	_, err = second.Lock()
 	wantError(t, err, inUse)
 	s := settings()["mixed_float16, loss scale"]
 	steps := 0
@@ -44,7 +44,7 @@ func TestHold(t *testing.T) {
 	if _, err := s.run(t, second, 0); err != nil {
 		t.Error(err)
 	}
-	release, err = first.Hold()
+	release, err = first.Lock()
 	check(t, err)
 	check(t, first.Remove())
 	check(t, release())

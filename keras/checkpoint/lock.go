@@ -24,11 +24,11 @@ const lockName = ".lock"
 // this one, has the lock.
 var errLocked = errors.New("it is locked")
 
-// Hold makes the directory and keeps other trainings out of it until release
+// Lock makes the directory and keeps other trainings out of it until release
 // is called. Fit holds its Directory from before the first step on, so that a
 // directory that cannot be written to is found then, and not an epoch later.
 // Where the file system has no locks nobody is kept out.
-func (d *Directory) Hold() (release func() error, err error) {
+func (d *Directory) Lock() (release func() error, err error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}

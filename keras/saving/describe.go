@@ -105,7 +105,7 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 		index[i] = calls[c.Layer]
 		calls[c.Layer]++
 	}
-	history := func(r keras.Ref) []any {
+	history := func(r keras.GraphRef) []any {
 		if r.Call < 0 {
 			return []any{inputNames[r.Part], 0, 0}
 		}
@@ -116,7 +116,7 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 		if x.layer == nil {
 			var readers []layers.Layer
 			for _, c := range g.Calls {
-				if slices.Contains(c.In, keras.Ref{Call: -1, Part: x.input}) {
+				if slices.Contains(c.In, keras.GraphRef{Call: -1, Part: x.input}) {
 					readers = append(readers, c.Layer)
 				}
 			}
@@ -163,7 +163,7 @@ func functionalObject(m *keras.Model, name string) (*object, error) {
 	}
 	var ins, outs [][]any
 	for i := range g.Inputs {
-		ins = append(ins, history(keras.Ref{Call: -1, Part: i}))
+		ins = append(ins, history(keras.GraphRef{Call: -1, Part: i}))
 	}
 	for _, r := range g.Outputs {
 		end := history(r)
@@ -189,7 +189,7 @@ func ends(all [][]any) any {
 }
 
 // typeOf is the type of a tensor of a graph.
-func typeOf(g *keras.Graph, r keras.Ref) op.Type {
+func typeOf(g *keras.Graph, r keras.GraphRef) op.Type {
 	if r.Call < 0 {
 		return g.Inputs[r.Part]
 	}

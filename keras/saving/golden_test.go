@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
+	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"
 	"github.com/mezzo-ml/mezzo/policy"

@@ -191,7 +191,7 @@ func members(m *keras.Model) ([]member, error) {
 	}
 	inputs := m.InputNames()
 	var all []member
-	for _, x := range m.Members() {
+	for _, x := range m.Nodes() {
 		if x.Layer == nil {
 			all = append(all, member{input: x.Input, name: inputs[x.Input]})
 		} else {

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/keras"
-	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/keras/internal/hdf5"
+	"github.com/mezzo-ml/mezzo/keras/saving"
 	"github.com/mezzo-ml/mezzo/layers"
 	"github.com/mezzo-ml/mezzo/losses"
 	"github.com/mezzo-ml/mezzo/optimizers"

@@ -6,27 +6,27 @@ import (
 	"github.com/mezzo-ml/mezzo/layers"
 )
 
-// Member is a layer of a model or one of its inputs, which in Keras are layers
+// Node is a layer of a model or one of its inputs, which in Keras are layers
 // too.
-type Member struct {
+type Node struct {
 	Layer layers.Layer // nil for an input
 	Input int          // which one
 }
 
-// Members lists the layers and inputs of a built model as Keras's Model.layers
+// Nodes lists the layers and inputs of a built model as Keras's Model.layers
 // does: by decreasing distance from the outputs, and by the order in which a
 // walk up from the outputs first meets them (ops.function.map_graph). It is the
 // order of weights, and that of a Sequential model's layers.
-func (m *Model) Members() []Member { return slices.Clone(m.members) }
+func (m *Model) Nodes() []Node { return slices.Clone(m.members) }
 
-func (m *Model) ordered() []Member {
+func (m *Model) ordered() []Node {
 	// Nodes are the inputs and then the calls; several may be one member.
 	inputs := m.in.Unpack()
-	var all []Member
+	var all []Node
 	owner := make([]int, 0, len(inputs)+len(m.nodes))
 	at := map[*Tensor]int{} // the node that a tensor comes from
 	for i, t := range inputs {
-		owner, all = append(owner, i), append(all, Member{Input: i})
+		owner, all = append(owner, i), append(all, Node{Input: i})
 		at[t] = i
 	}
 	byLayer := map[layers.Layer]int{}
@@ -34,7 +34,7 @@ func (m *Model) ordered() []Member {
 		k, ok := byLayer[n.layer]
 		if !ok {
 			k = len(all)
-			byLayer[n.layer], all = k, append(all, Member{Layer: n.layer})
+			byLayer[n.layer], all = k, append(all, Node{Layer: n.layer})
 		}
 		owner = append(owner, k)
 		for _, t := range n.out {
@@ -95,7 +95,7 @@ func (m *Model) ordered() []Member {
 		}
 		return met[a] - met[b]
 	})
-	out := make([]Member, len(all))
+	out := make([]Node, len(all))
 	for i, k := range sorted {
 		out[i] = all[k]
 	}
