@@ -1,20 +1,57 @@
-// Package layers holds the building blocks of models: a [Layer] makes its
-// weights when it first sees an input, and turns tensors into tensors.
+// Package layers has the layers of Keras: the parts that models are built of.
 //
-// A layer is a struct whose exported fields are Keras's constructor arguments;
-// the zero value of a field is Keras's default, a nil pointer where Keras's
-// default is not Go's zero. It embeds [Base], writes Config, Build and Call,
-// and is called through [Apply] only, in this package and out of it.
+//	model := keras.Sequential(
+//		&layers.Conv2D{Filters: 32, KernelSize: []int{3}, Activation: "relu"},
+//		&layers.MaxPooling2D{},
+//		&layers.Flatten{},
+//		&layers.Dense{Units: 10},
+//	)
 //
-// Rules:
-//   - Apply is the one place that casts. A layer computes in its policy's
-//     compute type and reads weights with Weight.Value, which is cast already.
+// A layer is a struct. Its exported fields are the arguments of Keras's
+// constructor, and the zero value of a field is Keras's default. Where Go's zero
+// is another valid value the field is a pointer: UseBias: new(false). Strings
+// name activations, initializers, regularizers and constraints, with arguments
+// if needed: "l2(0.01)". Every layer has Name and DType, the name of its policy.
+// keras.Apply calls a layer in a functional model.
+//
+// # The layers
+//
+//   - Core: [Dense], [EinsumDense], [Embedding], [ReversibleEmbedding],
+//     [Masking], [Identity], [Activation].
+//   - Convolution: [Conv1D], [Conv2D], [Conv3D]; [DepthwiseConv1D],
+//     [DepthwiseConv2D]; [SeparableConv1D], [SeparableConv2D];
+//     [Conv1DTranspose], [Conv2DTranspose], [Conv3DTranspose].
+//   - Pooling: Max, Average, GlobalMax, GlobalAverage, AdaptiveMax and
+//     AdaptiveAverage Pooling in 1, 2 and 3 dimensions, such as [MaxPooling2D].
+//   - Recurrent: [SimpleRNN], [LSTM], [GRU], [ConvLSTM2D] and its relatives;
+//     [RNN] of a [Cell]; [Bidirectional], [TimeDistributed].
+//   - Attention: [MultiHeadAttention], [GroupQueryAttention], [Attention],
+//     [AdditiveAttention].
+//   - Normalization: [BatchNormalization], [LayerNormalization],
+//     [GroupNormalization], [RMSNormalization], [UnitNormalization],
+//     [SpectralNormalization].
+//   - Regularization: [Dropout], [SpatialDropout2D], [AlphaDropout],
+//     [GaussianDropout], [GaussianNoise], [ActivityRegularization].
+//   - Activations: [ReLU], [LeakyReLU], [PReLU], [ELU], [Softmax].
+//   - Shapes: [Flatten], [Reshape], [Permute], [RepeatVector],
+//     [ZeroPadding2D], [Cropping2D], [UpSampling2D] and their relatives.
+//   - Merging: [Add], [Subtract], [Multiply], [Average], [Maximum], [Minimum],
+//     [Concatenate], [Dot].
+//
+// Package layers/preprocessing has the layers that prepare data, from
+// Normalization to TextVectorization and RandomFlip.
+//
+// # Your own layers
+//
+// A type of any package becomes a [Layer] by embedding [Base] and writing
+// Config, Build and Call; docs/add-an-op.md has an example.
+//
+//   - [Apply] calls layers within layers. It is the only place that casts: Call
+//     gets floats in the policy's compute type, and Weight.Value is in it, too.
 //   - A layer resolves its policy once, when it is built.
-//   - Build checks the fields and reports what is wrong with them; Call may
-//     trust them.
-//   - Layers that prepare data, such as Rescaling and TextVectorization, are in
-//     package preprocessing.
-//   - A layer says what becomes of masks by its [MaskRule]; Apply sees to it.
+//   - Build checks the fields and returns what is wrong with them; Call may
+//     rely on them.
+//   - A [MaskRule] declares how a layer treats masks; Apply follows it.
 package layers
 
 import (

@@ -8,14 +8,14 @@ type MaskRule uint8
 
 // The rules. A layer that declares nothing drops masks.
 const (
-	// DropMasks: results have none. It is for layers after which the axes of a
+	// MaskRuleDrop: results have none. It is for layers after which the axes of a
 	// mask mean something else.
-	DropMasks MaskRule = iota
-	// PassMasks: a result has the mask of the input in its place (Keras:
+	MaskRuleDrop MaskRule = iota
+	// MaskRulePass: a result has the mask of the input in its place (Keras:
 	// supports_masking), unless it lost the axes of the mask.
-	PassMasks
-	// SetMasks: Call attaches the masks of its results itself, by WithMask.
-	SetMasks
+	MaskRulePass
+	// MaskRuleSet: Call attaches the masks of its results itself, by WithMask.
+	MaskRuleSet
 )
 
 // Masker is a Layer that declares its rule. Embed PassesMask or SetsMask, or
@@ -27,14 +27,14 @@ type Masker interface {
 // PassesMask is embedded by layers that pass masks.
 type PassesMask struct{}
 
-// MaskRule is PassMasks.
-func (PassesMask) MaskRule() MaskRule { return PassMasks }
+// MaskRule is MaskRulePass.
+func (PassesMask) MaskRule() MaskRule { return MaskRulePass }
 
 // SetsMask is embedded by layers whose Call attaches masks.
 type SetsMask struct{}
 
-// MaskRule is SetMasks.
-func (SetsMask) MaskRule() MaskRule { return SetMasks }
+// MaskRule is MaskRuleSet.
+func (SetsMask) MaskRule() MaskRule { return MaskRuleSet }
 
 // ruleOf is the rule of a layer.
 func ruleOf(l Layer) MaskRule {
@@ -42,20 +42,20 @@ func ruleOf(l Layer) MaskRule {
 	if m, ok := l.(Masker); ok {
 		return m.MaskRule()
 	}
-	return DropMasks
+	return MaskRuleDrop
 }
 
 // maskResult gives y, what l made of x, the masks that its rule says.
 func maskResult(l Layer, x, y *tensor.Tensor) *tensor.Tensor {
 	rule := ruleOf(l)
-	if rule == SetMasks {
+	if rule == MaskRuleSet {
 		return y
 	}
 	in := x.Unpack()
 	out := make([]*tensor.Tensor, y.Len())
 	for i, p := range y.Unpack() {
 		var m *tensor.Tensor
-		if rule == PassMasks && i < len(in) {
+		if rule == MaskRulePass && i < len(in) {
 			if m = in[i].Mask(); m != nil && !leads(m.Shape(), p.Shape()) {
 				m = nil
 			}

@@ -33,10 +33,10 @@ func (s *SpectralNormalization) Config() Config { return Config{s.Name, s.DType}
 
 // MaskRule is that of Layer.
 func (s *SpectralNormalization) MaskRule() MaskRule {
-	if ruleOf(s.Layer) == DropMasks {
-		return DropMasks
+	if ruleOf(s.Layer) == MaskRuleDrop {
+		return MaskRuleDrop
 	}
-	return SetMasks // Layer's result has them
+	return MaskRuleSet // Layer's result has them
 }
 
 // Build builds the layer and makes the vector.

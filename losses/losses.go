@@ -1,21 +1,38 @@
-// Package losses holds the distances between targets and predictions that
-// models are trained on.
+// Package losses has Keras's losses: distances between targets and predictions
+// that models are trained on.
 //
-// A [Loss] is a struct whose exported fields are Keras's constructor
-// arguments; the zero value of a field is Keras's default, a nil pointer where
-// that is not Go's zero. Names from files become losses with [Get].
+//	model.Compile(keras.CompileConfig{Loss: &losses.SparseCategoricalCrossentropy{}})
 //
-// Rules:
-//   - A loss is computed and returned in float32 whatever the policy (float64
+// A [Loss] is a struct. Its exported fields are the arguments of Keras's
+// constructor, and the zero value of a field is Keras's default; it is a pointer
+// where Go's zero is another valid value. [Get] returns a loss by its Keras name.
+//
+// # The losses
+//
+//   - Classes: [SparseCategoricalCrossentropy] for integer targets,
+//     [CategoricalCrossentropy] for one-hot targets, [BinaryCrossentropy] for
+//     two classes or independent labels; the focal variants
+//     [CategoricalFocalCrossentropy] and [BinaryFocalCrossentropy];
+//     [CategoricalGeneralizedCrossEntropy], [KLDivergence], [Hinge],
+//     [SquaredHinge], [CategoricalHinge].
+//   - Numbers: [MeanSquaredError], [MeanAbsoluteError], [Huber], [LogCosh],
+//     [MeanAbsolutePercentageError], [MeanSquaredLogarithmicError], [Poisson].
+//   - Masks of images: [Dice], [Tversky].
+//   - Vectors: [CosineSimilarity], [Circle].
+//   - Sequences: [CTC].
+//
+// # Rules
+//
+//   - A loss is computed and returned in float32 under every policy (float64
 //     for float64 predictions): 16-bit predictions are widened, not rounded
 //     first.
-//   - A cross-entropy on the output of a softmax or sigmoid is computed from
-//     the logits that went in, because that is exact where probabilities have
-//     already become 0 or 1. FromLogits then makes no difference.
-//   - Steps that the mask of the predictions calls padding have no part in the
-//     loss or its mean.
-//   - Shapes do not broadcast but for sample weights. What does not fit panics
-//     with *tensor.Error; a label out of range is an error of the run.
+//   - A cross-entropy of the output of a softmax or sigmoid is computed from its
+//     logits, which is exact where probabilities have become 0 or 1. FromLogits
+//     then makes no difference.
+//   - Steps that the mask of the predictions leaves out count neither in the
+//     loss nor in its mean.
+//   - Shapes do not broadcast, except for sample weights. Targets that do not
+//     fit panic with *keras.Error; a label out of range is an error of the run.
 package losses
 
 import (

@@ -8,13 +8,13 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Compatibility says that the default device computes slowly under policies of
-// a compute type, as Keras does when one is chosen:
+// Compatibility returns Keras's warning when the default device has no fast
+// arithmetic for a compute type:
 //
 //	Mixed precision compatibility check (mixed_bfloat16): WARNING
 //	Your GPU may run slowly with dtype policy mixed_bfloat16 because it does not have compute capability of at least 8.0. …
 //
-// It is "" where the type is not of 16 bits, where the device is as fast as its
+// It returns "" when the type has no 16 bits, when the device is as fast as its
 // kind can be, and in programs that were not built for GPUs.
 func Compatibility(compute dtype.DType) string {
 	d, err := Effective()

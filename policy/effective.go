@@ -9,7 +9,7 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/dtype"
 )
 
-// Effective says what the default device really does: its hardware, the
+// Effective describes what the default device does: its hardware, the
 // instruction set of its kernels, and for each float type whether arithmetic
 // or only storage is in that type. It is an error when no device opens or the
 // device cannot tell.

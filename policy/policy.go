@@ -1,9 +1,11 @@
-// Package policy says in which element types layers compute and store: a
-// [Policy] has a compute type and a variable type, and a name.
+// Package policy has Keras's dtype policies: the element types that layers
+// compute in and store their weights in.
 //
-// The global policy holds for layers that name none of their own; a layer
-// resolves it once, when it is built. [SetGlobalMap] gives other policies to
-// parts of a model by the paths of their layers.
+// Under mixed_float16 and mixed_bfloat16 layers compute in 16 bits and store
+// float32. [SetGlobal] sets the policy of layers that name none of their own,
+// and [SetGlobalMap] that of parts of a model, by the paths of their layers. A
+// layer resolves its policy once, when it is built. [Effective] describes what
+// the default device does with each type.
 //
 // # Names
 //
@@ -45,7 +47,7 @@ type Policy struct {
 	Name     string
 	Compute  dtype.DType // of activations, and of weights as layers read them
 	Variable dtype.DType // of weights as they are stored and updated
-	// Float8 has Dense and EinsumDense multiply 8-bit floats (Keras: the
+	// Float8 makes Dense and EinsumDense multiply 8-bit floats (Keras: the
 	// quantization mode "float8").
 	Float8 bool
 }
@@ -164,7 +166,7 @@ func SetGlobalMap(byPath map[string]string) (previous map[string]string) {
 // what the global map has for its path, or else the global policy.
 func For(path, name string) (Policy, error) { return Under(Global(), path, name) }
 
-// Under is For where general holds in place of the global policy.
+// Under is For with general in place of the global policy.
 func Under(general Policy, path, name string) (Policy, error) {
 	if name != "" {
 		return Parse(name)

@@ -44,12 +44,12 @@ func List(cs ...Maker) []keras.Callback {
 // Mode says which values of a monitored log are better.
 type Mode string
 
-// The modes. Auto is Min for "loss" and for metrics that measure errors, Max
+// The modes. ModeAuto is ModeMin for "loss" and for metrics of errors, ModeMax
 // for metrics such as accuracies; other logs need another mode.
 const (
-	Auto Mode = ""
-	Min  Mode = "min"
-	Max  Mode = "max"
+	ModeAuto Mode = ""
+	ModeMin  Mode = "min"
+	ModeMax  Mode = "max"
 )
 
 // monitor watches one log (Keras: MonitorCallback).
@@ -92,22 +92,22 @@ func (m *monitor) settle(r *keras.Run) error {
 		return nil
 	}
 	switch m.mode {
-	case Min:
+	case ModeMin:
 		m.less = true
-	case Max:
-	case Auto, "auto":
+	case ModeMax:
+	case ModeAuto, "auto":
 		if strings.TrimPrefix(m.log, "val_") == "loss" {
 			m.less = true
 			break
 		}
-		way := metrics.Unknown
+		way := metrics.BetterUnknown
 		if of := r.Metric(m.log); of != nil {
 			way = metrics.DirectionOf(of)
 		}
-		if way == metrics.Unknown {
+		if way == metrics.BetterUnknown {
 			return fmt.Errorf("callback %s: Mode: whether less or more of %q is better is not known, want min or max", m.class, m.log)
 		}
-		m.less = way == metrics.Down
+		m.less = way == metrics.BetterDown
 	default:
 		return fmt.Errorf("callback %s: Mode: got %q, want min, max or nothing", m.class, m.mode)
 	}

@@ -188,9 +188,9 @@ func TestErrorsOfScores(t *testing.T) {
 
 func TestDirection(t *testing.T) {
 	for name, want := range map[string]Better{
-		"loss": Down, "val_loss": Down, "digits_loss": Down, "mae": Down, "val_mean_squared_error": Down, "hinge_2": Down, "kl_divergence": Down,
-		"accuracy": Up, "val_acc": Up, "val_digits_accuracy_1": Up, "weighted_auc": Up, "sparse_top_k_categorical_accuracy": Up, "mean_io_u": Up,
-		"r2_score": Up, "cosine_similarity": Up, "fbeta_score": Up, "true_positives": Unknown, "mean": Unknown, "learning_rate": Unknown, "": Unknown, "_": Unknown,
+		"loss": BetterDown, "val_loss": BetterDown, "digits_loss": BetterDown, "mae": BetterDown, "val_mean_squared_error": BetterDown, "hinge_2": BetterDown, "kl_divergence": BetterDown,
+		"accuracy": BetterUp, "val_acc": BetterUp, "val_digits_accuracy_1": BetterUp, "weighted_auc": BetterUp, "sparse_top_k_categorical_accuracy": BetterUp, "mean_io_u": BetterUp,
+		"r2_score": BetterUp, "cosine_similarity": BetterUp, "fbeta_score": BetterUp, "true_positives": BetterUnknown, "mean": BetterUnknown, "learning_rate": BetterUnknown, "": BetterUnknown, "_": BetterUnknown,
 	} {
 		if got := Direction(name); got != want {
 			t.Errorf("%s: got %v, want %v", name, got, want)

@@ -14,13 +14,13 @@ type Better int8
 
 // The ways.
 const (
-	Down    Better = iota - 1 // less is better: losses and errors
-	Unknown                   // it depends: counts, means
-	Up                        // more is better: accuracies, scores, correlations
+	BetterDown    Better = iota - 1 // less is better: losses and errors
+	BetterUnknown                   // it depends: counts, means
+	BetterUp                        // more is better: accuracies, scores, correlations
 )
 
 // String is Keras's word for it: "up", "down", or "unknown".
-func (b Better) String() string { return [...]string{"down", "unknown", "up"}[b-Down] }
+func (b Better) String() string { return [...]string{"down", "unknown", "up"}[b-BetterDown] }
 
 // entry is what is known about a class.
 type entry struct {
@@ -32,53 +32,53 @@ type entry struct {
 
 var (
 	byName = map[string]*entry{}
-	ways   = map[reflect.Type]Better{reflect.TypeFor[*AutoAccuracy](): Up}
+	ways   = map[reflect.Type]Better{reflect.TypeFor[*AutoAccuracy](): BetterUp}
 )
 
 func init() {
 	for _, e := range []entry{
-		{func() Metric { return &Accuracy{} }, "Accuracy accuracy", Up, ""},
-		{func() Metric { return &BinaryAccuracy{} }, "BinaryAccuracy binary_accuracy", Up, ""},
-		{func() Metric { return &CategoricalAccuracy{} }, "CategoricalAccuracy categorical_accuracy", Up, ""},
-		{func() Metric { return &SparseCategoricalAccuracy{} }, "SparseCategoricalAccuracy sparse_categorical_accuracy", Up, ""},
-		{func() Metric { return &TopKCategoricalAccuracy{} }, "TopKCategoricalAccuracy top_k_categorical_accuracy", Up, ""},
-		{func() Metric { return &SparseTopKCategoricalAccuracy{} }, "SparseTopKCategoricalAccuracy sparse_top_k_categorical_accuracy", Up, ""},
-		{func() Metric { return &MeanSquaredError{} }, "MeanSquaredError mean_squared_error mse MSE", Down, ""},
-		{func() Metric { return &RootMeanSquaredError{} }, "RootMeanSquaredError root_mean_squared_error", Down, ""},
-		{func() Metric { return &MeanAbsoluteError{} }, "MeanAbsoluteError mean_absolute_error mae MAE", Down, ""},
-		{func() Metric { return &MeanAbsolutePercentageError{} }, "MeanAbsolutePercentageError mean_absolute_percentage_error mape MAPE", Down, ""},
-		{func() Metric { return &MeanSquaredLogarithmicError{} }, "MeanSquaredLogarithmicError mean_squared_logarithmic_error msle MSLE", Down, ""},
-		{func() Metric { return &LogCoshError{} }, "LogCoshError log_cosh_error logcosh", Down, ""},
-		{func() Metric { return &CosineSimilarity{} }, "CosineSimilarity cosine_similarity", Up, ""},
-		{func() Metric { return &R2Score{} }, "R2Score r2_score", Up, ""},
-		{func() Metric { return &PearsonCorrelation{} }, "PearsonCorrelation pearson_correlation", Up, ""},
-		{func() Metric { return &ConcordanceCorrelation{} }, "ConcordanceCorrelation concordance_correlation", Up, ""},
-		{func() Metric { return &BinaryCrossentropy{} }, "BinaryCrossentropy binary_crossentropy bce BCE", Down, ""},
-		{func() Metric { return &CategoricalCrossentropy{} }, "CategoricalCrossentropy categorical_crossentropy", Down, ""},
-		{func() Metric { return &SparseCategoricalCrossentropy{} }, "SparseCategoricalCrossentropy sparse_categorical_crossentropy", Down, ""},
-		{func() Metric { return &KLDivergence{} }, "KLDivergence kl_divergence kld KLD", Down, ""},
-		{func() Metric { return &Poisson{} }, "Poisson poisson", Down, ""},
-		{func() Metric { return &Hinge{} }, "Hinge hinge", Down, ""},
-		{func() Metric { return &SquaredHinge{} }, "SquaredHinge squared_hinge", Down, ""},
-		{func() Metric { return &CategoricalHinge{} }, "CategoricalHinge categorical_hinge", Down, ""},
-		{func() Metric { return &TruePositives{} }, "TruePositives true_positives", Unknown, ""},
-		{func() Metric { return &TrueNegatives{} }, "TrueNegatives true_negatives", Unknown, ""},
-		{func() Metric { return &FalsePositives{} }, "FalsePositives false_positives", Unknown, ""},
-		{func() Metric { return &FalseNegatives{} }, "FalseNegatives false_negatives", Unknown, ""},
-		{func() Metric { return &Precision{} }, "Precision precision", Up, ""},
-		{func() Metric { return &Recall{} }, "Recall recall", Up, ""},
-		{func() Metric { return &AUC{} }, "AUC auc", Up, ""},
-		{func() Metric { return &FBetaScore{} }, "FBetaScore f_beta_score fbeta_score", Up, ""},
-		{func() Metric { return &F1Score{} }, "F1Score f1_score", Up, ""},
-		{func() Metric { return &SensitivityAtSpecificity{} }, "SensitivityAtSpecificity sensitivity_at_specificity", Up, "Specificity"},
-		{func() Metric { return &SpecificityAtSensitivity{} }, "SpecificityAtSensitivity specificity_at_sensitivity", Up, "Sensitivity"},
-		{func() Metric { return &PrecisionAtRecall{} }, "PrecisionAtRecall precision_at_recall", Up, "Recall"},
-		{func() Metric { return &RecallAtPrecision{} }, "RecallAtPrecision recall_at_precision", Up, "Precision"},
-		{func() Metric { return &BinaryIoU{} }, "BinaryIoU binary_io_u", Up, ""},
-		{func() Metric { return &IoU{} }, "IoU io_u", Up, "NumClasses"},
-		{func() Metric { return &MeanIoU{} }, "MeanIoU mean_io_u", Up, "NumClasses"},
-		{func() Metric { return &OneHotIoU{} }, "OneHotIoU one_hot_io_u", Up, "NumClasses"},
-		{func() Metric { return &OneHotMeanIoU{} }, "OneHotMeanIoU one_hot_mean_io_u", Up, "NumClasses"},
+		{func() Metric { return &Accuracy{} }, "Accuracy accuracy", BetterUp, ""},
+		{func() Metric { return &BinaryAccuracy{} }, "BinaryAccuracy binary_accuracy", BetterUp, ""},
+		{func() Metric { return &CategoricalAccuracy{} }, "CategoricalAccuracy categorical_accuracy", BetterUp, ""},
+		{func() Metric { return &SparseCategoricalAccuracy{} }, "SparseCategoricalAccuracy sparse_categorical_accuracy", BetterUp, ""},
+		{func() Metric { return &TopKCategoricalAccuracy{} }, "TopKCategoricalAccuracy top_k_categorical_accuracy", BetterUp, ""},
+		{func() Metric { return &SparseTopKCategoricalAccuracy{} }, "SparseTopKCategoricalAccuracy sparse_top_k_categorical_accuracy", BetterUp, ""},
+		{func() Metric { return &MeanSquaredError{} }, "MeanSquaredError mean_squared_error mse MSE", BetterDown, ""},
+		{func() Metric { return &RootMeanSquaredError{} }, "RootMeanSquaredError root_mean_squared_error", BetterDown, ""},
+		{func() Metric { return &MeanAbsoluteError{} }, "MeanAbsoluteError mean_absolute_error mae MAE", BetterDown, ""},
+		{func() Metric { return &MeanAbsolutePercentageError{} }, "MeanAbsolutePercentageError mean_absolute_percentage_error mape MAPE", BetterDown, ""},
+		{func() Metric { return &MeanSquaredLogarithmicError{} }, "MeanSquaredLogarithmicError mean_squared_logarithmic_error msle MSLE", BetterDown, ""},
+		{func() Metric { return &LogCoshError{} }, "LogCoshError log_cosh_error logcosh", BetterDown, ""},
+		{func() Metric { return &CosineSimilarity{} }, "CosineSimilarity cosine_similarity", BetterUp, ""},
+		{func() Metric { return &R2Score{} }, "R2Score r2_score", BetterUp, ""},
+		{func() Metric { return &PearsonCorrelation{} }, "PearsonCorrelation pearson_correlation", BetterUp, ""},
+		{func() Metric { return &ConcordanceCorrelation{} }, "ConcordanceCorrelation concordance_correlation", BetterUp, ""},
+		{func() Metric { return &BinaryCrossentropy{} }, "BinaryCrossentropy binary_crossentropy bce BCE", BetterDown, ""},
+		{func() Metric { return &CategoricalCrossentropy{} }, "CategoricalCrossentropy categorical_crossentropy", BetterDown, ""},
+		{func() Metric { return &SparseCategoricalCrossentropy{} }, "SparseCategoricalCrossentropy sparse_categorical_crossentropy", BetterDown, ""},
+		{func() Metric { return &KLDivergence{} }, "KLDivergence kl_divergence kld KLD", BetterDown, ""},
+		{func() Metric { return &Poisson{} }, "Poisson poisson", BetterDown, ""},
+		{func() Metric { return &Hinge{} }, "Hinge hinge", BetterDown, ""},
+		{func() Metric { return &SquaredHinge{} }, "SquaredHinge squared_hinge", BetterDown, ""},
+		{func() Metric { return &CategoricalHinge{} }, "CategoricalHinge categorical_hinge", BetterDown, ""},
+		{func() Metric { return &TruePositives{} }, "TruePositives true_positives", BetterUnknown, ""},
+		{func() Metric { return &TrueNegatives{} }, "TrueNegatives true_negatives", BetterUnknown, ""},
+		{func() Metric { return &FalsePositives{} }, "FalsePositives false_positives", BetterUnknown, ""},
+		{func() Metric { return &FalseNegatives{} }, "FalseNegatives false_negatives", BetterUnknown, ""},
+		{func() Metric { return &Precision{} }, "Precision precision", BetterUp, ""},
+		{func() Metric { return &Recall{} }, "Recall recall", BetterUp, ""},
+		{func() Metric { return &AUC{} }, "AUC auc", BetterUp, ""},
+		{func() Metric { return &FBetaScore{} }, "FBetaScore f_beta_score fbeta_score", BetterUp, ""},
+		{func() Metric { return &F1Score{} }, "F1Score f1_score", BetterUp, ""},
+		{func() Metric { return &SensitivityAtSpecificity{} }, "SensitivityAtSpecificity sensitivity_at_specificity", BetterUp, "Specificity"},
+		{func() Metric { return &SpecificityAtSensitivity{} }, "SpecificityAtSensitivity specificity_at_sensitivity", BetterUp, "Sensitivity"},
+		{func() Metric { return &PrecisionAtRecall{} }, "PrecisionAtRecall precision_at_recall", BetterUp, "Recall"},
+		{func() Metric { return &RecallAtPrecision{} }, "RecallAtPrecision recall_at_precision", BetterUp, "Precision"},
+		{func() Metric { return &BinaryIoU{} }, "BinaryIoU binary_io_u", BetterUp, ""},
+		{func() Metric { return &IoU{} }, "IoU io_u", BetterUp, "NumClasses"},
+		{func() Metric { return &MeanIoU{} }, "MeanIoU mean_io_u", BetterUp, "NumClasses"},
+		{func() Metric { return &OneHotIoU{} }, "OneHotIoU one_hot_io_u", BetterUp, "NumClasses"},
+		{func() Metric { return &OneHotMeanIoU{} }, "OneHotMeanIoU one_hot_mean_io_u", BetterUp, "NumClasses"},
 	} {
 		for _, n := range strings.Fields(e.names) {
 			byName[n] = &e
@@ -141,15 +141,15 @@ func Direction(name string) Better {
 	for {
 		switch e := byName[name]; {
 		case name == "loss":
-			return Down
+			return BetterDown
 		case name == "acc": // Keras's abbreviation
-			return Up
+			return BetterUp
 		case e != nil:
 			return e.way
 		}
 		_, rest, more := strings.Cut(name, "_")
 		if !more {
-			return Unknown
+			return BetterUnknown
 		}
 		name = rest
 	}
