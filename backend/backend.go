@@ -373,6 +373,13 @@ func (e *entry) compile(ctx context.Context, d driver.Device, g *ir.Graph, o ir.
 		m := e.memory
 		fmt.Fprintf(os.Stderr, "plan: %d values; bytes: %d arena, %d inputs, %d outputs, %d constants\n%v",
 			len(e.graph.Values), m.Arena, m.Inputs, m.Outputs, m.Static, e.graph)
+		if x, ok := program.(driver.Explainer); ok {
+			for i, v := range e.graph.Values {
+				if why := x.Explain(i); why != "" {
+					fmt.Fprintf(os.Stderr, "kernel of %%%d = %v: %s\n", v.ID, v.Op, why)
+				}
+			}
+		}
 	}
 	return nil
 }

@@ -146,6 +146,19 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestParseAlgorithms: words are family:algorithm.
+func TestParseAlgorithms(t *testing.T) {
+	got, err := backend.ParseAlgorithms("matmul:portable, conv:direct,")
+	if err != nil || len(got) != 2 || got["matmul"] != "portable" || got["conv"] != "direct" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, word := range []string{"matmul", "matmul:", "product:portable", ":direct"} {
+		if _, err := backend.ParseAlgorithms(word); err == nil || !strings.Contains(err.Error(), "with a family of matmul, conv, wgrad, pool") {
+			t.Errorf("%q: got error %v, want one that lists the families", word, err)
+		}
+	}
+}
+
 func TestParseDebug(t *testing.T) {
 	all, err := backend.ParseDebug(strings.Join(backend.DebugSettings, " , "))
 	if want := (backend.Debug{Plan: true, Passes: true, Graph: true, Eager: true, NaN: true, Check: true, Pprof: true, Trace: "trace.json"}); err != nil || all != want {

@@ -85,5 +85,39 @@ func tracePasses(next func(string, *ir.Graph)) func(string, *ir.Graph) {
 	}
 }
 
+// AlgorithmFamilies lists what MEZZO_ALGORITHM can force an algorithm of.
+var AlgorithmFamilies = []string{"matmul", "conv", "wgrad", "pool"}
+
+// ParseAlgorithms reads a value of MEZZO_ALGORITHM: a comma-separated list of
+// family:name.
+func ParseAlgorithms(list string) (map[string]string, error) {
+	all := map[string]string{}
+	for word := range strings.SplitSeq(list, ",") {
+		word = strings.TrimSpace(word)
+		if word == "" {
+			continue
+		}
+		family, name, ok := strings.Cut(word, ":")
+		if !ok || name == "" || !slices.Contains(AlgorithmFamilies, family) {
+			return nil, fmt.Errorf("MEZZO_ALGORITHM: got %q; want a comma-separated list of family:algorithm with a family of %s", word, strings.Join(AlgorithmFamilies, ", "))
+		}
+		all[family] = name
+	}
+	return all, nil
+}
+
+// algorithms is MEZZO_ALGORITHM, read once.
+var algorithms = sync.OnceValue(func() map[string]string {
+	all, err := ParseAlgorithms(os.Getenv("MEZZO_ALGORITHM"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return all
+})
+
+// ForcedAlgorithm returns the algorithm that MEZZO_ALGORITHM names for a family of
+// operations, or "".
+func ForcedAlgorithm(family string) string { return algorithms()[family] }
+
 // deviceSetting is MEZZO_DEVICE, read once: the device to use by name.
 var deviceSetting = sync.OnceValue(func() string { return os.Getenv("MEZZO_DEVICE") })

@@ -58,6 +58,7 @@ type Program struct {
 	binds   []bind
 	buffers []callerBuffer
 	static  [][]byte // data of constants, by position
+	choices map[int]exec.Choice
 
 	mu     sync.Mutex
 	free   []*execution
@@ -124,6 +125,7 @@ func compile(ctx context.Context, d *Device, g *ir.Graph) (*Program, error) {
 		}
 	}
 	b.tileBatches(g)
+	p.choices = b.Choices
 	runtime.AddCleanup(p, (*lease).end, p.lease)
 	return p, nil
 }
@@ -473,12 +475,21 @@ func (p *Program) workspace() (own, scratch int) {
 	return own, scratch
 }
 
+// Explain implements driver.Explainer.
+func (p *Program) Explain(i int) string {
+	if c, ok := p.choices[i]; ok {
+		return c.String()
+	}
+	return ""
+}
+
 var (
 	_ driver.Program        = (*Program)(nil)
 	_ driver.Watcher        = (*Program)(nil)
 	_ driver.Timer          = (*Program)(nil)
 	_ driver.Tracer         = (*Program)(nil)
 	_ driver.WorkspaceSizer = (*Program)(nil)
+	_ driver.Explainer      = (*Program)(nil)
 	_ driver.Device         = (*Device)(nil)
 	_ driver.Describer      = (*Device)(nil)
 )

@@ -155,6 +155,12 @@ type WorkspaceSizer interface {
 	Workspace() int
 }
 
+// Explainer is a Program that names the algorithm of its kernels: Explain returns
+// the algorithm that computes value i of the plan and why, or "" if there is no choice.
+type Explainer interface {
+	Explain(i int) string
+}
+
 // EpilogueFuser is a Device whose contractions can apply an element-wise body
 // to their result (op.Attr.Body). Devices without it get plain contractions.
 type EpilogueFuser interface {

@@ -1,9 +1,10 @@
 // Package conv has convolutions and their gradients by the input and by the kernels.
 //
-// [New] chooses the algorithm. Where to look:
+// Where to look:
 //
-//   - conv.go: the choice, what all algorithms share, and the direct one in Go;
-//     1×1 convolutions are products of matrices.
+//   - algorithms.go: the tables of algorithms, from which [New] chooses.
+//   - conv.go: what all algorithms share, and the direct one in Go; 1×1 convolutions
+//     are products of matrices.
 //   - implicit.go, implicit_run.go: implicit GEMM, without a matrix of patches;
 //     border.go cuts the result into regions whose windows meet the border alike.
 //   - tiles.go, tiles_pack.go, tiles_split.go: implicit GEMM on tile registers (AMX).
@@ -16,7 +17,6 @@ package conv
 import (
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/lanes"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
@@ -286,32 +286,6 @@ func (w *wide[T]) view(r *exec.Run) []T {
 		return lanes.ViewOf[T](r.Values[w.pos], w.n)
 	}
 	return lanes.ViewOf[T](r.Shared[w.offset:], w.n)
-}
-
-// New chooses the kernel of a convolution or of one of its gradients.
-func New(b *exec.Builder, v *ir.Value) exec.Kernel {
-	k := newConvolution(b, v)
-	set := gemm.Current()
-	switch {
-	case k.macs() == 0:
-	case k.plainProduct(v) && !(v.Op == op.ConvKernelGrad && k.WindowSize == 1 && k.from != dtype.Float64 && set != nil && k.inRuns(set)):
-		return newPlainProduct(b, v, &k)
-	case k.depthwise() && k.from != dtype.Float64 && set != nil && set.Depthwise != nil:
-		return newDepthwiseVector(b, v, k, set)
-	case k.depthwise() && k.from == dtype.Float64:
-		return newDepthwise(b, v, k, lanes.F64Table)
-	case k.depthwise():
-		return newDepthwise(b, v, k, lanes.OfF32())
-	case k.from == dtype.Float64, set == nil, k.perGroup == 1 && k.groups > 1:
-	case v.Op == op.ConvKernelGrad:
-		return newWgrad(b, v, k, set)
-	default:
-		return newImplicitGEMM(b, v, k, set)
-	}
-	if k.from == dtype.Float64 {
-		return makeConv[float64](b, v, k)
-	}
-	return makeConv[float32](b, v, k)
 }
 
 // plainProduct reports whether the convolution is a product of matrices: of

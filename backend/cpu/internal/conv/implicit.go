@@ -98,49 +98,6 @@ const (
 	splitLanes = 3         // channels of the result that are
 )
 
-func newImplicitGEMM(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
-	k := &implicitGEMM{
-		convolution: c, set: set, tiles: set.F32, source: c.a,
-		dims: c.In, depth: c.perGroup, lanes: c.outsPerGroup, srcAll: c.channels, dstAll: c.outs,
-	}
-	if c.code == op.ConvInputGrad {
-		k.dims, k.depth, k.lanes, k.srcAll, k.dstAll = c.Out, c.outsPerGroup, c.perGroup, c.outs, c.channels
-	}
-	k.stored = gemm.ElementOf[k.from]
-	k.element, k.bytes = k.stored, 4
-	if k.inProducts() {
-		return newSmallInputGrad(b, v, k)
-	}
-	if k.splitPays() {
-		blocks := *k
-		blocks.tiles = set.Blocks
-		rare := *k // not by transforms, which need twice the memory
-		if c := newTileGEMM(b, v, &blocks, bf16Split{2, set.Panels.Split, rare.byRuns(b, v)}); c != nil {
-			return c
-		}
-		return k.withoutTiles(b, v)
-	}
-	if k.stored == gemm.BF16 {
-		for _, t := range []*gemm.Tiles{set.Blocks, set.Pairs} {
-			if t == nil || k.depth*k.WindowSize < 8 {
-				continue
-			}
-			k.tiles = t
-			if t.Runs[0] != nil && (k.depth%2 == 0 || k.code == op.Conv) && k.depth*k.WindowSize >= blockSum {
-				if blocks := newTileGEMM(b, v, k, bf16Split{pieces: 1}); blocks != nil {
-					return blocks
-				}
-			}
-			if k.pairs(t) {
-				k.element, k.bytes = gemm.Pairs, 2
-				break
-			}
-			k.tiles = set.F32
-		}
-	}
-	return k.withoutTiles(b, v)
-}
-
 // splitPays reports whether products of float16 in two pieces are faster on tile
 // registers than float32 is. Measured: where sums are long enough to fill steps
 // and lanes are more than a few, 1.2 to 2.7 times, else down to 0.4.
@@ -151,22 +108,22 @@ func (k *implicitGEMM) splitPays() bool {
 	return (k.depth%2 == 0 || k.code == op.Conv) && k.depth*k.WindowSize >= splitSum && k.lanes >= splitLanes
 }
 
-// withoutTiles is k by Winograd's transforms where they pay, or run by run.
-func (k *implicitGEMM) withoutTiles(b *exec.Builder, v *ir.Value) exec.Kernel {
-	switch {
-	case k.element != gemm.Pairs && k.inTaps():
-		return newSmallForward(b, v, k)
-	case k.element != gemm.Pairs && k.winogradPays():
-		return newWinograd(b, v, k)
-	}
-	return k.byRuns(b, v)
+// inTiles reports whether tile registers compute k in bfloat16.
+func (k *implicitGEMM) inTiles() bool {
+	t := k.set.Blocks
+	return k.stored == gemm.BF16 && t != nil && t.Runs[0] != nil && (k.depth%2 == 0 || k.code == op.Conv) && k.depth*k.WindowSize >= max(8, blockSum)
 }
 
-// byRuns is k run by run.
+// byRuns is k run by run, by regions of the border if there are micro-kernels for them.
 func (k *implicitGEMM) byRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 	if k.inRegions() {
 		return newBorderGEMM(b, v, k)
 	}
+	return k.newRuns(b, v)
+}
+
+// newRuns is k run by run.
+func (k *implicitGEMM) newRuns(b *exec.Builder, v *ir.Value) exec.Kernel {
 	k.direct = k.inResult(v)
 	k.eachPhase(k.phase)
 	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)

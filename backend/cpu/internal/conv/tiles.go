@@ -87,7 +87,7 @@ const (
 
 // newTileGEMM makes the kernel of k, or returns nil if images are so small
 // that most of a kernel's rows would be between rows.
-func newTileGEMM(b *exec.Builder, v *ir.Value, k *implicitGEMM, pieces bf16Split) exec.Kernel {
+func newTileGEMM(b *exec.Builder, v *ir.Value, k *implicitGEMM, pieces bf16Split) *tileGEMM {
 	c := &tileGEMM{implicitGEMM: k, bf16Split: pieces}
 	k.panels = tiling.CeilDiv(k.lanes, k.tiles.NR)
 	c.prefetchRange()

@@ -60,23 +60,13 @@ const (
 	sumsBytes   = 8 << 20 // of all sums: they are read and written once more
 )
 
-func newWgrad(b *exec.Builder, v *ir.Value, c convolution, set *gemm.Set) exec.Kernel {
-	k := &wgradGEMM{convolution: c, set: set, tiles: set.F32, stored: gemm.ElementOf[c.from]}
-	if k.inTaps() {
-		return newWgradSmall(b, v, k)
+// inTiles reports whether tile registers compute k.
+func (k *wgradGEMM) inTiles() bool {
+	t := k.set.Blocks
+	if t == nil || t.Runs[0] == nil || k.Batch*k.OutSize < t.Deep*t.Step {
+		return false
 	}
-	if t := set.Blocks; t != nil && t.Runs[0] != nil && k.Batch*k.OutSize >= t.Deep*t.Step {
-		switch {
-		case k.stored == gemm.BF16:
-			k.pieces = 1
-			return newWgradGEMM(b, v, k)
-		case k.stored == gemm.F16 && set.Panels != nil && !k.small():
-			blocks := *k // the rare case not by transforms, which need twice the memory
-			blocks.bf16Split = bf16Split{2, set.Panels.Split, k.byBlocks(b, v)}
-			return newWgradGEMM(b, v, &blocks)
-		}
-	}
-	return k.withoutTiles(b, v)
+	return k.stored == gemm.BF16 || k.stored == gemm.F16 && k.set.Panels != nil
 }
 
 // small reports whether channels are so few that wgradSide is for them. Float16
@@ -94,20 +84,17 @@ func newWgradGEMM(b *exec.Builder, v *ir.Value, k *wgradGEMM) exec.Kernel {
 	return newWgradTiles(b, v, k)
 }
 
-// withoutTiles is k on vector registers, by Winograd's transforms where they pay.
-func (k *wgradGEMM) withoutTiles(b *exec.Builder, v *ir.Value) exec.Kernel {
-	if !(k.stored == gemm.BF16 && k.set.Pairs != nil) && k.winogradGradPays(k.set) {
-		return newWinogradGrad(b, v, k.convolution, k.set)
-	}
-	return k.byBlocks(b, v)
-}
-
 // byBlocks is k block by block of pixels, or row by row.
 func (k *wgradGEMM) byBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
-	set, row := k.set, k.Size[2]*k.perGroup
-	if k.inRuns(set) {
+	if k.inRuns(k.set) {
 		return newWgradRows(b, v, k)
 	}
+	return k.newBlocks(b, v)
+}
+
+// newBlocks is k block by block of pixels.
+func (k *wgradGEMM) newBlocks(b *exec.Builder, v *ir.Value) exec.Kernel {
+	set, row := k.set, k.Size[2]*k.perGroup
 	k.direct = k.groups == 1 && k.Dilation[2] == 1 && (row <= k.tiles.MR || k.perGroup <= 2)
 	if !k.direct && k.stored == gemm.BF16 && set.Pairs != nil && k.Batch*k.OutSize >= set.Pairs.Step {
 		k.tiles = set.Pairs

@@ -118,12 +118,14 @@ func winogradPanels(stored gemm.Element, panels, bytes int) int {
 	return tiling.CeilDiv(panels, tiling.CeilDiv(panels*bytes, winogradPassed))
 }
 
-// winogradPays reports whether k has windows for winograd, and so many channels
-// and tiles that transforms cost less than is saved.
+// transforms reports whether k has windows for winograd.
+func (k *implicitGEMM) transforms() bool {
+	return k.set.Depthwise != nil && k.tiles.NR == window.VectorChannels && k.tiles.Masked && k.windows3x3()
+}
+
+// winogradPays reports whether k has so many channels and tiles that transforms cost
+// less than is saved.
 func (k *implicitGEMM) winogradPays() bool {
-	if k.set.Depthwise == nil || k.tiles.NR != window.VectorChannels || !k.tiles.Masked || !k.windows3x3() {
-		return false
-	}
 	direct, tiles := k.tileProducts()
 	// Measured: transforms of the source, of products and of kernels, in
 	// products of a tile, for each channel of the other side or for each tile.

@@ -78,11 +78,13 @@ func transposed(m [][]float32) [][]float32 {
 	return t
 }
 
+// gradTransforms is transforms of a gradient by the kernels.
+func (k *convolution) gradTransforms(set *gemm.Set) bool {
+	return set.Depthwise != nil && set.F32.NR == window.VectorChannels && set.F32.Inner != nil && k.windows3x3()
+}
+
 // winogradGradPays is winogradPays of a gradient by the kernels.
 func (k *convolution) winogradGradPays(set *gemm.Set) bool {
-	if set.Depthwise == nil || set.F32.NR != window.VectorChannels || set.F32.Inner == nil || !k.windows3x3() {
-		return false
-	}
 	direct, tiles := k.bandsOf(set, k.a, true).tileProducts()
 	return 6*tiles*(1+16/float64(k.outs)+16/float64(k.channels)) < 7*direct // which run at six sevenths of their rate
 }

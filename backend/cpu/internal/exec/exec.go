@@ -59,6 +59,7 @@ type Builder struct {
 	Produced   map[*ir.Value]Producer  // values that are fused into their one consumer
 	SquareSums map[*ir.Value]int       // place in Run.Sums of the sum of squares of a value
 	CastOf     map[*ir.Value]*ir.Value // operands of casts that are folded into their consumers
+	Choices    map[int]Choice          // algorithms by position
 }
 
 // NewBuilder returns a builder of the kernels of p.

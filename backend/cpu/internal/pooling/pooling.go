@@ -41,20 +41,52 @@ type pooling[T lanes.Real] struct {
 // MaxPool, the number of the element of its window that is the largest.
 type places[T lanes.Real] struct{ *pooling[T] }
 
+// problem is what the choice of an algorithm depends on.
+type problem struct {
+	b      *exec.Builder
+	v      *ir.Value
+	double bool // float64
+}
+
+// New makes the kernel of pooling or of one of its gradients.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
-	if v.Args[0].Type.DType == dtype.Float64 {
-		k := makePool(b, v, lanes.F64Table)
-		return newPooledChain(b, v, k, k)
-	}
-	k := makePool(b, v, lanes.OfF32())
-	switch c := newVector(b, v, k); {
-	case c == nil:
-		return newPooledChain(b, v, k, k)
-	case c.after != nil || c.positive:
-		return c
-	default:
-		return newPooledChain(b, v, k, c)
-	}
+	return exec.Choose(b, v, "pool", algorithms, problem{b, v, v.Args[0].Type.DType == dtype.Float64})
+}
+
+// algorithms are the algorithms of pooling and its gradients.
+var algorithms = []exec.Algorithm[problem]{
+	{
+		Name: "vector",
+		Applies: func(p problem) string {
+			if p.double {
+				return "float64"
+			}
+			return ""
+		},
+		Build: func(p problem) exec.Kernel {
+			k := makePool(p.b, p.v, lanes.OfF32())
+			switch c := newVector(p.b, p.v, k); {
+			case c == nil:
+				return nil
+			case c.after != nil || c.positive:
+				return c
+			default:
+				return newPooledChain(p.b, p.v, k, c)
+			}
+		},
+	},
+	{
+		Name:    "portable",
+		Applies: func(problem) string { return "" },
+		Build: func(p problem) exec.Kernel {
+			if p.double {
+				k := makePool(p.b, p.v, lanes.F64Table)
+				return newPooledChain(p.b, p.v, k, k)
+			}
+			k := makePool(p.b, p.v, lanes.OfF32())
+			return newPooledChain(p.b, p.v, k, k)
+		},
+	},
 }
 
 func makePool[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) *pooling[T] {
@@ -446,3 +478,6 @@ func avgPoolGrad[T lanes.Real](k *pooling[T], r *exec.Run, w *exec.Worker, row i
 		k.put(r, row*k.In[2]+x, mean)
 	}
 }
+
+// Algorithms returns the names of the algorithms.
+func Algorithms() []string { return exec.Names(algorithms) }

@@ -96,30 +96,14 @@ const (
 	turnedCols     = 128                                  // columns that are turned at a time
 )
 
-// newPanelProduct makes the kernel of a product on tile registers, or returns
-// nil if others are faster or keep more.
+// newPanelProduct makes the kernel of a product on tile registers.
 func newPanelProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.Kernel {
 	k := &panelProduct{
 		result: product{Writer: Writer{Set: set, N: d.n, Out: b.At(v), To: v.Type.DType}, m: d.m, k: d.k, batches: d.batches},
 		panels: set.Panels, m: d.m, n: d.n, a: d.a, b: d.b, parts: 1,
 	}
-	if set.Panels == nil {
-		return nil
-	}
-	switch d.a.dtype {
-	case dtype.BFloat16:
-		// Sums over a short inner dimension cost less than their conversion,
-		// and go through float32, which keeps subnormal numbers.
-		if d.k < gemm.PanelDepth || d.m < gemm.PanelRows/2 {
-			return nil
-		}
-	case dtype.Float16:
+	if d.a.dtype == dtype.Float16 {
 		k.parts = 2
-		if d.k < gemm.PanelDepth || d.m < gemm.PanelRows || d.n < gemm.PanelCols/2 || d.m*d.n*d.k < SplitMACs {
-			return nil
-		}
-	default:
-		return nil
 	}
 	p := &k.result
 	if p.After = elementwise.NewEpilogue(b, v, 2, p.N); p.After != nil {

@@ -11,6 +11,8 @@
 package product
 
 import (
+	"fmt"
+
 	"github.com/mezzo-ml/mezzo/backend"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
@@ -77,15 +79,82 @@ type stripe struct {
 	packing   packing
 }
 
-// makeProduct makes the kernel of a product with float32 accumulators.
-func makeProduct(b *exec.Builder, v *ir.Value, set *gemm.Set) exec.Kernel {
-	dims := productDims(b, v)
-	if k := newVectorProduct(b, v, set, &dims); k != nil {
-		return k
-	}
-	if k := newPanelProduct(b, v, set, &dims); k != nil {
-		return k
-	}
+// choice is what the choice of a product's algorithm depends on.
+type choice struct {
+	dims
+	b   *exec.Builder
+	v   *ir.Value
+	set *gemm.Set // of the level, or nil
+}
+
+// algorithms are the algorithms of MatMul. Products on tile registers need sums that
+// are worth their conversion: short ones go through float32, which keeps subnormal
+// numbers.
+var algorithms = []exec.Algorithm[*choice]{
+	{
+		Name: "vector",
+		Applies: func(c *choice) string {
+			switch {
+			case c.set == nil || c.set.Dots[gemm.F32] == nil || c.a.dtype == dtype.Float64:
+				return "no micro-kernels"
+			case c.m != 1 && c.n != 1 || c.m*c.n == 0 || c.batches != 1:
+				return fmt.Sprintf("the result is %d of %d×%d", c.batches, c.m, c.n)
+			case c.k == 0 || c.k > mostVector:
+				return fmt.Sprintf("depth %d", c.k)
+			}
+			return ""
+		},
+		Build: func(c *choice) exec.Kernel { return newVectorProduct(c.b, c.v, c.set, &c.dims) },
+	},
+	{
+		Name: "amx",
+		Applies: func(c *choice) string {
+			switch {
+			case c.set == nil || c.set.Panels == nil:
+				return "no tile registers"
+			case !c.a.dtype.Is16():
+				return fmt.Sprintf("elements of %v", c.a.dtype)
+			case c.k < gemm.PanelDepth:
+				return "sums are too short"
+			}
+			return ""
+		},
+		Pays: func(c *choice) string {
+			small := c.m < gemm.PanelRows/2
+			if c.a.dtype == dtype.Float16 {
+				small = c.m < gemm.PanelRows || c.n < gemm.PanelCols/2 || c.m*c.n*c.k < SplitMACs
+			}
+			if small {
+				return "too small"
+			}
+			return ""
+		},
+		Build: func(c *choice) exec.Kernel { return newPanelProduct(c.b, c.v, c.set, &c.dims) },
+	},
+	{
+		Name: "blocked",
+		Applies: func(c *choice) string {
+			if c.set == nil || c.a.dtype == dtype.Float64 {
+				return "no micro-kernels"
+			}
+			return ""
+		},
+		Build: func(c *choice) exec.Kernel { return newProduct(c.b, c.v, c.set, &c.dims) },
+	},
+	{
+		Name:    "portable",
+		Applies: func(*choice) string { return "" },
+		Build: func(c *choice) exec.Kernel {
+			if c.a.dtype == dtype.Float64 {
+				return makeMatMul(c.b, c.v, kernelF64)
+			}
+			return makeMatMul(c.b, c.v, kernelF32)
+		},
+	},
+}
+
+// newProduct makes the kernel of a product with float32 accumulators.
+func newProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, dims *dims) exec.Kernel {
 	k := &product{Writer: Writer{Set: set, N: dims.n, Out: b.At(v), To: v.Type.DType}, m: dims.m, k: dims.k, batches: dims.batches, tiles: set.F32}
 	element := gemm.ElementOf[v.Args[0].Type.DType]
 	// Sums over a short inner dimension cost less than their conversion, and
@@ -248,14 +317,9 @@ type matrix struct {
 	rounds bool  // its elements become those of float16 when they are read: see sources
 }
 
+// New makes the kernel of a MatMul.
 func New(b *exec.Builder, v *ir.Value) exec.Kernel {
-	if v.Args[0].Type.DType == dtype.Float64 {
-		return makeMatMul(b, v, kernelF64)
-	}
-	if set := gemm.Current(); set != nil {
-		return makeProduct(b, v, set)
-	}
-	return makeMatMul(b, v, kernelF32)
+	return exec.Choose(b, v, "matmul", algorithms, &choice{productDims(b, v), b, v, gemm.Current()})
 }
 
 // dims are the sizes of a product and its operands.
@@ -306,3 +370,9 @@ func newMatrix(b *exec.Builder, v *ir.Value, trans bool, lead op.Shape) matrix {
 	}
 	return m
 }
+
+// String describes the blocking.
+func (k *product) String() string { return k.Blocking.String() }
+
+// Algorithms returns the names of the algorithms.
+func Algorithms() []string { return exec.Names(algorithms) }

@@ -4,7 +4,6 @@ import (
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
-	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/tiling"
 )
 
@@ -184,15 +183,11 @@ type chunk struct {
 	tile  Tile
 	batch int
 	row   int // of the batch's result
-	slice int
 
 	scratch      unsafe.Pointer
-	out          unsafe.Pointer // the result, if micro-kernels write it
-	ldOut        int
 	dataA, dataB []byte
-	heights      int  // micro-tiles from top to bottom
-	inner        bool // micro-kernels read A k by k
-	epilogue     *tileEpilogue
+	heights      int       // micro-tiles from top to bottom
+	inner        bool      // micro-kernels read A k by k
 	ahead        [2][]byte // operands of the next chunk, to be prefetched
 
 	// Of the step.
@@ -203,45 +198,12 @@ type chunk struct {
 	ldd             int
 	packed          unsafe.Pointer // the worker's own packed B
 	packs           bool           // and it is to be packed
-	list            exec.PrefetchList
-	stride          int // of the list's last pieces
 }
 
-// microTile is the rows and columns of a tile that a micro-kernel computes.
-type microTile struct {
-	n         int // number in the order of the tile
-	panel     int // of B
-	at, rows  int
-	col, cols int
-}
-
-// Chunk computes a tile of the result: for each step of the inner dimension, all of
-// its micro-tiles.
+// Chunk computes a tile of the result, step by step of the inner dimension.
 func (k *stripe) Chunk(r *exec.Run, w *exec.Worker, i int) {
-	var c chunk
-	c.begin(k, r, w, i)
-	first, end := c.slice*k.Slices.K, min(k.k, (c.slice+1)*k.Slices.K)
-	for c.p = first; c.p < end; c.p += k.Depth {
-		c.step(first, end)
-		for n := range tiling.CeilDiv(c.tile.Cols, k.tiles.NR) * c.heights {
-			t := c.microTile(n)
-			b, ldb, copied := c.packB(t)
-			if k.Pack.A == AOnDemand && t.panel == 0 {
-				k.packA(c.a, c.dataA, c.batch, c.row+t.at, t.rows, c.p, c.depth)
-			}
-			next, stride := c.prefetch(t, copied != nil)
-			c.multiply(t, b, ldb, copied, next, stride)
-		}
-	}
-	if k.Slices.N == 1 && k.store != nil {
-		k.store(r, w, c.tile)
-	}
-}
-
-// begin finds the tile of chunk i, and its memory.
-func (c *chunk) begin(k *stripe, r *exec.Run, w *exec.Worker, i int) {
-	c.stripe, c.r, c.w = k, r, w
-	c.slice = i % k.Slices.N
+	c := chunk{stripe: k, r: r, w: w, dataA: r.Values[k.a.pos], dataB: r.Values[k.b.pos]}
+	slice := i % k.Slices.N
 	i /= k.Slices.N
 	tile := &c.tile
 	tile.Col = k.col + i%k.across*k.TileN
@@ -254,49 +216,47 @@ func (c *chunk) begin(k *stripe, r *exec.Run, w *exec.Worker, i int) {
 	}
 	tile.Data, tile.LD = c.scratch, k.ldSums
 	if k.Slices.N > 1 {
-		tile.Data, tile.LD = unsafe.Pointer(&r.Shared[c.slice*k.partBytes()+c.row*k.Slices.LD+4*tile.Col]), k.Slices.LD
+		tile.Data, tile.LD = unsafe.Pointer(&r.Shared[slice*k.partBytes()+c.row*k.Slices.LD+4*tile.Col]), k.Slices.LD
 	}
-	c.ldOut = 4 * k.N
+	var out unsafe.Pointer
+	ldOut := 4 * k.N
 	if k.Direct {
-		c.out = unsafe.Pointer(&r.Values[k.Out][4*(tile.Row*k.N+tile.Col)])
-		c.epilogue = k.tileEpilogue
+		out = unsafe.Pointer(&r.Values[k.Out][4*(tile.Row*k.N+tile.Col)])
 	}
 	if k.k == 0 {
 		// A sum of nothing; there are no elements to point at.
 		d, ld := tile.Data, tile.LD
 		if k.Direct {
-			d, ld = c.out, c.ldOut
+			d, ld = out, ldOut
 		}
 		for i := range tile.Rows {
 			clear(unsafe.Slice((*float32)(unsafe.Add(d, i*ld)), tile.Cols))
 		}
 	}
-	c.dataA, c.dataB = r.Values[k.a.pos], r.Values[k.b.pos]
 	c.heights = tiling.CeilDiv(tile.Rows, k.tiles.MR)
 	c.inner = (k.a.trans || k.Pack.A == APanels) && k.tiles.Inner != nil
-	c.stride = exec.PrefetchPiece
-	c.ahead = k.prefetchNext(c.batch, c.dataA, c.dataB)
-}
-
-// step prepares the step of the inner dimension from c.p on: A, where sums come from
-// and go to, and whether the worker packs B.
-func (c *chunk) step(first, end int) {
-	k, tile := c.stripe, &c.tile
-	c.depth = min(k.Depth, end-c.p)
-	c.cells = k.cells(c.depth)
-	c.operandA()
-	// Sums of earlier steps are added; the last step writes the result.
-	c.s = nil
-	if c.p > first {
-		c.s = tile.Data
-	}
-	c.d, c.ldd = tile.Data, tile.LD
-	if k.Direct && k.Slices.N == 1 && c.p+c.depth >= k.k {
-		c.d, c.ldd = c.out, c.ldOut
-	}
 	c.packed = unsafe.Add(c.scratch, k.atB)
-	c.packs = k.Pack.B == BPanel ||
-		(k.Pack.B == BTile || k.Pack.B == BOwned) && c.w.PackedB.Packs(exec.PackedBlock{Batch: c.batch, First: tile.Col, Lanes: tile.Cols, P: c.p, Depth: c.depth})
+	c.ahead = k.prefetchNext(c.batch, c.dataA, c.dataB)
+	first, end := slice*k.Slices.K, min(k.k, (slice+1)*k.Slices.K)
+	for c.p = first; c.p < end; c.p += k.Depth {
+		c.depth = min(k.Depth, end-c.p)
+		c.cells = k.cells(c.depth)
+		c.operandA()
+		// Sums of earlier steps are added; the last step writes the result.
+		if c.p > first {
+			c.s = tile.Data
+		}
+		c.d, c.ldd = tile.Data, tile.LD
+		if k.Direct && k.Slices.N == 1 && c.p+c.depth >= k.k {
+			c.d, c.ldd = out, ldOut
+		}
+		c.packs = k.Pack.B == BPanel ||
+			(k.Pack.B == BTile || k.Pack.B == BOwned) && w.PackedB.Packs(exec.PackedBlock{Batch: c.batch, First: tile.Col, Lanes: tile.Cols, P: c.p, Depth: c.depth})
+		c.multiply()
+	}
+	if k.Slices.N == 1 && k.store != nil {
+		k.store(r, w, *tile)
+	}
 }
 
 // operandA finds where micro-kernels read A, and packs it there unless the worker did
@@ -304,7 +264,8 @@ func (c *chunk) step(first, end int) {
 func (c *chunk) operandA() {
 	k := c.stripe
 	base, size := unsafe.Pointer(unsafe.SliceData(c.dataA)), k.a.size
-	if k.Pack.A != AInPlace {
+	switch {
+	case k.Pack.A != AInPlace:
 		c.a, c.lda, c.rowA = unsafe.Add(c.scratch, k.atA), k.ldA, k.ldA
 		switch {
 		case k.Pack.A == AOnDemand:
@@ -318,48 +279,31 @@ func (c *chunk) operandA() {
 		if c.w.PackedA.Packs(exec.PackedBlock{Batch: c.batch, First: c.row, Lanes: c.tile.Rows, P: c.p, Depth: c.depth}) {
 			k.packA(c.a, c.dataA, c.batch, c.row, c.tile.Rows, c.p, c.depth)
 		}
-		return
+	case c.inner:
+		c.lda, c.rowA = k.a.stride*size, size
+		c.a = unsafe.Add(base, (k.a.starts[c.batch]+c.p*k.a.stride+c.row)*size)
+	default:
+		c.lda, c.rowA = k.a.stride*size, k.a.stride*size
+		c.a = unsafe.Add(base, (k.a.starts[c.batch]+c.row*k.a.stride+c.p)*size)
 	}
-	c.lda = k.a.stride * size
-	if c.inner {
-		c.a, c.rowA = unsafe.Add(base, (k.a.starts[c.batch]+c.p*k.a.stride+c.row)*size), size
-		return
-	}
-	c.a, c.rowA = unsafe.Add(base, (k.a.starts[c.batch]+c.row*k.a.stride+c.p)*size), c.lda
 }
 
-// microTile is micro-tile n in the order of the blocking.
-func (c *chunk) microTile(n int) microTile {
-	t := microTile{n: n, panel: n / c.heights}
-	i := n % c.heights
-	if c.Order == RowsFirst {
-		panels := tiling.CeilDiv(c.tile.Cols, c.tiles.NR)
-		t.panel, i = n%panels, n/panels
-	}
-	t.col = t.panel * c.tiles.NR
-	t.cols = min(c.tiles.NR, c.tile.Cols-t.col)
-	at, end := tiling.Cut(i, c.heights, c.tile.Rows)
-	t.at, t.rows = at, end-at
-	return t
-}
-
-// packB returns the panel of B for a micro-tile, and the distance of its rows: where B
-// lies, shared, or packed, the worker's own. That is written for the first rows of a
-// tile, if the worker packs: here, or by a micro-kernel, which reads the panel where it
-// lies and copies it to copied.
-func (c *chunk) packB(t microTile) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
-	k, nr, col := c.stripe, c.tiles.NR, c.tile.Col+t.col
+// panelB returns the panel of B for the columns of the tile from column j on, and the
+// distance of its rows: where B lies, shared, or packed, the worker's own. That is
+// written when first is set, for the first rows of a tile, if the worker packs: here,
+// or by a micro-kernel, which reads the panel where it lies and copies it to copied.
+func (c *chunk) panelB(j int, first bool) (b unsafe.Pointer, ldb int, copied unsafe.Pointer) {
+	k, nr, col := c.stripe, c.tiles.NR, c.tile.Col+j
+	cols := min(nr, c.tile.Cols-j)
 	if k.Pack.B >= BShared {
 		return unsafe.Pointer(&k.sharedB(c.r)[4*((col-k.col)*k.cells(k.k)+nr*k.cells(c.p))]), 4 * nr, nil
 	}
 	packed := c.packed
 	if k.Pack.B != BInPlace && k.Pack.B != BPanel {
-		packed = unsafe.Add(packed, 4*t.col*c.cells)
+		packed = unsafe.Add(packed, 4*j*c.cells)
 	}
-	first := t.at == 0
-	inPlace := k.Pack.B == BInPlace && t.cols == nr // rows of B must be whole
-	copies := first && c.packs && k.Pack.CopyB && t.cols == nr && c.copying()[t.rows] != nil
-	if inPlace || copies {
+	inPlace := k.Pack.B == BInPlace && cols == nr // rows of B must be whole
+	if copies := first && c.packs && k.Pack.CopyB && cols == nr; inPlace || copies {
 		b = unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataB)), (k.b.starts[c.batch]+c.p*k.b.stride+col)*k.b.size)
 		if inPlace {
 			return b, k.b.stride * k.b.size, nil
@@ -367,97 +311,111 @@ func (c *chunk) packB(t microTile) (b unsafe.Pointer, ldb int, copied unsafe.Poi
 		return b, k.b.stride * k.b.size, packed
 	}
 	if first && (c.packs || k.Pack.B == BInPlace) {
-		k.product.packB(packed, 0, c.dataB, c.batch, col, t.cols, c.p, c.depth)
+		k.packB(packed, 0, c.dataB, c.batch, col, cols, c.p, c.depth)
 	}
 	return packed, 4 * nr, nil
 }
 
-// copying is the micro-kernels that pack B.
-func (c *chunk) copying() []gemm.CopyKernel {
+// fetchRows returns what a micro-kernel prefetches where rows go first, nil if
+// nothing: the panel's part of the rows of A after those from at to end.
+func (c *chunk) fetchRows(panel, at, end int) unsafe.Pointer {
+	k, from, apart := c.stripe, c.a, c.rowA
+	if k.Pack.A == AOnDemand {
+		apart = k.a.stride * k.a.size
+		from = unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataA)), k.a.starts[c.batch]*k.a.size+c.row*apart+c.p*k.a.size)
+	}
+	if done := panel * (c.cells / 4) * exec.PrefetchPiece; done < min(end-at, k.m-c.row-end)*apart {
+		return unsafe.Add(from, end*apart+done)
+	}
+	return nil
+}
+
+// fetchAhead is fetchRows for operands of the next chunk, of which micro-tile n
+// prefetches a part.
+func (c *chunk) fetchAhead(n int) unsafe.Pointer {
+	done := n * (c.cells / 4) * exec.PrefetchPiece
+	if done < len(c.ahead[0]) {
+		return unsafe.Pointer(&c.ahead[0][done])
+	}
+	if done -= len(c.ahead[0]); done < len(c.ahead[1]) {
+		return unsafe.Pointer(&c.ahead[1][done])
+	}
+	return nil
+}
+
+// multiply computes all micro-tiles of the tile for a step.
+func (c *chunk) multiply() {
+	k, tile, t, nr := c.stripe, &c.tile, c.tiles, c.tiles.NR
+	kernels, narrowKernels, fetching, copying := t.Rows, t.NarrowRows, t.Prefetch.Rows, t.Copies.Rows
 	if c.inner {
-		return c.tiles.Copies.Inner
+		kernels, narrowKernels, fetching, copying = t.Inner, t.NarrowInner, t.Prefetch.Inner, t.Copies.Inner
 	}
-	return c.tiles.Copies.Rows
-}
-
-// prefetching is the micro-kernels that prefetch.
-func (c *chunk) prefetching() []gemm.PrefetchKernel {
-	if c.inner {
-		return c.tiles.Prefetch.Inner
+	finish := k.tileEpilogue
+	if !k.Direct {
+		finish = nil
 	}
-	return c.tiles.Prefetch.Rows
-}
-
-// prefetch returns what the micro-kernel of t prefetches, and how far apart its pieces
-// are; nil is nothing. copies is set if the micro-kernel packs B.
-func (c *chunk) prefetch(t microTile, copies bool) (next unsafe.Pointer, stride int) {
-	k, pieces := c.stripe, c.cells/4
-	switch {
-	case c.ahead[0] != nil || c.ahead[1] != nil:
-		done := t.n * pieces * exec.PrefetchPiece
-		if done < len(c.ahead[0]) {
-			next = unsafe.Pointer(&c.ahead[0][done])
-		} else if done -= len(c.ahead[0]); done < len(c.ahead[1]) {
-			next = unsafe.Pointer(&c.ahead[1][done])
+	rowsFirst, ahead := k.Order == RowsFirst, c.ahead[0] != nil || c.ahead[1] != nil
+	lists := !rowsFirst && fetching != nil
+	cells, lda, stride := c.cells, c.lda, exec.PrefetchPiece
+	var list exec.PrefetchList
+	panels := tiling.CeilDiv(tile.Cols, nr)
+	for n := range panels * c.heights {
+		panel, i := n/c.heights, n%c.heights
+		if rowsFirst {
+			panel, i = n%panels, n/panels
 		}
-		return next, exec.PrefetchPiece
-	case k.Order == RowsFirst:
-		// The next rows of A.
-		from, apart := c.a, c.rowA
-		if k.Pack.A == AOnDemand {
-			apart = k.a.stride * k.a.size
-			from = unsafe.Add(unsafe.Pointer(unsafe.SliceData(c.dataA)), k.a.starts[c.batch]*k.a.size+c.row*apart+c.p*k.a.size)
+		j := panel * nr
+		cols := min(nr, tile.Cols-j)
+		at, end := tiling.Cut(i, c.heights, tile.Rows)
+		h := end - at
+		b, ldb, copied := c.panelB(j, i == 0)
+		if copied != nil && copying[h] == nil {
+			k.packB(copied, 0, c.dataB, c.batch, tile.Col+j, cols, c.p, c.depth)
+			b, ldb, copied = copied, 4*nr, nil
 		}
-		end := t.at + t.rows
-		if done := t.panel * pieces * exec.PrefetchPiece; done < min(t.rows, k.m-c.row-end)*apart {
-			next = unsafe.Add(from, end*apart+done)
+		if k.Pack.A == AOnDemand && panel == 0 {
+			k.packA(c.a, c.dataA, c.batch, c.row+at, h, c.p, c.depth)
 		}
-		return next, exec.PrefetchPiece
-	case c.prefetching() == nil:
-		return nil, c.stride
-	}
-	if t.at == 0 {
-		k.prefetches(&c.list, c.r, c.tile, c.batch, t.col, c.p, c.depth, c.packs)
-	}
-	if !copies {
-		next, c.stride = c.list.Take(pieces)
-	}
-	return next, c.stride
-}
-
-// multiply computes a micro-tile.
-func (c *chunk) multiply(t microTile, b unsafe.Pointer, ldb int, copied, next unsafe.Pointer, stride int) {
-	k, micro := c.stripe, c.tiles
-	mask, lda := uint(1)<<t.cols-1, c.lda
-	if c.inner && k.Pack.A == APanels {
-		lda = 4 * t.rows
-	}
-	row, col := c.tile.Row+t.at, c.tile.Col+t.col
-	var s unsafe.Pointer
-	lds := c.tile.LD
-	switch {
-	case c.s != nil:
-		s = unsafe.Add(c.s, t.at*lds+4*t.col)
-	case c.epilogue != nil:
-		s, lds = c.epilogue.term(c.r, row, col), c.epilogue.lead
-	}
-	a, d := unsafe.Add(c.a, t.at*c.rowA), unsafe.Add(c.d, t.at*c.ldd+4*t.col)
-	narrow := t.cols <= micro.NarrowNR
-	switch fetching := c.prefetching(); {
-	case copied != nil:
-		c.copying()[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
-	case next != nil && !narrow && fetching != nil && fetching[t.rows] != nil:
-		fetching[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, next, stride)
-	case c.inner && narrow:
-		micro.NarrowInner[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
-	case c.inner:
-		micro.Inner[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
-	case narrow:
-		micro.NarrowRows[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
-	default:
-		micro.Rows[t.rows](c.cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
-	}
-	if c.epilogue != nil {
-		c.epilogue.tile(c.r, row, col, t.rows, c.ldOut, d, mask)
+		var next unsafe.Pointer
+		if lists {
+			if i == 0 {
+				k.prefetches(&list, c.r, *tile, c.batch, j, c.p, c.depth, c.packs)
+			}
+			if copied == nil {
+				next, stride = list.Take(cells / 4)
+			}
+		}
+		switch {
+		case ahead:
+			next, stride = c.fetchAhead(n), exec.PrefetchPiece
+		case rowsFirst:
+			next = c.fetchRows(panel, at, end)
+		}
+		if c.inner && k.Pack.A == APanels {
+			lda = 4 * h
+		}
+		var s unsafe.Pointer
+		lds := tile.LD
+		switch {
+		case c.s != nil:
+			s = unsafe.Add(c.s, at*lds+4*j)
+		case finish != nil:
+			s, lds = finish.term(c.r, tile.Row+at, tile.Col+j), finish.lead
+		}
+		mask := uint(1)<<cols - 1
+		a, d := unsafe.Add(c.a, at*c.rowA), unsafe.Add(c.d, at*c.ldd+4*j)
+		switch narrow := cols <= t.NarrowNR; {
+		case copied != nil:
+			copying[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, copied)
+		case next != nil && !narrow && fetching != nil && fetching[h] != nil:
+			fetching[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask, next, stride)
+		case narrow:
+			narrowKernels[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
+		default:
+			kernels[h](cells, a, lda, b, ldb, s, lds, d, c.ldd, mask)
+		}
+		if finish != nil {
+			finish.tile(c.r, tile.Row+at, tile.Col+j, h, 4*k.N, d, mask)
+		}
 	}
 }

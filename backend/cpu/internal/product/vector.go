@@ -1,6 +1,7 @@
 package product
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/elementwise"
@@ -34,11 +35,8 @@ const (
 	sumWidth    = 4096    // sums that stay in the first cache
 )
 
-// newVectorProduct makes the kernel of such a product, or nil.
+// newVectorProduct makes the kernel of such a product.
 func newVectorProduct(b *exec.Builder, v *ir.Value, set *gemm.Set, d *dims) exec.Kernel {
-	if set.Dots[gemm.F32] == nil || d.batches != 1 || d.k == 0 || d.k > mostVector || d.m*d.n == 0 || d.m != 1 && d.n != 1 {
-		return nil
-	}
 	vector, matrix, n := d.a, d.b, d.n
 	if d.n == 1 {
 		vector, matrix, n = d.b, d.a, d.m
@@ -130,4 +128,13 @@ func (k *vectorProduct) Chunk(r *exec.Run, w *exec.Worker, i int) {
 	if k.Slices.N == 1 {
 		k.store(r, w, t)
 	}
+}
+
+// String describes how the product is cut.
+func (k *vectorProduct) String() string {
+	s := fmt.Sprintf("%d elements at a time", k.width)
+	if k.Slices.N > 1 {
+		s += fmt.Sprintf(", %d slices of %d", k.Slices.N, k.Slices.K)
+	}
+	return s
 }

@@ -224,6 +224,14 @@ func finiteRun[T lanes.Real](x []T) float64 {
 
 func sumEach[T lanes.Number, A accumulator](acc []A, x []T) {
 	x = x[:len(acc)]
+	for len(acc) >= 4 && len(x) >= 4 { // in one go: the loop costs as much as an addition
+		a, b := (*[4]A)(acc), (*[4]T)(x)
+		a[0] += A(b[0])
+		a[1] += A(b[1])
+		a[2] += A(b[2])
+		a[3] += A(b[3])
+		acc, x = acc[4:], x[4:]
+	}
 	for i := range acc {
 		acc[i] += A(x[i])
 	}

@@ -1,0 +1,163 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/conv"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/pooling"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/product"
+	"github.com/mezzo-ml/mezzo/backend/dtype"
+	"github.com/mezzo-ml/mezzo/backend/ir"
+	"github.com/mezzo-ml/mezzo/backend/op"
+)
+
+// shapeClass is an operation on operands of which the algorithms differ.
+type shapeClass struct {
+	code  op.Code
+	attr  op.Attr
+	types [2]op.Shape
+	terms int // of a sum
+}
+
+// matMulClasses are products of all kinds of shapes.
+func matMulClasses() (all []shapeClass) {
+	for _, s := range [][3]int{{1, 70, 200}, {70, 200, 1}, {5, 9, 17}, {64, 64, 64}, {249, 1, 300}, {130, 33, 67}, {37, 2100, 40}, {300, 100, 520}} {
+		for trans := range 4 {
+			a := op.Attr{TransA: trans&1 != 0, TransB: trans&2 != 0}
+			x, y := op.Shape{s[0], s[1]}, op.Shape{s[1], s[2]}
+			if a.TransA {
+				slices.Reverse(x)
+			}
+			if a.TransB {
+				slices.Reverse(y)
+			}
+			all = append(all, shapeClass{op.MatMul, a, [2]op.Shape{x, y}, s[1]})
+		}
+	}
+	return append(all, shapeClass{op.MatMul, op.Attr{}, [2]op.Shape{{3, 20, 30}, {3, 30, 40}}, 30})
+}
+
+// convClasses are convolutions, or gradients of some, of all kinds of windows.
+func convClasses(codes ...op.Code) (all []shapeClass) {
+	for _, s := range []struct{ batch, size, channels, window, outs, stride, dilation, pad, groups int }{
+		{2, 12, 16, 1, 32, 1, 1, 0, 1}, {3, 8, 5, 8, 12, 1, 1, 0, 1}, {2, 14, 16, 3, 64, 1, 1, 1, 1}, {2, 14, 64, 3, 32, 1, 1, 0, 1},
+		{2, 15, 32, 3, 32, 2, 1, 1, 1}, {2, 13, 8, 3, 24, 1, 2, 2, 1}, {2, 28, 1, 3, 32, 1, 1, 1, 1}, {2, 20, 3, 5, 32, 1, 1, 2, 1},
+		{2, 16, 48, 3, 48, 1, 1, 1, 48}, {2, 12, 32, 3, 64, 1, 1, 1, 4}, {1, 10, 6, 3, 12, 2, 1, 1, 6}, {1, 9, 3, 2, 1, 1, 1, 0, 1},
+	} {
+		two := func(n int) []int { return []int{n, n} }
+		a := op.Attr{Stride: two(s.stride), Dilation: two(s.dilation), Low: two(s.pad), High: two(s.pad), Groups: s.groups}
+		out := (s.size+2*s.pad-(s.window-1)*s.dilation-1)/s.stride + 1
+		x, w, y := op.Shape{s.batch, s.size, s.size, s.channels}, op.Shape{s.window, s.window, s.channels / s.groups, s.outs}, op.Shape{s.batch, out, out, s.outs}
+		for _, c := range codes {
+			a, types := convArguments(c, a, x, w, y)
+			terms := map[op.Code]int{op.Conv: w[:3].Size(), op.ConvInputGrad: s.window * s.window * s.outs, op.ConvKernelGrad: y[:3].Size()}[c]
+			all = append(all, shapeClass{c, a, types, terms})
+		}
+	}
+	return all
+}
+
+// poolClasses are poolings whose windows meet, overlap, and reach over the border.
+func poolClasses() (all []shapeClass) {
+	for _, s := range [][4]int{{2, 2, 0, 32}, {3, 2, 1, 40}, {3, 1, 0, 7}} {
+		two := func(n int) []int { return []int{n, n} }
+		a := op.Attr{Window: two(s[0]), Stride: two(s[1]), Dilation: two(1), Low: two(s[2]), High: two(s[2])}
+		for _, c := range []op.Code{op.MaxPool, op.AvgPool} {
+			all = append(all, shapeClass{c, a, [2]op.Shape{{2, 14, 14, s[3]}, nil}, 9})
+		}
+	}
+	return all
+}
+
+// TestAlgorithms: every algorithm gives, on every class of shapes that it applies to,
+// what the last of its table gives in portable Go.
+func TestAlgorithms(t *testing.T) {
+	rng := rand.New(rand.NewPCG(71, 72))
+	used := map[string]int{}
+	families := map[string]struct {
+		names   []string
+		classes []shapeClass
+	}{
+		"matmul": {product.Algorithms(), matMulClasses()},
+		"conv":   {conv.Algorithms(), convClasses(op.Conv, op.ConvInputGrad)},
+		"wgrad":  {conv.WgradAlgorithms(), convClasses(op.ConvKernelGrad)},
+		"pool":   {pooling.Algorithms(), poolClasses()},
+	}
+	page, err := os.ReadFile("../../docs/debugging.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range backend.AlgorithmFamilies {
+		if len(families[family].names) == 0 {
+			t.Errorf("no table of %s", family)
+		}
+		for _, name := range append([]string{family}, families[family].names...) {
+			if !strings.Contains(string(page), "`"+name+"`") {
+				t.Errorf("docs/debugging.md does not name %s of %s", name, family)
+			}
+		}
+	}
+	compile := func(t *testing.T, c shapeClass, args []array) *Program {
+		g := ir.New(len(args))
+		var in []*ir.Value
+		for i, x := range args {
+			in = append(in, param(t, g, i, x.Type))
+		}
+		g.Output(record(t, g, c.code, c.attr, in...), -1)
+		return plan(t, g)
+	}
+	isatest.ForEach(t, func(t *testing.T) {
+		level := isa.Current()
+		for family, f := range families {
+			last := f.names[len(f.names)-1]
+			for _, c := range f.classes {
+				for _, d := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16, dtype.Float64} {
+					var args []array
+					for _, s := range c.types {
+						if s != nil {
+							args = append(args, randomArray(rng, d, s...))
+						}
+					}
+					isa.Use(isa.Portable)
+					restore := exec.Force(family, last)
+					reference := compile(t, c, args)
+					restore()
+					isa.Use(level)
+					want := runProcs(t, reference, args, 1).values()
+					for _, name := range f.names {
+						restore := exec.Force(family, name)
+						p := compile(t, c, args)
+						restore()
+						if got := p.choices[len(p.graph.Values)-1]; got.Algorithm != name || !slices.Equal(got.Reasons, []string{"forced"}) {
+							continue // it does not apply
+						}
+						used[family+":"+name]++
+						what := fmt.Sprintf("%s:%s of %v, %+v, %v", family, name, d, c.types, c.attr)
+						// Terms are up to 4, and sums of them grow as the square root of
+						// their number. Transforms lose two bits more.
+						near(t, what, runProcs(t, p, args, 2), want, 16*math.Sqrt(float64(c.terms)))
+					}
+				}
+			}
+		}
+	})
+	for family, f := range families {
+		for _, name := range f.names {
+			set := gemm.Current()
+			if used[family+":"+name] == 0 && !(name == "amx" && (set == nil || set.Panels == nil)) && isa.Current() >= isa.AVX512 {
+				t.Errorf("no class of shapes is for %s:%s", family, name)
+			}
+		}
+	}
+}
