@@ -23,13 +23,12 @@ import (
 	"strings"
 )
 
-// File is a file of assembly. It takes text by Write: instructions begin with
-// a tab, labels end with a colon, all else is outside functions.
+// File is a file of assembly: functions, and text outside them, in the order in which
+// they are written.
 type File struct {
 	Name  string // without extension, as in "exp_avx512_amd64"
 	items []*item
 	code  *[]*node // what is being written: of a function or a block
-	rest  string   // of a line
 }
 
 // item is a function, or text outside functions.

@@ -35,7 +35,6 @@ type macro struct {
 	files  map[*File]bool // that use it
 	local  bool           // it must be in its file
 	keep   bool           // it may be an argument of others
-	args   [][]string     // of its calls
 }
 
 // Write returns the contents of the files by name.
