@@ -27,7 +27,7 @@ start:
 	TESTQ CX, CX
 	JZ store
 	CMPQ next+88(FP), $0
-	JNE ahead
+	JNE prefetch
 loop:
 	MOVQ (R10), AX
 	ADDQ R13, AX
@@ -42,7 +42,7 @@ loop:
 	DECQ CX
 	JNZ loop
 	JMP store
-ahead:
+prefetch:
 	MOVQ (R10), AX
 	ADDQ R13, AX
 	LEAQ (AX)(SI*1), DX
@@ -61,7 +61,7 @@ ahead:
 	ADDQ $8, R10
 	ADDQ $2048, BX
 	DECQ CX
-	JNZ ahead
+	JNZ prefetch
 store:
 	MOVQ d+72(FP), SI
 	MOVQ ldd+80(FP), R9
@@ -100,7 +100,7 @@ start:
 	TESTQ CX, CX
 	JZ store
 	CMPQ next+88(FP), $0
-	JNE ahead
+	JNE prefetch
 loop:
 	MOVQ (R10), AX
 	ADDQ R13, AX
@@ -118,7 +118,7 @@ loop:
 	DECQ CX
 	JNZ loop
 	JMP store
-ahead:
+prefetch:
 	MOVQ (R10), AX
 	ADDQ R13, AX
 	LEAQ (AX)(SI*1), DX
@@ -140,7 +140,7 @@ ahead:
 	ADDQ $8, R10
 	ADDQ $2048, BX
 	DECQ CX
-	JNZ ahead
+	JNZ prefetch
 store:
 	MOVQ d+72(FP), SI
 	MOVQ ldd+80(FP), R9
@@ -178,7 +178,7 @@ start:
 	TESTQ CX, CX
 	JZ store
 	CMPQ next+88(FP), $0
-	JNE ahead
+	JNE prefetch
 loop:
 	MOVQ (R10), AX
 	ADDQ R13, AX
@@ -207,7 +207,7 @@ loop:
 	DECQ CX
 	JNZ loop
 	JMP store
-ahead:
+prefetch:
 	MOVQ (R10), AX
 	ADDQ R13, AX
 	LEAQ (AX)(SI*1), DX
@@ -246,7 +246,7 @@ ahead:
 	ADDQ $8, R10
 	ADDQ $2048, BX
 	DECQ CX
-	JNZ ahead
+	JNZ prefetch
 store:
 	MOVQ d+72(FP), SI
 	MOVQ ldd+80(FP), R9
@@ -286,7 +286,7 @@ start:
 	TESTQ CX, CX
 	JZ store
 	CMPQ next+88(FP), $0
-	JNE ahead
+	JNE prefetch
 loop:
 	MOVQ (R10), AX
 	ADDQ R13, AX
@@ -326,7 +326,7 @@ loop:
 	DECQ CX
 	JNZ loop
 	JMP store
-ahead:
+prefetch:
 	MOVQ (R10), AX
 	ADDQ R13, AX
 	LEAQ (AX)(SI*1), DX
@@ -376,7 +376,7 @@ ahead:
 	ADDQ $8, R10
 	ADDQ $2048, BX
 	DECQ CX
-	JNZ ahead
+	JNZ prefetch
 store:
 	MOVQ d+72(FP), SI
 	MOVQ ldd+80(FP), R9

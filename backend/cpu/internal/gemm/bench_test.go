@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// BenchmarkKernels measures micro-kernels on operands in the first cache as a
+// BenchmarkKernels measures micro-kernels on operands in L1 as a
 // share of what the processor's multipliers do at the same moment. Use
 // -benchtime 1x.
 func BenchmarkKernels(b *testing.B) {

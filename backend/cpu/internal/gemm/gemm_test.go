@@ -153,7 +153,7 @@ func TestPrefetchKernels(t *testing.T) {
 					kernel(k, a.pointer(), lda, b.pointer(), ldd, got.pointer(), ldd, got.pointer(), ldd, mask, b.pointer(), 64)
 					plain[mr](k, a.pointer(), lda, b.pointer(), ldd, want.pointer(), ldd, want.pointer(), ldd, mask)
 					if what := fmt.Sprintf("%s, %d rows, k %d", set.Name, mr, k); !bytes.Equal(got.all, want.all) {
-						t.Errorf("%s: other bits than without fetching", what)
+						t.Errorf("%s: other bits than without prefetching", what)
 					}
 				}
 			}

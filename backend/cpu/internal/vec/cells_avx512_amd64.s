@@ -64,7 +64,7 @@ rest: \
 #define LOAD_ELEMENTS_F32(from, to) \
 	VMOVUPS from, to
 
-// CLAMP brings v0 between two constants; a NaN stays.
+// CLAMP clamps v0 to two constants; a NaN stays.
 #define CLAMP(n) \
 	VBROADCASTSS cells<>+n(SB), Z1; \
 	VMINPS Z0, Z1, Z0; \

@@ -526,8 +526,8 @@ type loops struct {
 	fence func()
 	// reads n bytes, a multiple of 512
 	prefetchLoad func(src unsafe.Pointer, n int)
-	// asks the caches for n bytes, of which there may be less
+	// prefetches n bytes to L1; src may be shorter
 	prefetch func(src unsafe.Pointer, n int)
-	// asks the second cache for n bytes of each of rows step bytes apart, of which there may be less
+	// prefetches n bytes of each of some rows to L2; rows are step bytes apart and may be shorter
 	prefetchRows func(src unsafe.Pointer, n, rows, step int)
 }

@@ -135,7 +135,7 @@ lines:
 done:
 	RETURN
 
-// prefetch: asks the caches for n bytes, of which there may be less
+// prefetch: prefetches n bytes to L1; src may be shorter
 // func prefetchAVX512(src unsafe.Pointer, n int)
 TEXT ·prefetchAVX512(SB), NOSPLIT, $0-16
 	MOVQ src+0(FP), SI
@@ -149,7 +149,7 @@ lines:
 done:
 	RET
 
-// prefetchRows: asks the second cache for n bytes of each of rows step bytes apart, of which there may be less
+// prefetchRows: prefetches n bytes of each of some rows to L2; rows are step bytes apart and may be shorter
 // func prefetchRowsAVX512(src unsafe.Pointer, n, rows, step int)
 TEXT ·prefetchRowsAVX512(SB), NOSPLIT, $0-32
 	MOVQ src+0(FP), SI

@@ -85,7 +85,7 @@ lines:
 done:
 	RET
 
-// prefetch: asks the caches for n bytes, of which there may be less
+// prefetch: prefetches n bytes to L1; src may be shorter
 // func prefetchNEON(src unsafe.Pointer, n int)
 TEXT ·prefetchNEON(SB), NOSPLIT, $0-16
 	MOVD src+0(FP), R1
@@ -99,7 +99,7 @@ lines:
 done:
 	RET
 
-// prefetchRows: asks the second cache for n bytes of each of rows step bytes apart, of which there may be less
+// prefetchRows: prefetches n bytes of each of some rows to L2; rows are step bytes apart and may be shorter
 // func prefetchRowsNEON(src unsafe.Pointer, n, rows, step int)
 TEXT ·prefetchRowsNEON(SB), NOSPLIT, $0-32
 	MOVD src+0(FP), R0

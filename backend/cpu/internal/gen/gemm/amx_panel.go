@@ -53,7 +53,7 @@ func (g *gen) panel(k panel) {
 	g.ins("TESTQ CX, CX\nJZ rest")
 	g.label("loop")
 	g.panelStep(k, nil)
-	// The next panel of B is as long as this one. It is asked for in eight
+	// The next panel of B is as long as this one. It is prefetched in eight
 	// calls, a part in each.
 	g.block(fmt.Sprintf("NEXT_PANEL_STEP_%d", k.parts), func() {
 		for i := range 4 * k.parts {
@@ -84,7 +84,7 @@ func (g *gen) panelStep(k panel, lowB func() amd64.Reg) {
 	loadB := func(j int, base amd64.Reg, disp int) { g.ins("%s", amd64.TileLoad(6+j, base, amd64.R8, 64*j+disp)) }
 	mul := func(i, j int) { g.ins("%s", amd64.TDPBF16PS(2*i+j, 4+i, 6+j)) }
 	high, lowA := [2]amd64.Reg{amd64.AX, amd64.DX}, [2]amd64.Reg{amd64.DI, amd64.R11}
-	// All tiles are asked for before the first product waits for its own.
+	// All tiles are loaded before the first product, which waits for its own only.
 	loadB(0, amd64.BX, 0)
 	loadA(0, high)
 	if k.cols == 2 {

@@ -47,19 +47,18 @@ func (g *gen) amxRunsTile(k panel) {
 		g.ins("MOVQ lowA+24(FP), R9")
 	}
 	g.ins("MOVQ R12, SI\nSHLQ $4, SI\nTESTQ CX, CX\nJZ store") // 16 rows on
-	g.ins("CMPQ next+88(FP), $0\nJNE ahead")
+	g.ins("CMPQ next+88(FP), $0\nJNE prefetch")
 	g.runsLoop("loop", k, false)
 	g.ins("JMP store")
-	g.runsLoop("ahead", k, true)
+	g.runsLoop("prefetch", k, true)
 	g.label("store")
 	g.ins("MOVQ d+72(FP), SI\nMOVQ ldd+80(FP), R9")
 	g.amxEnds(k.rows, amd64.TileStore)
 	g.ins("RET")
 }
 
-// runsLoop is the loop over blocks, which asks for what comes next if that is to
-// be.
-func (g *gen) runsLoop(name string, k panel, ahead bool) {
+// runsLoop writes the loop over blocks, which prefetches what comes next or not.
+func (g *gen) runsLoop(name string, k panel, prefetch bool) {
 	g.label(name)
 	g.ins("MOVQ (R10), AX\nADDQ R13, AX\nLEAQ (AX)(SI*1), DX")
 	if k.parts == 2 {
@@ -69,7 +68,7 @@ func (g *gen) runsLoop(name string, k panel, ahead bool) {
 		g.ins("MOVQ lowB+48(FP), DI\nADDQ BX, DI")
 		return amd64.DI
 	})
-	if ahead { // in eight calls, a part in each
+	if prefetch { // in eight calls, a part in each
 		g.ins("MOVQ next+88(FP), DI")
 		if k.parts == 2 {
 			g.ins("MOVQ lowB+48(FP), R11\nADDQ DI, R11")

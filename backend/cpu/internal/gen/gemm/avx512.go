@@ -41,7 +41,7 @@ func avx512Pairs() *gen {
 // avx512Pack writes what is done to operands before products, and to their
 // results, for AVX-512.
 func avx512Pack() *gen {
-	g := &gen{file: asm.NewFile("pack_amd64"), doc: "// Packing for AVX-512, and what follows products there.\n\n"}
+	g := &gen{file: asm.NewFile("pack_amd64"), doc: "// Packing and epilogues for AVX-512.\n\n"}
 	g.epilogues()
 	g.lowPrecisionEpilogues()
 	g.packing()

@@ -1,10 +1,10 @@
 package gemm
 
-// epilogueParams is the signature of what follows a product; package gemm
+// epilogueParams is the signature of an epilogue; package gemm
 // documents it at its type Epilogue.
 const epilogueParams = "rows int, d unsafe.Pointer, ldd int, y unsafe.Pointer, ldy int, mask uint"
 
-// epilogues writes what follows products for AVX-512.
+// epilogues writes the epilogues of products for AVX-512.
 func (g *gen) epilogues() {
 	for _, f := range []struct {
 		name, doc string

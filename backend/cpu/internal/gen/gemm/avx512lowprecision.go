@@ -2,11 +2,11 @@ package gemm
 
 import "fmt"
 
-// lowPrecisionEpilogueParams is the signature of what follows a product of 16 bits; package
+// lowPrecisionEpilogueParams is the signature of an epilogue of a product of 16 bits; package
 // gemm documents it at its type LowPrecisionEpilogue.
 const lowPrecisionEpilogueParams = "rows int, d unsafe.Pointer, ldd int, s unsafe.Pointer, lds int, y unsafe.Pointer, ldy int, mask uint"
 
-// lowPrecisionEpilogues writes what follows products of 16 bits for AVX-512. What is
+// lowPrecisionEpilogues writes the epilogues of products of 16 bits for AVX-512. What is
 // positive and what is negative is told by the words, NaN and both zeros by their
 // own: of float16 those up to 0x7c00 are positive numbers, of bfloat16 up to 0x7f80.
 func (g *gen) lowPrecisionEpilogues() {

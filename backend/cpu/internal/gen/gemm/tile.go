@@ -24,7 +24,7 @@ type tile struct {
 	bytes   int    // of a register
 	reg     string // "Z" or "Y"
 	runs    bool   // operands lie in runs, of which there is a list
-	next    bool   // what is needed next is fetched meanwhile
+	next    bool   // what is needed next is prefetched meanwhile
 	copies  bool   // B is copied as it is read
 	inner   bool   // A lies k by k: its rows are neighbours, and lda goes from one k to the next
 	masked  bool   // columns of s and d are masked
@@ -58,21 +58,21 @@ func stepped(offset int, pointer, stride, three string, u int) string {
 }
 
 // prefetchDistanceB is the number of steps by which rows of B are prefetched before they are
-// used: a panel of B comes from the third cache when its first tile is
+// used: a panel of B comes from L3 when its first tile is
 // computed, and the processor's own prefetching stops at every page, which for
 // a panel of 32 columns is after as many rows.
 const prefetchDistanceB = 32
 
 // prefetchDistanceA is the number of steps by which A is prefetched, which comes from the
-// second cache.
+// L2.
 const prefetchDistanceA = 32
 
 // prefetchesA reports whether A is fetched. Short runs of it would be over first, and
 // without AVX-512 there are as many loads as the processor can do.
 func (t *tile) prefetchesA() bool { return !t.runs && t.bytes == 64 }
 
-// prefetchDistanceCopy is that number for kernels that copy B: it lies in the second cache
-// then, mostly, and its rows on few lines of the first, which more would fill.
+// prefetchDistanceCopy is that number for kernels that copy B: it lies in L2
+// then, mostly, and its rows on few lines of L1, which more would fill.
 const prefetchDistanceCopy = 8
 
 // acc is the number of an accumulator register.

@@ -29,7 +29,7 @@ func chainKernels() []*kernel {
 		}
 	}
 	// Roots and quotients keep the processor waiting: time in which memory can
-	// bring what is needed next.
+	// prefetch what is needed next.
 	slowChain := func(name, doc string, body func(k *emitter)) *kernel {
 		return &kernel{
 			name: name, doc: doc + ", prefetching p, q, u and v", form: "SLOW_CHAIN", step: macroName(name) + "_STEP",

@@ -27,7 +27,7 @@ var docs = map[string]string{
 	"NORMAL_CDF_OF":      "is the normal distribution function of v0.",
 	"GELU_GRAD":          "is v6·(v0 + v7·v5), rounded as a chain of operations.",
 	"COPY_SIGN":          "gives v0 the sign of another.",
-	"CLAMP":              "brings v0 between two constants; a NaN stays.",
+	"CLAMP":              "clamps v0 to two constants; a NaN stays.",
 	"STRETCHES":          "sets pointers to equal stretches of the elements, or goes to short.",
 	"STRETCHES_END":      "goes on behind the stretches.",
 	"FOLD_F32":           "folds a vector of float32.",

@@ -88,7 +88,7 @@ type emitter struct {
 	*asm.File
 	set
 	pinned  []uint32 // of the constants, those in registers of arm64
-	ahead   int      // vectors behind the pointers, on arm64
+	offset  int      // vectors behind the pointers, on arm64
 	rest    bool     // writing the masked part
 	coarse  bool     // functions may be as coarse as bfloat16 lets them
 	k       *kernel

@@ -17,7 +17,7 @@ func (a *emitter) address(i int) string {
 // further is some bytes behind the current vector.
 func (a *emitter) further(i, bytes int) string {
 	if a.arm {
-		return fmt.Sprintf("%d(R%d)", bytes+a.ahead*4*a.k.params[i].elem.size(), i)
+		return fmt.Sprintf("%d(R%d)", bytes+a.offset*4*a.k.params[i].elem.size(), i)
 	}
 	return fmt.Sprint(bytes) + a.address(i)
 }

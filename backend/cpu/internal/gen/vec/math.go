@@ -64,7 +64,7 @@ func powerBody(a *emitter, x reg) {
 	}
 }
 
-// clamp brings register 0 between low and high; a NaN stays, as the second
+// clamp clamps register 0 to low and high; a NaN stays, as the second
 // operand.
 func clamp(a *emitter, low, high num) {
 	a.block("CLAMP", func() { clampBody(a, low, high) })

@@ -17,8 +17,8 @@ const shortBody = 10
 
 func (a *emitter) addressNEON(i int) string {
 	address := fmt.Sprintf("(R%d)", i)
-	if a.ahead > 0 {
-		address = fmt.Sprint(a.ahead*4*a.k.params[i].elem.size()) + address
+	if a.offset > 0 {
+		address = fmt.Sprint(a.offset*4*a.k.params[i].elem.size()) + address
 	}
 	return address
 }
@@ -193,10 +193,10 @@ func (a *emitter) loopNEON(k *kernel) {
 			a.line("BLT few")
 			a.label("many")
 		})
-		for a.ahead = 0; a.ahead < 4; a.ahead++ {
+		for a.offset = 0; a.offset < 4; a.offset++ {
 			body()
 		}
-		a.ahead = 0
+		a.offset = 0
 		a.advance(k, 16)
 		a.block("LOOP_OF_ONE", func() {
 			a.line("SUBS $16, R8")

@@ -98,7 +98,7 @@ func philoxAtLeast(a *emitter) {
 }
 
 // philoxScale makes x times a factor where halves of words are not less than a
-// bound, and 0 elsewhere, and asks the cache for what comes a page later. It is
+// bound, and 0 elsewhere, and prefetches what comes a page later. It is
 // for AVX-512. What is dropped is 0 when it is read, so that the product is.
 func philoxScale(t elem, nt bool) func(a *emitter) {
 	return func(a *emitter) {

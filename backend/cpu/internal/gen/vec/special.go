@@ -51,8 +51,8 @@ var special = map[string][]function{"columns": {
 		"dst[r*to+i] = src[r*from+i] for rows r and i < n bytes, a multiple of 64, with non-temporal stores; dst and to are multiples of 64", false},
 	{"()", 0, fence, "fence", "waits for the non-temporal stores", false},
 	{"(src unsafe.Pointer, n int)", 16, prefetchLoad, "prefetchLoad", "reads n bytes, a multiple of 512", false},
-	{"(src unsafe.Pointer, n int)", 16, prefetch, "prefetch", "asks the caches for n bytes, of which there may be less", false},
-	{"(src unsafe.Pointer, n, rows, step int)", 32, prefetchRows, "prefetchRows", "asks the second cache for n bytes of each of rows step bytes apart, of which there may be less", false},
+	{"(src unsafe.Pointer, n int)", 16, prefetch, "prefetch", "prefetches n bytes to L1; src may be shorter", false},
+	{"(src unsafe.Pointer, n, rows, step int)", 32, prefetchRows, "prefetchRows", "prefetches n bytes of each of some rows to L2; rows are step bytes apart and may be shorter", false},
 }, "rows": {
 	{foldRowParams, 40, foldRows(""), "sumRows", "for rows r, dst[r] = Σ float64(x[r*n+i]); rows is a multiple of a vector's float64", false},
 	{foldRowParams, 40, foldRows("VMAXPD"), "largestRows", "for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN", false},

@@ -75,7 +75,7 @@ func prefetch(a *emitter) {
 	a.op("RET")
 }
 
-// prefetchRows is a line at a time, to the second cache.
+// prefetchRows is a line at a time, to L2.
 func prefetchRows(a *emitter) {
 	if a.arm {
 		prefetchRowsNEON(a)
