@@ -12,9 +12,9 @@ import (
 	"github.com/mezzo-ml/mezzo/backend/tensor"
 )
 
-// Check tells what is wrong with the fields of o, such as a LearningRate that
-// is not finite, before a step is recorded with it. For types from outside of
-// this package it is nil.
+// Check returns an error when a field of o is out of range, such as a
+// LearningRate that is not finite. Model.Compile calls it. It returns nil for
+// types of other packages.
 func Check(o Optimizer) (err error) {
 	defer tensor.Catch(&err)
 	if isNil(o) {

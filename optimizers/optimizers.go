@@ -8,6 +8,23 @@
 // The zero value of an optimizer has Keras's defaults. [Get] finds optimizers
 // by name; [MarshalConfig] and [MarshalSchedule] write their settings as JSON.
 //
+// # The optimizers
+//
+//   - [SGD], with momentum and Nesterov momentum; [RMSprop].
+//   - The family of Adam: [Adam], [AdamW], [Adamax], [Nadam], [Lamb],
+//     [ScheduleFreeAdamW].
+//   - Rates by weight: [Adagrad], [Adadelta], [Adafactor], [Ftrl].
+//   - [Lion], which moves by the sign of the momentum; [Muon], which makes the
+//     momentum of matrices orthogonal.
+//   - [MultiOptimizer], with an optimizer for each part of the weights;
+//     [LossScaleOptimizer], around one of the others.
+//
+// # Schedules
+//
+// [CosineDecay], [CosineDecayRestarts], [ExponentialDecay], [InverseTimeDecay],
+// [PiecewiseConstantDecay], [PolynomialDecay] and PyTorch's [OneCycle]; a type
+// with a method Rate is a [Schedule], too.
+//
 // # Fields of every optimizer
 //
 // Each class lists the same fields itself, as each class of Keras lists the
@@ -37,6 +54,11 @@
 //   - Name is the prefix of the names of the state's variables. Default: the
 //     class in lower case.
 //
+// # Your own optimizer
+//
+// An [Optimizer] has two methods; docs/add-an-op.md has an example. It may
+// implement [StepCounter], [Reporter], [RateSetter] and [Averager], too.
+//
 // # Rules
 //
 //   - ApplyGradients is recorded in a keras.Function. Learning rate,
@@ -57,7 +79,7 @@
 //     norm in Lamb, is computed from the old slots instead.
 //   - Moving averages and momenta in float32 below 2⁻⁵⁵ are rounded to multiples
 //     of 2⁻¹⁰³. Keras lets them decay into the subnormal numbers, which are slow.
-//   - Recording panics with *tensor.Error when something does not fit. Methods
+//   - Recording panics with *keras.Error when something does not fit. Methods
 //     that run outside a Function return errors.
 package optimizers
 
