@@ -406,10 +406,10 @@ tail: \
 done:
 
 // SUM_QUARTERS_AVX2 adds up a register's quarters.
-#define SUM_QUARTERS_AVX2(v, v2, v3, v4) \
-	VADDPS v, v2, v2; \
-	VEXTRACTF128 $1, v2, v3; \
-	VADDPS v3, v4, v4
+#define SUM_QUARTERS_AVX2(sum1, sum, x, x2) \
+	VADDPS sum1, sum, sum; \
+	VEXTRACTF128 $1, sum, x; \
+	VADDPS x, x2, x2
 
 // func dotsF324AVX2(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF324AVX2(SB), NOSPLIT, $0-40

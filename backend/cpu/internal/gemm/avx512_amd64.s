@@ -1221,12 +1221,12 @@ rest: \
 done:
 
 // SUM_QUARTERS_AVX512 adds up a register's quarters.
-#define SUM_QUARTERS_AVX512(v, v2, v3, v4, v5, v6) \
-	VADDPS v, v2, v2; \
-	VEXTRACTF64X4 $1, v2, v3; \
-	VADDPS v3, v4, v4; \
-	VEXTRACTF128 $1, v4, v5; \
-	VADDPS v5, v6, v6
+#define SUM_QUARTERS_AVX512(sum1, sum, y, y2, x, x2) \
+	VADDPS sum1, sum, sum; \
+	VEXTRACTF64X4 $1, sum, y; \
+	VADDPS y, y2, y2; \
+	VEXTRACTF128 $1, y2, x; \
+	VADDPS x, x2, x2
 
 // func dotsF324AVX512(d unsafe.Pointer, x unsafe.Pointer, s unsafe.Pointer, lds int, n int)
 TEXT ·dotsF324AVX512(SB), NOSPLIT, $0-40

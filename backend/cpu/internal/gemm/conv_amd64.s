@@ -1778,11 +1778,11 @@ TEXT ·smallChannelGrad9BF16AVX512(SB), NOSPLIT, $0-80
 	SMALL_CHANNEL_GRAD(LOAD_TAPS_9, ZERO_C_9x2, LOAD_GRADS_BF16, FMA_TAPS_9, ADD_TAPS_9)
 
 // WINOGRAD_COLUMN_4x4 transforms a column of a tile.
-#define WINOGRAD_COLUMN_4x4(v, v2, v3, v4) \
-	VSUBPS Z18, Z16, v; \
-	VADDPS Z18, Z17, v2; \
-	VSUBPS Z17, Z18, v3; \
-	VSUBPS Z19, Z17, v4
+#define WINOGRAD_COLUMN_4x4(z, z2, z3, z4) \
+	VSUBPS Z18, Z16, z; \
+	VADDPS Z18, Z17, z2; \
+	VSUBPS Z17, Z18, z3; \
+	VSUBPS Z19, Z17, z4
 
 // WINOGRAD_4x4 transforms 16 channels of a tile.
 #define WINOGRAD_4x4(off, mask) \
@@ -1871,11 +1871,11 @@ done:
 	RETURN
 
 // WINOGRAD_COLUMN_2x4 transforms a column of a tile.
-#define WINOGRAD_COLUMN_2x4(v, v2) \
-	VADDPS Z17, Z16, v; \
-	VADDPS Z18, v, v; \
-	VSUBPS Z18, Z17, v2; \
-	VSUBPS Z19, v2, v2
+#define WINOGRAD_COLUMN_2x4(z, z2) \
+	VADDPS Z17, Z16, z; \
+	VADDPS Z18, z, z; \
+	VSUBPS Z18, Z17, z2; \
+	VSUBPS Z19, z2, z2
 
 // WINOGRAD_2x4 transforms 16 channels of a tile.
 #define WINOGRAD_2x4(off, mask) \
@@ -2110,12 +2110,12 @@ done:
 	RETURN
 
 // GIVE_GRAD_F32 gives the gradient to an element of a window of four if it is the first of the largest.
-#define GIVE_GRAD_F32(v, r, v2) \
-	VCMPPS $0, v, Z9, K5, K3; \
+#define GIVE_GRAD_F32(z, r, z2) \
+	VCMPPS $0, z, Z9, K5, K3; \
 	KANDNW K5, K3, K5; \
 	VMOVAPS.Z Z12, K3, Z14; \
 	VMOVUPS Z14, K1, (DI)(r*1); \
-	VCMPPS $0, v2, Z10, K6, K4; \
+	VCMPPS $0, z2, Z10, K6, K4; \
 	KANDNW K6, K4, K6; \
 	VMOVAPS.Z Z13, K4, Z15; \
 	VMOVUPS Z15, K2, 64(DI)(r*1)
@@ -2338,10 +2338,10 @@ done:
 	RETURN
 
 // GIVE_GRAD_F16 gives the gradient to an element of a window of four if it is the first of the largest.
-#define GIVE_GRAD_F16(v, v2, r) \
-	VCMPPS $0, v, Z9, K5, K3; \
+#define GIVE_GRAD_F16(z, z2, r) \
+	VCMPPS $0, z, Z9, K5, K3; \
 	KANDNW K5, K3, K5; \
-	VCMPPS $0, v2, Z10, K6, K4; \
+	VCMPPS $0, z2, Z10, K6, K4; \
 	KANDNW K6, K4, K6; \
 	KUNPCKWD K3, K4, K3; \
 	VMOVDQU16.Z Z12, K3, Z14; \
@@ -2484,12 +2484,12 @@ pixel:
 	JNZ pixel
 
 // STORE_BF16 stores 32 channels, which are of bfloat16.
-#define STORE_BF16(low, high, v, v2) \
+#define STORE_BF16(low, high, y, y2) \
 	VPSRLD $16, low, low; \
 	VPSRLD $16, high, high; \
-	VPMOVDW low, v; \
-	VPMOVDW high, v2; \
-	VINSERTI64X4 $1, v2, low, low; \
+	VPMOVDW low, y; \
+	VPMOVDW high, y2; \
+	VINSERTI64X4 $1, y2, low, low; \
 	VMOVDQU16 low, K7, (DI)
 
 // MAXPOOL_WINDOW_BF16 leaves the maxima of a window in Z0 and Z1.
@@ -2540,10 +2540,10 @@ done:
 	RETURN
 
 // GIVE_GRAD_BF16 gives the gradient to an element of a window of four if it is the first of the largest.
-#define GIVE_GRAD_BF16(v, v2, r) \
-	VCMPPS $0, v, Z9, K5, K3; \
+#define GIVE_GRAD_BF16(z, z2, r) \
+	VCMPPS $0, z, Z9, K5, K3; \
 	KANDNW K5, K3, K5; \
-	VCMPPS $0, v2, Z10, K6, K4; \
+	VCMPPS $0, z2, Z10, K6, K4; \
 	KANDNW K6, K4, K6; \
 	KUNPCKWD K3, K4, K3; \
 	VMOVDQU16.Z Z12, K3, Z14; \

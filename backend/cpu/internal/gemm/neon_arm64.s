@@ -757,10 +757,10 @@ tail: \
 	FADD_S4(26, (acc+4), (acc+4))
 
 // STORE_PAIRS stores a row of the result.
-#define STORE_PAIRS(v, v2, v3) \
-	FMOVQ v, (R1); \
-	FMOVQ v2, 16(R1); \
-	FMOVQ v3, 32(R1); \
+#define STORE_PAIRS(f, f2, f3) \
+	FMOVQ f, (R1); \
+	FMOVQ f2, 16(R1); \
+	FMOVQ f3, 32(R1); \
 	ADD R9, R1
 
 // func pairsNEONRows1x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)
@@ -779,15 +779,15 @@ TEXT ·pairsNEONRows1x12(SB), NOSPLIT, $0-80
 	END_PAIRS_1
 
 // PAIRS_ROWS_2 loads pairs of two rows of A, or one, and multiplies them by B.
-#define PAIRS_ROWS_2(r, v, r2, v2, a, acc) \
-	FMOVD.P 8(r), v; \
-	VLD1.P 8(r2), v2.D[1]; \
+#define PAIRS_ROWS_2(r, f, r2, v, a, acc) \
+	FMOVD.P 8(r), f; \
+	VLD1.P 8(r2), v.D[1]; \
 	BFMMLA_ROWS(a, acc)
 
 // PAIRS_ROWS_2_LAST loads pairs of two rows of A, or one, and multiplies them by B.
-#define PAIRS_ROWS_2_LAST(r, v, r2, v2, a, acc) \
-	FMOVS (r), v; \
-	VLD1 (r2), v2.S[2]; \
+#define PAIRS_ROWS_2_LAST(r, f, r2, v, a, acc) \
+	FMOVS (r), f; \
+	VLD1 (r2), v.S[2]; \
 	BFMMLA_ROWS(a, acc)
 
 // func pairsNEONRows2x12(k int, a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, s unsafe.Pointer, lds int, d unsafe.Pointer, ldd int, mask uint)

@@ -549,11 +549,11 @@ filled:
 	RETURN
 
 // SCORES_WEIGH is a vector of a row of scores.
-#define SCORES_WEIGH(u, v) \
+#define SCORES_WEIGH(u, z) \
 	VSUBPS (64*u)(SI)(AX*4), Z22, Z0; \
 	VMULPS Z20, Z0, Z0; \
 	EXP2_6; \
-	VADDPS Z0, v, v; \
+	VADDPS Z0, z, z; \
 	VMOVUPS Z0, (64*u)(SI)(AX*4)
 
 // weigh: for rows r, top[r] = max(top[r], x[r][i]), x[r][i] = e to the power of (x[r][i]-top[r]) * s[0], or 0 if top[r] is -∞, sum[r] = Σ x[r][i], for i < n, and 0 up to all, which n is rounded up to, at least
@@ -624,7 +624,7 @@ filled:
 	RETURN
 
 // SCORES_WEIGH_BF16 is a vector of a row of scores.
-#define SCORES_WEIGH_BF16(u, v) \
+#define SCORES_WEIGH_BF16(u, z) \
 	VSUBPS (64*u)(SI)(AX*4), Z22, Z0; \
 	VMULPS Z20, Z0, Z0; \
 	VCMPPS.BCST $5, attention<>+24(SB), Z0, K2; \
@@ -635,7 +635,7 @@ filled:
 	VFMADD213PS.BCST attention<>+76(SB), Z1, Z2; \
 	VFMADD213PS.BCST attention<>+48(SB), Z1, Z2; \
 	VSCALEFPS.Z Z0, Z2, K2, Z0; \
-	VADDPS Z0, v, v; \
+	VADDPS Z0, z, z; \
 	VCVTNEPS2BF16(0, 0); \
 	VMOVUPS Y0, (32*u)(SI)(AX*2)
 

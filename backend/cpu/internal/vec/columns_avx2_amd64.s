@@ -130,10 +130,10 @@ rows:
 	END_COLUMNS(2)
 
 // JOIN_MAX64 takes the larger of two float64; a NaN stays.
-#define JOIN_MAX64(v, v2) \
-	VMAXPD v, v2, Y3; \
-	VCMPPD $3, v2, v2, Y15; \
-	VBLENDVPD Y15, v2, Y3, v
+#define JOIN_MAX64(y, y2) \
+	VMAXPD y, y2, Y3; \
+	VCMPPD $3, y2, y2, Y15; \
+	VBLENDVPD Y15, y2, Y3, y
 
 // largestColumns: for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
 // func largestColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)
@@ -186,10 +186,10 @@ rows:
 	END_COLUMNS(2)
 
 // JOIN_MIN64 takes the smaller of two float64; a NaN stays.
-#define JOIN_MIN64(v, v2) \
-	VMINPD v, v2, Y3; \
-	VCMPPD $3, v2, v2, Y15; \
-	VBLENDVPD Y15, v2, Y3, v
+#define JOIN_MIN64(y, y2) \
+	VMINPD y, y2, Y3; \
+	VCMPPD $3, y2, y2, Y15; \
+	VBLENDVPD Y15, y2, Y3, y
 
 // smallestColumns: for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
 // func smallestColumnsAVX2(acc, x unsafe.Pointer, n, rows, stride int)

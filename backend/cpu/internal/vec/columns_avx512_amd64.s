@@ -130,10 +130,10 @@ rows:
 	END_COLUMNS(2)
 
 // JOIN_MAX64 takes the larger of two float64; a NaN stays.
-#define JOIN_MAX64(v, v2) \
-	VMAXPD v, v2, Z3; \
-	VCMPPD $3, v2, v2, K1; \
-	VBLENDMPD v2, Z3, K1, v
+#define JOIN_MAX64(z, z2) \
+	VMAXPD z, z2, Z3; \
+	VCMPPD $3, z2, z2, K1; \
+	VBLENDMPD z2, Z3, K1, z
 
 // largestColumns: for rows r and columns i < n, acc[i] = max(acc[i], x[r*stride+i]), NaN if there is one
 // func largestColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)
@@ -186,10 +186,10 @@ rows:
 	END_COLUMNS(2)
 
 // JOIN_MIN64 takes the smaller of two float64; a NaN stays.
-#define JOIN_MIN64(v, v2) \
-	VMINPD v, v2, Z3; \
-	VCMPPD $3, v2, v2, K1; \
-	VBLENDMPD v2, Z3, K1, v
+#define JOIN_MIN64(z, z2) \
+	VMINPD z, z2, Z3; \
+	VCMPPD $3, z2, z2, K1; \
+	VBLENDMPD z2, Z3, K1, z
 
 // smallestColumns: for rows r and columns i < n, acc[i] = min(acc[i], x[r*stride+i]), NaN if there is one
 // func smallestColumnsAVX512(acc, x unsafe.Pointer, n, rows, stride int)

@@ -172,12 +172,12 @@ one: \
 done:
 
 // STORE_SUM adds up four registers and all their lanes, and stores the sum.
-#define STORE_SUM(v, sum, v2, v3, v4, off) \
-	VADDPS v, sum, sum; \
-	VADDPS v2, sum, sum; \
-	VADDPS v3, sum, sum; \
+#define STORE_SUM(sum1, sum, sum2, sum3, x, place) \
+	VADDPS sum1, sum, sum; \
+	VADDPS sum2, sum, sum; \
+	VADDPS sum3, sum, sum; \
 	ACROSS_ADD(sum, Y0); \
-	VMOVSS v4, off(R12)
+	VMOVSS x, place(R12)
 
 // exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumAVX2(dst, x, prefetch, s unsafe.Pointer, n int)
@@ -566,7 +566,7 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	RETURN
 
 // ADD_GRADS adds to the gradients of gain and shift, and to the sums of the row.
-#define ADD_GRADS(dgain, dshift, gain, gained, v, v2) \
+#define ADD_GRADS(dgain, dshift, gain, gained, y, y2) \
 	VMOVUPS dgain, Y2; \
 	VFMADD231PS Y1, Y0, Y2; \
 	VMOVUPS Y2, dgain; \
@@ -574,8 +574,8 @@ TEXT ·normalizeRowBF16AVX2(SB), NOSPLIT, $0-56
 	VMOVUPS Y2, dshift; \
 	VMULPS gain, Y1, Y1; \
 	VMOVUPS Y1, gained; \
-	VADDPS Y1, v, v; \
-	VFMADD231PS Y0, Y1, v2
+	VADDPS Y1, y, y; \
+	VFMADD231PS Y0, Y1, y2
 
 // GRAD_ROW_SUMS_STEP_PREFETCH is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_STEP_PREFETCH(u, sum, sum1) \

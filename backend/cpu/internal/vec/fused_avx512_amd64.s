@@ -189,12 +189,12 @@ one: \
 done:
 
 // STORE_SUM adds up four registers and all their lanes, and stores the sum.
-#define STORE_SUM(v, sum, v2, v3, v4, off) \
-	VADDPS v, sum, sum; \
-	VADDPS v2, sum, sum; \
-	VADDPS v3, sum, sum; \
+#define STORE_SUM(sum1, sum, sum2, sum3, x, place) \
+	VADDPS sum1, sum, sum; \
+	VADDPS sum2, sum, sum; \
+	VADDPS sum3, sum, sum; \
 	ACROSS_ADD(sum, Z0); \
-	VMOVSS v4, off(R12)
+	VMOVSS x, place(R12)
 
 // exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumAVX512(dst, x, prefetch, s unsafe.Pointer, n int)
@@ -1241,10 +1241,10 @@ TEXT ·lessRowConvertBF16NTAVX512(SB), NOSPLIT, $0-32
 	RETURN
 
 // NORMALIZE is (x-mean)·scale·gain + shift.
-#define NORMALIZE(x, v, v2, gain, shift) \
+#define NORMALIZE(x, z, z2, gain, shift) \
 	VMOVUPS x, Z0; \
-	VSUBPS v, Z0, Z0; \
-	VMULPS v2, Z0, Z0; \
+	VSUBPS z, Z0, Z0; \
+	VMULPS z2, Z0, Z0; \
 	VMOVUPS gain, Z1; \
 	VFMADD213PS shift, Z1, Z0
 
@@ -1611,7 +1611,7 @@ TEXT ·normalizeKeepConvertBF16NTAVX512(SB), NOSPLIT, $0-72
 	RETURN
 
 // ADD_GRADS adds to the gradients of gain and shift, and to the sums of the row.
-#define ADD_GRADS(dgain, dshift, gain, gained, v, v2) \
+#define ADD_GRADS(dgain, dshift, gain, gained, z, z2) \
 	VMOVUPS dgain, Z2; \
 	VFMADD231PS Z1, Z0, Z2; \
 	VMOVUPS Z2, dgain; \
@@ -1619,8 +1619,8 @@ TEXT ·normalizeKeepConvertBF16NTAVX512(SB), NOSPLIT, $0-72
 	VMOVUPS Z2, dshift; \
 	VMULPS gain, Z1, Z1; \
 	VMOVUPS Z1, gained; \
-	VADDPS Z1, v, v; \
-	VFMADD231PS Z0, Z1, v2
+	VADDPS Z1, z, z; \
+	VFMADD231PS Z0, Z1, z2
 
 // GRAD_ROW_SUMS_STEP_PREFETCH is a vector of gradRowSums: h = (x[i]-s[0])*s[1]: dgain[i] += grad[i]*h, dshift[i] += grad[i], gained[i] = grad[i]*gain[i], s[2] = Σ gained[i], s[3] = Σ gained[i]*h, prefetching n elements of prefetch.
 #define GRAD_ROW_SUMS_STEP_PREFETCH(u, sum, sum1) \

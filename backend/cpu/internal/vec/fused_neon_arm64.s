@@ -181,12 +181,12 @@ one: \
 done:
 
 // STORE_SUM adds up four registers and all their lanes, and stores the sum.
-#define STORE_SUM(off, v, v2, off2) \
+#define STORE_SUM(off, v, f, off2) \
 	FADD_S4(off, (off-1), (off-1)); \
 	FADD_S4((off+1), (off-1), (off-1)); \
 	FADD_S4((off+2), (off-1), (off-1)); \
 	ACROSS_ADD(v, V0, 0, (off-1)); \
-	FMOVS v2, off2(R7)
+	FMOVS f, off2(R7)
 
 // exp2Sum: dst[i] = 2 to the power of x[i]*s[0] + s[1], s[2] = Σ dst[i], prefetching n elements of prefetch, for n a multiple of the lanes
 // func exp2SumNEON(dst, x, prefetch, s unsafe.Pointer, n int)

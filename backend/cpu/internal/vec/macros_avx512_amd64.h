@@ -273,14 +273,14 @@ short:
 	VADDPS t, x, x
 
 // STORE_ROW_F16 rounds v0 and stores it.
-#define STORE_ROW_F16(from, v, to) \
-	VCVTPS2PH $0, from, v; \
-	VMOVUPS v, to
+#define STORE_ROW_F16(from, y, to) \
+	VCVTPS2PH $0, from, y; \
+	VMOVUPS y, to
 
 // STORE_ROW_F16_NT rounds v0 and stores it.
-#define STORE_ROW_F16_NT(from, v, to) \
-	VCVTPS2PH $0, from, v; \
-	VMOVNTPS v, to
+#define STORE_ROW_F16_NT(from, y, to) \
+	VCVTPS2PH $0, from, y; \
+	VMOVNTPS y, to
 
 // ACROSS_MAX joins all lanes of a register, to each of them.
 #define ACROSS_MAX(x, t) \

@@ -64,7 +64,7 @@ group:
 	RETURN
 
 // FOLD_ROW_MAX64 folds a row of n elements.
-#define FOLD_ROW_MAX64(to, rest, row, end, v) \
+#define FOLD_ROW_MAX64(to, rest, row, end, x) \
 	VMOVUPS rows<>+32(SB), to; \
 	MOVQ CX, R9; \
 	TESTQ R9, R9; \
@@ -85,8 +85,8 @@ rest: \
 	LEAQ (SI)(R8*4), SI; \
 end: \
 	VEXTRACTF128 $1, to, X1; \
-	VMAXPS X1, v, v; \
-	VCVTPS2PD v, to
+	VMAXPS X1, x, x; \
+	VCVTPS2PD x, to
 
 // largestRows: for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN
 // func largestRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)
@@ -126,7 +126,7 @@ group:
 	RETURN
 
 // FOLD_ROW_MIN64 folds a row of n elements.
-#define FOLD_ROW_MIN64(to, rest, row, end, v) \
+#define FOLD_ROW_MIN64(to, rest, row, end, x) \
 	VMOVUPS rows<>+64(SB), to; \
 	MOVQ CX, R9; \
 	TESTQ R9, R9; \
@@ -147,8 +147,8 @@ rest: \
 	LEAQ (SI)(R8*4), SI; \
 end: \
 	VEXTRACTF128 $1, to, X1; \
-	VMINPS X1, v, v; \
-	VCVTPS2PD v, to
+	VMINPS X1, x, x; \
+	VCVTPS2PD x, to
 
 // smallestRows: for rows r, dst[r] = min x[r*n+i]; ret is not 0 if there is a NaN
 // func smallestRowsAVX2(dst, x unsafe.Pointer, n, rows int) (ret int)

@@ -81,7 +81,7 @@ group:
 	RETURN
 
 // FOLD_ROW_MAX64 folds a row of n elements.
-#define FOLD_ROW_MAX64(to, rest, row, end, v) \
+#define FOLD_ROW_MAX64(to, rest, row, end, y) \
 	VBROADCASTSS rows<>+4(SB), to; \
 	MOVQ CX, R9; \
 	TESTQ R9, R9; \
@@ -101,8 +101,8 @@ rest: \
 	LEAQ (SI)(R8*4), SI; \
 end: \
 	VEXTRACTF64X4 $1, to, Y1; \
-	VMAXPS Y1, v, v; \
-	VCVTPS2PD v, to
+	VMAXPS Y1, y, y; \
+	VCVTPS2PD y, to
 
 // largestRows: for rows r, dst[r] = max x[r*n+i]; ret is not 0 if there is a NaN
 // func largestRowsAVX512(dst, x unsafe.Pointer, n, rows int) (ret int)
@@ -158,7 +158,7 @@ group:
 	RETURN
 
 // FOLD_ROW_MIN64 folds a row of n elements.
-#define FOLD_ROW_MIN64(to, rest, row, end, v) \
+#define FOLD_ROW_MIN64(to, rest, row, end, y) \
 	VBROADCASTSS rows<>+8(SB), to; \
 	MOVQ CX, R9; \
 	TESTQ R9, R9; \
@@ -178,8 +178,8 @@ rest: \
 	LEAQ (SI)(R8*4), SI; \
 end: \
 	VEXTRACTF64X4 $1, to, Y1; \
-	VMINPS Y1, v, v; \
-	VCVTPS2PD v, to
+	VMINPS Y1, y, y; \
+	VCVTPS2PD y, to
 
 // smallestRows: for rows r, dst[r] = min x[r*n+i]; ret is not 0 if there is a NaN
 // func smallestRowsAVX512(dst, x unsafe.Pointer, n, rows int) (ret int)

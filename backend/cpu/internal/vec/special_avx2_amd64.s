@@ -105,21 +105,21 @@ blocks:
 	RETURN
 
 // STORE_16_BITS stores a group of blocks as numbers of 16 bits in [0, 1).
-#define STORE_16_BITS(c2, c0, c1, c3, v, off, v2) \
+#define STORE_16_BITS(c2, c0, c1, c3, x, off, x2) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
-	VPMOVZXWD v, c0; \
-	VEXTRACTI128 $1, c1, v; \
-	VPMOVZXWD v, c1; \
+	VPMOVZXWD x, c0; \
+	VEXTRACTI128 $1, c1, x; \
+	VPMOVZXWD x, c1; \
 	VCVTDQ2PS c0, c0; \
 	VMULPS special<>+192(SB), c0, c0; \
 	VMOVUPS c0, off(DI); \
 	VCVTDQ2PS c1, c1; \
 	VMULPS special<>+192(SB), c1, c1; \
 	VMOVUPS c1, (off+32)(DI); \
-	VPMOVZXWD v2, c0; \
-	VEXTRACTI128 $1, c3, v2; \
-	VPMOVZXWD v2, c3; \
+	VPMOVZXWD x2, c0; \
+	VEXTRACTI128 $1, c3, x2; \
+	VPMOVZXWD x2, c3; \
 	VCVTDQ2PS c0, c0; \
 	VMULPS special<>+192(SB), c0, c0; \
 	VMOVUPS c0, (off+64)(DI); \

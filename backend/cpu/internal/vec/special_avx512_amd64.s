@@ -146,21 +146,21 @@ blocks:
 	RETURN
 
 // STORE_16_BITS stores a group of blocks as numbers of 16 bits in [0, 1).
-#define STORE_16_BITS(c2, c0, c1, c3, v, off, v2) \
+#define STORE_16_BITS(c2, c0, c1, c3, y, off, y2) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
-	VPMOVZXWD v, c0; \
-	VEXTRACTI64X4 $1, c1, v; \
-	VPMOVZXWD v, c1; \
+	VPMOVZXWD y, c0; \
+	VEXTRACTI64X4 $1, c1, y; \
+	VPMOVZXWD y, c1; \
 	VCVTDQ2PS c0, c0; \
 	VMULPS.BCST special<>+32(SB), c0, c0; \
 	VMOVUPS c0, off(DI); \
 	VCVTDQ2PS c1, c1; \
 	VMULPS.BCST special<>+32(SB), c1, c1; \
 	VMOVUPS c1, (off+64)(DI); \
-	VPMOVZXWD v2, c0; \
-	VEXTRACTI64X4 $1, c3, v2; \
-	VPMOVZXWD v2, c3; \
+	VPMOVZXWD y2, c0; \
+	VEXTRACTI64X4 $1, c3, y2; \
+	VPMOVZXWD y2, c3; \
 	VCVTDQ2PS c0, c0; \
 	VMULPS.BCST special<>+32(SB), c0, c0; \
 	VMOVUPS c0, (off+128)(DI); \
@@ -187,15 +187,15 @@ blocks:
 	RETURN
 
 // STORE_AT_LEAST stores as bytes which halves of words are at least the bound.
-#define STORE_AT_LEAST(c2, c0, c1, c3, v, off, v2) \
+#define STORE_AT_LEAST(c2, c0, c1, c3, y, off, y2) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
 	VPCMPUW $5, Z24, c1, K2; \
-	VMOVDQU8.Z Y25, K2, v; \
-	VMOVUPS v, off(DI); \
+	VMOVDQU8.Z Y25, K2, y; \
+	VMOVUPS y, off(DI); \
 	VPCMPUW $5, Z24, c3, K2; \
-	VMOVDQU8.Z Y25, K2, v2; \
-	VMOVUPS v2, (off+32)(DI)
+	VMOVDQU8.Z Y25, K2, y2; \
+	VMOVUPS y2, (off+32)(DI)
 
 // philoxAtLeast: halves of words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, which is there twice, as bytes; n is a multiple of 32
 // func philoxAtLeastAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)
@@ -411,8 +411,8 @@ TEXT ·transpose8U16AVX512(SB), NOSPLIT, $0-32
 	VSHUFF32X4 $221, Z15, Z11, Z31
 
 // STORE_COLUMN makes a column's register and stores it.
-#define STORE_COLUMN(n, v, v2) \
-	VSHUFF32X4 $n, v, v2, Z0; \
+#define STORE_COLUMN(n, z, z2) \
+	VSHUFF32X4 $n, z, z2, Z0; \
 	VMOVUPS Z0, (DI); \
 	ADDQ R8, DI
 
@@ -477,8 +477,8 @@ TEXT ·tileAVX512(SB), NOSPLIT, $0-32
 	RETURN
 
 // STORE_COLUMN_NT makes a column's register and stores it.
-#define STORE_COLUMN_NT(n, v, v2) \
-	VSHUFF32X4 $n, v, v2, Z0; \
+#define STORE_COLUMN_NT(n, z, z2) \
+	VSHUFF32X4 $n, z, z2, Z0; \
 	VMOVNTPS Z0, (DI); \
 	ADDQ R8, DI
 
@@ -735,7 +735,7 @@ blocks:
 	RETURN
 
 // STORE_SCALED_F16 stores x·s where half words are at least the bound, else 0.
-#define STORE_SCALED_F16(c2, c0, c1, c3, off, v, v2, v3) \
+#define STORE_SCALED_F16(c2, c0, c1, c3, off, y, y2, y3) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
 	PREFETCHT0 off(SI); \
@@ -743,19 +743,19 @@ blocks:
 	KSHIFTRD $16, K2, K3; \
 	VCVTPH2PS.Z (off-4096)(SI), K2, c0; \
 	VMULPS Z25, c0, c0; \
-	STORE_ROW_F16(c0, v, (off-4096)(DI)); \
+	STORE_ROW_F16(c0, y, (off-4096)(DI)); \
 	VCVTPH2PS.Z (off-4064)(SI), K3, c1; \
 	VMULPS Z25, c1, c1; \
-	STORE_ROW_F16(c1, v2, (off-4064)(DI)); \
+	STORE_ROW_F16(c1, y2, (off-4064)(DI)); \
 	PREFETCHT0 (off+64)(SI); \
 	VPCMPUW $5, Z24, c3, K2; \
 	KSHIFTRD $16, K2, K3; \
 	VCVTPH2PS.Z (off-4032)(SI), K2, c0; \
 	VMULPS Z25, c0, c0; \
-	STORE_ROW_F16(c0, v, (off-4032)(DI)); \
+	STORE_ROW_F16(c0, y, (off-4032)(DI)); \
 	VCVTPH2PS.Z (off-4000)(SI), K3, c3; \
 	VMULPS Z25, c3, c3; \
-	STORE_ROW_F16(c3, v3, (off-4000)(DI))
+	STORE_ROW_F16(c3, y3, (off-4000)(DI))
 
 // philoxScaleF16: dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32
 // func philoxScaleF16AVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)
@@ -780,7 +780,7 @@ blocks:
 	RETURN
 
 // STORE_SCALED_F16_NT stores x·s where half words are at least the bound, else 0.
-#define STORE_SCALED_F16_NT(c2, c0, c1, c3, off, v, v2, v3) \
+#define STORE_SCALED_F16_NT(c2, c0, c1, c3, off, y, y2, y3) \
 	VPUNPCKLQDQ c2, c0, c1; \
 	VPUNPCKHQDQ c2, c0, c3; \
 	PREFETCHT0 off(SI); \
@@ -788,19 +788,19 @@ blocks:
 	KSHIFTRD $16, K2, K3; \
 	VCVTPH2PS.Z (off-4096)(SI), K2, c0; \
 	VMULPS Z25, c0, c0; \
-	STORE_ROW_F16_NT(c0, v, (off-4096)(DI)); \
+	STORE_ROW_F16_NT(c0, y, (off-4096)(DI)); \
 	VCVTPH2PS.Z (off-4064)(SI), K3, c1; \
 	VMULPS Z25, c1, c1; \
-	STORE_ROW_F16_NT(c1, v2, (off-4064)(DI)); \
+	STORE_ROW_F16_NT(c1, y2, (off-4064)(DI)); \
 	PREFETCHT0 (off+64)(SI); \
 	VPCMPUW $5, Z24, c3, K2; \
 	KSHIFTRD $16, K2, K3; \
 	VCVTPH2PS.Z (off-4032)(SI), K2, c0; \
 	VMULPS Z25, c0, c0; \
-	STORE_ROW_F16_NT(c0, v, (off-4032)(DI)); \
+	STORE_ROW_F16_NT(c0, y, (off-4032)(DI)); \
 	VCVTPH2PS.Z (off-4000)(SI), K3, c3; \
 	VMULPS Z25, c3, c3; \
-	STORE_ROW_F16_NT(c3, v3, (off-4000)(DI))
+	STORE_ROW_F16_NT(c3, y3, (off-4000)(DI))
 
 // philoxScaleF16NT: dst[i] = x[i]*s where half word i of blocks first to first+n-1 of Philox4x32-10 is at least bound, which is there twice, else 0; n is a multiple of 32; with non-temporal stores, dst a multiple of 64
 // func philoxScaleF16NTAVX512(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32, s float32, x unsafe.Pointer)

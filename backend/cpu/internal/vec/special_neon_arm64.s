@@ -197,31 +197,31 @@ blocks:
 	RET
 
 // STORE_AT_LEAST_BLOCK_LOW stores as bytes which halves of words are at least the bound.
-#define STORE_AT_LEAST_BLOCK_LOW(v, v2, v3, off, v4) \
+#define STORE_AT_LEAST_BLOCK_LOW(v, v2, v3, off, f) \
 	VTRN1 v.D2, v2.D2, v3.D2; \
 	CMHS_H8(18, off, off); \
 	XTN_B8(off, off); \
 	VAND V20.B16, v3.B16, v3.B16; \
-	FMOVD.P v4, 8(R0)
+	FMOVD.P f, 8(R0)
 
 // STORE_AT_LEAST_BLOCK_HIGH stores as bytes which halves of words are at least the bound.
-#define STORE_AT_LEAST_BLOCK_HIGH(v, v2, v3, off, v4) \
+#define STORE_AT_LEAST_BLOCK_HIGH(v, v2, v3, off, f) \
 	VTRN2 v.D2, v2.D2, v3.D2; \
 	CMHS_H8(18, off, off); \
 	XTN_B8(off, off); \
 	VAND V20.B16, v3.B16, v3.B16; \
-	FMOVD.P v4, 8(R0)
+	FMOVD.P f, 8(R0)
 
 // STORE_AT_LEAST stores as bytes which halves of words are at least the bound.
-#define STORE_AT_LEAST(v, v2, v3, v4, off, v5) \
+#define STORE_AT_LEAST(v, v2, v3, v4, off, f) \
 	VTRN1 v.S4, v2.S4, V24.S4; \
 	VTRN2 v.S4, v2.S4, V25.S4; \
 	VTRN1 v3.S4, v4.S4, V26.S4; \
 	VTRN2 v3.S4, v4.S4, V27.S4; \
-	STORE_AT_LEAST_BLOCK_LOW(V26, V24, v2, off, v5); \
-	STORE_AT_LEAST_BLOCK_LOW(V27, V25, v2, off, v5); \
-	STORE_AT_LEAST_BLOCK_HIGH(V26, V24, v2, off, v5); \
-	STORE_AT_LEAST_BLOCK_HIGH(V27, V25, v2, off, v5)
+	STORE_AT_LEAST_BLOCK_LOW(V26, V24, v2, off, f); \
+	STORE_AT_LEAST_BLOCK_LOW(V27, V25, v2, off, f); \
+	STORE_AT_LEAST_BLOCK_HIGH(V26, V24, v2, off, f); \
+	STORE_AT_LEAST_BLOCK_HIGH(V27, V25, v2, off, f)
 
 // philoxAtLeast: halves of words of blocks first to first+n-1 of Philox4x32-10: whether they are at least bound, which is there twice, as bytes; n is a multiple of 32
 // func philoxAtLeastNEON(dst unsafe.Pointer, n int, first, k0, k1, c1, c2, c3, bound uint32)

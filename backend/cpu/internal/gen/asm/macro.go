@@ -480,15 +480,13 @@ func (p *params) text(column []string, name string) string {
 	return p.add(name, column, nil)
 }
 
-// guess names a register by its kind.
+// guess names a register by its kind: z for Z5.
 func guess(value string) string {
 	switch value[0] {
-	case 'X', 'Y', 'Z', 'V', 'F':
+	case 'X', 'Y', 'Z', 'V', 'F', 'K':
 		if len(value) > 1 && isNumber(value[1:]) {
-			return "v"
+			return strings.ToLower(value[:1])
 		}
-	case 'K':
-		return "k"
 	case 'R', 'A', 'B', 'C', 'D', 'S':
 		return "r"
 	}

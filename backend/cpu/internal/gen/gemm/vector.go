@@ -136,7 +136,7 @@ func (g *gen) dots(name, doc, reg string, bytes, step, rows int, load func(at st
 				g.ins("VEXTRACTF64X4 $1, Z%[1]d, Y%[2]d\nVADDPS Y%[2]d, Y%[1]d, Y%[1]d", z, z+1)
 			}
 			g.ins("VEXTRACTF128 $1, Y%[1]d, X%[2]d\nVADDPS X%[2]d, X%[1]d, X%[1]d", z, z+1)
-		})
+		}, "sum", fmt.Sprintf("%s%d", reg, z), "sum1", fmt.Sprintf("%s%d", reg, z+1))
 	}
 	if rows == 1 {
 		g.ins("VHADDPS X0, X0, X0\nVHADDPS X0, X0, X0\nVMOVSS X0, (DI)\nVZEROUPPER\nRET")

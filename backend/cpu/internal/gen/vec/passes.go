@@ -181,7 +181,7 @@ func (p pass) write(a *emitter, t passType, nt bool) {
 			}
 			across(a, "VADDPS", first, 0)
 			a.op("VMOVSS", fmt.Sprintf("X%d", first), fmt.Sprintf("%d(R12)", 4*(p.numbers+i)))
-		}, "sum", first)
+		}, "sum", first, "sum1", first+1, "sum2", first+2, "sum3", first+3, "place", 4*(p.numbers+i))
 	}
 	if p.after != nil {
 		p.after(a)
