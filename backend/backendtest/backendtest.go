@@ -36,7 +36,14 @@ import (
 // must fail with a *backend.UnsupportedError; Run logs how many cases that
 // were.
 func Run(t *testing.T, d driver.Device) {
-	run(t, d, func(k Case) bool { return testing.Short() && k.Large && k.DType != dtype.BFloat16 })
+	RunSome(t, d, func(Case) bool { return true })
+}
+
+// RunSome is [Run] with the cases that choose reports true for.
+func RunSome(t *testing.T, d driver.Device, choose func(Case) bool) {
+	run(t, d, func(k Case) bool {
+		return testing.Short() && k.Large && k.DType != dtype.BFloat16 || !choose(k)
+	})
 }
 
 // run leaves the cases out that skip picks.

@@ -73,6 +73,8 @@ func evalExpanded(t *testing.T, c op.Code, a op.Attr, args ...array) array {
 // set: against the expansion in float64, with the same bits for any number of
 // workers, and without writing beside the result.
 func TestAttentionBlocks(t *testing.T) {
+	isatest.SkipEmulated(t, "TestAttentionFar compares the same kernels")
+	isatest.SkipRace(t)
 	shapes := []attentionShape{
 		{name: "blocks", b: 1, t: 131, s: 661, h: 2, g: 2, d: 40, e: 24},
 		{name: "whole", b: 2, t: 96, s: 96, h: 10, g: 10, d: 32, e: 32},
@@ -182,6 +184,7 @@ func checkExpanded(t *testing.T, what string, c op.Code, a op.Attr, in []array, 
 // whose weight is on one key have no gradient, not even a rounding error times keys
 // as large as those are.
 func TestAttentionFar(t *testing.T) {
+	isatest.SkipRace(t)
 	shapes := []attentionShape{
 		{name: "one block", b: 1, t: 50, s: 50, h: 2, g: 1, d: 8, e: 8},
 		{name: "blocks", b: 1, t: 70, s: 1100, h: 1, g: 1, d: 8, e: 9},

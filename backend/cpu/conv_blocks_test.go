@@ -20,6 +20,8 @@ import (
 // instruction set: against the portable kernels, and with the same bits for any
 // number of workers.
 func TestConvCuts(t *testing.T) {
+	isatest.SkipEmulated(t, "TestConvLevels compares the same kernels")
+	isatest.SkipRace(t)
 	shapes := []struct {
 		name        string
 		x, w        op.Shape

@@ -38,6 +38,7 @@ var winogradShapes = []struct {
 // TestWinograd holds convolutions by Winograd's transforms against the portable
 // kernels.
 func TestWinograd(t *testing.T) {
+	isatest.SkipRace(t)
 	rng := rand.New(rand.NewPCG(41, 42))
 	used := 0
 	isatest.ForEach(t, func(t *testing.T) {
@@ -97,6 +98,7 @@ func TestWinograd(t *testing.T) {
 // and where arguments are not finite, results are those of a direct convolution,
 // with the same bits for any number of workers, also for what follows.
 func TestWinogradLimits(t *testing.T) {
+	isatest.SkipRace(t)
 	direct := map[string][]float64{} // results of the portable kernels
 	isatest.ForEach(t, func(t *testing.T) { testWinogradLimits(t, direct) })
 }
@@ -199,6 +201,7 @@ func testWinogradLimits(t *testing.T, direct map[string][]float64) {
 
 // TestWinogradEpilogue: what follows gives the bits that it gives apart.
 func TestWinogradEpilogue(t *testing.T) {
+	isatest.SkipRace(t)
 	rng := rand.New(rand.NewPCG(43, 44))
 	ones := []int{1, 1}
 	a := op.Attr{Stride: ones, Dilation: ones, Low: ones, High: ones}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -66,7 +67,10 @@ func roundAll(x []float64, d dtype.DType) []float64 {
 }
 
 // TestUnaryAllHalves runs every unary operation over all 16-bit values.
-func TestUnaryAllHalves(t *testing.T) { forEachVectors(t, testUnaryAllHalves) }
+func TestUnaryAllHalves(t *testing.T) {
+	isatest.SkipRace(t)
+	forEachVectors(t, testUnaryAllHalves)
+}
 
 func testUnaryAllHalves(t *testing.T) {
 	for _, d := range []dtype.DType{dtype.Float16, dtype.BFloat16} {
@@ -180,7 +184,11 @@ func index(i int, out, s op.Shape) int {
 	return at
 }
 
-func TestBinaryBroadcast(t *testing.T) { forEachVectors(t, testBinaryBroadcast) }
+func TestBinaryBroadcast(t *testing.T) {
+	isatest.SkipRace(t)
+	isatest.SkipEmulated(t, "broadcasting is portable Go")
+	forEachVectors(t, testBinaryBroadcast)
+}
 
 func testBinaryBroadcast(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))

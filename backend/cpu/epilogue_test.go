@@ -98,6 +98,7 @@ func TestPoolEpilogue(t *testing.T) {
 // TestEpilogue: what follows a product gives the bits that it gives on its
 // own, for every kind of operand, on every level.
 func TestEpilogue(t *testing.T) {
+	isatest.SkipRace(t)
 	type graph func(t *testing.T, g *ir.Graph, product *ir.Value, operand func(d dtype.DType, shape ...int) *ir.Value) *ir.Value
 	chains := map[string]graph{
 		"bias and relu": func(t *testing.T, g *ir.Graph, p *ir.Value, operand func(dtype.DType, ...int) *ir.Value) *ir.Value {

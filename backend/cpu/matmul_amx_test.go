@@ -17,6 +17,7 @@ import (
 // TestFloat16Exact: every finite float16 times a power of two is exact, to
 // the smallest products.
 func TestFloat16Exact(t *testing.T) {
+	isatest.SkipRace(t)
 	const rows, k = 1984, 32
 	isatest.ForEach(t, func(t *testing.T) {
 		for trans := range 4 {
@@ -56,6 +57,7 @@ func TestFloat16Exact(t *testing.T) {
 // the range, give on every instruction set what float32 arithmetic gives, for
 // any number of workers, and with other elements as they are.
 func TestFloat16NonFinite(t *testing.T) {
+	isatest.SkipRace(t)
 	inf := math.Inf(1)
 	rng := rand.New(rand.NewPCG(8, 9))
 	for _, s := range []struct{ m, n, k int }{{64, 64, 64}, {300, 70, 96}, {40, 70, 1100}, {700, 40, 130}, {90, 50, 4100}, {260, 1030, 1030}} {

@@ -54,6 +54,7 @@ func someOperands(p *Program) (in []array) {
 // instruction set: against float64 for some elements, with the same bits for
 // any number of workers, and without writing beside the result.
 func TestMatMulBlocks(t *testing.T) {
+	isatest.SkipRace(t)
 	shapes := []struct {
 		name    string
 		m, n, k int

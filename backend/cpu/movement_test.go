@@ -3,6 +3,7 @@ package cpu
 import (
 	"bytes"
 	"fmt"
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
 	"runtime"
 	"testing"
 
@@ -37,6 +38,7 @@ func scattered(d dtype.DType, shape ...int) array {
 // TestMovementBits compares movements on every level with the portable ones, bit
 // for bit: small and beyond NonTemporalBytes, with rows of whole lines and not.
 func TestMovementBits(t *testing.T) {
+	isatest.SkipRace(t)
 	type testCase struct {
 		name string
 		c    op.Code

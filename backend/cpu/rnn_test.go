@@ -21,6 +21,7 @@ import (
 // TestScanWorkers: on every instruction set a scan and its gradient have the
 // same bits for every number of workers, and a run allocates nothing.
 func TestScanWorkers(t *testing.T) {
+	isatest.SkipEmulated(t, "how work is shared does not depend on the processor")
 	const steps, batch, units = 3, 70, 20
 	isatest.ForEach(t, func(t *testing.T) {
 		for _, d := range dtype.Floats() {
@@ -60,6 +61,7 @@ func TestScanWorkers(t *testing.T) {
 // batch, which they share by rows, for every number of workers. On tile registers
 // float16 has not: few rows are multiplied in float32.
 func TestScanColumns(t *testing.T) {
+	isatest.SkipEmulated(t, "how work is shared does not depend on the processor")
 	const steps, few, many, units, features = 3, 3, 20, 376, 11
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	isatest.ForEach(t, func(t *testing.T) {
@@ -144,6 +146,7 @@ func TestScanColumns(t *testing.T) {
 // TestScanKept: a scan of few rows and steps keeps packed kernels from run to
 // run, and makes them anew after they have been written to.
 func TestScanKept(t *testing.T) {
+	isatest.SkipEmulated(t, "packed operands do not depend on the processor")
 	const steps, batch, units, features = 2, 3, 104, 90
 	s := &op.Scan{Cell: op.LSTMCell, Product: true}
 	wide := 4 * units

@@ -1,7 +1,9 @@
-// Package isatest runs tests under every level of instructions.
+// Package isatest runs tests under every level of instructions, and leaves out what
+// a special run of the tests need not repeat.
 package isatest
 
 import (
+	"os"
 	"testing"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
@@ -9,12 +11,46 @@ import (
 
 // ForEach runs f for every level that the processor supports. Programs that f
 // compiles use that level. Tests that call it must not run in parallel with others
-// of their package.
+// of their package. With -short in a process with MEZZO_CPU the test is skipped: one
+// without has run it.
 func ForEach(t *testing.T, f func(t *testing.T)) {
-	for _, l := range isa.Levels() {
+	t.Helper()
+	if testing.Short() && os.Getenv("MEZZO_CPU") != "" {
+		t.Skip("goes through all levels; runs without MEZZO_CPU")
+	}
+	all := isa.Levels() // from portable Go to the best
+	if testing.Short() && (Emulated() || raceDetector) {
+		all = all[min(1, len(all)-1):] // portable Go is the same everywhere
+	}
+	if testing.Short() && raceDetector {
+		all = all[len(all)-1:] // they share memory in the same way
+	}
+	for _, l := range all {
 		t.Run(l.String(), func(t *testing.T) {
 			defer isa.Use(isa.Use(l))
 			f(t)
 		})
+	}
+}
+
+// Emulated reports whether the tests run on an emulated processor, which .ci/arm64
+// says by an environment variable.
+func Emulated() bool { return os.Getenv("MEZZO_TEST_EMULATED") != "" }
+
+// SkipEmulated skips a test that takes minutes under emulation with -short. why says
+// what else tests the same code.
+func SkipEmulated(t *testing.T, why string) {
+	t.Helper()
+	if Emulated() && testing.Short() {
+		t.Skip("takes minutes under emulation; " + why)
+	}
+}
+
+// SkipRace skips a test that takes minutes under the race detector with -short and
+// shares no memory between goroutines.
+func SkipRace(t *testing.T) {
+	t.Helper()
+	if raceDetector && testing.Short() {
+		t.Skip("takes minutes under the race detector and shares no memory")
 	}
 }

@@ -1,0 +1,12 @@
+# What all scripts here begin with: `. "$(dirname "$0")/common.sh"`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CGO_ENABLED=0
+export GOFLAGS=-vet=off # of go test: .ci/lint has vetted everything
+staticcheck() { go run honnef.co/go/tools/cmd/staticcheck@v0.7.0 -checks inherit,-ST1005 "$@"; }
+# needs COMMAND PACKAGE: installs a package for a command if it can.
+needs() {
+  command -v "$1" >/dev/null && return
+  { apt-get update && apt-get install -y "$2"; } >/dev/null 2>&1 || true
+  command -v "$1" >/dev/null
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package isatest
+
+const raceDetector = true
