@@ -301,7 +301,7 @@ func (p *problem) inPairs() string {
 
 // wgrad is the gradient by the kernels in float32.
 func (p *problem) wgrad() *wgradGEMM {
-	return &wgradGEMM{convolution: p.convolution, set: p.set, tiles: p.set.F32, stored: gemm.ElementOf[p.from]}
+	return &wgradGEMM{convolution: p.convolution, set: p.set, tiles: p.set.F32, stored: gemm.ElementOf[p.from], plus: lanes.OfF32().Binary[op.Add]}
 }
 
 // Algorithms returns the names of the algorithms of convolutions and their gradients by

@@ -43,6 +43,7 @@ type wgradGEMM struct {
 	finish addSums
 	base   int // of all sums in the shared memory
 
+	plus                 func(dst, a, b []float32)
 	tapRows              int // rows of an element of the window in a group's sums, padded
 	atA, atPairs, atB    int // places in scratch memory
 	boxRows, boxCols     int // of the copy, if computed row by row
@@ -180,9 +181,7 @@ func (k *addSums) Chunk(r *exec.Run, w *exec.Worker, row int) {
 		sum := lanes.ViewOf[float32](k.sumsOf(r, 0)[4*at:], k.outsPerGroup)
 		for s := 1; s < k.sums; s++ {
 			more := lanes.ViewOf[float32](k.sumsOf(r, s)[4*at:], len(sum))
-			for i, x := range more {
-				sum[i] += x
-			}
+			k.plus(sum, sum, more)
 		}
 		putRow(&k.convolution, r, w, row*k.outs+g*k.outsPerGroup, sum)
 	}

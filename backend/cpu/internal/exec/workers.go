@@ -26,6 +26,9 @@ type Worker struct {
 
 	job              uint64      // number of the one whose chunks it does
 	PackedA, PackedB PackedBlock // of that job's product, in scratch
+
+	// Prefetch is the list of the tile that is computed; it is empty between tiles.
+	Prefetch PrefetchList
 }
 
 // fit makes sure that a worker has the scratch memory that a program asks for.

@@ -357,7 +357,6 @@ func (c *chunk) multiply() {
 	rowsFirst, ahead := k.Order == RowsFirst, c.ahead[0] != nil || c.ahead[1] != nil
 	lists := !rowsFirst && fetching != nil
 	cells, lda, stride := c.cells, c.lda, exec.PrefetchPiece
-	var list exec.PrefetchList
 	panels := tiling.CeilDiv(tile.Cols, nr)
 	for n := range panels * c.heights {
 		panel, i := n/c.heights, n%c.heights
@@ -379,10 +378,10 @@ func (c *chunk) multiply() {
 		var next unsafe.Pointer
 		if lists {
 			if i == 0 {
-				k.prefetches(&list, c.r, *tile, c.batch, j, c.p, c.depth, c.packs)
+				k.prefetches(&c.w.Prefetch, c.r, *tile, c.batch, j, c.p, c.depth, c.packs)
 			}
 			if copied == nil {
-				next, stride = list.Take(cells / 4)
+				next, stride = c.w.Prefetch.Take(cells / 4)
 			}
 		}
 		switch {
@@ -417,5 +416,8 @@ func (c *chunk) multiply() {
 		if finish != nil {
 			finish.tile(c.r, tile.Row+at, tile.Col+j, h, 4*k.N, d, mask)
 		}
+	}
+	if lists {
+		c.w.Prefetch = exec.PrefetchList{} // a worker must not keep memory alive
 	}
 }
