@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/gemm"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa"
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/isa/isatest"
@@ -113,7 +114,16 @@ func TestScanColumns(t *testing.T) {
 						vals = append(vals, param(t, g, i, a.Type))
 					}
 					g.Output(record(t, g, op.RNN, op.Attr{Scan: &s}, vals...), -1)
+					algorithm := "rows"
+					if batch == few && isa.Current() != isa.Portable {
+						algorithm = "columns"
+					}
+					restore := exec.Force("rnn", algorithm)
 					p := plan(t, g)
+					restore()
+					if c := p.choices[len(p.graph.Values)-1]; c.Algorithm != algorithm {
+						t.Errorf("%v, %v: a batch of %d is computed by %v, want %s", d, &s, batch, c, algorithm)
+					}
 					in, out := buffers(p, args)
 					for _, procs := range []int{1, 2, 5} {
 						runtime.GOMAXPROCS(procs)

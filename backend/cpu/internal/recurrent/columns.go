@@ -1,6 +1,7 @@
 package recurrent
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/mezzo-ml/mezzo/backend/cpu/internal/exec"
@@ -44,21 +45,59 @@ type columnStep[T lanes.Real] struct {
 	step int
 }
 
-// newColumnScan makes k one that is shared by columns, or returns nil if it
-// does not pay, or if the functions of its cell are not those of package vec.
+// scanProblem is what the choice of a scan's algorithm depends on.
+type scanProblem[T lanes.Real] struct {
+	*scan[T]
+	b *exec.Builder
+}
+
+// scanAlgorithms are the algorithms of RNN.
+func scanAlgorithms[T lanes.Real]() []exec.Algorithm[scanProblem[T]] {
+	return []exec.Algorithm[scanProblem[T]]{
+		{
+			Name: "columns",
+			Applies: func(p scanProblem[T]) string {
+				switch fused := p.Cell == op.LSTMCell && p.cells.LSTM != nil || p.Cell == op.GRUCell && p.cells.GRU != nil; {
+				case !fused || p.products[0].set == nil:
+					return "no loop for the cell"
+				case p.batch > sharedRows:
+					return fmt.Sprintf("a batch of %d", p.batch)
+				case p.inputBytes() > columnInputs:
+					return "the inputs of the gates are too large"
+				}
+				return ""
+			},
+			Pays: func(p scanProblem[T]) string {
+				recurrent := 0
+				for i := range p.gates {
+					recurrent += p.products[i].bytes()
+				}
+				if recurrent < columnBytes {
+					return "few units"
+				}
+				return ""
+			},
+			Build: func(p scanProblem[T]) exec.Kernel { return newColumnScan(p.b, p.scan) },
+		},
+		{
+			Name:    "rows",
+			Applies: func(scanProblem[T]) string { return "" },
+			Build:   func(p scanProblem[T]) exec.Kernel { return p.scan },
+		},
+	}
+}
+
+// Algorithms returns the names of the algorithms of RNN.
+func Algorithms() []string { return exec.Names(scanAlgorithms[float32]()) }
+
+// inputBytes is the size of what the input adds to the gates.
+func (k *scan[T]) inputBytes() int {
+	return tiling.RoundUp(k.steps*k.batch, scanRows) * k.gates * k.wide * lanes.SizeOf[T]()
+}
+
+// newColumnScan makes k one that is shared by columns.
 func newColumnScan[T lanes.Real](b *exec.Builder, k *scan[T]) exec.Kernel {
-	fused := k.Cell == op.LSTMCell && k.cells.LSTM != nil || k.Cell == op.GRUCell && k.cells.GRU != nil
-	if !fused || k.batch > sharedRows || k.products[0].set == nil {
-		return nil
-	}
-	recurrent := 0
-	for i := range k.gates {
-		recurrent += k.products[i].bytes()
-	}
-	inputs := tiling.RoundUp(k.steps*k.batch, scanRows) * k.gates * k.wide * lanes.SizeOf[T]()
-	if recurrent < columnBytes || inputs > columnInputs {
-		return nil
-	}
+	inputs := k.inputBytes()
 	c := &columnScan[T]{scan: k, width: tiling.Even(k.units, tiling.CeilDiv(k.units, tiling.MinChunks), k.products[0].tiles.NR)}
 	c.inputs.columnScan = c
 	for i := range k.steps {

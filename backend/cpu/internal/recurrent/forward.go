@@ -68,10 +68,7 @@ func makeScan[T lanes.Real](b *exec.Builder, v *ir.Value, l *lanes.Table[T]) exe
 	k.atStates = [2]int{k.block(), k.block()}
 	k.atBias = k.take(k.wide)
 	k.reserve(b)
-	if c := newColumnScan(b, k); c != nil {
-		return c
-	}
-	return k
+	return exec.Choose(b, v, "rnn", scanAlgorithms[T](), scanProblem[T]{k, b})
 }
 
 func (k *scan[T]) Run(r *exec.Run) {
