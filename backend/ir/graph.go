@@ -1,5 +1,5 @@
-// Package ir is the graph that a device compiles: values in the order they
-// are computed, the passes that improve it, and the plan of where each value
+// Package ir is the graph that a device compiles: values in the order in which
+// they are computed, the passes that improve it, and the plan of where each value
 // lies in memory.
 //
 // Main types: [Graph] and [Value]. A graph is built by backend/tensor, put
@@ -8,6 +8,17 @@
 //
 // Rules: a graph is in topological order at all times; a pass changes no bit
 // of any result; devices trust a plan and check nothing.
+//
+// The passes are a table in optimize.go, in the order in which they run, each with
+// its reason; passOrder says which must run before which. All but schedule and slots
+// are optional ([Options].Skip). With Options.Check the graph is verified after each
+// pass and shuffled before each, as far as its order is free.
+//
+// A granted donation lets an output overwrite an input. Everything that overwrites
+// an input, and everything computed from it, can be computed in place and comes last,
+// from Graph.Commit on. A run can fail before that point and leaves no trace; after
+// it nothing can fail. Where a donation is not granted the output has a buffer of its
+// own, and the caller exchanges it with the old one after a successful run.
 package ir
 
 import (

@@ -1,17 +1,3 @@
-// Package tensor records computations and runs them: [Tensor] is the result
-// of an operation that was written down, [Variable] a name bound to a tensor,
-// [Gradients] differentiates what was written down, and [Function] compiles a
-// Go function into a program that runs as one step.
-//
-// Rules:
-//   - Recording is ordinary Go. Shapes and element types are checked at the
-//     line that records; what does not fit panics with *[Error], and the
-//     borders (Function.Call, Values, Eval) return it.
-//   - Outside a Function a tensor is computed when it is read.
-//   - Inside a Function, Variable.Assign rebinds the variable and makes it a
-//     result of the program; outside, only Variable.Set changes it.
-//   - A step is a transaction: when it fails or its context ends, every
-//     variable keeps its value.
 package tensor
 
 import (

@@ -5,6 +5,17 @@
 // gradient.go the gradient; blocks.go multiplies blocks by the micro-kernels of package
 // gemm, scores.go and rows.go process rows of scores (masks, softmax, dropout),
 // results.go stores heads, prefetch.go lists what a block prefetches.
+//
+// The weight of a key is exp(scale·(p - largest))/sum in both passes, where p is the
+// product of query and key and largest the largest of the query's. The difference is
+// formed first: it is exact for products near the largest. Both passes form products
+// in the same order, so that no product is above the largest, and weights are as
+// exact as Softmax's for every size of scores. AttentionForward keeps the largest
+// product and 1/sum of each query for the gradient. One logarithm of the sum in place
+// of both would carry the rounding of the largest score into every weight. The
+// gradient by a score is weight·(dP - mean). Where all of a query's weight is on one
+// key, mean is summed up in the order of dP, so that the difference is 0 and not a
+// rounding error.
 package attention
 
 import (

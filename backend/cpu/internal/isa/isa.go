@@ -1,5 +1,10 @@
 // Package isa knows the levels of vector instructions that kernels are written
 // for: which of them the processor has, and which one is in use.
+//
+// On amd64 there are AVX2 (with FMA and F16C), AVX-512, AVX-512 with products of
+// bfloat16, and AMX; on arm64 Advanced SIMD (NEON), without and with products of
+// bfloat16. Processors with AMX run the products of AVX512-BF16 at half the rate of
+// float32's: there the level avx512bf16 widens bfloat16 to float32.
 package isa
 
 import (
