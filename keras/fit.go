@@ -411,8 +411,8 @@ func (f *fitting) giveUp(ctx context.Context, b Batch, why error) error {
 
 // inBatch calls an argument of a step what it is called in the batch.
 func inBatch(n *tensor.NonFinite, b Batch) *tensor.NonFinite {
-	var i int
-	if _, err := fmt.Sscanf(n.Path, "argument %d", &i); err != nil || !n.Given {
+	i := n.Argument
+	if i < 0 {
 		return n
 	}
 	for _, part := range []struct {

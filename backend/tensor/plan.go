@@ -372,7 +372,16 @@ func (p *plan) result(i int) (*Tensor, error) {
 
 func (p *plan) execute(ctx context.Context, c *call) error {
 	if p.stopAtNaN {
-		return p.watch(ctx, c, stopAtNaN)
+		return p.watch(ctx, c, func(v *ir.Value, data []byte) error {
+			n := nonFinite(v, data)
+			if n == nil {
+				return nil
+			}
+			if n.Given {
+				n.Argument = p.sources[v.Attr.Index].argument
+			}
+			return n
+		})
 	}
 	if c.traced != nil {
 		return p.trace(ctx, c, c.traced)
@@ -440,6 +449,8 @@ type NonFinite struct {
 	Type  op.Type
 	NaN   bool // a NaN is among the values, not only infinities
 	Given bool // it was there before: an input or a variable had it
+
+	Argument int // of the Function that was given it, counting the tensors of tuples; -1 for others
 }
 
 func (e *NonFinite) Error() string {
@@ -460,9 +471,10 @@ func (e *NonFinite) Error() string {
 	return fmt.Sprintf("%s%v made %s in %v (%s; its inputs were finite)", where, e.Op, kind, e.Type, cause)
 }
 
-// stopAtNaN looks at values in the order they are computed, so the first one
-// that is not finite was made from finite arguments, or was given.
-func stopAtNaN(v *ir.Value, data []byte) error {
+// nonFinite reports what is not finite in a value, or nil. Values are looked at in
+// the order in which they are computed, so the first one was made from finite
+// arguments, or was given.
+func nonFinite(v *ir.Value, data []byte) *NonFinite {
 	if !v.Type.DType.IsFloat() || v.Op == op.Const {
 		return nil
 	}
@@ -470,18 +482,21 @@ func stopAtNaN(v *ir.Value, data []byte) error {
 	if !bad {
 		return nil
 	}
-	return &NonFinite{Path: v.Path, Op: v.Op, Type: v.Type, NaN: nan, Given: v.Op == op.Param}
+	return &NonFinite{Path: v.Path, Op: v.Op, Type: v.Type, NaN: nan, Given: v.Op == op.Param, Argument: -1}
 }
 
-// checkFinite is stopAtNaN for a tensor that was just computed. Values that
-// were not finite before it do not stop it again.
+// checkFinite is an error if t, which was just computed, is not finite though its
+// arguments are.
 func (t *Tensor) checkFinite() error {
 	bad := func(t *Tensor) error {
 		b, err := host(t.data.buf, t.typ.Bytes())
 		if err != nil {
 			return err
 		}
-		return stopAtNaN(&ir.Value{Op: t.op, Type: t.typ, Path: t.path}, b)
+		if n := nonFinite(&ir.Value{Op: t.op, Type: t.typ, Path: t.path}, b); n != nil {
+			return n
+		}
+		return nil
 	}
 	for _, a := range t.args {
 		if a.data != nil && bad(a) != nil {

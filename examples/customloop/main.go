@@ -87,9 +87,13 @@ func run(ctx context.Context) error {
 	for epoch := done / trainDataset.Len(); epoch < *epochs; epoch++ {
 		skip := done % trainDataset.Len()
 		if done = 0; skip == 0 {
-			epochLoss.Reset()
+			if err := epochLoss.Reset(); err != nil {
+				return err
+			}
 		}
-		testAccuracy.Reset()
+		if err := testAccuracy.Reset(); err != nil {
+			return err
+		}
 		if err := trainStep.Each(ctx, trainDataset.Epoch(ctx, epoch, skip)); err != nil {
 			return interrupt.SaveLoop(err, model, optimizer, epochLoss)
 		}
