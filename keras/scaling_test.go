@@ -215,18 +215,18 @@ func TestScaleBelowOne(t *testing.T) {
 func TestInBatch(t *testing.T) {
 	x := NewTensor(rising(1), 1)
 	for path, c := range map[string]struct {
-		given string
+		given int
 		b     Batch
 	}{
-		"X of the batch":      {"argument 0", Batch{X: x, Y: x}},
-		"Y of the batch":      {"argument 1", Batch{X: x, Y: x}},
-		"X[1] of the batch":   {"argument 1", Batch{X: Tuple(x, x), Y: x}},
-		"Y[0] of the batch":   {"argument 2", Batch{X: Tuple(x, x), Y: Tuple(x, x)}},
-		"Weight of the batch": {"argument 3", Batch{X: Tuple(x, x), Y: x, Weight: x}},
-		"dense/kernel":        {"dense/kernel", Batch{X: x}},
+		"X of the batch":      {0, Batch{X: x, Y: x}},
+		"Y of the batch":      {1, Batch{X: x, Y: x}},
+		"X[1] of the batch":   {1, Batch{X: Tuple(x, x), Y: x}},
+		"Y[0] of the batch":   {2, Batch{X: Tuple(x, x), Y: Tuple(x, x)}},
+		"Weight of the batch": {3, Batch{X: Tuple(x, x), Y: x, Weight: x}},
+		"dense/kernel":        {-1, Batch{X: x}},
 	} {
-		if got := inBatch(&tensor.NonFinite{Path: c.given, Given: true}, c.b).Path; got != path {
-			t.Errorf("%s: got %s, want %s", c.given, got, path)
+		if got := inBatch(&tensor.NonFinite{Path: "dense/kernel", Given: true, Argument: c.given}, c.b).Path; got != path {
+			t.Errorf("argument %d: got %s, want %s", c.given, got, path)
 		}
 	}
 }

@@ -248,6 +248,11 @@ func (fn *Func[In, Out]) Plan(in In) (g *ir.Graph, err error) {
 func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value, data []byte) error) (err error) {
 	defer Catch(&err)
 	needs(ctx, "Watch")
+	return fn.watch(ctx, in, func(_ *plan, v *ir.Value, data []byte) error { return see(v, data) })
+}
+
+func (fn *Func[In, Out]) watch(ctx context.Context, in In, see func(p *plan, v *ir.Value, data []byte) error) (err error) {
+	defer Catch(&err)
 	fn.core.mu.Lock()
 	defer fn.core.mu.Unlock()
 	fn.take(&in)
@@ -277,7 +282,7 @@ func (fn *Func[In, Out]) Watch(ctx context.Context, in In, see func(v *ir.Value,
 		}
 		c.outBufs[i] = s.buf
 	}
-	return p.watch(ctx, c, see)
+	return p.watch(ctx, c, func(v *ir.Value, data []byte) error { return see(p, v, data) })
 }
 
 // plan finds or makes the program for the types of the arguments. A plan that is

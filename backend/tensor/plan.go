@@ -372,16 +372,7 @@ func (p *plan) result(i int) (*Tensor, error) {
 
 func (p *plan) execute(ctx context.Context, c *call) error {
 	if p.stopAtNaN {
-		return p.watch(ctx, c, func(v *ir.Value, data []byte) error {
-			n := nonFinite(v, data)
-			if n == nil {
-				return nil
-			}
-			if n.Given {
-				n.Argument = p.sources[v.Attr.Index].argument
-			}
-			return n
-		})
+		return p.watch(ctx, c, p.stop)
 	}
 	if c.traced != nil {
 		return p.trace(ctx, c, c.traced)
@@ -485,6 +476,18 @@ func nonFinite(v *ir.Value, data []byte) *NonFinite {
 	return &NonFinite{Path: v.Path, Op: v.Op, Type: v.Type, NaN: nan, Given: v.Op == op.Param, Argument: -1}
 }
 
+// stop is nonFinite of a value of the plan, as an error.
+func (p *plan) stop(v *ir.Value, data []byte) error {
+	n := nonFinite(v, data)
+	if n == nil {
+		return nil
+	}
+	if n.Given {
+		n.Argument = p.sources[v.Attr.Index].argument
+	}
+	return n
+}
+
 // checkFinite is an error if t, which was just computed, is not finite though its
 // arguments are.
 func (t *Tensor) checkFinite() error {
@@ -527,7 +530,7 @@ func scan(data []byte, d dtype.DType) (bad, nan bool) {
 // FirstNonFinite runs the function on in, changes nothing, and returns the
 // first value that was NaN or infinite, or nil when all were finite.
 func (fn *Func[In, Out]) FirstNonFinite(ctx context.Context, in In) (*NonFinite, error) {
-	err := fn.Watch(ctx, in, stopAtNaN)
+	err := fn.watch(ctx, in, (*plan).stop)
 	if n, ok := err.(*NonFinite); ok {
 		return n, nil
 	}
