@@ -1,7 +1,6 @@
 package ir
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 
@@ -23,19 +22,21 @@ func schedule(g *Graph) {
 	for _, v := range commit {
 		s.late[v] = true
 	}
-	arena := func(order []*Value) int {
-		g.Values = order
+	recorded := g.Values
+	var best []*Value
+	var smallest int
+	for i, eager := range []bool{true, true, false, false} {
+		g.Values = recorded
+		g.Values = s.order(commit, eager, i%2 == 1)
 		g.settleCommit()
 		assignSlots(g)
 		shareBuffers(g)
-		return g.ArenaBytes
+		if best == nil || g.ArenaBytes < smallest {
+			best, smallest = g.Values, g.ArenaBytes
+		}
 	}
-	var orders [][]*Value
-	for _, eager := range []bool{true, false} {
-		orders = append(orders, s.order(commit, eager, false), s.order(commit, eager, true))
-	}
-	best := slices.MinFunc(orders, func(a, b []*Value) int { return cmp.Compare(arena(a), arena(b)) })
-	arena(best)
+	g.Values = best
+	g.settleCommit()
 	for _, v := range g.Values {
 		v.Slot = Slot{} // the next passes place them
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/mezzo-ml/mezzo/backend"
+	"github.com/mezzo-ml/mezzo/backend/internal/goroutine"
 	"github.com/mezzo-ml/mezzo/backend/ir"
 	"github.com/mezzo-ml/mezzo/backend/op"
 )
@@ -18,7 +18,7 @@ import (
 // bound to symbols while it lasts.
 var recording struct {
 	sync.Mutex
-	by    atomic.Uint64 // the goroutine that records, 0 for none
+	by    atomic.Uint64 // ID of the goroutine that records, 0 for none
 	trace *trace        // for that goroutine alone
 }
 
@@ -26,7 +26,7 @@ var recording struct {
 // belongs to it need not have a tensor that tells: a Function without
 // arguments, a variable assigned a constant.
 func current() *trace {
-	if by := recording.by.Load(); by == 0 || by != goroutine() {
+	if by := recording.by.Load(); by == 0 || by != goroutine.ID() {
 		return nil
 	}
 	return recording.trace
@@ -49,19 +49,6 @@ func Readable(what string) error {
 		return nil
 	}
 	return fmt.Errorf("%s has no data inside a Function; read it when the call has returned", what)
-}
-
-// goroutine is the number of the calling goroutine. The runtime tells it only
-// at the start of a stack trace: "goroutine 18 [running]:".
-func goroutine() (id uint64) {
-	var b [32]byte
-	for _, c := range b[len("goroutine "):runtime.Stack(b[:], false)] {
-		if c < '0' || c > '9' {
-			break
-		}
-		id = 10*id + uint64(c-'0')
-	}
-	return id
 }
 
 // record records the function with call and makes something of the recording
@@ -97,7 +84,7 @@ func (c *core) recordOnce(ctx context.Context, tr *trace, call func(*trace), fin
 		}
 	}
 	recording.trace = tr
-	recording.by.Store(goroutine())
+	recording.by.Store(goroutine.ID())
 	defer func() {
 		recording.by.Store(0)
 		recording.trace = nil

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -83,22 +84,27 @@ func TestPrograms(t *testing.T) {
 		*programs = fewPrograms
 	}
 	start := time.Now()
-	tried, failed, runs, chaotic := 0, 0, 0, 0
-	for {
-		if *until > 0 && time.Since(start) > *until || *until == 0 && tried >= *programs {
-			break
+	begun, tried, failed, runs, chaotic := 0, 0, 0, 0, 0
+	// The next batch begins before this one ends, so that no processor waits for the
+	// slowest configuration of a batch.
+	begin := func() *batch {
+		if *until > 0 && time.Since(start) > *until || *until == 0 && begun >= *programs {
+			return nil
 		}
-		first := *seed + uint64(tried)
-		h := trial{reference: referenceConfig(words[0]), configs: options(rand.New(rand.NewPCG(first, 9)), words)}
 		n := batchPrograms
 		if *until == 0 {
-			n = min(n, *programs-tried)
+			n = min(n, *programs-begun)
 		}
-		var list []program
-		for i := range n {
-			list = append(list, generate(first+uint64(i)))
+		b := newBatch(*seed+uint64(begun), n, words)
+		begun += n
+		return b
+	}
+	for now, next := begin(), begin(); now != nil; now, next = next, begin() {
+		h, list := now.trial, now.list
+		results, err := now.results()
+		if err != nil {
+			t.Fatal(err)
 		}
-		results := h.try(t, list)
 		for i, f := range results {
 			if f.chaotic {
 				chaotic++
@@ -130,13 +136,43 @@ func TestPrograms(t *testing.T) {
 			t.Error(text)
 			break // those behind it ran in a process that it may have spoilt
 		}
-		tried += n
-		runs += n * len(h.configs)
-		if tried%1000 < n {
+		tried += len(list)
+		runs += len(list) * len(h.configs)
+		if tried%1000 < len(list) {
 			t.Logf("%d programs from seed %d on, %d failures", tried, *seed, failed)
 		}
 	}
 	t.Logf("%d random programs from seed %d on, %d runs, %d failures, %d not comparable across levels to their end, %.1f programs/s", tried, *seed, runs, failed, chaotic, float64(tried)/time.Since(start).Seconds())
+}
+
+// batch is programs that are tried in the same processes.
+type batch struct {
+	trial   trial
+	list    []program
+	done    chan struct{}
+	outcome []difference
+	err     error
+}
+
+// newBatch begins to try n programs, from one seed on.
+func newBatch(first uint64, n int, levels []string) *batch {
+	b := &batch{
+		trial: trial{reference: referenceConfig(levels[0]), configs: options(rand.New(rand.NewPCG(first, 9)), levels)},
+		done:  make(chan struct{}),
+	}
+	for i := range n {
+		b.list = append(b.list, generate(first+uint64(i)))
+	}
+	go func() {
+		b.outcome, b.err = b.trial.try(b.list)
+		close(b.done)
+	}()
+	return b
+}
+
+func (b *batch) results() ([]difference, error) {
+	<-b.done
+	return b.outcome, b.err
 }
 
 // trial runs programs under sets of options.
@@ -155,26 +191,30 @@ type difference struct {
 }
 
 // fresh starts workers of their own for configurations.
-func fresh(t testing.TB, configs ...config) (list []*worker, stop func()) {
-	for _, c := range configs {
-		w, err := start(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, w)
-	}
-	return list, func() {
+func fresh(configs ...config) (list []*worker, stop func(), err error) {
+	stop = func() {
 		for _, w := range list {
 			w.stop()
 		}
 	}
+	for _, c := range configs {
+		w, err := start(c)
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		list = append(list, w)
+	}
+	return list, stop, nil
 }
 
 // try runs programs one after the other in new workers and returns what is
 // wrong with each.
-func (h trial) try(t testing.TB, list []program) []difference {
-	t.Helper()
-	ws, stop := fresh(t, append(slices.Clone(h.configs), h.reference)...)
+func (h trial) try(list []program) ([]difference, error) {
+	ws, stop, err := fresh(append(slices.Clone(h.configs), h.reference)...)
+	if err != nil {
+		return nil, err
+	}
 	defer stop()
 	jobs := make([][]job, len(ws))
 	for i := range list {
@@ -218,7 +258,7 @@ func (h trial) try(t testing.TB, list []program) []difference {
 		}
 		out[i] = h.judge(p.size(), within, noisy, halves)
 	}
-	return out
+	return out, nil
 }
 
 // perturbedJobs are a job and the same with so many perturbations.
@@ -261,18 +301,20 @@ func (p program) halvable() bool {
 	return true
 }
 
-// doAll gives each worker its jobs, two workers at a time.
+// atOnce is how many workers work at a time.
+var atOnce = make(chan struct{}, runtime.NumCPU())
+
+// doAll gives each worker its jobs.
 func doAll(ws []*worker, jobs [][]job) [][]answer {
 	answers := make([][]answer, len(ws))
-	slots := make(chan struct{}, 2)
 	done := make(chan struct{})
 	for i, w := range ws {
 		go func() {
-			slots <- struct{}{}
+			atOnce <- struct{}{}
 			for _, j := range jobs[i] {
 				answers[i] = append(answers[i], w.do(j))
 			}
-			<-slots
+			<-atOnce
 			done <- struct{}{}
 		}()
 	}
@@ -358,7 +400,10 @@ func farApart(size float64, want, got answer, perturbed []answer) (what string, 
 // difference across levels or of halves is tried with more perturbations.
 func (d difference) again(t testing.TB, list []program) (difference, bool) {
 	p := list[len(list)-1]
-	ws, stop := fresh(t, d.configs...)
+	ws, stop, err := fresh(d.configs...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer stop()
 	var jobs [][]job
 	for range ws {

@@ -27,6 +27,9 @@ var CheckingPacked = Checking
 // guardBytes is the bytes of a guard, a multiple of ir.Align.
 const guardBytes = 16 * ir.Align
 
+// guardNaNs are NaNs of every type.
+var guardNaNs = bytes.Repeat([]byte{0xFF}, ir.Align)
+
 var guardPattern = bytes.Repeat([]byte{0xA5}, guardBytes)
 
 // Aligned returns n zero bytes that start at a multiple of ir.Align. Go
@@ -47,8 +50,8 @@ func Aligned(n int) []byte {
 // arenas are not reused, so that a kernel that reads it is found.
 func dirty(b []byte) []byte {
 	if Checking || !backend.Keeps(backend.Arenas) {
-		for i := range b {
-			b[i] = 0xFF
+		for n := copy(b, guardNaNs); n < len(b); {
+			n += copy(b[n:], b[:n])
 		}
 	}
 	return b
