@@ -59,8 +59,9 @@ var imports = map[string]string{
 	"backend/cuda/internal/ptx":        "backend/dtype backend/op",
 	"backend/cuda/kernels":             "",
 	"backend/suggest":                  "",
+	"backend/internal/goroutine":       "",
 	"backend/backendtest":              "backend backend/driver backend/dtype backend/ir backend/op backend/philox",
-	"backend/tensor":                   "backend backend/driver backend/dtype backend/ir backend/op github.com/x448/float16",
+	"backend/tensor":                   "backend backend/driver backend/dtype backend/internal/goroutine backend/ir backend/op github.com/x448/float16",
 
 	"backend/tensor/lossshape":  "backend/dtype backend/op backend/tensor",
 	"backend/tensor/tensortest": "backend/dtype backend/op backend/tensor",
